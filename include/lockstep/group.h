@@ -14,7 +14,8 @@
  * Blocking: a blocking operation returns when this rank's part is done, when the operation has
  * failed, or at its time limit. A nonblocking operation (op.h) returns at once.
  *
- * Buffers: any host memory. Peers access memory from ls_alloc without a copy, so it is faster.
+ * Buffers: any host memory; memory of a device as device.h says. Peers access memory from ls_alloc
+ * without a copy, so it is faster.
  * After an error no peer accesses the caller's buffer any more, and its content is undefined.
  * LS_SYSTEM is the exception: a stopped peer may still access the buffer, because the system had no
  * memory left to revoke the peer's access.
@@ -74,6 +75,10 @@ struct ls_group_options {
 	 * their content, until ls_free(NULL, block). For languages whose garbage collector frees
 	 * memory later. 0: closing the group frees all blocks. */
 	uint32_t keep_memory;
+	/* This rank's device: the name of a driver, the number of the device, and options of the
+	 * driver, as in "sim:0" or "sim:0,bytes=67108864". Ranks need not have the same. NULL: none.
+	 * Read only by ls_group_open. */
+	const char *device;
 };
 
 /* Why a group is closed. */

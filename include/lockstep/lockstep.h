@@ -5,6 +5,7 @@
 
 #include "collective.h"
 #include "ddp.h"
+#include "device.h"
 #include "group.h"
 #include "join.h"
 #include "memory.h"

@@ -107,6 +107,20 @@ const struct message_help *message_help_find(const char *id);
 		"flight lie there"
 #define MESSAGE_DEVICE_CALL "LS-DEVICE-CALL", SETTING_LOG_ERROR, "%s failed: %s"
 #define MESSAGE_DEVICE_OPEN "LS-DEVICE-OPEN", SETTING_LOG_ERROR, "cannot use device %s: %s"
+#define MESSAGE_DEVICE_NAME                  \
+	"LS-DEVICE-NAME", SETTING_LOG_ERROR, \
+		"device '%s' should be NAME, NAME:NUMBER or NAME:NUMBER,OPTIONS, such as sim:0"
+#define MESSAGE_DEVICE_DRIVER \
+	"LS-DEVICE-DRIVER", SETTING_LOG_ERROR, "there is no driver '%s' for devices: %s"
+#define MESSAGE_DEVICE_LAUNCHES                  \
+	"LS-DEVICE-LAUNCHES", SETTING_LOG_ERROR, \
+		"device %s: operations are in flight on %d other streams already"
+#define MESSAGE_DEVICE_NONE                  \
+	"LS-DEVICE-NONE", SETTING_LOG_ERROR, \
+		"%s: this rank has no device; ls_group_open takes its name as the option device"
+#define MESSAGE_DEVICE_REMOTE                  \
+	"LS-DEVICE-REMOTE", SETTING_LOG_ERROR, \
+		"%s: rank %d is on another host, and gets no send from a stream"
 #define MESSAGE_DEVICE_STREAMS                  \
 	"LS-DEVICE-STREAMS", SETTING_LOG_ERROR, \
 		"memory of device %s is in use by %d streams already"

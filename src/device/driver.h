@@ -7,8 +7,8 @@
  *   device        does them in this order, later, then stores n and rings the bell
  *   caller   waits for word >= n, through base/wait as for any other word
  *
- * Streams are the body's handles. What was put behind one is done in order; no stream waits for
- * another one. Any thread may call; calls on one stream by several threads at once take some order.
+ * Streams are the body's handles. What was put behind one is done in order. A stream waits for words
+ * (await), and for no other stream. Any thread may call; calls on one stream by several threads at once take some order.
  * No lock of Lockstep is held in a call. The watch makes none; the progress thread makes those of
  * nonblocking operations, so a body whose device can make it wait enqueues by a thread of its
  * own. */
@@ -25,17 +25,27 @@
 #include "base/wait.h"
 #include "device/device.h"
 
+enum { DRIVER_VERSION = 1 }; /* of the structs here */
+
 struct driver_ops;
 
-/* One device as one rank uses it. The opener fills ops, index and bell; open fills the rest, which
- * is constant until close. It is closed when no region names it any more, but stays in memory until
+/* One device as one rank uses it. The opener fills ops, index, options and bell; open fills the
+ * rest, which is constant until close. It is closed when no region names it any more, but stays in memory until
  * the group of all ranks is closed: the progress thread may look at `broken` once more. */
 struct driver {
 	const struct driver_ops *ops;
 	int index;              /* which device of this body */
+	const char *options;    /* of this body, such as "bytes=1048576"; valid in open only */
 	struct wait_bell *bell; /* of the rank: rung after each store; NULL: nobody sleeps */
 	void *state;            /* the body's own */
 	void *stream;           /* for what Lockstep does of its own accord */
+	/* All memory that `take` returns lies in this range, which has nothing else. bytes 0: it
+	 * lies anywhere, because the processor may touch it. */
+	void *address;
+	size_t bytes;
+	/* While one device does not let go of memory (give_waits), others of the same domain must
+	 * not be launched on. NULL: no other device matters. */
+	const void *domain;
 	/* 0; or the status with which the device has stopped for good: it touches no memory any
 	 * more, and what it had not done will never be done or stored. A body whose calls can only
 	 * fail from now on says so here, as a failed store is tried again. */
@@ -75,6 +85,14 @@ struct driver_ops {
 	 * thread; then the bell is rung. The word must stay until then. Errors: LS_SYSTEM. */
 	LS_CHECKED ls_status (*store)(struct driver *driver, void *stream, _Atomic uint64_t *word,
 				      uint64_t value);
+	/* What is put behind the stream from now on waits until (int64_t)(*word - value) >= 0. The
+	 * word is in host memory, is written by `signal` or by stores of streams, and must stay
+	 * until a later store has been seen. Errors: LS_SYSTEM. */
+	LS_CHECKED ls_status (*await)(struct driver *driver, void *stream,
+				      const _Atomic uint64_t *word, uint64_t value);
+	/* The processor stores to a word that streams await. No call of the driver: it never
+	 * blocks, and locks may be held. */
+	void (*signal)(struct driver *driver, _Atomic uint64_t *word, uint64_t value);
 	/* At least so many bytes, aligned to 512; the content is undefined. Waits for no stream.
 	 * Errors: LS_OUT_OF_MEMORY, without a message, as the caller can try something else;
 	 * LS_SYSTEM, with one. */
@@ -92,8 +110,22 @@ struct driver_ops {
 	const char *take_call, *give_call; /* "cuMemCreate", for reports */
 };
 
-/* The processor: everything is done when the call returns. Its stream is NULL; it never fails. */
+/* The processor: everything is done when the call returns. Its stream is NULL; it never fails. It
+ * has no `await`, for which it would have to block. */
 extern const struct driver_ops device_driver_cpu;
+
+/* A body that is found by its name. "sim" is the symbol lockstep_driver_sim of the program, or else
+ * of liblockstep-sim.so, which is loaded then and stays. */
+struct driver_body {
+	uint32_t version; /* DRIVER_VERSION */
+	uint32_t bytes;   /* sizeof(struct driver_ops) */
+	const struct driver_ops *ops;
+};
+
+/* Finds the body, and fills ops and index, for a device such as "sim:1" or "sim:1,bytes=1048576";
+ * driver->options is what follows the comma. May block. Errors: LS_BAD_ARGUMENT (no such name is
+ * possible), LS_UNSUPPORTED (no such library, or one of another version), with a message. */
+LS_CHECKED ls_status device_driver_find(const char *device, struct driver *out);
 
 /* What every body does when it stores. */
 static inline void driver_stored(const struct driver *driver, _Atomic uint64_t *word, uint64_t value)

@@ -11,6 +11,7 @@
 #include "device/driver.h"
 #include "engine_ops.h"
 #include "engine_private.h"
+#include "stream.h"
 
 /* ---- the device ---- */
 
@@ -72,8 +73,6 @@ static bool overlap(const struct buffer *a, const struct buffer *b)
 static bool make_room(struct engine *engine, struct engine_op *op, const struct buffer *device,
 		      struct buffer *host, void **block)
 {
-	if (!device->region)
-		return true;
 	op->status = memory_alloc(engine->memory, device->bytes, block);
 	if (op->status == LS_OK)
 		*host = buffer_host(*block, device->bytes);
@@ -97,22 +96,42 @@ static bool make_room_for_both(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
+bool engine_device_make_room(struct engine *engine, struct engine_op *op, bool send, bool recv)
+{
+	struct engine_device *device = &op->device;
+	if (send && recv && overlap(&device->send, &device->recv))
+		return make_room_for_both(engine, op);
+	return (!send || make_room(engine, op, &device->send, &op->call.send, &device->send_block)) &&
+	       (!recv || make_room(engine, op, &device->recv, &op->call.recv, &device->recv_block));
+}
+
+void engine_device_free_blocks(struct engine *engine, struct engine_op *op)
+{
+	struct engine_device *device = &op->device;
+	/* As in window.c: what could be wrong has been said. */
+	ls_status status = memory_free(engine->memory, device->send_block, trace_called);
+	status = memory_free(engine->memory, device->recv_block, trace_called);
+	(void)status;
+	device->send_block = device->recv_block = NULL;
+	op->call.send = device->send;
+	op->call.recv = device->recv;
+}
+
 /* The caller has its own buffers again. lost: peers may still write to the blocks, which therefore
  * are never used again. */
 static void end(struct engine *engine, struct engine_op *op, bool lost)
 {
 	struct engine_device *device = &op->device;
-	if (!lost) {
-		/* As in window.c: what could be wrong has been said. */
-		ls_status status = memory_free(engine->memory, device->send_block, trace_called);
-		status = memory_free(engine->memory, device->recv_block, trace_called);
-		(void)status;
+	if (lost)
+		device->send_block = device->recv_block = NULL;
+	device->stage = ENGINE_DEVICE_NONE;
+	if (engine_is_on_stream(op)) {
+		engine_stream_end(engine, op);
+		return;
 	}
+	engine_device_free_blocks(engine, op);
 	memory_region_release(device->send.region);
 	memory_region_release(device->recv.region);
-	op->call.send = device->send;
-	op->call.recv = device->recv;
-	device->stage = ENGINE_DEVICE_NONE;
 }
 
 /* ---- the operation ---- */
@@ -134,9 +153,8 @@ static bool find_regions(struct engine *engine, struct engine_call *call)
 }
 
 /* Initialises the operation as one that has not entered a collective. */
-static void begin(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace)
+static void begin_host(struct engine_op *op, struct engine_workspace *workspace)
 {
-	struct engine_device *device = &op->device;
 	op->words = workspace->words;
 	op->tickets = workspace->tickets;
 	op->status = LS_OK;
@@ -146,8 +164,14 @@ static void begin(struct engine *engine, struct engine_op *op, struct engine_wor
 	op->peer_sends = op->peer_expected = 0;
 	op->p2p.rts = NULL;
 	atomic_store_explicit(&op->p2p.stage, ENGINE_P2P_NEW, memory_order_relaxed);
-	device->stage = ENGINE_DEVICE_FETCHING;
-	device->workspace = workspace;
+	op->device.stage = ENGINE_DEVICE_FETCHING;
+	op->device.workspace = workspace;
+}
+
+static void begin(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace)
+{
+	struct engine_device *device = &op->device;
+	begin_host(op, workspace);
 	device->send = op->call.send;
 	device->recv = op->call.recv;
 	device->send_block = device->recv_block = NULL;
@@ -170,19 +194,20 @@ bool engine_device_submit(struct engine *engine, struct engine_op *op,
 	if (!find_regions(engine, &op->call))
 		return false;
 	begin(engine, op, workspace);
-	bool both = device->send.region && device->recv.region;
-	bool ready = both && overlap(&device->send, &device->recv)
-			     ? make_room_for_both(engine, op)
-			     : make_room(engine, op, &device->send, &op->call.send,
-					 &device->send_block) &&
-				       make_room(engine, op, &device->recv, &op->call.recv,
-						 &device->recv_block);
+	bool ready = engine_device_make_room(engine, op, device->send.region != NULL,
+					     device->recv.region != NULL);
 	if (ready && device->send.region)
 		ready = give(op, device->send.region, op->call.send.address, device->send.address,
 			     device->send.bytes);
 	if (ready)
 		op->status = LS_PENDING;
 	return true;
+}
+
+void engine_device_submit_on_stream(struct engine_op *op, struct engine_workspace *workspace)
+{
+	begin_host(op, workspace);
+	op->status = LS_PENDING;
 }
 
 static enum engine_progress run(struct engine *engine, struct engine_op *op)
@@ -200,21 +225,24 @@ static enum engine_progress run(struct engine *engine, struct engine_op *op)
 static bool deliver(struct engine_op *op)
 {
 	const struct engine_device *device = &op->device;
-	return !device->recv.region || give(op, device->recv.region, device->recv.address,
-					    op->call.recv.address, device->recv.bytes);
+	return engine_is_on_stream(op) || !device->recv.region ||
+	       give(op, device->recv.region, device->recv.address, op->call.recv.address,
+		    device->recv.bytes);
 }
 
+/* Another engine has its own way to the memory of its devices, and is never here. */
 enum engine_progress engine_device_advance(struct engine *engine, struct engine_op *op)
 {
 	struct engine_device *device = &op->device;
+	bool on_stream = engine_is_on_stream(op);
 	enum engine_progress progress;
 	if (device->stage == ENGINE_DEVICE_FETCHING) {
 		if (op->status != LS_PENDING)
 			return ENGINE_FAILED;
-		progress = await_device(op);
+		progress = on_stream ? engine_stream_fetched(op) : await_device(op);
 		if (progress != ENGINE_DONE)
 			return progress;
-		engine_submit(engine, op, device->workspace); /* finds host memory */
+		engine_submit_host(engine, op, device->workspace);
 		device->stage = ENGINE_DEVICE_RUNNING;
 	}
 	if (device->stage == ENGINE_DEVICE_RUNNING) {
@@ -226,7 +254,7 @@ enum engine_progress engine_device_advance(struct engine *engine, struct engine_
 			return ENGINE_FAILED;
 		op->status = LS_PENDING;
 	}
-	progress = await_device(op);
+	progress = on_stream ? engine_stream_deliver(op) : await_device(op);
 	if (progress != ENGINE_DONE)
 		return progress;
 	op->status = LS_OK;
@@ -234,26 +262,55 @@ enum engine_progress engine_device_advance(struct engine *engine, struct engine_
 	return ENGINE_DONE;
 }
 
+/* The same for what peers may see of it, on whatever memory. */
+static enum engine_progress abandon_host(struct engine *engine, struct engine_op *op, uint64_t gone,
+					 bool force)
+{
+	bool on_stream = op->stream.on;
+	enum engine_device_stage stage = op->device.stage;
+	enum engine_progress progress = ENGINE_DONE;
+	if (stage == ENGINE_DEVICE_RUNNING ||
+	    (stage == ENGINE_DEVICE_NONE && !engine_is_collective(op->call.kind))) {
+		op->device.stage = ENGINE_DEVICE_NONE;
+		op->stream.on = false;
+		progress = engine_abandon(engine, op, gone, force);
+		op->stream.on = on_stream;
+		op->device.stage = stage;
+	}
+	if (progress != ENGINE_BLOCKED)
+		op->stage = ENGINE_COMPLETE;
+	return progress;
+}
+
+/* Peers come first, as the stream may have other work to do for long. */
+static enum engine_progress abandon_on_stream(struct engine *engine, struct engine_op *op,
+					      uint64_t gone, bool force)
+{
+	enum engine_progress progress = ENGINE_DONE;
+	engine_stream_arrived(op);
+	if (op->stage != ENGINE_COMPLETE)
+		progress = abandon_host(engine, op, gone, force);
+	if (progress == ENGINE_BLOCKED)
+		return progress;
+	op->stream.lost |= progress == ENGINE_FAILED;
+	if (engine_stream_retreat(op) == ENGINE_BLOCKED)
+		return ENGINE_BLOCKED;
+	end(engine, op, op->stream.lost);
+	return op->stream.lost ? ENGINE_FAILED : ENGINE_DONE;
+}
+
 enum engine_progress engine_device_abandon(struct engine *engine, struct engine_op *op,
 					   uint64_t gone, bool force)
 {
-	struct engine_device *device = &op->device;
+	if (engine_is_on_stream(op))
+		return abandon_on_stream(engine, op, gone, force);
 	ls_status status = op->status;
 	enum engine_progress progress = await_device(op);
 	op->status = status;
 	if (progress == ENGINE_BLOCKED)
 		return progress;
-	if (device->stage == ENGINE_DEVICE_RUNNING) {
-		device->stage = ENGINE_DEVICE_NONE;
-		progress = engine_abandon(engine, op, gone, force);
-		if (progress == ENGINE_BLOCKED) {
-			device->stage = ENGINE_DEVICE_RUNNING;
-			return progress;
-		}
-	} else {
-		progress = ENGINE_DONE;
-		op->stage = ENGINE_COMPLETE;
-	}
-	end(engine, op, progress == ENGINE_FAILED);
+	progress = abandon_host(engine, op, gone, force);
+	if (progress != ENGINE_BLOCKED)
+		end(engine, op, progress == ENGINE_FAILED);
 	return progress;
 }

@@ -11,6 +11,7 @@
 #include "engine_ops.h"
 #include "engine_private.h"
 #include "inline.h"
+#include "stream.h"
 
 static const enum plan_algorithm wanted_of[] = {
 	[SETTING_ALGORITHM_AUTO] = PLAN_NONE,         [SETTING_ALGORITHM_DIRECT] = PLAN_DIRECT,
@@ -205,11 +206,9 @@ static bool prepare(struct engine *engine, struct engine_op *op, struct engine_w
 	       engine_step_expects(op, params.rank, op->call.counts[params.rank]);
 }
 
-void engine_submit(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace)
+void engine_submit_host(struct engine *engine, struct engine_op *op,
+			struct engine_workspace *workspace)
 {
-	op->device.stage = ENGINE_DEVICE_NONE;
-	if (memory_has_devices(engine->memory) && engine_device_submit(engine, op, workspace))
-		return;
 	op->words = workspace->words;
 	op->tickets = workspace->tickets;
 	op->status = LS_OK;
@@ -226,7 +225,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_wo
 	if (!engine_is_collective(op->call.kind)) {
 		op->stage = ENGINE_STEPS;
 		op->p2p.rts = NULL;
-		op->p2p.cancelled = op->p2p.by_address = false;
+		op->p2p.cancelled = op->p2p.by_address = op->p2p.fetches = false;
 		op->p2p.crossed_ranks = 0;
 		atomic_store_explicit(&op->p2p.stage, ENGINE_P2P_NEW, memory_order_relaxed);
 		return;
@@ -245,6 +244,16 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_wo
 		engine_foreign_submit(engine, op);
 	else if (op->plan->needs_staging || engine_is_scaled(op))
 		engine_window_stage(engine, op);
+}
+
+void engine_submit(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace)
+{
+	op->device.stage = ENGINE_DEVICE_NONE;
+	if (engine_is_on_stream(op) && engine_is_collective(op->call.kind))
+		engine_device_submit_on_stream(op, workspace);
+	else if (engine_is_on_stream(op) || !memory_has_devices(engine->memory) ||
+		 !engine_device_submit(engine, op, workspace))
+		engine_submit_host(engine, op, workspace);
 }
 
 /* Whether all peers have entered collective `seq`; if not, op->words wait for it. */
@@ -473,7 +482,7 @@ static int still_inside(struct engine *engine, struct engine_op *op, uint64_t go
 enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
 				    bool force)
 {
-	if (op->device.stage != ENGINE_DEVICE_NONE)
+	if (op->device.stage != ENGINE_DEVICE_NONE || engine_is_on_stream(op))
 		return engine_device_abandon(engine, op, gone, force);
 	if (op->stage == ENGINE_COMPLETE || op->stage == ENGINE_TOGETHER)
 		return ENGINE_DONE;

@@ -187,12 +187,13 @@ struct engine_call {
 
 enum engine_p2p_stage {
 	ENGINE_P2P_NEW,
-	ENGINE_P2P_QUEUED,   /* send: it waits for a free slot */
-	ENGINE_P2P_SENT,     /* send: it waits until the receiver has taken the message */
-	ENGINE_P2P_POSTED,   /* receive: not matched yet */
-	ENGINE_P2P_MATCHED,  /* receive: pieces remain to be copied */
-	ENGINE_P2P_DRAINING, /* receive: the sender is still copying pieces */
-	ENGINE_P2P_COMPLETE, /* complete, with op->status */
+	ENGINE_P2P_QUEUED,     /* send: it waits for a free slot */
+	ENGINE_P2P_SENT,       /* send: it waits until the receiver has taken the message */
+	ENGINE_P2P_POSTED,     /* receive: not matched yet */
+	ENGINE_P2P_MATCHED,    /* receive: pieces remain to be copied */
+	ENGINE_P2P_DRAINING,   /* receive: the sender is still copying pieces */
+	ENGINE_P2P_DELIVERING, /* receive on a stream: the stream copies it out */
+	ENGINE_P2P_COMPLETE,   /* complete, with op->status */
 };
 
 /* The part of an operation that only sends and receives have. */
@@ -207,6 +208,7 @@ struct engine_p2p {
 	bool cancellable;      /* send: however short, it can be cancelled until it is matched */
 	bool eager;            /* send: uses cells, if some are free when it gets a slot */
 	bool posted_first;     /* send: posted before the same call stages its payload */
+	bool fetches;          /* send on a stream: its payload is not in its block yet */
 	/* The operation that it is a part of, such as a batch; NULL: none. Only compared. */
 	const struct engine_op *batch;
 
@@ -250,6 +252,30 @@ struct engine_device {
 	 * ended; otherwise own_done. */
 	_Atomic uint64_t *done, own_done;
 	uint64_t issued, stored; /* copies issued; those of them that a store to `done` follows */
+};
+
+/* Read by streams, and by threads that wait for them; a thread may read one once more after the
+ * operation has ended. So they stay when an operation is used again. */
+struct engine_stream_words {
+	_Atomic uint64_t claimed;  /* 1: a thread puts it behind the stream, or nobody will */
+	_Atomic uint64_t launched; /* 0 until all is behind the stream, then 1 + status */
+	_Atomic uint64_t fetched;  /* 1: the device has copied what this rank gives */
+	_Atomic uint64_t arrived;  /* 1: the stream goes on */
+	_Atomic uint64_t own_done; /* 1: as *done, if that store was refused */
+};
+
+/* The part of an operation that takes its turn in a stream of the program's: see stream.h. */
+struct engine_stream {
+	bool on;               /* from engine_stream_prepare to engine_stream_end */
+	struct driver *driver; /* stays, as the words do */
+	void *handle;          /* the stream's */
+	struct engine_stream_words *words;
+	/* Written before `launched`. The device is done when *done >= number. has_put: the stream
+	 * has at least a part; stored: it has the last store. */
+	_Atomic uint64_t *done;
+	uint64_t number;
+	bool has_put, stored;
+	bool lost; /* peers may still touch the blocks, which therefore are never used again */
 };
 
 /* One operation. The group fills call, seq and record; the engine owns the rest from engine_submit,
@@ -296,6 +322,7 @@ struct engine_op {
 	uint64_t *tickets;       /* the last long message to each peer; in the workspace */
 	struct engine_p2p p2p;
 	struct engine_device device;
+	struct engine_stream stream; /* filled before engine_submit, see stream.h */
 };
 
 /* Arrays that an operation needs. They are not part of it, because clearing them would take longer

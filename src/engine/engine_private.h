@@ -53,13 +53,25 @@ void engine_foreign_submit(struct engine *engine, struct engine_op *op);
 enum engine_progress engine_foreign_advance(struct engine *engine, struct engine_op *op);
 enum engine_progress engine_foreign_abandon(struct engine *engine, struct engine_op *op, bool force);
 
+/* ---- engine.c ---- */
+
+/* engine_submit for buffers in host memory. */
+void engine_submit_host(struct engine *engine, struct engine_op *op,
+			struct engine_workspace *workspace);
+
 /* ---- device.c ---- */
 
 /* True: a buffer is memory of a device; it is fetched first, and engine_device_advance advances the
  * operation. */
 bool engine_device_submit(struct engine *engine, struct engine_op *op,
 			  struct engine_workspace *workspace);
+/* The same for a collective on a stream: engine_stream_prepare has been called for it. */
+void engine_device_submit_on_stream(struct engine_op *op, struct engine_workspace *workspace);
 enum engine_progress engine_device_advance(struct engine *engine, struct engine_op *op);
+/* Allocates blocks for what is in op->device.send, op->device.recv, or both; op->call has them
+ * then. False, with op->status and a message: no memory. */
+bool engine_device_make_room(struct engine *engine, struct engine_op *op, bool send, bool recv);
+void engine_device_free_blocks(struct engine *engine, struct engine_op *op);
 /* Also with `force` it waits for the device, however long that takes. */
 enum engine_progress engine_device_abandon(struct engine *engine, struct engine_op *op,
 					   uint64_t gone, bool force);

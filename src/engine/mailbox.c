@@ -2,6 +2,7 @@
  * What is sent, what has arrived, and what is asked for: all that happens under the mailbox'
  * lock. */
 #include "engine/mailbox.h"
+#include "engine/stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -93,15 +94,6 @@ void engine_mailbox_return_failed(struct engine_mailbox *mailbox, struct engine_
 	atomic_fetch_add_explicit(&mailbox->complete_count, 1, memory_order_relaxed);
 }
 
-void engine_mailbox_complete(struct engine_mailbox *mailbox, struct engine_op *op)
-	LOCK_REQUIRES(mail)
-{
-	bool detached = op->p2p.detached;
-	engine_p2p_set_stage(op, ENGINE_P2P_COMPLETE);
-	if (detached)
-		engine_mailbox_return_failed(mailbox, op);
-}
-
 void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *op,
 			     enum engine_p2p_stage stage) LOCK_REQUIRES(mail)
 {
@@ -115,6 +107,27 @@ void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *o
 		at = &(*at)->p2p.next;
 	op->p2p.next = NULL;
 	*at = op;
+}
+
+/* A receive on a stream that has its message: it is complete when the stream has copied that out. */
+static bool is_to_be_delivered(const struct engine_op *op)
+{
+	return engine_is_on_stream(op) && op->call.kind == TRACE_RECV && op->status == LS_OK &&
+	       engine_p2p_stage_of(op) != ENGINE_P2P_DELIVERING;
+}
+
+void engine_mailbox_complete(struct engine_mailbox *mailbox, struct engine_op *op)
+	LOCK_REQUIRES(mail)
+{
+	bool detached = op->p2p.detached;
+	if (is_to_be_delivered(op)) {
+		engine_stream_arrived(op);
+		engine_mailbox_activate(mailbox, op, ENGINE_P2P_DELIVERING);
+		return;
+	}
+	engine_p2p_set_stage(op, ENGINE_P2P_COMPLETE);
+	if (detached)
+		engine_mailbox_return_failed(mailbox, op);
 }
 
 struct engine_op *engine_p2p_take_complete(struct engine *engine)
@@ -196,7 +209,7 @@ static bool wants_rts(struct engine *engine, const struct engine_op *op) LOCK_RE
 	if (op->p2p.eager)
 		return !engine_mailbox_has_cells(engine, op->call.send.bytes);
 	return op->call.send.bytes > MAIL_INLINE_BYTES || op->p2p.hands_over_block ||
-	       op->p2p.cancellable;
+	       op->p2p.cancellable || engine_is_on_stream(op);
 }
 
 static bool has_room(struct engine *engine, struct mailbox_peer *peer, const struct engine_op *op)
@@ -226,7 +239,8 @@ static void take_rts(struct mailbox_peer *peer, struct engine_op *op)
 	p2p->piece_bytes = transport_mail_piece_bytes(op->call.send.bytes);
 	p2p->pieces = transport_mail_pieces(op->call.send.bytes);
 	p2p->pieces_copied = 0;
-	if (!p2p->posted_first)
+	p2p->fetches = engine_is_on_stream(op);
+	if (!p2p->posted_first && !p2p->fetches)
 		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, MAIL_CLAIMS));
 }
 

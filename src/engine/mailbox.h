@@ -253,4 +253,22 @@ uint64_t engine_p2p_unstaged(const struct engine_op *op);
  * done. */
 void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct wait_word *word);
 
+/* ---- sendrecv.c and abandon.c ---- */
+
+/* Adds a word of member `owner`'s segment, which the operation's peer writes. */
+static inline void engine_p2p_add_word(struct engine *engine, struct engine_op *op, int owner,
+				       const _Atomic uint64_t *word, uint64_t value)
+{
+	transport_wait_word(engine->team, owner, word, value, op->call.peer,
+			    &op->words[op->word_count++]);
+}
+
+static inline bool engine_p2p_is_reached(const _Atomic uint64_t *word, uint64_t value)
+{
+	return (int64_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0;
+}
+/* Frees the block that a payload was staged in; lost: the receiver may still read it, so it is never
+ * used again. */
+void engine_p2p_release_payload(struct engine *engine, struct engine_op *op, bool lost);
+
 #endif

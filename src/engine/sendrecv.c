@@ -4,6 +4,7 @@
  * plain memory is first copied into a block of the sender's: its blocking send is posted before
  * that, so that the receiver copies the pieces that are there while the sender copies more. */
 #include "engine/mailbox.h"
+#include "engine/stream.h"
 
 #include "base/clock.h"
 #include "base/messages.h"
@@ -121,7 +122,7 @@ bool engine_p2p_stage(struct engine *engine, struct engine_op *op)
 static bool prepare(struct engine *engine, struct engine_op *op)
 {
 	uint64_t bytes = op->call.send.bytes;
-	bool plain = !op->p2p.hands_over_block && !op->p2p.cancellable;
+	bool plain = !op->p2p.hands_over_block && !op->p2p.cancellable && !engine_is_on_stream(op);
 	lock_mail_acquire(&engine->mailbox->lock);
 	bool open = engine_mailbox_open_to(engine, op->call.peer);
 	lock_mail_release(&engine->mailbox->lock);
@@ -135,14 +136,6 @@ static bool prepare(struct engine *engine, struct engine_op *op)
 	if (op->p2p.eager || (plain && bytes <= MAIL_INLINE_BYTES))
 		return true;
 	return engine_p2p_stage(engine, op);
-}
-
-static void release_payload(struct engine *engine, struct engine_op *op, bool lost)
-{
-	/* As in window.c. */
-	ls_status status = lost ? LS_OK : memory_free(engine->memory, op->input_block, trace_called);
-	(void)status;
-	op->input_block = NULL;
 }
 
 /* ---- pieces ---- */
@@ -203,18 +196,6 @@ static bool copy_pieces(struct engine *engine, struct engine_op *op, const struc
 	return false;
 }
 
-static void add_word(struct engine *engine, struct engine_op *op, int owner,
-		     const _Atomic uint64_t *word, uint64_t value)
-{
-	transport_wait_word(engine->team, owner, word, value, op->call.peer,
-			    &op->words[op->word_count++]);
-}
-
-static bool is_reached(const _Atomic uint64_t *word, uint64_t value)
-{
-	return (int64_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0;
-}
-
 /* ---- sends ---- */
 
 /* Stages the payload of a send that was just posted; false: the group has failed meanwhile. */
@@ -257,22 +238,42 @@ static enum engine_progress help(struct engine *engine, struct engine_op *op)
 	return op->status != LS_OK ? ENGINE_FAILED : all_claimed ? ENGINE_BLOCKED : ENGINE_DONE;
 }
 
+/* A send on a stream is posted before its payload is there: the receiver may match it, and waits
+ * for the pieces. */
+static enum engine_progress await_payload(struct engine *engine, struct engine_op *op)
+{
+	enum engine_progress progress = engine_stream_fetched(op);
+	if (progress != ENGINE_DONE)
+		return progress;
+	op->p2p.fetches = false;
+	wait_store(&op->p2p.rts->staged, transport_mail_word(op->p2p.generation, MAIL_CLAIMS));
+	transport_summon(engine->team, op->call.peer);
+	return ENGINE_DONE;
+}
+
 static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 {
 	struct mail_rts *rts = op->p2p.rts;
 	uint64_t done = transport_mail_word(op->p2p.generation, 0);
+	if (op->p2p.fetches) {
+		enum engine_progress progress = await_payload(engine, op);
+		if (progress != ENGINE_DONE)
+			return progress;
+	}
 	op->word_count = 0;
 	op->any = true;
 	for (;;) {
-		if (op->p2p.cancelled || is_reached(&rts->done, done)) {
+		if (op->p2p.cancelled || engine_p2p_is_reached(&rts->done, done)) {
 			if (!op->p2p.cancelled)
 				end_stores(engine, op);
 			engine_mailbox_sent(engine, op);
-			release_payload(engine, op, false);
+			engine_p2p_release_payload(engine, op, false);
+			if (engine_is_on_stream(op))
+				engine_stream_end(engine, op);
 			return ENGINE_DONE;
 		}
-		if (!is_reached(&rts->matched, done)) {
-			add_word(engine, op, op->call.peer, &rts->matched, done);
+		if (!engine_p2p_is_reached(&rts->matched, done)) {
+			engine_p2p_add_word(engine, op, op->call.peer, &rts->matched, done);
 			break;
 		}
 		enum engine_progress progress = help(engine, op);
@@ -283,7 +284,7 @@ static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 		if (op->p2p.detached)
 			return ENGINE_BLOCKED; /* no words: more to do at once */
 	}
-	add_word(engine, op, op->call.peer, &rts->done, done);
+	engine_p2p_add_word(engine, op, op->call.peer, &rts->done, done);
 	return ENGINE_BLOCKED;
 }
 
@@ -335,7 +336,7 @@ static enum engine_progress matched(struct engine *engine, struct engine_op *op)
 			return ENGINE_FAILED;
 		uint64_t unstaged = transport_mail_unstaged(rts, p2p->generation, p2p->pieces);
 		if (unstaged)
-			add_word(engine, op, engine->team->rank, &rts->staged, unstaged);
+			engine_p2p_add_word(engine, op, engine->team->rank, &rts->staged, unstaged);
 		/* Without words: more to do at once. */
 		if (unstaged || p2p->detached)
 			return ENGINE_BLOCKED;
@@ -352,8 +353,8 @@ static enum engine_progress given(struct engine *engine, struct engine_op *op)
 	struct engine_p2p *p2p = &op->p2p;
 	struct mail_rts *rts = p2p->rts;
 	uint64_t theirs = transport_mail_word(p2p->generation, p2p->pieces - p2p->pieces_copied);
-	if (p2p->pieces_copied < p2p->pieces && !is_reached(&rts->gave, theirs)) {
-		add_word(engine, op, engine->team->rank, &rts->gave, theirs);
+	if (p2p->pieces_copied < p2p->pieces && !engine_p2p_is_reached(&rts->gave, theirs)) {
+		engine_p2p_add_word(engine, op, engine->team->rank, &rts->gave, theirs);
 		return ENGINE_BLOCKED;
 	}
 	/* The source closes the RTS slot when it fails, and then takes its buffer back. */
@@ -387,10 +388,21 @@ static enum engine_progress receive(struct engine *engine, struct engine_op *op)
 	return progress;
 }
 
+/* A receive on a stream has its message, and the stream copies it out. */
+static enum engine_progress delivered(struct engine *engine, struct engine_op *op)
+{
+	enum engine_progress progress = engine_stream_deliver(op);
+	if (progress == ENGINE_DONE)
+		engine_stream_end(engine, op);
+	return progress;
+}
+
 enum engine_progress engine_p2p_copy_pieces(struct engine *engine, struct engine_op *op)
 {
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;
+	if (engine_p2p_stage_of(op) == ENGINE_P2P_DELIVERING)
+		return delivered(engine, op);
 	if (op->call.kind == TRACE_SEND)
 		return sent(engine, op);
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_MATCHED)
@@ -411,6 +423,11 @@ void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct w
 	const struct engine_p2p *p2p = &op->p2p;
 	int rank = engine->team->rank;
 	uint64_t unstaged = engine_p2p_unstaged(op);
+	bool on_stream = op->p2p.fetches || engine_p2p_stage_of(op) == ENGINE_P2P_DELIVERING;
+	if (on_stream) {
+		(void)engine_stream_word(op, word);
+		return;
+	}
 	if (op->call.kind == TRACE_SEND)
 		transport_wait_word(engine->team, op->call.peer, &p2p->rts->done,
 				    transport_mail_word(p2p->generation, 0), op->call.peer, word);
@@ -444,57 +461,4 @@ enum engine_progress engine_p2p_advance(struct engine *engine, struct engine_op 
 		return progress;
 	engine_p2p_set_stage(op, ENGINE_P2P_COMPLETE);
 	return op->status == LS_OK ? ENGINE_DONE : ENGINE_FAILED;
-}
-
-/* ---- after a failure ---- */
-
-/* Whether the peer has copied all pieces that it has begun, and begins no more. */
-static bool is_out(struct engine *engine, struct engine_op *op)
-{
-	struct engine_p2p *p2p = &op->p2p;
-	bool source = op->call.kind == TRACE_SEND;
-	const _Atomic uint64_t *word = source ? &p2p->rts->got : &p2p->rts->gave;
-	uint64_t begun = transport_mail_close(p2p->rts, p2p->generation, p2p->pieces);
-	uint64_t theirs = begun > p2p->pieces_copied ? begun - p2p->pieces_copied : 0;
-	op->word_count = 0;
-	op->any = false;
-	if (theirs == 0 || is_reached(word, transport_mail_word(p2p->generation, theirs)))
-		return true;
-	add_word(engine, op, source ? op->call.peer : engine->team->rank, word,
-		 transport_mail_word(p2p->generation, theirs));
-	return false;
-}
-
-/* Revokes the peer's access to the buffer that it may still touch. */
-static bool take_away(struct engine *engine, const struct engine_op *op)
-{
-	const struct buffer *buffer = op->call.kind == TRACE_SEND ? &op->call.send : &op->call.recv;
-	if (op->p2p.by_address || op->input_block || !op->p2p.rts->target)
-		return true; /* it only reads; or it touches a copy of mine that is never reused */
-	return memory_detach(engine->memory, buffer->address, buffer->bytes) == LS_OK;
-}
-
-enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
-					bool force)
-{
-	struct engine_p2p *p2p = &op->p2p;
-	bool lost = false, safe = true;
-	enum engine_p2p_stage stage = engine_p2p_stage_of(op);
-	if (stage == ENGINE_P2P_QUEUED || stage == ENGINE_P2P_POSTED)
-		engine_mailbox_cancel(engine, op);
-	bool shown =
-		p2p->rts && (stage == ENGINE_P2P_SENT
-				     ? !transport_mail_cancel(p2p->rts, p2p->generation)
-				     : stage == ENGINE_P2P_MATCHED || stage == ENGINE_P2P_DRAINING);
-	if (shown && !(gone >> op->call.peer & 1)) {
-		lost = !is_out(engine, op);
-		if (lost && !force)
-			return ENGINE_BLOCKED;
-		if (lost)
-			safe = take_away(engine, op);
-	}
-	release_payload(engine, op, lost);
-	engine_p2p_set_stage(op, ENGINE_P2P_COMPLETE);
-	op->stage = ENGINE_COMPLETE;
-	return safe ? ENGINE_DONE : ENGINE_FAILED;
 }

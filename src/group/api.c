@@ -21,11 +21,21 @@ ls_status group_check(const char *function, ls_group *group)
 	return failure_status(group);
 }
 
-ls_status group_begin(const char *function, ls_group *group, const struct ls_op_options *given,
-		      struct ls_op_options *out)
+ls_status group_begin_on_stream(const char *function, ls_group *group,
+				const struct ls_op_options *given, struct ls_op_options *out)
 {
 	ls_status status = group_read_options(function, given, out);
 	return status == LS_OK ? group_check(function, group) : status;
+}
+
+ls_status group_begin(const char *function, ls_group *group, const struct ls_op_options *given,
+		      struct ls_op_options *out)
+{
+	ls_status status = group_begin_on_stream(function, group, given, out);
+	if (status == LS_OK && out->stream)
+		return group_bad(group_caller(function, out), "options->stream", 1,
+				 "NULL: this call runs on no stream");
+	return status;
 }
 
 ls_status ls_group_abort(ls_group *group, const char *reason)

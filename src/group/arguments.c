@@ -35,9 +35,6 @@ ls_status group_read_options(const char *function, const struct ls_op_options *o
 	if (out->resumable && out->callback)
 		return group_bad(function, "options->resumable", out->resumable,
 				 "0 beside a callback");
-	if (out->stream)
-		return group_bad(function, "options->stream", 1,
-				 "NULL: only host memory is supported");
 	return LS_OK;
 }
 

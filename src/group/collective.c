@@ -35,6 +35,33 @@ static bool keep_counts(struct ls_op *op)
 	return true;
 }
 
+/* The last part of `queue` for a collective on a stream. It has its place among the others first, so
+ * that reports show it while the driver blocks. */
+static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *options,
+				 const void *site)
+{
+	const char *name = trace_kind_name(op->engine.call.kind);
+	ls_status status = progress_stream_prepare(group_caller(name, options), op, options->stream);
+	if (status == LS_OK)
+		status = progress_thread_start(op->group->world);
+	if (status != LS_OK) {
+		progress_stream_drop(op);
+		progress_op_drop(op);
+		return status;
+	}
+	progress_op_hold(op);
+	progress_lane_enqueue(op, options, site);
+	progress_thread_wake(op->group); /* the launch may need it */
+	status = progress_stream_launch(op);
+	group_launch_note(status);
+	if (status == LS_OK && options->op)
+		*options->op = op;
+	else if (options->op)
+		progress_op_forget(op); /* it fails, and the call has said so */
+	progress_op_let_go(op);
+	return status;
+}
+
 /* A nonblocking collective; out: NULL, or where to store its handle. */
 static ls_status queue(ls_group *group, const struct engine_call *call,
 		       const struct ls_op_options *options, const void *site, bool wake)
@@ -45,8 +72,11 @@ static ls_status queue(ls_group *group, const struct engine_call *call,
 	op->engine.call = *call;
 	op->callback = options->callback;
 	op->callback_data = options->callback_data;
-	ls_status status =
-		keep_counts(op) ? progress_lane_queue(op, options, site, wake) : LS_OUT_OF_MEMORY;
+	ls_status status = keep_counts(op) ? LS_OK : LS_OUT_OF_MEMORY;
+	if (status == LS_OK && options->stream)
+		return queue_on_stream(op, options, site);
+	if (status == LS_OK)
+		status = progress_lane_queue(op, options, site, wake);
 	if (status != LS_OK) {
 		progress_op_drop(op);
 		return status;
@@ -88,14 +118,16 @@ static ls_status call_nonblocking(ls_group *group, const struct engine_call *cal
 		return queue(group, call, options, site, true);
 	ls_op *op;
 	struct ls_op_options all = *options;
+	bool tells = options->op || options->callback; /* the status comes so */
 	all.op = options->op ? options->op : &op;
 	ls_status status = queue(group, call, &all, site, true);
 	if (status != LS_OK)
 		return status;
 	status = progress_lane_await(*all.op, &progress_no_pause);
+	atomic_store(&(*all.op)->status_read, true);
 	if (!options->op)
 		ls_op_free(op);
-	return LS_OK; /* the status comes by the handle or the callback */
+	return tells ? LS_OK : status;
 }
 
 /* Whether the options are valid and make a blocking call: a label, a time limit, or a handle for a
@@ -124,14 +156,17 @@ static ls_status run(const char *function, ls_group *group, struct engine_call *
 		if (progress_inline_call(group, call, given ? given : &none, site, &status))
 			return status;
 	}
-	status = group_begin(function, group, given, &options);
+	status = group_begin_on_stream(function, group, given, &options);
+	if (status == LS_OK && options.stream && options.resumable)
+		status = group_bad(group_caller(function, &options), "options->resumable", 1,
+				   "0 with a stream");
 	if (status == LS_OK && call->kind != TRACE_BARRIER)
 		status = group_check_collective(group_caller(function, &options), group, call);
 	if (status != LS_OK)
 		return status;
 	wait_thread_enter(&group->waiter);
 	call->factor = options.factor;
-	if (options.op || options.callback)
+	if (options.op || options.callback || options.stream)
 		return call_nonblocking(group, call, &options, site);
 	struct ls_op op;
 	progress_op_prepare(&op, group, call);
@@ -170,7 +205,7 @@ static ls_status run_each(const char *function, ls_group *group, const struct en
 			  const struct ls_buffers *buffers, int count,
 			  const struct ls_op_options *options, const void *site)
 {
-	bool blocks = !options->op && !options->callback;
+	bool blocks = !options->op && !options->callback && !options->stream;
 	struct ls_op_options silent = *options;
 	struct ls_op own;
 	ls_status status = LS_OK;
@@ -207,7 +242,7 @@ static ls_status run_many(const char *function, ls_group *group, struct engine_c
 			  const struct ls_op_options *given, const void *site)
 {
 	struct ls_op_options options;
-	ls_status status = group_begin(function, group, given, &options);
+	ls_status status = group_begin_on_stream(function, group, given, &options);
 	if (status != LS_OK)
 		return status;
 	function = group_caller(function, &options);

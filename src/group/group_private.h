@@ -19,6 +19,25 @@ ls_status group_check(const char *function, ls_group *group);
 ls_status group_begin(const char *function, ls_group *group, const struct ls_op_options *given,
 		      struct ls_op_options *out);
 
+/* The same for calls that may run on a stream. */
+ls_status group_begin_on_stream(const char *function, ls_group *group,
+				const struct ls_op_options *given, struct ls_op_options *out);
+
+/* ---- device.c ---- */
+
+/* Opens the device that the option names, for a rank that has no shared memory yet; NULL: none.
+ * Errors, with a message: those of device_driver_find, LS_OUT_OF_MEMORY, LS_SYSTEM. */
+LS_CHECKED ls_status group_device_open(struct world *world, const char *name);
+/* Its memory may be passed to operations from now on: the waiter of the rank is final. */
+LS_CHECKED ls_status group_device_register(struct world *world);
+/* No operation is left. Blocks until streams have done what they have, up to the time limit. */
+void group_device_close(struct world *world);
+
+/* ---- launch.c ---- */
+
+/* Notes how a call has put an operation behind a stream, for ls_launch_end. */
+void group_launch_note(ls_status status);
+
 /* ---- collective.c ---- */
 
 /* An all-gather of `bytes` from each member, as a part of the call that `kind` names. */
@@ -61,7 +80,7 @@ ls_status group_op_await(struct ls_op **op);
 /* The same, but no signal ends the wait. */
 ls_status group_op_finish(ls_op **op);
 
-/* ---- p2p.c ---- */
+/* ---- p2p.c, op.c ---- */
 
 /* ls_isend for the messages with which the library makes a group. With P2P=serial no send waits for
  * it, and it waits only for earlier sends to the same peer that have no slot yet, because ranks

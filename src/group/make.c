@@ -242,10 +242,33 @@ void group_init(struct ls_group *group, const struct group_making *making)
 
 /* ---- close ---- */
 
+/* Operations whose streams are through with them are as good as complete: the program may have
+ * waited for the streams. */
+static void await_delivered(ls_group *group)
+{
+	struct ls_op *op;
+	ls_status status = LS_OK;
+	while ((op = p2p_first_delivered(group))) {
+		status = p2p_await(&op, 1, &progress_no_pause);
+		progress_op_let_go(op);
+	}
+	while ((op = progress_lane_first(group))) {
+		bool over = progress_stream_is_over(op);
+		if (over)
+			status = progress_lane_await(op, &progress_no_pause);
+		progress_op_let_go(op);
+		if (!over)
+			break;
+	}
+	(void)status; /* it shows in the group's failure */
+}
+
 /* Ends operations that were not waited for: otherwise peers would use buffers that vanish. */
 static void end_operations(ls_group *group)
 {
 	p2p_fail_gone(group);
+	if (group->world->device)
+		await_delivered(group);
 	long pending = progress_lane_queued(group) + p2p_pending(group);
 	if (pending > 0) {
 		char text[PROGRESS_DESCRIBED_BYTES], reason[PROGRESS_DESCRIBED_BYTES + 64];

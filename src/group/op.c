@@ -221,3 +221,39 @@ ls_status group_op_finish(ls_op **op)
 	while (*op); /* a signal */
 	return status;
 }
+
+/* ---- taking back ---- */
+
+ls_status ls_cancel(ls_op *op)
+{
+	if (!op)
+		return group_bad("ls_cancel", "op", 0, "a handle that has not been freed");
+	ls_group *group = op->group;
+	if (world_is_forked(group))
+		return LS_FORKED;
+	if (op->is_batch || engine_is_collective(op->engine.call.kind) || op->on_stream)
+		return group_bad("ls_cancel", "op", 0, "a send or a receive that is on no stream");
+	if (p2p_cancel(op)) {
+		atomic_store(&op->status_read, true);
+		return LS_OK;
+	}
+	p2p_await_begun(op);
+	if (atomic_load_explicit(&op->complete, memory_order_acquire) ||
+	    !atomic_load_explicit(&op->begun, memory_order_acquire) ||
+	    !engine_p2p_cancel(&group->engine, &op->engine))
+		return LS_PENDING;
+	p2p_collect(group);
+	/* Else another thread is just about it. */
+	p2p_await_complete(op);
+	atomic_store(&op->status_read, true);
+	return LS_OK;
+}
+
+ls_status group_op_cancel(ls_op **op)
+{
+	if (!*op)
+		return LS_CANCELLED;
+	ls_status status = ls_cancel(*op);
+	(void)status; /* if it is too late, the operation ends by itself */
+	return group_op_finish(op);
+}

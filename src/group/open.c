@@ -31,6 +31,7 @@ struct opening {
 	uint64_t deadline_ns;
 	uint32_t timeout_ms;
 	bool resumes, keeps_memory;
+	const char *device; /* NULL: none */
 };
 
 static ls_status read_opening(const struct ls_group_options *options, struct opening *out)
@@ -57,6 +58,7 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 	out->timeout_ms = all.timeout_ms ? all.timeout_ms : (uint32_t)out->settings.timeout_ms;
 	out->resumes = all.resume_after_signals != 0;
 	out->keeps_memory = all.keep_memory != 0;
+	out->device = all.device;
 	status = rendezvous_find(all.rendezvous, all.rank, all.world_size, &launch, &out->place);
 	if (status == LS_OK && out->place.rank == 0)
 		settings_warn_of_unknown(NULL);
@@ -222,6 +224,7 @@ static void world_close(struct world *world)
 	progress_thread_stop(world);
 	failure_watch_fini(&world->watch);
 	p2p_fini(world);
+	group_device_close(world);
 	wait_close(&world->waiter);
 	group_free_all(world);
 	for (int q = 0; q < world->size; q++)
@@ -265,6 +268,8 @@ static ls_status world_fill(struct world *world, const struct opening *opening)
 		return status;
 	status = early_waiter(world);
 	if (status == LS_OK)
+		status = group_device_open(world, opening->device);
+	if (status == LS_OK)
 		status = connect_world(world, opening);
 	if (status != LS_OK)
 		return status;
@@ -277,6 +282,9 @@ static ls_status world_fill(struct world *world, const struct opening *opening)
 	if (status != LS_OK)
 		return status;
 	final_waiter(world);
+	status = group_device_register(world);
+	if (status != LS_OK)
+		return status;
 	open_views(world);
 	transport_hold(&world->transport);
 	status = fill_first(world, opening->timeout_ms);

@@ -10,90 +10,15 @@
 #include "p2p/p2p.h"
 #include "group_private.h"
 #include "arguments.h"
+#include "p2p_check.h"
 #include "p2p_short.h"
 
 #define HERE __builtin_return_address(0)
 
-/* The common form of all calls. */
-struct call {
-	const char *name;
-	const void *site;
-	struct engine_call engine;
-	void **block; /* a receive into a block; NULL: into the buffer */
-	bool hands_over_block;
-	bool internal; /* the library's own: never ordered, always cancellable */
-};
-
-/* ---- checks ---- */
-
-static ls_status check_peer(const struct call *call, const ls_group *group,
-			    const struct ls_op_options *options)
-{
-	bool sends = call->engine.kind == TRACE_SEND;
-	if (!sends && call->engine.peer == LS_ANY_SOURCE)
-		return LS_OK;
-	return group_check_rank(group_caller(call->name, options), sends ? "dst" : "src", group,
-				call->engine.peer);
-}
-
-/* LS_ANY_TAG is only for receives and probes. */
-static ls_status begin(const struct call *call, ls_group *group, const struct ls_op_options *given,
-		       struct ls_op_options *options)
-{
-	struct ls_op_options some;
-	bool any = call->engine.kind != TRACE_SEND && given && given->size >= sizeof given->size &&
-		   given->size >= offsetof(struct ls_op_options, resumable) &&
-		   given->size <= sizeof some && given->tag == LS_ANY_TAG;
-	if (any) {
-		memset(&some, 0, sizeof some);
-		memcpy(&some, given, given->size);
-		some.tag = 0;
-		given = &some;
-	}
-	ls_status status = group_begin(call->name, group, given, options);
-	if (any)
-		options->tag = LS_ANY_TAG;
-	return status;
-}
-
-static ls_status check(const struct call *call, const ls_group *group,
-		       const struct ls_op_options *options)
-{
-	const struct engine_call *engine = &call->engine;
-	const struct buffer *buffer = engine->kind == TRACE_SEND ? &engine->send : &engine->recv;
-	const struct ls_message *message = options->message;
-	const char *name = group_caller(call->name, options);
-	/* The size does not overflow, and the dtype is valid. */
-	bool sound = engine->count <= UINT32_MAX && buffer->bytes > 0;
-	ls_status status = sound ? LS_OK : group_check_count(name, engine->dtype, engine->count);
-	if (status == LS_OK)
-		status = check_peer(call, group, options);
-	if (status == LS_OK && engine->count > 0 && !buffer->address && !call->block)
-		status = group_bad(name, "buffer", 0, "a buffer");
-	if (status == LS_OK && message && engine->kind == TRACE_SEND)
-		status = group_bad(name, "options->message", 1, "NULL for a send");
-	if (status == LS_OK && message && message->size < sizeof message->size)
-		status = group_bad(name, "options->message->size", message->size,
-				   "sizeof(struct ls_message)");
-	return status;
-}
-
 /* ---- the two ways ---- */
 
-/* Setting P2P=serial: it may have to wait for other sends. */
-static bool is_serial(const ls_group *group, const struct call *call)
-{
-	return group->world->p2p.serial && call->engine.kind == TRACE_SEND;
-}
-
-/* It waits for the sends before it. */
-static bool is_ordered(const ls_group *group, const struct call *call)
-{
-	return is_serial(group, call) && !call->internal;
-}
-
 /* False: the call needs an operation. asked: it has a handle. */
-static bool may_be_short(ls_group *group, const struct call *call,
+static bool may_be_short(ls_group *group, const struct group_p2p_call *call,
 			 const struct ls_op_options *options, bool blocks, bool asked,
 			 struct p2p_short *out)
 {
@@ -115,26 +40,12 @@ static bool may_be_short(ls_group *group, const struct call *call,
 		out->handle = sends ? &group->sent : &group->received;
 	return out->call.bytes <= MAIL_EAGER_BYTES && engine->peer >= 0 &&
 	       !call->hands_over_block && !call->internal && !call->block && !options->callback &&
-	       !is_serial(group, call) && !group_is_on_device(group, &call->engine);
-}
-
-/* A send that outlives its call would need a place in the queue while the device fetches it, and no
- * thread waits for that device. */
-static ls_status check_nonblocking(ls_group *group, const struct call *call)
-{
-	if (!group_is_on_device(group, &call->engine))
-		return LS_OK;
-	const struct engine_call *engine = &call->engine;
-	const struct buffer *buffer = engine->kind == TRACE_SEND ? &engine->send : &engine->recv;
-	return group_bad(call->name, "buffer", (long long)(uintptr_t)buffer->address,
-			 is_ordered(group, call)
-				 ? "host memory with LOCKSTEP_P2P=serial"
-				 : "host memory: only ls_send and ls_recv outside of a batch, and "
-				   "without a handle or a callback, take a device's");
+	       !group_p2p_is_serial(group, call) && !options->stream &&
+	       !group_is_on_device(group, &call->engine);
 }
 
 /* message: NULL if the call cannot take the short path. */
-static ls_status run_blocking(ls_group *group, const struct call *call,
+static ls_status run_blocking(ls_group *group, const struct group_p2p_call *call,
 			      const struct ls_op_options *options, const struct p2p_short *message)
 {
 	struct engine_workspace workspace;
@@ -165,11 +76,21 @@ static ls_status run_blocking(ls_group *group, const struct call *call,
 	return status;
 }
 
-static ls_status run_nonblocking(ls_group *group, const struct call *call,
+/* The operation has begun. After an error its group has failed, and the driving thread ends it. */
+static ls_status launch(struct ls_op *op)
+{
+	ls_status status = progress_stream_launch(op);
+	group_launch_note(status);
+	if (status != LS_OK)
+		p2p_arm(op->group->world, true);
+	return status;
+}
+
+static ls_status run_nonblocking(ls_group *group, const struct group_p2p_call *call,
 				 const struct ls_op_options *options, struct ls_op *batch,
 				 ls_op **out)
 {
-	ls_status status = check_nonblocking(group, call);
+	ls_status status = group_p2p_check_nonblocking(group, call, options);
 	if (status != LS_OK)
 		return status;
 	struct ls_op *op = progress_op_new(group, out != NULL);
@@ -181,24 +102,45 @@ static ls_status run_nonblocking(ls_group *group, const struct call *call,
 	op->engine.p2p.hands_over_block = call->hands_over_block;
 	op->engine.p2p.receives_block = call->block != NULL;
 	op->engine.p2p.cancellable = call->internal;
-	op->ordered = is_ordered(group, call);
+	op->ordered = group_p2p_is_ordered(group, call);
 	op->message = options->message;
 	op->block = call->block;
 	op->callback = options->callback;
 	op->callback_data = options->callback_data;
+	if (options->stream)
+		status = progress_stream_prepare(group_caller(call->name, options), op,
+						 options->stream);
+	if (status != LS_OK) {
+		progress_op_drop(op);
+		return status;
+	}
 	progress_op_open(op, options, call->site);
 	if (batch)
 		group_batch_join(batch, op);
+	bool on_stream = op->on_stream;
+	if (on_stream)
+		progress_op_hold(op);
 	status = p2p_start(op);
-	if (status == LS_OK) {
-		if (out)
-			*out = op;
-		return LS_OK;
+	if (status != LS_OK) {
+		trace_end(&group->world->trace, op->engine.record, status);
+		if (batch)
+			group_batch_unjoin(batch, op, status);
+		if (on_stream)
+			progress_op_let_go(op);
+		progress_stream_drop(op);
+		progress_op_drop(op);
+		return status;
 	}
-	trace_end(&group->world->trace, op->engine.record, status);
-	if (batch)
-		group_batch_unjoin(batch, op, status);
-	progress_op_drop(op);
+	if (out)
+		*out = op;
+	if (on_stream) {
+		status = launch(op);
+		if (status != LS_OK && out) {
+			*out = NULL;
+			progress_op_forget(op);
+		}
+		progress_op_let_go(op);
+	}
 	return status;
 }
 
@@ -214,13 +156,15 @@ static bool run_short(const struct p2p_short *message, bool sends, ls_op **out)
 	return complete;
 }
 
-static ls_status run(ls_group *group, struct call *call, const struct ls_op_options *given,
-		     ls_op **out)
+static ls_status run(ls_group *group, struct group_p2p_call *call,
+		     const struct ls_op_options *given, ls_op **out)
 {
 	struct ls_op_options options;
-	ls_status status = begin(call, group, given, &options);
+	ls_status status = group_p2p_begin(call, group, given, &options);
 	if (status == LS_OK)
-		status = check(call, group, &options);
+		status = group_p2p_check(call, group, &options);
+	if (status == LS_OK)
+		status = group_p2p_check_stream(group, call, &options);
 	if (status != LS_OK)
 		return status;
 	call->engine.tag = options.tag;
@@ -237,9 +181,9 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 		status = run_nonblocking(group, call, &options, NULL, out);
 		return status == LS_OK && options.resumable && out ? group_op_await(out) : status;
 	}
-	if (batch)
+	if (batch || options.stream)
 		return run_nonblocking(group, call, &options, batch, NULL);
-	if (!is_ordered(group, call))
+	if (!group_p2p_is_ordered(group, call))
 		return run_blocking(group, call, &options, is_short ? &message : NULL);
 	ls_op *op;
 	status = run_nonblocking(group, call, &options, NULL, &op);
@@ -255,8 +199,8 @@ static ls_status run(ls_group *group, struct call *call, const struct ls_op_opti
 
 /* Sets each field, because the compiler clears a struct of this size so slowly that a short message
  * takes noticeably longer. */
-static void fill(struct call *call, const char *name, enum trace_kind kind, uint64_t count,
-		 ls_dtype dtype, int peer, const void *site)
+static void fill(struct group_p2p_call *call, const char *name, enum trace_kind kind,
+		 uint64_t count, ls_dtype dtype, int peer, const void *site)
 {
 	struct engine_call *engine = &call->engine;
 	call->name = name;
@@ -275,14 +219,14 @@ static void fill(struct call *call, const char *name, enum trace_kind kind, uint
 	engine->factor = 0;
 }
 
-static void to_send(struct call *call, const char *name, const void *buffer, uint64_t count,
-		    ls_dtype dtype, int dst, const void *site)
+static void to_send(struct group_p2p_call *call, const char *name, const void *buffer,
+		    uint64_t count, ls_dtype dtype, int dst, const void *site)
 {
 	fill(call, name, TRACE_SEND, count, dtype, dst, site);
 	call->engine.send = buffer_host(buffer, count * ls_dtype_bytes(dtype));
 }
 
-static void to_receive(struct call *call, const char *name, void *buffer, uint64_t count,
+static void to_receive(struct group_p2p_call *call, const char *name, void *buffer, uint64_t count,
 		       ls_dtype dtype, int src, const void *site)
 {
 	fill(call, name, TRACE_RECV, count, dtype, src, site);
@@ -296,7 +240,7 @@ ls_status ls_send(ls_group *group, const void *buffer, uint64_t count, ls_dtype 
 		group, {dst, 0, dtype, true, count, 0, buffer, NULL}, NULL, HERE, NULL, NULL};
 	if (group_try_send_short(group, options, &message, NULL))
 		return LS_OK;
-	struct call call;
+	struct group_p2p_call call;
 	to_send(&call, "ls_send", buffer, count, dtype, dst, HERE);
 	return run(group, &call, options, NULL);
 }
@@ -308,7 +252,7 @@ ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype,
 		group, {src, 0, dtype, true, count, 0, NULL, buffer}, NULL, HERE, NULL, NULL};
 	if (group_try_receive_short(group, options, &message, NULL))
 		return LS_OK;
-	struct call call;
+	struct group_p2p_call call;
 	to_receive(&call, "ls_recv", buffer, count, dtype, src, HERE);
 	return run(group, &call, options, NULL);
 }
@@ -330,7 +274,7 @@ ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype
 		group, {dst, 0, dtype, false, count, 0, buffer, NULL}, NULL, HERE, NULL, NULL};
 	if (op && group_try_send_short(group, options, &message, op))
 		return LS_OK;
-	struct call call;
+	struct group_p2p_call call;
 	to_send(&call, "ls_isend", buffer, count, dtype, dst, HERE);
 	ls_status status = check_handle(call.name, options, op);
 	return status == LS_OK ? run(group, &call, options, op) : status;
@@ -339,7 +283,7 @@ ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype
 ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int dst,
 		      const struct ls_op_options *options, ls_op **op)
 {
-	struct call call;
+	struct group_p2p_call call;
 	to_send(&call, "ls_isend", buffer, bytes, LS_UINT8, dst, HERE);
 	call.internal = true;
 	ls_status status = check_handle(call.name, options, op);
@@ -353,7 +297,7 @@ ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype
 		group, {src, 0, dtype, false, count, 0, NULL, buffer}, NULL, HERE, NULL, NULL};
 	if (op && group_try_receive_short(group, options, &message, op))
 		return LS_OK;
-	struct call call;
+	struct group_p2p_call call;
 	to_receive(&call, "ls_irecv", buffer, count, dtype, src, HERE);
 	ls_status status = check_handle(call.name, options, op);
 	return status == LS_OK ? run(group, &call, options, op) : status;
@@ -364,7 +308,7 @@ ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype
 ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype dtype, int dst,
 			const struct ls_op_options *options)
 {
-	struct call call;
+	struct group_p2p_call call;
 	to_send(&call, "ls_send_block", block, count, dtype, dst, HERE);
 	call.hands_over_block = true;
 	ls_status status = group_check(call.name, group);
@@ -385,7 +329,7 @@ ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype d
 ls_status ls_recv_block(ls_group *group, void **block, uint64_t count, ls_dtype dtype, int src,
 			const struct ls_op_options *options)
 {
-	struct call call;
+	struct group_p2p_call call;
 	to_receive(&call, "ls_recv_block", NULL, count, dtype, src, HERE);
 	call.block = block;
 	if (!block)
@@ -396,29 +340,16 @@ ls_status ls_recv_block(ls_group *group, void **block, uint64_t count, ls_dtype 
 
 /* ---- probes ---- */
 
-static ls_status check_probe(const struct call *call, ls_group *group,
-			     const struct ls_op_options *given, struct ls_op_options *options,
-			     const struct ls_message *out)
-{
-	ls_status status = begin(call, group, given, options);
-	if (status == LS_OK)
-		status = check_peer(call, group, options);
-	if (status == LS_OK && (!out || out->size < sizeof out->size))
-		status = group_bad(call->name, out ? "out->size" : "out", out ? out->size : 0,
-				   "sizeof(struct ls_message)");
-	return status;
-}
-
 ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 		    struct ls_message *out)
 {
-	struct call call = {
+	struct group_p2p_call call = {
 		.name = "ls_iprobe", .engine = {.kind = TRACE_PROBE, .peer = src}, .site = HERE};
 	struct ls_op_options options;
 	struct mail_message met;
 	struct wait_word words[RANKS_HOST_MAX];
 	int count;
-	ls_status status = check_probe(&call, group, given, &options, out);
+	ls_status status = group_p2p_check_probe(&call, group, given, &options, out);
 	if (status != LS_OK)
 		return status;
 	wait_thread_enter(&group->waiter);
@@ -439,12 +370,12 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
 		   struct ls_message *out)
 {
-	struct call call = {
+	struct group_p2p_call call = {
 		.name = "ls_probe", .engine = {.kind = TRACE_PROBE, .peer = src}, .site = HERE};
 	struct ls_op_options options;
 	struct engine_workspace workspace;
 	struct ls_op op;
-	ls_status status = check_probe(&call, group, given, &options, out);
+	ls_status status = group_p2p_check_probe(&call, group, given, &options, out);
 	if (status != LS_OK)
 		return status;
 	struct waiter *waiter = &group->waiter;
@@ -458,40 +389,4 @@ ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
 	if (status == LS_OK)
 		p2p_fill(out, &op.engine.p2p.message);
 	return status;
-}
-
-/* ---- taking back ---- */
-
-ls_status ls_cancel(ls_op *op)
-{
-	if (!op)
-		return group_bad("ls_cancel", "op", 0, "a handle that has not been freed");
-	ls_group *group = op->group;
-	if (world_is_forked(group))
-		return LS_FORKED;
-	if (op->is_batch || engine_is_collective(op->engine.call.kind))
-		return group_bad("ls_cancel", "op", 0, "a send or a receive");
-	if (p2p_cancel(op)) {
-		atomic_store(&op->status_read, true);
-		return LS_OK;
-	}
-	p2p_await_begun(op);
-	if (atomic_load_explicit(&op->complete, memory_order_acquire) ||
-	    !atomic_load_explicit(&op->begun, memory_order_acquire) ||
-	    !engine_p2p_cancel(&group->engine, &op->engine))
-		return LS_PENDING;
-	p2p_collect(group);
-	/* Else another thread is just about it. */
-	p2p_await_complete(op);
-	atomic_store(&op->status_read, true);
-	return LS_OK;
-}
-
-ls_status group_op_cancel(ls_op **op)
-{
-	if (!*op)
-		return LS_CANCELLED;
-	ls_status status = ls_cancel(*op);
-	(void)status; /* if it is too late, the operation ends by itself */
-	return group_op_finish(op);
 }

@@ -37,6 +37,8 @@ void p2p_await_begun(const struct ls_op *op);
 long p2p_pending(ls_group *group);
 /* The first of them, with a reference; NULL: none. */
 struct ls_op *p2p_first(ls_group *group);
+/* The first receive on a stream that has copied its message out, with a reference; NULL: none. */
+struct ls_op *p2p_first_delivered(ls_group *group);
 /* Call before a group is closed, which has failed if any are pending: ends them. */
 void p2p_close(ls_group *group);
 

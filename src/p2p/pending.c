@@ -180,6 +180,20 @@ struct ls_op *p2p_first(ls_group *group)
 	return op;
 }
 
+struct ls_op *p2p_first_delivered(ls_group *group)
+{
+	struct world_p2p *p2p = &group->world->p2p;
+	lock_group_acquire(&p2p->lock);
+	struct ls_op *op = p2p->first;
+	while (op && !(op->group == group && op->engine.call.kind == TRACE_RECV &&
+		       progress_stream_is_over(op)))
+		op = op->next;
+	if (op)
+		progress_op_hold(op);
+	lock_group_release(&p2p->lock);
+	return op;
+}
+
 /* ---- the end of one ---- */
 
 static void finish(struct ls_op *op, ls_status status)
@@ -248,7 +262,8 @@ static ls_status begin(struct ls_op *op)
 static void choose_progress(struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;
-	op->wants_urgent = op->ordered || op->callback;
+	/* The device rings the bell as a peer that stores a word does, and calls nobody. */
+	op->wants_urgent = op->ordered || op->callback || op->on_stream;
 	op->wants_progress = op->wants_urgent || call->kind == TRACE_RECV;
 }
 

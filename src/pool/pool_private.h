@@ -71,6 +71,15 @@ struct pool_stream {
 	struct pool_bins *bins; /* [0]: of small segments; [1]: of others. NULL: no slot in use */
 };
 
+/* A stream that launches have been put behind, or a place for one. It may become another stream's
+ * when nothing is in flight; `lane` stays, so that its numbers go on. */
+struct pool_launcher {
+	void *handle;           /* under the lock */
+	uint32_t users;         /* under the lock: threads between begin and end */
+	struct pool_lane *lane; /* NULL: no stream has used this place yet */
+	_Atomic uint64_t turns; /* raised when a thread begins to launch, and when it ends: odd */
+};
+
 struct pool {
 	struct pool_options options;
 	char name[32];
@@ -78,6 +87,7 @@ struct pool {
 	struct pool_stream streams[POOL_STREAMS]; /* fields but `done` under the lock */
 	int stream_count LOCK_GUARDED(pool);
 	int last_stream LOCK_GUARDED(pool); /* that a call named last */
+	struct pool_launcher launchers[POOL_STREAMS];
 	struct pool_segment *segments LOCK_GUARDED(pool);
 	struct pool_block *pending LOCK_GUARDED(pool);
 	uint64_t puts LOCK_GUARDED(pool); /* how often a block became a cached one */
@@ -167,6 +177,10 @@ static inline size_t pool_put_off(const struct pool *pool)
 	size_t returned = atomic_load(&pool->returned);
 	return atomic_load(&pool->offered) - returned;
 }
+
+/* ---- launch.c ---- */
+
+void pool_launchers_close(struct pool *pool);
 
 /* ---- reclaim.c ---- */
 

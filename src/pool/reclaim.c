@@ -415,6 +415,7 @@ ls_status pool_close(struct pool *pool, uint64_t deadline_ns)
 		MESSAGE_SAY(MESSAGE_DEVICE_CLOSE, pool->name, ls_status_name(status));
 		return status;
 	}
+	pool_launchers_close(pool);
 	for (int i = 0; i < POOL_STREAMS; i++)
 		free(pool->streams[i].bins);
 	lock_pool_acquire(&pool->lock);

@@ -117,7 +117,7 @@ static void requeue_first(struct ls_op *op)
 
 /* ---- the queue ---- */
 
-static void enqueue(struct ls_op *op, const struct ls_op_options *options, const void *site)
+void progress_lane_enqueue(struct ls_op *op, const struct ls_op_options *options, const void *site)
 {
 	struct world_lane *lane = &op->group->lane;
 	lock_group_acquire(&lane->lock);
@@ -434,7 +434,7 @@ static ls_status queue_and_await(struct ls_op *op, const struct ls_op_options *o
 	ls_status status = progress_thread_start(op->group->world);
 	if (status != LS_OK)
 		return status;
-	enqueue(op, options, site);
+	progress_lane_enqueue(op, options, site);
 	return pause->returns ? progress_lane_await(op, pause) : await_in_time(op);
 }
 
@@ -460,7 +460,7 @@ ls_status progress_lane_queue(struct ls_op *op, const struct ls_op_options *opti
 	ls_status status = progress_thread_start(group->world);
 	if (status != LS_OK)
 		return status;
-	enqueue(op, options, site);
+	progress_lane_enqueue(op, options, site);
 	if (small && take_drive(&group->lane, op, NULL))
 		drive_for(group, op, &group->waiter, &at_once);
 	else if (wake)

@@ -60,6 +60,9 @@ ls_status progress_lane_call(struct ls_op *op, const struct ls_op_options *optio
  * the progress thread if it is needed. */
 ls_status progress_lane_queue(struct ls_op *op, const struct ls_op_options *options,
 			      const void *site, bool wake);
+/* Only gives it its number, its record and its place in the queue. The caller calls the progress
+ * thread afterwards. */
+void progress_lane_enqueue(struct ls_op *op, const struct ls_op_options *options, const void *site);
 /* Blocks until op is complete, or until the pause or a signal that ends nothing: LS_PENDING. Drives
  * the lane if no other thread does. */
 ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pause);

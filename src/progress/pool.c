@@ -57,7 +57,10 @@ struct ls_op *progress_op_new(ls_group *group, bool handle)
 		MESSAGE_SAY(MESSAGE_GROUP_HANDLES, WORLD_POOL_OPS * WORLD_POOL_BLOCKS);
 		return NULL;
 	}
-	*op = (struct ls_op){.group = group, .pooled = true, .counts = op->counts};
+	*op = (struct ls_op){.group = group,
+			     .pooled = true,
+			     .counts = op->counts,
+			     .engine.stream.words = op->engine.stream.words};
 	atomic_store(&op->holders, handle ? 2 : 1);
 	if (handle)
 		atomic_fetch_add(&pool->handles, 1);
@@ -103,6 +106,8 @@ void progress_op_drop(struct ls_op *op)
 void progress_op_complete(struct ls_op *op, ls_status status)
 {
 	bool pooled = op->pooled;
+	if (op->on_stream)
+		progress_stream_leave(op);
 	if (op->callback) {
 		atomic_store(&op->status_read, true);
 		op->callback(op->callback_data, status);
@@ -131,8 +136,10 @@ void progress_pool_fini(struct world_pool *pool)
 	lock_group_acquire(&pool->lock);
 	for (int b = 0; b < pool->block_count; b++) {
 		struct ls_op *block = pool->blocks[b];
-		for (int i = 0; i < WORLD_POOL_OPS; i++)
+		for (int i = 0; i < WORLD_POOL_OPS; i++) {
 			free(block[i].counts);
+			free(block[i].engine.stream.words);
+		}
 		free(block);
 	}
 	pool->block_count = 0;

@@ -88,6 +88,30 @@ bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struc
  * because of `reason`: returns its final status; no peer touches its buffers any more. */
 ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer);
 
+/* ---- stream.c: operations on streams of the program's, see engine/stream.h ---- */
+
+/* Makes the new operation one on this stream of the group's device; its call is set. Errors, with a
+ * message: LS_BAD_ARGUMENT (the group has no device, or that has no such stream), LS_UNSUPPORTED
+ * (the stream is being captured; the peer of a send is on another host), LS_OUT_OF_MEMORY,
+ * LS_SYSTEM. */
+LS_CHECKED ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *stream);
+/* Puts it behind the stream. It has begun, so that other threads can advance it: a driver may block
+ * until the stream goes on. The caller holds a reference to it. After an error the group has
+ * failed; whoever advances its operations ends this one. Errors: the cause of that. */
+LS_CHECKED ls_status progress_stream_launch(struct ls_op *op);
+/* The stream waits until the launched operation is done in its own. Errors: LS_BAD_ARGUMENT,
+ * LS_UNSUPPORTED (the stream is being captured), LS_SYSTEM, with a message. */
+LS_CHECKED ls_status progress_stream_follow(const struct ls_op *op, void *stream);
+/* Whether it is on a stream that has nothing of it left to do. */
+bool progress_stream_is_over(const struct ls_op *op);
+/* The group has failed: all streams go on that wait for its operations, as an operation may be
+ * behind another one in its stream. */
+void progress_stream_release(const ls_group *group);
+/* It is complete. */
+void progress_stream_leave(struct ls_op *op);
+/* It was prepared, and will not be launched. */
+void progress_stream_drop(struct ls_op *op);
+
 /* ---- fail.c ---- */
 
 /* Makes `reason`, which was seen on `peer`, the group's cause. Returns the cause that counts. */

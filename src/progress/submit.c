@@ -6,6 +6,7 @@
 
 #include "base/messages.h"
 #include "base/ranks.h"
+#include "engine/stream.h"
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "progress.h"
@@ -49,10 +50,11 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_
 		false;
 	op->engine.p2p.cancellable = op->engine.p2p.eager = false;
 	op->engine.p2p.blocks = true;
+	op->engine.stream.on = false;
 	op->group = group;
 	op->next = NULL;
 	op->deadline_ns = 0;
-	op->may_leave = op->pooled = false;
+	op->may_leave = op->pooled = op->on_stream = false;
 	atomic_init(&op->begun, false);
 	op->callback = NULL;
 	op->callback_data = NULL;
@@ -86,6 +88,8 @@ static bool retreat(struct ls_op *op)
 	struct engine_op *engine = &op->engine;
 	uint64_t deadline = clock_deadline_ns(RETREAT_MS);
 	bool warned = false;
+	if (engine_is_on_stream(engine))
+		progress_stream_release(group);
 	for (;;) {
 		bool force = clock_now_ns() >= deadline;
 		enum engine_progress progress =
@@ -127,7 +131,7 @@ static ls_status fail(struct ls_op *op, ls_status reason, int peer)
 	uint64_t needs = reason == LS_TIMED_OUT && has_begun(op) ? awaited_peers(&op->engine) : 0;
 	ls_status status = progress_op_fail(op, reason, peer, needs);
 	failure_note(op->group);
-	if (has_begun(op) && !retreat(op))
+	if ((has_begun(op) || engine_is_on_stream(&op->engine)) && !retreat(op))
 		status = LS_SYSTEM; /* the process cannot trust its memory any more */
 	trace_end(&op->group->world->trace, op->engine.record, status);
 	return status;
@@ -177,8 +181,10 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer)
 static bool begin(struct ls_op *op, struct engine_workspace *workspace)
 {
 	struct ls_group *group = op->group;
-	if (failure_status(group) != LS_OK)
+	if (failure_status(group) != LS_OK) {
+		op->engine.words = workspace->words;
 		return false;
+	}
 	if (engine_is_collective(op->engine.call.kind))
 		atomic_store_explicit(&group->trace_entry->entered, op->engine.seq,
 				      memory_order_release);

@@ -325,7 +325,8 @@ static inline uint64_t transport_mail_unstaged(const struct mail_rts *rts, uint3
 	uint64_t staged = atomic_load_explicit(&rts->staged, memory_order_acquire);
 	uint64_t claims = cursor & MAIL_CLAIMS;
 	uint64_t next = transport_mail_word(generation, claims + 1);
-	bool waits = !(cursor & MAIL_CLOSED) && claims < pieces && (int64_t)(staged - next) < 0;
+	bool left = claims < (pieces > 0 ? pieces : 1); /* an empty message is announced, too */
+	bool waits = !(cursor & MAIL_CLOSED) && left && (int64_t)(staged - next) < 0;
 	return waits ? next : 0;
 }
 /* Says that the owner will never touch the source's buffer again. Any thread of the owner, once for

@@ -12,8 +12,10 @@
 #include "base/ranks.h"
 #include "base/settings.h"
 #include "base/wait.h"
+#include "device/driver.h"
 #include "memory/memory.h"
 #include "plan/plan.h"
+#include "pool/pool.h"
 #include "trace/trace.h"
 #include "transport/transport.h"
 
@@ -99,6 +101,17 @@ struct world_p2p {
 	ls_group *_Atomic groups;
 };
 
+/* The device of a rank: option `device` of ls_group_open. */
+struct world_device {
+	struct driver driver;
+	struct pool_gate *gate;
+	struct pool *pool;
+	struct memory_region *region; /* the memory of the device; NULL: the processor may touch it */
+	struct lock_group lock;
+	struct ls_op *operations LOCK_GUARDED(group); /* on streams, that are not complete */
+	char name[32];                                /* "sim:0" */
+};
+
 struct world {
 	struct settings settings;
 	uint32_t fork_generation; /* of the process that opened it */
@@ -111,6 +124,7 @@ struct world {
 	struct memory memory;
 	struct transport transport;
 	struct plan_table table;
+	struct world_device *device;           /* NULL: none */
 	_Atomic uint32_t dead[RANKS_HOST_MAX]; /* set by the watch */
 	int pids[RANKS_HOST_MAX];
 	struct trace_view views[RANKS_HOST_MAX]; /* the traces of all ranks, for diagnosis */

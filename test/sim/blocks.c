@@ -43,6 +43,12 @@ void *sim_where(const struct sim *sim, const void *address)
 	return (void *)(uintptr_t)address;
 }
 
+void *sim_addresses(const struct sim *sim, int device, size_t *bytes)
+{
+	*bytes = sim->options.bytes;
+	return sim->devices[device].base;
+}
+
 static size_t end_of(const struct sim_device *device, int block)
 {
 	return block < 0 ? 0 : device->blocks[block].offset + device->blocks[block].bytes;

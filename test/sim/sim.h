@@ -112,6 +112,8 @@ enum sim_error sim_alloc(struct sim *sim, int device, size_t bytes, void **out);
 enum sim_error sim_free(struct sim *sim, void *address);
 /* The memory itself, for kernels and for tests; host addresses stay as they are. Takes no lock. */
 void *sim_where(const struct sim *sim, const void *address);
+/* The range in which all memory of this device lies. Takes no lock. */
+void *sim_addresses(const struct sim *sim, int device, size_t *bytes);
 /* Whether sim_free may wait for the devices. */
 bool sim_free_may_wait(const struct sim *sim);
 /* For tests; not in a host function. */

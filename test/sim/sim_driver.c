@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "sim_driver.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,9 +9,9 @@
 
 enum { OPERANDS = 16 };
 
-static struct sim_driver *of(struct driver *driver)
+static struct sim *of(const struct driver *driver)
 {
-	return (struct sim_driver *)driver;
+	return driver->state;
 }
 
 static ls_status say(const char *call, enum sim_error error)
@@ -24,8 +25,10 @@ static ls_status say(const char *call, enum sim_error error)
 static ls_status open_driver(struct driver *driver)
 {
 	struct sim_stream *stream;
-	enum sim_error error = sim_stream_open(of(driver)->sim, driver->index, &stream);
+	enum sim_error error = sim_stream_open(of(driver), driver->index, &stream);
 	driver->stream = stream;
+	driver->domain = of(driver);
+	driver->address = sim_addresses(of(driver), driver->index, &driver->bytes);
 	return say("sim_stream_open", error);
 }
 
@@ -90,22 +93,34 @@ static ls_status store(struct driver *driver, void *stream, _Atomic uint64_t *wo
 	return say("sim_store", sim_store(stream, word, value, driver->bell));
 }
 
+static ls_status await(struct driver *driver, void *stream, const _Atomic uint64_t *word,
+		       uint64_t value)
+{
+	(void)driver;
+	return say("sim_await", sim_await(stream, word, value));
+}
+
+static void signal(struct driver *driver, _Atomic uint64_t *word, uint64_t value)
+{
+	sim_board_store(of(driver), word, value);
+}
+
 static ls_status take(struct driver *driver, size_t bytes, struct driver_segment *out)
 {
 	void *address;
-	enum sim_error error = sim_alloc(of(driver)->sim, driver->index, bytes, &address);
+	enum sim_error error = sim_alloc(of(driver), driver->index, bytes, &address);
 	*out = (struct driver_segment){.address = address, .bytes = bytes};
 	return error == SIM_OUT_OF_MEMORY ? LS_OUT_OF_MEMORY : say("sim_alloc", error);
 }
 
 static ls_status give(struct driver *driver, const struct driver_segment *segment)
 {
-	return say("sim_free", sim_free(of(driver)->sim, segment->address));
+	return say("sim_free", sim_free(of(driver), segment->address));
 }
 
 static ls_status capturing(struct driver *driver, void *stream, bool *out)
 {
-	if (!sim_is_stream(of(driver)->sim, driver->index, stream)) {
+	if (!sim_is_stream(of(driver), driver->index, stream)) {
 		MESSAGE_SAY(MESSAGE_DEVICE_CALL, "sim_is_captured",
 			    "the stream is not one of this device");
 		return LS_BAD_ARGUMENT;
@@ -113,27 +128,166 @@ static ls_status capturing(struct driver *driver, void *stream, bool *out)
 	return say("sim_is_captured", sim_is_captured(stream, out));
 }
 
+#define OPS(open_one, close_one, waits)                                                       \
+	{                                                                                     \
+		.open = open_one, .close = close_one, .copy = copy, .reduce = reduce,         \
+		.store = store, .await = await, .signal = signal, .take = take, .give = give, \
+		.capturing = capturing, .give_waits = waits, .take_call = "sim_alloc",        \
+		.give_call = "sim_free"                                                       \
+	}
+
 bool sim_driver_open(struct sim_driver *out, struct sim *sim, int index, struct wait_bell *bell)
 {
-	*out = (struct sim_driver){
-		.ops = {.open = open_driver,
-			.close = close_driver,
-			.copy = copy,
-			.reduce = reduce,
-			.store = store,
-			.take = take,
-			.give = give,
-			.capturing = capturing,
-			.give_waits = sim_free_may_wait(sim),
-			.take_call = "sim_alloc",
-			.give_call = "sim_free"},
-		.sim = sim,
-	};
-	out->driver = (struct driver){.ops = &out->ops, .index = index, .bell = bell, .state = out};
+	*out = (struct sim_driver){.ops = OPS(open_driver, close_driver, sim_free_may_wait(sim))};
+	out->driver = (struct driver){.ops = &out->ops, .index = index, .bell = bell, .state = sim};
 	return out->ops.open(&out->driver) == LS_OK;
 }
 
 void sim_driver_close(struct sim_driver *driver)
 {
 	driver->ops.close(&driver->driver);
+}
+
+/* ---- the driver "sim" ---- */
+
+enum { PROCESSES = 8 };
+
+/* Simulated processes by the number that the option gives them, from 1; 0: of one device alone. */
+static struct {
+	pthread_mutex_t lock;
+	struct {
+		struct sim *sim;
+		int users;
+	} all[PROCESSES + 1];
+} processes = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static _Thread_local struct sim *opened_last;
+
+static bool read_number(const char *option, const char *name, uint64_t *out)
+{
+	size_t length = strlen(name);
+	char *end;
+	if (strncmp(option, name, length) != 0 || option[length] != '=')
+		return false;
+	*out = strtoull(option + length + 1, &end, 10);
+	return *end == '\0' && end > option + length + 1;
+}
+
+static bool read_option(const char *option, struct sim_options *out, uint64_t *process)
+{
+	uint64_t number;
+	if (read_number(option, "process", &number))
+		*process = number;
+	else if (read_number(option, "seed", &number))
+		out->seed = number;
+	else if (read_number(option, "bytes", &number))
+		out->bytes = number;
+	else if (read_number(option, "resident", &number))
+		out->resident = (int)number;
+	else if (read_number(option, "queues", &number))
+		out->queues = (int)number;
+	else if (read_number(option, "depth", &number))
+		out->depth = (int)number;
+	else if (read_number(option, "fail_at", &number))
+		out->fail_at = number;
+	else if (strcmp(option, "free=waits") == 0)
+		out->free = SIM_FREE_WAITS;
+	else if (strcmp(option, "free=at_once") == 0)
+		out->free = SIM_FREE_AT_ONCE;
+	else if (strcmp(option, "free=drawn") == 0)
+		out->free = SIM_FREE_DRAWN;
+	else if (strcmp(option, "launch=waits") == 0)
+		out->launch = SIM_LAUNCH_WAITS;
+	else if (strcmp(option, "loads_lazily") == 0)
+		out->loads_lazily = true;
+	else
+		return false;
+	return true;
+}
+
+static bool read_options(const char *text, struct sim_options *out, uint64_t *process)
+{
+	char copy_of[256], *left = copy_of;
+	*out = (struct sim_options){.seed = 1, .devices = SIM_DEVICES, .bytes = 64 << 20};
+	*process = 0;
+	if (strlen(text) >= sizeof copy_of)
+		return false;
+	strcpy(copy_of, text);
+	for (char *option; (option = strsep(&left, ","));)
+		if (*option && !read_option(option, out, process))
+			return false;
+	return *process <= PROCESSES;
+}
+
+static struct sim *join_process(uint64_t process, const struct sim_options *options)
+{
+	if (process == 0)
+		return sim_open(options);
+	pthread_mutex_lock(&processes.lock);
+	if (!processes.all[process].sim)
+		processes.all[process].sim = sim_open(options);
+	struct sim *sim = processes.all[process].sim;
+	processes.all[process].users += sim != NULL;
+	pthread_mutex_unlock(&processes.lock);
+	return sim;
+}
+
+static void leave_process(struct sim *sim)
+{
+	bool last = true;
+	pthread_mutex_lock(&processes.lock);
+	for (int i = 1; i <= PROCESSES; i++) {
+		if (processes.all[i].sim != sim)
+			continue;
+		last = --processes.all[i].users == 0;
+		if (last)
+			processes.all[i].sim = NULL;
+	}
+	pthread_mutex_unlock(&processes.lock);
+	if (last)
+		sim_close(sim);
+}
+
+static ls_status join(struct driver *driver)
+{
+	struct sim_options options;
+	uint64_t process;
+	if (driver->index >= SIM_DEVICES || !read_options(driver->options, &options, &process)) {
+		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "sim", "no such device, or unknown options");
+		return LS_BAD_ARGUMENT;
+	}
+	driver->state = opened_last = join_process(process, &options);
+	if (driver->state)
+		return LS_OK;
+	MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "sim", "bad options, or no memory");
+	return LS_OUT_OF_MEMORY;
+}
+
+static void close_named(struct driver *driver)
+{
+	close_driver(driver);
+	leave_process(of(driver));
+}
+
+static ls_status open_named(struct driver *driver);
+static const struct driver_ops waits = OPS(open_named, close_named, true);
+static const struct driver_ops at_once = OPS(open_named, close_named, false);
+
+static ls_status open_named(struct driver *driver)
+{
+	ls_status status = join(driver);
+	if (status != LS_OK)
+		return status;
+	driver->ops = sim_free_may_wait(of(driver)) ? &waits : &at_once;
+	status = open_driver(driver);
+	if (status != LS_OK)
+		leave_process(of(driver));
+	return status;
+}
+
+__attribute__((visibility("default")))
+const struct driver_body lockstep_driver_sim = {DRIVER_VERSION, sizeof(struct driver_ops), &waits};
+
+__attribute__((visibility("default"))) struct sim *lockstep_sim(void)
+{
+	return opened_last;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The simulated device as the library's rooms see a device: a body of struct driver_ops. */
+ * The simulated device as the library's rooms see a device: a body of struct driver_ops, and the
+ * driver "sim" of ls_group_open. */
 #ifndef SIM_SIM_DRIVER_H
 #define SIM_SIM_DRIVER_H
 
@@ -9,7 +10,6 @@
 struct sim_driver {
 	struct driver driver; /* first */
 	struct driver_ops ops;
-	struct sim *sim;
 };
 
 /* Device `index` of the process, for a rank whose threads sleep on the bell. Streams are struct
@@ -18,5 +18,15 @@ struct sim_driver {
 bool sim_driver_open(struct sim_driver *out, struct sim *sim, int index, struct wait_bell *bell);
 /* Blocks until what was put behind its own stream is done. */
 void sim_driver_close(struct sim_driver *driver);
+
+/* The driver "sim". Each device that is opened is one of SIM_DEVICES of a simulated process of its
+ * own, unless "process=N", from 1 to 8, names one that ranks share; then the options of the first
+ * one count. Options are separated by commas: "seed=N", "bytes=N" of each device (64 MiB),
+ * "resident=N", "queues=N", "depth=N", "fail_at=N" as in struct sim_options; "free=waits",
+ * "free=at_once", "free=drawn"; "launch=waits"; "loads_lazily". */
+extern const struct driver_body lockstep_driver_sim;
+/* The simulated process of the device that the calling thread has opened last, for streams and
+ * kernels of the program. */
+struct sim *lockstep_sim(void);
 
 #endif

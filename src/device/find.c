@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Finds the body of a driver by its name: in the program itself, or in a library that is loaded. */
+#include <ctype.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/messages.h"
+#include "device/driver.h"
+
+enum { NAME_BYTES = 32, INDEX_MAX = 1023 };
+
+/* The length of the name, of which a symbol and a file name are made. 0: there is none. */
+static size_t name_length(const char *device)
+{
+	size_t length = strcspn(device, ":,");
+	for (size_t i = 0; i < length; i++)
+		if (!islower((unsigned char)device[i]) && !isdigit((unsigned char)device[i]))
+			return 0;
+	return length < NAME_BYTES ? length : 0;
+}
+
+/* Reads what follows the name: ":INDEX" and ",OPTIONS", both of which may be missing. */
+static bool read_rest(const char *rest, struct driver *out)
+{
+	out->index = 0;
+	out->options = "";
+	if (*rest == ':') {
+		char *end;
+		long index = isdigit((unsigned char)rest[1]) ? strtol(rest + 1, &end, 10) : -1;
+		if (index < 0 || index > INDEX_MAX)
+			return false;
+		out->index = (int)index;
+		rest = end;
+	}
+	if (*rest == ',')
+		out->options = rest + 1;
+	return *rest == ',' || *rest == '\0';
+}
+
+/* RTLD_NOW: nothing is left to be bound later, under the loader's lock. */
+static const struct driver_body *load(const char *name, const char **why)
+{
+	char symbol[NAME_BYTES + 24], file[NAME_BYTES + 24];
+	snprintf(symbol, sizeof symbol, "lockstep_driver_%s", name);
+	snprintf(file, sizeof file, "liblockstep-%s.so", name);
+	const struct driver_body *body = dlsym(RTLD_DEFAULT, symbol);
+	if (body)
+		return body;
+	void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+	*why = library ? "it has no driver of this name" : dlerror();
+	return library ? dlsym(library, symbol) : NULL;
+}
+
+ls_status device_driver_find(const char *device, struct driver *out)
+{
+	char name[NAME_BYTES];
+	const char *why = NULL;
+	size_t length = name_length(device);
+	*out = (struct driver){0};
+	if (!length || !read_rest(device + length, out)) {
+		MESSAGE_SAY(MESSAGE_DEVICE_NAME, device);
+		return LS_BAD_ARGUMENT;
+	}
+	memcpy(name, device, length);
+	name[length] = '\0';
+	const struct driver_body *body = load(name, &why);
+	if (body && (body->version != DRIVER_VERSION || body->bytes != sizeof *body->ops)) {
+		why = "it belongs to another version of Lockstep";
+		body = NULL;
+	}
+	if (!body) {
+		MESSAGE_SAY(MESSAGE_DEVICE_DRIVER, name, why ? why : "no reason is given");
+		return LS_UNSUPPORTED;
+	}
+	out->ops = body->ops;
+	return LS_OK;
+}

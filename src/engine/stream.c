@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "engine/stream.h"
+
+#include <stdlib.h>
+
+#include "engine_ops.h"
+#include "engine_private.h"
+
+/* ---- blocks ---- */
+
+ls_status engine_stream_prepare(struct engine *engine, struct engine_op *op, struct driver *driver,
+				void *handle)
+{
+	struct engine_stream *stream = &op->stream;
+	op->device.send = op->call.send;
+	op->device.recv = op->call.recv;
+	op->device.send_block = op->device.recv_block = NULL;
+	stream->driver = driver;
+	stream->handle = handle;
+	stream->done = NULL;
+	stream->number = 0;
+	stream->has_put = stream->stored = stream->lost = false;
+	if (!stream->words)
+		stream->words = calloc(1, sizeof *stream->words);
+	if (!stream->words)
+		return LS_OUT_OF_MEMORY;
+	atomic_store(&stream->words->claimed, 0);
+	atomic_store(&stream->words->launched, 0);
+	atomic_store(&stream->words->fetched, 0);
+	atomic_store(&stream->words->arrived, 0);
+	atomic_store(&stream->words->own_done, 0);
+	op->status = LS_OK;
+	/* A message has its block even if it is empty: it is sent when the stream is there. */
+	bool sends = op->call.kind == TRACE_SEND || op->call.send.bytes > 0;
+	if (!engine_device_make_room(engine, op, sends, op->call.recv.bytes > 0)) {
+		ls_status status = op->status;
+		engine_stream_end(engine, op);
+		return status;
+	}
+	stream->on = true;
+	return LS_OK;
+}
+
+void engine_stream_end(struct engine *engine, struct engine_op *op)
+{
+	engine_device_free_blocks(engine, op);
+	op->stream.on = false;
+}
+
+/* ---- the launch ---- */
+
+bool engine_stream_claim(struct engine_op *op)
+{
+	return atomic_exchange(&op->stream.words->claimed, 1) == 0;
+}
+
+/* One call of the driver; after a failed one there is no other. */
+static bool has_put(struct engine_op *op, ls_status status, ls_status *first)
+{
+	*first = status;
+	op->stream.has_put |= status == LS_OK;
+	return status == LS_OK;
+}
+
+static ls_status put_all(struct engine_op *op)
+{
+	struct engine_stream *stream = &op->stream;
+	const struct driver_ops *ops = stream->driver->ops;
+	const struct engine_device *device = &op->device;
+	bool waits = op->call.kind != TRACE_SEND, collective = engine_is_collective(op->call.kind);
+	ls_status status = LS_OK;
+	if (device->send.bytes > 0 &&
+	    !has_put(op,
+		     ops->copy(stream->driver, stream->handle, op->call.send.address,
+			       device->send.address, device->send.bytes),
+		     &status))
+		return status;
+	if (collective &&
+	    !has_put(op, ops->store(stream->driver, stream->handle, &stream->words->fetched, 1),
+		     &status))
+		return status;
+	if (waits &&
+	    !has_put(op, ops->await(stream->driver, stream->handle, &stream->words->arrived, 1),
+		     &status))
+		return status;
+	if (device->recv.bytes > 0)
+		has_put(op,
+			ops->copy(stream->driver, stream->handle, device->recv.address,
+				  op->call.recv.address, device->recv.bytes),
+			&status);
+	return status;
+}
+
+ls_status engine_stream_put(struct engine_op *op, _Atomic uint64_t *done, uint64_t number,
+			    bool *stored)
+{
+	struct engine_stream *stream = &op->stream;
+	stream->done = done;
+	stream->number = number;
+	ls_status status = put_all(op);
+	/* Also behind a part, so that it is known when the device has done that. */
+	ls_status last = stream->driver->ops->store(stream->driver, stream->handle, done, number);
+	*stored = stream->stored = last == LS_OK;
+	return status != LS_OK ? status : last;
+}
+
+void engine_stream_launched(struct engine_op *op, ls_status status)
+{
+	driver_stored(op->stream.driver, &op->stream.words->launched, 1 + (uint64_t)status);
+}
+
+/* ---- what it waits for ---- */
+
+/* What was put behind the stream is done, or the device is broken and touches nothing. */
+static bool is_over(const struct engine_stream *stream)
+{
+	if (!atomic_load_explicit(&stream->words->launched, memory_order_acquire))
+		return false;
+	return (!stream->has_put && !stream->stored) ||
+	       (stream->stored &&
+		atomic_load_explicit(stream->done, memory_order_acquire) >= stream->number) ||
+	       atomic_load_explicit(&stream->words->own_done, memory_order_acquire) != 0 ||
+	       atomic_load(&stream->driver->broken) != 0;
+}
+
+/* The word that says so; or, if the device is broken, one that may never come. */
+static void over_word(const struct engine_stream *stream, const _Atomic uint64_t **word,
+		      uint64_t *value)
+{
+	bool launched = atomic_load_explicit(&stream->words->launched, memory_order_acquire) != 0;
+	*word = &stream->words->launched;
+	*value = 1;
+	if (launched && stream->stored) {
+		*word = stream->done;
+		*value = stream->number;
+	} else if (launched && stream->has_put) {
+		*word = &stream->words->own_done;
+	}
+}
+
+static enum engine_progress await_over(struct engine_op *op)
+{
+	const struct engine_stream *stream = &op->stream;
+	const _Atomic uint64_t *word;
+	uint64_t value;
+	op->word_count = 0;
+	op->any = true;
+	if (is_over(stream))
+		return ENGINE_DONE;
+	over_word(stream, &word, &value);
+	engine_add_foreign_word(op, word, value);
+	engine_add_foreign_word(op, &stream->driver->broken, 1);
+	return ENGINE_BLOCKED;
+}
+
+/* A collective that has been fetched goes on, even if its launch has not ended: that may wait until
+ * the stream has gone on. */
+static bool is_fetched(const struct engine_op *op)
+{
+	const struct engine_stream *stream = &op->stream;
+	if (engine_is_collective(op->call.kind))
+		return atomic_load_explicit(&stream->words->fetched, memory_order_acquire) != 0;
+	return is_over(stream) && stream->stored &&
+	       atomic_load_explicit(stream->done, memory_order_acquire) >= stream->number;
+}
+
+enum engine_progress engine_stream_fetched(struct engine_op *op)
+{
+	const struct engine_stream *stream = &op->stream;
+	uint64_t launched = atomic_load_explicit(&stream->words->launched, memory_order_acquire);
+	if (launched > 1)
+		return engine_fail(op, (ls_status)(launched - 1), -1);
+	if (is_fetched(op))
+		return ENGINE_DONE;
+	uint64_t broken = atomic_load(&stream->driver->broken);
+	if (broken)
+		return engine_fail(op, (ls_status)broken, -1);
+	op->word_count = 0;
+	op->any = true;
+	if (engine_is_collective(op->call.kind))
+		engine_add_foreign_word(op, &stream->words->fetched, 1);
+	else if (launched)
+		engine_add_foreign_word(op, stream->done, stream->number);
+	if (launched)
+		engine_add_foreign_word(op, &stream->driver->broken, 1);
+	else
+		engine_add_foreign_word(op, &stream->words->launched, 1);
+	return ENGINE_BLOCKED;
+}
+
+void engine_stream_arrived(struct engine_op *op)
+{
+	struct engine_stream *stream = &op->stream;
+	if (atomic_load_explicit(&stream->words->arrived, memory_order_relaxed) == 0)
+		stream->driver->ops->signal(stream->driver, &stream->words->arrived, 1);
+}
+
+enum engine_progress engine_stream_deliver(struct engine_op *op)
+{
+	const struct engine_stream *stream = &op->stream;
+	engine_stream_arrived(op);
+	enum engine_progress progress = await_over(op);
+	if (progress != ENGINE_DONE)
+		return progress;
+	uint64_t launched = atomic_load(&stream->words->launched);
+	uint64_t broken = atomic_load(&stream->driver->broken);
+	if (launched > 1)
+		return engine_fail(op, (ls_status)(launched - 1), -1);
+	bool done = atomic_load(stream->done) >= stream->number;
+	return done ? ENGINE_DONE : engine_fail(op, (ls_status)broken, -1);
+}
+
+enum engine_progress engine_stream_retreat(struct engine_op *op)
+{
+	struct engine_stream *stream = &op->stream;
+	engine_stream_arrived(op);
+	if (engine_stream_claim(op))
+		engine_stream_launched(op, LS_ABORTED); /* nothing was put there, nor will be */
+	enum engine_progress progress = await_over(op);
+	bool launched = atomic_load_explicit(&stream->words->launched, memory_order_acquire) != 0;
+	if (progress != ENGINE_BLOCKED || !launched || stream->stored)
+		return progress;
+	/* The store at the end was refused. Without it nobody would know when the device has let
+	 * go, so it is tried again. */
+	ls_status status = stream->driver->ops->store(stream->driver, stream->handle,
+						      &stream->words->own_done, 1);
+	(void)status; /* the body has said it */
+	return progress;
+}
+
+bool engine_stream_word(const struct engine_op *op, struct wait_word *word)
+{
+	const _Atomic uint64_t *at;
+	uint64_t value;
+	over_word(&op->stream, &at, &value);
+	*word = (struct wait_word){
+		.word = at,
+		.edge = {.value = value, .owner = -1, .peer = -1, .segment = WAIT_SEGMENT_NONE}};
+	return !is_over(&op->stream);
+}

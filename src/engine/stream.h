@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Operations that take their turn in a stream of the program's. The call puts all of an operation
+ * behind the stream, and nothing is enqueued later, so no thread of Lockstep's enters the driver
+ * while others wait for it. The operation itself runs on blocks of the arena, like any other:
+ *
+ *   collective   copy in ── store fetched ── await arrived ── copy out ── store done
+ *   send         copy in ── store done
+ *   receive                                  await arrived ── copy out ── store done
+ *
+ * If it fails, `arrived` is stored nevertheless, so the stream goes on; what it then copies out is
+ * undefined. Until `done` the device may use the blocks, so the operation ends no earlier. */
+#ifndef ENGINE_STREAM_H
+#define ENGINE_STREAM_H
+
+#include "device/driver.h"
+#include "engine/engine.h"
+
+/* Makes it an operation on this stream, and allocates its blocks. The caller has set op->call, whose
+ * buffers the device must be able to copy. Errors: LS_OUT_OF_MEMORY, with a message. */
+LS_CHECKED ls_status engine_stream_prepare(struct engine *engine, struct engine_op *op,
+					   struct driver *driver, void *handle);
+/* Frees the blocks of an operation of which nothing has been put behind the stream, or all is
+ * done. */
+void engine_stream_end(struct engine *engine, struct engine_op *op);
+
+/* Whether the caller may put it behind the stream; false: it has failed before. */
+bool engine_stream_claim(struct engine_op *op);
+/* Puts it behind the stream; the last thing stores `number` to `done` (pool/launch.h). *stored:
+ * that has been put there. May block in the driver, until the operation has advanced if its stream's
+ * queue is short: so other threads can advance it already. */
+LS_CHECKED ls_status engine_stream_put(struct engine_op *op, _Atomic uint64_t *done,
+				       uint64_t number, bool *stored);
+/* Call after that, or if nothing was put there. The operation may be complete when it returns. */
+void engine_stream_launched(struct engine_op *op, ls_status status);
+
+/* ---- for the engine: ENGINE_BLOCKED with at most two words ---- */
+
+/* Whether it is on a stream. */
+static inline bool engine_is_on_stream(const struct engine_op *op)
+{
+	return op->stream.on;
+}
+/* ENGINE_DONE: what this rank gives is in its block. */
+enum engine_progress engine_stream_fetched(struct engine_op *op);
+/* Lets the stream go on. ENGINE_DONE: it has copied the result out. */
+enum engine_progress engine_stream_deliver(struct engine_op *op);
+/* The same after a failure: ENGINE_DONE: the device does not touch the blocks any more. It is
+ * waited for, however long. */
+enum engine_progress engine_stream_retreat(struct engine_op *op);
+/* The stream goes on. Any thread; locks may be held. */
+void engine_stream_arrived(struct engine_op *op);
+/* A word that it waits for while it is being fetched or delivered; false: it has come. Any thread,
+ * also when it has ended. */
+bool engine_stream_word(const struct engine_op *op, struct wait_word *word);
+
+#endif

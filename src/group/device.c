@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The device of a rank: opened with the world group; the calls of lockstep/device.h on its
+ * memory. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/messages.h"
+#include "engine/stream.h"
+#include "pool/pool.h"
+#include "trace/trace.h"
+#include "world/registry.h"
+#include "group_private.h"
+#include "arguments.h"
+
+/* ---- its life ---- */
+
+static ls_status open_driver(struct world_device *device, const char *name)
+{
+	ls_status status = device_driver_find(name, &device->driver);
+	if (status != LS_OK)
+		return status;
+	snprintf(device->name, sizeof device->name, "%.*s", (int)strcspn(name, ","), name);
+	return device->driver.ops->open(&device->driver);
+}
+
+static ls_status open_pool(struct world *world, struct world_device *device)
+{
+	struct pool_options options = {
+		.driver = &device->driver, .waiter = &world->waiter, .name = device->name};
+	device->gate = options.gate = pool_gate_find(device->driver.domain);
+	return device->gate ? pool_open(&device->pool, &options) : LS_OUT_OF_MEMORY;
+}
+
+ls_status group_device_open(struct world *world, const char *name)
+{
+	if (!name || !*name)
+		return LS_OK;
+	struct world_device *device = calloc(1, sizeof *device);
+	if (!device)
+		return LS_OUT_OF_MEMORY;
+	ls_status status = open_driver(device, name);
+	if (status != LS_OK) {
+		free(device);
+		return status;
+	}
+	lock_group_init(&device->lock);
+	world->device = device;
+	return open_pool(world, device);
+}
+
+ls_status group_device_register(struct world *world)
+{
+	struct world_device *device = world->device;
+	if (!device)
+		return LS_OK;
+	struct driver *driver = &device->driver;
+	driver->bell = world->waiter.bell;
+	if (driver->bytes == 0)
+		return LS_OK;
+	device->region =
+		memory_region_add_device(&world->memory, driver->address, driver->bytes, driver);
+	return device->region ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+/* What could not be given back stays with the driver, so it is not closed then. */
+void group_device_close(struct world *world)
+{
+	struct world_device *device = world->device;
+	uint64_t deadline_ns = clock_deadline_ns((uint32_t)world->settings.timeout_ms);
+	if (!device)
+		return;
+	if (device->region && !memory_region_remove(&world->memory, device->driver.address))
+		return;
+	if (pool_close(device->pool, deadline_ns) != LS_OK)
+		return;
+	if (device->gate)
+		pool_gate_leave(device->gate);
+	device->driver.ops->close(&device->driver);
+	lock_group_fini(&device->lock);
+	free(device);
+	world->device = NULL;
+}
+
+/* ---- the calls ---- */
+
+static ls_status check(const char *function, const ls_group *group)
+{
+	if (!group)
+		return group_bad(function, "group", 0, "a group from ls_group_open");
+	if (world_is_forked(group))
+		return LS_FORKED;
+	if (group->world->device)
+		return LS_OK;
+	MESSAGE_SAY(MESSAGE_DEVICE_NONE, function);
+	return LS_BAD_ARGUMENT;
+}
+
+static void *stream_of(const ls_group *group, void *stream)
+{
+	return stream ? stream : group->world->device->driver.stream;
+}
+
+ls_status ls_device_alloc(ls_group *group, size_t bytes, void *stream, void **out)
+{
+	if (out)
+		*out = NULL;
+	ls_status status = out ? check("ls_device_alloc", group)
+			       : group_bad("ls_device_alloc", "out", 0, "not NULL");
+	if (status != LS_OK)
+		return status;
+	if (bytes > SIZE_MAX / 2)
+		return group_bad("ls_device_alloc", "bytes", (long long)bytes, "below 2^63");
+	wait_thread_enter(&group->waiter);
+	return pool_alloc(group->world->device->pool, bytes, stream_of(group, stream),
+			  clock_deadline_ns(group->timeout_ms), out);
+}
+
+ls_status ls_device_free(ls_group *group, void *block)
+{
+	ls_status status = check("ls_device_free", group);
+	if (status != LS_OK || !block)
+		return status;
+	wait_thread_enter(&group->waiter);
+	return pool_free(group->world->device->pool, block, trace_called);
+}
+
+ls_status ls_device_record(ls_group *group, void *block, void *stream)
+{
+	ls_status status = check("ls_device_record", group);
+	if (status != LS_OK)
+		return status;
+	if (!block || !stream)
+		return group_bad("ls_device_record", block ? "stream" : "block", 0, "not NULL");
+	wait_thread_enter(&group->waiter);
+	return pool_record(group->world->device->pool, block, stream, trace_called);
+}
+
+ls_status ls_device_trim(ls_group *group, size_t keep_bytes)
+{
+	ls_status status = check("ls_device_trim", group);
+	if (status != LS_OK)
+		return status;
+	wait_thread_enter(&group->waiter);
+	pool_trim(group->world->device->pool, keep_bytes);
+	return LS_OK;
+}
+
+ls_status ls_device_forget(ls_group *group, void *stream)
+{
+	ls_status status = check("ls_device_forget", group);
+	if (status != LS_OK)
+		return status;
+	if (!stream)
+		return group_bad("ls_device_forget", "stream", 0, "not NULL");
+	wait_thread_enter(&group->waiter);
+	pool_forget(group->world->device->pool, stream);
+	return LS_OK;
+}
+
+ls_status ls_device_stats(ls_group *group, struct ls_device_stats *out)
+{
+	struct pool_stats stats;
+	ls_status status = check("ls_device_stats", group);
+	if (status != LS_OK)
+		return status;
+	if (!out || out->size < sizeof out->size || out->size > sizeof *out)
+		return group_bad("ls_device_stats", out ? "out->size" : "out",
+				 out ? (long long)out->size : 0, "sizeof(struct ls_device_stats)");
+	pool_stats(group->world->device->pool, &stats);
+	struct ls_device_stats all = {.size = out->size,
+				      .live = stats.live,
+				      .cached = stats.cached,
+				      .pending = stats.pending,
+				      .put_off = stats.put_off,
+				      .reserved = stats.reserved,
+				      .peak_live = stats.peak_live,
+				      .peak_reserved = stats.peak_reserved,
+				      .largest_cached = stats.largest_cached,
+				      .live_blocks = stats.live_blocks,
+				      .segments = stats.segments,
+				      .hits = stats.hits,
+				      .misses = stats.misses};
+	memcpy(out, &all, out->size);
+	return LS_OK;
+}
+
+/* ---- streams ---- */
+
+static ls_status check_follow(const ls_op *op, void *stream)
+{
+	if (!op || !stream)
+		return group_bad("ls_op_follow", op ? "stream" : "op", 0, "not NULL");
+	if (world_is_forked(op->group))
+		return LS_FORKED;
+	if (!op->on_stream)
+		return group_bad("ls_op_follow", "op", 0, "a handle of an operation on a stream");
+	return LS_OK;
+}
+
+ls_status ls_op_follow(ls_op *op, void *stream)
+{
+	ls_status status = check_follow(op, stream);
+	if (status != LS_OK)
+		return status;
+	wait_thread_enter(&op->group->waiter);
+	uint32_t complete = atomic_load_explicit(&op->complete, memory_order_acquire);
+	if (complete)
+		return ls_test(op);
+	return progress_stream_follow(op, stream);
+}

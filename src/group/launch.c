@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Launches that belong together: ls_launch_begin and ls_launch_end. While one is open, the gates of
+ * its devices let no memory go back to the driver. */
+#include "base/clock.h"
+#include "pool/gate.h"
+#include "world/registry.h"
+#include "group_private.h"
+#include "arguments.h"
+
+enum { LAUNCH_GROUPS = 64 };
+
+/* What the calling thread has begun. */
+static _Thread_local struct {
+	struct pool_gate *gates[LAUNCH_GROUPS];
+	int count; /* 0: none */
+	ls_status first;
+} launch;
+
+static ls_status check(ls_group *const *groups, int count)
+{
+	if (launch.count > 0)
+		return group_bad("ls_launch_begin", "groups", 0,
+				 "called after ls_launch_end of the launch before");
+	if (!groups || count < 1 || count > LAUNCH_GROUPS)
+		return group_bad("ls_launch_begin", groups ? "count" : "groups", groups ? count : 0,
+				 "1 to 64 groups");
+	for (int i = 0; i < count; i++) {
+		if (!groups[i] || (!world_is_forked(groups[i]) && !groups[i]->world->device))
+			return group_bad("ls_launch_begin", "groups", i,
+					 "groups of ranks that have a device");
+		if (world_is_forked(groups[i]))
+			return LS_FORKED;
+	}
+	return LS_OK;
+}
+
+static bool has_gate(const struct pool_gate *gate)
+{
+	for (int i = 0; i < launch.count; i++)
+		if (launch.gates[i] == gate)
+			return true;
+	return false;
+}
+
+static ls_status open_gate(ls_group *group)
+{
+	struct world *world = group->world;
+	uint64_t deadline_ns = clock_deadline_ns(group->timeout_ms);
+	ls_status status;
+	if (has_gate(world->device->gate))
+		return LS_OK;
+	do
+		status = pool_gate_begin(world->device->gate, &world->waiter, deadline_ns);
+	while (status == LS_INTERRUPTED);
+	if (status == LS_OK)
+		launch.gates[launch.count++] = world->device->gate;
+	return status;
+}
+
+static void close_gates(void)
+{
+	while (launch.count > 0)
+		pool_gate_end(launch.gates[--launch.count]);
+}
+
+ls_status ls_launch_begin(ls_group *const *groups, int count)
+{
+	ls_status status = check(groups, count);
+	if (status != LS_OK)
+		return status;
+	for (int i = 0; status == LS_OK && i < count; i++)
+		status = open_gate(groups[i]);
+	if (status != LS_OK)
+		close_gates();
+	launch.first = LS_OK;
+	return status;
+}
+
+void group_launch_note(ls_status status)
+{
+	if (launch.count > 0 && launch.first == LS_OK)
+		launch.first = status;
+}
+
+ls_status ls_launch_end(void)
+{
+	if (launch.count == 0)
+		return group_bad("ls_launch_end", "launch", 0,
+				 "begun by ls_launch_begin in the same thread");
+	close_gates();
+	return launch.first;
+}

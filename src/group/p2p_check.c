@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Checks the arguments and options of sends, receives and probes. */
+#include "p2p_check.h"
+
+#include <string.h>
+
+#include "group_private.h"
+#include "arguments.h"
+
+static ls_status check_peer(const struct group_p2p_call *call, const ls_group *group,
+			    const struct ls_op_options *options)
+{
+	bool sends = call->engine.kind == TRACE_SEND;
+	if (!sends && call->engine.peer == LS_ANY_SOURCE)
+		return LS_OK;
+	return group_check_rank(group_caller(call->name, options), sends ? "dst" : "src", group,
+				call->engine.peer);
+}
+
+/* LS_ANY_TAG is only for receives and probes. */
+ls_status group_p2p_begin(const struct group_p2p_call *call, ls_group *group,
+			  const struct ls_op_options *given, struct ls_op_options *options)
+{
+	struct ls_op_options some;
+	bool any = call->engine.kind != TRACE_SEND && given && given->size >= sizeof given->size &&
+		   given->size >= offsetof(struct ls_op_options, resumable) &&
+		   given->size <= sizeof some && given->tag == LS_ANY_TAG;
+	if (any) {
+		memset(&some, 0, sizeof some);
+		memcpy(&some, given, given->size);
+		some.tag = 0;
+		given = &some;
+	}
+	ls_status status = group_begin_on_stream(call->name, group, given, options);
+	if (any)
+		options->tag = LS_ANY_TAG;
+	return status;
+}
+
+ls_status group_p2p_check(const struct group_p2p_call *call, const ls_group *group,
+			  const struct ls_op_options *options)
+{
+	const struct engine_call *engine = &call->engine;
+	const struct buffer *buffer = engine->kind == TRACE_SEND ? &engine->send : &engine->recv;
+	const struct ls_message *message = options->message;
+	const char *name = group_caller(call->name, options);
+	/* The size does not overflow, and the dtype is valid. */
+	bool sound = engine->count <= UINT32_MAX && buffer->bytes > 0;
+	ls_status status = sound ? LS_OK : group_check_count(name, engine->dtype, engine->count);
+	if (status == LS_OK)
+		status = check_peer(call, group, options);
+	if (status == LS_OK && engine->count > 0 && !buffer->address && !call->block)
+		status = group_bad(name, "buffer", 0, "a buffer");
+	if (status == LS_OK && message && engine->kind == TRACE_SEND)
+		status = group_bad(name, "options->message", 1, "NULL for a send");
+	if (status == LS_OK && message && message->size < sizeof message->size)
+		status = group_bad(name, "options->message->size", message->size,
+				   "sizeof(struct ls_message)");
+	return status;
+}
+
+/* Setting P2P=serial: it may have to wait for other sends. */
+bool group_p2p_is_serial(const ls_group *group, const struct group_p2p_call *call)
+{
+	return group->world->p2p.serial && call->engine.kind == TRACE_SEND;
+}
+
+/* It waits for the sends before it. */
+bool group_p2p_is_ordered(const ls_group *group, const struct group_p2p_call *call)
+{
+	return group_p2p_is_serial(group, call) && !call->internal;
+}
+
+/* A send that outlives its call would need a place in the queue while the device fetches it, and no
+ * thread waits for that device. */
+ls_status group_p2p_check_nonblocking(ls_group *group, const struct group_p2p_call *call,
+				      const struct ls_op_options *options)
+{
+	if (options->stream || !group_is_on_device(group, &call->engine))
+		return LS_OK;
+	const struct engine_call *engine = &call->engine;
+	const struct buffer *buffer = engine->kind == TRACE_SEND ? &engine->send : &engine->recv;
+	return group_bad(call->name, "buffer", (long long)(uintptr_t)buffer->address,
+			 group_p2p_is_ordered(group, call)
+				 ? "host memory with LOCKSTEP_P2P=serial"
+				 : "host memory, or a stream in options->stream: without it only "
+				   "ls_send and ls_recv outside of a batch, and without a handle or "
+				   "a callback, take a device's");
+}
+
+/* Which calls may run on a stream. */
+ls_status group_p2p_check_stream(ls_group *group, const struct group_p2p_call *call,
+				 const struct ls_op_options *options)
+{
+	const char *wrong = call->hands_over_block || call->block ? "NULL for blocks"
+			    : options->resumable                  ? "NULL with resumable"
+			    : group_p2p_is_ordered(group, call)   ? "NULL with LOCKSTEP_P2P=serial"
+								  : NULL;
+	if (!options->stream || !wrong)
+		return LS_OK;
+	return group_bad(group_caller(call->name, options), "options->stream", 1, wrong);
+}
+
+ls_status group_p2p_check_probe(const struct group_p2p_call *call, ls_group *group,
+				const struct ls_op_options *given, struct ls_op_options *options,
+				const struct ls_message *out)
+{
+	ls_status status = group_p2p_begin(call, group, given, options);
+	if (status == LS_OK && options->stream)
+		status = group_bad(group_caller(call->name, options), "options->stream", 1,
+				   "NULL: this call runs on no stream");
+	if (status == LS_OK)
+		status = check_peer(call, group, options);
+	if (status == LS_OK && (!out || out->size < sizeof out->size))
+		status = group_bad(call->name, out ? "out->size" : "out", out ? out->size : 0,
+				   "sizeof(struct ls_message)");
+	return status;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Gates that devices of this process have in common. Each rank of the process finds the gate by the
+ * domain that its driver names. */
+#include <stdlib.h>
+
+#include "base/messages.h"
+#include "pool/gate.h"
+
+static struct lock_gate lock = LOCK_STATIC;
+static struct pool_gate *gates; /* under the lock: those with a domain */
+
+static struct pool_gate *find(const void *domain) LOCK_REQUIRES(gate)
+{
+	struct pool_gate *gate = domain ? gates : NULL;
+	while (gate && gate->domain != domain)
+		gate = gate->next;
+	return gate;
+}
+
+static void take_out(const struct pool_gate *gate) LOCK_REQUIRES(gate)
+{
+	struct pool_gate **at = &gates;
+	while (*at && *at != gate)
+		at = &(*at)->next;
+	if (*at)
+		*at = gate->next;
+}
+
+struct pool_gate *pool_gate_find(const void *domain)
+{
+	struct pool_gate *fresh = malloc(sizeof *fresh);
+	if (!fresh) {
+		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "", "there is no memory");
+		return NULL;
+	}
+	pool_gate_init(fresh);
+	fresh->domain = domain;
+	lock_gate_acquire(&lock);
+	struct pool_gate *gate = find(domain);
+	if (!gate) {
+		gate = fresh;
+		fresh = NULL;
+		gate->next = domain ? gates : NULL;
+		if (domain)
+			gates = gate;
+	}
+	gate->users++;
+	lock_gate_release(&lock);
+	if (fresh)
+		pool_gate_fini(fresh);
+	free(fresh);
+	return gate;
+}
+
+void pool_gate_leave(struct pool_gate *gate)
+{
+	lock_gate_acquire(&lock);
+	bool last = --gate->users == 0;
+	if (last)
+		take_out(gate);
+	lock_gate_release(&lock);
+	if (!last)
+		return;
+	pool_gate_fini(gate);
+	free(gate);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pool/launch.h"
+
+#include "base/messages.h"
+#include "pool_private.h"
+
+/* ---- the launcher of a stream ---- */
+
+static bool is_idle(const struct pool_launcher *launcher)
+{
+	const struct pool_lane *lane = launcher->lane;
+	return launcher->users == 0 &&
+	       (!lane || atomic_load(&lane->done) >= atomic_load(&lane->issued));
+}
+
+/* The launcher of this stream, else one that nobody uses; its numbers go on. NULL: none. */
+static struct pool_launcher *find(struct pool *pool, const void *stream) LOCK_REQUIRES(pool)
+{
+	struct pool_launcher *found = NULL;
+	for (int i = 0; i < POOL_STREAMS; i++) {
+		struct pool_launcher *one = &pool->launchers[i];
+		if (one->lane && one->handle == stream)
+			return one;
+		if (!found && is_idle(one))
+			found = one;
+	}
+	return found;
+}
+
+static struct pool_launcher *enter(struct pool *pool, void *stream)
+{
+	lock_pool_acquire(&pool->lock);
+	struct pool_launcher *launcher = find(pool, stream);
+	if (launcher && !launcher->lane)
+		launcher->lane = pool_lane_open(pool->options.gate, pool->options.driver);
+	if (launcher && !launcher->lane)
+		launcher = NULL;
+	if (launcher) {
+		launcher->handle = stream;
+		launcher->users++;
+	}
+	lock_pool_release(&pool->lock);
+	if (!launcher)
+		MESSAGE_SAY(MESSAGE_DEVICE_LAUNCHES, pool->name, (int)POOL_STREAMS);
+	return launcher;
+}
+
+static void leave(struct pool *pool, struct pool_launcher *launcher)
+{
+	lock_pool_acquire(&pool->lock);
+	launcher->users--;
+	lock_pool_release(&pool->lock);
+}
+
+void pool_launchers_close(struct pool *pool)
+{
+	for (int i = 0; i < POOL_STREAMS; i++)
+		if (pool->launchers[i].lane)
+			pool_lane_close(pool->launchers[i].lane);
+}
+
+/* ---- turns ---- */
+
+/* One thread at a time launches on a stream: `turns` is odd meanwhile. */
+static ls_status take_turn(struct pool *pool, struct pool_launcher *launcher, uint64_t deadline_ns)
+{
+	ls_status status = LS_OK;
+	while (status == LS_OK || status == LS_INTERRUPTED) {
+		uint64_t turns = atomic_load(&launcher->turns);
+		if (turns % 2 == 0) {
+			if (atomic_compare_exchange_strong(&launcher->turns, &turns, turns + 1))
+				return LS_OK;
+			continue;
+		}
+		struct wait_word word = {.word = &launcher->turns,
+					 .edge = {.value = turns + 1, .owner = -1, .peer = -1}};
+		struct wait_call call = {.words = &word, .count = 1, .deadline_ns = deadline_ns};
+		int peer;
+		status = wait_words(pool->options.waiter, &call, &peer);
+	}
+	return status;
+}
+
+static void end_turn(struct pool *pool, struct pool_launcher *launcher)
+{
+	wait_store(&launcher->turns, atomic_load(&launcher->turns) + 1);
+	wait_ring(pool->options.waiter->bell);
+}
+
+static ls_status open_gate(struct pool *pool, uint64_t deadline_ns)
+{
+	ls_status status;
+	do
+		status = pool_gate_begin(pool->options.gate, pool->options.waiter, deadline_ns);
+	while (status == LS_INTERRUPTED);
+	return status;
+}
+
+/* ---- the calls ---- */
+
+ls_status pool_check_stream(struct pool *pool, void *stream)
+{
+	return pool_stream_check(pool, stream);
+}
+
+ls_status pool_launch_begin(struct pool *pool, void *stream, uint64_t deadline_ns,
+			    struct pool_launch *out)
+{
+	struct pool_launcher *launcher = enter(pool, stream);
+	if (!launcher)
+		return LS_OUT_OF_MEMORY;
+	ls_status status = take_turn(pool, launcher, deadline_ns);
+	if (status == LS_OK) {
+		status = open_gate(pool, deadline_ns);
+		if (status != LS_OK)
+			end_turn(pool, launcher);
+	}
+	if (status != LS_OK) {
+		leave(pool, launcher);
+		return status;
+	}
+	*out = (struct pool_launch){.launcher = launcher,
+				    .done = &launcher->lane->done,
+				    .number = pool_gate_issue(launcher->lane)};
+	return LS_OK;
+}
+
+void pool_launch_end(struct pool *pool, const struct pool_launch *launch, bool stored)
+{
+	if (!stored)
+		pool_gate_retract(launch->launcher->lane);
+	pool_gate_end(pool->options.gate);
+	end_turn(pool, launch->launcher);
+	leave(pool, launch->launcher);
+}

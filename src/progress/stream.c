@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Operations on streams of the program's: how the calling thread puts them behind the stream. */
+#include "engine/stream.h"
+
+#include "base/messages.h"
+#include "pool/launch.h"
+#include "progress.h"
+
+/* ---- the list ---- */
+
+static void enter_list(struct world_device *device, struct ls_op *op)
+{
+	lock_group_acquire(&device->lock);
+	op->on_next = device->operations;
+	op->on_link = &device->operations;
+	if (op->on_next)
+		op->on_next->on_link = &op->on_next;
+	device->operations = op;
+	lock_group_release(&device->lock);
+}
+
+void progress_stream_leave(struct ls_op *op)
+{
+	struct world_device *device = op->group->world->device;
+	lock_group_acquire(&device->lock);
+	*op->on_link = op->on_next;
+	if (op->on_next)
+		op->on_next->on_link = op->on_link;
+	lock_group_release(&device->lock);
+}
+
+void progress_stream_release(const ls_group *group)
+{
+	struct world_device *device = group->world->device;
+	lock_group_acquire(&device->lock);
+	for (struct ls_op *op = device->operations; op; op = op->on_next)
+		if (op->group == group)
+			engine_stream_arrived(&op->engine);
+	lock_group_release(&device->lock);
+}
+
+/* ---- the calls ---- */
+
+ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *stream)
+{
+	ls_group *group = op->group;
+	struct world_device *device = group->world->device;
+	const struct engine_call *call = &op->engine.call;
+	if (!device) {
+		MESSAGE_SAY(MESSAGE_DEVICE_NONE, function);
+		return LS_BAD_ARGUMENT;
+	}
+	if (call->kind == TRACE_SEND && group->team.members[call->peer].peer->remote) {
+		MESSAGE_SAY(MESSAGE_DEVICE_REMOTE, function, call->peer);
+		return LS_UNSUPPORTED;
+	}
+	ls_status status = pool_check_stream(device->pool, stream);
+	if (status != LS_OK)
+		return status;
+	status = engine_stream_prepare(&group->engine, &op->engine, &device->driver, stream);
+	if (status != LS_OK)
+		return status;
+	op->on_stream = true;
+	enter_list(device, op);
+	return LS_OK;
+}
+
+void progress_stream_drop(struct ls_op *op)
+{
+	if (!op->on_stream)
+		return;
+	progress_stream_leave(op);
+	engine_stream_end(&op->group->engine, &op->engine);
+}
+
+ls_status progress_stream_launch(struct ls_op *op)
+{
+	struct world *world = op->group->world;
+	struct pool *pool = world->device->pool;
+	struct pool_launch launch;
+	uint64_t deadline_ns = clock_deadline_ns(op->timeout_ms);
+	bool stored = false;
+	if (!engine_stream_claim(&op->engine))
+		return progress_op_fail(op, LS_ABORTED, -1, 0); /* it has failed already */
+	ls_status status = pool_launch_begin(pool, op->engine.stream.handle, deadline_ns, &launch);
+	if (status == LS_OK) {
+		wait_foreign_begin(&world->waiter, "the driver, behind a stream");
+		status = engine_stream_put(&op->engine, launch.done, launch.number, &stored);
+		wait_foreign_end(&world->waiter);
+		pool_launch_end(pool, &launch, stored);
+	}
+	engine_stream_launched(&op->engine, status);
+	/* Peers wait for it. */
+	return status == LS_OK ? LS_OK : progress_op_fail(op, status, -1, 0);
+}
+
+/* The word and its numbers stay when the operation ends meanwhile. */
+ls_status progress_stream_follow(const struct ls_op *op, void *stream)
+{
+	struct world *world = op->group->world;
+	struct driver *driver = &world->device->driver;
+	const struct engine_stream *own = &op->engine.stream;
+	ls_status status = pool_check_stream(world->device->pool, stream);
+	if (status != LS_OK || !own->stored) /* not stored: it fails */
+		return status;
+	wait_foreign_begin(&world->waiter, "the driver, behind a stream");
+	status = driver->ops->await(driver, stream, own->done, own->number);
+	wait_foreign_end(&world->waiter);
+	return status;
+}
+
+bool progress_stream_is_over(const struct ls_op *op)
+{
+	struct wait_word word;
+	return op->on_stream && !engine_stream_word(&op->engine, &word);
+}
