@@ -9,24 +9,25 @@
  * place behind what the stream has, and what is put behind the stream later sees its result. The
  * buffers may be memory of the device, of whatever origin, or of the host. The call does not block
  * until the data has moved: without `op` and `callback` it returns when everything is behind the
- * stream, and a failure shows in the next call on the group, in ls_group_failure, and in the report.
- * With `op`, ls_wait waits until the stream has done its part, too. Calls take their order (of
- * collectives, of messages between two ranks) from the calls, as without a stream, and not from the
- * streams. The stream must not be captured for a graph. LOCKSTEP_BLOCKING=1 makes each collective
- * wait until it is complete, which finds the call that fails. An operation on a stream cannot be cancelled.
+ * stream, and a failure shows in the next call on the group, in ls_group_failure, and in the
+ * report. With `op`, ls_wait waits until the stream has done its part, too. Calls take their order
+ * (of collectives, of messages between two ranks) from the calls, as without a stream, and not from
+ * the streams. The stream must not be captured for a graph. LOCKSTEP_BLOCKING=1 makes each
+ * collective wait until it is complete, which finds the call that fails. An operation on a stream
+ * cannot be cancelled.
  *
- * Calls on memory of ls_device_alloc without options->stream: the memory must be ready when the call
- * is made; they block as with host memory, and only collectives and blocking sends and receives
- * take it.
+ * Calls on memory of ls_device_alloc without options->stream: the memory must be ready when the
+ * call is made; they block as with host memory, and only collectives and blocking sends and
+ * receives take it.
  *
- * Deadlocks: the driver is called with no lock of Lockstep held. Memory goes back to the driver only
- * while no operation is in flight on its devices, as a driver may wait for all of them; until then
- * it is put off, and can be allocated again. No call makes one stream wait for another, except
+ * Deadlocks: the driver is called with no lock of Lockstep held. Memory goes back to the driver
+ * only while no operation is in flight on its devices, as a driver may wait for all of them; until
+ * then it is put off, and can be allocated again. No call makes one stream wait for another, except
  * ls_op_follow.
  *
- * Threads: any, on one stream too. Unless said otherwise a call does not wait for other ranks or for
- * the device, but the driver may make it wait for room in the queue of a stream. In a forked child
- * all return LS_FORKED. */
+ * Threads: any, on one stream too. Unless said otherwise a call does not wait for other ranks or
+ * for the device, but the driver may make it wait for room in the queue of a stream. In a forked
+ * child all return LS_FORKED. */
 #ifndef LOCKSTEP_DEVICE_H
 #define LOCKSTEP_DEVICE_H
 
@@ -41,21 +42,20 @@ extern "C" {
 #endif
 
 /* Allocates at least `bytes` bytes of device memory, aligned to 512, with undefined content, for
- * work behind `stream`; NULL: for no certain stream, so those that use it are recorded, or done when
- * it is freed. Freed blocks are cached. If the device has no memory, the call waits for blocks that other streams, operations
- * or frees under way will bring back, if there are any, up to the group's time limit; a thread
- * between ls_launch_begin and ls_launch_end does not wait. For 0 bytes *out is a valid block that
- * holds nothing. All groups of a rank share the memory.
- * Errors, with a message: LS_OUT_OF_MEMORY (it says who holds what), LS_BAD_ARGUMENT (no device, or
- * the stream is not of this device), LS_UNSUPPORTED (the stream is being captured), LS_SYSTEM;
- * *out is NULL. */
+ * work behind `stream`; NULL: for no certain stream, so those that use it are recorded, or done
+ * when it is freed. Freed blocks are cached. If the device has no memory, the call waits for blocks
+ * that other streams, operations or frees under way will bring back, if there are any, up to the
+ * group's time limit; a thread between ls_launch_begin and ls_launch_end does not wait. For 0 bytes
+ * *out is a valid block that holds nothing. All groups of a rank share the memory. Errors, with a
+ * message: LS_OUT_OF_MEMORY (it says who holds what), LS_BAD_ARGUMENT (no device, or the stream is
+ * not of this device), LS_UNSUPPORTED (the stream is being captured), LS_SYSTEM; *out is NULL. */
 LS_EXPORT LS_CHECKED ls_status ls_device_alloc(ls_group *group, size_t bytes, void *stream,
 					       void **out);
 
-/* Frees it; NULL is allowed. What the block's stream has at this moment may still use it, and so may
- * streams that were recorded; it is not used by others before they are done. Operations on it must
- * have been put behind these streams before.
- * Errors, with a message: LS_BAD_ARGUMENT: no block in use of this rank's device. */
+/* Frees it; NULL is allowed. What the block's stream has at this moment may still use it, and so
+ * may streams that were recorded; it is not used by others before they are done. Operations on it
+ * must have been put behind these streams before. Errors, with a message: LS_BAD_ARGUMENT: no block
+ * in use of this rank's device. */
 LS_EXPORT LS_CHECKED ls_status ls_device_free(ls_group *group, void *block);
 
 /* Another stream uses the block, too: after ls_device_free it is not used again before what that
@@ -86,17 +86,17 @@ LS_EXPORT LS_CHECKED ls_status ls_device_stats(ls_group *group, struct ls_device
 
 /* What is put behind `stream` from now on waits until the operation, which is on a stream, is done
  * there. The caller does not wait. If the operation is complete, nothing is put there, and its
- * status is returned. Errors: LS_BAD_ARGUMENT (it is not on a stream, or `stream` is not of the same
- * device), LS_UNSUPPORTED (`stream` is being captured), LS_SYSTEM, LS_FORKED. */
+ * status is returned. Errors: LS_BAD_ARGUMENT (it is not on a stream, or `stream` is not of the
+ * same device), LS_UNSUPPORTED (`stream` is being captured), LS_SYSTEM, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_op_follow(ls_op *op, void *stream);
 
 /* Everything that this thread puts behind streams until ls_launch_end belongs together: operations
  * on several groups whose ranks are in this process, on several devices, or kernels of the program
  * that wait for each other. Meanwhile no memory goes back to the driver of these devices, which
  * could wait for a first part whose partner is launched second. Each thread may do so for its own
- * devices, or one for all. count: 1 to 64 groups, each with a device. Waits for memory that is being
- * given back. Not nested; between the two calls no group of the list is closed.
- * Errors: LS_BAD_ARGUMENT, LS_TIMED_OUT, LS_FORKED; then nothing has begun. */
+ * devices, or one for all. count: 1 to 64 groups, each with a device. Waits for memory that is
+ * being given back. Not nested; between the two calls no group of the list is closed. Errors:
+ * LS_BAD_ARGUMENT, LS_TIMED_OUT, LS_FORKED; then nothing has begun. */
 LS_EXPORT LS_CHECKED ls_status ls_launch_begin(ls_group *const *groups, int count);
 /* Returns the first error of a call that put an operation behind a stream in between; that call has
  * returned it, too. LS_BAD_ARGUMENT: this thread has begun none. */

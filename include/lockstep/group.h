@@ -76,8 +76,8 @@ struct ls_group_options {
 	 * memory later. 0: closing the group frees all blocks. */
 	uint32_t keep_memory;
 	/* This rank's device: the name of a driver, the number of the device, and options of the
-	 * driver, as in "sim:0" or "sim:0,bytes=67108864". Ranks need not have the same. NULL: none.
-	 * Read only by ls_group_open. */
+	 * driver, as in "sim:0" or "sim:0,bytes=67108864". Ranks need not have the same. NULL:
+	 * none. Read only by ls_group_open. */
 	const char *device;
 };
 

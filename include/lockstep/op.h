@@ -49,8 +49,8 @@ struct ls_op_options {
 	/* Shown in reports in place of the C call site, e.g. "train.py:42", and in messages about
 	 * wrong arguments in place of the function's name. Copied. NULL: none. */
 	const char *label;
-	/* A stream of this rank's device, in whose order the operation runs (device.h): collectives,
-	 * sends and receives, but not those of blocks. NULL: none. */
+	/* A stream of this rank's device, in whose order the operation runs (device.h):
+	 * collectives, sends and receives, but not those of blocks. NULL: none. */
 	void *stream;
 	/* Not NULL: the call does not block, and *op is the handle, which the caller frees with
 	 * ls_op_free. *op is NULL on failure. */

@@ -7,9 +7,9 @@
  *   device        does them in this order, later, then stores n and rings the bell
  *   caller   waits for word >= n, through base/wait as for any other word
  *
- * Streams are the body's handles. What was put behind one is done in order. A stream waits for words
- * (await), and for no other stream. Any thread may call; calls on one stream by several threads at once take some order.
- * No lock of Lockstep is held in a call. The watch makes none; the progress thread makes those of
+ * Streams are the body's handles. What was put behind one is done in order. A stream waits for
+ * words (await), and for no other stream. Any thread may call; calls on one stream by several
+ * threads at once take some order. No lock of Lockstep is held in a call. The watch makes none; the progress thread makes those of
  * nonblocking operations, so a body whose device can make it wait enqueues by a thread of its
  * own. */
 #ifndef DEVICE_DRIVER_H
@@ -30,8 +30,9 @@ enum { DRIVER_VERSION = 1 }; /* of the structs here */
 struct driver_ops;
 
 /* One device as one rank uses it. The opener fills ops, index, options and bell; open fills the
- * rest, which is constant until close. It is closed when no region names it any more, but stays in memory until
- * the group of all ranks is closed: the progress thread may look at `broken` once more. */
+ * rest, which is constant until close. It is closed when no region names it any more, but stays in
+ * memory until the group of all ranks is closed: the progress thread may look at `broken` once
+ * more. */
 struct driver {
 	const struct driver_ops *ops;
 	int index;              /* which device of this body */

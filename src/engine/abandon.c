@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A send or receive after its group has failed: nobody touches its buffer when it ends. */
+ * Operations after their group has failed: when one ends, nobody touches its buffers any more. */
 #include "engine/mailbox.h"
+#include "engine/stream.h"
+
+/* ---- sends and receives ---- */
 
 void engine_p2p_release_payload(struct engine *engine, struct engine_op *op, bool lost)
 {
@@ -59,6 +62,56 @@ enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op 
 	}
 	engine_p2p_release_payload(engine, op, lost);
 	engine_p2p_set_stage(op, ENGINE_P2P_COMPLETE);
+	op->stage = ENGINE_COMPLETE;
+	return safe ? ENGINE_DONE : ENGINE_FAILED;
+}
+
+/* ---- all ---- */
+
+/* Counts peers that have entered this collective and not finished it. */
+static int still_inside(struct engine *engine, struct engine_op *op, uint64_t gone)
+{
+	const struct transport_team *team = engine->team;
+	op->word_count = 0;
+	for (int q = 0; q < team->size; q++) {
+		if (q == team->rank || gone >> q & 1)
+			continue;
+		const _Atomic uint64_t *signal = &transport_entry(team, q, op->seq)->signal;
+		const _Atomic uint64_t *finished = &transport_area_of(team, q)->finished;
+		if (atomic_load_explicit(signal, memory_order_seq_cst) < transport_signal(op->seq, 0))
+			continue;
+		if (atomic_load_explicit(finished, memory_order_acquire) < op->seq)
+			transport_wait_word(team, q, finished, op->seq, q,
+					    &op->words[op->word_count++]);
+	}
+	return op->word_count;
+}
+
+enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
+				    bool force)
+{
+	if (op->device.stage != ENGINE_DEVICE_NONE || engine_is_on_stream(op))
+		return engine_device_abandon(engine, op, gone, force);
+	if (op->stage == ENGINE_COMPLETE || op->stage == ENGINE_TOGETHER)
+		return ENGINE_DONE;
+	if (!engine_is_collective(op->call.kind))
+		return engine_p2p_abandon(engine, op, gone, force);
+	if (engine->ops) {
+		enum engine_progress progress = engine_foreign_abandon(engine, op, force);
+		if (progress != ENGINE_DONE)
+			return progress;
+	}
+	struct transport_team *team = engine->team;
+	bool shown = engine_window_is_shown(op);
+	if (op->stage != ENGINE_ENTER) {
+		wait_store(&transport_area_of(team, team->rank)->finished, op->seq);
+		transport_notify_all(team);
+		if (shown && still_inside(engine, op, gone) > 0 && !force)
+			return ENGINE_BLOCKED;
+	}
+	bool lost = op->stage != ENGINE_ENTER && shown && op->word_count > 0;
+	bool safe = !lost || engine_window_detach(engine, op);
+	engine_window_release(engine, op, lost);
 	op->stage = ENGINE_COMPLETE;
 	return safe ? ENGINE_DONE : ENGINE_FAILED;
 }

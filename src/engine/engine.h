@@ -23,6 +23,7 @@
 #include "memory/buffer.h"
 #include "memory/memory.h"
 #include "engine/match.h"
+#include "engine/on_device.h"
 #include "engine/stores.h"
 #include "plan/plan.h"
 #include "plan/plan_table.h"
@@ -232,50 +233,6 @@ struct engine_p2p {
 	struct match_entry entry;        /* receive that is unmatched */
 	/* in the queue for a slot, in the list of active operations, or in that of complete ones */
 	struct engine_op *next;
-};
-
-/* The part of an operation that uses memory of a device: see device.c. */
-enum engine_device_stage {
-	ENGINE_DEVICE_NONE, /* all buffers are host memory */
-	ENGINE_DEVICE_FETCHING,
-	ENGINE_DEVICE_RUNNING,
-	ENGINE_DEVICE_DELIVERING,
-};
-struct engine_device {
-	enum engine_device_stage stage;
-	struct buffer send, recv; /* the caller's; op->call has their copies in host memory */
-	void *send_block, *recv_block;
-	struct engine_workspace *workspace;
-	struct driver *driver; /* the one that was called last */
-	/* The device counts completed copies here. For a collective it is engine->device_done,
-	 * because the progress thread may read it after the operation, on a caller's stack, has
-	 * ended; otherwise own_done. */
-	_Atomic uint64_t *done, own_done;
-	uint64_t issued, stored; /* copies issued; those of them that a store to `done` follows */
-};
-
-/* Read by streams, and by threads that wait for them; a thread may read one once more after the
- * operation has ended. So they stay when an operation is used again. */
-struct engine_stream_words {
-	_Atomic uint64_t claimed;  /* 1: a thread puts it behind the stream, or nobody will */
-	_Atomic uint64_t launched; /* 0 until all is behind the stream, then 1 + status */
-	_Atomic uint64_t fetched;  /* 1: the device has copied what this rank gives */
-	_Atomic uint64_t arrived;  /* 1: the stream goes on */
-	_Atomic uint64_t own_done; /* 1: as *done, if that store was refused */
-};
-
-/* The part of an operation that takes its turn in a stream of the program's: see stream.h. */
-struct engine_stream {
-	bool on;               /* from engine_stream_prepare to engine_stream_end */
-	struct driver *driver; /* stays, as the words do */
-	void *handle;          /* the stream's */
-	struct engine_stream_words *words;
-	/* Written before `launched`. The device is done when *done >= number. has_put: the stream
-	 * has at least a part; stored: it has the last store. */
-	_Atomic uint64_t *done;
-	uint64_t number;
-	bool has_put, stored;
-	bool lost; /* peers may still touch the blocks, which therefore are never used again */
 };
 
 /* One operation. The group fills call, seq and record; the engine owns the rest from engine_submit,

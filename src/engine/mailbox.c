@@ -109,7 +109,8 @@ void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *o
 	*at = op;
 }
 
-/* A receive on a stream that has its message: it is complete when the stream has copied that out. */
+/* A receive on a stream that has its message: it is complete when the stream has copied that
+ * out. */
 static bool is_to_be_delivered(const struct engine_op *op)
 {
 	return engine_is_on_stream(op) && op->call.kind == TRACE_RECV && op->status == LS_OK &&

@@ -267,8 +267,8 @@ static inline bool engine_p2p_is_reached(const _Atomic uint64_t *word, uint64_t 
 {
 	return (int64_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0;
 }
-/* Frees the block that a payload was staged in; lost: the receiver may still read it, so it is never
- * used again. */
+/* Frees the block that a payload was staged in; lost: the receiver may still read it, so it is
+ * never used again. */
 void engine_p2p_release_payload(struct engine *engine, struct engine_op *op, bool lost);
 
 #endif

@@ -15,8 +15,8 @@
 #include "device/driver.h"
 #include "engine/engine.h"
 
-/* Makes it an operation on this stream, and allocates its blocks. The caller has set op->call, whose
- * buffers the device must be able to copy. Errors: LS_OUT_OF_MEMORY, with a message. */
+/* Makes it an operation on this stream, and allocates its blocks. The caller has set op->call,
+ * whose buffers the device must be able to copy. Errors: LS_OUT_OF_MEMORY, with a message. */
 LS_CHECKED ls_status engine_stream_prepare(struct engine *engine, struct engine_op *op,
 					   struct driver *driver, void *handle);
 /* Frees the blocks of an operation of which nothing has been put behind the stream, or all is
@@ -26,8 +26,8 @@ void engine_stream_end(struct engine *engine, struct engine_op *op);
 /* Whether the caller may put it behind the stream; false: it has failed before. */
 bool engine_stream_claim(struct engine_op *op);
 /* Puts it behind the stream; the last thing stores `number` to `done` (pool/launch.h). *stored:
- * that has been put there. May block in the driver, until the operation has advanced if its stream's
- * queue is short: so other threads can advance it already. */
+ * that has been put there. May block in the driver, until the operation has advanced if its
+ * stream's queue is short: so other threads can advance it already. */
 LS_CHECKED ls_status engine_stream_put(struct engine_op *op, _Atomic uint64_t *done,
 				       uint64_t number, bool *stored);
 /* Call after that, or if nothing was put there. The operation may be complete when it returns. */

@@ -35,8 +35,8 @@ static bool keep_counts(struct ls_op *op)
 	return true;
 }
 
-/* The last part of `queue` for a collective on a stream. It has its place among the others first, so
- * that reports show it while the driver blocks. */
+/* The last part of `queue` for a collective on a stream. It has its place among the others first,
+ * so that reports show it while the driver blocks. */
 static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *options,
 				 const void *site)
 {

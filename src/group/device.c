@@ -29,7 +29,7 @@ static ls_status open_pool(struct world *world, struct world_device *device)
 {
 	struct pool_options options = {
 		.driver = &device->driver, .waiter = &world->waiter, .name = device->name};
-	device->gate = options.gate = pool_gate_find(device->driver.domain);
+	device->gate = options.gate = pool_gate_join(device->driver.domain);
 	return device->gate ? pool_open(&device->pool, &options) : LS_OUT_OF_MEMORY;
 }
 

@@ -26,7 +26,7 @@ static void take_out(const struct pool_gate *gate) LOCK_REQUIRES(gate)
 		*at = gate->next;
 }
 
-struct pool_gate *pool_gate_find(const void *domain)
+struct pool_gate *pool_gate_join(const void *domain)
 {
 	struct pool_gate *fresh = malloc(sizeof *fresh);
 	if (!fresh) {

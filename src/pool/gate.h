@@ -57,7 +57,7 @@ struct pool_waiting {
 };
 
 struct pool_gate {
-	/* Of pool_gate_find: the domain, and how many use the gate. */
+	/* Of pool_gate_join: the domain, and how many use the gate. */
 	const void *domain;
 	uint32_t users;
 	struct pool_gate *next;
@@ -75,9 +75,9 @@ void pool_gate_init(struct pool_gate *gate);
 /* Nothing is in flight, and nothing is left to be given. */
 void pool_gate_fini(struct pool_gate *gate);
 
-/* The gate of all drivers of this process with the same domain (driver->domain); NULL: of this
- * driver alone. One that nobody has found yet is made. NULL, with a message: no memory. */
-struct pool_gate *pool_gate_find(const void *domain) LOCK_AVOIDS(gate);
+/* The gate of all drivers of this process with the same domain (driver->domain); the first one
+ * makes it. A domain of NULL: of this driver alone. NULL, with a message: no memory. */
+struct pool_gate *pool_gate_join(const void *domain) LOCK_AVOIDS(gate);
 /* The caller does not need it any more; the last one ends it. */
 void pool_gate_leave(struct pool_gate *gate) LOCK_AVOIDS(gate);
 

@@ -106,7 +106,7 @@ struct world_device {
 	struct driver driver;
 	struct pool_gate *gate;
 	struct pool *pool;
-	struct memory_region *region; /* the memory of the device; NULL: the processor may touch it */
+	struct memory_region *region; /* its memory; NULL: the processor may touch it */
 	struct lock_group lock;
 	struct ls_op *operations LOCK_GUARDED(group); /* on streams, that are not complete */
 	char name[32];                                /* "sim:0" */

@@ -78,7 +78,7 @@ static inline void run_job(rank_program *program, const char *options)
 	snprintf(rendezvous, sizeof rendezvous, "unix:sim-job-test-%d-%u", (int)getpid(), serial++);
 	for (int r = 0; r < RANKS; r++) {
 		ranks[r] = (struct rank){.rank = r, .program = program, .options = options};
-		strcpy(ranks[r].rendezvous, rendezvous);
+		memcpy(ranks[r].rendezvous, rendezvous, sizeof rendezvous);
 		MUST(pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]) == 0);
 	}
 	for (int r = 0; r < RANKS; r++)

@@ -211,7 +211,7 @@ static bool read_options(const char *text, struct sim_options *out, uint64_t *pr
 	*process = 0;
 	if (strlen(text) >= sizeof copy_of)
 		return false;
-	strcpy(copy_of, text);
+	memcpy(copy_of, text, strlen(text) + 1);
 	for (char *option; (option = strsep(&left, ","));)
 		if (*option && !read_option(option, out, process))
 			return false;

@@ -281,7 +281,8 @@ static void one_gives_up(struct rank *rank)
 	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
 }
 
-/* The n-th call of the driver fails, for every n: whoever sees it gets an error, and nobody hangs. */
+/* The n-th call of the driver fails, for every n: whoever sees it gets an error, and nobody
+ * hangs. */
 static _Atomic int failed_calls;
 
 static void some_call_fails(struct rank *rank)
