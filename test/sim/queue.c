@@ -5,6 +5,15 @@
 
 #include "sim_private.h"
 
+/* Only the first call that the sleeping thread waits for rings: each ring costs a system call until
+ * the thread has woken. */
+void sim_call(struct sim_device *device)
+{
+	uint64_t work = atomic_fetch_add(&device->work, 1) + 1;
+	if (atomic_load(&device->awaited_work) == work)
+		wait_ring(device->bell);
+}
+
 /* ---- callers ---- */
 
 static bool try_push(struct sim_device *device, const struct sim_op *op)
@@ -28,16 +37,19 @@ enum sim_error sim_put(struct sim_stream *stream, struct sim_op *op)
 	}
 	op->stream = stream;
 	op->number = stream->put + 1;
-	for (;;) {
-		uint64_t seen = atomic_load(&device->progress);
-		if (sim_is_over(sim))
-			return SIM_FAILED;
+	if (sim_is_over(sim))
+		return SIM_FAILED;
+	while (!try_push(device, op)) {
+		uint64_t seen = atomic_load(&device->room);
+		atomic_store(&device->awaited_room, seen + 1);
 		if (try_push(device, op))
 			break;
-		sim_sleep(&device->host_bell, &device->progress, seen, NULL, 0);
+		if (sim_is_over(sim))
+			return SIM_FAILED;
+		sim_sleep(&device->room_bell, &device->room, seen, NULL, 0);
 	}
 	stream->put++;
-	sim_raise(&device->work, device->bell);
+	sim_call(device);
 	return sim->options.launch == SIM_LAUNCH_WAITS ? sim_await_done(stream, op->number) : SIM_OK;
 }
 
@@ -73,7 +85,7 @@ void sim_complete(struct sim_stream *stream)
 	sim_raise(&device->progress, &device->host_bell);
 	/* A stream of any device may follow an event of this one. */
 	for (int i = 0; i < sim->options.devices; i++)
-		sim_raise(&sim->devices[i].work, sim->devices[i].bell);
+		sim_call(&sim->devices[i]);
 }
 
 static bool is_reached(const _Atomic uint64_t *word, uint64_t value)
@@ -102,6 +114,14 @@ static bool may_begin(const struct sim_device *device, const struct sim_op *op)
 	return true;
 }
 
+/* Callers that wait for room are woken when a queue is half empty, or the device has nothing to do:
+ * otherwise the two threads would take turns at each operation. */
+static void offer_room(struct sim_device *device)
+{
+	if (atomic_load(&device->awaited_room) > atomic_load(&device->room))
+		sim_raise(&device->room, &device->room_bell);
+}
+
 /* Takes what is at the head of the queue, if it may begin. */
 static bool pop(struct sim_device *device, struct sim_queue *queue, struct sim_op *out)
 {
@@ -112,9 +132,10 @@ static bool pop(struct sim_device *device, struct sim_queue *queue, struct sim_o
 		queue->head = (queue->head + 1) % SIM_DEPTH;
 		queue->count--;
 	}
+	bool half = queue->count <= (unsigned)device->sim->options.depth / 2;
 	pthread_mutex_unlock(&device->lock);
-	if (begins) /* there is room in the queue */
-		sim_raise(&device->progress, &device->host_bell);
+	if (begins && half)
+		offer_room(device);
 	return begins;
 }
 
@@ -149,7 +170,8 @@ static void fail(struct sim *sim)
 	atomic_store(&sim->failed, true);
 	for (int i = 0; i < sim->options.devices; i++) {
 		sim_raise(&sim->devices[i].progress, &sim->devices[i].host_bell);
-		sim_raise(&sim->devices[i].work, sim->devices[i].bell);
+		sim_raise(&sim->devices[i].room, &sim->devices[i].room_bell);
+		sim_call(&sim->devices[i]);
 	}
 }
 
@@ -200,8 +222,11 @@ void *sim_device_main(void *argument)
 		uint64_t work = atomic_load(&device->work), news = atomic_load(&sim->board->news);
 		if (sim_is_over(sim))
 			return NULL;
-		if (!do_some(device))
-			sim_sleep(device->bell, &device->work, work, &sim->board->news, news);
+		if (do_some(device))
+			continue;
+		offer_room(device);
+		atomic_store(&device->awaited_work, work + 1);
+		sim_sleep(device->bell, &device->work, work, &sim->board->news, news);
 	}
 }
 

@@ -118,8 +118,9 @@ void sim_stop(struct sim *sim)
 	atomic_store(&sim->stopped, true);
 	for (int i = 0; i < sim->started; i++) {
 		struct sim_device *device = &sim->devices[i];
-		sim_raise(&device->work, device->bell);
+		sim_call(device);
 		sim_raise(&device->progress, &device->host_bell);
+		sim_raise(&device->room, &device->room_bell);
 	}
 	sim_raise(&sim->host_put, &sim->host_bell);
 }

@@ -82,10 +82,15 @@ struct sim_device {
 	int running_count;
 	uint64_t random;
 
-	_Atomic uint64_t work;      /* raised when the device has more to do */
-	_Atomic uint64_t progress;  /* raised when it has done something: callers wait for it */
-	struct wait_bell *bell;     /* on the board: the device sleeps on it */
-	struct wait_bell host_bell; /* callers sleep on it */
+	_Atomic uint64_t work;         /* raised when the device has more to do */
+	_Atomic uint64_t awaited_work; /* when its thread wakes */
+	_Atomic uint64_t progress;     /* raised when it has done something: callers wait for it */
+	struct wait_bell *bell;        /* on the board: the device sleeps on it */
+	struct wait_bell host_bell;    /* callers sleep on it */
+	/* Of callers that wait for room in a queue: raised when there may be some. */
+	_Atomic uint64_t room;
+	_Atomic uint64_t awaited_room; /* when those callers wake */
+	struct wait_bell room_bell;
 
 	/* Under the driver lock. Block 0 to block_count - 1, by their offsets. */
 	unsigned char *base;   /* the device's addresses, which fault */
@@ -133,6 +138,9 @@ void sim_sleep(struct wait_bell *bell, const _Atomic uint64_t *word, uint64_t se
 	       const _Atomic uint64_t *other, uint64_t other_seen);
 
 /* ---- queue.c ---- */
+
+/* The device has more to do. */
+void sim_call(struct sim_device *device);
 
 /* Puts it behind its stream; op->number is set. The driver lock is held. */
 enum sim_error sim_put(struct sim_stream *stream, struct sim_op *op);
