@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The C frames of a thread of another process, by what its files say of how functions call each
  * other. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,10 +133,53 @@ enum stack_answer stack_native_frames(struct stack_native *native, uint32_t tid,
 	return STACK_FOUND;
 }
 
+/* Whether the address lies in what a file is loaded to, with the variables that are zero at first,
+ * for which the file has no bytes. */
+static bool has_address(const struct libdw *dw, Dwfl_Module *module, uint64_t address)
+{
+	GElf_Addr bias;
+	GElf_Phdr header;
+	size_t count = 0;
+	Elf *elf = dw->dwfl_module_getelf(module, &bias);
+	if (!elf || dw->elf_getphdrnum(elf, &count) != 0)
+		return false;
+	for (size_t i = 0; i < count; i++)
+		if (dw->gelf_getphdr(elf, (int)i, &header) && header.p_type == PT_LOAD &&
+		    address - bias >= header.p_vaddr &&
+		    address - bias - header.p_vaddr < header.p_memsz)
+			return true;
+	return false;
+}
+
+/* Those variables are in a mapping without a file, which follows the file's last one. */
+static Dwfl_Module *find_module_before(const struct stack_native *native, uint64_t address)
+{
+	char path[64], *line = NULL;
+	size_t room = 0;
+	uint64_t first, end, file_end = 0;
+	snprintf(path, sizeof path, "/proc/%d/maps", native->memory->pid);
+	FILE *maps = fopen(path, "re");
+	Dwfl_Module *module = NULL;
+	while (maps && getline(&line, &room, maps) > 0) {
+		if (sscanf(line, "%" SCNx64 "-%" SCNx64, &first, &end) != 2 || first > address)
+			break;
+		bool is_file = strchr(line, '/') != NULL;
+		if (address < end && !is_file && first == file_end)
+			module = native->dw->dwfl_addrmodule(native->dwfl, first - 1);
+		file_end = is_file ? end : 0;
+	}
+	free(line);
+	if (maps)
+		fclose(maps);
+	return module && has_address(native->dw, module, address) ? module : NULL;
+}
+
 void stack_native_variable(struct stack_native *native, uint64_t address, char *out, size_t bytes)
 {
 	const struct libdw *dw = native->dw;
 	Dwfl_Module *module = dw->dwfl_addrmodule(native->dwfl, address);
+	if (!module)
+		module = find_module_before(native, address);
 	const char *name = module ? dw->dwfl_module_addrname(module, address) : NULL;
 	stack_cut_text(name ? name : "", false, out, bytes);
 }
