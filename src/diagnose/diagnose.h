@@ -352,9 +352,12 @@ void diagnose_message_text(const struct diagnose_message *message, const struct 
 /* The thread of a rank that has been longest in a foreign call (wait_foreign_begin); NULL: none is
  * in one. */
 const struct diagnose_thread *diagnose_foreign_call(const struct diagnose_rank *rank);
-/* "its thread 4711 has been in the foreign call cuMemFree for 12.3 s", and how many other threads
- * are in such calls; empty if none is. */
+/* "its thread 4711 has been in the foreign call cuMemFree for 12.3 s", the same of a second thread,
+ * and how many more are in such calls; empty if none is. */
 void diagnose_foreign_call_text(const struct diagnose_job *job, int rank, char *out, size_t bytes);
+/* "cuMemFree for 12.3 s": of a thread in state WAIT_FOREIGN. */
+void diagnose_named_call_text(const struct diagnose_job *job, const struct wait_slot_body *wait,
+			      char *out, size_t bytes);
 
 /* "mismatch", "died", …: stable words, for --json and tests. */
 const char *diagnose_cause_name(unsigned cause);

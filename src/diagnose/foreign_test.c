@@ -134,11 +134,19 @@ static void several_threads(void **state)
 	char text[256];
 	struct diagnose_job *job = one_in_a_call();
 	test_foreign(test_thread(job, 2, 778), "cuMemAlloc", 400);
+	diagnose_foreign_call_text(job, 2, text, sizeof text);
+	assert_string_equal(text,
+			    "its thread 778 has been in the foreign call cuMemAlloc for 40.0 s and "
+			    "its main thread in cuMemFree for 12.3 s");
 	test_foreign(test_thread(job, 2, 779), "cuMemFree", 3);
+	test_foreign(test_thread(job, 2, 780), "cuLaunchKernel", 200);
 	diagnose_foreign_call_text(job, 2, text, sizeof text);
 	assert_string_equal(text,
 			    "its thread 778 has been in the foreign call cuMemAlloc for 40.0 s, "
-			    "and 2 more of its threads in such calls");
+			    "its thread 780 in cuLaunchKernel for 20.0 s, and 2 more of its "
+			    "threads in such calls");
+	diagnose_named_call_text(job, &job->ranks[2].threads[0].wait, text, sizeof text);
+	assert_string_equal(text, "cuMemFree for 12.3 s");
 	diagnose_foreign_call_text(job, 1, text, sizeof text);
 	assert_string_equal(text, "");
 	job->ranks[2].process = DIAGNOSE_DEAD; /* then its slots are what it left behind */

@@ -196,23 +196,57 @@ void diagnose_write_named_call(struct diagnose_writer *writer, const struct diag
 	}
 }
 
+static bool is_in_call(const struct diagnose_thread *thread)
+{
+	return thread->stable && thread->wait.state == WAIT_FOREIGN;
+}
+
+/* Of the rank's other threads the one that has been longest in such a call; NULL: none is. */
+static const struct diagnose_thread *find_second_call(const struct diagnose_rank *rank,
+						      const struct diagnose_thread *longest,
+						      uint32_t *count)
+{
+	const struct diagnose_thread *second = NULL;
+	*count = 0;
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		const struct diagnose_thread *thread = &rank->threads[i];
+		if (thread == longest || !is_in_call(thread))
+			continue;
+		++*count;
+		if (!second || thread->wait.since_ns < second->wait.since_ns)
+			second = thread;
+	}
+	return second;
+}
+
+static void write_thread(struct diagnose_writer *writer, const struct diagnose_rank *rank,
+			 const struct diagnose_thread *thread)
+{
+	if (thread->wait.tid == (uint32_t)rank->pid)
+		diagnose_write(writer, "its main thread");
+	else
+		diagnose_write(writer, "its thread %" PRIu32, thread->wait.tid);
+}
+
+/* One may be in its call because of another one, as when a free keeps a driver's lock. */
 static void write_foreign_call(struct diagnose_writer *writer, const struct diagnose_job *job,
 			       const struct diagnose_rank *rank)
 {
 	const struct diagnose_thread *longest = diagnose_foreign_call(rank);
-	uint32_t others = 0;
-	for (uint32_t i = 0; i < rank->thread_count; i++)
-		others += &rank->threads[i] != longest && rank->threads[i].stable &&
-			  rank->threads[i].wait.state == WAIT_FOREIGN;
-	if (longest->wait.tid == (uint32_t)rank->pid)
-		diagnose_write(writer, "its main thread");
-	else
-		diagnose_write(writer, "its thread %" PRIu32, longest->wait.tid);
+	uint32_t others;
+	const struct diagnose_thread *second = find_second_call(rank, longest, &others);
+	write_thread(writer, rank, longest);
 	diagnose_write(writer, " has been in the foreign call ");
 	diagnose_write_named_call(writer, job, &longest->wait);
-	if (others)
+	if (second) {
+		diagnose_write(writer, others > 1 ? ", " : " and ");
+		write_thread(writer, rank, second);
+		diagnose_write(writer, " in ");
+		diagnose_write_named_call(writer, job, &second->wait);
+	}
+	if (others > 1)
 		diagnose_write(writer, ", and %" PRIu32 " more of its threads in such calls",
-			       others);
+			       others - 1);
 }
 
 void diagnose_write_foreign_call(struct diagnose_writer *writer, const struct diagnose_job *job,
@@ -230,6 +264,15 @@ void diagnose_foreign_call_text(const struct diagnose_job *job, int rank, char *
 	diagnose_writer_init(&writer, job, out, bytes);
 	if (diagnose_foreign_call(&job->ranks[rank]))
 		write_foreign_call(&writer, job, &job->ranks[rank]);
+	diagnose_write_ellipsis(&writer);
+}
+
+void diagnose_named_call_text(const struct diagnose_job *job, const struct wait_slot_body *wait,
+			      char *out, size_t bytes)
+{
+	struct diagnose_writer writer;
+	diagnose_writer_init(&writer, job, out, bytes);
+	diagnose_write_named_call(&writer, job, wait);
 	diagnose_write_ellipsis(&writer);
 }
 

@@ -174,7 +174,7 @@ static void a_thread_with_its_stack(void **state)
 	inspect_report_free(report);
 	kill(child, SIGKILL);
 	assert_int_equal(waitpid(child, NULL, 0), child);
-	if (!strstr(text, ": in the foreign call a?b\n"))
+	if (!strstr(text, ": in the foreign call a?b for "))
 		fail_msg("%s", text);
 }
 

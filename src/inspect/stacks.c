@@ -156,14 +156,17 @@ static const struct diagnose_record *newest_of(const struct diagnose_rank *rank,
 }
 
 /* The name is another process' text. */
-static void add_foreign_call(const struct diagnose_rank *rank, uint32_t tid, char *out, size_t bytes)
+static void add_foreign_call(const struct diagnose_job *job, const struct diagnose_rank *rank,
+			     uint32_t tid, char *out, size_t bytes)
 {
 	size_t used = strlen(out);
+	char call[ROLE_BYTES / 2];
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct wait_slot_body *wait = &rank->threads[i].wait;
 		if (wait->state == WAIT_FOREIGN && wait->tid == tid) {
+			diagnose_named_call_text(job, wait, call, sizeof call);
 			snprintf(out + used, bytes - used, "%sin the foreign call %s",
-				 used ? ", " : "", wait->foreign);
+				 used ? ", " : "", call);
 			text_clean(out + used, false);
 			return;
 		}
@@ -190,7 +193,7 @@ static void role_of(const struct look *look, uint32_t tid, char *out, size_t byt
 		snprintf(out, bytes, "%s %s",
 			 record->record.state == TRACE_RUNNING ? "in" : "last was", text);
 	}
-	add_foreign_call(rank, tid, out, bytes);
+	add_foreign_call(look->report->job, rank, tid, out, bytes);
 }
 
 /* What is to be said in place of frames of Python; "" if nothing. */
