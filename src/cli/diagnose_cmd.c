@@ -7,6 +7,7 @@
 #include "base/messages.h"
 #include "base/settings.h"
 #include "cli/cli.h"
+#include "failure/python.h"
 #include "inspect/report.h"
 #include "print/print.h"
 
@@ -106,9 +107,9 @@ static int show_python(const struct cli_command *self, int count, char **words)
 		unsigned long tid = *end == ':' ? strtoul(end + 1, &end, 10) : pid;
 		if (*end || pid == 0 || pid > INT32_MAX || tid == 0 || tid > INT32_MAX)
 			return cli_usage(self, "'%s' is neither PID nor PID:TID", words[i]);
-		inspect_python_line((int)pid, (uint32_t)tid, line, sizeof line);
+		bool is_kept = inspect_python_line((int)pid, (uint32_t)tid, line, sizeof line);
 		if (line[0])
-			printf("%lu %s\n", pid, line);
+			printf("%lu%.*s %s\n", pid, is_kept, (char[]){PYTHON_KEPT}, line);
 	}
 	return CLI_OK;
 }

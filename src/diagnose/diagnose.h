@@ -99,6 +99,8 @@ struct diagnose_rank {
 	 * dead or has left. */
 	bool idle, has_callbacks, calls_back;
 	bool serial; /* its sends begin one after the other */
+	/* proved: the thread that `python` is about waits for ever for a mutex of the program */
+	bool is_kept;
 	int32_t rank, pid;
 	/* when its trace began (clock_now_ns); a younger process with this pid is another
 	 * process */
@@ -109,7 +111,8 @@ struct diagnose_rank {
 	int32_t signal;    /* if DIAGNOSE_DEAD, the signal that ended it; 0: none, -1: unknown */
 	int32_t exit_code; /* -1 unknown */
 	bool left;         /* it closed the world group, and so every other group */
-	/* "its main thread is in load at data.py:88"; "" if not requested */
+	/* "its main thread is in load at data.py:88", and for which mutex it waits; "" if not
+	 * requested */
 	char python[DIAGNOSE_PYTHON_BYTES];
 	uint64_t left_ns;
 	uint32_t group_count, thread_count, record_count;

@@ -255,8 +255,25 @@ static void write_stopped_advice(struct diagnose_writer *writer, const struct re
 	diagnose_write(writer, "`, or leave the debugger that holds it.");
 }
 
+static bool has_kept(const struct report *report)
+{
+	RANKS_EACH (r, &report->verdict->culprits)
+		if (r < report->job->size && report->job->ranks[r].is_kept)
+			return true;
+	return false;
+}
+
 static void write_elsewhere_advice(struct diagnose_writer *writer, const struct report *report)
 {
+	if (has_kept(report)) {
+		diagnose_write(writer,
+			       "\nIt can never continue, and no time limit helps. Let all threads "
+			       "take these mutexes in the same\norder, and hold none of them in a "
+			       "fork. Which they are: `lockstep diagnose --stacks ");
+		write_pid(writer, report);
+		diagnose_write(writer, "`.");
+		return;
+	}
 	if (report->verdict->timed_out) {
 		write_time_limit(writer);
 		return;

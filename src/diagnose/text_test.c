@@ -153,6 +153,17 @@ static void lines_of_python(void **state)
 			       "main thread is in load at data.py:88 (pids 101, 102; asleep)\n"
 			       "  rank 3: elsewhere, "));
 	assert_non_null(strstr(text, "data.py:89 (pid 103; asleep)"));
+	assert_non_null(strstr(text, "\nIf it is only slow, all is well"));
+	job->ranks[2].is_kept = true;
+	diagnose_text(job, &verdict, text, sizeof text);
+	assert_non_null(strstr(text, "\nIt can never continue, and no time limit helps. Let all "
+				     "threads take these mutexes"));
+	assert_null(strstr(text, "only slow"));
+	job->ranks[2].is_kept = false;
+	verdict.culprits = ranks_of(3); /* a rank that is not named does not count */
+	job->ranks[1].is_kept = true;
+	diagnose_text(job, &verdict, text, sizeof text);
+	assert_null(strstr(text, "never continue"));
 	memset(job->ranks[1].python, 'x', sizeof job->ranks[1].python);
 	assert_false(diagnose_job_is_valid(job, diagnose_job_bytes(4)));
 	free(job);

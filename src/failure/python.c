@@ -88,13 +88,18 @@ static void ask(struct world *world, const struct failure_command *command, char
 void failure_python_take(const char *answer, struct diagnose_rank *rank)
 {
 	char number[16];
-	int length = snprintf(number, sizeof number, "%d ", rank->pid);
+	int length = snprintf(number, sizeof number, "%d", rank->pid);
 	for (const char *line = answer; line; line = strchr(line, '\n')) {
 		line += *line == '\n';
-		if (strncmp(line, number, (size_t)length) != 0)
+		const char *text = line + length;
+		bool is_its = strncmp(line, number, (size_t)length) == 0;
+		bool is_kept = is_its && *text == PYTHON_KEPT;
+		text += is_kept;
+		if (!is_its || *text != ' ')
 			continue;
-		snprintf(rank->python, sizeof rank->python, "%.*s",
-			 (int)strcspn(line + length, "\n"), line + length);
+		rank->is_kept = is_kept;
+		snprintf(rank->python, sizeof rank->python, "%.*s", (int)strcspn(text + 1, "\n"),
+			 text + 1);
 		return;
 	}
 }

@@ -86,13 +86,14 @@ void inspect_report_add_python(struct inspect_report *report);
  * nothing if the ranks have published a cause. */
 void inspect_report_ask_python(struct inspect_report *report);
 /* "its main thread is in load at data.py:88": where the thread `caller` of a process is, or if that
- * is in no function of Python the main thread; and whether mutexes of the process deadlock. "" if
- * there is nothing to say. May block for ever, as inspect_report_add_python. */
-void inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes);
+ * is in no function of Python the main thread; and which mutexes of the process keep them. "" if
+ * there is nothing to say. Returns struct diagnose_rank.is_kept. May block for ever, as
+ * inspect_report_add_python. */
+bool inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes);
 /* Only judges, which is fast. */
 void inspect_report_judge(struct inspect_report *report);
 /* Whether the report is worth printing. A rank that computes keeps the others waiting all the time;
- * that counts only after `patience_ms`. All other verdicts count at once. */
+ * that counts only after `patience_ms`, unless one can never continue. All other verdicts count at once. */
 bool inspect_report_is_verdict(const struct inspect_report *report, uint64_t patience_ms);
 void inspect_report_free(struct inspect_report *report); /* NULL is allowed */
 

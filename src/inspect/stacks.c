@@ -259,6 +259,13 @@ static void print_lock_wait(FILE *out, const struct look *look, const struct sta
 {
 	char mutex[STACK_TEXT_BYTES + 32], owner[64];
 	mutex_text(look, wait->mutex, mutex, sizeof mutex);
+	if (wait->owner_is_gone) {
+		fprintf(out,
+			"     waits for ever for the mutex %s: its owner, thread %u, has ended, or held "
+			"it in another process when that forked\n",
+			mutex, wait->owner);
+		return;
+	}
 	thread_text(look, wait->owner, owner, sizeof owner);
 	fprintf(out, "     waits for the mutex %s, which %s holds\n", mutex, owner);
 }
@@ -395,6 +402,7 @@ static void put_lock_wait(struct print_json *json, const struct look *look, uint
 	print_json_open(json, "lock", '{');
 	print_json_string(json, "mutex", mutex);
 	print_json_unsigned(json, "owner", wait->owner);
+	print_json_bool(json, "owner_is_gone", wait->owner_is_gone);
 	print_json_bool(json, "deadlock", wait->is_deadlock);
 	print_json_close(json, '}');
 }

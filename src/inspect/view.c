@@ -271,6 +271,9 @@ bool inspect_report_is_verdict(const struct inspect_report *report, uint64_t pat
 		return false;
 	if (verdict->cause != DIAGNOSE_ELSEWHERE)
 		return true;
+	RANKS_EACH (r, &verdict->culprits)
+		if (r < report->job->size && report->job->ranks[r].is_kept)
+			return true;
 	uint64_t waited_ns = report->job->now_ns - verdict->since_ns;
 	return verdict->since_ns != 0 && verdict->since_ns < report->job->now_ns &&
 	       waited_ns / 1000000 >= patience_ms;

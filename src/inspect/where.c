@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Where a rank is that does not come: the operation that it called last says where it was, not
- * where it is now. At which line of Python, and whether its own mutexes deadlock. Of a process that
- * may not be looked into nothing is said. */
+ * where it is now. At which line of Python, and for which of its own mutexes it waits. Of a process
+ * that may not be looked into nothing is said. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +21,21 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
+static void name_thread(uint32_t tid, uint32_t main_thread, char *out, size_t bytes)
+{
+	if (tid == main_thread)
+		snprintf(out, bytes, "its main thread");
+	else
+		snprintf(out, bytes, "its thread %u", tid);
+}
+
 static bool write_frame(const struct stack_memory *memory, uint32_t tid, char *out, size_t bytes)
 {
 	struct stack_frame frame;
-	char thread[32] = "its main thread", function[64], file[96];
+	char thread[32], function[64], file[96];
 	if (stack_python_top(memory, tid, &frame) != STACK_FOUND)
 		return false;
-	if (tid != (uint32_t)memory->pid)
-		snprintf(thread, sizeof thread, "its thread %u", tid);
+	name_thread(tid, (uint32_t)memory->pid, thread, sizeof thread);
 	stack_cut_text(frame.function, false, function, sizeof function);
 	stack_cut_text(base_name(frame.file), true, file, sizeof file);
 	int used = snprintf(out, bytes, "%s is in %s at %s", thread, function, file);
@@ -54,48 +61,88 @@ bool inspect_open_process(const struct diagnose_rank *rank, struct stack_memory 
 	return same;
 }
 
-/* Of the deadlocks of the process's own mutexes, the one that `caller` is in, else any. */
-static const struct stack_lock_wait *choose_deadlock(const struct stack_lock_wait *waits, int count,
-						     uint32_t caller)
+static bool is_for_ever(const struct stack_lock_wait *wait)
 {
-	const struct stack_lock_wait *any = NULL;
-	for (int i = 0; i < count; i++)
-		if (waits[i].is_deadlock && (!any || waits[i].tid == caller))
-			any = &waits[i];
-	return any;
+	return wait->is_deadlock || wait->owner_is_gone;
 }
 
-static void add_deadlock(const struct stack_memory *memory, uint32_t caller, char *out, size_t bytes)
+/* What keeps a thread for ever, before what may end; of those the one of `caller`, then the main
+ * thread's. 0: others may wait as they like. */
+static int weight_of(const struct stack_lock_wait *wait, uint32_t caller, uint32_t main_thread)
+{
+	return 4 * is_for_ever(wait) + 2 * (wait->tid == caller) + (wait->tid == main_thread);
+}
+
+/* NULL: no thread is kept for ever, nor `caller` or the main thread for a while. */
+static const struct stack_lock_wait *choose_wait(const struct stack_lock_wait *waits, int count,
+						 uint32_t caller, uint32_t main_thread)
+{
+	const struct stack_lock_wait *chosen = NULL;
+	int most = 0;
+	for (int i = 0; i < count; i++) {
+		int weight = weight_of(&waits[i], caller, main_thread);
+		if (weight > most) {
+			chosen = &waits[i];
+			most = weight;
+		}
+	}
+	return chosen;
+}
+
+static void write_wait(const struct stack_lock_wait *wait, uint32_t main_thread, char *out,
+		       size_t bytes)
+{
+	char thread[32], owner[32];
+	name_thread(wait->tid, main_thread, thread, sizeof thread);
+	name_thread(wait->owner, main_thread, owner, sizeof owner);
+	if (wait->owner_is_gone)
+		snprintf(out, bytes,
+			 "%s waits for ever for a mutex whose owner, thread %u, has ended or was "
+			 "lost in a fork",
+			 thread, wait->owner);
+	else if (wait->owner == wait->tid)
+		snprintf(out, bytes,
+			 "its thread %u waits for a mutex that it holds itself, for ever",
+			 wait->tid);
+	else if (wait->is_deadlock)
+		snprintf(out, bytes,
+			 "its threads %u and %u are in a deadlock of the program's own mutexes",
+			 wait->tid, wait->owner);
+	else
+		snprintf(out, bytes, "%s waits for a mutex that %s holds", thread, owner);
+}
+
+/* Whether `caller` or the main thread is kept for ever. */
+static bool add_mutex(const struct stack_memory *memory, uint32_t caller, char *out, size_t bytes)
 {
 	uint64_t images[STACK_IMAGE_MAX];
 	uint32_t tids[STACK_THREAD_MAX];
 	struct stack_lock_wait waits[STACK_THREAD_MAX];
+	uint32_t main_thread = (uint32_t)memory->pid;
 	int count;
 	if (stack_find_images(memory, images, &count) != STACK_FOUND)
-		return; /* reading it may be forbidden, or block */
+		return false; /* reading it may be forbidden, or block */
 	count = stack_list_threads(memory->pid, tids, STACK_THREAD_MAX);
 	count = stack_lock_waits(memory, tids, count, waits, STACK_THREAD_MAX);
-	const struct stack_lock_wait *wait = choose_deadlock(waits, count, caller);
+	const struct stack_lock_wait *wait = choose_wait(waits, count, caller, main_thread);
+	if (!wait)
+		return false;
 	size_t used = strlen(out);
-	if (wait && wait->owner == wait->tid)
-		snprintf(out + used, bytes - used,
-			 "%sits thread %u waits for a mutex that it holds itself, for ever",
-			 used ? "; " : "", wait->tid);
-	else if (wait)
-		snprintf(out + used, bytes - used,
-			 "%sits threads %u and %u are in a deadlock of the program's own mutexes",
-			 used ? "; " : "", wait->tid, wait->owner);
+	if (used > 0 && used + 2 < bytes)
+		used += (size_t)snprintf(out + used, bytes - used, "; ");
+	write_wait(wait, main_thread, out + used, bytes - used);
+	return is_for_ever(wait) && (wait->tid == caller || wait->tid == main_thread);
 }
 
 /* The thread that made the call which the verdict is about is likely to make the next one; if it is
  * in no function of Python, as those that PyTorch runs the backward pass in, the main thread is
  * what its user knows. */
-static void look(const struct stack_memory *memory, uint32_t caller, char *out, size_t bytes)
+static bool look(const struct stack_memory *memory, uint32_t caller, char *out, size_t bytes)
 {
 	uint32_t main_thread = (uint32_t)memory->pid;
 	if (!write_frame(memory, caller, out, bytes) && caller != main_thread)
 		write_frame(memory, main_thread, out, bytes);
-	add_deadlock(memory, caller, out, bytes);
+	return add_mutex(memory, caller, out, bytes);
 }
 
 static void look_at_rank(struct diagnose_rank *rank, const struct diagnose_record *last)
@@ -103,19 +150,19 @@ static void look_at_rank(struct diagnose_rank *rank, const struct diagnose_recor
 	struct stack_memory memory;
 	if (!inspect_open_process(rank, &memory))
 		return;
-	look(&memory, last ? last->record.tid : (uint32_t)rank->pid, rank->python,
-	     sizeof rank->python);
+	rank->is_kept = look(&memory, last ? last->record.tid : (uint32_t)rank->pid, rank->python,
+			     sizeof rank->python);
 	stack_memory_close(&memory);
 }
 
-void inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes)
+bool inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes)
 {
 	struct stack_memory memory;
 	out[0] = '\0';
 	stack_memory_open(pid, &memory);
-	if (stack_memory_is_there(&memory))
-		look(&memory, caller, out, bytes);
+	bool is_kept = stack_memory_is_there(&memory) && look(&memory, caller, out, bytes);
 	stack_memory_close(&memory);
+	return is_kept;
 }
 
 void inspect_report_add_python(struct inspect_report *report)

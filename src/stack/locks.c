@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Who waits for whose mutex. A thread that waits for a mutex of glibc is in the futex call, whose
  * arguments /proc shows: the mutex' address among them. The mutex says who holds it. */
+#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +23,14 @@ struct mutex {
 };
 
 /* Kinds of mutexes that have no other flags; the last two bits of glibc's elision are none. */
-enum { KIND_NORMAL = 0, KIND_ADAPTIVE = 3, KIND_LAST = 3, KIND_ELISION = 0x300 };
+enum {
+	KIND_NORMAL = 0,
+	KIND_RECURSIVE = 1,
+	KIND_ADAPTIVE = 3,
+	KIND_LAST = 3,
+	KIND_ELISION = 0x300
+};
+enum { TID_MAX = 1 << 22 }; /* the kernel's own limit */
 
 /* How often a thread has been scheduled out; 0: not known, as one that sleeps has been. */
 static uint64_t count_switches(int pid, uint32_t tid)
@@ -47,6 +56,19 @@ static bool is_mutex(const struct mutex *mutex, uint32_t waiter)
 	       (mutex->owner != waiter || kind == KIND_NORMAL || kind == KIND_ADAPTIVE);
 }
 
+/* Whether the owner is no thread of the process. Then its number says less: another sort of lock
+ * may have any there. So the mutex must have exactly what one has that is held once. */
+static bool is_ownerless(int pid, const struct mutex *mutex)
+{
+	bool recursive = (mutex->kind & ~KIND_ELISION) == KIND_RECURSIVE;
+	char path[64];
+	struct stat task;
+	if (mutex->users != 1 || mutex->owner > TID_MAX || (mutex->count != 0) != recursive)
+		return false;
+	snprintf(path, sizeof path, "/proc/%d/task/%" PRIu32, pid, mutex->owner);
+	return stat(path, &task) != 0 && errno == ENOENT;
+}
+
 /* False: the thread waits for no mutex. */
 static bool read_wait(const struct stack_memory *memory, uint32_t tid, struct stack_lock_wait *out)
 {
@@ -58,6 +80,7 @@ static bool read_wait(const struct stack_memory *memory, uint32_t tid, struct st
 	    !memory->read(memory, out->mutex, &mutex, sizeof mutex) || !is_mutex(&mutex, tid))
 		return false;
 	out->owner = mutex.owner;
+	out->owner_is_gone = is_ownerless(memory->pid, &mutex);
 	return true;
 }
 
@@ -106,6 +129,14 @@ static bool is_in_our_namespace(int pid)
 	return stat(path, &other) == 0 && (uint32_t)other.st_ino == fork_pid_space();
 }
 
+/* A thread that lets go of a mutex and ends wakes the one that waits. So the mutex still had this
+ * owner after that was gone, and the process still existed. */
+static bool was_gone(const struct stack_memory *memory, const struct reading *first,
+		     const struct stack_lock_wait *second)
+{
+	return first->wait.owner_is_gone && second->owner_is_gone && stack_memory_is_there(memory);
+}
+
 int stack_lock_waits(const struct stack_memory *memory, const uint32_t *tids, int count,
 		     struct stack_lock_wait *out, int max)
 {
@@ -124,7 +155,7 @@ int stack_lock_waits(const struct stack_memory *memory, const uint32_t *tids, in
 		if (before->switches != 0 && read_wait(memory, tids[i], &second) &&
 		    second.mutex == before->wait.mutex && second.owner == before->wait.owner &&
 		    count_switches(memory->pid, tids[i]) == before->switches &&
-		    is_listed(tids, count, second.owner))
+		    (is_listed(tids, count, second.owner) || was_gone(memory, before, &second)))
 			out[found++] = second;
 	}
 	free(first);

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -142,6 +143,80 @@ static void a_mutex_that_its_owner_takes_again(void **state)
 	stack_memory_close(&memory);
 }
 
+/* ---- an owner that is no thread of the process ---- */
+
+static void *keep_first(void *argument)
+{
+	pthread_mutex_lock(&first);
+	pthread_barrier_wait(&both);
+	pthread_barrier_wait(argument);
+	return NULL;
+}
+
+/* The thread that holds it lives in the parent. */
+static void take_after_fork(void)
+{
+	static pthread_barrier_t never;
+	pthread_t thread;
+	pthread_barrier_init(&both, NULL, 2);
+	pthread_barrier_init(&never, NULL, 2);
+	pthread_create(&thread, NULL, keep_first, &never);
+	pthread_barrier_wait(&both);
+	pid_t parent = getpid();
+	pid_t child = fork();
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(1);
+		say(0);
+		pthread_mutex_lock(&first);
+	}
+	pthread_join(thread, NULL);
+}
+
+static void *take_and_end(void *argument)
+{
+	(void)argument;
+	say(1);
+	pthread_mutex_lock(&first);
+	return NULL;
+}
+
+static void take_after_end(void)
+{
+	pthread_t thread;
+	pthread_create(&thread, NULL, take_and_end, NULL);
+	pthread_join(thread, NULL);
+	say(0);
+	pthread_mutex_lock(&first);
+}
+
+static void an_owner_that_is_gone(void **state)
+{
+	static void (*const takes[])(void) = {take_after_fork, take_after_end};
+	struct stack_memory memory;
+	struct stack_lock_wait waits[THREADS];
+	(void)state;
+	for (size_t i = 0; i < sizeof takes / sizeof *takes; i++) {
+		atomic_store(&shared->tids[0], 0);
+		pid_t pid = fork_along();
+		if (pid == 0)
+			takes[i]();
+		while (atomic_load(&shared->tids[0]) == 0)
+			sched_yield();
+		stack_memory_open(atomic_load(&shared->tids[0]), &memory);
+		while (look(&memory, waits) < 1)
+			sched_yield();
+		assert_true(waits[0].owner_is_gone && !waits[0].is_deadlock);
+		assert_int_equal(waits[0].tid, atomic_load(&shared->tids[0]));
+		assert_int_equal(waits[0].mutex, (uint64_t)(uintptr_t)&first);
+		if (takes[i] == take_after_end)
+			assert_int_equal(waits[0].owner, atomic_load(&shared->tids[1]));
+		end(pid);
+		stack_memory_close(&memory);
+	}
+}
+
 /* ---- none ---- */
 
 static void *take_and_give(void *argument)
@@ -213,9 +288,50 @@ static void lock_a_shared_mutex(void)
 	pthread_mutex_lock(&first);
 }
 
+static void *lock_output(void *argument)
+{
+	flockfile(stdout);
+	pthread_barrier_wait(&both);
+	pthread_barrier_wait(argument);
+	return NULL;
+}
+
+/* It has a pointer where a mutex has its owner. */
+static void lock_a_file(void)
+{
+	static pthread_barrier_t never;
+	pthread_t thread;
+	pthread_barrier_init(&both, NULL, 2);
+	pthread_barrier_init(&never, NULL, 2);
+	pthread_create(&thread, NULL, lock_output, &never);
+	pthread_barrier_wait(&both);
+	flockfile(stdout);
+}
+
+/* All but one of what a mutex has whose owner is gone. */
+static void *sleep_on(void *words)
+{
+	for (;;)
+		syscall(SYS_futex, words, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+	return NULL;
+}
+
+static void sleep_on_near_mutexes(void)
+{
+	static uint32_t words[4][16] = {{2, 0, 0x7ffffff0, 1},
+					{2, 0, 0x3ffff0, 2},
+					{2, 1, 0x3ffff0, 1},
+					{2, 0, 0x3ffff0, 1, 1 /* recursive */}};
+	pthread_t thread;
+	for (int i = 1; i < 4; i++)
+		pthread_create(&thread, NULL, sleep_on, words[i]);
+	sleep_on(words[0]);
+}
+
 static void other_locks_are_none(void **state)
 {
-	static void (*const sleeps[])(void) = {sleep_on_a_word, lock_a_shared_mutex};
+	static void (*const sleeps[])(void) = {sleep_on_a_word, lock_a_shared_mutex, lock_a_file,
+					       sleep_on_near_mutexes};
 	struct stack_memory memory;
 	struct stack_lock_wait waits[THREADS];
 	(void)state;
@@ -237,6 +353,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_cycle_is_a_deadlock),
 		cmocka_unit_test(a_mutex_that_its_owner_takes_again),
+		cmocka_unit_test(an_owner_that_is_gone),
 		cmocka_unit_test(contention_is_no_deadlock),
 		cmocka_unit_test(other_locks_are_none),
 	};

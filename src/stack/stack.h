@@ -77,9 +77,13 @@ struct stack_lock_wait {
 	uint64_t mutex; /* its address */
 	/* proved: this thread and others wait for each other's mutexes in a cycle */
 	bool is_deadlock;
+	/* proved: no thread of the process has this number. The owner has ended, or this process is
+	 * a copy of one that forked while the owner, which was not copied, held the mutex. */
+	bool owner_is_gone;
 };
 /* Which of these threads wait so, at most `max`. All is read twice. A wait counts if both readings
- * agree and the thread slept all the time between them. Other locks (of Python, of a condition
+ * agree and the thread slept all the time between them, and the owner is one of them or is gone.
+ * Other locks (of Python, of a condition
  * variable, spin locks) do not say who holds them. */
 int stack_lock_waits(const struct stack_memory *memory, const uint32_t *tids, int count,
 		     struct stack_lock_wait *out, int max);

@@ -113,6 +113,12 @@ def test_locks_in_a_cycle():
         job.text = b''
         until_said(job, r"rank 1 is elsewhere .*; its main thread is in \S*cross at größe.py:%d; its threads \d+ and \d+ are "
                    "in a deadlock of the program's own mutexes" % LINES['cross'])
+        until_said(job, r'It can never continue, and no time limit helps')
+        found = lockstep('diagnose', job.pid, env=environment(LOCKSTEP_PATIENCE_MS=60000))
+        equal(found.returncode, 1)
+        matches(r'verdict: rank 1 is elsewhere', found.stdout)
+        pid = job.ranks()[1]
+        matches(r'^%d\* its main thread is in cross' % pid, lockstep('diagnose', '--python', pid).stdout)
 
         def look():
             threads = diagnose(job.pid)['ranks'][1]['threads']
