@@ -11,7 +11,10 @@
 #include "world/registry.h"
 #include "failure.h"
 
-enum { STOPPED_MS = 650 }; /* how long a wait for a stopped rank lasts before it is reported */
+enum {
+	STOPPED_MS = 650, /* how long a wait for a stopped rank lasts before it is reported */
+	KEPT_MS = 500, /* and before it is asked whether a rank that is elsewhere is kept there */
+};
 
 /* True for one watch of the group at a time, and not again before a look interval has passed. */
 static bool take_lease(struct ls_group *group)
@@ -43,6 +46,28 @@ static void report_once(struct ls_group *group, struct diagnose_job *job,
 	char text[DIAGNOSE_TEXT_BYTES];
 	failure_report(group->world, job, verdict, text, sizeof text);
 	message_report("LS-WAITING", text);
+}
+
+/* Whether one of the ranks that are elsewhere can never continue. A rank that computes can. The
+ * program that finds out costs some 10 ms, so it is started again only when the wait lasts twice as
+ * long as before. */
+static bool has_kept(struct world *world, struct diagnose_job *job,
+		     const struct diagnose_verdict *verdict, uint64_t waited_ms)
+{
+	struct world_watch *watch = &world->watch;
+	bool sleeps = false, is_kept = false;
+	RANKS_EACH (r, &verdict->culprits)
+		sleeps |= r < job->size && job->ranks[r].process == DIAGNOSE_SLEEPING;
+	if (verdict->since_ns > watch->asked_ns) /* another wait */
+		watch->asked_ms = 0;
+	if (!sleeps || waited_ms < KEPT_MS || waited_ms < 2 * watch->asked_ms)
+		return false;
+	watch->asked_ns = clock_now_ns();
+	watch->asked_ms = waited_ms;
+	failure_add_python(world, job, verdict);
+	RANKS_EACH (r, &verdict->culprits)
+		is_kept |= r < job->size && job->ranks[r].is_kept;
+	return is_kept;
 }
 
 /* ---- a cycle through several groups ---- */
@@ -133,7 +158,8 @@ static void act(struct ls_group *group, struct diagnose_job *job,
 		(void)status; /* the waiting calls return it */
 		return;
 	case DIAGNOSE_ELSEWHERE:
-		if (waited_ms >= world->settings.patience_ms)
+		if (waited_ms >= world->settings.patience_ms ||
+		    has_kept(world, job, verdict, waited_ms))
 			report_once(group, job, verdict);
 		return;
 	case DIAGNOSE_IS_STOPPED: /* a rank that goes on within half a second is not worth a line */

@@ -137,6 +137,18 @@ def test_locks_in_a_cycle():
         matches(r'(?m)^     waits for the mutex .*0x[0-9a-f]+.*, which thread %d \(.*\) holds$' % other['tid'], text)
 
 
+def test_a_rank_that_locked_itself_up_is_told_at_once():
+    """Long before it counts as late."""
+    with python_job('locks', LOCKSTEP_PATIENCE_MS=600000) as job:
+        job.text = b''
+        until_said(job, r'(?s)rank 1 is elsewhere .*mutexes.*It can never continue, .*LS-WAITING')
+    with python_job('threads', LOCKSTEP_PATIENCE_MS=4000) as job:
+        job.text = b''
+        said = until_said(job, r'LS-WAITING')
+        matches(r'rank 1 is elsewhere .* while ranks 0 and 2 wait in barrier #3 for [4-9]\.\d s', said)
+        matches(r'If it is only slow, all is well', said)
+
+
 def test_the_thread_that_called():
     with python_job('caller', LOCKSTEP_PATIENCE_MS=300) as job:
         job.text = b''
