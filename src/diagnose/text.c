@@ -329,19 +329,35 @@ static unsigned calls_of_cycle(const struct diagnose_job *job, bool *itself)
 	return calls;
 }
 
-/* Whether a rank of the cycle has more than one send under way. */
-static bool has_sends_in_turn(const struct report *report)
+/* Of the first rank of the cycle that has more than one send under way. */
+static void write_sends_in_turn(struct diagnose_writer *writer, const struct report *report)
 {
-	for (int r = 0; r < report->job->size; r++) {
+	const struct diagnose_record *first = NULL, *second = NULL; /* the oldest ones */
+	int r;
+	for (r = 0; r < report->job->size && !second; r++) {
 		const struct diagnose_rank *rank = &report->job->ranks[r];
-		int sends = 0;
-		for (uint32_t i = 0; i < rank->record_count; i++)
-			sends += rank->records[i].record.kind == TRACE_SEND &&
-				 rank->records[i].record.state == TRACE_RUNNING;
-		if (sends > 1 && ranks_have(&report->verdict->culprits, r))
-			return true;
+		first = NULL;
+		for (uint32_t i = 0; i < rank->record_count; i++) { /* the newest first */
+			const struct diagnose_record *record = &rank->records[i];
+			if (!ranks_have(&report->verdict->culprits, r) ||
+			    record->record.kind != TRACE_SEND ||
+			    record->record.state != TRACE_RUNNING)
+				continue;
+			second = first;
+			first = record;
+		}
 	}
-	return false;
+	if (!second)
+		return;
+	diagnose_write(writer,
+		       "\nLOCKSTEP_P2P=serial is set, with which a send begins only when the "
+		       "one before it is over: without\nit these ranks may not wait for each "
+		       "other at all. On rank %d ",
+		       r - 1);
+	diagnose_write_operation(writer, second);
+	diagnose_write(writer, "\nstands behind ");
+	diagnose_write_operation(writer, first);
+	diagnose_write(writer, ".");
 }
 
 /* `hints`: what has been said of messages before. */
@@ -412,11 +428,8 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 		break;
 	case DIAGNOSE_DEADLOCK:
 		write_deadlock_advice(writer, report, hints);
-		if (report->verdict->serial && has_sends_in_turn(report))
-			diagnose_write(writer,
-				       "\nLOCKSTEP_P2P=serial is set, with which a send begins only "
-				       "when the one before it is over: without\nit these ranks "
-				       "may not wait for each other at all.");
+		if (report->verdict->serial)
+			write_sends_in_turn(writer, report);
 		break;
 	case DIAGNOSE_IS_STOPPED:
 		write_stopped_advice(writer, report);

@@ -194,6 +194,7 @@ void in_series_cycle(struct runner_rank *self)
 			   "%s", failure.text);
 		SAYS(failure.text,
 		     "LOCKSTEP_P2P=serial is set, with which a send begins only when ");
+		SAYS(failure.text, "\nstands behind send #1 to rank ");
 		ls_group_close(group);
 		runner_meet(self);
 	}
