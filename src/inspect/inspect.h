@@ -93,7 +93,8 @@ bool inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes);
 /* Only judges, which is fast. */
 void inspect_report_judge(struct inspect_report *report);
 /* Whether the report is worth printing. A rank that computes keeps the others waiting all the time;
- * that counts only after `patience_ms`, unless one can never continue. All other verdicts count at once. */
+ * that counts only after `patience_ms`, unless one can never continue. All other verdicts count at
+ * once. */
 bool inspect_report_is_verdict(const struct inspect_report *report, uint64_t patience_ms);
 void inspect_report_free(struct inspect_report *report); /* NULL is allowed */
 
