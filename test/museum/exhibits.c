@@ -21,7 +21,7 @@ void exhibit_must(enum sim_error error)
 
 /* ---- kernels ---- */
 
-/* Of a collective: stores its own word, then spins until all members have. */
+/* Of a collective: stores its own word, then spins until all members have, or one has failed. */
 struct meeting {
 	struct scene *scene;
 	int first, member, members; /* words[first] … words[first + members - 1] */
@@ -34,7 +34,8 @@ static enum sim_step meet(struct sim *sim, void *argument)
 	_Atomic uint64_t *words = &meeting->scene->words[meeting->first];
 	if (atomic_load(&words[meeting->member]) < meeting->round)
 		sim_board_store(sim, &words[meeting->member], meeting->round);
-	for (int i = 0; i < meeting->members; i++)
+	bool has_failed = atomic_load(&meeting->scene->words[EXHIBIT_CAUSE]) != 0;
+	for (int i = 0; i < meeting->members && !has_failed; i++)
 		if (atomic_load(&words[i]) < meeting->round)
 			return SIM_STEP_SPINS;
 	return SIM_STEP_DONE;
@@ -49,11 +50,17 @@ static enum sim_step do_nothing(struct sim *sim, void *argument)
 }
 static const struct sim_kernel local = {"local", do_nothing};
 
+enum sim_error exhibit_try_collective(struct scene *scene, struct sim_stream *stream, int first,
+				      int member, int members, uint64_t round)
+{
+	struct meeting meeting = {scene, first, member, members, round};
+	return sim_launch(stream, &collective, &meeting, sizeof meeting);
+}
+
 void exhibit_launch_collective(struct scene *scene, struct sim_stream *stream, int first,
 			       int member, int members, uint64_t round)
 {
-	struct meeting meeting = {scene, first, member, members, round};
-	exhibit_must(sim_launch(stream, &collective, &meeting, sizeof meeting));
+	exhibit_must(exhibit_try_collective(scene, stream, first, member, members, round));
 }
 
 void exhibit_launch_local(struct sim_stream *stream)
@@ -216,6 +223,22 @@ static void lazy_pairs(struct scene *scene, int rank, int thread)
 	make_pair(scene, rank, left);  /* to receive */
 }
 
+/* ---- serial-lane ----
+ * All messages of a rank go through one stream, as they do where each pair has no communicator of
+ * its own. Rank 0 sends to rank 1, and then to rank 2; rank 1 first receives from rank 2, which
+ * waits for rank 0's second message. */
+static void serial_lane(struct scene *scene, int rank, int thread)
+{
+	static const int peers[3][2] = {{1, 2}, {2, 0}, {0, 1}};
+	struct exhibit_rank *here = &scene->ranks[rank];
+	(void)thread;
+	for (int i = 0; i < 2; i++) {
+		int peer = peers[rank][i];
+		exhibit_launch_collective(scene, here->streams[scene->is_safe ? i : 0],
+					  2 * (rank + peer), rank > peer, 2, 1);
+	}
+}
+
 /* ---- opposite-order ----
  * Two groups of the same two ranks, each with a stream of its own, on devices that run one kernel
  * at a time. The ranks launch the groups' collectives in opposite orders. */
@@ -228,6 +251,40 @@ static void opposite_order(struct scene *scene, int rank, int thread)
 		exhibit_launch_collective(scene, here->streams[scene->is_safe ? 0 : group],
 					  2 * group, rank, 2, 1);
 	}
+}
+
+/* ---- failed-launch ----
+ * Rank 1's n-th launch fails, and it gives up, as by an exception. Rank 0 has launched its half. */
+SHOWN void failed_launch(struct scene *scene, int rank, int thread)
+{
+	struct exhibit_rank *here = &scene->ranks[rank];
+	(void)thread;
+	if (rank == 1) /* each round has two calls */
+		sim_fail_next(here->sim, 1 + 2 * (scene->seed % EXHIBIT_LAUNCHES));
+	for (uint64_t round = 1; round <= EXHIBIT_LAUNCHES; round++) {
+		if (exhibit_try_collective(scene, here->streams[0], 0, rank, 2, round) != SIM_OK)
+			return;
+		exhibit_must(sim_stream_sync(here->streams[0]));
+	}
+}
+
+/* ---- abort-in-error-path ----
+ * Rank 0 has launched its half of a collective, and finds an error of its own. Cleaning up, it
+ * closes the stream, which waits for rank 1's half; that comes after a message of rank 0, which
+ * does not come. Safe: it tells the others of the error before it cleans up. */
+static void abort_in_error_path(struct scene *scene, int rank, int thread)
+{
+	struct exhibit_rank *here = &scene->ranks[rank];
+	(void)thread;
+	if (rank == 1) {
+		exhibit_await(scene, 1, 8);
+		exhibit_launch_collective(scene, here->streams[0], 0, 1, 2, 1);
+		return;
+	}
+	exhibit_launch_collective(scene, here->streams[0], 0, 0, 2, 1);
+	if (scene->is_safe)
+		exhibit_tell(scene, 8);
+	exhibit_must(sim_stream_sync(here->streams[0]));
 }
 
 /* ---- lazy-loading ----
@@ -318,12 +375,33 @@ const struct exhibit exhibits[] = {
 	 {.devices = 1},
 	 lazy_pairs,
 	 NULL},
+	{"serial-lane",
+	 "messages to two ranks through one stream",
+	 3,
+	 1,
+	 {.devices = 1},
+	 serial_lane,
+	 NULL},
 	{"opposite-order",
 	 "two groups in opposite order, one kernel at a time",
 	 2,
 	 1,
 	 {.devices = 1, .resident = 1},
 	 opposite_order,
+	 NULL},
+	{"failed-launch",
+	 "a launch fails on one of two ranks",
+	 2,
+	 1,
+	 {.devices = 1},
+	 failed_launch,
+	 lockstep_failed_launch},
+	{"abort-in-error-path",
+	 "an error path waits for the device before it tells the other ranks",
+	 2,
+	 1,
+	 {.devices = 1},
+	 abort_in_error_path,
 	 NULL},
 	{"lazy-loading",
 	 "a kernel is loaded while a collective runs",
@@ -368,6 +446,7 @@ bool scene_open(struct scene *scene, const struct exhibit *exhibit, bool is_safe
 {
 	memset(scene, 0, sizeof *scene);
 	scene->is_safe = is_safe;
+	scene->seed = seed;
 	for (int rank = 0; rank < exhibit->ranks; rank++)
 		if (!open_rank(scene, exhibit, rank, seed))
 			return false;

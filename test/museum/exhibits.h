@@ -35,6 +35,7 @@ struct exhibit_rank {
 
 struct scene {
 	bool is_safe; /* the order that cannot deadlock */
+	uint64_t seed;
 	struct sim_board board;
 	_Atomic uint64_t words[EXHIBIT_WORDS];
 	struct wait_bell bells[EXHIBIT_RANKS]; /* of threads that wait for a word on the host */
@@ -53,6 +54,8 @@ struct exhibit {
 
 /* On Lockstep, where it matters in which moment memory is given back, the work is repeated. */
 enum { EXHIBIT_ROUNDS = 6 };
+/* Of collectives, of which one fails; and the word that says in which round: the cause. */
+enum { EXHIBIT_LAUNCHES = 3, EXHIBIT_CAUSE = 9 };
 
 enum { EXHIBIT_DEVICE_BYTES = 8 << 20, EXHIBIT_HALF = EXHIBIT_DEVICE_BYTES / 2 };
 
@@ -66,6 +69,8 @@ void exhibit_must(enum sim_error error);
  * until all of words[first] … words[first + members - 1] have come so far. */
 void exhibit_launch_collective(struct scene *scene, struct sim_stream *stream, int first,
 			       int member, int members, uint64_t round);
+enum sim_error exhibit_try_collective(struct scene *scene, struct sim_stream *stream, int first,
+				      int member, int members, uint64_t round);
 /* A kernel that waits for nobody. */
 void exhibit_launch_local(struct sim_stream *stream);
 /* A message from rank to rank, on the host. */
@@ -81,6 +86,7 @@ void lockstep_allocator_retry(struct scene *scene, int rank, int thread);
 void lockstep_free_between_launches(struct scene *scene, int rank, int thread);
 void lockstep_launch_excludes_free(struct scene *scene, int rank, int thread);
 void lockstep_retry_synchronises(struct scene *scene, int rank, int thread);
+void lockstep_failed_launch(struct scene *scene, int rank, int thread);
 
 /* Opens what the ranks need. False: no memory or no thread. */
 bool scene_open(struct scene *scene, const struct exhibit *exhibit, bool is_safe, uint64_t seed);

@@ -24,6 +24,9 @@ STANDS = {
     'retry-synchronises': ('sim_stream_sync', 'exhibit_await'),
     'lazy-pairs': ('make_pair',),
     'opposite-order': ('sim_stream_close',),
+    'serial-lane': ('sim_stream_close',),
+    'failed-launch': ('sim_stream_sync', 'failed_launch'),
+    'abort-in-error-path': ('sim_stream_sync', 'exhibit_await'),
     'lazy-loading': ('sim_launch', 'exhibit_await'),
     'callback-lock': ('sim_stream_sync', 'take_lock'),
 }

@@ -168,6 +168,38 @@ void lockstep_retry_synchronises(struct scene *scene, int rank, int thread)
 	pool_gate_end(&here->gate);
 }
 
+/* Of this rank the n-th call to the driver fails, of all that a round makes. What was issued stays
+ * accounted for, kernels that run are let go, and both ranks know the round. */
+static bool run_round(struct scene *scene, struct exhibit_rank *here, int member, uint64_t round)
+{
+	_Atomic uint64_t *done = &here->lanes[0]->done;
+	begin(here);
+	uint64_t number = issue(here, 0);
+	bool failed = exhibit_try_collective(scene, here->streams[0], 0, member, 2, round) != SIM_OK;
+	while (sim_store(here->streams[0], done, number, here->waiter.bell) != SIM_OK)
+		failed = true; /* it is tried again, as the gate counts on it */
+	pool_gate_end(&here->gate);
+	if (failed || sim_stream_sync(here->streams[0]) != SIM_OK)
+		return false;
+	return atomic_load(&scene->words[EXHIBIT_CAUSE]) == 0;
+}
+
+void lockstep_failed_launch(struct scene *scene, int rank, int thread)
+{
+	struct exhibit_rank *here = &scene->ranks[rank];
+	uint64_t n = 1 + scene->seed % (3 * EXHIBIT_LAUNCHES), fails_in = 1 + (n - 1) / 3, round;
+	(void)thread;
+	if (rank == 1)
+		sim_fail_next(here->sim, n);
+	for (round = 1; run_round(scene, here, rank, round); round++)
+		if (round > EXHIBIT_LAUNCHES)
+			must(LS_SYSTEM); /* the call must have failed */
+	if (rank == 1)
+		sim_board_store(here->sim, &scene->words[EXHIBIT_CAUSE], round);
+	if (atomic_load(&scene->words[EXHIBIT_CAUSE]) != fails_in)
+		must(LS_SYSTEM);
+}
+
 /* ---- before and after ---- */
 
 bool lockstep_open(struct scene *scene, const struct exhibit *exhibit, int rank)

@@ -141,3 +141,10 @@ uint64_t sim_calls(const struct sim *sim)
 {
 	return atomic_load(&sim->calls);
 }
+
+void sim_fail_next(struct sim *sim, uint64_t n)
+{
+	pthread_mutex_lock(&sim->driver);
+	sim->options.fail_at = atomic_load(&sim->calls) + n;
+	pthread_mutex_unlock(&sim->driver);
+}

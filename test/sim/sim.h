@@ -103,6 +103,8 @@ void sim_close(struct sim *sim);
 void sim_stop(struct sim *sim);
 /* How many calls there were: for fail_at. */
 uint64_t sim_calls(const struct sim *sim);
+/* Instead of fail_at: the n-th call from now fails, from 1. Not in a host function. */
+void sim_fail_next(struct sim *sim, uint64_t n);
 
 /* ---- memory ---- */
 
