@@ -4,11 +4,14 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/libdw.h"
 #include "scheduler_private.h"
+
+pid_t __real_getpid(void); /* a rank's thread gets the number of a process that is played */
 
 static Dwfl *open_self(const struct libdw *dw)
 {
@@ -20,8 +23,8 @@ static Dwfl *open_self(const struct libdw *dw)
 	callbacks.find_elf = dw->dwfl_linux_proc_find_elf;
 	callbacks.find_debuginfo = dw->dwfl_standard_find_debuginfo;
 	dwfl = dw->dwfl_begin(&callbacks);
-	if (dwfl &&
-	    (dw->dwfl_linux_proc_report(dwfl, getpid()) || dw->dwfl_report_end(dwfl, NULL, NULL))) {
+	if (dwfl && (dw->dwfl_linux_proc_report(dwfl, __real_getpid()) ||
+		     dw->dwfl_report_end(dwfl, NULL, NULL))) {
 		dw->dwfl_end(dwfl);
 		dwfl = NULL;
 	}
@@ -107,4 +110,18 @@ void describe_switch(const struct thread *to)
 	printf("%12" PRIu64 " ns %8" PRIu64 "  %*s%-16s %s, in %s\n",
 	       scheduler.now_ns - UINT64_C(1000000000000), scheduler.points, 4 * (to->number % 8),
 	       "", owner(to, name, sizeof name), to->doing ? to->doing : "begins", place);
+}
+
+void describe_pass(const struct thread *self)
+{
+	char name[64], place[256];
+	if (!getenv("EXPLORE_CALLS"))
+		return;
+	printf("pass\t%d\t%s\t%s", self->number, owner(self, name, sizeof name), self->doing);
+	for (int i = 0; i < self->depth && i < CALLS_MAX; i++) {
+		place_text(self->calls[i], place, sizeof place);
+		printf("\t%s", place);
+	}
+	place_text(self->point, place, sizeof place);
+	printf("\t%s\n", place);
 }

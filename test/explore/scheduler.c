@@ -242,6 +242,8 @@ static void pass(struct thread *self, const void *place, const char *what)
 	self->point = place;
 	self->doing = what;
 	cover(place);
+	if (scheduler.traced)
+		describe_pass(self);
 	scheduler.now_ns += scheduler.tick_ns;
 	wake_late();
 	if (++scheduler.points > scheduler.points_max)

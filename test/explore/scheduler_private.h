@@ -135,6 +135,9 @@ _Noreturn void scheduler_stop(enum scheduler_end end);
 
 /* Prints which thread continues, and where, when every switch is traced. */
 void describe_switch(const struct thread *to);
+/* With EXPLORE_CALLS set, a line for scripts: who passes which point, and its calls, the innermost
+ * last. */
+void describe_pass(const struct thread *self);
 
 /* ---- files.c ---- */
 
