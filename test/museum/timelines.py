@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Draws how each exhibit deadlocks: timelines.py EXPLORE [FILE]. Finds the first seed with which it does, replays that schedule,
+and writes a row for each statement that a thread comes to: to FILE, which is doc/museum.md, or to the output."""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+FRAME = re.compile(r'(\S+) \((\S+?):(\d+)\)$')
+BLOCKED = re.compile(r'(?m)^thread (\d+), .*: blocked, (.*)\n((?:    .*\n)*)')
+# What is part of a statement of an exhibit, and not one itself.
+PARTS = ('exhibit_must', 'exhibit_launch_local', 'exhibit_launch_collective', 'exhibit_try_collective', 'exhibit_tell',
+         'exhibit_await', 'scene_open', 'do_nothing')
+ROOM = 100
+INTRO = '''# How programs deadlock on devices
+
+The exhibits of `test/museum` (its README says from where each is known), as `make museum` found them on the simulated device of
+`test/sim`, under schedules that seeds draw. Time runs downwards. Each column is a thread, `●` is what it comes to, and `✗` is where
+it stays for ever; a device's thread runs kernels. `test/museum/timelines.py` has drawn them, from the replay of the schedule.
+
+What Lockstep says of programs that do this, and how the same ends on Lockstep, `make museum` shows. Its tests check both.
+'''
+
+with open(os.path.join(HERE, 'exhibits.c'), encoding='utf-8') as file:
+    SOURCE = file.read()
+LINES = SOURCE.split('\n')
+
+
+def statement(number):
+    """The one that has this line, on one line."""
+    first = last = number - 1
+    while not re.search(r'[;{}:]\s*(/\*.*)?$|\*/$|\)$', LINES[first - 1]):
+        first -= 1
+    while not re.search(r'[;{]\s*(/\*.*)?$|^\s*(if|while|for) .*\)$', LINES[last]) and last < first + 4:
+        last += 1
+    text = re.sub(r'/\*.*?\*/', '', ' '.join(line.strip() for line in LINES[first:last + 1])).strip(' ;{')
+    text = re.sub(r'^exhibit_must\((.*)\)$', r'\1', text)
+    text = re.sub(r'^(?:if|while) \((.*)\)$', r'\1', text)
+    text = re.sub(r'scene->is_safe \? [^:]* : (\w+)', r'\1', text)
+    return re.sub(r'exhibit_(?!rank)|\b(here|rank|scene)->|\bscene, ', '', text)
+
+
+class Thread:
+    def __init__(self, number, owner):
+        self.number = number
+        rank, name = re.match(r'(rank \d+) (.*)', owner).groups()
+        self.is_device = name not in ('main', 'second')  # all are started by rank 0
+        self.name = "a device's thread" if self.is_device else '%s, %s thread' % (rank, {'main': 'first'}.get(name, name))
+        self.at, self.last, self.calls = None, None, False
+
+
+def record(explore, name):
+    """What explore prints of the first schedule in which it deadlocks."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = dict(os.environ, EXHIBIT=name, SAFE='0', EXPLORE_CALLS='1')
+        subprocess.run([explore, '--only', 'museum', '--first', '--workers', '1', '--seed', '1', '--schedules', '5000', '--folder', folder],
+                       env=environment, stdout=subprocess.DEVNULL, check=False)
+        found = os.listdir(folder)
+        if not found:
+            raise SystemExit('%s does not deadlock' % name)
+        return subprocess.run([explore, '--replay', os.path.join(folder, found[0])], env=environment, stdout=subprocess.PIPE,
+                              text=True, check=False).stdout
+
+
+def place_of(calls):
+    """The innermost line of an exhibit, None: there is none."""
+    for call in reversed(calls):
+        function, source, line = FRAME.match(call).groups() if FRAME.match(call) else ('', '', '0')
+        if source == 'exhibits.c' and function not in PARTS:
+            return function, int(line)
+    return None
+
+
+def events_of(text):
+    """(thread, text) in their order; and the threads, in the order in which they come to something."""
+    threads, seen, events = {}, [], []
+    for line in text.split('\n'):
+        if not line.startswith('pass\t'):
+            continue
+        _, number, owner, does, *calls = line.split('\t')
+        place = place_of(calls)
+        is_call = does == 'locks' and calls[-1].startswith('sim_enter ')  # another one, in a loop, from the same line
+        if not owner.startswith('rank') or not place:
+            continue
+        thread = threads.setdefault(int(number), Thread(int(number), owner))
+        if place == thread.at and not (is_call and thread.calls):
+            continue
+        thread.calls = is_call or (place == thread.at and thread.calls)
+        thread.at = place
+        what = statement(place[1])
+        if place[0] == 'meet':  # of a kernel, the first step alone
+            what = "the kernel stores its word, and spins until all words are there" if 'sim_board_store' in what else None
+        elif place[0] == 'scene_close':
+            what = 'waits for its work, to close the stream' if 'sim_stream_close' in what else None
+        if not what:
+            continue
+        if thread not in seen:
+            seen.append(thread)
+        events.append((thread, what))
+        thread.last = len(events) - 1
+    return events, seen
+
+
+def draw(explore, name):
+    text = record(explore, name)
+    events, threads = events_of(text)
+    stuck = {int(number): state for number, state, frames in BLOCKED.findall(text[text.index('a hang that nobody reports'):])
+             if any(place_of([frame.strip()]) for frame in frames.splitlines())}
+    threads.sort(key=lambda thread: thread.number)
+    rows = ['%s┌ %s' % ('│ ' * i, thread.name) for i, thread in enumerate(threads)]
+    for number, (thread, what) in enumerate(events):
+        is_end = thread.last == number
+        mark = '✗' if is_end and thread.number in stuck else '●'
+        lanes = ' '.join(mark if other is thread else '┊' if other.last < number and other.number in stuck else
+                         ' ' if other.last < number and not other.is_device else '│' for other in threads)
+        why = {'sleeps': 'for ever'}.get(stuck.get(thread.number), stuck.get(thread.number, '') + ', for ever') if mark == '✗' else ''
+        row = '%s  %s%s' % (lanes, what, ' — ' + why if why else '')
+        rows.append(row if len(row) <= ROOM else row[:ROOM - 1] + '…')
+    return '\n'.join(row.rstrip() for row in rows)
+
+
+def section(explore, name):
+    comment = re.search(r'/\* ---- %s ----\n(.*?)\*/' % name, SOURCE, re.S)[1]
+    if comment.strip().startswith('* The same, but'):
+        comment = comment.replace('The same, but', 'As `allocator-lock`, but')
+    words = ' '.join(line.strip(' *') for line in comment.split('\n')).strip()
+    return '\n## %s\n\n%s\n\n```\n%s\n```\n' % (name, textwrap.fill(words, 127), draw(explore, name))
+
+
+def main():
+    names = re.findall(r'(?m)^\t{"([a-z-]+)",', SOURCE)
+    text = INTRO + ''.join(section(sys.argv[1], name) for name in names)
+    if len(sys.argv) > 2:
+        with open(sys.argv[2], 'w', encoding='utf-8') as out:
+            out.write(text)
+    else:
+        sys.stdout.write(text)
+
+
+if __name__ == '__main__':
+    main()
