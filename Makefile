@@ -74,13 +74,15 @@ explore: explorer ## drawn programs under drawn schedules: SEED=, SCHEDULES=, ON
 		$(if $(REPLAY),--replay '$(REPLAY)') $(if $(SEED),--seed '$(SEED)') \
 		$(if $(SCHEDULES),--schedules '$(SCHEDULES)') $(if $(ONLY),--only '$(ONLY)')
 
-museum: explorer ## how programs deadlock on devices, on a simulated one: EXHIBIT=NAME for one of them
-	@python3 test/museum/museum.py $(TESTED)/test/explore/explore $(EXHIBIT)
+museum: PROGRAMS = lockstep:executable old_ways
+museum: explorer ## how programs deadlock on devices, on a simulated one, and what Lockstep says of it: EXHIBIT=NAME for one of them
+	@python3 test/museum/museum.py $(TESTED)/test/explore/explore --programs $(TESTED)/lockstep $(TESTED)/test/museum/old_ways $(EXHIBIT)
+	@python3 test/museum/timelines.py $(TESTED)/test/explore/explore doc/museum.md
 
 explorer:
 	@tools/setup check
 	@[ -f $(TESTED)/build.ninja ] || CC=gcc meson setup $(TESTED) -Dwerror=true >/dev/null
-	@meson compile -C $(TESTED) explore >$(TESTED)/build.log 2>&1 || { cat $(TESTED)/build.log; exit 1; }
+	@meson compile -C $(TESTED) explore $(PROGRAMS) >$(TESTED)/build.log 2>&1 || { cat $(TESTED)/build.log; exit 1; }
 
 explore-mutants: ## breaks the library in one place after the other, and tells after how many schedules that is found; hours. ONLY=, SCHEDULES=
 	@tools/setup check

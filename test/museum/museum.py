@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shows how programs deadlock on devices: museum.py EXPLORE [--safe N] [EXHIBIT…]
+"""Shows how programs deadlock on devices: museum.py EXPLORE [--safe N] [--programs LOCKSTEP OLD_WAYS] [EXHIBIT…]
 Each exhibit runs under drawn schedules until it hangs; and the same on Lockstep (or, where no memory is concerned, in an
-order that cannot deadlock) under N schedules (300). Ends with 1 if an exhibit does not hang, or the other does."""
+order that cannot deadlock) under N schedules (300). With the programs it also shows how Lockstep names the hang in a program that
+does it the old way (reports.py). Ends with 1 if an exhibit does not hang or is not named, or if the same hangs on Lockstep."""
 import argparse
 import os
 import re
 import subprocess
 import sys
 import tempfile
+
+import reports
 
 EXHIBITS = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'exhibits.c')
 ENTRY = re.compile(r'{"([a-z-]+)",\s*"([^"]+)"')
@@ -68,21 +71,56 @@ def show(program, folder, name, title, safe):
     return hangs and status == 0
 
 
+def show_report(programs, name, title):
+    print('  %s:' % title)
+    try:
+        lines, figures = reports.repeat(programs, name, 1)
+    except AssertionError as error:
+        print('  NOT NAMED as it should be: %s\n' % error)
+        return False
+    print('\n'.join('    ' + line for line in lines if line))
+    print('    (%s)\n' % figures, flush=True)
+    return True
+
+
+def show_reports(programs, name):
+    shown = show_report(programs, name, 'Lockstep says of a program that does it the old way')
+    if name == 'opposite-order':
+        shown = show_report(programs, 'opposite-groups', "the same order in Lockstep's own collectives ends with a proof") and shown
+    if name == 'serial-lane':
+        reports.finishes(programs)
+        print('    without LOCKSTEP_P2P=serial it finishes\n')
+    return shown
+
+
 def main():
     with open(EXHIBITS, encoding='utf-8') as file:
         source = re.sub(r'"\s*\n\s*"', '', file.read())
     known = dict(ENTRY.findall(source))
+    known['fork-with-lock'] = 'a process forks while another thread holds a lock'
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('explore')
     parser.add_argument('--safe', type=int, default=300, metavar='N')
+    parser.add_argument('--programs', nargs=2, metavar='PATH')
     parser.add_argument('exhibit', nargs='*', help='one of ' + ', '.join(known))
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     for name in given.exhibit:
         if name not in known:
             parser.error("there is no exhibit '%s'; there are %s" % (name, ', '.join(known)))
+    programs = [os.path.abspath(path) for path in given.programs or []]
+    if programs and not reports.may_look():
+        print('without reports: the system does not let one process look into another\n')
+        programs = []
+    results = []
     with tempfile.TemporaryDirectory() as folder:
-        results = [show(given.explore, folder, name, known[name], given.safe) for name in given.exhibit or known]
-    print('%d exhibits as they should be, %d not' % (sum(results), len(results) - sum(results)))
+        for name in given.exhibit or known:
+            if name == 'fork-with-lock':  # of processes, which the scheduler does not have
+                print('%s: %s' % (name, known[name]))
+            else:
+                results.append(show(given.explore, folder, name, known[name], given.safe))
+            if programs:
+                results.append(show_reports(programs, name))
+    print('%d as they should be, %d not' % (sum(results), len(results) - sum(results)))
     return not all(results)
 
 
