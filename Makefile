@@ -61,6 +61,7 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@$(BUILD)/test/ranks/ranks_runner --nightly --filter huge_messages
 	@test/reliability.py kills python3 test/faults/kill_test.py $(BUILD)/lockstep $(BUILD)/test/faults/loop $(BUILD)/test/faults/reopen \
 		--kills 5000 --at-once 1 --only 'ranks killed'
+	@python3 test/museum/reports.py $(BUILD)/lockstep $(BUILD)/test/museum/old_ways --times 100 --quiet
 	@test/reliability.py looks $(BUILD)/test/faults/looks $(BUILD)/lockstep --looks 1000000 --seed "$$(date +%s)"
 	@tools/setup fuzz || echo 'nightly: without libFuzzer' >&2
 	@test/reliability.py fuzzers test/fuzz/run.py $(BUILD)

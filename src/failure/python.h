@@ -20,8 +20,8 @@ enum {
  * or none may be looked into. */
 int failure_python_words(const struct diagnose_source *sources, const struct diagnose_job *job,
 			 const struct diagnose_verdict *verdict, struct failure_command *command);
-/* Copies what the answer says about the process of this rank to rank->python and is_kept. Only for a
- * process that still has its number: then it had it when it was read. */
+/* Copies what the answer says about the process of this rank to rank->python and is_kept. Only for
+ * a process that still has its number: then it had it when it was read. */
 void failure_python_take(const char *answer, struct diagnose_rank *rank);
 
 #endif

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws how each exhibit deadlocks: timelines.py EXPLORE [FILE]. Finds the first seed with which it does, replays that schedule,
-and writes a row for each statement that a thread comes to: to FILE, which is doc/museum.md, or to the output."""
+"""Draws how each exhibit deadlocks: timelines.py EXPLORE [FILE | --check]. Finds the first seed with which it does, replays that
+schedule, and writes a row for each statement that a thread comes to: to FILE, which is doc/museum.md, or to the output. --check
+only tells of each whether it shows who comes to what and stays where."""
 import os
 import re
 import subprocess
@@ -133,6 +134,12 @@ def section(explore, name):
 
 def main():
     names = re.findall(r'(?m)^\t{"([a-z-]+)",', SOURCE)
+    if sys.argv[2:] == ['--check']:
+        drawn = {name: draw(sys.argv[1], name) for name in names}
+        bad = [name for name, rows in drawn.items() if '✗' not in rows or '┌ rank 0, first thread' not in rows or rows.count('●') < 2]
+        print(*('not drawn: %s\n%s' % (name, drawn[name]) for name in bad), '%d passed, %d failed' % (len(names) - len(bad), len(bad)),
+              sep='\n')
+        sys.exit(bool(bad))
     text = INTRO + ''.join(section(sys.argv[1], name) for name in names)
     if len(sys.argv) > 2:
         with open(sys.argv[2], 'w', encoding='utf-8') as out:
