@@ -219,7 +219,7 @@ def run(programs, name, number):
             if not lacks:
                 break
             if told > at_edge + LIMIT_S or job.process.poll() is not None:
-                raise AssertionError('the report lacks %s:\n%s' % (lacks, text))
+                raise AssertionError('the report lacks %s:\n%s' % (lacks, '\n'.join(shorten(exhibit, text))))
         own = None
         if exhibit.own:
             own = job.until(lambda: 'LS-WAITING' in job.said, 'the ranks\' own report') - at_edge
