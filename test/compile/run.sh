@@ -54,7 +54,7 @@ refuses() {
 
 if [ -z "$clang" ]; then
 	echo "not ok - no clang found; set CLANG"
-	echo "0 passed, 14 failed"
+	echo "0 passed, 15 failed"
 	exit 1
 fi
 
@@ -67,6 +67,7 @@ refuses wait_under_lock "cannot call function 'wait_words' while lock level 'loc
 accepts device_correct
 refuses pool_inside_gate "'lock_level_pool' must be acquired before 'lock_level_gate'"
 refuses alloc_under_lock "cannot call function 'pool_alloc' while lock level 'lock_level_gate' is held"
+refuses record_under_lock "cannot call function 'pool_record' while lock level 'lock_level_gate' is held"
 refuses launch_under_lock "cannot call function 'pool_gate_begin' while lock level 'lock_level_pool' is held"
 refuses give_under_lock "cannot call function 'pool_gate_give' while lock level 'lock_level_pool' is held"
 refuses mark_under_lock "cannot call function 'pool_put_marks' while lock level 'lock_level_pool' is held"
