@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -114,7 +115,7 @@ static void check(uint32_t seed)
 	char text[TEXT_BYTES] = "";
 	int ends[2], status;
 	size_t used = 0;
-	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
 	pid_t child = fork();
 	assert_true(child >= 0);
 	if (child == 0) {
