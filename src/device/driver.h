@@ -9,9 +9,9 @@
  *
  * Streams are the body's handles. What was put behind one is done in order. A stream waits for
  * words (await), and for no other stream. Any thread may call; calls on one stream by several
- * threads at once take some order. No lock of Lockstep is held in a call. The watch makes none; the progress thread makes those of
- * nonblocking operations, so a body whose device can make it wait enqueues by a thread of its
- * own. */
+ * threads at once take some order. No lock of Lockstep is held in a call. The watch makes none; the
+ * progress thread makes those of nonblocking operations on the body's own stream, so a body whose
+ * device can make it wait enqueues these by a thread of its own. */
 #ifndef DEVICE_DRIVER_H
 #define DEVICE_DRIVER_H
 

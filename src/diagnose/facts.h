@@ -256,6 +256,8 @@ void diagnose_write_tag(struct diagnose_writer *writer, int tag);
 /* " from rank 1 (tag 7)" for a receive, " from any rank (any tag)", nothing for a collective. */
 void diagnose_write_partner(struct diagnose_writer *writer, const struct trace_record *op);
 /* ", called from a.c:10", or nothing. */
+/* " behind its stream", and how far that is; nothing for an operation on no stream. */
+void diagnose_write_stream(struct diagnose_writer *writer, const struct trace_record *op);
 void diagnose_write_site(struct diagnose_writer *writer, const struct diagnose_record *record);
 /* "; its main thread is in load at data.py:88", or nothing. */
 void diagnose_write_python(struct diagnose_writer *writer, const struct diagnose_rank *rank);

@@ -213,6 +213,7 @@ static void write_whereabouts(struct diagnose_writer *writer, const struct diagn
 		if (last->record.step_count)
 			diagnose_write(writer, ", step %" PRIu32 " of %u", last->step + 1,
 				       last->record.step_count);
+		diagnose_write_stream(writer, &last->record);
 	} else {
 		diagnose_write(writer, "its last operation was ");
 		diagnose_write_operation(writer, last);

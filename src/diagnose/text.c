@@ -159,6 +159,7 @@ static void write_doing(struct diagnose_writer *writer, const struct diagnose_jo
 	if (line->part.since_ns || record->record.state == TRACE_RUNNING) {
 		diagnose_write(writer, "in ");
 		write_signature(writer, record);
+		diagnose_write_stream(writer, &record->record);
 		write_ago(writer, job, ", for ",
 			  line->part.since_ns ? line->part.since_ns : record->begin_ns, "");
 	} else {

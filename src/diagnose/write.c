@@ -170,6 +170,19 @@ void diagnose_write_operation(struct diagnose_writer *writer, const struct diagn
 	diagnose_write_partner(writer, &record->record);
 }
 
+void diagnose_write_stream(struct diagnose_writer *writer, const struct trace_record *op)
+{
+	if (!(op->stream & TRACE_ON_STREAM) || op->state != TRACE_RUNNING)
+		return;
+	const char *text =
+		op->stream & TRACE_ARRIVED       ? ", whose result its stream has not taken yet"
+		: op->stream & TRACE_REACHED     ? ", on a stream"
+		: !(op->stream & TRACE_LAUNCHED) ? ", which is being put behind its stream"
+		: op->kind == TRACE_RECV         ? ", on a stream"
+						 : ", to which its stream has not come yet";
+	diagnose_write(writer, "%s", text);
+}
+
 void diagnose_write_site(struct diagnose_writer *writer, const struct diagnose_record *record)
 {
 	if (!record || !record->site[0])

@@ -194,6 +194,7 @@ enum engine_p2p_stage {
 	ENGINE_P2P_MATCHED,    /* receive: pieces remain to be copied */
 	ENGINE_P2P_DRAINING,   /* receive: the sender is still copying pieces */
 	ENGINE_P2P_DELIVERING, /* receive on a stream: the stream copies it out */
+	ENGINE_P2P_LINGERING,  /* it has failed, and its device is not through with it */
 	ENGINE_P2P_COMPLETE,   /* complete, with op->status */
 };
 
@@ -409,8 +410,11 @@ struct engine_op *engine_p2p_take_complete(struct engine *engine);
 /* How many detached operations are not complete. */
 uint32_t engine_p2p_pending(const struct engine *engine);
 /* After the group has failed: removes any one detached operation that is not complete from its
- * list, for engine_abandon; NULL: none. */
-struct engine_op *engine_p2p_leave(struct engine *engine);
+ * list, for engine_abandon; NULL: none. lingering: also one of engine_p2p_linger. */
+struct engine_op *engine_p2p_leave(struct engine *engine, bool lingering);
+/* A failed operation on a stream, after engine_abandon has done all but wait for its device: it is
+ * complete, with the status that it has, when the device is through with it. */
+void engine_p2p_linger(struct engine *engine, struct engine_op *op);
 /* Whether a detached operation has something to copy, or is complete and engine_p2p_take_complete
  * has not returned it yet. */
 bool engine_p2p_has_work(struct engine *engine);

@@ -11,6 +11,7 @@
 
 struct driver;
 struct engine_workspace;
+struct trace;
 
 /* The part of an operation that uses memory of a device: see device.c. */
 enum engine_device_stage {
@@ -47,6 +48,7 @@ struct engine_stream {
 	bool on;               /* from engine_stream_prepare to engine_stream_end */
 	struct driver *driver; /* stays, as the words do */
 	void *handle;          /* the stream's */
+	struct trace *trace;   /* of the rank */
 	struct engine_stream_words *words;
 	/* Written before `launched`. The device is done when *done >= number. has_put: the stream
 	 * has at least a part; stored: it has the last store. */

@@ -250,15 +250,25 @@ static bool is_detached(const struct match_entry *entry)
 	return engine_mailbox_const_op_of(entry)->p2p.detached;
 }
 
+static struct engine_op *take_active(struct engine_mailbox *mailbox, bool lingering)
+	LOCK_REQUIRES(mail)
+{
+	struct engine_op **at = &mailbox->active;
+	while (*at && !lingering && engine_p2p_stage_of(*at) == ENGINE_P2P_LINGERING)
+		at = &(*at)->p2p.next;
+	struct engine_op *op = *at;
+	if (op)
+		*at = op->p2p.next;
+	return op;
+}
+
 /* Any detached operation that is not complete, removed from its list. */
-static struct engine_op *find_left(struct engine *engine) LOCK_REQUIRES(mail)
+static struct engine_op *find_left(struct engine *engine, bool lingering) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	struct engine_op *op = mailbox->active;
-	if (op) {
-		mailbox->active = op->p2p.next;
+	struct engine_op *op = take_active(mailbox, lingering);
+	if (op)
 		return op;
-	}
 	for (int q = 0; q < engine->team->size; q++)
 		for (op = mailbox->peers[q].queue; op; op = op->p2p.next)
 			if (op->p2p.detached) {
@@ -271,11 +281,23 @@ static struct engine_op *find_left(struct engine *engine) LOCK_REQUIRES(mail)
 	return entry ? engine_mailbox_op_of(entry) : NULL;
 }
 
-struct engine_op *engine_p2p_leave(struct engine *engine)
+void engine_p2p_linger(struct engine *engine, struct engine_op *op)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	lock_mail_acquire(&mailbox->lock);
-	struct engine_op *op = find_left(engine);
+	op->p2p.rts = NULL; /* no peer knows of it any more */
+	if (op->status == LS_OK)
+		op->status = LS_ABORTED;
+	atomic_fetch_add_explicit(&mailbox->pending, 1, memory_order_relaxed);
+	engine_mailbox_activate(mailbox, op, ENGINE_P2P_LINGERING);
+	lock_mail_release(&mailbox->lock);
+}
+
+struct engine_op *engine_p2p_leave(struct engine *engine, bool lingering)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	lock_mail_acquire(&mailbox->lock);
+	struct engine_op *op = find_left(engine, lingering);
 	if (op) {
 		atomic_fetch_sub_explicit(&mailbox->pending, 1, memory_order_relaxed);
 		/* No peer knows of an operation without an RTS slot. */

@@ -403,6 +403,8 @@ enum engine_progress engine_p2p_copy_pieces(struct engine *engine, struct engine
 	op->word_count = 0;
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_DELIVERING)
 		return delivered(engine, op);
+	if (engine_p2p_stage_of(op) == ENGINE_P2P_LINGERING)
+		return engine_stream_retreat(op);
 	if (op->call.kind == TRACE_SEND)
 		return sent(engine, op);
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_MATCHED)
@@ -423,7 +425,9 @@ void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct w
 	const struct engine_p2p *p2p = &op->p2p;
 	int rank = engine->team->rank;
 	uint64_t unstaged = engine_p2p_unstaged(op);
-	bool on_stream = op->p2p.fetches || engine_p2p_stage_of(op) == ENGINE_P2P_DELIVERING;
+	enum engine_p2p_stage stage = engine_p2p_stage_of(op);
+	bool on_stream =
+		op->p2p.fetches || stage == ENGINE_P2P_DELIVERING || stage == ENGINE_P2P_LINGERING;
 	if (on_stream) {
 		(void)engine_stream_word(op, word);
 		return;

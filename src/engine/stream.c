@@ -17,6 +17,7 @@ ls_status engine_stream_prepare(struct engine *engine, struct engine_op *op, str
 	op->device.send_block = op->device.recv_block = NULL;
 	stream->driver = driver;
 	stream->handle = handle;
+	stream->trace = engine->trace;
 	stream->done = NULL;
 	stream->number = 0;
 	stream->has_put = stream->stored = stream->lost = false;
@@ -106,6 +107,8 @@ ls_status engine_stream_put(struct engine_op *op, _Atomic uint64_t *done, uint64
 
 void engine_stream_launched(struct engine_op *op, ls_status status)
 {
+	if (status == LS_OK)
+		trace_stream(op->stream.trace, op->record, TRACE_LAUNCHED);
 	driver_stored(op->stream.driver, &op->stream.words->launched, 1 + (uint64_t)status);
 }
 
@@ -170,8 +173,10 @@ enum engine_progress engine_stream_fetched(struct engine_op *op)
 	uint64_t launched = atomic_load_explicit(&stream->words->launched, memory_order_acquire);
 	if (launched > 1)
 		return engine_fail(op, (ls_status)(launched - 1), -1);
-	if (is_fetched(op))
+	if (is_fetched(op)) {
+		trace_stream(stream->trace, op->record, TRACE_REACHED);
 		return ENGINE_DONE;
+	}
 	uint64_t broken = atomic_load(&stream->driver->broken);
 	if (broken)
 		return engine_fail(op, (ls_status)broken, -1);
@@ -191,8 +196,10 @@ enum engine_progress engine_stream_fetched(struct engine_op *op)
 void engine_stream_arrived(struct engine_op *op)
 {
 	struct engine_stream *stream = &op->stream;
-	if (atomic_load_explicit(&stream->words->arrived, memory_order_relaxed) == 0)
-		stream->driver->ops->signal(stream->driver, &stream->words->arrived, 1);
+	if (atomic_load_explicit(&stream->words->arrived, memory_order_relaxed) != 0)
+		return;
+	trace_stream(stream->trace, op->record, TRACE_ARRIVED);
+	stream->driver->ops->signal(stream->driver, &stream->words->arrived, 1);
 }
 
 enum engine_progress engine_stream_deliver(struct engine_op *op)

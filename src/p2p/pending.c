@@ -220,30 +220,43 @@ static void finish(struct ls_op *op, ls_status status)
 	wait_ring(world->waiter.bell);
 }
 
+/* An operation that a device is not through with stays in the engine's list until it is. */
+static void end_one(struct ls_op *op, ls_status reason, bool waits)
+{
+	ls_status status = progress_op_settle(op, reason, -1, waits);
+	if (status == LS_PENDING)
+		engine_p2p_linger(&op->group->engine, &op->engine);
+	else
+		finish(op, status);
+}
+
 void p2p_collect(ls_group *group)
 {
 	struct engine_op *engine;
-	while ((engine = engine_p2p_take_complete(&group->engine))) {
-		struct ls_op *op = op_of(engine);
-		finish(op, progress_op_settle(op, LS_OK, -1));
-	}
+	while ((engine = engine_p2p_take_complete(&group->engine)))
+		end_one(op_of(engine), LS_OK, false);
 }
 
 /* The group has failed: nothing of it goes on. */
-void p2p_end_all(ls_group *group)
+static void end_all(ls_group *group, bool waits)
 {
 	struct world_p2p *p2p = &group->world->p2p;
 	struct engine_op *engine;
 	struct ls_op *op;
 	p2p_collect(group);
-	while ((engine = engine_p2p_leave(&group->engine))) {
-		op = op_of(engine);
-		finish(op, progress_op_settle(op, LS_ABORTED, -1));
-	}
+	if (group->world->device)
+		progress_stream_release(group);
+	while ((engine = engine_p2p_leave(&group->engine, waits)))
+		end_one(op_of(engine), LS_ABORTED, waits);
 	while (p2p->serial && (op = claim(p2p, group))) {
-		finish(op, progress_op_settle(op, LS_ABORTED, -1));
+		finish(op, progress_op_settle(op, LS_ABORTED, -1, true));
 		progress_op_let_go(op);
 	}
+}
+
+void p2p_end_all(ls_group *group)
+{
+	end_all(group, false);
 }
 
 /* ---- the beginning ---- */
@@ -311,7 +324,7 @@ bool p2p_begin_next(struct world *world)
 		return false;
 	ls_status status = begin(op);
 	if (status != LS_OK)
-		finish(op, progress_op_settle(op, status, -1));
+		finish(op, progress_op_settle(op, status, -1, true));
 	progress_op_let_go(op);
 	return true;
 }
@@ -329,7 +342,7 @@ bool p2p_cancel(struct ls_op *op)
 	if (!mine)
 		return false;
 	op->engine.status = LS_CANCELLED;
-	finish(op, progress_op_settle(op, LS_OK, -1));
+	finish(op, progress_op_settle(op, LS_OK, -1, true));
 	return true;
 }
 
@@ -399,7 +412,7 @@ void p2p_close(ls_group *group)
 	if (!atomic_load(&group->has_p2p))
 		return;
 	take_over(group->world, &group->quiet);
-	p2p_end_all(group);
+	end_all(group, true);
 	if (!atomic_compare_exchange_strong(head, &at, group->next_p2p)) {
 		while (at->next_p2p != group)
 			at = at->next_p2p;

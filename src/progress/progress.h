@@ -85,8 +85,9 @@ struct trace_begin progress_record(ls_group *group, const struct engine_call *ca
 bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struct waiter *waiter,
 		     const struct progress_pause *pause, ls_status *status);
 /* The same for a detached operation, after the engine has finished it (op->engine.status) or
- * because of `reason`: returns its final status; no peer touches its buffers any more. */
-ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer);
+ * because of `reason`: returns its final status; no peer touches its buffers any more. LS_PENDING,
+ * without `waits`: it has failed, and a device is not through with it: engine_p2p_linger. */
+ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits);
 
 /* ---- stream.c: operations on streams of the program's, see engine/stream.h ---- */
 

@@ -55,6 +55,7 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_
 	op->next = NULL;
 	op->deadline_ns = 0;
 	op->may_leave = op->pooled = op->on_stream = false;
+	op->failing = LS_OK;
 	atomic_init(&op->begun, false);
 	op->callback = NULL;
 	op->callback_data = NULL;
@@ -75,14 +76,23 @@ void progress_op_open(struct ls_op *op, const struct ls_op_options *options, con
 	progress_op_limit(op, options);
 	struct trace_begin begin =
 		progress_record(op->group, &op->engine.call, op->engine.seq, options->label, site);
+	begin.stream = op->on_stream ? TRACE_ON_STREAM : 0;
 	op->engine.record = trace_begin(&op->group->world->trace, &begin);
 }
 
-/* Call after the operation has failed and the cause is set. When it returns, no peer and no device
+/* Until when a thread waits for a device to let go of a failed operation. The progress thread has a
+ * successor by then, and waits; unless it may come back to the operation. */
+static uint64_t patience_of(const struct ls_op *op, const struct progress_pause *pause)
+{
+	bool waits = pause->checks_only && progress_thread_is_me(op->group->world);
+	return waits || !engine_is_on_stream(&op->engine) ? CLOCK_NEVER : pause->at_ns;
+}
+
+/* Call after the operation has failed and the cause is set. ENGINE_DONE: no peer and no device
  * touches the caller's buffers any more. If a peer does not say so in time, its access is revoked.
- * A device is waited for, however long it takes, and a message says so. False, after a message, if
- * the system refuses to revoke the access. */
-static bool retreat(struct ls_op *op)
+ * A device is waited for, however long it takes, and a message says so; ENGINE_BLOCKED: it is not
+ * through at the pause. ENGINE_FAILED, after a message: the system refuses to revoke the access. */
+static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
 {
 	struct ls_group *group = op->group;
 	struct engine_op *engine = &op->engine;
@@ -91,16 +101,18 @@ static bool retreat(struct ls_op *op)
 	if (engine_is_on_stream(engine))
 		progress_stream_release(group);
 	for (;;) {
-		bool force = clock_now_ns() >= deadline;
+		uint64_t now = clock_now_ns();
+		bool force = now >= deadline;
 		enum engine_progress progress =
 			engine_abandon(&group->engine, engine, world_gone(group), force);
-		if (progress != ENGINE_BLOCKED)
-			return progress == ENGINE_DONE;
+		if (progress != ENGINE_BLOCKED || now >= until_ns)
+			return progress;
 		if (force && !warned)
 			progress_warn_device(op);
 		warned = force;
 		struct wait_call call = {.words = engine->words,
 					 .count = engine->word_count,
+					 .any = engine->any,
 					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 		int peer;
 		ls_status status = wait_words(&group->quiet, &call, &peer);
@@ -126,13 +138,26 @@ static bool has_begun(const struct ls_op *op)
 	return atomic_load_explicit(&op->begun, memory_order_relaxed);
 }
 
-static ls_status fail(struct ls_op *op, ls_status reason, int peer)
+/* LS_PENDING: a device is not through with it at the pause; call it again. */
+static ls_status fail(struct ls_op *op, ls_status reason, int peer,
+		      const struct progress_pause *pause)
 {
-	uint64_t needs = reason == LS_TIMED_OUT && has_begun(op) ? awaited_peers(&op->engine) : 0;
-	ls_status status = progress_op_fail(op, reason, peer, needs);
-	failure_note(op->group);
-	if ((has_begun(op) || engine_is_on_stream(&op->engine)) && !retreat(op))
-		status = LS_SYSTEM; /* the process cannot trust its memory any more */
+	if (op->failing == LS_OK) {
+		uint64_t needs =
+			reason == LS_TIMED_OUT && has_begun(op) ? awaited_peers(&op->engine) : 0;
+		op->failing = progress_op_fail(op, reason, peer, needs);
+		failure_note(op->group);
+	} else {
+		progress_thread_replace(op->group->world); /* as progress_op_fail does */
+	}
+	ls_status status = op->failing;
+	if (has_begun(op) || engine_is_on_stream(&op->engine)) {
+		enum engine_progress progress = retreat(op, patience_of(op, pause));
+		if (progress == ENGINE_BLOCKED)
+			return LS_PENDING;
+		if (progress == ENGINE_FAILED)
+			status = LS_SYSTEM; /* the process cannot trust its memory any more */
+	}
 	trace_end(&op->group->world->trace, op->engine.record, status);
 	return status;
 }
@@ -157,14 +182,16 @@ static void record_matched(struct ls_op *op)
 			      engine->call.tag);
 }
 
-ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer)
+ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits)
 {
+	static const struct progress_pause at_once = {.at_ns = 0};
+	const struct progress_pause *pause = waits ? &progress_no_pause : &at_once;
 	struct engine_op *engine = &op->engine;
 	struct wait_word words[RANKS_HOST_MAX];
 	engine->words = words;
 	engine->word_count = 0;
-	if (reason != LS_OK)
-		return fail(op, reason, peer);
+	if (reason != LS_OK || op->failing != LS_OK)
+		return fail(op, reason, peer, pause);
 	if (engine->status == LS_OK) {
 		record_matched(op);
 		return succeed(op);
@@ -174,7 +201,7 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer)
 		return LS_CANCELLED;
 	}
 	record_matched(op);
-	return fail(op, engine->status, world_rank_of(op->group, engine->culprit));
+	return fail(op, engine->status, world_rank_of(op->group, engine->culprit), pause);
 }
 
 /* False if the group failed before the operation could begin: then it never begins. */
@@ -291,9 +318,13 @@ bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struc
 	struct engine *engine = &op->group->engine;
 	struct progress_self_only self_only = {0};
 	int peer = -1;
+	if (op->failing != LS_OK) {
+		*status = fail(op, op->failing, -1, pause);
+		return *status != LS_PENDING;
+	}
 	if (!has_begun(op) && !begin(op, workspace)) {
-		*status = fail(op, LS_ABORTED, -1);
-		return true;
+		*status = fail(op, LS_ABORTED, -1, pause);
+		return *status != LS_PENDING;
 	}
 	for (;;) {
 		enum engine_progress progress = engine_advance(engine, &op->engine);
@@ -303,9 +334,9 @@ bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struc
 			*status = succeed(op);
 		if (progress == ENGINE_FAILED)
 			*status = fail(op, op->engine.status,
-				       world_rank_of(op->group, op->engine.culprit));
+				       world_rank_of(op->group, op->engine.culprit), pause);
 		if (progress != ENGINE_BLOCKED)
-			return true;
+			return *status != LS_PENDING;
 		if (pause->at_ns == 0 && !pause->checks_only)
 			return false;
 		ls_status waited = wait_for(op, waiter, pause, &self_only, &peer);
@@ -318,7 +349,7 @@ bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struc
 			continue;
 		if (resumes || (waited == LS_TIMED_OUT && clock_now_ns() < op->deadline_ns))
 			return false;
-		*status = fail(op, waited, peer);
-		return true;
+		*status = fail(op, waited, peer, pause);
+		return *status != LS_PENDING;
 	}
 }

@@ -66,6 +66,13 @@ const char *trace_dtype_name(uint32_t dtype);
 const char *trace_reduce_name(uint32_t op);
 
 enum trace_wildcard { TRACE_ANY_SOURCE = 1, TRACE_ANY_TAG = 2 };
+/* How far an operation on a stream of a device is, as its rank has seen it. */
+enum trace_stream {
+	TRACE_ON_STREAM = 1,
+	TRACE_LAUNCHED = 2, /* all of it is behind the stream */
+	TRACE_REACHED = 4,  /* the stream has copied what this rank gives; not of a receive */
+	TRACE_ARRIVED = 8,  /* the result is in host memory, for the stream to copy */
+};
 enum trace_state { TRACE_RUNNING = 1, TRACE_DONE = 2, TRACE_FAILED = 3 };
 
 /* One operation. 120 bytes + its sequence lock = two cache lines. */
@@ -93,7 +100,7 @@ struct trace_record {
 	uint64_t shape; /* hash of the counts of all ranks, where each has its own; 0 elsewhere */
 	/* enum trace_wildcard of a receive or probe; it stays after the match */
 	uint32_t wildcards;
-	uint32_t reserved32;
+	uint32_t stream; /* enum trace_stream, of an operation on a stream of a device */
 	uint64_t reserved[3];
 };
 /* The site of an operation that its rank had not recorded yet; no code lies at this address. */
@@ -285,7 +292,7 @@ struct trace_begin {
 	int32_t peer, tag;
 	uint16_t kind;
 	uint8_t dtype, reduce_op;
-	uint32_t wildcards;
+	uint32_t wildcards, stream;
 	uint16_t algorithm, step_count; /* as trace_plan, where it is known by then */
 };
 
@@ -304,6 +311,8 @@ void trace_add(struct trace *trace, uint64_t index, const struct trace_begin *be
 void trace_plan(struct trace *trace, uint64_t index, uint16_t algorithm, uint16_t step_count);
 /* A receive with a wildcard has matched a message: its source and tag. */
 void trace_matched(struct trace *trace, uint64_t index, int peer, int tag);
+/* An operation on a stream has come so far. */
+void trace_stream(struct trace *trace, uint64_t index, enum trace_stream seen);
 static inline void trace_step(struct trace *trace, uint64_t index, uint32_t step)
 {
 	if (index)

@@ -140,7 +140,7 @@ static void store_all(struct trace_slot *slot, uint64_t index, const struct trac
 	      word_of(trace_thread_id(), half_of(begin->kind, begin->dtype, begin->reduce_op)));
 	STORE(slot, state, now.word);
 	STORE(slot, shape, begin->shape);
-	STORE(slot, wildcards, word_of(begin->wildcards, 0));
+	STORE(slot, wildcards, word_of(begin->wildcards, begin->stream));
 }
 
 /* The ring is longer than the nearest caches: the next record is fetched before it is needed, as a
@@ -247,6 +247,17 @@ void trace_plan(struct trace *trace, uint64_t index, uint16_t algorithm, uint16_
 	now.field.algorithm = algorithm;
 	now.field.step_count = step_count;
 	atomic_store_explicit(record_word(slot, STATE_WORD), now.word, memory_order_release);
+}
+
+void trace_stream(struct trace *trace, uint64_t index, enum trace_stream seen)
+{
+	union state_word now;
+	struct trace_slot *slot = running_slot(trace, index, &now);
+	/* As above; and bits of several threads come together. */
+	if (slot)
+		atomic_fetch_or_explicit(
+			record_word(slot, offsetof(struct trace_record, wildcards) / 8),
+			word_of(0, (uint32_t)seen), memory_order_release);
 }
 
 void trace_matched(struct trace *trace, uint64_t index, int peer, int tag)

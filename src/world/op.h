@@ -22,6 +22,7 @@ struct ls_op {
 	bool may_leave;     /* it has a time limit of its own */
 	_Atomic bool begun; /* it was submitted to the engine */
 	bool pooled;        /* from the pool, not on a stack */
+	ls_status failing;  /* not LS_OK: its status, when no peer and no device uses its buffers */
 	bool on_stream;     /* it takes its turn in a stream; also when it is complete */
 	struct ls_op *on_next, **on_link; /* in the device's list of such operations */
 	ls_op_callback *callback;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What an empty operation of the simulated device costs, from its launch until it is done, beside a
- * push into a queue under a mutex that another thread empties. Medians of rounds that take turns. */
+ * What an empty operation of the simulated device costs, from its launch until it is done, beside
+ * a push into a queue under a mutex that another thread empties. Medians of rounds that take
+ * turns. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

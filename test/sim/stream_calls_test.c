@@ -281,13 +281,84 @@ static void one_gives_up(struct rank *rank)
 	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
 }
 
+/* The time limit passes while the stream of rank 1 has other work: the report says so. Waits with a
+ * limit of their own end, and the operations when the stream has let go of them. */
+static void ends_in_time(struct rank *rank, ls_op **ops, int count, const char *says)
+{
+	struct ls_failure failure = {.size = sizeof failure};
+	ls_status status;
+	do {
+		status = ls_wait(ops[0], 20);
+		MUST(ls_group_failure(rank->group, &failure) == LS_OK);
+	} while (failure.status == LS_OK);
+	MUST(failure.status == LS_TIMED_OUT && strstr(failure.text, says));
+	MUST(rank->rank != 1 || status == LS_PENDING);
+	if (rank->rank == 1)
+		release(rank);
+	for (int i = 0; i < count; i++) {
+		MUST(ls_wait(ops[i], 0) == LS_TIMED_OUT);
+		ls_op_free(ops[i]);
+	}
+}
+
+static void a_stream_that_does_not_come(struct rank *rank)
+{
+	int32_t *block = device_block(rank, 4);
+	ls_op *op;
+	struct ls_op_options options = on(rank, 0);
+	options.op = &op;
+	options.timeout_ms = 300;
+	if (rank->rank == 1)
+		hold(rank, 0);
+	MUST(ls_allreduce(rank->group, block, block, 1, LS_INT32, LS_SUM, &options) == LS_OK);
+	ends_in_time(rank, &op, 1, "to which its stream has not come yet");
+}
+
+static void messages_that_do_not_come(struct rank *rank)
+{
+	int32_t *block = device_block(rank, 4);
+	int to = (rank->rank + 1) % RANKS, from = (rank->rank + 2) % RANKS;
+	ls_op *ops[2];
+	struct ls_op_options options = on(rank, 0);
+	options.timeout_ms = 300;
+	if (rank->rank == 1)
+		hold(rank, 0);
+	MUST(ls_isend(rank->group, block, 1, LS_INT32, to, &options, &ops[0]) == LS_OK);
+	MUST(ls_irecv(rank->group, block, 1, LS_INT32, from, &options, &ops[1]) == LS_OK);
+	/* Nobody receives it from rank 0. */
+	struct ls_op_options other = on(rank, 1);
+	ls_op *more[2];
+	other.tag = 1;
+	other.timeout_ms = 300;
+	MUST(ls_irecv(rank->group, block, 1, LS_INT32, from, &other, &more[0]) == LS_OK);
+	MUST(ls_isend(rank->group, block, 1, LS_INT32, to, &other, &more[1]) == LS_OK);
+	struct ls_failure failure = {.size = sizeof failure};
+	while (failure.status == LS_OK) {
+		ls_status status = ls_wait(ops[1], 20);
+		MUST(status != LS_OK || rank->rank != 2);
+		MUST(ls_group_failure(rank->group, &failure) == LS_OK);
+	}
+	MUST(failure.status == LS_TIMED_OUT);
+	if (rank->rank == 1)
+		release(rank);
+	for (int i = 0; i < 2; i++) {
+		ls_status status = ls_wait(ops[i], 0);
+		MUST(status == LS_TIMED_OUT || status == LS_OK);
+		MUST(ls_wait(more[i], 0) == LS_TIMED_OUT);
+		ls_op_free(ops[i]);
+		ls_op_free(more[i]);
+	}
+	MUST(sim_stream_sync(rank->streams[0]) == SIM_OK);
+	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
+}
+
 /* The n-th call of the driver fails, for every n: whoever sees it gets an error, and nobody
  * hangs. */
 static _Atomic int failed_calls;
 
 static void some_call_fails(struct rank *rank)
 {
-	int32_t one = 1;
+	static const int32_t one = 1; /* read later, if the call fails before the end */
 	void *block;
 	ls_op *op = NULL;
 	struct ls_op_options options = on(rank, 0);
@@ -317,6 +388,8 @@ static void failures(void **state)
 {
 	(void)state;
 	run_job(one_gives_up, "");
+	run_job(a_stream_that_does_not_come, "");
+	run_job(messages_that_do_not_come, "");
 	for (int n = 2 + STREAMS;;
 	     n++) { /* before, the device opens its own stream, and the test two */
 		char options[32];
