@@ -55,6 +55,7 @@ struct engine_stream {
 	_Atomic uint64_t *done;
 	uint64_t number;
 	bool has_put, stored;
+	bool own_stored; /* after that store was refused: one to own_done is there */
 	bool lost; /* peers may still touch the blocks, which therefore are never used again */
 };
 

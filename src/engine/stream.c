@@ -20,7 +20,7 @@ ls_status engine_stream_prepare(struct engine *engine, struct engine_op *op, str
 	stream->trace = engine->trace;
 	stream->done = NULL;
 	stream->number = 0;
-	stream->has_put = stream->stored = stream->lost = false;
+	stream->has_put = stream->stored = stream->own_stored = stream->lost = false;
 	if (!stream->words)
 		stream->words = calloc(1, sizeof *stream->words);
 	if (!stream->words)
@@ -225,13 +225,13 @@ enum engine_progress engine_stream_retreat(struct engine_op *op)
 		engine_stream_launched(op, LS_ABORTED); /* nothing was put there, nor will be */
 	enum engine_progress progress = await_over(op);
 	bool launched = atomic_load_explicit(&stream->words->launched, memory_order_acquire) != 0;
-	if (progress != ENGINE_BLOCKED || !launched || stream->stored)
+	if (progress != ENGINE_BLOCKED || !launched || stream->stored || stream->own_stored)
 		return progress;
 	/* The store at the end was refused. Without it nobody would know when the device has let
 	 * go, so it is tried again. */
 	ls_status status = stream->driver->ops->store(stream->driver, stream->handle,
 						      &stream->words->own_done, 1);
-	(void)status; /* the body has said it */
+	stream->own_stored = status == LS_OK;
 	return progress;
 }
 
