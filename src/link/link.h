@@ -35,6 +35,7 @@
 enum {
 	LINK_NOTE_WORDS = 5,
 	LINK_SHORT_BYTES = 4096, /* payload of a post without a transfer, at most */
+	LINK_TRANSFER_BYTES = 104,
 };
 
 /* A message for the user of the link at the other end. */
@@ -49,7 +50,8 @@ struct link_message {
 	/* The whole payload, unaligned, which the link owns; valid until `arrived` returns. NULL
 	 * with bytes > 0: it stays at the source until fetch. */
 	const void *payload;
-	void *handle; /* for fetch; NULL: there is nothing to fetch */
+	void *handle;      /* for fetch; NULL: there is nothing to fetch */
+	uint64_t position; /* the link's, for fetch */
 };
 
 /* A long payload in transfer. The caller owns it and has zeroed it. From post or fetch until `done`
@@ -58,7 +60,8 @@ struct link_transfer {
 	/* After `done`. LS_OK: all bytes were copied. LS_CANCELLED, at the source: the target does
 	 * not want them. LS_ABORTED: cut. LS_PEER_DIED: the peer was lost. */
 	ls_status status;
-	void *request; /* the link's */
+	/* The link's: so it needs no memory of its own, however many transfers there are. */
+	_Alignas(8) unsigned char memory[LINK_TRANSFER_BYTES];
 };
 
 /* The functions that a link calls. */

@@ -20,8 +20,11 @@ int main(void)
 {
 	int failed = 0;
 	for (uint64_t seed = 1; seed <= 20; seed++) {
-		const struct contract_body body = {
-			.name = "loop", .open = open_loop, .close = close_loop, .seed = seed};
+		const struct contract_body body = {.name = "loop",
+						   .open = open_loop,
+						   .close = close_loop,
+						   .seed = seed,
+						   .cut_bytes = CONTRACT_LONG};
 		failed += contract_run(&body);
 	}
 	return failed;
