@@ -178,6 +178,20 @@ const struct message_help *message_help_find(const char *id);
 	"LS-LINK-READ", SETTING_LOG_ERROR, \
 		"cannot read %llu bytes at %#llx in the memory of rank %d (process %d): %s"
 
+/* ---- net ---- */
+#define MESSAGE_NET_MISSING "LS-NET-MISSING", SETTING_LOG_ERROR, "ranks on other hosts need UCX: %s"
+#define MESSAGE_NET_EARLY                                                               \
+	"LS-NET-EARLY", SETTING_LOG_WARN,                                               \
+		"UCX was loaded before Lockstep: it may have replaced signal handlers " \
+		"and mmap of this process"
+#define MESSAGE_NET_SYSTEM "LS-NET-SYSTEM", SETTING_LOG_ERROR, "UCX: %s: %s"
+#define MESSAGE_NET_MEMORY \
+	"LS-NET-MEMORY", SETTING_LOG_ERROR, "no memory for connections to %d ranks"
+#define MESSAGE_NET_HOST \
+	"LS-NET-HOST", SETTING_LOG_ERROR, "'%s' is not an address of a host, in numbers"
+#define MESSAGE_NET_PEER \
+	"LS-NET-PEER", SETTING_LOG_ERROR, "cannot connect to rank %d on another host: %s"
+
 /* ---- rendezvous ---- */
 #define MESSAGE_PLACE "LS-PLACE", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_WRONG_WORLD_SIZE "LS-WRONG-WORLD-SIZE", SETTING_LOG_ERROR, "%s"

@@ -77,16 +77,18 @@ mkdir "$work/without"
 without="env LD_LIBRARY_PATH=$work/without:$folder $prefix/bin/lockstep run -n 3 $work/train_digits --fault=leave"
 try "without libdw the verdict is the same" sh -c "$without 2>&1 | grep 'called from train_digits+0x'"
 try "and the rank that reports says once that lines are missing" sh -c "[ \"\$($without 2>&1 | grep -c '^.[0-9].*LS-LIBDW-MISSING')\" = 1 ]"
-try "nothing of libdw is linked" sh -c "! readelf -d '$library' '$prefix/bin/lockstep' | grep -E 'libdw|libelf'"
-# A compiler that finds no header of elfutils, as where the package with them is not installed.
-cat >"$work/poor-cc" <<END
+try "nothing of libdw or UCX is linked" sh -c "! readelf -d '$library' '$prefix/bin/lockstep' | grep -E 'libdw|libelf|libuc'"
+# A compiler that finds no header of elfutils, or of UCX, as where the package with them is not installed.
+for headers in elfutils:libdw-dev ucp:libucx-dev; do
+	cat >"$work/poor-cc" <<END
 #!/bin/sh
-for word; do case \$word in *.c) ! grep -q 'elfutils/' "\$word" || exit 1 ;; esac; done
+for word; do case \$word in *.c) ! grep -q '${headers%:*}/' "\$word" || exit 1 ;; esac; done
 exec $compiler "\$@"
 END
-chmod +x "$work/poor-cc"
-try "a build without them names their package" sh -c "
-	CC='$work/poor-cc' meson setup '$work/poor' '$source' 2>&1 | grep 'ERROR.*Debian, Ubuntu: libdw-dev'"
+	chmod +x "$work/poor-cc"
+	try "a build without ${headers#*:} names it" sh -c "
+		CC='$work/poor-cc' meson setup '$work/poor-${headers%:*}' '$source' 2>&1 | grep 'ERROR.*Debian, Ubuntu: ${headers#*:}'"
+done
 if command -v clang >/dev/null; then
 	echo '#include <lockstep/lockstep.h>' >"$work/header.cc"
 	# shellcheck disable=SC2086

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What comes from a peer: first into its ring, then in order to the user of the link. */
+#include "net/peer.h"
+
+#include <string.h>
+
+/* ---- into the ring: called by UCX ---- */
+
+/* Whether a message is of this job, and of a form that its peers send. */
+static bool is_ours(const struct net *net, const struct net_header *header, bool is_offer,
+		    uint64_t bytes)
+{
+	return header->job == net->options.job && header->epoch == net->options.epoch &&
+	       header->source < net->link.size && header->source != net->link.rank &&
+	       header->target == net->link.rank && header->kind < NET_KINDS &&
+	       is_offer == (header->kind == NET_OFFER) &&
+	       (is_offer || bytes <= (header->kind == NET_NOTE ? LINK_SHORT_BYTES : 0));
+}
+
+static void take_credit(struct net_peer *peer, uint32_t taken)
+{
+	uint32_t more = taken - peer->acknowledged;
+	if (more <= peer->sent - peer->acknowledged) /* else an older message came late */
+		peer->acknowledged = taken;
+}
+
+static void take_refusal(struct net_peer *peer, uint32_t position)
+{
+	for (struct link_transfer *t = peer->offers; t; t = net_transfer_of(t)->next)
+		if (net_transfer_of(t)->header.position == position)
+			net_transfer_of(t)->is_refused = true;
+}
+
+static void take_control(struct net_peer *peer, const struct net_header *header)
+{
+	if (header->kind == NET_REFUSE)
+		take_refusal(peer, header->position);
+	if (header->kind == NET_PONG && !peer->has_answered) {
+		peer->has_answered = true;
+		peer->net->answered++;
+	}
+	if (header->kind == NET_PING) {
+		peer->pong.is_due = true;
+		net_attend(peer);
+	}
+}
+
+/* False: no slot is kept for it. */
+static bool put(struct net_peer *peer, const struct net_header *header, void *data, uint64_t bytes)
+{
+	struct net_in *in = &peer->ring[header->position % NET_ROOM];
+	if (header->position - peer->delivered - 1 >= NET_ROOM || in->is_here)
+		return false;
+	in->is_here = true;
+	in->kind = header->kind;
+	in->message = (struct link_message){
+		.note = header->note, .bytes = bytes, .position = header->position};
+	if (header->kind == NET_OFFER)
+		in->message.handle = data;
+	else if (bytes)
+		memcpy(in->payload, data, bytes);
+	net_attend(peer);
+	return true;
+}
+
+ucs_status_t net_on_message(void *context, const void *from, size_t header_bytes, void *data,
+			    size_t bytes, const ucp_am_recv_param_t *param)
+{
+	struct net *net = context;
+	bool is_offer = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+	struct net_header header;
+	struct net_peer *peer = NULL;
+	if (header_bytes == sizeof header) {
+		memcpy(&header, from, sizeof header);
+		if (is_ours(net, &header, is_offer, bytes))
+			peer = &net->peers[header.source];
+	}
+	bool taken = false;
+	if (peer && !peer->is_cut && !peer->is_lost) {
+		take_credit(peer, header.taken);
+		taken = header.kind > NET_OFFER || put(peer, &header, data, bytes);
+		if (header.kind > NET_OFFER)
+			take_control(peer, &header);
+	}
+	if (!taken && !(peer && net_peer_is_gone(peer)))
+		net->dropped++;
+	if (is_offer) /* an error ends the source's request */
+		return taken ? UCS_INPROGRESS : UCS_ERR_CANCELED;
+	return UCS_OK;
+}
+
+/* ---- to the user ---- */
+
+static void tell(struct net_peer *peer, struct net_in *in)
+{
+	const struct link_events *events = &peer->net->link.events;
+	const uint64_t *words = in->message.note.words;
+	if (in->kind == NET_WORD) {
+		events->word(events->context, peer->rank, words[0], words[1]);
+		return;
+	}
+	if (in->kind == NET_NOTE && in->message.bytes)
+		in->message.payload = in->payload;
+	events->arrived(events->context, peer->rank, &in->message);
+}
+
+bool net_deliver(struct net_peer *peer)
+{
+	bool did = false;
+	for (int i = 0; i < NET_ROOM; i++) {
+		struct net_in *in = &peer->ring[(peer->delivered + 1) % NET_ROOM];
+		if (!in->is_here)
+			break;
+		tell(peer, in);
+		in->is_here = false;
+		peer->delivered++;
+		did = true;
+	}
+	return did;
+}
+
+void net_discard(struct net_peer *peer)
+{
+	const struct net *net = peer->net;
+	for (int i = 0; i < NET_ROOM; i++) {
+		struct net_in *in = &peer->ring[i];
+		if (in->is_here && in->kind == NET_OFFER)
+			net->ucx->ucp_am_data_release(net->worker, in->message.handle);
+		in->is_here = false;
+	}
+}
+
+/* ---- long payloads ---- */
+
+static void on_payload(void *request, ucs_status_t status, size_t bytes, void *user)
+{
+	struct link_transfer *transfer = user;
+	struct net_peer *peer = net_transfer_of(transfer)->peer;
+	(void)bytes;
+	if (status != UCS_OK && !net_peer_is_gone(peer))
+		net_break(peer);
+	net_end(transfer, status == UCS_OK ? LS_OK : net_peer_end(peer));
+	peer->net->ucx->ucp_request_free(request);
+	if (--peer->open == 0 && peer->is_broken)
+		net_attend(peer);
+}
+
+static void fetch(struct net_peer *peer, const struct link_message *message, void *to,
+		  struct link_transfer *transfer)
+{
+	const struct net *net = peer->net;
+	const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+							   UCP_OP_ATTR_FIELD_USER_DATA |
+							   UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+					   .cb.recv_am = on_payload,
+					   .user_data = transfer,
+					   .memory_type = UCS_MEMORY_TYPE_HOST};
+	ucs_status_ptr_t got = net->ucx->ucp_am_recv_data_nbx(net->worker, message->handle, to,
+							      message->bytes, &param);
+	if (UCS_PTR_IS_PTR(got)) {
+		peer->open++;
+		return;
+	}
+	if (got)
+		net_break(peer);
+	net_end(transfer, got ? net_peer_end(peer) : LS_OK);
+}
+
+void net_fetch(struct link *link, int from, const struct link_message *message, void *to,
+	       struct link_transfer *transfer)
+{
+	struct net *net = net_of(link);
+	struct net_peer *peer = &net->peers[from];
+	if (transfer)
+		*net_transfer_of(transfer) = (struct net_transfer){.peer = peer};
+	if (net_peer_is_gone(peer)) {
+		net->ucx->ucp_am_data_release(net->worker, message->handle);
+		if (to)
+			net_end(transfer, net_peer_end(peer));
+	} else if (to) {
+		fetch(peer, message, to, transfer);
+	} else {
+		net_send_refusal(peer, (uint32_t)message->position, message->handle);
+	}
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * One end of the link: progress, the events for its user, and the end of peers. */
+#include "net/peer.h"
+
+#include "base/messages.h"
+
+/* ---- peers that need attention, and transfers that ended ---- */
+
+bool net_peer_is_valid(const struct net_peer *peer)
+{
+	bool in_window = true;
+	for (uint32_t i = 0; i < NET_ROOM; i++) {
+		const struct net_in *in = &peer->ring[i];
+		uint32_t ahead = (uint32_t)in->message.position - peer->delivered;
+		in_window = in_window && (!in->is_here || (ahead >= 1 && ahead <= NET_ROOM));
+	}
+	return in_window && peer->sent - peer->acknowledged <= NET_ROOM &&
+	       peer->delivered - peer->announced <= NET_ROOM;
+}
+
+void net_attend(struct net_peer *peer)
+{
+	if (peer->attends)
+		return;
+	peer->attends = true;
+	peer->next_attending = peer->net->attention;
+	peer->net->attention = peer;
+}
+
+void net_break(struct net_peer *peer)
+{
+	if (net_peer_is_gone(peer))
+		return;
+	peer->is_broken = true;
+	peer->net->breaking++;
+	net_attend(peer);
+}
+
+void net_end(struct link_transfer *transfer, ls_status status)
+{
+	struct net *net = net_transfer_of(transfer)->peer->net;
+	transfer->status = status;
+	net_transfer_of(transfer)->next = NULL;
+	*net->ended_end = transfer;
+	net->ended_end = &net_transfer_of(transfer)->next;
+}
+
+bool net_tell_ended(struct net *net, const struct net_peer *only)
+{
+	struct link_transfer *ended = net->ended;
+	bool did = false;
+	net->ended = NULL;
+	net->ended_end = &net->ended;
+	while (ended) {
+		struct link_transfer *transfer = ended;
+		struct net_transfer *own = net_transfer_of(transfer);
+		ended = own->next;
+		if (only && own->peer != only) {
+			net_end(transfer, transfer->status);
+			continue;
+		}
+		did = true;
+		net->link.events.done(net->link.events.context, transfer); /* the user's again */
+	}
+	return did;
+}
+
+/* ---- progress ---- */
+
+/* True: it did something. */
+static bool attend(struct net_peer *peer)
+{
+	struct net *net = peer->net;
+	bool did = net->is_connected && !peer->is_cut && net_deliver(peer);
+	if (peer->request && net->begins)
+		net_accept(peer);
+	net_send_control(peer);
+	if (!peer->is_broken || peer->is_lost || peer->is_cut || !net->is_connected)
+		return did;
+	net_close_endpoint(peer);
+	if (peer->open)
+		return true; /* attends again after the last one */
+	net_discard(peer);
+	net_tell_ended(net, NULL);
+	peer->is_lost = true;
+	net->breaking--;
+	net->link.events.lost(net->link.events.context, peer->rank);
+	return true;
+}
+
+bool net_advance(struct link *link)
+{
+	struct net *net = net_of(link);
+	bool did = net->ucx->ucp_worker_progress(net->worker) != 0;
+	struct net_peer *peer = net->attention;
+	did = net_tell_ended(net, NULL) || did;
+	net->attention = NULL;
+	while (peer) {
+		struct net_peer *next = peer->next_attending;
+		peer->attends = false;
+		did = attend(peer) || did;
+		peer = next;
+	}
+	return did;
+}
+
+bool net_arm(struct link *link)
+{
+	struct net *net = net_of(link);
+	/* UCX's descriptor says nothing of the steps in which it ends a connection. */
+	if (net->attention || net->ended || net->breaking)
+		return false;
+	return net->ucx->ucp_worker_arm(net->worker) == UCS_OK;
+}
+
+void net_cut(struct link *link, int rank)
+{
+	struct net *net = net_of(link);
+	struct net_peer *peer = &net->peers[rank];
+	if (rank == link->rank)
+		return;
+	net->breaking -= peer->is_broken && !peer->is_lost && !peer->is_cut;
+	peer->is_cut = true;
+	net_close_endpoint(peer);
+	/* These are steps of this process alone. */
+	while (peer->open)
+		net->ucx->ucp_worker_progress(net->worker);
+	net_discard(peer);
+	net_tell_ended(net, peer);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A link (link/link.h) over UCX: net_open, exchange of addresses by the caller, net_meet for every
+ * peer, then the link's own functions. */
+#ifndef NET_NET_H
+#define NET_NET_H
+
+#include <stdint.h>
+
+#include <lockstep/status.h>
+
+#include "link/link.h"
+
+enum { NET_ADDRESS_BYTES = 128 };
+
+/* Where a rank can be reached, to be carried to its peers: a socket address, and no padding that
+ * anybody would have to clear. */
+struct net_address {
+	uint64_t bytes;
+	_Alignas(8) unsigned char data[NET_ADDRESS_BYTES];
+};
+
+struct net_options {
+	int rank, size;
+	/* Messages of other jobs, and of other epochs of this one, are dropped. */
+	uint64_t job;
+	uint32_t epoch;
+	/* This host's address, in numbers, IPv4 or IPv6, at which all peers reach it. UCX uses the
+	 * network device that has it. */
+	const char *host;
+	/* Of UCX, as UCX_TLS. NULL: as the user has set this variable, else all. */
+	const char *transports;
+};
+
+/* Loads UCX, if this process has not, and makes this rank's end. The link's own `close` frees it.
+ * While it loads UCX the environment has variables for UCX, so no other thread may use the
+ * environment then. Does not wait for peers. Errors, with a message: LS_UNSUPPORTED, UCX is not
+ * installed or too old; LS_BAD_ARGUMENT, `host` is no address; LS_SYSTEM, UCX cannot use the
+ * network, or no device has this address; LS_OUT_OF_MEMORY. */
+LS_CHECKED ls_status net_open(const struct net_options *options, struct link **link);
+
+/* This rank's address. */
+void net_address(const struct link *link, struct net_address *out);
+
+/* Before connect, for every other rank: its address, which may come from anywhere. Errors:
+ * LS_BAD_ARGUMENT, it is no address or the peer no rank. A wrong address fails in connect. */
+LS_CHECKED ls_status net_meet(struct link *link, int peer, const struct net_address *address);
+
+/* Messages that were dropped: of another job or epoch, or not of the form that peers send. From the
+ * thread that drives the link. */
+uint64_t net_dropped(const struct link *link);
+
+#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Makes and frees one end of the link: UCX's context and worker, and the table of functions. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/messages.h"
+#include "net/peer.h"
+
+static const struct link_ops ucx_ops = {
+	.name = "ucx",
+	.connect = net_connect,
+	.post = net_post,
+	.store = net_store,
+	.fetch = net_fetch,
+	.advance = net_advance,
+	.arm = net_arm,
+	.cut = net_cut,
+	.close = net_close,
+};
+
+static ls_status refuse(const struct net *net, const char *what, ucs_status_t status)
+{
+	MESSAGE_SAY(MESSAGE_NET_SYSTEM, what, net->ucx->ucs_status_string(status));
+	return status == UCS_ERR_NO_MEMORY ? LS_OUT_OF_MEMORY : LS_SYSTEM;
+}
+
+/* ---- UCX's objects ---- */
+
+/* Settings that are not the user's. A version that does not know one has no such timer. */
+static void configure(const struct net *net, ucp_config_t *config)
+{
+	const struct net_library *ucx = net->ucx;
+	const char *settings[][2] = {{"KEEPALIVE_INTERVAL", "inf"},
+				     {"TCP_KEEPIDLE", "inf"},
+				     {"TLS", net->options.transports}};
+	for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+		if (settings[i][1])
+			(void)ucx->ucp_config_modify(config, settings[i][0], settings[i][1]);
+}
+
+static ls_status make_context(struct net *net)
+{
+	const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
+						   UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
+						   UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+				     .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+				     .estimated_num_eps = (size_t)net->link.size};
+	ucp_config_t *config;
+	ucs_status_t status = net->ucx->ucp_config_read(NULL, NULL, &config);
+	if (status != UCS_OK)
+		return refuse(net, "ucp_config_read", status);
+	configure(net, config);
+	status = net->ucx->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
+					    &net->context);
+	net->ucx->ucp_config_release(config);
+	if (status == UCS_OK)
+		return LS_OK;
+	net->context = NULL;
+	return refuse(net, "ucp_init", status);
+}
+
+static ls_status make_worker(struct net *net)
+{
+	/* One thread at a time, but any. */
+	const ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE |
+							  UCP_WORKER_PARAM_FIELD_CLIENT_ID,
+					    .thread_mode = UCS_THREAD_MODE_SERIALIZED,
+					    .client_id = net_client_id(net, net->link.rank)};
+	const ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+							      UCP_AM_HANDLER_PARAM_FIELD_CB |
+							      UCP_AM_HANDLER_PARAM_FIELD_ARG,
+						.id = NET_AM,
+						.cb = net_on_message,
+						.arg = net};
+	const struct net_library *ucx = net->ucx;
+	ucs_status_t status = ucx->ucp_worker_create(net->context, &params, &net->worker);
+	if (status != UCS_OK) {
+		net->worker = NULL;
+		return refuse(net, "ucp_worker_create", status);
+	}
+	status = ucx->ucp_worker_set_am_recv_handler(net->worker, &handler);
+	if (status == UCS_OK)
+		status = ucx->ucp_worker_get_efd(net->worker, &net->link.fd);
+	if (status != UCS_OK)
+		return refuse(net, "ucp_worker_get_efd", status);
+	return LS_OK;
+}
+
+/* At this address, and a port that is free. */
+static ls_status listen_at(struct net *net, const struct net_address *host)
+{
+	const struct net_library *ucx = net->ucx;
+	const ucp_listener_params_t params = {
+		.field_mask =
+			UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+		.sockaddr = {.addr = (const struct sockaddr *)(const void *)host->data,
+			     .addrlen = (socklen_t)host->bytes},
+		.conn_handler = {.cb = net_on_request, .arg = net}};
+	ucp_listener_attr_t attributes = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+	ucs_status_t status = ucx->ucp_listener_create(net->worker, &params, &net->listener);
+	if (status != UCS_OK) {
+		net->listener = NULL;
+		return refuse(net, "ucp_listener_create", status);
+	}
+	status = ucx->ucp_listener_query(net->listener, &attributes);
+	if (status != UCS_OK)
+		return refuse(net, "ucp_listener_query", status);
+	net->address.bytes = host->bytes;
+	memcpy(net->address.data, &attributes.sockaddr, host->bytes);
+	return LS_OK;
+}
+
+/* ---- life ---- */
+
+static struct net *new_net(const struct net_options *options)
+{
+	size_t peers = (size_t)options->size;
+	struct net *net = calloc(1, sizeof *net + peers * sizeof net->peers[0]);
+	if (!net)
+		return NULL;
+	net->options = *options;
+	net->ended_end = &net->ended;
+	net->link = (struct link){.ops = &ucx_ops,
+				  .state = net,
+				  .rank = options->rank,
+				  .size = options->size,
+				  .fd = -1};
+	for (int q = 0; q < options->size; q++) {
+		net->peers[q].net = net;
+		net->peers[q].rank = q;
+		net_send_init(&net->peers[q]);
+	}
+	return net;
+}
+
+static void free_net(struct net *net)
+{
+	net_stop_listening(net);
+	if (net->worker)
+		net->ucx->ucp_worker_destroy(net->worker);
+	if (net->context)
+		net->ucx->ucp_cleanup(net->context);
+	free(net);
+}
+
+/* The address with port 0. */
+static ls_status read_host(const char *text, struct net_address *out)
+{
+	struct sockaddr_in four = {.sin_family = AF_INET};
+	struct sockaddr_in6 six = {.sin6_family = AF_INET6};
+	*out = (struct net_address){.bytes = 0};
+	if (inet_pton(AF_INET, text, &four.sin_addr) == 1) {
+		out->bytes = sizeof four;
+		memcpy(out->data, &four, sizeof four);
+	} else if (inet_pton(AF_INET6, text, &six.sin6_addr) == 1) {
+		out->bytes = sizeof six;
+		memcpy(out->data, &six, sizeof six);
+	} else {
+		MESSAGE_SAY(MESSAGE_NET_HOST, text);
+		return LS_BAD_ARGUMENT;
+	}
+	return LS_OK;
+}
+
+static ls_status open_net(const struct net_options *options, struct link **link)
+{
+	struct net_address host;
+	ls_status status = read_host(options->host, &host);
+	if (status != LS_OK)
+		return status;
+	const struct net_library *ucx = net_library_get();
+	if (!ucx)
+		return LS_UNSUPPORTED;
+	struct net *net = new_net(options);
+	if (!net) {
+		MESSAGE_SAY(MESSAGE_NET_MEMORY, options->size);
+		return LS_OUT_OF_MEMORY;
+	}
+	net->ucx = ucx;
+	status = make_context(net);
+	if (status == LS_OK)
+		status = make_worker(net);
+	if (status == LS_OK)
+		status = listen_at(net, &host);
+	if (status == LS_OK)
+		*link = &net->link;
+	else
+		free_net(net);
+	return status;
+}
+
+ls_status net_open(const struct net_options *options, struct link **link)
+{
+	sigset_t all, before;
+	*link = NULL;
+	/* UCX's thread inherits this: signals are for the program's threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	ls_status status = open_net(options, link);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return status;
+}
+
+void net_close(struct link *link)
+{
+	struct net *net = net_of(link);
+	for (int q = 0; q < link->size; q++) {
+		net_close_endpoint(&net->peers[q]);
+		net_discard(&net->peers[q]);
+	}
+	free_net(net);
+}
+
+void net_address(const struct link *link, struct net_address *out)
+{
+	*out = net_of(link)->address;
+}
+
+ls_status net_meet(struct link *link, int peer, const struct net_address *address)
+{
+	if (peer < 0 || peer >= link->size || address->bytes == 0 ||
+	    address->bytes > NET_ADDRESS_BYTES)
+		return LS_BAD_ARGUMENT;
+	net_of(link)->peers[peer].address = *address;
+	return LS_OK;
+}
+
+uint64_t net_dropped(const struct link *link)
+{
+	return net_of(link)->dropped;
+}

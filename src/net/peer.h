@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * One end of the link, and what it knows of each peer. For files of this room. */
+#ifndef NET_PEER_H
+#define NET_PEER_H
+
+#include <stdbool.h>
+
+#include "net/library.h"
+#include "net/net.h"
+
+enum {
+	NET_ROOM = 32,             /* notes to one peer that it has not delivered yet, at most */
+	NET_CREDIT = NET_ROOM / 2, /* deliveries after which the source is told of them */
+	NET_AM = 0,                /* the id of all messages */
+};
+
+enum net_kind {
+	NET_NOTE,   /* a note, with the payload */
+	NET_WORD,   /* note.words: index, value */
+	NET_OFFER,  /* a note, with a payload to be fetched */
+	NET_REFUSE, /* `position` is an offer's, whose payload is not wanted */
+	NET_PING,   /* the source has an endpoint */
+	NET_PONG,   /* the source has got a ping */
+	NET_CREDIT_ONLY,
+	NET_KINDS,
+};
+
+/* Of every message. It is read once, then checked. */
+struct net_header {
+	uint64_t job;
+	uint32_t epoch;
+	uint16_t source, target;
+	uint8_t kind, zero[3];
+	uint32_t position; /* of notes, words and offers, counted from 1 for each pair */
+	uint32_t taken;    /* the last position from the target that the source has delivered */
+	uint32_t zeros;
+	struct link_note note;
+};
+_Static_assert(sizeof(struct net_header) == 72, "no padding, which would be sent");
+
+/* A long payload, in link_transfer.memory. */
+struct net_transfer {
+	struct net_header header;          /* of an offer; UCX reads it until it is done */
+	struct link_transfer *next, *prev; /* in `offers`; next alone: in `ended` */
+	struct net_peer *peer;
+	bool is_refused; /* by the target */
+};
+_Static_assert(sizeof(struct net_transfer) <= LINK_TRANSFER_BYTES, "it has its place there");
+
+static inline struct net_transfer *net_transfer_of(struct link_transfer *transfer)
+{
+	return (struct net_transfer *)(void *)transfer->memory;
+}
+
+/* A short message to a peer, until UCX has sent it. */
+struct net_out {
+	struct net_header header;
+	struct net_peer *peer;
+	struct net_out *next; /* that is free */
+	unsigned char payload[LINK_SHORT_BYTES];
+};
+
+/* A message from a peer that has not been delivered. */
+struct net_in {
+	bool is_here;
+	uint8_t kind;
+	struct link_message message; /* its payload is set when it is delivered */
+	unsigned char payload[LINK_SHORT_BYTES];
+};
+
+/* A message that belongs to no slot and is sent as soon as the last of its kind has been. */
+struct net_control {
+	struct net_header header;
+	struct net_peer *peer;
+	bool is_due, is_under_way;
+};
+
+struct net_peer {
+	struct net *net;
+	int rank;
+	ucp_ep_h endpoint;          /* NULL: not made yet, or closed */
+	ucp_conn_request_h request; /* from it, to be accepted */
+	bool has_answered;          /* my ping */
+	/* Broken: UCX says so; lost: the user knows. Cut: by the user. */
+	bool is_broken, is_lost, is_cut;
+	bool attends; /* it is in net->attention */
+	struct net_peer *next_attending;
+	/* Positions. To it: acknowledged <= sent <= acknowledged + NET_ROOM. From it: announced <=
+	 * delivered <= announced + NET_ROOM, and all that is in the ring is > delivered and <=
+	 * delivered + NET_ROOM. */
+	uint32_t sent, acknowledged, delivered, announced;
+	unsigned open; /* requests that UCX has not completed: payloads, slots, refusals */
+	struct link_transfer *offers; /* sent, and not completed */
+	struct net_out *free;
+	struct net_control ping, pong, credit;
+	struct net_address address;
+	struct net_out out[NET_ROOM];
+	struct net_in ring[NET_ROOM]; /* [position % NET_ROOM] */
+};
+
+struct net {
+	struct link link;
+	struct net_options options;
+	const struct net_library *ucx;
+	ucp_context_h context;
+	ucp_worker_h worker;
+	ucp_listener_h listener; /* until all peers are connected */
+	struct net_address address;
+	bool begins, is_connected;
+	int answered;               /* peers that have answered my ping */
+	int breaking;               /* peers that are broken, and not yet lost or cut */
+	struct net_peer *attention; /* peers for which advance has something to do */
+	struct link_transfer *ended, **ended_end; /* to be told, in this order */
+	uint64_t dropped;
+	struct net_peer peers[];
+};
+
+static inline struct net *net_of(const struct link *link)
+{
+	return link->state;
+}
+
+/* ---- net.c, open.c ---- */
+
+bool net_peer_is_valid(const struct net_peer *peer);
+
+/* Whether nothing more can be sent to it; and how its transfers end then. */
+static inline bool net_peer_is_gone(const struct net_peer *peer)
+{
+	return peer->is_broken || peer->is_cut;
+}
+static inline ls_status net_peer_end(const struct net_peer *peer)
+{
+	return peer->is_cut ? LS_ABORTED : LS_PEER_DIED;
+}
+
+/* The next advance looks at this peer. */
+void net_attend(struct net_peer *peer);
+/* Its connection does not work any more. */
+void net_break(struct net_peer *peer);
+/* What a rank that connects says of itself: its job and epoch, as far as there is room, and it. */
+static inline uint64_t net_client_id(const struct net *net, int rank)
+{
+	uint64_t membership = (net->options.job ^ net->options.epoch) * UINT64_C(0x9e3779b97f4a7c15);
+	return membership >> 16 << 16 | (uint64_t)rank;
+}
+
+/* The transfer is over, to be told later. */
+void net_end(struct link_transfer *transfer, ls_status status);
+/* Tells those that ended; with `only` not NULL, those with this peer. True: there were some. */
+bool net_tell_ended(struct net *net, const struct net_peer *only);
+
+bool net_advance(struct link *link);
+bool net_arm(struct link *link);
+void net_cut(struct link *link, int peer);
+void net_close(struct link *link);
+
+/* ---- connect.c ---- */
+
+/* Called by UCX for whoever connects. */
+void net_on_request(ucp_conn_request_h request, void *context);
+/* Nobody can connect any more. */
+void net_stop_listening(struct net *net);
+/* Closes its endpoint; requests then end one by one, in the calls of UCX's progress. */
+void net_close_endpoint(struct net_peer *peer);
+/* Accepts its request. */
+void net_accept(struct net_peer *peer);
+ls_status net_connect(struct link *link, bool *done);
+
+/* ---- send.c ---- */
+
+void net_send_init(struct net_peer *peer);
+/* Sends what is due; what cannot be sent now remains due. */
+void net_send_control(struct net_peer *peer);
+void net_send_refusal(struct net_peer *peer, uint32_t position, void *handle);
+bool net_post(struct link *link, int to, const struct link_note *note, const void *payload,
+	      uint64_t bytes, struct link_transfer *transfer);
+bool net_store(struct link *link, int to, uint64_t index, uint64_t value);
+
+/* ---- arrive.c ---- */
+
+ucs_status_t net_on_message(void *context, const void *header, size_t header_bytes, void *data,
+			    size_t bytes, const ucp_am_recv_param_t *param);
+/* Delivers what is next. True: there was something. */
+bool net_deliver(struct net_peer *peer);
+/* Releases what will not be delivered. */
+void net_discard(struct net_peer *peer);
+void net_fetch(struct link *link, int from, const struct link_message *message, void *to,
+	       struct link_transfer *transfer);
+
+#endif

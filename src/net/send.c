@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What goes to a peer. UCX reads header and payload until a request is completed, so both are in
+ * memory that stays: a slot, the user's transfer, or a record of its own. */
+#include "net/peer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct net_header header_of(struct net_peer *peer, enum net_kind kind, uint32_t position)
+{
+	const struct net *net = peer->net;
+	return (struct net_header){.job = net->options.job,
+				   .epoch = net->options.epoch,
+				   .source = (uint16_t)net->link.rank,
+				   .target = (uint16_t)peer->rank,
+				   .kind = (uint8_t)kind,
+				   .position = position,
+				   .taken = peer->delivered};
+}
+
+/* What UCX returns. NULL: it has been sent; a request: `done` will be called; or an error. `how` is
+ * EAGER or RNDV: left to itself UCX sends the first message of an endpoint eagerly, always. */
+static ucs_status_ptr_t send_am(struct net_peer *peer, const struct net_header *header,
+				const void *payload, uint64_t bytes, uint32_t how,
+				ucp_send_nbx_callback_t done, void *user)
+{
+	const ucp_request_param_t param = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+				UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+		.flags = how,
+		.cb.send = done,
+		.user_data = user,
+		.memory_type = UCS_MEMORY_TYPE_HOST};
+	ucs_status_ptr_t sent = peer->net->ucx->ucp_am_send_nbx(
+		peer->endpoint, NET_AM, header, sizeof *header, payload, bytes, &param);
+	if (UCS_PTR_IS_ERR(sent)) {
+		if (UCS_PTR_STATUS(sent) != UCS_ERR_NO_MEMORY)
+			net_break(peer);
+		return sent;
+	}
+	peer->announced = header->taken;
+	peer->open += sent != NULL;
+	return sent;
+}
+
+/* A request of send_am is over. */
+static void close_request(struct net_peer *peer, void *request)
+{
+	peer->net->ucx->ucp_request_free(request);
+	if (--peer->open == 0 && peer->is_broken)
+		net_attend(peer);
+}
+
+/* ---- notes and words ---- */
+
+void net_send_init(struct net_peer *peer)
+{
+	for (int i = NET_ROOM; i-- > 0;) {
+		struct net_out *out = &peer->out[i];
+		out->peer = peer;
+		out->next = peer->free;
+		peer->free = out;
+	}
+	peer->ping.peer = peer->pong.peer = peer->credit.peer = peer;
+}
+
+static void give_slot(struct net_out *out)
+{
+	out->next = out->peer->free;
+	out->peer->free = out;
+}
+
+static void on_slot_sent(void *request, ucs_status_t status, void *user)
+{
+	struct net_out *out = user;
+	give_slot(out);
+	if (status != UCS_OK)
+		net_break(out->peer);
+	close_request(out->peer, request);
+}
+
+static bool has_room(const struct net_peer *peer)
+{
+	return peer->sent - peer->acknowledged < NET_ROOM;
+}
+
+static bool send_short(struct net_peer *peer, enum net_kind kind, const struct link_note *note,
+		       const void *payload, uint64_t bytes)
+{
+	struct net_out *out = peer->free;
+	if (net_peer_is_gone(peer))
+		return true;
+	if (!out || !has_room(peer))
+		return false;
+	peer->free = out->next;
+	out->header = header_of(peer, kind, peer->sent + 1);
+	out->header.note = *note;
+	if (bytes)
+		memcpy(out->payload, payload, bytes);
+	ucs_status_ptr_t sent = send_am(peer, &out->header, out->payload, bytes,
+					UCP_AM_SEND_FLAG_EAGER, on_slot_sent, out);
+	if (!UCS_PTR_IS_PTR(sent))
+		give_slot(out);
+	if (UCS_PTR_IS_ERR(sent))
+		return net_peer_is_gone(peer);
+	peer->sent++;
+	return true;
+}
+
+bool net_store(struct link *link, int to, uint64_t index, uint64_t value)
+{
+	const struct link_note note = {.words = {index, value}};
+	return send_short(&net_of(link)->peers[to], NET_WORD, &note, NULL, 0);
+}
+
+/* ---- long payloads ---- */
+
+static void unlink_offer(struct net_peer *peer, struct link_transfer *transfer)
+{
+	struct net_transfer *own = net_transfer_of(transfer);
+	if (own->next)
+		net_transfer_of(own->next)->prev = own->prev;
+	if (own->prev)
+		net_transfer_of(own->prev)->next = own->next;
+	else
+		peer->offers = own->next;
+}
+
+static void on_payload_sent(void *request, ucs_status_t status, void *user)
+{
+	struct link_transfer *transfer = user;
+	struct net_transfer *own = net_transfer_of(transfer);
+	struct net_peer *peer = own->peer;
+	unlink_offer(peer, transfer);
+	if (status != UCS_OK && !net_peer_is_gone(peer))
+		net_break(peer);
+	if (status == UCS_OK)
+		net_end(transfer, own->is_refused ? LS_CANCELLED : LS_OK);
+	else
+		net_end(transfer, net_peer_end(peer));
+	close_request(peer, request);
+}
+
+static bool send_offer(struct net_peer *peer, const struct link_note *note, const void *payload,
+		       uint64_t bytes, struct link_transfer *transfer)
+{
+	struct net_transfer *own = net_transfer_of(transfer);
+	*own = (struct net_transfer){.peer = peer,
+				     .header = header_of(peer, NET_OFFER, peer->sent + 1)};
+	own->header.note = *note;
+	if (!net_peer_is_gone(peer) && !has_room(peer))
+		return false;
+	ucs_status_ptr_t sent = NULL;
+	if (!net_peer_is_gone(peer))
+		sent = send_am(peer, &own->header, payload, bytes, UCP_AM_SEND_FLAG_RNDV,
+			       on_payload_sent, transfer);
+	if (net_peer_is_gone(peer)) {
+		net_end(transfer, net_peer_end(peer));
+		return true;
+	}
+	if (UCS_PTR_IS_ERR(sent))
+		return false;
+	peer->sent++;
+	own->next = peer->offers;
+	if (own->next)
+		net_transfer_of(own->next)->prev = transfer;
+	peer->offers = transfer;
+	return true;
+}
+
+bool net_post(struct link *link, int to, const struct link_note *note, const void *payload,
+	      uint64_t bytes, struct link_transfer *transfer)
+{
+	struct net_peer *peer = &net_of(link)->peers[to];
+	return transfer ? send_offer(peer, note, payload, bytes, transfer)
+			: send_short(peer, NET_NOTE, note, payload, bytes);
+}
+
+/* ---- control ---- */
+
+static void on_control_sent(void *request, ucs_status_t status, void *user)
+{
+	struct net_control *control = user;
+	struct net_peer *peer = control->peer;
+	control->is_under_way = false;
+	if (status != UCS_OK)
+		net_break(peer);
+	if (control->is_due)
+		net_attend(peer);
+	close_request(peer, request);
+}
+
+static void send_one(struct net_control *control, enum net_kind kind)
+{
+	struct net_peer *peer = control->peer;
+	if (!control->is_due || control->is_under_way || !peer->endpoint || net_peer_is_gone(peer))
+		return;
+	control->header = header_of(peer, kind, 0);
+	ucs_status_ptr_t sent = send_am(peer, &control->header, NULL, 0, UCP_AM_SEND_FLAG_EAGER,
+					on_control_sent, control);
+	control->is_due = UCS_PTR_IS_ERR(sent);
+	control->is_under_way = UCS_PTR_IS_PTR(sent);
+	if (control->is_due)
+		net_attend(peer);
+}
+
+void net_send_control(struct net_peer *peer)
+{
+	send_one(&peer->ping, NET_PING);
+	send_one(&peer->pong, NET_PONG);
+	if (peer->delivered - peer->announced >= NET_CREDIT)
+		peer->credit.is_due = true;
+	send_one(&peer->credit, NET_CREDIT_ONLY);
+}
+
+/* ---- refusals ---- */
+
+struct refusal {
+	struct net_header header;
+	struct net_peer *peer;
+	void *handle;
+};
+
+static void end_refusal(struct refusal *refusal)
+{
+	const struct net *net = refusal->peer->net;
+	net->ucx->ucp_am_data_release(net->worker, refusal->handle);
+	free(refusal);
+}
+
+static void on_refusal_sent(void *request, ucs_status_t status, void *user)
+{
+	struct refusal *refusal = user;
+	struct net_peer *peer = refusal->peer;
+	if (status != UCS_OK)
+		net_break(peer);
+	end_refusal(refusal);
+	close_request(peer, request);
+}
+
+void net_send_refusal(struct net_peer *peer, uint32_t position, void *handle)
+{
+	struct refusal *refusal = malloc(sizeof *refusal);
+	if (!refusal) { /* the source must not take the payload for delivered */
+		net_break(peer);
+		peer->net->ucx->ucp_am_data_release(peer->net->worker, handle);
+		return;
+	}
+	*refusal = (struct refusal){
+		.header = header_of(peer, NET_REFUSE, position), .peer = peer, .handle = handle};
+	ucs_status_ptr_t sent = send_am(peer, &refusal->header, NULL, 0, UCP_AM_SEND_FLAG_EAGER,
+					on_refusal_sent, refusal);
+	if (UCS_PTR_IS_ERR(sent))
+		net_break(peer);
+	if (!UCS_PTR_IS_PTR(sent))
+		end_refusal(refusal);
+}
