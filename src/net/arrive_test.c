@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Order, credits, foreign messages and the end of a peer, without UCX. */
+#include "net/fake_fixture.h"
+
+static void advance(struct fake *fake)
+{
+	while (net_advance(&fake->net->link))
+		;
+	assert_true(net_peer_is_valid(&fake->net->peers[FAKE_PEER]));
+}
+
+static void bring_note(struct fake *fake, uint32_t position)
+{
+	struct net_header header = fake_header(position % 2 ? NET_NOTE : NET_WORD, position);
+	assert_int_equal(fake_bring(fake, &header, NULL, 0), UCS_OK);
+}
+
+static void expect_told(const struct fake *fake, int count)
+{
+	assert_int_equal(fake->told, count);
+	for (int i = 0; i < count; i++)
+		assert_int_equal(fake->values[i], i + 1);
+}
+
+/* ---- order and credits ---- */
+
+static void early_ones_wait(void **state)
+{
+	struct fake *fake = *state;
+	for (uint32_t position = NET_ROOM; position > 1; position--) {
+		bring_note(fake, position);
+		advance(fake);
+	}
+	expect_told(fake, 0);
+	bring_note(fake, 1);
+	advance(fake);
+	expect_told(fake, NET_ROOM);
+	assert_int_equal(fake->net->dropped, 0);
+}
+
+/* The source is told of deliveries in time to go on, and not of each. */
+static void credits_return(void **state)
+{
+	struct fake *fake = *state;
+	for (uint32_t position = 1; position <= 4 * NET_CREDIT; position++) {
+		bring_note(fake, position);
+		advance(fake);
+		assert_int_equal(fake_ucx.sends, position / NET_CREDIT);
+	}
+	for (int i = 0; i < fake_ucx.sends; i++) {
+		assert_int_equal(fake_ucx.sent[i].kind, NET_CREDIT_ONLY);
+		assert_int_equal(fake_ucx.sent[i].taken, (i + 1) * NET_CREDIT);
+	}
+	/* They travel with whatever else is sent. */
+	struct link_note note = {.words = {1}};
+	bring_note(fake, 4 * NET_CREDIT + 1);
+	advance(fake);
+	assert_true(net_post(&fake->net->link, FAKE_PEER, &note, NULL, 0, NULL));
+	assert_int_equal(fake_ucx.sent[fake_ucx.sends - 1].taken, 4 * NET_CREDIT + 1);
+}
+
+/* A credit that cannot be sent yet is sent later, with the newest value. */
+static void a_credit_waits(void **state)
+{
+	struct fake *fake = *state;
+	fake_ucx.keeps = true;
+	for (uint32_t position = 1; position <= 3 * NET_CREDIT; position++) {
+		bring_note(fake, position);
+		advance(fake);
+	}
+	assert_int_equal(fake_ucx.sends, 1);
+	assert_int_equal(fake_ucx.sent[0].taken, NET_CREDIT);
+	fake_complete(0, UCS_OK);
+	advance(fake);
+	assert_int_equal(fake_ucx.sends, 2);
+	assert_int_equal(fake_ucx.sent[1].taken, 3 * NET_CREDIT);
+	fake_complete(1, UCS_OK);
+}
+
+static void room_is_what_the_target_took(void **state)
+{
+	struct fake *fake = *state;
+	struct link *link = &fake->net->link;
+	struct link_note note = {.words = {1}};
+	for (int i = 0; i < NET_ROOM; i++)
+		assert_true(net_store(link, FAKE_PEER, 1, 2));
+	assert_false(net_store(link, FAKE_PEER, 1, 2));
+	assert_false(net_post(link, FAKE_PEER, &note, NULL, 0, NULL));
+	struct net_header header = fake_header(NET_CREDIT_ONLY, 0);
+	header.taken = NET_ROOM + 1; /* more than was sent */
+	fake_bring(fake, &header, NULL, 0);
+	assert_false(net_store(link, FAKE_PEER, 1, 2));
+	header.taken = 3;
+	fake_bring(fake, &header, NULL, 0);
+	header.taken = 2; /* an older one, late */
+	fake_bring(fake, &header, NULL, 0);
+	for (int i = 0; i < 3; i++)
+		assert_true(net_post(link, FAKE_PEER, &note, NULL, 0, NULL));
+	assert_false(net_post(link, FAKE_PEER, &note, NULL, 0, NULL));
+	assert_int_equal(fake_ucx.sent[fake_ucx.sends - 1].position, NET_ROOM + 3);
+}
+
+/* Positions wrap. */
+static void after_four_thousand_million(void **state)
+{
+	struct fake *fake = *state;
+	struct net_peer *peer = &fake->net->peers[FAKE_PEER];
+	peer->delivered = peer->announced = peer->sent = peer->acknowledged = UINT32_MAX - 2;
+	bring_note(fake, 1);
+	bring_note(fake, UINT32_MAX);
+	bring_note(fake, UINT32_MAX - 1);
+	bring_note(fake, 0);
+	advance(fake);
+	assert_int_equal(fake->told, 4);
+	assert_int_equal(fake->values[3], 1);
+	for (int i = 0; i < NET_ROOM; i++)
+		assert_true(net_store(&fake->net->link, FAKE_PEER, 1, 2));
+	assert_false(net_store(&fake->net->link, FAKE_PEER, 1, 2));
+	assert_int_equal(fake->net->dropped, 0);
+}
+
+/* Its memory is UCX's until the send is complete. */
+static void a_slot_stays_until_it_is_sent(void **state)
+{
+	struct fake *fake = *state;
+	struct link *link = &fake->net->link;
+	fake_ucx.keeps = true;
+	for (int i = 0; i < NET_ROOM; i++)
+		assert_true(net_store(link, FAKE_PEER, 1, 2));
+	struct net_header header = fake_header(NET_CREDIT_ONLY, 0);
+	header.taken = NET_ROOM;
+	fake_bring(fake, &header, NULL, 0);
+	assert_false(net_store(link, FAKE_PEER, 1, 2));
+	fake_complete(7, UCS_OK);
+	assert_true(net_store(link, FAKE_PEER, 1, 2));
+	assert_false(net_store(link, FAKE_PEER, 1, 2));
+	for (int i = 0; i <= NET_ROOM; i++)
+		if (i != 7)
+			fake_complete(i, UCS_OK);
+	assert_int_equal(fake->net->peers[FAKE_PEER].open, 0);
+	assert_int_equal(fake_ucx.freed, NET_ROOM + 1);
+}
+
+/* UCX may be out of memory for a moment: nothing was done, and it can be tried again. */
+static void without_memory(void **state)
+{
+	struct fake *fake = *state;
+	struct link_note note = {.words = {1}};
+	struct link_transfer transfer = {.status = LS_PENDING};
+	unsigned char payload[8] = {0};
+	fake_ucx.error = UCS_ERR_NO_MEMORY;
+	assert_false(net_store(&fake->net->link, FAKE_PEER, 1, 2));
+	assert_false(net_post(&fake->net->link, FAKE_PEER, &note, payload, 8, &transfer));
+	fake_ucx.error = UCS_OK;
+	assert_true(net_store(&fake->net->link, FAKE_PEER, 1, 2));
+	assert_int_equal(fake_ucx.sent[0].position, 1);
+	advance(fake);
+	assert_int_equal(fake->done + fake->lost, 0);
+}
+
+/* ---- foreign messages ---- */
+
+/* Each with one thing wrong. */
+static void what_is_not_ours_is_dropped(void **state)
+{
+	struct fake *fake = *state;
+	static const unsigned char long_one[LINK_SHORT_BYTES + 1];
+	enum { CASES = 12 };
+	for (int wrong = 0; wrong < CASES; wrong++) {
+		struct net_header header = fake_header(NET_NOTE, 1);
+		size_t bytes = 0;
+		header.job += wrong == 0;
+		header.epoch += wrong == 1;
+		header.epoch -= wrong == 2;
+		header.source = wrong == 3 ? FAKE_RANK : wrong == 4 ? FAKE_SIZE : header.source;
+		header.target = wrong == 5 ? FAKE_PEER : header.target;
+		header.kind = wrong == 6 ? NET_KINDS : header.kind;
+		bytes = wrong == 7 ? sizeof long_one : 0;
+		header.position = wrong == 8 ? 0 : wrong == 9 ? NET_ROOM + 1 : header.position;
+		if (wrong == 10) {
+			header.kind = NET_WORD;
+			bytes = 1;
+		}
+		if (wrong == 11) {
+			header.kind = NET_PING;
+			bytes = 1;
+		}
+		assert_int_equal(fake_bring(fake, &header, long_one, bytes), UCS_OK);
+		assert_int_equal(net_dropped(&fake->net->link), wrong + 1);
+	}
+	struct net_header offer = fake_header(NET_OFFER, 1);
+	offer.epoch++;
+	assert_true(UCS_STATUS_IS_ERR(fake_bring(fake, &offer, long_one, 100)));
+	const ucp_am_recv_param_t plain = {.recv_attr = 0};
+	offer.epoch--;
+	net_on_message(fake->net, &offer, sizeof offer, (void *)(uintptr_t)long_one, 100, &plain);
+	net_on_message(fake->net, &offer, sizeof offer - 1, NULL, 0, &plain);
+	bring_note(fake, 1);
+	bring_note(fake, 1); /* twice */
+	assert_int_equal(net_dropped(&fake->net->link), CASES + 4);
+	advance(fake);
+	bring_note(fake, 1);
+	assert_int_equal(net_dropped(&fake->net->link), CASES + 5);
+	advance(fake);
+	expect_told(fake, 1);
+}
+
+/* ---- long payloads and the end of a peer ---- */
+
+static void offer_all(struct fake *fake, struct link_transfer *transfers, int count)
+{
+	struct link_note note = {.words = {1}};
+	static unsigned char payload[8];
+	fake_ucx.keeps = true;
+	for (int i = 0; i < count; i++) {
+		transfers[i].status = LS_PENDING;
+		assert_true(net_post(&fake->net->link, FAKE_PEER, &note, payload, 8, &transfers[i]));
+	}
+}
+
+static void a_refusal_ends_its_own_offer(void **state)
+{
+	struct fake *fake = *state;
+	struct link_transfer transfers[3];
+	offer_all(fake, transfers, 3);
+	struct net_header header = fake_header(NET_REFUSE, 2);
+	fake_bring(fake, &header, NULL, 0);
+	header.position = 9; /* of nothing */
+	fake_bring(fake, &header, NULL, 0);
+	for (int i = 0; i < 3; i++)
+		fake_complete(i, UCS_OK);
+	assert_int_equal(fake->done, 0);
+	advance(fake);
+	assert_int_equal(fake->done, 3);
+	assert_int_equal(transfers[0].status, LS_OK);
+	assert_int_equal(transfers[1].status, LS_CANCELLED);
+	assert_int_equal(transfers[2].status, LS_OK);
+	assert_null(fake->net->peers[FAKE_PEER].offers);
+}
+
+/* The descriptor is released, which tells the source that it is done, only after the refusal. */
+static void a_refusal_goes_first(void **state)
+{
+	struct fake *fake = *state;
+	struct net_header header = fake_header(NET_OFFER, 1);
+	assert_int_equal(fake_bring(fake, &header, fake, 100), UCS_INPROGRESS);
+	advance(fake);
+	assert_ptr_equal(fake->last.handle, fake);
+	assert_null(fake->last.payload);
+	fake_ucx.keeps = true;
+	net_fetch(&fake->net->link, FAKE_PEER, &fake->last, NULL, NULL);
+	assert_int_equal(fake_ucx.sent[0].kind, NET_REFUSE);
+	assert_int_equal(fake_ucx.sent[0].position, 1);
+	assert_int_equal(fake_ucx.released, 0);
+	fake_complete(0, UCS_OK);
+	assert_int_equal(fake_ucx.released, 1);
+}
+
+/* `lost` comes after the messages and after the ends of all transfers. */
+static void lost_is_the_last(void **state)
+{
+	struct fake *fake = *state;
+	struct net_peer *peer = &fake->net->peers[FAKE_PEER];
+	struct link_transfer transfers[2];
+	offer_all(fake, transfers, 2);
+	bring_note(fake, 1);
+	struct net_header header = fake_header(NET_OFFER, 3); /* what precedes it never comes */
+	assert_int_equal(fake_bring(fake, &header, fake, 100), UCS_INPROGRESS);
+	net_break(peer);
+	for (int i = 0; i < 10; i++)
+		net_advance(&fake->net->link);
+	expect_told(fake, 1);
+	assert_int_equal(fake->lost, 0);
+	assert_false(net_arm(&fake->net->link));
+	fake_complete(0, UCS_ERR_ENDPOINT_TIMEOUT);
+	advance(fake);
+	assert_int_equal(fake->done, 1);
+	assert_int_equal(fake->lost, 0);
+	fake_complete(1, UCS_ERR_ENDPOINT_TIMEOUT);
+	advance(fake);
+	assert_int_equal(fake->done, 2);
+	assert_int_equal(fake->lost, 1);
+	assert_int_equal(fake_ucx.released, 1);
+	assert_int_equal(transfers[0].status, LS_PEER_DIED);
+	bring_note(fake, 2); /* nothing comes from it any more */
+	advance(fake);
+	expect_told(fake, 1);
+	net_break(peer);
+	advance(fake);
+	assert_int_equal(fake->lost, 1);
+}
+
+int main(void)
+{
+#define TEST(test) cmocka_unit_test_setup_teardown(test, fake_open, fake_end)
+	const struct CMUnitTest tests[] = {
+		TEST(early_ones_wait),
+		TEST(credits_return),
+		TEST(a_credit_waits),
+		TEST(room_is_what_the_target_took),
+		TEST(after_four_thousand_million),
+		TEST(a_slot_stays_until_it_is_sent),
+		TEST(without_memory),
+		TEST(what_is_not_ours_is_dropped),
+		TEST(a_refusal_ends_its_own_offer),
+		TEST(a_refusal_goes_first),
+		TEST(lost_is_the_last),
+	};
+#undef TEST
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
