@@ -24,10 +24,10 @@ struct net_options {
 	/* Messages of other jobs, and of other epochs of this one, are dropped. */
 	uint64_t job;
 	uint32_t epoch;
-	/* This host's address, in numbers, IPv4 or IPv6, at which all peers reach it. UCX uses the
-	 * network device that has it. */
+	/* This host's address, in numbers, IPv4 or IPv6, at which all peers reach it. */
 	const char *host;
-	/* Of UCX, as UCX_TLS. NULL: as the user has set this variable, else all. */
+	/* Of UCX, as UCX_TLS. "tcp": and only the network device that has the address. NULL: as the
+	 * user has set UCX_TLS and UCX_NET_DEVICES, else all. */
 	const char *transports;
 };
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Makes and frees one end of the link: UCX's context and worker, and the table of functions. */
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,19 +33,51 @@ static ls_status refuse(const struct net *net, const char *what, ucs_status_t st
 
 /* ---- UCX's objects ---- */
 
+/* The network device that has the host's address; "": none. */
+static void find_device(const struct net_address *host, char name[IF_NAMESIZE])
+{
+	struct ifaddrs *all;
+	const struct sockaddr *wanted = (const struct sockaddr *)(const void *)host->data;
+	name[0] = '\0';
+	if (getifaddrs(&all) != 0)
+		return;
+	for (const struct ifaddrs *one = all; one; one = one->ifa_next) {
+		const struct sockaddr *has = one->ifa_addr;
+		if (!has || has->sa_family != wanted->sa_family)
+			continue;
+		bool same =
+			has->sa_family == AF_INET
+				? memcmp(&((const struct sockaddr_in *)has)->sin_addr,
+					 &((const struct sockaddr_in *)wanted)->sin_addr, 4) == 0
+				: memcmp(&((const struct sockaddr_in6 *)has)->sin6_addr,
+					 &((const struct sockaddr_in6 *)wanted)->sin6_addr, 16) == 0;
+		if (same)
+			snprintf(name, IF_NAMESIZE, "%s", one->ifa_name);
+	}
+	freeifaddrs(all);
+}
+
 /* Settings that are not the user's. A version that does not know one has no such timer. */
-static void configure(const struct net *net, ucp_config_t *config)
+static void configure(const struct net *net, const struct net_address *host, ucp_config_t *config)
 {
 	const struct net_library *ucx = net->ucx;
+	char device[IF_NAMESIZE] = "";
+	/* UCX would add connections through other networks of this host, which peers may not
+	 * reach. Devices that are not TCP's have other names. */
+	if (net->options.transports && strcmp(net->options.transports, "tcp") == 0)
+		find_device(host, device);
 	const char *settings[][2] = {{"KEEPALIVE_INTERVAL", "inf"},
 				     {"TCP_KEEPIDLE", "inf"},
+				     {"MAX_EAGER_LANES", "1"},
+				     {"MAX_RNDV_LANES", "1"},
+				     {"NET_DEVICES", device[0] ? device : NULL},
 				     {"TLS", net->options.transports}};
 	for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
 		if (settings[i][1])
 			(void)ucx->ucp_config_modify(config, settings[i][0], settings[i][1]);
 }
 
-static ls_status make_context(struct net *net)
+static ls_status make_context(struct net *net, const struct net_address *host)
 {
 	const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
 						   UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
@@ -53,7 +88,7 @@ static ls_status make_context(struct net *net)
 	ucs_status_t status = net->ucx->ucp_config_read(NULL, NULL, &config);
 	if (status != UCS_OK)
 		return refuse(net, "ucp_config_read", status);
-	configure(net, config);
+	configure(net, host, config);
 	status = net->ucx->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
 					    &net->context);
 	net->ucx->ucp_config_release(config);
@@ -181,7 +216,7 @@ static ls_status open_net(const struct net_options *options, struct link **link)
 		return LS_OUT_OF_MEMORY;
 	}
 	net->ucx = ucx;
-	status = make_context(net);
+	status = make_context(net, &host);
 	if (status == LS_OK)
 		status = make_worker(net);
 	if (status == LS_OK)

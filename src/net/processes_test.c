@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The link between processes: one that dies, one that is stopped and cut off, and the number of
+ * connections. Only the children load UCX. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "net/rank_fixture.h"
+
+enum { LONG = 64 << 20 };
+
+typedef void rank_function(struct rank *rank);
+
+/* ---- processes ---- */
+
+struct job {
+	int size;
+	struct shared *shared;
+	pid_t pids[RANK_MAX];
+};
+
+static void start(struct job *job, int size, rank_function *function)
+{
+	*job = (struct job){.size = size};
+	job->shared = mmap(NULL, sizeof *job->shared, PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(job->shared, MAP_FAILED);
+	for (int r = 0; r < size; r++) {
+		job->pids[r] = fork();
+		assert_true(job->pids[r] >= 0);
+		if (job->pids[r] > 0)
+			continue;
+		struct rank rank;
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		rank_open(&rank, job->shared, r, size, "127.0.0.1");
+		function(&rank);
+		rank_close(&rank);
+		exit(0);
+	}
+}
+
+/* Each rank ends with 0, but for `killed`. */
+static void end(struct job *job, int killed)
+{
+	for (int r = 0; r < job->size; r++) {
+		int status;
+		assert_int_equal(waitpid(job->pids[r], &status, 0), job->pids[r]);
+		if (r == killed)
+			assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+		else
+			assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	}
+	munmap(job->shared, sizeof *job->shared);
+}
+
+static double since_ms(const struct shared *shared)
+{
+	return (double)(clock_now_ns() - atomic_load(&shared->at_ns)) / 1e6;
+}
+
+/* ---- all connections are made in connect ---- */
+
+static void exchange(struct rank *rank)
+{
+	int sockets = rank_sockets();
+	rank_exchange(rank, rank_others(rank), 0, 200);
+	rank_exchange_long(rank, 200, 1 << 20);
+	rank_exchange(rank, rank_others(rank), 201, 200);
+	MUST(rank_sockets() == sockets);
+	if (rank->rank == 0)
+		printf("# %d sockets for %d peers\n", sockets, rank->size - 1);
+	rank_meet(rank, 2);
+}
+
+static void no_connection_is_made_later(void **state)
+{
+	struct job job;
+	(void)state;
+	start(&job, 4, exchange);
+	end(&job, -1);
+}
+
+/* ---- a process that dies ---- */
+
+struct under_way {
+	unsigned char *from, *to;
+	struct link_transfer sent, fetched;
+};
+
+/* Ranks 0 and 1 each offer a payload; 0 fetches that of 1, which is under way then. */
+static void begin_transfers(struct rank *rank, struct under_way *out)
+{
+	*out = (struct under_way){.from = malloc(LONG),
+				  .to = calloc(1, LONG),
+				  .sent.status = LS_PENDING,
+				  .fetched.status = LS_PENDING};
+	MUST(out->from && out->to);
+	rank_fill(out->from, rank->rank, 0, LONG);
+	rank_post(rank, !rank->rank, 0, out->from, LONG, &out->sent);
+	RANK_UNTIL(rank, rank->kept_count == 1);
+	if (rank->rank == 0)
+		rank->link->ops->fetch(rank->link, 1, &rank->kept[0], out->to, &out->fetched);
+	while (rank->rank == 0 && out->to[0] == 0 && out->to[1] == 0)
+		rank_drive(rank);
+	MUST(rank->done == 0);
+}
+
+/* Rank 1 drives until some has arrived at rank 0. */
+static void feed(struct rank *rank)
+{
+	RANK_UNTIL(rank, atomic_load(&rank->shared->step[0]) >= 2);
+}
+
+static void one_dies(struct rank *rank)
+{
+	struct under_way transfers;
+	if (rank->rank == 2) {
+		RANK_UNTIL(rank, rank->lost[1] == 1);
+		rank_exchange(rank, 1, 0, 100);
+		RANK_UNTIL(rank, atomic_load(&rank->shared->step[0]) >= 3);
+		return;
+	}
+	begin_transfers(rank, &transfers);
+	if (rank->rank == 1) {
+		feed(rank);
+		atomic_store(&rank->shared->at_ns, clock_now_ns());
+		raise(SIGKILL);
+	}
+	rank_step(rank, 2);
+	RANK_UNTIL(rank, rank->lost[1] == 1);
+	printf("# lost %.1f ms after kill -9\n", since_ms(rank->shared));
+	MUST(rank->done == 2);
+	MUST(transfers.sent.status == LS_PEER_DIED && transfers.fetched.status == LS_PEER_DIED);
+	rank_exchange(rank, 4, 0, 100);
+	MUST(rank->lost[1] == 1 && rank->lost[2] == 0);
+	rank_step(rank, 3);
+	RANK_UNTIL(rank, rank->lost[2] == 1); /* it leaves */
+}
+
+static void a_death_ends_transfers(void **state)
+{
+	struct job job;
+	(void)state;
+	start(&job, 3, one_dies);
+	end(&job, 1);
+}
+
+/* ---- a process that is stopped ---- */
+
+enum { PARENT = RANK_MAX - 1 };
+
+static void cut_off(struct rank *rank, struct under_way *transfers)
+{
+	const struct link_ops *ops = rank->link->ops;
+	struct link_note note = {.words = {1}};
+	unsigned char *copy = malloc(LONG), payload[LINK_SHORT_BYTES] = {0};
+	/* It has taken none of these: what goes to it is full. */
+	for (rank_fill(payload, 0, 1, 8); ops->post(rank->link, 1, &note, payload, 8, NULL);
+	     rank_fill(payload, 0, note.words[0], 8))
+		note.words[0]++;
+	MUST(rank->done == 0 && rank->lost[1] == 0);
+	atomic_store(&rank->shared->at_ns, clock_now_ns());
+	ops->cut(rank->link, 1);
+	printf("# cut in %.2f ms\n", since_ms(rank->shared));
+	MUST(rank->done == 2);
+	MUST(transfers->sent.status == LS_ABORTED && transfers->fetched.status == LS_ABORTED);
+	MUST(copy);
+	memcpy(copy, transfers->to, LONG);
+	memset(transfers->from, 0xee, LONG);
+	rank_exchange(rank, 4, 0, 200);
+	rank_step(rank, 3);
+	rank_exchange(rank, 4, 200, 200);
+	RANK_UNTIL(rank, atomic_load(&rank->shared->step[1]) == 3); /* it goes on, and notices */
+	MUST(memcmp(copy, transfers->to, LONG) == 0);
+	MUST(rank->lost[1] == 0 && rank->lost[2] == 0);
+	rank_exchange(rank, 4, 400, 200);
+	rank_step(rank, 4);
+}
+
+static void one_is_stopped(struct rank *rank)
+{
+	struct under_way transfers;
+	if (rank->rank == 2) {
+		rank_exchange(rank, 1, 0, 600);
+		MUST(rank->lost[1] == 0);
+		rank_step(rank, 4);
+		return;
+	}
+	begin_transfers(rank, &transfers);
+	if (rank->rank == 0) {
+		rank_step(rank, 2);
+		RANK_UNTIL(rank, atomic_load(&rank->shared->step[PARENT]) == 1);
+		cut_off(rank, &transfers);
+		return;
+	}
+	feed(rank);
+	raise(SIGSTOP);
+	RANK_UNTIL(rank, rank->lost[0] == 1);
+	MUST(rank->done == 1 && transfers.sent.status == LS_PEER_DIED);
+	rank_step(rank, 3);
+	for (int q = 0; q <= 2; q += 2)
+		RANK_UNTIL(rank, atomic_load(&rank->shared->step[q]) >= 4);
+}
+
+static void a_stopped_process_is_cut_off(void **state)
+{
+	struct job job;
+	int status;
+	(void)state;
+	start(&job, 3, one_is_stopped);
+	assert_int_equal(waitpid(job.pids[1], &status, WUNTRACED), job.pids[1]);
+	assert_true(WIFSTOPPED(status));
+	atomic_store(&job.shared->step[PARENT], 1);
+	while (atomic_load(&job.shared->step[0]) < 3 &&
+	       waitid(P_PID, (id_t)job.pids[0], &(siginfo_t){0}, WEXITED | WNOHANG | WNOWAIT) == 0)
+		sched_yield();
+	kill(job.pids[1], SIGCONT);
+	end(&job, -1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(no_connection_is_made_later),
+		cmocka_unit_test(a_death_ends_transfers),
+		cmocka_unit_test(a_stopped_process_is_cut_off),
+	};
+	setvbuf(stdout, NULL, _IONBF, 0);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

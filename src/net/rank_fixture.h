@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * For tests: one rank of several processes on the link. They exchange addresses, and agree on what
+ * has happened, through memory that they share. Every wait is a loop that drives the link; a test
+ * that waits too long ends its process. */
+#ifndef NET_RANK_FIXTURE_H
+#define NET_RANK_FIXTURE_H
+
+#include <dirent.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "net/net.h"
+
+enum { RANK_MAX = 8, RANK_LIMIT_MS = 30000, RANK_KEPT = 8 };
+
+#define MUST(condition)                                                                  \
+	do {                                                                             \
+		if (!(condition)) {                                                      \
+			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, \
+				#condition);                                             \
+			_exit(1);                                                        \
+		}                                                                        \
+	} while (0)
+
+struct shared {
+	struct net_address addresses[RANK_MAX];
+	_Atomic uint32_t has_address[RANK_MAX], step[RANK_MAX];
+	_Atomic uint64_t at_ns; /* when something happened that is timed */
+};
+
+struct rank {
+	struct link *link;
+	struct shared *shared;
+	int rank, size;
+	uint64_t told[RANK_MAX]; /* notes and words of each peer; note i has the number i */
+	int done, lost[RANK_MAX];
+	int kept_count, kept_from[RANK_KEPT];
+	struct link_message kept[RANK_KEPT];
+	uint64_t deadline_ns;
+};
+
+static inline unsigned char rank_byte(int from, uint64_t number, uint64_t i)
+{
+	return (unsigned char)((uint64_t)from * 101 + number * 31 + i * 7 + i / 251);
+}
+
+static inline void rank_fill(unsigned char *out, int from, uint64_t number, uint64_t bytes)
+{
+	for (uint64_t i = 0; i < bytes; i++)
+		out[i] = rank_byte(from, number, i);
+}
+
+static inline void rank_check(const unsigned char *in, int from, uint64_t number, uint64_t bytes)
+{
+	for (uint64_t i = 0; i < bytes; i++)
+		MUST(in[i] == rank_byte(from, number, i));
+}
+
+static inline void rank_arrived(void *context, int peer, const struct link_message *message)
+{
+	struct rank *rank = context;
+	MUST(message->note.words[0] == rank->told[peer]);
+	if (message->handle) {
+		MUST(rank->kept_count < RANK_KEPT);
+		rank->kept_from[rank->kept_count] = peer;
+		rank->kept[rank->kept_count++] = *message;
+	} else if (message->bytes) {
+		rank_check(message->payload, peer, rank->told[peer], message->bytes);
+	}
+	rank->told[peer]++;
+}
+
+static inline void rank_word(void *context, int peer, uint64_t index, uint64_t value)
+{
+	struct rank *rank = context;
+	MUST(value == rank->told[peer] && index == ~value);
+	rank->told[peer]++;
+}
+
+static inline void rank_done(void *context, struct link_transfer *transfer)
+{
+	(void)transfer;
+	((struct rank *)context)->done++;
+}
+
+static inline void rank_lost(void *context, int peer)
+{
+	((struct rank *)context)->lost[peer]++;
+}
+
+/* ---- progress ---- */
+
+static inline void rank_drive(struct rank *rank)
+{
+	if (!rank->link->ops->advance(rank->link))
+		sched_yield();
+	if (clock_now_ns() < rank->deadline_ns)
+		return;
+	fprintf(stderr, "rank %d of %d hangs:", rank->rank, rank->size);
+	for (int q = 0; q < rank->size; q++)
+		fprintf(stderr, " step %u, told %llu, lost %d;", atomic_load(&rank->shared->step[q]),
+			(unsigned long long)rank->told[q], rank->lost[q]);
+	fprintf(stderr, " %d transfers done\n", rank->done);
+	_exit(1);
+}
+
+#define RANK_UNTIL(rank, condition)       \
+	do {                              \
+		while (!(condition))      \
+			rank_drive(rank); \
+	} while (0)
+
+static inline void rank_step(struct rank *rank, uint32_t step)
+{
+	atomic_store(&rank->shared->step[rank->rank], step);
+}
+
+/* Until all ranks have come here. */
+static inline void rank_meet(struct rank *rank, uint32_t step)
+{
+	rank_step(rank, step);
+	for (int q = 0; q < rank->size; q++)
+		RANK_UNTIL(rank, atomic_load(&rank->shared->step[q]) >= step);
+}
+
+/* ---- life ---- */
+
+static inline void rank_open(struct rank *out, struct shared *shared, int rank, int size,
+			     const char *host)
+{
+	const struct net_options options = {
+		.rank = rank, .size = size, .job = 5, .epoch = 2, .host = host, .transports = "tcp"};
+	bool done = false;
+	*out = (struct rank){.shared = shared,
+			     .rank = rank,
+			     .size = size,
+			     .deadline_ns = clock_deadline_ns(RANK_LIMIT_MS)};
+	MUST(net_open(&options, &out->link) == LS_OK);
+	out->link->events = (struct link_events){out, rank_arrived, rank_word, rank_done, rank_lost};
+	net_address(out->link, &shared->addresses[rank]);
+	atomic_store(&shared->has_address[rank], 1);
+	for (int q = 0; q < size; q++) {
+		while (!atomic_load(&shared->has_address[q]))
+			sched_yield();
+		MUST(net_meet(out->link, q, &shared->addresses[q]) == LS_OK);
+	}
+	while (!done) {
+		MUST(out->link->ops->connect(out->link, &done) == LS_OK);
+		rank_drive(out);
+	}
+	rank_meet(out, 1);
+}
+
+static inline void rank_close(struct rank *rank)
+{
+	for (int q = 0; q < rank->size; q++)
+		rank->link->ops->cut(rank->link, q);
+	rank->link->ops->close(rank->link);
+}
+
+/* ---- traffic ---- */
+
+static inline void rank_post(struct rank *rank, int to, uint64_t number, const void *payload,
+			     uint64_t bytes, struct link_transfer *transfer)
+{
+	const struct link_note note = {.words = {number}};
+	RANK_UNTIL(rank, rank->link->ops->post(rank->link, to, &note, payload, bytes, transfer));
+}
+
+/* `count` short payloads of all lengths to each of some peers, a bit for each, and as many back.
+ * They are numbered from `first`. */
+static inline void rank_exchange(struct rank *rank, unsigned peers, uint64_t first, uint64_t count)
+{
+	unsigned char payload[LINK_SHORT_BYTES];
+	for (uint64_t n = first; n < first + count; n++) {
+		uint64_t bytes = n * 97 % (LINK_SHORT_BYTES + 1);
+		rank_fill(payload, rank->rank, n, bytes);
+		for (int q = 0; q < rank->size; q++)
+			if (peers >> q & 1 && n % 3)
+				rank_post(rank, q, n, payload, bytes, NULL);
+			else if (peers >> q & 1)
+				RANK_UNTIL(rank, rank->link->ops->store(rank->link, q, ~n, n));
+	}
+	for (int q = 0; q < rank->size; q++)
+		RANK_UNTIL(rank, !(peers >> q & 1) || rank->told[q] >= first + count);
+}
+
+static inline unsigned rank_others(const struct rank *rank)
+{
+	return ((1U << rank->size) - 1) & ~(1U << rank->rank);
+}
+
+/* A long payload to every peer, with note `number`, and one from every peer. */
+static inline void rank_exchange_long(struct rank *rank, uint64_t number, uint64_t bytes)
+{
+	struct link_transfer sent[RANK_MAX] = {{.status = LS_PENDING}};
+	struct link_transfer fetched[RANK_MAX] = {{.status = LS_PENDING}};
+	unsigned char *from = malloc(bytes), *to[RANK_MAX];
+	int done = rank->done, peers = rank->size - 1;
+	MUST(from);
+	rank_fill(from, rank->rank, number, bytes);
+	for (int q = 0; q < rank->size; q++)
+		if (q != rank->rank)
+			rank_post(rank, q, number, from, bytes, &sent[q]);
+	for (int i = 0; i < peers; i++) {
+		RANK_UNTIL(rank, rank->kept_count > i);
+		MUST((to[i] = malloc(bytes)));
+		rank->link->ops->fetch(rank->link, rank->kept_from[i], &rank->kept[i], to[i],
+				       &fetched[i]);
+	}
+	RANK_UNTIL(rank, rank->done == done + 2 * peers);
+	for (int i = 0; i < peers; i++) {
+		MUST(fetched[i].status == LS_OK);
+		rank_check(to[i], rank->kept_from[i], number, bytes);
+		free(to[i]);
+	}
+	for (int q = 0; q < rank->size; q++)
+		MUST(q == rank->rank || sent[q].status == LS_OK);
+	rank->kept_count -= peers; /* a peer may have sent its next one */
+	memmove(rank->kept, rank->kept + peers, (size_t)rank->kept_count * sizeof rank->kept[0]);
+	memmove(rank->kept_from, rank->kept_from + peers,
+		(size_t)rank->kept_count * sizeof rank->kept_from[0]);
+	free(from);
+}
+
+/* Sockets of this process. */
+static inline int rank_sockets(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	int count = 0;
+	MUST(folder);
+	for (struct dirent *entry; (entry = readdir(folder));) {
+		char path[300], target[64] = "";
+		snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+		ssize_t bytes = readlink(path, target, sizeof target - 1);
+		count += bytes > 0 && strncmp(target, "socket:", 7) == 0;
+	}
+	closedir(folder);
+	return count;
+}
+
+#endif
