@@ -40,8 +40,7 @@ static ls_status connect_peer(struct net_peer *peer)
 		.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID,
 		.sockaddr = {.addr = (const struct sockaddr *)(const void *)peer->address.data,
 			     .addrlen = (socklen_t)peer->address.bytes}};
-	ucs_status_t status =
-		peer->address.bytes ? make_endpoint(peer, &params) : UCS_ERR_INVALID_ADDR;
+	ucs_status_t status = make_endpoint(peer, &params);
 	if (status == UCS_OK)
 		return LS_OK;
 	MESSAGE_SAY(MESSAGE_NET_PEER, peer->rank, peer->net->ucx->ucs_status_string(status));
@@ -90,19 +89,27 @@ void net_stop_listening(struct net *net)
 
 /* ---- all ---- */
 
+static ls_status begin(struct net *net)
+{
+	ls_status status = LS_OK;
+	net->begins = true;
+	for (int q = 0; q < net->link.size && status == LS_OK; q++) {
+		struct net_peer *peer = &net->peers[q];
+		peer->is_cut = peer->address.bytes == 0;
+		if (!peer->is_cut && q > net->link.rank)
+			status = connect_peer(peer);
+		net_attend(peer); /* who came early waits to be accepted */
+	}
+	return status;
+}
+
 ls_status net_connect(struct link *link, bool *done)
 {
 	struct net *net = net_of(link);
 	*done = false;
-	for (int q = link->rank + 1; q < link->size && !net->begins; q++) {
-		ls_status status = connect_peer(&net->peers[q]);
-		if (status != LS_OK)
-			return status;
-	}
-	if (!net->begins)
-		for (int q = 0; q < link->rank; q++)
-			net_attend(&net->peers[q]); /* who came first waits to be accepted */
-	net->begins = true;
+	ls_status status = net->begins ? LS_OK : begin(net);
+	if (status != LS_OK)
+		return status;
 	for (int q = 0; q < link->size && net->breaking; q++) {
 		const struct net_peer *peer = &net->peers[q];
 		if (!peer->is_broken)
@@ -111,7 +118,7 @@ ls_status net_connect(struct link *link, bool *done)
 			    peer->has_answered ? "its process has ended" : "nobody answers there");
 		return peer->has_answered ? LS_PEER_DIED : LS_NO_MASTER;
 	}
-	*done = net->answered == link->size - 1;
+	*done = net->answered == net->met;
 	if (!*done || net->is_connected)
 		return LS_OK;
 	net->is_connected = true;

@@ -72,7 +72,7 @@ static bool attend(struct net_peer *peer)
 {
 	struct net *net = peer->net;
 	bool did = net->is_connected && !peer->is_cut && net_deliver(peer);
-	if (peer->request && net->begins)
+	if (peer->request && net->begins && !peer->is_cut)
 		net_accept(peer);
 	net_send_control(peer);
 	if (!peer->is_broken || peer->is_lost || peer->is_cut || !net->is_connected)

@@ -41,8 +41,9 @@ LS_CHECKED ls_status net_open(const struct net_options *options, struct link **l
 /* This rank's address. */
 void net_address(const struct link *link, struct net_address *out);
 
-/* Before connect, for every other rank: its address, which may come from anywhere. Errors:
- * LS_BAD_ARGUMENT, it is no address or the peer no rank. A wrong address fails in connect. */
+/* Before connect, for every rank on another host: its address, which may come from anywhere. Both
+ * ranks of a pair have to do it. To ranks without an address no connection is made, and they are as
+ * if cut. Errors: LS_BAD_ARGUMENT, it is no address or the peer no other rank. */
 LS_CHECKED ls_status net_meet(struct link *link, int peer, const struct net_address *address);
 
 /* Messages that were dropped: of another job or epoch, or not of the form that peers send. From the

@@ -257,10 +257,12 @@ void net_address(const struct link *link, struct net_address *out)
 
 ls_status net_meet(struct link *link, int peer, const struct net_address *address)
 {
-	if (peer < 0 || peer >= link->size || address->bytes == 0 ||
+	struct net *net = net_of(link);
+	if (peer < 0 || peer >= link->size || peer == link->rank || address->bytes == 0 ||
 	    address->bytes > NET_ADDRESS_BYTES)
 		return LS_BAD_ARGUMENT;
-	net_of(link)->peers[peer].address = *address;
+	net->met += net->peers[peer].address.bytes == 0;
+	net->peers[peer].address = *address;
 	return LS_OK;
 }
 

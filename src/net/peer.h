@@ -107,7 +107,8 @@ struct net {
 	ucp_listener_h listener; /* until all peers are connected */
 	struct net_address address;
 	bool begins, is_connected;
-	int answered;               /* peers that have answered my ping */
+	int met;                    /* peers that have an address */
+	int answered;               /* and that have answered my ping */
 	int breaking;               /* peers that are broken, and not yet lost or cut */
 	struct net_peer *attention; /* peers for which advance has something to do */
 	struct link_transfer *ended, **ended_end; /* to be told, in this order */

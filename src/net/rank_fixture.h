@@ -37,6 +37,7 @@ struct rank {
 	struct link *link;
 	struct shared *shared;
 	int rank, size;
+	unsigned peers;          /* bit q: rank q is one */
 	uint64_t told[RANK_MAX]; /* notes and words of each peer; note i has the number i */
 	int done, lost[RANK_MAX];
 	int kept_count, kept_from[RANK_KEPT];
@@ -120,7 +121,8 @@ static inline void rank_step(struct rank *rank, uint32_t step)
 	atomic_store(&rank->shared->step[rank->rank], step);
 }
 
-/* Until all ranks have come here. */
+/* Until all ranks have come here. A rank that leaves cuts its peers off, and what it has sent last
+ * may be lost; so all meet first. */
 static inline void rank_meet(struct rank *rank, uint32_t step)
 {
 	rank_step(rank, step);
@@ -131,7 +133,7 @@ static inline void rank_meet(struct rank *rank, uint32_t step)
 /* ---- life ---- */
 
 static inline void rank_open(struct rank *out, struct shared *shared, int rank, int size,
-			     const char *host)
+			     const char *host, unsigned peers)
 {
 	const struct net_options options = {
 		.rank = rank, .size = size, .job = 5, .epoch = 2, .host = host, .transports = "tcp"};
@@ -139,6 +141,7 @@ static inline void rank_open(struct rank *out, struct shared *shared, int rank, 
 	*out = (struct rank){.shared = shared,
 			     .rank = rank,
 			     .size = size,
+			     .peers = peers,
 			     .deadline_ns = clock_deadline_ns(RANK_LIMIT_MS)};
 	MUST(net_open(&options, &out->link) == LS_OK);
 	out->link->events = (struct link_events){out, rank_arrived, rank_word, rank_done, rank_lost};
@@ -147,7 +150,8 @@ static inline void rank_open(struct rank *out, struct shared *shared, int rank, 
 	for (int q = 0; q < size; q++) {
 		while (!atomic_load(&shared->has_address[q]))
 			sched_yield();
-		MUST(net_meet(out->link, q, &shared->addresses[q]) == LS_OK);
+		if (peers >> q & 1)
+			MUST(net_meet(out->link, q, &shared->addresses[q]) == LS_OK);
 	}
 	while (!done) {
 		MUST(out->link->ops->connect(out->link, &done) == LS_OK);
@@ -190,22 +194,17 @@ static inline void rank_exchange(struct rank *rank, unsigned peers, uint64_t fir
 		RANK_UNTIL(rank, !(peers >> q & 1) || rank->told[q] >= first + count);
 }
 
-static inline unsigned rank_others(const struct rank *rank)
-{
-	return ((1U << rank->size) - 1) & ~(1U << rank->rank);
-}
-
 /* A long payload to every peer, with note `number`, and one from every peer. */
 static inline void rank_exchange_long(struct rank *rank, uint64_t number, uint64_t bytes)
 {
 	struct link_transfer sent[RANK_MAX] = {{.status = LS_PENDING}};
 	struct link_transfer fetched[RANK_MAX] = {{.status = LS_PENDING}};
 	unsigned char *from = malloc(bytes), *to[RANK_MAX];
-	int done = rank->done, peers = rank->size - 1;
+	int done = rank->done, peers = __builtin_popcount(rank->peers);
 	MUST(from);
 	rank_fill(from, rank->rank, number, bytes);
 	for (int q = 0; q < rank->size; q++)
-		if (q != rank->rank)
+		if (rank->peers >> q & 1)
 			rank_post(rank, q, number, from, bytes, &sent[q]);
 	for (int i = 0; i < peers; i++) {
 		RANK_UNTIL(rank, rank->kept_count > i);
@@ -220,7 +219,7 @@ static inline void rank_exchange_long(struct rank *rank, uint64_t number, uint64
 		free(to[i]);
 	}
 	for (int q = 0; q < rank->size; q++)
-		MUST(q == rank->rank || sent[q].status == LS_OK);
+		MUST(!(rank->peers >> q & 1) || sent[q].status == LS_OK);
 	rank->kept_count -= peers; /* a peer may have sent its next one */
 	memmove(rank->kept, rank->kept + peers, (size_t)rank->kept_count * sizeof rank->kept[0]);
 	memmove(rank->kept_from, rank->kept_from + peers,

@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""test/net/hosts_test.py HOSTS_RANK: ranks on several hosts, which are network namespaces, exchange messages over UCX. Says
+so where the system lets nobody make namespaces."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+HOSTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hosts")
+SKIPPED = 77
+
+
+def main():
+    passed = failed = 0
+    for hosts, ranks in ((2, 1), (2, 2), (3, 2)):
+        with tempfile.TemporaryDirectory() as folder:
+            ran = subprocess.run([HOSTS, str(hosts), sys.argv[1], str(ranks), os.path.join(folder, "meeting")],
+                                 stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=False)
+        if ran.returncode == SKIPPED:
+            print(f"# skipped: {ran.stdout.strip()}")
+            print("0 passed, 0 failed")
+            return 0
+        peers = ranks * (hosts - 1)
+        # Two sockets for each peer, and one that listens for the network device.
+        lines = re.findall(rf"rank \d: 602 messages from each of {peers} ranks, {2 * peers + 1} sockets", ran.stdout)
+        good = ran.returncode == 0 and len(lines) == hosts * ranks
+        passed, failed = passed + good, failed + (not good)
+        print(f"{'ok' if good else 'not ok'} - {hosts} hosts of {ranks} ranks")
+        if not good:
+            print(ran.stdout, ran.stderr)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
