@@ -113,6 +113,12 @@ static void begin_transfers(struct rank *rank, struct under_way *out)
 	MUST(rank->done == 0);
 }
 
+static void end_transfers(struct under_way *transfers)
+{
+	free(transfers->from);
+	free(transfers->to);
+}
+
 /* Rank 1 drives until some has arrived at rank 0. */
 static void feed(struct rank *rank)
 {
@@ -143,6 +149,7 @@ static void one_dies(struct rank *rank)
 	MUST(rank->lost[1] == 1 && rank->lost[2] == 0);
 	rank_step(rank, 3);
 	RANK_UNTIL(rank, rank->lost[2] == 1); /* it leaves */
+	end_transfers(&transfers);
 }
 
 static void a_death_ends_transfers(void **state)
@@ -183,6 +190,7 @@ static void cut_off(struct rank *rank, struct under_way *transfers)
 	MUST(rank->lost[1] == 0 && rank->lost[2] == 0);
 	rank_exchange(rank, 4, 400, 200);
 	rank_meet(rank, 4);
+	free(copy);
 }
 
 static void one_is_stopped(struct rank *rank)
@@ -199,6 +207,7 @@ static void one_is_stopped(struct rank *rank)
 		rank_step(rank, 2);
 		RANK_UNTIL(rank, atomic_load(&rank->shared->step[PARENT]) == 1);
 		cut_off(rank, &transfers);
+		end_transfers(&transfers);
 		return;
 	}
 	feed(rank);
@@ -207,6 +216,7 @@ static void one_is_stopped(struct rank *rank)
 	MUST(rank->done == 1 && transfers.sent.status == LS_PEER_DIED);
 	rank_step(rank, 3);
 	rank_meet(rank, 4);
+	end_transfers(&transfers);
 }
 
 static void a_stopped_process_is_cut_off(void **state)
