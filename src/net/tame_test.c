@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,7 +141,7 @@ static void nothing_is_printed(void **unused)
 	int ends[2], status;
 	char text[100];
 	(void)unused;
-	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
 	pid_t child = fork();
 	if (child == 0) {
 		struct link *link;
