@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -227,17 +228,18 @@ static inline void rank_exchange_long(struct rank *rank, uint64_t number, uint64
 	free(from);
 }
 
-/* Sockets of this process. */
+/* Sockets of this process to networks. UCX also asks the kernel for routes, through others. */
 static inline int rank_sockets(void)
 {
 	DIR *folder = opendir("/proc/self/fd");
 	int count = 0;
 	MUST(folder);
 	for (struct dirent *entry; (entry = readdir(folder));) {
-		char path[300], target[64] = "";
-		snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
-		ssize_t bytes = readlink(path, target, sizeof target - 1);
-		count += bytes > 0 && strncmp(target, "socket:", 7) == 0;
+		struct sockaddr_storage name = {.ss_family = AF_UNSPEC};
+		socklen_t bytes = sizeof name;
+		int fd = (int)strtol(entry->d_name, NULL, 10);
+		count += getsockname(fd, (struct sockaddr *)&name, &bytes) == 0 &&
+			 (name.ss_family == AF_INET || name.ss_family == AF_INET6);
 	}
 	closedir(folder);
 	return count;
