@@ -120,12 +120,12 @@ static bool is_to_be_delivered(const struct engine_op *op)
 void engine_mailbox_complete(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
-	bool detached = op->p2p.detached;
 	if (is_to_be_delivered(op)) {
 		engine_stream_arrived(op);
 		engine_mailbox_activate(mailbox, op, ENGINE_P2P_DELIVERING);
 		return;
 	}
+	bool detached = op->p2p.detached;
 	engine_p2p_set_stage(op, ENGINE_P2P_COMPLETE);
 	if (detached)
 		engine_mailbox_return_failed(mailbox, op);
