@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A driver that the library loads from a file of its own: this program does not have it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <lockstep/lockstep.h>
+
+static void a_driver_in_a_file(void **state)
+{
+	(void)state;
+	struct ls_group_options options = {.size = sizeof options,
+					   .world_size = 1,
+					   .rendezvous = "unix:sim-loaded-test",
+					   .device = "sim:2,bytes=16777216"};
+	ls_group *group;
+	void *blocks[2];
+	struct ls_device_stats stats = {.size = sizeof stats};
+	for (int round = 0; round < 2; round++) { /* it stays loaded */
+		assert_int_equal(ls_group_open(&options, &group), LS_OK);
+		assert_int_equal(ls_device_alloc(group, 1 << 20, NULL, &blocks[0]), LS_OK);
+		assert_int_equal(ls_device_alloc(group, 100, NULL, &blocks[1]), LS_OK);
+		/* One rank: the copy is the device's. */
+		assert_int_equal(ls_allreduce(group, blocks[0], blocks[1], 25, LS_FLOAT32, LS_SUM,
+					      NULL),
+				 LS_OK);
+		assert_int_equal(ls_device_stats(group, &stats), LS_OK);
+		assert_int_equal(stats.live_blocks, 2);
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(ls_device_free(group, blocks[i]), LS_OK);
+		ls_group_close(group);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(a_driver_in_a_file)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
