@@ -336,14 +336,17 @@ static ls_status await_driver(struct ls_op *op, struct waiter *waiter,
 	return status;
 }
 
-/* The group has failed: waits while the driving thread ends one operation after the other. */
-static ls_status await_failed(struct ls_op *op)
+/* The group has failed: waits while the driving thread ends one operation after the other, for which
+ * devices may take longer than the caller has time. */
+static ls_status await_failed(struct ls_op *op, const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
 	ls_status status;
 	while (!read_status(op, &status)) {
+		if (group->world->device && clock_now_ns() >= pause->at_ns)
+			return LS_PENDING;
 		if (take_drive(&group->lane, NULL, op)) {
-			drive_for(group, op, &group->waiter, &progress_no_pause);
+			drive_for(group, op, &group->waiter, pause);
 			continue;
 		}
 		struct progress_pause soon = {.at_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
@@ -384,7 +387,7 @@ ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pau
 			return read_status(op, &status) ? status : LS_PENDING;
 		if (status != LS_ABORTED)
 			status = progress_op_fail(op, status, -1, 0);
-		return await_failed(op);
+		return await_failed(op, pause);
 	}
 	return status;
 }
@@ -403,7 +406,7 @@ static ls_status await_in_time(struct ls_op *op)
 		return status;
 	/* Its time limit has passed before it has begun. */
 	status = progress_op_fail(op, LS_TIMED_OUT, -1, 0);
-	return await_failed(op);
+	return await_failed(op, &progress_no_pause);
 }
 
 /* The caller had the lane, and has run the operation until it was complete, or until the
