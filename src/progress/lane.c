@@ -336,8 +336,8 @@ static ls_status await_driver(struct ls_op *op, struct waiter *waiter,
 	return status;
 }
 
-/* The group has failed: waits while the driving thread ends one operation after the other, for which
- * devices may take longer than the caller has time. */
+/* The group has failed: waits while the driving thread ends one operation after the other. Devices
+ * may take longer for that than the caller has time. */
 static ls_status await_failed(struct ls_op *op, const struct progress_pause *pause)
 {
 	ls_group *group = op->group;

@@ -24,9 +24,9 @@ static void a_driver_in_a_file(void **state)
 		assert_int_equal(ls_device_alloc(group, 1 << 20, NULL, &blocks[0]), LS_OK);
 		assert_int_equal(ls_device_alloc(group, 100, NULL, &blocks[1]), LS_OK);
 		/* One rank: the copy is the device's. */
-		assert_int_equal(ls_allreduce(group, blocks[0], blocks[1], 25, LS_FLOAT32, LS_SUM,
-					      NULL),
-				 LS_OK);
+		assert_int_equal(
+			ls_allreduce(group, blocks[0], blocks[1], 25, LS_FLOAT32, LS_SUM, NULL),
+			LS_OK);
 		assert_int_equal(ls_device_stats(group, &stats), LS_OK);
 		assert_int_equal(stats.live_blocks, 2);
 		for (int i = 0; i < 2; i++)
