@@ -322,12 +322,16 @@ const struct wait_word *wait_fill_body(const struct wait_call *call, uint64_t si
 				       struct wait_slot_body *body)
 {
 	memset(body, 0, offsetof(struct wait_slot_body, edges));
-	body->state = call->any ? WAIT_ANY_WORD : WAIT_WORDS;
+	body->state = call->foreign ? WAIT_FOREIGN : call->any ? WAIT_ANY_WORD : WAIT_WORDS;
 	body->may_leave = call->may_leave;
 	body->group = call->group;
 	body->record = call->record;
 	body->since_ns = since_ns;
 	body->deadline_ns = call->deadline_ns;
+	if (call->foreign) {
+		wait_name_foreign(body, call->foreign);
+		return NULL;
+	}
 	for (int i = 0; i < call->count && i < WAIT_EDGE_MAX; i++)
 		body->edges[body->edge_count++] = call->words[i].edge;
 	body->further = call->partial ? UINT32_MAX : (uint32_t)call->count - body->edge_count;

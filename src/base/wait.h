@@ -196,6 +196,10 @@ struct wait_call {
 	uint64_t since_ns;    /* when it began, if it is resumed; 0: now */
 	uint32_t group;
 	uint64_t record;
+	/* Not NULL: it waits for code that is not Lockstep's, such as a device that is to free
+	 * memory. It is shown as a foreign call of this name, without its words, of which no other
+	 * process could learn anything. */
+	const char *foreign;
 };
 
 /* The most descriptors that a wait of a rank has. */

@@ -143,7 +143,8 @@ static inline void waiting_start(struct waiting *waiting, struct fixture *fixtur
 {
 	*waiting = (struct waiting){.fixture = fixture, .call = call};
 	assert_int_equal(pthread_create(&waiting->thread, NULL, waiting_run, waiting), 0);
-	EVENTUALLY(find_slot(fixture->shared, call.any ? WAIT_ANY_WORD : WAIT_WORDS, slot));
+	enum wait_state wanted = call.any ? WAIT_ANY_WORD : WAIT_WORDS;
+	EVENTUALLY(find_slot(fixture->shared, call.foreign ? WAIT_FOREIGN : wanted, slot));
 	EVENTUALLY(is_asleep(slot->tid));
 }
 

@@ -358,8 +358,7 @@ void wait_foreign_begin(struct waiter *waiter, const char *call)
 	body.state = WAIT_FOREIGN;
 	body.since_ns = clock_now_ns();
 	body.deadline_ns = CLOCK_NEVER;
-	memset(body.foreign, 0, sizeof body.foreign);
-	memcpy(body.foreign, call, strnlen(call, sizeof body.foreign - 1));
+	wait_name_foreign(&body, call);
 	wait_slot_publish(waiter, &body, NULL);
 }
 

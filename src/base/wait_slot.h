@@ -4,8 +4,17 @@
 #ifndef BASE_WAIT_SLOT_H
 #define BASE_WAIT_SLOT_H
 
+#include <string.h>
+
 #include "lock.h"
 #include "wait.h"
+
+/* As much of the text as there is room for. */
+static inline void wait_name_foreign(struct wait_slot_body *body, const char *call)
+{
+	memset(body->foreign, 0, sizeof body->foreign);
+	memcpy(body->foreign, call, strnlen(call, sizeof body->foreign - 1));
+}
 
 /* Writes *body with the thread's own id into its slot; edges beyond edge_count are not copied.
  * `further`: of words that body->edges has no room for, body->further, or UINT32_MAX if nobody is

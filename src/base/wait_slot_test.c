@@ -251,6 +251,28 @@ static void test_long_foreign_name(void **state)
 	fixture_fini(&fixture);
 }
 
+static void test_wait_for_foreign_code(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	struct waiting waiting;
+	struct wait_slot_body slot;
+	fixture_init(&fixture);
+	struct wait_call call = fixture_call(&fixture, PEERS, false);
+	call.foreign = "memory";
+	call.since_ns = 5;
+	call.partial = true;
+	waiting_start(&waiting, &fixture, call, &slot);
+	assert_string_equal(slot.foreign, "memory");
+	assert_int_equal(slot.since_ns, 5);
+	assert_int_equal(slot.edge_count + slot.further + slot.pages, 0);
+	for (int i = 0; i < PEERS; i++)
+		wait_store(&fixture.shared->words[i], 1);
+	wait_ring(&fixture.shared->bell);
+	assert_int_equal(waiting_end(&waiting), LS_OK);
+	fixture_fini(&fixture);
+}
+
 static void test_foreign_call_of_nobody(void **state)
 {
 	(void)state;
@@ -457,6 +479,7 @@ int main(void)
 		cmocka_unit_test(test_more_threads_than_slots),
 		cmocka_unit_test(test_foreign_call),
 		cmocka_unit_test(test_long_foreign_name),
+		cmocka_unit_test(test_wait_for_foreign_code),
 		cmocka_unit_test(test_foreign_call_of_nobody),
 		cmocka_unit_test(test_many_words),
 		cmocka_unit_test(test_not_opened),

@@ -137,7 +137,10 @@ static ls_status await_give(struct pool_gate *gate, struct waiter *waiter, uint6
 	int peer;
 	pool_gate_wait_begin(gate, &waiting, waiter->bell);
 	struct wait_word word = changes_word(gate);
-	struct wait_call call = {.words = &word, .count = 1, .deadline_ns = deadline_ns};
+	struct wait_call call = {.words = &word,
+				 .count = 1,
+				 .deadline_ns = deadline_ns,
+				 .foreign = "a launch (waiting for a free of the device)"};
 	if (atomic_load(&gate->state) & GATE_GIVING)
 		status = wait_words(waiter, &call, &peer);
 	pool_gate_wait_end(gate, &waiting);

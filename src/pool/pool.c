@@ -87,6 +87,8 @@ static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint6
 {
 	ls_status status;
 	bool asked = false, any = false;
+	struct pool_patience patience = {.call = "ls_device_alloc (waiting for device memory)",
+					 .deadline_ns = deadline_ns};
 	uint64_t moment = pool_moment(pool);
 	int tries = 0;
 	while ((*out = alloc_cached(pool, bytes, stream, any, &status)) == NULL && status == LS_OK) {
@@ -101,7 +103,7 @@ static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint6
 			status = LS_OK;
 		} else if (status == LS_OUT_OF_MEMORY) {
 			pool_trim(pool, 0);
-			status = pool_await_memory(pool, moment, deadline_ns);
+			status = pool_await_memory(pool, moment, &patience);
 			/* Others may free something all the time, and none of it of use here. */
 			if (status == LS_OK && ++tries > TRIES && clock_now_ns() >= deadline_ns)
 				status = LS_OUT_OF_MEMORY;

@@ -194,10 +194,16 @@ void pool_give_unwanted(struct pool *pool) LOCK_AVOIDS_ALL;
 /* Changes whenever a block has become a cached one, a stream has reached a mark, the driver has got
  * something back, or the device has broken. */
 uint64_t pool_moment(struct pool *pool) LOCK_AVOIDS(pool);
+/* What a thread of the rank is shown to do while it waits for its device. */
+struct pool_patience {
+	const char *call;
+	uint64_t since_ns; /* when it first waited; 0: it has not */
+	uint64_t deadline_ns;
+};
 /* Waits until some memory that is to come back may have, since that moment. LS_OUT_OF_MEMORY: none
  * is to come back, or this thread must not wait. */
-LS_CHECKED ls_status pool_await_memory(struct pool *pool, uint64_t moment, uint64_t deadline_ns)
-	LOCK_AVOIDS_ALL;
+LS_CHECKED ls_status pool_await_memory(struct pool *pool, uint64_t moment,
+				       struct pool_patience *patience) LOCK_AVOIDS_ALL;
 /* Says why there are no `bytes` bytes. */
 void pool_say_exhausted(struct pool *pool, size_t bytes) LOCK_AVOIDS(pool);
 

@@ -276,8 +276,9 @@ uint64_t pool_moment(struct pool *pool)
 }
 
 /* Waits until a stream, a launch or another thread may have freed something since `moment`. */
-static ls_status wait_for_any(struct pool *pool, uint64_t moment, uint64_t deadline_ns)
+static ls_status wait_for_any(struct pool *pool, uint64_t moment, struct pool_patience *patience)
 {
+	uint64_t deadline_ns = patience->deadline_ns;
 	struct pool_gate *gate = pool->options.gate;
 	struct pool_waiting waiting;
 	struct wait_word words[WORDS];
@@ -290,12 +291,16 @@ static ls_status wait_for_any(struct pool *pool, uint64_t moment, uint64_t deadl
 	count = add_words(pool, words, partial ? GATE_WORDS : count, &refused);
 	/* Nobody says when the driver would take a mark, or when a word comes that has no place. */
 	bool again = partial || refused || count == WORDS;
-	uint64_t again_ns = again ? clock_now_ns() + AGAIN_NS : CLOCK_NEVER;
+	uint64_t now_ns = clock_now_ns(), again_ns = again ? now_ns + AGAIN_NS : CLOCK_NEVER;
+	if (!patience->since_ns)
+		patience->since_ns = now_ns;
 	struct wait_call call = {.words = words,
 				 .count = count,
 				 .any = true,
 				 .may_leave = true,
 				 .partial = again,
+				 .foreign = patience->call,
+				 .since_ns = patience->since_ns,
 				 .deadline_ns = again_ns < deadline_ns ? again_ns : deadline_ns};
 	if (pool_moment(pool) == moment && !pool_gate_give_due(gate, pool->options.waiter))
 		status = wait_words(pool->options.waiter, &call, &peer);
@@ -316,7 +321,7 @@ static bool is_some_to_come(struct pool *pool)
 	return some && atomic_load(&pool->options.driver->broken) == 0;
 }
 
-ls_status pool_await_memory(struct pool *pool, uint64_t moment, uint64_t deadline_ns)
+ls_status pool_await_memory(struct pool *pool, uint64_t moment, struct pool_patience *patience)
 {
 	bool some = is_some_to_come(pool);
 	/* Some of that may have come just before it was looked for. */
@@ -324,7 +329,7 @@ ls_status pool_await_memory(struct pool *pool, uint64_t moment, uint64_t deadlin
 		return LS_OK;
 	if (pool_gate_is_open_here() || !some)
 		return LS_OUT_OF_MEMORY;
-	ls_status status = wait_for_any(pool, moment, deadline_ns);
+	ls_status status = wait_for_any(pool, moment, patience);
 	return status == LS_TIMED_OUT ? LS_OUT_OF_MEMORY : status;
 }
 
@@ -353,7 +358,7 @@ static bool all_have_reached(struct pool *pool, const uint64_t *numbers)
 	return all;
 }
 
-static ls_status await_streams(struct pool *pool, uint64_t deadline_ns)
+static ls_status await_streams(struct pool *pool, struct pool_patience *patience)
 {
 	uint64_t numbers[POOL_STREAMS];
 	ls_status status = LS_OK;
@@ -366,7 +371,7 @@ static ls_status await_streams(struct pool *pool, uint64_t deadline_ns)
 		if (status != LS_OK || all_have_reached(pool, numbers))
 			return status;
 		pool_put_marks(pool);
-		status = wait_for_any(pool, moment, deadline_ns);
+		status = wait_for_any(pool, moment, patience);
 	}
 }
 
@@ -381,7 +386,7 @@ static struct pool_segment *take_any(struct pool *pool) LOCK_REQUIRES(pool)
 	return segment;
 }
 
-static ls_status await_gives(struct pool *pool, uint64_t deadline_ns)
+static ls_status await_gives(struct pool *pool, struct pool_patience *patience)
 {
 	ls_status status = LS_OK;
 	for (;;) {
@@ -396,7 +401,7 @@ static ls_status await_gives(struct pool *pool, uint64_t deadline_ns)
 		uint64_t moment = pool_moment(pool);
 		if (status != LS_OK || pool_put_off(pool) == 0)
 			return status;
-		status = wait_for_any(pool, moment, deadline_ns);
+		status = wait_for_any(pool, moment, patience);
 	}
 }
 
@@ -404,12 +409,14 @@ ls_status pool_close(struct pool *pool, uint64_t deadline_ns)
 {
 	if (!pool)
 		return LS_OK;
-	ls_status status = await_streams(pool, deadline_ns);
+	struct pool_patience patience = {.call = "ls_group_close (waiting for the device)",
+					 .deadline_ns = deadline_ns};
+	ls_status status = await_streams(pool, &patience);
 	if (status == LS_OK) {
 		lock_pool_acquire(&pool->lock);
 		pool->pending = NULL; /* settled, as all streams are done */
 		lock_pool_release(&pool->lock);
-		status = await_gives(pool, deadline_ns);
+		status = await_gives(pool, &patience);
 	}
 	if (status != LS_OK) { /* the device may still store its marks */
 		MESSAGE_SAY(MESSAGE_DEVICE_CLOSE, pool->name, ls_status_name(status));

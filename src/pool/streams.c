@@ -134,7 +134,10 @@ static void await_put(struct pool *pool, const struct pool_stream *stream)
 	while (is_putting(pool, stream)) {
 		pool_gate_wait_begin(gate, &waiting, pool->options.waiter->bell);
 		pool_gate_words(gate, &word, 1);
-		struct wait_call call = {.words = &word, .count = 1, .deadline_ns = CLOCK_NEVER};
+		struct wait_call call = {.words = &word,
+					 .count = 1,
+					 .deadline_ns = CLOCK_NEVER,
+					 .foreign = "the driver, in another thread"};
 		ls_status status = LS_OK;
 		if (is_putting(pool, stream))
 			status = wait_words(pool->options.waiter, &call, &peer);
