@@ -27,8 +27,11 @@ static ls_status open_driver(struct world_device *device, const char *name)
 
 static ls_status open_pool(struct world *world, struct world_device *device)
 {
-	struct pool_options options = {
-		.driver = &device->driver, .waiter = &world->waiter, .name = device->name};
+	struct pool_options options = {.driver = &device->driver,
+				       .waiter = &world->waiter,
+				       .name = device->name,
+				       .counters = &world->trace.device->memory};
+	trace_set_device(&world->trace, device->name);
 	device->gate = options.gate = pool_gate_join(device->driver.domain);
 	return device->gate ? pool_open(&device->pool, &options) : LS_OUT_OF_MEMORY;
 }
@@ -71,10 +74,12 @@ void group_device_close(struct world *world)
 	uint64_t deadline_ns = clock_deadline_ns((uint32_t)world->settings.timeout_ms);
 	if (!device)
 		return;
-	if (device->region && !memory_region_remove(&world->memory, device->driver.address))
+	bool unused =
+		!device->region || memory_region_remove(&world->memory, device->driver.address);
+	if (!unused || pool_close(device->pool, deadline_ns) != LS_OK) {
+		pool_detach(device->pool); /* the trace ends, the pool does not */
 		return;
-	if (pool_close(device->pool, deadline_ns) != LS_OK)
-		return;
+	}
 	if (device->gate)
 		pool_gate_leave(device->gate);
 	device->driver.ops->close(&device->driver);

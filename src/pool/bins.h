@@ -77,7 +77,6 @@ static inline void pool_put(struct pool *pool, struct pool_block *block) LOCK_RE
 {
 	block->state = POOL_CACHED;
 	block->segment->loose = true;
-	pool->stats.cached += block->bytes;
 	pool->puts++;
 	pool_link(pool, block);
 }

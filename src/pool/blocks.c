@@ -130,7 +130,8 @@ void pool_add_segment(struct pool *pool, struct pool_segment *segment, int strea
 	if (segment->next)
 		segment->next->link = &segment->next;
 	pool->segments = segment;
-	pool->stats.segments++;
+	trace_memory_add(&pool->counters->owned, block->bytes);
+	trace_memory_add(&pool->counters->segments, 1);
 	enter(pool, block);
 	pool_put(pool, block);
 	segment->loose = false;
@@ -142,12 +143,22 @@ void pool_remove_segment(struct pool *pool, struct pool_segment *segment)
 	if (block->state == POOL_CACHED)
 		pool_unlink(block);
 	leave(pool, block);
-	pool->stats.cached -= block->bytes;
-	pool->stats.segments--;
+	trace_memory_sub(&pool->counters->owned, block->bytes);
+	trace_memory_sub(&pool->counters->segments, 1);
 	drop_block(pool, block);
 	*segment->link = segment->next;
 	if (segment->next)
 		segment->next->link = segment->link;
+}
+
+size_t pool_largest_cached(const struct pool *pool)
+{
+	size_t largest = 0;
+	for (const struct pool_segment *one = pool->segments; one; one = one->next)
+		for (const struct pool_block *block = one->first; block; block = block->right)
+			if (block->state == POOL_CACHED && block->bytes > largest)
+				largest = block->bytes;
+	return largest;
 }
 
 /* ---- merging and splitting ---- */
@@ -251,7 +262,7 @@ static struct pool_block *search(struct pool_bins *bins, size_t bytes)
 static bool suits(const struct pool *pool, const struct pool_block *block, size_t bytes)
 	LOCK_REQUIRES(pool)
 {
-	size_t large = pool->stats.peak_live / 16;
+	size_t large = trace_memory_get(&pool->counters->peak_live) / 16;
 	if (large < POOL_LARGE_BYTES)
 		large = POOL_LARGE_BYTES;
 	return block->segment->small || block->bytes <= large || block->bytes - bytes <= bytes / 4;
@@ -264,11 +275,8 @@ static void take(struct pool *pool, struct pool_block *block, size_t bytes) LOCK
 	size_t rest = block->bytes - bytes,
 	       least = block->segment->small ? POOL_UNIT : POOL_SMALL_BYTES;
 	pool_unlink(block);
-	pool->stats.cached -= block->bytes;
-	if (rest >= least && (!block->segment->small || rest > block->bytes / 16)) {
-		pool->stats.cached += rest;
+	if (rest >= least && (!block->segment->small || rest > block->bytes / 16))
 		split(pool, block, bytes);
-	}
 	block->state = POOL_LIVE;
 	block->segment->unwanted = false;
 }

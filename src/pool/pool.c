@@ -22,6 +22,9 @@ ls_status pool_open(struct pool **out, const struct pool_options *options)
 	snprintf(pool->name, sizeof pool->name, "%s", options->name);
 	pool->options.name = pool->name;
 	lock_pool_init(&pool->lock);
+	lock_pool_acquire(&pool->lock);
+	pool->counters = options->counters ? options->counters : &pool->own_counters;
+	lock_pool_release(&pool->lock);
 	return LS_OK;
 }
 
@@ -30,11 +33,11 @@ ls_status pool_open(struct pool **out, const struct pool_options *options)
 /* The block is the program's from now on. */
 static void *hand_out(struct pool *pool, const struct pool_block *block) LOCK_REQUIRES(pool)
 {
-	struct pool_stats *stats = &pool->stats;
-	stats->live += block->bytes;
-	stats->live_blocks++;
-	if (stats->peak_live < stats->live)
-		stats->peak_live = stats->live;
+	struct trace_memory *counters = pool->counters;
+	uint64_t live = trace_memory_get(&counters->live) + block->bytes;
+	trace_memory_set(&counters->live, live);
+	trace_memory_add(&counters->allocs, 1);
+	trace_memory_raise(&counters->peak_live, live);
 	return block->address;
 }
 
@@ -52,11 +55,9 @@ static void *alloc_fast(struct pool *pool, size_t bytes, const void *handle)
 	/* Of the request's own bin; a smaller rest is not split off. */
 	if (block && block->bytes - bytes < POOL_SMALL_BYTES) {
 		pool_unlink(block);
-		pool->stats.cached -= block->bytes;
 		block->state = POOL_LIVE;
 		block->segment->unwanted = false;
 		address = hand_out(pool, block);
-		pool->stats.hits++;
 	}
 	lock_pool_release(&pool->lock);
 	return address;
@@ -113,7 +114,8 @@ static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint6
 		moment = pool_moment(pool);
 	}
 	lock_pool_acquire(&pool->lock);
-	*(asked ? &pool->stats.misses : &pool->stats.hits) += 1;
+	trace_memory_add(&pool->counters->misses, asked);
+	trace_memory_add(&pool->counters->failed, asked && !*out);
 	lock_pool_release(&pool->lock);
 	if (status == LS_OUT_OF_MEMORY)
 		pool_say_exhausted(pool, bytes);
@@ -171,7 +173,7 @@ static void put_pending(struct pool *pool, struct pool_block *block) LOCK_REQUIR
 	if (block->next)
 		block->next->link = &block->next;
 	pool->pending = block;
-	pool->stats.pending += block->bytes;
+	trace_memory_add(&pool->counters->pending, block->bytes);
 }
 
 ls_status pool_free(struct pool *pool, void *address, void (*called)(char *out, size_t bytes))
@@ -180,8 +182,8 @@ ls_status pool_free(struct pool *pool, void *address, void (*called)(char *out, 
 	struct pool_block *block = pool_lookup(pool, address);
 	bool is_free = block && block->state != POOL_LIVE, is_used = false;
 	if (block && !is_free) {
-		pool->stats.live -= block->bytes;
-		pool->stats.live_blocks--;
+		trace_memory_sub(&pool->counters->live, block->bytes);
+		trace_memory_add(&pool->counters->frees, 1);
 		block->number = pool_stream_number(pool, block->stream);
 		is_used = block->uses != NULL;
 		if (is_used)
@@ -257,12 +259,22 @@ bool pool_find(struct pool *pool, const void *address, size_t *bytes)
 void pool_stats(struct pool *pool, struct pool_stats *out)
 {
 	lock_pool_acquire(&pool->lock);
-	*out = pool->stats;
-	out->put_off = pool_put_off(pool);
-	for (const struct pool_segment *one = pool->segments; one; one = one->next)
-		for (const struct pool_block *block = one->first; block; block = block->right)
-			if (block->state == POOL_CACHED && block->bytes > out->largest_cached)
-				out->largest_cached = block->bytes;
+	const struct trace_memory *counters = pool->counters;
+	uint64_t allocs = trace_memory_get(&counters->allocs);
+	*out = (struct pool_stats){
+		.live = trace_memory_get(&counters->live),
+		.cached = pool_cached(pool),
+		.pending = trace_memory_get(&counters->pending),
+		.put_off = pool_put_off(pool),
+		.peak_live = trace_memory_get(&counters->peak_live),
+		.peak_reserved = trace_memory_get(&counters->peak_reserved),
+		.largest_cached = pool_largest_cached(pool),
+		.live_blocks = allocs - trace_memory_get(&counters->frees),
+		.segments = trace_memory_get(&counters->segments),
+		.hits = allocs + trace_memory_get(&counters->failed),
+		.misses = trace_memory_get(&counters->misses),
+	};
+	out->hits -= out->misses;
 	lock_pool_release(&pool->lock);
 	out->reserved = out->live + out->cached + out->pending + out->put_off;
 }
@@ -293,9 +305,10 @@ bool pool_is_valid(struct pool *pool)
 	lock_pool_acquire(&pool->lock);
 	for (struct pool_segment *one = pool->segments; one && valid; one = one->next)
 		valid = is_segment_valid(pool, one, bytes);
-	valid = valid && bytes[POOL_LIVE] == pool->stats.live &&
-		bytes[POOL_CACHED] == pool->stats.cached &&
-		bytes[POOL_PENDING] == pool->stats.pending;
+	const struct trace_memory *counters = pool->counters;
+	valid = valid && bytes[POOL_LIVE] == trace_memory_get(&counters->live) &&
+		bytes[POOL_CACHED] == pool_cached(pool) &&
+		bytes[POOL_PENDING] == trace_memory_get(&counters->pending);
 	lock_pool_release(&pool->lock);
 	return valid;
 }

@@ -28,6 +28,7 @@
 #include "base/wait.h"
 #include "device/driver.h"
 #include "pool/gate.h"
+#include "trace/memory.h"
 
 enum { POOL_STREAMS = 64 }; /* that have blocks at the same time */
 
@@ -39,6 +40,9 @@ struct pool_options {
 	struct waiter *waiter;  /* of the rank */
 	const char *name;       /* "cuda:0", for messages; copied */
 	size_t limit_bytes;     /* the most that the pool may take from the driver; 0: no limit */
+	/* Where it counts, all zero; others may read it. It is the pool's until pool_close has
+	 * succeeded, or pool_detach. NULL: memory of its own. */
+	struct trace_memory *counters;
 };
 
 struct pool_stats {
@@ -53,11 +57,14 @@ struct pool_stats {
 
 /* Errors: LS_OUT_OF_MEMORY, with a message. */
 LS_CHECKED ls_status pool_open(struct pool **out, const struct pool_options *options);
-/* Gives all memory back, live blocks too. Nothing of the program uses it any more, except that
- * streams may have work that was put behind them before. Blocks until that is done, until the
- * device is broken, or until the deadline: then LS_TIMED_OUT with a message, and the memory stays
- * the driver's loss, so that no kernel writes to memory that belongs to others. */
+/* Gives all memory back, live blocks too; then the counters say so. Nothing of the program uses it
+ * any more, except that streams may have work that was put behind them before. Blocks until that is
+ * done, until the device is broken, or until the deadline: then LS_TIMED_OUT with a message, and
+ * the memory stays the driver's loss, so that no kernel writes to memory that belongs to others. */
 LS_CHECKED ls_status pool_close(struct pool *pool, uint64_t deadline_ns) LOCK_AVOIDS_ALL;
+
+/* The counters that were given to a pool which is never closed are no longer its own. */
+void pool_detach(struct pool *pool) LOCK_AVOIDS(pool);
 
 /* At least `bytes` bytes, aligned to 512, for work behind `stream`; the content is undefined. If
  * the device has no memory, it waits until streams and launches that are under way have freed

@@ -44,6 +44,7 @@ struct device {
 	struct driver driver;
 	struct driver_ops ops;
 	struct pool_gate gate;
+	struct trace_memory counters;
 	struct wait_bell bell;
 	struct waiter waiter;
 	struct pool *pool;
@@ -237,7 +238,8 @@ static inline struct device *device_new(bool give_waits)
 	struct pool_options options = {.driver = &device->driver,
 				       .gate = &device->gate,
 				       .waiter = &device->waiter,
-				       .name = "test:0"};
+				       .name = "test:0",
+				       .counters = &device->counters};
 	assert_int_equal(pool_open(&device->pool, &options), LS_OK);
 	return device;
 }
@@ -248,6 +250,10 @@ static inline void device_end(struct device *device)
 	device_run_all(device);
 	assert_int_equal(pool_close(device->pool, CLOCK_NEVER), LS_OK);
 	assert_int_equal(device->taken, 0);
+	const struct trace_memory *counters = &device->counters;
+	assert_int_equal(counters->live | counters->pending | counters->owned, 0);
+	assert_int_equal(counters->put_off | counters->segments, 0);
+	assert_int_equal(counters->allocs, counters->frees);
 	pool_gate_fini(&device->gate);
 	free(device);
 }
@@ -282,6 +288,16 @@ static inline struct pool_stats stats_of(struct device *device)
 	struct pool_stats stats;
 	pool_stats(device->pool, &stats);
 	assert_int_equal(stats.reserved, device->taken);
+	/* As other processes see it. */
+	const struct trace_memory *counters = &device->counters;
+	assert_int_equal(counters->live, stats.live);
+	assert_int_equal(counters->pending, stats.pending);
+	assert_int_equal(counters->owned, stats.live + stats.cached + stats.pending);
+	assert_int_equal(counters->put_off, stats.put_off);
+	assert_int_equal(counters->peak_live, stats.peak_live);
+	assert_int_equal(counters->peak_reserved, stats.peak_reserved);
+	assert_int_equal(counters->allocs - counters->frees, stats.live_blocks);
+	assert_int_equal(counters->allocs + counters->failed, stats.hits + stats.misses);
 	return stats;
 }
 

@@ -97,10 +97,13 @@ struct pool {
 	/* Blocks by address: open addressing, a power of two, at most half full. */
 	struct pool_block **table LOCK_GUARDED(pool);
 	size_t table_mask LOCK_GUARDED(pool), table_count LOCK_GUARDED(pool);
-	struct pool_stats stats LOCK_GUARDED(pool); /* without largest_cached */
-	size_t slack LOCK_GUARDED(pool);            /* allowed beyond the peak: pool_make_room */
+	/* options.counters, or own_counters */
+	struct trace_memory *counters LOCK_GUARDED(pool);
+	struct trace_memory own_counters;
+	size_t slack LOCK_GUARDED(pool); /* allowed beyond the peak: pool_make_room */
 	/* Bytes that went to the gate, and that the driver or the pool has got back from it. One
-	 * word says both that there is less to come, and that a wait may be over. */
+	 * word says both that there is less to come, and that a wait may be over. Their difference
+	 * is counters->put_off, as far as others may see it. */
 	_Atomic size_t offered, returned;
 	size_t asked LOCK_GUARDED(pool); /* bytes that threads are asking the driver for */
 };
@@ -138,6 +141,13 @@ struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, 
  * a mark is wanted. */
 void pool_leave_to(struct pool *pool, int stream, int to) LOCK_REQUIRES(pool);
 void pool_free_chunks(struct pool *pool) LOCK_REQUIRES(pool);
+static inline size_t pool_cached(const struct pool *pool) LOCK_REQUIRES(pool)
+{
+	return trace_memory_get(&pool->counters->owned) - trace_memory_get(&pool->counters->live) -
+	       trace_memory_get(&pool->counters->pending);
+}
+/* Bytes of the largest cached block. Looks at all blocks. */
+size_t pool_largest_cached(const struct pool *pool) LOCK_REQUIRES(pool);
 
 /* ---- streams.c ---- */
 

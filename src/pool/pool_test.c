@@ -244,12 +244,19 @@ static void the_limit_holds(void **state)
 				       .waiter = &device->waiter,
 				       .name = "test:1",
 				       .limit_bytes = 6 * MIB};
+	struct trace_memory counters = {0};
+	options.counters = &counters;
 	void *block, *other;
 	assert_int_equal(pool_open(&limited, &options), LS_OK);
 	assert_int_equal(pool_alloc(limited, 4 * MIB, &device->streams[0], 0, &block), LS_OK);
 	assert_int_equal(pool_alloc(limited, 3 * MIB, &device->streams[0], 0, &other),
 			 LS_OUT_OF_MEMORY);
+	assert_int_equal(counters.live, 4 * MIB);
+	assert_int_equal(counters.misses, 2);
+	assert_int_equal(counters.failed, 1);
+	pool_detach(limited);
 	assert_int_equal(pool_free(limited, block, NULL), LS_OK);
+	assert_int_equal(counters.live, 4 * MIB); /* not its own any more */
 	device->runs_in_wait = true;
 	assert_int_equal(pool_alloc(limited, 6 * MIB, &device->streams[1], CLOCK_NEVER, &other),
 			 LS_OK);

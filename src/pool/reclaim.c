@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the driver hands out and gets back. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/messages.h"
@@ -14,6 +15,21 @@ static size_t segment_bytes(size_t bytes)
 					 : pool_round(bytes, POOL_SEGMENT_BYTES);
 }
 
+/* Bytes go to the gate, and come back from it to the driver or the pool. */
+static void went(struct pool *pool, size_t bytes) LOCK_REQUIRES(pool)
+{
+	trace_memory_add(&pool->counters->put_off, bytes);
+	atomic_fetch_add(&pool->offered, bytes);
+}
+
+static void came_back(struct pool *pool, size_t bytes)
+{
+	lock_pool_acquire(&pool->lock);
+	trace_memory_sub(&pool->counters->put_off, bytes);
+	lock_pool_release(&pool->lock);
+	atomic_fetch_add(&pool->returned, bytes); /* pool_close waits for that: the last access */
+}
+
 static void gave(struct pool_gift *gift, ls_status status)
 {
 	struct pool_segment *segment = (struct pool_segment *)gift;
@@ -21,12 +37,12 @@ static void gave(struct pool_gift *gift, ls_status status)
 	size_t bytes = gift->segment.bytes;
 	(void)status; /* the driver has said why, and the memory is lost */
 	free(segment);
-	atomic_fetch_add(&pool->returned, bytes); /* pool_close waits for that: the last access */
+	came_back(pool, bytes);
 }
 
 static size_t in_blocks(const struct pool *pool) LOCK_REQUIRES(pool)
 {
-	return pool->stats.live + pool->stats.cached + pool->stats.pending;
+	return trace_memory_get(&pool->counters->owned);
 }
 
 /* Claims bytes that the driver is about to be asked for, so that the limit holds for all threads
@@ -39,6 +55,7 @@ static bool claim_bytes(struct pool *pool, size_t bytes)
 	bool fits = limit == 0 || (bytes <= limit && reserved <= limit - bytes);
 	if (fits)
 		pool->asked += bytes;
+	trace_memory_set(&pool->counters->largest_cached, pool_largest_cached(pool));
 	lock_pool_release(&pool->lock);
 	return fits;
 }
@@ -73,10 +90,8 @@ static bool add(struct pool *pool, struct pool_segment *segment, int stream, siz
 	if (prepared)
 		pool_add_segment(pool, segment, stream);
 	else /* it goes back */
-		atomic_fetch_add(&pool->offered, segment->gift.segment.bytes);
-	size_t reserved = in_blocks(pool) + pool_put_off(pool);
-	if (pool->stats.peak_reserved < reserved)
-		pool->stats.peak_reserved = reserved;
+		went(pool, segment->gift.segment.bytes);
+	trace_memory_raise(&pool->counters->peak_reserved, in_blocks(pool) + pool_put_off(pool));
 	lock_pool_release(&pool->lock);
 	return prepared;
 }
@@ -89,7 +104,7 @@ ls_status pool_take(struct pool *pool, size_t bytes, int stream)
 	struct pool_segment *segment = (struct pool_segment *)gift;
 	ls_status status = LS_OK;
 	if (gift)
-		atomic_fetch_add(&pool->returned, gift->segment.bytes);
+		came_back(pool, gift->segment.bytes);
 	else if (!claim_bytes(pool, wanted))
 		return LS_OUT_OF_MEMORY;
 	else
@@ -123,7 +138,7 @@ static struct pool_segment *take_unwanted(struct pool *pool) LOCK_REQUIRES(pool)
 			continue;
 		}
 		pool_remove_segment(pool, segment);
-		atomic_fetch_add(&pool->offered, segment->gift.segment.bytes);
+		went(pool, segment->gift.segment.bytes);
 		return segment;
 	}
 	return NULL;
@@ -200,9 +215,9 @@ void pool_trim(struct pool *pool, size_t keep_bytes)
 /* What is reserved for this request at most, if idle segments can be given back instead. */
 static size_t most_reserved(const struct pool *pool, size_t bytes) LOCK_REQUIRES(pool)
 {
-	size_t peak = pool->stats.live + bytes;
-	if (peak < pool->stats.peak_live)
-		peak = pool->stats.peak_live;
+	size_t peak = trace_memory_get(&pool->counters->live) + bytes;
+	if (peak < trace_memory_get(&pool->counters->peak_live))
+		peak = trace_memory_get(&pool->counters->peak_live);
 	return peak + (peak / 16 > POOL_SLACK_BYTES ? peak / 16 : POOL_SLACK_BYTES) + pool->slack;
 }
 
@@ -375,13 +390,26 @@ static ls_status await_streams(struct pool *pool, struct pool_patience *patience
 	}
 }
 
+/* No block is left. */
+static void clear_counters(struct pool *pool) LOCK_REQUIRES(pool)
+{
+	struct trace_memory *counters = pool->counters;
+	_Atomic uint64_t *const all[] = {&counters->live, &counters->pending, &counters->owned,
+					 &counters->largest_cached, &counters->segments};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		trace_memory_set(all[i], 0);
+	trace_memory_set(&counters->frees, trace_memory_get(&counters->allocs));
+}
+
 /* The next segment, whatever its blocks are: nobody asks for them any more. */
 static struct pool_segment *take_any(struct pool *pool) LOCK_REQUIRES(pool)
 {
 	struct pool_segment *segment = pool->segments;
 	if (segment) {
 		pool->segments = segment->next;
-		atomic_fetch_add(&pool->offered, segment->gift.segment.bytes);
+		went(pool, segment->gift.segment.bytes);
+	} else {
+		clear_counters(pool);
 	}
 	return segment;
 }
@@ -403,6 +431,17 @@ static ls_status await_gives(struct pool *pool, struct pool_patience *patience)
 			return status;
 		status = wait_for_any(pool, moment, patience);
 	}
+}
+
+void pool_detach(struct pool *pool)
+{
+	if (!pool)
+		return;
+	lock_pool_acquire(&pool->lock);
+	if (pool->counters != &pool->own_counters)
+		memcpy(&pool->own_counters, pool->counters, sizeof pool->own_counters);
+	pool->counters = &pool->own_counters;
+	lock_pool_release(&pool->lock);
 }
 
 ls_status pool_close(struct pool *pool, uint64_t deadline_ns)

@@ -249,7 +249,7 @@ bool pool_settle(struct pool *pool)
 		*block->link = next;
 		if (next)
 			next->link = block->link;
-		pool->stats.pending -= block->bytes;
+		trace_memory_sub(&pool->counters->pending, block->bytes);
 		pool_put(pool, block);
 		any = true;
 	}

@@ -49,7 +49,9 @@ static void lay_out(struct trace_header *header, uint64_t records)
 	header->label_offset = offset;
 	offset = align_up(offset + TRACE_LABEL_MAX * TRACE_LABEL_BYTES, 64);
 	header->phase_offset = offset;
-	offset = align_up(offset + sizeof(struct trace_phase_table), PAGE_BYTES);
+	offset = align_up(offset + sizeof(struct trace_phase_table), 64);
+	header->device_offset = offset;
+	offset = align_up(offset + sizeof(struct trace_device), PAGE_BYTES);
 	header->ring_offset = offset;
 	header->ring_records = records;
 	header->total_bytes = align_up(offset + records * sizeof(struct trace_slot), PAGE_BYTES);
@@ -159,6 +161,7 @@ ls_status trace_init(struct trace *trace, const struct trace_options *options)
 		trace->modules = (struct trace_module *)(base + layout.module_offset);
 		trace->labels = (char(*)[TRACE_LABEL_BYTES])(base + layout.label_offset);
 		trace->phases = (struct trace_phase_table *)(base + layout.phase_offset);
+		trace->device = (struct trace_device *)(base + layout.device_offset);
 		trace->ring = (struct trace_slot *)(base + layout.ring_offset);
 		trace->mask = layout.ring_records - 1;
 		trace_update_modules(trace);
@@ -216,6 +219,13 @@ void trace_report_unreturned(struct trace *trace, uint32_t group)
 	    report->group == group)
 		atomic_store_explicit(&report->unreturned, 1, memory_order_release);
 	lock_trace_release(&trace->lock);
+}
+
+void trace_set_device(struct trace *trace, const char *name)
+{
+	struct trace_device *device = trace->device;
+	snprintf(device->name, sizeof(device->name), "%s", name);
+	atomic_store_explicit(&device->present, 1, memory_order_release);
 }
 
 static uint32_t hash_text(const char *text, size_t length)

@@ -21,10 +21,11 @@
 #include "base/lock.h"
 #include "base/wait.h"
 #include "coll/coll.h"
+#include "trace/memory.h"
 
 #define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
 enum {
-	TRACE_VERSION = 11,
+	TRACE_VERSION = 12,
 	TRACE_GROUP_MAX = 513, /* the groups that a rank may be a member of: TRANSPORT_AREAS */
 	TRACE_MEMBER_MAX = 64,
 	TRACE_GROUP_WORLD = 1, /* the id of the world group, which has the first entry */
@@ -229,6 +230,7 @@ struct trace_header {
 	uint64_t module_offset;         /* struct trace_module [TRACE_MODULE_MAX] */
 	uint64_t label_offset;          /* char [TRACE_LABEL_MAX][TRACE_LABEL_BYTES] */
 	uint64_t phase_offset;          /* struct trace_phase_table */
+	uint64_t device_offset;         /* struct trace_device */
 	uint64_t ring_offset;           /* struct trace_slot [ring_records] */
 	uint64_t ring_records;          /* a power of two */
 	_Atomic uint64_t newest;        /* index of the newest record */
@@ -248,6 +250,7 @@ struct trace {
 	char (*labels)[TRACE_LABEL_BYTES];
 	struct trace_module *modules;
 	struct trace_phase_table *phases;
+	struct trace_device *device;
 	uint32_t fork_generation; /* of the process that made it */
 	uint64_t mask;
 	size_t bytes;
@@ -382,6 +385,7 @@ struct trace_view {
 	const struct trace_module *modules;
 	const char (*labels)[TRACE_LABEL_BYTES];
 	const struct trace_phase_table *phases;
+	const struct trace_device *device;
 	const struct trace_slot *ring;
 	/* the checked copy; the header's own field may change at any time */
 	uint64_t ring_records;

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -98,10 +99,11 @@ static bool check_areas(const unsigned char *memory, uint64_t total, struct trac
 	view->labels =
 		area(memory, total, &header->label_offset, TRACE_LABEL_MAX, sizeof(*view->labels));
 	view->phases = area(memory, total, &header->phase_offset, 1, sizeof(*view->phases));
+	view->device = area(memory, total, &header->device_offset, 1, sizeof(*view->device));
 	view->ring =
 		area(memory, total, &header->ring_offset, view->ring_records, sizeof(*view->ring));
 	return view->wait_table && view->groups && view->modules && view->labels && view->phases &&
-	       view->ring;
+	       view->device && view->ring;
 }
 
 static const char *find_fault(const void *memory, size_t bytes, struct trace_view *view)
@@ -291,5 +293,50 @@ bool trace_read_report(const struct trace_view *view, struct trace_report *out)
 		    atomic_load_explicit(&report->unreturned, memory_order_relaxed) == 1);
 	memcpy(out->text, report->text, sizeof(out->text));
 	out->text[sizeof(out->text) - 1] = '\0';
+	return true;
+}
+
+/* ---- the device's memory ---- */
+
+/* a - b of what may be anything. */
+static uint64_t less(uint64_t a, uint64_t b, bool *fits)
+{
+	*fits = *fits && a >= b;
+	return a >= b ? a - b : 0;
+}
+
+/* Whether the figures fit together. */
+static bool load_memory(const struct trace_memory *memory, struct trace_memory_seen *out)
+{
+	bool fits = true;
+	uint64_t owned = trace_memory_get(&memory->owned);
+	uint64_t allocs = trace_memory_get(&memory->allocs);
+	out->live = trace_memory_get(&memory->live);
+	out->pending = trace_memory_get(&memory->pending);
+	out->put_off = trace_memory_get(&memory->put_off);
+	out->peak_live = trace_memory_get(&memory->peak_live);
+	out->peak_reserved = trace_memory_get(&memory->peak_reserved);
+	out->largest_cached = trace_memory_get(&memory->largest_cached);
+	out->segments = trace_memory_get(&memory->segments);
+	out->misses = trace_memory_get(&memory->misses);
+	out->failed = trace_memory_get(&memory->failed);
+	out->cached = less(less(owned, out->live, &fits), out->pending, &fits);
+	out->live_blocks = less(allocs, trace_memory_get(&memory->frees), &fits);
+	out->hits = less(allocs, less(out->misses, out->failed, &fits), &fits);
+	if (__builtin_add_overflow(owned, out->put_off, &out->reserved))
+		out->reserved = UINT64_MAX;
+	return fits && out->live <= out->peak_live && out->reserved <= out->peak_reserved;
+}
+
+bool trace_read_memory(const struct trace_view *view, struct trace_memory_seen *out)
+{
+	const struct trace_device *device = view->device;
+	*out = (struct trace_memory_seen){0};
+	if (atomic_load_explicit(&device->present, memory_order_acquire) != 1)
+		return false;
+	memcpy(out->name, device->name, sizeof(out->name));
+	out->name[sizeof(out->name) - 1] = '\0';
+	for (int i = 0; i < SEQLOCK_TRIES && !out->consistent; i++)
+		out->consistent = load_memory(&device->memory, out);
 	return true;
 }

@@ -96,6 +96,7 @@ static void make_images(void)
 		MUST(trace_init(&trace, &options) == LS_OK);
 		live(&trace, r);
 		live_in_phases(&trace, r);
+		trace_set_device(&trace, "sim:0");
 		image->trace_bytes = trace.bytes;
 		image->trace = copy_of(trace.header, trace.bytes);
 		image->trace_before = copy_of(trace.header, trace.bytes);
@@ -116,7 +117,8 @@ static void apply(const uint8_t *patch, bool undo)
 	memcpy(&offset, patch + 1, sizeof(offset));
 	memcpy(&value, patch + 5, sizeof(value));
 	size_t bytes = 1u << (patch[0] >> 1 & 3), end = image->trace_bytes;
-	size_t phases = (size_t)((struct trace_header *)image->trace_before)->phase_offset;
+	const struct trace_header *good = (const struct trace_header *)image->trace_before;
+	size_t phases = (size_t)good->phase_offset;
 	unsigned char *to = image->trace, *before = image->trace_before;
 	switch (patch[0] >> 3 & 3) {
 	case 0:
@@ -130,7 +132,7 @@ static void apply(const uint8_t *patch, bool undo)
 	case 2:
 		to += phases;
 		before += phases;
-		end = sizeof(struct trace_phase_table);
+		end = (size_t)good->device_offset - phases + sizeof(struct trace_device);
 		break;
 	default: /* anywhere in the trace */
 		break;
@@ -160,6 +162,12 @@ static void read_trace(const struct trace_view *view, uint64_t now_ns, int rank,
 {
 	struct trace_phases phases;
 	struct trace_report report;
+	struct trace_memory_seen seen;
+	bool has_device = trace_read_memory(view, &seen);
+	MUST(memchr(seen.name, 0, sizeof(seen.name)));
+	MUST(!seen.consistent ||
+	     (has_device && seen.live <= seen.peak_live &&
+	      seen.live + seen.cached + seen.pending + seen.put_off == seen.reserved));
 	trace_read_phases(view, now_ns, &phases);
 	MUST(phases.count <= TRACE_PHASE_MAX);
 	for (uint32_t i = 0; i < phases.count; i++) {
