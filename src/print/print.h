@@ -35,6 +35,10 @@ const char *print_base_name(const char *path);
  * file. */
 void print_safely(FILE *out, const char *text, int indent);
 
+/* Prints `text` as text of XML: in place of what may not be shown, and so of all that XML does not
+ * allow, '?'. */
+void print_xml(FILE *out, const char *text);
+
 /* ---- file.c ---- */
 
 /* Opens `name` in `place` (AT_FDCWD) for writing, empty; -1 and *why. It is a regular file, and was

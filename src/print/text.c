@@ -89,3 +89,15 @@ void print_safely(FILE *out, const char *text, int indent)
 			fwrite(text, 1, (size_t)bytes, out);
 	}
 }
+
+void print_xml(FILE *out, const char *text)
+{
+	for (int bytes; *text; text += bytes) {
+		if (!text_is_shown(text, &bytes))
+			fputc('?', out);
+		else if (strchr("<>&\"'", *text))
+			fprintf(out, "&#%d;", *text);
+		else
+			fwrite(text, 1, (size_t)bytes, out);
+	}
+}

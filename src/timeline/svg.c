@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A timeline as SVG: one band for each rank, in it one row for each thing that may run beside the
- * others. Texts of traces go through put_text alone, so that no trace can make the file something
+ * others. Texts of traces go through print_xml alone, so that no trace can make the file something
  * else. */
 #include "timeline/timeline.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "print/print.h"
 
 enum {
@@ -36,19 +35,6 @@ struct page {
 	int top, height; /* of the chart */
 	bool used[TRACE_KIND_COUNT];
 };
-
-/* What may not be shown, and so all that XML does not allow, is '?'. */
-static void put_text(FILE *out, const char *text)
-{
-	for (int bytes; *text; text += bytes) {
-		if (!text_is_shown(text, &bytes))
-			fputc('?', out);
-		else if (strchr("<>&\"'", *text))
-			fprintf(out, "&#%d;", *text);
-		else
-			fwrite(text, 1, (size_t)bytes, out);
-	}
-}
 
 static double place(const struct page *page, uint64_t at_ns)
 {
@@ -114,7 +100,7 @@ static int put_entry(const struct page *page, int at, const char *class, const c
 			"<rect x=\"%d\" y=\"%d\" width=\"14\" height=\"12\" class=\"%s\"/>"
 			"<text x=\"%d\" y=\"%d\">",
 			x, LEGEND_Y + line * LINE, class, x + 19, LEGEND_Y + line * LINE + 10);
-		put_text(page->out, word);
+		print_xml(page->out, word);
 		fputs("</text>\n", page->out);
 	}
 	return line * WIDTH + x + width;
@@ -215,7 +201,7 @@ static void put_labels(const struct page *page)
 				continue;
 			fprintf(page->out, "<text x=\"%d\" y=\"%d\" class=\"row\">", LABEL_X,
 				y + BAND / 2 + (int)r * ROW + 12);
-			put_text(page->out, label);
+			print_xml(page->out, label);
 			fputs("</text>\n", page->out);
 		}
 		y += band_height(rank);
@@ -256,7 +242,7 @@ static void put_op(const struct page *page, const struct timeline_op *op, int y)
 		op->record.state == TRACE_FAILED ? " failed" : "", begin_ns - timeline->begin_ns,
 		op->end_ns - timeline->begin_ns);
 	timeline_describe(timeline, op, text, sizeof text);
-	put_text(page->out, text);
+	print_xml(page->out, text);
 	fputs("</title></rect>", page->out);
 	put_word(page, op, x, width, y);
 	fputs("</g>\n", page->out);
@@ -316,7 +302,7 @@ void timeline_svg(const struct timeline *timeline, FILE *out)
 	fprintf(out, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", WIDTH, height);
 	fprintf(out, "<text x=\"12\" y=\"%d\" font-size=\"13\">", TITLE_Y);
 	timeline_title(timeline, title, sizeof title);
-	put_text(out, title);
+	print_xml(out, title);
 	fputs("</text>\n", out);
 	put_legend(&page, true);
 	put_labels(&page);
