@@ -345,7 +345,7 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_DIAGNOSE_MEMORY \
 	"LS-DIAGNOSE-MEMORY", SETTING_LOG_ERROR, "not enough memory to look at all jobs"
 #define MESSAGE_TIMELINE_OUTPUT \
-	"LS-TIMELINE-OUTPUT", SETTING_LOG_ERROR, "cannot write the timeline to %s: %s"
+	"LS-TIMELINE-OUTPUT", SETTING_LOG_ERROR, "cannot write the picture to %s: %s"
 #define MESSAGE_BENCH_WRONG "LS-BENCH-WRONG", SETTING_LOG_ERROR, "a result is wrong: %s"
 #define MESSAGE_PLAN_FAILED "LS-PLAN-FAILED", SETTING_LOG_ERROR, "cannot make the plan: %s"
 

@@ -30,6 +30,7 @@ struct cli_command {
 extern const struct cli_command cli_run_command;
 extern const struct cli_command cli_diagnose_command;
 extern const struct cli_command cli_trace_command;
+extern const struct cli_command cli_memory_command;
 extern const struct cli_command cli_plan_command;
 extern const struct cli_command cli_settings_command;
 extern const struct cli_command cli_explain_command;
@@ -69,6 +70,18 @@ struct cli_named {
 	char what[32]; /* as messages call it: "process 123"; "" for a file */
 };
 struct cli_named cli_named(const char *word);
+
+/* ---- one_job.c ---- */
+
+struct inspect_jobs;
+
+/* Finds the one job that was named, or the only one there is. Returns CLI_OK, and *out has one job,
+ * which the caller frees; or after a message another exit status. */
+int cli_find_job(const struct cli_command *self, const struct cli_named *named,
+		 struct inspect_jobs *out);
+/* Calls draw with the file at `path`, made or emptied, or with standard output (NULL and "-").
+ * Returns CLI_OK, or after a message CLI_FAILED. */
+int cli_draw(const char *path, void (*draw)(const void *what, FILE *out), const void *what);
 
 /* ---- nearest.c ---- */
 

@@ -9,8 +9,9 @@
 #include "cli/cli.h"
 
 static const struct cli_command *const commands[] = {
-	&cli_run_command,      &cli_diagnose_command, &cli_trace_command, &cli_plan_command,
-	&cli_settings_command, &cli_explain_command,  &cli_bench_command, &cli_tune_command,
+	&cli_run_command,     &cli_diagnose_command, &cli_trace_command,
+	&cli_memory_command,  &cli_plan_command,     &cli_settings_command,
+	&cli_explain_command, &cli_bench_command,    &cli_tune_command,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 

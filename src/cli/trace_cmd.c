@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * lockstep trace: what the ranks of one job did when, from the memory of a job that runs, or from
  * what lockstep run has kept of one that has ended. */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/messages.h"
 #include "base/settings.h"
 #include "cli/cli.h"
-#include "print/print.h"
 #include "timeline/timeline.h"
 #include "inspect/inspect.h"
 
@@ -135,39 +132,24 @@ static struct timeline *read_file(const char *path, uint64_t last_ns, int *statu
 	return timeline;
 }
 
-static int refuse_several(const struct cli_command *self, const struct inspect_jobs *jobs)
-{
-	char list[256] = "";
-
-	for (size_t i = 0; i < jobs->count; i++)
-		print_append(list, sizeof list, " %016llx", (unsigned long long)jobs->views[i]->job);
-	return cli_usage(self, "there are %zu jobs, which one?%s", jobs->count, list);
-}
-
 static struct timeline *read_job(const struct cli_command *self, const struct cli_named *named,
 				 uint64_t last_ns, int *status)
 {
 	const struct trace_view *traces[INSPECT_RANK_MAX] = {NULL};
-	struct timeline *timeline = NULL;
+	struct timeline *timeline;
 	struct inspect_jobs jobs;
 
-	*status = CLI_NOTHING;
-	if (inspect_find_jobs(named->job, named->pid, &jobs) != LS_OK)
+	*status = cli_find_job(self, named, &jobs);
+	if (*status != CLI_OK)
 		return NULL;
-	if (jobs.count > 1) {
-		*status = refuse_several(self, &jobs);
-	} else if (jobs.count == 0) {
-		MESSAGE_SAY(MESSAGE_DIAGNOSE_NOTHING, named->what[0] ? " of " : "", named->what,
-			    jobs.unreadable ? "; some processes of this user may not be looked into"
-					    : "");
-	} else {
-		const struct inspect_view *view = jobs.views[0];
-		for (int i = 0; i < view->size; i++)
-			if (view->ranks[i].trace.header)
-				traces[i] = &view->ranks[i].trace;
-		timeline = make(view->job, view->size, traces, last_ns, 0);
-		if (!timeline)
-			MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
+	const struct inspect_view *view = jobs.views[0];
+	for (int i = 0; i < view->size; i++)
+		if (view->ranks[i].trace.header)
+			traces[i] = &view->ranks[i].trace;
+	timeline = make(view->job, view->size, traces, last_ns, 0);
+	if (!timeline) {
+		MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
+		*status = CLI_NOTHING;
 	}
 	inspect_jobs_free(&jobs);
 	return timeline;
@@ -175,29 +157,27 @@ static struct timeline *read_job(const struct cli_command *self, const struct cl
 
 /* ---- writing ---- */
 
+static void draw_svg(const void *timeline, FILE *out)
+{
+	timeline_svg(timeline, out);
+}
+
+static void draw_html(const void *timeline, FILE *out)
+{
+	timeline_html(timeline, out);
+}
+
 static int draw(const struct choices *choices, const struct timeline *timeline)
 {
-	const char *path = choices->svg ? choices->svg : choices->html;
-	bool to_stdout = !path || strcmp(path, "-") == 0;
-	FILE *out = to_stdout ? stdout : fopen(path, "we");
-
-	if (out && choices->svg)
-		timeline_svg(timeline, out);
-	else if (out && choices->html)
-		timeline_html(timeline, out);
-	else if (choices->json)
+	if (choices->svg)
+		return cli_draw(choices->svg, draw_svg, timeline);
+	if (choices->html)
+		return cli_draw(choices->html, draw_html, timeline);
+	if (choices->json)
 		timeline_json(timeline, stdout);
-	else if (out)
-		timeline_text(timeline, TIMELINE_COLUMNS, out);
-	if (to_stdout)
-		return CLI_OK; /* main looks whether it was written */
-	bool good = out && !ferror(out);
-	if (out && fclose(out) != 0)
-		good = false;
-	if (good)
-		return CLI_OK;
-	MESSAGE_SAY(MESSAGE_TIMELINE_OUTPUT, path, strerror(errno));
-	return CLI_FAILED;
+	else
+		timeline_text(timeline, TIMELINE_COLUMNS, stdout);
+	return CLI_OK;
 }
 
 static int trace_main(const struct cli_command *self, int argc, char **argv)

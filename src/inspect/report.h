@@ -23,6 +23,16 @@ void inspect_print_json(struct print_json *json, const struct inspect_shown *sho
  * kind does not have, and "any" for any source and any tag. */
 void inspect_json_call(struct print_json *json, const struct trace_record *record);
 
+/* "job 0123456789abcdef: running, train, 4 ranks", and how a job of a file ended. */
+void inspect_print_head(FILE *out, const struct diagnose_job *job,
+			const struct inspect_snapshot *snapshot);
+/* "running", "killed by SIGKILL"; a stable word, for JSON. */
+void inspect_process_text(const struct diagnose_rank *rank, char *out, size_t bytes);
+const char *inspect_process_word(enum diagnose_process process);
+/* "foreign_calls" of a rank: a list. */
+void inspect_foreign_calls_json(struct print_json *json, const struct diagnose_job *job,
+				const struct diagnose_rank *rank);
+
 /* True if a rank's process still exists. */
 bool inspect_is_running(const struct diagnose_job *job);
 /* Whom the threads of a rank say they wait for, as a set of ranks; *since_ns: the longest of them,

@@ -9,7 +9,7 @@
 #include "inspect/phases.h"
 #include "inspect/stacks.h"
 
-static const char *process_word(enum diagnose_process process)
+const char *inspect_process_word(enum diagnose_process process)
 {
 	switch (process) {
 	case DIAGNOSE_UNKNOWN:
@@ -111,8 +111,8 @@ static void put_operation(struct print_json *json, const struct diagnose_job *jo
 	print_json_close(json, '}');
 }
 
-static void put_foreign_calls(struct print_json *json, const struct diagnose_job *job,
-			      const struct diagnose_rank *rank)
+void inspect_foreign_calls_json(struct print_json *json, const struct diagnose_job *job,
+				const struct diagnose_rank *rank)
 {
 	print_json_open(json, "foreign_calls", '[');
 	for (uint32_t i = 0; diagnose_foreign_call(rank) && i < rank->thread_count; i++) {
@@ -143,7 +143,7 @@ static void put_rank(struct print_json *json, const struct inspect_shown *shown,
 	print_json_number(json, "pid", rank->pid);
 	print_json_string(json, "host", rank->host);
 	print_json_string(json, "program", rank->program);
-	print_json_string(json, "process", process_word(rank->process));
+	print_json_string(json, "process", inspect_process_word(rank->process));
 	if (rank->process == DIAGNOSE_DEAD) {
 		print_json_number(json, "signal", rank->signal);
 		print_json_number(json, "exit_code", rank->exit_code);
@@ -157,7 +157,7 @@ static void put_rank(struct print_json *json, const struct inspect_shown *shown,
 		put_operation(json, job, record);
 	else
 		print_json_null(json, "operation");
-	put_foreign_calls(json, job, rank);
+	inspect_foreign_calls_json(json, job, rank);
 	if (rank->python[0])
 		print_json_string(json, "python", rank->python);
 	else

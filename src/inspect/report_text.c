@@ -94,7 +94,7 @@ static void print_operation(FILE *out, const struct diagnose_job *job,
 	}
 }
 
-static void process_text(const struct diagnose_rank *rank, char *out, size_t bytes)
+void inspect_process_text(const struct diagnose_rank *rank, char *out, size_t bytes)
 {
 	static const char *const names[] = {
 		[DIAGNOSE_UNKNOWN] = "unknown", [DIAGNOSE_RUNNING] = "running",
@@ -183,14 +183,14 @@ static const char *program_of(const struct diagnose_job *job)
 	return "unknown program";
 }
 
-static void print_head(FILE *out, const struct inspect_shown *shown)
+void inspect_print_head(FILE *out, const struct diagnose_job *job,
+			const struct inspect_snapshot *snapshot)
 {
-	const struct diagnose_job *job = shown->report->job;
 	char when[64] = "";
 
 	fprintf(out, "job %016llx: ", (unsigned long long)job->job);
-	if (shown->snapshot) {
-		time_t written = (time_t)shown->snapshot->written_s;
+	if (snapshot) {
+		time_t written = (time_t)snapshot->written_s;
 		struct tm local;
 		if (localtime_r(&written, &local))
 			strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
@@ -201,9 +201,9 @@ static void print_head(FILE *out, const struct inspect_shown *shown)
 	fputs(", ", out);
 	print_safely(out, program_of(job), 0);
 	fprintf(out, ", %d rank%s\n", job->size, job->size == 1 ? "" : "s");
-	if (shown->snapshot && shown->snapshot->ended[0]) {
+	if (snapshot && snapshot->ended[0]) {
 		fputs("  ", out);
-		print_safely(out, shown->snapshot->ended, 2);
+		print_safely(out, snapshot->ended, 2);
 		fputc('\n', out);
 	}
 }
@@ -217,7 +217,7 @@ static void print_each(FILE *out, const struct diagnose_job *job)
 			fprintf(out, "  rank %-2d  cannot be read\n", i);
 			continue;
 		}
-		process_text(rank, process, sizeof process);
+		inspect_process_text(rank, process, sizeof process);
 		fprintf(out, "  rank %-2d  pid %-7d  %-8s  ", i, rank->pid, process);
 		print_doing(out, job, i);
 		fputc('\n', out);
@@ -228,7 +228,7 @@ void inspect_print(FILE *out, const struct inspect_shown *shown)
 {
 	const struct inspect_report *report = shown->report;
 
-	print_head(out, shown);
+	inspect_print_head(out, report->job, shown->snapshot);
 	print_each(out, report->job);
 	if (report->failure != LS_OK)
 		fprintf(out, "  the group has failed with %s:\n    ",

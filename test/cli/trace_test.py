@@ -258,7 +258,7 @@ def test_output_that_cannot_be_written():
             for path in ('/there/is/none', '/dev/full'):
                 result = lockstep('trace', option, path, place.path)
                 equal(result.returncode, 1)
-                matches('cannot write the timeline to %s: .*LS-TIMELINE-OUTPUT' % path, result.stderr)
+                matches('cannot write the picture to %s: .*LS-TIMELINE-OUTPUT' % path, result.stderr)
         with open('/dev/full', 'w') as full:
             equal(subprocess.run([program(), 'trace', place.path], stdout=full).returncode, 1)
 
