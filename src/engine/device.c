@@ -296,7 +296,7 @@ static enum engine_progress abandon_on_stream(struct engine *engine, struct engi
 	if (engine_stream_retreat(op) == ENGINE_BLOCKED)
 		return ENGINE_BLOCKED;
 	end(engine, op, op->stream.lost);
-	return op->stream.lost ? ENGINE_FAILED : ENGINE_DONE;
+	return ENGINE_DONE; /* what peers may still touch is no memory of the caller's */
 }
 
 enum engine_progress engine_device_abandon(struct engine *engine, struct engine_op *op,

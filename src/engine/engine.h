@@ -415,6 +415,8 @@ struct engine_op *engine_p2p_leave(struct engine *engine, bool lingering);
 /* A failed operation on a stream, after engine_abandon has done all but wait for its device: it is
  * complete, with the status that it has, when the device is through with it. */
 void engine_p2p_linger(struct engine *engine, struct engine_op *op);
+/* How many of engine_p2p_pending do. */
+uint32_t engine_p2p_lingering(const struct engine *engine);
 /* Whether a detached operation has something to copy, or is complete and engine_p2p_take_complete
  * has not returned it yet. */
 bool engine_p2p_has_work(struct engine *engine);
@@ -422,6 +424,12 @@ bool engine_p2p_has_work(struct engine *engine);
 static inline bool engine_p2p_is_queued(const struct engine_op *op)
 {
 	return atomic_load_explicit(&op->p2p.stage, memory_order_acquire) == ENGINE_P2P_QUEUED;
+}
+/* Whether a send has had one. */
+static inline bool engine_p2p_is_posted(const struct engine_op *op)
+{
+	uint32_t stage = atomic_load_explicit(&op->p2p.stage, memory_order_acquire);
+	return stage == ENGINE_P2P_SENT || stage == ENGINE_P2P_COMPLETE;
 }
 /* Cancels it: true if it is now complete, with LS_CANCELLED. */
 bool engine_p2p_cancel(struct engine *engine, struct engine_op *op);

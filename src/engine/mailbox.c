@@ -109,9 +109,7 @@ void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *o
 	*at = op;
 }
 
-/* A receive on a stream that has its message: it is complete when the stream has copied that
- * out. */
-static bool is_to_be_delivered(const struct engine_op *op)
+bool engine_mailbox_is_delivered_next(const struct engine_op *op)
 {
 	return engine_is_on_stream(op) && op->call.kind == TRACE_RECV && op->status == LS_OK &&
 	       engine_p2p_stage_of(op) != ENGINE_P2P_DELIVERING;
@@ -120,7 +118,7 @@ static bool is_to_be_delivered(const struct engine_op *op)
 void engine_mailbox_complete(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
-	if (is_to_be_delivered(op)) {
+	if (engine_mailbox_is_delivered_next(op)) {
 		engine_stream_arrived(op);
 		engine_mailbox_activate(mailbox, op, ENGINE_P2P_DELIVERING);
 		return;

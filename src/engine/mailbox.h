@@ -97,12 +97,13 @@ struct engine_mailbox {
 	 * (engine_p2p_has_work). */
 	struct engine_op *complete LOCK_GUARDED(mail), *complete_last LOCK_GUARDED(mail);
 	_Atomic uint32_t complete_count;
-	_Atomic uint32_t pending; /* detached operations that are not complete */
-	uint64_t any_receives;    /* how many receives from any source were begun */
-	unsigned limit;           /* setting MESSAGES */
-	uint32_t tid;             /* the first thread that has sent or received */
-	bool mixed;               /* other threads have, too */
-	int next_source;          /* the source that a receive from any source looks at first */
+	_Atomic uint32_t pending;   /* detached operations that are not complete */
+	_Atomic uint32_t lingering; /* of those: ENGINE_P2P_LINGERING */
+	uint64_t any_receives;      /* how many receives from any source were begun */
+	unsigned limit;             /* setting MESSAGES */
+	uint32_t tid;               /* the first thread that has sent or received */
+	bool mixed;                 /* other threads have, too */
+	int next_source;            /* the source that a receive from any source looks at first */
 	struct mailbox_crossing crossing;
 	struct mailbox_cells cells;
 	struct mailbox_peer peers[];
@@ -133,6 +134,9 @@ static inline void engine_p2p_set_stage(struct engine_op *op, enum engine_p2p_st
  * lock. */
 void engine_mailbox_complete(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
+/* Whether engine_mailbox_complete only begins the last part of a receive on a stream that has its
+ * message: the stream copies that out. */
+bool engine_mailbox_is_delivered_next(const struct engine_op *op);
 /* A detached operation has failed, and its peer may still touch its buffer: moves it to the list of
  * complete ones; its stage says so to engine_p2p_abandon. */
 void engine_mailbox_return_failed(struct engine_mailbox *mailbox, struct engine_op *op)

@@ -34,8 +34,10 @@ struct engine_device {
 };
 
 /* Read by streams, and by threads that wait for them; a thread may read one once more after the
- * operation has ended. So they stay when an operation is used again. */
+ * operation has ended, the progress thread also when the group is closed. So they stay until the
+ * device is closed. */
 struct engine_stream_words {
+	struct engine_stream_words *next; /* of those that are in no operation */
 	_Atomic uint64_t claimed;  /* 1: a thread puts it behind the stream, or nobody will */
 	_Atomic uint64_t launched; /* 0 until all is behind the stream, then 1 + status */
 	_Atomic uint64_t fetched;  /* 1: the device has copied what this rank gives */

@@ -86,6 +86,8 @@ bool engine_p2p_progress(struct engine *engine, const struct engine_awaited *own
 	put_back(mailbox, kept);
 	while (complete) {
 		struct engine_op *next = complete->p2p.next;
+		/* Its word is not in the list. */
+		more |= engine_mailbox_is_delivered_next(complete);
 		if (complete->status != LS_OK && complete->p2p.rts)
 			engine_mailbox_return_failed(mailbox, complete);
 		else
@@ -259,6 +261,8 @@ static struct engine_op *take_active(struct engine_mailbox *mailbox, bool linger
 	struct engine_op *op = *at;
 	if (op)
 		*at = op->p2p.next;
+	if (op && engine_p2p_stage_of(op) == ENGINE_P2P_LINGERING)
+		atomic_fetch_sub_explicit(&mailbox->lingering, 1, memory_order_relaxed);
 	return op;
 }
 
@@ -289,8 +293,14 @@ void engine_p2p_linger(struct engine *engine, struct engine_op *op)
 	if (op->status == LS_OK)
 		op->status = LS_ABORTED;
 	atomic_fetch_add_explicit(&mailbox->pending, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&mailbox->lingering, 1, memory_order_relaxed);
 	engine_mailbox_activate(mailbox, op, ENGINE_P2P_LINGERING);
 	lock_mail_release(&mailbox->lock);
+}
+
+uint32_t engine_p2p_lingering(const struct engine *engine)
+{
+	return atomic_load_explicit(&engine->mailbox->lingering, memory_order_relaxed);
 }
 
 struct engine_op *engine_p2p_leave(struct engine *engine, bool lingering)

@@ -397,6 +397,15 @@ static enum engine_progress delivered(struct engine *engine, struct engine_op *o
 	return progress;
 }
 
+/* It has failed before. */
+static enum engine_progress lingers(struct engine *engine, struct engine_op *op)
+{
+	enum engine_progress progress = engine_stream_retreat(op);
+	if (progress != ENGINE_BLOCKED)
+		atomic_fetch_sub_explicit(&engine->mailbox->lingering, 1, memory_order_relaxed);
+	return progress;
+}
+
 enum engine_progress engine_p2p_copy_pieces(struct engine *engine, struct engine_op *op)
 {
 	enum engine_progress progress = ENGINE_DONE;
@@ -404,7 +413,7 @@ enum engine_progress engine_p2p_copy_pieces(struct engine *engine, struct engine
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_DELIVERING)
 		return delivered(engine, op);
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_LINGERING)
-		return engine_stream_retreat(op);
+		return lingers(engine, op);
 	if (op->call.kind == TRACE_SEND)
 		return sent(engine, op);
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_MATCHED)

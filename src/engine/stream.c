@@ -126,14 +126,16 @@ static bool is_over(const struct engine_stream *stream)
 	       atomic_load(&stream->driver->broken) != 0;
 }
 
-/* The word that says so; or, if the device is broken, one that may never come. */
+/* The word that says so, as far as it is known by now. */
 static void over_word(const struct engine_stream *stream, const _Atomic uint64_t **word,
 		      uint64_t *value)
 {
 	bool launched = atomic_load_explicit(&stream->words->launched, memory_order_acquire) != 0;
 	*word = &stream->words->launched;
 	*value = 1;
-	if (launched && stream->stored) {
+	if (launched && atomic_load(&stream->driver->broken) != 0) {
+		*word = &stream->driver->broken;
+	} else if (launched && stream->stored) {
 		*word = stream->done;
 		*value = stream->number;
 	} else if (launched && stream->has_put) {
@@ -152,7 +154,8 @@ static enum engine_progress await_over(struct engine_op *op)
 		return ENGINE_DONE;
 	over_word(stream, &word, &value);
 	engine_add_foreign_word(op, word, value);
-	engine_add_foreign_word(op, &stream->driver->broken, 1);
+	if (word != &stream->words->launched) /* whoever launches it is waited for in any case */
+		engine_add_foreign_word(op, &stream->driver->broken, 1);
 	return ENGINE_BLOCKED;
 }
 
@@ -233,6 +236,11 @@ enum engine_progress engine_stream_retreat(struct engine_op *op)
 						      &stream->words->own_done, 1);
 	stream->own_stored = status == LS_OK;
 	return progress;
+}
+
+bool engine_stream_lingers(const struct engine_op *op)
+{
+	return op->stream.on && op->stage == ENGINE_COMPLETE;
 }
 
 bool engine_stream_word(const struct engine_op *op, struct wait_word *word)

@@ -25,6 +25,9 @@ ls_status group_begin_on_stream(const char *function, ls_group *group,
 				const struct ls_op_options *given, struct ls_op_options *out)
 {
 	ls_status status = group_read_options(function, given, out);
+	if (status == LS_OK && out->stream && out->resumable)
+		return group_bad(group_caller(function, out), "options->resumable", 1,
+				 "0 with a stream");
 	return status == LS_OK ? group_check(function, group) : status;
 }
 

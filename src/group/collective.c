@@ -114,7 +114,9 @@ static ls_status call_nonblocking(ls_group *group, const struct engine_call *cal
 {
 	if (options->op && options->resumable)
 		return call_resumable(group, call, options, site);
-	if (!group->world->settings.blocking)
+	/* In a launch its partners may be next. */
+	bool launches = options->stream && group_launch_is_open();
+	if (!group->world->settings.blocking || launches)
 		return queue(group, call, options, site, true);
 	ls_op *op;
 	struct ls_op_options all = *options;
@@ -157,9 +159,6 @@ static ls_status run(const char *function, ls_group *group, struct engine_call *
 			return status;
 	}
 	status = group_begin_on_stream(function, group, given, &options);
-	if (status == LS_OK && options.stream && options.resumable)
-		status = group_bad(group_caller(function, &options), "options->resumable", 1,
-				   "0 with a stream");
 	if (status == LS_OK && call->kind != TRACE_BARRIER)
 		status = group_check_collective(group_caller(function, &options), group, call);
 	if (status != LS_OK)
@@ -225,11 +224,11 @@ static ls_status run_each(const char *function, ls_group *group, const struct en
 		} else if (status == LS_OK) {
 			status = call_nonblocking(group, &call, options, site);
 		}
-		if (status == LS_OUT_OF_MEMORY && i > 0) {
+		if (i > 0 && (status == LS_OUT_OF_MEMORY || (options->stream && status != LS_OK))) {
 			/* Peers would wait for the rest, and could not tell it from the next call's
 			 * collectives. */
-			ls_status aborted = ls_group_abort(
-				group, "there was no memory for all operations of one call");
+			ls_status aborted =
+				ls_group_abort(group, "not all operations of one call could begin");
 			(void)aborted; /* in any case the group has failed */
 		}
 	}
@@ -249,7 +248,8 @@ static ls_status run_many(const char *function, ls_group *group, struct engine_c
 	status = check_many(function, group, common, buffers, count);
 	if (status != LS_OK)
 		return status;
-	if ((options.op || options.callback) && count > WORLD_POOL_OPS * WORLD_POOL_BLOCKS)
+	if ((options.op || options.callback || options.stream) &&
+	    count > WORLD_POOL_OPS * WORLD_POOL_BLOCKS)
 		return group_bad(function, "buffer_count", count,
 				 "at most 65536 in a call that does not block");
 	wait_thread_enter(&group->waiter);

@@ -67,6 +67,17 @@ ls_status group_device_register(struct world *world)
 	return device->region ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
+static void free_words(struct world_device *device)
+{
+	lock_group_acquire(&device->lock);
+	while (device->words) {
+		struct engine_stream_words *words = device->words;
+		device->words = words->next;
+		free(words);
+	}
+	lock_group_release(&device->lock);
+}
+
 /* What could not be given back stays with the driver, so it is not closed then. */
 void group_device_close(struct world *world)
 {
@@ -83,6 +94,7 @@ void group_device_close(struct world *world)
 	if (device->gate)
 		pool_gate_leave(device->gate);
 	device->driver.ops->close(&device->driver);
+	free_words(device);
 	lock_group_fini(&device->lock);
 	free(device);
 	world->device = NULL;

@@ -12,13 +12,29 @@ enum { LAUNCH_GROUPS = 64 };
 /* What the calling thread has begun. */
 static _Thread_local struct {
 	struct pool_gate *gates[LAUNCH_GROUPS];
-	int count; /* 0: none */
+	int count;             /* 0: none */
+	const ls_group *group; /* the first one, to tell a forked child */
 	ls_status first;
 } launch;
 
+static void close_gates(void)
+{
+	while (launch.count > 0)
+		pool_gate_end(launch.gates[--launch.count]);
+}
+
+/* Whether the launch was begun before this process was forked: then it is none of this one. */
+static bool drop_parents(void)
+{
+	if (launch.count == 0 || !world_is_forked(launch.group))
+		return false;
+	launch.count = 0;
+	return true;
+}
+
 static ls_status check(ls_group *const *groups, int count)
 {
-	if (launch.count > 0)
+	if (!drop_parents() && launch.count > 0)
 		return group_bad("ls_launch_begin", "groups", 0,
 				 "called after ls_launch_end of the launch before");
 	if (!groups || count < 1 || count > LAUNCH_GROUPS)
@@ -57,12 +73,6 @@ static ls_status open_gate(ls_group *group)
 	return status;
 }
 
-static void close_gates(void)
-{
-	while (launch.count > 0)
-		pool_gate_end(launch.gates[--launch.count]);
-}
-
 ls_status ls_launch_begin(ls_group *const *groups, int count)
 {
 	ls_status status = check(groups, count);
@@ -73,6 +83,7 @@ ls_status ls_launch_begin(ls_group *const *groups, int count)
 	if (status != LS_OK)
 		close_gates();
 	launch.first = LS_OK;
+	launch.group = groups[0];
 	return status;
 }
 
@@ -82,8 +93,15 @@ void group_launch_note(ls_status status)
 		launch.first = status;
 }
 
+bool group_launch_is_open(void)
+{
+	return launch.count > 0;
+}
+
 ls_status ls_launch_end(void)
 {
+	if (drop_parents())
+		return LS_FORKED;
 	if (launch.count == 0)
 		return group_bad("ls_launch_end", "launch", 0,
 				 "begun by ls_launch_begin in the same thread");

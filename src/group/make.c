@@ -263,6 +263,17 @@ static void await_delivered(ls_group *group)
 	(void)status; /* it shows in the group's failure */
 }
 
+/* The group has failed, or has no message on a stream: these linger until the device is done. */
+static void await_streams(ls_group *group)
+{
+	struct ls_op *op;
+	while ((op = p2p_first_on_stream(group))) {
+		ls_status status = p2p_await(&op, 1, &progress_no_pause);
+		(void)status; /* as above */
+		progress_op_let_go(op);
+	}
+}
+
 /* Ends operations that were not waited for: otherwise peers would use buffers that vanish. */
 static void end_operations(ls_group *group)
 {
@@ -280,10 +291,12 @@ static void end_operations(ls_group *group)
 		snprintf(reason, sizeof reason, "with %s under way", text);
 		failure_abort_by_close(group, reason);
 	}
+	if (group->world->device)
+		await_streams(group);
 	p2p_close(group);
 	progress_lane_close(group);
 	progress_warn_left(group);
-	progress_pool_fini(&group->pool);
+	progress_pool_fini(group);
 }
 
 void group_leave(struct ls_group *group)

@@ -93,7 +93,6 @@ ls_status group_p2p_check_stream(ls_group *group, const struct group_p2p_call *c
 				 const struct ls_op_options *options)
 {
 	const char *wrong = call->hands_over_block || call->block ? "NULL for blocks"
-			    : options->resumable                  ? "NULL with resumable"
 			    : group_p2p_is_ordered(group, call)   ? "NULL with LOCKSTEP_P2P=serial"
 								  : NULL;
 	if (!options->stream || !wrong)

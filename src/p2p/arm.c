@@ -93,7 +93,10 @@ static bool is_ready(struct world *world) LOCK_REQUIRES(group)
 	for (ls_group *group = atomic_load(&world->p2p.groups); group; group = group->next_p2p) {
 		if (engine_p2p_pending(&group->engine) == 0)
 			continue;
-		if (engine_p2p_is_ready(&group->engine) || failure_status(group) != LS_OK)
+		bool ends =
+			failure_status(group) != LS_OK &&
+			engine_p2p_pending(&group->engine) > engine_p2p_lingering(&group->engine);
+		if (engine_p2p_is_ready(&group->engine) || ends)
 			return true;
 		/* A member that leaves checks whether the doorbell is armed, and rings it. */
 		uint64_t gone = world_gone(group);

@@ -60,9 +60,9 @@ int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct e
 	return count;
 }
 
-/* An operation that no thread waits for, but whose callback one may wait for, needs a peer that is
- * gone. A thread that waits for an operation finds that out by itself; until then the operation may
- * be taken back. */
+/* An operation that no thread waits for, but whose callback or stream one may wait for, needs a
+ * peer that is gone. A thread that waits for an operation finds that out by itself; until then the
+ * operation may be taken back. */
 struct ls_op *p2p_needing(ls_group *group, uint64_t gone, int *peer, bool *again)
 {
 	struct world_p2p *p2p = &group->world->p2p;
@@ -71,7 +71,7 @@ struct ls_op *p2p_needing(ls_group *group, uint64_t gone, int *peer, bool *again
 	*again = false;
 	for (struct ls_op *op = p2p->urgent_count ? p2p->first : NULL; op && !needing;
 	     op = op->next) {
-		if (op->group != group || !op->callback || !atomic_load(&op->begun))
+		if (op->group != group || !p2p_wakes(op) || !atomic_load(&op->begun))
 			continue;
 		if (progress_op_is_lost(op, gone, peer, &self_only))
 			needing = op;
@@ -107,6 +107,7 @@ static void sweep_group(struct p2p_drive *drive, ls_group *group)
 	if (p2p_pending(group) == 0)
 		return;
 	int count = p2p_drive_own(drive, group, own), words = 0;
+	uint32_t lingering = engine_p2p_lingering(&group->engine);
 	int room = drive->word_count < drive->word_max ? drive->word_max - drive->word_count : 0;
 	drive->more |=
 		engine_p2p_progress(&group->engine, own, count,
@@ -118,6 +119,8 @@ static void sweep_group(struct p2p_drive *drive, ls_group *group)
 		fail_needing(group);
 	if (failure_status(group) != LS_OK)
 		p2p_end_all(group);
+	/* Nobody has looked at the words of those that linger from now on. */
+	drive->more |= engine_p2p_lingering(&group->engine) > lingering;
 }
 
 /* Whether its caller is about to begin it, and so still writes to it. */

@@ -37,7 +37,10 @@ void p2p_await_begun(const struct ls_op *op);
 long p2p_pending(ls_group *group);
 /* The first of them, with a reference; NULL: none. */
 struct ls_op *p2p_first(ls_group *group);
-/* The first receive on a stream that has copied its message out, with a reference; NULL: none. */
+/* The first on a stream, with a reference; NULL: none. */
+struct ls_op *p2p_first_on_stream(ls_group *group);
+/* The first on a stream whose message has been copied out, be it by the peer, with a reference;
+ * NULL: none. */
 struct ls_op *p2p_first_delivered(ls_group *group);
 /* Call before a group is closed, which has failed if any are pending: ends them. */
 void p2p_close(ls_group *group);
@@ -131,9 +134,15 @@ void p2p_drive_pass(struct world *world, struct p2p_drive *drive);
 int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct engine_awaited *own);
 /* The head, with a reference that the caller drops. */
 struct ls_op *p2p_head(struct world_p2p *p2p);
-/* Under the list's lock: an operation with a callback that can never complete without the members
- * `gone`; *peer as in progress_op_need; NULL: none. *again: some operation may become such a one,
- * so the progress thread checks again. */
+/* Whether its end may wake a thread that is not in a wait for it: by its callback, or in its
+ * stream. */
+static inline bool p2p_wakes(const struct ls_op *op)
+{
+	return op->callback || op->on_stream;
+}
+/* Under the list's lock: an operation that wakes a thread, and can never complete without the
+ * members `gone`; *peer as in progress_op_need; NULL: none. *again: some operation may become such
+ * a one, so the progress thread checks again. */
 struct ls_op *p2p_needing(ls_group *group, uint64_t gone, int *peer, bool *again)
 	LOCK_REQUIRES(group);
 

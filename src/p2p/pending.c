@@ -19,7 +19,7 @@ static struct ls_op *op_of(struct engine_op *engine)
 static void count_in(const struct ls_op *op)
 {
 	struct trace_group *entry = op->group->trace_entry;
-	if (op->callback)
+	if (p2p_wakes(op))
 		atomic_fetch_add(&entry->callbacks, 1);
 	if (op->may_leave)
 		atomic_fetch_add(&entry->limits, 1);
@@ -180,13 +180,35 @@ struct ls_op *p2p_first(ls_group *group)
 	return op;
 }
 
+struct ls_op *p2p_first_on_stream(ls_group *group)
+{
+	struct world_p2p *p2p = &group->world->p2p;
+	lock_group_acquire(&p2p->lock);
+	struct ls_op *op = p2p->first;
+	while (op && !(op->group == group && op->on_stream))
+		op = op->next;
+	if (op)
+		progress_op_hold(op);
+	lock_group_release(&p2p->lock);
+	return op;
+}
+
+/* Its stream has the message; or its peer has, so that nothing is left but to see it. */
+static bool is_delivered(const struct ls_op *op)
+{
+	int peer;
+	if (op->engine.call.kind == TRACE_RECV)
+		return progress_stream_is_over(op);
+	return engine_p2p_is_posted(&op->engine) &&
+	       progress_op_need(op, UINT64_MAX, &peer) == ENGINE_NEEDS_NOBODY;
+}
+
 struct ls_op *p2p_first_delivered(ls_group *group)
 {
 	struct world_p2p *p2p = &group->world->p2p;
 	lock_group_acquire(&p2p->lock);
 	struct ls_op *op = p2p->first;
-	while (op && !(op->group == group && op->engine.call.kind == TRACE_RECV &&
-		       progress_stream_is_over(op)))
+	while (op && !(op->group == group && op->on_stream && is_delivered(op)))
 		op = op->next;
 	if (op)
 		progress_op_hold(op);
@@ -204,7 +226,7 @@ static void finish(struct ls_op *op, ls_status status)
 		p2p_deliver(op);
 	struct ls_op *batch = op->batch;
 	bool was_ordered = op->ordered;
-	bool calls = op->callback, limited = op->may_leave;
+	bool calls = p2p_wakes(op), limited = op->may_leave;
 	struct trace_group *entry = op->group->trace_entry;
 	progress_op_complete(op, status);
 	count_out(entry, calls, limited);
@@ -245,7 +267,7 @@ static void end_all(ls_group *group, bool waits)
 	struct ls_op *op;
 	p2p_collect(group);
 	if (group->world->device)
-		progress_stream_release(group);
+		progress_stream_release(group->world);
 	while ((engine = engine_p2p_leave(&group->engine, waits)))
 		end_one(op_of(engine), LS_ABORTED, waits);
 	while (p2p->serial && (op = claim(p2p, group))) {
@@ -276,7 +298,7 @@ static void choose_progress(struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;
 	/* The device rings the bell as a peer that stores a word does, and calls nobody. */
-	op->wants_urgent = op->ordered || op->callback || op->on_stream;
+	op->wants_urgent = op->ordered || p2p_wakes(op);
 	op->wants_progress = op->wants_urgent || call->kind == TRACE_RECV;
 }
 
@@ -298,7 +320,7 @@ ls_status p2p_start(struct ls_op *op)
 		status = begin(op);
 		if (status != LS_OK) {
 			take_out(p2p, op);
-			count_out(group->trace_entry, op->callback, op->may_leave);
+			count_out(group->trace_entry, p2p_wakes(op), op->may_leave);
 		} else {
 			p2p_collect(group);
 		}
@@ -310,7 +332,7 @@ ls_status p2p_start(struct ls_op *op)
 		want_urgent(p2p, op);
 	}
 	/* What has happened before is no call for a progress thread that is armed already. */
-	bool ends = failure_status(group) != LS_OK || (op->callback && world_gone(group) != 0);
+	bool ends = failure_status(group) != LS_OK || (p2p_wakes(op) && world_gone(group) != 0);
 	progress_op_let_go(op);
 	if (p2p_pending(group) > 0 || p2p->serial)
 		p2p_arm(group->world, ends || engine_p2p_has_work(&group->engine));

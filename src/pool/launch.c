@@ -52,6 +52,16 @@ static void leave(struct pool *pool, struct pool_launcher *launcher)
 	lock_pool_release(&pool->lock);
 }
 
+bool pool_launchers_are_done(struct pool *pool)
+{
+	bool done = true;
+	lock_pool_acquire(&pool->lock);
+	for (int i = 0; i < POOL_STREAMS; i++)
+		done &= is_idle(&pool->launchers[i]);
+	lock_pool_release(&pool->lock);
+	return done || atomic_load(&pool->options.driver->broken) != 0;
+}
+
 void pool_launchers_close(struct pool *pool)
 {
 	for (int i = 0; i < POOL_STREAMS; i++)

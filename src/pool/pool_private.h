@@ -190,6 +190,8 @@ static inline size_t pool_put_off(const struct pool *pool)
 
 /* ---- launch.c ---- */
 
+/* Whether the device reads and stores no word of a launch any more. */
+bool pool_launchers_are_done(struct pool *pool);
 void pool_launchers_close(struct pool *pool);
 
 /* ---- reclaim.c ---- */

@@ -383,7 +383,8 @@ static ls_status await_streams(struct pool *pool, struct pool_patience *patience
 	lock_pool_release(&pool->lock);
 	for (;;) {
 		uint64_t moment = pool_moment(pool);
-		if (status != LS_OK || all_have_reached(pool, numbers))
+		if (status != LS_OK ||
+		    (all_have_reached(pool, numbers) && pool_launchers_are_done(pool)))
 			return status;
 		pool_put_marks(pool);
 		status = wait_for_any(pool, moment, patience);

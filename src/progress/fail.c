@@ -38,6 +38,17 @@ ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, u
 	return failure_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));
 }
 
+ls_status progress_op_fail_elsewhere(const struct ls_op *op, ls_status reason)
+{
+	struct diagnose_hint hint = {.status = reason,
+				     .rank = op->group->world->rank,
+				     .peer = -1,
+				     .group = op->group->id,
+				     .seq = op->engine.seq,
+				     .record = op->engine.record};
+	return failure_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));
+}
+
 ls_status progress_op_fail_gone(const struct ls_op *op, uint64_t gone, int peer)
 {
 	const ls_group *group = op->group;

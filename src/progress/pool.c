@@ -129,8 +129,19 @@ void progress_lane_complete(struct ls_op *op, ls_status status)
 	wait_ring(group->waiter.bell);
 }
 
-void progress_pool_fini(struct world_pool *pool)
+static struct engine_stream_words *add_words(struct engine_stream_words *list,
+					     struct engine_stream_words *words)
 {
+	if (!words)
+		return list;
+	words->next = list;
+	return words;
+}
+
+void progress_pool_fini(ls_group *group)
+{
+	struct world_pool *pool = &group->pool;
+	struct engine_stream_words *words = NULL;
 	/* No other thread is in a call on the group any more; the lock makes what they wrote
 	 * visible. */
 	lock_group_acquire(&pool->lock);
@@ -138,13 +149,14 @@ void progress_pool_fini(struct world_pool *pool)
 		struct ls_op *block = pool->blocks[b];
 		for (int i = 0; i < WORLD_POOL_OPS; i++) {
 			free(block[i].counts);
-			free(block[i].engine.stream.words);
+			words = add_words(words, block[i].engine.stream.words);
 		}
 		free(block);
 	}
 	pool->block_count = 0;
 	lock_group_release(&pool->lock);
 	lock_group_fini(&pool->lock);
+	progress_stream_keep_words(group->world, words);
 }
 
 void progress_batch_part_complete(struct ls_op *batch, ls_status status)

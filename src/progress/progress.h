@@ -41,7 +41,7 @@ void progress_op_hold(struct ls_op *op);
 void progress_op_let_go(struct ls_op *op);
 void progress_pool_init(struct world_pool *pool);
 /* Frees the handles that the user has not freed; progress_warn_left has named them. */
-void progress_pool_fini(struct world_pool *pool);
+void progress_pool_fini(ls_group *group);
 /* A part of the batch is complete, or ls_batch_end was called. */
 void progress_batch_part_complete(struct ls_op *batch, ls_status status);
 
@@ -105,9 +105,11 @@ LS_CHECKED ls_status progress_stream_launch(struct ls_op *op);
 LS_CHECKED ls_status progress_stream_follow(const struct ls_op *op, void *stream);
 /* Whether it is on a stream that has nothing of it left to do. */
 bool progress_stream_is_over(const struct ls_op *op);
-/* The group has failed: all streams go on that wait for its operations, as an operation may be
- * behind another one in its stream. */
-void progress_stream_release(const ls_group *group);
+/* All streams go on that wait for operations of groups that have failed, as an operation may be
+ * behind others in its stream. */
+void progress_stream_release(struct world *world);
+/* Keeps the words of operations that are freed; NULL is allowed. */
+void progress_stream_keep_words(struct world *world, struct engine_stream_words *words);
 /* It is complete. */
 void progress_stream_leave(struct ls_op *op);
 /* It was prepared, and will not be launched. */
@@ -117,6 +119,8 @@ void progress_stream_drop(struct ls_op *op);
 
 /* Makes `reason`, which was seen on `peer`, the group's cause. Returns the cause that counts. */
 ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs);
+/* The same by a thread that does not advance it, while another one may. */
+ls_status progress_op_fail_elsewhere(const struct ls_op *op, ls_status reason);
 /* Fails the group because the operation needs `peer` or, with -1, one of the members `gone`.
  * Returns the cause that counts. */
 ls_status progress_op_fail_gone(const struct ls_op *op, uint64_t gone, int peer);

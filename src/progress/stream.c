@@ -3,6 +3,7 @@
 #include "engine/stream.h"
 
 #include "base/messages.h"
+#include "failure/failure.h"
 #include "pool/launch.h"
 #include "progress.h"
 
@@ -29,14 +30,40 @@ void progress_stream_leave(struct ls_op *op)
 	lock_group_release(&device->lock);
 }
 
-void progress_stream_release(const ls_group *group)
+void progress_stream_release(struct world *world)
 {
-	struct world_device *device = group->world->device;
+	struct world_device *device = world->device;
 	lock_group_acquire(&device->lock);
 	for (struct ls_op *op = device->operations; op; op = op->on_next)
-		if (op->group == group)
+		if (failure_status(op->group) != LS_OK)
 			engine_stream_arrived(&op->engine);
 	lock_group_release(&device->lock);
+}
+
+/* ---- words ---- */
+
+void progress_stream_keep_words(struct world *world, struct engine_stream_words *words)
+{
+	struct world_device *device = world->device;
+	struct engine_stream_words **last = &words;
+	if (!words)
+		return;
+	while (*last)
+		last = &(*last)->next;
+	lock_group_acquire(&device->lock);
+	*last = device->words;
+	device->words = words;
+	lock_group_release(&device->lock);
+}
+
+static struct engine_stream_words *take_words(struct world_device *device)
+{
+	lock_group_acquire(&device->lock);
+	struct engine_stream_words *words = device->words;
+	if (words)
+		device->words = words->next;
+	lock_group_release(&device->lock);
+	return words;
 }
 
 /* ---- the calls ---- */
@@ -57,6 +84,8 @@ ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *
 	ls_status status = pool_check_stream(device->pool, stream);
 	if (status != LS_OK)
 		return status;
+	if (!op->engine.stream.words)
+		op->engine.stream.words = take_words(device);
 	status = engine_stream_prepare(&group->engine, &op->engine, &device->driver, stream);
 	if (status != LS_OK)
 		return status;
@@ -81,7 +110,7 @@ ls_status progress_stream_launch(struct ls_op *op)
 	uint64_t deadline_ns = clock_deadline_ns(op->timeout_ms);
 	bool stored = false;
 	if (!engine_stream_claim(&op->engine))
-		return progress_op_fail(op, LS_ABORTED, -1, 0); /* it has failed already */
+		return progress_op_fail_elsewhere(op, LS_ABORTED); /* it has failed already */
 	ls_status status = pool_launch_begin(pool, op->engine.stream.handle, deadline_ns, &launch);
 	if (status == LS_OK) {
 		wait_foreign_begin(&world->waiter, "the driver, behind a stream");
@@ -91,10 +120,10 @@ ls_status progress_stream_launch(struct ls_op *op)
 	}
 	engine_stream_launched(&op->engine, status);
 	/* Peers wait for it. */
-	return status == LS_OK ? LS_OK : progress_op_fail(op, status, -1, 0);
+	return status == LS_OK ? LS_OK : progress_op_fail_elsewhere(op, status);
 }
 
-/* The word and its numbers stay when the operation ends meanwhile. */
+/* The word and its numbers stay when the operation ends meanwhile, until the pool is closed. */
 ls_status progress_stream_follow(const struct ls_op *op, void *stream)
 {
 	struct world *world = op->group->world;
@@ -103,10 +132,18 @@ ls_status progress_stream_follow(const struct ls_op *op, void *stream)
 	ls_status status = pool_check_stream(world->device->pool, stream);
 	if (status != LS_OK || !own->stored) /* not stored: it fails */
 		return status;
+	struct pool_launch launch;
+	status = pool_launch_begin(world->device->pool, stream,
+				   clock_deadline_ns(op->group->timeout_ms), &launch);
+	if (status != LS_OK)
+		return status;
 	wait_foreign_begin(&world->waiter, "the driver, behind a stream");
 	status = driver->ops->await(driver, stream, own->done, own->number);
+	/* A store of its own shows when the stream does not read that word any more. */
+	ls_status stored = driver->ops->store(driver, stream, launch.done, launch.number);
 	wait_foreign_end(&world->waiter);
-	return status;
+	pool_launch_end(world->device->pool, &launch, stored == LS_OK);
+	return status == LS_OK ? stored : status;
 }
 
 bool progress_stream_is_over(const struct ls_op *op)

@@ -84,7 +84,7 @@ void progress_op_open(struct ls_op *op, const struct ls_op_options *options, con
  * successor by then, and waits; unless it may come back to the operation. */
 static uint64_t patience_of(const struct ls_op *op, const struct progress_pause *pause)
 {
-	bool waits = pause->checks_only && progress_thread_is_me(op->group->world);
+	bool waits = pause->checks_only && !progress_thread_is_me(op->group->world);
 	return waits || !engine_is_on_stream(&op->engine) ? CLOCK_NEVER : pause->at_ns;
 }
 
@@ -99,13 +99,13 @@ static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
 	uint64_t deadline = clock_deadline_ns(RETREAT_MS);
 	bool warned = false;
 	if (engine_is_on_stream(engine))
-		progress_stream_release(group);
+		progress_stream_release(group->world);
 	for (;;) {
 		uint64_t now = clock_now_ns();
 		bool force = now >= deadline;
 		enum engine_progress progress =
 			engine_abandon(&group->engine, engine, world_gone(group), force);
-		if (progress != ENGINE_BLOCKED || now >= until_ns)
+		if (progress != ENGINE_BLOCKED || (now >= until_ns && engine_stream_lingers(engine)))
 			return progress;
 		if (force && !warned)
 			progress_warn_device(op);

@@ -112,7 +112,8 @@ struct world_device {
 	struct memory_region *region; /* its memory; NULL: the processor may touch it */
 	struct lock_group lock;
 	struct ls_op *operations LOCK_GUARDED(group); /* on streams, that are not complete */
-	char name[32];                                /* "sim:0" */
+	struct engine_stream_words *words LOCK_GUARDED(group); /* of groups that are closed */
+	char name[32];                                         /* "sim:0" */
 };
 
 struct world {
