@@ -109,13 +109,19 @@ const char *subject_rendezvous(void)
 static void open_world(void *data)
 {
 	int rank = (int)(intptr_t)data;
+	char device[256] = "";
+	if (run.subject->device)
+		run.subject->device(rank, device, sizeof device);
 	struct ls_group_options options = {.size = sizeof options,
+					   .device = device[0] ? device : NULL,
 					   .rank = rank,
 					   .world_size = run.plan.ranks,
 					   .rendezvous = run.rendezvous};
 	ls_status status = ls_group_open(&options, &run.worlds[rank]);
 	if (status != LS_OK)
 		scheduler_fail("rank %d cannot open its group: %s", rank, ls_status_name(status));
+	if (run.subject->opened)
+		run.subject->opened(rank, run.worlds[rank]);
 }
 
 /* Now and then another thread opens the group, and has ended before the first call: the main one is

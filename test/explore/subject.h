@@ -27,6 +27,10 @@ struct subject {
 	unsigned weight; /* so many of the sum of all weights are of this sort */
 	/* Draws the program. Before any thread is managed. */
 	void (*draw)(uint64_t seed, struct subject_plan *plan);
+	/* NULL, or: writes the option `device` of ls_group_open. */
+	void (*device)(int rank, char *out, size_t bytes);
+	/* NULL, or: called by the thread that has opened the group, before anything is drawn. */
+	void (*opened)(int rank, ls_group *world);
 	/* The part of one rank, in that rank's first thread: it is to close `world`. */
 	void (*run)(int rank, ls_group *world);
 	/* After all ranks have ended or been killed: scheduler_fail, if what came out is not what

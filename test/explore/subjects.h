@@ -6,6 +6,7 @@
 #include "subject.h"
 
 extern const struct subject subject_pairs, subject_endings, subject_programs, subject_planted,
-	subject_killed, subject_ranks, subject_schedules, subject_museum, subject_devices;
+	subject_killed, subject_ranks, subject_schedules, subject_museum, subject_devices,
+	subject_streams;
 
 #endif

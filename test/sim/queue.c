@@ -220,8 +220,10 @@ void *sim_device_main(void *argument)
 	struct sim *sim = device->sim;
 	for (;;) {
 		uint64_t work = atomic_load(&device->work), news = atomic_load(&sim->board->news);
-		if (sim_is_over(sim))
+		if (sim_is_over(sim)) {
+			sim_device_ends(sim);
 			return NULL;
+		}
 		if (do_some(device))
 			continue;
 		offer_room(device);

@@ -106,6 +106,7 @@ struct sim *sim_open(const struct sim_options *options)
 	sim->board = options->board ? options->board : &sim->own_board;
 	sim->random = options->seed;
 	pthread_mutex_init(&sim->driver, NULL);
+	pthread_mutex_init(&sim->tell_lock, NULL);
 	if (!start(sim)) {
 		sim_close(sim);
 		return NULL;
@@ -135,6 +136,56 @@ void sim_close(struct sim *sim)
 	if (sim->host_started)
 		pthread_join(sim->host_thread, NULL);
 	free(sim);
+}
+
+/* ---- failures ---- */
+
+static void tell(const struct sim_tell *tell)
+{
+	wait_store(tell->word, tell->value);
+	if (*tell->bell)
+		wait_ring(*tell->bell);
+}
+
+/* And nothing is touched any more. */
+static bool has_failed(const struct sim *sim)
+{
+	return atomic_load(&sim->failed) && sim->ended == sim->options.devices;
+}
+
+bool sim_tell_failure(struct sim *sim, _Atomic uint64_t *word, uint64_t value,
+		      struct wait_bell *const *bell)
+{
+	int at = 0;
+	pthread_mutex_lock(&sim->tell_lock);
+	while (at < SIM_TELLS && sim->tells[at].word)
+		at++;
+	if (at < SIM_TELLS) {
+		sim->tells[at] = (struct sim_tell){word, value, bell};
+		if (has_failed(sim))
+			tell(&sim->tells[at]);
+	}
+	pthread_mutex_unlock(&sim->tell_lock);
+	return at < SIM_TELLS;
+}
+
+void sim_tell_no_more(struct sim *sim, const _Atomic uint64_t *word)
+{
+	pthread_mutex_lock(&sim->tell_lock);
+	for (int i = 0; i < SIM_TELLS; i++)
+		if (sim->tells[i].word == word)
+			sim->tells[i].word = NULL;
+	pthread_mutex_unlock(&sim->tell_lock);
+}
+
+void sim_device_ends(struct sim *sim)
+{
+	pthread_mutex_lock(&sim->tell_lock);
+	sim->ended++;
+	for (int i = 0; i < SIM_TELLS && has_failed(sim); i++)
+		if (sim->tells[i].word)
+			tell(&sim->tells[i]);
+	pthread_mutex_unlock(&sim->tell_lock);
 }
 
 uint64_t sim_calls(const struct sim *sim)

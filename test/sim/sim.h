@@ -105,6 +105,12 @@ void sim_stop(struct sim *sim);
 uint64_t sim_calls(const struct sim *sim);
 /* Instead of fail_at: the n-th call from now fails, from 1. Not in a host function. */
 void sim_fail_next(struct sim *sim, uint64_t n);
+/* When a device of the process fails: *word = value, then the bell that *bell is at that time is
+ * rung. At once, if one has failed. False: too many have asked. */
+bool sim_tell_failure(struct sim *sim, _Atomic uint64_t *word, uint64_t value,
+		      struct wait_bell *const *bell);
+/* When it returns, the word is not stored to any more. */
+void sim_tell_no_more(struct sim *sim, const _Atomic uint64_t *word);
 
 /* ---- memory ---- */
 

@@ -161,6 +161,8 @@ static struct {
 	} all[PROCESSES + 1];
 } processes = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static _Thread_local struct sim *opened_last;
+static _Atomic size_t bytes_left;
+static _Atomic int open_count;
 
 static bool read_number(const char *option, const char *name, uint64_t *out)
 {
@@ -179,6 +181,8 @@ static bool read_option(const char *option, struct sim_options *out, uint64_t *p
 		*process = number;
 	else if (read_number(option, "seed", &number))
 		out->seed = number;
+	else if (read_number(option, "devices", &number))
+		out->devices = (int)number;
 	else if (read_number(option, "bytes", &number))
 		out->bytes = number;
 	else if (read_number(option, "resident", &number))
@@ -251,7 +255,7 @@ static ls_status join(struct driver *driver)
 {
 	struct sim_options options;
 	uint64_t process;
-	if (driver->index >= SIM_DEVICES || !read_options(driver->options, &options, &process)) {
+	if (!read_options(driver->options, &options, &process) || driver->index >= options.devices) {
 		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "sim", "no such device, or unknown options");
 		return LS_BAD_ARGUMENT;
 	}
@@ -264,6 +268,10 @@ static ls_status join(struct driver *driver)
 
 static void close_named(struct driver *driver)
 {
+	sim_tell_no_more(of(driver), &driver->broken);
+	if (atomic_load(&driver->broken) == 0)
+		atomic_fetch_add(&bytes_left, sim_bytes_used(of(driver), driver->index));
+	atomic_fetch_sub(&open_count, 1);
 	close_driver(driver);
 	leave_process(of(driver));
 }
@@ -279,13 +287,23 @@ static ls_status open_named(struct driver *driver)
 		return status;
 	driver->ops = sim_free_may_wait(of(driver)) ? &waits : &at_once;
 	status = open_driver(driver);
-	if (status != LS_OK)
+	if (status != LS_OK) {
 		leave_process(of(driver));
-	return status;
+		return status;
+	}
+	atomic_fetch_add(&open_count, 1);
+	bool told = sim_tell_failure(of(driver), &driver->broken, LS_SYSTEM, &driver->bell);
+	(void)told; /* there is room for each device */
+	return LS_OK;
 }
 
 __attribute__((visibility("default")))
 const struct driver_body lockstep_driver_sim = {DRIVER_VERSION, sizeof(struct driver_ops), &waits};
+
+bool lockstep_sim_has_left(void)
+{
+	return atomic_load(&bytes_left) > 0 || atomic_load(&open_count) != 0;
+}
 
 __attribute__((visibility("default"))) struct sim *lockstep_sim(void)
 {

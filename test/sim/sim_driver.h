@@ -21,12 +21,14 @@ void sim_driver_close(struct sim_driver *driver);
 
 /* The driver "sim". Each device that is opened is one of SIM_DEVICES of a simulated process of its
  * own, unless "process=N", from 1 to 8, names one that ranks share; then the options of the first
- * one count. Options are separated by commas: "seed=N", "bytes=N" of each device (64 MiB),
- * "resident=N", "queues=N", "depth=N", "fail_at=N" as in struct sim_options; "free=waits",
- * "free=at_once", "free=drawn"; "launch=waits"; "loads_lazily". */
+ * one count. Options are separated by commas: "seed=N", "devices=N" of the process (SIM_DEVICES),
+ * "bytes=N" of each device (64 MiB), "resident=N", "queues=N", "depth=N", "fail_at=N" as in struct
+ * sim_options; "free=waits", "free=at_once", "free=drawn"; "launch=waits"; "loads_lazily". */
 extern const struct driver_body lockstep_driver_sim;
 /* The simulated process of the device that the calling thread has opened last, for streams and
  * kernels of the program. */
 struct sim *lockstep_sim(void);
+/* Whether a device is open, or one that has not failed had memory in use when it was closed. */
+bool lockstep_sim_has_left(void);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "sim.h"
 
-enum { SIM_BLOCKS = 1024, SIM_EVENTS = 256 };
+enum { SIM_BLOCKS = 1024, SIM_EVENTS = 256, SIM_TELLS = 32 };
 
 enum sim_kind { SIM_KERNEL, SIM_COPY, SIM_STORE, SIM_AWAIT, SIM_FOLLOW, SIM_HOST };
 
@@ -62,6 +62,12 @@ struct sim_event {
 	uint64_t number;                 /* complete when so many operations of it are done */
 };
 
+struct sim_tell {
+	_Atomic uint64_t *word; /* NULL: the entry is free */
+	uint64_t value;
+	struct wait_bell *const *bell;
+};
+
 struct sim_queue {
 	struct sim_op ops[SIM_DEPTH];
 	unsigned head, count;
@@ -106,11 +112,14 @@ struct sim {
 	_Atomic bool stopped, failed;
 	struct sim_board *board, own_board;
 	int started; /* devices whose threads run */
+	int ended;   /* of those; under tell_lock */
 	struct sim_device devices[SIM_DEVICES];
 	const struct sim_kernel *loaded[SIM_KERNELS];
 	int loaded_count;
 	struct sim_event events[SIM_EVENTS];
 	uint64_t random;
+	pthread_mutex_t tell_lock;
+	struct sim_tell tells[SIM_TELLS]; /* under tell_lock */
 	/* Capture, under the driver lock. */
 	struct sim_stream *captured;
 	uint64_t captured_count;
@@ -131,6 +140,9 @@ static inline bool sim_is_over(const struct sim *sim)
 {
 	return atomic_load(&sim->stopped) || atomic_load(&sim->failed);
 }
+/* The thread of a device ends: the last one tells of a failure, as from then on nothing is touched
+ * any more. */
+void sim_device_ends(struct sim *sim);
 /* Raises the word and rings. */
 void sim_raise(_Atomic uint64_t *word, struct wait_bell *bell);
 /* Blocks until *word is not `seen`; until *other is not, either, if that is not NULL. */

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <sched.h>
 
 #include "job_fixture.h"
 
@@ -237,14 +238,69 @@ static void without_handles(struct rank *rank)
 	MUST(ls_group_failure(rank->group, &failure) == LS_OK && failure.status == LS_OK);
 }
 
+/* One thread launches for all ranks of the process; the first part waits for the last one. */
+static struct rank *all_ranks[RANKS];
+static pthread_barrier_t all_are_there;
+
+static void launch_for_all(void)
+{
+	ls_group *groups[RANKS];
+	int32_t one = 1, sums[RANKS] = {0};
+	for (int r = 0; r < RANKS; r++)
+		groups[r] = all_ranks[r]->group;
+	MUST(ls_launch_begin(groups, RANKS) == LS_OK);
+	for (int r = 0; r < RANKS; r++) {
+		struct ls_op_options options = on(all_ranks[r], 0);
+		MUST(ls_allreduce(groups[r], &one, &sums[r], 1, LS_INT32, LS_SUM, &options) == LS_OK);
+	}
+	MUST(ls_launch_end() == LS_OK);
+	for (int r = 0; r < RANKS; r++) {
+		MUST(sim_copy(all_ranks[r]->streams[0], &one, &one, sizeof one) == SIM_OK);
+		while (sim_stream_query(all_ranks[r]->streams[0]) == SIM_NOT_READY)
+			sched_yield();
+		MUST(sums[r] == RANKS);
+	}
+}
+
+static void one_for_all(struct rank *rank)
+{
+	all_ranks[rank->rank] = rank;
+	pthread_barrier_wait(&all_are_there);
+	if (rank->rank == 0)
+		launch_for_all();
+	pthread_barrier_wait(&all_are_there);
+}
+
+/* A stream that follows an operation comes to it long after that; the words that it waits for stay
+ * until then, also if the group is closed meanwhile. */
+static void follows_late(struct rank *rank)
+{
+	int32_t one = 1, sum = 0;
+	ls_op *op;
+	struct ls_op_options options = on(rank, 0);
+	options.op = &op;
+	hold(rank, 1);
+	MUST(ls_allreduce(rank->group, &one, &sum, 1, LS_INT32, LS_SUM, &options) == LS_OK);
+	MUST(ls_op_follow(op, rank->streams[1]) == LS_OK || ls_test(op) == LS_OK);
+	MUST(ls_wait(op, 0) == LS_OK && sum == RANKS);
+	struct ls_device_stats stats = {.size = sizeof stats};
+	MUST(ls_device_stats(rank->group, &stats) == LS_OK);
+	ls_op_free(op);
+	release(rank);
+}
+
 static void orders(void **state)
 {
 	(void)state;
+	assert_int_equal(pthread_barrier_init(&all_are_there, NULL, RANKS), 0);
 	run_job(waits_for_its_stream, "");
 	run_job(a_held_send, "");
+	run_job(one_for_all, "devices=3,process=1");
+	run_job(follows_late, "");
 	run_job(without_handles, "");
 	assert_int_equal(setenv("LOCKSTEP_BLOCKING", "1", 1), 0);
 	run_job(without_handles, "");
+	run_job(one_for_all, "devices=3,process=2");
 	assert_int_equal(unsetenv("LOCKSTEP_BLOCKING"), 0);
 }
 
