@@ -267,7 +267,9 @@ void stream_program_begin(struct stream_program *program, int rank, ls_group *wo
 		fine = sim_stream_open(state->sim, program->shares ? rank : 0,
 				       &state->streams[i]) == SIM_OK;
 	if (!fine || !split(program, rank)) {
-		fprintf(stderr, "a program on streams cannot begin\n");
+		fprintf(stderr, "a program on streams cannot begin, rank %d: %s\n", rank,
+			fine ? "no groups" : "no streams");
+		stream_program_show(program, stderr);
 		abort();
 	}
 	for (int thread = 0; thread < program->threads; thread++)

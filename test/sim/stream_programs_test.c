@@ -18,6 +18,7 @@ enum { SEEDS = 60 };
 struct one {
 	struct stream_program *program;
 	const char *rendezvous;
+	pthread_barrier_t *begun; /* a rank may fail as soon as it runs */
 	int rank, thread;
 	pthread_t id;
 };
@@ -47,6 +48,7 @@ static void *run_rank(void *argument)
 	if (ls_group_open(&options, &world) != LS_OK)
 		abort();
 	stream_program_begin(one->program, one->rank, world);
+	pthread_barrier_wait(one->begun);
 	if (pthread_create(&second.id, NULL, run_second, &second) != 0)
 		abort();
 	stream_program_run(one->program, one->rank, 0);
@@ -77,15 +79,20 @@ static void programs(void **state)
 		struct stream_program *program = stream_program_draw(seed, false);
 		assert_non_null(program);
 		put_settings(stream_program_settings(program));
+		pthread_barrier_t begun;
+		assert_int_equal(
+			pthread_barrier_init(&begun, NULL, (unsigned)stream_program_ranks(program)),
+			0);
 		snprintf(rendezvous, sizeof rendezvous, "unix:stream-programs-%d-%d", (int)getpid(),
 			 (int)seed);
 		for (int rank = 0; rank < stream_program_ranks(program); rank++) {
-			all[rank] = (struct one){program, rendezvous, rank, 0, 0};
+			all[rank] = (struct one){program, rendezvous, &begun, rank, 0, 0};
 			assert_int_equal(pthread_create(&all[rank].id, NULL, run_rank, &all[rank]),
 					 0);
 		}
 		for (int rank = 0; rank < stream_program_ranks(program); rank++)
 			pthread_join(all[rank].id, NULL);
+		pthread_barrier_destroy(&begun);
 		/* What is said goes to standard error. */
 		if (!stream_program_judge(program, "", why, sizeof why)) {
 			stream_program_show(program, stderr);
