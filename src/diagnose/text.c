@@ -54,8 +54,7 @@ static const char *role_of(const struct report *report, int r, const struct diag
 	}
 	if (verdict->timed_out && r == verdict->witness)
 		return "timed out";
-	/* A rank that waited when it was found may have what it waited for by the time of the
-	 * report. */
+	/* A rank that waited when it was found may have what it waited for by now. */
 	bool done = part->record && part->record->record.state == TRACE_DONE;
 	if (part->since_ns || (!done && ranks_have(&verdict->waiting, r)))
 		return "waiting";
@@ -82,6 +81,7 @@ static bool is_same_line(const struct line *a, const struct line *b)
 	return x->kind == y->kind && x->group == y->group && x->seq == y->seq &&
 	       x->count == y->count && x->dtype == y->dtype && x->reduce_op == y->reduce_op &&
 	       x->peer == y->peer && x->tag == y->tag && x->state == y->state &&
+	       (x->state != TRACE_RUNNING || x->stream == y->stream) &&
 	       !strcmp(a->part.record->site, b->part.record->site);
 }
 

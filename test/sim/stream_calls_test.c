@@ -408,6 +408,27 @@ static void messages_that_do_not_come(struct rank *rank)
 	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
 }
 
+/* Rank 0 has left. Nobody but the stream of rank 1 waits for the message from it, and goes on. */
+static void one_has_left(struct rank *rank)
+{
+	static const int32_t value = 1;
+	struct ls_failure failure = {.size = sizeof failure};
+	struct ls_op_options options = on(rank, 0);
+	struct ls_op_options host = {.size = sizeof host, .tag = 5};
+	if (rank->rank == 0) { /* when rank 1 has begun */
+		int32_t got;
+		MUST(ls_recv(rank->group, &got, 1, LS_INT32, 1, &host) == LS_OK);
+	}
+	if (rank->rank != 1)
+		return;
+	int32_t *block = device_block(rank, 4);
+	MUST(ls_recv(rank->group, block, 1, LS_INT32, 0, &options) == LS_OK);
+	MUST(ls_send(rank->group, &value, 1, LS_INT32, 0, &host) == LS_OK);
+	MUST(sim_stream_sync(rank->streams[0]) == SIM_OK);
+	MUST(ls_group_failure(rank->group, &failure) == LS_OK);
+	MUST(failure.status == LS_PEER_LEFT);
+}
+
 /* The n-th call of the driver fails, for every n: whoever sees it gets an error, and nobody
  * hangs. */
 static _Atomic int failed_calls;
@@ -444,6 +465,7 @@ static void failures(void **state)
 {
 	(void)state;
 	run_job(one_gives_up, "");
+	run_job(one_has_left, "");
 	run_job(a_stream_that_does_not_come, "");
 	run_job(messages_that_do_not_come, "");
 	for (int n = 2 + STREAMS;;
