@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Launches that belong together: ls_launch_begin and ls_launch_end. While one is open, the gates of
  * its devices let no memory go back to the driver. */
+#include <stdlib.h>
+
 #include "base/clock.h"
 #include "pool/gate.h"
 #include "world/registry.h"
@@ -9,32 +11,42 @@
 
 enum { LAUNCH_GROUPS = 64 };
 
-/* What the calling thread has begun. */
-static _Thread_local struct {
+struct launch {
 	struct pool_gate *gates[LAUNCH_GROUPS];
-	int count;             /* 0: none */
+	int count;
 	const ls_group *group; /* the first one, to tell a forked child */
 	ls_status first;
-} launch;
+};
+
+/* What the calling thread has begun; NULL: nothing. On the heap, as the loader has little room for
+ * variables of threads in a library that is loaded late. */
+static _Thread_local struct launch *launch;
+
+static void drop(void)
+{
+	free(launch);
+	launch = NULL;
+}
 
 static void close_gates(void)
 {
-	while (launch.count > 0)
-		pool_gate_end(launch.gates[--launch.count]);
+	while (launch->count > 0)
+		pool_gate_end(launch->gates[--launch->count]);
+	drop();
 }
 
 /* Whether the launch was begun before this process was forked: then it is none of this one. */
 static bool drop_parents(void)
 {
-	if (launch.count == 0 || !world_is_forked(launch.group))
+	if (!launch || !world_is_forked(launch->group))
 		return false;
-	launch.count = 0;
+	drop();
 	return true;
 }
 
 static ls_status check(ls_group *const *groups, int count)
 {
-	if (!drop_parents() && launch.count > 0)
+	if (!drop_parents() && launch)
 		return group_bad("ls_launch_begin", "groups", 0,
 				 "called after ls_launch_end of the launch before");
 	if (!groups || count < 1 || count > LAUNCH_GROUPS)
@@ -52,8 +64,8 @@ static ls_status check(ls_group *const *groups, int count)
 
 static bool has_gate(const struct pool_gate *gate)
 {
-	for (int i = 0; i < launch.count; i++)
-		if (launch.gates[i] == gate)
+	for (int i = 0; i < launch->count; i++)
+		if (launch->gates[i] == gate)
 			return true;
 	return false;
 }
@@ -69,7 +81,7 @@ static ls_status open_gate(ls_group *group)
 		status = pool_gate_begin(world->device->gate, &world->waiter, deadline_ns);
 	while (status == LS_INTERRUPTED);
 	if (status == LS_OK)
-		launch.gates[launch.count++] = world->device->gate;
+		launch->gates[launch->count++] = world->device->gate;
 	return status;
 }
 
@@ -78,33 +90,36 @@ ls_status ls_launch_begin(ls_group *const *groups, int count)
 	ls_status status = check(groups, count);
 	if (status != LS_OK)
 		return status;
+	launch = calloc(1, sizeof *launch);
+	if (!launch)
+		return LS_OUT_OF_MEMORY;
+	launch->group = groups[0];
 	for (int i = 0; status == LS_OK && i < count; i++)
 		status = open_gate(groups[i]);
 	if (status != LS_OK)
 		close_gates();
-	launch.first = LS_OK;
-	launch.group = groups[0];
 	return status;
 }
 
 void group_launch_note(ls_status status)
 {
-	if (launch.count > 0 && launch.first == LS_OK)
-		launch.first = status;
+	if (launch && launch->first == LS_OK)
+		launch->first = status;
 }
 
 bool group_launch_is_open(void)
 {
-	return launch.count > 0;
+	return launch != NULL;
 }
 
 ls_status ls_launch_end(void)
 {
 	if (drop_parents())
 		return LS_FORKED;
-	if (launch.count == 0)
+	if (!launch)
 		return group_bad("ls_launch_end", "launch", 0,
 				 "begun by ls_launch_begin in the same thread");
+	ls_status first = launch->first;
 	close_gates();
-	return launch.first;
+	return first;
 }

@@ -43,7 +43,10 @@ static void start(struct job *job, int size, rank_function *function)
 		rank_open(&rank, job->shared, r, size, "127.0.0.1", ((1U << size) - 1) & ~(1U << r));
 		function(&rank);
 		rank_close(&rank);
-		exit(0);
+		/* Not by exit: the leak sanitizer stops the threads that UCX has left, and may
+		 * fault in them. contract_test.c looks for leaks. */
+		fflush(NULL);
+		_exit(0);
 	}
 }
 
