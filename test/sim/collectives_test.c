@@ -116,6 +116,7 @@ static void compare(struct rank *rank, const struct form *form, uint64_t seed, b
 	memset(host, 0xee, bytes);
 	to_device(rank, 0, device_recv, host, bytes);
 	to_device(rank, 0, device_send, send, bytes); /* the later one, if in place */
+	MUST(sim_stream_sync(rank->streams[0]) == SIM_OK);
 	if (form->in_place)
 		memcpy(host, send, bytes);
 	MUST(call(form, rank->group, form->in_place ? host : send, host, NULL) == LS_OK);

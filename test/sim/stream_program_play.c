@@ -149,7 +149,8 @@ static bool use_memory(struct player *me, int step, uint64_t *random)
 	if (draw_of(random, 2))
 		fine &= is_ok(me, step, "ls_device_trim", ls_device_trim(state->groups[0], 0));
 	/* Also after a failure, as the device touches `marks`. */
-	bool done = await_stream(state, first) & await_stream(state, second);
+	bool done = await_stream(state, first);
+	done = await_stream(state, second) && done;
 	if (fine && done && memcmp(seen, marks, sizeof marks) != 0)
 		wrong(state, "memory that others have written to", step, seen[0]);
 	return fine && done;
