@@ -13,8 +13,8 @@
  * report. With `op`, ls_wait waits until the stream has done its part, too. Calls take their order
  * (of collectives, of messages between two ranks) from the calls, as without a stream, and not from
  * the streams. The stream must not be captured for a graph. LOCKSTEP_BLOCKING=1 makes each
- * collective wait until it is complete, which finds the call that fails. An operation on a stream
- * cannot be cancelled.
+ * collective outside of a launch wait until it is complete, which finds the call that fails. An
+ * operation on a stream cannot be cancelled.
  *
  * Calls on memory of ls_device_alloc without options->stream: the memory must be ready when the
  * call is made; they block as with host memory, and only collectives and blocking sends and

@@ -108,11 +108,6 @@ static ls_status open_gate(struct pool *pool, uint64_t deadline_ns)
 
 /* ---- the calls ---- */
 
-ls_status pool_check_stream(struct pool *pool, void *stream)
-{
-	return pool_stream_check(pool, stream);
-}
-
 ls_status pool_launch_begin(struct pool *pool, void *stream, uint64_t deadline_ns,
 			    struct pool_launch *out)
 {

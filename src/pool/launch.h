@@ -15,7 +15,7 @@
 
 /* Whether the driver knows the stream, and does what is put behind it. Errors: LS_BAD_ARGUMENT,
  * LS_UNSUPPORTED (it is being captured), LS_SYSTEM, with a message. */
-LS_CHECKED ls_status pool_check_stream(struct pool *pool, void *stream) LOCK_AVOIDS_ALL;
+LS_CHECKED ls_status pool_stream_check(struct pool *pool, void *stream) LOCK_AVOIDS_ALL;
 
 struct pool_launcher; /* a stream that launches have been put behind */
 

@@ -5,6 +5,7 @@
 #ifndef POOL_POOL_PRIVATE_H
 #define POOL_POOL_PRIVATE_H
 
+#include "pool/launch.h"
 #include "pool/pool.h"
 
 enum {
@@ -160,9 +161,6 @@ static inline int pool_stream_find(struct pool *pool, const void *handle) LOCK_R
 		return pool->last_stream;
 	return pool_stream_search(pool, handle);
 }
-/* Whether the driver knows the stream, and does what is put behind it. Errors: LS_BAD_ARGUMENT,
- * LS_UNSUPPORTED (it is being captured), LS_SYSTEM, with a message. */
-LS_CHECKED ls_status pool_stream_check(struct pool *pool, void *handle) LOCK_AVOIDS_ALL;
 /* The slot of a stream, which gets one after that check if it has none; the caller may have made
  * it. *out is counted as in use until the caller lowers `blocks`. */
 LS_CHECKED ls_status pool_stream_enter(struct pool *pool, void *handle, bool checked, int *out)

@@ -81,7 +81,7 @@ ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *
 		MESSAGE_SAY(MESSAGE_DEVICE_REMOTE, function, call->peer);
 		return LS_UNSUPPORTED;
 	}
-	ls_status status = pool_check_stream(device->pool, stream);
+	ls_status status = pool_stream_check(device->pool, stream);
 	if (status != LS_OK)
 		return status;
 	if (!op->engine.stream.words)
@@ -129,7 +129,7 @@ ls_status progress_stream_follow(const struct ls_op *op, void *stream)
 	struct world *world = op->group->world;
 	struct driver *driver = &world->device->driver;
 	const struct engine_stream *own = &op->engine.stream;
-	ls_status status = pool_check_stream(world->device->pool, stream);
+	ls_status status = pool_stream_check(world->device->pool, stream);
 	if (status != LS_OK || !own->stored) /* not stored: it fails */
 		return status;
 	struct pool_launch launch;
