@@ -81,7 +81,7 @@ LS_EXPORT LS_CHECKED ls_status ls_iprobe(ls_group *group, int src,
 /* Cancels a send or a receive that has not been matched. LS_OK: the operation is complete with the
  * status LS_CANCELLED, and the caller may use its buffer. LS_PENDING: too late; the operation
  * continues, or is complete already. Does not wait for any other rank. Any thread. The handle must
- * still be freed. LS_BAD_ARGUMENT: `op` is a collective or a batch. */
+ * still be freed. LS_BAD_ARGUMENT: `op` is a collective, a batch, or on a stream. */
 LS_EXPORT LS_CHECKED ls_status ls_cancel(ls_op *op);
 
 /* A batch: between ls_batch_begin and ls_batch_end, the calling thread's ls_send, ls_recv,
