@@ -179,6 +179,9 @@ const struct message_help *message_help_find(const char *id);
 		"cannot read %llu bytes at %#llx in the memory of rank %d (process %d): %s"
 
 /* ---- net ---- */
+#define MESSAGE_AUTH_MISSING \
+	"LS-AUTH-MISSING", SETTING_LOG_ERROR, "ranks on several hosts need libsodium: %s"
+#define MESSAGE_AUTH_SECRET "LS-AUTH-SECRET", SETTING_LOG_ERROR, "the secret file %s: %s"
 #define MESSAGE_NET_MISSING "LS-NET-MISSING", SETTING_LOG_ERROR, "ranks on other hosts need UCX: %s"
 #define MESSAGE_NET_EARLY                                                               \
 	"LS-NET-EARLY", SETTING_LOG_WARN,                                               \
