@@ -68,7 +68,7 @@ struct ls_group_options {
 	 * installed with SA_RESTART. */
 	uint32_t resume_after_signals;
 	/* The address at which the ranks find each other: "unix:NAME" (an abstract Unix socket) or
-	 * "tcp:127.0.0.1:PORT"; rank 0 listens there. NULL: from the environment (lockstep run,
+	 * "tcp:ADDRESS:PORT"; rank 0 listens there. NULL: from the environment (lockstep run,
 	 * torchrun, or MASTER_ADDR and MASTER_PORT). */
 	const char *rendezvous;
 	/* Not 0: blocks of ls_alloc that are in use when this group is closed stay valid, and keep

@@ -60,6 +60,9 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 	out->keeps_memory = all.keep_memory != 0;
 	out->device = all.device;
 	status = rendezvous_find(all.rendezvous, all.rank, all.world_size, &launch, &out->place);
+	if (status == LS_OK)
+		status = rendezvous_read_secret(out->settings.secret_file,
+						out->settings.trust_network != 0, &out->place);
 	if (status == LS_OK && out->place.rank == 0)
 		settings_warn_of_unknown(NULL);
 	return status;
@@ -137,12 +140,27 @@ static void final_waiter(struct world *world)
 	};
 }
 
+/* Every rank compares with rank 0, so all that are not on its host, and rank 0, find the same. */
+static ls_status refuse_other_hosts(const struct rendezvous_table *table)
+{
+	const struct rendezvous_rank *first = &table->ranks[0];
+	for (int q = 1; q < table->size; q++) {
+		const struct rendezvous_rank *other = &table->ranks[q];
+		if (other->host_key == first->host_key || !other->host_key || !first->host_key)
+			continue;
+		MESSAGE_SAY(MESSAGE_GROUP_HOSTS, first->host, first->ip, q, other->host, other->ip);
+		return LS_UNSUPPORTED;
+	}
+	return LS_OK;
+}
+
 /* Meets the others; afterwards job, size and pids are known. */
 static ls_status meet(struct world *world, const struct opening *opening,
 		      struct transport_exchange *exchange, struct rendezvous_table *table)
 {
-	struct rendezvous_self self = {.me = {.pid = getpid(), .uid = geteuid()},
-				       .trace_fd = world->trace.fd};
+	struct rendezvous_self self = {
+		.me = {.pid = getpid(), .uid = geteuid(), .host_key = rendezvous_host_key()},
+		.trace_fd = world->trace.fd};
 	exchange->listen_fd = -1;
 	ls_status status = LS_OK;
 	if (gethostname(self.me.host, sizeof self.me.host - 1))
@@ -153,6 +171,8 @@ static ls_status meet(struct world *world, const struct opening *opening,
 	if (status == LS_OK)
 		status = rendezvous_join(&opening->place, &self, &world->waiter,
 					 opening->deadline_ns, table, &world->control_fd);
+	if (status == LS_OK)
+		status = refuse_other_hosts(table);
 	if (status != LS_OK)
 		return status;
 	trace_set_job(&world->trace, table->job, table->size);

@@ -129,7 +129,7 @@ static ls_status check_owner(struct rendezvous_client *client)
 	bool tcp = client->place->tcp;
 	struct ucred credentials;
 
-	if (client->checked || (tcp && client->got == 0))
+	if (client->checked || client->remote || (tcp && client->got == 0))
 		return LS_OK;
 	client->checked = true;
 	enum rendezvous_peer peer = rendezvous_find_peer(client->fd, tcp, &credentials);
@@ -144,21 +144,14 @@ static ls_status check_owner(struct rendezvous_client *client)
 }
 
 /* A connection that breaks meanwhile is not an error here: an answer may have come before. */
-static ls_status send_hello(struct rendezvous_client *client)
+static ls_status send_all(struct rendezvous_client *client, const void *from, size_t bytes,
+			  int passed)
 {
-	struct wire_hello hello;
-	uint64_t now_ns = clock_now_ns(), remaining_ms = 0;
 	size_t sent = 0;
 
-	if (client->deadline_ns == CLOCK_NEVER)
-		remaining_ms = UINT64_MAX;
-	else if (client->deadline_ns > now_ns)
-		remaining_ms = (client->deadline_ns - now_ns) / 1000000;
-	rendezvous_hello_fill(&hello, client->place, client->self, remaining_ms);
-	int passed = hello.flags & WIRE_FLAG_TRACE ? client->self->trace_fd : -1;
-	while (sent < sizeof hello) {
-		ssize_t more = rendezvous_send(client->fd, (const char *)&hello + sent,
-					       sizeof hello - sent, sent == 0 ? passed : -1);
+	while (sent < bytes) {
+		ssize_t more = rendezvous_send(client->fd, (const char *)from + sent, bytes - sent,
+					       sent == 0 ? passed : -1);
 		if (more > 0) {
 			sent += (size_t)more;
 			continue;
@@ -173,6 +166,43 @@ static ls_status send_hello(struct rendezvous_client *client)
 	}
 	return LS_OK;
 }
+
+static ls_status say_no_secret(struct rendezvous_client *client)
+{
+	say_where(client, "", "");
+	rendezvous_text_add(client->text,
+			    " is on another host than rank %d, which has no secret to show there: "
+			    "give all ranks LOCKSTEP_SECRET_FILE, a file with the same 32 random "
+			    "bytes on every host (head -c 32 /dev/urandom > FILE; chmod 600 FILE), "
+			    "or LOCKSTEP_TRUST_NETWORK=1",
+			    client->place->rank);
+	return LS_UNTRUSTED_PEER;
+}
+
+static ls_status send_hello(struct rendezvous_client *client)
+{
+	struct rendezvous_self self = *client->self;
+	struct wire_hello *hello = &client->hello;
+	uint64_t now_ns = clock_now_ns(), remaining_ms = 0;
+
+	if (client->remote && !client->place->has_token)
+		return say_no_secret(client);
+	if (client->place->tcp)
+		rendezvous_own_ip(client->fd, self.me.ip);
+	if (client->deadline_ns == CLOCK_NEVER)
+		remaining_ms = UINT64_MAX;
+	else if (client->deadline_ns > now_ns)
+		remaining_ms = (client->deadline_ns - now_ns) / 1000000;
+	rendezvous_hello_fill(hello, client->place, &self, remaining_ms);
+	if (client->remote && !auth_nonce(hello->nonce)) {
+		rendezvous_text_add(client->text, "no random numbers from the system: %m");
+		return LS_SYSTEM;
+	}
+	return send_all(client, hello, sizeof *hello,
+			hello->flags & WIRE_FLAG_TRACE ? client->self->trace_fd : -1);
+}
+
+/* ---- what answers ---- */
 
 static ls_status say_stranger(struct rendezvous_client *client)
 {
@@ -203,11 +233,55 @@ static ls_status say_version(struct rendezvous_client *client, const struct wire
 	return LS_WRONG_VERSION;
 }
 
+static ls_status say_unproved(struct rendezvous_client *client)
+{
+	say_where(client, "what answers at ", "");
+	rendezvous_text_add(client->text,
+			    " (rank %d, pid %d) does not know the secret of rank %d: give all ranks "
+			    "the same LOCKSTEP_SECRET_FILE, or all LOCKSTEP_TRUST_NETWORK=1",
+			    client->holder_rank, client->holder_pid, client->place->rank);
+	return LS_UNTRUSTED_PEER;
+}
+
+/* The server has proved that it knows the secret, or not; then this rank does so. */
+static ls_status answer_challenge(struct rendezvous_client *client)
+{
+	struct wire_challenge challenge;
+	struct wire_proof proof;
+
+	memcpy(&challenge, client->in, sizeof challenge);
+	auth_session_begin(&client->place->token, &client->hello, sizeof client->hello, &challenge,
+			   offsetof(struct wire_challenge, tag), &client->session);
+	if (!auth_verify(&client->session, AUTH_SERVER, 0, "", 0, &challenge.tag))
+		return say_unproved(client);
+	client->checked = true;
+	memset(&proof, 0, sizeof proof);
+	rendezvous_head_fill(&proof.head, WIRE_PROOF, sizeof proof, client->place->rank,
+			     client->self->me.pid);
+	auth_sign(&client->session, AUTH_CLIENT, 0, "", 0, &proof.tag);
+	return send_all(client, &proof, sizeof proof, -1);
+}
+
+/* Whether an answer comes from a server that knows the secret. Before the proofs it can only be a
+ * refusal, which anybody may send, and which harms nobody. */
+static bool is_signed(const struct rendezvous_client *client, const struct wire_answer *answer)
+{
+	struct wire_answer unsigned_answer = *answer;
+
+	if (!client->remote || (!client->checked && answer->status != LS_OK))
+		return true;
+	memset(&unsigned_answer.tag, 0, sizeof unsigned_answer.tag);
+	return client->checked && auth_verify(&client->session, AUTH_SERVER, 1, &unsigned_answer,
+					      answer->head.bytes, &answer->tag);
+}
+
 static ls_status take_answer(struct rendezvous_client *client, const struct wire_answer *answer,
 			     struct rendezvous_table *out, int *control)
 {
 	const struct rendezvous_place *place = client->place;
 
+	if (!is_signed(client, answer))
+		return say_unproved(client);
 	if (answer->status != LS_OK) {
 		rendezvous_text_add(client->text, "%s", answer->text);
 		return (ls_status)answer->status;
@@ -229,7 +303,8 @@ static ls_status take_answer(struct rendezvous_client *client, const struct wire
 	return LS_OK;
 }
 
-/* True once *status decides. Takes one welcome off what has come, if there is one. */
+/* True once *status decides. Takes a challenge and a welcome off what has come, if they are
+ * there. */
 static bool judge(struct rendezvous_client *client, struct rendezvous_table *out, int *control,
 		  ls_status *status)
 {
@@ -249,18 +324,24 @@ static bool judge(struct rendezvous_client *client, struct rendezvous_table *out
 		}
 		client->holder_rank = reply.head.rank;
 		client->holder_pid = reply.head.pid;
-		bool again = client->welcomed;
-		client->welcomed = true;
 		if (reply.head.kind == WIRE_ANSWER) {
+			client->welcomed = true;
 			*status = take_answer(client, &reply, out, control);
 			return true;
 		}
-		if (again) {
+		bool challenges = reply.head.kind == WIRE_CHALLENGE;
+		if (client->welcomed || challenges != (client->remote && !client->checked)) {
 			*status = say_stranger(client);
 			return true;
 		}
-		client->got -= sizeof reply.head;
-		memmove(client->in, client->in + sizeof reply.head, client->got);
+		if (challenges) {
+			*status = answer_challenge(client);
+			if (*status != LS_OK)
+				return true;
+		}
+		client->welcomed = !challenges;
+		client->got -= reply.head.bytes;
+		memmove(client->in, client->in + reply.head.bytes, client->got);
 	}
 }
 
@@ -315,6 +396,7 @@ static bool try_once(struct rendezvous_client *client, struct rendezvous_table *
 	*status = knock(client);
 	if (*status != LS_OK)
 		return *status != LS_NO_MASTER;
+	client->remote = client->place->tcp && rendezvous_is_remote(client->fd);
 	client->mute = true; /* until it has said a word */
 	*status = check_owner(client);
 	if (*status == LS_OK)

@@ -21,6 +21,8 @@ enum {
 
 /* ---- text.c ---- */
 
+/* FNV-1a. */
+uint64_t rendezvous_hash(const char *string);
 /* Appends; text that does not fit is cut. */
 void rendezvous_text_add(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "tcp:127.0.0.1:29500" or "unix:NAME". */
@@ -40,6 +42,13 @@ LS_CHECKED ls_status rendezvous_listen(const struct rendezvous_place *place,
 				       struct rendezvous_place *bound, int *listen_fd, char *text);
 /* Begins to connect: 0, or an errno; EINPROGRESS comes with a descriptor that becomes writable. */
 int rendezvous_dial(const struct rendezvous_place *place, int *fd);
+/* Whether the other end of a TCP connection is on another host: it has another address, and the two
+ * are not both loopback. If that cannot be found out, it counts as being there. */
+bool rendezvous_is_remote(int fd);
+/* This host's address on the connection; "": a loopback address. */
+void rendezvous_own_ip(int fd, char out[RENDEZVOUS_IP_BYTES]);
+/* Whether only processes of this host can come there. */
+bool rendezvous_place_is_loopback(const struct rendezvous_place *place);
 /* The result of a connection that was in progress: 0 or an errno. Port numbers are reused: a socket
  * that connected to itself counts as ECONNREFUSED. */
 int rendezvous_dialled(const struct rendezvous_place *place, int fd);
@@ -77,7 +86,10 @@ struct rendezvous_client {
 	/* Private, except that the caller may read it afterwards. */
 	int fd;
 	bool welcomed;               /* the answer came from a Lockstep */
-	bool checked;                /* it is of the same user */
+	bool checked;                /* it is of the same user, or has proved the secret */
+	bool remote;                 /* it is on another host */
+	struct auth_session session; /* once it has challenged this rank */
+	struct wire_hello hello;     /* as it was sent */
 	bool mute;                   /* the last server accepted the connection and sent nothing */
 	int holder_rank, holder_pid; /* once welcomed */
 	uint64_t began_ns;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Whose process is at the other end of a connection, as the kernel says. A Unix socket knows; for
- * TCP on loopback the kernel's table of sockets is asked for the one at the other end
+ * TCP within this host the kernel's table of sockets is asked for the one at the other end
  * (sock_diag(7)). */
 #include <errno.h>
 #include <linux/inet_diag.h>
@@ -22,26 +22,40 @@ struct reply {
 	_Alignas(struct nlmsghdr) char bytes[1024];
 };
 
+union end {
+	struct sockaddr any;
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+};
+
+static void fill_end(const union end *end, uint16_t *port, uint32_t address[4])
+{
+	if (end->any.sa_family == AF_INET) {
+		*port = end->in.sin_port;
+		address[0] = end->in.sin_addr.s_addr;
+	} else {
+		*port = end->in6.sin6_port;
+		memcpy(address, &end->in6.sin6_addr, sizeof end->in6.sin6_addr);
+	}
+}
+
 /* One question, one answer, both within the send. False: no answer, or there is no such socket. */
-static bool ask(int netlink, const struct sockaddr_in *near, const struct sockaddr_in *far,
-		struct inet_diag_msg *out)
+static bool ask(int netlink, const union end *near, const union end *far, struct inet_diag_msg *out)
 {
 	struct question question = {
 		.head = {.nlmsg_len = sizeof question,
 			 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
 			 .nlmsg_flags = NLM_F_REQUEST},
-		.body = {.sdiag_family = AF_INET,
+		.body = {.sdiag_family = (uint8_t)near->any.sa_family,
 			 .sdiag_protocol = IPPROTO_TCP,
 			 .idiag_states = UINT32_MAX,
-			 .id = {.idiag_sport = near->sin_port,
-				.idiag_dport = far->sin_port,
-				.idiag_src = {near->sin_addr.s_addr},
-				.idiag_dst = {far->sin_addr.s_addr},
-				.idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}},
+			 .id = {.idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}},
 	};
 	struct reply reply;
 	struct nlmsghdr head;
 
+	fill_end(near, &question.body.id.idiag_sport, question.body.id.idiag_src);
+	fill_end(far, &question.body.id.idiag_dport, question.body.id.idiag_dst);
 	if (send(netlink, &question, sizeof question, MSG_DONTWAIT) != (ssize_t)sizeof question)
 		return false;
 	ssize_t got = recv(netlink, &reply, sizeof reply, MSG_DONTWAIT);
@@ -58,14 +72,14 @@ static bool ask(int netlink, const struct sockaddr_in *near, const struct sockad
  * supported" are one error number. */
 static bool answers(int netlink)
 {
-	struct sockaddr_in near = {.sin_family = AF_INET}, none = {.sin_family = AF_INET};
+	union end near = {.in = {.sin_family = AF_INET}}, none = near;
 	struct inet_diag_msg found;
 	socklen_t length = sizeof near;
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
-	near.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	bool there = fd >= 0 && bind(fd, (struct sockaddr *)&near, sizeof near) == 0 &&
-		     listen(fd, 1) == 0 && getsockname(fd, (struct sockaddr *)&near, &length) == 0;
+	near.in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	bool there = fd >= 0 && bind(fd, &near.any, sizeof near.in) == 0 && listen(fd, 1) == 0 &&
+		     getsockname(fd, &near.any, &length) == 0;
 	/* Without a socket to ask for nothing is known; the strict answer is the safe one. */
 	bool heard = !there || ask(netlink, &near, &none, &found);
 	rendezvous_close_fd(&fd);
@@ -74,13 +88,15 @@ static bool answers(int netlink)
 
 static enum rendezvous_peer find_tcp(int fd, struct ucred *out)
 {
-	struct sockaddr_in here, there;
+	union end here, there;
 	socklen_t here_length = sizeof here, there_length = sizeof there;
 	struct inet_diag_msg found;
 	enum rendezvous_peer peer = RENDEZVOUS_PEER_GONE;
 
-	if (getsockname(fd, (struct sockaddr *)&here, &here_length) != 0 ||
-	    getpeername(fd, (struct sockaddr *)&there, &there_length) != 0)
+	memset(&here, 0, sizeof here);
+	memset(&there, 0, sizeof there);
+	if (getsockname(fd, &here.any, &here_length) != 0 ||
+	    getpeername(fd, &there.any, &there_length) != 0)
 		return peer;
 	int netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
 	if (netlink < 0)

@@ -2,6 +2,7 @@
  * Where to meet, and as whom: from the arguments of ls_group_open, or from what a launcher put into
  * the environment. Decides nothing silently: what is half said is refused by name. */
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,25 +14,53 @@
 
 enum { NAME_BYTES_MAX = sizeof((struct sockaddr_un *)0)->sun_path - 1 };
 
-/* "localhost" or 127.x.y.z. */
-static ls_status set_address(struct rendezvous_place *out, const char *address, const char *from,
-			     char *text)
+/* The first address of a name, as the system's resolver gives it. */
+static ls_status resolve(struct rendezvous_place *out, const char *name, const char *from,
+			 char *text)
 {
-	struct in_addr in;
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC};
+	struct addrinfo *found = NULL;
+	int error = getaddrinfo(name, NULL, &hints, &found);
 
-	out->tcp = true;
-	if (strcmp(address, "localhost") == 0)
-		address = "127.0.0.1";
-	bool numeric = inet_pton(AF_INET, address, &in) == 1;
-	if (numeric && ntohl(in.s_addr) >> 24 == 127) {
-		snprintf(out->address, sizeof out->address, "%s", address);
+	if (error == 0)
+		error = getnameinfo(found->ai_addr, found->ai_addrlen, out->address,
+				    sizeof out->address, NULL, 0, NI_NUMERICHOST);
+	if (found)
+		freeaddrinfo(found);
+	if (error == 0) {
+		snprintf(out->name, sizeof out->name, "%s", name);
 		return LS_OK;
 	}
 	rendezvous_text_add(text,
-			    "%s is '%.64s', which is not a loopback address: all ranks must be on one "
-			    "machine in this version, so use 127.0.0.1 (or localhost)",
-			    from, address);
-	return LS_UNSUPPORTED;
+			    "%s is '%.64s', a name for which this host finds no address (%s): correct "
+			    "it, or give the address of rank 0's host in numbers",
+			    from, name, gai_strerror(error));
+	return LS_BAD_ARGUMENT;
+}
+
+/* An address in numbers, in brackets or not, or the name of a host. */
+static ls_status set_address(struct rendezvous_place *out, const char *address, const char *from,
+			     char *text)
+{
+	char bare[RENDEZVOUS_ADDRESS_BYTES];
+	size_t length = strnlen(address, sizeof bare);
+	bool brackets = length >= 2 && address[0] == '[' && address[length - 1] == ']';
+	struct in6_addr any;
+
+	out->tcp = true;
+	if (length == 0 || length >= sizeof bare) {
+		rendezvous_text_add(text, "%s is '%.64s', which is no address or name of a host",
+				    from, address);
+		return LS_BAD_ARGUMENT;
+	}
+	snprintf(bare, sizeof bare, "%.*s", (int)(brackets ? length - 2 : length),
+		 brackets ? address + 1 : address);
+	if (strcmp(bare, "localhost") == 0)
+		snprintf(bare, sizeof bare, "127.0.0.1");
+	if (inet_pton(AF_INET, bare, &any) != 1 && inet_pton(AF_INET6, bare, &any) != 1)
+		return resolve(out, bare, from, text);
+	snprintf(out->address, sizeof out->address, "%s", bare);
+	return LS_OK;
 }
 
 static ls_status set_port(struct rendezvous_place *out, int64_t port, const char *from, char *text)
@@ -99,7 +128,7 @@ static ls_status set_url(struct rendezvous_place *out, const char *url, const ch
 		ls_status status = set_port(out, parse_port(colon + 1), from, text);
 		return status == LS_OK ? set_address(out, address, from, text) : status;
 	}
-	rendezvous_text_add(text, "%s is '%.40s': it must be unix:NAME or tcp:127.0.0.1:PORT", from,
+	rendezvous_text_add(text, "%s is '%.40s': it must be unix:NAME or tcp:ADDRESS:PORT", from,
 			    url);
 	return LS_BAD_ARGUMENT;
 }
@@ -123,7 +152,7 @@ static ls_status find_ranks(const struct settings_launch *launch, const char *be
 	return set_ranks(out, launch->rank, launch->world_size, "RANK", "WORLD_SIZE", text);
 }
 
-static uint64_t hash(const char *string)
+uint64_t rendezvous_hash(const char *string)
 {
 	uint64_t value = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
 	for (; *string != '\0'; string++)
@@ -155,7 +184,8 @@ static ls_status find_torchrun(const struct settings_launch *launch, struct rend
 	long long restart = launch->restart_count == -1 ? 0 : (long long)launch->restart_count;
 	snprintf(out->address, sizeof out->address, "lockstep-%u-%u-%016llx-%lld",
 		 (unsigned)geteuid(), out->port,
-		 (unsigned long long)hash(launch->run_id == NULL ? "" : launch->run_id), restart);
+		 (unsigned long long)rendezvous_hash(launch->run_id == NULL ? "" : launch->run_id),
+		 restart);
 	out->port = 0;
 	out->serve = out->rank == 0;
 	return LS_OK;
@@ -206,6 +236,17 @@ static ls_status find(const char *rendezvous, int rank, int world_size,
 	out->world_size = 1;
 	out->serve = true;
 	return LS_OK;
+}
+
+ls_status rendezvous_read_secret(const char *file, bool trusts, struct rendezvous_place *place)
+{
+	ls_status status = LS_OK;
+
+	if (rendezvous_place_is_loopback(place) || (!file && !trusts))
+		return LS_OK;
+	status = file ? auth_token_read(file, &place->token) : auth_token_open(&place->token);
+	place->has_token = status == LS_OK;
+	return status;
 }
 
 ls_status rendezvous_find(const char *rendezvous, int rank, int world_size,

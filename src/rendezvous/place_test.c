@@ -155,14 +155,56 @@ static void test_wrongly_said(void **state)
 	launch.master_port = 0;
 	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_PORT"));
 	launch = good;
-	static const char *const elsewhere[] = {"10.0.0.1", "node17",    "::1",
-						"",         "128.0.0.1", "0.0.0.0"};
-	for (size_t i = 0; i < sizeof elsewhere / sizeof elsewhere[0]; i++) {
-		launch.master_addr = elsewhere[i];
-		refuse(&launch, LS_UNSUPPORTED,
-		       FIXTURE_WORDS("MASTER_ADDR", elsewhere[i], "not a loopback", "one machine",
-				     "use 127.0.0.1"));
+	static const char *const nowhere[] = {"no-such-host.invalid", "1.2.3.4.5", "[::1", "a b"};
+	for (size_t i = 0; i < sizeof nowhere / sizeof nowhere[0]; i++) {
+		launch.master_addr = nowhere[i];
+		refuse(&launch, LS_BAD_ARGUMENT,
+		       FIXTURE_WORDS("MASTER_ADDR", nowhere[i], "finds no address"));
 	}
+	launch.master_addr = "";
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_ADDR", "no address or name"));
+	launch.master_addr = "a-name-of-64-characters-and-more-which-no-host-has-on-any-network-";
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_ADDR", "no address or name"));
+}
+
+/* Addresses in numbers stay as they are, whether or not this host has them. */
+static void test_addresses(void **state)
+{
+	(void)state;
+	static const char *const given[][2] = {{"10.0.0.1", "10.0.0.1"},
+					       {"::1", "::1"},
+					       {"[::1]", "::1"},
+					       {"2001:db8::7", "2001:db8::7"}};
+	struct settings_launch launch = nothing;
+	launch.rank = 1;
+	launch.world_size = 4;
+	launch.master_port = 29500;
+	for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
+		launch.master_addr = given[i][0];
+		struct rendezvous_place place = find(&launch);
+		assert_true(place.tcp && !place.serve && !place.has_token);
+		assert_string_equal(place.address, given[i][1]);
+		assert_string_equal(place.name, "");
+	}
+}
+
+/* Only where another host can come is there a need for a secret. */
+static void test_secrets(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = {.tcp = true, .address = "127.0.0.1", .port = 1};
+	assert_int_equal(rendezvous_read_secret("/nowhere", false, &place), LS_OK);
+	assert_false(place.has_token);
+	snprintf(place.address, sizeof place.address, "10.0.0.1");
+	assert_int_equal(rendezvous_read_secret(NULL, false, &place), LS_OK);
+	assert_false(place.has_token);
+	assert_int_equal(rendezvous_read_secret(NULL, true, &place), LS_OK);
+	assert_true(place.has_token);
+	listen_in();
+	assert_int_equal(rendezvous_read_secret("/nowhere", true, &place), LS_BAD_ARGUMENT);
+	listen_out();
+	assert_false(place.has_token);
+	check_said(FIXTURE_WORDS("/nowhere", "LS-AUTH-SECRET"));
 }
 
 static void test_torchrun(void **state)
@@ -240,7 +282,8 @@ static void test_urls(void **state)
 		assert_int_equal(find_url(bad[i], &place), LS_BAD_ARGUMENT);
 		check_said(FIXTURE_WORDS("the option rendezvous", "LS-PLACE"));
 	}
-	assert_int_equal(find_url("tcp:192.168.0.1:80", &place), LS_UNSUPPORTED);
+	assert_int_equal(find_url("tcp:[::1]:80", &place), LS_OK);
+	assert_string_equal(place.address, "::1");
 	assert_int_equal(find_url("tcp:localhost:80", &place), LS_OK);
 	assert_true(place.tcp && place.serve && place.port == 80);
 	assert_int_equal(find_url("unix:a-name", &place), LS_OK);
@@ -323,6 +366,8 @@ int main(void)
 		cmocka_unit_test(test_by_hand),
 		cmocka_unit_test(test_half_said),
 		cmocka_unit_test(test_wrongly_said),
+		cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_secrets),
 		cmocka_unit_test(test_torchrun),
 		cmocka_unit_test(test_urls),
 		cmocka_unit_test(test_messages),

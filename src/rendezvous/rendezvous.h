@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Which ranks take part, and where they are. Each rank says hello to a server (the launcher, or
- * rank 0) on a stream socket: an abstract Unix socket, or TCP on loopback. When all ranks have
+ * rank 0) on a stream socket: an abstract Unix socket, or TCP. When all ranks have
  * come, each gets the table of all. If anything is wrong, each gets the same error, with a text
  * that names rank, cause and remedy. Messages are versioned structs of fixed size, and are checked
  * before they are used. A connection that sends nothing or nonsense costs one descriptor until the
@@ -18,6 +18,7 @@
 
 #include <lockstep/status.h>
 
+#include "auth/auth.h"
 #include "base/ranks.h"
 #include "base/settings.h"
 #include "base/wait.h"
@@ -25,6 +26,7 @@
 enum {
 	RENDEZVOUS_ADDRESS_BYTES = 64,
 	RENDEZVOUS_HOST_BYTES = 64,
+	RENDEZVOUS_IP_BYTES = 48,
 	RENDEZVOUS_TEXT_BYTES = 512,
 	RENDEZVOUS_CONNECTION_MAX =
 		64, /* connections without a complete hello; one more closes the oldest */
@@ -34,30 +36,46 @@ enum {
 /* Where the ranks meet, and which rank this is. */
 struct rendezvous_place {
 	bool tcp;
-	char address[RENDEZVOUS_ADDRESS_BYTES * 2]; /* abstract name, or dotted IPv4 */
-	uint16_t port;                              /* TCP only */
+	char address[RENDEZVOUS_ADDRESS_BYTES * 2]; /* abstract name, or IPv4 or IPv6 address */
+	char name[RENDEZVOUS_ADDRESS_BYTES]; /* of the host, from which it was found, or "" */
+	uint16_t port;                       /* TCP only */
 	bool serve; /* this rank is the server (rank 0 without a launcher) */
 	int rank, world_size;
+	/* What ranks of other hosts have to know; without it none can take part. */
+	bool has_token;
+	struct auth_token token;
 };
 
 /* Finds the place: from `rendezvous` ("unix:NAME" or "tcp:127.0.0.1:PORT", then with rank and
  * world_size), or if that is NULL from the environment: lockstep run (LOCKSTEP_RENDEZVOUS),
  * torchrun (MASTER_PORT is torchrun's own store, so the place is an abstract socket named after
  * user, port, run id and restart count), else MASTER_ADDR and MASTER_PORT. With neither: a world of
- * one rank. Errors: LS_BAD_ARGUMENT with a message that says which variable is missing or wrong;
- * LS_UNSUPPORTED, with a message, for an address that is not loopback and for ranks on several
- * hosts. */
+ * one rank. An address may be a name, IPv4, or IPv6 (in brackets or not); the system's resolver may
+ * block while it looks for a name. Errors, with a message: LS_BAD_ARGUMENT, which says which
+ * variable is missing or wrong; LS_UNSUPPORTED, torchrun started ranks on several hosts. */
 LS_CHECKED ls_status rendezvous_find(const char *rendezvous, int rank, int world_size,
 				     const struct settings_launch *launch,
 				     struct rendezvous_place *out);
 
+/* Before the meeting: reads the secret of the job, if other hosts can reach the place and the user
+ * has named a file (else, with `trusts`, takes the one that everybody knows). Without a secret only
+ * ranks of this host can take part, which the meeting finds out. Errors: as auth_token_read. */
+LS_CHECKED ls_status rendezvous_read_secret(const char *file, bool trusts,
+					    struct rendezvous_place *place);
+
 struct rendezvous_rank {
 	int32_t pid;
 	uint32_t uid;
+	uint64_t host_key; /* see rendezvous_host_key; 0: not known */
 	char host[RENDEZVOUS_HOST_BYTES];
+	char ip[RENDEZVOUS_IP_BYTES]; /* at which other hosts reach it; "": they cannot */
 	/* abstract Unix socket the rank listens on, or "" */
 	char address[RENDEZVOUS_ADDRESS_BYTES];
 };
+
+/* The same number in all processes that can share memory and sockets: those of one kernel and one
+ * network namespace. */
+uint64_t rendezvous_host_key(void);
 
 struct rendezvous_table {
 	uint64_t job; /* random, the same on all ranks */
@@ -101,7 +119,7 @@ const struct rendezvous_place *rendezvous_server_place(const struct rendezvous_s
  * ranks get its result. */
 int rendezvous_server_fds(const struct rendezvous_server *server, struct pollfd *fds, int max);
 /* When rendezvous_server_step must run even if no descriptor is ready; CLOCK_NEVER when the meeting
- * is over. */
+ * is over, and no connection from another host is without a rank. */
 uint64_t rendezvous_server_deadline_ns(const struct rendezvous_server *server);
 /* Makes all progress that is possible without blocking. LS_OK: the meeting continues, or is
  * complete. Any other status: it failed, all ranks got the error, and rendezvous_server_text has

@@ -14,19 +14,26 @@
 #include "rendezvous/meet.h"
 #include "rendezvous/server.h"
 
-enum { ACCEPT_MAX = 64 }; /* in one step, so that a flood does not keep the ranks waiting */
+enum {
+	ACCEPT_MAX = 64,    /* in one step, so that a flood does not keep the ranks waiting */
+	STRANGER_MS = 2000, /* that a connection from another host may take to become a rank's */
+};
 
 void rendezvous_connection_end(struct server_connection *connection)
 {
 	rendezvous_close_fd(&connection->fd);
 	rendezvous_close_fd(&connection->trace_fd);
 	connection->got = 0;
+	connection->remote = connection->challenged = false;
 }
 
 static void connection_end_stranger(struct rendezvous_server *server,
 				    struct server_connection *connection)
 {
-	server->incomplete++;
+	if (connection->challenged)
+		server->unproved++;
+	else
+		server->incomplete++;
 	rendezvous_connection_end(connection);
 }
 
@@ -46,10 +53,39 @@ bool rendezvous_drain(int fd)
 	return false;
 }
 
-static void hear_connection(struct rendezvous_server *server, struct server_connection *connection)
+/* What has come so far from a connection. */
+static void judge_bytes(struct rendezvous_server *server, struct server_connection *connection)
 {
 	struct wire_hello hello;
+	struct wire_proof proof;
+	enum wire_verdict verdict =
+		connection->challenged
+			? rendezvous_proof_parse(connection->in, connection->got, &proof)
+			: rendezvous_hello_parse(connection->in, connection->got, &hello);
 
+	switch (verdict) {
+	case WIRE_MORE:
+		return;
+	case WIRE_WHOLE:
+		if (connection->challenged)
+			rendezvous_hear_proof(server, connection, &proof);
+		else
+			rendezvous_hear_hello(server, connection, &hello);
+		return;
+	case WIRE_OTHER:
+		if (connection->challenged) /* its hello was of this version */
+			connection_end_stranger(server, connection);
+		else
+			rendezvous_hear_other(server, connection, &hello.head);
+		return;
+	case WIRE_NONSENSE:
+		connection_end_stranger(server, connection);
+		return;
+	}
+}
+
+static void hear_connection(struct rendezvous_server *server, struct server_connection *connection)
+{
 	while (connection->fd >= 0) {
 		ssize_t got = rendezvous_receive(connection->fd, connection->in + connection->got,
 						 sizeof connection->in - connection->got,
@@ -61,19 +97,7 @@ static void hear_connection(struct rendezvous_server *server, struct server_conn
 			return;
 		}
 		connection->got += (size_t)got;
-		switch (rendezvous_hello_parse(connection->in, connection->got, &hello)) {
-		case WIRE_MORE:
-			break;
-		case WIRE_WHOLE:
-			rendezvous_hear_hello(server, connection, &hello);
-			return;
-		case WIRE_OTHER:
-			rendezvous_hear_other(server, connection, &hello.head);
-			return;
-		case WIRE_NONSENSE:
-			connection_end_stranger(server, connection);
-			return;
-		}
+		judge_bytes(server, connection);
 	}
 }
 
@@ -127,14 +151,21 @@ static void accept_connections(struct rendezvous_server *server)
 		struct server_connection *connection = find_connection_place(server, false);
 		connection->fd = fd;
 		connection->number = server->connections_ever++;
+		connection->remote = server->place.tcp && rendezvous_is_remote(fd);
+		connection->until_ns = clock_deadline_ns(STRANGER_MS);
 		hear_connection(server, connection);
 	}
 }
 
 static void hear_connections(struct rendezvous_server *server)
 {
-	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
-		hear_connection(server, &server->connections[i]);
+	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++) {
+		struct server_connection *connection = &server->connections[i];
+		hear_connection(server, connection);
+		if (connection->fd >= 0 && connection->remote &&
+		    clock_now_ns() >= connection->until_ns)
+			connection_end_stranger(server, connection);
+	}
 }
 
 /* While the meeting lasts, a rank whose connection ends can never be filled again. */
@@ -164,7 +195,24 @@ static void begin_telling(struct rendezvous_server *server)
 	answer->size = size;
 	answer->job = server->table.job;
 	memcpy(answer->ranks, server->table.ranks, sizeof answer->ranks);
+	for (int i = 0; i < size; i++)
+		if (server->ranks[i].remote)
+			rendezvous_sign_table(server, &server->ranks[i]);
 	server->state = SERVER_TELLING;
+}
+
+/* The next bytes of the table for a rank: those for another host differ by the tag. */
+static ssize_t send_some(const struct rendezvous_server *server, const struct server_rank *place,
+			 size_t whole)
+{
+	const char *answer = (const char *)&server->answer;
+	char head[WIRE_ANSWER_BYTES(0)];
+
+	if (!place->remote || place->sent >= sizeof head)
+		return rendezvous_send(place->fd, answer + place->sent, whole - place->sent, -1);
+	memcpy(head, answer, sizeof head);
+	memcpy(head + offsetof(struct wire_answer, tag), &place->tag, sizeof place->tag);
+	return rendezvous_send(place->fd, head + place->sent, sizeof head - place->sent, -1);
 }
 
 /* A connection that breaks now counts as served: all ranks have come, so the watch will notice. */
@@ -177,9 +225,7 @@ static void send_tables(struct rendezvous_server *server)
 		struct server_rank *place = &server->ranks[i];
 		if (place->fd < 0 || place->sent == whole)
 			continue;
-		const char *answer = (const char *)&server->answer;
-		ssize_t sent =
-			rendezvous_send(place->fd, answer + place->sent, whole - place->sent, -1);
+		ssize_t sent = send_some(server, place, whole);
 		if (sent >= 0)
 			place->sent += (size_t)sent;
 		else if (errno != EAGAIN && errno != EINTR)
@@ -240,7 +286,11 @@ ls_status rendezvous_server_start(const struct rendezvous_place *place,
 	if (self != NULL) {
 		server->holder = place->rank;
 		server->ranks[place->rank].came = true;
-		server->table.ranks[place->rank] = self->me;
+		struct rendezvous_rank *me = &server->table.ranks[place->rank];
+		*me = self->me;
+		if (!rendezvous_place_is_loopback(place))
+			rendezvous_copy_printable(me->ip, sizeof me->ip, place->address,
+						  sizeof place->address);
 	}
 	*out = server;
 	return LS_OK;
@@ -313,7 +363,14 @@ const struct rendezvous_place *rendezvous_server_place(const struct rendezvous_s
 
 uint64_t rendezvous_server_deadline_ns(const struct rendezvous_server *server)
 {
-	return server->state == SERVER_MEETING ? server->deadline_ns : CLOCK_NEVER;
+	uint64_t next_ns = server->state == SERVER_MEETING ? server->deadline_ns : CLOCK_NEVER;
+
+	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++) {
+		const struct server_connection *connection = &server->connections[i];
+		if (connection->fd >= 0 && connection->remote && connection->until_ns < next_ns)
+			next_ns = connection->until_ns;
+	}
+	return next_ns;
 }
 
 bool rendezvous_server_complete(const struct rendezvous_server *server)

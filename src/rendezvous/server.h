@@ -14,10 +14,16 @@ enum server_state {
 	SERVER_FAILED,   /* all ranks that came got the reason */
 };
 
-/* A connection without a complete hello. fd -1: none. */
+/* A connection that is no rank's yet: its hello is not complete, or the proof that has to follow.
+ * fd -1: none. */
 struct server_connection {
 	int fd;
 	int trace_fd;
+	bool remote;       /* from another host */
+	bool challenged;   /* its hello has come, and has to be proved */
+	uint64_t until_ns; /* remote: when it ends if it is still here */
+	struct wire_hello hello;
+	struct auth_session session;
 	uint64_t number; /* counts up, so that the oldest can be found */
 	size_t got;      /* < sizeof in between two steps */
 	_Alignas(8) unsigned char in[sizeof(struct wire_hello)];
@@ -29,7 +35,11 @@ struct server_rank {
 	int fd;
 	int trace_fd;
 	bool came;
-	size_t sent; /* bytes of the answer */
+	bool remote;
+	uint32_t pid_space;
+	size_t sent;                 /* bytes of the answer */
+	struct auth_session session; /* remote */
+	struct auth_tag tag;         /* remote: of the table */
 };
 
 /* state == SERVER_FAILED  <=>  status != LS_OK  <=>  text is not empty. */
@@ -44,6 +54,8 @@ struct rendezvous_server {
 	uint64_t incomplete;     /* connections that ended without a complete hello */
 	uint64_t other_users;    /* hellos of other users */
 	uint64_t other_versions; /* hellos of other versions, of unknown users */
+	uint64_t unproved;       /* connections that were challenged, and did not answer rightly */
+	uint64_t unasked;        /* from other hosts, and this process has no secret */
 	int told;                /* after a failure: processes that know it, or have ended */
 	struct server_rank ranks[RANKS_HOST_MAX];
 	struct server_connection connections[RENDEZVOUS_CONNECTION_MAX];
@@ -73,6 +85,11 @@ void rendezvous_fail_ended(struct rendezvous_server *server, int rank);
  * this connection. */
 void rendezvous_hear_hello(struct rendezvous_server *server, struct server_connection *connection,
 			   struct wire_hello *hello);
+/* The connection, which was challenged, has sent a proof. */
+void rendezvous_hear_proof(struct rendezvous_server *server, struct server_connection *connection,
+			   const struct wire_proof *proof);
+/* Writes the head of the table as it goes to a rank on another host, once the table is whole. */
+void rendezvous_sign_table(const struct rendezvous_server *server, struct server_rank *place);
 /* The connection is of another version, so only the head of its hello is known: fails the meeting
  * if it is known to be of the same user. */
 void rendezvous_hear_other(struct rendezvous_server *server, struct server_connection *connection,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The sockets of the rendezvous: abstract Unix and TCP on loopback, listening, connecting, and
- * passing descriptors. Nothing here waits. */
+ * The sockets of the rendezvous: abstract Unix and TCP, listening, connecting, and passing
+ * descriptors. Nothing here waits. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -19,6 +19,7 @@ enum { PASSED_MAX = 4 };
 union address {
 	struct sockaddr any;
 	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
 	struct sockaddr_un un;
 };
 
@@ -38,14 +39,18 @@ void rendezvous_close_fd(int *fd)
 static socklen_t address_fill(const struct rendezvous_place *place, union address *out)
 {
 	memset(out, 0, sizeof *out);
-	if (place->tcp) {
+	if (place->tcp && inet_pton(AF_INET, place->address, &out->in.sin_addr) == 1) {
 		out->in.sin_family = AF_INET;
 		out->in.sin_port = htons(place->port);
-		if (inet_pton(AF_INET, place->address, &out->in.sin_addr) != 1)
-			return 0;
-		/* Only loopback: nothing here keeps strangers of other machines out. */
-		return ntohl(out->in.sin_addr.s_addr) >> 24 == 127 ? sizeof out->in : 0;
+		return sizeof out->in;
 	}
+	if (place->tcp && inet_pton(AF_INET6, place->address, &out->in6.sin6_addr) == 1) {
+		out->in6.sin6_family = AF_INET6;
+		out->in6.sin6_port = htons(place->port);
+		return sizeof out->in6;
+	}
+	if (place->tcp)
+		return 0;
 	size_t length = strnlen(place->address, sizeof place->address);
 	if (length == 0 || length > sizeof out->un.sun_path - 1)
 		return 0;
@@ -54,10 +59,10 @@ static socklen_t address_fill(const struct rendezvous_place *place, union addres
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
-static int open_socket(const struct rendezvous_place *place)
+static int open_socket(const struct rendezvous_place *place, const union address *address)
 {
 	int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-	int fd = socket(place->tcp ? AF_INET : AF_UNIX, type, 0);
+	int fd = socket(address->any.sa_family, type, 0);
 	if (fd < 0 || !place->tcp)
 		return fd;
 
@@ -83,14 +88,69 @@ static bool choose_address(struct rendezvous_place *place)
 	return true;
 }
 
+static in_port_t port_of(const union address *address)
+{
+	return address->any.sa_family == AF_INET ? address->in.sin_port : address->in6.sin6_port;
+}
+
 static bool read_port(int fd, struct rendezvous_place *place)
 {
 	union address address;
 	socklen_t length = sizeof address;
 	if (getsockname(fd, &address.any, &length) != 0)
 		return false;
-	place->port = ntohs(address.in.sin_port);
+	place->port = ntohs(port_of(&address));
 	return true;
+}
+
+static bool is_loopback(const union address *address)
+{
+	return address->any.sa_family == AF_INET ? ntohl(address->in.sin_addr.s_addr) >> 24 == 127
+						 : IN6_IS_ADDR_LOOPBACK(&address->in6.sin6_addr);
+}
+
+static bool is_same_host(const union address *a, const union address *b)
+{
+	if (a->any.sa_family != b->any.sa_family)
+		return false;
+	if (is_loopback(a) && is_loopback(b))
+		return true;
+	return a->any.sa_family == AF_INET
+		       ? a->in.sin_addr.s_addr == b->in.sin_addr.s_addr
+		       : IN6_ARE_ADDR_EQUAL(&a->in6.sin6_addr, &b->in6.sin6_addr);
+}
+
+/* The addresses of both ends of a TCP connection. */
+static bool read_ends(int fd, union address *here, union address *there)
+{
+	socklen_t here_length = sizeof *here, there_length = sizeof *there;
+	memset(here, 0, sizeof *here);
+	memset(there, 0, sizeof *there);
+	return getsockname(fd, &here->any, &here_length) == 0 &&
+	       getpeername(fd, &there->any, &there_length) == 0;
+}
+
+bool rendezvous_is_remote(int fd)
+{
+	union address here, there;
+	return !read_ends(fd, &here, &there) || !is_same_host(&here, &there);
+}
+
+void rendezvous_own_ip(int fd, char out[RENDEZVOUS_IP_BYTES])
+{
+	union address here, there;
+	memset(out, 0, RENDEZVOUS_IP_BYTES);
+	if (!read_ends(fd, &here, &there) || is_loopback(&here))
+		return;
+	const void *ip = here.any.sa_family == AF_INET ? (const void *)&here.in.sin_addr
+						       : (const void *)&here.in6.sin6_addr;
+	(void)inet_ntop(here.any.sa_family, ip, out, RENDEZVOUS_IP_BYTES);
+}
+
+bool rendezvous_place_is_loopback(const struct rendezvous_place *place)
+{
+	union address address;
+	return !place->tcp || (address_fill(place, &address) != 0 && is_loopback(&address));
 }
 
 ls_status rendezvous_listen(const struct rendezvous_place *place, struct rendezvous_place *bound,
@@ -108,7 +168,7 @@ ls_status rendezvous_listen(const struct rendezvous_place *place, struct rendezv
 	errno = EINVAL;
 	if (length == 0)
 		goto failed;
-	fd = open_socket(bound);
+	fd = open_socket(bound, &address);
 	if (fd < 0)
 		goto failed;
 	if (bind(fd, &address.any, length) != 0 || listen(fd, SOMAXCONN) != 0)
@@ -130,6 +190,13 @@ failed:;
 					 : "choose another name, or end what uses this one");
 		return LS_PORT_TAKEN;
 	}
+	if (error == EADDRNOTAVAIL) {
+		rendezvous_text_add(text,
+				    "this host has no address %s, at which rank 0 has to listen: "
+				    "MASTER_ADDR must be an address of the host of rank 0",
+				    bound->address);
+		return LS_BAD_ARGUMENT;
+	}
 	errno = error;
 	rendezvous_text_add(text, "cannot listen at the rendezvous address %s: %m", name);
 	return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS
@@ -145,7 +212,7 @@ int rendezvous_dial(const struct rendezvous_place *place, int *fd)
 	*fd = -1;
 	if (length == 0)
 		return EINVAL;
-	*fd = open_socket(place);
+	*fd = open_socket(place, &address);
 	if (*fd < 0)
 		return errno;
 	if (connect(*fd, &address.any, length) == 0)
@@ -164,12 +231,9 @@ int rendezvous_dialled(const struct rendezvous_place *place, int fd)
 		return error;
 
 	union address here, there;
-	socklen_t here_length = sizeof here, there_length = sizeof there;
-	if (getsockname(fd, &here.any, &here_length) != 0 ||
-	    getpeername(fd, &there.any, &there_length) != 0)
+	if (!read_ends(fd, &here, &there))
 		return errno == ENOTCONN ? ECONNREFUSED : errno;
-	if (here.in.sin_port == there.in.sin_port &&
-	    here.in.sin_addr.s_addr == there.in.sin_addr.s_addr) {
+	if (port_of(&here) == port_of(&there) && is_same_host(&here, &there)) {
 		/* Leave no trace on the port that the server needs. */
 		struct linger none = {.l_onoff = 1, .l_linger = 0};
 		(void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);

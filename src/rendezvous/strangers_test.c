@@ -160,17 +160,17 @@ static void test_server_of_other_version(void **state)
 	rendezvous_head_fill(&head, WIRE_WELCOME, sizeof head, 0, 77);
 	snprintf(head.version, sizeof head.version, "9.8.7");
 	answer_with(true, &head, sizeof head, LS_WRONG_VERSION,
-		    FIXTURE_WORDS("Lockstep " LOCKSTEP_VERSION " (protocol 1)", "rank 0 (pid 77)",
+		    FIXTURE_WORDS("Lockstep " LOCKSTEP_VERSION " (protocol 2)", "rank 0 (pid 77)",
 				  "runs 9.8.7", "same library"));
 	head.protocol = 41;
 	answer_with(false, &head, sizeof head, LS_WRONG_VERSION,
 		    FIXTURE_WORDS("9.8.7 (protocol 41)"));
-	head.protocol = __builtin_bswap32(1);
+	head.protocol = __builtin_bswap32(WIRE_PROTOCOL);
 	head.byte_order = __builtin_bswap32(WIRE_BYTE_ORDER);
 	head.rank = 0;
 	head.pid = (int32_t)__builtin_bswap32(77);
 	answer_with(false, &head, sizeof head, LS_WRONG_VERSION,
-		    FIXTURE_WORDS("rank 0 (pid 77)", "protocol 1, another byte order"));
+		    FIXTURE_WORDS("rank 0 (pid 77)", "protocol 2, another byte order"));
 }
 
 static void test_rank_of_other_version(void **state)

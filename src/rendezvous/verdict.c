@@ -10,8 +10,26 @@
 #include "base/ranks.h"
 #include "rendezvous/server.h"
 
-/* An answer without a table fits into the empty buffer of any socket, so one try is enough. */
-static void tell(const struct rendezvous_server *server, int fd, ls_status status, const char *text)
+/* The answer that is in *answer, of `bytes`, as it goes to a rank on another host. */
+static void sign(const struct auth_session *session, struct wire_answer *answer, size_t bytes)
+{
+	struct auth_tag tag;
+
+	memset(&answer->tag, 0, sizeof answer->tag);
+	auth_sign(session, AUTH_SERVER, 1, answer, bytes, &tag);
+	answer->tag = tag;
+}
+
+void rendezvous_sign_table(const struct rendezvous_server *server, struct server_rank *place)
+{
+	auth_sign(&place->session, AUTH_SERVER, 1, &server->answer,
+		  WIRE_ANSWER_BYTES(server->place.world_size), &place->tag);
+}
+
+/* session: of a rank on another host that has proved that it knows the secret; NULL: another one.
+ * An answer without a table fits into the empty buffer of any socket, so one try is enough. */
+static void tell(const struct rendezvous_server *server, int fd, const struct auth_session *session,
+		 ls_status status, const char *text)
 {
 	struct wire_answer answer;
 
@@ -20,6 +38,8 @@ static void tell(const struct rendezvous_server *server, int fd, ls_status statu
 			     getpid());
 	answer.status = status;
 	rendezvous_copy_printable(answer.text, sizeof answer.text, text, RENDEZVOUS_TEXT_BYTES);
+	if (session)
+		sign(session, &answer, WIRE_ANSWER_BYTES(0));
 	(void)rendezvous_send(fd, &answer, WIRE_ANSWER_BYTES(0), -1);
 	(void)shutdown(fd, SHUT_WR);
 	(void)rendezvous_drain(fd);
@@ -32,7 +52,8 @@ void rendezvous_fail(struct rendezvous_server *server, ls_status status)
 	for (int i = 0; i < server->place.world_size; i++) {
 		struct server_rank *place = &server->ranks[i];
 		if (place->fd >= 0)
-			tell(server, place->fd, status, server->text);
+			tell(server, place->fd, place->remote ? &place->session : NULL, status,
+			     server->text);
 		server->told += place->came;
 		rendezvous_close_fd(&place->fd);
 	}
@@ -81,6 +102,12 @@ void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns)
 	say_count(text, silent, "said nothing that Lockstep understands");
 	say_count(text, server->other_users, "came from processes of another user");
 	say_count(text, server->other_versions, "came from another version of Lockstep");
+	say_count(text, server->unproved, "did not prove that they know the secret of this job");
+	say_count(text, server->unasked,
+		  "came from other hosts, while this process has no secret (LOCKSTEP_SECRET_FILE)");
+	if (server->place.name[0] != '\0' && rendezvous_place_is_loopback(&server->place))
+		rendezvous_text_add(text, ". The name %s is %s here, which no other host can reach",
+				    server->place.name, server->place.address);
 	rendezvous_text_add(text, ". See whether those ranks were started and what they printed; if "
 				  "they need longer, raise LOCKSTEP_OPEN_TIMEOUT_MS");
 	rendezvous_fail(server, LS_RANK_MISSING);
@@ -115,9 +142,15 @@ static void say_version(const struct rendezvous_server *server, const struct wir
 
 /* ---- what a hello leads to ---- */
 
+static const struct auth_session *session_of(const struct server_connection *connection)
+{
+	return connection->challenged ? &connection->session : NULL;
+}
+
 static void seat_connection(struct rendezvous_server *server, struct server_connection *connection,
 			    const struct wire_hello *hello)
 {
+	bool remote = connection->remote;
 	struct server_rank *place = &server->ranks[hello->head.rank];
 	struct rendezvous_rank *rank = &server->table.ranks[hello->head.rank];
 	struct wire_head welcome;
@@ -125,8 +158,13 @@ static void seat_connection(struct rendezvous_server *server, struct server_conn
 	place->came = true;
 	place->fd = connection->fd;
 	place->trace_fd = connection->trace_fd;
+	place->remote = remote;
+	place->session = connection->session;
+	place->pid_space = hello->pid_space;
 	connection->fd = connection->trace_fd = -1;
 	rendezvous_connection_end(connection);
+	rank->host_key = hello->host_key;
+	memcpy(rank->ip, hello->ip, sizeof rank->ip);
 	rank->pid = hello->head.pid;
 	rank->uid = hello->uid;
 	memcpy(rank->host, hello->host, sizeof rank->host);
@@ -141,12 +179,31 @@ static void seat_connection(struct rendezvous_server *server, struct server_conn
 	(void)rendezvous_send(place->fd, &welcome, sizeof welcome, -1);
 }
 
-/* Each rank watches the others by their process ids, which mean something else in another
- * namespace. */
-static bool same_pid_space(const struct wire_hello *hello)
+static bool is_other_space(uint32_t one, uint32_t other)
 {
-	uint32_t mine = fork_pid_space();
-	return mine == 0 || hello->pid_space == 0 || hello->pid_space == mine;
+	return one != 0 && other != 0 && one != other;
+}
+
+/* Each rank watches the others of its host by their process ids, which mean something else in
+ * another namespace. Returns whether there is such a process on the host of the new rank, and its
+ * rank and pid. */
+static bool find_other_space(const struct rendezvous_server *server, bool remote,
+			     const struct wire_hello *hello, int *rank, int *pid)
+{
+	*rank = server->holder;
+	*pid = getpid();
+	if (!remote)
+		return hello->head.pid == 0 || is_other_space(fork_pid_space(), hello->pid_space);
+	for (int i = 0; i < server->place.world_size; i++) {
+		const struct server_rank *place = &server->ranks[i];
+		const struct rendezvous_rank *there = &server->table.ranks[i];
+		*rank = i;
+		*pid = there->pid;
+		if (place->came && place->remote && there->host_key == hello->host_key &&
+		    is_other_space(place->pid_space, hello->pid_space))
+			return true;
+	}
+	return false;
 }
 
 static void judge_hello(struct rendezvous_server *server, struct server_connection *connection,
@@ -154,6 +211,7 @@ static void judge_hello(struct rendezvous_server *server, struct server_connecti
 {
 	char *text = server->text;
 	int rank = hello->head.rank, pid = hello->head.pid;
+	int other, other_pid;
 
 	if (hello->world_size != server->place.world_size) {
 		rendezvous_text_add(text, "rank %d (pid %d) was started for %d rank%s, but ", rank,
@@ -162,9 +220,9 @@ static void judge_hello(struct rendezvous_server *server, struct server_connecti
 		rendezvous_text_add(text, " at %s for %d: give all processes the same WORLD_SIZE",
 				    server->where, server->place.world_size);
 		rendezvous_fail(server, LS_WRONG_WORLD_SIZE);
-	} else if (hello->head.pid == 0 || !same_pid_space(hello)) {
+	} else if (find_other_space(server, connection->remote, hello, &other, &other_pid)) {
 		rendezvous_text_add(text, "rank %d and ", rank);
-		rendezvous_text_holder(text, server->holder, getpid());
+		rendezvous_text_holder(text, other, other_pid);
 		rendezvous_text_add(text,
 				    " at %s are in different PID namespaces, where neither sees "
 				    "whether the other lives: start all ranks, and lockstep run if "
@@ -184,7 +242,7 @@ static void judge_hello(struct rendezvous_server *server, struct server_connecti
 		return;
 	}
 	server->told++;
-	tell(server, connection->fd, server->status, text);
+	tell(server, connection->fd, session_of(connection), server->status, text);
 	rendezvous_connection_end(connection);
 }
 
@@ -196,7 +254,7 @@ static void tell_latecomer(struct rendezvous_server *server, struct server_conne
 
 	if (server->state == SERVER_FAILED) {
 		server->told++;
-		tell(server, connection->fd, server->status, server->text);
+		tell(server, connection->fd, session_of(connection), server->status, server->text);
 	} else {
 		rendezvous_text_add(text, "rank %d came to %s after all %d ranks had met", rank,
 				    server->where, server->place.world_size);
@@ -204,7 +262,7 @@ static void tell_latecomer(struct rendezvous_server *server, struct server_conne
 			rendezvous_text_add(text, " (rank %d is pid %d)", rank,
 					    server->table.ranks[rank].pid);
 		rendezvous_text_add(text, ": a rank can join a job only once");
-		tell(server, connection->fd, LS_DUPLICATE_RANK, text);
+		tell(server, connection->fd, session_of(connection), LS_DUPLICATE_RANK, text);
 	}
 	rendezvous_connection_end(connection);
 }
@@ -218,7 +276,7 @@ static void refuse_foreigner(struct rendezvous_server *server, struct server_con
 			    "the rendezvous at %s belongs to user %u, and this process runs as user "
 			    "%u: choose another port or name for this job",
 			    server->where, (unsigned)geteuid(), uid);
-	tell(server, connection->fd, LS_UNTRUSTED_PEER, text);
+	tell(server, connection->fd, NULL, LS_UNTRUSTED_PEER, text);
 	server->other_users++;
 	rendezvous_connection_end(connection);
 }
@@ -230,6 +288,11 @@ static bool is_of_this_user(struct rendezvous_server *server, struct server_conn
 {
 	struct ucred credentials;
 
+	if (connection->remote) { /* of another host's users only the secret tells */
+		*peer = RENDEZVOUS_PEER_HIDDEN;
+		*pid = 0;
+		return true;
+	}
 	*peer = rendezvous_find_peer(connection->fd, server->place.tcp, &credentials);
 	*pid = credentials.pid;
 	if (*peer == RENDEZVOUS_PEER_GONE) {
@@ -245,12 +308,75 @@ static bool is_of_this_user(struct rendezvous_server *server, struct server_conn
 	return false;
 }
 
+/* From here no process of another host gets an answer that tells it anything. */
+static void refuse_remote(struct rendezvous_server *server, struct server_connection *connection,
+			  int rank)
+{
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+
+	rendezvous_text_add(text, "rank %d comes from another host, and ", rank);
+	rendezvous_text_holder(text, server->holder, getpid());
+	rendezvous_text_add(text,
+			    " at %s has no secret, without which it lets no other host in: give all "
+			    "ranks LOCKSTEP_SECRET_FILE, a file with the same 32 random bytes on "
+			    "every host, or LOCKSTEP_TRUST_NETWORK=1",
+			    server->where);
+	tell(server, connection->fd, NULL, LS_UNTRUSTED_PEER, text);
+	server->unasked++;
+	rendezvous_connection_end(connection);
+}
+
+static void challenge(struct rendezvous_server *server, struct server_connection *connection,
+		      const struct wire_hello *hello)
+{
+	struct wire_challenge out;
+
+	if (!server->place.has_token) {
+		refuse_remote(server, connection, hello->head.rank);
+		return;
+	}
+	memset(&out, 0, sizeof out);
+	rendezvous_head_fill(&out.head, WIRE_CHALLENGE, sizeof out, server->holder, getpid());
+	if (!auth_nonce(out.nonce)) {
+		server->incomplete++;
+		rendezvous_connection_end(connection);
+		return;
+	}
+	connection->hello = *hello;
+	connection->challenged = true;
+	connection->got = 0;
+	auth_session_begin(&server->place.token, hello, sizeof *hello, &out,
+			   offsetof(struct wire_challenge, tag), &connection->session);
+	auth_sign(&connection->session, AUTH_SERVER, 0, "", 0, &out.tag);
+	/* It fits into the empty buffer of the socket; if not, the connection is broken. */
+	(void)rendezvous_send(connection->fd, &out, sizeof out, -1);
+}
+
+void rendezvous_hear_proof(struct rendezvous_server *server, struct server_connection *connection,
+			   const struct wire_proof *proof)
+{
+	struct wire_hello hello = connection->hello;
+
+	if (!auth_verify(&connection->session, AUTH_CLIENT, 0, "", 0, &proof->tag)) {
+		server->unproved++;
+		rendezvous_connection_end(connection);
+	} else if (server->state != SERVER_MEETING) {
+		tell_latecomer(server, connection, hello.head.rank);
+	} else {
+		judge_hello(server, connection, &hello);
+	}
+}
+
 void rendezvous_hear_hello(struct rendezvous_server *server, struct server_connection *connection,
 			   struct wire_hello *hello)
 {
 	enum rendezvous_peer peer;
 	int pid;
 
+	if (connection->remote) {
+		challenge(server, connection, hello);
+		return;
+	}
 	if (!is_of_this_user(server, connection, &hello->uid, &pid, &peer))
 		return;
 	if (!server->place.tcp)
@@ -270,11 +396,12 @@ void rendezvous_hear_other(struct rendezvous_server *server, struct server_conne
 
 	if (!is_of_this_user(server, connection, &uid, &pid, &peer))
 		return;
-	if (server->state == SERVER_MEETING && peer == RENDEZVOUS_PEER_HIDDEN) {
+	if (peer == RENDEZVOUS_PEER_HIDDEN &&
+	    (connection->remote || server->state == SERVER_MEETING)) {
 		/* Any process may have sent it, so it fails nothing for others. */
 		char text[RENDEZVOUS_TEXT_BYTES] = "";
 		say_version(server, head, text);
-		tell(server, connection->fd, LS_WRONG_VERSION, text);
+		tell(server, connection->fd, NULL, LS_WRONG_VERSION, text);
 		server->other_versions++;
 		rendezvous_connection_end(connection);
 		return;

@@ -60,7 +60,9 @@ void rendezvous_hello_fill(struct wire_hello *out, const struct rendezvous_place
 	out->remaining_ms = remaining_ms;
 	out->pid_space = fork_pid_space();
 	out->flags = self->trace_fd >= 0 && !place->tcp ? WIRE_FLAG_TRACE : 0;
+	out->host_key = me->host_key;
 	rendezvous_copy_printable(out->host, sizeof out->host, me->host, sizeof me->host);
+	rendezvous_copy_printable(out->ip, sizeof out->ip, me->ip, sizeof me->ip);
 	rendezvous_copy_printable(out->address, sizeof out->address, me->address,
 				  sizeof me->address);
 }
@@ -109,8 +111,22 @@ enum wire_verdict rendezvous_hello_parse(const void *bytes, size_t got, struct w
 	if (out->world_size < 1 || head.rank < 0 || head.rank >= out->world_size || head.pid < 1)
 		return WIRE_NONSENSE;
 	if (!rendezvous_is_printable(out->host, sizeof out->host) ||
+	    !rendezvous_is_printable(out->ip, sizeof out->ip) ||
 	    !rendezvous_is_printable(out->address, sizeof out->address))
 		return WIRE_NONSENSE;
+	return WIRE_WHOLE;
+}
+
+enum wire_verdict rendezvous_proof_parse(const void *bytes, size_t got, struct wire_proof *out)
+{
+	enum wire_verdict verdict = head_parse(bytes, got, &out->head);
+	if (verdict != WIRE_WHOLE)
+		return verdict;
+	if (out->head.kind != WIRE_PROOF || out->head.bytes != sizeof *out)
+		return WIRE_NONSENSE;
+	if (got < sizeof *out)
+		return WIRE_MORE;
+	memcpy(&out->tag, (const char *)bytes + offsetof(struct wire_proof, tag), sizeof out->tag);
 	return WIRE_WHOLE;
 }
 
@@ -125,6 +141,7 @@ static bool answer_is_valid(const struct wire_answer *answer)
 	for (int i = 0; i < answer->size; i++) {
 		const struct rendezvous_rank *rank = &answer->ranks[i];
 		if (rank->pid < 1 || !rendezvous_is_printable(rank->host, sizeof rank->host) ||
+		    !rendezvous_is_printable(rank->ip, sizeof rank->ip) ||
 		    !rendezvous_is_printable(rank->address, sizeof rank->address))
 			return false;
 	}
@@ -142,6 +159,8 @@ enum wire_verdict rendezvous_reply_parse(const void *bytes, size_t got, struct w
 		return WIRE_NONSENSE;
 	if (head.kind == WIRE_WELCOME)
 		return head.bytes == sizeof head ? WIRE_WHOLE : WIRE_NONSENSE;
+	if (head.kind == WIRE_CHALLENGE && head.bytes == sizeof(struct wire_challenge))
+		return got < head.bytes ? WIRE_MORE : WIRE_WHOLE;
 	if (head.kind != WIRE_ANSWER || head.bytes < WIRE_ANSWER_BYTES(0) ||
 	    head.bytes > sizeof *out)
 		return WIRE_NONSENSE;

@@ -14,7 +14,7 @@
 #include "rendezvous/rendezvous.h"
 
 enum {
-	WIRE_PROTOCOL = 1,
+	WIRE_PROTOCOL = 2,
 	WIRE_BYTE_ORDER = 0x01020304, /* written natively */
 	WIRE_MAGIC_BYTES = 8,
 	WIRE_VERSION_BYTES = 32,
@@ -26,6 +26,9 @@ enum wire_kind {
 	WIRE_WELCOME =
 		2, /* the server at once, only a head: a Lockstep heard you, wait for the answer */
 	WIRE_ANSWER = 3, /* the server, once: the table, or why there is none */
+	/* Between hosts, after the hello: */
+	WIRE_CHALLENGE = 4, /* the server: it knows the secret, do you? */
+	WIRE_PROOF = 5,     /* the rank: so do I; then welcome and answer */
 };
 
 struct wire_head {
@@ -49,8 +52,23 @@ struct wire_hello {
 	uint64_t remaining_ms;
 	uint32_t flags;
 	uint32_t pid_space; /* fork_pid_space */
+	uint64_t host_key;
 	char host[RENDEZVOUS_HOST_BYTES];
+	char ip[RENDEZVOUS_IP_BYTES];
 	char address[RENDEZVOUS_ADDRESS_BYTES];
+	unsigned char nonce[AUTH_NONCE_BYTES]; /* zero on one host */
+};
+
+/* The session (auth.h) is that of the hello and of this, without the tag. */
+struct wire_challenge {
+	struct wire_head head;
+	unsigned char nonce[AUTH_NONCE_BYTES];
+	struct auth_tag tag; /* the server's, number 0 */
+};
+
+struct wire_proof {
+	struct wire_head head;
+	struct auth_tag tag; /* the rank's, number 0 */
 };
 
 /* head.bytes == WIRE_ANSWER_BYTES(size); size is 0 unless status is LS_OK. */
@@ -59,6 +77,9 @@ struct wire_answer {
 	int32_t status; /* ls_status */
 	int32_t size;
 	uint64_t job;
+	/* To another host: the server's, number 1, of all bytes with a tag of zeros. Zero before
+	 * the rank has proved that it knows the secret. */
+	struct auth_tag tag;
 	char text[RENDEZVOUS_TEXT_BYTES];
 	struct rendezvous_rank ranks[RANKS_HOST_MAX];
 };
@@ -66,9 +87,9 @@ struct wire_answer {
 	(offsetof(struct wire_answer, ranks) + (size_t)(size) * sizeof(struct rendezvous_rank))
 
 _Static_assert(sizeof(struct wire_head) == 64, "the head never changes");
-_Static_assert(sizeof(struct wire_hello) == 64 + 24 + 64 + 64, "no padding on the wire");
-_Static_assert(sizeof(struct rendezvous_rank) == 8 + 64 + 64, "no padding on the wire");
-_Static_assert(WIRE_ANSWER_BYTES(0) == 64 + 16 + 512, "no padding on the wire");
+_Static_assert(sizeof(struct wire_hello) == 64 + 32 + 64 + 48 + 64 + 32, "no padding on the wire");
+_Static_assert(sizeof(struct rendezvous_rank) == 16 + 64 + 48 + 64, "no padding on the wire");
+_Static_assert(WIRE_ANSWER_BYTES(0) == 64 + 16 + 32 + 512, "no padding on the wire");
 
 enum wire_verdict {
 	WIRE_MORE, /* right so far, but not all has come */
@@ -81,8 +102,11 @@ enum wire_verdict {
 /* What stands so far at `bytes`, of which `got` have come. The out-struct is filled when the
  * verdict is WIRE_WHOLE, its head also when it is WIRE_OTHER. */
 enum wire_verdict rendezvous_hello_parse(const void *bytes, size_t got, struct wire_hello *out);
-/* A welcome or an answer; out->head.kind says which. */
+/* A welcome, a challenge or an answer; out->head.kind says which. Of a challenge only the head is
+ * filled. */
 enum wire_verdict rendezvous_reply_parse(const void *bytes, size_t got, struct wire_answer *out);
+
+enum wire_verdict rendezvous_proof_parse(const void *bytes, size_t got, struct wire_proof *out);
 
 void rendezvous_head_fill(struct wire_head *out, enum wire_kind kind, size_t bytes, int rank,
 			  int pid);

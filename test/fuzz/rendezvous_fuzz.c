@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Fuzz entry: bytes go to the parsers whole and in pieces, and over a socket to a live server. The
- * first byte chooses: its low bit, whether the rest is laid over a valid hello or answer, so that
- * the checks behind the magic are reached as well; the next, TCP; the third, another user. */
+ * first byte chooses: its low bit, whether the rest is laid over a valid struct, so that the checks
+ * behind the magic are reached as well; the next, TCP; the third, another user. */
 #include "fuzz.h"
 
 #include <errno.h>
@@ -98,6 +98,20 @@ static void feed_reply(const struct input *input)
 		MUST(ends(answer.ranks[i].address, sizeof answer.ranks[i].address));
 }
 
+static void feed_proof(const struct input *input)
+{
+	struct wire_proof proof;
+	enum wire_verdict verdict = WIRE_MORE;
+
+	for (size_t got = 0; got <= input->size; got++) {
+		enum wire_verdict next = rendezvous_proof_parse(input->bytes, got, &proof);
+		MUST(verdict == WIRE_MORE || next == verdict);
+		verdict = next;
+	}
+	if (verdict == WIRE_WHOLE)
+		MUST(proof.head.kind == WIRE_PROOF && input->size >= sizeof proof);
+}
+
 /* Another user's connection, if this process may make one. */
 static bool dial_as_other_user(const struct rendezvous_place *place, int *fd)
 {
@@ -156,6 +170,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	feed_server(&input, feed_hello(&input), data[0] & 2, data[0] & 4);
 	make_input(&input, over ? &answer : NULL, WIRE_ANSWER_BYTES(WORLD_SIZE), data + 1, size - 1);
 	feed_reply(&input);
+	struct wire_challenge challenge = {.nonce = {1}};
+	rendezvous_head_fill(&challenge.head, WIRE_CHALLENGE, sizeof challenge, 0, 7);
+	make_input(&input, over ? &challenge : NULL, sizeof challenge, data + 1, size - 1);
+	feed_reply(&input);
+	struct wire_proof proof = {.tag = {{1}}};
+	rendezvous_head_fill(&proof.head, WIRE_PROOF, sizeof proof, 1, 7);
+	make_input(&input, over ? &proof : NULL, sizeof proof, data + 1, size - 1);
+	feed_proof(&input);
 	return 0;
 }
 

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * meet_rank SIZE PER_HOST PORT [open|forge]: what test/net/hosts runs on each host to try how ranks
+ * of several hosts meet. PER_HOST ranks of this host go to PORT of the first host, with the secret
+ * that LOCKSTEP_SECRET_FILE and LOCKSTEP_TRUST_NETWORK say; each prints what came of it. With
+ * `open` they also open a group. With `forge` the host has strangers instead: they say a proper
+ * hello and cannot prove it. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <lockstep/lockstep.h>
+
+#include "base/clock.h"
+#include "rendezvous/meet.h"
+
+#define MUST(condition)                                                                     \
+	do {                                                                                \
+		if (!(condition)) {                                                         \
+			fprintf(stderr, "%s:%d: not %s\n", __FILE__, __LINE__, #condition); \
+			_exit(1);                                                           \
+		}                                                                           \
+	} while (0)
+
+enum { LIMIT_MS = 20000 }; /* unless LIMIT says another one */
+
+static int number(const char *text)
+{
+	return text ? (int)strtol(text, NULL, 10) : 0;
+}
+
+static ls_status find(int rank, int size, int port, struct rendezvous_place *place)
+{
+	const struct settings_launch nothing = {
+		.master_port = -1, .rank = -1, .world_size = -1, .local_world_size = -1};
+	const char *file = getenv("LOCKSTEP_SECRET_FILE");
+	char url[64];
+	snprintf(url, sizeof url, "tcp:198.18.0.1:%d", port);
+	ls_status status = rendezvous_find(url, rank, size, &nothing, place);
+	if (status == LS_OK)
+		status = rendezvous_read_secret(file, getenv("LOCKSTEP_TRUST_NETWORK") != NULL,
+						place);
+	return status;
+}
+
+static void print_table(int rank, const struct rendezvous_table *table)
+{
+	int hosts = 0;
+	printf("rank %d: met", rank);
+	for (int q = 0; q < table->size; q++) {
+		bool known = false;
+		for (int p = 0; p < q; p++)
+			known = known || table->ranks[p].host_key == table->ranks[q].host_key;
+		hosts += !known;
+		printf(" %s", table->ranks[q].ip);
+	}
+	printf(", %d hosts, job %s\n", hosts, table->job ? "set" : "0");
+}
+
+static int meet(int rank, int size, int port)
+{
+	static struct wait_table wait_table;
+	static struct wait_bell bell;
+	static struct rendezvous_table table;
+	struct rendezvous_place place;
+	struct waiter waiter = {.wait_table = &wait_table, .bell = &bell, .look_fd = -1};
+	struct rendezvous_self self = {
+		.me = {.pid = getpid(), .uid = geteuid(), .host_key = rendezvous_host_key()},
+		.trace_fd = -1};
+	int control = -1, limit_ms = number(getenv("LIMIT"));
+	gethostname(self.me.host, sizeof self.me.host - 1);
+	ls_status status = find(rank, size, port, &place);
+	MUST(wait_open(&waiter) == LS_OK);
+	if (status == LS_OK)
+		status = rendezvous_join(&place, &self, &waiter,
+					 clock_deadline_ns(limit_ms ? (uint64_t)limit_ms : LIMIT_MS),
+					 &table, &control);
+	wait_close(&waiter);
+	if (status == LS_OK)
+		print_table(rank, &table);
+	else
+		printf("rank %d: %s\n", rank, ls_status_name(status));
+	fflush(stdout);
+	return status != LS_OK;
+}
+
+static int open_group(int rank, int size, int port)
+{
+	char url[64];
+	struct ls_group_options options = {.size = sizeof options};
+	ls_group *group = NULL;
+	snprintf(url, sizeof url, "tcp:198.18.0.1:%d", port);
+	options.rendezvous = url;
+	options.rank = rank;
+	options.world_size = size;
+	ls_status status = ls_group_open(&options, &group);
+	if (status == LS_OK)
+		status = ls_barrier(group, NULL);
+	printf("rank %d: %s\n", rank, ls_status_name(status));
+	fflush(stdout);
+	ls_group_close(group);
+	return 0;
+}
+
+/* ---- strangers ---- */
+
+static bool is_ready(int fd, short events)
+{
+	struct pollfd fds = {.fd = fd, .events = events};
+	return wait_fds(NULL, &fds, 1, -1, clock_deadline_ns(LIMIT_MS)) == LS_OK;
+}
+
+static int connect_there(const struct rendezvous_place *place)
+{
+	for (;;) {
+		int fd, error = rendezvous_dial(place, &fd);
+		if (error == EINPROGRESS && is_ready(fd, POLLOUT))
+			error = rendezvous_dialled(place, fd);
+		if (error == 0)
+			return fd;
+		rendezvous_close_fd(&fd);
+		MUST(error == ECONNREFUSED);
+		MUST(wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(5)) == LS_TIMED_OUT);
+	}
+}
+
+/* The bytes that come, at most `room`; fewer: the connection has ended. */
+static size_t read_all(int fd, void *to, size_t room)
+{
+	size_t got = 0;
+	int none = -1;
+	while (got < room && is_ready(fd, POLLIN)) {
+		ssize_t more = rendezvous_receive(fd, (char *)to + got, room - got, &none);
+		if (more <= 0 && errno != EAGAIN)
+			break;
+		got += more > 0 ? (size_t)more : 0;
+	}
+	return got;
+}
+
+/* Whether the server ends the connection without another word. */
+static bool is_ended(int fd)
+{
+	char more;
+	return read_all(fd, &more, 1) == 0;
+}
+
+struct stranger {
+	int fd;
+	struct wire_hello hello;
+	struct wire_challenge challenge;
+};
+
+static struct stranger say_hello(const struct rendezvous_place *place)
+{
+	struct rendezvous_self self = {.me = {.pid = getpid()}, .trace_fd = -1};
+	struct stranger stranger = {.fd = connect_there(place)};
+	rendezvous_hello_fill(&stranger.hello, place, &self, LIMIT_MS);
+	MUST(auth_nonce(stranger.hello.nonce));
+	MUST(rendezvous_send(stranger.fd, &stranger.hello, sizeof stranger.hello, -1) ==
+	     (ssize_t)sizeof stranger.hello);
+	MUST(read_all(stranger.fd, &stranger.challenge, sizeof stranger.challenge) ==
+	     sizeof stranger.challenge);
+	MUST(stranger.challenge.head.kind == WIRE_CHALLENGE);
+	return stranger;
+}
+
+static void prove(const struct stranger *stranger, const struct auth_tag *tag)
+{
+	struct wire_proof proof = {.tag = *tag};
+	rendezvous_head_fill(&proof.head, WIRE_PROOF, sizeof proof, 1, getpid());
+	MUST(rendezvous_send(stranger->fd, &proof, sizeof proof, -1) == (ssize_t)sizeof proof);
+	MUST(is_ended(stranger->fd));
+	close(stranger->fd);
+}
+
+/* As rank 1, before rank 1 comes. */
+static int forge(int size, int port)
+{
+	struct rendezvous_place place;
+	struct auth_token open;
+	struct auth_tag tag = {{0}};
+	struct auth_session session;
+	MUST(find(1, size, port, &place) == LS_OK);
+
+	struct stranger stranger = say_hello(&place);
+	prove(&stranger, &tag);
+
+	/* The server's own proof, sent back. */
+	stranger = say_hello(&place);
+	prove(&stranger, &stranger.challenge.tag);
+
+	/* The proof that a job without a secret would accept. */
+	stranger = say_hello(&place);
+	MUST(auth_token_open(&open) == LS_OK);
+	auth_session_begin(&open, &stranger.hello, sizeof stranger.hello, &stranger.challenge,
+			   offsetof(struct wire_challenge, tag), &session);
+	auth_sign(&session, AUTH_CLIENT, 0, "", 0, &tag);
+	prove(&stranger, &tag);
+
+	/* A hello where the proof should be, and silence. */
+	stranger = say_hello(&place);
+	MUST(rendezvous_send(stranger.fd, &stranger.hello, sizeof stranger.hello, -1) > 0);
+	MUST(is_ended(stranger.fd));
+	stranger = say_hello(&place);
+	MUST(is_ended(stranger.fd));
+	puts("5 strangers were sent away");
+	return 0;
+}
+
+int main(int count, char **words)
+{
+	int host = number(getenv("HOST")), failed = 0;
+	MUST(count >= 4);
+	int size = number(words[1]), per_host = number(words[2]), port = number(words[3]);
+	if (count > 4 && strcmp(words[4], "forge") == 0)
+		return forge(size, port);
+	for (int i = 0; i < per_host; i++)
+		if (fork() == 0)
+			_exit((count > 4 ? open_group : meet)(host * per_host + i, size, port));
+	for (int i = 0, status; i < per_host; i++)
+		failed += wait(&status) < 0 || status != 0;
+	return failed != 0;
+}
