@@ -25,7 +25,7 @@ enum {
 uint64_t rendezvous_hash(const char *string);
 /* Appends; text that does not fit is cut. */
 void rendezvous_text_add(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* "tcp:127.0.0.1:29500" or "unix:NAME". */
+/* "tcp:127.0.0.1:29500", "tcp:[::1]:29500" or "unix:NAME". */
 void rendezvous_place_name(const struct rendezvous_place *place, char out[RENDEZVOUS_PLACE_BYTES]);
 /* Which process holds the rendezvous: "rank 0 (pid 7)" or "the launcher (pid 7)". */
 void rendezvous_text_holder(char *text, int rank, int pid);

@@ -22,6 +22,29 @@ static void test_rank_0_serves(void **state)
 	}
 }
 
+/* Also there the kernel says whose process is at the other end. */
+static void test_ipv6(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = fixture_place(true, 3), bound;
+	char text[RENDEZVOUS_TEXT_BYTES] = "", name[RENDEZVOUS_PLACE_BYTES];
+	int fd;
+
+	snprintf(place.address, sizeof place.address, "::1");
+	place.port = 0;
+	place.serve = true;
+	if (rendezvous_listen(&place, &bound, &fd, text) != LS_OK)
+		skip(); /* a system without IPv6 */
+	rendezvous_close_fd(&fd);
+	rendezvous_place_name(&bound, name);
+	assert_memory_equal(name, "tcp:[::1]:", 10);
+	struct fixture fixture = fixture_new(&bound, false);
+	fixture_start(&fixture);
+	fixture_wait(&fixture);
+	fixture_check_met(&fixture, false);
+	fixture_free(&fixture);
+}
+
 static void test_alone_needs_no_socket(void **state)
 {
 	(void)state;
@@ -187,6 +210,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rank_0_serves),
+		cmocka_unit_test(test_ipv6),
 		cmocka_unit_test(test_alone_needs_no_socket),
 		cmocka_unit_test(test_launcher_serves),
 		cmocka_unit_test(test_rank_0_late),

@@ -20,8 +20,11 @@ void rendezvous_text_add(char *text, const char *format, ...)
 
 void rendezvous_place_name(const struct rendezvous_place *place, char out[RENDEZVOUS_PLACE_BYTES])
 {
+	bool six = strchr(place->address, ':') != NULL;
+
 	if (place->tcp)
-		snprintf(out, RENDEZVOUS_PLACE_BYTES, "tcp:%s:%u", place->address, place->port);
+		snprintf(out, RENDEZVOUS_PLACE_BYTES, six ? "tcp:[%s]:%u" : "tcp:%s:%u",
+			 place->address, place->port);
 	else
 		snprintf(out, RENDEZVOUS_PLACE_BYTES, "unix:%s", place->address);
 }
