@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: what peers on other hosts send, in any form and order, beside what this rank does with
- * the link meanwhile. The input is a list of steps; UCX's functions are replaced. Whatever comes, the
- * positions of each peer keep their equations, events are in order, and at the end every payload that
- * was accepted has been fetched or released, and every transfer is done, once. */
+ * Fuzz entry: what peers on other hosts send, in any form and order, beside what this rank does
+ * with the link meanwhile. The input is a list of steps; UCX's functions are replaced. Whatever
+ * comes, the positions of each peer keep their equations, events are in order, and at the end every
+ * payload that was accepted has been fetched or released, and every transfer is done, once. */
 #include "fuzz.h"
 
 #include <string.h>
