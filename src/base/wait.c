@@ -208,27 +208,28 @@ static void futex_wake(_Atomic uint32_t *word)
 	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-static void ring(struct wait_bell *bell, uint32_t calling)
+/* `armed`: how the bell must be armed for this to wake the progress thread, too. */
+static void wake(struct wait_bell *bell, uint32_t armed)
 {
 	uint32_t state = atomic_load_explicit(&bell->sleepers, memory_order_seq_cst);
 	if (state == 0)
 		return;
 	/* Meanwhile the bell may have been disarmed, and armed again in the other way: the thread
 	 * that disarms it must wake the progress thread. */
-	if (state & calling && atomic_fetch_and(&bell->sleepers, WAIT_SLEEPERS) & WAIT_ARMED)
-		wait_call_thread(bell);
+	if (state & armed && atomic_fetch_and(&bell->sleepers, WAIT_SLEEPERS) & WAIT_ARMED)
+		wait_wake_progress(bell);
 	if (state & WAIT_SLEEPERS)
-		futex_wake(&bell->ring);
+		futex_wake(&bell->wakeups);
 }
 
-void wait_ring(struct wait_bell *bell)
+void wait_wake(struct wait_bell *bell)
 {
-	ring(bell, WAIT_ARMED_URGENT);
+	wake(bell, WAIT_ARMED_URGENT);
 }
 
-void wait_summon(struct wait_bell *bell)
+void wait_request_progress(struct wait_bell *bell)
 {
-	ring(bell, WAIT_ARMED | WAIT_ARMED_URGENT);
+	wake(bell, WAIT_ARMED | WAIT_ARMED_URGENT);
 }
 
 void wait_arm(struct wait_bell *bell, bool urgent)
@@ -242,25 +243,25 @@ void wait_disarm(struct wait_bell *bell)
 		atomic_fetch_and(&bell->sleepers, WAIT_SLEEPERS);
 }
 
-/* The thread stores `listens` before it looks at `summons` for the last time; so it sees this, or
+/* The thread stores `listens` before it looks at `requests` for the last time; so it sees this, or
  * is seen. */
-void wait_call_thread(struct wait_bell *bell)
+void wait_wake_progress(struct wait_bell *bell)
 {
-	atomic_fetch_add(&bell->summons, 1);
+	atomic_fetch_add(&bell->requests, 1);
 	switch ((enum wait_listens)atomic_load(&bell->listens)) {
 	case WAIT_LISTENS_NOT:
 		break;
-	case WAIT_LISTENS_SUMMONS:
-		syscall(SYS_futex, &bell->summons, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	case WAIT_LISTENS_REQUESTS:
+		syscall(SYS_futex, &bell->requests, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 		break;
-	case WAIT_LISTENS_RING:
-		futex_wake(&bell->ring);
+	case WAIT_LISTENS_WAKEUPS:
+		futex_wake(&bell->wakeups);
 		break;
 	}
 }
 
 /* The write may fail: if the eventfd is full the watch is awake, if it is missing there is none. */
-void wait_poke(int look_fd)
+void wait_wake_watch(int look_fd)
 {
 	static const uint64_t one = 1;
 	ssize_t ignored = look_fd >= 0 ? write(look_fd, &one, sizeof(one)) : 0;
@@ -292,7 +293,7 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 		atomic_fetch_add_explicit(waiter->asleep, 1, memory_order_seq_cst);
 	atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst); /* 1 */
 	for (;;) {
-		uint32_t ring = atomic_load_explicit(&bell->ring, memory_order_seq_cst); /* 2 */
+		uint32_t seen = atomic_load_explicit(&bell->wakeups, memory_order_seq_cst); /* 2 */
 		/* Before the look, which so sees all that has come in time. */
 		uint64_t now = clock_now_ns();
 		if (wait_is_over(waiter, call, &status, peer)) /* 3 */
@@ -302,11 +303,11 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 			break;
 		}
 		if (now >= look_ns) {
-			wait_poke(waiter->look_fd);
+			wait_wake_watch(waiter->look_fd);
 			look_ns = wait_after(now, waiter->look_ns);
 		}
 		uint64_t until_ns = look_ns < call->deadline_ns ? look_ns : call->deadline_ns;
-		if (!wait_sleep_while(&bell->ring, ring, until_ns, &interrupted)) { /* 4 */
+		if (!wait_sleep_while(&bell->wakeups, seen, until_ns, &interrupted)) { /* 4 */
 			status = LS_SYSTEM;
 			break;
 		}

@@ -5,9 +5,9 @@
  * SIGSTOP of a waiting rank.
  *
  * The doorbell protocol (model: test/model/doorbell.pml). A waiter increments bell->sleepers, reads
- * bell->ring, tests all conditions again, and sleeps while bell->ring is unchanged. A signaller
+ * bell->wakeups, tests all conditions again, and sleeps while bell->wakeups is unchanged. A signaller
  * stores the word, reads bell->sleepers of each rank that may await it, and only if that is not
- * zero changes bell->ring and wakes the sleepers. These four accesses are sequentially consistent,
+ * zero changes bell->wakeups and wakes the sleepers. These four accesses are sequentially consistent,
  * so either the waiter sees the word, or the signaller sees the sleeper.
  *
  * There are no locks in shared memory, and no peer is trusted: a peer that writes nonsense can make
@@ -133,12 +133,12 @@ struct wait_table {
 
 /* A rank's doorbell, in memory that its peers can write. */
 struct wait_bell {
-	_Alignas(64) _Atomic uint32_t ring;
+	_Alignas(64) _Atomic uint32_t wakeups; /* raised to wake the sleepers */
 	_Atomic uint32_t sleepers; /* the number of sleepers, and WAIT_ARMED, WAIT_ARMED_URGENT */
-	_Atomic uint32_t summons;  /* raised to call the rank's progress thread: see wait_set */
+	_Atomic uint32_t requests; /* raised to wake the rank's progress thread: see wait_set */
 	_Atomic uint32_t listens;  /* enum wait_listens: the word on which that thread sleeps */
 };
-enum wait_listens { WAIT_LISTENS_NOT, WAIT_LISTENS_SUMMONS, WAIT_LISTENS_RING };
+enum wait_listens { WAIT_LISTENS_NOT, WAIT_LISTENS_REQUESTS, WAIT_LISTENS_WAKEUPS };
 #define WAIT_ARMED UINT32_C(0x10000)
 #define WAIT_ARMED_URGENT UINT32_C(0x20000)
 #define WAIT_SLEEPERS UINT32_C(0xffff)
@@ -366,7 +366,7 @@ void wait_join(pthread_t thread) LOCK_AVOIDS_ALL;
 
 /* Call after a sequentially consistent store to a word that a rank may await: wakes the sleepers of
  * `bell`. One load if there are none. */
-void wait_ring(struct wait_bell *bell);
+void wait_wake(struct wait_bell *bell);
 /* Whether that would do anything. */
 static inline bool wait_is_awaited(const struct wait_bell *bell)
 {
@@ -396,35 +396,37 @@ struct wait_set {
 	struct wait_item *const *items;
 	int count;
 	struct wait_bell *bell; /* of the rank, and of all items */
-	uint32_t seen;          /* bell->summons before the thread last looked for work */
+	uint32_t seen;          /* bell->requests before the thread last looked for work */
 	uint64_t until_ns;
 	uint32_t spin_ns;
 	bool yield;
 };
 
-/* Blocks until one of the items would end its wait (wait_check) or is hidden, until bell->summons
+/* Blocks until one of the items would end its wait (wait_check) or is hidden, until bell->requests
  * is not `seen`, or until_ns; if an item found no free slot, at most until the next look, so that
- * the thread can try again. Without items it sleeps where no ring of the bell wakes it. */
+ * the thread can try again. Without items it sleeps where wait_wake does not wake it. */
 void wait_set(const struct wait_set *set) LOCK_AVOIDS_ALL;
-/* Raises bell->summons, so that wait_set returns. No system call while the thread is awake. */
-void wait_call_thread(struct wait_bell *bell);
+/* Wakes the progress thread: raises bell->requests, so that wait_set returns. No system call while
+ * the thread is awake. */
+void wait_wake_progress(struct wait_bell *bell);
 
 /* Arming. A rank may have operations that need one of its threads to make progress while none of
- * them waits. Such a rank arms its bell, looks for work once more, and leaves. The next wait_summon
- * of a peer (with `urgent` the next wait_ring, too) disarms the bell and wakes the progress thread.
- * So that thread costs nothing while other threads make the progress. Model:
- * test/model/summon.pml. */
+ * them waits. Such a rank arms its bell, looks for work once more, and leaves. The next
+ * wait_request_progress of a peer (with `urgent` the next wait_wake, too) disarms the bell and
+ * wakes the progress thread. So that thread costs nothing while other threads make the progress.
+ * Model: test/model/summon.pml. */
 void wait_arm(struct wait_bell *bell, bool urgent);
 void wait_disarm(struct wait_bell *bell);
-/* Whether the next wait_ring would wake that thread. */
+/* Whether the next wait_wake would wake that thread. */
 static inline bool wait_is_urgent(const struct wait_bell *bell)
 {
 	return atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) & WAIT_ARMED_URGENT;
 }
-/* wait_ring for a word to which a rank should react at once, even if none of its threads waits. */
-void wait_summon(struct wait_bell *bell);
+/* wait_wake for a word to which a rank should react at once, even if none of its threads waits: it
+ * also wakes the progress thread if the bell is armed. */
+void wait_request_progress(struct wait_bell *bell);
 
-/* Stores `value` as wait_ring requires, without a ring: ring each bell afterwards. */
+/* Stores `value` as wait_wake requires. Call wait_wake for each bell afterwards. */
 static inline void wait_store(_Atomic uint64_t *word, uint64_t value)
 {
 	atomic_store_explicit(word, value, memory_order_seq_cst);

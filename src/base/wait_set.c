@@ -25,7 +25,7 @@ static bool has_ended(const struct wait_set *set, uint64_t now_ns)
 {
 	ls_status status;
 	int peer;
-	if (atomic_load(&set->bell->summons) != set->seen || now_ns >= set->until_ns)
+	if (atomic_load(&set->bell->requests) != set->seen || now_ns >= set->until_ns)
 		return true;
 	for (int i = 0; i < set->count; i++) {
 		const struct wait_item *item = set->items[i];
@@ -97,27 +97,28 @@ static void count_asleep(const struct wait_set *set, uint32_t change)
 }
 
 /* As a waiter at the doorbell, which numbers the steps; `listens` makes it one for
- * wait_call_thread, too. */
+ * wait_wake_progress, too. */
 static void sleep_for_set(const struct wait_set *set)
 {
 	struct wait_bell *bell = set->bell;
 	uint64_t look_ns, until_ns = next_of_set(set, clock_now_ns(), &look_ns);
 	bool sleeps = true, interrupted; /* no signal comes here */
 	count_asleep(set, 1);
-	atomic_store(&bell->listens, WAIT_LISTENS_RING);
+	atomic_store(&bell->listens, WAIT_LISTENS_WAKEUPS);
 	atomic_fetch_add(&bell->sleepers, 1); /* 1 */
 	while (sleeps) {
-		uint32_t ring = atomic_load(&bell->ring); /* 2 */
+		uint32_t seen = atomic_load(&bell->wakeups); /* 2 */
 		uint64_t now = clock_now_ns();
 		if (has_ended(set, now)) /* 3 */
 			break;
 		if (now >= look_ns) {
-			wait_poke(set->items[0]->waiter->look_fd);
+			wait_wake_watch(set->items[0]->waiter->look_fd);
 			if (is_one_counted(set)) /* there may be a slot for it by now */
 				break;
 			look_ns = wait_after(now, set->items[0]->waiter->look_ns);
 		}
-		sleeps = wait_sleep_while(&bell->ring, ring, look_ns < until_ns ? look_ns : until_ns,
+		sleeps = wait_sleep_while(&bell->wakeups, seen,
+					  look_ns < until_ns ? look_ns : until_ns,
 					  &interrupted); /* 4 */
 	}
 	atomic_fetch_sub(&bell->sleepers, 1);
@@ -125,13 +126,13 @@ static void sleep_for_set(const struct wait_set *set)
 	count_asleep(set, -1u);
 }
 
-static void sleep_for_summons(const struct wait_set *set)
+static void sleep_for_requests(const struct wait_set *set)
 {
 	struct wait_bell *bell = set->bell;
 	bool sleeps = true, interrupted;
-	atomic_store(&bell->listens, WAIT_LISTENS_SUMMONS);
+	atomic_store(&bell->listens, WAIT_LISTENS_REQUESTS);
 	while (sleeps && !has_ended(set, clock_now_ns()))
-		sleeps = wait_sleep_while(&bell->summons, set->seen, set->until_ns, &interrupted);
+		sleeps = wait_sleep_while(&bell->requests, set->seen, set->until_ns, &interrupted);
 	atomic_store(&bell->listens, WAIT_LISTENS_NOT);
 }
 
@@ -139,7 +140,7 @@ void wait_set(const struct wait_set *set)
 {
 	lock_assert_none();
 	if (set->count == 0)
-		sleep_for_summons(set);
+		sleep_for_requests(set);
 	else if (!spin_for_set(set))
 		sleep_for_set(set);
 }

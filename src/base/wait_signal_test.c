@@ -75,7 +75,7 @@ static void test_restart(void **state)
 	}
 	assert_false(waiting.done);
 	wait_store(&fixture.shared->words[0], 1);
-	wait_ring(&fixture.shared->bell);
+	wait_wake(&fixture.shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_OK);
 	assert_true(handled > 0);
 	fixture_fini(&fixture);
@@ -107,7 +107,7 @@ static void test_stop_and_continue(void **state)
 		assert_int_equal(waitpid(child, &status, WCONTINUED), child);
 	}
 	wait_store(&fixture.shared->words[0], 1);
-	wait_ring(&fixture.shared->bell);
+	wait_wake(&fixture.shared->bell);
 	int status;
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status));
@@ -179,7 +179,7 @@ static void test_without_waitv(void **state)
 	assert_int_equal(ended, 0);
 	wait_store(&fixture.shared->words[0], 1);
 	wait_store(&fixture.shared->words[1], 1);
-	wait_ring(&fixture.shared->bell);
+	wait_wake(&fixture.shared->bell);
 	EVENTUALLY(waits_for(&fixture, 3) || (ended = waitpid(child, &status, WNOHANG)) != 0);
 	assert_int_equal(ended, 0);
 	EVENTUALLY(kill(child, SIGUSR1) != 0 || waitpid(child, &status, WNOHANG) == child);

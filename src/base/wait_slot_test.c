@@ -268,7 +268,7 @@ static void test_wait_for_foreign_code(void **state)
 	assert_int_equal(slot.edge_count + slot.further + slot.pages, 0);
 	for (int i = 0; i < PEERS; i++)
 		wait_store(&fixture.shared->words[i], 1);
-	wait_ring(&fixture.shared->bell);
+	wait_wake(&fixture.shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_OK);
 	fixture_fini(&fixture);
 }

@@ -81,7 +81,7 @@ static void *store_then_fail(void *arg)
 	wait_store(&fixture->shared->left[0], 1);
 	fixture->dead[0] = 1;
 	wait_store(&fixture->shared->cause, 1);
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	return NULL;
 }
 
@@ -110,12 +110,12 @@ static void test_woken_by_thread(void **state)
 	struct wait_slot_body slot;
 	waiting_start(&waiting, fixture, fixture_call(fixture, 1, false), &slot);
 	assert_int_equal(fixture->shared->bell.sleepers, 1);
-	/* A ring without news wakes it, and it sleeps again. */
-	wait_ring(&fixture->shared->bell);
+	/* wait_wake without news wakes it, and it sleeps again. */
+	wait_wake(&fixture->shared->bell);
 	EVENTUALLY(is_asleep(slot.tid));
 	assert_false(waiting.done);
 	wait_store(&fixture->shared->words[0], 1);
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_OK);
 	assert_int_equal(waiting.peer, -1);
 }
@@ -129,7 +129,7 @@ static void test_woken_by_process(void **state)
 	pid_t child = fork();
 	if (child == 0) {
 		wait_store(&fixture->shared->words[0], 1);
-		wait_ring(&fixture->shared->bell);
+		wait_wake(&fixture->shared->bell);
 		_exit(0);
 	}
 	assert_true(child > 0);
@@ -163,10 +163,10 @@ static void test_cause(void **state)
 	struct wait_slot_body slot;
 	waiting_start(&waiting, fixture, fixture_call(fixture, 2, false), &slot);
 	wait_store(&fixture->shared->cause, 3);
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_ABORTED);
 	assert_int_equal(waiting.peer, -1);
-	/* Also while it spins, without a ring. */
+	/* Also while it spins, without wait_wake. */
 	int peer;
 	fixture->waiter.spin_ns = UINT32_MAX;
 	struct wait_call call = fixture_call(fixture, 2, false);
@@ -181,7 +181,7 @@ static void test_peer_died(void **state)
 	struct wait_slot_body slot;
 	waiting_start(&waiting, fixture, fixture_call(fixture, 3, false), &slot);
 	atomic_store(&fixture->dead[2], 1);
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_PEER_DIED);
 	assert_int_equal(waiting.peer, 2);
 }
@@ -193,7 +193,7 @@ static void test_peer_left(void **state)
 	struct wait_slot_body slot;
 	waiting_start(&waiting, fixture, fixture_call(fixture, 3, false), &slot);
 	wait_store(&fixture->shared->left[1], 1);
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_PEER_LEFT);
 	assert_int_equal(waiting.peer, 1);
 }
@@ -259,26 +259,26 @@ static void test_any(void **state)
 	/* One peer is gone, the other can still come. */
 	waiting_start(&waiting, fixture, fixture_call(fixture, 2, true), &slot);
 	wait_store(&fixture->shared->words[1], 1);
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_OK);
 	/* For all, one word does not suffice. */
 	fixture->dead[0] = 0;
 	waiting_start(&waiting, fixture, fixture_call(fixture, 2, false), &slot);
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	EVENTUALLY(is_asleep(slot.tid));
 	assert_false(waiting.done);
 	wait_store(&fixture->shared->words[0], 1);
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_OK);
 	/* All of them gone. */
 	fixture->shared->words[0] = fixture->shared->words[1] = 0;
 	waiting_start(&waiting, fixture, fixture_call(fixture, 2, true), &slot);
 	wait_store(&fixture->shared->left[0], 1);
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	EVENTUALLY(is_asleep(slot.tid));
 	assert_false(waiting.done);
 	atomic_store(&fixture->dead[1], 1);
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_PEER_DIED);
 	assert_int_equal(waiting.peer, 1);
 }
@@ -299,7 +299,7 @@ static void test_leaving_again(void **state)
 	EVENTUALLY(is_asleep(slot.tid));
 	assert_false(waiting.done);
 	wait_store(&fixture->shared->left[0], 42);
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_PEER_LEFT);
 	assert_int_equal(waiting.peer, 0);
 	assert_int_equal(atomic_load(&asleep), 0);
@@ -316,7 +316,7 @@ static void test_cause_of_a_group(void **state)
 	EVENTUALLY(is_asleep(slot.tid));
 	assert_false(waiting.done);
 	wait_store(&fixture->shared->cause, (UINT64_C(5) << 32) + 1);
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_ABORTED);
 }
 
@@ -341,13 +341,13 @@ static void test_slot_while_blocked(void **state)
 		assert_memory_equal(&slot.edges[i], &fixture->words[i].edge, sizeof(slot.edges[i]));
 	/* The same wait keeps its epoch, however often it wakes; the next one has another. */
 	uint32_t epoch = fixture->shared->wait_table.slots[0].epoch;
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	EVENTUALLY(is_asleep(slot.tid));
 	assert_int_equal(fixture->shared->wait_table.slots[0].epoch, epoch);
 	assert_int_equal(epoch % 2, 0);
 	for (int i = 0; i < 3; i++)
 		wait_store(&fixture->shared->words[i], 17);
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_OK);
 	assert_int_not_equal(fixture->shared->wait_table.slots[0].epoch, epoch);
 }
@@ -381,7 +381,7 @@ static void test_look(void **state)
 	/* Once per interval, not once per wake-up. */
 	assert_true(clock_now_ns() - begin >= 5 * fixture->waiter.look_ns);
 	wait_store(&fixture->shared->words[0], 1);
-	wait_ring(&fixture->shared->bell);
+	wait_wake(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_OK);
 	/* A short wait pokes nobody. */
 	ssize_t ignored = read(look_fd, &one, sizeof(one));
@@ -411,7 +411,7 @@ static void *ping_pong(void *arg)
 	for (uint64_t i = 1; i <= ROUNDS; i++) {
 		if (ping->first) {
 			wait_store(&ping->other->shared->words[0], i);
-			wait_ring(&ping->other->shared->bell);
+			wait_wake(&ping->other->shared->bell);
 		}
 		word.edge.value = i;
 		struct wait_call call = fixture_call(ping->mine, 1, false);
@@ -420,7 +420,7 @@ static void *ping_pong(void *arg)
 		ping->bad += wait_words(&ping->mine->waiter, &call, &peer) != LS_OK;
 		if (!ping->first) {
 			wait_store(&ping->other->shared->words[0], i);
-			wait_ring(&ping->other->shared->bell);
+			wait_wake(&ping->other->shared->bell);
 		}
 	}
 	return NULL;

@@ -4,7 +4,7 @@
  * doc/decisions/023 and 028 say why the table has these functions, and which will follow.
  *
  *   caller   copy ── reduce ── … ── store(word, n)      returns at once
- *   device        does them in this order, later, then stores n and rings the bell
+ *   device        does them in this order, later, then stores n and wakes the sleepers
  *   caller   waits for word >= n, through base/wait as for any other word
  *
  * Streams are the body's handles. What was put behind one is done in order. A stream waits for
@@ -37,7 +37,7 @@ struct driver {
 	const struct driver_ops *ops;
 	int index;              /* which device of this body */
 	const char *options;    /* of this body, such as "bytes=1048576"; valid in open only */
-	struct wait_bell *bell; /* of the rank: rung after each store; NULL: nobody sleeps */
+	struct wait_bell *bell; /* of the rank: wait_wake follows each store; NULL: nobody sleeps */
 	void *state;            /* the body's own */
 	void *stream;           /* for what Lockstep does of its own accord */
 	/* All memory that `take` returns lies in this range, which has nothing else. bytes 0: it
@@ -83,7 +83,7 @@ struct driver_ops {
 	LS_CHECKED ls_status (*reduce)(struct driver *driver, void *stream,
 				       const struct device_reduce *reduce);
 	/* A word in host memory gets this value once all before it is done and can be seen by any
-	 * thread; then the bell is rung. The word must stay until then. Errors: LS_SYSTEM. */
+	 * thread; then wait_wake follows. The word must stay until then. Errors: LS_SYSTEM. */
 	LS_CHECKED ls_status (*store)(struct driver *driver, void *stream, _Atomic uint64_t *word,
 				      uint64_t value);
 	/* What is put behind the stream from now on waits until (int64_t)(*word - value) >= 0. The
@@ -133,7 +133,7 @@ static inline void driver_stored(const struct driver *driver, _Atomic uint64_t *
 {
 	wait_store(word, value);
 	if (driver->bell)
-		wait_ring(driver->bell);
+		wait_wake(driver->bell);
 }
 
 static inline void driver_broke(struct driver *driver, ls_status status)

@@ -112,8 +112,8 @@ static void stores_say_what_is_done(struct body *body)
 	enum { ROUNDS = 50 };
 	struct driver *driver = body->driver;
 	_Atomic uint64_t word = 0;
-	uint32_t ring = atomic_load(&body->bell.ring);
-	atomic_fetch_add(&body->bell.sleepers, 1); /* somebody sleeps, so the bell is rung */
+	uint32_t before = atomic_load(&body->bell.wakeups);
+	atomic_fetch_add(&body->bell.sleepers, 1); /* somebody sleeps, so it is woken */
 	for (uint64_t n = 1; n <= ROUNDS; n++) {
 		uint64_t out = n * 3, in = 0;
 		DO(copy(driver, driver->stream, body->memory, &out, sizeof out));
@@ -122,8 +122,8 @@ static void stores_say_what_is_done(struct body *body)
 		await(body, &word, n);
 		assert_true(atomic_load(&word) == n && in == n * 3);
 	}
-	/* The last ring follows its store. */
-	while (atomic_load(&body->bell.ring) == ring)
+	/* The last wake-up follows its store. */
+	while (atomic_load(&body->bell.wakeups) == before)
 		sched_yield();
 	atomic_fetch_sub(&body->bell.sleepers, 1);
 	assert_int_equal(atomic_load(&driver->broken), 0);

@@ -16,7 +16,7 @@ static void end_failed(struct unit *unit, struct engine_op *op, ls_status status
 	if (status != LS_ABORTED)
 		wait_store(&unit->fixture->cause, 1);
 	for (int q = 0; q < unit->size; q++)
-		wait_ring(&unit->fixture->units[q].link->transport.segment->bell);
+		wait_wake(&unit->fixture->units[q].link->transport.segment->bell);
 	unit_abandon(unit, op);
 }
 

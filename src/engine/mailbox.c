@@ -313,7 +313,7 @@ bool engine_mailbox_send(struct engine *engine, struct engine_op *op)
 		return false;
 	}
 	engine_mailbox_count(mailbox, op);
-	bool summons = !posted || wants_rts(engine, op);
+	bool requests = !posted || wants_rts(engine, op);
 	if (posted) {
 		post(engine, peer, op);
 	} else {
@@ -331,8 +331,8 @@ bool engine_mailbox_send(struct engine *engine, struct engine_op *op)
 	lock_mail_release(&mailbox->lock);
 	/* From here on a detached operation may be complete, and its memory gone. A queued one
 	 * needs the peer to take earlier messages out of the ring. */
-	if (summons)
-		transport_summon(engine->team, q);
+	if (requests)
+		transport_request_progress(engine->team, q);
 	else
 		transport_notify(engine->team, q);
 	return true;
@@ -362,7 +362,7 @@ bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, str
 		engine_mailbox_room_word(engine, q, word);
 	lock_mail_release(&mailbox->lock);
 	if (posted)
-		transport_summon(engine->team, q);
+		transport_request_progress(engine->team, q);
 	return !queued;
 }
 
@@ -454,7 +454,7 @@ bool engine_mailbox_cancel(struct engine *engine, struct engine_op *op)
 	}
 	lock_mail_release(&mailbox->lock);
 	if (was_sent)
-		transport_summon(engine->team, peer);
+		transport_request_progress(engine->team, peer);
 	return back;
 }
 

@@ -22,7 +22,7 @@ static uint64_t move(struct engine *engine) LOCK_REQUIRES(mail)
 static void wake(struct engine *engine, uint64_t ranks)
 {
 	for (; ranks; ranks &= ranks - 1)
-		transport_summon(engine->team, __builtin_ctzll(ranks));
+		transport_request_progress(engine->team, __builtin_ctzll(ranks));
 }
 
 /* ---- operations that have an RTS slot ---- */

@@ -213,7 +213,7 @@ static bool stage_pieces(struct engine *engine, struct engine_op *op)
 			    (const unsigned char *)op->call.send.address + first, bytes, stream);
 		p2p->ticks += clock_ticks() - before;
 		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, piece + 1));
-		transport_summon(engine->team, op->call.peer);
+		transport_request_progress(engine->team, op->call.peer);
 		if (engine_cause_is_set(engine)) {
 			op->status = LS_ABORTED;
 			return false;
@@ -234,7 +234,7 @@ static enum engine_progress help(struct engine *engine, struct engine_op *op)
 	if (!all.to)
 		return ENGINE_BLOCKED;
 	bool all_claimed = copy_pieces(engine, op, &all, &rts->gave);
-	transport_summon(engine->team, op->call.peer);
+	transport_request_progress(engine->team, op->call.peer);
 	return op->status != LS_OK ? ENGINE_FAILED : all_claimed ? ENGINE_BLOCKED : ENGINE_DONE;
 }
 
@@ -247,7 +247,7 @@ static enum engine_progress await_payload(struct engine *engine, struct engine_o
 		return progress;
 	op->p2p.fetches = false;
 	wait_store(&op->p2p.rts->staged, transport_mail_word(op->p2p.generation, MAIL_CLAIMS));
-	transport_summon(engine->team, op->call.peer);
+	transport_request_progress(engine->team, op->call.peer);
 	return ENGINE_DONE;
 }
 

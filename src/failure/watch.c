@@ -26,7 +26,7 @@ static void mark_dead(struct world *world, int q)
 {
 	atomic_store(&world->dead[q], 1);
 	atomic_fetch_add(&world->transport.segment->departures, 1);
-	wait_ring(world->waiter.bell);
+	wait_wake(world->waiter.bell);
 }
 
 /* A descriptor of a process says that it has ended; but a program that closes all descriptors, as

@@ -3,7 +3,7 @@
  * groups, and on sends and receives that would hold up a peer (p2p.h), as long as no calling thread
  * waits for them. It never waits for only one of them. If the first operation of a lane waits, it
  * leaves the lane to any thread that comes, and waits for all such lanes at once. With nothing to
- * wait for it sleeps where no peer's ring wakes it, so it costs nothing. */
+ * wait for it sleeps where a peer wakes it only with a request for progress, so it costs nothing. */
 #include "world/registry.h"
 #include "progress/lane.h"
 #include "progress/progress.h"
@@ -22,15 +22,15 @@ static void let_go(ls_group *group)
 	world_release(group);
 }
 
-static void take_called(struct world *world)
+static void take_requesting(struct world *world)
 {
 	struct world_attended *attended = &world->progress.attended;
-	ls_group *group = atomic_exchange(&world->progress.called, NULL);
+	ls_group *group = atomic_exchange(&world->progress.requesting, NULL);
 	while (group) {
-		ls_group *next = group->next_called;
+		ls_group *next = group->next_requesting;
 		/* Before the lane is checked: a thread that queues a collective afterwards wakes
 		 * this one again. */
-		atomic_store(&group->is_called, false);
+		atomic_store(&group->requests_progress, false);
 		if (atomic_exchange(&group->is_attended, true))
 			world_release(group);
 		else
@@ -82,12 +82,12 @@ void group_attend(struct world *world)
 	for (int i = 0; i < attended->count; i++)
 		progress_lane_adopt(attended->groups[i]);
 	for (;;) {
-		/* Read before `stop`, which is set before the summons change. */
-		uint32_t seen = atomic_load(&progress_thread_bell(world)->summons);
+		/* Read before `stop`, which is set before `requests` changes. */
+		uint32_t seen = atomic_load(&progress_thread_bell(world)->requests);
 		if (atomic_load(&world->progress.stop))
 			return;
 		progress_thread_begin(world);
-		take_called(world);
+		take_requesting(world);
 		attend(world);
 		bool looks = seen != last || clock_now_ns() >= until_ns;
 		if (progress_thread_is_me(world) && looks)

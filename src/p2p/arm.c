@@ -98,7 +98,7 @@ static bool is_ready(struct world *world) LOCK_REQUIRES(group)
 			engine_p2p_pending(&group->engine) > engine_p2p_lingering(&group->engine);
 		if (engine_p2p_is_ready(&group->engine) || ends)
 			return true;
-		/* A member that leaves checks whether the doorbell is armed, and rings it. */
+		/* A member that leaves checks whether the doorbell is armed, and wakes the progress thread. */
 		uint64_t gone = world_gone(group);
 		int peer;
 		bool again;
@@ -123,23 +123,23 @@ static bool arm_and_check(struct world *world)
 
 /* Wakes threads that wait for the driving thread: one of them may have to drive, or the driving one
  * to look again. */
-static void call_waiters(struct world *world)
+static void wake_waiters(struct world *world)
 {
 	if (atomic_load(&world->p2p.driver_waiters) == 0)
 		return;
 	atomic_fetch_add(&p2p_area(world)->p2p_completed, 1);
-	wait_ring(bell_of(world));
+	wait_wake(bell_of(world));
 }
 
-void p2p_call_driver(struct world *world)
+void p2p_wake_driver(struct world *world)
 {
 	/* Sequentially consistent, as on the other side: either the driving thread sees this, or it
 	 * is seen in `driver_waiters`. */
 	atomic_fetch_add(&world->p2p.news, 1);
-	call_waiters(world);
+	wake_waiters(world);
 }
 
-/* When the progress thread has to look without being called. */
+/* When the progress thread has to look without being woken. */
 static uint64_t next_look_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group)
 {
 	return p2p->self_only_until_ns < p2p->next_deadline_ns ? p2p->self_only_until_ns
@@ -147,8 +147,8 @@ static uint64_t next_look_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group)
 }
 
 /* Whether the progress thread would sleep past a deadline that no other thread checks. The caller
- * then calls it, and p2p_sleep_until keeps the time that is noted here: so later operations need
- * not call that thread again, even if each is complete before the thread runs. */
+ * then wakes it, and p2p_sleep_until keeps the time that is noted here: so later operations need
+ * not wake that thread again, even if each is complete before the thread runs. */
 static bool sleeps_too_long(struct world *world) LOCK_REQUIRES(group)
 {
 	struct world_p2p *p2p = &world->p2p;
@@ -165,15 +165,15 @@ void p2p_leave(struct world *world, bool more)
 	for (;;) {
 		lock_group_acquire(&p2p->lock);
 		p2p->driven = false;
-		bool calls = more && p2p->progress_count > 0;
-		if (calls)
+		bool wakes = more && p2p->progress_count > 0;
+		if (wakes)
 			arm(world);
 		bool late = sleeps_too_long(world);
 		lock_group_release(&p2p->lock);
-		call_waiters(world);
-		if (calls || late)
-			wait_call_thread(bell_of(world));
-		if (calls || !arm_and_check(world) || !p2p_take(p2p))
+		wake_waiters(world);
+		if (wakes || late)
+			wait_wake_progress(bell_of(world));
+		if (wakes || !arm_and_check(world) || !p2p_take(p2p))
 			return;
 		more = p2p_pass(world);
 	}
@@ -183,7 +183,7 @@ void p2p_arm(struct world *world, bool has_work)
 {
 	struct world_p2p *p2p = &world->p2p;
 	lock_group_acquire(&p2p->lock);
-	/* If the doorbell is armed, or was and the progress thread has been called since, that
+	/* If the doorbell is armed, or was and the progress thread has been woken since, that
 	 * thread looks at everything. */
 	bool armed = p2p->armed && !has_work && p2p->urgent == (p2p->urgent_count > 0);
 	if (armed)
@@ -191,9 +191,9 @@ void p2p_arm(struct world *world, bool has_work)
 	bool driven = p2p->driven, late = sleeps_too_long(world);
 	lock_group_release(&p2p->lock);
 	if (driven)
-		p2p_call_driver(world);
+		p2p_wake_driver(world);
 	if (late)
-		wait_call_thread(bell_of(world));
+		wait_wake_progress(bell_of(world));
 	if (armed)
 		return;
 	if ((arm_and_check(world) || has_work) && p2p_take(&world->p2p))
@@ -296,7 +296,7 @@ static void tell_gone(struct world *world)
 		world_release(groups[i]);
 	}
 	if (gone > p2p->gone_at_look)
-		p2p_call_driver(world);
+		p2p_wake_driver(world);
 	p2p->gone_at_look = gone;
 }
 
@@ -340,5 +340,5 @@ void p2p_show(struct world *world)
 	}
 	lock_group_release(&p2p->lock);
 	if (ready)
-		wait_call_thread(bell_of(world));
+		wait_wake_progress(bell_of(world));
 }

@@ -409,7 +409,7 @@ static void judge_resting(ls_op *const *ops, int count, struct progress_self_onl
 	if (is_any_complete(ops, count))
 		return;
 	bool failed = fail_without(ops, count, NULL, self_only);
-	(void)failed; /* the next wait returns it, and then the driving thread is called */
+	(void)failed; /* the next wait returns it, and then the driving thread is woken */
 }
 
 /* Their group has failed, so its waits end at once. Waits until another thread, which may be doing
@@ -470,7 +470,7 @@ static ls_status await_driver(struct world *world, ls_op *const *ops, int count,
 		judge_resting(ops, count, self_only);
 	}
 	if (status != LS_OK && status != LS_INTERRUPTED)
-		p2p_call_driver(world);
+		p2p_wake_driver(world);
 	if (failed)
 		await_end(world, ops, count);
 	return status;

@@ -198,7 +198,7 @@ void p2p_poll(const struct ls_op *op)
 	struct world *world = op->group->world;
 	if (!p2p_take(&world->p2p)) {
 		if (!progress_op_is_complete(op) && p2p_poll_gone(op))
-			p2p_call_driver(world);
+			p2p_wake_driver(world);
 		return;
 	}
 	bool more = p2p_pass(world);

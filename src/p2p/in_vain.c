@@ -74,5 +74,5 @@ void p2p_fail_gone(ls_group *group)
 	(void)status; /* the caller's own call learns it */
 	progress_op_let_go(op);
 	/* If no thread drives, a call that asks for one of the operations ends it. */
-	p2p_call_driver(group->world);
+	p2p_wake_driver(group->world);
 }

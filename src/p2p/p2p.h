@@ -199,7 +199,7 @@ bool p2p_is_driven(struct world_p2p *p2p);
 void p2p_leave(struct world *world, bool more);
 /* Makes the driving thread, which may sleep, look again: at new operations, at deadlines and at
  * causes. */
-void p2p_call_driver(struct world *world);
+void p2p_wake_driver(struct world *world);
 /* There is a new operation: arms the doorbell, if no thread drives and it is not armed already.
  * has_work: it can make progress, or complete, at once. */
 void p2p_arm(struct world *world, bool has_work);

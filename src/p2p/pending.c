@@ -125,8 +125,8 @@ bool p2p_can_begin(struct world_p2p *p2p)
 	return p2p->serial && next_to_begin(p2p) != NULL;
 }
 
-/* A queued send can continue when a slot is freed, which any ring may announce; so each ring has to
- * wake the progress thread. */
+/* A queued send can continue when a slot is freed, which any wait_wake may announce; so each one
+ * has to wake the progress thread. */
 static void want_urgent(struct world_p2p *p2p, struct ls_op *op)
 {
 	lock_group_acquire(&p2p->lock);
@@ -239,7 +239,7 @@ static void finish(struct ls_op *op, ls_status status)
 	else if (atomic_load(&world->p2p.driver_waiters) == 0)
 		return;
 	atomic_fetch_add(&p2p_area(world)->p2p_completed, 1);
-	wait_ring(world->waiter.bell);
+	wait_wake(world->waiter.bell);
 }
 
 /* An operation that a device is not through with stays in the engine's list until it is. */
@@ -297,7 +297,7 @@ static ls_status begin(struct ls_op *op)
 static void choose_progress(struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;
-	/* The device rings the bell as a peer that stores a word does, and calls nobody. */
+	/* The device wakes sleepers as a peer that stores a word does, and requests no progress. */
 	op->wants_urgent = op->ordered || p2p_wakes(op);
 	op->wants_progress = op->wants_urgent || call->kind == TRACE_RECV;
 }
@@ -422,7 +422,7 @@ static void take_over(struct world *world, struct waiter *quiet)
 	struct world_p2p *p2p = &world->p2p;
 	atomic_fetch_add(&p2p->wanted, 1);
 	while (!p2p_take_over(p2p)) {
-		p2p_call_driver(world);
+		p2p_wake_driver(world);
 		await_completion(world, quiet, NULL);
 	}
 }

@@ -67,7 +67,7 @@ void pool_gate_wake(struct pool_gate *gate)
 	lock_gate_acquire(&gate->lock);
 	atomic_fetch_add(&gate->changes, 1);
 	for (const struct pool_waiting *one = gate->waiting; one; one = one->next)
-		wait_ring(one->bell);
+		wait_wake(one->bell);
 	lock_gate_release(&gate->lock);
 }
 

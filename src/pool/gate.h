@@ -50,7 +50,7 @@ struct pool_gift {
 	void (*gave)(struct pool_gift *gift, ls_status status);
 };
 
-/* A thread that waits for the gate, so that its bell is rung. */
+/* A thread that waits for the gate, so that it is woken. */
 struct pool_waiting {
 	struct pool_waiting *next;
 	struct wait_bell *bell;

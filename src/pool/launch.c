@@ -94,7 +94,7 @@ static ls_status take_turn(struct pool *pool, struct pool_launcher *launcher, ui
 static void end_turn(struct pool *pool, struct pool_launcher *launcher)
 {
 	wait_store(&launcher->turns, atomic_load(&launcher->turns) + 1);
-	wait_ring(pool->options.waiter->bell);
+	wait_wake(pool->options.waiter->bell);
 }
 
 static ls_status open_gate(struct pool *pool, uint64_t deadline_ns)

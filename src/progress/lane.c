@@ -88,7 +88,7 @@ static void wake_waiters(ls_group *group)
 	if (atomic_load(&group->lane.driver_waiters) == 0)
 		return;
 	atomic_fetch_add(&transport_area_of(&group->team, group->rank)->released, 1);
-	wait_ring(&group->lane.waiters_bell);
+	wait_wake(&group->lane.waiters_bell);
 }
 
 void progress_lane_leave_to_others(ls_group *group)

@@ -125,8 +125,8 @@ void progress_lane_complete(struct ls_op *op, ls_status status)
 	uint64_t seq = op->engine.seq;
 	progress_op_complete(op, status);
 	wait_store(&transport_area_of(&group->team, group->rank)->completed_count, seq);
-	wait_ring(&group->lane.waiters_bell);
-	wait_ring(group->waiter.bell);
+	wait_wake(&group->lane.waiters_bell);
+	wait_wake(group->waiter.bell);
 }
 
 static struct engine_stream_words *add_words(struct engine_stream_words *list,

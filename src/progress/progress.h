@@ -188,7 +188,7 @@ void progress_thread_stop(struct world *world);
 /* Where it sleeps. */
 struct wait_bell *progress_thread_bell(struct world *world);
 /* Between these two calls the thread may act, so nothing is proved about this rank. end: false if
- * the thread was called meanwhile, so there may be work; otherwise it sleeps next. */
+ * the thread was woken meanwhile, so there may be work; otherwise it sleeps next. */
 void progress_thread_begin(struct world *world);
 bool progress_thread_end(struct world *world);
 

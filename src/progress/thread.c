@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The progress thread of a rank: how it is started and called, how proofs of deadlock take account
+ * The progress thread of a rank: how it is started and woken, how proofs of deadlock take account
  * of it, how it hands over to another thread, and how it ends. group/attend.c is what it does. */
 #include <errno.h>
 #include <signal.h>
@@ -19,11 +19,11 @@ struct progress_thread {
 
 /* A proof of deadlock needs to know of every thread that may still do something. This one is on no
  * wait table. While it sleeps the wait table shows what it would wake for: the lanes (wait_item),
- * and p2p.h. From the moment it is called until it sleeps again the wait table says that it does
+ * and p2p.h. From the moment it is woken until it sleeps again the wait table says that it does
  * not show all threads:
  *   unpublished counts this thread  ==  (state != ASLEEP)
- * Called while it is busy it looks once more before it sleeps. Model: test/model/progress.pml. */
-enum { ASLEEP, CALLED, BUSY, CALLED_WHILE_BUSY };
+ * Woken while it is busy it looks once more before it sleeps. Model: test/model/progress.pml. */
+enum { ASLEEP, WOKEN, BUSY, WOKEN_WHILE_BUSY };
 
 struct wait_bell *progress_thread_bell(struct world *world)
 {
@@ -35,15 +35,15 @@ static _Atomic uint32_t *unpublished_of(struct world *world)
 	return &world->trace.wait_table->unpublished;
 }
 
-static void call_up(struct world *world)
+static void mark_woken(struct world *world)
 {
 	_Atomic int *state = &world->progress.state;
 	int seen = atomic_load(state);
 	do {
-		if (seen == CALLED || seen == CALLED_WHILE_BUSY)
+		if (seen == WOKEN || seen == WOKEN_WHILE_BUSY)
 			return;
 	} while (!atomic_compare_exchange_weak(state, &seen,
-					       seen == ASLEEP ? CALLED : CALLED_WHILE_BUSY));
+					       seen == ASLEEP ? WOKEN : WOKEN_WHILE_BUSY));
 	if (seen == ASLEEP)
 		atomic_fetch_add(unpublished_of(world), 1);
 }
@@ -135,15 +135,15 @@ void progress_thread_wake(ls_group *group)
 	struct world *world = group->world;
 	if (!atomic_load(&world->progress.there))
 		return;
-	if (!atomic_exchange(&group->is_called, true)) {
+	if (!atomic_exchange(&group->requests_progress, true)) {
 		atomic_fetch_add(&group->holders, 1);
-		group->next_called = atomic_load(&world->progress.called);
-		while (!atomic_compare_exchange_weak(&world->progress.called, &group->next_called,
-						     group))
+		group->next_requesting = atomic_load(&world->progress.requesting);
+		while (!atomic_compare_exchange_weak(&world->progress.requesting,
+						     &group->next_requesting, group))
 			;
 	}
-	call_up(world);
-	wait_call_thread(progress_thread_bell(world));
+	mark_woken(world);
+	wait_wake_progress(progress_thread_bell(world));
 }
 
 /* ---- handing over ---- */
@@ -200,11 +200,11 @@ bool progress_thread_frees(struct world *world)
 		return false;
 	lock_group_acquire(&world->lock);
 	for (const ls_group *group = world->closed; group; group = group->next)
-		holds |= atomic_load(&group->is_attended) || atomic_load(&group->is_called);
+		holds |= atomic_load(&group->is_attended) || atomic_load(&group->requests_progress);
 	lock_group_release(&world->lock);
 	if (!holds)
 		return false;
-	wait_call_thread(progress_thread_bell(world));
+	wait_wake_progress(progress_thread_bell(world));
 	ls_status status = wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(1));
 	(void)status; /* the caller checks again in any case */
 	return true;
@@ -216,6 +216,6 @@ void progress_thread_stop(struct world *world)
 	if (!atomic_exchange(&progress->there, false))
 		return;
 	atomic_store(&progress->stop, true);
-	wait_call_thread(progress_thread_bell(world));
+	wait_wake_progress(progress_thread_bell(world));
 	join_threads(world, true);
 }

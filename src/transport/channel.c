@@ -41,16 +41,16 @@ void transport_notify(const struct transport_team *team, int rank)
 	if (mapped->remote)
 		transport_relay(team, rank);
 	else
-		wait_ring(&mapped->segment->bell);
+		wait_wake(&mapped->segment->bell);
 }
 
-void transport_summon(const struct transport_team *team, int rank)
+void transport_request_progress(const struct transport_team *team, int rank)
 {
 	const struct transport_peer *mapped = team->members[rank].peer;
 	if (mapped->remote)
 		transport_relay(team, rank);
 	else
-		wait_summon(&mapped->segment->bell);
+		wait_request_progress(&mapped->segment->bell);
 }
 
 void transport_notify_all(const struct transport_team *team)
@@ -62,7 +62,7 @@ void transport_notify_all(const struct transport_team *team)
 void transport_notify_world(const struct transport *transport, int rank)
 {
 	if (!transport->peers[rank].remote)
-		wait_ring(&transport->peers[rank].segment->bell);
+		wait_wake(&transport->peers[rank].segment->bell);
 }
 
 /* ---- the source ---- */

@@ -183,8 +183,8 @@ _Static_assert(sizeof(struct transport_slot) == 256, "message slot");
  *
  *            source                             owner
  *   state == 0: fill, state = n      lowest state <= posted with this seq: claim, copy
- *   posted = n, ring          --->   (refused = status), state = 0
- *   taken > seen: look again  <---   taken += 1, ring
+ *   posted = n, notify        --->   (refused = status), state = 0
+ *   taken > seen: look again  <---   taken += 1, notify
  *
  * A rank reads a counter, then looks at the slots, and if it finds nothing it waits until that
  * counter changes; so it misses nothing. It ignores messages that came after it read the counter,

@@ -53,8 +53,8 @@ enum mail_flag {
  *
  *   source, at position p                        owner, at position p
  *   freed != held: sequence = p, go to p + 1     sequence < p: nothing more; await sequence
- *   else fill, held = p, sequence = p, ring      held == p: a message, otherwise p was skipped
- *                                                when it is taken: freed = p, taken += 1, ring
+ *   else fill, held = p, sequence = p, notify    held == p: a message, otherwise p was skipped
+ *                                                when it is taken: freed = p, taken += 1, notify
  *
  * A source that cancels a message skips one more position, so that the owner looks, and discards
  * the message. The first cache line is all that a short message needs, and what the owner polls. */
@@ -219,7 +219,7 @@ static inline bool transport_mail_has_left(const struct mail_box *box, const str
 	return (int64_t)(freed - position) >= 0;
 }
 
-/* Call when a posted message was cancelled, so that the owner looks for it; then ring. */
+/* Call when a posted message was cancelled, so that the owner looks for it; then notify the owner. */
 void transport_mail_pass(struct mail_box *box, struct mail_out *out);
 
 /* ---- the owner ---- */
@@ -284,7 +284,7 @@ static inline const void *transport_mail_payload(const struct mail_box *box,
 	return transport_mail_is_eager(&message->envelope, bytes) ? eager->cells[cell / 2][cell % 2]
 								  : NULL;
 }
-/* Frees the slot. The caller rings the source. */
+/* Frees the slot. The caller notifies the source. */
 void transport_mail_free_slot(struct mail_box *box, struct mail_in *in,
 			      const struct mail_message *message);
 
@@ -330,7 +330,7 @@ static inline uint64_t transport_mail_unstaged(const struct mail_rts *rts, uint3
 	return waits ? next : 0;
 }
 /* Says that the owner will never touch the source's buffer again. Any thread of the owner, once for
- * each use. The caller rings the source. */
+ * each use. The caller notifies the source. */
 void transport_mail_rts_done(struct mail_box *box, unsigned index, uint32_t generation);
 /* The owner matches the message; false: the source has cancelled it. */
 bool transport_mail_match(struct mail_rts *rts, uint32_t generation);

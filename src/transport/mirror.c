@@ -67,9 +67,9 @@ static int rts_of(uint64_t inside, uint64_t *box_at)
 
 /* ---- events ---- */
 
-static void ring(const struct transport_hosts *hosts)
+static void wake(const struct transport_hosts *hosts)
 {
-	wait_summon(&hosts->transport->segment->bell);
+	wait_request_progress(&hosts->transport->segment->bell);
 }
 
 static void put_word(void *context, int peer, uint64_t place, uint64_t value)
@@ -88,7 +88,7 @@ static void put_word(void *context, int peer, uint64_t place, uint64_t value)
 	}
 	if (!(place & TRANSPORT_OF_TARGET) && inside == offsetof(struct transport_area, times_closed))
 		atomic_fetch_add(&hosts->transport->segment->departures, 1);
-	ring(hosts);
+	wake(hosts);
 }
 
 static void give_back(struct transport_hosts *hosts, int peer, const struct link_message *message)
@@ -154,7 +154,7 @@ void transport_mirror_fail(struct transport_relay *relay, unsigned index)
 	 * closed. */
 	transport_mail_close(rts, rts->generation, pieces);
 	wait_store(&rts->gave, transport_mail_word(rts->generation, pieces));
-	ring(relay->team->transport->hosts);
+	wake(relay->team->transport->hosts);
 }
 
 static void end_received(struct transport_carried *carried)
@@ -188,7 +188,7 @@ static void end_transfer(void *context, struct link_transfer *transfer)
 		end_sent(carried);
 	else
 		end_received(carried);
-	ring(context);
+	wake(context);
 }
 
 static void note_lost(void *context, int peer)
@@ -197,7 +197,7 @@ static void note_lost(void *context, int peer)
 	struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
 	if (mirror)
 		atomic_store(&mirror->lost, 1);
-	ring(hosts);
+	wake(hosts);
 }
 
 bool transport_is_lost(const struct transport *transport, int rank)

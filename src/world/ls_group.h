@@ -73,12 +73,12 @@ struct ls_group {
 	/* Members that are gone (dead or left), a set that only grows; and 1 + the value of
 	 * `departures` before they were looked up. */
 	_Atomic uint64_t gone, gone_seen;
-	struct waiter waiter;   /* of operations */
-	struct waiter quiet;    /* the same, for waits after a failure: the cause does not end them,
+	struct waiter waiter; /* of operations */
+	struct waiter quiet;  /* the same, for waits after a failure: the cause does not end them,
 				       * nothing is published, nobody is asked to look */
-	ls_group *next_called;  /* in progress.called */
-	_Atomic bool is_called; /* it is there */
-	_Atomic bool is_attended; /* the progress thread holds it */
+	ls_group *next_requesting;      /* in progress.requesting */
+	_Atomic bool requests_progress; /* it is there */
+	_Atomic bool is_attended;       /* the progress thread holds it */
 	struct world_pool pool;
 	ls_group *next_p2p;    /* in p2p.groups */
 	_Atomic bool has_p2p;  /* it is there */

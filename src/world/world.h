@@ -54,8 +54,8 @@ struct world_progress {
 	_Atomic uint32_t tid; /* of the current thread; 0: a thread is about to begin */
 	/* enum in progress/thread.c: whether the thread may act, which prevents proofs */
 	_Atomic int state;
-	/* groups for whose collectives it was woken, each held */
-	ls_group *_Atomic called;
+	/* groups that request progress on their collectives, each held */
+	ls_group *_Atomic requesting;
 	/* Only for the thread itself: groups whose first collective waits, each held, so that the
 	 * object is not reused for another group. */
 	struct world_attended {
@@ -81,7 +81,7 @@ struct world_p2p {
 	uint32_t progress_count LOCK_GUARDED(group), urgent_count
 		LOCK_GUARDED(group); /* how many need the progress thread */
 	bool driven LOCK_GUARDED(group), armed LOCK_GUARDED(group), shown LOCK_GUARDED(group);
-	bool urgent LOCK_GUARDED(group); /* armed so that any ring wakes the progress thread */
+	bool urgent LOCK_GUARDED(group); /* armed so that any wait_wake wakes the progress thread */
 	/* Threads that want to drive because they close a group. Raised before `news`, so that a
 	 * driving thread that sleeps learns of it; lowered under the lock when such a thread
 	 * drives. */

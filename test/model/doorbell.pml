@@ -10,7 +10,7 @@
 
 byte word[SIGNALLERS];    /* what is awaited; written by one signaller each, only grows */
 byte sleepers;            /* bell->sleepers */
-byte ring;                /* bell->ring; here too small to come round */
+byte wakeups;             /* bell->wakeups; here too small to come round */
 bool asleep[WAITERS];     /* in the futex */
 
 /* One wait may need all words (WAIT_WORDS), the other any one of them (WAIT_ANY_WORD). */
@@ -22,7 +22,7 @@ bool asleep[WAITERS];     /* in the futex */
 #define FUTEX_WAIT(me, value)                           \
 	atomic {                                        \
 		if                                      \
-		:: ring == value -> asleep[me] = true   \
+		:: wakeups == value -> asleep[me] = true   \
 		:: else -> skip                         \
 		fi                                      \
 	}                                               \
@@ -34,7 +34,7 @@ bool asleep[WAITERS];     /* in the futex */
 		asleep[1] = false       \
 	}
 
-/* wait_store, then wait_ring. */
+/* wait_store, then wait_wake. */
 proctype signaller(byte me)
 {
 	byte round, seen;
@@ -48,11 +48,11 @@ proctype signaller(byte me)
 #endif
 		if
 		:: seen > 0 ->
-#ifdef MUTANT_WAKE_BEFORE_RING
+#ifdef MUTANT_WAKE_BEFORE_CHANGE
 			FUTEX_WAKE_ALL
-			ring++
+			wakeups++
 #else
-			ring++;
+			wakeups++;
 			FUTEX_WAKE_ALL
 #endif
 		:: else -> skip
@@ -77,18 +77,18 @@ proctype waiter(byte me; bool any)
 	bool there;
 	for (round : 1 .. ROUNDS) {
 #ifdef MUTANT_TEST_BEFORE_COUNT
-		seen = ring;
+		seen = wakeups;
 		test_condition(any, round, there);
 #endif
 		sleepers++; /* 1 */
 		do
 		::
 #ifndef MUTANT_TEST_BEFORE_COUNT
-#ifdef MUTANT_RING_AFTER_TEST
+#ifdef MUTANT_READ_AFTER_TEST
 			test_condition(any, round, there);
-			seen = ring;
+			seen = wakeups;
 #else
-			seen = ring;                       /* 2 */
+			seen = wakeups;                    /* 2 */
 			test_condition(any, round, there); /* 3 */
 #endif
 #endif
@@ -98,7 +98,7 @@ proctype waiter(byte me; bool any)
 			fi;
 			FUTEX_WAIT(me, seen) /* 4 */
 #ifdef MUTANT_TEST_BEFORE_COUNT
-			seen = ring;
+			seen = wakeups;
 			test_condition(any, round, there);
 #endif
 		od;

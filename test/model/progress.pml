@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The progress thread of a rank (src/progress/thread.c) and one lane of collectives (lane.c): how it is called, how it
+ * The progress thread of a rank (src/progress/thread.c) and one lane of collectives (lane.c): how it is woken, how it
  * stands in for a lane whose first operation waits for peers, how a caller takes the lane from it, and what the wait table says
  * meanwhile. Two threads queue one operation each; one of them then waits for it, for a while or to the end, or goes away, too. Operation
  * n can go on once the peer has come n times; it may come less often. The thread may be kept for ever by the failure of
@@ -15,12 +15,12 @@
 #endif
 
 #define ASLEEP 0
-#define CALLED 1
+#define WOKEN 1
 #define BUSY 2
-#define CALLED_WHILE_BUSY 3
+#define WOKEN_WHILE_BUSY 3
 byte state;
-bit called; /* bell->summons is not what the thread has seen */
-bit is_called, is_attended; /* of the group */
+bit requested; /* bell->requests is not what the thread has seen */
+bit requests_progress, is_attended; /* of the group */
 bit has_handed_over;
 short unpublished;
 
@@ -52,16 +52,16 @@ bit stop, has_stopped;
 inline wake()
 {
 	atomic {
-		is_called = 1;
+		requests_progress = 1;
 		if
-		:: state == ASLEEP -> state = CALLED;
+		:: state == ASLEEP -> state = WOKEN;
 #if MUTANT != 1 /* it is about to go on with something, and nobody knows of it */
 			unpublished++
 #endif
-		:: state == BUSY -> state = CALLED_WHILE_BUSY
+		:: state == BUSY -> state = WOKEN_WHILE_BUSY
 		:: else
 		fi;
-		called = 1
+		requested = 1
 	}
 }
 
@@ -181,7 +181,7 @@ end:	atomic {
 		:: goto open
 		fi
 	};
-	called = 1;
+	requested = 1;
 open:	skip
 }
 
@@ -194,7 +194,7 @@ inline hand_over()
 #endif
 		has_handed_over = 1;
 		is_me = 0;
-		called = 1;
+		requested = 1;
 		run progress()
 	}
 }
@@ -209,9 +209,9 @@ proctype progress()
 		:: stop -> has_stopped = 1; break
 		:: else
 		fi;
-		called = 0;
+		requested = 0;
 #else
-		called = 0;
+		requested = 0;
 		if
 		:: stop -> has_stopped = 1; break
 		:: else
@@ -226,13 +226,13 @@ proctype progress()
 			fi;
 			state = BUSY
 		}
-		/* take_called */
+		/* take_requesting */
 		atomic {
 			if
-			:: is_called && !is_attended -> is_attended = 1; attends = 1
+			:: requests_progress && !is_attended -> is_attended = 1; attends = 1
 			:: else
 			fi;
-			is_called = 0
+			requests_progress = 0
 		}
 		/* attend */
 		if
@@ -313,7 +313,7 @@ proctype progress()
 #endif
 		if
 		:: has ->
-end_sleeps:		called || (waits && (!shown || arrived > shown_for))
+end_sleeps:		requested || (waits && (!shown || arrived > shown_for))
 		:: else
 		fi
 	od

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Who sees to sends and receives that run beside the caller (src/p2p/pending.c, arm.c), and how a peer
- * calls the progress thread when nobody does (wait_arm, wait_summon, wait_set in src/base/wait.h). One thread of
+ * wakes the progress thread when nobody does (wait_arm, wait_request_progress, wait_set in
+ * src/base/wait.h). One thread of
  * the rank begins a receive of a long message, another one a send for which there may be no room yet; each
  * then waits, or goes away. A third one, which blocks in a call of its own, takes in what has arrived, and sees to
  * nothing else: of a long message nothing is copied, a short one is over. The peer posts the message and makes the room, in one order or the other, and needs the first to be seen to before it does
@@ -20,7 +21,7 @@
 #define ARMED 1
 #define URGENT 2
 byte bits;
-bit called; /* bell->summons is not what the progress thread has seen */
+bit requested; /* bell->requests is not what the progress thread has seen */
 
 /* What the peer stores. */
 bit posted, room;
@@ -66,7 +67,7 @@ bit gone[2], blocked[2], for_receive[2], for_send[2]; /* the two threads, and wh
 
 /* Under points->lock: nothing in between is seen by anybody else, but that unpublished may be higher. */
 #define UNDER_LOCK atomic {
-#if MUTANT == 18 /* from the call on, until it drives, the wait table says that nobody does anything */
+#if MUTANT == 18 /* from the request on, until it drives, the wait table says that nobody does anything */
 #define COUNTED 0
 #else
 #define COUNTED 1
@@ -86,7 +87,7 @@ inline begun()
 #else
 	tells = driven;
 #endif
-#if MUTANT == 6 /* its bell may not ring for room */
+#if MUTANT == 6 /* its bell may not be armed for room */
 	mine = armed && !HAS_WORK;
 #else
 	mine = armed && !HAS_WORK && urgent == (urgent_count > 0);
@@ -100,7 +101,7 @@ inline begun()
 	UNLOCKED
 	if
 	:: tells ->
-		/* p2p_call_driver */
+		/* p2p_wake_driver */
 		atomic {
 			news[0] = (news[0] -> CHANGED : 0);
 			news[1] = (news[1] -> CHANGED : 0)
@@ -290,8 +291,8 @@ proctype progress()
 	goto end_sleeps;
 	do
 	::
-#if MUTANT != 5 /* a call while it drives would be overlooked */
-		called = 0;
+#if MUTANT != 5 /* a request while it drives would be overlooked */
+		requested = 0;
 #endif
 #if MUTANT == 8 /* for a moment it drives, and the wait table does not say so */
 		take(mine);
@@ -319,9 +320,9 @@ proctype progress()
 		:: else
 		fi;
 #if MUTANT == 5
-		called = 0;
+		requested = 0;
 #endif
-end_sleeps:	called
+end_sleeps:	requested
 	od
 }
 
@@ -334,11 +335,11 @@ proctype watch()
 	:: UNDER_LOCK
 		needs_send ->
 		if
-		:: armed && !driven && (RECEIVE_IS_READY || SEND_IS_READY) -> hide(); called = 1
+		:: armed && !driven && (RECEIVE_IS_READY || SEND_IS_READY) -> hide(); requested = 1
 #if MUTANT == 9 /* what another thread has taken in has no word that is there */
 		:: armed && !driven && !(RECEIVE_IS_READY || SEND_IS_READY) ->
 #else
-		:: armed && !driven && HAS_WORK -> hide(); called = 1
+		:: armed && !driven && HAS_WORK -> hide(); requested = 1
 		:: armed && !driven && !(RECEIVE_IS_READY || SEND_IS_READY || HAS_WORK) ->
 #endif
 			unpublished = unpublished - COUNTED * !shown;
@@ -359,11 +360,11 @@ proctype watch()
 inline post()
 {
 #if MUTANT == 4 /* it may be armed in between, and look too early */
-	RING(ARMED | URGENT);
+	WAKE(ARMED | URGENT);
 	posted = 1;
 #else
 	posted = 1;
-	RING(ARMED | URGENT);
+	WAKE(ARMED | URGENT);
 #endif
 	receive >= DONE
 }
@@ -371,10 +372,10 @@ inline post()
 inline make_room()
 {
 	room = 1;
-#if MUTANT == 11 /* as of a short message, for which nobody is called */
+#if MUTANT == 11 /* as of a short message, for which no progress is requested */
 	skip;
 #else
-	RING(URGENT);
+	WAKE(URGENT);
 #endif
 	send >= DONE || !needs_send
 }

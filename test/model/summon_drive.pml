@@ -4,18 +4,18 @@
 /* ---- the bell ---- */
 
 #if MUTANT == 23 /* it is disarmed, though what it was armed for meanwhile is not seen to */
-#define CALLS(calling) (bits & (calling))
+#define REQUESTS(how) (bits & (how))
 #else
-#define CALLS(calling) (bits & ARMED)
+#define REQUESTS(how) (bits & ARMED)
 #endif
-/* `calling` as in wait.c: of the bits that call, one is enough. */
+/* `how` as `armed` in wait.c: one of these bits is enough. */
 /* In between it may be armed anew, and in the other way. */
-#define RING(calling)                                             \
+#define WAKE(how)                                                 \
 	if                                                        \
-	:: bits & calling ->                                      \
+	:: bits & how ->                                          \
 		atomic {                                          \
 			if                                        \
-			:: CALLS(calling) -> called = 1           \
+			:: REQUESTS(how) -> requested = 1         \
 			:: else                                   \
 			fi;                                       \
 			bits = 0                                  \
@@ -84,7 +84,7 @@ inline arm_and_check(ready)
 		:: else
 		fi;
 	UNLOCKED
-#if MUTANT == 1 /* what came before it was armed has called nobody */
+#if MUTANT == 1 /* what came before it was armed has requested nothing */
 	ready = 0
 #else
 	ready = ready && (HAS_WORK || RECEIVE_IS_READY || SEND_IS_READY)
@@ -100,7 +100,7 @@ inline wake_waiters()
 	:: driver_waiters > 0 ->
 		points[0] = (points[0] -> CHANGED : 0);
 		points[1] = (points[1] -> CHANGED : 0);
-		RING(URGENT)
+		WAKE(URGENT)
 	:: else
 	fi
 }
@@ -165,10 +165,10 @@ inline leave(more, mine)
 		atomic { wake_waiters() };
 #endif
 		if
-		:: atomic { more -> called = 1; more = 0; break }
+		:: atomic { more -> requested = 1; more = 0; break }
 		:: else
 		fi;
-#if MUTANT == 3 /* whatever came while it drove was no call */
+#if MUTANT == 3 /* whatever came while it drove was no request */
 		break;
 #endif
 		arm_and_check(mine);

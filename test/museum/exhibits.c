@@ -74,7 +74,7 @@ void exhibit_tell(struct scene *scene, int word)
 {
 	wait_store(&scene->words[word], 1);
 	for (int i = 0; i < EXHIBIT_RANKS; i++)
-		wait_ring(&scene->bells[i]);
+		wait_wake(&scene->bells[i]);
 }
 
 void exhibit_await(struct scene *scene, int rank, int word)

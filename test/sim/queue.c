@@ -5,13 +5,13 @@
 
 #include "sim_private.h"
 
-/* Only the first call that the sleeping thread waits for rings: each ring costs a system call until
- * the thread has woken. */
+/* Only the first call that the sleeping thread waits for wakes it: each wake-up costs a system call
+ * until the thread has woken. */
 void sim_call(struct sim_device *device)
 {
 	uint64_t work = atomic_fetch_add(&device->work, 1) + 1;
 	if (atomic_load(&device->awaited_work) == work)
-		wait_ring(device->bell);
+		wait_wake(device->bell);
 }
 
 /* ---- callers ---- */
@@ -156,7 +156,7 @@ static void begin(struct sim_device *device, const struct sim_op *op)
 	case SIM_STORE:
 		sim_board_store(sim, op->store.word, op->store.value);
 		if (op->store.bell)
-			wait_ring(op->store.bell);
+			wait_wake(op->store.bell);
 		break;
 	case SIM_AWAIT:
 	case SIM_FOLLOW:

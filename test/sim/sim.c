@@ -28,7 +28,7 @@ uint64_t sim_draw(uint64_t *random, uint64_t limit)
 void sim_raise(_Atomic uint64_t *word, struct wait_bell *bell)
 {
 	atomic_fetch_add(word, 1);
-	wait_ring(bell);
+	wait_wake(bell);
 }
 
 /* No record, edge or time limit: what happens in a driver, nobody outside of it sees. */
@@ -52,7 +52,7 @@ void sim_board_store(struct sim *sim, _Atomic uint64_t *word, uint64_t value)
 	atomic_fetch_add(&board->news, 1);
 	uint32_t devices = atomic_load(&board->devices);
 	for (uint32_t i = 0; i < devices && i < SIM_BOARD_DEVICES; i++)
-		wait_ring(&board->bells[i]);
+		wait_wake(&board->bells[i]);
 }
 
 static bool are_good(const struct sim_options *options)
@@ -144,7 +144,7 @@ static void tell(const struct sim_tell *tell)
 {
 	wait_store(tell->word, tell->value);
 	if (*tell->bell)
-		wait_ring(*tell->bell);
+		wait_wake(*tell->bell);
 }
 
 /* And nothing is touched any more. */

@@ -44,7 +44,7 @@ enum sim_error {
 const char *sim_error_name(enum sim_error error);
 
 /* Memory that all ranks share. Devices see stores to words anywhere by it: each store of a device
- * raises `news` and rings the devices that sleep. Zero at first. */
+ * raises `news` and wakes the devices that sleep. Zero at first. */
 struct sim_board {
 	_Alignas(64) _Atomic uint64_t news;
 	_Atomic uint32_t devices; /* how many have taken a bell */
@@ -105,8 +105,8 @@ void sim_stop(struct sim *sim);
 uint64_t sim_calls(const struct sim *sim);
 /* Instead of fail_at: the n-th call from now fails, from 1. Not in a host function. */
 void sim_fail_next(struct sim *sim, uint64_t n);
-/* When a device of the process fails: *word = value, then the bell that *bell is at that time is
- * rung. At once, if one has failed. False: too many have asked. */
+/* When a device of the process fails: *word = value, then the sleepers of *bell, as it is at
+ * that time, are woken. At once, if one has failed. False: too many have asked. */
 bool sim_tell_failure(struct sim *sim, _Atomic uint64_t *word, uint64_t value,
 		      struct wait_bell *const *bell);
 /* When it returns, the word is not stored to any more. */
@@ -141,7 +141,8 @@ bool sim_is_stream(const struct sim *sim, int device, const void *stream);
 enum sim_error sim_launch(struct sim_stream *stream, const struct sim_kernel *kernel,
 			  const void *argument, size_t bytes);
 enum sim_error sim_copy(struct sim_stream *stream, void *to, const void *from, size_t bytes);
-/* *word = value, and all devices of the board look; `bell`, if not NULL, is rung. */
+/* *word = value, and all devices of the board look; sleepers of `bell` are woken, if it is not
+ * NULL. */
 enum sim_error sim_store(struct sim_stream *stream, _Atomic uint64_t *word, uint64_t value,
 			 struct wait_bell *bell);
 /* The stream waits until (int64_t)(*word - value) >= 0. */

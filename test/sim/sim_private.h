@@ -143,7 +143,7 @@ static inline bool sim_is_over(const struct sim *sim)
 /* The thread of a device ends: the last one tells of a failure, as from then on nothing is touched
  * any more. */
 void sim_device_ends(struct sim *sim);
-/* Raises the word and rings. */
+/* Raises the word and wakes. */
 void sim_raise(_Atomic uint64_t *word, struct wait_bell *bell);
 /* Blocks until *word is not `seen`; until *other is not, either, if that is not NULL. */
 void sim_sleep(struct wait_bell *bell, const _Atomic uint64_t *word, uint64_t seen,
