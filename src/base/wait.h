@@ -414,7 +414,7 @@ void wait_wake_progress(struct wait_bell *bell);
  * them waits. Such a rank arms its bell, looks for work once more, and leaves. The next
  * wait_request_progress of a peer (with `urgent` the next wait_wake, too) disarms the bell and
  * wakes the progress thread. So that thread costs nothing while other threads make the progress.
- * Model: test/model/summon.pml. */
+ * Model: test/model/request.pml. */
 void wait_arm(struct wait_bell *bell, bool urgent);
 void wait_disarm(struct wait_bell *bell);
 /* Whether the next wait_wake would wake that thread. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Awaited words: how to describe a wait for one, and how a rank that has stored one wakes the
- * others. */
+ * Awaited words: how to describe a wait for one, and what a rank does that has stored one. It
+ * *notifies* the peers that may await it: this *wakes* threads that sleep on a peer's doorbell. If
+ * it also *requests progress* of the peer, this wakes the peer's progress thread, too. */
 #ifndef TRANSPORT_NOTIFY_H
 #define TRANSPORT_NOTIFY_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Part of summon.pml: the bell, arming, and going on with everything, as whoever drives does it. */
+ * Part of request.pml: the bell, arming, and going on with everything, as whoever drives does it. */
 
 /* ---- the bell ---- */
 
