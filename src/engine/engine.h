@@ -66,10 +66,18 @@ enum {
 	ENGINE_P2P_SLICE_BYTES = 1024 * 1024,
 };
 
+/* What a function that advances an operation without blocking has reached. */
 enum engine_progress {
+	/* The operation, or the part of it that the function is for, is complete. */
 	ENGINE_DONE,
-	ENGINE_BLOCKED, /* on op->words */
-	ENGINE_FAILED,  /* op->status and op->culprit say why */
+	/* It cannot continue before op->words are stored (one of them suffices if op->any). Wait
+	 * for them, then call again. */
+	ENGINE_BLOCKED,
+	/* It can continue at once: it has returned so that the thread checks for other work. Call
+	 * again, without a wait. Only engine_p2p_copy_pieces returns it. */
+	ENGINE_MORE,
+	/* op->status and op->culprit say why. Call engine_abandon. */
+	ENGINE_FAILED,
 };
 
 struct engine_plan {
@@ -306,7 +314,8 @@ void engine_fini(struct engine *engine);
  * access a peer's memory. `workspace` (uninitialised) must last as long as the operation. */
 void engine_submit(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace);
 
-/* Makes the progress that is possible without blocking. */
+/* Makes the progress that is possible without blocking. ENGINE_BLOCKED of a detached send or receive:
+ * it belongs to engine_p2p_progress now, and may already be complete and freed. */
 enum engine_progress engine_advance(struct engine *engine, struct engine_op *op);
 
 /* Call when the operation has failed here or elsewhere (*cause is set, or the caller will set it).

@@ -248,7 +248,7 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
  * has failed with op->status. */
 bool engine_p2p_stage(struct engine *engine, struct engine_op *op);
 /* Advances a send or receive that has its RTS slot: copies pieces, or checks how many the peer has
- * copied. ENGINE_BLOCKED without words: a slice was copied, and there is more to do at once. */
+ * copied. ENGINE_MORE: a slice was copied, and the next one can be copied at once. */
 enum engine_progress engine_p2p_copy_pieces(struct engine *engine, struct engine_op *op);
 /* The value that `staged` must reach before a receive that has its RTS slot can copy the next
  * piece; 0: it need not wait. */

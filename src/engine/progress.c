@@ -34,9 +34,9 @@ static bool advance_one(struct engine *engine, struct engine_op *op, struct engi
 	struct wait_word words[2];
 	op->words = words;
 	enum engine_progress progress = engine_p2p_copy_pieces(engine, op);
-	if (progress != ENGINE_BLOCKED)
+	if (progress != ENGINE_BLOCKED && progress != ENGINE_MORE)
 		return true;
-	*more |= op->word_count == 0;
+	*more |= progress == ENGINE_MORE;
 	for (int i = 0; i < op->word_count; i++)
 		engine_words_add(list, op, &words[i]);
 	return false;

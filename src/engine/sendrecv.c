@@ -222,7 +222,9 @@ static bool stage_pieces(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
-static enum engine_progress help(struct engine *engine, struct engine_op *op)
+/* Copies one slice, if the receiver has said where to. ENGINE_DONE: so it did, and pieces remain;
+ * ENGINE_BLOCKED: nothing remains that this rank can copy. */
+static enum engine_progress copy_slice(struct engine *engine, struct engine_op *op)
 {
 	struct mail_rts *rts = op->p2p.rts;
 	uint64_t target = rts->target;
@@ -276,13 +278,13 @@ static enum engine_progress sent(struct engine *engine, struct engine_op *op)
 			engine_p2p_add_word(engine, op, op->call.peer, &rts->matched, done);
 			break;
 		}
-		enum engine_progress progress = help(engine, op);
+		enum engine_progress progress = copy_slice(engine, op);
 		if (progress == ENGINE_FAILED)
 			return ENGINE_FAILED;
 		if (progress == ENGINE_BLOCKED)
 			break;
 		if (op->p2p.detached)
-			return ENGINE_BLOCKED; /* no words: more to do at once */
+			return ENGINE_MORE;
 	}
 	engine_p2p_add_word(engine, op, op->call.peer, &rts->done, done);
 	return ENGINE_BLOCKED;
@@ -335,11 +337,12 @@ static enum engine_progress matched(struct engine *engine, struct engine_op *op)
 		if (op->status != LS_OK)
 			return ENGINE_FAILED;
 		uint64_t unstaged = transport_mail_unstaged(rts, p2p->generation, p2p->pieces);
-		if (unstaged)
+		if (unstaged) {
 			engine_p2p_add_word(engine, op, engine->team->rank, &rts->staged, unstaged);
-		/* Without words: more to do at once. */
-		if (unstaged || p2p->detached)
 			return ENGINE_BLOCKED;
+		}
+		if (p2p->detached)
+			return ENGINE_MORE;
 	}
 	if (op->status != LS_OK)
 		return ENGINE_FAILED;
