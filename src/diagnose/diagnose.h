@@ -296,7 +296,7 @@ struct diagnose_hint {
 struct diagnose_verdict {
 	enum diagnose_cause cause;
 	ls_status status; /* the status of operations that fail because of it; LS_OK for HEALTHY */
-	int32_t blamed;   /* the one rank at fault; -1: none, or several */
+	int32_t culprit;  /* the one rank at fault; -1: none, or several */
 	uint32_t fields;  /* of a mismatch: which fields differ */
 	/* the ranks of the cause: they differ, are dead, stopped, elsewhere, or in the cycle */
 	struct ranks culprits;
@@ -320,7 +320,7 @@ struct diagnose_verdict {
 /* The most important verdict: a proved one before a reported one, an earlier operation before a
  * later one. hint may be NULL. With a hint the verdict is about its group; other groups take part
  * only in a deadlock. A rank that only waits is never blamed. In a mismatch the minority is wrong;
- * without a minority (two ranks, a tie) blamed is -1 and all are culprits. */
+ * without a minority (two ranks, a tie) culprit is -1 and all are culprits. */
 void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *hint,
 		    struct diagnose_verdict *out);
 

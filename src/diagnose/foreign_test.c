@@ -48,7 +48,7 @@ static void the_only_thread(void **state)
 	test_verdict(one_in_a_call(), NULL,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
 					       .status = LS_TIMED_OUT,
-					       .blamed = 2,
+					       .culprit = 2,
 					       .culprits = ranks_of(2),
 					       .waiting = ranks_of_bits(3),
 					       .seq = 58});
@@ -93,7 +93,7 @@ static void nothing_is_proved(void **state)
 		assert_int_equal(diagnose_find_cycle(job, NULL, 0, &cycle), 0);
 		got = test_judge(job, NULL);
 		assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
-		assert_int_equal(got.blamed, 1);
+		assert_int_equal(got.culprit, 1);
 		free(job);
 	}
 	/* A rank that all of them wait for is not in the deadlock of the others either. */

@@ -60,7 +60,7 @@ static void an_old_mismatch_hides_nothing(void **state)
 	wait_in(job, 0, &job->ranks[0].threads[0], SECOND, 5, test_bit(2));
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
-	assert_int_equal(got.blamed, 2);
+	assert_int_equal(got.culprit, 2);
 	assert_int_equal(got.group, SECOND);
 	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_ELSEWHERE);
 	diagnose_headline(job, &got, text, sizeof text);
@@ -117,7 +117,7 @@ static void one_group_is_left(void **state)
 	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 5, test_bit(2));
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_LEFT);
-	assert_int_equal(got.blamed, 2);
+	assert_int_equal(got.culprit, 2);
 	diagnose_headline(job, &got, text, sizeof text);
 	assert_string_equal(text,
 			    "rank 2 closed the group after barrier #1 of group 5 (ranks 0 and 2) "

@@ -266,7 +266,7 @@ static void write_one_absent(struct diagnose_writer *writer, const struct diagno
 static void write_absent(struct diagnose_writer *writer, const struct diagnose_job *job,
 			 const struct diagnose_verdict *verdict)
 {
-	struct ranks who = verdict->blamed >= 0 ? ranks_of(verdict->blamed) : verdict->culprits;
+	struct ranks who = verdict->culprit >= 0 ? ranks_of(verdict->culprit) : verdict->culprits;
 	bool reported =
 		verdict->cause == DIAGNOSE_IS_STOPPED || verdict->cause == DIAGNOSE_ELSEWHERE;
 	if (ranks_count(&who) == 1) {
@@ -374,8 +374,8 @@ static void write_own_doing(struct diagnose_writer *writer, const struct diagnos
 			    const struct diagnose_verdict *verdict)
 {
 	const struct diagnose_record *record = witness_record(job, verdict);
-	if (verdict->blamed >= 0)
-		diagnose_write(writer, "rank %d ", verdict->blamed);
+	if (verdict->culprit >= 0)
+		diagnose_write(writer, "rank %d ", verdict->culprit);
 	else
 		diagnose_write(writer, "a rank ");
 	diagnose_write(writer, verdict->closes                     ? "closed the group"

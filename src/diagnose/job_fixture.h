@@ -186,7 +186,7 @@ TEST_UNUSED static void test_verdict(struct diagnose_job *job, const struct diag
 	struct diagnose_verdict got = test_judge(job, hint);
 	assert_string_equal(diagnose_cause_name(got.cause), diagnose_cause_name(want.cause));
 	assert_int_equal(got.status, want.status);
-	assert_int_equal(got.blamed, want.blamed);
+	assert_int_equal(got.culprit, want.culprit);
 	assert_int_equal(test_bits(got.culprits), test_bits(want.culprits));
 	assert_int_equal(test_bits(got.waiting), test_bits(want.waiting));
 	assert_int_equal(got.seq, want.seq);

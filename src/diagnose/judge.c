@@ -259,7 +259,7 @@ static void judge_hinted_gone(const struct inquiry *inquiry, enum diagnose_cause
 	ranks_join(&gone, &peer);
 	out->culprits = gone = first_gone(inquiry, gone);
 	if (ranks_meet(&gone, &peer))
-		out->blamed = inquiry->hint->peer;
+		out->culprit = inquiry->hint->peer;
 	ranks_drop(&gone, &left);
 	ranks_drop(&gone, &peer);
 	out->cause = ranks_any(&gone) ? DIAGNOSE_DIED : cause;
@@ -411,7 +411,7 @@ static void judge(const struct inquiry *asked, struct diagnose_verdict *out)
 {
 	struct inquiry inquiry = *asked;
 	const struct diagnose_hint *hint = inquiry.hint;
-	*out = (struct diagnose_verdict){.blamed = -1, .witness = -1, .from = -1, .to = -1};
+	*out = (struct diagnose_verdict){.culprit = -1, .witness = -1, .from = -1, .to = -1};
 	diagnose_find_needs(inquiry.job, hint, &inquiry.needs);
 	if (!hint) {
 		judge_all(&inquiry, out);
@@ -428,8 +428,8 @@ static void judge(const struct inquiry *asked, struct diagnose_verdict *out)
 		return;
 	find_waiting(&inquiry, out);
 	find_witness(&inquiry, out);
-	if (out->blamed < 0 && ranks_count(&out->culprits) == 1)
-		out->blamed = ranks_first(&out->culprits);
+	if (out->culprit < 0 && ranks_count(&out->culprits) == 1)
+		out->culprit = ranks_first(&out->culprits);
 }
 
 /* The next group after `group` in which a thread waits, 0: none. */

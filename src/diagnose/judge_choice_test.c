@@ -11,9 +11,9 @@ static void check(struct diagnose_job *job, enum diagnose_cause cause, uint64_t 
 	assert_int_equal(test_bits(got.waiting), waiting);
 	if (cause == DIAGNOSE_DEADLOCK) {
 		assert_int_equal(got.status, LS_DEADLOCK);
-		assert_int_equal(got.blamed, __builtin_popcountll(culprits) == 1
-						     ? __builtin_ctzll(culprits)
-						     : -1);
+		assert_int_equal(got.culprit, __builtin_popcountll(culprits) == 1
+						      ? __builtin_ctzll(culprits)
+						      : -1);
 		assert_int_equal(got.seq, 1);
 	}
 	free(job);

@@ -11,9 +11,9 @@ static void check(struct diagnose_job *job, enum diagnose_cause cause, uint64_t 
 	assert_int_equal(test_bits(got.waiting), waiting);
 	if (cause == DIAGNOSE_DEADLOCK) {
 		assert_int_equal(got.status, LS_DEADLOCK);
-		assert_int_equal(got.blamed, __builtin_popcountll(culprits) == 1
-						     ? __builtin_ctzll(culprits)
-						     : -1);
+		assert_int_equal(got.culprit, __builtin_popcountll(culprits) == 1
+						      ? __builtin_ctzll(culprits)
+						      : -1);
 		assert_int_equal(got.seq, 1);
 	}
 	free(job);
@@ -460,7 +460,7 @@ static void hinted(void **state)
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
 	assert_int_equal(test_bits(got.culprits), 7);
-	assert_int_equal(got.blamed, -1);
+	assert_int_equal(got.culprit, -1);
 	assert_int_equal(test_bits(got.waiting), 0); /* rank 3 only looked */
 	free(job);
 	job = test_job(4); /* nobody waits: nobody to name */
@@ -468,7 +468,7 @@ static void hinted(void **state)
 	assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
 	assert_int_equal(got.status, LS_DEADLOCK);
 	assert_int_equal(test_bits(got.culprits), 0);
-	assert_int_equal(got.blamed, -1);
+	assert_int_equal(got.culprit, -1);
 	free(job);
 }
 

@@ -24,7 +24,7 @@ static void hint_of_a_gone_peer(void **state)
 	struct diagnose_hint hint = hint_of(LS_PEER_DIED, 0, 2);
 	struct diagnose_verdict want = {.cause = DIAGNOSE_DIED,
 					.status = LS_PEER_DIED,
-					.blamed = 2,
+					.culprit = 2,
 					.culprits = {{test_bit(2)}},
 					.waiting = {{3}}, /* rank 1 is in #58 too */
 					.seq = 58};
@@ -55,7 +55,7 @@ static void hint_of_who_left_for_a_death(void **state)
 		bool died = why[i] == LS_PEER_DIED;
 		assert_int_equal(verdict.cause, died ? DIAGNOSE_DIED : DIAGNOSE_LEFT);
 		assert_int_equal(verdict.status, died ? LS_PEER_DIED : LS_PEER_LEFT);
-		assert_int_equal(verdict.blamed, died ? 0 : 2);
+		assert_int_equal(verdict.culprit, died ? 0 : 2);
 		free(job);
 	}
 }
@@ -91,7 +91,7 @@ static void check_victim(uint64_t needs)
 	struct diagnose_job *job = test_job(3);
 	struct diagnose_verdict want = {.cause = DIAGNOSE_DIED,
 					.status = LS_PEER_DIED,
-					.blamed = 0,
+					.culprit = 0,
 					.culprits = {{test_bit(0)}},
 					.waiting = {{test_bit(1)}},
 					.seq = 58};
@@ -124,7 +124,7 @@ static void hint_of_an_onlooker(void **state)
 	test_verdict(job, &hint,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_LEFT,
 					       .status = LS_PEER_LEFT,
-					       .blamed = 2,
+					       .culprit = 2,
 					       .culprits = {{test_bit(2)}},
 					       .waiting = {{3}},
 					       .seq = 1});
@@ -141,7 +141,7 @@ static void hint_of_one_stopped_inside(void **state)
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_IS_STOPPED);
 	assert_int_equal(got.status, LS_TIMED_OUT);
-	assert_int_equal(got.blamed, 1);
+	assert_int_equal(got.culprit, 1);
 	free(job);
 }
 
@@ -156,7 +156,7 @@ static void hint_of_a_time_out(void **state)
 	/* Rank 2 has not come to #58, so it must be what rank 0 has waited for. */
 	struct diagnose_verdict want = {.cause = DIAGNOSE_ELSEWHERE,
 					.status = LS_TIMED_OUT,
-					.blamed = 2,
+					.culprit = 2,
 					.culprits = {{test_bit(2)}},
 					.waiting = {{3}},
 					.seq = 58};
@@ -174,7 +174,7 @@ static void hint_of_a_time_out(void **state)
 	test_verdict(given_up(3, 0), &hint,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_TIMED_OUT,
 					       .status = LS_TIMED_OUT,
-					       .blamed = -1,
+					       .culprit = -1,
 					       .waiting = {{test_bit(0)}},
 					       .seq = 58});
 }
@@ -253,7 +253,7 @@ static void hint_of_an_abort(void **state)
 	assert_int_equal(strlen(got.note), sizeof(got.note) - 1);
 	struct diagnose_verdict want = {.cause = DIAGNOSE_WAS_ABORTED,
 					.status = LS_ABORTED,
-					.blamed = 1,
+					.culprit = 1,
 					.culprits = {{test_bit(1)}}};
 	test_verdict(job, &hint, want);
 	hint.status = want.status = LS_INTERRUPTED;
@@ -271,7 +271,7 @@ static void hint_of_a_rank_that_is_not(void **state)
 	got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_DIED);
 	assert_int_equal(test_bits(got.culprits), 0);
-	assert_int_equal(got.blamed, -1);
+	assert_int_equal(got.culprit, -1);
 	free(job);
 }
 

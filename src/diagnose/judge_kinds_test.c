@@ -59,7 +59,7 @@ static void every_kind_every_field(void **state)
 			struct diagnose_verdict got = test_judge(job, NULL);
 			assert_int_equal(got.cause, want ? DIAGNOSE_MISMATCH : DIAGNOSE_HEALTHY);
 			assert_int_equal(got.fields, want);
-			assert_int_equal(got.blamed, want ? 1 : -1);
+			assert_int_equal(got.culprit, want ? 1 : -1);
 			free(job);
 		}
 	}
@@ -162,7 +162,7 @@ static void two_ranks_of_an_exchange(void **state)
 	assert_int_equal(got.fields, DIAGNOSE_COUNT | DIAGNOSE_EXCHANGE);
 	assert_int_equal(test_bits(got.culprits), test_bit(0) | test_bit(2));
 	assert_int_equal(test_bits(got.waiting), test_bit(1) | test_bit(3));
-	assert_int_equal(got.blamed, -1); /* either may be right */
+	assert_int_equal(got.culprit, -1); /* either may be right */
 	assert_int_equal(got.seq, 12);
 	assert_true(got.from == 2 && got.to == 0 && got.sent == 10 && got.expected == 12);
 	char text[DIAGNOSE_TEXT_BYTES];

@@ -104,7 +104,7 @@ static void every_field_every_size(void **state)
 			assert_int_equal(got.fields, table[i].fields);
 			assert_int_equal(got.seq, 12);
 			assert_int_equal(got.group, TEST_GROUP);
-			assert_int_equal(got.blamed, size == 2 ? -1 : 1);
+			assert_int_equal(got.culprit, size == 2 ? -1 : 1);
 			assert_int_equal(test_bits(got.culprits), size == 2 ? 3 : test_bit(1));
 			assert_int_equal(test_bits(got.waiting),
 					 test_all(size) & ~test_bits(got.culprits));
@@ -153,7 +153,7 @@ static void the_earliest_counts(void **state)
 	}
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.seq, 6);
-	assert_int_equal(got.blamed, 2);
+	assert_int_equal(got.culprit, 2);
 	assert_int_equal(got.fields, DIAGNOSE_DTYPE);
 	free(job);
 	job = test_job(4); /* also when a later one is found later */
@@ -163,7 +163,7 @@ static void the_earliest_counts(void **state)
 	}
 	got = test_judge(job, NULL);
 	assert_int_equal(got.seq, 6);
-	assert_int_equal(got.blamed, 0);
+	assert_int_equal(got.culprit, 0);
 	free(job);
 }
 
@@ -188,11 +188,11 @@ static void some_have_not_come(void **state)
 	test_call(job, 2, with_count(12), 1, "a.c:1");
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(test_bits(got.culprits), 6);
-	assert_int_equal(got.blamed, -1);
+	assert_int_equal(got.culprit, -1);
 	test_call(job, 4, test_allreduce(12), 1, "a.c:1");
 	got = test_judge(job, NULL);
 	assert_int_equal(test_bits(got.culprits), 4);
-	assert_int_equal(got.blamed, 2);
+	assert_int_equal(got.culprit, 2);
 	assert_int_equal(test_bits(got.waiting), test_bit(1) | test_bit(4));
 	check_headline(job, &got,
 		       "rank 2 called all-reduce #12 with count 999 where ranks 1 and 4 have 1000, "
@@ -208,7 +208,7 @@ static void ties_and_several_minorities(void **state)
 		test_call(job, r, r < 2 ? test_allreduce(12) : with_count(12), 1, "a.c:1");
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(test_bits(got.culprits), 15);
-	assert_int_equal(got.blamed, -1);
+	assert_int_equal(got.culprit, -1);
 	assert_int_equal(test_bits(got.waiting), 0);
 	check_headline(job, &got,
 		       "ranks 0-3 called all-reduce #12 with different counts: ranks 0 and 1 have "
@@ -225,7 +225,7 @@ static void ties_and_several_minorities(void **state)
 	got = test_judge(job, NULL);
 	assert_int_equal(test_bits(got.culprits), test_bit(1) | test_bit(3));
 	assert_int_equal(got.fields, DIAGNOSE_COUNT | DIAGNOSE_DTYPE);
-	assert_int_equal(got.blamed, -1);
+	assert_int_equal(got.culprit, -1);
 	check_headline(job, &got,
 		       "ranks 0-4 called all-reduce #12 with different arguments: ranks 0, 2 and 4 "
 		       "have 1000 and float32, rank 1 has 999 and float32, rank 3 has 1000 and "
@@ -305,7 +305,7 @@ static void send_and_receive(void **state)
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
 	assert_int_equal(got.fields, DIAGNOSE_COUNT | DIAGNOSE_PAIR);
 	assert_int_equal(test_bits(got.culprits), 3);
-	assert_int_equal(got.blamed, -1);
+	assert_int_equal(got.culprit, -1);
 	assert_int_equal(got.seq, 4);
 	check_headline(job, &got,
 		       "rank 0 sends 998 float32 to rank 1 with tag 7 where rank 1 receives 999 "
@@ -396,14 +396,14 @@ static void hint_that_the_records_do_not_show(void **state)
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
 	assert_int_equal(test_bits(got.culprits), 3);
-	assert_int_equal(got.blamed, -1);
+	assert_int_equal(got.culprit, -1);
 	check_headline(job, &got, "ranks 0 and 1 called different operations as #4");
 	free(job);
 	hint.peer = -1; /* rank 1 is not to blame for having seen it */
 	job = test_job(3);
 	got = test_judge(job, &hint);
 	assert_int_equal(test_bits(got.culprits), 0);
-	assert_int_equal(got.blamed, -1);
+	assert_int_equal(got.culprit, -1);
 	check_headline(job, &got, "ranks called different operations as #4");
 	free(job);
 }
@@ -420,7 +420,7 @@ static void hint_of_a_collective(void **state)
 	test_call(job, 0, send, 1, "c.c:3");
 	struct diagnose_verdict got = test_judge(job, &hint);
 	check_headline(job, &got, table[0].four);
-	assert_int_equal(got.blamed, 1);
+	assert_int_equal(got.culprit, 1);
 	hint.seq = 13; /* who saw it was ahead */
 	test_call(job, 0, test_allreduce(13), 1, "a.c:10");
 	got = test_judge(job, &hint);

@@ -7,7 +7,7 @@ static const int sizes[] = {2, 3, 4, 5, 64};
 	for (size_t i_ = 0, n; \
 	     i_ < sizeof(sizes) / sizeof(sizes[0]) && (n = (size_t)sizes[i_], 1); i_++)
 
-static const struct diagnose_verdict healthy = {.blamed = -1};
+static const struct diagnose_verdict healthy = {.culprit = -1};
 
 static struct diagnose_verdict absent_verdict(enum diagnose_cause cause, ls_status status, int size)
 {
@@ -15,7 +15,7 @@ static struct diagnose_verdict absent_verdict(enum diagnose_cause cause, ls_stat
 	return (struct diagnose_verdict){
 		.cause = cause,
 		.status = status,
-		.blamed = culprit,
+		.culprit = culprit,
 		.culprits = {{test_bit(culprit)}},
 		.waiting = {{test_all(size) & ~test_bit(culprit)}},
 		.seq = 58,
@@ -113,7 +113,7 @@ static void first_of_several_gone(void **state)
 	test_verdict(job, NULL,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_LEFT,
 					       .status = LS_PEER_LEFT,
-					       .blamed = 3,
+					       .culprit = 3,
 					       .culprits = {{test_bit(3)}},
 					       .waiting = {{test_bit(0) | test_bit(1)}},
 					       .seq = 58});
@@ -128,7 +128,7 @@ static void two_dead_ranks(void **state)
 	test_verdict(job, NULL,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_DIED,
 					       .status = LS_PEER_DIED,
-					       .blamed = -1,
+					       .culprit = -1,
 					       .culprits = {{dead}},
 					       .waiting = {{3}},
 					       .seq = 58});
@@ -169,7 +169,7 @@ static void stopped_rank_that_only_waits(void **state)
 	test_verdict(job, NULL,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
 					       .status = LS_TIMED_OUT,
-					       .blamed = 2,
+					       .culprit = 2,
 					       .culprits = {{test_bit(2)}},
 					       .waiting = {{3}},
 					       .seq = 1});
@@ -209,7 +209,7 @@ static void chain_to_a_rank_elsewhere(void **state)
 	test_verdict(job, NULL,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
 					       .status = LS_TIMED_OUT,
-					       .blamed = 2,
+					       .culprit = 2,
 					       .culprits = {{test_bit(2)}},
 					       .waiting = {{3}},
 					       .seq = 1});
@@ -224,7 +224,7 @@ static void dead_ranks_do_not_wait(void **state)
 	test_verdict(job, NULL,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
 					       .status = LS_TIMED_OUT,
-					       .blamed = 2,
+					       .culprit = 2,
 					       .culprits = {{test_bit(2)}},
 					       .waiting = {{test_bit(0)}},
 					       .seq = 1});

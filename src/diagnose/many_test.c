@@ -178,7 +178,7 @@ static void check(const struct diagnose_verdict *verdict, enum diagnose_cause ca
 	struct ranks waiting = ranks_below(SIZE), culprits = ranks_of(culprit);
 	ranks_remove(&waiting, culprit);
 	assert_string_equal(diagnose_cause_name(verdict->cause), diagnose_cause_name(cause));
-	assert_int_equal(verdict->blamed, culprit);
+	assert_int_equal(verdict->culprit, culprit);
 	assert_true(ranks_are_equal(&verdict->culprits, &culprits));
 	assert_true(ranks_are_equal(&verdict->waiting, &waiting));
 }

@@ -223,7 +223,7 @@ static void write_line(struct diagnose_writer *writer, const struct diagnose_job
 /* The process to look at, "PID" if there are several. */
 static void write_pid(struct diagnose_writer *writer, const struct report *report)
 {
-	int r = report->verdict->blamed;
+	int r = report->verdict->culprit;
 	if (r >= 0 && r < report->job->size && report->job->ranks[r].pid > 0)
 		diagnose_write(writer, "%d", report->job->ranks[r].pid);
 	else
@@ -232,7 +232,7 @@ static void write_pid(struct diagnose_writer *writer, const struct report *repor
 
 static bool was_killed(const struct report *report)
 {
-	int r = report->verdict->blamed;
+	int r = report->verdict->culprit;
 	return r >= 0 && r < report->job->size && report->job->ranks[r].signal == SIGKILL;
 }
 

@@ -340,7 +340,7 @@ static void a_ring_of_processes(void **state)
 	struct diagnose_verdict verdict;
 	diagnose_judge(world->job, NULL, &verdict);
 	assert_int_equal(verdict.cause, DIAGNOSE_ELSEWHERE);
-	assert_int_equal(verdict.blamed, 1);
+	assert_int_equal(verdict.culprit, 1);
 	char text[DIAGNOSE_TEXT_BYTES];
 	diagnose_headline(world->job, &verdict, text, sizeof text);
 	assert_non_null(strstr(text, "rank 1 is elsewhere (a thread that is not seen to wait may "));

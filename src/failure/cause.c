@@ -118,9 +118,9 @@ void failure_read(const struct ls_group *group, struct ls_failure *out)
 	_Static_assert(sizeof out->text == sizeof report->text &&
 			       sizeof out->text == TRACE_REPORT_BYTES,
 		       "a report fits");
-	out->rank = world_rank_in(group, report->blamed);
-	if (report->blamed >= 0 && report->blamed < group->world->size)
-		out->pid = group->world->pids[report->blamed];
+	out->rank = world_rank_in(group, report->culprit);
+	if (report->culprit >= 0 && report->culprit < group->world->size)
+		out->pid = group->world->pids[report->culprit];
 	out->operation = report->operation;
 	memcpy(out->text, report->text, sizeof out->text);
 	out->text[sizeof out->text - 1] = '\0';
@@ -248,7 +248,7 @@ static void explain(struct world *world, struct diagnose_job *job, const struct 
 		    struct transport_report *out)
 {
 	out->status = (uint32_t)hint->status;
-	out->blamed = hint->peer;
+	out->culprit = hint->peer;
 	out->operation = hint->seq;
 	snprintf(out->text, sizeof out->text, "%s (rank %d, operation #%llu)",
 		 ls_status_text(hint->status), hint->rank, (unsigned long long)hint->seq);
@@ -257,7 +257,7 @@ static void explain(struct world *world, struct diagnose_job *job, const struct 
 		judge(world, hint, job, &verdict);
 	if (verdict.status != LS_OK) {
 		out->status = (uint32_t)verdict.status;
-		out->blamed = verdict.blamed;
+		out->culprit = verdict.culprit;
 		out->operation = verdict.seq ? verdict.seq : hint->seq;
 		failure_report(world, job, &verdict, out->text, sizeof out->text);
 	}
@@ -323,7 +323,7 @@ static bool publish(struct world *world, const struct failure_place *place)
 	const struct transport_report *mine = report_of(world, place, world->rank);
 	uint64_t open = nobody(place->id);
 	/* First, as those that the cause wakes may end the job. */
-	trace_report(&world->trace, place->id, (ls_status)mine->status, mine->blamed,
+	trace_report(&world->trace, place->id, (ls_status)mine->status, mine->culprit,
 		     mine->operation, mine->text);
 	if (atomic_compare_exchange_strong(&place->head->cause, &open,
 					   open + (uint64_t)world->rank + 1))

@@ -139,7 +139,7 @@ static void act(struct ls_group *group, struct diagnose_job *job,
 	struct world *world = group->world;
 	struct diagnose_hint hint = {.status = verdict->status,
 				     .rank = world->rank,
-				     .peer = verdict->blamed,
+				     .peer = verdict->culprit,
 				     .group = group->id,
 				     .seq = verdict->seq};
 	uint64_t now = clock_now_ns();

@@ -57,7 +57,7 @@ struct inspect_report {
 	 * they saw the failure happen. LS_OK: none. */
 	ls_status failure;
 	uint32_t group; /* whose cause it is */
-	int32_t blamed;
+	int32_t culprit;
 	uint64_t operation;
 	/* the published report, else the verdict's, "" if healthy */
 	char text[TRANSPORT_TEXT_BYTES];

@@ -179,7 +179,7 @@ static void put_verdict(struct print_json *json, const struct inspect_shown *sho
 	print_json_bool(json, "published", report->failure != LS_OK);
 	print_json_string(json, "status",
 			  ls_status_name(report->failure ? report->failure : verdict->status));
-	print_json_number(json, "blamed", report->blamed);
+	print_json_number(json, "blamed", report->culprit); /* keys are stable: its old name */
 	print_json_ranks(json, "culprits", &verdict->culprits);
 	print_json_ranks(json, "waiting", &verdict->waiting);
 	print_json_unsigned(json, "operation", report->operation);

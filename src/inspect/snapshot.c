@@ -36,7 +36,7 @@ struct file_head {
 	uint64_t job;
 	int32_t size;
 	uint32_t failure; /* as in struct inspect_report */
-	int32_t blamed;
+	int32_t culprit;
 	uint32_t cause; /* of the verdict, as are the next four */
 	uint64_t operation;
 	struct ranks culprits, waiting;
@@ -85,7 +85,7 @@ static void fill_head(struct file_head *head, const struct inspect_view *view,
 	head->job = view->job;
 	head->size = view->size;
 	head->failure = report->failure;
-	head->blamed = report->blamed;
+	head->culprit = report->culprit;
 	head->operation = report->operation;
 	head->cause = report->verdict.cause;
 	head->status = report->verdict.status;
@@ -179,7 +179,7 @@ static const char *copy_report(const struct file_head *head, const char *data,
 	    !diagnose_job_is_valid(report->job, head->report.bytes))
 		return "its report is damaged";
 	report->failure = (ls_status)head->failure;
-	report->blamed = head->blamed;
+	report->culprit = head->culprit;
 	report->operation = head->operation;
 	memcpy(report->text, head->text, sizeof report->text - 1);
 	memcpy(out->ended, head->ended, sizeof out->ended - 1);
@@ -189,7 +189,7 @@ static const char *copy_report(const struct file_head *head, const char *data,
 	report->verdict = (struct diagnose_verdict){
 		.cause = (enum diagnose_cause)head->cause,
 		.status = (ls_status)head->status,
-		.blamed = head->blamed,
+		.culprit = head->culprit,
 		.culprits = head->culprits,
 		.waiting = head->waiting,
 		.seq = head->operation,

@@ -137,7 +137,7 @@ static void a_view_takes_only_its_segments(void **state)
 static void a_published_cause_is_read(void **state)
 {
 	struct world *world = *state;
-	struct transport_report told = {.status = LS_MISMATCH, .blamed = 1, .operation = 58};
+	struct transport_report told = {.status = LS_MISMATCH, .culprit = 1, .operation = 58};
 	off_t cause_at = TRANSPORT_AREAS_AT + (off_t)offsetof(struct transport_area, cause);
 	off_t told_at =
 		TRANSPORT_AREAS_AT + (off_t)(transport_area_reports_at(SIZE) + 2 * sizeof told);
@@ -154,7 +154,7 @@ static void a_published_cause_is_read(void **state)
 	}
 	struct inspect_report *report = take(world);
 	assert_int_equal(report->failure, LS_MISMATCH);
-	assert_int_equal(report->blamed, 1);
+	assert_int_equal(report->culprit, 1);
 	assert_int_equal(report->operation, 58);
 	assert_int_equal(strlen(report->text), sizeof report->text - 1);
 	inspect_report_free(report);
@@ -180,7 +180,7 @@ static void a_cause_is_read_from_a_trace_alone(void **state)
 	trace_report(&world->traces[1], TRACE_GROUP_WORLD, LS_PEER_LEFT, 2, 6, "rank 2 finished");
 	struct inspect_report *report = take(world);
 	assert_int_equal(report->failure, LS_PEER_LEFT);
-	assert_int_equal(report->blamed, 2);
+	assert_int_equal(report->culprit, 2);
 	assert_int_equal(report->operation, 6);
 	assert_string_equal(report->text, "rank 2 finished");
 	inspect_report_free(report);
@@ -208,7 +208,7 @@ static void a_snapshot_is_read_as_it_was_written(void **state)
 	assert_string_equal(snapshot->ended, "it broke");
 	assert_string_equal(snapshot->report.text, report->text);
 	assert_int_equal(snapshot->report.verdict.cause, DIAGNOSE_DIED);
-	assert_int_equal(snapshot->report.blamed, 0);
+	assert_int_equal(snapshot->report.culprit, 0);
 	assert_int_equal(snapshot->report.job->job, JOB);
 	assert_int_equal(snapshot->report.job->size, SIZE);
 	assert_int_equal(snapshot->report.job->ranks[0].signal, 9);

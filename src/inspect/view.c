@@ -158,7 +158,7 @@ static bool read_segments(struct inspect_report *report, const struct inspect_vi
 		return false;
 	report->failure = (ls_status)status;
 	report->group = TRACE_GROUP_WORLD;
-	report->blamed = teller->blamed;
+	report->culprit = teller->culprit;
 	report->operation = teller->operation;
 	memcpy(report->text, teller->text, sizeof report->text);
 	report->text[sizeof report->text - 1] = '\0';
@@ -175,7 +175,7 @@ static void read_traces(struct inspect_report *report, const struct inspect_view
 			continue;
 		report->failure = (ls_status)atomic_load(&found.status);
 		report->group = found.group;
-		report->blamed = found.blamed;
+		report->culprit = found.culprit;
 		report->operation = found.operation;
 		snprintf(report->text, sizeof report->text, "%s", found.text);
 		return;
@@ -208,7 +208,7 @@ static void judge_unneeded(struct inspect_report *report)
 	verdict->cause = DIAGNOSE_DIED;
 	verdict->status = LS_PEER_DIED;
 	verdict->culprits = died;
-	report->blamed = several ? -1 : ranks_first(&died);
+	report->culprit = several ? -1 : ranks_first(&died);
 	print_ranks(&died, who, sizeof who);
 	snprintf(report->text, sizeof report->text,
 		 "%s ended without closing %s group; no other rank waits for %s", who,
@@ -238,7 +238,7 @@ static void fill_verdict(struct inspect_report *report)
 {
 	if (report->failure != LS_OK)
 		return;
-	report->blamed = report->verdict.blamed;
+	report->culprit = report->verdict.culprit;
 	report->operation = report->verdict.seq;
 	report->text[0] = '\0';
 	if (report->verdict.cause != DIAGNOSE_HEALTHY)

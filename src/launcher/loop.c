@@ -195,11 +195,11 @@ static void note_failure(struct launcher_job *job, int rank, bool same_round)
  * raises an exception prints it before it ends. */
 static void note_cause(struct launcher_job *job)
 {
-	int blamed = job->report && job->report->failure != LS_OK ? job->report->blamed : -1;
+	int culprit = job->report && job->report->failure != LS_OK ? job->report->culprit : -1;
 
-	if (blamed >= 0 && blamed < job->started && job->ranks[blamed].ended &&
-	    failed(&job->ranks[blamed]) && !job->ranks[blamed].told)
-		job->first = blamed;
+	if (culprit >= 0 && culprit < job->started && job->ranks[culprit].ended &&
+	    failed(&job->ranks[culprit]) && !job->ranks[culprit].told)
+		job->first = culprit;
 }
 
 static bool is_any_ready(const struct launcher_job *job, const struct launcher_poll *set)

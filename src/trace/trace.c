@@ -185,19 +185,19 @@ void trace_set_job(struct trace *trace, uint64_t job, int world_size)
 	__atomic_store_n(&trace->header->job, job, __ATOMIC_RELEASE);
 }
 
-static void write_report(struct trace_report *report, uint32_t group, ls_status status, int blamed,
+static void write_report(struct trace_report *report, uint32_t group, ls_status status, int culprit,
 			 uint64_t operation, const char *text)
 {
 	atomic_store_explicit(&report->status, 0, memory_order_release);
 	report->group = group;
 	atomic_store_explicit(&report->unreturned, 0, memory_order_relaxed);
-	report->blamed = blamed;
+	report->culprit = culprit;
 	report->operation = operation;
 	snprintf(report->text, sizeof report->text, "%s", text);
 	atomic_store_explicit(&report->status, (uint32_t)status, memory_order_release);
 }
 
-void trace_report(struct trace *trace, uint32_t group, ls_status status, int blamed,
+void trace_report(struct trace *trace, uint32_t group, ls_status status, int culprit,
 		  uint64_t operation, const char *text)
 {
 	struct trace_report *report = &trace->header->report;
@@ -205,7 +205,7 @@ void trace_report(struct trace *trace, uint32_t group, ls_status status, int bla
 	bool there = atomic_load_explicit(&report->status, memory_order_relaxed) != 0;
 	bool mine = there && report->group == group;
 	if (status != LS_OK && !(there && !mine && report->group == TRACE_GROUP_WORLD))
-		write_report(report, group, status, blamed, operation, text);
+		write_report(report, group, status, culprit, operation, text);
 	else if (status == LS_OK && mine)
 		atomic_store_explicit(&report->status, 0, memory_order_release);
 	lock_trace_release(&trace->lock);

@@ -199,7 +199,7 @@ struct trace_phase_table {
  * has only the traces. */
 struct trace_report {
 	_Atomic uint32_t status; /* a status with scope GROUP, written last; 0: none is published */
-	int32_t blamed;          /* a world rank, or -1 */
+	int32_t culprit;         /* a world rank, or -1 */
 	uint64_t operation;
 	uint32_t group; /* its id */
 	/* 1: found when the owner closed the group, so none of its calls returned it */
@@ -329,7 +329,7 @@ uint32_t trace_label(struct trace *trace, const char *text);
 /* Keeps the report that the owner is about to publish on a group (text is cut to TRACE_REPORT_BYTES
  * - 1). LS_OK removes it again, because another rank was first. A report on the world group
  * replaces one on another group, and is not replaced by it. */
-void trace_report(struct trace *trace, uint32_t group, ls_status status, int blamed,
+void trace_report(struct trace *trace, uint32_t group, ls_status status, int culprit,
 		  uint64_t operation, const char *text) LOCK_AVOIDS(trace);
 /* Notes that no call of the owner has returned the report on this group, if there is one. */
 void trace_report_unreturned(struct trace *trace, uint32_t group) LOCK_AVOIDS(trace);

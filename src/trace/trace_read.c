@@ -286,7 +286,7 @@ bool trace_read_report(const struct trace_view *view, struct trace_report *out)
 	if (ls_status_scope((ls_status)status) != LS_SCOPE_GROUP)
 		return false;
 	atomic_init(&out->status, status);
-	out->blamed = __atomic_load_n(&report->blamed, __ATOMIC_RELAXED);
+	out->culprit = __atomic_load_n(&report->culprit, __ATOMIC_RELAXED);
 	out->operation = read_once(&report->operation);
 	out->group = __atomic_load_n(&report->group, __ATOMIC_RELAXED);
 	atomic_init(&out->unreturned,

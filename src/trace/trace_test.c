@@ -377,7 +377,7 @@ static void report_is_kept_and_taken_back(void **state)
 	trace_report(&trace, TRACE_GROUP_WORLD, LS_PEER_LEFT, 2, 6, text);
 	assert_true(trace_read_report(&view, &report));
 	assert_int_equal(report.status, LS_PEER_LEFT);
-	assert_int_equal(report.blamed, 2);
+	assert_int_equal(report.culprit, 2);
 	assert_int_equal(report.operation, 6);
 	assert_int_equal(strlen(report.text), TRACE_REPORT_BYTES - 1);
 	/* What a damaged trace says is no status. */

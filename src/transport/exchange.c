@@ -90,7 +90,7 @@ struct client {
 	int fd;          /* to the root */
 	int pidfd;       /* ready once the root's process has ended, -1: not watched */
 	int mapped;      /* ranks [0, mapped) are */
-	int blamed;      /* the rank to name to the others if this one fails */
+	int culprit;     /* the rank to name to the others if this one fails */
 	bool root_knows; /* the root knows already */
 };
 
@@ -198,7 +198,7 @@ static ls_status client_table(struct client *client, const struct transport_wire
 		}
 		status = transport_peer_open(transport, rank, here);
 		if (status != LS_OK)
-			client->blamed = rank;
+			client->culprit = rank;
 	}
 	if (status != LS_OK)
 		return status;
@@ -276,7 +276,7 @@ static ls_status client_run(struct transport *transport, const struct transport_
 		.transport = transport,
 		.exchange = exchange,
 		.fd = -1,
-		.blamed = transport->rank,
+		.culprit = transport->rank,
 	};
 	bool done = false, ended;
 	client.pidfd = transport_wire_watch(exchange, ROOT, &ended);
@@ -289,7 +289,7 @@ static ls_status client_run(struct transport *transport, const struct transport_
 		status = client_step(&client, &done);
 	if (status != LS_OK && client.fd >= 0 && !client.root_knows) {
 		struct transport_wire wire = transport_wire_of(transport, WIRE_FAIL);
-		wire.rank = client.blamed;
+		wire.rank = client.culprit;
 		wire.status = status;
 		transport_wire_try_send(client.fd, &wire);
 	}

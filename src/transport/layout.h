@@ -99,7 +99,7 @@ static inline unsigned transport_entry_index(uint64_t seq)
 /* A rank's report on why a group is closed; valid once the group's cause names that rank. */
 struct transport_report {
 	_Alignas(64) uint32_t status;
-	int32_t blamed; /* world rank, -1: none */
+	int32_t culprit; /* world rank, -1: none */
 	uint64_t operation;
 	char text[TRANSPORT_TEXT_BYTES];
 };

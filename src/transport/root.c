@@ -42,7 +42,7 @@ struct root {
 	int chunks;    /* in the whole table */
 	int admitted;  /* clients with a rank */
 	int under_way; /* chunks sent and not mapped yet, over all clients */
-	int blamed;    /* the rank to name when it fails */
+	int culprit;   /* the rank to name when it fails */
 	bool warned;   /* of strangers */
 	bool failed;   /* the reason was said */
 	int connection_count;
@@ -63,7 +63,7 @@ static bool is_awaited(const struct root *root, int rank)
 static int first_awaited(const struct root *root)
 {
 	for (int rank = 1; rank < root->transport->size; rank++)
-		if (is_awaited(root, rank) && !(root->failed && rank == root->blamed))
+		if (is_awaited(root, rank) && !(root->failed && rank == root->culprit))
 			return rank;
 	return -1;
 }
@@ -81,7 +81,7 @@ static ls_status say_missing(struct root *root)
 			used += (size_t)length;
 	}
 	MESSAGE_SAY(MESSAGE_LINK_MISSING, list);
-	root->blamed = first_awaited(root);
+	root->culprit = first_awaited(root);
 	return LS_RANK_MISSING;
 }
 
@@ -90,7 +90,7 @@ static ls_status say_limit(struct root *root)
 	int size = root->transport->size;
 	if (root->failed)
 		return LS_OUT_OF_MEMORY;
-	root->blamed = 0;
+	root->culprit = 0;
 	MESSAGE_SAY(MESSAGE_LINK_LIMIT, first_awaited(root), size,
 		    (size + WIRE_CHUNK) * TRANSPORT_FDS);
 	return LS_OUT_OF_MEMORY;
@@ -99,7 +99,7 @@ static ls_status say_limit(struct root *root)
 static ls_status say_lost(struct root *root, int rank)
 {
 	MESSAGE_SAY(MESSAGE_LINK_LOST, rank, root->members[rank].pid);
-	root->blamed = rank;
+	root->culprit = rank;
 	return LS_PEER_DIED;
 }
 
@@ -218,13 +218,13 @@ static ls_status hear_client(struct root *root, int rank)
 		bool known = wire.rank >= 0 && wire.rank < root->transport->size;
 		bool valid = transport_is_status(wire.status) && wire.status != LS_OK;
 		ls_status status = valid ? (ls_status)wire.status : LS_INTERNAL;
-		root->blamed = known ? wire.rank : rank;
-		MESSAGE_SAY(MESSAGE_LINK_FAILED, root->blamed, ls_status_text(status));
+		root->culprit = known ? wire.rank : rank;
+		MESSAGE_SAY(MESSAGE_LINK_FAILED, root->culprit, ls_status_text(status));
 		return status;
 	}
 	MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, member->pid, (unsigned)geteuid(), rank,
 		    "its message is out of turn, or of another version or job");
-	root->blamed = rank;
+	root->culprit = rank;
 	return LS_UNTRUSTED_PEER;
 }
 
@@ -342,7 +342,7 @@ static ls_status map_and_go(struct root *root)
 	ls_status status = transport_peer_open_own(root->transport, root->exchange->arena_fd,
 						   root->exchange->trace_fd);
 	for (int rank = 1; status == LS_OK && rank < root->transport->size; rank++) {
-		root->blamed = rank;
+		root->culprit = rank;
 		status = transport_peer_open(root->transport, rank, root->members[rank].fds);
 	}
 	if (status != LS_OK)
@@ -361,7 +361,7 @@ static void say_farewell(struct root *root, ls_status status)
 {
 	struct transport_wire wire = transport_wire_of(root->transport, WIRE_FAIL);
 	uint64_t until = clock_deadline_ns(FAREWELL_MS);
-	wire.rank = root->blamed;
+	wire.rank = root->culprit;
 	wire.status = status;
 	root->failed = true;
 	root->deadline_ns =

@@ -284,7 +284,7 @@ bool program_run_spoiled(struct program_run *run);
 struct program_expectation {
 	uint32_t statuses;          /* bit s: status s may close a group */
 	uint8_t groups;             /* bit g: which may be closed so */
-	int blamed;                 /* the rank that must be named, -1: none or any */
+	int culprit;                /* the rank that must be named, -1: none or any */
 	bool may_blame_nobody;      /* because too few ranks had come to say which one differs */
 	bool may_end_quietly;       /* no call need fail, if the report was printed */
 	struct program_stuck stuck; /* halves that must fail */

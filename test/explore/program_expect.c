@@ -75,7 +75,7 @@ static void expect_collective(const struct program *program, struct program_expe
 			 kind == OPERATION_REDUCE_SCATTER || kind == OPERATION_ALLTOALL ||
 			 kind == OPERATION_BARRIER;
 	out->statuses = bit(LS_MISMATCH);
-	out->blamed = minority(program, group);
+	out->culprit = minority(program, group);
 	out->may_blame_nobody = true;
 	add_culprit(program, group, &out->named);
 	switch ((enum program_plant)program->plant) {
@@ -96,7 +96,7 @@ static void expect_collective(const struct program *program, struct program_expe
 	default: /* called twice */
 		out->statuses |= bit(LS_PEER_LEFT);
 		out->may_end_quietly = !everybody;
-		out->blamed = -1; /* those that left, maybe one by one */
+		out->culprit = -1; /* those that left, maybe one by one */
 		if (everybody)
 			out->stuck.any = out->stuck.at[program_collector(
 				&program->groups[group], program->culprit)][first] = true;
@@ -136,14 +136,14 @@ static void expect_message(const struct program *program, struct program_expecta
 		break;
 	default:
 		out->statuses = bit(LS_PEER_LEFT);
-		out->blamed = program->culprit;
+		out->culprit = program->culprit;
 	}
 }
 
 static void expect_death(const struct program *program, struct program_expectation *out)
 {
 	out->statuses = bit(LS_PEER_DIED);
-	out->blamed = program->culprit;
+	out->culprit = program->culprit;
 	for (int g = 0; g < program->group_count; g++)
 		if (has_culprit(program, g))
 			out->groups |= (uint8_t)(1u << g);
@@ -152,7 +152,7 @@ static void expect_death(const struct program *program, struct program_expectati
 void program_expect(const struct program *program, struct program_expectation *out)
 {
 	memset(out, 0, sizeof *out);
-	out->blamed = -1;
+	out->culprit = -1;
 	if (program->plant == PROGRAM_PLANT_NONE)
 		return;
 	if (program->plant == PROGRAM_PLANT_KILLED) {

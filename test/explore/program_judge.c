@@ -152,10 +152,10 @@ static bool judge_group(struct judge *judge, int g, bool *failed)
 	if (!first)
 		return true;
 	*failed = true;
-	int blamed = judge->expected.blamed;
+	int culprit = judge->expected.culprit;
 	bool nobody = first->rank < 0 && judge->expected.may_blame_nobody;
-	if (blamed >= 0 && !nobody && (first->rank < 0 || group->members[first->rank] != blamed))
-		return wrong(judge, "rank %d is to blame, not %d of group %d: %s", blamed,
+	if (culprit >= 0 && !nobody && (first->rank < 0 || group->members[first->rank] != culprit))
+		return wrong(judge, "rank %d is to blame, not %d of group %d: %s", culprit,
 			     first->rank, g, first->text);
 	if (!names_one(judge, first->text))
 		return wrong(judge, "no call site of the cause is named: %s", first->text);

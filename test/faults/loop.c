@@ -63,10 +63,10 @@ static void tell_failure(ls_status status, ls_group *failed, const char *where)
 	long long end_ns = now_ns();
 	if (failed && ls_group_failure(failed, &failure) != LS_OK)
 		exit(WRONG_STATUS);
-	int blamed =
+	int culprit =
 		failed && failure.rank >= 0 ? ls_group_rank_in(failed, failure.rank, group) : -1;
 	tell("rank %d: %s blamed %d while %s in %s from %lld to %lld\n", rank,
-	     ls_status_name(status), blamed, where, doing, began_ns, end_ns);
+	     ls_status_name(status), culprit, where, doing, began_ns, end_ns);
 }
 
 /* Element i of what is sent with a factor in a round: small integers, so that sums are exact. */

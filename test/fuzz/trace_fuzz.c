@@ -147,7 +147,7 @@ static void judge_and_tell(const struct diagnose_hint *hint, size_t room)
 	struct diagnose_verdict verdict;
 	diagnose_judge(job, hint, &verdict);
 	MUST(verdict.cause <= DIAGNOSE_WAS_ABORTED);
-	MUST(verdict.blamed == -1 || (verdict.blamed >= 0 && verdict.blamed < RANKS));
+	MUST(verdict.culprit == -1 || (verdict.culprit >= 0 && verdict.culprit < RANKS));
 	MUST(!ranks_meet(&verdict.waiting, &verdict.culprits));
 	memset(text, '#', sizeof(text));
 	diagnose_text(job, &verdict, text, room);

@@ -24,17 +24,17 @@ static double now_s(void)
 }
 
 /* The group is closed with this status, and says so from now on. */
-static void is_closed(ls_group *group, ls_status status, int blamed, struct ls_failure *failure)
+static void is_closed(ls_group *group, ls_status status, int culprit, struct ls_failure *failure)
 {
 	int64_t value = 0;
 	failure->size = sizeof *failure;
 	OK(ls_group_failure(group, failure));
 	CHECK_THAT(failure->status == status, "ls_group_failure says %s, not %s",
 		   ls_status_name(failure->status), ls_status_name(status));
-	CHECK_THAT(failure->rank == blamed, "rank %d is blamed, not %d: %s", failure->rank, blamed,
-		   failure->text);
-	CHECK((failure->pid > 0) == (blamed >= 0));
-	CHECK(blamed != ls_group_rank(group) || failure->pid == getpid());
+	CHECK_THAT(failure->rank == culprit, "rank %d is blamed, not %d: %s", failure->rank,
+		   culprit, failure->text);
+	CHECK((failure->pid > 0) == (culprit >= 0));
+	CHECK(culprit != ls_group_rank(group) || failure->pid == getpid());
 	CHECK(memchr(failure->text, '\0', sizeof failure->text) && strlen(failure->text) > 0);
 	GIVES(status, ls_barrier(group, NULL));
 	GIVES(status, ls_allreduce(group, &value, &value, 1, LS_INT64, LS_SUM, NULL));
@@ -42,10 +42,10 @@ static void is_closed(ls_group *group, ls_status status, int blamed, struct ls_f
 	GIVES(status, ls_recv(group, &value, 1, LS_INT64, 0, NULL));
 }
 
-static void end_closed(ls_group *group, ls_status status, int blamed)
+static void end_closed(ls_group *group, ls_status status, int culprit)
 {
 	struct ls_failure failure;
-	is_closed(group, status, blamed, &failure);
+	is_closed(group, status, culprit, &failure);
 	ls_group_close(group);
 }
 

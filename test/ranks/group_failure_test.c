@@ -28,12 +28,12 @@ static void is_open(ls_group *group)
 }
 
 /* Closed, and the report says so. */
-static void is_closed(ls_group *group, ls_status status, int blamed, const char *part)
+static void is_closed(ls_group *group, ls_status status, int culprit, const char *part)
 {
 	struct ls_failure failure = {.size = sizeof failure};
 	OK(ls_group_failure(group, &failure));
 	CHECK_THAT(failure.status == status, "%s: %s", ls_status_name(failure.status), failure.text);
-	CHECK_THAT(failure.rank == blamed, "blames %d: %s", failure.rank, failure.text);
+	CHECK_THAT(failure.rank == culprit, "blames %d: %s", failure.rank, failure.text);
 	SAYS(failure.text, part);
 	GIVES(status, ls_barrier(group, NULL));
 }

@@ -74,12 +74,13 @@ static inline ls_status message_pass(const struct message *message, enum way way
 }
 
 /* The group is closed; the report blames this rank, and says this of it. */
-static inline void message_is_closed(ls_group *group, ls_status status, int blamed, const char *part)
+static inline void message_is_closed(ls_group *group, ls_status status, int culprit,
+				     const char *part)
 {
 	struct ls_failure failure = {.size = sizeof failure};
 	int32_t value = 0;
 	OK(ls_group_failure(group, &failure));
-	CHECK_THAT(failure.status == status && failure.rank == blamed && strstr(failure.text, part),
+	CHECK_THAT(failure.status == status && failure.rank == culprit && strstr(failure.text, part),
 		   "%s, rank %d is blamed: %s", ls_status_name(failure.status), failure.rank,
 		   failure.text);
 	ls_op *op;

@@ -72,12 +72,12 @@ static void peers_go(struct runner_rank *self, struct asking *asking, ls_status 
 {
 	ls_group *group = runner_open(self);
 	bool late = (self->turn + (unsigned)self->size) % 2 == 0;
-	int blamed = asking->peer == LS_ANY_SOURCE ? self->size - 1 : asking->peer;
+	int culprit = asking->peer == LS_ANY_SOURCE ? self->size - 1 : asking->peer;
 	runner_ready(self, group);
 	if (self->rank != 0) {
 		while (late && atomic_load(&self->shared->words[0]) == 0)
 			sched_yield();
-		if (status == LS_PEER_DIED && self->rank == blamed)
+		if (status == LS_PEER_DIED && self->rank == culprit)
 			raise(SIGKILL);
 		ls_group_close(group);
 		return;
@@ -92,7 +92,7 @@ static void peers_go(struct runner_rank *self, struct asking *asking, ls_status 
 	GIVES(status, ask(asking, late ? op : begin(asking)));
 	struct ls_failure failure = {.size = sizeof failure};
 	OK(ls_group_failure(group, &failure));
-	CHECK_THAT(failure.rank == blamed ||
+	CHECK_THAT(failure.rank == culprit ||
 			   (asking->peer == LS_ANY_SOURCE && status == LS_PEER_LEFT),
 		   "rank %d is blamed: %s", failure.rank, failure.text);
 	message_is_closed(group, status, failure.rank, "polling_test.c");
