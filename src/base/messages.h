@@ -147,39 +147,42 @@ const struct message_help *message_help_find(const char *id);
 	"LS-GROUP-REGISTER", SETTING_LOG_ERROR, "ls_register: rank %d could not take part (%s)"
 
 /* ---- transport ---- */
-#define MESSAGE_LINK_SIZE \
-	"LS-LINK-SIZE", SETTING_LOG_ERROR, "rank %d of %d: a job has 1 to %d ranks, counted from 0"
-#define MESSAGE_LINK_SEGMENT                  \
-	"LS-LINK-SEGMENT", SETTING_LOG_ERROR, \
+#define MESSAGE_TRANSPORT_SIZE                  \
+	"LS-TRANSPORT-SIZE", SETTING_LOG_ERROR, \
+		"rank %d of %d: a job has 1 to %d ranks, counted from 0"
+#define MESSAGE_TRANSPORT_SEGMENT                  \
+	"LS-TRANSPORT-SEGMENT", SETTING_LOG_ERROR, \
 		"cannot make the shared segment of rank %d (%zu bytes): %s: %s"
-#define MESSAGE_LINK_LISTEN \
-	"LS-LINK-LISTEN", SETTING_LOG_ERROR, "cannot listen for the other ranks: %s: %s"
-#define MESSAGE_LINK_MAP "LS-LINK-MAP", SETTING_LOG_ERROR, "cannot map the memory of rank %d: %s"
-#define MESSAGE_LINK_SYSTEM "LS-LINK-SYSTEM", SETTING_LOG_ERROR, "cannot connect to rank %d: %s: %s"
-#define MESSAGE_LINK_LIMIT                                                                     \
-	"LS-LINK-LIMIT", SETTING_LOG_ERROR,                                                    \
+#define MESSAGE_TRANSPORT_LISTEN \
+	"LS-TRANSPORT-LISTEN", SETTING_LOG_ERROR, "cannot listen for the other ranks: %s: %s"
+#define MESSAGE_TRANSPORT_MAP \
+	"LS-TRANSPORT-MAP", SETTING_LOG_ERROR, "cannot map the memory of rank %d: %s"
+#define MESSAGE_TRANSPORT_SYSTEM \
+	"LS-TRANSPORT-SYSTEM", SETTING_LOG_ERROR, "cannot connect to rank %d: %s: %s"
+#define MESSAGE_TRANSPORT_LIMIT                                                                \
+	"LS-TRANSPORT-LIMIT", SETTING_LOG_ERROR,                                               \
 		"no descriptor left for the memory of rank %d: raise the limit of open files " \
 		"(ulimit -n), %d ranks need about %d"
-#define MESSAGE_LINK_MISSING \
-	"LS-LINK-MISSING", SETTING_LOG_ERROR, "did not connect in time: rank %s"
-#define MESSAGE_LINK_LOST                  \
-	"LS-LINK-LOST", SETTING_LOG_ERROR, \
+#define MESSAGE_TRANSPORT_MISSING \
+	"LS-TRANSPORT-MISSING", SETTING_LOG_ERROR, "did not connect in time: rank %s"
+#define MESSAGE_TRANSPORT_LOST                  \
+	"LS-TRANSPORT-LOST", SETTING_LOG_ERROR, \
 		"rank %d (process %d) ended while the ranks were connecting"
-#define MESSAGE_LINK_FAILED \
-	"LS-LINK-FAILED", SETTING_LOG_ERROR, "the ranks cannot connect because of rank %d: %s"
-#define MESSAGE_LINK_UNTRUSTED                                                                  \
-	"LS-LINK-UNTRUSTED", SETTING_LOG_WARN,                                                  \
+#define MESSAGE_TRANSPORT_FAILED \
+	"LS-TRANSPORT-FAILED", SETTING_LOG_ERROR, "the ranks cannot connect because of rank %d: %s"
+#define MESSAGE_TRANSPORT_UNTRUSTED                                                             \
+	"LS-TRANSPORT-UNTRUSTED", SETTING_LOG_WARN,                                             \
 		"refused process %d of user %u, which is not a rank of this job (%s); further " \
 		"ones are refused silently"
-#define MESSAGE_LINK_IMPOSTOR                  \
-	"LS-LINK-IMPOSTOR", SETTING_LOG_ERROR, \
+#define MESSAGE_TRANSPORT_IMPOSTOR                  \
+	"LS-TRANSPORT-IMPOSTOR", SETTING_LOG_ERROR, \
 		"process %d of user %u answers in place of rank %d, but %s"
-#define MESSAGE_LINK_REMOTE                                                                     \
-	"LS-LINK-REMOTE", SETTING_LOG_INFO,                                                     \
+#define MESSAGE_TRANSPORT_REMOTE                                                                \
+	"LS-TRANSPORT-REMOTE", SETTING_LOG_INFO,                                                \
 		"cannot read the memory of rank %d: %s; buffers that are not from ls_alloc or " \
 		"ls_register are copied through shared memory, which is slower"
-#define MESSAGE_LINK_READ                  \
-	"LS-LINK-READ", SETTING_LOG_ERROR, \
+#define MESSAGE_TRANSPORT_READ                  \
+	"LS-TRANSPORT-READ", SETTING_LOG_ERROR, \
 		"cannot read %llu bytes at %#llx in the memory of rank %d (process %d): %s"
 
 /* ---- net ---- */

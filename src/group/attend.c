@@ -3,7 +3,7 @@
  * groups, and on sends and receives that would hold up a peer (p2p.h), as long as no calling thread
  * waits for them. It never waits for only one of them. If the first operation of a lane waits, it
  * leaves the lane to any thread that comes, and waits for all such lanes at once. With nothing to
- * wait for it sleeps where a peer wakes it only with a request for progress, so it costs nothing. */
+ * wait for it sleeps until it is woken itself (wait_wake_progress), so it costs nothing. */
 #include "world/registry.h"
 #include "progress/lane.h"
 #include "progress/progress.h"

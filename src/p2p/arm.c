@@ -98,7 +98,7 @@ static bool is_ready(struct world *world) LOCK_REQUIRES(group)
 			engine_p2p_pending(&group->engine) > engine_p2p_lingering(&group->engine);
 		if (engine_p2p_is_ready(&group->engine) || ends)
 			return true;
-		/* A member that leaves checks whether the doorbell is armed, and wakes the progress thread. */
+		/* A member that leaves notifies this rank if the doorbell is armed. */
 		uint64_t gone = world_gone(group);
 		int peer;
 		bool again;

@@ -78,7 +78,7 @@ ls_status transport_listen(char *address, size_t bytes, int *listen_fd)
 	int error = errno;
 	if (bytes > 0)
 		address[0] = '\0';
-	MESSAGE_SAY(MESSAGE_LINK_LISTEN, step, strerror(error));
+	MESSAGE_SAY(MESSAGE_TRANSPORT_LISTEN, step, strerror(error));
 	return transport_errno_status(error);
 }
 
@@ -115,7 +115,7 @@ static int try_connect(const char *name)
 
 static ls_status late(void)
 {
-	MESSAGE_SAY(MESSAGE_LINK_MISSING, "0");
+	MESSAGE_SAY(MESSAGE_TRANSPORT_MISSING, "0");
 	return LS_RANK_MISSING;
 }
 
@@ -125,7 +125,7 @@ static ls_status client_connect(struct client *client)
 	while ((client->fd = try_connect(exchange->address)) < 0) {
 		if (errno != EAGAIN && errno != EINTR) {
 			int error = errno;
-			MESSAGE_SAY(MESSAGE_LINK_SYSTEM, ROOT, "connect", strerror(error));
+			MESSAGE_SAY(MESSAGE_TRANSPORT_SYSTEM, ROOT, "connect", strerror(error));
 			return error == ECONNREFUSED ? LS_NO_MASTER : transport_errno_status(error);
 		}
 		/* The queue of connections is full, and there is nothing to poll for. */
@@ -139,7 +139,7 @@ static ls_status client_connect(struct client *client)
 	int pid;
 	unsigned uid;
 	if (!transport_wire_same_user(client->fd, &pid, &uid)) {
-		MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, pid, uid, ROOT, "it runs as another user");
+		MESSAGE_SAY(MESSAGE_TRANSPORT_IMPOSTOR, pid, uid, ROOT, "it runs as another user");
 		transport_close_fds(&client->fd, 1);
 		return LS_UNTRUSTED_PEER;
 	}
@@ -172,7 +172,7 @@ static ls_status impostor(const struct client *client, const char *why)
 	int pid;
 	unsigned uid;
 	transport_wire_same_user(client->fd, &pid, &uid);
-	MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, pid, uid, ROOT, why);
+	MESSAGE_SAY(MESSAGE_TRANSPORT_IMPOSTOR, pid, uid, ROOT, why);
 	return LS_UNTRUSTED_PEER;
 }
 
@@ -215,7 +215,7 @@ static ls_status client_failed(struct client *client, const struct transport_wir
 	bool valid = transport_is_status(wire->status) && wire->status != LS_OK;
 	ls_status status = valid ? (ls_status)wire->status : LS_INTERNAL;
 	client->root_knows = true;
-	MESSAGE_SAY(MESSAGE_LINK_FAILED, known ? wire->rank : ROOT, ls_status_text(status));
+	MESSAGE_SAY(MESSAGE_TRANSPORT_FAILED, known ? wire->rank : ROOT, ls_status_text(status));
 	return status;
 }
 
@@ -224,7 +224,7 @@ static ls_status lost(struct client *client)
 	int pid;
 	unsigned uid;
 	transport_wire_same_user(client->fd, &pid, &uid);
-	MESSAGE_SAY(MESSAGE_LINK_LOST, ROOT, pid);
+	MESSAGE_SAY(MESSAGE_TRANSPORT_LOST, ROOT, pid);
 	client->root_knows = true;
 	return LS_PEER_DIED;
 }
@@ -252,7 +252,7 @@ static ls_status client_step(struct client *client, bool *done)
 	case WIRE_MESSAGE:
 		break;
 	case WIRE_EXHAUSTED:
-		MESSAGE_SAY(MESSAGE_LINK_LIMIT, client->mapped, client->transport->size,
+		MESSAGE_SAY(MESSAGE_TRANSPORT_LIMIT, client->mapped, client->transport->size,
 			    (client->transport->size + WIRE_CHUNK) * TRANSPORT_FDS);
 		return LS_OUT_OF_MEMORY;
 	case WIRE_END:

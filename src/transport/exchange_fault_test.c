@@ -138,7 +138,7 @@ static void test_strangers(void **state)
 		wait_join(world->ranks[r].thread);
 	const char *text = capture_end(&capture);
 	assert_all(world, -1, LS_OK);
-	assert_int_equal(occurrences(text, "LS-LINK-UNTRUSTED"), 1);
+	assert_int_equal(occurrences(text, "LS-TRANSPORT-UNTRUSTED"), 1);
 	for (int i = 0; i < count; i++)
 		close(strangers[i]);
 	close(silent);
@@ -459,7 +459,7 @@ static int run_short_of_descriptors(int spare)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 	run_without(world, -1);
 	const char *text = capture_end(&capture);
-	bool said = strstr(text, "LS-LINK-LIMIT") || strstr(text, "Too many open files");
+	bool said = strstr(text, "LS-TRANSPORT-LIMIT") || strstr(text, "Too many open files");
 	int failed = 0;
 	for (int r = 0; r < 3; r++)
 		failed += world->ranks[r].status == LS_OUT_OF_MEMORY;

@@ -154,7 +154,7 @@ static void test_arguments(void **state)
 	assert_string_equal(address, "");
 	const char *text = capture_end(&capture);
 	assert_non_null(strstr(text, "rank 2 of 2"));
-	assert_non_null(strstr(text, "LS-LINK-LISTEN"));
+	assert_non_null(strstr(text, "LS-TRANSPORT-LISTEN"));
 }
 
 /* Memory that nobody can take away from under a peer, and no child sees. */

@@ -81,7 +81,7 @@ ls_status transport_wire_send(int fd, const struct transport_wire *wire, const i
 			if (status == LS_TIMED_OUT)
 				status = LS_OK;
 		} else if (error != EINTR) {
-			MESSAGE_SAY(MESSAGE_LINK_SYSTEM, peer, "sendmsg", strerror(error));
+			MESSAGE_SAY(MESSAGE_TRANSPORT_SYSTEM, peer, "sendmsg", strerror(error));
 			return transport_errno_status(error);
 		}
 		if (status != LS_OK)

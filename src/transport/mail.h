@@ -219,7 +219,7 @@ static inline bool transport_mail_has_left(const struct mail_box *box, const str
 	return (int64_t)(freed - position) >= 0;
 }
 
-/* Call when a posted message was cancelled, so that the owner looks for it; then notify the owner. */
+/* Call when a posted message was cancelled, so that the owner looks for it; then notify it. */
 void transport_mail_pass(struct mail_box *box, struct mail_out *out);
 
 /* ---- the owner ---- */

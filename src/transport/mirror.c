@@ -240,7 +240,7 @@ ls_status transport_mirror_open(struct transport *transport, int rank)
 		       : NULL;
 	if (!segment) {
 		int error = errno;
-		MESSAGE_SAY(MESSAGE_LINK_SEGMENT, rank, bytes, step, strerror(error));
+		MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, rank, bytes, step, strerror(error));
 		free(mirror);
 		return transport_errno_status(error);
 	}

@@ -108,8 +108,8 @@ ls_status transport_read(const struct transport_team *team, int member, uint64_t
 		error = ESRCH;
 	if (error == ESRCH)
 		return LS_PEER_DIED;
-	MESSAGE_SAY(MESSAGE_LINK_READ, (unsigned long long)bytes, (unsigned long long)address, peer,
-		    mapped->pid, strerror(error));
+	MESSAGE_SAY(MESSAGE_TRANSPORT_READ, (unsigned long long)bytes, (unsigned long long)address,
+		    peer, mapped->pid, strerror(error));
 	return transport_errno_status(error);
 }
 
@@ -146,7 +146,7 @@ void transport_probe(struct transport *transport, bool allowed)
 	atomic_store_explicit(&mine->probed, 1, memory_order_release);
 	if (allowed && refused >= 0 &&
 	    atomic_compare_exchange_strong(&transport->peers[0].segment->remote.warned, &unwarned, 1))
-		MESSAGE_SAY(MESSAGE_LINK_REMOTE, refused, strerror(why));
+		MESSAGE_SAY(MESSAGE_TRANSPORT_REMOTE, refused, strerror(why));
 }
 
 bool transport_reads_me(struct transport_team *team)

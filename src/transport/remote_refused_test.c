@@ -59,7 +59,7 @@ static void check_duo(enum duo_kind kind, const struct expected *expected)
 			 expected->parent_reads ? 3 : 1);
 	assert_int_equal(transport_reads_me(team), expected->child_reads);
 	assert_int_equal(duo_ask(&duo, 'r'), expected->parent_reads);
-	assert_int_equal(occurrences(text, "LS-LINK-REMOTE"), expected->text ? 1 : 0);
+	assert_int_equal(occurrences(text, "LS-TRANSPORT-REMOTE"), expected->text ? 1 : 0);
 	if (expected->text)
 		assert_non_null(strstr(text, expected->text));
 	capture_begin(&capture);
@@ -165,7 +165,7 @@ static void test_said_once(void **state)
 	}
 	const char *text = capture_end(&capture);
 	message_set_level(SETTING_LOG_WARN);
-	assert_int_equal(occurrences(text, "LS-LINK-REMOTE"), 1);
+	assert_int_equal(occurrences(text, "LS-TRANSPORT-REMOTE"), 1);
 	close(world->listen_fd);
 	free(world);
 }

@@ -96,7 +96,7 @@ static void test_unmapped(void **state)
 			transport_read(mine(&duo), 1, cases[i].address, to, cases[i].bytes);
 		const char *text = capture_end(&capture);
 		assert_int_equal(status, LS_SYSTEM);
-		assert_non_null(strstr(text, "LS-LINK-READ"));
+		assert_non_null(strstr(text, "LS-TRANSPORT-READ"));
 		assert_non_null(strstr(text, "rank 1"));
 		assert_non_null(strstr(text, "Bad address"));
 	}

@@ -80,7 +80,7 @@ static ls_status say_missing(struct root *root)
 		if (length > 0 && (size_t)length < sizeof(list) - used)
 			used += (size_t)length;
 	}
-	MESSAGE_SAY(MESSAGE_LINK_MISSING, list);
+	MESSAGE_SAY(MESSAGE_TRANSPORT_MISSING, list);
 	root->culprit = first_awaited(root);
 	return LS_RANK_MISSING;
 }
@@ -91,14 +91,14 @@ static ls_status say_limit(struct root *root)
 	if (root->failed)
 		return LS_OUT_OF_MEMORY;
 	root->culprit = 0;
-	MESSAGE_SAY(MESSAGE_LINK_LIMIT, first_awaited(root), size,
+	MESSAGE_SAY(MESSAGE_TRANSPORT_LIMIT, first_awaited(root), size,
 		    (size + WIRE_CHUNK) * TRANSPORT_FDS);
 	return LS_OUT_OF_MEMORY;
 }
 
 static ls_status say_lost(struct root *root, int rank)
 {
-	MESSAGE_SAY(MESSAGE_LINK_LOST, rank, root->members[rank].pid);
+	MESSAGE_SAY(MESSAGE_TRANSPORT_LOST, rank, root->members[rank].pid);
 	root->culprit = rank;
 	return LS_PEER_DIED;
 }
@@ -111,7 +111,7 @@ static void turn_away(struct root *root, int fd, const char *why)
 	unsigned uid;
 	transport_wire_same_user(fd, &pid, &uid);
 	if (!root->warned)
-		MESSAGE_SAY(MESSAGE_LINK_UNTRUSTED, pid, uid, why);
+		MESSAGE_SAY(MESSAGE_TRANSPORT_UNTRUSTED, pid, uid, why);
 	root->warned = true;
 	close(fd);
 }
@@ -136,7 +136,7 @@ static ls_status accept_connections(struct root *root)
 			return say_limit(root);
 		if (fd < 0) {
 			int error = errno;
-			MESSAGE_SAY(MESSAGE_LINK_LISTEN, "accept4", strerror(error));
+			MESSAGE_SAY(MESSAGE_TRANSPORT_LISTEN, "accept4", strerror(error));
 			return transport_errno_status(error);
 		}
 		int pid;
@@ -219,10 +219,10 @@ static ls_status hear_client(struct root *root, int rank)
 		bool valid = transport_is_status(wire.status) && wire.status != LS_OK;
 		ls_status status = valid ? (ls_status)wire.status : LS_INTERNAL;
 		root->culprit = known ? wire.rank : rank;
-		MESSAGE_SAY(MESSAGE_LINK_FAILED, root->culprit, ls_status_text(status));
+		MESSAGE_SAY(MESSAGE_TRANSPORT_FAILED, root->culprit, ls_status_text(status));
 		return status;
 	}
-	MESSAGE_SAY(MESSAGE_LINK_IMPOSTOR, member->pid, (unsigned)geteuid(), rank,
+	MESSAGE_SAY(MESSAGE_TRANSPORT_IMPOSTOR, member->pid, (unsigned)geteuid(), rank,
 		    "its message is out of turn, or of another version or job");
 	root->culprit = rank;
 	return LS_UNTRUSTED_PEER;

@@ -128,7 +128,7 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 {
 	*transport = (struct transport){.segment_fd = -1};
 	if (size < 1 || size > RANKS_HOST_MAX || rank < 0 || rank >= size) {
-		MESSAGE_SAY(MESSAGE_LINK_SIZE, rank, size, RANKS_HOST_MAX);
+		MESSAGE_SAY(MESSAGE_TRANSPORT_SIZE, rank, size, RANKS_HOST_MAX);
 		return LS_BAD_ARGUMENT;
 	}
 	size_t bytes = transport_segment_bytes(size);
@@ -140,7 +140,7 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 		peers ? transport_segment_create(job, rank, size, populates, &fd, &step) : NULL;
 	if (!segment) {
 		int error = errno;
-		MESSAGE_SAY(MESSAGE_LINK_SEGMENT, rank, bytes, step, strerror(error));
+		MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, rank, bytes, step, strerror(error));
 		free(peers);
 		return transport_errno_status(error);
 	}
@@ -215,7 +215,7 @@ ls_status transport_area_grow(struct transport *transport, unsigned index, int m
 		return LS_OK;
 	}
 	int error = errno;
-	MESSAGE_SAY(MESSAGE_LINK_SEGMENT, transport->rank, transport_area_reports_at(members),
+	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, transport->rank, transport_area_reports_at(members),
 		    "fallocate", strerror(error));
 	return transport_errno_status(error);
 }
@@ -227,7 +227,7 @@ bool transport_inbox_open(const struct transport_team *team, int owner, int sour
 	if (transport_inbox_is_open(area, source))
 		return true;
 	if (populate(inbox, sizeof *inbox) != 0) {
-		MESSAGE_SAY(MESSAGE_LINK_SEGMENT, team->members[owner].world, sizeof *inbox,
+		MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, team->members[owner].world, sizeof *inbox,
 			    "madvise(MADV_POPULATE_WRITE)", strerror(errno));
 		return false;
 	}
@@ -393,7 +393,7 @@ static ls_status map_peer(const struct transport *transport, int rank, int fd,
 		}
 	}
 	if (why) {
-		MESSAGE_SAY(MESSAGE_LINK_MAP, rank, why);
+		MESSAGE_SAY(MESSAGE_TRANSPORT_MAP, rank, why);
 		if (segment)
 			munmap(segment, bytes);
 		return status;
