@@ -5,10 +5,10 @@
  * SIGSTOP of a waiting rank.
  *
  * The doorbell protocol (model: test/model/doorbell.pml). A waiter increments bell->sleepers, reads
- * bell->wakeups, tests all conditions again, and sleeps while bell->wakeups is unchanged. A signaller
- * stores the word, reads bell->sleepers of each rank that may await it, and only if that is not
- * zero changes bell->wakeups and wakes the sleepers. These four accesses are sequentially consistent,
- * so either the waiter sees the word, or the signaller sees the sleeper.
+ * bell->wakeups, tests all conditions again, and sleeps while bell->wakeups is unchanged. A
+ * signaller stores the word, reads bell->sleepers of each rank that may await it, and only if that
+ * is not zero changes bell->wakeups and wakes the sleepers. These four accesses are sequentially
+ * consistent, so either the waiter sees the word, or the signaller sees the sleeper.
  *
  * There are no locks in shared memory, and no peer is trusted: a peer that writes nonsense can make
  * a wait wake early (it tests again) or late (the deadline holds), and nothing else. */

@@ -314,8 +314,8 @@ void engine_fini(struct engine *engine);
  * access a peer's memory. `workspace` (uninitialised) must last as long as the operation. */
 void engine_submit(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace);
 
-/* Makes the progress that is possible without blocking. ENGINE_BLOCKED of a detached send or receive:
- * it belongs to engine_p2p_progress now, and may already be complete and freed. */
+/* Makes the progress that is possible without blocking. ENGINE_BLOCKED of a detached send or
+ * receive: it belongs to engine_p2p_progress now, and may already be complete and freed. */
 enum engine_progress engine_advance(struct engine *engine, struct engine_op *op);
 
 /* Call when the operation has failed here or elsewhere (*cause is set, or the caller will set it).

@@ -131,14 +131,14 @@ static ls_status client_connect(struct client *client)
 		/* The queue of connections is full, and there is nothing to poll for. */
 		if (clock_now_ns() >= exchange->deadline_ns)
 			return late();
-		ls_status status =
-			wait_fds(exchange->waiter, NULL, 0, ROOT, clock_deadline_ns(WIRE_RETRY_MS));
+		ls_status status = wait_fds(exchange->waiter, NULL, 0, ROOT,
+					    clock_deadline_ns(HANDSHAKE_RETRY_MS));
 		if (status != LS_TIMED_OUT && status != LS_OK)
 			return status;
 	}
 	int pid;
 	unsigned uid;
-	if (!transport_wire_same_user(client->fd, &pid, &uid)) {
+	if (!transport_handshake_same_user(client->fd, &pid, &uid)) {
 		MESSAGE_SAY(MESSAGE_TRANSPORT_IMPOSTOR, pid, uid, ROOT, "it runs as another user");
 		transport_close_fds(&client->fd, 1);
 		return LS_UNTRUSTED_PEER;
@@ -147,11 +147,11 @@ static ls_status client_connect(struct client *client)
 }
 
 /* Once the root is gone, what it said last is still to be read, so its end is no failure here. */
-static ls_status client_send(struct client *client, const struct transport_wire *wire,
+static ls_status client_send(struct client *client, const struct transport_handshake *wire,
 			     const int *fds, int fd_count)
 {
-	ls_status status = transport_wire_send(client->fd, wire, fds, fd_count, ROOT,
-					       client->exchange, client->exchange->deadline_ns);
+	ls_status status = transport_handshake_send(client->fd, wire, fds, fd_count, ROOT,
+						    client->exchange, client->exchange->deadline_ns);
 	if (status == LS_TIMED_OUT)
 		return late();
 	return status == LS_PEER_DIED ? LS_OK : status;
@@ -163,7 +163,7 @@ static ls_status client_hello(struct client *client)
 	fds[TRANSPORT_FD_SEGMENT] = client->transport->segment_fd;
 	fds[TRANSPORT_FD_ARENA] = client->exchange->arena_fd;
 	fds[TRANSPORT_FD_TRACE] = client->exchange->trace_fd;
-	struct transport_wire wire = transport_wire_of(client->transport, WIRE_HELLO);
+	struct transport_handshake wire = transport_handshake_of(client->transport, HANDSHAKE_HELLO);
 	return client_send(client, &wire, fds, TRANSPORT_FDS);
 }
 
@@ -171,18 +171,18 @@ static ls_status impostor(const struct client *client, const char *why)
 {
 	int pid;
 	unsigned uid;
-	transport_wire_same_user(client->fd, &pid, &uid);
+	transport_handshake_same_user(client->fd, &pid, &uid);
 	MESSAGE_SAY(MESSAGE_TRANSPORT_IMPOSTOR, pid, uid, ROOT, why);
 	return LS_UNTRUSTED_PEER;
 }
 
 /* Takes over the descriptors. */
-static ls_status client_table(struct client *client, const struct transport_wire *wire, int *fds,
-			      int fd_count)
+static ls_status client_table(struct client *client, const struct transport_handshake *wire,
+			      int *fds, int fd_count)
 {
 	struct transport *transport = client->transport;
 	int left = transport->size - client->mapped;
-	int count = left < WIRE_CHUNK ? left : WIRE_CHUNK;
+	int count = left < HANDSHAKE_CHUNK ? left : HANDSHAKE_CHUNK;
 	if (count == 0 || wire->first != client->mapped || wire->count != count ||
 	    fd_count != count * TRANSPORT_FDS) {
 		transport_close_fds(fds, fd_count);
@@ -202,14 +202,14 @@ static ls_status client_table(struct client *client, const struct transport_wire
 	}
 	if (status != LS_OK)
 		return status;
-	struct transport_wire answer = transport_wire_of(transport, WIRE_MAPPED);
+	struct transport_handshake answer = transport_handshake_of(transport, HANDSHAKE_MAPPED);
 	answer.first = client->mapped;
 	answer.count = count;
 	client->mapped += count;
 	return client_send(client, &answer, NULL, 0);
 }
 
-static ls_status client_failed(struct client *client, const struct transport_wire *wire)
+static ls_status client_failed(struct client *client, const struct transport_handshake *wire)
 {
 	bool known = wire->rank >= 0 && wire->rank < client->transport->size;
 	bool valid = transport_is_status(wire->status) && wire->status != LS_OK;
@@ -223,7 +223,7 @@ static ls_status lost(struct client *client)
 {
 	int pid;
 	unsigned uid;
-	transport_wire_same_user(client->fd, &pid, &uid);
+	transport_handshake_same_user(client->fd, &pid, &uid);
 	MESSAGE_SAY(MESSAGE_TRANSPORT_LOST, ROOT, pid);
 	client->root_knows = true;
 	return LS_PEER_DIED;
@@ -232,8 +232,8 @@ static ls_status lost(struct client *client)
 /* One message of the root; *done once it was GO. */
 static ls_status client_step(struct client *client, bool *done)
 {
-	struct transport_wire wire;
-	int fds[WIRE_FDS_MAX];
+	struct transport_handshake wire;
+	int fds[HANDSHAKE_FDS_MAX];
 	int count;
 	struct pollfd polls[] = {{.fd = client->fd, .events = POLLIN},
 				 {.fd = client->pidfd, .events = POLLIN}};
@@ -245,28 +245,28 @@ static ls_status client_step(struct client *client, bool *done)
 		return status;
 	if (!polls[0].revents)
 		return lost(client); /* a process that it has forked keeps its sockets open */
-	switch (transport_wire_receive(client->fd, client->transport->job, &wire, fds, WIRE_FDS_MAX,
-				       &count)) {
-	case WIRE_AGAIN:
+	switch (transport_handshake_receive(client->fd, client->transport->job, &wire, fds,
+					    HANDSHAKE_FDS_MAX, &count)) {
+	case HANDSHAKE_AGAIN:
 		return LS_OK;
-	case WIRE_MESSAGE:
+	case HANDSHAKE_MESSAGE:
 		break;
-	case WIRE_EXHAUSTED:
+	case HANDSHAKE_EXHAUSTED:
 		MESSAGE_SAY(MESSAGE_TRANSPORT_LIMIT, client->mapped, client->transport->size,
-			    (client->transport->size + WIRE_CHUNK) * TRANSPORT_FDS);
+			    (client->transport->size + HANDSHAKE_CHUNK) * TRANSPORT_FDS);
 		return LS_OUT_OF_MEMORY;
-	case WIRE_END:
+	case HANDSHAKE_END:
 		return lost(client);
-	case WIRE_NONSENSE:
+	case HANDSHAKE_NONSENSE:
 	default:
 		return impostor(client, "what it says is not of this version and job");
 	}
-	if (wire.kind == WIRE_TABLE)
+	if (wire.kind == HANDSHAKE_TABLE)
 		return client_table(client, &wire, fds, count);
 	transport_close_fds(fds, count);
-	if (wire.kind == WIRE_FAIL)
+	if (wire.kind == HANDSHAKE_FAIL)
 		return client_failed(client, &wire);
-	*done = wire.kind == WIRE_GO && client->mapped == client->transport->size;
+	*done = wire.kind == HANDSHAKE_GO && client->mapped == client->transport->size;
 	return *done ? LS_OK : impostor(client, "it sent a message out of turn");
 }
 
@@ -279,7 +279,7 @@ static ls_status client_run(struct transport *transport, const struct transport_
 		.culprit = transport->rank,
 	};
 	bool done = false, ended;
-	client.pidfd = transport_wire_watch(exchange, ROOT, &ended);
+	client.pidfd = transport_handshake_watch(exchange, ROOT, &ended);
 	ls_status status = client_connect(&client);
 	if (status == LS_OK)
 		status = client_hello(&client);
@@ -288,10 +288,10 @@ static ls_status client_run(struct transport *transport, const struct transport_
 	while (status == LS_OK && !done)
 		status = client_step(&client, &done);
 	if (status != LS_OK && client.fd >= 0 && !client.root_knows) {
-		struct transport_wire wire = transport_wire_of(transport, WIRE_FAIL);
+		struct transport_handshake wire = transport_handshake_of(transport, HANDSHAKE_FAIL);
 		wire.rank = client.culprit;
 		wire.status = status;
-		transport_wire_try_send(client.fd, &wire);
+		transport_handshake_try_send(client.fd, &wire);
 	}
 	transport_close_fds(&client.fd, 1);
 	transport_close_fds(&client.pidfd, 1);

@@ -38,16 +38,16 @@ static int connect_to(const char *name)
 	return fd;
 }
 
-static struct transport_wire hello_of(struct world *world, int rank)
+static struct transport_handshake hello_of(struct world *world, int rank)
 {
-	return transport_wire_of(&world->ranks[rank].transport, WIRE_HELLO);
+	return transport_handshake_of(&world->ranks[rank].transport, HANDSHAKE_HELLO);
 }
 
 /* Says `wire` with these descriptors, as a rank would. */
-static void say(int fd, const struct transport_wire *wire, const int *fds, int count)
+static void say(int fd, const struct transport_handshake *wire, const int *fds, int count)
 {
 	struct transport_exchange exchange = {.deadline_ns = CLOCK_NEVER};
-	assert_int_equal(transport_wire_send(fd, wire, fds, count, 0, &exchange, CLOCK_NEVER),
+	assert_int_equal(transport_handshake_send(fd, wire, fds, count, 0, &exchange, CLOCK_NEVER),
 			 LS_OK);
 }
 
@@ -56,20 +56,20 @@ static int member(struct world *world, int rank)
 {
 	struct world_rank *who = &world->ranks[rank];
 	int fds[TRANSPORT_FDS] = {who->transport.segment_fd, who->memory.fd, who->trace_fd};
-	struct transport_wire wire = hello_of(world, rank);
+	struct transport_handshake wire = hello_of(world, rank);
 	int fd = connect_to(world->address);
 	say(fd, &wire, fds, TRANSPORT_FDS);
 	return fd;
 }
 
 /* Blocks until the other end says something or closes. */
-static enum transport_wire_result listen_to(int fd, struct transport_wire *wire)
+static enum transport_handshake_result listen_to(int fd, struct transport_handshake *wire)
 {
 	struct pollfd poll = {.fd = fd, .events = POLLIN};
-	int fds[WIRE_FDS_MAX], count;
+	int fds[HANDSHAKE_FDS_MAX], count;
 	assert_int_equal(wait_fds(NULL, &poll, 1, -1, CLOCK_NEVER), LS_OK);
-	enum transport_wire_result result =
-		transport_wire_receive(fd, WORLD_JOB, wire, fds, WIRE_FDS_MAX, &count);
+	enum transport_handshake_result result =
+		transport_handshake_receive(fd, WORLD_JOB, wire, fds, HANDSHAKE_FDS_MAX, &count);
 	transport_close_fds(fds, count);
 	return result;
 }
@@ -115,7 +115,7 @@ static void test_strangers(void **state)
 	for (int i = 0; i < 100; i++) /* more than are kept */
 		strangers[count++] = connect_to(world->address);
 	for (int kind = 0; kind < 7; kind++) {
-		struct transport_wire wire = hello_of(world, 1);
+		struct transport_handshake wire = hello_of(world, 1);
 		int fds[4] = {world->ranks[1].transport.segment_fd, world->ranks[1].memory.fd,
 			      world->ranks[1].trace_fd, world->ranks[1].trace_fd};
 		int fd = strangers[count++] = connect_to(world->address);
@@ -129,9 +129,9 @@ static void test_strangers(void **state)
 	int fd = strangers[count++] = connect_to(world->address);
 	assert_int_equal(send(fd, "garbage", 7, 0), 7);
 	/* Those that spoke are turned away while the root still waits. */
-	struct transport_wire wire;
+	struct transport_handshake wire;
 	for (int i = 100; i < count; i++)
-		assert_int_equal(listen_to(strangers[i], &wire), WIRE_END);
+		assert_int_equal(listen_to(strangers[i], &wire), HANDSHAKE_END);
 	world_start(world, 1);
 	world_start(world, 2);
 	for (int r = 0; r < 3; r++)
@@ -149,13 +149,13 @@ static void test_strangers(void **state)
 /* Runs in a child that is another user: 0 if the root closed without a word. */
 static int be_another_user(struct world *world)
 {
-	struct transport_wire wire = hello_of(world, 1);
+	struct transport_handshake wire = hello_of(world, 1);
 	if (setuid(65534) != 0)
 		return 2;
 	/* The root may turn it away before it has said anything, so it may be unable to. */
 	int fd = connect_to(world->address);
-	transport_wire_try_send(fd, &wire);
-	return listen_to(fd, &wire) == WIRE_END ? 0 : 1;
+	transport_handshake_try_send(fd, &wire);
+	return listen_to(fd, &wire) == HANDSHAKE_END ? 0 : 1;
 }
 
 static void test_another_user(void **state)
@@ -212,15 +212,15 @@ static void test_death_after_table(void **state)
 	(void)state;
 	struct capture capture;
 	struct world *world = world_new(3, WORLD_LIMIT_MS);
-	struct transport_wire wire;
+	struct transport_handshake wire;
 	capture_begin(&capture);
 	int fd = member(world, 1);
 	int double_fd = member(world, 1);
 	world_start(world, 0);
-	assert_int_equal(listen_to(double_fd, &wire), WIRE_END); /* the rank is taken */
+	assert_int_equal(listen_to(double_fd, &wire), HANDSHAKE_END); /* the rank is taken */
 	world_start(world, 2);
-	assert_int_equal(listen_to(fd, &wire), WIRE_MESSAGE);
-	assert_int_equal(wire.kind, WIRE_TABLE);
+	assert_int_equal(listen_to(fd, &wire), HANDSHAKE_MESSAGE);
+	assert_int_equal(wire.kind, HANDSHAKE_TABLE);
 	assert_int_equal(wire.count, 3);
 	close(fd);
 	close(double_fd);
@@ -316,22 +316,22 @@ static void test_bad_roots(void **state)
 	for (int fault = ROOT_CLOSES; fault <= ROOT_BAD_STATUS; fault++) {
 		struct capture capture;
 		struct world *world = world_new(2, WORLD_LIMIT_MS);
-		struct transport_wire wire;
+		struct transport_handshake wire;
 		capture_begin(&capture);
 		world_start(world, 1);
 		struct pollfd poll = {.fd = world->listen_fd, .events = POLLIN};
 		assert_int_equal(wait_fds(NULL, &poll, 1, -1, CLOCK_NEVER), LS_OK);
 		int fd = accept4(world->listen_fd, NULL, NULL, SOCK_CLOEXEC);
-		assert_int_equal(listen_to(fd, &wire), WIRE_MESSAGE);
-		assert_int_equal(wire.kind, WIRE_HELLO);
-		wire = transport_wire_of(&world->ranks[0].transport, WIRE_TABLE);
+		assert_int_equal(listen_to(fd, &wire), HANDSHAKE_MESSAGE);
+		assert_int_equal(wire.kind, HANDSHAKE_HELLO);
+		wire = transport_handshake_of(&world->ranks[0].transport, HANDSHAKE_TABLE);
 		wire.job += fault == ROOT_OTHER_JOB;
 		wire.count = 1000;
 		wire.status = 12345;
 		if (fault == ROOT_EARLY_GO)
-			wire.kind = WIRE_GO;
+			wire.kind = HANDSHAKE_GO;
 		if (fault == ROOT_BAD_STATUS)
-			wire.kind = WIRE_FAIL;
+			wire.kind = HANDSHAKE_FAIL;
 		if (fault == ROOT_TALKS)
 			assert_int_equal(send(fd, "hello?", 6, 0), 6);
 		else if (fault != ROOT_CLOSES)
@@ -368,10 +368,10 @@ static void test_root_of_another_user(void **state)
 		bool good = setuid(65534) == 0 &&
 			    bind(fd, (struct sockaddr *)&address, bytes) == 0 &&
 			    listen(fd, 1) == 0 && write(ready[1], "x", 1) == 1;
-		struct transport_wire wire;
+		struct transport_handshake wire;
 		int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
 		/* It must not even get the hello. */
-		_exit(good && listen_to(peer, &wire) == WIRE_END ? 0 : 1);
+		_exit(good && listen_to(peer, &wire) == HANDSHAKE_END ? 0 : 1);
 	}
 	char byte;
 	assert_int_equal(read(ready[0], &byte, 1), 1);
@@ -424,7 +424,7 @@ static void test_bad_memory(void **state)
 		int before = world_descriptors();
 		struct world *world = world_new(3, WORLD_LIMIT_MS);
 		int fds[TRANSPORT_FDS];
-		struct transport_wire wire = hello_of(world, 1);
+		struct transport_handshake wire = hello_of(world, 1);
 		hand_over(world, fault, fds);
 		capture_begin(&capture);
 		int fd = connect_to(world->address);

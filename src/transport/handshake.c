@@ -16,15 +16,15 @@
 /* A control buffer, aligned as its headers have to be. */
 union control {
 	struct cmsghdr align;
-	char bytes[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
+	char bytes[CMSG_SPACE(HANDSHAKE_FDS_MAX * sizeof(int))];
 };
 
-struct transport_wire transport_wire_of(const struct transport *transport,
-					enum transport_wire_kind kind)
+struct transport_handshake transport_handshake_of(const struct transport *transport,
+						  enum transport_handshake_kind kind)
 {
-	return (struct transport_wire){
-		.magic = WIRE_MAGIC,
-		.version = WIRE_VERSION,
+	return (struct transport_handshake){
+		.magic = HANDSHAKE_MAGIC,
+		.version = HANDSHAKE_VERSION,
 		.kind = kind,
 		.job = transport->job,
 		.rank = transport->rank,
@@ -34,7 +34,7 @@ struct transport_wire transport_wire_of(const struct transport *transport,
 }
 
 /* 0, or the errno. */
-static int send_now(int fd, const struct transport_wire *wire, const int *fds, int fd_count)
+static int send_now(int fd, const struct transport_handshake *wire, const int *fds, int fd_count)
 {
 	union control control = {.bytes = {0}};
 	struct iovec part = {.iov_base = (void *)(uintptr_t)wire, .iov_len = sizeof(*wire)};
@@ -52,15 +52,15 @@ static int send_now(int fd, const struct transport_wire *wire, const int *fds, i
 	return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
 }
 
-void transport_wire_try_send(int fd, const struct transport_wire *wire)
+void transport_handshake_try_send(int fd, const struct transport_handshake *wire)
 {
 	/* If it cannot be sent, the end of the connection says the same with fewer words. */
 	(void)send_now(fd, wire, NULL, 0);
 }
 
-ls_status transport_wire_send(int fd, const struct transport_wire *wire, const int *fds,
-			      int fd_count, int peer, const struct transport_exchange *exchange,
-			      uint64_t deadline_ns)
+ls_status transport_handshake_send(int fd, const struct transport_handshake *wire, const int *fds,
+				   int fd_count, int peer,
+				   const struct transport_exchange *exchange, uint64_t deadline_ns)
 {
 	for (;;) {
 		int error = send_now(fd, wire, fds, fd_count);
@@ -74,7 +74,7 @@ ls_status transport_wire_send(int fd, const struct transport_wire *wire, const i
 			status = wait_fds(exchange->waiter, &poll, 1, peer, deadline_ns);
 		} else if (error == ETOOMANYREFS) {
 			/* Other processes of this user have too many in flight just now. */
-			uint64_t retry_ns = clock_deadline_ns(WIRE_RETRY_MS);
+			uint64_t retry_ns = clock_deadline_ns(HANDSHAKE_RETRY_MS);
 			if (clock_now_ns() >= deadline_ns)
 				return LS_TIMED_OUT;
 			status = wait_fds(exchange->waiter, NULL, 0, peer, retry_ns);
@@ -109,8 +109,9 @@ static int take_fds(struct msghdr *message, int *fds, int max)
 	return count;
 }
 
-enum transport_wire_result transport_wire_receive(int fd, uint64_t job, struct transport_wire *wire,
-						  int *fds, int max, int *fd_count)
+enum transport_handshake_result transport_handshake_receive(int fd, uint64_t job,
+							    struct transport_handshake *wire,
+							    int *fds, int max, int *fd_count)
 {
 	union control control;
 	struct iovec part = {.iov_base = wire, .iov_len = sizeof(*wire)};
@@ -121,7 +122,7 @@ enum transport_wire_result transport_wire_receive(int fd, uint64_t job, struct t
 		.msg_control = control.bytes,
 		.msg_controllen = CMSG_LEN((size_t)max * sizeof(int)),
 	};
-	*wire = (struct transport_wire){0};
+	*wire = (struct transport_handshake){0};
 	*fd_count = 0;
 	ssize_t bytes = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (bytes < 0 && errno == ECONNRESET) {
@@ -130,26 +131,27 @@ enum transport_wire_result transport_wire_receive(int fd, uint64_t job, struct t
 		bytes = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	}
 	if (bytes < 0)
-		return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? WIRE_AGAIN
-										 : WIRE_END;
+		return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? HANDSHAKE_AGAIN
+										 : HANDSHAKE_END;
 	int count = take_fds(&message, fds, max);
-	enum transport_wire_result result = WIRE_MESSAGE;
+	enum transport_handshake_result result = HANDSHAKE_MESSAGE;
 	if (bytes == 0)
-		result = WIRE_END;
+		result = HANDSHAKE_END;
 	else if (bytes != sizeof(*wire) || message.msg_flags & MSG_TRUNC ||
-		 wire->magic != WIRE_MAGIC || wire->version != WIRE_VERSION || wire->job != job)
-		result = WIRE_NONSENSE;
+		 wire->magic != HANDSHAKE_MAGIC || wire->version != HANDSHAKE_VERSION ||
+		 wire->job != job)
+		result = HANDSHAKE_NONSENSE;
 	else if (message.msg_flags & MSG_CTRUNC)
-		result = count < max ? WIRE_EXHAUSTED : WIRE_NONSENSE;
-	if (result != WIRE_MESSAGE) {
+		result = count < max ? HANDSHAKE_EXHAUSTED : HANDSHAKE_NONSENSE;
+	if (result != HANDSHAKE_MESSAGE) {
 		transport_close_fds(fds, count);
 		return result;
 	}
 	*fd_count = count;
-	return WIRE_MESSAGE;
+	return HANDSHAKE_MESSAGE;
 }
 
-bool transport_wire_same_user(int fd, int *pid, unsigned *uid)
+bool transport_handshake_same_user(int fd, int *pid, unsigned *uid)
 {
 	struct ucred peer = {.pid = 0, .uid = (uid_t)-1};
 	socklen_t bytes = sizeof(peer);
@@ -159,7 +161,7 @@ bool transport_wire_same_user(int fd, int *pid, unsigned *uid)
 	return known && peer.uid == geteuid();
 }
 
-int transport_wire_watch(const struct transport_exchange *exchange, int rank, bool *ended)
+int transport_handshake_watch(const struct transport_exchange *exchange, int rank, bool *ended)
 {
 	*ended = false;
 	if (!exchange->pids || exchange->pids[rank] == getpid())

@@ -16,61 +16,69 @@
 
 #include "segment.h"
 
-#define WIRE_MAGIC UINT64_C(0x314b4e494c534c) /* "LSLINK1" */
+#define HANDSHAKE_MAGIC UINT64_C(0x314b4e494c534c) /* "LSLINK1" */
 enum {
-	WIRE_VERSION = 1,
-	WIRE_CHUNK = 32, /* ranks in one TABLE; the system passes at most 253 descriptors at once */
-	WIRE_FDS_MAX = WIRE_CHUNK * TRANSPORT_FDS,
+	HANDSHAKE_VERSION = 1,
+	HANDSHAKE_CHUNK =
+		32, /* ranks in one TABLE; the system passes at most 253 descriptors at once */
+	HANDSHAKE_FDS_MAX = HANDSHAKE_CHUNK * TRANSPORT_FDS,
 	/* Descriptors in flight count against the sender's limit of open files, so only so many
 	 * clients are sent a TABLE at the same time. */
-	WIRE_WINDOW = 4,
-	WIRE_RETRY_MS = 10, /* where the system has no event to wait for */
+	HANDSHAKE_WINDOW = 4,
+	HANDSHAKE_RETRY_MS = 10, /* where the system has no event to wait for */
 };
 
-enum transport_wire_kind { WIRE_HELLO = 1, WIRE_TABLE, WIRE_MAPPED, WIRE_GO, WIRE_FAIL };
+enum transport_handshake_kind {
+	HANDSHAKE_HELLO = 1,
+	HANDSHAKE_TABLE,
+	HANDSHAKE_MAPPED,
+	HANDSHAKE_GO,
+	HANDSHAKE_FAIL
+};
 
-struct transport_wire {
+struct transport_handshake {
 	uint64_t magic;
 	uint32_t version;
-	uint32_t kind; /* enum transport_wire_kind */
+	uint32_t kind; /* enum transport_handshake_kind */
 	uint64_t job;
 	int32_t rank, size;   /* HELLO: the sender's; FAIL: rank is the rank at fault */
 	int32_t pid;          /* HELLO: the sender's */
 	uint32_t status;      /* FAIL */
 	int32_t first, count; /* TABLE, MAPPED: ranks [first, first + count) */
 };
-_Static_assert(sizeof(struct transport_wire) == 48, "the same for all compilers");
+_Static_assert(sizeof(struct transport_handshake) == 48, "the same for all compilers");
 
-struct transport_wire transport_wire_of(const struct transport *transport,
-					enum transport_wire_kind kind);
+struct transport_handshake transport_handshake_of(const struct transport *transport,
+						  enum transport_handshake_kind kind);
 
 /* Sends as soon as the system accepts it. Errors: LS_TIMED_OUT, LS_INTERRUPTED; LS_PEER_DIED,
  * without a message: the other end is closed (what it has sent can still be received). */
-LS_CHECKED ls_status transport_wire_send(int fd, const struct transport_wire *wire, const int *fds,
-					 int fd_count, int peer,
-					 const struct transport_exchange *exchange,
-					 uint64_t deadline_ns);
+LS_CHECKED ls_status transport_handshake_send(int fd, const struct transport_handshake *wire,
+					      const int *fds, int fd_count, int peer,
+					      const struct transport_exchange *exchange,
+					      uint64_t deadline_ns);
 /* Sends if it can be done at once. */
-void transport_wire_try_send(int fd, const struct transport_wire *wire);
+void transport_handshake_try_send(int fd, const struct transport_handshake *wire);
 
-enum transport_wire_result {
-	WIRE_MESSAGE,
-	WIRE_AGAIN, /* nothing there yet */
-	WIRE_END,
-	WIRE_NONSENSE,  /* not a message of this version and job */
-	WIRE_EXHAUSTED, /* this process cannot have so many open descriptors */
+enum transport_handshake_result {
+	HANDSHAKE_MESSAGE,
+	HANDSHAKE_AGAIN, /* nothing there yet */
+	HANDSHAKE_END,
+	HANDSHAKE_NONSENSE,  /* not a message of this version and job */
+	HANDSHAKE_EXHAUSTED, /* this process cannot have so many open descriptors */
 };
 
-/* Receives without waiting: a message and its at most `max` descriptors (max <= WIRE_FDS_MAX),
+/* Receives without waiting: a message and its at most `max` descriptors (max <= HANDSHAKE_FDS_MAX),
  * which the caller then owns. With any other result there are no descriptors. */
-enum transport_wire_result transport_wire_receive(int fd, uint64_t job, struct transport_wire *wire,
-						  int *fds, int max, int *fd_count);
+enum transport_handshake_result transport_handshake_receive(int fd, uint64_t job,
+							    struct transport_handshake *wire,
+							    int *fds, int max, int *fd_count);
 
 /* Whether the process at the other end belongs to my user; *pid and *uid for the report. */
-bool transport_wire_same_user(int fd, int *pid, unsigned *uid);
+bool transport_handshake_same_user(int fd, int *pid, unsigned *uid);
 
 /* A descriptor that is ready once the process of `rank` has ended; -1 if that cannot be watched, or
  * is my own. *ended: it has ended already. */
-int transport_wire_watch(const struct transport_exchange *exchange, int rank, bool *ended);
+int transport_handshake_watch(const struct transport_exchange *exchange, int rank, bool *ended);
 
 #endif

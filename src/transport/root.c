@@ -92,7 +92,7 @@ static ls_status say_limit(struct root *root)
 		return LS_OUT_OF_MEMORY;
 	root->culprit = 0;
 	MESSAGE_SAY(MESSAGE_TRANSPORT_LIMIT, first_awaited(root), size,
-		    (size + WIRE_CHUNK) * TRANSPORT_FDS);
+		    (size + HANDSHAKE_CHUNK) * TRANSPORT_FDS);
 	return LS_OUT_OF_MEMORY;
 }
 
@@ -109,7 +109,7 @@ static void turn_away(struct root *root, int fd, const char *why)
 {
 	int pid;
 	unsigned uid;
-	transport_wire_same_user(fd, &pid, &uid);
+	transport_handshake_same_user(fd, &pid, &uid);
 	if (!root->warned)
 		MESSAGE_SAY(MESSAGE_TRANSPORT_UNTRUSTED, pid, uid, why);
 	root->warned = true;
@@ -141,7 +141,7 @@ static ls_status accept_connections(struct root *root)
 		}
 		int pid;
 		unsigned uid;
-		if (!transport_wire_same_user(fd, &pid, &uid)) {
+		if (!transport_handshake_same_user(fd, &pid, &uid)) {
 			turn_away(root, fd, "it runs as another user");
 			continue;
 		}
@@ -154,10 +154,10 @@ static ls_status accept_connections(struct root *root)
 	return LS_OK;
 }
 
-static bool is_due(const struct root *root, const struct transport_wire *wire, int fd_count)
+static bool is_due(const struct root *root, const struct transport_handshake *wire, int fd_count)
 {
 	int size = root->transport->size;
-	return wire->kind == WIRE_HELLO && wire->size == size && wire->rank > 0 &&
+	return wire->kind == HANDSHAKE_HELLO && wire->size == size && wire->rank > 0 &&
 	       wire->rank < size && root->members[wire->rank].fd < 0 &&
 	       !root->members[wire->rank].is_told && fd_count == TRANSPORT_FDS;
 }
@@ -165,22 +165,23 @@ static bool is_due(const struct root *root, const struct transport_wire *wire, i
 /* Gives the connection its place, or turns it away. */
 static ls_status hear_connection(struct root *root, int index)
 {
-	struct transport_wire wire;
+	struct transport_handshake wire;
 	int fds[TRANSPORT_FDS];
 	int count;
 	int fd = root->connections[index];
-	switch (transport_wire_receive(fd, root->transport->job, &wire, fds, TRANSPORT_FDS, &count)) {
-	case WIRE_AGAIN:
+	switch (transport_handshake_receive(fd, root->transport->job, &wire, fds, TRANSPORT_FDS,
+					    &count)) {
+	case HANDSHAKE_AGAIN:
 		return LS_OK;
-	case WIRE_EXHAUSTED:
+	case HANDSHAKE_EXHAUSTED:
 		return say_limit(root);
-	case WIRE_MESSAGE:
+	case HANDSHAKE_MESSAGE:
 		if (is_due(root, &wire, count))
 			break;
 		transport_close_fds(fds, count);
 		/* fall through */
-	case WIRE_END:
-	case WIRE_NONSENSE:
+	case HANDSHAKE_END:
+	case HANDSHAKE_NONSENSE:
 	default:
 		turn_away(root, fd, "it did not introduce itself as a rank that is missing");
 		forget_connection(root, index);
@@ -200,21 +201,21 @@ static ls_status hear_connection(struct root *root, int index)
 static ls_status hear_client(struct root *root, int rank)
 {
 	struct member *member = &root->members[rank];
-	struct transport_wire wire;
+	struct transport_handshake wire;
 	int count;
-	enum transport_wire_result result =
-		transport_wire_receive(member->fd, root->transport->job, &wire, NULL, 0, &count);
-	if (result == WIRE_AGAIN)
+	enum transport_handshake_result result = transport_handshake_receive(
+		member->fd, root->transport->job, &wire, NULL, 0, &count);
+	if (result == HANDSHAKE_AGAIN)
 		return LS_OK;
-	if (result == WIRE_END)
+	if (result == HANDSHAKE_END)
 		return say_lost(root, rank);
-	if (result == WIRE_MESSAGE && wire.kind == WIRE_MAPPED && member->mapped < member->sent &&
-	    wire.first == member->mapped * WIRE_CHUNK) {
+	if (result == HANDSHAKE_MESSAGE && wire.kind == HANDSHAKE_MAPPED &&
+	    member->mapped < member->sent && wire.first == member->mapped * HANDSHAKE_CHUNK) {
 		member->mapped++;
 		root->under_way--;
 		return LS_OK;
 	}
-	if (result == WIRE_MESSAGE && wire.kind == WIRE_FAIL) {
+	if (result == HANDSHAKE_MESSAGE && wire.kind == HANDSHAKE_FAIL) {
 		bool known = wire.rank >= 0 && wire.rank < root->transport->size;
 		bool valid = transport_is_status(wire.status) && wire.status != LS_OK;
 		ls_status status = valid ? (ls_status)wire.status : LS_INTERNAL;
@@ -277,11 +278,11 @@ static ls_status hear(struct root *root, bool open_door)
 	return status;
 }
 
-static ls_status send_to(struct root *root, int rank, const struct transport_wire *wire,
+static ls_status send_to(struct root *root, int rank, const struct transport_handshake *wire,
 			 const int *fds, int count)
 {
-	ls_status status = transport_wire_send(root->members[rank].fd, wire, fds, count, rank,
-					       root->exchange, root->deadline_ns);
+	ls_status status = transport_handshake_send(root->members[rank].fd, wire, fds, count, rank,
+						    root->exchange, root->deadline_ns);
 	/* It may have said why it closed; if not, hear_client says that it is lost. */
 	return status == LS_PEER_DIED ? LS_OK : status;
 }
@@ -289,11 +290,11 @@ static ls_status send_to(struct root *root, int rank, const struct transport_wir
 static ls_status send_chunk(struct root *root, int rank)
 {
 	struct member *member = &root->members[rank];
-	int fds[WIRE_FDS_MAX];
-	struct transport_wire wire = transport_wire_of(root->transport, WIRE_TABLE);
-	int left = root->transport->size - member->sent * WIRE_CHUNK;
-	wire.first = member->sent * WIRE_CHUNK;
-	wire.count = left < WIRE_CHUNK ? left : WIRE_CHUNK;
+	int fds[HANDSHAKE_FDS_MAX];
+	struct transport_handshake wire = transport_handshake_of(root->transport, HANDSHAKE_TABLE);
+	int left = root->transport->size - member->sent * HANDSHAKE_CHUNK;
+	wire.first = member->sent * HANDSHAKE_CHUNK;
+	wire.count = left < HANDSHAKE_CHUNK ? left : HANDSHAKE_CHUNK;
 	for (int i = 0; i < wire.count; i++)
 		memcpy(fds + i * TRANSPORT_FDS, root->members[wire.first + i].fds,
 		       sizeof(root->members[0].fds));
@@ -323,7 +324,7 @@ static ls_status deal(struct root *root)
 			struct member *member = &root->members[rank];
 			complete = complete && member->mapped == root->chunks;
 			if (member->sent > member->mapped || member->sent == root->chunks ||
-			    root->under_way >= WIRE_WINDOW)
+			    root->under_way >= HANDSHAKE_WINDOW)
 				continue;
 			ls_status status = send_chunk(root, rank);
 			if (status != LS_OK)
@@ -349,9 +350,9 @@ static ls_status map_and_go(struct root *root)
 		return status;
 	/* From here on nothing can fail for one rank alone: the group notices a rank that has died
 	 * since like any other death. */
-	struct transport_wire wire = transport_wire_of(root->transport, WIRE_GO);
+	struct transport_handshake wire = transport_handshake_of(root->transport, HANDSHAKE_GO);
 	for (int rank = 1; rank < root->transport->size; rank++)
-		transport_wire_try_send(root->members[rank].fd, &wire);
+		transport_handshake_try_send(root->members[rank].fd, &wire);
 	return LS_OK;
 }
 
@@ -359,7 +360,7 @@ static ls_status map_and_go(struct root *root)
  * return the same. Does not wait for the rank at fault, which may never come. */
 static void say_farewell(struct root *root, ls_status status)
 {
-	struct transport_wire wire = transport_wire_of(root->transport, WIRE_FAIL);
+	struct transport_handshake wire = transport_handshake_of(root->transport, HANDSHAKE_FAIL);
 	uint64_t until = clock_deadline_ns(FAREWELL_MS);
 	wire.rank = root->culprit;
 	wire.status = status;
@@ -371,13 +372,13 @@ static void say_farewell(struct root *root, ls_status status)
 			struct member *member = &root->members[rank];
 			if (member->fd < 0)
 				continue;
-			transport_wire_try_send(member->fd, &wire);
+			transport_handshake_try_send(member->fd, &wire);
 			transport_close_fds(&member->fd, 1);
 			member->is_told = true;
 		}
 	} while (status != LS_INTERRUPTED && first_awaited(root) >= 0 && hear(root, true) == LS_OK);
 	for (int i = 0; i < root->connection_count; i++)
-		transport_wire_try_send(root->connections[i], &wire);
+		transport_handshake_try_send(root->connections[i], &wire);
 }
 
 static uint64_t earlier(uint64_t deadline_ns)
@@ -396,14 +397,14 @@ ls_status transport_root_run(struct transport *transport, const struct transport
 		.transport = transport,
 		.exchange = exchange,
 		.deadline_ns = earlier(exchange->deadline_ns),
-		.chunks = (transport->size + WIRE_CHUNK - 1) / WIRE_CHUNK,
+		.chunks = (transport->size + HANDSHAKE_CHUNK - 1) / HANDSHAKE_CHUNK,
 	};
 	for (int rank = 0; rank < RANKS_HOST_MAX; rank++)
 		root.members[rank] = (struct member){.fd = -1, .pidfd = -1, .fds = {-1, -1, -1}};
 	for (int rank = 1; rank < transport->size; rank++) {
 		struct member *member = &root.members[rank];
 		member->pid = exchange->pids ? exchange->pids[rank] : 0;
-		member->pidfd = transport_wire_watch(exchange, rank, &member->ended);
+		member->pidfd = transport_handshake_watch(exchange, rank, &member->ended);
 	}
 	root.members[0].fds[TRANSPORT_FD_SEGMENT] = transport->segment_fd;
 	root.members[0].fds[TRANSPORT_FD_ARENA] = exchange->arena_fd;

@@ -47,13 +47,13 @@ static void send_input(int fd, const void *bytes, size_t size, int fd_count)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct transport_wire valid = {.magic = WIRE_MAGIC,
-				       .version = WIRE_VERSION,
-				       .kind = WIRE_TABLE,
-				       .job = JOB,
-				       .size = 4,
-				       .count = 2};
-	struct transport_wire wire;
+	struct transport_handshake valid = {.magic = HANDSHAKE_MAGIC,
+					    .version = HANDSHAKE_VERSION,
+					    .kind = HANDSHAKE_TABLE,
+					    .job = JOB,
+					    .size = 4,
+					    .count = 2};
+	struct transport_handshake wire;
 	uint8_t bytes[sizeof(valid)];
 	int ends[2], fds[FDS_MAX], fd_count = -1, before = lowest_free();
 	if (size < 1 || size > FUZZ_INPUT_MAX)
@@ -65,18 +65,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (size_t i = 1; over && i + 1 < size; i += 2)
 		bytes[data[i] % sizeof bytes] ^= data[i + 1];
 	send_input(ends[0], over ? bytes : data + 1, over ? sizeof bytes : size - 1, sent);
-	enum transport_wire_result result =
-		transport_wire_receive(ends[1], JOB, &wire, fds, room, &fd_count);
-	if (result == WIRE_MESSAGE) {
-		MUST(wire.magic == WIRE_MAGIC && wire.version == WIRE_VERSION && wire.job == JOB);
+	enum transport_handshake_result result =
+		transport_handshake_receive(ends[1], JOB, &wire, fds, room, &fd_count);
+	if (result == HANDSHAKE_MESSAGE) {
+		MUST(wire.magic == HANDSHAKE_MAGIC && wire.version == HANDSHAKE_VERSION &&
+		     wire.job == JOB);
 		MUST(fd_count == sent && fd_count <= room);
 		MUST(over || size - 1 == sizeof wire);
 		for (int i = 0; i < fd_count; i++)
 			MUST(fcntl(fds[i], F_GETFD) == FD_CLOEXEC && close(fds[i]) == 0);
 	} else {
-		MUST(fd_count == 0 && result != WIRE_AGAIN);
+		MUST(fd_count == 0 && result != HANDSHAKE_AGAIN);
 	}
-	MUST(transport_wire_receive(ends[1], JOB, &wire, fds, room, &fd_count) == WIRE_AGAIN);
+	MUST(transport_handshake_receive(ends[1], JOB, &wire, fds, room, &fd_count) ==
+	     HANDSHAKE_AGAIN);
 	close(ends[0]);
 	close(ends[1]);
 	MUST(lowest_free() == before);
@@ -85,8 +87,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 size_t fuzz_draw(uint64_t *state, uint8_t *data)
 {
-	size_t size = 1 + fuzz_random(state) %
-				  (fuzz_random(state) % 4 ? 8 : 2 * sizeof(struct transport_wire));
+	size_t size =
+		1 + fuzz_random(state) %
+			    (fuzz_random(state) % 4 ? 8 : 2 * sizeof(struct transport_handshake));
 	for (size_t i = 0; i < size; i++)
 		data[i] = (uint8_t)fuzz_random(state);
 	return size;
