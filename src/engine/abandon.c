@@ -20,7 +20,7 @@ static bool is_out(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	bool source = op->call.kind == TRACE_SEND;
-	const _Atomic uint64_t *word = source ? &p2p->rts->got : &p2p->rts->gave;
+	const _Atomic uint64_t *word = source ? &p2p->rts->owner_copied : &p2p->rts->source_copied;
 	uint64_t begun = transport_mail_close(p2p->rts, p2p->generation, p2p->pieces);
 	uint64_t theirs = begun > p2p->pieces_copied ? begun - p2p->pieces_copied : 0;
 	op->word_count = 0;

@@ -214,7 +214,7 @@ void engine_submit_host(struct engine *engine, struct engine_op *op,
 	op->status = LS_OK;
 	op->culprit = -1;
 	op->step = 0;
-	op->checked = op->sent = 0;
+	op->checked = op->undrained = 0;
 	op->word_count = 0;
 	op->any = false;
 	op->plan = NULL;
@@ -310,7 +310,7 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 static enum engine_progress drain(struct engine *engine, struct engine_op *op)
 {
 	op->word_count = 0;
-	for (uint64_t left = op->sent; left; left &= left - 1)
+	for (uint64_t left = op->undrained; left; left &= left - 1)
 		if (engine_step_taken(engine, op, __builtin_ctzll(left)) == ENGINE_FAILED)
 			return ENGINE_FAILED;
 	return op->word_count ? ENGINE_BLOCKED : ENGINE_DONE;

@@ -196,14 +196,14 @@ struct engine_call {
 
 enum engine_p2p_stage {
 	ENGINE_P2P_NEW,
-	ENGINE_P2P_QUEUED,     /* send: it waits for a free slot */
-	ENGINE_P2P_SENT,       /* send: it waits until the receiver has taken the message */
-	ENGINE_P2P_POSTED,     /* receive: not matched yet */
-	ENGINE_P2P_MATCHED,    /* receive: pieces remain to be copied */
-	ENGINE_P2P_DRAINING,   /* receive: the sender is still copying pieces */
-	ENGINE_P2P_DELIVERING, /* receive on a stream: the stream copies it out */
-	ENGINE_P2P_LINGERING,  /* it has failed, and its device is not through with it */
-	ENGINE_P2P_COMPLETE,   /* complete, with op->status */
+	ENGINE_P2P_QUEUED,      /* send: it waits for a free slot */
+	ENGINE_P2P_SENT,        /* send: it waits until the receiver has taken the message */
+	ENGINE_P2P_POSTED,      /* receive: not matched yet */
+	ENGINE_P2P_MATCHED,     /* receive: pieces remain to be copied */
+	ENGINE_P2P_DRAINING,    /* receive: the sender is still copying pieces */
+	ENGINE_P2P_DELIVERING,  /* receive on a stream: the stream copies it out */
+	ENGINE_P2P_DEVICE_BUSY, /* it has failed, and its device is not through with it */
+	ENGINE_P2P_COMPLETE,    /* complete, with op->status */
 };
 
 /* The part of an operation that only sends and receives have. */
@@ -281,7 +281,7 @@ struct engine_op {
 	enum transport_window input_window, output_window;
 	void *input_block, *output_block, *scratch_block;
 	uint64_t peer_sends, peer_expected; /* see engine_count_difference */
-	uint64_t sent; /* bit q: peer q may not have taken a long message yet */
+	uint64_t undrained; /* bit q: peer q may not have taken a long message yet */
 	int word_count;
 	bool any;                /* one of the words suffices */
 	struct wait_word *words; /* ENGINE_BLOCKED: what it waits for; in the workspace */
@@ -419,13 +419,13 @@ struct engine_op *engine_p2p_take_complete(struct engine *engine);
 /* How many detached operations are not complete. */
 uint32_t engine_p2p_pending(const struct engine *engine);
 /* After the group has failed: removes any one detached operation that is not complete from its
- * list, for engine_abandon; NULL: none. lingering: also one of engine_p2p_linger. */
-struct engine_op *engine_p2p_leave(struct engine *engine, bool lingering);
+ * list, for engine_abandon; NULL: none. device_busy: also one of engine_p2p_await_device. */
+struct engine_op *engine_p2p_leave(struct engine *engine, bool device_busy);
 /* A failed operation on a stream, after engine_abandon has done all but wait for its device: it is
  * complete, with the status that it has, when the device is through with it. */
-void engine_p2p_linger(struct engine *engine, struct engine_op *op);
-/* How many of engine_p2p_pending do. */
-uint32_t engine_p2p_lingering(const struct engine *engine);
+void engine_p2p_await_device(struct engine *engine, struct engine_op *op);
+/* How many of engine_p2p_pending only wait for their device. */
+uint32_t engine_p2p_device_busy(const struct engine *engine);
 /* Whether a detached operation has something to copy, or is complete and engine_p2p_take_complete
  * has not returned it yet. */
 bool engine_p2p_has_work(struct engine *engine);

@@ -97,13 +97,13 @@ struct engine_mailbox {
 	 * (engine_p2p_has_work). */
 	struct engine_op *complete LOCK_GUARDED(mail), *complete_last LOCK_GUARDED(mail);
 	_Atomic uint32_t complete_count;
-	_Atomic uint32_t pending;   /* detached operations that are not complete */
-	_Atomic uint32_t lingering; /* of those: ENGINE_P2P_LINGERING */
-	uint64_t any_receives;      /* how many receives from any source were begun */
-	unsigned limit;             /* setting MESSAGES */
-	uint32_t tid;               /* the first thread that has sent or received */
-	bool mixed;                 /* other threads have, too */
-	int next_source;            /* the source that a receive from any source looks at first */
+	_Atomic uint32_t pending;     /* detached operations that are not complete */
+	_Atomic uint32_t device_busy; /* of those: ENGINE_P2P_DEVICE_BUSY */
+	uint64_t any_receives;        /* how many receives from any source were begun */
+	unsigned limit;               /* setting MESSAGES */
+	uint32_t tid;                 /* the first thread that has sent or received */
+	bool mixed;                   /* other threads have, too */
+	int next_source;              /* the source that a receive from any source looks at first */
 	struct mailbox_crossing crossing;
 	struct mailbox_cells cells;
 	struct mailbox_peer peers[];

@@ -195,7 +195,7 @@ static bool is_served(struct engine *engine, const struct engine_op *op,
 		return !transport_mail_unstaged(rts, p2p->generation, p2p->pieces);
 	case ENGINE_P2P_DRAINING:
 		transport_wait_word(
-			engine->team, engine->team->rank, &rts->gave,
+			engine->team, engine->team->rank, &rts->source_copied,
 			transport_mail_word(p2p->generation, p2p->pieces - p2p->pieces_copied),
 			op->call.peer, &word);
 		return p2p->pieces_copied == p2p->pieces || engine_word_is_there(&word);
@@ -252,25 +252,25 @@ static bool is_detached(const struct match_entry *entry)
 	return engine_mailbox_const_op_of(entry)->p2p.detached;
 }
 
-static struct engine_op *take_active(struct engine_mailbox *mailbox, bool lingering)
+static struct engine_op *take_active(struct engine_mailbox *mailbox, bool device_busy)
 	LOCK_REQUIRES(mail)
 {
 	struct engine_op **at = &mailbox->active;
-	while (*at && !lingering && engine_p2p_stage_of(*at) == ENGINE_P2P_LINGERING)
+	while (*at && !device_busy && engine_p2p_stage_of(*at) == ENGINE_P2P_DEVICE_BUSY)
 		at = &(*at)->p2p.next;
 	struct engine_op *op = *at;
 	if (op)
 		*at = op->p2p.next;
-	if (op && engine_p2p_stage_of(op) == ENGINE_P2P_LINGERING)
-		atomic_fetch_sub_explicit(&mailbox->lingering, 1, memory_order_relaxed);
+	if (op && engine_p2p_stage_of(op) == ENGINE_P2P_DEVICE_BUSY)
+		atomic_fetch_sub_explicit(&mailbox->device_busy, 1, memory_order_relaxed);
 	return op;
 }
 
 /* Any detached operation that is not complete, removed from its list. */
-static struct engine_op *find_left(struct engine *engine, bool lingering) LOCK_REQUIRES(mail)
+static struct engine_op *find_left(struct engine *engine, bool device_busy) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	struct engine_op *op = take_active(mailbox, lingering);
+	struct engine_op *op = take_active(mailbox, device_busy);
 	if (op)
 		return op;
 	for (int q = 0; q < engine->team->size; q++)
@@ -285,7 +285,7 @@ static struct engine_op *find_left(struct engine *engine, bool lingering) LOCK_R
 	return entry ? engine_mailbox_op_of(entry) : NULL;
 }
 
-void engine_p2p_linger(struct engine *engine, struct engine_op *op)
+void engine_p2p_await_device(struct engine *engine, struct engine_op *op)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	lock_mail_acquire(&mailbox->lock);
@@ -293,21 +293,21 @@ void engine_p2p_linger(struct engine *engine, struct engine_op *op)
 	if (op->status == LS_OK)
 		op->status = LS_ABORTED;
 	atomic_fetch_add_explicit(&mailbox->pending, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&mailbox->lingering, 1, memory_order_relaxed);
-	engine_mailbox_activate(mailbox, op, ENGINE_P2P_LINGERING);
+	atomic_fetch_add_explicit(&mailbox->device_busy, 1, memory_order_relaxed);
+	engine_mailbox_activate(mailbox, op, ENGINE_P2P_DEVICE_BUSY);
 	lock_mail_release(&mailbox->lock);
 }
 
-uint32_t engine_p2p_lingering(const struct engine *engine)
+uint32_t engine_p2p_device_busy(const struct engine *engine)
 {
-	return atomic_load_explicit(&engine->mailbox->lingering, memory_order_relaxed);
+	return atomic_load_explicit(&engine->mailbox->device_busy, memory_order_relaxed);
 }
 
-struct engine_op *engine_p2p_leave(struct engine *engine, bool lingering)
+struct engine_op *engine_p2p_leave(struct engine *engine, bool device_busy)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	lock_mail_acquire(&mailbox->lock);
-	struct engine_op *op = find_left(engine, lingering);
+	struct engine_op *op = find_left(engine, device_busy);
 	if (op) {
 		atomic_fetch_sub_explicit(&mailbox->pending, 1, memory_order_relaxed);
 		/* No peer knows of an operation without an RTS slot. */

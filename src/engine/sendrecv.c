@@ -235,7 +235,7 @@ static enum engine_progress copy_slice(struct engine *engine, struct engine_op *
 					all.bytes);
 	if (!all.to)
 		return ENGINE_BLOCKED;
-	bool all_claimed = copy_pieces(engine, op, &all, &rts->gave);
+	bool all_claimed = copy_pieces(engine, op, &all, &rts->source_copied);
 	transport_request_progress(engine->team, op->call.peer);
 	return op->status != LS_OK ? ENGINE_FAILED : all_claimed ? ENGINE_BLOCKED : ENGINE_DONE;
 }
@@ -253,7 +253,7 @@ static enum engine_progress await_payload(struct engine *engine, struct engine_o
 	return ENGINE_DONE;
 }
 
-static enum engine_progress sent(struct engine *engine, struct engine_op *op)
+static enum engine_progress await_receiver(struct engine *engine, struct engine_op *op)
 {
 	struct mail_rts *rts = op->p2p.rts;
 	uint64_t done = transport_mail_word(op->p2p.generation, 0);
@@ -313,12 +313,12 @@ static enum engine_progress send(struct engine *engine, struct engine_op *op)
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_QUEUED &&
 	    !engine_mailbox_flush(engine, op, &op->words[0]))
 		return ENGINE_BLOCKED;
-	return engine_p2p_stage_of(op) == ENGINE_P2P_SENT ? sent(engine, op) : ENGINE_DONE;
+	return engine_p2p_stage_of(op) == ENGINE_P2P_SENT ? await_receiver(engine, op) : ENGINE_DONE;
 }
 
 /* ---- receives ---- */
 
-static enum engine_progress matched(struct engine *engine, struct engine_op *op)
+static enum engine_progress copy_matched(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	struct mail_rts *rts = p2p->rts;
@@ -333,7 +333,7 @@ static enum engine_progress matched(struct engine *engine, struct engine_op *op)
 	if ((!all.from && !rts->plain) || rts->bytes != all.bytes)
 		return engine_fail(op, LS_INTERNAL, source);
 	op->word_count = 0;
-	while (!copy_pieces(engine, op, &all, &rts->got)) {
+	while (!copy_pieces(engine, op, &all, &rts->owner_copied)) {
 		if (op->status != LS_OK)
 			return ENGINE_FAILED;
 		uint64_t unstaged = transport_mail_unstaged(rts, p2p->generation, p2p->pieces);
@@ -351,13 +351,13 @@ static enum engine_progress matched(struct engine *engine, struct engine_op *op)
 }
 
 /* Waits until the source has copied the pieces that it has claimed. */
-static enum engine_progress given(struct engine *engine, struct engine_op *op)
+static enum engine_progress await_source(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	struct mail_rts *rts = p2p->rts;
 	uint64_t theirs = transport_mail_word(p2p->generation, p2p->pieces - p2p->pieces_copied);
-	if (p2p->pieces_copied < p2p->pieces && !engine_p2p_is_reached(&rts->gave, theirs)) {
-		engine_p2p_add_word(engine, op, engine->team->rank, &rts->gave, theirs);
+	if (p2p->pieces_copied < p2p->pieces && !engine_p2p_is_reached(&rts->source_copied, theirs)) {
+		engine_p2p_add_word(engine, op, engine->team->rank, &rts->source_copied, theirs);
 		return ENGINE_BLOCKED;
 	}
 	/* The source closes the RTS slot when it fails, and then takes its buffer back. */
@@ -385,14 +385,14 @@ static enum engine_progress receive(struct engine *engine, struct engine_op *op)
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_MATCHED)
-		progress = matched(engine, op);
+		progress = copy_matched(engine, op);
 	if (progress == ENGINE_DONE && engine_p2p_stage_of(op) == ENGINE_P2P_DRAINING)
-		progress = given(engine, op);
+		progress = await_source(engine, op);
 	return progress;
 }
 
 /* A receive on a stream has its message, and the stream copies it out. */
-static enum engine_progress delivered(struct engine *engine, struct engine_op *op)
+static enum engine_progress await_delivery(struct engine *engine, struct engine_op *op)
 {
 	enum engine_progress progress = engine_stream_deliver(op);
 	if (progress == ENGINE_DONE)
@@ -401,11 +401,11 @@ static enum engine_progress delivered(struct engine *engine, struct engine_op *o
 }
 
 /* It has failed before. */
-static enum engine_progress lingers(struct engine *engine, struct engine_op *op)
+static enum engine_progress await_failed_device(struct engine *engine, struct engine_op *op)
 {
 	enum engine_progress progress = engine_stream_retreat(op);
 	if (progress != ENGINE_BLOCKED)
-		atomic_fetch_sub_explicit(&engine->mailbox->lingering, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&engine->mailbox->device_busy, 1, memory_order_relaxed);
 	return progress;
 }
 
@@ -414,14 +414,14 @@ enum engine_progress engine_p2p_copy_pieces(struct engine *engine, struct engine
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_DELIVERING)
-		return delivered(engine, op);
-	if (engine_p2p_stage_of(op) == ENGINE_P2P_LINGERING)
-		return lingers(engine, op);
+		return await_delivery(engine, op);
+	if (engine_p2p_stage_of(op) == ENGINE_P2P_DEVICE_BUSY)
+		return await_failed_device(engine, op);
 	if (op->call.kind == TRACE_SEND)
-		return sent(engine, op);
+		return await_receiver(engine, op);
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_MATCHED)
-		progress = matched(engine, op);
-	return progress == ENGINE_DONE ? given(engine, op) : progress;
+		progress = copy_matched(engine, op);
+	return progress == ENGINE_DONE ? await_source(engine, op) : progress;
 }
 
 uint64_t engine_p2p_unstaged(const struct engine_op *op)
@@ -438,8 +438,8 @@ void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct w
 	int rank = engine->team->rank;
 	uint64_t unstaged = engine_p2p_unstaged(op);
 	enum engine_p2p_stage stage = engine_p2p_stage_of(op);
-	bool on_stream =
-		op->p2p.fetches || stage == ENGINE_P2P_DELIVERING || stage == ENGINE_P2P_LINGERING;
+	bool on_stream = op->p2p.fetches || stage == ENGINE_P2P_DELIVERING ||
+			 stage == ENGINE_P2P_DEVICE_BUSY;
 	if (on_stream) {
 		(void)engine_stream_word(op, word);
 		return;
@@ -452,7 +452,7 @@ void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct w
 				    word);
 	else
 		transport_wait_word(
-			engine->team, rank, &p2p->rts->gave,
+			engine->team, rank, &p2p->rts->source_copied,
 			transport_mail_word(p2p->generation, p2p->pieces - p2p->pieces_copied),
 			op->call.peer, word);
 }

@@ -148,10 +148,10 @@ enum engine_progress engine_step_taken(struct engine *engine, struct engine_op *
 {
 	struct wait_word blocked;
 	ls_status refused;
-	if (!(op->sent >> peer & 1))
+	if (!(op->undrained >> peer & 1))
 		return ENGINE_DONE;
 	if (transport_taken(engine->team, peer, op->tickets[peer], &refused, &blocked)) {
-		op->sent &= ~(UINT64_C(1) << peer);
+		op->undrained &= ~(UINT64_C(1) << peer);
 		return refused == LS_OK ? ENGINE_DONE : engine_fail(op, refused, peer);
 	}
 	/* Its entry before its channel: a peer in another operation will never take anything. */
@@ -353,7 +353,7 @@ static enum engine_progress step_send(struct engine *engine, struct engine_op *o
 		return progress == ENGINE_FAILED ? progress : ENGINE_BLOCKED;
 	}
 	if (range.bytes > TRANSPORT_MESSAGE_INLINE) {
-		op->sent |= UINT64_C(1) << step->peer;
+		op->undrained |= UINT64_C(1) << step->peer;
 		op->tickets[step->peer] = ticket;
 	}
 	return ENGINE_DONE;

@@ -238,7 +238,7 @@ enum engine_progress engine_stream_retreat(struct engine_op *op)
 	return progress;
 }
 
-bool engine_stream_lingers(const struct engine_op *op)
+bool engine_stream_is_device_busy(const struct engine_op *op)
 {
 	return op->stream.on && op->stage == ENGINE_COMPLETE;
 }

@@ -48,7 +48,7 @@ enum engine_progress engine_stream_deliver(struct engine_op *op);
  * waited for, however long. */
 enum engine_progress engine_stream_retreat(struct engine_op *op);
 /* After engine_abandon has returned ENGINE_BLOCKED: whether it waits only for the device. */
-bool engine_stream_lingers(const struct engine_op *op);
+bool engine_stream_is_device_busy(const struct engine_op *op);
 /* The stream goes on. Any thread; locks may be held. */
 void engine_stream_arrived(struct engine_op *op);
 /* A word that it waits for while it is being fetched or delivered; false: it has come. Any thread,

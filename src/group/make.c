@@ -263,7 +263,7 @@ static void await_delivered(ls_group *group)
 	(void)status; /* it shows in the group's failure */
 }
 
-/* The group has failed, or has no message on a stream: these linger until the device is done. */
+/* The group has failed, or has no message on a stream: these remain until the device is done. */
 static void await_streams(ls_group *group)
 {
 	struct ls_op *op;

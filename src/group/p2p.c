@@ -37,7 +37,7 @@ static bool may_be_short(ls_group *group, const struct group_p2p_call *call,
 				  .site = call->site,
 				  .message = options->message};
 	if (asked && !options->resumable)
-		out->handle = sends ? &group->sent : &group->received;
+		out->handle = sends ? &group->short_send : &group->short_recv;
 	return out->call.bytes <= MAIL_EAGER_BYTES && engine->peer >= 0 &&
 	       !call->hands_over_block && !call->internal && !call->block && !options->callback &&
 	       !group_p2p_is_serial(group, call) && !options->stream &&

@@ -47,7 +47,7 @@ static inline bool group_try_send_short(ls_group *group, const struct ls_op_opti
 	if (!group_may_try_short(group, options, message))
 		return false;
 	wait_thread_enter(&group->waiter);
-	message->handle = op ? &group->sent : NULL;
+	message->handle = op ? &group->short_send : NULL;
 	if (!p2p_short_send(message))
 		return false;
 	if (op)
@@ -61,7 +61,7 @@ static inline bool group_try_receive_short(ls_group *group, const struct ls_op_o
 	if (!group_may_try_short(group, options, message))
 		return false;
 	wait_thread_enter(&group->waiter);
-	message->handle = op ? &group->received : NULL;
+	message->handle = op ? &group->short_recv : NULL;
 	bool complete = p2p_short_receive(message);
 	p2p_collect(group); /* it may have matched receives of other calls */
 	if (complete && op)

@@ -95,7 +95,7 @@ static bool is_ready(struct world *world) LOCK_REQUIRES(group)
 			continue;
 		bool ends =
 			failure_status(group) != LS_OK &&
-			engine_p2p_pending(&group->engine) > engine_p2p_lingering(&group->engine);
+			engine_p2p_pending(&group->engine) > engine_p2p_device_busy(&group->engine);
 		if (engine_p2p_is_ready(&group->engine) || ends)
 			return true;
 		/* A member that leaves notifies this rank if the doorbell is armed. */

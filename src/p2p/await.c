@@ -75,7 +75,7 @@ static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 struct shown {
 	ls_group *group; /* whose cause ends it */
 	uint64_t record;
-	bool may_leave, partial, lingers;
+	bool may_leave, partial, device_busy;
 	uint64_t since_ns; /* as of struct progress_pause */
 	struct wait_word *words;
 	int count;
@@ -98,7 +98,7 @@ static struct shown show(const struct ls_op *op, const struct ls_op *first,
 static ls_status wait_once(const struct shown *shown, uint64_t until_ns, int *peer)
 {
 	struct world *world = shown->group->world;
-	struct waiter *waiter = shown->lingers ? &shown->group->quiet : &shown->group->waiter;
+	struct waiter *waiter = shown->device_busy ? &shown->group->quiet : &shown->group->waiter;
 	struct wait_call call = {
 		.words = shown->words,
 		.count = shown->count,
@@ -277,7 +277,7 @@ static ls_status wait_driving(struct world *world, struct p2p_drive *drive,
 	count += lane_word(drive->ops, drive->count, &drive->words[count]);
 	struct shown shown =
 		show(progress_shown_for(first, drive->head), first, pause, drive->words, count);
-	shown.lingers = engine_p2p_lingering(&shown.group->engine) > 0;
+	shown.device_busy = engine_p2p_device_busy(&shown.group->engine) > 0;
 	shown.partial = drive->partial || misleads(shown.group, drive->words, drive->word_count);
 	if (atomic_load(&p2p->news) == drive->news && !is_any_complete(drive->ops, drive->count))
 		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);

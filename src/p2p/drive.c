@@ -107,7 +107,7 @@ static void sweep_group(struct p2p_drive *drive, ls_group *group)
 	if (p2p_pending(group) == 0)
 		return;
 	int count = p2p_drive_own(drive, group, own), words = 0;
-	uint32_t lingering = engine_p2p_lingering(&group->engine);
+	uint32_t device_busy = engine_p2p_device_busy(&group->engine);
 	int room = drive->word_count < drive->word_max ? drive->word_max - drive->word_count : 0;
 	drive->more |=
 		engine_p2p_progress(&group->engine, own, count,
@@ -119,8 +119,8 @@ static void sweep_group(struct p2p_drive *drive, ls_group *group)
 		fail_needing(group);
 	if (failure_status(group) != LS_OK)
 		p2p_end_all(group);
-	/* Nobody has looked at the words of those that linger from now on. */
-	drive->more |= engine_p2p_lingering(&group->engine) > lingering;
+	/* Nobody has looked at the words of those whose device is still busy. */
+	drive->more |= engine_p2p_device_busy(&group->engine) > device_busy;
 }
 
 /* Whether its caller is about to begin it, and so still writes to it. */

@@ -247,7 +247,7 @@ static void end_one(struct ls_op *op, ls_status reason, bool waits)
 {
 	ls_status status = progress_op_settle(op, reason, -1, waits);
 	if (status == LS_PENDING)
-		engine_p2p_linger(&op->group->engine, &op->engine);
+		engine_p2p_await_device(&op->group->engine, &op->engine);
 	else
 		finish(op, status);
 }

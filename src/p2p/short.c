@@ -18,8 +18,8 @@ static void init(ls_group *group, struct ls_op *op, enum trace_kind kind)
 
 void p2p_short_init(ls_group *group)
 {
-	init(group, &group->sent, TRACE_SEND);
-	init(group, &group->received, TRACE_RECV);
+	init(group, &group->short_send, TRACE_SEND);
+	init(group, &group->short_recv, TRACE_RECV);
 }
 
 static uint32_t wildcards_of(const struct engine_short *call)

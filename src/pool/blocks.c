@@ -120,8 +120,8 @@ static void drop_block(struct pool *pool, struct pool_block *block) LOCK_REQUIRE
 void pool_add_segment(struct pool *pool, struct pool_segment *segment, int stream)
 {
 	struct pool_block *block = new_block(pool, stream);
-	block->address = segment->gift.segment.address;
-	set_bytes(block, segment->gift.segment.bytes);
+	block->address = segment->due.segment.address;
+	set_bytes(block, segment->due.segment.bytes);
 	block->segment = segment;
 	segment->first = block;
 	segment->unwanted = segment->loose = false;

@@ -193,25 +193,25 @@ static bool begin_giving(struct pool_gate *gate)
 	return false;
 }
 
-static struct pool_gift *take_first(struct pool_gate *gate)
+static struct pool_due *take_first(struct pool_gate *gate)
 {
 	lock_gate_acquire(&gate->lock);
-	struct pool_gift *gift = gate->first;
-	if (gift)
-		gate->first = gift->next;
+	struct pool_due *due = gate->first;
+	if (due)
+		gate->first = due->next;
 	if (!gate->first)
 		gate->last = NULL;
 	lock_gate_release(&gate->lock);
-	return gift;
+	return due;
 }
 
-static void give_now(struct waiter *waiter, struct pool_gift *gift)
+static void give_now(struct waiter *waiter, struct pool_due *due)
 {
-	struct driver *driver = gift->driver;
+	struct driver *driver = due->driver;
 	wait_foreign_begin(waiter, driver->ops->give_call);
-	ls_status status = driver->ops->give(driver, &gift->segment);
+	ls_status status = driver->ops->give(driver, &due->segment);
 	wait_foreign_end(waiter);
-	gift->gave(gift, status);
+	due->given(due, status);
 }
 
 static bool is_due(struct pool_gate *gate)
@@ -226,45 +226,45 @@ bool pool_gate_give_due(struct pool_gate *gate, struct waiter *waiter)
 {
 	bool any = false;
 	while (is_due(gate) && begin_giving(gate)) {
-		struct pool_gift *gift = take_first(gate);
-		if (gift)
-			give_now(waiter, gift);
-		any |= gift != NULL;
+		struct pool_due *due = take_first(gate);
+		if (due)
+			give_now(waiter, due);
+		any |= due != NULL;
 		end_giving(gate);
 	}
 	return any;
 }
 
-void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_gift *gift)
+void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_due *due)
 {
-	if (!gift->driver->ops->give_waits) {
-		give_now(waiter, gift);
+	if (!due->driver->ops->give_waits) {
+		give_now(waiter, due);
 		pool_gate_tell(gate);
 		return;
 	}
-	gift->next = NULL;
+	due->next = NULL;
 	lock_gate_acquire(&gate->lock);
 	if (gate->last)
-		gate->last->next = gift;
+		gate->last->next = due;
 	else
-		gate->first = gift;
-	gate->last = gift;
+		gate->first = due;
+	gate->last = due;
 	lock_gate_release(&gate->lock);
 	if (!pool_gate_is_open_here())
 		pool_gate_give_due(gate, waiter);
 }
 
-struct pool_gift *pool_gate_take_back(struct pool_gate *gate, const void *owner, size_t bytes,
-				      size_t most)
+struct pool_due *pool_gate_take_back(struct pool_gate *gate, const void *owner, size_t bytes,
+				     size_t most)
 {
-	struct pool_gift *found = NULL, *before = NULL, *last = NULL;
+	struct pool_due *found = NULL, *before = NULL, *last = NULL;
 	lock_gate_acquire(&gate->lock);
-	for (struct pool_gift *gift = gate->first; gift; last = gift, gift = gift->next) {
-		size_t has = gift->segment.bytes;
-		if (gift->owner != owner || has < bytes || has > most ||
+	for (struct pool_due *due = gate->first; due; last = due, due = due->next) {
+		size_t has = due->segment.bytes;
+		if (due->owner != owner || has < bytes || has > most ||
 		    (found && found->segment.bytes <= has))
 			continue;
-		found = gift;
+		found = due;
 		before = last;
 	}
 	if (found) {

@@ -38,16 +38,16 @@ struct pool_lane {
 	struct driver *_Atomic driver; /* NULL: the lane is free */
 };
 
-/* Memory to be given back. It belongs to the gate from pool_gate_give until pool_gate_take_back, or
- * `gave`. */
-struct pool_gift {
-	struct pool_gift *next;
+/* Memory that is due to be given back to its driver. It belongs to the gate from pool_gate_give
+ * until pool_gate_take_back, or `given`. */
+struct pool_due {
+	struct pool_due *next;
 	struct driver *driver;
 	const void *owner; /* who may take it back */
 	struct driver_segment segment;
 	/* Called once, by any thread and without a lock, when the driver has been asked: LS_OK, or
 	 * its error, after which the memory is lost. */
-	void (*gave)(struct pool_gift *gift, ls_status status);
+	void (*given)(struct pool_due *due, ls_status status);
 };
 
 /* A thread that waits for the gate, so that it is woken. */
@@ -67,7 +67,7 @@ struct pool_gate {
 	_Atomic uint32_t waiting_count; /* of `waiting` */
 	struct pool_lane lanes[POOL_LANES];
 	struct lock_gate lock;
-	struct pool_gift *first LOCK_GUARDED(gate), *last LOCK_GUARDED(gate);
+	struct pool_due *first LOCK_GUARDED(gate), *last LOCK_GUARDED(gate);
 	struct pool_waiting *waiting LOCK_GUARDED(gate);
 };
 
@@ -102,14 +102,14 @@ bool pool_gate_is_open_here(void);
 
 /* Gives the memory back, now or later. With a driver whose give does not wait: now. With another
  * one never between pool_gate_begin and pool_gate_end of the same thread. */
-void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_gift *gift)
+void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_due *due)
 	LOCK_AVOIDS_ALL;
 /* Gives what is due, if nothing is open or in flight. Whether something was given. */
 bool pool_gate_give_due(struct pool_gate *gate, struct waiter *waiter) LOCK_AVOIDS_ALL;
 /* Memory of that owner that was not given yet, at least so many bytes and at most `most`; the
  * smallest. NULL: none. */
-struct pool_gift *pool_gate_take_back(struct pool_gate *gate, const void *owner, size_t bytes,
-				      size_t most) LOCK_AVOIDS(gate);
+struct pool_due *pool_gate_take_back(struct pool_gate *gate, const void *owner, size_t bytes,
+				     size_t most) LOCK_AVOIDS(gate);
 
 /* To wait until pool_gate_give_due may give something: pool_gate_wait_begin, pool_gate_words,
  * pool_gate_give_due once more, and if that has given nothing, a wait for any of the words; then

@@ -20,8 +20,8 @@ struct device {
 	struct pool_gate gate;
 	struct wait_bell bell;
 	struct waiter waiter;
-	struct pool_gift gift;
-	_Atomic int gives, gaves;
+	struct pool_due due;
+	_Atomic int gives, given_count;
 	_Atomic int open; /* launches of the test, as it counts them */
 	_Atomic bool hold_give, is_giving, stop;
 	ls_status give_status;
@@ -45,11 +45,11 @@ static ls_status give(struct driver *driver, const struct driver_segment *segmen
 	return device->give_status;
 }
 
-static void gave(struct pool_gift *gift, ls_status status)
+static void given(struct pool_due *due, ls_status status)
 {
-	struct device *device = gift->driver->state;
+	struct device *device = due->driver->state;
 	assert_int_equal(status, device->give_status);
-	atomic_fetch_add(&device->gaves, 1);
+	atomic_fetch_add(&device->given_count, 1);
 }
 
 static struct device *device_new(bool give_waits)
@@ -61,8 +61,10 @@ static struct device *device_new(bool give_waits)
 	device->driver =
 		(struct driver){.ops = &device->ops, .bell = &device->bell, .state = device};
 	device->waiter = (struct waiter){.bell = &device->bell, .look_fd = -1};
-	device->gift = (struct pool_gift){
-		.driver = &device->driver, .owner = device, .segment = {.bytes = 4096}, .gave = gave};
+	device->due = (struct pool_due){.driver = &device->driver,
+					.owner = device,
+					.segment = {.bytes = 4096},
+					.given = given};
 	pool_gate_init(&device->gate);
 	return device;
 }
@@ -85,7 +87,7 @@ static void a_give_is_put_off_until_the_launch_is_done(void **state)
 	struct pool_lane *lane = pool_lane_open(&device->gate, &device->driver);
 	begin(device);
 	assert_true(pool_gate_is_open_here());
-	pool_gate_give(&device->gate, &device->waiter, &device->gift);
+	pool_gate_give(&device->gate, &device->waiter, &device->due);
 	assert_int_equal(device->gives, 0);
 	uint64_t number = pool_gate_issue(lane);
 	pool_gate_end(&device->gate);
@@ -94,7 +96,7 @@ static void a_give_is_put_off_until_the_launch_is_done(void **state)
 	driver_stored(&device->driver, &lane->done, number);
 	assert_true(pool_gate_give_due(&device->gate, &device->waiter));
 	assert_int_equal(device->gives, 1);
-	assert_int_equal(device->gaves, 1);
+	assert_int_equal(device->given_count, 1);
 	assert_false(pool_gate_give_due(&device->gate, &device->waiter));
 	pool_lane_close(lane);
 	device_end(device);
@@ -107,7 +109,7 @@ static void a_driver_that_does_not_wait_is_given_at_once(void **state)
 	begin(device);
 	begin(device); /* nested */
 	atomic_store(&device->open, 0);
-	pool_gate_give(&device->gate, &device->waiter, &device->gift);
+	pool_gate_give(&device->gate, &device->waiter, &device->due);
 	assert_int_equal(device->gives, 1);
 	pool_gate_end(&device->gate);
 	pool_gate_end(&device->gate);
@@ -124,8 +126,8 @@ static void a_launch_that_failed_is_not_in_flight(void **state)
 	pool_gate_retract(lane);
 	pool_gate_end(&device->gate);
 	device->give_status = LS_SYSTEM;
-	pool_gate_give(&device->gate, &device->waiter, &device->gift);
-	assert_int_equal(device->gaves, 1);
+	pool_gate_give(&device->gate, &device->waiter, &device->due);
+	assert_int_equal(device->given_count, 1);
 	pool_lane_close(lane);
 	device_end(device);
 }
@@ -139,7 +141,7 @@ static void nothing_is_in_flight_on_a_broken_device(void **state)
 	uint64_t number = pool_gate_issue(lane);
 	pool_gate_end(&device->gate);
 	driver_broke(&device->driver, LS_SYSTEM);
-	pool_gate_give(&device->gate, &device->waiter, &device->gift);
+	pool_gate_give(&device->gate, &device->waiter, &device->due);
 	assert_int_equal(device->gives, 1);
 	pool_lane_close(lane);
 	lane = pool_lane_open(&device->gate, &device->driver);
@@ -165,19 +167,19 @@ static void the_smallest_that_has_room_is_taken_back(void **state)
 {
 	(void)state;
 	struct device *device = device_new(true);
-	struct pool_gift gifts[4];
+	struct pool_due dues[4];
 	static const size_t bytes[] = {8192, 2048, 4096, 4096};
 	begin(device);
 	for (int i = 0; i < 4; i++) {
-		gifts[i] = device->gift;
-		gifts[i].segment.bytes = bytes[i];
-		pool_gate_give(&device->gate, &device->waiter, &gifts[i]);
+		dues[i] = device->due;
+		dues[i].segment.bytes = bytes[i];
+		pool_gate_give(&device->gate, &device->waiter, &dues[i]);
 	}
 	assert_null(pool_gate_take_back(&device->gate, device, 9000, 10000));
 	assert_null(pool_gate_take_back(&device->gate, device, 5000, 8000));
-	assert_ptr_equal(pool_gate_take_back(&device->gate, device, 3000, 8192), &gifts[2]);
-	assert_ptr_equal(pool_gate_take_back(&device->gate, device, 3000, 8192), &gifts[3]);
-	assert_ptr_equal(pool_gate_take_back(&device->gate, device, 1, 8192), &gifts[1]);
+	assert_ptr_equal(pool_gate_take_back(&device->gate, device, 3000, 8192), &dues[2]);
+	assert_ptr_equal(pool_gate_take_back(&device->gate, device, 3000, 8192), &dues[3]);
+	assert_ptr_equal(pool_gate_take_back(&device->gate, device, 1, 8192), &dues[1]);
 	pool_gate_end(&device->gate);
 	assert_true(pool_gate_give_due(&device->gate, &device->waiter));
 	assert_int_equal(device->gives, 1);
@@ -199,7 +201,7 @@ static void *launch_once(void *argument)
 static void *give_once(void *argument)
 {
 	struct device *device = argument;
-	pool_gate_give(&device->gate, &device->waiter, &device->gift);
+	pool_gate_give(&device->gate, &device->waiter, &device->due);
 	return NULL;
 }
 
@@ -255,12 +257,12 @@ static void *give_many(void *argument)
 {
 	struct device *device = ((struct thread *)argument)->device;
 	while (!atomic_load(&device->stop)) {
-		struct pool_gift gift = device->gift;
-		int gaves = atomic_load(&device->gaves);
-		pool_gate_give(&device->gate, &device->waiter, &gift);
-		/* The gift is this function's: it is taken back, or given by somebody. */
+		struct pool_due due = device->due;
+		int given_count = atomic_load(&device->given_count);
+		pool_gate_give(&device->gate, &device->waiter, &due);
+		/* The due is this function's: it is taken back, or given by somebody. */
 		while (!pool_gate_take_back(&device->gate, device, 1, SIZE_MAX) &&
-		       atomic_load(&device->gaves) == gaves)
+		       atomic_load(&device->given_count) == given_count)
 			sched_yield();
 	}
 	return NULL;

@@ -243,8 +243,8 @@ bool pool_find(struct pool *pool, const void *address, size_t *bytes)
 	bool found = false;
 	lock_pool_acquire(&pool->lock);
 	for (struct pool_segment *one = pool->segments; one && !found; one = one->next) {
-		const unsigned char *base = one->gift.segment.address, *at = address;
-		if (at < base || at >= base + one->gift.segment.bytes)
+		const unsigned char *base = one->due.segment.address, *at = address;
+		if (at < base || at >= base + one->due.segment.bytes)
 			continue;
 		const struct pool_block *block = one->first;
 		while (at >= block->address + block->bytes)
@@ -282,7 +282,7 @@ void pool_stats(struct pool *pool, struct pool_stats *out)
 static bool is_segment_valid(const struct pool *pool, const struct pool_segment *segment,
 			     size_t *bytes) LOCK_REQUIRES(pool)
 {
-	const unsigned char *at = segment->gift.segment.address;
+	const unsigned char *at = segment->due.segment.address;
 	const struct pool_block *left = NULL;
 	for (struct pool_block *block = segment->first; block; block = block->right) {
 		if (block->address != at || block->left != left || block->segment != segment ||
@@ -295,7 +295,7 @@ static bool is_segment_valid(const struct pool *pool, const struct pool_segment 
 		at += block->bytes;
 		left = block;
 	}
-	return at == (unsigned char *)segment->gift.segment.address + segment->gift.segment.bytes;
+	return at == (unsigned char *)segment->due.segment.address + segment->due.segment.bytes;
 }
 
 bool pool_is_valid(struct pool *pool)

@@ -44,7 +44,7 @@ struct pool_block {
 
 /* What the driver has handed out. */
 struct pool_segment {
-	struct pool_gift gift; /* first: the gate knows the segment by it */
+	struct pool_due due; /* first: the gate knows the segment by it */
 	struct pool *pool;
 	struct pool_segment *next, **link;
 	struct pool_block *first;

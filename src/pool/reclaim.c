@@ -30,11 +30,11 @@ static void came_back(struct pool *pool, size_t bytes)
 	atomic_fetch_add(&pool->returned, bytes); /* pool_close waits for that: the last access */
 }
 
-static void gave(struct pool_gift *gift, ls_status status)
+static void given(struct pool_due *due, ls_status status)
 {
-	struct pool_segment *segment = (struct pool_segment *)gift;
+	struct pool_segment *segment = (struct pool_segment *)due;
 	struct pool *pool = segment->pool;
-	size_t bytes = gift->segment.bytes;
+	size_t bytes = due->segment.bytes;
 	(void)status; /* the driver has said why, and the memory is lost */
 	free(segment);
 	came_back(pool, bytes);
@@ -67,11 +67,11 @@ static ls_status ask_driver(struct pool *pool, size_t bytes, struct pool_segment
 	if (!segment)
 		return LS_OUT_OF_MEMORY;
 	segment->pool = pool;
-	segment->gift.driver = driver;
-	segment->gift.owner = pool;
-	segment->gift.gave = gave;
+	segment->due.driver = driver;
+	segment->due.owner = pool;
+	segment->due.given = given;
 	wait_foreign_begin(pool->options.waiter, driver->ops->take_call);
-	ls_status status = driver->ops->take(driver, bytes, &segment->gift.segment);
+	ls_status status = driver->ops->take(driver, bytes, &segment->due.segment);
 	wait_foreign_end(pool->options.waiter);
 	if (status != LS_OK) {
 		free(segment);
@@ -90,7 +90,7 @@ static bool add(struct pool *pool, struct pool_segment *segment, int stream, siz
 	if (prepared)
 		pool_add_segment(pool, segment, stream);
 	else /* it goes back */
-		went(pool, segment->gift.segment.bytes);
+		went(pool, segment->due.segment.bytes);
 	trace_memory_raise(&pool->counters->peak_reserved, in_blocks(pool) + pool_put_off(pool));
 	lock_pool_release(&pool->lock);
 	return prepared;
@@ -100,11 +100,11 @@ ls_status pool_take(struct pool *pool, size_t bytes, int stream)
 {
 	struct pool_gate *gate = pool->options.gate;
 	size_t wanted = segment_bytes(bytes), claimed = 0;
-	struct pool_gift *gift = pool_gate_take_back(gate, pool, wanted, wanted + wanted / 4);
-	struct pool_segment *segment = (struct pool_segment *)gift;
+	struct pool_due *due = pool_gate_take_back(gate, pool, wanted, wanted + wanted / 4);
+	struct pool_segment *segment = (struct pool_segment *)due;
 	ls_status status = LS_OK;
-	if (gift)
-		came_back(pool, gift->segment.bytes);
+	if (due)
+		came_back(pool, due->segment.bytes);
 	else if (!claim_bytes(pool, wanted))
 		return LS_OUT_OF_MEMORY;
 	else
@@ -116,7 +116,7 @@ ls_status pool_take(struct pool *pool, size_t bytes, int stream)
 	} else {
 		segment->small = bytes <= POOL_SMALL_BYTES;
 		if (!add(pool, segment, stream, claimed)) {
-			pool_gate_give(gate, pool->options.waiter, &segment->gift);
+			pool_gate_give(gate, pool->options.waiter, &segment->due);
 			status = LS_OUT_OF_MEMORY;
 		}
 	}
@@ -138,7 +138,7 @@ static struct pool_segment *take_unwanted(struct pool *pool) LOCK_REQUIRES(pool)
 			continue;
 		}
 		pool_remove_segment(pool, segment);
-		went(pool, segment->gift.segment.bytes);
+		went(pool, segment->due.segment.bytes);
 		return segment;
 	}
 	return NULL;
@@ -152,7 +152,7 @@ void pool_give_unwanted(struct pool *pool)
 		lock_pool_release(&pool->lock);
 		if (!segment)
 			break;
-		pool_gate_give(pool->options.gate, pool->options.waiter, &segment->gift);
+		pool_gate_give(pool->options.gate, pool->options.waiter, &segment->due);
 	}
 	pool_put_marks(pool);
 	if (!pool_gate_is_open_here())
@@ -177,7 +177,7 @@ static struct pool_segment *choose_idle(struct pool *pool, size_t bytes) LOCK_RE
 	bool best_done = false;
 	for (struct pool_segment *segment = pool->segments; segment; segment = segment->next) {
 		const struct pool_block *block = segment->first;
-		size_t has = segment->gift.segment.bytes;
+		size_t has = segment->due.segment.bytes;
 		if (segment->unwanted || !pool_is_whole(segment))
 			continue;
 		bool done = pool_stream_has_reached(pool, block->stream, block->number);
@@ -202,11 +202,11 @@ void pool_trim(struct pool *pool, size_t keep_bytes)
 		if (segment->loose)
 			want_to_merge(pool, segment);
 		if (segment->unwanted && pool_is_whole(segment))
-			kept -= segment->gift.segment.bytes;
+			kept -= segment->due.segment.bytes;
 	}
 	while (kept > keep_bytes && (segment = choose_idle(pool, kept - keep_bytes)) != NULL) {
 		segment->unwanted = true;
-		kept -= segment->gift.segment.bytes;
+		kept -= segment->due.segment.bytes;
 	}
 	lock_pool_release(&pool->lock);
 	pool_give_unwanted(pool);
@@ -408,7 +408,7 @@ static struct pool_segment *take_any(struct pool *pool) LOCK_REQUIRES(pool)
 	struct pool_segment *segment = pool->segments;
 	if (segment) {
 		pool->segments = segment->next;
-		went(pool, segment->gift.segment.bytes);
+		went(pool, segment->due.segment.bytes);
 	} else {
 		clear_counters(pool);
 	}
@@ -424,7 +424,7 @@ static ls_status await_gives(struct pool *pool, struct pool_patience *patience)
 		lock_pool_release(&pool->lock);
 		if (!segment)
 			break;
-		pool_gate_give(pool->options.gate, pool->options.waiter, &segment->gift);
+		pool_gate_give(pool->options.gate, pool->options.waiter, &segment->due);
 	}
 	for (;;) {
 		uint64_t moment = pool_moment(pool);

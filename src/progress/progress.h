@@ -86,7 +86,7 @@ bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struc
 		     const struct progress_pause *pause, ls_status *status);
 /* The same for a detached operation, after the engine has finished it (op->engine.status) or
  * because of `reason`: returns its final status; no peer touches its buffers any more. LS_PENDING,
- * without `waits`: it has failed, and a device is not through with it: engine_p2p_linger. */
+ * without `waits`: it has failed, and a device is not through with it: engine_p2p_await_device. */
 ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits);
 
 /* ---- stream.c: operations on streams of the program's, see engine/stream.h ---- */

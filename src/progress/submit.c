@@ -105,7 +105,8 @@ static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
 		bool force = now >= deadline;
 		enum engine_progress progress =
 			engine_abandon(&group->engine, engine, world_gone(group), force);
-		if (progress != ENGINE_BLOCKED || (now >= until_ns && engine_stream_lingers(engine)))
+		if (progress != ENGINE_BLOCKED ||
+		    (now >= until_ns && engine_stream_is_device_busy(engine)))
 			return progress;
 		if (force && !warned)
 			progress_warn_device(op);

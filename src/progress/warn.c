@@ -175,8 +175,8 @@ void progress_warn_left(ls_group *group)
 {
 	struct world_pool *pool = &group->pool;
 	long handles = atomic_load(&pool->handles);
-	long sent = count_left(&group->sent), received = count_left(&group->received);
-	const struct ls_op *newest = sent ? &group->sent : &group->received;
+	long sent = count_left(&group->short_send), received = count_left(&group->short_recv);
+	const struct ls_op *newest = sent ? &group->short_send : &group->short_recv;
 	if (handles > 0) {
 		lock_group_acquire(&pool->lock);
 		newest = find_left(pool);

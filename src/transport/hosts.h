@@ -36,15 +36,16 @@ bool transport_advance(struct transport *transport);
 
 /* Cuts rank `rank` off; the thread that drives the link does it: this one, or the one that drives
  * it now. Then nobody on that host touches this rank's buffers, as the words of messages under way
- * show (mail_rts: got, gave), and receives of these messages fail with LS_ABORTED. */
+ * show (mail_rts: owner_copied, source_copied), and receives of these messages fail with
+ * LS_ABORTED. */
 void transport_cut(struct transport *transport, int rank);
 /* Whether the connection to it has broken. */
 bool transport_is_lost(const struct transport *transport, int rank);
 
 /* Call when a long message has just been matched, in mail_rts `index` of the box of member
  * `source`. If it comes from another host, this requests its bytes to be written to `to`, so no
- * rank copies pieces; `gave` shows when they have arrived. Then call transport_notify. False: it
- * comes from this host. */
+ * rank copies pieces; `source_copied` shows when they have arrived. Then call transport_notify.
+ * False: it comes from this host. */
 bool transport_fetch(struct transport_team *team, int source, unsigned index, void *to,
 		     uint64_t bytes);
 

@@ -105,8 +105,8 @@ struct mail_rts {
 	_Alignas(64) uint64_t window; /* arena offset, or address in its process */
 	uint64_t bytes;
 	uint32_t generation;
-	uint32_t plain;        /* 1: window is an address */
-	_Atomic uint64_t gave; /* pieces that the source has copied to `target` */
+	uint32_t plain;                 /* 1: window is an address */
+	_Atomic uint64_t source_copied; /* pieces that the source has copied to `target` */
 	/* how many pieces are at `window`, which may be begun; MAIL_CLAIMS: all */
 	_Atomic uint64_t staged;
 	_Alignas(64) _Atomic uint64_t cursor; /* written by both */
@@ -115,9 +115,9 @@ struct mail_rts {
 	/* How long the owner has copied its pieces; stored before `done`. A source that looks late
 	 * may find that of a later use. */
 	_Atomic uint64_t ticks;
-	_Atomic uint64_t matched; /* from now on the source may copy pieces, too */
-	_Atomic uint64_t got;     /* pieces that the owner has copied */
-	_Atomic uint64_t done;    /* the owner will never touch the source's buffer again */
+	_Atomic uint64_t matched;      /* from now on the source may copy pieces, too */
+	_Atomic uint64_t owner_copied; /* pieces that the owner has copied */
+	_Atomic uint64_t done;         /* the owner will never touch the source's buffer again */
 };
 #define MAIL_MATCHED UINT64_C(0x40000000)
 #define MAIL_CLOSED UINT64_C(0x80000000)

@@ -153,7 +153,7 @@ void transport_mirror_fail(struct transport_relay *relay, unsigned index)
 	/* In this order: a reader that sees all pieces copied also sees that the cursor is
 	 * closed. */
 	transport_mail_close(rts, rts->generation, pieces);
-	wait_store(&rts->gave, transport_mail_word(rts->generation, pieces));
+	wait_store(&rts->source_copied, transport_mail_word(rts->generation, pieces));
 	wake(relay->team->transport->hosts);
 }
 
@@ -165,7 +165,7 @@ static void end_received(struct transport_carried *carried)
 		transport_mirror_fail(relay, carried->index);
 		return;
 	}
-	wait_store(&rts->gave,
+	wait_store(&rts->source_copied,
 		   transport_mail_word(carried->generation, transport_mail_pieces(rts->bytes)));
 }
 
@@ -177,8 +177,9 @@ static void end_sent(struct transport_carried *carried)
 	if (carried->transfer.status == LS_OK)
 		transport_mail_rts_done(relay->to, carried->index, carried->generation);
 	else
-		wait_store(&rts->got, transport_mail_word(carried->generation,
-							  transport_mail_pieces(rts->bytes)));
+		wait_store(&rts->owner_copied,
+			   transport_mail_word(carried->generation,
+					       transport_mail_pieces(rts->bytes)));
 }
 
 static void end_transfer(void *context, struct link_transfer *transfer)

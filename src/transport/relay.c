@@ -105,7 +105,7 @@ static bool send_long(const struct path *path, unsigned index)
 	uint64_t open = transport_mail_word(rts->generation, 0);
 	uint64_t gone = transport_mail_word(rts->generation, MAIL_MATCHED | pieces);
 	if (!atomic_compare_exchange_strong(&rts->cursor, &open, gone) && open & MAIL_CLOSED)
-		return send_write(path, &rts->window, offsetof(struct mail_rts, gave),
+		return send_write(path, &rts->window, offsetof(struct mail_rts, source_copied),
 				  its_place(path, &rts->window), its_place(path, &rts->cursor),
 				  open);
 	const struct transport *transport = path->hosts->transport;
@@ -121,7 +121,7 @@ static bool send_long(const struct path *path, unsigned index)
 					       &carried->transfer))
 		return false;
 	/* This rank has done its part: the data that the peer waits for is on its way. */
-	atomic_store(&rts->gave, transport_mail_word(rts->generation, pieces));
+	atomic_store(&rts->source_copied, transport_mail_word(rts->generation, pieces));
 	return true;
 }
 

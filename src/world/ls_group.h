@@ -86,7 +86,7 @@ struct ls_group {
 	_Atomic uint32_t batch_count;
 	_Atomic uint64_t warned[WORLD_WARNED]; /* call sites, see progress_first_time */
 	/* The handles of all short messages that were complete when their calls returned. */
-	struct ls_op sent, received;
+	struct ls_op short_send, short_recv;
 	struct world_lane lane;
 };
 

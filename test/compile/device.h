@@ -7,6 +7,6 @@
 #include "pool/gate.h"
 #include "pool/pool_private.h"
 
-int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_gift *gift);
+int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_due *due);
 
 #endif

@@ -3,7 +3,7 @@
  * their locks, and calls with no lock held. */
 #include "device.h"
 
-int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_gift *gift)
+int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_due *due)
 {
 	void *block;
 	lock_pool_acquire(&pool->lock);
@@ -16,6 +16,6 @@ int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struc
 	if (status != LS_OK)
 		return (int)status;
 	pool_gate_end(gate);
-	pool_gate_give(gate, waiter, gift);
+	pool_gate_give(gate, waiter, due);
 	return (int)pool_alloc(pool, 512, NULL, CLOCK_NEVER, &block);
 }

@@ -2,11 +2,11 @@
  * Refused: one way out keeps the pool's lock. */
 #include "device.h"
 
-int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_gift *gift)
+int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_due *due)
 {
 	(void)gate;
 	(void)waiter;
-	(void)gift;
+	(void)due;
 	lock_pool_acquire(&pool->lock);
 	if (pool->pending)
 		return 1;

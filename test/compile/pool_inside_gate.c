@@ -2,10 +2,10 @@
  * Refused: the pool's lock is taken inside the gate's. */
 #include "device.h"
 
-int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_gift *gift)
+int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_due *due)
 {
 	(void)waiter;
-	(void)gift;
+	(void)due;
 	lock_gate_acquire(&gate->lock);
 	lock_pool_acquire(&pool->lock);
 	lock_pool_release(&pool->lock);

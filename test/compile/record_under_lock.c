@@ -3,10 +3,10 @@
  * keeps frees away. */
 #include "device.h"
 
-int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_gift *gift)
+int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_due *due)
 {
 	(void)waiter;
-	(void)gift;
+	(void)due;
 	lock_gate_acquire(&gate->lock);
 	ls_status status = pool_record(pool, pool, NULL, NULL);
 	lock_gate_release(&gate->lock);

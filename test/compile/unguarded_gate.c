@@ -2,10 +2,10 @@
  * Refused: a field of the gate is written without its lock. */
 #include "device.h"
 
-int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_gift *gift)
+int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_due *due)
 {
 	(void)pool;
 	(void)waiter;
-	gate->first = gift;
+	gate->first = due;
 	return 0;
 }

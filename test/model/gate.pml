@@ -168,7 +168,7 @@ inline give()
 		       !begun && !IN_FLIGHT(0) && !IN_FLIGHT(1))
 	}
 	atomic { IDLE -> driver[0] = 0; memory = 1 }
-	/* pool's gave */
+	/* pool's given */
 #if MUTANT == 17 /* MOMENT changes before there is less to come */
 	atomic { assert(!closed); given++ }
 #endif

@@ -32,7 +32,7 @@
 
 /* In memory that both ranks see. */
 byte posted;
-byte cursor, generation, staged, gave, met, got, over;
+byte cursor, generation, staged, source_copied, met, owner_copied, over;
 bit cause;
 
 /* Private to the source: mailbox->lock, and what it guards. */
@@ -227,7 +227,7 @@ inline see_to_send()
 #else
 		:: !helped && met >= WORD(sends, 0) ->
 #endif
-			copy_pieces(sends, gave, mine, piece, stop);
+			copy_pieces(sends, source_copied, mine, piece, stop);
 			helped = 1
 		:: over >= WORD(sends, 0) || back
 		:: cause -> stop = 1
@@ -268,7 +268,7 @@ inline abandon_send()
 		:: else -> close(mine, theirs)
 		fi;
 #endif
-		theirs == 0 || got >= WORD(sends, theirs)
+		theirs == 0 || owner_copied >= WORD(sends, theirs)
 	:: else
 	fi;
 	source_back[sends] = 1
@@ -378,7 +378,7 @@ inline arrive()
 /* met, and given */
 inline see_to_receive()
 {
-	copy_pieces(message, got, mine, piece, stop);
+	copy_pieces(message, owner_copied, mine, piece, stop);
 	if
 	:: stop
 	:: else ->
@@ -386,7 +386,7 @@ inline see_to_receive()
 #if MUTANT == 8 /* what the source has claimed may not be there yet */
 		:: true
 #else
-		:: mine == PIECES || gave >= WORD(use, PIECES - mine)
+		:: mine == PIECES || source_copied >= WORD(use, PIECES - mine)
 #endif
 		:: cause -> stop = 1
 		fi
@@ -425,7 +425,7 @@ inline abandon_receive()
 	if
 	:: stage == MEETS ->
 		close(mine, theirs);
-		theirs == 0 || gave >= WORD(use, theirs)
+		theirs == 0 || source_copied >= WORD(use, theirs)
 	:: else
 	fi;
 	if
