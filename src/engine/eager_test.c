@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Messages that lie in cells of their source, step by step in one thread. */
-#include "test_engine.h"
+#include "engine_fixture.h"
 
 #include "engine/mailbox.h"
 

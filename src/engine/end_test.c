@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What two ranks that have closed a group find out from each other's numbers alone: by then no
  * entry may be left to compare. */
-#include "test_engine.h"
+#include "engine_fixture.h"
 
 enum { SEQ = 40 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Collectives that cannot work: counts that do not fit together, entries that are nonsense, no
  * memory; and what a rank that has finished owes the others. */
-#include "engine/test_engine.h"
+#include "engine/engine_fixture.h"
 
 #include "base/capture.h"
 #include "transport/payload.h"

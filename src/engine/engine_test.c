@@ -2,7 +2,7 @@
  * Every kind of collective with every algorithm it has, against a reference: uniform counts and a
  * count for each rank, every root, plain and mapped memory, in place; and that nothing else is
  * written. */
-#include "engine/test_engine.h"
+#include "engine/engine_fixture.h"
 
 #include "base/capture.h"
 

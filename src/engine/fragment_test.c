@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What engine_test does not see of fragments: their limits, payloads that are longer than the
  * arena, and entries that lie. */
-#include "engine/test_engine.h"
+#include "engine/engine_fixture.h"
 
 #include "engine/engine_private.h"
 

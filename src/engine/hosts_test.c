@@ -2,7 +2,7 @@
  * A group some of whose members are on another host: the engine sends and receives, and waits, as
  * if they were not. Ranks 0 and 1 are on one host, rank 2 on another; what is between the hosts is
  * a loop-back that is late and has little room. */
-#include "engine/test_engine.h"
+#include "engine/engine_fixture.h"
 #include "transport/hosts_fixture.h"
 
 #include <sched.h>

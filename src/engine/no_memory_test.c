@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "test_engine.h"
+#include "engine_fixture.h"
 
 #include "engine/mailbox.h"
 #include "engine/p2p_words.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The pages of payloads that travel with entries: how far a rank may run ahead of those who read
  * them, and that it writes over nothing that is still to be read. */
-#include "engine/test_engine.h"
+#include "engine/engine_fixture.h"
 
 static struct engine_op broadcast_of(unsigned char *buffer, uint64_t bytes, bool root)
 {

@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 
 #include "mailbox.h"
-#include "test_engine.h"
+#include "engine_fixture.h"
 
 enum { LONG = MAIL_EAGER_BYTES / sizeof(int32_t) + 1, MANY = 64 };
 

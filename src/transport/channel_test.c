@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "transport/segment.h"
-#include "transport/test_world.h"
+#include "transport/transport_fixture.h"
 
 enum { SLOTS = TRANSPORT_CHANNEL_SLOTS };
 

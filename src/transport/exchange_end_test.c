@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 
 #include "base/capture.h"
-#include "transport/test_world.h"
+#include "transport/transport_fixture.h"
 #include "transport/handshake.h"
 
 /* A process that does nothing until it is killed. */

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 
 #include "base/capture.h"
-#include "transport/test_world.h"
+#include "transport/transport_fixture.h"
 #include "transport/handshake.h"
 
 enum { SHORT_MS = 400 };

@@ -16,7 +16,7 @@
 #include "base/capture.h"
 #include "base/ranks.h"
 #include "base/seqlock.h"
-#include "transport/test_world.h"
+#include "transport/transport_fixture.h"
 
 static struct transport *at(struct world *world, int rank)
 {

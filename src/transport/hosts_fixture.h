@@ -9,7 +9,7 @@
 #include "link/loop_fixture.h"
 #include "transport/hosts.h"
 #include "transport/segment.h"
-#include "transport/test_world.h"
+#include "transport/transport_fixture.h"
 
 static inline void hosts_join(struct world *world, struct loop *loop, int r, const int *host_of)
 {

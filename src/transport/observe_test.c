@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "transport/observe.h"
-#include "transport/test_world.h"
+#include "transport/transport_fixture.h"
 
 static void test_entered(void **state)
 {

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 
 #include "transport/segment.h"
-#include "transport/test_world.h"
+#include "transport/transport_fixture.h"
 
 /* From now on process_vm_readv fails with `error` in this process, as under a container's
  * filter. */

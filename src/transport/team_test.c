@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "transport/segment.h"
-#include "transport/test_world.h"
+#include "transport/transport_fixture.h"
 
 enum { SIZE = 4 };
 

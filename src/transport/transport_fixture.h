@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * For tests: a world of ranks as threads of one process, each with a transport, an arena and a
  * waiter of its own, connected through real sockets. */
-#ifndef TRANSPORT_TEST_WORLD_H
-#define TRANSPORT_TEST_WORLD_H
+#ifndef TRANSPORT_TRANSPORT_FIXTURE_H
+#define TRANSPORT_TRANSPORT_FIXTURE_H
 
 #include <dirent.h>
 #include <inttypes.h>

@@ -2,8 +2,8 @@
  * For tests of this room: ranks as threads of one process, each with an engine, and nothing above
  * it: an operation is submitted, advanced and waited for here. What is wrong in a rank's thread
  * ends the test. */
-#ifndef ENGINE_TEST_ENGINE_H
-#define ENGINE_TEST_ENGINE_H
+#ifndef ENGINE_ENGINE_FIXTURE_H
+#define ENGINE_ENGINE_FIXTURE_H
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 #include "base/ranks.h"
 #include "engine/engine.h"
-#include "transport/test_world.h"
+#include "transport/transport_fixture.h"
 
 enum { TEST_RANKS = 8, TEST_ARENA_BYTES = 64 << 20 };
 
