@@ -6,10 +6,10 @@
 enum { OTHER = 7, CLAIM = 8, CAUSE = 9 }; /* a group, and words of the segment of rank 0 */
 
 /* The group that is waited in, and another one. */
-static void publish_groups(struct world *world)
+static void publish_groups(struct collect_fixture *fixture)
 {
 	uint8_t members[SIZE] = {0, 1, 2};
-	publish_ring(world);
+	publish_ring(fixture);
 	for (int r = 0; r < SIZE; r++) {
 		struct trace_membership membership = {.id = GROUP,
 						      .size = SIZE,
@@ -17,89 +17,89 @@ static void publish_groups(struct world *world)
 						      .claim_offset = CLAIM * 8,
 						      .cause_offset = CAUSE * 8,
 						      .members = members};
-		trace_group_fill(&world->traces[r], 0, &membership);
+		trace_group_fill(&fixture->traces[r], 0, &membership);
 		membership.id = OTHER;
-		trace_group_fill(&world->traces[r], 1, &membership);
+		trace_group_fill(&fixture->traces[r], 1, &membership);
 	}
 }
 
 static void none_or_some(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	struct trace_group *other;
-	publish_groups(world);
-	other = &world->traces[0].groups[1];
-	assert_false(collect(world, 0)->has_callbacks);
-	assert_false(collect(world, 0)->calls_back);
+	publish_groups(fixture);
+	other = &fixture->traces[0].groups[1];
+	assert_false(collect(fixture, 0)->has_callbacks);
+	assert_false(collect(fixture, 0)->calls_back);
 	atomic_store(&other->callbacks, 1);
-	assert_true(collect(world, 0)->has_callbacks);
-	assert_false(collect(world, 0)->calls_back);
-	assert_false(world->job->ranks[1].has_callbacks);
+	assert_true(collect(fixture, 0)->has_callbacks);
+	assert_false(collect(fixture, 0)->calls_back);
+	assert_false(fixture->job->ranks[1].has_callbacks);
 	/* Of a group that is closed nothing is under way. */
 	atomic_store(&other->id, 0);
-	assert_false(collect(world, 0)->has_callbacks);
+	assert_false(collect(fixture, 0)->has_callbacks);
 }
 
 static void time_limits(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-	publish_groups(world);
-	atomic_store(&world->traces[0].groups[1].limits, 1);
-	assert_false(collect(world, 0)->calls_back);
-	assert_int_equal(test_cycle(world->job, hops), SIZE);
-	atomic_store(&world->traces[0].groups[1].callbacks, 1);
-	assert_true(collect(world, 0)->calls_back);
+	publish_groups(fixture);
+	atomic_store(&fixture->traces[0].groups[1].limits, 1);
+	assert_false(collect(fixture, 0)->calls_back);
+	assert_int_equal(test_cycle(fixture->job, hops), SIZE);
+	atomic_store(&fixture->traces[0].groups[1].callbacks, 1);
+	assert_true(collect(fixture, 0)->calls_back);
 	/* The group that is waited in ends with it. */
-	atomic_store(&world->traces[0].groups[1].callbacks, 0);
-	atomic_store(&world->traces[0].groups[0].limits, 1);
-	collect(world, 0);
-	assert_int_equal(test_cycle(world->job, hops), 0);
+	atomic_store(&fixture->traces[0].groups[1].callbacks, 0);
+	atomic_store(&fixture->traces[0].groups[0].limits, 1);
+	collect(fixture, 0);
+	assert_int_equal(test_cycle(fixture->job, hops), 0);
 }
 
 static void a_group_that_ends(void **state)
 {
-	struct world *world = *state;
-	publish_groups(world);
-	atomic_store(&world->traces[0].groups[1].callbacks, 1);
-	world->segments[0][CAUSE] = 1;
-	assert_true(collect(world, 0)->calls_back);
-	world->segments[0][CAUSE] = 0;
+	struct collect_fixture *fixture = *state;
+	publish_groups(fixture);
+	atomic_store(&fixture->traces[0].groups[1].callbacks, 1);
+	fixture->segments[0][CAUSE] = 1;
+	assert_true(collect(fixture, 0)->calls_back);
+	fixture->segments[0][CAUSE] = 0;
 	/* Somebody works out why; unless he can do nothing more. */
-	world->segments[0][CLAIM] = 3;
-	assert_true(collect(world, 0)->calls_back);
-	world->sources[2].process = DIAGNOSE_STOPPED;
-	assert_false(collect(world, 0)->calls_back);
-	world->sources[2].process = DIAGNOSE_SLEEPING;
-	world->segments[0][CLAIM] = SIZE + 1;
-	assert_false(collect(world, 0)->calls_back);
+	fixture->segments[0][CLAIM] = 3;
+	assert_true(collect(fixture, 0)->calls_back);
+	fixture->sources[2].process = DIAGNOSE_STOPPED;
+	assert_false(collect(fixture, 0)->calls_back);
+	fixture->sources[2].process = DIAGNOSE_SLEEPING;
+	fixture->segments[0][CLAIM] = SIZE + 1;
+	assert_false(collect(fixture, 0)->calls_back);
 }
 
 static void members_that_are_gone(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	struct trace_group *other;
-	publish_groups(world);
-	other = &world->traces[0].groups[1];
+	publish_groups(fixture);
+	other = &fixture->traces[0].groups[1];
 	atomic_store(&other->callbacks, 1);
-	atomic_store(&world->traces[1].groups[1].state, TRACE_GROUP_CLOSED);
-	assert_true(collect(world, 0)->calls_back);
+	atomic_store(&fixture->traces[1].groups[1].state, TRACE_GROUP_CLOSED);
+	assert_true(collect(fixture, 0)->calls_back);
 	atomic_store(&other->spared, 1 << 1);
-	assert_false(collect(world, 0)->calls_back);
-	world->sources[2].process = DIAGNOSE_DEAD;
-	assert_true(collect(world, 0)->calls_back);
+	assert_false(collect(fixture, 0)->calls_back);
+	fixture->sources[2].process = DIAGNOSE_DEAD;
+	assert_true(collect(fixture, 0)->calls_back);
 	atomic_store(&other->spared, 1 << 1 | 1 << 2);
-	assert_false(collect(world, 0)->calls_back);
+	assert_false(collect(fixture, 0)->calls_back);
 	/* What a rank writes is not trusted. */
 	other->members[1] = 200;
 	atomic_store(&other->spared, 1 << 2);
-	assert_true(collect(world, 0)->calls_back);
+	assert_true(collect(fixture, 0)->calls_back);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 		TEST(none_or_some),
 		TEST(time_limits),
 		TEST(a_group_that_ends),

@@ -22,7 +22,7 @@
 
 enum { SIZE = 3, WORDS = 16, RECORDS = 64, GROUP = 1 };
 
-struct world {
+struct collect_fixture {
 	struct trace traces[SIZE];
 	struct trace_view views[SIZE];
 	_Atomic uint64_t segments[SIZE][WORDS];
@@ -30,58 +30,58 @@ struct world {
 	struct diagnose_job *job;
 };
 
-FIXTURE_UNUSED static int open_world(void **state)
+FIXTURE_UNUSED static int set_up(void **state)
 {
-	struct world *world = calloc(1, sizeof(*world));
-	assert_non_null(world);
+	struct collect_fixture *fixture = calloc(1, sizeof(*fixture));
+	assert_non_null(fixture);
 	for (int r = 0; r < SIZE; r++) {
 		const char *why;
 		struct trace_options options = {
 			.job = 4711, .rank = r, .world_size = SIZE, .records = RECORDS};
-		assert_int_equal(trace_init(&world->traces[r], &options), LS_OK);
-		assert_true(trace_map(world->traces[r].fd, &world->views[r], &why));
-		world->sources[r] = (struct diagnose_source){
+		assert_int_equal(trace_init(&fixture->traces[r], &options), LS_OK);
+		assert_true(trace_map(fixture->traces[r].fd, &fixture->views[r], &why));
+		fixture->sources[r] = (struct diagnose_source){
 			.rank = r,
 			.pid = getpid(),
-			.trace = &world->views[r],
-			.segment = world->segments[r],
-			.segment_bytes = sizeof(world->segments[r]),
+			.trace = &fixture->views[r],
+			.segment = fixture->segments[r],
+			.segment_bytes = sizeof(fixture->segments[r]),
 			.process = DIAGNOSE_SLEEPING,
 			.signal = -1,
 			.exit_code = -1,
 		};
 	}
-	world->job = diagnose_job_new(SIZE);
-	assert_non_null(world->job);
-	*state = world;
+	fixture->job = diagnose_job_new(SIZE);
+	assert_non_null(fixture->job);
+	*state = fixture;
 	return 0;
 }
 
-FIXTURE_UNUSED static int close_world(void **state)
+FIXTURE_UNUSED static int tear_down(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	for (int r = 0; r < SIZE; r++) {
-		trace_unmap(&world->views[r]);
-		trace_fini(&world->traces[r]);
+		trace_unmap(&fixture->views[r]);
+		trace_fini(&fixture->traces[r]);
 	}
-	free(world->job);
-	free(world);
+	free(fixture->job);
+	free(fixture);
 	return 0;
 }
 
-FIXTURE_UNUSED static struct diagnose_rank *collect(struct world *world, int r)
+FIXTURE_UNUSED static struct diagnose_rank *collect(struct collect_fixture *fixture, int r)
 {
-	diagnose_collect(world->sources, SIZE, NULL, world->job);
-	assert_true(diagnose_job_is_valid(world->job, diagnose_job_bytes(SIZE)));
-	return &world->job->ranks[r];
+	diagnose_collect(fixture->sources, SIZE, NULL, fixture->job);
+	assert_true(diagnose_job_is_valid(fixture->job, diagnose_job_bytes(SIZE)));
+	return &fixture->job->ranks[r];
 }
 
 /* ---- what wait.c does, by hand ---- */
 
-FIXTURE_UNUSED static void publish(struct world *world, int r, int slot,
+FIXTURE_UNUSED static void publish(struct collect_fixture *fixture, int r, int slot,
 				   const struct wait_slot_body *body)
 {
-	struct wait_slot *to = &world->traces[r].wait_table->slots[slot];
+	struct wait_slot *to = &fixture->traces[r].wait_table->slots[slot];
 	atomic_store(&to->taken, 1);
 	seqlock_begin(&to->epoch);
 	seqlock_store(&to->body, body, sizeof(*body));
@@ -105,11 +105,11 @@ FIXTURE_UNUSED static struct wait_slot_body wait_for(int r, int peer)
 	};
 }
 
-FIXTURE_UNUSED static void publish_ring(struct world *world)
+FIXTURE_UNUSED static void publish_ring(struct collect_fixture *fixture)
 {
 	for (int r = 0; r < SIZE; r++) {
 		struct wait_slot_body body = wait_for(r, (r + 1) % SIZE);
-		publish(world, r, 0, &body);
+		publish(fixture, r, 0, &body);
 	}
 }
 

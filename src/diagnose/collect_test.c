@@ -4,7 +4,7 @@
 
 #include <limits.h>
 
-static uint64_t call(struct world *world, int r, uint16_t kind, uint64_t seq)
+static uint64_t call(struct collect_fixture *fixture, int r, uint16_t kind, uint64_t seq)
 {
 	struct trace_begin begin = {.seq = seq,
 				    .count = 10,
@@ -14,22 +14,22 @@ static uint64_t call(struct world *world, int r, uint16_t kind, uint64_t seq)
 				    .kind = kind,
 				    .dtype = LS_FLOAT64,
 				    .reduce_op = LS_MAX,
-				    .label = trace_label(&world->traces[r], "train.py:42")};
-	return trace_begin(&world->traces[r], &begin);
+				    .label = trace_label(&fixture->traces[r], "train.py:42")};
+	return trace_begin(&fixture->traces[r], &begin);
 }
 
 static void header_and_process(void **state)
 {
-	struct world *world = *state;
-	world->sources[1].pid = 0; /* then the trace knows it */
-	world->sources[2].process = DIAGNOSE_DEAD;
-	world->sources[2].signal = 11;
-	world->sources[0].process = DIAGNOSE_UNKNOWN;
+	struct collect_fixture *fixture = *state;
+	fixture->sources[1].pid = 0; /* then the trace knows it */
+	fixture->sources[2].process = DIAGNOSE_DEAD;
+	fixture->sources[2].signal = 11;
+	fixture->sources[0].process = DIAGNOSE_UNKNOWN;
 	uint64_t before = clock_now_ns();
-	struct diagnose_rank *ranks = collect(world, 0);
-	assert_int_equal(world->job->job, 4711);
-	assert_int_equal(world->job->size, SIZE);
-	assert_in_range(world->job->now_ns, before, clock_now_ns());
+	struct diagnose_rank *ranks = collect(fixture, 0);
+	assert_int_equal(fixture->job->job, 4711);
+	assert_int_equal(fixture->job->size, SIZE);
+	assert_in_range(fixture->job->now_ns, before, clock_now_ns());
 	for (int r = 0; r < SIZE; r++) {
 		assert_true(ranks[r].known);
 		assert_int_equal(ranks[r].rank, r);
@@ -48,10 +48,10 @@ static void header_and_process(void **state)
 
 static void sources_that_are_missing(void **state)
 {
-	struct world *world = *state;
-	world->sources[1].trace = NULL;
-	world->sources[2].rank = 77;
-	struct diagnose_rank *ranks = collect(world, 0);
+	struct collect_fixture *fixture = *state;
+	fixture->sources[1].trace = NULL;
+	fixture->sources[2].rank = 77;
+	struct diagnose_rank *ranks = collect(fixture, 0);
 	assert_true(ranks[0].known);
 	assert_false(ranks[1].known);
 	assert_int_equal(ranks[1].pid, getpid());
@@ -63,19 +63,19 @@ static void sources_that_are_missing(void **state)
 
 static void groups_and_leaving(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	uint8_t members[SIZE];
 	for (int r = 0; r < SIZE; r++)
 		members[r] = (uint8_t)r;
 	for (uint32_t id = 1; id <= DIAGNOSE_GROUP_MAX + 1; id++) {
 		struct trace_membership membership = {.id = id, .size = SIZE, .members = members};
 		struct trace_group *group =
-			trace_group_fill(&world->traces[0], (int)id, &membership);
+			trace_group_fill(&fixture->traces[0], (int)id, &membership);
 		atomic_store(&group->entered, 8 + id);
 		atomic_store(&group->finished, 7 + id);
 	}
-	atomic_store(&world->traces[0].header->left_ns, 99);
-	struct diagnose_rank *rank = collect(world, 0);
+	atomic_store(&fixture->traces[0].header->left_ns, 99);
+	struct diagnose_rank *rank = collect(fixture, 0);
 	assert_int_equal(rank->group_count, DIAGNOSE_GROUP_MAX);
 	assert_int_equal(rank->groups[1].id, 2);
 	assert_int_equal(rank->groups[1].size, SIZE);
@@ -84,19 +84,19 @@ static void groups_and_leaving(void **state)
 	assert_int_equal(rank->groups[1].finished, 9);
 	assert_true(rank->left);
 	assert_int_equal(rank->left_ns, 99);
-	assert_false(world->job->ranks[1].left);
+	assert_false(fixture->job->ranks[1].left);
 }
 
 static void records(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	uint64_t before = clock_now_ns();
-	uint64_t first = call(world, 1, TRACE_ALLREDUCE, 1);
-	uint64_t second = call(world, 1, TRACE_RECV, 9);
-	trace_plan(&world->traces[1], first, 2, 6);
-	trace_step(&world->traces[1], first, 4);
-	trace_end(&world->traces[1], second, LS_TRUNCATED);
-	struct diagnose_rank *rank = collect(world, 1);
+	uint64_t first = call(fixture, 1, TRACE_ALLREDUCE, 1);
+	uint64_t second = call(fixture, 1, TRACE_RECV, 9);
+	trace_plan(&fixture->traces[1], first, 2, 6);
+	trace_step(&fixture->traces[1], first, 4);
+	trace_end(&fixture->traces[1], second, LS_TRUNCATED);
+	struct diagnose_rank *rank = collect(fixture, 1);
 	assert_int_equal(rank->record_count, 2);
 	const struct diagnose_record *newest = &rank->records[0], *oldest = &rank->records[1];
 	assert_int_equal(newest->record.kind, TRACE_RECV);
@@ -111,10 +111,10 @@ static void records(void **state)
 	assert_int_equal(oldest->step, 4);
 	assert_int_equal(oldest->end_ns, 0);
 	/* Ticks and clock agree to a few milliseconds here. */
-	assert_in_range(oldest->begin_ns, before - 50000000, world->job->now_ns + 50000000);
-	assert_in_range(newest->end_ns, oldest->begin_ns, world->job->now_ns + 50000000);
+	assert_in_range(oldest->begin_ns, before - 50000000, fixture->job->now_ns + 50000000);
+	assert_in_range(newest->end_ns, oldest->begin_ns, fixture->job->now_ns + 50000000);
 	assert_string_equal(newest->site, "");
-	diagnose_add_sites(world->sources, SIZE, world->job);
+	diagnose_add_sites(fixture->sources, SIZE, fixture->job);
 	assert_string_equal(rank->records[0].site, "train.py:42");
 	assert_string_equal(rank->records[1].site, "train.py:42");
 }
@@ -122,12 +122,12 @@ static void records(void **state)
 /* Messages beside the caller, however many, leave room for the newest collectives. */
 static void which_of_many_that_run(void **state)
 {
-	struct world *world = *state;
-	uint64_t collective = call(world, 0, TRACE_BARRIER, 1);
-	trace_end(&world->traces[0], collective, LS_OK);
+	struct collect_fixture *fixture = *state;
+	uint64_t collective = call(fixture, 0, TRACE_BARRIER, 1);
+	trace_end(&fixture->traces[0], collective, LS_OK);
 	for (uint64_t i = 1; i <= DIAGNOSE_RECORD_MAX + 8; i++)
-		call(world, 0, TRACE_SEND, i);
-	struct diagnose_rank *rank = collect(world, 0);
+		call(fixture, 0, TRACE_SEND, i);
+	struct diagnose_rank *rank = collect(fixture, 0);
 	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
 	assert_non_null(diagnose_record_at(rank, collective));
 }
@@ -135,14 +135,14 @@ static void which_of_many_that_run(void **state)
 /* Of many records: the running ones however old, the newest collectives, the newest of all. */
 static void which_records(void **state)
 {
-	struct world *world = *state;
-	struct trace *trace = &world->traces[0];
-	uint64_t running = call(world, 0, TRACE_RECV, 1);
+	struct collect_fixture *fixture = *state;
+	struct trace *trace = &fixture->traces[0];
+	uint64_t running = call(fixture, 0, TRACE_RECV, 1);
 	for (uint64_t i = 1; i <= 20; i++)
-		trace_end(trace, call(world, 0, TRACE_BARRIER, i), LS_OK);
+		trace_end(trace, call(fixture, 0, TRACE_BARRIER, i), LS_OK);
 	for (uint64_t i = 1; i <= 40; i++)
-		trace_end(trace, call(world, 0, TRACE_SEND, i), LS_OK);
-	struct diagnose_rank *rank = collect(world, 0);
+		trace_end(trace, call(fixture, 0, TRACE_SEND, i), LS_OK);
+	struct diagnose_rank *rank = collect(fixture, 0);
 	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
 	for (uint32_t i = 1; i < rank->record_count; i++)
 		assert_true(rank->records[i - 1].record.index > rank->records[i].record.index);
@@ -153,8 +153,8 @@ static void which_records(void **state)
 	assert_null(diagnose_collective_at(rank, GROUP, 8));
 	/* The ring goes round the running one: it is found all the same. */
 	for (uint64_t i = 1; i <= 3 * RECORDS; i++)
-		trace_end(trace, call(world, 0, TRACE_SEND, i), LS_OK);
-	rank = collect(world, 0);
+		trace_end(trace, call(fixture, 0, TRACE_SEND, i), LS_OK);
+	rank = collect(fixture, 0);
 	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
 	assert_int_equal(rank->records[DIAGNOSE_RECORD_MAX - 1].record.index, running);
 }
@@ -163,53 +163,53 @@ static void which_records(void **state)
  * is no room. */
 static void a_certain_record(void **state)
 {
-	struct world *world = *state;
-	struct diagnose_source *source = &world->sources[0];
-	struct trace *trace = &world->traces[0];
-	uint64_t running = call(world, 0, TRACE_RECV, 1), wanted = call(world, 0, TRACE_SEND, 2);
+	struct collect_fixture *fixture = *state;
+	struct diagnose_source *source = &fixture->sources[0];
+	struct trace *trace = &fixture->traces[0];
+	uint64_t running = call(fixture, 0, TRACE_RECV, 1), wanted = call(fixture, 0, TRACE_SEND, 2);
 	trace_end(trace, wanted, LS_OK);
-	struct diagnose_rank *rank = collect(world, 0);
-	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, world->job), wanted);
+	struct diagnose_rank *rank = collect(fixture, 0);
+	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, fixture->job), wanted);
 	assert_int_equal(rank->record_count, 2); /* it was there */
 	for (uint64_t i = 1; i <= RECORDS - 2; i++)
-		trace_end(trace, call(world, 0, TRACE_SEND, i), LS_OK);
-	rank = collect(world, 0);
+		trace_end(trace, call(fixture, 0, TRACE_SEND, i), LS_OK);
+	rank = collect(fixture, 0);
 	assert_null(diagnose_record_at(rank, wanted));
-	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, world->job), wanted);
+	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, fixture->job), wanted);
 	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
 	assert_int_equal(diagnose_record_at(rank, wanted)->record.seq, 2);
 	assert_non_null(diagnose_record_at(rank, running));
 	for (uint32_t i = 1; i < rank->record_count; i++)
 		assert_true(rank->records[i - 1].record.index > rank->records[i].record.index);
-	assert_true(diagnose_job_is_valid(world->job, diagnose_job_bytes(SIZE)));
+	assert_true(diagnose_job_is_valid(fixture->job, diagnose_job_bytes(SIZE)));
 	/* Not yet, no longer, of nobody, of a rank that is not. */
-	assert_int_equal(diagnose_add_record(source, RECORDS + 1, world->job), 0);
-	assert_int_equal(diagnose_add_record(source, UINT32_MAX, world->job), 0);
-	trace_end(trace, call(world, 0, TRACE_SEND, 1), LS_OK);
-	trace_end(trace, call(world, 0, TRACE_SEND, 1), LS_OK);
-	rank = collect(world, 0);
-	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, world->job), 0);
+	assert_int_equal(diagnose_add_record(source, RECORDS + 1, fixture->job), 0);
+	assert_int_equal(diagnose_add_record(source, UINT32_MAX, fixture->job), 0);
+	trace_end(trace, call(fixture, 0, TRACE_SEND, 1), LS_OK);
+	trace_end(trace, call(fixture, 0, TRACE_SEND, 1), LS_OK);
+	rank = collect(fixture, 0);
+	assert_int_equal(diagnose_add_record(source, (uint32_t)wanted, fixture->job), 0);
 	source->rank = SIZE;
-	assert_int_equal(diagnose_add_record(source, (uint32_t)running, world->job), 0);
+	assert_int_equal(diagnose_add_record(source, (uint32_t)running, fixture->job), 0);
 	source->rank = 0;
 	source->trace = NULL;
-	assert_int_equal(diagnose_add_record(source, (uint32_t)running, world->job), 0);
+	assert_int_equal(diagnose_add_record(source, (uint32_t)running, fixture->job), 0);
 }
 
 /* Where all that a rank is shown with runs, it takes the place of a message that no thread waits
  * in. */
 static void a_record_among_many_that_run(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	struct wait_slot_body body = wait_for(0, 1);
-	uint64_t wanted = call(world, 0, TRACE_RECV, 1), first = call(world, 0, TRACE_RECV, 2);
+	uint64_t wanted = call(fixture, 0, TRACE_RECV, 1), first = call(fixture, 0, TRACE_RECV, 2);
 	for (uint64_t i = 3; i <= DIAGNOSE_RECORD_MAX + 1; i++)
-		call(world, 0, TRACE_RECV, i);
+		call(fixture, 0, TRACE_RECV, i);
 	body.record = first;
-	publish(world, 0, 0, &body);
-	struct diagnose_rank *rank = collect(world, 0);
+	publish(fixture, 0, 0, &body);
+	struct diagnose_rank *rank = collect(fixture, 0);
 	assert_null(diagnose_record_at(rank, wanted));
-	assert_int_equal(diagnose_add_record(&world->sources[0], (uint32_t)wanted, world->job),
+	assert_int_equal(diagnose_add_record(&fixture->sources[0], (uint32_t)wanted, fixture->job),
 			 wanted);
 	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
 	assert_non_null(diagnose_record_at(rank, wanted));
@@ -220,35 +220,37 @@ static void a_record_among_many_that_run(void **state)
 /* Where all are of collectives nothing is dropped. */
 static void a_record_without_room(void **state)
 {
-	struct world *world = *state;
-	uint64_t wanted = call(world, 0, TRACE_SEND, 1);
-	trace_end(&world->traces[0], wanted, LS_OK);
+	struct collect_fixture *fixture = *state;
+	uint64_t wanted = call(fixture, 0, TRACE_SEND, 1);
+	trace_end(&fixture->traces[0], wanted, LS_OK);
 	for (uint64_t i = 1; i <= DIAGNOSE_RECORD_MAX; i++)
-		call(world, 0, TRACE_BARRIER, i);
-	struct diagnose_rank *rank = collect(world, 0);
-	assert_int_equal(diagnose_add_record(&world->sources[0], (uint32_t)wanted, world->job), 0);
+		call(fixture, 0, TRACE_BARRIER, i);
+	struct diagnose_rank *rank = collect(fixture, 0);
+	assert_int_equal(diagnose_add_record(&fixture->sources[0], (uint32_t)wanted, fixture->job),
+			 0);
 	assert_int_equal(rank->record_count, DIAGNOSE_RECORD_MAX);
 }
 
 /* Whether an edge counts as satisfied when all else is as in wait_for(0, 1). */
-static bool is_satisfied(struct world *world, struct wait_edge edge)
+static bool is_satisfied(struct collect_fixture *fixture, struct wait_edge edge)
 {
 	struct wait_slot_body body = wait_for(0, 1);
 	body.edges[0] = edge;
-	publish(world, 0, 0, &body);
-	struct diagnose_rank *rank = collect(world, 0);
+	publish(fixture, 0, 0, &body);
+	struct diagnose_rank *rank = collect(fixture, 0);
 	assert_int_equal(rank->thread_count, 1);
 	assert_true(rank->threads[0].stable);
 	bool satisfied = rank->threads[0].satisfied & 1;
-	assert_int_equal(test_bits(diagnose_rank_needs(world->job, 0)), satisfied ? 0 : test_bit(1));
+	assert_int_equal(test_bits(diagnose_rank_needs(fixture->job, 0)),
+			 satisfied ? 0 : test_bit(1));
 	return satisfied;
 }
 
 static void words(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	struct wait_edge edge = wait_for(0, 1).edges[0], odd;
-	_Atomic uint64_t *word = &world->segments[0][0];
+	_Atomic uint64_t *word = &fixture->segments[0][0];
 	static const struct {
 		uint64_t word, value;
 		bool satisfied;
@@ -260,64 +262,64 @@ static void words(void **state)
 		atomic_store(word, table[i].word);
 		odd = edge;
 		odd.value = table[i].value;
-		assert_int_equal(is_satisfied(world, odd), table[i].satisfied);
+		assert_int_equal(is_satisfied(fixture, odd), table[i].satisfied);
 	}
 	/* The last word of the segment is inside; what cannot be evaluated proves nothing. */
 	atomic_store(word, 4);
 	odd = edge;
 	odd.offset = (WORDS - 1) * 8;
-	assert_false(is_satisfied(world, odd));
+	assert_false(is_satisfied(fixture, odd));
 	odd.offset = WORDS * 8;
-	assert_true(is_satisfied(world, odd));
+	assert_true(is_satisfied(fixture, odd));
 	odd.offset = UINT64_MAX - 7;
-	assert_true(is_satisfied(world, odd));
+	assert_true(is_satisfied(fixture, odd));
 	odd.offset = 4;
-	assert_true(is_satisfied(world, odd));
+	assert_true(is_satisfied(fixture, odd));
 	odd = edge;
 	odd.owner = SIZE;
-	assert_true(is_satisfied(world, odd));
+	assert_true(is_satisfied(fixture, odd));
 	odd.owner = -1;
-	assert_true(is_satisfied(world, odd));
+	assert_true(is_satisfied(fixture, odd));
 	odd = edge;
 	odd.segment = WAIT_SEGMENT_NONE;
-	assert_true(is_satisfied(world, odd));
-	world->sources[0].segment_bytes = 7;
-	assert_true(is_satisfied(world, edge));
-	world->sources[0].segment_bytes = 8;
-	assert_false(is_satisfied(world, edge));
-	world->sources[0].segment = NULL;
-	assert_true(is_satisfied(world, edge));
+	assert_true(is_satisfied(fixture, odd));
+	fixture->sources[0].segment_bytes = 7;
+	assert_true(is_satisfied(fixture, edge));
+	fixture->sources[0].segment_bytes = 8;
+	assert_false(is_satisfied(fixture, edge));
+	fixture->sources[0].segment = NULL;
+	assert_true(is_satisfied(fixture, edge));
 }
 
 /* A thread that waits for another of its own rank waits for no peer, but its word is looked at,
  * too. */
 static void word_of_no_peer(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	struct wait_slot_body body = wait_for(0, 1);
 	body.edges[0].peer = -1;
 	for (int over = 0; over < 2; over++) {
-		atomic_store(&world->segments[0][0], body.edges[0].value - !over);
-		publish(world, 0, 0, &body);
-		struct diagnose_rank *rank = collect(world, 0);
+		atomic_store(&fixture->segments[0][0], body.edges[0].value - !over);
+		publish(fixture, 0, 0, &body);
+		struct diagnose_rank *rank = collect(fixture, 0);
 		assert_true(rank->threads[0].stable);
 		assert_int_equal(rank->threads[0].satisfied & 1, over);
-		assert_int_equal(test_bits(diagnose_rank_needs(world->job, 0)), 0);
+		assert_int_equal(test_bits(diagnose_rank_needs(fixture->job, 0)), 0);
 	}
 }
 
 static void slots(void **state)
 {
-	struct world *world = *state;
-	struct wait_table *wait_table = world->traces[0].wait_table;
+	struct collect_fixture *fixture = *state;
+	struct wait_table *wait_table = fixture->traces[0].wait_table;
 	struct wait_slot_body body = wait_for(0, 1);
-	publish(world, 0, 3, &body);
-	publish(world, 0, 7, &body);
+	publish(fixture, 0, 3, &body);
+	publish(fixture, 0, 7, &body);
 	seqlock_begin(&wait_table->slots[7].epoch);   /* its thread died in the middle of writing */
 	atomic_store(&wait_table->slots[9].taken, 1); /* and this one before it wrote anything */
 	body.edge_count = UINT32_MAX;
-	publish(world, 0, 11, &body);
-	struct diagnose_rank *rank = collect(world, 0);
+	publish(fixture, 0, 11, &body);
+	struct diagnose_rank *rank = collect(fixture, 0);
 	assert_int_equal(rank->thread_count, 4);
 	assert_false(rank->incomplete);
 	assert_int_equal(rank->threads[0].slot, 3);
@@ -328,31 +330,31 @@ static void slots(void **state)
 	assert_int_equal(rank->threads[2].wait.state, WAIT_OUTSIDE);
 	assert_true(rank->threads[3].wait.edge_count <= WAIT_EDGE_MAX);
 	atomic_store(&wait_table->unpublished, 1);
-	assert_true(collect(world, 0)->incomplete);
+	assert_true(collect(fixture, 0)->incomplete);
 }
 
 /* Every word of trace and segment may be anything: no crash (see the sanitizers), nothing
  * invalid. */
 static void random_bytes(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	uint64_t random = 88172645463325252u;
-	publish_ring(world);
+	publish_ring(fixture);
 	for (uint64_t i = 1; i < 50; i++)
-		call(world, 0, (uint16_t)(1 + i % 5), i);
+		call(fixture, 0, (uint16_t)(1 + i % 5), i);
 	for (int i = 0; i < 5000; i++) {
 		struct diagnose_verdict verdict;
 		char text[DIAGNOSE_TEXT_BYTES];
 		random ^= random << 13;
 		random ^= random >> 7;
 		random ^= random << 17;
-		uint64_t *words = (uint64_t *)(void *)world->traces[0].header;
-		uint64_t at = (random >> 8) % (world->traces[0].bytes / 8);
+		uint64_t *words = (uint64_t *)(void *)fixture->traces[0].header;
+		uint64_t at = (random >> 8) % (fixture->traces[0].bytes / 8);
 		uint64_t before = words[at];
 		words[at] = random & 1 ? random : UINT64_MAX >> (random >> 2 & 63);
-		collect(world, 0);
-		diagnose_judge(world->job, NULL, &verdict);
-		diagnose_text(world->job, &verdict, text, sizeof(text));
+		collect(fixture, 0);
+		diagnose_judge(fixture->job, NULL, &verdict);
+		diagnose_text(fixture->job, &verdict, text, sizeof(text));
 		assert_true(strlen(text) > 10);
 		if (random & 2)
 			words[at] = before;
@@ -362,19 +364,19 @@ static void random_bytes(void **state)
 /* What has the number of a rank of another PID namespace is another process: here none at all. */
 static void rank_of_another_namespace(void **state)
 {
-	struct world *world = *state;
-	world->sources[1].process = DIAGNOSE_UNKNOWN;
-	world->sources[1].pid = INT_MAX;
-	assert_int_equal(collect(world, 1)->process, DIAGNOSE_DEAD);
-	world->traces[1].header->pid_space ^= 1;
-	assert_int_equal(collect(world, 1)->process, DIAGNOSE_UNKNOWN);
-	assert_int_equal(collect(world, 1)->signal, -1);
+	struct collect_fixture *fixture = *state;
+	fixture->sources[1].process = DIAGNOSE_UNKNOWN;
+	fixture->sources[1].pid = INT_MAX;
+	assert_int_equal(collect(fixture, 1)->process, DIAGNOSE_DEAD);
+	fixture->traces[1].header->pid_space ^= 1;
+	assert_int_equal(collect(fixture, 1)->process, DIAGNOSE_UNKNOWN);
+	assert_int_equal(collect(fixture, 1)->signal, -1);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 		TEST(header_and_process),    TEST(sources_that_are_missing),
 		TEST(groups_and_leaving),    TEST(records),
 		TEST(which_records),         TEST(which_of_many_that_run),

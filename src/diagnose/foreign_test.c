@@ -199,20 +199,20 @@ static void hostile_names(void **state)
 /* What the collector makes of such a slot. */
 static void collected(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-	publish_ring(world);
+	publish_ring(fixture);
 	struct wait_slot_body body = {.state = WAIT_FOREIGN, .tid = 2, .since_ns = 5};
 	memset(body.foreign, 'x', sizeof body.foreign);
-	publish(world, 1, 3, &body);
-	const struct diagnose_rank *rank = collect(world, 1);
+	publish(fixture, 1, 3, &body);
+	const struct diagnose_rank *rank = collect(fixture, 1);
 	assert_int_equal(rank->thread_count, 2);
 	assert_int_equal(rank->threads[1].wait.state, WAIT_FOREIGN);
 	assert_true(rank->threads[1].stable);
 	assert_false(rank->threads[1].asleep);
 	assert_int_equal(strlen(rank->threads[1].wait.foreign), WAIT_FOREIGN_BYTES - 1);
 	assert_ptr_equal(diagnose_foreign_call(rank), &rank->threads[1]);
-	assert_int_equal(test_cycle(world->job, hops), 0);
+	assert_int_equal(test_cycle(fixture->job, hops), 0);
 }
 
 int main(void)
@@ -225,7 +225,7 @@ int main(void)
 		cmocka_unit_test(several_threads),
 		cmocka_unit_test(several_ranks),
 		cmocka_unit_test(hostile_names),
-		cmocka_unit_test_setup_teardown(collected, open_world, close_world),
+		cmocka_unit_test_setup_teardown(collected, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -280,8 +280,8 @@ static void only_members_are_missing(void **state)
 /* A snapshot knows the groups that are waited in, however many there are, and names world ranks. */
 static void peers_are_translated(void **state)
 {
-	struct world *world = *state;
-	struct trace *trace = &world->traces[0];
+	struct collect_fixture *fixture = *state;
+	struct trace *trace = &fixture->traces[0];
 	static const uint8_t members[] = {2, 0};
 	struct trace_membership membership = {
 		.size = 2, .rank = 1, .first_area = 6, .members = members};
@@ -298,55 +298,55 @@ static void peers_are_translated(void **state)
 	trace_begin(trace, &begin);
 	struct wait_slot_body body = wait_for(1, 2);
 	body.group = 1077; /* of another rank */
-	publish(world, 1, 0, &body);
-	struct diagnose_rank *rank = collect(world, 0);
+	publish(fixture, 1, 0, &body);
+	struct diagnose_rank *rank = collect(fixture, 0);
 	assert_int_equal(rank->record_count, 3);
-	assert_int_equal(rank->records[0].record.peer, -1);
-	assert_null(diagnose_members(world->job, rank->records[0].record.group));
-	assert_int_equal(rank->records[1].record.peer, -1);
-	assert_int_equal(rank->records[2].record.peer, 2);
-	assert_int_equal(test_bits(*diagnose_members(world->job, rank->records[2].record.group)), 5);
+	assert_null(diagnose_members(fixture->job, rank->records[0].record.group));
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(rank->records[i].record.peer, i == 2 ? 2 : -1);
+	assert_int_equal(test_bits(*diagnose_members(fixture->job, rank->records[2].record.group)),
+			 5);
 	assert_int_equal(rank->group_count, DIAGNOSE_GROUP_MAX);
-	const struct diagnose_group *group = diagnose_find_group(world->job, 1077);
+	const struct diagnose_group *group = diagnose_find_group(fixture->job, 1077);
 	assert_non_null(group);
 	assert_int_equal(group->size, 2);
 	assert_int_equal(group->first_area, 6);
 	assert_int_equal(group->first, 2);
-	assert_int_equal(test_bits(*diagnose_members(world->job, 1077)), 5);
-	assert_non_null(diagnose_find_group(world->job, 1080));
-	assert_null(diagnose_find_group(world->job, 55));
+	assert_int_equal(test_bits(*diagnose_members(fixture->job, 1077)), 5);
+	assert_non_null(diagnose_find_group(fixture->job, 1080));
+	assert_null(diagnose_find_group(fixture->job, 55));
 	/* Members that cannot be are none. */
 	membership.id = 1077;
 	membership.members = (const uint8_t[]){SIZE, 0};
 	trace_group_fill(trace, 77, &membership);
-	collect(world, 0);
-	assert_null(diagnose_find_group(world->job, 1077));
-	assert_null(diagnose_members(world->job, 1077));
+	collect(fixture, 0);
+	assert_null(diagnose_find_group(fixture->job, 1077));
+	assert_null(diagnose_members(fixture->job, 1077));
 }
 
 /* All groups that are waited in are looked at; of a rank that is in more of them than there is room
  * for nothing is proved. */
 static void many_groups_are_waited_in(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	static const uint8_t members[] = {2, 0};
 	for (int i = 0; i < DIAGNOSE_GROUP_MAX + 1; i++) {
 		struct trace_membership membership = {
 			.id = 1000 + (uint32_t)i, .size = 2, .members = members};
 		struct wait_slot_body body = wait_for(1, 2);
-		trace_group_fill(&world->traces[0], 1 + i, &membership);
+		trace_group_fill(&fixture->traces[0], 1 + i, &membership);
 		body.group = membership.id;
-		assert_false(collect(world, 0)->incomplete);
-		publish(world, i / WAIT_SLOT_MAX, i % WAIT_SLOT_MAX, &body);
+		assert_false(collect(fixture, 0)->incomplete);
+		publish(fixture, i / WAIT_SLOT_MAX, i % WAIT_SLOT_MAX, &body);
 	}
-	assert_true(collect(world, 0)->incomplete);
-	assert_false(world->job->ranks[1].incomplete);
+	assert_true(collect(fixture, 0)->incomplete);
+	assert_false(fixture->job->ranks[1].incomplete);
 }
 
 /* Whether a group has failed, or is being explained, is read where its members say. */
 static void how_a_wait_ends(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	static const uint8_t members[] = {2, 0};
 	struct trace_membership membership = {.id = 55,
 					      .size = 2,
@@ -354,40 +354,40 @@ static void how_a_wait_ends(void **state)
 					      .claim_offset = 8 * 8,
 					      .cause_offset = 9 * 8,
 					      .members = members};
-	struct trace_group *entry = trace_group_fill(&world->traces[0], 3, &membership);
+	struct trace_group *entry = trace_group_fill(&fixture->traces[0], 3, &membership);
 	struct wait_slot_body body = wait_for(0, 2);
 	body.group = 55;
-	publish(world, 0, 0, &body);
-	_Atomic uint64_t *claim = &world->segments[2][8], *cause = &world->segments[2][9];
+	publish(fixture, 0, 0, &body);
+	_Atomic uint64_t *claim = &fixture->segments[2][8], *cause = &fixture->segments[2][9];
 	uint64_t id = UINT64_C(55) << 32;
 	atomic_store(claim, id);
 	atomic_store(cause, id);
-	const struct diagnose_thread *thread = &collect(world, 0)->threads[0];
+	const struct diagnose_thread *thread = &collect(fixture, 0)->threads[0];
 	assert_true(thread->stable);
 	assert_int_equal(thread->closing_rank, 0);
 	atomic_store(claim, id + 2);
-	collect(world, 0);
+	collect(fixture, 0);
 	assert_true(thread->stable);
 	assert_int_equal(thread->closing_rank, 2);
 	/* Who closes it asks what there would be if it stayed open; who closes another does not. */
 	struct diagnose_closing closing = {2, (const uint32_t[]){GROUP, 55}};
-	diagnose_collect(world->sources, SIZE, &closing, world->job);
+	diagnose_collect(fixture->sources, SIZE, &closing, fixture->job);
 	assert_int_equal(thread->closing_rank, 0);
 	closing.count = 1;
-	diagnose_collect(world->sources, SIZE, &closing, world->job);
+	diagnose_collect(fixture->sources, SIZE, &closing, fixture->job);
 	assert_int_equal(thread->closing_rank, 2);
 	atomic_store(cause, id + 2);
-	collect(world, 0);
+	collect(fixture, 0);
 	assert_false(thread->stable);
 	atomic_store(cause, id);
 	/* Whoever has closed it is told so. */
 	atomic_store(&entry->state, TRACE_GROUP_CLOSED);
-	assert_true(diagnose_has_left(collect(world, 0), 55));
-	assert_false(diagnose_has_left(collect(world, 0), 1));
+	assert_true(diagnose_has_left(collect(fixture, 0), 55));
+	assert_false(diagnose_has_left(collect(fixture, 0), 1));
 	/* Offsets out of the segment are no words. */
 	membership.cause_offset = 8 * WORDS;
-	trace_group_fill(&world->traces[0], 3, &membership);
-	collect(world, 0);
+	trace_group_fill(&fixture->traces[0], 3, &membership);
+	collect(fixture, 0);
 	assert_true(thread->stable);
 	assert_int_equal(thread->closing_rank, 0);
 }
@@ -395,12 +395,12 @@ static void how_a_wait_ends(void **state)
 /* Nobody waited in it when the look began: that it closes later proves nothing of the meantime. */
 static void what_is_closed_late(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	static const uint8_t members[] = {0, 1};
 	struct trace_membership membership = {.id = 56, .size = 2, .members = members};
-	atomic_store(&trace_group_fill(&world->traces[0], 3, &membership)->state,
+	atomic_store(&trace_group_fill(&fixture->traces[0], 3, &membership)->state,
 		     TRACE_GROUP_CLOSED);
-	struct diagnose_rank *rank = collect(world, 0);
+	struct diagnose_rank *rank = collect(fixture, 0);
 	assert_non_null(diagnose_group_of(rank, 56));
 	assert_int_equal(diagnose_group_of(rank, 56)->state, TRACE_GROUP_CLOSED);
 	assert_false(diagnose_has_left(rank, 56));
@@ -451,9 +451,9 @@ static void is_one(const struct diagnose_group *group)
 static void one_after_the_other(void **state)
 {
 	enum { DIFFERENT = 1000 };
-	struct world *world = *state;
-	struct diagnose_rank *rank = &world->job->ranks[0];
-	struct filling filling = {.trace = &world->traces[0]};
+	struct collect_fixture *fixture = *state;
+	struct diagnose_rank *rank = &fixture->job->ranks[0];
+	struct filling filling = {.trace = &fixture->traces[0]};
 	struct trace_header *header = filling.trace->header;
 	/* where the writer has it, as the thread sanitizer goes by addresses */
 	struct trace_view view;
@@ -465,7 +465,7 @@ static void one_after_the_other(void **state)
 	for (int seen = 0; seen < DIFFERENT;) {
 		memset(rank, 0, sizeof *rank);
 		atomic_fetch_add(&filling.looks, 1);
-		diagnose_copy_groups_last(&view, world->job, rank);
+		diagnose_copy_groups_last(&view, fixture->job, rank);
 		for (uint32_t i = 0; i < rank->group_count; i++) {
 			if (rank->groups[i].id == TRACE_GROUP_WORLD)
 				continue;
@@ -490,11 +490,11 @@ int main(void)
 		cmocka_unit_test(those_that_wait_are_blamed),
 		cmocka_unit_test(the_dead_wait_for_nobody),
 		cmocka_unit_test(only_members_are_missing),
-		cmocka_unit_test_setup_teardown(how_a_wait_ends, open_world, close_world),
-		cmocka_unit_test_setup_teardown(what_is_closed_late, open_world, close_world),
-		cmocka_unit_test_setup_teardown(one_after_the_other, open_world, close_world),
-		cmocka_unit_test_setup_teardown(peers_are_translated, open_world, close_world),
-		cmocka_unit_test_setup_teardown(many_groups_are_waited_in, open_world, close_world),
+		cmocka_unit_test_setup_teardown(how_a_wait_ends, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(what_is_closed_late, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(one_after_the_other, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(peers_are_translated, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(many_groups_are_waited_in, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

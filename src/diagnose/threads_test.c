@@ -69,8 +69,8 @@ static void *watch(void *argument)
 
 static void a_join(void **state)
 {
-	struct world *world = *state;
-	struct watcher watcher = {.view = &world->views[0], .endless = true};
+	struct collect_fixture *fixture = *state;
+	struct watcher watcher = {.view = &fixture->views[0], .endless = true};
 	pthread_t thread;
 	if (has_others())
 		skip();
@@ -82,7 +82,7 @@ static void a_join(void **state)
 /* On a semaphore: of this process, also with a limit; or one that other processes have, too. */
 static void semaphores(void **state)
 {
-	const struct world *world = *state;
+	const struct collect_fixture *fixture = *state;
 	if (has_others())
 		skip();
 	sem_t *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
@@ -93,7 +93,7 @@ static void semaphores(void **state)
 		struct timespec end;
 		assert_int_equal(sem_init(wakes, way == 2, 0), 0);
 		struct watcher watcher = {
-			.view = &world->views[0], .wakes = wakes, .endless = way == 0};
+			.view = &fixture->views[0], .wakes = wakes, .endless = way == 0};
 		pthread_t thread;
 		clock_gettime(CLOCK_REALTIME, &end);
 		end.tv_sec += 100;
@@ -134,7 +134,7 @@ static void *look_once(void *argument)
  * run in. */
 static void handlers(void **state)
 {
-	const struct world *world = *state;
+	const struct collect_fixture *fixture = *state;
 	struct sigaction action = {.sa_handler = handle}, before;
 	sigset_t set, unblocked;
 	if (has_others())
@@ -143,7 +143,7 @@ static void handlers(void **state)
 	sigaddset(&set, SIGALRM);
 	assert_int_equal(sigaction(SIGALRM, &action, &before), 0);
 	for (int way = 0; way < 3; way++) {
-		struct handling handling = {.view = &world->views[0], .blocks = way != 1};
+		struct handling handling = {.view = &fixture->views[0], .blocks = way != 1};
 		pthread_t thread;
 		pthread_sigmask(way == 0 ? SIG_UNBLOCK : SIG_BLOCK, &set,
 				way == 0 ? &unblocked : NULL);
@@ -163,7 +163,7 @@ static void handlers(void **state)
 /* ---- all threads of a process ---- */
 
 struct looking {
-	struct world *world;
+	struct collect_fixture *fixture;
 	_Atomic int runs; /* 1: the other thread runs; 2: it is to end */
 };
 
@@ -186,9 +186,9 @@ static void await_end(void)
 static void *look_at_all(void *argument)
 {
 	struct looking *looking = argument;
-	struct world *world = looking->world;
-	struct wait_table *wait_table = world->traces[0].wait_table;
-	const struct diagnose_source *source = &world->sources[0];
+	struct collect_fixture *fixture = looking->fixture;
+	struct wait_table *wait_table = fixture->traces[0].wait_table;
+	const struct diagnose_source *source = &fixture->sources[0];
 	pthread_t other;
 	atomic_store(&wait_table->watch_tid, trace_thread_id());
 	/* Of the main thread nothing is known. */
@@ -213,7 +213,7 @@ static void *look_at_all(void *argument)
 	/* Who is in the wait table is none of these. */
 	struct wait_slot_body body = wait_for(0, 1);
 	body.tid = (uint32_t)getpid();
-	publish(world, 0, 0, &body);
+	publish(fixture, 0, 0, &body);
 	atomic_store(&wait_table->outside_sleep, 0);
 	atomic_store(&looking->runs, 2);
 	pthread_join(other, NULL);
@@ -221,7 +221,7 @@ static void *look_at_all(void *argument)
 	assert_false(diagnose_look_threads(source).awake);
 	/* The main thread sleeps outside, until this one ends, as its own process can see. */
 	body.state = WAIT_OUTSIDE;
-	publish(world, 0, 0, &body);
+	publish(fixture, 0, 0, &body);
 	do
 		atomic_store(&wait_table->outside_sleep, diagnose_outside_sleep(source->trace));
 	while (atomic_load(&wait_table->outside_sleep) == 0);
@@ -237,7 +237,7 @@ static void *look_at_all(void *argument)
 	atomic_store(&looking->runs, 2);
 	pthread_join(other, NULL);
 	/* A process that cannot be looked at is judged by its main thread alone. */
-	world->sources[0].pid = 1 << 30;
+	fixture->sources[0].pid = 1 << 30;
 	assert_false(diagnose_look_threads(source).awake);
 	atomic_store(&wait_table->slots[0].taken, 0);
 	assert_true(diagnose_look_threads(source).awake);
@@ -250,7 +250,7 @@ static void threads_of_a_process(void **state)
 	 * the others. */
 	if (has_others())
 		skip();
-	struct looking looking = {.world = *state};
+	struct looking looking = {.fixture = *state};
 	pthread_t thread;
 	assert_int_equal(pthread_create(&thread, NULL, look_at_all, &looking), 0);
 	pthread_join(thread, NULL);
@@ -259,7 +259,7 @@ static void threads_of_a_process(void **state)
 /* Of a process of its own, whose main thread waits: the other one would run, but for SIGSTOP. */
 static void who_is_stopped(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	struct wait_slot_body body = wait_for(0, 1);
 	if (has_others())
 		skip();
@@ -277,12 +277,12 @@ static void who_is_stopped(void **state)
 	while (atomic_load(&looking->runs) != 1)
 		sched_yield();
 	body.tid = (uint32_t)child;
-	publish(world, 0, 0, &body);
-	world->traces[0].header->pid = child;
-	world->sources[0].pid = child;
+	publish(fixture, 0, 0, &body);
+	fixture->traces[0].header->pid = child;
+	fixture->sources[0].pid = child;
 	assert_int_equal(kill(child, SIGSTOP), 0);
 	assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
-	bool awake = diagnose_look_threads(&world->sources[0]).awake;
+	bool awake = diagnose_look_threads(&fixture->sources[0]).awake;
 	kill(child, SIGKILL);
 	assert_int_equal(waitpid(child, NULL, 0), child);
 	assert_true(awake);
@@ -304,21 +304,21 @@ static void limit_descriptors(rlim_t limit, struct rlimit *before)
 /* All threads are in the wait table, and so none acts; but without a descriptor nobody knows. */
 static void no_descriptor_left(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	struct wait_slot_body body = wait_for(0, 1);
 	struct rlimit before;
 	if (has_others())
 		skip();
 	body.tid = (uint32_t)getpid();
-	publish(world, 0, 0, &body);
-	assert_false(diagnose_look_threads(&world->sources[0]).awake);
-	assert_false(diagnose_newcomer_runs(&world->views[0]));
+	publish(fixture, 0, 0, &body);
+	assert_false(diagnose_look_threads(&fixture->sources[0]).awake);
+	assert_false(diagnose_newcomer_runs(&fixture->views[0]));
 	int lowest = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
 	assert_true(lowest >= 0);
 	close(lowest);
 	limit_descriptors((rlim_t)lowest, &before);
-	bool awake = diagnose_look_threads(&world->sources[0]).awake;
-	bool runs = diagnose_newcomer_runs(&world->views[0]);
+	bool awake = diagnose_look_threads(&fixture->sources[0]).awake;
+	bool runs = diagnose_newcomer_runs(&fixture->views[0]);
 	limit_descriptors(before.rlim_cur, NULL);
 	assert_true(awake);
 	assert_true(runs);
@@ -327,22 +327,22 @@ static void no_descriptor_left(void **state)
 /* What is read of them makes the difference, if the ranks are processes. */
 static void a_ring_of_processes(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-	publish_ring(world);
-	collect(world, 0);
-	assert_int_equal(test_cycle(world->job, hops), SIZE); /* threads of one process */
-	world->sources[1].pid = 1 << 30;
-	collect(world, 0);
-	assert_true(world->job->ranks[1].awake);
-	assert_int_equal(test_cycle(world->job, hops), 0);
+	publish_ring(fixture);
+	collect(fixture, 0);
+	assert_int_equal(test_cycle(fixture->job, hops), SIZE); /* threads of one process */
+	fixture->sources[1].pid = 1 << 30;
+	collect(fixture, 0);
+	assert_true(fixture->job->ranks[1].awake);
+	assert_int_equal(test_cycle(fixture->job, hops), 0);
 	/* Which is likely still. */
 	struct diagnose_verdict verdict;
-	diagnose_judge(world->job, NULL, &verdict);
+	diagnose_judge(fixture->job, NULL, &verdict);
 	assert_int_equal(verdict.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(verdict.culprit, 1);
 	char text[DIAGNOSE_TEXT_BYTES];
-	diagnose_headline(world->job, &verdict, text, sizeof text);
+	diagnose_headline(fixture->job, &verdict, text, sizeof text);
 	assert_non_null(strstr(text, "rank 1 is elsewhere (a thread that is not seen to wait may "));
 }
 
@@ -350,7 +350,7 @@ static void a_ring_of_processes(void **state)
  * at as closely. */
 static void a_ring_that_is_closed(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	static const uint8_t members[SIZE] = {0, 1, 2};
 	struct trace_membership membership = {.id = GROUP,
 					      .size = SIZE,
@@ -361,18 +361,18 @@ static void a_ring_that_is_closed(void **state)
 	struct diagnose_hint hint = {.status = LS_TIMED_OUT, .rank = 0, .peer = 1, .group = GROUP};
 	struct diagnose_verdict verdict;
 	for (int r = 0; r < SIZE; r++)
-		trace_group_fill(&world->traces[r], 1, &membership);
-	atomic_store(&world->segments[0][8], (uint64_t)GROUP << 32 | (1 + 0));
-	atomic_store(&world->segments[0][9], (uint64_t)GROUP << 32);
-	publish_ring(world);
-	collect(world, 0);
-	assert_int_equal(test_bits(diagnose_find_stuck(world->job)), 0);
+		trace_group_fill(&fixture->traces[r], 1, &membership);
+	atomic_store(&fixture->segments[0][8], (uint64_t)GROUP << 32 | (1 + 0));
+	atomic_store(&fixture->segments[0][9], (uint64_t)GROUP << 32);
+	publish_ring(fixture);
+	collect(fixture, 0);
+	assert_int_equal(test_bits(diagnose_find_stuck(fixture->job)), 0);
 	for (int processes = 0; processes < 2; processes++) {
 		if (processes)
-			world->sources[1].pid = 1 << 30;
-		diagnose_collect(world->sources, SIZE, &closing, world->job);
-		diagnose_judge(world->job, &hint, &verdict);
-		assert_int_equal(world->job->ranks[1].awake, processes);
+			fixture->sources[1].pid = 1 << 30;
+		diagnose_collect(fixture->sources, SIZE, &closing, fixture->job);
+		diagnose_judge(fixture->job, &hint, &verdict);
+		assert_int_equal(fixture->job->ranks[1].awake, processes);
 		assert_int_equal(verdict.cause, processes ? DIAGNOSE_ELSEWHERE : DIAGNOSE_DEADLOCK);
 	}
 }
@@ -438,7 +438,7 @@ static void read_what_is_hidden(int number, siginfo_t *info, void *context)
 }
 
 /* Of rank 0 this process is looked at, of the others nothing can be. */
-static void publish_processes(struct world *world)
+static void publish_processes(struct collect_fixture *fixture)
 {
 	napping.page_bytes = (size_t)sysconf(_SC_PAGESIZE);
 	for (int r = 0; r < SIZE; r++) {
@@ -447,22 +447,22 @@ static void publish_processes(struct world *world)
 					MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		assert_ptr_not_equal(napping.pages[r], MAP_FAILED);
 		body.tid = (uint32_t)getpid();
-		publish(world, r, 0, &body);
-		world->sources[r].segment = napping.pages[r];
-		world->sources[r].segment_bytes = napping.page_bytes;
-		world->sources[r].pid = r == 0 ? getpid() : (1 << 30) + r;
+		publish(fixture, r, 0, &body);
+		fixture->sources[r].segment = napping.pages[r];
+		fixture->sources[r].segment_bytes = napping.page_bytes;
+		fixture->sources[r].pid = r == 0 ? getpid() : (1 << 30) + r;
 	}
 }
 
 static void between_the_looks(void **state)
 {
-	struct world *world = *state;
+	struct collect_fixture *fixture = *state;
 	struct sigaction action = {.sa_sigaction = read_what_is_hidden, .sa_flags = SA_SIGINFO},
 			 before;
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
 	if (has_others())
 		skip();
-	publish_processes(world);
+	publish_processes(fixture);
 	assert_int_equal(sem_init(&napping.wakes, 0, 0), 0);
 	assert_int_equal(sigaction(SIGSEGV, &action, &before), 0);
 	assert_int_equal(pthread_create(&napping.thread, NULL, nap, NULL), 0);
@@ -470,9 +470,9 @@ static void between_the_looks(void **state)
 	for (int wakes = 0; wakes < 2; wakes++) {
 		atomic_store(&napping.wakes_between, wakes);
 		assert_int_equal(mprotect(napping.pages[2], napping.page_bytes, PROT_NONE), 0);
-		assert_int_equal(collect(world, 0)->awake, wakes);
+		assert_int_equal(collect(fixture, 0)->awake, wakes);
 		assert_int_equal(atomic_load(&napping.woken), wakes);
-		assert_int_equal(test_cycle(world->job, hops), wakes ? 0 : SIZE);
+		assert_int_equal(test_cycle(fixture->job, hops), wakes ? 0 : SIZE);
 	}
 	atomic_store(&napping.ends, true);
 	sem_post(&napping.wakes);
@@ -485,15 +485,15 @@ static void between_the_looks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(a_join, open_world, close_world),
-		cmocka_unit_test_setup_teardown(semaphores, open_world, close_world),
-		cmocka_unit_test_setup_teardown(handlers, open_world, close_world),
-		cmocka_unit_test_setup_teardown(threads_of_a_process, open_world, close_world),
-		cmocka_unit_test_setup_teardown(who_is_stopped, open_world, close_world),
-		cmocka_unit_test_setup_teardown(no_descriptor_left, open_world, close_world),
-		cmocka_unit_test_setup_teardown(a_ring_of_processes, open_world, close_world),
-		cmocka_unit_test_setup_teardown(a_ring_that_is_closed, open_world, close_world),
-		cmocka_unit_test_setup_teardown(between_the_looks, open_world, close_world),
+		cmocka_unit_test_setup_teardown(a_join, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(semaphores, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(handlers, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(threads_of_a_process, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(who_is_stopped, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(no_descriptor_left, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_ring_of_processes, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_ring_that_is_closed, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(between_the_looks, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ struct fixture;
 
 struct unit {
 	struct fixture *fixture;
-	struct world_rank *link;
+	struct test_rank *link;
 	int rank, size;
 	struct trace trace;
 	struct engine engine;
@@ -43,7 +43,7 @@ struct unit {
 typedef void unit_function(struct unit *unit);
 
 struct fixture {
-	struct world *world;
+	struct test_job *job;
 	_Atomic uint64_t cause;
 	unit_function *run;
 	struct unit units[TEST_RANKS];
@@ -53,21 +53,21 @@ static inline struct fixture *fixture_open(int size, const struct settings *sett
 {
 	struct fixture *fixture = calloc(1, sizeof(*fixture));
 	MUST(fixture);
-	struct world *world = fixture->world = world_new(size, WORLD_LIMIT_MS);
+	struct test_job *job = fixture->job = test_job_new(size, TEST_JOB_LIMIT_MS);
 	for (int r = 0; r < size; r++) {
-		struct memory *memory = &world->ranks[r].memory;
+		struct memory *memory = &job->ranks[r].memory;
 		memory_fini(memory);
-		MUST(memory_init(memory, TEST_ARENA_BYTES, WORLD_JOB, r) == LS_OK);
-		world_start(world, r);
+		MUST(memory_init(memory, TEST_ARENA_BYTES, TEST_JOB_ID, r) == LS_OK);
+		test_job_start(job, r);
 	}
 	for (int r = 0; r < size; r++) {
 		struct unit *unit = &fixture->units[r];
 		struct trace_options options = {
-			.job = WORLD_JOB, .rank = r, .world_size = size, .records = 16};
-		wait_join(world->ranks[r].thread);
-		MUST(world->ranks[r].status == LS_OK);
+			.job = TEST_JOB_ID, .rank = r, .world_size = size, .records = 16};
+		wait_join(job->ranks[r].thread);
+		MUST(job->ranks[r].status == LS_OK);
 		*unit = (struct unit){
-			.fixture = fixture, .link = &world->ranks[r], .rank = r, .size = size};
+			.fixture = fixture, .link = &job->ranks[r], .rank = r, .size = size};
 		unit->link->waiter.cause = &fixture->cause;
 		MUST(trace_init(&unit->trace, &options) == LS_OK);
 	}
@@ -85,11 +85,11 @@ static inline struct fixture *fixture_open(int size, const struct settings *sett
 
 static inline void fixture_close(struct fixture *fixture)
 {
-	for (int r = 0; r < fixture->world->size; r++) {
+	for (int r = 0; r < fixture->job->size; r++) {
 		engine_fini(&fixture->units[r].engine);
 		trace_fini(&fixture->units[r].trace);
 	}
-	world_close(fixture->world);
+	test_job_close(fixture->job);
 	free(fixture);
 }
 
@@ -105,17 +105,17 @@ static inline void *fixture_thread(void *argument)
 static inline void fixture_run(struct fixture *fixture, unit_function *run)
 {
 	fixture->run = run;
-	for (int r = 0; r < fixture->world->size; r++)
+	for (int r = 0; r < fixture->job->size; r++)
 		MUST(pthread_create(&fixture->units[r].thread, NULL, fixture_thread,
 				    &fixture->units[r]) == 0);
-	for (int r = 0; r < fixture->world->size; r++)
+	for (int r = 0; r < fixture->job->size; r++)
 		wait_join(fixture->units[r].thread);
 }
 
 /* Advances until it is done or has failed. */
 static inline ls_status unit_finish(struct unit *unit, struct engine_op *op)
 {
-	struct wait_call call = {.deadline_ns = clock_deadline_ns(WORLD_LIMIT_MS)};
+	struct wait_call call = {.deadline_ns = clock_deadline_ns(TEST_JOB_LIMIT_MS)};
 	for (;;) {
 		int peer;
 		enum engine_progress progress = engine_advance(&unit->engine, op);
@@ -144,7 +144,7 @@ static inline ls_status unit_call(struct unit *unit, struct engine_op *op)
 /* After a failure: until no peer touches this rank's buffers any more. */
 static inline void unit_abandon(struct unit *unit, struct engine_op *op)
 {
-	struct wait_call call = {.deadline_ns = clock_deadline_ns(WORLD_LIMIT_MS)};
+	struct wait_call call = {.deadline_ns = clock_deadline_ns(TEST_JOB_LIMIT_MS)};
 	struct waiter quiet = unit->link->waiter;
 	quiet.cause = NULL;
 	while (engine_abandon(&unit->engine, op, 0, false) == ENGINE_BLOCKED) {

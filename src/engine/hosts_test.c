@@ -29,14 +29,14 @@ static struct hosts *open_hosts(uint64_t seed)
 	MUST(hosts && fixture);
 	plan_table_default(&table);
 	hosts->fixture = fixture;
-	fixture->world = world_new(RANKS, WORLD_LIMIT_MS);
-	hosts->loop = hosts_connect(fixture->world, host_of, seed);
+	fixture->job = test_job_new(RANKS, TEST_JOB_LIMIT_MS);
+	hosts->loop = hosts_connect(fixture->job, host_of, seed);
 	for (int r = 0; r < RANKS; r++) {
 		struct unit *unit = &fixture->units[r];
 		struct trace_options options = {
-			.job = WORLD_JOB, .rank = r, .world_size = RANKS, .records = 16};
+			.job = TEST_JOB_ID, .rank = r, .world_size = RANKS, .records = 16};
 		*unit = (struct unit){.fixture = fixture,
-				      .link = &fixture->world->ranks[r],
+				      .link = &fixture->job->ranks[r],
 				      .rank = r,
 				      .size = RANKS};
 		unit->link->waiter.cause = &fixture->cause;
@@ -50,7 +50,7 @@ static struct hosts *open_hosts(uint64_t seed)
 
 static void close_hosts(struct hosts *hosts)
 {
-	hosts_disconnect(hosts->fixture->world, hosts->loop);
+	hosts_disconnect(hosts->fixture->job, hosts->loop);
 	fixture_close(hosts->fixture);
 	free(hosts);
 }
@@ -64,7 +64,7 @@ struct driver {
 static void *drive(void *argument)
 {
 	struct driver *driver = argument;
-	struct transport *transport = &driver->hosts->fixture->world->ranks[driver->rank].transport;
+	struct transport *transport = &driver->hosts->fixture->job->ranks[driver->rank].transport;
 	while (!atomic_load(&driver->hosts->stop))
 		if (!transport_advance(transport))
 			sched_yield();
@@ -199,11 +199,11 @@ static void await_word(struct unit *unit, int owner, const _Atomic uint64_t *wor
 	MUST(wait.edge.segment == segment);
 	MUST(wait.edge.owner == owner && wait.edge.peer == owner);
 	/* It names the writer's own copy, also where it waits for another one. */
-	const struct transport *writer = &unit->fixture->world->ranks[owner].transport;
+	const struct transport *writer = &unit->fixture->job->ranks[owner].transport;
 	const _Atomic uint64_t *copy =
 		(const void *)((const char *)writer->segment + wait.edge.offset);
-	MUST(copy == &transport_area_of(&unit->fixture->world->ranks[owner].team, owner)->finished);
-	MUST(world_await(unit->link, &wait) == LS_OK);
+	MUST(copy == &transport_area_of(&unit->fixture->job->ranks[owner].team, owner)->finished);
+	MUST(test_job_await(unit->link, &wait) == LS_OK);
 	MUST(atomic_load(copy) >= value);
 }
 
@@ -252,13 +252,13 @@ static void entries(struct unit *unit)
 			uint64_t tiny;
 			transport_wait_word(team, q, &entry->signal, transport_signal(seq, 0), q,
 					    &wait);
-			MUST(world_await(unit->link, &wait) == LS_OK);
+			MUST(test_job_await(unit->link, &wait) == LS_OK);
 			MUST(entry->signature == seq * 11 && entry->count == seq * 13);
 			memcpy(&tiny, entry->tiny, sizeof tiny);
 			MUST(tiny == seq);
 			transport_wait_word(team, q, &entry->signal, transport_signal(seq, 3), q,
 					    &wait);
-			MUST(world_await(unit->link, &wait) == LS_OK);
+			MUST(test_job_await(unit->link, &wait) == LS_OK);
 		}
 }
 

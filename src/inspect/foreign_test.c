@@ -21,7 +21,7 @@
 
 enum { SIZE = 2, JOB = 0x1234 };
 
-struct world {
+struct inspect_fixture {
 	struct trace traces[SIZE];
 	struct inspect_view *view;
 	char place[64];
@@ -30,35 +30,35 @@ struct world {
 
 static int set_up(void **state)
 {
-	struct world *world = calloc(1, sizeof *world);
+	struct inspect_fixture *fixture = calloc(1, sizeof *fixture);
 
-	assert_non_null(world);
-	world->view = inspect_view_new(JOB, SIZE);
-	assert_non_null(world->view);
+	assert_non_null(fixture);
+	fixture->view = inspect_view_new(JOB, SIZE);
+	assert_non_null(fixture->view);
 	for (int rank = 0; rank < SIZE; rank++) {
 		struct trace_options options = {
 			.job = JOB, .rank = rank, .world_size = SIZE, .records = 16};
-		assert_int_equal(trace_init(&world->traces[rank], &options), LS_OK);
-		int fd = fcntl(world->traces[rank].fd, F_DUPFD_CLOEXEC, 3);
-		assert_true(fd >= 0 && inspect_view_add_trace(world->view, rank, fd));
+		assert_int_equal(trace_init(&fixture->traces[rank], &options), LS_OK);
+		int fd = fcntl(fixture->traces[rank].fd, F_DUPFD_CLOEXEC, 3);
+		assert_true(fd >= 0 && inspect_view_add_trace(fixture->view, rank, fd));
 	}
-	snprintf(world->place, sizeof world->place, "/tmp/lockstep-test-XXXXXX");
-	assert_non_null(mkdtemp(world->place));
-	snprintf(world->path, sizeof world->path, "%s/snapshot", world->place);
-	*state = world;
+	snprintf(fixture->place, sizeof fixture->place, "/tmp/lockstep-test-XXXXXX");
+	assert_non_null(mkdtemp(fixture->place));
+	snprintf(fixture->path, sizeof fixture->path, "%s/snapshot", fixture->place);
+	*state = fixture;
 	return 0;
 }
 
 static int tear_down(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 
-	inspect_view_free(world->view);
+	inspect_view_free(fixture->view);
 	for (int rank = 0; rank < SIZE; rank++)
-		trace_fini(&world->traces[rank]);
-	unlink(world->path);
-	rmdir(world->place);
-	free(world);
+		trace_fini(&fixture->traces[rank]);
+	unlink(fixture->path);
+	rmdir(fixture->place);
+	free(fixture);
 	return 0;
 }
 
@@ -93,21 +93,22 @@ static void print(char *out, size_t bytes, bool json, const struct inspect_repor
 }
 
 /* From memory and from the file. */
-static void check(const struct world *world, bool json, const char *want)
+static void check(const struct inspect_fixture *fixture, bool json, const char *want)
 {
 	char text[8192] = "";
 	const char *why;
-	struct inspect_report *report = inspect_report_take(world->view, NULL);
+	struct inspect_report *report = inspect_report_take(fixture->view, NULL);
 
 	assert_non_null(report);
 	print(text, sizeof text, json, report, NULL);
 	if (!strstr(text, want))
 		fail_msg("'%s' is not in: %s", want, text);
-	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
+			 0);
 	inspect_report_free(report);
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(fixture->path, &why);
 	assert_non_null(snapshot);
-	unlink(world->path);
+	unlink(fixture->path);
 	print(text, sizeof text, json, &snapshot->report, snapshot);
 	if (!strstr(text, want))
 		fail_msg("'%s' is not in the snapshot's: %s", want, text);
@@ -116,43 +117,43 @@ static void check(const struct world *world, bool json, const char *want)
 
 static void a_call_is_shown_and_kept(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 
-	check(world, true, "\"foreign_calls\":[],\"python\":null");
-	publish(&world->traces[1], 5, 4711, "cuMemFree", sizeof "cuMemFree");
-	check(world, false,
+	check(fixture, true, "\"foreign_calls\":[],\"python\":null");
+	publish(&fixture->traces[1], 5, 4711, "cuMemFree", sizeof "cuMemFree");
+	check(fixture, false,
 	      "no operation yet; its thread 4711 has been in the foreign call cuMemFree for ");
-	check(world, true, "\"foreign_calls\":[{\"tid\":4711,\"call\":\"cuMemFree\",\"ms\":");
+	check(fixture, true, "\"foreign_calls\":[{\"tid\":4711,\"call\":\"cuMemFree\",\"ms\":");
 	struct trace_begin begin = {.kind = TRACE_BARRIER, .seq = 17};
-	trace_end(&world->traces[1], trace_begin(&world->traces[1], &begin), LS_OK);
-	check(world, false, " ago; its thread 4711 has been in the foreign call cuMemFree for ");
-	publish(&world->traces[1], 6, 4712, "cuMemAlloc", sizeof "cuMemAlloc");
-	check(world, true, "},{\"tid\":4712,\"call\":\"cuMemAlloc\",\"ms\":");
+	trace_end(&fixture->traces[1], trace_begin(&fixture->traces[1], &begin), LS_OK);
+	check(fixture, false, " ago; its thread 4711 has been in the foreign call cuMemFree for ");
+	publish(&fixture->traces[1], 6, 4712, "cuMemAlloc", sizeof "cuMemAlloc");
+	check(fixture, true, "},{\"tid\":4712,\"call\":\"cuMemAlloc\",\"ms\":");
 }
 
 static void a_hostile_name_is_cleaned(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 	char full[WAIT_FOREIGN_BYTES], shown[128];
 
-	publish(&world->traces[0], 0, 7, "a\033[2J\n\"%s\\\x9b", sizeof "a\033[2J\n\"%s\\\x9b");
-	check(world, false, " in the foreign call a?[2J?\"%s\\? for ");
-	check(world, true, "\"call\":\"a\\u001b[2J\\n\\\"%s\\\\\\ufffd\",");
+	publish(&fixture->traces[0], 0, 7, "a\033[2J\n\"%s\\\x9b", sizeof "a\033[2J\n\"%s\\\x9b");
+	check(fixture, false, " in the foreign call a?[2J?\"%s\\? for ");
+	check(fixture, true, "\"call\":\"a\\u001b[2J\\n\\\"%s\\\\\\ufffd\",");
 	/* Not ended, and in the middle of a character. */
 	memset(full, 'x', sizeof full);
 	full[WAIT_FOREIGN_BYTES - 2] = '\xc3';
-	publish(&world->traces[0], 0, 7, full, sizeof full);
+	publish(&fixture->traces[0], 0, 7, full, sizeof full);
 	snprintf(shown, sizeof shown, " in the foreign call %.*s? for ", WAIT_FOREIGN_BYTES - 2,
 		 full);
-	check(world, false, shown);
+	check(fixture, false, shown);
 	snprintf(shown, sizeof shown, "\"call\":\"%.*s\\ufffd\"", WAIT_FOREIGN_BYTES - 2, full);
-	check(world, true, shown);
+	check(fixture, true, shown);
 }
 
 /* A child in the place of rank 0, whose stacks may be looked at. */
 static void a_thread_with_its_stack(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 	char text[16384] = "";
 	pid_t child = fork();
 
@@ -162,10 +163,10 @@ static void a_thread_with_its_stack(void **state)
 		for (;;)
 			pause();
 	}
-	world->traces[0].header->pid = child;
-	world->traces[0].header->start_ns = clock_now_ns();
-	publish(&world->traces[0], 0, (uint32_t)child, "a\nb", sizeof "a\nb");
-	struct inspect_report *report = inspect_report_take(world->view, NULL);
+	fixture->traces[0].header->pid = child;
+	fixture->traces[0].header->start_ns = clock_now_ns();
+	publish(&fixture->traces[0], 0, (uint32_t)child, "a\nb", sizeof "a\nb");
+	struct inspect_report *report = inspect_report_take(fixture->view, NULL);
 	assert_non_null(report);
 	FILE *file = fmemopen(text, sizeof text, "w");
 	assert_non_null(file);
@@ -181,17 +182,18 @@ static void a_thread_with_its_stack(void **state)
 /* In the file's report itself: it is refused. */
 static void a_name_without_end_is_refused(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 	const char *why = NULL;
 	struct inspect_report *report;
 
-	publish(&world->traces[0], 0, 7, "cuMemFree", sizeof "cuMemFree");
-	report = inspect_report_take(world->view, NULL);
+	publish(&fixture->traces[0], 0, 7, "cuMemFree", sizeof "cuMemFree");
+	report = inspect_report_take(fixture->view, NULL);
 	assert_non_null(report);
 	memset(report->job->ranks[0].threads[0].wait.foreign, 'x', WAIT_FOREIGN_BYTES);
-	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
+			 0);
 	inspect_report_free(report);
-	assert_null(inspect_snapshot_read(world->path, &why));
+	assert_null(inspect_snapshot_read(fixture->path, &why));
 	assert_string_equal(why, "its report is damaged");
 }
 

@@ -17,7 +17,7 @@
 enum { SIZE = 3, JOB = 0x1234, MIB = 1 << 20 };
 
 /* Rank 0 has a device, rank 1 none, and of rank 2 there is no trace. */
-struct world {
+struct inspect_fixture {
 	struct trace traces[2];
 	struct inspect_view *view;
 	char text[16384];
@@ -25,20 +25,20 @@ struct world {
 
 static int set_up(void **state)
 {
-	struct world *world = calloc(1, sizeof *world);
+	struct inspect_fixture *fixture = calloc(1, sizeof *fixture);
 
-	assert_non_null(world);
-	world->view = inspect_view_new(JOB, SIZE);
-	assert_non_null(world->view);
+	assert_non_null(fixture);
+	fixture->view = inspect_view_new(JOB, SIZE);
+	assert_non_null(fixture->view);
 	for (int rank = 0; rank < 2; rank++) {
 		struct trace_options options = {
 			.job = JOB, .rank = rank, .world_size = SIZE, .records = 16};
-		assert_int_equal(trace_init(&world->traces[rank], &options), LS_OK);
-		int fd = fcntl(world->traces[rank].fd, F_DUPFD_CLOEXEC, 3);
-		assert_true(fd >= 0 && inspect_view_add_trace(world->view, rank, fd));
+		assert_int_equal(trace_init(&fixture->traces[rank], &options), LS_OK);
+		int fd = fcntl(fixture->traces[rank].fd, F_DUPFD_CLOEXEC, 3);
+		assert_true(fd >= 0 && inspect_view_add_trace(fixture->view, rank, fd));
 	}
-	struct trace_memory *memory = &world->traces[0].device->memory;
-	trace_set_device(&world->traces[0], "sim:0");
+	struct trace_memory *memory = &fixture->traces[0].device->memory;
+	trace_set_device(&fixture->traces[0], "sim:0");
 	trace_memory_set(&memory->live, 3 * MIB);
 	trace_memory_set(&memory->peak_live, 7 * MIB);
 	trace_memory_set(&memory->allocs, 10);
@@ -50,32 +50,32 @@ static int set_up(void **state)
 	trace_memory_set(&memory->segments, 3);
 	trace_memory_set(&memory->misses, 5);
 	trace_memory_set(&memory->failed, 1);
-	*state = world;
+	*state = fixture;
 	return 0;
 }
 
 static int tear_down(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 
-	inspect_view_free(world->view);
+	inspect_view_free(fixture->view);
 	for (int rank = 0; rank < 2; rank++)
-		trace_fini(&world->traces[rank]);
-	free(world);
+		trace_fini(&fixture->traces[rank]);
+	free(fixture);
 	return 0;
 }
 
 enum form { TEXT, JSON, SVG };
 
-static const char *show(struct world *world, enum form form)
+static const char *show(struct inspect_fixture *fixture, enum form form)
 {
-	struct inspect_report *report = inspect_report_take(world->view, NULL);
-	FILE *out = fmemopen(world->text, sizeof world->text, "w");
+	struct inspect_report *report = inspect_report_take(fixture->view, NULL);
+	FILE *out = fmemopen(fixture->text, sizeof fixture->text, "w");
 	struct print_json json = {.out = out};
 	struct inspect_memory memory;
 
 	assert_true(report && out);
-	inspect_memory_take(world->view, report, &memory);
+	inspect_memory_take(fixture->view, report, &memory);
 	if (form == TEXT)
 		inspect_memory_print(out, &memory);
 	else if (form == JSON)
@@ -84,7 +84,7 @@ static const char *show(struct world *world, enum form form)
 		inspect_memory_svg(out, &memory);
 	assert_int_equal(fclose(out), 0);
 	inspect_report_free(report);
-	return world->text;
+	return fixture->text;
 }
 
 static void has(const char *text, const char *want)
@@ -95,9 +95,9 @@ static void has(const char *text, const char *want)
 
 static void who_holds_what(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 
-	const char *text = show(world, TEXT);
+	const char *text = show(fixture, TEXT);
 	has(text, "  0     sim:0         3 MiB      2 MiB      1 MiB      4 MiB        10 MiB "
 		  "      7 MiB        12 MiB  running\n");
 	has(text,
@@ -106,13 +106,13 @@ static void who_holds_what(void **state)
 	has(text, "  rank 1 has no device\n  rank 2 cannot be read\n");
 	assert_null(strstr(text, "fit together"));
 	assert_null(strstr(text, "all "));
-	text = show(world, JSON);
+	text = show(fixture, JSON);
 	has(text, "\"device\":\"sim:0\",\"memory\":{\"consistent\":true,\"live\":3145728,"
 		  "\"cached\":2097152,\"pending\":1048576,\"put_off\":4194304,\"reserved\":10485760,"
 		  "\"peak_live\":7340032,\"peak_reserved\":12582912,\"largest_cached\":0,"
 		  "\"live_blocks\":2,\"segments\":3,\"hits\":6,\"misses\":5,\"failed\":1}");
 	has(text, "\"device\":null,\"memory\":null");
-	text = show(world, SVG);
+	text = show(fixture, SVG);
 	/* 3 of 12 MiB of a chart of 720. */
 	has(text, "<rect x=\"170.00\" y=\"96\" width=\"180.00\" height=\"18\" class=\"live\"/>");
 	has(text, "</g>\n<text x=\"902\" y=\"109\">10 MiB</text>");
@@ -123,8 +123,8 @@ static void who_holds_what(void **state)
 /* Figures that are no sizes of blocks. */
 static void damaged_figures(void **state)
 {
-	struct world *world = *state;
-	struct trace_memory *memory = &world->traces[0].device->memory, good;
+	struct inspect_fixture *fixture = *state;
+	struct trace_memory *memory = &fixture->traces[0].device->memory, good;
 	const size_t words = sizeof good / sizeof(uint64_t);
 	static const uint64_t values[] = {
 		0, 1, (uint64_t)1 << 40, INT64_MAX, UINT64_MAX - 1, UINT64_MAX};
@@ -136,9 +136,9 @@ static void damaged_figures(void **state)
 			for (size_t j = 0; j < words; j++)
 				if (i == words || i == j)
 					trace_memory_set(&all[j], values[v]);
-			has(show(world, TEXT), "  rank 1 has no device\n");
-			has(show(world, JSON), "\"memory\":{\"consistent\":");
-			const char *svg = show(world, SVG);
+			has(show(fixture, TEXT), "  rank 1 has no device\n");
+			has(show(fixture, JSON), "\"memory\":{\"consistent\":");
+			const char *svg = show(fixture, SVG);
 			has(svg, "</svg>\n");
 			assert_null(strstr(svg, "nan"));
 			assert_null(strstr(svg, "inf"));
@@ -146,28 +146,28 @@ static void damaged_figures(void **state)
 			memcpy(memory, &good, sizeof good);
 		}
 	trace_memory_set(&memory->live, 6 * MIB); /* with what is pending more than there is */
-	has(show(world, TEXT), "  rank 0: the figures do not fit together");
-	has(show(world, JSON), "\"consistent\":false,\"live\":6291456,\"cached\":0,");
-	has(show(world, SVG), ">about 10 MiB<");
+	has(show(fixture, TEXT), "  rank 0: the figures do not fit together");
+	has(show(fixture, JSON), "\"consistent\":false,\"live\":6291456,\"cached\":0,");
+	has(show(fixture, SVG), ">about 10 MiB<");
 	memcpy(memory, &good, sizeof good);
 	trace_memory_set(&memory->put_off, UINT64_MAX);
-	has(show(world, JSON), "\"consistent\":false");
-	has(show(world, JSON), "\"reserved\":18446744073709551615,");
+	has(show(fixture, JSON), "\"consistent\":false");
+	has(show(fixture, JSON), "\"reserved\":18446744073709551615,");
 }
 
 static void damaged_name(void **state)
 {
-	struct world *world = *state;
-	struct trace_device *device = world->traces[0].device;
+	struct inspect_fixture *fixture = *state;
+	struct trace_device *device = fixture->traces[0].device;
 
 	memset(device->name, 'x', sizeof device->name);
 	memcpy(device->name, "a\033[2J<b>\n\"", 10);
-	has(show(world, TEXT), "  0     a?[2J<b>");
-	has(show(world, JSON), "\"device\":\"a\\u001b[2J<b>\\n\\\"xxxxxxxxxxxxxxxxxxxxx\",");
-	has(show(world, SVG), "a?[2J&#60;b&#62;");
+	has(show(fixture, TEXT), "  0     a?[2J<b>");
+	has(show(fixture, JSON), "\"device\":\"a\\u001b[2J<b>\\n\\\"xxxxxxxxxxxxxxxxxxxxx\",");
+	has(show(fixture, SVG), "a?[2J&#60;b&#62;");
 	atomic_store(&device->present, 2);
-	has(show(world, TEXT), "  ranks 0, 1 have no device\n");
-	has(show(world, SVG), "ranks 0, 1, 2: no device, or not readable");
+	has(show(fixture, TEXT), "  ranks 0, 1 have no device\n");
+	has(show(fixture, SVG), "ranks 0, 1, 2: no device, or not readable");
 }
 
 int main(void)

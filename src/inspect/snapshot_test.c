@@ -23,7 +23,7 @@
 
 enum { SIZE = 3, JOB = 0x1234 };
 
-struct world {
+struct inspect_fixture {
 	struct trace traces[SIZE];
 	struct inspect_view *view;
 	char place[64];
@@ -32,55 +32,55 @@ struct world {
 
 static int set_up(void **state)
 {
-	struct world *world = calloc(1, sizeof *world);
+	struct inspect_fixture *fixture = calloc(1, sizeof *fixture);
 
-	assert_non_null(world);
-	world->view = inspect_view_new(JOB, SIZE);
-	assert_non_null(world->view);
+	assert_non_null(fixture);
+	fixture->view = inspect_view_new(JOB, SIZE);
+	assert_non_null(fixture->view);
 	for (int rank = 0; rank < SIZE; rank++) {
 		struct trace_options options = {
 			.job = JOB, .rank = rank, .world_size = SIZE, .records = 16};
-		assert_int_equal(trace_init(&world->traces[rank], &options), LS_OK);
+		assert_int_equal(trace_init(&fixture->traces[rank], &options), LS_OK);
 	}
-	snprintf(world->place, sizeof world->place, "/tmp/lockstep-test-XXXXXX");
-	assert_non_null(mkdtemp(world->place));
-	snprintf(world->path, sizeof world->path, "%s/snapshot", world->place);
-	*state = world;
+	snprintf(fixture->place, sizeof fixture->place, "/tmp/lockstep-test-XXXXXX");
+	assert_non_null(mkdtemp(fixture->place));
+	snprintf(fixture->path, sizeof fixture->path, "%s/snapshot", fixture->place);
+	*state = fixture;
 	return 0;
 }
 
 static int tear_down(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 
-	inspect_view_free(world->view);
+	inspect_view_free(fixture->view);
 	for (int rank = 0; rank < SIZE; rank++)
-		trace_fini(&world->traces[rank]);
-	unlink(world->path);
-	rmdir(world->place);
-	free(world);
+		trace_fini(&fixture->traces[rank]);
+	unlink(fixture->path);
+	rmdir(fixture->place);
+	free(fixture);
 	return 0;
 }
 
-static bool add(struct world *world, int rank, int as)
+static bool add(struct inspect_fixture *fixture, int rank, int as)
 {
-	int fd = fcntl(world->traces[rank].fd, F_DUPFD_CLOEXEC, 3);
+	int fd = fcntl(fixture->traces[rank].fd, F_DUPFD_CLOEXEC, 3);
 
 	assert_true(fd >= 0);
-	if (inspect_view_add_trace(world->view, as, fd))
+	if (inspect_view_add_trace(fixture->view, as, fd))
 		return true;
 	close(fd);
 	return false;
 }
 
-static struct inspect_report *take(struct world *world)
+static struct inspect_report *take(struct inspect_fixture *fixture)
 {
 	struct diagnose_source known[SIZE] = {
 		{.process = DIAGNOSE_DEAD, .signal = 9, .exit_code = -1},
 		{.process = DIAGNOSE_DEAD, .signal = 0, .exit_code = 0},
 		{.process = DIAGNOSE_DEAD, .signal = -1, .exit_code = -1},
 	};
-	struct inspect_report *report = inspect_report_take(world->view, known);
+	struct inspect_report *report = inspect_report_take(fixture->view, known);
 
 	assert_non_null(report);
 	inspect_report_explain(report);
@@ -89,17 +89,17 @@ static struct inspect_report *take(struct world *world)
 
 static void a_view_takes_each_trace_once(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 	int plain = memfd_create("plain", MFD_CLOEXEC);
 
-	assert_true(add(world, 0, 0));
-	assert_false(add(world, 0, 0));
-	assert_false(add(world, 1, SIZE));
-	assert_false(add(world, 1, -1));
+	assert_true(add(fixture, 0, 0));
+	assert_false(add(fixture, 0, 0));
+	assert_false(add(fixture, 1, SIZE));
+	assert_false(add(fixture, 1, -1));
 	/* Could shrink under the reader. */
 	assert_int_equal(ftruncate(plain, 1 << 20), 0);
-	assert_false(inspect_view_add_trace(world->view, 1, plain));
-	assert_false(inspect_view_add_segment(world->view, 1, plain));
+	assert_false(inspect_view_add_trace(fixture->view, 1, plain));
+	assert_false(inspect_view_add_segment(fixture->view, 1, plain));
 	close(plain);
 }
 
@@ -118,25 +118,25 @@ static int make_segment(uint64_t job, int rank, bool sealed)
 
 static void a_view_takes_only_its_segments(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 	int strangers[] = {make_segment(JOB + 1, 1, true), make_segment(JOB, 2, true),
 			   make_segment(JOB, 1, false)};
 
 	for (size_t i = 0; i < 3; i++) {
-		assert_false(inspect_view_add_segment(world->view, 1, strangers[i]));
+		assert_false(inspect_view_add_segment(fixture->view, 1, strangers[i]));
 		close(strangers[i]);
 	}
 	for (int rank = 0; rank < SIZE; rank++) {
-		assert_false(inspect_view_has_segments(world->view));
-		assert_true(
-			inspect_view_add_segment(world->view, rank, make_segment(JOB, rank, true)));
+		assert_false(inspect_view_has_segments(fixture->view));
+		assert_true(inspect_view_add_segment(fixture->view, rank,
+						     make_segment(JOB, rank, true)));
 	}
-	assert_true(inspect_view_has_segments(world->view));
+	assert_true(inspect_view_has_segments(fixture->view));
 }
 
 static void a_published_cause_is_read(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 	struct transport_report told = {.status = LS_MISMATCH, .culprit = 1, .operation = 58};
 	off_t cause_at = TRANSPORT_AREAS_AT + (off_t)offsetof(struct transport_area, cause);
 	off_t told_at =
@@ -150,9 +150,9 @@ static void a_published_cause_is_read(void **state)
 			assert_true(pwrite(fd, &told, sizeof told, told_at) == sizeof told);
 			assert_true(pwrite(fd, &cause, sizeof cause, cause_at) > 0);
 		}
-		assert_true(inspect_view_add_segment(world->view, rank, fd));
+		assert_true(inspect_view_add_segment(fixture->view, rank, fd));
 	}
-	struct inspect_report *report = take(world);
+	struct inspect_report *report = take(fixture);
 	assert_int_equal(report->failure, LS_MISMATCH);
 	assert_int_equal(report->culprit, 1);
 	assert_int_equal(report->operation, 58);
@@ -162,9 +162,9 @@ static void a_published_cause_is_read(void **state)
 	/* Nonsense is nothing. */
 	uint64_t wrong[] = {0, ours, ours + SIZE + 1, 3, 2 * ours + 3, UINT64_MAX};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-		assert_true(pwrite(world->view->ranks[0].segment_fd, &wrong[i], sizeof wrong[i],
+		assert_true(pwrite(fixture->view->ranks[0].segment_fd, &wrong[i], sizeof wrong[i],
 				   cause_at) > 0);
-		report = take(world);
+		report = take(fixture);
 		assert_int_equal(report->failure, LS_OK);
 		inspect_report_free(report);
 	}
@@ -173,12 +173,12 @@ static void a_published_cause_is_read(void **state)
 /* A short job is over before the launcher has found its segments. */
 static void a_cause_is_read_from_a_trace_alone(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 
 	for (int rank = 0; rank < SIZE; rank++)
-		assert_true(add(world, rank, rank));
-	trace_report(&world->traces[1], TRACE_GROUP_WORLD, LS_PEER_LEFT, 2, 6, "rank 2 finished");
-	struct inspect_report *report = take(world);
+		assert_true(add(fixture, rank, rank));
+	trace_report(&fixture->traces[1], TRACE_GROUP_WORLD, LS_PEER_LEFT, 2, 6, "rank 2 finished");
+	struct inspect_report *report = take(fixture);
 	assert_int_equal(report->failure, LS_PEER_LEFT);
 	assert_int_equal(report->culprit, 2);
 	assert_int_equal(report->operation, 6);
@@ -188,21 +188,22 @@ static void a_cause_is_read_from_a_trace_alone(void **state)
 
 static void a_snapshot_is_read_as_it_was_written(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 	const char *why = NULL;
 	struct stat status;
 
 	for (int rank = 0; rank < 2; rank++)
-		assert_true(add(world, rank, rank));
-	struct inspect_report *report = take(world);
+		assert_true(add(fixture, rank, rank));
+	struct inspect_report *report = take(fixture);
 	assert_int_equal(report->verdict.cause, DIAGNOSE_DIED);
 	assert_true(ranks_have(&report->verdict.culprits, 0));
 	assert_int_equal(ranks_count(&report->verdict.culprits), 1);
-	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, "it broke"), 0);
-	assert_int_equal(stat(world->path, &status), 0);
+	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
+			 0);
+	assert_int_equal(stat(fixture->path, &status), 0);
 	assert_int_equal(status.st_mode & 07777, 0600);
 
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(fixture->path, &why);
 	assert_null(why);
 	assert_non_null(snapshot);
 	assert_string_equal(snapshot->ended, "it broke");
@@ -224,24 +225,26 @@ static void a_snapshot_is_read_as_it_was_written(void **state)
 /* Of a job that ended well, into a file that is there already. */
 static void traces_are_read_as_they_were_written(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 	struct trace_begin begin = {.kind = TRACE_BARRIER, .seq = 17};
 	struct trace_record record;
 	const char *why = NULL;
 	uint32_t step;
 
 	for (int rank = 0; rank < SIZE; rank++) {
-		assert_true(add(world, rank, rank));
+		assert_true(add(fixture, rank, rank));
 		begin.count = (uint64_t)rank;
-		trace_end(&world->traces[rank], trace_begin(&world->traces[rank], &begin), LS_OK);
+		trace_end(&fixture->traces[rank], trace_begin(&fixture->traces[rank], &begin),
+			  LS_OK);
 	}
-	struct inspect_report *report = take(world);
-	int fd = open(world->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	struct inspect_report *report = take(fixture);
+	int fd = open(fixture->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	assert_true(fd >= 0);
-	assert_int_equal(inspect_snapshot_write_to(fd, world->view, report, "it is over", true), 0);
+	assert_int_equal(inspect_snapshot_write_to(fd, fixture->view, report, "it is over", true),
+			 0);
 	close(fd);
 	inspect_report_free(report);
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(fixture->path, &why);
 	assert_non_null(snapshot);
 	assert_true(snapshot->ended_well);
 	for (int rank = 0; rank < SIZE; rank++) {
@@ -253,34 +256,35 @@ static void traces_are_read_as_they_were_written(void **state)
 }
 
 /* The same trace in a file of another length. */
-static void add_with_length(struct world *world, int rank, size_t bytes)
+static void add_with_length(struct inspect_fixture *fixture, int rank, size_t bytes)
 {
-	const struct trace *trace = &world->traces[rank];
+	const struct trace *trace = &fixture->traces[rank];
 	int fd = memfd_create("trace", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	assert_int_equal(pwrite(fd, trace->header, trace->bytes, 0), trace->bytes);
 	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
 	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-	assert_true(inspect_view_add_trace(world->view, rank, fd));
+	assert_true(inspect_view_add_trace(fixture->view, rank, fd));
 }
 
 /* The state is kept all the same, and the file has a size that its reader takes. */
 static void traces_that_do_not_fit_are_left_out(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 	const char *why;
 	struct stat status;
-	size_t bytes = world->traces[1].bytes;
+	size_t bytes = fixture->traces[1].bytes;
 
-	add_with_length(world, 0, bytes + 4);
-	add_with_length(world, 1, (size_t)1 << 33);
-	add_with_length(world, 2, bytes + 8);
-	struct inspect_report *report = take(world);
-	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	add_with_length(fixture, 0, bytes + 4);
+	add_with_length(fixture, 1, (size_t)1 << 33);
+	add_with_length(fixture, 2, bytes + 8);
+	struct inspect_report *report = take(fixture);
+	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
+			 0);
 	inspect_report_free(report);
-	assert_int_equal(stat(world->path, &status), 0);
+	assert_int_equal(stat(fixture->path, &status), 0);
 	assert_in_range(status.st_size, bytes, 3 * bytes);
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(fixture->path, &why);
 	assert_non_null(snapshot);
 	for (int rank = 0; rank < SIZE; rank++)
 		assert_true(snapshot->report.job->ranks[rank].known);
@@ -307,22 +311,24 @@ static bool is_sound(const struct inspect_snapshot *snapshot)
 static void a_damaged_snapshot_is_refused_or_sound(void **state)
 {
 	static const uint32_t wrong[] = {UINT32_MAX, 0x80000000, 0x02020202};
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 	const char *why;
 	int refused = 0;
 
-	assert_true(add(world, 0, 0));
-	struct inspect_report *report = take(world);
-	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, "it broke"), 0);
+	assert_true(add(fixture, 0, 0));
+	struct inspect_report *report = take(fixture);
+	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
+			 0);
 	inspect_report_free(report);
-	int fd = open(world->path, O_RDWR | O_CLOEXEC);
+	int fd = open(fixture->path, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0);
 	for (off_t at = 0; at < 6400; at += 4) {
 		uint32_t good;
 		assert_int_equal(pread(fd, &good, sizeof good, at), sizeof good);
 		for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
 			assert_int_equal(pwrite(fd, &wrong[i], sizeof good, at), sizeof good);
-			struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
+			struct inspect_snapshot *snapshot =
+				inspect_snapshot_read(fixture->path, &why);
 			assert_true(!snapshot == !!why);
 			assert_true(!snapshot || is_sound(snapshot));
 			refused += !snapshot;
@@ -332,28 +338,29 @@ static void a_damaged_snapshot_is_refused_or_sound(void **state)
 	}
 	close(fd);
 	assert_in_range(refused, 40, 5000);
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(fixture->path, &why);
 	assert_non_null(snapshot);
 	inspect_snapshot_free(snapshot);
 }
 
 static void a_snapshot_replaces_nothing(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 	char trap[128];
 	struct stat status;
-	struct inspect_report *report = take(world);
+	struct inspect_report *report = take(fixture);
 
-	snprintf(trap, sizeof trap, "%s/trap", world->place);
-	assert_int_equal(symlink(world->path, trap), 0);
-	assert_int_equal(inspect_snapshot_write(trap, world->view, report, ""), EEXIST);
-	assert_int_equal(stat(world->path, &status), -1);
+	snprintf(trap, sizeof trap, "%s/trap", fixture->place);
+	assert_int_equal(symlink(fixture->path, trap), 0);
+	assert_int_equal(inspect_snapshot_write(trap, fixture->view, report, ""), EEXIST);
+	assert_int_equal(stat(fixture->path, &status), -1);
 	unlink(trap);
-	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, ""), 0);
-	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, ""), EEXIST);
-	assert_int_equal(inspect_snapshot_write("/there/is/none", world->view, report, ""), ENOENT);
+	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, ""), 0);
+	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, ""), EEXIST);
+	assert_int_equal(inspect_snapshot_write("/there/is/none", fixture->view, report, ""),
+			 ENOENT);
 	/* A file that could not be written whole is not left behind. */
-	assert_int_equal(stat(world->path, &status), 0);
+	assert_int_equal(stat(fixture->path, &status), 0);
 	inspect_report_free(report);
 }
 
@@ -413,18 +420,19 @@ static void a_straggler_is_shown_and_kept(void **state)
 		"\"phases\":null,"
 		"\"stragglers\":[{\"ranks\":[1],\"phase\":\"data\",\"cost_percent\":60,\"text\":"
 		"\"rank 1 spends 4.0x the median in data, which costs 60 % of the step\"}]}";
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 	char text[4096] = "", kept[4096] = "";
 	const char *why;
 
-	assert_true(add(world, 0, 0) && add(world, 1, 1));
-	spend(&world->traces[0], 7, 80, 60);
-	spend(&world->traces[1], 8, 80, 0);
-	struct inspect_report *report = take(world);
+	assert_true(add(fixture, 0, 0) && add(fixture, 1, 1));
+	spend(&fixture->traces[0], 7, 80, 60);
+	spend(&fixture->traces[1], 8, 80, 0);
+	struct inspect_report *report = take(fixture);
 	print(text, sizeof text, report);
 	assert_string_equal(text, expected);
-	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, "it broke"), 0);
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
+	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
+			 0);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(fixture->path, &why);
 	assert_non_null(snapshot);
 	print(kept, sizeof kept, &snapshot->report);
 	assert_string_equal(text, kept);
@@ -435,28 +443,29 @@ static void a_straggler_is_shown_and_kept(void **state)
 /* Of a rank that is in phases, and of one that has none. */
 static void phases_are_shown_and_kept(void **state)
 {
-	struct world *world = *state;
+	struct inspect_fixture *fixture = *state;
 	char text[4096] = "", kept[4096] = "";
 	const char *inside, *why;
 
-	assert_true(add(world, 0, 0) && add(world, 1, 1));
-	struct inspect_report *report = take(world);
+	assert_true(add(fixture, 0, 0) && add(fixture, 1, 1));
+	struct inspect_report *report = take(fixture);
 	print(text, sizeof text, report);
 	assert_string_equal(text,
 			    "{\"phases\":null,\"phases\":null,\"phases\":null,\"stragglers\":[]}");
 	inspect_report_free(report);
-	struct trace *trace = &world->traces[0];
+	struct trace *trace = &fixture->traces[0];
 	assert_int_equal(trace_phase_begin(trace, "data", &inside), TRACE_PHASE_DONE);
 	assert_int_equal(trace_phase_begin(trace, "data/image", &inside), TRACE_PHASE_DONE);
 	assert_int_equal(trace_phase_end(trace, "data/image", &inside), TRACE_PHASE_DONE);
-	report = take(world);
+	report = take(fixture);
 	print(text, sizeof text, report);
 	assert_non_null(strstr(text, "data  data/image   outside"));
 	assert_non_null(strstr(text, "  in data\n"));
 	assert_non_null(strstr(text, "         1  has not begun a phase\n"));
 	assert_non_null(strstr(text, "         2  cannot be read\n"));
-	assert_int_equal(inspect_snapshot_write(world->path, world->view, report, "it broke"), 0);
-	struct inspect_snapshot *snapshot = inspect_snapshot_read(world->path, &why);
+	assert_int_equal(inspect_snapshot_write(fixture->path, fixture->view, report, "it broke"),
+			 0);
+	struct inspect_snapshot *snapshot = inspect_snapshot_read(fixture->path, &why);
 	assert_non_null(snapshot);
 	print(kept, sizeof kept, &snapshot->report);
 	assert_string_equal(text, kept);

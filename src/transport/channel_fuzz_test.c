@@ -37,9 +37,9 @@ static uint64_t odd_number(uint64_t *seed)
 		193,
 		255,
 		4096,
-		WORLD_ARENA_BYTES - 1,
-		WORLD_ARENA_BYTES,
-		WORLD_ARENA_BYTES + 1,
+		TEST_JOB_ARENA_BYTES - 1,
+		TEST_JOB_ARENA_BYTES,
+		TEST_JOB_ARENA_BYTES + 1,
 		UINT32_MAX,
 		INT64_MAX,
 		UINT64_C(1) << 63,
@@ -102,7 +102,7 @@ static bool exercise(struct transport_team *me, uint64_t *seed)
 	if (!message)
 		return false;
 	const unsigned char *payload = transport_payload(me, 1, message);
-	if (message->bytes > WORLD_ARENA_BYTES)
+	if (message->bytes > TEST_JOB_ARENA_BYTES)
 		assert_null(payload);
 	use(payload, message->bytes);
 	transport_take(me, 1, message, next(seed) % 4 ? LS_OK : LS_MISMATCH);
@@ -112,16 +112,16 @@ static bool exercise(struct transport_team *me, uint64_t *seed)
 static void test_one_after_the_other(void **state)
 {
 	(void)state;
-	struct world *world = world_open(2);
+	struct test_job *job = test_job_open(2);
 	uint64_t seed = 0x9e3779b97f4a7c15;
 	int received = 0;
 	for (int i = 0; i < ROUNDS; i++) {
-		scribble(&world->ranks[1].team, &seed, 200);
+		scribble(&job->ranks[1].team, &seed, 200);
 		for (int j = 0; j < 4; j++)
-			received += exercise(&world->ranks[0].team, &seed);
+			received += exercise(&job->ranks[0].team, &seed);
 	}
 	assert_true(received > ROUNDS / 20); /* it got past the first check often enough */
-	world_close(world);
+	test_job_close(job);
 }
 
 struct vandal {
@@ -142,15 +142,15 @@ static void *run_vandal(void *argument)
 static void test_at_the_same_time(void **state)
 {
 	(void)state;
-	struct world *world = world_open(2);
-	struct vandal vandal = {.peer = &world->ranks[1].team};
+	struct test_job *job = test_job_open(2);
+	struct vandal vandal = {.peer = &job->ranks[1].team};
 	assert_int_equal(pthread_create(&vandal.thread, NULL, run_vandal, &vandal), 0);
 	uint64_t seed = 0x2545f4914f6cdd1d;
 	for (int i = 0; i < ROUNDS_BESIDE; i++)
-		exercise(&world->ranks[0].team, &seed);
+		exercise(&job->ranks[0].team, &seed);
 	atomic_store(&vandal.stop, true);
 	wait_join(vandal.thread);
-	world_close(world);
+	test_job_close(job);
 }
 
 int main(void)

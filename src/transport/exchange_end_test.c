@@ -36,47 +36,47 @@ static void bury(pid_t child)
 }
 
 /* Ranks 0 and 1 of 3 connect; `pids` says whose process rank 2 is. */
-static void assert_rank_2_lost(struct world *world, const int *pids, pid_t killed)
+static void assert_rank_2_lost(struct test_job *job, const int *pids, pid_t killed)
 {
 	struct capture capture;
 	char lost[64];
-	world->pids = pids;
+	job->pids = pids;
 	capture_begin(&capture);
-	world_start(world, 0);
-	world_start(world, 1);
+	test_job_start(job, 0);
+	test_job_start(job, 1);
 	if (killed)
 		assert_int_equal(kill(killed, SIGKILL), 0);
-	wait_join(world->ranks[0].thread);
-	wait_join(world->ranks[1].thread);
+	wait_join(job->ranks[0].thread);
+	wait_join(job->ranks[1].thread);
 	const char *text = capture_end(&capture);
 	snprintf(lost, sizeof lost, "rank 2 (process %d) ended", pids[2]);
 	assert_non_null(strstr(text, lost));
 	assert_non_null(strstr(text, "because of rank 2"));
-	assert_int_equal(world->ranks[0].status, LS_PEER_DIED);
-	assert_int_equal(world->ranks[1].status, LS_PEER_DIED);
+	assert_int_equal(job->ranks[0].status, LS_PEER_DIED);
+	assert_int_equal(job->ranks[1].status, LS_PEER_DIED);
 }
 
 static void test_ends_before_hello(void **state)
 {
 	(void)state;
-	int before = world_descriptors();
-	struct world *world = world_new(3, WORLD_LIMIT_MS);
+	int before = test_descriptors();
+	struct test_job *job = test_job_new(3, TEST_JOB_LIMIT_MS);
 	pid_t child = start_idle();
-	assert_rank_2_lost(world, (int[]){getpid(), getpid(), child}, child);
-	world_close(world);
+	assert_rank_2_lost(job, (int[]){getpid(), getpid(), child}, child);
+	test_job_close(job);
 	int status;
 	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(world_descriptors(), before);
+	assert_int_equal(test_descriptors(), before);
 }
 
 static void test_ended_long_ago(void **state)
 {
 	(void)state;
-	struct world *world = world_new(3, WORLD_LIMIT_MS);
+	struct test_job *job = test_job_new(3, TEST_JOB_LIMIT_MS);
 	pid_t child = start_idle();
 	bury(child);
-	assert_rank_2_lost(world, (int[]){getpid(), getpid(), child}, 0);
-	world_close(world);
+	assert_rank_2_lost(job, (int[]){getpid(), getpid(), child}, 0);
+	test_job_close(job);
 }
 
 /* The sockets of rank 0 stay open in this process, as in a worker that it has forked. */
@@ -84,25 +84,25 @@ static void test_root_ends(void **state)
 {
 	(void)state;
 	struct capture capture;
-	struct world *world = world_new(2, WORLD_LIMIT_MS);
+	struct test_job *job = test_job_new(2, TEST_JOB_LIMIT_MS);
 	pid_t child = start_idle();
-	world->pids = (int[]){child, getpid()};
+	job->pids = (int[]){child, getpid()};
 	capture_begin(&capture);
-	world_start(world, 1);
-	int fd = accept4(world->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+	test_job_start(job, 1);
+	int fd = accept4(job->listen_fd, NULL, NULL, SOCK_CLOEXEC);
 	while (fd < 0 && errno == EAGAIN) {
-		struct pollfd poll = {.fd = world->listen_fd, .events = POLLIN};
+		struct pollfd poll = {.fd = job->listen_fd, .events = POLLIN};
 		assert_int_equal(wait_fds(NULL, &poll, 1, -1, CLOCK_NEVER), LS_OK);
-		fd = accept4(world->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+		fd = accept4(job->listen_fd, NULL, NULL, SOCK_CLOEXEC);
 	}
 	assert_true(fd >= 0);
 	bury(child);
-	wait_join(world->ranks[1].thread);
+	wait_join(job->ranks[1].thread);
 	const char *text = capture_end(&capture);
-	assert_int_equal(world->ranks[1].status, LS_PEER_DIED);
+	assert_int_equal(job->ranks[1].status, LS_PEER_DIED);
 	assert_non_null(strstr(text, "rank 0 (process"));
 	close(fd);
-	world_close(world);
+	test_job_close(job);
 }
 
 int main(void)

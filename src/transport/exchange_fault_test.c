@@ -38,9 +38,9 @@ static int connect_to(const char *name)
 	return fd;
 }
 
-static struct transport_handshake hello_of(struct world *world, int rank)
+static struct transport_handshake hello_of(struct test_job *job, int rank)
 {
-	return transport_handshake_of(&world->ranks[rank].transport, HANDSHAKE_HELLO);
+	return transport_handshake_of(&job->ranks[rank].transport, HANDSHAKE_HELLO);
 }
 
 /* Says `wire` with these descriptors, as a rank would. */
@@ -52,12 +52,12 @@ static void say(int fd, const struct transport_handshake *wire, const int *fds, 
 }
 
 /* Connects as `rank` and hands over what it should. */
-static int member(struct world *world, int rank)
+static int member(struct test_job *job, int rank)
 {
-	struct world_rank *who = &world->ranks[rank];
+	struct test_rank *who = &job->ranks[rank];
 	int fds[TRANSPORT_FDS] = {who->transport.segment_fd, who->memory.fd, who->trace_fd};
-	struct transport_handshake wire = hello_of(world, rank);
-	int fd = connect_to(world->address);
+	struct transport_handshake wire = hello_of(job, rank);
+	int fd = connect_to(job->address);
 	say(fd, &wire, fds, TRANSPORT_FDS);
 	return fd;
 }
@@ -69,27 +69,27 @@ static enum transport_handshake_result listen_to(int fd, struct transport_handsh
 	int fds[HANDSHAKE_FDS_MAX], count;
 	assert_int_equal(wait_fds(NULL, &poll, 1, -1, CLOCK_NEVER), LS_OK);
 	enum transport_handshake_result result =
-		transport_handshake_receive(fd, WORLD_JOB, wire, fds, HANDSHAKE_FDS_MAX, &count);
+		transport_handshake_receive(fd, TEST_JOB_ID, wire, fds, HANDSHAKE_FDS_MAX, &count);
 	transport_close_fds(fds, count);
 	return result;
 }
 
 /* Starts all ranks but `missing`, and returns once all have ended. */
-static void run_without(struct world *world, int missing)
+static void run_without(struct test_job *job, int missing)
 {
-	for (int r = 0; r < world->size; r++)
+	for (int r = 0; r < job->size; r++)
 		if (r != missing)
-			world_start(world, r);
-	for (int r = 0; r < world->size; r++)
+			test_job_start(job, r);
+	for (int r = 0; r < job->size; r++)
 		if (r != missing)
-			wait_join(world->ranks[r].thread);
+			wait_join(job->ranks[r].thread);
 }
 
-static void assert_all(struct world *world, int missing, ls_status status)
+static void assert_all(struct test_job *job, int missing, ls_status status)
 {
-	for (int r = 0; r < world->size; r++)
+	for (int r = 0; r < job->size; r++)
 		if (r != missing)
-			assert_int_equal(world->ranks[r].status, status);
+			assert_int_equal(job->ranks[r].status, status);
 }
 
 static int occurrences(const char *text, const char *word)
@@ -106,19 +106,19 @@ static void test_strangers(void **state)
 {
 	(void)state;
 	struct capture capture;
-	int before = world_descriptors();
-	struct world *world = world_new(3, WORLD_LIMIT_MS);
+	int before = test_descriptors();
+	struct test_job *job = test_job_new(3, TEST_JOB_LIMIT_MS);
 	int strangers[100 + 8], count = 0;
 	capture_begin(&capture);
-	int silent = connect_to(world->address);
-	world_start(world, 0);
+	int silent = connect_to(job->address);
+	test_job_start(job, 0);
 	for (int i = 0; i < 100; i++) /* more than are kept */
-		strangers[count++] = connect_to(world->address);
+		strangers[count++] = connect_to(job->address);
 	for (int kind = 0; kind < 7; kind++) {
-		struct transport_handshake wire = hello_of(world, 1);
-		int fds[4] = {world->ranks[1].transport.segment_fd, world->ranks[1].memory.fd,
-			      world->ranks[1].trace_fd, world->ranks[1].trace_fd};
-		int fd = strangers[count++] = connect_to(world->address);
+		struct transport_handshake wire = hello_of(job, 1);
+		int fds[4] = {job->ranks[1].transport.segment_fd, job->ranks[1].memory.fd,
+			      job->ranks[1].trace_fd, job->ranks[1].trace_fd};
+		int fd = strangers[count++] = connect_to(job->address);
 		wire.magic += kind == 0;
 		wire.version += kind == 1;
 		wire.job += kind == 2;
@@ -126,34 +126,34 @@ static void test_strangers(void **state)
 		wire.size += kind == 5;
 		say(fd, &wire, fds, kind == 6 ? 4 : 3);
 	}
-	int fd = strangers[count++] = connect_to(world->address);
+	int fd = strangers[count++] = connect_to(job->address);
 	assert_int_equal(send(fd, "garbage", 7, 0), 7);
 	/* Those that spoke are turned away while the root still waits. */
 	struct transport_handshake wire;
 	for (int i = 100; i < count; i++)
 		assert_int_equal(listen_to(strangers[i], &wire), HANDSHAKE_END);
-	world_start(world, 1);
-	world_start(world, 2);
+	test_job_start(job, 1);
+	test_job_start(job, 2);
 	for (int r = 0; r < 3; r++)
-		wait_join(world->ranks[r].thread);
+		wait_join(job->ranks[r].thread);
 	const char *text = capture_end(&capture);
-	assert_all(world, -1, LS_OK);
+	assert_all(job, -1, LS_OK);
 	assert_int_equal(occurrences(text, "LS-TRANSPORT-UNTRUSTED"), 1);
 	for (int i = 0; i < count; i++)
 		close(strangers[i]);
 	close(silent);
-	world_close(world);
-	assert_int_equal(world_descriptors(), before);
+	test_job_close(job);
+	assert_int_equal(test_descriptors(), before);
 }
 
 /* Runs in a child that is another user: 0 if the root closed without a word. */
-static int be_another_user(struct world *world)
+static int be_another_user(struct test_job *job)
 {
-	struct transport_handshake wire = hello_of(world, 1);
+	struct transport_handshake wire = hello_of(job, 1);
 	if (setuid(65534) != 0)
 		return 2;
 	/* The root may turn it away before it has said anything, so it may be unable to. */
-	int fd = connect_to(world->address);
+	int fd = connect_to(job->address);
 	transport_handshake_try_send(fd, &wire);
 	return listen_to(fd, &wire) == HANDSHAKE_END ? 0 : 1;
 }
@@ -164,23 +164,23 @@ static void test_another_user(void **state)
 	if (geteuid() != 0)
 		skip();
 	struct capture capture;
-	struct world *world = world_new(2, WORLD_LIMIT_MS);
+	struct test_job *job = test_job_new(2, TEST_JOB_LIMIT_MS);
 	capture_begin(&capture);
 	pid_t child = fork();
 	assert_true(child >= 0);
 	if (child == 0)
-		_exit(be_another_user(world));
-	world_start(world, 0);
+		_exit(be_another_user(job));
+	test_job_start(job, 0);
 	int status;
 	assert_int_equal(waitpid(child, &status, 0), child);
-	world_start(world, 1);
-	wait_join(world->ranks[0].thread);
-	wait_join(world->ranks[1].thread);
+	test_job_start(job, 1);
+	wait_join(job->ranks[0].thread);
+	wait_join(job->ranks[1].thread);
 	const char *text = capture_end(&capture);
 	assert_int_equal(status, 0);
-	assert_all(world, -1, LS_OK);
+	assert_all(job, -1, LS_OK);
 	assert_non_null(strstr(text, "user 65534"));
-	world_close(world);
+	test_job_close(job);
 }
 
 /* ---- ranks that die or fall silent ---- */
@@ -190,67 +190,67 @@ static void test_death_after_hello(void **state)
 {
 	(void)state;
 	struct capture capture;
-	struct world *world = world_new(4, WORLD_LIMIT_MS);
+	struct test_job *job = test_job_new(4, TEST_JOB_LIMIT_MS);
 	capture_begin(&capture);
 	pid_t child = fork();
 	assert_true(child >= 0);
 	if (child == 0) {
-		member(world, 2);
+		member(job, 2);
 		_exit(0);
 	}
 	int status;
 	assert_int_equal(waitpid(child, &status, 0), child);
-	run_without(world, 2);
+	run_without(job, 2);
 	const char *text = capture_end(&capture);
-	assert_all(world, 2, LS_PEER_DIED);
+	assert_all(job, 2, LS_PEER_DIED);
 	assert_int_equal(occurrences(text, "rank 2"), 3); /* once on each survivor */
-	world_close(world);
+	test_job_close(job);
 }
 
 static void test_death_after_table(void **state)
 {
 	(void)state;
 	struct capture capture;
-	struct world *world = world_new(3, WORLD_LIMIT_MS);
+	struct test_job *job = test_job_new(3, TEST_JOB_LIMIT_MS);
 	struct transport_handshake wire;
 	capture_begin(&capture);
-	int fd = member(world, 1);
-	int double_fd = member(world, 1);
-	world_start(world, 0);
+	int fd = member(job, 1);
+	int double_fd = member(job, 1);
+	test_job_start(job, 0);
 	assert_int_equal(listen_to(double_fd, &wire), HANDSHAKE_END); /* the rank is taken */
-	world_start(world, 2);
+	test_job_start(job, 2);
 	assert_int_equal(listen_to(fd, &wire), HANDSHAKE_MESSAGE);
 	assert_int_equal(wire.kind, HANDSHAKE_TABLE);
 	assert_int_equal(wire.count, 3);
 	close(fd);
 	close(double_fd);
-	wait_join(world->ranks[0].thread);
-	wait_join(world->ranks[2].thread);
+	wait_join(job->ranks[0].thread);
+	wait_join(job->ranks[2].thread);
 	const char *text = capture_end(&capture);
-	assert_all(world, 1, LS_PEER_DIED);
+	assert_all(job, 1, LS_PEER_DIED);
 	assert_int_equal(occurrences(text, "rank 1"), 2);
-	world_close(world);
+	test_job_close(job);
 }
 
-static void assert_in_time(struct world *world, int missing)
+static void assert_in_time(struct test_job *job, int missing)
 {
-	for (int r = 0; r < world->size; r++)
+	for (int r = 0; r < job->size; r++)
 		if (r != missing)
-			assert_true(world->ranks[r].ended_ns < world->deadline_ns + 100000000);
+			assert_true(job->ranks[r].ended_ns < job->deadline_ns + 100000000);
 }
 
 static void test_never_comes(void **state)
 {
 	(void)state;
 	struct capture capture;
-	struct world *world = world_new(4, SHORT_MS);
+	struct test_job *job = test_job_new(4, SHORT_MS);
 	capture_begin(&capture);
-	run_without(world, 2);
+	run_without(job, 2);
 	const char *text = capture_end(&capture);
-	assert_all(world, 2, LS_RANK_MISSING);
+	assert_all(job, 2, LS_RANK_MISSING);
 	assert_int_equal(occurrences(text, "rank 2"), 3);
-	assert_in_time(world, 2);
-	world_close(world);
+	assert_in_time(job, 2);
+	test_job_close(job);
 }
 
 /* Takes the table and says no more. */
@@ -258,18 +258,18 @@ static void test_falls_silent(void **state)
 {
 	(void)state;
 	struct capture capture;
-	int before = world_descriptors();
-	struct world *world = world_new(3, SHORT_MS);
+	int before = test_descriptors();
+	struct test_job *job = test_job_new(3, SHORT_MS);
 	capture_begin(&capture);
-	int fd = member(world, 1);
-	run_without(world, 1);
+	int fd = member(job, 1);
+	run_without(job, 1);
 	close(fd);
 	const char *text = capture_end(&capture);
-	assert_all(world, 1, LS_RANK_MISSING);
+	assert_all(job, 1, LS_RANK_MISSING);
 	assert_int_equal(occurrences(text, "rank 1"), 2);
-	assert_in_time(world, 1);
-	world_close(world);
-	assert_int_equal(world_descriptors(), before);
+	assert_in_time(job, 1);
+	test_job_close(job);
+	assert_int_equal(test_descriptors(), before);
 }
 
 /* ---- a root that is none ---- */
@@ -278,24 +278,24 @@ static void test_no_root(void **state)
 {
 	(void)state;
 	struct capture capture;
-	struct world *world = world_new(2, WORLD_LIMIT_MS);
+	struct test_job *job = test_job_new(2, TEST_JOB_LIMIT_MS);
 	capture_begin(&capture);
-	close(world->listen_fd);
-	world->listen_fd = -1;
-	assert_int_equal(world_connect_rank(&world->ranks[1]), LS_NO_MASTER);
+	close(job->listen_fd);
+	job->listen_fd = -1;
+	assert_int_equal(test_job_connect_rank(&job->ranks[1]), LS_NO_MASTER);
 	assert_non_null(strstr(capture_end(&capture), "rank 0: connect: Connection refused"));
-	world_close(world);
+	test_job_close(job);
 }
 
 static void test_silent_root(void **state)
 {
 	(void)state;
 	struct capture capture;
-	struct world *world = world_new(2, SHORT_MS);
+	struct test_job *job = test_job_new(2, SHORT_MS);
 	capture_begin(&capture);
-	assert_int_equal(world_connect_rank(&world->ranks[1]), LS_RANK_MISSING);
+	assert_int_equal(test_job_connect_rank(&job->ranks[1]), LS_RANK_MISSING);
 	assert_non_null(strstr(capture_end(&capture), "rank 0"));
-	world_close(world);
+	test_job_close(job);
 }
 
 enum root_fault {
@@ -315,16 +315,16 @@ static void test_bad_roots(void **state)
 					     LS_UNTRUSTED_PEER, LS_INTERNAL};
 	for (int fault = ROOT_CLOSES; fault <= ROOT_BAD_STATUS; fault++) {
 		struct capture capture;
-		struct world *world = world_new(2, WORLD_LIMIT_MS);
+		struct test_job *job = test_job_new(2, TEST_JOB_LIMIT_MS);
 		struct transport_handshake wire;
 		capture_begin(&capture);
-		world_start(world, 1);
-		struct pollfd poll = {.fd = world->listen_fd, .events = POLLIN};
+		test_job_start(job, 1);
+		struct pollfd poll = {.fd = job->listen_fd, .events = POLLIN};
 		assert_int_equal(wait_fds(NULL, &poll, 1, -1, CLOCK_NEVER), LS_OK);
-		int fd = accept4(world->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+		int fd = accept4(job->listen_fd, NULL, NULL, SOCK_CLOEXEC);
 		assert_int_equal(listen_to(fd, &wire), HANDSHAKE_MESSAGE);
 		assert_int_equal(wire.kind, HANDSHAKE_HELLO);
-		wire = transport_handshake_of(&world->ranks[0].transport, HANDSHAKE_TABLE);
+		wire = transport_handshake_of(&job->ranks[0].transport, HANDSHAKE_TABLE);
 		wire.job += fault == ROOT_OTHER_JOB;
 		wire.count = 1000;
 		wire.status = 12345;
@@ -335,15 +335,15 @@ static void test_bad_roots(void **state)
 		if (fault == ROOT_TALKS)
 			assert_int_equal(send(fd, "hello?", 6, 0), 6);
 		else if (fault != ROOT_CLOSES)
-			say(fd, &wire, &world->ranks[0].trace_fd, 1);
+			say(fd, &wire, &job->ranks[0].trace_fd, 1);
 		close(fd);
-		wait_join(world->ranks[1].thread);
+		wait_join(job->ranks[1].thread);
 		const char *text = capture_end(&capture);
-		assert_int_equal(world->ranks[1].status, expected[fault]);
+		assert_int_equal(job->ranks[1].status, expected[fault]);
 		if (fault == ROOT_BAD_COUNT)
 			assert_non_null(strstr(text, "table of ranks"));
 		assert_non_null(strstr(text, "rank 0"));
-		world_close(world);
+		test_job_close(job);
 	}
 }
 
@@ -353,17 +353,17 @@ static void test_root_of_another_user(void **state)
 	if (geteuid() != 0)
 		skip();
 	struct capture capture;
-	struct world *world = world_new(2, WORLD_LIMIT_MS);
+	struct test_job *job = test_job_new(2, TEST_JOB_LIMIT_MS);
 	int ready[2];
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
-	close(world->listen_fd);
-	world->listen_fd = -1;
+	close(job->listen_fd);
+	job->listen_fd = -1;
 	capture_begin(&capture);
 	pid_t child = fork();
 	assert_true(child >= 0);
 	if (child == 0) {
 		socklen_t bytes;
-		struct sockaddr_un address = address_of(world->address, &bytes);
+		struct sockaddr_un address = address_of(job->address, &bytes);
 		int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 		bool good = setuid(65534) == 0 &&
 			    bind(fd, (struct sockaddr *)&address, bytes) == 0 &&
@@ -375,7 +375,7 @@ static void test_root_of_another_user(void **state)
 	}
 	char byte;
 	assert_int_equal(read(ready[0], &byte, 1), 1);
-	assert_int_equal(world_connect_rank(&world->ranks[1]), LS_UNTRUSTED_PEER);
+	assert_int_equal(test_job_connect_rank(&job->ranks[1]), LS_UNTRUSTED_PEER);
 	int status;
 	assert_int_equal(waitpid(child, &status, 0), child);
 	const char *text = capture_end(&capture);
@@ -383,16 +383,16 @@ static void test_root_of_another_user(void **state)
 	assert_non_null(strstr(text, "user 65534 answers in place of rank 0"));
 	close(ready[0]);
 	close(ready[1]);
-	world_close(world);
+	test_job_close(job);
 }
 
 /* ---- memory that is none ---- */
 
 enum memory_fault { A_PIPE, NOT_SEALED, TOO_SMALL, OTHER_RANK, NOT_AN_ARENA, MEMORY_FAULTS };
 
-static void hand_over(struct world *world, int fault, int fds[TRANSPORT_FDS])
+static void hand_over(struct test_job *job, int fault, int fds[TRANSPORT_FDS])
 {
-	struct world_rank *rank = &world->ranks[1];
+	struct test_rank *rank = &job->ranks[1];
 	off_t bytes = (off_t)rank->transport.peers[1].segment_bytes;
 	int pipes[2] = {-1, -1};
 	int fd = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -406,7 +406,7 @@ static void hand_over(struct world *world, int fault, int fds[TRANSPORT_FDS])
 	fds[TRANSPORT_FD_TRACE] = fcntl(rank->trace_fd, F_DUPFD_CLOEXEC, 0);
 	if (fault != NOT_AN_ARENA)
 		assert_true(dup2(fault == A_PIPE ? pipes[0] : fd, fds[TRANSPORT_FD_SEGMENT]) >= 0);
-	int other = world->ranks[2].transport.segment_fd;
+	int other = job->ranks[2].transport.segment_fd;
 	if (fault == OTHER_RANK)
 		assert_true(dup2(other, fds[TRANSPORT_FD_SEGMENT]) >= 0);
 	close(fd);
@@ -421,26 +421,26 @@ static void test_bad_memory(void **state)
 					      "another job or rank", "rank 1"};
 	for (int fault = 0; fault < MEMORY_FAULTS; fault++) {
 		struct capture capture;
-		int before = world_descriptors();
-		struct world *world = world_new(3, WORLD_LIMIT_MS);
+		int before = test_descriptors();
+		struct test_job *job = test_job_new(3, TEST_JOB_LIMIT_MS);
 		int fds[TRANSPORT_FDS];
-		struct transport_handshake wire = hello_of(world, 1);
-		hand_over(world, fault, fds);
+		struct transport_handshake wire = hello_of(job, 1);
+		hand_over(job, fault, fds);
 		capture_begin(&capture);
-		int fd = connect_to(world->address);
+		int fd = connect_to(job->address);
 		say(fd, &wire, fds, TRANSPORT_FDS);
-		run_without(world, 1);
+		run_without(job, 1);
 		const char *text = capture_end(&capture);
-		ls_status status = world->ranks[0].status;
+		ls_status status = job->ranks[0].status;
 		assert_int_not_equal(status, LS_OK);
 		assert_int_not_equal(status, LS_RANK_MISSING);
-		assert_all(world, 1, status);
+		assert_all(job, 1, status);
 		assert_non_null(strstr(text, "because of rank 1"));
 		assert_non_null(strstr(text, reasons[fault]));
 		transport_close_fds(fds, TRANSPORT_FDS);
 		close(fd);
-		world_close(world);
-		assert_int_equal(world_descriptors(), before);
+		test_job_close(job);
+		assert_int_equal(test_descriptors(), before);
 	}
 }
 
@@ -450,19 +450,19 @@ static void test_bad_memory(void **state)
 static int run_short_of_descriptors(int spare)
 {
 	struct capture capture;
-	struct world *world = world_new(3, WORLD_LIMIT_MS);
+	struct test_job *job = test_job_new(3, TEST_JOB_LIMIT_MS);
 	capture_begin(&capture);
 	int next = fcntl(0, F_DUPFD_CLOEXEC, 0);
 	close(next);
 	struct rlimit limit = {.rlim_cur = (rlim_t)(next + spare),
 			       .rlim_max = (rlim_t)(next + spare)};
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-	run_without(world, -1);
+	run_without(job, -1);
 	const char *text = capture_end(&capture);
 	bool said = strstr(text, "LS-TRANSPORT-LIMIT") || strstr(text, "Too many open files");
 	int failed = 0;
 	for (int r = 0; r < 3; r++)
-		failed += world->ranks[r].status == LS_OUT_OF_MEMORY;
+		failed += job->ranks[r].status == LS_OUT_OF_MEMORY;
 	return said && failed > 0 ? 0 : 1;
 }
 

@@ -18,25 +18,25 @@
 #include "base/seqlock.h"
 #include "transport/transport_fixture.h"
 
-static struct transport *at(struct world *world, int rank)
+static struct transport *at(struct test_job *job, int rank)
 {
-	return &world->ranks[rank].transport;
+	return &job->ranks[rank].transport;
 }
 
 /* Every rank sees every rank's segment and arena, and the right one. */
-static void check_all_see_all(struct world *world)
+static void check_all_see_all(struct test_job *job)
 {
-	for (int r = 0; r < world->size; r++) {
-		atomic_store(&transport_area_of(&world->ranks[r].team, r)->finished,
+	for (int r = 0; r < job->size; r++) {
+		atomic_store(&transport_area_of(&job->ranks[r].team, r)->finished,
 			     (uint64_t)r + 100);
-		world->ranks[r].memory.base[5000] = (unsigned char)(r + 1);
+		job->ranks[r].memory.base[5000] = (unsigned char)(r + 1);
 	}
-	for (int r = 0; r < world->size; r++) {
-		for (int q = 0; q < world->size; q++) {
-			struct transport_peer *mapped = &at(world, r)->peers[q];
+	for (int r = 0; r < job->size; r++) {
+		for (int q = 0; q < job->size; q++) {
+			struct transport_peer *mapped = &at(job, r)->peers[q];
 			assert_int_equal(mapped->peer, q);
 			assert_int_equal(
-				atomic_load(&transport_area_of(&world->ranks[r].team, q)->finished),
+				atomic_load(&transport_area_of(&job->ranks[r].team, q)->finished),
 				q + 100);
 			unsigned char *byte = memory_view_at(&mapped->arena, 5000, 1);
 			assert_non_null(byte);
@@ -44,7 +44,7 @@ static void check_all_see_all(struct world *world)
 			assert_true(fcntl(mapped->segment_fd, F_GETFD) & FD_CLOEXEC);
 			assert_true(fcntl(mapped->trace_fd, F_GETFD) & FD_CLOEXEC);
 		}
-		assert_true(transport_is_valid(&world->ranks[r].team));
+		assert_true(transport_is_valid(&job->ranks[r].team));
 	}
 }
 
@@ -63,15 +63,15 @@ static int segments_mapped(void)
 
 static void run_size(int size)
 {
-	int before = world_descriptors();
-	struct world *world = world_open(size);
-	check_all_see_all(world);
+	int before = test_descriptors();
+	struct test_job *job = test_job_open(size);
+	check_all_see_all(job);
 	/* Nothing but two descriptors a peer is left: no connection, no arena. */
 	int mine = 3 * size;
-	assert_int_equal(world_descriptors(), before + mine + 2 * size * (size - 1));
+	assert_int_equal(test_descriptors(), before + mine + 2 * size * (size - 1));
 	assert_int_equal(segments_mapped(), size * size);
-	world_close(world);
-	assert_int_equal(world_descriptors(), before);
+	test_job_close(job);
+	assert_int_equal(test_descriptors(), before);
 	assert_int_equal(segments_mapped(), 0);
 }
 
@@ -114,10 +114,10 @@ static void test_held(void **state)
 {
 	(void)state;
 	enum { SIZE = TRANSPORT_HELD + 5 };
-	struct world *world = world_open(SIZE);
+	struct test_job *job = test_job_open(SIZE);
 	int keepers[SIZE] = {0};
 	for (int r = 0; r < SIZE; r++) {
-		struct transport *transport = &world->ranks[r].transport;
+		struct transport *transport = &job->ranks[r].transport;
 		int kept = 0;
 		transport_hold(transport);
 		transport_hold(transport); /* nothing is left to do */
@@ -134,7 +134,7 @@ static void test_held(void **state)
 	}
 	for (int q = 0; q < SIZE; q++)
 		assert_int_equal(keepers[q], TRANSPORT_HELD);
-	world_close(world);
+	test_job_close(job);
 }
 
 static void test_arguments(void **state)
@@ -161,8 +161,8 @@ static void test_arguments(void **state)
 static void test_segment(void **state)
 {
 	(void)state;
-	struct world *world = world_open(2);
-	int fd = at(world, 0)->peers[1].segment_fd;
+	struct test_job *job = test_job_open(2);
+	int fd = at(job, 0)->peers[1].segment_fd;
 	struct stat stat;
 	assert_int_equal(fstat(fd, &stat), 0);
 	assert_int_equal(ftruncate(fd, 4096), -1);
@@ -182,24 +182,24 @@ static void test_segment(void **state)
 		unsigned char resident;
 		int seen = 0;
 		for (int q = 0; q < 2; q++)
-			seen += mincore(at(world, 0)->peers[q].segment, 4096, &resident) == 0;
-		transport_fini(at(world, 0)); /* must not touch what is not there */
+			seen += mincore(at(job, 0)->peers[q].segment, 4096, &resident) == 0;
+		transport_fini(at(job, 0)); /* must not touch what is not there */
 		_exit(seen);
 	}
 	int status;
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
-	check_all_see_all(world);
-	world_close(world);
+	check_all_see_all(job);
+	test_job_close(job);
 }
 
 /* Waits (with the machine's patience, not ours) until a thread of this rank is blocked on a
  * descriptor; returns for whom. */
-static int awaited_peer(struct world *world, int rank)
+static int awaited_peer(struct test_job *job, int rank)
 {
-	struct wait_table *wait_table = world->ranks[rank].wait_table;
-	while (clock_now_ns() < world->deadline_ns) {
+	struct wait_table *wait_table = job->ranks[rank].wait_table;
+	while (clock_now_ns() < job->deadline_ns) {
 		for (int i = 0; i < WAIT_SLOT_MAX; i++) {
 			struct wait_slot_body body;
 			uint32_t epoch;
@@ -214,11 +214,11 @@ static int awaited_peer(struct world *world, int rank)
 }
 
 /* Until `peer` is named: a wait for somebody else may come before. */
-static bool names(struct world *world, int rank, int peer)
+static bool names(struct test_job *job, int rank, int peer)
 {
 	int seen;
 	do
-		seen = awaited_peer(world, rank);
+		seen = awaited_peer(job, rank);
 	while (seen != peer && seen != -2);
 	return seen == peer;
 }
@@ -226,21 +226,21 @@ static bool names(struct world *world, int rank, int peer)
 static void test_slots_name_whom(void **state)
 {
 	(void)state;
-	struct world *world = world_new(4, WORLD_LIMIT_MS);
-	world_start(world, 0);
-	assert_true(names(world, 0, 1));
-	world_start(world, 1);
-	world_start(world, 3);
-	assert_true(names(world, 0, 2));
-	assert_true(names(world, 1, 0));
-	assert_true(names(world, 3, 0));
-	world_start(world, 2);
+	struct test_job *job = test_job_new(4, TEST_JOB_LIMIT_MS);
+	test_job_start(job, 0);
+	assert_true(names(job, 0, 1));
+	test_job_start(job, 1);
+	test_job_start(job, 3);
+	assert_true(names(job, 0, 2));
+	assert_true(names(job, 1, 0));
+	assert_true(names(job, 3, 0));
+	test_job_start(job, 2);
 	for (int r = 0; r < 4; r++) {
-		wait_join(world->ranks[r].thread);
-		assert_int_equal(world->ranks[r].status, LS_OK);
+		wait_join(job->ranks[r].thread);
+		assert_int_equal(job->ranks[r].status, LS_OK);
 	}
-	check_all_see_all(world);
-	world_close(world);
+	check_all_see_all(job);
+	test_job_close(job);
 }
 
 /* ---- across processes ---- */
@@ -248,9 +248,9 @@ static void test_slots_name_whom(void **state)
 enum { PROCESSES = 4, LAPS = 200 };
 
 /* A token goes around the ring; each rank adds one. */
-static bool run_ring(struct world *world, int rank)
+static bool run_ring(struct test_job *job, int rank)
 {
-	struct transport_team *team = &world->ranks[rank].team;
+	struct transport_team *team = &job->ranks[rank].team;
 	int right = (rank + 1) % PROCESSES, left = (rank + PROCESSES - 1) % PROCESSES;
 	for (uint64_t lap = 0; lap < LAPS; lap++) {
 		struct wait_word blocked;
@@ -259,7 +259,7 @@ static bool run_ring(struct world *world, int rank)
 		if (rank != 0) {
 			struct transport_message *message;
 			while (!(message = transport_match(team, left, (int64_t)lap, &blocked)))
-				if (world_await(&world->ranks[rank], &blocked) != LS_OK)
+				if (test_job_await(&job->ranks[rank], &blocked) != LS_OK)
 					return false;
 			memcpy(&token, transport_payload(team, left, message), sizeof(token));
 			transport_take(team, left, message, LS_OK);
@@ -268,11 +268,11 @@ static bool run_ring(struct world *world, int rank)
 			return false;
 		token++;
 		while (!transport_post(team, right, &envelope, &token, 0, &ticket, &blocked))
-			if (world_await(&world->ranks[rank], &blocked) != LS_OK)
+			if (test_job_await(&job->ranks[rank], &blocked) != LS_OK)
 				return false;
 		struct transport_message *message = NULL;
 		while (rank == 0 && !(message = transport_match(team, left, (int64_t)lap, &blocked)))
-			if (world_await(&world->ranks[rank], &blocked) != LS_OK)
+			if (test_job_await(&job->ranks[rank], &blocked) != LS_OK)
 				return false;
 		if (message)
 			transport_take(team, left, message, LS_OK);
@@ -281,30 +281,30 @@ static bool run_ring(struct world *world, int rank)
 }
 
 /* A rank in a process of its own: makes its own memory, as it must after fork. */
-static int run_process(struct world *world, int rank)
+static int run_process(struct test_job *job, int rank)
 {
-	world_init_rank(world, rank);
-	bool good = world_connect_rank(&world->ranks[rank]) == LS_OK && run_ring(world, rank) &&
-		    transport_is_valid(&world->ranks[rank].team);
-	world_fini_rank(world, rank);
+	test_job_init_rank(job, rank);
+	bool good = test_job_connect_rank(&job->ranks[rank]) == LS_OK && run_ring(job, rank) &&
+		    transport_is_valid(&job->ranks[rank].team);
+	test_job_fini_rank(job, rank);
 	return good ? 0 : 1;
 }
 
 static void test_processes(void **state)
 {
 	(void)state;
-	struct world *world = calloc(1, sizeof(*world));
-	assert_non_null(world);
-	world->size = PROCESSES;
-	world->deadline_ns = clock_deadline_ns(WORLD_LIMIT_MS);
-	assert_int_equal(
-		transport_listen(world->address, sizeof(world->address), &world->listen_fd), LS_OK);
+	struct test_job *job = calloc(1, sizeof(*job));
+	assert_non_null(job);
+	job->size = PROCESSES;
+	job->deadline_ns = clock_deadline_ns(TEST_JOB_LIMIT_MS);
+	assert_int_equal(transport_listen(job->address, sizeof(job->address), &job->listen_fd),
+			 LS_OK);
 	pid_t children[PROCESSES];
 	for (int r = 0; r < PROCESSES; r++) {
 		children[r] = fork();
 		assert_true(children[r] >= 0);
 		if (children[r] == 0)
-			_exit(run_process(world, r));
+			_exit(run_process(job, r));
 	}
 	for (int r = 0; r < PROCESSES; r++) {
 		int status;
@@ -312,8 +312,8 @@ static void test_processes(void **state)
 		assert_true(WIFEXITED(status));
 		assert_int_equal(WEXITSTATUS(status), 0);
 	}
-	close(world->listen_fd);
-	free(world);
+	close(job->listen_fd);
+	free(job);
 }
 
 int main(void)

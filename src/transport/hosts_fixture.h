@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * For tests: a world whose ranks stand on several hosts, within one process. Ranks of one host map
+ * For tests: a job whose ranks stand on several hosts, within one process. Ranks of one host map
  * each other's segments; the others have mirrors, and a loop-back link. */
 #ifndef TRANSPORT_HOSTS_FIXTURE_H
 #define TRANSPORT_HOSTS_FIXTURE_H
@@ -11,9 +11,9 @@
 #include "transport/segment.h"
 #include "transport/transport_fixture.h"
 
-static inline void hosts_join(struct world *world, struct loop *loop, int r, const int *host_of)
+static inline void hosts_join(struct test_job *job, struct loop *loop, int r, const int *host_of)
 {
-	struct world_rank *rank = &world->ranks[r];
+	struct test_rank *rank = &job->ranks[r];
 	struct transport *transport = &rank->transport;
 	struct link *link = loop_link(loop, r);
 	bool done;
@@ -21,8 +21,8 @@ static inline void hosts_join(struct world *world, struct loop *loop, int r, con
 	assert_int_equal(transport_hosts_open(transport, link), LS_OK);
 	assert_int_equal(link->ops->connect(link, &done), LS_OK);
 	assert_int_equal(transport_peer_open_own(transport, rank->memory.fd, rank->trace_fd), LS_OK);
-	for (int q = 0; q < world->size; q++) {
-		const struct world_rank *peer = &world->ranks[q];
+	for (int q = 0; q < job->size; q++) {
+		const struct test_rank *peer = &job->ranks[q];
 		int fds[TRANSPORT_FDS] = {fcntl(peer->transport.segment_fd, F_DUPFD_CLOEXEC, 0),
 					  fcntl(peer->memory.fd, F_DUPFD_CLOEXEC, 0),
 					  fcntl(peer->trace_fd, F_DUPFD_CLOEXEC, 0)};
@@ -37,21 +37,21 @@ static inline void hosts_join(struct world *world, struct loop *loop, int r, con
 	transport_team_set_world(&rank->team);
 }
 
-/* Of a world that is not connected. */
-static inline struct loop *hosts_connect(struct world *world, const int *host_of, uint64_t seed)
+/* Of a job that is not connected. */
+static inline struct loop *hosts_connect(struct test_job *job, const int *host_of, uint64_t seed)
 {
-	struct loop *loop = loop_new(world->size, seed);
-	for (int r = 0; r < world->size; r++)
-		hosts_join(world, loop, r, host_of);
+	struct loop *loop = loop_new(job->size, seed);
+	for (int r = 0; r < job->size; r++)
+		hosts_join(job, loop, r, host_of);
 	return loop;
 }
 
-/* Before the world is closed. */
-static inline void hosts_disconnect(struct world *world, struct loop *loop)
+/* Before the job is closed. */
+static inline void hosts_disconnect(struct test_job *job, struct loop *loop)
 {
-	for (int r = 0; r < world->size; r++)
-		transport_hosts_close(&world->ranks[r].transport);
-	for (int r = 0; r < world->size; r++)
+	for (int r = 0; r < job->size; r++)
+		transport_hosts_close(&job->ranks[r].transport);
+	for (int r = 0; r < job->size; r++)
 		loop_link(loop, r)->ops->close(loop_link(loop, r));
 	assert_true(loop_free(loop));
 }

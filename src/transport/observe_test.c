@@ -12,8 +12,8 @@
 static void test_entered(void **state)
 {
 	(void)state;
-	struct world *world = world_new(2, WORLD_LIMIT_MS);
-	struct world_rank *rank = &world->ranks[1];
+	struct test_job *job = test_job_new(2, TEST_JOB_LIMIT_MS);
+	struct test_rank *rank = &job->ranks[1];
 	const struct transport_segment *segment = rank->transport.segment;
 	size_t bytes = transport_segment_bytes(2);
 	struct transport_entered out;
@@ -37,7 +37,7 @@ static void test_entered(void **state)
 	assert_false(transport_read_entered(segment, bytes, 2, TRANSPORT_AREAS, seq, &out));
 	assert_false(transport_read_entered(segment, bytes, 0, 0, seq, &out));
 	assert_false(transport_read_entered(segment, bytes, RANKS_HOST_MAX + 1, 0, seq, &out));
-	world_close(world);
+	test_job_close(job);
 }
 
 int main(void)

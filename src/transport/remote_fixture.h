@@ -45,7 +45,7 @@ enum duo_kind { DUO_PLAIN, DUO_EPERM, DUO_ENOSYS, DUO_UNDUMPABLE, DUO_OFF };
 enum { DUO_PAGES = 300 };
 
 struct duo {
-	struct world *world; /* rank 0 is this process */
+	struct test_job *job; /* rank 0 is this process */
 	enum duo_kind kind;
 	pid_t child;
 	int control; /* to the other process */
@@ -65,7 +65,7 @@ static inline unsigned char duo_byte(size_t i)
  * 'w' unmap my word  'm' pass one message back  'x' become another program, without an answer */
 static inline unsigned char duo_obey(struct duo *duo, unsigned char order)
 {
-	struct world_rank *rank = &duo->world->ranks[1];
+	struct test_rank *rank = &duo->job->ranks[1];
 	struct transport *transport = &rank->transport;
 	struct transport_message *message;
 	struct wait_word blocked;
@@ -81,7 +81,7 @@ static inline unsigned char duo_obey(struct duo *duo, unsigned char order)
 		return 1;
 	case 'm':
 		while (!(message = transport_match(&rank->team, 0, 7, &blocked)))
-			if (world_await(rank, &blocked) != LS_OK)
+			if (test_job_await(rank, &blocked) != LS_OK)
 				return 0;
 		transport_take(&rank->team, 0, message, LS_OK);
 		return 1;
@@ -95,7 +95,7 @@ static inline unsigned char duo_obey(struct duo *duo, unsigned char order)
 
 static inline int duo_child(struct duo *duo)
 {
-	struct world_rank *rank = &duo->world->ranks[1];
+	struct test_rank *rank = &duo->job->ranks[1];
 	unsigned char order;
 	for (size_t i = 0; i < duo->bytes; i++)
 		duo->area[i] = duo_byte(i);
@@ -103,16 +103,16 @@ static inline int duo_child(struct duo *duo)
 		remote_filter(duo->kind == DUO_EPERM ? EPERM : ENOSYS);
 	if (duo->kind == DUO_UNDUMPABLE && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
 		return 1;
-	world_init_rank(duo->world, 1);
-	duo->world->no_remote = duo->kind == DUO_OFF;
-	if (world_connect_rank(rank) != LS_OK)
+	test_job_init_rank(duo->job, 1);
+	duo->job->no_remote = duo->kind == DUO_OFF;
+	if (test_job_connect_rank(rank) != LS_OK)
 		return 1;
 	while (recv(duo->control, &order, 1, 0) == 1) {
 		unsigned char answer = duo_obey(duo, order);
 		if (send(duo->control, &answer, 1, 0) != 1)
 			return 1;
 	}
-	world_fini_rank(duo->world, 1);
+	test_job_fini_rank(duo->job, 1);
 	return 0;
 }
 
@@ -127,7 +127,7 @@ static inline void duo_open(struct duo *duo, enum duo_kind kind)
 		mmap(NULL, duo->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(duo->area != MAP_FAILED);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-	duo->world = world_empty(2, WORLD_LIMIT_MS);
+	duo->job = test_job_empty(2, TEST_JOB_LIMIT_MS);
 	duo->child = fork();
 	assert_true(duo->child >= 0);
 	duo->control = ends[duo->child == 0];
@@ -136,8 +136,8 @@ static inline void duo_open(struct duo *duo, enum duo_kind kind)
 		prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 		_exit(getppid() == parent ? duo_child(duo) : 1);
 	}
-	world_init_rank(duo->world, 0);
-	assert_int_equal(world_connect_rank(&duo->world->ranks[0]), LS_OK);
+	test_job_init_rank(duo->job, 0);
+	assert_int_equal(test_job_connect_rank(&duo->job->ranks[0]), LS_OK);
 }
 
 static inline unsigned char duo_ask(struct duo *duo, unsigned char order)
@@ -155,9 +155,9 @@ static inline int duo_close(struct duo *duo)
 	close(duo->control);
 	if (duo->child > 0)
 		assert_int_equal(waitpid(duo->child, &status, 0), duo->child);
-	world_fini_rank(duo->world, 0);
-	close(duo->world->listen_fd);
-	free(duo->world);
+	test_job_fini_rank(duo->job, 0);
+	close(duo->job->listen_fd);
+	free(duo->job);
 	assert_int_equal(munmap(duo->area, duo->bytes), 0);
 	return status;
 }

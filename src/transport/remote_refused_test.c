@@ -24,7 +24,7 @@ static int occurrences(const char *text, const char *word)
 /* Messages pass as ever, whatever can be read. */
 static void pass_a_message(struct duo *duo)
 {
-	struct world_rank *rank = &duo->world->ranks[0];
+	struct test_rank *rank = &duo->job->ranks[0];
 	struct transport_envelope envelope = {.bytes = 3, .seq = 7};
 	struct wait_word blocked;
 	uint64_t ticket;
@@ -49,8 +49,8 @@ static void check_duo(enum duo_kind kind, const struct expected *expected)
 	message_set_level(SETTING_LOG_INFO);
 	capture_begin(&capture);
 	duo_open(&duo, kind);
-	struct transport *transport = &duo.world->ranks[0].transport;
-	struct transport_team *team = &duo.world->ranks[0].team;
+	struct transport *transport = &duo.job->ranks[0].transport;
+	struct transport_team *team = &duo.job->ranks[0].team;
 	unsigned char child_readable = duo_ask(&duo, 'b'); /* it has probed when it answers */
 	const char *text = capture_end(&capture);
 	message_set_level(SETTING_LOG_WARN);
@@ -99,7 +99,7 @@ static void test_off(void **state)
 	message_set_level(SETTING_LOG_WARN);
 	assert_string_equal(text, "");       /* it is as was asked for */
 	assert_int_equal(child_readable, 2); /* itself */
-	assert_false(transport_reads_me(&duo.world->ranks[0].team));
+	assert_false(transport_reads_me(&duo.job->ranks[0].team));
 	assert_int_equal(duo_ask(&duo, 'r'), 0);
 	pass_a_message(&duo);
 	assert_int_equal(duo_close(&duo), 0);
@@ -135,19 +135,19 @@ static void test_as_nobody(void **state)
 enum { CROWD = 4 };
 
 /* A rank that is refused, in a process of its own. */
-static int run_refused(struct world *world, int r)
+static int run_refused(struct test_job *job, int r)
 {
 	remote_filter(EPERM);
-	world_init_rank(world, r);
-	ls_status status = world_connect_rank(&world->ranks[r]);
-	world_fini_rank(world, r);
+	test_job_init_rank(job, r);
+	ls_status status = test_job_connect_rank(&job->ranks[r]);
+	test_job_fini_rank(job, r);
 	return status == LS_OK ? 0 : 1;
 }
 
 static void test_said_once(void **state)
 {
 	(void)state;
-	struct world *world = world_empty(CROWD, WORLD_LIMIT_MS);
+	struct test_job *job = test_job_empty(CROWD, TEST_JOB_LIMIT_MS);
 	struct capture capture;
 	pid_t children[CROWD];
 	message_set_level(SETTING_LOG_INFO);
@@ -156,7 +156,7 @@ static void test_said_once(void **state)
 		children[r] = fork();
 		assert_true(children[r] >= 0);
 		if (children[r] == 0)
-			_exit(run_refused(world, r));
+			_exit(run_refused(job, r));
 	}
 	for (int r = 0; r < CROWD; r++) {
 		int status;
@@ -166,8 +166,8 @@ static void test_said_once(void **state)
 	const char *text = capture_end(&capture);
 	message_set_level(SETTING_LOG_WARN);
 	assert_int_equal(occurrences(text, "LS-TRANSPORT-REMOTE"), 1);
-	close(world->listen_fd);
-	free(world);
+	close(job->listen_fd);
+	free(job);
 }
 
 /* ---- when the answer stands ---- */
@@ -175,9 +175,9 @@ static void test_said_once(void **state)
 static void test_answers(void **state)
 {
 	(void)state;
-	struct world *world = world_open(3);
-	struct transport_team *me = &world->ranks[1].team;
-	struct transport_remote *his = &world->ranks[2].transport.segment->remote;
+	struct test_job *job = test_job_open(3);
+	struct transport_team *me = &job->ranks[1].team;
+	struct transport_remote *his = &job->ranks[2].transport.segment->remote;
 	/* As if rank 2 had not tried yet: no, but not for good. */
 	atomic_store(&his->probed, 0);
 	assert_false(transport_reads_me(me));
@@ -188,23 +188,23 @@ static void test_answers(void **state)
 	assert_true(transport_reads_me(me));
 	/* Another rank has not asked yet, and only its own bit counts for it. */
 	atomic_store(&his->readable, ~UINT64_C(1));
-	assert_false(transport_reads_me(&world->ranks[0].team));
+	assert_false(transport_reads_me(&job->ranks[0].team));
 	atomic_store(&his->readable, 7);
-	assert_false(transport_reads_me(&world->ranks[0].team));
-	assert_true(transport_reads_me(&world->ranks[2].team));
-	world_close(world);
+	assert_false(transport_reads_me(&job->ranks[0].team));
+	assert_true(transport_reads_me(&job->ranks[2].team));
+	test_job_close(job);
 }
 
 static void test_alone(void **state)
 {
 	(void)state;
-	struct world *world = world_open(1);
-	struct transport_team *me = &world->ranks[0].team;
+	struct test_job *job = test_job_open(1);
+	struct transport_team *me = &job->ranks[0].team;
 	uint64_t from = 42, to = 0;
 	assert_true(transport_reads_me(me));
 	assert_int_equal(transport_read(me, 0, (uintptr_t)&from, &to, sizeof(to)), LS_OK);
 	assert_int_equal(to, 42);
-	world_close(world);
+	test_job_close(job);
 }
 
 int main(void)

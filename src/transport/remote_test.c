@@ -18,7 +18,7 @@
 
 static struct transport_team *mine(struct duo *duo)
 {
-	return &duo->world->ranks[0].team;
+	return &duo->job->ranks[0].team;
 }
 
 /* Reads `bytes` from byte `from` of the child's area to an address that is `shift` off
@@ -209,8 +209,8 @@ static void test_number_used_again(void **state)
 static void test_forked_copy(void **state)
 {
 	(void)state;
-	struct world *world = world_open(2);
-	struct transport_peer *mapped = &world->ranks[0].transport.peers[1];
+	struct test_job *job = test_job_open(2);
+	struct transport_peer *mapped = &job->ranks[0].transport.peers[1];
 	uint64_t from = 42, to = 0;
 	pid_t copy = fork();
 	assert_true(copy >= 0);
@@ -219,15 +219,15 @@ static void test_forked_copy(void **state)
 		for (;;)
 			pause();
 	}
-	assert_int_equal(
-		transport_read(&world->ranks[0].team, 1, (uintptr_t)&from, &to, sizeof(to)), LS_OK);
+	assert_int_equal(transport_read(&job->ranks[0].team, 1, (uintptr_t)&from, &to, sizeof(to)),
+			 LS_OK);
 	mapped->pid = copy;
-	assert_int_equal(transport_read(&world->ranks[0].team, 1, (uintptr_t)&from, &to, sizeof(to)),
+	assert_int_equal(transport_read(&job->ranks[0].team, 1, (uintptr_t)&from, &to, sizeof(to)),
 			 LS_PEER_DIED);
 	int status;
 	assert_int_equal(kill(copy, SIGKILL), 0);
 	assert_int_equal(waitpid(copy, &status, 0), copy);
-	world_close(world);
+	test_job_close(job);
 }
 
 /* ---- ranks of one process ---- */
@@ -236,13 +236,13 @@ static void test_one_process(void **state)
 {
 	(void)state;
 	enum { COUNT = 3 };
-	struct world *world = world_open(COUNT);
+	struct test_job *job = test_job_open(COUNT);
 	unsigned char from[100], to[100];
 	struct capture capture;
 	for (size_t i = 0; i < sizeof(from); i++)
 		from[i] = duo_byte(i);
 	for (int r = 0; r < COUNT; r++) {
-		struct transport_team *team = &world->ranks[r].team;
+		struct transport_team *team = &job->ranks[r].team;
 		assert_true(transport_reads_me(team));
 		for (int q = 0; q < COUNT; q++) {
 			memset(to, 0, sizeof(to));
@@ -254,9 +254,9 @@ static void test_one_process(void **state)
 		}
 	}
 	capture_begin(&capture);
-	assert_int_equal(transport_read(&world->ranks[0].team, 1, 16, to, 8), LS_SYSTEM);
+	assert_int_equal(transport_read(&job->ranks[0].team, 1, 16, to, 8), LS_SYSTEM);
 	assert_non_null(strstr(capture_end(&capture), "Bad address"));
-	world_close(world);
+	test_job_close(job);
 }
 
 /* `bytes` of address space that is one small file again and again. */
@@ -280,8 +280,8 @@ static void test_more_than_one_call(void **state)
 {
 	(void)state;
 	const size_t bytes = (size_t)2050 << 20;
-	struct world *world = world_open(2);
-	struct transport_team *team = &world->ranks[0].team;
+	struct test_job *job = test_job_open(2);
+	struct transport_team *team = &job->ranks[0].team;
 	unsigned char *to = map_again_and_again(bytes);
 	unsigned char *from = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -292,7 +292,7 @@ static void test_more_than_one_call(void **state)
 	assert_int_equal(to[bytes - 2], 7);
 	assert_int_equal(munmap(from, bytes), 0);
 	assert_int_equal(munmap(to, bytes), 0);
-	world_close(world);
+	test_job_close(job);
 }
 
 /* What a peer says of who can be read, and of where, may be anything. */
@@ -300,9 +300,9 @@ static void test_nonsense(void **state)
 {
 	(void)state;
 	static const uint64_t odd[] = {0, 1, UINT32_MAX, INT64_MAX, UINT64_MAX, 4096, 7};
-	struct world *world = world_open(2);
-	struct transport *transport = &world->ranks[0].transport;
-	struct transport_remote *his = &world->ranks[1].transport.segment->remote;
+	struct test_job *job = test_job_open(2);
+	struct transport *transport = &job->ranks[0].transport;
+	struct transport_remote *his = &job->ranks[1].transport.segment->remote;
 	struct capture capture;
 	capture_begin(&capture);
 	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
@@ -324,7 +324,7 @@ static void test_nonsense(void **state)
 		assert_int_equal(atomic_load(&transport->segment->remote.readable), 1);
 	}
 	capture_end(&capture);
-	world_close(world);
+	test_job_close(job);
 }
 
 int main(int argc, char **argv)

@@ -19,9 +19,9 @@ enum { SIZE = 4 };
 static const uint8_t members[] = {3, 1};
 static const uint16_t areas[] = {TRANSPORT_AREAS - 1, 7};
 
-static struct transport_team *open_team(struct world *world, int rank)
+static struct transport_team *open_team(struct test_job *job, int rank)
 {
-	struct transport *transport = &world->ranks[members[rank]].transport;
+	struct transport *transport = &job->ranks[members[rank]].transport;
 	struct transport_team *team = calloc(1, sizeof(*team));
 	assert_non_null(team);
 	assert_int_equal(transport_team_init(team, transport), LS_OK);
@@ -57,9 +57,9 @@ static void must_receive(struct transport_team *team, int from, int64_t expected
 static void test_apart(void **state)
 {
 	(void)state;
-	struct world *world = world_open(SIZE);
-	struct transport_team *team[] = {open_team(world, 0), open_team(world, 1)};
-	struct transport_team *all[] = {&world->ranks[3].team, &world->ranks[1].team};
+	struct test_job *job = test_job_open(SIZE);
+	struct transport_team *team[] = {open_team(job, 0), open_team(job, 1)};
+	struct transport_team *all[] = {&job->ranks[3].team, &job->ranks[1].team};
 	struct wait_word blocked;
 	/* Rank 1 of the team is rank 1 of the world, and its rank 0 is rank 3 there. */
 	assert_true(post(team[1], 0, 11, &blocked));
@@ -70,7 +70,7 @@ static void test_apart(void **state)
 	assert_null(transport_match(team[0], 1, 7, &blocked));
 	assert_int_equal(blocked.edge.owner, 3);
 	assert_int_equal(blocked.edge.peer, 1);
-	assert_ptr_equal((const char *)world->ranks[3].transport.segment + blocked.edge.offset,
+	assert_ptr_equal((const char *)job->ranks[3].transport.segment + blocked.edge.offset,
 			 blocked.word);
 	/* What a member writes, the other sees in its own mapping. */
 	atomic_store(&transport_area_of(team[1], 1)->finished, 5);
@@ -80,7 +80,7 @@ static void test_apart(void **state)
 	assert_true(transport_reads_me(team[0]));
 	for (int i = 0; i < 2; i++)
 		close_team(team[i]);
-	world_close(world);
+	test_job_close(job);
 }
 
 static bool is_zero(const void *memory, size_t bytes)
@@ -145,9 +145,9 @@ static bool is_new(struct transport_area *area, int size)
 static void test_again(void **state)
 {
 	(void)state;
-	struct world *world = world_open(SIZE);
+	struct test_job *job = test_job_open(SIZE);
 	for (int round = 0; round < 3; round++) {
-		struct transport_team *team[] = {open_team(world, 0), open_team(world, 1)};
+		struct transport_team *team[] = {open_team(job, 0), open_team(job, 1)};
 		struct transport_area *area = transport_area_of(team[0], 0);
 		uint64_t seq = round == 1 ? 3 : 1000;
 		struct wait_word blocked;
@@ -171,19 +171,19 @@ static void test_again(void **state)
 		atomic_store(&area->times_closed, (uint64_t)round + 1);
 		assert_false(is_new(area, 2));
 		for (int i = 0; i < 2; i++)
-			transport_area_reset(&world->ranks[members[i]].transport, areas[i], 2, seq);
+			transport_area_reset(&job->ranks[members[i]].transport, areas[i], 2, seq);
 		assert_true(is_new(area, 2));
 		assert_int_equal(atomic_load(&area->times_closed), round + 1);
 		for (int i = 0; i < 2; i++)
 			close_team(team[i]);
 	}
-	world_close(world);
+	test_job_close(job);
 }
 
-static int64_t there(struct world *world, int rank)
+static int64_t there(struct test_job *job, int rank)
 {
 	struct stat stat;
-	assert_int_equal(fstat(world->ranks[rank].transport.segment_fd, &stat), 0);
+	assert_int_equal(fstat(job->ranks[rank].transport.segment_fd, &stat), 0);
 	return stat.st_blocks * 512;
 }
 
@@ -191,59 +191,59 @@ static int64_t there(struct world *world, int rank)
 static void test_memory(void **state)
 {
 	(void)state;
-	struct world *world = world_open(SIZE);
-	struct transport *transport = &world->ranks[1].transport;
-	int64_t before = there(world, 1), page = TRANSPORT_PAGE_BYTES;
+	struct test_job *job = test_job_open(SIZE);
+	struct transport *transport = &job->ranks[1].transport;
+	int64_t before = there(job, 1), page = TRANSPORT_PAGE_BYTES;
 	assert_int_equal(transport_area_grow(transport, 3, 2, false), LS_OK);
-	int64_t two = there(world, 1) - before;
+	int64_t two = there(job, 1) - before;
 	int64_t needed = (int64_t)offsetof(struct transport_area, eager);
 	assert_true(two >= needed && two <= needed + 2 * page);
 	assert_int_equal(transport_area_grow(transport, 3, 2, false), LS_OK);
-	assert_int_equal(there(world, 1) - before, two);
+	assert_int_equal(there(job, 1) - before, two);
 	assert_int_equal(transport_area_grow(transport, 3, SIZE, true), LS_OK);
 	int64_t reports = SIZE * (int64_t)sizeof(struct transport_report);
-	assert_in_range(there(world, 1) - before - two, reports, reports + 2 * page);
-	world_close(world);
+	assert_in_range(there(job, 1) - before - two, reports, reports + 2 * page);
+	test_job_close(job);
 }
 
 /* Inboxes and cells get theirs when they are opened, whoever does. */
 static void test_memory_of_inboxes(void **state)
 {
 	(void)state;
-	struct world *world = world_open(SIZE);
-	struct transport_team *team[] = {open_team(world, 0), open_team(world, 1)};
+	struct test_job *job = test_job_open(SIZE);
+	struct transport_team *team[] = {open_team(job, 0), open_team(job, 1)};
 	int owner = members[0];
 	struct transport_area *area = transport_area_of(team[0], 0);
 	int64_t inbox = sizeof(struct transport_inbox), page = TRANSPORT_PAGE_BYTES;
-	int64_t before = there(world, owner);
+	int64_t before = there(job, owner);
 	assert_false(transport_inbox_is_open(area, 1));
 	assert_true(transport_inbox_open(team[1], 0, 1));
 	assert_true(transport_inbox_is_open(area, 1) && !transport_inbox_is_open(area, 0));
-	int64_t opened = there(world, owner);
+	int64_t opened = there(job, owner);
 	assert_in_range(opened - before, inbox, inbox + 2 * page);
 	assert_true(transport_inbox_open(team[0], 0, 1));
-	assert_int_equal(there(world, owner), opened);
+	assert_int_equal(there(job, owner), opened);
 	assert_true(transport_cells_open(team[0]));
-	assert_in_range(there(world, owner) - opened, sizeof(struct mail_eager) - 2 * page,
+	assert_in_range(there(job, owner) - opened, sizeof(struct mail_eager) - 2 * page,
 			sizeof(struct mail_eager) + 2 * page);
 	for (int i = 0; i < 2; i++)
 		close_team(team[i]);
-	world_close(world);
+	test_job_close(job);
 }
 
 /* Before Linux 5.14 all inboxes have their memory from the beginning, and again after a reset. */
 static void test_memory_without_populate(void **state)
 {
 	(void)state;
-	struct world *world = world_open(SIZE);
-	struct transport *transport = &world->ranks[members[0]].transport;
-	int64_t before = there(world, members[0]), page = TRANSPORT_PAGE_BYTES;
+	struct test_job *job = test_job_open(SIZE);
+	struct transport *transport = &job->ranks[members[0]].transport;
+	int64_t before = there(job, members[0]), page = TRANSPORT_PAGE_BYTES;
 	transport->populates = false;
-	struct transport_team *team = open_team(world, 0);
+	struct transport_team *team = open_team(job, 0);
 	struct transport_area *area = transport_area_of(team, 0);
 	int64_t needed = (int64_t)transport_area_reports_at(2) +
 			 SIZE * (int64_t)sizeof(struct transport_report);
-	assert_in_range(there(world, members[0]) - before, needed, needed + 4 * page);
+	assert_in_range(there(job, members[0]) - before, needed, needed + 4 * page);
 	for (int round = 0; round < 2; round++) {
 		for (int q = 0; q < 2; q++)
 			assert_true(transport_inbox_is_open(area, q) &&
@@ -252,7 +252,7 @@ static void test_memory_without_populate(void **state)
 		transport_area_reset(transport, areas[0], 2, 0);
 	}
 	close_team(team);
-	world_close(world);
+	test_job_close(job);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * For tests: a world of ranks as threads of one process, each with a transport, an arena and a
+ * For tests: a job of ranks as threads of one process, each with a transport, an arena and a
  * waiter of its own, connected through real sockets. */
 #ifndef TRANSPORT_TRANSPORT_FIXTURE_H
 #define TRANSPORT_TRANSPORT_FIXTURE_H
@@ -17,11 +17,11 @@
 #include "base/ranks.h"
 #include "transport/transport.h"
 
-enum { WORLD_ARENA_BYTES = 1 << 20, WORLD_LIMIT_MS = 30000 };
-#define WORLD_JOB UINT64_C(0x1122334455667788)
+enum { TEST_JOB_ARENA_BYTES = 1 << 20, TEST_JOB_LIMIT_MS = 30000 };
+#define TEST_JOB_ID UINT64_C(0x1122334455667788)
 
-struct world_rank {
-	struct world *world;
+struct test_rank {
+	struct test_job *job;
 	struct transport transport;
 	struct transport_team team; /* of all ranks, once they are connected */
 	struct memory memory;
@@ -33,27 +33,27 @@ struct world_rank {
 	pthread_t thread;
 };
 
-struct world {
+struct test_job {
 	int size;
 	int listen_fd;
 	char address[64];
 	uint64_t deadline_ns;
 	const int *pids; /* as in struct transport_exchange */
 	bool no_remote;  /* the same */
-	struct world_rank ranks[RANKS_HOST_MAX];
+	struct test_rank ranks[RANKS_HOST_MAX];
 };
 
-static inline void world_init_rank(struct world *world, int r)
+static inline void test_job_init_rank(struct test_job *job, int r)
 {
-	struct world_rank *rank = &world->ranks[r];
-	rank->world = world;
+	struct test_rank *rank = &job->ranks[r];
+	rank->job = job;
 	rank->wait_table = aligned_alloc(64, sizeof(*rank->wait_table));
 	assert_non_null(rank->wait_table);
 	memset(rank->wait_table, 0, sizeof(*rank->wait_table));
 	rank->trace_fd = memfd_create("lockstep-trace", MFD_CLOEXEC);
 	assert_true(rank->trace_fd >= 0);
-	assert_int_equal(memory_init(&rank->memory, WORLD_ARENA_BYTES, WORLD_JOB, r), LS_OK);
-	assert_int_equal(transport_init(&rank->transport, WORLD_JOB, r, world->size), LS_OK);
+	assert_int_equal(memory_init(&rank->memory, TEST_JOB_ARENA_BYTES, TEST_JOB_ID, r), LS_OK);
+	assert_int_equal(transport_init(&rank->transport, TEST_JOB_ID, r, job->size), LS_OK);
 	assert_int_equal(transport_team_init(&rank->team, &rank->transport), LS_OK);
 	rank->waiter = (struct waiter){
 		.wait_table = rank->wait_table,
@@ -64,9 +64,9 @@ static inline void world_init_rank(struct world *world, int r)
 	assert_int_equal(wait_open(&rank->waiter), LS_OK);
 }
 
-static inline void world_fini_rank(struct world *world, int r)
+static inline void test_job_fini_rank(struct test_job *job, int r)
 {
-	struct world_rank *rank = &world->ranks[r];
+	struct test_rank *rank = &job->ranks[r];
 	wait_close(&rank->waiter);
 	transport_team_fini(&rank->team);
 	transport_fini(&rank->transport);
@@ -76,38 +76,38 @@ static inline void world_fini_rank(struct world *world, int r)
 }
 
 /* Without ranks: processes make their own, as they must after fork. */
-static inline struct world *world_empty(int size, unsigned limit_ms)
+static inline struct test_job *test_job_empty(int size, unsigned limit_ms)
 {
-	struct world *world = calloc(1, sizeof(*world));
-	assert_non_null(world);
-	world->size = size;
-	world->deadline_ns = clock_deadline_ns(limit_ms);
-	assert_int_equal(
-		transport_listen(world->address, sizeof(world->address), &world->listen_fd), LS_OK);
-	return world;
+	struct test_job *job = calloc(1, sizeof(*job));
+	assert_non_null(job);
+	job->size = size;
+	job->deadline_ns = clock_deadline_ns(limit_ms);
+	assert_int_equal(transport_listen(job->address, sizeof(job->address), &job->listen_fd),
+			 LS_OK);
+	return job;
 }
 
 /* Everything but the connections. */
-static inline struct world *world_new(int size, unsigned limit_ms)
+static inline struct test_job *test_job_new(int size, unsigned limit_ms)
 {
-	struct world *world = world_empty(size, limit_ms);
+	struct test_job *job = test_job_empty(size, limit_ms);
 	for (int r = 0; r < size; r++)
-		world_init_rank(world, r);
-	return world;
+		test_job_init_rank(job, r);
+	return job;
 }
 
-static inline ls_status world_connect_rank(struct world_rank *rank)
+static inline ls_status test_job_connect_rank(struct test_rank *rank)
 {
-	struct world *world = rank->world;
+	struct test_job *job = rank->job;
 	struct transport_exchange exchange = {
-		.address = world->address,
-		.listen_fd = rank->transport.rank == 0 ? world->listen_fd : -1,
+		.address = job->address,
+		.listen_fd = rank->transport.rank == 0 ? job->listen_fd : -1,
 		.arena_fd = rank->memory.fd,
 		.trace_fd = rank->trace_fd,
 		.waiter = &rank->waiter,
-		.deadline_ns = world->deadline_ns,
-		.pids = world->pids,
-		.no_remote = world->no_remote,
+		.deadline_ns = job->deadline_ns,
+		.pids = job->pids,
+		.no_remote = job->no_remote,
 	};
 	ls_status status = transport_connect(&rank->transport, &exchange);
 	if (status == LS_OK)
@@ -115,49 +115,49 @@ static inline ls_status world_connect_rank(struct world_rank *rank)
 	return status;
 }
 
-static inline void *world_connect_thread(void *argument)
+static inline void *test_job_connect_thread(void *argument)
 {
-	struct world_rank *rank = argument;
-	rank->status = world_connect_rank(rank);
+	struct test_rank *rank = argument;
+	rank->status = test_job_connect_rank(rank);
 	if (rank->transport.rank == 0) {
-		close(rank->world->listen_fd);
-		rank->world->listen_fd = -1;
+		close(rank->job->listen_fd);
+		rank->job->listen_fd = -1;
 	}
 	rank->ended_ns = clock_now_ns();
 	wait_thread_leave(&rank->waiter);
 	return NULL;
 }
 
-static inline void world_start(struct world *world, int r)
+static inline void test_job_start(struct test_job *job, int r)
 {
-	struct world_rank *rank = &world->ranks[r];
-	assert_int_equal(pthread_create(&rank->thread, NULL, world_connect_thread, rank), 0);
+	struct test_rank *rank = &job->ranks[r];
+	assert_int_equal(pthread_create(&rank->thread, NULL, test_job_connect_thread, rank), 0);
 }
 
-static inline void world_close(struct world *world)
+static inline void test_job_close(struct test_job *job)
 {
-	for (int r = 0; r < world->size; r++)
-		world_fini_rank(world, r);
-	if (world->listen_fd >= 0)
-		close(world->listen_fd);
-	free(world);
+	for (int r = 0; r < job->size; r++)
+		test_job_fini_rank(job, r);
+	if (job->listen_fd >= 0)
+		close(job->listen_fd);
+	free(job);
 }
 
-/* A world that is connected. */
-static inline struct world *world_open(int size)
+/* A job whose ranks are connected. */
+static inline struct test_job *test_job_open(int size)
 {
-	struct world *world = world_new(size, WORLD_LIMIT_MS);
+	struct test_job *job = test_job_new(size, TEST_JOB_LIMIT_MS);
 	for (int r = 0; r < size; r++)
-		world_start(world, r);
+		test_job_start(job, r);
 	for (int r = 0; r < size; r++) {
-		wait_join(world->ranks[r].thread);
-		assert_int_equal(world->ranks[r].status, LS_OK);
+		wait_join(job->ranks[r].thread);
+		assert_int_equal(job->ranks[r].status, LS_OK);
 	}
-	return world;
+	return job;
 }
 
 /* How many descriptors this process has open. */
-static inline int world_descriptors(void)
+static inline int test_descriptors(void)
 {
 	DIR *directory = opendir("/proc/self/fd");
 	assert_non_null(directory);
@@ -169,12 +169,12 @@ static inline int world_descriptors(void)
 }
 
 /* Blocks on one word, as a thread of `rank`. */
-static inline ls_status world_await(struct world_rank *rank, const struct wait_word *word)
+static inline ls_status test_job_await(struct test_rank *rank, const struct wait_word *word)
 {
 	struct wait_call call = {
 		.words = word,
 		.count = 1,
-		.deadline_ns = rank->world->deadline_ns,
+		.deadline_ns = rank->job->deadline_ns,
 	};
 	int peer;
 	return wait_words(&rank->waiter, &call, &peer);

@@ -137,18 +137,20 @@ bool data_can_be_in_place(const struct plan_sim_op *op, int rank)
 	return op->collective != COLL_ALLTOALL && has_input(op, rank) && has_output(op, rank);
 }
 
-static struct place whole_place(const struct world *world, const struct rank *rank, unsigned which)
+static struct place whole_place(const struct plan_world *world, const struct rank *rank,
+				unsigned which)
 {
-	return data_place(world_op(world, rank), &rank->plan, rank, which, 0, rank->plan.blocks);
+	return data_place(plan_world_op(world, rank), &rank->plan, rank, which, 0,
+			  rank->plan.blocks);
 }
 
-static bool open_garbage(struct world *world, struct rank *rank, unsigned which)
+static bool open_garbage(struct plan_world *world, struct rank *rank, unsigned which)
 {
 	struct element *elements = rank->buffers[which].elements;
 	uint32_t count = whole_place(world, rank, which).count;
 	for (uint32_t i = 0; i < count; i++)
 		elements[i] = (struct element){.index = WORLD_GARBAGE};
-	return world_open(world, rank, which);
+	return plan_world_open(world, rank, which);
 }
 
 static void put_input(const struct rank *rank, struct element *elements, uint32_t count)
@@ -157,9 +159,9 @@ static void put_input(const struct rank *rank, struct element *elements, uint32_
 		elements[i] = input_of(rank->op, rank->number, i);
 }
 
-bool data_enter(struct world *world, struct rank *rank)
+bool data_enter(struct plan_world *world, struct rank *rank)
 {
-	const struct plan_sim_op *op = world_op(world, rank);
+	const struct plan_sim_op *op = plan_world_op(world, rank);
 	struct place input = whole_place(world, rank, PLAN_INPUT);
 	bool gives = has_input(op, rank->number), gets = has_output(op, rank->number);
 	/* Memory that is lent for what it has combined so far. */
@@ -174,14 +176,14 @@ bool data_enter(struct world *world, struct rank *rank)
 		return false;
 	if (!gives)
 		return true;
-	if (input.which == PLAN_INPUT && !world_open(world, rank, PLAN_INPUT))
+	if (input.which == PLAN_INPUT && !plan_world_open(world, rank, PLAN_INPUT))
 		return false;
 	put_input(rank, rank->buffers[input.which].elements + input.first, input.count);
 	if (op->algorithm != PLAN_INLINE || input.count == 0)
 		return true;
 	unsigned slot = WORLD_SLOT + (unsigned)rank->op % PLAN_SIM_SLOTS;
 	put_input(rank, rank->buffers[slot].elements, input.count);
-	return world_open(world, rank, slot);
+	return plan_world_open(world, rank, slot);
 }
 
 /* ---- leaving ---- */
@@ -194,10 +196,10 @@ static bool is_input(const struct element *element, int op, int rank, uint32_t i
 }
 
 /* All ranks that get the element have the same bits of it. */
-static bool is_reduced(struct world *world, const struct rank *rank, const struct element *element,
-		       uint32_t index)
+static bool is_reduced(struct plan_world *world, const struct rank *rank,
+		       const struct element *element, uint32_t index)
 {
-	const struct plan_sim_op *op = world_op(world, rank);
+	const struct plan_sim_op *op = plan_world_op(world, rank);
 	if (element->op != rank->op || element->index != index ||
 	    element->ranks != world->all_ranks || element->scaled != (world->sim->size > 1))
 		return false;
@@ -209,10 +211,10 @@ static bool is_reduced(struct world *world, const struct rank *rank, const struc
 	return element->hash == *expected;
 }
 
-static bool element_is_right(struct world *world, const struct rank *rank, unsigned block,
+static bool element_is_right(struct plan_world *world, const struct rank *rank, unsigned block,
 			     uint32_t i, const struct element *element)
 {
-	const struct plan_sim_op *op = world_op(world, rank);
+	const struct plan_sim_op *op = plan_world_op(world, rank);
 	unsigned self = (unsigned)rank->number;
 	int number = rank->op;
 	switch (op->collective) {
@@ -237,26 +239,26 @@ static bool element_is_right(struct world *world, const struct rank *rank, unsig
 	}
 }
 
-static bool output_is_right(struct world *world, struct rank *rank)
+static bool output_is_right(struct plan_world *world, struct rank *rank)
 {
 	bool parts = rank->plan.layout[PLAN_OUTPUT] == PLAN_LAYOUT_PARTS;
 	unsigned rounds = parts ? rank->plan.blocks : 1;
 	for (unsigned block = 0; block < rounds; block++) {
 		struct span span;
-		if (!world_access(world, rank, rank, PLAN_OUTPUT, block,
-				  parts ? 1 : rank->plan.blocks, false, &span))
+		if (!plan_world_access(world, rank, rank, PLAN_OUTPUT, block,
+				       parts ? 1 : rank->plan.blocks, false, &span))
 			return false;
 		for (uint32_t i = 0; i < span.count; i++)
 			if (!element_is_right(world, rank, block, i, &span.elements[i]))
-				return world_refuse(world, rank, "element %u of block %u is wrong",
-						    i, block);
+				return plan_world_refuse(
+					world, rank, "element %u of block %u is wrong", i, block);
 	}
 	world->known[rank->op] = true;
 	return true;
 }
 
 /* A plan writes to OUTPUT alone; what of INPUT does not lie in it is as it was. */
-static bool input_is_whole(struct world *world, struct rank *rank)
+static bool input_is_whole(struct plan_world *world, struct rank *rank)
 {
 	struct place input = whole_place(world, rank, PLAN_INPUT);
 	struct place output = whole_place(world, rank, PLAN_OUTPUT);
@@ -266,15 +268,16 @@ static bool input_is_whole(struct world *world, struct rank *rank)
 		bool covered =
 			rank->in_place && at >= output.first && at < output.first + output.count;
 		if (!covered && !is_input(&elements[at], rank->op, rank->number, i))
-			return world_refuse(world, rank, "element %u of the input was changed", i);
+			return plan_world_refuse(world, rank, "element %u of the input was changed",
+						 i);
 	}
 	return true;
 }
 
 /* Where every block has elements, peers make use of all that the plan lets them reach. */
-static bool reach_is_used(struct world *world, const struct rank *rank)
+static bool reach_is_used(struct plan_world *world, const struct rank *rank)
 {
-	const struct plan_sim_op *op = world_op(world, rank);
+	const struct plan_sim_op *op = plan_world_op(world, rank);
 	const struct plan *plan = &rank->plan;
 	bool parts = plan->layout[PLAN_INPUT] != PLAN_LAYOUT_BLOCKS;
 	if (op->uneven || op->count < (parts ? 1 : plan->blocks) || world->sim->mutate)
@@ -283,25 +286,25 @@ static bool reach_is_used(struct world *world, const struct rank *rank)
 	    rank->used[PLAN_OUTPUT] == plan->reach[PLAN_OUTPUT] &&
 	    rank->used[PLAN_SCRATCH] == plan->needs_scratch)
 		return true;
-	return world_refuse(world, rank, "reach or scratch of the plan was not used: %d %d %d",
-			    rank->used[PLAN_INPUT], rank->used[PLAN_OUTPUT],
-			    rank->used[PLAN_SCRATCH]);
+	return plan_world_refuse(world, rank, "reach or scratch of the plan was not used: %d %d %d",
+				 rank->used[PLAN_INPUT], rank->used[PLAN_OUTPUT],
+				 rank->used[PLAN_SCRATCH]);
 }
 
-static bool all_have_entered(struct world *world, const struct rank *rank)
+static bool all_have_entered(struct plan_world *world, const struct rank *rank)
 {
 	for (int q = 0; q < world->sim->size; q++) {
 		const struct entry *entry = &world->ranks[q].entries[rank->op % PLAN_SIM_SLOTS];
 		if (entry->op != rank->op || (world->width && rank->clock[q] < entry->entered))
-			return world_refuse(world, rank,
-					    "leaves and does not know that rank %d entered", q);
+			return plan_world_refuse(
+				world, rank, "leaves and does not know that rank %d entered", q);
 	}
 	return true;
 }
 
-bool data_leave(struct world *world, struct rank *rank)
+bool data_leave(struct plan_world *world, struct rank *rank)
 {
-	const struct plan_sim_op *op = world_op(world, rank);
+	const struct plan_sim_op *op = plan_world_op(world, rank);
 	if (op->collective == COLL_BARRIER)
 		return all_have_entered(world, rank);
 	if (has_output(op, rank->number) && !output_is_right(world, rank))
@@ -314,7 +317,7 @@ bool data_leave(struct world *world, struct rank *rank)
 		struct span span;
 		if (rank->buffers[which].op != rank->op)
 			continue;
-		if (!world_access(world, rank, rank, which, 0, rank->plan.blocks, true, &span))
+		if (!plan_world_access(world, rank, rank, which, 0, rank->plan.blocks, true, &span))
 			return false;
 		for (uint32_t i = 0; i < span.count; i++)
 			span.elements[i].index = WORLD_GARBAGE;

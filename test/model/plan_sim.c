@@ -22,24 +22,24 @@ static enum progress refused_unless(bool ok)
 /* ---- entering and leaving ---- */
 
 /* The engine's rule of K: all ranks have left the collective whose slot I am about to use. */
-static enum progress await_slot(struct world *world, struct rank *rank)
+static enum progress await_slot(struct plan_world *world, struct rank *rank)
 {
 	int before = rank->op - world->sim->ahead;
 	for (int q = 0; before >= 0 && q < world->sim->size; q++)
 		if (world->ranks[q].op <= before)
 			return WAIT;
 	for (int q = 0; before >= 0 && q < world->sim->size; q++)
-		world_merge(world, rank, world->ranks[q].finished[before % WORLD_FINISHED]);
+		plan_world_merge(world, rank, world->ranks[q].finished[before % WORLD_FINISHED]);
 	return GO;
 }
 
 /* Whether the peer that a step names is one that its kind can have: on the same host, but for
  * messages. */
-static bool peer_is_valid(const struct world *world, const struct plan *plan,
+static bool peer_is_valid(const struct plan_world *world, const struct plan *plan,
 			  const struct plan_step *step)
 {
 	bool another = step->peer >= 0 && step->peer < plan->size && step->peer != plan->rank;
-	bool here = another && world_share(world, plan->rank, step->peer);
+	bool here = another && plan_world_share(world, plan->rank, step->peer);
 	switch ((enum plan_step_kind)step->kind) {
 	case PLAN_STEP_AWAIT:
 		return step->flags & PLAN_UNTIL_TAKEN ? another : here || step->peer == PLAN_ALL;
@@ -55,7 +55,7 @@ static bool peer_is_valid(const struct world *world, const struct plan *plan,
 	}
 }
 
-static bool step_is_valid(const struct world *world, const struct plan *plan,
+static bool step_is_valid(const struct plan_world *world, const struct plan *plan,
 			  const struct plan_step *step)
 {
 	static const uint8_t flags[PLAN_STEP_KIND_COUNT] = {
@@ -79,24 +79,24 @@ static bool step_is_valid(const struct world *world, const struct plan *plan,
 }
 
 /* What is true of every plan, apart from what its steps do. */
-static bool plan_is_valid(struct world *world, struct rank *rank)
+static bool plan_is_valid(struct plan_world *world, struct rank *rank)
 {
 	const struct plan *plan = &rank->plan;
 	bool parts = plan->layout[PLAN_INPUT] != PLAN_LAYOUT_BLOCKS;
 	if (plan->blocks < 1 || plan->blocks > world->cells || plan->phase_end >= WORLD_PHASES ||
 	    (parts && plan->blocks != plan->size) ||
 	    plan->layout[PLAN_SCRATCH] != plan->layout[PLAN_OUTPUT])
-		return world_refuse(world, rank, "%u blocks, %u phases", plan->blocks,
-				    plan->phase_end);
+		return plan_world_refuse(world, rank, "%u blocks, %u phases", plan->blocks,
+					 plan->phase_end);
 	for (uint32_t i = 0; i < plan->step_count; i++)
 		if (!step_is_valid(world, plan, &plan->steps[i]))
-			return world_refuse(world, rank, "step %u is not one", i);
+			return plan_world_refuse(world, rank, "step %u is not one", i);
 	return true;
 }
 
-static enum progress enter(struct world *world, struct rank *rank)
+static enum progress enter(struct plan_world *world, struct rank *rank)
 {
-	const struct plan_sim_op *op = world_op(world, rank);
+	const struct plan_sim_op *op = plan_world_op(world, rank);
 	if (await_slot(world, rank) == WAIT)
 		return WAIT;
 	struct plan_params params = {
@@ -110,7 +110,7 @@ static enum progress enter(struct world *world, struct rank *rank)
 		.topology = world->sim->topology};
 	rank->in_place = params.in_place && data_can_be_in_place(op, rank->number);
 	if (!plan_build(&params, rank->steps, &rank->plan))
-		return refused_unless(world_refuse(world, rank, "there is no plan"));
+		return refused_unless(plan_world_refuse(world, rank, "there is no plan"));
 	if (world->sim->mutate)
 		world->sim->mutate(world->sim->context, rank->op, &rank->plan);
 	if (!plan_is_valid(world, rank))
@@ -122,8 +122,8 @@ static enum progress enter(struct world *world, struct rank *rank)
 	entry->op = rank->op;
 	entry->phase = 0;
 	entry->entered = rank->clock[rank->number];
-	world_copy(world, entry->clocks[0], rank->clock);
-	world_tick(rank);
+	plan_world_copy(world, entry->clocks[0], rank->clock);
+	plan_world_tick(rank);
 	rank->step = 0;
 	rank->stage = STAGE_STEPS;
 	return GO;
@@ -136,11 +136,11 @@ static void learn_taken(struct rank *rank, const struct link *link, int receiver
 		rank->clock[receiver] = link->taken_at;
 }
 
-static enum progress leave(struct world *world, struct rank *rank)
+static enum progress leave(struct plan_world *world, struct rank *rank)
 {
 	for (; rank->sent_count > 0; rank->sent_count--) {
 		int receiver = rank->sent_to[rank->sent_count - 1];
-		struct link *link = world_link(world, rank->number, receiver);
+		struct link *link = plan_world_link(world, rank->number, receiver);
 		if (link->taken < link->sent)
 			return WAIT;
 		learn_taken(rank, link, receiver);
@@ -148,8 +148,8 @@ static enum progress leave(struct world *world, struct rank *rank)
 	}
 	if (!data_leave(world, rank))
 		return BAD;
-	world_copy(world, rank->finished[rank->op % WORLD_FINISHED], rank->clock);
-	world_tick(rank);
+	plan_world_copy(world, rank->finished[rank->op % WORLD_FINISHED], rank->clock);
+	plan_world_tick(rank);
 	rank->op++;
 	rank->stage = STAGE_ENTER;
 	return GO;
@@ -157,21 +157,21 @@ static enum progress leave(struct world *world, struct rank *rank)
 
 /* ---- steps ---- */
 
-static enum progress step_signal(struct world *world, struct rank *rank,
+static enum progress step_signal(struct plan_world *world, struct rank *rank,
 				 const struct plan_step *step)
 {
 	struct entry *entry = &rank->entries[rank->op % PLAN_SIM_SLOTS];
 	if (step->phase <= entry->phase)
-		return refused_unless(world_refuse(world, rank, "the phase does not grow"));
+		return refused_unless(plan_world_refuse(world, rank, "the phase does not grow"));
 	while (entry->phase < step->phase)
-		world_copy(world, entry->clocks[++entry->phase], rank->clock);
-	world_tick(rank);
+		plan_world_copy(world, entry->clocks[++entry->phase], rank->clock);
+	plan_world_tick(rank);
 	return GO;
 }
 
-static enum progress step_taken(struct world *world, struct rank *rank, int receiver)
+static enum progress step_taken(struct plan_world *world, struct rank *rank, int receiver)
 {
-	const struct link *link = world_link(world, rank->number, receiver);
+	const struct link *link = plan_world_link(world, rank->number, receiver);
 	if (world->sim->copied)
 		return GO;
 	if (link->taken < link->sent)
@@ -180,7 +180,8 @@ static enum progress step_taken(struct world *world, struct rank *rank, int rece
 	return GO;
 }
 
-static enum progress step_await(struct world *world, struct rank *rank, const struct plan_step *step)
+static enum progress step_await(struct plan_world *world, struct rank *rank,
+				const struct plan_step *step)
 {
 	bool all = step->peer == PLAN_ALL;
 	int first = all ? 0 : step->peer, end = all ? world->sim->size : step->peer + 1;
@@ -189,18 +190,19 @@ static enum progress step_await(struct world *world, struct rank *rank, const st
 		return step_taken(world, rank, step->peer);
 	for (int q = first; q < end; q++) {
 		const struct entry *entry = &world->ranks[q].entries[slot];
-		if (!world_share(world, rank->number, q))
+		if (!plan_world_share(world, rank->number, q))
 			continue;
 		if (entry->op > rank->op)
-			return refused_unless(world_refuse(
+			return refused_unless(plan_world_refuse(
 				world, rank, "rank %d has used the slot for operation %d", q,
 				entry->op));
 		if (q != rank->number && (entry->op < rank->op || entry->phase < step->phase))
 			return WAIT;
 	}
 	for (int q = first; q < end; q++)
-		if (q != rank->number && world_share(world, rank->number, q))
-			world_merge(world, rank, world->ranks[q].entries[slot].clocks[step->phase]);
+		if (q != rank->number && plan_world_share(world, rank->number, q))
+			plan_world_merge(world, rank,
+					 world->ranks[q].entries[slot].clocks[step->phase]);
 	return GO;
 }
 
@@ -218,40 +220,40 @@ struct windows {
 };
 
 /* Notes all its accesses. */
-static bool find_windows(struct world *world, struct rank *rank, const struct plan_step *step,
+static bool find_windows(struct plan_world *world, struct rank *rank, const struct plan_step *step,
 			 struct windows *out)
 {
 	int only = step->flags & PLAN_TO_SELF ? rank->number : step->peer; /* PLAN_ALL: all */
 	out->count = 0;
 	for (int q = 0; q < world->sim->size; q++) {
 		struct rank *owner = &world->ranks[q];
-		if (!world_share(world, rank->number, q))
+		if (!plan_world_share(world, rank->number, q))
 			continue;
 		struct span *source = &out->sources[out->count], *target = &out->targets[out->count];
 		*target = (struct span){0};
-		if (!world_access(world, rank, owner, window_of(rank, owner, PLAN_INPUT),
-				  step->block, step->blocks, false, source))
+		if (!plan_world_access(world, rank, owner, window_of(rank, owner, PLAN_INPUT),
+				       step->block, step->blocks, false, source))
 			return false;
 		if (source->count != out->sources[0].count)
-			return world_refuse(world, rank, "lengths differ");
+			return plan_world_refuse(world, rank, "lengths differ");
 		out->count++;
 	}
 	for (int q = 0, i = 0; q < world->sim->size; q++) {
-		if (!world_share(world, rank->number, q))
+		if (!plan_world_share(world, rank->number, q))
 			continue;
 		struct span *target = &out->targets[i++];
 		if (only != PLAN_ALL && q != only)
 			continue;
-		if (!world_access(world, rank, &world->ranks[q], PLAN_OUTPUT, step->block,
-				  step->blocks, true, target))
+		if (!plan_world_access(world, rank, &world->ranks[q], PLAN_OUTPUT, step->block,
+				       step->blocks, true, target))
 			return false;
 		if (target->count != out->sources[0].count)
-			return world_refuse(world, rank, "lengths differ");
+			return plan_world_refuse(world, rank, "lengths differ");
 	}
 	return true;
 }
 
-static enum progress step_reduce_all(struct world *world, struct rank *rank,
+static enum progress step_reduce_all(struct plan_world *world, struct rank *rank,
 				     const struct plan_step *step)
 {
 	struct windows windows;
@@ -269,23 +271,24 @@ static enum progress step_reduce_all(struct world *world, struct rank *rank,
 	return GO;
 }
 
-static enum progress step_copy(struct world *world, struct rank *rank, const struct plan_step *step)
+static enum progress step_copy(struct plan_world *world, struct rank *rank,
+			       const struct plan_step *step)
 {
 	struct rank *owner = &world->ranks[step->peer];
 	unsigned block = step->flags & PLAN_TRANSPOSE ? rank->plan.rank : step->block;
 	struct span from, to;
-	if (!world_access(world, rank, owner, window_of(rank, owner, step->from), block,
-			  step->blocks, false, &from) ||
-	    !world_access(world, rank, rank, step->to, step->block, step->blocks, true, &to))
+	if (!plan_world_access(world, rank, owner, window_of(rank, owner, step->from), block,
+			       step->blocks, false, &from) ||
+	    !plan_world_access(world, rank, rank, step->to, step->block, step->blocks, true, &to))
 		return BAD;
 	if (from.count != to.count)
-		return refused_unless(world_refuse(world, rank, "lengths differ"));
+		return refused_unless(plan_world_refuse(world, rank, "lengths differ"));
 	memcpy(to.elements, from.elements, to.count * sizeof *to.elements);
 	return GO;
 }
 
 /* The payload stays where it is unless messages are short. */
-static struct message *new_message(const struct world *world, const struct rank *rank,
+static struct message *new_message(const struct plan_world *world, const struct rank *rank,
 				   const struct plan_step *step, const struct span *payload)
 {
 	size_t width = (size_t)world->width; /* keeps what follows the clock aligned */
@@ -299,21 +302,24 @@ static struct message *new_message(const struct world *world, const struct rank 
 				    .blocks = step->blocks,
 				    .count = payload->count,
 				    .copy = (struct element *)(void *)(message->clock + width)};
-	world_copy(world, message->clock, rank->clock);
+	plan_world_copy(world, message->clock, rank->clock);
 	memcpy(message->copy, payload->elements, copied * sizeof *message->copy);
 	return message;
 }
 
-static enum progress step_send(struct world *world, struct rank *rank, const struct plan_step *step)
+static enum progress step_send(struct plan_world *world, struct rank *rank,
+			       const struct plan_step *step)
 {
-	struct link *link = world_link(world, rank->number, step->peer);
+	struct link *link = plan_world_link(world, rank->number, step->peer);
 	struct span payload;
 	if (link->length == world->sim->capacity)
 		return WAIT;
-	if (!world_access(world, rank, rank, step->from, step->block, step->blocks, false, &payload))
+	if (!plan_world_access(world, rank, rank, step->from, step->block, step->blocks, false,
+			       &payload))
 		return BAD;
 	if (payload.count > 0 && rank->plan.reach[step->from] != PLAN_REACH_MAPPED)
-		return refused_unless(world_refuse(world, rank, "the plan lets peers not take it"));
+		return refused_unless(
+			plan_world_refuse(world, rank, "the plan lets peers not take it"));
 	if (payload.count > 0)
 		rank->used[step->from] = PLAN_REACH_MAPPED;
 	int tail = (link->head + link->length++) % PLAN_SIM_CAPACITY;
@@ -323,35 +329,38 @@ static enum progress step_send(struct world *world, struct rank *rank, const str
 		link->stays = true;
 		rank->sent_to[rank->sent_count++] = (uint16_t)step->peer;
 	}
-	world_tick(rank);
+	plan_world_tick(rank);
 	return GO;
 }
 
 /* Where the payload lies: in the message, or still with its sender. */
-static bool find_payload(struct world *world, struct rank *rank, int sender,
+static bool find_payload(struct plan_world *world, struct rank *rank, int sender,
 			 const struct message *message, struct span *out)
 {
 	*out = (struct span){.elements = message->copy, .count = message->count};
-	return world->sim->copied || world_access(world, rank, &world->ranks[sender], message->from,
-						  message->block, message->blocks, false, out);
+	return world->sim->copied ||
+	       plan_world_access(world, rank, &world->ranks[sender], message->from, message->block,
+				 message->blocks, false, out);
 }
 
-static enum progress step_recv(struct world *world, struct rank *rank, const struct plan_step *step)
+static enum progress step_recv(struct plan_world *world, struct rank *rank,
+			       const struct plan_step *step)
 {
-	struct link *link = world_link(world, step->peer, rank->number);
+	struct link *link = plan_world_link(world, step->peer, rank->number);
 	struct span payload, to;
 	if (link->length == 0)
 		return WAIT;
 	struct message *message = link->queue[link->head];
 	if (message->op != rank->op)
-		return refused_unless(
-			world_refuse(world, rank, "the message is of operation %d", message->op));
-	world_merge(world, rank, message->clock);
+		return refused_unless(plan_world_refuse(
+			world, rank, "the message is of operation %d", message->op));
+	plan_world_merge(world, rank, message->clock);
 	if (!find_payload(world, rank, step->peer, message, &payload) ||
-	    !world_access(world, rank, rank, step->to, step->block, step->blocks, true, &to))
+	    !plan_world_access(world, rank, rank, step->to, step->block, step->blocks, true, &to))
 		return BAD;
 	if (message->blocks != step->blocks || payload.count != to.count)
-		return refused_unless(world_refuse(world, rank, "the message holds other blocks"));
+		return refused_unless(
+			plan_world_refuse(world, rank, "the message holds other blocks"));
 	memcpy(to.elements, payload.elements, to.count * sizeof *to.elements);
 	free(message);
 	link->queue[link->head] = NULL;
@@ -359,18 +368,20 @@ static enum progress step_recv(struct world *world, struct rank *rank, const str
 	link->length--;
 	link->taken++;
 	link->taken_at = rank->clock[rank->number];
-	world_tick(rank);
+	plan_world_tick(rank);
 	return GO;
 }
 
-static enum progress step_own(struct world *world, struct rank *rank, const struct plan_step *step)
+static enum progress step_own(struct plan_world *world, struct rank *rank,
+			      const struct plan_step *step)
 {
 	bool combine = step->kind == PLAN_STEP_COMBINE, swap = step->flags & PLAN_SCRATCH_FIRST;
 	struct span scratch, output;
-	if (combine && !world_access(world, rank, rank, PLAN_SCRATCH, step->block, step->blocks,
-				     false, &scratch))
+	if (combine && !plan_world_access(world, rank, rank, PLAN_SCRATCH, step->block,
+					  step->blocks, false, &scratch))
 		return BAD;
-	if (!world_access(world, rank, rank, PLAN_OUTPUT, step->block, step->blocks, true, &output))
+	if (!plan_world_access(world, rank, rank, PLAN_OUTPUT, step->block, step->blocks, true,
+			       &output))
 		return BAD;
 	for (uint32_t i = 0; i < output.count; i++) {
 		struct element *target = &output.elements[i];
@@ -384,7 +395,7 @@ static enum progress step_own(struct world *world, struct rank *rank, const stru
 	return GO;
 }
 
-static enum progress run_step(struct world *world, struct rank *rank)
+static enum progress run_step(struct plan_world *world, struct rank *rank)
 {
 	const struct plan_step *step = &rank->steps[rank->step];
 	switch (step->kind) {
@@ -404,13 +415,13 @@ static enum progress run_step(struct world *world, struct rank *rank)
 	case PLAN_STEP_SCALE:
 		return step_own(world, rank, step);
 	default:
-		return refused_unless(world_refuse(world, rank, "unknown kind %u", step->kind));
+		return refused_unless(plan_world_refuse(world, rank, "unknown kind %u", step->kind));
 	}
 }
 
 /* ---- the run ---- */
 
-static enum progress run_once(struct world *world, struct rank *rank)
+static enum progress run_once(struct plan_world *world, struct rank *rank)
 {
 	if (rank->stage == STAGE_ENTER)
 		return enter(world, rank);
@@ -427,7 +438,7 @@ static enum progress run_once(struct world *world, struct rank *rank)
 }
 
 /* As far as it can; false if it could do nothing at all. */
-static bool run_rank(struct world *world, struct rank *rank)
+static bool run_rank(struct plan_world *world, struct rank *rank)
 {
 	bool moved = false;
 	while (rank->op < world->sim->op_count && run_once(world, rank) == GO)
@@ -435,23 +446,24 @@ static bool run_rank(struct world *world, struct rank *rank)
 	return moved;
 }
 
-static bool links_are_empty(struct world *world)
+static bool links_are_empty(struct plan_world *world)
 {
 	int size = world->sim->size;
 	for (int from = 0; from < size; from++)
 		for (int to = 0; to < size; to++)
-			if (world_link(world, from, to)->length > 0) {
+			if (plan_world_link(world, from, to)->length > 0) {
 				struct rank *rank = &world->ranks[from];
 				rank->op--;
-				return world_refuse(world, rank, "rank %d never took a message", to);
+				return plan_world_refuse(world, rank,
+							 "rank %d never took a message", to);
 			}
 	return true;
 }
 
 bool plan_sim_run(const struct plan_sim *sim, char *report)
 {
-	struct world world;
-	bool moved = world_init(&world, sim, report);
+	struct plan_world world;
+	bool moved = plan_world_init(&world, sim, report);
 	bool going = moved;
 	world.failed = !moved;
 	while (going && moved && !world.failed) {
@@ -465,10 +477,10 @@ bool plan_sim_run(const struct plan_sim *sim, char *report)
 				stuck = rank;
 		}
 		if (stuck && !moved)
-			world_refuse(&world, stuck, "deadlock: no rank can go on");
+			plan_world_refuse(&world, stuck, "deadlock: no rank can go on");
 	}
 	if (!world.failed)
 		links_are_empty(&world);
-	world_fini(&world);
+	plan_world_fini(&world);
 	return !world.failed;
 }

@@ -13,7 +13,7 @@ static const char *buffer_text(unsigned which)
 	return which < WORLD_SLOT ? names[which] : "entry slot";
 }
 
-bool world_refuse(struct world *world, const struct rank *rank, const char *format, ...)
+bool plan_world_refuse(struct plan_world *world, const struct rank *rank, const char *format, ...)
 {
 	if (world->failed)
 		return false;
@@ -27,7 +27,7 @@ bool world_refuse(struct world *world, const struct rank *rank, const char *form
 		(void)snprintf(step, sizeof step, "entering");
 	else if (rank->stage == STAGE_STEPS && rank->step < rank->plan.step_count)
 		plan_step_text(&rank->plan, &rank->steps[rank->step], step, sizeof step);
-	const struct plan_sim_op *op = world_op(world, rank);
+	const struct plan_sim_op *op = plan_world_op(world, rank);
 	(void)snprintf(world->report, PLAN_SIM_TEXT_BYTES,
 		       "size %d, capacity %d: operation %d (%s %s, root %d, place %d, count %u%s), "
 		       "rank %d, step %u (%s): %s",
@@ -47,12 +47,12 @@ struct lanes {
 	clock_value at[LANES];
 };
 
-void world_copy(const struct world *world, clock_value *to, const clock_value *from)
+void plan_world_copy(const struct plan_world *world, clock_value *to, const clock_value *from)
 {
 	memcpy(to, from, (size_t)world->width * sizeof *to);
 }
 
-static void merge(const struct world *world, clock_value *into, const clock_value *from)
+static void merge(const struct plan_world *world, clock_value *into, const clock_value *from)
 {
 	for (int i = 0; i < world->width; i += LANES) {
 		struct lanes mine, other;
@@ -64,14 +64,14 @@ static void merge(const struct world *world, clock_value *into, const clock_valu
 	}
 }
 
-void world_merge(const struct world *world, struct rank *rank, const clock_value *clock)
+void plan_world_merge(const struct plan_world *world, struct rank *rank, const clock_value *clock)
 {
 	merge(world, rank->clock, clock);
 }
 
 /* A rank that has read the block and may not have done so yet as far as `clock` says, -1: there is
  * none. */
-static int reader_missed(const struct world *world, const struct cell *cell,
+static int reader_missed(const struct plan_world *world, const struct cell *cell,
 			 const clock_value *clock)
 {
 	if (cell->read != CELL_SHARED)
@@ -82,7 +82,7 @@ static int reader_missed(const struct world *world, const struct cell *cell,
 	return -1;
 }
 
-static bool note_read(const struct world *world, struct cell *cell, int reader, clock_value at)
+static bool note_read(const struct plan_world *world, struct cell *cell, int reader, clock_value at)
 {
 	if (cell->read == 0 || (cell->read != CELL_SHARED && cell->reader == reader)) {
 		cell->read = at;
@@ -101,25 +101,26 @@ static bool note_read(const struct world *world, struct cell *cell, int reader, 
 	return true;
 }
 
-static bool touch(struct world *world, struct rank *actor, const struct rank *owner, unsigned which,
-		  struct cell *cell, bool write)
+static bool touch(struct plan_world *world, struct rank *actor, const struct rank *owner,
+		  unsigned which, struct cell *cell, bool write)
 {
 	int self = actor->number;
 	if (world->width == 0)
 		return true;
 	if (actor->clock[cell->writer] < cell->written)
-		return world_refuse(world, actor,
-				    "%s the %s of rank %d, which rank %d writes at any time",
-				    write ? "writes" : "reads", buffer_text(which), owner->number,
-				    cell->writer);
+		return plan_world_refuse(world, actor,
+					 "%s the %s of rank %d, which rank %d writes at any time",
+					 write ? "writes" : "reads", buffer_text(which),
+					 owner->number, cell->writer);
 	if (!write)
 		return note_read(world, cell, self, actor->clock[self]) ||
-		       world_refuse(world, actor, "out of memory");
+		       plan_world_refuse(world, actor, "out of memory");
 	int missed = reader_missed(world, cell, actor->clock);
 	if (missed >= 0)
-		return world_refuse(world, actor,
-				    "writes the %s of rank %d, which rank %d may not have read yet",
-				    buffer_text(which), owner->number, missed);
+		return plan_world_refuse(
+			world, actor,
+			"writes the %s of rank %d, which rank %d may not have read yet",
+			buffer_text(which), owner->number, missed);
 	cell->read = 0;
 	cell->writer = (uint16_t)self;
 	cell->written = actor->clock[self];
@@ -129,35 +130,37 @@ static bool touch(struct world *world, struct rank *actor, const struct rank *ow
 /* ---- access ---- */
 
 /* Whether the plan of `owner` is of one kind with mine, and lets me touch this buffer. */
-static bool may_reach(struct world *world, struct rank *actor, struct rank *owner, unsigned which,
-		      bool write)
+static bool may_reach(struct plan_world *world, struct rank *actor, struct rank *owner,
+		      unsigned which, bool write)
 {
 	if (which == PLAN_SCRATCH)
 		owner->used[which] = true;
 	if (actor == owner || owner->op != actor->op)
 		return actor == owner || which != PLAN_SCRATCH ||
-		       world_refuse(world, actor, "scratch is private");
+		       plan_world_refuse(world, actor, "scratch is private");
 	const struct plan *mine = &actor->plan, *its = &owner->plan;
 	if (its->blocks != mine->blocks ||
 	    memcmp(its->layout, mine->layout, sizeof mine->layout) != 0)
-		return world_refuse(world, actor, "cuts other blocks than rank %d", owner->number);
+		return plan_world_refuse(world, actor, "cuts other blocks than rank %d",
+					 owner->number);
 	if (which >= WORLD_SLOT)
 		return true;
 	uint8_t need = write ? PLAN_REACH_MAPPED : PLAN_REACH_READ;
 	if (which == PLAN_SCRATCH || its->reach[which] < need)
-		return world_refuse(world, actor, "the plan of rank %d does not let peers %s its %s",
-				    owner->number, write ? "write" : "read", buffer_text(which));
+		return plan_world_refuse(
+			world, actor, "the plan of rank %d does not let peers %s its %s",
+			owner->number, write ? "write" : "read", buffer_text(which));
 	if (owner->used[which] < need)
 		owner->used[which] = need;
 	return true;
 }
 
 /* Of an entry slot, the payload as a whole is guarded by one cell. */
-static struct place place_of(const struct world *world, const struct rank *actor,
+static struct place place_of(const struct plan_world *world, const struct rank *actor,
 			     const struct rank *owner, unsigned which, unsigned block,
 			     unsigned blocks)
 {
-	const struct plan_sim_op *op = world_op(world, actor);
+	const struct plan_sim_op *op = plan_world_op(world, actor);
 	if (which < WORLD_SLOT)
 		return data_place(op, &actor->plan, owner, which, block, blocks);
 	struct rank apart = {.number = owner->number};
@@ -167,8 +170,8 @@ static struct place place_of(const struct world *world, const struct rank *actor
 	return place;
 }
 
-bool world_access(struct world *world, struct rank *actor, struct rank *owner, unsigned which,
-		  unsigned block, unsigned blocks, bool write, struct span *out)
+bool plan_world_access(struct plan_world *world, struct rank *actor, struct rank *owner,
+		       unsigned which, unsigned block, unsigned blocks, bool write, struct span *out)
 {
 	struct place all = place_of(world, actor, owner, which, block, blocks);
 	struct buffer *buffer = &owner->buffers[all.which];
@@ -178,9 +181,9 @@ bool world_access(struct world *world, struct rank *actor, struct rank *owner, u
 	if (!may_reach(world, actor, owner, which, write))
 		return false;
 	if (buffer->op != actor->op)
-		return world_refuse(world, actor,
-				    "touches the %s of rank %d, which belongs to operation %d",
-				    buffer_text(which), owner->number, buffer->op);
+		return plan_world_refuse(world, actor,
+					 "touches the %s of rank %d, which belongs to operation %d",
+					 buffer_text(which), owner->number, buffer->op);
 	for (unsigned b = block; b < block + blocks; b++) {
 		struct place one = place_of(world, actor, owner, which, b, 1);
 		if (one.count > 0 &&
@@ -190,7 +193,7 @@ bool world_access(struct world *world, struct rank *actor, struct rank *owner, u
 	return true;
 }
 
-bool world_open(struct world *world, struct rank *rank, unsigned which)
+bool plan_world_open(struct plan_world *world, struct rank *rank, unsigned which)
 {
 	struct buffer *buffer = &rank->buffers[which];
 	bool slot = which >= WORLD_SLOT;
@@ -208,7 +211,7 @@ bool world_open(struct world *world, struct rank *rank, unsigned which)
 
 /* ---- life ---- */
 
-static bool clocks_init(const struct world *world, struct rank *rank)
+static bool clocks_init(const struct plan_world *world, struct rank *rank)
 {
 	size_t width = (size_t)world->width, size = (size_t)world->sim->size;
 	size_t clocks = WORLD_FINISHED + PLAN_SIM_SLOTS * WORLD_PHASES;
@@ -228,7 +231,7 @@ static bool clocks_init(const struct world *world, struct rank *rank)
 	return true;
 }
 
-static bool rank_init(const struct world *world, struct rank *rank)
+static bool rank_init(const struct plan_world *world, struct rank *rank)
 {
 	struct plan_params params = {.size = world->sim->size};
 	rank->steps = calloc(plan_steps_max(&params) + 1, sizeof *rank->steps);
@@ -263,9 +266,9 @@ static unsigned cells_of(const struct plan_sim *sim)
 	return most;
 }
 
-bool world_init(struct world *world, const struct plan_sim *sim, char *report)
+bool plan_world_init(struct plan_world *world, const struct plan_sim *sim, char *report)
 {
-	*world = (struct world){.sim = sim, .report = report};
+	*world = (struct plan_world){.sim = sim, .report = report};
 	world->width = sim->unordered ? 0 : (sim->size + LANES - 1) / LANES * LANES;
 	world->cells = cells_of(sim);
 	for (int i = 0; i < sim->op_count; i++) {
@@ -293,7 +296,7 @@ bool world_init(struct world *world, const struct plan_sim *sim, char *report)
 	return whole;
 }
 
-static void rank_fini(const struct world *world, struct rank *rank)
+static void rank_fini(const struct plan_world *world, struct rank *rank)
 {
 	free(rank->steps);
 	free(rank->sent_to);
@@ -307,7 +310,7 @@ static void rank_fini(const struct world *world, struct rank *rank)
 	}
 }
 
-void world_fini(struct world *world)
+void plan_world_fini(struct plan_world *world)
 {
 	int size = world->sim->size;
 	for (int r = 0; world->ranks && r < size; r++)

@@ -96,7 +96,7 @@ struct rank {
 	clock_value *clocks; /* the memory of all the above */
 };
 
-struct world {
+struct plan_world {
 	const struct plan_sim *sim;
 	int width;             /* of a clock; 0: accesses are not ordered */
 	uint64_t all_ranks;    /* sum of their numbers */
@@ -112,25 +112,25 @@ struct world {
 	bool failed;
 };
 
-bool world_init(struct world *world, const struct plan_sim *sim, char *report);
-void world_fini(struct world *world);
+bool plan_world_init(struct plan_world *world, const struct plan_sim *sim, char *report);
+void plan_world_fini(struct plan_world *world);
 
 /* Says what is wrong, where; only the first counts. Always false. */
-bool world_refuse(struct world *world, const struct rank *rank, const char *format, ...)
+bool plan_world_refuse(struct plan_world *world, const struct rank *rank, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-void world_copy(const struct world *world, clock_value *to, const clock_value *from);
+void plan_world_copy(const struct plan_world *world, clock_value *to, const clock_value *from);
 /* The rank knows from now on what the clock says. */
-void world_merge(const struct world *world, struct rank *rank, const clock_value *clock);
+void plan_world_merge(const struct plan_world *world, struct rank *rank, const clock_value *clock);
 /* What the rank does from here on is not covered by what it has released so far. */
-static inline void world_tick(struct rank *rank)
+static inline void plan_world_tick(struct rank *rank)
 {
 	assert(rank->clock[rank->number] < INT16_MAX);
 	rank->clock[rank->number]++;
 }
 
 /* Whether they share a host, so that windows and signals reach from one to the other. */
-static inline bool world_share(const struct world *world, int rank, int other)
+static inline bool plan_world_share(const struct plan_world *world, int rank, int other)
 {
 	const struct plan_topology *topology = world->sim->topology;
 	return !topology || topology->hosts[rank] == topology->hosts[other];
@@ -143,10 +143,11 @@ struct span {
 };
 
 /* Whether `actor` may read or write these blocks of `owner`'s buffer now, and notes that it has. */
-bool world_access(struct world *world, struct rank *actor, struct rank *owner, unsigned which,
-		  unsigned block, unsigned blocks, bool write, struct span *out);
+bool plan_world_access(struct plan_world *world, struct rank *actor, struct rank *owner,
+		       unsigned which, unsigned block, unsigned blocks, bool write,
+		       struct span *out);
 /* Makes the buffer one of the rank's collective, all its blocks written by the rank. */
-bool world_open(struct world *world, struct rank *rank, unsigned which);
+bool plan_world_open(struct plan_world *world, struct rank *rank, unsigned which);
 
 /* Where blocks of a buffer lie: in which one (that is the other where it works in place), from
  * which element on, how many, and in which cell the first one begins. */
@@ -162,19 +163,20 @@ uint32_t data_elements_max(const struct plan_sim_op *op, int size);
 /* Whether the rank has two buffers that may be one. */
 bool data_can_be_in_place(const struct plan_sim_op *op, int rank);
 /* Fills the buffers of a collective that is being entered. */
-bool data_enter(struct world *world, struct rank *rank);
+bool data_enter(struct plan_world *world, struct rank *rank);
 /* Checks the result, then rewrites the buffers, as a user may. */
-bool data_leave(struct world *world, struct rank *rank);
+bool data_leave(struct plan_world *world, struct rank *rank);
 /* Sums of these numbers tell which ranks are in them, each once. */
 uint64_t data_number_of(int rank);
 /* *sum = *sum op *next. */
 void data_combine(struct element *sum, const struct element *next);
 
-static inline const struct plan_sim_op *world_op(const struct world *world, const struct rank *rank)
+static inline const struct plan_sim_op *plan_world_op(const struct plan_world *world,
+						      const struct rank *rank)
 {
 	return &world->sim->ops[rank->op];
 }
-static inline struct link *world_link(const struct world *world, int from, int to)
+static inline struct link *plan_world_link(const struct plan_world *world, int from, int to)
 {
 	return &world->links[from * world->sim->size + to];
 }
