@@ -7,7 +7,7 @@
 #include "base/messages.h"
 #include "base/settings.h"
 #include "cli/cli.h"
-#include "failure/python.h"
+#include "failure/python_line.h"
 #include "inspect/report.h"
 #include "print/print.h"
 

@@ -4,7 +4,7 @@
 #include "base/settings.h"
 #include "cli/cli.h"
 #include "inspect/inspect.h"
-#include "inspect/memory.h"
+#include "inspect/device_memory.h"
 #include "print/print.h"
 
 static const struct option options[] = {

@@ -79,7 +79,7 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 void failure_report(struct world *world, struct diagnose_job *job,
 		    const struct diagnose_verdict *verdict, char *text, size_t bytes);
 
-/* ---- python.c ---- */
+/* ---- python_line.c ---- */
 
 /* If the verdict is that ranks are elsewhere: adds to `job` at which line of Python they are. The
  * same time limit. */

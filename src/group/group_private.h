@@ -23,7 +23,7 @@ ls_status group_begin(const char *function, ls_group *group, const struct ls_op_
 ls_status group_begin_on_stream(const char *function, ls_group *group,
 				const struct ls_op_options *given, struct ls_op_options *out);
 
-/* ---- device.c ---- */
+/* ---- device_calls.c ---- */
 
 /* Opens the device that the option names, for a rank that has no shared memory yet; NULL: none.
  * Errors, with a message: those of device_driver_find, LS_OUT_OF_MEMORY, LS_SYSTEM. */
@@ -33,7 +33,7 @@ LS_CHECKED ls_status group_device_register(struct world *world);
 /* No operation is left. Blocks until streams have done what they have, up to the time limit. */
 void group_device_close(struct world *world);
 
-/* ---- launch.c ---- */
+/* ---- launch_calls.c ---- */
 
 /* Notes how a call has put an operation behind a stream, for ls_launch_end. */
 void group_launch_note(ls_status status);

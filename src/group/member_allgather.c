@@ -4,7 +4,7 @@
 
 #include "base/ranks.h"
 #include "group_private.h"
-#include "meet.h"
+#include "from_members.h"
 
 struct exchange {
 	ls_op *sends[RANKS_HOST_MAX],

@@ -9,7 +9,7 @@
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "group_private.h"
-#include "meet.h"
+#include "from_members.h"
 #include "arguments.h"
 #include "group.h"
 

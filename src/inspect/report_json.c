@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "inspect/phases.h"
+#include "inspect/phase_report.h"
 #include "inspect/stacks.h"
 
 const char *inspect_process_word(enum diagnose_process process)

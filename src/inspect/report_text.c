@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "inspect/phases.h"
+#include "inspect/phase_report.h"
 #include "inspect/stacks.h"
 
 enum { FOREIGN_TEXT_BYTES = 256 };

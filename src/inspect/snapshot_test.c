@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "inspect/phases.h"
+#include "inspect/phase_report.h"
 #include "print/print.h"
 #include "inspect/inspect.h"
 

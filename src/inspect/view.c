@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "print/print.h"
-#include "inspect/phases.h"
+#include "inspect/phase_report.h"
 #include "failure/entered.h"
 #include "failure/unexpected.h"
 

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/ranks.h"
 #include "base/settings.h"
-#include "failure/python.h"
+#include "failure/python_line.h"
 #include "inspect/stacks.h"
 #include "stack/stack.h"
 

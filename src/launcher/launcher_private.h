@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The parts of the launcher: one process, one thread, one loop (loop.c) over signals, processes,
  * pipes and the rendezvous. child.c starts a rank; output.c moves the output of ranks; input.c
- * moves the terminal's input to rank 0; watch.c holds what explains a failure; end.c reports how
+ * moves the terminal's input to rank 0; witness.c holds what explains a failure; outcome.c reports how
  * the job ended; guard.c cleans up after kill -9. */
 #ifndef LAUNCHER_PRIVATE_H
 #define LAUNCHER_PRIVATE_H
@@ -206,7 +206,7 @@ LS_CHECKED ls_status launcher_loop(struct launcher_job *job);
 /* Kills all ranks; the loop is still needed to see them end. */
 void launcher_loop_kill(struct launcher_job *job);
 
-/* ---- watch.c ---- */
+/* ---- witness.c ---- */
 
 /* Serves the rendezvous, and keeps what is needed to explain a failure later. */
 void launcher_watch_poll(struct launcher_job *job, struct launcher_poll *set);
@@ -221,7 +221,7 @@ void launcher_watch_collect(struct launcher_job *job);
  * are; for those it blocks for at most 400 ms, as a rule for 10. */
 void launcher_watch_freeze(struct launcher_job *job);
 
-/* ---- end.c ---- */
+/* ---- outcome.c ---- */
 
 /* "rank 2 (pid 123) was killed by SIGKILL (9)" */
 void launcher_end_text(const struct launcher_job *job, int rank, char *out, size_t bytes);

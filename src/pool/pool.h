@@ -28,7 +28,7 @@
 #include "base/wait.h"
 #include "device/driver.h"
 #include "pool/gate.h"
-#include "trace/memory.h"
+#include "trace/trace_memory.h"
 
 enum { POOL_STREAMS = 64 }; /* that have blocks at the same time */
 

@@ -13,7 +13,7 @@
 /* A thread that waits for another thread of this rank checks for itself after so long. */
 enum { PROGRESS_SLICE_MS = 5 };
 
-/* ---- pool.c: the life of an operation ---- */
+/* ---- op_pool.c: the life of an operation ---- */
 
 /* An operation from the pool, zeroed. The lane has a reference to it, and with `handle` the user
  * has one, too. NULL, with a message, if there is no memory. */
@@ -89,7 +89,7 @@ bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struc
  * without `waits`: it has failed, and a device is not through with it: engine_p2p_await_device. */
 ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits);
 
-/* ---- stream.c: operations on streams of the program's, see engine/stream.h ---- */
+/* ---- enqueue.c: operations on streams of the program's, see engine/stream.h ---- */
 
 /* Makes the new operation one on this stream of the group's device; its call is set. Errors, with a
  * message: LS_BAD_ARGUMENT (the group has no device, or that has no such stream), LS_UNSUPPORTED

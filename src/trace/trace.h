@@ -21,7 +21,7 @@
 #include "base/lock.h"
 #include "base/wait.h"
 #include "coll/coll.h"
-#include "trace/memory.h"
+#include "trace/trace_memory.h"
 
 #define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
 enum {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How the ranks of a list come together (src/group/meet.c): three ranks, two of which may give other lists first.
+ * How the ranks of a list come together (src/group/from_members.c): three ranks, two of which may give other lists first.
  * Who is refused calls again, with the right list, until all have the group; or one goes home instead. A note is
  * received once its receiver listens, or is taken back. Who sleeps looks at nothing but what it waits for. A serial
  * is the number of the call, from 1.

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * ls_group_from_members: the members of the new group find each other by messages. See meet.c. */
-#ifndef GROUP_MEET_H
-#define GROUP_MEET_H
+ * ls_group_from_members: the members of the new group find each other by messages. See from_members.c. */
+#ifndef GROUP_FROM_MEMBERS_H
+#define GROUP_FROM_MEMBERS_H
 
 #include "base/ranks.h"
 #include "group_private.h"
 
-/* ---- meet.c ---- */
+/* ---- from_members.c ---- */
 
 /* What a rank offers for a group to be made. */
 struct group_offer {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the ranks of a job spend their time on, where their programs say so. */
-#include "inspect/phases.h"
+#include "inspect/phase_report.h"
 
 #include <stdlib.h>
 #include <string.h>

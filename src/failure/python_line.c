@@ -11,7 +11,7 @@
 #include "base/ranks.h"
 #include "failure.h"
 #include "helper.h"
-#include "python.h"
+#include "python_line.h"
 
 static bool ends_with(const char *text, const char *end)
 {

@@ -12,7 +12,7 @@
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "print/print.h"
-#include "inspect/phases.h"
+#include "inspect/phase_report.h"
 
 enum { HOW_BYTES = 96, PATH_BYTES = 4096 };
 

@@ -9,7 +9,7 @@
 #include "world/registry.h"
 #include "progress/progress.h"
 #include "group_private.h"
-#include "meet.h"
+#include "from_members.h"
 
 /* Each call has a card: a serial, a list and an offer. Every note contains the card of its sender's
  * call, and stays with the sender (group_isend): it is received while that call is in progress, or

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Device memory of a job's ranks: who holds how much. For lockstep memory. */
-#ifndef INSPECT_MEMORY_H
-#define INSPECT_MEMORY_H
+#ifndef INSPECT_DEVICE_MEMORY_H
+#define INSPECT_DEVICE_MEMORY_H
 
 #include <stdbool.h>
 #include <stdio.h>

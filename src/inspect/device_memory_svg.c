@@ -2,7 +2,7 @@
  * Device memory of a job's ranks as a picture: a bar for each rank, with its peaks as marks. Texts
  * of traces go through print_xml alone; figures may be anything, and are drawn inside of the chart.
  */
-#include "inspect/memory.h"
+#include "inspect/device_memory.h"
 
 #include "inspect/report.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Device memory of a job's ranks as a table and as JSON. Names and figures come from other
  * processes: the figures may be anything. */
-#include "inspect/memory.h"
+#include "inspect/device_memory.h"
 
 #include <inttypes.h>
 #include <string.h>

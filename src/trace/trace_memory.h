@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How much memory of its device a rank holds, as its pool (src/pool) counts it. The counters lie in
  * the trace, so that other processes can read them when the rank is stopped or dead. */
-#ifndef TRACE_MEMORY_H
-#define TRACE_MEMORY_H
+#ifndef TRACE_TRACE_MEMORY_H
+#define TRACE_TRACE_MEMORY_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Phases of a job's ranks, in reports. All functions take NULL for a job without any. */
-#ifndef INSPECT_PHASES_H
-#define INSPECT_PHASES_H
+#ifndef INSPECT_PHASE_REPORT_H
+#define INSPECT_PHASE_REPORT_H
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How the program `lockstep` is asked for the lines of Python at which late ranks are, by a rank
  * that waits for them and by the launcher: `lockstep diagnose --python PID:TID...`, as a helper. */
-#ifndef FAILURE_PYTHON_H
-#define FAILURE_PYTHON_H
+#ifndef FAILURE_PYTHON_LINE_H
+#define FAILURE_PYTHON_LINE_H
 
 #include "diagnose/diagnose.h"
 #include "failure/helper.h"

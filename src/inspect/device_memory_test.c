@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "inspect/memory.h"
+#include "inspect/device_memory.h"
 
 enum { SIZE = 3, JOB = 0x1234, MIB = 1 << 20 };
 
