@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * ls_group_from_members: the members of the new group find each other by messages. See from_members.c. */
+ * ls_group_from_members: the members of the new group find each other by messages. See
+ * from_members.c. */
 #ifndef GROUP_FROM_MEMBERS_H
 #define GROUP_FROM_MEMBERS_H
 

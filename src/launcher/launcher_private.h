@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The parts of the launcher: one process, one thread, one loop (loop.c) over signals, processes,
  * pipes and the rendezvous. child.c starts a rank; output.c moves the output of ranks; input.c
- * moves the terminal's input to rank 0; witness.c holds what explains a failure; outcome.c reports how
- * the job ended; guard.c cleans up after kill -9. */
+ * moves the terminal's input to rank 0; witness.c holds what explains a failure; outcome.c
+ * reports how the job ended; guard.c cleans up after kill -9. */
 #ifndef LAUNCHER_PRIVATE_H
 #define LAUNCHER_PRIVATE_H
 
