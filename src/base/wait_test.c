@@ -372,18 +372,18 @@ static void test_look(void **state)
 	fixture->waiter.look_ns = 2000000;
 	struct waiting waiting;
 	struct wait_slot_body slot;
-	uint64_t begin = clock_now_ns(), poked = 0, one;
+	uint64_t begin = clock_now_ns(), woken = 0, one;
 	waiting_start(&waiting, fixture, fixture_call(fixture, 1, false), &slot);
-	while (poked < 5) {
+	while (woken < 5) {
 		EVENTUALLY(read(look_fd, &one, sizeof(one)) == sizeof(one));
-		poked += one;
+		woken += one;
 	}
 	/* Once per interval, not once per wake-up. */
 	assert_true(clock_now_ns() - begin >= 5 * fixture->waiter.look_ns);
 	wait_store(&fixture->shared->words[0], 1);
 	wait_wake(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_OK);
-	/* A short wait pokes nobody. */
+	/* A short wait wakes nobody. */
 	ssize_t ignored = read(look_fd, &one, sizeof(one));
 	(void)ignored;
 	fixture->waiter.look_ns = UINT64_C(60000000000);

@@ -100,8 +100,8 @@ static void *watch_main(void *argument)
 		if (fds[0].revents & ~POLLIN)
 			/* the program has closed our descriptors: nothing to wait for */
 			return NULL;
-		uint64_t pokes;
-		if (fds[0].revents && read(watch->event_fd, &pokes, sizeof pokes) > 0 &&
+		uint64_t wakeups;
+		if (fds[0].revents && read(watch->event_fd, &wakeups, sizeof wakeups) > 0 &&
 		    !atomic_load(&watch->stop)) {
 			note_sleepers(world);
 			watch->show(world);
@@ -147,7 +147,7 @@ ls_status failure_watch_start(struct world *world)
 void failure_watch_wake(struct world_watch *watch)
 {
 	uint64_t one = 1;
-	/* An eventfd takes a write of 1 at once unless 2^64 - 2 pokes are pending. */
+	/* An eventfd takes a write of 1 at once unless 2^64 - 2 wake-ups are pending. */
 	ssize_t written = write(watch->event_fd, &one, sizeof one);
 	(void)written;
 }

@@ -212,7 +212,7 @@ void p2p_attend(struct world *world)
 	p2p_leave(world, false);
 }
 
-/* The driving thread checks deadlines, and calls the progress thread when it stops and leaves some
+/* The driving thread checks deadlines, and wakes the progress thread when it stops and leaves some
  * to it. An earlier, shorter sleep is kept, because most operations complete long before their
  * deadlines. */
 uint64_t p2p_sleep_until(struct world_p2p *p2p)
