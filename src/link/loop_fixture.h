@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * For tests: a body of link_ops within one process. Each end belongs to one thread at a time;
- * different ends may belong to different threads. All is late by some calls of advance, peers
- * overtake each other as a seed draws, there is room for few notes, and long payloads are copied
- * piece by piece, so that a cut finds them under way. */
+ * different ends may belong to different threads. All is late by some calls of advance, also the
+ * end of a transfer at its source; peers overtake each other as a seed draws, there is room for few
+ * notes, and long payloads are copied piece by piece, so that a cut finds them under way. */
 #ifndef LINK_LOOP_FIXTURE_H
 #define LINK_LOOP_FIXTURE_H
 
@@ -42,7 +42,8 @@ struct loop_offer {
 	uint64_t bytes, copied;
 	struct link_transfer *sent, *fetched; /* NULL: told, or nobody is to be told */
 	ls_status source_status, target_status;
-	bool source_ends, target_ends; /* is to be told, in its next advance */
+	bool source_ends, target_ends; /* is to be told, in its next advance, */
+	uint64_t ready;                /* but the source not before this tick of its own */
 	bool is_queued, is_held;       /* its note is on the way; the target has a handle */
 	bool is_fetching, is_broken;
 };
@@ -242,7 +243,8 @@ static inline bool loop_carry(struct loop *loop, int me, int peer, struct loop_e
 	LOCK_REQUIRES(peer)
 {
 	for (struct loop_offer *offer = loop->offers; offer; offer = offer->next) {
-		if (offer->source == me && offer->target == peer && offer->source_ends && offer->sent)
+		bool is_source = offer->source == me && offer->target == peer && offer->sent;
+		if (is_source && offer->source_ends && loop->ends[me].tick >= offer->ready)
 			return loop_tell_over(&offer->sent, offer->source_status, out);
 		if (offer->target != me || offer->source != peer)
 			continue;
@@ -250,13 +252,13 @@ static inline bool loop_carry(struct loop *loop, int me, int peer, struct loop_e
 			return loop_tell_over(&offer->fetched, offer->target_status, out);
 		if (!offer->is_fetching || loop_draw(loop, 2))
 			continue;
-		uint64_t left = offer->bytes - offer->copied;
-		uint64_t bytes = left < LOOP_PIECE ? left : LOOP_PIECE;
-		memcpy(offer->to + offer->copied, offer->from + offer->copied, bytes);
-		offer->copied += bytes;
+		uint64_t at = offer->copied, left = offer->bytes - at;
+		memcpy(offer->to + at, offer->from + at, left < LOOP_PIECE ? left : LOOP_PIECE);
+		offer->copied += left < LOOP_PIECE ? left : LOOP_PIECE;
 		if (offer->copied == offer->bytes) {
 			offer->is_fetching = false;
 			offer->target_ends = offer->source_ends = true;
+			offer->ready = loop->ends[peer].tick + loop_draw(loop, 4 * LOOP_DELAY);
 			loop_poke(&loop->ends[peer]);
 		}
 		out->what = LOOP_QUIET;
@@ -276,10 +278,8 @@ static inline bool loop_deliver(struct loop *loop, int me, int peer, struct loop
 	queue->first = (queue->first + 1) % LOOP_ROOM;
 	queue->count--;
 	struct loop_offer *offer = out->item.is_word ? NULL : out->item.message.handle;
-	if (offer) {
-		offer->is_queued = false;
-		offer->is_held = true;
-	}
+	if (offer)
+		offer->is_queued = !(offer->is_held = true);
 	loop_poke(&loop->ends[peer]); /* there is room */
 	return true;
 }
@@ -403,12 +403,12 @@ static inline struct link_transfer *loop_break(struct loop *loop, int me, int pe
 		}
 		offer->is_broken = true;
 		offer->is_fetching = false;
-		if (!*mine)
-			continue;
 		struct link_transfer *transfer = *mine;
-		transfer->status = LS_ABORTED;
 		*mine = NULL;
-		return transfer;
+		if (transfer) {
+			transfer->status = LS_ABORTED;
+			return transfer;
+		}
 	}
 	return NULL;
 }

@@ -145,6 +145,8 @@ bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_
 bool transport_quiet(struct transport_team *team, int peer, struct wait_word *blocked)
 {
 	struct transport_channel *channel = transport_channel(team, peer, team->rank);
+	if (!transport_is_here(team, peer))
+		return transport_quiet_far(team, peer, blocked);
 	/* In this order: otherwise a message that is claimed and taken between the two loads would
 	 * hide another one that is still being read. Model: test/model/withdraw.pml. */
 	uint64_t taken = atomic_load(&channel->taken);
@@ -229,6 +231,8 @@ const void *transport_payload(struct transport_team *team, int peer,
 {
 	if (message->bytes <= TRANSPORT_MESSAGE_INLINE)
 		return message->slot->payload;
+	if (!transport_is_here(team, peer))
+		return transport_payload_far(team, peer, message);
 	return memory_view_at(&team->members[peer].peer->arena, message->window, message->bytes);
 }
 

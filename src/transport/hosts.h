@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Ranks on other hosts. Each has a mirror here: memory laid
- * out as its segment, so that its words are read from local memory. transport_notify sends what
- * this rank has stored, there or in its own segment, through a link (link/link.h). What other ranks
- * have stored arrives as events, and is written to the place where they would have written it on
- * one host.
+ * Ranks on other hosts. Each has a mirror here: memory laid out as its segment, so that its words
+ * are read from local memory. transport_notify sends what this rank has stored, there or in its own
+ * segment, through a link (link/link.h). What other ranks have stored arrives as events, and is
+ * written to the place where they would have written it on one host.
  *
- * Supported: a group's entries without payload pages, `finished`, `times_closed`, and sends and
- * receives of any length. Not yet: messages of collectives; words that two ranks write, or that
- * need sequential consistency between ranks (cause, claim, closing, reported, crossed); areas that
- * are reused; memory of mirrors in advance, except for the first area. */
+ * Supported: a group's entries without payload pages, `finished`, `times_closed`; messages of
+ * collectives, and sends and receives, of any length. A payload of a collective's message of up to
+ * LINK_SHORT_BYTES travels with it; a longer one must be in the source's arena, and is fetched to
+ * its place by transport_collect. Windows never cross hosts, nor do reads of plain memory
+ * (transport_is_here). Not yet: words that two ranks write, or that need sequential consistency
+ * between ranks (cause, claim, closing, reported, crossed); areas that are reused; memory of
+ * mirrors in advance, except for the first area. So a failure on one host does not yet end the
+ * group on another, and ranks that close a group do not compare what they called. */
 #ifndef TRANSPORT_HOSTS_H
 #define TRANSPORT_HOSTS_H
 
 #include "link/link.h"
 #include "transport/transport.h"
 
-/* Call after transport_init and before the first team, if ranks are on other hosts. The caller owns
- * the link and connects it before anything is published; this function sets its events. Errors:
+/* Call after transport_init and before the first team, if ranks are on other hosts. hosts_of: the
+ * host of each rank of the job, the same numbers on all ranks; copied. The caller owns the link and
+ * connects it before anything is published; this function sets its events. Errors:
  * LS_OUT_OF_MEMORY; LS_INTERNAL: the link is not valid. */
-LS_CHECKED ls_status transport_hosts_open(struct transport *transport, struct link *link);
+LS_CHECKED ls_status transport_hosts_open(struct transport *transport, struct link *link,
+					  const uint16_t *hosts_of);
 /* Makes the mirror of rank `rank`, which is on another host, in place of the exchange of
  * descriptors. Errors: LS_OUT_OF_MEMORY, LS_SYSTEM, with a message. */
 LS_CHECKED ls_status transport_mirror_open(struct transport *transport, int rank);
@@ -41,6 +46,26 @@ bool transport_advance(struct transport *transport);
 void transport_cut(struct transport *transport, int rank);
 /* Whether the connection to it has broken. */
 bool transport_is_lost(const struct transport *transport, int rank);
+
+/* Whether the payload of a collective's message that this rank has matched stays with `peer` until
+ * transport_collect. */
+static inline bool transport_must_fetch(const struct transport_team *team, int peer,
+					const struct transport_message *message)
+{
+	return !transport_is_here(team, peer) && message->bytes > LINK_SHORT_BYTES;
+}
+/* Fetches it to `to`, any memory of this process, which belongs to the link until this function
+ * returns true: then *status is LS_OK, LS_PEER_DIED, or LS_ABORTED (cut, or withdrawn). False: it
+ * is not there yet; wait for *blocked, and call again with the same arguments. At most one message
+ * of a member at a time. */
+bool transport_collect(struct transport_team *team, int peer,
+		       const struct transport_message *message, void *to, ls_status *status,
+		       struct wait_word *blocked);
+/* After a failure: no message of a collective is sent to other hosts any more, and none from there
+ * that has not been matched is wanted. Then transport_quiet says when the link reads no payload of
+ * this rank any more: when its peer has withdrawn, too, or was lost or cut. So each rank of a group
+ * that has failed calls it, also one that is in no collective. Any thread. */
+void transport_withdraw(struct transport_team *team);
 
 /* Call when a long message has just been matched, in mail_rts `index` of the box of member
  * `source`. If it comes from another host, this requests its bytes to be written to `to`, so no

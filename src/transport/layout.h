@@ -173,7 +173,10 @@ struct transport_slot {
 		uint64_t seq, count, bytes;
 		uint64_t window; /* offset in the source's arena, of a payload that is not inline */
 	} packed;
-	uint64_t reserved[3];
+	/* Between hosts: the position of the last message that the source of this slot has taken
+	 * from the same slot of the channel in the other direction. */
+	_Atomic uint64_t freed;
+	uint64_t reserved[2];
 	unsigned char payload[TRANSPORT_MESSAGE_INLINE];
 };
 _Static_assert(sizeof(struct transport_slot) == 256, "message slot");
@@ -199,6 +202,10 @@ struct transport_channel {
 	_Alignas(64) _Atomic uint64_t taken;
 	_Atomic uint64_t refused; /* ls_status of the first refused message, by the owner */
 	_Atomic uint64_t matched; /* messages claimed so far, by the owner; taken <= matched */
+	/* Between hosts: payloads that a rank's link has begun to read or to write, and those that
+	 * it no longer touches. For that rank alone: a source counts in its mirror of the owner, an
+	 * owner in its own segment, and the thread that drives the link is the writer. */
+	_Atomic uint64_t begun, ended;
 	struct transport_slot slots[TRANSPORT_CHANNEL_SLOTS];
 };
 

@@ -67,7 +67,7 @@ static int rts_of(uint64_t inside, uint64_t *box_at)
 
 /* ---- events ---- */
 
-static void wake(const struct transport_hosts *hosts)
+void transport_mirror_wake(const struct transport_hosts *hosts)
 {
 	wait_request_progress(&hosts->transport->segment->bell);
 }
@@ -86,12 +86,17 @@ static void put_word(void *context, int peer, uint64_t place, uint64_t value)
 		struct mail_box *box = (struct mail_box *)((uintptr_t)word - (inside - box_at));
 		atomic_fetch_add(&box->returned, 1);
 	}
+	struct transport_team *team =
+		place & TRANSPORT_OF_TARGET ? atomic_load(&hosts->teams[area]) : NULL;
+	if (team)
+		transport_far_word(team, peer, word);
 	if (!(place & TRANSPORT_OF_TARGET) && inside == offsetof(struct transport_area, times_closed))
 		atomic_fetch_add(&hosts->transport->segment->departures, 1);
-	wake(hosts);
+	transport_mirror_wake(hosts);
 }
 
-static void give_back(struct transport_hosts *hosts, int peer, const struct link_message *message)
+void transport_mirror_return(struct transport_hosts *hosts, int peer,
+			     const struct link_message *message)
 {
 	if (message->handle)
 		hosts->link->ops->fetch(hosts->link, peer, message, NULL, NULL);
@@ -110,12 +115,12 @@ static void put_long(struct transport_hosts *hosts, int peer, const struct link_
 			: NULL;
 	struct transport_team *team = box ? atomic_load(&hosts->teams[area]) : NULL;
 	if (!team || index >= MAIL_SLOTS || !message->handle) {
-		give_back(hosts, peer, message);
+		transport_mirror_return(hosts, peer, message);
 		return;
 	}
 	struct transport_relay *relay = &team->relays[peer];
 	struct mail_rts *rts = &box->rts[index];
-	give_back(hosts, peer, &relay->offered[index]);
+	transport_mirror_return(hosts, peer, &relay->offered[index]);
 	relay->offered[index] = *message;
 	rts->window = 0;
 	rts->bytes = message->bytes;
@@ -125,6 +130,20 @@ static void put_long(struct transport_hosts *hosts, int peer, const struct link_
 			      memory_order_relaxed);
 	atomic_store_explicit(&rts->cursor, transport_mail_word(rts->generation, 0),
 			      memory_order_relaxed);
+}
+
+static void put_channel(struct transport_hosts *hosts, int peer, const struct link_message *message)
+{
+	uint64_t place = message->note.words[1], inside;
+	unsigned area;
+	struct transport_slot *slot =
+		place & TRANSPORT_OF_TARGET ? find(hosts, peer, place, sizeof *slot, &area, &inside)
+					    : NULL;
+	struct transport_team *team = slot ? atomic_load(&hosts->teams[area]) : NULL;
+	if (team)
+		transport_far_arrived(team, peer, slot, message);
+	else
+		transport_mirror_return(hosts, peer, message);
 }
 
 static void put_message(void *context, int peer, const struct link_message *message)
@@ -137,9 +156,13 @@ static void put_message(void *context, int peer, const struct link_message *mess
 		put_long(hosts, peer, message);
 		return;
 	}
+	if (words[0] == TRANSPORT_NOTE_CHANNEL) {
+		put_channel(hosts, peer, message);
+		return;
+	}
 	void *to = find(hosts, peer, words[1], message->bytes, &area, &inside);
 	if (words[0] != TRANSPORT_NOTE_WRITE || !to || !message->payload) {
-		give_back(hosts, peer, message);
+		transport_mirror_return(hosts, peer, message);
 		return;
 	}
 	seqlock_store(to, message->payload, message->bytes);
@@ -154,7 +177,7 @@ void transport_mirror_fail(struct transport_relay *relay, unsigned index)
 	 * closed. */
 	transport_mail_close(rts, rts->generation, pieces);
 	wait_store(&rts->source_copied, transport_mail_word(rts->generation, pieces));
-	wake(relay->team->transport->hosts);
+	transport_mirror_wake(relay->team->transport->hosts);
 }
 
 static void end_received(struct transport_carried *carried)
@@ -185,11 +208,19 @@ static void end_sent(struct transport_carried *carried)
 static void end_transfer(void *context, struct link_transfer *transfer)
 {
 	struct transport_carried *carried = (struct transport_carried *)transfer;
-	if (carried->is_sent)
+	switch ((enum transport_carries)carried->carries) {
+	case TRANSPORT_CARRIES_SEND:
 		end_sent(carried);
-	else
+		break;
+	case TRANSPORT_CARRIES_RECEIVE:
 		end_received(carried);
-	wake(context);
+		break;
+	case TRANSPORT_CARRIES_POST:
+	case TRANSPORT_CARRIES_FETCH:
+		transport_far_ended(carried);
+		break;
+	}
+	transport_mirror_wake(context);
 }
 
 static void note_lost(void *context, int peer)
@@ -198,7 +229,7 @@ static void note_lost(void *context, int peer)
 	struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
 	if (mirror)
 		atomic_store(&mirror->lost, 1);
-	wake(hosts);
+	transport_mirror_wake(hosts);
 }
 
 bool transport_is_lost(const struct transport *transport, int rank)
@@ -209,7 +240,8 @@ bool transport_is_lost(const struct transport *transport, int rank)
 
 /* ---- life ---- */
 
-ls_status transport_hosts_open(struct transport *transport, struct link *link)
+ls_status transport_hosts_open(struct transport *transport, struct link *link,
+			       const uint16_t *hosts_of)
 {
 	struct transport_hosts *hosts = calloc(1, sizeof *hosts);
 	if (!hosts)
@@ -224,6 +256,8 @@ ls_status transport_hosts_open(struct transport *transport, struct link *link)
 		free(hosts);
 		return LS_INTERNAL;
 	}
+	for (int r = 0; r < transport->size; r++)
+		transport->peers[r].host = hosts_of[r];
 	transport->hosts = hosts;
 	return LS_OK;
 }
@@ -255,6 +289,14 @@ ls_status transport_mirror_open(struct transport *transport, int rank)
 	return LS_OK;
 }
 
+static void return_all(struct transport_hosts *hosts, int peer, struct transport_relay *relay)
+{
+	for (int m = 0; m < MAIL_SLOTS; m++)
+		transport_mirror_return(hosts, peer, &relay->offered[m]);
+	for (int i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++)
+		transport_mirror_return(hosts, peer, &relay->far.offered[i]);
+}
+
 void transport_hosts_close(struct transport *transport)
 {
 	struct transport_hosts *hosts = transport->hosts;
@@ -266,8 +308,7 @@ void transport_hosts_close(struct transport *transport)
 	for (int i = 0; i < TRANSPORT_AREAS; i++) {
 		struct transport_team *team = atomic_load(&hosts->teams[i]);
 		for (int q = 0; team && q < transport->size; q++)
-			for (int m = 0; m < MAIL_SLOTS; m++)
-				give_back(hosts, q, &team->relays[q].offered[m]);
+			return_all(hosts, q, &team->relays[q]);
 	}
 	transport->hosts = NULL;
 	free(hosts);
@@ -305,5 +346,6 @@ void transport_relays_set(struct transport_team *team)
 		relay->signal = relay->finished = relay->times_closed = relay->announced = 0;
 		relay->taken = relay->returned = 0;
 		relay->next = 1;
+		transport_far_set(team, q, relay);
 	}
 }

@@ -17,38 +17,24 @@ _Static_assert(sizeof(struct mail_slot) <= LINK_SHORT_BYTES, "a slot is one note
 
 /* ---- to one member ---- */
 
-/* Where a link finds something of mine that has to be written to the same place elsewhere. */
-static uint64_t place(const struct transport_segment *segment, const void *at, unsigned whose)
+static uint64_t my_place(const struct transport_path *path, const void *at)
 {
-	return ((uintptr_t)at - (uintptr_t)segment) << 1 | whose;
+	return transport_place(path->mine, at, TRANSPORT_OF_SOURCE);
 }
 
-struct path {
-	struct transport_hosts *hosts;
-	struct transport_relay *relay;
-	struct link *link;
-	int peer; /* world rank */
-	struct transport_segment *mine, *mirror;
-};
-
-static uint64_t my_place(const struct path *path, const void *at)
+static uint64_t its_place(const struct transport_path *path, const void *at)
 {
-	return place(path->mine, at, TRANSPORT_OF_SOURCE);
+	return transport_place(path->mirror, at, TRANSPORT_OF_TARGET);
 }
 
-static uint64_t its_place(const struct path *path, const void *at)
-{
-	return place(path->mirror, at, TRANSPORT_OF_TARGET);
-}
-
-static bool send_word(const struct path *path, uint64_t at, uint64_t value)
+static bool send_word(const struct transport_path *path, uint64_t at, uint64_t value)
 {
 	return path->link->ops->store(path->link, path->peer, at, value);
 }
 
 /* A word of mine that only grows, with a value that it had a moment ago. */
-static bool send_mine(const struct path *path, const _Atomic uint64_t *word, uint64_t value,
-		      uint64_t *sent)
+static bool send_mine(const struct transport_path *path, const _Atomic uint64_t *word,
+		      uint64_t value, uint64_t *sent)
 {
 	if (value == *sent)
 		return true;
@@ -58,8 +44,8 @@ static bool send_mine(const struct path *path, const _Atomic uint64_t *word, uin
 	return true;
 }
 
-static bool send_write(const struct path *path, const void *bytes, uint64_t count, uint64_t to,
-		       uint64_t word, uint64_t value)
+static bool send_write(const struct transport_path *path, const void *bytes, uint64_t count,
+		       uint64_t to, uint64_t word, uint64_t value)
 {
 	struct link_note note = {.words = {TRANSPORT_NOTE_WRITE, to, word, value}};
 	return path->link->ops->post(path->link, path->peer, &note, bytes, count, NULL);
@@ -67,7 +53,7 @@ static bool send_write(const struct path *path, const void *bytes, uint64_t coun
 
 /* Sends entries in the order of their numbers, and new phases of an entry that was sent. Reads the
  * next entry first: if it is there, the entry before it has reached its last phase. */
-static bool send_entries(const struct path *path)
+static bool send_entries(const struct transport_path *path)
 {
 	struct transport_team *team = path->relay->team;
 	uint64_t *sent = &path->relay->signal;
@@ -96,7 +82,7 @@ static bool send_entries(const struct path *path)
 /* ---- sends ---- */
 
 /* Offers a long payload, unless its send was cancelled; afterwards it cannot be cancelled. */
-static bool send_long(const struct path *path, unsigned index)
+static bool send_long(const struct transport_path *path, unsigned index)
 {
 	struct transport_relay *relay = path->relay;
 	struct mail_rts *rts = &relay->to->rts[index];
@@ -116,7 +102,7 @@ static bool send_long(const struct path *path, unsigned index)
 	*carried = (struct transport_carried){.relay = relay,
 					      .generation = rts->generation,
 					      .index = (uint8_t)index,
-					      .is_sent = true};
+					      .carries = TRANSPORT_CARRIES_SEND};
 	if (!payload || !path->link->ops->post(path->link, path->peer, &note, payload, rts->bytes,
 					       &carried->transfer))
 		return false;
@@ -126,7 +112,7 @@ static bool send_long(const struct path *path, unsigned index)
 }
 
 /* Sends a slot, from `held` to the end of its payload. */
-static bool send_slot(const struct path *path, struct mail_slot *slot, uint64_t position)
+static bool send_slot(const struct transport_path *path, struct mail_slot *slot, uint64_t position)
 {
 	struct {
 		uint64_t held;
@@ -149,7 +135,7 @@ static bool send_slot(const struct path *path, struct mail_slot *slot, uint64_t 
 			  its_place(path, &slot->held), its_place(path, &slot->sequence), position);
 }
 
-static bool send_messages(const struct path *path)
+static bool send_messages(const struct transport_path *path)
 {
 	struct transport_relay *relay = path->relay;
 	for (;;) {
@@ -177,7 +163,7 @@ static bool send_messages(const struct path *path)
 
 /* Sends which slots are free again, and then how many; and RTS slots that have ended without a
  * transfer. */
-static bool send_taken(const struct path *path)
+static bool send_taken(const struct transport_path *path)
 {
 	struct transport_relay *relay = path->relay;
 	struct mail_box *box = relay->from;
@@ -203,7 +189,7 @@ static bool send_taken(const struct path *path)
 	return true;
 }
 
-static void fetch_wanted(const struct path *path)
+static void fetch_wanted(const struct transport_path *path)
 {
 	struct transport_relay *relay = path->relay;
 	for (uint64_t left = atomic_exchange(&relay->wanted, 0); left; left &= left - 1) {
@@ -217,7 +203,8 @@ static void fetch_wanted(const struct path *path)
 		relay->received[i] =
 			(struct transport_carried){.relay = relay,
 						   .generation = relay->from->rts[i].generation,
-						   .index = (uint8_t)i};
+						   .index = (uint8_t)i,
+						   .carries = TRANSPORT_CARRIES_RECEIVE};
 		path->link->ops->fetch(path->link, path->peer, &message, relay->target[i],
 				       &relay->received[i].transfer);
 	}
@@ -244,19 +231,20 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 {
 	struct transport_relay *relay = &team->relays[peer];
 	struct transport *transport = hosts->transport;
-	struct path path = {.hosts = hosts,
-			    .relay = relay,
-			    .link = hosts->link,
-			    .peer = peer,
-			    .mine = transport->segment,
-			    .mirror = transport->peers[peer].segment};
+	struct transport_path path = {.hosts = hosts,
+				      .relay = relay,
+				      .link = hosts->link,
+				      .peer = peer,
+				      .mine = transport->segment,
+				      .mirror = transport->peers[peer].segment};
 	const struct transport_area *mine = transport_area_of(team, team->rank);
 	if (!relay->to) /* it is not a member */
 		return true;
 	uint64_t left = atomic_load_explicit(&mine->times_closed, memory_order_acquire);
 	uint64_t finished = atomic_load_explicit(&mine->finished, memory_order_acquire);
 	fetch_wanted(&path);
-	return send_entries(&path) && send_taken(&path) && send_messages(&path) &&
+	return send_entries(&path) && transport_far_send(&path) && send_taken(&path) &&
+	       send_messages(&path) &&
 	       send_mine(&path, &mine->finished, finished, &relay->finished) &&
 	       send_mine(&path, &mine->times_closed, left, &relay->times_closed);
 }

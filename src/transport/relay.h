@@ -13,13 +13,48 @@ struct transport_mirror {
 	_Atomic uint32_t lost, cut; /* cut: a cut was requested */
 };
 
-/* The payload of one long message, sent or received. */
+enum transport_carries {
+	TRANSPORT_CARRIES_SEND,
+	TRANSPORT_CARRIES_RECEIVE,
+	TRANSPORT_CARRIES_POST,  /* of a collective: sent */
+	TRANSPORT_CARRIES_FETCH, /* of a collective: received */
+};
+
+/* The payload of one long message. */
 struct transport_carried {
 	struct link_transfer transfer; /* the first member, because events name it */
 	struct transport_relay *relay;
-	uint32_t generation;
-	uint8_t index; /* of the RTS slot */
-	bool is_sent;  /* false: received */
+	uint32_t generation; /* of the RTS slot */
+	uint8_t index;       /* of the RTS slot, or of the channel's slot */
+	uint8_t carries;     /* enum transport_carries */
+	bool is_under_way;   /* of a collective: it has not ended */
+};
+
+/* How far the payload that this rank fetches is. */
+enum transport_fetch {
+	TRANSPORT_FETCH_NONE,
+	TRANSPORT_FETCH_WANTED, /* the driving thread fetches it, or has begun to */
+	TRANSPORT_FETCH_OVER,   /* fetch.transfer.status says how */
+};
+
+/* Messages of collectives between this rank and one on another host: far.c. Used by the thread that
+ * drives the link, except the atomic members and `target`. */
+struct transport_far {
+	struct transport_channel *to, *from; /* in its mirror, from me; in my segment, from it */
+	unsigned char (*pages)[TRANSPORT_PAGE_BYTES]; /* payloads of `from`, a page each slot */
+	uint64_t sent;                                /* the position of the last message sent */
+	uint64_t refused;                             /* the value sent */
+	uint64_t taken; /* of `from`, up to which freed slots were told */
+	/* Of each slot of `from`: the position that arrived, and that of which the source knows
+	 * that it was taken. */
+	uint64_t arrived[TRANSPORT_CHANNEL_SLOTS], told[TRANSPORT_CHANNEL_SLOTS];
+	struct link_message offered[TRANSPORT_CHANNEL_SLOTS]; /* handle NULL: none */
+	struct transport_carried posts[TRANSPORT_CHANNEL_SLOTS], fetch;
+	_Atomic uint32_t withdrawn; /* no payload of this rank is sent any more */
+	/* One at a time, as the collectives of a group run one after the other. */
+	_Atomic uint32_t fetching; /* enum transport_fetch */
+	uint32_t wanted;           /* the slot */
+	void *target;
 };
 
 /* What was sent from this rank to one on another host, in one team; and long messages. Used by the
@@ -37,6 +72,7 @@ struct transport_relay {
 	/* Bit i: the payload of message i is to be fetched to target[i]. */
 	_Atomic uint64_t wanted;
 	void *target[MAIL_SLOTS];
+	struct transport_far far;
 };
 
 struct transport_hosts {
@@ -55,8 +91,48 @@ enum transport_note {
 	TRANSPORT_NOTE_WRITE,
 	/* a long message of the box at place [1]: RTS slot [2], generation [3] */
 	TRANSPORT_NOTE_LONG,
+	/* a message of a collective for the slot at place [1]: seq [2], count [3], position [4] */
+	TRANSPORT_NOTE_CHANNEL,
 };
 enum { TRANSPORT_OF_SOURCE = 0, TRANSPORT_OF_TARGET = 1 };
+
+/* Where a link finds something of mine that has to be written to the same place elsewhere. */
+static inline uint64_t transport_place(const struct transport_segment *segment, const void *at,
+				       unsigned whose)
+{
+	return ((uintptr_t)at - (uintptr_t)segment) << 1 | whose;
+}
+
+/* From this rank to one on another host, in one team. */
+struct transport_path {
+	struct transport_hosts *hosts;
+	struct transport_relay *relay;
+	struct link *link;
+	int peer; /* world rank */
+	struct transport_segment *mine, *mirror;
+};
+
+/* ---- mirror.c ---- */
+
+/* Wakes threads of this rank. */
+void transport_mirror_wake(const struct transport_hosts *hosts);
+/* Nobody wants the payload of a message, if it has one that has not been fetched. */
+void transport_mirror_return(struct transport_hosts *hosts, int peer,
+			     const struct link_message *message);
+
+/* ---- far.c ---- */
+
+/* Sends messages of collectives, and tells which were taken; fetches payloads, or returns those
+ * that nobody wants. False: the link had no memory for all. */
+bool transport_far_send(const struct transport_path *path);
+/* A message of `peer` for this slot, in an area of mine that belongs to the team. */
+void transport_far_arrived(struct transport_team *team, int peer, struct transport_slot *slot,
+			   const struct link_message *message);
+/* `peer` has stored a word in an area of mine that belongs to the team: perhaps that a slot of the
+ * channel to it is free. */
+void transport_far_word(struct transport_team *team, int peer, const _Atomic uint64_t *word);
+void transport_far_ended(struct transport_carried *carried);
+void transport_far_set(struct transport_team *team, int member, struct transport_relay *relay);
 
 /* Fails a receive whose payload will never arrive. */
 void transport_mirror_fail(struct transport_relay *relay, unsigned index);

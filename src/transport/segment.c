@@ -251,6 +251,8 @@ static void reset_channel(struct transport_channel *channel)
 	atomic_store_explicit(&channel->taken, 0, memory_order_relaxed);
 	atomic_store_explicit(&channel->refused, 0, memory_order_relaxed);
 	atomic_store_explicit(&channel->matched, 0, memory_order_relaxed);
+	atomic_store_explicit(&channel->begun, 0, memory_order_relaxed);
+	atomic_store_explicit(&channel->ended, 0, memory_order_relaxed);
 }
 
 /* Relaxed: the next members learn of the area by what this rank tells them afterwards. */
@@ -316,14 +318,28 @@ static void clear_box(struct transport_box *box)
 	lock_peer_release(&box->lock);
 }
 
+/* Numbers the hosts of the members in their order, so that it is the same on all ranks. */
+static void place_members(struct transport_team *team)
+{
+	team->here = 0;
+	team->host_count = 0;
+	for (int q = 0; q < team->size; q++) {
+		const struct transport_peer *peer = team->members[q].peer;
+		int first = 0;
+		while (team->members[first].peer->host != peer->host)
+			first++;
+		team->hosts[q] = first < q ? team->hosts[first] : (uint16_t)team->host_count++;
+		if (!peer->remote)
+			team->here |= UINT64_C(1) << q;
+	}
+}
+
 void transport_team_set(struct transport_team *team, int rank, int size, const uint8_t *members,
 			const uint16_t *areas)
 {
 	struct transport *transport = team->transport;
 	team->rank = rank;
 	team->size = size;
-	atomic_store(&team->reads_me,
-		     transport->no_remote ? TRANSPORT_READS_NO : TRANSPORT_READS_OPEN);
 	for (int q = 0; q < size; q++) {
 		struct transport_peer *peer = &transport->peers[members[q]];
 		team->members[q] = (struct transport_member){
@@ -333,6 +349,10 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 		};
 		clear_box(&team->boxes[q]);
 	}
+	place_members(team);
+	/* Ranks on other hosts cannot. */
+	bool never = transport->no_remote || team->host_count > 1;
+	atomic_store(&team->reads_me, never ? TRANSPORT_READS_NO : TRANSPORT_READS_OPEN);
 	if (team->relays)
 		transport_relays_set(team);
 }

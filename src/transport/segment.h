@@ -41,6 +41,12 @@ struct transport_segment *transport_segment_create(uint64_t job, int rank, int s
 /* Sends to a member on another host what was not sent yet; or leaves that to the thread that drives
  * the link. */
 void transport_relay(const struct transport_team *team, int rank);
+/* ---- far.c: messages of collectives to and from a member on another host ---- */
+
+bool transport_quiet_far(struct transport_team *team, int peer, struct wait_word *blocked);
+const void *transport_payload_far(const struct transport_team *team, int peer,
+				  const struct transport_message *message);
+
 /* ---- mirror.c ---- */
 
 /* Call when the members of the team have changed. */

@@ -50,6 +50,7 @@ struct transport_peer {
 	/* Copied from the peer's struct transport_remote; constant after transport_connect. */
 	int pid;
 	uint64_t word_address;
+	uint16_t host; /* of the job, from 0 */
 	/* Not NULL: the rank is on another host, `segment` is its mirror, and `arena` is empty. */
 	struct transport_mirror *remote;
 	uint16_t edge_segment; /* enum wait_segment, of its words */
@@ -94,6 +95,9 @@ struct transport_team {
 	struct transport_relay *relays;
 	uint16_t area; /* in my segment; set only with relays */
 	struct transport_member members[RANKS_HOST_MAX];
+	ranks_here here;                /* the members on this host, also this rank */
+	int host_count;                 /* of the members */
+	uint16_t hosts[RANKS_HOST_MAX]; /* each member's, from 0 in the order of the members */
 };
 enum transport_reads { TRANSPORT_READS_OPEN, TRANSPORT_READS_YES, TRANSPORT_READS_NO };
 
@@ -198,6 +202,13 @@ LS_CHECKED ls_status transport_read(const struct transport_team *team, int peer,
 
 /* ---- words ---- */
 
+/* Whether a member shares this host. If not, this rank can use neither its windows nor its payloads
+ * beside entries: only words, entries and messages pass between hosts (hosts.h). */
+static inline bool transport_is_here(const struct transport_team *team, int rank)
+{
+	return team->here >> rank & 1;
+}
+
 static inline struct transport_area *transport_area_of(const struct transport_team *team, int rank)
 {
 	return team->members[rank].area;
@@ -241,10 +252,11 @@ struct transport_message *transport_match(struct transport_team *team, int peer,
 /* After a failure: whether `peer` will read none of the long messages that I posted any more; if it
  * may, wait for *blocked. The caller has set the group's cause before. A rank that matches a
  * message reads the cause afterwards, and before it reads the payload. So once all matched messages
- * are taken, none is read any more. */
+ * are taken, none is read any more. A peer on another host reads through this rank's link: call
+ * transport_withdraw first. */
 bool transport_quiet(struct transport_team *team, int peer, struct wait_word *blocked);
 /* The payload (message->bytes), in memory that the peer can still change; NULL if the peer wrote
- * nonsense. */
+ * nonsense. Not of a message that transport_must_fetch. */
 const void *transport_payload(struct transport_team *team, int peer,
 			      const struct transport_message *message);
 /* Frees the slot and wakes the sender. refused: LS_OK, or the status that the sender is to return.

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Messages of collectives between hosts. The source posts into its mirror of the owner, and the
+ * owner matches in its own segment, as on one host; the link brings one message after another.
+ *
+ *   source                                            owner
+ *   slot, posted ---- note with up to 4 KiB ------->  slot, posted
+ *                     longer: the link offers it      transport_collect: fetches it to its place
+ *   slot free, taken <------ freed of that slot ----  transport_take
+ *
+ * A slot is free at the source only when the owner has taken its message and the link has released
+ * its payload; then the source itself counts it in `taken`, for which its threads wait. */
+#include "transport/relay.h"
+
+_Static_assert((int)LINK_SHORT_BYTES == (int)TRANSPORT_PAGE_BYTES &&
+		       (int)TRANSPORT_CHANNEL_SLOTS <= (int)TRANSPORT_INLINE_PAGES,
+	       "a page of the mirror for each slot, as entries from other hosts have no payload");
+
+static struct transport_far *far_of(const struct transport_team *team, int member)
+{
+	return &team->relays[team->members[member].world].far;
+}
+
+void transport_far_set(struct transport_team *team, int member, struct transport_relay *relay)
+{
+	struct transport_far *far = &relay->far;
+	far->to = transport_channel(team, member, team->rank);
+	far->from = transport_channel(team, team->rank, member);
+	far->pages = transport_area_of(team, member)->payloads;
+	far->sent = far->refused = far->taken = 0;
+	memset(far->arrived, 0, sizeof far->arrived);
+	memset(far->told, 0, sizeof far->told);
+	atomic_store(&far->withdrawn, 0);
+	atomic_store(&far->fetching, TRANSPORT_FETCH_NONE);
+}
+
+/* ---- the link's use of payloads ---- */
+
+static void add_one(_Atomic uint64_t *word)
+{
+	wait_store(word, atomic_load_explicit(word, memory_order_relaxed) + 1);
+}
+
+/* From here on the link may read the payload of a message. False: it must not, as this rank has
+ * withdrawn it. That rank stores `withdrawn` and then reads `begun`, this thread the other way
+ * round; so one of them sees the other. */
+static bool begin_post(struct transport_far *far)
+{
+	atomic_store(&far->to->begun, atomic_load(&far->to->begun) + 1);
+	return !atomic_load(&far->withdrawn);
+}
+
+static void end_post(const struct transport_hosts *hosts, struct transport_far *far)
+{
+	add_one(&far->to->ended);
+	if (atomic_load(&far->withdrawn))
+		transport_mirror_wake(hosts);
+}
+
+void transport_withdraw(struct transport_team *team)
+{
+	for (int q = 0; q < team->size; q++) {
+		if (transport_is_here(team, q))
+			continue;
+		atomic_store(&far_of(team, q)->withdrawn, 1);
+		transport_notify(team, q);
+	}
+}
+
+bool transport_quiet_far(struct transport_team *team, int peer, struct wait_word *blocked)
+{
+	struct transport_channel *channel = transport_channel(team, peer, team->rank);
+	uint64_t ended = atomic_load(&channel->ended);
+	uint64_t begun = atomic_load(&channel->begun);
+	if (ended >= begun)
+		return true;
+	transport_wait_word(team, peer, &channel->ended, begun, peer, blocked);
+	return false;
+}
+
+/* ---- the source ---- */
+
+static unsigned slot_at(const struct transport_channel *channel, uint64_t position)
+{
+	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++) {
+		unsigned index = (unsigned)((position - 1 + i) % TRANSPORT_CHANNEL_SLOTS);
+		if (atomic_load_explicit(&channel->slots[index].state, memory_order_acquire) ==
+		    position)
+			return index;
+	}
+	return TRANSPORT_CHANNEL_SLOTS;
+}
+
+/* With a payload that is in the arena. */
+static bool post_window(const struct transport_path *path, const struct link_note *note,
+			unsigned index)
+{
+	struct transport_far *far = &path->relay->far;
+	struct transport *transport = path->hosts->transport;
+	const struct transport_packed *packed = &far->to->slots[index].packed;
+	bool is_short = packed->bytes <= LINK_SHORT_BYTES, posted = false;
+	struct transport_carried *carried = &far->posts[index];
+	bool reads = begin_post(far);
+	const void *payload = reads ? memory_view_at(&transport->peers[transport->rank].arena,
+						     packed->window, packed->bytes)
+				    : NULL;
+	*carried = (struct transport_carried){.relay = path->relay,
+					      .index = (uint8_t)index,
+					      .carries = TRANSPORT_CARRIES_POST,
+					      .is_under_way = !is_short};
+	if (payload)
+		posted = path->link->ops->post(path->link, path->peer, note, payload, packed->bytes,
+					       is_short ? NULL : &carried->transfer);
+	if (!posted)
+		carried->is_under_way = false;
+	if (!posted || is_short)
+		end_post(path->hosts, far);
+	return posted;
+}
+
+static bool post_messages(const struct transport_path *path)
+{
+	struct transport_far *far = &path->relay->far;
+	while (far->sent < atomic_load_explicit(&far->to->posted, memory_order_acquire) &&
+	       !atomic_load(&far->withdrawn)) {
+		unsigned index = slot_at(far->to, far->sent + 1);
+		if (index == TRANSPORT_CHANNEL_SLOTS)
+			return true;
+		const struct transport_slot *slot = &far->to->slots[index];
+		const struct transport_packed *packed = &slot->packed;
+		struct link_note note = {
+			.words = {TRANSPORT_NOTE_CHANNEL,
+				  transport_place(path->mirror, slot, TRANSPORT_OF_TARGET),
+				  packed->seq, packed->count, far->sent + 1}};
+		bool posted = packed->bytes > TRANSPORT_MESSAGE_INLINE
+				      ? post_window(path, &note, index)
+				      : path->link->ops->post(path->link, path->peer, &note,
+							      slot->payload, packed->bytes, NULL);
+		if (!posted)
+			return atomic_load(&far->withdrawn);
+		far->sent++;
+	}
+	return true;
+}
+
+/* The owner has taken the message, and the link has released its payload. */
+static void free_slot(struct transport_channel *to, unsigned index)
+{
+	/* In this order: a thread that the count wakes must find the slot free. */
+	atomic_store_explicit(&to->slots[index].state, 0, memory_order_release);
+	add_one(&to->taken);
+}
+
+static bool is_taken(const struct transport_far *far, unsigned index)
+{
+	uint64_t state = atomic_load_explicit(&far->to->slots[index].state, memory_order_relaxed);
+	uint64_t freed = atomic_load_explicit(&far->from->slots[index].freed, memory_order_relaxed);
+	/* A slot is sent before the owner can take its message. */
+	return state > 0 && state <= far->sent && state == freed;
+}
+
+void transport_far_word(struct transport_team *team, int peer, const _Atomic uint64_t *word)
+{
+	struct transport_far *far = &team->relays[peer].far;
+	if (!far->from)
+		return;
+	uintptr_t at = (uintptr_t)word - (uintptr_t)far->from->slots;
+	if (at >= sizeof far->from->slots ||
+	    at % sizeof far->from->slots[0] != offsetof(struct transport_slot, freed))
+		return;
+	unsigned index = (unsigned)(at / sizeof far->from->slots[0]);
+	if (is_taken(far, index) && !far->posts[index].is_under_way)
+		free_slot(far->to, index);
+}
+
+/* ---- the owner ---- */
+
+static bool is_expected(const struct transport_far *far, const struct transport_slot *slot,
+			const struct link_message *message)
+{
+	if (!far->from)
+		return false;
+	uintptr_t at = (uintptr_t)slot - (uintptr_t)far->from->slots;
+	bool whole = message->bytes <= LINK_SHORT_BYTES;
+	return at < sizeof far->from->slots && at % sizeof *slot == 0 &&
+	       atomic_load(&slot->state) == 0 &&
+	       message->note.words[4] == atomic_load(&far->from->posted) + 1 &&
+	       (message->bytes == 0 || (whole ? message->payload != NULL : message->handle != NULL));
+}
+
+void transport_far_arrived(struct transport_team *team, int peer, struct transport_slot *slot,
+			   const struct link_message *message)
+{
+	struct transport_far *far = &team->relays[peer].far;
+	struct transport_hosts *hosts = team->transport->hosts;
+	const uint64_t *words = message->note.words;
+	if (!is_expected(far, slot, message) || atomic_load(&far->withdrawn)) {
+		transport_mirror_return(hosts, peer, message);
+		return;
+	}
+	unsigned index = (unsigned)(slot - far->from->slots);
+	slot->packed = (struct transport_packed){
+		.seq = words[2], .count = words[3], .bytes = message->bytes};
+	if (message->bytes > LINK_SHORT_BYTES)
+		far->offered[index] = *message;
+	else if (message->bytes > TRANSPORT_MESSAGE_INLINE)
+		memcpy(far->pages[index], message->payload, message->bytes);
+	else if (message->bytes > 0)
+		memcpy(slot->payload, message->payload, message->bytes);
+	far->arrived[index] = words[4];
+	atomic_store_explicit(&slot->state, words[4], memory_order_release);
+	wait_store(&far->from->posted, words[4]);
+	transport_mirror_wake(hosts);
+}
+
+const void *transport_payload_far(const struct transport_team *team, int peer,
+				  const struct transport_message *message)
+{
+	return message->bytes <= LINK_SHORT_BYTES ? far_of(team, peer)->pages[message->index] : NULL;
+}
+
+bool transport_collect(struct transport_team *team, int peer,
+		       const struct transport_message *message, void *to, ls_status *status,
+		       struct wait_word *blocked)
+{
+	struct transport_far *far = far_of(team, peer);
+	/* Read before the state: see transport_far_ended. */
+	uint64_t seen = atomic_load_explicit(&far->from->ended, memory_order_acquire);
+	enum transport_fetch fetching = (enum transport_fetch)atomic_load(&far->fetching);
+	if (fetching == TRANSPORT_FETCH_OVER) {
+		*status = far->fetch.transfer.status;
+		atomic_store(&far->fetching, TRANSPORT_FETCH_NONE);
+		return true;
+	}
+	if (fetching == TRANSPORT_FETCH_NONE) {
+		far->wanted = message->index;
+		far->target = to;
+		atomic_store(&far->fetching, TRANSPORT_FETCH_WANTED);
+		transport_notify(team, peer);
+	}
+	transport_wait_word(team, team->rank, &far->from->ended, seen + 1, peer, blocked);
+	return false;
+}
+
+static void end_fetch(const struct transport_hosts *hosts, struct transport_far *far)
+{
+	far->fetch.is_under_way = false;
+	atomic_store(&far->fetching, TRANSPORT_FETCH_OVER);
+	add_one(&far->from->ended);
+	transport_mirror_wake(hosts);
+}
+
+static void fetch_wanted(const struct transport_path *path)
+{
+	struct transport_far *far = &path->relay->far;
+	if (atomic_load(&far->fetching) != TRANSPORT_FETCH_WANTED || far->fetch.is_under_way)
+		return;
+	struct link_message message = far->offered[far->wanted];
+	far->fetch = (struct transport_carried){.relay = path->relay,
+						.index = (uint8_t)far->wanted,
+						.carries = TRANSPORT_CARRIES_FETCH,
+						.is_under_way = true};
+	if (!message.handle) { /* it was returned, because this rank has withdrawn */
+		far->fetch.transfer.status = LS_ABORTED;
+		end_fetch(path->hosts, far);
+		return;
+	}
+	far->offered[far->wanted].handle = NULL;
+	path->link->ops->fetch(path->link, path->peer, &message, far->target, &far->fetch.transfer);
+}
+
+static void return_offer(const struct transport_path *path, unsigned index)
+{
+	struct link_message *message = &path->relay->far.offered[index];
+	transport_mirror_return(path->hosts, path->peer, message);
+	message->handle = NULL;
+}
+
+/* Tells the source which slots it can use again. */
+static bool send_freed(const struct transport_path *path)
+{
+	struct transport_far *far = &path->relay->far;
+	const struct link_ops *ops = path->link->ops;
+	uint64_t taken = atomic_load_explicit(&far->from->taken, memory_order_acquire);
+	uint64_t refused = atomic_load_explicit(&far->from->refused, memory_order_acquire);
+	if (refused != far->refused &&
+	    !ops->store(path->link, path->peer,
+			transport_place(path->mine, &far->from->refused, TRANSPORT_OF_SOURCE),
+			refused))
+		return false;
+	far->refused = refused;
+	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && taken != far->taken; i++) {
+		if (far->told[i] == far->arrived[i] ||
+		    atomic_load_explicit(&far->from->slots[i].state, memory_order_acquire))
+			continue;
+		return_offer(path, i); /* taken, but not fetched */
+		if (!ops->store(path->link, path->peer,
+				transport_place(path->mirror, &far->to->slots[i].freed,
+						TRANSPORT_OF_TARGET),
+				far->arrived[i]))
+			return false;
+		far->told[i] = far->arrived[i];
+	}
+	far->taken = taken;
+	return true;
+}
+
+/* ---- both ---- */
+
+bool transport_far_send(const struct transport_path *path)
+{
+	const struct transport_far *far = &path->relay->far;
+	fetch_wanted(path);
+	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && atomic_load(&far->withdrawn); i++)
+		return_offer(path, i);
+	return send_freed(path) && post_messages(path);
+}
+
+void transport_far_ended(struct transport_carried *carried)
+{
+	struct transport_far *far = &carried->relay->far;
+	struct transport_hosts *hosts = carried->relay->team->transport->hosts;
+	if (carried->carries == TRANSPORT_CARRIES_FETCH) {
+		end_fetch(hosts, far);
+		return;
+	}
+	carried->is_under_way = false;
+	add_one(&far->to->ended);
+	if (is_taken(far, carried->index))
+		free_slot(far->to, carried->index);
+	transport_mirror_wake(hosts);
+}
