@@ -81,6 +81,33 @@ bool plan_crosses_hosts(enum plan_algorithm algorithm)
 	return algorithm != PLAN_INLINE && algorithm != PLAN_DIRECT && algorithm != PLAN_PULL;
 }
 
+/* Up to here a rank passes all of a payload on at once: the number of messages decides. */
+enum { SHORT_BETWEEN_HOSTS = 8 << 10 };
+
+enum plan_algorithm plan_across(enum coll_id collective, enum plan_algorithm chosen, uint64_t bytes,
+				int size, const struct plan_topology *topology)
+{
+	bool is_short = bytes <= SHORT_BETWEEN_HOSTS;
+	if (!topology || topology->host_count == 1 || plan_crosses_hosts(chosen))
+		return chosen;
+	switch (collective) {
+	case COLL_ALLREDUCE:
+		return topology->host_count < size ? PLAN_RAILS
+		       : is_short                  ? PLAN_DOUBLING
+						   : PLAN_RING;
+	case COLL_BROADCAST:
+		return is_short ? PLAN_TREE : PLAN_RING;
+	case COLL_REDUCE:
+		return PLAN_TREE;
+	case COLL_ALLGATHER:
+		return PLAN_RING;
+	case COLL_BARRIER:
+		return PLAN_DOUBLING;
+	default:
+		return PLAN_PAIRWISE;
+	}
+}
+
 static int host_count(const struct plan_params *params)
 {
 	return params->topology ? params->topology->host_count : 1;

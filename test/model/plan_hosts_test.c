@@ -143,6 +143,37 @@ static void plans_work_on_any_hosts(void **state)
 	}
 }
 
+/* Whatever the table chooses, there is a plan. */
+static void every_choice_has_a_plan(void **state)
+{
+	(void)state;
+	static const uint64_t sizes[] = {0, 8, 8192, 8193, UINT64_MAX};
+	static struct plan_step steps[8 * RANKS_HOST_MAX];
+	uint32_t random = 3;
+	struct hosts hosts;
+	for (int i = 0; i < DRAWN; i++) {
+		draw_hosts(&random, &hosts);
+		for (int c = 0; c < COLL_COUNT; c++)
+			for (int a = 0; a < PLAN_ALGORITHM_COUNT * 5; a++) {
+				enum plan_algorithm chosen = (enum plan_algorithm)(a / 5);
+				if (!plan_has((enum coll_id)c, chosen))
+					continue;
+				struct plan_params params = {
+					.collective = (enum coll_id)c,
+					.algorithm =
+						plan_across((enum coll_id)c, chosen, sizes[a % 5],
+							    hosts.size, &hosts.topology),
+					.rank = (int)draw(&random, (uint32_t)hosts.size),
+					.size = hosts.size,
+					.topology = &hosts.topology};
+				struct plan plan;
+				assert_true(plan_build(&params, steps, &plan));
+				if (hosts.topology.host_count == 1 || plan_crosses_hosts(chosen))
+					assert_int_equal(params.algorithm, chosen);
+			}
+	}
+}
+
 /* All that do with a number of messages that does not grow with the square of the ranks. */
 static void plans_work_for_all_ranks_of_a_job(void **state)
 {
@@ -392,6 +423,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(plans_work_on_any_hosts),
+		cmocka_unit_test(every_choice_has_a_plan),
 		cmocka_unit_test(plans_work_for_all_ranks_of_a_job),
 		cmocka_unit_test(windows_stay_on_their_host),
 		cmocka_unit_test(topologies_out_of_range_are_refused),
