@@ -2,6 +2,7 @@
  * Operations after their group has failed: when one ends, nobody touches its buffers any more. */
 #include "engine/mailbox.h"
 #include "engine/stream.h"
+#include "transport/hosts.h"
 
 /* ---- sends and receives ---- */
 
@@ -74,7 +75,8 @@ static int still_inside(struct engine *engine, struct engine_op *op, uint64_t go
 	const struct transport_team *team = engine->team;
 	op->word_count = 0;
 	for (int q = 0; q < team->size; q++) {
-		if (q == team->rank || gone >> q & 1)
+		/* Only ranks of this host touch windows. */
+		if (q == team->rank || gone >> q & 1 || !transport_is_here(team, q))
 			continue;
 		const _Atomic uint64_t *signal = &transport_entry(team, q, op->seq)->signal;
 		const _Atomic uint64_t *finished = &transport_area_of(team, q)->finished;
@@ -85,6 +87,33 @@ static int still_inside(struct engine *engine, struct engine_op *op, uint64_t go
 					    &op->words[op->word_count++]);
 	}
 	return op->word_count;
+}
+
+/* Whether the link to other hosts touches none of this operation's buffers any more; with `force`
+ * this rank cuts the peers for which it does, and waits only for the thread that drives the
+ * link. */
+static bool is_off_the_link(struct engine *engine, struct engine_op *op, bool force)
+{
+	struct transport_team *team = engine->team;
+	op->word_count = 0;
+	transport_withdraw(team);
+	for (int q = 0; q < team->size; q++) {
+		struct wait_word *word = &op->words[op->word_count];
+		bool fetches = op->fetching && op->fetching_from == q;
+		if (transport_is_here(team, q))
+			continue;
+		if (force && (fetches || !transport_quiet(team, q, word)))
+			transport_cut(team->transport, team->members[q].world);
+		if (!transport_quiet(team, q, word))
+			op->word_count++;
+	}
+	ls_status status = op->status;
+	int culprit = op->culprit;
+	if (op->fetching && engine_step_fetch(engine, op) == ENGINE_FAILED) {
+		op->status = status; /* it has failed before */
+		op->culprit = culprit;
+	}
+	return op->word_count == 0;
 }
 
 enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
@@ -102,6 +131,8 @@ enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
 			return progress;
 	}
 	struct transport_team *team = engine->team;
+	if (team->host_count > 1 && !is_off_the_link(engine, op, force))
+		return ENGINE_BLOCKED;
 	bool shown = engine_window_is_shown(op);
 	if (op->stage != ENGINE_ENTER) {
 		wait_store(&transport_area_of(team, team->rank)->finished, op->seq);

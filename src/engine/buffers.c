@@ -96,12 +96,14 @@ void engine_buffers_set(const struct engine *engine, struct engine_op *op,
 	params->collective = (enum coll_id)coll_kinds[op->call.kind].collective;
 	params->rank = rank;
 	params->size = size;
-	params->topology = NULL; /* so far all members share this host */
+	params->topology = engine->topology.host_count > 1 ? &engine->topology : NULL;
 	params->root = rooted ? op->call.peer : 0;
 	/* What is scaled first is not the caller's buffer any more. */
 	params->in_place = is_in_place(op, coll, rank) && !engine_is_scaled(op);
 	plan_table_choose(&engine->table, params->collective, payload, TRANSPORT_INLINE_BYTES, size,
 			  engine->wanted, &op->choice);
+	op->choice.algorithm = plan_across(params->collective, op->choice.algorithm, payload, size,
+					   params->topology);
 	params->algorithm = op->choice.algorithm;
 }
 

@@ -64,10 +64,14 @@ void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
 	for (int q = 0; q < team->size; q++)
 		engine->peers |= UINT64_C(1) << team->members[q].world;
 	engine_mailbox_begin(engine);
-	if (engine->rank == team->rank && engine->size == team->size)
+	if (engine->rank == team->rank && engine->size == team->size &&
+	    memcmp(engine->hosts, team->hosts, (size_t)team->size * sizeof team->hosts[0]) == 0)
 		return; /* what was learned is valid for these members, too */
 	engine->rank = team->rank;
 	engine->size = team->size;
+	memcpy(engine->hosts, team->hosts, sizeof engine->hosts);
+	engine->topology =
+		(struct plan_topology){.host_count = team->host_count, .hosts = engine->hosts};
 	copy_table(&engine->table, table);
 	plan_table_narrow(&engine->table, team->size);
 	memset(engine->memos, 0, sizeof engine->memos);
@@ -215,6 +219,7 @@ void engine_submit_host(struct engine *engine, struct engine_op *op,
 	op->culprit = -1;
 	op->step = 0;
 	op->checked = op->undrained = 0;
+	op->fetching = NULL;
 	op->word_count = 0;
 	op->any = false;
 	op->plan = NULL;

@@ -173,6 +173,9 @@ struct engine {
 	struct plan_step *steps; /* [ENGINE_PLANS][steps_max] */
 	struct engine_plan plans[ENGINE_PLANS];
 	struct engine_memo memos[TRACE_KIND_COUNT];
+	/* The hosts of the members, to which plans and memos belong, too. */
+	struct plan_topology topology;
+	uint16_t hosts[RANKS_HOST_MAX];
 };
 
 /* The arguments of a call. */
@@ -286,6 +289,10 @@ struct engine_op {
 	bool any;                /* one of the words suffices */
 	struct wait_word *words; /* ENGINE_BLOCKED: what it waits for; in the workspace */
 	uint64_t *tickets;       /* the last long message to each peer; in the workspace */
+	/* A message from another host whose payload is being fetched to `target`; NULL: none. */
+	struct transport_message *fetching;
+	int fetching_from;
+	void *target;
 	struct engine_p2p p2p;
 	struct engine_device device;
 	struct engine_stream stream; /* filled before engine_submit, see stream.h */
@@ -321,9 +328,11 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 /* Call when the operation has failed here or elsewhere (*cause is set, or the caller will set it).
  * Then this rank touches no peer's memory for it any more. ENGINE_BLOCKED: a peer may still touch
  * this rank's buffers; wait for op->words and call again. With `force`, or when no peer is left, it
- * revokes the access of peers where needed. ENGINE_DONE: no peer touches the caller's buffers any
- * more. ENGINE_FAILED: access could not be revoked, a message says why, and a stopped peer may
- * touch the buffers when it continues. gone: bit q is set if peer q is dead or has left. */
+ * revokes the access of peers where needed; it cuts peers on other hosts, and then ENGINE_BLOCKED
+ * means that another thread drives the link and is about to do it. ENGINE_DONE: no peer touches
+ * the caller's buffers any more. ENGINE_FAILED: access could not be revoked, a message says why,
+ * and a stopped peer may touch the buffers when it continues. gone: bit q is set if peer q is dead
+ * or has left. */
 enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
 				    bool force);
 

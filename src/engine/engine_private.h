@@ -222,6 +222,9 @@ bool engine_step_expects(struct engine_op *op, int peer, uint64_t sends);
 /* Whether peer has taken the long messages of this operation; if not, adds a word to wait for. */
 enum engine_progress engine_step_taken(struct engine *engine, struct engine_op *op, int peer);
 
+/* Goes on with op->fetching: ENGINE_BLOCKED adds a word. After a failure, too. */
+enum engine_progress engine_step_fetch(struct engine *engine, struct engine_op *op);
+
 /* ---- mailbox.c, sendrecv.c ---- */
 
 LS_CHECKED ls_status engine_mailbox_init(struct engine *engine, unsigned limit);

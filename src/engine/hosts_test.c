@@ -2,8 +2,8 @@
  * A group some of whose members are on another host: the engine sends and receives, and waits, as
  * if they were not. Ranks 0 and 1 are on one host, rank 2 on another; what is between the hosts is
  * a loop-back that is late and has little room. */
-#include "engine/engine_fixture.h"
-#include "transport/hosts_fixture.h"
+#include "engine/call_fixture.h"
+#include "engine/hosts_fixture.h"
 
 #include <sched.h>
 
@@ -11,52 +11,9 @@ enum { RANKS = 3, FAR = 2, MANY = 300, LONGEST = 300000 };
 
 static const int host_of[RANKS] = {0, 0, 1};
 
-struct hosts {
-	struct fixture *fixture;
-	struct loop *loop;
-	_Atomic bool stop;
-	pthread_t drivers[RANKS];
-};
-
-/* ---- fixture ---- */
-
-static struct hosts *open_hosts(uint64_t seed)
-{
-	struct hosts *hosts = calloc(1, sizeof *hosts);
-	struct fixture *fixture = calloc(1, sizeof *fixture);
-	const struct settings settings = {.messages = MAIL_SLOTS};
-	struct plan_table table;
-	MUST(hosts && fixture);
-	plan_table_default(&table);
-	hosts->fixture = fixture;
-	fixture->job = test_job_new(RANKS, TEST_JOB_LIMIT_MS);
-	hosts->loop = hosts_connect(fixture->job, host_of, seed);
-	for (int r = 0; r < RANKS; r++) {
-		struct unit *unit = &fixture->units[r];
-		struct trace_options options = {
-			.job = TEST_JOB_ID, .rank = r, .world_size = RANKS, .records = 16};
-		*unit = (struct unit){.fixture = fixture,
-				      .link = &fixture->job->ranks[r],
-				      .rank = r,
-				      .size = RANKS};
-		unit->link->waiter.cause = &fixture->cause;
-		MUST(trace_init(&unit->trace, &options) == LS_OK);
-		MUST(engine_init(&unit->engine, &unit->link->team, &unit->trace,
-				 &unit->link->memory, &settings) == LS_OK);
-		engine_begin(&unit->engine, &fixture->cause, &table);
-	}
-	return hosts;
-}
-
-static void close_hosts(struct hosts *hosts)
-{
-	hosts_disconnect(hosts->fixture->job, hosts->loop);
-	fixture_close(hosts->fixture);
-	free(hosts);
-}
-
 struct driver {
 	struct hosts *hosts;
+	_Atomic bool *stop;
 	int rank;
 };
 
@@ -65,7 +22,7 @@ static void *drive(void *argument)
 {
 	struct driver *driver = argument;
 	struct transport *transport = &driver->hosts->fixture->job->ranks[driver->rank].transport;
-	while (!atomic_load(&driver->hosts->stop))
+	while (!atomic_load(driver->stop))
 		if (!transport_advance(transport))
 			sched_yield();
 	return NULL;
@@ -75,16 +32,18 @@ static void *drive(void *argument)
 static void run(unit_function *function)
 {
 	for (uint64_t seed = 1; seed <= 5; seed++) {
-		struct hosts *hosts = open_hosts(seed);
+		struct hosts *hosts = open_hosts(RANKS, host_of, seed);
+		_Atomic bool stop = false;
 		struct driver drivers[RANKS];
+		pthread_t threads[RANKS];
 		for (int r = 0; r < RANKS; r++) {
-			drivers[r] = (struct driver){hosts, r};
-			MUST(pthread_create(&hosts->drivers[r], NULL, drive, &drivers[r]) == 0);
+			drivers[r] = (struct driver){hosts, &stop, r};
+			MUST(pthread_create(&threads[r], NULL, drive, &drivers[r]) == 0);
 		}
 		fixture_run(hosts->fixture, function);
-		atomic_store(&hosts->stop, true);
+		atomic_store(&stop, true);
 		for (int r = 0; r < RANKS; r++)
-			wait_join(hosts->drivers[r]);
+			wait_join(threads[r]);
 		close_hosts(hosts);
 	}
 }
@@ -189,6 +148,109 @@ static void test_more_than_there_is_room_for(void **state)
 	run(flood);
 }
 
+/* ---- collectives ---- */
+
+/* As hosts_collective_test.c, but ranks sleep until a word comes. */
+static void collectives(struct unit *unit)
+{
+	static const enum trace_kind kinds[] = {TRACE_ALLREDUCE, TRACE_ALLTOALL, TRACE_BROADCAST,
+						TRACE_BARRIER, TRACE_REDUCE_SCATTER};
+	for (uint64_t i = 0; i < 40; i++) {
+		struct call call = {.kind = kinds[i % 5],
+				    .dtype = LS_INT32,
+				    .size = RANKS,
+				    .root = (int)(i % RANKS),
+				    .salt = i,
+				    .count = i % 5 == 3 ? 0
+					     : i % 2    ? 7000
+							: i * 5};
+		struct call_buffers buffers;
+		struct engine_op op;
+		for (int r = 0; r < RANKS; r++) {
+			call.parts[r] = call.count;
+			for (int q = 0; q < RANKS; q++)
+				call.pairs[r][q] = call.count;
+		}
+		call_open(&call, unit->rank, &op, &buffers);
+		MUST(unit_call(unit, &op) == LS_OK);
+		call_check(&call, unit->rank, &buffers);
+		free(buffers.memory);
+	}
+}
+
+static void test_collectives(void **state)
+{
+	(void)state;
+	run(collectives);
+}
+
+/* ---- messages of collectives ---- */
+
+enum { PASSED = 100, PASSED_BYTES = 10000, PASSED_SEQ = 9 };
+
+static void post_all(struct unit *unit, unsigned char *block)
+{
+	struct transport_team *team = &unit->link->team;
+	struct transport_envelope envelope = {.seq = PASSED_SEQ, .bytes = PASSED_BYTES};
+	uint64_t tickets[PASSED], offset;
+	struct wait_word word;
+	ls_status refused;
+	for (uint64_t i = 0; i < PASSED; i++, block += PASSED_BYTES) {
+		MUST(memory_offset(&unit->link->memory, block, PASSED_BYTES, &offset));
+		memset(block, (int)i, PASSED_BYTES);
+		envelope.count = i;
+		while (!transport_post(team, FAR, &envelope, block, offset, &tickets[i], &word))
+			MUST(test_job_await(unit->link, &word) == LS_OK);
+	}
+	for (uint64_t i = 0; i < PASSED; i++)
+		while (!transport_taken(team, FAR, tickets[i], &refused, &word))
+			MUST(test_job_await(unit->link, &word) == LS_OK);
+	MUST(transport_quiet(team, FAR, &word));
+}
+
+/* Every second one is taken without its payload; the first one last, so that its slot is in use all
+ * the time. */
+static void take_all(struct unit *unit, unsigned char *to)
+{
+	struct transport_team *team = &unit->link->team;
+	struct transport_message *message, *first = NULL;
+	struct wait_word word;
+	ls_status status = LS_OK;
+	for (uint64_t i = 0; i < PASSED; i++) {
+		while (!(message = transport_match(team, 0, PASSED_SEQ, &word)))
+			MUST(test_job_await(unit->link, &word) == LS_OK);
+		MUST(message->count == i && transport_must_fetch(team, 0, message));
+		bool wanted = i % 2 == 0;
+		while (wanted && !transport_collect(team, 0, message, to, &status, &word))
+			MUST(test_job_await(unit->link, &word) == LS_OK);
+		MUST(!wanted || (status == LS_OK && to[0] == i && to[PASSED_BYTES - 1] == i));
+		if (i == 0)
+			first = message;
+		else
+			transport_take(team, 0, message, LS_OK);
+	}
+	transport_take(team, 0, first, LS_OK);
+}
+
+static void pass(struct unit *unit)
+{
+	void *block;
+	if (unit->rank == 1)
+		return;
+	MUST(memory_alloc(&unit->link->memory, PASSED * PASSED_BYTES, &block) == LS_OK);
+	if (unit->rank == FAR)
+		take_all(unit, block);
+	else
+		post_all(unit, block);
+	MUST(memory_free(&unit->link->memory, block, trace_called) == LS_OK);
+}
+
+static void test_taken_without_payload(void **state)
+{
+	(void)state;
+	run(pass);
+}
+
 /* ---- words ---- */
 
 static void await_word(struct unit *unit, int owner, const _Atomic uint64_t *word, uint64_t value,
@@ -283,7 +345,7 @@ static void must_be_unproven(const struct engine_op *op)
 static void test_cut(void **state)
 {
 	(void)state;
-	struct hosts *hosts = open_hosts(1);
+	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
 	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[FAR];
 	struct transport *here = &source->link->transport, *there = &target->link->transport;
 	unsigned char *from = malloc(LONGEST), *to = calloc(1, LONGEST);
@@ -319,9 +381,13 @@ static void test_cut(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_messages), cmocka_unit_test(test_more_than_there_is_room_for),
-		cmocka_unit_test(test_words),    cmocka_unit_test(test_entries),
+		cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_more_than_there_is_room_for),
+		cmocka_unit_test(test_words),
+		cmocka_unit_test(test_entries),
 		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_collectives),
+		cmocka_unit_test(test_taken_without_payload),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "base/ranks.h"
 #include "device/device.h"
 #include "engine_private.h"
+#include "transport/hosts.h"
 
 struct range {
 	uint64_t offset, bytes, elements; /* the offset is in bytes */
@@ -119,7 +120,8 @@ enum engine_progress engine_step_check(struct engine *engine, struct engine_op *
 	if (entry->signature != op->signature || entry->count != engine_common_count(op) ||
 	    entry->history != op->history)
 		return engine_fail(op, LS_MISMATCH, peer);
-	if (op->call.recv_counts &&
+	/* What a rank on another host sends to me is known from its message: see step_recv. */
+	if (op->call.recv_counts && transport_is_here(engine->team, peer) &&
 	    !engine_step_expects(op, peer, peer_count(engine, op, peer, engine->team->rank)))
 		return ENGINE_FAILED;
 	op->checked |= UINT64_C(1) << peer;
@@ -178,15 +180,14 @@ static enum engine_progress step_await(struct engine *engine, struct engine_op *
 	}
 	if (step->peer != PLAN_ALL)
 		return await_one(engine, op, step->peer, round, step->phase);
-	for (int q = 0; q < engine->team->size; q++) {
-		if (q == engine->team->rank)
-			continue;
-		if (await_one(engine, op, q, round, step->phase) == ENGINE_FAILED)
+	/* Those of my host; only on one host these are all. */
+	uint64_t others = engine->team->here & ~(UINT64_C(1) << engine->team->rank);
+	for (uint64_t left = others; left; left &= left - 1)
+		if (await_one(engine, op, __builtin_ctzll(left), round, step->phase) == ENGINE_FAILED)
 			return ENGINE_FAILED;
-	}
 	if (op->word_count > 0)
 		return ENGINE_BLOCKED;
-	if (engine->entered_by_all < op->seq)
+	if (op->plan->plan.hosts == 1 && engine->entered_by_all < op->seq)
 		engine->entered_by_all = op->seq;
 	return ENGINE_DONE;
 }
@@ -221,16 +222,18 @@ static uint64_t bounce_chunk(const struct engine_op *op, int size)
 static enum engine_progress open_reduction(struct engine *engine, struct engine_op *op,
 					   const struct plan_step *step, struct reduction *out)
 {
-	int size = engine->team->size, me = engine->team->rank;
+	int size = engine->team->size, me = engine->team->rank, sources = 0;
+	ranks_here here = engine->team->here;
 	bool alone = step->flags & (PLAN_TO_SELF | PLAN_TO_PEER), reads = false;
 	out->chunk = op->choice.chunk_bytes;
-	for (int q = 0; q < size; q++) {
+	for (uint64_t left = here; left; left &= left - 1) {
+		int q = __builtin_ctzll(left);
+		struct engine_view *view = &out->from[sources++];
 		struct range from =
 			shown_range(engine, op, PLAN_INPUT, q, step->block, step->blocks);
-		if (!engine_window_open(engine, op, q, PLAN_INPUT, from.offset, from.bytes,
-					&out->from[q]))
+		if (!engine_window_open(engine, op, q, PLAN_INPUT, from.offset, from.bytes, view))
 			return engine_fail(op, LS_INTERNAL, q);
-		if (!out->from[q].at) {
+		if (!view->at) {
 			out->chunk = bounce_chunk(op, size);
 			reads = true;
 		}
@@ -253,9 +256,11 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 	out->reduce = (struct device_reduce){
 		.dtype = op->call.dtype,
 		.op = op->call.reduce,
-		.source_count = size,
+		.source_count = sources,
 		.target_count = targets,
-		.divisor = op->call.reduce == LS_AVERAGE ? (uint32_t)size : 0,
+		.divisor = op->call.reduce == LS_AVERAGE && !(step->flags & PLAN_PARTIAL)
+				   ? (uint32_t)size
+				   : 0,
 		.cached = op->call.send.bytes <= ENGINE_CACHED_BYTES,
 	};
 	return ENGINE_DONE;
@@ -269,7 +274,7 @@ static bool sources_of(struct engine *engine, struct engine_op *op, struct reduc
 		engine_fail(op, LS_ABORTED, -1);
 		return false;
 	}
-	for (int i = 0; i < engine->team->size; i++) {
+	for (int i = 0; i < reduction->reduce.source_count; i++) {
 		sources[i] = engine_view_bytes(engine, op, &reduction->from[i], offset, bytes,
 					       engine->bounce + (size_t)i * reduction->chunk);
 		if (!sources[i])
@@ -359,11 +364,45 @@ static enum engine_progress step_send(struct engine *engine, struct engine_op *o
 	return ENGINE_DONE;
 }
 
+/* A message that this rank has matched is not what the plan expects. */
+static enum engine_progress refuse(struct engine *engine, struct engine_op *op, int peer,
+				   struct transport_message *message)
+{
+	uint64_t count = message->count;
+	transport_take(engine->team, peer, message, LS_OK);
+	if (op->call.recv_counts && !transport_is_here(engine->team, peer) &&
+	    !engine_step_expects(op, peer, count))
+		return ENGINE_FAILED;
+	return engine_fail(op, LS_INTERNAL, peer);
+}
+
+static enum engine_progress end_receive(struct engine *engine, struct engine_op *op, int peer,
+					struct transport_message *message, bool whole)
+{
+	transport_take(engine->team, peer, message, LS_OK);
+	return whole ? ENGINE_DONE : engine_fail(op, LS_ABORTED, -1);
+}
+
+enum engine_progress engine_step_fetch(struct engine *engine, struct engine_op *op)
+{
+	struct transport_message *message = op->fetching;
+	ls_status status;
+	if (!transport_collect(engine->team, op->fetching_from, message, op->target, &status,
+			       &op->words[op->word_count])) {
+		op->word_count++;
+		return ENGINE_BLOCKED;
+	}
+	op->fetching = NULL;
+	return end_receive(engine, op, op->fetching_from, message, status == LS_OK);
+}
+
 static enum engine_progress step_recv(struct engine *engine, struct engine_op *op,
 				      const struct plan_step *step)
 {
 	struct range range = own_range(op, step->to, step);
 	op->word_count = 0;
+	if (op->fetching)
+		return engine_step_fetch(engine, op);
 	/* Its entry first: a peer that is in another operation will never send. */
 	enum engine_progress progress = engine_step_check(engine, op, step->peer);
 	if (progress != ENGINE_DONE)
@@ -379,17 +418,22 @@ static enum engine_progress step_recv(struct engine *engine, struct engine_op *o
 	/* The sender withdraws only after the cause is set; then it waits for a receiver that has
 	 * matched the message. */
 	bool whole = !engine_has_failed(engine);
-	const void *payload =
-		range.bytes ? transport_payload(engine->team, step->peer, message) : "";
-	if (whole && (!payload || message->bytes != range.bytes)) {
-		transport_take(engine->team, step->peer, message, LS_OK);
-		return engine_fail(op, LS_INTERNAL, step->peer);
+	unsigned char *target = range.bytes ? own(op, step->to) + range.offset : NULL;
+	if (whole && message->bytes != range.bytes)
+		return refuse(engine, op, step->peer, message);
+	if (whole && transport_must_fetch(engine->team, step->peer, message)) {
+		op->fetching = message;
+		op->fetching_from = step->peer;
+		op->target = target;
+		return engine_step_fetch(engine, op);
 	}
+	const void *payload =
+		whole && range.bytes ? transport_payload(engine->team, step->peer, message) : "";
+	if (!payload)
+		return refuse(engine, op, step->peer, message);
 	if (whole && range.bytes)
-		whole = engine_copy(engine, own(op, step->to) + range.offset, payload, range.bytes,
-				    ENGINE_CHUNK_BYTES);
-	transport_take(engine->team, step->peer, message, LS_OK);
-	return whole ? ENGINE_DONE : engine_fail(op, LS_ABORTED, -1);
+		whole = engine_copy(engine, target, payload, range.bytes, ENGINE_CHUNK_BYTES);
+	return end_receive(engine, op, step->peer, message, whole);
 }
 
 /* PLAN_STEP_COMBINE; and PLAN_STEP_SCALE, which divides the sum for an average. */

@@ -342,6 +342,8 @@ bool engine_window_open(const struct engine *engine, const struct engine_op *op,
 		out->at = own ? own + offset : NULL;
 		return own;
 	}
+	if (!transport_is_here(team, rank))
+		return false; /* no plan asks for it */
 	const struct transport_entry *entry = transport_entry(team, rank, op->seq);
 	bool input = buffer == PLAN_INPUT;
 	uint64_t base = read_once(input ? &entry->input : &entry->output);
@@ -428,8 +430,9 @@ bool engine_window_shows_fragments(const struct engine *engine, const struct eng
 	int first = peer == PLAN_ALL ? 0 : peer,
 	    end = peer == PLAN_ALL ? engine->team->size : peer + 1;
 	for (int q = first; q < end; q++)
-		if (window_of(engine, op, q, PLAN_INPUT) == TRANSPORT_WINDOW_FRAGMENTED ||
-		    window_of(engine, op, q, PLAN_OUTPUT) == TRANSPORT_WINDOW_FRAGMENTED)
+		if (transport_is_here(engine->team, q) &&
+		    (window_of(engine, op, q, PLAN_INPUT) == TRANSPORT_WINDOW_FRAGMENTED ||
+		     window_of(engine, op, q, PLAN_OUTPUT) == TRANSPORT_WINDOW_FRAGMENTED))
 			return true;
 	return false;
 }
@@ -451,7 +454,8 @@ unsigned char *engine_window_target(const struct engine *engine, const struct en
 		return own ? own + offset : NULL;
 	}
 	unsigned window = window_of(engine, op, rank, PLAN_OUTPUT);
-	if ((window != TRANSPORT_WINDOW_ARENA && window != TRANSPORT_WINDOW_FRAGMENTED) ||
+	if (!transport_is_here(engine->team, rank) ||
+	    (window != TRANSPORT_WINDOW_ARENA && window != TRANSPORT_WINDOW_FRAGMENTED) ||
 	    __builtin_add_overflow(offset, bytes, &end))
 		return NULL;
 	return in_arena(engine, op, rank, PLAN_OUTPUT, offset, end);

@@ -108,7 +108,10 @@ static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
 		if (progress != ENGINE_BLOCKED ||
 		    (now >= until_ns && engine_stream_is_device_busy(engine)))
 			return progress;
-		if (force && !warned)
+		/* Otherwise it waits for the thread that drives the link to other hosts. */
+		bool on_device = engine_is_on_stream(engine) || group->engine.ops ||
+				 engine->device.stage != ENGINE_DEVICE_NONE;
+		if (force && !warned && on_device)
 			progress_warn_device(op);
 		warned = force;
 		struct wait_call call = {.words = engine->words,
