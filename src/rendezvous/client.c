@@ -396,8 +396,10 @@ static bool try_once(struct rendezvous_client *client, struct rendezvous_table *
 	*status = knock(client);
 	if (*status != LS_OK)
 		return *status != LS_NO_MASTER;
-	client->remote = client->place->tcp && rendezvous_is_remote(client->fd);
 	client->mute = true; /* until it has said a word */
+	client->remote = false;
+	if (client->place->tcp && !rendezvous_find_remote(client->fd, &client->remote))
+		return false;
 	*status = check_owner(client);
 	if (*status == LS_OK)
 		*status = send_hello(client);

@@ -43,8 +43,8 @@ LS_CHECKED ls_status rendezvous_listen(const struct rendezvous_place *place,
 /* Begins to connect: 0, or an errno; EINPROGRESS comes with a descriptor that becomes writable. */
 int rendezvous_dial(const struct rendezvous_place *place, int *fd);
 /* Whether the other end of a TCP connection is on another host: it has another address, and the two
- * are not both loopback. If that cannot be found out, it counts as being there. */
-bool rendezvous_is_remote(int fd);
+ * are not both loopback. False, with *remote set: the connection is broken. */
+LS_CHECKED bool rendezvous_find_remote(int fd, bool *remote);
 /* This host's address on the connection; "": a loopback address. */
 void rendezvous_own_ip(int fd, char out[RENDEZVOUS_IP_BYTES]);
 /* Whether only processes of this host can come there. */

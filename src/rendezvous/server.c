@@ -148,10 +148,16 @@ static void accept_connections(struct rendezvous_server *server)
 				accept_failed(server, errno);
 			continue;
 		}
+		bool remote = false;
+		if (server->place.tcp && !rendezvous_find_remote(fd, &remote)) {
+			server->incomplete++;
+			rendezvous_close_fd(&fd);
+			continue;
+		}
 		struct server_connection *connection = find_connection_place(server, false);
 		connection->fd = fd;
 		connection->number = server->connections_ever++;
-		connection->remote = server->place.tcp && rendezvous_is_remote(fd);
+		connection->remote = remote;
 		connection->until_ns = clock_deadline_ns(STRANGER_MS);
 		hear_connection(server, connection);
 	}

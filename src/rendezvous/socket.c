@@ -130,10 +130,12 @@ static bool read_ends(int fd, union address *here, union address *there)
 	       getpeername(fd, &there->any, &there_length) == 0;
 }
 
-bool rendezvous_is_remote(int fd)
+bool rendezvous_find_remote(int fd, bool *remote)
 {
 	union address here, there;
-	return !read_ends(fd, &here, &there) || !is_same_host(&here, &there);
+	bool known = read_ends(fd, &here, &there);
+	*remote = !known || !is_same_host(&here, &there);
+	return known;
 }
 
 void rendezvous_own_ip(int fd, char out[RENDEZVOUS_IP_BYTES])

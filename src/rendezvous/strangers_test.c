@@ -153,6 +153,29 @@ static void test_slams_the_door(void **state)
 	}
 }
 
+/* A connection that is broken before the client has looked at its ends is on no other host. */
+static void test_broken_at_once(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = fixture_place(true, 2), bound;
+	struct linger none = {.l_onoff = 1, .l_linger = 0};
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	int listen_fd;
+	bool remote = true;
+
+	assert_int_equal(rendezvous_listen(&place, &bound, &listen_fd, text), LS_OK);
+	int fd = fixture_connect(&bound), other = fixture_accept(listen_fd);
+	assert_true(fd >= 0 && other >= 0);
+	assert_true(rendezvous_find_remote(fd, &remote));
+	assert_false(remote);
+	assert_int_equal(setsockopt(other, SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
+	rendezvous_close_fd(&other);
+	assert_true(fixture_ready(fd, POLLIN));
+	assert_false(rendezvous_find_remote(fd, &remote));
+	rendezvous_close_fd(&fd);
+	rendezvous_close_fd(&listen_fd);
+}
+
 static void test_server_of_other_version(void **state)
 {
 	(void)state;
@@ -416,6 +439,7 @@ int main(void)
 		cmocka_unit_test(test_foreign_table),
 		cmocka_unit_test(test_mute),
 		cmocka_unit_test(test_slams_the_door),
+		cmocka_unit_test(test_broken_at_once),
 		cmocka_unit_test(test_server_of_other_version),
 		cmocka_unit_test(test_rank_of_other_version),
 		cmocka_unit_test(test_port_taken),
