@@ -45,6 +45,26 @@ static void test_ipv6(void **state)
 	fixture_free(&fixture);
 }
 
+/* The system lets a host have any name; what goes to the others can be shown on a terminal. */
+static void test_host_names(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = fixture_place(true, 2);
+	struct fixture fixture = fixture_new(&place, false);
+	for (int i = 0; i < 2; i++)
+		snprintf(fixture.ranks[i].self.me.host, sizeof fixture.ranks[i].self.me.host,
+			 "h\xc3\xb6st\n%d", i);
+	fixture_start(&fixture);
+	fixture_wait(&fixture);
+	for (int i = 0; i < 2; i++) {
+		if (fixture.ranks[i].status != LS_OK)
+			fail_msg("rank %d: %s", i, fixture.ranks[i].text);
+		assert_string_equal(fixture.ranks[i].table.ranks[0].host, "h??st?0");
+		assert_string_equal(fixture.ranks[i].table.ranks[1].host, "h??st?1");
+	}
+	fixture_free(&fixture);
+}
+
 static void test_alone_needs_no_socket(void **state)
 {
 	(void)state;
@@ -211,6 +231,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rank_0_serves),
 		cmocka_unit_test(test_ipv6),
+		cmocka_unit_test(test_host_names),
 		cmocka_unit_test(test_alone_needs_no_socket),
 		cmocka_unit_test(test_launcher_serves),
 		cmocka_unit_test(test_rank_0_late),

@@ -294,6 +294,8 @@ ls_status rendezvous_server_start(const struct rendezvous_place *place,
 		server->ranks[place->rank].came = true;
 		struct rendezvous_rank *me = &server->table.ranks[place->rank];
 		*me = self->me;
+		rendezvous_copy_printable(me->host, sizeof me->host, self->me.host,
+					  sizeof self->me.host);
 		if (!rendezvous_place_is_loopback(place))
 			rendezvous_copy_printable(me->ip, sizeof me->ip, place->address,
 						  sizeof place->address);
