@@ -3,6 +3,7 @@
  * its text names the rank, what was expected and found, and what to do. */
 #include "base/ranks.h"
 #include "rendezvous/fixture_test.h"
+#include "rendezvous/server.h"
 
 static const int sizes[] = {2, 8, RANKS_HOST_MAX};
 enum { CASES = 2 * sizeof sizes / sizeof sizes[0] };
@@ -231,6 +232,44 @@ static void test_launcher_fails_the_meeting(void **state)
 	rendezvous_server_close(server);
 }
 
+/* All have come, but one does not take its table, which is longer than its socket holds: the server
+ * does not wait for it longer than for a rank. */
+static void test_table_is_not_taken(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = {.world_size = RANKS_HOST_MAX};
+	struct rendezvous_server *server;
+	struct pollfd fds[RENDEZVOUS_FDS_MAX];
+	int ranks[RANKS_HOST_MAX], least = 1;
+	uint64_t began_ns = clock_now_ns();
+
+	assert_int_equal(rendezvous_server_open(&place, clock_deadline_ns(FIXTURE_COME_MS), &server),
+			 LS_OK);
+	place = *rendezvous_server_place(server);
+	for (int i = 0; i < RANKS_HOST_MAX; i++) {
+		struct wire_hello hello = fixture_hello(&place, i);
+		ranks[i] = fixture_say(&place, &hello, sizeof hello);
+		if (i == 1)
+			assert_int_equal(setsockopt(server->ranks[0].fd, SOL_SOCKET, SO_SNDBUF,
+						    &least, sizeof least),
+					 0);
+		assert_int_equal(rendezvous_server_step(server), LS_OK);
+	}
+	assert_int_equal(server->state, SERVER_TELLING);
+	while (!rendezvous_server_complete(server)) {
+		int count = rendezvous_server_fds(server, fds, RENDEZVOUS_FDS_MAX);
+		uint64_t until_ns = rendezvous_server_deadline_ns(server);
+		assert_true(until_ns < clock_deadline_ns(FIXTURE_QUICK_MS));
+		assert_int_not_equal(wait_fds(NULL, fds, count, -1, until_ns), LS_SYSTEM);
+		assert_int_equal(rendezvous_server_step(server), LS_OK);
+	}
+	assert_true(clock_now_ns() - began_ns >= (uint64_t)FIXTURE_COME_MS * 1000000);
+	assert_int_equal(rendezvous_server_deadline_ns(server), CLOCK_NEVER);
+	rendezvous_server_close(server);
+	for (int i = 0; i < RANKS_HOST_MAX; i++)
+		rendezvous_close_fd(&ranks[i]);
+}
+
 /* As many processes as ranks: nobody is left to be told, and rank 0 need not stay. */
 static void test_all_know(void **state)
 {
@@ -316,6 +355,7 @@ int main(void)
 		cmocka_unit_test(test_server_is_killed),
 		cmocka_unit_test(test_server_is_stopped),
 		cmocka_unit_test(test_launcher_fails_the_meeting),
+		cmocka_unit_test(test_table_is_not_taken),
 		cmocka_unit_test(test_all_know),
 		cmocka_unit_test(test_interrupted),
 	};

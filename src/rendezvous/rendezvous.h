@@ -119,7 +119,8 @@ const struct rendezvous_place *rendezvous_server_place(const struct rendezvous_s
  * ranks get its result. */
 int rendezvous_server_fds(const struct rendezvous_server *server, struct pollfd *fds, int max);
 /* When rendezvous_server_step must run even if no descriptor is ready; CLOCK_NEVER when the meeting
- * is over, and no connection from another host is without a rank. */
+ * is over, and no connection from another host is without a rank. A rank that does not take its
+ * table delays the others by at most a second after the deadline. */
 uint64_t rendezvous_server_deadline_ns(const struct rendezvous_server *server);
 /* Makes all progress that is possible without blocking. LS_OK: the meeting continues, or is
  * complete. Any other status: it failed, all ranks got the error, and rendezvous_server_text has

@@ -242,6 +242,18 @@ static void send_tables(struct rendezvous_server *server)
 		server->state = SERVER_COMPLETE;
 }
 
+/* Until when the meeting may stay in its state. */
+static uint64_t state_deadline_ns(const struct rendezvous_server *server)
+{
+	uint64_t grace_ns = (uint64_t)RENDEZVOUS_GRACE_MS * 1000000;
+
+	if (server->state == SERVER_MEETING)
+		return server->deadline_ns;
+	return server->state == SERVER_TELLING && server->deadline_ns < CLOCK_NEVER - grace_ns
+		       ? server->deadline_ns + grace_ns
+		       : CLOCK_NEVER;
+}
+
 ls_status rendezvous_server_step(struct rendezvous_server *server)
 {
 	watch_seats(server);
@@ -254,8 +266,11 @@ ls_status rendezvous_server_step(struct rendezvous_server *server)
 		else if (now_ns >= server->deadline_ns)
 			rendezvous_fail_missing(server, now_ns);
 	}
-	if (server->state == SERVER_TELLING)
+	if (server->state == SERVER_TELLING) {
 		send_tables(server);
+		if (clock_now_ns() >= state_deadline_ns(server))
+			server->state = SERVER_COMPLETE; /* the rest will miss the table, and say so */
+	}
 	return server->status;
 }
 
@@ -371,7 +386,7 @@ const struct rendezvous_place *rendezvous_server_place(const struct rendezvous_s
 
 uint64_t rendezvous_server_deadline_ns(const struct rendezvous_server *server)
 {
-	uint64_t next_ns = server->state == SERVER_MEETING ? server->deadline_ns : CLOCK_NEVER;
+	uint64_t next_ns = state_deadline_ns(server);
 
 	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++) {
 		const struct server_connection *connection = &server->connections[i];
