@@ -62,6 +62,15 @@ static ls_status give_up(struct rendezvous_client *client)
 				    waited_s(client));
 		return LS_UNTRUSTED_PEER;
 	}
+	if (client->unreachable != 0) {
+		say_where(client, "cannot reach the host of ", "");
+		errno = client->unreachable;
+		rendezvous_text_add(text,
+				    ", %m (tried for %.1f s): see whether that host is up, whether a "
+				    "firewall is between, and whether MASTER_ADDR is right",
+				    waited_s(client));
+		return LS_NO_MASTER;
+	}
 	say_where(client, "nobody listens at ", "");
 	rendezvous_text_add(text,
 			    " (tried for %.1f s): %s has not come there, or has ended. See whether "
@@ -109,6 +118,10 @@ static ls_status knock(struct rendezvous_client *client)
 	}
 	/* EAGAIN: a Unix socket listens, and its queue is full. */
 	client->mute = error == EAGAIN;
+	/* The host may still be starting. */
+	client->unreachable = error == EHOSTUNREACH || error == EHOSTDOWN ? error : 0;
+	if (client->unreachable != 0)
+		return LS_NO_MASTER;
 	if (error == 0 || error == EAGAIN || error == ECONNREFUSED || error == ECONNRESET ||
 	    error == ETIMEDOUT || error == EADDRNOTAVAIL)
 		return error == 0 ? LS_OK : LS_NO_MASTER;

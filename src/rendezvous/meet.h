@@ -91,6 +91,7 @@ struct rendezvous_client {
 	struct auth_session session; /* once it has challenged this rank */
 	struct wire_hello hello;     /* as it was sent */
 	bool mute;                   /* the last server accepted the connection and sent nothing */
+	int unreachable;             /* errno of the last try, if no host was there; 0 */
 	int holder_rank, holder_pid; /* once welcomed */
 	uint64_t began_ns;
 	size_t got;
