@@ -256,6 +256,22 @@ static ls_status say_unproved(struct rendezvous_client *client)
 	return LS_UNTRUSTED_PEER;
 }
 
+/* One end sees one host, and the other end two. */
+static ls_status say_forwarded(struct rendezvous_client *client)
+{
+	rendezvous_text_add(client->text, "rank %d sees ", client->place->rank);
+	say_where(client, "", "");
+	rendezvous_text_add(client->text, " on %s host, and ",
+			    client->remote ? "another" : "its own");
+	rendezvous_text_holder(client->text, client->holder_rank, client->holder_pid);
+	rendezvous_text_add(client->text,
+			    " there sees rank %d on %s: something between them forwards connections "
+			    "(a proxy, a tunnel, a published port). Give all ranks the address of "
+			    "rank 0's host itself",
+			    client->place->rank, client->remote ? "its own" : "another one");
+	return LS_UNTRUSTED_PEER;
+}
+
 /* The server has proved that it knows the secret, or not; then this rank does so. */
 static ls_status answer_challenge(struct rendezvous_client *client)
 {
@@ -343,8 +359,10 @@ static bool judge(struct rendezvous_client *client, struct rendezvous_table *out
 			return true;
 		}
 		bool challenges = reply.head.kind == WIRE_CHALLENGE;
-		if (client->welcomed || challenges != (client->remote && !client->checked)) {
-			*status = say_stranger(client);
+		bool proves = client->remote && !client->checked;
+		if (client->welcomed || challenges != proves) {
+			bool again = client->welcomed || (client->remote && client->checked);
+			*status = again ? say_stranger(client) : say_forwarded(client);
 			return true;
 		}
 		if (challenges) {

@@ -3,7 +3,7 @@
  * of several hosts meet. PER_HOST ranks of this host go to PORT of the first host, with the secret
  * that LOCKSTEP_SECRET_FILE and LOCKSTEP_TRUST_NETWORK say; each prints what came of it. With
  * `open` they also open a group. With `forge` the host has strangers instead: they say a proper
- * hello and cannot prove it. */
+ * hello and cannot prove it. MASTER: another address than the first host's. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +36,9 @@ static ls_status find(int rank, int size, int port, struct rendezvous_place *pla
 	const struct settings_launch nothing = {
 		.master_port = -1, .rank = -1, .world_size = -1, .local_world_size = -1};
 	const char *file = getenv("LOCKSTEP_SECRET_FILE");
+	const char *master = getenv("MASTER");
 	char url[64];
-	snprintf(url, sizeof url, "tcp:198.18.0.1:%d", port);
+	snprintf(url, sizeof url, "tcp:%s:%d", master ? master : "198.18.0.1", port);
 	ls_status status = rendezvous_find(url, rank, size, &nothing, place);
 	if (status == LS_OK)
 		status = rendezvous_read_secret(file, getenv("LOCKSTEP_TRUST_NETWORK") != NULL,

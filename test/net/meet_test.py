@@ -34,6 +34,24 @@ for connection in connections:
         pass
 print("300 strangers were sent away")
 """
+FORWARD = """
+import socket, sys, threading
+def copy(one, other):
+    try:
+        while data := one.recv(4096):
+            other.sendall(data)
+        other.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+here, there, port = sys.argv[1:]
+door = socket.create_server((here, int(port)))
+print("open", flush=True)
+while True:
+    one = door.accept()[0]
+    other = socket.create_connection((there, int(port)))
+    for pair in ((one, other), (other, one)):
+        threading.Thread(target=copy, args=pair, daemon=True).start()
+"""
 
 
 class Skipped(Exception):
@@ -54,6 +72,8 @@ class Case:
             os.mkfifo(os.path.join(folder, "door"))
             with open(os.path.join(folder, "silent.py"), "w", encoding="utf-8") as file:
                 file.write(SILENT)
+            with open(os.path.join(folder, "forward.py"), "w", encoding="utf-8") as file:
+                file.write(FORWARD)
             cases = " ".join(f"{number}) {script};;" for number, script in enumerate(self.scripts))
             ran = subprocess.run([HOSTS, str(len(self.scripts)), "sh", "-c", f"case $HOST in {cases} esac"], cwd=folder,
                                  env={**os.environ, "MEET": program, "PORT": PORT, "ONE": "LOCKSTEP_SECRET_FILE=one"},
@@ -96,6 +116,11 @@ CASES = [
     Case("a group whose ranks are on two hosts", [f"{RANK} 2 1 $PORT open"] * 2,
          ["host0: rank 0: LS_UNSUPPORTED", "host1: rank 1: LS_UNSUPPORTED",
           "rank 0 is on host host0 198.18.0.1, rank 1 on host host1 198.18.0.2"], 0),
+    Case("a port that something forwards",
+         [f"{BRIEF}; {RANK} 2 1 $PORT", "python3 forward.py 127.0.0.1 198.18.0.1 $PORT > door & read -r go < door; "
+          "env MASTER=127.0.0.1 $ONE LIMIT=5000 $MEET 2 1 $PORT; kill $!; exit 1"],
+         ["host1: rank 1: LS_UNTRUSTED_PEER", "rank 1 sees tcp:127.0.0.1:29511 on its own host, and rank 0",
+          "there sees rank 1 on another one: something between them forwards"], 1),
     Case("the host of rank 0 cannot be reached",
          ["true", "ip route add unreachable 198.18.0.1/32 && exec env LIMIT=1000 $ONE $MEET 2 1 $PORT"],
          ["host1: rank 1: LS_NO_MASTER", "No route to host"], 1),
