@@ -199,7 +199,8 @@ static bool find_other_space(const struct rendezvous_server *server, bool remote
 		const struct rendezvous_rank *there = &server->table.ranks[i];
 		*rank = i;
 		*pid = there->pid;
-		if (place->came && place->remote && there->host_key == hello->host_key &&
+		if (place->came && place->remote && hello->host_key != 0 &&
+		    there->host_key == hello->host_key &&
 		    is_other_space(place->pid_space, hello->pid_space))
 			return true;
 	}

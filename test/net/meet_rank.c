@@ -3,7 +3,8 @@
  * of several hosts meet. PER_HOST ranks of this host go to PORT of the first host, with the secret
  * that LOCKSTEP_SECRET_FILE and LOCKSTEP_TRUST_NETWORK say; each prints what came of it. With
  * `open` they also open a group. With `forge` the host has strangers instead: they say a proper
- * hello and cannot prove it. MASTER: another address than the first host's. */
+ * hello and cannot prove it. MASTER: another address than the first host's; KEY: what the ranks say
+ * of their host instead of the truth. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +72,8 @@ static int meet(int rank, int size, int port)
 		.me = {.pid = getpid(), .uid = geteuid(), .host_key = rendezvous_host_key()},
 		.trace_fd = -1};
 	int control = -1, limit_ms = number(getenv("LIMIT"));
+	if (getenv("KEY"))
+		self.me.host_key = (uint64_t)number(getenv("KEY"));
 	gethostname(self.me.host, sizeof self.me.host - 1);
 	ls_status status = find(rank, size, port, &place);
 	MUST(wait_open(&waiter) == LS_OK);
