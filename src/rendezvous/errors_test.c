@@ -243,8 +243,8 @@ static void test_table_is_not_taken(void **state)
 	int ranks[RANKS_HOST_MAX], least = 1;
 	uint64_t began_ns = clock_now_ns();
 
-	assert_int_equal(rendezvous_server_open(&place, clock_deadline_ns(FIXTURE_COME_MS), &server),
-			 LS_OK);
+	assert_int_equal(
+		rendezvous_server_open(&place, clock_deadline_ns(FIXTURE_COME_MS), &server), LS_OK);
 	place = *rendezvous_server_place(server);
 	for (int i = 0; i < RANKS_HOST_MAX; i++) {
 		struct wire_hello hello = fixture_hello(&place, i);

@@ -14,7 +14,20 @@
 
 enum { NAME_BYTES_MAX = sizeof((struct sockaddr_un *)0)->sun_path - 1 };
 
-/* The first address of a name, as the system's resolver gives it. */
+/* Why other ranks could not find rank 0 by this address in numbers; NULL: they can. */
+static const char *find_fault(const char *address)
+{
+	struct in_addr four;
+	struct in6_addr six;
+
+	if (inet_pton(AF_INET, address, &four) == 1)
+		return four.s_addr == INADDR_ANY ? "stands for all addresses of a host" : NULL;
+	if (inet_pton(AF_INET6, address, &six) != 1 || IN6_IS_ADDR_LINKLOCAL(&six)) /* with %eth0 */
+		return "is valid on one link only, whose name differs between hosts";
+	return IN6_IS_ADDR_UNSPECIFIED(&six) ? "stands for all addresses of a host" : NULL;
+}
+
+/* The first usable address of a name, as the system's resolver gives it; if none is, the last. */
 static ls_status resolve(struct rendezvous_place *out, const char *name, const char *from,
 			 char *text)
 {
@@ -22,9 +35,12 @@ static ls_status resolve(struct rendezvous_place *out, const char *name, const c
 	struct addrinfo *found = NULL;
 	int error = getaddrinfo(name, NULL, &hints, &found);
 
-	if (error == 0)
-		error = getnameinfo(found->ai_addr, found->ai_addrlen, out->address,
+	for (struct addrinfo *one = found; error == 0 && one; one = one->ai_next) {
+		error = getnameinfo(one->ai_addr, one->ai_addrlen, out->address,
 				    sizeof out->address, NULL, 0, NI_NUMERICHOST);
+		if (error == 0 && !find_fault(out->address))
+			break;
+	}
 	if (found)
 		freeaddrinfo(found);
 	if (error == 0) {
@@ -57,10 +73,21 @@ static ls_status set_address(struct rendezvous_place *out, const char *address, 
 		 brackets ? address + 1 : address);
 	if (strcmp(bare, "localhost") == 0)
 		snprintf(bare, sizeof bare, "127.0.0.1");
-	if (inet_pton(AF_INET, bare, &any) != 1 && inet_pton(AF_INET6, bare, &any) != 1)
-		return resolve(out, bare, from, text);
-	snprintf(out->address, sizeof out->address, "%s", bare);
-	return LS_OK;
+	if (inet_pton(AF_INET, bare, &any) == 1 || inet_pton(AF_INET6, bare, &any) == 1) {
+		snprintf(out->address, sizeof out->address, "%.63s", bare);
+	} else {
+		ls_status status = resolve(out, bare, from, text);
+		if (status != LS_OK)
+			return status;
+	}
+	const char *fault = find_fault(out->address);
+	if (!fault)
+		return LS_OK;
+	rendezvous_text_add(text,
+			    "%s is '%s', and %s %s: give an address at which all ranks reach the host "
+			    "of rank 0 (127.0.0.1 if all are on it)",
+			    from, address, out->address, fault);
+	return LS_BAD_ARGUMENT;
 }
 
 static ls_status set_port(struct rendezvous_place *out, int64_t port, const char *from, char *text)

@@ -167,6 +167,24 @@ static void test_wrongly_said(void **state)
 	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_ADDR", "no address or name"));
 }
 
+/* Addresses at which no rank of another host could reach rank 0. */
+static void test_useless_addresses(void **state)
+{
+	(void)state;
+	static const char *const given[][2] = {
+		{"0.0.0.0", "all addresses"}, {"0", "all addresses"},  {"::", "all addresses"},
+		{"[::]", "all addresses"},    {"fe80::1", "one link"}, {"fe80::1%lo", "one link"}};
+	struct settings_launch launch = nothing;
+	launch.world_size = 4;
+	launch.master_port = 29500;
+	for (launch.rank = 0; launch.rank < 2; launch.rank++)
+		for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
+			launch.master_addr = given[i][0];
+			refuse(&launch, LS_BAD_ARGUMENT,
+			       FIXTURE_WORDS("MASTER_ADDR", given[i][0], given[i][1]));
+		}
+}
+
 /* Addresses in numbers stay as they are, whether or not this host has them. */
 static void test_addresses(void **state)
 {
@@ -367,6 +385,7 @@ int main(void)
 		cmocka_unit_test(test_half_said),
 		cmocka_unit_test(test_wrongly_said),
 		cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_useless_addresses),
 		cmocka_unit_test(test_secrets),
 		cmocka_unit_test(test_torchrun),
 		cmocka_unit_test(test_urls),

@@ -26,6 +26,8 @@
 enum {
 	RENDEZVOUS_ADDRESS_BYTES = 64,
 	RENDEZVOUS_HOST_BYTES = 64,
+	RENDEZVOUS_ADDRESS_BYTES =
+		256, /* as the resolver takes them, which has longer ones than hosts */
 	RENDEZVOUS_IP_BYTES = 48,
 	RENDEZVOUS_TEXT_BYTES = 512,
 	RENDEZVOUS_CONNECTION_MAX =
@@ -50,7 +52,8 @@ struct rendezvous_place {
  * world_size), or if that is NULL from the environment: lockstep run (LOCKSTEP_RENDEZVOUS),
  * torchrun (MASTER_PORT is torchrun's own store, so the place is an abstract socket named after
  * user, port, run id and restart count), else MASTER_ADDR and MASTER_PORT. With neither: a world of
- * one rank. An address may be a name, IPv4, or IPv6 (in brackets or not); the system's resolver may
+ * one rank. An address may be a name, IPv4, or IPv6 (in brackets or not), but none that
+ * stands for all addresses of a host, or that is valid on one link only. The system's resolver may
  * block while it looks for a name. Errors, with a message: LS_BAD_ARGUMENT, which says which
  * variable is missing or wrong; LS_UNSUPPORTED, torchrun started ranks on several hosts. */
 LS_CHECKED ls_status rendezvous_find(const char *rendezvous, int rank, int world_size,

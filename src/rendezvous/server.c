@@ -269,7 +269,8 @@ ls_status rendezvous_server_step(struct rendezvous_server *server)
 	if (server->state == SERVER_TELLING) {
 		send_tables(server);
 		if (clock_now_ns() >= state_deadline_ns(server))
-			server->state = SERVER_COMPLETE; /* the rest will miss the table, and say so */
+			server->state =
+				SERVER_COMPLETE; /* the rest will miss the table, and say so */
 	}
 	return server->status;
 }
