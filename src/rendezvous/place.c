@@ -48,7 +48,7 @@ static ls_status resolve(struct rendezvous_place *out, const char *name, const c
 		return LS_OK;
 	}
 	rendezvous_text_add(text,
-			    "%s is '%.64s', a name for which this host finds no address (%s): correct "
+			    "%s is '%s', a name for which this host finds no address (%s): correct "
 			    "it, or give the address of rank 0's host in numbers",
 			    from, name, gai_strerror(error));
 	return LS_BAD_ARGUMENT;
@@ -58,7 +58,7 @@ static ls_status resolve(struct rendezvous_place *out, const char *name, const c
 static ls_status set_address(struct rendezvous_place *out, const char *address, const char *from,
 			     char *text)
 {
-	char bare[RENDEZVOUS_ADDRESS_BYTES];
+	char bare[RENDEZVOUS_NAME_BYTES];
 	size_t length = strnlen(address, sizeof bare);
 	bool brackets = length >= 2 && address[0] == '[' && address[length - 1] == ']';
 	struct in6_addr any;
@@ -148,8 +148,8 @@ static ls_status set_url(struct rendezvous_place *out, const char *url, const ch
 		return LS_BAD_ARGUMENT;
 	}
 	const char *colon = strncmp(url, "tcp:", 4) == 0 ? strrchr(url + 4, ':') : NULL;
-	if (colon != NULL && colon - (url + 4) < RENDEZVOUS_ADDRESS_BYTES) {
-		char address[RENDEZVOUS_ADDRESS_BYTES];
+	if (colon != NULL && colon - (url + 4) < RENDEZVOUS_NAME_BYTES) {
+		char address[RENDEZVOUS_NAME_BYTES];
 		rendezvous_copy_printable(address, sizeof address, url + 4,
 					  (size_t)(colon - (url + 4)));
 		ls_status status = set_port(out, parse_port(colon + 1), from, text);

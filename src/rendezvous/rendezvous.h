@@ -26,7 +26,7 @@
 enum {
 	RENDEZVOUS_ADDRESS_BYTES = 64,
 	RENDEZVOUS_HOST_BYTES = 64,
-	RENDEZVOUS_ADDRESS_BYTES =
+	RENDEZVOUS_NAME_BYTES =
 		256, /* as the resolver takes them, which has longer ones than hosts */
 	RENDEZVOUS_IP_BYTES = 48,
 	RENDEZVOUS_TEXT_BYTES = 512,
@@ -39,9 +39,9 @@ enum {
 struct rendezvous_place {
 	bool tcp;
 	char address[RENDEZVOUS_ADDRESS_BYTES * 2]; /* abstract name, or IPv4 or IPv6 address */
-	char name[RENDEZVOUS_ADDRESS_BYTES]; /* of the host, from which it was found, or "" */
-	uint16_t port;                       /* TCP only */
-	bool serve; /* this rank is the server (rank 0 without a launcher) */
+	char name[RENDEZVOUS_NAME_BYTES]; /* of the host, from which it was found, or "" */
+	uint16_t port;                    /* TCP only */
+	bool serve;                       /* this rank is the server (rank 0 without a launcher) */
 	int rank, world_size;
 	/* What ranks of other hosts have to know; without it none can take part. */
 	bool has_token;
