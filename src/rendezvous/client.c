@@ -110,16 +110,16 @@ static ls_status knock(struct rendezvous_client *client)
 
 	if (error == EINPROGRESS) {
 		ls_status status = wait_for(client, POLLOUT);
-		if (status == LS_TIMED_OUT)
-			return LS_NO_MASTER;
-		if (status != LS_OK)
+		if (status != LS_OK && status != LS_TIMED_OUT)
 			return status;
-		error = rendezvous_dialled(client->place, client->fd);
+		error = status == LS_TIMED_OUT ? ETIMEDOUT
+					       : rendezvous_dialled(client->place, client->fd);
 	}
 	/* EAGAIN: a Unix socket listens, and its queue is full. */
 	client->mute = error == EAGAIN;
-	/* The host may still be starting. */
-	client->unreachable = error == EHOSTUNREACH || error == EHOSTDOWN ? error : 0;
+	/* The host may still be starting. This one is silent only when its queue is full. */
+	bool silent = error == ETIMEDOUT && !rendezvous_place_is_loopback(client->place);
+	client->unreachable = silent || error == EHOSTUNREACH || error == EHOSTDOWN ? error : 0;
 	if (client->unreachable != 0)
 		return LS_NO_MASTER;
 	if (error == 0 || error == EAGAIN || error == ECONNREFUSED || error == ECONNRESET ||

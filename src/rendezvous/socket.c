@@ -16,6 +16,8 @@
 /* Room for more than one descriptor, so that what comes uninvited can be seen, and closed. */
 enum { PASSED_MAX = 4 };
 
+enum { SYN_TRIES = 2 }; /* after the first, within 3 to 7 s */
+
 union address {
 	struct sockaddr any;
 	struct sockaddr_in in;
@@ -217,6 +219,11 @@ int rendezvous_dial(const struct rendezvous_place *place, int *fd)
 	*fd = open_socket(place, &address);
 	if (*fd < 0)
 		return errno;
+	/* While the other host is silent the kernel tries ever more rarely, up to once a minute;
+	 * beginning anew finds it soon after it has started. */
+	int tries = SYN_TRIES;
+	if (place->tcp)
+		(void)setsockopt(*fd, IPPROTO_TCP, TCP_SYNCNT, &tries, sizeof tries);
 	if (connect(*fd, &address.any, length) == 0)
 		return rendezvous_dialled(place, *fd);
 	/* Interrupted or not, the kernel goes on connecting. */

@@ -6,6 +6,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include <lockstep/lockstep.h>
 
@@ -151,6 +152,22 @@ static void test_slams_the_door(void **state)
 		finish(&fixture, LS_UNTRUSTED_PEER, FIXTURE_QUICK_MS, FIXTURE_WORDS("says nothing"));
 		rendezvous_close_fd(&fd);
 	}
+}
+
+/* The kernel gives a silent host up before it tries more rarely than ranks do. */
+static void test_dials_anew(void **state)
+{
+	(void)state;
+	struct rendezvous_place place = fixture_place(true, 2);
+	int fd = -1, tries = 0, listen_fd = listen_at(&place);
+	socklen_t length = sizeof tries;
+
+	int error = rendezvous_dial(&place, &fd);
+	assert_true(error == 0 || error == EINPROGRESS);
+	assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_SYNCNT, &tries, &length), 0);
+	assert_in_range(tries, 1, 2);
+	rendezvous_close_fd(&fd);
+	rendezvous_close_fd(&listen_fd);
 }
 
 /* A connection that is broken before the client has looked at its ends is on no other host. */
@@ -439,6 +456,7 @@ int main(void)
 		cmocka_unit_test(test_foreign_table),
 		cmocka_unit_test(test_mute),
 		cmocka_unit_test(test_slams_the_door),
+		cmocka_unit_test(test_dials_anew),
 		cmocka_unit_test(test_broken_at_once),
 		cmocka_unit_test(test_server_of_other_version),
 		cmocka_unit_test(test_rank_of_other_version),
