@@ -60,10 +60,20 @@ struct driver_segment {
 	uint64_t handle; /* the body's own */
 };
 
+/* What a stream puts work into. Streams may share a queue. */
+struct driver_queue {
+	uint64_t id; /* the same for streams that share one */
+	/* How many entries that are not done the queue certainly holds. A call that finds it full
+	 * waits for room, perhaps with locks of the driver held, so that calls on other streams
+	 * wait as well. Each call adds one entry. 0: unknown, or a call waits for its own entry
+	 * (CUDA_LAUNCH_BLOCKING=1). */
+	uint32_t depth;
+};
+
 /* copy, reduce and store put something behind what the stream has, and return. An error says that
  * they have put nothing there, while what was there before goes on; the body has said why in a
  * message. Once the device is broken they return that. None waits for the device, but for room in
- * a queue that is full.
+ * a queue that is full. So callers look at `queue` first, and wait themselves (pool/launch.h).
  *
  * take and give may block, for as long as the driver wants. So they are called with no lock held,
  * as calls that the wait table shows (wait_foreign_begin), under the names that the body gives. */
@@ -107,6 +117,9 @@ struct driver_ops {
 	/* Whether what is put behind the stream now is not done but kept, for a graph. Errors:
 	 * LS_SYSTEM. */
 	LS_CHECKED ls_status (*capturing)(struct driver *driver, void *stream, bool *out);
+	/* The queue of a stream. No call of the driver: it never blocks, and locks may be held. NULL:
+	 * nothing is known of queues. */
+	void (*queue)(const struct driver *driver, const void *stream, struct driver_queue *out);
 	bool give_waits;
 	const char *take_call, *give_call; /* "cuMemCreate", for reports */
 };

@@ -69,6 +69,13 @@ static ls_status cpu_capturing(struct driver *driver, void *stream, bool *out)
 	return LS_OK;
 }
 
+static void cpu_queue(const struct driver *driver, const void *stream, struct driver_queue *out)
+{
+	(void)driver;
+	(void)stream;
+	*out = (struct driver_queue){.depth = UINT32_MAX};
+}
+
 const struct driver_ops device_driver_cpu = {
 	.open = cpu_open,
 	.close = cpu_close,
@@ -78,6 +85,7 @@ const struct driver_ops device_driver_cpu = {
 	.take = cpu_take,
 	.give = cpu_give,
 	.capturing = cpu_capturing,
+	.queue = cpu_queue,
 	.take_call = "mmap",
 	.give_call = "munmap",
 };

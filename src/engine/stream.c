@@ -63,12 +63,11 @@ static bool has_put(struct engine_op *op, ls_status status, ls_status *first)
 	return status == LS_OK;
 }
 
-static ls_status put_all(struct engine_op *op)
+ls_status engine_stream_put_first(struct engine_op *op)
 {
 	struct engine_stream *stream = &op->stream;
 	const struct driver_ops *ops = stream->driver->ops;
 	const struct engine_device *device = &op->device;
-	bool waits = op->call.kind != TRACE_SEND, collective = engine_is_collective(op->call.kind);
 	ls_status status = LS_OK;
 	if (device->send.bytes > 0 &&
 	    !has_put(op,
@@ -76,11 +75,19 @@ static ls_status put_all(struct engine_op *op)
 			       device->send.address, device->send.bytes),
 		     &status))
 		return status;
-	if (collective &&
-	    !has_put(op, ops->store(stream->driver, stream->handle, &stream->words->fetched, 1),
-		     &status))
-		return status;
-	if (waits &&
+	if (engine_is_collective(op->call.kind))
+		has_put(op, ops->store(stream->driver, stream->handle, &stream->words->fetched, 1),
+			&status);
+	return status;
+}
+
+static ls_status put_result(struct engine_op *op)
+{
+	struct engine_stream *stream = &op->stream;
+	const struct driver_ops *ops = stream->driver->ops;
+	const struct engine_device *device = &op->device;
+	ls_status status = LS_OK;
+	if (op->call.kind != TRACE_SEND &&
 	    !has_put(op, ops->await(stream->driver, stream->handle, &stream->words->arrived, 1),
 		     &status))
 		return status;
@@ -92,13 +99,13 @@ static ls_status put_all(struct engine_op *op)
 	return status;
 }
 
-ls_status engine_stream_put(struct engine_op *op, _Atomic uint64_t *done, uint64_t number,
-			    bool *stored)
+ls_status engine_stream_put_rest(struct engine_op *op, ls_status first, _Atomic uint64_t *done,
+				 uint64_t number, bool *stored)
 {
 	struct engine_stream *stream = &op->stream;
 	stream->done = done;
 	stream->number = number;
-	ls_status status = put_all(op);
+	ls_status status = first == LS_OK ? put_result(op) : first;
 	/* Also behind a part, so that it is known when the device has done that. */
 	ls_status last = stream->driver->ops->store(stream->driver, stream->handle, done, number);
 	*stored = stream->stored = last == LS_OK;
@@ -203,6 +210,8 @@ void engine_stream_arrived(struct engine_op *op)
 		return;
 	trace_stream(stream->trace, op->record, TRACE_ARRIVED);
 	stream->driver->ops->signal(stream->driver, &stream->words->arrived, 1);
+	if (stream->driver->bell)
+		wait_wake(stream->driver->bell); /* the launching thread may wait for it */
 }
 
 enum engine_progress engine_stream_deliver(struct engine_op *op)
@@ -252,4 +261,11 @@ bool engine_stream_word(const struct engine_op *op, struct wait_word *word)
 		.word = at,
 		.edge = {.value = value, .owner = -1, .peer = -1, .segment = WAIT_SEGMENT_NONE}};
 	return !is_over(&op->stream);
+}
+
+bool engine_stream_awaits(const struct engine_op *op, struct wait_word *word)
+{
+	const _Atomic uint64_t *arrived = &op->stream.words->arrived;
+	*word = (struct wait_word){.word = arrived, .edge = {.value = 1, .owner = -1, .peer = -1}};
+	return op->call.kind != TRACE_SEND && atomic_load(arrived) == 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Operations that take their turn in a stream of the program's. The call puts all of an operation
  * behind the stream, and nothing is enqueued later, so no thread of Lockstep's enters the driver
- * while others wait for it. The operation itself runs on blocks of the arena, like any other:
+ * while others wait for it; pool/launch.h says what keeps the driver from holding the caller. The operation itself runs on blocks of the arena, like any other:
  *
  *   collective   copy in ── store fetched ── await arrived ── copy out ── store done
  *   send         copy in ── store done
@@ -25,11 +25,13 @@ void engine_stream_end(struct engine *engine, struct engine_op *op);
 
 /* Whether the caller may put it behind the stream; false: it has failed before. */
 bool engine_stream_claim(struct engine_op *op);
-/* Puts it behind the stream; the last thing stores `number` to `done` (pool/launch.h). *stored:
- * that has been put there. May block in the driver, until the operation has advanced if its
- * stream's queue is short: so other threads can advance it already. */
-LS_CHECKED ls_status engine_stream_put(struct engine_op *op, _Atomic uint64_t *done,
-				       uint64_t number, bool *stored);
+/* Puts it behind the stream, in two parts. Nothing in the first one waits for other ranks. Between
+ * the two the caller may wait until it has arrived; then nothing in the second one does, either.
+ * Other threads can advance it already. `first`: the result of the first part. The last thing stores
+ * `number` to `done` (pool/launch.h). *stored: that has been put there. */
+LS_CHECKED ls_status engine_stream_put_first(struct engine_op *op);
+LS_CHECKED ls_status engine_stream_put_rest(struct engine_op *op, ls_status first,
+					    _Atomic uint64_t *done, uint64_t number, bool *stored);
 /* Call after that, or if nothing was put there. The operation may be complete when it returns. */
 void engine_stream_launched(struct engine_op *op, ls_status status);
 
@@ -51,6 +53,9 @@ enum engine_progress engine_stream_retreat(struct engine_op *op);
 bool engine_stream_is_device_busy(const struct engine_op *op);
 /* The stream goes on. Any thread; locks may be held. */
 void engine_stream_arrived(struct engine_op *op);
+/* The word that its stream awaits in the second part, and that threads of this rank alone store;
+ * false: it awaits none, or that has come. */
+bool engine_stream_awaits(const struct engine_op *op, struct wait_word *word);
 /* A word that it waits for while it is being fetched or delivered; false: it has come. Any thread,
  * also when it has ended. */
 bool engine_stream_word(const struct engine_op *op, struct wait_word *word);

@@ -37,6 +37,7 @@ static struct pool_launcher *enter(struct pool *pool, void *stream)
 		launcher = NULL;
 	if (launcher) {
 		launcher->handle = stream;
+		pool_queue_find(pool, stream, &launcher->queue);
 		launcher->users++;
 	}
 	lock_pool_release(&pool->lock);
@@ -72,7 +73,8 @@ void pool_launchers_close(struct pool *pool)
 /* ---- turns ---- */
 
 /* One thread at a time launches on a stream: `turns` is odd meanwhile. */
-static ls_status take_turn(struct pool *pool, struct pool_launcher *launcher, uint64_t deadline_ns)
+static ls_status take_turn(struct pool_launcher *launcher, struct waiter *waiter,
+			   uint64_t deadline_ns)
 {
 	ls_status status = LS_OK;
 	while (status == LS_OK || status == LS_INTERRUPTED) {
@@ -86,7 +88,7 @@ static ls_status take_turn(struct pool *pool, struct pool_launcher *launcher, ui
 					 .edge = {.value = turns + 1, .owner = -1, .peer = -1}};
 		struct wait_call call = {.words = &word, .count = 1, .deadline_ns = deadline_ns};
 		int peer;
-		status = wait_words(pool->options.waiter, &call, &peer);
+		status = wait_words(waiter, &call, &peer);
 	}
 	return status;
 }
@@ -97,37 +99,56 @@ static void end_turn(struct pool *pool, struct pool_launcher *launcher)
 	wait_wake(pool->options.waiter->bell);
 }
 
-static ls_status open_gate(struct pool *pool, uint64_t deadline_ns)
+static ls_status open_gate(struct pool *pool, struct waiter *waiter, uint64_t deadline_ns)
 {
 	ls_status status;
 	do
-		status = pool_gate_begin(pool->options.gate, pool->options.waiter, deadline_ns);
+		status = pool_gate_begin(pool->options.gate, waiter, deadline_ns);
 	while (status == LS_INTERRUPTED);
 	return status;
 }
 
 /* ---- the calls ---- */
 
-ls_status pool_launch_begin(struct pool *pool, void *stream, uint64_t deadline_ns,
-			    struct pool_launch *out)
+/* With the turn: no launch is open while this thread waits for room. */
+static ls_status begin(struct pool *pool, struct pool_launcher *launcher, struct waiter *waiter,
+		       uint64_t deadline_ns, struct pool_launch *out)
+{
+	uint64_t number;
+	ls_status status = pool_queue_issue(pool, launcher, waiter, deadline_ns, &number);
+	if (status != LS_OK)
+		return status;
+	status = open_gate(pool, waiter, deadline_ns);
+	if (status != LS_OK) {
+		pool_gate_retract(launcher->lane);
+		pool_gate_tell(pool->options.gate);
+		return status;
+	}
+	lock_pool_acquire(&pool->lock);
+	bool has_room = pool_queue_is_certain(&launcher->queue);
+	lock_pool_release(&pool->lock);
+	*out = (struct pool_launch){.launcher = launcher,
+				    .has_room = has_room,
+				    .done = &launcher->lane->done,
+				    .number = number};
+	return LS_OK;
+}
+
+ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, void *stream,
+			    uint64_t deadline_ns, struct pool_launch *out)
 {
 	struct pool_launcher *launcher = enter(pool, stream);
 	if (!launcher)
 		return LS_OUT_OF_MEMORY;
-	ls_status status = take_turn(pool, launcher, deadline_ns);
+	ls_status status = take_turn(launcher, waiter, deadline_ns);
 	if (status == LS_OK) {
-		status = open_gate(pool, deadline_ns);
+		status = begin(pool, launcher, waiter, deadline_ns, out);
 		if (status != LS_OK)
 			end_turn(pool, launcher);
 	}
-	if (status != LS_OK) {
+	if (status != LS_OK)
 		leave(pool, launcher);
-		return status;
-	}
-	*out = (struct pool_launch){.launcher = launcher,
-				    .done = &launcher->lane->done,
-				    .number = pool_gate_issue(launcher->lane)};
-	return LS_OK;
+	return status;
 }
 
 void pool_launch_end(struct pool *pool, const struct pool_launch *launch, bool stored)

@@ -5,9 +5,16 @@
  *   pool_launch_begin ── driver calls … ── store(launch.done, launch.number) ── pool_launch_end
  *
  * Launches on one stream happen one after the other, so the stored numbers only grow, and a launch
- * is over when *done >= number. No lock is held meanwhile, as the driver may make a launch wait for
- * room in the stream's queue. Whoever waits for its turn waits only for what the stream would make
- * it wait for in any case. Memory is not given back while a launch is open or in flight: gate.h. */
+ * is over when *done >= number. Whoever waits for its turn waits only for what the stream would
+ * make it wait for in any case. Memory is not given back while a launch is open or in flight:
+ * gate.h.
+ *
+ * A driver whose queue is full makes a call wait, perhaps with its locks held: then all other
+ * threads of the process that need the driver stand still, and one of them may have to send what
+ * the work in the queue waits for. So a launch begins only when what Lockstep has in that queue
+ * leaves room for all its entries, and waits for that itself. If the driver does not say how much
+ * room there is, nothing that waits for other ranks may be put there before it has come
+ * (has_room). What the program puts into the queue nobody counts. */
 #ifndef POOL_LAUNCH_H
 #define POOL_LAUNCH_H
 
@@ -19,18 +26,23 @@ LS_CHECKED ls_status pool_stream_check(struct pool *pool, void *stream) LOCK_AVO
 
 struct pool_launcher; /* a stream that launches have been put behind */
 
+enum { POOL_LAUNCH_ENTRIES = 5 }; /* calls of the driver between begin and end, at most */
+
 struct pool_launch {
 	struct pool_launcher *launcher;
+	bool has_room; /* for all entries, whether or not they can be done */
 	/* Stays in memory, and its numbers go on, until the pool is closed. */
 	_Atomic uint64_t *done;
 	uint64_t number;
 };
 
-/* The stream was checked. Waits while memory is given back or another thread launches on the
- * stream. Errors: LS_OUT_OF_MEMORY, with a message (launches are in flight on as many other streams
- * as can be); LS_TIMED_OUT and what else ends a wait. Then nothing has begun. */
-LS_CHECKED ls_status pool_launch_begin(struct pool *pool, void *stream, uint64_t deadline_ns,
-				       struct pool_launch *out) LOCK_AVOIDS_ALL;
+/* The stream was checked. Waits, as `waiter`, while memory is given back, another thread launches on
+ * the stream, or its queue has no room. Errors: LS_OUT_OF_MEMORY, with a message (launches are in
+ * flight on as many other streams as can be); LS_TIMED_OUT and what else ends a wait. Then nothing
+ * has begun. */
+LS_CHECKED ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, void *stream,
+				       uint64_t deadline_ns, struct pool_launch *out)
+	LOCK_AVOIDS_ALL;
 /* stored: the store has been put behind the stream. Otherwise the number means nothing. */
 void pool_launch_end(struct pool *pool, const struct pool_launch *launch, bool stored)
 	LOCK_AVOIDS_ALL;

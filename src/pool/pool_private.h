@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the files of this room share. blocks.c and bins.h: blocks, segments and free lists.
- * streams.c: how far streams are. reclaim.c: what the driver gets
+ * streams.c: how far streams are. queues.c: room in their queues. reclaim.c: what the driver gets
  * back. pool.c: the calls. */
 #ifndef POOL_POOL_PRIVATE_H
 #define POOL_POOL_PRIVATE_H
@@ -64,6 +64,7 @@ struct pool_bins {
  *   wanted >= issued >= done >= issued - 1 */
 struct pool_stream {
 	void *handle; /* NULL is a stream, too */
+	struct driver_queue queue;
 	_Atomic uint64_t done;
 	uint64_t issued, wanted;
 	bool putting;    /* a thread is about to put mark `issued` behind the stream */
@@ -75,9 +76,10 @@ struct pool_stream {
 /* A stream that launches have been put behind, or a place for one. It may become another stream's
  * when nothing is in flight; `lane` stays, so that its numbers go on. */
 struct pool_launcher {
-	void *handle;           /* under the lock */
-	uint32_t users;         /* under the lock: threads between begin and end */
-	struct pool_lane *lane; /* NULL: no stream has used this place yet */
+	void *handle;              /* under the lock */
+	struct driver_queue queue; /* under the lock */
+	uint32_t users;            /* under the lock: threads between begin and end */
+	struct pool_lane *lane;    /* NULL: no stream has used this place yet */
 	_Atomic uint64_t turns; /* raised when a thread begins to launch, and when it ends: odd */
 };
 
@@ -174,7 +176,7 @@ static inline uint64_t pool_stream_number(const struct pool *pool, int stream) L
 /* A mark of that number is to be put behind the stream by pool_put_marks. */
 void pool_want(struct pool *pool, int stream, uint64_t number) LOCK_REQUIRES(pool);
 /* Puts the wanted marks behind their streams, where none is under way. A stream that is captured,
- * or whose queue refuses, gets its mark at a later call. */
+ * whose queue refuses or may be full, gets its mark at a later call. */
 void pool_put_marks(struct pool *pool) LOCK_AVOIDS_ALL;
 /* Frees pending blocks whose streams have done their work. Whether there were any. */
 bool pool_settle(struct pool *pool) LOCK_REQUIRES(pool);
@@ -185,6 +187,24 @@ static inline size_t pool_put_off(const struct pool *pool)
 	size_t returned = atomic_load(&pool->returned);
 	return atomic_load(&pool->offered) - returned;
 }
+
+/* ---- queues.c ---- */
+
+void pool_queue_find(const struct pool *pool, const void *handle, struct driver_queue *out);
+/* Whether a launch may count on room in it. */
+static inline bool pool_queue_is_certain(const struct driver_queue *queue)
+{
+	return queue->depth >= POOL_LAUNCH_ENTRIES;
+}
+/* Whether so many entries more do not fill it, beside what this pool has put there. True if it is
+ * not certain, or the device is broken: nobody would say when there is room. */
+bool pool_queue_has_room(const struct pool *pool, const struct driver_queue *queue,
+			 uint64_t entries) LOCK_REQUIRES(pool);
+/* The number of the next launch of this launcher, once its queue has room for it. Whoever takes a
+ * number has the room. Errors: LS_TIMED_OUT and what else ends a wait. */
+LS_CHECKED ls_status pool_queue_issue(struct pool *pool, struct pool_launcher *launcher,
+				      struct waiter *waiter, uint64_t deadline_ns, uint64_t *number)
+	LOCK_AVOIDS_ALL;
 
 /* ---- launch.c ---- */
 

@@ -87,6 +87,7 @@ static int enter(struct pool *pool, void *handle)
 		slot = take_slot(pool);
 	if (slot >= 0) {
 		pool->streams[slot].handle = handle;
+		pool_queue_find(pool, handle, &pool->streams[slot].queue);
 		pool->streams[slot].blocks++;
 	}
 	lock_pool_release(&pool->lock);
@@ -172,7 +173,8 @@ static bool claim(struct pool *pool, int *stream, uint64_t *number) LOCK_REQUIRE
 	for (; *stream < pool->stream_count; ++*stream) {
 		struct pool_stream *here = &pool->streams[*stream];
 		if (here->wanted <= here->issued || here->putting || here->forgotten ||
-		    atomic_load(&here->done) < here->issued)
+		    atomic_load(&here->done) < here->issued ||
+		    !pool_queue_has_room(pool, &here->queue, 1))
 			continue;
 		here->putting = true;
 		*number = ++here->issued;

@@ -102,25 +102,77 @@ void progress_stream_drop(struct ls_op *op)
 	engine_stream_end(&op->group->engine, &op->engine);
 }
 
+/* Waits until the stream would not wait for it any more, or the device is broken. If the wait fails,
+ * so has the group, or will, and the stream goes on in any case. */
+static void await_arrival(struct ls_op *op)
+{
+	const _Atomic uint64_t *broken = &op->engine.stream.driver->broken;
+	struct wait_word words[2] = {
+		[1] = {.word = broken, .edge = {.value = 1, .owner = -1, .peer = -1}}};
+	struct wait_call call = {.words = words,
+				 .count = 2,
+				 .any = true,
+				 .deadline_ns = CLOCK_NEVER,
+				 .group = op->group->id,
+				 .record = op->engine.record};
+	ls_status status = LS_INTERRUPTED;
+	int peer;
+	while (engine_stream_awaits(&op->engine, &words[0]) && status == LS_INTERRUPTED)
+		status = wait_words(&op->group->waiter, &call, &peer);
+	if (failure_status(op->group) != LS_OK)
+		engine_stream_arrived(&op->engine);
+}
+
+static ls_status put(struct ls_op *op, const struct pool_launch *launch, bool *stored)
+{
+	struct waiter *waiter = &op->group->world->waiter;
+	wait_foreign_begin(waiter, "the driver, behind a stream");
+	ls_status status = engine_stream_put_first(&op->engine);
+	wait_foreign_end(waiter);
+	if (status == LS_OK && !launch->has_room)
+		await_arrival(op);
+	wait_foreign_begin(waiter, "the driver, behind a stream");
+	status = engine_stream_put_rest(&op->engine, status, launch->done, launch->number, stored);
+	wait_foreign_end(waiter);
+	return status;
+}
+
 ls_status progress_stream_launch(struct ls_op *op)
 {
-	struct world *world = op->group->world;
-	struct pool *pool = world->device->pool;
+	struct pool *pool = op->group->world->device->pool;
 	struct pool_launch launch;
 	uint64_t deadline_ns = clock_deadline_ns(op->timeout_ms);
 	bool stored = false;
 	if (!engine_stream_claim(&op->engine))
 		return progress_op_fail_elsewhere(op, LS_ABORTED); /* it has failed already */
-	ls_status status = pool_launch_begin(pool, op->engine.stream.handle, deadline_ns, &launch);
+	ls_status status = pool_launch_begin(pool, &op->group->waiter, op->engine.stream.handle,
+					     deadline_ns, &launch);
 	if (status == LS_OK) {
-		wait_foreign_begin(&world->waiter, "the driver, behind a stream");
-		status = engine_stream_put(&op->engine, launch.done, launch.number, &stored);
-		wait_foreign_end(&world->waiter);
+		status = put(op, &launch, &stored);
 		pool_launch_end(pool, &launch, stored);
 	}
 	engine_stream_launched(&op->engine, status);
 	/* Peers wait for it. */
 	return status == LS_OK ? LS_OK : progress_op_fail_elsewhere(op, status);
+}
+
+/* Waits until the operation is done in its own stream, or the device is broken. */
+static void await_done(const struct ls_op *op, uint64_t deadline_ns)
+{
+	const struct engine_stream *own = &op->engine.stream;
+	struct wait_word words[] = {
+		{.word = own->done, .edge = {.value = own->number, .owner = -1, .peer = -1}},
+		{.word = &own->driver->broken, .edge = {.value = 1, .owner = -1, .peer = -1}}};
+	struct wait_call call = {.words = words,
+				 .count = 2,
+				 .any = true,
+				 .deadline_ns = deadline_ns,
+				 .foreign = "a launch (waiting for another stream)"};
+	ls_status status;
+	int peer;
+	do
+		status = wait_words(&op->group->world->waiter, &call, &peer);
+	while (status == LS_INTERRUPTED);
 }
 
 /* The word and its numbers stay when the operation ends meanwhile, until the pool is closed. */
@@ -129,14 +181,17 @@ ls_status progress_stream_follow(const struct ls_op *op, void *stream)
 	struct world *world = op->group->world;
 	struct driver *driver = &world->device->driver;
 	const struct engine_stream *own = &op->engine.stream;
+	uint64_t deadline_ns = clock_deadline_ns(op->group->timeout_ms);
 	ls_status status = pool_stream_check(world->device->pool, stream);
 	if (status != LS_OK || !own->stored) /* not stored: it fails */
 		return status;
 	struct pool_launch launch;
-	status = pool_launch_begin(world->device->pool, stream,
-				   clock_deadline_ns(op->group->timeout_ms), &launch);
+	status = pool_launch_begin(world->device->pool, &op->group->waiter, stream, deadline_ns,
+				   &launch);
 	if (status != LS_OK)
 		return status;
+	if (!launch.has_room)
+		await_done(op, deadline_ns);
 	wait_foreign_begin(&world->waiter, "the driver, behind a stream");
 	status = driver->ops->await(driver, stream, own->done, own->number);
 	/* A store of its own shows when the stream does not read that word any more. */

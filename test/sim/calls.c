@@ -71,6 +71,22 @@ enum sim_error sim_stream_close(struct sim_stream *stream)
 	return sim_leave(sim, error);
 }
 
+int sim_queue_of(const struct sim_stream *stream)
+{
+	return stream->queue;
+}
+
+int sim_depth_of(const struct sim_stream *stream)
+{
+	const struct sim_options *options = &stream->device->sim->options;
+	return options->launch == SIM_LAUNCH_WAITS ? 0 : options->depth;
+}
+
+uint64_t sim_held_calls(const struct sim *sim)
+{
+	return atomic_load(&sim->held_calls);
+}
+
 bool sim_is_stream(const struct sim *sim, int device, const void *stream)
 {
 	for (int i = 0; i < SIM_STREAMS; i++)

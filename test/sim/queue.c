@@ -14,6 +14,11 @@ void sim_call(struct sim_device *device)
 		wait_wake(device->bell);
 }
 
+static bool is_reached(const _Atomic uint64_t *word, uint64_t value)
+{
+	return (int64_t)(atomic_load(word) - value) >= 0;
+}
+
 /* ---- callers ---- */
 
 static bool try_push(struct sim_device *device, const struct sim_op *op)
@@ -39,7 +44,11 @@ enum sim_error sim_put(struct sim_stream *stream, struct sim_op *op)
 	op->number = stream->put + 1;
 	if (sim_is_over(sim))
 		return SIM_FAILED;
+	bool is_held = false;
 	while (!try_push(device, op)) {
+		if (!is_held)
+			atomic_fetch_add(&sim->held_calls, 1);
+		is_held = true;
 		uint64_t seen = atomic_load(&device->room);
 		atomic_store(&device->awaited_room, seen + 1);
 		if (try_push(device, op))
@@ -50,7 +59,11 @@ enum sim_error sim_put(struct sim_stream *stream, struct sim_op *op)
 	}
 	stream->put++;
 	sim_call(device);
-	return sim->options.launch == SIM_LAUNCH_WAITS ? sim_await_done(stream, op->number) : SIM_OK;
+	if (sim->options.launch != SIM_LAUNCH_WAITS)
+		return SIM_OK;
+	if (op->kind == SIM_AWAIT && !is_reached(op->await.word, op->await.value))
+		atomic_fetch_add(&sim->held_calls, 1);
+	return sim_await_done(stream, op->number);
 }
 
 enum sim_error sim_await_done(const struct sim_stream *stream, uint64_t number)
@@ -86,11 +99,6 @@ void sim_complete(struct sim_stream *stream)
 	/* A stream of any device may follow an event of this one. */
 	for (int i = 0; i < sim->options.devices; i++)
 		sim_call(&sim->devices[i]);
-}
-
-static bool is_reached(const _Atomic uint64_t *word, uint64_t value)
-{
-	return (int64_t)(atomic_load(word) - value) >= 0;
 }
 
 static bool may_begin(const struct sim_device *device, const struct sim_op *op)

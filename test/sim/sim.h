@@ -133,6 +133,14 @@ enum sim_error sim_stream_open(struct sim *sim, int device, struct sim_stream **
 /* BLOCKS until its work is done. */
 enum sim_error sim_stream_close(struct sim_stream *stream);
 
+/* The number of its hardware queue, and how many operations that holds; 0: a call waits until its
+ * own operation is done. Take no lock. */
+int sim_queue_of(const struct sim_stream *stream);
+int sim_depth_of(const struct sim_stream *stream);
+/* How many calls have waited so far, with the driver lock held, for room in a queue or for a word.
+ * Takes no lock. */
+uint64_t sim_held_calls(const struct sim *sim);
+
 /* Whether it is an open stream of this device. Takes no lock. */
 bool sim_is_stream(const struct sim *sim, int device, const void *stream);
 

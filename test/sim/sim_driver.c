@@ -128,12 +128,20 @@ static ls_status capturing(struct driver *driver, void *stream, bool *out)
 	return say("sim_is_captured", sim_is_captured(stream, out));
 }
 
+static void queue(const struct driver *driver, const void *stream, struct driver_queue *out)
+{
+	if (!sim_is_stream(of(driver), driver->index, stream))
+		return;
+	out->id = (uint64_t)sim_queue_of(stream);
+	out->depth = (uint32_t)sim_depth_of(stream);
+}
+
 #define OPS(open_one, close_one, waits)                                                       \
 	{                                                                                     \
 		.open = open_one, .close = close_one, .copy = copy, .reduce = reduce,         \
 		.store = store, .await = await, .signal = signal, .take = take, .give = give, \
-		.capturing = capturing, .give_waits = waits, .take_call = "sim_alloc",        \
-		.give_call = "sim_free"                                                       \
+		.capturing = capturing, .queue = queue, .give_waits = waits,                  \
+		.take_call = "sim_alloc", .give_call = "sim_free"                             \
 	}
 
 bool sim_driver_open(struct sim_driver *out, struct sim *sim, int index, struct wait_bell *bell)

@@ -108,7 +108,7 @@ struct sim_device {
 struct sim {
 	struct sim_options options;
 	pthread_mutex_t driver;
-	_Atomic uint64_t calls;
+	_Atomic uint64_t calls, held_calls;
 	_Atomic bool stopped, failed;
 	struct sim_board *board, own_board;
 	int started; /* devices whose threads run */

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Room in the queues of a device: what Lockstep has put there and is not done, so that no call of
+ * the driver has to wait because of that. Launches leave an eighth to marks and copies. */
+#include "base/clock.h"
+#include "pool_private.h"
+
+void pool_queue_find(const struct pool *pool, const void *handle, struct driver_queue *out)
+{
+	const struct driver *driver = pool->options.driver;
+	*out = (struct driver_queue){.depth = 0};
+	if (driver->ops->queue)
+		driver->ops->queue(driver, handle, out);
+}
+
+/* Launches count as if each had all its entries: they are few beside the depth of real queues. */
+static uint64_t entries_in(const struct pool *pool, uint64_t id) LOCK_REQUIRES(pool)
+{
+	uint64_t entries = 0;
+	for (int i = 0; i < POOL_STREAMS; i++) {
+		const struct pool_launcher *launcher = &pool->launchers[i];
+		const struct pool_stream *stream = &pool->streams[i];
+		if (launcher->lane && launcher->queue.id == id) {
+			uint64_t done = atomic_load(&launcher->lane->done);
+			entries +=
+				POOL_LAUNCH_ENTRIES * (atomic_load(&launcher->lane->issued) - done);
+		}
+		if (i < pool->stream_count && stream->queue.id == id && !stream->forgotten)
+			entries += stream->issued - atomic_load(&stream->done);
+	}
+	return entries;
+}
+
+bool pool_queue_has_room(const struct pool *pool, const struct driver_queue *queue, uint64_t entries)
+{
+	return !pool_queue_is_certain(queue) ||
+	       entries_in(pool, queue->id) + entries <= queue->depth ||
+	       atomic_load(&pool->options.driver->broken) != 0;
+}
+
+/* ---- waiting ---- */
+
+enum { WORDS = 2 + 2 * POOL_STREAMS };
+
+static bool issue(struct pool *pool, const struct pool_launcher *launcher, uint64_t *number)
+{
+	lock_pool_acquire(&pool->lock);
+	uint64_t spare = launcher->queue.depth / 8;
+	bool has_room = pool_queue_has_room(pool, &launcher->queue, POOL_LAUNCH_ENTRIES + spare);
+	if (has_room)
+		*number = pool_gate_issue(launcher->lane);
+	lock_pool_release(&pool->lock);
+	return has_room;
+}
+
+static int add(struct wait_word *words, int count, const _Atomic uint64_t *word, uint64_t value)
+{
+	words[count] =
+		(struct wait_word){.word = word, .edge = {.value = value, .owner = -1, .peer = -1}};
+	return count + 1;
+}
+
+/* What the device stores when something in the queue is done. */
+static int add_words(struct pool *pool, const struct pool_launcher *mine, struct wait_word *words,
+		     int count)
+{
+	lock_pool_acquire(&pool->lock);
+	uint64_t id = mine->queue.id;
+	for (int i = 0; i < POOL_STREAMS; i++) {
+		const struct pool_launcher *launcher = &pool->launchers[i];
+		const struct pool_stream *stream = &pool->streams[i];
+		uint64_t done;
+		if (launcher->lane && launcher->queue.id == id) {
+			done = atomic_load(&launcher->lane->done);
+			if (done < atomic_load(&launcher->lane->issued))
+				count = add(words, count, &launcher->lane->done, done + 1);
+		}
+		done = atomic_load(&stream->done);
+		if (i < pool->stream_count && stream->queue.id == id && done < stream->issued)
+			count = add(words, count, &stream->done, done + 1);
+	}
+	lock_pool_release(&pool->lock);
+	return add(words, count, &pool->options.driver->broken, 1);
+}
+
+ls_status pool_queue_issue(struct pool *pool, struct pool_launcher *launcher, struct waiter *waiter,
+			   uint64_t deadline_ns, uint64_t *number)
+{
+	struct pool_gate *gate = pool->options.gate;
+	struct pool_waiting waiting;
+	struct wait_word words[WORDS];
+	ls_status status = LS_OK;
+	uint64_t since_ns = 0;
+	bool has_room = issue(pool, launcher, number);
+	int peer;
+	while (!has_room && (status == LS_OK || status == LS_INTERRUPTED)) {
+		since_ns = since_ns ? since_ns : clock_now_ns();
+		pool_gate_wait_begin(gate, &waiting, waiter->bell);
+		/* The gate tells of launches that were not put there. */
+		pool_gate_words(gate, words, 1);
+		struct wait_call call = {.words = words,
+					 .count = add_words(pool, launcher, words, 1),
+					 .any = true,
+					 .since_ns = since_ns,
+					 .deadline_ns = deadline_ns,
+					 .foreign = "a launch (waiting for room in its queue)"};
+		has_room = issue(pool, launcher, number);
+		if (!has_room)
+			status = wait_words(waiter, &call, &peer);
+		pool_gate_wait_end(gate, &waiting);
+	}
+	return has_room ? LS_OK : status;
+}
