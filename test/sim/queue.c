@@ -21,11 +21,19 @@ static bool is_reached(const _Atomic uint64_t *word, uint64_t value)
 
 /* ---- callers ---- */
 
-static bool try_push(struct sim_device *device, const struct sim_op *op)
+/* Whether it waits for what only the processor stores, or another device. */
+static bool is_stuck(const struct sim_op *op)
+{
+	return op->kind == SIM_AWAIT && !is_reached(op->await.word, op->await.value);
+}
+
+/* stuck: what is at the head is. */
+static bool try_push(struct sim_device *device, const struct sim_op *op, bool *stuck)
 {
 	struct sim_queue *queue = &device->queues[op->stream->queue];
 	pthread_mutex_lock(&device->lock);
 	bool has_room = queue->count < (unsigned)device->sim->options.depth;
+	*stuck = !has_room && is_stuck(&queue->ops[queue->head]);
 	if (has_room)
 		queue->ops[(queue->head + queue->count++) % SIM_DEPTH] = *op;
 	pthread_mutex_unlock(&device->lock);
@@ -44,15 +52,15 @@ enum sim_error sim_put(struct sim_stream *stream, struct sim_op *op)
 	op->number = stream->put + 1;
 	if (sim_is_over(sim))
 		return SIM_FAILED;
-	bool is_held = false;
-	while (!try_push(device, op)) {
-		if (!is_held)
-			atomic_fetch_add(&sim->held_calls, 1);
-		is_held = true;
+	bool stuck, was_stuck = false;
+	while (!try_push(device, op, &stuck)) {
 		uint64_t seen = atomic_load(&device->room);
 		atomic_store(&device->awaited_room, seen + 1);
-		if (try_push(device, op))
+		if (try_push(device, op, &stuck))
 			break;
+		if (stuck && !was_stuck)
+			atomic_fetch_add(&sim->held_calls, 1);
+		was_stuck |= stuck;
 		if (sim_is_over(sim))
 			return SIM_FAILED;
 		sim_sleep(&device->room_bell, &device->room, seen, NULL, 0);
@@ -61,7 +69,7 @@ enum sim_error sim_put(struct sim_stream *stream, struct sim_op *op)
 	sim_call(device);
 	if (sim->options.launch != SIM_LAUNCH_WAITS)
 		return SIM_OK;
-	if (op->kind == SIM_AWAIT && !is_reached(op->await.word, op->await.value))
+	if (is_stuck(op))
 		atomic_fetch_add(&sim->held_calls, 1);
 	return sim_await_done(stream, op->number);
 }

@@ -137,7 +137,7 @@ enum sim_error sim_stream_close(struct sim_stream *stream);
  * own operation is done. Take no lock. */
 int sim_queue_of(const struct sim_stream *stream);
 int sim_depth_of(const struct sim_stream *stream);
-/* How many calls have waited so far, with the driver lock held, for room in a queue or for a word.
+/* How many calls have waited so far, with the driver lock held, for work that awaited a word.
  * Takes no lock. */
 uint64_t sim_held_calls(const struct sim *sim);
 

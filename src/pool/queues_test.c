@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Nothing is put into a queue of the device that launches may have filled. */
+#include <pthread.h>
+#include <sched.h>
+
+#include "pool/launch.h"
+#include "pool_fixture.h"
+
+/* The first two streams share a queue. */
+static uint32_t depth;
+static void queue(const struct driver *driver, const void *stream, struct driver_queue *out)
+{
+	const struct device *device = driver->state;
+	*out = (struct driver_queue){.id = stream_of(device, stream) < 2, .depth = depth};
+}
+
+static struct device *begin(uint32_t entries)
+{
+	struct device *device = device_new(false);
+	device->ops.queue = queue;
+	depth = entries;
+	return device;
+}
+
+/* With a time limit that has passed. */
+static ls_status try_launch(struct device *device, int stream, struct pool_launch *out)
+{
+	return pool_launch_begin(device->pool, &device->waiter, &device->streams[stream], 1, out);
+}
+
+/* Behind the stream until device_run. */
+static void end_launch(struct device *device, int stream, const struct pool_launch *launch)
+{
+	assert_int_equal(device->ops.store(&device->driver, &device->streams[stream], launch->done,
+					   launch->number),
+			 LS_OK);
+	pool_launch_end(device->pool, launch, true);
+}
+
+static void launch_on(struct device *device, int stream)
+{
+	struct pool_launch launch;
+	assert_int_equal(try_launch(device, stream, &launch), LS_OK);
+	assert_true(launch.has_room);
+	end_launch(device, stream, &launch);
+}
+
+/* ---- launches ---- */
+
+static void a_launch_waits_for_room_in_its_queue(void **state)
+{
+	(void)state;
+	struct device *device = begin(2 * POOL_LAUNCH_ENTRIES + 1);
+	struct pool_launch launch;
+	launch_on(device, 0);
+	launch_on(device, 1);
+	assert_int_equal(try_launch(device, 0, &launch), LS_TIMED_OUT);
+	assert_int_equal(try_launch(device, 1, &launch), LS_TIMED_OUT);
+	launch_on(device, 2); /* it has another one */
+	device_run(device, 1);
+	launch_on(device, 0);
+	assert_int_equal(try_launch(device, 1, &launch), LS_TIMED_OUT);
+	device_end(device);
+}
+
+/* The time limit only ends the test if the thread is not told. */
+static void *launch_second(void *argument)
+{
+	struct device *device = argument;
+	struct pool_launch launch;
+	uint64_t limit = clock_now_ns() + UINT64_C(3000000000);
+	assert_int_equal(pool_launch_begin(device->pool, &device->waiter, &device->streams[1],
+					   limit, &launch),
+			 LS_OK);
+	pool_launch_end(device->pool, &launch, false);
+	return NULL;
+}
+
+static void a_launch_that_is_open_has_its_room(void **state)
+{
+	(void)state;
+	struct device *device = begin(POOL_LAUNCH_ENTRIES);
+	struct pool_launch launch;
+	pthread_t thread;
+	assert_int_equal(try_launch(device, 0, &launch), LS_OK);
+	assert_int_equal(pthread_create(&thread, NULL, launch_second, device), 0);
+	while (atomic_load(&device->gate.waiting_count) == 0)
+		sched_yield();
+	pool_launch_end(device->pool, &launch, false); /* nothing was put there */
+	pthread_join(thread, NULL);
+	device_end(device);
+}
+
+static void a_broken_device_ends_the_wait(void **state)
+{
+	(void)state;
+	struct device *device = begin(POOL_LAUNCH_ENTRIES);
+	struct pool_launch launch;
+	pthread_t thread;
+	assert_int_equal(try_launch(device, 0, &launch), LS_OK);
+	end_launch(device, 0, &launch);
+	assert_int_equal(pthread_create(&thread, NULL, launch_second, device), 0);
+	while (atomic_load(&device->gate.waiting_count) == 0)
+		sched_yield();
+	driver_broke(&device->driver, LS_SYSTEM);
+	pthread_join(thread, NULL);
+	device_end(device);
+}
+
+/* The caller must wait itself for what a launch would wait for. */
+static void a_queue_that_is_too_short_has_no_room(void **state)
+{
+	(void)state;
+	struct device *device = begin(POOL_LAUNCH_ENTRIES - 1);
+	struct pool_launch launch;
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(try_launch(device, i, &launch), LS_OK);
+		assert_false(launch.has_room);
+		end_launch(device, i, &launch);
+	}
+	device_end(device);
+}
+
+/* ---- marks ---- */
+
+static void a_mark_is_put_when_there_is_room(void **state)
+{
+	(void)state;
+	struct device *device = begin(POOL_LAUNCH_ENTRIES);
+	void *block = take_block(device, 1 << 20, 2);
+	assert_int_equal(pool_record(device->pool, block, &device->streams[1], NULL), LS_OK);
+	launch_on(device, 0);
+	uint64_t stores = device->stores;
+	free_block(device, block); /* wants a mark behind stream 1 */
+	assert_int_equal(device->stores, stores);
+	assert_int_equal(stats_of(device).pending, 1 << 20);
+	device_run(device, 0);
+	pool_trim(device->pool, SIZE_MAX);
+	assert_int_equal(device->stores, stores + 1);
+	device_run(device, 1);
+	pool_trim(device->pool, SIZE_MAX);
+	assert_int_equal(stats_of(device).pending, 0);
+	device_end(device);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(a_launch_waits_for_room_in_its_queue),
+					   cmocka_unit_test(a_launch_that_is_open_has_its_room),
+					   cmocka_unit_test(a_broken_device_ends_the_wait),
+					   cmocka_unit_test(a_queue_that_is_too_short_has_no_room),
+					   cmocka_unit_test(a_mark_is_put_when_there_is_room)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

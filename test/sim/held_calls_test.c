@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * No operation on a stream keeps a thread in the driver, whose lock it would hold: neither when the
+ * queues of the device are short, nor when the driver's calls wait for their own work. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <sched.h>
+#include <sys/syscall.h>
+
+#include "job_fixture.h"
+
+enum { CALLS = 4 };
+
+static const char *const devices[] = {"queues=1,depth=5",  "depth=6",      "queues=1,depth=16",
+				      "queues=1,depth=2",  "launch=waits", "queues=1,depth=64",
+				      "depth=5,free=waits"};
+
+static _Atomic int main_thread; /* of rank 1, once it has begun to call */
+
+/* Whether it sleeps. It may do so for other reasons; then the test shows less. */
+static bool main_thread_sleeps(void)
+{
+	char path[64], line[256] = "";
+	int thread = atomic_load(&main_thread);
+	if (thread == 0)
+		return false;
+	snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+	FILE *file = fopen(path, "r");
+	MUST(file && fgets(line, sizeof line, file));
+	fclose(file);
+	const char *name_end = strrchr(line, ')');
+	return name_end && strncmp(name_end, ") S", 3) == 0;
+}
+
+/* ---- a thread beside it ---- */
+
+/* Rank 0 waits for this before it takes part in what the first thread of rank 1 waits for. */
+static void *send_from_beside(void *argument)
+{
+	struct rank *rank = argument;
+	int32_t seven = 7;
+	void *block;
+	while (!main_thread_sleeps())
+		sched_yield();
+	MUST(sim_held_calls(rank->sim) == 0);
+	MUST(ls_device_alloc(rank->group, 1 << 20, rank->streams[1], &block) == LS_OK);
+	MUST(ls_device_free(rank->group, block) == LS_OK);
+	MUST(ls_send(rank->group, &seven, 1, LS_INT32, 0, NULL) == LS_OK);
+	return NULL;
+}
+
+static void wait_for_all(struct rank *rank, ls_op **ops, const int32_t *sums)
+{
+	for (int i = 0; i < CALLS; i++) {
+		MUST(ls_wait(ops[i], 0) == LS_OK && sums[i] == RANKS);
+		ls_op_free(ops[i]);
+	}
+	MUST(ls_barrier(rank->group, NULL) == LS_OK);
+}
+
+static void two_threads(struct rank *rank)
+{
+	int32_t one = 1, got = 0, sums[CALLS];
+	ls_op *ops[CALLS];
+	pthread_t beside;
+	if (rank->rank == 1) {
+		MUST(pthread_create(&beside, NULL, send_from_beside, rank) == 0);
+		atomic_store(&main_thread, (int)syscall(SYS_gettid));
+	} else if (rank->rank == 0) {
+		MUST(ls_recv(rank->group, &got, 1, LS_INT32, 1, NULL) == LS_OK && got == 7);
+	}
+	for (int i = 0; i < CALLS; i++) {
+		struct ls_op_options options = on(rank, 0);
+		options.op = &ops[i];
+		MUST(ls_allreduce(rank->group, &one, &sums[i], 1, LS_INT32, LS_SUM, &options) ==
+		     LS_OK);
+		MUST(ls_op_follow(ops[i], rank->streams[1]) == LS_OK);
+	}
+	wait_for_all(rank, ops, sums);
+	if (rank->rank == 1)
+		pthread_join(beside, NULL);
+	MUST(sim_held_calls(rank->sim) == 0);
+}
+
+static void other_threads_get_into_the_driver(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+		atomic_store(&main_thread, 0);
+		run_job(two_threads, devices[i]);
+	}
+}
+
+/* ---- messages ---- */
+
+/* Each rank passes values on to the next one, and takes those of the one before. */
+static void shifts(struct rank *rank)
+{
+	int32_t mine[CALLS], got[CALLS];
+	ls_op *ops[2 * CALLS];
+	int to = (rank->rank + 1) % RANKS, from = (rank->rank + RANKS - 1) % RANKS;
+	for (int i = 0; i < CALLS; i++) {
+		struct ls_op_options options = on(rank, i % 2);
+		mine[i] = 10 * rank->rank + i;
+		MUST(ls_isend(rank->group, &mine[i], 1, LS_INT32, to, &options, &ops[2 * i]) ==
+		     LS_OK);
+		MUST(ls_irecv(rank->group, &got[i], 1, LS_INT32, from, &options, &ops[2 * i + 1]) ==
+		     LS_OK);
+	}
+	for (int i = 0; i < 2 * CALLS; i++) {
+		MUST(ls_wait(ops[i], 0) == LS_OK);
+		ls_op_free(ops[i]);
+	}
+	for (int i = 0; i < CALLS; i++)
+		MUST(got[i] == 10 * from + i);
+	MUST(sim_held_calls(rank->sim) == 0);
+}
+
+static void messages_arrive(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+		run_job(shifts, devices[i]);
+}
+
+/* ---- failures ---- */
+
+/* Calls until one fails, which must come. */
+static void call_until_it_fails(struct rank *rank, const struct ls_op_options *options)
+{
+	int32_t one = 1, sums[CALLS];
+	ls_status status = LS_OK;
+	for (int i = 0; i < CALLS && status == LS_OK; i++)
+		status = ls_allreduce(rank->group, &one, &sums[i], 1, LS_INT32, LS_SUM, options);
+	if (status == LS_OK)
+		status = ls_barrier(rank->group, NULL);
+	MUST(status != LS_OK);
+	MUST(sim_held_calls(rank->sim) == 0);
+	MUST(sim_stream_sync(rank->streams[0]) == SIM_OK); /* the stream has gone on */
+}
+
+static void one_gives_up(struct rank *rank)
+{
+	struct ls_op_options options = on(rank, 0);
+	if (rank->rank == 1)
+		atomic_store(&main_thread, (int)syscall(SYS_gettid));
+	if (rank->rank != 0) {
+		call_until_it_fails(rank, &options);
+		return;
+	}
+	while (!main_thread_sleeps())
+		sched_yield();
+	MUST(ls_group_abort(rank->group, "it gives up") == LS_OK);
+}
+
+/* Rank 0 waits for a message instead. */
+static void one_does_not_come(struct rank *rank)
+{
+	struct ls_op_options options = on(rank, 0);
+	int32_t got;
+	options.timeout_ms = 100;
+	if (rank->rank != 0)
+		call_until_it_fails(rank, &options);
+	else
+		MUST(ls_recv(rank->group, &got, 1, LS_INT32, 1, NULL) != LS_OK);
+}
+
+static void failures_end_the_wait(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+		atomic_store(&main_thread, 0);
+		run_job(one_gives_up, devices[i]);
+		run_job(one_does_not_come, devices[i]);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(other_threads_get_into_the_driver),
+					   cmocka_unit_test(messages_arrive),
+					   cmocka_unit_test(failures_end_the_wait)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
