@@ -26,8 +26,13 @@
  * ls_op_follow.
  *
  * Threads: any, on one stream too. Unless said otherwise a call does not wait for other ranks or
- * for the device, but the driver may make it wait for room in the queue of a stream. In a forked
- * child all return LS_FORKED. */
+ * for the device, with one exception: an operation on a stream, and ls_op_follow, wait while
+ * earlier operations leave no room in the queue of the stream. No thread is in the driver
+ * meanwhile, so others can call it; a failure of the group or the time limit ends the wait. If the
+ * driver does not say how long its queues are, or its calls wait for their own work, the call waits
+ * until its own operation needs no other rank any more. The program's own work can fill a queue,
+ * too: then it is the driver that makes callers wait, also callers of Lockstep, perhaps all of
+ * them. In a forked child all calls return LS_FORKED. */
 #ifndef LOCKSTEP_DEVICE_H
 #define LOCKSTEP_DEVICE_H
 
@@ -85,7 +90,7 @@ struct ls_device_stats {
 LS_EXPORT LS_CHECKED ls_status ls_device_stats(ls_group *group, struct ls_device_stats *out);
 
 /* What is put behind `stream` from now on waits until the operation, which is on a stream, is done
- * there. The caller does not wait. If the operation is complete, nothing is put there, and its
+ * there. The caller does not wait for it. If the operation is complete, nothing is put there, and its
  * status is returned. Errors: LS_BAD_ARGUMENT (it is not on a stream, or `stream` is not of the
  * same device), LS_UNSUPPORTED (`stream` is being captured), LS_SYSTEM, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_op_follow(ls_op *op, void *stream);
@@ -96,7 +101,9 @@ LS_EXPORT LS_CHECKED ls_status ls_op_follow(ls_op *op, void *stream);
  * could wait for a first part whose partner is launched second. Each thread may do so for its own
  * devices, or one for all. count: 1 to 64 groups, each with a device. Waits for memory that is
  * being given back. Not nested; between the two calls no group of the list is closed. Errors:
- * LS_BAD_ARGUMENT, LS_TIMED_OUT, LS_FORKED; then nothing has begun. */
+ * LS_BAD_ARGUMENT (also if the groups are of several ranks, and the driver's calls wait for their
+ * own work: the first rank's operation would wait for the second one's), LS_TIMED_OUT, LS_FORKED;
+ * then nothing has begun. */
 LS_EXPORT LS_CHECKED ls_status ls_launch_begin(ls_group *const *groups, int count);
 /* Returns the first error of a call that put an operation behind a stream in between; that call has
  * returned it, too. LS_BAD_ARGUMENT: this thread has begun none. */

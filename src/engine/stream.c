@@ -210,8 +210,9 @@ void engine_stream_arrived(struct engine_op *op)
 		return;
 	trace_stream(stream->trace, op->record, TRACE_ARRIVED);
 	stream->driver->ops->signal(stream->driver, &stream->words->arrived, 1);
+	/* The launching thread may wait for it. */
 	if (stream->driver->bell)
-		wait_wake(stream->driver->bell); /* the launching thread may wait for it */
+		wait_wake(stream->driver->bell);
 }
 
 enum engine_progress engine_stream_deliver(struct engine_op *op)

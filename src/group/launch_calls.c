@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "pool/gate.h"
+#include "pool/launch.h"
 #include "world/registry.h"
 #include "group_private.h"
 #include "arguments.h"
@@ -44,6 +45,17 @@ static bool drop_parents(void)
 	return true;
 }
 
+/* Whether an operation of one rank would wait in its call for that of the next one. */
+static bool would_wait_for_itself(ls_group *const *groups, int count)
+{
+	bool several = false, has_room = true;
+	for (int i = 0; i < count; i++) {
+		several |= groups[i]->world != groups[0]->world;
+		has_room &= pool_has_room(groups[i]->world->device->pool);
+	}
+	return several && !has_room;
+}
+
 static ls_status check(ls_group *const *groups, int count)
 {
 	if (!drop_parents() && launch)
@@ -59,6 +71,9 @@ static ls_status check(ls_group *const *groups, int count)
 		if (world_is_forked(groups[i]))
 			return LS_FORKED;
 	}
+	if (would_wait_for_itself(groups, count))
+		return group_bad("ls_launch_begin", "groups", count,
+				 "of one rank, as calls of this driver may wait for their own work");
 	return LS_OK;
 }
 

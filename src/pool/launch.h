@@ -24,6 +24,9 @@
  * LS_UNSUPPORTED (it is being captured), LS_SYSTEM, with a message. */
 LS_CHECKED ls_status pool_stream_check(struct pool *pool, void *stream) LOCK_AVOIDS_ALL;
 
+/* Whether launches have room (has_room), as far as the device's own stream tells. */
+bool pool_has_room(const struct pool *pool);
+
 struct pool_launcher; /* a stream that launches have been put behind */
 
 enum { POOL_LAUNCH_ENTRIES = 5 }; /* calls of the driver between begin and end, at most */

@@ -12,6 +12,13 @@ void pool_queue_find(const struct pool *pool, const void *handle, struct driver_
 		driver->ops->queue(driver, handle, out);
 }
 
+bool pool_has_room(const struct pool *pool)
+{
+	struct driver_queue queue;
+	pool_queue_find(pool, pool->options.driver->stream, &queue);
+	return pool_queue_is_certain(&queue);
+}
+
 /* Launches count as if each had all its entries: they are few beside the depth of real queues. */
 static uint64_t entries_in(const struct pool *pool, uint64_t id) LOCK_REQUIRES(pool)
 {

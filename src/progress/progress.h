@@ -96,9 +96,10 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool 
  * (the stream is being captured; the peer of a send is on another host), LS_OUT_OF_MEMORY,
  * LS_SYSTEM. */
 LS_CHECKED ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *stream);
-/* Puts it behind the stream. It has begun, so that other threads can advance it: a driver may block
- * until the stream goes on. The caller holds a reference to it. After an error the group has
- * failed; whoever advances its operations ends this one. Errors: the cause of that. */
+/* Puts it behind the stream. It has begun, so that other threads can advance it: the call waits for
+ * room in the stream's queue, or until the operation has arrived. The caller holds a reference to
+ * it. After an error the group has failed; whoever advances its operations ends this one. Errors:
+ * the cause of that. */
 LS_CHECKED ls_status progress_stream_launch(struct ls_op *op);
 /* The stream waits until the launched operation is done in its own. Errors: LS_BAD_ARGUMENT,
  * LS_UNSUPPORTED (the stream is being captured), LS_SYSTEM, with a message. */

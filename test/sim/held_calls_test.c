@@ -177,10 +177,35 @@ static void failures_end_the_wait(void **state)
 	}
 }
 
+/* ---- one thread for several ranks ---- */
+
+static struct rank *all_ranks[RANKS];
+static pthread_barrier_t all_are_there;
+
+/* Its first operation would wait for the others'. */
+static void launches_for_others(struct rank *rank)
+{
+	all_ranks[rank->rank] = rank;
+	pthread_barrier_wait(&all_are_there);
+	ls_group *groups[RANKS] = {rank->group, rank->group, all_ranks[0]->group};
+	ls_status status = ls_launch_begin(groups, RANKS);
+	MUST(status == (rank->rank == 0 ? LS_OK : LS_BAD_ARGUMENT));
+	MUST(rank->rank != 0 || ls_launch_end() == LS_OK);
+	pthread_barrier_wait(&all_are_there);
+}
+
+static void a_launch_that_would_wait_for_itself_is_refused(void **state)
+{
+	(void)state;
+	assert_int_equal(pthread_barrier_init(&all_are_there, NULL, RANKS), 0);
+	run_job(launches_for_others, "devices=3,process=1,launch=waits");
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(other_threads_get_into_the_driver),
-					   cmocka_unit_test(messages_arrive),
-					   cmocka_unit_test(failures_end_the_wait)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(other_threads_get_into_the_driver),
+		cmocka_unit_test(messages_arrive), cmocka_unit_test(failures_end_the_wait),
+		cmocka_unit_test(a_launch_that_would_wait_for_itself_is_refused)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

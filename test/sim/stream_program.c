@@ -345,6 +345,10 @@ void stream_program_end(struct stream_program *program, int rank)
 			ls_group_close(state->groups[i]);
 	if (!state->stopped)
 		close_streams(program, state);
+	/* Whatever the program has put there, calls that wait for their own work tell. */
+	if (program->launch_waits && sim_held_calls(state->sim) > 0)
+		wrong(state, "a call of the driver has waited for a word", -1,
+		      (int)sim_held_calls(state->sim));
 	sim_tell_no_more(state->sim, &state->failed);
 	ls_group_close(state->groups[0]);
 	state->ended = true;
