@@ -90,8 +90,8 @@ struct ls_device_stats {
 LS_EXPORT LS_CHECKED ls_status ls_device_stats(ls_group *group, struct ls_device_stats *out);
 
 /* What is put behind `stream` from now on waits until the operation, which is on a stream, is done
- * there. The caller does not wait for it. If the operation is complete, nothing is put there, and its
- * status is returned. Errors: LS_BAD_ARGUMENT (it is not on a stream, or `stream` is not of the
+ * there. The caller does not wait for that. If the operation is complete, nothing is put there, and
+ * its status is returned. Errors: LS_BAD_ARGUMENT (it is not on a stream, or `stream` is not of the
  * same device), LS_UNSUPPORTED (`stream` is being captured), LS_SYSTEM, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_op_follow(ls_op *op, void *stream);
 

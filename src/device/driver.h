@@ -117,8 +117,8 @@ struct driver_ops {
 	/* Whether what is put behind the stream now is not done but kept, for a graph. Errors:
 	 * LS_SYSTEM. */
 	LS_CHECKED ls_status (*capturing)(struct driver *driver, void *stream, bool *out);
-	/* The queue of a stream. No call of the driver: it never blocks, and locks may be held. NULL:
-	 * nothing is known of queues. */
+	/* The queue of a stream. No call of the driver: it never blocks, and locks may be held.
+	 * NULL: nothing is known of queues. */
 	void (*queue)(const struct driver *driver, const void *stream, struct driver_queue *out);
 	bool give_waits;
 	const char *take_call, *give_call; /* "cuMemCreate", for reports */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Operations that take their turn in a stream of the program's. The call puts all of an operation
  * behind the stream, and nothing is enqueued later, so no thread of Lockstep's enters the driver
- * while others wait for it; pool/launch.h says what keeps the driver from holding the caller. The operation itself runs on blocks of the arena, like any other:
+ * while others wait for it. pool/launch.h says why the driver does not hold the caller. The
+ * operation itself runs on blocks of the arena, like any other:
  *
  *   collective   copy in ── store fetched ── await arrived ── copy out ── store done
  *   send         copy in ── store done
@@ -27,8 +28,8 @@ void engine_stream_end(struct engine *engine, struct engine_op *op);
 bool engine_stream_claim(struct engine_op *op);
 /* Puts it behind the stream, in two parts. Nothing in the first one waits for other ranks. Between
  * the two the caller may wait until it has arrived; then nothing in the second one does, either.
- * Other threads can advance it already. `first`: the result of the first part. The last thing stores
- * `number` to `done` (pool/launch.h). *stored: that has been put there. */
+ * Other threads can advance it already. `first`: the result of the first part. The last thing
+ * stores `number` to `done` (pool/launch.h). *stored: that has been put there. */
 LS_CHECKED ls_status engine_stream_put_first(struct engine_op *op);
 LS_CHECKED ls_status engine_stream_put_rest(struct engine_op *op, ls_status first,
 					    _Atomic uint64_t *done, uint64_t number, bool *stored);

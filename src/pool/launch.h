@@ -39,10 +39,10 @@ struct pool_launch {
 	uint64_t number;
 };
 
-/* The stream was checked. Waits, as `waiter`, while memory is given back, another thread launches on
- * the stream, or its queue has no room. Errors: LS_OUT_OF_MEMORY, with a message (launches are in
- * flight on as many other streams as can be); LS_TIMED_OUT and what else ends a wait. Then nothing
- * has begun. */
+/* The stream was checked. Waits, as `waiter`, while memory is given back, another thread launches
+ * on the stream, or its queue has no room. Errors: LS_OUT_OF_MEMORY, with a message (launches are
+ * in flight on as many other streams as can be); LS_TIMED_OUT and what else ends a wait. Then
+ * nothing has begun. */
 LS_CHECKED ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, void *stream,
 				       uint64_t deadline_ns, struct pool_launch *out)
 	LOCK_AVOIDS_ALL;

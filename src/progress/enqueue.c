@@ -102,8 +102,8 @@ void progress_stream_drop(struct ls_op *op)
 	engine_stream_end(&op->group->engine, &op->engine);
 }
 
-/* Waits until the stream would not wait for it any more, or the device is broken. If the wait fails,
- * so has the group, or will, and the stream goes on in any case. */
+/* Waits until the stream would not wait for it any more, or the device is broken. If the wait
+ * fails, so has the group, or will, and the stream goes on in any case. */
 static void await_arrival(struct ls_op *op)
 {
 	const _Atomic uint64_t *broken = &op->engine.stream.driver->broken;
