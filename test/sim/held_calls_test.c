@@ -27,7 +27,7 @@ static bool main_thread_sleeps(void)
 	if (thread == 0)
 		return false;
 	snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
-	FILE *file = fopen(path, "r");
+	FILE *file = fopen(path, "re");
 	MUST(file && fgets(line, sizeof line, file));
 	fclose(file);
 	const char *name_end = strrchr(line, ')');
