@@ -80,7 +80,8 @@ static int still_inside(struct engine *engine, struct engine_op *op, uint64_t go
 			continue;
 		const _Atomic uint64_t *signal = &transport_entry(team, q, op->seq)->signal;
 		const _Atomic uint64_t *finished = &transport_area_of(team, q)->finished;
-		if (atomic_load_explicit(signal, memory_order_seq_cst) < transport_signal(op->seq, 0))
+		if (!transport_signal_reached(atomic_load_explicit(signal, memory_order_seq_cst),
+					      transport_signal(op->seq, 0)))
 			continue;
 		if (atomic_load_explicit(finished, memory_order_acquire) < op->seq)
 			transport_wait_word(team, q, finished, op->seq, q,

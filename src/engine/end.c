@@ -30,9 +30,7 @@ static const struct transport_entry *find_entry(const struct engine *engine, int
 {
 	const struct transport_entry *entry = transport_entry(engine->team, rank, seq);
 	uint64_t signal = atomic_load(&entry->signal);
-	return seq > 0 && signal >= transport_signal(seq, 0) && signal < transport_signal(seq + 1, 0)
-		       ? entry
-		       : NULL;
+	return seq > 0 && transport_signal_is_of(signal, seq) ? entry : NULL;
 }
 
 static bool same_entry(const struct transport_entry *a, const struct transport_entry *b)

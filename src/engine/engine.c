@@ -271,7 +271,8 @@ static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64
 		if (q == team->rank)
 			continue;
 		const _Atomic uint64_t *signal = &transport_entry(team, q, seq)->signal;
-		if (atomic_load_explicit(signal, memory_order_acquire) < value)
+		if (!transport_signal_reached(atomic_load_explicit(signal, memory_order_acquire),
+					      value))
 			transport_wait_word(team, q, signal, value, q, &op->words[op->word_count++]);
 	}
 	if (op->word_count > 0)

@@ -75,8 +75,8 @@ static inline bool engine_inline_is_there(const struct engine *engine,
 	const struct transport_entry *entry = transport_entry(engine->team, rank, seq);
 	uint64_t signal = transport_signal(seq, 0);
 	return wait_word_briefly(waiter, &entry->signal, signal) &&
-	       atomic_load_explicit(&entry->signal, memory_order_relaxed) <
-		       transport_signal(seq + 1, 0) &&
+	       transport_signal_is_of(atomic_load_explicit(&entry->signal, memory_order_relaxed),
+				      seq) &&
 	       entry->signature == plan->signature && entry->count == plan->count &&
 	       entry->history == history;
 }

@@ -110,12 +110,12 @@ enum engine_progress engine_step_check(struct engine *engine, struct engine_op *
 	const struct transport_entry *entry = transport_entry(engine->team, peer, op->seq);
 	uint64_t need = transport_signal(op->seq, 0);
 	uint64_t signal = atomic_load_explicit(&entry->signal, memory_order_acquire);
-	if (signal < need) {
+	if (!transport_signal_reached(signal, need)) {
 		transport_wait_word(engine->team, peer, &entry->signal, need, peer,
 				    &op->words[op->word_count++]);
 		return ENGINE_BLOCKED;
 	}
-	if (signal >= transport_signal(op->seq + 1, 0))
+	if (!transport_signal_is_of(signal, op->seq))
 		return engine_fail(op, LS_INTERNAL, peer); /* it cannot be this far ahead of me */
 	if (entry->signature != op->signature || entry->count != engine_common_count(op) ||
 	    entry->history != op->history)
@@ -140,7 +140,7 @@ static enum engine_progress await_one(struct engine *engine, struct engine_op *o
 		return ENGINE_DONE;
 	const _Atomic uint64_t *signal = &transport_entry(engine->team, peer, op->seq)->signal;
 	uint64_t need = engine_fragment_signal(op, round, phase);
-	if (atomic_load_explicit(signal, memory_order_acquire) >= need)
+	if (transport_signal_reached(atomic_load_explicit(signal, memory_order_acquire), need))
 		return ENGINE_DONE;
 	transport_wait_word(engine->team, peer, signal, need, peer, &op->words[op->word_count++]);
 	return ENGINE_BLOCKED;

@@ -208,8 +208,8 @@ static void await_records(struct ls_group *group, const struct diagnose_hint *hi
 		int peer = group->team.members[q].world;
 		const _Atomic uint64_t *signal =
 			&transport_entry(&group->team, q, hint->seq)->signal;
-		while (atomic_load_explicit(signal, memory_order_acquire) >=
-			       transport_signal(hint->seq, 0) &&
+		while (transport_signal_reached(atomic_load_explicit(signal, memory_order_acquire),
+						transport_signal(hint->seq, 0)) &&
 		       !is_recorded(&world->views[peer], group->id, hint->seq) &&
 		       !atomic_load_explicit(&world->dead[peer], memory_order_acquire) &&
 		       clock_now_ns() < deadline_ns) {

@@ -42,11 +42,11 @@ static int send_now(int fd, const struct transport_handshake *wire, const int *f
 	if (fd_count > 0) {
 		size_t bytes = (size_t)fd_count * sizeof(int);
 		message.msg_control = control.bytes;
-		message.msg_controllen = CMSG_SPACE(bytes);
+		message.msg_controllen = (unsigned)CMSG_SPACE(bytes); /* musl: a socklen_t */
 		struct cmsghdr *head = CMSG_FIRSTHDR(&message);
 		head->cmsg_level = SOL_SOCKET;
 		head->cmsg_type = SCM_RIGHTS;
-		head->cmsg_len = CMSG_LEN(bytes);
+		head->cmsg_len = (unsigned)CMSG_LEN(bytes);
 		memcpy(CMSG_DATA(head), fds, bytes);
 	}
 	return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
@@ -120,7 +120,7 @@ enum transport_handshake_result transport_handshake_receive(int fd, uint64_t job
 		.msg_iov = &part,
 		.msg_iovlen = 1,
 		.msg_control = control.bytes,
-		.msg_controllen = CMSG_LEN((size_t)max * sizeof(int)),
+		.msg_controllen = (unsigned)CMSG_LEN((size_t)max * sizeof(int)),
 	};
 	*wire = (struct transport_handshake){0};
 	*fd_count = 0;

@@ -46,10 +46,22 @@ enum {
 };
 #define TRANSPORT_MAGIC UINT64_C(0x31474553534c) /* "LSSEG1" */
 
-/* The signal word of an entry: collective number (from 1) and phase in one growing value. */
+/* The signal word of an entry: collective number (from 1) and phase in one growing value. It has the
+ * lower 48 bits of the number, which begin again after 9 years of 1 us; so words are compared by
+ * their distance, as all awaited words are. */
 static inline uint64_t transport_signal(uint64_t seq, unsigned phase)
 {
 	return seq << TRANSPORT_PHASE_BITS | phase;
+}
+/* Whether a signal word has come as far as `value`. */
+static inline bool transport_signal_reached(uint64_t word, uint64_t value)
+{
+	return (int64_t)(word - value) >= 0;
+}
+/* Whether it is that of collective `seq`, in any phase. */
+static inline bool transport_signal_is_of(uint64_t word, uint64_t seq)
+{
+	return (word ^ transport_signal(seq, 0)) >> TRANSPORT_PHASE_BITS == 0;
 }
 
 enum transport_window {

@@ -39,7 +39,10 @@ unsigned transport_mail_rts_alloc(struct mail_box *box, struct mail_out *out, bo
 	unsigned bit = (unsigned)__builtin_ctzll(~out->rts[block]);
 	unsigned index = block * MAIL_SLOTS + bit;
 	struct mail_rts *rts = &box->rts[index];
+	/* 0 says that the slot was never used. The words pass it, too, when they begin again. */
 	uint32_t generation = ++out->generations[index];
+	if (generation == 0)
+		generation = ++out->generations[index];
 	out->rts[block] |= UINT64_C(1) << bit;
 	rts->window = window;
 	rts->bytes = bytes;

@@ -250,6 +250,43 @@ static void test_rts_slots(void **state)
 	assert_int_equal(transport_mail_rts_alloc(box, &ends->out, false, 0, false, 1), 1);
 }
 
+/* Their numbers begin again after 2^32 uses: the words go on growing, and no use has the number 0,
+ * at which a reset would take the slot for one that was never used. */
+static void test_rts_slots_used_for_long(void **state)
+{
+	struct ends *ends = *state;
+	struct mail_box *box = ends->box;
+	static const uint64_t none[2];
+	static const uint32_t uses[] = {UINT32_MAX - 1, UINT32_MAX, 1, 2};
+	for (size_t stop = 1; stop <= sizeof uses / sizeof uses[0]; stop++) {
+		transport_mail_out_init(&ends->out);
+		ends->out.generations[0] = ends->out.generations[1] = UINT32_MAX - 2;
+		box->rts[0].done = box->rts[1].done = transport_mail_word(UINT32_MAX - 2, 0);
+		for (size_t i = 0; i < stop; i++) {
+			for (unsigned slot = 0; slot < 2; slot++) {
+				assert_int_equal(transport_mail_rts_alloc(box, &ends->out, false, 0,
+									  false, 1),
+						 slot);
+				assert_int_equal(box->rts[slot].generation, uses[i]);
+				assert_true(transport_mail_match(&box->rts[slot], uses[i]));
+			}
+			ends->out.rts[0] = UINT64_MAX;
+			transport_mail_reclaim(box, &ends->out, false, none);
+			assert_int_equal(ends->out.rts[0] & 3, 3);
+			transport_mail_rts_done(box, 0, uses[i]);
+			transport_mail_rts_done(box, 1, uses[i]);
+			ends->out.rts[0] = UINT64_MAX;
+			transport_mail_reclaim(box, &ends->out, false, none);
+			assert_int_equal(ends->out.rts[0] & 3, 0);
+		}
+		transport_mail_reset(box);
+		for (unsigned slot = 0; slot < 2; slot++) {
+			assert_int_equal(box->rts[slot].generation, 0);
+			assert_true(box->rts[slot].done == 0 && box->rts[slot].cursor == 0);
+		}
+	}
+}
+
 /* All are in use: any of them may be over first. Nor does a half wait for the other one. */
 static void test_rts_slots_reclaimed(void **state)
 {
@@ -377,6 +414,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_room, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_any_order, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_rts_slots, open_box, close_box),
+		cmocka_unit_test_setup_teardown(test_rts_slots_used_for_long, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_rts_slots_reclaimed, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_passes, open_box, close_box),
 		cmocka_unit_test(test_pieces),

@@ -59,9 +59,9 @@ bool transport_read_entered(const void *segment, size_t bytes, int world_size, u
 	uint64_t signal = atomic_load_explicit(&entry->signal, memory_order_acquire);
 	out->signature = __atomic_load_n(&entry->signature, __ATOMIC_ACQUIRE);
 	out->count = __atomic_load_n(&entry->count, __ATOMIC_ACQUIRE);
-	return signal >= transport_signal(seq, 0) && signal < transport_signal(seq + 1, 0) &&
-	       atomic_load_explicit(&entry->signal, memory_order_relaxed) <
-		       transport_signal(seq + 1, 0);
+	return transport_signal_is_of(signal, seq) &&
+	       transport_signal_is_of(atomic_load_explicit(&entry->signal, memory_order_relaxed),
+				      seq);
 }
 
 int transport_unexpected(const void *segment, size_t bytes, int world_size, unsigned area,

@@ -63,12 +63,12 @@ static bool send_entries(const struct transport_path *path)
 		struct transport_entry *next = transport_entry(team, team->rank, seq + 1);
 		uint64_t entered = atomic_load_explicit(&next->signal, memory_order_acquire);
 		uint64_t now = atomic_load_explicit(&last->signal, memory_order_acquire);
-		if (seq > 0 && now > *sent && now < transport_signal(seq + 1, 0)) {
+		if (now != *sent && transport_signal_is_of(now, seq)) {
 			if (!send_word(path, my_place(path, &last->signal), now))
 				return false;
 			*sent = now;
 		}
-		if (entered < transport_signal(seq + 1, 0))
+		if (!transport_signal_reached(entered, transport_signal(seq + 1, 0)))
 			return true;
 		uint64_t bytes = sizeof(struct transport_entry) -
 				 offsetof(struct transport_entry, signature);

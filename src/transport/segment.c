@@ -18,6 +18,10 @@
 #include "base/seqlock.h"
 #include "transport/relay.h"
 
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14 has it; not all headers of the C library do */
+#define MADV_POPULATE_WRITE 23
+#endif
+
 void transport_close_fds(int *fds, int count)
 {
 	for (int i = 0; i < count; i++) {

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Groups that have gone on for weeks: numbers beyond what their words hold at a time. */
+#include "engine/mailbox.h"
 #include "tests.h"
 #include "world/ls_group.h"
 
 /* As if so many collectives had been. */
 static void run_on(ls_group *group, uint64_t count)
 {
+	for (uint64_t seq = count - TRANSPORT_ENTRIES + 1; seq <= count; seq++)
+		wait_store(&transport_entry(&group->team, group->rank, seq)->signal,
+			   transport_signal(seq, 0));
 	atomic_store(&group->lane.recent_number, count);
 	atomic_store(&group->lane.state, count << WORLD_LANE_SHIFT);
 	wait_store(&transport_area_of(&group->team, group->rank)->finished, count);
@@ -14,12 +18,13 @@ static void run_on(ls_group *group, uint64_t count)
 	group->engine.entered_by_all = count;
 }
 
-/* 2^40 collectives are 13 days of 1 us. */
+/* 2^40 collectives are 13 days of 1 us: the lane's state has so many bits. 2^48 are 9 years: the
+ * signal of an entry has so many, of which the last one is its sign. */
 void more_collectives_than_bits(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self);
 	int size = ls_group_size(world), rank = ls_group_rank(world);
-	for (int edge = 39; edge <= 47; edge++) {
+	for (int edge = 39; edge <= 48; edge++) {
 		ls_group *group;
 		OK(ls_group_split(world, 0, 0, &group));
 		run_on(group, (UINT64_C(1) << edge) - 40);
@@ -62,6 +67,60 @@ void more_groups_than_bits(struct runner_rank *self)
 		if (i == 4)
 			wait_store(left, (UINT64_C(1) << 32) + 7);
 		OK(ls_barrier(world, NULL));
+	}
+	ls_group_close(world);
+}
+
+/* As if so many long messages had used each RTS slot of the boxes to and from this rank. */
+static void use_rts_slots(ls_group *group, uint32_t count)
+{
+	for (int q = 0; q < group->size; q++) {
+		struct mailbox_peer *peer = &group->engine.mailbox->peers[q];
+		uint64_t word = transport_mail_word(count, 0);
+		for (int i = 0; i < MAIL_RTS; i++) {
+			struct mail_rts *rts = &peer->to->rts[i];
+			_Atomic uint64_t *words[] = {&rts->gave,    &rts->staged, &rts->cursor,
+						     &rts->matched, &rts->got,    &rts->done};
+			for (size_t j = 0; j < sizeof words / sizeof words[0]; j++)
+				wait_store(words[j], word);
+			rts->generation = peer->out.generations[i] = count;
+		}
+	}
+}
+
+/* 2^32 long messages between two ranks are 72 minutes of 1 us, and may use the same RTS slot. */
+void more_long_messages_than_bits(struct runner_rank *self)
+{
+	enum { COUNT = 50000, TURNS = 8 };
+	ls_group *world = runner_open(self);
+	int size = ls_group_size(world), rank = ls_group_rank(world);
+	int next = (rank + 1) % size, last = (rank + size - 1) % size;
+	for (uint32_t edge = 0; edge < TURNS; edge++) {
+		ls_group *group;
+		OK(ls_group_split(world, 0, 0, &group));
+		static _Thread_local uint64_t mine[COUNT], theirs[COUNT];
+		for (int turn = 0; turn < TURNS; turn++) {
+			OK(ls_barrier(group, NULL));
+			if (turn == 1)
+				use_rts_slots(group, UINT32_MAX - edge);
+			OK(ls_barrier(group, NULL));
+			for (int i = 0; i < COUNT; i++)
+				mine[i] = (uint64_t)(rank * TURNS + turn) << 32 | (uint64_t)i;
+			ls_op *ops[2];
+			OK(ls_irecv(group, theirs, COUNT, LS_INT64, last, NULL, &ops[0]));
+			OK(ls_isend(group, mine, COUNT, LS_INT64, next, NULL, &ops[1]));
+			for (int i = 0; i < 2; i++) {
+				OK(ls_wait(ops[i], 0));
+				ls_op_free(ops[i]);
+			}
+			for (int i = 0; i < COUNT; i++)
+				if (theirs[i] !=
+				    ((uint64_t)(last * TURNS + turn) << 32 | (uint64_t)i)) {
+					CHECK(!"the message is that of this turn");
+					break;
+				}
+		}
+		ls_group_close(group);
 	}
 	ls_group_close(world);
 }
