@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -105,7 +105,7 @@ static void start_rank(struct job *job, int rank)
 		exit(0);
 	}
 	job->pids[rank] = pid;
-	job->pidfds[rank] = pidfd_open(pid, 0);
+	job->pidfds[rank] = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (job->pidfds[rank] < 0)
 		die("pidfd_open");
 }

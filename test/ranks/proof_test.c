@@ -462,3 +462,29 @@ void who_is_woken_sends_to_any(struct runner_rank *self)
 	}
 	ls_group_close(group);
 }
+
+/* ---- a message that nobody wants yet ---- */
+
+/* It has come to a rank that has a receive for its sleeping progress thread, and holds up nobody, so
+ * it wakes nobody. But as long as it lies there, that thread may act at any time. So the watch calls
+ * the thread, which takes the message in; else nothing could be proved. */
+void deadlock_behind_a_message(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	int32_t values[LONG], value = 1;
+	struct ls_op_options first = {.size = sizeof first, .tag = 1}, second = first, third = first;
+	second.tag = 2;
+	third.tag = 3;
+	ls_op *op = NULL;
+	if (self->rank == 0)
+		OK(ls_irecv(group, values, LONG, LS_INT32, 1, &first, &op));
+	OK(ls_barrier(group, NULL));
+	if (self->rank == 0) {
+		GIVES(LS_DEADLOCK, ls_barrier(group, NULL));
+		ls_op_free(op);
+	} else {
+		OK(ls_send(group, &value, 1, LS_INT32, 0, &second));
+		GIVES(LS_DEADLOCK, ls_recv(group, &value, 1, LS_INT32, 0, &third));
+	}
+	ls_group_close(group);
+}

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -219,7 +219,7 @@ static void start(struct job *job)
 		if (i == 0)
 			job->group = pid;
 		setpgid(pid, job->group); /* here and in the child: whoever is first */
-		job->pidfds[i] = pidfd_open(pid, 0);
+		job->pidfds[i] = (int)syscall(SYS_pidfd_open, pid, 0);
 		if (job->pidfds[i] < 0)
 			die("pidfd_open");
 	}

@@ -437,6 +437,7 @@ const struct runner_test runner_tests[] = {
 	TEST(self_only_receive_of_one_without_a_slot, R(2)),
 	TEST(self_only_receive_is_alone, R(2) | R(3)),
 	TEST(deadlock_behind_many_sends, R(2) | R(3)),
+	TEST(deadlock_behind_a_message, R(2), PROCESSES),
 	TEST(any_of_many_goes_on, R(3)),
 	TEST(deadlock_beside_a_message, R(2)),
 	TEST(any_source_is_stuck_without_who_left, R(3) | R(4)),
