@@ -33,6 +33,7 @@ struct side {
 static struct {
 	int pairs, rounds, ended;
 	bool in_a_row;    /* rank 1 has one thread */
+	bool in_series;   /* LOCKSTEP_P2P=serial, and rank 1 sends first */
 	uint64_t late_us; /* of the main thread of rank 0 */
 	bool joins;       /* it waits for another one of its rank before */
 	int joined;       /* that one has come */
@@ -85,6 +86,18 @@ static void pause_behind(enum first first)
 	}
 }
 
+/* Long sends of rank 0, one at a time, as each answers rank 1. The receives of its other pairs are
+ * there before, and hold up none of them. */
+static void answer_in_series(uint64_t *seed)
+{
+	drawn.in_series = drawn.in_a_row = true;
+	drawn.count = COUNT_MAX;
+	for (int i = 0; i < drawn.pairs; i++) {
+		drawn.sides[0][i].receive = next(seed, 3) ? WAITS : CALLS_BACK;
+		drawn.sides[0][i].send = next(seed, 2) ? WAITS : CALLS_BACK;
+	}
+}
+
 static void draw(uint64_t seed, struct subject_plan *plan)
 {
 	static const uint64_t counts[] = {1, 2, 100, COUNT_MAX};
@@ -106,6 +119,10 @@ static void draw(uint64_t seed, struct subject_plan *plan)
 		take_in_for_another(next(&seed, 3) == 0);
 	else if (drawn.in_a_row)
 		pause_behind((enum first)next(&seed, FIRSTS));
+	else if (next(&seed, 16) == 0)
+		answer_in_series(&seed);
+	snprintf(plan->settings, sizeof plan->settings, "LOCKSTEP_P2P=%s",
+		 drawn.in_series ? "serial" : "auto");
 }
 
 static void must(ls_status status, const char *what)
@@ -233,7 +250,7 @@ static void side_main(void *data)
 	if (pauses && drawn.pauses != SENDS)
 		compute(drawn.late_us);
 	for (int round = 0; round < 2 * drawn.rounds; round++) {
-		if (round % RANKS == side->rank) {
+		if ((round + drawn.in_series) % RANKS == side->rank) {
 			for (int i = 0; i < count; i++)
 				side->out[i] = value(side, side->rank, round);
 			send(side);
@@ -304,7 +321,9 @@ static void show(FILE *file)
 	static const char *const ways[] = {"blocks", "waits", "polls", "calls back", "probes"};
 	fprintf(file, "%d pairs, %d rounds, %d elements\n", drawn.pairs, drawn.rounds,
 		(int)drawn.count);
-	if (drawn.in_a_row)
+	if (drawn.in_series)
+		fprintf(file, "LOCKSTEP_P2P=serial; rank 1 has one thread, and sends first\n");
+	else if (drawn.in_a_row)
 		fprintf(file, "rank 1 has one thread; the %s thread of rank 0 is %d us late%s\n",
 			drawn.pauses ? "second" : "main", (int)drawn.late_us,
 			drawn.joins ? ", and waits for its last one before" : "");

@@ -71,6 +71,32 @@ void more_groups_than_bits(struct runner_rank *self)
 	ls_group_close(world);
 }
 
+/* Ids have 32 bits for all ranks. They begin again, and skip those of groups that still exist. */
+void more_ids_than_bits(struct runner_rank *self)
+{
+	enum { GROUPS = 8, OLD = 3 };
+	ls_group *world = runner_open(self), *groups[GROUPS];
+	uint32_t size = (uint32_t)ls_group_size(world);
+	for (int i = 0; i < GROUPS; i++) {
+		if (i == OLD) {
+			lock_group_acquire(&world->world->lock);
+			world->world->number = (UINT32_MAX - 2 * size) / size - 2;
+			lock_group_release(&world->world->lock);
+		}
+		OK(ls_group_split(world, 0, 0, &groups[i]));
+		int64_t one = 1, sum = 0;
+		OK(ls_allreduce(groups[i], &one, &sum, 1, LS_INT64, LS_SUM, NULL));
+		CHECK(sum == size && groups[i]->id != world->id);
+		for (int j = 0; j < i; j++)
+			CHECK(groups[i]->id != groups[j]->id);
+		if (i > OLD)
+			CHECK((groups[i]->id > groups[i - 1]->id) != (i == OLD + 2));
+	}
+	for (int i = 0; i < GROUPS; i++)
+		ls_group_close(groups[i]);
+	ls_group_close(world);
+}
+
 /* As if so many long messages had used each RTS slot of the boxes to and from this rank. */
 static void use_rts_slots(ls_group *group, uint32_t count)
 {

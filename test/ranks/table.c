@@ -277,6 +277,7 @@ const struct runner_test runner_tests[] = {
 	TEST(a_warm_group_takes_one_round, R(1) | FEW),
 	TEST(more_collectives_than_bits, R(1) | R(2) | R(3)),
 	TEST(more_groups_than_bits, R(1) | R(2) | R(3)),
+	TEST(more_ids_than_bits, R(1) | R(2) | R(3)),
 	TEST(more_long_messages_than_bits, R(2) | R(3)),
 	TEST(register_with_some, R(2) | R(3) | R(4), WITH("REMOTE=off")),
 	TEST(hundreds_of_groups_leave_nothing, R(1) | R(2) | R(4), PROCESSES),
