@@ -46,9 +46,9 @@ enum {
 };
 #define TRANSPORT_MAGIC UINT64_C(0x31474553534c) /* "LSSEG1" */
 
-/* The signal word of an entry: collective number (from 1) and phase in one growing value. It has the
- * lower 48 bits of the number, which begin again after 9 years of 1 us; so words are compared by
- * their distance, as all awaited words are. */
+/* The signal word of an entry: collective number (from 1) and phase in one growing value. It has
+ * the lower 48 bits of the number, which begin again after 9 years of 1 us; so words are compared
+ * by their distance, as all awaited words are. */
 static inline uint64_t transport_signal(uint64_t seq, unsigned phase)
 {
 	return seq << TRANSPORT_PHASE_BITS | phase;

@@ -465,9 +465,9 @@ void who_is_woken_sends_to_any(struct runner_rank *self)
 
 /* ---- a message that nobody wants yet ---- */
 
-/* It has come to a rank that has a receive for its sleeping progress thread, and holds up nobody, so
- * it wakes nobody. But as long as it lies there, that thread may act at any time. So the watch calls
- * the thread, which takes the message in; else nothing could be proved. */
+/* It has come to a rank that has a receive for its sleeping progress thread, and holds up nobody,
+ * so it wakes nobody. But as long as it lies there, that thread may act at any time. So the watch
+ * calls the thread, which takes the message in; else nothing could be proved. */
 void deadlock_behind_a_message(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
