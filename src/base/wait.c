@@ -169,6 +169,11 @@ static struct timespec to_timespec(uint64_t ns)
 				 .tv_nsec = (long)(ns % NS_PER_S)};
 }
 
+/* musl 1.2.3 does not name it; the kernel's number is the same on all processors. */
+#if !defined(SYS_futex_waitv) && defined(FUTEX_32)
+#define SYS_futex_waitv 449
+#endif
+
 /* Sleeps while *word is `value`, at most until until_ns; 0 or an errno. A word in shared memory,
  * so not FUTEX_PRIVATE. futex_waitv goes on after a handler installed with SA_RESTART, also with
  * a time-out, and so tells the two kinds of handlers apart; FUTEX_WAIT_BITSET, for kernels before
