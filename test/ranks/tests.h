@@ -133,7 +133,8 @@ runner_function split_by_colour_and_key, split_without_a_colour, from_ranks_in_t
 	a_warm_group_takes_one_round, register_with_some, hundreds_of_groups_leave_nothing,
 	as_many_groups_as_there_can_be, wrong_groups;
 /* edge_test.c */
-runner_function more_collectives_than_bits, more_groups_than_bits, more_ids_than_bits, more_long_messages_than_bits;
+runner_function more_collectives_than_bits, more_groups_than_bits, more_ids_than_bits,
+	more_long_messages_than_bits;
 /* ending_test.c */
 runner_function last_collectives_differ, last_collectives_of_all_differ,
 	blocking_finds_what_differs, a_rank_leaves_a_call_out, who_waits_learns_what_differs,
