@@ -105,8 +105,9 @@ static void use_rts_slots(ls_group *group, uint32_t count)
 		uint64_t word = transport_mail_word(count, 0);
 		for (int i = 0; i < MAIL_RTS; i++) {
 			struct mail_rts *rts = &peer->to->rts[i];
-			_Atomic uint64_t *words[] = {&rts->gave,    &rts->staged, &rts->cursor,
-						     &rts->matched, &rts->got,    &rts->done};
+			_Atomic uint64_t *words[] = {&rts->source_copied, &rts->staged,
+						     &rts->cursor,        &rts->matched,
+						     &rts->owner_copied,  &rts->done};
 			for (size_t j = 0; j < sizeof words / sizeof words[0]; j++)
 				wait_store(words[j], word);
 			rts->generation = peer->out.generations[i] = count;
