@@ -37,7 +37,7 @@ static int remove_folder(void **state)
 
 static void write_secret(size_t bytes, unsigned char first, mode_t mode)
 {
-	FILE *file = fopen(path, "w");
+	FILE *file = fopen(path, "we");
 	assert_non_null(file);
 	for (size_t i = 0; i < bytes; i++)
 		assert_int_not_equal(fputc((unsigned char)(first + i), file), EOF);
