@@ -140,12 +140,13 @@ void more_long_messages_than_bits(struct runner_rank *self)
 				OK(ls_wait(ops[i], 0));
 				ls_op_free(ops[i]);
 			}
+			bool is_of_this_turn = true;
 			for (int i = 0; i < COUNT; i++)
-				if (theirs[i] !=
-				    ((uint64_t)(last * TURNS + turn) << 32 | (uint64_t)i)) {
-					CHECK(!"the message is that of this turn");
-					break;
-				}
+				is_of_this_turn =
+					is_of_this_turn &&
+					theirs[i] == ((uint64_t)(last * TURNS + turn) << 32 |
+						      (uint64_t)i);
+			CHECK(is_of_this_turn);
 		}
 		ls_group_close(group);
 	}
