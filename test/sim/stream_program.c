@@ -183,8 +183,8 @@ struct stream_program *stream_program_draw(uint64_t seed, bool kills)
 	program->barrier = draw_of(&random, 2);
 	program->forgets = draw_of(&random, 2);
 	draw_devices(program, &random);
-	/* A second thread may wait for one that is behind operations on the rank that leaves, or for
-	 * memory that these hold; a wait for memory shows no rank, so nothing is proved then. */
+	/* A second thread may wait for one that is behind operations on the rank that leaves, or
+	 * for memory that these hold. Nothing is proved then: a wait for memory shows no rank. */
 	if (program->fault == STREAM_PROGRAM_LEAVES && (!program->is_apart || program->small))
 		program->threads = 1;
 	for (int thread = 0; thread < program->threads; thread++) {
