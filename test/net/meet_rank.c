@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * meet_rank SIZE PER_HOST PORT [open|forge]: what test/net/hosts runs on each host to try how ranks
- * of several hosts meet. PER_HOST ranks of this host go to PORT of the first host, with the secret
- * that LOCKSTEP_SECRET_FILE and LOCKSTEP_TRUST_NETWORK say; each prints what came of it. With
- * `open` they also open a group. With `forge` the host has strangers instead: they say a proper
- * hello and cannot prove it. MASTER: another address than the first host's; KEY: what the ranks say
+ * meet_rank SIZE PER_HOST PORT [open|forge|pose|tamper]: what test/net/hosts runs on each host to
+ * try how ranks of several hosts meet. PER_HOST ranks of this host go to PORT of the first host,
+ * with the secret that LOCKSTEP_SECRET_FILE and LOCKSTEP_TRUST_NETWORK say; each prints what came
+ * of it. With `open` they also open a group. With `forge` the host has strangers instead, who say a
+ * proper hello and cannot prove it; with `pose` a server without the secret, with `tamper` one that
+ * does not sign its table. MASTER: another address than the first host's; KEY: what the ranks say
  * of their host instead of the truth. */
 #include <errno.h>
 #include <stdio.h>
@@ -214,6 +215,56 @@ static int forge(int size, int port)
 	return 0;
 }
 
+/* ---- a server that is none ---- */
+
+static void answer_falsely(int fd, const struct wire_hello *hello)
+{
+	struct wire_head welcome;
+	static struct wire_answer answer;
+	size_t bytes = WIRE_ANSWER_BYTES(hello->world_size);
+	rendezvous_head_fill(&welcome, WIRE_WELCOME, sizeof welcome, 0, getpid());
+	rendezvous_head_fill(&answer.head, WIRE_ANSWER, bytes, 0, getpid());
+	answer.size = hello->world_size;
+	answer.job = 1;
+	answer.tag.bytes[0] = 1;
+	for (int q = 0; q < answer.size; q++)
+		answer.ranks[q].pid = 1;
+	memcpy(answer.ranks[hello->head.rank].address, hello->address, sizeof hello->address);
+	MUST(rendezvous_send(fd, &welcome, sizeof welcome, -1) == (ssize_t)sizeof welcome);
+	MUST(rendezvous_send(fd, &answer, bytes, -1) == (ssize_t)bytes);
+	MUST(is_ended(fd));
+}
+
+/* Takes the place of rank 0 for one rank of another host. `knows`: it has the secret, and then
+ * sends a table that it has not signed. */
+static int pose_as_server(int size, int port, bool knows)
+{
+	struct rendezvous_place place, bound;
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	struct wire_challenge challenge;
+	struct auth_session session;
+	struct wire_hello hello;
+	struct wire_proof proof;
+	int fd;
+	MUST(find(0, size, port, &place) == LS_OK);
+	MUST(rendezvous_listen(&place, &bound, &fd, text) == LS_OK);
+	MUST(is_ready(fd, POLLIN));
+	int rank = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	MUST(rank >= 0 && read_all(rank, &hello, sizeof hello) == sizeof hello);
+	if (knows) {
+		memset(&challenge, 0, sizeof challenge);
+		rendezvous_head_fill(&challenge.head, WIRE_CHALLENGE, sizeof challenge, 0, getpid());
+		auth_session_begin(&place.token, &hello, sizeof hello, &challenge,
+				   offsetof(struct wire_challenge, tag), &session);
+		auth_sign(&session, AUTH_SERVER, 0, "", 0, &challenge.tag);
+		MUST(rendezvous_send(rank, &challenge, sizeof challenge, -1) > 0);
+		MUST(read_all(rank, &proof, sizeof proof) == sizeof proof);
+	}
+	answer_falsely(rank, &hello);
+	puts("the rank went away");
+	return 0;
+}
+
 int main(int count, char **words)
 {
 	int host = number(getenv("HOST")), failed = 0;
@@ -221,6 +272,8 @@ int main(int count, char **words)
 	int size = number(words[1]), per_host = number(words[2]), port = number(words[3]);
 	if (count > 4 && strcmp(words[4], "forge") == 0)
 		return forge(size, port);
+	if (count > 4 && strcmp(words[4], "open") != 0)
+		return pose_as_server(size, port, strcmp(words[4], "tamper") == 0);
 	for (int i = 0; i < per_host; i++)
 		if (fork() == 0)
 			_exit((count > 4 ? open_group : meet)(host * per_host + i, size, port));
