@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How the ranks of a group get to see each other's memory: a star through rank 0 (root.c), to which
+ * How the ranks of a group get to see each other's memory: a star through the root (root.c), to which
  * every other rank, a client, connects. The protocol is in handshake.h. When it is over no
  * connection is left; deaths are seen by other means. */
 #include "handshake.h"
@@ -13,8 +13,6 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
-
-enum { ROOT = 0 };
 
 /* False if the name does not fit. */
 static bool fill_address(const char *name, struct sockaddr_un *out, socklen_t *bytes)
@@ -87,9 +85,11 @@ ls_status transport_listen(char *address, size_t bytes, int *listen_fd)
 struct client {
 	struct transport *transport;
 	const struct transport_exchange *exchange;
-	int fd;          /* to the root */
+	struct transport_handshake_ranks ranks; /* by place */
+	int root;                               /* its world rank */
+	int fd;                                 /* to the root */
 	int pidfd;       /* ready once the root's process has ended, -1: not watched */
-	int mapped;      /* ranks [0, mapped) are */
+	int mapped;      /* places [0, mapped) are */
 	int culprit;     /* the rank to name to the others if this one fails */
 	bool root_knows; /* the root knows already */
 };
@@ -113,9 +113,11 @@ static int try_connect(const char *name)
 	return fd;
 }
 
-static ls_status late(void)
+static ls_status late(const struct client *client)
 {
-	MESSAGE_SAY(MESSAGE_TRANSPORT_MISSING, "0");
+	char rank[16];
+	snprintf(rank, sizeof rank, "%d", client->root);
+	MESSAGE_SAY(MESSAGE_TRANSPORT_MISSING, rank);
 	return LS_RANK_MISSING;
 }
 
@@ -125,13 +127,14 @@ static ls_status client_connect(struct client *client)
 	while ((client->fd = try_connect(exchange->address)) < 0) {
 		if (errno != EAGAIN && errno != EINTR) {
 			int error = errno;
-			MESSAGE_SAY(MESSAGE_TRANSPORT_SYSTEM, ROOT, "connect", strerror(error));
+			MESSAGE_SAY(MESSAGE_TRANSPORT_SYSTEM, client->root, "connect",
+				    strerror(error));
 			return error == ECONNREFUSED ? LS_NO_MASTER : transport_errno_status(error);
 		}
 		/* The queue of connections is full, and there is nothing to poll for. */
 		if (clock_now_ns() >= exchange->deadline_ns)
-			return late();
-		ls_status status = wait_fds(exchange->waiter, NULL, 0, ROOT,
+			return late(client);
+		ls_status status = wait_fds(exchange->waiter, NULL, 0, client->root,
 					    clock_deadline_ns(HANDSHAKE_RETRY_MS));
 		if (status != LS_TIMED_OUT && status != LS_OK)
 			return status;
@@ -139,7 +142,8 @@ static ls_status client_connect(struct client *client)
 	int pid;
 	unsigned uid;
 	if (!transport_handshake_same_user(client->fd, &pid, &uid)) {
-		MESSAGE_SAY(MESSAGE_TRANSPORT_IMPOSTOR, pid, uid, ROOT, "it runs as another user");
+		MESSAGE_SAY(MESSAGE_TRANSPORT_IMPOSTOR, pid, uid, client->root,
+			    "it runs as another user");
 		transport_close_fds(&client->fd, 1);
 		return LS_UNTRUSTED_PEER;
 	}
@@ -150,10 +154,10 @@ static ls_status client_connect(struct client *client)
 static ls_status client_send(struct client *client, const struct transport_handshake *wire,
 			     const int *fds, int fd_count)
 {
-	ls_status status = transport_handshake_send(client->fd, wire, fds, fd_count, ROOT,
+	ls_status status = transport_handshake_send(client->fd, wire, fds, fd_count, client->root,
 						    client->exchange, client->exchange->deadline_ns);
 	if (status == LS_TIMED_OUT)
-		return late();
+		return late(client);
 	return status == LS_PEER_DIED ? LS_OK : status;
 }
 
@@ -172,7 +176,7 @@ static ls_status impostor(const struct client *client, const char *why)
 	int pid;
 	unsigned uid;
 	transport_handshake_same_user(client->fd, &pid, &uid);
-	MESSAGE_SAY(MESSAGE_TRANSPORT_IMPOSTOR, pid, uid, ROOT, why);
+	MESSAGE_SAY(MESSAGE_TRANSPORT_IMPOSTOR, pid, uid, client->root, why);
 	return LS_UNTRUSTED_PEER;
 }
 
@@ -181,7 +185,7 @@ static ls_status client_table(struct client *client, const struct transport_hand
 			      int *fds, int fd_count)
 {
 	struct transport *transport = client->transport;
-	int left = transport->size - client->mapped;
+	int left = client->ranks.count - client->mapped;
 	int count = left < HANDSHAKE_CHUNK ? left : HANDSHAKE_CHUNK;
 	if (count == 0 || wire->first != client->mapped || wire->count != count ||
 	    fd_count != count * TRANSPORT_FDS) {
@@ -190,7 +194,7 @@ static ls_status client_table(struct client *client, const struct transport_hand
 	}
 	ls_status status = LS_OK;
 	for (int i = 0; i < count; i++) {
-		int rank = client->mapped + i;
+		int rank = client->ranks.rank[client->mapped + i];
 		int *here = fds + i * TRANSPORT_FDS;
 		if (rank == transport->rank || status != LS_OK) {
 			transport_close_fds(here, TRANSPORT_FDS);
@@ -215,7 +219,8 @@ static ls_status client_failed(struct client *client, const struct transport_han
 	bool valid = transport_is_status(wire->status) && wire->status != LS_OK;
 	ls_status status = valid ? (ls_status)wire->status : LS_INTERNAL;
 	client->root_knows = true;
-	MESSAGE_SAY(MESSAGE_TRANSPORT_FAILED, known ? wire->rank : ROOT, ls_status_text(status));
+	MESSAGE_SAY(MESSAGE_TRANSPORT_FAILED, known ? wire->rank : client->root,
+		    ls_status_text(status));
 	return status;
 }
 
@@ -224,7 +229,7 @@ static ls_status lost(struct client *client)
 	int pid;
 	unsigned uid;
 	transport_handshake_same_user(client->fd, &pid, &uid);
-	MESSAGE_SAY(MESSAGE_TRANSPORT_LOST, ROOT, pid);
+	MESSAGE_SAY(MESSAGE_TRANSPORT_LOST, client->root, pid);
 	client->root_knows = true;
 	return LS_PEER_DIED;
 }
@@ -237,10 +242,10 @@ static ls_status client_step(struct client *client, bool *done)
 	int count;
 	struct pollfd polls[] = {{.fd = client->fd, .events = POLLIN},
 				 {.fd = client->pidfd, .events = POLLIN}};
-	ls_status status =
-		wait_fds(client->exchange->waiter, polls, 2, ROOT, client->exchange->deadline_ns);
+	ls_status status = wait_fds(client->exchange->waiter, polls, 2, client->root,
+				    client->exchange->deadline_ns);
 	if (status == LS_TIMED_OUT)
-		return late();
+		return late(client);
 	if (status != LS_OK)
 		return status;
 	if (!polls[0].revents)
@@ -252,8 +257,8 @@ static ls_status client_step(struct client *client, bool *done)
 	case HANDSHAKE_MESSAGE:
 		break;
 	case HANDSHAKE_EXHAUSTED:
-		MESSAGE_SAY(MESSAGE_TRANSPORT_LIMIT, client->mapped, client->transport->size,
-			    (client->transport->size + HANDSHAKE_CHUNK) * TRANSPORT_FDS);
+		MESSAGE_SAY(MESSAGE_TRANSPORT_LIMIT, client->mapped, client->ranks.count,
+			    (client->ranks.count + HANDSHAKE_CHUNK) * TRANSPORT_FDS);
 		return LS_OUT_OF_MEMORY;
 	case HANDSHAKE_END:
 		return lost(client);
@@ -266,7 +271,7 @@ static ls_status client_step(struct client *client, bool *done)
 	transport_close_fds(fds, count);
 	if (wire.kind == HANDSHAKE_FAIL)
 		return client_failed(client, &wire);
-	*done = wire.kind == HANDSHAKE_GO && client->mapped == client->transport->size;
+	*done = wire.kind == HANDSHAKE_GO && client->mapped == client->ranks.count;
 	return *done ? LS_OK : impostor(client, "it sent a message out of turn");
 }
 
@@ -275,11 +280,13 @@ static ls_status client_run(struct transport *transport, const struct transport_
 	struct client client = {
 		.transport = transport,
 		.exchange = exchange,
+		.ranks = transport_handshake_ranks(transport, exchange),
 		.fd = -1,
 		.culprit = transport->rank,
 	};
 	bool done = false, ended;
-	client.pidfd = transport_handshake_watch(exchange, ROOT, &ended);
+	client.root = client.ranks.rank[0];
+	client.pidfd = transport_handshake_watch(exchange, client.root, &ended);
 	ls_status status = client_connect(&client);
 	if (status == LS_OK)
 		status = client_hello(&client);
@@ -303,9 +310,10 @@ ls_status transport_connect(struct transport *transport, const struct transport_
 	ls_status status;
 	if (!exchange->no_remote)
 		transport_remote_name(exchange->launcher);
-	if (transport->size == 1)
+	struct transport_handshake_ranks ranks = transport_handshake_ranks(transport, exchange);
+	if (ranks.count == 1)
 		status = transport_peer_open_own(transport, exchange->arena_fd, exchange->trace_fd);
-	else if (transport->rank == ROOT)
+	else if (transport->rank == ranks.rank[0])
 		status = transport_root_run(transport, exchange);
 	else
 		status = client_run(transport, exchange);

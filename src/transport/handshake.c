@@ -170,3 +170,21 @@ int transport_handshake_watch(const struct transport_exchange *exchange, int ran
 	*ended = fd < 0 && errno == ESRCH;
 	return fd; /* the kernel sets close-on-exec */
 }
+
+struct transport_handshake_ranks transport_handshake_ranks(const struct transport *transport,
+							   const struct transport_exchange *exchange)
+{
+	struct transport_handshake_ranks out = {.count = 0};
+	for (int rank = 0; rank < transport->size; rank++)
+		if (exchange->here == 0 || exchange->here >> rank & 1)
+			out.rank[out.count++] = rank;
+	return out;
+}
+
+int transport_handshake_place(const struct transport_handshake_ranks *ranks, int rank)
+{
+	for (int place = 0; place < ranks->count; place++)
+		if (ranks->rank[place] == rank)
+			return place;
+	return -1;
+}

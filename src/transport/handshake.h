@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The messages of ranks while they connect: one struct of fixed size, with descriptors, over a
- * SOCK_SEQPACKET socket, so that a message arrives whole or not at all. Client r (every rank but 0)
- * and the root (rank 0):
+ * SOCK_SEQPACKET socket, so that a message arrives whole or not at all. The ranks that connect have
+ * *places*, from 0 in the order of their numbers. The root has place 0, all others are clients:
  *
  *   client                          root
  *   HELLO rank, 3 fds      --->   after all: in chunks, one at a time for each client
@@ -41,12 +41,22 @@ struct transport_handshake {
 	uint32_t version;
 	uint32_t kind; /* enum transport_handshake_kind */
 	uint64_t job;
-	int32_t rank, size;   /* HELLO: the sender's; FAIL: rank is the rank at fault */
-	int32_t pid;          /* HELLO: the sender's */
-	uint32_t status;      /* FAIL */
-	int32_t first, count; /* TABLE, MAPPED: ranks [first, first + count) */
+	int32_t rank, size; /* of the world. HELLO: the sender's; FAIL: rank is the one at fault */
+	int32_t pid;        /* HELLO: the sender's */
+	uint32_t status;    /* FAIL */
+	int32_t first, count; /* TABLE, MAPPED: places [first, first + count) */
 };
 _Static_assert(sizeof(struct transport_handshake) == 48, "the same for all compilers");
+
+/* The ranks that connect, by place. */
+struct transport_handshake_ranks {
+	int count;
+	int rank[RANKS_HOST_MAX]; /* of the world */
+};
+struct transport_handshake_ranks transport_handshake_ranks(const struct transport *transport,
+							   const struct transport_exchange *exchange);
+/* -1: it is none of them. */
+int transport_handshake_place(const struct transport_handshake_ranks *ranks, int rank);
 
 struct transport_handshake transport_handshake_of(const struct transport *transport,
 						  enum transport_handshake_kind kind);

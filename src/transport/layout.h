@@ -238,8 +238,8 @@ struct transport_remote {
 	_Atomic uint64_t address;
 	_Atomic uint64_t readable; /* bit q: the owner can read rank q; valid once `probed` is 1 */
 	_Atomic uint64_t probed;
-	/* Only in rank 0's segment, written by all: 1 once a rank has warned that the system
-	 * refuses such reads. */
+	/* Only in the segment of the first rank of a host, written by all ranks there: 1 once a
+	 * rank has warned that the system refuses such reads. */
 	_Atomic uint64_t warned;
 };
 

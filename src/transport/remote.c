@@ -131,8 +131,11 @@ void transport_probe(struct transport *transport, bool allowed)
 {
 	struct transport_remote *mine = &transport->segment->remote;
 	uint64_t readable = 0, unwarned = 0;
-	int refused = -1, why = 0;
+	int refused = -1, why = 0, first = -1;
 	for (int q = 0; q < transport->size; q++) {
+		if (transport->peers[q].remote)
+			continue;
+		first = first < 0 ? q : first;
 		int error = try_peer(transport, q, allowed);
 		if (error == 0) {
 			readable |= UINT64_C(1) << q;
@@ -145,7 +148,8 @@ void transport_probe(struct transport *transport, bool allowed)
 	atomic_store_explicit(&mine->readable, readable, memory_order_relaxed);
 	atomic_store_explicit(&mine->probed, 1, memory_order_release);
 	if (allowed && refused >= 0 &&
-	    atomic_compare_exchange_strong(&transport->peers[0].segment->remote.warned, &unwarned, 1))
+	    atomic_compare_exchange_strong(&transport->peers[first].segment->remote.warned,
+					   &unwarned, 1))
 		MESSAGE_SAY(MESSAGE_TRANSPORT_REMOTE, refused, strerror(why));
 }
 

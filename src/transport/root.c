@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Rank 0's part in connecting the ranks: it gathers all descriptors, sends them to every rank, and
+ * The root's part in connecting the ranks of a host: it gathers all descriptors, sends them to every rank, and
  * lets the ranks go only when all have mapped all. A connection belongs to no rank until a proper
  * hello admits it as its rank; connections without a rank disturb nobody and are closed at the end.
  * The root tells every rank what it finds wrong. */
@@ -38,33 +38,37 @@ struct member {
 struct root {
 	struct transport *transport;
 	const struct transport_exchange *exchange;
+	struct transport_handshake_ranks ranks; /* by place; this rank has place 0 */
 	uint64_t deadline_ns;
 	int chunks;    /* in the whole table */
 	int admitted;  /* clients with a rank */
 	int under_way; /* chunks sent and not mapped yet, over all clients */
-	int culprit;   /* the rank to name when it fails */
+	int culprit;   /* the world rank to name when it fails */
 	bool warned;   /* of strangers */
 	bool failed;   /* the reason was said */
 	int connection_count;
-	int connections[CONNECTION_MAX]; /* in the order of their coming */
-	struct member members[RANKS_HOST_MAX];
+	int connections[CONNECTION_MAX];       /* in the order of their coming */
+	struct member members[RANKS_HOST_MAX]; /* by place */
 };
 
 /* ---- which ranks are missing ---- */
 
-/* Whether the others wait for this rank. */
-static bool is_awaited(const struct root *root, int rank)
+/* Whether the others wait for the rank at this place. */
+static bool is_awaited(const struct root *root, int place)
 {
-	const struct member *member = &root->members[rank];
+	const struct member *member = &root->members[place];
 	return !member->is_told && !member->ended &&
 	       (member->fd < 0 || member->mapped < member->sent);
 }
 
+/* Its world rank; -1: none. */
 static int first_awaited(const struct root *root)
 {
-	for (int rank = 1; rank < root->transport->size; rank++)
-		if (is_awaited(root, rank) && !(root->failed && rank == root->culprit))
+	for (int place = 1; place < root->ranks.count; place++) {
+		int rank = root->ranks.rank[place];
+		if (is_awaited(root, place) && !(root->failed && rank == root->culprit))
 			return rank;
+	}
 	return -1;
 }
 
@@ -72,11 +76,11 @@ static ls_status say_missing(struct root *root)
 {
 	char list[4 * RANKS_HOST_MAX] = "";
 	size_t used = 0;
-	for (int rank = 1; rank < root->transport->size; rank++) {
-		if (!is_awaited(root, rank))
+	for (int place = 1; place < root->ranks.count; place++) {
+		if (!is_awaited(root, place))
 			continue;
-		int length =
-			snprintf(list + used, sizeof(list) - used, "%s%d", used ? ", " : "", rank);
+		int length = snprintf(list + used, sizeof(list) - used, "%s%d", used ? ", " : "",
+				      root->ranks.rank[place]);
 		if (length > 0 && (size_t)length < sizeof(list) - used)
 			used += (size_t)length;
 	}
@@ -87,19 +91,19 @@ static ls_status say_missing(struct root *root)
 
 static ls_status say_limit(struct root *root)
 {
-	int size = root->transport->size;
+	int size = root->ranks.count;
 	if (root->failed)
 		return LS_OUT_OF_MEMORY;
-	root->culprit = 0;
+	root->culprit = root->transport->rank;
 	MESSAGE_SAY(MESSAGE_TRANSPORT_LIMIT, first_awaited(root), size,
 		    (size + HANDSHAKE_CHUNK) * TRANSPORT_FDS);
 	return LS_OUT_OF_MEMORY;
 }
 
-static ls_status say_lost(struct root *root, int rank)
+static ls_status say_lost(struct root *root, int place)
 {
-	MESSAGE_SAY(MESSAGE_TRANSPORT_LOST, rank, root->members[rank].pid);
-	root->culprit = rank;
+	root->culprit = root->ranks.rank[place];
+	MESSAGE_SAY(MESSAGE_TRANSPORT_LOST, root->culprit, root->members[place].pid);
 	return LS_PEER_DIED;
 }
 
@@ -156,10 +160,10 @@ static ls_status accept_connections(struct root *root)
 
 static bool is_due(const struct root *root, const struct transport_handshake *wire, int fd_count)
 {
-	int size = root->transport->size;
-	return wire->kind == HANDSHAKE_HELLO && wire->size == size && wire->rank > 0 &&
-	       wire->rank < size && root->members[wire->rank].fd < 0 &&
-	       !root->members[wire->rank].is_told && fd_count == TRANSPORT_FDS;
+	int place = transport_handshake_place(&root->ranks, wire->rank);
+	return wire->kind == HANDSHAKE_HELLO && wire->size == root->transport->size && place > 0 &&
+	       root->members[place].fd < 0 && !root->members[place].is_told &&
+	       fd_count == TRANSPORT_FDS;
 }
 
 /* Gives the connection its place, or turns it away. */
@@ -187,7 +191,8 @@ static ls_status hear_connection(struct root *root, int index)
 		forget_connection(root, index);
 		return LS_OK;
 	}
-	struct member *member = &root->members[wire.rank];
+	int place = transport_handshake_place(&root->ranks, wire.rank);
+	struct member *member = &root->members[place];
 	member->fd = fd;
 	member->pid = wire.pid;
 	memcpy(member->fds, fds, sizeof(fds));
@@ -198,9 +203,9 @@ static ls_status hear_connection(struct root *root, int index)
 
 /* ---- clients ---- */
 
-static ls_status hear_client(struct root *root, int rank)
+static ls_status hear_client(struct root *root, int place)
 {
-	struct member *member = &root->members[rank];
+	struct member *member = &root->members[place];
 	struct transport_handshake wire;
 	int count;
 	enum transport_handshake_result result = transport_handshake_receive(
@@ -208,7 +213,7 @@ static ls_status hear_client(struct root *root, int rank)
 	if (result == HANDSHAKE_AGAIN)
 		return LS_OK;
 	if (result == HANDSHAKE_END)
-		return say_lost(root, rank);
+		return say_lost(root, place);
 	if (result == HANDSHAKE_MESSAGE && wire.kind == HANDSHAKE_MAPPED &&
 	    member->mapped < member->sent && wire.first == member->mapped * HANDSHAKE_CHUNK) {
 		member->mapped++;
@@ -219,23 +224,23 @@ static ls_status hear_client(struct root *root, int rank)
 		bool known = wire.rank >= 0 && wire.rank < root->transport->size;
 		bool valid = transport_is_status(wire.status) && wire.status != LS_OK;
 		ls_status status = valid ? (ls_status)wire.status : LS_INTERNAL;
-		root->culprit = known ? wire.rank : rank;
+		root->culprit = known ? wire.rank : root->ranks.rank[place];
 		MESSAGE_SAY(MESSAGE_TRANSPORT_FAILED, root->culprit, ls_status_text(status));
 		return status;
 	}
-	MESSAGE_SAY(MESSAGE_TRANSPORT_IMPOSTOR, member->pid, (unsigned)geteuid(), rank,
+	root->culprit = root->ranks.rank[place];
+	MESSAGE_SAY(MESSAGE_TRANSPORT_IMPOSTOR, member->pid, (unsigned)geteuid(), root->culprit,
 		    "its message is out of turn, or of another version or job");
-	root->culprit = rank;
 	return LS_UNTRUSTED_PEER;
 }
 
 /* A rank that has ended will say nothing more, and all that it said has been heard. */
-static ls_status hear_end(struct root *root, int rank)
+static ls_status hear_end(struct root *root, int place)
 {
-	struct member *member = &root->members[rank];
+	struct member *member = &root->members[place];
 	transport_close_fds(&member->pidfd, 1);
 	member->ended = true;
-	return root->failed ? LS_OK : say_lost(root, rank);
+	return root->failed ? LS_OK : say_lost(root, place);
 }
 
 static bool any_ready(const struct pollfd *polls, int count)
@@ -249,50 +254,51 @@ static bool any_ready(const struct pollfd *polls, int count)
 /* Waits until something can be received, and receives it. LS_TIMED_OUT: nobody was named yet. */
 static ls_status hear(struct root *root, bool open_door)
 {
-	int size = root->transport->size;
+	int size = root->ranks.count;
 	struct pollfd polls[POLLS_MAX] = {
 		{.fd = open_door ? root->exchange->listen_fd : -1, .events = POLLIN}};
 	int connections = open_door ? root->connection_count : 0;
 	struct pollfd *ends = polls + size + connections;
 	ends[0].fd = -1;
-	for (int rank = 1; rank < size; rank++) {
-		polls[rank] = (struct pollfd){.fd = root->members[rank].fd, .events = POLLIN};
-		ends[rank] = (struct pollfd){.fd = root->members[rank].pidfd, .events = POLLIN};
+	for (int place = 1; place < size; place++) {
+		polls[place] = (struct pollfd){.fd = root->members[place].fd, .events = POLLIN};
+		ends[place] = (struct pollfd){.fd = root->members[place].pidfd, .events = POLLIN};
 	}
 	for (int i = 0; i < connections; i++)
 		polls[size + i] = (struct pollfd){.fd = root->connections[i], .events = POLLIN};
 	ls_status status = wait_fds(root->exchange->waiter, polls, 2 * size + connections,
 				    first_awaited(root), root->deadline_ns);
 	bool silent = !any_ready(polls, size + connections);
-	for (int rank = 1; status == LS_OK && rank < size; rank++)
-		if (polls[rank].revents)
-			status = hear_client(root, rank);
+	for (int place = 1; status == LS_OK && place < size; place++)
+		if (polls[place].revents)
+			status = hear_client(root, place);
 	for (int i = 0; status == LS_OK && i < connections; i++)
 		if (polls[size + i].revents)
 			status = hear_connection(root, i - (connections - root->connection_count));
 	if (status == LS_OK && polls[0].revents)
 		status = accept_connections(root);
-	for (int rank = 1; silent && status == LS_OK && rank < size; rank++)
-		if (ends[rank].revents)
-			status = hear_end(root, rank);
+	for (int place = 1; silent && status == LS_OK && place < size; place++)
+		if (ends[place].revents)
+			status = hear_end(root, place);
 	return status;
 }
 
-static ls_status send_to(struct root *root, int rank, const struct transport_handshake *wire,
+static ls_status send_to(struct root *root, int place, const struct transport_handshake *wire,
 			 const int *fds, int count)
 {
-	ls_status status = transport_handshake_send(root->members[rank].fd, wire, fds, count, rank,
-						    root->exchange, root->deadline_ns);
+	ls_status status = transport_handshake_send(root->members[place].fd, wire, fds, count,
+						    root->ranks.rank[place], root->exchange,
+						    root->deadline_ns);
 	/* It may have said why it closed; if not, hear_client says that it is lost. */
 	return status == LS_PEER_DIED ? LS_OK : status;
 }
 
-static ls_status send_chunk(struct root *root, int rank)
+static ls_status send_chunk(struct root *root, int place)
 {
-	struct member *member = &root->members[rank];
+	struct member *member = &root->members[place];
 	int fds[HANDSHAKE_FDS_MAX];
 	struct transport_handshake wire = transport_handshake_of(root->transport, HANDSHAKE_TABLE);
-	int left = root->transport->size - member->sent * HANDSHAKE_CHUNK;
+	int left = root->ranks.count - member->sent * HANDSHAKE_CHUNK;
 	wire.first = member->sent * HANDSHAKE_CHUNK;
 	wire.count = left < HANDSHAKE_CHUNK ? left : HANDSHAKE_CHUNK;
 	for (int i = 0; i < wire.count; i++)
@@ -300,7 +306,7 @@ static ls_status send_chunk(struct root *root, int rank)
 		       sizeof(root->members[0].fds));
 	member->sent++;
 	root->under_way++;
-	return send_to(root, rank, &wire, fds, wire.count * TRANSPORT_FDS);
+	return send_to(root, place, &wire, fds, wire.count * TRANSPORT_FDS);
 }
 
 /* ---- the three acts ---- */
@@ -308,10 +314,10 @@ static ls_status send_chunk(struct root *root, int rank)
 static ls_status gather(struct root *root)
 {
 	ls_status status = LS_OK;
-	for (int rank = 1; rank < root->transport->size; rank++)
-		if (root->members[rank].ended)
-			return say_lost(root, rank);
-	while (status == LS_OK && root->admitted < root->transport->size - 1)
+	for (int place = 1; place < root->ranks.count; place++)
+		if (root->members[place].ended)
+			return say_lost(root, place);
+	while (status == LS_OK && root->admitted < root->ranks.count - 1)
 		status = hear(root, true);
 	return status;
 }
@@ -320,13 +326,13 @@ static ls_status deal(struct root *root)
 {
 	for (;;) {
 		bool complete = true;
-		for (int rank = 1; rank < root->transport->size; rank++) {
-			struct member *member = &root->members[rank];
+		for (int place = 1; place < root->ranks.count; place++) {
+			struct member *member = &root->members[place];
 			complete = complete && member->mapped == root->chunks;
 			if (member->sent > member->mapped || member->sent == root->chunks ||
 			    root->under_way >= HANDSHAKE_WINDOW)
 				continue;
-			ls_status status = send_chunk(root, rank);
+			ls_status status = send_chunk(root, place);
 			if (status != LS_OK)
 				return status;
 		}
@@ -342,17 +348,18 @@ static ls_status map_and_go(struct root *root)
 {
 	ls_status status = transport_peer_open_own(root->transport, root->exchange->arena_fd,
 						   root->exchange->trace_fd);
-	for (int rank = 1; status == LS_OK && rank < root->transport->size; rank++) {
-		root->culprit = rank;
-		status = transport_peer_open(root->transport, rank, root->members[rank].fds);
+	for (int place = 1; status == LS_OK && place < root->ranks.count; place++) {
+		root->culprit = root->ranks.rank[place];
+		status = transport_peer_open(root->transport, root->culprit,
+					     root->members[place].fds);
 	}
 	if (status != LS_OK)
 		return status;
 	/* From here on nothing can fail for one rank alone: the group notices a rank that has died
 	 * since like any other death. */
 	struct transport_handshake wire = transport_handshake_of(root->transport, HANDSHAKE_GO);
-	for (int rank = 1; rank < root->transport->size; rank++)
-		transport_handshake_try_send(root->members[rank].fd, &wire);
+	for (int place = 1; place < root->ranks.count; place++)
+		transport_handshake_try_send(root->members[place].fd, &wire);
 	return LS_OK;
 }
 
@@ -368,8 +375,8 @@ static void say_farewell(struct root *root, ls_status status)
 	root->deadline_ns =
 		until < root->exchange->deadline_ns ? until : root->exchange->deadline_ns;
 	do {
-		for (int rank = 1; rank < root->transport->size; rank++) {
-			struct member *member = &root->members[rank];
+		for (int place = 1; place < root->ranks.count; place++) {
+			struct member *member = &root->members[place];
 			if (member->fd < 0)
 				continue;
 			transport_handshake_try_send(member->fd, &wire);
@@ -397,12 +404,14 @@ ls_status transport_root_run(struct transport *transport, const struct transport
 		.transport = transport,
 		.exchange = exchange,
 		.deadline_ns = earlier(exchange->deadline_ns),
-		.chunks = (transport->size + HANDSHAKE_CHUNK - 1) / HANDSHAKE_CHUNK,
+		.ranks = transport_handshake_ranks(transport, exchange),
 	};
-	for (int rank = 0; rank < RANKS_HOST_MAX; rank++)
-		root.members[rank] = (struct member){.fd = -1, .pidfd = -1, .fds = {-1, -1, -1}};
-	for (int rank = 1; rank < transport->size; rank++) {
-		struct member *member = &root.members[rank];
+	root.chunks = (root.ranks.count + HANDSHAKE_CHUNK - 1) / HANDSHAKE_CHUNK;
+	for (int place = 0; place < RANKS_HOST_MAX; place++)
+		root.members[place] = (struct member){.fd = -1, .pidfd = -1, .fds = {-1, -1, -1}};
+	for (int place = 1; place < root.ranks.count; place++) {
+		struct member *member = &root.members[place];
+		int rank = root.ranks.rank[place];
 		member->pid = exchange->pids ? exchange->pids[rank] : 0;
 		member->pidfd = transport_handshake_watch(exchange, rank, &member->ended);
 	}
@@ -418,10 +427,10 @@ ls_status transport_root_run(struct transport *transport, const struct transport
 		status = say_missing(&root);
 	if (status != LS_OK)
 		say_farewell(&root, status);
-	for (int rank = 1; rank < transport->size; rank++) {
-		transport_close_fds(root.members[rank].fds, TRANSPORT_FDS);
-		transport_close_fds(&root.members[rank].fd, 1);
-		transport_close_fds(&root.members[rank].pidfd, 1);
+	for (int place = 1; place < root.ranks.count; place++) {
+		transport_close_fds(root.members[place].fds, TRANSPORT_FDS);
+		transport_close_fds(&root.members[place].fd, 1);
+		transport_close_fds(&root.members[place].pidfd, 1);
 	}
 	transport_close_fds(root.connections, root.connection_count);
 	return status;

@@ -336,6 +336,7 @@ static void place_members(struct transport_team *team)
 		if (!peer->remote)
 			team->here |= UINT64_C(1) << q;
 	}
+	team->first_here = __builtin_ctzll(team->here);
 }
 
 void transport_team_set(struct transport_team *team, int rank, int size, const uint8_t *members,

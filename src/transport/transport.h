@@ -96,6 +96,7 @@ struct transport_team {
 	uint16_t area; /* in my segment; set only with relays */
 	struct transport_member members[RANKS_HOST_MAX];
 	ranks_here here;                /* the members on this host, also this rank */
+	int first_here;                 /* the first of them */
 	int host_count;                 /* of the members */
 	uint16_t hosts[RANKS_HOST_MAX]; /* each member's, from 0 in the order of the members */
 };
@@ -111,17 +112,19 @@ LS_CHECKED ls_status transport_init(struct transport *transport, uint64_t job, i
  * to `address`. Errors: LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; *listen_fd is -1 then. */
 LS_CHECKED ls_status transport_listen(char *address, size_t bytes, int *listen_fd);
 
-/* Exchanges (segment, arena, trace) descriptors among all ranks through the abstract Unix socket
- * `address`, on which rank 0 listens, after SO_PEERCRED has shown the same user on both ends; maps
+/* Exchanges (segment, arena, trace) descriptors among the ranks of a host through the abstract Unix
+ * socket `address`, on which the first of them, the root, listens, after SO_PEERCRED has shown the same user on both ends; maps
  * everything. Collective; blocks until deadline_ns at most. No rank returns LS_OK before all have
  * mapped everything. Other processes that connect to the socket are refused, or cost one descriptor
  * until the end. After a failure the transport can only be closed. Errors, with a message that
  * names the rank: LS_RANK_MISSING (not there in time), LS_PEER_DIED, LS_NO_MASTER,
  * LS_UNTRUSTED_PEER, LS_OUT_OF_MEMORY, LS_SYSTEM, LS_INTERNAL; LS_INTERRUPTED. All ranks that reach
- * rank 0 return the error that one of them finds. */
+ * the root return the error that one of them finds. */
 struct transport_exchange {
-	const char *address; /* without the leading NUL; not needed in a world of one rank */
-	/* From transport_listen on rank 0; -1 on other ranks. The caller owns it, and closes it as
+	/* The ranks of this host, by world rank; 0: all. */
+	ranks_here here;
+	const char *address; /* without the leading NUL; not needed if there is one rank */
+	/* From transport_listen on the root; -1 on other ranks. The caller owns it, and closes it as
 	 * soon as transport_connect has returned: so a rank that comes too late fails at once. */
 	int listen_fd;
 	int arena_fd, trace_fd; /* the caller's; trace_fd stays open as long as the transport */
@@ -212,6 +215,11 @@ static inline bool transport_is_here(const struct transport_team *team, int rank
 static inline struct transport_area *transport_area_of(const struct transport_team *team, int rank)
 {
 	return team->members[rank].area;
+}
+/* The area with the words that all members on this host write, such as the group's cause. */
+static inline struct transport_area *transport_head_of(const struct transport_team *team)
+{
+	return team->members[team->first_here].area;
 }
 static inline struct transport_entry *transport_entry(const struct transport_team *team, int rank,
 						      uint64_t seq)
