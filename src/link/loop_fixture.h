@@ -431,6 +431,11 @@ static inline void loop_cut(struct link *link, int peer)
 	lock_peer_release(&loop->lock);
 }
 
+static inline bool loop_flush(struct link *link, int peer)
+{
+	return link->rank != peer; /* a queue outlives its ends */
+}
+
 static inline void loop_close(struct link *link)
 {
 	close(link->fd);
@@ -445,6 +450,7 @@ static const struct link_ops loop_ops = {
 	.fetch = loop_fetch,
 	.advance = loop_advance,
 	.arm = loop_arm,
+	.flush = loop_flush,
 	.cut = loop_cut,
 	.close = loop_close,
 };
@@ -462,13 +468,10 @@ static inline struct loop *loop_new(int size, uint64_t seed)
 	loop->seed = seed;
 	for (int r = 0; r < size; r++) {
 		struct loop_end *end = &loop->ends[r];
+		int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		end->loop = loop;
-		end->link = (struct link){.ops = &loop_ops,
-					  .state = end,
-					  .rank = r,
-					  .size = size,
-					  .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-		if (end->link.fd < 0)
+		end->link = (struct link){&loop_ops, end, r, size, fd, {0}};
+		if (fd < 0)
 			abort();
 	}
 	lock_peer_release(&loop->lock);
@@ -486,11 +489,8 @@ static inline bool loop_free(struct loop *loop)
 	lock_peer_acquire(&loop->lock);
 	loop_sweep(loop);
 	bool clean = !loop->offers;
-	while (loop->offers) {
-		struct loop_offer *offer = loop->offers;
+	for (struct loop_offer *offer; (offer = loop->offers); free(offer))
 		loop->offers = offer->next;
-		free(offer);
-	}
 	lock_peer_release(&loop->lock);
 	lock_peer_fini(&loop->lock);
 	free(loop);

@@ -21,6 +21,7 @@ static const struct link_ops ucx_ops = {
 	.fetch = net_fetch,
 	.advance = net_advance,
 	.arm = net_arm,
+	.flush = net_flush,
 	.cut = net_cut,
 	.close = net_close,
 };

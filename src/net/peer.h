@@ -81,6 +81,7 @@ struct net_peer {
 	ucp_ep_h endpoint;          /* NULL: not made yet, or closed */
 	ucp_conn_request_h request; /* from it, to be accepted */
 	bool has_answered;          /* my ping */
+	bool flushes, is_flushed;   /* UCX was asked to flush; and has */
 	/* Broken: UCX says so; lost: the user knows. Cut: by the user. */
 	bool is_broken, is_lost, is_cut;
 	bool attends; /* it is in net->attention */
@@ -177,6 +178,7 @@ void net_send_refusal(struct net_peer *peer, uint32_t position, void *handle);
 bool net_post(struct link *link, int to, const struct link_note *note, const void *payload,
 	      uint64_t bytes, struct link_transfer *transfer);
 bool net_store(struct link *link, int to, uint64_t index, uint64_t value);
+bool net_flush(struct link *link, int to);
 
 /* ---- arrive.c ---- */
 

@@ -255,3 +255,35 @@ void net_send_refusal(struct net_peer *peer, uint32_t position, void *handle)
 	if (!UCS_PTR_IS_PTR(sent))
 		end_refusal(refusal);
 }
+
+/* ---- the end ---- */
+
+static void on_flushed(void *request, ucs_status_t status, void *user)
+{
+	struct net_peer *peer = user;
+	peer->flushes = false;
+	peer->is_flushed = true;
+	if (status != UCS_OK)
+		net_break(peer);
+	close_request(peer, request);
+}
+
+/* UCX takes a message that it has copied for sent; its flush also empties those copies. */
+bool net_flush(struct link *link, int to)
+{
+	struct net_peer *peer = &net_of(link)->peers[to];
+	const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+							   UCP_OP_ATTR_FIELD_USER_DATA,
+					   .cb.send = on_flushed,
+					   .user_data = peer};
+	if (net_peer_is_gone(peer) || !peer->endpoint || peer->is_flushed)
+		return true;
+	if (peer->flushes)
+		return false;
+	ucs_status_ptr_t sent = peer->net->ucx->ucp_ep_flush_nbx(peer->endpoint, &param);
+	peer->flushes = UCS_PTR_IS_PTR(sent);
+	peer->open += peer->flushes;
+	if (UCS_PTR_IS_ERR(sent))
+		net_break(peer);
+	return !peer->flushes;
+}
