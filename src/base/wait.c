@@ -156,6 +156,7 @@ static bool spin(const struct waiter *waiter, const struct wait_call *call, uint
 				return false;
 			gives_way = waiter->yield || now - *since_ns >= WAIT_SPIN_ALONE_NS;
 		}
+		wait_pump_advance(waiter->pump);
 		if (gives_way)
 			sched_yield();
 		else
@@ -294,6 +295,7 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 	uint64_t look_ns = wait_next_look(waiter, call, since_ns);
 	bool interrupted = false;
 	ls_status status;
+	wait_pump_hand_over(waiter->pump);
 	if (waiter->asleep)
 		atomic_fetch_add_explicit(waiter->asleep, 1, memory_order_seq_cst);
 	atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst); /* 1 */

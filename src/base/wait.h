@@ -161,6 +161,15 @@ struct wait_word {
 	struct wait_edge edge;
 };
 
+/* What has to be moved while threads wait: messages from and to other hosts. A thread that spins
+ * advances it. One that goes to sleep hands over to a thread that sleeps on the descriptors. The
+ * functions hold no lock when they return, and never block. */
+struct wait_pump {
+	void *context;
+	void (*advance)(void *context);
+	void (*hand_over)(void *context);
+};
+
 /* The slots of the threads of this process. Private to the process; see wait_slot.c. */
 struct wait_registry;
 
@@ -183,6 +192,7 @@ struct waiter {
 	_Atomic uint32_t *asleep;
 	/* signal handlers end no wait for descriptors; for words the caller resumes the wait */
 	bool resumes;
+	const struct wait_pump *pump;   /* NULL: all peers are on this host */
 	struct wait_registry *registry; /* NULL before wait_open and after wait_close */
 };
 

@@ -13,6 +13,17 @@ enum {
 	WAIT_SPIN_ALONE_NS = 20000,
 };
 
+static inline void wait_pump_advance(const struct wait_pump *pump)
+{
+	if (pump)
+		pump->advance(pump->context);
+}
+static inline void wait_pump_hand_over(const struct wait_pump *pump)
+{
+	if (pump)
+		pump->hand_over(pump->context);
+}
+
 /* Whether the wait is over, whatever the time, and how. */
 bool wait_is_over(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
 		  int *peer);

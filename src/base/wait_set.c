@@ -49,6 +49,7 @@ static bool spin_for_set(const struct wait_set *set)
 {
 	uint64_t since_ns = 0;
 	bool gives_way = set->yield;
+	const struct wait_pump *pump = set->items[0]->waiter->pump;
 	for (unsigned i = 1; !is_one_satisfied(set); i++) {
 		/* See spin of wait.c. */
 		if (gives_way || i % WAIT_SPIN_BATCH == 0 || set->spin_ns == 0) {
@@ -58,6 +59,7 @@ static bool spin_for_set(const struct wait_set *set)
 				break;
 			gives_way = set->yield || now - since_ns >= WAIT_SPIN_ALONE_NS;
 		}
+		wait_pump_advance(pump);
 		if (gives_way)
 			sched_yield();
 		else
@@ -103,6 +105,7 @@ static void sleep_for_set(const struct wait_set *set)
 	struct wait_bell *bell = set->bell;
 	uint64_t look_ns, until_ns = next_of_set(set, clock_now_ns(), &look_ns);
 	bool sleeps = true, interrupted; /* no signal comes here */
+	wait_pump_hand_over(set->items[0]->waiter->pump);
 	count_asleep(set, 1);
 	atomic_store(&bell->listens, WAIT_LISTENS_WAKEUPS);
 	atomic_fetch_add(&bell->sleepers, 1); /* 1 */

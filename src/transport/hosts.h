@@ -39,6 +39,23 @@ void transport_team_listen(struct transport_team *team, unsigned area);
  * another thread does it. Any thread, without locks; never blocks. */
 bool transport_advance(struct transport *transport);
 
+/* True: there is nothing to do, and the link's descriptor becomes readable as soon as there is;
+ * until the next transport_advance. False: call transport_advance first. */
+bool transport_arm(struct transport *transport);
+
+/* Starts a thread that drives the link while no thread of the rank does. Once the link is
+ * connected. Errors, with a message: LS_OUT_OF_MEMORY. */
+LS_CHECKED ls_status transport_pump_start(struct transport *transport);
+/* Ends it. Harmless without one. */
+void transport_pump_stop(struct transport *transport);
+/* For the waiters of this rank; NULL: there is no such thread. Valid until it ends. */
+const struct wait_pump *transport_pump(const struct transport *transport);
+
+/* Call before transport_hosts_close, while no other thread uses the transport: blocks until what
+ * this rank has stored for ranks on other hosts is on its way, whatever becomes of this process; at
+ * most until deadline_ns, and not for ranks that are lost. Ends the thread of transport_pump_start. */
+void transport_flush(struct transport *transport, uint64_t deadline_ns);
+
 /* Cuts rank `rank` off; the thread that drives the link does it: this one, or the one that drives
  * it now. Then nobody on that host touches this rank's buffers, as the words of messages under way
  * show (mail_rts: owner_copied, source_copied), and receives of these messages fail with

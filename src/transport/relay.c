@@ -312,6 +312,23 @@ bool transport_advance(struct transport *transport)
 	return transport->hosts && drive(transport->hosts, true);
 }
 
+bool transport_arm(struct transport *transport)
+{
+	struct transport_hosts *hosts = transport->hosts;
+	uint32_t held = HELD;
+	if (atomic_fetch_or(&hosts->driver, HELD | AGAIN) & HELD)
+		return false;
+	atomic_fetch_and(&hosts->driver, ~(uint32_t)AGAIN);
+	relay_all(hosts);
+	bool armed = hosts->link->ops->arm(hosts->link);
+	/* Whoever has left something to this thread meanwhile is served by the next advance. */
+	if (!atomic_compare_exchange_strong(&hosts->driver, &held, 0)) {
+		atomic_store(&hosts->driver, 0);
+		armed = false;
+	}
+	return armed;
+}
+
 void transport_cut(struct transport *transport, int rank)
 {
 	atomic_store(&transport->peers[rank].remote->cut, 1);

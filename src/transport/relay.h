@@ -78,6 +78,7 @@ struct transport_relay {
 struct transport_hosts {
 	struct transport *transport;
 	struct link *link;
+	struct transport_pump *pump; /* NULL: not started */
 	/* HELD: a thread drives the link; AGAIN: it has to check once more before it stops. */
 	_Atomic uint32_t driver;
 	_Atomic uint64_t unsent[TRANSPORT_AREAS];              /* by team; bit q: to world rank q */

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Who drives the link: threads of the rank, while they spin in a wait; else a thread that sleeps
+ * until there is something to do.
+ *
+ *   others drive      the thread looks once in TICK_MS; a waiting thread that goes to sleep wakes it
+ *   nobody drives     it arms the link, and sleeps on the link's descriptor
+ *
+ * A thread that drives while the link is armed wakes it, because the link is armed only until the
+ * next advance. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/messages.h"
+#include "transport/relay.h"
+
+enum {
+	TICK_MS = 1,
+	/* UCX has lost events of long messages: https://github.com/rapidsai/ucxx/issues/15 */
+	NAP_MS = 100,
+};
+
+enum pump_state { PUMP_AWAKE, PUMP_TICKS, PUMP_ARMED };
+
+struct transport_pump {
+	struct transport *transport;
+	pthread_t thread;
+	int event_fd; /* wakes it */
+	_Atomic bool stop;
+	_Atomic uint32_t state;  /* enum pump_state; stored by the thread, and by who wakes it */
+	_Atomic uint32_t driven; /* 1: another thread has driven since it was set to 0 */
+	_Atomic uint64_t handed; /* how often a thread has handed over */
+	struct wait_pump calls;  /* for waiters */
+};
+
+static void wake(struct transport_pump *pump)
+{
+	static const uint64_t one = 1;
+	ssize_t written = write(pump->event_fd, &one, sizeof one); /* full: it is awake */
+	(void)written;
+}
+
+/* ---- called by waiting threads ---- */
+
+static void advance(void *context)
+{
+	struct transport_pump *pump = context;
+	uint32_t armed = PUMP_ARMED;
+	/* In this order, see nap. */
+	atomic_store(&pump->driven, 1);
+	if (atomic_load(&pump->state) == PUMP_ARMED &&
+	    atomic_compare_exchange_strong(&pump->state, &armed, PUMP_AWAKE))
+		wake(pump);
+	transport_advance(pump->transport);
+}
+
+static void hand_over(void *context)
+{
+	struct transport_pump *pump = context;
+	uint32_t ticks = PUMP_TICKS;
+	atomic_fetch_add(&pump->handed, 1);
+	atomic_store(&pump->driven, 0);
+	if (atomic_compare_exchange_strong(&pump->state, &ticks, PUMP_AWAKE))
+		wake(pump);
+}
+
+const struct wait_pump *transport_pump(const struct transport *transport)
+{
+	return transport->hosts && transport->hosts->pump ? &transport->hosts->pump->calls : NULL;
+}
+
+/* ---- the thread ---- */
+
+/* False: the descriptors are not ours any more. */
+static bool sleep_on(struct transport_pump *pump, int link_fd, uint64_t ms)
+{
+	struct pollfd fds[] = {{.fd = pump->event_fd, .events = POLLIN},
+			       {.fd = link_fd, .events = POLLIN}};
+	uint64_t wakes;
+	ls_status status = wait_fds(NULL, fds, 2, -1, clock_deadline_ns(ms));
+	if (status == LS_OK && fds[0].revents & POLLIN) {
+		ssize_t got = read(pump->event_fd, &wakes, sizeof wakes);
+		(void)got;
+	}
+	return (status == LS_OK || status == LS_TIMED_OUT) && !(fds[0].revents & ~POLLIN);
+}
+
+static bool tick(struct transport_pump *pump, uint64_t handed)
+{
+	atomic_store(&pump->state, PUMP_TICKS);
+	/* A thread that has handed over before that has not seen it. */
+	bool sleeps = atomic_load(&pump->handed) == handed && !atomic_load(&pump->stop);
+	bool ours = !sleeps || sleep_on(pump, -1, TICK_MS);
+	atomic_store(&pump->state, PUMP_AWAKE);
+	return ours;
+}
+
+static bool nap(struct transport_pump *pump)
+{
+	atomic_store(&pump->state, PUMP_ARMED);
+	/* A thread that has driven before that, and after the link was armed, has not seen it. */
+	bool sleeps = !atomic_load(&pump->driven) && !atomic_load(&pump->stop);
+	bool ours = !sleeps || sleep_on(pump, pump->transport->hosts->link->fd, NAP_MS);
+	atomic_store(&pump->state, PUMP_AWAKE);
+	return ours;
+}
+
+static void *pump_main(void *argument)
+{
+	struct transport_pump *pump = argument;
+	bool ours = true;
+	message_set_rank(pump->transport->rank);
+	while (ours && !atomic_load(&pump->stop)) {
+		uint64_t handed = atomic_load(&pump->handed);
+		if (transport_advance(pump->transport))
+			continue;
+		if (atomic_exchange(&pump->driven, 0))
+			ours = tick(pump, handed);
+		else if (transport_arm(pump->transport))
+			ours = nap(pump);
+	}
+	return NULL;
+}
+
+/* ---- life ---- */
+
+ls_status transport_pump_start(struct transport *transport)
+{
+	struct transport_hosts *hosts = transport->hosts;
+	struct transport_pump *pump = calloc(1, sizeof *pump);
+	sigset_t all, old;
+	if (!pump)
+		return LS_OUT_OF_MEMORY;
+	*pump = (struct transport_pump){
+		.transport = transport,
+		.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+		.calls = {.context = pump, .advance = advance, .hand_over = hand_over}};
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int error =
+		pump->event_fd < 0 ? errno : pthread_create(&pump->thread, NULL, pump_main, pump);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (error) {
+		MESSAGE_SAY(MESSAGE_GROUP_THREAD, strerror(error));
+		transport_close_fds(&pump->event_fd, 1);
+		free(pump);
+		return LS_OUT_OF_MEMORY;
+	}
+	hosts->pump = pump;
+	return LS_OK;
+}
+
+void transport_pump_stop(struct transport *transport)
+{
+	struct transport_hosts *hosts = transport->hosts;
+	if (!hosts || !hosts->pump)
+		return;
+	struct transport_pump *pump = hosts->pump;
+	atomic_store(&pump->stop, true);
+	wake(pump);
+	wait_join(pump->thread);
+	transport_close_fds(&pump->event_fd, 1);
+	hosts->pump = NULL;
+	free(pump);
+}
+
+/* ---- before the end ---- */
+
+static bool is_flushed(struct transport *transport)
+{
+	struct transport_hosts *hosts = transport->hosts;
+	bool flushed = true;
+	for (unsigned w = 0; w < TRANSPORT_AREA_WORDS; w++)
+		flushed = flushed && !atomic_load(&hosts->areas[w]);
+	for (int q = 0; q < transport->size && flushed; q++)
+		if (transport->peers[q].remote)
+			flushed = hosts->link->ops->flush(hosts->link, q);
+	return flushed;
+}
+
+void transport_flush(struct transport *transport, uint64_t deadline_ns)
+{
+	if (!transport->hosts)
+		return;
+	transport_pump_stop(transport);
+	struct pollfd fd = {.fd = transport->hosts->link->fd, .events = POLLIN};
+	ls_status status = LS_OK;
+	while (status == LS_OK) {
+		bool did = transport_advance(transport);
+		if (is_flushed(transport) || clock_now_ns() >= deadline_ns)
+			return;
+		if (!did && transport_arm(transport))
+			status = wait_fds(NULL, &fd, 1, -1, deadline_ns);
+	}
+}
