@@ -46,8 +46,8 @@ static int holder_of(uint64_t word, const struct world *world)
 struct failure_place failure_place_of(const struct ls_group *group)
 {
 	return (struct failure_place){.id = group->id,
-				      .owner = group->team.members[0].world,
-				      .head = transport_area_of(&group->team, 0)};
+				      .owner = group->team.members[group->team.first_here].world,
+				      .head = transport_head_of(&group->team)};
 }
 
 /* From 0, as they are in an area that is new. Only a member: its group is surely that of the
@@ -64,7 +64,7 @@ static void open_words(const struct failure_place *place)
 void failure_begin(const struct ls_group *group)
 {
 	struct failure_place place = failure_place_of(group);
-	if (group->rank == 0)
+	if (group->rank == group->team.first_here)
 		open_words(&place);
 }
 
@@ -332,10 +332,18 @@ static bool publish(struct world *world, const struct failure_place *place)
 	return false;
 }
 
-static void wake_all(struct world *world)
+/* On this host also ranks that are in no call of these groups; and tells other hosts. */
+static void wake_all(struct world *world, const struct failure_place *places, int count)
 {
 	for (int q = 0; q < world->size; q++)
 		transport_notify_world(&world->transport, q);
+	for (int i = 0; world->link && i < count; i++) {
+		struct ls_group *group = world_hold(world, places[i].id);
+		if (!group)
+			continue;
+		transport_notify_all(&group->team);
+		world_release(group);
+	}
 }
 
 /* The same report for all places, of which `group` is one. */
@@ -357,7 +365,7 @@ static void explain_and_publish(struct ls_group *group, const struct failure_pla
 	 * along. */
 	if (published)
 		message_report("LS-VERDICT", first->text);
-	wake_all(world);
+	wake_all(world, places, count);
 }
 
 /* Of one place, as a snapshot of just now shows it. */
@@ -419,4 +427,19 @@ void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *h
 	atomic_compare_exchange_strong(&place.head->claim, &open,
 				       open + (uint64_t)group->world->rank + 1);
 	look_and_publish(group, &place, hint);
+}
+
+void failure_raise_told(struct ls_group *group, const struct transport_failure *told)
+{
+	struct failure_place place = failure_place_of(group);
+	open_words(&place);
+	if (is_settled(&place) || !is_first_thread(group))
+		return;
+	struct transport_report *mine = report_of(group->world, &place, group->world->rank);
+	mine->status = told->status;
+	mine->culprit = told->culprit;
+	mine->operation = told->operation;
+	memcpy(mine->text, told->text, sizeof mine->text);
+	publish(group->world, &place);
+	wake_all(group->world, &place, 1);
 }

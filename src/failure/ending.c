@@ -12,8 +12,13 @@
 
 void failure_note(struct ls_group *group)
 {
-	if (!atomic_exchange(&group->has_failed, true))
-		atomic_fetch_add(&group->world->failures, 1);
+	if (atomic_exchange(&group->has_failed, true))
+		return;
+	atomic_fetch_add(&group->world->failures, 1);
+	if (group->world->link) {
+		transport_withdraw(&group->team);
+		transport_notify_all(&group->team); /* tells other hosts */
+	}
 }
 
 /* How far a rank has come in a group means nothing once another one has failed that was open beside
@@ -84,7 +89,7 @@ enum {
 /* Once for each group: by the first of its members that closes the group of all ranks over it. */
 static bool is_to_be_told(const struct ls_group *group)
 {
-	_Atomic uint64_t *reported = &transport_area_of(&group->team, 0)->reported;
+	_Atomic uint64_t *reported = &transport_head_of(&group->team)->reported;
 	return group->id != WORLD_GROUP_ID && failure_status(group) == LS_OK &&
 	       atomic_exchange(reported, UINT64_MAX) != UINT64_MAX;
 }

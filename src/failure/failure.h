@@ -4,6 +4,7 @@
 #define FAILURE_FAILURE_H
 
 #include "diagnose/diagnose.h"
+#include "transport/hosts.h"
 #include "world/ls_group.h"
 
 /* ---- cause.c ---- */
@@ -33,10 +34,17 @@ void failure_raise_all(struct ls_group *group, const struct failure_place *place
 		       const struct diagnose_hint *hint, struct diagnose_job *job);
 /* The same for ls_group_abort: does not wait for other ranks. */
 void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint);
+/* The same for a cause that a rank on another host has found. Prints nothing. Does not block. */
+void failure_raise_told(struct ls_group *group, const struct transport_failure *told);
 void failure_read(const struct ls_group *group, struct ls_failure *out);
 /* Call for a new group, of which no failure has been claimed or published. */
 void failure_begin(const struct ls_group *group);
 struct failure_place failure_place_of(const struct ls_group *group);
+
+/* ---- hosts.c ---- */
+
+/* What to do when ranks on other hosts fail or end. */
+struct transport_hosts_events failure_hosts_events(struct world *world);
 
 /* ---- ending.c ---- */
 
@@ -98,6 +106,8 @@ ls_status failure_watch_start(struct world *world);
 /* Joins the thread. The progress thread may still look, and ask for a look, which then nobody
  * does. */
 void failure_watch_stop(struct world *world);
+/* Call when the process of rank `q` has ended: waits that need it end. */
+void failure_mark_dead(struct world *world, int q);
 /* Makes it look now. */
 void failure_watch_wake(struct world_watch *watch);
 void failure_watch_init(struct world_watch *watch);

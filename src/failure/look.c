@@ -19,7 +19,7 @@ enum {
 /* True for one watch of the group at a time, and not again before a look interval has passed. */
 static bool take_lease(struct ls_group *group)
 {
-	_Atomic uint64_t *looked = &transport_area_of(&group->team, 0)->looked_ns;
+	_Atomic uint64_t *looked = &transport_head_of(&group->team)->looked_ns;
 	uint64_t now = clock_now_ns();
 	uint64_t last = atomic_load(looked);
 	if (last <= now && now - last < group->waiter.look_ns / 2)
@@ -36,7 +36,7 @@ static uint64_t mix(uint64_t key, uint64_t value)
 static void report_once(struct ls_group *group, struct diagnose_job *job,
 			const struct diagnose_verdict *verdict)
 {
-	_Atomic uint64_t *reported = &transport_area_of(&group->team, 0)->reported;
+	_Atomic uint64_t *reported = &transport_head_of(&group->team)->reported;
 	uint64_t key = verdict->seq << 8 ^ (uint64_t)verdict->cause ^ (uint64_t)verdict->group << 48;
 	RANKS_EACH (r, &verdict->culprits)
 		key = mix(key, (uint64_t)r);
@@ -128,7 +128,7 @@ static bool is_still_stopped(struct ls_group *group, const struct diagnose_verdi
 {
 	bool reported = verdict->cause == DIAGNOSE_IS_STOPPED;
 	ranks_here stopped = reported ? ranks_low(&verdict->culprits) : 0;
-	uint64_t before = atomic_exchange(&transport_area_of(&group->team, 0)->stopped, stopped);
+	uint64_t before = atomic_exchange(&transport_head_of(&group->team)->stopped, stopped);
 	return (stopped & ~before) == 0;
 }
 

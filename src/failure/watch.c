@@ -22,7 +22,7 @@ void failure_watch_init(struct world_watch *watch)
 		watch->pid_fds[q] = -1;
 }
 
-static void mark_dead(struct world *world, int q)
+void failure_mark_dead(struct world *world, int q)
 {
 	atomic_store(&world->dead[q], 1);
 	atomic_fetch_add(&world->transport.segment->departures, 1);
@@ -36,7 +36,7 @@ static void look_at_end(struct world *world, int q)
 	int fd = world->watch.pid_fds[q];
 	long sent = syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0);
 	if (sent == 0 || errno == ESRCH || errno == EPERM) {
-		mark_dead(world, q);
+		failure_mark_dead(world, q);
 		return;
 	}
 	MESSAGE_SAY(MESSAGE_GROUP_WATCH, q, world->pids[q], strerror(errno));
@@ -111,17 +111,18 @@ static void *watch_main(void *argument)
 	return NULL;
 }
 
-/* Ranks of my own process need no watching: they end when I end. */
+/* Ranks of my own process need no watching: they end when I end. The link watches those on other
+ * hosts. */
 static void open_pid_fds(struct world *world)
 {
 	for (int q = 0; q < world->size; q++) {
-		if (world->pids[q] == getpid())
+		if (world->pids[q] == getpid() || world->transport.peers[q].remote)
 			continue;
 		int fd = (int)syscall(SYS_pidfd_open, world->pids[q], 0);
 		if (fd >= 0)
 			world->watch.pid_fds[q] = fd; /* the kernel sets close-on-exec */
 		else if (errno == ESRCH)
-			mark_dead(world, q);
+			failure_mark_dead(world, q);
 		else
 			MESSAGE_SAY(MESSAGE_GROUP_WATCH, q, world->pids[q], strerror(errno));
 	}

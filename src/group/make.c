@@ -179,7 +179,7 @@ static void fill_waiters(struct ls_group *group)
 {
 	struct waiter *waiter = &group->waiter, *quiet = &group->quiet;
 	*waiter = group->world->waiter;
-	waiter->cause = &transport_area_of(&group->team, 0)->cause;
+	waiter->cause = &transport_head_of(&group->team)->cause;
 	waiter->peers = group->peers;
 	waiter->peer_count = group->world->size;
 	waiter->asleep = &transport_area_of(&group->team, group->rank)->asleep;
@@ -218,8 +218,9 @@ void group_init(struct ls_group *group, const struct group_making *making)
 			(struct wait_peer){.left = &transport_area_of(&group->team, q)->times_closed,
 					   .left_before = making->left_before[q],
 					   .dead = &world->dead[making->members[q]]};
-	uintptr_t segment = (uintptr_t)group->team.members[0].peer->segment;
-	const struct transport_area *head = transport_area_of(&group->team, 0);
+	const struct transport_area *head = transport_head_of(&group->team);
+	uintptr_t segment =
+		(uintptr_t)group->team.members[group->team.first_here].peer->segment;
 	membership.claim_offset = (uintptr_t)&head->claim - segment;
 	membership.cause_offset = (uintptr_t)&head->cause - segment;
 	fill_waiters(group);

@@ -46,6 +46,9 @@ void net_address(const struct link *link, struct net_address *out);
  * if cut. Errors: LS_BAD_ARGUMENT, it is no address or the peer no other rank. */
 LS_CHECKED ls_status net_meet(struct link *link, int peer, const struct net_address *address);
 
+/* While it connects: whether this rank has answered. */
+bool net_has_answered(const struct link *link, int peer);
+
 /* Messages that were dropped: of another job or epoch, or not of the form that peers send. From the
  * thread that drives the link. */
 uint64_t net_dropped(const struct link *link);

@@ -267,6 +267,11 @@ ls_status net_meet(struct link *link, int peer, const struct net_address *addres
 	return LS_OK;
 }
 
+bool net_has_answered(const struct link *link, int peer)
+{
+	return net_of(link)->peers[peer].has_answered;
+}
+
 uint64_t net_dropped(const struct link *link)
 {
 	return net_of(link)->dropped;

@@ -8,22 +8,45 @@
  * collectives, and sends and receives, of any length. A payload of a collective's message of up to
  * LINK_SHORT_BYTES travels with it; a longer one must be in the source's arena, and is fetched to
  * its place by transport_collect. Windows never cross hosts, nor do reads of plain memory
- * (transport_is_here). Not yet: words that two ranks write, or that need sequential consistency
- * between ranks (cause, claim, closing, reported, crossed); areas that are reused; memory of
- * mirrors in advance, except for the first area. So a failure on one host does not yet end the
- * group on another, and ranks that close a group do not compare what they called. */
+ * (transport_is_here).
+ *
+ * Words that several ranks write (transport_head_of) are shared by the members of one host. So each
+ * host has a cause of its own. Who has set it, and who learns of it, sends it to all other hosts;
+ * there it becomes the cause, unless that host has found one at the same time.
+ *
+ * Not yet: areas that are reused; memory of mirrors in advance, except for the first area; ranks
+ * that close a group compare what they called with the members on their host only. */
 #ifndef TRANSPORT_HOSTS_H
 #define TRANSPORT_HOSTS_H
 
 #include "link/link.h"
 #include "transport/transport.h"
 
+/* Why a group has failed, as a rank on another host says. */
+struct transport_failure {
+	uint32_t group, status;
+	int32_t culprit; /* world rank, -1: none */
+	uint64_t operation;
+	char text[TRANSPORT_TEXT_BYTES];
+};
+
+/* Called by the thread that drives the link. They hold no lock when they return, and never
+ * block. */
+struct transport_hosts_events {
+	void *context;
+	/* The connection to a rank has broken, and nothing comes from it any more. */
+	void (*lost)(void *context, int rank);
+	/* Once or more for each group. */
+	void (*failed)(void *context, const struct transport_failure *failure);
+};
+
 /* Call after transport_init and before the first team, if ranks are on other hosts. hosts_of: the
- * host of each rank of the job, the same numbers on all ranks; copied. The caller owns the link and
- * connects it before anything is published; this function sets its events. Errors:
+ * host of each rank of the job, the same numbers on all ranks; copied, as are the events. The caller
+ * owns the link and connects it before anything is published; this function sets its events. Errors:
  * LS_OUT_OF_MEMORY; LS_INTERNAL: the link is not valid. */
 LS_CHECKED ls_status transport_hosts_open(struct transport *transport, struct link *link,
-					  const uint16_t *hosts_of);
+					  const uint16_t *hosts_of,
+					  const struct transport_hosts_events *events);
 /* Makes the mirror of rank `rank`, which is on another host, in place of the exchange of
  * descriptors. Errors: LS_OUT_OF_MEMORY, LS_SYSTEM, with a message. */
 LS_CHECKED ls_status transport_mirror_open(struct transport *transport, int rank);
@@ -46,14 +69,14 @@ bool transport_arm(struct transport *transport);
 /* Starts a thread that drives the link while no thread of the rank does. Once the link is
  * connected. Errors, with a message: LS_OUT_OF_MEMORY. */
 LS_CHECKED ls_status transport_pump_start(struct transport *transport);
-/* Ends it. Harmless without one. */
-void transport_pump_stop(struct transport *transport);
-/* For the waiters of this rank; NULL: there is no such thread. Valid until it ends. */
+/* For the waiters of this rank, before that, too; NULL: all ranks are on this host. Valid until
+ * transport_hosts_close. */
 const struct wait_pump *transport_pump(const struct transport *transport);
 
 /* Call before transport_hosts_close, while no other thread uses the transport: blocks until what
  * this rank has stored for ranks on other hosts is on its way, whatever becomes of this process; at
- * most until deadline_ns, and not for ranks that are lost. Ends the thread of transport_pump_start. */
+ * most until deadline_ns, and not for ranks that are lost. Ends the thread of transport_pump_start,
+ * and does nothing without one. */
 void transport_flush(struct transport *transport, uint64_t deadline_ns);
 
 /* Cuts rank `rank` off; the thread that drives the link does it: this one, or the one that drives

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -146,6 +147,26 @@ static void put_channel(struct transport_hosts *hosts, int peer, const struct li
 		transport_mirror_return(hosts, peer, message);
 }
 
+/* The text comes from a peer: it is copied once, and ended here. */
+static void put_failure(struct transport_hosts *hosts, const struct link_message *message)
+{
+	const uint64_t *words = message->note.words;
+	struct transport_failure failure = {.group = (uint32_t)words[1],
+					    .status = (uint32_t)words[2],
+					    .culprit = (int32_t)(int64_t)words[3],
+					    .operation = words[4]};
+	uint64_t bytes = message->payload ? message->bytes : 0;
+	if (bytes >= sizeof failure.text)
+		bytes = sizeof failure.text - 1;
+	if (bytes)
+		memcpy(failure.text, message->payload, bytes);
+	failure.text[bytes] = '\0';
+	if (failure.culprit < -1 || failure.culprit >= hosts->transport->size)
+		failure.culprit = -1;
+	if (hosts->events.failed)
+		hosts->events.failed(hosts->events.context, &failure);
+}
+
 static void put_message(void *context, int peer, const struct link_message *message)
 {
 	struct transport_hosts *hosts = context;
@@ -158,6 +179,11 @@ static void put_message(void *context, int peer, const struct link_message *mess
 	}
 	if (words[0] == TRANSPORT_NOTE_CHANNEL) {
 		put_channel(hosts, peer, message);
+		return;
+	}
+	if (words[0] == TRANSPORT_NOTE_FAILED) {
+		put_failure(hosts, message);
+		transport_mirror_return(hosts, peer, message);
 		return;
 	}
 	void *to = find(hosts, peer, words[1], message->bytes, &area, &inside);
@@ -229,6 +255,8 @@ static void note_lost(void *context, int peer)
 	struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
 	if (mirror)
 		atomic_store(&mirror->lost, 1);
+	if (mirror && hosts->events.lost)
+		hosts->events.lost(hosts->events.context, peer);
 	transport_mirror_wake(hosts);
 }
 
@@ -241,12 +269,13 @@ bool transport_is_lost(const struct transport *transport, int rank)
 /* ---- life ---- */
 
 ls_status transport_hosts_open(struct transport *transport, struct link *link,
-			       const uint16_t *hosts_of)
+			       const uint16_t *hosts_of,
+			       const struct transport_hosts_events *events)
 {
 	struct transport_hosts *hosts = calloc(1, sizeof *hosts);
 	if (!hosts)
 		return LS_OUT_OF_MEMORY;
-	*hosts = (struct transport_hosts){.transport = transport, .link = link};
+	*hosts = (struct transport_hosts){.transport = transport, .link = link, .events = *events};
 	link->events = (struct link_events){.context = hosts,
 					    .arrived = put_message,
 					    .word = put_word,
@@ -258,6 +287,7 @@ ls_status transport_hosts_open(struct transport *transport, struct link *link,
 	}
 	for (int r = 0; r < transport->size; r++)
 		transport->peers[r].host = hosts_of[r];
+	transport_pump_init(&hosts->pump, transport);
 	transport->hosts = hosts;
 	return LS_OK;
 }
@@ -345,6 +375,7 @@ void transport_relays_set(struct transport_team *team)
 		relay->from = transport_mail(team, team->rank, q);
 		relay->signal = relay->finished = relay->times_closed = relay->announced = 0;
 		relay->taken = relay->returned = 0;
+		relay->has_told = false;
 		relay->next = 1;
 		transport_far_set(team, q, relay);
 	}

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -27,18 +26,7 @@ enum {
 
 enum pump_state { PUMP_AWAKE, PUMP_TICKS, PUMP_ARMED };
 
-struct transport_pump {
-	struct transport *transport;
-	pthread_t thread;
-	int event_fd; /* wakes it */
-	_Atomic bool stop;
-	_Atomic uint32_t state;  /* enum pump_state; stored by the thread, and by who wakes it */
-	_Atomic uint32_t driven; /* 1: another thread has driven since it was set to 0 */
-	_Atomic uint64_t handed; /* how often a thread has handed over */
-	struct wait_pump calls;  /* for waiters */
-};
-
-static void wake(struct transport_pump *pump)
+static void wake(const struct transport_pump *pump)
 {
 	static const uint64_t one = 1;
 	ssize_t written = write(pump->event_fd, &one, sizeof one); /* full: it is awake */
@@ -71,7 +59,7 @@ static void hand_over(void *context)
 
 const struct wait_pump *transport_pump(const struct transport *transport)
 {
-	return transport->hosts && transport->hosts->pump ? &transport->hosts->pump->calls : NULL;
+	return transport->hosts ? &transport->hosts->pump.calls : NULL;
 }
 
 /* ---- the thread ---- */
@@ -129,44 +117,39 @@ static void *pump_main(void *argument)
 
 /* ---- life ---- */
 
-ls_status transport_pump_start(struct transport *transport)
+void transport_pump_init(struct transport_pump *pump, struct transport *transport)
 {
-	struct transport_hosts *hosts = transport->hosts;
-	struct transport_pump *pump = calloc(1, sizeof *pump);
-	sigset_t all, old;
-	if (!pump)
-		return LS_OUT_OF_MEMORY;
 	*pump = (struct transport_pump){
 		.transport = transport,
-		.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+		.event_fd = -1,
 		.calls = {.context = pump, .advance = advance, .hand_over = hand_over}};
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int error =
-		pump->event_fd < 0 ? errno : pthread_create(&pump->thread, NULL, pump_main, pump);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (error) {
-		MESSAGE_SAY(MESSAGE_GROUP_THREAD, strerror(error));
-		transport_close_fds(&pump->event_fd, 1);
-		free(pump);
-		return LS_OUT_OF_MEMORY;
-	}
-	hosts->pump = pump;
-	return LS_OK;
 }
 
-void transport_pump_stop(struct transport *transport)
+ls_status transport_pump_start(struct transport *transport)
 {
-	struct transport_hosts *hosts = transport->hosts;
-	if (!hosts || !hosts->pump)
-		return;
-	struct transport_pump *pump = hosts->pump;
+	struct transport_pump *pump = &transport->hosts->pump;
+	sigset_t all, old;
+	pump->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int error = pump->event_fd < 0 ? errno
+				       : pthread_create(&pump->thread, NULL, pump_main, pump);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pump->runs = !error;
+	if (!error)
+		return LS_OK;
+	MESSAGE_SAY(MESSAGE_GROUP_THREAD, strerror(error));
+	transport_close_fds(&pump->event_fd, 1);
+	return LS_OUT_OF_MEMORY;
+}
+
+static void stop(struct transport_pump *pump)
+{
 	atomic_store(&pump->stop, true);
 	wake(pump);
 	wait_join(pump->thread);
 	transport_close_fds(&pump->event_fd, 1);
-	hosts->pump = NULL;
-	free(pump);
+	pump->runs = false;
 }
 
 /* ---- before the end ---- */
@@ -185,9 +168,9 @@ static bool is_flushed(struct transport *transport)
 
 void transport_flush(struct transport *transport, uint64_t deadline_ns)
 {
-	if (!transport->hosts)
+	if (!transport->hosts || !transport->hosts->pump.runs)
 		return;
-	transport_pump_stop(transport);
+	stop(&transport->hosts->pump);
 	struct pollfd fd = {.fd = transport->hosts->link->fd, .events = POLLIN};
 	ls_status status = LS_OK;
 	while (status == LS_OK) {

@@ -63,6 +63,7 @@ struct transport_relay {
 	struct transport_team *team;
 	struct mail_box *to, *from; /* in its mirror, from me; in my segment, from it */
 	uint64_t signal, finished, times_closed; /* values sent */
+	bool has_told;                           /* that the group has failed */
 	uint64_t next;                           /* the next position of `to` to be sent */
 	uint64_t announced; /* the last position whose long payload was offered */
 	uint64_t taken, returned;
@@ -75,10 +76,24 @@ struct transport_relay {
 	struct transport_far far;
 };
 
+/* See pump.c. */
+struct transport_pump {
+	struct transport *transport;
+	pthread_t thread;
+	bool runs;
+	int event_fd; /* wakes it */
+	_Atomic bool stop;
+	_Atomic uint32_t state;  /* enum pump_state; stored by the thread, and by who wakes it */
+	_Atomic uint32_t driven; /* 1: another thread has driven since it was set to 0 */
+	_Atomic uint64_t handed; /* how often a thread has handed over */
+	struct wait_pump calls;  /* for waiters */
+};
+
 struct transport_hosts {
 	struct transport *transport;
 	struct link *link;
-	struct transport_pump *pump; /* NULL: not started */
+	struct transport_pump pump;
+	struct transport_hosts_events events;
 	/* HELD: a thread drives the link; AGAIN: it has to check once more before it stops. */
 	_Atomic uint32_t driver;
 	_Atomic uint64_t unsent[TRANSPORT_AREAS];              /* by team; bit q: to world rank q */
@@ -94,6 +109,8 @@ enum transport_note {
 	TRANSPORT_NOTE_LONG,
 	/* a message of a collective for the slot at place [1]: seq [2], count [3], position [4] */
 	TRANSPORT_NOTE_CHANNEL,
+	/* group [1] has failed: status [2], culprit [3], operation [4]; the text as payload */
+	TRANSPORT_NOTE_FAILED,
 };
 enum { TRANSPORT_OF_SOURCE = 0, TRANSPORT_OF_TARGET = 1 };
 
@@ -112,6 +129,10 @@ struct transport_path {
 	int peer; /* world rank */
 	struct transport_segment *mine, *mirror;
 };
+
+/* ---- pump.c ---- */
+
+void transport_pump_init(struct transport_pump *pump, struct transport *transport);
 
 /* ---- mirror.c ---- */
 

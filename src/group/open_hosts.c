@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "open_hosts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/messages.h"
+#include "transport/hosts.h"
+
+enum { FLUSH_MS = 1000 };
+
+void open_hosts_place(const struct rendezvous_table *table, int rank, struct open_hosts *out)
+{
+	int first[RANKS_HOST_MAX];
+	out->count = rendezvous_find_hosts(table, first);
+	out->root = first[rank];
+	out->here = 0;
+	for (int q = 0; q < table->size; q++) {
+		out->host_of[q] = (uint16_t)first[q];
+		if (first[q] == first[rank])
+			out->here |= UINT64_C(1) << q;
+	}
+}
+
+static const struct open_card *card_of(const struct open_hosts *hosts, int rank)
+{
+	return (const struct open_card *)(const void *)hosts->cards[rank];
+}
+
+const char *open_hosts_root_address(const struct open_hosts *hosts)
+{
+	return card_of(hosts, hosts->root)->address;
+}
+
+/* ---- before the cards ---- */
+
+/* UCX listens at this host's address, on TCP, unless the user chooses its networks. */
+static ls_status open_link(struct world *world, const struct rendezvous_table *table,
+			   struct open_card *card)
+{
+	bool chosen = getenv("UCX_TLS") || getenv("UCX_NET_DEVICES");
+	struct net_options options = {.rank = world->rank,
+				      .size = world->size,
+				      .job = table->job,
+				      .host = table->ranks[world->rank].ip,
+				      .transports = chosen ? NULL : "tcp"};
+	ls_status status = net_open(&options, &world->link);
+	if (status == LS_OK)
+		net_address(world->link, &card->link);
+	return status;
+}
+
+ls_status open_hosts_gather(struct world *world, const struct rendezvous_table *table,
+			    const struct open_facts *facts, const char *address,
+			    struct rendezvous_meeting *meeting, struct open_hosts *hosts,
+			    int *listen_fd)
+{
+	union {
+		struct open_card card;
+		unsigned char bytes[RENDEZVOUS_CARD_BYTES];
+	} mine = {.bytes = {0}};
+	mine.card.facts = *facts;
+	snprintf(mine.card.address, sizeof mine.card.address, "%s", address);
+	const char *what = "it cannot use its network";
+	ls_status status = open_link(world, table, &mine.card);
+	if (status == LS_OK && world->rank == hosts->root && *listen_fd < 0) {
+		what = "it cannot listen for the ranks of its host";
+		status = transport_listen(mine.card.address, sizeof mine.card.address, listen_fd);
+	}
+	status = rendezvous_gather(meeting, status, what, &mine, hosts->cards);
+	for (int q = 0; q < world->size && status == LS_OK; q++) {
+		const struct open_card *card = card_of(hosts, q);
+		if (hosts->here >> q & 1)
+			continue;
+		status = net_meet(world->link, q, &card->link);
+		if (status != LS_OK)
+			MESSAGE_SAY(MESSAGE_NET_PEER, q, "it gave no address");
+	}
+	return status;
+}
+
+/* ---- mirrors ---- */
+
+ls_status open_hosts_mirror(struct world *world, const struct open_hosts *hosts)
+{
+	struct transport *transport = &world->transport;
+	ls_status status = transport_hosts_open(transport, world->link, hosts->host_of);
+	for (int q = 0; q < world->size && status == LS_OK; q++) {
+		if (hosts->here >> q & 1)
+			continue;
+		status = transport_mirror_open(transport, q);
+		if (status != LS_OK)
+			break;
+		const struct open_facts *facts = &card_of(hosts, q)->facts;
+		struct transport_segment *mirror = transport->peers[q].segment;
+		mirror->table = facts->table;
+		mirror->algorithm = facts->algorithm;
+		memcpy(mirror->cpus, facts->cpus, sizeof mirror->cpus);
+	}
+	return status;
+}
+
+/* ---- connections ---- */
+
+/* "3 (host b, 10.0.0.2), 4 (host b, 10.0.0.2)" */
+static ls_status say_silent(const struct world *world, const struct rendezvous_table *table)
+{
+	char list[1024] = "";
+	size_t used = 0;
+	for (int q = 0; q < world->size && used < sizeof list; q++) {
+		const struct rendezvous_rank *rank = &table->ranks[q];
+		if (!world->transport.peers[q].remote || net_has_answered(world->link, q))
+			continue;
+		used += (size_t)snprintf(list + used, sizeof list - used, "%s%d (host %s, %s)",
+					 used ? ", " : "", q, rank->host, rank->ip);
+	}
+	MESSAGE_SAY(MESSAGE_GROUP_SILENT, list);
+	return LS_RANK_MISSING;
+}
+
+ls_status open_hosts_connect(struct world *world, const struct rendezvous_table *table,
+			     uint64_t deadline_ns)
+{
+	struct link *link = world->link;
+	struct pollfd fd = {.fd = link->fd, .events = POLLIN};
+	bool done = false;
+	for (;;) {
+		ls_status status = link->ops->connect(link, &done);
+		if (status != LS_OK)
+			return status;
+		if (done)
+			break;
+		bool did = link->ops->advance(link);
+		if (clock_now_ns() >= deadline_ns)
+			return say_silent(world, table);
+		if (did || !link->ops->arm(link))
+			continue;
+		status = wait_fds(&world->waiter, &fd, 1, -1, deadline_ns);
+		if (status != LS_OK && status != LS_TIMED_OUT)
+			return status;
+	}
+	return transport_pump_start(&world->transport);
+}
+
+void open_hosts_close(struct world *world)
+{
+	if (!world->link)
+		return;
+	transport_flush(&world->transport, clock_deadline_ns(FLUSH_MS));
+	transport_hosts_close(&world->transport);
+	world->link->ops->close(world->link);
+	world->link = NULL;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The part of opening a world that concerns ranks on other hosts. In this order, each step of all
+ * ranks: place, gather, mirror, then the transport connects the ranks of each host and the group of
+ * all ranks is made, then connect. With one host place says so, and the other steps are left out. */
+#ifndef GROUP_OPEN_HOSTS_H
+#define GROUP_OPEN_HOSTS_H
+
+#include "net/net.h"
+#include "rendezvous/rendezvous.h"
+#include "transport/transport.h"
+#include "world/world.h"
+
+/* Facts about a rank that all others need: what must be the same everywhere, and the processors on
+ * which it may run. */
+struct open_facts {
+	uint64_t table, algorithm; /* as in struct transport_segment */
+	uint64_t cpus[TRANSPORT_CPU_WORDS];
+};
+
+/* What each rank tells all others in the second round of the meeting. */
+struct open_card {
+	struct net_address link;
+	char address[RENDEZVOUS_ADDRESS_BYTES]; /* of the first rank of a host, where it listens */
+	struct open_facts facts;
+};
+_Static_assert(sizeof(struct open_card) <= RENDEZVOUS_CARD_BYTES, "a card has room for it");
+
+struct open_hosts {
+	int count; /* of hosts */
+	uint16_t host_of[RANKS_HOST_MAX];
+	int root;        /* the first rank of this host */
+	ranks_here here; /* of this host, by world rank */
+	unsigned char cards[RANKS_HOST_MAX][RENDEZVOUS_CARD_BYTES];
+};
+
+void open_hosts_place(const struct rendezvous_table *table, int rank, struct open_hosts *out);
+
+/* Opens the link (world->link), and the socket of the first rank of this host (*listen_fd, if it is
+ * -1), then exchanges cards. `address`: where it listens already, or "". Errors, with a message: of
+ * net_open, transport_listen and rendezvous_gather. */
+LS_CHECKED ls_status open_hosts_gather(struct world *world, const struct rendezvous_table *table,
+				       const struct open_facts *facts, const char *address,
+				       struct rendezvous_meeting *meeting, struct open_hosts *hosts,
+				       int *listen_fd);
+/* Where the first rank of this host listens. */
+const char *open_hosts_root_address(const struct open_hosts *hosts);
+
+/* After transport_init: makes mirrors of the ranks on other hosts. Errors: of
+ * transport_mirror_open. */
+LS_CHECKED ls_status open_hosts_mirror(struct world *world, const struct open_hosts *hosts);
+
+/* Connects to all ranks on other hosts. Blocks until deadline_ns. Errors, with a message:
+ * LS_RANK_MISSING, names the ranks that do not answer; and those of link.h's connect. */
+LS_CHECKED ls_status open_hosts_connect(struct world *world, const struct rendezvous_table *table,
+					uint64_t deadline_ns);
+
+/* Cuts all, and closes the link. Before it waits, a second at most, until what this rank has said
+ * is on its way. */
+void open_hosts_close(struct world *world);
+
+#endif
