@@ -168,11 +168,13 @@ static ls_status meet(struct world *world, const struct opening *opening,
 	if (world->rank == 0 && world->size > 1)
 		status = transport_listen(self.me.address, sizeof self.me.address,
 					  &exchange->listen_fd);
+	struct rendezvous_meeting *meeting = NULL;
 	if (status == LS_OK)
 		status = rendezvous_join(&opening->place, &self, &world->waiter,
-					 opening->deadline_ns, table, &world->control_fd);
+					 opening->deadline_ns, table, &meeting);
 	if (status == LS_OK)
 		status = refuse_other_hosts(table);
+	rendezvous_leave(meeting, &world->control_fd);
 	if (status != LS_OK)
 		return status;
 	trace_set_job(&world->trace, table->job, table->size);

@@ -17,99 +17,13 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Until when to wait for what answers: a server that has welcomed this rank knows its deadline and
- * gives the verdict then, so that takes a little longer. */
-static uint64_t limit_ns(const struct rendezvous_client *client)
-{
-	uint64_t grace_ns = (uint64_t)RENDEZVOUS_GRACE_MS * 1000000;
-	if (!client->welcomed)
-		return client->silence_ns;
-	return client->deadline_ns > CLOCK_NEVER - grace_ns ? CLOCK_NEVER
-							    : client->deadline_ns + grace_ns;
-}
-
-static void say_where(struct rendezvous_client *client, const char *before, const char *after)
-{
-	char where[RENDEZVOUS_PLACE_BYTES];
-
-	rendezvous_place_name(client->place, where);
-	rendezvous_text_add(client->text, "%s%s%s", before, where, after);
-}
-
-static double waited_s(const struct rendezvous_client *client)
-{
-	return (double)(clock_now_ns() - client->began_ns) * 1e-9;
-}
-
-static ls_status give_up(struct rendezvous_client *client)
-{
-	char *text = client->text;
-
-	if (client->welcomed) {
-		rendezvous_text_holder(text, client->holder_rank, client->holder_pid);
-		say_where(client, ", the process that holds the rendezvous ", ",");
-		rendezvous_text_add(text,
-				    " answered at first and then no more (waited %.1f s): see "
-				    "whether it is stopped or stuck",
-				    waited_s(client));
-		return LS_NO_MASTER;
-	}
-	if (client->mute) {
-		say_where(client, "something at ", " takes connections and says nothing");
-		rendezvous_text_add(text,
-				    " (waited %.1f s): another program uses this address, or the "
-				    "process that should hold the rendezvous is stopped",
-				    waited_s(client));
-		return LS_UNTRUSTED_PEER;
-	}
-	if (client->unreachable != 0) {
-		say_where(client, "cannot reach the host of ", "");
-		errno = client->unreachable;
-		rendezvous_text_add(text,
-				    ", %m (tried for %.1f s): see whether that host is up, whether a "
-				    "firewall is between, and whether MASTER_ADDR is right",
-				    waited_s(client));
-		return LS_NO_MASTER;
-	}
-	say_where(client, "nobody listens at ", "");
-	rendezvous_text_add(text,
-			    " (tried for %.1f s): %s has not come there, or has ended. See whether "
-			    "it was started, what it printed, and whether all ranks have the "
-			    "same %s",
-			    waited_s(client), "rank 0 (or the launcher)",
-			    client->place->tcp ? "MASTER_ADDR and MASTER_PORT"
-					       : "rendezvous address");
-	return LS_NO_MASTER;
-}
-
-static ls_status interrupted(struct rendezvous_client *client, ls_status status)
-{
-	if (status == LS_INTERRUPTED)
-		say_where(client, "a signal ended the wait for the other ranks at ", "");
-	else
-		say_where(client, "cannot wait for the other ranks at ", "");
-	return status;
-}
-
-/* Waits for `events` on the connection: LS_OK, LS_TIMED_OUT, or a status that decides. */
-static ls_status wait_for(struct rendezvous_client *client, short events)
-{
-	struct pollfd fds = {.fd = client->fd, .events = events};
-	int peer = client->welcomed ? client->holder_rank : -1;
-	ls_status status = wait_fds(client->waiter, &fds, 1, peer, limit_ns(client));
-
-	if (status != LS_OK && status != LS_TIMED_OUT)
-		return interrupted(client, status);
-	return status;
-}
-
 /* LS_OK: connected. LS_NO_MASTER: not this time. Else it decides. */
 static ls_status knock(struct rendezvous_client *client)
 {
 	int error = rendezvous_dial(client->place, &client->fd);
 
 	if (error == EINPROGRESS) {
-		ls_status status = wait_for(client, POLLOUT);
+		ls_status status = rendezvous_client_wait(client, POLLOUT);
 		if (status != LS_OK && status != LS_TIMED_OUT)
 			return status;
 		error = status == LS_TIMED_OUT ? ETIMEDOUT
@@ -126,7 +40,7 @@ static ls_status knock(struct rendezvous_client *client)
 	    error == ETIMEDOUT || error == EADDRNOTAVAIL)
 		return error == 0 ? LS_OK : LS_NO_MASTER;
 
-	say_where(client, "cannot connect to the rendezvous address ", ": ");
+	rendezvous_client_where(client, "cannot connect to the rendezvous address ", ": ");
 	errno = error;
 	rendezvous_text_add(client->text, "%m");
 	return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS
@@ -148,7 +62,7 @@ static ls_status check_owner(struct rendezvous_client *client)
 	enum rendezvous_peer peer = rendezvous_find_peer(client->fd, tcp, &credentials);
 	if (peer == RENDEZVOUS_PEER_KNOWN ? credentials.uid == geteuid() : tcp)
 		return LS_OK;
-	say_where(client, "", "");
+	rendezvous_client_where(client, "", "");
 	rendezvous_text_add(client->text,
 			    " belongs to a process of user %u, and this is user %u: choose another %s "
 			    "for this job",
@@ -156,33 +70,9 @@ static ls_status check_owner(struct rendezvous_client *client)
 	return LS_UNTRUSTED_PEER;
 }
 
-/* A connection that breaks meanwhile is not an error here: an answer may have come before. */
-static ls_status send_all(struct rendezvous_client *client, const void *from, size_t bytes,
-			  int passed)
-{
-	size_t sent = 0;
-
-	while (sent < bytes) {
-		ssize_t more = rendezvous_send(client->fd, (const char *)from + sent, bytes - sent,
-					       sent == 0 ? passed : -1);
-		if (more > 0) {
-			sent += (size_t)more;
-			continue;
-		}
-		if (more < 0 && errno == EINTR)
-			continue;
-		if (more < 0 && errno != EAGAIN)
-			return LS_OK;
-		ls_status status = wait_for(client, POLLOUT);
-		if (status != LS_OK)
-			return status;
-	}
-	return LS_OK;
-}
-
 static ls_status say_no_secret(struct rendezvous_client *client)
 {
-	say_where(client, "", "");
+	rendezvous_client_where(client, "", "");
 	rendezvous_text_add(client->text,
 			    " is on another host than rank %d, which has no secret to show there: "
 			    "give all ranks LOCKSTEP_SECRET_FILE, a file with the same 32 random "
@@ -211,8 +101,8 @@ static ls_status send_hello(struct rendezvous_client *client)
 		rendezvous_text_add(client->text, "no random numbers from the system: %m");
 		return LS_SYSTEM;
 	}
-	return send_all(client, hello, sizeof *hello,
-			hello->flags & WIRE_FLAG_TRACE ? client->self->trace_fd : -1);
+	return rendezvous_client_send(client, hello, sizeof *hello,
+				      hello->flags & WIRE_FLAG_TRACE ? client->self->trace_fd : -1);
 }
 
 /* ---- what answers ---- */
@@ -222,7 +112,7 @@ static ls_status say_stranger(struct rendezvous_client *client)
 	char start[25];
 
 	rendezvous_copy_printable(start, sizeof start, client->in, client->got);
-	say_where(client, "what answers at ", " is not Lockstep");
+	rendezvous_client_where(client, "what answers at ", " is not Lockstep");
 	rendezvous_text_add(client->text, ": it says \"%s\"%s. Choose another address%s", start,
 			    strncmp(start, "HTTP/", 5) == 0 ? ", so it is a web server" : "",
 			    client->place->tcp ? " (MASTER_PORT) for this job" : " for this job");
@@ -238,7 +128,7 @@ static ls_status say_version(struct rendezvous_client *client, const struct wire
 	rendezvous_text_add(client->text, "rank %d (pid %d) runs Lockstep %s (protocol %u), but ",
 			    mine.rank, mine.pid, mine.version, mine.protocol);
 	rendezvous_text_holder(client->text, other->rank, other->pid);
-	say_where(client, " at ", "");
+	rendezvous_client_where(client, " at ", "");
 	rendezvous_text_add(client->text,
 			    " runs %s (protocol %u%s): start all with the same library",
 			    other->version, other->protocol,
@@ -248,7 +138,7 @@ static ls_status say_version(struct rendezvous_client *client, const struct wire
 
 static ls_status say_unproved(struct rendezvous_client *client)
 {
-	say_where(client, "what answers at ", "");
+	rendezvous_client_where(client, "what answers at ", "");
 	rendezvous_text_add(client->text,
 			    " (rank %d, pid %d) does not know the secret of rank %d: give all ranks "
 			    "the same LOCKSTEP_SECRET_FILE, or all LOCKSTEP_TRUST_NETWORK=1",
@@ -260,7 +150,7 @@ static ls_status say_unproved(struct rendezvous_client *client)
 static ls_status say_forwarded(struct rendezvous_client *client)
 {
 	rendezvous_text_add(client->text, "rank %d sees ", client->place->rank);
-	say_where(client, "", "");
+	rendezvous_client_where(client, "", "");
 	rendezvous_text_add(client->text, " on %s host, and ",
 			    client->remote ? "another" : "its own");
 	rendezvous_text_holder(client->text, client->holder_rank, client->holder_pid);
@@ -288,7 +178,7 @@ static ls_status answer_challenge(struct rendezvous_client *client)
 	rendezvous_head_fill(&proof.head, WIRE_PROOF, sizeof proof, client->place->rank,
 			     client->self->me.pid);
 	auth_sign(&client->session, AUTH_CLIENT, 0, "", 0, &proof.tag);
-	return send_all(client, &proof, sizeof proof, -1);
+	return rendezvous_client_send(client, &proof, sizeof proof, -1);
 }
 
 /* Whether an answer comes from a server that knows the secret. Before the proofs it can only be a
@@ -305,7 +195,7 @@ static bool is_signed(const struct rendezvous_client *client, const struct wire_
 }
 
 static ls_status take_answer(struct rendezvous_client *client, const struct wire_answer *answer,
-			     struct rendezvous_table *out, int *control)
+			     struct rendezvous_table *out)
 {
 	const struct rendezvous_place *place = client->place;
 
@@ -317,25 +207,28 @@ static ls_status take_answer(struct rendezvous_client *client, const struct wire
 	}
 	if (answer->size != place->world_size ||
 	    strcmp(answer->ranks[place->rank].address, client->self->me.address) != 0) {
-		say_where(client, "the table of ranks that came from ",
-			  " is not of this job: choose another address for it");
+		rendezvous_client_where(client, "the table of ranks that came from ",
+					" is not of this job: choose another address for it");
 		return LS_UNTRUSTED_PEER;
 	}
 	out->job = answer->job;
 	out->size = answer->size;
 	memcpy(out->ranks, answer->ranks, (size_t)answer->size * sizeof out->ranks[0]);
-	/* Rank 0 serves no longer once all have their table; a launcher stays. */
-	if (answer->head.rank == WIRE_LAUNCHER) {
-		*control = client->fd;
-		client->fd = -1;
-	}
+	/* Rank 0 serves no longer once all have their table, unless a second round follows; a
+	 * launcher stays. */
+	client->kept = answer->head.rank == WIRE_LAUNCHER || rendezvous_has_hosts(out);
 	return LS_OK;
+}
+
+static void take_off(struct rendezvous_client *client, size_t bytes)
+{
+	client->got -= bytes;
+	memmove(client->in, client->in + bytes, client->got);
 }
 
 /* True once *status decides. Takes a challenge and a welcome off what has come, if they are
  * there. */
-static bool judge(struct rendezvous_client *client, struct rendezvous_table *out, int *control,
-		  ls_status *status)
+static bool judge(struct rendezvous_client *client, struct rendezvous_table *out, ls_status *status)
 {
 	struct wire_answer reply;
 
@@ -355,7 +248,8 @@ static bool judge(struct rendezvous_client *client, struct rendezvous_table *out
 		client->holder_pid = reply.head.pid;
 		if (reply.head.kind == WIRE_ANSWER) {
 			client->welcomed = true;
-			*status = take_answer(client, &reply, out, control);
+			*status = take_answer(client, &reply, out);
+			take_off(client, reply.head.bytes);
 			return true;
 		}
 		bool challenges = reply.head.kind == WIRE_CHALLENGE;
@@ -371,55 +265,40 @@ static bool judge(struct rendezvous_client *client, struct rendezvous_table *out
 				return true;
 		}
 		client->welcomed = !challenges;
-		client->got -= reply.head.bytes;
-		memmove(client->in, client->in + reply.head.bytes, client->got);
+		take_off(client, reply.head.bytes);
 	}
 }
 
 static ls_status say_vanished(struct rendezvous_client *client)
 {
-	say_where(client, "the process that holds the rendezvous ", ", ");
+	rendezvous_client_where(client, "the process that holds the rendezvous ", ", ");
 	rendezvous_text_holder(client->text, client->holder_rank, client->holder_pid);
 	rendezvous_text_add(client->text, ", ended before all ranks had come: see what it printed");
 	return LS_NO_MASTER;
 }
 
 /* True once *status decides; false: the connection ended before a word, try again. */
-static bool listen_for(struct rendezvous_client *client, struct rendezvous_table *out, int *control,
+static bool listen_for(struct rendezvous_client *client, struct rendezvous_table *out,
 		       ls_status *status)
 {
 	for (;;) {
-		int none = -1;
-		ssize_t more = rendezvous_receive(client->fd, client->in + client->got,
-						  sizeof client->in - client->got, &none);
-		rendezvous_close_fd(&none);
-		if (more < 0 && errno == EINTR)
-			continue;
-		if (more > 0) {
-			client->got += (size_t)more;
-			*status = check_owner(client);
-			if (*status != LS_OK)
-				return true;
-			if (judge(client, out, control, status))
-				return true;
-			continue;
-		}
-		if (more < 0 && errno == EAGAIN) {
-			*status = wait_for(client, POLLIN);
-			if (*status == LS_OK)
-				continue;
-			if (*status == LS_TIMED_OUT)
-				*status = give_up(client);
+		bool ended;
+		*status = rendezvous_client_receive(client, &ended);
+		if (*status != LS_OK)
+			return true;
+		if (ended && !client->welcomed)
+			return false;
+		if (ended) {
+			*status = say_vanished(client);
 			return true;
 		}
-		if (!client->welcomed)
-			return false;
-		*status = say_vanished(client);
-		return true;
+		*status = check_owner(client);
+		if (*status != LS_OK || judge(client, out, status))
+			return true;
 	}
 }
 
-static bool try_once(struct rendezvous_client *client, struct rendezvous_table *out, int *control,
+static bool try_once(struct rendezvous_client *client, struct rendezvous_table *out,
 		     ls_status *status)
 {
 	client->got = 0;
@@ -435,31 +314,32 @@ static bool try_once(struct rendezvous_client *client, struct rendezvous_table *
 	if (*status == LS_OK)
 		*status = send_hello(client);
 	if (*status == LS_TIMED_OUT)
-		*status = give_up(client);
+		*status = rendezvous_client_give_up(client);
 	if (*status != LS_OK)
 		return true;
-	return listen_for(client, out, control, status);
+	return listen_for(client, out, status);
 }
 
-ls_status rendezvous_client_meet(struct rendezvous_client *client, struct rendezvous_table *out,
-				 int *control)
+ls_status rendezvous_client_meet(struct rendezvous_client *client, struct rendezvous_table *out)
 {
 	uint64_t pause_ms = PAUSE_FIRST_MS;
 	ls_status status = LS_OK;
 
 	client->fd = -1;
+	client->kept = false;
 	client->began_ns = clock_now_ns();
 	for (;;) {
-		bool decided = try_once(client, out, control, &status);
-		rendezvous_close_fd(&client->fd);
+		bool decided = try_once(client, out, &status);
+		if (!client->kept)
+			rendezvous_close_fd(&client->fd);
 		if (decided)
 			return status;
 		if (client->once || clock_now_ns() >= client->silence_ns)
-			return give_up(client);
+			return rendezvous_client_give_up(client);
 		status = wait_fds(client->waiter, NULL, 0, -1,
 				  earlier(clock_deadline_ns(pause_ms), client->silence_ns));
 		if (status != LS_TIMED_OUT)
-			return interrupted(client, status);
+			return rendezvous_client_interrupted(client, status);
 		pause_ms = earlier(pause_ms * 2, PAUSE_LAST_MS);
 	}
 }

@@ -43,6 +43,7 @@ struct fixture_rank {
 	_Atomic bool done;
 	ls_status status;
 	struct rendezvous_table table;
+	struct rendezvous_meeting *meeting;
 	int control;
 	uint64_t took_ms;
 	char text[RENDEZVOUS_TEXT_BYTES];
@@ -112,7 +113,8 @@ static inline void *fixture_thread(void *argument)
 		abort();
 	rank->status = rendezvous_meet(&rank->place, &rank->self, &rank->waiter,
 				       clock_deadline_ns(rank->limit_ms), &rank->table,
-				       &rank->control, rank->text);
+				       &rank->meeting, rank->text);
+	rendezvous_leave(rank->meeting, &rank->control);
 	wait_close(&rank->waiter);
 	rank->took_ms = (clock_now_ns() - began_ns) / 1000000;
 	atomic_store(&rank->done, true);

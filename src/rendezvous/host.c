@@ -1,11 +1,42 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which processes are on one host: those of one boot of one kernel, in one network namespace. */
+ * Which processes are on one host: those of one boot of one kernel, in one network namespace. Where
+ * a process cannot find that out, those that other hosts reach at one address. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "rendezvous/meet.h"
+
+bool rendezvous_share_host(const struct rendezvous_rank *one, const struct rendezvous_rank *other)
+{
+	if (one->host_key != 0 && other->host_key != 0)
+		return one->host_key == other->host_key;
+	return one->ip[0] == '\0' || other->ip[0] == '\0' || strcmp(one->ip, other->ip) == 0;
+}
+
+int rendezvous_find_hosts(const struct rendezvous_table *table, int first[RANKS_HOST_MAX])
+{
+	int hosts = 0;
+
+	for (int q = 0; q < table->size; q++) {
+		first[q] = q;
+		/* Only with the lowest rank of each host: if some key is not known, a rank could
+		 * share a host with two that share none. */
+		for (int p = 0; p < q && first[q] == q; p++)
+			if (first[p] == p &&
+			    rendezvous_share_host(&table->ranks[p], &table->ranks[q]))
+				first[q] = p;
+		hosts += first[q] == q;
+	}
+	return hosts;
+}
+
+bool rendezvous_has_hosts(const struct rendezvous_table *table)
+{
+	int first[RANKS_HOST_MAX];
+	return rendezvous_find_hosts(table, first) > 1;
+}
 
 uint64_t rendezvous_host_key(void)
 {

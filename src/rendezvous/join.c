@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * rendezvous_join: one rank alone, rank 0 that serves in the same thread, or a rank that goes to
- * whoever serves. */
+ * A rank's part in a meeting: one rank alone, rank 0 that serves in the same thread, or a rank that
+ * goes to whoever serves. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -59,40 +60,45 @@ static void linger(struct rendezvous_server *server, int size, struct waiter *wa
 	}
 }
 
-/* Rank 0 and the server in one thread. */
-static ls_status serve(struct rendezvous_server *server, const struct rendezvous_self *self,
-		       struct waiter *waiter, uint64_t deadline_ns, struct rendezvous_table *out,
-		       char *text)
+/* The wait of rank 0 has ended with `status`, and so the meeting. */
+static ls_status give_up(struct rendezvous_server *server, int pid, ls_status status, char *text)
+{
+	bool interrupted = status == LS_INTERRUPTED;
+	char ended[RENDEZVOUS_TEXT_BYTES] = "";
+
+	rendezvous_text_add(ended, "rank %d (pid %d) ended before all ranks %s: ",
+			    rendezvous_server_place(server)->rank, pid,
+			    rendezvous_server_met(server) ? "could be connected" : "had come");
+	rendezvous_text_add(ended, interrupted ? "a signal interrupted it" : "see what it printed");
+	rendezvous_server_fail(server, LS_RANK_MISSING, ended);
+	rendezvous_text_add(text, interrupted ? "a signal ended the wait for the other ranks"
+					      : "cannot wait for the other ranks");
+	return status;
+}
+
+static bool has_met(const struct rendezvous_server *server)
+{
+	return rendezvous_server_met(server) != NULL;
+}
+
+/* Rank 0 and the server in one thread, until the meeting `is_over` or has failed. */
+static ls_status serve(struct rendezvous_server *server, const struct rendezvous_client *client,
+		       bool (*is_over)(const struct rendezvous_server *), char *text)
 {
 	ls_status status;
 
 	for (;;) {
 		status = rendezvous_server_step(server);
-		if (status != LS_OK || rendezvous_server_complete(server))
+		if (status != LS_OK)
 			break;
-		status = wait_for_step(server, waiter, rendezvous_server_deadline_ns(server));
-		if (status != LS_OK) {
-			char ended[RENDEZVOUS_TEXT_BYTES] = "";
-			rendezvous_text_add(ended,
-					    "rank %d (pid %d) ended before all ranks had come: ",
-					    rendezvous_server_place(server)->rank, self->me.pid);
-			rendezvous_text_add(ended, status == LS_INTERRUPTED
-							   ? "a signal interrupted it"
-							   : "see what it printed");
-			rendezvous_server_fail(server, LS_RANK_MISSING, ended);
-			rendezvous_text_add(text,
-					    status == LS_INTERRUPTED
-						    ? "a signal ended the wait for the other ranks"
-						    : "cannot wait for the other ranks");
-			return status;
-		}
+		if (is_over(server))
+			return LS_OK;
+		status = wait_for_step(server, client->waiter,
+				       rendezvous_server_deadline_ns(server));
+		if (status != LS_OK)
+			return give_up(server, client->self->me.pid, status, text);
 	}
-	if (status == LS_OK) {
-		*out = *rendezvous_server_table(server);
-		/* A rank that connects now learns that it is too late. */
-		return rendezvous_server_step(server);
-	}
-	linger(server, rendezvous_server_place(server)->world_size, waiter, deadline_ns);
+	linger(server, client->place->world_size, client->waiter, client->deadline_ns);
 	rendezvous_text_add(text, "%s", rendezvous_server_text(server));
 	return status;
 }
@@ -100,14 +106,13 @@ static ls_status serve(struct rendezvous_server *server, const struct rendezvous
 /* The address is in use. If a Lockstep answers there, it says what is wrong (most likely there are
  * two processes of rank 0, and all ranks should hear of it). *again: nobody listens, so it may
  * become free. */
-static ls_status probe(struct rendezvous_client *client, struct rendezvous_table *out, int *control,
-		       bool *again)
+static ls_status probe(struct rendezvous_client *client, struct rendezvous_table *out, bool *again)
 {
 	char taken[RENDEZVOUS_TEXT_BYTES];
 
 	memcpy(taken, client->text, sizeof taken);
 	client->text[0] = '\0';
-	ls_status status = rendezvous_client_meet(client, out, control);
+	ls_status status = rendezvous_client_meet(client, out);
 	*again = false;
 	if (client->welcomed || status == LS_WRONG_VERSION || status == LS_INTERRUPTED)
 		return status;
@@ -123,25 +128,31 @@ static ls_status probe(struct rendezvous_client *client, struct rendezvous_table
 	return LS_PORT_TAKEN;
 }
 
-static ls_status meet_as_server(struct rendezvous_client *client, struct rendezvous_table *out,
-				int *control)
+static ls_status meet_as_server(struct rendezvous_meeting *meeting, struct rendezvous_table *out)
 {
-	struct rendezvous_server *server;
+	struct rendezvous_client *client = &meeting->client;
 	bool again;
 
+	client->once = true;
+	client->silence_ns = earlier(clock_deadline_ns(PROBE_MS), client->deadline_ns);
 	for (;;) {
 		client->text[0] = '\0';
-		ls_status status = rendezvous_server_start(
-			client->place, client->self, client->deadline_ns, client->text, &server);
+		ls_status status =
+			rendezvous_server_start(client->place, client->self, client->deadline_ns,
+						client->text, &meeting->server);
 		if (status == LS_OK) {
-			status = serve(server, client->self, client->waiter, client->deadline_ns,
-				       out, client->text);
-			rendezvous_server_close(server);
-			return status;
+			status = serve(meeting->server, client, has_met, client->text);
+			if (status != LS_OK)
+				return status;
+			*out = *rendezvous_server_met(meeting->server);
+			/* A rank that connects now learns that it is too late. */
+			return rendezvous_server_complete(meeting->server)
+				       ? rendezvous_server_step(meeting->server)
+				       : LS_OK;
 		}
 		if (status != LS_PORT_TAKEN)
 			return status;
-		status = probe(client, out, control, &again);
+		status = probe(client, out, &again);
 		if (!again || clock_now_ns() >= client->silence_ns)
 			return status;
 		ls_status waited =
@@ -153,53 +164,126 @@ static ls_status meet_as_server(struct rendezvous_client *client, struct rendezv
 	}
 }
 
-ls_status rendezvous_meet(const struct rendezvous_place *place, const struct rendezvous_self *self,
-			  struct waiter *waiter, uint64_t deadline_ns, struct rendezvous_table *out,
-			  int *control, char *text)
+static ls_status meet(struct rendezvous_meeting *meeting, struct rendezvous_table *out)
 {
-	struct rendezvous_client client = {
-		.place = place,
-		.self = self,
-		.waiter = waiter,
-		.deadline_ns = deadline_ns,
-		.silence_ns = deadline_ns,
-		.text = text,
-		.fd = -1,
-	};
-	ls_status status;
+	const struct rendezvous_place *place = &meeting->place;
+	const struct rendezvous_rank *me = &meeting->self.me;
+	char *text = meeting->client.text;
 
-	memset(out, 0, sizeof *out);
-	*control = -1;
 	if (place->serve && place->world_size == 1)
-		return be_alone(self, out, text);
+		return be_alone(&meeting->self, out, text);
 	if (!rendezvous_place_is_valid(place, false) ||
-	    !rendezvous_is_printable(self->me.address, sizeof self->me.address)) {
+	    !rendezvous_is_printable(me->address, sizeof me->address)) {
 		rendezvous_text_add(text,
 				    "rank %d of %d cannot meet: the place or its own address is "
 				    "not one that can be said",
 				    place->rank, place->world_size);
 		return LS_BAD_ARGUMENT;
 	}
-	if (place->serve) {
-		client.once = true;
-		client.silence_ns = earlier(clock_deadline_ns(PROBE_MS), deadline_ns);
-		status = meet_as_server(&client, out, control);
-	} else {
-		status = rendezvous_client_meet(&client, out, control);
+	return place->serve ? meet_as_server(meeting, out)
+			    : rendezvous_client_meet(&meeting->client, out);
+}
+
+ls_status rendezvous_meet(const struct rendezvous_place *place, const struct rendezvous_self *self,
+			  struct waiter *waiter, uint64_t deadline_ns, struct rendezvous_table *out,
+			  struct rendezvous_meeting **out_meeting, char *text)
+{
+	struct rendezvous_meeting *meeting = calloc(1, sizeof *meeting);
+	int none;
+
+	memset(out, 0, sizeof *out);
+	*out_meeting = NULL;
+	if (meeting == NULL) {
+		rendezvous_text_add(text, "no memory for the rendezvous");
+		return LS_OUT_OF_MEMORY;
 	}
-	if (status != LS_OK)
+	meeting->place = *place;
+	meeting->self = *self;
+	meeting->size = place->world_size;
+	struct rendezvous_client *client = &meeting->client;
+	client->place = &meeting->place;
+	client->self = &meeting->self;
+	client->waiter = waiter;
+	client->deadline_ns = client->silence_ns = deadline_ns;
+	client->text = text;
+	client->fd = -1;
+	ls_status status = meet(meeting, out);
+	client->text = NULL;
+	if (status != LS_OK) {
+		client->kept = false;
+		rendezvous_leave(meeting, &none);
 		memset(out, 0, sizeof *out);
+		return status;
+	}
+	meeting->gathers = rendezvous_has_hosts(out);
+	if (!meeting->gathers) {
+		rendezvous_server_close(meeting->server);
+		meeting->server = NULL;
+	}
+	*out_meeting = meeting;
+	return LS_OK;
+}
+
+ls_status rendezvous_share(struct rendezvous_meeting *meeting, ls_status mine, const char *reason,
+			   const void *card, void *cards, char *text)
+{
+	struct rendezvous_client *client = &meeting->client;
+	struct rendezvous_server *server = meeting->server;
+	struct wire_card out;
+
+	if (!meeting->gathers || mine < LS_OK || mine > LS_INTERNAL) {
+		rendezvous_text_add(text, "rank %d has no second round to take part in",
+				    meeting->place.rank);
+		return LS_INTERNAL;
+	}
+	meeting->gathers = false;
+	rendezvous_card_fill(&out, meeting->place.rank, meeting->self.me.pid, mine, reason, card);
+	if (server == NULL) {
+		client->text = text;
+		return rendezvous_client_gather(client, &out, cards);
+	}
+	rendezvous_server_put_card(server, &out);
+	ls_status status = serve(server, client, rendezvous_server_complete, text);
+	if (status == LS_OK)
+		memcpy(cards, rendezvous_server_cards(server),
+		       (size_t)meeting->size * RENDEZVOUS_CARD_BYTES);
 	return status;
+}
+
+void rendezvous_leave(struct rendezvous_meeting *meeting, int *control)
+{
+	*control = -1;
+	if (meeting == NULL)
+		return;
+	struct rendezvous_client *client = &meeting->client;
+	if (client->kept && client->holder_rank == WIRE_LAUNCHER) {
+		*control = client->fd;
+		client->fd = -1;
+	}
+	rendezvous_close_fd(&client->fd);
+	rendezvous_server_close(meeting->server);
+	free(meeting);
 }
 
 ls_status rendezvous_join(const struct rendezvous_place *place, const struct rendezvous_self *self,
 			  struct waiter *waiter, uint64_t deadline_ns, struct rendezvous_table *out,
-			  int *control)
+			  struct rendezvous_meeting **meeting)
 {
 	char text[RENDEZVOUS_TEXT_BYTES] = "";
-	ls_status status = rendezvous_meet(place, self, waiter, deadline_ns, out, control, text);
+	ls_status status = rendezvous_meet(place, self, waiter, deadline_ns, out, meeting, text);
 
 	if (status != LS_OK)
+		rendezvous_say(status, text);
+	return status;
+}
+
+ls_status rendezvous_gather(struct rendezvous_meeting *meeting, ls_status mine, const char *reason,
+			    const void *card, void *cards)
+{
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	ls_status status = rendezvous_share(meeting, mine, reason, card, cards, text);
+
+	if (status != LS_OK && status != mine)
 		rendezvous_say(status, text);
 	return status;
 }

@@ -72,7 +72,7 @@ enum rendezvous_peer {
  * was not accepted yet has none. Does not block. */
 enum rendezvous_peer rendezvous_find_peer(int fd, bool tcp, struct ucred *out);
 
-/* ---- client.c ---- */
+/* ---- client.c, talk.c, share.c ---- */
 
 struct rendezvous_client {
 	const struct rendezvous_place *place;
@@ -90,19 +90,43 @@ struct rendezvous_client {
 	bool remote;                 /* it is on another host */
 	struct auth_session session; /* once it has challenged this rank */
 	struct wire_hello hello;     /* as it was sent */
+	bool kept;                   /* after the table: the connection is still needed */
 	bool mute;                   /* the last server accepted the connection and sent nothing */
 	int unreachable;             /* errno of the last try, if no host was there; 0 */
 	int holder_rank, holder_pid; /* once welcomed */
 	uint64_t began_ns;
 	size_t got;
-	_Alignas(8) unsigned char in[sizeof(struct wire_answer)];
+	_Alignas(8) unsigned char in[sizeof(struct wire_cards)]; /* the longest that comes */
+	struct wire_cards cards;                                 /* as parsed */
 };
+_Static_assert(sizeof(struct wire_cards) >= sizeof(struct wire_answer), "client->in");
 
-/* Meets as a rank that does not serve. The caller fills the first part and zeroes the rest. */
+/* Meets as a rank that does not serve. The caller fills the first part and zeroes the rest. After
+ * LS_OK the connection is open if it is kept, and `in` has what came behind the table. */
 LS_CHECKED ls_status rendezvous_client_meet(struct rendezvous_client *client,
-					    struct rendezvous_table *out, int *control);
+					    struct rendezvous_table *out);
+/* The second round of such a rank: as rendezvous_gather, with the reason for a failure in
+ * client->text. */
+LS_CHECKED ls_status rendezvous_client_gather(struct rendezvous_client *client,
+					      struct wire_card *mine, void *cards);
 
-/* ---- server.c, for rank 0 ---- */
+/* Appends before, the place and after to client->text. */
+void rendezvous_client_where(struct rendezvous_client *client, const char *before,
+			     const char *after);
+/* Waits for `events` on the connection: LS_OK, LS_TIMED_OUT, or a status that decides. */
+LS_CHECKED ls_status rendezvous_client_wait(struct rendezvous_client *client, short events);
+/* The same. A connection that breaks meanwhile is not an error here: an answer may have come
+ * before. */
+LS_CHECKED ls_status rendezvous_client_send(struct rendezvous_client *client, const void *from,
+					    size_t bytes, int passed);
+/* Waits for more bytes, or *ended: the connection is at its end. Else a status that decides. */
+LS_CHECKED ls_status rendezvous_client_receive(struct rendezvous_client *client, bool *ended);
+/* The time is over: the status, with the reason in client->text. */
+ls_status rendezvous_client_give_up(struct rendezvous_client *client);
+/* A wait ended with this status: the same, with the reason in client->text. */
+ls_status rendezvous_client_interrupted(struct rendezvous_client *client, ls_status status);
+
+/* ---- server.c, gather.c, for rank 0 ---- */
 
 /* As rendezvous_server_open, but writes the reason to `text` and not to standard error. self: the
  * rank that serves, which counts as having come; NULL: a launcher. */
@@ -112,14 +136,32 @@ LS_CHECKED ls_status rendezvous_server_start(const struct rendezvous_place *plac
 					     struct rendezvous_server **out);
 /* After a failure: how many processes know of it, or have ended. When it is world_size, all do. */
 int rendezvous_server_told(const struct rendezvous_server *server);
+/* The table, once it has been sent to all ranks, also if they still have to gather; else NULL. */
+const struct rendezvous_table *rendezvous_server_met(const struct rendezvous_server *server);
+/* Takes the card of the rank that serves, once it has met. Nothing after a failure. */
+void rendezvous_server_put_card(struct rendezvous_server *server, const struct wire_card *card);
+/* Once the server is complete and there are several hosts: the cards of all ranks. */
+const unsigned char *rendezvous_server_cards(const struct rendezvous_server *server);
 
 /* ---- join.c ---- */
 
-/* rendezvous_join without the message on standard error. */
+/* Rank 0 that serves has a server as long as it is needed; other ranks have a client. */
+struct rendezvous_meeting {
+	struct rendezvous_place place;
+	struct rendezvous_self self;
+	int size;
+	bool gathers; /* rendezvous_gather is to come */
+	struct rendezvous_server *server;
+	struct rendezvous_client client;
+};
+
+/* rendezvous_join and rendezvous_gather without the message on standard error. */
 LS_CHECKED ls_status rendezvous_meet(const struct rendezvous_place *place,
 				     const struct rendezvous_self *self, struct waiter *waiter,
 				     uint64_t deadline_ns, struct rendezvous_table *out,
-				     int *control, char *text);
+				     struct rendezvous_meeting **meeting, char *text);
+LS_CHECKED ls_status rendezvous_share(struct rendezvous_meeting *meeting, ls_status mine,
+				      const char *reason, const void *card, void *cards, char *text);
 /* Prints `text` as the message that belongs to `status`. */
 void rendezvous_say(ls_status status, const char *text);
 

@@ -367,13 +367,16 @@ static void test_messages(void **state)
 	struct rendezvous_place place = fixture_place(false, 2);
 	struct rendezvous_self self = {.trace_fd = -1};
 	struct rendezvous_table table;
+	struct rendezvous_meeting *meeting;
 	int control = 7;
 	place.rank = 1;
 	listen_in();
 	ls_status status =
-		rendezvous_join(&place, &self, NULL, clock_deadline_ns(20), &table, &control);
+		rendezvous_join(&place, &self, NULL, clock_deadline_ns(20), &table, &meeting);
 	listen_out();
 	assert_int_equal(status, LS_NO_MASTER);
+	assert_null(meeting);
+	rendezvous_leave(meeting, &control);
 	assert_int_equal(control, -1);
 	assert_int_equal(table.size, 0);
 	check_said(FIXTURE_WORDS("nobody listens at unix:", "[LS-NO-MASTER]"));

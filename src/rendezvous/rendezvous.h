@@ -4,7 +4,8 @@
  * come, each gets the table of all. If anything is wrong, each gets the same error, with a text
  * that names rank, cause and remedy. Messages are versioned structs of fixed size, and are checked
  * before they are used. A connection that sends nothing or nonsense costs one descriptor until the
- * deadline, and nothing more.
+ * deadline, and nothing more. If the ranks are on several hosts a second round follows over the same
+ * connections: each rank gives a card, such as its address on the network, and gets those of all.
  *
  * The connection to a launcher stays open after the table has arrived. From it the launcher learns
  * the process of each rank, and gets each rank's trace (sent with the hello on Unix sockets). */
@@ -30,6 +31,8 @@ enum {
 		256, /* as the resolver takes them, which has longer ones than hosts */
 	RENDEZVOUS_IP_BYTES = 48,
 	RENDEZVOUS_TEXT_BYTES = 512,
+	RENDEZVOUS_CARD_BYTES = 512,   /* what a rank tells all others in the second round */
+	RENDEZVOUS_REASON_BYTES = 384, /* why it cannot; a longer text is cut */
 	RENDEZVOUS_CONNECTION_MAX =
 		64, /* connections without a complete hello; one more closes the oldest */
 	RENDEZVOUS_FDS_MAX = 1 + RANKS_HOST_MAX + RENDEZVOUS_CONNECTION_MAX,
@@ -86,17 +89,30 @@ struct rendezvous_table {
 	struct rendezvous_rank ranks[RANKS_HOST_MAX];
 };
 
+/* Whether both are on one host. Keys decide if both are known, else the addresses. A rank of which
+ * neither is known counts as on any host. */
+bool rendezvous_share_host(const struct rendezvous_rank *one, const struct rendezvous_rank *other);
+/* The hosts of the table, in the order of their lowest ranks: returns how many. first[q]: the lowest
+ * rank on the host of rank q, for each rank of the table. All ranks and the server find the same. */
+int rendezvous_find_hosts(const struct rendezvous_table *table, int first[RANKS_HOST_MAX]);
+/* Whether the table has several hosts, so that a second round follows. */
+bool rendezvous_has_hosts(const struct rendezvous_table *table);
+
 struct rendezvous_self {
 	struct rendezvous_rank me;
 	int trace_fd; /* sent along on a Unix socket; -1: none */
 };
 
+/* One rank's part in a meeting, from rendezvous_join to rendezvous_leave. Of one thread at a time. */
+struct rendezvous_meeting;
+
 /* Meets the other ranks. Blocks until deadline_ns, and up to a second longer for a verdict that is
  * on its way. Rank 0 of a job without a launcher also serves, in the same thread. After a failure
  * it stays until no rank has come for a second (at most ten seconds, never past its deadline), so
  * that late ranks get the error. The meeting ends at the earliest deadline of a rank that came.
- * me.uid is the effective user. A world of one rank without a launcher opens no socket. *control:
- * the connection to the launcher (non-blocking), owned by the caller; -1 if rank 0 served. Errors
+ * me.uid is the effective user. A world of one rank without a launcher opens no socket. *meeting: for
+ * rendezvous_leave, and before it, if the table has several hosts, rendezvous_gather; NULL after an
+ * error. The waiter must stay until then. On one host nothing more is exchanged. Errors
  * (all with a message): LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE, LS_DUPLICATE_RANK, LS_RANK_MISSING
  * (names the ranks that did not come, or ended before all had come), LS_PORT_TAKEN, LS_NO_MASTER,
  * LS_UNTRUSTED_PEER, LS_WRONG_VERSION, LS_INTERRUPTED (a signal handler ended the wait; this rank
@@ -104,7 +120,26 @@ struct rendezvous_self {
 LS_CHECKED ls_status rendezvous_join(const struct rendezvous_place *place,
 				     const struct rendezvous_self *self, struct waiter *waiter,
 				     uint64_t deadline_ns, struct rendezvous_table *out,
-				     int *control);
+				     struct rendezvous_meeting **meeting);
+
+/* The second round of a meeting of several hosts: all ranks call it, once. mine: LS_OK, and `card`
+ * is what the others are to get, RENDEZVOUS_CARD_BYTES of any content; else what went wrong at this
+ * rank, and `reason` says it in a line. cards: of each rank in turn, RENDEZVOUS_CARD_BYTES each;
+ * changed only by LS_OK. Blocks until the deadline of the meeting, as rendezvous_join does. Every
+ * rank gets the same: LS_OK, or the first error, with a message that names rank, host and cause. No
+ * message where the error is `mine`, which this rank has printed. Errors: what a rank gave as
+ * `mine`; LS_RANK_MISSING, a rank ended or left (at once), or gave no card until the deadline;
+ * LS_UNTRUSTED_PEER, a rank sent something else, or not signed as its secret would; LS_NO_MASTER,
+ * the server ended or is stuck; LS_INTERRUPTED, as of rendezvous_join; LS_SYSTEM; LS_INTERNAL, there
+ * are not several hosts, or it is the second call. Afterwards only rendezvous_leave may follow. */
+LS_CHECKED ls_status rendezvous_gather(struct rendezvous_meeting *meeting, ls_status mine,
+				       const char *reason, const void *card, void *cards);
+
+/* Ends this rank's part, and frees it; NULL is allowed. *control: the connection to the launcher
+ * (non-blocking), owned by the caller; -1 if rank 0 served. With several hosts and without
+ * rendezvous_gather this rank has ended for the others, who get LS_RANK_MISSING, or LS_NO_MASTER if
+ * it served. */
+void rendezvous_leave(struct rendezvous_meeting *meeting, int *control);
 
 /* ---- the server, for the launcher, which has an event loop of its own ---- */
 
@@ -123,13 +158,14 @@ const struct rendezvous_place *rendezvous_server_place(const struct rendezvous_s
 int rendezvous_server_fds(const struct rendezvous_server *server, struct pollfd *fds, int max);
 /* When rendezvous_server_step must run even if no descriptor is ready; CLOCK_NEVER when the meeting
  * is over, and no connection from another host is without a rank. A rank that does not take its
- * table delays the others by at most a second after the deadline. */
+ * table, or the cards, delays the others by at most a second after the deadline. */
 uint64_t rendezvous_server_deadline_ns(const struct rendezvous_server *server);
 /* Makes all progress that is possible without blocking. LS_OK: the meeting continues, or is
  * complete. Any other status: it failed, all ranks got the error, and rendezvous_server_text has
  * the reason (the ranks print it, not the server). Further steps send it to late ranks, and return
  * the same status. */
 LS_CHECKED ls_status rendezvous_server_step(struct rendezvous_server *server);
+/* All ranks have the table and, if it has several hosts, the cards. */
 bool rendezvous_server_complete(const struct rendezvous_server *server);
 /* NULL until the meeting is complete. */
 const struct rendezvous_table *rendezvous_server_table(const struct rendezvous_server *server);

@@ -182,76 +182,16 @@ static void watch_seats(struct rendezvous_server *server)
 			rendezvous_fail_ended(server, i);
 }
 
-static void begin_telling(struct rendezvous_server *server)
-{
-	int size = server->place.world_size;
-	struct wire_answer *answer = &server->answer;
-
-	server->table.size = size;
-	while (server->table.job == 0)
-		if (getrandom(&server->table.job, sizeof server->table.job, 0) < 0 &&
-		    errno != EINTR) {
-			rendezvous_text_add(server->text, "no random numbers from the system: %m");
-			rendezvous_fail(server, LS_SYSTEM);
-			return;
-		}
-	rendezvous_head_fill(&answer->head, WIRE_ANSWER, WIRE_ANSWER_BYTES(size), server->holder,
-			     getpid());
-	answer->status = LS_OK;
-	answer->size = size;
-	answer->job = server->table.job;
-	memcpy(answer->ranks, server->table.ranks, sizeof answer->ranks);
-	for (int i = 0; i < size; i++)
-		if (server->ranks[i].remote)
-			rendezvous_sign_table(server, &server->ranks[i]);
-	server->state = SERVER_TELLING;
-}
-
-/* The next bytes of the table for a rank: those for another host differ by the tag. */
-static ssize_t send_some(const struct rendezvous_server *server, const struct server_rank *place,
-			 size_t whole)
-{
-	const char *answer = (const char *)&server->answer;
-	char head[WIRE_ANSWER_BYTES(0)];
-
-	if (!place->remote || place->sent >= sizeof head)
-		return rendezvous_send(place->fd, answer + place->sent, whole - place->sent, -1);
-	memcpy(head, answer, sizeof head);
-	memcpy(head + offsetof(struct wire_answer, tag), &place->tag, sizeof place->tag);
-	return rendezvous_send(place->fd, head + place->sent, sizeof head - place->sent, -1);
-}
-
-/* A connection that breaks now counts as served: all ranks have come, so the watch will notice. */
-static void send_tables(struct rendezvous_server *server)
-{
-	size_t whole = WIRE_ANSWER_BYTES(server->place.world_size);
-	bool all = true;
-
-	for (int i = 0; i < server->place.world_size; i++) {
-		struct server_rank *place = &server->ranks[i];
-		if (place->fd < 0 || place->sent == whole)
-			continue;
-		ssize_t sent = send_some(server, place, whole);
-		if (sent >= 0)
-			place->sent += (size_t)sent;
-		else if (errno != EAGAIN && errno != EINTR)
-			place->sent = whole;
-		all = all && place->sent == whole;
-	}
-	if (all)
-		server->state = SERVER_COMPLETE;
-}
-
 /* Until when the meeting may stay in its state. */
 static uint64_t state_deadline_ns(const struct rendezvous_server *server)
 {
 	uint64_t grace_ns = (uint64_t)RENDEZVOUS_GRACE_MS * 1000000;
 
-	if (server->state == SERVER_MEETING)
+	if (server->state == SERVER_MEETING || server->state == SERVER_GATHERING)
 		return server->deadline_ns;
-	return server->state == SERVER_TELLING && server->deadline_ns < CLOCK_NEVER - grace_ns
-		       ? server->deadline_ns + grace_ns
-		       : CLOCK_NEVER;
+	bool tells = server->state == SERVER_TELLING || server->state == SERVER_SHARING;
+	return tells && server->deadline_ns < CLOCK_NEVER - grace_ns ? server->deadline_ns + grace_ns
+								     : CLOCK_NEVER;
 }
 
 ls_status rendezvous_server_step(struct rendezvous_server *server)
@@ -262,16 +202,19 @@ ls_status rendezvous_server_step(struct rendezvous_server *server)
 	if (server->state == SERVER_MEETING) {
 		uint64_t now_ns = clock_now_ns();
 		if (rendezvous_count_came(server) == server->place.world_size)
-			begin_telling(server);
+			rendezvous_tell_table(server);
 		else if (now_ns >= server->deadline_ns)
 			rendezvous_fail_missing(server, now_ns);
 	}
-	if (server->state == SERVER_TELLING) {
-		send_tables(server);
-		if (clock_now_ns() >= state_deadline_ns(server))
-			server->state =
-				SERVER_COMPLETE; /* the rest will miss the table, and say so */
+	if (server->state == SERVER_GATHERING)
+		rendezvous_gather_step(server);
+	if (server->state == SERVER_TELLING || server->state == SERVER_SHARING) {
+		/* After the deadline the rest will miss something, and say so. */
+		if (rendezvous_tell_more(server) || clock_now_ns() >= state_deadline_ns(server))
+			server->state = SERVER_COMPLETE;
 	}
+	if (server->state == SERVER_FAILED)
+		rendezvous_gather_end(server);
 	return server->status;
 }
 
@@ -346,7 +289,8 @@ void rendezvous_server_close(struct rendezvous_server *server)
 
 void rendezvous_server_fail(struct rendezvous_server *server, ls_status status, const char *text)
 {
-	if (server->state != SERVER_MEETING || status == LS_OK)
+	if ((server->state != SERVER_MEETING && server->state != SERVER_GATHERING) ||
+	    status == LS_OK)
 		return;
 	rendezvous_copy_printable(server->text, sizeof server->text, text,
 				  strnlen(text, sizeof server->text));
@@ -364,16 +308,18 @@ static void add_fd(struct pollfd *fds, int max, int *count, int fd, short events
 
 int rendezvous_server_fds(const struct rendezvous_server *server, struct pollfd *fds, int max)
 {
-	size_t whole = WIRE_ANSWER_BYTES(server->place.world_size);
+	bool hears = server->state == SERVER_GATHERING || server->state == SERVER_FAILED;
 	int count = 0;
 
 	add_fd(fds, max, &count, server->listen_fd, POLLIN);
 	for (int i = 0; i < server->place.world_size; i++) {
-		const struct server_rank *place = &server->ranks[i];
+		short events = rendezvous_is_untold(server, i) ? POLLOUT : 0;
 		if (server->state == SERVER_MEETING)
-			add_fd(fds, max, &count, place->fd, POLLRDHUP);
-		else if (server->state == SERVER_TELLING && place->sent < whole)
-			add_fd(fds, max, &count, place->fd, POLLOUT);
+			events = POLLRDHUP;
+		else if (hears)
+			events |= POLLIN;
+		if (events != 0)
+			add_fd(fds, max, &count, server->ranks[i].fd, events);
 	}
 	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
 		add_fd(fds, max, &count, server->connections[i].fd, POLLIN);
@@ -402,6 +348,18 @@ bool rendezvous_server_complete(const struct rendezvous_server *server)
 	return server->state == SERVER_COMPLETE;
 }
 
+const struct rendezvous_table *rendezvous_server_met(const struct rendezvous_server *server)
+{
+	bool told = server->state == SERVER_SHARING || server->state == SERVER_COMPLETE;
+
+	if (server->state == SERVER_GATHERING) {
+		told = true;
+		for (int i = 0; i < server->place.world_size; i++)
+			told = told && !rendezvous_is_untold(server, i);
+	}
+	return told ? &server->table : NULL;
+}
+
 const struct rendezvous_table *rendezvous_server_table(const struct rendezvous_server *server)
 {
 	return server->state == SERVER_COMPLETE ? &server->table : NULL;
@@ -424,5 +382,9 @@ const char *rendezvous_server_text(const struct rendezvous_server *server)
 
 int rendezvous_server_told(const struct rendezvous_server *server)
 {
-	return server->told;
+	int told = server->told;
+
+	for (int i = 0; i < server->place.world_size; i++)
+		told -= server->ranks[i].fd >= 0;
+	return told;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The server's state, for its two files: server.c moves connections, verdict.c decides and words
- * the result. */
+ * The server's state, for its files: server.c moves connections, verdict.c decides and words the
+ * result, telling.c sends the ranks what is the same for all, gather.c is the second round. */
 #ifndef RENDEZVOUS_SERVER_H
 #define RENDEZVOUS_SERVER_H
 
@@ -8,10 +8,16 @@
 #include "rendezvous/meet.h"
 
 enum server_state {
-	SERVER_MEETING,  /* not all have come */
-	SERVER_TELLING,  /* all have come, and some have not been sent the whole table */
-	SERVER_COMPLETE, /* everybody has the table */
-	SERVER_FAILED,   /* all ranks that came got the reason */
+	SERVER_MEETING, /* not all have come */
+	SERVER_TELLING, /* all have come, and some have not been sent the whole table */
+	/* Several hosts: the same, and not all have given their cards; then all cards are there, and
+	 * some ranks have not been sent them all. */
+	SERVER_GATHERING,
+	SERVER_SHARING,
+	SERVER_COMPLETE, /* everybody has the table, and the cards */
+	/* All ranks that came got the reason. After SERVER_GATHERING: it is on its way to those
+	 * whose connections are still here. */
+	SERVER_FAILED,
 };
 
 /* A connection that is no rank's yet: its hello is not complete, or the proof that has to follow.
@@ -37,9 +43,19 @@ struct server_rank {
 	bool came;
 	bool remote;
 	uint32_t pid_space;
-	size_t sent;                 /* bytes of the answer */
+	size_t sent;                 /* bytes of server->message */
 	struct auth_session session; /* remote */
-	struct auth_tag tag;         /* remote: of the table */
+	struct auth_tag tag;         /* remote: of server->message */
+	bool carded;                 /* its card is in server->cards */
+	size_t got;                  /* bytes of its card */
+	_Alignas(8) unsigned char in[sizeof(struct wire_card)];
+};
+
+/* What all ranks are sent in this state: `bytes`, with a tag at `tag_at` that is zero here and each
+ * rank's own for those of other hosts. bytes NULL: nothing. */
+struct server_message {
+	const char *bytes;
+	size_t size, tag_at;
 };
 
 /* state == SERVER_FAILED  <=>  status != LS_OK  <=>  text is not empty. */
@@ -60,7 +76,9 @@ struct rendezvous_server {
 	struct server_rank ranks[RANKS_HOST_MAX];
 	struct server_connection connections[RENDEZVOUS_CONNECTION_MAX];
 	struct rendezvous_table table;
-	struct wire_answer answer; /* while SERVER_TELLING */
+	struct server_message message;
+	struct wire_answer answer;
+	struct wire_cards cards;
 	char where[RENDEZVOUS_PLACE_BYTES];
 	char text[RENDEZVOUS_TEXT_BYTES];
 };
@@ -75,7 +93,8 @@ void rendezvous_connection_end(struct server_connection *connection);
 
 /* How many ranks have said hello. */
 int rendezvous_count_came(const struct rendezvous_server *server);
-/* Fails the meeting and tells all ranks that have come; the caller has written server->text. */
+/* Fails the meeting and tells all ranks that have come; the caller has written server->text. Also
+ * in SERVER_GATHERING. */
 void rendezvous_fail(struct rendezvous_server *server, ls_status status);
 /* The deadline is over. */
 void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns);
@@ -88,11 +107,30 @@ void rendezvous_hear_hello(struct rendezvous_server *server, struct server_conne
 /* The connection, which was challenged, has sent a proof. */
 void rendezvous_hear_proof(struct rendezvous_server *server, struct server_connection *connection,
 			   const struct wire_proof *proof);
-/* Writes the head of the table as it goes to a rank on another host, once the table is whole. */
-void rendezvous_sign_table(const struct rendezvous_server *server, struct server_rank *place);
 /* The connection is of another version, so only the head of its hello is known: fails the meeting
  * if it is known to be of the same user. */
 void rendezvous_hear_other(struct rendezvous_server *server, struct server_connection *connection,
 			   const struct wire_head *head);
+
+/* ---- telling.c ---- */
+
+/* All have come: begins to send them the table. */
+void rendezvous_tell_table(struct rendezvous_server *server);
+/* Begins to send all ranks server->cards, whose size, status and content the caller has filled in.
+ * Those that have not been sent all of the table get no more. */
+void rendezvous_tell_cards(struct rendezvous_server *server);
+/* Sends what is possible. True: nothing is left. A connection that breaks counts as served. */
+bool rendezvous_tell_more(struct rendezvous_server *server);
+/* Whether the rank has still to be sent something. */
+bool rendezvous_is_untold(const struct rendezvous_server *server, int rank);
+
+/* ---- gather.c ---- */
+
+/* In SERVER_GATHERING: sends tables, hears cards, and fails or shares. */
+void rendezvous_gather_step(struct rendezvous_server *server);
+/* After SERVER_GATHERING: as rendezvous_fail. */
+void rendezvous_gather_fail(struct rendezvous_server *server);
+/* In SERVER_FAILED: sends the reason on, and closes the connections that have ended. */
+void rendezvous_gather_end(struct rendezvous_server *server);
 
 #endif

@@ -200,7 +200,7 @@ static void test_server_of_other_version(void **state)
 	rendezvous_head_fill(&head, WIRE_WELCOME, sizeof head, 0, 77);
 	snprintf(head.version, sizeof head.version, "9.8.7");
 	answer_with(true, &head, sizeof head, LS_WRONG_VERSION,
-		    FIXTURE_WORDS("Lockstep " LOCKSTEP_VERSION " (protocol 2)", "rank 0 (pid 77)",
+		    FIXTURE_WORDS("Lockstep " LOCKSTEP_VERSION " (protocol 3)", "rank 0 (pid 77)",
 				  "runs 9.8.7", "same library"));
 	head.protocol = 41;
 	answer_with(false, &head, sizeof head, LS_WRONG_VERSION,
@@ -210,7 +210,7 @@ static void test_server_of_other_version(void **state)
 	head.rank = 0;
 	head.pid = (int32_t)__builtin_bswap32(77);
 	answer_with(false, &head, sizeof head, LS_WRONG_VERSION,
-		    FIXTURE_WORDS("rank 0 (pid 77)", "protocol 2, another byte order"));
+		    FIXTURE_WORDS("rank 0 (pid 77)", "protocol 3, another byte order"));
 }
 
 static void test_rank_of_other_version(void **state)
@@ -317,8 +317,8 @@ static void test_reaches_itself(void **state)
 static pid_t fork_foreigner(const struct rendezvous_place *place)
 {
 	struct rendezvous_table table;
+	struct rendezvous_meeting *meeting;
 	char text[RENDEZVOUS_TEXT_BYTES] = "";
-	int control;
 	pid_t pid = fork();
 
 	if (pid != 0)
@@ -329,7 +329,7 @@ static pid_t fork_foreigner(const struct rendezvous_place *place)
 	struct rendezvous_self self = {.me = {.pid = getpid(), .uid = 65534}, .trace_fd = -1};
 	mine.rank = 1;
 	ls_status status = rendezvous_meet(&mine, &self, NULL, clock_deadline_ns(FIXTURE_QUICK_MS),
-					   &table, &control, text);
+					   &table, &meeting, text);
 	_exit(status == LS_UNTRUSTED_PEER && strstr(text, "user 65534") != NULL ? 0 : 2);
 }
 

@@ -20,12 +20,6 @@ static void sign(const struct auth_session *session, struct wire_answer *answer,
 	answer->tag = tag;
 }
 
-void rendezvous_sign_table(const struct rendezvous_server *server, struct server_rank *place)
-{
-	auth_sign(&place->session, AUTH_SERVER, 1, &server->answer,
-		  WIRE_ANSWER_BYTES(server->place.world_size), &place->tag);
-}
-
 /* session: of a rank on another host that has proved that it knows the secret; NULL: another one.
  * An answer without a table fits into the empty buffer of any socket, so one try is enough. */
 static void tell(const struct rendezvous_server *server, int fd, const struct auth_session *session,
@@ -47,8 +41,14 @@ static void tell(const struct rendezvous_server *server, int fd, const struct au
 
 void rendezvous_fail(struct rendezvous_server *server, ls_status status)
 {
+	bool gathers = server->state == SERVER_GATHERING;
+
 	server->state = SERVER_FAILED;
 	server->status = status;
+	if (gathers) {
+		rendezvous_gather_fail(server);
+		return;
+	}
 	for (int i = 0; i < server->place.world_size; i++) {
 		struct server_rank *place = &server->ranks[i];
 		if (place->fd >= 0)

@@ -48,6 +48,19 @@ void rendezvous_head_fill(struct wire_head *out, enum wire_kind kind, size_t byt
 				  sizeof LOCKSTEP_VERSION);
 }
 
+void rendezvous_card_fill(struct wire_card *out, int rank, int pid, ls_status status,
+			  const char *reason, const void *card)
+{
+	memset(out, 0, sizeof *out);
+	rendezvous_head_fill(&out->head, WIRE_CARD, sizeof *out, rank, pid);
+	out->status = status;
+	if (status == LS_OK)
+		memcpy(out->card, card, sizeof out->card);
+	else
+		rendezvous_copy_printable(out->reason, sizeof out->reason, reason,
+					  sizeof out->reason);
+}
+
 void rendezvous_hello_fill(struct wire_hello *out, const struct rendezvous_place *place,
 			   const struct rendezvous_self *self, uint64_t remaining_ms)
 {
@@ -130,12 +143,17 @@ enum wire_verdict rendezvous_proof_parse(const void *bytes, size_t got, struct w
 	return WIRE_WHOLE;
 }
 
+static bool is_failure(int32_t status)
+{
+	return status > LS_OK && status <= LS_INTERNAL;
+}
+
 static bool answer_is_valid(const struct wire_answer *answer)
 {
 	if (!rendezvous_is_printable(answer->text, sizeof answer->text))
 		return false;
 	if (answer->status != LS_OK)
-		return answer->size == 0 && answer->status > 0 && answer->status <= LS_INTERNAL;
+		return answer->size == 0 && is_failure(answer->status);
 	if (answer->size < 1 || answer->job == 0)
 		return false;
 	for (int i = 0; i < answer->size; i++) {
@@ -172,6 +190,50 @@ enum wire_verdict rendezvous_reply_parse(const void *bytes, size_t got, struct w
 	out->head = head;
 	if (out->size < 0 || out->size > RANKS_HOST_MAX ||
 	    head.bytes != WIRE_ANSWER_BYTES(out->size) || !answer_is_valid(out))
+		return WIRE_NONSENSE;
+	return WIRE_WHOLE;
+}
+
+enum wire_verdict rendezvous_card_parse(const void *bytes, size_t got, struct wire_card *out)
+{
+	enum wire_verdict verdict = head_parse(bytes, got, &out->head);
+	if (verdict != WIRE_WHOLE)
+		return verdict;
+	if (out->head.kind != WIRE_CARD || out->head.bytes != sizeof *out)
+		return WIRE_NONSENSE;
+	if (got < sizeof *out)
+		return WIRE_MORE;
+
+	struct wire_head head = out->head;
+	memcpy(out, bytes, sizeof *out);
+	out->head = head;
+	if (!rendezvous_is_printable(out->reason, sizeof out->reason) || out->zero != 0)
+		return WIRE_NONSENSE;
+	if (out->status == LS_OK ? out->reason[0] != '\0' : !is_failure(out->status))
+		return WIRE_NONSENSE;
+	return WIRE_WHOLE;
+}
+
+enum wire_verdict rendezvous_cards_parse(const void *bytes, size_t got, struct wire_cards *out)
+{
+	enum wire_verdict verdict = head_parse(bytes, got, &out->head);
+	if (verdict != WIRE_WHOLE)
+		return verdict;
+
+	struct wire_head head = out->head;
+	if (head.kind != WIRE_CARDS || head.rank < WIRE_LAUNCHER || head.pid < 1 ||
+	    head.bytes < WIRE_CARDS_BYTES(0) || head.bytes > sizeof *out)
+		return WIRE_NONSENSE;
+	if (got < head.bytes)
+		return WIRE_MORE;
+
+	memcpy(out, bytes, head.bytes);
+	out->head = head;
+	if (out->size < 0 || out->size > RANKS_HOST_MAX ||
+	    head.bytes != WIRE_CARDS_BYTES(out->size) ||
+	    !rendezvous_is_printable(out->text, sizeof out->text))
+		return WIRE_NONSENSE;
+	if (out->status == LS_OK ? out->size < 1 : out->size != 0 || !is_failure(out->status))
 		return WIRE_NONSENSE;
 	return WIRE_WHOLE;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What goes over the wire: three fixed-size structs, each of which begins with the same head. The
+ * What goes over the wire: structs of fixed size, each of which begins with the same head. The
  * head stays as it is in every version of the protocol, so that two versions can always name each
  * other. Parsers are pure functions over bytes; they believe nothing and never look past what
  * came. */
@@ -14,7 +14,7 @@
 #include "rendezvous/rendezvous.h"
 
 enum {
-	WIRE_PROTOCOL = 2,
+	WIRE_PROTOCOL = 3,
 	WIRE_BYTE_ORDER = 0x01020304, /* written natively */
 	WIRE_MAGIC_BYTES = 8,
 	WIRE_VERSION_BYTES = 32,
@@ -29,6 +29,9 @@ enum wire_kind {
 	/* Between hosts, after the hello: */
 	WIRE_CHALLENGE = 4, /* the server: it knows the secret, do you? */
 	WIRE_PROOF = 5,     /* the rank: so do I; then welcome and answer */
+	/* The second round, if the table has several hosts: */
+	WIRE_CARD = 6,  /* a rank, once: its card, or why it has none */
+	WIRE_CARDS = 7, /* the server, once: all cards, or why there are none */
 };
 
 struct wire_head {
@@ -86,10 +89,36 @@ struct wire_answer {
 #define WIRE_ANSWER_BYTES(size) \
 	(offsetof(struct wire_answer, ranks) + (size_t)(size) * sizeof(struct rendezvous_rank))
 
+/* reason is empty if status is LS_OK. */
+struct wire_card {
+	struct wire_head head;
+	int32_t status; /* ls_status */
+	uint32_t zero;
+	/* From another host: the rank's, number 1, of all bytes with a tag of zeros. */
+	struct auth_tag tag;
+	char reason[RENDEZVOUS_REASON_BYTES];
+	unsigned char card[RENDEZVOUS_CARD_BYTES];
+};
+
+/* head.bytes == WIRE_CARDS_BYTES(size); size is 0 unless status is LS_OK. */
+struct wire_cards {
+	struct wire_head head;
+	int32_t status; /* ls_status */
+	int32_t size;
+	/* To another host: the server's, number 2, of all bytes with a tag of zeros. */
+	struct auth_tag tag;
+	char text[RENDEZVOUS_TEXT_BYTES];
+	unsigned char cards[RANKS_HOST_MAX][RENDEZVOUS_CARD_BYTES];
+};
+#define WIRE_CARDS_BYTES(size) \
+	(offsetof(struct wire_cards, cards) + (size_t)(size)*RENDEZVOUS_CARD_BYTES)
+
 _Static_assert(sizeof(struct wire_head) == 64, "the head never changes");
 _Static_assert(sizeof(struct wire_hello) == 64 + 32 + 64 + 48 + 64 + 32, "no padding on the wire");
 _Static_assert(sizeof(struct rendezvous_rank) == 16 + 64 + 48 + 64, "no padding on the wire");
 _Static_assert(WIRE_ANSWER_BYTES(0) == 64 + 16 + 32 + 512, "no padding on the wire");
+_Static_assert(sizeof(struct wire_card) == 64 + 8 + 32 + 384 + 512, "no padding on the wire");
+_Static_assert(WIRE_CARDS_BYTES(0) == 64 + 8 + 32 + 512, "no padding on the wire");
 
 enum wire_verdict {
 	WIRE_MORE, /* right so far, but not all has come */
@@ -107,9 +136,15 @@ enum wire_verdict rendezvous_hello_parse(const void *bytes, size_t got, struct w
 enum wire_verdict rendezvous_reply_parse(const void *bytes, size_t got, struct wire_answer *out);
 
 enum wire_verdict rendezvous_proof_parse(const void *bytes, size_t got, struct wire_proof *out);
+enum wire_verdict rendezvous_card_parse(const void *bytes, size_t got, struct wire_card *out);
+/* Fills the out-struct up to its head.bytes. */
+enum wire_verdict rendezvous_cards_parse(const void *bytes, size_t got, struct wire_cards *out);
 
 void rendezvous_head_fill(struct wire_head *out, enum wire_kind kind, size_t bytes, int rank,
 			  int pid);
+/* An empty card is sent with a status that is not LS_OK. `reason` is made printable. */
+void rendezvous_card_fill(struct wire_card *out, int rank, int pid, ls_status status,
+			  const char *reason, const void *card);
 void rendezvous_hello_fill(struct wire_hello *out, const struct rendezvous_place *place,
 			   const struct rendezvous_self *self, uint64_t remaining_ms);
 

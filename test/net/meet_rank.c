@@ -72,6 +72,7 @@ static int meet(int rank, int size, int port)
 	struct rendezvous_self self = {
 		.me = {.pid = getpid(), .uid = geteuid(), .host_key = rendezvous_host_key()},
 		.trace_fd = -1};
+	struct rendezvous_meeting *meeting = NULL;
 	int control = -1, limit_ms = number(getenv("LIMIT"));
 	if (getenv("KEY"))
 		self.me.host_key = (uint64_t)number(getenv("KEY"));
@@ -81,7 +82,8 @@ static int meet(int rank, int size, int port)
 	if (status == LS_OK)
 		status = rendezvous_join(&place, &self, &waiter,
 					 clock_deadline_ns(limit_ms ? (uint64_t)limit_ms : LIMIT_MS),
-					 &table, &control);
+					 &table, &meeting);
+	rendezvous_leave(meeting, &control);
 	wait_close(&waiter);
 	if (status == LS_OK)
 		print_table(rank, &table);

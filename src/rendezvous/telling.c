@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * How the server sends all ranks the same: first the table, then, between several hosts, the cards.
+ * To a rank of another host each message is signed. */
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "rendezvous/server.h"
+
+bool rendezvous_is_untold(const struct rendezvous_server *server, int rank)
+{
+	const struct server_rank *place = &server->ranks[rank];
+	return place->fd >= 0 && place->sent < server->message.size;
+}
+
+/* number: of this message among those of the server. */
+static void begin(struct rendezvous_server *server, const void *bytes, size_t size, size_t tag_at,
+		  uint64_t number)
+{
+	server->message = (struct server_message){.bytes = bytes, .size = size, .tag_at = tag_at};
+	for (int i = 0; i < server->place.world_size; i++) {
+		struct server_rank *place = &server->ranks[i];
+		place->sent = 0;
+		if (place->remote)
+			auth_sign(&place->session, AUTH_SERVER, number, bytes, size, &place->tag);
+	}
+}
+
+void rendezvous_tell_table(struct rendezvous_server *server)
+{
+	int size = server->place.world_size;
+	struct wire_answer *answer = &server->answer;
+
+	server->table.size = size;
+	while (server->table.job == 0)
+		if (getrandom(&server->table.job, sizeof server->table.job, 0) < 0 &&
+		    errno != EINTR) {
+			rendezvous_text_add(server->text, "no random numbers from the system: %m");
+			rendezvous_fail(server, LS_SYSTEM);
+			return;
+		}
+	rendezvous_head_fill(&answer->head, WIRE_ANSWER, WIRE_ANSWER_BYTES(size), server->holder,
+			     getpid());
+	answer->status = LS_OK;
+	answer->size = size;
+	answer->job = server->table.job;
+	memcpy(answer->ranks, server->table.ranks, sizeof answer->ranks);
+	begin(server, answer, WIRE_ANSWER_BYTES(size), offsetof(struct wire_answer, tag), 1);
+	server->state = rendezvous_has_hosts(&server->table) ? SERVER_GATHERING : SERVER_TELLING;
+}
+
+void rendezvous_tell_cards(struct rendezvous_server *server)
+{
+	struct wire_cards *cards = &server->cards;
+	size_t bytes = WIRE_CARDS_BYTES(cards->size);
+
+	for (int i = 0; i < server->place.world_size; i++)
+		if (rendezvous_is_untold(server, i))
+			rendezvous_close_fd(&server->ranks[i].fd);
+	rendezvous_head_fill(&cards->head, WIRE_CARDS, bytes, server->holder, getpid());
+	begin(server, cards, bytes, offsetof(struct wire_cards, tag), 2);
+}
+
+/* The next bytes of the message for a rank: those for another host differ by the tag. */
+static ssize_t send_some(const struct server_message *message, const struct server_rank *place)
+{
+	size_t tag_end = message->tag_at + sizeof place->tag;
+	char head[WIRE_ANSWER_BYTES(0)];
+
+	if (!place->remote || place->sent >= tag_end)
+		return rendezvous_send(place->fd, message->bytes + place->sent,
+				       message->size - place->sent, -1);
+	memcpy(head, message->bytes, tag_end);
+	memcpy(head + message->tag_at, &place->tag, sizeof place->tag);
+	return rendezvous_send(place->fd, head + place->sent, tag_end - place->sent, -1);
+}
+
+bool rendezvous_tell_more(struct rendezvous_server *server)
+{
+	bool all = true;
+
+	for (int i = 0; i < server->place.world_size; i++) {
+		struct server_rank *place = &server->ranks[i];
+		ssize_t sent = 0;
+		while (rendezvous_is_untold(server, i) && sent >= 0) {
+			sent = send_some(&server->message, place);
+			if (sent >= 0)
+				place->sent += (size_t)sent;
+			else if (errno != EAGAIN && errno != EINTR)
+				place->sent = server->message.size;
+		}
+		all = all && !rendezvous_is_untold(server, i);
+	}
+	return all;
+}
