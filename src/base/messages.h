@@ -136,10 +136,10 @@ const struct message_help *message_help_find(const char *id);
 	"LS-DEVICE-FREED", SETTING_LOG_ERROR, "the block %p of device %s is free already%s"
 #define MESSAGE_DEVICE_CLOSE \
 	"LS-DEVICE-CLOSE", SETTING_LOG_WARN, "memory of device %s could not be given back: %s"
-#define MESSAGE_GROUP_HOSTS                                                                           \
-	"LS-GROUP-HOSTS", SETTING_LOG_ERROR,                                                          \
-		"rank 0 is on host %s %s, rank %d on host %s %s: in this version all ranks of a job " \
-		"must be on one host"
+#define MESSAGE_GROUP_SILENT                                                                         \
+	"LS-GROUP-SILENT", SETTING_LOG_ERROR,                                                        \
+		"no connection to rank %s: it has ended, or a firewall holds its port; UCX listens " \
+		"on a free port of each rank's host"
 #define MESSAGE_GROUP_SETTINGS                  \
 	"LS-GROUP-SETTINGS", SETTING_LOG_ERROR, \
 		"rank %d has another %s than rank 0; it must be the same on all ranks of a job"

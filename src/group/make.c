@@ -213,14 +213,15 @@ void group_init(struct ls_group *group, const struct group_making *making)
 	atomic_store(&group->has_failed, false);
 	atomic_store(&group->explains, false);
 	transport_team_set(&group->team, making->rank, making->size, making->members, making->areas);
+	if (group->team.host_count > 1)
+		transport_team_listen(&group->team, group->area);
 	for (int q = 0; q < making->size; q++)
 		group->peers[making->members[q]] =
 			(struct wait_peer){.left = &transport_area_of(&group->team, q)->times_closed,
 					   .left_before = making->left_before[q],
 					   .dead = &world->dead[making->members[q]]};
 	const struct transport_area *head = transport_head_of(&group->team);
-	uintptr_t segment =
-		(uintptr_t)group->team.members[group->team.first_here].peer->segment;
+	uintptr_t segment = (uintptr_t)group->team.members[group->team.first_here].peer->segment;
 	membership.claim_offset = (uintptr_t)&head->claim - segment;
 	membership.cause_offset = (uintptr_t)&head->cause - segment;
 	fill_waiters(group);

@@ -20,6 +20,7 @@
 #include "progress/progress.h"
 #include "p2p/p2p.h"
 #include "group_private.h"
+#include "open_hosts.h"
 #include "attend.h"
 #include "arguments.h"
 
@@ -79,27 +80,50 @@ static ls_status early_waiter(struct world *world)
 	return wait_open(&world->waiter);
 }
 
-/* The number of processors on which the ranks together may run. */
-static int count_cores(const struct world *world)
+/* The number of processors on which the ranks of a host together may run, and of its ranks. */
+static int count_cores(const struct world *world, uint16_t host, int *ranks)
 {
 	uint64_t cpus[TRANSPORT_CPU_WORDS] = {0};
 	int cores = 0;
-	for (int q = 0; q < world->size; q++)
+	*ranks = 0;
+	for (int q = 0; q < world->size; q++) {
+		if (world->transport.peers[q].host != host)
+			continue;
+		++*ranks;
 		for (int i = 0; i < TRANSPORT_CPU_WORDS; i++)
 			cpus[i] |= world->transport.peers[q].segment->cpus[i];
+	}
 	for (int i = 0; i < TRANSPORT_CPU_WORDS; i++)
 		cores += __builtin_popcountll(cpus[i]);
 	return cores;
 }
 
-static void publish_facts(struct transport_segment *segment, const struct opening *opening)
+/* Whether some host has fewer processors than ranks. All ranks find the same. */
+static bool is_crowded(const struct world *world)
 {
+	int ranks;
+	for (int q = 0; q < world->size; q++)
+		if (count_cores(world, world->transport.peers[q].host, &ranks) < ranks)
+			return true;
+	return false;
+}
+
+static struct open_facts find_facts(const struct opening *opening)
+{
+	struct open_facts facts = {.table = plan_table_hash(&opening->table),
+				   .algorithm = opening->settings.algorithm};
 	cpu_set_t set;
-	segment->table = plan_table_hash(&opening->table);
-	segment->algorithm = opening->settings.algorithm;
 	CPU_ZERO(&set);
 	if (sched_getaffinity(0, sizeof set, &set) == 0)
-		memcpy(segment->cpus, &set, sizeof segment->cpus);
+		memcpy(facts.cpus, &set, sizeof facts.cpus);
+	return facts;
+}
+
+static void publish_facts(struct transport_segment *segment, const struct open_facts *facts)
+{
+	segment->table = facts->table;
+	segment->algorithm = facts->algorithm;
+	memcpy(segment->cpus, facts->cpus, sizeof segment->cpus);
 }
 
 /* Ranks that choose different plans would wait for each other. Every rank compares all ranks with
@@ -123,8 +147,9 @@ static ls_status compare_facts(const struct world *world)
 static void final_waiter(struct world *world)
 {
 	const struct settings *settings = &world->settings;
-	world->cores = count_cores(world);
-	if (world->cores < world->size) /* all ranks count the same processors */
+	int ranks;
+	world->cores = count_cores(world, world->transport.peers[world->rank].host, &ranks);
+	if (is_crowded(world))
 		plan_table_crowd(&world->table);
 	world->waiter = (struct waiter){
 		.wait_table = world->waiter.wait_table,
@@ -133,54 +158,64 @@ static void final_waiter(struct world *world)
 		.spin_ns = settings->wait == SETTING_WAIT_SLEEP ? 0
 								: (uint32_t)settings->spin_us * 1000,
 		.yield = settings->wait == SETTING_WAIT_YIELD ||
-			 (settings->wait == SETTING_WAIT_AUTO && world->cores < world->size),
+			 (settings->wait == SETTING_WAIT_AUTO && world->cores < ranks),
 		.look_ns = settings->look_ms * 1000000,
 		.look_fd = world->watch.event_fd,
 		.resumes = world->resumes,
+		.pump = transport_pump(&world->transport),
 	};
 }
 
-/* Every rank compares with rank 0, so all that are not on its host, and rank 0, find the same. */
-static ls_status refuse_other_hosts(const struct rendezvous_table *table)
+/* The ranks, while they open the world. */
+struct company {
+	struct rendezvous_table table;
+	struct open_hosts hosts;
+	struct open_facts facts;
+	struct transport_exchange exchange;
+};
+
+/* With the second round of the meeting, if there are several hosts. */
+static ls_status share_addresses(struct world *world, struct rendezvous_meeting *meeting,
+				 const char *address, struct company *company)
 {
-	const struct rendezvous_rank *first = &table->ranks[0];
-	for (int q = 1; q < table->size; q++) {
-		const struct rendezvous_rank *other = &table->ranks[q];
-		if (other->host_key == first->host_key || !other->host_key || !first->host_key)
-			continue;
-		MESSAGE_SAY(MESSAGE_GROUP_HOSTS, first->host, first->ip, q, other->host, other->ip);
-		return LS_UNSUPPORTED;
-	}
-	return LS_OK;
+	struct transport_exchange *exchange = &company->exchange;
+	open_hosts_place(&company->table, world->rank, &company->hosts);
+	exchange->here = company->hosts.here;
+	exchange->address = company->table.ranks[0].address;
+	if (company->hosts.count == 1)
+		return LS_OK;
+	ls_status status = open_hosts_gather(world, &company->table, &company->facts, address,
+					     meeting, &company->hosts, &exchange->listen_fd);
+	exchange->address = open_hosts_root_address(&company->hosts);
+	return status;
 }
 
 /* Meets the others; afterwards job, size and pids are known. */
-static ls_status meet(struct world *world, const struct opening *opening,
-		      struct transport_exchange *exchange, struct rendezvous_table *table)
+static ls_status meet(struct world *world, const struct opening *opening, struct company *company)
 {
 	struct rendezvous_self self = {
 		.me = {.pid = getpid(), .uid = geteuid(), .host_key = rendezvous_host_key()},
 		.trace_fd = world->trace.fd};
-	exchange->listen_fd = -1;
+	struct transport_exchange *exchange = &company->exchange;
+	struct rendezvous_meeting *meeting = NULL;
 	ls_status status = LS_OK;
 	if (gethostname(self.me.host, sizeof self.me.host - 1))
 		self.me.host[0] = '\0';
 	if (world->rank == 0 && world->size > 1)
 		status = transport_listen(self.me.address, sizeof self.me.address,
 					  &exchange->listen_fd);
-	struct rendezvous_meeting *meeting = NULL;
 	if (status == LS_OK)
 		status = rendezvous_join(&opening->place, &self, &world->waiter,
-					 opening->deadline_ns, table, &meeting);
+					 opening->deadline_ns, &company->table, &meeting);
 	if (status == LS_OK)
-		status = refuse_other_hosts(table);
+		status = share_addresses(world, meeting, self.me.address, company);
 	rendezvous_leave(meeting, &world->control_fd);
 	if (status != LS_OK)
 		return status;
-	trace_set_job(&world->trace, table->job, table->size);
-	for (int q = 0; q < table->size; q++)
-		world->pids[q] = table->ranks[q].pid;
-	exchange->address = table->ranks[0].address;
+	trace_set_job(&world->trace, company->table.job, world->size);
+	for (int q = 0; q < world->size; q++)
+		if (company->hosts.here >> q & 1)
+			world->pids[q] = company->table.ranks[q].pid;
 	exchange->pids = world->pids;
 	return LS_OK;
 }
@@ -189,6 +224,8 @@ static void open_views(struct world *world)
 {
 	const char *why;
 	for (int q = 0; q < world->size; q++) {
+		if (world->transport.peers[q].remote)
+			continue;
 		bool ok = q == world->rank ? trace_check(world->trace.header, world->trace.bytes,
 							 &world->views[q], &why)
 					   : trace_map(world->transport.peers[q].trace_fd,
@@ -213,30 +250,40 @@ static int launcher_pid(const struct world *world)
 	return getppid();
 }
 
-static ls_status connect_world(struct world *world, const struct opening *opening)
+/* Memory is shared within each host; other hosts have mirrors. */
+static ls_status share_memory(struct world *world, struct company *company)
 {
-	struct transport_exchange exchange = {.deadline_ns = opening->deadline_ns};
-	struct rendezvous_table *table = calloc(1, sizeof *table);
-	if (!table)
-		return LS_OUT_OF_MEMORY;
-	ls_status status = meet(world, opening, &exchange, table);
+	struct transport_exchange *exchange = &company->exchange;
+	ls_status status = memory_init(&world->memory, world->settings.arena_bytes,
+				       company->table.job, world->rank);
 	if (status == LS_OK)
-		status = memory_init(&world->memory, world->settings.arena_bytes, table->job,
-				     world->rank);
+		status = transport_init(&world->transport, company->table.job, world->rank,
+					world->size);
+	if (status == LS_OK && company->hosts.count > 1)
+		status = open_hosts_mirror(world, &company->hosts);
+	if (status != LS_OK)
+		return status;
+	publish_facts(world->transport.segment, &company->facts);
+	exchange->arena_fd = world->memory.fd;
+	exchange->trace_fd = world->trace.fd;
+	exchange->waiter = &world->waiter;
+	exchange->no_remote = world->settings.remote == SETTING_REMOTE_OFF;
+	exchange->launcher = launcher_pid(world);
+	return transport_connect(&world->transport, exchange);
+}
+
+static ls_status connect_world(struct world *world, const struct opening *opening,
+			       struct company *company)
+{
+	struct transport_exchange *exchange = &company->exchange;
+	exchange->deadline_ns = opening->deadline_ns;
+	exchange->listen_fd = -1;
+	company->facts = find_facts(opening);
+	ls_status status = meet(world, opening, company);
 	if (status == LS_OK)
-		status = transport_init(&world->transport, table->job, world->rank, world->size);
-	if (status == LS_OK) {
-		publish_facts(world->transport.segment, opening);
-		exchange.arena_fd = world->memory.fd;
-		exchange.trace_fd = world->trace.fd;
-		exchange.waiter = &world->waiter;
-		exchange.no_remote = world->settings.remote == SETTING_REMOTE_OFF;
-		exchange.launcher = launcher_pid(world);
-		status = transport_connect(&world->transport, &exchange);
-	}
-	if (exchange.listen_fd >= 0)
-		close(exchange.listen_fd);
-	free(table);
+		status = share_memory(world, company);
+	if (exchange->listen_fd >= 0)
+		close(exchange->listen_fd);
 	return status;
 }
 
@@ -247,6 +294,7 @@ static void world_close(struct world *world)
 	failure_watch_fini(&world->watch);
 	p2p_fini(world);
 	group_device_close(world);
+	open_hosts_close(world);
 	wait_close(&world->waiter);
 	group_free_all(world);
 	for (int q = 0; q < world->size; q++)
@@ -279,6 +327,30 @@ static ls_status fill_first(struct world *world, uint32_t timeout_ms)
 	return LS_OK;
 }
 
+/* All that remains to be done once the ranks are connected. */
+static ls_status complete(struct world *world, const struct opening *opening,
+			  const struct company *company)
+{
+	world->watch.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (world->watch.event_fd < 0) {
+		MESSAGE_SAY(MESSAGE_GROUP_THREAD, strerror(errno));
+		return LS_OUT_OF_MEMORY;
+	}
+	ls_status status = compare_facts(world);
+	if (status != LS_OK)
+		return status;
+	final_waiter(world);
+	status = group_device_register(world);
+	if (status != LS_OK)
+		return status;
+	open_views(world);
+	transport_hold(&world->transport);
+	status = fill_first(world, opening->timeout_ms);
+	if (status == LS_OK && world->link)
+		status = open_hosts_connect(world, &company->table, opening->deadline_ns);
+	return status == LS_OK ? failure_watch_start(world) : status;
+}
+
 static ls_status world_fill(struct world *world, const struct opening *opening)
 {
 	struct trace_options options = {.rank = world->rank,
@@ -291,26 +363,16 @@ static ls_status world_fill(struct world *world, const struct opening *opening)
 	status = early_waiter(world);
 	if (status == LS_OK)
 		status = group_device_open(world, opening->device);
-	if (status == LS_OK)
-		status = connect_world(world, opening);
 	if (status != LS_OK)
 		return status;
-	world->watch.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (world->watch.event_fd < 0) {
-		MESSAGE_SAY(MESSAGE_GROUP_THREAD, strerror(errno));
+	struct company *company = calloc(1, sizeof *company);
+	if (!company)
 		return LS_OUT_OF_MEMORY;
-	}
-	status = compare_facts(world);
-	if (status != LS_OK)
-		return status;
-	final_waiter(world);
-	status = group_device_register(world);
-	if (status != LS_OK)
-		return status;
-	open_views(world);
-	transport_hold(&world->transport);
-	status = fill_first(world, opening->timeout_ms);
-	return status == LS_OK ? failure_watch_start(world) : status;
+	status = connect_world(world, opening, company);
+	if (status == LS_OK)
+		status = complete(world, opening, company);
+	free(company);
+	return status;
 }
 
 static ls_status world_open(const struct opening *opening, struct world **out)

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "failure/failure.h"
 #include "transport/hosts.h"
 
 enum { FLUSH_MS = 1000 };
@@ -86,7 +87,8 @@ ls_status open_hosts_gather(struct world *world, const struct rendezvous_table *
 ls_status open_hosts_mirror(struct world *world, const struct open_hosts *hosts)
 {
 	struct transport *transport = &world->transport;
-	ls_status status = transport_hosts_open(transport, world->link, hosts->host_of);
+	struct transport_hosts_events events = failure_hosts_events(world);
+	ls_status status = transport_hosts_open(transport, world->link, hosts->host_of, &events);
 	for (int q = 0; q < world->size && status == LS_OK; q++) {
 		if (hosts->here >> q & 1)
 			continue;

@@ -8,7 +8,7 @@
 #include "net/net.h"
 #include "rendezvous/rendezvous.h"
 #include "transport/transport.h"
-#include "world/world.h"
+#include "world/ls_group.h"
 
 /* Facts about a rank that all others need: what must be the same everywhere, and the processors on
  * which it may run. */

@@ -21,8 +21,9 @@ static inline void hosts_join(struct test_job *job, struct loop *loop, int r, co
 	uint16_t hosts[RANKS_HOST_MAX];
 	for (int q = 0; q < job->size; q++)
 		hosts[q] = (uint16_t)host_of[q];
-	assert_int_equal(transport_hosts_open(transport, link, hosts,
-					      &(struct transport_hosts_events){0}), LS_OK);
+	assert_int_equal(
+		transport_hosts_open(transport, link, hosts, &(struct transport_hosts_events){0}),
+		LS_OK);
 	assert_int_equal(link->ops->connect(link, &done), LS_OK);
 	assert_int_equal(transport_peer_open_own(transport, rank->memory.fd, rank->trace_fd), LS_OK);
 	for (int q = 0; q < job->size; q++) {

@@ -269,8 +269,7 @@ bool transport_is_lost(const struct transport *transport, int rank)
 /* ---- life ---- */
 
 ls_status transport_hosts_open(struct transport *transport, struct link *link,
-			       const uint16_t *hosts_of,
-			       const struct transport_hosts_events *events)
+			       const uint16_t *hosts_of, const struct transport_hosts_events *events)
 {
 	struct transport_hosts *hosts = calloc(1, sizeof *hosts);
 	if (!hosts)

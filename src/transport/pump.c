@@ -132,8 +132,8 @@ ls_status transport_pump_start(struct transport *transport)
 	pump->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int error = pump->event_fd < 0 ? errno
-				       : pthread_create(&pump->thread, NULL, pump_main, pump);
+	int error =
+		pump->event_fd < 0 ? errno : pthread_create(&pump->thread, NULL, pump_main, pump);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pump->runs = !error;
 	if (!error)

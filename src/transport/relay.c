@@ -90,13 +90,11 @@ static bool send_failure(const struct transport_path *path)
 	uint32_t teller = (uint32_t)cause - 1;
 	if (!wait_has_failed(cause) || relay->has_told || teller >= (uint32_t)transport->size)
 		return true;
-	const struct transport_report *report =
-		transport_report(head, transport->size, (int)teller);
+	const struct transport_report *report = transport_report(head, transport->size, (int)teller);
 	struct link_note note = {.words = {TRANSPORT_NOTE_FAILED, cause >> 32, report->status,
 					   (uint64_t)(int64_t)report->culprit, report->operation}};
-	relay->has_told =
-		path->link->ops->post(path->link, path->peer, &note, report->text,
-				      strnlen(report->text, sizeof report->text), NULL);
+	relay->has_told = path->link->ops->post(path->link, path->peer, &note, report->text,
+						strnlen(report->text, sizeof report->text), NULL);
 	return relay->has_told;
 }
 
@@ -264,8 +262,8 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 	uint64_t left = atomic_load_explicit(&mine->times_closed, memory_order_acquire);
 	uint64_t finished = atomic_load_explicit(&mine->finished, memory_order_acquire);
 	fetch_wanted(&path);
-	return send_failure(&path) && send_entries(&path) && transport_far_send(&path) && send_taken(&path) &&
-	       send_messages(&path) &&
+	return send_failure(&path) && send_entries(&path) && transport_far_send(&path) &&
+	       send_taken(&path) && send_messages(&path) &&
 	       send_mine(&path, &mine->finished, finished, &relay->finished) &&
 	       send_mine(&path, &mine->times_closed, left, &relay->times_closed);
 }
