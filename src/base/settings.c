@@ -31,6 +31,7 @@ static const char *const choices_algorithm[] = {SETTING_CHOICES_algorithm(NAME_O
 static const char *const choices_log[] = {SETTING_CHOICES_log(NAME_OF)};
 static const char *const choices_color[] = {SETTING_CHOICES_color(NAME_OF)};
 static const char *const choices_remote[] = {SETTING_CHOICES_remote(NAME_OF)};
+static const char *const choices_network[] = {SETTING_CHOICES_network(NAME_OF)};
 static const char *const choices_p2p[] = {SETTING_CHOICES_p2p(NAME_OF)};
 static const char *const choices_join[] = {SETTING_CHOICES_join(NAME_OF)};
 static const char *const choices_ddp[] = {SETTING_CHOICES_ddp(NAME_OF)};

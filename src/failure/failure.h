@@ -41,7 +41,7 @@ void failure_read(const struct ls_group *group, struct ls_failure *out);
 void failure_begin(const struct ls_group *group);
 struct failure_place failure_place_of(const struct ls_group *group);
 
-/* ---- hosts.c ---- */
+/* ---- far_ranks.c ---- */
 
 /* What to do when ranks on other hosts fail or end. */
 struct transport_hosts_events failure_hosts_events(struct world *world);

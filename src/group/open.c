@@ -179,14 +179,14 @@ static ls_status share_addresses(struct world *world, struct rendezvous_meeting 
 				 const char *address, struct company *company)
 {
 	struct transport_exchange *exchange = &company->exchange;
-	open_hosts_place(&company->table, world->rank, &company->hosts);
+	group_hosts_place(&company->table, world->rank, &company->hosts);
 	exchange->here = company->hosts.here;
 	exchange->address = company->table.ranks[0].address;
 	if (company->hosts.count == 1)
 		return LS_OK;
-	ls_status status = open_hosts_gather(world, &company->table, &company->facts, address,
-					     meeting, &company->hosts, &exchange->listen_fd);
-	exchange->address = open_hosts_root_address(&company->hosts);
+	ls_status status = group_hosts_gather(world, &company->table, &company->facts, address,
+					      meeting, &company->hosts, &exchange->listen_fd);
+	exchange->address = group_hosts_root_address(&company->hosts);
 	return status;
 }
 
@@ -260,7 +260,7 @@ static ls_status share_memory(struct world *world, struct company *company)
 		status = transport_init(&world->transport, company->table.job, world->rank,
 					world->size);
 	if (status == LS_OK && company->hosts.count > 1)
-		status = open_hosts_mirror(world, &company->hosts);
+		status = group_hosts_mirror(world, &company->hosts);
 	if (status != LS_OK)
 		return status;
 	publish_facts(world->transport.segment, &company->facts);
@@ -294,7 +294,7 @@ static void world_close(struct world *world)
 	failure_watch_fini(&world->watch);
 	p2p_fini(world);
 	group_device_close(world);
-	open_hosts_close(world);
+	group_hosts_close(world);
 	wait_close(&world->waiter);
 	group_free_all(world);
 	for (int q = 0; q < world->size; q++)
@@ -347,7 +347,7 @@ static ls_status complete(struct world *world, const struct opening *opening,
 	transport_hold(&world->transport);
 	status = fill_first(world, opening->timeout_ms);
 	if (status == LS_OK && world->link)
-		status = open_hosts_connect(world, &company->table, opening->deadline_ns);
+		status = group_hosts_connect(world, &company->table, opening->deadline_ns);
 	return status == LS_OK ? failure_watch_start(world) : status;
 }
 

@@ -2,7 +2,6 @@
 #include "open_hosts.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -12,7 +11,7 @@
 
 enum { FLUSH_MS = 1000 };
 
-void open_hosts_place(const struct rendezvous_table *table, int rank, struct open_hosts *out)
+void group_hosts_place(const struct rendezvous_table *table, int rank, struct open_hosts *out)
 {
 	int first[RANKS_HOST_MAX];
 	out->count = rendezvous_find_hosts(table, first);
@@ -30,33 +29,32 @@ static const struct open_card *card_of(const struct open_hosts *hosts, int rank)
 	return (const struct open_card *)(const void *)hosts->cards[rank];
 }
 
-const char *open_hosts_root_address(const struct open_hosts *hosts)
+const char *group_hosts_root_address(const struct open_hosts *hosts)
 {
 	return card_of(hosts, hosts->root)->address;
 }
 
 /* ---- before the cards ---- */
 
-/* UCX listens at this host's address, on TCP, unless the user chooses its networks. */
 static ls_status open_link(struct world *world, const struct rendezvous_table *table,
 			   struct open_card *card)
 {
-	bool chosen = getenv("UCX_TLS") || getenv("UCX_NET_DEVICES");
-	struct net_options options = {.rank = world->rank,
-				      .size = world->size,
-				      .job = table->job,
-				      .host = table->ranks[world->rank].ip,
-				      .transports = chosen ? NULL : "tcp"};
+	struct net_options options = {
+		.rank = world->rank,
+		.size = world->size,
+		.job = table->job,
+		.host = table->ranks[world->rank].ip,
+		.transports = world->settings.network == SETTING_NETWORK_TCP ? "tcp" : NULL};
 	ls_status status = net_open(&options, &world->link);
 	if (status == LS_OK)
 		net_address(world->link, &card->link);
 	return status;
 }
 
-ls_status open_hosts_gather(struct world *world, const struct rendezvous_table *table,
-			    const struct open_facts *facts, const char *address,
-			    struct rendezvous_meeting *meeting, struct open_hosts *hosts,
-			    int *listen_fd)
+ls_status group_hosts_gather(struct world *world, const struct rendezvous_table *table,
+			     const struct open_facts *facts, const char *address,
+			     struct rendezvous_meeting *meeting, struct open_hosts *hosts,
+			     int *listen_fd)
 {
 	union {
 		struct open_card card;
@@ -84,7 +82,7 @@ ls_status open_hosts_gather(struct world *world, const struct rendezvous_table *
 
 /* ---- mirrors ---- */
 
-ls_status open_hosts_mirror(struct world *world, const struct open_hosts *hosts)
+ls_status group_hosts_mirror(struct world *world, const struct open_hosts *hosts)
 {
 	struct transport *transport = &world->transport;
 	struct transport_hosts_events events = failure_hosts_events(world);
@@ -122,8 +120,8 @@ static ls_status say_silent(const struct world *world, const struct rendezvous_t
 	return LS_RANK_MISSING;
 }
 
-ls_status open_hosts_connect(struct world *world, const struct rendezvous_table *table,
-			     uint64_t deadline_ns)
+ls_status group_hosts_connect(struct world *world, const struct rendezvous_table *table,
+			      uint64_t deadline_ns)
 {
 	struct link *link = world->link;
 	struct pollfd fd = {.fd = link->fd, .events = POLLIN};
@@ -146,7 +144,7 @@ ls_status open_hosts_connect(struct world *world, const struct rendezvous_table 
 	return transport_pump_start(&world->transport);
 }
 
-void open_hosts_close(struct world *world)
+void group_hosts_close(struct world *world)
 {
 	if (!world->link)
 		return;

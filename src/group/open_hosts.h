@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The part of opening a world that concerns ranks on other hosts. In this order, each step of all
  * ranks: place, gather, mirror, then the transport connects the ranks of each host and the group of
- * all ranks is made, then connect. With one host place says so, and the other steps are left out. */
+ * all ranks is made, then connect. With one host place says so, and the other steps are left out.
+ * */
 #ifndef GROUP_OPEN_HOSTS_H
 #define GROUP_OPEN_HOSTS_H
 
@@ -33,29 +34,29 @@ struct open_hosts {
 	unsigned char cards[RANKS_HOST_MAX][RENDEZVOUS_CARD_BYTES];
 };
 
-void open_hosts_place(const struct rendezvous_table *table, int rank, struct open_hosts *out);
+void group_hosts_place(const struct rendezvous_table *table, int rank, struct open_hosts *out);
 
 /* Opens the link (world->link), and the socket of the first rank of this host (*listen_fd, if it is
  * -1), then exchanges cards. `address`: where it listens already, or "". Errors, with a message: of
  * net_open, transport_listen and rendezvous_gather. */
-LS_CHECKED ls_status open_hosts_gather(struct world *world, const struct rendezvous_table *table,
-				       const struct open_facts *facts, const char *address,
-				       struct rendezvous_meeting *meeting, struct open_hosts *hosts,
-				       int *listen_fd);
+LS_CHECKED ls_status group_hosts_gather(struct world *world, const struct rendezvous_table *table,
+					const struct open_facts *facts, const char *address,
+					struct rendezvous_meeting *meeting,
+					struct open_hosts *hosts, int *listen_fd);
 /* Where the first rank of this host listens. */
-const char *open_hosts_root_address(const struct open_hosts *hosts);
+const char *group_hosts_root_address(const struct open_hosts *hosts);
 
 /* After transport_init: makes mirrors of the ranks on other hosts. Errors: of
  * transport_mirror_open. */
-LS_CHECKED ls_status open_hosts_mirror(struct world *world, const struct open_hosts *hosts);
+LS_CHECKED ls_status group_hosts_mirror(struct world *world, const struct open_hosts *hosts);
 
 /* Connects to all ranks on other hosts. Blocks until deadline_ns. Errors, with a message:
  * LS_RANK_MISSING, names the ranks that do not answer; and those of link.h's connect. */
-LS_CHECKED ls_status open_hosts_connect(struct world *world, const struct rendezvous_table *table,
-					uint64_t deadline_ns);
+LS_CHECKED ls_status group_hosts_connect(struct world *world, const struct rendezvous_table *table,
+					 uint64_t deadline_ns);
 
 /* Cuts all, and closes the link. Before it waits, a second at most, until what this rank has said
  * is on its way. */
-void open_hosts_close(struct world *world);
+void group_hosts_close(struct world *world);
 
 #endif

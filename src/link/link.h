@@ -115,9 +115,10 @@ struct link_ops {
 	 * as soon as there is. False: call advance first. Valid until the next advance. */
 	bool (*arm)(struct link *link);
 
-	/* Whether all that was posted to a peer is on its way, so that it arrives even if this process
-	 * ends now; or the peer is lost or cut. False: call advance, and ask again. Until it is true,
-	 * post and store nothing to the peer. Says nothing of payloads that wait for a fetch. */
+	/* Whether all that was posted to a peer is on its way, so that it arrives even if this
+	 * process ends now; or the peer is lost or cut. False: call advance, and ask again. Until
+	 * it is true, post and store nothing to the peer. Says nothing of payloads that wait for a
+	 * fetch. */
 	bool (*flush)(struct link *link, int peer);
 
 	/* Cuts a peer off without its help, dead or alive. When it returns, `done` was called for

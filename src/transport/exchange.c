@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How the ranks of a group get to see each other's memory: a star through the root (root.c), to which
- * every other rank, a client, connects. The protocol is in handshake.h. When it is over no
+ * How the ranks of a group get to see each other's memory: a star through the root (root.c), to
+ * which every other rank, a client, connects. The protocol is in handshake.h. When it is over no
  * connection is left; deaths are seen by other means. */
 #include "handshake.h"
 

@@ -2,7 +2,7 @@
  * Who drives the link: threads of the rank, while they spin in a wait; else a thread that sleeps
  * until there is something to do.
  *
- *   others drive      the thread looks once in TICK_MS; a waiting thread that goes to sleep wakes it
+ *   others drive      it looks once in TICK_MS; a waiting thread that goes to sleep wakes it
  *   nobody drives     it arms the link, and sleeps on the link's descriptor
  *
  * A thread that drives while the link is armed wakes it, because the link is armed only until the

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The root's part in connecting the ranks of a host: it gathers all descriptors, sends them to every rank, and
- * lets the ranks go only when all have mapped all. A connection belongs to no rank until a proper
- * hello admits it as its rank; connections without a rank disturb nobody and are closed at the end.
- * The root tells every rank what it finds wrong. */
+ * The root's part in connecting the ranks of a host: it gathers all descriptors, sends them to
+ * every rank, and lets the ranks go only when all have mapped all. A connection belongs to no rank
+ * until a proper hello admits it as its rank; connections without a rank disturb nobody and are
+ * closed at the end. The root tells every rank what it finds wrong. */
 #include "handshake.h"
 
 #include <stdio.h>

@@ -113,19 +113,19 @@ LS_CHECKED ls_status transport_init(struct transport *transport, uint64_t job, i
 LS_CHECKED ls_status transport_listen(char *address, size_t bytes, int *listen_fd);
 
 /* Exchanges (segment, arena, trace) descriptors among the ranks of a host through the abstract Unix
- * socket `address`, on which the first of them, the root, listens, after SO_PEERCRED has shown the same user on both ends; maps
- * everything. Collective; blocks until deadline_ns at most. No rank returns LS_OK before all have
- * mapped everything. Other processes that connect to the socket are refused, or cost one descriptor
- * until the end. After a failure the transport can only be closed. Errors, with a message that
- * names the rank: LS_RANK_MISSING (not there in time), LS_PEER_DIED, LS_NO_MASTER,
- * LS_UNTRUSTED_PEER, LS_OUT_OF_MEMORY, LS_SYSTEM, LS_INTERNAL; LS_INTERRUPTED. All ranks that reach
- * the root return the error that one of them finds. */
+ * socket `address`, on which the first of them, the root, listens, after SO_PEERCRED has shown the
+ * same user on both ends; maps everything. Collective; blocks until deadline_ns at most. No rank
+ * returns LS_OK before all have mapped everything. Other processes that connect to the socket are
+ * refused, or cost one descriptor until the end. After a failure the transport can only be closed.
+ * Errors, with a message that names the rank: LS_RANK_MISSING (not there in time), LS_PEER_DIED,
+ * LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_OUT_OF_MEMORY, LS_SYSTEM, LS_INTERNAL; LS_INTERRUPTED. All
+ * ranks that reach the root return the error that one of them finds. */
 struct transport_exchange {
 	/* The ranks of this host, by world rank; 0: all. */
 	ranks_here here;
 	const char *address; /* without the leading NUL; not needed if there is one rank */
-	/* From transport_listen on the root; -1 on other ranks. The caller owns it, and closes it as
-	 * soon as transport_connect has returned: so a rank that comes too late fails at once. */
+	/* From transport_listen on the root; -1 on other ranks. The caller owns it, and closes it
+	 * as soon as transport_connect has returned, so a rank that comes late fails at once. */
 	int listen_fd;
 	int arena_fd, trace_fd; /* the caller's; trace_fd stays open as long as the transport */
 	struct waiter *waiter;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Failures of ranks on other hosts, as far as their connections tell: a rank's end, and the cause of
- * a group that has failed there. */
+ * Failures of ranks on other hosts, as far as their connections tell: a rank's end, and the cause
+ * of a group that has failed there. */
 #include "world/registry.h"
 #include "failure.h"
 
-/* Its connection is broken: its process has ended, or has closed the group of all ranks; then it has
- * said so before. */
+/* Its connection is broken: its process has ended, or has closed the group of all ranks; then it
+ * has said so before. */
 static void note_lost(void *context, int rank)
 {
 	failure_mark_dead(context, rank);
