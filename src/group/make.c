@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "transport/hosts.h"
 #include "failure/failure.h"
 #include "progress/lane.h"
 #include "progress/warn.h"
@@ -70,10 +71,10 @@ static void clear(struct ls_group *group)
 		group->peers[group->team.members[q].world] = (struct wait_peer){0};
 }
 
-/* Makes closed groups that all members have left spare. */
-static void reclaim(struct world *world) LOCK_REQUIRES(group)
+/* Takes closed groups that all members have left out of their list. */
+static struct ls_group *take_left(struct world *world) LOCK_REQUIRES(group)
 {
-	struct ls_group **at = &world->closed;
+	struct ls_group **at = &world->closed, *left = NULL;
 	while (*at) {
 		struct ls_group *group = *at;
 		if (!is_left_by_all(group)) {
@@ -81,18 +82,42 @@ static void reclaim(struct world *world) LOCK_REQUIRES(group)
 			continue;
 		}
 		*at = group->next;
-		clear(group);
-		group->next = world->spare;
-		world->spare = group;
+		group->next = left;
+		left = group;
 	}
+	world->clearing += left != NULL;
+	return left;
+}
+
+/* Makes them spare, but not those of which a link still uses buffers. */
+static void clear_left(struct world *world, struct ls_group *left)
+{
+	struct ls_group *next;
+	for (struct ls_group *group = left; group; group = next) {
+		bool free = transport_team_close(&group->team);
+		next = group->next;
+		if (free)
+			clear(group);
+		lock_group_acquire(&world->lock);
+		struct ls_group **list = free ? &world->spare : &world->closed;
+		group->next = *list;
+		*list = group;
+		lock_group_release(&world->lock);
+	}
+	lock_group_acquire(&world->lock);
+	world->clearing--;
+	lock_group_release(&world->lock);
 }
 
 /* *full: all are in use. */
 static struct ls_group *take(struct world *world, bool *full)
 {
 	lock_group_acquire(&world->lock);
-	if (!world->spare)
-		reclaim(world);
+	struct ls_group *left = world->spare ? NULL : take_left(world);
+	lock_group_release(&world->lock);
+	if (left)
+		clear_left(world, left);
+	lock_group_acquire(&world->lock);
 	struct ls_group *group = world->spare;
 	uint32_t area = world->object_count;
 	*full = !group && area == TRANSPORT_AREAS;
@@ -105,12 +130,22 @@ static struct ls_group *take(struct world *world, bool *full)
 	return group || *full ? group : create(world, area);
 }
 
+/* Another thread has spare objects in a moment. */
+static bool is_clearing(struct world *world)
+{
+	lock_group_acquire(&world->lock);
+	bool clearing = world->clearing > 0;
+	lock_group_release(&world->lock);
+	return clearing;
+}
+
 struct ls_group *group_alloc(struct world *world)
 {
 	uint64_t until_ns = clock_deadline_ns(ROOM_MS);
 	bool full;
 	struct ls_group *group = take(world, &full);
-	while (full && clock_now_ns() < until_ns && progress_thread_frees(world))
+	while (full && clock_now_ns() < until_ns &&
+	       (is_clearing(world) || progress_thread_frees(world)))
 		group = take(world, &full);
 	if (full)
 		MESSAGE_SAY(MESSAGE_GROUP_MANY, TRANSPORT_AREAS - 1);
@@ -147,6 +182,7 @@ void group_retire(struct ls_group *group)
 		atomic_fetch_add(&world->transport.peers[q].segment->departures, 1);
 		transport_notify_world(&world->transport, q);
 	}
+	transport_notify_all(&group->team);
 	atomic_fetch_add(&group->holders, 1);
 	lock_group_acquire(&world->lock);
 	group->next = world->closed;
@@ -213,8 +249,9 @@ void group_init(struct ls_group *group, const struct group_making *making)
 	atomic_store(&group->has_failed, false);
 	atomic_store(&group->explains, false);
 	transport_team_set(&group->team, making->rank, making->size, making->members, making->areas);
-	if (group->team.host_count > 1)
-		transport_team_listen(&group->team, group->area);
+	bool first = making->id == WORLD_GROUP_ID;
+	transport_team_open(&group->team, group->area, first ? NULL : making->areas,
+			    making->left_before);
 	for (int q = 0; q < making->size; q++)
 		group->peers[making->members[q]] =
 			(struct wait_peer){.left = &transport_area_of(&group->team, q)->times_closed,

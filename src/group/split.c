@@ -132,6 +132,20 @@ static ls_status first_wrong(const struct request *request)
 
 /* ---- members ---- */
 
+static bool share_host(const struct ls_group *parent, int one, int other)
+{
+	return parent->team.hosts[one] == parent->team.hosts[other];
+}
+
+/* The first member on each host has the words that all members there write. */
+static bool is_first_of_host(const struct ls_group *parent, const uint8_t *ranks, int i)
+{
+	for (int j = 0; j < i; j++)
+		if (share_host(parent, ranks[j], ranks[i]))
+			return false;
+	return true;
+}
+
 /* Adds one group: ranks[0 … count - 1] of the parent. */
 static void add_members(struct request *request, const uint8_t *ranks, int count)
 {
@@ -141,7 +155,10 @@ static void add_members(struct request *request, const uint8_t *ranks, int count
 	for (int i = 0; i < count; i++) {
 		const struct group_offer *offer = &request->offers[ranks[i]];
 		request->members |= UINT64_C(1) << ranks[i];
-		request->short_of_memory |= offer->members < count || (i == 0 && !offer->reports);
+		request->short_of_memory |=
+			offer->members < count ||
+			(is_first_of_host(parent, ranks, i) && !offer->reports) ||
+			!share_host(parent, ranks[0], ranks[i]);
 		if (ranks[i] == parent->rank)
 			place = i;
 	}
@@ -188,13 +205,30 @@ static void divide(struct request *request)
 
 /* ---- the end ---- */
 
+/* For the area of this rank, and the mirrors of those of members on other hosts. */
+static ls_status add_own_memory(const struct request *request)
+{
+	const struct group_making *making = &request->making;
+	const struct transport *transport = &request->parent->world->transport;
+	bool is_first = true;
+	ls_status status = LS_OK;
+	for (int i = 0; i < making->size && status == LS_OK; i++) {
+		const struct transport_peer *peer = &transport->peers[making->members[i]];
+		is_first = is_first && (peer->remote || i >= making->rank);
+		if (peer->remote)
+			status = transport_mirror_grow(transport, making->members[i],
+						       making->areas[i]);
+	}
+	return status == LS_OK ? group_add_memory(request->mine, making->size, is_first) : status;
+}
+
 /* Some area needs more memory than it has: all ranks learn whether it could be allocated. */
 static ls_status add_memory(struct request *request)
 {
 	int32_t mine = LS_OK, all[RANKS_HOST_MAX] = {LS_OK};
 	const struct group_making *making = &request->making;
 	if (making->size > 0)
-		mine = group_add_memory(request->mine, making->size, making->rank == 0);
+		mine = add_own_memory(request);
 	ls_status status = exchange(request, &mine, all, sizeof mine);
 	if (status != LS_OK) {
 		if (request->mine)

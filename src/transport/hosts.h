@@ -14,8 +14,12 @@
  * host has a cause of its own. Who has set it, and who learns of it, sends it to all other hosts;
  * there it becomes the cause, unless that host has found one at the same time.
  *
- * Not yet: areas that are reused; memory of mirrors in advance, except for the first area; ranks
- * that close a group compare what they called with the members on their host only. */
+ * Areas are used by one group after another. A rank says that it has made a group (`opened`) before
+ * anything else about it, and others send to it only then; `times_closed` is the last that it says.
+ * So what is left over from an earlier group is told apart, and dropped.
+ *
+ * Not yet: ranks that close a group compare what they called with the members on their host
+ * only. */
 #ifndef TRANSPORT_HOSTS_H
 #define TRANSPORT_HOSTS_H
 
@@ -54,9 +58,19 @@ LS_CHECKED ls_status transport_mirror_open(struct transport *transport, int rank
  * uses them. */
 void transport_hosts_close(struct transport *transport);
 
-/* Area `area` of my segment now belongs to the team, and may receive its messages. Call it before
- * other ranks know of the area. transport_team_fini ends it. */
-void transport_team_listen(struct transport_team *team, unsigned area);
+/* Once the members of a team are set, and some are on other hosts: area `area` of my segment has its
+ * messages now, `areas` those of the members, which had been closed so often (`closed`). A member
+ * sends nothing before both have called this. NULL: the group of all ranks, before the link is
+ * connected. Does nothing if all members are here. */
+void transport_team_open(struct transport_team *team, unsigned area, const uint16_t *areas,
+			 const uint64_t *closed);
+/* Once all members have left the group; area and team may be used for another one then. False: the
+ * link still uses buffers of the group; call it later. Not under a lock of level `group`. */
+bool transport_team_close(struct transport_team *team);
+/* Allocates memory for the mirror of an area of `rank`, which is on another host. Errors:
+ * LS_OUT_OF_MEMORY, with a message. */
+LS_CHECKED ls_status transport_mirror_grow(const struct transport *transport, int rank,
+					   unsigned area);
 
 /* Makes progress on all messages to and from other hosts. False: there was nothing to do, or
  * another thread does it. Any thread, without locks; never blocks. */

@@ -38,8 +38,8 @@ static inline void hosts_join(struct test_job *job, struct loop *loop, int r, co
 		transport_close_fds(fds, TRANSPORT_FDS);
 	}
 	assert_int_equal(transport_team_init(&rank->team, transport), LS_OK);
-	transport_team_listen(&rank->team, 0);
 	transport_team_set_world(&rank->team);
+	transport_team_open(&rank->team, 0, NULL, NULL);
 }
 
 /* Of a job that is not connected. */

@@ -135,6 +135,9 @@ struct transport_area {
 	/* How many groups have had this area and were closed by the rank. A member that knows the
 	 * number before its group was made sees by it that the rank has left. */
 	_Alignas(64) _Atomic uint64_t times_closed;
+	/* times_closed + 1 once the rank has made a group that has this area; for ranks on other
+	 * hosts, which say nothing about the group before. */
+	_Atomic uint64_t opened;
 	/* Threads of the rank that sleep in this group: a member that leaves has to wake only
 	 * them. */
 	_Atomic uint32_t asleep;

@@ -23,6 +23,25 @@ static void note_inbox(struct transport_area *area, uint64_t inside)
 		atomic_fetch_or(&area->inboxes, UINT64_C(1) << source);
 }
 
+/* Whether the peer says it of a group in which both are, and have been since it was made. What is
+ * left over from an earlier group with this area is not. */
+static bool is_of_group(const struct transport_hosts *hosts, const struct transport_mirror *mirror,
+			int peer, bool own, unsigned area)
+{
+	const struct transport_team *team = own ? atomic_load(&hosts->teams[area]) : NULL;
+	const struct transport_relay *relay = team  ? &team->relays[peer]
+					      : own ? NULL
+						    : mirror->relays[area];
+	return relay && relay->to && relay->is_ready;
+}
+
+/* The words that say when a rank has made or closed the group that has the area. */
+static bool is_of_life(bool own, uint64_t inside)
+{
+	return !own && (inside == offsetof(struct transport_area, opened) ||
+			inside == offsetof(struct transport_area, times_closed));
+}
+
 /* The address in this process of `bytes` at a place; NULL: a peer must not write there. *inside:
  * the offset in its area. */
 static void *find(const struct transport_hosts *hosts, int peer, uint64_t place, uint64_t bytes,
@@ -31,22 +50,22 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 	const struct transport *transport = hosts->transport;
 	uint64_t offset = place >> 1, size = transport_area_bytes(transport->size);
 	bool own = place & TRANSPORT_OF_TARGET;
-	if (offset % 8 || bytes % 8 || offset < TRANSPORT_AREAS_AT)
+	const struct transport_mirror *mirror = transport->peers[peer].remote;
+	if (!mirror || offset % 8 || bytes % 8 || offset < TRANSPORT_AREAS_AT)
 		return NULL;
 	uint64_t index = (offset - TRANSPORT_AREAS_AT) / size;
 	*inside = (offset - TRANSPORT_AREAS_AT) % size;
 	if (index >= TRANSPORT_AREAS || bytes > size - *inside)
 		return NULL;
 	*area = (unsigned)index;
-	/* Of my segment only areas that have memory, and in them the boxes. */
-	if (own && (!atomic_load(&hosts->teams[index]) || *inside < sizeof(struct transport_area) ||
-		    *inside + bytes > transport_area_reports_at(transport->size)))
+	if (*inside + bytes > transport_area_reports_at(transport->size) ||
+	    (!is_of_group(hosts, mirror, peer, own, *area) && !is_of_life(own, *inside)))
+		return NULL;
+	/* Of my segment only the boxes. */
+	if (own && *inside < sizeof(struct transport_area))
 		return NULL;
 	if (own)
 		note_inbox(transport_area_at(transport->segment, transport->size, *area), *inside);
-	if (!own && (!transport->peers[peer].remote ||
-		     *inside + bytes > transport_area_reports_at(transport->size)))
-		return NULL;
 	unsigned char *base = own ? (unsigned char *)transport->segment
 				  : (unsigned char *)transport->peers[peer].segment;
 	return base + offset;
@@ -73,6 +92,15 @@ void transport_mirror_wake(const struct transport_hosts *hosts)
 	wait_request_progress(&hosts->transport->segment->bell);
 }
 
+static void note_opened(struct transport_hosts *hosts, int peer, unsigned area, uint64_t value)
+{
+	struct transport_relay *relay = hosts->transport->peers[peer].remote->relays[area];
+	if (!relay || relay->is_ready || value < relay->generation)
+		return;
+	relay->is_ready = true;
+	transport_mark(hosts, relay->team->area, peer);
+}
+
 static void put_word(void *context, int peer, uint64_t place, uint64_t value)
 {
 	struct transport_hosts *hosts = context;
@@ -91,6 +119,8 @@ static void put_word(void *context, int peer, uint64_t place, uint64_t value)
 		place & TRANSPORT_OF_TARGET ? atomic_load(&hosts->teams[area]) : NULL;
 	if (team)
 		transport_far_word(team, peer, word);
+	if (!(place & TRANSPORT_OF_TARGET) && inside == offsetof(struct transport_area, opened))
+		note_opened(hosts, peer, area, value);
 	if (!(place & TRANSPORT_OF_TARGET) && inside == offsetof(struct transport_area, times_closed))
 		atomic_fetch_add(&hosts->transport->segment->departures, 1);
 	transport_mirror_wake(hosts);
@@ -234,6 +264,12 @@ static void end_sent(struct transport_carried *carried)
 static void end_transfer(void *context, struct link_transfer *transfer)
 {
 	struct transport_carried *carried = (struct transport_carried *)transfer;
+	bool was_mail = carried->carries < TRANSPORT_CARRIES_POST;
+	carried->is_under_way = carried->is_under_way && !was_mail;
+	if (!carried->relay->to) { /* the group is over */
+		carried->is_under_way = false;
+		return;
+	}
 	switch ((enum transport_carries)carried->carries) {
 	case TRANSPORT_CARRIES_SEND:
 		end_sent(carried);
@@ -318,12 +354,17 @@ ls_status transport_mirror_open(struct transport *transport, int rank)
 	return LS_OK;
 }
 
-static void return_all(struct transport_hosts *hosts, int peer, struct transport_relay *relay)
+void transport_mirror_return_all(struct transport_hosts *hosts, int peer,
+				 struct transport_relay *relay)
 {
-	for (int m = 0; m < MAIL_SLOTS; m++)
+	for (int m = 0; m < MAIL_SLOTS; m++) {
 		transport_mirror_return(hosts, peer, &relay->offered[m]);
-	for (int i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++)
+		relay->offered[m].handle = NULL;
+	}
+	for (int i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++) {
 		transport_mirror_return(hosts, peer, &relay->far.offered[i]);
+		relay->far.offered[i].handle = NULL;
+	}
 }
 
 void transport_hosts_close(struct transport *transport)
@@ -337,45 +378,8 @@ void transport_hosts_close(struct transport *transport)
 	for (int i = 0; i < TRANSPORT_AREAS; i++) {
 		struct transport_team *team = atomic_load(&hosts->teams[i]);
 		for (int q = 0; team && q < transport->size; q++)
-			return_all(hosts, q, &team->relays[q]);
+			transport_mirror_return_all(hosts, q, &team->relays[q]);
 	}
 	transport->hosts = NULL;
 	free(hosts);
-}
-
-/* ---- teams ---- */
-
-void transport_team_listen(struct transport_team *team, unsigned area)
-{
-	struct transport_hosts *hosts = team->transport->hosts;
-	if (!hosts)
-		return;
-	team->area = (uint16_t)area;
-	atomic_store(&hosts->teams[area], team);
-}
-
-void transport_team_ignore(struct transport_team *team)
-{
-	struct transport_hosts *hosts = team->transport->hosts;
-	for (int i = 0; i < TRANSPORT_AREAS; i++)
-		if (atomic_load(&hosts->teams[i]) == team)
-			atomic_store(&hosts->teams[i], NULL);
-}
-
-void transport_relays_set(struct transport_team *team)
-{
-	for (int q = 0; q < team->size; q++) {
-		const struct transport_member *member = &team->members[q];
-		if (!member->peer->remote)
-			continue;
-		struct transport_relay *relay = &team->relays[member->world];
-		relay->team = team;
-		relay->to = transport_mail(team, q, team->rank);
-		relay->from = transport_mail(team, team->rank, q);
-		relay->signal = relay->finished = relay->times_closed = relay->announced = 0;
-		relay->taken = relay->returned = 0;
-		relay->has_told = false;
-		relay->next = 1;
-		transport_far_set(team, q, relay);
-	}
 }

@@ -5,6 +5,7 @@
  * stays. */
 #include "transport/relay.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,10 +122,13 @@ static bool send_long(const struct transport_path *path, unsigned index)
 	*carried = (struct transport_carried){.relay = relay,
 					      .generation = rts->generation,
 					      .index = (uint8_t)index,
-					      .carries = TRANSPORT_CARRIES_SEND};
+					      .carries = TRANSPORT_CARRIES_SEND,
+					      .is_under_way = true};
 	if (!payload || !path->link->ops->post(path->link, path->peer, &note, payload, rts->bytes,
-					       &carried->transfer))
+					       &carried->transfer)) {
+		carried->is_under_way = false;
 		return false;
+	}
 	/* This rank has done its part: the data that the peer waits for is on its way. */
 	atomic_store(&rts->source_copied, transport_mail_word(rts->generation, pieces));
 	return true;
@@ -223,7 +227,8 @@ static void fetch_wanted(const struct transport_path *path)
 			(struct transport_carried){.relay = relay,
 						   .generation = relay->from->rts[i].generation,
 						   .index = (uint8_t)i,
-						   .carries = TRANSPORT_CARRIES_RECEIVE};
+						   .carries = TRANSPORT_CARRIES_RECEIVE,
+						   .is_under_way = true};
 		path->link->ops->fetch(path->link, path->peer, &message, relay->target[i],
 				       &relay->received[i].transfer);
 	}
@@ -259,8 +264,14 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 	const struct transport_area *mine = transport_area_of(team, team->rank);
 	if (!relay->to) /* it is not a member */
 		return true;
+	uint64_t opened = atomic_load_explicit(&mine->opened, memory_order_acquire);
 	uint64_t left = atomic_load_explicit(&mine->times_closed, memory_order_acquire);
 	uint64_t finished = atomic_load_explicit(&mine->finished, memory_order_acquire);
+	/* Before it has made the group the peer could do nothing with the rest. */
+	if (!send_mine(&path, &mine->opened, opened, &relay->opened))
+		return false;
+	if (!relay->is_ready)
+		return true;
 	fetch_wanted(&path);
 	return send_failure(&path) && send_entries(&path) && transport_far_send(&path) &&
 	       send_taken(&path) && send_messages(&path) &&
@@ -272,8 +283,10 @@ static void relay_team(struct transport_hosts *hosts, unsigned area)
 {
 	struct transport_team *team = atomic_load(&hosts->teams[area]);
 	uint64_t kept = 0;
-	if (!team)
+	if (!team) {
+		atomic_store(&hosts->unsent[area], 0);
 		return;
+	}
 	for (uint64_t left = atomic_exchange(&hosts->unsent[area], 0); left; left &= left - 1)
 		if (!relay_to(hosts, team, __builtin_ctzll(left)))
 			kept |= left & -left;
@@ -317,12 +330,32 @@ static bool drive(struct transport_hosts *hosts, bool advances)
 	return did;
 }
 
+void transport_drive_begin(struct transport_hosts *hosts)
+{
+	while (atomic_fetch_or(&hosts->driver, HELD) & HELD)
+		sched_yield();
+}
+
+void transport_drive_end(struct transport_hosts *hosts)
+{
+	uint32_t held = HELD;
+	while (!atomic_compare_exchange_strong(&hosts->driver, &held, 0)) {
+		atomic_fetch_and(&hosts->driver, ~(uint32_t)AGAIN);
+		relay_all(hosts);
+		held = HELD;
+	}
+}
+
+void transport_mark(struct transport_hosts *hosts, unsigned area, int rank)
+{
+	atomic_fetch_or(&hosts->unsent[area], UINT64_C(1) << rank);
+	atomic_fetch_or(&hosts->areas[area / 64], UINT64_C(1) << area % 64);
+}
+
 void transport_relay(const struct transport_team *team, int rank)
 {
 	struct transport_hosts *hosts = team->transport->hosts;
-	unsigned area = team->area;
-	atomic_fetch_or(&hosts->unsent[area], UINT64_C(1) << team->members[rank].world);
-	atomic_fetch_or(&hosts->areas[area / 64], UINT64_C(1) << area % 64);
+	transport_mark(hosts, team->area, team->members[rank].world);
 	drive(hosts, false);
 }
 

@@ -9,8 +9,12 @@
 
 enum { TRANSPORT_AREA_WORDS = (TRANSPORT_AREAS + 63) / 64 };
 
+struct transport_relay;
+
 struct transport_mirror {
 	_Atomic uint32_t lost, cut; /* cut: a cut was requested */
+	/* By area of that rank: the group that has it, if this rank is a member, too; else NULL. */
+	struct transport_relay *relays[TRANSPORT_AREAS];
 };
 
 enum transport_carries {
@@ -27,7 +31,7 @@ struct transport_carried {
 	uint32_t generation; /* of the RTS slot */
 	uint8_t index;       /* of the RTS slot, or of the channel's slot */
 	uint8_t carries;     /* enum transport_carries */
-	bool is_under_way;   /* of a collective: it has not ended */
+	bool is_under_way;   /* the link uses it */
 };
 
 /* How far the payload that this rank fetches is. */
@@ -61,7 +65,10 @@ struct transport_far {
  * thread that drives the link, except `wanted` and `to`. */
 struct transport_relay {
 	struct transport_team *team;
-	struct mail_box *to, *from; /* in its mirror, from me; in my segment, from it */
+	uint16_t area;               /* in the segment of that rank */
+	bool is_ready;               /* it has made the group: its `opened` is >= generation */
+	uint64_t generation, opened; /* opened: mine, as sent */
+	struct mail_box *to, *from;  /* in its mirror, from me; in my segment, from it */
 	uint64_t signal, finished, times_closed; /* values sent */
 	bool has_told;                           /* that the group has failed */
 	uint64_t next;                           /* the next position of `to` to be sent */
@@ -130,6 +137,15 @@ struct transport_path {
 	struct transport_segment *mine, *mirror;
 };
 
+/* ---- relay.c ---- */
+
+/* Between these the thread drives the link alone; it calls none of its functions. Waits for another
+ * thread that drives, which never blocks. Not under a lock that an event takes. */
+void transport_drive_begin(struct transport_hosts *hosts);
+void transport_drive_end(struct transport_hosts *hosts);
+/* The next who drives looks at this pair. */
+void transport_mark(struct transport_hosts *hosts, unsigned area, int rank);
+
 /* ---- pump.c ---- */
 
 void transport_pump_init(struct transport_pump *pump, struct transport *transport);
@@ -141,6 +157,10 @@ void transport_mirror_wake(const struct transport_hosts *hosts);
 /* Nobody wants the payload of a message, if it has one that has not been fetched. */
 void transport_mirror_return(struct transport_hosts *hosts, int peer,
 			     const struct link_message *message);
+
+/* The same for all that it has from one rank. */
+void transport_mirror_return_all(struct transport_hosts *hosts, int peer,
+				 struct transport_relay *relay);
 
 /* ---- far.c ---- */
 

@@ -108,8 +108,7 @@ struct transport_segment *transport_segment_create(uint64_t job, int rank, int s
 	return segment;
 }
 
-/* Makes the pages of a range. 0, or -1 with errno; EINVAL before Linux 5.14. */
-static int populate(void *from, size_t bytes)
+int transport_populate(void *from, size_t bytes)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	uintptr_t first = (uintptr_t)from / page * page;
@@ -123,7 +122,7 @@ static bool can_populate(void)
 	void *memory = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		return false;
-	bool can = populate(memory, page) == 0;
+	bool can = transport_populate(memory, page) == 0;
 	munmap(memory, page);
 	return can;
 }
@@ -230,7 +229,7 @@ bool transport_inbox_open(const struct transport_team *team, int owner, int sour
 	struct transport_inbox *inbox = transport_inbox(area, source);
 	if (transport_inbox_is_open(area, source))
 		return true;
-	if (populate(inbox, sizeof *inbox) != 0) {
+	if (transport_populate(inbox, sizeof *inbox) != 0) {
 		MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, team->members[owner].world, sizeof *inbox,
 			    "madvise(MADV_POPULATE_WRITE)", strerror(errno));
 		return false;
@@ -242,10 +241,10 @@ bool transport_inbox_open(const struct transport_team *team, int owner, int sour
 bool transport_cells_open(const struct transport_team *team)
 {
 	struct mail_eager *cells = &transport_area_of(team, team->rank)->eager;
-	return !team->transport->populates || populate(cells, sizeof *cells) == 0;
+	return !team->transport->populates || transport_populate(cells, sizeof *cells) == 0;
 }
 
-static void reset_channel(struct transport_channel *channel)
+void transport_channel_reset(struct transport_channel *channel)
 {
 	if (atomic_load_explicit(&channel->posted, memory_order_relaxed) == 0)
 		return; /* nobody has used it */
@@ -276,7 +275,10 @@ void transport_area_reset(struct transport *transport, unsigned index, int membe
 	for (int q = 0; q < members; q++) {
 		if (!transport_inbox_is_open(area, q))
 			continue;
-		reset_channel(&transport_inbox(area, q)->channel);
+		struct transport_channel *channel = &transport_inbox(area, q)->channel;
+		transport_channel_reset(channel);
+		for (int i = 0; i < TRANSPORT_CHANNEL_SLOTS && transport->hosts; i++)
+			atomic_store_explicit(&channel->slots[i].freed, 0, memory_order_relaxed);
 		transport_mail_reset(&transport_inbox(area, q)->mail);
 	}
 	if (transport->populates)
@@ -307,8 +309,8 @@ void transport_team_fini(struct transport_team *team)
 {
 	for (int i = 0; team->boxes && i < team->transport->size; i++)
 		lock_peer_fini(&team->boxes[i].lock);
-	if (team->relays && team->transport->hosts)
-		transport_team_ignore(team);
+	if (team->relays)
+		(void)transport_team_close(team);
 	free(team->relays);
 	free(team->boxes);
 	*team = (struct transport_team){0};
@@ -358,8 +360,6 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 	/* Ranks on other hosts cannot. */
 	bool never = transport->no_remote || team->host_count > 1;
 	atomic_store(&team->reads_me, never ? TRANSPORT_READS_NO : TRANSPORT_READS_OPEN);
-	if (team->relays)
-		transport_relays_set(team);
 }
 
 void transport_team_set_world(struct transport_team *team)

@@ -36,6 +36,10 @@ static inline struct transport_channel *transport_channel(const struct transport
 struct transport_segment *transport_segment_create(uint64_t job, int rank, int size, bool populates,
 						   int *fd, const char **step);
 
+/* Makes the pages of a range. 0, or -1 with errno; EINVAL before Linux 5.14. */
+int transport_populate(void *from, size_t bytes);
+void transport_channel_reset(struct transport_channel *channel);
+
 /* ---- relay.c ---- */
 
 /* Sends to a member on another host what was not sent yet; or leaves that to the thread that drives
@@ -46,13 +50,6 @@ void transport_relay(const struct transport_team *team, int rank);
 bool transport_quiet_far(struct transport_team *team, int peer, struct wait_word *blocked);
 const void *transport_payload_far(const struct transport_team *team, int peer,
 				  const struct transport_message *message);
-
-/* ---- mirror.c ---- */
-
-/* Call when the members of the team have changed. */
-void transport_relays_set(struct transport_team *team);
-/* After this call nothing that arrives is written for the team. */
-void transport_team_ignore(struct transport_team *team);
 
 /* ---- root.c ---- */
 

@@ -147,6 +147,7 @@ struct world {
 	struct ls_group *closed LOCK_GUARDED(group); /* some member may not have left it */
 	struct ls_group *spare LOCK_GUARDED(group);  /* reset, and free for another group */
 	uint32_t object_count LOCK_GUARDED(group);
+	uint32_t clearing LOCK_GUARDED(group); /* threads that make closed groups spare */
 	/* used for the last id that this rank has offered */
 	uint32_t number LOCK_GUARDED(group);
 	bool numbers_again LOCK_GUARDED(group); /* all have been used once */

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The groups with members on other hosts: which areas they have, from when until when. An area is
+ * used by one group after another, and on each host at other times. What keeps them apart:
+ *
+ *   this rank                                   a member on another host
+ *   makes the group: opened = n + 1  -------->  sends nothing to this rank before that
+ *   sends nothing before that      <----------  makes the group: opened
+ *   ... messages ...
+ *   closes it: times_closed = n + 1  -------->  the last that this rank says of it
+ *
+ * The area is reset once all members have closed the group; the mirrors of theirs, when the next
+ * group is made. What comes before `opened` is left over, and dropped. */
+#include "transport/relay.h"
+
+#include <string.h>
+
+#include "base/messages.h"
+
+/* A mirror of the area of member `member`, as the member itself resets it. */
+static void reset_mirror(const struct transport_team *team, int member)
+{
+	struct transport_area *area = transport_area_of(team, member);
+	struct transport_inbox *inbox = transport_inbox(area, team->rank);
+	atomic_store(&area->finished, 0);
+	for (int i = 0; i < TRANSPORT_ENTRIES; i++)
+		atomic_store(&area->entries[i].signal, 0);
+	if (!transport_inbox_is_open(area, team->rank))
+		return;
+	transport_channel_reset(&inbox->channel);
+	transport_mail_reset(&inbox->mail);
+}
+
+/* The group before it with this area may not have been closed with transport_team_close here; but
+ * all its members have left it. */
+static void detach(struct transport_hosts *hosts, int peer, struct transport_relay *relay)
+{
+	transport_mirror_return_all(hosts, peer, relay);
+	hosts->transport->peers[peer].remote->relays[relay->area] = NULL;
+	relay->to = NULL;
+}
+
+/* closed: how often the member has closed a group with that area. */
+static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_t closed)
+{
+	const struct transport_member *member = &team->members[q];
+	struct transport_relay *relay = &team->relays[member->world];
+	struct transport_mirror *mirror = member->peer->remote;
+	uint64_t generation = closed + 1;
+	if (mirror->relays[area])
+		detach(team->transport->hosts, member->world, mirror->relays[area]);
+	reset_mirror(team, q);
+	/* It may have taken back an offer, of which nobody is told. */
+	if (atomic_load(&member->area->times_closed) < closed)
+		atomic_store(&member->area->times_closed, closed);
+	relay->team = team;
+	relay->area = area;
+	relay->generation = generation;
+	relay->is_ready = atomic_load(&member->area->opened) >= generation;
+	relay->to = transport_mail(team, q, team->rank);
+	relay->from = transport_mail(team, team->rank, q);
+	relay->signal = relay->finished = relay->announced = 0;
+	relay->times_closed = atomic_load(&transport_area_of(team, team->rank)->times_closed);
+	relay->opened = relay->taken = relay->returned = 0;
+	relay->has_told = false;
+	relay->next = 1;
+	memset(relay->freed, 0, sizeof relay->freed);
+	memset(relay->done, 0, sizeof relay->done);
+	transport_far_set(team, q, relay);
+	mirror->relays[area] = relay;
+	transport_mark(team->transport->hosts, team->area, member->world);
+}
+
+void transport_team_open(struct transport_team *team, unsigned area, const uint16_t *areas,
+			 const uint64_t *closed)
+{
+	struct transport_hosts *hosts = team->transport->hosts;
+	struct transport_area *mine = transport_area_of(team, team->rank);
+	if (!hosts || team->host_count == 1)
+		return;
+	transport_drive_begin(hosts);
+	team->area = (uint16_t)area;
+	atomic_store(&mine->opened, atomic_load(&mine->times_closed) + 1);
+	for (int q = 0; q < team->size; q++)
+		if (team->members[q].peer->remote)
+			set_relay(team, q, areas ? areas[q] : 0, closed ? closed[q] : 0);
+	atomic_store(&hosts->teams[area], team);
+	transport_drive_end(hosts);
+	if (areas)
+		transport_notify_all(team);
+}
+
+/* Whether the link still uses buffers of the group, or has to say that this rank has closed it. */
+static bool is_used(const struct transport_relay *relay)
+{
+	const struct transport_team *team = relay->team;
+	bool used = relay->far.fetch.is_under_way ||
+		    (relay->to &&
+		     relay->times_closed !=
+			     atomic_load(&transport_area_of(team, team->rank)->times_closed));
+	for (int i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++)
+		used = used || relay->far.posts[i].is_under_way;
+	for (int i = 0; i < MAIL_SLOTS; i++)
+		used = used || relay->sent[i].is_under_way || relay->received[i].is_under_way;
+	return used;
+}
+
+static void forget(struct transport_hosts *hosts, struct transport_team *team)
+{
+	for (int q = 0; q < hosts->transport->size; q++) {
+		struct transport_relay *relay = &team->relays[q];
+		if (relay->to)
+			detach(hosts, q, relay);
+	}
+	atomic_store(&hosts->teams[team->area], NULL);
+}
+
+bool transport_team_close(struct transport_team *team)
+{
+	struct transport_hosts *hosts = team->transport->hosts;
+	bool used = false;
+	if (!hosts || !team->relays || atomic_load(&hosts->teams[team->area]) != team)
+		return true;
+	transport_drive_begin(hosts);
+	for (int q = 0; q < team->transport->size; q++)
+		used = used || (team->relays[q].team && is_used(&team->relays[q]));
+	if (!used)
+		forget(hosts, team);
+	transport_drive_end(hosts);
+	return !used;
+}
+
+ls_status transport_mirror_grow(const struct transport *transport, int rank, unsigned area)
+{
+	struct transport_area *mirror =
+		transport_area_at(transport->peers[rank].segment, transport->size, area);
+	if (!transport->populates ||
+	    transport_populate(mirror, offsetof(struct transport_area, eager)) == 0)
+		return LS_OK;
+	int error = errno;
+	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, rank, offsetof(struct transport_area, eager),
+		    "madvise(MADV_POPULATE_WRITE)", strerror(error));
+	return transport_errno_status(error);
+}
