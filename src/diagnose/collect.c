@@ -4,6 +4,7 @@
  * after that word was read; a thread in the same wait before and after has waited throughout. */
 #include "diagnose/facts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,8 @@ static void look_at_rank(const struct diagnose_source *source, struct diagnose_r
 	rank->exit_code = source->exit_code;
 	rank->process = source->process;
 	rank->known = trace != NULL;
+	if (source->host)
+		snprintf(rank->host, sizeof rank->host, "%s", source->host);
 	bool foreign = false;
 	if (trace) {
 		const struct trace_header *header = trace->header;
@@ -52,7 +55,7 @@ static void look_at_rank(const struct diagnose_source *source, struct diagnose_r
 		foreign = space != 0 && space != fork_pid_space();
 	}
 	/* In another PID namespace the number is another process', and says nothing of this one. */
-	if (rank->process == DIAGNOSE_UNKNOWN)
+	if (rank->process == DIAGNOSE_UNKNOWN && !source->host)
 		diagnose_look_process(foreign ? 0 : rank->pid, rank);
 }
 

@@ -174,6 +174,7 @@ struct diagnose_source {
 	const struct trace_view *trace; /* NULL: not readable */
 	const void *segment;            /* its transport segment; NULL: not readable */
 	size_t segment_bytes;
+	const char *host; /* on which it is, if that is another one; NULL: its trace says it */
 	/* What the launcher or a pidfd already knows; DIAGNOSE_UNKNOWN: read /proc. */
 	enum diagnose_process process;
 	int signal, exit_code;

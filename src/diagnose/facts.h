@@ -269,6 +269,13 @@ void diagnose_write_named_call(struct diagnose_writer *writer, const struct diag
 			       const struct wait_slot_body *wait);
 /* "was killed by SIGKILL (9)", "exited with code 3", … */
 void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_rank *rank);
+/* It is on another host, so its trace is not seen here. */
+static inline bool diagnose_is_far(const struct diagnose_rank *rank)
+{
+	return !rank->known && rank->host[0];
+}
+/* Why a rank is not known: "on host b", "its trace cannot be read". */
+void diagnose_write_unseen(struct diagnose_writer *writer, const struct diagnose_rank *rank);
 /* "running", "asleep", … */
 const char *diagnose_process_text(enum diagnose_process process);
 /* Ends a text that was cut with "...". */

@@ -204,7 +204,7 @@ static void write_whereabouts(struct diagnose_writer *writer, const struct diagn
 	if (rank->known && (rank->awake || rank->incomplete))
 		diagnose_write(writer, "a thread that is not seen to wait may still act; ");
 	if (!rank->known) {
-		diagnose_write(writer, "its trace cannot be read");
+		diagnose_write_unseen(writer, rank);
 	} else if (!last) {
 		diagnose_write(writer, "it has called nothing yet");
 	} else if (last->record.state == TRACE_RUNNING) {

@@ -149,7 +149,7 @@ static void write_doing(struct diagnose_writer *writer, const struct diagnose_jo
 {
 	const struct diagnose_record *record = line->part.record;
 	if (!line->rank->known) {
-		diagnose_write(writer, "its trace cannot be read");
+		diagnose_write_unseen(writer, line->rank);
 		return;
 	}
 	if (!record) {

@@ -299,7 +299,17 @@ void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_ra
 	else if (rank->signal == 0 && rank->exit_code >= 0)
 		diagnose_write(writer, "exited with code %d", rank->exit_code);
 	else
-		diagnose_write(writer, rank->left ? "ended" : "died of an unknown cause");
+		diagnose_write(writer, rank->left              ? "ended"
+				       : diagnose_is_far(rank) ? "died or was cut off"
+							       : "died of an unknown cause");
+}
+
+void diagnose_write_unseen(struct diagnose_writer *writer, const struct diagnose_rank *rank)
+{
+	if (diagnose_is_far(rank))
+		diagnose_write(writer, "on host %s", rank->host);
+	else
+		diagnose_write(writer, "its trace cannot be read");
 }
 
 const char *diagnose_cause_name(unsigned cause)

@@ -22,6 +22,7 @@ enum {
 	/* The same after a mismatch: while members are missing it may be that neither side has a
 	 * majority, and then nobody can be blamed. */
 	MISMATCH_GRACE_MS = 400,
+	TOLD_MS = 300,  /* how long a host waits for the cause that another host knows better */
 	CLAIM_MS = 600, /* after this, the rank that works out the cause is held to be stuck */
 };
 
@@ -291,6 +292,23 @@ static bool await_cause(struct ls_group *group, const struct failure_place *plac
 	return status == LS_OK;
 }
 
+/* The host that tells why: that of the rank at fault, if somebody there can, else that of the first
+ * member. Each host could find a cause of its own at the same time, but it sees only its own ranks
+ * in full. */
+static bool is_speaker(const struct ls_group *group, const struct diagnose_hint *hint)
+{
+	const struct transport_team *team = &group->team;
+	int speaker = team->hosts[0];
+	int at_fault = world_rank_in(group, hint->peer);
+	for (int q = 0; q < group->size && at_fault >= 0; q++) {
+		const struct wait_peer *peer = &group->peers[team->members[q].world];
+		if (team->hosts[q] == team->hosts[at_fault] && !wait_peer_is_dead(peer) &&
+		    !wait_peer_has_left(peer))
+			speaker = team->hosts[q];
+	}
+	return team->hosts[group->rank] == speaker;
+}
+
 /* There is room for one report of mine, so one thread of mine works it out, once and for all. */
 static bool is_first_thread(struct ls_group *group)
 {
@@ -382,6 +400,8 @@ ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint
 {
 	struct failure_place place = failure_place_of(group);
 	open_words(&place);
+	if (!is_settled(&place) && group->team.host_count > 1 && !is_speaker(group, hint))
+		(void)await_cause(group, &place, -1, clock_deadline_ns(TOLD_MS));
 	if (is_settled(&place) || !claim(group, &place, group))
 		return failure_status(group);
 	if (hint->status == LS_PEER_DIED && hint->peer >= 0)

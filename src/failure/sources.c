@@ -18,6 +18,12 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 			.signal = -1,
 			.exit_code = -1,
 		};
+		if (world->transport.peers[q].remote) {
+			sources[q].host = world->far_hosts[q];
+			sources[q].process =
+				atomic_load(&world->dead[q]) ? DIAGNOSE_DEAD : DIAGNOSE_UNKNOWN;
+			continue;
+		}
 		/* A parent may have fetched how it ended before anybody looks into /proc. */
 		bool known = diagnose_read_exit(world->watch.pid_fds[q], &sources[q]);
 		(void)known;

@@ -216,6 +216,9 @@ static ls_status meet(struct world *world, const struct opening *opening, struct
 	for (int q = 0; q < world->size; q++)
 		if (company->hosts.here >> q & 1)
 			world->pids[q] = company->table.ranks[q].pid;
+		else
+			memcpy(world->far_hosts[q], company->table.ranks[q].host,
+			       sizeof world->far_hosts[q]);
 	exchange->pids = world->pids;
 	return LS_OK;
 }

@@ -130,8 +130,10 @@ struct world {
 	struct plan_table table;
 	struct world_device *device;           /* NULL: none */
 	_Atomic uint32_t dead[RANKS_HOST_MAX]; /* set by the watch */
-	int pids[RANKS_HOST_MAX]; /* 0: on another host */
-	struct link *link;        /* to other hosts; NULL: there are none */
+	int pids[RANKS_HOST_MAX];              /* 0: on another host */
+	struct link *link;                     /* to other hosts; NULL: there are none */
+	/* The names of the hosts of ranks that are on other ones; "": it is on this one. */
+	char far_hosts[RANKS_HOST_MAX][TRACE_TEXT_BYTES];
 	struct trace_view views[RANKS_HOST_MAX]; /* the traces of all ranks, for diagnosis */
 	struct wait_bell early_bell;             /* used until the segment exists */
 	/* Of no group. Used while the world is opened, and copied to groups. */
