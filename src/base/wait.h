@@ -38,9 +38,9 @@ enum {
 enum wait_segment {
 	WAIT_SEGMENT_NONE = 0,   /* a descriptor, or memory of the waiting process alone */
 	WAIT_SEGMENT_MAPPED = 1, /* the transport segment of rank `owner` */
-	/* A mirror: the owner or the writer of the word is on another host. A proof needs the
-	 * writer's copy instead: it is in the writer's own segment if it owns the word, else in its
-	 * mirror of the owner's segment. Bits: MAPPED | MIRROR is MIRROR. */
+	/* The same, but the writer of the word is on another host, so that what it has written may
+	 * not have arrived. Words of ranks on other hosts are in mirrors, which are in the segment
+	 * of the rank that waits. Bits: MAPPED | MIRROR is MIRROR. */
 	WAIT_SEGMENT_MIRROR = 3,
 };
 
@@ -122,6 +122,9 @@ struct wait_table {
 	_Atomic uint64_t pages_taken;
 	_Atomic uint32_t watch_tid;    /* the rank's watch, which never calls Lockstep */
 	_Atomic uint32_t progress_tid; /* the progress thread, which acts for other threads */
+	/* Threads that move messages between hosts. They store only what has been sent to the rank,
+	 * which others see elsewhere: transport_traffic. 0: none */
+	_Atomic uint32_t link_tids[2];
 	/* The sleep of those threads of the process that are in no wait, as the watch has seen it
 	 * (diagnose_outside_sleep), if only such threads or threads in a wait can wake them. The
 	 * main thread is among them, because it might call at any time, whether it has called

@@ -20,6 +20,7 @@ struct sources {
 	} * places;
 	struct diagnose_look *before;
 	const struct diagnose_closing *closing;
+	struct ranks far; /* on other hosts */
 };
 
 /* ---- first: the rank's process, and whether it is dead or has left ---- */
@@ -107,7 +108,7 @@ static bool word_is_satisfied(const struct diagnose_source *const *by_rank, int 
 			      const struct wait_edge *edge)
 {
 	const _Atomic uint64_t *word = diagnose_find_word(by_rank, size, edge->owner, edge->offset);
-	if (edge->segment != WAIT_SEGMENT_MAPPED || edge->peer < -1 || edge->peer >= size || !word)
+	if (!(edge->segment & WAIT_SEGMENT_MAPPED) || edge->peer < -1 || edge->peer >= size || !word)
 		return true; /* cannot be evaluated, so it proves nothing */
 	uint64_t value = atomic_load_explicit(word, memory_order_acquire);
 	return (int64_t)(value - edge->value) >= 0;
@@ -313,12 +314,14 @@ static void look(const struct sources *sources, struct diagnose_job *job)
 	job->now_ns = clock_now_ns();
 }
 
-/* Those that are stuck if all threads sleep that are outside. */
-static struct ranks find_likely(struct diagnose_job *job)
+/* Those that are stuck if all threads sleep that are outside, and all ranks on other hosts are
+ * stuck. */
+static struct ranks find_likely(struct diagnose_job *job, const struct ranks *far)
 {
 	for (int r = 0; r < job->size; r++)
 		diagnose_set_asleep(&job->ranks[r], UINT32_MAX);
-	struct ranks likely = diagnose_find_stuck(job);
+	struct ranks likely = diagnose_find_stuck_if(job, far);
+	ranks_drop(&likely, far);
 	for (int r = 0; r < job->size; r++)
 		diagnose_set_asleep(&job->ranks[r], 0);
 	return likely;
@@ -330,7 +333,7 @@ static struct ranks find_likely(struct diagnose_job *job)
 static void look_closely(const struct sources *sources, struct diagnose_job *job)
 {
 	struct diagnose_look *before = sources->before;
-	struct ranks stuck = find_likely(job), seen = {{0}};
+	struct ranks stuck = find_likely(job, &sources->far), seen = {{0}};
 	RANKS_EACH (r, &stuck) {
 		if (sources->shares[r])
 			continue;
@@ -340,7 +343,8 @@ static void look_closely(const struct sources *sources, struct diagnose_job *job
 	if (!ranks_any(&seen))
 		return;
 	look(sources, job);
-	struct ranks late = find_likely(job); /* whose threads have not been seen before */
+	struct ranks late =
+		find_likely(job, &sources->far); /* whose threads have not been seen before */
 	ranks_drop(&late, &stuck);
 	for (int r = 0; r < job->size; r++) {
 		job->ranks[r].awake = ranks_have(&late, r);
@@ -353,6 +357,7 @@ static void look_closely(const struct sources *sources, struct diagnose_job *job
 		rank->awake =
 			before[r].awake || after.awake || frozen || before[r].hash != after.hash;
 		rank->idle = before[r].idle || after.idle;
+		rank->sleep = rank->awake ? 0 : diagnose_hash_of(&after);
 		if (before[r].outside_sleep == after.outside_sleep)
 			diagnose_set_asleep(rank, before[r].outside & after.outside);
 	}
@@ -375,6 +380,8 @@ static bool sources_init(struct sources *all, const struct diagnose_source *sour
 			continue;
 		all->by_rank[r] = &sources[i];
 		all->traces[r] = sources[i].trace;
+		if (sources[i].host && !sources[i].trace)
+			ranks_add(&all->far, r);
 	}
 	return true;
 }

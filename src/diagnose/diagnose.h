@@ -99,6 +99,9 @@ struct diagnose_rank {
 	 * dead or has left. */
 	bool idle, has_callbacks, calls_back;
 	bool serial; /* its sends begin one after the other */
+	/* The threads that are in no wait table, and in which sleep, if they slept all the time; 0:
+	 * that is not known. */
+	uint64_t sleep;
 	/* proved: the thread that `python` is about waits for ever for a mutex of the program */
 	bool is_kept;
 	int32_t rank, pid;
@@ -165,6 +168,35 @@ const struct ranks *diagnose_members(const struct diagnose_job *job, uint32_t id
 /* What some rank's trace says about a group; NULL: no trace has it. Its `first` is a valid rank of
  * the job. */
 const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job, uint32_t id);
+
+/* ---- ranks on other hosts ----
+ * Each host looks at its own ranks, twice; the second time only after all hosts have looked once. A
+ * thread that is in the same wait both times was in it at the moment between, as were those of all
+ * hosts. What a rank has stored by then for one on another host has arrived there if nothing is
+ * under way between the two (diagnose_traffic): then the words that the other rank sees are true. */
+
+/* What one rank has exchanged with those on other hosts; see struct transport_traffic. Read
+ * `arrived` before the words. */
+struct diagnose_traffic {
+	uint64_t posted[RANKS_HOST_MAX], arrived[RANKS_HOST_MAX];
+	bool is_served; /* all that it has stored is posted */
+};
+
+/* Keeps as proved, of the ranks `here`, only what both looks show. */
+void diagnose_confirm(struct diagnose_job *second, const struct diagnose_job *first,
+		      const struct ranks *here);
+/* The ranks `here` of a job, for another host: a block on the heap; NULL without memory. traffic: by
+ * rank. */
+void *diagnose_pack(const struct diagnose_job *job, const struct ranks *here,
+		    const struct diagnose_traffic *traffic, size_t *bytes);
+/* Adds those ranks to a job, with times as of this host's clock; not those of `here`. False: the
+ * block is not one that diagnose_pack makes; then nothing of the job may be used. */
+LS_CHECKED bool diagnose_unpack(struct diagnose_job *job, const struct ranks *here,
+				const void *block, size_t bytes, struct diagnose_traffic *traffic);
+/* Once all ranks are there: those to which something may be under way prove nothing. hosts: of each
+ * rank. */
+void diagnose_check_traffic(struct diagnose_job *job, const uint16_t *hosts,
+			    const struct diagnose_traffic *traffic);
 
 struct diagnose_verdict;
 

@@ -91,6 +91,11 @@ bool diagnose_job_is_valid(const struct diagnose_job *job, size_t bytes)
 
 /* ---- groups ---- */
 
+const struct diagnose_set *diagnose_sets(const struct diagnose_job *job)
+{
+	return (const struct diagnose_set *)((uintptr_t)job + sets_at(job->size));
+}
+
 /* The place of a group, or the free one where it belongs; NULL: all are taken by others. */
 static struct diagnose_set *find_set(const struct diagnose_job *job, uint32_t id)
 {

@@ -104,6 +104,13 @@ struct diagnose_look {
 	uint64_t outside_sleep; /* as hash, but of threads without a slot and threads outside */
 	bool idle;              /* there is such a thread, or that is unknown */
 };
+/* Not 0: the same as long as the look is the same. */
+static inline uint64_t diagnose_hash_of(const struct diagnose_look *look)
+{
+	uint64_t hash = look->hash * UINT64_C(0x9e3779b97f4a7c15);
+	hash = (hash ^ look->outside_sleep) * UINT64_C(0x9e3779b97f4a7c15);
+	return (hash ^ look->outside ^ (uint64_t)look->idle << 32) | 1;
+}
 /* The source has a trace. */
 struct diagnose_look diagnose_look_threads(const struct diagnose_source *source);
 /* Marks the threads of these slots (bit i: slot i) as asleep outside. */
@@ -131,6 +138,8 @@ void diagnose_look_at_callbacks(const struct diagnose_source *const *by_rank,
 /* ---- collect_groups.c ---- */
 
 /* Adds the members of a group to the job, unless they are there or the job has no room. */
+/* The hash table of groups' members. */
+const struct diagnose_set *diagnose_sets(const struct diagnose_job *job);
 void diagnose_add_members(struct diagnose_job *job, uint32_t id, const struct ranks *members);
 /* NULL: as far as the job shows, the rank is not in such a group. */
 const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank, uint32_t id);
@@ -188,6 +197,8 @@ struct diagnose_hop {
 
 /* The ranks of a proved deadlock, which can never continue. */
 struct ranks diagnose_find_stuck(const struct diagnose_job *job);
+/* The same if the ranks of `assumed` are stuck, too. */
+struct ranks diagnose_find_stuck_if(const struct diagnose_job *job, const struct ranks *assumed);
 
 /* Ranks that seem to be deadlocked, but have a thread that is not seen to wait, or is in a foreign
  * call, and may still act. */

@@ -11,6 +11,7 @@ struct search {
 	const struct diagnose_job *job;
 	/* also ranks that have threads which are not seen to wait, or are in foreign calls */
 	bool likely;
+	struct ranks assumed; /* they are stuck, whatever is known of them */
 	struct ranks stuck;
 	/* remembered: ranks that are dead or have left the group of a wait, or the world group */
 	struct diagnose_gone gone, lost;
@@ -98,6 +99,8 @@ static bool rank_is_stuck(struct search *search, int r)
 	bool may_wake = rank->has_callbacks && (rank->idle || has_sleeper(rank));
 	/* What ends a send of the rank begins the next one, for which somebody else may wait. */
 	bool may_go_on = may_wake || rank->serial;
+	if (ranks_have(&search->assumed, r))
+		return true;
 	if (!rank->known || diagnose_is_gone(rank) ||
 	    (!search->likely && (rank->incomplete || rank->awake)))
 		return false;
@@ -126,9 +129,11 @@ static bool rank_is_stuck(struct search *search, int r)
 }
 
 /* A rank needs another check only when a rank that it names was removed from the set. */
-static struct ranks find_stuck(const struct diagnose_job *job, bool likely)
+static struct ranks find_stuck(const struct diagnose_job *job, bool likely,
+			       const struct ranks *assumed)
 {
-	struct search search = {.job = job, .likely = likely, .stuck = ranks_below(job->size)};
+	struct search search = {
+		.job = job, .likely = likely, .assumed = *assumed, .stuck = ranks_below(job->size)};
 	struct ranks *namers = diagnose_find_namers(job);
 	for (struct ranks left = search.stuck, taken; ranks_any(&left);) {
 		taken = (struct ranks){{0}};
@@ -149,12 +154,17 @@ static struct ranks find_stuck(const struct diagnose_job *job, bool likely)
 
 struct ranks diagnose_find_stuck(const struct diagnose_job *job)
 {
-	return find_stuck(job, false);
+	return find_stuck(job, false, &(struct ranks){{0}});
+}
+
+struct ranks diagnose_find_stuck_if(const struct diagnose_job *job, const struct ranks *assumed)
+{
+	return find_stuck(job, false, assumed);
 }
 
 struct ranks diagnose_find_unproved(const struct diagnose_job *job)
 {
-	struct ranks unproved = find_stuck(job, true);
+	struct ranks unproved = find_stuck(job, true, &(struct ranks){{0}});
 	for (int r = 0; r < job->size; r++)
 		if (!job->ranks[r].incomplete && !job->ranks[r].awake &&
 		    !diagnose_foreign_call(&job->ranks[r]))

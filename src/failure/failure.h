@@ -41,6 +41,19 @@ void failure_read(const struct ls_group *group, struct ls_failure *out);
 void failure_begin(const struct ls_group *group);
 struct failure_place failure_place_of(const struct ls_group *group);
 
+/* ---- far_look.c: looks at all hosts, by the watch alone ---- */
+
+/* NULL without memory. */
+struct failure_far *failure_far_open(void);
+/* After the link is closed. */
+void failure_far_close(struct failure_far *far);
+void failure_far_events(struct transport_hosts_events *events);
+/* Answers what other hosts have asked. */
+void failure_far_answer(struct world *world);
+/* A snapshot of all ranks on all hosts, to be freed with free(). NULL: some host has not answered in
+ * time, or there is no memory. Waits for 600 ms at most. */
+struct diagnose_job *failure_far_collect(struct world *world);
+
 /* ---- far_ranks.c ---- */
 
 /* What to do when ranks on other hosts fail or end. */
@@ -82,6 +95,8 @@ uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
 			    struct diagnose_job *job);
 /* Where the collector finds each rank of the world. */
 void failure_fill_sources(const struct world *world, struct diagnose_source *sources);
+/* Adds call sites of the ranks of this host. */
+void failure_add_sites(const struct world *world, struct diagnose_job *job);
 /* Writes the report about `job`, with call sites, and with the lines of Python at which late ranks
  * are. For those it blocks, for at most 300 ms, and as a rule for 10. */
 void failure_report(struct world *world, struct diagnose_job *job,

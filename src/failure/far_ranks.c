@@ -24,6 +24,8 @@ static void note_failed(void *context, const struct transport_failure *told)
 
 struct transport_hosts_events failure_hosts_events(struct world *world)
 {
-	return (struct transport_hosts_events){
+	struct transport_hosts_events events = {
 		.context = world, .lost = note_lost, .failed = note_failed};
+	failure_far_events(&events);
+	return events;
 }

@@ -200,6 +200,14 @@ static int keep_leased(struct ls_group **groups, int count)
 	return kept;
 }
 
+static bool spans_hosts(struct ls_group *const *groups, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (groups[i]->team.host_count > 1)
+			return true;
+	return false;
+}
+
 void failure_look(struct world *world)
 {
 	struct ls_group *groups[TRANSPORT_AREAS];
@@ -207,7 +215,11 @@ void failure_look(struct world *world)
 	bool any = atomic_load(&world->trace.wait_table->unpublished) != 0;
 	int count = any ? world_hold_all(world, groups) : hold_waiting(world, groups);
 	count = keep_leased(groups, count);
-	struct diagnose_job *job = count > 0 ? failure_collect(world, NULL) : NULL;
+	struct diagnose_job *job = NULL;
+	if (spans_hosts(groups, count))
+		job = failure_far_collect(world);
+	if (count > 0 && !job)
+		job = failure_collect(world, NULL);
 	for (int i = 0; i < count; i++) {
 		struct diagnose_hint focus = {.status = LS_OK, .group = groups[i]->id};
 		struct diagnose_verdict verdict;

@@ -53,6 +53,13 @@ uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
 	return diagnose_add_record(&sources[rank], low, job);
 }
 
+void failure_add_sites(const struct world *world, struct diagnose_job *job)
+{
+	struct diagnose_source sources[RANKS_HOST_MAX];
+	failure_fill_sources(world, sources);
+	diagnose_add_sites(sources, world->size, job);
+}
+
 void failure_report(struct world *world, struct diagnose_job *job,
 		    const struct diagnose_verdict *verdict, char *text, size_t bytes)
 {

@@ -16,8 +16,10 @@
 
 void failure_watch_init(struct world_watch *watch)
 {
-	*watch = (struct world_watch){
-		.event_fd = -1, .show = watch->show, .asks = settings_is_under_valgrind(NULL)};
+	*watch = (struct world_watch){.event_fd = -1,
+				      .show = watch->show,
+				      .far = watch->far,
+				      .asks = settings_is_under_valgrind(NULL)};
 	for (int q = 0; q < RANKS_HOST_MAX; q++)
 		watch->pid_fds[q] = -1;
 }
@@ -105,6 +107,7 @@ static void *watch_main(void *argument)
 		    !atomic_load(&watch->stop)) {
 			note_sleepers(world);
 			watch->show(world);
+			failure_far_answer(world);
 			failure_look(world);
 		}
 	}

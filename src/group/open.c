@@ -260,8 +260,11 @@ static ls_status share_memory(struct world *world, struct company *company)
 	ls_status status = memory_init(&world->memory, world->settings.arena_bytes,
 				       company->table.job, world->rank);
 	if (status == LS_OK)
-		status = transport_init(&world->transport, company->table.job, world->rank,
-					world->size);
+		status = company->hosts.count > 1
+				 ? transport_init_mirrors(&world->transport, company->table.job,
+							  world->rank, world->size)
+				 : transport_init(&world->transport, company->table.job,
+						  world->rank, world->size);
 	if (status == LS_OK && company->hosts.count > 1)
 		status = group_hosts_mirror(world, &company->hosts);
 	if (status != LS_OK)

@@ -86,6 +86,9 @@ ls_status group_hosts_mirror(struct world *world, const struct open_hosts *hosts
 {
 	struct transport *transport = &world->transport;
 	struct transport_hosts_events events = failure_hosts_events(world);
+	world->watch.far = failure_far_open();
+	if (!world->watch.far)
+		return LS_OUT_OF_MEMORY;
 	ls_status status = transport_hosts_open(transport, world->link, hosts->host_of, &events);
 	for (int q = 0; q < world->size && status == LS_OK; q++) {
 		if (hosts->here >> q & 1)
@@ -141,7 +144,8 @@ ls_status group_hosts_connect(struct world *world, const struct rendezvous_table
 		if (status != LS_OK && status != LS_TIMED_OUT)
 			return status;
 	}
-	return transport_pump_start(&world->transport);
+	atomic_store(&world->trace.wait_table->link_tids[1], net_thread(link));
+	return transport_pump_start(&world->transport, &world->trace.wait_table->link_tids[0]);
 }
 
 void group_hosts_close(struct world *world)
@@ -152,4 +156,6 @@ void group_hosts_close(struct world *world)
 	transport_hosts_close(&world->transport);
 	world->link->ops->close(world->link);
 	world->link = NULL;
+	failure_far_close(world->watch.far);
+	world->watch.far = NULL;
 }

@@ -46,6 +46,9 @@ void net_address(const struct link *link, struct net_address *out);
  * if cut. Errors: LS_BAD_ARGUMENT, it is no address or the peer no other rank. */
 LS_CHECKED ls_status net_meet(struct link *link, int peer, const struct net_address *address);
 
+/* The number of UCX's own thread, which makes new connections; 0: not known. */
+uint32_t net_thread(const struct link *link);
+
 /* While it connects: whether this rank has answered. */
 bool net_has_answered(const struct link *link, int peer);
 

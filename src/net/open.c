@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Makes and frees one end of the link: UCX's context and worker, and the table of functions. */
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -150,6 +151,45 @@ static ls_status listen_at(struct net *net, const struct net_address *host)
 	return LS_OK;
 }
 
+/* ---- UCX's thread ---- */
+
+enum { THREADS_MAX = 4096 };
+
+/* The threads of this process with the name that UCX gives its own. */
+static int find_threads(uint32_t *out)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	int count = 0;
+	for (const struct dirent *task; tasks && (task = readdir(tasks));) {
+		char path[64], name[16] = "";
+		snprintf(path, sizeof path, "/proc/self/task/%.10s/comm", task->d_name);
+		FILE *file = fopen(path, "re");
+		bool read = file && fgets(name, sizeof name, file);
+		if (file)
+			fclose(file);
+		if (read && strcmp(name, "async\n") == 0 && count < THREADS_MAX)
+			out[count++] = (uint32_t)strtoul(task->d_name, NULL, 10);
+	}
+	if (tasks)
+		closedir(tasks);
+	return count;
+}
+
+/* Of those that were not there before: the only one; else it is not known. */
+static uint32_t find_new(const uint32_t *before, int count)
+{
+	uint32_t now[THREADS_MAX], found = 0;
+	int now_count = find_threads(now), news = 0;
+	for (int i = 0; i < now_count; i++) {
+		bool old = false;
+		for (int j = 0; j < count; j++)
+			old = old || before[j] == now[i];
+		news += !old;
+		found = old ? found : now[i];
+	}
+	return news == 1 ? found : 0;
+}
+
 /* ---- life ---- */
 
 static struct net *new_net(const struct net_options *options)
@@ -216,12 +256,15 @@ static ls_status open_net(const struct net_options *options, struct link **link)
 		MESSAGE_SAY(MESSAGE_NET_MEMORY, options->size);
 		return LS_OUT_OF_MEMORY;
 	}
+	uint32_t threads[THREADS_MAX];
+	int thread_count = find_threads(threads);
 	net->ucx = ucx;
 	status = make_context(net, &host);
 	if (status == LS_OK)
 		status = make_worker(net);
 	if (status == LS_OK)
 		status = listen_at(net, &host);
+	net->thread = find_new(threads, thread_count);
 	if (status == LS_OK)
 		*link = &net->link;
 	else
@@ -265,6 +308,11 @@ ls_status net_meet(struct link *link, int peer, const struct net_address *addres
 	net->met += net->peers[peer].address.bytes == 0;
 	net->peers[peer].address = *address;
 	return LS_OK;
+}
+
+uint32_t net_thread(const struct link *link)
+{
+	return net_of(link)->thread;
 }
 
 bool net_has_answered(const struct link *link, int peer)

@@ -105,6 +105,7 @@ struct net {
 	const struct net_library *ucx;
 	ucp_context_h context;
 	ucp_worker_h worker;
+	uint32_t thread;         /* UCX's own; 0: not known */
 	ucp_listener_h listener; /* until all peers are connected */
 	struct net_address address;
 	bool begins, is_connected;

@@ -17,13 +17,17 @@ void transport_wait_word(const struct transport_team *team, int owner, const _At
 			 uint64_t value, int peer, struct wait_word *out)
 {
 	const struct transport_member *member = &team->members[owner];
+	/* A mirror is in the file of this rank's segment. */
+	bool mirrored = member->peer->remote != NULL;
+	const struct transport_segment *file =
+		mirrored ? team->transport->segment : member->peer->segment;
 	*out = (struct wait_word){
 		.word = word,
 		.edge =
 			{
 				.value = value,
-				.offset = (uintptr_t)word - (uintptr_t)member->peer->segment,
-				.owner = member->world,
+				.offset = (uintptr_t)word - (uintptr_t)file,
+				.owner = mirrored ? team->transport->rank : member->world,
 				.peer = team->members[peer].world,
 				.segment = member->peer->edge_segment |
 					   team->members[peer].peer->edge_segment,

@@ -108,8 +108,8 @@ static bool post_window(const struct transport_path *path, const struct link_not
 					      .carries = TRANSPORT_CARRIES_POST,
 					      .is_under_way = !is_short};
 	if (payload)
-		posted = path->link->ops->post(path->link, path->peer, note, payload, packed->bytes,
-					       is_short ? NULL : &carried->transfer);
+		posted = transport_path_post(path, note, payload, packed->bytes,
+					     is_short ? NULL : &carried->transfer);
 	if (!posted)
 		carried->is_under_way = false;
 	if (!posted || is_short)
@@ -133,8 +133,8 @@ static bool post_messages(const struct transport_path *path)
 				  packed->seq, packed->count, far->sent + 1}};
 		bool posted = packed->bytes > TRANSPORT_MESSAGE_INLINE
 				      ? post_window(path, &note, index)
-				      : path->link->ops->post(path->link, path->peer, &note,
-							      slot->payload, packed->bytes, NULL);
+				      : transport_path_post(path, &note, slot->payload,
+							    packed->bytes, NULL);
 		if (!posted)
 			return atomic_load(&far->withdrawn);
 		far->sent++;
@@ -279,13 +279,12 @@ static void return_offer(const struct transport_path *path, unsigned index)
 static bool send_freed(const struct transport_path *path)
 {
 	struct transport_far *far = &path->relay->far;
-	const struct link_ops *ops = path->link->ops;
 	uint64_t taken = atomic_load_explicit(&far->from->taken, memory_order_acquire);
 	uint64_t refused = atomic_load_explicit(&far->from->refused, memory_order_acquire);
 	if (refused != far->refused &&
-	    !ops->store(path->link, path->peer,
-			transport_place(path->mine, &far->from->refused, TRANSPORT_OF_SOURCE),
-			refused))
+	    !transport_path_store(
+		    path, transport_place(path->mine, &far->from->refused, TRANSPORT_OF_SOURCE),
+		    refused))
 		return false;
 	far->refused = refused;
 	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && taken != far->taken; i++) {
@@ -293,10 +292,10 @@ static bool send_freed(const struct transport_path *path)
 		    atomic_load_explicit(&far->from->slots[i].state, memory_order_acquire))
 			continue;
 		return_offer(path, i); /* taken, but not fetched */
-		if (!ops->store(path->link, path->peer,
-				transport_place(path->mirror, &far->to->slots[i].freed,
-						TRANSPORT_OF_TARGET),
-				far->arrived[i]))
+		if (!transport_path_store(path,
+					  transport_place(path->mirror, &far->to->slots[i].freed,
+							  TRANSPORT_OF_TARGET),
+					  far->arrived[i]))
 			return false;
 		far->told[i] = far->arrived[i];
 	}

@@ -26,6 +26,11 @@
 #include "link/link.h"
 #include "transport/transport.h"
 
+enum {
+	TRANSPORT_ASK_WORDS = 2,
+	TRANSPORT_TELL_MAX = 64 << 20, /* bytes of a block */
+};
+
 /* Why a group has failed, as a rank on another host says. */
 struct transport_failure {
 	uint32_t group, status;
@@ -42,6 +47,11 @@ struct transport_hosts_events {
 	void (*lost)(void *context, int rank);
 	/* Once or more for each group. */
 	void (*failed)(void *context, const struct transport_failure *failure);
+	/* What transport_ask sends. */
+	void (*asked)(void *context, int rank, const uint64_t words[TRANSPORT_ASK_WORDS]);
+	/* What transport_tell sends: `bytes` at `block`, which now belong to the event, and are to
+	 * be freed. */
+	void (*told)(void *context, int rank, uint64_t round, void *block, uint64_t bytes);
 };
 
 /* Call after transport_init and before the first team, if ranks are on other hosts. hosts_of: the
@@ -57,6 +67,13 @@ LS_CHECKED ls_status transport_mirror_open(struct transport *transport, int rank
 /* Cuts all peers, and returns all messages. Before the teams and the transport end; no other thread
  * uses them. */
 void transport_hosts_close(struct transport *transport);
+
+/* Sends a few words to rank `rank`, on another host. False: the link has no room now; try again later.
+ * Any thread; not under a lock that an event takes. */
+bool transport_ask(struct transport *transport, int rank, const uint64_t words[TRANSPORT_ASK_WORDS]);
+/* The same for a block from the heap, which belongs to this function if it returns true. */
+bool transport_tell(struct transport *transport, int rank, uint64_t round, void *block,
+		    uint64_t bytes);
 
 /* Once the members of a team are set, and some are on other hosts: area `area` of my segment has its
  * messages now, `areas` those of the members, which had been closed so often (`closed`). A member
@@ -81,8 +98,9 @@ bool transport_advance(struct transport *transport);
 bool transport_arm(struct transport *transport);
 
 /* Starts a thread that drives the link while no thread of the rank does. Once the link is
- * connected. Errors, with a message: LS_OUT_OF_MEMORY. */
-LS_CHECKED ls_status transport_pump_start(struct transport *transport);
+ * connected. *tid: its number, stored before this function returns. Errors, with a message:
+ * LS_OUT_OF_MEMORY. */
+LS_CHECKED ls_status transport_pump_start(struct transport *transport, _Atomic uint32_t *tid);
 /* For the waiters of this rank, before that, too; NULL: all ranks are on this host. Valid until
  * transport_hosts_close. */
 const struct wait_pump *transport_pump(const struct transport *transport);

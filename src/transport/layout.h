@@ -246,6 +246,12 @@ struct transport_remote {
 	_Atomic uint64_t warned;
 };
 
+/* Notes and words between a rank and one on another host. */
+struct transport_traffic {
+	_Atomic uint64_t posted;  /* given to the link */
+	_Atomic uint64_t arrived; /* from the other rank, and stored here */
+};
+
 struct transport_segment {
 	struct transport_head head;
 	uint64_t cpus[TRANSPORT_CPU_WORDS]; /* processors on which the owner may run (cpu_set_t) */
@@ -258,6 +264,13 @@ struct transport_segment {
 	 * itself when a peer has died. So repeated checks need not look at all peers each time. No
 	 * thread waits for it. */
 	_Alignas(64) _Atomic uint64_t departures;
+	/* For ranks on other hosts. marked: how often a thread had something new for one of them;
+	 * served: `marked` before the link was last given all that was new. So all that this rank
+	 * has stored for rank q has arrived there if
+	 *   served == marked, and then posted here == arrived there. */
+	_Alignas(64) _Atomic uint64_t marked;
+	_Atomic uint64_t served;
+	struct transport_traffic traffic[RANKS_HOST_MAX]; /* by world rank */
 	/* From TRANSPORT_AREAS_AT on follow TRANSPORT_AREAS areas. The first one is that of the
 	 * group of all ranks. It has memory; the others get memory when they are used. */
 };
@@ -293,6 +306,12 @@ static inline size_t transport_area_bytes(int world_size)
 static inline size_t transport_segment_bytes(int world_size)
 {
 	return TRANSPORT_AREAS_AT + TRANSPORT_AREAS * transport_area_bytes(world_size);
+}
+/* The bytes of a segment's file. With mirrors: one for each rank follows the segment, so that other
+ * ranks of this host, too, can read the words that the owner awaits. */
+static inline size_t transport_file_bytes(int world_size, bool mirrors)
+{
+	return transport_segment_bytes(world_size) * (mirrors ? 1 + (size_t)world_size : 1);
 }
 /* Area `index` < TRANSPORT_AREAS of a segment. */
 static inline struct transport_area *transport_area_at(const struct transport_segment *segment,

@@ -101,9 +101,8 @@ static void note_opened(struct transport_hosts *hosts, int peer, unsigned area, 
 	transport_mark(hosts, relay->team->area, peer);
 }
 
-static void put_word(void *context, int peer, uint64_t place, uint64_t value)
+static void put_word(struct transport_hosts *hosts, int peer, uint64_t place, uint64_t value)
 {
-	struct transport_hosts *hosts = context;
 	uint64_t inside, box_at;
 	unsigned area;
 	_Atomic uint64_t *word = find(hosts, peer, place, 8, &area, &inside);
@@ -197,9 +196,8 @@ static void put_failure(struct transport_hosts *hosts, const struct link_message
 		hosts->events.failed(hosts->events.context, &failure);
 }
 
-static void put_message(void *context, int peer, const struct link_message *message)
+static void put_message(struct transport_hosts *hosts, int peer, const struct link_message *message)
 {
-	struct transport_hosts *hosts = context;
 	const uint64_t *words = message->note.words;
 	uint64_t inside;
 	unsigned area;
@@ -209,6 +207,15 @@ static void put_message(void *context, int peer, const struct link_message *mess
 	}
 	if (words[0] == TRANSPORT_NOTE_CHANNEL) {
 		put_channel(hosts, peer, message);
+		return;
+	}
+	if (words[0] == TRANSPORT_NOTE_TELL) {
+		transport_tell_arrived(hosts, peer, message);
+		return;
+	}
+	if (words[0] == TRANSPORT_NOTE_ASK) {
+		transport_ask_arrived(hosts, peer, message);
+		transport_mirror_return(hosts, peer, message);
 		return;
 	}
 	if (words[0] == TRANSPORT_NOTE_FAILED) {
@@ -223,6 +230,21 @@ static void put_message(void *context, int peer, const struct link_message *mess
 	}
 	seqlock_store(to, message->payload, message->bytes);
 	put_word(hosts, peer, words[2], words[3]);
+}
+
+/* Counted after they are stored. */
+static void take_message(void *context, int peer, const struct link_message *message)
+{
+	struct transport_hosts *hosts = context;
+	put_message(hosts, peer, message);
+	atomic_fetch_add(&hosts->transport->segment->traffic[peer].arrived, 1);
+}
+
+static void take_word(void *context, int peer, uint64_t place, uint64_t value)
+{
+	struct transport_hosts *hosts = context;
+	put_word(hosts, peer, place, value);
+	atomic_fetch_add(&hosts->transport->segment->traffic[peer].arrived, 1);
 }
 
 void transport_mirror_fail(struct transport_relay *relay, unsigned index)
@@ -264,6 +286,10 @@ static void end_sent(struct transport_carried *carried)
 static void end_transfer(void *context, struct link_transfer *transfer)
 {
 	struct transport_carried *carried = (struct transport_carried *)transfer;
+	if (carried->carries >= TRANSPORT_CARRIES_TELL) {
+		transport_tell_ended(context, carried);
+		return;
+	}
 	bool was_mail = carried->carries < TRANSPORT_CARRIES_POST;
 	carried->is_under_way = carried->is_under_way && !was_mail;
 	if (!carried->relay->to) { /* the group is over */
@@ -281,6 +307,9 @@ static void end_transfer(void *context, struct link_transfer *transfer)
 	case TRANSPORT_CARRIES_FETCH:
 		transport_far_ended(carried);
 		break;
+	case TRANSPORT_CARRIES_TELL:
+	case TRANSPORT_CARRIES_HEAR:
+		break; /* above */
 	}
 	transport_mirror_wake(context);
 }
@@ -312,8 +341,8 @@ ls_status transport_hosts_open(struct transport *transport, struct link *link,
 		return LS_OUT_OF_MEMORY;
 	*hosts = (struct transport_hosts){.transport = transport, .link = link, .events = *events};
 	link->events = (struct link_events){.context = hosts,
-					    .arrived = put_message,
-					    .word = put_word,
+					    .arrived = take_message,
+					    .word = take_word,
 					    .done = end_transfer,
 					    .lost = note_lost};
 	if (!link_is_valid(link) || link->size != transport->size || link->rank != transport->rank) {
@@ -332,15 +361,10 @@ ls_status transport_mirror_open(struct transport *transport, int rank)
 	struct transport_peer *mapped = &transport->peers[rank];
 	struct transport_mirror *mirror = calloc(1, sizeof *mirror);
 	size_t bytes = transport_segment_bytes(transport->size);
-	const char *step = "calloc";
-	int fd = -1;
-	struct transport_segment *segment =
-		mirror ? transport_segment_create(transport->job, rank, transport->size, false, &fd,
-						  &step)
-		       : NULL;
+	struct transport_segment *segment = mirror ? transport_mirror_create(transport, rank) : NULL;
 	if (!segment) {
 		int error = errno;
-		MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, rank, bytes, step, strerror(error));
+		MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, rank, bytes, "fallocate", strerror(error));
 		free(mirror);
 		return transport_errno_status(error);
 	}
@@ -348,7 +372,6 @@ ls_status transport_mirror_open(struct transport *transport, int rank)
 	atomic_store(&segment->bell.sleepers, 1);
 	mapped->segment = segment;
 	mapped->segment_bytes = bytes;
-	mapped->segment_fd = fd;
 	mapped->remote = mirror;
 	mapped->edge_segment = WAIT_SEGMENT_MIRROR;
 	return LS_OK;

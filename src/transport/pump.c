@@ -103,6 +103,8 @@ static void *pump_main(void *argument)
 	struct transport_pump *pump = argument;
 	bool ours = true;
 	message_set_rank(pump->transport->rank);
+	atomic_store(pump->tid, (uint32_t)gettid());
+	atomic_store(&pump->waits, 0);
 	while (ours && !atomic_load(&pump->stop)) {
 		uint64_t handed = atomic_load(&pump->handed);
 		if (transport_advance(pump->transport))
@@ -125,10 +127,12 @@ void transport_pump_init(struct transport_pump *pump, struct transport *transpor
 		.calls = {.context = pump, .advance = advance, .hand_over = hand_over}};
 }
 
-ls_status transport_pump_start(struct transport *transport)
+ls_status transport_pump_start(struct transport *transport, _Atomic uint32_t *tid)
 {
 	struct transport_pump *pump = &transport->hosts->pump;
 	sigset_t all, old;
+	pump->tid = tid;
+	atomic_store(&pump->waits, 1);
 	pump->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -136,8 +140,10 @@ ls_status transport_pump_start(struct transport *transport)
 		pump->event_fd < 0 ? errno : pthread_create(&pump->thread, NULL, pump_main, pump);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pump->runs = !error;
-	if (!error)
+	if (!error) {
+		wait_moment(&pump->waits);
 		return LS_OK;
+	}
 	MESSAGE_SAY(MESSAGE_GROUP_THREAD, strerror(error));
 	transport_close_fds(&pump->event_fd, 1);
 	return LS_OUT_OF_MEMORY;

@@ -31,7 +31,7 @@ static uint64_t its_place(const struct transport_path *path, const void *at)
 
 static bool send_word(const struct transport_path *path, uint64_t at, uint64_t value)
 {
-	return path->link->ops->store(path->link, path->peer, at, value);
+	return transport_path_store(path, at, value);
 }
 
 /* A word of mine that only grows, with a value that it had a moment ago. */
@@ -50,7 +50,7 @@ static bool send_write(const struct transport_path *path, const void *bytes, uin
 		       uint64_t to, uint64_t word, uint64_t value)
 {
 	struct link_note note = {.words = {TRANSPORT_NOTE_WRITE, to, word, value}};
-	return path->link->ops->post(path->link, path->peer, &note, bytes, count, NULL);
+	return transport_path_post(path, &note, bytes, count, NULL);
 }
 
 /* Sends entries in the order of their numbers, and new phases of an entry that was sent. Reads the
@@ -94,8 +94,8 @@ static bool send_failure(const struct transport_path *path)
 	const struct transport_report *report = transport_report(head, transport->size, (int)teller);
 	struct link_note note = {.words = {TRANSPORT_NOTE_FAILED, cause >> 32, report->status,
 					   (uint64_t)(int64_t)report->culprit, report->operation}};
-	relay->has_told = path->link->ops->post(path->link, path->peer, &note, report->text,
-						strnlen(report->text, sizeof report->text), NULL);
+	relay->has_told = transport_path_post(path, &note, report->text,
+					      strnlen(report->text, sizeof report->text), NULL);
 	return relay->has_told;
 }
 
@@ -124,8 +124,7 @@ static bool send_long(const struct transport_path *path, unsigned index)
 					      .index = (uint8_t)index,
 					      .carries = TRANSPORT_CARRIES_SEND,
 					      .is_under_way = true};
-	if (!payload || !path->link->ops->post(path->link, path->peer, &note, payload, rts->bytes,
-					       &carried->transfer)) {
+	if (!payload || !transport_path_post(path, &note, payload, rts->bytes, &carried->transfer)) {
 		carried->is_under_way = false;
 		return false;
 	}
@@ -296,9 +295,18 @@ static void relay_team(struct transport_hosts *hosts, unsigned area)
 	atomic_fetch_or(&hosts->areas[area / 64], UINT64_C(1) << area % 64);
 }
 
+static bool is_any_marked(const struct transport_hosts *hosts)
+{
+	uint64_t any = 0;
+	for (unsigned w = 0; w < TRANSPORT_AREA_WORDS; w++)
+		any |= atomic_load(&hosts->areas[w]);
+	return any != 0;
+}
+
 static void relay_all(struct transport_hosts *hosts)
 {
 	struct transport *transport = hosts->transport;
+	uint64_t marked = atomic_load(&transport->segment->marked);
 	for (int q = 0; q < transport->size; q++) {
 		struct transport_mirror *mirror = transport->peers[q].remote;
 		if (mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed) &&
@@ -311,6 +319,9 @@ static void relay_all(struct transport_hosts *hosts)
 		for (uint64_t left = atomic_exchange(&hosts->areas[w], 0); left; left &= left - 1)
 			relay_team(hosts, w * 64 + (unsigned)__builtin_ctzll(left));
 	}
+	if (atomic_load_explicit(&transport->segment->served, memory_order_relaxed) != marked &&
+	    !is_any_marked(hosts))
+		atomic_store(&transport->segment->served, marked);
 }
 
 /* False: another thread drives, and will check once more before it stops. */
@@ -350,6 +361,8 @@ void transport_mark(struct transport_hosts *hosts, unsigned area, int rank)
 {
 	atomic_fetch_or(&hosts->unsent[area], UINT64_C(1) << rank);
 	atomic_fetch_or(&hosts->areas[area / 64], UINT64_C(1) << area % 64);
+	/* Last: it is served once the link has what the bits stand for. */
+	atomic_fetch_add(&hosts->transport->segment->marked, 1);
 }
 
 void transport_relay(const struct transport_team *team, int rank)

@@ -22,6 +22,8 @@ enum transport_carries {
 	TRANSPORT_CARRIES_RECEIVE,
 	TRANSPORT_CARRIES_POST,  /* of a collective: sent */
 	TRANSPORT_CARRIES_FETCH, /* of a collective: received */
+	TRANSPORT_CARRIES_TELL,  /* a block: sent */
+	TRANSPORT_CARRIES_HEAR,  /* a block: received */
 };
 
 /* The payload of one long message. */
@@ -88,7 +90,9 @@ struct transport_pump {
 	struct transport *transport;
 	pthread_t thread;
 	bool runs;
-	int event_fd; /* wakes it */
+	_Atomic uint32_t *tid;  /* to be stored by the thread */
+	_Atomic uint32_t waits; /* until the thread has begun */
+	int event_fd;           /* wakes it */
 	_Atomic bool stop;
 	_Atomic uint32_t state;  /* enum pump_state; stored by the thread, and by who wakes it */
 	_Atomic uint32_t driven; /* 1: another thread has driven since it was set to 0 */
@@ -118,6 +122,8 @@ enum transport_note {
 	TRANSPORT_NOTE_CHANNEL,
 	/* group [1] has failed: status [2], culprit [3], operation [4]; the text as payload */
 	TRANSPORT_NOTE_FAILED,
+	TRANSPORT_NOTE_ASK,  /* the words of transport_ask */
+	TRANSPORT_NOTE_TELL, /* round [1]; the block as payload */
 };
 enum { TRANSPORT_OF_SOURCE = 0, TRANSPORT_OF_TARGET = 1 };
 
@@ -150,6 +156,25 @@ void transport_mark(struct transport_hosts *hosts, unsigned area, int rank);
 
 void transport_pump_init(struct transport_pump *pump, struct transport *transport);
 
+/* As the functions of the link, and count. */
+static inline bool transport_path_post(const struct transport_path *path,
+				       const struct link_note *note, const void *payload,
+				       uint64_t bytes, struct link_transfer *transfer)
+{
+	if (!path->link->ops->post(path->link, path->peer, note, payload, bytes, transfer))
+		return false;
+	atomic_fetch_add(&path->mine->traffic[path->peer].posted, 1);
+	return true;
+}
+static inline bool transport_path_store(const struct transport_path *path, uint64_t index,
+					uint64_t value)
+{
+	if (!path->link->ops->store(path->link, path->peer, index, value))
+		return false;
+	atomic_fetch_add(&path->mine->traffic[path->peer].posted, 1);
+	return true;
+}
+
 /* ---- mirror.c ---- */
 
 /* Wakes threads of this rank. */
@@ -161,6 +186,14 @@ void transport_mirror_return(struct transport_hosts *hosts, int peer,
 /* The same for all that it has from one rank. */
 void transport_mirror_return_all(struct transport_hosts *hosts, int peer,
 				 struct transport_relay *relay);
+
+/* ---- ask.c ---- */
+
+void transport_ask_arrived(struct transport_hosts *hosts, int peer,
+			   const struct link_message *message);
+void transport_tell_arrived(struct transport_hosts *hosts, int peer,
+			    const struct link_message *message);
+void transport_tell_ended(struct transport_hosts *hosts, struct transport_carried *carried);
 
 /* ---- far.c ---- */
 

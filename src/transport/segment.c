@@ -72,10 +72,23 @@ static void open_all(struct transport_segment *segment, int size, unsigned index
 	atomic_store(&transport_area_at(segment, size, index)->inboxes, UINT64_MAX);
 }
 
-struct transport_segment *transport_segment_create(uint64_t job, int rank, int size, bool populates,
-						   int *fd, const char **step)
+struct transport_segment *transport_mirror_create(const struct transport *transport, int rank)
 {
-	size_t bytes = transport_segment_bytes(size);
+	int size = transport->size;
+	size_t at = (1 + (size_t)rank) * transport_segment_bytes(size);
+	size_t bytes = TRANSPORT_AREAS_AT + transport_area_reports_at(size);
+	struct transport_segment *mirror =
+		(struct transport_segment *)((uintptr_t)transport->segment + at);
+	if (at >= transport->file_bytes || allocate(transport->segment_fd, at, bytes) != 0)
+		return NULL;
+	open_all(mirror, size, 0);
+	return mirror;
+}
+
+struct transport_segment *transport_segment_create(uint64_t job, int rank, int size, bool mirrors,
+						   bool populates, int *fd, const char **step)
+{
+	size_t bytes = transport_file_bytes(size, mirrors);
 	char name[64];
 	snprintf(name, sizeof(name), "lockstep-segment:%016" PRIx64 ":%d", job, rank);
 	*step = "memfd_create";
@@ -127,20 +140,21 @@ static bool can_populate(void)
 	return can;
 }
 
-ls_status transport_init(struct transport *transport, uint64_t job, int rank, int size)
+static ls_status init(struct transport *transport, uint64_t job, int rank, int size, bool mirrors)
 {
 	*transport = (struct transport){.segment_fd = -1};
 	if (size < 1 || size > RANKS_HOST_MAX || rank < 0 || rank >= size) {
 		MESSAGE_SAY(MESSAGE_TRANSPORT_SIZE, rank, size, RANKS_HOST_MAX);
 		return LS_BAD_ARGUMENT;
 	}
-	size_t bytes = transport_segment_bytes(size);
+	size_t bytes = transport_file_bytes(size, mirrors);
 	const char *step = "calloc";
 	struct transport_peer *peers = calloc((size_t)size, sizeof(*peers));
 	int fd = -1;
 	bool populates = can_populate();
 	struct transport_segment *segment =
-		peers ? transport_segment_create(job, rank, size, populates, &fd, &step) : NULL;
+		peers ? transport_segment_create(job, rank, size, mirrors, populates, &fd, &step)
+		      : NULL;
 	if (!segment) {
 		int error = errno;
 		MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, rank, bytes, step, strerror(error));
@@ -169,12 +183,23 @@ ls_status transport_init(struct transport *transport, uint64_t job, int rank, in
 		.job = job,
 		.pid = getpid(),
 		.segment_fd = fd,
+		.file_bytes = bytes,
 		.segment = segment,
 		.peers = peers,
 		.populates = populates,
 	};
 	transport_remote_init(transport);
 	return LS_OK;
+}
+
+ls_status transport_init(struct transport *transport, uint64_t job, int rank, int size)
+{
+	return init(transport, job, rank, size, false);
+}
+
+ls_status transport_init_mirrors(struct transport *transport, uint64_t job, int rank, int size)
+{
+	return init(transport, job, rank, size, true);
 }
 
 void transport_hold(struct transport *transport)
@@ -194,7 +219,7 @@ void transport_fini(struct transport *transport)
 		transport_remote_fini(transport);
 	for (int i = 0; transport->peers && i < transport->size; i++) {
 		struct transport_peer *peer = &transport->peers[i];
-		if (mapped && peer->segment)
+		if (mapped && peer->segment && !peer->remote)
 			munmap(peer->segment, peer->segment_bytes);
 		if (mapped && peer->arena.base)
 			memory_view_close(&peer->arena);
@@ -393,7 +418,7 @@ static const char *refuse_head(const struct transport *transport, int rank,
 {
 	struct transport_head head;
 	seqlock_load(&head, &segment->head, sizeof(head));
-	if (head.magic != TRANSPORT_MAGIC || head.bytes != transport_segment_bytes(transport->size))
+	if (head.magic != TRANSPORT_MAGIC || head.bytes != transport->file_bytes)
 		return "its segment is of another version";
 	if (head.job != transport->job || head.rank != rank || head.size != transport->size)
 		return "its segment belongs to another job or rank";
@@ -403,7 +428,7 @@ static const char *refuse_head(const struct transport *transport, int rank,
 static ls_status map_peer(const struct transport *transport, int rank, int fd,
 			  struct transport_segment **out)
 {
-	size_t bytes = transport_segment_bytes(transport->size);
+	size_t bytes = transport->file_bytes;
 	struct transport_segment *segment = NULL;
 	ls_status status = LS_UNTRUSTED_PEER;
 	*out = NULL;
@@ -435,14 +460,14 @@ ls_status transport_peer_open(struct transport *transport, int rank, int fds[TRA
 	if (status == LS_OK) {
 		status = memory_view_open(&peer->arena, fds[TRANSPORT_FD_ARENA], rank);
 		if (status != LS_OK)
-			munmap(segment, transport_segment_bytes(transport->size));
+			munmap(segment, transport->file_bytes);
 	}
 	if (status != LS_OK) {
 		transport_close_fds(fds, TRANSPORT_FDS);
 		return status;
 	}
 	peer->segment = segment;
-	peer->segment_bytes = transport_segment_bytes(transport->size);
+	peer->segment_bytes = transport->file_bytes;
 	peer->segment_fd = fds[TRANSPORT_FD_SEGMENT];
 	peer->trace_fd = fds[TRANSPORT_FD_TRACE];
 	fds[TRANSPORT_FD_SEGMENT] = fds[TRANSPORT_FD_TRACE] = -1;

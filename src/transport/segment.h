@@ -33,8 +33,10 @@ static inline struct transport_channel *transport_channel(const struct transport
 /* A segment for `rank`, as transport_init makes it: memory for area 0, all else empty. `populates`:
  * inboxes get theirs when they are opened. NULL on failure, with errno, and *step names the
  * call. */
-struct transport_segment *transport_segment_create(uint64_t job, int rank, int size, bool populates,
-						   int *fd, const char **step);
+struct transport_segment *transport_segment_create(uint64_t job, int rank, int size, bool mirrors,
+						   bool populates, int *fd, const char **step);
+/* Allocates memory for the mirror of `rank`, and for its first area. NULL on failure, with errno. */
+struct transport_segment *transport_mirror_create(const struct transport *transport, int rank);
 
 /* Makes the pages of a range. 0, or -1 with errno; EINVAL before Linux 5.14. */
 int transport_populate(void *from, size_t bytes);

@@ -59,8 +59,9 @@ struct transport_peer {
 struct transport {
 	int rank, size;
 	uint64_t job;
-	int pid;        /* whose memory it is: a forked child has none of it */
-	int segment_fd; /* mine */
+	int pid;           /* whose memory it is: a forked child has none of it */
+	int segment_fd;    /* mine */
+	size_t file_bytes; /* of the segment's file of each rank of this host */
 	struct transport_segment *segment;
 	struct transport_peer *peers;  /* [size]; NULL before init */
 	uint64_t *word;                /* the word at my segment's remote.address; NULL: none */
@@ -107,6 +108,9 @@ enum transport_reads { TRANSPORT_READS_OPEN, TRANSPORT_READS_YES, TRANSPORT_READ
 /* Creates this rank's segment; size <= RANKS_HOST_MAX. Errors: LS_BAD_ARGUMENT,
  * LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; *transport is zeroed then. */
 LS_CHECKED ls_status transport_init(struct transport *transport, uint64_t job, int rank, int size);
+/* The same for a job whose ranks are on several hosts. */
+LS_CHECKED ls_status transport_init_mirrors(struct transport *transport, uint64_t job, int rank,
+					    int size);
 
 /* Binds and listens on an abstract Unix socket with a fresh name (41 characters), which is written
  * to `address`. Errors: LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; *listen_fd is -1 then. */

@@ -40,6 +40,7 @@ struct test_job {
 	uint64_t deadline_ns;
 	const int *pids; /* as in struct transport_exchange */
 	bool no_remote;  /* the same */
+	bool mirrors;    /* the ranks stand on several hosts */
 	struct test_rank ranks[RANKS_HOST_MAX];
 };
 
@@ -53,7 +54,10 @@ static inline void test_job_init_rank(struct test_job *job, int r)
 	rank->trace_fd = memfd_create("lockstep-trace", MFD_CLOEXEC);
 	assert_true(rank->trace_fd >= 0);
 	assert_int_equal(memory_init(&rank->memory, TEST_JOB_ARENA_BYTES, TEST_JOB_ID, r), LS_OK);
-	assert_int_equal(transport_init(&rank->transport, TEST_JOB_ID, r, job->size), LS_OK);
+	assert_int_equal(
+		job->mirrors ? transport_init_mirrors(&rank->transport, TEST_JOB_ID, r, job->size)
+			     : transport_init(&rank->transport, TEST_JOB_ID, r, job->size),
+		LS_OK);
 	assert_int_equal(transport_team_init(&rank->team, &rank->transport), LS_OK);
 	rank->waiter = (struct waiter){
 		.wait_table = rank->wait_table,
@@ -88,12 +92,18 @@ static inline struct test_job *test_job_empty(int size, unsigned limit_ms)
 }
 
 /* Everything but the connections. */
-static inline struct test_job *test_job_new(int size, unsigned limit_ms)
+static inline struct test_job *test_job_new_of(int size, unsigned limit_ms, bool mirrors)
 {
 	struct test_job *job = test_job_empty(size, limit_ms);
+	job->mirrors = mirrors;
 	for (int r = 0; r < size; r++)
 		test_job_init_rank(job, r);
 	return job;
+}
+
+static inline struct test_job *test_job_new(int size, unsigned limit_ms)
+{
+	return test_job_new_of(size, limit_ms, false);
 }
 
 static inline ls_status test_job_connect_rank(struct test_rank *rank)

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Snapshots of several hosts, made one: what makes them a proof is described in diagnose.h. */
+#include "diagnose/facts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+/* ---- two looks of one host ---- */
+
+static const struct diagnose_thread *find_slot(const struct diagnose_rank *rank, uint32_t slot)
+{
+	for (uint32_t i = 0; i < rank->thread_count; i++)
+		if (rank->threads[i].slot == slot)
+			return &rank->threads[i];
+	return NULL;
+}
+
+void diagnose_confirm(struct diagnose_job *second, const struct diagnose_job *first,
+		      const struct ranks *here)
+{
+	RANKS_EACH (r, here) {
+		const struct diagnose_rank *before = &first->ranks[r];
+		struct diagnose_rank *rank = &second->ranks[r];
+		rank->incomplete |= before->incomplete || before->thread_count != rank->thread_count;
+		rank->awake |= before->awake || !rank->sleep || rank->sleep != before->sleep;
+		rank->idle |= before->idle;
+		rank->calls_back |= before->calls_back;
+		for (uint32_t i = 0; i < rank->thread_count; i++) {
+			struct diagnose_thread *thread = &rank->threads[i];
+			const struct diagnose_thread *same = find_slot(before, thread->slot);
+			if (!same || !same->stable || same->epoch != thread->epoch)
+				thread->stable = thread->asleep = false;
+			else
+				thread->asleep = thread->asleep && same->asleep;
+		}
+	}
+}
+
+/* ---- the block ---- */
+
+#define PACK_MAGIC UINT64_C(0x314b4341504c) /* "LPACK1" */
+
+/* Followed by the sets of groups that are used, then for each rank its head, groups, threads,
+ * records, and its traffic. All hosts of a job have the same version of Lockstep. */
+struct pack {
+	uint64_t magic, job, now_ns;
+	int32_t size;
+	uint32_t rank_count, set_count, zero;
+};
+enum { RANK_HEAD = offsetof(struct diagnose_rank, groups) };
+
+static size_t rank_bytes(const struct diagnose_rank *rank)
+{
+	return RANK_HEAD + rank->group_count * sizeof rank->groups[0] +
+	       rank->thread_count * sizeof rank->threads[0] +
+	       rank->record_count * sizeof rank->records[0] + sizeof(struct diagnose_traffic);
+}
+
+static unsigned char *put(unsigned char *to, const void *from, size_t bytes)
+{
+	memcpy(to, from, bytes);
+	return to + bytes;
+}
+
+static unsigned char *put_rank(unsigned char *to, const struct diagnose_rank *rank,
+			       const struct diagnose_traffic *traffic)
+{
+	to = put(to, rank, RANK_HEAD);
+	to = put(to, rank->groups, rank->group_count * sizeof rank->groups[0]);
+	to = put(to, rank->threads, rank->thread_count * sizeof rank->threads[0]);
+	to = put(to, rank->records, rank->record_count * sizeof rank->records[0]);
+	return put(to, traffic, sizeof *traffic);
+}
+
+void *diagnose_pack(const struct diagnose_job *job, const struct ranks *here,
+		    const struct diagnose_traffic *traffic, size_t *bytes)
+{
+	const struct diagnose_set *sets = diagnose_sets(job);
+	struct pack pack = {.magic = PACK_MAGIC,
+			    .job = job->job,
+			    .now_ns = job->now_ns,
+			    .size = job->size,
+			    .rank_count = (uint32_t)ranks_count(here)};
+	*bytes = sizeof pack;
+	for (int i = 0; i < diagnose_set_max(job->size); i++)
+		pack.set_count += sets[i].group != 0;
+	*bytes += pack.set_count * sizeof *sets;
+	RANKS_EACH (r, here)
+		*bytes += rank_bytes(&job->ranks[r]);
+	unsigned char *block = malloc(*bytes), *to = block;
+	if (!block)
+		return NULL;
+	to = put(to, &pack, sizeof pack);
+	for (int i = 0; i < diagnose_set_max(job->size); i++)
+		if (sets[i].group)
+			to = put(to, &sets[i], sizeof sets[i]);
+	RANKS_EACH (r, here)
+		to = put_rank(to, &job->ranks[r], &traffic[r]);
+	return block;
+}
+
+/* What is left of a block. */
+struct reader {
+	const unsigned char *at;
+	size_t left;
+};
+
+static bool get(struct reader *reader, void *out, size_t bytes)
+{
+	if (reader->left < bytes)
+		return false;
+	memcpy(out, reader->at, bytes);
+	reader->at += bytes;
+	reader->left -= bytes;
+	return true;
+}
+
+static void shift(uint64_t *ns, uint64_t by)
+{
+	if (*ns && *ns != CLOCK_NEVER)
+		*ns += by;
+}
+
+static void shift_rank(struct diagnose_rank *rank, uint64_t by)
+{
+	shift(&rank->start_ns, by);
+	shift(&rank->left_ns, by);
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		shift(&rank->threads[i].wait.since_ns, by);
+		shift(&rank->threads[i].wait.deadline_ns, by);
+	}
+	for (uint32_t i = 0; i < rank->record_count; i++) {
+		shift(&rank->records[i].begin_ns, by);
+		shift(&rank->records[i].end_ns, by);
+	}
+}
+
+/* Reads one rank to its place. */
+static bool get_rank(struct reader *reader, struct diagnose_job *job, const struct ranks *here,
+		     uint64_t by, struct diagnose_traffic *traffic)
+{
+	struct diagnose_rank head;
+	if (!get(reader, &head, RANK_HEAD) || head.rank < 0 || head.rank >= job->size ||
+	    ranks_have(here, head.rank) || job->ranks[head.rank].known ||
+	    head.group_count > DIAGNOSE_GROUP_MAX || head.thread_count > WAIT_SLOT_MAX ||
+	    head.record_count > DIAGNOSE_RECORD_MAX)
+		return false;
+	struct diagnose_rank *rank = &job->ranks[head.rank];
+	memcpy(rank, &head, RANK_HEAD);
+	if (!get(reader, rank->groups, rank->group_count * sizeof rank->groups[0]) ||
+	    !get(reader, rank->threads, rank->thread_count * sizeof rank->threads[0]) ||
+	    !get(reader, rank->records, rank->record_count * sizeof rank->records[0]) ||
+	    !get(reader, &traffic[head.rank], sizeof traffic[0]))
+		return false;
+	shift_rank(rank, by);
+	return true;
+}
+
+bool diagnose_unpack(struct diagnose_job *job, const struct ranks *here, const void *block,
+		     size_t bytes, struct diagnose_traffic *traffic)
+{
+	struct reader reader = {.at = block, .left = bytes};
+	struct pack pack;
+	if (!get(&reader, &pack, sizeof pack) || pack.magic != PACK_MAGIC ||
+	    pack.size != job->size || pack.job != job->job)
+		return false;
+	for (uint32_t i = 0; i < pack.set_count; i++) {
+		struct diagnose_set set;
+		struct ranks all = ranks_below(job->size);
+		if (!get(&reader, &set, sizeof set) || !ranks_are_in(&set.members, &all))
+			return false;
+		if (set.group)
+			diagnose_add_members(job, set.group, &set.members);
+	}
+	for (uint32_t i = 0; i < pack.rank_count; i++)
+		if (!get_rank(&reader, job, here, job->now_ns - pack.now_ns, traffic))
+			return false;
+	return reader.left == 0 && diagnose_job_is_valid(job, diagnose_job_bytes(job->size));
+}
+
+/* ---- what is under way ---- */
+
+void diagnose_check_traffic(struct diagnose_job *job, const uint16_t *hosts,
+			    const struct diagnose_traffic *traffic)
+{
+	for (int r = 0; r < job->size; r++)
+		for (int w = 0; w < job->size; w++)
+			if (hosts[w] != hosts[r] && (!traffic[w].is_served ||
+						     traffic[w].posted[r] != traffic[r].arrived[w]))
+				job->ranks[r].incomplete = true;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Questions and answers of ranks on different hosts, beside all groups: a few words, and blocks of
+ * any length. What they mean is for the room above to know. */
+#include <stdlib.h>
+
+#include "transport/relay.h"
+
+/* A block that is sent or received. */
+struct block {
+	struct transport_carried carried; /* the first member, because events name it */
+	int peer;
+	uint64_t round, bytes;
+	void *memory;
+};
+
+bool transport_ask(struct transport *transport, int rank, const uint64_t words[TRANSPORT_ASK_WORDS])
+{
+	struct transport_hosts *hosts = transport->hosts;
+	struct link_note note = {.words = {TRANSPORT_NOTE_ASK, words[0], words[1]}};
+	struct transport_path path = {.link = hosts->link, .peer = rank, .mine = transport->segment};
+	transport_drive_begin(hosts);
+	bool posted = transport_path_post(&path, &note, NULL, 0, NULL);
+	transport_drive_end(hosts);
+	return posted;
+}
+
+bool transport_tell(struct transport *transport, int rank, uint64_t round, void *block,
+		    uint64_t bytes)
+{
+	struct transport_hosts *hosts = transport->hosts;
+	struct link_note note = {.words = {TRANSPORT_NOTE_TELL, round}};
+	struct transport_path path = {.link = hosts->link, .peer = rank, .mine = transport->segment};
+	struct block *told = calloc(1, sizeof *told);
+	if (!told)
+		return false;
+	told->carried.carries = TRANSPORT_CARRIES_TELL;
+	told->memory = block;
+	transport_drive_begin(hosts);
+	bool posted = transport_path_post(&path, &note, block, bytes, &told->carried.transfer);
+	transport_drive_end(hosts);
+	if (!posted)
+		free(told);
+	return posted;
+}
+
+void transport_ask_arrived(struct transport_hosts *hosts, int peer,
+			   const struct link_message *message)
+{
+	if (hosts->events.asked)
+		hosts->events.asked(hosts->events.context, peer, message->note.words + 1);
+}
+
+void transport_tell_arrived(struct transport_hosts *hosts, int peer,
+			    const struct link_message *message)
+{
+	struct block *heard = NULL;
+	if (message->handle && message->bytes <= TRANSPORT_TELL_MAX && hosts->events.told)
+		heard = calloc(1, sizeof *heard);
+	if (heard)
+		heard->memory = malloc(message->bytes);
+	if (!heard || !heard->memory) {
+		free(heard);
+		transport_mirror_return(hosts, peer, message);
+		return;
+	}
+	heard->carried.carries = TRANSPORT_CARRIES_HEAR;
+	heard->peer = peer;
+	heard->round = message->note.words[1];
+	heard->bytes = message->bytes;
+	hosts->link->ops->fetch(hosts->link, peer, message, heard->memory, &heard->carried.transfer);
+}
+
+void transport_tell_ended(struct transport_hosts *hosts, struct transport_carried *carried)
+{
+	struct block *block = (struct block *)carried;
+	bool heard = carried->carries == TRANSPORT_CARRIES_HEAR && carried->transfer.status == LS_OK;
+	if (heard)
+		hosts->events.told(hosts->events.context, block->peer, block->round, block->memory,
+				   block->bytes);
+	else
+		free(block->memory);
+	free(block);
+}
