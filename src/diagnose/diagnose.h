@@ -179,6 +179,7 @@ const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job,
  * `arrived` before the words. */
 struct diagnose_traffic {
 	uint64_t posted[RANKS_HOST_MAX], arrived[RANKS_HOST_MAX];
+	uint64_t begun[RANKS_HOST_MAX], fetched[RANKS_HOST_MAX], released[RANKS_HOST_MAX];
 	bool is_served; /* all that it has stored is posted */
 };
 

@@ -182,12 +182,20 @@ bool diagnose_unpack(struct diagnose_job *job, const struct ranks *here, const v
 
 /* ---- what is under way ---- */
 
+/* From rank w to rank r; also the end of a payload, which both learn by themselves. */
+static bool is_under_way(const struct diagnose_traffic *traffic, int w, int r)
+{
+	return !traffic[w].is_served || traffic[w].posted[r] != traffic[r].arrived[w] ||
+	       traffic[r].begun[w] != traffic[r].fetched[w] ||
+	       traffic[r].fetched[w] != traffic[w].released[r];
+}
+
 void diagnose_check_traffic(struct diagnose_job *job, const uint16_t *hosts,
 			    const struct diagnose_traffic *traffic)
 {
 	for (int r = 0; r < job->size; r++)
 		for (int w = 0; w < job->size; w++)
-			if (hosts[w] != hosts[r] && (!traffic[w].is_served ||
-						     traffic[w].posted[r] != traffic[r].arrived[w]))
+			if (hosts[w] != hosts[r] &&
+			    (is_under_way(traffic, w, r) || is_under_way(traffic, r, w)))
 				job->ranks[r].incomplete = true;
 }

@@ -54,6 +54,9 @@ void failure_far_answer(struct world *world);
  * time, or there is no memory. Waits for 600 ms at most. */
 struct diagnose_job *failure_far_collect(struct world *world);
 
+/* Whether some host has not answered for several looks. */
+bool failure_far_is_silent(const struct failure_far *far);
+
 /* ---- far_ranks.c ---- */
 
 /* What to do when ranks on other hosts fail or end. */

@@ -19,7 +19,11 @@
 #include "entered.h"
 #include "failure.h"
 
-enum { ANSWER_MS = 300, RETRY_MS = 5 };
+enum {
+	ANSWER_MS = 300,
+	RETRY_MS = 5,
+	SILENT_LOOKS = 3, /* in a row, after which a host counts as silent */
+};
 enum what { LOOK = 1, SEEN, CONFIRM };
 
 /* What has come from one rank. */
@@ -29,13 +33,15 @@ struct heard {
 	_Atomic uint64_t told;          /* the round of `block`, which is there then */
 	void *block;
 	uint64_t bytes;
+	bool is_silent; /* it did not answer when it was last asked */
 	/* For the watch: what it has been shown. */
 	struct diagnose_job *first;
 	uint64_t first_round;
 };
 
 struct failure_far {
-	uint64_t round; /* of my looks */
+	uint64_t round;  /* of my looks */
+	unsigned failed; /* looks in a row that were not answered by all */
 	struct heard heard[RANKS_HOST_MAX];
 };
 
@@ -92,11 +98,15 @@ static void read_traffic(const struct world *world, struct diagnose_traffic *out
 		const struct transport_segment *segment = world->transport.peers[q].segment;
 		if (world->transport.peers[q].remote)
 			continue;
-		for (int r = 0; r < world->size; r++)
-			out[q].arrived[r] = atomic_load(&segment->traffic[r].arrived);
 		out[q].is_served = atomic_load(&segment->served) == atomic_load(&segment->marked);
-		for (int r = 0; r < world->size; r++)
-			out[q].posted[r] = atomic_load(&segment->traffic[r].posted);
+		for (int r = 0; r < world->size; r++) {
+			const struct transport_traffic *traffic = &segment->traffic[r];
+			out[q].arrived[r] = atomic_load(&traffic->arrived);
+			out[q].posted[r] = atomic_load(&traffic->posted);
+			out[q].fetched[r] = atomic_load(&traffic->fetched);
+			out[q].begun[r] = atomic_load(&traffic->begun);
+			out[q].released[r] = atomic_load(&traffic->released);
+		}
 	}
 }
 
@@ -161,18 +171,27 @@ void failure_far_answer(struct world *world)
 
 /* ---- the watch: questions ---- */
 
-/* The first living rank of each other host. */
+/* Adds the first living rank of each other host that is not in *hosts, by the first rank of the host. */
+static void add_speakers(const struct world *world, bool silent, uint64_t *hosts,
+			 struct ranks *speakers)
+{
+	for (int q = 0; q < world->size; q++) {
+		const struct transport_peer *peer = &world->transport.peers[q];
+		if (!peer->remote || atomic_load(&world->dead[q]) || *hosts >> peer->host & 1 ||
+		    world->watch.far->heard[q].is_silent != silent)
+			continue;
+		*hosts |= UINT64_C(1) << peer->host;
+		ranks_add(speakers, q);
+	}
+}
+
+/* One rank of each other host. A rank may be stopped: then another one is asked the next time. */
 static struct ranks find_speakers(const struct world *world)
 {
 	struct ranks speakers = {{0}};
-	uint64_t hosts_seen = 0; /* by the first rank of a host */
-	for (int q = 0; q < world->size; q++) {
-		const struct transport_peer *peer = &world->transport.peers[q];
-		if (!peer->remote || atomic_load(&world->dead[q]) || hosts_seen >> peer->host & 1)
-			continue;
-		hosts_seen |= UINT64_C(1) << peer->host;
-		ranks_add(&speakers, q);
-	}
+	uint64_t hosts = 0;
+	add_speakers(world, false, &hosts, &speakers);
+	add_speakers(world, true, &hosts, &speakers);
 	return speakers;
 }
 
@@ -194,6 +213,16 @@ static bool have_answered(const struct failure_far *far, const struct ranks *spe
 	return true;
 }
 
+/* Notes who has not answered. */
+static void note_silent(struct failure_far *far, const struct ranks *speakers, enum what what,
+			uint64_t round)
+{
+	RANKS_EACH (q, speakers) {
+		struct heard *heard = &far->heard[q];
+		heard->is_silent = atomic_load(what == LOOK ? &heard->seen : &heard->told) != round;
+	}
+}
+
 /* Waits for all answers, and gives some meanwhile. */
 static bool await_answers(struct world *world, const struct ranks *speakers, enum what what,
 			  uint64_t round)
@@ -202,8 +231,10 @@ static bool await_answers(struct world *world, const struct ranks *speakers, enu
 	struct pollfd fd = {.fd = world->watch.event_fd, .events = POLLIN};
 	while (!have_answered(world->watch.far, speakers, what, round)) {
 		uint64_t wakeups;
-		if (atomic_load(&world->watch.stop) || clock_now_ns() >= deadline_ns)
+		if (atomic_load(&world->watch.stop) || clock_now_ns() >= deadline_ns) {
+			note_silent(world->watch.far, speakers, what, round);
 			return false;
+		}
 		ls_status status = wait_fds(NULL, &fd, 1, -1, clock_deadline_ns(RETRY_MS));
 		if (status == LS_OK && read(fd.fd, &wakeups, sizeof wakeups) < 0)
 			return false;
@@ -266,6 +297,7 @@ struct diagnose_job *failure_far_collect(struct world *world)
 		fill_hosts(world, hosts);
 		diagnose_check_traffic(second, hosts, traffic);
 	}
+	far->failed = all ? 0 : far->failed + 1;
 	forget_told(far, world->size);
 	free(first);
 	free(traffic);
@@ -273,6 +305,11 @@ struct diagnose_job *failure_far_collect(struct world *world)
 		return second;
 	free(second);
 	return NULL;
+}
+
+bool failure_far_is_silent(const struct failure_far *far)
+{
+	return far && far->failed >= SILENT_LOOKS;
 }
 
 /* ---- life ---- */

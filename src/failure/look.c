@@ -32,6 +32,32 @@ static uint64_t mix(uint64_t key, uint64_t value)
 	return (key ^ value) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
+static bool waits_in(const struct diagnose_rank *rank, uint32_t group)
+{
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		const struct wait_slot_body *wait = &rank->threads[i].wait;
+		if (wait->group == group &&
+		    (wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD))
+			return true;
+	}
+	return false;
+}
+
+/* Of several hosts that of the first rank that waits. What is not known of ranks on other hosts is
+ * no reason for a report, unless their host does not answer any more. */
+static bool is_to_be_reported(const struct ls_group *group, const struct diagnose_job *job,
+			      const struct diagnose_verdict *verdict)
+{
+	const struct world *world = group->world;
+	RANKS_EACH (r, &verdict->culprits)
+		if (r < job->size && world->transport.peers[r].remote && !job->ranks[r].known)
+			return failure_far_is_silent(world->watch.far);
+	for (int q = 0; q < group->size; q++)
+		if (waits_in(&job->ranks[group->team.members[q].world], group->id))
+			return transport_is_here(&group->team, q);
+	return true;
+}
+
 /* One report for each cause, culprits and operation, whichever rank prints it. */
 static void report_once(struct ls_group *group, struct diagnose_job *job,
 			const struct diagnose_verdict *verdict)
@@ -41,6 +67,8 @@ static void report_once(struct ls_group *group, struct diagnose_job *job,
 	RANKS_EACH (r, &verdict->culprits)
 		key = mix(key, (uint64_t)r);
 	uint64_t last = atomic_load(reported);
+	if (group->team.host_count > 1 && !is_to_be_reported(group, job, verdict))
+		return;
 	if (last == key || !atomic_compare_exchange_strong(reported, &last, key))
 		return;
 	char text[DIAGNOSE_TEXT_BYTES];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Questions and answers of ranks on different hosts, beside all groups: a few words, and blocks of
- * any length. What they mean is for the room above to know. */
+ * any length. What they mean is for the room above to know. They are not counted in
+ * transport_traffic, which so stands still while ranks ask about it. */
 #include <stdlib.h>
 
 #include "transport/relay.h"
@@ -17,9 +18,8 @@ bool transport_ask(struct transport *transport, int rank, const uint64_t words[T
 {
 	struct transport_hosts *hosts = transport->hosts;
 	struct link_note note = {.words = {TRANSPORT_NOTE_ASK, words[0], words[1]}};
-	struct transport_path path = {.link = hosts->link, .peer = rank, .mine = transport->segment};
 	transport_drive_begin(hosts);
-	bool posted = transport_path_post(&path, &note, NULL, 0, NULL);
+	bool posted = hosts->link->ops->post(hosts->link, rank, &note, NULL, 0, NULL);
 	transport_drive_end(hosts);
 	return posted;
 }
@@ -29,14 +29,14 @@ bool transport_tell(struct transport *transport, int rank, uint64_t round, void 
 {
 	struct transport_hosts *hosts = transport->hosts;
 	struct link_note note = {.words = {TRANSPORT_NOTE_TELL, round}};
-	struct transport_path path = {.link = hosts->link, .peer = rank, .mine = transport->segment};
 	struct block *told = calloc(1, sizeof *told);
 	if (!told)
 		return false;
 	told->carried.carries = TRANSPORT_CARRIES_TELL;
 	told->memory = block;
 	transport_drive_begin(hosts);
-	bool posted = transport_path_post(&path, &note, block, bytes, &told->carried.transfer);
+	bool posted = hosts->link->ops->post(hosts->link, rank, &note, block, bytes,
+					     &told->carried.transfer);
 	transport_drive_end(hosts);
 	if (!posted)
 		free(told);
@@ -60,7 +60,8 @@ void transport_tell_arrived(struct transport_hosts *hosts, int peer,
 		heard->memory = malloc(message->bytes);
 	if (!heard || !heard->memory) {
 		free(heard);
-		transport_mirror_return(hosts, peer, message);
+		if (message->handle)
+			hosts->link->ops->fetch(hosts->link, peer, message, NULL, NULL);
 		return;
 	}
 	heard->carried.carries = TRANSPORT_CARRIES_HEAR;

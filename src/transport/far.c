@@ -265,7 +265,7 @@ static void fetch_wanted(const struct transport_path *path)
 		return;
 	}
 	far->offered[far->wanted].handle = NULL;
-	path->link->ops->fetch(path->link, path->peer, &message, far->target, &far->fetch.transfer);
+	transport_path_fetch(path, &message, far->target, &far->fetch.transfer);
 }
 
 static void return_offer(const struct transport_path *path, unsigned index)

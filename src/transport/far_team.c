@@ -53,6 +53,7 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 	if (atomic_load(&member->area->times_closed) < closed)
 		atomic_store(&member->area->times_closed, closed);
 	relay->team = team;
+	relay->peer = member->world;
 	relay->area = area;
 	relay->generation = generation;
 	relay->is_ready = atomic_load(&member->area->opened) >= generation;

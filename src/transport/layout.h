@@ -250,6 +250,9 @@ struct transport_remote {
 struct transport_traffic {
 	_Atomic uint64_t posted;  /* given to the link */
 	_Atomic uint64_t arrived; /* from the other rank, and stored here */
+	/* Long payloads from the other rank: begun to be fetched or refused, and done with. */
+	_Atomic uint64_t begun, fetched;
+	_Atomic uint64_t released; /* long payloads for the other rank, that the link has released */
 };
 
 struct transport_segment {
@@ -265,9 +268,10 @@ struct transport_segment {
 	 * thread waits for it. */
 	_Alignas(64) _Atomic uint64_t departures;
 	/* For ranks on other hosts. marked: how often a thread had something new for one of them;
-	 * served: `marked` before the link was last given all that was new. So all that this rank
-	 * has stored for rank q has arrived there if
-	 *   served == marked, and then posted here == arrived there. */
+	 * served: `marked` before the link was last given all that was new. Nothing is under way
+	 * from this rank to rank q if
+	 *   served == marked, and then posted here == arrived there,
+	 *   begun == fetched there, and fetched there == released here. */
 	_Alignas(64) _Atomic uint64_t marked;
 	_Atomic uint64_t served;
 	struct transport_traffic traffic[RANKS_HOST_MAX]; /* by world rank */

@@ -128,8 +128,12 @@ static void put_word(struct transport_hosts *hosts, int peer, uint64_t place, ui
 void transport_mirror_return(struct transport_hosts *hosts, int peer,
 			     const struct link_message *message)
 {
-	if (message->handle)
-		hosts->link->ops->fetch(hosts->link, peer, message, NULL, NULL);
+	struct transport_traffic *traffic = &hosts->transport->segment->traffic[peer];
+	if (!message->handle)
+		return;
+	atomic_fetch_add(&traffic->begun, 1);
+	hosts->link->ops->fetch(hosts->link, peer, message, NULL, NULL);
+	atomic_fetch_add(&traffic->fetched, 1);
 }
 
 /* The slot that names it arrives next. This rank does not read from the source: see
@@ -209,15 +213,6 @@ static void put_message(struct transport_hosts *hosts, int peer, const struct li
 		put_channel(hosts, peer, message);
 		return;
 	}
-	if (words[0] == TRANSPORT_NOTE_TELL) {
-		transport_tell_arrived(hosts, peer, message);
-		return;
-	}
-	if (words[0] == TRANSPORT_NOTE_ASK) {
-		transport_ask_arrived(hosts, peer, message);
-		transport_mirror_return(hosts, peer, message);
-		return;
-	}
 	if (words[0] == TRANSPORT_NOTE_FAILED) {
 		put_failure(hosts, message);
 		transport_mirror_return(hosts, peer, message);
@@ -236,6 +231,14 @@ static void put_message(struct transport_hosts *hosts, int peer, const struct li
 static void take_message(void *context, int peer, const struct link_message *message)
 {
 	struct transport_hosts *hosts = context;
+	if (message->note.words[0] == TRANSPORT_NOTE_ASK) {
+		transport_ask_arrived(hosts, peer, message);
+		return;
+	}
+	if (message->note.words[0] == TRANSPORT_NOTE_TELL) {
+		transport_tell_arrived(hosts, peer, message);
+		return;
+	}
 	put_message(hosts, peer, message);
 	atomic_fetch_add(&hosts->transport->segment->traffic[peer].arrived, 1);
 }
@@ -283,13 +286,8 @@ static void end_sent(struct transport_carried *carried)
 					       transport_mail_pieces(rts->bytes)));
 }
 
-static void end_transfer(void *context, struct link_transfer *transfer)
+static void end_carried(struct transport_carried *carried)
 {
-	struct transport_carried *carried = (struct transport_carried *)transfer;
-	if (carried->carries >= TRANSPORT_CARRIES_TELL) {
-		transport_tell_ended(context, carried);
-		return;
-	}
 	bool was_mail = carried->carries < TRANSPORT_CARRIES_POST;
 	carried->is_under_way = carried->is_under_way && !was_mail;
 	if (!carried->relay->to) { /* the group is over */
@@ -309,9 +307,26 @@ static void end_transfer(void *context, struct link_transfer *transfer)
 		break;
 	case TRANSPORT_CARRIES_TELL:
 	case TRANSPORT_CARRIES_HEAR:
-		break; /* above */
+		break; /* of no group */
 	}
-	transport_mirror_wake(context);
+}
+
+/* Counted after it has had its effect. */
+static void end_transfer(void *context, struct link_transfer *transfer)
+{
+	struct transport_hosts *hosts = context;
+	struct transport_carried *carried = (struct transport_carried *)transfer;
+	if (carried->carries >= TRANSPORT_CARRIES_TELL) {
+		transport_tell_ended(hosts, carried);
+		return;
+	}
+	struct transport_traffic *traffic =
+		&hosts->transport->segment->traffic[carried->relay->peer];
+	bool received = carried->carries == TRANSPORT_CARRIES_RECEIVE ||
+			carried->carries == TRANSPORT_CARRIES_FETCH;
+	end_carried(carried);
+	atomic_fetch_add(received ? &traffic->fetched : &traffic->released, 1);
+	transport_mirror_wake(hosts);
 }
 
 static void note_lost(void *context, int peer)

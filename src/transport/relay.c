@@ -228,8 +228,7 @@ static void fetch_wanted(const struct transport_path *path)
 						   .index = (uint8_t)i,
 						   .carries = TRANSPORT_CARRIES_RECEIVE,
 						   .is_under_way = true};
-		path->link->ops->fetch(path->link, path->peer, &message, relay->target[i],
-				       &relay->received[i].transfer);
+		transport_path_fetch(path, &message, relay->target[i], &relay->received[i].transfer);
 	}
 }
 

@@ -67,6 +67,7 @@ struct transport_far {
  * thread that drives the link, except `wanted` and `to`. */
 struct transport_relay {
 	struct transport_team *team;
+	int peer;                    /* world rank */
 	uint16_t area;               /* in the segment of that rank */
 	bool is_ready;               /* it has made the group: its `opened` is >= generation */
 	uint64_t generation, opened; /* opened: mine, as sent */
@@ -173,6 +174,14 @@ static inline bool transport_path_store(const struct transport_path *path, uint6
 		return false;
 	atomic_fetch_add(&path->mine->traffic[path->peer].posted, 1);
 	return true;
+}
+
+static inline void transport_path_fetch(const struct transport_path *path,
+					const struct link_message *message, void *to,
+					struct link_transfer *transfer)
+{
+	atomic_fetch_add(&path->mine->traffic[path->peer].begun, 1);
+	path->link->ops->fetch(path->link, path->peer, message, to, transfer);
 }
 
 /* ---- mirror.c ---- */
