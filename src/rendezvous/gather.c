@@ -151,6 +151,12 @@ void rendezvous_gather_step(struct rendezvous_server *server)
 	int size = server->place.world_size;
 	bool all = rendezvous_tell_more(server);
 
+	/* Nothing is heard in this step: so rank 0 returns from its first round, as all others do,
+	 * before the second can fail. */
+	if (all && !server->met) {
+		server->met = true;
+		return;
+	}
 	for (int i = 0; i < size; i++) {
 		hear_rank(server, i);
 		all = all && server->ranks[i].carded;

@@ -210,8 +210,10 @@ ls_status rendezvous_server_step(struct rendezvous_server *server)
 		rendezvous_gather_step(server);
 	if (server->state == SERVER_TELLING || server->state == SERVER_SHARING) {
 		/* After the deadline the rest will miss something, and say so. */
-		if (rendezvous_tell_more(server) || clock_now_ns() >= state_deadline_ns(server))
+		if (rendezvous_tell_more(server) || clock_now_ns() >= state_deadline_ns(server)) {
 			server->state = SERVER_COMPLETE;
+			server->met = true;
+		}
 	}
 	if (server->state == SERVER_FAILED)
 		rendezvous_gather_end(server);
@@ -350,14 +352,7 @@ bool rendezvous_server_complete(const struct rendezvous_server *server)
 
 const struct rendezvous_table *rendezvous_server_met(const struct rendezvous_server *server)
 {
-	bool told = server->state == SERVER_SHARING || server->state == SERVER_COMPLETE;
-
-	if (server->state == SERVER_GATHERING) {
-		told = true;
-		for (int i = 0; i < server->place.world_size; i++)
-			told = told && !rendezvous_is_untold(server, i);
-	}
-	return told ? &server->table : NULL;
+	return server->met ? &server->table : NULL;
 }
 
 const struct rendezvous_table *rendezvous_server_table(const struct rendezvous_server *server)

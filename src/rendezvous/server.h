@@ -62,6 +62,7 @@ struct server_message {
 struct rendezvous_server {
 	struct rendezvous_place place; /* as bound */
 	enum server_state state;
+	bool met; /* all ranks have been sent the table */
 	ls_status status;
 	int holder; /* rank of the server, WIRE_LAUNCHER if it is none */
 	int listen_fd;

@@ -2,10 +2,11 @@
  * meet_rank SIZE PER_HOST PORT [open|forge|pose|tamper]: what test/net/hosts runs on each host to
  * try how ranks of several hosts meet. PER_HOST ranks of this host go to PORT of the first host,
  * with the secret that LOCKSTEP_SECRET_FILE and LOCKSTEP_TRUST_NETWORK say; each prints what came
- * of it. With `open` they also open a group. With `forge` the host has strangers instead, who say a
+ * of it; on several hosts they gather cards, too. With `open` they open a group instead. With `forge` the host has strangers instead, who say a
  * proper hello and cannot prove it; with `pose` a server without the secret, with `tamper` one that
  * does not sign its table. MASTER: another address than the first host's; KEY: what the ranks say
- * of their host instead of the truth. */
+ * of their host instead of the truth. Between the rounds the rank BROKEN finds an error, the rank
+ * ENDED ends, the rank MUTE says nothing, and the rank CHANGED signs as if it had another secret. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,16 +51,46 @@ static ls_status find(int rank, int size, int port, struct rendezvous_place *pla
 
 static void print_table(int rank, const struct rendezvous_table *table)
 {
-	int hosts = 0;
+	int first[RANKS_HOST_MAX];
 	printf("rank %d: met", rank);
-	for (int q = 0; q < table->size; q++) {
-		bool known = false;
-		for (int p = 0; p < q; p++)
-			known = known || table->ranks[p].host_key == table->ranks[q].host_key;
-		hosts += !known;
+	for (int q = 0; q < table->size; q++)
 		printf(" %s", table->ranks[q].ip);
+	printf(", %d hosts, job %s\n", rendezvous_find_hosts(table, first),
+	       table->job ? "set" : "0");
+}
+
+static bool is_told(const char *name, int rank)
+{
+	return getenv(name) && number(getenv(name)) == rank;
+}
+
+static void fill_card(int rank, unsigned char card[RENDEZVOUS_CARD_BYTES])
+{
+	for (int i = 0; i < RENDEZVOUS_CARD_BYTES; i++)
+		card[i] = (unsigned char)(rank + i);
+}
+
+/* The second round, where there are several hosts. */
+static ls_status gather(struct rendezvous_meeting *meeting, int rank, int size)
+{
+	static unsigned char cards[RANKS_HOST_MAX][RENDEZVOUS_CARD_BYTES];
+	unsigned char card[RENDEZVOUS_CARD_BYTES];
+	ls_status mine = LS_OK;
+	if (is_told("ENDED", rank))
+		_exit(1);
+	if (is_told("MUTE", rank))
+		MUST(wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(LIMIT_MS)) == LS_TIMED_OUT);
+	if (is_told("CHANGED", rank))
+		meeting->client.session.key[0] ^= 1;
+	if (is_told("BROKEN", rank))
+		mine = LS_UNSUPPORTED;
+	fill_card(rank, card);
+	ls_status status = rendezvous_gather(meeting, mine, "no UCX here", card, cards);
+	for (int q = 0; q < size && status == LS_OK; q++) {
+		fill_card(q, card);
+		MUST(memcmp(card, cards[q], sizeof card) == 0);
 	}
-	printf(", %d hosts, job %s\n", hosts, table->job ? "set" : "0");
+	return status;
 }
 
 static int meet(int rank, int size, int port)
@@ -83,10 +114,16 @@ static int meet(int rank, int size, int port)
 		status = rendezvous_join(&place, &self, &waiter,
 					 clock_deadline_ns(limit_ms ? (uint64_t)limit_ms : LIMIT_MS),
 					 &table, &meeting);
+	bool met = status == LS_OK;
+	if (met && rendezvous_has_hosts(&table))
+		status = gather(meeting, rank, size);
 	rendezvous_leave(meeting, &control);
+	MUST(control == -1);
 	wait_close(&waiter);
 	if (status == LS_OK)
 		print_table(rank, &table);
+	else if (met)
+		printf("rank %d: met, then %s\n", rank, ls_status_name(status));
 	else
 		printf("rank %d: %s\n", rank, ls_status_name(status));
 	fflush(stdout);

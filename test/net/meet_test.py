@@ -123,7 +123,24 @@ CASES = [
           "there sees rank 1 on another one: something between them forwards"], 1),
     Case("hosts that do not know which they are, each a container",
          ["exec env KEY=0 $ONE $MEET 3 1 $PORT"] + ["exec env KEY=0 $ONE unshare --pid --fork --mount-proc $MEET 3 1 $PORT"] * 2,
-         [line.replace("3 hosts", "1 hosts") for line in met(3, 1)], 0),
+         met(3, 1), 0),
+    Case("a rank that cannot be reached by the others", [f"export BROKEN=2; {RANK} 4 2 $PORT"] * 2,
+         [f"host{rank // 2}: rank {rank}: met, then LS_UNSUPPORTED" for rank in range(4)] +
+         [" on host host1: no UCX here [LS-"], 1),
+    Case("rank 0 cannot be reached by the others", [f"export BROKEN=0; {RANK} 4 2 $PORT"] * 2,
+         [f"host{rank // 2}: rank {rank}: met, then LS_UNSUPPORTED" for rank in range(4)], 1),
+    Case("a rank that ends when all have met", [f"export ENDED=3; {RANK} 4 2 $PORT"] * 2,
+         [f"host{rank // 2}: rank {rank}: met, then LS_RANK_MISSING" for rank in range(3)] +
+         ["on host host1 ended or gave up after all ranks had met"], 1),
+    Case("rank 0 ends when all have met", [f"export ENDED=0; {RANK} 4 2 $PORT"] * 2,
+         [f"host{rank // 2}: rank {rank}: met, then LS_NO_MASTER" for rank in range(1, 4)] +
+         [", ended after all ranks had met, and before"], 1),
+    Case("a rank that says nothing when all have met", [f"{BRIEF} MUTE=1; {RANK} 4 2 $PORT"] * 2,
+         [f"host{rank // 2}: rank {rank}: met, then LS_RANK_MISSING" for rank in range(4)] +
+         ["1 of 4 ranks met the others at tcp:198.18.0.1:29511", "how they can be reached: rank 1 (rank 1 (pid "], 1),
+    Case("a rank whose words are changed on their way", [f"export CHANGED=3; {RANK} 4 2 $PORT"] * 2,
+         [f"host{rank // 2}: rank {rank}: met, then LS_UNTRUSTED_PEER" for rank in range(4)] +
+         ["on host host1 proved to tcp:198.18.0.1:29511 that it knows the secret of this job, but what came then"], 1),
     Case("the host of rank 0 cannot be reached",
          ["true", "ip route add unreachable 198.18.0.1/32 && exec env LIMIT=1000 $ONE $MEET 2 1 $PORT"],
          ["host1: rank 1: LS_NO_MASTER", "No route to host"], 1),
