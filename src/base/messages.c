@@ -211,6 +211,11 @@ size_t ls_last_error(char *out, size_t bytes)
 	return length;
 }
 
+const char *message_last(void)
+{
+	return last_error;
+}
+
 void message_set_rank(int rank)
 {
 	rank_of_thread = rank;

@@ -24,6 +24,10 @@ void message_say(const char *id, enum setting_log level, const char *format, ...
 /* Prints a report of several lines (a verdict) as it is, in one write. */
 void message_report(const char *id, const char *text);
 
+/* The last error that the calling thread has printed, without rank and id; "": none. Unlike
+ * ls_last_error it keeps it. Valid until the thread prints another one. */
+const char *message_last(void);
+
 /* Rank that the messages of the calling thread speak for; -1: none. */
 void message_set_rank(int rank);
 int message_rank(void);
@@ -212,6 +216,7 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_UNTRUSTED_PEER "LS-UNTRUSTED-PEER", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_WRONG_VERSION "LS-WRONG-VERSION", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_MEETING_INTERRUPTED "LS-MEETING-INTERRUPTED", SETTING_LOG_ERROR, "%s"
+#define MESSAGE_OPEN_FAILED "LS-OPEN-FAILED", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_RENDEZVOUS "LS-RENDEZVOUS", SETTING_LOG_ERROR, "%s"
 
 /* ---- engine ---- */

@@ -91,8 +91,9 @@ void launcher_watch_ended(struct launcher_job *job, int rank)
 	if (job->met)
 		return;
 	launcher_end_text(job, rank, how, sizeof how);
-	snprintf(text, sizeof text,
-		 "%s before it came to the rendezvous, so the %d ranks cannot meet", how,
+	snprintf(text, sizeof text, "%s before %s, so the %d ranks cannot meet", how,
+		 rendezvous_server_pid(job->server, rank) ? "all had met"
+							  : "it came to the rendezvous",
 		 job->count);
 	rendezvous_server_fail(job->server, LS_RANK_MISSING, text);
 }

@@ -35,6 +35,7 @@ struct fixture_rank {
 	struct rendezvous_self self;
 	uint64_t limit_ms;
 	bool absent;
+	void (*second)(struct fixture_rank *); /* what it does once it has met; NULL: it leaves */
 
 	pthread_t thread;
 	struct wait_table wait_table;
@@ -114,6 +115,8 @@ static inline void *fixture_thread(void *argument)
 	rank->status = rendezvous_meet(&rank->place, &rank->self, &rank->waiter,
 				       clock_deadline_ns(rank->limit_ms), &rank->table,
 				       &rank->meeting, rank->text);
+	if (rank->status == LS_OK && rank->second)
+		rank->second(rank);
 	rendezvous_leave(rank->meeting, &rank->control);
 	wait_close(&rank->waiter);
 	rank->took_ms = (clock_now_ns() - began_ns) / 1000000;

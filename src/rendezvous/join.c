@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/messages.h"
 #include "rendezvous/meet.h"
 
 enum { PROBE_MS = 2000, PROBE_PAUSE_MS = 20 };
@@ -283,7 +284,12 @@ ls_status rendezvous_gather(struct rendezvous_meeting *meeting, ls_status mine, 
 	char text[RENDEZVOUS_TEXT_BYTES] = "";
 	ls_status status = rendezvous_share(meeting, mine, reason, card, cards, text);
 
-	if (status != LS_OK && status != mine)
+	if (status == LS_OK || status == mine)
+		return status;
+	if (status == LS_RANK_MISSING || status == LS_UNTRUSTED_PEER || status == LS_NO_MASTER ||
+	    status == LS_INTERRUPTED)
 		rendezvous_say(status, text);
+	else
+		MESSAGE_SAY(MESSAGE_OPEN_FAILED, text);
 	return status;
 }
