@@ -174,7 +174,9 @@ static void test_last_error(void **state)
 	MESSAGE_SAY(MESSAGE_LOCK_WAIT, "peer");
 	message_say("LS-TEST", SETTING_LOG_WARN, "only a warning");
 	message_set_rank(-1);
+	assert_string_equal(message_last(), said);
 	assert_int_equal(ls_last_error(few, sizeof few), strlen(said));
+	assert_string_equal(message_last(), "");
 	assert_string_equal(few, "about");
 	assert_int_equal(ls_last_error(text, sizeof text), 0);
 	MESSAGE_SAY(MESSAGE_LOCK_WAIT, "peer");

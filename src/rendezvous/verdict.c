@@ -194,13 +194,14 @@ static bool find_other_space(const struct rendezvous_server *server, bool remote
 	*pid = getpid();
 	if (!remote)
 		return hello->head.pid == 0 || is_other_space(fork_pid_space(), hello->pid_space);
+	struct rendezvous_rank here = {.host_key = hello->host_key};
+	memcpy(here.ip, hello->ip, sizeof here.ip);
 	for (int i = 0; i < server->place.world_size; i++) {
 		const struct server_rank *place = &server->ranks[i];
 		const struct rendezvous_rank *there = &server->table.ranks[i];
 		*rank = i;
 		*pid = there->pid;
-		if (place->came && place->remote && hello->host_key != 0 &&
-		    there->host_key == hello->host_key &&
+		if (place->came && place->remote && rendezvous_share_host(there, &here) &&
 		    is_other_space(place->pid_space, hello->pid_space))
 			return true;
 	}

@@ -124,7 +124,7 @@ static void test_answer_is_checked(void **state)
 	REFUSED(good_answer(3), answer.size = INT32_MAX);
 	REFUSED(good_answer(3), answer.status = LS_RANK_MISSING);
 	REFUSED(good_answer(0), answer.status = LS_OK);
-	REFUSED(good_answer(0), answer.status = LS_INTERNAL + 1);
+	REFUSED(good_answer(0), answer.status = LS_NOT_MEMBER + 1);
 	REFUSED(good_answer(0), answer.status = -1);
 	REFUSED(good_answer(0),
 		answer.text[3] = answer.text[2] = answer.text[1] = answer.text[0] = '\n');
@@ -134,6 +134,96 @@ static void test_answer_is_checked(void **state)
 	REFUSED(good_answer(3),
 		memset(answer.ranks[1].address, 'x', sizeof answer.ranks[1].address));
 	REFUSED(good_answer(3), answer.ranks[0].host[0] = '\177');
+#undef REFUSED
+}
+
+static struct wire_card good_card(ls_status status)
+{
+	static const unsigned char bytes[RENDEZVOUS_CARD_BYTES] = {1, 2, 3};
+	struct wire_card card;
+	rendezvous_card_fill(&card, 2, 7, status, "no\x7f device", bytes);
+	return card;
+}
+
+static void test_card_is_checked(void **state)
+{
+	(void)state;
+	struct wire_card card = good_card(LS_OK), out;
+
+	for (size_t got = 0; got < sizeof card; got++)
+		assert_int_equal(rendezvous_card_parse(&card, got, &out), WIRE_MORE);
+	assert_int_equal(rendezvous_card_parse(&card, sizeof card, &out), WIRE_WHOLE);
+	assert_memory_equal(&card, &out, sizeof out);
+	assert_string_equal(card.reason, "");
+	card = good_card(LS_UNSUPPORTED);
+	assert_int_equal(rendezvous_card_parse(&card, sizeof card, &out), WIRE_WHOLE);
+	assert_string_equal(out.reason, "no? device");
+	assert_int_equal(out.card[0], 0);
+#define REFUSED(status_given, change)                                                             \
+	do {                                                                                      \
+		card = good_card(status_given);                                                   \
+		change;                                                                           \
+		assert_int_equal(rendezvous_card_parse(&card, sizeof card, &out), WIRE_NONSENSE); \
+	} while (0)
+	REFUSED(LS_OK, card.head.kind = WIRE_HELLO);
+	REFUSED(LS_OK, card.head.bytes--);
+	REFUSED(LS_OK, card.zero = 1);
+	REFUSED(LS_OK, card.status = -1);
+	REFUSED(LS_OK, card.status = LS_NOT_MEMBER + 1);
+	REFUSED(LS_OK, card.reason[0] = 'x');
+	REFUSED(LS_UNSUPPORTED, card.reason[0] = '\n');
+	REFUSED(LS_UNSUPPORTED, memset(card.reason, 'x', sizeof card.reason));
+	REFUSED(LS_UNSUPPORTED, card.status = LS_OK);
+#undef REFUSED
+}
+
+static struct wire_cards good_cards(int size)
+{
+	struct wire_cards cards;
+	memset(&cards, 0, sizeof cards);
+	rendezvous_head_fill(&cards.head, WIRE_CARDS, WIRE_CARDS_BYTES(size), WIRE_LAUNCHER, 1);
+	cards.size = size;
+	cards.status = size == 0 ? LS_UNSUPPORTED : LS_OK;
+	return cards;
+}
+
+static void test_cards_are_checked(void **state)
+{
+	(void)state;
+	static const int sizes[] = {0, 1, 5, RANKS_HOST_MAX};
+	struct wire_cards cards, out;
+
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+		size_t bytes = WIRE_CARDS_BYTES(sizes[i]);
+		cards = good_cards(sizes[i]);
+		cards.cards[0][0] = 9;
+		for (size_t got = 0; got < bytes; got += got < 200 ? 1 : 64)
+			assert_int_equal(rendezvous_cards_parse(&cards, got, &out), WIRE_MORE);
+		assert_int_equal(rendezvous_cards_parse(&cards, bytes, &out), WIRE_WHOLE);
+		assert_memory_equal(&cards, &out, bytes);
+	}
+#define REFUSED(size_given, change)                                                  \
+	do {                                                                         \
+		cards = good_cards(size_given);                                      \
+		change;                                                              \
+		assert_int_equal(rendezvous_cards_parse(&cards, sizeof cards, &out), \
+				 WIRE_NONSENSE);                                     \
+	} while (0)
+	REFUSED(3, cards.head.kind = WIRE_CARD);
+	REFUSED(3, cards.head.bytes++);
+	REFUSED(3, cards.head.bytes = UINT32_MAX);
+	REFUSED(3, cards.head.bytes = 0);
+	REFUSED(3, cards.head.rank = -2);
+	REFUSED(3, cards.head.pid = 0);
+	REFUSED(3, cards.size = 4);
+	REFUSED(3, cards.size = -1);
+	REFUSED(3, cards.size = INT32_MAX);
+	REFUSED(3, cards.status = LS_UNSUPPORTED);
+	REFUSED(0, cards.status = LS_OK);
+	REFUSED(0, cards.status = LS_NOT_MEMBER + 1);
+	REFUSED(0, cards.status = -1);
+	REFUSED(0, cards.text[0] = '\n');
+	REFUSED(0, memset(cards.text, 'x', sizeof cards.text));
 #undef REFUSED
 }
 
@@ -166,6 +256,7 @@ int main(void)
 		cmocka_unit_test(test_hello_comes_whole), cmocka_unit_test(test_hello_is_checked),
 		cmocka_unit_test(test_nonsense_at_once),  cmocka_unit_test(test_answer_comes_whole),
 		cmocka_unit_test(test_answer_is_checked), cmocka_unit_test(test_words),
+		cmocka_unit_test(test_card_is_checked),   cmocka_unit_test(test_cards_are_checked),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

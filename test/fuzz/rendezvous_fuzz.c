@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Fuzz entry: bytes go to the parsers whole and in pieces, and over a socket to a live server. The
  * first byte chooses: its low bit, whether the rest is laid over a valid struct, so that the checks
- * behind the magic are reached as well; the next, TCP; the third, another user. */
+ * behind the magic are reached as well; the next, TCP; the third, another user. A server in the
+ * second round gets them from a rank that it knows. */
 #include "fuzz.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@ enum { WORLD_SIZE = 4 };
 
 struct input {
 	size_t size;
-	_Alignas(8) uint8_t bytes[sizeof(struct wire_answer)];
+	_Alignas(8) uint8_t bytes[sizeof(struct wire_cards)];
 };
 
 static void make_hello(struct wire_hello *out)
@@ -112,6 +113,40 @@ static void feed_proof(const struct input *input)
 		MUST(proof.head.kind == WIRE_PROOF && input->size >= sizeof proof);
 }
 
+static enum wire_verdict feed_card(const struct input *input, struct wire_card *card)
+{
+	enum wire_verdict verdict = WIRE_MORE;
+
+	for (size_t got = 0; got <= input->size; got++) {
+		enum wire_verdict next = rendezvous_card_parse(input->bytes, got, card);
+		MUST(verdict == WIRE_MORE || next == verdict);
+		verdict = next;
+	}
+	if (verdict == WIRE_WHOLE) {
+		MUST(card->status >= LS_OK && card->status <= LS_NOT_MEMBER);
+		MUST(ends(card->reason, sizeof card->reason));
+	}
+	return verdict;
+}
+
+static void feed_cards(const struct input *input)
+{
+	struct wire_cards cards;
+	enum wire_verdict verdict = WIRE_MORE;
+	size_t step = input->size / 32 + 1;
+
+	for (size_t got = 0; got <= input->size; got += step) {
+		enum wire_verdict next = rendezvous_cards_parse(input->bytes, got, &cards);
+		MUST(verdict == WIRE_MORE || next == verdict);
+		verdict = next;
+	}
+	if (rendezvous_cards_parse(input->bytes, input->size, &cards) != WIRE_WHOLE)
+		return;
+	MUST(cards.size >= 0 && cards.size <= RANKS_HOST_MAX);
+	MUST((cards.size > 0) == (cards.status == LS_OK));
+	MUST(ends(cards.text, sizeof cards.text));
+}
+
 /* Another user's connection, if this process may make one. */
 static bool dial_as_other_user(const struct rendezvous_place *place, int *fd)
 {
@@ -155,6 +190,48 @@ static void feed_server(const struct input *input, enum wire_verdict verdict, bo
 	rendezvous_server_close(server);
 }
 
+/* A rank of another host has met, and then says this. Only its own card leaves the round as it
+ * was. */
+static void feed_round(const struct input *input)
+{
+	struct rendezvous_place place = {.world_size = 2};
+	struct rendezvous_server *server;
+	struct wire_card card;
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	int fds[2];
+	ls_status status = LS_OK;
+
+	MUST(rendezvous_server_start(&place, NULL, clock_deadline_ns(60000), text, &server) == LS_OK);
+	for (int rank = 0; rank < 2; rank++) {
+		struct wire_hello hello;
+		make_hello(&hello);
+		hello.head.rank = rank;
+		hello.world_size = 2;
+		hello.host_key = 1 + (uint64_t)rank;
+		MUST(rendezvous_dial(rendezvous_server_place(server), &fds[rank]) == 0);
+		MUST(rendezvous_send(fds[rank], &hello, sizeof hello, -1) == (ssize_t)sizeof hello);
+	}
+	MUST(rendezvous_server_step(server) == LS_OK && rendezvous_server_met(server) != NULL);
+	size_t half = input->size / 2;
+	enum wire_verdict verdict = feed_card(input, &card);
+	MUST(rendezvous_send(fds[1], input->bytes, half, -1) == (ssize_t)half || half == 0);
+	status = rendezvous_server_step(server);
+	ssize_t sent = rendezvous_send(fds[1], input->bytes + half, input->size - half, -1);
+	MUST(sent >= 0 || errno == EPIPE || errno == ECONNRESET);
+	if (status == LS_OK)
+		status = rendezvous_server_step(server);
+	ls_status expected = verdict == WIRE_MORE ? LS_OK : LS_UNTRUSTED_PEER;
+	if (verdict == WIRE_WHOLE && card.head.rank == 1 &&
+	    (card.status != LS_OK || input->size == sizeof card))
+		expected = (ls_status)card.status;
+	MUST(status == expected && !rendezvous_server_complete(server));
+	MUST((status == LS_OK) == (rendezvous_server_text(server)[0] == '\0'));
+	rendezvous_close_fd(&fds[1]);
+	MUST(rendezvous_server_step(server) == (status == LS_OK ? LS_RANK_MISSING : status));
+	rendezvous_close_fd(&fds[0]);
+	rendezvous_server_close(server);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct wire_hello hello;
@@ -178,6 +255,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	rendezvous_head_fill(&proof.head, WIRE_PROOF, sizeof proof, 1, 7);
 	make_input(&input, over ? &proof : NULL, sizeof proof, data + 1, size - 1);
 	feed_proof(&input);
+	struct wire_card card;
+	uint8_t bytes[RENDEZVOUS_CARD_BYTES] = {1};
+	rendezvous_card_fill(&card, 1, 5, data[0] & 8 ? LS_UNSUPPORTED : LS_OK, "why", bytes);
+	make_input(&input, over ? &card : NULL, sizeof card, data + 1, size - 1);
+	feed_round(&input);
+	struct wire_cards cards = {.size = WORLD_SIZE};
+	rendezvous_head_fill(&cards.head, WIRE_CARDS, WIRE_CARDS_BYTES(WORLD_SIZE), 0, 5);
+	make_input(&input, over ? &cards : NULL, WIRE_CARDS_BYTES(WORLD_SIZE), data + 1, size - 1);
+	feed_cards(&input);
 	return 0;
 }
 
