@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The second round of a meeting of several hosts, at the server: it takes a card from each rank, and
- * gives all cards to each. As in the first round there is one verdict for all; but here the ranks
- * are known, so whatever goes wrong fails the meeting, and the text names the rank. */
+ * The second round of a meeting of several hosts, at the server: it takes a card from each rank,
+ * and gives all cards to each. As in the first round there is one verdict for all; but here the
+ * ranks are known, so whatever goes wrong fails the meeting, and the text names the rank. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>

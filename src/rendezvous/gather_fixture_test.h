@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * For tests of the second round: ranks that claim to be on two hosts, which their keys say, and what
- * they do once they have met. */
+ * For tests of the second round: ranks that claim to be on two hosts, which their keys say, and
+ * what they do once they have met. */
 #ifndef RENDEZVOUS_GATHER_FIXTURE_TEST_H
 #define RENDEZVOUS_GATHER_FIXTURE_TEST_H
 

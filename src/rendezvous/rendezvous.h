@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Which ranks take part, and where they are. Each rank says hello to a server (the launcher, or
- * rank 0) on a stream socket: an abstract Unix socket, or TCP. When all ranks have
- * come, each gets the table of all. If anything is wrong, each gets the same error, with a text
- * that names rank, cause and remedy. Messages are versioned structs of fixed size, and are checked
- * before they are used. A connection that sends nothing or nonsense costs one descriptor until the
- * deadline, and nothing more. If the ranks are on several hosts a second round follows over the same
- * connections: each rank gives a card, such as its address on the network, and gets those of all.
+ * rank 0) on a stream socket: an abstract Unix socket, or TCP. When all ranks have come, each gets
+ * the table of all. If anything is wrong, each gets the same error, with a text that names rank,
+ * cause and remedy. Messages are versioned structs of fixed size, and are checked before they are
+ * used. A connection that sends nothing or nonsense costs one descriptor until the deadline, and
+ * nothing more. If the ranks are on several hosts a second round follows over the same connections:
+ * each rank gives a card, such as its address on the network, and gets those of all.
  *
  * The connection to a launcher stays open after the table has arrived. From it the launcher learns
  * the process of each rank, and gets each rank's trace (sent with the hello on Unix sockets). */
@@ -92,8 +92,9 @@ struct rendezvous_table {
 /* Whether both are on one host. Keys decide if both are known, else the addresses. A rank of which
  * neither is known counts as on any host. */
 bool rendezvous_share_host(const struct rendezvous_rank *one, const struct rendezvous_rank *other);
-/* The hosts of the table, in the order of their lowest ranks: returns how many. first[q]: the lowest
- * rank on the host of rank q, for each rank of the table. All ranks and the server find the same. */
+/* The hosts of the table, in the order of their lowest ranks: returns how many. first[q]: the
+ * lowest rank on the host of rank q, for each rank of the table. All ranks and the server find the
+ * same. */
 int rendezvous_find_hosts(const struct rendezvous_table *table, int first[RANKS_HOST_MAX]);
 /* Whether the table has several hosts, so that a second round follows. */
 bool rendezvous_has_hosts(const struct rendezvous_table *table);
@@ -103,16 +104,16 @@ struct rendezvous_self {
 	int trace_fd; /* sent along on a Unix socket; -1: none */
 };
 
-/* One rank's part in a meeting, from rendezvous_join to rendezvous_leave. Of one thread at a time. */
+/* One rank's part in a meeting, from rendezvous_join to rendezvous_leave. For one thread. */
 struct rendezvous_meeting;
 
 /* Meets the other ranks. Blocks until deadline_ns, and up to a second longer for a verdict that is
  * on its way. Rank 0 of a job without a launcher also serves, in the same thread. After a failure
  * it stays until no rank has come for a second (at most ten seconds, never past its deadline), so
  * that late ranks get the error. The meeting ends at the earliest deadline of a rank that came.
- * me.uid is the effective user. A world of one rank without a launcher opens no socket. *meeting: for
- * rendezvous_leave, and before it, if the table has several hosts, rendezvous_gather; NULL after an
- * error. The waiter must stay until then. On one host nothing more is exchanged. Errors
+ * me.uid is the effective user. A world of one rank without a launcher opens no socket. *meeting:
+ * for rendezvous_leave, and before it, if the table has several hosts, rendezvous_gather; NULL
+ * after an error. The waiter must stay until then. On one host nothing more is exchanged. Errors
  * (all with a message): LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE, LS_DUPLICATE_RANK, LS_RANK_MISSING
  * (names the ranks that did not come, or ended before all had come), LS_PORT_TAKEN, LS_NO_MASTER,
  * LS_UNTRUSTED_PEER, LS_WRONG_VERSION, LS_INTERRUPTED (a signal handler ended the wait; this rank
@@ -130,8 +131,9 @@ LS_CHECKED ls_status rendezvous_join(const struct rendezvous_place *place,
  * message where the error is `mine`, which this rank has printed. Errors: what a rank gave as
  * `mine`; LS_RANK_MISSING, a rank ended or left (at once), or gave no card until the deadline;
  * LS_UNTRUSTED_PEER, a rank sent something else, or not signed as its secret would; LS_NO_MASTER,
- * the server ended or is stuck; LS_INTERRUPTED, as of rendezvous_join; LS_SYSTEM; LS_INTERNAL, there
- * are not several hosts, or it is the second call. Afterwards only rendezvous_leave may follow. */
+ * the server ended or is stuck; LS_INTERRUPTED, as of rendezvous_join; LS_SYSTEM; LS_INTERNAL,
+ * there are not several hosts, or it is the second call. Afterwards only rendezvous_leave may
+ * follow. */
 LS_CHECKED ls_status rendezvous_gather(struct rendezvous_meeting *meeting, ls_status mine,
 				       const char *reason, const void *card, void *cards);
 

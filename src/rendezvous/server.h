@@ -10,8 +10,8 @@
 enum server_state {
 	SERVER_MEETING, /* not all have come */
 	SERVER_TELLING, /* all have come, and some have not been sent the whole table */
-	/* Several hosts: the same, and not all have given their cards; then all cards are there, and
-	 * some ranks have not been sent them all. */
+	/* Several hosts: the same, and not all have given their cards. Then all cards are there,
+	 * and some ranks have not been sent them all. */
 	SERVER_GATHERING,
 	SERVER_SHARING,
 	SERVER_COMPLETE, /* everybody has the table, and the cards */

@@ -2,11 +2,12 @@
  * meet_rank SIZE PER_HOST PORT [open|forge|pose|tamper]: what test/net/hosts runs on each host to
  * try how ranks of several hosts meet. PER_HOST ranks of this host go to PORT of the first host,
  * with the secret that LOCKSTEP_SECRET_FILE and LOCKSTEP_TRUST_NETWORK say; each prints what came
- * of it; on several hosts they gather cards, too. With `open` they open a group instead. With `forge` the host has strangers instead, who say a
- * proper hello and cannot prove it; with `pose` a server without the secret, with `tamper` one that
- * does not sign its table. MASTER: another address than the first host's; KEY: what the ranks say
- * of their host instead of the truth. Between the rounds the rank BROKEN finds an error, the rank
- * ENDED ends, the rank MUTE says nothing, and the rank CHANGED signs as if it had another secret. */
+ * of it; on several hosts they gather cards, too. With `open` they open a group instead. With
+ * `forge` the host has strangers instead, who say a proper hello and cannot prove it; with `pose` a
+ * server without the secret, with `tamper` one that does not sign its table. MASTER: another
+ * address than the first host's; KEY: what the ranks say of their host instead of the truth.
+ * Between the rounds the rank BROKEN finds an error, the rank ENDED ends, the rank MUTE says
+ * nothing, and the rank CHANGED signs as if it had another secret. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
