@@ -198,6 +198,56 @@ static void test_server_is_killed(void **state)
 	}
 }
 
+/* A server that sends rank 1 of 2 a table of two hosts and, behind it, `count` bytes. */
+static void serve_strangely(const void *bytes, size_t count, ls_status status, const char *words)
+{
+	struct rendezvous_place place = fixture_place(true, 2), bound;
+	struct fixture fixture = fixture_new_hosts(&place, false);
+	struct wire_hello hello;
+	struct wire_answer answer;
+	char text[RENDEZVOUS_TEXT_BYTES] = "";
+	int listen_fd;
+
+	fixture.ranks[0].absent = true;
+	assert_int_equal(rendezvous_listen(&place, &bound, &listen_fd, text), LS_OK);
+	fixture_start(&fixture);
+	int fd = fixture_accept(listen_fd);
+	assert_int_equal(fixture_read(fd, &hello, sizeof hello), sizeof hello);
+	memset(&answer, 0, sizeof answer);
+	rendezvous_head_fill(&answer.head, WIRE_ANSWER, WIRE_ANSWER_BYTES(2), 0, getpid());
+	answer.size = 2;
+	answer.job = 1;
+	for (int i = 0; i < 2; i++)
+		answer.ranks[i] = fixture.ranks[i].self.me;
+	assert_int_equal(rendezvous_send(fd, &answer, WIRE_ANSWER_BYTES(2), -1),
+			 WIRE_ANSWER_BYTES(2));
+	assert_int_equal(rendezvous_send(fd, bytes, count, -1), count);
+	fixture_wait(&fixture);
+	fixture_check_share_failed(&fixture, status, FIXTURE_WORDS(words));
+	rendezvous_close_fd(&fd);
+	rendezvous_close_fd(&listen_fd);
+}
+
+static void test_strange_server(void **state)
+{
+	(void)state;
+	static struct wire_cards cards;
+	struct wire_head welcome;
+
+	serve_strangely("HTTP/1.1", 8, LS_UNTRUSTED_PEER, "is not what Lockstep says");
+	rendezvous_head_fill(&welcome, WIRE_WELCOME, sizeof welcome, 0, getpid());
+	serve_strangely(&welcome, sizeof welcome, LS_UNTRUSTED_PEER, "is not what Lockstep says");
+	rendezvous_head_fill(&cards.head, WIRE_CARDS, WIRE_CARDS_BYTES(3), 0, getpid());
+	cards.size = 3;
+	serve_strangely(&cards, WIRE_CARDS_BYTES(3), LS_UNTRUSTED_PEER, "is not of this job");
+	/* What is right may come as early. */
+	rendezvous_head_fill(&cards.head, WIRE_CARDS, WIRE_CARDS_BYTES(0), 0, getpid());
+	cards.size = 0;
+	cards.status = LS_UNSUPPORTED;
+	snprintf(cards.text, sizeof cards.text, "rank 0 on host a: no network");
+	serve_strangely(&cards, WIRE_CARDS_BYTES(0), LS_UNSUPPORTED, "rank 0 on host a: no network");
+}
+
 /* ---- a rank that says something else ---- */
 
 /* Rank `rank` of host b, with the table of all in its hands. */
@@ -289,7 +339,8 @@ int main(void)
 		cmocka_unit_test(test_all_get_all),      cmocka_unit_test(test_one_fails),
 		cmocka_unit_test(test_one_leaves),       cmocka_unit_test(test_rank_0_leaves),
 		cmocka_unit_test(test_one_is_silent),    cmocka_unit_test(test_interrupted),
-		cmocka_unit_test(test_server_is_killed), cmocka_unit_test(test_nonsense),
+		cmocka_unit_test(test_server_is_killed), cmocka_unit_test(test_strange_server),
+		cmocka_unit_test(test_nonsense),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,7 +140,12 @@ CASES = [
          ["1 of 4 ranks met the others at tcp:198.18.0.1:29511", "how they can be reached: rank 1 (rank 1 (pid "], 1),
     Case("a rank whose words are changed on their way", [f"export CHANGED=3; {RANK} 4 2 $PORT"] * 2,
          [f"host{rank // 2}: rank {rank}: met, then LS_UNTRUSTED_PEER" for rank in range(4)] +
-         ["on host host1 proved to tcp:198.18.0.1:29511 that it knows the secret of this job, but what came then"], 1),
+         ["on host host1 proved to tcp:198.18.0.1:29511 that it knows the secret of this job, but what came then",
+          "after all ranks had met is not signed with the secret of this job"], 1),
+    Case("two PID namespaces on a host that does not know which it is",
+         [f"{BRIEF}; exec env KEY=0 $ONE $MEET 3 1 $PORT",
+          f"{BRIEF}; for HOST in 1 2; do env HOST=$HOST KEY=0 $ONE unshare --pid --fork --mount-proc $MEET 3 1 $PORT & done; wait; exit 1"],
+         ["rank 0: LS_UNSUPPORTED", "are in different PID namespaces"], 1),
     Case("the host of rank 0 cannot be reached",
          ["true", "ip route add unreachable 198.18.0.1/32 && exec env LIMIT=1000 $ONE $MEET 2 1 $PORT"],
          ["host1: rank 1: LS_NO_MASTER", "No route to host"], 1),
