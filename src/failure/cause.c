@@ -390,8 +390,13 @@ static void explain_and_publish(struct ls_group *group, const struct failure_pla
 static void look_and_publish(struct ls_group *group, const struct failure_place *place,
 			     const struct diagnose_hint *hint)
 {
-	struct diagnose_job *job =
-		failure_collect(group->world, &(struct diagnose_closing){1, &place->id});
+	struct diagnose_job *job = NULL;
+	/* What ranks on other hosts do is known for certain, or they are not blamed. */
+	if (group->team.host_count > 1 &&
+	    (hint->status == LS_TIMED_OUT || hint->status == LS_MISMATCH))
+		job = failure_far_request(group);
+	if (!job)
+		job = failure_collect(group->world, &(struct diagnose_closing){1, &place->id});
 	explain_and_publish(group, place, 1, hint, job);
 	free(job);
 }

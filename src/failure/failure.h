@@ -41,7 +41,7 @@ void failure_read(const struct ls_group *group, struct ls_failure *out);
 void failure_begin(const struct ls_group *group);
 struct failure_place failure_place_of(const struct ls_group *group);
 
-/* ---- far_look.c: looks at all hosts, by the watch alone ---- */
+/* ---- far_look.c: looks at all hosts; all but failure_far_request by the watch alone ---- */
 
 /* NULL without memory. */
 struct failure_far *failure_far_open(void);
@@ -51,8 +51,13 @@ void failure_far_events(struct transport_hosts_events *events);
 /* Answers what other hosts have asked. */
 void failure_far_answer(struct world *world);
 /* A snapshot of all ranks on all hosts, to be freed with free(). NULL: some host has not answered in
- * time, or there is no memory. Waits for 600 ms at most. */
-struct diagnose_job *failure_far_collect(struct world *world);
+ * time, or there is no memory. Waits for 600 ms at most. closing: as in failure_collect. */
+struct diagnose_job *failure_far_collect(struct world *world,
+					 const struct diagnose_closing *closing);
+/* The same for a thread that is about to close a group of several hosts: the watch does it. */
+struct diagnose_job *failure_far_request(struct ls_group *group);
+/* Does it. */
+void failure_far_serve(struct world *world);
 
 /* Whether some host has not answered for several looks. */
 bool failure_far_is_silent(const struct failure_far *far);

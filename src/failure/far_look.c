@@ -21,6 +21,7 @@
 
 enum {
 	ANSWER_MS = 300,
+	REQUEST_MS = 2 * ANSWER_MS + 100,
 	RETRY_MS = 5,
 	SILENT_LOOKS = 3, /* in a row, after which a host counts as silent */
 };
@@ -42,6 +43,10 @@ struct heard {
 struct failure_far {
 	uint64_t round;  /* of my looks */
 	unsigned failed; /* looks in a row that were not answered by all */
+	/* Looks that other threads of this rank want and have got: failure_far_request. */
+	_Atomic uint64_t wanted, given;
+	_Atomic uint32_t closing; /* the group that such a thread is about to close */
+	struct diagnose_job *_Atomic job;
 	struct heard heard[RANKS_HOST_MAX];
 };
 
@@ -274,13 +279,13 @@ static void fill_hosts(const struct world *world, uint16_t *hosts)
 		hosts[q] = world->transport.peers[q].host;
 }
 
-struct diagnose_job *failure_far_collect(struct world *world)
+struct diagnose_job *failure_far_collect(struct world *world, const struct diagnose_closing *closing)
 {
 	struct failure_far *far = world->watch.far;
 	struct diagnose_traffic *traffic = calloc(RANKS_HOST_MAX, sizeof *traffic);
 	struct ranks speakers = find_speakers(world);
 	uint16_t hosts[RANKS_HOST_MAX];
-	struct diagnose_job *first = failure_collect(world, NULL), *second = NULL;
+	struct diagnose_job *first = failure_collect(world, closing), *second = NULL;
 	uint64_t round = ++far->round;
 	forget_told(far, world->size);
 	bool all = traffic && first && ask_all(world, &speakers, LOOK, round) &&
@@ -288,7 +293,7 @@ struct diagnose_job *failure_far_collect(struct world *world)
 		   ask_all(world, &speakers, CONFIRM, round);
 	if (all) {
 		read_traffic(world, traffic);
-		second = failure_collect(world, NULL);
+		second = failure_collect(world, closing);
 		confirm(world, first, second);
 		all = second && await_answers(world, &speakers, CONFIRM, round) &&
 		      take_told(world, &speakers, second, traffic);
@@ -305,6 +310,37 @@ struct diagnose_job *failure_far_collect(struct world *world)
 		return second;
 	free(second);
 	return NULL;
+}
+
+/* ---- for other threads ---- */
+
+struct diagnose_job *failure_far_request(struct ls_group *group)
+{
+	struct failure_far *far = group->world->watch.far;
+	atomic_store(&far->closing, group->id);
+	uint64_t number = atomic_fetch_add(&far->wanted, 1) + 1;
+	struct wait_word word = {.word = &far->given,
+				 .edge = {.value = number, .owner = -1, .peer = -1}};
+	struct wait_call call = {
+		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(REQUEST_MS)};
+	int peer;
+	failure_watch_wake(&group->world->watch);
+	ls_status status = wait_words(&group->quiet, &call, &peer);
+	(void)status; /* without it the caller makes do with its own host */
+	return atomic_exchange(&far->job, NULL);
+}
+
+void failure_far_serve(struct world *world)
+{
+	struct failure_far *far = world->watch.far;
+	uint64_t wanted = far ? atomic_load(&far->wanted) : 0;
+	if (!far || atomic_load(&far->given) == wanted)
+		return;
+	uint32_t closing = atomic_load(&far->closing);
+	free(atomic_exchange(&far->job,
+			     failure_far_collect(world, &(struct diagnose_closing){1, &closing})));
+	wait_store(&far->given, wanted);
+	wait_wake(world->waiter.bell);
 }
 
 bool failure_far_is_silent(const struct failure_far *far)
@@ -324,6 +360,7 @@ void failure_far_close(struct failure_far *far)
 	if (!far)
 		return;
 	forget_told(far, RANKS_HOST_MAX);
+	free(atomic_load(&far->job));
 	for (int q = 0; q < RANKS_HOST_MAX; q++)
 		free(far->heard[q].first);
 	free(far);

@@ -245,7 +245,7 @@ void failure_look(struct world *world)
 	count = keep_leased(groups, count);
 	struct diagnose_job *job = NULL;
 	if (spans_hosts(groups, count))
-		job = failure_far_collect(world);
+		job = failure_far_collect(world, NULL);
 	if (count > 0 && !job)
 		job = failure_collect(world, NULL);
 	for (int i = 0; i < count; i++) {

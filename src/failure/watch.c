@@ -108,6 +108,7 @@ static void *watch_main(void *argument)
 			note_sleepers(world);
 			watch->show(world);
 			failure_far_answer(world);
+			failure_far_serve(world);
 			failure_look(world);
 		}
 	}
