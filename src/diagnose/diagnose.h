@@ -169,11 +169,11 @@ const struct ranks *diagnose_members(const struct diagnose_job *job, uint32_t id
  * the job. */
 const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job, uint32_t id);
 
-/* ---- ranks on other hosts ----
- * Each host looks at its own ranks, twice; the second time only after all hosts have looked once. A
- * thread that is in the same wait both times was in it at the moment between, as were those of all
- * hosts. What a rank has stored by then for one on another host has arrived there if nothing is
- * under way between the two (diagnose_traffic): then the words that the other rank sees are true. */
+/* ---- ranks on other hosts ---- Each host looks at its own ranks, twice; the second time only
+ * after all hosts have looked once. A thread that is in the same wait both times was in it at the
+ * moment between, as were those of all hosts. What a rank has stored by then for one on another
+ * host has arrived there if nothing is under way between the two (diagnose_traffic): then the words
+ * that the other rank sees are true. */
 
 /* What one rank has exchanged with those on other hosts; see struct transport_traffic. Read
  * `arrived` before the words. */
@@ -186,8 +186,8 @@ struct diagnose_traffic {
 /* Keeps as proved, of the ranks `here`, only what both looks show. */
 void diagnose_confirm(struct diagnose_job *second, const struct diagnose_job *first,
 		      const struct ranks *here);
-/* The ranks `here` of a job, for another host: a block on the heap; NULL without memory. traffic: by
- * rank. */
+/* The ranks `here` of a job, for another host: a block on the heap; NULL without memory. traffic:
+ * by rank. */
 void *diagnose_pack(const struct diagnose_job *job, const struct ranks *here,
 		    const struct diagnose_traffic *traffic, size_t *bytes);
 /* Adds those ranks to a job, with times as of this host's clock; not those of `here`. False: the

@@ -50,8 +50,8 @@ void failure_far_close(struct failure_far *far);
 void failure_far_events(struct transport_hosts_events *events);
 /* Answers what other hosts have asked. */
 void failure_far_answer(struct world *world);
-/* A snapshot of all ranks on all hosts, to be freed with free(). NULL: some host has not answered in
- * time, or there is no memory. Waits for 600 ms at most. closing: as in failure_collect. */
+/* A snapshot of all ranks on all hosts, to be freed with free(). NULL: some host has not answered
+ * in time, or there is no memory. Waits for 600 ms at most. closing: as in failure_collect. */
 struct diagnose_job *failure_far_collect(struct world *world,
 					 const struct diagnose_closing *closing);
 /* The same for a thread that is about to close a group of several hosts: the watch does it. */

@@ -176,7 +176,8 @@ void failure_far_answer(struct world *world)
 
 /* ---- the watch: questions ---- */
 
-/* Adds the first living rank of each other host that is not in *hosts, by the first rank of the host. */
+/* Adds the first living rank of each other host that is not in *hosts, by the first rank of the
+ * host. */
 static void add_speakers(const struct world *world, bool silent, uint64_t *hosts,
 			 struct ranks *speakers)
 {

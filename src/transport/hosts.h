@@ -68,17 +68,17 @@ LS_CHECKED ls_status transport_mirror_open(struct transport *transport, int rank
  * uses them. */
 void transport_hosts_close(struct transport *transport);
 
-/* Sends a few words to rank `rank`, on another host. False: the link has no room now; try again later.
- * Any thread; not under a lock that an event takes. */
+/* Sends a few words to rank `rank`, on another host. False: the link has no room now; try again
+ * later. Any thread; not under a lock that an event takes. */
 bool transport_ask(struct transport *transport, int rank, const uint64_t words[TRANSPORT_ASK_WORDS]);
 /* The same for a block from the heap, which belongs to this function if it returns true. */
 bool transport_tell(struct transport *transport, int rank, uint64_t round, void *block,
 		    uint64_t bytes);
 
-/* Once the members of a team are set, and some are on other hosts: area `area` of my segment has its
- * messages now, `areas` those of the members, which had been closed so often (`closed`). A member
- * sends nothing before both have called this. NULL: the group of all ranks, before the link is
- * connected. Does nothing if all members are here. */
+/* Once the members of a team are set, and some are on other hosts: area `area` of my segment has
+ * its messages now, `areas` those of the members, which had been closed so often (`closed`). A
+ * member sends nothing before both have called this. NULL: the group of all ranks, before the link
+ * is connected. Does nothing if all members are here. */
 void transport_team_open(struct transport_team *team, unsigned area, const uint16_t *areas,
 			 const uint64_t *closed);
 /* Once all members have left the group; area and team may be used for another one then. False: the

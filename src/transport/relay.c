@@ -5,7 +5,6 @@
  * stays. */
 #include "transport/relay.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -343,7 +342,7 @@ static bool drive(struct transport_hosts *hosts, bool advances)
 void transport_drive_begin(struct transport_hosts *hosts)
 {
 	while (atomic_fetch_or(&hosts->driver, HELD) & HELD)
-		sched_yield();
+		wait_moment(&hosts->driver);
 }
 
 void transport_drive_end(struct transport_hosts *hosts)

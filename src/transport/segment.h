@@ -35,7 +35,8 @@ static inline struct transport_channel *transport_channel(const struct transport
  * call. */
 struct transport_segment *transport_segment_create(uint64_t job, int rank, int size, bool mirrors,
 						   bool populates, int *fd, const char **step);
-/* Allocates memory for the mirror of `rank`, and for its first area. NULL on failure, with errno. */
+/* Allocates memory for the mirror of `rank`, and for its first area. NULL on failure, with errno.
+ * */
 struct transport_segment *transport_mirror_create(const struct transport *transport, int rank);
 
 /* Makes the pages of a range. 0, or -1 with errno; EINVAL before Linux 5.14. */
