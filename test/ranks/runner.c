@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "hosts.h"
+
 enum {
 	RANKS_MAX = RUNNER_RANKS_MAX,
 	LIMIT_MS = 30000,
@@ -34,6 +36,7 @@ struct options {
 	uint64_t seed;
 	long only;        /* -1: all cases */
 	long part, parts; /* of the tests, part by part, only so many */
+	long hosts;       /* 0: all ranks on this one */
 };
 
 /* One test with one number of ranks, while it runs. */
@@ -42,6 +45,7 @@ struct job {
 	int ranks;
 	unsigned turn;
 	bool threads;
+	int hosts; /* 0: all ranks on this one */
 	uint64_t seed;
 	uint32_t first_case, last_case;
 	char name[96];
@@ -175,6 +179,8 @@ _Noreturn static void run_child(const struct job *job, int rank, pid_t runner)
 	setpgid(0, job->group);
 	if (dup2(job->output, STDOUT_FILENO) < 0 || dup2(job->output, STDERR_FILENO) < 0)
 		_exit(2);
+	if (job->hosts)
+		hosts_enter(hosts_of_rank(rank, job->ranks));
 	if (job->test->setting && !put_settings(job->test->setting))
 		_exit(2);
 	/* Every rank maps every arena: 64 mappings, for which a sanitizer has no room in one
@@ -195,8 +201,11 @@ static void start(struct job *job)
 {
 	static unsigned started;
 	pid_t runner = getpid();
-	snprintf(job->rendezvous, sizeof job->rendezvous, "unix:lockstep-test-%d-%u", (int)runner,
-		 started++);
+	if (job->hosts)
+		hosts_rendezvous(job->rendezvous, sizeof job->rendezvous, started++);
+	else
+		snprintf(job->rendezvous, sizeof job->rendezvous, "unix:lockstep-test-%d-%u",
+			 (int)runner, started++);
 	job->shared = mmap(NULL, sizeof *job->shared, PROT_READ | PROT_WRITE,
 			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	job->output = memfd_create("runner-output", MFD_CLOEXEC);
@@ -349,11 +358,13 @@ static bool next_job(const struct options *options, size_t *test, int *ranks, st
 			*job = (struct job){.test = at,
 					    .ranks = *ranks,
 					    .threads = options->threads,
+					    .hosts = (int)options->hosts,
 					    .seed = options->seed};
 			snprintf(job->name, sizeof job->name, "%s/%d", at->name, *ranks);
 			bool wanted = at->ranks >> *ranks & 1 &&
 				      !(options->threads && at->processes_only) &&
 				      (options->nightly || !at->nightly) &&
+				      !(options->hosts && *ranks < options->hosts) &&
 				      (!options->filter || strstr(job->name, options->filter));
 			if (wanted)
 				return true;
@@ -441,9 +452,14 @@ static void read_options(int argc, char **argv, struct options *options)
 			options->seed = strtoull(argv[++i], &end, 10);
 		else if (strcmp(argv[i], "--case") == 0 && more)
 			options->only = strtol(argv[++i], &end, 10);
+		else if (strcmp(argv[i], "--hosts") == 0 && more)
+			options->hosts = strtol(argv[++i], &end, 10);
 		else if (strcmp(argv[i], "--part") == 0 && more)
 			end = read_part(argv[++i], options);
 		else
+			explain_usage(argv[0]);
+		if (options->hosts < 0 || options->hosts > HOSTS_MAX ||
+		    (options->hosts && options->threads))
 			explain_usage(argv[0]);
 		if (end && (*end || end == argv[i]))
 			explain_usage(argv[0]);
@@ -455,6 +471,8 @@ int main(int argc, char **argv)
 	struct options options;
 	int number = 0, passed = 0;
 	read_options(argc, argv, &options);
+	if (options.hosts && !options.list)
+		hosts_make((int)options.hosts);
 	for (unsigned turn = 0; turn < options.repeat; turn++)
 		passed += run_table(&options, turn, &number);
 	if (options.list)
