@@ -37,7 +37,7 @@ static void take_control(struct net_peer *peer, const struct net_header *header)
 		take_refusal(peer, header->position);
 	if (header->kind == NET_PONG && !peer->has_answered) {
 		peer->has_answered = true;
-		peer->net->answered++;
+		peer->net->ready += net_peer_is_ready(peer);
 	}
 	if (header->kind == NET_PING) {
 		peer->pong.is_due = true;

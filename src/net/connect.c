@@ -112,13 +112,13 @@ ls_status net_connect(struct link *link, bool *done)
 		return status;
 	for (int q = 0; q < link->size && net->breaking; q++) {
 		const struct net_peer *peer = &net->peers[q];
-		if (!peer->is_broken)
-			continue;
+		if (!peer->is_broken || net_peer_is_ready(peer))
+			continue; /* it is lost as soon as all are connected */
 		MESSAGE_SAY(MESSAGE_NET_PEER, q,
 			    peer->has_answered ? "its process has ended" : "nobody answers there");
 		return peer->has_answered ? LS_PEER_DIED : LS_NO_MASTER;
 	}
-	*done = net->answered == net->met;
+	*done = net->ready == net->met;
 	if (!*done || net->is_connected)
 		return LS_OK;
 	net->is_connected = true;

@@ -81,6 +81,7 @@ struct net_peer {
 	ucp_ep_h endpoint;          /* NULL: not made yet, or closed */
 	ucp_conn_request_h request; /* from it, to be accepted */
 	bool has_answered;          /* my ping */
+	bool was_answered;          /* its ping, by me */
 	bool flushes, is_flushed;   /* UCX was asked to flush; and has */
 	/* Broken: UCX says so; lost: the user knows. Cut: by the user. */
 	bool is_broken, is_lost, is_cut;
@@ -110,7 +111,7 @@ struct net {
 	struct net_address address;
 	bool begins, is_connected;
 	int met;                    /* peers that have an address */
-	int answered;               /* and that have answered my ping */
+	int ready;                  /* and of which net_peer_is_ready holds */
 	int breaking;               /* peers that are broken, and not yet lost or cut */
 	struct net_peer *attention; /* peers for which advance has something to do */
 	struct link_transfer *ended, **ended_end; /* to be told, in this order */
@@ -135,6 +136,13 @@ static inline bool net_peer_is_gone(const struct net_peer *peer)
 static inline ls_status net_peer_end(const struct net_peer *peer)
 {
 	return peer->is_cut ? LS_ABORTED : LS_PEER_DIED;
+}
+
+/* Neither needs the other any more to be connected. So a rank that is connected to all may close its
+ * link at once, and its peers are connected nevertheless. */
+static inline bool net_peer_is_ready(const struct net_peer *peer)
+{
+	return peer->has_answered && peer->was_answered;
 }
 
 /* The next advance looks at this peer. */

@@ -202,6 +202,10 @@ static void send_one(struct net_control *control, enum net_kind kind)
 	control->is_under_way = UCS_PTR_IS_PTR(sent);
 	if (control->is_due)
 		net_attend(peer);
+	if (kind != NET_PONG || control->is_due || peer->was_answered)
+		return;
+	peer->was_answered = true;
+	peer->net->ready += net_peer_is_ready(peer);
 }
 
 void net_send_control(struct net_peer *peer)
