@@ -27,7 +27,7 @@ struct job {
 	pid_t pids[RANK_MAX];
 };
 
-static void start(struct job *job, int size, rank_function *function)
+static void start_ranks(struct job *job, int size, rank_function *function, bool meet)
 {
 	*job = (struct job){.size = size};
 	job->shared = mmap(NULL, sizeof *job->shared, PROT_READ | PROT_WRITE,
@@ -40,7 +40,10 @@ static void start(struct job *job, int size, rank_function *function)
 			continue;
 		struct rank rank;
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		rank_open(&rank, job->shared, r, size, "127.0.0.1", ((1U << size) - 1) & ~(1U << r));
+		rank_connect(&rank, job->shared, r, size, "127.0.0.1",
+			     ((1U << size) - 1) & ~(1U << r));
+		if (meet)
+			rank_meet(&rank, 1);
 		function(&rank);
 		rank_close(&rank);
 		/* Not by exit: the leak sanitizer stops the threads that UCX has left, and may
@@ -48,6 +51,11 @@ static void start(struct job *job, int size, rank_function *function)
 		fflush(NULL);
 		_exit(0);
 	}
+}
+
+static void start(struct job *job, int size, rank_function *function)
+{
+	start_ranks(job, size, function, true);
 }
 
 /* Each rank ends with 0, but for `killed`. */
@@ -89,6 +97,64 @@ static void no_connection_is_made_later(void **state)
 	(void)state;
 	start(&job, 4, exchange);
 	end(&job, -1);
+}
+
+/* ---- ranks that leave ---- */
+
+static void leave(struct rank *rank)
+{
+	rank_flush(rank);
+}
+
+/* The others must be connected nevertheless. */
+static void a_rank_may_leave_at_once(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 10; i++) {
+		struct job job;
+		start_ranks(&job, 4, leave, false);
+		end(&job, -1);
+	}
+}
+
+enum { LAST = 32, TRIES = 1000 };
+
+/* Rank 0 sends its last notes, and leaves; rank 1 sends before it looks at what has come. Without
+ * rank 1 the flush cannot end: rank 1 begins when rank 0 has tried for a while, or has left. */
+static void send_and_leave(struct rank *rank)
+{
+	const struct link_ops *ops = rank->link->ops;
+	unsigned char payload[LINK_SHORT_BYTES];
+	if (rank->rank == 0) {
+		for (uint64_t n = 0; n < LAST; n++) {
+			rank_fill(payload, 0, n, sizeof payload);
+			rank_post(rank, 1, n, payload, sizeof payload, NULL);
+		}
+		for (int i = 0; !ops->flush(rank->link, 1); i++) {
+			rank_drive(rank);
+			if (i == TRIES)
+				rank_step(rank, 2);
+		}
+		ops->cut(rank->link, 1);
+		rank_step(rank, 2);
+		return;
+	}
+	while (atomic_load(&rank->shared->step[0]) < 2)
+		sched_yield();
+	for (uint64_t n = 0; rank->lost[0] == 0; rank_drive(rank))
+		for (int i = 0; i < 4; i++)
+			n += ops->store(rank->link, 0, ~n, n);
+	MUST(rank->told[0] == LAST);
+}
+
+static void what_was_flushed_arrives(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 10; i++) {
+		struct job job;
+		start_ranks(&job, 2, send_and_leave, false);
+		end(&job, -1);
+	}
 }
 
 /* ---- a process that dies ---- */
@@ -242,6 +308,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_connection_is_made_later),
+		cmocka_unit_test(a_rank_may_leave_at_once),
+		cmocka_unit_test(what_was_flushed_arrives),
 		cmocka_unit_test(a_death_ends_transfers),
 		cmocka_unit_test(a_stopped_process_is_cut_off),
 	};

@@ -122,8 +122,8 @@ static inline void rank_step(struct rank *rank, uint32_t step)
 	atomic_store(&rank->shared->step[rank->rank], step);
 }
 
-/* Until all ranks have come here. A rank that leaves cuts its peers off, and what it has sent last
- * may be lost; so all meet first. */
+/* Until all ranks have come here. A rank that leaves cuts its peers off, and without a flush what it
+ * has sent last may be lost. */
 static inline void rank_meet(struct rank *rank, uint32_t step)
 {
 	rank_step(rank, step);
@@ -133,8 +133,8 @@ static inline void rank_meet(struct rank *rank, uint32_t step)
 
 /* ---- life ---- */
 
-static inline void rank_open(struct rank *out, struct shared *shared, int rank, int size,
-			     const char *host, unsigned peers)
+static inline void rank_connect(struct rank *out, struct shared *shared, int rank, int size,
+				const char *host, unsigned peers)
 {
 	const struct net_options options = {
 		.rank = rank, .size = size, .job = 5, .epoch = 2, .host = host, .transports = "tcp"};
@@ -158,7 +158,20 @@ static inline void rank_open(struct rank *out, struct shared *shared, int rank, 
 		MUST(out->link->ops->connect(out->link, &done) == LS_OK);
 		rank_drive(out);
 	}
+}
+
+static inline void rank_open(struct rank *out, struct shared *shared, int rank, int size,
+			     const char *host, unsigned peers)
+{
+	rank_connect(out, shared, rank, size, host, peers);
 	rank_meet(out, 1);
+}
+
+static inline void rank_flush(struct rank *rank)
+{
+	for (int q = 0; q < rank->size; q++)
+		if (rank->peers >> q & 1)
+			RANK_UNTIL(rank, rank->link->ops->flush(rank->link, q));
 }
 
 static inline void rank_close(struct rank *rank)
