@@ -31,7 +31,9 @@ enum { RANK_MAX = 8, RANK_LIMIT_MS = 30000, RANK_KEPT = 8 };
 struct shared {
 	struct net_address addresses[RANK_MAX];
 	_Atomic uint32_t has_address[RANK_MAX], step[RANK_MAX];
-	_Atomic uint64_t at_ns; /* when something happened that is timed */
+	unsigned peers[RANK_MAX]; /* bit q: rank q is one; 0: all others are */
+	bool late[RANK_MAX];      /* connects once rank 1 has come to step 2 */
+	_Atomic uint64_t at_ns;   /* when something happened that is timed */
 };
 
 struct rank {
@@ -154,6 +156,8 @@ static inline void rank_connect(struct rank *out, struct shared *shared, int ran
 		if (peers >> q & 1)
 			MUST(net_meet(out->link, q, &shared->addresses[q]) == LS_OK);
 	}
+	while (shared->late[rank] && atomic_load(&shared->step[1]) < 2)
+		sched_yield();
 	while (!done) {
 		MUST(out->link->ops->connect(out->link, &done) == LS_OK);
 		rank_drive(out);
