@@ -376,6 +376,7 @@ void async_times_out(struct runner_rank *self)
 		ls_op_free(op);
 	}
 	runner_meet(self);
+	runner_await_failure(group);
 	if (self->rank == 0)
 		GIVES(LS_TIMED_OUT, ls_barrier(group, NULL));
 	ls_group_close(group);

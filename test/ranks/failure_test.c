@@ -28,6 +28,7 @@ static void is_closed(ls_group *group, ls_status status, int culprit, struct ls_
 {
 	int64_t value = 0;
 	failure->size = sizeof *failure;
+	runner_await_failure(group);
 	OK(ls_group_failure(group, failure));
 	CHECK_THAT(failure->status == status, "ls_group_failure says %s, not %s",
 		   ls_status_name(failure->status), ls_status_name(status));
@@ -82,6 +83,7 @@ static void time_out(struct runner_rank *self,
 		values_blot(buffer, COUNT, LS_UINT8, 2);
 	}
 	runner_meet(self);
+	runner_await_failure(group);
 	if (self->rank == 0)
 		GIVES(LS_TIMED_OUT, call(group, buffer, COUNT, NULL));
 	runner_meet(self);

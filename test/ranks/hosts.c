@@ -16,7 +16,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SKIPPED = 77, FIRST_PORT = 20000, PORTS = 10000, SPACES = CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWNS };
+enum {
+	SKIPPED = 77,
+	FIRST_PORT = 20000,
+	PORTS = 10000,
+	SPACES = CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWNS
+};
 
 static int host_count;
 static int keepers[HOSTS_MAX]; /* pidfds of the processes that keep the namespaces */
@@ -72,14 +77,14 @@ _Noreturn static void keep(int host, pid_t runner, int told, int tell)
 		_exit(1);
 	snprintf(name, sizeof name, "host%d", host);
 	/* /sys shows the devices of the namespace in which it was mounted, and UCX looks there. */
-	bool made = unshare(SPACES) == 0 &&
-		    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-		    mount("sysfs", "/sys", "sysfs", 0, NULL) == 0 &&
-		    sethostname(name, strlen(name)) == 0 && write(tell, &byte, 1) == 1 &&
-		    read(told, &byte, 1) == 1 &&
-		    run("ip addr add 198.18.0.%d/15 dev wire && ip link set wire up && ip link set lo up",
-			host + 1) &&
-		    write(tell, &byte, 1) == 1;
+	bool made =
+		unshare(SPACES) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+		mount("sysfs", "/sys", "sysfs", 0, NULL) == 0 &&
+		sethostname(name, strlen(name)) == 0 && write(tell, &byte, 1) == 1 &&
+		read(told, &byte, 1) == 1 &&
+		run("ip addr add 198.18.0.%d/15 dev wire && ip link set wire up && ip link set lo up",
+		    host + 1) &&
+		write(tell, &byte, 1) == 1;
 	while (made)
 		pause();
 	_exit(1);
@@ -129,6 +134,11 @@ void hosts_enter(int host)
 	}
 	for (int i = 0; i < host_count; i++)
 		close(keepers[i]);
+}
+
+bool hosts_are_several(void)
+{
+	return host_count > 1;
 }
 
 int hosts_of_rank(int rank, int size)

@@ -4,6 +4,7 @@
 #ifndef TEST_RANKS_HOSTS_H
 #define TEST_RANKS_HOSTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { HOSTS_MAX = 8 };
@@ -14,6 +15,8 @@ enum { HOSTS_MAX = 8 };
 void hosts_make(int count);
 /* Moves this process, which has no other threads, onto a host. Ends it on errors. */
 void hosts_enter(int host);
+/* Whether this process is on one of several hosts. */
+bool hosts_are_several(void);
 /* Of `rank` among `size` ranks. */
 int hosts_of_rank(int rank, int size);
 /* Where the ranks of the job with this number meet; TEXT_BYTES is enough. */

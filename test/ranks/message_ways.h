@@ -79,6 +79,7 @@ static inline void message_is_closed(ls_group *group, ls_status status, int culp
 {
 	struct ls_failure failure = {.size = sizeof failure};
 	int32_t value = 0;
+	runner_await_failure(group);
 	OK(ls_group_failure(group, &failure));
 	CHECK_THAT(failure.status == status && failure.rank == culprit && strstr(failure.text, part),
 		   "%s, rank %d is blamed: %s", ls_status_name(failure.status), failure.rank,

@@ -30,6 +30,7 @@ enum {
 
 struct options {
 	bool list, threads, nightly;
+	bool all; /* also what hosts_exclude names */
 	const char *filter;
 	long repeat;
 	long cases; /* of all random tests that are run, together */
@@ -349,6 +350,11 @@ static bool run_job(struct job *job, int number)
 
 /* ---- the table, as the options want it ---- */
 
+static bool is_for_hosts(const struct runner_test *test, int ranks, const struct options *options)
+{
+	return ranks >= options->hosts && (options->all || !hosts_exclude(test->symbol));
+}
+
 /* The next test with one number of ranks, beginning at (*test, *ranks); false at the end. */
 static bool next_job(const struct options *options, size_t *test, int *ranks, struct job *job)
 {
@@ -364,7 +370,7 @@ static bool next_job(const struct options *options, size_t *test, int *ranks, st
 			bool wanted = at->ranks >> *ranks & 1 &&
 				      !(options->threads && at->processes_only) &&
 				      (options->nightly || !at->nightly) &&
-				      !(options->hosts && *ranks < options->hosts) &&
+				      (!options->hosts || is_for_hosts(at, *ranks, options)) &&
 				      (!options->filter || strstr(job->name, options->filter));
 			if (wanted)
 				return true;
@@ -411,9 +417,11 @@ _Noreturn static void explain_usage(const char *program)
 {
 	fprintf(stderr,
 		"usage: %s [--list] [--threads] [--filter TEXT] [--repeat N] [--nightly]\n"
-		"       [--cases N] [--seed N] [--case N] [--part K/N]\n"
+		"       [--cases N] [--seed N] [--case N] [--part K/N] [--hosts N [--all]]\n"
 		"--cases: of all random tests together; --seed: makes others of them; --case: only that\n"
-		"one of each random test; --nightly: with what takes long; --part: one Nth of the tests\n",
+		"one of each random test; --nightly: with what takes long; --part: one Nth of the tests;\n"
+		"--hosts: of each test the ranks are on so many; --all: also tests that do not run on\n"
+		"several yet\n",
 		program);
 	exit(2);
 }
@@ -442,6 +450,8 @@ static void read_options(int argc, char **argv, struct options *options)
 			options->threads = true;
 		else if (strcmp(argv[i], "--nightly") == 0)
 			options->nightly = true;
+		else if (strcmp(argv[i], "--all") == 0)
+			options->all = true;
 		else if (strcmp(argv[i], "--filter") == 0 && more)
 			options->filter = argv[++i];
 		else if (strcmp(argv[i], "--repeat") == 0 && more)

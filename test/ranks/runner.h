@@ -63,6 +63,7 @@ enum runner_outcome { RUNNER_PASS, RUNNER_FAIL, RUNNER_CRASH, RUNNER_HANG };
 
 struct runner_test {
 	const char *name;
+	const char *symbol; /* the name of `run` */
 	runner_function *run;
 	uint32_t ranks;           /* RUNNER_RANKS */
 	bool processes_only;      /* forks, dies, or counts what belongs to a process */
@@ -87,6 +88,9 @@ ls_group *runner_open_resuming(const struct runner_rank *self);
 ls_group *runner_open_keeping(const struct runner_rank *self);
 /* Waits, outside the library, until all ranks have come. */
 void runner_meet(const struct runner_rank *self);
+/* On several hosts: waits until this group has failed, for a failure on another host arrives a moment
+ * later. On one host it does nothing, as all ranks have it at once. */
+void runner_await_failure(ls_group *group);
 /* A barrier that no rank is in any more when this returns: what fails the group from here on cannot
  * end it. */
 void runner_ready(const struct runner_rank *self, ls_group *group);

@@ -2,6 +2,10 @@
  * The group of all ranks of a test, for whichever runner calls it. */
 #include "runner.h"
 
+#include <sched.h>
+
+#include "hosts.h"
+
 static ls_group *open_group(const struct runner_rank *self, bool resumes, bool keeps)
 {
 	struct ls_group_options options = {.size = sizeof options,
@@ -15,6 +19,15 @@ static ls_group *open_group(const struct runner_rank *self, bool resumes, bool k
 	OK(ls_group_open(&options, &group));
 	CHECK(ls_group_rank(group) == self->rank && ls_group_size(group) == self->size);
 	return group;
+}
+
+void runner_await_failure(ls_group *group)
+{
+	struct ls_failure failure = {.size = sizeof failure};
+	while (hosts_are_several() && failure.status == LS_OK) {
+		OK(ls_group_failure(group, &failure));
+		sched_yield();
+	}
 }
 
 ls_group *runner_open(const struct runner_rank *self)

@@ -8,24 +8,24 @@
 #define FEW (R(2) | R(3) | R(5))
 #define PROCESSES .processes_only = true /* and not as threads of one process */
 #define WITH(assignment) .setting = "LOCKSTEP_" assignment
-#define TEST(function, ...)                                              \
-	{                                                                \
-		.name = #function, .run = function, .ranks = __VA_ARGS__ \
+#define TEST(function, ...)                                                                   \
+	{                                                                                     \
+		.name = #function, .symbol = #function, .run = function, .ranks = __VA_ARGS__ \
 	}
-#define ALGORITHM(function, algorithm, ...)                                      \
-	{                                                                        \
-		.name = #function "_" algorithm, .run = function,                \
-		.setting = "LOCKSTEP_ALGORITHM=" algorithm, .ranks = __VA_ARGS__ \
+#define ALGORITHM(function, algorithm, ...)                                            \
+	{                                                                              \
+		.name = #function "_" algorithm, .symbol = #function, .run = function, \
+		.setting = "LOCKSTEP_ALGORITHM=" algorithm, .ranks = __VA_ARGS__       \
 	}
-#define SETTING(function, suffix, assignment, ...)                                                \
-	{                                                                                         \
-		.name = #function "_" suffix, .run = function, .setting = "LOCKSTEP_" assignment, \
-		.ranks = __VA_ARGS__                                                              \
+#define SETTING(function, suffix, assignment, ...)                                  \
+	{                                                                           \
+		.name = #function "_" suffix, .symbol = #function, .run = function, \
+		.setting = "LOCKSTEP_" assignment, .ranks = __VA_ARGS__             \
 	}
 /* Whatever sleeps is woken, or it sleeps for ten seconds: no watch looks before. */
 #define UNLOOKED(function, ...)                                                            \
 	{                                                                                  \
-		.name = #function "_unlooked", .run = function,                            \
+		.name = #function "_unlooked", .symbol = #function, .run = function,       \
 		.setting = "LOCKSTEP_LOOK_MS=10000 LOCKSTEP_WAIT=sleep", .limit_ms = 5000, \
 		.ranks = __VA_ARGS__                                                       \
 	}
