@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/messages.h"
 #include "device/device.h"
+#include "transport/hosts.h"
 
 /* ---- a new send: where its payload lies for the receiver ---- */
 
@@ -360,10 +361,12 @@ static enum engine_progress await_source(struct engine *engine, struct engine_op
 		engine_p2p_add_word(engine, op, engine->team->rank, &rts->source_copied, theirs);
 		return ENGINE_BLOCKED;
 	}
-	/* The source closes the RTS slot when it fails, and then takes its buffer back. */
-	if (transport_mail_is_closed(rts))
-		return engine_fail(op, LS_ABORTED, -1);
 	int from = p2p->message.source;
+	/* The source closes the RTS slot when it fails, and then takes its buffer back. */
+	if (transport_mail_is_closed(rts)) {
+		ls_status why = transport_fetch_failed(engine->team, from, p2p->index);
+		return engine_fail(op, why, why == LS_PEER_DIED ? from : -1);
+	}
 	atomic_store_explicit(&rts->ticks, p2p->ticks, memory_order_relaxed);
 	transport_mail_rts_done(engine->mailbox->peers[from].from, p2p->index, p2p->generation);
 	transport_notify(engine->team, from);

@@ -377,10 +377,12 @@ static enum engine_progress refuse(struct engine *engine, struct engine_op *op, 
 }
 
 static enum engine_progress end_receive(struct engine *engine, struct engine_op *op, int peer,
-					struct transport_message *message, bool whole)
+					struct transport_message *message, ls_status status)
 {
 	transport_take(engine->team, peer, message, LS_OK);
-	return whole ? ENGINE_DONE : engine_fail(op, LS_ABORTED, -1);
+	if (status == LS_OK)
+		return ENGINE_DONE;
+	return engine_fail(op, status, status == LS_PEER_DIED ? peer : -1);
 }
 
 enum engine_progress engine_step_fetch(struct engine *engine, struct engine_op *op)
@@ -393,7 +395,7 @@ enum engine_progress engine_step_fetch(struct engine *engine, struct engine_op *
 		return ENGINE_BLOCKED;
 	}
 	op->fetching = NULL;
-	return end_receive(engine, op, op->fetching_from, message, status == LS_OK);
+	return end_receive(engine, op, op->fetching_from, message, status);
 }
 
 static enum engine_progress step_recv(struct engine *engine, struct engine_op *op,
@@ -433,7 +435,7 @@ static enum engine_progress step_recv(struct engine *engine, struct engine_op *o
 		return refuse(engine, op, step->peer, message);
 	if (whole && range.bytes)
 		whole = engine_copy(engine, target, payload, range.bytes, ENGINE_CHUNK_BYTES);
-	return end_receive(engine, op, step->peer, message, whole);
+	return end_receive(engine, op, step->peer, message, whole ? LS_OK : LS_ABORTED);
 }
 
 /* PLAN_STEP_COMBINE; and PLAN_STEP_SCALE, which divides the sum for an average. */

@@ -145,5 +145,8 @@ void transport_withdraw(struct transport_team *team);
  * False: it comes from this host. */
 bool transport_fetch(struct transport_team *team, int source, unsigned index, void *to,
 		     uint64_t bytes);
+/* Why the RTS slot of a message that was matched is closed: LS_PEER_DIED, the connection to its
+ * source broke while its bytes came; LS_ABORTED: anything else, also on this host. */
+ls_status transport_fetch_failed(const struct transport_team *team, int source, unsigned index);
 
 #endif

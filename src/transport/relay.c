@@ -217,6 +217,7 @@ static void fetch_wanted(const struct transport_path *path)
 		unsigned i = (unsigned)__builtin_ctzll(left);
 		struct link_message message = relay->offered[i];
 		if (!message.handle) {
+			relay->received[i].transfer.status = LS_ABORTED;
 			transport_mirror_fail(relay, i);
 			continue;
 		}
@@ -242,6 +243,15 @@ bool transport_fetch(struct transport_team *team, int source, unsigned index, vo
 	relay->target[index] = to;
 	atomic_fetch_or(&relay->wanted, UINT64_C(1) << index);
 	return true;
+}
+
+ls_status transport_fetch_failed(const struct transport_team *team, int source, unsigned index)
+{
+	const struct transport_member *member = &team->members[source];
+	if (!member->peer->remote)
+		return LS_ABORTED;
+	ls_status status = team->relays[member->world].received[index].transfer.status;
+	return status == LS_PEER_DIED ? status : LS_ABORTED;
 }
 
 /* ---- driving the link ---- */

@@ -387,6 +387,8 @@ const struct runner_test runner_tests[] = {
 	TEST(p2p_mismatch_large, R(2)),
 	TEST(a_cycle_of_receives_is_proved, FEW),
 
+	TEST(a_root_dies_in_long_broadcasts, R(2) | R(3) | R(5), .killed = 2, PROCESSES),
+	TEST(a_sender_dies_in_long_messages, R(2) | R(3) | R(5), .killed = 2, PROCESSES),
 	TEST(sender_dies_in_a_message, R(2) | R(3), .killed = 2, PROCESSES),
 	TEST(sender_dies_in_a_message_handle, R(2) | R(3), .killed = 2, PROCESSES),
 	TEST(sender_dies_in_a_message_any, R(2) | R(3), .killed = 2, PROCESSES),

@@ -5,6 +5,8 @@
 
 #include "runner.h"
 
+/* death_test.c */
+runner_function a_root_dies_in_long_broadcasts, a_sender_dies_in_long_messages;
 /* entered_test.c */
 runner_function a_rank_killed_before_its_record_is_named, a_rank_stopped_before_its_record_is_named;
 /* runner_test.c */
