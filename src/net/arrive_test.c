@@ -290,6 +290,27 @@ static void lost_is_the_last(void **state)
 	assert_int_equal(fake->lost, 1);
 }
 
+/* UCX finds that the connection is broken while it takes an offer. */
+static void an_offer_ends_once(void **state)
+{
+	struct fake *fake = *state;
+	struct link *link = &fake->net->link;
+	struct net_peer *peer = &fake->net->peers[FAKE_PEER];
+	struct link_transfer transfer = {.status = LS_PENDING};
+	struct link_note note = {.words = {1}};
+	fake_ucx.keeps = true;
+	fake_ucx.breaks = peer;
+	assert_true(net_post(link, FAKE_PEER, &note, "x", 1, &transfer));
+	advance(fake);
+	assert_int_equal(fake->done + fake->lost, 0);
+	fake_complete(0, UCS_ERR_CONNECTION_RESET);
+	assert_null(peer->offers);
+	advance(fake);
+	assert_int_equal(fake->done, 1);
+	assert_int_equal(fake->lost, 1);
+	assert_int_equal(transfer.status, LS_PEER_DIED);
+}
+
 int main(void)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, fake_open, fake_end)
@@ -305,6 +326,7 @@ int main(void)
 		TEST(a_refusal_ends_its_own_offer),
 		TEST(a_refusal_goes_first),
 		TEST(lost_is_the_last),
+		TEST(an_offer_ends_once),
 	};
 #undef TEST
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,7 +39,8 @@ static struct {
 	struct net_header sent[64];
 	int sends, released, freed;
 	bool keeps; /* a send returns a request, of which `done` is called by fake_complete */
-	ucs_status_t error; /* a send returns this instead */
+	ucs_status_t error;      /* a send returns this instead */
+	struct net_peer *breaks; /* during a send; NULL: none */
 	ucp_send_nbx_callback_t done[64];
 	void *user[64];
 	char requests[64];
@@ -54,6 +55,8 @@ static inline ucs_status_ptr_t fake_send(ucp_ep_h endpoint, unsigned id, const v
 	assert_int_equal(id, NET_AM);
 	assert_int_equal(header_bytes, sizeof fake_ucx.sent[0]);
 	assert_true(i < 64);
+	if (fake_ucx.breaks)
+		net_break(fake_ucx.breaks);
 	if (fake_ucx.error != UCS_OK)
 		return UCS_STATUS_PTR(fake_ucx.error);
 	memcpy(&fake_ucx.sent[i], header, header_bytes);

@@ -148,13 +148,16 @@ static bool send_offer(struct net_peer *peer, const struct link_note *note, cons
 	*own = (struct net_transfer){.peer = peer,
 				     .header = header_of(peer, NET_OFFER, peer->sent + 1)};
 	own->header.note = *note;
-	if (!net_peer_is_gone(peer) && !has_room(peer))
+	bool gone = net_peer_is_gone(peer);
+	if (!gone && !has_room(peer))
 		return false;
 	ucs_status_ptr_t sent = NULL;
-	if (!net_peer_is_gone(peer))
+	if (!gone)
 		sent = send_am(peer, &own->header, payload, bytes, UCP_AM_SEND_FLAG_RNDV,
 			       on_payload_sent, transfer);
-	if (net_peer_is_gone(peer)) {
+	/* UCX may find inside the call that the connection is broken, and still return a request.
+	 * The request then ends by itself. */
+	if (gone || (UCS_PTR_IS_ERR(sent) && net_peer_is_gone(peer))) {
 		net_end(transfer, net_peer_end(peer));
 		return true;
 	}
