@@ -59,6 +59,8 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@$(BUILD)/test/ranks/ranks_runner --filter random_schedules --cases 10000
 	@$(BUILD)/test/ranks/ranks_runner --filter async_idle --repeat 40
 	@$(BUILD)/test/ranks/ranks_runner --nightly --filter huge_messages
+	@$(BUILD)/test/ranks/ranks_runner --hosts 2 --cases 10000 || [ $$? = 77 ]
+	@$(BUILD)/test/ranks/ranks_runner --hosts 3 --cases 10000 || [ $$? = 77 ]
 	@test/reliability.py kills python3 test/faults/kill_test.py $(BUILD)/lockstep $(BUILD)/test/faults/loop $(BUILD)/test/faults/reopen \
 		--kills 5000 --at-once 1 --only 'ranks killed'
 	@python3 test/museum/reports.py $(BUILD)/lockstep $(BUILD)/test/museum/old_ways --times 100 --quiet

@@ -19,10 +19,12 @@ void hosts_enter(int host);
 bool hosts_are_several(void);
 /* Of `rank` among `size` ranks. */
 int hosts_of_rank(int rank, int size);
-/* Where the ranks of the job with this number meet; TEXT_BYTES is enough. */
+/* Where the ranks of the job with this number meet: 64 bytes are enough. */
 void hosts_rendezvous(char *text, size_t room, unsigned job);
 
-/* Why a test does not run on several hosts; NULL: it does. */
+/* Why a test, by the name of its function, does not run on several hosts; NULL: it does. */
 const char *hosts_exclude(const char *test);
+/* Prints which do not, by reason. */
+void hosts_tell_excluded(void);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Which tests do not run on several hosts, and why. A name may end with "*". */
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "hosts.h"
@@ -8,8 +9,7 @@
 #define GROUPS "a group other than that of all ranks cannot span hosts yet"
 #define PROOF "deadlocks of ranks on several hosts are not proved yet"
 #define REPORT "needs the trace of a rank on another host, which cannot be read yet"
-#define MEMORY \
-	"needs memory that all ranks share, or counts what other hosts change: windows, blocks without a copy, entries with payloads, mappings"
+#define MEMORY "needs memory that all ranks share"
 #define EAGER "between hosts a send of more than 192 bytes waits for its receive"
 #define CANCEL "a long send to another host cannot be taken back once it is offered"
 
@@ -97,6 +97,24 @@ static const struct exclusion {
 	{"lost_messages_are_an_error", REPORT},
 	{"another_tag_is_told", REPORT},
 	{"an_old_send_is_told", REPORT},
+	{"a_rank_killed_before_its_record_is_named", REPORT},
+	{"a_rank_stopped_*", REPORT},
+	{"a_rank_that_died_is_named", REPORT},
+	{"a_rank_that_left_is_named", REPORT},
+	{"mismatch_count", REPORT},
+	{"mismatch_dtype", REPORT},
+	{"mismatch_op", REPORT},
+	{"mismatch_root", REPORT},
+	{"mismatch_kind", REPORT},
+	{"mismatch_of_every_kind", REPORT},
+	{"mismatch_of_a_late_rank", REPORT},
+	{"receiver_dies_*", REPORT},
+	{"ddp_ends_when_a_rank_dies", REPORT},
+	{"sender_dies_while_it_is_read", REPORT},
+	{"p2p_mismatch_small", REPORT},
+	{"p2p_mismatch_large", REPORT},
+	{"abort_ends_every_wait", REPORT},
+	{"ddp_late_rank", REPORT},
 	/* memory of one host */
 	{"register_shared_memory", MEMORY},
 	{"register_over_memory_that_is_gone", MEMORY},
@@ -110,6 +128,7 @@ static const struct exclusion {
 	{"pairs_need_nothing", MEMORY},
 	{"more_long_messages_than_bits", MEMORY},
 	{"open_and_close_leaves_nothing", MEMORY},
+	{"sender_dies_in_a_message*", MEMORY},
 	/* sends that need no receive */
 	{"eager_sends_need_no_receive", EAGER},
 	{"eager_sends_use_up_cells", EAGER},
@@ -142,4 +161,16 @@ const char *hosts_exclude(const char *test)
 		if (is_of(&exclusions[i], test))
 			return exclusions[i].why;
 	return NULL;
+}
+
+void hosts_tell_excluded(void)
+{
+	const char *why = "";
+	for (size_t i = 0; i < sizeof exclusions / sizeof *exclusions; i++) {
+		if (exclusions[i].why != why)
+			printf("%s# not on several hosts: %s:", i ? "\n" : "", exclusions[i].why);
+		printf(" %s", exclusions[i].test);
+		why = exclusions[i].why;
+	}
+	printf("\n");
 }

@@ -487,6 +487,8 @@ int main(int argc, char **argv)
 		passed += run_table(&options, turn, &number);
 	if (options.list)
 		return 0;
+	if (options.hosts && !options.all)
+		hosts_tell_excluded();
 	printf("1..%d\n%d passed, %d failed\n", number, passed, number - passed);
 	return number == 0 || passed < number;
 }
