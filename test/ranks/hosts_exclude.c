@@ -115,6 +115,8 @@ static const struct exclusion {
 	{"what_was_taken_back_makes_room", CANCEL},
 	{"beside_a_cancel_of_another", CANCEL},
 	{"beside_a_send_that_is_lost", CANCEL},
+	{"members_retry_*", CANCEL},
+	{"members_differ_*", CANCEL},
 };
 
 static bool is_of(const struct exclusion *exclusion, const char *test)

@@ -24,6 +24,7 @@
 enum {
 	RANKS_MAX = RUNNER_RANKS_MAX,
 	LIMIT_MS = 30000,
+	HOSTS_LIMIT_MS = 90000, /* thousands of small operations take longer there */
 	GRACE_MS = 3000, /* once one rank has failed, the others get so long to end by themselves */
 	CASE_MS = 100,   /* of a random test with many cases */
 };
@@ -258,7 +259,8 @@ static int64_t limit_of(const struct job *job)
 	int64_t cases_ms = (int64_t)(job->last_case - job->first_case) * CASE_MS;
 	if (job->test->limit_ms)
 		return job->test->limit_ms;
-	return job->test->random && cases_ms > LIMIT_MS ? cases_ms : LIMIT_MS;
+	int64_t limit_ms = job->hosts ? HOSTS_LIMIT_MS : LIMIT_MS;
+	return job->test->random && cases_ms > limit_ms ? cases_ms : limit_ms;
 }
 
 /* Waits until all have ended, or the time is over. */
