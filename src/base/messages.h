@@ -144,6 +144,8 @@ const struct message_help *message_help_find(const char *id);
 	"LS-GROUP-SILENT", SETTING_LOG_ERROR,                                                        \
 		"no connection to rank %s: it has ended, or a firewall holds its port; UCX listens " \
 		"on a free port of each rank's host"
+#define MESSAGE_GROUP_HOSTS \
+	"LS-GROUP-HOSTS", SETTING_LOG_INFO, "%d ranks on %d hosts (%s); data between hosts: %s"
 #define MESSAGE_GROUP_SETTINGS                  \
 	"LS-GROUP-SETTINGS", SETTING_LOG_ERROR, \
 		"rank %d has another %s than rank 0; it must be the same on all ranks of a job"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "open_hosts.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -107,20 +108,67 @@ ls_status group_hosts_mirror(struct world *world, const struct open_hosts *hosts
 
 /* ---- connections ---- */
 
+struct list {
+	char text[1024];
+	size_t used; /* more than fits: the rest is left out */
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct list *list, const char *format, ...)
+{
+	va_list args;
+	if (list->used >= sizeof list->text)
+		return;
+	va_start(args, format);
+	int more = vsnprintf(list->text + list->used, sizeof list->text - list->used, format, args);
+	va_end(args);
+	list->used += more > 0 ? (size_t)more : 0;
+}
+
 /* "3 (host b, 10.0.0.2), 4 (host b, 10.0.0.2)" */
 static ls_status say_silent(const struct world *world, const struct rendezvous_table *table)
 {
-	char list[1024] = "";
-	size_t used = 0;
-	for (int q = 0; q < world->size && used < sizeof list; q++) {
+	struct list list = {.used = 0};
+	for (int q = 0; q < world->size; q++) {
 		const struct rendezvous_rank *rank = &table->ranks[q];
 		if (!world->transport.peers[q].remote || net_has_answered(world->link, q))
 			continue;
-		used += (size_t)snprintf(list + used, sizeof list - used, "%s%d (host %s, %s)",
-					 used ? ", " : "", q, rank->host, rank->ip);
+		add(&list, "%s%d (host %s, %s)", list.used ? ", " : "", q, rank->host, rank->ip);
 	}
-	MESSAGE_SAY(MESSAGE_GROUP_SILENT, list);
+	MESSAGE_SAY(MESSAGE_GROUP_SILENT, list.text);
 	return LS_RANK_MISSING;
+}
+
+/* The host whose lowest rank is `lowest`: "a: 0-3, 8". first: of rendezvous_find_hosts. */
+static void add_host(struct list *list, const struct rendezvous_table *table, const int *first,
+		     int lowest)
+{
+	const char *before = " ";
+	add(list, "%s%s:", lowest ? "; " : "", table->ranks[lowest].host);
+	for (int q = lowest; q < table->size; q++) {
+		int begin = q;
+		if (first[q] != lowest)
+			continue;
+		while (q + 1 < table->size && first[q + 1] == lowest)
+			q++;
+		add(list, "%s%d", before, begin);
+		if (q > begin)
+			add(list, "-%d", q);
+		before = ", ";
+	}
+}
+
+static void say_hosts(const struct world *world, const struct rendezvous_table *table)
+{
+	int first[RANKS_HOST_MAX], hosts = rendezvous_find_hosts(table, first);
+	struct list list = {.used = 0};
+	char wire[NET_WIRE_BYTES];
+	if (world->rank != 0)
+		return;
+	for (int q = 0; q < table->size; q++)
+		if (first[q] == q)
+			add_host(&list, table, first, q);
+	net_wire(world->link, wire);
+	MESSAGE_SAY(MESSAGE_GROUP_HOSTS, table->size, hosts, list.text, wire);
 }
 
 ls_status group_hosts_connect(struct world *world, const struct rendezvous_table *table,
@@ -144,6 +192,7 @@ ls_status group_hosts_connect(struct world *world, const struct rendezvous_table
 		if (status != LS_OK && status != LS_TIMED_OUT)
 			return status;
 	}
+	say_hosts(world, table);
 	atomic_store(&world->trace.wait_table->link_tids[1], net_thread(link));
 	return transport_pump_start(&world->transport, &world->trace.wait_table->link_tids[0]);
 }

@@ -41,6 +41,10 @@ LS_CHECKED ls_status net_open(const struct net_options *options, struct link **l
 /* This rank's address. */
 void net_address(const struct link *link, struct net_address *out);
 
+/* What carries the data, for a reader: "TCP on device eth0". */
+enum { NET_WIRE_BYTES = 64 };
+void net_wire(const struct link *link, char out[NET_WIRE_BYTES]);
+
 /* Before connect, for every rank on another host: its address, which may come from anywhere. Both
  * ranks of a pair have to do it. To ranks without an address no connection is made, and they are as
  * if cut. Errors: LS_BAD_ARGUMENT, it is no address or the peer no other rank. */

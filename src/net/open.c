@@ -60,10 +60,10 @@ static void find_device(const struct net_address *host, char name[IF_NAMESIZE])
 }
 
 /* Settings that are not the user's. A version that does not know one has no such timer. */
-static void configure(const struct net *net, const struct net_address *host, ucp_config_t *config)
+static void configure(struct net *net, const struct net_address *host, ucp_config_t *config)
 {
 	const struct net_library *ucx = net->ucx;
-	char device[IF_NAMESIZE] = "";
+	char *device = net->device;
 	/* UCX would add connections through other networks of this host, which peers may not
 	 * reach. Devices that are not TCP's have other names. */
 	if (net->options.transports && strcmp(net->options.transports, "tcp") == 0)
@@ -297,6 +297,17 @@ void net_close(struct link *link)
 void net_address(const struct link *link, struct net_address *out)
 {
 	*out = net_of(link)->address;
+}
+
+void net_wire(const struct link *link, char out[NET_WIRE_BYTES])
+{
+	const struct net *net = net_of(link);
+	const char *transports = net->options.transports;
+	if (net->device[0])
+		snprintf(out, NET_WIRE_BYTES, "TCP on device %s", net->device);
+	else
+		snprintf(out, NET_WIRE_BYTES, "UCX, on %s",
+			 transports ? transports : "what UCX_TLS and UCX_NET_DEVICES allow");
 }
 
 ls_status net_meet(struct link *link, int peer, const struct net_address *address)

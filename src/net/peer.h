@@ -3,6 +3,7 @@
 #ifndef NET_PEER_H
 #define NET_PEER_H
 
+#include <net/if.h>
 #include <stdbool.h>
 
 #include "net/library.h"
@@ -109,6 +110,7 @@ struct net {
 	uint32_t thread;         /* UCX's own; 0: not known */
 	ucp_listener_h listener; /* until all peers are connected */
 	struct net_address address;
+	char device[IF_NAMESIZE]; /* of TCP, the only one that is used; "": UCX chooses */
 	bool begins, is_connected;
 	int met;                    /* peers that have an address */
 	int ready;                  /* and of which net_peer_is_ready holds */
