@@ -27,6 +27,12 @@ demo-hang: release ## the same with a fault: FAULT=leave, killed, stopped, slow,
 	@LOCKSTEP_PATIENCE_MS=700 LOCKSTEP_TIMEOUT_MS=5000 $(BUILD)/lockstep run -n $(RANKS) \
 		$(BUILD)/examples/train_digits --fault='$(FAULT)' || true
 
+demo-hosts: FAULT := $(if $(filter file,$(origin FAULT)),none,$(FAULT))
+demo-hosts: release ## the same as demo on 2 hosts of 2 ranks, which are network namespaces of this machine; FAULT=killed, …
+	@$(BUILD)/examples/train_digits --fault='$(FAULT)' --help >/dev/null
+	@$(if $(filter none,$(FAULT)),,LOCKSTEP_PATIENCE_MS=700 LOCKSTEP_TIMEOUT_MS=5000) tools/demo-hosts \
+		$(BUILD)/examples/train_digits --fault='$(FAULT)' || [ '$(FAULT)' != none -a $$? = 1 ]
+
 demo-torch: ## train a small transformer with PyTorch on 2 ranks, over Lockstep and over Gloo; about a minute
 	@tools/setup-torch
 	@build/venv/bin/python examples/torch/train_gpt.py
@@ -136,6 +142,6 @@ release:
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) -Doptimization=3 -Ddebug=true >/dev/null
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
-.PHONY: help demo demo-hang demo-torch demo-torch-hang check check-torch-suite explore explorer explore-mutants museum asan tsan nightly bench bench-torch \
+.PHONY: help demo demo-hang demo-hosts demo-torch demo-torch-hang check check-torch-suite explore explorer explore-mutants museum asan tsan nightly bench bench-torch \
 	campaign-torch install wheel format tidy clean release \
 	release-tests

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * hosts_rank RANKS FILE: what test/net/hosts runs on each host. RANKS ranks of this host exchange
+ * hosts_rank RANKS FILE: what tools/hosts runs on each host. RANKS ranks of this host exchange
  * short and long payloads with all ranks of the others, over the link of the room net. They find
  * each other through FILE, which all hosts can write. */
 #include <arpa/inet.h>

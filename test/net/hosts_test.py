@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-HOSTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hosts")
+HOSTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "hosts")
 SKIPPED = 77
 
 

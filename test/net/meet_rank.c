@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * meet_rank SIZE PER_HOST PORT [open|forge|pose|tamper]: what test/net/hosts runs on each host to
+ * meet_rank SIZE PER_HOST PORT [open|forge|pose|tamper]: what tools/hosts runs on each host to
  * try how ranks of several hosts meet. PER_HOST ranks of this host go to PORT of the first host,
  * with the secret that LOCKSTEP_SECRET_FILE and LOCKSTEP_TRUST_NETWORK say; each prints what came
  * of it; on several hosts they gather cards, too. With `open` they open a group instead. With
@@ -99,6 +99,8 @@ static int meet(int rank, int size, int port)
 	static struct wait_table wait_table;
 	static struct wait_bell bell;
 	static struct rendezvous_table table;
+	static unsigned char card[RENDEZVOUS_CARD_BYTES];
+	static unsigned char cards[RANKS_HOST_MAX][RENDEZVOUS_CARD_BYTES];
 	struct rendezvous_place place;
 	struct waiter waiter = {.wait_table = &wait_table, .bell = &bell, .look_fd = -1};
 	struct rendezvous_self self = {
