@@ -187,6 +187,23 @@ uint64_t rendezvous_hash(const char *string)
 	return value;
 }
 
+/* Ranks on several hosts meet at the port after torchrun's own. A restart has the same one: all
+ * agents have ended their ranks before the next begin. */
+static ls_status find_torchrun_hosts(const struct settings_launch *launch,
+				     struct rendezvous_place *out, char *text)
+{
+	if (!launch->master_addr)
+		return say_unset("MASTER_ADDR", "LOCAL_WORLD_SIZE is less than WORLD_SIZE", text);
+	if (launch->master_port >= UINT16_MAX) {
+		rendezvous_text_add(text, "MASTER_PORT is 65535, which is torchrun's own, and "
+					  "ranks on several hosts meet at the port after it: give "
+					  "torchrun a lower one");
+		return LS_BAD_ARGUMENT;
+	}
+	out->port = (uint16_t)(launch->master_port + 1);
+	return set_address(out, launch->master_addr, "MASTER_ADDR", text);
+}
+
 /* torchrun's own store listens on MASTER_PORT, so the port only helps to name the job. */
 static ls_status find_torchrun(const struct settings_launch *launch, struct rendezvous_place *out,
 			       char *text)
@@ -199,22 +216,15 @@ static ls_status find_torchrun(const struct settings_launch *launch, struct rend
 	status = set_port(out, launch->master_port, "MASTER_PORT", text);
 	if (status != LS_OK)
 		return status;
-	if (launch->local_world_size != -1 && launch->local_world_size != launch->world_size) {
-		rendezvous_text_add(
-			text,
-			"WORLD_SIZE is %lld, but only LOCAL_WORLD_SIZE=%lld ranks are on this "
-			"host: all ranks must be on one machine in this version (torchrun "
-			"--nnodes=1)",
-			(long long)launch->world_size, (long long)launch->local_world_size);
-		return LS_UNSUPPORTED;
-	}
+	out->serve = out->rank == 0;
+	if (launch->local_world_size != -1 && launch->local_world_size != launch->world_size)
+		return find_torchrun_hosts(launch, out, text);
 	long long restart = launch->restart_count == -1 ? 0 : (long long)launch->restart_count;
 	snprintf(out->address, sizeof out->address, "lockstep-%u-%u-%016llx-%lld",
 		 (unsigned)geteuid(), out->port,
 		 (unsigned long long)rendezvous_hash(launch->run_id == NULL ? "" : launch->run_id),
 		 restart);
 	out->port = 0;
-	out->serve = out->rank == 0;
 	return LS_OK;
 }
 

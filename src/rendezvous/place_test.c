@@ -263,11 +263,35 @@ static void test_torchrun(void **state)
 	other = find(&launch);
 	assert_string_not_equal(other.address, place.address);
 
-	launch.local_world_size = 2;
-	refuse(&launch, LS_UNSUPPORTED, FIXTURE_WORDS("LOCAL_WORLD_SIZE=2", "one machine"));
-	launch.local_world_size = 4;
 	launch.master_port = -1;
 	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_PORT is not set"));
+}
+
+static void test_torchrun_on_hosts(void **state)
+{
+	(void)state;
+	struct settings_launch launch = nothing;
+	launch.agent_owns_port = true;
+	launch.rank = 0;
+	launch.world_size = 4;
+	launch.local_world_size = 2;
+	launch.master_addr = "10.1.2.3";
+	launch.master_port = 29500;
+	struct rendezvous_place place = find(&launch);
+	assert_true(place.tcp);
+	assert_true(place.serve);
+	assert_string_equal(place.address, "10.1.2.3");
+	assert_int_equal(place.port, 29501);
+	launch.rank = 3;
+	assert_false(find(&launch).serve);
+
+	launch.restart_count = 2;
+	assert_int_equal(find(&launch).port, 29501);
+	launch.master_port = 65535;
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_PORT is 65535"));
+	launch.master_port = 29500;
+	launch.master_addr = NULL;
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_ADDR is not set"));
 }
 
 static ls_status find_url(const char *url, struct rendezvous_place *place)
@@ -394,6 +418,7 @@ int main(void)
 		cmocka_unit_test(test_useless_addresses),
 		cmocka_unit_test(test_secrets),
 		cmocka_unit_test(test_torchrun),
+		cmocka_unit_test(test_torchrun_on_hosts),
 		cmocka_unit_test(test_urls),
 		cmocka_unit_test(test_messages),
 	};

@@ -54,11 +54,12 @@ struct rendezvous_place {
 /* Finds the place: from `rendezvous` ("unix:NAME" or "tcp:127.0.0.1:PORT", then with rank and
  * world_size), or if that is NULL from the environment: lockstep run (LOCKSTEP_RENDEZVOUS),
  * torchrun (MASTER_PORT is torchrun's own store, so the place is an abstract socket named after
- * user, port, run id and restart count), else MASTER_ADDR and MASTER_PORT. With neither: a world of
+ * user, port, run id and restart count; with ranks on several hosts it is the port after it, and
+ * MASTER_ADDR), else MASTER_ADDR and MASTER_PORT. With neither: a world of
  * one rank. An address may be a name, IPv4, or IPv6 (in brackets or not), but none that
  * stands for all addresses of a host, or that is valid on one link only. The system's resolver may
  * block while it looks for a name. Errors, with a message: LS_BAD_ARGUMENT, which says which
- * variable is missing or wrong; LS_UNSUPPORTED, torchrun started ranks on several hosts. */
+ * variable is missing or wrong. */
 LS_CHECKED ls_status rendezvous_find(const char *rendezvous, int rank, int world_size,
 				     const struct settings_launch *launch,
 				     struct rendezvous_place *out);

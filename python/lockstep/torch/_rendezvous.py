@@ -20,7 +20,8 @@ from lockstep._sites import addresses
 from lockstep.torch import _store_rendezvous
 from lockstep.torch._work import milliseconds
 
-_INT64 = 3
+_UINT8 = 4
+_STORE_BYTES = 64  # an address in numbers, a blank and a port
 
 
 def _number(query, name):
@@ -38,13 +39,20 @@ def _place(url, query):
     return "tcp:" + address.replace("localhost", "127.0.0.1")
 
 
-def _tell_port(communicator, port):
-    """That of rank 0."""
-    number = ctypes.c_int64(port)
+def _tell_store(communicator, address, port):
+    """Where rank 0 keeps its store."""
+    bytes_of = ctypes.create_string_buffer(f"{address} {port}".encode(), _STORE_BYTES)
     options = OpOptions(size=OP_OPTIONS_BYTES, label=addresses[b"init_process_group"])
-    where = ctypes.addressof(number)
-    communicator.check(C.ls_broadcast(communicator.handle, where, where, 1, _INT64, 0, ctypes.byref(options)))
-    return number.value
+    where = ctypes.addressof(bytes_of)
+    communicator.check(C.ls_broadcast(communicator.handle, where, where, _STORE_BYTES, _UINT8, 0, ctypes.byref(options)))
+    address, port = bytes_of.value.decode().split()
+    return address, int(port)
+
+
+def _own_address(url):
+    """At which the other ranks reach this host: that by which it reaches the rendezvous, which is on it or near it."""
+    name = url.hostname or os.environ.get("MASTER_ADDR", "")
+    return _store_rendezvous.address_toward(name) or "127.0.0.1"
 
 
 def meet(url, timeout=default_pg_timeout, **_):
@@ -55,10 +63,10 @@ def meet(url, timeout=default_pg_timeout, **_):
     communicator = Communicator.open(rank, size, _place(parts, query), limit_ms, limit_ms)
     store = None
     if rank == 0:
-        store = dist.TCPStore("127.0.0.1", 0, size, is_master=True, timeout=timeout, wait_for_workers=False)
-    port = _tell_port(communicator, store.port if rank == 0 else 0)
+        store = dist.TCPStore(_own_address(parts), 0, size, is_master=True, timeout=timeout, wait_for_workers=False)
+    address, port = _tell_store(communicator, store.host if rank == 0 else "", store.port if rank == 0 else 0)
     if rank != 0:
-        store = dist.TCPStore("127.0.0.1", port, size, is_master=False, timeout=timeout, wait_for_workers=False)
+        store = dist.TCPStore(address, port, size, is_master=False, timeout=timeout, wait_for_workers=False)
     _store_rendezvous.keep_met(communicator)
     yield store, rank, size
     raise RuntimeError("lockstep:// serves one init_process_group")

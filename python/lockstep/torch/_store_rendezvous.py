@@ -2,16 +2,21 @@
 """How the ranks of a process group find each other: through the store that torch.distributed gives them.
 
     lockstep/N/rank/R    how many processes have claimed rank R
-    lockstep/N/here/R    its pid
+    lockstep/N/here/R    its pid, and what rank 0 has to know of its host
     lockstep/N/wrong     why they cannot meet, written by the rank that finds out
     lockstep/N/meeting   from rank 0, when all ranks have come: the rendezvous address
 
 N counts the meetings through this store, including those of earlier runs of the job: a launcher that restarts all
 processes keeps its store, with the entries of the ended ones.
 
+If the ranks are on several hosts, they meet at an address of rank 0's host and a free port there, since PyTorch's store
+has MASTER_PORT. The address is the one from which rank 0 reaches the store, as all ranks do.
+
 A rank that waits for long prints which ranks are missing. C would do that as well, but only after all have come.
 """
 
+import contextlib
+import ipaddress
 import json
 import os
 import socket
@@ -53,9 +58,94 @@ def _can_use_launcher(size):
     return not _launched and "LOCKSTEP_RENDEZVOUS" in os.environ and os.environ.get("WORLD_SIZE") == str(size)
 
 
+def _setting_ms(name, default):
+    text = os.environ.get(name, "")
+    return int(text) if text.isdigit() else default
+
+
 def _patience_s():
-    text = os.environ.get("LOCKSTEP_PATIENCE_MS", "")
-    return int(text) / 1e3 if text.isdigit() else 10.0
+    return _setting_ms("LOCKSTEP_PATIENCE_MS", 10000) / 1e3
+
+
+# ---- hosts ----
+
+
+def _host_of(store):
+    """Of the process that keeps the store, by the name that the program or the launcher gave; "" if it has none."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    return store.host if isinstance(store, dist.TCPStore) else os.environ.get("MASTER_ADDR", "")
+
+
+def _resolved(name):
+    """Its first address, in numbers; "" if it has none."""
+    with contextlib.suppress(OSError):
+        return socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0] if name else ""
+    return ""
+
+
+def address_toward(name):
+    """Of this host, from which it reaches the one with this name; "" if it does not."""
+    with contextlib.suppress(OSError):
+        family, kind, _, _, where = socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(where)  # sends nothing
+            return probe.getsockname()[0]
+    return ""
+
+
+def _is_reachable(address):
+    """From other hosts, as far as the address tells."""
+    if not address:
+        return False
+    number = ipaddress.ip_address(address.split("%")[0])
+    return not number.is_loopback and not (number.version == 6 and number.is_link_local)
+
+
+def _has_secret():
+    return bool(os.environ.get("LOCKSTEP_SECRET_FILE")) or os.environ.get("LOCKSTEP_TRUST_NETWORK") == "1"
+
+
+def reserve(address):
+    """A socket that keeps a port there until it is closed, and which the library may use meanwhile; and the port."""
+    keeper = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    keeper.bind((address, 0))
+    return keeper, keeper.getsockname()[1]
+
+
+def _choose(ranks):
+    """(address at which ranks on several hosts meet, "") or ("", why they cannot, as the class of an error and its text).
+    ranks: what each has said of itself, in order."""
+    without = [rank for rank, here in enumerate(ranks) if not here["secret"]]
+    if without:
+        return "", (
+            f"UntrustedPeer the ranks are on several hosts ({_hosts(ranks)}), and {names_of(without)} "
+            f"{'has' if len(without) == 1 else 'have'} no secret by which they could know each other: give all ranks "
+            "LOCKSTEP_SECRET_FILE, a file of 32 random bytes, the same on every host; or, in a network that nobody else can "
+            "reach, LOCKSTEP_TRUST_NETWORK=1"
+        )
+    far = next(here for here in ranks if here["machine"] != ranks[0]["machine"])
+    # A host often has its own name for an address that only it can use.
+    for address in ranks[0]["address"], far["store"]:
+        if _is_reachable(address):
+            return address, ""
+    return "", (
+        f"BadArgument the ranks are on several hosts ({_hosts(ranks)}), and no address is known at which they reach that of "
+        "rank 0: give MASTER_ADDR an address of it in their network, or give all ranks "
+        "LOCKSTEP_RENDEZVOUS=tcp:ADDRESS:PORT"
+    )
+
+
+def _hosts(ranks):
+    """ "ranks 0 and 1 on a, rank 2 on b" """
+    hosts = {}
+    for rank, here in enumerate(ranks):
+        hosts.setdefault((here["machine"], here["host"]), []).append(rank)
+    return ", ".join(f"{names_of(found)} on {host}" for (_, host), found in hosts.items())
+
+
+# ---- the meeting ----
 
 
 def names_of(ranks):
@@ -79,25 +169,47 @@ class _Waiting:
         self.life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self.number = 0
         self.look_s = max(_LOOK_S, _LOOK_OF_RANK_S * size)
+        host = _host_of(store)
+        self.me = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "machine": _machine(),
+            "secret": _has_secret(),
+            "store": _resolved(host),
+            "address": address_toward(host) if host else "",
+        }
 
     def key(self, name):
         return f"lockstep/{self.life}.{self.number}/{name}"
 
     def claim(self):
         """This process is the rank, in the first meeting in which it has not been that before."""
-        other = me = str(os.getpid())
-        while other == me:
+        other = self.me
+        while self._is_me(other):
             if self.store.add(self.key(f"rank/{self.rank}"), 1) == 1:
-                self.store.set(self.key(f"here/{self.rank}"), me)
+                self.store.set(self.key(f"here/{self.rank}"), json.dumps(self.me))
                 return
-            other = self.store.get(self.key(f"here/{self.rank}")).decode()
-            self.number += other == me
-        text = (
-            f"two processes claim rank {self.rank} of {self.size}, pid {other} and pid {os.getpid()}: give each its "
+            other = json.loads(bytes(self.store.get(self.key(f"here/{self.rank}"))))
+            self.number += self._is_me(other)
+        places = [f"pid {one['pid']}" for one in (other, self.me)]
+        if other["machine"] != self.me["machine"]:
+            places = [f"{place} on {one['host']}" for place, one in zip(places, (other, self.me))]
+        self.refuse(
+            f"DuplicateRank two processes claim rank {self.rank} of {self.size}, {' and '.join(places)}: give each its "
             f"own RANK, 0 to {self.size - 1}"
         )
-        self.store.set(self.key("wrong"), text)
+
+    def _is_me(self, other):
+        return (other["pid"], other["machine"]) == (self.me["pid"], self.me["machine"])
+
+    def refuse(self, why):
+        """For all ranks. why: the class of an error, and its text."""
+        self.store.set(self.key("wrong"), why)
         self._give_up()
+
+    def ranks(self):
+        """What all ranks have said of themselves, once all have come."""
+        return [json.loads(bytes(self.store.get(self.key(f"here/{other}")))) for other in range(self.size)]
 
     def _give_up(self):
         """Rank 0 may keep the store, so it stays until the others have read why."""
@@ -106,7 +218,8 @@ class _Waiting:
         while self.rank == 0 and knowing <= len(self._here()) and time.monotonic() < end:
             time.sleep(self.look_s)
             knowing = self.store.add(self.key("knowing"), 0)
-        raise errors.DuplicateRank(self.store.get(self.key("wrong")).decode())
+        kind, text = self.store.get(self.key("wrong")).decode().split(" ", 1)
+        raise getattr(errors, kind)(text)
 
     def until(self, keys):
         """Returns when all keys are there."""
@@ -147,33 +260,53 @@ class _Waiting:
         )
 
 
+def _find_place(waiting, held):
+    """Rank 0, when all ranks have come: where they meet. held: an ExitStack for what has to last as long as the meeting."""
+    if _can_use_launcher(waiting.size):
+        return ""
+    ranks = waiting.ranks()
+    if all(here["machine"] == ranks[0]["machine"] for here in ranks):
+        return f"unix:lockstep-{uuid.uuid4().hex}"
+    address, why = _choose(ranks)
+    if why:
+        waiting.refuse(why)
+    try:
+        keeper, port = reserve(address)
+    except OSError as error:
+        waiting.refuse(
+            f"BadArgument the ranks are on several hosts ({_hosts(ranks)}), and rank 0 cannot listen at {address}, by which "
+            f"they know its host ({error}): give MASTER_ADDR an address of the host of rank 0, or give all ranks "
+            "LOCKSTEP_RENDEZVOUS=tcp:ADDRESS:PORT"
+        )
+    held.enter_context(keeper)
+    return f"tcp:[{address}]:{port}" if ":" in address else f"tcp:{address}:{port}"
+
+
 def open_all(store, rank, size, timeout_ms, open_timeout_ms):
-    """The group of all ranks that share the store. Rank 0 says there where to meet; all look whether they can."""
+    """The group of all ranks that share the store. Rank 0 says there where to meet."""
     global _launched, _met
     if _met is not None and (_met.rank, _met.size) == (rank, size):
         communicator, _met = _met, None
         return communicator
     waiting = _Waiting(store, rank, size, open_timeout_ms)
-    here = {"host": socket.gethostname(), "machine": _machine()}
-    try:
-        waiting.claim()
-        if rank == 0:
-            waiting.until([waiting.key(f"here/{other}") for other in range(size)])
-            place = "" if _can_use_launcher(size) else f"unix:lockstep-{uuid.uuid4().hex}"
-            store.set(waiting.key("meeting"), json.dumps({**here, "place": place}))
-        else:
-            waiting.until([waiting.key("meeting")])
-        meeting = json.loads(bytes(store.get(waiting.key("meeting"))))
-    except dist.DistNetworkError as error:
-        raise errors.RankMissing(
-            f"PyTorch's store is gone, which rank 0 or the launcher keeps: see what it printed ({error})", 0
-        ) from error
-    if meeting["machine"] != here["machine"]:
-        raise errors.Unsupported(
-            f"rank 0 is on {meeting['host']}, rank {rank} on {here['host']}: this version works on one machine"
-        )
-    communicator = Communicator.open(rank, size, meeting["place"] or None, timeout_ms, open_timeout_ms)
-    if not meeting["place"]:
+    with contextlib.ExitStack() as held:
+        try:
+            waiting.claim()
+            if rank == 0:
+                waiting.until([waiting.key(f"here/{other}") for other in range(size)])
+                store.set(waiting.key("meeting"), json.dumps(_find_place(waiting, held)))
+            else:
+                waiting.until([waiting.key("meeting")])
+            place = json.loads(bytes(store.get(waiting.key("meeting"))))
+        except dist.DistNetworkError as error:
+            raise errors.RankMissing(
+                f"PyTorch's store is gone, which rank 0 or the launcher keeps: see what it printed ({error})", 0
+            ) from error
+        # All are here, and have only to connect. Between hosts a firewall may forbid it.
+        if place.startswith("tcp:"):
+            open_timeout_ms = min(open_timeout_ms, _setting_ms("LOCKSTEP_OPEN_TIMEOUT_MS", 60000))
+        communicator = Communicator.open(rank, size, place or None, timeout_ms, open_timeout_ms)
+    if not place:
         _launched = True
     return communicator
 

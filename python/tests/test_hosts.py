@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Scripts on several hosts, which are network namespaces: started by hand and by torchrun, and what is said of ranks that
+cannot meet."""
+
+import os
+import re
+import sys
+
+import processes
+import pytest
+
+TOOLS = os.path.join(processes.ROOT, "tools")
+EXAMPLES = os.path.join(processes.ROOT, "examples", "torch")
+SKIPPED = 77
+TRAIN = f"""
+import os, sys
+sys.path.insert(0, {EXAMPLES!r})
+import torch, usual_ddp
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+usual_ddp.train(rank, size, "lockstep", sys.argv[1])
+if rank == 0:
+    trained = torch.load(sys.argv[1], weights_only=True)
+    alone = usual_ddp.train_alone(size).state_dict()
+    difference = max((trained[f"module.{{name}}"] - alone[name]).abs().max().item() for name in alone)
+    print(f"largest difference to one process: {{difference:.1e}}")
+    sys.exit(difference > 1e-4)
+"""
+MEET = """
+import torch, torch.distributed as dist, lockstep.torch
+dist.init_process_group("lockstep"{how})
+x = torch.ones(1) * dist.get_rank()
+dist.all_reduce(x)
+print("sum", x.item(), flush=True)
+dist.destroy_process_group()
+"""
+BY_HAND = [os.path.join(TOOLS, "start-ranks"), "2", sys.executable]
+TORCHRUN = f"exec {sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 2 "
+STATIC = TORCHRUN + '--node-rank "$HOST" --master-addr 198.18.0.1 --master-port 29500 "$@"'
+DYNAMIC = TORCHRUN + '--rdzv-backend c10d --rdzv-endpoint 198.18.0.1:29400 --rdzv-id job --local-addr "$ADDRESS" "$@"'
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    """Runs words on each of 2 hosts. A script of this text stands in their place of `SCRIPT`."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(os.urandom(32))
+    secret.chmod(0o600)
+
+    def run(text, *words, **environment):
+        script = tmp_path / "script.py"
+        script.write_text(text)
+        words = [str(script) if word == "SCRIPT" else str(word) for word in words]
+        settings = {"LOCKSTEP_SECRET_FILE": secret, "PYTHONUNBUFFERED": 1, **environment}
+        ended = processes.run([os.path.join(TOOLS, "hosts"), "2", *words], **settings)
+        if ended.code == SKIPPED:
+            pytest.skip(ended.text)
+        return ended
+
+    return run
+
+
+def check_sums(ended):
+    assert ended.code == 0, ended.text
+    assert len(re.findall(r"\bsum 6\.0$", ended.text, re.MULTILINE)) == 4, ended.text
+
+
+def check_trained(ended):
+    assert ended.code == 0, ended.text
+    assert "largest difference to one process: " in ended.text
+
+
+def test_ddp_trains_as_one_process(hosts, tmp_path):
+    check_trained(hosts(TRAIN, *BY_HAND, "SCRIPT", tmp_path / "model.pt"))
+
+
+@pytest.mark.parametrize("how", [STATIC, DYNAMIC], ids=["static", "c10d"])
+def test_torchrun_trains(hosts, tmp_path, how):
+    check_trained(hosts(TRAIN, "sh", "-c", how, "sh", "SCRIPT", tmp_path / "model.pt"))
+
+
+def test_the_library_meets_first(hosts):
+    """init_method="lockstep://", which needs no store of PyTorch's to begin with."""
+    check_sums(hosts(MEET.format(how=', init_method="lockstep://"'), *BY_HAND, "SCRIPT"))
+
+
+def test_a_name_that_only_others_can_use(hosts):
+    """A host often resolves its own name to an address of loopback."""
+    names = 'cd "$(mktemp -d)" && case $HOST in 0) echo 127.0.1.1;; *) echo 198.18.0.1;; esac | sed "s/$/ host0/" >names && '
+    script = names + 'mount --bind names /etc/hosts && MASTER_NAME=host0 exec "$@"'
+    check_sums(hosts(MEET.format(how=""), "sh", "-c", script, "sh", *BY_HAND, "SCRIPT"))
+
+
+def test_no_secret(hosts):
+    ended = hosts(MEET.format(how=""), *BY_HAND, "SCRIPT", LOCKSTEP_SECRET_FILE="")
+    assert ended.code == 1, ended.text
+    what = "UntrustedPeer: the ranks are on several hosts (ranks 0 and 1 on host0, ranks 2 and 3 on host1), and ranks 0, 1, 2 and 3"
+    assert ended.text.count(what) == 4, ended.text
+    assert "LOCKSTEP_SECRET_FILE" in ended.text and "LOCKSTEP_TRUST_NETWORK=1" in ended.text
+
+
+def test_a_rank_that_is_killed(hosts):
+    text = MEET.format(how="").replace("dist.destroy", "import os, signal\nif dist.get_rank() == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
+                                       "dist.barrier()\ndist.destroy")
+    ended = hosts(text, *BY_HAND, "SCRIPT")
+    assert ended.code == 1, ended.text
+    assert len(re.findall(r"lockstep\.PeerDied: ", ended.text)) == 3, ended.text
