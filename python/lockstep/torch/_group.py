@@ -20,7 +20,7 @@ _DEFAULT_MS = milliseconds(distributed_c10d.default_pg_timeout)
 
 
 class ProcessGroup(Collectives, PointToPoint, dist.ProcessGroup):
-    """A group of ranks on one machine, over shared memory."""
+    """A group of ranks."""
 
     def __init__(self, communicator, store, timeout):
         dist.ProcessGroup.__init__(self, communicator.rank, communicator.size)
