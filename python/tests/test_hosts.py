@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Scripts on several hosts, which are network namespaces: started by hand and by torchrun, and what is said of ranks that
-cannot meet."""
+"""Scripts on several hosts, which are network namespaces: started by hand and by torchrun, and what is said of ranks
+that cannot meet."""
 
 import os
 import re
@@ -31,7 +31,13 @@ dist.init_process_group("lockstep"{how})
 x = torch.ones(1) * dist.get_rank()
 dist.all_reduce(x)
 print("sum", x.item(), flush=True)
-dist.destroy_process_group()
+"""
+END = "dist.destroy_process_group()\n"
+KILL = """
+import os, signal
+if dist.get_rank() == 2:
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.barrier()
 """
 BY_HAND = [os.path.join(TOOLS, "start-ranks"), "2", sys.executable]
 TORCHRUN = f"exec {sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 2 "
@@ -41,7 +47,7 @@ DYNAMIC = TORCHRUN + '--rdzv-backend c10d --rdzv-endpoint 198.18.0.1:29400 --rdz
 
 @pytest.fixture
 def hosts(tmp_path):
-    """Runs words on each of 2 hosts. A script of this text stands in their place of `SCRIPT`."""
+    """Runs words on each of 2 hosts. SCRIPT among them stands for a script of this text."""
     secret = tmp_path / "secret"
     secret.write_bytes(os.urandom(32))
     secret.chmod(0o600)
@@ -78,29 +84,38 @@ def test_torchrun_trains(hosts, tmp_path, how):
     check_trained(hosts(TRAIN, "sh", "-c", how, "sh", "SCRIPT", tmp_path / "model.pt"))
 
 
+def test_torchrun_starts_programs_in_c(hosts):
+    program = os.path.join(os.environ.get("LD_LIBRARY_PATH", "").split(":")[0], "examples", "hello")
+    if not os.path.exists(program):
+        pytest.skip("the examples are not beside the library")
+    ended = hosts("", "sh", "-c", STATIC, "sh", "--no-python", program)
+    assert ended.code == 0, ended.text
+    assert len(re.findall(r"rank \d of 4: the sum of all ranks is 6\b", ended.text)) == 4, ended.text
+
+
 def test_the_library_meets_first(hosts):
     """init_method="lockstep://", which needs no store of PyTorch's to begin with."""
-    check_sums(hosts(MEET.format(how=', init_method="lockstep://"'), *BY_HAND, "SCRIPT"))
+    check_sums(hosts(MEET.format(how=', init_method="lockstep://"') + END, *BY_HAND, "SCRIPT"))
 
 
 def test_a_name_that_only_others_can_use(hosts):
     """A host often resolves its own name to an address of loopback."""
-    names = 'cd "$(mktemp -d)" && case $HOST in 0) echo 127.0.1.1;; *) echo 198.18.0.1;; esac | sed "s/$/ host0/" >names && '
+    choose = "case $HOST in 0) echo 127.0.1.1;; *) echo 198.18.0.1;; esac"
+    names = f'cd "$(mktemp -d)" && ({choose}) | sed "s/$/ host0/" >names && '
     script = names + 'mount --bind names /etc/hosts && MASTER_NAME=host0 exec "$@"'
-    check_sums(hosts(MEET.format(how=""), "sh", "-c", script, "sh", *BY_HAND, "SCRIPT"))
+    check_sums(hosts(MEET.format(how="") + END, "sh", "-c", script, "sh", *BY_HAND, "SCRIPT"))
 
 
 def test_no_secret(hosts):
     ended = hosts(MEET.format(how=""), *BY_HAND, "SCRIPT", LOCKSTEP_SECRET_FILE="")
     assert ended.code == 1, ended.text
-    what = "UntrustedPeer: the ranks are on several hosts (ranks 0 and 1 on host0, ranks 2 and 3 on host1), and ranks 0, 1, 2 and 3"
+    hosts_of = "ranks 0 and 1 on host0, ranks 2 and 3 on host1"
+    what = f"UntrustedPeer: the ranks are on several hosts ({hosts_of}), and ranks 0, 1, 2 and 3 have no secret"
     assert ended.text.count(what) == 4, ended.text
     assert "LOCKSTEP_SECRET_FILE" in ended.text and "LOCKSTEP_TRUST_NETWORK=1" in ended.text
 
 
 def test_a_rank_that_is_killed(hosts):
-    text = MEET.format(how="").replace("dist.destroy", "import os, signal\nif dist.get_rank() == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
-                                       "dist.barrier()\ndist.destroy")
-    ended = hosts(text, *BY_HAND, "SCRIPT")
+    ended = hosts(MEET.format(how="") + KILL, *BY_HAND, "SCRIPT")
     assert ended.code == 1, ended.text
     assert len(re.findall(r"lockstep\.PeerDied: ", ended.text)) == 3, ended.text
