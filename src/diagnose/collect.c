@@ -104,12 +104,22 @@ const _Atomic uint64_t *diagnose_find_word(const struct diagnose_source *const *
 	return (const void *)((const unsigned char *)source->segment + offset);
 }
 
+/* What such a rank has sent may be under way; diagnose_check_traffic sees to that later. */
+static bool is_far(const struct diagnose_source *source)
+{
+	return source && !source->trace && source->host;
+}
+
 static bool word_is_satisfied(const struct diagnose_source *const *by_rank, int size,
 			      const struct wait_edge *edge)
 {
 	const _Atomic uint64_t *word = diagnose_find_word(by_rank, size, edge->owner, edge->offset);
-	if (!(edge->segment & WAIT_SEGMENT_MAPPED) || edge->peer < -1 || edge->peer >= size || !word)
+	if (!word || edge->peer < -1 || edge->peer >= size)
 		return true; /* cannot be evaluated, so it proves nothing */
+	bool mirrored = edge->segment == WAIT_SEGMENT_MIRROR && edge->peer >= 0 &&
+			is_far(by_rank[edge->peer]);
+	if (edge->segment != WAIT_SEGMENT_MAPPED && !mirrored)
+		return true;
 	uint64_t value = atomic_load_explicit(word, memory_order_acquire);
 	return (int64_t)(value - edge->value) >= 0;
 }
@@ -306,6 +316,7 @@ static void look(const struct sources *sources, struct diagnose_job *job)
 			look_again(traces[r], &job->ranks[r]);
 	for (int r = 0; r < size; r++) {
 		job->ranks[r].idle = sources->shares[r];
+		job->ranks[r].sleep = sources->shares[r]; /* its other threads are not looked at */
 		if (!traces[r])
 			continue;
 		diagnose_copy_records(traces[r], job, &job->ranks[r]);

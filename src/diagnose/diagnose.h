@@ -100,7 +100,7 @@ struct diagnose_rank {
 	bool idle, has_callbacks, calls_back;
 	bool serial; /* its sends begin one after the other */
 	/* The threads that are in no wait table, and in which sleep, if they slept all the time; 0:
-	 * that is not known. */
+	 * that is not known; 1: they are nobody's (threads of several ranks). */
 	uint64_t sleep;
 	/* proved: the thread that `python` is about waits for ever for a mutex of the program */
 	bool is_kept;

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Snapshots of several hosts: two looks of each, put together, and what is under way. Three ranks
+ * wait in a ring; ranks 0 and 1 are on this host, rank 2 is on another one. */
+#include "diagnose/collect_fixture.h"
+
+enum { FAR = 2 };
+static const uint16_t hosts[SIZE] = {0, 0, FAR};
+
+/* One host's look at its own ranks; those of the other host are named only. */
+static struct diagnose_job *look(const struct collect_fixture *fixture, bool at_far)
+{
+	struct diagnose_job *job = diagnose_job_new(SIZE);
+	struct diagnose_source sources[SIZE];
+	assert_non_null(job);
+	for (int r = 0; r < SIZE; r++) {
+		sources[r] = fixture->sources[r];
+		if ((r == FAR) == at_far)
+			continue;
+		sources[r].trace = NULL;
+		sources[r].pid = 0;
+		sources[r].host = "b";
+		sources[r].process = DIAGNOSE_UNKNOWN;
+	}
+	diagnose_collect(sources, SIZE, NULL, job);
+	/* All ranks are of this process, which runs; rank 2 would be alone in its own, and sleep. */
+	job->ranks[FAR].awake = false;
+	job->ranks[FAR].sleep = 1;
+	return job;
+}
+
+static struct ranks ranks_at(bool at_far)
+{
+	return ranks_of_bits(at_far ? 1u << FAR : 3u);
+}
+
+/* What both looks of a host show. */
+static struct diagnose_job *look_twice(const struct collect_fixture *fixture, bool at_far)
+{
+	struct ranks here = ranks_at(at_far);
+	struct diagnose_job *first = look(fixture, at_far), *second = look(fixture, at_far);
+	diagnose_confirm(second, first, &here);
+	free(first);
+	return second;
+}
+
+static struct diagnose_traffic *new_traffic(void)
+{
+	struct diagnose_traffic *traffic = calloc(SIZE, sizeof *traffic);
+	assert_non_null(traffic);
+	for (int r = 0; r < SIZE; r++)
+		traffic[r].is_served = true;
+	return traffic;
+}
+
+/* All ranks, as this host sees them in the end. */
+static struct diagnose_job *look_at_all(const struct collect_fixture *fixture,
+					struct diagnose_traffic *traffic)
+{
+	struct ranks here = ranks_at(false), there = ranks_at(true);
+	struct diagnose_job *job = look_twice(fixture, false), *other = look_twice(fixture, true);
+	struct diagnose_traffic *read = new_traffic();
+	size_t bytes;
+	void *block = diagnose_pack(other, &there, traffic, &bytes);
+	assert_non_null(block);
+	assert_true(diagnose_unpack(job, &here, block, bytes, read));
+	read[0] = traffic[0];
+	read[1] = traffic[1];
+	assert_memory_equal(&read[FAR], &traffic[FAR], sizeof read[FAR]);
+	diagnose_check_traffic(job, hosts, read);
+	free(block);
+	free(read);
+	free(other);
+	return job;
+}
+
+static uint64_t stuck(const struct collect_fixture *fixture, struct diagnose_traffic *traffic)
+{
+	struct diagnose_job *job = look_at_all(fixture, traffic);
+	uint64_t bits = test_bits(diagnose_find_stuck(job));
+	free(job);
+	return bits;
+}
+
+static void test_a_ring_over_hosts(void **state)
+{
+	struct collect_fixture *fixture = *state;
+	struct diagnose_traffic *traffic = new_traffic();
+	publish_ring(fixture);
+	struct diagnose_job *alone = look(fixture, false);
+	assert_int_equal(test_bits(diagnose_find_stuck(alone)), 0);
+	assert_false(alone->ranks[FAR].known);
+	assert_string_equal(alone->ranks[FAR].host, "b");
+	assert_int_equal(stuck(fixture, traffic), 7);
+	free(alone);
+	free(traffic);
+}
+
+/* A word that the writer's host has sent, and that is there: its thread goes on. */
+static void test_a_word_that_has_come(void **state)
+{
+	struct collect_fixture *fixture = *state;
+	struct diagnose_traffic *traffic = new_traffic();
+	publish_ring(fixture);
+	atomic_store(&fixture->segments[1][1], 5);
+	assert_int_equal(stuck(fixture, traffic), 0);
+	free(traffic);
+}
+
+/* Whatever is under way between the hosts may be the word that is awaited. */
+static void test_what_is_under_way(void **state)
+{
+	struct collect_fixture *fixture = *state;
+	struct diagnose_traffic *traffic = new_traffic();
+	publish_ring(fixture);
+	uint64_t *one_sided[] = {&traffic[0].posted[FAR],  &traffic[FAR].posted[1],
+				 &traffic[1].arrived[FAR], &traffic[FAR].begun[0],
+				 &traffic[0].fetched[FAR], &traffic[FAR].released[1]};
+	for (size_t i = 0; i < sizeof one_sided / sizeof one_sided[0]; i++) {
+		*one_sided[i] = 1;
+		assert_int_equal(stuck(fixture, traffic), 0);
+		*one_sided[i] = 0;
+	}
+	traffic[FAR].is_served = false;
+	assert_int_equal(stuck(fixture, traffic), 0);
+	traffic[FAR].is_served = true;
+	traffic[0].posted[FAR] = traffic[FAR].arrived[0] = 7;
+	traffic[FAR].begun[1] = traffic[FAR].fetched[1] = traffic[1].released[FAR] = 3;
+	assert_int_equal(stuck(fixture, traffic), 7);
+	free(traffic);
+}
+
+/* What the two looks of a host do not both show. */
+static void test_two_looks(void **state)
+{
+	struct collect_fixture *fixture = *state;
+	struct ranks here = ranks_at(false);
+	publish_ring(fixture);
+	struct diagnose_job *first = look(fixture, false), *second = look(fixture, false);
+	first->ranks[0].threads[0].epoch += 2;
+	first->ranks[1].sleep = 5;
+	second->ranks[1].sleep = 7;
+	diagnose_confirm(second, first, &here);
+	assert_false(second->ranks[0].threads[0].stable);
+	assert_true(second->ranks[1].threads[0].stable);
+	assert_false(second->ranks[0].awake);
+	assert_true(second->ranks[1].awake);
+	free(second);
+	second = look(fixture, false);
+	first->ranks[0].thread_count = 0;
+	first->ranks[1].sleep = 0;
+	diagnose_confirm(second, first, &here);
+	assert_false(second->ranks[0].threads[0].stable);
+	assert_true(second->ranks[0].incomplete);
+	assert_true(second->ranks[1].awake);
+	free(first);
+	free(second);
+}
+
+/* Blocks that are no blocks: cut off anywhere, or with a byte changed. None may be read beyond its
+ * end, and what is accepted is a job that can be judged. */
+static void test_bad_blocks(void **state)
+{
+	struct collect_fixture *fixture = *state;
+	struct diagnose_traffic *traffic = new_traffic();
+	struct ranks here = ranks_at(false), there = ranks_at(true);
+	publish_ring(fixture);
+	test_members(fixture->job, 9, 3);
+	struct diagnose_job *other = look(fixture, true);
+	size_t bytes;
+	unsigned char *block = diagnose_pack(other, &there, traffic, &bytes);
+	assert_non_null(block);
+	for (size_t cut = 0; cut < bytes; cut += cut < 200 ? 1 : 97) {
+		struct diagnose_job *job = look(fixture, false);
+		void *part = malloc(cut ? cut : 1);
+		assert_non_null(part);
+		memcpy(part, block, cut);
+		assert_false(diagnose_unpack(job, &here, part, cut, traffic));
+		free(part);
+		free(job);
+	}
+	for (size_t at = 0; at < bytes; at += at < 900 ? 1 : 31) {
+		struct diagnose_job *job = look(fixture, false);
+		block[at] ^= 0xff;
+		if (diagnose_unpack(job, &here, block, bytes, traffic)) {
+			struct diagnose_hint hint = {.status = LS_OK, .group = GROUP};
+			struct diagnose_verdict verdict;
+			diagnose_judge(job, &hint, &verdict);
+		}
+		block[at] ^= 0xff;
+		free(job);
+	}
+	struct diagnose_job *job = look(fixture, false);
+	assert_false(diagnose_unpack(job, &there, block, bytes, traffic)); /* it is here itself */
+	free(job);
+	free(block);
+	free(other);
+	free(traffic);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_a_ring_over_hosts, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_a_word_that_has_come, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_what_is_under_way, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_two_looks, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_bad_blocks, set_up, tear_down),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
