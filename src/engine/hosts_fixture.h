@@ -21,7 +21,7 @@ static inline struct hosts *open_hosts(int size, const int *host_of, uint64_t se
 	MUST(hosts && fixture);
 	plan_table_default(&table);
 	hosts->fixture = fixture;
-	fixture->job = test_job_new(size, TEST_JOB_LIMIT_MS);
+	fixture->job = test_job_new_of(size, TEST_JOB_LIMIT_MS, true);
 	for (int r = 0; r < size; r++) {
 		struct memory *memory = &fixture->job->ranks[r].memory;
 		memory_fini(memory);

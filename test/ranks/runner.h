@@ -88,8 +88,8 @@ ls_group *runner_open_resuming(const struct runner_rank *self);
 ls_group *runner_open_keeping(const struct runner_rank *self);
 /* Waits, outside the library, until all ranks have come. */
 void runner_meet(const struct runner_rank *self);
-/* On several hosts: waits until this group has failed, for a failure on another host arrives a moment
- * later. On one host it does nothing, as all ranks have it at once. */
+/* On several hosts: waits until this group has failed, because a failure on another host arrives a
+ * moment later. On one host it does nothing, as all ranks have it at once. */
 void runner_await_failure(ls_group *group);
 /* A barrier that no rank is in any more when this returns: what fails the group from here on cannot
  * end it. */

@@ -105,7 +105,6 @@ const struct runner_test runner_tests[] = {
 	SETTING(plain_memory_refused_eperm, "always_remote", "REMOTE=always", FEW, PROCESSES),
 	SETTING(plain_memory_refused_enosys, "always_remote", "REMOTE=always", FEW, PROCESSES),
 	SETTING(plain_memory_refused_to_one, "always_remote", "REMOTE=always", FEW, PROCESSES),
-
 	TEST(plain_memory_in_fragments, FEW),
 	UNLOOKED(plain_memory_in_fragments, FEW),
 	TEST(plain_memory_read_and_in_fragments, FEW, PROCESSES, WITH("REMOTE=always")),
@@ -386,7 +385,6 @@ const struct runner_test runner_tests[] = {
 	TEST(p2p_mismatch_small, R(2)),
 	TEST(p2p_mismatch_large, R(2)),
 	TEST(a_cycle_of_receives_is_proved, FEW),
-
 	TEST(a_root_dies_in_long_broadcasts, R(2) | R(3) | R(5), .killed = 2, PROCESSES),
 	TEST(a_sender_dies_in_long_messages, R(2) | R(3) | R(5), .killed = 2, PROCESSES),
 	TEST(sender_dies_in_a_message, R(2) | R(3), .killed = 2, PROCESSES),
