@@ -140,8 +140,8 @@ static inline ls_status net_peer_end(const struct net_peer *peer)
 	return peer->is_cut ? LS_ABORTED : LS_PEER_DIED;
 }
 
-/* Neither needs the other any more to be connected. So a rank that is connected to all may close its
- * link at once, and its peers are connected nevertheless. */
+/* Neither needs the other any more to be connected. So a rank that is connected to all may close
+ * its link at once, and its peers are connected nevertheless. */
 static inline bool net_peer_is_ready(const struct net_peer *peer)
 {
 	return peer->has_answered && peer->was_answered;

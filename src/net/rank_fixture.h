@@ -124,8 +124,8 @@ static inline void rank_step(struct rank *rank, uint32_t step)
 	atomic_store(&rank->shared->step[rank->rank], step);
 }
 
-/* Until all ranks have come here. A rank that leaves cuts its peers off, and without a flush what it
- * has sent last may be lost. */
+/* Until all ranks have come here. A rank that leaves cuts its peers off, and without a flush what
+ * it has sent last may be lost. */
 static inline void rank_meet(struct rank *rank, uint32_t step)
 {
 	rank_step(rank, step);
