@@ -259,14 +259,17 @@ static void await_word(struct unit *unit, int owner, const _Atomic uint64_t *wor
 	struct wait_word wait;
 	transport_wait_word(&unit->link->team, owner, word, value, owner, &wait);
 	MUST(wait.edge.segment == segment);
-	MUST(wait.edge.owner == owner && wait.edge.peer == owner);
-	/* It names the writer's own copy, also where it waits for another one. */
-	const struct transport *writer = &unit->fixture->job->ranks[owner].transport;
-	const _Atomic uint64_t *copy =
-		(const void *)((const char *)writer->segment + wait.edge.offset);
-	MUST(copy == &transport_area_of(&unit->fixture->job->ranks[owner].team, owner)->finished);
+	bool mirrored = segment == WAIT_SEGMENT_MIRROR;
+	MUST(wait.edge.owner == (mirrored ? unit->rank : owner) && wait.edge.peer == owner);
+	/* Other ranks of this host find it by owner and offset, also a mirror. */
+	const struct transport *file = &unit->fixture->job->ranks[wait.edge.owner].transport;
+	MUST(wait.edge.offset < file->file_bytes);
+	MUST((const void *)((const char *)file->segment + wait.edge.offset) == (const void *)word ||
+	     !mirrored);
 	MUST(test_job_await(unit->link, &wait) == LS_OK);
-	MUST(atomic_load(copy) >= value);
+	/* The writer has it, too. */
+	const struct test_rank *writer = &unit->fixture->job->ranks[owner];
+	MUST(atomic_load(&transport_area_of(&writer->team, owner)->finished) >= value);
 }
 
 /* Each stores its word in turn, once it has seen that of the one before. */
