@@ -15,6 +15,7 @@ EPOCHS = ["--epochs", "2"]
 FAULTS = {
     "killed": ("LS_PEER_DIED", (0, 1, 3), "host1: [2] was killed by SIGKILL"),
     "leave": ("LS_PEER_LEFT", (0, 1, 3), "rank 2 finished after all-reduce #100"),
+    "cycle": ("LS_DEADLOCK", (0, 1, 2, 3), "ranks 0-3 wait for each other and can never go on"),
     "count": ("LS_MISMATCH", (0, 1, 2, 3), "host1: [2] exited with 1"),
 }
 
