@@ -372,7 +372,7 @@ static void test_cut(void **state)
 	while (!transport_is_lost(there, 0))
 		transport_advance(there);
 	assert_int_equal(engine_advance(&target->engine, &receive), ENGINE_FAILED);
-	assert_int_equal(receive.status, LS_ABORTED);
+	assert_int_equal(receive.status, LS_PEER_DIED);
 	assert_null(memchr(to, 2, LONGEST));
 	assert_int_equal(engine_abandon(&target->engine, &receive, 0, false), ENGINE_DONE);
 	assert_false(transport_is_lost(here, FAR)); /* it has cut it itself */

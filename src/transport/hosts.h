@@ -106,9 +106,9 @@ LS_CHECKED ls_status transport_pump_start(struct transport *transport, _Atomic u
 const struct wait_pump *transport_pump(const struct transport *transport);
 
 /* Call before transport_hosts_close, while no other thread uses the transport: blocks until what
- * this rank has stored for ranks on other hosts is on its way, whatever becomes of this process; at
- * most until deadline_ns, and not for ranks that are lost. Ends the thread of transport_pump_start,
- * and does nothing without one. */
+ * this rank has stored for ranks on other hosts is on its way, whatever becomes of this process,
+ * and long messages that it has sent have been received; at most until deadline_ns, and not for
+ * ranks that are lost. Ends the thread of transport_pump_start, and does nothing without one. */
 void transport_flush(struct transport *transport, uint64_t deadline_ns);
 
 /* Cuts rank `rank` off; the thread that drives the link does it: this one, or the one that drives

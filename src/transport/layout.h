@@ -250,7 +250,7 @@ struct transport_remote {
 struct transport_traffic {
 	_Atomic uint64_t posted;  /* given to the link */
 	_Atomic uint64_t arrived; /* from the other rank, and stored here */
-	/* Long payloads from the other rank: begun to be fetched or refused, and done with. */
+	/* Long payloads from the other rank: fetched or refused, begun and ended. */
 	_Atomic uint64_t begun, fetched;
 	_Atomic uint64_t released; /* long payloads for the other rank, that the link has released */
 };

@@ -10,6 +10,7 @@
 
 #include <lockstep/types.h>
 
+#include "base/clock.h"
 #include "base/seqlock.h"
 
 enum { HELD = 1, AGAIN = 2 };
@@ -254,6 +255,25 @@ ls_status transport_fetch_failed(const struct transport_team *team, int source, 
 	return status == LS_PEER_DIED ? status : LS_ABORTED;
 }
 
+/* ---- leaving ---- */
+
+enum { LINGER_MS = 600 }; /* less than the time that a rank waits before it cuts all */
+
+/* Whether the peer may learn that this rank has closed the group: once it has what this rank has
+ * sent. It might give up otherwise while the bytes of a message come, which on one host it could
+ * still read. After a failure, or if it does not receive them, that is no matter. */
+static bool may_leave(struct transport_relay *relay)
+{
+	bool has_payloads = false;
+	for (int i = 0; i < MAIL_SLOTS; i++)
+		has_payloads = has_payloads || relay->sent[i].is_under_way;
+	if (!has_payloads || wait_has_failed(atomic_load(&transport_head_of(relay->team)->cause)))
+		return true;
+	if (!relay->linger_ns)
+		relay->linger_ns = clock_deadline_ns(LINGER_MS);
+	return clock_now_ns() >= relay->linger_ns;
+}
+
 /* ---- driving the link ---- */
 
 /* False: the link had no memory for all. A word that announces others is read before these, and
@@ -283,6 +303,7 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 	return send_failure(&path) && send_entries(&path) && transport_far_send(&path) &&
 	       send_taken(&path) && send_messages(&path) &&
 	       send_mine(&path, &mine->finished, finished, &relay->finished) &&
+	       (left == relay->times_closed || may_leave(relay)) &&
 	       send_mine(&path, &mine->times_closed, left, &relay->times_closed);
 }
 

@@ -73,8 +73,9 @@ struct transport_relay {
 	uint64_t generation, opened; /* opened: mine, as sent */
 	struct mail_box *to, *from;  /* in its mirror, from me; in my segment, from it */
 	uint64_t signal, finished, times_closed; /* values sent */
-	bool has_told;                           /* that the group has failed */
-	uint64_t next;                           /* the next position of `to` to be sent */
+	uint64_t linger_ns; /* how long this rank waits before it says that it has left; 0: it has not */
+	bool has_told;      /* that the group has failed */
+	uint64_t next;      /* the next position of `to` to be sent */
 	uint64_t announced; /* the last position whose long payload was offered */
 	uint64_t taken, returned;
 	uint64_t freed[MAIL_SLOTS], done[MAIL_SLOTS];
