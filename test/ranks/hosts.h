@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Places the ranks of tests on several hosts: network namespaces with names of their own on one
- * bridge, as test/net/hosts makes them. They end with the process that made them. */
+ * bridge, as tools/hosts makes them. They end with the process that made them. */
 #ifndef TEST_RANKS_HOSTS_H
 #define TEST_RANKS_HOSTS_H
 
