@@ -252,7 +252,7 @@ struct transport_traffic {
 	_Atomic uint64_t arrived; /* from the other rank, and stored here */
 	/* Long payloads from the other rank: fetched or refused, begun and ended. */
 	_Atomic uint64_t begun, fetched;
-	_Atomic uint64_t released; /* long payloads for the other rank, that the link has released */
+	_Atomic uint64_t released; /* long payloads for the other rank, released by the link */
 };
 
 struct transport_segment {

@@ -73,7 +73,7 @@ struct transport_relay {
 	uint64_t generation, opened; /* opened: mine, as sent */
 	struct mail_box *to, *from;  /* in its mirror, from me; in my segment, from it */
 	uint64_t signal, finished, times_closed; /* values sent */
-	uint64_t linger_ns; /* how long this rank waits before it says that it has left; 0: it has not */
+	uint64_t linger_ns; /* until when it does not say that it has left; 0: open */
 	bool has_told;      /* that the group has failed */
 	uint64_t next;      /* the next position of `to` to be sent */
 	uint64_t announced; /* the last position whose long payload was offered */
