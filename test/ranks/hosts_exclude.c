@@ -7,9 +7,11 @@
 #include "hosts.h"
 
 #define ENDING "who closes a group does not compare its calls with those of other hosts yet"
-#define PROOF "deadlocks of ranks on several hosts are not proved yet"
-#define REPORT "needs the trace of a rank on another host, which cannot be read yet"
+#define PROOF "this deadlock of ranks on several hosts is not proved, or not told, yet"
+#define REPORT "its report needs more of a rank on another host than its host tells yet"
 #define MEMORY "needs memory that all ranks share"
+#define BLOCK \
+	"a block for another host stays with its sender, and is lost if that closes the group first"
 #define INSIDE "counts or changes what is different on several hosts"
 #define EAGER "between hosts a send of more than 192 bytes waits for its receive"
 #define CANCEL "a long send to another host cannot be taken back once it is offered"
@@ -24,62 +26,42 @@ static const struct exclusion {
 	{"a_failure_excuses_what_is_missing", ENDING},
 	{"who_waits_learns_what_differs", ENDING},
 	/* deadlocks across hosts */
-	{"in_series_cycle", PROOF},
-	{"in_series_behind_and_left", PROOF},
-	{"a_batch_that_never_ends_is_proved", PROOF},
-	{"a_batch_of_which_one_part_never_ends", PROOF},
-	{"random_schedules*", PROOF},
-	{"deadlock_*", PROOF},
-	{"a_wait_in_short_turns_is_looked_at", PROOF},
-	{"a_lane_is_shown_once_there_is_a_slot", PROOF},
-	{"barriers_in_another_order_are_told", PROOF},
-	{"a_resumed_*", PROOF},
-	{"a_proof_is_told_as_it_was_found", PROOF},
-	{"who_sleeps_is_stuck_without_who_left", PROOF},
-	{"who_joins_*", PROOF},
-	{"the_main_thread_is_dormant", PROOF},
-	{"any_source_is_stuck_without_who_left", PROOF},
-	{"self_only_receive_*", PROOF},
-	{"async_cycle_is_proved", PROOF},
-	{"a_cycle_of_receives_is_proved", PROOF},
 	{"a_cycle_through_groups_is_proved", PROOF},
-	{"in_series_cycle_through_groups", PROOF},
+	{"a_proof_is_told_as_it_was_found", PROOF},
+	{"any_source_is_stuck_without_who_left", PROOF},
+	{"deadlock_behind_many_sends", PROOF},
+	{"deadlock_of_threads_in_one_group", PROOF},
+	{"self_only_receive_blocks_both", PROOF},
+	{"who_sleeps_is_stuck_without_who_left", PROOF},
 	/* traces of other hosts */
 	{"timelines_show_all_ranks", REPORT},
 	{"a_helper_beside_the_close", REPORT},
 	{"both_send_first_is_told", REPORT},
 	{"both_send_several_first_is_told", REPORT},
+	{"both_send_first_in_a_group_is_told", REPORT},
 	{"rings_are_told", REPORT},
 	{"waited_sends_are_told", REPORT},
 	{"both_that_close_tell_once", REPORT},
+	{"lost_messages_are_told", REPORT},
 	{"lost_messages_are_an_error", REPORT},
 	{"another_tag_is_told", REPORT},
+	{"another_group_is_told", REPORT},
 	{"an_old_send_is_told", REPORT},
 	{"a_rank_killed_before_its_record_is_named", REPORT},
-	{"a_rank_stopped_*", REPORT},
+	{"a_rank_stopped_before_its_record_is_named", REPORT},
+	{"a_rank_stopped_inside_is_named", REPORT},
 	{"a_rank_that_died_is_named", REPORT},
 	{"a_rank_that_left_is_named", REPORT},
-	{"mismatch_count", REPORT},
-	{"mismatch_dtype", REPORT},
-	{"mismatch_op", REPORT},
 	{"mismatch_root", REPORT},
-	{"mismatch_kind", REPORT},
-	{"mismatch_of_every_kind", REPORT},
-	{"mismatch_of_a_late_rank", REPORT},
 	{"receiver_dies_*", REPORT},
 	{"ddp_ends_when_a_rank_dies", REPORT},
+	{"ddp_late_rank", REPORT},
+	{"mismatch_of_every_kind", REPORT},
 	{"sender_dies_while_it_is_read", REPORT},
 	{"abort_ends_every_wait", REPORT},
-	{"ddp_late_rank", REPORT},
-	{"both_send_first_in_a_group_is_told", REPORT},
-	{"another_group_is_told", REPORT},
 	{"lists_that_differ", REPORT},
-	{"a_split_meets_another_collective", REPORT},
-	{"a_mismatch_closes_one_group", REPORT},
-	{"groups_left_open_are_told", REPORT},
-	{"blocking_finds_what_differs", REPORT},
-	{"lost_messages_are_told", REPORT},
 	{"members_lists_that_differ", REPORT},
+	{"groups_left_open_are_told", REPORT},
 	/* memory of one host */
 	{"register_shared_memory", MEMORY},
 	{"register_over_memory_that_is_gone", MEMORY},
@@ -90,6 +72,8 @@ static const struct exclusion {
 	{"blocks_given_back_in_any_order", MEMORY},
 	{"kept_blocks_hold_up_nobody", MEMORY},
 	{"sender_dies_in_a_message*", MEMORY},
+	/* blocks outlast their sender */
+	{"rings_in_order_are_not_told", BLOCK},
 	/* the inside of one host */
 	{"more_long_messages_than_bits", INSIDE},
 	{"pairs_need_nothing", INSIDE},
@@ -103,6 +87,7 @@ static const struct exclusion {
 	{"eager_sends_without_a_cell_call_the_receiver", EAGER},
 	{"eager_messages_of_a_dead_rank", EAGER},
 	{"eager_messages_outlast_their_sender", EAGER},
+	{"random_schedules*", EAGER},
 	/* taking back a long send */
 	{"messages_are_taken_back", CANCEL},
 	{"in_series_taken_back", CANCEL},
