@@ -128,6 +128,21 @@ void failure_read(const struct ls_group *group, struct ls_failure *out)
 	text_clean(out->text, true);
 }
 
+bool failure_copy(const struct ls_group *group, struct transport_failure *out)
+{
+	uint64_t cause = atomic_load_explicit(group->waiter.cause, memory_order_acquire);
+	const struct transport_report *report = published(group, cause);
+	if (!report)
+		return false;
+	*out = (struct transport_failure){.group = group->id,
+					  .status = report->status,
+					  .culprit = report->culprit,
+					  .operation = report->operation};
+	memcpy(out->text, report->text, sizeof out->text);
+	out->text[sizeof out->text - 1] = '\0';
+	return true;
+}
+
 /* ---- working it out ---- */
 
 /* Waits until all other living members have entered the operation too, so that the report can say

@@ -36,6 +36,8 @@ void failure_raise_all(struct ls_group *group, const struct failure_place *place
 void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint);
 /* The same for a cause that a rank on another host has found. Prints nothing. Does not block. */
 void failure_raise_told(struct ls_group *group, const struct transport_failure *told);
+/* What this host says of the failure. False: the group has not failed. */
+bool failure_copy(const struct ls_group *group, struct transport_failure *out);
 void failure_read(const struct ls_group *group, struct ls_failure *out);
 /* Call for a new group, of which no failure has been claimed or published. */
 void failure_begin(const struct ls_group *group);

@@ -100,11 +100,19 @@ static bool has_kept(struct world *world, struct diagnose_job *job,
 
 /* ---- a cycle through several groups ---- */
 
-static bool find_place(const struct world *world, const struct diagnose_job *job, uint32_t id,
+/* Of a group that this rank is in, or whose first member is on this host. False: there is none. */
+static bool find_place(struct world *world, const struct diagnose_job *job, uint32_t id,
 		       struct failure_place *out)
 {
+	struct ls_group *own = world_hold(world, id);
+	if (own) {
+		*out = failure_place_of(own);
+		world_release(own);
+		return true;
+	}
 	const struct diagnose_group *group = diagnose_find_group(job, id);
-	if (!group || group->first >= world->size || group->first_area >= TRANSPORT_AREAS)
+	if (!group || group->first >= world->size || group->first_area >= TRANSPORT_AREAS ||
+	    world->transport.peers[group->first].remote)
 		return false;
 	const struct transport_segment *segment = world->transport.peers[group->first].segment;
 	*out = (struct failure_place){
@@ -130,6 +138,26 @@ static int add_place(struct failure_place *places, int count, const struct failu
 	return count + 1;
 }
 
+/* Ranks of the cycle on other hosts may wait in groups of which nobody is here. */
+static void tell_others(struct ls_group *group, const struct diagnose_job *job,
+			const struct diagnose_verdict *verdict)
+{
+	struct world *world = group->world;
+	struct transport_failure failure;
+	struct failure_place place;
+	if (!world->link || !failure_copy(group, &failure))
+		return;
+	RANKS_EACH (r, &verdict->culprits) {
+		const struct diagnose_rank *rank = &job->ranks[r];
+		for (uint32_t i = 0; i < rank->thread_count; i++) {
+			failure.group = rank->threads[i].wait.group;
+			if (world->transport.peers[r].remote && failure.group &&
+			    !find_place(world, job, failure.group, &place))
+				(void)transport_tell_failed(&world->transport, r, &failure);
+		}
+	}
+}
+
 /* Fails every group in which a rank of the cycle waits: it can never continue. */
 static void raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 			   const struct diagnose_verdict *verdict, const struct diagnose_hint *hint)
@@ -140,12 +168,14 @@ static void raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 		const struct diagnose_rank *rank = &job->ranks[r];
 		for (uint32_t i = 0; i < rank->thread_count; i++) {
 			const struct wait_slot_body *wait = &rank->threads[i].wait;
-			if ((wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD) &&
-			    find_place(group->world, job, wait->group, &place))
+			if (wait->state != WAIT_WORDS && wait->state != WAIT_ANY_WORD)
+				continue;
+			if (find_place(group->world, job, wait->group, &place))
 				count = add_place(places, count, &place);
 		}
 	}
 	failure_raise_all(group, places, count, hint, job);
+	tell_others(group, job, verdict);
 }
 
 /* ---- what is done about it ---- */

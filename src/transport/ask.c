@@ -3,6 +3,7 @@
  * any length. What they mean is for the room above to know. They are not counted in
  * transport_traffic, which so stands still while ranks ask about it. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "transport/relay.h"
 
@@ -20,6 +21,21 @@ bool transport_ask(struct transport *transport, int rank, const uint64_t words[T
 	struct link_note note = {.words = {TRANSPORT_NOTE_ASK, words[0], words[1]}};
 	transport_drive_begin(hosts);
 	bool posted = hosts->link->ops->post(hosts->link, rank, &note, NULL, 0, NULL);
+	transport_drive_end(hosts);
+	return posted;
+}
+
+bool transport_tell_failed(struct transport *transport, int rank,
+			   const struct transport_failure *failure)
+{
+	struct transport_hosts *hosts = transport->hosts;
+	struct link_note note = {.words = {TRANSPORT_NOTE_FAILED, failure->group, failure->status,
+					   (uint64_t)(int64_t)failure->culprit, failure->operation}};
+	struct transport_path path = {
+		.hosts = hosts, .link = hosts->link, .peer = rank, .mine = transport->segment};
+	transport_drive_begin(hosts);
+	bool posted = transport_path_post(&path, &note, failure->text,
+					  strnlen(failure->text, sizeof failure->text), NULL);
 	transport_drive_end(hosts);
 	return posted;
 }
