@@ -190,6 +190,18 @@ static bool is_under_way(const struct diagnose_traffic *traffic, int w, int r)
 	       traffic[r].fetched[w] != traffic[w].released[r];
 }
 
+/* Any word that a rank on another host writes may be about to arrive, also if that rank has ended. */
+static void set_unclear(struct diagnose_rank *rank)
+{
+	rank->incomplete = true;
+	for (uint32_t i = 0; i < rank->thread_count; i++) {
+		struct diagnose_thread *thread = &rank->threads[i];
+		for (uint32_t k = 0; k < thread->wait.edge_count; k++)
+			if (thread->wait.edges[k].segment == WAIT_SEGMENT_MIRROR)
+				thread->satisfied |= UINT64_C(1) << k;
+	}
+}
+
 void diagnose_check_traffic(struct diagnose_job *job, const uint16_t *hosts,
 			    const struct diagnose_traffic *traffic)
 {
@@ -197,5 +209,5 @@ void diagnose_check_traffic(struct diagnose_job *job, const uint16_t *hosts,
 		for (int w = 0; w < job->size; w++)
 			if (hosts[w] != hosts[r] &&
 			    (is_under_way(traffic, w, r) || is_under_way(traffic, r, w)))
-				job->ranks[r].incomplete = true;
+				set_unclear(&job->ranks[r]);
 }

@@ -130,6 +130,29 @@ static void test_what_is_under_way(void **state)
 	free(traffic);
 }
 
+/* The awaited rank has left; what it has said before may not be there yet. */
+static void test_who_has_left(void **state)
+{
+	struct collect_fixture *fixture = *state;
+	struct diagnose_traffic *traffic = new_traffic();
+	struct diagnose_hint hint = {.status = LS_OK, .group = GROUP};
+	struct diagnose_verdict verdict;
+	struct wait_slot_body body = wait_for(1, FAR);
+	body.edges[0].segment = WAIT_SEGMENT_MIRROR;
+	publish(fixture, 1, 0, &body);
+	atomic_store(&fixture->traces[FAR].header->left_ns, 99);
+	struct diagnose_job *job = look_at_all(fixture, traffic);
+	diagnose_judge(job, &hint, &verdict);
+	assert_int_equal(verdict.cause, DIAGNOSE_LEFT);
+	free(job);
+	traffic[FAR].posted[1] = 1;
+	job = look_at_all(fixture, traffic);
+	diagnose_judge(job, &hint, &verdict);
+	assert_int_not_equal(verdict.cause, DIAGNOSE_LEFT);
+	free(job);
+	free(traffic);
+}
+
 /* What the two looks of a host do not both show. */
 static void test_two_looks(void **state)
 {
@@ -204,6 +227,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_ring_over_hosts, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_a_word_that_has_come, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_what_is_under_way, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_who_has_left, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_two_looks, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_bad_blocks, set_up, tear_down),
 	};
