@@ -190,7 +190,8 @@ static bool is_under_way(const struct diagnose_traffic *traffic, int w, int r)
 	       traffic[r].fetched[w] != traffic[w].released[r];
 }
 
-/* Any word that a rank on another host writes may be about to arrive, also if that rank has ended. */
+/* Any word that a rank on another host writes may be about to arrive, also if that rank has ended.
+ * */
 static void set_unclear(struct diagnose_rank *rank)
 {
 	rank->incomplete = true;
