@@ -111,15 +111,15 @@ static void no_connection_is_made_later(void **state)
 /* Rank 1, which has no other peer than rank 2, leaves while rank 2 waits for rank 0. */
 static void leave(struct rank *rank)
 {
-	rank_flush(rank);
-	if (rank->rank == 1)
+	if (rank->rank == 1) {
+		rank_flush(rank);
 		rank->link->ops->cut(rank->link, 2);
-	rank_step(rank, 2);
+		rank_step(rank, 2);
+		return;
+	}
 	RANK_UNTIL(rank, rank->rank != 2 || rank->lost[1] == 1);
-	if (rank->rank == 2)
-		MUST(rank->lost[0] == 0);
-	if (rank->rank != 1)
-		rank_exchange(rank, rank->peers & ~2U, 0, 100);
+	MUST(rank->lost[0] == 0);
+	rank_exchange(rank, rank->peers & ~2U, 0, 100);
 	rank_flush(rank);
 }
 
