@@ -120,6 +120,7 @@ void what_is_not_lost_is_not_told(struct runner_rank *self)
 		(void)caught_end(&caught);
 	}
 	runner_meet(self);
+	runner_await_failure(group);
 	text = close_caught(group, &caught);
 	CHECK_THAT(!*text, "this was said: %s", text);
 	free(buffer);
