@@ -99,8 +99,6 @@ static int meet(int rank, int size, int port)
 	static struct wait_table wait_table;
 	static struct wait_bell bell;
 	static struct rendezvous_table table;
-	static unsigned char card[RENDEZVOUS_CARD_BYTES];
-	static unsigned char cards[RANKS_HOST_MAX][RENDEZVOUS_CARD_BYTES];
 	struct rendezvous_place place;
 	struct waiter waiter = {.wait_table = &wait_table, .bell = &bell, .look_fd = -1};
 	struct rendezvous_self self = {

@@ -16,6 +16,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runner.h"
+
 enum {
 	SKIPPED = 77,
 	FIRST_PORT = 20000,
@@ -118,6 +120,7 @@ static void make(int host)
 void hosts_make(int count)
 {
 	host_count = count;
+	runner_is_on_hosts = count > 1;
 	fflush(stdout);
 	enter_network();
 	for (int host = 0; host < count; host++)
@@ -134,11 +137,6 @@ void hosts_enter(int host)
 	}
 	for (int i = 0; i < host_count; i++)
 		close(keepers[i]);
-}
-
-bool hosts_are_several(void)
-{
-	return host_count > 1;
 }
 
 int hosts_of_rank(int rank, int size)

@@ -15,8 +15,6 @@ enum { HOSTS_MAX = 8 };
 void hosts_make(int count);
 /* Moves this process, which has no other threads, onto a host. Ends it on errors. */
 void hosts_enter(int host);
-/* Whether this process is on one of several hosts. */
-bool hosts_are_several(void);
 /* Of `rank` among `size` ranks. */
 int hosts_of_rank(int rank, int size);
 /* Where the ranks of the job with this number meet: 64 bytes are enough. */

@@ -88,6 +88,8 @@ ls_group *runner_open_resuming(const struct runner_rank *self);
 ls_group *runner_open_keeping(const struct runner_rank *self);
 /* Waits, outside the library, until all ranks have come. */
 void runner_meet(const struct runner_rank *self);
+/* Whether ranks are on several hosts; set before there are any. */
+extern bool runner_is_on_hosts;
 /* On several hosts: waits until this group has failed, because a failure on another host arrives a
  * moment later. On one host it does nothing, as all ranks have it at once. */
 void runner_await_failure(ls_group *group);

@@ -4,8 +4,6 @@
 
 #include <sched.h>
 
-#include "hosts.h"
-
 static ls_group *open_group(const struct runner_rank *self, bool resumes, bool keeps)
 {
 	struct ls_group_options options = {.size = sizeof options,
@@ -21,10 +19,12 @@ static ls_group *open_group(const struct runner_rank *self, bool resumes, bool k
 	return group;
 }
 
+bool runner_is_on_hosts;
+
 void runner_await_failure(ls_group *group)
 {
 	struct ls_failure failure = {.size = sizeof failure};
-	while (hosts_are_several() && failure.status == LS_OK) {
+	while (runner_is_on_hosts && failure.status == LS_OK) {
 		OK(ls_group_failure(group, &failure));
 		sched_yield();
 	}
