@@ -30,6 +30,7 @@ static const struct exclusion {
 	{"any_source_is_stuck_without_who_left", PROOF},
 	{"deadlock_behind_many_sends", PROOF},
 	{"deadlock_of_threads_in_one_group", PROOF},
+	{"deadlock_beside_a_message", PROOF},
 	{"self_only_receive_blocks_both", PROOF},
 	{"who_sleeps_is_stuck_without_who_left", PROOF},
 	/* traces of other hosts */
