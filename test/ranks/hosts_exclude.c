@@ -105,6 +105,7 @@ static const struct exclusion {
 	{"what_was_taken_back_makes_room", CANCEL},
 	{"beside_a_cancel_of_another", CANCEL},
 	{"cancel_what_left", CANCEL},
+	{"what_is_not_lost_is_not_told", CANCEL},
 	{"the_block_of_a_cancelled_send_is_kept", CANCEL},
 	{"beside_a_send_that_is_lost", CANCEL},
 	{"members_retry_*", CANCEL},
