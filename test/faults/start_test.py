@@ -295,8 +295,9 @@ def test_other_hosts():
     refused("LS_BAD_ARGUMENT", "MASTER_ADDR is 'no host', a name for which this host finds no address", MASTER_ADDR="no host")
     for address, fault in (("0.0.0.0", "stands for all addresses"), ("::", "stands for all addresses"), ("fe80::1", "is valid on one link")):
         refused("LS_BAD_ARGUMENT", rf"MASTER_ADDR is '{address}', and {address} {fault}.*127\.0\.0\.1 if all are on it", MASTER_ADDR=address)
-    refused("LS_UNSUPPORTED", "WORLD_SIZE is 4, but only LOCAL_WORLD_SIZE=2 ranks are on this host.*--nnodes=1", WORLD_SIZE=4,
-            LOCAL_WORLD_SIZE=2, TORCHELASTIC_USE_AGENT_STORE="True")
+    # torchrun on several hosts: rank 0 has to be on the host of MASTER_ADDR.
+    refused("LS_BAD_ARGUMENT", r"this host has no address 192\.0\.2\.1", WORLD_SIZE=4, LOCAL_WORLD_SIZE=2,
+            TORCHELASTIC_USE_AGENT_STORE="True", MASTER_ADDR="192.0.2.1")
 
 
 def test_other_pid_namespaces():
