@@ -63,13 +63,11 @@ ls_status group_hosts_gather(struct world *world, const struct rendezvous_table 
 	} mine = {.bytes = {0}};
 	mine.card.facts = *facts;
 	snprintf(mine.card.address, sizeof mine.card.address, "%s", address);
-	const char *what = "it cannot use its network";
 	ls_status status = open_link(world, table, &mine.card);
-	if (status == LS_OK && world->rank == hosts->root && *listen_fd < 0) {
-		what = "it cannot listen for the ranks of its host";
+	if (status == LS_OK && world->rank == hosts->root && *listen_fd < 0)
 		status = transport_listen(mine.card.address, sizeof mine.card.address, listen_fd);
-	}
-	status = rendezvous_gather(meeting, status, what, &mine, hosts->cards);
+	/* The others get what this rank has just printed. */
+	status = rendezvous_gather(meeting, status, message_last(), &mine, hosts->cards);
 	for (int q = 0; q < world->size && status == LS_OK; q++) {
 		const struct open_card *card = card_of(hosts, q);
 		if (hosts->here >> q & 1)

@@ -30,7 +30,7 @@ void transport_request_progress(const struct transport_team *team, int rank);
 /* transport_notify to all members. */
 void transport_notify_all(const struct transport_team *team);
 /* Notifies world rank `rank`, which need not be a member, of a group's cause, or of an area that is
- * free again. Neither is sent to other hosts so far. */
+ * free again. On this host alone: transport_notify sends these to members on other ones. */
 void transport_notify_world(const struct transport *transport, int rank);
 
 #endif
