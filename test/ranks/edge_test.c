@@ -122,10 +122,11 @@ void more_long_messages_than_bits(struct runner_rank *self)
 	ls_group *world = runner_open(self);
 	int size = ls_group_size(world), rank = ls_group_rank(world);
 	int next = (rank + 1) % size, last = (rank + size - 1) % size;
-	for (uint32_t edge = 0; edge < TURNS; edge++) {
+	uint64_t *mine = malloc(COUNT * sizeof *mine), *theirs = malloc(COUNT * sizeof *theirs);
+	CHECK(mine && theirs);
+	for (uint32_t edge = 0; mine && theirs && edge < TURNS; edge++) {
 		ls_group *group;
 		OK(ls_group_split(world, 0, 0, &group));
-		static _Thread_local uint64_t mine[COUNT], theirs[COUNT];
 		for (int turn = 0; turn < TURNS; turn++) {
 			OK(ls_barrier(group, NULL));
 			if (turn == 1)
@@ -150,5 +151,7 @@ void more_long_messages_than_bits(struct runner_rank *self)
 		}
 		ls_group_close(group);
 	}
+	free(mine);
+	free(theirs);
 	ls_group_close(world);
 }

@@ -105,6 +105,26 @@ static void give(struct sim_device *device, int block)
 	device->block_count--;
 }
 
+/* What was never touched has no content: to destroy it would only cost its pages. */
+static void destroy(unsigned char *memory, size_t bytes)
+{
+	enum { PAGE = 4096, AT_ONCE = 512 };
+	unsigned char is_resident[AT_ONCE];
+	unsigned char *end = memory + bytes;
+	for (unsigned char *page = memory - (uintptr_t)memory % PAGE; page < end;) {
+		size_t left = ((size_t)(end - page) + PAGE - 1) / PAGE;
+		size_t pages = left < AT_ONCE ? left : AT_ONCE;
+		if (mincore(page, pages * PAGE, is_resident) != 0)
+			memset(is_resident, 1, pages);
+		for (size_t i = 0; i < pages; i++, page += PAGE) {
+			unsigned char *from = page < memory ? memory : page;
+			unsigned char *to = page + PAGE < end ? page + PAGE : end;
+			if (is_resident[i])
+				memset(from, DESTROYED, (size_t)(to - from));
+		}
+	}
+}
+
 static enum sim_error free_locked(struct sim *sim, const void *address)
 {
 	int block;
@@ -119,8 +139,7 @@ static enum sim_error free_locked(struct sim *sim, const void *address)
 		error = sim_await_idle(&sim->devices[i]);
 	if (error != SIM_OK)
 		return error;
-	memset(device->memory + device->blocks[block].offset, DESTROYED,
-	       device->blocks[block].bytes);
+	destroy(device->memory + device->blocks[block].offset, device->blocks[block].bytes);
 	give(device, block);
 	return SIM_OK;
 }
