@@ -278,6 +278,9 @@ static ls_status wait_driving(struct world *world, struct p2p_drive *drive,
 	struct shown shown =
 		show(progress_shown_for(first, drive->head), first, pause, drive->words, count);
 	shown.device_busy = engine_p2p_device_busy(&shown.group->engine) > 0;
+	/* Its device may wait for an operation of another group, whose failure wakes nobody here. */
+	if (shown.device_busy && soon_ns == CLOCK_NEVER)
+		soon_ns = clock_deadline_ns(PROGRESS_SLICE_MS);
 	shown.partial = drive->partial || misleads(shown.group, drive->words, drive->word_count);
 	if (atomic_load(&p2p->news) == drive->news && !is_any_complete(drive->ops, drive->count))
 		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);
@@ -291,8 +294,7 @@ static ls_status drive_on(struct world *world, struct p2p_drive *drive,
 			  const struct progress_pause *pause, struct progress_self_only *self_only,
 			  ls_status *waited)
 {
-	/* The operations are of one group; the ordered send that represents some of them may be of
-	 * another. */
+	/* All are of one group; the ordered send that represents some may be of another. */
 	ls_group *group = first_of(drive->ops, drive->count)->group;
 	ls_group *other = drive->head && drive->head->group != group ? drive->head->group : NULL;
 	uint64_t soon = CLOCK_NEVER;
@@ -406,10 +408,8 @@ static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
  * same for the head of the list. */
 static void judge_resting(ls_op *const *ops, int count, struct progress_self_only *self_only)
 {
-	if (is_any_complete(ops, count))
-		return;
-	bool failed = fail_without(ops, count, NULL, self_only);
-	(void)failed; /* the next wait returns it, and then the driving thread is woken */
+	if (!is_any_complete(ops, count))
+		fail_without(ops, count, NULL, self_only); /* the next wait returns it */
 }
 
 /* Their group has failed, so its waits end at once. Waits until another thread, which may be doing
