@@ -80,8 +80,10 @@ LS_EXPORT LS_CHECKED ls_status ls_iprobe(ls_group *group, int src,
 
 /* Cancels a send or a receive that has not been matched. LS_OK: the operation is complete with the
  * status LS_CANCELLED, and the caller may use its buffer. LS_PENDING: too late; the operation
- * continues, or is complete already. Does not wait for any other rank. Any thread. The handle must
- * still be freed. LS_BAD_ARGUMENT: `op` is a collective, a batch, or on a stream. */
+ * continues, or is complete already. Waits for no other rank, except that of a long send to another
+ * host: Lockstep there answers at once, whatever that rank does. If it does not within 100 ms,
+ * LS_PENDING, and the operation may still end with LS_CANCELLED. Any thread. The handle must still
+ * be freed. LS_BAD_ARGUMENT: `op` is a collective, a batch, or on a stream. */
 LS_EXPORT LS_CHECKED ls_status ls_cancel(ls_op *op);
 
 /* A batch: between ls_batch_begin and ls_batch_end, the calling thread's ls_send, ls_recv,

@@ -33,6 +33,21 @@ static bool is_out(struct engine *engine, struct engine_op *op)
 	return false;
 }
 
+/* The same of a peer on another host: the link moves the pieces. */
+static bool is_off_the_link(struct engine *engine, struct engine_op *op, bool force)
+{
+	struct transport_team *team = engine->team;
+	const struct engine_p2p *p2p = &op->p2p;
+	int peer = op->call.peer;
+	if (is_out(engine, op))
+		return true;
+	if (op->call.kind == TRACE_SEND)
+		transport_cancel(team, peer, p2p->index, p2p->generation);
+	if (force && !op->input_block) /* a copy may be read for ever */
+		transport_cut(team->transport, team->members[peer].world);
+	return is_out(engine, op);
+}
+
 /* Revokes the peer's access to the buffer that it may still touch. */
 static bool take_away(struct engine *engine, const struct engine_op *op)
 {
@@ -49,12 +64,17 @@ enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op 
 	bool lost = false, safe = true;
 	enum engine_p2p_stage stage = engine_p2p_stage_of(op);
 	if (stage == ENGINE_P2P_QUEUED || stage == ENGINE_P2P_POSTED)
-		engine_mailbox_cancel(engine, op);
+		engine_p2p_cancel(engine, op);
 	bool shown =
 		p2p->rts && (stage == ENGINE_P2P_SENT
 				     ? !transport_mail_cancel(p2p->rts, p2p->generation)
 				     : stage == ENGINE_P2P_MATCHED || stage == ENGINE_P2P_DRAINING);
-	if (shown && !(gone >> op->call.peer & 1)) {
+	bool is_here = op->call.peer < 0 || transport_is_here(engine->team, op->call.peer);
+	if (shown && !is_here) {
+		lost = !is_off_the_link(engine, op, force);
+		if (lost && (!force || !op->input_block))
+			return ENGINE_BLOCKED;
+	} else if (shown && !(gone >> op->call.peer & 1)) {
 		lost = !is_out(engine, op);
 		if (lost && !force)
 			return ENGINE_BLOCKED;
@@ -93,7 +113,7 @@ static int still_inside(struct engine *engine, struct engine_op *op, uint64_t go
 /* Whether the link to other hosts touches none of this operation's buffers any more; with `force`
  * this rank cuts the peers for which it does, and waits only for the thread that drives the
  * link. */
-static bool is_off_the_link(struct engine *engine, struct engine_op *op, bool force)
+static bool are_all_off_the_link(struct engine *engine, struct engine_op *op, bool force)
 {
 	struct transport_team *team = engine->team;
 	op->word_count = 0;
@@ -132,7 +152,7 @@ enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
 			return progress;
 	}
 	struct transport_team *team = engine->team;
-	if (team->host_count > 1 && !is_off_the_link(engine, op, force))
+	if (team->host_count > 1 && !are_all_off_the_link(engine, op, force))
 		return ENGINE_BLOCKED;
 	bool shown = engine_window_is_shown(op);
 	if (op->stage != ENGINE_ENTER) {

@@ -84,8 +84,9 @@ static bool receive_block(struct engine *engine, struct mailbox_peer *peer, stru
 	return true;
 }
 
-/* Lets the source copy pieces, if it can access my buffer, and if the message is long enough. */
-static void invite(struct engine *engine, struct engine_op *op)
+/* Lets the source copy pieces, if it can access my buffer, and if the message is long enough. True:
+ * it is on another host, and the link brings all. */
+static bool invite(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	struct mail_rts *rts = p2p->rts;
@@ -93,13 +94,14 @@ static void invite(struct engine *engine, struct engine_op *op)
 	rts->target = 0;
 	if (transport_fetch(engine->team, p2p->message.source, p2p->index, op->call.recv.address,
 			    op->call.recv.bytes))
-		return;
+		return true;
 	if (p2p->pieces < 2 || rts->plain ||
 	    !memory_offset_for(engine->memory, op->call.recv.address, op->call.recv.bytes,
 			       engine->peers, &offset))
-		return;
+		return false;
 	rts->target = offset + 1;
 	wait_store(&rts->matched, transport_mail_word(p2p->generation, 0));
+	return false;
 }
 
 static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
@@ -125,9 +127,9 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 			fail(engine->mailbox, op, op->status);
 			return;
 		}
-		if (!given)
-			invite(engine, op);
-		engine_mailbox_activate(engine->mailbox, op, ENGINE_P2P_MATCHED);
+		bool brought = !given && invite(engine, op);
+		engine_mailbox_activate(engine->mailbox, op,
+					brought ? ENGINE_P2P_DRAINING : ENGINE_P2P_MATCHED);
 	}
 	transport_mail_free_slot(peer->from, &peer->in, &message);
 	transport_notify(engine->team, message.source);

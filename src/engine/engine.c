@@ -230,7 +230,8 @@ void engine_submit_host(struct engine *engine, struct engine_op *op,
 	if (!engine_is_collective(op->call.kind)) {
 		op->stage = ENGINE_STEPS;
 		op->p2p.rts = NULL;
-		op->p2p.cancelled = op->p2p.by_address = op->p2p.fetches = false;
+		op->p2p.cancelled = op->p2p.asks_cancel = op->p2p.by_address = op->p2p.fetches =
+			false;
 		op->p2p.crossed_ranks = 0;
 		atomic_store_explicit(&op->p2p.stage, ENGINE_P2P_NEW, memory_order_relaxed);
 		return;

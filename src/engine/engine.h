@@ -150,8 +150,7 @@ struct engine {
 	const struct engine_ops *ops; /* NULL: the processor runs collectives */
 	void *ops_state;
 	const _Atomic uint64_t *cause; /* the group's cause word, see wait_has_failed */
-	/* of the group: how many handles of short sends a thread has waited for */
-	_Atomic uint64_t waited_sends;
+	_Atomic uint64_t waited_sends; /* of the group: handles of short sends waited for so far */
 	enum plan_algorithm wanted;
 	struct plan_table table; /* the lines that fit this size */
 	int rank, size;          /* that table, plans and memos belong to */
@@ -225,8 +224,8 @@ struct engine_p2p {
 	/* The operation that it is a part of, such as a batch; NULL: none. Only compared. */
 	const struct engine_op *batch;
 
-	/* A long send was cancelled; written under the mailbox' lock, read without it. */
-	_Atomic bool cancelled;
+	/* Of a long send; written under the mailbox' lock, read without it. */
+	_Atomic bool cancelled, asks_cancel; /* asks: its receiver, on another host */
 
 	bool by_address; /* send: op->input_offset is an address */
 	bool announced;  /* send: it has an RTS slot that the receiver knows */
@@ -449,8 +448,12 @@ static inline bool engine_p2p_is_posted(const struct engine_op *op)
 	uint32_t stage = atomic_load_explicit(&op->p2p.stage, memory_order_acquire);
 	return stage == ENGINE_P2P_SENT || stage == ENGINE_P2P_COMPLETE;
 }
-/* Cancels it: true if it is now complete, with LS_CANCELLED. */
+/* Cancels it. True: it was unmatched, and is now complete with LS_CANCELLED, or will be once the
+ * thread that advances it has seen that. */
 bool engine_p2p_cancel(struct engine *engine, struct engine_op *op);
+/* If that was false, asks a receiver on another host. True: wait for one of two words, call
+ * engine_p2p_cancel again. The operation may end with LS_CANCELLED later, too. */
+bool engine_p2p_ask_cancel(struct engine *engine, struct engine_op *op, struct wait_word words[2]);
 /* ENGINE_DONE: *out is the oldest message that such a receive would match. ENGINE_BLOCKED: there is
  * none; wait for any of *count words. */
 enum engine_progress engine_p2p_probe(struct engine *engine, int source, int tag,

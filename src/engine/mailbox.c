@@ -260,7 +260,7 @@ static bool waits(const struct engine_op *op)
 	return op->p2p.blocks && !op->p2p.hands_over_block;
 }
 
-static void disown_rts(struct mailbox_peer *peer, unsigned index, void *block)
+void engine_mailbox_disown_rts(struct mailbox_peer *peer, unsigned index, void *block)
 {
 	peer->unowned_rts[index / MAIL_SLOTS] |= UINT64_C(1) << index % MAIL_SLOTS;
 	peer->blocks[index] = block;
@@ -292,7 +292,7 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 				 waits(op) ? MAILBOX_WAITED : MAILBOX_NONBLOCKING);
 	if (op->p2p.hands_over_block) {
 		memory_give_block(engine->memory, op->call.send.address);
-		disown_rts(peer, op->p2p.index, op->call.send.address);
+		engine_mailbox_disown_rts(peer, op->p2p.index, op->call.send.address);
 		op->p2p.rts = NULL;
 	}
 	if (rts && !op->p2p.hands_over_block)
@@ -378,84 +378,6 @@ void engine_mailbox_sent(struct engine *engine, struct engine_op *op)
 					p2p->generation);
 	p2p->rts = NULL;
 	lock_mail_release(&mailbox->lock);
-}
-
-/* ---- taking back ---- */
-
-void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op)
-{
-	struct engine_op **at = &peer->queue, *before = NULL;
-	while (*at != op) {
-		before = *at;
-		at = &(*at)->p2p.next;
-	}
-	*at = op->p2p.next;
-	if (peer->queue_last == op)
-		peer->queue_last = before;
-}
-
-void engine_mailbox_end_cancelled(struct engine_mailbox *mailbox, struct engine_op *op)
-	LOCK_REQUIRES(mail)
-{
-	op->status = LS_CANCELLED;
-	op->p2p.rts = NULL;
-	engine_mailbox_complete(mailbox, op);
-}
-
-/* The RTS slot belongs to the receiver until it has seen that; then a block of the send is free,
- * too. */
-static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
-{
-	struct engine_mailbox *mailbox = engine->mailbox;
-	struct engine_p2p *p2p = &op->p2p;
-	struct mailbox_peer *peer = &mailbox->peers[op->call.peer];
-	if (!p2p->rts || !transport_mail_cancel(p2p->rts, p2p->generation))
-		return false;
-	p2p->cancelled = true;
-	disown_rts(peer, p2p->index, op->input_block);
-	op->input_block = NULL;
-	transport_mail_pass(peer->to, &peer->out);
-	if (op->call.peer == engine->team->rank)
-		engine_mailbox_arrive(engine, op->call.peer);
-	struct engine_op **at = &mailbox->active;
-	while (*at && *at != op)
-		at = &(*at)->p2p.next;
-	if (*at) {
-		*at = p2p->next;
-		engine_mailbox_end_cancelled(mailbox, op);
-	}
-	return true;
-}
-
-bool engine_mailbox_cancel(struct engine *engine, struct engine_op *op)
-{
-	struct engine_mailbox *mailbox = engine->mailbox;
-	bool back = true, was_sent = false;
-	lock_mail_acquire(&mailbox->lock);
-	/* The peer of a receive from any source changes when it matches a message. */
-	int peer = op->call.peer;
-	switch (engine_p2p_stage_of(op)) {
-	case ENGINE_P2P_QUEUED:
-		engine_mailbox_unqueue(&mailbox->peers[peer], op);
-		op->status = LS_CANCELLED;
-		engine_mailbox_complete(mailbox, op);
-		break;
-	case ENGINE_P2P_POSTED:
-		engine_mailbox_forget(mailbox, op);
-		op->status = LS_CANCELLED;
-		engine_mailbox_complete(mailbox, op);
-		break;
-	case ENGINE_P2P_SENT:
-		back = was_sent = withdraw(engine, op);
-		break;
-	default:
-		back = false;
-		break;
-	}
-	lock_mail_release(&mailbox->lock);
-	if (was_sent)
-		transport_request_progress(engine->team, peer);
-	return back;
 }
 
 /* ---- what to wait for ---- */

@@ -201,6 +201,8 @@ void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op)
 void engine_mailbox_end_cancelled(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
 /* Removes a send from the queue. */
+/* The RTS slot, and a block or NULL, belong to the receiver until it returns them. */
+void engine_mailbox_disown_rts(struct mailbox_peer *peer, unsigned index, void *block);
 void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op);
 /* Takes all new messages of one source out of its ring: matches them, or adds them to the
  * unexpected ones. */
@@ -232,9 +234,8 @@ void engine_mailbox_receive(struct engine *engine, struct engine_op *op);
 /* Takes arrived messages of all sources that this receive may match. True, with op->words: it has
  * matched none. */
 bool engine_mailbox_asks(struct engine *engine, struct engine_op *op);
-/* Cancels an operation. True: it was unmatched, and is now in no list, or will be in none once the
- * thread that advances it has seen that. */
-bool engine_mailbox_cancel(struct engine *engine, struct engine_op *op);
+/* Whether a send that asks for it was cancelled; then it is complete, except its stage. */
+bool engine_mailbox_is_cancelled(struct engine *engine, struct engine_op *op);
 /* Completes a send with op->status: the receiver has freed its RTS slot, or it was cancelled. */
 void engine_mailbox_sent(struct engine *engine, struct engine_op *op);
 /* The oldest message that fits. False if there is none, with words[*count] to wait for; *count is 0

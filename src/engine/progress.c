@@ -240,12 +240,7 @@ bool engine_p2p_has_work(struct engine *engine)
 	return work;
 }
 
-/* ---- taken back, and left behind ---- */
-
-bool engine_p2p_cancel(struct engine *engine, struct engine_op *op)
-{
-	return engine_mailbox_cancel(engine, op);
-}
+/* ---- left behind ---- */
 
 static bool is_detached(const struct match_entry *entry)
 {

@@ -266,8 +266,9 @@ static enum engine_progress await_receiver(struct engine *engine, struct engine_
 	op->word_count = 0;
 	op->any = true;
 	for (;;) {
-		if (op->p2p.cancelled || engine_p2p_is_reached(&rts->done, done)) {
-			if (!op->p2p.cancelled)
+		bool cancelled = engine_mailbox_is_cancelled(engine, op);
+		if (cancelled || engine_p2p_is_reached(&rts->done, done)) {
+			if (!cancelled)
 				end_stores(engine, op);
 			engine_mailbox_sent(engine, op);
 			engine_p2p_release_payload(engine, op, false);
@@ -363,7 +364,7 @@ static enum engine_progress await_source(struct engine *engine, struct engine_op
 	}
 	int from = p2p->message.source;
 	/* The source closes the RTS slot when it fails, and then takes its buffer back. */
-	if (transport_mail_is_closed(rts)) {
+	if (transport_mail_is_closed(rts, p2p->generation)) {
 		ls_status why = transport_fetch_failed(engine->team, from, p2p->index);
 		return engine_fail(op, why, why == LS_PEER_DIED ? from : -1);
 	}

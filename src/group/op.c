@@ -10,6 +10,8 @@
 #include "group_private.h"
 #include "arguments.h"
 
+enum { CANCEL_MS = 100 };
+
 static ls_status check(const char *function, const ls_op *op)
 {
 	if (!op)
@@ -224,6 +226,23 @@ ls_status group_op_finish(ls_op **op)
 
 /* ---- taking back ---- */
 
+/* Of a long send to another host: whether its receiver has cancelled it. Any thread there that
+ * drives the link answers, so a healthy rank does so at once. */
+static bool is_cancelled_there(ls_op *op)
+{
+	struct ls_group *group = op->group;
+	struct wait_word words[2];
+	if (!engine_p2p_ask_cancel(&group->engine, &op->engine, words))
+		return false;
+	struct wait_call call = {
+		.words = words, .count = 2, .any = true, .deadline_ns = clock_deadline_ns(CANCEL_MS)};
+	int peer;
+	ls_status status = wait_words(&group->quiet, &call, &peer);
+	(void)status; /* without an answer it goes on, and may be cancelled later */
+	return engine_p2p_cancel(&group->engine, &op->engine) ||
+	       atomic_load(&op->engine.p2p.cancelled);
+}
+
 ls_status ls_cancel(ls_op *op)
 {
 	if (!op)
@@ -240,7 +259,7 @@ ls_status ls_cancel(ls_op *op)
 	p2p_await_begun(op);
 	if (atomic_load_explicit(&op->complete, memory_order_acquire) ||
 	    !atomic_load_explicit(&op->begun, memory_order_acquire) ||
-	    !engine_p2p_cancel(&group->engine, &op->engine))
+	    (!engine_p2p_cancel(&group->engine, &op->engine) && !is_cancelled_there(op)))
 		return LS_PENDING;
 	p2p_collect(group);
 	/* Else another thread is just about it. */

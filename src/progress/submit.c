@@ -88,6 +88,13 @@ static uint64_t patience_of(const struct ls_op *op, const struct progress_pause 
 	return waits || !engine_is_on_stream(&op->engine) ? CLOCK_NEVER : pause->at_ns;
 }
 
+/* One for all operations, however many are under way. */
+static uint64_t retreat_deadline(struct ls_group *group)
+{
+	uint64_t none = 0, mine = clock_deadline_ns(RETREAT_MS);
+	return atomic_compare_exchange_strong(&group->retreat_ns, &none, mine) ? mine : none;
+}
+
 /* Call after the operation has failed and the cause is set. ENGINE_DONE: no peer and no device
  * touches the caller's buffers any more. If a peer does not say so in time, its access is revoked.
  * A device is waited for, however long it takes, and a message says so; ENGINE_BLOCKED: it is not
@@ -96,7 +103,7 @@ static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
 {
 	struct ls_group *group = op->group;
 	struct engine_op *engine = &op->engine;
-	uint64_t deadline = clock_deadline_ns(RETREAT_MS);
+	uint64_t deadline = retreat_deadline(group);
 	bool warned = false;
 	if (engine_is_on_stream(engine))
 		progress_stream_release(group->world);

@@ -148,6 +148,12 @@ void transport_withdraw(struct transport_team *team);
  * False: it comes from this host. */
 bool transport_fetch(struct transport_team *team, int source, unsigned index, void *to,
 		     uint64_t bytes);
+/* Cancels a long message to member `target`, in mail_rts `index` of its box, that can no longer be
+ * cancelled here: asks the owner, whose driving thread does it unless the message has been matched.
+ * Once that is known, `owner_copied` of this use has its last value: then
+ * transport_mail_was_cancelled tells which. May be repeated. Any thread; never blocks. False: the
+ * member is on this host. */
+bool transport_cancel(struct transport_team *team, int target, unsigned index, uint32_t generation);
 /* Why the RTS slot of a message that was matched is closed: LS_PEER_DIED, the connection to its
  * source broke while its bytes came; LS_ABORTED: anything else, also on this host. */
 ls_status transport_fetch_failed(const struct transport_team *team, int source, unsigned index);

@@ -340,15 +340,24 @@ bool transport_mail_cancel(struct mail_rts *rts, uint32_t generation);
  * before all are staged. */
 bool transport_mail_claim(struct mail_rts *rts, uint32_t generation, uint64_t pieces,
 			  uint64_t *piece);
-/* Whether the source has cancelled the message; whether one of the two has closed the cursor. */
+/* Whether the source has cancelled the message. */
 static inline bool transport_mail_is_cancelled(const struct mail_rts *rts)
 {
 	uint64_t cursor = atomic_load_explicit(&rts->cursor, memory_order_acquire);
 	return (cursor & (MAIL_CLOSED | MAIL_MATCHED)) == MAIL_CLOSED;
 }
-static inline bool transport_mail_is_closed(const struct mail_rts *rts)
+/* Of the use `generation`: whether it was cancelled; whether one of the two has closed the cursor. A
+ * source on another host may have begun another use before the owner has seen the end of this
+ * one. */
+static inline bool transport_mail_was_cancelled(const struct mail_rts *rts, uint32_t generation)
 {
-	return atomic_load_explicit(&rts->cursor, memory_order_acquire) & MAIL_CLOSED;
+	return atomic_load_explicit(&rts->cursor, memory_order_acquire) ==
+	       transport_mail_word(generation, MAIL_CLOSED);
+}
+static inline bool transport_mail_is_closed(const struct mail_rts *rts, uint32_t generation)
+{
+	uint64_t cursor = atomic_load_explicit(&rts->cursor, memory_order_acquire);
+	return cursor >> 32 == generation && cursor & MAIL_CLOSED;
 }
 /* Closes the cursor, so that no piece is begun any more; returns how many were begun. */
 uint64_t transport_mail_close(struct mail_rts *rts, uint32_t generation, uint64_t pieces);

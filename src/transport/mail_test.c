@@ -227,7 +227,7 @@ static void test_rts_slots(void **state)
 			assert_int_equal(transport_mail_close(rts, use, pieces), 4);
 			assert_false(transport_mail_claim(rts, use, pieces, &piece));
 			assert_int_equal(transport_mail_close(rts, use, pieces), 4);
-			assert_true(transport_mail_is_closed(rts));
+			assert_true(transport_mail_is_closed(rts, rts->generation));
 			assert_false(transport_mail_is_cancelled(rts));
 		} else {
 			for (uint64_t i = 4; i < pieces; i++)

@@ -148,7 +148,7 @@ static void put_long(struct transport_hosts *hosts, int peer, const struct link_
 			? find(hosts, peer, words[1], sizeof(struct mail_box), &area, &inside)
 			: NULL;
 	struct transport_team *team = box ? atomic_load(&hosts->teams[area]) : NULL;
-	if (!team || index >= MAIL_SLOTS || !message->handle) {
+	if (!team || team->relays[peer].from != box || index >= MAIL_SLOTS || !message->handle) {
 		transport_mirror_return(hosts, peer, message);
 		return;
 	}
@@ -164,6 +164,22 @@ static void put_long(struct transport_hosts *hosts, int peer, const struct link_
 			      memory_order_relaxed);
 	atomic_store_explicit(&rts->cursor, transport_mail_word(rts->generation, 0),
 			      memory_order_relaxed);
+	if (atomic_load(&relay->far.withdrawn))
+		transport_cancel_offered(hosts, peer, relay);
+}
+
+static void put_cancel(struct transport_hosts *hosts, int peer, const uint64_t *words)
+{
+	uint64_t inside;
+	unsigned area;
+	struct mail_box *box =
+		words[1] & TRANSPORT_OF_TARGET
+			? find(hosts, peer, words[1], sizeof(struct mail_box), &area, &inside)
+			: NULL;
+	struct transport_team *team = box ? atomic_load(&hosts->teams[area]) : NULL;
+	if (team && team->relays[peer].from == box)
+		transport_cancel_arrived(hosts, peer, &team->relays[peer], words[2],
+					 (uint32_t)words[3]);
 }
 
 static void put_channel(struct transport_hosts *hosts, int peer, const struct link_message *message)
@@ -215,6 +231,11 @@ static void put_message(struct transport_hosts *hosts, int peer, const struct li
 	}
 	if (words[0] == TRANSPORT_NOTE_FAILED) {
 		put_failure(hosts, message);
+		transport_mirror_return(hosts, peer, message);
+		return;
+	}
+	if (words[0] == TRANSPORT_NOTE_CANCEL) {
+		put_cancel(hosts, peer, words);
 		transport_mirror_return(hosts, peer, message);
 		return;
 	}
@@ -273,17 +294,18 @@ static void end_received(struct transport_carried *carried)
 		   transport_mail_word(carried->generation, transport_mail_pieces(rts->bytes)));
 }
 
-/* Not LS_OK: the send remains incomplete until its group fails; but no rank reads its buffer. */
+/* No rank reads its buffer any more. Cancelled: this rank has asked for that, or the group is over
+ * there. Otherwise not LS_OK: the send remains incomplete until its group fails. */
 static void end_sent(struct transport_carried *carried)
 {
 	struct transport_relay *relay = carried->relay;
 	struct mail_rts *rts = &relay->to->rts[carried->index];
+	if (carried->transfer.status == LS_CANCELLED)
+		atomic_store(&rts->cursor, transport_mail_word(carried->generation, MAIL_CLOSED));
+	wait_store(&rts->owner_copied,
+		   transport_mail_word(carried->generation, transport_mail_pieces(rts->bytes)));
 	if (carried->transfer.status == LS_OK)
 		transport_mail_rts_done(relay->to, carried->index, carried->generation);
-	else
-		wait_store(&rts->owner_copied,
-			   transport_mail_word(carried->generation,
-					       transport_mail_pieces(rts->bytes)));
 }
 
 static void end_carried(struct transport_carried *carried)

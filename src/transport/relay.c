@@ -101,7 +101,7 @@ static bool send_failure(const struct transport_path *path)
 
 /* ---- sends ---- */
 
-/* Offers a long payload, unless its send was cancelled; afterwards it cannot be cancelled. */
+/* Offers a long payload, unless its send was cancelled; afterwards only the peer can do that. */
 static bool send_long(const struct transport_path *path, unsigned index)
 {
 	struct transport_relay *relay = path->relay;
@@ -300,8 +300,10 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 	if (!relay->is_ready)
 		return true;
 	fetch_wanted(&path);
+	if (atomic_load(&relay->far.withdrawn))
+		transport_cancel_offered(hosts, peer, relay);
 	return send_failure(&path) && send_entries(&path) && transport_far_send(&path) &&
-	       send_taken(&path) && send_messages(&path) &&
+	       send_taken(&path) && send_messages(&path) && transport_send_cancels(&path) &&
 	       send_mine(&path, &mine->finished, finished, &relay->finished) &&
 	       (left == relay->times_closed || may_leave(relay)) &&
 	       send_mine(&path, &mine->times_closed, left, &relay->times_closed);

@@ -64,7 +64,7 @@ struct transport_far {
 };
 
 /* What was sent from this rank to one on another host, in one team; and long messages. Used by the
- * thread that drives the link, except `wanted` and `to`. */
+ * thread that drives the link, except the atomic members and `target`. */
 struct transport_relay {
 	struct transport_team *team;
 	int peer;                    /* world rank */
@@ -84,6 +84,9 @@ struct transport_relay {
 	/* Bit i: the payload of message i is to be fetched to target[i]. */
 	_Atomic uint64_t wanted;
 	void *target[MAIL_SLOTS];
+	/* Bit i: the peer is to be asked to cancel message i, if its generation is this one. */
+	_Atomic uint64_t cancels;
+	_Atomic uint32_t cancelled[MAIL_SLOTS];
 	struct transport_far far;
 };
 
@@ -124,7 +127,9 @@ enum transport_note {
 	TRANSPORT_NOTE_CHANNEL,
 	/* group [1] has failed: status [2], culprit [3], operation [4]; the text as payload */
 	TRANSPORT_NOTE_FAILED,
-	TRANSPORT_NOTE_ASK,  /* the words of transport_ask */
+	TRANSPORT_NOTE_ASK, /* the words of transport_ask */
+	/* the source cancels a long message of the box at place [1]: RTS slot [2], generation [3] */
+	TRANSPORT_NOTE_CANCEL,
 	TRANSPORT_NOTE_TELL, /* round [1]; the block as payload */
 };
 enum { TRANSPORT_OF_SOURCE = 0, TRANSPORT_OF_TARGET = 1 };
@@ -204,6 +209,17 @@ void transport_ask_arrived(struct transport_hosts *hosts, int peer,
 void transport_tell_arrived(struct transport_hosts *hosts, int peer,
 			    const struct link_message *message);
 void transport_tell_ended(struct transport_hosts *hosts, struct transport_carried *carried);
+
+/* ---- far_cancel.c ---- */
+
+/* Asks the peer to cancel what this rank has asked for. False: the link had no memory for all. */
+bool transport_send_cancels(const struct transport_path *path);
+/* `peer` asks for it, of a box of mine. */
+void transport_cancel_arrived(struct transport_hosts *hosts, int peer,
+			      struct transport_relay *relay, uint64_t index, uint32_t generation);
+/* After a failure: cancels all messages that were offered to this rank and not matched. */
+void transport_cancel_offered(struct transport_hosts *hosts, int peer,
+			      struct transport_relay *relay);
 
 /* ---- far.c ---- */
 

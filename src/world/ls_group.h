@@ -61,7 +61,10 @@ struct ls_group {
 	uint32_t id, parent;             /* parent: the id of the group it was made from, 0: none */
 	int rank, size;
 	uint32_t timeout_ms;
-	_Atomic bool explains;    /* a thread of this rank is working out the cause */
+	_Atomic bool explains; /* a thread of this rank is working out the cause */
+	/* After a failure: until when peers may let go of the buffers of all its operations before
+	 * their access is revoked; 0: no operation has asked yet. */
+	_Atomic uint64_t retreat_ns;
 	_Atomic bool has_failed;  /* the world's `failures` counts it */
 	uint64_t failures_before; /* world->failures when it was opened */
 	/* where it was made: a call site, and a label's id, as in struct trace_record */

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Cancels of messages to another host, in drawn orders: beside their match, their payload, and the
+ * next use of what they used. Rank 0 sends, rank 1 on another host receives; one thread plays both,
+ * and those that drive their links. */
+#include "engine/call_fixture.h"
+#include "engine/hosts_fixture.h"
+
+enum { RANKS = 2, TOGETHER = 3, MESSAGES = 3000, LONGEST = 20000, LARGE = 300000, SENDS = 20 };
+
+static const int host_of[RANKS] = {0, 1};
+
+struct message {
+	struct engine_op send, receive;
+	struct engine_workspace workspaces[2];
+	bool is_sent, receives, asks, send_ended, receive_ended;
+	int tag;
+	uint64_t length;
+	unsigned char from[LONGEST], to[LONGEST];
+};
+
+static uint64_t draw(uint64_t *random, uint64_t limit)
+{
+	*random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return (*random >> 33) % limit;
+}
+
+static void begin(struct unit *unit, struct engine_op *op, struct engine_workspace *workspace,
+		  enum trace_kind kind, int tag, void *buffer, uint64_t count, bool is_cancellable)
+{
+	memset(op, 0, sizeof *op);
+	op->call = (struct engine_call){
+		.kind = kind, .dtype = LS_UINT8, .peer = 1 - unit->rank, .tag = tag, .count = count};
+	if (kind == TRACE_SEND)
+		op->call.send = buffer_host(buffer, count);
+	else
+		op->call.recv = buffer_host(buffer, count);
+	op->p2p.cancellable = is_cancellable;
+	engine_submit(&unit->engine, op, workspace);
+}
+
+/* ---- drawn orders ---- */
+
+static void start(struct message *message, struct unit *source, int tag, uint64_t *random)
+{
+	static const uint64_t lengths[] = {1, 128, 193, 5000, LONGEST};
+	memset(message, 0, sizeof *message);
+	message->tag = tag;
+	message->length = lengths[draw(random, 5)];
+	memset(message->from, tag % 255 + 1, sizeof message->from);
+	begin(source, &message->send, &message->workspaces[0], TRACE_SEND, tag, message->from,
+	      message->length, true);
+	message->is_sent = true;
+}
+
+static void cancel(struct message *message, struct unit *source)
+{
+	struct wait_word words[2];
+	message->asks = true;
+	if (!message->send_ended && !engine_p2p_cancel(&source->engine, &message->send))
+		(void)engine_p2p_ask_cancel(&source->engine, &message->send, words);
+}
+
+static void go_on(struct unit *unit, struct engine_op *op, bool *ended)
+{
+	if (*ended)
+		return;
+	enum engine_progress progress = engine_advance(&unit->engine, op);
+	*ended = progress == ENGINE_DONE || progress == ENGINE_FAILED;
+}
+
+static void step(struct message *message, struct unit *units, uint64_t *random)
+{
+	switch (draw(random, 6)) {
+	case 0:
+		if (draw(random, 4) == 0)
+			cancel(message, &units[0]);
+		break;
+	case 1:
+		go_on(&units[0], &message->send, &message->send_ended);
+		break;
+	case 2:
+		if (!message->receives && draw(random, 3) == 0) {
+			begin(&units[1], &message->receive, &message->workspaces[1], TRACE_RECV,
+			      message->tag, message->to, message->length, false);
+			message->receives = true;
+		}
+		break;
+	case 3:
+		if (message->receives)
+			go_on(&units[1], &message->receive, &message->receive_ended);
+		break;
+	default:
+		transport_advance(&units[draw(random, 2)].link->transport);
+		break;
+	}
+}
+
+/* It was cancelled, and nobody has received it; or all of it has arrived. */
+static bool is_over(struct message *message, struct unit *units, int *cancelled)
+{
+	if (!message->send_ended)
+		return false;
+	if (message->send.status == LS_CANCELLED) {
+		assert_true(message->asks);
+		assert_false(message->receive_ended);
+		assert_null(memchr(message->to, message->tag % 255 + 1, sizeof message->to));
+		if (message->receives && message->receive.p2p.stage != ENGINE_P2P_NEW)
+			assert_true(engine_p2p_cancel(&units[1].engine, &message->receive));
+		++*cancelled;
+		return true;
+	}
+	assert_int_equal(message->send.status, LS_OK);
+	memset(message->from, 0, sizeof message->from); /* it is the caller's again */
+	if (!message->receive_ended)
+		return false;
+	assert_int_equal(message->receive.status, LS_OK);
+	for (uint64_t i = 0; i < message->length; i++)
+		assert_int_equal(message->to[i], message->tag % 255 + 1);
+	return true;
+}
+
+/* More than the ring and its RTS slots hold, so that all of them are free again. */
+static void test_drawn(void **state)
+{
+	(void)state;
+	int cancelled = 0, received = 0;
+	for (uint64_t seed = 1; seed <= 3; seed++) {
+		struct hosts *hosts = open_hosts(RANKS, host_of, seed);
+		struct message *messages = calloc(TOGETHER, sizeof *messages);
+		struct unit *units = hosts->fixture->units;
+		uint64_t random = seed;
+		assert_non_null(messages);
+		for (int begun = 0, ended = 0; ended < MESSAGES;) {
+			struct message *message = &messages[draw(&random, TOGETHER)];
+			if (!message->is_sent && begun < MESSAGES)
+				start(message, &units[0], begun++, &random);
+			if (!message->is_sent)
+				continue;
+			step(message, units, &random);
+			int before = cancelled;
+			if (!is_over(message, units, &cancelled))
+				continue;
+			message->is_sent = false;
+			received += before == cancelled;
+			ended++;
+		}
+		free(messages);
+		close_hosts(hosts);
+	}
+	assert_true(cancelled > MESSAGES / 10 && received > MESSAGES / 10);
+}
+
+/* ---- after a failure ---- */
+
+static void begin_now(struct message *message, struct unit *source, int tag, uint64_t *random)
+{
+	start(message, source, tag, random);
+	assert_int_equal(engine_advance(&source->engine, &message->send), ENGINE_BLOCKED);
+}
+
+/* Sends of which no one is received; the group fails. `answers`: whoever drives the receiver's link
+ * goes on. */
+static void fail_with_sends(bool answers)
+{
+	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[1];
+	struct message *messages = calloc(SENDS, sizeof *messages);
+	uint64_t random = 1;
+	assert_non_null(messages);
+	for (int i = 0; i < SENDS; i++)
+		begin_now(&messages[i], source, i, &random);
+	for (int i = 0; i < 1000; i++) { /* all is offered, or as much as there is room for */
+		transport_advance(&source->link->transport);
+		transport_advance(&target->link->transport);
+	}
+	atomic_store(&hosts->fixture->cause, 1);
+	for (int i = 0; i < SENDS; i++) {
+		struct engine_op *send = &messages[i].send;
+		enum engine_progress progress;
+		int turns = 0;
+		/* Their payload is a copy, which may be read for ever. */
+		while ((progress = engine_abandon(&source->engine, send, 0, !answers)) ==
+		       ENGINE_BLOCKED) {
+			assert_true(answers && ++turns < 10000);
+			transport_advance(&source->link->transport);
+			transport_advance(&target->link->transport);
+		}
+		assert_int_equal(progress, ENGINE_DONE);
+	}
+	free(messages);
+	close_hosts(hosts);
+}
+
+static void test_failed(void **state)
+{
+	(void)state;
+	fail_with_sends(true);
+	fail_with_sends(false);
+}
+
+/* The link writes to the buffer of a receive, so its source is cut. */
+static void test_receive_is_left(void **state)
+{
+	(void)state;
+	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[1];
+	unsigned char *from = malloc(LARGE), *to = calloc(1, LARGE);
+	struct engine_op send, receive;
+	assert_true(from && to);
+	memset(from, 1, LARGE);
+	begin(source, &send, &source->workspace, TRACE_SEND, 5, from, LARGE, false);
+	begin(target, &receive, &target->workspace, TRACE_RECV, 5, to, LARGE, false);
+	while (engine_advance(&target->engine, &receive) == ENGINE_BLOCKED && !to[0]) {
+		assert_int_equal(engine_advance(&source->engine, &send), ENGINE_BLOCKED);
+		transport_advance(&source->link->transport);
+		transport_advance(&target->link->transport);
+	}
+	assert_int_equal(to[LARGE - 1], 0); /* it is under way, or this tests nothing */
+	atomic_store(&hosts->fixture->cause, 1);
+	assert_int_equal(engine_abandon(&target->engine, &receive, 0, false), ENGINE_BLOCKED);
+	assert_int_equal(engine_abandon(&target->engine, &receive, 0, true), ENGINE_DONE);
+	memset(to, 0, LARGE);
+	for (int i = 0; i < 10000; i++) {
+		transport_advance(&source->link->transport);
+		transport_advance(&target->link->transport);
+	}
+	assert_null(memchr(to, 1, LARGE));
+	assert_int_equal(engine_abandon(&source->engine, &send, 0, false), ENGINE_DONE);
+	close_hosts(hosts);
+	free(from);
+	free(to);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_drawn),
+		cmocka_unit_test(test_failed),
+		cmocka_unit_test(test_receive_is_left),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Cancels sends and receives that have not been matched. Of a long send to another host this rank
+ * cannot know that, so it asks the receiver (transport/far_cancel.c). */
+#include "engine/mailbox.h"
+#include "transport/hosts.h"
+
+void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op)
+{
+	struct engine_op **at = &peer->queue, *before = NULL;
+	while (*at != op) {
+		before = *at;
+		at = &(*at)->p2p.next;
+	}
+	*at = op->p2p.next;
+	if (peer->queue_last == op)
+		peer->queue_last = before;
+}
+
+void engine_mailbox_end_cancelled(struct engine_mailbox *mailbox, struct engine_op *op)
+	LOCK_REQUIRES(mail)
+{
+	op->status = LS_CANCELLED;
+	op->p2p.rts = NULL;
+	engine_mailbox_complete(mailbox, op);
+}
+
+/* Whether the send is now cancelled: by this rank, or by its receiver, which it has asked. */
+static bool take_back(struct engine_p2p *p2p) LOCK_REQUIRES(mail)
+{
+	return p2p->rts && !atomic_load(&p2p->cancelled) &&
+	       (transport_mail_cancel(p2p->rts, p2p->generation) ||
+		(atomic_load(&p2p->asks_cancel) &&
+		 transport_mail_was_cancelled(p2p->rts, p2p->generation)));
+}
+
+/* The RTS slot belongs to the receiver until it has seen that; then a block of the send is free,
+ * too. */
+static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
+{
+	struct engine_p2p *p2p = &op->p2p;
+	struct mailbox_peer *peer = &engine->mailbox->peers[op->call.peer];
+	if (!take_back(p2p))
+		return false;
+	p2p->cancelled = true;
+	engine_mailbox_disown_rts(peer, p2p->index, op->input_block);
+	op->input_block = NULL;
+	transport_mail_pass(peer->to, &peer->out);
+	if (op->call.peer == engine->team->rank)
+		engine_mailbox_arrive(engine, op->call.peer);
+	return true;
+}
+
+/* No thread makes progress on it just now: it is complete. */
+static void end_active(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
+{
+	struct engine_op **at = &mailbox->active;
+	while (*at && *at != op)
+		at = &(*at)->p2p.next;
+	if (*at) {
+		*at = op->p2p.next;
+		engine_mailbox_end_cancelled(mailbox, op);
+	}
+}
+
+bool engine_mailbox_is_cancelled(struct engine *engine, struct engine_op *op)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	int peer = op->call.peer;
+	if (!atomic_load_explicit(&op->p2p.asks_cancel, memory_order_relaxed))
+		return atomic_load(&op->p2p.cancelled);
+	lock_mail_acquire(&mailbox->lock);
+	bool now = withdraw(engine, op);
+	lock_mail_release(&mailbox->lock);
+	if (now)
+		transport_request_progress(engine->team, peer);
+	return atomic_load(&op->p2p.cancelled);
+}
+
+bool engine_p2p_ask_cancel(struct engine *engine, struct engine_op *op, struct wait_word words[2])
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	const struct transport_team *team = engine->team;
+	struct engine_p2p *p2p = &op->p2p;
+	lock_mail_acquire(&mailbox->lock);
+	int peer = op->call.peer;
+	bool asks = engine_p2p_stage_of(op) == ENGINE_P2P_SENT && p2p->rts &&
+		    !transport_is_here(team, peer);
+	unsigned index = p2p->index;
+	uint32_t generation = p2p->generation;
+	if (asks) {
+		atomic_store(&p2p->asks_cancel, true);
+		transport_wait_word(team, peer, &p2p->rts->owner_copied,
+				    transport_mail_word(generation, p2p->pieces), peer, &words[0]);
+		transport_wait_word(team, peer, &p2p->rts->done, transport_mail_word(generation, 0),
+				    peer, &words[1]);
+	}
+	lock_mail_release(&mailbox->lock);
+	/* The operation may have ended, and its RTS slot be in use again: then nobody is asked. */
+	return asks && transport_cancel(engine->team, peer, index, generation);
+}
+
+bool engine_p2p_cancel(struct engine *engine, struct engine_op *op)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	bool back = true, was_sent = false;
+	lock_mail_acquire(&mailbox->lock);
+	/* The peer of a receive from any source changes when it matches a message. */
+	int peer = op->call.peer;
+	switch (engine_p2p_stage_of(op)) {
+	case ENGINE_P2P_QUEUED:
+		engine_mailbox_unqueue(&mailbox->peers[peer], op);
+		op->status = LS_CANCELLED;
+		engine_mailbox_complete(mailbox, op);
+		break;
+	case ENGINE_P2P_POSTED:
+		engine_mailbox_forget(mailbox, op);
+		op->status = LS_CANCELLED;
+		engine_mailbox_complete(mailbox, op);
+		break;
+	case ENGINE_P2P_SENT:
+		back = was_sent = withdraw(engine, op);
+		if (back)
+			end_active(mailbox, op);
+		break;
+	default:
+		back = false;
+		break;
+	}
+	lock_mail_release(&mailbox->lock);
+	if (was_sent)
+		transport_request_progress(engine->team, peer);
+	return back;
+}
