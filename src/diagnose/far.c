@@ -190,8 +190,8 @@ static bool is_under_way(const struct diagnose_traffic *traffic, int w, int r)
 	       traffic[r].fetched[w] != traffic[w].released[r];
 }
 
-/* Any word that a rank on another host writes may be about to arrive, also if that rank has ended.
- * */
+/* Any word that a rank on another host writes may be about to arrive, also if that rank has ended
+ * and this one has not noticed yet. */
 static void set_unclear(struct diagnose_rank *rank)
 {
 	rank->incomplete = true;
@@ -208,7 +208,7 @@ void diagnose_check_traffic(struct diagnose_job *job, const uint16_t *hosts,
 {
 	for (int r = 0; r < job->size; r++)
 		for (int w = 0; w < job->size; w++)
-			if (hosts[w] != hosts[r] &&
+			if (hosts[w] != hosts[r] && !traffic[r].lost[w] &&
 			    (is_under_way(traffic, w, r) || is_under_way(traffic, r, w)))
 				set_unclear(&job->ranks[r]);
 }

@@ -150,6 +150,11 @@ static void test_who_has_left(void **state)
 	diagnose_judge(job, &hint, &verdict);
 	assert_int_not_equal(verdict.cause, DIAGNOSE_LEFT);
 	free(job);
+	traffic[1].lost[FAR] = true; /* nothing comes from there any more */
+	job = look_at_all(fixture, traffic);
+	diagnose_judge(job, &hint, &verdict);
+	assert_int_equal(verdict.cause, DIAGNOSE_LEFT);
+	free(job);
 	free(traffic);
 }
 

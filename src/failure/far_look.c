@@ -111,6 +111,7 @@ static void read_traffic(const struct world *world, struct diagnose_traffic *out
 			out[q].fetched[r] = atomic_load(&traffic->fetched);
 			out[q].begun[r] = atomic_load(&traffic->begun);
 			out[q].released[r] = atomic_load(&traffic->released);
+			out[q].lost[r] = atomic_load(&traffic->lost) != 0;
 		}
 	}
 }

@@ -3,6 +3,7 @@
  * watch that takes the lease (a time stamp that all members share) looks for the whole group. A
  * proved cause fails the group. A stopped or absent rank is only reported, once for each
  * operation. */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -100,27 +101,33 @@ static bool has_kept(struct world *world, struct diagnose_job *job,
 
 /* ---- a cycle through several groups ---- */
 
-/* Of a group that this rank is in, or whose first member is on this host. False: there is none. */
-static bool find_place(struct world *world, const struct diagnose_job *job, uint32_t id,
-		       struct failure_place *out)
+/* Of a group that has members on this host. False: there are none. */
+static bool find_place(struct world *world, uint32_t id, struct failure_place *out)
 {
 	struct ls_group *own = world_hold(world, id);
+	int first = INT_MAX; /* the first member that is here has the cause */
 	if (own) {
 		*out = failure_place_of(own);
 		world_release(own);
 		return true;
 	}
-	const struct diagnose_group *group = diagnose_find_group(job, id);
-	if (!group || group->first >= world->size || group->first_area >= TRANSPORT_AREAS ||
-	    world->transport.peers[group->first].remote)
-		return false;
-	const struct transport_segment *segment = world->transport.peers[group->first].segment;
-	*out = (struct failure_place){
-		.id = id,
-		.owner = group->first,
-		.head = transport_area_at(segment, world->size, group->first_area),
-	};
-	return true;
+	for (int q = 0; q < world->size; q++) {
+		const struct transport_segment *segment = world->transport.peers[q].segment;
+		const struct trace_view *view = &world->views[q];
+		for (unsigned i = 0; view->header && i < TRACE_GROUP_MAX; i++) {
+			const struct trace_group *group = &view->groups[i];
+			if (world->transport.peers[q].remote || atomic_load(&group->id) != id ||
+			    group->rank >= first)
+				continue;
+			first = group->rank;
+			*out = (struct failure_place){
+				.id = id,
+				.owner = q,
+				.head = transport_area_at(segment, world->size, i),
+			};
+		}
+	}
+	return first != INT_MAX;
 }
 
 /* Adds a group, in the order of their numbers. */
@@ -152,7 +159,7 @@ static void tell_others(struct ls_group *group, const struct diagnose_job *job,
 		for (uint32_t i = 0; i < rank->thread_count; i++) {
 			failure.group = rank->threads[i].wait.group;
 			if (world->transport.peers[r].remote && failure.group &&
-			    !find_place(world, job, failure.group, &place))
+			    !find_place(world, failure.group, &place))
 				(void)transport_tell_failed(&world->transport, r, &failure);
 		}
 	}
@@ -170,7 +177,7 @@ static void raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 			const struct wait_slot_body *wait = &rank->threads[i].wait;
 			if (wait->state != WAIT_WORDS && wait->state != WAIT_ANY_WORD)
 				continue;
-			if (find_place(group->world, job, wait->group, &place))
+			if (find_place(group->world, wait->group, &place))
 				count = add_place(places, count, &place);
 		}
 	}

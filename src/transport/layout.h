@@ -253,6 +253,7 @@ struct transport_traffic {
 	/* Long payloads from the other rank: fetched or refused, begun and ended. */
 	_Atomic uint64_t begun, fetched;
 	_Atomic uint64_t released; /* long payloads for the other rank, released by the link */
+	_Atomic uint64_t lost;     /* 1: the connection has broken, and nothing comes any more */
 };
 
 struct transport_segment {

@@ -357,6 +357,7 @@ static void note_lost(void *context, int peer)
 	struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
 	if (mirror)
 		atomic_store(&mirror->lost, 1);
+	atomic_store(&hosts->transport->segment->traffic[peer].lost, 1);
 	if (mirror && hosts->events.lost)
 		hosts->events.lost(hosts->events.context, peer);
 	transport_mirror_wake(hosts);

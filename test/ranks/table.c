@@ -311,6 +311,7 @@ const struct runner_test runner_tests[] = {
 	TEST(a_death_closes_groups_that_need_it, FEW, .killed = 2, PROCESSES),
 	TEST(aborts_in_any_order, R(1) | FEW),
 	TEST(a_cycle_through_groups_is_proved, FEW),
+	TEST(a_cycle_through_pairs_is_proved, R(3) | R(4) | R(8)),
 	TEST(async_many_in_flight, R(1) | R(2) | R(4)),
 	TEST(async_large_and_blocking, FEW),
 	SETTING(async_large_and_blocking, "always_blocking", "BLOCKING=1", R(2)),
