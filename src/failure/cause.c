@@ -3,12 +3,9 @@
  * finds a failure claims it, takes a snapshot of all ranks, writes the verdict into its report, and
  * then sets the cause word, which ends every wait of the group. All survivors return the status of
  * that report. If the claimant dies or is stopped, another rank takes over. */
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/messages.h"
 #include "base/ranks.h"
@@ -17,11 +14,6 @@
 #include "failure.h"
 
 enum {
-	/* How long a report waits for others, so as to name them; a death is told in 100 ms. */
-	GRACE_MS = 70,
-	/* The same after a mismatch: while members are missing it may be that neither side has a
-	 * majority, and then nobody can be blamed. */
-	MISMATCH_GRACE_MS = 400,
 	TOLD_MS = 300,  /* how long a host waits for the cause that another host knows better */
 	CLAIM_MS = 600, /* after this, the rank that works out the cause is held to be stuck */
 };
@@ -74,8 +66,7 @@ static uint64_t cause_of(const struct failure_place *place)
 	return atomic_load_explicit(&place->head->cause, memory_order_seq_cst);
 }
 
-/* Whether nothing is left to be done for this group: it has failed, or it is another by now. */
-static bool is_settled(const struct failure_place *place)
+bool failure_is_settled(const struct failure_place *place)
 {
 	return cause_of(place) != nobody(place->id);
 }
@@ -138,111 +129,13 @@ bool failure_copy(const struct ls_group *group, struct transport_failure *out)
 					  .status = report->status,
 					  .culprit = report->culprit,
 					  .operation = report->operation};
+	memcpy(out->groups, report->groups, sizeof out->groups);
 	memcpy(out->text, report->text, sizeof out->text);
 	out->text[sizeof out->text - 1] = '\0';
 	return true;
 }
 
 /* ---- working it out ---- */
-
-/* Waits until all other living members have entered the operation too, so that the report can say
- * what each of them called; briefly, as some of them may never come. */
-static void await_others(struct ls_group *group, const struct diagnose_hint *hint)
-{
-	uint64_t grace_ms = hint->status == LS_MISMATCH ? MISMATCH_GRACE_MS : GRACE_MS;
-	struct wait_word words[RANKS_HOST_MAX];
-	struct wait_call call = {.words = words, .deadline_ns = clock_deadline_ns(grace_ms)};
-	for (int q = 0; q < group->size; q++) {
-		int world_rank = group->team.members[q].world;
-		const struct wait_peer *peer = &group->peers[world_rank];
-		if (q == group->rank || world_rank == hint->peer || wait_peer_is_dead(peer) ||
-		    wait_peer_has_left(peer))
-			continue;
-		transport_wait_word(&group->team, q,
-				    &transport_entry(&group->team, q, hint->seq)->signal,
-				    transport_signal(hint->seq, 0), q, &words[call.count++]);
-	}
-	int peer;
-	if (call.count > 0 && !wait_satisfied(&call)) {
-		ls_status status = wait_words(&group->quiet, &call, &peer);
-		(void)status; /* the report is made either way */
-	}
-}
-
-/* A peer whose memory could not be read any more is about to end; how it ended is known only
- * then. */
-static void await_end(struct ls_group *group, int peer)
-{
-	struct world *world = group->world;
-	if (atomic_load_explicit(&world->dead[peer], memory_order_acquire) ||
-	    world->pids[peer] == world->pids[world->rank])
-		return;
-	struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, world->pids[peer], 0),
-			     .events = POLLIN};
-	if (end.fd < 0)
-		return;
-	ls_status status = wait_fds(&group->quiet, &end, 1, peer, clock_deadline_ns(GRACE_MS));
-	(void)status; /* the report is made either way */
-	close(end.fd);
-}
-
-/* A short message is recorded a moment after it is posted, so its receiver may be here before. */
-static void await_record(struct ls_group *group, const struct diagnose_hint *hint)
-{
-	struct world *world = group->world;
-	if (!hint->matched.known || hint->peer < 0 || hint->peer >= world->size)
-		return;
-	const struct trace_view *view = &world->views[hint->peer];
-	uint64_t deadline_ns = clock_deadline_ns(GRACE_MS);
-	while (view->header &&
-	       trace_is_due(view, trace_index(view, (uint32_t)hint->matched.record)) &&
-	       !atomic_load_explicit(&world->dead[hint->peer], memory_order_acquire) &&
-	       clock_now_ns() < deadline_ns) {
-		ls_status status =
-			wait_fds(&group->quiet, NULL, 0, hint->peer, clock_deadline_ns(1));
-		(void)status; /* the report is made either way */
-	}
-}
-
-/* Whether the trace has a record of collective `seq` of the group, or never will. */
-static bool is_recorded(const struct trace_view *view, uint32_t group, uint64_t seq)
-{
-	for (int i = 0; view->header && i < TRACE_GROUP_MAX; i++) {
-		const struct trace_group *entry = &view->groups[i];
-		if (atomic_load_explicit(&entry->id, memory_order_acquire) == group)
-			return atomic_load_explicit(&entry->entered, memory_order_acquire) >= seq;
-	}
-	return true;
-}
-
-/* The same of a short collective: its entry is there before its record. */
-static void await_records(struct ls_group *group, const struct diagnose_hint *hint)
-{
-	struct world *world = group->world;
-	uint64_t deadline_ns = clock_deadline_ns(GRACE_MS);
-	for (int q = 0; q < group->size; q++) {
-		int peer = group->team.members[q].world;
-		const _Atomic uint64_t *signal =
-			&transport_entry(&group->team, q, hint->seq)->signal;
-		while (transport_signal_reached(atomic_load_explicit(signal, memory_order_acquire),
-						transport_signal(hint->seq, 0)) &&
-		       !is_recorded(&world->views[peer], group->id, hint->seq) &&
-		       !atomic_load_explicit(&world->dead[peer], memory_order_acquire) &&
-		       clock_now_ns() < deadline_ns) {
-			ls_status status =
-				wait_fds(&group->quiet, NULL, 0, peer, clock_deadline_ns(1));
-			(void)status; /* the report is made either way */
-		}
-	}
-}
-
-/* Numbers of messages say nothing about where others are. */
-static bool wants_others(const struct diagnose_hint *hint, bool collective)
-{
-	return collective && hint->seq > 0 &&
-	       (hint->status == LS_MISMATCH || hint->status == LS_PEER_DIED ||
-		hint->status == LS_PEER_LEFT);
-}
 
 /* What has failed, and the send that a receive differs from, may be older than all that the
  * snapshot has of their ranks. */
@@ -261,8 +154,11 @@ static void judge(const struct world *world, const struct diagnose_hint *given,
 
 /* job: NULL without memory. */
 static void explain(struct world *world, struct diagnose_job *job, const struct diagnose_hint *hint,
-		    struct transport_report *out)
+		    const uint32_t *groups, struct transport_report *out)
 {
+	memset(out->groups, 0, sizeof out->groups);
+	if (groups)
+		memcpy(out->groups, groups, sizeof out->groups);
 	out->status = (uint32_t)hint->status;
 	out->culprit = hint->peer;
 	out->operation = hint->seq;
@@ -343,7 +239,7 @@ static bool claim(struct ls_group *group, const struct failure_place *place, str
 							     clock_deadline_ns(CLAIM_MS)))
 			return false;
 	}
-	if (is_settled(place))
+	if (failure_is_settled(place))
 		return false;
 	return !own || is_first_thread(own) || !await_cause(group, place, -1, CLOCK_NEVER);
 }
@@ -379,21 +275,19 @@ static void wake_all(struct world *world, const struct failure_place *places, in
 	}
 }
 
-/* The same report for all places, of which `group` is one. */
+/* The same report for all places, of which `group` is one. groups: NULL if it fails alone. */
 static void explain_and_publish(struct ls_group *group, const struct failure_place *places,
-				int count, const struct diagnose_hint *hint,
+				int count, const uint32_t *groups, const struct diagnose_hint *hint,
 				struct diagnose_job *job)
 {
 	struct world *world = group->world;
 	struct transport_report *first = report_of(world, &places[0], world->rank);
 	bool published = false;
-	explain(world, job, hint, first);
-	for (int i = 0; i < count; i++) {
-		struct transport_report *report = report_of(world, &places[i], world->rank);
-		if (i > 0)
-			*report = *first;
+	explain(world, job, hint, groups, first);
+	for (int i = 1; i < count; i++) /* before any of them counts: see failure_complete */
+		*report_of(world, &places[i], world->rank) = *first;
+	for (int i = 0; i < count; i++)
 		published |= publish(world, &places[i]);
-	}
 	/* Before anybody wakes and takes this core: a rank that is killed here takes the report
 	 * along. */
 	if (published)
@@ -412,7 +306,7 @@ static void look_and_publish(struct ls_group *group, const struct failure_place 
 		job = failure_far_request(group);
 	if (!job)
 		job = failure_collect(group->world, &(struct diagnose_closing){1, &place->id});
-	explain_and_publish(group, place, 1, hint, job);
+	explain_and_publish(group, place, 1, NULL, hint, job);
 	free(job);
 }
 
@@ -420,17 +314,11 @@ ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint
 {
 	struct failure_place place = failure_place_of(group);
 	open_words(&place);
-	if (!is_settled(&place) && group->team.host_count > 1 && !is_speaker(group, hint))
+	if (!failure_is_settled(&place) && group->team.host_count > 1 && !is_speaker(group, hint))
 		(void)await_cause(group, &place, -1, clock_deadline_ns(TOLD_MS));
-	if (is_settled(&place) || !claim(group, &place, group))
+	if (failure_is_settled(&place) || !claim(group, &place, group))
 		return failure_status(group);
-	if (hint->status == LS_PEER_DIED && hint->peer >= 0)
-		await_end(group, hint->peer);
-	if (wants_others(hint, collective)) {
-		await_others(group, hint);
-		await_records(group, hint);
-	}
-	await_record(group, hint);
+	failure_await_arrivals(group, hint, collective);
 	look_and_publish(group, &place, hint);
 	return failure_status(group);
 }
@@ -438,21 +326,22 @@ ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint
 /* All ranks claim the groups in the same order, so the rank that gets the first claim gets all
  * others, except those of groups whose own cause another rank is finding just now. */
 void failure_raise_all(struct ls_group *group, const struct failure_place *places, int count,
-		       const struct diagnose_hint *hint, struct diagnose_job *job)
+		       const uint32_t groups[TRANSPORT_TOGETHER], const struct diagnose_hint *hint,
+		       struct diagnose_job *job)
 {
-	struct failure_place mine = failure_place_of(group), claimed[RANKS_HOST_MAX] = {mine};
+	struct failure_place mine = failure_place_of(group), claimed[TRANSPORT_TOGETHER] = {mine};
 	int claimed_count = 0;
 	open_words(&mine);
 	for (int i = 0; i < count; i++) {
 		struct ls_group *own = world_hold(group->world, places[i].id);
-		if (!is_settled(&places[i]) && claim(group, &places[i], own))
+		if (!failure_is_settled(&places[i]) && claim(group, &places[i], own))
 			claimed[claimed_count++] = places[i];
 		if (own)
 			world_release(own);
 		if (claimed_count == 0)
 			return;
 	}
-	explain_and_publish(group, claimed, claimed_count, hint, job);
+	explain_and_publish(group, claimed, claimed_count, groups, hint, job);
 }
 
 void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint)
@@ -460,7 +349,7 @@ void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *h
 	struct failure_place place = failure_place_of(group);
 	uint64_t open = nobody(place.id);
 	open_words(&place);
-	if (is_settled(&place) || !is_first_thread(group))
+	if (failure_is_settled(&place) || !is_first_thread(group))
 		return; /* there is a cause, or a thread of mine is about to publish one */
 	/* So that others wait for my report. If another rank has the claim, it may be stopped, and
 	 * nobody may be waiting to replace it: the first rank that publishes wins. */
@@ -469,17 +358,37 @@ void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *h
 	look_and_publish(group, &place, hint);
 }
 
-void failure_raise_told(struct ls_group *group, const struct transport_failure *told)
+bool failure_write_told(struct world *world, const struct failure_place *place,
+			struct ls_group *own, const struct transport_failure *told)
 {
-	struct failure_place place = failure_place_of(group);
-	open_words(&place);
-	if (is_settled(&place) || !is_first_thread(group))
-		return;
-	struct transport_report *mine = report_of(group->world, &place, group->world->rank);
+	uint64_t open = nobody(place->id);
+	if (own)
+		open_words(place);
+	if (failure_is_settled(place))
+		return false;
+	bool is_mine = atomic_compare_exchange_strong(&place->head->claim, &open,
+						      open + (uint64_t)world->rank + 1);
+	/* There is room for one report of mine. */
+	if (own ? !is_first_thread(own) : !is_mine)
+		return false;
+	struct transport_report *mine = report_of(world, place, world->rank);
 	mine->status = told->status;
 	mine->culprit = told->culprit;
 	mine->operation = told->operation;
+	memcpy(mine->groups, told->groups, sizeof mine->groups);
 	memcpy(mine->text, told->text, sizeof mine->text);
-	publish(group->world, &place);
-	wake_all(group->world, &place, 1);
+	return true;
+}
+
+void failure_await_cause(struct ls_group *group, const struct failure_place *place)
+{
+	(void)await_cause(group, place, -1, clock_deadline_ns(CLAIM_MS));
+}
+
+void failure_publish(struct world *world, const struct failure_place *places, int count)
+{
+	for (int i = 0; i < count; i++)
+		publish(world, &places[i]);
+	if (count > 0)
+		wake_all(world, places, count);
 }

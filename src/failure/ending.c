@@ -14,6 +14,7 @@ void failure_note(struct ls_group *group)
 {
 	if (atomic_exchange(&group->has_failed, true))
 		return;
+	failure_complete(group);
 	atomic_fetch_add(&group->world->failures, 1);
 	if (group->world->link) {
 		transport_withdraw(&group->team);

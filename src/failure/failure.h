@@ -28,20 +28,51 @@ ls_status failure_status(const struct ls_group *group);
  * the function waits a moment for other ranks to arrive in it, so that the report can tell what
  * each of them called. */
 ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint, bool collective);
-/* The same for a cause that closes several groups, `group` among them. `job` proves it: a later
- * snapshot might find one of the threads between two waits. */
+/* The same for a cause that closes several groups, `group` among them. places: of those that have
+ * members on this host; groups: the ids of all, as in struct transport_report. `job` proves it: a
+ * later snapshot might find one of the threads between two waits. */
 void failure_raise_all(struct ls_group *group, const struct failure_place *places, int count,
-		       const struct diagnose_hint *hint, struct diagnose_job *job);
+		       const uint32_t groups[TRANSPORT_TOGETHER], const struct diagnose_hint *hint,
+		       struct diagnose_job *job);
 /* The same for ls_group_abort: does not wait for other ranks. */
 void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint);
-/* The same for a cause that a rank on another host has found. Prints nothing. Does not block. */
-void failure_raise_told(struct ls_group *group, const struct transport_failure *told);
+/* Writes the report of a rank on another host to a place, so that failure_publish can publish it;
+ * `own` is the group if this rank is in it, NULL if not. False: the group has failed, or somebody is
+ * working out its cause. Prints nothing. Does not block. */
+bool failure_write_told(struct world *world, const struct failure_place *place,
+			struct ls_group *own, const struct transport_failure *told);
+/* Waits until somebody has published a cause, who is about to; for 600 ms at most. */
+void failure_await_cause(struct ls_group *group, const struct failure_place *place);
+/* Publishes my reports at these places, and then wakes all ranks. */
+void failure_publish(struct world *world, const struct failure_place *places, int count);
 /* What this host says of the failure. False: the group has not failed. */
 bool failure_copy(const struct ls_group *group, struct transport_failure *out);
 void failure_read(const struct ls_group *group, struct ls_failure *out);
 /* Call for a new group, of which no failure has been claimed or published. */
 void failure_begin(const struct ls_group *group);
 struct failure_place failure_place_of(const struct ls_group *group);
+/* Whether nothing is left to be done there: the group has failed, or it is another by now. */
+bool failure_is_settled(const struct failure_place *place);
+
+/* ---- together.c ---- */
+
+/* Of a group that has members on this host. False: there are none. */
+bool failure_find_place(struct world *world, uint32_t id, struct failure_place *out);
+/* Fails every group in which a rank of the cycle waits, on all hosts. */
+void failure_raise_deadlock(struct ls_group *group, struct diagnose_job *job,
+			    const struct diagnose_verdict *verdict,
+			    const struct diagnose_hint *hint);
+/* Call when this rank has seen that a group has failed, before it goes on: until those that fail with
+ * it have failed, too. Their author may not have come so far. Blocks for at most 600 ms. */
+void failure_complete(struct ls_group *group);
+/* Fails the groups of which a rank on another host tells. Does not block. */
+void failure_raise_told(struct world *world, const struct transport_failure *failure);
+
+/* ---- arrivals.c ---- */
+
+/* Call after a claim, before the snapshot. Blocks for at most about half a second. */
+void failure_await_arrivals(struct ls_group *group, const struct diagnose_hint *hint,
+			    bool collective);
 
 /* ---- far_look.c: looks at all hosts; all but failure_far_request by the watch alone ---- */
 

@@ -3,7 +3,6 @@
  * watch that takes the lease (a time stamp that all members share) looks for the whole group. A
  * proved cause fails the group. A stopped or absent rank is only reported, once for each
  * operation. */
-#include <limits.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -99,92 +98,6 @@ static bool has_kept(struct world *world, struct diagnose_job *job,
 	return is_kept;
 }
 
-/* ---- a cycle through several groups ---- */
-
-/* Of a group that has members on this host. False: there are none. */
-static bool find_place(struct world *world, uint32_t id, struct failure_place *out)
-{
-	struct ls_group *own = world_hold(world, id);
-	int first = INT_MAX; /* the first member that is here has the cause */
-	if (own) {
-		*out = failure_place_of(own);
-		world_release(own);
-		return true;
-	}
-	for (int q = 0; q < world->size; q++) {
-		const struct transport_segment *segment = world->transport.peers[q].segment;
-		const struct trace_view *view = &world->views[q];
-		for (unsigned i = 0; view->header && i < TRACE_GROUP_MAX; i++) {
-			const struct trace_group *group = &view->groups[i];
-			if (world->transport.peers[q].remote || atomic_load(&group->id) != id ||
-			    group->rank >= first)
-				continue;
-			first = group->rank;
-			*out = (struct failure_place){
-				.id = id,
-				.owner = q,
-				.head = transport_area_at(segment, world->size, i),
-			};
-		}
-	}
-	return first != INT_MAX;
-}
-
-/* Adds a group, in the order of their numbers. */
-static int add_place(struct failure_place *places, int count, const struct failure_place *place)
-{
-	int at = count;
-	for (int i = 0; i < count; i++)
-		if (places[i].id == place->id)
-			return count;
-	if (count == RANKS_HOST_MAX)
-		return count;
-	for (; at > 0 && places[at - 1].id > place->id; at--)
-		places[at] = places[at - 1];
-	places[at] = *place;
-	return count + 1;
-}
-
-/* Ranks of the cycle on other hosts may wait in groups of which nobody is here. */
-static void tell_others(struct ls_group *group, const struct diagnose_job *job,
-			const struct diagnose_verdict *verdict)
-{
-	struct world *world = group->world;
-	struct transport_failure failure;
-	struct failure_place place;
-	if (!world->link || !failure_copy(group, &failure))
-		return;
-	RANKS_EACH (r, &verdict->culprits) {
-		const struct diagnose_rank *rank = &job->ranks[r];
-		for (uint32_t i = 0; i < rank->thread_count; i++) {
-			failure.group = rank->threads[i].wait.group;
-			if (world->transport.peers[r].remote && failure.group &&
-			    !find_place(world, failure.group, &place))
-				(void)transport_tell_failed(&world->transport, r, &failure);
-		}
-	}
-}
-
-/* Fails every group in which a rank of the cycle waits: it can never continue. */
-static void raise_deadlock(struct ls_group *group, struct diagnose_job *job,
-			   const struct diagnose_verdict *verdict, const struct diagnose_hint *hint)
-{
-	struct failure_place places[RANKS_HOST_MAX] = {failure_place_of(group)}, place;
-	int count = 1;
-	RANKS_EACH (r, &verdict->culprits) {
-		const struct diagnose_rank *rank = &job->ranks[r];
-		for (uint32_t i = 0; i < rank->thread_count; i++) {
-			const struct wait_slot_body *wait = &rank->threads[i].wait;
-			if (wait->state != WAIT_WORDS && wait->state != WAIT_ANY_WORD)
-				continue;
-			if (find_place(group->world, wait->group, &place))
-				count = add_place(places, count, &place);
-		}
-	}
-	failure_raise_all(group, places, count, hint, job);
-	tell_others(group, job, verdict);
-}
-
 /* ---- what is done about it ---- */
 
 /* Whether the look before this one saw the same ranks stopped: debuggers and programs that read
@@ -214,7 +127,7 @@ static void act(struct ls_group *group, struct diagnose_job *job,
 	ls_status status;
 	switch (verdict->cause) {
 	case DIAGNOSE_DEADLOCK:
-		raise_deadlock(group, job, verdict, &hint);
+		failure_raise_deadlock(group, job, verdict, &hint);
 		return;
 	case DIAGNOSE_MISMATCH:
 	case DIAGNOSE_DIED:

@@ -34,8 +34,9 @@ bool transport_tell_failed(struct transport *transport, int rank,
 	struct transport_path path = {
 		.hosts = hosts, .link = hosts->link, .peer = rank, .mine = transport->segment};
 	transport_drive_begin(hosts);
-	bool posted = transport_path_post(&path, &note, failure->text,
-					  strnlen(failure->text, sizeof failure->text), NULL);
+	bool posted = transport_path_post(
+		&path, &note, failure->groups,
+		sizeof failure->groups + strnlen(failure->text, sizeof failure->text), NULL);
 	transport_drive_end(hosts);
 	return posted;
 }

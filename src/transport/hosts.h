@@ -36,6 +36,7 @@ struct transport_failure {
 	uint32_t group, status;
 	int32_t culprit; /* world rank, -1: none */
 	uint64_t operation;
+	uint32_t groups[TRANSPORT_TOGETHER]; /* as in struct transport_report */
 	char text[TRANSPORT_TEXT_BYTES];
 };
 

@@ -37,6 +37,7 @@ enum {
 	TRANSPORT_CHANNEL_SLOTS = 32,   /* messages to a peer that are under way at once */
 	TRANSPORT_MESSAGE_INLINE = 192, /* payload of a slot; longer ones stay with the sender */
 	TRANSPORT_TEXT_BYTES = 2048,
+	TRANSPORT_TOGETHER = 64, /* groups that fail with one report */
 	TRANSPORT_PHASE_BITS = 16,
 	TRANSPORT_CPU_WORDS = 16, /* 1024 processors */
 	TRANSPORT_AREAS = 513,    /* groups that a rank may be in at once, that of all ranks too */
@@ -113,6 +114,9 @@ struct transport_report {
 	_Alignas(64) uint32_t status;
 	int32_t culprit; /* world rank, -1: none */
 	uint64_t operation;
+	/* The ids of all groups that fail with it, if there are several; ends with 0, if there is
+	 * room. Nobody who is told of it goes on before all of them have failed where he is. */
+	uint32_t groups[TRANSPORT_TOGETHER];
 	char text[TRANSPORT_TEXT_BYTES];
 };
 

@@ -204,11 +204,13 @@ static void put_failure(struct transport_hosts *hosts, const struct link_message
 					    .status = (uint32_t)words[2],
 					    .culprit = (int32_t)(int64_t)words[3],
 					    .operation = words[4]};
-	uint64_t bytes = message->payload ? message->bytes : 0;
+	if (!message->payload || message->bytes < sizeof failure.groups)
+		return;
+	uint64_t bytes = message->bytes - sizeof failure.groups;
 	if (bytes >= sizeof failure.text)
 		bytes = sizeof failure.text - 1;
-	if (bytes)
-		memcpy(failure.text, message->payload, bytes);
+	memcpy(failure.groups, message->payload, sizeof failure.groups);
+	memcpy(failure.text, (const char *)message->payload + sizeof failure.groups, bytes);
 	failure.text[bytes] = '\0';
 	if (failure.culprit < -1 || failure.culprit >= hosts->transport->size)
 		failure.culprit = -1;

@@ -16,6 +16,11 @@
 enum { HELD = 1, AGAIN = 2 };
 
 _Static_assert(sizeof(struct mail_slot) <= LINK_SHORT_BYTES, "a slot is one note");
+_Static_assert(sizeof(struct transport_report) <= LINK_SHORT_BYTES &&
+		       offsetof(struct transport_report, text) ==
+			       offsetof(struct transport_report, groups) +
+				       sizeof(uint32_t) * TRANSPORT_TOGETHER,
+	       "the end of a report is one note");
 
 /* ---- to one member ---- */
 
@@ -94,8 +99,9 @@ static bool send_failure(const struct transport_path *path)
 	const struct transport_report *report = transport_report(head, transport->size, (int)teller);
 	struct link_note note = {.words = {TRANSPORT_NOTE_FAILED, cause >> 32, report->status,
 					   (uint64_t)(int64_t)report->culprit, report->operation}};
-	relay->has_told = transport_path_post(path, &note, report->text,
-					      strnlen(report->text, sizeof report->text), NULL);
+	relay->has_told = transport_path_post(
+		path, &note, report->groups,
+		sizeof report->groups + strnlen(report->text, sizeof report->text), NULL);
 	return relay->has_told;
 }
 

@@ -125,7 +125,8 @@ enum transport_note {
 	TRANSPORT_NOTE_LONG,
 	/* a message of a collective for the slot at place [1]: seq [2], count [3], position [4] */
 	TRANSPORT_NOTE_CHANNEL,
-	/* group [1] has failed: status [2], culprit [3], operation [4]; the text as payload */
+	/* group [1] has failed: status [2], culprit [3], operation [4]; payload: the groups that
+	 * fail together, and the text */
 	TRANSPORT_NOTE_FAILED,
 	TRANSPORT_NOTE_ASK, /* the words of transport_ask */
 	/* the source cancels a long message of the box at place [1]: RTS slot [2], generation [3] */

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Groups that fail together: a cycle of ranks that wait in several of them. Whoever is told of one
+ * may go on, into a call of another; so on each host all fail before anybody wakes. A report has the
+ * ids of all (struct transport_report), whichever rank brings it to a host. */
+#include <limits.h>
+
+#include "world/registry.h"
+#include "failure.h"
+
+bool failure_find_place(struct world *world, uint32_t id, struct failure_place *out)
+{
+	struct ls_group *own = world_hold(world, id);
+	int first = INT_MAX; /* the first member that is here has the cause */
+	if (own) {
+		*out = failure_place_of(own);
+		world_release(own);
+		return true;
+	}
+	for (int q = 0; q < world->size; q++) {
+		const struct transport_segment *segment = world->transport.peers[q].segment;
+		const struct trace_view *view = &world->views[q];
+		for (unsigned i = 0; view->header && i < TRACE_GROUP_MAX; i++) {
+			const struct trace_group *group = &view->groups[i];
+			if (world->transport.peers[q].remote || atomic_load(&group->id) != id ||
+			    group->rank >= first)
+				continue;
+			first = group->rank;
+			*out = (struct failure_place){
+				.id = id,
+				.owner = q,
+				.head = transport_area_at(segment, world->size, i),
+			};
+		}
+	}
+	return first != INT_MAX;
+}
+
+/* Adds a group, in the order of their numbers. */
+static int add(uint32_t *groups, int count, uint32_t id)
+{
+	int at = count;
+	for (int i = 0; i < count; i++)
+		if (groups[i] == id)
+			return count;
+	if (count == TRANSPORT_TOGETHER)
+		return count;
+	for (; at > 0 && groups[at - 1] > id; at--)
+		groups[at] = groups[at - 1];
+	groups[at] = id;
+	return count + 1;
+}
+
+/* All groups in which a rank of the cycle waits: it can never continue. */
+static int find_groups(const struct diagnose_job *job, const struct ranks *cycle, uint32_t *groups,
+		       int count)
+{
+	RANKS_EACH (r, cycle) {
+		const struct diagnose_rank *rank = &job->ranks[r];
+		for (uint32_t i = 0; i < rank->thread_count; i++) {
+			const struct wait_slot_body *wait = &rank->threads[i].wait;
+			if (wait->group &&
+			    (wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD))
+				count = add(groups, count, wait->group);
+		}
+	}
+	return count;
+}
+
+/* Nobody of these groups may be on this host. */
+static void tell_others(struct ls_group *group, const struct ranks *cycle)
+{
+	struct world *world = group->world;
+	struct transport_failure failure;
+	if (!world->link || !failure_copy(group, &failure))
+		return;
+	RANKS_EACH (r, cycle)
+		if (world->transport.peers[r].remote)
+			(void)transport_tell_failed(&world->transport, r, &failure);
+}
+
+void failure_raise_deadlock(struct ls_group *group, struct diagnose_job *job,
+			    const struct diagnose_verdict *verdict, const struct diagnose_hint *hint)
+{
+	struct failure_place places[TRANSPORT_TOGETHER];
+	uint32_t groups[TRANSPORT_TOGETHER] = {group->id};
+	int place_count = 0, count = find_groups(job, &verdict->culprits, groups, 1);
+	for (int i = 0; i < count; i++)
+		place_count += failure_find_place(group->world, groups[i], &places[place_count]);
+	failure_raise_all(group, places, place_count, groups, hint, job);
+	tell_others(group, &verdict->culprits);
+}
+
+static void complete(struct ls_group *group, uint32_t id, const struct transport_failure *failure)
+{
+	struct world *world = group->world;
+	struct ls_group *own = world_hold(world, id);
+	struct failure_place place;
+	if (failure_find_place(world, id, &place) && !failure_is_settled(&place)) {
+		if (failure_write_told(world, &place, own, failure))
+			failure_publish(world, &place, 1);
+		else
+			failure_await_cause(group, &place);
+	}
+	if (own)
+		world_release(own);
+}
+
+void failure_complete(struct ls_group *group)
+{
+	struct transport_failure failure;
+	if (!failure_copy(group, &failure))
+		return;
+	for (int i = 0; i < TRANSPORT_TOGETHER && failure.groups[i]; i++)
+		if (failure.groups[i] != group->id)
+			complete(group, failure.groups[i], &failure);
+}
+
+/* ---- what another host tells ---- */
+
+/* What is known of the groups that are told. */
+struct told {
+	struct world *world;
+	const struct transport_failure *failure;
+	struct failure_place places[TRANSPORT_TOGETHER + 1];
+	struct ls_group *own[TRANSPORT_TOGETHER + 1]; /* held, or NULL: this rank is not in it */
+	int count, own_count;
+};
+
+static void take(struct told *told, uint32_t id)
+{
+	struct failure_place place;
+	struct ls_group *own = world_hold(told->world, id);
+	if (own)
+		told->own[told->own_count++] = own;
+	if (failure_find_place(told->world, id, &place) &&
+	    failure_write_told(told->world, &place, own, told->failure))
+		told->places[told->count++] = place;
+}
+
+void failure_raise_told(struct world *world, const struct transport_failure *failure)
+{
+	struct told told = {.world = world, .failure = failure};
+	bool is_named = false;
+	for (int i = 0; i < TRANSPORT_TOGETHER && failure->groups[i]; i++) {
+		is_named = is_named || failure->groups[i] == failure->group;
+		take(&told, failure->groups[i]);
+	}
+	if (!is_named)
+		take(&told, failure->group);
+	failure_publish(world, told.places, told.count);
+	for (int i = 0; i < told.own_count; i++) {
+		/* Also for threads that are in no call of the group now. */
+		transport_withdraw(&told.own[i]->team);
+		world_release(told.own[i]);
+	}
+}
