@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What comes in, and the beats that go out. */
+#include "control.h"
+
+#include <string.h>
+
+enum { AGENT_MS = 220 }; /* unheard for so long, a beat goes to all that might be the agent */
+
+/* The slow clock: time counts as far as somebody looked. After a gap it is not known who was heard
+ * meanwhile, so nobody counts as heard all the time. */
+static void tick(struct control *control, uint64_t now_ns)
+{
+	uint64_t passed = now_ns > control->real_ns ? now_ns - control->real_ns : 0;
+	control->real_ns += passed;
+	if (passed <= control_ms(CONTROL_STEP_MS)) {
+		control->clock_ns += passed;
+		return;
+	}
+	control->clock_ns += control_ms(CONTROL_STEP_MS);
+	control->awake_ns = control->clock_ns;
+	for (int h = 0; h < control->options.hosts; h++) {
+		control->peers[h].steady_ns = control->clock_ns;
+		memset(control->peers[h].hears_ns, 0, sizeof control->peers[h].hears_ns);
+	}
+}
+
+void control_init(struct control *control, const struct control_options *options, uint64_t now_ns)
+{
+	*control = (struct control){.options = *options,
+				    .start_ns = now_ns,
+				    .real_ns = now_ns,
+				    .clock_ns = 1,
+				    .awake_ns = 1,
+				    .next_ns = now_ns};
+	for (int h = 0; h < options->hosts; h++) {
+		struct control_peer *peer = &control->peers[h];
+		peer->heard_ns = peer->steady_ns = 1;
+		peer->heard_real_ns = now_ns;
+		peer->calm_ms = CONTROL_STEADY_MS;
+		for (int to = 0; to < options->hosts; to++)
+			peer->age_ms[to] = CONTROL_NEVER_MS;
+		if (!options->past)
+			continue;
+		const struct control_past *past = &options->past[h];
+		peer->generation = past->generation;
+		peer->number = past->number;
+		peer->is_known = past->generation != 0;
+		peer->is_silent = past->silent != 0;
+		control->broken[h] = past->broken;
+	}
+	control->options.past = NULL;
+}
+
+bool control_is_fresh(const struct control *control, int host)
+{
+	const struct control_peer *peer = &control->peers[host];
+	return peer->has_come && control->clock_ns - peer->heard_ns <= control_ms(CONTROL_FRESH_MS);
+}
+
+int control_receive(struct control *control, const void *bytes, size_t count, uint64_t now_ns)
+{
+	struct control_beat beat;
+	tick(control, now_ns);
+	if (!control_beat_parse(control, bytes, count, &beat))
+		return -1;
+	struct control_peer *peer = &control->peers[beat.host];
+	bool gap = !control_is_fresh(control, beat.host) || beat.generation != peer->generation;
+	peer->generation = beat.generation;
+	peer->number = beat.number;
+	peer->heard_ns = control->clock_ns;
+	peer->heard_real_ns = control->real_ns;
+	peer->is_known = peer->has_come = true;
+	peer->is_gone |= beat.leaves;
+	peer->agent = beat.agent;
+	if (gap)
+		peer->steady_ns = control->clock_ns;
+	for (int to = 0; to < control->options.hosts; to++) {
+		bool hears = beat.hears >> to & 1;
+		peer->age_ms[to] = beat.age_ms[to];
+		if (!hears)
+			peer->hears_ns[to] = 0;
+		else if (gap || !peer->hears_ns[to])
+			peer->hears_ns[to] = control->clock_ns;
+	}
+	return beat.host;
+}
+
+static void fill(struct control *control, struct control_beat *out)
+{
+	const struct control_options *options = &control->options;
+	*out = (struct control_beat){.job = options->job,
+				     .generation = options->generation,
+				     .number = ++control->number,
+				     .host = (uint8_t)options->host,
+				     .hosts = (uint8_t)options->hosts,
+				     .agent = (uint8_t)options->agent,
+				     .leaves = control->leaves};
+	for (int h = 0; h < options->hosts; h++) {
+		const struct control_peer *peer = &control->peers[h];
+		uint64_t age_ms = (control->clock_ns - peer->heard_ns) / control_ms(1);
+		if (!peer->is_known)
+			age_ms = CONTROL_NEVER_MS;
+		else if (age_ms >= CONTROL_NEVER_MS)
+			age_ms = CONTROL_NEVER_MS - 1;
+		out->age_ms[h] = (uint16_t)age_ms;
+		if (peer->has_come &&
+		    control->real_ns - peer->heard_real_ns <= control_ms(CONTROL_FRESH_MS))
+			out->hears |= UINT64_C(1) << h;
+	}
+	control_beat_sign(control, out);
+}
+
+bool control_step(struct control *control, uint64_t now_ns, struct control_beat *out)
+{
+	tick(control, now_ns);
+	control_judge(control);
+	if (control->real_ns < control->next_ns)
+		return false;
+	control->next_ns += control_ms(CONTROL_BEAT_MS);
+	if (control->next_ns <= control->real_ns)
+		control->next_ns = control->real_ns + control_ms(CONTROL_BEAT_MS);
+	fill(control, out);
+	return true;
+}
+
+uint64_t control_deadline_ns(const struct control *control)
+{
+	return control->next_ns;
+}
+
+void control_forget(struct control *control, int host)
+{
+	control->peers[host].is_gone = true;
+}
+
+void control_leave(struct control *control)
+{
+	control->leaves = true;
+	control->next_ns = control->real_ns;
+}
+
+int control_agent(const struct control *control, int host)
+{
+	const struct control_peer *peer = &control->peers[host];
+	bool lately = peer->has_come && control->clock_ns - peer->heard_ns <= control_ms(AGENT_MS);
+	return lately ? peer->agent : -1;
+}
+
+uint64_t control_heard_ns(const struct control *control, int host)
+{
+	return control->peers[host].heard_real_ns;
+}
+
+struct control_past control_past(const struct control *control, int host)
+{
+	const struct control_peer *peer = &control->peers[host];
+	return (struct control_past){.generation = peer->generation,
+				     .number = peer->number,
+				     .broken = control->broken[host],
+				     .silent = peer->is_silent};
+}

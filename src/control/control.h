@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Which hosts of a job are silent, as the agent of one host sees it: a state machine. The caller
+ * moves the bytes, and has the clock, any that grows and counts nanoseconds.
+ *
+ *   each beat that has come:  control_receive
+ *   then, by control_deadline_ns at the latest:  control_step; its beat goes to all other hosts
+ *   then:  control_next until it returns false
+ *
+ * Hosts have numbers from 0. No function blocks, allocates or prints. One thread at a time. */
+#ifndef CONTROL_CONTROL_H
+#define CONTROL_CONTROL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "auth/auth.h"
+
+enum {
+	CONTROL_HOSTS_MAX = 64,
+	CONTROL_BEAT_MS = 50,
+	CONTROL_SILENT_MS = 1000, /* unheard for so long: a verdict */
+	CONTROL_FRESH_MS = 400,   /* heard for so long ago at most: it is heard */
+	CONTROL_STEADY_MS = 600,  /* heard without a gap for so long: it is a witness, or back */
+	CONTROL_STEADY_MAX_MS = 32000,
+	CONTROL_START_MS = 5000, /* a host of which no beat has come by then */
+	CONTROL_STEP_MS = 200,   /* the longest time between two steps that counts */
+	CONTROL_NEVER_MS = 65535,
+};
+
+/* What goes over the network, as it is; all hosts of a job have one byte order. */
+struct control_beat {
+	char magic[8];
+	uint64_t job;
+	uint64_t generation, number; /* of the agent, see struct control_past; the beat's, from 1 */
+	uint64_t hears;      /* a bit for each host: within CONTROL_FRESH_MS, in real time */
+	uint8_t host, hosts; /* the sender; how many there are */
+	uint8_t agent;       /* what the sender says of itself, such as its rank */
+	uint8_t leaves;      /* 1: nobody will send for this host any more */
+	uint32_t zero;
+	/* Of each host: for how long the sender has not heard it, by its slow clock;
+	 * CONTROL_NEVER_MS: it never has. */
+	uint16_t age_ms[CONTROL_HOSTS_MAX];
+	struct auth_tag tag; /* over all of the above; zero in jobs without a secret */
+};
+_Static_assert(sizeof(struct control_beat) == 48 + 128 + 32, "no padding on the wire");
+
+enum control_kind {
+	CONTROL_SILENT, /* host `from`: nobody who is heard here hears it */
+	CONTROL_LINK,   /* what host `from` sends to host `to` does not arrive; both live */
+	CONTROL_HEARD,  /* the end of a silence (to: -1) or of a broken link */
+	CONTROL_NEVER,  /* no beat of host `from` has ever come */
+};
+
+struct control_verdict {
+	enum control_kind kind;
+	int from, to;      /* `to` -1: none */
+	int witness;       /* of a link to this host: who hears `from`; else -1 */
+	uint64_t since_ns; /* by the caller's clock: since when it is so, about */
+};
+
+/* What an agent must know of a host that an earlier agent of its own host has heard. Zero: it was
+ * never heard. */
+struct control_past {
+	uint64_t generation, number; /* of its newest beat */
+	uint64_t broken;             /* a bit for each `to`: links from it that were reported */
+	uint64_t silent;             /* 1: its silence was reported */
+};
+
+struct control_options {
+	int host, hosts; /* this one; how many, 2 to CONTROL_HOSTS_MAX */
+	int agent;       /* 0 to 255, to be told to all */
+	uint64_t job;
+	uint64_t generation;                /* larger than that of any earlier agent of this host */
+	const struct auth_session *session; /* must outlive it. NULL: beats have no signature */
+	const struct control_past *past;    /* of each host; NULL: all zero */
+};
+
+/* Beats that were dropped. */
+struct control_dropped {
+	uint64_t malformed, foreign, forged, old;
+};
+
+/* What is known of another host. Times by the slow clock, unless said. */
+struct control_peer {
+	uint64_t generation, number; /* of its newest beat; 0: it was never heard */
+	uint64_t heard_ns, heard_real_ns;
+	uint64_t steady_ns; /* since when it is heard without a gap */
+	bool is_known;      /* heard, by this agent or an earlier one */
+	bool has_come;      /* heard by this one */
+	bool is_gone;       /* it has left: no verdicts */
+	bool is_silent;     /* told */
+	bool is_never;      /* told */
+	uint8_t agent;
+	uint32_t calm_ms; /* for how long it must be heard until it is back */
+	uint16_t age_ms[CONTROL_HOSTS_MAX];
+	uint64_t hears_ns[CONTROL_HOSTS_MAX]; /* since when it says that it hears; 0: it does not */
+};
+
+/* The caller provides it, and changes nothing in it. */
+struct control {
+	struct control_options options;
+	uint64_t start_ns, real_ns; /* real: of the last call */
+	uint64_t clock_ns;          /* the slow clock; 1 at the start */
+	uint64_t awake_ns;          /* since when it has not stood still */
+	uint64_t next_ns;           /* of the next beat, real */
+	uint64_t number;
+	uint64_t broken[CONTROL_HOSTS_MAX]; /* by `from`: a bit for each `to`; told */
+	bool leaves;
+	struct control_dropped dropped;
+	struct control_peer peers[CONTROL_HOSTS_MAX];
+	struct control_verdict verdicts[8]; /* not taken yet */
+	int verdict_count;
+};
+
+void control_init(struct control *control, const struct control_options *options, uint64_t now_ns);
+
+/* A beat, or whatever else has come. Returns the host that was heard; -1: it was dropped. */
+int control_receive(struct control *control, const void *bytes, size_t count, uint64_t now_ns);
+
+/* Call it when all that has come was received. True: *out is to be sent to all other hosts now. */
+bool control_step(struct control *control, uint64_t now_ns, struct control_beat *out);
+uint64_t control_deadline_ns(const struct control *control);
+
+/* The next verdict since the last step, until it returns false. Those that are not taken by the
+ * next step, or that find no room, are found again by it. */
+bool control_next(struct control *control, struct control_verdict *out);
+
+/* Nothing is said of this host any more: its ranks have ended, or left the job. */
+void control_forget(struct control *control, int host);
+/* From now on beats say that this host leaves the job. */
+void control_leave(struct control *control);
+
+/* What the agent of that host has said of itself in its last beat; -1: it has not been heard for
+ * some beats, so another one may have taken over. */
+int control_agent(const struct control *control, int host);
+/* Whether it was heard lately. */
+bool control_is_fresh(const struct control *control, int host);
+/* When it was last heard, or this agent began, by the caller's clock. */
+uint64_t control_heard_ns(const struct control *control, int host);
+/* For the next agent of this host. */
+struct control_past control_past(const struct control *control, int host);
+
+/* The key of a job's beats. */
+void control_session(const struct auth_token *token, uint64_t job, struct auth_session *out);
+
+/* ---- for files of this room ---- */
+
+/* Whether the bytes are a beat of this job from another host; counts those that are not. */
+bool control_beat_parse(struct control *control, const void *bytes, size_t count,
+			struct control_beat *out);
+void control_beat_sign(const struct control *control, struct control_beat *beat);
+void control_judge(struct control *control);
+
+static inline uint64_t control_ms(uint64_t ms)
+{
+	return ms * 1000000;
+}
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Beats that are dropped, agents that take over, hosts that leave. The rest: simulation_test.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "control/control.h"
+
+#define AT(ms) (UINT64_C(5000000000) + control_ms(ms))
+
+static struct control control;
+
+static struct control_options options_of(int host, const struct auth_session *session)
+{
+	return (struct control_options){.host = host,
+					.hosts = 3,
+					.agent = 4 * host,
+					.job = 77,
+					.generation = 1,
+					.session = session};
+}
+
+static struct auth_session session_of(uint64_t job)
+{
+	struct auth_token token;
+	struct auth_session session;
+	assert_int_equal(auth_token_open(&token), LS_OK);
+	control_session(&token, job, &session);
+	return session;
+}
+
+/* The next beat of a host, whose agent is `agent`. */
+static struct control_beat beat_of(struct control *agent, uint64_t now_ns)
+{
+	struct control_beat beat;
+	while (!control_step(agent, now_ns, &beat))
+		now_ns += control_ms(1);
+	return beat;
+}
+
+static int give(const struct control_beat *beat, uint64_t now_ns)
+{
+	return control_receive(&control, beat, sizeof *beat, now_ns);
+}
+
+/* Steps until then. Returns how many verdicts there were, and the last one. */
+static int step_until(uint64_t ms, uint64_t end_ms, struct control_verdict *out)
+{
+	struct control_beat beat;
+	int count = 0;
+	for (; ms <= end_ms; ms += 10) {
+		(void)control_step(&control, AT(ms), &beat);
+		while (control_next(&control, out))
+			count++;
+	}
+	return count;
+}
+
+static void test_signed(void **state)
+{
+	(void)state;
+	struct auth_session session = session_of(77), foreign = session_of(78);
+	struct control_options options = options_of(0, &session), other = options_of(1, &session);
+	static struct control peer;
+	control_init(&control, &options, AT(0));
+	control_init(&peer, &other, AT(0));
+	struct control_beat beat = beat_of(&peer, AT(0)), changed = beat;
+	assert_int_equal(give(&beat, AT(1)), 1);
+	assert_int_equal(control_agent(&control, 1), 4);
+	assert_int_equal(give(&beat, AT(2)), -1); /* once more */
+	assert_int_equal(control.dropped.old, 1);
+	for (size_t i = 0; i < sizeof beat; i++) { /* any bit */
+		struct control_dropped *dropped = &control.dropped;
+		struct control_beat bent = beat_of(&peer, AT(2));
+		((unsigned char *)&bent)[i] ^= (unsigned char)(1U << i % 8);
+		assert_int_equal(give(&bent, AT(3)), -1);
+		assert_int_equal(dropped->malformed + dropped->foreign + dropped->forged, i + 1);
+	}
+	other.session = &foreign;
+	control_init(&peer, &other, AT(0));
+	changed = beat_of(&peer, AT(0));
+	assert_int_equal(give(&changed, AT(4)), -1);
+	other.session = NULL;
+	control_init(&peer, &other, AT(0));
+	changed = beat_of(&peer, AT(0));
+	assert_int_equal(give(&changed, AT(4)), -1);
+	assert_int_equal(control_receive(&control, &beat, sizeof beat - 1, AT(4)), -1);
+	assert_int_equal(control_receive(&control, "", 0, AT(4)), -1);
+}
+
+static void test_malformed(void **state)
+{
+	(void)state;
+	struct control_options options = options_of(0, NULL), other = options_of(1, NULL);
+	static struct control peer;
+	control_init(&control, &options, AT(0));
+	control_init(&peer, &other, AT(0));
+	struct control_beat good = beat_of(&peer, AT(0)), bad;
+	bad = good, bad.host = 0; /* my own */
+	assert_int_equal(give(&bad, AT(1)), -1);
+	bad = good, bad.host = 3;
+	assert_int_equal(give(&bad, AT(1)), -1);
+	bad = good, bad.hosts = 4;
+	assert_int_equal(give(&bad, AT(1)), -1);
+	bad = good, bad.job = 1;
+	assert_int_equal(give(&bad, AT(1)), -1);
+	bad = good, bad.tag.bytes[3] = 1;
+	assert_int_equal(give(&bad, AT(1)), -1);
+	assert_int_equal(control.dropped.malformed, 3);
+	assert_int_equal(control.dropped.foreign, 1);
+	assert_int_equal(control.dropped.forged, 1);
+	assert_int_equal(give(&good, AT(1)), 1);
+}
+
+/* An agent of a newer generation counts at once, and the older one no more. */
+static void test_takes_over(void **state)
+{
+	(void)state;
+	struct control_options options = options_of(0, NULL), other = options_of(1, NULL);
+	static struct control old, new;
+	control_init(&control, &options, AT(0));
+	control_init(&old, &other, AT(0));
+	other.generation = 2;
+	other.agent = 5;
+	control_init(&new, &other, AT(0));
+	struct control_beat first = beat_of(&old, AT(0)), second = beat_of(&old, AT(50)),
+			    newer = beat_of(&new, AT(60));
+	assert_int_equal(give(&first, AT(1)), 1);
+	assert_int_equal(control_agent(&control, 1), 4);
+	assert_int_equal(give(&newer, AT(61)), 1);
+	assert_int_equal(control_agent(&control, 1), 5);
+	assert_int_equal(give(&second, AT(62)), -1);
+	assert_int_equal(control.dropped.old, 1);
+	struct control_verdict verdict;
+	assert_int_equal(step_until(70, 400, &verdict), 0);
+	assert_int_equal(control_agent(&control, 1), -1); /* perhaps another one again */
+}
+
+/* A new agent of this host knows what the old one has heard and said. */
+static void test_past(void **state)
+{
+	(void)state;
+	struct control_options options = options_of(0, NULL), other = options_of(1, NULL);
+	static struct control peer;
+	struct control_past past[3] = {{0}};
+	struct control_verdict verdict;
+	control_init(&control, &options, AT(0));
+	control_init(&peer, &other, AT(0));
+	struct control_beat beat = beat_of(&peer, AT(0));
+	assert_int_equal(give(&beat, AT(1)), 1);
+	past[1] = control_past(&control, 1);
+	options.generation = 2;
+	options.past = past;
+	control_init(&control, &options, AT(100));
+	assert_int_equal(give(&beat, AT(101)), -1); /* replayed */
+	assert_int_equal(step_until(110, 1090, &verdict), 0);
+	assert_int_equal(step_until(1100, 1200, &verdict), 1);
+	assert_int_equal(verdict.kind, CONTROL_SILENT);
+	assert_int_equal(verdict.from, 1);
+	past[1] = control_past(&control, 1);
+	options.generation = 3;
+	control_init(&control, &options, AT(1300));
+	assert_int_equal(step_until(1310, 4000, &verdict), 0);
+	for (uint64_t ms = 4000; ms < 4500; ms += 50) {
+		beat = beat_of(&peer, AT(ms));
+		assert_int_equal(give(&beat, AT(ms)), 1);
+		assert_int_equal(step_until(ms, ms + 40, &verdict), 0);
+	}
+	for (uint64_t ms = 4500; ms < 4650; ms += 50) {
+		beat = beat_of(&peer, AT(ms));
+		assert_int_equal(give(&beat, AT(ms)), 1);
+		if (step_until(ms, ms + 40, &verdict) == 1)
+			break;
+	}
+	assert_int_equal(verdict.kind, CONTROL_HEARD);
+}
+
+static void test_never(void **state)
+{
+	(void)state;
+	struct control_options options = options_of(0, NULL);
+	struct control_verdict verdict;
+	options.hosts = 2;
+	control_init(&control, &options, AT(0));
+	assert_int_equal(step_until(0, 4900, &verdict), 0);
+	assert_int_equal(step_until(4910, 30000, &verdict), 1);
+	assert_int_equal(verdict.kind, CONTROL_NEVER);
+	assert_int_equal(verdict.from, 1);
+}
+
+static void test_leaves(void **state)
+{
+	(void)state;
+	struct control_options options = options_of(0, NULL), other = options_of(1, NULL);
+	static struct control peer;
+	struct control_verdict verdict;
+	for (int forgets = 0; forgets < 2; forgets++) {
+		control_init(&control, &options, AT(0));
+		control_init(&peer, &other, AT(0));
+		struct control_beat beat = beat_of(&peer, AT(0));
+		assert_int_equal(give(&beat, AT(1)), 1);
+		if (forgets) {
+			control_forget(&control, 1);
+		} else {
+			control_leave(&peer);
+			assert_true(control_step(&peer, AT(1), &beat));
+			assert_int_equal(give(&beat, AT(2)), 1);
+		}
+		assert_int_equal(step_until(10, 4000, &verdict), 0);
+	}
+}
+
+/* An agent that was frozen has to hear for itself first. */
+static void test_late(void **state)
+{
+	(void)state;
+	struct control_options options = options_of(0, NULL), other = options_of(1, NULL);
+	static struct control peer;
+	struct control_verdict verdict;
+	control_init(&control, &options, AT(0));
+	control_init(&peer, &other, AT(0));
+	struct control_beat beat = beat_of(&peer, AT(0));
+	assert_int_equal(give(&beat, AT(1)), 1);
+	assert_int_equal(step_until(10, 100, &verdict), 0);
+	assert_int_equal(step_until(60000, 60600, &verdict), 0);
+	assert_int_equal(step_until(60610, 62000, &verdict), 1);
+	assert_int_equal(verdict.since_ns, AT(1));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_signed),     cmocka_unit_test(test_malformed),
+		cmocka_unit_test(test_takes_over), cmocka_unit_test(test_past),
+		cmocka_unit_test(test_never),      cmocka_unit_test(test_leaves),
+		cmocka_unit_test(test_late),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What follows from who hears whom. */
+#include "control.h"
+
+static uint64_t age_of(const struct control *control, uint64_t then_ns)
+{
+	return control->clock_ns - then_ns;
+}
+
+/* False: no room, so the state must not change, and is found again by the next step. */
+static bool say(struct control *control, const struct control_verdict *verdict)
+{
+	enum { ROOM = sizeof control->verdicts / sizeof *control->verdicts };
+	if (control->verdict_count == ROOM)
+		return false;
+	control->verdicts[control->verdict_count++] = *verdict;
+	return true;
+}
+
+static void calm_longer(struct control_peer *peer)
+{
+	if (peer->calm_ms < CONTROL_STEADY_MAX_MS)
+		peer->calm_ms *= 2;
+	if (peer->calm_ms > CONTROL_STEADY_MAX_MS)
+		peer->calm_ms = CONTROL_STEADY_MAX_MS;
+}
+
+static void set_silent(struct control *control, int host)
+{
+	struct control_peer *peer = &control->peers[host];
+	if (peer->is_silent ||
+	    !say(control, &(struct control_verdict){.kind = CONTROL_SILENT,
+						    .from = host,
+						    .to = -1,
+						    .witness = -1,
+						    .since_ns = peer->heard_real_ns}))
+		return;
+	peer->is_silent = true;
+	calm_longer(peer);
+}
+
+static void set_broken(struct control *control, int from, int to, int witness, uint64_t since_ns)
+{
+	uint64_t bit = UINT64_C(1) << to;
+	if (control->broken[from] & bit ||
+	    !say(control, &(struct control_verdict){.kind = CONTROL_LINK,
+						    .from = from,
+						    .to = to,
+						    .witness = witness,
+						    .since_ns = since_ns}))
+		return;
+	control->broken[from] |= bit;
+	if (to == control->options.host)
+		control->peers[from].is_silent = false; /* more is known now */
+	calm_longer(&control->peers[from]);
+}
+
+static void set_heard(struct control *control, int from, int to)
+{
+	struct control_verdict heard = {.kind = CONTROL_HEARD,
+					.from = from,
+					.to = to,
+					.witness = -1,
+					.since_ns = control->real_ns};
+	if (to < 0 ? !control->peers[from].is_silent : !(control->broken[from] >> to & 1))
+		return;
+	if (!say(control, &heard))
+		return;
+	if (to < 0)
+		control->peers[from].is_silent = false;
+	else
+		control->broken[from] &= ~(UINT64_C(1) << to);
+}
+
+/* ---- what this host does not hear ---- */
+
+/* A host that is heard, and has said for a while, without a gap, that it hears `host`; -1: there is
+ * none. */
+static int find_witness(const struct control *control, int host)
+{
+	for (int w = 0; w < control->options.hosts; w++) {
+		uint64_t since_ns = control->peers[w].hears_ns[host];
+		if (w != control->options.host && w != host && since_ns &&
+		    control_is_fresh(control, w) &&
+		    age_of(control, since_ns) >= control_ms(CONTROL_STEADY_MS))
+			return w;
+	}
+	return -1;
+}
+
+/* Whether that is not known yet: some host has heard `host` lately, but not yet for long; or this
+ * host has been asleep. */
+static bool is_open(const struct control *control, int host)
+{
+	for (int w = 0; w < control->options.hosts; w++) {
+		const struct control_peer *peer = &control->peers[w];
+		if (w != control->options.host && w != host && !peer->is_gone &&
+		    control_is_fresh(control, w) && peer->hears_ns[host])
+			return true;
+	}
+	return age_of(control, control->awake_ns) < control_ms(CONTROL_STEP_MS);
+}
+
+static void judge_host(struct control *control, int host)
+{
+	struct control_peer *peer = &control->peers[host];
+	int me = control->options.host;
+	if (!peer->is_known) {
+		if (!peer->is_never && control->clock_ns >= control_ms(CONTROL_START_MS))
+			peer->is_never = say(
+				control, &(struct control_verdict){.kind = CONTROL_NEVER,
+								   .from = host,
+								   .to = -1,
+								   .witness = -1,
+								   .since_ns = control->start_ns});
+		return;
+	}
+	if (age_of(control, peer->heard_ns) >= control_ms(CONTROL_SILENT_MS)) {
+		int witness = find_witness(control, host);
+		if (witness >= 0)
+			set_broken(control, host, me, witness, peer->heard_real_ns);
+		else if (!is_open(control, host))
+			set_silent(control, host);
+		return;
+	}
+	if (control_is_fresh(control, host) &&
+	    age_of(control, peer->steady_ns) >= control_ms(peer->calm_ms)) {
+		set_heard(control, host, -1);
+		set_heard(control, host, me);
+	}
+}
+
+/* ---- what other hosts do not hear ---- */
+
+/* Whether host `from` has been heard here all the time that another host may have missed it. */
+static bool was_sending(const struct control *control, int from)
+{
+	const uint64_t time_ns = control_ms(CONTROL_SILENT_MS + CONTROL_STEADY_MS);
+	if (from == control->options.host)
+		return age_of(control, control->awake_ns) >= time_ns;
+	return control_is_fresh(control, from) &&
+	       age_of(control, control->peers[from].steady_ns) >= time_ns;
+}
+
+static void judge_link(struct control *control, int from, int to)
+{
+	const struct control_peer *peer = &control->peers[to];
+	uint32_t calm_ms = control->peers[from].calm_ms;
+	/* What it says first after a silence is of the time before. */
+	if (!control_is_fresh(control, to) ||
+	    age_of(control, peer->steady_ns) < control_ms(CONTROL_STEADY_MS))
+		return;
+	uint32_t age_ms = peer->age_ms[from];
+	if (age_ms != CONTROL_NEVER_MS && age_ms >= CONTROL_SILENT_MS && was_sending(control, from))
+		set_broken(control, from, to, -1,
+			   peer->heard_real_ns > control_ms(age_ms)
+				   ? peer->heard_real_ns - control_ms(age_ms)
+				   : 0);
+	else if (peer->hears_ns[from] && age_of(control, peer->hears_ns[from]) >= control_ms(calm_ms))
+		set_heard(control, from, to);
+}
+
+void control_judge(struct control *control)
+{
+	int me = control->options.host, hosts = control->options.hosts;
+	for (int h = 0; h < hosts; h++) {
+		if (h == me || control->peers[h].is_gone)
+			continue;
+		judge_host(control, h);
+		for (int from = 0; from < hosts; from++)
+			if (from != h && !control->peers[from].is_gone)
+				judge_link(control, from, h);
+	}
+}
+
+bool control_next(struct control *control, struct control_verdict *out)
+{
+	if (control->verdict_count == 0)
+		return false;
+	*out = control->verdicts[0];
+	control->verdict_count--;
+	for (int i = 0; i < control->verdict_count; i++)
+		control->verdicts[i] = control->verdicts[i + 1];
+	return true;
+}
