@@ -7,7 +7,7 @@
 enum { AGENT_MS = 220 }; /* unheard for so long, a beat goes to all that might be the agent */
 
 /* The slow clock: time counts as far as somebody looked. After a gap it is not known who was heard
- * meanwhile, so nobody counts as heard all the time. */
+ * meanwhile, so nobody counts as heard all the time, and no beats as missed. */
 static void tick(struct control *control, uint64_t now_ns)
 {
 	uint64_t passed = now_ns > control->real_ns ? now_ns - control->real_ns : 0;
@@ -20,7 +20,7 @@ static void tick(struct control *control, uint64_t now_ns)
 	control->awake_ns = control->clock_ns;
 	for (int h = 0; h < control->options.hosts; h++) {
 		control->peers[h].steady_ns = control->clock_ns;
-		memset(control->peers[h].hears_ns, 0, sizeof control->peers[h].hears_ns);
+		control->peers[h].has_base = 0;
 	}
 }
 
@@ -51,10 +51,38 @@ void control_init(struct control *control, const struct control_options *options
 	control->options.past = NULL;
 }
 
+/* How many beats of it this host has heard, or sent. */
+static uint16_t count_of(const struct control *control, int host)
+{
+	return host == control->options.host ? (uint16_t)control->number
+					     : control->peers[host].count;
+}
+
 bool control_is_fresh(const struct control *control, int host)
 {
 	const struct control_peer *peer = &control->peers[host];
 	return peer->has_come && control->clock_ns - peer->heard_ns <= control_ms(CONTROL_FRESH_MS);
+}
+
+/* What it says of whom it hears. anew: another agent, or after a gap. */
+static void take_counts(struct control *control, struct control_peer *peer,
+			const struct control_beat *beat, bool anew)
+{
+	for (int h = 0; h < control->options.hosts; h++) {
+		uint64_t bit = UINT64_C(1) << h;
+		if (anew || peer->counts[h] != beat->counts[h])
+			peer->mine[h] = count_of(control, h);
+		peer->missed[h] = (uint16_t)(count_of(control, h) - peer->mine[h]);
+		if (anew || !(peer->has_base & bit))
+			peer->base[h] = beat->counts[h];
+		peer->has_base |= bit;
+		peer->age_ms[h] = beat->age_ms[h];
+		peer->counts[h] = beat->counts[h];
+		if (!(beat->hears & bit))
+			peer->hears_ns[h] = 0;
+		else if (anew || !peer->hears_ns[h])
+			peer->hears_ns[h] = control->clock_ns;
+	}
 }
 
 int control_receive(struct control *control, const void *bytes, size_t count, uint64_t now_ns)
@@ -64,7 +92,7 @@ int control_receive(struct control *control, const void *bytes, size_t count, ui
 	if (!control_beat_parse(control, bytes, count, &beat))
 		return -1;
 	struct control_peer *peer = &control->peers[beat.host];
-	bool gap = !control_is_fresh(control, beat.host) || beat.generation != peer->generation;
+	bool gap = beat.generation != peer->generation || !control_is_fresh(control, beat.host);
 	peer->generation = beat.generation;
 	peer->number = beat.number;
 	peer->heard_ns = control->clock_ns;
@@ -72,16 +100,14 @@ int control_receive(struct control *control, const void *bytes, size_t count, ui
 	peer->is_known = peer->has_come = true;
 	peer->is_gone |= beat.leaves;
 	peer->agent = beat.agent;
+	peer->count++;
 	if (gap)
 		peer->steady_ns = control->clock_ns;
-	for (int to = 0; to < control->options.hosts; to++) {
-		bool hears = beat.hears >> to & 1;
-		peer->age_ms[to] = beat.age_ms[to];
-		if (!hears)
-			peer->hears_ns[to] = 0;
-		else if (gap || !peer->hears_ns[to])
-			peer->hears_ns[to] = control->clock_ns;
-	}
+	/* What comes just after this host was late may have waited for it. */
+	bool waited = control->clock_ns - control->awake_ns < control_ms(CONTROL_BEAT_MS);
+	take_counts(control, peer, &beat, gap || waited);
+	for (int w = 0; w < control->options.hosts; w++)
+		control->peers[w].base[beat.host] = control->peers[w].counts[beat.host];
 	return beat.host;
 }
 
@@ -106,6 +132,7 @@ static void fill(struct control *control, struct control_beat *out)
 		if (peer->has_come &&
 		    control->real_ns - peer->heard_real_ns <= control_ms(CONTROL_FRESH_MS))
 			out->hears |= UINT64_C(1) << h;
+		out->counts[h] = peer->count;
 	}
 	control_beat_sign(control, out);
 }

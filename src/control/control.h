@@ -20,8 +20,10 @@ enum {
 	CONTROL_HOSTS_MAX = 64,
 	CONTROL_BEAT_MS = 50,
 	CONTROL_SILENT_MS = 1000, /* unheard for so long: a verdict */
+	CONTROL_OPEN_MS = 3000,   /* the same, if others hear it now and then */
 	CONTROL_FRESH_MS = 400,   /* heard for so long ago at most: it is heard */
-	CONTROL_STEADY_MS = 600,  /* heard without a gap for so long: it is a witness, or back */
+	CONTROL_STEADY_MS = 600,  /* heard without a gap for so long: it is back */
+	CONTROL_MISSED = 10,      /* beats that one host has heard, and another one not: a proof */
 	CONTROL_STEADY_MAX_MS = 32000,
 	CONTROL_START_MS = 5000, /* a host of which no beat has come by then */
 	CONTROL_STEP_MS = 200,   /* the longest time between two steps that counts */
@@ -41,9 +43,10 @@ struct control_beat {
 	/* Of each host: for how long the sender has not heard it, by its slow clock;
 	 * CONTROL_NEVER_MS: it never has. */
 	uint16_t age_ms[CONTROL_HOSTS_MAX];
+	uint16_t counts[CONTROL_HOSTS_MAX]; /* how many beats of each it has heard, modulo 2^16 */
 	struct auth_tag tag; /* over all of the above; zero in jobs without a secret */
 };
-_Static_assert(sizeof(struct control_beat) == 48 + 128 + 32, "no padding on the wire");
+_Static_assert(sizeof(struct control_beat) == 48 + 256 + 32, "no padding on the wire");
 
 enum control_kind {
 	CONTROL_SILENT, /* host `from`: nobody who is heard here hears it */
@@ -93,8 +96,16 @@ struct control_peer {
 	bool is_never;      /* told */
 	uint8_t agent;
 	uint32_t calm_ms; /* for how long it must be heard until it is back */
-	uint16_t age_ms[CONTROL_HOSTS_MAX];
-	uint64_t hears_ns[CONTROL_HOSTS_MAX]; /* since when it says that it hears; 0: it does not */
+	uint16_t count;   /* of its beats that were heard, modulo 2^16 */
+	/* What it says of each host; since when it says that it hears it, 0: it does not. */
+	uint16_t age_ms[CONTROL_HOSTS_MAX], counts[CONTROL_HOSTS_MAX];
+	uint64_t hears_ns[CONTROL_HOSTS_MAX];
+	/* Of each host: `counts` when this host last heard it, and a bit if that is known; this
+	 * host's own count of its beats when `counts` last changed, and how many more it had when
+	 * this peer was last heard. */
+	uint16_t base[CONTROL_HOSTS_MAX];
+	uint16_t mine[CONTROL_HOSTS_MAX], missed[CONTROL_HOSTS_MAX];
+	uint64_t has_base;
 };
 
 /* The caller provides it, and changes nothing in it. */

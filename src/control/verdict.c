@@ -28,12 +28,15 @@ static void calm_longer(struct control_peer *peer)
 static void set_silent(struct control *control, int host)
 {
 	struct control_peer *peer = &control->peers[host];
-	if (peer->is_silent ||
-	    !say(control, &(struct control_verdict){.kind = CONTROL_SILENT,
-						    .from = host,
-						    .to = -1,
-						    .witness = -1,
-						    .since_ns = peer->heard_real_ns}))
+	struct control_verdict verdict = {.kind = CONTROL_SILENT,
+					  .from = host,
+					  .to = -1,
+					  .witness = -1,
+					  .since_ns = peer->heard_real_ns};
+	/* A link that is known to be cut says enough. */
+	if (peer->is_silent || control->broken[host] >> control->options.host & 1)
+		return;
+	if (!say(control, &verdict))
 		return;
 	peer->is_silent = true;
 	calm_longer(peer);
@@ -42,12 +45,12 @@ static void set_silent(struct control *control, int host)
 static void set_broken(struct control *control, int from, int to, int witness, uint64_t since_ns)
 {
 	uint64_t bit = UINT64_C(1) << to;
-	if (control->broken[from] & bit ||
-	    !say(control, &(struct control_verdict){.kind = CONTROL_LINK,
-						    .from = from,
-						    .to = to,
-						    .witness = witness,
-						    .since_ns = since_ns}))
+	struct control_verdict verdict = {.kind = CONTROL_LINK,
+					  .from = from,
+					  .to = to,
+					  .witness = witness,
+					  .since_ns = since_ns};
+	if (control->broken[from] & bit || !say(control, &verdict))
 		return;
 	control->broken[from] |= bit;
 	if (to == control->options.host)
@@ -74,15 +77,15 @@ static void set_heard(struct control *control, int from, int to)
 
 /* ---- what this host does not hear ---- */
 
-/* A host that is heard, and has said for a while, without a gap, that it hears `host`; -1: there is
- * none. */
+/* A host that has heard beats of `host` after the last one that was heard here; -1: there is none.
+ * Some of them may have been on their way here when that was. */
 static int find_witness(const struct control *control, int host)
 {
 	for (int w = 0; w < control->options.hosts; w++) {
-		uint64_t since_ns = control->peers[w].hears_ns[host];
-		if (w != control->options.host && w != host && since_ns &&
-		    control_is_fresh(control, w) &&
-		    age_of(control, since_ns) >= control_ms(CONTROL_STEADY_MS))
+		const struct control_peer *peer = &control->peers[w];
+		uint16_t more = (uint16_t)(peer->counts[host] - peer->base[host]);
+		if (w != control->options.host && w != host && control_is_fresh(control, w) &&
+		    peer->has_base >> host & 1 && more >= CONTROL_MISSED)
 			return w;
 	}
 	return -1;
@@ -119,7 +122,8 @@ static void judge_host(struct control *control, int host)
 		int witness = find_witness(control, host);
 		if (witness >= 0)
 			set_broken(control, host, me, witness, peer->heard_real_ns);
-		else if (!is_open(control, host))
+		else if (!is_open(control, host) ||
+			 age_of(control, peer->heard_ns) >= control_ms(CONTROL_OPEN_MS))
 			set_silent(control, host);
 		return;
 	}
@@ -132,26 +136,15 @@ static void judge_host(struct control *control, int host)
 
 /* ---- what other hosts do not hear ---- */
 
-/* Whether host `from` has been heard here all the time that another host may have missed it. */
-static bool was_sending(const struct control *control, int from)
-{
-	const uint64_t time_ns = control_ms(CONTROL_SILENT_MS + CONTROL_STEADY_MS);
-	if (from == control->options.host)
-		return age_of(control, control->awake_ns) >= time_ns;
-	return control_is_fresh(control, from) &&
-	       age_of(control, control->peers[from].steady_ns) >= time_ns;
-}
-
 static void judge_link(struct control *control, int from, int to)
 {
 	const struct control_peer *peer = &control->peers[to];
 	uint32_t calm_ms = control->peers[from].calm_ms;
-	/* What it says first after a silence is of the time before. */
-	if (!control_is_fresh(control, to) ||
-	    age_of(control, peer->steady_ns) < control_ms(CONTROL_STEADY_MS))
+	if (!control_is_fresh(control, to))
 		return;
 	uint32_t age_ms = peer->age_ms[from];
-	if (age_ms != CONTROL_NEVER_MS && age_ms >= CONTROL_SILENT_MS && was_sending(control, from))
+	if (age_ms != CONTROL_NEVER_MS && age_ms >= CONTROL_SILENT_MS &&
+	    peer->missed[from] >= CONTROL_MISSED)
 		set_broken(control, from, to, -1,
 			   peer->heard_real_ns > control_ms(age_ms)
 				   ? peer->heard_real_ns - control_ms(age_ms)
