@@ -5,7 +5,7 @@
       CallError        retry the call differently     BadArgument, OutOfMemory, Unsupported, Forked, Inconsistent
       OperationError   this operation                 Uneven, Cancelled
       GroupError       the group; make a new one      Mismatch, Deadlock, TimedOut, PeerLost, Aborted, …
-        PeerLost                                      PeerDied, PeerLeft
+        PeerLost                                      PeerDied, PeerLeft, Unreachable
       ProcessError     the process; end it            System, Internal
 
 Error is a torch.distributed.DistBackendError where PyTorch is installed, so that code that catches that catches these.
@@ -58,13 +58,14 @@ class ProcessError(Error):
 
 
 class PeerLost(GroupError):
-    """A member has failed or left."""
+    """A member has failed or left, or its host cannot be reached."""
 
 
 _SCOPES = {"CALL": CallError, "OP": OperationError, "GROUP": GroupError, "PROCESS": ProcessError}
 _BASES = {
     "PEER_DIED": (PeerLost,),
     "PEER_LEFT": (PeerLost,),
+    "UNREACHABLE": (PeerLost,),
     "BAD_ARGUMENT": (CallError, ValueError),
     "TIMED_OUT": (GroupError, TimeoutError),
 }

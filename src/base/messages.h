@@ -144,6 +144,25 @@ const struct message_help *message_help_find(const char *id);
 	"LS-GROUP-SILENT", SETTING_LOG_ERROR,                                                        \
 		"no connection to rank %s: it has ended, or a firewall holds its port; UCX listens " \
 		"on a free port of each rank's host"
+#define MESSAGE_HOST_SOCKET                  \
+	"LS-HOST-SOCKET", SETTING_LOG_ERROR, \
+		"cannot exchange heartbeats with other hosts at %s: %s: %s"
+#define MESSAGE_HOST_SILENT                                                                       \
+	"LS-HOST-SILENT", SETTING_LOG_WARN,                                                       \
+		"host %s (%s) is silent since %s, for %.1f s: no host that answers hears it. It " \
+		"has died, is frozen or is cut off, which cannot be told apart from here; %s"
+#define MESSAGE_HOST_LINK                                                                           \
+	"LS-HOST-LINK", SETTING_LOG_WARN,                                                           \
+		"what host %s (%s) sends to host %s (%s) does not arrive since %s, for %.1f s. "    \
+		"Both hosts are alive: %s, so the network between them is broken at least in this " \
+		"direction; %s"
+#define MESSAGE_HOST_HEARD \
+	"LS-HOST-HEARD", SETTING_LOG_WARN, "host %s (%s) hears host %s (%s) again, since %s"
+#define MESSAGE_HOST_NEVER                                                                       \
+	"LS-HOST-NEVER", SETTING_LOG_WARN,                                                       \
+		"no heartbeat of host %s (%s) has come, although data do: a firewall may hold "  \
+		"UDP. If that host falls silent, only the time limit of an operation will show " \
+		"it"
 #define MESSAGE_GROUP_HOSTS \
 	"LS-GROUP-HOSTS", SETTING_LOG_INFO, "%d ranks on %d hosts (%s); data between hosts: %s"
 #define MESSAGE_GROUP_SETTINGS                  \

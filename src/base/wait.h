@@ -125,6 +125,8 @@ struct wait_table {
 	/* Threads that move messages between hosts. They store only what has been sent to the rank,
 	 * which others see elsewhere: transport_traffic. 0: none */
 	_Atomic uint32_t link_tids[2];
+	/* The thread that sends heartbeats to other hosts, and acts for none. 0: none */
+	_Atomic uint32_t pulse_tid;
 	/* The sleep of those threads of the process that are in no wait, as the watch has seen it
 	 * (diagnose_outside_sleep), if only such threads or threads in a wait can wake them. The
 	 * main thread is among them, because it might call at any time, whether it has called

@@ -106,8 +106,9 @@ int control_receive(struct control *control, const void *bytes, size_t count, ui
 	/* What comes just after this host was late may have waited for it. */
 	bool waited = control->clock_ns - control->awake_ns < control_ms(CONTROL_BEAT_MS);
 	take_counts(control, peer, &beat, gap || waited);
+	/* What others have heard after this beat begins with what they say next. */
 	for (int w = 0; w < control->options.hosts; w++)
-		control->peers[w].base[beat.host] = control->peers[w].counts[beat.host];
+		control->peers[w].has_base &= ~(UINT64_C(1) << beat.host);
 	return beat.host;
 }
 

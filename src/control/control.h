@@ -100,7 +100,7 @@ struct control_peer {
 	/* What it says of each host; since when it says that it hears it, 0: it does not. */
 	uint16_t age_ms[CONTROL_HOSTS_MAX], counts[CONTROL_HOSTS_MAX];
 	uint64_t hears_ns[CONTROL_HOSTS_MAX];
-	/* Of each host: `counts` when this host last heard it, and a bit if that is known; this
+	/* Of each host: `counts` after this host last heard it, and a bit if that is known; this
 	 * host's own count of its beats when `counts` last changed, and how many more it had when
 	 * this peer was last heard. */
 	uint16_t base[CONTROL_HOSTS_MAX];

@@ -3,6 +3,7 @@
 #ifndef FAILURE_FAILURE_H
 #define FAILURE_FAILURE_H
 
+#include "auth/auth.h"
 #include "diagnose/diagnose.h"
 #include "transport/hosts.h"
 #include "world/ls_group.h"
@@ -99,6 +100,31 @@ bool failure_far_is_silent(const struct failure_far *far);
 
 /* What to do when ranks on other hosts fail or end. */
 struct transport_hosts_events failure_hosts_events(struct world *world);
+
+/* ---- pulse.c: heartbeats between hosts (room control) ---- */
+
+/* What is known of the ranks of a job on several hosts. */
+struct failure_hosts {
+	uint64_t job;
+	const struct auth_token *token;    /* NULL: heartbeats are not signed */
+	int first[RANKS_HOST_MAX];         /* the lowest rank of each rank's host */
+	const char *names[RANKS_HOST_MAX]; /* of each rank's host */
+	const char *ips[RANKS_HOST_MAX];   /* of each rank */
+	uint16_t ports[RANKS_HOST_MAX];    /* of failure_pulse_open of each rank */
+};
+
+/* Opens the socket of this rank's heartbeats. Errors, with a message: LS_SYSTEM, LS_OUT_OF_MEMORY.
+ * failure_pulse_close is to be called in any case. */
+LS_CHECKED ls_status failure_pulse_open(struct world *world, const char *ip, uint16_t *port);
+/* Starts the thread that sends them, if this rank is the agent of its host, and otherwise takes
+ * over if the agent is stuck. What `hosts` points to is copied. Once the segments of this host's
+ * ranks are mapped and all ranks are connected. Errors, with a message: LS_OUT_OF_MEMORY,
+ * LS_SYSTEM. */
+LS_CHECKED ls_status failure_pulse_start(struct world *world, const struct failure_hosts *hosts);
+/* Joins the thread. The last rank of a host tells all others that the host leaves the job. Before
+ * the segments are unmapped. */
+void failure_pulse_stop(struct world *world);
+void failure_pulse_close(struct world *world);
 
 /* ---- ending.c ---- */
 

@@ -295,6 +295,7 @@ static ls_status connect_world(struct world *world, const struct opening *openin
 
 static void world_close(struct world *world)
 {
+	failure_pulse_stop(world);
 	failure_watch_stop(world);
 	progress_thread_stop(world);
 	failure_watch_fini(&world->watch);
@@ -354,6 +355,10 @@ static ls_status complete(struct world *world, const struct opening *opening,
 	status = fill_first(world, opening->timeout_ms);
 	if (status == LS_OK && world->link)
 		status = group_hosts_connect(world, &company->table, opening->deadline_ns);
+	if (status == LS_OK && world->link)
+		status = group_hosts_beat(world, &company->table, &company->hosts,
+					  opening->settings.secret_file ? &opening->place.token
+									: NULL);
 	return status == LS_OK ? failure_watch_start(world) : status;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The part of opening a world that concerns ranks on other hosts. In this order, each step of all
  * ranks: place, gather, mirror, then the transport connects the ranks of each host and the group of
- * all ranks is made, then connect. With one host place says so, and the other steps are left out.
+ * all ranks is made, then connect and beat. With one host place says so, and the other steps are left out.
  * */
 #ifndef GROUP_OPEN_HOSTS_H
 #define GROUP_OPEN_HOSTS_H
@@ -23,6 +23,7 @@ struct open_card {
 	struct net_address link;
 	char address[RENDEZVOUS_ADDRESS_BYTES]; /* of the first rank of a host, where it listens */
 	struct open_facts facts;
+	uint16_t beat_port; /* UDP, for heartbeats, at the rank's address */
 };
 _Static_assert(sizeof(struct open_card) <= RENDEZVOUS_CARD_BYTES, "a card has room for it");
 
@@ -54,6 +55,12 @@ LS_CHECKED ls_status group_hosts_mirror(struct world *world, const struct open_h
  * LS_RANK_MISSING, names the ranks that do not answer; and those of link.h's connect. */
 LS_CHECKED ls_status group_hosts_connect(struct world *world, const struct rendezvous_table *table,
 					 uint64_t deadline_ns);
+
+/* Starts the heartbeats between hosts. Once all are connected. token: NULL, they are not signed.
+ * Errors: of failure_pulse_start. */
+LS_CHECKED ls_status group_hosts_beat(struct world *world, const struct rendezvous_table *table,
+				      const struct open_hosts *hosts,
+				      const struct auth_token *token);
 
 /* Cuts all, and closes the link. Before it waits, a second at most, until what this rank has said
  * is on its way. */

@@ -25,7 +25,7 @@
 
 #define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
 enum {
-	TRACE_VERSION = 12,
+	TRACE_VERSION = 13,
 	TRACE_GROUP_MAX = 513, /* the groups that a rank may be a member of: TRANSPORT_AREAS */
 	TRACE_MEMBER_MAX = 64,
 	TRACE_GROUP_WORLD = 1, /* the id of the world group, which has the first entry */

@@ -43,7 +43,7 @@ enum {
 	TRANSPORT_AREAS = 513,    /* groups that a rank may be in at once, that of all ranks too */
 	TRANSPORT_HELD = 12,      /* peers whose descriptors a rank keeps open */
 	TRANSPORT_PAGE_BYTES = 4096,
-	TRANSPORT_AREAS_AT = TRANSPORT_PAGE_BYTES, /* where they begin in a segment */
+	TRANSPORT_AREAS_AT = 2 * TRANSPORT_PAGE_BYTES, /* where they begin in a segment */
 };
 #define TRANSPORT_MAGIC UINT64_C(0x31474553534c) /* "LSSEG1" */
 
@@ -260,6 +260,23 @@ struct transport_traffic {
 	_Atomic uint64_t lost;     /* 1: the connection has broken, and nothing comes any more */
 };
 
+/* What the agent of a host knows of another host: the next agent begins with it (struct
+ * control_past), and the ranks act by it. */
+struct transport_far_host {
+	_Atomic uint64_t generation, number, broken, silent;
+	/* Since when one of the two does not hear the other, by CLOCK_MONOTONIC; 0: they do. And
+	 * how that is known: enum failure_silence. */
+	_Atomic uint64_t unheard_ns, how;
+};
+
+/* In the segment of the first rank of a host, written by ranks of that host. */
+struct transport_agent {
+	_Alignas(64) _Atomic uint64_t lease; /* generation << 8 | 1 + world rank of the agent */
+	_Atomic uint64_t renewed_ns;         /* by CLOCK_MONOTONIC */
+	_Atomic uint64_t present;            /* ranks of this host that take part */
+	struct transport_far_host hosts[RANKS_HOST_MAX]; /* by number of the host */
+};
+
 struct transport_segment {
 	struct transport_head head;
 	uint64_t cpus[TRANSPORT_CPU_WORDS]; /* processors on which the owner may run (cpu_set_t) */
@@ -280,6 +297,7 @@ struct transport_segment {
 	_Alignas(64) _Atomic uint64_t marked;
 	_Atomic uint64_t served;
 	struct transport_traffic traffic[RANKS_HOST_MAX]; /* by world rank */
+	struct transport_agent agent;
 	/* From TRANSPORT_AREAS_AT on follow TRANSPORT_AREAS areas. The first one is that of the
 	 * group of all ranks. It has memory; the others get memory when they are used. */
 };

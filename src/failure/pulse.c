@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The thread that sends and receives heartbeats. Of the ranks of a host one does: the agent, which
+ * holds a lease in the host's shared memory. If it does not renew that, because it has ended, is
+ * stopped or late, another rank takes over. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/messages.h"
+#include "failure/pulse.h"
+
+enum {
+	LEASE_MS = 300,
+	IDLE_MS = 100,         /* how often a rank that is no agent looks at the lease */
+	RECEIVE_MAX = 4000,    /* beats in a row, then one is sent */
+	PRIORITY = 6,          /* of packets in the queues of this host: before bulk data */
+	QUEUE_BYTES = 1 << 20, /* of packets that have come */
+	FAREWELLS = 3,         /* beats that say that a host leaves; each may be lost */
+};
+
+/* ---- addresses ---- */
+
+static socklen_t address_bytes(const struct sockaddr_storage *address)
+{
+	return address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+					      : sizeof(struct sockaddr_in);
+}
+
+static bool make_address(const char *ip, uint16_t port, struct sockaddr_storage *out)
+{
+	struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(port)};
+	struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	memset(out, 0, sizeof *out);
+	if (inet_pton(AF_INET, ip, &four.sin_addr) == 1)
+		memcpy(out, &four, sizeof four);
+	else if (inet_pton(AF_INET6, ip, &six.sin6_addr) == 1)
+		memcpy(out, &six, sizeof six);
+	else
+		return false;
+	return true;
+}
+
+static ls_status refuse(const char *ip, const char *what)
+{
+	MESSAGE_SAY(MESSAGE_HOST_SOCKET, ip, what, strerror(errno));
+	return LS_SYSTEM;
+}
+
+/* Both are of use, and neither is needed. */
+static void tune_socket(int fd)
+{
+	int priority = PRIORITY, bytes = QUEUE_BYTES;
+	(void)setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+}
+
+ls_status failure_pulse_open(struct world *world, const char *ip, uint16_t *port)
+{
+	struct failure_pulse *pulse = calloc(1, sizeof *pulse);
+	struct sockaddr_storage address;
+	socklen_t length = sizeof address;
+	*port = 0;
+	if (!pulse)
+		return LS_OUT_OF_MEMORY;
+	pulse->world = world;
+	world->watch.pulse = pulse;
+	pulse->socket = -1;
+	pulse->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (pulse->event_fd < 0)
+		return refuse(ip, "eventfd");
+	errno = EINVAL;
+	if (!make_address(ip, 0, &address))
+		return refuse(ip, "inet_pton");
+	pulse->socket = socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (pulse->socket < 0)
+		return refuse(ip, "socket");
+	tune_socket(pulse->socket);
+	if (bind(pulse->socket, (const struct sockaddr *)&address, address_bytes(&address)) != 0)
+		return refuse(ip, "bind");
+	if (getsockname(pulse->socket, (struct sockaddr *)&address, &length) != 0)
+		return refuse(ip, "getsockname");
+	*port = address.ss_family == AF_INET6
+			? ntohs(((const struct sockaddr_in6 *)(const void *)&address)->sin6_port)
+			: ntohs(((const struct sockaddr_in *)(const void *)&address)->sin_port);
+	return LS_OK;
+}
+
+void failure_pulse_close(struct world *world)
+{
+	struct failure_pulse *pulse = world->watch.pulse;
+	if (!pulse)
+		return;
+	if (pulse->socket >= 0)
+		close(pulse->socket);
+	if (pulse->event_fd >= 0)
+		close(pulse->event_fd);
+	free(pulse);
+	world->watch.pulse = NULL;
+}
+
+/* ---- the lease ---- */
+
+static uint64_t lease_of(uint64_t before, int rank)
+{
+	return ((before >> 8) + 1) << 8 | (uint64_t)(rank + 1);
+}
+
+/* What has waited here since another agent read its own socket is old. */
+static void empty_socket(const struct failure_pulse *pulse)
+{
+	char byte;
+	for (int i = 0; i < RECEIVE_MAX && recv(pulse->socket, &byte, 1, 0) >= 0; i++)
+		continue;
+}
+
+static void begin_agent(struct failure_pulse *pulse, uint64_t lease)
+{
+	struct control_past past[CONTROL_HOSTS_MAX];
+	for (int h = 0; h < pulse->hosts; h++) {
+		struct transport_far_host *host = &pulse->shared->hosts[h];
+		past[h] = (struct control_past){.generation = atomic_load(&host->generation),
+						.number = atomic_load(&host->number),
+						.broken = atomic_load(&host->broken),
+						.silent = atomic_load(&host->silent)};
+	}
+	struct control_options options = {.host = pulse->host,
+					  .hosts = pulse->hosts,
+					  .agent = pulse->world->rank,
+					  .job = pulse->job,
+					  .generation = lease >> 8,
+					  .session = pulse->has_session ? &pulse->session : NULL,
+					  .past = past};
+	empty_socket(pulse);
+	control_init(&pulse->control, &options, clock_now_ns());
+	pulse->lease = lease;
+}
+
+/* Whether this rank is the agent now. */
+static bool hold_lease(struct failure_pulse *pulse, uint64_t now_ns)
+{
+	struct transport_agent *shared = pulse->shared;
+	uint64_t lease = atomic_load(&shared->lease);
+	uint64_t renewed_ns = atomic_load(&shared->renewed_ns);
+	if (pulse->lease && lease == pulse->lease) {
+		atomic_store(&shared->renewed_ns, now_ns);
+		return true;
+	}
+	pulse->lease = 0;
+	if (renewed_ns + LEASE_MS * UINT64_C(1000000) > now_ns)
+		return false;
+	uint64_t mine = lease_of(lease, pulse->world->rank);
+	if (!atomic_compare_exchange_strong(&shared->lease, &lease, mine))
+		return false;
+	atomic_store(&shared->renewed_ns, now_ns);
+	begin_agent(pulse, mine);
+	return true;
+}
+
+/* ---- beats ---- */
+
+/* A beat that cannot be sent is as one that is lost. */
+static void send_to(const struct failure_pulse *pulse, int rank, const struct control_beat *beat)
+{
+	const struct sockaddr_storage *address = &pulse->addresses[rank];
+	(void)sendto(pulse->socket, beat, sizeof *beat, MSG_DONTWAIT | MSG_NOSIGNAL,
+		     (const struct sockaddr *)address, address_bytes(address));
+}
+
+/* To the agent of each other host; if it is not known, to all that may be. */
+static void send_beat(const struct failure_pulse *pulse, const struct control_beat *beat)
+{
+	for (int q = 0; q < pulse->world->size; q++) {
+		int host = pulse->host_of[q];
+		if (host == pulse->host)
+			continue;
+		int agent = control_agent(&pulse->control, host);
+		bool is_known =
+			agent >= 0 && agent < pulse->world->size && pulse->host_of[agent] == host;
+		if (!is_known || agent == q || beat->leaves)
+			send_to(pulse, q, beat);
+	}
+}
+
+static void receive_beats(struct failure_pulse *pulse)
+{
+	struct {
+		struct control_beat beat;
+		char more; /* so that a longer packet is seen to be one */
+	} packet;
+	for (int i = 0; i < RECEIVE_MAX; i++) {
+		ssize_t got = recv(pulse->socket, &packet, sizeof packet, MSG_DONTWAIT);
+		if (got < 0)
+			return;
+		(void)control_receive(&pulse->control, &packet, (size_t)got, clock_now_ns());
+	}
+}
+
+/* Ranks that have ended, or closed the group of all ranks, as their connections tell. */
+static void forget_gone(struct failure_pulse *pulse)
+{
+	uint64_t there = UINT64_C(1) << pulse->host;
+	for (int q = 0; q < pulse->world->size; q++)
+		if (!atomic_load(&pulse->world->dead[q]))
+			there |= UINT64_C(1) << pulse->host_of[q];
+	for (int h = 0; h < pulse->hosts; h++)
+		if (!(there >> h & 1))
+			control_forget(&pulse->control, h);
+}
+
+static void publish_past(struct failure_pulse *pulse)
+{
+	for (int h = 0; h < pulse->hosts; h++) {
+		struct transport_far_host *host = &pulse->shared->hosts[h];
+		struct control_past past = control_past(&pulse->control, h);
+		atomic_store(&host->generation, past.generation);
+		atomic_store(&host->number, past.number);
+		atomic_store(&host->broken, past.broken);
+		atomic_store(&host->silent, past.silent);
+	}
+}
+
+static void act_as_agent(struct failure_pulse *pulse)
+{
+	struct control_verdict verdict;
+	struct control_beat beat;
+	receive_beats(pulse);
+	forget_gone(pulse);
+	if (control_step(&pulse->control, clock_now_ns(), &beat))
+		send_beat(pulse, &beat);
+	publish_past(pulse);
+	while (control_next(&pulse->control, &verdict))
+		failure_silence_note(pulse, &verdict);
+}
+
+/* ---- the thread ---- */
+
+/* False: the program has closed the descriptors. */
+static bool sleep_until(struct failure_pulse *pulse, bool is_agent)
+{
+	struct pollfd fds[] = {{.fd = pulse->event_fd, .events = POLLIN},
+			       {.fd = pulse->socket, .events = POLLIN}};
+	uint64_t deadline_ns =
+		is_agent ? control_deadline_ns(&pulse->control) : clock_deadline_ns(IDLE_MS);
+	ls_status status = wait_fds(NULL, fds, is_agent ? 2 : 1, -1, deadline_ns);
+	return (status == LS_OK || status == LS_TIMED_OUT) && !(fds[0].revents & ~POLLIN) &&
+	       !(is_agent && fds[1].revents & POLLNVAL);
+}
+
+static void *pulse_main(void *argument)
+{
+	struct failure_pulse *pulse = argument;
+	bool ours = true;
+	message_set_rank(pulse->world->rank);
+	atomic_store(&pulse->world->trace.wait_table->pulse_tid, trace_thread_id());
+	while (ours && !atomic_load(&pulse->stop)) {
+		uint64_t now_ns = clock_now_ns();
+		bool is_agent = hold_lease(pulse, now_ns);
+		if (is_agent)
+			act_as_agent(pulse);
+		failure_silence_act(pulse, now_ns);
+		ours = sleep_until(pulse, is_agent);
+	}
+	return NULL;
+}
+
+/* ---- life ---- */
+
+static bool take_hosts(struct failure_pulse *pulse, const struct failure_hosts *hosts)
+{
+	int number[RANKS_HOST_MAX];
+	for (int q = 0; q < pulse->world->size; q++) {
+		if (hosts->first[q] == q) {
+			number[q] = pulse->hosts++;
+			snprintf(pulse->names[number[q]], PULSE_NAME_BYTES, "%s", hosts->names[q]);
+		}
+		pulse->host_of[q] = number[hosts->first[q]];
+		if (!make_address(hosts->ips[q], hosts->ports[q], &pulse->addresses[q]))
+			return false;
+	}
+	pulse->host = pulse->host_of[pulse->world->rank];
+	int root = hosts->first[pulse->world->rank];
+	pulse->shared = &pulse->world->transport.peers[root].segment->agent;
+	pulse->job = hosts->job;
+	pulse->has_session = hosts->token != NULL;
+	if (hosts->token)
+		control_session(hosts->token, hosts->job, &pulse->session);
+	return true;
+}
+
+ls_status failure_pulse_start(struct world *world, const struct failure_hosts *hosts)
+{
+	struct failure_pulse *pulse = world->watch.pulse;
+	sigset_t all, old;
+	errno = EINVAL;
+	if (!take_hosts(pulse, hosts))
+		return refuse(hosts->ips[world->rank], "inet_pton");
+	atomic_fetch_or(&pulse->shared->present, UINT64_C(1) << world->rank);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int error = pthread_create(&pulse->thread, NULL, pulse_main, pulse);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (error) {
+		MESSAGE_SAY(MESSAGE_GROUP_THREAD, strerror(error));
+		return LS_OUT_OF_MEMORY;
+	}
+	pulse->running = true;
+	return LS_OK;
+}
+
+/* Those that are left take over at once; the last one says that the host leaves. */
+static void hand_over(struct failure_pulse *pulse)
+{
+	struct transport_agent *shared = pulse->shared;
+	uint64_t mine = UINT64_C(1) << pulse->world->rank;
+	uint64_t rest = atomic_fetch_and(&shared->present, ~mine) & ~mine;
+	struct control_beat beat;
+	for (int q = 0; q < pulse->world->size; q++)
+		if (atomic_load(&pulse->world->dead[q]))
+			rest &= ~(UINT64_C(1) << q);
+	if (rest) {
+		if (pulse->lease && atomic_load(&shared->lease) == pulse->lease)
+			atomic_store(&shared->renewed_ns, 0);
+		return;
+	}
+	if (!pulse->lease || atomic_load(&shared->lease) != pulse->lease)
+		begin_agent(pulse, lease_of(atomic_load(&shared->lease), pulse->world->rank));
+	control_leave(&pulse->control);
+	if (control_step(&pulse->control, clock_now_ns(), &beat))
+		for (int i = 0; i < FAREWELLS; i++)
+			send_beat(pulse, &beat);
+}
+
+void failure_pulse_stop(struct world *world)
+{
+	struct failure_pulse *pulse = world->watch.pulse;
+	uint64_t one = 1;
+	if (!pulse || !pulse->running)
+		return;
+	atomic_store(&pulse->stop, true);
+	ssize_t written = write(pulse->event_fd, &one, sizeof one);
+	(void)written;
+	wait_join(pulse->thread);
+	pulse->running = false;
+	hand_over(pulse);
+}

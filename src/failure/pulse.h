@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The heartbeats of a rank, and what ranks do about hosts that are silent. For files of this
+ * room. */
+#ifndef FAILURE_PULSE_H
+#define FAILURE_PULSE_H
+
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include "control/control.h"
+#include "failure.h"
+
+enum { PULSE_NAME_BYTES = 64 };
+
+/* How it is known that a host and this one cannot exchange anything; in shared memory. */
+enum failure_silence {
+	FAILURE_SILENT = 1, /* nobody hears it */
+	FAILURE_LINK_FROM,  /* it is not heard here, elsewhere it is */
+	FAILURE_LINK_TO,    /* it does not hear this host, and is heard here */
+};
+
+struct failure_pulse {
+	struct world *world;
+	pthread_t thread;
+	bool running;
+	_Atomic bool stop;
+	int socket, event_fd;
+	/* Constant while the thread runs. */
+	int host, hosts;                              /* this one, and how many */
+	int host_of[RANKS_HOST_MAX];                  /* the number of each rank's host */
+	char names[RANKS_HOST_MAX][PULSE_NAME_BYTES]; /* by number of the host */
+	struct sockaddr_storage addresses[RANKS_HOST_MAX];
+	uint64_t job;
+	bool has_session;
+	struct auth_session session;
+	struct transport_agent *shared; /* of this host */
+	/* Of the thread. */
+	uint64_t lease; /* while this rank is the agent: the word; else 0 */
+	struct control control;
+	uint64_t acted; /* hosts whose ranks count as lost: a bit for each */
+};
+
+/* ---- silence.c ---- */
+
+/* Tells the ranks of this host, and the user, what this rank has found as the agent. */
+void failure_silence_note(struct failure_pulse *pulse, const struct control_verdict *verdict);
+/* Fails the groups of this rank that need a host which has been silent for too long. Does not
+ * block. */
+void failure_silence_act(struct failure_pulse *pulse, uint64_t now_ns);
+
+#endif

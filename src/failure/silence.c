@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What is done about hosts that are silent: the agent reports them and tells the ranks of its host,
+ * in shared memory; each rank fails its groups that need such a host for too long. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/messages.h"
+#include "base/text.h"
+#include "failure/pulse.h"
+#include "world/registry.h"
+
+enum { WHEN_BYTES = 32, LIST_BYTES = 256, NEXT_BYTES = 160, NS_IN_TENTH = 100000000 };
+
+/* ---- words ---- */
+
+struct list {
+	char text[LIST_BYTES];
+	size_t used;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct list *list, const char *format, ...)
+{
+	va_list args;
+	if (list->used >= sizeof list->text)
+		return;
+	va_start(args, format);
+	int more = vsnprintf(list->text + list->used, sizeof list->text - list->used, format, args);
+	va_end(args);
+	list->used += more > 0 ? (size_t)more : 0;
+}
+
+/* "ranks 0-3, 8" */
+static struct list ranks_of_host(const struct failure_pulse *pulse, int host)
+{
+	struct list list = {.used = 0};
+	int count = 0, size = pulse->world->size;
+	for (int q = 0; q < size; q++)
+		count += pulse->host_of[q] == host;
+	add(&list, "rank%s", count == 1 ? "" : "s");
+	const char *before = " ";
+	for (int q = 0; q < size; q++) {
+		int begin = q;
+		if (pulse->host_of[q] != host)
+			continue;
+		while (q + 1 < size && pulse->host_of[q + 1] == host)
+			q++;
+		add(&list, "%s%d", before, begin);
+		if (q > begin)
+			add(&list, "-%d", q);
+		before = ", ";
+	}
+	return list;
+}
+
+/* "12:03:04.2", of a moment by CLOCK_MONOTONIC. */
+static void write_when(uint64_t then_ns, uint64_t now_ns, char out[WHEN_BYTES])
+{
+	struct timespec wall = {0};
+	struct tm local = {0};
+	(void)clock_gettime(CLOCK_REALTIME, &wall);
+	uint64_t tenths =
+		((uint64_t)wall.tv_sec * 1000000000 + (uint64_t)wall.tv_nsec - (now_ns - then_ns)) /
+		NS_IN_TENTH;
+	time_t seconds = (time_t)(tenths / 10);
+	if (!localtime_r(&seconds, &local) || strftime(out, WHEN_BYTES, "%H:%M:%S", &local) == 0)
+		snprintf(out, WHEN_BYTES, "%" PRIu64, tenths / 10);
+	size_t used = strlen(out);
+	snprintf(out + used, WHEN_BYTES - used, ".%d", (int)(tenths % 10));
+}
+
+static double seconds_since(uint64_t then_ns, uint64_t now_ns)
+{
+	return now_ns > then_ns ? (double)(now_ns - then_ns) / 1e9 : 0;
+}
+
+static void write_next(const struct failure_pulse *pulse, bool concerns, char out[NEXT_BYTES])
+{
+	if (concerns)
+		snprintf(out, NEXT_BYTES,
+			 "operations that need its ranks fail after %.1f s "
+			 "(LOCKSTEP_UNREACHABLE_MS), unless it is heard before",
+			 (double)pulse->world->settings.unreachable_ms / 1e3);
+	else
+		snprintf(out, NEXT_BYTES,
+			 "groups with ranks on both fail after %.1f s "
+			 "(LOCKSTEP_UNREACHABLE_MS)",
+			 (double)pulse->world->settings.unreachable_ms / 1e3);
+}
+
+/* ---- what the agent says ---- */
+
+static void say_silent(const struct failure_pulse *pulse, const struct control_verdict *verdict)
+{
+	uint64_t now_ns = clock_now_ns();
+	struct list ranks = ranks_of_host(pulse, verdict->from);
+	char when[WHEN_BYTES], next[NEXT_BYTES];
+	write_when(verdict->since_ns, now_ns, when);
+	write_next(pulse, true, next);
+	MESSAGE_SAY(MESSAGE_HOST_SILENT, pulse->names[verdict->from], ranks.text, when,
+		    seconds_since(verdict->since_ns, now_ns), next);
+}
+
+static void say_link(const struct failure_pulse *pulse, const struct control_verdict *verdict)
+{
+	uint64_t now_ns = clock_now_ns();
+	const char *from = pulse->names[verdict->from], *to = pulse->names[verdict->to];
+	struct list ranks = ranks_of_host(pulse, verdict->from);
+	struct list others = ranks_of_host(pulse, verdict->to), proof = {.used = 0};
+	char when[WHEN_BYTES], next[NEXT_BYTES];
+	write_when(verdict->since_ns, now_ns, when);
+	write_next(pulse, false, next);
+	if (verdict->witness >= 0)
+		add(&proof, "host %s hears both", pulse->names[verdict->witness]);
+	else if (verdict->from == pulse->host)
+		add(&proof, "host %s is heard here, and says so", to);
+	else
+		add(&proof, "both are heard here, and host %s says so", to);
+	MESSAGE_SAY(MESSAGE_HOST_LINK, from, ranks.text, to, others.text, when,
+		    seconds_since(verdict->since_ns, now_ns), proof.text, next);
+}
+
+static void say_heard(const struct failure_pulse *pulse, const struct control_verdict *verdict)
+{
+	int to = verdict->to < 0 ? pulse->host : verdict->to;
+	struct list ranks = ranks_of_host(pulse, verdict->from), others = ranks_of_host(pulse, to);
+	char when[WHEN_BYTES];
+	write_when(verdict->since_ns, clock_now_ns(), when);
+	MESSAGE_SAY(MESSAGE_HOST_HEARD, pulse->names[to], others.text, pulse->names[verdict->from],
+		    ranks.text, when);
+}
+
+/* ---- what the agent tells the ranks ---- */
+
+/* The host with which this one cannot exchange anything then; -1: it is between others. */
+static int other_end(const struct failure_pulse *pulse, const struct control_verdict *verdict)
+{
+	if (verdict->to < 0 || verdict->to == pulse->host)
+		return verdict->from;
+	return verdict->from == pulse->host ? verdict->to : -1;
+}
+
+static bool is_unheard(const struct failure_pulse *pulse, int host)
+{
+	struct control_past from = control_past(&pulse->control, host);
+	struct control_past to = control_past(&pulse->control, pulse->host);
+	return from.silent || from.broken >> pulse->host & 1 || to.broken >> host & 1;
+}
+
+static void tell(struct failure_pulse *pulse, const struct control_verdict *verdict)
+{
+	int host = other_end(pulse, verdict);
+	uint64_t none = 0;
+	if (host < 0 || verdict->kind == CONTROL_NEVER)
+		return;
+	struct transport_far_host *far = &pulse->shared->hosts[host];
+	if (verdict->kind == CONTROL_HEARD) {
+		if (!is_unheard(pulse, host))
+			atomic_store(&far->unheard_ns, 0);
+		return;
+	}
+	atomic_store(&far->how, verdict->kind == CONTROL_SILENT ? FAILURE_SILENT
+				: verdict->from == host         ? FAILURE_LINK_FROM
+								: FAILURE_LINK_TO);
+	atomic_compare_exchange_strong(&far->unheard_ns, &none, verdict->since_ns);
+}
+
+void failure_silence_note(struct failure_pulse *pulse, const struct control_verdict *verdict)
+{
+	tell(pulse, verdict);
+	switch (verdict->kind) {
+	case CONTROL_SILENT:
+		say_silent(pulse, verdict);
+		return;
+	case CONTROL_LINK:
+		say_link(pulse, verdict);
+		return;
+	case CONTROL_HEARD:
+		say_heard(pulse, verdict);
+		return;
+	case CONTROL_NEVER:
+		MESSAGE_SAY(MESSAGE_HOST_NEVER, pulse->names[verdict->from],
+			    ranks_of_host(pulse, verdict->from).text);
+	}
+}
+
+/* ---- what each rank does ---- */
+
+static void explain(const struct failure_pulse *pulse, int host, uint64_t now_ns,
+		    struct transport_failure *out)
+{
+	struct transport_far_host *far = &pulse->shared->hosts[host];
+	uint64_t since_ns = atomic_load(&far->unheard_ns), how = atomic_load(&far->how);
+	struct list ranks = ranks_of_host(pulse, host);
+	const char *name = pulse->names[host], *here = pulse->names[pulse->host];
+	char when[WHEN_BYTES];
+	write_when(since_ns, now_ns, when);
+	double seconds = seconds_since(since_ns, now_ns);
+	if (how == FAILURE_LINK_FROM)
+		snprintf(out->text, sizeof out->text,
+			 "host %s (%s) cannot be reached: host %s has heard nothing of it since "
+			 "%s, for %.1f s, and another host hears both: the network between them is "
+			 "broken (proved). Its ranks are not proved dead",
+			 name, ranks.text, here, when, seconds);
+	else if (how == FAILURE_LINK_TO)
+		snprintf(out->text, sizeof out->text,
+			 "host %s (%s) cannot be reached: it says that it has heard nothing of "
+			 "host %s since %s, for %.1f s: the network from here to there is broken "
+			 "(proved). Its ranks live",
+			 name, ranks.text, here, when, seconds);
+	else
+		snprintf(out->text, sizeof out->text,
+			 "host %s (%s) is silent since %s, for %.1f s: it has died, is frozen or is "
+			 "cut off from host %s. Its ranks are not proved dead",
+			 name, ranks.text, when, seconds, here);
+	text_clean(out->text, true);
+}
+
+/* Those of this rank that need the host. */
+static int find_groups(struct failure_pulse *pulse, int host, uint32_t ids[TRANSPORT_AREAS])
+{
+	struct ls_group *groups[TRANSPORT_AREAS];
+	int found = 0, count = world_hold_all(pulse->world, groups);
+	for (int i = 0; i < count; i++) {
+		bool needs = false;
+		for (int q = 0; q < groups[i]->size; q++)
+			needs |= pulse->host_of[groups[i]->team.members[q].world] == host;
+		if (needs && failure_status(groups[i]) == LS_OK)
+			ids[found++] = groups[i]->id;
+		world_release(groups[i]);
+	}
+	return found;
+}
+
+/* The groups fail first, so that nobody takes the ranks for dead. */
+static void give_up(struct failure_pulse *pulse, int host, uint64_t now_ns)
+{
+	struct world *world = pulse->world;
+	struct transport_failure failure = {.status = LS_UNREACHABLE, .culprit = -1};
+	uint32_t ids[TRANSPORT_AREAS];
+	for (int q = world->size - 1; q >= 0; q--)
+		if (pulse->host_of[q] == host)
+			failure.culprit = q;
+	explain(pulse, host, now_ns, &failure);
+	if (pulse->lease)
+		message_report("LS-VERDICT", failure.text);
+	int count = find_groups(pulse, host, ids);
+	for (int i = 0; i < count; i += TRANSPORT_TOGETHER) {
+		int some = count - i < TRANSPORT_TOGETHER ? count - i : TRANSPORT_TOGETHER;
+		memset(failure.groups, 0, sizeof failure.groups);
+		memcpy(failure.groups, &ids[i], (size_t)some * sizeof ids[0]);
+		failure.group = ids[i];
+		failure_raise_told(world, &failure);
+	}
+	for (int q = 0; q < world->size; q++) {
+		if (pulse->host_of[q] != host || atomic_load(&world->dead[q]))
+			continue;
+		failure_mark_dead(world, q);
+		transport_cut(&world->transport, q);
+	}
+}
+
+void failure_silence_act(struct failure_pulse *pulse, uint64_t now_ns)
+{
+	uint64_t limit_ns = pulse->world->settings.unreachable_ms * 1000000;
+	for (int h = 0; h < pulse->hosts; h++) {
+		uint64_t unheard_ns = atomic_load(&pulse->shared->hosts[h].unheard_ns);
+		if (!unheard_ns || pulse->acted >> h & 1 || now_ns < unheard_ns ||
+		    now_ns - unheard_ns < limit_ns)
+			continue;
+		pulse->acted |= UINT64_C(1) << h;
+		give_up(pulse, h, now_ns);
+	}
+}
