@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * silence_rank FOLDER: a rank that calls small all-reduces until one fails, or the file `stop` is in
+ * FOLDER, and prints which. Rank 0 makes the file `going` when all ranks have done some. */
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <lockstep/lockstep.h>
+
+enum { SOME = 50 };
+
+static bool has_file(const char *folder, const char *name)
+{
+	char path[512];
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	return access(path, F_OK) == 0;
+}
+
+static void make_file(const char *folder, const char *name)
+{
+	char path[512];
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
+	if (fd >= 0)
+		close(fd);
+}
+
+int main(int count, char **words)
+{
+	ls_group *group;
+	struct ls_failure failure = {.size = sizeof failure};
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (count != 2 || ls_group_open(NULL, &group) != LS_OK)
+		return 1;
+	int rank = ls_group_rank(group);
+	int32_t ends = 0;
+	ls_status status = LS_OK;
+	for (long i = 0; status == LS_OK && !ends; i++) {
+		ends = rank == 0 && has_file(words[1], "stop");
+		status = ls_allreduce(group, &ends, &ends, 1, LS_INT32, LS_MAX, NULL);
+		if (i == SOME && rank == 0)
+			make_file(words[1], "going");
+	}
+	if (status == LS_OK)
+		printf("rank %d went on\n", rank);
+	else if (ls_group_failure(group, &failure) == LS_OK)
+		printf("rank %d got %s: %s\n", rank, ls_status_name(status), failure.text);
+	ls_group_close(group);
+	return status != LS_OK;
+}

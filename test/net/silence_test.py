@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""test/net/silence_test.py SILENCE_RANK [CASE…]: hosts that freeze, are cut off or hear each other in one direction only, and
+what the ranks of all hosts are told. With --host it is what tools/hosts runs on each host. Says so where the system lets
+nobody make namespaces."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+HOSTS = os.path.join(HERE, "..", "..", "tools", "hosts")
+SKIPPED = 77
+PER_HOST = 2
+QUIET_S = 3  # in which a wrong verdict would come
+
+
+class Ranks:
+    """The ranks of this host. Their lines are printed, and remembered."""
+
+    def __init__(self, folder, program):
+        self.folder, self.host, self.text = folder, int(os.environ["HOST"]), ""
+        self.processes = [self.start(program, local) for local in range(PER_HOST)]
+        self.readers = [threading.Thread(target=self.copy, args=(process,)) for process in self.processes]
+        for reader in self.readers:
+            reader.start()
+
+    def start(self, program, local):
+        variables = {"RANK": str(self.host * PER_HOST + local), "WORLD_SIZE": str(int(os.environ["HOSTS"]) * PER_HOST),
+                     "MASTER_ADDR": "198.18.0.1", "MASTER_PORT": "29500"}
+        return subprocess.Popen([program, self.folder], env={**os.environ, **variables}, text=True, errors="replace",
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def copy(self, process):
+        for line in process.stdout:
+            self.text += line
+            sys.stdout.write(line)
+            sys.stdout.flush()
+
+    def signal(self, number, locals_=range(PER_HOST)):
+        for local in locals_:
+            self.processes[local].send_signal(number)
+
+    def make(self, name):
+        with open(os.path.join(self.folder, name), "w", encoding="utf-8"):
+            pass
+
+    def await_file(self, name):
+        while not os.path.exists(os.path.join(self.folder, name)) and self.live():
+            threading.Event().wait(0.01)
+
+    def await_line(self, words):
+        while words not in self.text and self.live():
+            threading.Event().wait(0.01)
+
+    def live(self):
+        return any(process.poll() is None for process in self.processes)
+
+    def end(self):
+        for reader in self.readers:
+            reader.join()
+        codes = [process.wait() for process in self.processes]
+        self.make(f"ended{self.host}")
+        return codes
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True)
+
+
+def deafen(host):
+    """What this host sends to that one goes to nobody."""
+    ip("neigh", "replace", f"198.18.0.{host + 1}", "lladdr", "02:00:00:00:00:99", "dev", "wire", "nud", "permanent")
+
+
+def silent_for_good(ranks, act):
+    """Host 1 falls silent, and the others end. Then its own are killed."""
+    ranks.await_file("going")
+    if ranks.host == 1:
+        act()
+        for host in range(int(os.environ["HOSTS"])):
+            if host != 1:
+                ranks.await_file(f"ended{host}")
+        ranks.signal(signal.SIGKILL)
+
+
+def frozen(ranks):
+    silent_for_good(ranks, lambda: ranks.signal(signal.SIGSTOP))
+
+
+def unplugged(ranks):
+    ranks.await_file("going")
+    if ranks.host == 1:
+        ip("link", "set", "wire", "down")
+
+
+def resumed(ranks):
+    ranks.await_file("going")
+    if ranks.host == 1:
+        ranks.signal(signal.SIGSTOP)
+        ranks.await_file("silent")
+        ranks.signal(signal.SIGCONT)
+    else:
+        ranks.await_line("LS-HOST-SILENT")
+        ranks.make("silent")
+        ranks.await_line("LS-HOST-HEARD")
+        ranks.make("stop")
+
+
+def one_way(ranks):
+    ranks.await_file("going")
+    if ranks.host == 1:
+        deafen(0)
+
+
+def link(ranks):
+    ranks.await_file("going")
+    if ranks.host < 2:
+        deafen(1 - ranks.host)
+
+
+def agent_stopped(ranks):
+    """The job waits for that rank, its host is heard."""
+    ranks.await_file("going")
+    if ranks.host == 1:
+        ranks.signal(signal.SIGSTOP, [0])
+        threading.Event().wait(QUIET_S)
+        ranks.signal(signal.SIGCONT, [0])
+        ranks.make("stop")
+
+
+def agent_killed(ranks):
+    ranks.await_file("going")
+    if ranks.host == 1:
+        ranks.signal(signal.SIGKILL, [0])
+
+
+def healthy(ranks):
+    ranks.await_file("going")
+    if ranks.host == 0:
+        threading.Event().wait(QUIET_S)
+        ranks.make("stop")
+
+
+def lossy(ranks):
+    """One packet of twenty is lost, in each direction."""
+    ranks.await_file("going")
+    if ranks.host == 1:
+        subprocess.run(["tc", "qdisc", "add", "dev", "wire", "clsact"], check=True)
+        for direction in ("ingress", "egress"):
+            subprocess.run(["tc", "filter", "add", "dev", "wire", direction, "matchall", "action", "pass", "random", "netrand",
+                            "drop", "20"], check=True)
+        threading.Event().wait(2 * QUIET_S)
+        ranks.make("stop")
+
+
+def on_host(case, folder, program):
+    ranks = Ranks(folder, program)
+    try:
+        globals()[case](ranks)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"not possible here: {error}")
+        ranks.make("stop")
+    codes = ranks.end()
+    return 0 if not any(codes) else 1
+
+
+def reported(text, host, words):
+    """The seconds after which that host said this; None: it did not, or not once."""
+    found = re.findall(rf"^host{host}: lockstep: rank \d+: {words}.*?, for (\d+\.\d) s", text, re.MULTILINE)
+    return float(found[0]) if len(found) == 1 else None
+
+
+def got(text, rank, status, words):
+    return re.search(rf"^host\d: rank {rank} got {status}: {words}", text, re.MULTILINE)
+
+
+SILENT = r"host host{0} \(ranks {1}-{2}\) is silent since \d\d:\d\d:\d\d\.\d"
+LINK = r"what host host{0} \(ranks \d-\d\) sends to host host{1} \(ranks \d-\d\) does not arrive since \d\d:\d\d:\d\d\.\d"
+LIMIT_S = 1.5
+
+
+def in_time(text, host, words):
+    seconds = reported(text, host, words)
+    return seconds is not None and 1 <= seconds <= LIMIT_S
+
+
+def none(text):
+    return "LS-HOST-" not in text
+
+
+def went_on(text, ranks=4):
+    return len(re.findall(r"^host\d: rank \d went on$", text, re.MULTILINE)) == ranks
+
+
+def silence_of_1(text):
+    words = SILENT.format(1, 2, 3)
+    return in_time(text, 0, words) and all(got(text, rank, "LS_UNREACHABLE", words) for rank in (0, 1))
+
+
+CASES = {
+    "healthy": (2, lambda text: none(text) and went_on(text)),
+    "frozen": (2, silence_of_1),
+    "unplugged": (2, lambda text: silence_of_1(text) and in_time(text, 1, SILENT.format(0, 0, 1)) and all(
+        got(text, rank, "LS_UNREACHABLE", SILENT.format(0, 0, 1)) for rank in (2, 3))),
+    "resumed": (2, lambda text: in_time(text, 0, SILENT.format(1, 2, 3)) and "hears host host1 (ranks 2-3) again" in text
+                and went_on(text)),
+    "one_way": (2, lambda text: in_time(text, 1, LINK.format(1, 0)) and in_time(text, 0, SILENT.format(1, 2, 3)) and all(
+        got(text, rank, "LS_UNREACHABLE", "host host") for rank in range(4))),
+    "link": (3, lambda text: all(in_time(text, host, LINK.format(*ends)) for host, ends in (
+        (0, (1, 0)), (1, (0, 1)), (2, (0, 1)), (2, (1, 0)))) and "LS-HOST-SILENT" not in text and all(
+            got(text, rank, "LS_UNREACHABLE", r"host host\d \(ranks \d-\d\) cannot be reached") for rank in range(6))),
+    "agent_stopped": (2, lambda text: none(text) and went_on(text)),
+    "agent_killed": (2, lambda text: none(text) and all(got(text, rank, "LS_PEER_DIED", "") for rank in (0, 1, 3))),
+    "lossy": (2, lambda text: none(text) and went_on(text)),
+}
+
+
+def run(case, program):
+    hosts, is_right = CASES[case]
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        secret = os.path.join(folder, "secret")
+        with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(os.urandom(32))
+        limit = "60000" if case in ("resumed", "agent_stopped") else "2000"
+        ran = subprocess.run([HOSTS, str(hosts), sys.executable, os.path.abspath(__file__), "--host", case, folder, program],
+                             env={**os.environ, "LOCKSTEP_SECRET_FILE": secret, "LOCKSTEP_UNREACHABLE_MS": limit,
+                                  "LOCKSTEP_TIMEOUT_MS": "60000"},
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
+                             check=False)
+    if ran.returncode == SKIPPED:
+        return None, ran.stdout.strip()
+    if "not possible here" in ran.stdout:
+        print(f"# skipped: {case}: {re.findall('not possible here: .*', ran.stdout)[0]}")
+        return True, ""
+    return bool(is_right(ran.stdout)), ran.stdout
+
+
+def main():
+    if sys.argv[1] == "--host":
+        return on_host(*sys.argv[2:])
+    results = []
+    for case in sys.argv[2:] or CASES:
+        good, text = run(case, os.path.abspath(sys.argv[1]))
+        if good is None:
+            print(f"# skipped: {text}")
+            break
+        results.append(good)
+        print(f"{'ok' if good else 'not ok'} - {case}" + ("" if good else f"\n{text}"), flush=True)
+    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
