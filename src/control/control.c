@@ -98,7 +98,7 @@ int control_receive(struct control *control, const void *bytes, size_t count, ui
 	peer->heard_ns = control->clock_ns;
 	peer->heard_real_ns = control->real_ns;
 	peer->is_known = peer->has_come = true;
-	peer->is_gone |= beat.leaves;
+	peer->is_gone = beat.leaves;
 	peer->agent = beat.agent;
 	peer->count++;
 	if (gap)
@@ -122,6 +122,9 @@ static void fill(struct control *control, struct control_beat *out)
 				     .hosts = (uint8_t)options->hosts,
 				     .agent = (uint8_t)options->agent,
 				     .leaves = control->leaves};
+	/* Then what it has missed may have come while it slept: it claims nothing yet. */
+	bool was_late = control->awake_ns > 1 &&
+			control->clock_ns - control->awake_ns < control_ms(CONTROL_STEADY_MS);
 	for (int h = 0; h < options->hosts; h++) {
 		const struct control_peer *peer = &control->peers[h];
 		uint64_t age_ms = (control->clock_ns - peer->heard_ns) / control_ms(1);
@@ -129,6 +132,8 @@ static void fill(struct control *control, struct control_beat *out)
 			age_ms = CONTROL_NEVER_MS;
 		else if (age_ms >= CONTROL_NEVER_MS)
 			age_ms = CONTROL_NEVER_MS - 1;
+		else if (age_ms >= CONTROL_SILENT_MS && was_late)
+			age_ms = CONTROL_SILENT_MS - 1;
 		out->age_ms[h] = (uint16_t)age_ms;
 		if (peer->has_come &&
 		    control->real_ns - peer->heard_real_ns <= control_ms(CONTROL_FRESH_MS))

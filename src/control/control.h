@@ -137,7 +137,8 @@ uint64_t control_deadline_ns(const struct control *control);
  * next step, or that find no room, are found again by it. */
 bool control_next(struct control *control, struct control_verdict *out);
 
-/* Nothing is said of this host any more: its ranks have ended, or left the job. */
+/* Nothing is said of this host, until a beat comes that does not say that it leaves: its ranks have
+ * ended, or left the job. */
 void control_forget(struct control *control, int host);
 /* From now on beats say that this host leaves the job. */
 void control_leave(struct control *control);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The part of opening a world that concerns ranks on other hosts. In this order, each step of all
  * ranks: place, gather, mirror, then the transport connects the ranks of each host and the group of
- * all ranks is made, then connect and beat. With one host place says so, and the other steps are left out.
- * */
+ * all ranks is made, then connect and beat. With one host place says so, and the other steps are
+ * left out. */
 #ifndef GROUP_OPEN_HOSTS_H
 #define GROUP_OPEN_HOSTS_H
 

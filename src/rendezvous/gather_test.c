@@ -325,7 +325,7 @@ static void test_nonsense(void **state)
 		bad.head.version[0]++;
 		say_instead(tcp, &bad, sizeof bad, LS_UNTRUSTED_PEER, nonsense);
 		bad = cards[0];
-		bad.status = LS_NOT_MEMBER + 1;
+		bad.status = LS_UNREACHABLE + 1;
 		say_instead(tcp, &bad, sizeof bad, LS_UNTRUSTED_PEER, nonsense);
 	}
 	/* And a proper error without a reason. */

@@ -232,7 +232,7 @@ ls_status rendezvous_share(struct rendezvous_meeting *meeting, ls_status mine, c
 	struct rendezvous_server *server = meeting->server;
 	struct wire_card out;
 
-	if (!meeting->gathers || mine < LS_OK || mine > LS_NOT_MEMBER) {
+	if (!meeting->gathers || mine < LS_OK || mine > LS_UNREACHABLE) {
 		rendezvous_text_add(text, "rank %d has no second round to take part in",
 				    meeting->place.rank);
 		return LS_INTERNAL;

@@ -145,7 +145,7 @@ enum wire_verdict rendezvous_proof_parse(const void *bytes, size_t got, struct w
 
 static bool is_failure(int32_t status)
 {
-	return status > LS_OK && status <= LS_NOT_MEMBER;
+	return status > LS_OK && status <= LS_UNREACHABLE;
 }
 
 static bool answer_is_valid(const struct wire_answer *answer)

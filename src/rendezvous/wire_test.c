@@ -124,7 +124,7 @@ static void test_answer_is_checked(void **state)
 	REFUSED(good_answer(3), answer.size = INT32_MAX);
 	REFUSED(good_answer(3), answer.status = LS_RANK_MISSING);
 	REFUSED(good_answer(0), answer.status = LS_OK);
-	REFUSED(good_answer(0), answer.status = LS_NOT_MEMBER + 1);
+	REFUSED(good_answer(0), answer.status = LS_UNREACHABLE + 1);
 	REFUSED(good_answer(0), answer.status = -1);
 	REFUSED(good_answer(0),
 		answer.text[3] = answer.text[2] = answer.text[1] = answer.text[0] = '\n');
@@ -169,7 +169,7 @@ static void test_card_is_checked(void **state)
 	REFUSED(LS_OK, card.head.bytes--);
 	REFUSED(LS_OK, card.zero = 1);
 	REFUSED(LS_OK, card.status = -1);
-	REFUSED(LS_OK, card.status = LS_NOT_MEMBER + 1);
+	REFUSED(LS_OK, card.status = LS_UNREACHABLE + 1);
 	REFUSED(LS_OK, card.reason[0] = 'x');
 	REFUSED(LS_UNSUPPORTED, card.reason[0] = '\n');
 	REFUSED(LS_UNSUPPORTED, memset(card.reason, 'x', sizeof card.reason));
@@ -220,7 +220,7 @@ static void test_cards_are_checked(void **state)
 	REFUSED(3, cards.size = INT32_MAX);
 	REFUSED(3, cards.status = LS_UNSUPPORTED);
 	REFUSED(0, cards.status = LS_OK);
-	REFUSED(0, cards.status = LS_NOT_MEMBER + 1);
+	REFUSED(0, cards.status = LS_UNREACHABLE + 1);
 	REFUSED(0, cards.status = -1);
 	REFUSED(0, cards.text[0] = '\n');
 	REFUSED(0, memset(cards.text, 'x', sizeof cards.text));

@@ -123,7 +123,7 @@ static enum wire_verdict feed_card(const struct input *input, struct wire_card *
 		verdict = next;
 	}
 	if (verdict == WIRE_WHOLE) {
-		MUST(card->status >= LS_OK && card->status <= LS_NOT_MEMBER);
+		MUST(card->status >= LS_OK && card->status <= LS_UNREACHABLE);
 		MUST(ends(card->reason, sizeof card->reason));
 	}
 	return verdict;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * silence_rank FOLDER: a rank that calls small all-reduces until one fails, or the file `stop` is in
- * FOLDER, and prints which. Rank 0 makes the file `going` when all ranks have done some. */
+ * silence_rank FOLDER: a rank that calls small all-reduces until one fails, or the file `stop` is
+ * in FOLDER, and prints which. Rank 0 makes the file `going` when all ranks have done some. */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -146,6 +146,20 @@ def healthy(ranks):
         ranks.make("stop")
 
 
+def flaky(ranks):
+    """Host 0 does not hear this host for a moment, again and again."""
+    ranks.await_file("going")
+    if ranks.host == 1:
+        found = subprocess.run(["ip", "neigh", "show", "198.18.0.1"], check=True, capture_output=True, text=True).stdout
+        there = re.search(r"lladdr (\S+)", found)[1]
+        for _ in range(20):
+            deafen(0)
+            threading.Event().wait(0.1)
+            ip("neigh", "replace", "198.18.0.1", "lladdr", there, "dev", "wire", "nud", "permanent")
+            threading.Event().wait(0.1)
+        ranks.make("stop")
+
+
 def lossy(ranks):
     """One packet of twenty is lost, in each direction."""
     ranks.await_file("going")
@@ -216,6 +230,7 @@ CASES = {
             got(text, rank, "LS_UNREACHABLE", r"host host\d \(ranks \d-\d\) cannot be reached") for rank in range(6))),
     "agent_stopped": (2, lambda text: none(text) and went_on(text)),
     "agent_killed": (2, lambda text: none(text) and all(got(text, rank, "LS_PEER_DIED", "") for rank in (0, 1, 3))),
+    "flaky": (2, lambda text: none(text) and went_on(text)),
     "lossy": (2, lambda text: none(text) and went_on(text)),
 }
 
