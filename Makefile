@@ -28,10 +28,12 @@ demo-hang: release ## the same with a fault: FAULT=leave, killed, stopped, slow,
 		$(BUILD)/examples/train_digits --fault='$(FAULT)' || true
 
 demo-hosts: FAULT := $(if $(filter file,$(origin FAULT)),none,$(FAULT))
-demo-hosts: release ## the same as demo on 2 hosts of 2 ranks, which are network namespaces of this machine; FAULT=killed, …
-	@$(BUILD)/examples/train_digits --fault='$(FAULT)' --help >/dev/null
-	@$(if $(filter none,$(FAULT)),,LOCKSTEP_PATIENCE_MS=700 LOCKSTEP_TIMEOUT_MS=5000) tools/demo-hosts \
-		$(BUILD)/examples/train_digits --fault='$(FAULT)' || [ '$(FAULT)' != none -a $$? = 1 ]
+demo-hosts: NETWORK := $(filter unplugged one-way,$(FAULT))
+demo-hosts: release ## the same as demo on 2 hosts of 2 ranks, which are network namespaces of this machine; FAULT=killed, …, or unplugged, one-way: the second host
+	@$(if $(NETWORK),,$(BUILD)/examples/train_digits --fault='$(FAULT)' --help >/dev/null)
+	@$(if $(filter none,$(FAULT)),,LOCKSTEP_PATIENCE_MS=700 LOCKSTEP_TIMEOUT_MS=$(if $(NETWORK),60,5)000 LOCKSTEP_UNREACHABLE_MS=3000) \
+		NETWORK=$(NETWORK) tools/demo-hosts $(BUILD)/examples/train_digits $(if $(NETWORK),--epochs 1000,--fault='$(FAULT)') || \
+		[ '$(FAULT)' != none -a $$? = 1 ]
 
 demo-torch: ## train a small transformer with PyTorch on 2 ranks, over Lockstep and over Gloo; about a minute
 	@tools/setup-torch

@@ -16,7 +16,7 @@ static void tick(struct control *control, uint64_t now_ns)
 		control->clock_ns += passed;
 		return;
 	}
-	control->clock_ns += control_ms(CONTROL_STEP_MS);
+	control->clock_ns += control_ms(CONTROL_GAP_MS);
 	control->awake_ns = control->clock_ns;
 	for (int h = 0; h < control->options.hosts; h++) {
 		control->peers[h].steady_ns = control->clock_ns;

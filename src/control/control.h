@@ -26,7 +26,8 @@ enum {
 	CONTROL_MISSED = 10,      /* beats that one host has heard, and another one not: a proof */
 	CONTROL_STEADY_MAX_MS = 32000,
 	CONTROL_START_MS = 5000, /* a host of which no beat has come by then */
-	CONTROL_STEP_MS = 200,   /* the longest time between two steps that counts */
+	CONTROL_STEP_MS = 200,   /* the longest time between two steps that counts in full */
+	CONTROL_GAP_MS = 100,    /* how much of a longer one counts */
 	CONTROL_NEVER_MS = 65535,
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: beats of other hosts. The input is pairs of position and difference, laid over a valid
- * beat, and time passes between them. Whatever comes, the agent goes on: it speaks only of hosts
- * that exist, and never of itself. */
+ * Fuzz entry: beats of other hosts. The input is pairs of position and difference, laid over a
+ * valid beat, and time passes between them. Whatever comes, the agent goes on: it speaks only of
+ * hosts that exist, and never of itself. */
 #include "fuzz.h"
 
 #include <string.h>
