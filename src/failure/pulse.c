@@ -153,6 +153,9 @@ static bool hold_lease(struct failure_pulse *pulse, uint64_t now_ns)
 		return true;
 	}
 	pulse->lease = 0;
+	/* The lowest rank of the host is the first agent, if it comes. */
+	if (!lease && !pulse->is_lowest && now_ns - pulse->start_ns < LEASE_MS * UINT64_C(1000000))
+		return false;
 	if (renewed_ns + LEASE_MS * UINT64_C(1000000) > now_ns)
 		return false;
 	uint64_t mine = lease_of(lease, pulse->world->rank);
@@ -287,6 +290,8 @@ static bool take_hosts(struct failure_pulse *pulse, const struct failure_hosts *
 	pulse->host = pulse->host_of[pulse->world->rank];
 	int root = hosts->first[pulse->world->rank];
 	pulse->shared = &pulse->world->transport.peers[root].segment->agent;
+	pulse->is_lowest = root == pulse->world->rank;
+	pulse->start_ns = clock_now_ns();
 	pulse->job = hosts->job;
 	pulse->has_session = hosts->token != NULL;
 	if (hosts->token)

@@ -30,7 +30,8 @@ struct failure_pulse {
 	int host_of[RANKS_HOST_MAX];                  /* the number of each rank's host */
 	char names[RANKS_HOST_MAX][PULSE_NAME_BYTES]; /* by number of the host */
 	struct sockaddr_storage addresses[RANKS_HOST_MAX];
-	uint64_t job;
+	bool is_lowest; /* of the ranks of this host */
+	uint64_t start_ns, job;
 	bool has_session;
 	struct auth_session session;
 	struct transport_agent *shared; /* of this host */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * silence_rank FOLDER: a rank that calls small all-reduces until one fails, or the file `stop` is
- * in FOLDER, and prints which. Rank 0 makes the file `going` when all ranks have done some. */
+ * in FOLDER, and prints which. Rank 0 makes the file `going` when all ranks have done some. With
+ * LINGERS set it keeps a group that has failed open until there is a file `stop`. */
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +50,8 @@ int main(int count, char **words)
 		printf("rank %d went on\n", rank);
 	else if (ls_group_failure(group, &failure) == LS_OK)
 		printf("rank %d got %s: %s\n", rank, ls_status_name(status), failure.text);
+	while (getenv("LINGERS") && !has_file(words[1], "stop"))
+		(void)poll(NULL, 0, 10);
 	ls_group_close(group);
 	return status != LS_OK;
 }

@@ -134,9 +134,12 @@ def agent_stopped(ranks):
 
 
 def agent_killed(ranks):
+    """The others keep their groups open, and another rank of its host sends heartbeats."""
     ranks.await_file("going")
     if ranks.host == 1:
         ranks.signal(signal.SIGKILL, [0])
+        threading.Event().wait(QUIET_S)
+        ranks.make("stop")
 
 
 def healthy(ranks):
@@ -245,7 +248,7 @@ def run(case, program):
         limit = "60000" if case in ("resumed", "agent_stopped") else "2000"
         ran = subprocess.run([HOSTS, str(hosts), sys.executable, os.path.abspath(__file__), "--host", case, folder, program],
                              env={**os.environ, "LOCKSTEP_SECRET_FILE": secret, "LOCKSTEP_UNREACHABLE_MS": limit,
-                                  "LOCKSTEP_TIMEOUT_MS": "60000"},
+                                  "LOCKSTEP_TIMEOUT_MS": "60000", **({"LINGERS": "1"} if case == "agent_killed" else {})},
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
                              check=False)
     if ran.returncode == SKIPPED:
