@@ -92,6 +92,22 @@ def frozen(ranks):
     silent_for_good(ranks, lambda: ranks.signal(signal.SIGSTOP))
 
 
+def given_up(ranks):
+    """Host 1 goes on when it has been given up."""
+    ranks.await_file("going")
+    if ranks.host == 1:
+        ranks.signal(signal.SIGSTOP)
+        ranks.await_file("given up")
+        ranks.signal(signal.SIGCONT)
+        ranks.await_line("rank 2 got")
+        ranks.await_line("rank 3 got")
+        ranks.make("stop")
+    else:
+        ranks.await_line("rank 0 got")
+        ranks.await_line("rank 1 got")
+        ranks.make("given up")
+
+
 def unplugged(ranks):
     ranks.await_file("going")
     if ranks.host == 1:
@@ -222,6 +238,7 @@ def silence_of_1(text):
 CASES = {
     "healthy": (2, lambda text: none(text) and went_on(text)),
     "frozen": (2, silence_of_1),
+    "given_up": (2, lambda text: silence_of_1(text) and all(got(text, rank, r"LS_(UNREACHABLE|PEER_DIED)", "") for rank in (2, 3))),
     "unplugged": (2, lambda text: silence_of_1(text) and in_time(text, 1, SILENT.format(0, 0, 1)) and all(
         got(text, rank, "LS_UNREACHABLE", SILENT.format(0, 0, 1)) for rank in (2, 3))),
     "resumed": (2, lambda text: in_time(text, 0, SILENT.format(1, 2, 3)) and "hears host host1 (ranks 2-3) again" in text
@@ -248,7 +265,7 @@ def run(case, program):
         limit = "60000" if case in ("resumed", "agent_stopped") else "2000"
         ran = subprocess.run([HOSTS, str(hosts), sys.executable, os.path.abspath(__file__), "--host", case, folder, program],
                              env={**os.environ, "LOCKSTEP_SECRET_FILE": secret, "LOCKSTEP_UNREACHABLE_MS": limit,
-                                  "LOCKSTEP_TIMEOUT_MS": "60000", **({"LINGERS": "1"} if case == "agent_killed" else {})},
+                                  "LOCKSTEP_TIMEOUT_MS": "60000", **({"LINGERS": "1"} if case in ("agent_killed", "given_up") else {})},
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
                              check=False)
     if ran.returncode == SKIPPED:
