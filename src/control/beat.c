@@ -26,7 +26,8 @@ static bool is_whole(const struct control *control, const struct control_beat *b
 	const struct control_options *mine = &control->options;
 	return memcmp(beat->magic, magic, sizeof magic) == 0 && beat->hosts == mine->hosts &&
 	       beat->host < mine->hosts && beat->host != mine->host && beat->generation > 0 &&
-	       beat->number > 0 && beat->leaves <= 1 && beat->zero == 0;
+	       beat->number > 0 && beat->leaves <= 1 && beat->late <= 1 && !beat->zero[0] &&
+	       !beat->zero[1] && !beat->zero[2];
 }
 
 static bool is_signed(const struct control *control, const struct control_beat *beat)

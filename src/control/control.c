@@ -103,9 +103,10 @@ int control_receive(struct control *control, const void *bytes, size_t count, ui
 	peer->count++;
 	if (gap)
 		peer->steady_ns = control->clock_ns;
-	/* What comes just after this host was late may have waited for it. */
+	/* What comes just after this host was late may have waited for it; and nobody has missed
+	 * anything while he slept. */
 	bool waited = control->clock_ns - control->awake_ns < control_ms(CONTROL_BEAT_MS);
-	take_counts(control, peer, &beat, gap || waited);
+	take_counts(control, peer, &beat, gap || waited || beat.late);
 	/* What others have heard after this beat begins with what they say next. */
 	for (int w = 0; w < control->options.hosts; w++)
 		control->peers[w].has_base &= ~(UINT64_C(1) << beat.host);
@@ -115,16 +116,17 @@ int control_receive(struct control *control, const void *bytes, size_t count, ui
 static void fill(struct control *control, struct control_beat *out)
 {
 	const struct control_options *options = &control->options;
+	/* Then what it has missed may have come while it slept: it claims nothing yet. */
+	bool was_late = control->awake_ns > 1 &&
+			control->clock_ns - control->awake_ns < control_ms(CONTROL_STEADY_MS);
 	*out = (struct control_beat){.job = options->job,
 				     .generation = options->generation,
 				     .number = ++control->number,
 				     .host = (uint8_t)options->host,
 				     .hosts = (uint8_t)options->hosts,
 				     .agent = (uint8_t)options->agent,
-				     .leaves = control->leaves};
-	/* Then what it has missed may have come while it slept: it claims nothing yet. */
-	bool was_late = control->awake_ns > 1 &&
-			control->clock_ns - control->awake_ns < control_ms(CONTROL_STEADY_MS);
+				     .leaves = control->leaves,
+				     .late = was_late};
 	for (int h = 0; h < options->hosts; h++) {
 		const struct control_peer *peer = &control->peers[h];
 		uint64_t age_ms = (control->clock_ns - peer->heard_ns) / control_ms(1);

@@ -40,7 +40,8 @@ struct control_beat {
 	uint8_t host, hosts; /* the sender; how many there are */
 	uint8_t agent;       /* what the sender says of itself, such as its rank */
 	uint8_t leaves;      /* 1: nobody will send for this host any more */
-	uint32_t zero;
+	uint8_t late;        /* 1: the sender was asleep a moment ago */
+	uint8_t zero[3];
 	/* Of each host: for how long the sender has not heard it, by its slow clock;
 	 * CONTROL_NEVER_MS: it never has. */
 	uint16_t age_ms[CONTROL_HOSTS_MAX];
