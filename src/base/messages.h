@@ -373,6 +373,17 @@ const struct message_help *message_help_find(const char *id);
 	"LS-RUN-SNAPSHOT-FAILED", SETTING_LOG_ERROR, "cannot keep the state of the ranks in %s: %s"
 #define MESSAGE_RUN_TRACE_FAILED \
 	"LS-RUN-TRACE-FAILED", SETTING_LOG_ERROR, "cannot keep the traces in %s: %s"
+#define MESSAGE_RUN_HOST "LS-RUN-HOST", SETTING_LOG_ERROR, "host %s: %s"
+#define MESSAGE_RUN_HOSTS \
+	"LS-RUN-HOSTS", SETTING_LOG_ERROR, "no rank was started, because of %d of %d hosts: %s"
+#define MESSAGE_RUN_HOST_LOST \
+	"LS-RUN-HOST-LOST", SETTING_LOG_ERROR, "the connection to host %s (%s) has ended: %s"
+#define MESSAGE_RUN_FOLDER                  \
+	"LS-RUN-FOLDER", SETTING_LOG_ERROR, \
+		"there is no working directory '%s' here (%s): ranks of all hosts have the launcher's"
+#define MESSAGE_RUN_CHANNEL                  \
+	"LS-RUN-CHANNEL", SETTING_LOG_ERROR, \
+		"standard input is no launcher's: lockstep run starts this by itself"
 #define MESSAGE_DIAGNOSE_NOTHING \
 	"LS-DIAGNOSE-NOTHING", SETTING_LOG_ERROR, "found no job%s%s on this machine%s"
 #define MESSAGE_DIAGNOSE_FILE "LS-DIAGNOSE-FILE", SETTING_LOG_ERROR, "cannot read '%s': %s"

@@ -1,23 +1,108 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * lockstep run: the options of the launcher. */
+#include <string.h>
+
 #include "base/ranks.h"
 #include "cli/cli.h"
 #include "launcher/launcher.h"
 
 static const struct option options[] = {
-	{"ranks", required_argument, NULL, 'n'},   {"timeout", required_argument, NULL, 't'},
-	{"log-dir", required_argument, NULL, 'l'}, {"no-prefix", no_argument, NULL, 'p'},
-	{"phases", no_argument, NULL, 'P'},        {"trace", required_argument, NULL, 'T'},
-	{"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+	{"ranks", required_argument, NULL, 'n'},
+	{"timeout", required_argument, NULL, 't'},
+	{"log-dir", required_argument, NULL, 'l'},
+	{"no-prefix", no_argument, NULL, 'p'},
+	{"phases", no_argument, NULL, 'P'},
+	{"trace", required_argument, NULL, 'T'},
+	{"hosts", required_argument, NULL, 'H'},
+	{"ssh", required_argument, NULL, 's'},
+	{"lockstep", required_argument, NULL, 'L'},
+	{"env", required_argument, NULL, 'e'},
+	{"agent", no_argument, NULL, 'A'},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+enum { VARIABLES_MAX = 32 };
+
+/* What the options point into. */
+struct wanted {
+	struct launcher_options options;
+	struct launcher_list hosts;
+	const char *variables[VARIABLES_MAX + 1];
+	int variable_count;
+	bool is_agent;
 };
 
 /* -1: go on; else the exit status. */
-static int parse(const struct cli_command *self, int argc, char **argv, struct launcher_options *out)
+static int take_hosts(const struct cli_command *self, const char *text, struct wanted *out)
 {
-	uint64_t ranks = 0;
-	int option;
+	char why[256];
 
-	*out = (struct launcher_options){.prefix = true};
+	if (!launcher_list_parse(text, &out->hosts, why))
+		return cli_usage(self, "--hosts: %s", why);
+	out->options.hosts = &out->hosts;
+	return -1;
+}
+
+static int take_variable(const struct cli_command *self, const char *name, struct wanted *out)
+{
+	if (name[0] == '\0' || strchr(name, '='))
+		return cli_usage(self, "--env needs the name of a variable, not '%s'", name);
+	if (out->variable_count == VARIABLES_MAX)
+		return cli_usage(self, "--env can be given %d times", VARIABLES_MAX);
+	out->variables[out->variable_count++] = name;
+	out->options.variables = out->variables;
+	return -1;
+}
+
+/* The options of a job on several hosts; -1: go on. */
+static int take_far(const struct cli_command *self, int option, struct wanted *out)
+{
+	switch (option) {
+	case 'H':
+		return take_hosts(self, optarg, out);
+	case 's':
+		out->options.ssh = optarg;
+		break;
+	case 'L':
+		out->options.lockstep = optarg;
+		break;
+	case 'e':
+		return take_variable(self, optarg, out);
+	case 'A':
+		out->is_agent = true;
+		break;
+	default:
+		return CLI_USAGE;
+	}
+	return -1;
+}
+
+/* Whether the options fit each other; -1: they do. */
+static int check(const struct cli_command *self, const struct wanted *wanted, uint64_t ranks)
+{
+	const struct launcher_options *asked = &wanted->options;
+
+	if (!asked->hosts && (asked->ssh || asked->lockstep || asked->variables))
+		return cli_usage(self, "--ssh, --lockstep and --env go with --hosts");
+	if (!asked->hosts && ranks == 0)
+		return cli_usage(self, "how many ranks? say -n NUMBER before the program");
+	if (asked->hosts && ranks != 0)
+		return cli_usage(self, "-n is for one host; with --hosts say HOST:RANKS,HOST:RANKS");
+	if (asked->hosts && (asked->phases || asked->trace_path))
+		return cli_usage(self, "--phases and --trace see the ranks of one host only, so they "
+				       "do not go with --hosts");
+	return -1;
+}
+
+/* -1: go on; else the exit status. */
+static int parse(const struct cli_command *self, int argc, char **argv, struct wanted *wanted)
+{
+	struct launcher_options *out = &wanted->options;
+	uint64_t ranks = 0;
+	int option, early;
+
+	*wanted = (struct wanted){.options = {.prefix = true}};
 	optind = 1;
 	while ((option = cli_option(self, argc, argv, "+:n:h", options)) != -1) {
 		switch (option) {
@@ -48,13 +133,18 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct l
 		case 'h':
 			return CLI_OK;
 		default:
-			return CLI_USAGE;
+			early = take_far(self, option, wanted);
+			if (early >= 0)
+				return early;
 		}
 	}
+	if (wanted->is_agent)
+		return -1;
 	if (optind >= argc)
 		return cli_usage(self, "which program?");
-	if (ranks == 0)
-		return cli_usage(self, "how many ranks? say -n NUMBER before the program");
+	early = check(self, wanted, ranks);
+	if (early >= 0)
+		return early;
 	out->ranks = (int)ranks;
 	out->command = argv + optind;
 	return -1;
@@ -62,16 +152,18 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct l
 
 static int run_main(const struct cli_command *self, int argc, char **argv)
 {
-	struct launcher_options wanted;
+	struct wanted wanted;
 
 	int early = parse(self, argc, argv, &wanted);
-	return early >= 0 ? early : launcher_run(&wanted);
+	if (early >= 0)
+		return early;
+	return wanted.is_agent ? launcher_agent_run() : launcher_run(&wanted.options);
 }
 
 const struct cli_command cli_run_command = {
 	.name = "run",
-	.arguments = "-n N [OPTIONS] [--] PROGRAM [ARGUMENTS…]",
-	.summary = "starts N ranks of a program on this machine",
+	.arguments = "(-n N | --hosts LIST) [OPTIONS] [--] PROGRAM [ARGUMENTS…]",
+	.summary = "starts N ranks of a program, on this machine or on several",
 	.help = "Starts N processes of PROGRAM as the ranks of one job. Prints every line that they write\n"
 		"with the rank in front; standard input goes to rank 0. When a rank fails, the others\n"
 		"have 3 seconds to report and to exit; then they are ended with SIGTERM, and 2 seconds\n"
@@ -80,6 +172,11 @@ const struct cli_command cli_run_command = {
 		"\n"
 		"options:\n"
 		"  -n, --ranks N    number of ranks, 1 to 64\n"
+		"  --hosts LIST     HOST:RANKS,HOST:RANKS...: the ranks of each host; reaches the hosts\n"
+		"                   by ssh, and is one of them if it is in the list\n"
+		"  --ssh COMMAND    how to call ssh, such as \"ssh -p 2222\"\n"
+		"  --lockstep PATH  where lockstep is on the other hosts; unless said, as here\n"
+		"  --env NAME       ranks on other hosts get this variable, too; may be repeated\n"
 		"  --timeout S      ends the job after S seconds, with exit status 124\n"
 		"  --log-dir DIR    also writes rank output to DIR/rank-N.out and DIR/rank-N.err\n"
 		"  --no-prefix      prints lines without the rank\n"
@@ -98,7 +195,11 @@ const struct cli_command cli_run_command = {
 		"there is none; 2 for a wrong command line; 1 if the job could not be started, or if a\n"
 		"rank detected an error only when it closed a group.\n"
 		"\n"
+		"On other hosts ranks have the launcher's working directory, and of its environment PATH,\n"
+		"LOCKSTEP_*, UCX_*, PYTHON* and what --env names; standard input is empty there.\n"
+		"lockstep run --agent is what runs on each host.\n"
+		"\n"
 		"After a failure the state of all ranks is kept in DIR or $TMPDIR or /tmp, for\n"
-		"lockstep diagnose FILE.\n",
+		"lockstep diagnose FILE; not with --hosts.\n",
 	.main = run_main,
 };

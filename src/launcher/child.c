@@ -22,7 +22,7 @@
 #include "base/messages.h"
 #include "base/wait.h"
 
-enum { VARIABLE_MAX = 16, VARIABLE_BYTES = 192 };
+enum { VARIABLE_MAX = 17, VARIABLE_BYTES = 192, PATH_BYTES = 4096 };
 
 /* Variables of a launcher above this one, such as torchrun, that would mislead the ranks. */
 static const char *const removed[] = {
@@ -36,26 +36,35 @@ static ls_status say_system(const char *call)
 	return LS_SYSTEM;
 }
 
-/* A port that is free now, for programs that open a store of their own at MASTER_PORT. Nobody can
- * keep it free for them; that another program takes it in between is unlikely, and they will say
- * so. */
-static ls_status find_port(uint16_t *out)
+ls_status launcher_find_port(const char *address, uint16_t *out)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET};
-	socklen_t bytes = sizeof address;
+	union {
+		struct sockaddr any;
+		struct sockaddr_in four;
+		struct sockaddr_in6 six;
+	} at = {.four = {.sin_family = AF_INET}};
+	socklen_t bytes = sizeof at.four;
+	char call[64];
 
-	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (inet_pton(AF_INET, address, &at.four.sin_addr) != 1) {
+		at.six = (struct sockaddr_in6){.sin6_family = AF_INET6};
+		bytes = sizeof at.six;
+		if (inet_pton(AF_INET6, address, &at.six.sin6_addr) != 1) {
+			errno = EINVAL;
+			return say_system("inet_pton");
+		}
+	}
+	int fd = socket(at.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return say_system("socket");
-	if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
-	    getsockname(fd, (struct sockaddr *)&address, &bytes) != 0) {
-		ls_status status = say_system("bind to 127.0.0.1");
+	if (bind(fd, &at.any, bytes) != 0 || getsockname(fd, &at.any, &bytes) != 0) {
+		snprintf(call, sizeof call, "bind to %.48s", address);
+		ls_status status = say_system(call);
 		close(fd);
 		return status;
 	}
 	close(fd);
-	*out = ntohs(address.sin_port);
+	*out = ntohs(at.any.sa_family == AF_INET ? at.four.sin_port : at.six.sin6_port);
 	return LS_OK;
 }
 
@@ -68,7 +77,8 @@ ls_status launcher_start_init(struct launcher_start *start)
 	snprintf(start->run_id, sizeof start->run_id, "%016llx", (unsigned long long)fresh[0]);
 	snprintf(start->rendezvous, sizeof start->rendezvous, "lockstep-run-%016llx%016llx",
 		 (unsigned long long)fresh[0], (unsigned long long)fresh[1]);
-	return find_port(&start->master_port);
+	snprintf(start->master_addr, sizeof start->master_addr, "127.0.0.1");
+	return launcher_find_port(start->master_addr, &start->master_port);
 }
 
 /* ---- the environment ---- */
@@ -108,8 +118,8 @@ static bool is_replaced(const struct environment *environment, const char *entry
 	return false;
 }
 
-/* As torchrun sets them for one node, except that no store listens at MASTER_PORT yet: rank 0 of a
- * program that wants one opens it, as without torchrun. */
+/* As torchrun sets them, except that no store listens at MASTER_PORT yet: rank 0 of a program that
+ * wants one opens it, as without torchrun. On several hosts the ranks meet there, too. */
 static bool environment_init(struct environment *environment, const struct launcher_start *start,
 			     int rank)
 {
@@ -118,20 +128,25 @@ static bool environment_init(struct environment *environment, const struct launc
 
 	environment->count = 0;
 	set(environment, "RANK=%d", rank);
-	set(environment, "LOCAL_RANK=%d", rank);
+	set(environment, "LOCAL_RANK=%d", rank - start->first);
 	set(environment, "ROLE_RANK=%d", rank);
-	set(environment, "GROUP_RANK=0");
-	set(environment, "WORLD_SIZE=%d", start->ranks);
+	set(environment, "GROUP_RANK=%d", start->host);
+	set(environment, "WORLD_SIZE=%d", start->size);
 	set(environment, "LOCAL_WORLD_SIZE=%d", start->ranks);
-	set(environment, "ROLE_WORLD_SIZE=%d", start->ranks);
-	set(environment, "GROUP_WORLD_SIZE=1");
+	set(environment, "ROLE_WORLD_SIZE=%d", start->size);
+	set(environment, "GROUP_WORLD_SIZE=%d", start->hosts);
 	set(environment, "ROLE_NAME=default");
-	set(environment, "MASTER_ADDR=127.0.0.1");
+	set(environment, "MASTER_ADDR=%s", start->master_addr);
 	set(environment, "MASTER_PORT=%u", start->master_port);
 	set(environment, "TORCHELASTIC_RUN_ID=%s", start->run_id);
 	set(environment, "TORCHELASTIC_RESTART_COUNT=0");
 	set(environment, "TORCHELASTIC_MAX_RESTARTS=0");
-	set(environment, "LOCKSTEP_RENDEZVOUS=unix:%s", start->rendezvous);
+	if (start->rendezvous[0]) {
+		set(environment, "LOCKSTEP_RENDEZVOUS=unix:%s", start->rendezvous);
+	} else {
+		set(environment, "LOCKSTEP_RENDEZVOUS="); /* that of another launcher, if any */
+		set(environment, "LOCKSTEP_SECRET_FILE=/proc/%d/fd/%d", getpid(), start->secret_fd);
+	}
 
 	while (environ[inherited])
 		inherited++;
@@ -244,6 +259,48 @@ static ls_status say_program(const struct launcher_start *start, int error, int 
 	return LS_BAD_ARGUMENT;
 }
 
+const char *launcher_variable(const char *name)
+{
+	size_t length = strlen(name);
+
+	for (char *const *at = environ; at && *at; at++)
+		if (strncmp(*at, name, length) == 0 && (*at)[length] == '=')
+			return *at + length + 1;
+	return NULL;
+}
+
+/* 0 if the program can be run from PATH as it is; else errno, as execvp would set it. */
+static int search_path(const char *program)
+{
+	const char *path = launcher_variable("PATH");
+	int error = ENOENT;
+
+	for (const char *at = path ? path : "/bin:/usr/bin"; *at;) {
+		char file[PATH_BYTES];
+		size_t length = strcspn(at, ":");
+		int used = snprintf(file, sizeof file, "%.*s/%s", length ? (int)length : 1,
+				    length ? at : ".", program);
+		if (used < (int)sizeof file && access(file, X_OK) == 0)
+			return 0;
+		if (errno == EACCES)
+			error = EACCES;
+		at += length + (at[length] == ':');
+	}
+	return error;
+}
+
+ls_status launcher_program_check(const struct launcher_start *start, int *exit_status)
+{
+	const char *program = start->command[0];
+	int error = 0;
+
+	if (!strchr(program, '/'))
+		error = search_path(program);
+	else if (access(program, X_OK) != 0)
+		error = errno;
+	return error == 0 ? LS_OK : say_program(start, error, exit_status);
+}
+
 static ls_status say_start(int rank, const char *call, int *exit_status)
 {
 	*exit_status = EXIT_FAILURE;
@@ -307,4 +364,32 @@ ls_status launcher_child_start(const struct launcher_start *start, int rank, int
 	close_pair(handles.output[1]);
 	close_pair(handles.report);
 	return status;
+}
+
+bool launcher_child_ended(struct launcher_rank *rank)
+{
+	siginfo_t info = {0};
+
+	/* The zombie stays: its number stays its own, and peers can read in /proc how it ended. */
+	if (waitid(P_PIDFD, (id_t)rank->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+	    info.si_pid == 0)
+		return false;
+	rank->ended = true;
+	rank->dumped = info.si_code == CLD_DUMPED;
+	rank->exit_code = info.si_code == CLD_EXITED ? info.si_status : -1;
+	rank->signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
+	return true;
+}
+
+/* Ends all processes that ranks have left in their process groups, before it reaps the leaders:
+ * until then no other process group can get these numbers. */
+void launcher_bury(struct launcher_rank *ranks, int started, struct launcher_guard *guard)
+{
+	for (int i = 0; i < started; i++)
+		kill(-ranks[i].pid, SIGKILL);
+	launcher_guard_stop(guard);
+	for (int i = 0; i < started; i++) {
+		waitpid(ranks[i].pid, NULL, WNOHANG);
+		close(ranks[i].pidfd);
+	}
 }

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -66,19 +65,6 @@ static ls_status start_ranks(struct launcher_job *job, int *exit_status)
 	return status;
 }
 
-/* Ends all processes that ranks have left in their process groups, before it reaps the leaders:
- * until then no other process group can get these numbers. */
-static void bury(struct launcher_job *job)
-{
-	for (int rank = 0; rank < job->started; rank++)
-		kill(-job->ranks[rank].pid, SIGKILL);
-	launcher_guard_stop(&job->guard);
-	for (int rank = 0; rank < job->started; rank++) {
-		waitpid(job->ranks[rank].pid, NULL, WNOHANG);
-		close(job->ranks[rank].pidfd);
-	}
-}
-
 static ls_status prepare(struct launcher_job *job, const struct launcher_options *options)
 {
 	ls_status status = take_signals(job);
@@ -87,8 +73,9 @@ static ls_status prepare(struct launcher_job *job, const struct launcher_options
 					      options->prefix, options->log_dir);
 	if (status == LS_OK)
 		status = launcher_end_prepare(job);
-	if (status == LS_OK)
-		status = open_rendezvous(job);
+	if (status != LS_OK || options->hosts)
+		return status;
+	status = open_rendezvous(job);
 	if (status == LS_OK)
 		status = launcher_guard_start(&job->guard);
 	job->start.guard_fd = job->guard.fd;
@@ -102,7 +89,10 @@ static int run(struct launcher_job *job, const struct launcher_options *options)
 
 	if (prepare(job, options) != LS_OK)
 		return LAUNCHER_FAILED;
-	ls_status started = start_ranks(job, &cannot_start);
+	ls_status started = options->hosts ? launcher_hosts_start(job, options, &cannot_start)
+					   : start_ranks(job, &cannot_start);
+	if (started != LS_OK && options->hosts)
+		return cannot_start;
 	if (started != LS_OK)
 		launcher_loop_kill(job);
 	else if (job->timeout_ms > 0)
@@ -121,7 +111,7 @@ static struct launcher_job *job_new(const struct launcher_options *options)
 
 	if (!job)
 		return NULL;
-	job->count = options->ranks;
+	job->count = options->hosts ? options->hosts->ranks : options->ranks;
 	job->first = -1;
 	job->timeout_ms = options->timeout_ms;
 	job->timeout_ns = job->phase_end_ns = job->look_ns = CLOCK_NEVER;
@@ -131,13 +121,18 @@ static struct launcher_job *job_new(const struct launcher_options *options)
 	job->phases = options->phases;
 	job->trace_path = options->trace_path;
 	job->start.command = options->command;
-	job->start.ranks = job->count;
+	job->start.ranks = job->start.size = job->count;
+	job->start.hosts = 1;
+	job->start.secret_fd = -1;
 	return job;
 }
 
 static void job_free(struct launcher_job *job)
 {
-	bury(job);
+	/* Ranks on several hosts are not this process' to signal. */
+	if (!job->hosts)
+		launcher_bury(job->ranks, job->started, &job->guard);
+	launcher_hosts_free(job->hosts);
 	launcher_input_fini(&job->input);
 	launcher_output_fini(&job->output);
 	inspect_report_free(job->report);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Runs the ranks of a job on this machine, as processes of one program. */
+ * Runs the ranks of a job, as processes of one program, on this machine or on several. */
 #ifndef LAUNCHER_LAUNCHER_H
 #define LAUNCHER_LAUNCHER_H
 
@@ -16,6 +16,21 @@ enum {
 	LAUNCHER_EXIT_NOT_FOUND = 127,
 };
 
+enum { LAUNCHER_HOST_BYTES = 128 };
+
+/* The hosts of a job, in the order of their ranks. */
+struct launcher_list {
+	int count, ranks; /* ranks: the sum of those of all */
+	struct launcher_list_host {
+		char name[LAUNCHER_HOST_BYTES]; /* as ssh takes it, perhaps with USER@ */
+		int ranks;
+	} hosts[RANKS_HOST_MAX];
+};
+
+/* From "HOST:RANKS,HOST:RANKS..."; a host without a number has one rank, an address of IPv6 stands
+ * in brackets. False: it is no such list, and why[] has the reason. */
+bool launcher_list_parse(const char *text, struct launcher_list *out, char why[256]);
+
 struct launcher_options {
 	int ranks;              /* 1 to RANKS_HOST_MAX */
 	char *const *command;   /* the program and its arguments, ended by NULL */
@@ -24,11 +39,21 @@ struct launcher_options {
 	const char *trace_path; /* where their traces are kept at the end; NULL: nowhere */
 	bool prefix;            /* each line gets its rank in front */
 	bool phases;            /* what ranks spent their time on is said at the end */
+	/* NULL: this one. Then there are neither traces nor phases. */
+	const struct launcher_list *hosts;
+	const char *ssh;      /* how to call it, words between spaces; NULL: "ssh" */
+	const char *lockstep; /* its path on other hosts; NULL: as here */
+	/* Names of further variables that ranks on other hosts get; ended by NULL. */
+	const char *const *variables;
 };
 
 /* Runs the job until all its ranks have ended, and returns the exit status that tells how: 0 if all
  * returned 0, else that of the rank that failed first (128 + its signal), or one of the above, with
  * a message. Blocks signals, and handles those that it passes on; ignores SIGPIPE from then on. */
 int launcher_run(const struct launcher_options *options);
+
+/* What a launcher runs on each host of its job, with a channel to it as standard input and output.
+ * Returns when the job or the launcher has ended. */
+int launcher_agent_run(void);
 
 #endif

@@ -28,6 +28,9 @@ enum {
 	LAUNCHER_READ_BYTES = 1 << 16,
 	LAUNCHER_GRACE_MS = 3000, /* from the first failure to SIGTERM */
 	LAUNCHER_TERM_MS = 2000,  /* from SIGTERM to SIGKILL */
+	/* After the first news of a failure, how long news of another one may have been sent before
+	 * it by another host. */
+	LAUNCHER_ROUND_MS = 200,
 	/* from SIGKILL until it gives up pipes that other processes hold open */
 	LAUNCHER_DRAIN_MS = 1000,
 };
@@ -60,6 +63,8 @@ struct launcher_stream {
 	int rank;
 	int poll;
 	bool prefix;
+	bool fed;          /* gets its text by launcher_output_feed, and has not ended */
+	const char *label; /* stands for the rank in the prefix, NULL: nothing does */
 	struct launcher_sink *sink;
 	char *line;
 	size_t used, capacity;
@@ -80,6 +85,10 @@ void launcher_output_fini(struct launcher_output *output);
 void launcher_output_poll(struct launcher_output *output, struct launcher_poll *set);
 /* Moves what can be moved without blocking. */
 void launcher_output_step(struct launcher_output *output, const struct launcher_poll *set);
+/* Text of a stream without a descriptor; no bytes: its end. False: nobody reads this any more. */
+bool launcher_output_feed(struct launcher_stream *stream, const char *data, size_t bytes);
+/* Whether little enough is waiting for its reader that more may come. */
+bool launcher_output_has_room(const struct launcher_output *output);
 /* All pipes are at their end; and everything has been written, too. */
 bool launcher_output_ended(const struct launcher_output *output);
 bool launcher_output_written(const struct launcher_output *output);
@@ -129,23 +138,39 @@ struct launcher_rank {
 	int order;     /* in which the ends were found, from 0 */
 	bool told;     /* the launcher had begun to end the job before this rank ended */
 	bool dumped;   /* core */
+	bool lost;     /* its host is; then exit_code is 1 */
+	bool news;     /* on several hosts: it has ended, and the loop has not heard it yet */
+	pid_t far_pid; /* on several hosts; pid is unused there */
 	int exit_code; /* -1 if a signal ended it */
 	int signal;    /* 0 if none did */
 };
 
 struct launcher_start {
 	char *const *command;
-	int ranks;
-	char rendezvous[RENDEZVOUS_ADDRESS_BYTES * 2]; /* abstract name */
+	int ranks;       /* of this host: first to first + ranks - 1 of size */
+	int first, size; /* first + ranks <= size */
+	int host, hosts;
+	char rendezvous[RENDEZVOUS_ADDRESS_BYTES * 2]; /* abstract name; "": at the master's port */
 	char run_id[32];
+	char master_addr[RENDEZVOUS_ADDRESS_BYTES];
 	uint16_t master_port;
+	int secret_fd;                /* without a rendezvous: a file with the secret of the job */
 	sigset_t mask;                /* the launcher's own when it was started */
 	struct sigaction broken_pipe; /* likewise */
 	int guard_fd;
 };
 
-/* Fills run_id, rendezvous and master_port with fresh ones. */
+/* Fills run_id, rendezvous, master_addr and master_port with fresh ones. */
 LS_CHECKED ls_status launcher_start_init(struct launcher_start *start);
+/* A port that is free now at this address of this host, for programs that open a store of their own
+ * at MASTER_PORT. Nobody can keep it free for them; that another program takes it in between is
+ * unlikely, and they will say so. Errors come with a message. */
+LS_CHECKED ls_status launcher_find_port(const char *address, uint16_t *out);
+/* The value of an environment variable of this process; NULL: it has none. */
+const char *launcher_variable(const char *name);
+/* Whether the program of start->command is there and may be run, as launcher_child_start would find
+ * it. If not, a message was said, and *exit_status is what the launcher shall return. */
+LS_CHECKED ls_status launcher_program_check(const struct launcher_start *start, int *exit_status);
 
 /* Starts one rank: fills *out and the descriptors of streams[0] and [1]. LS_OK: the program runs.
  * Otherwise nothing runs, a message was said, and *exit_status is what the launcher shall
@@ -153,6 +178,10 @@ LS_CHECKED ls_status launcher_start_init(struct launcher_start *start);
 LS_CHECKED ls_status launcher_child_start(const struct launcher_start *start, int rank,
 					  int stdin_fd, struct launcher_rank *out,
 					  struct launcher_stream streams[2], int *exit_status);
+/* Whether the rank has ended; then fills in how. It stays a zombie until launcher_bury. */
+bool launcher_child_ended(struct launcher_rank *rank);
+/* Kills what is left of the ranks' process groups, stops the guard and reaps the ranks. */
+void launcher_bury(struct launcher_rank *ranks, int started, struct launcher_guard *guard);
 
 /* ---- loop.c ---- */
 
@@ -165,6 +194,8 @@ enum launcher_phase {
 
 struct launcher_job {
 	struct settings settings;
+	struct launcher_hosts *hosts; /* NULL: all ranks are children of this process */
+	uint64_t round_end_ns;        /* see LAUNCHER_ROUND_MS */
 	struct launcher_start start;
 	struct launcher_output output;
 	struct launcher_input input;
@@ -205,6 +236,21 @@ struct launcher_job {
 LS_CHECKED ls_status launcher_loop(struct launcher_job *job);
 /* Kills all ranks; the loop is still needed to see them end. */
 void launcher_loop_kill(struct launcher_job *job);
+
+/* ---- hosts.c; hosts_start.c: how a job on several hosts begins and ends ---- */
+
+/* Starts an agent on each host, lets all check what they need, and then start their ranks. If one
+ * cannot, nothing is started, all errors are said, and *exit_status is the launcher's. */
+LS_CHECKED ls_status launcher_hosts_start(struct launcher_job *job,
+					  const struct launcher_options *options, int *exit_status);
+/* Ends the agents and with them what their ranks have left; then frees. NULL is allowed. */
+void launcher_hosts_free(struct launcher_hosts *hosts);
+/* The rest does nothing without hosts. */
+void launcher_hosts_poll(struct launcher_job *job, struct launcher_poll *set);
+void launcher_hosts_step(struct launcher_job *job, const struct launcher_poll *set);
+void launcher_hosts_signal(struct launcher_job *job, int number, bool groups);
+/* What the user calls the host of this rank. */
+const char *launcher_hosts_name(const struct launcher_job *job, int rank);
 
 /* ---- witness.c ---- */
 

@@ -17,6 +17,10 @@
 
 static void signal_all(struct launcher_job *job, int number, bool groups)
 {
+	if (job->hosts) {
+		launcher_hosts_signal(job, number, groups);
+		return;
+	}
 	for (int rank = 0; rank < job->started; rank++) {
 		const struct launcher_rank *target = &job->ranks[rank];
 		/* A process group outlives its leader; a signal to the leader alone needs it
@@ -161,19 +165,15 @@ static void hear_signals(struct launcher_job *job, uint64_t now_ns)
 
 /* ---- ends ---- */
 
-static bool hear_end(struct launcher_rank *rank)
+/* Whether the rank has ended since this was asked last. */
+static bool has_news(const struct launcher_job *job, struct launcher_rank *rank)
 {
-	siginfo_t info = {0};
+	bool news = rank->news;
 
-	/* The zombie stays: its number stays its own, and peers can read in /proc how it ended. */
-	if (waitid(P_PIDFD, (id_t)rank->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-	    info.si_pid == 0)
-		return false;
-	rank->ended = true;
-	rank->dumped = info.si_code == CLD_DUMPED;
-	rank->exit_code = info.si_code == CLD_EXITED ? info.si_status : -1;
-	rank->signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
-	return true;
+	if (!job->hosts)
+		return !rank->ended && launcher_child_ended(rank);
+	rank->news = false;
+	return news;
 }
 
 static bool failed(const struct launcher_rank *rank)
@@ -188,6 +188,12 @@ static void note_failure(struct launcher_job *job, int rank, bool same_round)
 	if (job->first < 0 ||
 	    (same_round && job->ranks[rank].signal != 0 && job->ranks[job->first].signal == 0))
 		job->first = rank;
+}
+
+/* News from several hosts may overtake each other: so their round lasts longer. */
+static bool is_first_round(const struct launcher_job *job, uint64_t now_ns)
+{
+	return job->first < 0 || (job->hosts && now_ns < job->round_end_ns);
 }
 
 /* What the survivors saw is better than that guess: a rank that failed because of another one has
@@ -205,7 +211,8 @@ static void note_cause(struct launcher_job *job)
 static bool is_any_ready(const struct launcher_job *job, const struct launcher_poll *set)
 {
 	for (int i = 0; i < job->started; i++)
-		if (job->ranks[i].poll >= 0 && set->fds[job->ranks[i].poll].revents)
+		if (job->hosts ? job->ranks[i].news
+			       : job->ranks[i].poll >= 0 && set->fds[job->ranks[i].poll].revents)
 			return true;
 	return false;
 }
@@ -214,24 +221,26 @@ static bool is_any_ready(const struct launcher_job *job, const struct launcher_p
  * the second end and not the first. */
 static void hear_ends(struct launcher_job *job, const struct launcher_poll *set, uint64_t now_ns)
 {
-	bool had_failed = job->first >= 0;
+	bool had_failed = job->first >= 0, same_round = is_first_round(job, now_ns);
 
 	if (!is_any_ready(job, set))
 		return;
 	for (int i = 0; i < job->started; i++) {
 		struct launcher_rank *rank = &job->ranks[i];
-		if (rank->ended || !hear_end(rank))
+		if (!has_news(job, rank))
 			continue;
 		rank->told = job->phase >= LAUNCHER_TERM;
 		rank->order = job->ended++;
 		launcher_watch_ended(job, i);
 		if (failed(rank))
-			note_failure(job, i, !had_failed);
+			note_failure(job, i, same_round);
 	}
 	if (job->first < 0)
 		return;
-	if (!had_failed)
+	if (!had_failed) {
+		job->round_end_ns = now_ns + LAUNCHER_ROUND_MS * UINT64_C(1000000);
 		launcher_watch_collect(job);
+	}
 	note_cause(job);
 	enter(job, LAUNCHER_GRACE, now_ns);
 }
@@ -250,12 +259,13 @@ static void fill_poll(struct launcher_job *job, struct launcher_poll *set)
 	job->signal_poll = set->count++;
 	for (int i = 0; i < job->started; i++) {
 		job->ranks[i].poll = -1;
-		if (job->ranks[i].ended)
+		if (job->ranks[i].ended || job->hosts)
 			continue;
 		set->fds[set->count] = (struct pollfd){.fd = job->ranks[i].pidfd, .events = POLLIN};
 		job->ranks[i].poll = set->count++;
 	}
 	launcher_watch_poll(job, set);
+	launcher_hosts_poll(job, set);
 	launcher_output_poll(&job->output, set);
 	launcher_input_poll(&job->input, set);
 }
@@ -288,6 +298,7 @@ ls_status launcher_loop(struct launcher_job *job)
 			hear_signals(job, now_ns);
 		/* Before the ends: a rank that has met is not missing. */
 		launcher_watch_step(job, now_ns);
+		launcher_hosts_step(job, &set);
 		launcher_output_step(&job->output, &set);
 		launcher_input_step(&job->input, &set);
 		hear_ends(job, &set, now_ns);

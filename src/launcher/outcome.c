@@ -22,6 +22,15 @@ static void how_ended(const struct launcher_rank *rank, bool several, bool then,
 {
 	char name[32];
 
+	if (rank->lost && rank->far_pid == 0) {
+		snprintf(out, bytes, "%s never started", several ? "were" : "was");
+		return;
+	}
+	if (rank->lost) {
+		snprintf(out, bytes, "%s lost with the connection to the host",
+			 several ? "were" : "was");
+		return;
+	}
 	if (rank->signal == 0) {
 		snprintf(out, bytes, "%sexited with %d", then ? "then " : "", rank->exit_code);
 		return;
@@ -36,7 +45,11 @@ void launcher_end_text(const struct launcher_job *job, int rank, char *out, size
 	char how[HOW_BYTES];
 
 	how_ended(&job->ranks[rank], false, false, how, sizeof how);
-	snprintf(out, bytes, "rank %d (pid %d) %s", rank, job->ranks[rank].pid, how);
+	if (job->hosts)
+		snprintf(out, bytes, "rank %d (pid %d on host %s) %s", rank,
+			 job->ranks[rank].far_pid, launcher_hosts_name(job, rank), how);
+	else
+		snprintf(out, bytes, "rank %d (pid %d) %s", rank, job->ranks[rank].pid, how);
 }
 
 /* The rank that the report begins with, -1 if it begins with what the launcher did. */
@@ -66,6 +79,7 @@ static bool same_end(const struct launcher_job *job, int a, int b)
 	const struct launcher_rank *x = &job->ranks[a], *y = &job->ranks[b];
 
 	return x->signal == y->signal && x->exit_code == y->exit_code && x->dumped == y->dumped &&
+	       x->lost == y->lost && (x->far_pid == 0) == (y->far_pid == 0) &&
 	       kind(job, x) == kind(job, y);
 }
 
@@ -174,16 +188,6 @@ static int find_unreturned(const struct launcher_job *job)
 	return -1;
 }
 
-static const char *find_variable(const char *name)
-{
-	size_t length = strlen(name);
-
-	for (char *const *at = environ; *at; at++)
-		if (strncmp(*at, name, length) == 0 && (*at)[length] == '=')
-			return *at + length + 1;
-	return NULL;
-}
-
 static void write_snapshot(struct launcher_job *job, const char *ended)
 {
 	char path[PATH_BYTES];
@@ -192,7 +196,7 @@ static void write_snapshot(struct launcher_job *job, const char *ended)
 	if (!job->report)
 		return;
 	if (!directory)
-		directory = find_variable("TMPDIR");
+		directory = launcher_variable("TMPDIR");
 	if (!directory || !directory[0])
 		directory = "/tmp";
 	int length = snprintf(path, sizeof path, "%s/lockstep-%016llx.snapshot", directory,

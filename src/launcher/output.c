@@ -164,7 +164,9 @@ static void put_line(struct launcher_stream *stream, const char *line, size_t by
 
 	if (sink->closed)
 		return;
-	if (stream->prefix && sink->color)
+	if (stream->label)
+		snprintf(prefix, sizeof prefix, "[%.*s] ", PREFIX_MAX - 4, stream->label);
+	else if (stream->prefix && sink->color)
 		snprintf(prefix, sizeof prefix, "\033[3%dm[%d]\033[0m ", 1 + stream->rank % 6,
 			 stream->rank);
 	else if (stream->prefix)
@@ -237,6 +239,7 @@ static void end_stream(struct launcher_stream *stream)
 	stream->used = stream->capacity = 0;
 	close_fd(&stream->fd);
 	close_fd(&stream->log_fd);
+	stream->fed = false;
 }
 
 static void write_log(struct launcher_stream *stream, const char *data, size_t bytes)
@@ -315,6 +318,17 @@ static void read_stream(struct launcher_stream *stream)
 		end_stream(stream);
 }
 
+bool launcher_output_feed(struct launcher_stream *stream, const char *data, size_t bytes)
+{
+	if (bytes == 0) {
+		end_stream(stream);
+		return true;
+	}
+	write_log(stream, data, bytes);
+	cut(stream, data, bytes);
+	return !stream->sink->closed || stream->log_fd >= 0;
+}
+
 /* ---- the loop's view ---- */
 
 static int add(struct launcher_poll *set, int fd, short events)
@@ -361,8 +375,9 @@ void launcher_output_step(struct launcher_output *output, const struct launcher_
 bool launcher_output_ended(const struct launcher_output *output)
 {
 	for (int rank = 0; rank < output->ranks; rank++)
-		if (output->streams[rank][0].fd >= 0 || output->streams[rank][1].fd >= 0)
-			return false;
+		for (int i = 0; i < 2; i++)
+			if (output->streams[rank][i].fd >= 0 || output->streams[rank][i].fed)
+				return false;
 	return true;
 }
 
@@ -376,7 +391,7 @@ void launcher_output_close(struct launcher_output *output)
 {
 	for (int rank = 0; rank < output->ranks; rank++)
 		for (int i = 0; i < 2; i++)
-			if (output->streams[rank][i].fd >= 0)
+			if (output->streams[rank][i].fd >= 0 || output->streams[rank][i].fed)
 				end_stream(&output->streams[rank][i]);
 }
 
@@ -384,4 +399,12 @@ void launcher_output_drop(struct launcher_output *output)
 {
 	for (int i = 0; i < 2; i++)
 		drop_sink(&output->sinks[i]);
+}
+
+bool launcher_output_has_room(const struct launcher_output *output)
+{
+	for (int i = 0; i < 2; i++)
+		if (output->sinks[i].end - output->sinks[i].start >= LAUNCHER_QUEUE_MAX)
+			return false;
+	return true;
 }

@@ -17,6 +17,8 @@ enum { LOOK_FIRST_MS = 10, LOOK_LAST_MS = 1000 };
 void launcher_watch_poll(struct launcher_job *job, struct launcher_poll *set)
 {
 	job->server_poll = set->count;
+	if (!job->server) /* rank 0 is, on several hosts */
+		return;
 	job->server_fds =
 		rendezvous_server_fds(job->server, set->fds + set->count, RENDEZVOUS_FDS_MAX);
 	set->count += job->server_fds;
@@ -24,7 +26,7 @@ void launcher_watch_poll(struct launcher_job *job, struct launcher_poll *set)
 
 uint64_t launcher_watch_deadline(const struct launcher_job *job)
 {
-	uint64_t meeting_ns = rendezvous_server_deadline_ns(job->server);
+	uint64_t meeting_ns = job->server ? rendezvous_server_deadline_ns(job->server) : CLOCK_NEVER;
 
 	return meeting_ns < job->look_ns ? meeting_ns : job->look_ns;
 }
@@ -71,6 +73,8 @@ static void hold_segments(struct launcher_job *job, uint64_t now_ns)
 
 void launcher_watch_step(struct launcher_job *job, uint64_t now_ns)
 {
+	if (!job->server)
+		return;
 	/* If the meeting failed, the ranks got the reason, and print it. */
 	ls_status status = rendezvous_server_step(job->server);
 	bool met = status == LS_OK && rendezvous_server_complete(job->server);
@@ -88,7 +92,7 @@ void launcher_watch_ended(struct launcher_job *job, int rank)
 	char text[RENDEZVOUS_TEXT_BYTES];
 	char how[128];
 
-	if (job->met)
+	if (job->met || !job->server)
 		return;
 	launcher_end_text(job, rank, how, sizeof how);
 	snprintf(text, sizeof text, "%s before %s, so the %d ranks cannot meet", how,

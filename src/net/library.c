@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "net/net.h"
 
 enum { WHY_BYTES = 200 };
 
@@ -91,4 +92,9 @@ const struct net_library *net_library_get(void)
 		return &loaded.calls;
 	MESSAGE_SAY(MESSAGE_NET_MISSING, loaded.why);
 	return NULL;
+}
+
+ls_status net_check(void)
+{
+	return net_library_get() ? LS_OK : LS_UNSUPPORTED;
 }

@@ -31,6 +31,10 @@ struct net_options {
 	const char *transports;
 };
 
+/* Whether ls_group_open could load UCX on this host: loads it into this process. LS_UNSUPPORTED,
+ * with a message: it is not installed or too old. */
+LS_CHECKED ls_status net_check(void);
+
 /* Loads UCX, if this process has not, and makes this rank's end. The link's own `close` frees it.
  * While it loads UCX the environment has variables for UCX, so no other thread may use the
  * environment then. Does not wait for peers. Errors, with a message: LS_UNSUPPORTED, UCX is not

@@ -47,8 +47,6 @@ int rendezvous_dial(const struct rendezvous_place *place, int *fd);
 LS_CHECKED bool rendezvous_find_remote(int fd, bool *remote);
 /* This host's address on the connection; "": a loopback address. */
 void rendezvous_own_ip(int fd, char out[RENDEZVOUS_IP_BYTES]);
-/* Whether only processes of this host can come there. */
-bool rendezvous_place_is_loopback(const struct rendezvous_place *place);
 /* The result of a connection that was in progress: 0 or an errno. Port numbers are reused: a socket
  * that connected to itself counts as ECONNREFUSED. */
 int rendezvous_dialled(const struct rendezvous_place *place, int fd);

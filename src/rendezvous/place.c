@@ -49,14 +49,13 @@ static ls_status resolve(struct rendezvous_place *out, const char *name, const c
 	}
 	rendezvous_text_add(text,
 			    "%s is '%s', a name for which this host finds no address (%s): correct "
-			    "it, or give the address of rank 0's host in numbers",
+			    "it, or give the address of that host in numbers",
 			    from, name, gai_strerror(error));
 	return LS_BAD_ARGUMENT;
 }
 
-/* An address in numbers, in brackets or not, or the name of a host. */
-static ls_status set_address(struct rendezvous_place *out, const char *address, const char *from,
-			     char *text)
+ls_status rendezvous_set_address(struct rendezvous_place *out, const char *address,
+				 const char *from, char *text)
 {
 	char bare[RENDEZVOUS_NAME_BYTES];
 	size_t length = strnlen(address, sizeof bare);
@@ -153,7 +152,7 @@ static ls_status set_url(struct rendezvous_place *out, const char *url, const ch
 		rendezvous_copy_printable(address, sizeof address, url + 4,
 					  (size_t)(colon - (url + 4)));
 		ls_status status = set_port(out, parse_port(colon + 1), from, text);
-		return status == LS_OK ? set_address(out, address, from, text) : status;
+		return status == LS_OK ? rendezvous_set_address(out, address, from, text) : status;
 	}
 	rendezvous_text_add(text, "%s is '%.40s': it must be unix:NAME or tcp:ADDRESS:PORT", from,
 			    url);
@@ -201,7 +200,7 @@ static ls_status find_torchrun_hosts(const struct settings_launch *launch,
 		return LS_BAD_ARGUMENT;
 	}
 	out->port = (uint16_t)(launch->master_port + 1);
-	return set_address(out, launch->master_addr, "MASTER_ADDR", text);
+	return rendezvous_set_address(out, launch->master_addr, "MASTER_ADDR", text);
 }
 
 /* torchrun's own store listens on MASTER_PORT, so the port only helps to name the job. */
@@ -246,7 +245,9 @@ static ls_status find_master(const struct settings_launch *launch, struct rendez
 	if (!port)
 		return say_unset("MASTER_PORT", "MASTER_ADDR is", text);
 	status = set_port(out, launch->master_port, "MASTER_PORT", text);
-	return status == LS_OK ? set_address(out, launch->master_addr, "MASTER_ADDR", text) : status;
+	return status == LS_OK
+		       ? rendezvous_set_address(out, launch->master_addr, "MASTER_ADDR", text)
+		       : status;
 }
 
 static ls_status find(const char *rendezvous, int rank, int world_size,

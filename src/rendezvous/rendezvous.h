@@ -80,6 +80,16 @@ struct rendezvous_rank {
 	char address[RENDEZVOUS_ADDRESS_BYTES];
 };
 
+/* Fills address and name of a TCP place: from an address in numbers, in brackets or not, or from
+ * the name of a host, for which it asks the system's resolver. `from` is how the user knows what
+ * gave it. An address that cannot be used from other hosts is refused; loopback is not.
+ * LS_BAD_ARGUMENT: text, RENDEZVOUS_TEXT_BYTES, which the caller has begun, has why. */
+LS_CHECKED ls_status rendezvous_set_address(struct rendezvous_place *out, const char *address,
+					    const char *from, char *text);
+
+/* Whether only processes of this host can come there. */
+bool rendezvous_place_is_loopback(const struct rendezvous_place *place);
+
 /* The same number in all processes that can share memory and sockets: those of one kernel and one
  * network namespace. */
 uint64_t rendezvous_host_key(void);

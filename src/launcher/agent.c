@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The launcher's agent on one host: checks that all is there, starts the ranks of this host when it
+ * is told to, sends what they write and how they end, and passes signals on. It decides nothing; a
+ * launcher that is gone is the end of the ranks. */
+#include "launcher/launcher_private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "auth/auth.h"
+#include "base/clock.h"
+#include "base/messages.h"
+#include "base/wait.h"
+#include "launcher/channel.h"
+#include "net/net.h"
+
+enum { SEND_QUEUE_MAX = 1 << 20 };
+
+struct agent {
+	struct launcher_channel channel;
+	struct launcher_start start;
+	struct launcher_guard guard;
+	struct launcher_rank ranks[RANKS_HOST_MAX];
+	struct launcher_stream streams[RANKS_HOST_MAX][2];
+	struct channel_order order;
+	/* The strings of the order, and pointers to those of the command, ended by NULL. */
+	char *strings;
+	char **command;
+	int started;
+	uint64_t credit; /* bytes of output that may be sent */
+	bool has_order, is_ready, is_over;
+};
+
+/* ---- the order ---- */
+
+static bool order_is_valid(const struct channel_order *order)
+{
+	return order->size >= 1 && order->size <= RANKS_HOST_MAX && order->count >= 1 &&
+	       order->first >= 0 && order->first <= order->size - order->count &&
+	       order->hosts >= 1 && order->hosts <= order->size && order->host >= 0 &&
+	       order->host < order->hosts && order->words >= 1 &&
+	       order->words <= CHANNEL_FRAME_MAX && order->variables <= CHANNEL_FRAME_MAX &&
+	       memchr(order->address, '\0', sizeof order->address) &&
+	       memchr(order->run_id, '\0', sizeof order->run_id);
+}
+
+/* Keeps a copy of the strings, and takes them apart; false if there are not as many as there should
+ * be, or no memory. */
+static bool take_strings(struct agent *agent, const char *bytes, size_t count)
+{
+	size_t strings = 0, wanted = (size_t)1 + agent->order.variables + agent->order.words;
+	size_t number = 0;
+
+	for (size_t i = 0; i < count; i++)
+		strings += bytes[i] == '\0';
+	if (strings != wanted || count == 0 || bytes[count - 1] != '\0')
+		return false;
+	agent->strings = malloc(count);
+	agent->command = calloc((size_t)agent->order.words + 1, sizeof *agent->command);
+	if (!agent->strings || !agent->command)
+		return false;
+	memcpy(agent->strings, bytes, count);
+	for (char *at = agent->strings; number < wanted; at += strlen(at) + 1, number++) {
+		if (number > agent->order.variables)
+			agent->command[number - 1 - agent->order.variables] = at;
+		else if (number > 0 && strchr(at, '='))
+			putenv(at);
+	}
+	return true;
+}
+
+static bool open_secret(struct agent *agent)
+{
+	int fd = memfd_create("lockstep-secret", MFD_CLOEXEC);
+
+	agent->start.secret_fd = fd;
+	if (fd >= 0 && fchmod(fd, 0600) == 0 &&
+	    write(fd, agent->order.secret, CHANNEL_SECRET_BYTES) == CHANNEL_SECRET_BYTES)
+		return true;
+	MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "memfd_create", strerror(errno));
+	return false;
+}
+
+/* ---- checks ---- */
+
+/* Says all that is missing; returns 0, or the exit status of the launcher. */
+static int check(struct agent *agent, struct channel_ready *ready)
+{
+	struct auth_token token;
+	uint16_t port = 0;
+	int failed = 0, program = 0;
+
+	if (chdir(agent->strings) != 0) {
+		MESSAGE_SAY(MESSAGE_RUN_FOLDER, agent->strings, strerror(errno));
+		failed = LAUNCHER_FAILED;
+	} else if (launcher_program_check(&agent->start, &program) != LS_OK) {
+		failed = program;
+	}
+	if (agent->order.hosts > 1 && auth_token_open(&token) != LS_OK)
+		failed = LAUNCHER_FAILED;
+	if (agent->order.hosts > 1 && net_check() != LS_OK)
+		failed = LAUNCHER_FAILED;
+	if (agent->order.host == 0 && launcher_find_port(agent->start.master_addr, &port) != LS_OK)
+		failed = LAUNCHER_FAILED;
+	if (!open_secret(agent))
+		failed = LAUNCHER_FAILED;
+	*ready = (struct channel_ready){.host_key = rendezvous_host_key(), .port = port};
+	return failed;
+}
+
+static void refuse(struct agent *agent, int exit_status)
+{
+	struct channel_refused refused = {.exit_status = exit_status};
+
+	launcher_channel_send(&agent->channel, CHANNEL_REFUSED, &refused, sizeof refused, NULL, 0);
+}
+
+static bool hear_order(struct agent *agent, const struct channel_frame *frame)
+{
+	struct channel_order *order = &agent->order;
+	struct channel_ready ready;
+
+	if (agent->has_order || !launcher_channel_copy(frame, order, sizeof *order) ||
+	    !order_is_valid(order) ||
+	    !take_strings(agent, frame->payload + sizeof *order, frame->bytes - sizeof *order))
+		return false;
+	agent->has_order = true;
+	agent->start.command = agent->command;
+	agent->start.ranks = order->count;
+	agent->start.first = order->first;
+	agent->start.size = order->size;
+	agent->start.host = order->host;
+	agent->start.hosts = order->hosts;
+	memcpy(agent->start.run_id, order->run_id, sizeof agent->start.run_id);
+	memcpy(agent->start.master_addr, order->address, sizeof agent->start.master_addr);
+	int failed = check(agent, &ready);
+	if (failed) {
+		refuse(agent, failed);
+		return true;
+	}
+	agent->is_ready = true;
+	launcher_channel_send(&agent->channel, CHANNEL_READY, &ready, sizeof ready, NULL, 0);
+	return true;
+}
+
+/* ---- ranks ---- */
+
+static bool hear_go(struct agent *agent, const struct channel_frame *frame)
+{
+	struct channel_started started = {{0}};
+	struct channel_go go;
+	int exit_status = LAUNCHER_FAILED;
+
+	if (!agent->is_ready || agent->started > 0 ||
+	    !launcher_channel_copy(frame, &go, sizeof go) || go.port < 1 || go.port > UINT16_MAX)
+		return false;
+	agent->start.master_port = (uint16_t)go.port;
+	ls_status status = launcher_guard_start(&agent->guard);
+	agent->start.guard_fd = agent->guard.fd;
+	for (int i = 0; status == LS_OK && i < agent->order.count; i++) {
+		status = launcher_child_start(&agent->start, agent->start.first + i, -1,
+					      &agent->ranks[i], agent->streams[i], &exit_status);
+		if (status != LS_OK)
+			break;
+		started.pids[i] = agent->ranks[i].pid;
+		agent->started++;
+	}
+	if (status != LS_OK)
+		refuse(agent, exit_status); /* and the launcher ends the job */
+	else
+		launcher_channel_send(&agent->channel, CHANNEL_STARTED, &started, sizeof started,
+				      NULL, 0);
+	return true;
+}
+
+static bool hear_signal(struct agent *agent, const struct channel_frame *frame)
+{
+	struct channel_signal told;
+
+	if (!launcher_channel_copy(frame, &told, sizeof told) || told.number < 1 ||
+	    told.number >= NSIG)
+		return false;
+	for (int i = 0; i < agent->started; i++) {
+		/* A process group outlives its leader. */
+		if (told.groups)
+			kill(-agent->ranks[i].pid, told.number);
+		else if (!agent->ranks[i].ended)
+			kill(agent->ranks[i].pid, told.number);
+	}
+	return true;
+}
+
+static bool hear_shut(struct agent *agent, const struct channel_frame *frame)
+{
+	struct channel_output output;
+
+	if (!launcher_channel_copy(frame, &output, sizeof output) ||
+	    output.rank < agent->start.first ||
+	    output.rank >= agent->start.first + agent->started || output.stream > 1)
+		return false;
+	struct launcher_stream *stream =
+		&agent->streams[output.rank - agent->start.first][output.stream];
+	if (stream->fd >= 0)
+		close(stream->fd);
+	stream->fd = -1;
+	launcher_channel_send(&agent->channel, CHANNEL_OUTPUT, &output, sizeof output, NULL, 0);
+	return true;
+}
+
+static bool hear_credit(struct agent *agent, const struct channel_frame *frame)
+{
+	struct channel_credit credit;
+
+	if (!launcher_channel_copy(frame, &credit, sizeof credit) ||
+	    credit.bytes > CHANNEL_CREDIT_BYTES - agent->credit)
+		return false;
+	agent->credit += credit.bytes;
+	return true;
+}
+
+static bool hear(struct agent *agent, const struct channel_frame *frame)
+{
+	switch (frame->type) {
+	case CHANNEL_ORDER:
+		return hear_order(agent, frame);
+	case CHANNEL_GO:
+		return hear_go(agent, frame);
+	case CHANNEL_SIGNAL:
+		return hear_signal(agent, frame);
+	case CHANNEL_CREDIT:
+		return hear_credit(agent, frame);
+	case CHANNEL_SHUT:
+		return hear_shut(agent, frame);
+	case CHANNEL_END:
+		agent->is_over = true;
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void send_end(struct agent *agent, int i)
+{
+	const struct launcher_rank *rank = &agent->ranks[i];
+	struct channel_ended ended = {
+		.rank = agent->start.first + i,
+		.exit_code = rank->exit_code,
+		.signal = rank->signal,
+		.dumped = rank->dumped,
+	};
+
+	launcher_channel_send(&agent->channel, CHANNEL_ENDED, &ended, sizeof ended, NULL, 0);
+}
+
+static void send_output(struct agent *agent, int i, int which)
+{
+	struct launcher_stream *stream = &agent->streams[i][which];
+	struct channel_output output = {agent->start.first + i, (uint32_t)which};
+	char data[LAUNCHER_READ_BYTES];
+	size_t room = agent->credit < sizeof data ? (size_t)agent->credit : sizeof data;
+
+	if (room == 0)
+		return; /* the stream before has used it up */
+	ssize_t bytes = read(stream->fd, data, room);
+	if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (bytes <= 0) {
+		close(stream->fd);
+		stream->fd = -1;
+		bytes = 0;
+	}
+	agent->credit -= (uint64_t)bytes;
+	launcher_channel_send(&agent->channel, CHANNEL_OUTPUT, &output, sizeof output, data,
+			      (size_t)bytes);
+}
+
+/* ---- the loop ---- */
+
+static void add(struct launcher_poll *set, int fd, int *poll)
+{
+	*poll = set->count;
+	set->fds[set->count++] = (struct pollfd){.fd = fd, .events = POLLIN};
+}
+
+static void fill_poll(struct agent *agent, struct launcher_poll *set)
+{
+	bool sends = agent->credit > 0 &&
+		     agent->channel.to.end - agent->channel.to.start < SEND_QUEUE_MAX;
+
+	set->count = 0;
+	launcher_channel_poll(&agent->channel, set);
+	for (int i = 0; i < agent->started; i++) {
+		agent->ranks[i].poll = -1;
+		if (!agent->ranks[i].ended)
+			add(set, agent->ranks[i].pidfd, &agent->ranks[i].poll);
+		for (int which = 0; which < 2; which++) {
+			struct launcher_stream *stream = &agent->streams[i][which];
+			stream->poll = -1;
+			if (stream->fd >= 0 && sends)
+				add(set, stream->fd, &stream->poll);
+		}
+	}
+}
+
+static bool is_ready(const struct launcher_poll *set, int poll)
+{
+	return poll >= 0 && set->fds[poll].revents;
+}
+
+static void step(struct agent *agent, const struct launcher_poll *set)
+{
+	struct channel_frame frame;
+	int started = agent->started; /* those that are in the set */
+
+	for (int i = 0; i < started; i++) {
+		for (int which = 0; which < 2; which++)
+			if (is_ready(set, agent->streams[i][which].poll))
+				send_output(agent, i, which);
+		if (is_ready(set, agent->ranks[i].poll) && launcher_child_ended(&agent->ranks[i]))
+			send_end(agent, i);
+	}
+	launcher_channel_step(&agent->channel, set);
+	while (!agent->is_over && launcher_channel_next(&agent->channel, &frame)) {
+		if (hear(agent, &frame))
+			continue;
+		MESSAGE_SAY(MESSAGE_RUN_CHANNEL);
+		agent->is_over = true;
+	}
+}
+
+static void loop(struct agent *agent)
+{
+	struct launcher_poll set;
+
+	while (!agent->is_over && !agent->channel.ended) {
+		fill_poll(agent, &set);
+		ls_status status = wait_fds(NULL, set.fds, set.count, -1, CLOCK_NEVER);
+		if (status == LS_OK)
+			step(agent, &set);
+		else if (status != LS_INTERRUPTED)
+			return;
+	}
+}
+
+/* The channel gets descriptors of its own: nothing else may read it or write to it. */
+static bool take_channel(struct agent *agent)
+{
+	int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	launcher_channel_init(&agent->channel, in, out);
+	return in >= 0 && out >= 0 && null >= 0 && fcntl(in, F_SETFL, O_NONBLOCK) == 0 &&
+	       fcntl(out, F_SETFL, fcntl(out, F_GETFL) | O_NONBLOCK) == 0 &&
+	       dup2(null, STDIN_FILENO) >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0;
+}
+
+int launcher_agent_run(void)
+{
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+	struct agent *agent = calloc(1, sizeof *agent);
+
+	if (!agent)
+		return LAUNCHER_FAILED;
+	agent->guard.fd = agent->start.secret_fd = -1;
+	agent->credit = CHANNEL_CREDIT_BYTES;
+	int status = LAUNCHER_FAILED;
+	if (sigprocmask(SIG_BLOCK, NULL, &agent->start.mask) != 0 ||
+	    sigaction(SIGPIPE, &ignore, &agent->start.broken_pipe) != 0 || !take_channel(agent)) {
+		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fcntl", strerror(errno));
+	} else {
+		launcher_channel_greet(&agent->channel);
+		loop(agent);
+		status = agent->is_over ? 0 : LAUNCHER_FAILED;
+	}
+	launcher_bury(agent->ranks, agent->started, &agent->guard);
+	launcher_channel_fini(&agent->channel);
+	free(agent->command);
+	free(agent); /* not the strings: the environment points into them */
+	return status;
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A job on several hosts while it runs: what agents say becomes output and news of the job; what
+ * the loop wants becomes frames to them. */
+#include "launcher/hosts.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/messages.h"
+#include "base/wait.h"
+
+/* ---- words ---- */
+
+void launcher_host_read_words(struct launcher_host *host)
+{
+	char data[1024];
+
+	for (;;) {
+		ssize_t got = read(host->words_fd, data, sizeof data);
+		if (got < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (got <= 0) {
+			close(host->words_fd);
+			host->words_fd = -1;
+			return;
+		}
+		size_t bytes = (size_t)got, room = sizeof host->words - 1;
+		/* The last words count. */
+		if (host->words_used + bytes > room) {
+			size_t kept = room - bytes;
+			if (kept > host->words_used)
+				kept = host->words_used;
+			memmove(host->words, host->words + host->words_used - kept, kept);
+			host->words_used = kept;
+		}
+		memcpy(host->words + host->words_used, data, bytes);
+		host->words_used += bytes;
+		host->words[host->words_used] = '\0';
+	}
+}
+
+void launcher_host_say_words(struct launcher_host *host)
+{
+	static const char own[] = "lockstep: ";
+
+	for (char *line = host->words; line < host->words + host->words_used;) {
+		size_t length = strcspn(line, "\r\n");
+		bool is_end = line[length] == '\0';
+		line[length] = '\0';
+		if (length > 0)
+			MESSAGE_SAY(MESSAGE_RUN_HOST, host->name,
+				    line + (strncmp(line, own, sizeof own - 1) == 0 ? sizeof own - 1
+										    : 0));
+		if (is_end)
+			break;
+		line += length + 1;
+	}
+	host->words_used = 0;
+	host->words[0] = '\0';
+}
+
+void launcher_host_await(struct launcher_host *host, uint64_t limit_ms)
+{
+	uint64_t deadline_ns = clock_deadline_ns(limit_ms);
+	struct pollfd ready[2] = {{.fd = host->pidfd, .events = POLLIN},
+				  {.fd = host->words_fd, .events = POLLIN}};
+
+	while (ready[0].fd >= 0 || ready[1].fd >= 0) {
+		ls_status status = wait_fds(NULL, ready, 2, -1, deadline_ns);
+		if (status != LS_OK && status != LS_INTERRUPTED)
+			return;
+		if (status != LS_OK)
+			continue;
+		if (ready[0].revents)
+			ready[0].fd = -1;
+		if (ready[1].revents)
+			launcher_host_read_words(host);
+		ready[1].fd = host->words_fd;
+	}
+}
+
+void launcher_host_end_text(const struct launcher_host *host, char *out, size_t bytes)
+{
+	siginfo_t info = {0};
+	const char *what = host->is_here ? "lockstep there" : "ssh";
+
+	if (waitid(P_PIDFD, (id_t)host->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+	    info.si_pid == 0)
+		snprintf(out, bytes, "%s has not ended", what);
+	else
+		snprintf(out, bytes, "%s %s %d", what,
+			 info.si_code == CLD_EXITED ? "ended with" : "was killed by signal",
+			 info.si_status);
+}
+
+/* ---- what agents say ---- */
+
+static struct launcher_stream *find_stream(struct launcher_job *job,
+					   const struct launcher_host *host, int rank,
+					   uint32_t which)
+{
+	if (rank < host->first || rank >= host->first + host->count || which > 1)
+		return NULL;
+	return &job->output.streams[rank][which];
+}
+
+static bool hear_output(struct launcher_job *job, struct launcher_host *host,
+			const struct channel_frame *frame)
+{
+	struct channel_output output;
+
+	if (!launcher_channel_copy(frame, &output, sizeof output))
+		return false;
+	struct launcher_stream *stream = find_stream(job, host, output.rank, output.stream);
+	size_t bytes = frame->bytes - sizeof output;
+	if (!stream || bytes > CHANNEL_CREDIT_BYTES)
+		return false;
+	host->owed += bytes;
+	if (!stream->fed) /* given up before */
+		return true;
+	if (!launcher_output_feed(stream, frame->payload + sizeof output, bytes))
+		launcher_channel_send(&host->channel, CHANNEL_SHUT, &output, sizeof output, NULL, 0);
+	return true;
+}
+
+static bool hear_ended(struct launcher_job *job, struct launcher_host *host,
+		       const struct channel_frame *frame)
+{
+	struct channel_ended ended;
+
+	if (!launcher_channel_copy(frame, &ended, sizeof ended) ||
+	    !find_stream(job, host, ended.rank, 0) || ended.signal < 0 || ended.signal >= NSIG ||
+	    ended.exit_code < -1 || ended.exit_code > 255 || job->ranks[ended.rank].ended)
+		return false;
+	struct launcher_rank *rank = &job->ranks[ended.rank];
+	rank->ended = rank->news = true;
+	rank->exit_code = ended.exit_code;
+	rank->signal = ended.signal;
+	rank->dumped = ended.dumped != 0;
+	return true;
+}
+
+static bool hear_started(struct launcher_job *job, const struct launcher_host *host,
+			 const struct channel_frame *frame)
+{
+	struct channel_started started;
+
+	if (!launcher_channel_copy(frame, &started, sizeof started))
+		return false;
+	for (int i = 0; i < host->count; i++)
+		job->ranks[host->first + i].far_pid = started.pids[i];
+	return true;
+}
+
+/* Its ranks count as failed, those that have not ended before. */
+static void lose_ranks(struct launcher_job *job, struct launcher_host *host, int exit_code)
+{
+	for (int i = host->first; i < host->first + host->count; i++) {
+		struct launcher_rank *rank = &job->ranks[i];
+		for (int which = 0; which < 2; which++)
+			if (job->output.streams[i][which].fed)
+				launcher_output_feed(&job->output.streams[i][which], NULL, 0);
+		if (rank->ended)
+			continue;
+		rank->ended = rank->news = rank->lost = true;
+		rank->exit_code = exit_code;
+	}
+}
+
+static bool hear(struct launcher_job *job, struct launcher_host *host,
+		 const struct channel_frame *frame)
+{
+	struct channel_refused refused;
+
+	switch (frame->type) {
+	case CHANNEL_OUTPUT:
+		return hear_output(job, host, frame);
+	case CHANNEL_ENDED:
+		return hear_ended(job, host, frame);
+	case CHANNEL_STARTED:
+		return hear_started(job, host, frame);
+	case CHANNEL_REFUSED:
+		if (!launcher_channel_copy(frame, &refused, sizeof refused) ||
+		    refused.exit_status < 1 || refused.exit_status > 255)
+			return false;
+		host->state = HOST_REFUSED;
+		launcher_host_await(host, 0); /* what it has said */
+		MESSAGE_SAY(MESSAGE_RUN_HOST, host->name, "could not start its ranks");
+		lose_ranks(job, host, refused.exit_status);
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void lose(struct launcher_job *job, struct launcher_host *host)
+{
+	char how[96], ranks[32];
+
+	launcher_host_await(host, 500);
+	launcher_host_end_text(host, how, sizeof how);
+	snprintf(ranks, sizeof ranks, host->count > 1 ? "ranks %d-%d" : "rank %d", host->first,
+		 host->first + host->count - 1);
+	MESSAGE_SAY(MESSAGE_RUN_HOST_LOST, host->name, ranks,
+		    host->channel.wrong ? "what comes from it is not lockstep's" : how);
+	host->state = HOST_GONE;
+	lose_ranks(job, host, LAUNCHER_FAILED);
+}
+
+/* ---- the loop's view ---- */
+
+static void pass_words_on(struct launcher_host *host)
+{
+	if (host->words_used > 0)
+		launcher_output_feed(&host->stream, host->words, host->words_used);
+	host->words_used = 0;
+}
+
+static void add(struct launcher_poll *set, int fd, int *poll)
+{
+	*poll = -1;
+	if (fd < 0)
+		return;
+	*poll = set->count;
+	set->fds[set->count++] = (struct pollfd){.fd = fd, .events = POLLIN};
+}
+
+void launcher_hosts_poll(struct launcher_job *job, struct launcher_poll *set)
+{
+	for (int i = 0; job->hosts && i < job->hosts->count; i++) {
+		struct launcher_host *host = &job->hosts->hosts[i];
+		launcher_channel_poll(&host->channel, set);
+		add(set, host->words_fd, &host->words_poll);
+	}
+}
+
+static void step(struct launcher_job *job, struct launcher_host *host,
+		 const struct launcher_poll *set)
+{
+	struct channel_frame frame;
+
+	if (host->words_poll >= 0 && set->fds[host->words_poll].revents)
+		launcher_host_read_words(host);
+	pass_words_on(host);
+	if (host->state == HOST_GONE)
+		return;
+	launcher_channel_step(&host->channel, set);
+	while (launcher_channel_next(&host->channel, &frame))
+		if (!hear(job, host, &frame))
+			host->channel.wrong = host->channel.ended = true;
+	if (host->channel.ended && host->state == HOST_RUNS) {
+		lose(job, host);
+		pass_words_on(host);
+	}
+	if (host->owed > 0 && launcher_output_has_room(&job->output)) {
+		struct channel_credit credit = {.bytes = host->owed};
+		launcher_channel_send(&host->channel, CHANNEL_CREDIT, &credit, sizeof credit, NULL,
+				      0);
+		host->owed = 0;
+	}
+}
+
+void launcher_hosts_step(struct launcher_job *job, const struct launcher_poll *set)
+{
+	for (int i = 0; job->hosts && i < job->hosts->count; i++)
+		step(job, &job->hosts->hosts[i], set);
+}
+
+void launcher_hosts_signal(struct launcher_job *job, int number, bool groups)
+{
+	struct channel_signal told = {.number = number, .groups = groups};
+
+	for (int i = 0; i < job->hosts->count; i++) {
+		struct launcher_channel *channel = &job->hosts->hosts[i].channel;
+		launcher_channel_send(channel, CHANNEL_SIGNAL, &told, sizeof told, NULL, 0);
+		launcher_channel_flush(channel); /* this process may be about to stop */
+	}
+}
+
+const char *launcher_hosts_name(const struct launcher_job *job, int rank)
+{
+	for (int i = 0; i < job->hosts->count; i++) {
+		const struct launcher_host *host = &job->hosts->hosts[i];
+		if (rank < host->first + host->count)
+			return host->name;
+	}
+	return "?";
+}

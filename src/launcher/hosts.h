@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The hosts of a job as its launcher sees them: an agent on each (agent.c), started by ssh or as a
+ * child, and a channel to it. For hosts.c and hosts_start.c. */
+#ifndef LAUNCHER_HOSTS_H
+#define LAUNCHER_HOSTS_H
+
+#include "launcher/channel.h"
+#include "launcher/launcher_private.h"
+
+enum {
+	HOSTS_WORDS_BYTES = 4096, /* what an agent and ssh write before the ranks begin */
+	HOSTS_START_MS = 60000,   /* until all agents have answered */
+	HOSTS_END_MS = 3000,      /* until all agents have ended */
+};
+
+enum launcher_host_state {
+	HOST_BAD,     /* its name cannot be used, or no process could be started */
+	HOST_STARTED, /* the agent's first line is awaited */
+	HOST_ASKED,   /* it has the order */
+	HOST_READY,   /* and all that it needs */
+	HOST_REFUSED, /* and not all that it needs, or it could not start its ranks */
+	HOST_OTHER,   /* of another version */
+	HOST_RUNS,    /* its ranks run, or are about to */
+	HOST_GONE,    /* the channel has ended */
+};
+
+struct launcher_host {
+	const char *name; /* as the user gave it; points into the options */
+	int first, count; /* its ranks */
+	char address[RENDEZVOUS_ADDRESS_BYTES];
+	bool is_here; /* the address is one of this host: no ssh */
+	enum launcher_host_state state;
+	pid_t pid; /* ssh, or the agent itself; leads a process group; 0: none */
+	int pidfd;
+	struct launcher_channel channel;
+	char version[CHANNEL_VERSION_BYTES];
+	uint64_t host_key;
+	uint32_t port;
+	int exit_status; /* REFUSED: what the launcher shall return */
+	uint64_t owed;   /* bytes of output taken, for which the agent has no new credit yet */
+	/* Standard error of ssh and the agent: kept until the ranks begin, then passed on. */
+	int words_fd, words_poll;
+	char words[HOSTS_WORDS_BYTES];
+	size_t words_used; /* < HOSTS_WORDS_BYTES */
+	struct launcher_stream stream;
+};
+
+struct launcher_hosts {
+	int count;
+	struct launcher_host hosts[RANKS_HOST_MAX];
+};
+
+/* ---- hosts_call.c ---- */
+
+/* Starts the agent of this host, by ssh if it is another one. False: it could not, and a message
+ * says why. */
+bool launcher_host_call(const struct launcher_job *job, struct launcher_host *host,
+			const struct launcher_options *options);
+/* The strings of the order, on the heap, and how many variables and words they have. NULL, with a
+ * message: no memory, or the folder of this process has no name any more. */
+char *launcher_order_strings(const struct launcher_options *options, struct channel_order *order,
+			     size_t *bytes);
+
+/* ---- hosts.c ---- */
+
+/* Reads what has come of the host's words; closes words_fd at their end. */
+void launcher_host_read_words(struct launcher_host *host);
+/* Says each line of its words by itself, with the host's name, and forgets them. */
+void launcher_host_say_words(struct launcher_host *host);
+/* Waits up to `limit_ms` until the process has ended and all its words are read. */
+void launcher_host_await(struct launcher_host *host, uint64_t limit_ms);
+/* "ssh ended with 255", of a process that launcher_host_await has awaited. */
+void launcher_host_end_text(const struct launcher_host *host, char *out, size_t bytes);
+
+#endif
