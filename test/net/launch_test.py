@@ -1,0 +1,377 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""test/net/launch_test.py LOCKSTEP RANKS_DEMO [test_…]: lockstep run --hosts over a real sshd. host0, where the launcher runs,
+and host1, where sshd does, are network namespaces; on host2 nobody listens. Says so where there is no sshd, or where the
+system lets nobody make namespaces."""
+
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "cli"))
+from harness import (Job, all_processes, environment, equal, is_gone, lockstep, main, matches, parent, program,  # noqa: E402
+                     python, read, state, until)
+
+HOSTS = os.path.join(HERE, "..", "..", "tools", "hosts")
+SKIPPED = 77
+FOLDER = os.environ.get("LAUNCH_FOLDER", "")
+SSH = f"ssh -F {FOLDER}/config"
+BOTH = ("run", "--hosts", "host0:2,host1:2", "--ssh", SSH)
+CONFIG = """
+Host *
+Port 2222
+IdentityFile {0}/key
+IdentitiesOnly yes
+UserKnownHostsFile /dev/null
+StrictHostKeyChecking no
+LogLevel ERROR
+"""
+SERVER = """
+Port 2222
+HostKey {0}/host_key
+AuthorizedKeysFile {0}/key.pub
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+PidFile none
+AcceptEnv nothing
+"""
+
+
+# ---- hosts ----
+
+def wait():
+    """What host2 runs: nothing, until the tests have ended, which close their end of `door`."""
+    with open(f"{FOLDER}/door", encoding="utf-8") as door:
+        door.read()
+
+
+def serve():
+    """What host1 runs: sshd, as long."""
+    if os.getuid() == 0:  # its own /run, and a folder that is not the one of host0
+        for words in (["mount", "-t", "tmpfs", "tmpfs", "/run"], ["mount", "-t", "tmpfs", "tmpfs", f"{FOLDER}/only0"]):
+            subprocess.run(words, check=True)
+        os.mkdir("/run/sshd", 0o755)
+    with open(f"{FOLDER}/sshd.log", "w", encoding="utf-8") as log:
+        sshd = subprocess.Popen([shutil.which("sshd"), "-D", "-e", "-f", f"{FOLDER}/sshd_config"], stdout=log, stderr=log)
+    wait()
+    sshd.terminate()
+    sshd.wait()
+
+
+def look():
+    """What host0 runs: the tests, once sshd lets it in."""
+    door = os.open(f"{FOLDER}/door", os.O_RDWR)  # not to wait for the reader
+    tried = []
+
+    def is_in():
+        tried[:] = [subprocess.run([*SSH.split(), "-oBatchMode=yes", "host1", "hostname"], stdin=subprocess.DEVNULL,
+                                   capture_output=True, text=True, check=False)]
+        return tried[0].returncode == 0 or "refused" not in tried[0].stderr
+    until(is_in, "sshd to listen")
+    try:
+        if tried[0].returncode != 0:
+            with open(f"{FOLDER}/sshd.log", encoding="utf-8") as log:
+                print(f"# skipped: sshd lets nobody in here: {tried[0].stderr.strip()}; {log.read().strip()}")
+            print("0 passed, 0 failed")
+            return
+        equal(tried[0].stdout, "host1\n")
+        main(globals())
+    finally:
+        os.close(door)
+
+
+def begin():
+    """Keys and configuration in a folder, and the hosts."""
+    missing = [name for name in ("sshd", "ssh", "ssh-keygen") if not shutil.which(name)]
+    if missing:
+        print(f"# skipped: there is no {missing[0]} (apt install openssh-server)\n0 passed, 0 failed")
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(f"{folder}/only0")
+        for name in "key", "host_key":
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{name}"], check=True)
+        for name, text in ("config", CONFIG), ("sshd_config", SERVER):
+            with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
+                file.write(text.format(folder))
+        os.mkfifo(f"{folder}/door")
+        for path, text in ("only0/program", "#!/bin/sh\n"), ("other", "#!/bin/sh\nprintf '\\nlockstep agent 9.9\\n'; cat\n"):
+            with open(os.open(f"{folder}/{path}", os.O_WRONLY | os.O_CREAT, 0o755), "w", encoding="utf-8") as file:
+                file.write(text)
+        words = [sys.executable, os.path.abspath(__file__), *map(os.path.abspath, sys.argv[1:3]), *sys.argv[3:]]
+        ran = subprocess.run([HOSTS, "3", *words], env={**os.environ, "LAUNCH_FOLDER": folder}, stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    text = re.sub(r"^host\d: ", "", ran.stdout, flags=re.MULTILINE)
+    if ran.returncode == SKIPPED:
+        text = f"# skipped: {text.strip()}\n0 passed, 0 failed\n"
+    print(text, end="")
+    return 0 if ran.returncode in (0, SKIPPED) else 1
+
+
+# ---- what the tests share ----
+
+def marked(mark):
+    """Processes of a job on any host; ranks on others get what begins with PYTHON."""
+    return [pid for pid in all_processes() if f"PYTHON_MARK={mark}".encode() in read(f"/proc/{pid}/environ").split(b"\0")]
+
+
+def agents(network=None):
+    """Agents on the hosts of this test."""
+    found = []
+    for pid in all_processes():
+        words = read(f"/proc/{pid}/cmdline").split(b"\0")
+        try:
+            if words[0] == program().encode() and b"--agent" in words and not is_gone(pid) and \
+                    b"guard" not in read(f"/proc/{pid}/comm") and \
+                    (network is None or os.readlink(f"/proc/{pid}/ns/net") == network):
+                found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+def network_of_ranks(ranks, rank):
+    return os.readlink(f"/proc/{ranks[rank]}/ns/net")
+
+
+class Far(Job):
+    """A job on both hosts, of which nothing may stay behind on either."""
+
+    def __init__(self, *words, **options):
+        self.far = uuid.uuid4().hex
+        super().__init__(*BOTH, *words, env=environment(PYTHON_MARK=self.far), **options)
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        until(lambda: not [pid for pid in marked(self.far) if not is_gone(pid)], "all processes on both hosts to end")
+
+    def ranks(self):
+        found = {}
+        for pid in marked(self.far):
+            for entry in read(f"/proc/{pid}/environ").split(b"\0"):
+                if entry.startswith(b"RANK=") and not is_gone(pid):
+                    found.setdefault(int(entry[5:]), pid)
+        return found
+
+    def begun(self, word="ready"):
+        self.expect(*(f"[{rank}] {word}" for rank in range(4)))
+        return self.ranks()
+
+
+WAITS = ["sh", "-c", "echo ready; exec sleep 1000"]
+
+
+def refused(*words, lines, status=1):
+    result = lockstep(*words)
+    for line in lines:
+        matches(line, result.stderr)
+    equal((result.returncode, result.stdout), (status, ""), result.stderr)
+    matches(r"no rank was started, because of \d of \d hosts: .*\[LS-RUN-HOSTS\]", result.stderr)
+    until(lambda: not agents(), "all agents to end")
+    return result.stderr
+
+
+# ---- tests ----
+
+def test_ranks_of_two_hosts_meet():
+    with tempfile.TemporaryDirectory() as logs:
+        result = lockstep(*BOTH, "--log-dir", logs, sys.argv[2], "--rounds", 4)
+        equal(result.returncode, 0, result.stderr)
+        equal(sorted(result.stdout.splitlines()), sorted(f"[{rank}] round {n}" for rank in range(4) for n in (1, 2, 4)))
+        equal(read(f"{logs}/rank-3.out"), b"round 1\nround 2\nround 4\n")
+
+
+def test_environment():
+    names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR"]
+    code = "import os, socket, hashlib\nprint(*[os.environ[n] for n in %r], socket.gethostname())\n" \
+           "f = open(os.environ['LOCKSTEP_SECRET_FILE'], 'rb').read()\n" \
+           "print('secret', len(f), hashlib.sha256(f).hexdigest(), os.environ['MASTER_PORT'])\n" \
+           "print('rest', os.environ.get('UCX_X'), os.environ.get('MINE'), os.environ.get('OTHER'), os.getcwd())" % names
+    env = environment(UCX_X="a b", MINE="c'd", OTHER="e", LOCKSTEP_SECRET_FILE="/nonexistent")
+    seen = set()
+    for _ in range(2):
+        result = lockstep(*BOTH, "--env", "MINE", *python(code), env=env, cwd=FOLDER)
+        equal(result.returncode, 0, result.stderr)
+        lines = result.stdout.splitlines()
+        for rank in range(4):
+            host = rank // 2
+            assert f"[{rank}] {rank} {rank % 2} 4 2 {host} 2 198.18.0.1 host{host}" in lines, lines
+            other = "None" if host else "e"
+            assert f"[{rank}] rest a b c'd {other} {FOLDER}" in lines, lines
+        secrets = {line[4:] for line in lines if "secret" in line}
+        equal(len(secrets), 1, lines)
+        seen |= secrets
+        assert hashlib.sha256(bytes(32)).hexdigest() not in secrets.pop()
+    equal(len(seen), 2)
+
+
+def test_output_comes_whole():
+    code = "import sys\nfor i in range(20000): print(i, 'x' * 100, file=sys.stderr if i % 2 else sys.stdout)"
+    result = lockstep(*BOTH, *python(code))
+    equal(result.returncode, 0, result.stderr[-1000:])
+    for rank in range(4):
+        for text, first in (result.stdout, 0), (result.stderr, 1):
+            lines = [line for line in text.splitlines() if line.startswith(f"[{rank}] ")]
+            equal(lines, [f"[{rank}] {i} {'x' * 100}" for i in range(first, 20000, 2)])
+
+
+def test_reader_that_goes_away():
+    code = "import sys\ntry:\n  while True: print('x' * 1000)\nexcept BrokenPipeError:\n  sys.stderr.close(); sys.exit(3)"
+    with Far(*python(code)) as job:
+        job.process.stdout.close()
+        equal(job.process.wait(30), 3)
+
+
+def test_names():
+    refused("run", "--hosts", "host0:2,nosuch.invalid:1,localhost:1", "true",
+            lines=[r"host nosuch.invalid: .* no address .*\[LS-RUN-HOST\]",
+                   r"host localhost: this host takes the name for 127.0.0.1, .*correct /etc/hosts"])
+    refused(*BOTH[:2], "host0:1,host1:1,198.18.0.2:1", *BOTH[3:], "true",
+            lines=[r"host 198.18.0.2: is in --hosts twice \(as host1, and as 198.18.0.2\): name it once"])
+
+
+def test_all_errors_at_once():
+    text = refused("run", "--hosts", "host0:1,host1:1,host2:1,nosuch.invalid:1", "--ssh", SSH, "--lockstep", "/nowhere/lockstep",
+                   "./nosuch", status=127,
+                   lines=[r"host host0: cannot run './nosuch': there is no such file",
+                          r"host host1: .*/nowhere/lockstep", r"host host1: ssh ended with 12\d before it was ready: "
+                          r"lockstep cannot be run there: .*--lockstep PATH",
+                          r"host host2: ssh: connect to host host2 port 2222: Connection refused",
+                          r"host host2: ssh ended with 255 before it was ready: 'ssh -F .* host2 true' has to work",
+                          r"host nosuch.invalid: ", r"because of 4 of 4 hosts: host0, host1, host2, nosuch.invalid"])
+    assert "LS-RUN-FAILED" not in text, text
+
+
+def test_other_version():
+    refused(*BOTH, "--lockstep", f"{FOLDER}/other", "true", lines=[r"host host1: has lockstep 9.9, and this host \d+\.\d+\.\d+: "])
+
+
+def as_root():
+    if os.getuid() == 0:
+        return True
+    print("# skipped: what is missing on one host only: that needs root")
+    return False
+
+
+def on_host1(*words):
+    subprocess.run([*SSH.split(), "host1", *words], check=True, stdin=subprocess.DEVNULL)
+
+
+def test_missing_there():
+    if not as_root():
+        return
+    refused(*BOTH, f"{FOLDER}/only0/program", status=127, lines=[r"host host1: cannot run '.*/only0/program': there is no such"])
+    result = subprocess.run([program(), *BOTH, "true"], cwd=f"{FOLDER}/only0", env=environment(), stdin=subprocess.DEVNULL,
+                            capture_output=True, text=True, check=False)
+    equal(result.returncode, 0, result.stderr)  # an empty folder of that name is there
+    os.mkdir(f"{FOLDER}/only0/deeper")
+    result = subprocess.run([program(), *BOTH, "true"], cwd=f"{FOLDER}/only0/deeper", env=environment(),
+                            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    equal(result.returncode, 1, result.stderr)
+    matches(r"host host1: there is no working directory '.*/only0/deeper' here \(No such file or directory\)", result.stderr)
+
+
+def test_library_missing_there():
+    if not as_root():
+        return
+    for library, message in ("libucp.so.0", "ranks on other hosts need UCX: .*LS-NET-MISSING"), ("libsodium.so.23", "libsodium"):
+        found = subprocess.run(["sh", "-c", "PATH=$PATH:/sbin:/usr/sbin ldconfig -p"], capture_output=True, text=True, check=True)
+        path = os.path.realpath(matches(rf"{library} .*=> (\S+)", found.stdout).group(1))
+        on_host1("mount", "--bind", "/dev/null", path)
+        try:
+            refused(*BOTH, "true", lines=[rf"host host1: .*{message}"])
+        finally:
+            on_host1("umount", path)
+
+
+def test_rank_there_is_killed():
+    with Far(sys.argv[2], "--rounds", 0) as job:
+        job.expect(*(f"[{rank}] round 1" for rank in range(4)))
+        os.kill(job.ranks()[3], signal.SIGKILL)
+        status, _, errors = job.end()
+        equal(status, 137, errors)
+        matches(r"rank 3 \(pid \d+ on host host1\) was killed by SIGKILL \(9\); ranks 0, 1, 2 then exited with 1 \[LS-RUN-FAILED\]",
+                errors)
+
+
+def test_rank_there_fails_and_others_stay():
+    code = "echo ready; if [ $RANK = 2 ]; then exit 5; fi; trap '' TERM; sleep 1000 & wait; sleep 1000"
+    with Far("sh", "-c", code) as job:
+        status, _, errors = job.end()
+        equal(status, 5, errors)
+        matches(r"rank 2 \(pid \d+ on host host1\) exited with 5; ranks 0, 1, 3 did not end by themselves within 3 s, and were "
+                r"then killed by SIGKILL \(9\)", errors)
+
+
+def test_time_limit():
+    result = lockstep(*BOTH, "--timeout", 0.5, *WAITS)
+    equal(result.returncode, 124, result.stderr)
+    matches(r"still running after 0.5 s \(--timeout\); ranks 0-3 were then killed by SIGTERM", result.stderr)
+
+
+def test_launcher_is_killed():
+    with Far(*WAITS) as job:
+        ranks = job.begun()
+        job.process.kill()
+        until(lambda: all(is_gone(pid) for pid in ranks.values()), "all ranks to end")
+        until(lambda: not agents(), "all agents to end")
+
+
+def test_connection_is_cut():
+    with Far(*WAITS) as job:
+        ranks = job.begun()
+        agent = agents(network_of_ranks(ranks, 3))
+        equal(len(agent), 1)
+        session = parent(agent[0])
+        assert b"sshd" in read(f"/proc/{session}/cmdline"), read(f"/proc/{session}/cmdline")
+        os.kill(session, signal.SIGKILL)
+        status, _, errors = job.end()
+        equal(status, 1, errors)
+        matches(r"the connection to host host1 \(ranks 2-3\) has ended: ssh ended with \d+ \[LS-RUN-HOST-LOST\]", errors)
+        matches(r"rank 2 \(pid \d+ on host host1\) was lost with the connection to the host; ranks 0, 1 did not end", errors)
+
+
+def test_agent_here_is_killed():
+    with Far(*WAITS) as job:
+        ranks = job.begun()
+        os.kill(agents(network_of_ranks(ranks, 0))[0], signal.SIGKILL)
+        status, _, errors = job.end()
+        equal(status, 1, errors)
+        matches(r"connection to host host0 \(ranks 0-1\) has ended: lockstep there was killed by signal 9", errors)
+
+
+def test_interrupt():
+    with Far(*WAITS, start_new_session=True) as job:
+        job.begun()
+        os.killpg(job.pid, signal.SIGINT)
+        status, _, errors = job.end()
+        equal(status, 130, errors)
+        matches(r"killed by SIGINT \(2\), which lockstep run was sent and passed on", errors)
+
+
+def test_signals():
+    code = "import os, signal, sys\nsignal.signal(signal.SIGUSR1, lambda *_: print('heard'))\nprint('ready')\n" \
+           "while True: signal.pause()"
+    with Far(*python(code), start_new_session=True) as job:
+        ranks = job.begun()
+        job.process.send_signal(signal.SIGUSR1)
+        job.expect(*(f"[{rank}] heard" for rank in range(4)))
+        job.process.send_signal(signal.SIGTSTP)
+        until(lambda: all(state(pid) == "T" for pid in ranks.values()), "all ranks to stop")
+        job.process.send_signal(signal.SIGCONT)
+        until(lambda: all(state(pid) != "T" for pid in ranks.values()), "all ranks to go on")
+        job.process.send_signal(signal.SIGTERM)
+        equal(job.end()[0], 128 + signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    if "LAUNCH_FOLDER" not in os.environ:
+        sys.exit(begin())
+    {"0": look, "1": serve, "2": wait}[os.environ["HOST"]]()
