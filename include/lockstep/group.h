@@ -69,7 +69,7 @@ struct ls_group_options {
 	uint32_t resume_after_signals;
 	/* The address at which the ranks find each other: "unix:NAME" (an abstract Unix socket) or
 	 * "tcp:ADDRESS:PORT"; rank 0 listens there. NULL: from the environment (lockstep run,
-	 * torchrun, or MASTER_ADDR and MASTER_PORT). */
+	 * torchrun, MASTER_ADDR and MASTER_PORT, or srun). */
 	const char *rendezvous;
 	/* Not 0: blocks of ls_alloc that are in use when this group is closed stay valid, and keep
 	 * their content, until ls_free(NULL, block). For languages whose garbage collector frees

@@ -299,6 +299,24 @@ static bool read_launch_number(char *const *environment, const char *name, uint6
 	return false;
 }
 
+/* The shell of a batch script has SLURM_PROCID, too, but not the number of tasks of a step. The
+ * processes of mpirun and of Hydra inherit what srun has told mpirun's own daemon about itself. */
+static bool read_slurm(char *const *environment, struct settings_slurm *out)
+{
+	*out = (struct settings_slurm){0};
+	if (!look_up(environment, "SLURM_STEP_NUM_TASKS") || !look_up(environment, "SLURM_PROCID") ||
+	    look_up(environment, "OMPI_COMM_WORLD_SIZE") || look_up(environment, "MPI_LOCALNRANKS"))
+		return true;
+	out->is_task = true;
+	out->nodes = look_up(environment, "SLURM_STEP_NODELIST");
+	bool usable = read_launch_number(environment, "SLURM_PROCID", 0, INT32_MAX - 1, &out->rank);
+	usable &= read_launch_number(environment, "SLURM_STEP_NUM_TASKS", 1, INT32_MAX, &out->size);
+	usable &= read_launch_number(environment, "SLURM_STEP_NUM_NODES", 1, INT32_MAX, &out->hosts);
+	usable &= read_launch_number(environment, "SLURM_JOB_ID", 0, UINT32_MAX, &out->job);
+	usable &= read_launch_number(environment, "SLURM_STEP_ID", 0, UINT32_MAX, &out->step);
+	return usable;
+}
+
 ls_status settings_read_launch(char *const *environment, struct settings_launch *out)
 {
 	environment = or_own(environment);
@@ -326,6 +344,7 @@ ls_status settings_read_launch(char *const *environment, struct settings_launch 
 	/* torchrun writes Python's str(True). */
 	const char *agent = look_up(environment, "TORCHELASTIC_USE_AGENT_STORE");
 	got.agent_owns_port = agent && strcmp(agent, "True") == 0;
+	usable &= read_slurm(environment, &got.slurm);
 	memset(out, 0, sizeof(*out));
 	if (!usable)
 		return LS_BAD_ARGUMENT;

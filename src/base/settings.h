@@ -55,6 +55,15 @@ struct settings {
 #undef X
 };
 
+/* What Slurm says about a task that srun has started. */
+struct settings_slurm {
+	bool is_task;       /* of srun, and no other launcher runs inside it; else nothing is set */
+	int64_t rank, size; /* SLURM_PROCID, SLURM_STEP_NUM_TASKS */
+	int64_t hosts;      /* SLURM_STEP_NUM_NODES */
+	int64_t job, step;  /* SLURM_JOB_ID, SLURM_STEP_ID */
+	const char *nodes;  /* SLURM_STEP_NODELIST */
+};
+
 /* What launchers say about this process, as they say it. A NULL string or -1 was not said. */
 struct settings_launch {
 	const char *rendezvous;  /* LOCKSTEP_RENDEZVOUS, set by lockstep run */
@@ -68,6 +77,7 @@ struct settings_launch {
 	int64_t restart_count; /* TORCHELASTIC_RESTART_COUNT */
 	/* TORCHELASTIC_USE_AGENT_STORE=True: MASTER_PORT is torchrun's own store */
 	bool agent_owns_port;
+	struct settings_slurm slurm;
 };
 
 enum settings_source { SETTINGS_DEFAULT, SETTINGS_ENVIRONMENT };

@@ -193,6 +193,7 @@ static void test_launch(void **state)
 	assert_int_equal(launch.world_size, -1);
 	assert_int_equal(launch.restart_count, -1);
 	assert_false(launch.agent_owns_port);
+	assert_false(launch.slurm.is_task);
 	char *const torchrun[] = {"MASTER_ADDR=127.0.0.1",
 				  "MASTER_PORT=29500",
 				  "RANK=2",
@@ -213,6 +214,43 @@ static void test_launch(void **state)
 	assert_string_equal(launch.run_id, "none");
 	assert_int_equal(launch.restart_count, 0);
 	assert_true(launch.agent_owns_port);
+}
+
+static void test_slurm(void **state)
+{
+	(void)state;
+	struct settings_launch launch;
+	char *task[] = {"SLURM_PROCID=3",
+			"SLURM_STEP_NUM_TASKS=4",
+			"SLURM_STEP_NUM_NODES=2",
+			"SLURM_JOB_ID=4294967294",
+			"SLURM_STEP_ID=0",
+			"SLURM_STEP_NODELIST=node[1-2]",
+			"SLURM_NTASKS=9",
+			NULL,
+			NULL};
+	assert_int_equal(settings_read_launch(task, &launch), LS_OK);
+	assert_true(launch.slurm.is_task);
+	assert_int_equal(launch.slurm.rank, 3);
+	assert_int_equal(launch.slurm.size, 4);
+	assert_int_equal(launch.slurm.hosts, 2);
+	assert_int_equal(launch.slurm.job, 4294967294);
+	assert_int_equal(launch.slurm.step, 0);
+	assert_string_equal(launch.slurm.nodes, "node[1-2]");
+	assert_int_equal(launch.rank, -1);
+
+	/* Processes of another launcher inside the task. */
+	task[7] = "OMPI_COMM_WORLD_SIZE=8";
+	assert_int_equal(settings_read_launch(task, &launch), LS_OK);
+	assert_false(launch.slurm.is_task);
+	task[7] = "MPI_LOCALNRANKS=8";
+	assert_int_equal(settings_read_launch(task, &launch), LS_OK);
+	assert_false(launch.slurm.is_task);
+
+	/* The shell of a batch script is no task. */
+	char *const batch[] = {"SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_JOB_ID=7", NULL};
+	assert_int_equal(settings_read_launch(batch, &launch), LS_OK);
+	assert_false(launch.slurm.is_task);
 }
 
 static void test_launch_refused(void **state)
@@ -325,6 +363,7 @@ int main(void)
 		cmocka_unit_test(test_refusals_say_what_is_allowed),
 		cmocka_unit_test(test_did_you_mean),
 		cmocka_unit_test(test_launch),
+		cmocka_unit_test(test_slurm),
 		cmocka_unit_test(test_launch_refused),
 		cmocka_unit_test(test_describe),
 		cmocka_unit_test(test_own_environment),

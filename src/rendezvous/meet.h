@@ -45,6 +45,9 @@ int rendezvous_dial(const struct rendezvous_place *place, int *fd);
 /* Whether the other end of a TCP connection is on another host: it has another address, and the two
  * are not both loopback. False, with *remote set: the connection is broken. */
 LS_CHECKED bool rendezvous_find_remote(int fd, bool *remote);
+/* The name of the first host of a list as Slurm writes it, such as "node[1-3,7]". False, and "": it
+ * is no such list. */
+bool rendezvous_first_host(const char *list, char out[RENDEZVOUS_NAME_BYTES]);
 /* This host's address on the connection; "": a loopback address. */
 void rendezvous_own_ip(int fd, char out[RENDEZVOUS_IP_BYTES]);
 /* The result of a connection that was in progress: 0 or an errno. Port numbers are reused: a socket

@@ -12,6 +12,7 @@
 #include "base/ranks.h"
 #include "rendezvous/meet.h"
 
+enum { SLURM_PORT_FIRST = 20000, SLURM_PORTS = 12000 };
 enum { NAME_BYTES_MAX = sizeof((struct sockaddr_un *)0)->sun_path - 1 };
 
 /* Why other ranks could not find rank 0 by this address in numbers; NULL: they can. */
@@ -250,6 +251,67 @@ static ls_status find_master(const struct settings_launch *launch, struct rendez
 		       : status;
 }
 
+/* The same for all tasks of a step. Below the ports that systems give to clients; one that is taken
+ * is an error that names it. */
+static uint16_t slurm_port(const struct settings_slurm *slurm)
+{
+	char name[64];
+
+	snprintf(name, sizeof name, "%lld.%lld", (long long)slurm->job, (long long)slurm->step);
+	return (uint16_t)(SLURM_PORT_FIRST + rendezvous_hash(name) % SLURM_PORTS);
+}
+
+/* Task 0 is on the first host of its step, unless the distribution is arbitrary. */
+static ls_status find_slurm_hosts(const struct settings_launch *launch,
+				  struct rendezvous_place *out, char *text)
+{
+	static const char from[] = "the first node of SLURM_STEP_NODELIST";
+	const char *list = launch->slurm.nodes ? launch->slurm.nodes : "";
+	char first[RENDEZVOUS_NAME_BYTES];
+
+	out->port = launch->master_port != -1 ? (uint16_t)launch->master_port
+					      : slurm_port(&launch->slurm);
+	if (launch->master_addr)
+		return rendezvous_set_address(out, launch->master_addr, "MASTER_ADDR", text);
+	if (!rendezvous_first_host(list, first)) {
+		rendezvous_text_add(text,
+				    "SLURM_STEP_NODELIST is '%.64s', which is no list of hosts: set "
+				    "MASTER_ADDR to an address of the host of task 0",
+				    list);
+		return LS_BAD_ARGUMENT;
+	}
+	ls_status status = rendezvous_set_address(out, first, from, text);
+	if (status != LS_OK || !out->has_hosts || !rendezvous_place_is_loopback(out))
+		return status;
+	rendezvous_text_add(
+		text,
+		"%s is '%s', which this host takes for %s, so other hosts could not reach "
+		"it: correct /etc/hosts (Debian gives a host's own name 127.0.1.1), or set "
+		"MASTER_ADDR to an address of the host of task 0",
+		from, first, out->address);
+	return LS_BAD_ARGUMENT;
+}
+
+static ls_status find_slurm(const struct settings_launch *launch, struct rendezvous_place *out,
+			    char *text)
+{
+	const struct settings_slurm *slurm = &launch->slurm;
+	ls_status status = set_ranks(out, slurm->rank, slurm->size, "SLURM_PROCID",
+				     "SLURM_STEP_NUM_TASKS", text);
+
+	if (status != LS_OK)
+		return status;
+	out->serve = out->rank == 0;
+	if (out->world_size == 1)
+		return LS_OK;
+	out->has_hosts = slurm->hosts > 1;
+	if (slurm->hosts != 1 || launch->master_addr || launch->master_port != -1)
+		return find_slurm_hosts(launch, out, text);
+	snprintf(out->address, sizeof out->address, "lockstep-slurm-%u-%lld-%lld",
+		 (unsigned)geteuid(), (long long)slurm->job, (long long)slurm->step);
+	return LS_OK;
+}
+
 static ls_status find(const char *rendezvous, int rank, int world_size,
 		      const struct settings_launch *launch, struct rendezvous_place *out, char *text)
 {
@@ -268,6 +330,8 @@ static ls_status find(const char *rendezvous, int rank, int world_size,
 	}
 	if (launch->agent_owns_port)
 		return find_torchrun(launch, out, text);
+	if (launch->slurm.is_task && launch->rank == -1 && launch->world_size == -1)
+		return find_slurm(launch, out, text);
 	if (launch->master_addr != NULL || launch->master_port != -1 || launch->rank != -1 ||
 	    launch->world_size != -1)
 		return find_master(launch, out, text);
@@ -280,6 +344,16 @@ ls_status rendezvous_read_secret(const char *file, bool trusts, struct rendezvou
 {
 	ls_status status = LS_OK;
 
+	if (!file && !trusts && place->has_hosts) {
+		rendezvous_say(
+			LS_UNTRUSTED_PEER,
+			"Slurm has started the ranks on several hosts, and there is no secret by "
+			"which they could know each other: make a file with head -c 32 "
+			"/dev/urandom, chmod 600 it, and set LOCKSTEP_SECRET_FILE to its path on "
+			"all hosts; or set LOCKSTEP_TRUST_NETWORK=1 if nobody else can reach "
+			"this network");
+		return LS_UNTRUSTED_PEER;
+	}
 	if (rendezvous_place_is_loopback(place) || (!file && !trusts))
 		return LS_OK;
 	status = file ? auth_token_read(file, &place->token) : auth_token_open(&place->token);

@@ -294,6 +294,61 @@ static void test_torchrun_on_hosts(void **state)
 	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_ADDR is not set"));
 }
 
+static void test_srun(void **state)
+{
+	(void)state;
+	struct settings_launch launch = nothing;
+	launch.slurm = (struct settings_slurm){
+		.is_task = true, .rank = 1, .size = 4, .hosts = 1, .job = 7, .step = 2, .nodes = "x"};
+	struct rendezvous_place place = find(&launch);
+	char name[64];
+	snprintf(name, sizeof name, "lockstep-slurm-%u-7-2", (unsigned)geteuid());
+	assert_string_equal(place.address, name);
+	assert_false(place.tcp);
+	assert_false(place.serve);
+	assert_int_equal(place.rank, 1);
+	assert_int_equal(place.world_size, 4);
+	launch.slurm.rank = 0;
+	assert_true(find(&launch).serve);
+
+	/* On several hosts: the same place for all, another for another step. */
+	launch.slurm.hosts = 2;
+	launch.slurm.nodes = "198.18.0.[1-2]";
+	place = find(&launch);
+	assert_true(place.tcp && place.has_hosts);
+	assert_string_equal(place.address, "198.18.0.1");
+	assert_in_range(place.port, 20000, 31999);
+	launch.slurm.rank = 3;
+	assert_int_equal(find(&launch).port, place.port);
+	launch.slurm.step = 3;
+	assert_int_not_equal(find(&launch).port, place.port);
+	listen_in();
+	assert_int_equal(rendezvous_read_secret(NULL, false, &place), LS_UNTRUSTED_PEER);
+	listen_out();
+	check_said(FIXTURE_WORDS("LOCKSTEP_SECRET_FILE", "LOCKSTEP_TRUST_NETWORK=1"));
+
+	/* What the user says counts. */
+	launch.master_addr = "10.1.2.3";
+	launch.master_port = 29500;
+	place = find(&launch);
+	assert_string_equal(place.address, "10.1.2.3");
+	assert_int_equal(place.port, 29500);
+	launch.rank = 0;
+	launch.world_size = 2;
+	place = find(&launch);
+	assert_int_equal(place.rank, 0);
+	assert_int_equal(place.world_size, 2);
+	launch.rank = launch.world_size = -1;
+	launch.master_addr = NULL;
+
+	launch.slurm.nodes = "127.0.1.1";
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("takes for 127.0.1.1", "/etc/hosts"));
+	launch.slurm.nodes = NULL;
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("is no list of hosts", "MASTER_ADDR"));
+	launch.slurm.size = 65;
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("SLURM_STEP_NUM_TASKS is 65"));
+}
+
 static ls_status find_url(const char *url, struct rendezvous_place *place)
 {
 	listen_in();
@@ -419,6 +474,7 @@ int main(void)
 		cmocka_unit_test(test_secrets),
 		cmocka_unit_test(test_torchrun),
 		cmocka_unit_test(test_torchrun_on_hosts),
+		cmocka_unit_test(test_srun),
 		cmocka_unit_test(test_urls),
 		cmocka_unit_test(test_messages),
 	};

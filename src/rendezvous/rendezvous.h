@@ -46,27 +46,32 @@ struct rendezvous_place {
 	uint16_t port;                    /* TCP only */
 	bool serve;                       /* this rank is the server (rank 0 without a launcher) */
 	int rank, world_size;
+	bool has_hosts; /* the launcher has said that there are several, so a secret is needed */
 	/* What ranks of other hosts have to know; without it none can take part. */
 	bool has_token;
 	struct auth_token token;
 };
 
 /* Finds the place: from `rendezvous` ("unix:NAME" or "tcp:127.0.0.1:PORT", then with rank and
- * world_size), or if that is NULL from the environment: lockstep run (LOCKSTEP_RENDEZVOUS),
- * torchrun (MASTER_PORT is torchrun's own store, so the place is an abstract socket named after
- * user, port, run id and restart count; with ranks on several hosts it is the port after it, and
- * MASTER_ADDR), else MASTER_ADDR and MASTER_PORT. With neither: a world of
- * one rank. An address may be a name, IPv4, or IPv6 (in brackets or not), but none that
- * stands for all addresses of a host, or that is valid on one link only. The system's resolver may
- * block while it looks for a name. Errors, with a message: LS_BAD_ARGUMENT, which says which
- * variable is missing or wrong. */
+ * world_size), or if that is NULL from the environment, which is that of
+ * - lockstep run: LOCKSTEP_RENDEZVOUS;
+ * - torchrun, whose store has MASTER_PORT: an abstract socket named after user, port, run id and
+ *   restart count; with ranks on several hosts MASTER_ADDR and the port after MASTER_PORT;
+ * - RANK and WORLD_SIZE: MASTER_ADDR and MASTER_PORT;
+ * - srun: an abstract socket named after user, job and step; on several hosts the first of the step
+ *   and a port that follows from both numbers, unless MASTER_ADDR and MASTER_PORT say others.
+ * With none of them: a world of one rank. An address may be a name, IPv4, or IPv6 (in brackets or
+ * not), but none that stands for all addresses of a host, or that is valid on one link only. The
+ * system's resolver may block while it looks for a name. Errors, with a message: LS_BAD_ARGUMENT,
+ * which says which variable is missing or wrong. */
 LS_CHECKED ls_status rendezvous_find(const char *rendezvous, int rank, int world_size,
 				     const struct settings_launch *launch,
 				     struct rendezvous_place *out);
 
 /* Before the meeting: reads the secret of the job, if other hosts can reach the place and the user
  * has named a file (else, with `trusts`, takes the one that everybody knows). Without a secret only
- * ranks of this host can take part, which the meeting finds out. Errors: as auth_token_read. */
+ * ranks of this host can take part, which the meeting finds out. Errors: as auth_token_read;
+ * LS_UNTRUSTED_PEER, with a message, if the launcher has said that there are several hosts. */
 LS_CHECKED ls_status rendezvous_read_secret(const char *file, bool trusts,
 					    struct rendezvous_place *place);
 
