@@ -7,19 +7,13 @@
 #include "launcher/launcher.h"
 
 static const struct option options[] = {
-	{"ranks", required_argument, NULL, 'n'},
-	{"timeout", required_argument, NULL, 't'},
-	{"log-dir", required_argument, NULL, 'l'},
-	{"no-prefix", no_argument, NULL, 'p'},
-	{"phases", no_argument, NULL, 'P'},
-	{"trace", required_argument, NULL, 'T'},
-	{"hosts", required_argument, NULL, 'H'},
-	{"ssh", required_argument, NULL, 's'},
-	{"lockstep", required_argument, NULL, 'L'},
-	{"env", required_argument, NULL, 'e'},
-	{"agent", no_argument, NULL, 'A'},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
+	{"ranks", required_argument, NULL, 'n'},    {"timeout", required_argument, NULL, 't'},
+	{"log-dir", required_argument, NULL, 'l'},  {"no-prefix", no_argument, NULL, 'p'},
+	{"phases", no_argument, NULL, 'P'},         {"trace", required_argument, NULL, 'T'},
+	{"hosts", required_argument, NULL, 'H'},    {"ssh", required_argument, NULL, 's'},
+	{"lockstep", required_argument, NULL, 'L'}, {"env", required_argument, NULL, 'e'},
+	{"agent", no_argument, NULL, 'A'},          {"agent-check", no_argument, NULL, 'C'},
+	{"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
 };
 
 enum { VARIABLES_MAX = 32 };
@@ -30,7 +24,7 @@ struct wanted {
 	struct launcher_list hosts;
 	const char *variables[VARIABLES_MAX + 1];
 	int variable_count;
-	bool is_agent;
+	bool is_agent, is_check;
 };
 
 /* -1: go on; else the exit status. */
@@ -71,6 +65,9 @@ static int take_far(const struct cli_command *self, int option, struct wanted *o
 		return take_variable(self, optarg, out);
 	case 'A':
 		out->is_agent = true;
+		break;
+	case 'C':
+		out->is_check = true;
 		break;
 	default:
 		return CLI_USAGE;
@@ -138,7 +135,7 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct w
 				return early;
 		}
 	}
-	if (wanted->is_agent)
+	if (wanted->is_agent || wanted->is_check)
 		return -1;
 	if (optind >= argc)
 		return cli_usage(self, "which program?");
@@ -157,6 +154,8 @@ static int run_main(const struct cli_command *self, int argc, char **argv)
 	int early = parse(self, argc, argv, &wanted);
 	if (early >= 0)
 		return early;
+	if (wanted.is_check)
+		return launcher_agent_check();
 	return wanted.is_agent ? launcher_agent_run() : launcher_run(&wanted.options);
 }
 
@@ -196,7 +195,7 @@ const struct cli_command cli_run_command = {
 		"rank detected an error only when it closed a group.\n"
 		"\n"
 		"On other hosts ranks have the launcher's working directory, and of its environment PATH,\n"
-		"LOCKSTEP_*, UCX_*, PYTHON* and what --env names; standard input is empty there.\n"
+		"LD_LIBRARY_PATH, LOCKSTEP_*, UCX_*, PYTHON* and what --env names.\n"
 		"lockstep run --agent is what runs on each host.\n"
 		"\n"
 		"After a failure the state of all ranks is kept in DIR or $TMPDIR or /tmp, for\n"

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "auth/auth.h"
@@ -19,7 +21,7 @@
 #include "launcher/channel.h"
 #include "net/net.h"
 
-enum { SEND_QUEUE_MAX = 1 << 20 };
+enum { SEND_QUEUE_MAX = 1 << 20, CHECK_MS = 20000 };
 
 struct agent {
 	struct launcher_channel channel;
@@ -88,10 +90,44 @@ static bool open_secret(struct agent *agent)
 
 /* ---- checks ---- */
 
+int launcher_agent_check(void)
+{
+	struct auth_token token;
+
+	bool has_auth = auth_token_open(&token) == LS_OK;
+	return net_check() == LS_OK && has_auth ? 0 : LAUNCHER_FAILED;
+}
+
+/* Whether a program that starts now finds the libraries: the loader knows LD_LIBRARY_PATH as it was
+ * when this one began, so another one has to look. What is missing it says itself. */
+static bool has_libraries(void)
+{
+	static const char own[] = "/proc/self/exe";
+	siginfo_t info = {0};
+
+	pid_t pid = fork();
+	if (pid == 0) {
+		execl(own, own, "run", "--agent-check", (char *)NULL);
+		_exit(LAUNCHER_EXIT_CANNOT_EXECUTE);
+	}
+	int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+	if (pidfd < 0) {
+		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fork", strerror(errno));
+		return false;
+	}
+	struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+	ls_status status = wait_fds(NULL, &ended, 1, -1, clock_deadline_ns(CHECK_MS));
+	if (status != LS_OK)
+		kill(pid, SIGKILL);
+	bool good = waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG) == 0 && info.si_pid == pid &&
+		    info.si_code == CLD_EXITED && info.si_status == 0;
+	close(pidfd);
+	return good;
+}
+
 /* Says all that is missing; returns 0, or the exit status of the launcher. */
 static int check(struct agent *agent, struct channel_ready *ready)
 {
-	struct auth_token token;
 	uint16_t port = 0;
 	int failed = 0, program = 0;
 
@@ -101,9 +137,7 @@ static int check(struct agent *agent, struct channel_ready *ready)
 	} else if (launcher_program_check(&agent->start, &program) != LS_OK) {
 		failed = program;
 	}
-	if (agent->order.hosts > 1 && auth_token_open(&token) != LS_OK)
-		failed = LAUNCHER_FAILED;
-	if (agent->order.hosts > 1 && net_check() != LS_OK)
+	if (agent->order.hosts > 1 && !has_libraries())
 		failed = LAUNCHER_FAILED;
 	if (agent->order.host == 0 && launcher_find_port(agent->start.master_addr, &port) != LS_OK)
 		failed = LAUNCHER_FAILED;

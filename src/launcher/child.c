@@ -22,7 +22,7 @@
 #include "base/messages.h"
 #include "base/wait.h"
 
-enum { VARIABLE_MAX = 17, VARIABLE_BYTES = 192, PATH_BYTES = 4096 };
+enum { VARIABLE_MAX = 16, VARIABLE_BYTES = 192, PATH_BYTES = 4096 };
 
 /* Variables of a launcher above this one, such as torchrun, that would mislead the ranks. */
 static const char *const removed[] = {
@@ -87,6 +87,7 @@ struct environment {
 	char **entries; /* ended by NULL; on the heap, the strings are not */
 	char values[VARIABLE_MAX][VARIABLE_BYTES];
 	int count;
+	bool meets_by_hand; /* at MASTER_ADDR, not where an outer launcher's ranks meet */
 };
 
 static void __attribute__((format(printf, 2, 3)))
@@ -112,6 +113,8 @@ static bool is_replaced(const struct environment *environment, const char *entry
 	for (int i = 0; i < environment->count; i++)
 		if (names(entry, environment->values[i]))
 			return true;
+	if (environment->meets_by_hand && names(entry, "LOCKSTEP_RENDEZVOUS"))
+		return true;
 	for (size_t i = 0; i < sizeof removed / sizeof removed[0]; i++)
 		if (names(entry, removed[i]))
 			return true;
@@ -141,12 +144,11 @@ static bool environment_init(struct environment *environment, const struct launc
 	set(environment, "TORCHELASTIC_RUN_ID=%s", start->run_id);
 	set(environment, "TORCHELASTIC_RESTART_COUNT=0");
 	set(environment, "TORCHELASTIC_MAX_RESTARTS=0");
-	if (start->rendezvous[0]) {
-		set(environment, "LOCKSTEP_RENDEZVOUS=unix:%s", start->rendezvous);
-	} else {
-		set(environment, "LOCKSTEP_RENDEZVOUS="); /* that of another launcher, if any */
+	environment->meets_by_hand = !start->rendezvous[0];
+	if (environment->meets_by_hand)
 		set(environment, "LOCKSTEP_SECRET_FILE=/proc/%d/fd/%d", getpid(), start->secret_fd);
-	}
+	else
+		set(environment, "LOCKSTEP_RENDEZVOUS=unix:%s", start->rendezvous);
 
 	while (environ[inherited])
 		inherited++;

@@ -282,6 +282,22 @@ void launcher_hosts_signal(struct launcher_job *job, int number, bool groups)
 	}
 }
 
+void launcher_hosts_give_up(struct launcher_job *job)
+{
+	for (int i = 0; job->hosts && i < job->hosts->count; i++) {
+		struct launcher_host *host = &job->hosts->hosts[i];
+		bool all = true;
+		for (int rank = host->first; rank < host->first + host->count; rank++)
+			all &= job->ranks[rank].ended;
+		if (all || host->state != HOST_RUNS)
+			continue;
+		MESSAGE_SAY(MESSAGE_RUN_HOST, host->name,
+			    "has not told that its ranks are killed; they may still run there");
+		host->state = HOST_GONE;
+		lose_ranks(job, host, LAUNCHER_FAILED);
+	}
+}
+
 const char *launcher_hosts_name(const struct launcher_job *job, int rank)
 {
 	for (int i = 0; i < job->hosts->count; i++) {

@@ -33,6 +33,8 @@ enum {
 	LAUNCHER_ROUND_MS = 200,
 	/* from SIGKILL until it gives up pipes that other processes hold open */
 	LAUNCHER_DRAIN_MS = 1000,
+	/* so many times that, until it gives up hosts on which ranks have not ended */
+	LAUNCHER_KILL_ROUNDS = 5,
 };
 
 /* Descriptors to poll. Code that adds one keeps its index until the next round. */
@@ -196,6 +198,7 @@ struct launcher_job {
 	struct settings settings;
 	struct launcher_hosts *hosts; /* NULL: all ranks are children of this process */
 	uint64_t round_end_ns;        /* see LAUNCHER_ROUND_MS */
+	int kill_rounds;              /* see LAUNCHER_KILL_ROUNDS */
 	struct launcher_start start;
 	struct launcher_output output;
 	struct launcher_input input;
@@ -249,6 +252,8 @@ void launcher_hosts_free(struct launcher_hosts *hosts);
 void launcher_hosts_poll(struct launcher_job *job, struct launcher_poll *set);
 void launcher_hosts_step(struct launcher_job *job, const struct launcher_poll *set);
 void launcher_hosts_signal(struct launcher_job *job, int number, bool groups);
+/* Hosts that have not told the end of all their ranks count as lost. */
+void launcher_hosts_give_up(struct launcher_job *job);
 /* What the user calls the host of this rank. */
 const char *launcher_hosts_name(const struct launcher_job *job, int rank);
 

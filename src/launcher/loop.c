@@ -107,6 +107,8 @@ static void pass_phases(struct launcher_job *job, uint64_t now_ns)
 			launcher_output_close(&job->output);
 		if (drops) /* the job is to end */
 			launcher_output_drop(&job->output);
+		if (++job->kill_rounds > LAUNCHER_KILL_ROUNDS)
+			launcher_hosts_give_up(job);
 		job->phase_end_ns = now_ns + LAUNCHER_DRAIN_MS * UINT64_C(1000000);
 		break;
 	}

@@ -27,7 +27,13 @@ def test_command_line():
             (['run', '--timeot', '1', 'true'], "did you mean '--timeout'"),
             (['run', '-n', '1', '--timeout', '0', 'true'], '--timeout needs'),
             (['run', '-n', '1', '--timeout', 'soon', 'true'], '--timeout needs'),
-            (['run', '-n', '1', '--no-prefix=3', 'true'], 'takes no value')):
+            (['run', '-n', '1', '--no-prefix=3', 'true'], 'takes no value'),
+            (['run', '--hosts', 'a:0', 'true'], "--hosts: 'a:0': each host has 1 rank or more"),
+            (['run', '--hosts', '-oX=y:1', 'true'], "--hosts: '-oX=y:1' is no host"),
+            (['run', '--hosts', 'a:1', '-n', '2', 'true'], '-n is for one host'),
+            (['run', '--hosts', 'a:1', '--phases', 'true'], 'do not go with --hosts'),
+            (['run', '--hosts', 'a:1', '--env', 'A=b', 'true'], '--env needs the name'),
+            (['run', '-n', '1', '--ssh', 'ssh -v', 'true'], 'go with --hosts')):
         result = lockstep(*arguments)
         equal((result.returncode, result.stdout), (2, ''), arguments)
         matches(re.escape(message) + r'.*see .lockstep run --help. \[LS-USAGE\]', result.stderr)

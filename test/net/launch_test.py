@@ -193,8 +193,9 @@ def test_environment():
     code = "import os, socket, hashlib\nprint(*[os.environ[n] for n in %r], socket.gethostname())\n" \
            "f = open(os.environ['LOCKSTEP_SECRET_FILE'], 'rb').read()\n" \
            "print('secret', len(f), hashlib.sha256(f).hexdigest(), os.environ['MASTER_PORT'])\n" \
+           "print('meeting', os.environ.get('LOCKSTEP_RENDEZVOUS'))\n" \
            "print('rest', os.environ.get('UCX_X'), os.environ.get('MINE'), os.environ.get('OTHER'), os.getcwd())" % names
-    env = environment(UCX_X="a b", MINE="c'd", OTHER="e", LOCKSTEP_SECRET_FILE="/nonexistent")
+    env = environment(LOCKSTEP_RENDEZVOUS="unix:x", UCX_X="a b", MINE="c'd", OTHER="e", LOCKSTEP_SECRET_FILE="/nonexistent")
     seen = set()
     for _ in range(2):
         result = lockstep(*BOTH, "--env", "MINE", *python(code), env=env, cwd=FOLDER)
@@ -203,6 +204,7 @@ def test_environment():
         for rank in range(4):
             host = rank // 2
             assert f"[{rank}] {rank} {rank % 2} 4 2 {host} 2 198.18.0.1 host{host}" in lines, lines
+            assert f"[{rank}] meeting None" in lines, lines
             other = "None" if host else "e"
             assert f"[{rank}] rest a b c'd {other} {FOLDER}" in lines, lines
         secrets = {line[4:] for line in lines if "secret" in line}
@@ -336,6 +338,18 @@ def test_connection_is_cut():
         equal(status, 1, errors)
         matches(r"the connection to host host1 \(ranks 2-3\) has ended: ssh ended with \d+ \[LS-RUN-HOST-LOST\]", errors)
         matches(r"rank 2 \(pid \d+ on host host1\) was lost with the connection to the host; ranks 0, 1 did not end", errors)
+
+
+def test_host_that_does_not_answer():
+    with Far("--timeout", 1, *WAITS) as job:
+        ranks = job.begun()
+        agent = agents(network_of_ranks(ranks, 3))[0]
+        os.kill(agent, signal.SIGSTOP)
+        status, _, errors = job.end()
+        equal(status, 124, errors)
+        matches(r"host host1: has not told that its ranks are killed; they may still run there", errors)
+        matches(r"ranks 2, 3 were lost with the connection to the host", errors)
+        os.kill(agent, signal.SIGCONT)  # and it finds its channel closed
 
 
 def test_agent_here_is_killed():
