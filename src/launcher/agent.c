@@ -10,18 +10,14 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "auth/auth.h"
 #include "base/clock.h"
 #include "base/messages.h"
 #include "base/wait.h"
 #include "launcher/channel.h"
-#include "net/net.h"
 
-enum { SEND_QUEUE_MAX = 1 << 20, CHECK_MS = 20000 };
+enum { SEND_QUEUE_MAX = 1 << 20 };
 
 struct agent {
 	struct launcher_channel channel;
@@ -33,6 +29,10 @@ struct agent {
 	/* The strings of the order, and pointers to those of the command, ended by NULL. */
 	char *strings;
 	char **command;
+	/* Standard input of rank 0: a pipe, -1 after its end, and what has to be written to it. */
+	int input_fd, input_poll;
+	struct channel_queue input;
+	bool input_ends; /* after that */
 	int started;
 	uint64_t credit; /* bytes of output that may be sent */
 	bool has_order, is_ready, is_over;
@@ -90,41 +90,6 @@ static bool open_secret(struct agent *agent)
 
 /* ---- checks ---- */
 
-int launcher_agent_check(void)
-{
-	struct auth_token token;
-
-	bool has_auth = auth_token_open(&token) == LS_OK;
-	return net_check() == LS_OK && has_auth ? 0 : LAUNCHER_FAILED;
-}
-
-/* Whether a program that starts now finds the libraries: the loader knows LD_LIBRARY_PATH as it was
- * when this one began, so another one has to look. What is missing it says itself. */
-static bool has_libraries(void)
-{
-	static const char own[] = "/proc/self/exe";
-	siginfo_t info = {0};
-
-	pid_t pid = fork();
-	if (pid == 0) {
-		execl(own, own, "run", "--agent-check", (char *)NULL);
-		_exit(LAUNCHER_EXIT_CANNOT_EXECUTE);
-	}
-	int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
-	if (pidfd < 0) {
-		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fork", strerror(errno));
-		return false;
-	}
-	struct pollfd ended = {.fd = pidfd, .events = POLLIN};
-	ls_status status = wait_fds(NULL, &ended, 1, -1, clock_deadline_ns(CHECK_MS));
-	if (status != LS_OK)
-		kill(pid, SIGKILL);
-	bool good = waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG) == 0 && info.si_pid == pid &&
-		    info.si_code == CLD_EXITED && info.si_status == 0;
-	close(pidfd);
-	return good;
-}
-
 /* Says all that is missing; returns 0, or the exit status of the launcher. */
 static int check(struct agent *agent, struct channel_ready *ready)
 {
@@ -137,7 +102,7 @@ static int check(struct agent *agent, struct channel_ready *ready)
 	} else if (launcher_program_check(&agent->start, &program) != LS_OK) {
 		failed = program;
 	}
-	if (agent->order.hosts > 1 && !has_libraries())
+	if (agent->order.hosts > 1 && !launcher_has_libraries())
 		failed = LAUNCHER_FAILED;
 	if (agent->order.host == 0 && launcher_find_port(agent->start.master_addr, &port) != LS_OK)
 		failed = LAUNCHER_FAILED;
@@ -182,13 +147,85 @@ static bool hear_order(struct agent *agent, const struct channel_frame *frame)
 	return true;
 }
 
+/* ---- the input of rank 0 ---- */
+
+static void end_input(struct agent *agent)
+{
+	if (agent->input_fd >= 0)
+		close(agent->input_fd);
+	agent->input_fd = -1;
+	agent->input.start = agent->input.end;
+}
+
+static void send_taken(struct agent *agent, uint64_t bytes)
+{
+	struct channel_credit taken = {.bytes = bytes};
+
+	launcher_channel_send(&agent->channel, CHANNEL_TAKEN, &taken, sizeof taken, NULL, 0);
+}
+
+static bool hear_input(struct agent *agent, const struct channel_frame *frame)
+{
+	size_t waiting = agent->input.end - agent->input.start;
+
+	if (frame->bytes > CHANNEL_INPUT_BYTES - waiting || agent->input_ends)
+		return false;
+	if (agent->input_fd < 0)
+		return true; /* it crossed the news that rank 0 takes no more */
+	agent->input_ends = frame->bytes == 0;
+	if (agent->input_ends && waiting == 0)
+		end_input(agent);
+	return launcher_channel_put(&agent->input, frame->payload, frame->bytes);
+}
+
+static void write_input(struct agent *agent, short ready)
+{
+	struct channel_queue *input = &agent->input;
+	ssize_t done = 0;
+
+	if (input->start < input->end)
+		done = write(agent->input_fd, input->data + input->start, input->end - input->start);
+	bool gone = ready & (POLLERR | POLLNVAL);
+	if (gone || (done < 0 && errno != EAGAIN && errno != EINTR)) {
+		end_input(agent);
+		send_taken(agent, 0);
+		return;
+	}
+	if (done > 0) {
+		input->start += (size_t)done;
+		send_taken(agent, (uint64_t)done);
+	}
+	if (agent->input_ends && input->start == input->end)
+		end_input(agent);
+}
+
+/* The read end of the pipe, which rank 0 gets; -1, with a message: there is none. */
+static int open_input(struct agent *agent)
+{
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC) != 0) {
+		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "pipe2", strerror(errno));
+		return -1;
+	}
+	/* Only this end: what the rank reads from must block. */
+	if (fcntl(ends[1], F_SETFL, O_NONBLOCK) != 0) {
+		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fcntl", strerror(errno));
+		close(ends[0]);
+		close(ends[1]);
+		return -1;
+	}
+	agent->input_fd = ends[1];
+	return ends[0];
+}
+
 /* ---- ranks ---- */
 
 static bool hear_go(struct agent *agent, const struct channel_frame *frame)
 {
 	struct channel_started started = {{0}};
 	struct channel_go go;
-	int exit_status = LAUNCHER_FAILED;
+	int exit_status = LAUNCHER_FAILED, input = -1;
 
 	if (!agent->is_ready || agent->started > 0 ||
 	    !launcher_channel_copy(frame, &go, sizeof go) || go.port < 1 || go.port > UINT16_MAX)
@@ -196,14 +233,21 @@ static bool hear_go(struct agent *agent, const struct channel_frame *frame)
 	agent->start.master_port = (uint16_t)go.port;
 	ls_status status = launcher_guard_start(&agent->guard);
 	agent->start.guard_fd = agent->guard.fd;
+	if (status == LS_OK && agent->start.first == 0) {
+		input = open_input(agent);
+		status = input < 0 ? LS_SYSTEM : LS_OK;
+	}
 	for (int i = 0; status == LS_OK && i < agent->order.count; i++) {
-		status = launcher_child_start(&agent->start, agent->start.first + i, -1,
-					      &agent->ranks[i], agent->streams[i], &exit_status);
+		status = launcher_child_start(&agent->start, agent->start.first + i,
+					      i == 0 ? input : -1, &agent->ranks[i],
+					      agent->streams[i], &exit_status);
 		if (status != LS_OK)
 			break;
 		started.pids[i] = agent->ranks[i].pid;
 		agent->started++;
 	}
+	if (input >= 0)
+		close(input);
 	if (status != LS_OK)
 		refuse(agent, exit_status); /* and the launcher ends the job */
 	else
@@ -270,6 +314,8 @@ static bool hear(struct agent *agent, const struct channel_frame *frame)
 		return hear_credit(agent, frame);
 	case CHANNEL_SHUT:
 		return hear_shut(agent, frame);
+	case CHANNEL_INPUT:
+		return hear_input(agent, frame);
 	case CHANNEL_END:
 		agent->is_over = true;
 		return true;
@@ -328,6 +374,13 @@ static void fill_poll(struct agent *agent, struct launcher_poll *set)
 
 	set->count = 0;
 	launcher_channel_poll(&agent->channel, set);
+	agent->input_poll = -1;
+	if (agent->input_fd >= 0) {
+		add(set, agent->input_fd, &agent->input_poll);
+		/* Without text only the end of the reader is of interest. */
+		set->fds[agent->input_poll].events =
+			agent->input.start < agent->input.end ? POLLOUT : 0;
+	}
 	for (int i = 0; i < agent->started; i++) {
 		agent->ranks[i].poll = -1;
 		if (!agent->ranks[i].ended)
@@ -358,6 +411,8 @@ static void step(struct agent *agent, const struct launcher_poll *set)
 		if (is_ready(set, agent->ranks[i].poll) && launcher_child_ended(&agent->ranks[i]))
 			send_end(agent, i);
 	}
+	if (is_ready(set, agent->input_poll))
+		write_input(agent, set->fds[agent->input_poll].revents);
 	launcher_channel_step(&agent->channel, set);
 	while (!agent->is_over && launcher_channel_next(&agent->channel, &frame)) {
 		if (hear(agent, &frame))
@@ -401,7 +456,7 @@ int launcher_agent_run(void)
 
 	if (!agent)
 		return LAUNCHER_FAILED;
-	agent->guard.fd = agent->start.secret_fd = -1;
+	agent->guard.fd = agent->start.secret_fd = agent->input_fd = -1;
 	agent->credit = CHANNEL_CREDIT_BYTES;
 	int status = LAUNCHER_FAILED;
 	if (sigprocmask(SIG_BLOCK, NULL, &agent->start.mask) != 0 ||
@@ -414,6 +469,7 @@ int launcher_agent_run(void)
 	}
 	launcher_bury(agent->ranks, agent->started, &agent->guard);
 	launcher_channel_fini(&agent->channel);
+	free(agent->input.data);
 	free(agent->command);
 	free(agent); /* not the strings: the environment points into them */
 	return status;

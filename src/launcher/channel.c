@@ -59,6 +59,14 @@ static void queue_add(struct channel_queue *queue, const void *bytes, size_t cou
 	queue->end += count;
 }
 
+bool launcher_channel_put(struct channel_queue *queue, const void *bytes, size_t count)
+{
+	if (!queue_reserve(queue, count))
+		return false;
+	queue_add(queue, bytes, count);
+	return true;
+}
+
 static size_t queue_bytes(const struct channel_queue *queue)
 {
 	return queue->end - queue->start;
@@ -143,7 +151,7 @@ bool launcher_channel_next(struct launcher_channel *channel, struct channel_fram
 	if (channel->wrong || queue_bytes(from) < sizeof head)
 		return false;
 	memcpy(&head, from->data + from->start, sizeof head);
-	if (head.type < CHANNEL_ORDER || head.type > CHANNEL_ENDED ||
+	if (head.type < CHANNEL_ORDER || head.type > CHANNEL_TAKEN ||
 	    head.bytes > CHANNEL_FRAME_MAX) {
 		channel->wrong = channel->ended = true;
 		return false;
@@ -174,10 +182,8 @@ void launcher_channel_greet(struct launcher_channel *channel)
 	char line[64 + CHANNEL_VERSION_BYTES];
 
 	int length = snprintf(line, sizeof line, "%s%s\n", greeting, LOCKSTEP_VERSION);
-	if (!queue_reserve(&channel->to, (size_t)length))
+	if (!launcher_channel_put(&channel->to, line, (size_t)length))
 		channel->ended = true;
-	else
-		queue_add(&channel->to, line, (size_t)length);
 }
 
 static int refuse(struct launcher_channel *channel)

@@ -21,6 +21,7 @@ enum {
 	/* Output of ranks that an agent may send before the launcher has asked for more. So a
 	 * frame that tells the end of a rank never waits behind output that nobody reads. */
 	CHANNEL_CREDIT_BYTES = 1 << 20,
+	CHANNEL_INPUT_BYTES = 1 << 16, /* of input that rank 0 has not taken yet */
 };
 
 enum channel_type {
@@ -30,6 +31,7 @@ enum channel_type {
 	CHANNEL_SIGNAL,    /* struct channel_signal */
 	CHANNEL_CREDIT,    /* struct channel_credit */
 	CHANNEL_SHUT,      /* struct channel_output: nobody reads this any more */
+	CHANNEL_INPUT,     /* bytes for rank 0; none: the end */
 	CHANNEL_END,       /* nothing; all ranks have ended, clean up */
 	/* from the agent */
 	CHANNEL_READY,   /* struct channel_ready: all that the order needs is here */
@@ -37,6 +39,7 @@ enum channel_type {
 	CHANNEL_STARTED, /* struct channel_started */
 	CHANNEL_OUTPUT,  /* struct channel_output, then bytes; none: the end */
 	CHANNEL_ENDED,   /* struct channel_ended */
+	CHANNEL_TAKEN,   /* struct channel_credit: bytes of input; 0: rank 0 takes no more */
 };
 
 enum { CHANNEL_SECRET_BYTES = 32, CHANNEL_ADDRESS_BYTES = 64, CHANNEL_RUN_ID_BYTES = 32 };
@@ -109,6 +112,8 @@ struct channel_frame {
 	const char *payload;
 };
 
+/* Appends; false: no memory. */
+bool launcher_channel_put(struct channel_queue *queue, const void *bytes, size_t count);
 void launcher_channel_init(struct launcher_channel *channel, int in, int out);
 void launcher_channel_fini(struct launcher_channel *channel);
 void launcher_channel_poll(struct launcher_channel *channel, struct launcher_poll *set);

@@ -172,6 +172,43 @@ static void lose_ranks(struct launcher_job *job, struct launcher_host *host, int
 	}
 }
 
+void launcher_hosts_end_input(struct launcher_hosts *hosts)
+{
+	if (hosts->input_fd > STDERR_FILENO)
+		close(hosts->input_fd);
+	hosts->input_fd = -1;
+}
+
+static bool hear_taken(struct launcher_hosts *hosts, const struct launcher_host *host,
+		       const struct channel_frame *frame)
+{
+	struct channel_credit taken;
+
+	if (host->first != 0 || !launcher_channel_copy(frame, &taken, sizeof taken) ||
+	    taken.bytes > CHANNEL_INPUT_BYTES - hosts->input_room)
+		return false;
+	hosts->input_room += taken.bytes;
+	if (taken.bytes == 0)
+		launcher_hosts_end_input(hosts);
+	return true;
+}
+
+static void send_input(struct launcher_hosts *hosts)
+{
+	char data[16384];
+	size_t room = hosts->input_room < sizeof data ? (size_t)hosts->input_room : sizeof data;
+
+	ssize_t bytes = read(hosts->input_fd, data, room);
+	if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (bytes <= 0) {
+		launcher_hosts_end_input(hosts);
+		bytes = 0;
+	}
+	hosts->input_room -= (uint64_t)bytes;
+	launcher_channel_send(&hosts->hosts[0].channel, CHANNEL_INPUT, data, (size_t)bytes, NULL, 0);
+}
+
 static bool hear(struct launcher_job *job, struct launcher_host *host,
 		 const struct channel_frame *frame)
 {
@@ -182,6 +219,8 @@ static bool hear(struct launcher_job *job, struct launcher_host *host,
 		return hear_output(job, host, frame);
 	case CHANNEL_ENDED:
 		return hear_ended(job, host, frame);
+	case CHANNEL_TAKEN:
+		return hear_taken(job->hosts, host, frame);
 	case CHANNEL_STARTED:
 		return hear_started(job, host, frame);
 	case CHANNEL_REFUSED:
@@ -237,6 +276,9 @@ void launcher_hosts_poll(struct launcher_job *job, struct launcher_poll *set)
 		launcher_channel_poll(&host->channel, set);
 		add(set, host->words_fd, &host->words_poll);
 	}
+	if (job->hosts)
+		add(set, job->hosts->input_room > 0 ? job->hosts->input_fd : -1,
+		    &job->hosts->input_poll);
 }
 
 static void step(struct launcher_job *job, struct launcher_host *host,
@@ -269,6 +311,9 @@ void launcher_hosts_step(struct launcher_job *job, const struct launcher_poll *s
 {
 	for (int i = 0; job->hosts && i < job->hosts->count; i++)
 		step(job, &job->hosts->hosts[i], set);
+	if (job->hosts && job->hosts->input_fd >= 0 && job->hosts->input_poll >= 0 &&
+	    set->fds[job->hosts->input_poll].revents)
+		send_input(job->hosts);
 }
 
 void launcher_hosts_signal(struct launcher_job *job, int number, bool groups)

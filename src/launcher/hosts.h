@@ -47,6 +47,9 @@ struct launcher_host {
 
 struct launcher_hosts {
 	int count;
+	/* What rank 0 is to read, -1 after its end, and how much of it may be sent. */
+	int input_fd, input_poll;
+	uint64_t input_room;
 	struct launcher_host hosts[RANKS_HOST_MAX];
 };
 
@@ -63,6 +66,8 @@ char *launcher_order_strings(const struct launcher_options *options, struct chan
 
 /* ---- hosts.c ---- */
 
+/* Gives up what rank 0 is to read. */
+void launcher_hosts_end_input(struct launcher_hosts *hosts);
 /* Reads what has come of the host's words; closes words_fd at their end. */
 void launcher_host_read_words(struct launcher_host *host);
 /* Says each line of its words by itself, with the host's name, and forgets them. */

@@ -385,6 +385,8 @@ ls_status launcher_hosts_start(struct launcher_job *job, const struct launcher_o
 
 	*exit_status = LAUNCHER_FAILED;
 	job->hosts = calloc(1, sizeof *job->hosts);
+	if (job->hosts)
+		job->hosts->input_fd = -1;
 	if (!job->hosts) {
 		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "calloc", strerror(ENOMEM));
 		return LS_OUT_OF_MEMORY;
@@ -408,8 +410,14 @@ ls_status launcher_hosts_start(struct launcher_job *job, const struct launcher_o
 	*exit_status = find_wrong(job->hosts, options);
 	if (*exit_status != 0 || !good)
 		return LS_BAD_ARGUMENT;
-	start_ranks(job);
-	return LS_OK;
+	/* As a rank of this host would get it: from a terminal only what is typed for this job. */
+	status = launcher_input_init(&job->input, &job->hosts->input_fd);
+	job->hosts->input_room = CHANNEL_INPUT_BYTES;
+	if (status == LS_OK)
+		start_ranks(job);
+	else
+		*exit_status = LAUNCHER_FAILED;
+	return status;
 }
 
 /* ---- the end ---- */
@@ -435,6 +443,7 @@ void launcher_hosts_free(struct launcher_hosts *hosts)
 {
 	if (!hosts)
 		return;
+	launcher_hosts_end_input(hosts);
 	for (int i = 0; i < hosts->count; i++) {
 		struct launcher_host *host = &hosts->hosts[i];
 		/* Without an agent there is nobody to tell, and ssh may try for a long time. */

@@ -240,6 +240,11 @@ LS_CHECKED ls_status launcher_loop(struct launcher_job *job);
 /* Kills all ranks; the loop is still needed to see them end. */
 void launcher_loop_kill(struct launcher_job *job);
 
+/* ---- agent_check.c ---- */
+
+/* Whether ranks that start now would find UCX and libsodium. If not, a message was said. */
+bool launcher_has_libraries(void);
+
 /* ---- hosts.c; hosts_start.c: how a job on several hosts begins and ends ---- */
 
 /* Starts an agent on each host, lets all check what they need, and then start their ranks. If one

@@ -91,7 +91,7 @@ size_t fuzz_draw(uint64_t *state, uint8_t *data)
 	memcpy(data + size, greeting, sizeof greeting - 1);
 	size += sizeof greeting - 1;
 	for (uint64_t frames = fuzz_random(state) % 8; frames > 0; frames--) {
-		uint32_t head[2] = {(uint32_t)(fuzz_random(state) % (CHANNEL_ENDED + 2)),
+		uint32_t head[2] = {(uint32_t)(fuzz_random(state) % (CHANNEL_TAKEN + 2)),
 				    (uint32_t)(fuzz_random(state) % 64)};
 		if (fuzz_random(state) % 32 == 0)
 			head[1] = (uint32_t)fuzz_random(state);

@@ -224,6 +224,24 @@ def test_output_comes_whole():
             equal(lines, [f"[{rank}] {i} {'x' * 100}" for i in range(first, 20000, 2)])
 
 
+def test_input_goes_to_rank_0():
+    text = "".join(f"line {i} {'y' * 50}\n" for i in range(20000)) + "no end"
+    code = "if [ $RANK = 0 ]; then exec cat; elif read x; then echo some; else echo none; fi"
+    result = subprocess.run([program(), *BOTH, "sh", "-c", code], input=text, env=environment(), capture_output=True, text=True,
+                            timeout=60, check=False)
+    equal(result.returncode, 0, result.stderr)
+    lines = result.stdout.splitlines()
+    equal([line[4:] for line in lines if line.startswith("[0] ")], text.splitlines())
+    equal(sorted(line for line in lines if not line.startswith("[0] ")), [f"[{rank}] none" for rank in (1, 2, 3)])
+    # On the other host; and one that reads a line of an input without end.
+    for hosts in "host1:1,host0:1", "host0:1,host1:1":
+        with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
+            result = lockstep("run", "--hosts", hosts, "--ssh", SSH, "sh", "-c", "read x; echo $x; exec <&-; echo end",
+                              stdin=endless.stdout)
+            endless.kill()
+        equal((result.returncode, sorted(result.stdout.splitlines())), (0, ["[0] end", "[0] y", "[1] ", "[1] end"]), result.stderr)
+
+
 def test_reader_that_goes_away():
     code = "import sys\ntry:\n  while True: print('x' * 1000)\nexcept BrokenPipeError:\n  sys.stderr.close(); sys.exit(3)"
     with Far(*python(code)) as job:
@@ -278,6 +296,14 @@ def test_missing_there():
                             stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     equal(result.returncode, 1, result.stderr)
     matches(r"host host1: there is no working directory '.*/only0/deeper' here \(No such file or directory\)", result.stderr)
+
+
+def test_two_names_of_one_host():
+    if not as_root():
+        return
+    on_host1("ip", "addr", "add", "198.18.9.9/15", "dev", "wire")
+    refused(*BOTH[:2], "host1:1,198.18.9.9:1", *BOTH[3:], "true",
+            lines=[r"host 198.18.9.9: is in --hosts twice \(as host1, and as 198.18.9.9\): name it once"])
 
 
 def test_library_missing_there():
