@@ -11,7 +11,7 @@
 /* A receiver on another host keeps no blocks: see is_kept in mailbox.c. */
 static bool has_rts(const struct mailbox_peer *peer, const struct mail_message *message)
 {
-	unsigned count = peer->reads_cells ? MAIL_RTS : MAIL_SLOTS;
+	unsigned count = peer->is_here ? MAIL_RTS : MAIL_SLOTS;
 	return message->envelope.rts > 0 && message->envelope.rts <= count;
 }
 

@@ -25,8 +25,7 @@ void engine_mailbox_cells_init(struct engine *engine)
 	cells->free[0] = cells->free[1] = ~UINT64_C(0);
 	for (int q = 0; q < team->size; q++) {
 		mailbox->peers[q].eager = &transport_area_of(team, q)->eager;
-		/* Cells are not sent to other hosts. */
-		mailbox->peers[q].reads_cells = !team->members[q].peer->remote;
+		mailbox->peers[q].is_here = transport_is_here(team, q);
 	}
 }
 

@@ -72,7 +72,8 @@ static void transfer(struct unit *unit, enum trace_kind kind, int peer, int tag,
 
 /* ---- messages ---- */
 
-static const uint64_t lengths[] = {0, 1, 8, 24, 25, 191, 192, 193, 5000, LONGEST};
+static const uint64_t lengths[] = {0,   1,   8,    24,   25,   191,  192,
+				   193, 194, 2112, 2113, 4096, 5000, LONGEST};
 enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
 
 static unsigned char byte_of(int from, int to, uint64_t length, uint64_t i)

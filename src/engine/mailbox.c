@@ -200,7 +200,7 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer, unsigned hal
  * host gets a copy. */
 static bool is_kept(const struct mailbox_peer *peer, const struct engine_op *op)
 {
-	return op->p2p.hands_over_block && peer->reads_cells;
+	return op->p2p.hands_over_block && peer->is_here;
 }
 
 static bool wants_rts(struct engine *engine, const struct engine_op *op) LOCK_REQUIRES(mail)

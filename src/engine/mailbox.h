@@ -23,7 +23,7 @@ struct mailbox_peer {
 	struct mail_box *to;            /* in its segment: messages from me */
 	struct mail_box *from;          /* in my segment: messages from it */
 	const struct mail_eager *eager; /* in its segment: cells of its messages */
-	bool reads_cells;               /* it can read my cells */
+	bool is_here;                   /* it shares this host */
 	bool to_open, from_open;        /* the boxes have memory */
 	struct mail_out out;
 	/* A thread that waits for a message of this source awaits `in.next`, read in the same

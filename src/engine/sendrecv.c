@@ -40,7 +40,7 @@ static bool begin_stores(struct engine *engine, struct engine_op *op)
 {
 	struct engine_stores_use *use = &op->p2p.stores;
 	uint64_t bytes = op->call.send.bytes;
-	if (!is_measured(op) || !engine->mailbox->peers[op->call.peer].reads_cells)
+	if (!is_measured(op) || !engine->mailbox->peers[op->call.peer].is_here)
 		return false;
 	lock_mail_acquire(&engine->mailbox->lock);
 	bool stream = engine_stores_begin(&engine->stores, ENGINE_STAGE, PLAN_STORES_AUTO, bytes,
@@ -76,8 +76,7 @@ static bool may_post_first(const struct engine *engine, const struct engine_op *
 {
 	const struct engine_p2p *p2p = &op->p2p;
 	return p2p->blocks && !p2p->detached && !p2p->cancellable && !p2p->eager &&
-	       op->call.peer != engine->team->rank &&
-	       engine->mailbox->peers[op->call.peer].reads_cells;
+	       op->call.peer != engine->team->rank && engine->mailbox->peers[op->call.peer].is_here;
 }
 
 /* Whether the receiver reads the plain memory by address. */
@@ -132,8 +131,7 @@ static bool prepare(struct engine *engine, struct engine_op *op)
 		return false;
 	}
 	op->p2p.posted_first = false;
-	op->p2p.eager = plain && bytes > MAIL_INLINE_BYTES && bytes <= MAIL_EAGER_BYTES &&
-			engine->mailbox->peers[op->call.peer].reads_cells;
+	op->p2p.eager = plain && bytes > MAIL_INLINE_BYTES && bytes <= MAIL_EAGER_BYTES;
 	if (op->p2p.eager || (plain && bytes <= MAIL_INLINE_BYTES))
 		return true;
 	return engine_p2p_stage(engine, op);

@@ -47,8 +47,7 @@ static bool may_go(struct engine *engine, struct mailbox_peer *peer,
 	if (__builtin_expect(!peer->to_open, 0) && !engine_mailbox_open_to(engine, call->peer))
 		return false;
 	return !peer->queue && transport_mail_has_room(peer->to, &peer->out, mailbox->limit) &&
-	       (fits_slot(call) ||
-		(peer->reads_cells && engine_mailbox_has_cells(engine, call->bytes)));
+	       (fits_slot(call) || engine_mailbox_has_cells(engine, call->bytes));
 }
 
 bool engine_p2p_send_short(struct engine *engine, const struct engine_short *call, uint64_t record,

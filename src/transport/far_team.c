@@ -62,7 +62,7 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 	relay->signal = relay->finished = relay->announced = 0;
 	relay->times_closed = atomic_load(&transport_area_of(team, team->rank)->times_closed);
 	relay->opened = relay->taken = relay->returned = 0;
-	relay->has_told = false;
+	relay->has_told = relay->has_cells = false;
 	atomic_store(&relay->cancels, 0);
 	relay->linger_ns = 0;
 	relay->next = 1;

@@ -182,6 +182,36 @@ static void put_cancel(struct transport_hosts *hosts, int peer, const uint64_t *
 					 (uint32_t)words[3]);
 }
 
+/* False: no memory; nothing more of that rank would be right. */
+static bool open_cells(struct transport_hosts *hosts, struct transport_relay *relay,
+		       struct transport_area *area)
+{
+	if (relay->has_cells || !hosts->transport->populates)
+		return true;
+	relay->has_cells = transport_populate(&area->eager, sizeof area->eager) == 0;
+	if (relay->has_cells)
+		return true;
+	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, relay->peer, sizeof area->eager,
+		    "madvise(MADV_POPULATE_WRITE)", strerror(errno));
+	atomic_store(&hosts->transport->peers[relay->peer].remote->cut, 1);
+	return false;
+}
+
+static void put_cell(struct transport_hosts *hosts, int peer, const struct link_message *message)
+{
+	uint64_t place = message->note.words[1], inside;
+	unsigned index;
+	void *to = place & TRANSPORT_OF_TARGET
+			   ? NULL
+			   : find(hosts, peer, place, message->bytes, &index, &inside);
+	if (!to || !message->payload || inside < offsetof(struct transport_area, eager) ||
+	    inside + message->bytes > sizeof(struct transport_area))
+		return;
+	struct transport_area *area = (struct transport_area *)((uintptr_t)to - inside);
+	if (open_cells(hosts, hosts->transport->peers[peer].remote->relays[index], area))
+		memcpy(to, message->payload, message->bytes);
+}
+
 static void put_channel(struct transport_hosts *hosts, int peer, const struct link_message *message)
 {
 	uint64_t place = message->note.words[1], inside;
@@ -233,6 +263,11 @@ static void put_message(struct transport_hosts *hosts, int peer, const struct li
 	}
 	if (words[0] == TRANSPORT_NOTE_FAILED) {
 		put_failure(hosts, message);
+		transport_mirror_return(hosts, peer, message);
+		return;
+	}
+	if (words[0] == TRANSPORT_NOTE_CELL) {
+		put_cell(hosts, peer, message);
 		transport_mirror_return(hosts, peer, message);
 		return;
 	}

@@ -163,6 +163,21 @@ static bool send_slot(const struct transport_path *path, struct mail_slot *slot,
 			  its_place(path, &slot->held), its_place(path, &slot->sequence), position);
 }
 
+/* Sends what the cells of a slot hold, before the slot. They are not used again until the owner has
+ * taken the message. */
+static bool send_cells(const struct transport_path *path, const struct mail_envelope *envelope)
+{
+	const struct transport_team *team = path->relay->team;
+	const struct mail_eager *mine = &transport_area_of(team, team->rank)->eager;
+	unsigned cell = envelope->eager - 1u;
+	uint64_t bytes = ls_dtype_bytes((ls_dtype)envelope->dtype) * envelope->count;
+	if (!transport_mail_is_eager(envelope, bytes))
+		return true;
+	const unsigned char *from = mine->cells[cell / 2][cell % 2];
+	struct link_note note = {.words = {TRANSPORT_NOTE_CELL, my_place(path, from)}};
+	return transport_path_post(path, &note, from, (bytes + 7) / 8 * 8, NULL);
+}
+
 static bool send_messages(const struct transport_path *path)
 {
 	struct transport_relay *relay = path->relay;
@@ -181,6 +196,8 @@ static bool send_messages(const struct transport_path *path)
 		if (rts && relay->announced != relay->next && !send_long(path, rts - 1))
 			return false;
 		relay->announced = relay->next;
+		if (slot->envelope.eager && !send_cells(path, &slot->envelope))
+			return false;
 		if (!send_slot(path, slot, relay->next))
 			return false;
 		relay->next++;

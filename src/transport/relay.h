@@ -75,6 +75,7 @@ struct transport_relay {
 	uint64_t signal, finished, times_closed; /* values sent */
 	uint64_t linger_ns; /* until when it does not say that it has left; 0: open */
 	bool has_told;      /* that the group has failed */
+	bool has_cells;     /* the mirror's cells have memory */
 	uint64_t next;      /* the next position of `to` to be sent */
 	uint64_t announced; /* the last position whose long payload was offered */
 	uint64_t taken, returned;
@@ -129,6 +130,8 @@ enum transport_note {
 	 * fail together, and the text */
 	TRANSPORT_NOTE_FAILED,
 	TRANSPORT_NOTE_ASK, /* the words of transport_ask */
+	/* payload: the message in a cell of the source at place [1] */
+	TRANSPORT_NOTE_CELL,
 	/* the source cancels a long message of the box at place [1]: RTS slot [2], generation [3] */
 	TRANSPORT_NOTE_CANCEL,
 	TRANSPORT_NOTE_TELL, /* round [1]; the block as payload */
