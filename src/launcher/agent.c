@@ -415,10 +415,8 @@ static void step(struct agent *agent, const struct launcher_poll *set)
 		write_input(agent, set->fds[agent->input_poll].revents);
 	launcher_channel_step(&agent->channel, set);
 	while (!agent->is_over && launcher_channel_next(&agent->channel, &frame)) {
-		if (hear(agent, &frame))
-			continue;
-		MESSAGE_SAY(MESSAGE_RUN_CHANNEL);
-		agent->is_over = true;
+		if (!hear(agent, &frame))
+			agent->channel.wrong = agent->channel.ended = true;
 	}
 }
 
@@ -465,6 +463,8 @@ int launcher_agent_run(void)
 	} else {
 		launcher_channel_greet(&agent->channel);
 		loop(agent);
+		if (agent->channel.wrong)
+			MESSAGE_SAY(MESSAGE_RUN_CHANNEL);
 		status = agent->is_over ? 0 : LAUNCHER_FAILED;
 	}
 	launcher_bury(agent->ranks, agent->started, &agent->guard);
