@@ -38,8 +38,8 @@ void failure_raise_all(struct ls_group *group, const struct failure_place *place
 /* The same for ls_group_abort: does not wait for other ranks. */
 void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint);
 /* Writes the report of a rank on another host to a place, so that failure_publish can publish it;
- * `own` is the group if this rank is in it, NULL if not. False: the group has failed, or somebody is
- * working out its cause. Prints nothing. Does not block. */
+ * `own` is the group if this rank is in it, NULL if not. False: the group has failed, or somebody
+ * is working out its cause. Prints nothing. Does not block. */
 bool failure_write_told(struct world *world, const struct failure_place *place,
 			struct ls_group *own, const struct transport_failure *told);
 /* Waits until somebody has published a cause, who is about to; for 600 ms at most. */
@@ -63,8 +63,8 @@ bool failure_find_place(struct world *world, uint32_t id, struct failure_place *
 void failure_raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 			    const struct diagnose_verdict *verdict,
 			    const struct diagnose_hint *hint);
-/* Call when this rank has seen that a group has failed, before it goes on: until those that fail with
- * it have failed, too. Their author may not have come so far. Blocks for at most 600 ms. */
+/* Call when this rank has seen that a group has failed, before it goes on: until those that fail
+ * with it have failed, too. Their author may not have come so far. Blocks for at most 600 ms. */
 void failure_complete(struct ls_group *group);
 /* Fails the groups of which a rank on another host tells. Does not block. */
 void failure_raise_told(struct world *world, const struct transport_failure *failure);

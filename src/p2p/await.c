@@ -278,7 +278,7 @@ static ls_status wait_driving(struct world *world, struct p2p_drive *drive,
 	struct shown shown =
 		show(progress_shown_for(first, drive->head), first, pause, drive->words, count);
 	shown.device_busy = engine_p2p_device_busy(&shown.group->engine) > 0;
-	/* Its device may wait for an operation of another group, whose failure wakes nobody here. */
+	/* The device may wait for an operation of another group, which fails unnoticed here. */
 	if (shown.device_busy && soon_ns == CLOCK_NEVER)
 		soon_ns = clock_deadline_ns(PROGRESS_SLICE_MS);
 	shown.partial = drive->partial || misleads(shown.group, drive->words, drive->word_count);

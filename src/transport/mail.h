@@ -346,8 +346,8 @@ static inline bool transport_mail_is_cancelled(const struct mail_rts *rts)
 	uint64_t cursor = atomic_load_explicit(&rts->cursor, memory_order_acquire);
 	return (cursor & (MAIL_CLOSED | MAIL_MATCHED)) == MAIL_CLOSED;
 }
-/* Of the use `generation`: whether it was cancelled; whether one of the two has closed the cursor. A
- * source on another host may have begun another use before the owner has seen the end of this
+/* Of the use `generation`: whether it was cancelled; whether one of the two has closed the cursor.
+ * A source on another host may have begun another use before the owner has seen the end of this
  * one. */
 static inline bool transport_mail_was_cancelled(const struct mail_rts *rts, uint32_t generation)
 {

@@ -132,7 +132,8 @@ enum transport_note {
 	TRANSPORT_NOTE_ASK, /* the words of transport_ask */
 	/* payload: the message in a cell of the source at place [1] */
 	TRANSPORT_NOTE_CELL,
-	/* the source cancels a long message of the box at place [1]: RTS slot [2], generation [3] */
+	/* the source cancels a long message of the box at place [1]: RTS slot [2], generation [3]
+	 * */
 	TRANSPORT_NOTE_CANCEL,
 	TRANSPORT_NOTE_TELL, /* round [1]; the block as payload */
 };

@@ -262,7 +262,6 @@ const struct runner_test runner_tests[] = {
 	     WITH("LOOK_MS=10 LOCKSTEP_LOG=error")),
 	TEST(random_schedules_few_places, R(2) | R(3) | R(4) | R(5) | R(6), .random = true,
 	     WITH("MESSAGES=4 LOCKSTEP_REMOTE=always LOCKSTEP_LOOK_MS=10 LOCKSTEP_LOG=error")),
-
 	TEST(random_program_of_a_group, R(2) | R(4) | R(8), .random = true),
 	SETTING(random_program_of_a_group, "always_remote", "REMOTE=always", R(4), .random = true),
 	ALGORITHM(random_program_of_a_group, "ring", R(4), .random = true),

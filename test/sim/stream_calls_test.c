@@ -429,40 +429,6 @@ static void one_has_left(struct rank *rank)
 	MUST(failure.status == LS_PEER_LEFT);
 }
 
-/* The device has one queue, so what is behind the second stream waits for what is behind the first.
- * Rank 1 gives up the group of the second one, and later that of the first one: the thread of rank
- * 0, which waits for the device already, must let go of both. */
-static void one_gives_up_twice(struct rank *rank)
-{
-	static _Atomic int turns;
-	ls_group *first, *second;
-	MUST(ls_group_split(rank->group, 0, 0, &first) == LS_OK);
-	MUST(ls_group_split(rank->group, 0, 0, &second) == LS_OK);
-	if (rank->rank == 0) {
-		int32_t *block = device_block(rank, 8);
-		ls_op *ops[2];
-		struct ls_op_options options[] = {on(rank, 0), on(rank, 1)};
-		MUST(ls_irecv(first, block, 1, LS_INT32, 1, &options[0], &ops[0]) == LS_OK);
-		MUST(ls_irecv(second, block + 1, 1, LS_INT32, 1, &options[1], &ops[1]) == LS_OK);
-		MUST(ls_barrier(rank->group, NULL) == LS_OK);
-		for (int i = 1; i >= 0; i--) {
-			MUST(ls_wait(ops[i], 0) == LS_ABORTED);
-			ls_op_free(ops[i]);
-		}
-	} else {
-		MUST(ls_barrier(rank->group, NULL) == LS_OK);
-	}
-	if (rank->rank == 1) {
-		MUST(ls_group_abort(second, "its program gives up") == LS_OK);
-		/* Later from turn to turn, so that rank 0 sleeps in some of them. */
-		for (int i = atomic_fetch_add(&turns, 1) * 1000; i > 0; i--)
-			sched_yield();
-		MUST(ls_group_abort(first, "its program gives up") == LS_OK);
-	}
-	ls_group_close(second);
-	ls_group_close(first);
-}
-
 /* The n-th call of the driver fails, for every n: whoever sees it gets an error, and nobody
  * hangs. */
 static _Atomic int failed_calls;
@@ -499,8 +465,6 @@ static void failures(void **state)
 {
 	(void)state;
 	run_job(one_gives_up, "");
-	for (int turn = 0; turn < 20; turn++)
-		run_job(one_gives_up_twice, "queues=1");
 	run_job(one_has_left, "");
 	run_job(a_stream_that_does_not_come, "");
 	run_job(messages_that_do_not_come, "");
