@@ -39,7 +39,7 @@ struct world_watch {
 	 * such a process. */
 	_Atomic bool asks;
 	struct failure_helper *_Atomic helper;
-	struct failure_far *far; /* looks at other hosts; NULL: there are none */
+	struct failure_far *far;     /* looks at other hosts; NULL: there are none */
 	struct failure_pulse *pulse; /* heartbeats between hosts; NULL: there are none */
 	/* For the watch alone: when it last started such a program for a rank that did not yet
 	 * count as late, and for how long others had waited for that rank. */
