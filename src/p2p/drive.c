@@ -197,7 +197,10 @@ void p2p_poll(const struct ls_op *op)
 {
 	struct world *world = op->group->world;
 	if (!p2p_take(&world->p2p)) {
-		if (!progress_op_is_complete(op) && p2p_poll_gone(op))
+		/* Its group may have failed in a call of this thread, of which the driver does not
+		 * know. */
+		if (!progress_op_is_complete(op) &&
+		    (p2p_poll_gone(op) || failure_status(op->group) != LS_OK))
 			p2p_wake_driver(world);
 		return;
 	}
