@@ -63,8 +63,10 @@ enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op 
 	struct engine_p2p *p2p = &op->p2p;
 	bool lost = false, safe = true;
 	enum engine_p2p_stage stage = engine_p2p_stage_of(op);
-	if (stage == ENGINE_P2P_QUEUED || stage == ENGINE_P2P_POSTED)
-		engine_p2p_cancel(engine, op);
+	/* Otherwise another thread has just matched or sent it. */
+	if ((stage == ENGINE_P2P_QUEUED || stage == ENGINE_P2P_POSTED) &&
+	    !engine_p2p_cancel(engine, op))
+		stage = engine_p2p_stage_of(op);
 	bool shown =
 		p2p->rts && (stage == ENGINE_P2P_SENT
 				     ? !transport_mail_cancel(p2p->rts, p2p->generation)

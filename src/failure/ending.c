@@ -12,9 +12,11 @@
 
 void failure_note(struct ls_group *group)
 {
+	if (atomic_load(&group->has_failed))
+		return;
+	failure_complete(group); /* first: no thread of this rank returns before */
 	if (atomic_exchange(&group->has_failed, true))
 		return;
-	failure_complete(group);
 	atomic_fetch_add(&group->world->failures, 1);
 	if (group->world->link) {
 		transport_withdraw(&group->team);

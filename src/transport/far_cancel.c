@@ -23,6 +23,28 @@ bool transport_cancel(struct transport_team *team, int target, unsigned index, u
 	return true;
 }
 
+/* From here on nobody but this rank knows the message. */
+static void end_here(const struct transport_hosts *hosts, struct mail_rts *rts)
+{
+	uint32_t generation = rts->generation;
+	uint64_t pieces = transport_mail_pieces(rts->bytes);
+	wait_store(&rts->owner_copied, transport_mail_word(generation, pieces));
+	wait_store(&rts->matched, transport_mail_word(generation, 0));
+	transport_mirror_wake(hosts);
+}
+
+void transport_take_offer_back(const struct transport_hosts *hosts, struct mail_rts *rts)
+{
+	uint64_t gone = transport_mail_word(rts->generation,
+					    MAIL_MATCHED | transport_mail_pieces(rts->bytes));
+	if (atomic_compare_exchange_strong(&rts->cursor, &gone,
+					   transport_mail_word(rts->generation, 0)))
+		return;
+	/* The group has failed, and a thread of this rank waits for the end of the transfer. */
+	atomic_store(&rts->cursor, transport_mail_word(rts->generation, MAIL_CLOSED));
+	end_here(hosts, rts);
+}
+
 bool transport_send_cancels(const struct transport_path *path)
 {
 	struct transport_relay *relay = path->relay;
@@ -36,8 +58,10 @@ bool transport_send_cancels(const struct transport_path *path)
 			.words = {TRANSPORT_NOTE_CANCEL,
 				  transport_place(path->mirror, relay->to, TRANSPORT_OF_TARGET), i,
 				  generation}};
+		if (!carried->is_under_way && transport_mail_cancel(&relay->to->rts[i], generation))
+			end_here(path->hosts, &relay->to->rts[i]); /* it is not offered yet */
 		if (!carried->is_under_way || carried->generation != generation)
-			continue; /* it has ended, or its payload is not offered yet */
+			continue;
 		if (!transport_path_post(path, &note, NULL, 0, NULL)) {
 			atomic_fetch_or(&relay->cancels, left);
 			return false;

@@ -175,7 +175,11 @@ void transport_mail_reset(struct mail_box *box)
 
 void transport_mail_rts_done(struct mail_box *box, unsigned index, uint32_t generation)
 {
-	wait_store(&box->rts[index].done, transport_mail_word(generation, 0));
+	_Atomic uint64_t *done = &box->rts[index].done;
+	uint64_t word = transport_mail_word(generation, 0), before = atomic_load(done);
+	/* A source on another host may have had the slot back, and its next use be done, too. */
+	while ((int64_t)(word - before) > 0 && !atomic_compare_exchange_weak(done, &before, word))
+		continue;
 	atomic_fetch_add(&box->returned, 1);
 }
 

@@ -285,6 +285,13 @@ static void put_message(struct transport_hosts *hosts, int peer, const struct li
 	put_word(hosts, peer, words[2], words[3]);
 }
 
+/* It is to be cut off, so nothing that it says counts any more. */
+static bool is_cut(const struct transport_hosts *hosts, int peer)
+{
+	const struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
+	return mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed);
+}
+
 /* Counted after they are stored. */
 static void take_message(void *context, int peer, const struct link_message *message)
 {
@@ -297,14 +304,18 @@ static void take_message(void *context, int peer, const struct link_message *mes
 		transport_tell_arrived(hosts, peer, message);
 		return;
 	}
-	put_message(hosts, peer, message);
+	if (is_cut(hosts, peer))
+		transport_mirror_return(hosts, peer, message);
+	else
+		put_message(hosts, peer, message);
 	atomic_fetch_add(&hosts->transport->segment->traffic[peer].arrived, 1);
 }
 
 static void take_word(void *context, int peer, uint64_t place, uint64_t value)
 {
 	struct transport_hosts *hosts = context;
-	put_word(hosts, peer, place, value);
+	if (!is_cut(hosts, peer))
+		put_word(hosts, peer, place, value);
 	atomic_fetch_add(&hosts->transport->segment->traffic[peer].arrived, 1);
 }
 
@@ -337,8 +348,11 @@ static void end_sent(struct transport_carried *carried)
 {
 	struct transport_relay *relay = carried->relay;
 	struct mail_rts *rts = &relay->to->rts[carried->index];
-	if (carried->transfer.status == LS_CANCELLED)
+	if (carried->transfer.status == LS_CANCELLED) {
 		atomic_store(&rts->cursor, transport_mail_word(carried->generation, MAIL_CLOSED));
+		/* Threads that wait for the receiver look again. */
+		wait_store(&rts->matched, transport_mail_word(carried->generation, 0));
+	}
 	wait_store(&rts->owner_copied,
 		   transport_mail_word(carried->generation, transport_mail_pieces(rts->bytes)));
 	if (carried->transfer.status == LS_OK)

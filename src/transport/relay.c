@@ -132,6 +132,7 @@ static bool send_long(const struct transport_path *path, unsigned index)
 					      .is_under_way = true};
 	if (!payload || !transport_path_post(path, &note, payload, rts->bytes, &carried->transfer)) {
 		carried->is_under_way = false;
+		transport_take_offer_back(path->hosts, rts);
 		return false;
 	}
 	/* This rank has done its part: the data that the peer waits for is on its way. */

@@ -217,6 +217,9 @@ void transport_tell_ended(struct transport_hosts *hosts, struct transport_carrie
 
 /* ---- far_cancel.c ---- */
 
+/* The link had no room for an offer: so the source alone decides again whether to cancel it. */
+void transport_take_offer_back(const struct transport_hosts *hosts, struct mail_rts *rts);
+
 /* Asks the peer to cancel what this rank has asked for. False: the link had no memory for all. */
 bool transport_send_cancels(const struct transport_path *path);
 /* `peer` asks for it, of a box of mine. */
