@@ -191,6 +191,56 @@ static void fail_with_sends(bool answers)
 	close_hosts(hosts);
 }
 
+/* Sends of shared memory, more than the link has room to offer. */
+static void fail_without_room(bool cuts)
+{
+	enum { BYTES = 5000, TURNS = 20000 };
+	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[1];
+	struct message *messages = calloc(SENDS, sizeof *messages);
+	int over = 0;
+	assert_non_null(messages);
+	for (int i = 0; i < 100; i++) { /* both have opened the group */
+		transport_advance(&source->link->transport);
+		transport_advance(&target->link->transport);
+	}
+	for (int i = 0; i < SENDS; i++) {
+		void *block;
+		assert_int_equal(memory_alloc(source->engine.memory, BYTES, &block), LS_OK);
+		begin(source, &messages[i].send, &messages[i].workspaces[0], TRACE_SEND, i, block,
+		      BYTES, false);
+		assert_int_equal(engine_advance(&source->engine, &messages[i].send), ENGINE_BLOCKED);
+	}
+	for (int i = 0; i < 10; i++)
+		transport_advance(&source->link->transport); /* as much as there is room for */
+	assert_false(messages[SENDS - 1].send.p2p.rts->cursor & MAIL_MATCHED);
+	atomic_store(&hosts->fixture->cause, 1);
+	for (int turn = 0; turn < TURNS && over < SENDS; turn++) {
+		for (int i = SENDS - 1; i >= 0; i--) {
+			struct message *message = &messages[i];
+			bool forces = cuts && turn > TURNS / 2;
+			if (message->send_ended || engine_abandon(&source->engine, &message->send,
+								  0, forces) != ENGINE_DONE)
+				continue;
+			message->send_ended = true;
+			over++;
+		}
+		transport_advance(&source->link->transport);
+		if (!cuts)
+			transport_advance(&target->link->transport);
+	}
+	assert_int_equal(over, SENDS);
+	free(messages);
+	close_hosts(hosts);
+}
+
+static void test_failed_without_room(void **state)
+{
+	(void)state;
+	fail_without_room(false);
+	fail_without_room(true);
+}
+
 static void test_failed(void **state)
 {
 	(void)state;
@@ -231,11 +281,137 @@ static void test_receive_is_left(void **state)
 	free(to);
 }
 
+/* ---- what comes in between ---- */
+
+static bool refuses_memory;
+static struct unit *other_thread; /* receives something else in the next cancel */
+
+int __real_transport_populate(void *from, size_t bytes);
+int __wrap_transport_populate(void *from, size_t bytes);
+int __wrap_transport_populate(void *from, size_t bytes)
+{
+	if (!refuses_memory)
+		return __real_transport_populate(from, bytes);
+	errno = ENOMEM;
+	return -1;
+}
+
+bool __real_engine_p2p_cancel(struct engine *engine, struct engine_op *op);
+bool __wrap_engine_p2p_cancel(struct engine *engine, struct engine_op *op);
+bool __wrap_engine_p2p_cancel(struct engine *engine, struct engine_op *op)
+{
+	static struct engine_op other;
+	static struct engine_workspace workspace;
+	static unsigned char byte;
+	if (other_thread) {
+		begin(other_thread, &other, &workspace, TRACE_RECV, 99, &byte, 1, false);
+		assert_int_equal(engine_advance(engine, &other), ENGINE_BLOCKED);
+		other_thread = NULL;
+	}
+	return __real_engine_p2p_cancel(engine, op);
+}
+
+static void advance_both(struct hosts *hosts, int turns)
+{
+	for (int i = 0; i < turns; i++) {
+		transport_advance(&hosts->fixture->units[0].link->transport);
+		transport_advance(&hosts->fixture->units[1].link->transport);
+	}
+}
+
+/* A receive is given up at the moment at which another thread of its rank matches it. */
+static void test_given_up(void **state)
+{
+	(void)state;
+	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[1];
+	unsigned char *from = malloc(LARGE), *to = calloc(1, LARGE);
+	struct engine_op send, receive;
+	assert_true(from && to);
+	memset(from, 1, LARGE);
+	begin(target, &receive, &target->workspace, TRACE_RECV, 5, to, LARGE, false);
+	assert_int_equal(engine_advance(&target->engine, &receive), ENGINE_BLOCKED);
+	begin(source, &send, &source->workspace, TRACE_SEND, 5, from, LARGE, false);
+	assert_int_equal(engine_advance(&source->engine, &send), ENGINE_BLOCKED);
+	advance_both(hosts, 1000); /* the slot is there, and not matched */
+	atomic_store(&hosts->fixture->cause, 1);
+	other_thread = target;
+	enum engine_progress progress = ENGINE_BLOCKED;
+	for (int i = 0; i < 100000 && progress == ENGINE_BLOCKED; i++) {
+		progress = engine_abandon(&target->engine, &receive, 0, false);
+		if (progress == ENGINE_BLOCKED)
+			advance_both(hosts, 1);
+	}
+	assert_int_equal(progress, ENGINE_DONE);
+	memset(to, 0, LARGE); /* the caller's again */
+	advance_both(hosts, 10000);
+	assert_null(memchr(to, 1, LARGE));
+	close_hosts(hosts);
+	free(from);
+	free(to);
+}
+
+/* No memory for what the cells of a rank hold: nothing more comes from it, least of all zeros. */
+static void test_no_memory_for_cells(void **state)
+{
+	(void)state;
+	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[1];
+	unsigned char from[1000], to[1000];
+	struct engine_op send, receive;
+	memset(from, 7, sizeof from);
+	memset(to, 9, sizeof to);
+	advance_both(hosts, 100);
+	begin(source, &send, &source->workspace, TRACE_SEND, 5, from, sizeof from, false);
+	assert_int_equal(engine_advance(&source->engine, &send), ENGINE_DONE);
+	refuses_memory = target->link->transport.populates = true;
+	begin(target, &receive, &target->workspace, TRACE_RECV, 5, to, sizeof to, false);
+	for (int i = 0; i < 10000; i++) {
+		advance_both(hosts, 1);
+		assert_int_equal(engine_advance(&target->engine, &receive), ENGINE_BLOCKED);
+	}
+	refuses_memory = false;
+	assert_int_equal(to[0], 9);
+	assert_true(transport_is_lost(&source->link->transport, 1)); /* it was cut off */
+	close_hosts(hosts);
+}
+
+/* The answer to a cancel comes when nobody waits for it any more, but for the send. */
+static void test_late_answer(void **state)
+{
+	(void)state;
+	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct unit *source = &hosts->fixture->units[0];
+	struct message *message = calloc(1, sizeof *message);
+	struct wait_word words[2];
+	uint64_t random = 1;
+	assert_non_null(message);
+	begin_now(message, source, 5, &random);
+	advance_both(hosts, 1000);
+	assert_false(engine_p2p_cancel(&source->engine, &message->send));
+	assert_true(engine_p2p_ask_cancel(&source->engine, &message->send, words));
+	assert_int_equal(engine_advance(&source->engine, &message->send), ENGINE_BLOCKED);
+	struct wait_call call = {.words = message->send.words,
+				 .count = message->send.word_count,
+				 .any = message->send.any};
+	assert_false(wait_satisfied(&call));
+	advance_both(hosts, 1000);
+	assert_true(wait_satisfied(&call));
+	assert_int_not_equal(engine_advance(&source->engine, &message->send), ENGINE_BLOCKED);
+	assert_int_equal(message->send.status, LS_CANCELLED);
+	free(message);
+	close_hosts(hosts);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_drawn),
 		cmocka_unit_test(test_failed),
+		cmocka_unit_test(test_failed_without_room),
+		cmocka_unit_test(test_given_up),
+		cmocka_unit_test(test_no_memory_for_cells),
+		cmocka_unit_test(test_late_answer),
 		cmocka_unit_test(test_receive_is_left),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
