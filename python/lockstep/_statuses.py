@@ -31,7 +31,7 @@ STATUSES = (
     ("INCONSISTENT", 24, "CALL", "ranks passed values that must agree but differ"),
     ("CANCELLED", 25, "OP", "the send or receive was cancelled before it was matched"),
     ("NOT_MEMBER", 26, "NONE", "this rank is not a member of the new group"),
-    ("UNREACHABLE", 27, "GROUP", "the host of a member is silent or cut off; it is not known whether the member lives"),
+    ("UNREACHABLE", 27, "GROUP", "the host of a member is silent or cut off; the member may live"),
 )
 
 # end: written by tools/check --write-docs
