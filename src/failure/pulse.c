@@ -137,7 +137,8 @@ static void begin_agent(struct failure_pulse *pulse, uint64_t lease)
 					  .generation = lease >> 8,
 					  .session = pulse->has_session ? &pulse->session : NULL,
 					  .past = past};
-	empty_socket(pulse);
+	if (lease >> 8 > 1)
+		empty_socket(pulse);
 	control_init(&pulse->control, &options, clock_now_ns());
 	pulse->lease = lease;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * silence_rank FOLDER: a rank that calls small all-reduces until one fails, or the file `stop` is
- * in FOLDER, and prints which. Rank 0 makes the file `going` when all ranks have done some. With
+ * in FOLDER, and prints which. Rank 0 makes the file `going` when all ranks have done some, and
+ * for so long that hosts have heard each other: nobody misses a host that he has never heard. With
  * LINGERS set it keeps a group that has failed open until there is a file `stop`. */
 #include <fcntl.h>
 #include <poll.h>
@@ -8,11 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <lockstep/lockstep.h>
 
-enum { SOME = 50 };
+enum { SOME = 50, HEARD_MS = 500 };
 
 static bool has_file(const char *folder, const char *name)
 {
@@ -30,6 +32,13 @@ static void make_file(const char *folder, const char *name)
 		close(fd);
 }
 
+static int64_t now_ms(void)
+{
+	struct timespec now;
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 int main(int count, char **words)
 {
 	ls_group *group;
@@ -38,13 +47,17 @@ int main(int count, char **words)
 	if (count != 2 || ls_group_open(NULL, &group) != LS_OK)
 		return 1;
 	int rank = ls_group_rank(group);
+	int64_t heard_ms = now_ms() + HEARD_MS;
+	bool is_going = rank != 0;
 	int32_t ends = 0;
 	ls_status status = LS_OK;
 	for (long i = 0; status == LS_OK && !ends; i++) {
 		ends = rank == 0 && has_file(words[1], "stop");
 		status = ls_allreduce(group, &ends, &ends, 1, LS_INT32, LS_MAX, NULL);
-		if (i == SOME && rank == 0)
+		if (!is_going && i >= SOME && now_ms() >= heard_ms) {
 			make_file(words[1], "going");
+			is_going = true;
+		}
 	}
 	if (status == LS_OK)
 		printf("rank %d went on\n", rank);
