@@ -13,7 +13,7 @@
 /* Where a group's cause is published. This rank need not be a member. */
 struct failure_place {
 	uint32_t id;
-	int owner; /* world rank of the first member */
+	int owner; /* world rank of the first member on this host */
 	struct transport_area *head;
 };
 

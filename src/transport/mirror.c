@@ -136,24 +136,32 @@ void transport_mirror_return(struct transport_hosts *hosts, int peer,
 	atomic_fetch_add(&traffic->fetched, 1);
 }
 
+/* Of the box in my segment at this place, to which only this peer writes; NULL: it is none. */
+static struct transport_relay *relay_of_box(const struct transport_hosts *hosts, int peer,
+					    uint64_t place)
+{
+	uint64_t inside;
+	unsigned area;
+	const struct mail_box *box =
+		place & TRANSPORT_OF_TARGET
+			? find(hosts, peer, place, sizeof(struct mail_box), &area, &inside)
+			: NULL;
+	struct transport_team *team = box ? atomic_load(&hosts->teams[area]) : NULL;
+	return team && team->relays[peer].from == box ? &team->relays[peer] : NULL;
+}
+
 /* The slot that names it arrives next. This rank does not read from the source: see
  * transport_fetch. */
 static void put_long(struct transport_hosts *hosts, int peer, const struct link_message *message)
 {
 	const uint64_t *words = message->note.words;
-	uint64_t inside, index = words[2];
-	unsigned area;
-	struct mail_box *box =
-		words[1] & TRANSPORT_OF_TARGET
-			? find(hosts, peer, words[1], sizeof(struct mail_box), &area, &inside)
-			: NULL;
-	struct transport_team *team = box ? atomic_load(&hosts->teams[area]) : NULL;
-	if (!team || team->relays[peer].from != box || index >= MAIL_SLOTS || !message->handle) {
+	uint64_t index = words[2];
+	struct transport_relay *relay = relay_of_box(hosts, peer, words[1]);
+	if (!relay || index >= MAIL_SLOTS || !message->handle) {
 		transport_mirror_return(hosts, peer, message);
 		return;
 	}
-	struct transport_relay *relay = &team->relays[peer];
-	struct mail_rts *rts = &box->rts[index];
+	struct mail_rts *rts = &relay->from->rts[index];
 	transport_mirror_return(hosts, peer, &relay->offered[index]);
 	relay->offered[index] = *message;
 	rts->window = 0;
@@ -170,16 +178,9 @@ static void put_long(struct transport_hosts *hosts, int peer, const struct link_
 
 static void put_cancel(struct transport_hosts *hosts, int peer, const uint64_t *words)
 {
-	uint64_t inside;
-	unsigned area;
-	struct mail_box *box =
-		words[1] & TRANSPORT_OF_TARGET
-			? find(hosts, peer, words[1], sizeof(struct mail_box), &area, &inside)
-			: NULL;
-	struct transport_team *team = box ? atomic_load(&hosts->teams[area]) : NULL;
-	if (team && team->relays[peer].from == box)
-		transport_cancel_arrived(hosts, peer, &team->relays[peer], words[2],
-					 (uint32_t)words[3]);
+	struct transport_relay *relay = relay_of_box(hosts, peer, words[1]);
+	if (relay)
+		transport_cancel_arrived(hosts, peer, relay, words[2], (uint32_t)words[3]);
 }
 
 /* False: no memory; nothing more of that rank would be right. */
