@@ -9,7 +9,10 @@
  *   `from`
  *
  * So it finds only what certainly happened, provided that one thread of each of these ranks made
- * all the calls. The next publication overwrites the last. */
+ * all the calls. The next publication overwrites the last.
+ *
+ * While a receive of any source is posted, no send counts: that receive might have taken what a
+ * later one has received, if another message had not come first. */
 #include "base/ranks.h"
 #include "engine/mailbox.h"
 
@@ -54,7 +57,8 @@ void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent
 	struct mailbox_crossing *crossing = &mailbox->crossing;
 	struct mailbox_peer *peer = &mailbox->peers[dest];
 	uint64_t position = peer->out.next - 1; /* just posted */
-	if (how != MAILBOX_WAITED) {
+	bool any_source = mailbox->posted.any_source > 0;
+	if (how != MAILBOX_WAITED || any_source) {
 		peer->waited_from = 0;
 	} else {
 		peer->waited_from = peer->waited_from ? peer->waited_from : position;
@@ -66,6 +70,9 @@ void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent
 	if (how == MAILBOX_HANDLE) {
 		/* One was waited for twice: then nothing is sure any more. */
 		crossing->unsure |= waited_sends(engine) > crossing->begun;
+		if (crossing->begun == crossing->seen)
+			crossing->any_source =
+				any_source ? UINT64_MAX : mailbox->posted.any_source_ever;
 		crossing->begun++;
 		crossing->begun_to = dest;
 		crossing->begun_position = position;
@@ -81,6 +88,8 @@ static void note_waited(struct engine *engine)
 	    waited_sends(engine) != crossing->begun)
 		return;
 	crossing->seen = crossing->begun;
+	if (crossing->any_source != engine->mailbox->posted.any_source_ever)
+		return;
 	crossing->to = crossing->begun_to;
 	crossing->position = crossing->begun_position;
 	crossing->run = 1;
