@@ -4,17 +4,19 @@
  *   collectives [OPTIONS] OP:BYTES…   one line each on rank 0: "op bytes microseconds
  *                                     [cpu_microseconds]"
  * The other modes, --check, --open and --beside, are told in the table below. */
+#include <dirent.h>
 #include <getopt.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "beside.h"
 #include "runtime.h"
 
-enum { POINTS_MAX = 512 };
+enum { POINTS_MAX = 512, EXCHANGE_BYTES = 2 << 20 };
 
 static const struct option options[] = {
 	{"fresh", no_argument, NULL, 'f'},  /* each rank rewrites its data before each operation */
@@ -25,7 +27,8 @@ static const struct option options[] = {
 	{"repeat-ms", required_argument, NULL, 'm'},
 	{"limit-ms", required_argument, NULL, 'l'},
 	{"check", no_argument, NULL, 'c'}, /* runs and compares each once, times nothing */
-	/* "open 0 MICROSECONDS TRACE_BYTES GROUP": to join, and to open and close a first group */
+	/* "open 0 MICROSECONDS TRACE_BYTES GROUP SOCKETS SOCKETS": to join, and to open and close a
+	 * first group; all ranks' sockets then, and after all have exchanged data with all */
 	{"open", no_argument, NULL, 'o'},
 	{"beside", no_argument, NULL, 'b'}, /* "beside BYTES COMPUTE ALL-REDUCE STEP SLOWED" */
 	{NULL, 0, NULL, 0},
@@ -185,17 +188,52 @@ static bool time_first_group(struct bench_runtime *runtime, double *out)
 	return runtime->combine(runtime->state, BENCH_MAX, out);
 }
 
+/* The sockets of this process. */
+static double sockets(void)
+{
+	char path[300], target[8];
+	double count = 0;
+	DIR *folder = opendir("/proc/self/fd");
+	for (struct dirent *entry; folder && (entry = readdir(folder));) {
+		snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+		ssize_t length = readlink(path, target, sizeof target);
+		count += length >= 7 && strncmp(target, "socket:", 7) == 0;
+	}
+	if (folder)
+		closedir(folder);
+	return count;
+}
+
+static bool exchange(struct bench_runtime *runtime)
+{
+	struct bench_case what = {.op = BENCH_ALLTOALL, .bytes = EXCHANGE_BYTES};
+	size_t bytes = bench_elements(what.op, what.bytes, runtime->size) * sizeof(float);
+	char wrong[256] = "";
+	what.send = bench_allocate(runtime, bytes, false);
+	what.recv = bench_allocate(runtime, bytes, false);
+	if (!what.send || !what.recv)
+		return false;
+	bool good = bench_check(runtime, &what, wrong, sizeof wrong);
+	if (!good)
+		fprintf(stderr, "collectives: an exchange failed: %s\n", wrong);
+	return good;
+}
+
 /* To join: from the last entry to the last return. */
 static bool tell_open(struct bench_runtime *runtime, double entered, double returned)
 {
-	double group;
+	double group, before = sockets(), after;
 	if (!runtime->combine(runtime->state, BENCH_MAX, &entered) ||
 	    !runtime->combine(runtime->state, BENCH_MAX, &returned) ||
-	    !time_first_group(runtime, &group))
+	    !time_first_group(runtime, &group) || !exchange(runtime))
+		return false;
+	after = sockets();
+	if (!runtime->combine(runtime->state, BENCH_SUM, &before) ||
+	    !runtime->combine(runtime->state, BENCH_SUM, &after))
 		return false;
 	if (runtime->rank == 0)
-		printf("open 0 %.3f %zu %.3f\n", (returned - entered) * 1e6, bench_trace_bytes(),
-		       group * 1e6);
+		printf("open 0 %.3f %zu %.3f %.0f %.0f\n", (returned - entered) * 1e6,
+		       bench_trace_bytes(), group * 1e6, before, after);
 	return true;
 }
 
