@@ -78,11 +78,18 @@ def lockstep_programs(build):
     ]
 
 
-def mpi_programs(out):
-    """[] and a word on standard error where an MPI is not installed."""
+def sizes(low, high=ANY, ops=OPS, ranks_max=ANY):
+    return lambda ranks, op, size: low <= size <= high and op in ops and ranks <= ranks_max
+
+
+def build_mpi(out):
     for name in ("openmpi", "mpich"):
         # MPICH's MPI_STATUSES_IGNORE is the address 1, which gcc takes for an array.
         compile_c(f"mpicc.{name}", out / name, [HERE / "peers/mpi.c", *TIMING], ["-Wno-stringop-overflow"])
+
+
+def mpi_programs(out):
+    build_mpi(out)
 
     def openmpi(**parameters):
         words = [w for key, value in parameters.items() for w in ("--mca", key, str(value))]
@@ -96,10 +103,6 @@ def mpi_programs(out):
         return openmpi(coll_tuned_use_dynamic_rules=1, coll_tuned_allreduce_algorithm=algorithm)
 
     cores = os.cpu_count()
-
-    def sizes(low, high=ANY, ops=OPS, ranks_max=ANY):
-        return lambda ranks, op, size: low <= size <= high and op in ops and ranks <= ranks_max
-
     gather = {f"MPIR_CVAR_{op}_POSIX_INTRA_ALGORITHM": "release_gather" for op in ("ALLREDUCE", "BCAST", "REDUCE", "BARRIER")}
     small, large = 16 << 10, 64 << 10
     shared = {"UCX_TLS": "posix,cma,self", "UCX_WARN_UNUSED_ENV_VARS": "n"}
@@ -130,7 +133,7 @@ def mpi_programs(out):
     ]
 
 
-def gloo_programs(build, out):
+def build_gloo(out):
     objects = []
     for source in TIMING:
         objects.append(out / (source.stem + ".o"))
@@ -141,19 +144,23 @@ def gloo_programs(build, out):
         check=True,
     )
 
-    start = lockstep_start(build, out / "gloo")
 
-    def env(algorithm):
-        return {"GLOO_STORE": "", "GLOO_ALGORITHM": algorithm}
+def gloo_env(algorithm):
+    return {"GLOO_STORE": "", "GLOO_ALGORITHM": algorithm}
+
+
+def gloo_programs(build, out):
+    build_gloo(out)
+    start = lockstep_start(build, out / "gloo")
 
     def only_allreduce(ranks, op, size):
         return op == "all-reduce"
 
     return [
-        Program("gloo ring", start, env=env("ring"), options=["--free"]),
-        Program("gloo bound", start, env=env("ring")),
-        Program("gloo bcube", start, only_allreduce, env("bcube"), options=["--free"]),
-        Program("gloo halving", start, only_allreduce, env("halving"), options=["--free"]),
+        Program("gloo ring", start, env=gloo_env("ring"), options=["--free"]),
+        Program("gloo bound", start, env=gloo_env("ring")),
+        Program("gloo bcube", start, only_allreduce, gloo_env("bcube"), options=["--free"]),
+        Program("gloo halving", start, only_allreduce, gloo_env("halving"), options=["--free"]),
     ]
 
 
@@ -250,9 +257,13 @@ def outside_limits(yardsticks, out):
 
 
 def all_peers(build, out):
-    """Those that can be built here; the others are named on standard error."""
+    return those_built((("Open MPI and MPICH", lambda: mpi_programs(out)), ("Gloo", lambda: gloo_programs(build, out)), ("UCX", ucx.programs)))
+
+
+def those_built(makers):
+    """The programs of those that can be built here; the others are named on standard error."""
     found = []
-    for name, make in (("Open MPI and MPICH", lambda: mpi_programs(out)), ("Gloo", lambda: gloo_programs(build, out)), ("UCX", ucx.programs)):
+    for name, make in makers:
         try:
             found += make()
         except (OSError, subprocess.CalledProcessError) as error:

@@ -93,9 +93,22 @@ def end_children(kept):
             os.waitpid(child, 0)
 
 
-def output_of(command, env=None, limit_s=300, enough=None):
+def kill(process, grace_s):
+    """All of its process group, which first has grace_s to tidy up."""
+    if grace_s:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            return process.communicate(timeout=grace_s)
+        except subprocess.TimeoutExpired:
+            pass
+    os.killpg(process.pid, signal.SIGKILL)
+    return process.communicate()
+
+
+def output_of(command, env=None, limit_s=300, enough=None, grace_s=0):
     """What the program writes, as text. `enough`: a function of a line; after a line for which it is true
-    the program is ended. Raises Failed."""
+    the program is ended. `grace_s`: how long a program that is ended before its time may take to end what it
+    has started elsewhere. Raises Failed."""
     limit_s = min(limit_s, REALTIME_S) if realtime else limit_s
     others = children() if realtime else set()
     process = subprocess.Popen(
@@ -124,8 +137,7 @@ def output_of(command, env=None, limit_s=300, enough=None):
         raise Failed(f"not done after {limit_s} s: {' '.join(map(str, command))}", output) from None
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            kill(process, grace_s)
         if realtime:
             end_children(others)
     if process.returncode != 0 and not ended:

@@ -131,11 +131,15 @@ class Session:
         quiet.TRIES = 1 if options.noisy else 3
         out = options.build / "bench"
         out.mkdir(exist_ok=True)
+        self.limits = []
+        self.find_programs(out)
+
+    def find_programs(self, out):
+        options = self.options
         self.limit_binary = out / "limits"
         self.ours = programs.lockstep_programs(options.build)
         self.peers = [] if options.no_peers else programs.all_peers(options.build, out)
         self.programs = self.ours + self.peers
-        self.limits = []
         if not options.no_limits:
             self.programs += programs.limit_programs(options.build)
             self.limits = programs.kernel_limits(options.build, options.full)
@@ -185,6 +189,9 @@ class Session:
             if (op, size) in points:
                 self.results.add((ranks, fresh, op, size), f"limit {limit.memory}", limit.name, us, foreign)
 
+    def points_of(self, ranks, fresh, ops):
+        return points_of(self.options, ranks, fresh, ops)
+
     def cells(self):
         """(ranks, fresh, operations), those first for which most is promised."""
         kinds = {None: (True, False), "hot": (False,), "fresh": (True,)}[self.options.data]
@@ -201,7 +208,7 @@ class Session:
         """Every program once, one after the other."""
         ranks, fresh, ops = cell
         begin = time.monotonic()
-        points = points_of(self.options, ranks, fresh, ops)
+        points = self.points_of(ranks, fresh, ops)
         jobs = [(self.run_program, p) for p in self.programs]
         jobs += [(self.run_limit, limit) for limit in self.limits if turn < limit.rounds]
         first = turn * len(jobs) // 3 % len(jobs)
@@ -272,23 +279,26 @@ class Session:
         found["one_way_us"] = found["small"][0]["one_way_us"] if found.get("small") else None
         return found
 
+    def facts(self, rounds):
+        """What a report says of the run itself."""
+        return {"machine": machine(), "versions": programs.versions(self.options.build), "date": datetime.date.today().isoformat(),
+                "command": command(sys.argv[1:], Path(sys.argv[0]).name), "rounds": rounds, "noisy_runs": quiet.disturbed}
+
     def report(self, rounds):
         rows = self.results.rows()
         figures_too = dict(self.figures)
         if rows and not self.options.no_figures:
             figures_too["processor_time"] = figures.processor_time(rows)
-        found = {"machine": machine(), "versions": programs.versions(self.options.build),
-                 "date": datetime.date.today().isoformat(), "command": command(sys.argv[1:]), "rounds": rounds,
-                 "noisy_runs": quiet.disturbed, "curve": self.options.curve, "realtime": quiet.realtime, "rows": rows, "figures": figures_too}
+        found = {**self.facts(rounds), "curve": self.options.curve, "realtime": quiet.realtime, "rows": rows, "figures": figures_too}
         found["goals"] = goals.of_report(found)
         return found
 
 
-def command(arguments):
+def command(arguments, program="run.py"):
     """What a person types to have the same; where one machine has kept it is not part of that."""
     words = [word for before, word in zip(["", *arguments], arguments)
              if "--json" not in (before, word) and not word.startswith("--json=")]
-    return " ".join(["bench/run.py", *words])
+    return " ".join([f"bench/{program}", *words])
 
 
 def machine():
@@ -325,14 +335,14 @@ def collectives_of(report):
     return [row for row in report["rows"] if row["operation"] in programs.OPS]
 
 
-def draw(report):
-    """Markdown of the pictures, drawn by whichever Python has matplotlib."""
+def draw(report, folder=DOC.parent):
+    """Markdown of the pictures in this folder, drawn by whichever Python has matplotlib."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(report, file)
         file.flush()
         for python in (sys.executable, "/usr/bin/python3"):
             try:
-                text = quiet.output_of([python, HERE / "plot.py", file.name, DOC.parent])
+                text = quiet.output_of([python, HERE / "plot.py", file.name, folder])
                 return "\n".join(f"![{title}]({name})" for name, title in (line.split("\t") for line in text.splitlines()))
             except quiet.Failed as error:
                 failed = error
@@ -340,14 +350,19 @@ def draw(report):
     return ""
 
 
+def write_between(page, begin, end, body):
+    """Replaces what stands between the two marks of a page."""
+    text = page.read_text()
+    before, rest = text.split(begin)
+    page.write_text(f"{before}{begin}\n\n{body}\n\n{end}{rest.split(end)[1]}")
+
+
 def write_doc(report):
-    text = DOC.read_text()
-    before, rest = text.split(BEGIN)
     body = "\n".join([head(report), figures.markdown(goals.tables(report["goals"])).replace("\n### ", "\n## "), "",
                       "## Times", "", draw(report), table.markdown(collectives_of(report)), "", "## Point to point",
                       figures.markdown(point.tables(report["rows"])), "", "## Other figures",
                       figures.markdown(figures.tables(report["figures"]))])
-    DOC.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{rest.split(END)[1]}")
+    write_between(DOC, BEGIN, END, body)
 
 
 def main():

@@ -86,6 +86,11 @@ class Results:
         return rows
 
 
+def family(row, name):
+    """The time of the best of a peer's variants."""
+    return min((us for variant, us in row["peers"].items() if variant.split()[0] == name), default=None)
+
+
 # ---- text ----
 
 
