@@ -105,6 +105,10 @@ bench: release ## beside Open MPI, MPICH, UCX, Gloo and the limits of this machi
 	@tools/setup bench || echo 'bench: going on without what could not be installed' >&2
 	@bench/run.py $(BUILD) $(if $(YARDSTICKS),--yardsticks $(YARDSTICKS)) $(if $(FULL),--full) $(BENCH)
 
+bench-hosts: release ## the same between 2 hosts, which are network namespaces of this machine; BENCH='--write-doc', '--sizes 8,64K', …
+	@tools/setup bench || echo 'bench-hosts: going on without what could not be installed' >&2
+	@bench/hosts.py $(BUILD) $(BENCH)
+
 bench-torch: release ## torch.distributed over Lockstep beside gloo; BENCH='--write-doc', PYTHON=…: with PyTorch
 	@[ "$(PYTHON)" != build/venv/bin/python ] || tools/setup-torch --without-package
 	@$(TORCH_ENV) $(PYTHON) bench/torch_bench.py $(BENCH)
@@ -145,6 +149,6 @@ release:
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) -Doptimization=3 -Ddebug=true >/dev/null
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
-.PHONY: help demo demo-hang demo-hosts demo-torch demo-torch-hang check check-torch-suite explore explorer explore-mutants museum asan tsan nightly bench bench-torch \
+.PHONY: help demo demo-hang demo-hosts demo-torch demo-torch-hang check check-torch-suite explore explorer explore-mutants museum asan tsan nightly bench bench-hosts bench-torch \
 	campaign-torch install wheel format tidy clean release \
 	release-tests

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""plot.py FILE.json FOLDER: draws time against size, Lockstep beside its peers, from what run.py --json has
-written, as FOLDER/performance-….svg; prints the names of the pictures. Needs matplotlib."""
+"""plot.py FILE.json FOLDER: draws time against size, Lockstep beside its peers, from what run.py or hosts.py --json
+has written, as FOLDER/performance-….svg; prints the names of the pictures. Needs matplotlib."""
 
 import json
 import sys
@@ -10,6 +10,7 @@ from pathlib import Path
 import matplotlib
 
 import point
+from table import family
 
 matplotlib.use("svg")
 import matplotlib.pyplot as pyplot  # noqa: E402
@@ -18,16 +19,13 @@ CURVES = (  # name, colour, line, what is drawn of a row
     ("Lockstep, mapped", "#0b5fa5", "-", lambda row: row["us"].get("mapped")),
     ("Lockstep, plain", "#58a6e0", "-", lambda row: row["us"].get("plain")),
     ("Open MPI", "#c1440e", "-", lambda row: family(row, "openmpi")),
+    ("Open MPI, HAN", "#e39c37", "-", lambda row: family(row, "han")),
     ("MPICH", "#7a9a01", "-", lambda row: family(row, "mpich")),
     ("Gloo", "#8e5ea2", "-", lambda row: family(row, "gloo")),
     ("limit, mapped", "#0b5fa5", ":", lambda row: limit(row, "mapped")),
     ("limit, plain", "#58a6e0", ":", lambda row: limit(row, "plain")),
+    ("TCP alone", "#666666", ":", lambda row: limit(row, "tcp")),
 )
-
-
-def family(row, name):
-    """The best of a peer's variants."""
-    return min((us for variant, us in row["peers"].items() if variant.split()[0] == name), default=None)
 
 
 def limit(row, memory):
@@ -120,12 +118,26 @@ def draw_collectives(rows, path):
     return f"Time of the other collectives on {ranks} ranks against the bytes of a rank's larger buffer"
 
 
+def draw_hosts(rows, path):
+    ops = list(dict.fromkeys(row["operation"] for row in rows if row["bytes"]))
+    if not ops:
+        return None
+    figure, grid = pyplot.subplots(1, len(ops), figsize=(max(6.4, 3.2 * len(ops)), 4), squeeze=False)
+    for axes, op in zip(grid[0], ops):
+        here = [row for row in rows if row["operation"] == op]
+        draw_panel(axes, here, "bytes", f"{op}, 2 hosts of {here[0]['ranks'] // 2} ranks, {here[0]['data']} data")
+    save(figure, list(grid[0]), path)
+    return "Time against size, on two hosts"
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    rows = [row for row in json.loads(Path(sys.argv[1]).read_text())["rows"] if row["operation"] not in point.OPS]
+    report = json.loads(Path(sys.argv[1]).read_text())
+    rows = [row for row in report["rows"] if row["operation"].split()[0] not in point.OPS]
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "lockstep", "font.family": "sans-serif"})
-    for name, draw in (("allreduce", draw_allreduce), ("collectives", draw_collectives)):
+    pictures = (("hosts", draw_hosts),) if "hosts" in report else (("allreduce", draw_allreduce), ("collectives", draw_collectives))
+    for name, draw in pictures:
         path = Path(sys.argv[2]) / f"performance-{name}.svg"
         title = draw(rows, path)
         if title:

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Gloo over TCP on this machine as a runtime to be timed. Ranks find each other in the folder GLOO_STORE;
- * GLOO_ALGORITHM is that of all-reduce: ring, bcube or halving. RANK and WORLD_SIZE are the launcher's. */
+ * Gloo over TCP as a runtime to be timed, on this machine or between the hosts whose ADDRESS says so. Ranks
+ * find each other in the folder GLOO_STORE; GLOO_ALGORITHM is that of all-reduce: ring, bcube or halving. RANK
+ * and WORLD_SIZE are the launcher's. */
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
@@ -209,11 +210,12 @@ int bench_rank(void)
 bool bench_open(bench_runtime *out, bool threads)
 {
 	const char *folder = getenv("GLOO_STORE"), *algorithm = getenv("GLOO_ALGORITHM");
+	const char *address = getenv("ADDRESS");
 	(void)threads;
 	try {
 		auto state = new State;
 		std::shared_ptr<gloo::transport::Device> device =
-			gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr("127.0.0.1"));
+			gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address ? address : "127.0.0.1"));
 		gloo::rendezvous::FileStore store(folder ? folder : ".");
 		state->algorithm = algorithm ? algorithm : "ring";
 		state->context = std::make_shared<gloo::rendezvous::Context>(number("RANK"),
