@@ -111,6 +111,9 @@ def mpi_programs(out):
         return lambda folder, each: [on_host.__file__, "launch", folder, *start, "--mca", "plm_rsh_agent", f"{folder}/agent",
                                      "--host", names(each), "-np", 2 * each, out / "openmpi"]
 
+    def han(**parameters):
+        return openmpi(coll_han_priority=100, **parameters)
+
     def tuned(algorithm):
         return openmpi(coll_tuned_use_dynamic_rules=1, coll_tuned_allreduce_algorithm=algorithm)
 
@@ -120,6 +123,9 @@ def mpi_programs(out):
 
     collective, sizes = (lambda ranks, op, size: op in programs.OPS), programs.sizes
     large, small, allreduce, free = 64 << 10, 16 << 10, ("all-reduce",), ["--free"]
+    # Without MPI_COPY an all-reduce has to be one segment of HAN's.
+    whole = {"coll_han_allreduce_segsize": 1 << 30}
+    adapt = {f"coll_han_{op}_up_module": 1 for op in ("allreduce", "bcast", "reduce")}
     han_ops = ("all-reduce", "reduce", "broadcast")
     network = {"UCX_TLS": "tcp,posix,cma,self", "UCX_NET_DEVICES": DEVICE, "UCX_WARN_UNUSED_ENV_VARS": "n"}
     over_ucx = {"pml": "ucx", "pml_ucx_tls": "any", "pml_ucx_devices": "any"}
@@ -131,10 +137,12 @@ def mpi_programs(out):
         OnHosts("openmpi doubling", tuned(3), sizes(0, large, allreduce), options=free),
         OnHosts("openmpi ring keep", tuned(4), sizes(large, programs.ANY, allreduce), programs.KEEP, options=free),
         OnHosts("openmpi rabenseifner keep", tuned(6), sizes(small, programs.ANY, allreduce), programs.KEEP, options=free),
-        OnHosts("han keep", openmpi(coll_han_priority=100), sizes(0, ops=han_ops), programs.KEEP, options=free),
-        OnHosts("han bound keep", openmpi(coll_han_priority=100), sizes(0, ops=han_ops), programs.KEEP),
-        OnHosts("han adapt keep", openmpi(coll_han_priority=100, coll_adapt_priority=90), sizes(0, ops=han_ops), programs.KEEP,
-                options=free),
+        OnHosts("han", han(), sizes(0, large, han_ops), options=free),
+        OnHosts("han adapt", han(coll_adapt_priority=90, **adapt), sizes(0, large, han_ops), options=free),
+        OnHosts("han whole keep", han(**whole), sizes(large + 1, ops=han_ops), programs.KEEP, options=free),
+        OnHosts("han whole bound keep", han(**whole), sizes(large + 1, ops=han_ops), programs.KEEP),
+        OnHosts("han segments keep", han(coll_han_allreduce_segsize=512 << 10), sizes(large + 1, ops=allreduce),
+                {**programs.KEEP, "MPI_COPY": "1"}, options=free),
         OnHosts("mpich keep", mpich, collective, {**programs.KEEP, **network}, options=free),
         OnHosts("mpich bound keep", mpich, collective, {**programs.KEEP, **network}),
     ]
