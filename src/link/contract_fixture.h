@@ -172,6 +172,7 @@ static inline void contract_post(void **state, int from, int to, uint64_t number
 		assert_true(clock_now_ns() < deadline_ns);
 	}
 	memset(&note, 0, sizeof note);
+	link->ops->push(link, to);
 }
 
 /* Offers `bytes` and drives until the target has been told. Returns its message. */
@@ -265,7 +266,10 @@ static inline void contract_order(void **state)
 					break;
 				}
 				memset(payload, 0, bytes); /* it has been copied */
+				if (*n % 5 == 0)
+					link->ops->push(link, to);
 			}
+			contract_end(state, from)->link->ops->push(contract_end(state, from)->link, to);
 			left += from == to ? 0 : COUNT - contract_end(state, to)->told[from];
 		}
 		contract_advance_all(state);

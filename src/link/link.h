@@ -4,7 +4,8 @@
  * and does not know what they mean.
  *
  *   source                                            target
- *   store(index, value), post(note, short payload)    word(index, value), arrived(message)
+ *   store(index, value), post(note, short payload)
+ *   push                                              word(index, value), arrived(message)
  *   post(note, long payload, transfer)                arrived(message without payload)
  *   …the payload must stay…                           fetch(message, to, transfer)
  *   done(transfer)                                    done(transfer)
@@ -89,16 +90,21 @@ struct link_ops {
 	 * enforces the time limit. */
 	ls_status (*connect)(struct link *link, bool *done);
 
-	/* Sends a note. transfer NULL: `bytes` <= LINK_SHORT_BYTES are copied before it returns.
-	 * Otherwise any number of `bytes` > 0 stays at `payload` until `done`. False: the link has
-	 * no memory for it now, and nothing was done; try again after advance has returned true,
-	 * which it does as long as the peer calls advance. To a peer that is lost or cut it returns
-	 * true and sends nothing, and the next advance ends the transfer. */
+	/* Takes a note to be sent. transfer NULL: `bytes` <= LINK_SHORT_BYTES are copied before it
+	 * returns, and may be kept back until push, so that several go together. Otherwise any
+	 * number of `bytes` > 0 stays at `payload` until `done`, and what was kept back goes with
+	 * it. False: the link has no memory for it now, and nothing was taken, but what was kept
+	 * back was pushed; try again after advance has returned true, which it does as long as the
+	 * peer calls advance. To a peer that is lost or cut it returns true and sends nothing, and
+	 * the next advance ends the transfer. */
 	bool (*post)(struct link *link, int peer, const struct link_note *note, const void *payload,
 		     uint64_t bytes, struct link_transfer *transfer);
 
 	/* The same for a note that is a word. The two users agree on what the index means. */
 	bool (*store)(struct link *link, int peer, uint64_t index, uint64_t value);
+
+	/* Sends what was kept back for a peer. */
+	void (*push)(struct link *link, int peer);
 
 	/* Copies the payload of a message to `to`, any memory of this process, which belongs to the
 	 * link until `done`. Then the transfers at both ends are done. to NULL: the payload is not
@@ -111,11 +117,12 @@ struct link_ops {
 	 * another call may find more. */
 	bool (*advance)(struct link *link);
 
-	/* Call it before sleeping. True: there is nothing to do now, and link->fd becomes readable
-	 * as soon as there is. False: call advance first. Valid until the next advance. */
+	/* Call it before sleeping. Pushes to all peers. True: there is nothing to do now, and
+	 * link->fd becomes readable as soon as there is. False: call advance first. Valid until the
+	 * next advance. */
 	bool (*arm)(struct link *link);
 
-	/* Whether all that was posted to a peer is on its way, so that it arrives even if this
+	/* Pushes. Whether all that was posted to a peer is on its way, so that it arrives even if this
 	 * process ends now; or the peer is lost or cut. False: call advance, and ask again. Until
 	 * it is true, post and store nothing to the peer. Says nothing of payloads that wait for a
 	 * fetch. */

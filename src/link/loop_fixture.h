@@ -6,64 +6,13 @@
 #ifndef LINK_LOOP_FIXTURE_H
 #define LINK_LOOP_FIXTURE_H
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "base/lock.h"
-#include "link/link.h"
-
-enum { LOOP_ENDS = 8, LOOP_ROOM = 6, LOOP_DELAY = 8, LOOP_PIECE = 1000 };
-
-/* A note or word on its way. */
-struct loop_item {
-	uint64_t ready; /* tick of the target's */
-	bool is_word;
-	uint64_t index, value;
-	struct link_message message;
-	unsigned char payload[LINK_SHORT_BYTES];
-};
-
-struct loop_queue {
-	unsigned first, count;
-	struct loop_item items[LOOP_ROOM];
-};
-
-/* A long payload. Freed once neither end needs it any more: the source is told, and the target has
- * been told or has never got to know of it. */
-struct loop_offer {
-	struct loop_offer *next;
-	int source, target;
-	const unsigned char *from;
-	unsigned char *to;
-	uint64_t bytes, copied;
-	struct link_transfer *sent, *fetched; /* NULL: told, or nobody is to be told */
-	ls_status source_status, target_status;
-	bool source_ends, target_ends; /* is to be told, in its next advance, */
-	uint64_t ready;                /* but the source not before this tick of its own */
-	bool is_queued, is_held;       /* its note is on the way; the target has a handle */
-	bool is_fetching, is_broken;
-};
-
-struct loop_end {
-	struct link link;
-	struct loop *loop;
-	uint64_t tick;
-	bool connects, is_armed;
-	bool has_cut[LOOP_ENDS], is_lost[LOOP_ENDS]; /* is_lost: told */
-};
-
-struct loop {
-	struct lock_peer lock;
-	int size;
-	uint64_t seed LOCK_GUARDED(peer);
-	struct loop_offer *offers LOCK_GUARDED(peer);
-	struct loop_queue queues[LOOP_ENDS][LOOP_ENDS] LOCK_GUARDED(peer); /* [from][to] */
-	struct loop_end ends[LOOP_ENDS] LOCK_GUARDED(peer);
-};
+#include "link/loop_types_fixture.h"
 
 static inline uint64_t loop_draw(struct loop *loop, uint64_t below) LOCK_REQUIRES(peer)
 {
@@ -98,15 +47,24 @@ static inline ls_status loop_connect(struct link *link, bool *done)
 	return LS_OK;
 }
 
+static inline void loop_send(struct loop *loop, int from, int to) LOCK_REQUIRES(peer)
+{
+	if (loop->queues[from][to].kept)
+		loop_poke(&loop->ends[to]);
+	loop->queues[from][to].kept = 0;
+}
+
 /* A place in the queue to a peer; NULL: there is none. */
 static inline struct loop_item *loop_place(struct loop *loop, int from, int to) LOCK_REQUIRES(peer)
 {
 	struct loop_queue *queue = &loop->queues[from][to];
-	if (queue->count == LOOP_ROOM)
+	if (queue->count == LOOP_ROOM) {
+		loop_send(loop, from, to);
 		return NULL;
+	}
 	struct loop_item *item = &queue->items[(queue->first + queue->count++) % LOOP_ROOM];
+	queue->kept++;
 	item->ready = loop->ends[to].tick + loop_draw(loop, LOOP_DELAY);
-	loop_poke(&loop->ends[to]);
 	return item;
 }
 
@@ -146,6 +104,7 @@ static inline bool loop_post(struct link *link, int peer, const struct link_note
 				loop_offer(loop, link->rank, peer, payload, bytes, transfer);
 			offer->is_queued = true;
 			item->message.handle = offer;
+			loop_send(loop, link->rank, peer);
 		} else if (bytes) {
 			memcpy(item->payload, payload, bytes);
 		}
@@ -176,6 +135,14 @@ static inline bool loop_store(struct link *link, int peer, uint64_t index, uint6
 	}
 	lock_peer_release(&loop->lock);
 	return item || is_cut;
+}
+
+static inline void loop_push(struct link *link, int peer)
+{
+	struct loop *loop = ((struct loop_end *)link->state)->loop;
+	lock_peer_acquire(&loop->lock);
+	loop_send(loop, link->rank, peer);
+	lock_peer_release(&loop->lock);
 }
 
 static inline void loop_fetch(struct link *link, int peer, const struct link_message *message,
@@ -271,7 +238,7 @@ static inline bool loop_deliver(struct loop *loop, int me, int peer, struct loop
 	LOCK_REQUIRES(peer)
 {
 	struct loop_queue *queue = &loop->queues[peer][me];
-	if (!queue->count || queue->items[queue->first].ready > loop->ends[me].tick)
+	if (queue->count == queue->kept || queue->items[queue->first].ready > loop->ends[me].tick)
 		return false;
 	out->what = LOOP_ITEM;
 	out->item = queue->items[queue->first];
@@ -359,8 +326,10 @@ static inline bool loop_arm(struct link *link)
 	bool quiet = true;
 	lock_peer_acquire(&loop->lock);
 	for (int q = 0; q < loop->size; q++) {
+		const struct loop_queue *queue = &loop->queues[q][link->rank];
 		bool lost = loop->ends[q].has_cut[link->rank] && !me->is_lost[q];
-		quiet = quiet && (me->has_cut[q] || (!loop->queues[q][link->rank].count && !lost));
+		quiet = quiet && (me->has_cut[q] || (queue->count == queue->kept && !lost));
+		loop_send(loop, link->rank, q);
 	}
 	for (const struct loop_offer *offer = loop->offers; offer; offer = offer->next)
 		quiet = quiet &&
@@ -377,7 +346,7 @@ static inline bool loop_arm(struct link *link)
 /* What has not been told is not told any more. */
 static inline void loop_drop(struct loop_queue *queue)
 {
-	for (; queue->count; queue->count--) {
+	for (queue->kept = 0; queue->count; queue->count--) {
 		struct loop_item *item = &queue->items[queue->first];
 		struct loop_offer *offer = item->is_word ? NULL : item->message.handle;
 		if (offer)
@@ -421,6 +390,7 @@ static inline void loop_cut(struct link *link, int peer)
 	lock_peer_acquire(&loop->lock);
 	me->has_cut[peer] = true;
 	loop_drop(&loop->queues[peer][link->rank]);
+	loop_send(loop, link->rank, peer);
 	loop_poke(&loop->ends[peer]);
 	while ((transfer = loop_break(loop, link->rank, peer))) {
 		lock_peer_release(&loop->lock);
@@ -433,6 +403,7 @@ static inline void loop_cut(struct link *link, int peer)
 
 static inline bool loop_flush(struct link *link, int peer)
 {
+	loop_push(link, peer);
 	return link->rank != peer; /* a queue outlives its ends */
 }
 
@@ -447,6 +418,7 @@ static const struct link_ops loop_ops = {
 	.connect = loop_connect,
 	.post = loop_post,
 	.store = loop_store,
+	.push = loop_push,
 	.fetch = loop_fetch,
 	.advance = loop_advance,
 	.arm = loop_arm,

@@ -14,7 +14,7 @@ static bool is_ours(const struct net *net, const struct net_header *header, bool
 	       header->source < net->link.size && header->source != net->link.rank &&
 	       header->target == net->link.rank && header->kind < NET_KINDS &&
 	       is_offer == (header->kind == NET_OFFER) &&
-	       (is_offer || bytes <= (header->kind == NET_NOTE ? LINK_SHORT_BYTES : 0));
+	       (is_offer || bytes <= (header->kind == NET_BATCH ? NET_BATCH_BYTES : 0));
 }
 
 static void take_credit(struct net_peer *peer, uint32_t taken)
@@ -58,7 +58,7 @@ static bool put(struct net_peer *peer, const struct net_header *header, void *da
 	if (header->kind == NET_OFFER)
 		in->message.handle = data;
 	else if (bytes)
-		memcpy(in->payload, data, bytes);
+		memcpy(in->items, data, bytes);
 	net_attend(peer);
 	return true;
 }
@@ -91,17 +91,44 @@ ucs_status_t net_on_message(void *context, const void *from, size_t header_bytes
 
 /* ---- to the user ---- */
 
-static void tell(struct net_peer *peer, struct net_in *in)
+/* The item at byte `at`. How many bytes it has; 0: it is not of the form that peers send. */
+static uint64_t tell_item(const struct net_peer *peer, const struct net_in *in, uint64_t at)
 {
 	const struct link_events *events = &peer->net->link.events;
-	const uint64_t *words = in->message.note.words;
-	if (in->kind == NET_WORD) {
-		events->word(events->context, peer->rank, words[0], words[1]);
+	const unsigned char *item = in->items + at;
+	uint64_t left = in->message.bytes - at, words[3];
+	struct link_message message = {.position = in->message.position};
+	if (left < NET_WORD_BYTES)
+		return 0;
+	memcpy(words, item, NET_WORD_BYTES);
+	if (words[0] == NET_ITEM_WORD) {
+		events->word(events->context, peer->rank, words[1], words[2]);
+		return NET_WORD_BYTES;
+	}
+	uint64_t padded = (words[0] + 7) / 8 * 8;
+	if (words[0] > LINK_SHORT_BYTES || left < NET_NOTE_BYTES + padded)
+		return 0;
+	memcpy(&message.note, item + 8, sizeof message.note);
+	message.bytes = words[0];
+	message.payload = words[0] ? item + NET_NOTE_BYTES : NULL;
+	events->arrived(events->context, peer->rank, &message);
+	return NET_NOTE_BYTES + padded;
+}
+
+static void tell(const struct net_peer *peer, const struct net_in *in)
+{
+	const struct link_events *events = &peer->net->link.events;
+	if (in->kind == NET_OFFER) {
+		events->arrived(events->context, peer->rank, &in->message);
 		return;
 	}
-	if (in->kind == NET_NOTE && in->message.bytes)
-		in->message.payload = in->payload;
-	events->arrived(events->context, peer->rank, &in->message);
+	for (uint64_t at = 0, bytes; at < in->message.bytes; at += bytes) {
+		bytes = tell_item(peer, in, at);
+		if (!bytes) {
+			peer->net->dropped++;
+			return;
+		}
+	}
 }
 
 bool net_deliver(struct net_peer *peer)

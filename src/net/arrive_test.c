@@ -11,8 +11,19 @@ static void advance(struct fake *fake)
 
 static void bring_note(struct fake *fake, uint32_t position)
 {
-	struct net_header header = fake_header(position % 2 ? NET_NOTE : NET_WORD, position);
-	assert_int_equal(fake_bring(fake, &header, NULL, 0), UCS_OK);
+	unsigned char item[NET_NOTE_BYTES];
+	struct net_header header = fake_header(NET_BATCH, position);
+	size_t bytes = fake_item(position % 2 == 0, position, item);
+	assert_int_equal(fake_bring(fake, &header, item, bytes), UCS_OK);
+}
+
+/* A batch of its own. */
+static bool send_word(struct fake *fake)
+{
+	struct link *link = &fake->net->link;
+	bool goes = net_store(link, FAKE_PEER, 1, 2);
+	net_push(link, FAKE_PEER);
+	return goes;
 }
 
 static void expect_told(const struct fake *fake, int count)
@@ -56,6 +67,7 @@ static void credits_return(void **state)
 	bring_note(fake, 4 * NET_CREDIT + 1);
 	advance(fake);
 	assert_true(net_post(&fake->net->link, FAKE_PEER, &note, NULL, 0, NULL));
+	net_push(&fake->net->link, FAKE_PEER);
 	assert_int_equal(fake_ucx.sent[fake_ucx.sends - 1].taken, 4 * NET_CREDIT + 1);
 }
 
@@ -83,7 +95,7 @@ static void room_is_what_the_target_took(void **state)
 	struct link *link = &fake->net->link;
 	struct link_note note = {.words = {1}};
 	for (int i = 0; i < NET_ROOM; i++)
-		assert_true(net_store(link, FAKE_PEER, 1, 2));
+		assert_true(send_word(fake));
 	assert_false(net_store(link, FAKE_PEER, 1, 2));
 	assert_false(net_post(link, FAKE_PEER, &note, NULL, 0, NULL));
 	struct net_header header = fake_header(NET_CREDIT_ONLY, 0);
@@ -94,8 +106,10 @@ static void room_is_what_the_target_took(void **state)
 	fake_bring(fake, &header, NULL, 0);
 	header.taken = 2; /* an older one, late */
 	fake_bring(fake, &header, NULL, 0);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 3; i++) {
 		assert_true(net_post(link, FAKE_PEER, &note, NULL, 0, NULL));
+		net_push(link, FAKE_PEER);
+	}
 	assert_false(net_post(link, FAKE_PEER, &note, NULL, 0, NULL));
 	assert_int_equal(fake_ucx.sent[fake_ucx.sends - 1].position, NET_ROOM + 3);
 }
@@ -114,8 +128,8 @@ static void after_four_thousand_million(void **state)
 	assert_int_equal(fake->told, 4);
 	assert_int_equal(fake->values[3], 1);
 	for (int i = 0; i < NET_ROOM; i++)
-		assert_true(net_store(&fake->net->link, FAKE_PEER, 1, 2));
-	assert_false(net_store(&fake->net->link, FAKE_PEER, 1, 2));
+		assert_true(send_word(fake));
+	assert_false(send_word(fake));
 	assert_int_equal(fake->net->dropped, 0);
 }
 
@@ -123,17 +137,16 @@ static void after_four_thousand_million(void **state)
 static void a_slot_stays_until_it_is_sent(void **state)
 {
 	struct fake *fake = *state;
-	struct link *link = &fake->net->link;
 	fake_ucx.keeps = true;
 	for (int i = 0; i < NET_ROOM; i++)
-		assert_true(net_store(link, FAKE_PEER, 1, 2));
+		assert_true(send_word(fake));
 	struct net_header header = fake_header(NET_CREDIT_ONLY, 0);
 	header.taken = NET_ROOM;
 	fake_bring(fake, &header, NULL, 0);
-	assert_false(net_store(link, FAKE_PEER, 1, 2));
+	assert_false(send_word(fake));
 	fake_complete(7, UCS_OK);
-	assert_true(net_store(link, FAKE_PEER, 1, 2));
-	assert_false(net_store(link, FAKE_PEER, 1, 2));
+	assert_true(send_word(fake));
+	assert_false(send_word(fake));
 	for (int i = 0; i <= NET_ROOM; i++)
 		if (i != 7)
 			fake_complete(i, UCS_OK);
@@ -141,21 +154,103 @@ static void a_slot_stays_until_it_is_sent(void **state)
 	assert_int_equal(fake_ucx.freed, NET_ROOM + 1);
 }
 
-/* UCX may be out of memory for a moment: nothing was done, and it can be tried again. */
+/* UCX may be out of memory for a moment: what the link has taken it sends later by itself, and
+ * whatever it has not taken can be tried again. */
 static void without_memory(void **state)
 {
 	struct fake *fake = *state;
+	struct link *link = &fake->net->link;
 	struct link_note note = {.words = {1}};
 	struct link_transfer transfer = {.status = LS_PENDING};
 	unsigned char payload[8] = {0};
 	fake_ucx.error = UCS_ERR_NO_MEMORY;
-	assert_false(net_store(&fake->net->link, FAKE_PEER, 1, 2));
-	assert_false(net_post(&fake->net->link, FAKE_PEER, &note, payload, 8, &transfer));
+	assert_false(net_post(link, FAKE_PEER, &note, payload, 8, &transfer));
+	assert_true(send_word(fake));
+	assert_false(net_post(link, FAKE_PEER, &note, payload, 8, &transfer)); /* it comes later */
+	assert_false(net_flush(link, FAKE_PEER));
+	assert_false(net_arm(link));
+	net_advance(link);
+	assert_int_equal(fake_ucx.sends, 0);
 	fake_ucx.error = UCS_OK;
-	assert_true(net_store(&fake->net->link, FAKE_PEER, 1, 2));
-	assert_int_equal(fake_ucx.sent[0].position, 1);
 	advance(fake);
+	assert_int_equal(fake_ucx.sends, 1);
+	assert_int_equal(fake_ucx.sent[0].position, 1);
+	assert_true(send_word(fake));
+	assert_int_equal(fake_ucx.sent[1].position, 2);
 	assert_int_equal(fake->done + fake->lost, 0);
+}
+
+/* ---- batches ---- */
+
+/* What is posted and stored goes in one message, in its order. */
+static void several_go_together(void **state)
+{
+	struct fake *fake = *state;
+	struct link *link = &fake->net->link;
+	struct link_note note = {.words = {2}};
+	unsigned char payload[LINK_SHORT_BYTES];
+	for (size_t i = 0; i < sizeof payload; i++)
+		payload[i] = (unsigned char)(i * 7);
+	assert_true(net_store(link, FAKE_PEER, ~UINT64_C(1), 1));
+	assert_true(net_post(link, FAKE_PEER, &note, payload, 13, NULL));
+	assert_true(net_store(link, FAKE_PEER, ~UINT64_C(3), 3));
+	note.words[0] = 4;
+	assert_true(net_post(link, FAKE_PEER, &note, NULL, 0, NULL));
+	assert_int_equal(fake_ucx.sends, 0);
+	net_push(link, FAKE_PEER);
+	net_push(link, FAKE_PEER);
+	assert_int_equal(fake_ucx.sends, 1);
+	assert_int_equal(fake_ucx.bytes[0], 2 * NET_WORD_BYTES + 2 * NET_NOTE_BYTES + 16);
+	struct net_header header = fake_header(NET_BATCH, 1);
+	fake_bring(fake, &header, fake_ucx.items, fake_ucx.bytes[0]); /* as if the peer had sent it */
+	advance(fake);
+	expect_told(fake, 4);
+	assert_memory_equal(fake->payload, payload, 13);
+	/* A batch that is full goes by itself. */
+	uint64_t taken = 0;
+	for (; fake_ucx.sends == 1; taken++)
+		assert_true(net_store(link, FAKE_PEER, 1, 2));
+	assert_int_equal(taken - 1, NET_BATCH_BYTES / NET_WORD_BYTES);
+	assert_int_equal(fake_ucx.bytes[1], (taken - 1) * NET_WORD_BYTES);
+	/* What was kept back goes before an offer, and before the thread sleeps. */
+	struct link_transfer transfer = {.status = LS_PENDING};
+	fake_ucx.keeps = true;
+	assert_true(net_post(link, FAKE_PEER, &note, payload, sizeof payload, &transfer));
+	assert_int_equal(fake_ucx.sends, 4);
+	assert_true(fake_ucx.sent[2].kind == NET_BATCH && fake_ucx.sent[2].position == 3);
+	assert_true(fake_ucx.sent[3].kind == NET_OFFER && fake_ucx.sent[3].position == 4);
+	assert_true(net_store(link, FAKE_PEER, 1, 2));
+	assert_true(net_arm(link));
+	assert_int_equal(fake_ucx.sends, 5);
+	for (int i = 2; i < 5; i++)
+		fake_complete(i, UCS_OK);
+}
+
+/* Items that no peer sends: what comes before them in the batch counts. */
+static void wrong_items_are_dropped(void **state)
+{
+	struct fake *fake = *state;
+	static const struct {
+		uint64_t first;
+		size_t bytes;
+	} wrong[] = {{NET_ITEM_WORD, NET_WORD_BYTES - 1},
+		     {NET_ITEM_WORD, 8},
+		     {0, NET_NOTE_BYTES - 8},
+		     {1, NET_NOTE_BYTES},
+		     {LINK_SHORT_BYTES + 1, 5500},
+		     {UINT64_MAX - 1, 5500},
+		     {LINK_SHORT_BYTES, 48 + 4096 - 8}};
+	unsigned char items[NET_BATCH_BYTES] = {0};
+	int count = (int)(sizeof wrong / sizeof wrong[0]);
+	for (int i = 0; i < count; i++) {
+		struct net_header header = fake_header(NET_BATCH, (uint32_t)i + 1);
+		size_t at = fake_item(i % 2, (uint64_t)i + 1, items);
+		memcpy(items + at, &wrong[i].first, 8);
+		fake_bring(fake, &header, items, at + wrong[i].bytes);
+		advance(fake);
+		assert_int_equal(net_dropped(&fake->net->link), i + 1);
+	}
+	expect_told(fake, count);
 }
 
 /* ---- foreign messages ---- */
@@ -164,10 +259,10 @@ static void without_memory(void **state)
 static void what_is_not_ours_is_dropped(void **state)
 {
 	struct fake *fake = *state;
-	static const unsigned char long_one[LINK_SHORT_BYTES + 1];
+	static const unsigned char long_one[NET_BATCH_BYTES + 1];
 	enum { CASES = 12 };
 	for (int wrong = 0; wrong < CASES; wrong++) {
-		struct net_header header = fake_header(NET_NOTE, 1);
+		struct net_header header = fake_header(NET_BATCH, 1);
 		size_t bytes = 0;
 		header.job += wrong == 0;
 		header.epoch += wrong == 1;
@@ -178,7 +273,7 @@ static void what_is_not_ours_is_dropped(void **state)
 		bytes = wrong == 7 ? sizeof long_one : 0;
 		header.position = wrong == 8 ? 0 : wrong == 9 ? NET_ROOM + 1 : header.position;
 		if (wrong == 10) {
-			header.kind = NET_WORD;
+			header.kind = NET_CREDIT_ONLY;
 			bytes = 1;
 		}
 		if (wrong == 11) {
@@ -322,6 +417,8 @@ int main(void)
 		TEST(after_four_thousand_million),
 		TEST(a_slot_stays_until_it_is_sent),
 		TEST(without_memory),
+		TEST(several_go_together),
+		TEST(wrong_items_are_dropped),
 		TEST(what_is_not_ours_is_dropped),
 		TEST(a_refusal_ends_its_own_offer),
 		TEST(a_refusal_goes_first),

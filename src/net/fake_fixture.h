@@ -37,6 +37,8 @@ struct fake {
 /* What UCX was asked for: the calls of the library have no other place to put it. */
 static struct {
 	struct net_header sent[64];
+	size_t bytes[64];
+	unsigned char items[NET_BATCH_BYTES]; /* of the last batch */
 	int sends, released, freed;
 	bool keeps; /* a send returns a request, of which `done` is called by fake_complete */
 	ucs_status_t error;      /* a send returns this instead */
@@ -50,7 +52,7 @@ static inline ucs_status_ptr_t fake_send(ucp_ep_h endpoint, unsigned id, const v
 					 size_t header_bytes, const void *buffer, size_t bytes,
 					 const ucp_request_param_t *param)
 {
-	(void)endpoint, (void)buffer, (void)bytes;
+	(void)endpoint;
 	int i = fake_ucx.sends;
 	assert_int_equal(id, NET_AM);
 	assert_int_equal(header_bytes, sizeof fake_ucx.sent[0]);
@@ -60,6 +62,9 @@ static inline ucs_status_ptr_t fake_send(ucp_ep_h endpoint, unsigned id, const v
 	if (fake_ucx.error != UCS_OK)
 		return UCS_STATUS_PTR(fake_ucx.error);
 	memcpy(&fake_ucx.sent[i], header, header_bytes);
+	fake_ucx.bytes[i] = bytes;
+	if (fake_ucx.sent[i].kind == NET_BATCH && bytes)
+		memcpy(fake_ucx.items, buffer, bytes);
 	fake_ucx.sends++;
 	if (!fake_ucx.keeps)
 		return NULL;
@@ -91,6 +96,12 @@ static inline unsigned fake_progress(ucp_worker_h worker)
 	return 0;
 }
 
+static inline ucs_status_t fake_arm(ucp_worker_h worker)
+{
+	(void)worker;
+	return UCS_OK;
+}
+
 static inline ucs_status_ptr_t fake_close(ucp_ep_h endpoint, const ucp_request_param_t *param)
 {
 	(void)endpoint, (void)param;
@@ -101,6 +112,7 @@ static const struct net_library fake_library = {.ucp_am_send_nbx = fake_send,
 						.ucp_am_data_release = fake_release,
 						.ucp_request_free = fake_free,
 						.ucp_worker_progress = fake_progress,
+						.ucp_worker_arm = fake_arm,
 						.ucp_ep_close_nbx = fake_close};
 
 /* ---- events ---- */
@@ -183,9 +195,17 @@ static inline struct net_header fake_header(enum net_kind kind, uint32_t positio
 				    .target = FAKE_RANK,
 				    .kind = (uint8_t)kind,
 				    .position = position};
-	header.note.words[0] = kind == NET_WORD ? ~(uint64_t)position : position;
-	header.note.words[1] = position;
+	header.note.words[0] = kind == NET_OFFER ? position : 0;
 	return header;
+}
+
+/* A word or a note without payload, with this value, at `to`; returns its bytes. */
+static inline size_t fake_item(bool is_word, uint64_t value, unsigned char *to)
+{
+	const uint64_t word[] = {NET_ITEM_WORD, ~value, value};
+	const uint64_t note[1 + LINK_NOTE_WORDS] = {0, value};
+	memcpy(to, is_word ? word : note, is_word ? sizeof word : sizeof note);
+	return is_word ? sizeof word : sizeof note;
 }
 
 static inline ucs_status_t fake_bring(struct fake *fake, const struct net_header *header,

@@ -74,6 +74,8 @@ static bool attend(struct net_peer *peer)
 	bool did = net->is_connected && !peer->is_cut && net_deliver(peer);
 	if (peer->request && net->begins && !peer->is_cut)
 		net_accept(peer);
+	if (peer->is_push_due)
+		net_send_batch(peer);
 	net_send_control(peer);
 	if (!peer->is_broken || peer->is_lost || peer->is_cut || !net->is_connected)
 		return did;
@@ -107,6 +109,8 @@ bool net_advance(struct link *link)
 bool net_arm(struct link *link)
 {
 	struct net *net = net_of(link);
+	for (int q = 0; q < link->size; q++)
+		net_send_batch(&net->peers[q]);
 	/* UCX's descriptor says nothing of the steps in which it ends a connection. */
 	if (net->attention || net->ended || net->breaking)
 		return false;

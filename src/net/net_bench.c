@@ -51,6 +51,7 @@ static double bounce(struct rank *rank, uint64_t count, bool sleeps)
 		if (rank->rank == 1)
 			await(rank, peer, before + i, sleeps);
 		MUST(rank->link->ops->post(rank->link, peer, &note, &payload, sizeof payload, NULL));
+		rank->link->ops->push(rank->link, peer);
 		if (rank->rank == 0)
 			await(rank, peer, before + i, sleeps);
 	}

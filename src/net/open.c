@@ -19,6 +19,7 @@ static const struct link_ops ucx_ops = {
 	.connect = net_connect,
 	.post = net_post,
 	.store = net_store,
+	.push = net_push,
 	.fetch = net_fetch,
 	.advance = net_advance,
 	.arm = net_arm,

@@ -12,12 +12,13 @@
 enum {
 	NET_ROOM = 32,             /* notes to one peer that it has not delivered yet, at most */
 	NET_CREDIT = NET_ROOM / 2, /* deliveries after which the source is told of them */
-	NET_AM = 0,                /* the id of all messages */
+	/* One post of LINK_SHORT_BYTES, and many words. Fits into one segment of UCX's TCP. */
+	NET_BATCH_BYTES = LINK_SHORT_BYTES + 2048,
+	NET_AM = 0, /* the id of all messages */
 };
 
 enum net_kind {
-	NET_NOTE,   /* a note, with the payload */
-	NET_WORD,   /* note.words: index, value */
+	NET_BATCH,  /* notes with their payloads, and words: struct net_item */
 	NET_OFFER,  /* a note, with a payload to be fetched */
 	NET_REFUSE, /* `position` is an offer's, whose payload is not wanted */
 	NET_PING,   /* the source has an endpoint */
@@ -32,12 +33,21 @@ struct net_header {
 	uint32_t epoch;
 	uint16_t source, target;
 	uint8_t kind, zero[3];
-	uint32_t position; /* of notes, words and offers, counted from 1 for each pair */
+	uint32_t position; /* of batches and offers, counted from 1 for each pair */
 	uint32_t taken;    /* the last position from the target that the source has delivered */
 	uint32_t zeros;
-	struct link_note note;
+	struct link_note note; /* of an offer */
 };
 _Static_assert(sizeof(struct net_header) == 72, "no padding, which would be sent");
+
+/* In a batch one follows the other. A note: the bytes of its payload, its words, and the payload up
+ * to a multiple of 8. A word: NET_ITEM_WORD, index, value. */
+#define NET_ITEM_WORD UINT64_MAX
+enum {
+	NET_NOTE_BYTES = 8 * (1 + LINK_NOTE_WORDS), /* without its payload */
+	NET_WORD_BYTES = 8 * 3,
+};
+_Static_assert(NET_NOTE_BYTES + LINK_SHORT_BYTES <= NET_BATCH_BYTES, "every note fits");
 
 /* A long payload, in link_transfer.memory. */
 struct net_transfer {
@@ -53,20 +63,21 @@ static inline struct net_transfer *net_transfer_of(struct link_transfer *transfe
 	return (struct net_transfer *)(void *)transfer->memory;
 }
 
-/* A short message to a peer, until UCX has sent it. */
+/* A batch to a peer, until UCX has sent it. */
 struct net_out {
 	struct net_header header;
 	struct net_peer *peer;
 	struct net_out *next; /* that is free */
-	unsigned char payload[LINK_SHORT_BYTES];
+	uint64_t bytes;       /* of items */
+	unsigned char items[NET_BATCH_BYTES];
 };
 
 /* A message from a peer that has not been delivered. */
 struct net_in {
 	bool is_here;
 	uint8_t kind;
-	struct link_message message; /* its payload is set when it is delivered */
-	unsigned char payload[LINK_SHORT_BYTES];
+	struct link_message message; /* an offer; of a batch, position and bytes */
+	_Alignas(8) unsigned char items[NET_BATCH_BYTES];
 };
 
 /* A message that belongs to no slot and is sent as soon as the last of its kind has been. */
@@ -95,6 +106,8 @@ struct net_peer {
 	unsigned open; /* requests that UCX has not completed: payloads, slots, refusals */
 	struct link_transfer *offers; /* sent, and not completed */
 	struct net_out *free;
+	struct net_out *batch; /* kept back: there is room for its position; NULL: none */
+	bool is_push_due;      /* UCX had no memory for the batch */
 	struct net_control ping, pong, credit;
 	struct net_address address;
 	struct net_out out[NET_ROOM];
@@ -185,10 +198,13 @@ ls_status net_connect(struct link *link, bool *done);
 void net_send_init(struct net_peer *peer);
 /* Sends what is due; what cannot be sent now remains due. */
 void net_send_control(struct net_peer *peer);
+/* Sends its batch. False: UCX has no memory now; the next advance tries again. */
+bool net_send_batch(struct net_peer *peer);
 void net_send_refusal(struct net_peer *peer, uint32_t position, void *handle);
 bool net_post(struct link *link, int to, const struct link_note *note, const void *payload,
 	      uint64_t bytes, struct link_transfer *transfer);
 bool net_store(struct link *link, int to, uint64_t index, uint64_t value);
+void net_push(struct link *link, int to);
 bool net_flush(struct link *link, int to);
 
 /* ---- arrive.c ---- */

@@ -159,7 +159,7 @@ static void send_and_leave(struct rank *rank)
 	while (atomic_load(&rank->shared->step[0]) < 2)
 		sched_yield();
 	for (uint64_t n = 0; rank->lost[0] == 0; rank_drive(rank))
-		for (int i = 0; i < 4; i++)
+		for (int i = 0; i < 4; i++, ops->push(rank->link, 0))
 			n += ops->store(rank->link, 0, ~n, n);
 	MUST(rank->told[0] == LAST);
 }

@@ -192,6 +192,7 @@ static inline void rank_post(struct rank *rank, int to, uint64_t number, const v
 {
 	const struct link_note note = {.words = {number}};
 	RANK_UNTIL(rank, rank->link->ops->post(rank->link, to, &note, payload, bytes, transfer));
+	rank->link->ops->push(rank->link, to);
 }
 
 /* `count` short payloads of all lengths to each of some peers, a bit for each, and as many back.
@@ -207,7 +208,13 @@ static inline void rank_exchange(struct rank *rank, unsigned peers, uint64_t fir
 				rank_post(rank, q, n, payload, bytes, NULL);
 			else if (peers >> q & 1)
 				RANK_UNTIL(rank, rank->link->ops->store(rank->link, q, ~n, n));
+		for (int q = 0; q < rank->size; q++)
+			if (peers >> q & 1 && n % 5)
+				rank->link->ops->push(rank->link, q);
 	}
+	for (int q = 0; q < rank->size; q++)
+		if (peers >> q & 1)
+			rank->link->ops->push(rank->link, q);
 	for (int q = 0; q < rank->size; q++)
 		RANK_UNTIL(rank, !(peers >> q & 1) || rank->told[q] >= first + count);
 }

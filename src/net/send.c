@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What goes to a peer. UCX reads header and payload until a request is completed, so both are in
- * memory that stays: a slot, the user's transfer, or a record of its own. */
+ * memory that stays: a slot, the user's transfer, or a record of its own. Each message costs a
+ * system call, at the target as well, so short ones are collected in a batch. */
 #include "net/peer.h"
 
 #include <stdlib.h>
@@ -51,7 +52,7 @@ static void close_request(struct net_peer *peer, void *request)
 		net_attend(peer);
 }
 
-/* ---- notes and words ---- */
+/* ---- batches of notes and words ---- */
 
 void net_send_init(struct net_peer *peer)
 {
@@ -84,33 +85,74 @@ static bool has_room(const struct net_peer *peer)
 	return peer->sent - peer->acknowledged < NET_ROOM;
 }
 
-static bool send_short(struct net_peer *peer, enum net_kind kind, const struct link_note *note,
-		       const void *payload, uint64_t bytes)
+bool net_send_batch(struct net_peer *peer)
 {
-	struct net_out *out = peer->free;
-	if (net_peer_is_gone(peer))
+	struct net_out *out = peer->batch;
+	if (!out || net_peer_is_gone(peer))
 		return true;
-	if (!out || !has_room(peer))
-		return false;
-	peer->free = out->next;
-	out->header = header_of(peer, kind, peer->sent + 1);
-	out->header.note = *note;
-	if (bytes)
-		memcpy(out->payload, payload, bytes);
-	ucs_status_ptr_t sent = send_am(peer, &out->header, out->payload, bytes,
+	out->header = header_of(peer, NET_BATCH, peer->sent + 1);
+	ucs_status_ptr_t sent = send_am(peer, &out->header, out->items, out->bytes,
 					UCP_AM_SEND_FLAG_EAGER, on_slot_sent, out);
+	peer->is_push_due = UCS_PTR_IS_ERR(sent) && !net_peer_is_gone(peer);
+	if (peer->is_push_due) {
+		net_attend(peer);
+		return false;
+	}
+	peer->batch = NULL;
+	peer->sent += !UCS_PTR_IS_ERR(sent);
 	if (!UCS_PTR_IS_PTR(sent))
 		give_slot(out);
-	if (UCS_PTR_IS_ERR(sent))
+	return true;
+}
+
+void net_push(struct link *link, int to)
+{
+	net_send_batch(&net_of(link)->peers[to]);
+}
+
+/* Where the next `bytes` of a batch go; NULL: there is no room, or the peer is gone. */
+static unsigned char *add_bytes(struct net_peer *peer, uint64_t bytes)
+{
+	if (peer->batch && peer->batch->bytes + bytes > NET_BATCH_BYTES && !net_send_batch(peer))
+		return NULL;
+	if (!peer->batch) {
+		struct net_out *out = peer->free;
+		if (!out || !has_room(peer) || net_peer_is_gone(peer))
+			return NULL;
+		peer->free = out->next;
+		out->bytes = 0;
+		peer->batch = out;
+	}
+	unsigned char *at = peer->batch->items + peer->batch->bytes;
+	peer->batch->bytes += bytes;
+	return at;
+}
+
+static bool add_note(struct net_peer *peer, const struct link_note *note, const void *payload,
+		     uint64_t bytes)
+{
+	uint64_t padded = (bytes + 7) / 8 * 8;
+	unsigned char *at = net_peer_is_gone(peer) ? NULL : add_bytes(peer, NET_NOTE_BYTES + padded);
+	if (!at)
 		return net_peer_is_gone(peer);
-	peer->sent++;
+	memcpy(at, &bytes, 8);
+	memcpy(at + 8, note->words, sizeof note->words);
+	memset(at + NET_NOTE_BYTES + padded - 8, 0, padded ? 8 : 0);
+	if (bytes)
+		memcpy(at + NET_NOTE_BYTES, payload, bytes);
 	return true;
 }
 
 bool net_store(struct link *link, int to, uint64_t index, uint64_t value)
 {
-	const struct link_note note = {.words = {index, value}};
-	return send_short(&net_of(link)->peers[to], NET_WORD, &note, NULL, 0);
+	struct net_peer *peer = &net_of(link)->peers[to];
+	const uint64_t words[] = {NET_ITEM_WORD, index, value};
+	_Static_assert(sizeof words == NET_WORD_BYTES, "a word");
+	unsigned char *at = net_peer_is_gone(peer) ? NULL : add_bytes(peer, NET_WORD_BYTES);
+	if (!at)
+		return net_peer_is_gone(peer);
+	memcpy(at, words, sizeof words);
+	return true;
 }
 
 /* ---- long payloads ---- */
@@ -145,6 +187,8 @@ static bool send_offer(struct net_peer *peer, const struct link_note *note, cons
 		       uint64_t bytes, struct link_transfer *transfer)
 {
 	struct net_transfer *own = net_transfer_of(transfer);
+	if (!net_send_batch(peer)) /* that comes first */
+		return false;
 	*own = (struct net_transfer){.peer = peer,
 				     .header = header_of(peer, NET_OFFER, peer->sent + 1)};
 	own->header.note = *note;
@@ -176,7 +220,7 @@ bool net_post(struct link *link, int to, const struct link_note *note, const voi
 {
 	struct net_peer *peer = &net_of(link)->peers[to];
 	return transfer ? send_offer(peer, note, payload, bytes, transfer)
-			: send_short(peer, NET_NOTE, note, payload, bytes);
+			: add_note(peer, note, payload, bytes);
 }
 
 /* ---- control ---- */
@@ -285,7 +329,7 @@ bool net_flush(struct link *link, int to)
 					   .user_data = peer};
 	if (net_peer_is_gone(peer) || !peer->endpoint || peer->is_flushed)
 		return true;
-	if (peer->flushes)
+	if (peer->flushes || !net_send_batch(peer))
 		return false;
 	ucs_status_ptr_t sent = peer->net->ucx->ucp_ep_flush_nbx(peer->endpoint, &param);
 	peer->flushes = UCS_PTR_IS_PTR(sent);

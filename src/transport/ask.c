@@ -21,6 +21,7 @@ bool transport_ask(struct transport *transport, int rank, const uint64_t words[T
 	struct link_note note = {.words = {TRANSPORT_NOTE_ASK, words[0], words[1]}};
 	transport_drive_begin(hosts);
 	bool posted = hosts->link->ops->post(hosts->link, rank, &note, NULL, 0, NULL);
+	hosts->link->ops->push(hosts->link, rank);
 	transport_drive_end(hosts);
 	return posted;
 }
@@ -35,7 +36,7 @@ bool transport_tell_failed(struct transport *transport, int rank,
 		.hosts = hosts, .link = hosts->link, .peer = rank, .mine = transport->segment};
 	transport_drive_begin(hosts);
 	bool posted = transport_path_post(
-		&path, &note, failure->groups,
+		&path, TRANSPORT_KEEP_NOT, &note, failure->groups,
 		sizeof failure->groups + strnlen(failure->text, sizeof failure->text), NULL);
 	transport_drive_end(hosts);
 	return posted;

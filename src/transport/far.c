@@ -27,6 +27,7 @@ void transport_far_set(struct transport_team *team, int member, struct transport
 	far->from = transport_channel(team, team->rank, member);
 	far->pages = transport_area_of(team, member)->payloads;
 	far->sent = far->refused = far->taken = 0;
+	atomic_store(&far->to->sent, 0);
 	memset(far->arrived, 0, sizeof far->arrived);
 	memset(far->told, 0, sizeof far->told);
 	atomic_store(&far->withdrawn, 0);
@@ -108,7 +109,7 @@ static bool post_window(const struct transport_path *path, const struct link_not
 					      .carries = TRANSPORT_CARRIES_POST,
 					      .is_under_way = !is_short};
 	if (payload)
-		posted = transport_path_post(path, note, payload, packed->bytes,
+		posted = transport_path_post(path, TRANSPORT_KEEP_NOT, note, payload, packed->bytes,
 					     is_short ? NULL : &carried->transfer);
 	if (!posted)
 		carried->is_under_way = false;
@@ -133,11 +134,12 @@ static bool post_messages(const struct transport_path *path)
 				  packed->seq, packed->count, far->sent + 1}};
 		bool posted = packed->bytes > TRANSPORT_MESSAGE_INLINE
 				      ? post_window(path, &note, index)
-				      : transport_path_post(path, &note, slot->payload,
-							    packed->bytes, NULL);
+				      : transport_path_post(path, TRANSPORT_KEEP_NOT, &note,
+							    slot->payload, packed->bytes, NULL);
 		if (!posted)
 			return atomic_load(&far->withdrawn);
-		far->sent++;
+		wait_store(&far->to->sent, ++far->sent);
+		transport_mirror_wake(path->hosts);
 	}
 	return true;
 }
@@ -283,8 +285,8 @@ static bool send_freed(const struct transport_path *path)
 	uint64_t refused = atomic_load_explicit(&far->from->refused, memory_order_acquire);
 	if (refused != far->refused &&
 	    !transport_path_store(
-		    path, transport_place(path->mine, &far->from->refused, TRANSPORT_OF_SOURCE),
-		    refused))
+		    path, TRANSPORT_KEEP_NOT,
+		    transport_place(path->mine, &far->from->refused, TRANSPORT_OF_SOURCE), refused))
 		return false;
 	far->refused = refused;
 	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && taken != far->taken; i++) {
@@ -292,7 +294,7 @@ static bool send_freed(const struct transport_path *path)
 		    atomic_load_explicit(&far->from->slots[i].state, memory_order_acquire))
 			continue;
 		return_offer(path, i); /* taken, but not fetched */
-		if (!transport_path_store(path,
+		if (!transport_path_store(path, TRANSPORT_KEEP_SLOT,
 					  transport_place(path->mirror, &far->to->slots[i].freed,
 							  TRANSPORT_OF_TARGET),
 					  far->arrived[i]))

@@ -62,7 +62,7 @@ bool transport_send_cancels(const struct transport_path *path)
 			end_here(path->hosts, &relay->to->rts[i]); /* it is not offered yet */
 		if (!carried->is_under_way || carried->generation != generation)
 			continue;
-		if (!transport_path_post(path, &note, NULL, 0, NULL)) {
+		if (!transport_path_post(path, TRANSPORT_KEEP_NOT, &note, NULL, 0, NULL)) {
 			atomic_fetch_or(&relay->cancels, left);
 			return false;
 		}

@@ -59,7 +59,7 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 	relay->is_ready = atomic_load(&member->area->opened) >= generation;
 	relay->to = transport_mail(team, q, team->rank);
 	relay->from = transport_mail(team, team->rank, q);
-	relay->signal = relay->finished = relay->announced = 0;
+	relay->entered = relay->finished = relay->announced = 0;
 	relay->times_closed = atomic_load(&transport_area_of(team, team->rank)->times_closed);
 	relay->opened = relay->taken = relay->returned = 0;
 	relay->has_told = relay->has_cells = false;

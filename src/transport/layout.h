@@ -225,6 +225,8 @@ struct transport_channel {
 	 * it no longer touches. For that rank alone: a source counts in its mirror of the owner, an
 	 * owner in its own segment, and the thread that drives the link is the writer. */
 	_Atomic uint64_t begun, ended;
+	/* The same, at a source: the position of the last message that its link has taken. */
+	_Atomic uint64_t sent;
 	struct transport_slot slots[TRANSPORT_CHANNEL_SLOTS];
 };
 

@@ -2,7 +2,8 @@
  * Who drives the link: threads of the rank, while they spin in a wait; else a thread that sleeps
  * until there is something to do.
  *
- *   others drive      it looks once in TICK_MS; a waiting thread that goes to sleep wakes it
+ *   others drive      it looks once in TICK_MS, and pushes what the link has kept back; a waiting
+ *                     thread that goes to sleep wakes it
  *   nobody drives     it arms the link, and sleeps on the link's descriptor
  *
  * A thread that drives while the link is armed wakes it, because the link is armed only until the
@@ -57,6 +58,17 @@ static void hand_over(void *context)
 		wake(pump);
 }
 
+/* The pump pushes when it arms the link, and looks at `driven` after that; so it pushes again unless
+ * it is armed already. */
+bool transport_pump_pushes(struct transport_pump *pump)
+{
+	if (!atomic_load(&pump->runs) || atomic_load(&pump->state) == PUMP_ARMED)
+		return false;
+	if (!atomic_load(&pump->driven))
+		atomic_store(&pump->driven, 1);
+	return atomic_load(&pump->state) != PUMP_ARMED;
+}
+
 const struct wait_pump *transport_pump(const struct transport *transport)
 {
 	return transport->hosts ? &transport->hosts->pump.calls : NULL;
@@ -80,6 +92,7 @@ static bool sleep_on(struct transport_pump *pump, int link_fd, uint64_t ms)
 
 static bool tick(struct transport_pump *pump, uint64_t handed)
 {
+	transport_push(pump->transport);
 	atomic_store(&pump->state, PUMP_TICKS);
 	/* A thread that has handed over before that has not seen it. */
 	bool sleeps = atomic_load(&pump->handed) == handed && !atomic_load(&pump->stop);
@@ -107,7 +120,7 @@ static void *pump_main(void *argument)
 	atomic_store(&pump->waits, 0);
 	while (ours && !atomic_load(&pump->stop)) {
 		uint64_t handed = atomic_load(&pump->handed);
-		if (transport_advance(pump->transport))
+		if (transport_turn(pump->transport))
 			continue;
 		if (atomic_exchange(&pump->driven, 0))
 			ours = tick(pump, handed);
@@ -139,7 +152,7 @@ ls_status transport_pump_start(struct transport *transport, _Atomic uint32_t *ti
 	int error =
 		pump->event_fd < 0 ? errno : pthread_create(&pump->thread, NULL, pump_main, pump);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pump->runs = !error;
+	atomic_store(&pump->runs, !error);
 	if (!error) {
 		wait_moment(&pump->waits);
 		return LS_OK;
@@ -155,7 +168,7 @@ static void stop(struct transport_pump *pump)
 	wake(pump);
 	wait_join(pump->thread);
 	transport_close_fds(&pump->event_fd, 1);
-	pump->runs = false;
+	atomic_store(&pump->runs, false);
 }
 
 /* ---- before the end ---- */

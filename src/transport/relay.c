@@ -2,7 +2,7 @@
  * From shared memory to the link. A thread that publishes marks what may be new, and drives the
  * link if nobody does; the driving thread compares the words of each marked pair with what it has
  * sent, and sends what is new, a word never before what it says is there. Without room the mark
- * stays. */
+ * stays. What no rank waits for the link keeps back for a while (enum transport_keep). */
 #include "transport/relay.h"
 
 #include <stdlib.h>
@@ -13,7 +13,9 @@
 #include "base/clock.h"
 #include "base/seqlock.h"
 
-enum { HELD = 1, AGAIN = 2 };
+/* transport_hosts.driver. HELD: a thread drives the link. It checks once more before it stops if
+ * another one has set AGAIN meanwhile; PUSH: and then pushes all that the link keeps back. */
+enum { HELD = 1, AGAIN = 2, PUSH = 4 };
 
 _Static_assert(sizeof(struct mail_slot) <= LINK_SHORT_BYTES, "a slot is one note");
 _Static_assert(sizeof(struct transport_report) <= LINK_SHORT_BYTES &&
@@ -36,53 +38,45 @@ static uint64_t its_place(const struct transport_path *path, const void *at)
 
 static bool send_word(const struct transport_path *path, uint64_t at, uint64_t value)
 {
-	return transport_path_store(path, at, value);
+	return transport_path_store(path, TRANSPORT_KEEP_NOT, at, value);
 }
 
 /* A word of mine that only grows, with a value that it had a moment ago. */
-static bool send_mine(const struct transport_path *path, const _Atomic uint64_t *word,
-		      uint64_t value, uint64_t *sent)
+static bool send_mine(const struct transport_path *path, enum transport_keep keep,
+		      const _Atomic uint64_t *word, uint64_t value, uint64_t *sent)
 {
 	if (value == *sent)
 		return true;
-	if (!send_word(path, my_place(path, word), value))
+	if (!transport_path_store(path, keep, my_place(path, word), value))
 		return false;
 	*sent = value;
 	return true;
 }
 
-static bool send_write(const struct transport_path *path, const void *bytes, uint64_t count,
-		       uint64_t to, uint64_t word, uint64_t value)
+static bool send_write(const struct transport_path *path, enum transport_keep keep,
+		       const void *bytes, uint64_t count, uint64_t to, uint64_t word, uint64_t value)
 {
 	struct link_note note = {.words = {TRANSPORT_NOTE_WRITE, to, word, value}};
-	return transport_path_post(path, &note, bytes, count, NULL);
+	return transport_path_post(path, keep, &note, bytes, count, NULL);
 }
 
-/* Sends entries in the order of their numbers, and new phases of an entry that was sent. Reads the
- * next entry first: if it is there, the entry before it has reached its last phase. */
+/* Sends entries in the order of their numbers. Ranks on other hosts do not wait for phases. */
 static bool send_entries(const struct transport_path *path)
 {
 	struct transport_team *team = path->relay->team;
-	uint64_t *sent = &path->relay->signal;
 	for (;;) {
-		uint64_t seq = *sent >> TRANSPORT_PHASE_BITS;
-		struct transport_entry *last = transport_entry(team, team->rank, seq);
-		struct transport_entry *next = transport_entry(team, team->rank, seq + 1);
-		uint64_t entered = atomic_load_explicit(&next->signal, memory_order_acquire);
-		uint64_t now = atomic_load_explicit(&last->signal, memory_order_acquire);
-		if (now != *sent && transport_signal_is_of(now, seq)) {
-			if (!send_word(path, my_place(path, &last->signal), now))
-				return false;
-			*sent = now;
-		}
-		if (!transport_signal_reached(entered, transport_signal(seq + 1, 0)))
+		uint64_t seq = path->relay->entered + 1, entered = transport_signal(seq, 0);
+		const struct transport_entry *entry = transport_entry(team, team->rank, seq);
+		if (!transport_signal_reached(
+			    atomic_load_explicit(&entry->signal, memory_order_acquire), entered))
 			return true;
 		uint64_t bytes = sizeof(struct transport_entry) -
 				 offsetof(struct transport_entry, signature);
-		if (!send_write(path, &next->signature, bytes, my_place(path, &next->signature),
-				my_place(path, &next->signal), entered))
+		if (!send_write(path, TRANSPORT_KEEP_ENTRY, &entry->signature, bytes,
+				my_place(path, &entry->signature), my_place(path, &entry->signal),
+				entered))
 			return false;
-		*sent = entered;
+		path->relay->entered = seq;
 	}
 }
 
@@ -100,7 +94,7 @@ static bool send_failure(const struct transport_path *path)
 	struct link_note note = {.words = {TRANSPORT_NOTE_FAILED, cause >> 32, report->status,
 					   (uint64_t)(int64_t)report->culprit, report->operation}};
 	relay->has_told = transport_path_post(
-		path, &note, report->groups,
+		path, TRANSPORT_KEEP_NOT, &note, report->groups,
 		sizeof report->groups + strnlen(report->text, sizeof report->text), NULL);
 	return relay->has_told;
 }
@@ -117,7 +111,8 @@ static bool send_long(const struct transport_path *path, unsigned index)
 	uint64_t open = transport_mail_word(rts->generation, 0);
 	uint64_t gone = transport_mail_word(rts->generation, MAIL_MATCHED | pieces);
 	if (!atomic_compare_exchange_strong(&rts->cursor, &open, gone) && open & MAIL_CLOSED)
-		return send_write(path, &rts->window, offsetof(struct mail_rts, source_copied),
+		return send_write(path, TRANSPORT_KEEP_NOT, &rts->window,
+				  offsetof(struct mail_rts, source_copied),
 				  its_place(path, &rts->window), its_place(path, &rts->cursor),
 				  open);
 	const struct transport *transport = path->hosts->transport;
@@ -130,7 +125,8 @@ static bool send_long(const struct transport_path *path, unsigned index)
 					      .index = (uint8_t)index,
 					      .carries = TRANSPORT_CARRIES_SEND,
 					      .is_under_way = true};
-	if (!payload || !transport_path_post(path, &note, payload, rts->bytes, &carried->transfer)) {
+	if (!payload || !transport_path_post(path, TRANSPORT_KEEP_NOT, &note, payload, rts->bytes,
+					     &carried->transfer)) {
 		carried->is_under_way = false;
 		transport_take_offer_back(path->hosts, rts);
 		return false;
@@ -160,7 +156,8 @@ static bool send_slot(const struct transport_path *path, struct mail_slot *slot,
 	/* The sender keeps a block; the receiver gets a copy. */
 	line.envelope.flags &= (uint8_t)~MAIL_BLOCK;
 	memcpy(line.bytes, slot->tiny, behind ? MAIL_TINY_BYTES + behind : bytes);
-	return send_write(path, &line, 8 + sizeof line.envelope + MAIL_TINY_BYTES + behind,
+	return send_write(path, TRANSPORT_KEEP_NOT, &line,
+			  8 + sizeof line.envelope + MAIL_TINY_BYTES + behind,
 			  its_place(path, &slot->held), its_place(path, &slot->sequence), position);
 }
 
@@ -176,7 +173,7 @@ static bool send_cells(const struct transport_path *path, const struct mail_enve
 		return true;
 	const unsigned char *from = mine->cells[cell / 2][cell % 2];
 	struct link_note note = {.words = {TRANSPORT_NOTE_CELL, my_place(path, from)}};
-	return transport_path_post(path, &note, from, (bytes + 7) / 8 * 8, NULL);
+	return transport_path_post(path, TRANSPORT_KEEP_NOT, &note, from, (bytes + 7) / 8 * 8, NULL);
 }
 
 static bool send_messages(const struct transport_path *path)
@@ -216,7 +213,7 @@ static bool send_taken(const struct transport_path *path)
 	uint64_t taken = atomic_load_explicit(&box->taken, memory_order_acquire);
 	uint64_t returned = atomic_load_explicit(&box->returned, memory_order_acquire);
 	for (int i = 0; i < MAIL_SLOTS && taken != relay->taken; i++)
-		if (!send_mine(path, &box->freed[i],
+		if (!send_mine(path, TRANSPORT_KEEP_NOT, &box->freed[i],
 			       atomic_load_explicit(&box->freed[i], memory_order_acquire),
 			       &relay->freed[i]))
 			return false;
@@ -228,7 +225,8 @@ static bool send_taken(const struct transport_path *path)
 		uint64_t done = atomic_load_explicit(&box->rts[i].done, memory_order_acquire);
 		if (carried->relay && done == transport_mail_word(carried->generation, 0))
 			relay->done[i] = done; /* the link tells its source */
-		else if (!send_mine(path, &box->rts[i].done, done, &relay->done[i]))
+		else if (!send_mine(path, TRANSPORT_KEEP_NOT, &box->rts[i].done, done,
+				    &relay->done[i]))
 			return false;
 	}
 	relay->returned = returned;
@@ -319,18 +317,21 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 	uint64_t left = atomic_load_explicit(&mine->times_closed, memory_order_acquire);
 	uint64_t finished = atomic_load_explicit(&mine->finished, memory_order_acquire);
 	/* Before it has made the group the peer could do nothing with the rest. */
-	if (!send_mine(&path, &mine->opened, opened, &relay->opened))
+	if (!send_mine(&path, TRANSPORT_KEEP_NOT, &mine->opened, opened, &relay->opened))
 		return false;
 	if (!relay->is_ready)
 		return true;
 	fetch_wanted(&path);
 	if (atomic_load(&relay->far.withdrawn))
 		transport_cancel_offered(hosts, peer, relay);
+	/* After a failure peers wait until this rank has finished. */
+	bool failed = wait_has_failed(atomic_load(&transport_head_of(team)->cause));
+	enum transport_keep keep = failed ? TRANSPORT_KEEP_NOT : TRANSPORT_KEEP_WORD;
 	return send_failure(&path) && send_entries(&path) && transport_far_send(&path) &&
 	       send_taken(&path) && send_messages(&path) && transport_send_cancels(&path) &&
-	       send_mine(&path, &mine->finished, finished, &relay->finished) &&
+	       send_mine(&path, keep, &mine->finished, finished, &relay->finished) &&
 	       (left == relay->times_closed || may_leave(relay)) &&
-	       send_mine(&path, &mine->times_closed, left, &relay->times_closed);
+	       send_mine(&path, TRANSPORT_KEEP_NOT, &mine->times_closed, left, &relay->times_closed);
 }
 
 static void relay_team(struct transport_hosts *hosts, unsigned area)
@@ -358,6 +359,15 @@ static bool is_any_marked(const struct transport_hosts *hosts)
 	return any != 0;
 }
 
+static void push(struct transport_hosts *hosts, uint64_t peers)
+{
+	if (!peers)
+		return;
+	atomic_fetch_and(&hosts->kept, ~peers);
+	for (; peers; peers &= peers - 1)
+		hosts->link->ops->push(hosts->link, __builtin_ctzll(peers));
+}
+
 static void relay_all(struct transport_hosts *hosts)
 {
 	struct transport *transport = hosts->transport;
@@ -374,26 +384,43 @@ static void relay_all(struct transport_hosts *hosts)
 		for (uint64_t left = atomic_exchange(&hosts->areas[w], 0); left; left &= left - 1)
 			relay_team(hosts, w * 64 + (unsigned)__builtin_ctzll(left));
 	}
+	push(hosts, hosts->due);
+	hosts->due = 0;
 	if (atomic_load_explicit(&transport->segment->served, memory_order_relaxed) != marked &&
 	    !is_any_marked(hosts))
 		atomic_store(&transport->segment->served, marked);
 }
 
-/* False: another thread drives, and will check once more before it stops. */
-static bool drive(struct transport_hosts *hosts, bool advances)
+/* What threads have left to the one that drives. */
+static void serve(struct transport_hosts *hosts)
+{
+	uint32_t asked = atomic_fetch_and(&hosts->driver, ~(uint32_t)(AGAIN | PUSH));
+	relay_all(hosts);
+	if (asked & PUSH)
+		push(hosts, atomic_load(&hosts->kept));
+}
+
+/* `asks`: AGAIN, or AGAIN | PUSH. False: another thread drives, and will check once more before it
+ * stops. */
+static bool drive(struct transport_hosts *hosts, uint32_t asks, bool advances)
 {
 	bool did = false;
-	if (atomic_fetch_or(&hosts->driver, HELD | AGAIN) & HELD)
+	if (atomic_fetch_or(&hosts->driver, HELD | asks) & HELD)
 		return false;
 	uint32_t held = HELD;
 	do {
-		atomic_fetch_and(&hosts->driver, ~(uint32_t)AGAIN);
 		if (advances && hosts->link->ops->advance(hosts->link))
 			did = true;
-		relay_all(hosts);
+		serve(hosts);
 		held = HELD;
 	} while (!atomic_compare_exchange_strong(&hosts->driver, &held, 0));
 	return did;
+}
+
+static void push_or_leave(struct transport_hosts *hosts)
+{
+	if (atomic_load(&hosts->kept) && !transport_pump_pushes(&hosts->pump))
+		drive(hosts, AGAIN | PUSH, false);
 }
 
 void transport_drive_begin(struct transport_hosts *hosts)
@@ -405,9 +432,10 @@ void transport_drive_begin(struct transport_hosts *hosts)
 void transport_drive_end(struct transport_hosts *hosts)
 {
 	uint32_t held = HELD;
+	push(hosts, hosts->due);
+	hosts->due = 0;
 	while (!atomic_compare_exchange_strong(&hosts->driver, &held, 0)) {
-		atomic_fetch_and(&hosts->driver, ~(uint32_t)AGAIN);
-		relay_all(hosts);
+		serve(hosts);
 		held = HELD;
 	}
 }
@@ -424,12 +452,27 @@ void transport_relay(const struct transport_team *team, int rank)
 {
 	struct transport_hosts *hosts = team->transport->hosts;
 	transport_mark(hosts, team->area, team->members[rank].world);
-	drive(hosts, false);
+	drive(hosts, AGAIN, false);
+	push_or_leave(hosts);
+}
+
+bool transport_turn(struct transport *transport)
+{
+	return drive(transport->hosts, AGAIN, true);
 }
 
 bool transport_advance(struct transport *transport)
 {
-	return transport->hosts && drive(transport->hosts, true);
+	if (!transport->hosts)
+		return false;
+	bool did = transport_turn(transport);
+	push_or_leave(transport->hosts);
+	return did;
+}
+
+void transport_push(struct transport *transport)
+{
+	drive(transport->hosts, AGAIN | PUSH, false);
 }
 
 bool transport_arm(struct transport *transport)
@@ -438,8 +481,8 @@ bool transport_arm(struct transport *transport)
 	uint32_t held = HELD;
 	if (atomic_fetch_or(&hosts->driver, HELD | AGAIN) & HELD)
 		return false;
-	atomic_fetch_and(&hosts->driver, ~(uint32_t)AGAIN);
-	relay_all(hosts);
+	serve(hosts);
+	atomic_store(&hosts->kept, 0);
 	bool armed = hosts->link->ops->arm(hosts->link);
 	/* Whoever has left something to this thread meanwhile is served by the next advance. */
 	if (!atomic_compare_exchange_strong(&hosts->driver, &held, 0)) {
@@ -452,5 +495,5 @@ bool transport_arm(struct transport *transport)
 void transport_cut(struct transport *transport, int rank)
 {
 	atomic_store(&transport->peers[rank].remote->cut, 1);
-	drive(transport->hosts, false);
+	drive(transport->hosts, AGAIN, false);
 }

@@ -72,7 +72,8 @@ struct transport_relay {
 	bool is_ready;               /* it has made the group: its `opened` is >= generation */
 	uint64_t generation, opened; /* opened: mine, as sent */
 	struct mail_box *to, *from;  /* in its mirror, from me; in my segment, from it */
-	uint64_t signal, finished, times_closed; /* values sent */
+	uint64_t entered, finished, times_closed; /* values sent */
+	unsigned kept_back; /* about how much since it was pushed last: TRANSPORT_KEEP_MAX */
 	uint64_t linger_ns; /* until when it does not say that it has left; 0: open */
 	bool has_told;      /* that the group has failed */
 	bool has_cells;     /* the mirror's cells have memory */
@@ -95,7 +96,7 @@ struct transport_relay {
 struct transport_pump {
 	struct transport *transport;
 	pthread_t thread;
-	bool runs;
+	_Atomic bool runs;
 	_Atomic uint32_t *tid;  /* to be stored by the thread */
 	_Atomic uint32_t waits; /* until the thread has begun */
 	int event_fd;           /* wakes it */
@@ -111,8 +112,11 @@ struct transport_hosts {
 	struct link *link;
 	struct transport_pump pump;
 	struct transport_hosts_events events;
-	/* HELD: a thread drives the link; AGAIN: it has to check once more before it stops. */
-	_Atomic uint32_t driver;
+	_Atomic uint32_t driver; /* see relay.c */
+	/* Bit q: the link keeps something back for world rank q; it is to be pushed in this turn.
+	 * Stored by the driving thread. */
+	_Atomic uint64_t kept;
+	uint64_t due;
 	_Atomic uint64_t unsent[TRANSPORT_AREAS];              /* by team; bit q: to world rank q */
 	_Atomic uint64_t areas[TRANSPORT_AREA_WORDS];          /* bit i: unsent[i] is not 0 */
 	struct transport_team *_Atomic teams[TRANSPORT_AREAS]; /* by area of my segment */
@@ -161,30 +165,64 @@ struct transport_path {
  * thread that drives, which never blocks. Not under a lock that an event takes. */
 void transport_drive_begin(struct transport_hosts *hosts);
 void transport_drive_end(struct transport_hosts *hosts);
+/* As transport_advance, for the pump, which pushes when it has nothing else to do. */
+bool transport_turn(struct transport *transport);
+/* Pushes what the link keeps back; if another thread drives, that one does. */
+void transport_push(struct transport *transport);
 /* The next who drives looks at this pair. */
 void transport_mark(struct transport_hosts *hosts, unsigned area, int rank);
 
 /* ---- pump.c ---- */
 
 void transport_pump_init(struct transport_pump *pump, struct transport *transport);
+/* After a turn of the driver, by whichever thread: whether the pump pushes soon what the link keeps
+ * back. False: this thread has to. */
+bool transport_pump_pushes(struct transport_pump *pump);
 
-/* As the functions of the link, and count. */
-static inline bool transport_path_post(const struct transport_path *path,
+/* ---- what a peer is told ---- */
+
+/* What no rank waits for is told with the next thing that one does, or when this rank has nothing
+ * else to do: a peer is told of up to 8 collectives, or 16 slots, at once. Peers wait for entries
+ * and slots only when they have used all 32. */
+enum transport_keep {
+	TRANSPORT_KEEP_NOT = 0,
+	TRANSPORT_KEEP_WORD = 1,
+	TRANSPORT_KEEP_SLOT = 2,
+	TRANSPORT_KEEP_ENTRY = 4,
+	TRANSPORT_KEEP_MAX = 32,
+};
+
+/* Counts a note or word that the link has taken, and says when it has to go. */
+static inline bool transport_path_taken(const struct transport_path *path, enum transport_keep keep)
+{
+	struct transport_hosts *hosts = path->hosts;
+	uint64_t bit = UINT64_C(1) << path->peer;
+	struct transport_relay *relay = path->relay;
+	atomic_fetch_add(&path->mine->traffic[path->peer].posted, 1);
+	if (keep != TRANSPORT_KEEP_NOT && (relay->kept_back += keep) < TRANSPORT_KEEP_MAX) {
+		if (!(atomic_load_explicit(&hosts->kept, memory_order_relaxed) & bit))
+			atomic_fetch_or(&hosts->kept, bit);
+		return true;
+	}
+	if (relay)
+		relay->kept_back = 0;
+	hosts->due |= bit;
+	return true;
+}
+
+/* As the functions of the link. */
+static inline bool transport_path_post(const struct transport_path *path, enum transport_keep keep,
 				       const struct link_note *note, const void *payload,
 				       uint64_t bytes, struct link_transfer *transfer)
 {
-	if (!path->link->ops->post(path->link, path->peer, note, payload, bytes, transfer))
-		return false;
-	atomic_fetch_add(&path->mine->traffic[path->peer].posted, 1);
-	return true;
+	return path->link->ops->post(path->link, path->peer, note, payload, bytes, transfer) &&
+	       transport_path_taken(path, keep);
 }
-static inline bool transport_path_store(const struct transport_path *path, uint64_t index,
-					uint64_t value)
+static inline bool transport_path_store(const struct transport_path *path, enum transport_keep keep,
+					uint64_t index, uint64_t value)
 {
-	if (!path->link->ops->store(path->link, path->peer, index, value))
-		return false;
-	atomic_fetch_add(&path->mine->traffic[path->peer].posted, 1);
-	return true;
+	return path->link->ops->store(path->link, path->peer, index, value) &&
+	       transport_path_taken(path, keep);
 }
 
 static inline void transport_path_fetch(const struct transport_path *path,
