@@ -129,6 +129,17 @@ bool transport_post(struct transport_team *team, int peer,
 	return true;
 }
 
+/* Whether the link needs this message to another host no more, nor any before it. */
+static bool is_released(struct transport_team *team, int peer, uint64_t position,
+			struct wait_word *blocked)
+{
+	const struct transport_channel *channel = transport_channel(team, peer, team->rank);
+	if (atomic_load(&channel->sent) >= position)
+		return transport_quiet_far(team, peer, blocked);
+	transport_wait_word(team, peer, &channel->sent, position, peer, blocked);
+	return false;
+}
+
 bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_status *refused,
 		     struct wait_word *blocked)
 {
@@ -138,8 +149,12 @@ bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_
 	*refused = LS_OK;
 	uint64_t seen = atomic_load_explicit(&channel->taken, memory_order_acquire);
 	if (atomic_load_explicit(&slot->state, memory_order_acquire) == position) {
-		transport_wait_word(team, peer, &channel->taken, seen + 1, peer, blocked);
-		return false;
+		if (transport_is_here(team, peer)) {
+			transport_wait_word(team, peer, &channel->taken, seen + 1, peer, blocked);
+			return false;
+		}
+		if (!is_released(team, peer, position, blocked))
+			return false;
 	}
 	uint64_t status = atomic_load_explicit(&channel->refused, memory_order_acquire);
 	*refused = transport_is_status(status) ? (ls_status)status : LS_INTERNAL;

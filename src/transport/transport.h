@@ -250,7 +250,8 @@ static inline struct memory_view *transport_arena(const struct transport_team *t
 bool transport_post(struct transport_team *team, int peer,
 		    const struct transport_envelope *envelope, const void *payload, uint64_t window,
 		    uint64_t *ticket, struct wait_word *blocked) LOCK_AVOIDS(peer);
-/* Whether a posted message has been taken; if not, wait for *blocked. *refused: the status to
+/* Whether a posted message has been taken, or, to another host, its payload is needed no more, nor
+ * that of an earlier message to this peer. If not, wait for *blocked. *refused: the status to
  * return, LS_OK or that of a refusal. The first refused message closes the channel, so all later
  * calls return its status. LS_INTERNAL if the peer wrote nonsense. */
 bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_status *refused,
