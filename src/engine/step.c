@@ -336,11 +336,21 @@ static enum engine_progress step_copy(struct engine *engine, struct engine_op *o
 	return engine_view_copy(engine, op, &view, target + to.offset, to.bytes);
 }
 
+/* Whether the part of a step between hosts is empty. Only of the first slice a message is sent
+ * then: its entry shows that the ranks of both hosts run the same collective. */
+static bool is_left_out(const struct engine_op *op, const struct plan_step *step,
+			const struct range *range)
+{
+	return op->plan->plan.algorithm == PLAN_RAILS && range->bytes == 0 && step->block > 0;
+}
+
 static enum engine_progress step_send(struct engine *engine, struct engine_op *op,
 				      const struct plan_step *step)
 {
 	struct range range = own_range(op, step->from, step);
 	op->word_count = 0;
+	if (is_left_out(op, step, &range))
+		return ENGINE_DONE;
 	if (!transport_inbox_open(engine->team, step->peer, engine->team->rank))
 		return engine_fail(op, LS_OUT_OF_MEMORY, -1);
 	struct transport_envelope envelope = {
@@ -403,6 +413,8 @@ static enum engine_progress step_recv(struct engine *engine, struct engine_op *o
 {
 	struct range range = own_range(op, step->to, step);
 	op->word_count = 0;
+	if (is_left_out(op, step, &range))
+		return ENGINE_DONE;
 	if (op->fetching)
 		return engine_step_fetch(engine, op);
 	/* Its entry first: a peer that is in another operation will never send. */
