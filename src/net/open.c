@@ -60,7 +60,8 @@ static void find_device(const struct net_address *host, char name[IF_NAMESIZE])
 	freeifaddrs(all);
 }
 
-/* Settings that are not the user's. A version that does not know one has no such timer. */
+/* Settings that are not the user's. A version that does not know one has no such timer. Those of
+ * TCP stand here twice: before 1.17 UCX takes them only without that word in front. */
 static void configure(struct net *net, const struct net_address *host, ucp_config_t *config)
 {
 	const struct net_library *ucx = net->ucx;
@@ -71,6 +72,7 @@ static void configure(struct net *net, const struct net_address *host, ucp_confi
 		find_device(host, device);
 	const char *settings[][2] = {{"KEEPALIVE_INTERVAL", "inf"},
 				     {"TCP_KEEPIDLE", "inf"},
+				     {"KEEPIDLE", "inf"},
 				     {"MAX_EAGER_LANES", "1"},
 				     {"MAX_RNDV_LANES", "1"},
 				     {"NET_DEVICES", device[0] ? device : NULL},

@@ -252,7 +252,8 @@ static inline void rank_exchange_long(struct rank *rank, uint64_t number, uint64
 	free(from);
 }
 
-/* Sockets of this process to networks. UCX also asks the kernel for routes, through others. */
+/* Sockets of this process to networks. None has the kernel look whether its peer lives. UCX also
+ * asks the kernel for routes, through others. */
 static inline int rank_sockets(void)
 {
 	DIR *folder = opendir("/proc/self/fd");
@@ -262,8 +263,14 @@ static inline int rank_sockets(void)
 		struct sockaddr_storage name = {.ss_family = AF_UNSPEC};
 		socklen_t bytes = sizeof name;
 		int fd = (int)strtol(entry->d_name, NULL, 10);
-		count += getsockname(fd, (struct sockaddr *)&name, &bytes) == 0 &&
-			 (name.ss_family == AF_INET || name.ss_family == AF_INET6);
+		if (getsockname(fd, (struct sockaddr *)&name, &bytes) != 0 ||
+		    (name.ss_family != AF_INET && name.ss_family != AF_INET6))
+			continue;
+		int kept_alive = 0;
+		bytes = sizeof kept_alive;
+		MUST(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &kept_alive, &bytes) == 0);
+		MUST(!kept_alive);
+		count++;
 	}
 	closedir(folder);
 	return count;
