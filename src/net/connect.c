@@ -40,6 +40,13 @@ static ls_status connect_peer(struct net_peer *peer)
 		.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID,
 		.sockaddr = {.addr = (const struct sockaddr *)(const void *)peer->address.data,
 			     .addrlen = (socklen_t)peer->address.bytes}};
+	const struct net *net = peer->net;
+	/* The peer takes the address that it sees for the one at which UCX listens here. */
+	if (net->device[0]) {
+		params.field_mask |= UCP_EP_PARAM_FIELD_LOCAL_SOCK_ADDR;
+		params.local_sockaddr.addr = (const struct sockaddr *)(const void *)net->host.data;
+		params.local_sockaddr.addrlen = (socklen_t)net->host.bytes;
+	}
 	ucs_status_t status = make_endpoint(peer, &params);
 	if (status == UCS_OK)
 		return LS_OK;

@@ -36,50 +36,79 @@ static ls_status refuse(const struct net *net, const char *what, ucs_status_t st
 
 /* ---- UCX's objects ---- */
 
-/* The network device that has the host's address; "": none. */
-static void find_device(const struct net_address *host, char name[IF_NAMESIZE])
+static const struct sockaddr *sockaddr_of(const struct net_address *address)
+{
+	return (const struct sockaddr *)(const void *)address->data;
+}
+
+static bool is_same(const struct sockaddr *one, const struct sockaddr *other)
+{
+	if (one->sa_family == AF_INET)
+		return memcmp(&((const struct sockaddr_in *)one)->sin_addr,
+			      &((const struct sockaddr_in *)other)->sin_addr, 4) == 0;
+	return memcmp(&((const struct sockaddr_in6 *)one)->sin6_addr,
+		      &((const struct sockaddr_in6 *)other)->sin6_addr, 16) == 0;
+}
+
+static bool is_link_local(const struct sockaddr *one)
+{
+	return one->sa_family == AF_INET6 &&
+	       IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)one)->sin6_addr);
+}
+
+/* The device that has this address; its name is "" if there is none. Returns the first address of
+ * the same family there that is not link-local. */
+static const struct ifaddrs *find_device(const struct ifaddrs *all, const struct sockaddr *wanted,
+					 char name[IF_NAMESIZE])
+{
+	name[0] = '\0';
+	for (const struct ifaddrs *one = all; one && !name[0]; one = one->ifa_next)
+		if (one->ifa_addr && one->ifa_addr->sa_family == wanted->sa_family &&
+		    is_same(one->ifa_addr, wanted))
+			snprintf(name, IF_NAMESIZE, "%.*s", (int)strcspn(one->ifa_name, ":"),
+				 one->ifa_name); /* behind a colon is the address' label */
+	for (const struct ifaddrs *one = all; one; one = one->ifa_next)
+		if (one->ifa_addr && one->ifa_addr->sa_family == wanted->sa_family &&
+		    strcmp(one->ifa_name, name) == 0 && !is_link_local(one->ifa_addr))
+			return one;
+	return NULL;
+}
+
+/* UCX would add connections through other networks of this host, which peers may not reach. So it
+ * gets only the device that has the host's address. For its connections UCX takes the first address
+ * of that device, whatever the host's is: so this becomes the host's. */
+static void choose_device(struct net *net, struct net_address *host)
 {
 	struct ifaddrs *all;
-	const struct sockaddr *wanted = (const struct sockaddr *)(const void *)host->data;
-	name[0] = '\0';
-	if (getifaddrs(&all) != 0)
+	/* Devices that are not TCP's have other names. */
+	if (!net->options.transports || strcmp(net->options.transports, "tcp") != 0 ||
+	    getifaddrs(&all) != 0)
 		return;
-	for (const struct ifaddrs *one = all; one; one = one->ifa_next) {
-		const struct sockaddr *has = one->ifa_addr;
-		if (!has || has->sa_family != wanted->sa_family)
-			continue;
-		bool same =
-			has->sa_family == AF_INET
-				? memcmp(&((const struct sockaddr_in *)has)->sin_addr,
-					 &((const struct sockaddr_in *)wanted)->sin_addr, 4) == 0
-				: memcmp(&((const struct sockaddr_in6 *)has)->sin6_addr,
-					 &((const struct sockaddr_in6 *)wanted)->sin6_addr, 16) == 0;
-		if (same)
-			snprintf(name, IF_NAMESIZE, "%s", one->ifa_name);
-	}
+	const struct ifaddrs *first = find_device(all, sockaddr_of(host), net->device);
+	if (first)
+		memcpy(host->data, first->ifa_addr, host->bytes);
 	freeifaddrs(all);
 }
 
 /* Settings that are not the user's. A version that does not know one has no such timer. Those of
  * TCP stand here twice: before 1.17 UCX takes them only without that word in front. */
-static void configure(struct net *net, const struct net_address *host, ucp_config_t *config)
+static void configure(const struct net *net, const struct net_address *host, ucp_config_t *config)
 {
-	const struct net_library *ucx = net->ucx;
-	char *device = net->device;
-	/* UCX would add connections through other networks of this host, which peers may not
-	 * reach. Devices that are not TCP's have other names. */
-	if (net->options.transports && strcmp(net->options.transports, "tcp") == 0)
-		find_device(host, device);
+	/* If a device has both, UCX 1.13 would make room for an IPv4 address of a peer, and write
+	 * its IPv6 address there. */
+	const char *family = sockaddr_of(host)->sa_family == AF_INET6 ? "inet6" : "inet";
 	const char *settings[][2] = {{"KEEPALIVE_INTERVAL", "inf"},
 				     {"TCP_KEEPIDLE", "inf"},
 				     {"KEEPIDLE", "inf"},
+				     {"TCP_AF_PRIO", family},
+				     {"AF_PRIO", family},
 				     {"MAX_EAGER_LANES", "1"},
 				     {"MAX_RNDV_LANES", "1"},
-				     {"NET_DEVICES", device[0] ? device : NULL},
+				     {"NET_DEVICES", net->device[0] ? net->device : NULL},
 				     {"TLS", net->options.transports}};
 	for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
 		if (settings[i][1])
-			(void)ucx->ucp_config_modify(config, settings[i][0], settings[i][1]);
+			(void)net->ucx->ucp_config_modify(config, settings[i][0], settings[i][1]);
 }
 
 static ls_status make_context(struct net *net, const struct net_address *host)
@@ -137,8 +166,7 @@ static ls_status listen_at(struct net *net, const struct net_address *host)
 	const ucp_listener_params_t params = {
 		.field_mask =
 			UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
-		.sockaddr = {.addr = (const struct sockaddr *)(const void *)host->data,
-			     .addrlen = (socklen_t)host->bytes},
+		.sockaddr = {.addr = sockaddr_of(host), .addrlen = (socklen_t)host->bytes},
 		.conn_handler = {.cb = net_on_request, .arg = net}};
 	ucp_listener_attr_t attributes = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
 	ucs_status_t status = ucx->ucp_listener_create(net->worker, &params, &net->listener);
@@ -262,6 +290,8 @@ static ls_status open_net(const struct net_options *options, struct link **link)
 	uint32_t threads[THREADS_MAX];
 	int thread_count = find_threads(threads);
 	net->ucx = ucx;
+	choose_device(net, &host);
+	net->host = host;
 	status = make_context(net, &host);
 	if (status == LS_OK)
 		status = make_worker(net);

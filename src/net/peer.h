@@ -120,10 +120,10 @@ struct net {
 	const struct net_library *ucx;
 	ucp_context_h context;
 	ucp_worker_h worker;
-	uint32_t thread;         /* UCX's own; 0: not known */
-	ucp_listener_h listener; /* until all peers are connected */
-	struct net_address address;
-	char device[IF_NAMESIZE]; /* of TCP, the only one that is used; "": UCX chooses */
+	uint32_t thread;                  /* UCX's own; 0: not known */
+	ucp_listener_h listener;          /* until all peers are connected */
+	struct net_address address, host; /* where it listens; without the port */
+	char device[IF_NAMESIZE];         /* of TCP, the only one that is used; "": UCX chooses */
 	bool begins, is_connected;
 	int met;                    /* peers that have an address */
 	int ready;                  /* and of which net_peer_is_ready holds */
