@@ -461,3 +461,29 @@ def met_again(path):
 
 def test_one_store_serves_several_groups(ranks, tmp_path):
     assert ranks(2, met_again, str(tmp_path / "store"), fresh=True) == [[2.0] * 3] * 2
+
+
+def in_a_run(path, counts, ending):
+    """What torchrun's agents set: on several hosts they count the restarts of one job differently."""
+    rank, size = lone_rank()
+    if ending == "before" and rank == 1:
+        os._exit(3)
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = counts[rank]
+    try:
+        limit = timedelta(seconds=1 if ending == "before" else 20)
+        dist.init_process_group("lockstep", store=dist.FileStore(path, 9), rank=rank, world_size=size, timeout=limit)
+        total = summed()
+    finally:
+        del os.environ["TORCHELASTIC_RESTART_COUNT"]
+    if ending == "after":
+        os._exit(3)
+    return total
+
+
+@pytest.mark.parametrize("ending", ["before", "after"])
+def test_a_store_that_outlives_a_run(ranks, tmp_path, ending):
+    """A run that ended before all its ranks had met, or after that, does not disturb the next one."""
+    store = str(tmp_path / "store")
+    first, second = ranks.outcomes(2, in_a_run, store, "00", ending, backend=None)
+    assert second.exitcode == 3 and (first.exitcode == 3 or isinstance(first.error, lockstep.RankMissing)), first.trace
+    assert ranks(2, in_a_run, store, "01", "", backend=None) == [3.0] * 2

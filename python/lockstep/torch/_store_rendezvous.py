@@ -7,7 +7,9 @@
     lockstep/N/meeting   from rank 0, when all ranks have come: the rendezvous address
 
 N counts the meetings through this store, including those of earlier runs of the job: a launcher that restarts all
-processes keeps its store, with the entries of the ended ones.
+processes keeps its store, with the entries of the ended ones. A process that finds its rank taken by one that has ended
+goes on to the next meeting; if that one's meeting had not come about, so do all who wait there. No number tells the runs
+apart: the agents of torchrun on different hosts count restarts differently.
 
 If the ranks are on several hosts, they meet at an address of rank 0's host and a free port there, since PyTorch's store
 has MASTER_PORT. The address is the one from which rank 0 reaches the store, as all ranks do.
@@ -35,6 +37,7 @@ _FIRST_LOOK_S = 0.0002  # most come at nearly the same time
 _LOOK_S, _LOOK_OF_RANK_S = 0.003, 0.0004  # the store has to bear the looks of all ranks
 _SOON_S, _LATE_LOOK_S = 1.0, 0.02
 _LINGER_S = 2.0
+_OVER = "- - -"  # where else stands why a run cannot meet
 
 _launched = False  # the launcher's meeting serves each process once
 _met = None  # a group whose ranks have met without a store: see _rendezvous.py
@@ -156,6 +159,10 @@ def names_of(ranks):
     return f"ranks {', '.join(texts[:-1])} and {texts[-1]}"
 
 
+class _Over(Exception):
+    """This meeting is one of an earlier run, which has not come about."""
+
+
 class _Waiting:
     """The ranks that share a store, as one of them sees them while it waits."""
 
@@ -172,6 +179,7 @@ class _Waiting:
         host = _host_of(store)
         self.me = {
             "pid": os.getpid(),
+            "life": self.life,
             "host": socket.gethostname(),
             "machine": _machine(),
             "secret": _has_secret(),
@@ -180,17 +188,37 @@ class _Waiting:
         }
 
     def key(self, name):
-        return f"lockstep/{self.life}.{self.number}/{name}"
+        return f"lockstep/{self.number}/{name}"
 
     def claim(self):
-        """This process is the rank, in the first meeting in which it has not been that before."""
-        other = self.me
-        while self._is_me(other):
-            if self.store.add(self.key(f"rank/{self.rank}"), 1) == 1:
-                self.store.set(self.key(f"here/{self.rank}"), json.dumps(self.me))
-                return
+        """This process is the rank, in the first meeting in which no other has been that in this run."""
+        while self.store.add(self.key(f"rank/{self.rank}"), 1) != 1:
             other = json.loads(bytes(self.store.get(self.key(f"here/{self.rank}"))))
-            self.number += self._is_me(other)
+            if not self._is_earlier(other):
+                self._refuse_twin(other)
+            if not self.store.check([self.key("meeting")]):
+                self.store.set(self.key("wrong"), _OVER)
+            self.number += 1
+        self.store.set(self.key(f"here/{self.rank}"), json.dumps(self.me))
+
+    def _is_earlier(self, other):
+        """Whether that process, which has been this rank, will not be it again: it is this one, or has ended. On another
+        host that can be told only from its run, or if its ranks have met."""
+        if other["life"] != self.life:
+            return True
+        if other["machine"] != self.me["machine"]:
+            return self.store.check([self.key("meeting")])
+        if other["pid"] == self.me["pid"]:
+            return True
+        try:
+            os.kill(other["pid"], 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
+        return False
+
+    def _refuse_twin(self, other):
         places = [f"pid {one['pid']}" for one in (other, self.me)]
         if other["machine"] != self.me["machine"]:
             places = [f"{place} on {one['host']}" for place, one in zip(places, (other, self.me))]
@@ -199,12 +227,9 @@ class _Waiting:
             f"own RANK, 0 to {self.size - 1}"
         )
 
-    def _is_me(self, other):
-        return (other["pid"], other["machine"]) == (self.me["pid"], self.me["machine"])
-
     def refuse(self, why):
         """For all ranks. why: the class of an error, and its text."""
-        self.store.set(self.key("wrong"), why)
+        self.store.set(self.key("wrong"), f"{self.life} {why}")
         self._give_up()
 
     def ranks(self):
@@ -213,12 +238,14 @@ class _Waiting:
 
     def _give_up(self):
         """Rank 0 may keep the store, so it stays until the others have read why."""
+        life, kind, text = self.store.get(self.key("wrong")).decode().split(" ", 2)
+        if life != self.life:
+            raise _Over
         knowing = self.store.add(self.key("knowing"), 1)
         end = time.monotonic() + _LINGER_S
         while self.rank == 0 and knowing <= len(self._here()) and time.monotonic() < end:
             time.sleep(self.look_s)
             knowing = self.store.add(self.key("knowing"), 0)
-        kind, text = self.store.get(self.key("wrong")).decode().split(" ", 1)
         raise getattr(errors, kind)(text)
 
     def until(self, keys):
@@ -282,6 +309,21 @@ def _find_place(waiting, held):
     return f"tcp:[{address}]:{port}" if ":" in address else f"tcp:{address}:{port}"
 
 
+def _meet(waiting, held):
+    """The place of the first meeting that is of this run, once all have come."""
+    while True:
+        try:
+            waiting.claim()
+            if waiting.rank == 0:
+                waiting.until([waiting.key(f"here/{other}") for other in range(waiting.size)])
+                waiting.store.set(waiting.key("meeting"), json.dumps(_find_place(waiting, held)))
+            else:
+                waiting.until([waiting.key("meeting")])
+            return json.loads(bytes(waiting.store.get(waiting.key("meeting"))))
+        except _Over:
+            waiting.number += 1
+
+
 def open_all(store, rank, size, timeout_ms, open_timeout_ms):
     """The group of all ranks that share the store. Rank 0 says there where to meet."""
     global _launched, _met
@@ -291,13 +333,7 @@ def open_all(store, rank, size, timeout_ms, open_timeout_ms):
     waiting = _Waiting(store, rank, size, open_timeout_ms)
     with contextlib.ExitStack() as held:
         try:
-            waiting.claim()
-            if rank == 0:
-                waiting.until([waiting.key(f"here/{other}") for other in range(size)])
-                store.set(waiting.key("meeting"), json.dumps(_find_place(waiting, held)))
-            else:
-                waiting.until([waiting.key("meeting")])
-            place = json.loads(bytes(store.get(waiting.key("meeting"))))
+            place = _meet(waiting, held)
         except dist.DistNetworkError as error:
             raise errors.RankMissing(
                 f"PyTorch's store is gone, which rank 0 or the launcher keeps: see what it printed ({error})", 0
