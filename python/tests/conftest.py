@@ -43,6 +43,23 @@ def ranks(tmp_path_factory):
     pool.close()
 
 
+@pytest.fixture(scope="session")
+def on_hosts(tmp_path_factory):
+    """Of ranks on two hosts: on_hosts(0, 0, 1, 1) is a pool of four, of which the first two share a host."""
+    from host_ranks import HostPool, NoHosts
+
+    folder = tmp_path_factory.mktemp("hosts")
+    secret = folder / "secret"
+    secret.write_bytes(os.urandom(32))
+    secret.chmod(0o600)
+    try:
+        pool = HostPool(str(folder), str(secret))
+    except NoHosts as reason:
+        pytest.skip(str(reason))
+    yield pool.on
+    pool.close()
+
+
 def pytest_terminal_summary(terminalreporter):
     count = {kind: len(terminalreporter.stats.get(kind, ())) for kind in ("passed", "failed", "error")}
     terminalreporter.write_line(f"{count['passed']} passed, {count['failed'] + count['error']} failed")

@@ -17,7 +17,7 @@ import worker
 LIMIT_S = 40  # for what takes a second at most: a machine may be busy, and only a hang takes this long
 _GRACE_S = 10  # for a process over its limit to say where it hung
 
-_PRELOAD = [
+PRELOAD = [
     "pytest",
     "lockstep.torch",
     "torch._dynamo",
@@ -51,8 +51,8 @@ class Outcome:
 class Rank:
     """One process, and what it writes to standard error."""
 
-    def __init__(self, context, folder, number):
-        self.messages = os.path.join(folder, f"stderr-{number}-{time.monotonic_ns()}")
+    def __init__(self, context, messages):
+        self.messages = messages
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=worker.serve, args=(theirs, self.messages), daemon=True)
         self.process.start()
@@ -79,7 +79,7 @@ class Pool:
 
     def __init__(self, folder):
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(_PRELOAD)
+        self.context.set_forkserver_preload(PRELOAD)
         self.folder = folder
         self.ranks = []
         self.epochs = 0
@@ -155,14 +155,20 @@ class Pool:
 
     # ---- how ----
 
+    def _messages(self, number):
+        return os.path.join(self.folder, f"stderr-{number}-{time.monotonic_ns()}")
+
+    def _make(self, number):
+        return Rank(self.context, self._messages(number))
+
     def _fill(self, size):
         for number, rank in enumerate(self.ranks):
             if not rank.process.is_alive():
                 rank.end()
-                self.ranks[number] = Rank(self.context, self.folder, number)
+                self.ranks[number] = self._make(number)
                 self.world = None
         while len(self.ranks) < size:
-            self.ranks.append(Rank(self.context, self.folder, len(self.ranks)))
+            self.ranks.append(self._make(len(self.ranks)))
 
     def _collect(self, ranks, deadline):
         outcomes = [None] * len(ranks)

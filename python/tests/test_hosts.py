@@ -84,6 +84,14 @@ def test_torchrun_trains(hosts, tmp_path, how):
     check_trained(hosts(TRAIN, "sh", "-c", how, "sh", "SCRIPT", tmp_path / "model.pt"))
 
 
+def test_torchrun_restarts(hosts, tmp_path):
+    """One of the two agents may not count the restart."""
+    restart = os.path.join(EXAMPLES, "restart.py"), tmp_path / "kept.pt", "--fault", "killed"
+    ended = hosts("", "sh", "-c", DYNAMIC, "sh", "--max-restarts", "1", "--shutdown-timeout", "5", *restart)
+    assert re.search(r"life 0 begins at step 0\b.*life [01] begins at step 10\b", ended.text, re.DOTALL), ended.text
+    check_trained(ended)
+
+
 def test_torchrun_starts_programs_in_c(hosts):
     program = os.path.join(os.environ.get("LD_LIBRARY_PATH", "").split(":")[0], "examples", "hello")
     if not os.path.exists(program):
@@ -96,6 +104,12 @@ def test_torchrun_starts_programs_in_c(hosts):
 def test_the_library_meets_first(hosts):
     """init_method="lockstep://", which needs no store of PyTorch's to begin with."""
     check_sums(hosts(MEET.format(how=', init_method="lockstep://"') + END, *BY_HAND, "SCRIPT"))
+
+
+def test_addresses_of_ipv6(hosts):
+    """They stand beside those of IPv4, on the same device."""
+    script = 'ip addr add "fd00::$((HOST + 1))/64" dev wire nodad && MASTER_NAME=fd00::1 exec "$@"'
+    check_sums(hosts(MEET.format(how="") + END, "sh", "-c", script, "sh", *BY_HAND, "SCRIPT"))
 
 
 def test_a_name_that_only_others_can_use(hosts):
