@@ -87,11 +87,15 @@ struct ls_failure {
 	ls_status status; /* LS_OK while the group is open */
 	/* rank in this group of the process at fault; -1: no single member is at fault */
 	int32_t rank;
-	int32_t pid;        /* its process id, as seen by this process; 0: none, or not known */
+	/* its process id, as seen by this process, or on `host`; 0: none, or not known */
+	int32_t pid;
 	uint64_t operation; /* number of the operation that could not complete, from 1; 0 if none */
 	/* The report: several lines, no terminal colours, NUL-terminated. Its ranks are world
 	 * ranks. */
 	char text[2048];
+	/* The host of that process, if it is another one than that of this process; "": it is this
+	 * one, or pid is 0. NUL-terminated. */
+	char host[64];
 };
 
 /* Opens the world group: finds all ranks, connects to each of them, and maps their memory. No

@@ -280,7 +280,9 @@ class Communicator:
             time.sleep(0.001)
         if self.pump is not None:
             self.pump.stop()
-        culprits.add(self._failure().pid)
+        failure = self._failure()
+        if not failure.host:  # on another host the number is another process'
+            culprits.add(failure.pid)
         group, self._group = self._group, None
         C.ls_group_close(group)
         self.closed = True

@@ -33,6 +33,7 @@ class Failure(ctypes.Structure):
         ("pid", c_int32),
         ("operation", c_uint64),
         ("text", c_char * 2048),
+        ("host", c_char * 64),
     ]
 
 

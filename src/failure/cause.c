@@ -96,6 +96,16 @@ ls_status failure_status(const struct ls_group *group)
 	return ls_status_scope(status) == LS_SCOPE_NONE ? LS_INTERNAL : status;
 }
 
+static void name_process(const struct world *world, int rank, struct ls_failure *out)
+{
+	_Static_assert(sizeof out->host == sizeof world->far_hosts[0], "a name fits");
+	bool is_far = world->transport.peers[rank].remote != NULL;
+	out->pid = is_far ? world->far_pids[rank] : world->pids[rank];
+	if (is_far)
+		memcpy(out->host, world->far_hosts[rank], sizeof out->host - 1);
+	text_clean(out->host, false);
+}
+
 void failure_read(const struct ls_group *group, struct ls_failure *out)
 {
 	uint64_t cause = atomic_load_explicit(group->waiter.cause, memory_order_acquire);
@@ -104,7 +114,7 @@ void failure_read(const struct ls_group *group, struct ls_failure *out)
 	out->rank = -1;
 	out->pid = 0;
 	out->operation = 0;
-	out->text[0] = '\0';
+	out->text[0] = out->host[0] = '\0';
 	if (!report)
 		return;
 	_Static_assert(sizeof out->text == sizeof report->text &&
@@ -112,7 +122,7 @@ void failure_read(const struct ls_group *group, struct ls_failure *out)
 		       "a report fits");
 	out->rank = world_rank_in(group, report->culprit);
 	if (report->culprit >= 0 && report->culprit < group->world->size)
-		out->pid = group->world->pids[report->culprit];
+		name_process(group->world, report->culprit, out);
 	out->operation = report->operation;
 	memcpy(out->text, report->text, sizeof out->text);
 	out->text[sizeof out->text - 1] = '\0';

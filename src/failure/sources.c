@@ -20,6 +20,7 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 		};
 		if (world->transport.peers[q].remote) {
 			sources[q].host = world->far_hosts[q];
+			sources[q].pid = world->far_pids[q];
 			sources[q].process =
 				atomic_load(&world->dead[q]) ? DIAGNOSE_DEAD : DIAGNOSE_UNKNOWN;
 			continue;

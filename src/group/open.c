@@ -222,11 +222,13 @@ static ls_status meet(struct world *world, const struct opening *opening, struct
 		return status;
 	trace_set_job(&world->trace, company->table.job, world->size);
 	for (int q = 0; q < world->size; q++)
-		if (company->hosts.here >> q & 1)
+		if (company->hosts.here >> q & 1) {
 			world->pids[q] = company->table.ranks[q].pid;
-		else
+		} else {
+			world->far_pids[q] = company->table.ranks[q].pid;
 			memcpy(world->far_hosts[q], company->table.ranks[q].host,
 			       sizeof world->far_hosts[q]);
+		}
 	exchange->pids = world->pids;
 	return LS_OK;
 }
@@ -274,7 +276,7 @@ static ls_status share_memory(struct world *world, struct company *company)
 				 : transport_init(&world->transport, company->table.job,
 						  world->rank, world->size);
 	if (status == LS_OK && company->hosts.count > 1)
-		status = group_hosts_mirror(world, &company->hosts);
+		status = group_hosts_mirror(world, &company->table, &company->hosts);
 	if (status != LS_OK)
 		return status;
 	publish_facts(world->transport.segment, &company->facts);

@@ -84,13 +84,26 @@ ls_status group_hosts_gather(struct world *world, const struct rendezvous_table 
 
 /* ---- mirrors ---- */
 
-ls_status group_hosts_mirror(struct world *world, const struct open_hosts *hosts)
+static void publish_places(struct transport_segment *segment, const struct rendezvous_table *table,
+			   const struct open_hosts *hosts)
+{
+	for (int q = 0; q < table->size; q++) {
+		struct transport_place *place = &segment->places[q];
+		place->pid = table->ranks[q].pid;
+		place->first = hosts->host_of[q];
+		snprintf(place->host, sizeof place->host, "%s", table->ranks[q].host);
+	}
+}
+
+ls_status group_hosts_mirror(struct world *world, const struct rendezvous_table *table,
+			     const struct open_hosts *hosts)
 {
 	struct transport *transport = &world->transport;
 	struct transport_hosts_events events = failure_hosts_events(world);
 	world->watch.far = failure_far_open();
 	if (!world->watch.far)
 		return LS_OUT_OF_MEMORY;
+	publish_places(transport->segment, table, hosts);
 	ls_status status = transport_hosts_open(transport, world->link, hosts->host_of, &events);
 	for (int q = 0; q < world->size && status == LS_OK; q++) {
 		if (hosts->here >> q & 1)

@@ -47,9 +47,10 @@ LS_CHECKED ls_status group_hosts_gather(struct world *world, const struct rendez
 /* Where the first rank of this host listens. */
 const char *group_hosts_root_address(const struct open_hosts *hosts);
 
-/* After transport_init: makes mirrors of the ranks on other hosts. Errors: of
- * transport_mirror_open. */
-LS_CHECKED ls_status group_hosts_mirror(struct world *world, const struct open_hosts *hosts);
+/* After transport_init: makes mirrors of the ranks on other hosts, and notes in this rank's segment
+ * where all are. Errors: of transport_mirror_open. */
+LS_CHECKED ls_status group_hosts_mirror(struct world *world, const struct rendezvous_table *table,
+					const struct open_hosts *hosts);
 
 /* Connects to all ranks on other hosts. Blocks until deadline_ns. Errors, with a message:
  * LS_RANK_MISSING, names the ranks that do not answer; and those of link.h's connect. */

@@ -43,7 +43,8 @@ enum {
 	TRANSPORT_AREAS = 513,    /* groups that a rank may be in at once, that of all ranks too */
 	TRANSPORT_HELD = 12,      /* peers whose descriptors a rank keeps open */
 	TRANSPORT_PAGE_BYTES = 4096,
-	TRANSPORT_AREAS_AT = 2 * TRANSPORT_PAGE_BYTES, /* where they begin in a segment */
+	TRANSPORT_AREAS_AT = 4 * TRANSPORT_PAGE_BYTES, /* where they begin in a segment */
+	TRANSPORT_HOST_BYTES = 64,                     /* of a host's name, with its NUL */
 };
 #define TRANSPORT_MAGIC UINT64_C(0x31474553534c) /* "LSSEG1" */
 
@@ -269,14 +270,35 @@ struct transport_far_host {
 	/* Since when one of the two does not hear the other, by CLOCK_MONOTONIC; 0: they do. And
 	 * how that is known: enum failure_silence. */
 	_Atomic uint64_t unheard_ns, how;
+	/* What is known of its clock, under a sequence lock; error_ns 0: nothing. */
+	_Atomic uint32_t clock_epoch;
+	uint32_t zero;
+	struct transport_far_clock {
+		/* Its CLOCK_MONOTONIC is ahead of the one here by offset_ns, give or take error_ns,
+		 * as measured at at_ns. */
+		int64_t offset_ns;
+		uint64_t error_ns, at_ns;
+	} clock;
 };
 
-/* In the segment of the first rank of a host, written by ranks of that host. */
+/* What a command on this host may want of the ranks of all hosts: failure/shown.h. */
+enum transport_question { TRANSPORT_QUESTION_JOB, TRANSPORT_QUESTION_TRACES, TRANSPORT_QUESTIONS };
+
+/* In the segment of the first rank of a host, written by ranks of that host, and `asked` also by
+ * commands. */
 struct transport_agent {
 	_Alignas(64) _Atomic uint64_t lease; /* generation << 8 | 1 + world rank of the agent */
 	_Atomic uint64_t renewed_ns;         /* by CLOCK_MONOTONIC */
 	_Atomic uint64_t present;            /* ranks of this host that take part */
+	/* How often commands have asked, and up to which of these questions there was an answer. */
+	_Atomic uint64_t asked[TRANSPORT_QUESTIONS], given[TRANSPORT_QUESTIONS];
 	struct transport_far_host hosts[RANKS_HOST_MAX]; /* by number of the host */
+};
+
+/* Where a rank of a job on several hosts is; written before others map the segment. */
+struct transport_place {
+	char host[TRANSPORT_HOST_BYTES]; /* ends with NUL */
+	int32_t pid, first;              /* on its host; the lowest rank of that host */
 };
 
 struct transport_segment {
@@ -300,6 +322,8 @@ struct transport_segment {
 	_Atomic uint64_t served;
 	struct transport_traffic traffic[RANKS_HOST_MAX]; /* by world rank */
 	struct transport_agent agent;
+	/* By world rank; all zero if there is one host. */
+	struct transport_place places[RANKS_HOST_MAX];
 	/* From TRANSPORT_AREAS_AT on follow TRANSPORT_AREAS areas. The first one is that of the
 	 * group of all ranks. It has memory; the others get memory when they are used. */
 };

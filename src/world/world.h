@@ -133,6 +133,7 @@ struct world {
 	struct world_device *device;           /* NULL: none */
 	_Atomic uint32_t dead[RANKS_HOST_MAX]; /* set by the watch */
 	int pids[RANKS_HOST_MAX];              /* 0: on another host */
+	int far_pids[RANKS_HOST_MAX];          /* of ranks on other hosts, as those see them */
 	struct link *link;                     /* to other hosts; NULL: there are none */
 	/* The names of the hosts of ranks that are on other ones; "": it is on this one. */
 	char far_hosts[RANKS_HOST_MAX][TRACE_TEXT_BYTES];
