@@ -287,6 +287,13 @@ static inline bool diagnose_is_far(const struct diagnose_rank *rank)
 }
 /* Why a rank is not known: "on host b", "its trace cannot be read". */
 void diagnose_write_unseen(struct diagnose_writer *writer, const struct diagnose_rank *rank);
+/* "pid 7; ", and with several hosts "pids 7, 8 on host a, 7 on host b; ". */
+void diagnose_write_pids(struct diagnose_writer *writer, const struct diagnose_job *job,
+			 const struct ranks *ranks);
+/* The process to look at, "PID" if it is not known, or there are several (rank -1). */
+void diagnose_write_pid(struct diagnose_writer *writer, const struct diagnose_job *job, int rank);
+/* " on host a": where that process is, if the job is on several hosts. */
+void diagnose_write_host(struct diagnose_writer *writer, const struct diagnose_job *job, int rank);
 /* "running", "asleep", … */
 const char *diagnose_process_text(enum diagnose_process process);
 /* Ends a text that was cut with "...". */

@@ -231,6 +231,15 @@ static void write_whereabouts(struct diagnose_writer *writer, const struct diagn
 							  : diagnose_process_text(rank->process));
 }
 
+static void write_pid(struct diagnose_writer *writer, const struct diagnose_job *job, int r)
+{
+	if (job->ranks[r].pid <= 0)
+		return;
+	diagnose_write(writer, "(pid %d", job->ranks[r].pid);
+	diagnose_write_host(writer, job, r);
+	diagnose_write(writer, ") ");
+}
+
 static void write_one_absent(struct diagnose_writer *writer, const struct diagnose_job *job,
 			     const struct diagnose_verdict *verdict, int r)
 {
@@ -239,8 +248,7 @@ static void write_one_absent(struct diagnose_writer *writer, const struct diagno
 	diagnose_write(writer, "rank %d ", r);
 	switch (verdict->cause) {
 	case DIAGNOSE_DIED:
-		if (rank->pid > 0)
-			diagnose_write(writer, "(pid %d) ", rank->pid);
+		write_pid(writer, job, r);
 		diagnose_write_end(writer, rank);
 		write_last(writer, rank, last);
 		if (rank->signal == 0)
@@ -251,8 +259,7 @@ static void write_one_absent(struct diagnose_writer *writer, const struct diagno
 		write_last(writer, rank, last);
 		break;
 	case DIAGNOSE_IS_STOPPED:
-		if (rank->pid > 0)
-			diagnose_write(writer, "(pid %d) ", rank->pid);
+		write_pid(writer, job, r);
 		diagnose_write(writer, "is stopped");
 		write_last(writer, rank, last);
 		break;

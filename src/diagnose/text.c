@@ -193,14 +193,8 @@ static void write_process(struct diagnose_writer *writer, const struct diagnose_
 {
 	int count = ranks_count(&line->ranks);
 	diagnose_write(writer, " (");
-	if (count <= PID_MAX && line->rank->pid > 0) {
-		const char *between = count == 1 ? "pid " : "pids ";
-		RANKS_EACH (r, &line->ranks) {
-			diagnose_write(writer, "%s%d", between, job->ranks[r].pid);
-			between = ", ";
-		}
-		diagnose_write(writer, "; ");
-	}
+	if (count <= PID_MAX && line->rank->pid > 0)
+		diagnose_write_pids(writer, job, &line->ranks);
 	if (line->rank->process == DIAGNOSE_DEAD)
 		diagnose_write_end(writer, line->rank);
 	else
@@ -218,16 +212,6 @@ static void write_line(struct diagnose_writer *writer, const struct diagnose_job
 	write_foreign_call(writer, job, line);
 	diagnose_write_python(writer, line->rank);
 	write_process(writer, job, line);
-}
-
-/* The process to look at, "PID" if there are several. */
-static void write_pid(struct diagnose_writer *writer, const struct report *report)
-{
-	int r = report->verdict->culprit;
-	if (r >= 0 && r < report->job->size && report->job->ranks[r].pid > 0)
-		diagnose_write(writer, "%d", report->job->ranks[r].pid);
-	else
-		diagnose_write(writer, "PID");
 }
 
 static bool was_killed(const struct report *report)
@@ -252,8 +236,10 @@ static void write_stopped_advice(struct diagnose_writer *writer, const struct re
 		return;
 	}
 	diagnose_write(writer, "\nLet it go on with `kill -CONT ");
-	write_pid(writer, report);
-	diagnose_write(writer, "`, or leave the debugger that holds it.");
+	diagnose_write_pid(writer, report->job, report->verdict->culprit);
+	diagnose_write(writer, "`");
+	diagnose_write_host(writer, report->job, report->verdict->culprit);
+	diagnose_write(writer, ", or leave the debugger that holds it.");
 }
 
 static bool has_kept(const struct report *report)
@@ -271,8 +257,10 @@ static void write_elsewhere_advice(struct diagnose_writer *writer, const struct 
 			       "\nIt can never continue, and no time limit helps. Let all threads "
 			       "take these mutexes in the same\norder, and hold none of them in a "
 			       "fork. Which they are: `lockstep diagnose --stacks ");
-		write_pid(writer, report);
-		diagnose_write(writer, "`.");
+		diagnose_write_pid(writer, report->job, report->verdict->culprit);
+		diagnose_write(writer, "`");
+		diagnose_write_host(writer, report->job, report->verdict->culprit);
+		diagnose_write(writer, ".");
 		return;
 	}
 	if (report->verdict->timed_out) {
@@ -281,8 +269,10 @@ static void write_elsewhere_advice(struct diagnose_writer *writer, const struct 
 	}
 	diagnose_write(writer, "\nIf it is only slow, all is well, and LOCKSTEP_PATIENCE_MS can "
 			       "be raised. Else see what it\ndoes: `lockstep diagnose --stacks ");
-	write_pid(writer, report);
-	diagnose_write(writer, "`.");
+	diagnose_write_pid(writer, report->job, report->verdict->culprit);
+	diagnose_write(writer, "`");
+	diagnose_write_host(writer, report->job, report->verdict->culprit);
+	diagnose_write(writer, ".");
 }
 
 /* Somebody has closed the group in which others still need it. */

@@ -400,6 +400,37 @@ static void cut_between_characters(void **state)
 	assert_string_equal(text, "abcde...");
 }
 
+/* A process number says nothing without its host, if there are several. */
+static void several_hosts(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_absent(3, test_bit(2));
+	struct diagnose_verdict verdict;
+	char text[DIAGNOSE_TEXT_BYTES];
+	for (int r = 0; r < 3; r++)
+		snprintf(job->ranks[r].host, sizeof job->ranks[r].host, "%s", r ? "b" : "a");
+	job->ranks[2].process = DIAGNOSE_STOPPED;
+	diagnose_judge(job, NULL, &verdict);
+	diagnose_text(job, &verdict, text, sizeof text);
+	assert_non_null(strstr(text, "rank 2 (pid 102 on host b) is stopped"));
+	assert_non_null(strstr(text, "(pids 100 on host a, 101 on host b; "));
+	assert_non_null(strstr(text, "(pid 102 on host b; stopped)"));
+	assert_non_null(strstr(text, "`kill -CONT 102` on host b, or"));
+	for (int r = 0; r < 3; r++)
+		snprintf(job->ranks[r].host, sizeof job->ranks[r].host, "a");
+	diagnose_text(job, &verdict, text, sizeof text);
+	assert_null(strstr(text, "on host"));
+	/* What is not seen is said to be on that host, once. */
+	snprintf(job->ranks[2].host, sizeof job->ranks[2].host, "b");
+	job->ranks[2].known = false;
+	job->ranks[2].process = DIAGNOSE_UNKNOWN;
+	job->ranks[2].record_count = job->ranks[2].thread_count = 0;
+	diagnose_judge(job, NULL, &verdict);
+	diagnose_text(job, &verdict, text, sizeof text);
+	assert_non_null(strstr(text, "rank 2: elsewhere, on host b (pid 102; in an unknown state)"));
+	free(job);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -407,6 +438,7 @@ int main(void)
 		cmocka_unit_test(died),
 		cmocka_unit_test(stopped),
 		cmocka_unit_test(elsewhere),
+		cmocka_unit_test(several_hosts),
 		cmocka_unit_test(lines_of_python),
 		cmocka_unit_test(different_sites),
 		cmocka_unit_test(deadlocks),

@@ -312,6 +312,53 @@ void diagnose_write_unseen(struct diagnose_writer *writer, const struct diagnose
 		diagnose_write(writer, "its trace cannot be read");
 }
 
+static bool has_several_hosts(const struct diagnose_job *job)
+{
+	const char *first = "";
+	for (int r = 0; r < job->size; r++) {
+		const char *host = job->ranks[r].host;
+		if (host[0] && first[0] && strcmp(host, first) != 0)
+			return true;
+		first = first[0] ? first : host;
+	}
+	return false;
+}
+
+void diagnose_write_host(struct diagnose_writer *writer, const struct diagnose_job *job, int rank)
+{
+	if (rank >= 0 && rank < job->size && job->ranks[rank].host[0] && has_several_hosts(job))
+		diagnose_write(writer, " on host %s", job->ranks[rank].host);
+}
+
+void diagnose_write_pids(struct diagnose_writer *writer, const struct diagnose_job *job,
+			 const struct ranks *ranks)
+{
+	const char *between = ranks_count(ranks) == 1 ? "pid " : "pids ";
+	int last = -1;
+	bool differ = false;
+	RANKS_EACH (r, ranks) {
+		if (last >= 0 && strcmp(job->ranks[last].host, job->ranks[r].host) != 0) {
+			diagnose_write_host(writer, job, last);
+			differ = true;
+		}
+		diagnose_write(writer, "%s%d", between, job->ranks[r].pid);
+		between = ", ";
+		last = r;
+	}
+	/* Of ranks that are not seen it has just been said. */
+	if (differ || (last >= 0 && !diagnose_is_far(&job->ranks[last])))
+		diagnose_write_host(writer, job, last);
+	diagnose_write(writer, "; ");
+}
+
+void diagnose_write_pid(struct diagnose_writer *writer, const struct diagnose_job *job, int rank)
+{
+	if (rank >= 0 && rank < job->size && job->ranks[rank].pid > 0)
+		diagnose_write(writer, "%d", job->ranks[rank].pid);
+	else
+		diagnose_write(writer, "PID");
+}
+
 const char *diagnose_cause_name(unsigned cause)
 {
 	static const char *const names[] = {
