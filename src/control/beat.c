@@ -4,11 +4,11 @@
 
 #include "control.h"
 
-static const char magic[8] = "LSBEAT1";
+static const char magic[8] = "LSBEAT2";
 
 void control_session(const struct auth_token *token, uint64_t job, struct auth_session *out)
 {
-	static const char label[] = "lockstep beats 1";
+	static const char label[] = "lockstep beats 2";
 	auth_session_begin(token, label, sizeof label, &job, sizeof job, out);
 }
 

@@ -85,6 +85,35 @@ static void take_counts(struct control *control, struct control_peer *peer,
 	}
 }
 
+/* By how much what was known of a clock may be wrong by now. */
+static uint64_t error_now(const struct control_clock *clock, uint64_t now_ns)
+{
+	uint64_t age_ns = now_ns > clock->at_ns ? now_ns - clock->at_ns : 0;
+	return clock->error_ns + age_ns / 1000000 * CONTROL_DRIFT_PPM;
+}
+
+/* My beat went at echo_ns and was there for held_ns until this one was sent. */
+static void take_clock(const struct control *control, struct control_peer *peer,
+		       const struct control_beat *beat, uint64_t now_ns)
+{
+	uint64_t sent_ns = beat->echo_ns[control->options.host];
+	uint64_t held_ns = beat->held_ns[control->options.host];
+	if (!held_ns || sent_ns > now_ns || now_ns - sent_ns < held_ns)
+		return;
+	uint64_t way_ns = now_ns - sent_ns - held_ns; /* both ways */
+	struct control_clock clock = {.error_ns = way_ns / 2 + 1, .at_ns = now_ns};
+	/* If both ways are equally long, this beat was sent way_ns / 2 before now. */
+	clock.offset_ns = (int64_t)(beat->sent_ns - (now_ns - way_ns / 2));
+	if (!peer->clock.error_ns || clock.error_ns <= error_now(&peer->clock, now_ns))
+		peer->clock = clock;
+}
+
+bool control_clock(const struct control *control, int host, struct control_clock *out)
+{
+	*out = control->peers[host].clock;
+	return out->error_ns != 0;
+}
+
 int control_receive(struct control *control, const void *bytes, size_t count, uint64_t now_ns)
 {
 	struct control_beat beat;
@@ -101,6 +130,9 @@ int control_receive(struct control *control, const void *bytes, size_t count, ui
 	peer->is_gone = beat.leaves;
 	peer->agent = beat.agent;
 	peer->count++;
+	peer->sent_ns = beat.sent_ns;
+	peer->came_ns = now_ns;
+	take_clock(control, peer, &beat, now_ns);
 	if (gap)
 		peer->steady_ns = control->clock_ns;
 	/* What comes just after this host was late may have waited for it; and nobody has missed
@@ -113,7 +145,21 @@ int control_receive(struct control *control, const void *bytes, size_t count, ui
 	return beat.host;
 }
 
-static void fill(struct control *control, struct control_beat *out)
+static void fill_echo(const struct control *control, uint64_t now_ns, struct control_beat *out)
+{
+	out->sent_ns = now_ns;
+	for (int h = 0; h < control->options.hosts; h++) {
+		const struct control_peer *peer = &control->peers[h];
+		/* 0 says that none has come. */
+		uint64_t held_ns = now_ns > peer->came_ns ? now_ns - peer->came_ns : 1;
+		if (!peer->has_come || held_ns > UINT32_MAX)
+			continue;
+		out->echo_ns[h] = peer->sent_ns;
+		out->held_ns[h] = (uint32_t)held_ns;
+	}
+}
+
+static void fill(struct control *control, uint64_t now_ns, struct control_beat *out)
 {
 	const struct control_options *options = &control->options;
 	/* Then what it has missed may have come while it slept: it claims nothing yet. */
@@ -142,6 +188,7 @@ static void fill(struct control *control, struct control_beat *out)
 			out->hears |= UINT64_C(1) << h;
 		out->counts[h] = peer->count;
 	}
+	fill_echo(control, now_ns, out);
 	control_beat_sign(control, out);
 }
 
@@ -154,7 +201,7 @@ bool control_step(struct control *control, uint64_t now_ns, struct control_beat 
 	control->next_ns += control_ms(CONTROL_BEAT_MS);
 	if (control->next_ns <= control->real_ns)
 		control->next_ns = control->real_ns + control_ms(CONTROL_BEAT_MS);
-	fill(control, out);
+	fill(control, now_ns, out);
 	return true;
 }
 

@@ -29,6 +29,7 @@ enum {
 	CONTROL_STEP_MS = 200,   /* the longest time between two steps that counts in full */
 	CONTROL_GAP_MS = 100,    /* how much of a longer one counts */
 	CONTROL_NEVER_MS = 65535,
+	CONTROL_DRIFT_PPM = 500, /* how much faster one clock may be, as Linux corrects them */
 };
 
 /* What goes over the network, as it is; all hosts of a job have one byte order. */
@@ -46,9 +47,14 @@ struct control_beat {
 	 * CONTROL_NEVER_MS: it never has. */
 	uint16_t age_ms[CONTROL_HOSTS_MAX];
 	uint16_t counts[CONTROL_HOSTS_MAX]; /* how many beats of each it has heard, modulo 2^16 */
+	/* For clocks: when it was sent, by the sender's clock; the same of the newest beat of each
+	 * host that the sender has heard, and how long before it had come (0: none has). */
+	uint64_t sent_ns;
+	uint64_t echo_ns[CONTROL_HOSTS_MAX];
+	uint32_t held_ns[CONTROL_HOSTS_MAX];
 	struct auth_tag tag; /* over all of the above; zero in jobs without a secret */
 };
-_Static_assert(sizeof(struct control_beat) == 48 + 256 + 32, "no padding on the wire");
+_Static_assert(sizeof(struct control_beat) == 48 + 256 + 8 + 768 + 32, "no padding on the wire");
 
 enum control_kind {
 	CONTROL_SILENT, /* host `from`: nobody who is heard here hears it */
@@ -86,6 +92,13 @@ struct control_dropped {
 	uint64_t malformed, foreign, forged, old;
 };
 
+/* The clock of another host. It was ahead of the caller's by offset_ns, give or take error_ns, when
+ * that was measured, at at_ns. */
+struct control_clock {
+	int64_t offset_ns;
+	uint64_t error_ns, at_ns; /* error_ns 0: not known */
+};
+
 /* What is known of another host. Times by the slow clock, unless said. */
 struct control_peer {
 	uint64_t generation, number; /* of its newest beat; 0: it was never heard */
@@ -96,6 +109,9 @@ struct control_peer {
 	bool is_gone;       /* it has left: no verdicts */
 	bool is_silent;     /* told */
 	bool is_never;      /* told */
+	/* Its newest beat: when it was sent, by its clock, and when it came, by the caller's. */
+	uint64_t sent_ns, came_ns;
+	struct control_clock clock;
 	uint8_t agent;
 	uint32_t calm_ms; /* for how long it must be heard until it is back */
 	uint16_t count;   /* of its beats that were heard, modulo 2^16 */
@@ -150,6 +166,10 @@ void control_leave(struct control *control);
 int control_agent(const struct control *control, int host);
 /* Whether it was heard lately. */
 bool control_is_fresh(const struct control *control, int host);
+/* What is known of its clock. Each beat of that host answers one of this host, so its round trip is
+ * known; the clock there was read somewhere within it. The shortest one counts, and the less the
+ * older it is, as clocks drift. False: nothing is known. */
+bool control_clock(const struct control *control, int host, struct control_clock *out);
 /* When it was last heard, or this agent began, by the caller's clock. */
 uint64_t control_heard_ns(const struct control *control, int host);
 /* For the next agent of this host. */

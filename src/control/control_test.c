@@ -231,13 +231,69 @@ static void test_late(void **state)
 	assert_int_equal(verdict.since_ns, AT(1));
 }
 
+/* Two clocks of which one is ahead and faster, and ways of different and changing lengths: the
+ * estimate is within what it says, and what it says is as little as the fastest round trip
+ * allows. */
+enum { AHEAD_MS = 7200000, FAST_PPM = 100 };
+
+static uint64_t there(uint64_t ns)
+{
+	return ns + control_ms(AHEAD_MS) + (ns - AT(0)) / 1000000 * FAST_PPM;
+}
+
+static bool is_within(const struct control_clock *clock, uint64_t now_ns)
+{
+	int64_t off_ns = clock->offset_ns - (int64_t)(there(now_ns) - now_ns);
+	uint64_t drift_ns = (now_ns - clock->at_ns) / 1000000 * CONTROL_DRIFT_PPM;
+	return (uint64_t)(off_ns < 0 ? -off_ns : off_ns) <= clock->error_ns + drift_ns;
+}
+
+static void test_clock(void **state)
+{
+	(void)state;
+	struct control_options options = options_of(0, NULL), other = options_of(1, NULL);
+	static struct control peer;
+	struct control_clock clock;
+	struct control_beat beat;
+	uint64_t now_ns = AT(0), least_ns = UINT64_MAX, seed = 1;
+	control_init(&control, &options, now_ns);
+	control_init(&peer, &other, there(now_ns));
+	assert_false(control_clock(&control, 1, &clock));
+	for (int i = 0; i < 200; i++) {
+		uint64_t to_ns = 20000 + (seed = seed * 6364136223846793005 + 1) % 900000;
+		uint64_t back_ns = 50000 + (seed = seed * 6364136223846793005 + 1) % 300000;
+		now_ns += control_ms(CONTROL_BEAT_MS);
+		assert_true(control_step(&control, now_ns, &beat));
+		assert_int_equal(control_receive(&peer, &beat, sizeof beat, there(now_ns + to_ns)),
+				 0);
+		uint64_t sent_ns = now_ns + to_ns + control_ms(7);
+		if (!control_step(&peer, there(sent_ns), &beat))
+			continue;
+		assert_int_equal(give(&beat, sent_ns + back_ns), 1);
+		assert_true(control_clock(&control, 1, &clock));
+		assert_true(is_within(&clock, sent_ns + back_ns));
+		least_ns = to_ns + back_ns < least_ns ? to_ns + back_ns : least_ns;
+	}
+	/* The worst that is kept has become as wrong as a new one. */
+	assert_true(clock.error_ns < (20000 + 900000 + 50000 + 300000) / 2 && least_ns < 400000);
+	assert_true(control_clock(&peer, 0, &clock));
+	assert_true(clock.offset_ns < -(int64_t)control_ms(AHEAD_MS) + (int64_t)control_ms(5));
+	/* Nonsense is no reading: a beat that came before it was sent. */
+	uint64_t at_ns = clock.at_ns;
+	assert_true(control_step(&control, now_ns += control_ms(CONTROL_BEAT_MS), &beat));
+	beat.echo_ns[1] = UINT64_MAX;
+	assert_int_equal(control_receive(&peer, &beat, sizeof beat, there(now_ns)), 0);
+	assert_true(control_clock(&peer, 0, &clock));
+	assert_int_equal(clock.at_ns, at_ns);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_signed),     cmocka_unit_test(test_malformed),
 		cmocka_unit_test(test_takes_over), cmocka_unit_test(test_past),
 		cmocka_unit_test(test_never),      cmocka_unit_test(test_leaves),
-		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_late),       cmocka_unit_test(test_clock),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
