@@ -403,6 +403,15 @@ bool trace_check(const void *memory, size_t bytes, struct trace_view *out, const
 bool trace_map(int fd, struct trace_view *out, const char **why);
 void trace_unmap(struct trace_view *view);
 
+/* Writes a copy for another host to `out`, of view->bytes, aligned to 64. Its records are whole;
+ * those without a label get one that says their call site, as far as they can be looked up until
+ * sites_until_ns. Its rate is that of trace_rate_now. Not for two threads at once. */
+void trace_copy(const struct trace_view *view, void *out, uint64_t sites_until_ns);
+
+/* The rate of ticks on this host, of which the trace is, with a reading of now: a rate that was
+ * measured in some milliseconds is wrong by microseconds for each second since then. */
+struct clock_rate trace_rate_now(const struct trace_view *view);
+
 /* The newest index with these lowest bits, as messages carry them; 0 for 0. That record need not
  * exist. */
 uint64_t trace_index(const struct trace_view *view, uint32_t low);
