@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * lockstep diagnose: which jobs there are, who waits for whom in them, and why. Reads only; it
- * stops and disturbs nothing, but for what --stacks does to see C frames. */
+ * lockstep diagnose: which jobs there are, who waits for whom in them, and why. Stops and disturbs
+ * nothing, but for what --stacks does to see C frames. Reads only; but it asks the ranks of a job
+ * on several hosts for those of the others (inspect/hosts.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +73,7 @@ static int show_jobs(struct output *output, uint64_t job, pid_t pid, const char 
 			MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
 			continue;
 		}
+		inspect_report_ask_hosts(report, jobs.views[i]);
 		inspect_report_explain(report);
 		inspect_report_add_python(report);
 		show(output, report, NULL);
@@ -172,7 +174,8 @@ const struct cli_command cli_diagnose_command = {
 	.help = "Finds the jobs of this user on this machine. Shows for each whether it runs, what each\n"
 		"rank does, for which ranks it waits, and what keeps the job from making progress. It\n"
 		"reads memory that ranks keep for this purpose, so it also works when they are stopped,\n"
-		"or have ended while another rank or the launcher is alive.\n"
+		"or have ended while another rank or the launcher is alive. Ranks of the job on other\n"
+		"hosts are shown, too; hosts that do not answer are named.\n"
 		"\n"
 		"  JOB   a job's number: 16 hexadecimal digits\n"
 		"  PID   any process of a job, or its launcher\n"

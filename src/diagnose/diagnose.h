@@ -191,8 +191,9 @@ void diagnose_confirm(struct diagnose_job *second, const struct diagnose_job *fi
  * by rank. */
 void *diagnose_pack(const struct diagnose_job *job, const struct ranks *here,
 		    const struct diagnose_traffic *traffic, size_t *bytes);
-/* Adds those ranks to a job, with times as of this host's clock; not those of `here`. False: the
- * block is not one that diagnose_pack makes; then nothing of the job may be used. */
+/* Adds those ranks to a job, with times as of this host's clock; not those of `here`. A job without
+ * a time gets that of the block, whose clock counts then. False: the block is not one that
+ * diagnose_pack makes; then nothing of the job may be used. */
 LS_CHECKED bool diagnose_unpack(struct diagnose_job *job, const struct ranks *here,
 				const void *block, size_t bytes, struct diagnose_traffic *traffic);
 /* Once all ranks are there: those to which something may be under way prove nothing. hosts: of each

@@ -166,6 +166,8 @@ bool diagnose_unpack(struct diagnose_job *job, const struct ranks *here, const v
 	if (!get(&reader, &pack, sizeof pack) || pack.magic != PACK_MAGIC ||
 	    pack.size != job->size || pack.job != job->job)
 		return false;
+	if (!job->now_ns)
+		job->now_ns = pack.now_ns;
 	for (uint32_t i = 0; i < pack.set_count; i++) {
 		struct diagnose_set set;
 		struct ranks all = ranks_below(job->size);

@@ -93,6 +93,16 @@ struct diagnose_job *failure_far_request(struct ls_group *group);
 /* Does it. */
 void failure_far_serve(struct world *world);
 
+/* ---- show.c: what commands on this host are shown of the others (shown.h) ---- */
+
+/* For the thread of heartbeats, now and then: wakes the watch if there is something to do. */
+void failure_show_poll(struct world *world, bool is_agent, uint64_t now_ns);
+/* For the watch: answers what commands have asked this host, if it has been woken for that. Waits
+ * for 1.2 s at most. */
+void failure_show_serve(struct world *world);
+
+/* ---- far_look.c ---- */
+
 /* Whether some host has not answered for several looks. */
 bool failure_far_is_silent(const struct failure_far *far);
 
@@ -190,6 +200,9 @@ ls_status failure_watch_start(struct world *world);
 void failure_watch_stop(struct world *world);
 /* Call when the process of rank `q` has ended: waits that need it end. */
 void failure_mark_dead(struct world *world, int q);
+/* For the watch: sleeps until it is woken, or until then, and notes meanwhile which peers end.
+ * False: the program has closed its descriptors. */
+bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, bool *woken);
 /* Makes it look now. */
 void failure_watch_wake(struct world_watch *watch);
 void failure_watch_init(struct world_watch *watch);

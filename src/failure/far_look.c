@@ -9,47 +9,22 @@
  *   after all: CONFIRM    ------->   looks again; sends what both looks show
  *                         <-------   a block, diagnose_pack
  *
+ * For commands (shown.h) it also asks for the traces of all ranks: COPY, and a block of copies.
+ *
  * All this is done by watches. A watch that waits for answers gives answers, too. Words and blocks
  * come from the thread that drives the link, which leaves them here. */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/ranks.h"
 #include "entered.h"
-#include "failure.h"
+#include "far_look.h"
 
 enum {
-	ANSWER_MS = 300,
-	REQUEST_MS = 2 * ANSWER_MS + 100,
+	REQUEST_MS = 2 * FAILURE_ANSWER_MS + 100,
 	RETRY_MS = 5,
 	SILENT_LOOKS = 3, /* in a row, after which a host counts as silent */
 };
-enum what { LOOK = 1, SEEN, CONFIRM };
-
-/* What has come from one rank. */
-struct heard {
-	_Atomic uint64_t look, confirm; /* rounds that it asks for; 0: none */
-	_Atomic uint64_t seen;          /* the round of mine that it has answered */
-	_Atomic uint64_t told;          /* the round of `block`, which is there then */
-	void *block;
-	uint64_t bytes;
-	bool is_silent; /* it did not answer when it was last asked */
-	/* For the watch: what it has been shown. */
-	struct diagnose_job *first;
-	uint64_t first_round;
-};
-
-struct failure_far {
-	uint64_t round;  /* of my looks */
-	unsigned failed; /* looks in a row that were not answered by all */
-	/* Looks that other threads of this rank want and have got: failure_far_request. */
-	_Atomic uint64_t wanted, given;
-	_Atomic uint32_t closing; /* the group that such a thread is about to close */
-	struct diagnose_job *_Atomic job;
-	struct heard heard[RANKS_HOST_MAX];
-};
-
 /* ---- from the thread that drives the link ---- */
 
 static void note_asked(void *context, int rank, const uint64_t words[TRANSPORT_ASK_WORDS])
@@ -59,6 +34,7 @@ static void note_asked(void *context, int rank, const uint64_t words[TRANSPORT_A
 	_Atomic uint64_t *word = words[0] == LOOK      ? &heard->look
 				 : words[0] == CONFIRM ? &heard->confirm
 				 : words[0] == SEEN    ? &heard->seen
+				 : words[0] == COPY    ? &heard->copy
 						       : NULL;
 	if (!word)
 		return;
@@ -88,7 +64,7 @@ void failure_far_events(struct transport_hosts_events *events)
 
 /* ---- the watch: looking at this host ---- */
 
-static struct ranks ranks_of_host(const struct world *world)
+struct ranks failure_ranks_here(const struct world *world)
 {
 	struct ranks here = {{0}};
 	for (int q = 0; q < world->size; q++)
@@ -120,7 +96,7 @@ static void read_traffic(const struct world *world, struct diagnose_traffic *out
 static void confirm(const struct world *world, const struct diagnose_job *first,
 		    struct diagnose_job *second)
 {
-	struct ranks here = ranks_of_host(world);
+	struct ranks here = failure_ranks_here(world);
 	if (second && first)
 		diagnose_confirm(second, first, &here);
 }
@@ -139,7 +115,7 @@ static void answer_look(struct world *world, int rank, struct heard *heard, uint
 static void answer_confirm(struct world *world, int rank, struct heard *heard, uint64_t round)
 {
 	struct diagnose_traffic *traffic = calloc(RANKS_HOST_MAX, sizeof *traffic);
-	struct ranks here = ranks_of_host(world);
+	struct ranks here = failure_ranks_here(world);
 	size_t bytes;
 	if (!traffic || !heard->first || heard->first_round != round) {
 		free(traffic);
@@ -161,6 +137,15 @@ static void answer_confirm(struct world *world, int rank, struct heard *heard, u
 	heard->first = NULL;
 }
 
+static void answer_copy(struct world *world, int rank, uint64_t round)
+{
+	struct ranks here = failure_ranks_here(world);
+	size_t bytes;
+	void *block = failure_pack_traces(world, &here, &bytes);
+	if (block && !transport_tell(&world->transport, rank, round, block, bytes))
+		free(block);
+}
+
 void failure_far_answer(struct world *world)
 {
 	struct failure_far *far = world->watch.far;
@@ -172,6 +157,9 @@ void failure_far_answer(struct world *world)
 		round = atomic_exchange(&heard->confirm, 0);
 		if (round)
 			answer_confirm(world, q, heard, round);
+		round = atomic_exchange(&heard->copy, 0);
+		if (round)
+			answer_copy(world, q, round);
 	}
 }
 
@@ -202,52 +190,57 @@ static struct ranks find_speakers(const struct world *world)
 	return speakers;
 }
 
-static bool ask_all(struct world *world, const struct ranks *speakers, enum what what,
-		    uint64_t round)
+/* Those to which the question has been sent: the link may have no room. */
+static struct ranks ask_all(struct world *world, const struct ranks *speakers, enum what what,
+			    uint64_t round)
 {
+	struct ranks asked = {{0}};
 	RANKS_EACH (q, speakers)
-		if (!transport_ask(&world->transport, q, (uint64_t[]){what, round}))
-			return false;
-	return true;
+		if (transport_ask(&world->transport, q, (uint64_t[]){what, round}))
+			ranks_add(&asked, q);
+	return asked;
+}
+
+static bool has_answered(const struct heard *heard, enum what what, uint64_t round)
+{
+	return atomic_load(what == LOOK ? &heard->seen : &heard->told) == round;
+}
+
+/* Notes who has not answered; returns the others. */
+static struct ranks note_silent(struct failure_far *far, const struct ranks *speakers,
+				enum what what, uint64_t round)
+{
+	struct ranks answered = {{0}};
+	RANKS_EACH (q, speakers) {
+		far->heard[q].is_silent = !has_answered(&far->heard[q], what, round);
+		if (!far->heard[q].is_silent)
+			ranks_add(&answered, q);
+	}
+	return answered;
 }
 
 static bool have_answered(const struct failure_far *far, const struct ranks *speakers,
 			  enum what what, uint64_t round)
 {
 	RANKS_EACH (q, speakers)
-		if (atomic_load(what == LOOK ? &far->heard[q].seen : &far->heard[q].told) != round)
+		if (!has_answered(&far->heard[q], what, round))
 			return false;
 	return true;
 }
 
-/* Notes who has not answered. */
-static void note_silent(struct failure_far *far, const struct ranks *speakers, enum what what,
-			uint64_t round)
+/* Waits for all answers, and gives some meanwhile. Returns who has answered in time. */
+static struct ranks await_answers(struct world *world, const struct ranks *speakers, enum what what,
+				  uint64_t round)
 {
-	RANKS_EACH (q, speakers) {
-		struct heard *heard = &far->heard[q];
-		heard->is_silent = atomic_load(what == LOOK ? &heard->seen : &heard->told) != round;
-	}
-}
-
-/* Waits for all answers, and gives some meanwhile. */
-static bool await_answers(struct world *world, const struct ranks *speakers, enum what what,
-			  uint64_t round)
-{
-	uint64_t deadline_ns = clock_deadline_ns(ANSWER_MS);
-	struct pollfd fd = {.fd = world->watch.event_fd, .events = POLLIN};
+	uint64_t deadline_ns = clock_deadline_ns(what == COPY ? FAILURE_COPY_MS : FAILURE_ANSWER_MS);
 	while (!have_answered(world->watch.far, speakers, what, round)) {
-		uint64_t wakeups;
-		if (atomic_load(&world->watch.stop) || clock_now_ns() >= deadline_ns) {
-			note_silent(world->watch.far, speakers, what, round);
-			return false;
-		}
-		ls_status status = wait_fds(NULL, &fd, 1, -1, clock_deadline_ns(RETRY_MS));
-		if (status == LS_OK && read(fd.fd, &wakeups, sizeof wakeups) < 0)
-			return false;
+		bool woken;
+		if (atomic_load(&world->watch.stop) || clock_now_ns() >= deadline_ns ||
+		    !failure_watch_sleep(world, clock_deadline_ns(RETRY_MS), &woken))
+			break;
 		failure_far_answer(world);
 	}
-	return true;
+	return note_silent(world->watch.far, speakers, what, round);
 }
 
 /* Frees what has been told, whatever round it is of. */
@@ -262,10 +255,11 @@ static void forget_told(struct failure_far *far, int size)
 	}
 }
 
+/* False: a block is no good, and neither is the job now. */
 static bool take_told(struct world *world, const struct ranks *speakers, struct diagnose_job *job,
 		      struct diagnose_traffic *traffic)
 {
-	struct ranks here = ranks_of_host(world);
+	struct ranks here = failure_ranks_here(world);
 	bool complete = true;
 	RANKS_EACH (q, speakers) {
 		struct heard *heard = &world->watch.far->heard[q];
@@ -275,43 +269,112 @@ static bool take_told(struct world *world, const struct ranks *speakers, struct 
 	return complete;
 }
 
-static void fill_hosts(const struct world *world, uint16_t *hosts)
+/* Of ranks whose hosts have not answered nothing is known, so nothing is proved with them, whatever
+ * is under way to or from them. */
+static void check_traffic(const struct world *world, const struct ranks *answered,
+			  struct diagnose_job *job, struct diagnose_traffic *traffic)
 {
-	for (int q = 0; q < world->size; q++)
+	uint16_t hosts[RANKS_HOST_MAX];
+	for (int q = 0; q < world->size; q++) {
 		hosts[q] = world->transport.peers[q].host;
+		for (int r = 0; r < world->size; r++)
+			traffic[q].lost[r] |= !ranks_have(answered, q) || !ranks_have(answered, r);
+	}
+	diagnose_check_traffic(job, hosts, traffic);
+}
+
+/* The ranks on the hosts of these, and on this one. */
+static struct ranks ranks_of_hosts(const struct world *world, const struct ranks *speakers)
+{
+	struct ranks all = failure_ranks_here(world);
+	for (int q = 0; q < world->size; q++)
+		RANKS_EACH (s, speakers)
+			if (world->transport.peers[q].host == world->transport.peers[s].host)
+				ranks_add(&all, q);
+	return all;
+}
+
+/* Both looks. The speakers that do not answer the first one are left out of the second. */
+static struct diagnose_job *look_twice(struct world *world, const struct diagnose_closing *closing,
+				       struct ranks *speakers, struct diagnose_traffic *traffic,
+				       bool whole)
+{
+	struct ranks asked = *speakers;
+	struct diagnose_job *first = failure_collect(world, closing), *second = NULL;
+	uint64_t round = ++world->watch.far->round;
+	bool is_good = false;
+	*speakers = ask_all(world, &asked, LOOK, round);
+	*speakers = await_answers(world, speakers, LOOK, round);
+	if (first && (!whole || ranks_are_in(&asked, speakers))) {
+		*speakers = ask_all(world, speakers, CONFIRM, round);
+		read_traffic(world, traffic);
+		second = failure_collect(world, closing);
+		confirm(world, first, second);
+	}
+	if (second) {
+		*speakers = await_answers(world, speakers, CONFIRM, round);
+		is_good = take_told(world, speakers, second, traffic);
+	}
+	free(first);
+	if (is_good)
+		return second;
+	free(second);
+	return NULL;
+}
+
+struct diagnose_job *failure_far_collect_some(struct world *world,
+					      const struct diagnose_closing *closing, bool whole,
+					      struct ranks *answered)
+{
+	struct failure_far *far = world->watch.far;
+	struct diagnose_traffic *traffic = calloc(RANKS_HOST_MAX, sizeof *traffic);
+	struct ranks asked = find_speakers(world), speakers = asked;
+	struct diagnose_job *job = NULL;
+	forget_told(far, world->size);
+	if (traffic)
+		job = look_twice(world, closing, &speakers, traffic, whole);
+	bool all = job && ranks_are_in(&asked, &speakers);
+	*answered = ranks_of_hosts(world, &speakers);
+	if (job)
+		check_traffic(world, answered, job, traffic);
+	far->failed = all ? 0 : far->failed + 1;
+	forget_told(far, world->size);
+	free(traffic);
+	if (job && (all || !whole))
+		return job;
+	free(job);
+	return NULL;
 }
 
 struct diagnose_job *failure_far_collect(struct world *world, const struct diagnose_closing *closing)
 {
+	struct ranks answered;
+	return failure_far_collect_some(world, closing, true, &answered);
+}
+
+struct ranks failure_far_copy(struct world *world,
+			      void (*take)(void *context, const void *block, size_t bytes),
+			      void *context)
+{
 	struct failure_far *far = world->watch.far;
-	struct diagnose_traffic *traffic = calloc(RANKS_HOST_MAX, sizeof *traffic);
 	struct ranks speakers = find_speakers(world);
-	uint16_t hosts[RANKS_HOST_MAX];
-	struct diagnose_job *first = failure_collect(world, closing), *second = NULL;
 	uint64_t round = ++far->round;
 	forget_told(far, world->size);
-	bool all = traffic && first && ask_all(world, &speakers, LOOK, round) &&
-		   await_answers(world, &speakers, LOOK, round) &&
-		   ask_all(world, &speakers, CONFIRM, round);
-	if (all) {
-		read_traffic(world, traffic);
-		second = failure_collect(world, closing);
-		confirm(world, first, second);
-		all = second && await_answers(world, &speakers, CONFIRM, round) &&
-		      take_told(world, &speakers, second, traffic);
-	}
-	if (all) {
-		fill_hosts(world, hosts);
-		diagnose_check_traffic(second, hosts, traffic);
-	}
-	far->failed = all ? 0 : far->failed + 1;
+	speakers = ask_all(world, &speakers, COPY, round);
+	speakers = await_answers(world, &speakers, COPY, round);
+	RANKS_EACH (q, &speakers)
+		take(context, far->heard[q].block, far->heard[q].bytes);
 	forget_told(far, world->size);
-	free(first);
-	free(traffic);
-	if (all)
-		return second;
-	free(second);
-	return NULL;
+	return ranks_of_hosts(world, &speakers);
+}
+
+bool failure_far_may_try_again(const struct world *world, const struct ranks *answered)
+{
+	for (int q = 0; q < world->size; q++)
+		if (!ranks_have(answered, q) && !atomic_load(&world->dead[q]) &&
+		    !world->watch.far->heard[q].is_silent)
+			return true;
+	return false;
 }
 
 /* ---- for other threads ---- */
@@ -354,7 +417,10 @@ bool failure_far_is_silent(const struct failure_far *far)
 
 struct failure_far *failure_far_open(void)
 {
-	return calloc(1, sizeof(struct failure_far));
+	struct failure_far *far = calloc(1, sizeof *far);
+	for (int i = 0; far && i < TRANSPORT_QUESTIONS; i++)
+		far->answers[i].fd = -1;
+	return far;
 }
 
 void failure_far_close(struct failure_far *far)
@@ -363,6 +429,7 @@ void failure_far_close(struct failure_far *far)
 		return;
 	forget_told(far, RANKS_HOST_MAX);
 	free(atomic_load(&far->job));
+	failure_show_close(far);
 	for (int q = 0; q < RANKS_HOST_MAX; q++)
 		free(far->heard[q].first);
 	free(far);

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "base/seqlock.h"
 #include "failure/pulse.h"
 
 enum {
@@ -218,6 +219,18 @@ static void forget_gone(struct failure_pulse *pulse)
 			control_forget(&pulse->control, h);
 }
 
+static void publish_clock(const struct failure_pulse *pulse, int h)
+{
+	struct transport_far_host *host = &pulse->shared->hosts[h];
+	struct control_clock clock;
+	if (!control_clock(&pulse->control, h, &clock))
+		return;
+	struct transport_far_clock out = {clock.offset_ns, clock.error_ns, clock.at_ns};
+	seqlock_begin(&host->clock_epoch);
+	seqlock_store(&host->clock, &out, sizeof out);
+	seqlock_end(&host->clock_epoch);
+}
+
 static void publish_past(struct failure_pulse *pulse)
 {
 	for (int h = 0; h < pulse->hosts; h++) {
@@ -227,6 +240,7 @@ static void publish_past(struct failure_pulse *pulse)
 		atomic_store(&host->number, past.number);
 		atomic_store(&host->broken, past.broken);
 		atomic_store(&host->silent, past.silent);
+		publish_clock(pulse, h);
 	}
 }
 
@@ -269,6 +283,7 @@ static void *pulse_main(void *argument)
 		if (is_agent)
 			act_as_agent(pulse);
 		failure_silence_act(pulse, now_ns);
+		failure_show_poll(pulse->world, is_agent, now_ns);
 		ours = sleep_until(pulse, is_agent);
 	}
 	return NULL;

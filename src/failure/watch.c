@@ -83,34 +83,49 @@ static void note_sleepers(struct world *world)
 	atomic_store(&world->trace.wait_table->outside_sleep, diagnose_outside_sleep(view));
 }
 
+bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, bool *woken)
+{
+	struct world_watch *watch = &world->watch;
+	struct pollfd fds[RANKS_HOST_MAX + 2];
+	int ranks[RANKS_HOST_MAX + 2];
+	int count = fill(world, fds, ranks);
+	ls_status status = wait_fds(NULL, fds, count, -1, deadline_ns);
+	*woken = false;
+	if (status != LS_OK)
+		return status == LS_TIMED_OUT; /* else its message has been printed */
+	for (int i = 1; i < count; i++)
+		if (fds[i].revents && ranks[i] >= 0)
+			look_at_end(world, ranks[i]);
+		else if (fds[i].revents)
+			reap_helper(watch);
+	if (fds[0].revents & ~POLLIN)
+		return false;
+	uint64_t wakeups;
+	*woken = fds[0].revents && read(watch->event_fd, &wakeups, sizeof wakeups) > 0;
+	return true;
+}
+
 static void *watch_main(void *argument)
 {
 	struct world *world = argument;
 	struct world_watch *watch = &world->watch;
-	struct pollfd fds[RANKS_HOST_MAX + 2];
-	int ranks[RANKS_HOST_MAX + 2];
 	message_set_rank(world->rank);
 	atomic_store(&world->trace.wait_table->watch_tid, trace_thread_id());
 	while (!atomic_load(&watch->stop)) {
-		int count = fill(world, fds, ranks);
-		if (wait_fds(NULL, fds, count, -1, CLOCK_NEVER) != LS_OK)
-			return NULL; /* its message has been printed; signals are blocked here */
-		for (int i = 1; i < count; i++)
-			if (fds[i].revents && ranks[i] >= 0)
-				look_at_end(world, ranks[i]);
-			else if (fds[i].revents)
-				reap_helper(watch);
-		if (fds[0].revents & ~POLLIN)
-			/* the program has closed our descriptors: nothing to wait for */
+		bool woken;
+		/* Signals are blocked here; so without its descriptors there is nothing to wait
+		 * for. */
+		if (!failure_watch_sleep(world, CLOCK_NEVER, &woken))
 			return NULL;
-		uint64_t wakeups;
-		if (fds[0].revents && read(watch->event_fd, &wakeups, sizeof wakeups) > 0 &&
-		    !atomic_load(&watch->stop)) {
+		if (woken && !atomic_load(&watch->stop)) {
 			note_sleepers(world);
 			watch->show(world);
 			failure_far_answer(world);
 			failure_far_serve(world);
 			failure_look(world);
+			/* What was asked while it looked has woken it then. */
+			failure_far_serve(world);
+			failure_show_serve(world);
 		}
 	}
 	return NULL;

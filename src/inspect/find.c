@@ -5,10 +5,15 @@
  * them. */
 #include "inspect/inspect.h"
 
+#include "failure/shown.h"
+#include "inspect/hosts.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,10 +24,18 @@
 enum { JOB_MAX = 256, LINK_BYTES = 96 };
 
 struct search {
+	struct shown *shown;       /* look for that, and for nothing else */
 	uint64_t job;              /* 0: any */
 	struct inspect_view *only; /* add segments to this view, and look for nothing else */
 	struct inspect_jobs *jobs;
 	bool out_of_memory;
+};
+
+/* The newest answer of the ranks of a job: failure/shown.h. */
+struct shown {
+	uint64_t job, number; /* number: that of the file */
+	unsigned question;
+	int fd; /* -1: none yet */
 };
 
 struct name {
@@ -56,6 +69,36 @@ static bool parse_name(const char *link, struct name *out)
 	out->rank = (int)rank;
 	return rank < INSPECT_RANK_MAX && (*end == '\0' || *end == ' ');
 }
+
+/* ---- answers ---- */
+
+static void visit_shown(struct shown *shown, int directory, const char *entry, const char *link)
+{
+	char name[LINK_BYTES];
+	struct failure_shown head;
+
+	snprintf(name, sizeof name, "/memfd:" FAILURE_SHOWN_NAME ":%u:%016" PRIx64 " ",
+		 shown->question, shown->job);
+	if (strncmp(link, name, strlen(name)) != 0)
+		return;
+	int fd = openat(directory, entry, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int seals = fd < 0 ? -1 : fcntl(fd, F_GET_SEALS);
+	bool newer = seals >= 0 && seals & F_SEAL_WRITE && seals & F_SEAL_SHRINK &&
+		     pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+		     head.magic == FAILURE_SHOWN_MAGIC && head.job == shown->job &&
+		     head.question == shown->question && head.number >= shown->number;
+	if (!newer) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	if (shown->fd >= 0)
+		close(shown->fd);
+	shown->fd = fd;
+	shown->number = head.number;
+}
+
+/* ---- traces and segments ---- */
 
 static struct inspect_view *find_view(const struct inspect_jobs *jobs, uint64_t job)
 {
@@ -156,7 +199,9 @@ static bool visit_process(struct search *search, pid_t pid, bool traces)
 		if (length <= 0)
 			continue;
 		link[length] = '\0';
-		if (parse_name(link, &name))
+		if (search->shown)
+			visit_shown(search->shown, dirfd(directory), entry->d_name, link);
+		else if (parse_name(link, &name))
 			visit(search, dirfd(directory), entry->d_name, &name, traces);
 	}
 	closedir(directory);
@@ -184,7 +229,8 @@ static ls_status visit_all(struct search *search, bool traces)
 		long pid = strtol(entry->d_name, &end, 10);
 		if (*end != '\0' || pid <= 0)
 			continue;
-		if (!visit_process(search, (pid_t)pid, traces) && is_mine(dirfd(proc), entry->d_name))
+		if (!visit_process(search, (pid_t)pid, traces) && search->jobs &&
+		    is_mine(dirfd(proc), entry->d_name))
 			search->jobs->unreadable = true;
 	}
 	closedir(proc);
@@ -257,4 +303,16 @@ void inspect_find_segments(struct inspect_view *view, pid_t pid)
 	struct search search = {.only = view};
 
 	visit_process(&search, pid, false);
+}
+
+int inspect_find_shown(uint64_t job, unsigned question, uint64_t number)
+{
+	struct shown shown = {.job = job, .question = question, .number = number, .fd = -1};
+	struct search search = {.shown = &shown};
+
+	if (visit_all(&search, false) != LS_OK && shown.fd >= 0) {
+		close(shown.fd);
+		shown.fd = -1;
+	}
+	return shown.fd;
 }

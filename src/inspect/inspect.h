@@ -63,6 +63,8 @@ struct inspect_report {
 	char text[TRANSPORT_TEXT_BYTES];
 	/* after inspect_report_add_phases, or of a snapshot; NULL: none */
 	struct ddp_phases *phases;
+	/* Of a job on several hosts, after inspect_report_ask_hosts; else NULL. */
+	struct inspect_hosts *hosts;
 	/* The sources given to diagnose_collect, for inspect_report_explain. */
 	struct diagnose_source sources[INSPECT_RANK_MAX];
 };
@@ -71,9 +73,13 @@ struct inspect_report {
  * only process, signal and exit_code are read. NULL without memory. */
 struct inspect_report *inspect_report_take(const struct inspect_view *view,
 					   const struct diagnose_source *known);
+/* If the job is on several hosts: asks its ranks for those of the other hosts, for 3 s at most.
+ * Before the report is explained. What has not answered is in report->hosts (hosts.h). */
+void inspect_report_ask_hosts(struct inspect_report *report, const struct inspect_view *view);
 /* Reads the published cause, unless there is one already. */
 void inspect_report_update(struct inspect_report *report, const struct inspect_view *view);
-/* Reads the phases of all ranks, unless that was done before. */
+/* Reads the phases of all ranks of this host, unless that was done before; of all others after
+ * inspect_hosts_copy. */
 void inspect_report_add_phases(struct inspect_report *report);
 /* Looks up call sites, adds phases and judges. May be slow, because it reads debug information. */
 void inspect_report_explain(struct inspect_report *report);

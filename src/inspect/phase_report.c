@@ -8,18 +8,17 @@
 #include "base/ranks.h"
 #include "print/print.h"
 
-void inspect_phases_add(struct ddp_phases *phases, const struct diagnose_job *job, int number,
-			const struct trace_view *trace)
+void inspect_phases_add(struct ddp_phases *phases, const struct diagnose_rank *rank,
+			uint64_t now_ns, const struct trace_view *trace)
 {
-	const struct diagnose_rank *rank = &job->ranks[number];
 	struct trace_phases *of_rank = malloc(sizeof *of_rank);
 	/* Nobody knows when a process has ended, so what it was in then has no length. */
 	bool goes_on = rank->process != DIAGNOSE_DEAD && !rank->left;
 
 	if (!of_rank)
 		return;
-	trace_read_phases(trace, goes_on ? job->now_ns : 0, of_rank);
-	ddp_phases_add(phases, number, of_rank);
+	trace_read_phases(trace, goes_on ? now_ns : 0, of_rank);
+	ddp_phases_add(phases, rank->rank, of_rank);
 	free(of_rank);
 }
 

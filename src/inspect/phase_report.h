@@ -9,9 +9,9 @@
 #include "ddp/phases.h"
 #include "diagnose/diagnose.h"
 
-/* Adds what is recorded in `trace`, of rank `number`, up to the moment of `job`. */
-void inspect_phases_add(struct ddp_phases *phases, const struct diagnose_job *job, int number,
-			const struct trace_view *trace);
+/* Adds what is recorded in `trace`, of this rank, up to now_ns by the clock of its host. */
+void inspect_phases_add(struct ddp_phases *phases, const struct diagnose_rank *rank,
+			uint64_t now_ns, const struct trace_view *trace);
 
 /* A part of a job's report, nothing if no rank has begun a phase; and by itself. */
 void inspect_phases_print(FILE *out, const struct ddp_phases *phases);

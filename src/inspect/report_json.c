@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "inspect/hosts.h"
 #include "inspect/phase_report.h"
 #include "inspect/stacks.h"
 
@@ -206,6 +207,7 @@ void inspect_print_json(struct print_json *json, const struct inspect_shown *sho
 	for (int i = 0; i < job->size; i++)
 		put_rank(json, shown, i);
 	print_json_close(json, ']');
+	inspect_hosts_json(json, shown->report);
 	inspect_stragglers_json(json, shown->report->phases);
 	put_verdict(json, shown);
 	print_json_close(json, '}');

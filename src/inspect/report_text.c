@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "inspect/hosts.h"
 #include "inspect/phase_report.h"
 #include "inspect/stacks.h"
 
@@ -208,17 +209,55 @@ void inspect_print_head(FILE *out, const struct diagnose_job *job,
 	}
 }
 
-static void print_each(FILE *out, const struct diagnose_job *job)
+/* Of a rank that is not known. */
+static void print_unseen(FILE *out, const struct inspect_hosts *hosts, int number)
 {
+	char name[TRACE_NAME_BYTES];
+
+	if (!hosts || (hosts->has_told && hosts->answered >> number & 1)) {
+		fputs("cannot be read", out);
+		return;
+	}
+	fputs("its host has not answered", out);
+	if (hosts->last[number].kind == TRACE_NONE)
+		return;
+	trace_name(&hosts->last[number], name, sizeof name);
+	fprintf(out, "; last heard of in %s", name);
+}
+
+static int host_columns(const struct diagnose_job *job)
+{
+	int columns = 0;
+
+	for (int i = 0; i < job->size; i++) {
+		int length = (int)strlen(job->ranks[i].host);
+		columns = length > columns ? length : columns;
+	}
+	return columns;
+}
+
+static void print_each(FILE *out, const struct inspect_report *report)
+{
+	const struct diagnose_job *job = report->job;
+	int columns = report->hosts ? host_columns(job) : 0;
+
 	for (int i = 0; i < job->size; i++) {
 		const struct diagnose_rank *rank = &job->ranks[i];
 		char process[64];
+		fprintf(out, "  rank %-2d  ", i);
+		if (report->hosts) {
+			print_safely(out, rank->host, 0);
+			fprintf(out, "%*s  ", columns - (int)strlen(rank->host), "");
+		}
 		if (!rank->known) {
-			fprintf(out, "  rank %-2d  cannot be read\n", i);
+			if (report->hosts)
+				fprintf(out, "pid %-7d  ", rank->pid);
+			print_unseen(out, report->hosts, i);
+			fputc('\n', out);
 			continue;
 		}
 		inspect_process_text(rank, process, sizeof process);
-		fprintf(out, "  rank %-2d  pid %-7d  %-8s  ", i, rank->pid, process);
+		fprintf(out, "pid %-7d  %-8s  ", rank->pid, process);
 		print_doing(out, job, i);
 		fputc('\n', out);
 	}
@@ -229,7 +268,8 @@ void inspect_print(FILE *out, const struct inspect_shown *shown)
 	const struct inspect_report *report = shown->report;
 
 	inspect_print_head(out, report->job, shown->snapshot);
-	print_each(out, report->job);
+	print_each(out, report);
+	inspect_hosts_print(out, report);
 	if (report->failure != LS_OK)
 		fprintf(out, "  the group has failed with %s:\n    ",
 			ls_status_name(report->failure));

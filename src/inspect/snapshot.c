@@ -212,7 +212,8 @@ static void copy_traces(const struct file_head *head, const char *data, struct i
 		memcpy(out->memory[i], data + part->offset, part->bytes);
 		if (trace_check(out->memory[i], part->bytes, &out->traces[i], &why) &&
 		    out->report.phases)
-			inspect_phases_add(out->report.phases, out->report.job, i, &out->traces[i]);
+			inspect_phases_add(out->report.phases, &out->report.job->ranks[i],
+					   out->report.job->now_ns, &out->traces[i]);
 	}
 }
 

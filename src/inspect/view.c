@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "print/print.h"
+#include "inspect/hosts.h"
 #include "inspect/phase_report.h"
+#include "inspect/report.h"
 #include "failure/entered.h"
 #include "failure/unexpected.h"
 
@@ -142,12 +144,17 @@ struct inspect_report *inspect_report_take(const struct inspect_view *view,
 	return report;
 }
 
-/* The cause lies with member 0, and so does the report of the rank that published it. */
+/* The cause lies with the first member on this host, and so does the report of the rank that
+ * published it. */
 static bool read_segments(struct inspect_report *report, const struct inspect_view *view)
 {
-	if (!view->ranks[0].segment)
+	int first = 0;
+	while (first < view->size && !view->ranks[first].segment)
+		first++;
+	if (first == view->size)
 		return false;
-	const struct transport_area *head = transport_area_at(view->ranks[0].segment, view->size, 0);
+	const struct transport_area *head =
+		transport_area_at(view->ranks[first].segment, view->size, 0);
 	uint64_t cause = atomic_load_explicit(&head->cause, memory_order_acquire);
 	uint32_t who = (uint32_t)cause;
 	if (cause >> 32 != TRACE_GROUP_WORLD || who == 0 || who > (uint32_t)view->size)
@@ -188,6 +195,38 @@ void inspect_report_update(struct inspect_report *report, const struct inspect_v
 		read_traces(report, view);
 }
 
+/* Ranks of which nothing has come. */
+static void name_unseen(struct inspect_report *report)
+{
+	for (int q = 0; q < report->job->size; q++) {
+		const struct transport_place *place = &report->hosts->places[q];
+		struct diagnose_rank *rank = &report->job->ranks[q];
+		if (rank->known || rank->host[0])
+			continue;
+		snprintf(rank->host, sizeof rank->host, "%s", place->host);
+		rank->pid = place->pid;
+	}
+}
+
+void inspect_report_ask_hosts(struct inspect_report *report, const struct inspect_view *view)
+{
+	struct diagnose_job *job = NULL;
+	report->hosts = inspect_hosts_new(view);
+	if (!report->hosts)
+		return;
+	if (inspect_is_running(report->job))
+		job = inspect_hosts_ask(report->hosts, view);
+	if (job) {
+		free(report->job);
+		report->job = job;
+	}
+	name_unseen(report);
+	inspect_report_add_phases(report);
+	if (job && report->phases && report->phases->entered)
+		(void)inspect_hosts_copy(report->hosts, view);
+	inspect_report_add_phases(report);
+}
+
 /* Reports ranks that ended badly before they closed their group, even if no rank waits for them,
  * perhaps because none is left; otherwise a verdict is only about ranks that others wait for. */
 static void judge_unneeded(struct inspect_report *report)
@@ -219,9 +258,16 @@ void inspect_report_add_phases(struct inspect_report *report)
 {
 	if (!report->phases)
 		report->phases = ddp_phases_new(report->job->size);
-	for (int i = 0; report->phases && i < report->job->size; i++)
-		if (report->sources[i].trace && !(report->phases->known >> i & 1))
-			inspect_phases_add(report->phases, report->job, i, report->sources[i].trace);
+	for (int i = 0; report->phases && i < report->job->size; i++) {
+		if (report->phases->known >> i & 1)
+			continue;
+		if (report->sources[i].trace)
+			inspect_phases_add(report->phases, &report->job->ranks[i],
+					   report->job->now_ns, report->sources[i].trace);
+		else if (report->hosts && report->hosts->traces[i].header)
+			inspect_phases_add(report->phases, &report->job->ranks[i],
+					   report->hosts->copied_ns[i], &report->hosts->traces[i]);
+	}
 }
 
 static void judge(struct inspect_report *report)
@@ -285,5 +331,6 @@ void inspect_report_free(struct inspect_report *report)
 		return;
 	free(report->job);
 	free(report->phases);
+	inspect_hosts_free(report->hosts);
 	free(report);
 }

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Shared by far_look.c, which asks other hosts, and show.c, which shows commands what they say. */
+#ifndef FAILURE_FAR_LOOK_H
+#define FAILURE_FAR_LOOK_H
+
+#include "failure.h"
+
+enum what { LOOK = 1, SEEN, CONFIRM, COPY };
+
+/* What has come from one rank. */
+struct heard {
+	_Atomic uint64_t look, confirm, copy; /* rounds that it asks for; 0: none */
+	_Atomic uint64_t seen;                /* the round of mine that it has answered */
+	_Atomic uint64_t told;                /* the round of `block`, which is there then */
+	void *block;
+	uint64_t bytes;
+	bool is_silent; /* it did not answer when it was last asked */
+	/* For the watch: what it has been shown. */
+	struct diagnose_job *first;
+	uint64_t first_round;
+};
+
+enum { FAILURE_ANSWER_MS = 300, FAILURE_COPY_MS = 2000 };
+
+/* A memfd for commands. */
+struct answer {
+	_Atomic bool wanted; /* commands have asked this host, and this rank is its agent */
+	int fd;              /* -1: there is none */
+	uint64_t inode; /* so that no other file is closed, if the program has closed this one */
+	_Atomic uint64_t since_ns; /* 0: there is none */
+};
+
+struct failure_far {
+	uint64_t round;  /* of my looks */
+	unsigned failed; /* looks in a row that were not answered by all */
+	/* Looks that other threads of this rank want and have got: failure_far_request. */
+	_Atomic uint64_t wanted, given;
+	_Atomic uint32_t closing; /* the group that such a thread is about to close */
+	struct diagnose_job *_Atomic job;
+	/* For the watch: what this rank shows to commands. */
+	struct answer answers[TRANSPORT_QUESTIONS];
+	/* For the thread of heartbeats: when it has last woken the watch for a command. */
+	uint64_t woken_ns;
+	struct heard heard[RANKS_HOST_MAX];
+};
+
+/* ---- far_look.c: for the watch ---- */
+
+struct ranks failure_ranks_here(const struct world *world);
+/* As failure_far_collect. whole: NULL if a host has not answered; else that host is left out, and
+ * nothing is proved with its ranks. *answered: the ranks of the hosts that have, and of this
+ * one. */
+struct diagnose_job *failure_far_collect_some(struct world *world,
+					      const struct diagnose_closing *closing, bool whole,
+					      struct ranks *answered);
+/* Asks for the traces of all other hosts, and calls `take` for each block that comes within
+ * FAILURE_COPY_MS.
+ * Returns the ranks of the hosts that have answered, and of this one. */
+struct ranks failure_far_copy(struct world *world,
+			      void (*take)(void *context, const void *block, size_t bytes),
+			      void *context);
+/* Whether a host that has not answered has another rank that can be asked. */
+bool failure_far_may_try_again(const struct world *world, const struct ranks *answered);
+
+/* ---- show.c ---- */
+
+/* A block with copies of the traces of these ranks; NULL without memory. */
+void *failure_pack_traces(const struct world *world, const struct ranks *ranks, size_t *bytes);
+void failure_show_close(struct failure_far *far);
+
+#endif
