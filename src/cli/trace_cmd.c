@@ -2,11 +2,13 @@
  * lockstep trace: what the ranks of one job did when, from the memory of a job that runs, or from
  * what lockstep run has kept of one that has ended. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/messages.h"
 #include "base/settings.h"
 #include "cli/cli.h"
 #include "timeline/timeline.h"
+#include "inspect/hosts.h"
 #include "inspect/inspect.h"
 
 _Static_assert((int)INSPECT_RANK_MAX == (int)TIMELINE_RANK_MAX, "a timeline has room for each job");
@@ -78,21 +80,43 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct c
 
 /* ---- reading ---- */
 
-/* All traces are copied before the first call site is looked up, for a job goes on meanwhile. */
-static bool add_all(struct timeline *timeline, const struct trace_view *const *traces)
+/* In a job on several hosts, of which one's clock counts. */
+static bool add_at(struct timeline *timeline, int rank, const struct trace_view *trace,
+		   const struct inspect_hosts *hosts)
 {
-	for (int i = 0; i < timeline->size; i++)
-		if (traces[i] && !timeline_add(timeline, i, traces[i]))
+	bool is_copy = trace == &hosts->traces[rank];
+	struct timeline_clock clock = {.first = hosts->places[rank].first};
+
+	if (is_copy) {
+		memcpy(&clock.rate, &trace->header->rate, sizeof clock.rate);
+		clock.offset_ns = hosts->offset_ns[rank];
+		clock.error_ns = hosts->error_ns[rank];
+	} else {
+		clock.rate = trace_rate_now(trace);
+	}
+	return timeline_add_at(timeline, rank, trace, &clock);
+}
+
+/* All traces are copied before the first call site is looked up, for a job goes on meanwhile. */
+static bool add_all(struct timeline *timeline, const struct trace_view *const *traces,
+		    const struct inspect_hosts *hosts)
+{
+	for (int i = 0; i < timeline->size; i++) {
+		if (!traces[i] && hosts && hosts->places[i].first != hosts->here)
+			timeline_miss(timeline, i, hosts->places[i].host, hosts->places[i].first);
+		if (traces[i] && !(hosts ? add_at(timeline, i, traces[i], hosts)
+					 : timeline_add(timeline, i, traces[i])))
 			return false;
+	}
 	return true;
 }
 
 static struct timeline *make(uint64_t job, int size, const struct trace_view *const *traces,
-			     uint64_t last_ns, uint64_t now_ns)
+			     const struct inspect_hosts *hosts, uint64_t last_ns, uint64_t now_ns)
 {
 	struct timeline *timeline = timeline_new(job, size);
 
-	if (!timeline || !add_all(timeline, traces)) {
+	if (!timeline || !add_all(timeline, traces, hosts)) {
 		timeline_free(timeline);
 		return NULL;
 	}
@@ -125,7 +149,7 @@ static struct timeline *read_file(const char *path, uint64_t last_ns, int *statu
 		if (snapshot->traces[i].header)
 			traces[i] = &snapshot->traces[i];
 	struct timeline *timeline =
-		make(job->job, job->size, traces, last_ns, job->now_ns ? job->now_ns : 1);
+		make(job->job, job->size, traces, NULL, last_ns, job->now_ns ? job->now_ns : 1);
 	inspect_snapshot_free(snapshot);
 	if (!timeline)
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
@@ -143,10 +167,16 @@ static struct timeline *read_job(const struct cli_command *self, const struct cl
 	if (*status != CLI_OK)
 		return NULL;
 	const struct inspect_view *view = jobs.views[0];
+	struct inspect_hosts *hosts = inspect_hosts_new(view);
+	if (hosts)
+		(void)inspect_hosts_copy(hosts, view);
 	for (int i = 0; i < view->size; i++)
 		if (view->ranks[i].trace.header)
 			traces[i] = &view->ranks[i].trace;
-	timeline = make(view->job, view->size, traces, last_ns, 0);
+		else if (hosts && hosts->traces[i].header)
+			traces[i] = &hosts->traces[i];
+	timeline = make(view->job, view->size, traces, hosts, last_ns, 0);
+	inspect_hosts_free(hosts);
 	if (!timeline) {
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
 		*status = CLI_NOTHING;
@@ -213,6 +243,7 @@ const struct cli_command cli_trace_command = {
 		"that may overlap with others (the collectives of each group, the messages to or from each\n"
 		"peer with each tag), and in it a bar for each operation, from its call to its end. It shows\n"
 		"the newest operations of each rank (LOCKSTEP_TRACE_RECORDS), and does not stop the ranks.\n"
+		"Ranks on other hosts are on the same axis; it says how far the clocks there differ.\n"
 		"\n"
 		"  JOB   a job's number: 16 hexadecimal digits\n"
 		"  PID   any process of a job, or its launcher\n"

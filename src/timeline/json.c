@@ -66,6 +66,11 @@ static size_t put_rank(struct print_json *json, const struct timeline *timeline,
 	print_json_number(json, "rank", number);
 	print_json_bool(json, "readable", rank->known);
 	print_json_number(json, "pid", rank->pid);
+	print_json_string(json, "host", rank->host);
+	if (rank->has_clock) {
+		print_json_number(json, "clock_ahead_ns", rank->clock.offset_ns);
+		print_json_unsigned(json, "clock_error_ns", rank->clock.error_ns);
+	}
 	print_json_unsigned(json, "start_ns", rank->start_ns);
 	print_json_unsigned(json, "start_s", rank->start_s);
 	print_json_unsigned(json, "complete_since_ns", rank->complete_ns);

@@ -122,6 +122,12 @@ static struct clock_rate choose_rate(const struct timeline *timeline, const stru
 	return *own;
 }
 
+static uint64_t time_of(const struct timeline_rank *rank, uint64_t ticks)
+{
+	uint64_t ns = clock_ticks_to_ns(&rank->rate, ticks);
+	return ns - (uint64_t)rank->clock.offset_ns;
+}
+
 static bool copy_records(struct timeline *timeline, int number, const struct trace_view *view)
 {
 	struct timeline_rank *rank = &timeline->ranks[number];
@@ -133,9 +139,9 @@ static bool copy_records(struct timeline *timeline, int number, const struct tra
 		uint32_t step;
 		if (!trace_read_at(view, i, &record, &step))
 			continue;
-		uint64_t begin_ns = clock_ticks_to_ns(&rank->rate, record.begin_ticks);
+		uint64_t begin_ns = time_of(rank, record.begin_ticks);
 		if (!timeline_put(timeline, number, &record, begin_ns,
-				  clock_ticks_to_ns(&rank->rate, record.end_ticks)))
+				  time_of(rank, record.end_ticks)))
 			return false;
 		/* An operation that has run for long may be much older than the rest of the
 		 * ring. */
@@ -147,6 +153,24 @@ static bool copy_records(struct timeline *timeline, int number, const struct tra
 	return true;
 }
 
+static bool add(struct timeline *timeline, int number, const struct trace_view *view)
+{
+	struct timeline_rank *rank = &timeline->ranks[number];
+
+	rank->known = true;
+	rank->pid = view->header->pid;
+	rank->start_ns = view->header->start_ns - (uint64_t)rank->clock.offset_ns;
+	rank->start_s = view->header->start_epoch_s;
+	copy_text(rank->host, sizeof rank->host, view->header->host, sizeof view->header->host);
+	if (!timeline->program[0])
+		copy_text(timeline->program, sizeof timeline->program, view->header->program,
+			  sizeof view->header->program);
+	if (!timeline->host[0])
+		memcpy(timeline->host, rank->host, sizeof timeline->host);
+	add_groups(timeline, number, view);
+	return copy_records(timeline, number, view);
+}
+
 bool timeline_add(struct timeline *timeline, int rank, const struct trace_view *view)
 {
 	struct clock_rate own;
@@ -155,18 +179,27 @@ bool timeline_add(struct timeline *timeline, int rank, const struct trace_view *
 		return true;
 	memcpy(&own, &view->header->rate, sizeof own);
 	timeline->ranks[rank].rate = choose_rate(timeline, &own);
-	timeline->ranks[rank].known = true;
-	timeline->ranks[rank].pid = view->header->pid;
-	timeline->ranks[rank].start_ns = view->header->start_ns;
-	timeline->ranks[rank].start_s = view->header->start_epoch_s;
-	if (!timeline->program[0])
-		copy_text(timeline->program, sizeof timeline->program, view->header->program,
-			  sizeof view->header->program);
-	if (!timeline->host[0])
-		copy_text(timeline->host, sizeof timeline->host, view->header->host,
-			  sizeof view->header->host);
-	add_groups(timeline, rank, view);
-	return copy_records(timeline, rank, view);
+	return add(timeline, rank, view);
+}
+
+bool timeline_add_at(struct timeline *timeline, int rank, const struct trace_view *view,
+		     const struct timeline_clock *clock)
+{
+	if (rank < 0 || rank >= timeline->size || timeline->ranks[rank].known)
+		return true;
+	timeline->ranks[rank].has_clock = true;
+	timeline->ranks[rank].clock = *clock;
+	timeline->ranks[rank].rate = clock->rate;
+	return add(timeline, rank, view);
+}
+
+void timeline_miss(struct timeline *timeline, int rank, const char *host, int first)
+{
+	if (rank < 0 || rank >= timeline->size || timeline->ranks[rank].known)
+		return;
+	timeline->ranks[rank].is_missing = true;
+	timeline->ranks[rank].clock.first = first;
+	copy_text(timeline->ranks[rank].host, sizeof timeline->ranks[rank].host, host, strlen(host));
 }
 
 /* A loop calls from one place: each place is looked up once. */

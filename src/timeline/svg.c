@@ -292,7 +292,10 @@ void timeline_svg(const struct timeline *timeline, FILE *out)
 	for (int i = 0; i < timeline->size; i++)
 		page.height += band_height(&timeline->ranks[i]);
 	page.top = LEGEND_Y + put_legend(&page, false) * LINE + AXIS;
-	int height = page.top + page.height + BOTTOM;
+	int notes = 0, below = page.top + page.height;
+	while (timeline_note(timeline, notes, title, sizeof title))
+		notes++;
+	int height = below + notes * LINE + BOTTOM;
 	fprintf(out,
 		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
 		"font-family=\"system-ui, sans-serif\" font-size=\"11\" data-span=\"%" PRIu64
@@ -308,5 +311,10 @@ void timeline_svg(const struct timeline *timeline, FILE *out)
 	put_labels(&page);
 	put_axis(&page);
 	put_chart(&page);
+	for (int i = 0; timeline_note(timeline, i, title, sizeof title); i++) {
+		fprintf(out, "<text x=\"12\" y=\"%d\">", below + (i + 1) * LINE);
+		print_xml(out, title);
+		fputs("</text>\n", out);
+	}
 	fputs("</svg>\n", out);
 }

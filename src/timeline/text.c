@@ -239,6 +239,8 @@ void timeline_text(const struct timeline *timeline, int columns, FILE *out)
 	frame.chart = columns - RANK_COLUMNS - frame.label - 2;
 	timeline_title(timeline, title, sizeof title);
 	fprintf(out, "%s\n", title);
+	for (int i = 0; timeline_note(timeline, i, title, sizeof title); i++)
+		fprintf(out, "%s\n", title);
 	if (timeline->row_count > 0)
 		print_axis(&frame);
 	print_each_rank(&frame);

@@ -57,8 +57,23 @@ struct timeline_site {
 	char text[TIMELINE_SITE_BYTES];
 };
 
+/* How the times of a rank become times of the host on which the timeline is drawn. */
+struct timeline_clock {
+	int first;              /* the lowest rank of its host */
+	struct clock_rate rate; /* fresh: trace_rate_now */
+	/* How far its host's clock_now_ns is ahead, give or take error_ns; 0, 0: it is this
+	 * host. */
+	int64_t offset_ns;
+	uint64_t error_ns;
+};
+
 struct timeline_rank {
 	bool known;
+	/* Of a job on several hosts: `clock` and `host` are set; or only `clock.first` and `host`,
+	 * as its host has not answered. */
+	bool has_clock, is_missing;
+	struct timeline_clock clock;
+	char host[TIMELINE_LABEL_BYTES]; /* printable ASCII */
 	/* All records since then are there; 0: all records, because the ring was long enough. */
 	uint64_t complete_ns;
 	int32_t pid;
@@ -107,6 +122,11 @@ struct timeline *timeline_new(uint64_t job, int size);
 void timeline_free(struct timeline *timeline); /* NULL is allowed */
 /* Copies all records of a rank. Reads nothing but the view's memory. False without memory. */
 bool timeline_add(struct timeline *timeline, int rank, const struct trace_view *view);
+/* The same in a job on several hosts. */
+bool timeline_add_at(struct timeline *timeline, int rank, const struct trace_view *view,
+		     const struct timeline_clock *clock);
+/* There is no trace of this rank, as its host has not answered; first: the lowest rank there. */
+void timeline_miss(struct timeline *timeline, int rank, const char *host, int first);
 /* Looks up where the operations of a rank that was added were called, which takes its time: after
  * all ranks have been added, so that their traces are of one moment. */
 void timeline_add_sites(struct timeline *timeline, int rank, const struct trace_view *view);
@@ -153,6 +173,11 @@ void timeline_describe(const struct timeline *timeline, const struct timeline_op
 		       size_t bytes);
 /* "job 0123456789abcdef: train, 4 ranks on HOST, 120 operations in 3.1 ms" */
 void timeline_title(const struct timeline *timeline, char *out, size_t bytes);
+
+/* Of a job on several hosts, note `number` from 0, which belongs to every picture: "times are those
+ * of host a (ranks 0, 1)", "the clock of host b (ranks 2, 3) is 1.250000 s ahead, give or take 41.0
+ * us", "host c (rank 4) has not answered". False: there are no more. */
+bool timeline_note(const struct timeline *timeline, int number, char *out, size_t bytes);
 
 /* ---- text.c, svg.c, html.c ---- */
 

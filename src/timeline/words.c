@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/ranks.h"
 #include "print/print.h"
 #include "plan/plan.h"
 
@@ -167,6 +168,69 @@ void timeline_describe(const struct timeline *timeline, const struct timeline_op
 	print_append(out, bytes, "\nrank %d, thread %u", op->rank, op->record.tid);
 }
 
+/* ---- hosts ---- */
+
+static bool has_host(const struct timeline_rank *rank)
+{
+	return rank->has_clock || rank->is_missing;
+}
+
+/* The ranks of the host of rank `number` that are as well known as it is. */
+static struct ranks ranks_beside(const struct timeline *timeline, int number)
+{
+	const struct timeline_rank *rank = &timeline->ranks[number];
+	struct ranks ranks = {{0}};
+
+	for (int i = 0; i < timeline->size; i++)
+		if (has_host(&timeline->ranks[i]) &&
+		    timeline->ranks[i].is_missing == rank->is_missing &&
+		    timeline->ranks[i].clock.first == rank->clock.first)
+			ranks_add(&ranks, i);
+	return ranks;
+}
+
+static bool is_first_beside(const struct timeline *timeline, int number)
+{
+	struct ranks ranks = ranks_beside(timeline, number);
+
+	return has_host(&timeline->ranks[number]) && ranks_first(&ranks) == number;
+}
+
+static int count_hosts(const struct timeline *timeline)
+{
+	int count = 0;
+
+	for (int i = 0; i < timeline->size; i++)
+		count += is_first_beside(timeline, i);
+	return count;
+}
+
+bool timeline_note(const struct timeline *timeline, int number, char *out, size_t bytes)
+{
+	char who[128], error[32];
+
+	for (int i = 0; i < timeline->size; i++) {
+		const struct timeline_rank *rank = &timeline->ranks[i];
+		if (!is_first_beside(timeline, i) || number-- > 0)
+			continue;
+		struct ranks ranks = ranks_beside(timeline, i);
+		print_ranks(&ranks, who, sizeof who);
+		timeline_duration(rank->clock.error_ns, error, sizeof error);
+		double ahead_s = (double)rank->clock.offset_ns / 1e9;
+		if (rank->is_missing)
+			snprintf(out, bytes, "host %s (%s) has not answered", rank->host, who);
+		else if (!rank->clock.error_ns)
+			snprintf(out, bytes, "times are those of host %s (%s)", rank->host, who);
+		else
+			snprintf(out, bytes,
+				 "the clock of host %s (%s) is %.6f s %s, give or take %s",
+				 rank->host, who, ahead_s < 0 ? -ahead_s : ahead_s,
+				 ahead_s < 0 ? "behind" : "ahead", error);
+		return true;
+	}
+	return false;
+}
+
 void timeline_title(const struct timeline *timeline, char *out, size_t bytes)
 {
 	char span[32];
@@ -175,7 +239,10 @@ void timeline_title(const struct timeline *timeline, char *out, size_t bytes)
 	snprintf(out, bytes, "job %016" PRIx64 ": %.64s, %d rank%s", timeline->job,
 		 timeline->program[0] ? print_base_name(timeline->program) : "unknown program",
 		 timeline->size, timeline->size == 1 ? "" : "s");
-	if (timeline->host[0])
+	int hosts = count_hosts(timeline);
+	if (hosts > 1)
+		print_append(out, bytes, " on %d hosts", hosts);
+	else if (timeline->host[0])
 		print_append(out, bytes, " on %s", timeline->host);
 	print_append(out, bytes, ", %zu operation%s in %s", timeline->op_count,
 		     timeline->op_count == 1 ? "" : "s", span);
