@@ -201,10 +201,12 @@ void failure_watch_stop(struct world *world);
 /* Call when the process of rank `q` has ended: waits that need it end. */
 void failure_mark_dead(struct world *world, int q);
 /* For the watch: sleeps until it is woken, or until then, and notes meanwhile which peers end.
- * False: the program has closed its descriptors. */
-bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, bool *woken);
+ * *wakeups: not 0, if it was woken. False: the program has closed its descriptors. */
+bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wakeups);
 /* Makes it look now. */
 void failure_watch_wake(struct world_watch *watch);
+/* Makes it answer other hosts and commands now, but not look. */
+void failure_watch_serve(struct world_watch *watch);
 void failure_watch_init(struct world_watch *watch);
 /* Closes the descriptors. The caller is the only thread of this rank. */
 void failure_watch_fini(struct world_watch *watch);

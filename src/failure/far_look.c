@@ -39,7 +39,7 @@ static void note_asked(void *context, int rank, const uint64_t words[TRANSPORT_A
 	if (!word)
 		return;
 	atomic_store(word, words[1]);
-	failure_watch_wake(&world->watch);
+	failure_watch_serve(&world->watch);
 }
 
 static void note_told(void *context, int rank, uint64_t round, void *block, uint64_t bytes)
@@ -53,7 +53,7 @@ static void note_told(void *context, int rank, uint64_t round, void *block, uint
 	heard->block = block;
 	heard->bytes = bytes;
 	atomic_store(&heard->told, round);
-	failure_watch_wake(&world->watch);
+	failure_watch_serve(&world->watch);
 }
 
 void failure_far_events(struct transport_hosts_events *events)
@@ -234,9 +234,9 @@ static struct ranks await_answers(struct world *world, const struct ranks *speak
 {
 	uint64_t deadline_ns = clock_deadline_ns(what == COPY ? FAILURE_COPY_MS : FAILURE_ANSWER_MS);
 	while (!have_answered(world->watch.far, speakers, what, round)) {
-		bool woken;
+		uint64_t wakeups;
 		if (atomic_load(&world->watch.stop) || clock_now_ns() >= deadline_ns ||
-		    !failure_watch_sleep(world, clock_deadline_ns(RETRY_MS), &woken))
+		    !failure_watch_sleep(world, clock_deadline_ns(RETRY_MS), &wakeups))
 			break;
 		failure_far_answer(world);
 	}
@@ -389,7 +389,7 @@ struct diagnose_job *failure_far_request(struct ls_group *group)
 	struct wait_call call = {
 		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(REQUEST_MS)};
 	int peer;
-	failure_watch_wake(&group->world->watch);
+	failure_watch_serve(&group->world->watch);
 	ls_status status = wait_words(&group->quiet, &call, &peer);
 	(void)status; /* without it the caller makes do with its own host */
 	return atomic_exchange(&far->job, NULL);

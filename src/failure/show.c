@@ -49,7 +49,7 @@ void failure_show_poll(struct world *world, bool is_agent, uint64_t now_ns)
 	if (!wakes || now_ns - far->woken_ns < WAKE_MS * UINT64_C(1000000))
 		return;
 	far->woken_ns = now_ns;
-	failure_watch_wake(&world->watch);
+	failure_watch_serve(&world->watch);
 }
 
 /* ---- the file ---- */

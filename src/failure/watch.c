@@ -14,6 +14,10 @@
 #include "failure.h"
 #include "helper.h"
 
+/* What is added to the eventfd to make the watch serve others; threads that wait add 1, and then it
+ * looks, too. */
+#define SERVE_WAKE (UINT64_C(1) << 32)
+
 void failure_watch_init(struct world_watch *watch)
 {
 	*watch = (struct world_watch){.event_fd = -1,
@@ -83,14 +87,14 @@ static void note_sleepers(struct world *world)
 	atomic_store(&world->trace.wait_table->outside_sleep, diagnose_outside_sleep(view));
 }
 
-bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, bool *woken)
+bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wakeups)
 {
 	struct world_watch *watch = &world->watch;
 	struct pollfd fds[RANKS_HOST_MAX + 2];
 	int ranks[RANKS_HOST_MAX + 2];
 	int count = fill(world, fds, ranks);
 	ls_status status = wait_fds(NULL, fds, count, -1, deadline_ns);
-	*woken = false;
+	*wakeups = 0;
 	if (status != LS_OK)
 		return status == LS_TIMED_OUT; /* else its message has been printed */
 	for (int i = 1; i < count; i++)
@@ -100,8 +104,8 @@ bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, bool *woken)
 			reap_helper(watch);
 	if (fds[0].revents & ~POLLIN)
 		return false;
-	uint64_t wakeups;
-	*woken = fds[0].revents && read(watch->event_fd, &wakeups, sizeof wakeups) > 0;
+	if (fds[0].revents && read(watch->event_fd, wakeups, sizeof *wakeups) < 0)
+		*wakeups = 0;
 	return true;
 }
 
@@ -112,17 +116,18 @@ static void *watch_main(void *argument)
 	message_set_rank(world->rank);
 	atomic_store(&world->trace.wait_table->watch_tid, trace_thread_id());
 	while (!atomic_load(&watch->stop)) {
-		bool woken;
+		uint64_t wakeups;
 		/* Signals are blocked here; so without its descriptors there is nothing to wait
 		 * for. */
-		if (!failure_watch_sleep(world, CLOCK_NEVER, &woken))
+		if (!failure_watch_sleep(world, CLOCK_NEVER, &wakeups))
 			return NULL;
-		if (woken && !atomic_load(&watch->stop)) {
+		if (wakeups && !atomic_load(&watch->stop)) {
 			note_sleepers(world);
 			watch->show(world);
 			failure_far_answer(world);
 			failure_far_serve(world);
-			failure_look(world);
+			if (wakeups % SERVE_WAKE)
+				failure_look(world);
 			/* What was asked while it looked has woken it then. */
 			failure_far_serve(world);
 			failure_show_serve(world);
@@ -165,12 +170,21 @@ ls_status failure_watch_start(struct world *world)
 	return LS_OK;
 }
 
+static void wake(const struct world_watch *watch, uint64_t how)
+{
+	/* An eventfd takes a write at once unless 2^64 - 2 wake-ups would be pending. */
+	ssize_t written = write(watch->event_fd, &how, sizeof how);
+	(void)written;
+}
+
 void failure_watch_wake(struct world_watch *watch)
 {
-	uint64_t one = 1;
-	/* An eventfd takes a write of 1 at once unless 2^64 - 2 wake-ups are pending. */
-	ssize_t written = write(watch->event_fd, &one, sizeof one);
-	(void)written;
+	wake(watch, 1);
+}
+
+void failure_watch_serve(struct world_watch *watch)
+{
+	wake(watch, SERVE_WAKE);
 }
 
 void failure_watch_stop(struct world *world)

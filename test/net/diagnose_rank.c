@@ -2,11 +2,12 @@
  * diagnose_rank FOLDER: a rank that calls some all-reduces, in the phase "step". Then the last rank
  * makes the file `going` in FOLDER and waits for the file `go`, while all others wait in one more
  * all-reduce. Before that all hosts have heard each other, as nobody misses a host that he has
- * never heard. */
+ * never heard. With CYCLE set each rank receives from the next one instead, and nobody sends. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -55,14 +56,18 @@ int main(int count, char **words)
 	ls_status status = LS_OK;
 	for (int i = 0; i < SOME && status == LS_OK; i++)
 		status = one_step(group);
-	if (rank == ls_group_size(group) - 1) {
+	int size = ls_group_size(group);
+	if (rank == size - 1) {
 		(void)poll(NULL, 0, HEARD_MS);
 		make_file(words[1], "going");
-		while (!has_file(words[1], "go"))
+		while (!getenv("CYCLE") && !has_file(words[1], "go"))
 			(void)poll(NULL, 0, 10);
 	}
+	float value;
 	if (status == LS_OK)
-		status = one_step(group);
+		status = getenv("CYCLE")
+				 ? ls_recv(group, &value, 1, LS_FLOAT32, (rank + 1) % size, NULL)
+				 : one_step(group);
 	struct ls_failure failure = {.size = sizeof failure};
 	printf("rank %d ended with %s\n", rank, ls_status_name(status));
 	if (ls_group_failure(group, &failure) == LS_OK && failure.status != LS_OK)

@@ -43,9 +43,9 @@ class Host:
 
     def make(self, name, text=""):
         path = os.path.join(self.folder, name)
-        with open(path + ".new", "w", encoding="utf-8") as file:
+        with open(f"{path}.{self.number}", "w", encoding="utf-8") as file:
             file.write(text)
-        os.rename(path + ".new", path)
+        os.rename(f"{path}.{self.number}", path)
 
     def until(self, look, what):
         end = time.monotonic() + LIMIT_S
@@ -263,6 +263,18 @@ def timeline(host):
     host.make("go")
 
 
+def cycle(host):
+    """A deadlock over hosts, of which the ranks themselves do not look."""
+    host.await_file("going")
+    host.until(lambda: host.job()["verdict"]["cause"] == "deadlock", "a proof")
+    text = host.diagnose()
+    assert re.search("^  verdict: ranks 0-3 wait for each other and can never go on", text, re.MULTILINE), text
+    for rank in range(4):
+        shows(text, host, rank, rf"waits .* for rank {(rank + 1) % 4} in receive #1 \(diagnose_rank.c:\d+\)")
+    host.together("seen")
+    host.signal(signal.SIGKILL)
+
+
 def dead(host):
     """Ranks learn the process that has died, and on which host it was."""
     host.await_file("going")
@@ -277,12 +289,12 @@ def after_dead(text, pids):
 
 
 CASES = {"whole": None, "agent_stopped": None, "speaker_stopped": None, "host_stopped": None, "all_here_stopped": None, "many": None,
-         "timeline": None, "dead": after_dead}
+         "timeline": None, "cycle": None, "dead": after_dead}
 
 
 def on_host(case, folder, lockstep, program):
     host = Host(folder, lockstep, program)
-    fails = case == "dead"
+    fails = case in ("cycle", "dead")
     good = False
     try:
         globals()[case](host)
@@ -304,7 +316,7 @@ def run(case, lockstep, program):
             [HOSTS, "2", "sh", "-c", f'exec unshare --time --monotonic $((HOST * {AHEAD_S})) --pid --fork --kill-child --mount-proc "$@"',
              "sh", sys.executable, os.path.abspath(__file__), "--host", case, folder, lockstep, program],
             env={**os.environ, "LOCKSTEP_SECRET_FILE": secret, "LOCKSTEP_UNREACHABLE_MS": "60000", "LOCKSTEP_TIMEOUT_MS": "90000",
-                 "LOCKSTEP_PATIENCE_MS": "100"},
+                 "LOCKSTEP_PATIENCE_MS": "100", **({"CYCLE": "1", "LOCKSTEP_LOOK_MS": "10000"} if case == "cycle" else {})},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=150, check=False)
         if ran.returncode == SKIPPED or re.search("^host.: unshare: ", ran.stdout, re.MULTILINE):
             return None, ran.stdout.strip()
