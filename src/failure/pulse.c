@@ -259,14 +259,21 @@ static void act_as_agent(struct failure_pulse *pulse)
 
 /* ---- the thread ---- */
 
-/* False: the program has closed the descriptors. */
+/* Takes what comes until the next beat is due; there is no more to do for it, and there are many
+ * hosts. False: the program has closed the descriptors. */
 static bool sleep_until(struct failure_pulse *pulse, bool is_agent)
 {
 	struct pollfd fds[] = {{.fd = pulse->event_fd, .events = POLLIN},
 			       {.fd = pulse->socket, .events = POLLIN}};
 	uint64_t deadline_ns =
 		is_agent ? control_deadline_ns(&pulse->control) : clock_deadline_ns(IDLE_MS);
-	ls_status status = wait_fds(NULL, fds, is_agent ? 2 : 1, -1, deadline_ns);
+	ls_status status;
+	do {
+		status = wait_fds(NULL, fds, is_agent ? 2 : 1, -1, deadline_ns);
+		if (is_agent && status == LS_OK && fds[1].revents & POLLIN)
+			receive_beats(pulse);
+	} while (is_agent && status == LS_OK && !fds[0].revents && fds[1].revents == POLLIN &&
+		 clock_now_ns() < deadline_ns);
 	return (status == LS_OK || status == LS_TIMED_OUT) && !(fds[0].revents & ~POLLIN) &&
 	       !(is_agent && fds[1].revents & POLLNVAL);
 }
