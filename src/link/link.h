@@ -122,10 +122,10 @@ struct link_ops {
 	 * next advance. */
 	bool (*arm)(struct link *link);
 
-	/* Pushes. Whether all that was posted to a peer is on its way, so that it arrives even if this
-	 * process ends now; or the peer is lost or cut. False: call advance, and ask again. Until
-	 * it is true, post and store nothing to the peer. Says nothing of payloads that wait for a
-	 * fetch. */
+	/* Pushes. Whether all that was posted to a peer is on its way, so that it arrives even if
+	 * this process ends now; or the peer is lost or cut. False: call advance, and ask again.
+	 * Until it is true, post and store nothing to the peer. Says nothing of payloads that wait
+	 * for a fetch. */
 	bool (*flush)(struct link *link, int peer);
 
 	/* Cuts a peer off without its help, dead or alive. When it returns, `done` was called for

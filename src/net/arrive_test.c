@@ -202,7 +202,7 @@ static void several_go_together(void **state)
 	assert_int_equal(fake_ucx.sends, 1);
 	assert_int_equal(fake_ucx.bytes[0], 2 * NET_WORD_BYTES + 2 * NET_NOTE_BYTES + 16);
 	struct net_header header = fake_header(NET_BATCH, 1);
-	fake_bring(fake, &header, fake_ucx.items, fake_ucx.bytes[0]); /* as if the peer had sent it */
+	fake_bring(fake, &header, fake_ucx.items, fake_ucx.bytes[0]); /* as if from the peer */
 	advance(fake);
 	expect_told(fake, 4);
 	assert_memory_equal(fake->payload, payload, 13);

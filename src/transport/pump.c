@@ -58,8 +58,8 @@ static void hand_over(void *context)
 		wake(pump);
 }
 
-/* The pump pushes when it arms the link, and looks at `driven` after that; so it pushes again unless
- * it is armed already. */
+/* The pump pushes when it arms the link, and looks at `driven` after that; so it pushes again
+ * unless it is armed already. */
 bool transport_pump_pushes(struct transport_pump *pump)
 {
 	if (!atomic_load(&pump->runs) || atomic_load(&pump->state) == PUMP_ARMED)
