@@ -27,6 +27,7 @@ enum {
 	MOMENT_SPINS = 64 * WAIT_SPIN_BATCH,
 	MOMENT_PAUSE_NS = 50000,
 	STORES_NS = 10000000,
+	LINK_RARELY = 8, /* of so many turns of a wait for ranks of this host, one is for the link */
 };
 
 static bool is_there(const struct wait_word *word)
@@ -131,12 +132,22 @@ bool wait_briefly(const struct waiter *waiter, const struct wait_call *call)
 	return true;
 }
 
+/* Whether a word comes through the link. If not, its writer needs the processor more than the link
+ * does, so the link is looked at only now and then. */
+static bool awaits_link(const struct wait_call *call)
+{
+	bool awaits = false;
+	for (int i = 0; i < call->count && !awaits; i++)
+		awaits = call->words[i].edge.segment == WAIT_SEGMENT_MIRROR;
+	return awaits;
+}
+
 /* Spins or yields for spin_ns; true if that was enough. The clock is first read after a batch, so
  * that a wait which is over at once costs a few loads. *since_ns: about when the wait began. */
 static bool spin(const struct waiter *waiter, const struct wait_call *call, uint64_t *since_ns,
 		 ls_status *status, int *peer)
 {
-	bool gives_way = waiter->yield;
+	bool gives_way = waiter->yield, far = waiter->pump && awaits_link(call);
 	*since_ns = 0;
 	*peer = -1;
 	for (unsigned i = 1;; i++) {
@@ -156,7 +167,8 @@ static bool spin(const struct waiter *waiter, const struct wait_call *call, uint
 				return false;
 			gives_way = waiter->yield || now - *since_ns >= WAIT_SPIN_ALONE_NS;
 		}
-		wait_pump_advance(waiter->pump);
+		if (far || i % LINK_RARELY == 0)
+			wait_pump_advance(waiter->pump);
 		if (gives_way)
 			sched_yield();
 		else
