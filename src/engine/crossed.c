@@ -81,7 +81,7 @@ void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent
 
 /* All short sends share one handle, so it is not known which of them the thread has waited for; but
  * it is known when it has waited for all. */
-static void note_waited(struct engine *engine)
+static void note_waited(struct engine *engine) LOCK_REQUIRES(mail)
 {
 	struct mailbox_crossing *crossing = &engine->mailbox->crossing;
 	if (crossing->begun == crossing->seen || crossing->unsure ||
