@@ -225,12 +225,15 @@ static inline bool transport_path_store(const struct transport_path *path, enum 
 	       transport_path_taken(path, keep);
 }
 
+/* The source waits for the payload to go, and for this rank's entry. */
 static inline void transport_path_fetch(const struct transport_path *path,
 					const struct link_message *message, void *to,
 					struct link_transfer *transfer)
 {
 	atomic_fetch_add(&path->mine->traffic[path->peer].begun, 1);
 	path->link->ops->fetch(path->link, path->peer, message, to, transfer);
+	path->hosts->due |= atomic_load_explicit(&path->hosts->kept, memory_order_relaxed) &
+			    UINT64_C(1) << path->peer;
 }
 
 /* ---- mirror.c ---- */

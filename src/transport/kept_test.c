@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What the link keeps back between two hosts with a rank each: when it goes, although the thread
+ * that would push it in the end is not there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "transport/hosts_fixture.h"
+#include "transport/relay.h"
+
+enum { TURNS = 1000, LONG_BYTES = 3 * LINK_SHORT_BYTES };
+
+static const int host_of[2] = {0, 1};
+static struct test_job *job;
+static struct loop *loop;
+static struct transport_team *teams[2];
+
+static void turn(void)
+{
+	for (int i = 0; i < TURNS; i++)
+		for (int r = 0; r < 2; r++)
+			transport_advance(&job->ranks[r].transport);
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	job = test_job_new_of(2, TEST_JOB_LIMIT_MS, true);
+	loop = hosts_connect(job, host_of, 1);
+	for (int r = 0; r < 2; r++)
+		teams[r] = &job->ranks[r].team;
+	turn(); /* both have the group */
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	for (int r = 0; r < 2; r++)
+		atomic_store(&job->ranks[r].transport.hosts->pump.runs, false);
+	hosts_disconnect(job, loop);
+	test_job_close(job);
+	return 0;
+}
+
+/* From now on the ranks rely on pumps, which do nothing. */
+static void begin_to_keep(void)
+{
+	for (int r = 0; r < 2; r++)
+		atomic_store(&job->ranks[r].transport.hosts->pump.runs, true);
+}
+
+static void enter(int r, uint64_t seq)
+{
+	struct transport_entry *entry = transport_entry(teams[r], r, seq);
+	entry->signature = seq;
+	wait_store(&entry->signal, transport_signal(seq, 0));
+	transport_notify(teams[r], 1 - r);
+}
+
+/* Whether the other rank knows that rank r has entered. */
+static bool is_known(int r, uint64_t seq)
+{
+	const struct transport_entry *entry = transport_entry(teams[1 - r], r, seq);
+	return transport_signal_reached(atomic_load(&entry->signal), transport_signal(seq, 0));
+}
+
+/* The source of a long message waits for the entry of its target. */
+static void test_fetch(void **state)
+{
+	(void)state;
+	struct memory *memory = &job->ranks[0].memory;
+	static unsigned char to[LONG_BYTES];
+	struct transport_envelope envelope = {.seq = 1, .bytes = LONG_BYTES};
+	struct transport_message *message = NULL;
+	struct wait_word blocked;
+	uint64_t ticket, offset;
+	ls_status status;
+	void *from;
+	assert_int_equal(memory_alloc(memory, LONG_BYTES, &from), LS_OK);
+	assert_true(memory_offset(memory, from, LONG_BYTES, &offset));
+	memset(from, 7, LONG_BYTES);
+	begin_to_keep();
+	assert_true(transport_post(teams[0], 1, &envelope, from, offset, &ticket, &blocked));
+	enter(1, 1);
+	turn();
+	message = transport_match(teams[1], 0, 1, &blocked);
+	assert_non_null(message);
+	assert_false(is_known(1, 1)); /* it is kept back */
+	assert_false(transport_collect(teams[1], 0, message, to, &status, &blocked));
+	turn();
+	assert_true(is_known(1, 1));
+	assert_true(transport_collect(teams[1], 0, message, to, &status, &blocked));
+	assert_int_equal(status, LS_OK);
+	assert_memory_equal(from, to, LONG_BYTES);
+	assert_true(transport_taken(teams[0], 1, ticket, &status, &blocked));
+	transport_take(teams[1], 0, message, LS_OK);
+	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
+}
+
+/* Nobody reads an entry any more that a later one has replaced; but each number is told, as ranks
+ * wait for it. */
+static void test_replaced(void **state)
+{
+	(void)state;
+	struct transport_hosts *hosts = job->ranks[1].transport.hosts;
+	transport_drive_begin(hosts);
+	for (uint64_t seq = 1; seq <= TRANSPORT_ENTRIES + 1; seq++)
+		enter(1, seq);
+	transport_drive_end(hosts);
+	turn();
+	for (uint64_t seq = 1; seq <= TRANSPORT_ENTRIES + 1; seq++)
+		assert_true(is_known(1, seq));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_fetch, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_replaced, set_up, tear_down),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
