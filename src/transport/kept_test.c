@@ -101,6 +101,20 @@ static void test_fetch(void **state)
 	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
 }
 
+/* A thread that drives for something else sends what others have left to it. If nobody is there
+ * who pushes that later, it pushes. */
+static void test_left(void **state)
+{
+	(void)state;
+	struct transport_hosts *hosts = job->ranks[1].transport.hosts;
+	transport_drive_begin(hosts);
+	enter(1, 1);
+	transport_drive_end(hosts);
+	for (int i = 0; i < TURNS; i++)
+		transport_turn(&job->ranks[0].transport);
+	assert_true(is_known(1, 1));
+}
+
 /* Nobody reads an entry any more that a later one has replaced; but each number is told, as ranks
  * wait for it. */
 static void test_replaced(void **state)
@@ -120,6 +134,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_fetch, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_left, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_replaced, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

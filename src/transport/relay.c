@@ -361,9 +361,8 @@ static bool is_any_marked(const struct transport_hosts *hosts)
 
 static void push(struct transport_hosts *hosts, uint64_t peers)
 {
-	if (!peers)
-		return;
-	atomic_fetch_and(&hosts->kept, ~peers);
+	if (peers)
+		atomic_fetch_and(&hosts->kept, ~peers);
 	for (; peers; peers &= peers - 1)
 		hosts->link->ops->push(hosts->link, __builtin_ctzll(peers));
 }
@@ -438,6 +437,7 @@ void transport_drive_end(struct transport_hosts *hosts)
 		serve(hosts);
 		held = HELD;
 	}
+	push_or_leave(hosts);
 }
 
 void transport_mark(struct transport_hosts *hosts, unsigned area, int rank)
@@ -496,4 +496,5 @@ void transport_cut(struct transport *transport, int rank)
 {
 	atomic_store(&transport->peers[rank].remote->cut, 1);
 	drive(transport->hosts, AGAIN, false);
+	push_or_leave(transport->hosts);
 }
