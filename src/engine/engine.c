@@ -317,7 +317,7 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 static enum engine_progress drain(struct engine *engine, struct engine_op *op)
 {
 	op->word_count = 0;
-	for (uint64_t left = op->undrained; left; left &= left - 1)
+	for (uint64_t left = op->undrained; left && !op->any; left &= left - 1)
 		if (engine_step_taken(engine, op, __builtin_ctzll(left)) == ENGINE_FAILED)
 			return ENGINE_FAILED;
 	return op->word_count ? ENGINE_BLOCKED : ENGINE_DONE;
@@ -440,6 +440,7 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 							      : engine_device_advance(engine, op);
 	if (op->status != LS_OK)
 		return op->status == LS_PENDING ? engine_device_advance(engine, op) : ENGINE_FAILED;
+	op->any = false;
 	if (op->stage == ENGINE_ENTER) {
 		progress = enter(engine, op);
 		if (progress != ENGINE_DONE)

@@ -146,6 +146,26 @@ static enum engine_progress await_one(struct engine *engine, struct engine_op *o
 	return ENGINE_BLOCKED;
 }
 
+/* Waits for a word of the channel to a peer; its entry before that, as a peer in another operation
+ * will never take anything. One on another host that has not entered yet may be behind, and still
+ * take what was sent before; or my link may do it. Then it waits for either word. */
+static enum engine_progress await_channel(struct engine *engine, struct engine_op *op, int peer,
+					  const struct wait_word *blocked)
+{
+	enum engine_progress progress = engine_step_check(engine, op, peer);
+	bool is_here = transport_is_here(engine->team, peer);
+	if (progress == ENGINE_FAILED)
+		return ENGINE_FAILED;
+	if (progress == ENGINE_BLOCKED && !is_here) {
+		op->words[0] = op->words[op->word_count - 1];
+		op->word_count = 1;
+		op->any = true;
+	}
+	if (progress == ENGINE_DONE || !is_here)
+		op->words[op->word_count++] = *blocked;
+	return ENGINE_BLOCKED;
+}
+
 enum engine_progress engine_step_taken(struct engine *engine, struct engine_op *op, int peer)
 {
 	struct wait_word blocked;
@@ -156,11 +176,7 @@ enum engine_progress engine_step_taken(struct engine *engine, struct engine_op *
 		op->undrained &= ~(UINT64_C(1) << peer);
 		return refused == LS_OK ? ENGINE_DONE : engine_fail(op, refused, peer);
 	}
-	/* Its entry before its channel: a peer in another operation will never take anything. */
-	enum engine_progress progress = engine_step_check(engine, op, peer);
-	if (progress == ENGINE_DONE)
-		op->words[op->word_count++] = blocked;
-	return progress == ENGINE_FAILED ? progress : ENGINE_BLOCKED;
+	return await_channel(engine, op, peer, &blocked);
 }
 
 static enum engine_progress step_await(struct engine *engine, struct engine_op *op,
@@ -359,14 +375,9 @@ static enum engine_progress step_send(struct engine *engine, struct engine_op *o
 	uint64_t window =
 		range.offset + (step->from == PLAN_INPUT ? op->input_offset : op->output_offset);
 	uint64_t ticket;
-	if (!transport_post(engine->team, step->peer, &envelope, payload, window, &ticket,
-			    &op->words[0])) {
-		/* As in engine_step_taken. */
-		enum engine_progress progress = engine_step_check(engine, op, step->peer);
-		if (progress == ENGINE_DONE)
-			op->word_count = 1;
-		return progress == ENGINE_FAILED ? progress : ENGINE_BLOCKED;
-	}
+	struct wait_word blocked;
+	if (!transport_post(engine->team, step->peer, &envelope, payload, window, &ticket, &blocked))
+		return await_channel(engine, op, step->peer, &blocked);
 	if (range.bytes > TRANSPORT_MESSAGE_INLINE) {
 		op->undrained |= UINT64_C(1) << step->peer;
 		op->tickets[step->peer] = ticket;
