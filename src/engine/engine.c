@@ -12,6 +12,7 @@
 #include "engine_private.h"
 #include "inline.h"
 #include "stream.h"
+#include "transport/hosts.h"
 
 static const enum plan_algorithm wanted_of[] = {
 	[SETTING_ALGORITHM_AUTO] = PLAN_NONE,         [SETTING_ALGORITHM_DIRECT] = PLAN_DIRECT,
@@ -380,6 +381,8 @@ static void leave(struct engine *engine, struct engine_op *op)
 	}
 	wait_store(finished, op->seq);
 	transport_notify_all(team);
+	if (team->host_count > 1) /* their ranks wait for it, and for the entry */
+		transport_push(team->transport);
 }
 
 /* Setting BLOCKING: compares the entries of all ranks, and waits until all have finished. A rank in

@@ -153,6 +153,26 @@ static void none_waits_for_what_is_kept_back(void **state)
 	}
 }
 
+/* As the setting BLOCKING has it. */
+static void ranks_that_end_together_push(void **state)
+{
+	(void)state;
+	struct play *play = calloc(1, sizeof *play);
+	struct call call = {.kind = TRACE_BROADCAST, .dtype = LS_INT32, .size = 2, .count = 10};
+	MUST(play);
+	play_open(play, &placements[0], 1);
+	stop_pushing(play, true);
+	for (int r = 0; r < 2; r++)
+		play->players[r].unit->engine.completes_together = true;
+	for (int i = 0; i < CALLS; i++) {
+		run_call(play, &call);
+		settle(play); /* so that there is room for all */
+	}
+	stop_pushing(play, false);
+	close_hosts(play->hosts);
+	free(play);
+}
+
 /* More collectives than a rank may be ahead: a root sends without waiting. */
 static void a_root_runs_ahead(void **state)
 {
@@ -411,6 +431,7 @@ int main(void)
 		cmocka_unit_test(all_collectives_in_any_place),
 		cmocka_unit_test(every_type_is_combined),
 		cmocka_unit_test(none_waits_for_what_is_kept_back),
+		cmocka_unit_test(ranks_that_end_together_push),
 		cmocka_unit_test(a_root_runs_ahead),
 		cmocka_unit_test(a_cut_ends_it_on_both_sides),
 		cmocka_unit_test(a_failure_ends_it_without_a_cut),

@@ -97,6 +97,11 @@ LS_CHECKED ls_status transport_mirror_grow(const struct transport *transport, in
  * another thread does it. Any thread, without locks; never blocks. */
 bool transport_advance(struct transport *transport);
 
+/* Sends what is kept back because usually no rank waits for it: entries, `finished` and freed
+ * slots. If another thread drives the link, that one does. Any thread, without locks; never
+ * blocks. */
+void transport_push(struct transport *transport);
+
 /* True: there is nothing to do, and the link's descriptor becomes readable as soon as there is;
  * until the next transport_advance. False: call transport_advance first. */
 bool transport_arm(struct transport *transport);

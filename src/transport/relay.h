@@ -167,8 +167,6 @@ void transport_drive_begin(struct transport_hosts *hosts);
 void transport_drive_end(struct transport_hosts *hosts);
 /* As transport_advance, for the pump, which pushes when it has nothing else to do. */
 bool transport_turn(struct transport *transport);
-/* Pushes what the link keeps back; if another thread drives, that one does. */
-void transport_push(struct transport *transport);
 /* The next who drives looks at this pair. */
 void transport_mark(struct transport_hosts *hosts, unsigned area, int rank);
 
