@@ -284,15 +284,17 @@ static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64
 }
 
 /* If the ring is full, the rank waits until peers have caught up by half the distance, so that it
- * does not wait again at the next call; where ranks share processors, by all of it. Each check
- * takes cache lines from the ranks that are behind. */
+ * does not wait again at the next call; where ranks share processors, by all of it, but not between
+ * hosts, as these keep the last entries back. Each check takes cache lines from the ranks that are
+ * behind. */
 static enum engine_progress await_slot(struct engine *engine, struct engine_op *op)
 {
 	uint64_t bytes = engine_window_payload(op);
 	uint64_t need = bytes > 0 ? engine_payload_needs(engine, bytes) : 0;
 	if (op->seq >= TRANSPORT_ENTRIES && op->seq - TRANSPORT_ENTRIES + 1 > need)
 		need = op->seq - TRANSPORT_ENTRIES + 1;
-	uint64_t last = engine->table.crowded ? op->seq - 1 : need + (op->seq - need + 1) / 2;
+	bool by_all = engine->table.crowded && engine->team->host_count == 1;
+	uint64_t last = by_all ? op->seq - 1 : need + (op->seq - need + 1) / 2;
 	bool is_free = engine->entered_by_all >= need || all_have_entered(engine, op, last);
 	return is_free ? ENGINE_DONE : ENGINE_BLOCKED;
 }
