@@ -9,12 +9,16 @@
  *   closes it: times_closed = n + 1  -------->  the last that this rank says of it
  *
  * The area is reset once all members have closed the group; the mirrors of theirs, when the next
- * group is made. What comes before `opened` is left over, and dropped. */
+ * group is made. What comes before `opened` is left over, and dropped. Model:
+ * test/model/far_team.pml. */
 #include "transport/relay.h"
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/messages.h"
+
+enum { LINGER_MS = 600 }; /* less than the time that a rank waits before it cuts all */
 
 /* A mirror of the area of member `member`, as the member itself resets it. */
 static void reset_mirror(const struct transport_team *team, int member)
@@ -90,6 +94,18 @@ void transport_team_open(struct transport_team *team, unsigned area, const uint1
 	transport_drive_end(hosts);
 	if (areas)
 		transport_notify_all(team);
+}
+
+bool transport_may_leave(struct transport_relay *relay)
+{
+	bool has_payloads = false;
+	for (int i = 0; i < MAIL_SLOTS; i++)
+		has_payloads = has_payloads || relay->sent[i].is_under_way;
+	if (!has_payloads || wait_has_failed(atomic_load(&transport_head_of(relay->team)->cause)))
+		return true;
+	if (!relay->linger_ns)
+		relay->linger_ns = clock_deadline_ns(LINGER_MS);
+	return clock_now_ns() >= relay->linger_ns;
 }
 
 /* Whether the link still uses buffers of the group, or has to say that this rank has closed it. */

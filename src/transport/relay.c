@@ -2,7 +2,8 @@
  * From shared memory to the link. A thread that publishes marks what may be new, and drives the
  * link if nobody does; the driving thread compares the words of each marked pair with what it has
  * sent, and sends what is new, a word never before what it says is there. Without room the mark
- * stays. What no rank waits for the link keeps back for a while (enum transport_keep). */
+ * stays. What no rank waits for the link keeps back for a while (enum transport_keep). Model:
+ * test/model/pump.pml. */
 #include "transport/relay.h"
 
 #include <stdlib.h>
@@ -10,11 +11,11 @@
 
 #include <lockstep/types.h>
 
-#include "base/clock.h"
 #include "base/seqlock.h"
 
 /* transport_hosts.driver. HELD: a thread drives the link. It checks once more before it stops if
- * another one has set AGAIN meanwhile; PUSH: and then pushes all that the link keeps back. */
+ * another one has set AGAIN meanwhile. PUSH, set with AGAIN: from then on until it stops it pushes
+ * all that the link keeps back, because nobody looks again afterwards. */
 enum { HELD = 1, AGAIN = 2, PUSH = 4 };
 
 _Static_assert(sizeof(struct mail_slot) <= LINK_SHORT_BYTES, "a slot is one note");
@@ -277,25 +278,6 @@ ls_status transport_fetch_failed(const struct transport_team *team, int source, 
 	return status == LS_PEER_DIED ? status : LS_ABORTED;
 }
 
-/* ---- leaving ---- */
-
-enum { LINGER_MS = 600 }; /* less than the time that a rank waits before it cuts all */
-
-/* Whether the peer may learn that this rank has closed the group: once it has what this rank has
- * sent. It might give up otherwise while the bytes of a message come, which on one host it could
- * still read. After a failure, or if it does not receive them, that is no matter. */
-static bool may_leave(struct transport_relay *relay)
-{
-	bool has_payloads = false;
-	for (int i = 0; i < MAIL_SLOTS; i++)
-		has_payloads = has_payloads || relay->sent[i].is_under_way;
-	if (!has_payloads || wait_has_failed(atomic_load(&transport_head_of(relay->team)->cause)))
-		return true;
-	if (!relay->linger_ns)
-		relay->linger_ns = clock_deadline_ns(LINGER_MS);
-	return clock_now_ns() >= relay->linger_ns;
-}
-
 /* ---- driving the link ---- */
 
 /* False: the link had no memory for all. A word that announces others is read before these, and
@@ -330,7 +312,7 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 	return send_failure(&path) && send_entries(&path) && transport_far_send(&path) &&
 	       send_taken(&path) && send_messages(&path) && transport_send_cancels(&path) &&
 	       send_mine(&path, keep, &mine->finished, finished, &relay->finished) &&
-	       (left == relay->times_closed || may_leave(relay)) &&
+	       (left == relay->times_closed || transport_may_leave(relay)) &&
 	       send_mine(&path, TRANSPORT_KEEP_NOT, &mine->times_closed, left, &relay->times_closed);
 }
 
@@ -393,10 +375,17 @@ static void relay_all(struct transport_hosts *hosts)
 /* What threads have left to the one that drives. */
 static void serve(struct transport_hosts *hosts)
 {
-	uint32_t asked = atomic_fetch_and(&hosts->driver, ~(uint32_t)(AGAIN | PUSH));
+	uint32_t asked = atomic_fetch_and(&hosts->driver, ~(uint32_t)AGAIN);
 	relay_all(hosts);
 	if (asked & PUSH)
 		push(hosts, atomic_load(&hosts->kept));
+}
+
+/* False: this thread has to serve others first. */
+static bool stop(struct transport_hosts *hosts)
+{
+	uint32_t driver = atomic_load(&hosts->driver);
+	return !(driver & AGAIN) && atomic_compare_exchange_strong(&hosts->driver, &driver, 0);
 }
 
 /* `asks`: AGAIN, or AGAIN | PUSH. False: another thread drives, and will check once more before it
@@ -406,16 +395,15 @@ static bool drive(struct transport_hosts *hosts, uint32_t asks, bool advances)
 	bool did = false;
 	if (atomic_fetch_or(&hosts->driver, HELD | asks) & HELD)
 		return false;
-	uint32_t held = HELD;
 	do {
 		if (advances && hosts->link->ops->advance(hosts->link))
 			did = true;
 		serve(hosts);
-		held = HELD;
-	} while (!atomic_compare_exchange_strong(&hosts->driver, &held, 0));
+	} while (!stop(hosts));
 	return did;
 }
 
+/* After each turn but the pump's: it may have served other threads, which have looked before. */
 static void push_or_leave(struct transport_hosts *hosts)
 {
 	if (atomic_load(&hosts->kept) && !transport_pump_pushes(&hosts->pump))
@@ -430,13 +418,10 @@ void transport_drive_begin(struct transport_hosts *hosts)
 
 void transport_drive_end(struct transport_hosts *hosts)
 {
-	uint32_t held = HELD;
 	push(hosts, hosts->due);
 	hosts->due = 0;
-	while (!atomic_compare_exchange_strong(&hosts->driver, &held, 0)) {
+	while (!stop(hosts))
 		serve(hosts);
-		held = HELD;
-	}
 	push_or_leave(hosts);
 }
 
@@ -478,14 +463,13 @@ void transport_push(struct transport *transport)
 bool transport_arm(struct transport *transport)
 {
 	struct transport_hosts *hosts = transport->hosts;
-	uint32_t held = HELD;
 	if (atomic_fetch_or(&hosts->driver, HELD | AGAIN) & HELD)
 		return false;
 	serve(hosts);
 	atomic_store(&hosts->kept, 0);
 	bool armed = hosts->link->ops->arm(hosts->link);
 	/* Whoever has left something to this thread meanwhile is served by the next advance. */
-	if (!atomic_compare_exchange_strong(&hosts->driver, &held, 0)) {
+	if (!stop(hosts)) {
 		atomic_store(&hosts->driver, 0);
 		armed = false;
 	}

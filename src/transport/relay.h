@@ -246,6 +246,13 @@ void transport_mirror_return(struct transport_hosts *hosts, int peer,
 void transport_mirror_return_all(struct transport_hosts *hosts, int peer,
 				 struct transport_relay *relay);
 
+/* ---- far_team.c ---- */
+
+/* Whether the peer may learn that this rank has closed the group: once it has what this rank has
+ * sent. It might give up otherwise while the bytes of a message come, which on one host it could
+ * still read. After a failure, or if it does not receive them, that is no matter. */
+bool transport_may_leave(struct transport_relay *relay);
+
 /* ---- ask.c ---- */
 
 void transport_ask_arrived(struct transport_hosts *hosts, int peer,

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What the link keeps back, and a thread leaves to one that just pushes: it goes, too. The other
+ * thread is played by this one. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "transport/hosts_fixture.h"
+#include "transport/notify.h"
+#include "transport/relay.h"
+
+enum { HERE = 0, FAR = 1, RANKS = 2, TURNS = 1000 };
+
+static const int host_of[RANKS] = {0, 1};
+
+struct pair {
+	struct test_job *job;
+	struct loop *loop;
+	struct transport *here, *there;
+	struct transport_team *team, *far_team;
+};
+
+static struct pair open_pair(void)
+{
+	struct pair pair = {.job = test_job_new_of(RANKS, TEST_JOB_LIMIT_MS, true)};
+	pair.loop = hosts_connect(pair.job, host_of, 1);
+	pair.here = &pair.job->ranks[HERE].transport;
+	pair.there = &pair.job->ranks[FAR].transport;
+	pair.team = &pair.job->ranks[HERE].team;
+	pair.far_team = &pair.job->ranks[FAR].team;
+	transport_notify_all(pair.team);
+	transport_notify_all(pair.far_team);
+	/* Each has to hear that the other one has made the group. */
+	while (!pair.team->relays[FAR].is_ready || !pair.far_team->relays[HERE].is_ready) {
+		transport_advance(pair.here);
+		transport_advance(pair.there);
+	}
+	return pair;
+}
+
+static void close_pair(struct pair *pair)
+{
+	hosts_disconnect(pair->job, pair->loop);
+	test_job_close(pair->job);
+}
+
+/* No rank waits for this word, so the link keeps it back. */
+static void publish(struct transport_team *team, uint64_t finished)
+{
+	wait_store(&transport_area_of(team, HERE)->finished, finished);
+	transport_notify(team, FAR);
+}
+
+/* Rank HERE does nothing more. */
+static uint64_t comes(const struct pair *pair)
+{
+	for (int i = 0; i < TURNS; i++)
+		transport_advance(pair->there);
+	return atomic_load(&transport_area_of(pair->far_team, HERE)->finished);
+}
+
+static struct transport_team *publishes; /* NULL: nothing more */
+static const struct link_ops *plain;
+
+static void push_and_publish(struct link *link, int peer)
+{
+	struct transport_team *team = publishes;
+	plain->push(link, peer);
+	publishes = NULL;
+	if (team)
+		publish(team, 2);
+}
+
+static void test_left_to_who_pushes(void **state)
+{
+	(void)state;
+	struct pair pair = open_pair();
+	struct link *link = loop_link(pair.loop, HERE);
+	plain = link->ops;
+	struct link_ops pushing = *plain;
+	pushing.push = push_and_publish;
+	link->ops = &pushing;
+	publishes = pair.team;
+	publish(pair.team, 1);
+	assert_null(publishes); /* it has pushed, or this tests nothing */
+	assert_int_equal(comes(&pair), 2);
+	link->ops = plain;
+	close_pair(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_left_to_who_pushes),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
