@@ -7,7 +7,7 @@
  *   nobody drives     it arms the link, and sleeps on the link's descriptor
  *
  * A thread that drives while the link is armed wakes it, because the link is armed only until the
- * next advance. */
+ * next advance. Model: test/model/pump.pml. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -27,6 +27,9 @@ enum {
 
 enum pump_state { PUMP_AWAKE, PUMP_TICKS, PUMP_ARMED };
 
+/* What another thread has done last since the pump looked. */
+enum pump_driven { DRIVEN_NOT, DRIVEN, DRIVEN_AND_HANDED };
+
 static void wake(const struct transport_pump *pump)
 {
 	static const uint64_t one = 1;
@@ -40,20 +43,20 @@ static void advance(void *context)
 {
 	struct transport_pump *pump = context;
 	uint32_t armed = PUMP_ARMED;
-	/* In this order, see nap. */
-	atomic_store(&pump->driven, 1);
+	transport_advance(pump->transport);
+	/* In this order, see nap; and after it has driven, as the pump may have armed the link
+	 * before. */
+	atomic_store(&pump->driven, DRIVEN);
 	if (atomic_load(&pump->state) == PUMP_ARMED &&
 	    atomic_compare_exchange_strong(&pump->state, &armed, PUMP_AWAKE))
 		wake(pump);
-	transport_advance(pump->transport);
 }
 
 static void hand_over(void *context)
 {
 	struct transport_pump *pump = context;
 	uint32_t ticks = PUMP_TICKS;
-	atomic_fetch_add(&pump->handed, 1);
-	atomic_store(&pump->driven, 0);
+	atomic_store(&pump->driven, DRIVEN_AND_HANDED);
 	if (atomic_compare_exchange_strong(&pump->state, &ticks, PUMP_AWAKE))
 		wake(pump);
 }
@@ -64,8 +67,8 @@ bool transport_pump_pushes(struct transport_pump *pump)
 {
 	if (!atomic_load(&pump->runs) || atomic_load(&pump->state) == PUMP_ARMED)
 		return false;
-	if (!atomic_load(&pump->driven))
-		atomic_store(&pump->driven, 1);
+	if (atomic_load(&pump->driven) == DRIVEN_NOT)
+		atomic_store(&pump->driven, DRIVEN);
 	return atomic_load(&pump->state) != PUMP_ARMED;
 }
 
@@ -90,12 +93,12 @@ static bool sleep_on(struct transport_pump *pump, int link_fd, uint64_t ms)
 	return (status == LS_OK || status == LS_TIMED_OUT) && !(fds[0].revents & ~POLLIN);
 }
 
-static bool tick(struct transport_pump *pump, uint64_t handed)
+static bool tick(struct transport_pump *pump)
 {
 	transport_push(pump->transport);
 	atomic_store(&pump->state, PUMP_TICKS);
 	/* A thread that has handed over before that has not seen it. */
-	bool sleeps = atomic_load(&pump->handed) == handed && !atomic_load(&pump->stop);
+	bool sleeps = atomic_load(&pump->driven) != DRIVEN_AND_HANDED && !atomic_load(&pump->stop);
 	bool ours = !sleeps || sleep_on(pump, -1, TICK_MS);
 	atomic_store(&pump->state, PUMP_AWAKE);
 	return ours;
@@ -105,7 +108,7 @@ static bool nap(struct transport_pump *pump)
 {
 	atomic_store(&pump->state, PUMP_ARMED);
 	/* A thread that has driven before that, and after the link was armed, has not seen it. */
-	bool sleeps = !atomic_load(&pump->driven) && !atomic_load(&pump->stop);
+	bool sleeps = atomic_load(&pump->driven) == DRIVEN_NOT && !atomic_load(&pump->stop);
 	bool ours = !sleeps || sleep_on(pump, pump->transport->hosts->link->fd, NAP_MS);
 	atomic_store(&pump->state, PUMP_AWAKE);
 	return ours;
@@ -119,11 +122,10 @@ static void *pump_main(void *argument)
 	atomic_store(pump->tid, (uint32_t)gettid());
 	atomic_store(&pump->waits, 0);
 	while (ours && !atomic_load(&pump->stop)) {
-		uint64_t handed = atomic_load(&pump->handed);
 		if (transport_turn(pump->transport))
 			continue;
-		if (atomic_exchange(&pump->driven, 0))
-			ours = tick(pump, handed);
+		if (atomic_exchange(&pump->driven, DRIVEN_NOT) == DRIVEN)
+			ours = tick(pump);
 		else if (transport_arm(pump->transport))
 			ours = nap(pump);
 	}

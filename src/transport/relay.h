@@ -102,8 +102,7 @@ struct transport_pump {
 	int event_fd;           /* wakes it */
 	_Atomic bool stop;
 	_Atomic uint32_t state;  /* enum pump_state; stored by the thread, and by who wakes it */
-	_Atomic uint32_t driven; /* 1: another thread has driven since it was set to 0 */
-	_Atomic uint64_t handed; /* how often a thread has handed over */
+	_Atomic uint32_t driven; /* enum pump_driven; stored by all */
 	struct wait_pump calls;  /* for waiters */
 };
 
