@@ -27,7 +27,8 @@ enum {
 	MOMENT_SPINS = 64 * WAIT_SPIN_BATCH,
 	MOMENT_PAUSE_NS = 50000,
 	STORES_NS = 10000000,
-	LINK_RARELY = 8, /* of so many turns of a wait for ranks of this host, one is for the link */
+	/* Of so many turns of a wait for ranks of this host, one is for the link. */
+	LINK_RARELY = 8,
 };
 
 static bool is_there(const struct wait_word *word)
