@@ -96,8 +96,9 @@ static void configure(const struct net *net, const struct net_address *host, ucp
 {
 	/* If a device has both, UCX 1.13 would make room for an IPv4 address of a peer, and write
 	 * its IPv6 address there. */
-	/* Puts of UCX's TCP end the process, when many go to and fro: tcp_ep.c, "Assertion
-	 * `ep->flags & UCT_TCP_EP_FLAG_PUT_TX_WAITING_ACK' failed". */
+	/* Two ways of UCX 1.13 to send what is long end the process by an assertion. Puts of TCP,
+	 * when many go to and fro: tcp_ep.c, UCT_TCP_EP_FLAG_PUT_TX_WAITING_ACK. Messages whose
+	 * bytes it does not copy, when their peer is cut: uct_iface.h, comp->count > 0. */
 	const char *family = sockaddr_of(host)->sa_family == AF_INET6 ? "inet6" : "inet";
 	const char *settings[][2] = {{"KEEPALIVE_INTERVAL", "inf"},
 				     {"TCP_KEEPIDLE", "inf"},
@@ -106,6 +107,7 @@ static void configure(const struct net *net, const struct net_address *host, ucp
 				     {"AF_PRIO", family},
 				     {"TCP_PUT_ENABLE", "n"},
 				     {"PUT_ENABLE", "n"},
+				     {"ZCOPY_THRESH", net->options.transports ? "inf" : NULL},
 				     {"MAX_EAGER_LANES", "1"},
 				     {"MAX_RNDV_LANES", "1"},
 				     {"NET_DEVICES", net->device[0] ? net->device : NULL},
