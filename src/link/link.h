@@ -58,7 +58,8 @@ struct link_message {
 /* A long payload in transfer. The caller owns it and has zeroed it. From post or fetch until `done`
  * it must not move, and only the link writes it. */
 struct link_transfer {
-	/* After `done`. LS_OK: all bytes were copied. LS_CANCELLED, at the source: the target does
+	/* After `done`. LS_OK: all bytes were copied; at the source the last of them may still be
+	 * under way, and are lost if the connection breaks. LS_CANCELLED, at the source: the target does
 	 * not want them. LS_ABORTED: cut. LS_PEER_DIED: the peer was lost. */
 	ls_status status;
 	/* The link's: so it needs no memory of its own, however many transfers there are. */
