@@ -59,8 +59,8 @@ struct link_message {
  * it must not move, and only the link writes it. */
 struct link_transfer {
 	/* After `done`. LS_OK: all bytes were copied; at the source the last of them may still be
-	 * under way, and are lost if the connection breaks. LS_CANCELLED, at the source: the target does
-	 * not want them. LS_ABORTED: cut. LS_PEER_DIED: the peer was lost. */
+	 * under way, and are lost if the connection breaks. LS_CANCELLED, at the source: the target
+	 * does not want them. LS_ABORTED: cut. LS_PEER_DIED: the peer was lost. */
 	ls_status status;
 	/* The link's: so it needs no memory of its own, however many transfers there are. */
 	_Alignas(8) unsigned char memory[LINK_TRANSFER_BYTES];
