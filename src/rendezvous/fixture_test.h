@@ -4,15 +4,19 @@
 #ifndef RENDEZVOUS_FIXTURE_TEST_H
 #define RENDEZVOUS_FIXTURE_TEST_H
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,6 +66,28 @@ static inline uint64_t fixture_random(void)
 	return number;
 }
 
+/* True if the port is this process's own from now on: no other test process draws it, as the name
+ * that stands for it is held until the process ends; and no socket is left at it, not even a closed
+ * connection's, which would keep a socket without SO_REUSEADDR out for a minute. */
+static inline bool fixture_claim_port(uint16_t port)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+	int length = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "lockstep-test-port-%d",
+			      port);
+	int claim = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(claim >= 0 && fd >= 0);
+	bool mine = bind(claim, (struct sockaddr *)&name,
+			 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) == 0 &&
+		    bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+	close(fd);
+	if (!mine)
+		close(claim);
+	return mine;
+}
+
 /* A place nobody uses: for TCP a port outside the range that connections are given by the
  * system. */
 static inline struct rendezvous_place fixture_place(bool tcp, int world_size)
@@ -72,6 +98,8 @@ static inline struct rendezvous_place fixture_place(bool tcp, int world_size)
 	for (int tries = 0; tries < 1000; tries++) {
 		int fd;
 		place.port = tcp ? (uint16_t)(10000 + fixture_random() % 20000) : 0;
+		if (tcp && !fixture_claim_port(place.port))
+			continue;
 		if (rendezvous_listen(&place, &bound, &fd, text) == LS_OK) {
 			rendezvous_close_fd(&fd);
 			return bound;
