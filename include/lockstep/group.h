@@ -168,7 +168,9 @@ LS_EXPORT void ls_group_close(ls_group *group);
 
 /* Fails the group with LS_ABORTED on all ranks; their blocked calls return at once. Any thread, at
  * any time; does not block. `reason` (may be NULL) is copied into the report. The first cause
- * stays: on a group that has failed already this does nothing and returns LS_OK. */
+ * stays: on a group that has failed already this does nothing and returns LS_OK. All later calls of
+ * this rank on the group fail. If another thread of it still works out an earlier failure, they
+ * wait for its report first, for about a second at most. */
 LS_EXPORT LS_CHECKED ls_status ls_group_abort(ls_group *group, const char *reason);
 
 /* This rank's number in the group, from 0, and the number of its members. Local; any thread. -1 if

@@ -390,6 +390,13 @@ bool failure_write_told(struct world *world, const struct failure_place *place,
 	return true;
 }
 
+void failure_await_explained(struct ls_group *group)
+{
+	struct failure_place place = failure_place_of(group);
+	while (failure_is_explained_here(group) && !failure_is_settled(&place))
+		(void)await_cause(group, &place, -1, CLOCK_NEVER);
+}
+
 void failure_await_cause(struct ls_group *group, const struct failure_place *place)
 {
 	(void)await_cause(group, place, -1, clock_deadline_ns(CLAIM_MS));

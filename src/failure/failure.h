@@ -22,6 +22,13 @@ static inline bool failure_is_set(const struct ls_group *group)
 {
 	return wait_has_failed(atomic_load_explicit(group->waiter.cause, memory_order_acquire));
 }
+/* Whether a thread of this rank works out the cause, or has done so. One load. */
+static inline bool failure_is_explained_here(const struct ls_group *group)
+{
+	return atomic_load_explicit(&group->explains, memory_order_acquire);
+}
+/* Waits until that thread has published it. */
+void failure_await_explained(struct ls_group *group);
 /* The published cause, LS_OK if there is none. */
 ls_status failure_status(const struct ls_group *group);
 /* Works out and publishes the first cause, unless another rank or thread does. Returns the cause

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * A rank aborts a group while another thread of it still works out an earlier failure. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "failure/failure.h"
+
+struct explainer {
+	ls_group *group;
+	pid_t caller; /* the thread that calls the barrier */
+	_Atomic bool aborted, returned;
+};
+
+/* Whether the kernel says that the thread sleeps. */
+static bool is_asleep(pid_t thread)
+{
+	char path[64], text[256];
+	snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)thread);
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return false;
+	size_t length = fread(text, 1, sizeof text - 1, file);
+	fclose(file);
+	text[length] = '\0';
+	const char *end = strrchr(text, ')'); /* of the name */
+	return end && end[1] == ' ' && end[2] == 'S';
+}
+
+/* Publishes the cause only once the barrier waits, or has returned without it. */
+static void *explain(void *argument)
+{
+	struct explainer *explainer = argument;
+	ls_group *group = explainer->group;
+	struct failure_place place = failure_place_of(group);
+	struct transport_failure failure = {
+		.group = group->id, .status = LS_TIMED_OUT, .culprit = -1, .text = "it took long"};
+
+	while (!atomic_load(&explainer->aborted) ||
+	       (!atomic_load(&explainer->returned) && !is_asleep(explainer->caller)))
+		sched_yield();
+	/* As by a thread that has claimed it. */
+	if (failure_write_told(group->world, &place, NULL, &failure))
+		failure_publish(group->world, &place, 1);
+	return NULL;
+}
+
+static void a_call_after_an_abort_fails(void **state)
+{
+	(void)state;
+	struct ls_group_options options = {.size = sizeof options, .world_size = 1};
+	struct explainer explainer = {.caller = gettid()};
+	pthread_t thread;
+
+	assert_int_equal(ls_group_open(&options, &explainer.group), LS_OK);
+	atomic_store(&explainer.group->explains, true);
+	assert_int_equal(pthread_create(&thread, NULL, explain, &explainer), 0);
+	assert_int_equal(ls_group_abort(explainer.group, "enough"), LS_OK);
+	atomic_store(&explainer.aborted, true);
+	ls_status status = ls_barrier(explainer.group, NULL);
+	atomic_store(&explainer.returned, true);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(status, LS_TIMED_OUT); /* the first cause */
+	assert_int_equal(ls_barrier(explainer.group, NULL), LS_TIMED_OUT);
+	ls_group_close(explainer.group);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(a_call_after_an_abort_fails)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
