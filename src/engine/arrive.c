@@ -323,6 +323,8 @@ void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
 	*entry = (struct match_entry){.source = op->call.peer, .tag = op->call.tag};
 	lock_mail_acquire(&mailbox->lock);
 	engine_mailbox_count(mailbox, op);
+	if (entry->source == MATCH_ANY && !op->p2p.blocks)
+		mailbox->crossing.chooses = true;
 	if (!open_from(engine, entry->source)) {
 		op->status = LS_OUT_OF_MEMORY;
 		engine_mailbox_complete(mailbox, op);

@@ -11,8 +11,9 @@
  * So it finds only what certainly happened, provided that one thread of each of these ranks made
  * all the calls. The next publication overwrites the last.
  *
- * While a receive of any source is posted, no send counts: that receive might have taken what a
- * later one has received, if another message had not come first. */
+ * A rank that has begun a nonblocking receive of any source publishes nothing any more: until it
+ * waits for that one, it might have taken what a later receive has received, if another message had
+ * not come first. */
 #include "base/ranks.h"
 #include "engine/mailbox.h"
 
@@ -57,8 +58,7 @@ void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent
 	struct mailbox_crossing *crossing = &mailbox->crossing;
 	struct mailbox_peer *peer = &mailbox->peers[dest];
 	uint64_t position = peer->out.next - 1; /* just posted */
-	bool any_source = mailbox->posted.any_source > 0;
-	if (how != MAILBOX_WAITED || any_source) {
+	if (how != MAILBOX_WAITED) {
 		peer->waited_from = 0;
 	} else {
 		peer->waited_from = peer->waited_from ? peer->waited_from : position;
@@ -70,9 +70,6 @@ void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent
 	if (how == MAILBOX_HANDLE) {
 		/* One was waited for twice: then nothing is sure any more. */
 		crossing->unsure |= waited_sends(engine) > crossing->begun;
-		if (crossing->begun == crossing->seen)
-			crossing->any_source =
-				any_source ? UINT64_MAX : mailbox->posted.any_source_ever;
 		crossing->begun++;
 		crossing->begun_to = dest;
 		crossing->begun_position = position;
@@ -88,8 +85,6 @@ static void note_waited(struct engine *engine) LOCK_REQUIRES(mail)
 	    waited_sends(engine) != crossing->begun)
 		return;
 	crossing->seen = crossing->begun;
-	if (crossing->any_source != engine->mailbox->posted.any_source_ever)
-		return;
 	crossing->to = crossing->begun_to;
 	crossing->position = crossing->begun_position;
 	crossing->run = 1;
@@ -117,7 +112,7 @@ uint64_t engine_mailbox_crossed(struct engine *engine, const struct mail_message
 	struct crossed published = mine;
 	uint64_t ring = 0;
 	crossing->to = -1;
-	if (to < 0 || mailbox->mixed || !has_turn(crossing))
+	if (to < 0 || mailbox->mixed || crossing->chooses || !has_turn(crossing))
 		return 0;
 	atomic_store(&mailbox->peers[to].to->crossed, pack(&mine));
 	for (int i = 0; i < team->size && published.from < team->size; i++) {

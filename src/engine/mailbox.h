@@ -68,9 +68,7 @@ struct mailbox_crossing {
 	 * one. */
 	uint64_t begun, seen, begun_position;
 	int begun_to;
-	/* Receives of any source that had been posted before the first of those that the thread has
-	 * not been seen to wait for. UINT64_MAX: one was still there. */
-	uint64_t any_source;
+	bool chooses;   /* it has begun a receive of any source that it did not wait for at once */
 	uint32_t count; /* how many receives were checked */
 };
 

@@ -72,7 +72,6 @@ void engine_match_add(struct match_table *table, struct match_entry *entry)
 	}
 	table->count++;
 	table->any_source += entry->source == MATCH_ANY;
-	table->any_source_ever += entry->source == MATCH_ANY;
 	table->any_tag += entry->tag == MATCH_ANY;
 }
 

@@ -27,7 +27,6 @@ struct match_table {
 	unsigned bits;
 	uint64_t count, order;
 	uint64_t any_source, any_tag;                 /* how many receives with these wildcards */
-	uint64_t any_source_ever;                     /* the same, with those that were removed */
 	struct match_entry *few[MATCH_BUCKETS_LEAST]; /* the buckets, at first */
 };
 
