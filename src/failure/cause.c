@@ -86,14 +86,18 @@ static const struct transport_report *published(const struct ls_group *group, ui
 	return teller < 0 ? NULL : report_of(group->world, &place, teller);
 }
 
+static ls_status status_of(const struct transport_report *report, uint64_t cause)
+{
+	if (!wait_has_failed(cause))
+		return LS_OK;
+	ls_status status = report ? (ls_status)report->status : LS_INTERNAL;
+	return ls_status_scope(status) == LS_SCOPE_NONE ? LS_INTERNAL : status;
+}
+
 ls_status failure_status(const struct ls_group *group)
 {
 	uint64_t cause = atomic_load_explicit(group->waiter.cause, memory_order_acquire);
-	if (!wait_has_failed(cause))
-		return LS_OK;
-	const struct transport_report *report = published(group, cause);
-	ls_status status = report ? (ls_status)report->status : LS_INTERNAL;
-	return ls_status_scope(status) == LS_SCOPE_NONE ? LS_INTERNAL : status;
+	return status_of(published(group, cause), cause);
 }
 
 static void name_process(const struct world *world, int rank, struct ls_failure *out)
@@ -110,7 +114,8 @@ void failure_read(const struct ls_group *group, struct ls_failure *out)
 {
 	uint64_t cause = atomic_load_explicit(group->waiter.cause, memory_order_acquire);
 	const struct transport_report *report = published(group, cause);
-	out->status = failure_status(group);
+	/* Of this one load: another rank may publish the cause meanwhile. */
+	out->status = status_of(report, cause);
 	out->rank = -1;
 	out->pid = 0;
 	out->operation = 0;
