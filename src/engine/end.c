@@ -7,10 +7,16 @@
  *
  *   closes:  ended = …, closing of q += 1    look at ended and the newest entries of q    left
  *   enters:  entry                           look at my closing, then at ended of q
+ *   arrives, from another host:
+ *            ended of q, my closing += 1     look at my ended and my newest entries
  *
- * All sequentially consistent, so of any two members the later one sees the other. A rank leaves
- * only after it has read the others, and an area is reset only after all have left; so whatever is
- * read belongs to this group. Nothing blocks. Model: test/model/ending.pml. */
+ * All sequentially consistent, so of any two members the later one sees the other. Between hosts
+ * entries, `ended` and `times_closed` travel in this order; so that holds of an arrival and of what
+ * this rank itself does, and it is enough that one of the two ends arrives: transport/parting.c. A
+ * rank leaves only after it has read the others, and an area is reset only after all have left; so
+ * whatever is read belongs to this group. Nothing blocks. Models: test/model/ending.pml, and
+ * far_ending.pml between hosts. */
+#include "engine/end.h"
 #include "engine_private.h"
 
 void engine_end_publish(struct engine *engine, uint64_t seq)
@@ -51,9 +57,10 @@ static void one_more(const struct engine *engine, int one, uint64_t seq, uint64_
 					  .seq = alike ? seq + 1 : seq};
 }
 
-/* A peer that is still inside compares what it enters from now on by itself. So it is its newest
- * collective that counts, if that is my last one or the one behind; it cannot have come further. */
-static bool differs(const struct engine *engine, uint64_t seq, int peer,
+/* I have closed the group after `seq` collectives with this history. A peer that is still inside
+ * compares what it enters from now on by itself. So it is its newest collective that counts, if
+ * that is my last one or the one behind; it cannot have come further. */
+static bool differs(const struct engine *engine, uint64_t seq, uint64_t my_history, int peer,
 		    struct engine_difference *out)
 {
 	int me = engine->team->rank;
@@ -65,11 +72,11 @@ static bool differs(const struct engine *engine, uint64_t seq, int peer,
 		return true;
 	}
 	if (ended ? ended - 1 > seq : find_entry(engine, peer, seq + 1) != NULL) {
-		one_more(engine, me, seq, engine->history, peer, out);
+		one_more(engine, me, seq, my_history, peer, out);
 		return true;
 	}
 	if (ended) {
-		alike = history == engine->history;
+		alike = history == my_history;
 	} else {
 		const struct transport_entry *last = find_entry(engine, peer, seq);
 		const struct transport_entry *mine = last ? find_entry(engine, me, seq) : NULL;
@@ -89,7 +96,8 @@ bool engine_end_compare(const struct engine *engine, uint64_t seq, uint64_t gone
 		struct engine_difference other;
 		bool asked =
 			!(gone >> q & 1) || atomic_load(&transport_area_of(engine->team, q)->ended);
-		if (q == engine->team->rank || !asked || !differs(engine, seq, q, &other))
+		if (q == engine->team->rank || !asked ||
+		    !differs(engine, seq, engine->history, q, &other))
 			continue;
 		/* A different call is reported before a missing one, which may follow from it. */
 		if (!found || (out->status == LS_PEER_LEFT && other.status == LS_MISMATCH))
@@ -97,6 +105,38 @@ bool engine_end_compare(const struct engine *engine, uint64_t seq, uint64_t gone
 		found = true;
 	}
 	return found;
+}
+
+/* I am in the group. What I enter from now on I compare by myself; and what I have entered is not
+ * overwritten before a peer that has left enters more. */
+static bool differs_inside(const struct engine *engine, int peer, uint64_t ended,
+			   struct engine_difference *out)
+{
+	const struct transport_area *area = transport_area_of(engine->team, peer);
+	int me = engine->team->rank;
+	uint64_t seq = ended - 1;
+	if (find_entry(engine, me, seq + 1)) {
+		one_more(engine, peer, seq, atomic_load(&area->history), me, out);
+		return true;
+	}
+	const struct transport_entry *mine = find_entry(engine, me, seq);
+	const struct transport_entry *last = mine ? find_entry(engine, peer, seq) : NULL;
+	if (!last || same_entry(mine, last))
+		return false;
+	*out = (struct engine_difference){
+		.status = LS_MISMATCH, .one = me, .other = peer, .seq = seq};
+	return true;
+}
+
+bool engine_end_arrived(const struct engine *engine, int peer, struct engine_difference *out)
+{
+	const struct transport_area *area = transport_area_of(engine->team, engine->team->rank);
+	uint64_t theirs = atomic_load(&transport_area_of(engine->team, peer)->ended);
+	uint64_t mine = atomic_load(&area->ended);
+	if (!theirs)
+		return false;
+	return mine ? differs(engine, mine - 1, atomic_load(&area->history), peer, out)
+		    : differs_inside(engine, peer, theirs, out);
 }
 
 enum engine_progress engine_end_check(struct engine *engine, struct engine_op *op)

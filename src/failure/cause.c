@@ -221,7 +221,7 @@ static bool await_cause(struct ls_group *group, const struct failure_place *plac
 /* The host that tells why: that of the rank at fault, if somebody there can, else that of the first
  * member. Each host could find a cause of its own at the same time, but it sees only its own ranks
  * in full. */
-static bool is_speaker(const struct ls_group *group, const struct diagnose_hint *hint)
+bool failure_is_speaker(const struct ls_group *group, const struct diagnose_hint *hint)
 {
 	const struct transport_team *team = &group->team;
 	int speaker = team->hosts[0];
@@ -328,14 +328,32 @@ static void look_and_publish(struct ls_group *group, const struct failure_place 
 ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint, bool collective)
 {
 	struct failure_place place = failure_place_of(group);
-	open_words(&place);
-	if (!failure_is_settled(&place) && group->team.host_count > 1 && !is_speaker(group, hint))
+	/* Once this rank has left, the area of the cause may be another group's. */
+	if (!wait_peer_has_left(&group->peers[group->world->rank]))
+		open_words(&place);
+	if (!failure_is_settled(&place) && group->team.host_count > 1 &&
+	    !failure_is_speaker(group, hint))
 		(void)await_cause(group, &place, -1, clock_deadline_ns(TOLD_MS));
 	if (failure_is_settled(&place) || !claim(group, &place, group))
 		return failure_status(group);
 	failure_await_arrivals(group, hint, collective);
 	look_and_publish(group, &place, hint);
 	return failure_status(group);
+}
+
+void failure_tell_alone(struct ls_group *group, const struct diagnose_hint *hint)
+{
+	struct world *world = group->world;
+	struct transport_report *report = calloc(1, sizeof *report);
+	struct diagnose_job *job = failure_collect(world, &(struct diagnose_closing){1, &group->id});
+	if (report) {
+		explain(world, job, hint, NULL, report);
+		trace_report(&world->trace, group->id, (ls_status)report->status, report->culprit,
+			     report->operation, report->text);
+		message_report("LS-VERDICT", report->text);
+	}
+	free(job);
+	free(report);
 }
 
 /* All ranks claim the groups in the same order, so the rank that gets the first claim gets all

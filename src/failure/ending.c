@@ -33,18 +33,30 @@ static bool ends_well(struct ls_group *group)
 	return atomic_load(&group->world->failures) == group->failures_before;
 }
 
-static void raise_difference(struct ls_group *group, const struct engine_difference *found)
+/* Both ranks may find it; on several hosts they have to agree on which tells it. */
+struct diagnose_hint failure_difference_hint(const struct ls_group *group,
+					     const struct engine_difference *found)
 {
-	bool missing = found->status == LS_PEER_LEFT;
-	struct diagnose_hint hint = {
+	bool swaps = found->status == LS_PEER_LEFT ||
+		     (group->team.host_count > 1 && found->one > found->other);
+	return (struct diagnose_hint){
 		.status = found->status,
-		.rank = world_rank_of(group, missing ? found->other : found->one),
-		.peer = world_rank_of(group, missing ? found->one : found->other),
+		.rank = world_rank_of(group, swaps ? found->other : found->one),
+		.peer = world_rank_of(group, swaps ? found->one : found->other),
 		.group = group->id,
 		.seq = found->seq,
 		.collective = true};
-	ls_status status = failure_raise(group, &hint, true);
-	(void)status; /* calls of other ranks return it; closing a group returns nothing */
+}
+
+void failure_raise_difference(struct ls_group *group, const struct engine_difference *found,
+			      bool closed)
+{
+	struct diagnose_hint hint = failure_difference_hint(group, found);
+	/* Calls of other ranks return it; closing a group returns nothing. */
+	if (failure_raise(group, &hint, true) == LS_OK)
+		failure_tell_alone(group, &hint);
+	if (!closed)
+		return;
 	trace_report_unreturned(&group->world->trace, group->id);
 	failure_note(group);
 }
@@ -53,11 +65,13 @@ void failure_compare_ends(struct ls_group *group)
 {
 	uint64_t seq = atomic_load(&group->trace_entry->entered);
 	struct engine_difference found;
+	if (failure_is_unreturned(group))
+		trace_report_unreturned(&group->world->trace, group->id);
 	if (!ends_well(group))
 		return;
 	engine_end_publish(&group->engine, seq);
 	if (engine_end_compare(&group->engine, seq, world_gone_now(group), &found))
-		raise_difference(group, &found);
+		failure_raise_difference(group, &found, true);
 }
 
 /* ---- by this rank ---- */

@@ -29,6 +29,8 @@ static inline bool failure_is_explained_here(const struct ls_group *group)
 }
 /* Waits until that thread has published it. */
 void failure_await_explained(struct ls_group *group);
+/* Of a group of several hosts: whether this one tells why. The others wait a moment for that. */
+bool failure_is_speaker(const struct ls_group *group, const struct diagnose_hint *hint);
 /* The published cause, LS_OK if there is none. */
 ls_status failure_status(const struct ls_group *group);
 /* Works out and publishes the first cause, unless another rank or thread does. Returns the cause
@@ -36,7 +38,9 @@ ls_status failure_status(const struct ls_group *group);
  * the function waits a moment for other ranks to arrive in it, so that the report can tell what
  * each of them called. */
 ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint, bool collective);
-/* The same for a cause that closes several groups, `group` among them. places: of those that have
+/* For a group that all members have left, whose area may be another group's: reports it. */
+void failure_tell_alone(struct ls_group *group, const struct diagnose_hint *hint);
+/* failure_raise for a cause that closes several groups, `group` among them. places: of those with
  * members on this host; groups: the ids of all, as in struct transport_report. `job` proves it: a
  * later snapshot might find one of the threads between two waits. */
 void failure_raise_all(struct ls_group *group, const struct failure_place *places, int count,
@@ -95,7 +99,7 @@ void failure_far_answer(struct world *world);
  * in time, or there is no memory. Waits for 600 ms at most. closing: as in failure_collect. */
 struct diagnose_job *failure_far_collect(struct world *world,
 					 const struct diagnose_closing *closing);
-/* The same for a thread that is about to close a group of several hosts: the watch does it. */
+/* The same, of a group of several hosts, for any thread: the watch does it. */
 struct diagnose_job *failure_far_request(struct ls_group *group);
 /* Does it. */
 void failure_far_serve(struct world *world);
@@ -159,6 +163,32 @@ void failure_note(struct ls_group *group);
 void failure_compare_ends(struct ls_group *group);
 /* Warns of groups that are still open when the world group, with which they end, is closed. */
 void failure_warn_open(struct world *world);
+
+/* What the cause of such a group is to be. */
+struct diagnose_hint failure_difference_hint(const struct ls_group *group,
+					     const struct engine_difference *found);
+/* Fails the group for a difference between the collectives of two members. closed: this rank has
+ * closed it, so no call of it can return the status. */
+void failure_raise_difference(struct ls_group *group, const struct engine_difference *found,
+			      bool closed);
+/* Whether the group has failed for such a difference, and no call of this rank has returned it. */
+bool failure_is_unreturned(const struct ls_group *group);
+
+/* ---- far_ends.c: the ends of members on other hosts ---- */
+
+void failure_ends_events(struct transport_hosts_events *events);
+/* For the watch: fails the groups in which an end that has arrived differs from what this rank
+ * called; a second later, if another host is to say so. */
+void failure_ends_serve(struct world *world);
+/* When it has to be called again, if ever. */
+uint64_t failure_ends_due_ns(const struct world *world);
+/* Whether that is still to be done for this group. */
+bool failure_ends_are_due(const struct ls_group *group);
+/* Call when the group has just been closed. */
+void failure_ends_closed(struct ls_group *group);
+/* Call when all groups are closed, while the watch runs: until each rank on another host has the
+ * ends of this one, or this one has theirs, and what differs was reported. At most a second. */
+void failure_ends_await(struct world *world);
 
 /* ---- lost.c ---- */
 

@@ -381,7 +381,10 @@ bool failure_far_may_try_again(const struct world *world, const struct ranks *an
 
 struct diagnose_job *failure_far_request(struct ls_group *group)
 {
-	struct failure_far *far = group->world->watch.far;
+	struct world *world = group->world;
+	struct failure_far *far = world->watch.far;
+	if (atomic_load(&world->trace.wait_table->watch_tid) == trace_thread_id())
+		return failure_far_collect(world, &(struct diagnose_closing){1, &group->id});
 	atomic_store(&far->closing, group->id);
 	uint64_t number = atomic_fetch_add(&far->wanted, 1) + 1;
 	struct wait_word word = {.word = &far->given,
@@ -389,7 +392,7 @@ struct diagnose_job *failure_far_request(struct ls_group *group)
 	struct wait_call call = {
 		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(REQUEST_MS)};
 	int peer;
-	failure_watch_serve(&group->world->watch);
+	failure_watch_serve(&world->watch);
 	ls_status status = wait_words(&group->quiet, &call, &peer);
 	(void)status; /* without it the caller makes do with its own host */
 	return atomic_exchange(&far->job, NULL);

@@ -5,6 +5,8 @@
 
 #include "failure.h"
 
+enum { FAILURE_AREA_WORDS = (TRANSPORT_AREAS + 63) / 64 };
+
 enum what { LOOK = 1, SEEN, CONFIRM, COPY };
 
 /* What has come from one rank. */
@@ -42,6 +44,15 @@ struct failure_far {
 	/* For the thread of heartbeats: when it has last woken the watch for a command. */
 	uint64_t woken_ns;
 	struct heard heard[RANKS_HOST_MAX];
+	/* By area of this rank, a bit each: far_ends.c. differs: the collectives of the group that
+	 * has the area differ from those of a member on another host, see `differences`, and nobody
+	 * has dealt with it. raised: the group has failed for that, and perhaps no call of this
+	 * rank has returned it. */
+	_Atomic uint64_t differs[FAILURE_AREA_WORDS], raised[FAILURE_AREA_WORDS];
+	/* By area: stored by the thread that drives the link, while the bit in `differs` is 0. */
+	struct engine_difference differences[TRANSPORT_AREAS];
+	/* For the watch: until when it leaves such groups to other hosts; 0: there are none. */
+	uint64_t differs_until_ns;
 };
 
 /* ---- far_look.c: for the watch ---- */

@@ -20,5 +20,6 @@ struct transport_hosts_events failure_hosts_events(struct world *world)
 	struct transport_hosts_events events = {
 		.context = world, .lost = note_lost, .failed = note_failed};
 	failure_far_events(&events);
+	failure_ends_events(&events);
 	return events;
 }

@@ -119,7 +119,7 @@ static void *watch_main(void *argument)
 		uint64_t wakeups;
 		/* Signals are blocked here; so without its descriptors there is nothing to wait
 		 * for. */
-		if (!failure_watch_sleep(world, CLOCK_NEVER, &wakeups))
+		if (!failure_watch_sleep(world, failure_ends_due_ns(world), &wakeups))
 			return NULL;
 		if (wakeups && !atomic_load(&watch->stop)) {
 			note_sleepers(world);
@@ -132,6 +132,8 @@ static void *watch_main(void *argument)
 			failure_far_serve(world);
 			failure_show_serve(world);
 		}
+		if (!atomic_load(&watch->stop))
+			failure_ends_serve(world);
 	}
 	return NULL;
 }

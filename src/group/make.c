@@ -52,7 +52,8 @@ static struct ls_group *create(struct world *world, uint32_t area)
 /* Whether no member uses its area any more. */
 static bool is_left_by_all(const struct ls_group *group)
 {
-	if (atomic_load_explicit(&group->holders, memory_order_acquire) > 0)
+	if (atomic_load_explicit(&group->holders, memory_order_acquire) > 0 ||
+	    failure_ends_are_due(group))
 		return false;
 	for (int q = 0; q < group->size; q++) {
 		const struct wait_peer *peer = &group->peers[group->team.members[q].world];
@@ -370,6 +371,7 @@ void group_leave(struct ls_group *group)
 	group->next = world->closed;
 	world->closed = group;
 	lock_group_release(&world->lock);
+	failure_ends_closed(group);
 }
 
 static struct ls_group *newest(struct world *world)

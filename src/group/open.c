@@ -457,10 +457,12 @@ void ls_group_close(ls_group *group)
 		failure_warn_open(world);
 		group_leave_all(world);
 		/* calls have returned the failure, so the job continues */
-	} else if (failure_status(group) != LS_OK) {
+	} else if (failure_status(group) != LS_OK && !failure_is_unreturned(group)) {
 		trace_report(&world->trace, group->id, LS_OK, -1, 0, "");
 	}
 	group_leave(group);
-	if (all)
-		world_close(world);
+	if (!all)
+		return;
+	failure_ends_await(world);
+	world_close(world);
 }

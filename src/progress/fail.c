@@ -2,6 +2,7 @@
  * An operation cannot continue: its reason becomes the cause of its group, unless the group has
  * one. */
 #include "base/ranks.h"
+#include "engine/end.h"
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "progress.h"
@@ -23,6 +24,22 @@ static void add_matched(const struct ls_op *op, struct diagnose_hint *hint)
 						  .record = envelope->record};
 }
 
+/* The rank on another host that has left may have done so after other collectives than those of
+ * this rank; its end came after this one had entered. */
+static void add_difference(const struct ls_op *op, struct diagnose_hint *hint)
+{
+	const struct ls_group *group = op->group;
+	struct engine_difference found;
+	int q = world_rank_in(group, hint->peer);
+	if (hint->status != LS_PEER_LEFT || !engine_is_collective(op->engine.call.kind) || q < 0 ||
+	    transport_is_here(&group->team, q) || !engine_end_arrived(&group->engine, q, &found) ||
+	    found.status != LS_MISMATCH)
+		return;
+	hint->status = found.status;
+	hint->seq = found.seq;
+	hint->record = 0;
+}
+
 ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs)
 {
 	struct diagnose_hint hint = {.status = reason,
@@ -35,6 +52,7 @@ ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, u
 	progress_thread_replace(op->group->world);
 	engine_count_difference(&op->engine, &hint.sent, &hint.expected);
 	add_matched(op, &hint);
+	add_difference(op, &hint);
 	return failure_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));
 }
 

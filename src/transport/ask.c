@@ -61,15 +61,7 @@ bool transport_tell(struct transport *transport, int rank, uint64_t round, void 
 	return posted;
 }
 
-void transport_ask_arrived(struct transport_hosts *hosts, int peer,
-			   const struct link_message *message)
-{
-	if (hosts->events.asked)
-		hosts->events.asked(hosts->events.context, peer, message->note.words + 1);
-}
-
-void transport_tell_arrived(struct transport_hosts *hosts, int peer,
-			    const struct link_message *message)
+static void take_block(struct transport_hosts *hosts, int peer, const struct link_message *message)
 {
 	struct block *heard = NULL;
 	if (message->handle && message->bytes <= TRANSPORT_TELL_MAX && hosts->events.told)
@@ -87,6 +79,24 @@ void transport_tell_arrived(struct transport_hosts *hosts, int peer,
 	heard->round = message->note.words[1];
 	heard->bytes = message->bytes;
 	hosts->link->ops->fetch(hosts->link, peer, message, heard->memory, &heard->carried.transfer);
+}
+
+bool transport_beside_arrived(struct transport_hosts *hosts, int peer,
+			      const struct link_message *message)
+{
+	uint64_t kind = message->note.words[0];
+	bool parts = kind == TRANSPORT_NOTE_LEAVES || kind == TRANSPORT_NOTE_HEARD;
+	if (kind == TRANSPORT_NOTE_TELL) {
+		take_block(hosts, peer, message);
+		return true;
+	}
+	if (kind == TRANSPORT_NOTE_ASK && hosts->events.asked)
+		hosts->events.asked(hosts->events.context, peer, message->note.words + 1);
+	if (parts)
+		transport_parting_arrived(hosts, peer, kind == TRANSPORT_NOTE_LEAVES);
+	if (parts || kind == TRANSPORT_NOTE_ASK)
+		transport_mirror_return(hosts, peer, message);
+	return parts || kind == TRANSPORT_NOTE_ASK;
 }
 
 void transport_tell_ended(struct transport_hosts *hosts, struct transport_carried *carried)

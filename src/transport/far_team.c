@@ -26,6 +26,8 @@ static void reset_mirror(const struct transport_team *team, int member)
 	struct transport_area *area = transport_area_of(team, member);
 	struct transport_inbox *inbox = transport_inbox(area, team->rank);
 	atomic_store(&area->finished, 0);
+	atomic_store(&area->ended, 0);
+	atomic_store(&area->history, 0);
 	for (int i = 0; i < TRANSPORT_ENTRIES; i++)
 		atomic_store(&area->entries[i].signal, 0);
 	if (!transport_inbox_is_open(area, team->rank))
@@ -63,7 +65,7 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 	relay->is_ready = atomic_load(&member->area->opened) >= generation;
 	relay->to = transport_mail(team, q, team->rank);
 	relay->from = transport_mail(team, team->rank, q);
-	relay->entered = relay->finished = relay->announced = 0;
+	relay->entered = relay->ended = relay->finished = relay->announced = 0;
 	relay->times_closed = atomic_load(&transport_area_of(team, team->rank)->times_closed);
 	relay->opened = relay->taken = relay->returned = 0;
 	relay->has_told = relay->has_cells = false;

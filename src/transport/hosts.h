@@ -18,8 +18,8 @@
  * anything else about it, and others send to it only then; `times_closed` is the last that it says.
  * So what is left over from an earlier group is told apart, and dropped.
  *
- * Not yet: ranks that close a group compare what they called with the members on their host
- * only. */
+ * What it has called in a group a rank says when it has closed it (`ended`). And it ends only when
+ * others have that, or it has what they say; so one of two members can compare: parting.c. */
 #ifndef TRANSPORT_HOSTS_H
 #define TRANSPORT_HOSTS_H
 
@@ -48,6 +48,9 @@ struct transport_hosts_events {
 	void (*lost)(void *context, int rank);
 	/* Once or more for each group. */
 	void (*failed)(void *context, const struct transport_failure *failure);
+	/* The end of the collectives of a member on another host has been stored in its mirror:
+	 * `ended` of struct transport_area. */
+	void (*ended)(void *context, const struct transport_team *team, int rank);
 	/* What transport_ask sends. */
 	void (*asked)(void *context, int rank, const uint64_t words[TRANSPORT_ASK_WORDS]);
 	/* What transport_tell sends: `bytes` at `block`, which now belong to the event, and are to
@@ -113,6 +116,13 @@ LS_CHECKED ls_status transport_pump_start(struct transport *transport, _Atomic u
 /* For the waiters of this rank, before that, too; NULL: all ranks are on this host. Valid until
  * transport_hosts_close. */
 const struct wait_pump *transport_pump(const struct transport *transport);
+
+/* Call once this rank has closed its last group, before transport_flush: it tells all ranks on
+ * other hosts that it has said all of its groups. *parted: a word to wait for, which comes when
+ * each of them has all that, or has said all and this rank has it, or is lost or cut. That needs
+ * the thread that drives the link there, and nothing of the program. False: all ranks are on this
+ * host. */
+bool transport_leave(struct transport *transport, struct wait_word *parted);
 
 /* Call before transport_hosts_close, while no other thread uses the transport: blocks until what
  * this rank has stored for ranks on other hosts is on its way, whatever becomes of this process,

@@ -120,6 +120,8 @@ static void put_word(struct transport_hosts *hosts, int peer, uint64_t place, ui
 		transport_far_word(team, peer, word);
 	if (!(place & TRANSPORT_OF_TARGET) && inside == offsetof(struct transport_area, opened))
 		note_opened(hosts, peer, area, value);
+	if (!(place & TRANSPORT_OF_TARGET) && inside == offsetof(struct transport_area, ended))
+		transport_end_arrived(hosts, peer, area);
 	if (!(place & TRANSPORT_OF_TARGET) && inside == offsetof(struct transport_area, times_closed))
 		atomic_fetch_add(&hosts->transport->segment->departures, 1);
 	transport_mirror_wake(hosts);
@@ -297,14 +299,8 @@ static bool is_cut(const struct transport_hosts *hosts, int peer)
 static void take_message(void *context, int peer, const struct link_message *message)
 {
 	struct transport_hosts *hosts = context;
-	if (message->note.words[0] == TRANSPORT_NOTE_ASK) {
-		transport_ask_arrived(hosts, peer, message);
+	if (transport_beside_arrived(hosts, peer, message))
 		return;
-	}
-	if (message->note.words[0] == TRANSPORT_NOTE_TELL) {
-		transport_tell_arrived(hosts, peer, message);
-		return;
-	}
 	if (is_cut(hosts, peer))
 		transport_mirror_return(hosts, peer, message);
 	else
@@ -412,6 +408,8 @@ static void note_lost(void *context, int peer)
 	atomic_store(&hosts->transport->segment->traffic[peer].lost, 1);
 	if (mirror && hosts->events.lost)
 		hosts->events.lost(hosts->events.context, peer);
+	if (mirror)
+		transport_parting_lost(hosts, mirror);
 	transport_mirror_wake(hosts);
 }
 

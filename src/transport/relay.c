@@ -297,6 +297,7 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 		return true;
 	uint64_t opened = atomic_load_explicit(&mine->opened, memory_order_acquire);
 	uint64_t left = atomic_load_explicit(&mine->times_closed, memory_order_acquire);
+	uint64_t ended = atomic_load_explicit(&mine->ended, memory_order_acquire);
 	uint64_t finished = atomic_load_explicit(&mine->finished, memory_order_acquire);
 	/* Before it has made the group the peer could do nothing with the rest. */
 	if (!send_mine(&path, TRANSPORT_KEEP_NOT, &mine->opened, opened, &relay->opened))
@@ -312,6 +313,7 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 	return send_failure(&path) && send_entries(&path) && transport_far_send(&path) &&
 	       send_taken(&path) && send_messages(&path) && transport_send_cancels(&path) &&
 	       send_mine(&path, keep, &mine->finished, finished, &relay->finished) &&
+	       transport_send_end(&path, ended) &&
 	       (left == relay->times_closed || transport_may_leave(relay)) &&
 	       send_mine(&path, TRANSPORT_KEEP_NOT, &mine->times_closed, left, &relay->times_closed);
 }
@@ -356,8 +358,10 @@ static void relay_all(struct transport_hosts *hosts)
 	for (int q = 0; q < transport->size; q++) {
 		struct transport_mirror *mirror = transport->peers[q].remote;
 		if (mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed) &&
-		    atomic_exchange(&mirror->cut, 0))
+		    atomic_exchange(&mirror->cut, 0)) {
 			hosts->link->ops->cut(hosts->link, q);
+			transport_parting_lost(hosts, mirror);
+		}
 	}
 	for (unsigned w = 0; w < TRANSPORT_AREA_WORDS; w++) {
 		if (!atomic_load_explicit(&hosts->areas[w], memory_order_relaxed))
@@ -365,6 +369,7 @@ static void relay_all(struct transport_hosts *hosts)
 		for (uint64_t left = atomic_exchange(&hosts->areas[w], 0); left; left &= left - 1)
 			relay_team(hosts, w * 64 + (unsigned)__builtin_ctzll(left));
 	}
+	transport_parting_send(hosts);
 	push(hosts, hosts->due);
 	hosts->due = 0;
 	if (atomic_load_explicit(&transport->segment->served, memory_order_relaxed) != marked &&

@@ -13,6 +13,10 @@ struct transport_relay;
 
 struct transport_mirror {
 	_Atomic uint32_t lost, cut; /* cut: a cut was requested */
+	/* See parting.c; for the thread that drives the link. */
+	bool has_said;      /* that rank was told that this one has said all */
+	bool is_to_be_told; /* that this rank has all that it has said */
+	bool has_parted;    /* counted in hosts->parted */
 	/* By area of that rank: the group that has it, if this rank is a member, too; else NULL. */
 	struct transport_relay *relays[TRANSPORT_AREAS];
 };
@@ -72,7 +76,7 @@ struct transport_relay {
 	bool is_ready;               /* it has made the group: its `opened` is >= generation */
 	uint64_t generation, opened; /* opened: mine, as sent */
 	struct mail_box *to, *from;  /* in its mirror, from me; in my segment, from it */
-	uint64_t entered, finished, times_closed; /* values sent */
+	uint64_t entered, ended, finished, times_closed; /* values sent */
 	unsigned kept_back; /* about how much since it was pushed last: TRANSPORT_KEEP_MAX */
 	uint64_t linger_ns; /* until when it does not say that it has left; 0: open */
 	bool has_told;      /* that the group has failed */
@@ -111,6 +115,9 @@ struct transport_hosts {
 	struct link *link;
 	struct transport_pump pump;
 	struct transport_hosts_events events;
+	_Atomic bool leaves;     /* transport_leave was called */
+	_Atomic uint64_t parted; /* how many mirrors have_parted */
+	bool has_to_tell;        /* some mirror is_to_be_told */
 	_Atomic uint32_t driver; /* see relay.c */
 	/* Bit q: the link keeps something back for world rank q; it is to be pushed in this turn.
 	 * Stored by the driving thread. */
@@ -138,7 +145,9 @@ enum transport_note {
 	/* the source cancels a long message of the box at place [1]: RTS slot [2], generation [3]
 	 * */
 	TRANSPORT_NOTE_CANCEL,
-	TRANSPORT_NOTE_TELL, /* round [1]; the block as payload */
+	TRANSPORT_NOTE_TELL,   /* round [1]; the block as payload */
+	TRANSPORT_NOTE_LEAVES, /* the source has said all that it had to say of its groups */
+	TRANSPORT_NOTE_HEARD,  /* the source has all that the target had to say */
 };
 enum { TRANSPORT_OF_SOURCE = 0, TRANSPORT_OF_TARGET = 1 };
 
@@ -252,12 +261,25 @@ void transport_mirror_return_all(struct transport_hosts *hosts, int peer,
  * still read. After a failure, or if it does not receive them, that is no matter. */
 bool transport_may_leave(struct transport_relay *relay);
 
+/* ---- parting.c ---- */
+
+/* Sends how many collectives this rank has called, once it has closed the group; after its entries,
+ * and before times_closed. False: the link had no memory. */
+bool transport_send_end(const struct transport_path *path, uint64_t ended);
+/* The end of `peer` has been stored, in this area of its mirror. */
+void transport_end_arrived(struct transport_hosts *hosts, int peer, unsigned area);
+/* Sends LEAVES and HEARD to whom they are due. After all else in a turn. */
+void transport_parting_send(struct transport_hosts *hosts);
+/* `peer` has sent one of them. */
+void transport_parting_arrived(struct transport_hosts *hosts, int peer, bool leaves);
+/* Nothing comes from that rank any more. */
+void transport_parting_lost(struct transport_hosts *hosts, struct transport_mirror *mirror);
+
 /* ---- ask.c ---- */
 
-void transport_ask_arrived(struct transport_hosts *hosts, int peer,
-			   const struct link_message *message);
-void transport_tell_arrived(struct transport_hosts *hosts, int peer,
-			    const struct link_message *message);
+/* Takes a note that is of no group. False: it is of one. */
+bool transport_beside_arrived(struct transport_hosts *hosts, int peer,
+			      const struct link_message *message);
 void transport_tell_ended(struct transport_hosts *hosts, struct transport_carried *carried);
 
 /* ---- far_cancel.c ---- */

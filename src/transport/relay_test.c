@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the link keeps back, and a thread leaves to one that just pushes: it goes, too. The other
- * thread is played by this one. */
+ * Two ranks on two hosts. What the link keeps back, and a thread leaves to one that just pushes: it
+ * goes, too; the other thread is played by this one. And how the ranks part (parting.c). */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -91,10 +91,87 @@ static void test_left_to_who_pushes(void **state)
 	close_pair(&pair);
 }
 
+/* ---- parting ---- */
+
+static void advance_both(const struct pair *pair)
+{
+	for (int i = 0; i < TURNS; i++) {
+		transport_advance(pair->here);
+		transport_advance(pair->there);
+	}
+}
+
+static bool has_come(const struct wait_word *word)
+{
+	return atomic_load(word->word) >= word->edge.value;
+}
+
+/* The end of a rank arrives with its history, and raises `closing` as on one host. */
+static void test_end_arrives(void **state)
+{
+	(void)state;
+	struct pair pair = open_pair();
+	struct transport_area *mine = transport_area_of(pair.team, HERE);
+	const struct transport_area *mirror = transport_area_of(pair.far_team, HERE);
+	atomic_store(&mine->history, UINT64_MAX - 6);
+	atomic_store(&mine->ended, 3);
+	assert_int_equal(atomic_load(&transport_area_of(pair.far_team, FAR)->closing), 0);
+	transport_notify(pair.team, FAR);
+	advance_both(&pair);
+	assert_int_equal(atomic_load(&mirror->ended), 3);
+	assert_true(atomic_load(&mirror->history) == UINT64_MAX - 6);
+	assert_int_equal(atomic_load(&transport_area_of(pair.far_team, FAR)->closing), 1);
+	close_pair(&pair);
+}
+
+/* The other rank goes on; it is enough that its thread drives the link. */
+static void test_parts_when_heard(void **state)
+{
+	(void)state;
+	struct pair pair = open_pair();
+	struct wait_word parted;
+	assert_true(transport_leave(pair.here, &parted));
+	for (int i = 0; i < TURNS; i++)
+		transport_advance(pair.here);
+	assert_false(has_come(&parted));
+	advance_both(&pair);
+	assert_true(has_come(&parted));
+	close_pair(&pair);
+}
+
+static void test_parts_when_both_leave(void **state)
+{
+	(void)state;
+	struct pair pair = open_pair();
+	struct wait_word here, there;
+	assert_true(transport_leave(pair.here, &here));
+	assert_true(transport_leave(pair.there, &there));
+	advance_both(&pair);
+	assert_true(has_come(&here));
+	assert_true(has_come(&there));
+	close_pair(&pair);
+}
+
+/* Of a rank that has been cut off nothing more comes. */
+static void test_parts_when_cut(void **state)
+{
+	(void)state;
+	struct pair pair = open_pair();
+	struct wait_word parted;
+	transport_cut(pair.here, FAR);
+	assert_true(transport_leave(pair.here, &parted));
+	assert_true(has_come(&parted));
+	close_pair(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_left_to_who_pushes),
+		cmocka_unit_test(test_end_arrives),
+		cmocka_unit_test(test_parts_when_heard),
+		cmocka_unit_test(test_parts_when_both_leave),
+		cmocka_unit_test(test_parts_when_cut),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The open groups of a rank, and who is in them. */
+ * The groups of a rank, and who is in them. */
 #include "registry.h"
 
 struct ls_group *world_hold(struct world *world, uint32_t id)
@@ -24,6 +24,21 @@ int world_hold_all(struct world *world, struct ls_group **out)
 	}
 	lock_group_release(&world->lock);
 	return count;
+}
+
+struct ls_group *world_hold_area(struct world *world, unsigned area)
+{
+	struct ls_group *found = NULL;
+	lock_group_acquire(&world->lock);
+	struct ls_group *lists[] = {world->open, world->closed};
+	for (int i = 0; i < 2; i++)
+		for (struct ls_group *group = lists[i]; group; group = group->next)
+			if (group->area == area)
+				found = group;
+	if (found)
+		atomic_fetch_add(&found->holders, 1);
+	lock_group_release(&world->lock);
+	return found;
 }
 
 void world_release(struct ls_group *group)

@@ -16,6 +16,8 @@ static inline bool world_is_forked(const ls_group *group)
 struct ls_group *world_hold(struct world *world, uint32_t id);
 /* Holds all open groups, up to TRANSPORT_AREAS; returns their number. */
 int world_hold_all(struct world *world, struct ls_group **out);
+/* The open or closed group that has this area, held; NULL: none, or it is about to be closed. */
+struct ls_group *world_hold_area(struct world *world, unsigned area);
 void world_release(struct ls_group *group);
 /* Its members as a set of world ranks; empty for the world group. */
 uint64_t world_members(const struct ls_group *group);

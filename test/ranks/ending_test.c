@@ -47,21 +47,26 @@ static ls_status reduce_to_first(ls_group *group)
 	return ls_reduce(group, some, sum, 3, LS_FLOAT32, LS_SUM, 0, NULL);
 }
 
+/* Between hosts the report lacks the calls of a host that does not answer in time. */
 static void has_failed(ls_group *group, ls_status status, const char *part)
 {
 	struct ls_failure failure = {.size = sizeof failure};
+	runner_await_failure(group);
 	OK(ls_group_failure(group, &failure));
 	CHECK_THAT(failure.status == status, "%s: %s", ls_status_name(failure.status), failure.text);
-	SAYS(failure.text, part);
-	SAYS(failure.text, "called from ending_test.c:");
+	if (!runner_is_on_hosts) {
+		SAYS(failure.text, part);
+		SAYS(failure.text, "called from ending_test.c:");
+	}
 	GIVES(status, ls_barrier(group, NULL));
 }
 
-/* Closes it, and says whether that was told on standard error, where this can be seen. */
+/* Closes it, and says whether that was told on standard error, where this can be seen: between
+ * hosts another rank may tell it, or this one later. */
 static void close_and_hear(struct runner_rank *self, ls_group *group, const char *part)
 {
 	struct caught caught;
-	if (self->threads) {
+	if (self->threads || runner_is_on_hosts) {
 		ls_group_close(group);
 		return;
 	}
@@ -74,6 +79,25 @@ static void close_and_hear(struct runner_rank *self, ls_group *group, const char
 	}
 	SAYS(text, part);
 	SAYS(text, "LS-VERDICT");
+}
+
+/* Between hosts it takes a moment until this rank knows what the first member has called. */
+static ls_status give_until_known(ls_group *group, enum difference how)
+{
+	ls_status status;
+	do
+		status = give(group, how);
+	while (runner_is_on_hosts && status == LS_OK);
+	return status;
+}
+
+static ls_status reduce_until_known(ls_group *group)
+{
+	ls_status status;
+	do
+		status = reduce_to_first(group);
+	while (runner_is_on_hosts && status == LS_OK);
+	return status;
 }
 
 /* ---- what differs ---- */
@@ -89,7 +113,7 @@ static void found_in_a_call(struct runner_rank *self, ls_group *group, enum diff
 		runner_meet(self);
 	} else {
 		runner_meet(self);
-		GIVES(LS_MISMATCH, give(group, how));
+		GIVES(LS_MISMATCH, give_until_known(group, how));
 		has_failed(group, LS_MISMATCH, different[how]);
 		ls_group_close(group);
 	}
@@ -180,7 +204,7 @@ static void miss(struct runner_rank *self, ls_group *group, int way)
 		close_and_hear(self, group, way == WAITS ? NULL : said);
 	runner_meet(self);
 	if (!first && way != GONE) {
-		GIVES(LS_PEER_LEFT, reduce_to_first(group));
+		GIVES(LS_PEER_LEFT, reduce_until_known(group));
 		has_failed(group, LS_PEER_LEFT, "closed the group ");
 		ls_group_close(group);
 	}
@@ -219,6 +243,59 @@ void who_waits_learns_what_differs(struct runner_rank *self)
 	if (me != 0)
 		ls_group_close(group);
 	ls_group_close(world);
+}
+
+/* ---- all at once ---- */
+
+enum { MISSES = DIFFERENCES, ALIKE, ENDS };
+
+/* How the first member ends the group differs from how the others do; but not with ALIKE. */
+static ls_status end_with(ls_group *group, int how)
+{
+	int me = ls_group_rank(group);
+	float some[3] = {0};
+	if (how == ALIKE)
+		return ls_broadcast(group, some, some, 3, LS_FLOAT32, 0, NULL);
+	if (how == MISSES)
+		return me == 0 ? LS_OK : reduce_to_first(group);
+	return give(group, (enum difference)how);
+}
+
+/* All ranks make their last calls and close the group, and the job, without waiting for each other.
+ * Whichever of them knows what differs says so, in a call or on standard error; and otherwise
+ * nobody says anything. */
+static void end_at_once(struct runner_rank *self, bool all, int how, int before)
+{
+	ls_group *world = runner_open(self), *group = group_of(self, world, all);
+	_Atomic uint64_t *heard = &self->shared->words[0];
+	struct caught caught;
+	for (int i = 0; i < before; i++)
+		works(group);
+	atomic_store(heard, 0);
+	runner_meet(self);
+	caught_begin(&caught);
+	ls_status status = end_with(group, how);
+	if (group != world)
+		ls_group_close(group);
+	ls_group_close(world);
+	const char *text = caught_end(&caught);
+	CHECK_THAT(how != ALIKE || (status == LS_OK && !text[0]), "%s: %s", ls_status_name(status),
+		   text);
+	if (status != LS_OK || strstr(text, "LS-VERDICT"))
+		atomic_fetch_add(heard, 1);
+	runner_meet(self);
+	CHECK_THAT(how == ALIKE || atomic_load(heard) > 0, "difference %d after %d, of %s", how,
+		   before, all ? "all" : "a group");
+	runner_meet(self);
+}
+
+void members_that_end_at_once_differ(struct runner_rank *self)
+{
+	for (int how = 0; how < ENDS; how++)
+		for (int before = 0; before < 2; before++) {
+			end_at_once(self, true, how, before);
+			end_at_once(self, false, how, before);
+		}
 }
 
 /* ---- nothing is wrong ---- */

@@ -6,7 +6,6 @@
 
 #include "hosts.h"
 
-#define ENDING "who closes a group does not compare its calls with those of other hosts yet"
 #define PROOF "this deadlock of ranks on several hosts is not proved, or not told, yet"
 #define REPORT "its report needs more of a rank on another host than its host tells yet"
 #define MEMORY "needs memory that all ranks share"
@@ -18,12 +17,6 @@
 static const struct exclusion {
 	const char *test, *why; /* the name of the function */
 } exclusions[] = {
-	/* who closes a group compares */
-	{"last_collectives_differ", ENDING},
-	{"last_collectives_of_all_differ", ENDING},
-	{"a_rank_leaves_a_call_out", ENDING},
-	{"a_failure_excuses_what_is_missing", ENDING},
-	{"who_waits_learns_what_differs", ENDING},
 	/* deadlocks across hosts */
 	{"a_proof_is_told_as_it_was_found", PROOF},
 	{"any_source_is_stuck_without_who_left", REPORT},
@@ -59,7 +52,6 @@ static const struct exclusion {
 	{"sender_dies_while_it_is_read", REPORT},
 	{"abort_ends_every_wait", REPORT},
 	{"lists_that_differ", REPORT},
-	{"members_lists_that_differ", REPORT},
 	{"groups_left_open_are_told", REPORT},
 	/* memory of one host */
 	{"register_shared_memory", MEMORY},

@@ -244,7 +244,6 @@ const struct runner_test runner_tests[] = {
 	TEST(huge_messages, R(2), .nightly = true),
 	/* A look would read the memory of all ranks. */
 	SETTING(pairs_need_nothing, "unlooked", "LOOK_MS=10000", R(6), PROCESSES),
-
 	TEST(random_program, ALL, .random = true),
 	ALGORITHM(random_program, "direct", FEW, .random = true),
 	ALGORITHM(random_program, "pull", FEW, .random = true),
@@ -298,6 +297,7 @@ const struct runner_test runner_tests[] = {
 	SETTING(blocking_finds_what_differs, "blocking", "BLOCKING=1", FEW),
 	TEST(a_rank_leaves_a_call_out, FEW),
 	TEST(who_waits_learns_what_differs, R(3) | R(5)),
+	TEST(members_that_end_at_once_differ, FEW, PROCESSES),
 	TEST(groups_end_one_by_one, SOME),
 	TEST(a_failure_excuses_what_is_missing, FEW),
 	TEST(groups_left_open_are_told, FEW, PROCESSES),

@@ -138,8 +138,8 @@ runner_function split_by_colour_and_key, split_without_a_colour, from_ranks_in_t
 runner_function more_collectives_than_bits, more_groups_than_bits, more_ids_than_bits,
 	more_long_messages_than_bits;
 /* ending_test.c */
-runner_function last_collectives_differ, last_collectives_of_all_differ,
-	blocking_finds_what_differs, a_rank_leaves_a_call_out, who_waits_learns_what_differs,
+runner_function last_collectives_differ, last_collectives_of_all_differ, blocking_finds_what_differs,
+	a_rank_leaves_a_call_out, who_waits_learns_what_differs, members_that_end_at_once_differ,
 	groups_end_one_by_one, a_failure_excuses_what_is_missing, groups_left_open_are_told;
 /* group_failure_test.c */
 runner_function lists_that_differ, groups_in_another_order, a_split_meets_another_collective,

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * How ranks on different hosts part, so that of any two members of a group one learns what both
+ * have called in it (engine/end.c). A rank that closes a group sends its end behind its entries.
+ * The other one compares when that arrives, and compares with it what it does later. So it is
+ * enough that one of the two ends arrives while its target lives. A rank that has closed its last
+ * group says LEAVES behind all its ends, and goes on to end when it has of each other rank
+ *
+ *   HEARD   which that rank sends when it has LEAVES, so it has all ends of this one; or
+ *   LEAVES  so this rank has all ends of that one; or the end of the connection.
+ *
+ * The thread that drives the link sends HEARD, whatever the program does. Model:
+ * test/model/far_ending.pml. */
+#include "transport/relay.h"
+
+/* ---- one group ---- */
+
+/* The history goes along: it does not grow, so it is no word of its own. */
+bool transport_send_end(const struct transport_path *path, uint64_t ended)
+{
+	struct transport_relay *relay = path->relay;
+	const struct transport_area *mine = transport_area_of(relay->team, relay->team->rank);
+	uint64_t history = atomic_load(&mine->history);
+	struct link_note note = {
+		.words = {TRANSPORT_NOTE_WRITE,
+			  transport_place(path->mine, &mine->history, TRANSPORT_OF_SOURCE),
+			  transport_place(path->mine, &mine->ended, TRANSPORT_OF_SOURCE), ended}};
+	if (ended == relay->ended)
+		return true;
+	if (!transport_path_post(path, TRANSPORT_KEEP_NOT, &note, &history, sizeof history, NULL))
+		return false;
+	relay->ended = ended;
+	return true;
+}
+
+void transport_end_arrived(struct transport_hosts *hosts, int peer, unsigned area)
+{
+	struct transport_team *team = hosts->transport->peers[peer].remote->relays[area]->team;
+	/* As the member itself does on one host. */
+	atomic_fetch_add(&transport_area_of(team, team->rank)->closing, 1);
+	if (hosts->events.ended)
+		hosts->events.ended(hosts->events.context, team, peer);
+}
+
+/* ---- all groups ---- */
+
+/* Whether the link has all that this rank had to say of its groups. A member that has not made a
+ * group yet is not told anything about it. */
+static bool has_said_all(const struct transport_hosts *hosts, int peer)
+{
+	for (int i = 0; i < TRANSPORT_AREAS; i++) {
+		const struct transport_team *team = atomic_load(&hosts->teams[i]);
+		const struct transport_relay *relay = team ? &team->relays[peer] : NULL;
+		if (relay && relay->to &&
+		    (!relay->is_ready || atomic_load(&hosts->unsent[i]) >> peer & 1))
+			return false;
+	}
+	return true;
+}
+
+static bool say(struct transport_hosts *hosts, int peer, enum transport_note what)
+{
+	struct link_note note = {.words = {what}};
+	bool posted = hosts->link->ops->post(hosts->link, peer, &note, NULL, 0, NULL);
+	hosts->due |= (uint64_t)posted << peer;
+	return posted;
+}
+
+void transport_parting_send(struct transport_hosts *hosts)
+{
+	bool leaves = atomic_load_explicit(&hosts->leaves, memory_order_acquire);
+	if (!leaves && !hosts->has_to_tell)
+		return;
+	hosts->has_to_tell = false;
+	for (int q = 0; q < hosts->transport->size; q++) {
+		struct transport_mirror *mirror = hosts->transport->peers[q].remote;
+		if (!mirror)
+			continue;
+		if (leaves && !mirror->has_said && has_said_all(hosts, q))
+			mirror->has_said = say(hosts, q, TRANSPORT_NOTE_LEAVES);
+		if (mirror->is_to_be_told &&
+		    (mirror->has_said || say(hosts, q, TRANSPORT_NOTE_HEARD)))
+			mirror->is_to_be_told = false;
+		hosts->has_to_tell |= mirror->is_to_be_told;
+	}
+}
+
+void transport_parting_lost(struct transport_hosts *hosts, struct transport_mirror *mirror)
+{
+	if (mirror->has_parted)
+		return;
+	mirror->has_parted = true;
+	wait_store(&hosts->parted, atomic_load(&hosts->parted) + 1);
+	transport_mirror_wake(hosts);
+}
+
+void transport_parting_arrived(struct transport_hosts *hosts, int peer, bool leaves)
+{
+	struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
+	if (!mirror)
+		return;
+	if (leaves)
+		mirror->is_to_be_told = hosts->has_to_tell = true;
+	transport_parting_lost(hosts, mirror);
+}
+
+bool transport_leave(struct transport *transport, struct wait_word *parted)
+{
+	struct transport_hosts *hosts = transport->hosts;
+	uint64_t count = 0;
+	for (int q = 0; hosts && q < transport->size; q++)
+		count += transport->peers[q].remote != NULL;
+	if (!count)
+		return false;
+	atomic_store(&hosts->leaves, true);
+	*parted = (struct wait_word){.word = &hosts->parted,
+				     .edge = {.value = count, .owner = -1, .peer = -1}};
+	transport_push(transport);
+	return true;
+}
