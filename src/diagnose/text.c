@@ -62,6 +62,8 @@ static const char *role_of(const struct report *report, int r, const struct diag
 		return "left";
 	if (report->job->ranks[r].process == DIAGNOSE_DEAD)
 		return "dead";
+	if (!report->job->ranks[r].known)
+		return "not seen";
 	return part->record && part->record->record.state == TRACE_RUNNING ? "busy" : "outside";
 }
 
@@ -74,6 +76,8 @@ static bool is_same_line(const struct line *a, const struct line *b)
 		return false;
 	if (!a->foreign != !b->foreign ||
 	    (a->foreign && strcmp(a->foreign->wait.foreign, b->foreign->wait.foreign) != 0))
+		return false;
+	if (!a->rank->known && strcmp(a->rank->host, b->rank->host) != 0)
 		return false;
 	if (!a->part.record)
 		return true;

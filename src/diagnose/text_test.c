@@ -429,6 +429,25 @@ static void several_hosts(void **state)
 	diagnose_text(job, &verdict, text, sizeof text);
 	assert_non_null(strstr(text, "rank 2: elsewhere, on host b (pid 102; in an unknown state)"));
 	free(job);
+	/* Ranks that are not seen have a line for each host, and nothing is said of what they do. */
+	job = test_absent(4, test_bit(1));
+	for (int r = 0; r < 4; r++)
+		snprintf(job->ranks[r].host, sizeof job->ranks[r].host, "%s",
+			 r < 2   ? "a"
+			 : r > 2 ? "c"
+				 : "b");
+	for (int r = 2; r < 4; r++) {
+		job->ranks[r].known = false;
+		job->ranks[r].process = DIAGNOSE_UNKNOWN;
+		job->ranks[r].record_count = job->ranks[r].thread_count = 0;
+	}
+	diagnose_judge(job, NULL, &verdict);
+	diagnose_text(job, &verdict, text, sizeof text);
+	assert_non_null(
+		strstr(text, "\n  rank 2: not seen, on host b (pid 102; in an unknown state)"));
+	assert_non_null(
+		strstr(text, "\n  rank 3: not seen, on host c (pid 103; in an unknown state)"));
+	free(job);
 }
 
 int main(void)
