@@ -233,6 +233,10 @@ struct ranks diagnose_find_gone(const struct diagnose_job *job, const struct dia
  * stopped ranks, and ranks that are elsewhere. */
 void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_needs *needs,
 			uint32_t group, struct ranks *stopped, struct ranks *elsewhere);
+/* For a collective that has been given up: members that are stopped and have not done their part of
+ * it, if those of `elsewhere`, which it seemed to wait for, may only wait themselves. */
+struct ranks diagnose_find_behind(const struct diagnose_job *job,
+				  const struct diagnose_needs *needs, const struct ranks *elsewhere);
 
 /* ---- write.c ---- */
 

@@ -226,6 +226,8 @@ static bool judge_away(const struct inquiry *inquiry, struct diagnose_verdict *o
 	struct ranks reached = hint_reaches(inquiry, &away);
 	ranks_keep(&stopped, &reached);
 	ranks_keep(&elsewhere, &reached);
+	if (inquiry->hint && !ranks_any(&stopped))
+		stopped = diagnose_find_behind(inquiry->job, &inquiry->needs, &elsewhere);
 	out->cause = ranks_any(&stopped)     ? DIAGNOSE_IS_STOPPED
 		     : ranks_any(&elsewhere) ? DIAGNOSE_ELSEWHERE
 					     : DIAGNOSE_HEALTHY;

@@ -217,3 +217,31 @@ void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_ne
 		*elsewhere = needed(job, group, &unproved);
 	}
 }
+
+/* It is not seen, or in a collective of that group, and not seen to wait there: a rank that has
+ * given up as well, and waits until the cause is known. */
+static bool is_unclear(const struct diagnose_rank *rank, const struct trace_record *spoken)
+{
+	const struct diagnose_record *last = diagnose_newest_like(rank, spoken, -1);
+	return !rank->known || (last && last->record.state == TRACE_RUNNING);
+}
+
+struct ranks diagnose_find_behind(const struct diagnose_job *job,
+				  const struct diagnose_needs *needs, const struct ranks *elsewhere)
+{
+	struct ranks behind = {{0}};
+	const struct trace_record *spoken = needs->hint_record ? &needs->hint_record->record : NULL;
+	if (!spoken || !diagnose_is_collective(spoken))
+		return behind;
+	RANKS_EACH (r, elsewhere)
+		if (r < job->size && !is_unclear(&job->ranks[r], spoken))
+			return behind;
+	for (int r = 0; r < job->size; r++) {
+		const struct diagnose_rank *rank = &job->ranks[r];
+		const struct diagnose_record *last = diagnose_newest_like(rank, spoken, -1);
+		if (rank->process == DIAGNOSE_STOPPED && !diagnose_is_gone(rank) && last &&
+		    (last->record.seq < spoken->seq || last->record.state == TRACE_RUNNING))
+			ranks_add(&behind, r);
+	}
+	return behind;
+}

@@ -145,6 +145,42 @@ static void hint_of_one_stopped_inside(void **state)
 	free(job);
 }
 
+/* Rank 0 waits for rank 1, which has given up too, so it is not seen to wait for rank 2 any more; or
+ * its host has not answered. */
+static void hint_beside_one_that_is_stopped(void **state)
+{
+	(void)state;
+	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
+	hint.needs = ranks_of_bits(test_bit(1));
+	for (int unseen = 0; unseen < 2; unseen++) {
+		struct diagnose_job *job = given_up(3, test_bit(2));
+		job->ranks[2].process = DIAGNOSE_STOPPED;
+		if (unseen) {
+			job->ranks[1].known = false;
+			job->ranks[1].process = DIAGNOSE_UNKNOWN;
+			job->ranks[1].record_count = job->ranks[1].thread_count = 0;
+		}
+		struct diagnose_verdict got = test_judge(job, &hint);
+		assert_int_equal(got.cause, DIAGNOSE_IS_STOPPED);
+		assert_int_equal(got.culprit, 2);
+		free(job);
+	}
+	/* It is elsewhere for certain. */
+	struct diagnose_job *job = given_up(3, test_bit(1) | test_bit(2));
+	job->ranks[2].process = DIAGNOSE_STOPPED;
+	struct diagnose_verdict got = test_judge(job, &hint);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
+	assert_int_equal(got.culprit, 1);
+	free(job);
+	/* The stopped one has done its part. */
+	job = given_up(3, 0);
+	job->ranks[2].process = DIAGNOSE_STOPPED;
+	job->ranks[2].records[0].record.state = TRACE_DONE;
+	got = test_judge(job, &hint);
+	assert_int_equal(test_bits(got.culprits) & test_bit(2), 0);
+	free(job);
+}
+
 static void hint_of_a_time_out(void **state)
 {
 	(void)state;
@@ -284,6 +320,7 @@ int main(void)
 		cmocka_unit_test(hint_of_a_victim),
 		cmocka_unit_test(hint_of_an_onlooker),
 		cmocka_unit_test(hint_of_one_stopped_inside),
+		cmocka_unit_test(hint_beside_one_that_is_stopped),
 		cmocka_unit_test(hint_of_a_time_out),
 		cmocka_unit_test(time_out_reads_the_group_table),
 		cmocka_unit_test(time_out_is_not_what_others_wait_for),

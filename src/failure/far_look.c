@@ -21,7 +21,7 @@
 #include "far_look.h"
 
 enum {
-	REQUEST_MS = 2 * FAILURE_ANSWER_MS + 100,
+	REQUEST_MS = 4 * FAILURE_ANSWER_MS + 100,
 	RETRY_MS = 5,
 	SILENT_LOOKS = 3, /* in a row, after which a host counts as silent */
 };
@@ -404,9 +404,13 @@ void failure_far_serve(struct world *world)
 	uint64_t wanted = far ? atomic_load(&far->wanted) : 0;
 	if (!far || atomic_load(&far->given) == wanted)
 		return;
-	uint32_t closing = atomic_load(&far->closing);
-	free(atomic_exchange(&far->job,
-			     failure_far_collect(world, &(struct diagnose_closing){1, &closing})));
+	uint32_t id = atomic_load(&far->closing);
+	struct diagnose_closing closing = {1, &id};
+	struct diagnose_job *job = failure_far_collect(world, &closing);
+	struct ranks answered;
+	if (!job) /* a rank that was asked may be the one that is stopped: now another one is */
+		job = failure_far_collect_some(world, &closing, false, &answered);
+	free(atomic_exchange(&far->job, job));
 	wait_store(&far->given, wanted);
 	wait_wake(world->waiter.bell);
 }
