@@ -172,8 +172,8 @@ const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job,
 /* ---- ranks on other hosts ---- Each host looks at its own ranks, twice; the second time only
  * after all hosts have looked once. A thread that is in the same wait both times was in it at the
  * moment between, as were those of all hosts. What a rank has stored by then for one on another
- * host has arrived there if nothing is under way between the two (diagnose_traffic): then the words
- * that the other rank sees are true. */
+ * host has arrived there if nothing is under way from the one to the other (diagnose_traffic): then
+ * the words that the other rank sees are true. */
 
 /* What one rank has exchanged with those on other hosts; see struct transport_traffic. Read
  * `arrived` before the words. */

@@ -184,24 +184,33 @@ bool diagnose_unpack(struct diagnose_job *job, const struct ranks *here, const v
 
 /* ---- what is under way ---- */
 
-/* From rank w to rank r; also the end of a payload, which both learn by themselves. */
-static bool is_under_way(const struct diagnose_traffic *traffic, int w, int r)
+/* A word of rank w that rank r may wait for. What goes the other way changes nothing for r: a rank
+ * that is stopped takes nothing, and still is what others wait for. */
+static bool has_words(const struct diagnose_traffic *traffic, int w, int r)
 {
-	return !traffic[w].is_served || traffic[w].posted[r] != traffic[r].arrived[w] ||
-	       traffic[r].begun[w] != traffic[r].fetched[w] ||
+	return !traffic[w].is_served || traffic[w].posted[r] != traffic[r].arrived[w];
+}
+
+/* A payload of rank w, whose end both learn by themselves. */
+static bool has_payload(const struct diagnose_traffic *traffic, int w, int r)
+{
+	return traffic[r].begun[w] != traffic[r].fetched[w] ||
 	       traffic[r].fetched[w] != traffic[w].released[r];
 }
 
-/* Any word that a rank on another host writes may be about to arrive, also if that rank has ended
- * and this one has not noticed yet. */
-static void set_unclear(struct diagnose_rank *rank)
+/* Any word that this rank awaits from rank w, which is on another host, may be about to arrive, also
+ * if w has ended and this rank has not noticed yet. */
+static void set_unclear(struct diagnose_rank *rank, int w)
 {
 	rank->incomplete = true;
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		struct diagnose_thread *thread = &rank->threads[i];
-		for (uint32_t k = 0; k < thread->wait.edge_count; k++)
-			if (thread->wait.edges[k].segment == WAIT_SEGMENT_MIRROR)
+		for (uint32_t k = 0; k < thread->wait.edge_count; k++) {
+			const struct wait_edge *edge = &thread->wait.edges[k];
+			if (edge->segment == WAIT_SEGMENT_MIRROR &&
+			    (edge->owner == w || edge->peer == w))
 				thread->satisfied |= UINT64_C(1) << k;
+		}
 	}
 }
 
@@ -211,6 +220,7 @@ void diagnose_check_traffic(struct diagnose_job *job, const uint16_t *hosts,
 	for (int r = 0; r < job->size; r++)
 		for (int w = 0; w < job->size; w++)
 			if (hosts[w] != hosts[r] && !traffic[r].lost[w] &&
-			    (is_under_way(traffic, w, r) || is_under_way(traffic, r, w)))
-				set_unclear(&job->ranks[r]);
+			    (has_words(traffic, w, r) || has_payload(traffic, w, r) ||
+			     has_payload(traffic, r, w)))
+				set_unclear(&job->ranks[r], w);
 }

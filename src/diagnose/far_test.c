@@ -130,6 +130,30 @@ static void test_what_is_under_way(void **state)
 	free(traffic);
 }
 
+/* It takes nothing that is sent to it, and that does not hide who waits for it; what it has sent may
+ * be what they wait for. */
+static void test_who_is_stopped(void **state)
+{
+	struct collect_fixture *fixture = *state;
+	struct diagnose_traffic *traffic = new_traffic();
+	struct diagnose_hint hint = {.status = LS_OK, .group = GROUP};
+	struct diagnose_verdict verdict;
+	struct wait_slot_body body = wait_for(1, FAR);
+	body.edges[0].segment = WAIT_SEGMENT_MIRROR;
+	publish(fixture, 1, 0, &body);
+	for (int sent = 0; sent < 2; sent++) {
+		traffic[1].posted[FAR] = 1;
+		traffic[FAR].posted[1] = (uint64_t)sent;
+		struct diagnose_job *job = look_at_all(fixture, traffic);
+		job->ranks[FAR].process = DIAGNOSE_STOPPED;
+		diagnose_judge(job, &hint, &verdict);
+		assert_int_equal(verdict.cause, sent ? DIAGNOSE_HEALTHY : DIAGNOSE_IS_STOPPED);
+		assert_int_equal(verdict.culprit, sent ? -1 : FAR);
+		free(job);
+	}
+	free(traffic);
+}
+
 /* The awaited rank has left; what it has said before may not be there yet. */
 static void test_who_has_left(void **state)
 {
@@ -232,6 +256,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_ring_over_hosts, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_a_word_that_has_come, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_what_is_under_way, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_who_is_stopped, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_who_has_left, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_two_looks, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_bad_blocks, set_up, tear_down),
