@@ -58,12 +58,26 @@ static bool is_to_be_reported(const struct ls_group *group, const struct diagnos
 	return true;
 }
 
+/* What is reported once: an operation that waits; or where a rank is that is stopped, as a look at
+ * this host alone sees others wait for it than one at all hosts. */
+static uint64_t occasion(const struct diagnose_job *job, const struct diagnose_verdict *verdict)
+{
+	uint64_t key = 0;
+	if (verdict->cause != DIAGNOSE_IS_STOPPED)
+		return verdict->seq;
+	RANKS_EACH (r, &verdict->culprits)
+		if (r < job->size && job->ranks[r].record_count)
+			key = mix(key, job->ranks[r].records[0].record.index);
+	return key;
+}
+
 /* One report for each cause, culprits and operation, whichever rank prints it. */
 static void report_once(struct ls_group *group, struct diagnose_job *job,
 			const struct diagnose_verdict *verdict)
 {
 	_Atomic uint64_t *reported = &transport_head_of(&group->team)->reported;
-	uint64_t key = verdict->seq << 8 ^ (uint64_t)verdict->cause ^ (uint64_t)verdict->group << 48;
+	uint64_t key = occasion(job, verdict) << 8 ^ (uint64_t)verdict->cause ^
+		       (uint64_t)verdict->group << 48;
 	RANKS_EACH (r, &verdict->culprits)
 		key = mix(key, (uint64_t)r);
 	uint64_t last = atomic_load(reported);
