@@ -13,6 +13,7 @@
 #include "failure/pulse.h"
 #include "world/registry.h"
 
+enum { ALONE_MS = 500 }; /* how much longer a host that hears nobody waits */
 enum { WHEN_BYTES = 32, LIST_BYTES = 256, NEXT_BYTES = 160, NS_IN_TENTH = 100000000 };
 
 /* ---- words ---- */
@@ -263,9 +264,21 @@ static void give_up(struct failure_pulse *pulse, int host, uint64_t now_ns)
 	}
 }
 
+/* Then it is this host that is likely to be deaf or cut off. If the others hear it, they can prove
+ * that, and what it says itself is wrong of all of them. */
+static bool hears_nobody(const struct failure_pulse *pulse)
+{
+	for (int h = 0; h < pulse->hosts; h++)
+		if (h != pulse->host && !atomic_load(&pulse->shared->hosts[h].unheard_ns))
+			return false;
+	return pulse->hosts > 2;
+}
+
 void failure_silence_act(struct failure_pulse *pulse, uint64_t now_ns)
 {
 	uint64_t limit_ns = pulse->world->settings.unreachable_ms * 1000000;
+	if (hears_nobody(pulse))
+		limit_ns += ALONE_MS * UINT64_C(1000000);
 	for (int h = 0; h < pulse->hosts; h++) {
 		uint64_t unheard_ns = atomic_load(&pulse->shared->hosts[h].unheard_ns);
 		if (!unheard_ns || pulse->acted >> h & 1 || now_ns < unheard_ns ||
