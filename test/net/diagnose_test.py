@@ -10,13 +10,11 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-HOSTS = os.path.join(HERE, "..", "..", "tools", "hosts")
-SKIPPED = 77
+from cases import job_folder, play_all, refusal, run_on_hosts, start_rank
+
 PER_HOST = 2
 LIMIT_S = 40
 AHEAD_S = 5000  # of the clock of host 1
@@ -28,14 +26,9 @@ class Host:
     def __init__(self, folder, lockstep, program):
         self.folder, self.lockstep, self.number = folder, lockstep, int(os.environ["HOST"])
         self.hosts = int(os.environ["HOSTS"])
-        self.ranks = [self.start(program, local) for local in range(PER_HOST)]
+        self.ranks = [start_rank([program, folder], local, PER_HOST, stdin=subprocess.DEVNULL) for local in range(PER_HOST)]
         self.together("begin", "\n".join(str(rank.pid) for rank in self.ranks))
         self.pids = [int(pid) for host in range(self.hosts) for pid in self.read(f"begin{host}").split()]
-
-    def start(self, program, local):
-        variables = {"RANK": str(self.number * PER_HOST + local), "WORLD_SIZE": str(self.hosts * PER_HOST),
-                     "MASTER_ADDR": "198.18.0.1", "MASTER_PORT": "29500"}
-        return subprocess.Popen([program, self.folder], env={**os.environ, **variables}, stdin=subprocess.DEVNULL)
 
     def read(self, name):
         with open(os.path.join(self.folder, name), encoding="utf-8") as file:
@@ -307,45 +300,34 @@ def on_host(case, folder, lockstep, program):
 
 
 def run(case, lockstep, program):
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o777)
-        secret = os.path.join(folder, "secret")
-        with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-            file.write(os.urandom(32))
-        ran = subprocess.run(
-            [HOSTS, "2", "sh", "-c", f'exec unshare --time --monotonic $((HOST * {AHEAD_S})) --pid --fork --kill-child --mount-proc "$@"',
-             "sh", sys.executable, os.path.abspath(__file__), "--host", case, folder, lockstep, program],
-            env={**os.environ, "LOCKSTEP_SECRET_FILE": secret, "LOCKSTEP_UNREACHABLE_MS": "60000", "LOCKSTEP_TIMEOUT_MS": "90000",
-                 "LOCKSTEP_PATIENCE_MS": "100", **({"CYCLE": "1", "LOCKSTEP_LOOK_MS": "10000"} if case == "cycle" else {})},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=150, check=False)
-        if ran.returncode == SKIPPED or re.search("^host.: unshare: ", ran.stdout, re.MULTILINE):
-            return None, ran.stdout.strip()
-        if ran.returncode == 0 and CASES[case]:
+    settings = {"LOCKSTEP_UNREACHABLE_MS": "60000", "LOCKSTEP_TIMEOUT_MS": "90000", "LOCKSTEP_PATIENCE_MS": "100"}
+    if case == "cycle":
+        settings.update(CYCLE="1", LOCKSTEP_LOOK_MS="10000")
+    with job_folder() as folder:
+        words = ["sh", "-c",
+                 f'exec unshare --time --monotonic $((HOST * {AHEAD_S})) --pid --fork --kill-child --mount-proc "$@"', "sh",
+                 sys.executable, os.path.abspath(__file__), "--host", case, folder, lockstep, program]
+        code, text = run_on_hosts(2, folder, words, 150, **settings)
+        impossible = refusal(code, text)
+        if impossible:
+            return None, impossible
+        if code == 0 and CASES[case]:
             pids = []
             for host in range(2):
                 with open(os.path.join(folder, f"begin{host}"), encoding="utf-8") as file:
                     pids += map(int, file.read().split())
             try:
-                CASES[case](ran.stdout, pids)
+                CASES[case](text, pids)
             except AssertionError as error:
                 return False, str(error)
-        return ran.returncode == 0, ran.stdout
+        return code == 0, text
 
 
 def main():
     if sys.argv[1] == "--host":
         return on_host(*sys.argv[2:])
-    results = []
     lockstep, program = map(os.path.abspath, sys.argv[1:3])
-    for case in sys.argv[3:] or CASES:
-        good, text = run(case, lockstep, program)
-        if good is None:
-            print(f"# skipped: {case}: {text}")
-            continue
-        results.append(good)
-        print(f"{'ok' if good else 'not ok'} - {case}" + ("" if good else f"\n{text}"), flush=True)
-    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
-    return 0 if all(results) else 1
+    return play_all(sys.argv[3:] or CASES, lambda case: run(case, lockstep, program))
 
 
 if __name__ == "__main__":

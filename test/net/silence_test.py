@@ -9,12 +9,10 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-HOSTS = os.path.join(HERE, "..", "..", "tools", "hosts")
-SKIPPED = 77
+from cases import job_folder, play_all, refusal, run_on_hosts, start_rank
+
 PER_HOST = 2
 QUIET_S = 3  # in which a wrong verdict would come
 
@@ -30,10 +28,8 @@ class Ranks:
             reader.start()
 
     def start(self, program, local):
-        variables = {"RANK": str(self.host * PER_HOST + local), "WORLD_SIZE": str(int(os.environ["HOSTS"]) * PER_HOST),
-                     "MASTER_ADDR": "198.18.0.1", "MASTER_PORT": "29500"}
-        return subprocess.Popen([program, self.folder], env={**os.environ, **variables}, text=True, errors="replace",
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return start_rank([program, self.folder], local, PER_HOST, text=True, errors="replace", stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def copy(self, process):
         for line in process.stdout:
@@ -257,36 +253,21 @@ CASES = {
 
 def run(case, program):
     hosts, is_right = CASES[case]
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o777)
-        secret = os.path.join(folder, "secret")
-        with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-            file.write(os.urandom(32))
-        limit = "60000" if case in ("resumed", "agent_stopped") else "2000"
-        ran = subprocess.run([HOSTS, str(hosts), sys.executable, os.path.abspath(__file__), "--host", case, folder, program],
-                             env={**os.environ, "LOCKSTEP_SECRET_FILE": secret, "LOCKSTEP_UNREACHABLE_MS": limit,
-                                  "LOCKSTEP_TIMEOUT_MS": "60000", **({"LINGERS": "1"} if case in ("agent_killed", "given_up") else {})},
-                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
-                             check=False)
-    impossible = re.search("not possible here: .*", ran.stdout)
-    if ran.returncode == SKIPPED or impossible:
-        return None, impossible[0] if impossible else ran.stdout.strip()
-    return bool(is_right(ran.stdout)), ran.stdout
+    settings = {"LOCKSTEP_UNREACHABLE_MS": "60000" if case in ("resumed", "agent_stopped") else "2000", "LOCKSTEP_TIMEOUT_MS": "60000"}
+    if case in ("agent_killed", "given_up"):
+        settings["LINGERS"] = "1"
+    with job_folder() as folder:
+        words = [sys.executable, os.path.abspath(__file__), "--host", case, folder, program]
+        code, text = run_on_hosts(hosts, folder, words, 100, **settings)
+    impossible = refusal(code, text)
+    return (None, impossible) if impossible else (bool(is_right(text)), text)
 
 
 def main():
     if sys.argv[1] == "--host":
         return on_host(*sys.argv[2:])
-    results = []
-    for case in sys.argv[2:] or CASES:
-        good, text = run(case, os.path.abspath(sys.argv[1]))
-        if good is None:
-            print(f"# skipped: {case}: {text}")
-            continue
-        results.append(good)
-        print(f"{'ok' if good else 'not ok'} - {case}" + ("" if good else f"\n{text}"), flush=True)
-    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
-    return 0 if all(results) else 1
+    program = os.path.abspath(sys.argv[1])
+    return play_all(sys.argv[2:] or CASES, lambda case: run(case, program))
 
 
 if __name__ == "__main__":
