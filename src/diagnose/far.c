@@ -198,8 +198,8 @@ static bool has_payload(const struct diagnose_traffic *traffic, int w, int r)
 	       traffic[r].fetched[w] != traffic[w].released[r];
 }
 
-/* Any word that this rank awaits from rank w, which is on another host, may be about to arrive, also
- * if w has ended and this rank has not noticed yet. */
+/* Any word that this rank awaits from rank w, which is on another host, may be about to arrive,
+ * also if w has ended and this rank has not noticed yet. */
 static void set_unclear(struct diagnose_rank *rank, int w)
 {
 	rank->incomplete = true;

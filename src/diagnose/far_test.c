@@ -130,8 +130,8 @@ static void test_what_is_under_way(void **state)
 	free(traffic);
 }
 
-/* It takes nothing that is sent to it, and that does not hide who waits for it; what it has sent may
- * be what they wait for. */
+/* It takes nothing that is sent to it, and that does not hide who waits for it; what it has sent
+ * may be what they wait for. */
 static void test_who_is_stopped(void **state)
 {
 	struct collect_fixture *fixture = *state;

@@ -145,8 +145,8 @@ static void hint_of_one_stopped_inside(void **state)
 	free(job);
 }
 
-/* Rank 0 waits for rank 1, which has given up too, so it is not seen to wait for rank 2 any more; or
- * its host has not answered. */
+/* Rank 0 waits for rank 1, which has given up too, so it is not seen to wait for rank 2 any more;
+ * or its host has not answered. */
 static void hint_beside_one_that_is_stopped(void **state)
 {
 	(void)state;

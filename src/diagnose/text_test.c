@@ -429,7 +429,7 @@ static void several_hosts(void **state)
 	diagnose_text(job, &verdict, text, sizeof text);
 	assert_non_null(strstr(text, "rank 2: elsewhere, on host b (pid 102; in an unknown state)"));
 	free(job);
-	/* Ranks that are not seen have a line for each host, and nothing is said of what they do. */
+	/* Those that are not seen have a line for each host; what they do is not known. */
 	job = test_absent(4, test_bit(1));
 	for (int r = 0; r < 4; r++)
 		snprintf(job->ranks[r].host, sizeof job->ranks[r].host, "%s",
