@@ -284,7 +284,8 @@ def deaf(job, play):
 
 def slow(job, play):
     """What a host sends is slow, and heartbeats pass: nothing is reported, and a mismatch is told over the slow link."""
-    job.tell(play.host, "tc", "qdisc", "replace", "dev", "wire", "root", "tbf", "rate", "4mbit", "burst", "10kb", "latency", "200ms")
+    rate = f"{2 * (job.options.hosts - 1)}mbit"  # a tenth of that is heartbeats
+    job.tell(play.host, "tc", "qdisc", "replace", "dev", "wire", "root", "tbf", "rate", rate, "burst", "10kb", "latency", "200ms")
     threading.Event().wait(QUIET_S)
     need_no_host_verdict(job)
     need(not job.find(r"\[LS-"), "something is reported")
