@@ -28,7 +28,8 @@
 	Y(pool, peer, "blocks of one device's memory")                                    \
 	X(gate, pool, "what is in flight on devices, and what they are to be given back") \
 	X(memory, gate, "free lists and block table of one arena")                        \
-	X(trace, memory, "assignment of wait slots, labels and groups in a trace")
+	X(trace, memory, "assignment of wait slots, labels and groups in a trace")        \
+	X(races, trace, "what is under way, for LOCKSTEP_CHECK=1")
 
 #if defined(__clang__)
 #define LOCK_ATTRIBUTE(x) __attribute__((x))
@@ -46,7 +47,9 @@
 #define LOCK_AVOIDS_ALL    \
 	LOCK_AVOIDS(group) \
 	LOCK_AVOIDS(mail)  \
-	LOCK_AVOIDS(peer) LOCK_AVOIDS(pool) LOCK_AVOIDS(gate) LOCK_AVOIDS(memory) LOCK_AVOIDS(trace)
+	LOCK_AVOIDS(peer)  \
+	LOCK_AVOIDS(pool)  \
+	LOCK_AVOIDS(gate) LOCK_AVOIDS(memory) LOCK_AVOIDS(trace) LOCK_AVOIDS(races)
 
 /* Phantom capabilities, one per level. The first declaration must state the order: clang
  * silently ignores it on a later one. */

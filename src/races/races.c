@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The list of what is under way, and the comparison of what is to begin with it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "races_private.h"
+
+enum { FIRST_ROOM = 16 };
+
+struct races *races_open(const _Atomic uint64_t *broken)
+{
+	struct races *races = calloc(1, sizeof *races);
+	if (!races)
+		return NULL;
+	races->broken = broken;
+	lock_races_init(&races->lock);
+	return races;
+}
+
+void races_close(struct races *races)
+{
+	if (!races)
+		return;
+	lock_races_acquire(&races->lock);
+	free(races->entries);
+	free(races->events);
+	lock_races_release(&races->lock);
+	lock_races_fini(&races->lock);
+	free(races);
+}
+
+void races_watch(struct races *races)
+{
+	atomic_store(&races->is_watching, true);
+}
+
+void *races_grow(void *array, size_t count, size_t *room, size_t element)
+{
+	if (count < *room)
+		return array;
+	size_t more = *room ? 2 * *room : FIRST_ROOM;
+	unsigned char *grown = realloc(array, more * element);
+	if (!grown)
+		return NULL;
+	memset(grown + count * element, 0, (more - count) * element);
+	*room = more;
+	return grown;
+}
+
+/* ---- what is over ---- */
+
+static bool is_over(const struct races *races, const struct races_entry *entry)
+{
+	const struct races_use *use = &entry->use;
+	if (!use->who.stream)
+		return false; /* until races_end */
+	if (races->broken && atomic_load(races->broken) != 0)
+		return true;
+	return use->done &&
+	       (int64_t)(atomic_load_explicit(use->done, memory_order_acquire) - use->number) >= 0;
+}
+
+static void drop_those_that_are_over(struct races *races) LOCK_REQUIRES(races)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < races->count; i++)
+		if (!is_over(races, &races->entries[i])) {
+			if (kept < i)
+				races->entries[kept] = races->entries[i];
+			kept++;
+		}
+	races->count = kept;
+}
+
+static struct races_entry *find(struct races *races, uint64_t ticket) LOCK_REQUIRES(races)
+{
+	for (size_t i = 0; ticket && i < races->count; i++)
+		if (races->entries[i].ticket == ticket)
+			return &races->entries[i];
+	return NULL;
+}
+
+/* ---- what is ordered ---- */
+
+/* Whether all that the stream of the entry had by then is before what stream `slot` gets now, or
+ * may be. It is if both are the same one. */
+static bool is_before_stream(const struct races *races, const struct races_entry *entry, int slot)
+	LOCK_REQUIRES(races)
+{
+	if (!atomic_load(&races->is_watching) || slot < 0 || entry->slot < 0)
+		return true;
+	const struct races_clock *clock = &races->streams[slot].clock;
+	return entry->clock.unknown || clock->unknown || clock->at[entry->slot] >= entry->time;
+}
+
+/* A collective begins when those before it in its group are over, on streams too. But a stream may
+ * fetch what it gives before that. */
+static bool is_before_in_group(const struct races_use *earlier, const struct races_use *later,
+			       bool later_writes)
+{
+	return earlier->is_collective && later->is_collective &&
+	       earlier->who.group == later->who.group && (!later->who.stream || later_writes);
+}
+
+static bool is_before(const struct races *races, const struct races_entry *entry,
+		      const struct races_use *later, int slot, bool later_writes)
+	LOCK_REQUIRES(races)
+{
+	const struct races_use *earlier = &entry->use;
+	if ((earlier->who.is_program && later->who.is_program) ||
+	    is_before_in_group(earlier, later, later_writes))
+		return true;
+	if (earlier->who.stream && later->who.stream)
+		return is_before_stream(races, entry, slot);
+	/* A stream that awaits something may await that the host is done with it. */
+	return earlier->who.stream
+		       ? entry->clock.unknown
+		       : later->who.stream && slot >= 0 && races->streams[slot].clock.unknown;
+}
+
+/* ---- what is the same memory ---- */
+
+static bool find_overlap(const struct races_part *a, const struct races_part *b,
+			 struct races_conflict *out)
+{
+	uintptr_t a_at = (uintptr_t)a->address, b_at = (uintptr_t)b->address;
+	uintptr_t begin = a_at > b_at ? a_at : b_at;
+	uintptr_t a_end = a_at + a->bytes, b_end = b_at + b->bytes;
+	uintptr_t end = a_end < b_end ? a_end : b_end;
+	if (!a->bytes || !b->bytes || begin >= end)
+		return false;
+	out->address = begin == a_at ? a->address : b->address;
+	out->bytes = end - begin;
+	out->earlier_writes = a->writes;
+	out->later_writes = b->writes;
+	return true;
+}
+
+/* Whether the use races with the entry. */
+static bool races_with(const struct races *races, const struct races_entry *entry,
+		       const struct races_use *later, int slot, struct races_conflict *out)
+	LOCK_REQUIRES(races)
+{
+	for (int i = 0; i < RACES_PARTS; i++)
+		for (int j = 0; j < RACES_PARTS; j++) {
+			const struct races_part *a = &entry->use.parts[i], *b = &later->parts[j];
+			if ((!a->writes && !b->writes) || !find_overlap(a, b, out) ||
+			    is_before(races, entry, later, slot, b->writes))
+				continue;
+			out->earlier = entry->use.who;
+			return true;
+		}
+	return false;
+}
+
+/* ---- the calls ---- */
+
+static bool find_conflict(const struct races *races, const struct races_use *use, int slot,
+			  struct races_conflict *out) LOCK_REQUIRES(races)
+{
+	for (size_t i = 0; i < races->count; i++)
+		if (races_with(races, &races->entries[i], use, slot, out))
+			return true;
+	return false;
+}
+
+static uint64_t add(struct races *races, const struct races_use *use, int slot) LOCK_REQUIRES(races)
+{
+	void *grown = races_grow(races->entries, races->count, &races->room, sizeof *races->entries);
+	if (!grown)
+		return 0;
+	races->entries = grown;
+	struct races_entry *entry = &races->entries[races->count++];
+	*entry = (struct races_entry){.use = *use, .ticket = ++races->tickets, .slot = slot};
+	if (slot >= 0) {
+		entry->time = races_tick(races, slot);
+		entry->clock = races->streams[slot].clock;
+	}
+	return entry->ticket;
+}
+
+bool races_begin(struct races *races, const struct races_use *use, uint64_t *ticket,
+		 struct races_conflict *out)
+{
+	*ticket = 0;
+	lock_races_acquire(&races->lock);
+	drop_those_that_are_over(races);
+	int slot = races_slot(races, use->who.stream);
+	bool fine = !find_conflict(races, use, slot, out);
+	if (fine)
+		*ticket = add(races, use, slot);
+	lock_races_release(&races->lock);
+	return fine;
+}
+
+void races_number(struct races *races, uint64_t ticket, uint64_t number)
+{
+	lock_races_acquire(&races->lock);
+	struct races_entry *entry = find(races, ticket);
+	if (entry)
+		entry->use.who.number = number;
+	lock_races_release(&races->lock);
+}
+
+void races_launched(struct races *races, uint64_t ticket, const _Atomic uint64_t *done,
+		    uint64_t number)
+{
+	lock_races_acquire(&races->lock);
+	struct races_entry *entry = find(races, ticket);
+	if (entry) {
+		entry->use.done = done;
+		entry->use.number = number;
+	}
+	lock_races_release(&races->lock);
+}
+
+void races_end(struct races *races, uint64_t ticket)
+{
+	lock_races_acquire(&races->lock);
+	struct races_entry *entry = find(races, ticket);
+	if (entry)
+		*entry = races->entries[--races->count];
+	lock_races_release(&races->lock);
+}
+
+/* ---- memory that is freed ---- */
+
+/* Whether the entry is over when these streams have done what they have now. */
+static bool is_covered(struct races *races, const struct races_entry *entry, void *const *streams,
+		       int count) LOCK_REQUIRES(races)
+{
+	if (!entry->use.who.stream)
+		return false;
+	for (int i = 0; i < count; i++)
+		if (is_before_stream(races, entry, races_slot(races, streams[i])))
+			return true;
+	return false;
+}
+
+bool races_may_free(struct races *races, const void *address, uint64_t bytes, void *const *streams,
+		    int count, struct races_conflict *out)
+{
+	const struct races_part block = {address, bytes, true};
+	bool fine = true;
+	lock_races_acquire(&races->lock);
+	drop_those_that_are_over(races);
+	for (size_t i = 0; i < races->count && fine; i++) {
+		const struct races_entry *entry = &races->entries[i];
+		for (int j = 0; j < RACES_PARTS && fine; j++)
+			fine = !find_overlap(&entry->use.parts[j], &block, out) ||
+			       is_covered(races, entry, streams, count);
+		if (!fine)
+			out->earlier = entry->use.who;
+	}
+	lock_races_release(&races->lock);
+	return fine;
+}
+
+void races_freed(struct races *races, const void *address, uint64_t bytes,
+		 const struct races_who *who)
+{
+	lock_races_acquire(&races->lock);
+	struct races_block *block = &races->freed[races->freed_count++ % RACES_FREED];
+	*block = (struct races_block){address, bytes, *who};
+	lock_races_release(&races->lock);
+}
+
+bool races_who_freed(struct races *races, const void *address, struct races_who *out)
+{
+	bool found = false;
+	lock_races_acquire(&races->lock);
+	for (uint64_t i = races->freed_count; i > 0 && !found; i--) {
+		const struct races_block *block = &races->freed[(i - 1) % RACES_FREED];
+		if (races->freed_count - (i - 1) > RACES_FREED)
+			break;
+		found = (uintptr_t)address - (uintptr_t)block->address < block->bytes;
+		if (found)
+			*out = block->who;
+	}
+	lock_races_release(&races->lock);
+	return found;
+}
+
+size_t races_count(struct races *races)
+{
+	lock_races_acquire(&races->lock);
+	drop_those_that_are_over(races);
+	size_t count = races->count;
+	lock_races_release(&races->lock);
+	return count;
+}
