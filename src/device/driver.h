@@ -25,7 +25,7 @@
 #include "base/wait.h"
 #include "device/device.h"
 
-enum { DRIVER_VERSION = 1 }; /* of the structs here */
+enum { DRIVER_VERSION = 2 }; /* of the structs here */
 
 struct driver_ops;
 
@@ -68,6 +68,23 @@ struct driver_queue {
 	 * wait as well. Each call adds one entry. 0: unknown, or a call waits for its own entry
 	 * (CUDA_LAUNCH_BLOCKING=1). */
 	uint32_t depth;
+};
+
+/* What the program does on a device by calls of the driver, as far as a body sees it. Each is
+ * called by the program's thread, after the call that it tells of has put something behind the
+ * stream, and with no lock of the body held. See races/races.h. */
+struct driver_watch {
+	void *data;
+	/* It is done when *done >= number; the word stays until the device is closed. site: the
+	 * return address of the call `name`. */
+	void (*copies)(void *data, const char *name, const void *stream, void *to, const void *from,
+		       size_t bytes, const _Atomic uint64_t *done, uint64_t number,
+		       const void *site);
+	void (*records)(void *data, const void *event, const void *stream);
+	void (*follows)(void *data, const void *event, const void *stream);
+	/* The stream waits for what the body does not tell of: a word, a host function, or a stream
+	 * of another device. */
+	void (*awaits)(void *data, const void *stream);
 };
 
 /* copy, reduce and store put something behind what the stream has, and return. An error says that
@@ -120,6 +137,9 @@ struct driver_ops {
 	/* The queue of a stream. No call of the driver: it never blocks, and locks may be held.
 	 * NULL: nothing is known of queues. */
 	void (*queue)(const struct driver *driver, const void *stream, struct driver_queue *out);
+	/* Tells the watch of what the program does from now on, and of all events; NULL: tells
+	 * nothing any more. A body without this function sees nothing of the program. */
+	void (*watch)(struct driver *driver, const struct driver_watch *watch);
 	bool give_waits;
 	const char *take_call, *give_call; /* "cuMemCreate", for reports */
 };

@@ -133,7 +133,57 @@ enum sim_error sim_launch(struct sim_stream *stream, const struct sim_kernel *ke
 	return sim_leave(sim, error == SIM_OK ? sim_put(stream, &op) : error);
 }
 
+/* ---- what a watch is told of ---- */
+
+/* Puts it behind the stream as `put` does. *watch: whom to tell that it is operation `number`
+ * there, with no lock held; NULL: nobody. What is captured is not done. */
+static enum sim_error put_seen(struct sim_stream *stream, struct sim_op *op,
+			       const struct driver_watch **watch, uint64_t *number)
+{
+	struct sim *sim = stream->device->sim;
+	*watch = NULL;
+	enum sim_error error = sim_enter(sim, false);
+	if (error != SIM_OK)
+		return error;
+	bool captured = sim->captured == stream;
+	*number = stream->put + 1;
+	error = sim_put(stream, op);
+	if (error == SIM_OK && !captured)
+		*watch = stream->device->watch;
+	return sim_leave(sim, error);
+}
+
+void sim_watch(struct sim *sim, int device, const struct driver_watch *watch)
+{
+	pthread_mutex_lock(&sim->driver);
+	sim->devices[device].watch = watch;
+	pthread_mutex_unlock(&sim->driver);
+}
+
+/* The stream waits for something that the watch is not told of. */
+static enum sim_error put_wait(struct sim_stream *stream, struct sim_op *op)
+{
+	const struct driver_watch *watch;
+	uint64_t number;
+	enum sim_error error = put_seen(stream, op, &watch, &number);
+	if (watch)
+		watch->awaits(watch->data, stream);
+	return error;
+}
+
 enum sim_error sim_copy(struct sim_stream *stream, void *to, const void *from, size_t bytes)
+{
+	struct sim_op op = {.kind = SIM_COPY, .copy = {to, from, bytes}};
+	const struct driver_watch *watch;
+	uint64_t number;
+	enum sim_error error = put_seen(stream, &op, &watch, &number);
+	if (watch)
+		watch->copies(watch->data, "sim_copy", stream, to, from, bytes, &stream->done,
+			      number, __builtin_return_address(0));
+	return error;
+}
+
+enum sim_error sim_copy_unseen(struct sim_stream *stream, void *to, const void *from, size_t bytes)
 {
 	struct sim_op op = {.kind = SIM_COPY, .copy = {to, from, bytes}};
 	return put(stream, &op);
@@ -149,13 +199,20 @@ enum sim_error sim_store(struct sim_stream *stream, _Atomic uint64_t *word, uint
 enum sim_error sim_await(struct sim_stream *stream, const _Atomic uint64_t *word, uint64_t value)
 {
 	struct sim_op op = {.kind = SIM_AWAIT, .await = {word, value}};
+	return put_wait(stream, &op);
+}
+
+enum sim_error sim_await_unseen(struct sim_stream *stream, const _Atomic uint64_t *word,
+				uint64_t value)
+{
+	struct sim_op op = {.kind = SIM_AWAIT, .await = {word, value}};
 	return put(stream, &op);
 }
 
 enum sim_error sim_host(struct sim_stream *stream, void (*function)(void *data), void *data)
 {
 	struct sim_op op = {.kind = SIM_HOST, .host = {function, data}};
-	return put(stream, &op);
+	return put_wait(stream, &op);
 }
 
 enum sim_error sim_stream_sync(struct sim_stream *stream)
@@ -215,7 +272,11 @@ enum sim_error sim_record(struct sim_event *event, struct sim_stream *stream)
 		return error;
 	event->stream = stream;
 	event->number = stream->put;
-	return sim_leave(event->sim, SIM_OK);
+	const struct driver_watch *watch = stream->device->watch;
+	error = sim_leave(event->sim, SIM_OK);
+	if (watch)
+		watch->records(watch->data, event, stream);
+	return error;
 }
 
 enum sim_error sim_follow(struct sim_stream *stream, const struct sim_event *event)
@@ -224,7 +285,14 @@ enum sim_error sim_follow(struct sim_stream *stream, const struct sim_event *eve
 	if (error != SIM_OK)
 		return error;
 	struct sim_op op = {.kind = SIM_FOLLOW, .follow = {event->stream, event->number}};
-	return sim_leave(event->sim, event->stream ? sim_put(stream, &op) : SIM_OK);
+	bool is_far = event->stream && event->stream->device != stream->device;
+	const struct driver_watch *watch = stream->device->watch;
+	error = sim_leave(event->sim, event->stream ? sim_put(stream, &op) : SIM_OK);
+	if (watch && error == SIM_OK && is_far)
+		watch->awaits(watch->data, stream);
+	else if (watch && error == SIM_OK)
+		watch->follows(watch->data, event, stream);
+	return error;
 }
 
 enum sim_error sim_event_query(const struct sim_event *event)

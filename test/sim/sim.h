@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/wait.h"
+#include "device/driver.h"
 
 enum {
 	SIM_DEVICES = 8,   /* of one process */
@@ -111,6 +112,10 @@ bool sim_tell_failure(struct sim *sim, _Atomic uint64_t *word, uint64_t value,
 		      struct wait_bell *const *bell);
 /* When it returns, the word is not stored to any more. */
 void sim_tell_no_more(struct sim *sim, const _Atomic uint64_t *word);
+
+/* Tells the watch of copies, events and awaits of this device's streams, which stays until it gets
+ * another one, or NULL. Not of what the driver "sim" does for Lockstep. Takes the driver lock. */
+void sim_watch(struct sim *sim, int device, const struct driver_watch *watch);
 
 /* ---- memory ---- */
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "sim_private.h"
 
 enum { OPERANDS = 16 };
 
@@ -43,7 +44,7 @@ static void close_driver(struct driver *driver)
 static ls_status copy(struct driver *driver, void *stream, void *to, const void *from, size_t bytes)
 {
 	(void)driver;
-	return say("sim_copy", sim_copy(stream, to, from, bytes));
+	return say("sim_copy", sim_copy_unseen(stream, to, from, bytes));
 }
 
 /* ---- reductions: a kernel that has its operands on the heap ---- */
@@ -97,7 +98,7 @@ static ls_status await(struct driver *driver, void *stream, const _Atomic uint64
 		       uint64_t value)
 {
 	(void)driver;
-	return say("sim_await", sim_await(stream, word, value));
+	return say("sim_await", sim_await_unseen(stream, word, value));
 }
 
 static void signal(struct driver *driver, _Atomic uint64_t *word, uint64_t value)
@@ -136,11 +137,16 @@ static void queue(const struct driver *driver, const void *stream, struct driver
 	out->depth = (uint32_t)sim_depth_of(stream);
 }
 
+static void watch(struct driver *driver, const struct driver_watch *watch)
+{
+	sim_watch(of(driver), driver->index, watch);
+}
+
 #define OPS(open_one, close_one, waits)                                                       \
 	{                                                                                     \
 		.open = open_one, .close = close_one, .copy = copy, .reduce = reduce,         \
 		.store = store, .await = await, .signal = signal, .take = take, .give = give, \
-		.capturing = capturing, .queue = queue, .give_waits = waits,                  \
+		.capturing = capturing, .queue = queue, .watch = watch, .give_waits = waits,  \
 		.take_call = "sim_alloc", .give_call = "sim_free"                             \
 	}
 
