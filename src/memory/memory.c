@@ -194,6 +194,17 @@ bool memory_has_block(struct memory *memory, const void *address, size_t bytes)
 	return fits;
 }
 
+size_t memory_bytes_of(struct memory *memory, const void *address)
+{
+	if (!address || memory_in_child(memory))
+		return 0;
+	lock_memory_acquire(&memory->lock);
+	struct memory_block *block = find(memory, address);
+	size_t bytes = block && block->state == BLOCK_LIVE ? memory_block_bytes(memory, block) : 0;
+	lock_memory_release(&memory->lock);
+	return bytes;
+}
+
 void memory_give_block(struct memory *memory, const void *address)
 {
 	lock_memory_acquire(&memory->lock);

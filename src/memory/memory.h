@@ -89,6 +89,8 @@ LS_CHECKED ls_status memory_free(struct memory *memory, void *block,
 
 /* Whether this is the address of a live block of at least `bytes`, which is the user's. */
 bool memory_has_block(struct memory *memory, const void *address, size_t bytes) LOCK_AVOIDS(memory);
+/* The bytes of a live block at this address; 0: there is none. */
+size_t memory_bytes_of(struct memory *memory, const void *address) LOCK_AVOIDS(memory);
 /* A peer owns the block from now on: memory_keep does not keep it for the user. */
 void memory_give_block(struct memory *memory, const void *address) LOCK_AVOIDS(memory);
 
@@ -108,6 +110,12 @@ static inline bool memory_has_devices(const struct memory *memory)
 {
 	bool has = atomic_load_explicit(&memory->has_devices, memory_order_relaxed);
 	return __builtin_expect(has, false);
+}
+
+/* Short calls look at their buffers from now on, as with memory of a device. */
+static inline void memory_expect_devices(struct memory *memory)
+{
+	atomic_store_explicit(&memory->has_devices, true, memory_order_release);
 }
 
 /* Revokes the peers' access to the pages under [address, address + bytes): the caller's addresses

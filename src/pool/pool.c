@@ -238,22 +238,57 @@ ls_status pool_record(struct pool *pool, void *address, void *handle,
 
 /* ---- what there is ---- */
 
-bool pool_find(struct pool *pool, const void *address, size_t *bytes)
+/* The block that has this address; NULL: it is not of this pool. */
+static const struct pool_block *block_at(const struct pool *pool, const void *address)
+	LOCK_REQUIRES(pool)
 {
-	bool found = false;
-	lock_pool_acquire(&pool->lock);
-	for (struct pool_segment *one = pool->segments; one && !found; one = one->next) {
-		const unsigned char *base = one->due.segment.address, *at = address;
+	const unsigned char *at = address;
+	for (const struct pool_segment *one = pool->segments; one; one = one->next) {
+		const unsigned char *base = one->due.segment.address;
 		if (at < base || at >= base + one->due.segment.bytes)
 			continue;
 		const struct pool_block *block = one->first;
 		while (at >= block->address + block->bytes)
 			block = block->right;
-		found = block->state == POOL_LIVE;
-		*bytes = (size_t)(block->address + block->bytes - at);
+		return block;
 	}
+	return NULL;
+}
+
+bool pool_find(struct pool *pool, const void *address, size_t *bytes)
+{
+	lock_pool_acquire(&pool->lock);
+	const struct pool_block *block = block_at(pool, address);
+	bool found = block && block->state == POOL_LIVE;
+	if (block)
+		*bytes = (size_t)(block->address + block->bytes - (const unsigned char *)address);
 	lock_pool_release(&pool->lock);
 	return found;
+}
+
+bool pool_is_free(struct pool *pool, const void *address)
+{
+	lock_pool_acquire(&pool->lock);
+	const struct pool_block *block = block_at(pool, address);
+	bool is_free = block && block->state != POOL_LIVE;
+	lock_pool_release(&pool->lock);
+	return is_free;
+}
+
+int pool_uses(struct pool *pool, const void *address, size_t *bytes, void **streams, int max)
+{
+	int count = -1;
+	lock_pool_acquire(&pool->lock);
+	const struct pool_block *block = pool_lookup(pool, address);
+	if (block && block->state == POOL_LIVE && max > 0) {
+		*bytes = block->bytes;
+		count = 1;
+		streams[0] = pool->streams[block->stream].handle;
+		for (const struct pool_use *use = block->uses; use && count < max; use = use->next)
+			streams[count++] = pool->streams[use->stream].handle;
+	}
+	lock_pool_release(&pool->lock);
+	return count;
 }
 
 void pool_stats(struct pool *pool, struct pool_stats *out)

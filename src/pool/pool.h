@@ -100,6 +100,14 @@ void pool_forget(struct pool *pool, const void *stream) LOCK_AVOIDS_ALL;
 /* Whether this address lies in a live block, and its bytes from there on. */
 bool pool_find(struct pool *pool, const void *address, size_t *bytes) LOCK_AVOIDS(pool);
 
+enum { POOL_USES = 64 };
+/* Of a block at this address: its bytes, and the streams that use it, of which there are at most
+ * `max`. Returns how many, or -1: it is no live block. */
+int pool_uses(struct pool *pool, const void *address, size_t *bytes, void **streams, int max)
+	LOCK_AVOIDS(pool);
+/* Whether this address lies in memory of the pool that is in no live block. */
+bool pool_is_free(struct pool *pool, const void *address) LOCK_AVOIDS(pool);
+
 void pool_stats(struct pool *pool, struct pool_stats *out) LOCK_AVOIDS(pool);
 bool pool_is_valid(struct pool *pool) LOCK_AVOIDS(pool);
 
