@@ -20,6 +20,13 @@
  * call is made; they block as with host memory, and only collectives and blocking sends and
  * receives take it.
  *
+ * Order: Lockstep orders work within one stream only. An operation on one stream that touches what
+ * another one, or a copy or kernel of the program, still touches on another stream needs an order:
+ * ls_op_follow, an event, or a wait of the host. With LOCKSTEP_CHECK=1 a call without one is
+ * refused, and the message has both call sites (LS-RACE-OVERLAP), if the driver shows Lockstep the
+ * program's events. So is ls_device_free of what a stream still uses (LS-RACE-FREE), and an
+ * operation on memory that was freed (LS-RACE-FREED).
+ *
  * Deadlocks: the driver is called with no lock of Lockstep held. Memory goes back to the driver
  * only while no operation is in flight on its devices, as a driver may wait for all of them; until
  * then it is put off, and can be allocated again. No call makes one stream wait for another, except

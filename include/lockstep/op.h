@@ -3,7 +3,9 @@
  *
  * Nonblocking: with options->op set, a call returns as soon as the operation has its position in
  * the order of the group's calls, and *options->op is its handle (what MPI calls a request). The
- * caller must not touch the operation's buffers until the operation is complete; counts and options
+ * caller must not touch the operation's buffers until the operation is complete, and must not pass
+ * them to another one that writes them (with LOCKSTEP_CHECK=1 an error: LS-RACE-OVERLAP); only
+ * collectives of one group may share buffers, as they run one after the other. Counts and options
  * are copied. Unlike MPI_Wait, ls_wait and ls_test do not free the handle: ls_op_free does.
  *
  * Collectives of one group run in the order of their calls, blocking and nonblocking ones alike. So

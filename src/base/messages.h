@@ -264,6 +264,19 @@ const struct message_help *message_help_find(const char *id);
 	"LS-GROUP-REDUCE", SETTING_LOG_ERROR, "%s: %s is not defined for elements of %s%s"
 #define MESSAGE_GROUP_PROGRESS \
 	"LS-GROUP-PROGRESS", SETTING_LOG_ERROR, "cannot start the progress thread: %s"
+#define MESSAGE_RACE_OVERLAP                  \
+	"LS-RACE-OVERLAP", SETTING_LOG_ERROR, \
+		"%s%s%s %s the %llu bytes at %p while %s%s%s may still %s them. %s"
+#define MESSAGE_RACE_FREE                  \
+	"LS-RACE-FREE", SETTING_LOG_ERROR, \
+		"%s%s frees the block at %p while %s%s%s may still %s %llu bytes of it. %s"
+#define MESSAGE_RACE_FREED                                                                     \
+	"LS-RACE-FREED", SETTING_LOG_ERROR,                                                    \
+		"%s%s%s uses the memory at %p, which %s%s has freed. Free it after the call; " \
+		"streams that use it may still have work then"
+#define MESSAGE_RACE_NONE                  \
+	"LS-RACE-NONE", SETTING_LOG_ERROR, \
+		"no memory to look for operations that touch one buffer at the same time"
 #define MESSAGE_GROUP_DEVICE                 \
 	"LS-GROUP-DEVICE", SETTING_LOG_WARN, \
 		"%s has failed, but a device still uses its buffers; it ends once the device is done"

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Checks the arguments of a collective: counts, root, types, and buffers that do not overlap. Drops
  * arguments that this rank does not need. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/dtype.h"
 #include "base/messages.h"
 #include "device/device.h"
@@ -179,4 +182,23 @@ bool group_check_short(const ls_group *group, struct engine_call *call)
 	if (coll->input == coll->output)
 		return may_lie_so(call, give, get, coll->input == COLL_WHOLE ? 0 : get);
 	return may_lie_so(call, give, get, coll->input == COLL_PARTS ? before : -before);
+}
+
+bool group_keep_counts(struct ls_op *op)
+{
+	size_t size = (size_t)op->group->size;
+	struct engine_call *call = &op->engine.call;
+	if (!call->counts)
+		return true;
+	if (!op->counts)
+		op->counts = calloc(2 * size, sizeof *op->counts);
+	if (!op->counts)
+		return false;
+	memcpy(op->counts, call->counts, size * sizeof *op->counts);
+	call->counts = op->counts;
+	if (call->recv_counts) {
+		memcpy(op->counts + size, call->recv_counts, size * sizeof *op->counts);
+		call->recv_counts = op->counts + size;
+	}
+	return true;
 }

@@ -2,9 +2,6 @@
  * The public calls on collectives. Each names its operation, which is checked, and runs by the
  * short path or goes into the lane. The call site is the return address of the public function, so
  * these must stay functions of their own. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "progress/lane.h"
 #include "progress/progress.h"
 #include "group_private.h"
@@ -14,26 +11,6 @@
 #define HERE __builtin_return_address(0)
 
 enum { MANY_AT_ONCE = 1024 }; /* of the buffers of one call, under way while it blocks */
-
-/* The caller owns the lists of counts: an operation that outlives the call needs copies. */
-static bool keep_counts(struct ls_op *op)
-{
-	size_t size = (size_t)op->group->size;
-	struct engine_call *call = &op->engine.call;
-	if (!call->counts)
-		return true;
-	if (!op->counts)
-		op->counts = calloc(2 * size, sizeof *op->counts);
-	if (!op->counts)
-		return false;
-	memcpy(op->counts, call->counts, size * sizeof *op->counts);
-	call->counts = op->counts;
-	if (call->recv_counts) {
-		memcpy(op->counts + size, call->recv_counts, size * sizeof *op->counts);
-		call->recv_counts = op->counts + size;
-	}
-	return true;
-}
 
 /* The last part of `queue` for a collective on a stream. It has its place among the others first,
  * so that reports show it while the driver blocks. */
@@ -72,7 +49,9 @@ static ls_status queue(ls_group *group, const struct engine_call *call,
 	op->engine.call = *call;
 	op->callback = options->callback;
 	op->callback_data = options->callback_data;
-	ls_status status = keep_counts(op) ? LS_OK : LS_OUT_OF_MEMORY;
+	ls_status status = group_keep_counts(op) ? LS_OK : LS_OUT_OF_MEMORY;
+	if (status == LS_OK)
+		status = group_races_begin(group, call, options, site, &op->access);
 	if (status == LS_OK && options->stream)
 		return queue_on_stream(op, options, site);
 	if (status == LS_OK)
@@ -94,17 +73,35 @@ static ls_status call_resumable(ls_group *group, const struct engine_call *call,
 	if (!op)
 		return LS_OUT_OF_MEMORY;
 	op->engine.call = *call;
-	ls_status status = keep_counts(op) ? progress_thread_start(group->world) : LS_OUT_OF_MEMORY;
+	ls_status status =
+		group_keep_counts(op) ? progress_thread_start(group->world) : LS_OUT_OF_MEMORY;
+	if (status == LS_OK)
+		status = group_races_begin(group, call, options, site, &op->access);
 	if (status != LS_OK) {
 		progress_op_drop(op);
 		return status;
 	}
 	struct progress_pause pause = progress_op_pause(op, 0);
 	status = progress_lane_call(op, options, site, &pause);
-	if (status == LS_PENDING)
+	if (status == LS_PENDING) {
 		*options->op = op;
-	else
-		progress_op_forget(op);
+		return status;
+	}
+	group_races_end(group, op->access);
+	progress_op_forget(op);
+	return status;
+}
+
+static ls_status call_blocking(ls_group *group, const struct engine_call *call,
+			       const struct ls_op_options *options, const void *site)
+{
+	struct ls_op op;
+	progress_op_prepare(&op, group, call);
+	ls_status status = group_races_begin(group, call, options, site, &op.access);
+	if (status != LS_OK)
+		return status;
+	status = progress_lane_call(&op, options, site, &progress_no_pause);
+	group_races_end(group, op.access);
 	return status;
 }
 
@@ -148,7 +145,7 @@ static ls_status run(const char *function, ls_group *group, struct engine_call *
 	struct ls_op_options options;
 	ls_status status;
 	if ((!given || blocks(given)) && group && group_check_short(group, call) &&
-	    !group_is_on_device(group, call)) {
+	    !group_needs_operation(group, call)) {
 		status = group_check(function, group);
 		if (given && given->op)
 			*given->op = NULL;
@@ -167,9 +164,7 @@ static ls_status run(const char *function, ls_group *group, struct engine_call *
 	call->factor = options.factor;
 	if (options.op || options.callback || options.stream)
 		return call_nonblocking(group, call, &options, site);
-	struct ls_op op;
-	progress_op_prepare(&op, group, call);
-	return progress_lane_call(&op, &options, site, &progress_no_pause);
+	return call_blocking(group, call, &options, site);
 }
 
 /* The operation on one buffer of a call with several buffers. */
@@ -206,7 +201,6 @@ static ls_status run_each(const char *function, ls_group *group, const struct en
 {
 	bool blocks = !options->op && !options->callback && !options->stream;
 	struct ls_op_options silent = *options;
-	struct ls_op own;
 	ls_status status = LS_OK;
 	silent.op = NULL;
 	silent.callback = NULL;
@@ -219,12 +213,12 @@ static ls_status run_each(const char *function, ls_group *group, const struct en
 		if (status == LS_OK && !last) {
 			status = queue(group, &call, &silent, site, false);
 		} else if (status == LS_OK && blocks) {
-			progress_op_prepare(&own, group, &call);
-			status = progress_lane_call(&own, options, site, &progress_no_pause);
+			status = call_blocking(group, &call, options, site);
 		} else if (status == LS_OK) {
 			status = call_nonblocking(group, &call, options, site);
 		}
-		if (i > 0 && (status == LS_OUT_OF_MEMORY || (options->stream && status != LS_OK))) {
+		if (i > 0 && (status == LS_OUT_OF_MEMORY || status == LS_BAD_ARGUMENT ||
+			      (options->stream && status != LS_OK))) {
 			/* Peers would wait for the rest, and could not tell it from the next call's
 			 * collectives. */
 			ls_status aborted =

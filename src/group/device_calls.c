@@ -140,6 +140,9 @@ ls_status ls_device_free(ls_group *group, void *block)
 	if (status != LS_OK || !block)
 		return status;
 	wait_thread_enter(&group->waiter);
+	status = group_races_free_device(group, block, __builtin_return_address(0));
+	if (status != LS_OK)
+		return status;
 	return pool_free(group->world->device->pool, block, trace_called);
 }
 
@@ -173,6 +176,7 @@ ls_status ls_device_forget(ls_group *group, void *stream)
 		return group_bad("ls_device_forget", "stream", 0, "not NULL");
 	wait_thread_enter(&group->waiter);
 	pool_forget(group->world->device->pool, stream);
+	group_races_forget(group, stream);
 	return LS_OK;
 }
 
@@ -225,5 +229,8 @@ ls_status ls_op_follow(ls_op *op, void *stream)
 	uint32_t complete = atomic_load_explicit(&op->complete, memory_order_acquire);
 	if (complete)
 		return ls_test(op);
-	return progress_stream_follow(op, stream);
+	status = progress_stream_follow(op, stream);
+	if (status == LS_OK)
+		group_races_follow(op, stream);
+	return status;
 }

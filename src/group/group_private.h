@@ -7,6 +7,7 @@
 #include "base/ranks.h"
 #include "failure/failure.h"
 #include "progress/progress.h"
+#include "races/races.h"
 #include "world/registry.h"
 
 /* ---- api.c ---- */
@@ -56,6 +57,9 @@ ls_status group_check_collective(const char *function, const ls_group *group,
 /* Whether the arguments are right, and the payloads so short that they travel in the entries; drops
  * buffers that this rank does not need. False: group_check_collective decides. */
 bool group_check_short(const ls_group *group, struct engine_call *call);
+/* The caller owns the lists of counts: an operation that outlives the call needs copies. False: no
+ * memory. */
+bool group_keep_counts(struct ls_op *op);
 /* Whether a buffer is memory of a device. Then the call takes the general path: on the short paths
  * the processor itself reads and writes the payload. */
 static inline bool group_is_on_device(ls_group *group, const struct engine_call *call)
@@ -64,6 +68,46 @@ static inline bool group_is_on_device(ls_group *group, const struct engine_call 
 	return memory_has_devices(memory) &&
 	       memory_region_any_device(memory, &call->send, &call->recv);
 }
+
+/* Whether the call cannot take the short path: also because races are looked for. */
+static inline bool group_needs_operation(ls_group *group, const struct engine_call *call)
+{
+	return memory_has_devices(&group->world->memory) &&
+	       (group->world->races || group_is_on_device(group, call));
+}
+
+/* ---- check_races.c: with LOCKSTEP_CHECK=1; else they do nothing ---- */
+
+/* Begins and ends to look for races, for the rank. Errors: LS_OUT_OF_MEMORY, with a message. */
+LS_CHECKED ls_status group_races_open(struct world *world);
+void group_races_close(struct world *world);
+/* The second part of group_races_begin. */
+LS_CHECKED ls_status group_races_enter(ls_group *group, const struct engine_call *call,
+				       const struct ls_op_options *options, const void *site,
+				       uint64_t *access);
+/* What the call touches is under way until its operation is complete, or until group_races_end; the
+ * caller has set *access to 0. Errors, with a message: LS_BAD_ARGUMENT: something that is not over
+ * touches it, too, or it has been freed. */
+LS_CHECKED static inline ls_status group_races_begin(ls_group *group, const struct engine_call *call,
+						     const struct ls_op_options *options,
+						     const void *site, uint64_t *access)
+{
+	return __builtin_expect(group->world->races != NULL, false)
+		       ? group_races_enter(group, call, options, site, access)
+		       : LS_OK;
+}
+static inline void group_races_end(ls_group *group, uint64_t access)
+{
+	if (access)
+		races_end(group->world->races, access);
+}
+/* The stream follows the operation. */
+void group_races_follow(const struct ls_op *op, const void *stream);
+/* Before a block of the device is freed, and the arena's. Errors, with a message: LS_BAD_ARGUMENT:
+ * something is under way on it. */
+LS_CHECKED ls_status group_races_free_device(ls_group *group, void *block, const void *site);
+LS_CHECKED ls_status group_races_free(ls_group *group, const void *block, const void *site);
+void group_races_forget(ls_group *group, const void *stream);
 
 /* ---- batch.c ---- */
 

@@ -35,7 +35,8 @@ ls_status ls_free(ls_group *group, void *block)
 	bool mine = (uintptr_t)block - (uintptr_t)memory->base < memory->bytes;
 	if (!mine && engine_p2p_give_back(&group->engine, block))
 		return LS_OK;
-	return memory_free(memory, block, trace_called);
+	ls_status status = group_races_free(group, block, __builtin_return_address(0));
+	return status == LS_OK ? memory_free(memory, block, trace_called) : status;
 }
 
 /* What a rank tells the others. */

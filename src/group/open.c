@@ -310,6 +310,7 @@ static void world_close(struct world *world)
 	progress_thread_stop(world);
 	failure_watch_fini(&world->watch);
 	p2p_fini(world);
+	group_races_close(world);
 	group_device_close(world);
 	group_hosts_close(world);
 	wait_close(&world->waiter);
@@ -360,6 +361,8 @@ static ls_status complete(struct world *world, const struct opening *opening,
 	status = group_device_register(world);
 	if (status != LS_OK)
 		return status;
+	if (world->races)
+		memory_expect_devices(&world->memory);
 	open_views(world);
 	transport_hold(&world->transport);
 	status = fill_first(world, opening->timeout_ms);
@@ -384,6 +387,8 @@ static ls_status world_fill(struct world *world, const struct opening *opening)
 	status = early_waiter(world);
 	if (status == LS_OK)
 		status = group_device_open(world, opening->device);
+	if (status == LS_OK)
+		status = group_races_open(world);
 	if (status != LS_OK)
 		return status;
 	struct company *company = calloc(1, sizeof *company);

@@ -86,7 +86,7 @@ static ls_status launch(struct ls_op *op)
 	return status;
 }
 
-static ls_status run_nonblocking(ls_group *group, const struct group_p2p_call *call,
+static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 				 const struct ls_op_options *options, struct ls_op *batch,
 				 ls_op **out)
 {
@@ -97,6 +97,8 @@ static ls_status run_nonblocking(ls_group *group, const struct group_p2p_call *c
 	if (!op)
 		return LS_OUT_OF_MEMORY;
 	op->engine.call = call->engine;
+	op->access = call->access; /* the operation ends it */
+	call->access = 0;
 	op->engine.seq = engine_p2p_number(&group->engine, call->engine.kind, call->engine.peer);
 	op->engine.p2p.detached = true;
 	op->engine.p2p.hands_over_block = call->hands_over_block;
@@ -156,6 +158,34 @@ static bool run_short(const struct p2p_short *message, bool sends, ls_op **out)
 	return complete;
 }
 
+static ls_status run_checked(ls_group *group, struct group_p2p_call *call,
+			     const struct ls_op_options *options, ls_op **out)
+{
+	struct ls_op *batch = out || options->callback ? NULL : group_batch_find(group);
+	bool blocks = !out && !options->callback && !batch;
+	struct p2p_short message;
+	ls_status status;
+	bool is_short = may_be_short(group, call, options, blocks, out != NULL, &message);
+	if (is_short && run_short(&message, call->engine.kind == TRACE_SEND, out))
+		return LS_OK;
+	if (out || options->callback) {
+		status = run_nonblocking(group, call, options, NULL, out);
+		return status == LS_OK && options->resumable && out ? group_op_await(out) : status;
+	}
+	if (batch || options->stream)
+		return run_nonblocking(group, call, options, batch, NULL);
+	if (!group_p2p_is_ordered(group, call))
+		return run_blocking(group, call, options, is_short ? &message : NULL);
+	ls_op *op;
+	status = run_nonblocking(group, call, options, NULL, &op);
+	if (status != LS_OK)
+		return status;
+	do
+		status = group_op_await(&op);
+	while (op); /* a signal */
+	return status;
+}
+
 static ls_status run(ls_group *group, struct group_p2p_call *call,
 		     const struct ls_op_options *given, ls_op **out)
 {
@@ -168,30 +198,11 @@ static ls_status run(ls_group *group, struct group_p2p_call *call,
 	if (status != LS_OK)
 		return status;
 	call->engine.tag = options.tag;
-	if (!out)
-		out = options.op;
 	wait_thread_enter(&group->waiter);
-	struct ls_op *batch = out || options.callback ? NULL : group_batch_find(group);
-	bool blocks = !out && !options.callback && !batch;
-	struct p2p_short message;
-	bool is_short = may_be_short(group, call, &options, blocks, out != NULL, &message);
-	if (is_short && run_short(&message, call->engine.kind == TRACE_SEND, out))
-		return LS_OK;
-	if (out || options.callback) {
-		status = run_nonblocking(group, call, &options, NULL, out);
-		return status == LS_OK && options.resumable && out ? group_op_await(out) : status;
-	}
-	if (batch || options.stream)
-		return run_nonblocking(group, call, &options, batch, NULL);
-	if (!group_p2p_is_ordered(group, call))
-		return run_blocking(group, call, &options, is_short ? &message : NULL);
-	ls_op *op;
-	status = run_nonblocking(group, call, &options, NULL, &op);
-	if (status != LS_OK)
-		return status;
-	do
-		status = group_op_await(&op);
-	while (op); /* a signal */
+	status = group_races_begin(group, &call->engine, &options, call->site, &call->access);
+	if (status == LS_OK)
+		status = run_checked(group, call, &options, out ? out : options.op);
+	group_races_end(group, call->access);
 	return status;
 }
 
@@ -206,6 +217,7 @@ static void fill(struct group_p2p_call *call, const char *name, enum trace_kind 
 	call->name = name;
 	call->site = site;
 	call->block = NULL;
+	call->access = 0;
 	call->hands_over_block = call->internal = false;
 	engine->kind = kind;
 	engine->dtype = dtype;

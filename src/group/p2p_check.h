@@ -10,7 +10,8 @@ struct group_p2p_call {
 	const char *name;
 	const void *site;
 	struct engine_call engine;
-	void **block; /* a receive into a block; NULL: into the buffer */
+	uint64_t access; /* of races/races.h; 0: none, or an operation has it */
+	void **block;    /* a receive into a block; NULL: into the buffer */
 	bool hands_over_block;
 	bool internal; /* the library's own: never ordered, always cancellable */
 };

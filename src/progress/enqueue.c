@@ -5,6 +5,7 @@
 #include "base/messages.h"
 #include "failure/failure.h"
 #include "pool/launch.h"
+#include "races/races.h"
 #include "progress.h"
 
 /* ---- the list ---- */
@@ -151,6 +152,8 @@ ls_status progress_stream_launch(struct ls_op *op)
 		status = put(op, &launch, &stored);
 		pool_launch_end(pool, &launch, stored);
 	}
+	if (op->access && stored)
+		races_launched(op->group->world->races, op->access, launch.done, launch.number);
 	engine_stream_launched(&op->engine, status);
 	/* Peers wait for it. */
 	return status == LS_OK ? LS_OK : progress_op_fail_elsewhere(op, status);

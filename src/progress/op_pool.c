@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/messages.h"
+#include "races/races.h"
 #include "progress.h"
 
 void progress_pool_init(struct world_pool *pool)
@@ -95,8 +96,15 @@ void progress_op_forget(struct ls_op *op)
 	progress_op_let_go(op);
 }
 
+static void end_access(struct ls_op *op)
+{
+	if (op->access)
+		races_end(op->group->world->races, op->access);
+}
+
 void progress_op_drop(struct ls_op *op)
 {
+	end_access(op);
 	if (atomic_load(&op->holders) > 1)
 		atomic_fetch_sub(&op->group->pool.handles, 1);
 	atomic_store(&op->holders, 1);
@@ -108,6 +116,7 @@ void progress_op_complete(struct ls_op *op, ls_status status)
 	bool pooled = op->pooled;
 	if (op->on_stream)
 		progress_stream_leave(op);
+	end_access(op); /* the callback may use the buffers again */
 	if (op->callback) {
 		atomic_store(&op->status_read, true);
 		op->callback(op->callback_data, status);

@@ -7,6 +7,7 @@
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "engine/stream.h"
+#include "races/races.h"
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "progress.h"
@@ -55,6 +56,7 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_
 	op->next = NULL;
 	op->deadline_ns = 0;
 	op->may_leave = op->pooled = op->on_stream = false;
+	op->access = 0;
 	op->failing = LS_OK;
 	atomic_init(&op->begun, false);
 	op->callback = NULL;
@@ -74,6 +76,8 @@ void progress_op_limit(struct ls_op *op, const struct ls_op_options *options)
 void progress_op_open(struct ls_op *op, const struct ls_op_options *options, const void *site)
 {
 	progress_op_limit(op, options);
+	if (op->access)
+		races_number(op->group->world->races, op->access, op->engine.seq);
 	struct trace_begin begin =
 		progress_record(op->group, &op->engine.call, op->engine.seq, options->label, site);
 	begin.stream = op->on_stream ? TRACE_ON_STREAM : 0;

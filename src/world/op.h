@@ -24,6 +24,7 @@ struct ls_op {
 	bool pooled;        /* from the pool, not on a stack */
 	ls_status failing;  /* not LS_OK: its status, when no peer and no device uses its buffers */
 	bool on_stream;     /* it takes its turn in a stream; also when it is complete */
+	uint64_t access;    /* of races/races.h, until it is complete; 0: none */
 	struct ls_op *on_next, **on_link; /* in the device's list of such operations */
 	ls_op_callback *callback;
 	void *callback_data;

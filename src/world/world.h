@@ -21,6 +21,7 @@
 
 struct world;
 struct failure_helper;
+struct races;
 
 /* The watch: a thread that sleeps until a peer's process ends, or until it is asked to look for
  * hangs. */
@@ -115,6 +116,7 @@ struct world_device {
 	struct lock_group lock;
 	struct ls_op *operations LOCK_GUARDED(group); /* on streams, that are not complete */
 	struct engine_stream_words *words LOCK_GUARDED(group); /* of groups that are closed */
+	struct driver_watch watch;                             /* if world->races is not NULL */
 	char name[32];                                         /* "sim:0" */
 };
 
@@ -131,6 +133,7 @@ struct world {
 	struct transport transport;
 	struct plan_table table;
 	struct world_device *device;           /* NULL: none */
+	struct races *races;                   /* setting CHECK; NULL: it is not set */
 	_Atomic uint32_t dead[RANKS_HOST_MAX]; /* set by the watch */
 	int pids[RANKS_HOST_MAX];              /* 0: on another host */
 	int far_pids[RANKS_HOST_MAX];          /* of ranks on other hosts, as those see them */

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * LOCKSTEP_CHECK=1: what calls touch, and the reports of calls that touch what is under way. */
+#include "races/races.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/messages.h"
+#include "p2p/p2p.h"
+#include "pool/pool.h"
+#include "trace/trace.h"
+#include "group_private.h"
+
+enum { WHO_BYTES = 160, REPORT_BYTES = 1024 };
+
+/* ---- reports ---- */
+
+struct who_text {
+	char name[WHO_BYTES], stream[32], from[TRACE_CALLED_BYTES + 2];
+};
+
+/* ", called from PLACE,", as it stands within a sentence; "": not known. */
+static void write_place(const struct races_who *who, char *out, size_t bytes)
+{
+	char from[TRACE_CALLED_BYTES] = "";
+	if (who->label[0])
+		snprintf(from, sizeof from, ", called from %s", who->label);
+	else
+		trace_called_at(who->site, from, sizeof from);
+	snprintf(out, bytes, "%s%s", from, from[0] ? "," : "");
+}
+
+static void describe(const struct races_who *who, struct who_text *out)
+{
+	*out = (struct who_text){0};
+	if (who->number)
+		snprintf(out->name, sizeof out->name, "%s #%llu", who->name,
+			 (unsigned long long)who->number);
+	else
+		snprintf(out->name, sizeof out->name, "%s", who->name);
+	if (who->stream)
+		snprintf(out->stream, sizeof out->stream, " on stream %p", who->stream);
+	write_place(who, out->from, sizeof out->from);
+}
+
+static const char *advice(const struct races_who *earlier, const struct races_who *later)
+{
+	if (!earlier->stream)
+		return "Wait for it first: by ls_wait, ls_test or its callback";
+	if (!later->stream)
+		return "Wait for it first: by ls_wait, or a synchronise of its stream";
+	if (earlier->is_program)
+		return "Let the second stream follow an event of the first one, or wait for that "
+		       "before";
+	return "Let the second stream follow it (ls_op_follow, or an event), or wait for it before";
+}
+
+/* The rank whose program is wrong is named in each message. Returns what message_set_rank restores
+ * afterwards. */
+static int speak_for(const struct world *world)
+{
+	int outer_rank = message_rank();
+	message_set_rank(world->rank);
+	return outer_rank;
+}
+
+static void say_overlap(const struct world *world, const struct races_who *later,
+			const struct races_conflict *conflict)
+{
+	struct who_text second, first;
+	describe(later, &second);
+	describe(&conflict->earlier, &first);
+	int outer_rank = speak_for(world);
+	MESSAGE_SAY(MESSAGE_RACE_OVERLAP, second.name, second.stream, second.from,
+		    conflict->later_writes ? "writes" : "reads", (unsigned long long)conflict->bytes,
+		    conflict->address, first.name, first.stream, first.from,
+		    conflict->earlier_writes ? "write" : "read", advice(&conflict->earlier, later));
+	message_set_rank(outer_rank);
+}
+
+static ls_status say_free(const struct world *world, const char *name, const void *block,
+			  const void *site, const struct races_conflict *conflict)
+{
+	const struct races_who freer = {.name = name, .site = site};
+	struct who_text second, first;
+	describe(&freer, &second);
+	describe(&conflict->earlier, &first);
+	int outer_rank = speak_for(world);
+	MESSAGE_SAY(MESSAGE_RACE_FREE, name, second.from, block, first.name, first.stream,
+		    first.from, conflict->earlier_writes ? "write" : "read",
+		    (unsigned long long)conflict->bytes,
+		    conflict->earlier.stream ? "Wait for it first, or name its stream by "
+					       "ls_device_record"
+					     : "Wait for it first");
+	message_set_rank(outer_rank);
+	return LS_BAD_ARGUMENT;
+}
+
+static ls_status say_freed(const struct world *world, const struct races_who *who,
+			   const void *address, const struct races_who *freer)
+{
+	struct who_text second, first;
+	describe(who, &second);
+	describe(freer, &first);
+	int outer_rank = speak_for(world);
+	MESSAGE_SAY(MESSAGE_RACE_FREED, second.name, second.stream, second.from, address,
+		    first.name, first.from);
+	message_set_rank(outer_rank);
+	return LS_BAD_ARGUMENT;
+}
+
+/* ---- operations ---- */
+
+static struct races_use use_of(const ls_group *group, const struct engine_call *call,
+			       const struct ls_op_options *options, const void *site)
+{
+	struct races_use use = {
+		.who = {.name = trace_kind_name(call->kind),
+			.group = group->id,
+			.site = site,
+			.stream = options->stream},
+		.parts = {{call->send.address, call->send.address ? call->send.bytes : 0, false},
+			  {call->recv.address, call->recv.address ? call->recv.bytes : 0, true}},
+		.is_collective = engine_is_collective(call->kind)};
+	if (options->label)
+		snprintf(use.who.label, sizeof use.who.label, "%s", options->label);
+	return use;
+}
+
+/* Whether a buffer lies in memory that the program has freed. */
+static bool is_freed(const struct world *world, const struct races_use *use, const void **address,
+		     struct races_who *freer)
+{
+	for (int i = 0; world->device && i < RACES_PARTS; i++) {
+		*address = use->parts[i].address;
+		if (use->parts[i].bytes > 0 && pool_is_free(world->device->pool, *address) &&
+		    races_who_freed(world->races, *address, freer))
+			return true;
+	}
+	return false;
+}
+
+ls_status group_races_enter(ls_group *group, const struct engine_call *call,
+			    const struct ls_op_options *options, const void *site, uint64_t *access)
+{
+	struct world *world = group->world;
+	struct races_conflict conflict;
+	struct races_who freer;
+	const void *address;
+	struct races_use use = use_of(group, call, options, site);
+	if (use.parts[0].bytes == 0 && use.parts[1].bytes == 0)
+		return LS_OK;
+	if (is_freed(world, &use, &address, &freer))
+		return say_freed(world, &use.who, address, &freer);
+	if (races_begin(world->races, &use, access, &conflict))
+		return LS_OK;
+	/* A message may be there, and no thread has noticed. */
+	p2p_collect(group);
+	if (races_begin(world->races, &use, access, &conflict))
+		return LS_OK;
+	say_overlap(world, &use.who, &conflict);
+	return LS_BAD_ARGUMENT;
+}
+
+void group_races_follow(const struct ls_op *op, const void *stream)
+{
+	if (op->access)
+		races_follow(op->group->world->races, op->access, stream);
+}
+
+void group_races_forget(ls_group *group, const void *stream)
+{
+	if (group->world->races)
+		races_forget(group->world->races, stream);
+}
+
+/* ---- memory ---- */
+
+ls_status group_races_free_device(ls_group *group, void *block, const void *site)
+{
+	struct races *races = group->world->races;
+	struct races_conflict conflict;
+	struct races_who who = {.name = "ls_device_free", .site = site};
+	void *streams[POOL_USES];
+	size_t bytes;
+	if (!races)
+		return LS_OK;
+	int count = pool_uses(group->world->device->pool, block, &bytes, streams, POOL_USES);
+	if (count < 0)
+		return LS_OK; /* pool_free refuses it */
+	if (!races_may_free(races, block, bytes, streams, count, &conflict))
+		return say_free(group->world, who.name, block, site, &conflict);
+	races_freed(races, block, bytes, &who);
+	return LS_OK;
+}
+
+ls_status group_races_free(ls_group *group, const void *block, const void *site)
+{
+	struct races *races = group->world->races;
+	struct races_conflict conflict;
+	size_t bytes = races ? memory_bytes_of(&group->world->memory, block) : 0;
+	if (bytes == 0 || races_may_free(races, block, bytes, NULL, 0, &conflict))
+		return LS_OK;
+	return say_free(group->world, "ls_free", block, site, &conflict);
+}
+
+/* ---- what the driver tells of ---- */
+
+/* The copy has been put behind its stream, so the result is lost: the group of the operation
+ * fails. */
+static void fail_group(struct world *world, const struct races_who *later,
+		       const struct races_conflict *conflict)
+{
+	struct who_text second, first;
+	char note[REPORT_BYTES];
+	ls_group *group = world_hold(world, conflict->earlier.group);
+	if (!group)
+		return;
+	describe(later, &second);
+	describe(&conflict->earlier, &first);
+	snprintf(note, sizeof note, "%s%s touches what %s%s has not done yet", second.name,
+		 second.from, first.name, first.from);
+	failure_abort(group, note, false);
+	world_release(group);
+}
+
+static void copies(void *data, const char *name, const void *stream, void *to, const void *from,
+		   size_t bytes, const _Atomic uint64_t *done, uint64_t number, const void *site)
+{
+	struct world *world = data;
+	struct races_use use = {
+		.who = {.name = name, .site = site, .stream = stream, .is_program = true},
+		.parts = {{from, bytes, false}, {to, bytes, true}},
+		.done = done,
+		.number = number};
+	struct races_conflict conflict;
+	uint64_t ticket;
+	if (races_begin(world->races, &use, &ticket, &conflict))
+		return;
+	say_overlap(world, &use.who, &conflict);
+	fail_group(world, &use.who, &conflict);
+}
+
+static void records(void *data, const void *event, const void *stream)
+{
+	const struct world *world = data;
+	races_record(world->races, event, stream);
+}
+
+static void follows(void *data, const void *event, const void *stream)
+{
+	const struct world *world = data;
+	races_follow_event(world->races, event, stream);
+}
+
+static void awaits(void *data, const void *stream)
+{
+	const struct world *world = data;
+	races_await(world->races, stream);
+}
+
+/* ---- life ---- */
+
+ls_status group_races_open(struct world *world)
+{
+	struct world_device *device = world->device;
+	if (!world->settings.check)
+		return LS_OK;
+	world->races = races_open(device ? &device->driver.broken : NULL);
+	if (!world->races) {
+		MESSAGE_SAY(MESSAGE_RACE_NONE);
+		return LS_OUT_OF_MEMORY;
+	}
+	if (!device || !device->driver.ops->watch)
+		return LS_OK;
+	device->watch = (struct driver_watch){world, copies, records, follows, awaits};
+	races_watch(world->races);
+	device->driver.ops->watch(&device->driver, &device->watch);
+	return LS_OK;
+}
+
+void group_races_close(struct world *world)
+{
+	struct world_device *device = world->device;
+	if (!world->races)
+		return;
+	if (device && device->driver.ops->watch)
+		device->driver.ops->watch(&device->driver, NULL);
+	races_close(world->races);
+	world->races = NULL;
+}
