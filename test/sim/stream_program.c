@@ -198,9 +198,10 @@ struct stream_program *stream_program_draw(uint64_t seed, bool kills)
 	while (program->fault != STREAM_PROGRAM_CALL && program->at > 0 &&
 	       is_inside(program->steps[0], program->at))
 		program->at--;
+	program->checks = draw_of(&random, 2);
 	snprintf(program->settings, sizeof program->settings,
-		 "LOCKSTEP_BLOCKING=%d LOCKSTEP_P2P=%s LOCKSTEP_TIMEOUT_MS=%d", program->blocking,
-		 program->serial ? "serial" : "auto", 60000);
+		 "LOCKSTEP_BLOCKING=%d LOCKSTEP_P2P=%s LOCKSTEP_TIMEOUT_MS=%d LOCKSTEP_CHECK=%d",
+		 program->blocking, program->serial ? "serial" : "auto", 60000, program->checks);
 	return program;
 }
 

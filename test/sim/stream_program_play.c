@@ -46,10 +46,11 @@ void give_up(struct stream_program *program, int rank, int thread)
 		wrong(state, "a call has failed", -1, thread);
 }
 
-/* Whether it is LS_OK. */
+/* Whether it is LS_OK. No fault makes a call wrong. */
 static bool is_ok(const struct player *me, int step, const char *call, ls_status status)
 {
-	if (status != LS_OK && me->program->fault == STREAM_PROGRAM_WELL)
+	if (status == LS_BAD_ARGUMENT ||
+	    (status != LS_OK && me->program->fault == STREAM_PROGRAM_WELL))
 		wrong(me->state, call, step, (int)status);
 	return status == LS_OK;
 }

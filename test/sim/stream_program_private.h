@@ -80,6 +80,7 @@ struct stream_program {
 	bool shares;   /* one simulated process */
 	bool is_apart; /* the second threads communicate on streams */
 	bool serial, blocking, barrier, forgets;
+	bool checks; /* LOCKSTEP_CHECK=1, which must find nothing */
 	int queues, depth, free_mode, small;
 	bool launch_waits;
 	enum stream_program_fault fault;
