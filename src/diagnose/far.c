@@ -208,7 +208,7 @@ static void set_unclear(struct diagnose_rank *rank, int w)
 		for (uint32_t k = 0; k < thread->wait.edge_count; k++) {
 			const struct wait_edge *edge = &thread->wait.edges[k];
 			if (edge->segment == WAIT_SEGMENT_MIRROR &&
-			    (edge->owner == w || edge->peer == w))
+			    (edge->owner == w || edge->peer == w || edge->peer < 0))
 				thread->satisfied |= UINT64_C(1) << k;
 		}
 	}

@@ -67,8 +67,9 @@ runner_function beside_a_collective, beside_a_cancel, beside_a_cancel_of_another
 runner_function both_send_first_is_told, what_is_in_order_is_not_told, several_threads_are_not_told,
 	a_thread_beside_the_main_one_is_not_told, a_thread_that_received_is_not_told,
 	a_thread_that_probed_is_not_told, a_thread_that_comes_later_is_not_told,
-	both_send_several_first_is_told, both_send_first_in_a_group_is_told, rings_are_told,
-	waited_sends_are_told, rings_in_order_are_not_told;
+	both_send_several_first_is_told, both_send_first_in_a_group_is_told;
+/* buffered_rings_test.c */
+runner_function rings_are_told, waited_sends_are_told, rings_in_order_are_not_told;
 /* huge_test.c */
 runner_function huge_messages;
 /* lanes_test.c */
