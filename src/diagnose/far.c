@@ -199,7 +199,8 @@ static bool has_payload(const struct diagnose_traffic *traffic, int w, int r)
 }
 
 /* Any word that this rank awaits from rank w, which is on another host, may be about to arrive,
- * also if w has ended and this rank has not noticed yet. */
+ * also if w has ended and this rank has not noticed yet. A word of no certain rank proves nothing in
+ * any case. */
 static void set_unclear(struct diagnose_rank *rank, int w)
 {
 	rank->incomplete = true;
@@ -208,7 +209,7 @@ static void set_unclear(struct diagnose_rank *rank, int w)
 		for (uint32_t k = 0; k < thread->wait.edge_count; k++) {
 			const struct wait_edge *edge = &thread->wait.edges[k];
 			if (edge->segment == WAIT_SEGMENT_MIRROR &&
-			    (edge->owner == w || edge->peer == w || edge->peer < 0))
+			    (edge->owner == w || edge->peer == w))
 				thread->satisfied |= UINT64_C(1) << k;
 		}
 	}

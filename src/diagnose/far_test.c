@@ -130,6 +130,14 @@ static void test_what_is_under_way(void **state)
 	free(traffic);
 }
 
+/* Rank 1 waits for a word that FAR writes. */
+static void wait_for_far(struct collect_fixture *fixture)
+{
+	struct wait_slot_body body = wait_for(1, FAR);
+	body.edges[0].segment = WAIT_SEGMENT_MIRROR;
+	publish(fixture, 1, 0, &body);
+}
+
 /* It takes nothing that is sent to it, and that does not hide who waits for it; what it has sent
  * may be what they wait for. */
 static void test_who_is_stopped(void **state)
@@ -138,9 +146,7 @@ static void test_who_is_stopped(void **state)
 	struct diagnose_traffic *traffic = new_traffic();
 	struct diagnose_hint hint = {.status = LS_OK, .group = GROUP};
 	struct diagnose_verdict verdict;
-	struct wait_slot_body body = wait_for(1, FAR);
-	body.edges[0].segment = WAIT_SEGMENT_MIRROR;
-	publish(fixture, 1, 0, &body);
+	wait_for_far(fixture);
 	for (int sent = 0; sent < 2; sent++) {
 		traffic[1].posted[FAR] = 1;
 		traffic[FAR].posted[1] = (uint64_t)sent;
@@ -161,9 +167,7 @@ static void test_who_has_left(void **state)
 	struct diagnose_traffic *traffic = new_traffic();
 	struct diagnose_hint hint = {.status = LS_OK, .group = GROUP};
 	struct diagnose_verdict verdict;
-	struct wait_slot_body body = wait_for(1, FAR);
-	body.edges[0].segment = WAIT_SEGMENT_MIRROR;
-	publish(fixture, 1, 0, &body);
+	wait_for_far(fixture);
 	atomic_store(&fixture->traces[FAR].header->left_ns, 99);
 	struct diagnose_job *job = look_at_all(fixture, traffic);
 	diagnose_judge(job, &hint, &verdict);
