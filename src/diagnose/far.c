@@ -199,8 +199,8 @@ static bool has_payload(const struct diagnose_traffic *traffic, int w, int r)
 }
 
 /* Any word that this rank awaits from rank w, which is on another host, may be about to arrive,
- * also if w has ended and this rank has not noticed yet. A word of no certain rank proves nothing in
- * any case. */
+ * also if w has ended and this rank has not noticed yet. A word of no certain rank proves nothing
+ * in any case. */
 static void set_unclear(struct diagnose_rank *rank, int w)
 {
 	rank->incomplete = true;
