@@ -175,18 +175,6 @@ def flaky(ranks):
         ranks.make("stop")
 
 
-def lossy(ranks):
-    """One packet of twenty is lost, in each direction."""
-    ranks.await_file("going")
-    if ranks.host == 1:
-        subprocess.run(["tc", "qdisc", "add", "dev", "wire", "clsact"], check=True)
-        for direction in ("ingress", "egress"):
-            subprocess.run(["tc", "filter", "add", "dev", "wire", direction, "matchall", "action", "pass", "random", "netrand",
-                            "drop", "20"], check=True)
-        threading.Event().wait(2 * QUIET_S)
-        ranks.make("stop")
-
-
 def on_host(case, folder, program):
     ranks = Ranks(folder, program)
     try:
@@ -247,7 +235,6 @@ CASES = {
     "agent_stopped": (2, lambda text: none(text) and went_on(text)),
     "agent_killed": (2, lambda text: none(text) and all(got(text, rank, "LS_PEER_DIED", "") for rank in (0, 1, 3))),
     "flaky": (2, lambda text: none(text) and went_on(text)),
-    "lossy": (2, lambda text: none(text) and went_on(text)),
 }
 
 
