@@ -39,7 +39,10 @@ static void take_control(struct net_peer *peer, const struct net_header *header)
 		peer->has_answered = true;
 		peer->net->ready += net_peer_is_ready(peer);
 	}
+	if (header->kind == NET_PONG && header->position == NET_FLUSHES)
+		peer->is_flushed = peer->flushes;
 	if (header->kind == NET_PING) {
+		peer->pong.number = header->position;
 		peer->pong.is_due = true;
 		net_attend(peer);
 	}

@@ -180,6 +180,45 @@ static void without_memory(void **state)
 	assert_int_equal(fake->done + fake->lost, 0);
 }
 
+/* The answer of the peer says that it has got all that was sent before. */
+static void a_flush_is_a_ping(void **state)
+{
+	struct fake *fake = *state;
+	struct link *link = &fake->net->link;
+	assert_true(net_store(link, FAKE_PEER, ~UINT64_C(1), 1));
+	assert_false(net_flush(link, FAKE_PEER));
+	assert_false(net_flush(link, FAKE_PEER));
+	advance(fake);
+	assert_int_equal(fake_ucx.sends, 2);
+	assert_int_equal(fake_ucx.sent[0].kind, NET_BATCH);
+	assert_int_equal(fake_ucx.sent[1].kind, NET_PING);
+	assert_int_equal(fake_ucx.sent[1].position, NET_FLUSHES);
+	struct net_header pong = fake_header(NET_PONG, 0); /* of connect */
+	fake_bring(fake, &pong, NULL, 0);
+	assert_false(net_flush(link, FAKE_PEER));
+	pong.position = NET_FLUSHES;
+	fake_bring(fake, &pong, NULL, 0);
+	assert_true(net_flush(link, FAKE_PEER));
+	struct net_header ping = fake_header(NET_PING, NET_FLUSHES);
+	fake_bring(fake, &ping, NULL, 0);
+	advance(fake);
+	assert_int_equal(fake_ucx.sends, 3);
+	assert_int_equal(fake_ucx.sent[2].kind, NET_PONG);
+	assert_int_equal(fake_ucx.sent[2].position, NET_FLUSHES);
+}
+
+/* Nobody answers for a peer that is gone; nor does it count as flushed if nobody asked. */
+static void a_flush_ends_with_its_peer(void **state)
+{
+	struct fake *fake = *state;
+	struct link *link = &fake->net->link;
+	struct net_header pong = fake_header(NET_PONG, NET_FLUSHES);
+	fake_bring(fake, &pong, NULL, 0);
+	assert_false(net_flush(link, FAKE_PEER));
+	net_break(&fake->net->peers[FAKE_PEER]);
+	assert_true(net_flush(link, FAKE_PEER));
+}
+
 /* ---- batches ---- */
 
 /* What is posted and stored goes in one message, in its order. */
@@ -417,6 +456,8 @@ int main(void)
 		TEST(after_four_thousand_million),
 		TEST(a_slot_stays_until_it_is_sent),
 		TEST(without_memory),
+		TEST(a_flush_is_a_ping),
+		TEST(a_flush_ends_with_its_peer),
 		TEST(several_go_together),
 		TEST(wrong_items_are_dropped),
 		TEST(what_is_not_ours_is_dropped),

@@ -17,7 +17,6 @@
 	CALL(ucp_conn_request_query)         \
 	CALL(ucp_ep_close_nbx)               \
 	CALL(ucp_ep_create)                  \
-	CALL(ucp_ep_flush_nbx)               \
 	CALL(ucp_init_version)               \
 	CALL(ucp_listener_create)            \
 	CALL(ucp_listener_destroy)           \

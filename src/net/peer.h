@@ -14,7 +14,8 @@ enum {
 	NET_CREDIT = NET_ROOM / 2, /* deliveries after which the source is told of them */
 	/* One post of LINK_SHORT_BYTES, and many words. Fits into one segment of UCX's TCP. */
 	NET_BATCH_BYTES = LINK_SHORT_BYTES + 2048,
-	NET_AM = 0, /* the id of all messages */
+	NET_AM = 0,      /* the id of all messages */
+	NET_FLUSHES = 1, /* the number of the ping of a flush, and of its answer */
 };
 
 enum net_kind {
@@ -33,7 +34,7 @@ struct net_header {
 	uint32_t epoch;
 	uint16_t source, target;
 	uint8_t kind, zero[3];
-	uint32_t position; /* of batches and offers, counted from 1 for each pair */
+	uint32_t position; /* of batches and offers, from 1 for each pair; of pings, their number */
 	uint32_t taken;    /* the last position from the target that the source has delivered */
 	uint32_t zeros;
 	struct link_note note; /* of an offer */
@@ -84,6 +85,7 @@ struct net_in {
 struct net_control {
 	struct net_header header;
 	struct net_peer *peer;
+	uint32_t number; /* of a ping and its answer: 0, or NET_FLUSHES */
 	bool is_due, is_under_way;
 };
 
@@ -94,7 +96,7 @@ struct net_peer {
 	ucp_conn_request_h request; /* from it, to be accepted */
 	bool has_answered;          /* my ping */
 	bool was_answered;          /* its ping, by me */
-	bool flushes, is_flushed;   /* UCX was asked to flush; and has */
+	bool flushes, is_flushed;   /* my second ping was sent; and answered */
 	/* Broken: UCX says so; lost: the user knows. Cut: by the user. */
 	bool is_broken, is_lost, is_cut;
 	bool attends; /* it is in net->attention */
