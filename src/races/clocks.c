@@ -12,15 +12,50 @@ static int find_slot(struct races *races, const void *stream) LOCK_REQUIRES(race
 	return -1;
 }
 
+/* Its times go on, as the clocks of other streams may have them. */
+static void empty_slot(struct races *races, int slot) LOCK_REQUIRES(races)
+{
+	struct races_stream *gone = &races->streams[slot];
+	uint64_t time = gone->clock.at[slot];
+	*gone = (struct races_stream){0};
+	gone->clock.at[slot] = time;
+}
+
+/* Whether nothing is under way of what the clock has: then it says as little as an empty one. */
+static bool says_nothing(const struct races *races, const struct races_clock *clock)
+	LOCK_REQUIRES(races)
+{
+	bool nothing = !clock->unknown;
+	for (size_t i = 0; i < races->count && nothing; i++) {
+		const struct races_entry *entry = &races->entries[i];
+		nothing = entry->slot < 0 || clock->at[entry->slot] < entry->time;
+	}
+	return nothing;
+}
+
+static int free_slot(struct races *races) LOCK_REQUIRES(races)
+{
+	int slot = find_slot(races, NULL);
+	for (int i = 0; i < RACES_STREAMS && slot < 0; i++)
+		if (says_nothing(races, &races->streams[i].clock)) {
+			empty_slot(races, i);
+			slot = i;
+		}
+	return slot;
+}
+
 int races_slot(struct races *races, const void *stream)
 {
 	if (!stream)
 		return -1;
 	int slot = find_slot(races, stream);
-	if (slot < 0)
-		slot = find_slot(races, NULL);
 	if (slot >= 0)
+		return slot;
+	slot = free_slot(races);
+	if (slot >= 0) {
 		races->streams[slot].handle = stream;
+		races->streams[slot].clock.unknown = races->rest_is_unknown;
+	}
 	return slot;
 }
 
@@ -37,18 +72,50 @@ static void join(struct races_clock *into, const struct races_clock *other)
 	into->unknown |= other->unknown;
 }
 
+static void follow_anything(struct races *races, int slot) LOCK_REQUIRES(races)
+{
+	if (slot >= 0)
+		races->streams[slot].clock.unknown = true;
+	else
+		races->rest_is_unknown = true;
+}
+
+static void follow_clock(struct races *races, int slot, const struct races_clock *clock)
+	LOCK_REQUIRES(races)
+{
+	if (slot >= 0)
+		join(&races->streams[slot].clock, clock);
+	else
+		races->rest_is_unknown |= !says_nothing(races, clock);
+}
+
+static void follow_entry(struct races *races, int slot, const struct races_entry *entry)
+	LOCK_REQUIRES(races)
+{
+	if (entry->slot >= 0)
+		follow_clock(races, slot, &entry->clock);
+	else
+		follow_anything(races, slot); /* nothing is known of its stream */
+}
+
+void races_follow_group(struct races *races, int slot, const struct races_use *collective)
+{
+	for (size_t i = 0; i < races->count; i++) {
+		const struct races_entry *entry = &races->entries[i];
+		if (entry->use.is_collective && entry->use.who.stream &&
+		    entry->use.who.group == collective->who.group)
+			follow_entry(races, slot, entry);
+	}
+}
+
 void races_follow(struct races *races, uint64_t ticket, const void *stream)
 {
 	lock_races_acquire(&races->lock);
+	races_drop(races);
 	int slot = races_slot(races, stream);
-	for (size_t i = 0; i < races->count && slot >= 0; i++) {
-		const struct races_entry *entry = &races->entries[i];
-		if (entry->ticket != ticket)
-			continue;
-		join(&races->streams[slot].clock, &entry->clock);
-		/* The operation has a stream without a slot, so it is not known what is before. */
-		races->streams[slot].clock.unknown |= entry->slot < 0;
-	}
+	for (size_t i = 0; i < races->count && stream; i++)
+		if (races->keys[i].ticket == ticket)
+			follow_entry(races, slot, &races->entries[i]);
 	lock_races_release(&races->lock);
 }
 
@@ -60,10 +127,21 @@ static struct races_event *find_event(struct races *races, const void *event) LO
 	return NULL;
 }
 
+/* To follow an event that says nothing is no wait, so it may be forgotten. */
+static struct races_event *reuse_event(struct races *races, const void *event) LOCK_REQUIRES(races)
+{
+	for (size_t i = 0; i < races->event_count; i++)
+		if (says_nothing(races, &races->events[i].clock)) {
+			races->events[i].event = event;
+			return &races->events[i];
+		}
+	return NULL;
+}
+
 static struct races_event *add_event(struct races *races, const void *event) LOCK_REQUIRES(races)
 {
 	if (races->event_count == RACES_EVENTS)
-		return NULL;
+		return reuse_event(races, event);
 	void *grown = races_grow(races->events, races->event_count, &races->event_room,
 				 sizeof *races->events);
 	if (!grown)
@@ -77,6 +155,7 @@ static struct races_event *add_event(struct races *races, const void *event) LOC
 void races_record(struct races *races, const void *event, const void *stream)
 {
 	lock_races_acquire(&races->lock);
+	races_drop(races);
 	int slot = races_slot(races, stream);
 	struct races_event *found = find_event(races, event);
 	if (!found)
@@ -93,21 +172,21 @@ void races_record(struct races *races, const void *event, const void *stream)
 void races_follow_event(struct races *races, const void *event, const void *stream)
 {
 	lock_races_acquire(&races->lock);
+	races_drop(races);
 	int slot = races_slot(races, stream);
 	const struct races_event *found = find_event(races, event);
-	if (slot >= 0 && found)
-		join(&races->streams[slot].clock, &found->clock);
-	else if (slot >= 0 && races->events_are_missing)
-		races->streams[slot].clock.unknown = true;
+	if (found)
+		follow_clock(races, slot, &found->clock);
+	else if (races->events_are_missing)
+		follow_anything(races, slot);
 	lock_races_release(&races->lock);
 }
 
 void races_await(struct races *races, const void *stream)
 {
 	lock_races_acquire(&races->lock);
-	int slot = races_slot(races, stream);
-	if (slot >= 0)
-		races->streams[slot].clock.unknown = true;
+	races_drop(races);
+	follow_anything(races, races_slot(races, stream));
 	lock_races_release(&races->lock);
 }
 
@@ -115,16 +194,10 @@ void races_forget(struct races *races, const void *stream)
 {
 	lock_races_acquire(&races->lock);
 	int slot = stream ? find_slot(races, stream) : -1;
-	if (slot >= 0) {
-		struct races_stream *gone = &races->streams[slot];
-		uint64_t time = gone->clock.at[slot];
-		*gone = (struct races_stream){0};
-		gone->clock.at[slot] = time;
-	}
-	size_t kept = 0;
-	for (size_t i = 0; i < races->count; i++)
-		if (!stream || races->entries[i].use.who.stream != stream)
-			races->entries[kept++] = races->entries[i];
-	races->count = kept;
+	if (slot >= 0)
+		empty_slot(races, slot);
+	for (size_t i = races->count; stream && i > 0; i--)
+		if (races->entries[i - 1].use.who.stream == stream)
+			races_remove(races, i - 1);
 	lock_races_release(&races->lock);
 }

@@ -23,6 +23,7 @@ void races_close(struct races *races)
 		return;
 	lock_races_acquire(&races->lock);
 	free(races->entries);
+	free(races->keys);
 	free(races->events);
 	lock_races_release(&races->lock);
 	lock_races_fini(&races->lock);
@@ -60,24 +61,31 @@ static bool is_over(const struct races *races, const struct races_entry *entry)
 	       (int64_t)(atomic_load_explicit(use->done, memory_order_acquire) - use->number) >= 0;
 }
 
-static void drop_those_that_are_over(struct races *races) LOCK_REQUIRES(races)
+void races_remove(struct races *races, size_t index)
 {
-	size_t kept = 0;
-	for (size_t i = 0; i < races->count; i++)
-		if (!is_over(races, &races->entries[i])) {
-			if (kept < i)
-				races->entries[kept] = races->entries[i];
-			kept++;
-		}
-	races->count = kept;
+	size_t last = --races->count;
+	races->on_streams -= races->entries[index].use.who.stream != NULL;
+	if (index == last)
+		return;
+	races->entries[index] = races->entries[last];
+	races->keys[index] = races->keys[last];
 }
 
-static struct races_entry *find(struct races *races, uint64_t ticket) LOCK_REQUIRES(races)
+void races_drop(struct races *races)
 {
-	for (size_t i = 0; ticket && i < races->count; i++)
-		if (races->entries[i].ticket == ticket)
-			return &races->entries[i];
-	return NULL;
+	for (size_t i = races->count; i > 0 && races->on_streams > 0; i--)
+		if (is_over(races, &races->entries[i - 1]))
+			races_remove(races, i - 1);
+}
+
+/* The index of its entry; false: it is over. */
+static bool find(const struct races *races, uint64_t ticket, size_t *index) LOCK_REQUIRES(races)
+{
+	size_t i = 0;
+	while (i < races->count && races->keys[i].ticket != ticket)
+		i++;
+	*index = i;
+	return i < races->count;
 }
 
 /* ---- what is ordered ---- */
@@ -113,9 +121,10 @@ static bool is_before(const struct races *races, const struct races_entry *entry
 	if (earlier->who.stream && later->who.stream)
 		return is_before_stream(races, entry, slot);
 	/* A stream that awaits something may await that the host is done with it. */
-	return earlier->who.stream
-		       ? entry->clock.unknown
-		       : later->who.stream && slot >= 0 && races->streams[slot].clock.unknown;
+	if (earlier->who.stream)
+		return entry->slot >= 0 ? entry->clock.unknown : races->rest_is_unknown;
+	return later->who.stream &&
+	       (slot >= 0 ? races->streams[slot].clock.unknown : races->rest_is_unknown);
 }
 
 /* ---- what is the same memory ---- */
@@ -134,6 +143,27 @@ static bool find_overlap(const struct races_part *a, const struct races_part *b,
 	out->earlier_writes = a->writes;
 	out->later_writes = b->writes;
 	return true;
+}
+
+static struct races_key key_of(const struct races_part *parts, int count)
+{
+	struct races_key key = {.ticket = 0};
+	for (int i = 0; i < count; i++)
+		if (parts[i].bytes > 0) {
+			key.begin[i] = (uintptr_t)parts[i].address;
+			key.end[i] = key.begin[i] + parts[i].bytes;
+		}
+	return key;
+}
+
+/* Whether they have a byte in common. Of a part that is empty both ends are 0. */
+static bool keys_meet(const struct races_key *a, const struct races_key *b)
+{
+	bool meet = false;
+	for (int i = 0; i < RACES_PARTS; i++)
+		for (int j = 0; j < RACES_PARTS; j++)
+			meet |= (a->begin[i] < b->end[j]) & (b->begin[j] < a->end[i]);
+	return meet;
 }
 
 /* Whether the use races with the entry. */
@@ -158,25 +188,45 @@ static bool races_with(const struct races *races, const struct races_entry *entr
 static bool find_conflict(const struct races *races, const struct races_use *use, int slot,
 			  struct races_conflict *out) LOCK_REQUIRES(races)
 {
+	struct races_key key = key_of(use->parts, RACES_PARTS);
 	for (size_t i = 0; i < races->count; i++)
-		if (races_with(races, &races->entries[i], use, slot, out))
+		if (keys_meet(&races->keys[i], &key) &&
+		    races_with(races, &races->entries[i], use, slot, out))
 			return true;
 	return false;
 }
 
+static bool has_room(struct races *races) LOCK_REQUIRES(races)
+{
+	void *entries =
+		races_grow(races->entries, races->count, &races->room, sizeof *races->entries);
+	if (!entries)
+		return false;
+	races->entries = entries;
+	void *keys = races_grow(races->keys, races->count, &races->key_room, sizeof *races->keys);
+	if (!keys)
+		return false;
+	races->keys = keys;
+	return true;
+}
+
 static uint64_t add(struct races *races, const struct races_use *use, int slot) LOCK_REQUIRES(races)
 {
-	void *grown = races_grow(races->entries, races->count, &races->room, sizeof *races->entries);
-	if (!grown)
+	if (!has_room(races))
 		return 0;
-	races->entries = grown;
+	struct races_key *key = &races->keys[races->count];
 	struct races_entry *entry = &races->entries[races->count++];
-	*entry = (struct races_entry){.use = *use, .ticket = ++races->tickets, .slot = slot};
+	*entry = (struct races_entry){.use = *use, .slot = slot};
+	*key = key_of(use->parts, RACES_PARTS);
+	key->ticket = ++races->tickets;
+	races->on_streams += use->who.stream != NULL;
 	if (slot >= 0) {
 		entry->time = races_tick(races, slot);
+		if (use->is_collective)
+			races_follow_group(races, slot, use);
 		entry->clock = races->streams[slot].clock;
 	}
-	return entry->ticket;
+	return key->ticket;
 }
 
 bool races_begin(struct races *races, const struct races_use *use, uint64_t *ticket,
@@ -184,7 +234,7 @@ bool races_begin(struct races *races, const struct races_use *use, uint64_t *tic
 {
 	*ticket = 0;
 	lock_races_acquire(&races->lock);
-	drop_those_that_are_over(races);
+	races_drop(races);
 	int slot = races_slot(races, use->who.stream);
 	bool fine = !find_conflict(races, use, slot, out);
 	if (fine)
@@ -196,9 +246,9 @@ bool races_begin(struct races *races, const struct races_use *use, uint64_t *tic
 void races_number(struct races *races, uint64_t ticket, uint64_t number)
 {
 	lock_races_acquire(&races->lock);
-	struct races_entry *entry = find(races, ticket);
-	if (entry)
-		entry->use.who.number = number;
+	size_t i;
+	if (find(races, ticket, &i))
+		races->entries[i].use.who.number = number;
 	lock_races_release(&races->lock);
 }
 
@@ -206,10 +256,10 @@ void races_launched(struct races *races, uint64_t ticket, const _Atomic uint64_t
 		    uint64_t number)
 {
 	lock_races_acquire(&races->lock);
-	struct races_entry *entry = find(races, ticket);
-	if (entry) {
-		entry->use.done = done;
-		entry->use.number = number;
+	size_t i;
+	if (find(races, ticket, &i)) {
+		races->entries[i].use.done = done;
+		races->entries[i].use.number = number;
 	}
 	lock_races_release(&races->lock);
 }
@@ -217,9 +267,9 @@ void races_launched(struct races *races, uint64_t ticket, const _Atomic uint64_t
 void races_end(struct races *races, uint64_t ticket)
 {
 	lock_races_acquire(&races->lock);
-	struct races_entry *entry = find(races, ticket);
-	if (entry)
-		*entry = races->entries[--races->count];
+	size_t i;
+	if (find(races, ticket, &i))
+		races_remove(races, i);
 	lock_races_release(&races->lock);
 }
 
@@ -241,10 +291,13 @@ bool races_may_free(struct races *races, const void *address, uint64_t bytes, vo
 		    int count, struct races_conflict *out)
 {
 	const struct races_part block = {address, bytes, true};
+	const struct races_key key = key_of(&block, 1);
 	bool fine = true;
 	lock_races_acquire(&races->lock);
-	drop_those_that_are_over(races);
+	races_drop(races);
 	for (size_t i = 0; i < races->count && fine; i++) {
+		if (!keys_meet(&races->keys[i], &key))
+			continue;
 		const struct races_entry *entry = &races->entries[i];
 		for (int j = 0; j < RACES_PARTS && fine; j++)
 			fine = !find_overlap(&entry->use.parts[j], &block, out) ||
@@ -284,7 +337,7 @@ bool races_who_freed(struct races *races, const void *address, struct races_who 
 size_t races_count(struct races *races)
 {
 	lock_races_acquire(&races->lock);
-	drop_those_that_are_over(races);
+	races_drop(races);
 	size_t count = races->count;
 	lock_races_release(&races->lock);
 	return count;

@@ -12,7 +12,7 @@
 #include "base/lock.h"
 
 enum {
-	RACES_STREAMS = 64, /* more streams than this are compared with no other one */
+	RACES_STREAMS = 64, /* more streams than this in use are compared with no other one */
 	RACES_EVENTS = 1024,
 	RACES_PARTS = 2,
 	RACES_FREED = 64, /* of blocks: the latest */

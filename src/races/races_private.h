@@ -14,10 +14,16 @@ struct races_clock {
 /* What is under way. */
 struct races_entry {
 	struct races_use use;
-	uint64_t ticket;
 	int slot;      /* of its stream; -1: none */
 	uint64_t time; /* in its stream */
 	struct races_clock clock;
+};
+
+/* What each call compares of each entry: the two parts. An entry itself has many bytes, and there
+ * may be thousands. */
+struct races_key {
+	uintptr_t begin[RACES_PARTS], end[RACES_PARTS];
+	uint64_t ticket;
 };
 
 /* A stream that the program has. Its times go on when another stream gets the slot. */
@@ -43,8 +49,13 @@ struct races {
 	_Atomic bool is_watching; /* the driver tells of events */
 	uint64_t tickets LOCK_GUARDED(races);
 	struct races_entry *entries LOCK_GUARDED(races);
-	size_t count LOCK_GUARDED(races), room LOCK_GUARDED(races);
+	struct races_key *keys LOCK_GUARDED(races); /* of entries[i]: keys[i] */
+	size_t count LOCK_GUARDED(races), room LOCK_GUARDED(races), key_room LOCK_GUARDED(races);
+	size_t on_streams LOCK_GUARDED(races); /* of the entries */
 	struct races_stream streams[RACES_STREAMS] LOCK_GUARDED(races);
+	/* A stream without a slot has waited for something. So nothing is known of those, nor of
+	 * one that gets a slot later. */
+	bool rest_is_unknown LOCK_GUARDED(races);
 	struct races_event *events LOCK_GUARDED(races);
 	size_t event_count LOCK_GUARDED(races), event_room LOCK_GUARDED(races);
 	bool events_are_missing LOCK_GUARDED(races); /* some were recorded, and had no place */
@@ -55,11 +66,20 @@ struct races {
 /* The array with room for one more; NULL: no memory, and it is as it was. */
 void *races_grow(void *array, size_t count, size_t *room, size_t element);
 
+void races_remove(struct races *races, size_t index) LOCK_REQUIRES(races);
+/* Drops the entries that are over. */
+void races_drop(struct races *races) LOCK_REQUIRES(races);
+
 /* ---- clocks.c ---- */
 
-/* The slot of a stream, which gets one if it has none; -1: there is none. */
+/* The slot of a stream, which gets one if it has none; -1: there is none. Call races_drop before:
+ * slots of idle streams are used again. */
 int races_slot(struct races *races, const void *stream) LOCK_REQUIRES(races);
 /* The next time of a stream. */
 uint64_t races_tick(struct races *races, int slot) LOCK_REQUIRES(races);
+/* The stream in the slot gets a collective, and waits for its end there. Those before it in its
+ * group are over by then, on whichever streams. */
+void races_follow_group(struct races *races, int slot, const struct races_use *collective)
+	LOCK_REQUIRES(races);
 
 #endif
