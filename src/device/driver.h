@@ -75,7 +75,8 @@ struct driver_queue {
  * stream, and with no lock of the body held. See races/races.h. */
 struct driver_watch {
 	void *data;
-	/* It is done when *done >= number; the word stays until the device is closed. site: the
+	/* stream: never NULL, the default stream has a handle as well. It is done when *done >=
+	 * number; the word stays until the device is closed. site: the
 	 * return address of the call `name`. */
 	void (*copies)(void *data, const char *name, const void *stream, void *to, const void *from,
 		       size_t bytes, const _Atomic uint64_t *done, uint64_t number,
@@ -138,7 +139,8 @@ struct driver_ops {
 	 * NULL: nothing is known of queues. */
 	void (*queue)(const struct driver *driver, const void *stream, struct driver_queue *out);
 	/* Tells the watch of what the program does from now on, and of all events; NULL: tells
-	 * nothing any more. A body without this function sees nothing of the program. */
+	 * nothing any more, and no thread is in a call of the former watch when this returns. A
+	 * body without this function sees nothing of the program. */
 	void (*watch)(struct driver *driver, const struct driver_watch *watch);
 	bool give_waits;
 	const char *take_call, *give_call; /* "cuMemCreate", for reports */

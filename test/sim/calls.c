@@ -135,6 +135,20 @@ enum sim_error sim_launch(struct sim_stream *stream, const struct sim_kernel *ke
 
 /* ---- what a watch is told of ---- */
 
+/* Under the driver lock: whom to tell, with no lock held, and then end_telling; NULL: nobody. */
+static const struct driver_watch *begin_to_tell(struct sim_device *device)
+{
+	if (device->watch)
+		atomic_fetch_add(&device->telling, 1);
+	return device->watch;
+}
+
+static void end_telling(struct sim_device *device)
+{
+	atomic_fetch_sub(&device->telling, 1);
+	sim_raise(&device->told, &device->told_bell);
+}
+
 /* Puts it behind the stream as `put` does. *watch: whom to tell that it is operation `number`
  * there, with no lock held; NULL: nobody. What is captured is not done. */
 static enum sim_error put_seen(struct sim_stream *stream, struct sim_op *op,
@@ -149,7 +163,7 @@ static enum sim_error put_seen(struct sim_stream *stream, struct sim_op *op,
 	*number = stream->put + 1;
 	error = sim_put(stream, op);
 	if (error == SIM_OK && !captured)
-		*watch = stream->device->watch;
+		*watch = begin_to_tell(stream->device);
 	return sim_leave(sim, error);
 }
 
@@ -158,6 +172,13 @@ void sim_watch(struct sim *sim, int device, const struct driver_watch *watch)
 	pthread_mutex_lock(&sim->driver);
 	sim->devices[device].watch = watch;
 	pthread_mutex_unlock(&sim->driver);
+	/* Threads that are in a call of the former one. */
+	for (struct sim_device *at = &sim->devices[device]; !watch;) {
+		uint64_t told = atomic_load(&at->told);
+		if (atomic_load(&at->telling) == 0)
+			break;
+		sim_sleep(&at->told_bell, &at->told, told, NULL, 0);
+	}
 }
 
 /* The stream waits for something that the watch is not told of. */
@@ -166,8 +187,10 @@ static enum sim_error put_wait(struct sim_stream *stream, struct sim_op *op)
 	const struct driver_watch *watch;
 	uint64_t number;
 	enum sim_error error = put_seen(stream, op, &watch, &number);
-	if (watch)
+	if (watch) {
 		watch->awaits(watch->data, stream);
+		end_telling(stream->device);
+	}
 	return error;
 }
 
@@ -177,9 +200,11 @@ enum sim_error sim_copy(struct sim_stream *stream, void *to, const void *from, s
 	const struct driver_watch *watch;
 	uint64_t number;
 	enum sim_error error = put_seen(stream, &op, &watch, &number);
-	if (watch)
+	if (watch) {
 		watch->copies(watch->data, "sim_copy", stream, to, from, bytes, &stream->done,
 			      number, __builtin_return_address(0));
+		end_telling(stream->device);
+	}
 	return error;
 }
 
@@ -272,10 +297,12 @@ enum sim_error sim_record(struct sim_event *event, struct sim_stream *stream)
 		return error;
 	event->stream = stream;
 	event->number = stream->put;
-	const struct driver_watch *watch = stream->device->watch;
+	const struct driver_watch *watch = begin_to_tell(stream->device);
 	error = sim_leave(event->sim, SIM_OK);
-	if (watch)
+	if (watch) {
 		watch->records(watch->data, event, stream);
+		end_telling(stream->device);
+	}
 	return error;
 }
 
@@ -286,12 +313,16 @@ enum sim_error sim_follow(struct sim_stream *stream, const struct sim_event *eve
 		return error;
 	struct sim_op op = {.kind = SIM_FOLLOW, .follow = {event->stream, event->number}};
 	bool is_far = event->stream && event->stream->device != stream->device;
-	const struct driver_watch *watch = stream->device->watch;
-	error = sim_leave(event->sim, event->stream ? sim_put(stream, &op) : SIM_OK);
-	if (watch && error == SIM_OK && is_far)
+	error = event->stream ? sim_put(stream, &op) : SIM_OK;
+	const struct driver_watch *watch = error == SIM_OK ? begin_to_tell(stream->device) : NULL;
+	error = sim_leave(event->sim, error);
+	if (!watch)
+		return error;
+	if (is_far)
 		watch->awaits(watch->data, stream);
-	else if (watch && error == SIM_OK)
+	else
 		watch->follows(watch->data, event, stream);
+	end_telling(stream->device);
 	return error;
 }
 

@@ -114,7 +114,8 @@ bool sim_tell_failure(struct sim *sim, _Atomic uint64_t *word, uint64_t value,
 void sim_tell_no_more(struct sim *sim, const _Atomic uint64_t *word);
 
 /* Tells the watch of copies, events and awaits of this device's streams, which stays until it gets
- * another one, or NULL. Not of what the driver "sim" does for Lockstep. Takes the driver lock. */
+ * another one, or NULL; after that no thread is in one of its calls. Not of what the driver "sim"
+ * does for Lockstep. Takes the driver lock. */
 void sim_watch(struct sim *sim, int device, const struct driver_watch *watch);
 
 /* ---- memory ---- */

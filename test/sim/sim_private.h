@@ -92,8 +92,11 @@ struct sim_device {
 	_Atomic uint64_t awaited_work; /* when its thread wakes */
 	_Atomic uint64_t progress;     /* raised when it has done something: callers wait for it */
 	const struct driver_watch *watch; /* under the driver lock; NULL: none */
-	struct wait_bell *bell;           /* on the board: the device sleeps on it */
-	struct wait_bell host_bell;       /* callers sleep on it */
+	_Atomic uint64_t telling;         /* calls of the watch that threads are in */
+	_Atomic uint64_t told;            /* raised after each */
+	struct wait_bell told_bell;
+	struct wait_bell *bell;     /* on the board: the device sleeps on it */
+	struct wait_bell host_bell; /* callers sleep on it */
 	/* Of callers that wait for room in a queue: raised when there may be some. */
 	_Atomic uint64_t room;
 	_Atomic uint64_t awaited_room; /* when those callers wake */

@@ -274,6 +274,63 @@ static void streams_share_hardware_queues(void **state)
 	sim_close(sim);
 }
 
+/* ---- what is told ---- */
+
+struct slow_watch {
+	struct sim *sim;
+	struct sim_stream *stream;
+	_Atomic bool called, may_end, has_ended;
+};
+
+static void copies_slowly(void *data, const char *name, const void *stream, void *to,
+			  const void *from, size_t bytes, const _Atomic uint64_t *done,
+			  uint64_t number, const void *site)
+{
+	struct slow_watch *slow = data;
+	(void)name, (void)stream, (void)to, (void)from, (void)bytes, (void)done, (void)number;
+	(void)site;
+	atomic_store(&slow->called, true);
+	while (!atomic_load(&slow->may_end))
+		sched_yield();
+	atomic_store(&slow->has_ended, true);
+}
+
+static void *copy_main(void *data)
+{
+	static char from[8], to[8];
+	struct slow_watch *slow = data;
+	return sim_copy(slow->stream, to, from, sizeof to) == SIM_OK ? slow : NULL;
+}
+
+static enum sim_error call_unwatch(void *data)
+{
+	struct slow_watch *slow = data;
+	sim_watch(slow->sim, 0, NULL);
+	return atomic_load(&slow->has_ended) ? SIM_OK : SIM_NOT_READY;
+}
+
+/* What a watch needs can be freed once it has been taken away. */
+static void no_thread_is_in_a_former_watch(void **state)
+{
+	(void)state;
+	struct slow_watch slow = {.sim = open_sim((struct sim_options){0})};
+	const struct driver_watch watch = {.data = &slow, .copies = copies_slowly};
+	struct blocked unwatch = {.call = call_unwatch, .data = &slow};
+	pthread_t thread;
+	void *result;
+	slow.stream = open_stream(slow.sim, 0);
+	sim_watch(slow.sim, 0, &watch);
+	assert_int_equal(pthread_create(&thread, NULL, copy_main, &slow), 0);
+	while (!atomic_load(&slow.called))
+		sched_yield();
+	begin_blocked(&unwatch);
+	atomic_store(&slow.may_end, true);
+	OK(end_blocked(&unwatch));
+	pthread_join(thread, &result);
+	assert_non_null(result);
+	sim_close(slow.sim);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -289,6 +346,7 @@ int main(void)
 		cmocka_unit_test(a_later_record_replaces_the_first),
 		cmocka_unit_test(to_wait_for_a_stream_takes_the_driver_lock),
 		cmocka_unit_test(several_kernels_run_at_once),
+		cmocka_unit_test(no_thread_is_in_a_former_watch),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
