@@ -269,7 +269,7 @@ const struct message_help *message_help_find(const char *id);
 		"%s%s%s %s the %llu bytes at %p while %s%s%s may still %s them. %s"
 #define MESSAGE_RACE_FREE                  \
 	"LS-RACE-FREE", SETTING_LOG_ERROR, \
-		"%s%s frees the block at %p while %s%s%s may still %s %llu bytes of it. %s"
+		"%s%s %s the block at %p while %s%s%s may still %s %llu bytes of it. %s"
 #define MESSAGE_RACE_FREED                                                                     \
 	"LS-RACE-FREED", SETTING_LOG_ERROR,                                                    \
 		"%s%s%s uses the memory at %p, which %s%s has freed. Free it after the call; " \

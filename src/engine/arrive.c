@@ -367,6 +367,18 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 	return q >= 0;
 }
 
+/* The RTS slot of a block that this rank holds; NULL: it holds no such block. */
+static const struct mail_rts *find_held(struct mailbox_peer *peer, const void *block, void ***held)
+	LOCK_REQUIRES(mail)
+{
+	for (unsigned i = 0; i < MAIL_SLOTS && peer->holds; i++)
+		if (peer->held[i] == block) {
+			*held = &peer->held[i];
+			return &peer->from->rts[MAIL_SLOTS + i];
+		}
+	return NULL;
+}
+
 bool engine_p2p_give_back(struct engine *engine, void *block)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
@@ -374,18 +386,31 @@ bool engine_p2p_give_back(struct engine *engine, void *block)
 	lock_mail_acquire(&mailbox->lock);
 	for (int q = 0; q < engine->team->size && !found; q++) {
 		struct mailbox_peer *peer = &mailbox->peers[q];
-		for (unsigned i = 0; i < MAIL_SLOTS && peer->holds && !found; i++) {
-			unsigned index = MAIL_SLOTS + i;
-			if (peer->held[i] != block)
-				continue;
-			peer->held[i] = NULL;
-			peer->holds--;
-			transport_mail_rts_done(peer->from, index,
-						peer->from->rts[index].generation);
-			transport_notify(engine->team, q);
-			found = true;
-		}
+		void **held;
+		const struct mail_rts *rts = find_held(peer, block, &held);
+		if (!rts)
+			continue;
+		*held = NULL;
+		peer->holds--;
+		transport_mail_rts_done(peer->from, (unsigned)(rts - peer->from->rts),
+					rts->generation);
+		transport_notify(engine->team, q);
+		found = true;
 	}
 	lock_mail_release(&mailbox->lock);
 	return found;
+}
+
+size_t engine_p2p_held_bytes(struct engine *engine, const void *block)
+{
+	struct engine_mailbox *mailbox = engine->mailbox;
+	size_t bytes = 0;
+	lock_mail_acquire(&mailbox->lock);
+	for (int q = 0; q < engine->team->size && bytes == 0; q++) {
+		void **held;
+		const struct mail_rts *rts = find_held(&mailbox->peers[q], block, &held);
+		bytes = rts ? rts->bytes : 0;
+	}
+	lock_mail_release(&mailbox->lock);
+	return bytes;
 }

@@ -310,8 +310,7 @@ struct engine_workspace {
 LS_CHECKED ls_status engine_init(struct engine *engine, struct transport_team *team,
 				 struct trace *trace, struct memory *memory,
 				 const struct settings *settings);
-/* Call for a new group, after `team` was set to its members. table: the same on all ranks;
- * copied. */
+/* Call for a new group, after `team` was set to its members. table: copied; the same everywhere. */
 void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
 		  const struct plan_table *table);
 void engine_fini(struct engine *engine);
@@ -384,8 +383,7 @@ struct engine_received {
  * the caller does not wait. */
 bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *call, bool numbers,
 			      struct engine_received *out, struct wait_word *word);
-/* Adds 1 to a word of the group, which threads change only by this function; returns the new
- * value. */
+/* Adds 1 to a word that threads change only by this function, and returns the new value. */
 uint64_t engine_p2p_increment(struct engine *engine, _Atomic uint64_t *word);
 /* The number of a new send to `peer`, or of a new receive from `peer` or MATCH_ANY: 1, 2, … */
 uint64_t engine_p2p_number(struct engine *engine, enum trace_kind kind, int peer);
@@ -460,6 +458,8 @@ enum engine_progress engine_p2p_probe(struct engine *engine, int source, int tag
 				      struct mail_message *out, struct wait_word *words, int *count);
 /* Returns a block that was received without a copy to its sender; false if it is none. */
 bool engine_p2p_give_back(struct engine *engine, void *block);
+/* How long the message in such a block is, as its sender says; 0: it is none. */
+size_t engine_p2p_held_bytes(struct engine *engine, const void *block);
 
 /* Call when this rank has no send or receive under way, and begins none any more. Counts messages
  * that nobody will receive: from `source`, or sent to `dest` after it had closed the group. *first:

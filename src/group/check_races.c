@@ -78,15 +78,16 @@ static void say_overlap(const struct world *world, const struct races_who *later
 	message_set_rank(outer_rank);
 }
 
-static ls_status say_free(const struct world *world, const char *name, const void *block,
-			  const void *site, const struct races_conflict *conflict)
+/* what: "frees". */
+static ls_status say_free(const struct world *world, const char *name, const char *what,
+			  const void *block, const void *site, const struct races_conflict *conflict)
 {
 	const struct races_who freer = {.name = name, .site = site};
 	struct who_text second, first;
 	describe(&freer, &second);
 	describe(&conflict->earlier, &first);
 	int outer_rank = speak_for(world);
-	MESSAGE_SAY(MESSAGE_RACE_FREE, name, second.from, block, first.name, first.stream,
+	MESSAGE_SAY(MESSAGE_RACE_FREE, name, second.from, what, block, first.name, first.stream,
 		    first.from, conflict->earlier_writes ? "write" : "read",
 		    (unsigned long long)conflict->bytes,
 		    conflict->earlier.stream ? "Wait for it first, or name its stream by "
@@ -148,7 +149,8 @@ ls_status group_races_enter(ls_group *group, const struct engine_call *call,
 	struct races_who freer;
 	const void *address;
 	struct races_use use = use_of(group, call, options, site);
-	if (use.parts[0].bytes == 0 && use.parts[1].bytes == 0)
+	/* On a stream it orders what follows it, even if it touches nothing, as a barrier. */
+	if (use.parts[0].bytes == 0 && use.parts[1].bytes == 0 && !options->stream)
 		return LS_OK;
 	if (is_freed(world, &use, &address, &freer))
 		return say_freed(world, &use.who, address, &freer);
@@ -189,19 +191,35 @@ ls_status group_races_free_device(ls_group *group, void *block, const void *site
 	if (count < 0)
 		return LS_OK; /* pool_free refuses it */
 	if (!races_may_free(races, block, bytes, streams, count, &conflict))
-		return say_free(group->world, who.name, block, site, &conflict);
+		return say_free(group->world, who.name, "frees", block, site, &conflict);
 	races_freed(races, block, bytes, &who);
 	return LS_OK;
 }
 
-ls_status group_races_free(ls_group *group, const void *block, const void *site)
+/* Of the arena: this rank's, or one that it has received. */
+static ls_status let_go(ls_group *group, const char *name, const char *what, const void *block,
+			const void *site)
 {
 	struct races *races = group->world->races;
 	struct races_conflict conflict;
-	size_t bytes = races ? memory_bytes_of(&group->world->memory, block) : 0;
+	if (!races)
+		return LS_OK;
+	size_t bytes = memory_bytes_of(&group->world->memory, block);
+	if (bytes == 0)
+		bytes = engine_p2p_held_bytes(&group->engine, block);
 	if (bytes == 0 || races_may_free(races, block, bytes, NULL, 0, &conflict))
 		return LS_OK;
-	return say_free(group->world, "ls_free", block, site, &conflict);
+	return say_free(group->world, name, what, block, site, &conflict);
+}
+
+ls_status group_races_free(ls_group *group, const void *block, const void *site)
+{
+	return let_go(group, "ls_free", "frees", block, site);
+}
+
+ls_status group_races_hand_over(ls_group *group, const void *block, const void *site)
+{
+	return let_go(group, "ls_send_block", "hands over", block, site);
 }
 
 /* ---- what the driver tells of ---- */

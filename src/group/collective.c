@@ -177,9 +177,10 @@ static struct engine_call one_of(const struct engine_call *common, const struct 
 	return call;
 }
 
-static ls_status check_many(const char *function, const ls_group *group,
-			    const struct engine_call *common, const struct ls_buffers *buffers,
-			    int count)
+/* With LOCKSTEP_CHECK=1 also that nothing under way touches any of the buffers. */
+static ls_status check_many(const char *function, ls_group *group, const struct engine_call *common,
+			    const struct ls_buffers *buffers, int count,
+			    const struct ls_op_options *options, const void *site)
 {
 	if (!buffers || count < 1)
 		return group_bad(function, buffers ? "buffer_count" : "buffers",
@@ -187,7 +188,11 @@ static ls_status check_many(const char *function, const ls_group *group,
 	ls_status status = LS_OK;
 	for (int i = 0; status == LS_OK && i < count; i++) {
 		struct engine_call call = one_of(common, &buffers[i]);
+		uint64_t access = 0;
 		status = group_check_collective(function, group, &call);
+		if (status == LS_OK)
+			status = group_races_begin(group, &call, options, site, &access);
+		group_races_end(group, access);
 	}
 	return status;
 }
@@ -239,14 +244,14 @@ static ls_status run_many(const char *function, ls_group *group, struct engine_c
 	if (status != LS_OK)
 		return status;
 	function = group_caller(function, &options);
-	status = check_many(function, group, common, buffers, count);
+	wait_thread_enter(&group->waiter);
+	status = check_many(function, group, common, buffers, count, &options, site);
 	if (status != LS_OK)
 		return status;
 	if ((options.op || options.callback || options.stream) &&
 	    count > WORLD_POOL_OPS * WORLD_POOL_BLOCKS)
 		return group_bad(function, "buffer_count", count,
 				 "at most 65536 in a call that does not block");
-	wait_thread_enter(&group->waiter);
 	common->factor = options.factor;
 	status = run_each(function, group, common, buffers, count, &options, site);
 	if (status != LS_OK)

@@ -103,10 +103,12 @@ static inline void group_races_end(ls_group *group, uint64_t access)
 }
 /* The stream follows the operation. */
 void group_races_follow(const struct ls_op *op, const void *stream);
-/* Before a block of the device is freed, and the arena's. Errors, with a message: LS_BAD_ARGUMENT:
+/* Before a block of the device is freed; and before one of the arena is freed, or sent by
+ * ls_send_block. Errors, with a message: LS_BAD_ARGUMENT:
  * something is under way on it. */
 LS_CHECKED ls_status group_races_free_device(ls_group *group, void *block, const void *site);
 LS_CHECKED ls_status group_races_free(ls_group *group, const void *block, const void *site);
+LS_CHECKED ls_status group_races_hand_over(ls_group *group, const void *block, const void *site);
 void group_races_forget(ls_group *group, const void *stream);
 
 /* ---- batch.c ---- */

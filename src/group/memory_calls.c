@@ -30,13 +30,15 @@ ls_status ls_free(ls_group *group, void *block)
 		return memory_free_kept(block, trace_called);
 	if (world_is_forked(group))
 		return LS_OK;
+	ls_status status = group_races_free(group, block, __builtin_return_address(0));
+	if (status != LS_OK)
+		return status;
 	/* A block of another rank's arena was handed over by it. */
 	struct memory *memory = &group->world->memory;
 	bool mine = (uintptr_t)block - (uintptr_t)memory->base < memory->bytes;
 	if (!mine && engine_p2p_give_back(&group->engine, block))
 		return LS_OK;
-	ls_status status = group_races_free(group, block, __builtin_return_address(0));
-	return status == LS_OK ? memory_free(memory, block, trace_called) : status;
+	return memory_free(memory, block, trace_called);
 }
 
 /* What a rank tells the others. */

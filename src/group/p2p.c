@@ -331,6 +331,9 @@ ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype d
 	if (!memory_has_block(memory, block, bytes))
 		return group_bad(call.name, "block", (long long)(uintptr_t)block,
 				 "a block of ls_alloc that is as long as the message");
+	status = group_races_hand_over(group, block, HERE);
+	if (status != LS_OK)
+		return status;
 	status = run(group, &call, options, NULL);
 	/* Another thread may post the message as this call gives up: then it is sent. */
 	bool is_sent =

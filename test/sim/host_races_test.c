@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * LOCKSTEP_CHECK=1 with ranks and memory of the host: calls that touch what is under way are
+ * refused, with both call sites; right programs are not. */
+#include "races_fixture.h"
+
+/* ---- buffers of the host ---- */
+
+static void host_buffers(struct rank *rank)
+{
+	static int32_t a[COUNT], b[COUNT], c[COUNT];
+	ls_op *op, *none;
+	if (rank->rank > 0) {
+		take_part(3, rank);
+		return;
+	}
+	MUST(sum(rank, a, b, -1, &op) == LS_OK);
+	/* The result, and what is given, belong to it. */
+	MUST(ls_send(rank->group, b + 10, 5, LS_INT32, 1, NULL) == LS_BAD_ARGUMENT);
+	MUST(SAID("send", "reads the 20 bytes", "all-reduce #1", "may still write",
+		  "host_races_test.c:"));
+	MUST(ls_irecv(rank->group, a + COUNT - 1, 9, LS_INT32, 1, NULL, &none) == LS_BAD_ARGUMENT &&
+	     !none);
+	MUST(SAID("receive", "writes the 4 bytes", "may still read", "Wait for it first"));
+	/* Reading what is only read is right, and so is all that is elsewhere. */
+	MUST(ls_isend(rank->group, a, 5, LS_INT32, 0, NULL, &none) == LS_OK);
+	MUST(ls_recv(rank->group, c, 5, LS_INT32, 0, NULL) == LS_OK);
+	end(none);
+	/* Collectives of a group run one after the other. */
+	allow(1);
+	MUST(sum(rank, b, b, -1, NULL) == LS_OK);
+	end(op);
+	/* A call that a signal may interrupt, and that was not interrupted, is over. */
+	struct ls_op_options resumable = {.size = sizeof resumable, .op = &op, .resumable = 1};
+	MUST(ls_allreduce(rank->group, b, b, COUNT, LS_INT32, LS_SUM, &resumable) == LS_OK && !op);
+	MUST(ls_isend(rank->group, b, 5, LS_INT32, 0, NULL, &none) == LS_OK);
+	MUST(ls_recv(rank->group, a, 5, LS_INT32, 0, NULL) == LS_OK);
+	end(none);
+}
+
+/* A long send that is not received yet is reused by a receive; later, after its wait, it may. */
+static void messages(struct rank *rank)
+{
+	static int32_t a[LONG], b[LONG];
+	ls_op *op, *none;
+	int32_t value = 1, got = 0;
+	if (rank->rank == 1) {
+		await_step(1);
+		MUST(ls_recv(rank->group, b, LONG, LS_INT32, 0, NULL) == LS_OK);
+		MUST(ls_send(rank->group, &value, 1, LS_INT32, 0, NULL) == LS_OK);
+	}
+	if (rank->rank > 0)
+		return;
+	MUST(ls_isend(rank->group, a, LONG, LS_INT32, 1, NULL, &op) == LS_OK);
+	MUST(ls_irecv(rank->group, a + LONG / 2, 1, LS_INT32, 1, NULL, &none) == LS_BAD_ARGUMENT);
+	MUST(SAID("receive", "writes the 4 bytes", "send #1", "may still read"));
+	/* Also by a label, and in a batch; and the other parts of that go on. */
+	struct ls_op_options named = {.size = sizeof named, .label = "train.py:12 (step)"};
+	MUST(ls_recv(rank->group, a, 1, LS_INT32, 1, &named) == LS_BAD_ARGUMENT);
+	MUST(SAID("called from train.py:12 (step)"));
+	MUST(ls_batch_begin(rank->group) == LS_OK);
+	MUST(ls_send(rank->group, &value, 1, LS_INT32, 0, NULL) == LS_OK);
+	MUST(ls_recv(rank->group, a, 1, LS_INT32, 0, NULL) == LS_BAD_ARGUMENT);
+	MUST(ls_recv(rank->group, &got, 1, LS_INT32, 0, NULL) == LS_OK);
+	MUST(ls_batch_end(rank->group, NULL) == LS_OK && got == 1);
+	allow(1);
+	end(op);
+	MUST(ls_recv(rank->group, a + LONG / 2, 1, LS_INT32, 1, NULL) == LS_OK);
+	MUST(a[LONG / 2] == 1);
+}
+
+/* A block of the arena that an operation still uses is not freed. */
+static void blocks_of_the_host(struct rank *rank)
+{
+	static int32_t result[COUNT];
+	ls_op *op;
+	void *block;
+	if (rank->rank > 0) {
+		take_part(1, rank);
+		return;
+	}
+	MUST(ls_alloc(rank->group, BYTES, &block) == LS_OK);
+	memset(block, 0, BYTES);
+	MUST(sum(rank, block, result, -1, &op) == LS_OK);
+	MUST(ls_free(rank->group, block) == LS_BAD_ARGUMENT);
+	MUST(SAID("ls_free", "frees the block", "all-reduce #1", "may still read 4000 bytes"));
+	allow(1);
+	end(op);
+	MUST(ls_free(rank->group, block) == LS_OK);
+}
+
+static ls_status sum_two(struct rank *rank, void *first, void *second)
+{
+	const struct ls_buffers both[2] = {{first, first, 1}, {second, second, COUNT}};
+	return ls_allreduce_many(rank->group, both, 2, LS_INT32, LS_SUM, NULL);
+}
+
+/* It is not handed over, either, whichever part of it is sent. Of several collectives none begins
+ * if one of them is wrong. */
+static void hand_over(struct rank *rank, int32_t *mine)
+{
+	ls_op *op;
+	void *block;
+	MUST(ls_alloc(rank->group, BYTES, &block) == LS_OK);
+	memset(block, 0, BYTES);
+	MUST(ls_irecv(rank->group, (char *)block + 8, 1, LS_INT32, 1, NULL, &op) == LS_OK);
+	MUST(ls_send_block(rank->group, block, 1, LS_INT32, 1, NULL) == LS_BAD_ARGUMENT);
+	MUST(SAID("ls_send_block", "hands over the block", "receive #1", "may still write 4 bytes"));
+	MUST(sum_two(rank, mine, block) == LS_BAD_ARGUMENT);
+	MUST(SAID("all-reduce", "receive #1"));
+	allow(1);
+	end(op);
+	MUST(ls_send_block(rank->group, block, COUNT, LS_INT32, 1, NULL) == LS_OK);
+}
+
+/* Nor is it freed by the rank that has received it. */
+static void take_over(struct rank *rank, int32_t *mine)
+{
+	ls_op *op;
+	void *block;
+	await_step(1);
+	MUST(ls_send(rank->group, mine, 1, LS_INT32, 0, NULL) == LS_OK);
+	MUST(ls_recv_block(rank->group, &block, COUNT, LS_INT32, 0, NULL) == LS_OK);
+	MUST(ls_irecv(rank->group, (char *)block + 8, 1, LS_INT32, 1, NULL, &op) == LS_OK);
+	MUST(ls_free(rank->group, block) == LS_BAD_ARGUMENT);
+	MUST(SAID("ls_free", "frees the block", "receive", "may still write 4 bytes"));
+	MUST(ls_send(rank->group, mine, 1, LS_INT32, 1, NULL) == LS_OK);
+	end(op);
+	MUST(ls_free(rank->group, block) == LS_OK);
+}
+
+static void blocks_that_are_sent(struct rank *rank)
+{
+	static int32_t all[RANKS][COUNT];
+	int32_t *mine = all[rank->rank];
+	if (rank->rank == 0)
+		hand_over(rank, mine);
+	else if (rank->rank == 1)
+		take_over(rank, mine);
+	MUST(sum_two(rank, mine, mine) == LS_OK);
+}
+
+/* After a failure buffers are the program's again, also for another group. */
+static void after_failure(struct rank *rank)
+{
+	static int32_t all[RANKS][LONG];
+	int32_t *mine = all[rank->rank];
+	ls_group *other;
+	ls_op *op;
+	MUST(ls_group_split(rank->group, 0, rank->rank, &other) == LS_OK);
+	struct ls_op_options options = {.size = sizeof options, .op = &op};
+	ls_status status = ls_allreduce(other, mine, mine, COUNT, LS_INT32, LS_SUM, &options);
+	MUST(status == LS_OK || status == LS_ABORTED);
+	if (rank->rank == 0)
+		MUST(ls_group_abort(other, "the test wants it so") == LS_OK);
+	if (op)
+		status = ls_wait(op, 0);
+	MUST(status == LS_OK || status == LS_ABORTED);
+	ls_op_free(op);
+	MUST(sum(rank, mine, mine, -1, NULL) == LS_OK);
+	ls_group_close(other);
+}
+
+/* ---- the tests ---- */
+
+static void on_the_host(void **state)
+{
+	(void)state;
+	check_job(host_buffers);
+	check_job(messages);
+	check_job(blocks_of_the_host);
+	check_job(blocks_that_are_sent);
+}
+
+static void failures(void **state)
+{
+	(void)state;
+	check_job(after_failure);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(on_the_host),
+		cmocka_unit_test(failures),
+	};
+	if (setenv("LOCKSTEP_CHECK", "1", 1) != 0)
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
