@@ -173,11 +173,11 @@ void beside_a_close(struct runner_rank *self)
 	ls_group *world = runner_open(self), *group;
 	struct ls_op_options options = {.size = sizeof options, .tag = 2};
 	struct sleeper sleeper;
-	int32_t value = 0;
+	int32_t value = 0, got;
 	ls_op *op;
 	for (int i = 0; i < TIMES; i++) {
 		OK(ls_group_split(world, 0, 0, &group));
-		OK(ls_irecv(group, &value, 1, LS_INT32, 1 - self->rank, NULL, &op));
+		OK(ls_irecv(group, &got, 1, LS_INT32, 1 - self->rank, NULL, &op));
 		OK(ls_send(group, &value, 1, LS_INT32, 1 - self->rank, NULL));
 		OK(ls_wait(op, 0));
 		ls_op_free(op);

@@ -352,14 +352,14 @@ static bool differ_before_a_late_rank(struct runner_rank *self)
 	ls_group *group = runner_open(self);
 	_Atomic uint64_t *began_ms = &self->shared->words[0]; /* 0: rank 1 has not */
 	_Atomic uint64_t *too_late = &self->shared->words[1];
-	int64_t value = 1;
+	int64_t value = 1, never;
 	OK(ls_barrier(group, NULL));
 	ls_op *op = NULL;
 	if (self->rank == 1)
 		atomic_store(began_ms, (uint64_t)(now_s() * 1e3));
 	if (self->rank == 0) {
 		struct ls_op_options late = {.size = sizeof late, .op = &op};
-		OK(ls_recv(group, &value, 1, LS_INT64, 1, &late));
+		OK(ls_recv(group, &never, 1, LS_INT64, 1, &late));
 		GIVES(LS_PENDING, ls_wait(op, 150));
 		uint64_t before = atomic_load(began_ms), now = (uint64_t)(now_s() * 1e3);
 		atomic_store(too_late, before != 0 && now - before > LATEST_MS);

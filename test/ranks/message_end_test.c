@@ -237,10 +237,11 @@ void closed_with_messages(struct runner_rank *self)
 						.callback = message_keep_status,
 						.callback_data = &kept};
 		struct caught caught;
+		int32_t second;
 		ls_op *ops[2];
 		OK(ls_isend(group, buffer, LONG, LS_INT32, 0, NULL, &ops[0]));
 		OK(ls_irecv(group, &value, 1, LS_INT32, LS_ANY_SOURCE, NULL, &ops[1]));
-		OK(ls_recv(group, &value, 1, LS_INT32, 0, &options));
+		OK(ls_recv(group, &second, 1, LS_INT32, 0, &options));
 		caught_begin(&caught);
 		ls_group_close(group);
 		SAYS(caught_end(&caught),

@@ -194,10 +194,10 @@ void messages_are_taken_back(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	int other = 1 - self->rank;
-	int32_t *buffer = values_alloc(group, LONG * 4, self->rank == 0), small = 5;
+	int32_t *buffer = values_alloc(group, 2 * LONG * 4, self->rank == 0), small = 5;
 	for (int i = 0; i < 100; i++) {
 		ls_op *send = start_send(group, buffer, LONG, other, 1);
-		ls_op *receive = start_receive(group, buffer, LONG, other, 2);
+		ls_op *receive = start_receive(group, buffer + LONG, LONG, other, 2);
 		OK(ls_cancel(send));
 		ls_status status = ls_cancel(receive);
 		CHECK_THAT(status == LS_OK, "the receive was not taken back: %s, and is %s",

@@ -299,7 +299,7 @@ void a_lane_is_shown_once_there_is_a_slot(struct runner_rank *self)
 {
 	struct receiver receivers[SLOTS] = {0};
 	ls_group *world = runner_open(self), *group = split(world);
-	int32_t value = 1;
+	int32_t value = 1, got;
 	ls_op *op;
 	struct ls_op_options beside = {.size = sizeof beside, .op = &op};
 	for (int i = 0; i < SLOTS && self->rank == 0; i++) {
@@ -319,7 +319,7 @@ void a_lane_is_shown_once_there_is_a_slot(struct runner_rank *self)
 		else
 			CHECK(pthread_join(receivers[i].thread, NULL) == 0);
 	}
-	GIVES(LS_DEADLOCK, ls_recv(world, &value, 1, LS_INT32, !self->rank, NULL));
+	GIVES(LS_DEADLOCK, ls_recv(world, &got, 1, LS_INT32, !self->rank, NULL));
 	if (self->rank == 0)
 		ls_op_free(op);
 	runner_meet(self);

@@ -406,7 +406,7 @@ void who_sleeps_may_be_called_back_behind_many(struct runner_rank *self)
 	struct ls_op_options first = {.size = sizeof first, .tag = 2},
 			     other = {.size = sizeof other, .tag = 3},
 			     last = {.size = sizeof last, .tag = 4};
-	int32_t value = 0, told;
+	int32_t value = 0, told, got;
 	ls_group *group = runner_open(self);
 	runner_ready(self, group);
 	if (self->rank == 0) {
@@ -414,7 +414,7 @@ void who_sleeps_may_be_called_back_behind_many(struct runner_rank *self)
 		sem_t wakes;
 		ls_op *op;
 		CHECK(sem_init(&wakes, 0, 0) == 0);
-		OK(ls_irecv(group, &value, 1, LS_INT32, 1, &last, &op));
+		OK(ls_irecv(group, &got, 1, LS_INT32, 1, &last, &op));
 		other.callback = wake;
 		other.callback_data = &wakes;
 		OK(ls_recv(group, &told, 1, LS_INT32, 2, &other));

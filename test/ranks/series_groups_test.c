@@ -51,7 +51,7 @@ static void receive_behind(ls_group *before, ls_group *group)
 void in_series_any_behind_another_group(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group, *before = NULL;
-	int32_t value = 0, which;
+	int32_t value = 0, other, which;
 	OK(ls_group_split(world, 0, 0, &group));
 	GIVES(self->rank == 1 ? LS_NOT_MEMBER : LS_OK,
 	      ls_group_split(world, self->rank == 1 ? -1 : 0, 0, &before));
@@ -66,7 +66,7 @@ void in_series_any_behind_another_group(struct runner_rank *self)
 		ls_status status = ls_wait_any(turned, 2, 200, &which);
 		CHECK_THAT(status == LS_PENDING, "%s", ls_status_name(status));
 		GIVES(LS_PENDING, ls_wait_any(ops, 2, 200, &which));
-		finish(start(world, &value, 1, 2, 3, false), LS_OK);
+		finish(start(world, &other, 1, 2, 3, false), LS_OK);
 		OK(ls_wait_any(turned, 2, 0, &which));
 		CHECK(which == 1);
 		OK(ls_cancel(ops[1]));
@@ -118,8 +118,8 @@ void in_series_any_of_one_that_left_another(struct runner_rank *self)
 		ls_op *never = start(world, &value, 1, 3 - self->rank, 4, false);
 		if (self->rank == 1) {
 			GIVES(LS_PENDING, ls_wait(never, 200));
-			value = 5;
-			OK(ls_send(group, &value, 1, LS_INT32, 0, &late));
+			int32_t five = 5;
+			OK(ls_send(group, &five, 1, LS_INT32, 0, &late));
 		}
 		OK(ls_cancel(never));
 		finish(never, LS_CANCELLED);
