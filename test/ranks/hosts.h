@@ -20,9 +20,4 @@ int hosts_of_rank(int rank, int size);
 /* Where the ranks of the job with this number meet: 64 bytes are enough. */
 void hosts_rendezvous(char *text, size_t room, unsigned job);
 
-/* Why a test, by the name of its function, does not run on several hosts; NULL: it does. */
-const char *hosts_exclude(const char *test);
-/* Prints which do not, by reason. */
-void hosts_tell_excluded(void);
-
 #endif

@@ -19,7 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "exclude.h"
 #include "hosts.h"
+#include "runner_options.h"
 
 enum {
 	RANKS_MAX = RUNNER_RANKS_MAX,
@@ -29,18 +31,6 @@ enum {
 	CASE_MS = 100,   /* of a random test with many cases */
 };
 
-struct options {
-	bool list, threads, nightly;
-	bool all; /* also what hosts_exclude names */
-	const char *filter;
-	long repeat;
-	long cases; /* of all random tests that are run, together */
-	uint64_t seed;
-	long only;        /* -1: all cases */
-	long part, parts; /* of the tests, part by part, only so many */
-	long hosts;       /* 0: all ranks on this one */
-};
-
 /* One test with one number of ranks, while it runs. */
 struct job {
 	const struct runner_test *test;
@@ -48,6 +38,7 @@ struct job {
 	unsigned turn;
 	bool threads;
 	int hosts; /* 0: all ranks on this one */
+	bool checked;
 	uint64_t seed;
 	uint32_t first_case, last_case;
 	char name[96];
@@ -183,6 +174,8 @@ _Noreturn static void run_child(const struct job *job, int rank, pid_t runner)
 		_exit(2);
 	if (job->hosts)
 		hosts_enter(hosts_of_rank(rank, job->ranks));
+	if (job->checked && setenv("LOCKSTEP_CHECK", "1", 1))
+		_exit(2);
 	if (job->test->setting && !put_settings(job->test->setting))
 		_exit(2);
 	/* Every rank maps every arena: 64 mappings, for which a sanitizer has no room in one
@@ -296,11 +289,34 @@ static void await_end(struct job *job)
 		job->outcome = RUNNER_HANG;
 }
 
-static void show_failure(const struct job *job)
+static FILE *open_output(const struct job *job)
+{
+	FILE *file = fdopen(fcntl(job->output, F_DUPFD_CLOEXEC, 0), "r");
+	if (!file)
+		die("fdopen");
+	rewind(file);
+	return file;
+}
+
+static bool reports_races(const struct job *job)
+{
+	char *line = NULL;
+	size_t room = 0;
+	bool found = false;
+	FILE *file = open_output(job);
+	while (!found && getline(&line, &room, file) > 0)
+		found = strstr(line, "[LS-RACE-");
+	free(line);
+	fclose(file);
+	return found;
+}
+
+static void show_failure(const struct job *job, bool races)
 {
 	static const char *const names[] = {"passed", "failed", "crashed", "ran out of time"};
-	printf("# it %s%s\n", names[job->outcome],
-	       job->outcome == job->test->ends ? "" : ", which was not expected");
+	printf("# it %s%s%s\n", names[job->outcome],
+	       job->outcome == job->test->ends ? "" : ", which was not expected",
+	       races ? "; races were reported" : "");
 	for (int i = 0; i < job->processes; i++)
 		if (job->ends[i].si_pid == 0)
 			printf("# rank %d did not end\n", i);
@@ -314,10 +330,7 @@ static void show_failure(const struct job *job)
 			       job->shared->notes[r]);
 	char *line = NULL;
 	size_t room = 0;
-	FILE *file = fdopen(fcntl(job->output, F_DUPFD_CLOEXEC, 0), "r");
-	if (!file)
-		die("fdopen");
-	rewind(file);
+	FILE *file = open_output(job);
 	for (ssize_t length; (length = getline(&line, &room, file)) > 0;)
 		printf("# | %s%s", line, line[length - 1] == '\n' ? "" : "\n");
 	free(line);
@@ -340,11 +353,12 @@ static bool run_job(struct job *job, int number)
 	int64_t begin_ms = now_ms();
 	start(job);
 	await_end(job);
-	bool ok = job->outcome == job->test->ends;
+	bool races = job->checked && reports_races(job);
+	bool ok = job->outcome == job->test->ends && !races;
 	printf("%sok %d - %s (%d ms)\n", ok ? "" : "not ", number, job->name,
 	       (int)(now_ms() - begin_ms));
 	if (!ok)
-		show_failure(job);
+		show_failure(job, races);
 	finish(job);
 	fflush(stdout);
 	return ok;
@@ -352,13 +366,17 @@ static bool run_job(struct job *job, int number)
 
 /* ---- the table, as the options want it ---- */
 
-static bool is_for_hosts(const struct runner_test *test, int ranks, const struct options *options)
+static bool is_left_out(const struct runner_test *test, int ranks,
+			const struct runner_options *options)
 {
-	return ranks >= options->hosts && (options->all || !hosts_exclude(test->symbol));
+	if (options->hosts && ranks < options->hosts)
+		return true;
+	return !options->all && ((options->hosts && exclude_on_hosts(test->symbol)) ||
+				 (options->checked && exclude_checked(test->symbol)));
 }
 
 /* The next test with one number of ranks, beginning at (*test, *ranks); false at the end. */
-static bool next_job(const struct options *options, size_t *test, int *ranks, struct job *job)
+static bool next_job(const struct runner_options *options, size_t *test, int *ranks, struct job *job)
 {
 	for (; *test < runner_test_count; (*test)++, *ranks = 0) {
 		const struct runner_test *at = &runner_tests[*test];
@@ -367,12 +385,13 @@ static bool next_job(const struct options *options, size_t *test, int *ranks, st
 					    .ranks = *ranks,
 					    .threads = options->threads,
 					    .hosts = (int)options->hosts,
+					    .checked = options->checked,
 					    .seed = options->seed};
 			snprintf(job->name, sizeof job->name, "%s/%d", at->name, *ranks);
 			bool wanted = at->ranks >> *ranks & 1 &&
 				      !(options->threads && at->processes_only) &&
 				      (options->nightly || !at->nightly) &&
-				      (!options->hosts || is_for_hosts(at, *ranks, options)) &&
+				      !is_left_out(at, *ranks, options) &&
 				      (!options->filter || strstr(job->name, options->filter));
 			if (wanted)
 				return true;
@@ -382,7 +401,7 @@ static bool next_job(const struct options *options, size_t *test, int *ranks, st
 }
 
 /* The cases of all random tests, shared out among them. */
-static long cases_of_each(const struct options *options)
+static long cases_of_each(const struct runner_options *options)
 {
 	struct job job;
 	size_t test = 0;
@@ -393,7 +412,7 @@ static long cases_of_each(const struct options *options)
 	return jobs ? (options->cases + jobs - 1) / jobs : 0;
 }
 
-static int run_table(const struct options *options, unsigned turn, int *number)
+static int run_table(const struct runner_options *options, unsigned turn, int *number)
 {
 	struct job job;
 	size_t test = 0;
@@ -415,74 +434,11 @@ static int run_table(const struct options *options, unsigned turn, int *number)
 	return passed;
 }
 
-_Noreturn static void explain_usage(const char *program)
-{
-	fprintf(stderr,
-		"usage: %s [--list] [--threads] [--filter TEXT] [--repeat N] [--nightly]\n"
-		"       [--cases N] [--seed N] [--case N] [--part K/N] [--hosts N [--all]]\n"
-		"--cases: of all random tests together; --seed: makes others of them; --case: only that\n"
-		"one of each random test; --nightly: with what takes long; --part: one Nth of the tests;\n"
-		"--hosts: of each test the ranks are on so many; --all: also tests that do not run on\n"
-		"several yet\n",
-		program);
-	exit(2);
-}
-
-/* Where it stops to be understood. */
-static char *read_part(char *text, struct options *options)
-{
-	char *end;
-	options->part = strtol(text, &end, 10);
-	if (*end != '/')
-		return text;
-	options->parts = strtol(end + 1, &end, 10);
-	return options->part >= 1 && options->part <= options->parts ? end : text;
-}
-
-static void read_options(int argc, char **argv, struct options *options)
-{
-	*options = (struct options){
-		.repeat = 1, .cases = RUNNER_CASES, .seed = 1, .only = -1, .part = 1, .parts = 1};
-	for (int i = 1; i < argc; i++) {
-		char *end = NULL;
-		bool more = i + 1 < argc;
-		if (strcmp(argv[i], "--list") == 0)
-			options->list = true;
-		else if (strcmp(argv[i], "--threads") == 0)
-			options->threads = true;
-		else if (strcmp(argv[i], "--nightly") == 0)
-			options->nightly = true;
-		else if (strcmp(argv[i], "--all") == 0)
-			options->all = true;
-		else if (strcmp(argv[i], "--filter") == 0 && more)
-			options->filter = argv[++i];
-		else if (strcmp(argv[i], "--repeat") == 0 && more)
-			options->repeat = strtol(argv[++i], &end, 10);
-		else if (strcmp(argv[i], "--cases") == 0 && more)
-			options->cases = strtol(argv[++i], &end, 10);
-		else if (strcmp(argv[i], "--seed") == 0 && more)
-			options->seed = strtoull(argv[++i], &end, 10);
-		else if (strcmp(argv[i], "--case") == 0 && more)
-			options->only = strtol(argv[++i], &end, 10);
-		else if (strcmp(argv[i], "--hosts") == 0 && more)
-			options->hosts = strtol(argv[++i], &end, 10);
-		else if (strcmp(argv[i], "--part") == 0 && more)
-			end = read_part(argv[++i], options);
-		else
-			explain_usage(argv[0]);
-		if (options->hosts < 0 || options->hosts > HOSTS_MAX ||
-		    (options->hosts && options->threads))
-			explain_usage(argv[0]);
-		if (end && (*end || end == argv[i]))
-			explain_usage(argv[0]);
-	}
-}
-
 int main(int argc, char **argv)
 {
-	struct options options;
+	struct runner_options options;
 	int number = 0, passed = 0;
-	read_options(argc, argv, &options);
+	runner_read_options(argc, argv, &options);
 	if (options.hosts && !options.list)
 		hosts_make((int)options.hosts);
 	for (unsigned turn = 0; turn < options.repeat; turn++)
@@ -490,7 +446,9 @@ int main(int argc, char **argv)
 	if (options.list)
 		return 0;
 	if (options.hosts && !options.all)
-		hosts_tell_excluded();
+		exclude_tell_on_hosts();
+	if (options.checked && !options.all)
+		exclude_tell_checked();
 	printf("1..%d\n%d passed, %d failed\n", number, passed, number - passed);
 	return number == 0 || passed < number;
 }
