@@ -60,7 +60,7 @@ tsan: ## unit tests and ranks as threads under ThreadSanitizer
 	@tools/setup check
 	@tools/verify tsan
 
-nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, 100,000 random programs, 10,000 random schedules, an idle minute, all tests of ranks on several hosts, 50 faults of each kind in a job of 64 ranks on 8 hosts, an hour on a network that loses packets, 4 GiB in one message, 5,000 kills, 1,000,000 looks, 1,000,000 networks of hosts, a minute of each fuzzer, 1,000,000 drawn schedules, what these find when the library is broken
+nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, 100,000 random programs, 10,000 random schedules, an idle minute, all tests of ranks with LOCKSTEP_CHECK=1 and on several hosts, 50 faults of each kind in a job of 64 ranks on 8 hosts, an hour on a network that loses packets, 4 GiB in one message, 5,000 kills, 1,000,000 looks, 1,000,000 networks of hosts, a minute of each fuzzer, 1,000,000 drawn schedules, what these find when the library is broken
 	@meson compile -C $(BUILD) plan-nightly
 	@meson compile -C $(BUILD) plan-hosts-nightly
 	@$(BUILD)/test/ranks/ranks_runner --filter random_program --cases 100000
@@ -68,6 +68,8 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@$(BUILD)/test/ranks/ranks_runner --filter async_idle --repeat 40
 	@$(BUILD)/test/ranks/ranks_runner --nightly --filter huge_messages
 	@$(BUILD)/src/control-simulation_test 1000000 "$$(date +%s)"
+	@$(BUILD)/test/ranks/ranks_runner --checked
+	@$(BUILD)/test/ranks/ranks_runner --checked --threads
 	@$(BUILD)/test/ranks/ranks_runner --hosts 2 --cases 10000 || [ $$? = 77 ]
 	@$(BUILD)/test/ranks/ranks_runner --hosts 3 --cases 10000 || [ $$? = 77 ]
 	@test/reliability.py verdicts python3 test/net/verdicts_test.py $(BUILD)/test/net/verdicts_rank --times 50
