@@ -136,8 +136,14 @@ def coalesced():
     manager.wait()
 
 
+def freed():
+    tensor = torch.ones(8)
+    tensor.untyped_storage().resize_(0)
+    dist.all_reduce(tensor, async_op=True)
+
+
 for mistake in (
-    all_reduce, again, future, found_over, isend, irecv, long, output, parts, given_back, coalesced
+    all_reduce, again, future, found_over, isend, irecv, long, output, parts, given_back, coalesced, freed
 ):
     told(mistake.__name__, mistake)
 dist.barrier()  # nothing is broken
@@ -311,6 +317,11 @@ def test_other_calls(mistakes):
         assert f"was changed while {call}" in culprit[name]["text"], name
     assert innocent["given_back"] is None
     assert "its memory was given back" in culprit["given_back"]["text"]
+
+
+def test_a_tensor_that_has_no_memory(mistakes):
+    for told in mistakes:
+        assert {"BadArgument"} <= set(told["freed"]["kinds"])
 
 
 def test_what_makes_no_mistake(tmp_path):

@@ -82,8 +82,8 @@ class _Guards:
     def swap(self, value):
         """The same with a copy of each tensor that can be sent at all."""
         if isinstance(value, torch.Tensor):
-            if not value.is_cpu or value.layout is not torch.strided:
-                return value
+            if not value.is_cpu or value.layout is not torch.strided or not _has_memory(value):
+                return value  # the call refuses it
             guard = self.by_id.get(id(value))
             if guard is None:
                 guard = self.by_id[id(value)] = _Guard(value)
