@@ -57,8 +57,15 @@ class Host:
             self.await_file(f"{name}{host}")
 
     def signal(self, number, locals_=range(PER_HOST)):
+        """Returns when ranks that are to stop have stopped."""
         for local in locals_:
             self.ranks[local].send_signal(number)
+        if number == signal.SIGSTOP:
+            self.until(lambda: all(self.state(self.ranks[local].pid) == "T" for local in locals_), "ranks to stop")
+
+    def state(self, pid):
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
 
     def begin_diagnose(self, *options):
         return subprocess.Popen([self.lockstep, "diagnose", *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
