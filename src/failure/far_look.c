@@ -9,6 +9,9 @@
  *   after all: CONFIRM    ------->   looks again; sends what both looks show
  *                         <-------   a block, diagnose_pack
  *
+ * A rank may be stopped. If it has not answered LOOK after a part of the time, another rank of its
+ * host is asked as well; the one that answers confirms.
+ *
  * For commands (shown.h) it also asks for the traces of all ranks: COPY, and a block of copies.
  *
  * All this is done by watches. A watch that waits for answers gives answers, too. Words and blocks
@@ -24,7 +27,9 @@ enum {
 	REQUEST_MS = 4 * FAILURE_ANSWER_MS + 100,
 	RETRY_MS = 5,
 	SILENT_LOOKS = 3, /* in a row, after which a host counts as silent */
+	ASKED_MAX = 4, /* ranks of a host, one after the other, while the time for answers lasts */
 };
+
 /* ---- from the thread that drives the link ---- */
 
 static void note_asked(void *context, int rank, const uint64_t words[TRANSPORT_ASK_WORDS])
@@ -165,29 +170,49 @@ void failure_far_answer(struct world *world)
 
 /* ---- the watch: questions ---- */
 
-/* Adds the first living rank of each other host that is not in *hosts, by the first rank of the
- * host. */
-static void add_speakers(const struct world *world, bool silent, uint64_t *hosts,
-			 struct ranks *speakers)
+static uint64_t host_bit(const struct world *world, int rank)
 {
-	for (int q = 0; q < world->size; q++) {
-		const struct transport_peer *peer = &world->transport.peers[q];
-		if (!peer->remote || atomic_load(&world->dead[q]) || *hosts >> peer->host & 1 ||
-		    world->watch.far->heard[q].is_silent != silent)
+	return UINT64_C(1) << world->transport.peers[rank].host;
+}
+
+static uint64_t hosts_of(const struct world *world, const struct ranks *speakers)
+{
+	uint64_t hosts = 0;
+	RANKS_EACH (q, speakers)
+		hosts |= host_bit(world, q);
+	return hosts;
+}
+
+/* Adds the first living one of these ranks on each other host that is not in *hosts. */
+static void add_speakers(const struct world *world, bool silent, const struct ranks *ranks,
+			 uint64_t *hosts, struct ranks *speakers)
+{
+	RANKS_EACH (q, ranks) {
+		if (!world->transport.peers[q].remote || atomic_load(&world->dead[q]) ||
+		    *hosts & host_bit(world, q) || world->watch.far->heard[q].is_silent != silent)
 			continue;
-		*hosts |= UINT64_C(1) << peer->host;
+		*hosts |= host_bit(world, q);
 		ranks_add(speakers, q);
 	}
 }
 
-/* One rank of each other host. A rank may be stopped: then another one is asked the next time. */
-static struct ranks find_speakers(const struct world *world)
+/* One rank, which has not been asked, of each other host that has not answered; first those that
+ * answered the last time. */
+static struct ranks find_speakers(const struct world *world, const struct ranks *asked,
+				  const struct ranks *answered)
 {
-	struct ranks speakers = {{0}};
-	uint64_t hosts = 0;
-	add_speakers(world, false, &hosts, &speakers);
-	add_speakers(world, true, &hosts, &speakers);
+	struct ranks speakers = {{0}}, ranks = ranks_below(world->size);
+	uint64_t hosts = hosts_of(world, answered);
+	ranks_drop(&ranks, asked);
+	add_speakers(world, false, &ranks, &hosts, &speakers);
+	add_speakers(world, true, &ranks, &hosts, &speakers);
 	return speakers;
+}
+
+static struct ranks find_first_speakers(const struct world *world)
+{
+	struct ranks none = {{0}};
+	return find_speakers(world, &none, &none);
 }
 
 /* Those to which the question has been sent: the link may have no room. */
@@ -206,41 +231,70 @@ static bool has_answered(const struct heard *heard, enum what what, uint64_t rou
 	return atomic_load(what == LOOK ? &heard->seen : &heard->told) == round;
 }
 
-/* Notes who has not answered; returns the others. */
-static struct ranks note_silent(struct failure_far *far, const struct ranks *speakers,
-				enum what what, uint64_t round)
+/* Of each host one rank that has answered. */
+static struct ranks find_answered(const struct world *world, const struct ranks *asked,
+				  enum what what, uint64_t round)
 {
 	struct ranks answered = {{0}};
-	RANKS_EACH (q, speakers) {
-		far->heard[q].is_silent = !has_answered(&far->heard[q], what, round);
-		if (!far->heard[q].is_silent)
-			ranks_add(&answered, q);
+	uint64_t hosts = 0;
+	RANKS_EACH (q, asked) {
+		if (hosts & host_bit(world, q) ||
+		    !has_answered(&world->watch.far->heard[q], what, round))
+			continue;
+		hosts |= host_bit(world, q);
+		ranks_add(&answered, q);
 	}
 	return answered;
 }
 
-static bool have_answered(const struct failure_far *far, const struct ranks *speakers,
-			  enum what what, uint64_t round)
+/* Asks one more rank of each host that has not answered, if there is one. */
+static void ask_others(struct world *world, enum what what, uint64_t round,
+		       const struct ranks *answered, struct ranks *asked)
 {
-	RANKS_EACH (q, speakers)
-		if (!has_answered(&far->heard[q], what, round))
-			return false;
-	return true;
+	struct ranks others = find_speakers(world, asked, answered);
+	others = ask_all(world, &others, what, round);
+	uint64_t hosts = hosts_of(world, &others);
+	RANKS_EACH (q, asked)
+		if (hosts & host_bit(world, q))
+			world->watch.far->heard[q].is_silent = true;
+	ranks_join(asked, &others);
 }
 
-/* Waits for all answers, and gives some meanwhile. Returns who has answered in time. */
+/* The last ones that were asked had little time, so nothing is noted of them. */
+static void note_silent(struct failure_far *far, const struct ranks *first,
+			const struct ranks *answered, enum what what, uint64_t round)
+{
+	RANKS_EACH (q, first)
+		far->heard[q].is_silent = !has_answered(&far->heard[q], what, round);
+	RANKS_EACH (q, answered)
+		far->heard[q].is_silent = false;
+}
+
+/* Waits for an answer of each host of these ranks, and gives some meanwhile; asks others if one
+ * does not come, but who confirms a look has to be who has looked. Returns who has answered in
+ * time, one rank of each host. */
 static struct ranks await_answers(struct world *world, const struct ranks *speakers, enum what what,
 				  uint64_t round)
 {
-	uint64_t deadline_ns = clock_deadline_ns(what == COPY ? FAILURE_COPY_MS : FAILURE_ANSWER_MS);
-	while (!have_answered(world->watch.far, speakers, what, round)) {
+	uint64_t limit_ms = what == COPY ? FAILURE_COPY_MS : FAILURE_ANSWER_MS;
+	uint64_t deadline_ns = clock_deadline_ns(limit_ms);
+	uint64_t part_ms = limit_ms / ASKED_MAX, next_ns = clock_deadline_ns(part_ms);
+	uint64_t hosts = hosts_of(world, speakers);
+	struct ranks asked = *speakers, answered = find_answered(world, &asked, what, round);
+	while (hosts & ~hosts_of(world, &answered)) {
 		uint64_t wakeups;
+		if (what != CONFIRM && clock_now_ns() >= next_ns) {
+			ask_others(world, what, round, &answered, &asked);
+			next_ns = clock_deadline_ns(part_ms);
+		}
 		if (atomic_load(&world->watch.stop) || clock_now_ns() >= deadline_ns ||
 		    !failure_watch_sleep(world, clock_deadline_ns(RETRY_MS), &wakeups))
 			break;
 		failure_far_answer(world);
+		answered = find_answered(world, &asked, what, round);
 	}
-	return note_silent(world->watch.far, speakers, what, round);
+	note_silent(world->watch.far, speakers, &answered, what, round);
+	return answered;
 }
 
 /* Frees what has been told, whatever round it is of. */
@@ -294,18 +348,20 @@ static struct ranks ranks_of_hosts(const struct world *world, const struct ranks
 	return all;
 }
 
-/* Both looks. The speakers that do not answer the first one are left out of the second. */
+/* Both looks. The hosts that do not answer the first one are left out of the second. *speakers:
+ * whom to ask first; then who has answered. */
 static struct diagnose_job *look_twice(struct world *world, const struct diagnose_closing *closing,
 				       struct ranks *speakers, struct diagnose_traffic *traffic,
 				       bool whole)
 {
-	struct ranks asked = *speakers;
 	struct diagnose_job *first = failure_collect(world, closing), *second = NULL;
 	uint64_t round = ++world->watch.far->round;
 	bool is_good = false;
-	*speakers = ask_all(world, &asked, LOOK, round);
+	uint64_t hosts = hosts_of(world, speakers);
+	*speakers = ask_all(world, speakers, LOOK, round);
 	*speakers = await_answers(world, speakers, LOOK, round);
-	if (first && (!whole || ranks_are_in(&asked, speakers))) {
+	forget_told(world->watch.far, world->size); /* or it would be in the way of what comes */
+	if (first && (!whole || hosts_of(world, speakers) == hosts)) {
 		*speakers = ask_all(world, speakers, CONFIRM, round);
 		read_traffic(world, traffic);
 		second = failure_collect(world, closing);
@@ -328,12 +384,13 @@ struct diagnose_job *failure_far_collect_some(struct world *world,
 {
 	struct failure_far *far = world->watch.far;
 	struct diagnose_traffic *traffic = calloc(RANKS_HOST_MAX, sizeof *traffic);
-	struct ranks asked = find_speakers(world), speakers = asked;
+	struct ranks speakers = find_first_speakers(world);
+	uint64_t hosts = hosts_of(world, &speakers);
 	struct diagnose_job *job = NULL;
 	forget_told(far, world->size);
 	if (traffic)
 		job = look_twice(world, closing, &speakers, traffic, whole);
-	bool all = job && ranks_are_in(&asked, &speakers);
+	bool all = job && hosts_of(world, &speakers) == hosts;
 	*answered = ranks_of_hosts(world, &speakers);
 	if (job)
 		check_traffic(world, answered, job, traffic);
@@ -357,7 +414,7 @@ struct ranks failure_far_copy(struct world *world,
 			      void *context)
 {
 	struct failure_far *far = world->watch.far;
-	struct ranks speakers = find_speakers(world);
+	struct ranks speakers = find_first_speakers(world);
 	uint64_t round = ++far->round;
 	forget_told(far, world->size);
 	speakers = ask_all(world, &speakers, COPY, round);

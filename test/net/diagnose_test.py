@@ -15,7 +15,7 @@ import time
 
 from cases import job_folder, play_all, refusal, run_on_hosts, start_rank
 
-PER_HOST = 2
+PER_HOST = int(os.environ.get("PER_HOST", "2"))
 LIMIT_S = 40
 AHEAD_S = 5000  # of the clock of host 1
 
@@ -154,6 +154,27 @@ def speaker_stopped(host):
     one_stopped(host, 2)
 
 
+def first_ones_stopped(host):
+    """Of three ranks of a host the first two, which are asked first: one command learns from the third one about all."""
+    host.await_file("going")
+    if host.number == 1:
+        host.signal(signal.SIGSTOP, [0, 1])
+    host.together("stopped")
+    if host.number == 0:
+        text = host.lockstep_says("trace")
+        assert "has not answered" not in text and "cannot be read" not in text, text
+    host.together("drawn")
+    if host.number == 0:
+        text = host.diagnose()
+        for rank in (3, 4):
+            shows(text, host, rank, " stopped ")
+        shows(text, host, 5, LATE)
+    host.together("seen")
+    if host.number == 1:
+        host.signal(signal.SIGCONT, [0, 1])
+    host.make("go")
+
+
 def host_stopped(host):
     """What is known of it is shown, and that it does not answer."""
     host.await_file("going")
@@ -288,8 +309,8 @@ def after_dead(text, pids):
         assert f"rank {rank} blames pid {pids[3]} of '{name}'" in text, text
 
 
-CASES = {"whole": None, "agent_stopped": None, "speaker_stopped": None, "host_stopped": None, "all_here_stopped": None, "many": None,
-         "timeline": None, "cycle": None, "dead": after_dead}
+CASES = {"whole": None, "agent_stopped": None, "speaker_stopped": None, "first_ones_stopped": None, "host_stopped": None,
+         "all_here_stopped": None, "many": None, "timeline": None, "cycle": None, "dead": after_dead}
 
 
 def on_host(case, folder, lockstep, program):
@@ -308,6 +329,8 @@ def on_host(case, folder, lockstep, program):
 
 def run(case, lockstep, program):
     settings = {"LOCKSTEP_UNREACHABLE_MS": "60000", "LOCKSTEP_TIMEOUT_MS": "90000", "LOCKSTEP_PATIENCE_MS": "100"}
+    if case == "first_ones_stopped":
+        settings.update(PER_HOST="3")
     if case == "cycle":
         settings.update(CYCLE="1", LOCKSTEP_LOOK_MS="10000")
     with job_folder() as folder:
