@@ -65,7 +65,7 @@ enum { SETTING_COUNT = sizeof(table) / sizeof(table[0]) };
 _Static_assert(SETTING_COUNT <= 30, "more settings than anybody can know");
 
 /* Variables that begin like a setting and are none. */
-static const char *const launch_names[] = {PREFIX "RENDEZVOUS"};
+static const char *const launch_names[] = {PREFIX "RENDEZVOUS", PREFIX "RUN_NOTES"};
 
 static char *const *or_own(char *const *environment)
 {
@@ -322,6 +322,7 @@ ls_status settings_read_launch(char *const *environment, struct settings_launch 
 	environment = or_own(environment);
 	struct settings_launch got = {
 		.rendezvous = look_up(environment, PREFIX "RENDEZVOUS"),
+		.run_notes = look_up(environment, PREFIX "RUN_NOTES"),
 		.master_addr = look_up(environment, "MASTER_ADDR"),
 		.run_id = look_up(environment, "TORCHELASTIC_RUN_ID"),
 	};

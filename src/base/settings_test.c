@@ -171,7 +171,8 @@ static void test_did_you_mean(void **state)
 		assert_non_null(strstr(capture.text, cases[i][1]));
 	}
 	struct capture capture;
-	warn_saying(ENVIRONMENT("LOCKSTEP_LOG=debug", "LOCKSTEP_RENDEZVOUS=x", "LOCKSTEPX=1"),
+	warn_saying(ENVIRONMENT("LOCKSTEP_LOG=debug", "LOCKSTEP_RENDEZVOUS=x",
+				"LOCKSTEP_RUN_NOTES=/x", "LOCKSTEPX=1"),
 		    &capture);
 	assert_string_equal(capture.text, "");
 	message_set_level(SETTING_LOG_ERROR);
@@ -186,6 +187,7 @@ static void test_launch(void **state)
 	struct settings_launch launch;
 	assert_int_equal(settings_read_launch(nothing, &launch), LS_OK);
 	assert_null(launch.rendezvous);
+	assert_null(launch.run_notes);
 	assert_null(launch.master_addr);
 	assert_null(launch.run_id);
 	assert_int_equal(launch.master_port, -1);

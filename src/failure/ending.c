@@ -10,18 +10,26 @@
 
 /* ---- collectives ---- */
 
-void failure_note(struct ls_group *group)
+/* Whether this rank did not know of the failure before. */
+static bool note(struct ls_group *group)
 {
 	if (atomic_load(&group->has_failed))
-		return;
+		return false;
 	failure_complete(group); /* first: no thread of this rank returns before */
 	if (atomic_exchange(&group->has_failed, true))
-		return;
+		return false;
 	atomic_fetch_add(&group->world->failures, 1);
 	if (group->world->link) {
 		transport_withdraw(&group->team);
 		transport_notify_all(&group->team); /* tells other hosts */
 	}
+	return true;
+}
+
+void failure_note(struct ls_group *group)
+{
+	if (note(group))
+		failure_note_returned(group);
 }
 
 /* How far a rank has come in a group means nothing once another one has failed that was open beside
@@ -29,7 +37,7 @@ void failure_note(struct ls_group *group)
 static bool ends_well(struct ls_group *group)
 {
 	if (failure_status(group) != LS_OK)
-		failure_note(group);
+		(void)note(group);
 	return atomic_load(&group->world->failures) == group->failures_before;
 }
 
@@ -57,8 +65,8 @@ void failure_raise_difference(struct ls_group *group, const struct engine_differ
 		failure_tell_alone(group, &hint);
 	if (!closed)
 		return;
-	trace_report_unreturned(&group->world->trace, group->id);
-	failure_note(group);
+	failure_note_unreturned(group);
+	(void)note(group);
 }
 
 void failure_compare_ends(struct ls_group *group)
@@ -66,7 +74,7 @@ void failure_compare_ends(struct ls_group *group)
 	uint64_t seq = atomic_load(&group->trace_entry->entered);
 	struct engine_difference found;
 	if (failure_is_unreturned(group))
-		trace_report_unreturned(&group->world->trace, group->id);
+		failure_note_unreturned(group);
 	if (!ends_well(group))
 		return;
 	engine_end_publish(&group->engine, seq);
@@ -93,7 +101,7 @@ void failure_abort_by_close(ls_group *group, const char *why)
 	bool sound = failure_status(group) == LS_OK;
 	failure_abort(group, why, true);
 	if (sound)
-		trace_report_unreturned(&group->world->trace, group->id);
+		failure_note_unreturned(group);
 }
 
 /* ---- groups that are open ---- */

@@ -155,7 +155,7 @@ void failure_abort(ls_group *group, const char *note, bool closes);
 /* Fails the group, for all members that are still in it, with "rank 1 closed the group WHY", unless
  * it has failed before; and tells the launcher. */
 void failure_abort_by_close(ls_group *group, const char *why);
-/* Notes that this rank knows of the group's failure. */
+/* Notes that this rank knows of the group's failure, because a call of it is about to return it. */
 void failure_note(struct ls_group *group);
 /* Call before this rank leaves, with no operation in progress: compares the collectives of all
  * members, as far as they have come. If they differ, the group fails. If no call of this rank can
@@ -189,6 +189,14 @@ void failure_ends_closed(struct ls_group *group);
 /* Call when all groups are closed, while the watch runs: until each rank on another host has the
  * ends of this one, or this one has theirs, and what differs was reported. At most a second. */
 void failure_ends_await(struct world *world);
+
+/* ---- run_notes.c ---- */
+
+/* This rank has found only now, when it closes the group, that the group has failed: so no call of
+ * it returned that. Does nothing if another rank has written the report. */
+void failure_note_unreturned(struct ls_group *group);
+/* A call of this rank is about to return that the group has failed. */
+void failure_note_returned(const struct ls_group *group);
 
 /* ---- lost.c ---- */
 

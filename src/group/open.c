@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -32,7 +33,8 @@ struct opening {
 	uint64_t deadline_ns;
 	uint32_t timeout_ms;
 	bool resumes, keeps_memory;
-	const char *device; /* NULL: none */
+	const char *device;    /* NULL: none */
+	const char *run_notes; /* NULL: none */
 };
 
 static ls_status read_opening(const struct ls_group_options *options, struct opening *out)
@@ -60,6 +62,7 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 	out->resumes = all.resume_after_signals != 0;
 	out->keeps_memory = all.keep_memory != 0;
 	out->device = all.device;
+	out->run_notes = launch.run_notes;
 	status = rendezvous_find(all.rendezvous, all.rank, all.world_size, &launch, &out->place);
 	if (status == LS_OK)
 		status = rendezvous_read_secret(out->settings.secret_file,
@@ -415,6 +418,8 @@ static ls_status world_open(const struct opening *opening, struct world **out)
 	world->resumes = opening->resumes;
 	world->keeps_memory = opening->keeps_memory;
 	world->table = opening->table;
+	if (opening->run_notes)
+		snprintf(world->run_notes, sizeof world->run_notes, "%s", opening->run_notes);
 	lock_group_init(&world->lock);
 	failure_watch_init(&world->watch);
 	p2p_init(world);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/messages.h"
 #include "base/wait.h"
+#include "failure/run_notes.h"
 #include "launcher/channel.h"
 
 enum { SEND_QUEUE_MAX = 1 << 20 };
@@ -33,7 +34,7 @@ struct agent {
 	int input_fd, input_poll;
 	struct channel_queue input;
 	bool input_ends; /* after that */
-	int started;
+	int started, ended;
 	uint64_t credit; /* bytes of output that may be sent */
 	bool has_order, is_ready, is_over;
 };
@@ -76,12 +77,15 @@ static bool take_strings(struct agent *agent, const char *bytes, size_t count)
 	return true;
 }
 
-static bool open_secret(struct agent *agent)
+/* The secret, and an empty file for notes. */
+static bool open_files(struct agent *agent)
 {
 	int fd = memfd_create("lockstep-secret", MFD_CLOEXEC);
+	int notes_fd = memfd_create("lockstep-notes", MFD_CLOEXEC);
 
 	agent->start.secret_fd = fd;
-	if (fd >= 0 && fchmod(fd, 0600) == 0 &&
+	agent->start.notes_fd = notes_fd;
+	if (fd >= 0 && fchmod(fd, 0600) == 0 && notes_fd >= 0 && fchmod(notes_fd, 0600) == 0 &&
 	    write(fd, agent->order.secret, CHANNEL_SECRET_BYTES) == CHANNEL_SECRET_BYTES)
 		return true;
 	MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "memfd_create", strerror(errno));
@@ -106,7 +110,7 @@ static int check(struct agent *agent, struct channel_ready *ready)
 		failed = LAUNCHER_FAILED;
 	if (agent->order.host == 0 && launcher_find_port(agent->start.master_addr, &port) != LS_OK)
 		failed = LAUNCHER_FAILED;
-	if (!open_secret(agent))
+	if (!open_files(agent))
 		failed = LAUNCHER_FAILED;
 	*ready = (struct channel_ready){.host_key = rendezvous_host_key(), .port = port};
 	return failed;
@@ -324,6 +328,20 @@ static bool hear(struct agent *agent, const struct channel_frame *frame)
 	}
 }
 
+static void send_notes(struct agent *agent)
+{
+	struct failure_run_note notes[256];
+	off_t at = 0;
+	ssize_t got;
+
+	while (at < CHANNEL_NOTES_MAX * (off_t)sizeof notes[0] &&
+	       (got = pread(agent->start.notes_fd, notes, sizeof notes, at)) > 0) {
+		size_t whole = (size_t)got - (size_t)got % sizeof notes[0];
+		launcher_channel_send(&agent->channel, CHANNEL_NOTES, notes, whole, NULL, 0);
+		at += got;
+	}
+}
+
 static void send_end(struct agent *agent, int i)
 {
 	const struct launcher_rank *rank = &agent->ranks[i];
@@ -334,6 +352,8 @@ static void send_end(struct agent *agent, int i)
 		.dumped = rank->dumped,
 	};
 
+	if (++agent->ended == agent->started)
+		send_notes(agent);
 	launcher_channel_send(&agent->channel, CHANNEL_ENDED, &ended, sizeof ended, NULL, 0);
 }
 
@@ -454,7 +474,7 @@ int launcher_agent_run(void)
 
 	if (!agent)
 		return LAUNCHER_FAILED;
-	agent->guard.fd = agent->start.secret_fd = agent->input_fd = -1;
+	agent->guard.fd = agent->start.secret_fd = agent->start.notes_fd = agent->input_fd = -1;
 	agent->credit = CHANNEL_CREDIT_BYTES;
 	int status = LAUNCHER_FAILED;
 	if (sigprocmask(SIG_BLOCK, NULL, &agent->start.mask) != 0 ||

@@ -22,6 +22,7 @@ enum {
 	 * frame that tells the end of a rank never waits behind output that nobody reads. */
 	CHANNEL_CREDIT_BYTES = 1 << 20,
 	CHANNEL_INPUT_BYTES = 1 << 16, /* of input that rank 0 has not taken yet */
+	CHANNEL_NOTES_MAX = 1 << 16,   /* of one host */
 };
 
 enum channel_type {
@@ -40,6 +41,7 @@ enum channel_type {
 	CHANNEL_OUTPUT,  /* struct channel_output, then bytes; none: the end */
 	CHANNEL_ENDED,   /* struct channel_ended */
 	CHANNEL_TAKEN,   /* struct channel_credit: bytes of input; 0: rank 0 takes no more */
+	CHANNEL_NOTES,   /* structs failure_run_note, before the end of the host's last rank */
 };
 
 enum { CHANNEL_SECRET_BYTES = 32, CHANNEL_ADDRESS_BYTES = 64, CHANNEL_RUN_ID_BYTES = 32 };

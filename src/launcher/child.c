@@ -28,6 +28,7 @@ enum { VARIABLE_MAX = 16, VARIABLE_BYTES = 192, PATH_BYTES = 4096 };
 static const char *const removed[] = {
 	"TORCHELASTIC_USE_AGENT_STORE",
 	"TORCHELASTIC_ERROR_FILE",
+	"LOCKSTEP_RUN_NOTES",
 };
 
 static ls_status say_system(const char *call)
@@ -145,10 +146,12 @@ static bool environment_init(struct environment *environment, const struct launc
 	set(environment, "TORCHELASTIC_RESTART_COUNT=0");
 	set(environment, "TORCHELASTIC_MAX_RESTARTS=0");
 	environment->meets_by_hand = !start->rendezvous[0];
-	if (environment->meets_by_hand)
+	if (environment->meets_by_hand) {
 		set(environment, "LOCKSTEP_SECRET_FILE=/proc/%d/fd/%d", getpid(), start->secret_fd);
-	else
+		set(environment, "LOCKSTEP_RUN_NOTES=/proc/%d/fd/%d", getpid(), start->notes_fd);
+	} else {
 		set(environment, "LOCKSTEP_RENDEZVOUS=unix:%s", start->rendezvous);
+	}
 
 	while (environ[inherited])
 		inherited++;

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/messages.h"
 #include "base/wait.h"
+#include "failure/run_notes.h"
 
 /* ---- words ---- */
 
@@ -209,6 +210,15 @@ static void send_input(struct launcher_hosts *hosts)
 	launcher_channel_send(&hosts->hosts[0].channel, CHANNEL_INPUT, data, (size_t)bytes, NULL, 0);
 }
 
+static bool hear_notes(struct launcher_host *host, const struct channel_frame *frame)
+{
+	size_t size = sizeof(struct failure_run_note);
+
+	return frame->bytes % size == 0 &&
+	       frame->bytes <= CHANNEL_NOTES_MAX * size - (host->notes.end - host->notes.start) &&
+	       launcher_channel_put(&host->notes, frame->payload, frame->bytes);
+}
+
 static bool hear(struct launcher_job *job, struct launcher_host *host,
 		 const struct channel_frame *frame)
 {
@@ -219,6 +229,8 @@ static bool hear(struct launcher_job *job, struct launcher_host *host,
 		return hear_output(job, host, frame);
 	case CHANNEL_ENDED:
 		return hear_ended(job, host, frame);
+	case CHANNEL_NOTES:
+		return hear_notes(host, frame);
 	case CHANNEL_TAKEN:
 		return hear_taken(job->hosts, host, frame);
 	case CHANNEL_STARTED:
@@ -341,6 +353,39 @@ void launcher_hosts_give_up(struct launcher_job *job)
 		host->state = HOST_GONE;
 		lose_ranks(job, host, LAUNCHER_FAILED);
 	}
+}
+
+/* ---- notes ---- */
+
+/* Whether a call of some rank returned that a rank has left this group. */
+static bool is_returned(const struct launcher_hosts *hosts, uint32_t group)
+{
+	for (int i = 0; i < hosts->count; i++) {
+		const struct channel_queue *notes = &hosts->hosts[i].notes;
+		struct failure_run_note note;
+		for (size_t at = notes->start; at < notes->end; at += sizeof note) {
+			memcpy(&note, notes->data + at, sizeof note);
+			if (note.kind == FAILURE_NOTE_RETURNED && note.group == group)
+				return true;
+		}
+	}
+	return false;
+}
+
+int launcher_hosts_find_unreturned(const struct launcher_job *job)
+{
+	for (int i = 0; i < job->hosts->count; i++) {
+		const struct channel_queue *notes = &job->hosts->hosts[i].notes;
+		struct failure_run_note note;
+		for (size_t at = notes->start; at < notes->end; at += sizeof note) {
+			memcpy(&note, notes->data + at, sizeof note);
+			if (note.kind == FAILURE_NOTE_UNRETURNED && note.rank >= 0 &&
+			    note.rank < job->count &&
+			    !(note.status == LS_PEER_LEFT && is_returned(job->hosts, note.group)))
+				return note.rank;
+		}
+	}
+	return -1;
 }
 
 const char *launcher_hosts_name(const struct launcher_job *job, int rank)

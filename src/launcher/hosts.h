@@ -36,8 +36,9 @@ struct launcher_host {
 	char version[CHANNEL_VERSION_BYTES];
 	uint64_t host_key;
 	uint32_t port;
-	int exit_status; /* REFUSED: what the launcher shall return */
-	uint64_t owed;   /* bytes of output taken, for which the agent has no new credit yet */
+	int exit_status;            /* REFUSED: what the launcher shall return */
+	struct channel_queue notes; /* structs failure_run_note */
+	uint64_t owed; /* bytes of output taken, for which the agent has no new credit yet */
 	/* Standard error of ssh and the agent: kept until the ranks begin, then passed on. */
 	int words_fd, words_poll;
 	char words[HOSTS_WORDS_BYTES];

@@ -436,6 +436,7 @@ static void release(struct launcher_host *host)
 	if (host->words_fd >= 0)
 		close(host->words_fd);
 	launcher_channel_fini(&host->channel);
+	free(host->notes.data);
 	free(host->stream.line);
 }
 

@@ -123,7 +123,7 @@ static struct launcher_job *job_new(const struct launcher_options *options)
 	job->start.command = options->command;
 	job->start.ranks = job->start.size = job->count;
 	job->start.hosts = 1;
-	job->start.secret_fd = -1;
+	job->start.secret_fd = job->start.notes_fd = -1;
 	return job;
 }
 

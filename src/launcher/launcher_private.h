@@ -156,7 +156,9 @@ struct launcher_start {
 	char run_id[32];
 	char master_addr[RENDEZVOUS_ADDRESS_BYTES];
 	uint16_t master_port;
-	int secret_fd;                /* without a rendezvous: a file with the secret of the job */
+	/* Without a rendezvous: files with the secret of the job, and for notes of its ranks
+	 * (failure/run_notes.h). */
+	int secret_fd, notes_fd;
 	sigset_t mask;                /* the launcher's own when it was started */
 	struct sigaction broken_pipe; /* likewise */
 	int guard_fd;
@@ -259,6 +261,8 @@ void launcher_hosts_step(struct launcher_job *job, const struct launcher_poll *s
 void launcher_hosts_signal(struct launcher_job *job, int number, bool groups);
 /* Hosts that have not told the end of all their ranks count as lost. */
 void launcher_hosts_give_up(struct launcher_job *job);
+/* A rank that noted what report_unreturned (outcome.c) tells; -1: none. */
+int launcher_hosts_find_unreturned(const struct launcher_job *job);
 /* What the user calls the host of this rank. */
 const char *launcher_hosts_name(const struct launcher_job *job, int rank);
 

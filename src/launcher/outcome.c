@@ -179,6 +179,8 @@ static int find_unreturned(const struct launcher_job *job)
 {
 	struct trace_report report;
 
+	if (job->hosts)
+		return launcher_hosts_find_unreturned(job);
 	for (int rank = 0; job->view && rank < job->view->size; rank++)
 		if (job->view->ranks[rank].trace.header &&
 		    trace_read_report(&job->view->ranks[rank].trace, &report) &&

@@ -211,14 +211,17 @@ void trace_report(struct trace *trace, uint32_t group, ls_status status, int cul
 	lock_trace_release(&trace->lock);
 }
 
-void trace_report_unreturned(struct trace *trace, uint32_t group)
+ls_status trace_report_unreturned(struct trace *trace, uint32_t group)
 {
 	struct trace_report *report = &trace->header->report;
 	lock_trace_acquire(&trace->lock);
-	if (atomic_load_explicit(&report->status, memory_order_relaxed) != 0 &&
-	    report->group == group)
+	uint32_t status = atomic_load_explicit(&report->status, memory_order_relaxed);
+	if (report->group != group)
+		status = 0;
+	if (status != 0)
 		atomic_store_explicit(&report->unreturned, 1, memory_order_release);
 	lock_trace_release(&trace->lock);
+	return (ls_status)status;
 }
 
 void trace_set_device(struct trace *trace, const char *name)

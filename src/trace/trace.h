@@ -331,8 +331,9 @@ uint32_t trace_label(struct trace *trace, const char *text);
  * replaces one on another group, and is not replaced by it. */
 void trace_report(struct trace *trace, uint32_t group, ls_status status, int culprit,
 		  uint64_t operation, const char *text) LOCK_AVOIDS(trace);
-/* Notes that no call of the owner has returned the report on this group, if there is one. */
-void trace_report_unreturned(struct trace *trace, uint32_t group) LOCK_AVOIDS(trace);
+/* Notes that no call of the owner has returned the report on this group. Returns its status; LS_OK:
+ * there is none. */
+ls_status trace_report_unreturned(struct trace *trace, uint32_t group) LOCK_AVOIDS(trace);
 
 /* Fills entry `at` < TRACE_GROUP_MAX of the table of groups; no collective has been entered yet.
  * The entry's last group must be closed. */

@@ -399,10 +399,10 @@ static void report_is_kept_and_taken_back(void **state)
 	assert_int_equal(report.group, TRACE_GROUP_WORLD);
 	assert_string_equal(report.text, "all");
 	/* That nobody was told of it belongs to the one that is kept, and ends with it. */
-	trace_report_unreturned(&trace, 8);
+	assert_int_equal(trace_report_unreturned(&trace, 8), LS_OK);
 	assert_true(trace_read_report(&view, &report));
 	assert_int_equal(report.unreturned, 0);
-	trace_report_unreturned(&trace, TRACE_GROUP_WORLD);
+	assert_int_equal(trace_report_unreturned(&trace, TRACE_GROUP_WORLD), LS_PEER_DIED);
 	assert_true(trace_read_report(&view, &report));
 	assert_int_equal(report.unreturned, 1);
 	trace_report(&trace, TRACE_GROUP_WORLD, LS_MISMATCH, 2, 6, "another");

@@ -120,14 +120,18 @@ struct world_device {
 	char name[32];                                         /* "sim:0" */
 };
 
+/* "/proc/PID/fd/NUMBER" */
+enum { WORLD_RUN_NOTES_BYTES = 48 };
+
 struct world {
 	struct settings settings;
 	uint32_t fork_generation; /* of the process that opened it */
 	int rank, size;
-	int cores;         /* on which the ranks of this machine may run */
-	int control_fd;    /* to the launcher, or to rank 0; -1: none */
-	bool resumes;      /* a signal ends no operation */
-	bool keeps_memory; /* blocks that are in use outlive it */
+	int cores;                             /* on which the ranks of this machine may run */
+	int control_fd;                        /* to the launcher, or to rank 0; -1: none */
+	char run_notes[WORLD_RUN_NOTES_BYTES]; /* path of the file; "": there is none */
+	bool resumes;                          /* a signal ends no operation */
+	bool keeps_memory;                     /* blocks that are in use outlive it */
 	struct trace trace;
 	struct memory memory;
 	struct transport transport;

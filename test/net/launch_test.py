@@ -5,6 +5,7 @@ and host1, where sshd does, are network namespaces; on host2 nobody listens. Say
 system lets nobody make namespaces."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -327,6 +328,30 @@ def test_rank_there_is_killed():
         equal(status, 137, errors)
         matches(r"rank 3 \(pid \d+ on host host1\) was killed by SIGKILL \(9\); ranks 0, 1, 2 then exited with 1 \[LS-RUN-FAILED\]",
                 errors)
+
+
+def test_difference_that_no_call_returns():
+    """Rank 2 finds when it closes the group that the others have called one more collective, and all ranks exit with 0."""
+    result = lockstep(*BOTH, sys.argv[2], "--rounds", 6, "missing", 2, 6)
+    equal((result.returncode, "failed" in result.stdout), (1, False), result.stderr)
+    matches(r"rank 2 finished after all-reduce #5 but ranks? .* called reduce #6", result.stderr)
+    matches(r"all ranks exited with 0, but when rank \d closed a group .* \[LS-RUN-AT-CLOSE\]", result.stderr)
+
+
+def test_difference_that_a_call_returns():
+    """Rank 2 finds the others waiting when it closes the group, and no call of its own says so; but theirs do."""
+    with Far(sys.argv[2], "--handles", "stop-leave", 2, 6) as job:
+        job.expect(*(f"[{rank}] round 4" for rank in range(4)))
+        ranks = job.ranks()
+
+        def are_in_the_next_one():
+            found = json.loads(lockstep("diagnose", "--json", ranks[0]).stdout)["jobs"][0]["ranks"]
+            return all(found[rank]["operation"]["number"] == 6 for rank in (0, 1, 3))
+        until(are_in_the_next_one, "three ranks to be in an all-reduce without rank 2")
+        os.kill(ranks[2], signal.SIGCONT)
+        status, out, errors = job.end()
+    equal((status, out.count("failed LS_PEER_LEFT")), (0, 3), errors)
+    equal((errors.count("[LS-VERDICT]"), "LS-RUN" in errors), (1, False), errors)
 
 
 def test_rank_there_fails_and_others_stay():

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What ranks note for `lockstep run --hosts`. The agent on each host makes a file and names it in
+ * LOCKSTEP_RUN_NOTES; ranks append notes to it, and the agent reads it when its ranks have ended.
+ * (On one host the launcher holds the traces, which say the same and more.) */
+#ifndef FAILURE_RUN_NOTES_H
+#define FAILURE_RUN_NOTES_H
+
+#include <stdint.h>
+
+enum failure_run_note_kind {
+	/* The rank found the failure when it closed the group, so no call of it returned that. */
+	FAILURE_NOTE_UNRETURNED = 1,
+	/* A call returned it. Noted for LS_PEER_LEFT only. */
+	FAILURE_NOTE_RETURNED,
+};
+
+/* Each is written by one write, so notes of several ranks do not mix. */
+struct failure_run_note {
+	uint32_t kind;
+	int32_t rank;
+	uint32_t group, status;
+};
+
+#endif
