@@ -9,9 +9,8 @@
  *   after all: CONFIRM    ------->   looks again; sends what both looks show
  *                         <-------   a block, diagnose_pack
  *
- * A rank may be stopped. If it has not answered LOOK after a part of the time, another rank of its
- * host is asked as well; the one that answers confirms.
- *
+ * A rank may be stopped. If it alone has not answered LOOK soon, another rank of its host is asked
+ * as well; the one that answers confirms.
  * For commands (shown.h) it also asks for the traces of all ranks: COPY, and a block of copies.
  *
  * All this is done by watches. A watch that waits for answers gives answers, too. Words and blocks
@@ -196,8 +195,7 @@ static void add_speakers(const struct world *world, bool silent, const struct ra
 	}
 }
 
-/* One rank, which has not been asked, of each other host that has not answered; first those that
- * answered the last time. */
+/* One rank, not asked before, of each other host that has not answered; first not silent ones. */
 static struct ranks find_speakers(const struct world *world, const struct ranks *asked,
 				  const struct ranks *answered)
 {
@@ -247,13 +245,16 @@ static struct ranks find_answered(const struct world *world, const struct ranks 
 	return answered;
 }
 
-/* Asks one more rank of each host that has not answered, if there is one. */
+/* Asks one more rank of the only host that has not answered, if it has one. If several have not,
+ * they are all slow, and more questions would make them slower. */
 static void ask_others(struct world *world, enum what what, uint64_t round,
 		       const struct ranks *answered, struct ranks *asked)
 {
 	struct ranks others = find_speakers(world, asked, answered);
-	others = ask_all(world, &others, what, round);
 	uint64_t hosts = hosts_of(world, &others);
+	if (ranks_count(&others) != 1)
+		return;
+	others = ask_all(world, &others, what, round);
 	RANKS_EACH (q, asked)
 		if (hosts & host_bit(world, q))
 			world->watch.far->heard[q].is_silent = true;
@@ -356,8 +357,8 @@ static struct diagnose_job *look_twice(struct world *world, const struct diagnos
 {
 	struct diagnose_job *first = failure_collect(world, closing), *second = NULL;
 	uint64_t round = ++world->watch.far->round;
-	bool is_good = false;
 	uint64_t hosts = hosts_of(world, speakers);
+	bool is_good = false;
 	*speakers = ask_all(world, speakers, LOOK, round);
 	*speakers = await_answers(world, speakers, LOOK, round);
 	forget_told(world->watch.far, world->size); /* or it would be in the way of what comes */
@@ -372,10 +373,9 @@ static struct diagnose_job *look_twice(struct world *world, const struct diagnos
 		is_good = take_told(world, speakers, second, traffic);
 	}
 	free(first);
-	if (is_good)
-		return second;
-	free(second);
-	return NULL;
+	if (!is_good)
+		free(second);
+	return is_good ? second : NULL;
 }
 
 struct diagnose_job *failure_far_collect_some(struct world *world,
