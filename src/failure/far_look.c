@@ -234,14 +234,10 @@ static struct ranks find_answered(const struct world *world, const struct ranks 
 				  enum what what, uint64_t round)
 {
 	struct ranks answered = {{0}};
-	uint64_t hosts = 0;
-	RANKS_EACH (q, asked) {
-		if (hosts & host_bit(world, q) ||
-		    !has_answered(&world->watch.far->heard[q], what, round))
-			continue;
-		hosts |= host_bit(world, q);
-		ranks_add(&answered, q);
-	}
+	RANKS_EACH (q, asked)
+		if (has_answered(&world->watch.far->heard[q], what, round) &&
+		    !(hosts_of(world, &answered) & host_bit(world, q)))
+			ranks_add(&answered, q);
 	return answered;
 }
 
