@@ -197,11 +197,13 @@ static void test_server_of_other_version(void **state)
 {
 	(void)state;
 	struct wire_head head;
+	char mine[64], swapped[64];
+	snprintf(mine, sizeof mine, "Lockstep %s (protocol %d)", LOCKSTEP_VERSION, WIRE_PROTOCOL);
+	snprintf(swapped, sizeof swapped, "protocol %d, another byte order", WIRE_PROTOCOL);
 	rendezvous_head_fill(&head, WIRE_WELCOME, sizeof head, 0, 77);
 	snprintf(head.version, sizeof head.version, "9.8.7");
 	answer_with(true, &head, sizeof head, LS_WRONG_VERSION,
-		    FIXTURE_WORDS("Lockstep " LOCKSTEP_VERSION " (protocol 6)", "rank 0 (pid 77)",
-				  "runs 9.8.7", "same library"));
+		    FIXTURE_WORDS(mine, "rank 0 (pid 77)", "runs 9.8.7", "same library"));
 	head.protocol = 41;
 	answer_with(false, &head, sizeof head, LS_WRONG_VERSION,
 		    FIXTURE_WORDS("9.8.7 (protocol 41)"));
@@ -210,7 +212,7 @@ static void test_server_of_other_version(void **state)
 	head.rank = 0;
 	head.pid = (int32_t)__builtin_bswap32(77);
 	answer_with(false, &head, sizeof head, LS_WRONG_VERSION,
-		    FIXTURE_WORDS("rank 0 (pid 77)", "protocol 6, another byte order"));
+		    FIXTURE_WORDS("rank 0 (pid 77)", swapped));
 }
 
 static void test_rank_of_other_version(void **state)
