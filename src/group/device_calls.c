@@ -91,13 +91,14 @@ void group_device_close(struct world *world)
 		pool_detach(device->pool); /* the trace ends, the pool does not */
 		return;
 	}
-	if (device->gate)
-		pool_gate_leave(device->gate);
 	device->driver.ops->close(&device->driver);
 	free_words(device);
 	lock_group_fini(&device->lock);
-	free(device);
 	world->device = NULL;
+	if (device->gate)
+		pool_gate_leave(device->gate, &device->kept);
+	else
+		free(device);
 }
 
 /* ---- the calls ---- */

@@ -52,15 +52,22 @@ struct pool_gate *pool_gate_join(const void *domain)
 	return gate;
 }
 
-void pool_gate_leave(struct pool_gate *gate)
+void pool_gate_leave(struct pool_gate *gate, struct pool_kept *kept)
 {
 	lock_gate_acquire(&lock);
+	kept->next = gate->kept;
+	gate->kept = kept;
 	bool last = --gate->users == 0;
 	if (last)
 		take_out(gate);
 	lock_gate_release(&lock);
 	if (!last)
 		return;
+	while (gate->kept) {
+		struct pool_kept *one = gate->kept;
+		gate->kept = one->next;
+		free(one);
+	}
 	pool_gate_fini(gate);
 	free(gate);
 }

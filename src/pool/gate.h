@@ -56,10 +56,16 @@ struct pool_waiting {
 	struct wait_bell *bell;
 };
 
+/* The begin of a block of malloc with a driver in it. */
+struct pool_kept {
+	struct pool_kept *next;
+};
+
 struct pool_gate {
-	/* Of pool_gate_join: the domain, and how many use the gate. */
+	/* Of pool_gate_join: the domain, how many use the gate, and what those left behind. */
 	const void *domain;
 	uint32_t users;
+	struct pool_kept *kept;
 	struct pool_gate *next;
 	_Atomic uint64_t state; /* launches that are open, and GATE_GIVING */
 	/* Raised when a give has ended; and, if somebody waits for the gate, when a launch has. */
@@ -78,8 +84,9 @@ void pool_gate_fini(struct pool_gate *gate);
 /* The gate of all drivers of this process with the same domain (driver->domain); the first one
  * makes it. A domain of NULL: of this driver alone. NULL, with a message: no memory. */
 struct pool_gate *pool_gate_join(const void *domain) LOCK_AVOIDS(gate);
-/* The caller does not need it any more; the last one ends it. */
-void pool_gate_leave(struct pool_gate *gate) LOCK_AVOIDS(gate);
+/* The caller does not need it any more; the last one ends it. Others may just look at the caller's
+ * driver, as it had a lane: so the gate frees `kept`, its memory, when the last one has left. */
+void pool_gate_leave(struct pool_gate *gate, struct pool_kept *kept) LOCK_AVOIDS(gate);
 
 /* A lane for launches behind one stream, or behind several one after the other. NULL: all
  * POOL_LANES are in use. */

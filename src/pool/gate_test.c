@@ -288,6 +288,28 @@ static void threads_launch_and_give(void **state)
 	device_end(device);
 }
 
+/* Whoever has looked up the lane's driver may still read it when its rank has closed it. */
+static void a_driver_stays_until_all_have_left(void **state)
+{
+	struct left {
+		struct pool_kept kept;
+		struct driver driver;
+	} *left = calloc(1, sizeof *left), *other = calloc(1, sizeof *other);
+	(void)state;
+	assert_true(left && other);
+	struct pool_gate *gate = pool_gate_join(left);
+	assert_ptr_equal(pool_gate_join(left), gate);
+	struct pool_lane *lane = pool_lane_open(gate, &left->driver);
+	assert_non_null(lane);
+	pool_gate_issue(lane);
+	struct wait_word words[4];
+	assert_int_equal(pool_gate_words(gate, words, 4), 3); /* changes, done, broken */
+	pool_lane_close(lane);
+	pool_gate_leave(gate, &left->kept);
+	assert_int_equal(atomic_load(words[2].word), 0);
+	pool_gate_leave(gate, &other->kept);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -296,6 +318,7 @@ int main(void)
 		cmocka_unit_test(a_launch_that_failed_is_not_in_flight),
 		cmocka_unit_test(nothing_is_in_flight_on_a_broken_device),
 		cmocka_unit_test(lanes_end),
+		cmocka_unit_test(a_driver_stays_until_all_have_left),
 		cmocka_unit_test(the_smallest_that_has_room_is_taken_back),
 		cmocka_unit_test(a_launch_waits_for_a_give),
 		cmocka_unit_test(threads_launch_and_give),
