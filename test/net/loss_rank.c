@@ -2,34 +2,18 @@
  * loss_rank FOLDER: a rank that calls collectives and sends messages of all lengths, makes groups
  * and closes them, and compares what arrives, until the file `stop` is in FOLDER. It prints how
  * many rounds went right, or what went wrong. Rank 0 makes the file `going` after the first. */
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <lockstep/lockstep.h>
+
+#include "files.h"
 
 enum { LONG = 100000, KINDS = 6 };
 
 static unsigned char buffers[2][LONG];
-
-static bool has_file(const char *folder, const char *name)
-{
-	char path[512];
-	snprintf(path, sizeof path, "%s/%s", folder, name);
-	return access(path, F_OK) == 0;
-}
-
-static void make_file(const char *folder, const char *name)
-{
-	char path[512];
-	snprintf(path, sizeof path, "%s/%s", folder, name);
-	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
-	if (fd >= 0)
-		close(fd);
-}
 
 static unsigned char byte_of(long round, int rank, int i)
 {

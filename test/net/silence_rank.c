@@ -3,34 +3,18 @@
  * in FOLDER, and prints which. Rank 0 makes the file `going` when all ranks have done some, and
  * for so long that hosts have heard each other: nobody misses a host that he has never heard. With
  * LINGERS set it keeps a group that has failed open until there is a file `stop`. */
-#include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <lockstep/lockstep.h>
 
+#include "files.h"
+
 enum { SOME = 50, HEARD_MS = 500 };
-
-static bool has_file(const char *folder, const char *name)
-{
-	char path[512];
-	snprintf(path, sizeof path, "%s/%s", folder, name);
-	return access(path, F_OK) == 0;
-}
-
-static void make_file(const char *folder, const char *name)
-{
-	char path[512];
-	snprintf(path, sizeof path, "%s/%s", folder, name);
-	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
-	if (fd >= 0)
-		close(fd);
-}
 
 static int64_t now_ms(void)
 {
