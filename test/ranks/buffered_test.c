@@ -171,17 +171,18 @@ static void batch_both(struct runner_rank *self, ls_group *group, int other)
 }
 
 /* Rank 0's receive of any source takes rank 1's message at once; but it might have taken the one of
- * rank 0 itself, if that had come first. */
+ * rank 0 itself, if that had come first. From another host it has come when the next one has. */
 static void any_takes_at_once(struct runner_rank *self, ls_group *group, int other)
 {
 	struct ls_op_options three = with_tag(3);
 	int32_t to;
 	ls_op *op;
-	if (self->rank == 1)
+	if (self->rank == 1) {
 		send_one(group, 1, other, 3);
-	runner_meet(self);
-	if (self->rank == 1)
+		send_one(group, 1, other, 4);
 		return;
+	}
+	receive_one(group, other, 4);
 	OK(ls_irecv(group, &to, 1, LS_INT32, LS_ANY_SOURCE, &three, &op));
 	isend_one(group, self->rank, 3, true);
 	receive_one(group, self->rank, 3);
