@@ -5,243 +5,9 @@
 #ifndef LINK_CONTRACT_FIXTURE_H
 #define LINK_CONTRACT_FIXTURE_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/clock.h"
-#include "link/link.h"
-
-enum { CONTRACT_ENDS = 3, CONTRACT_LIMIT_MS = 20000, CONTRACT_LONG = 100000, CONTRACT_KEPT = 64 };
-
-/* How a body is had: `open` makes ends that are filled but for their events, and not connected. */
-struct contract_body {
-	const char *name;
-	void *(*open)(int ends, uint64_t seed, struct link **links);
-	bool (*close)(void *body); /* after ops->close of all; false: something was left behind */
-	uint64_t seed;
-	uint64_t cut_bytes; /* a payload of which ten calls of advance at all ends bring a part */
-};
-
-struct contract_end {
-	struct link *link;
-	struct contract *contract;
-	/* Of each peer: the number that its next note or word must have; what it was told. */
-	uint64_t next[CONTRACT_ENDS], told[CONTRACT_ENDS];
-	int lost[CONTRACT_ENDS];
-	int done;
-	/* Messages whose bytes are to be fetched. */
-	int kept_count;
-	int kept_from[CONTRACT_KEPT];
-	struct link_message kept[CONTRACT_KEPT];
-	int inside; /* calls of advance or cut: events are told within one */
-};
-
-struct contract {
-	const struct contract_body *of;
-	void *body;
-	struct contract_end ends[CONTRACT_ENDS];
-};
-
-/* ---- events ---- */
-
-/* Byte i of the payload of the note with this number. */
-static inline unsigned char contract_byte(uint64_t number, uint64_t i)
-{
-	return (unsigned char)(number * 31 + i * 7 + i / 251);
-}
-
-static inline void contract_fill(unsigned char *out, uint64_t number, uint64_t bytes)
-{
-	for (uint64_t i = 0; i < bytes; i++)
-		out[i] = contract_byte(number, i);
-}
-
-static inline void contract_check(const unsigned char *bytes, uint64_t number, uint64_t count)
-{
-	for (uint64_t i = 0; i < count; i++)
-		assert_int_equal(bytes[i], contract_byte(number, i));
-}
-
-static inline void contract_arrived(void *context, int peer, const struct link_message *message)
-{
-	struct contract_end *end = context;
-	uint64_t number = message->note.words[0];
-	assert_int_equal(end->inside, 1);
-	assert_int_equal(number, end->next[peer]++);
-	for (int i = 1; i < LINK_NOTE_WORDS; i++)
-		assert_int_equal(message->note.words[i], number * 1000 + (uint64_t)i);
-	end->told[peer]++;
-	if (message->handle) {
-		assert_null(message->payload);
-		assert_true(end->kept_count < CONTRACT_KEPT);
-		end->kept_from[end->kept_count] = peer;
-		end->kept[end->kept_count++] = *message;
-	} else if (message->bytes) {
-		contract_check(message->payload, number, message->bytes);
-	}
-}
-
-static inline void contract_word(void *context, int peer, uint64_t index, uint64_t value)
-{
-	struct contract_end *end = context;
-	assert_int_equal(end->inside, 1);
-	assert_int_equal(value, end->next[peer]++);
-	assert_int_equal(index, UINT64_MAX - value);
-	end->told[peer]++;
-}
-
-static inline void contract_done(void *context, struct link_transfer *transfer)
-{
-	struct contract_end *end = context;
-	(void)transfer;
-	assert_int_equal(end->inside, 1);
-	end->done++;
-}
-
-static inline void contract_lost(void *context, int peer)
-{
-	struct contract_end *end = context;
-	assert_int_equal(end->inside, 1);
-	assert_int_equal(end->lost[peer]++, 0);
-}
-
-/* ---- calls ---- */
-
-static inline struct contract_end *contract_end(void **state, int rank)
-{
-	return &((struct contract *)*state)->ends[rank];
-}
-
-static inline bool contract_advance(struct contract_end *end)
-{
-	end->inside++;
-	bool did = end->link->ops->advance(end->link);
-	end->inside--;
-	return did;
-}
-
-static inline void contract_advance_all(void **state)
-{
-	for (int r = 0; r < CONTRACT_ENDS; r++)
-		contract_advance(contract_end(state, r));
-}
-
-/* Drives all ends until a number is reached. */
-static inline void contract_until(void **state, const int *count, int value)
-{
-	uint64_t deadline_ns = clock_deadline_ns(CONTRACT_LIMIT_MS);
-	while (*count < value) {
-		contract_advance_all(state);
-		assert_true(clock_now_ns() < deadline_ns);
-	}
-	assert_int_equal(*count, value);
-}
-
-static inline void contract_cut(struct contract_end *end, int peer)
-{
-	end->inside++;
-	end->link->ops->cut(end->link, peer);
-	end->inside--;
-}
-
-static inline struct link_note contract_note(uint64_t number)
-{
-	struct link_note note = {.words = {number}};
-	for (int i = 1; i < LINK_NOTE_WORDS; i++)
-		note.words[i] = number * 1000 + (uint64_t)i;
-	return note;
-}
-
-/* Posts note `number` and drives all ends until there was room for it. */
-static inline void contract_post(void **state, int from, int to, uint64_t number,
-				 const void *payload, uint64_t bytes, struct link_transfer *transfer)
-{
-	struct link *link = contract_end(state, from)->link;
-	struct link_note note = contract_note(number);
-	uint64_t deadline_ns = clock_deadline_ns(CONTRACT_LIMIT_MS);
-	while (!link->ops->post(link, to, &note, payload, bytes, transfer)) {
-		contract_advance_all(state);
-		assert_true(clock_now_ns() < deadline_ns);
-	}
-	memset(&note, 0, sizeof note);
-	link->ops->push(link, to);
-}
-
-/* Offers `bytes` and drives until the target has been told. Returns its message. */
-static inline const struct link_message *contract_offer(void **state, int from, int to,
-							uint64_t number, const void *payload,
-							uint64_t bytes,
-							struct link_transfer *transfer)
-{
-	struct contract_end *target = contract_end(state, to);
-	int before = target->kept_count;
-	contract_post(state, from, to, number, payload, bytes, transfer);
-	contract_until(state, &target->kept_count, before + 1);
-	assert_int_equal(target->kept[before].bytes, bytes);
-	return &target->kept[before];
-}
-
-/* ---- life ---- */
-
-static inline int contract_open(void **state)
-{
-	const struct contract_body *of = *state;
-	struct contract *contract = calloc(1, sizeof *contract);
-	struct link *links[CONTRACT_ENDS];
-	assert_non_null(contract);
-	contract->of = of;
-	contract->body = of->open(CONTRACT_ENDS, of->seed, links);
-	for (int r = 0; r < CONTRACT_ENDS; r++) {
-		struct contract_end *end = &contract->ends[r];
-		assert_false(link_is_valid(links[r])); /* nobody listens yet */
-		end->link = links[r];
-		end->link->events = (struct link_events){.context = end,
-							 .arrived = contract_arrived,
-							 .word = contract_word,
-							 .done = contract_done,
-							 .lost = contract_lost};
-		assert_true(link_is_valid(links[r]));
-		assert_int_equal(links[r]->rank, r);
-	}
-	*state = contract;
-	uint64_t deadline_ns = clock_deadline_ns(CONTRACT_LIMIT_MS);
-	for (bool all = false; !all;) {
-		all = true;
-		for (int r = 0; r < CONTRACT_ENDS; r++) {
-			bool done;
-			assert_int_equal(links[r]->ops->connect(links[r], &done), LS_OK);
-			all = all && done;
-		}
-		contract_advance_all(state);
-		assert_true(clock_now_ns() < deadline_ns);
-	}
-	return 0;
-}
-
-static inline int contract_close(void **state)
-{
-	struct contract *contract = *state;
-	for (int r = 0; r < CONTRACT_ENDS; r++)
-		for (int q = 0; q < CONTRACT_ENDS; q++)
-			if (q != r)
-				contract_cut(&contract->ends[r], q);
-	for (int r = 0; r < CONTRACT_ENDS; r++)
-		contract->ends[r].link->ops->close(contract->ends[r].link);
-	assert_true(contract->of->close(contract->body));
-	*state = (void *)(uintptr_t)contract->of;
-	free(contract);
-	return 0;
-}
-
-/* ---- what it has to do ---- */
+#include "link/contract_ends_fixture.h"
 
 /* Notes and words of any length between all pairs at once; there is not room for all of them. */
 static inline void contract_order(void **state)
@@ -339,6 +105,46 @@ static inline void contract_unwanted(void **state)
 	contract_until(state, &source->done, 1);
 	assert_int_equal(sent.status, LS_CANCELLED);
 	free(from);
+}
+
+/* An eager payload ends at its source without the target, which fetches or returns it later, also
+ * when the source is gone. */
+static inline void contract_eager(void **state)
+{
+	enum { COUNT = 4 };
+	static const uint64_t sizes[COUNT] = {LINK_EAGER_BYTES, 1, LINK_SHORT_BYTES + 1, 30000};
+	struct contract_end *source = contract_end(state, 0), *target = contract_end(state, 1);
+	unsigned char *from = malloc(LINK_EAGER_BYTES), *to = calloc(1, LINK_EAGER_BYTES + 2);
+	struct link_transfer sent[COUNT], fetched[COUNT];
+	for (int i = 0; i < COUNT; i++) {
+		sent[i] = (struct link_transfer){.status = LS_PENDING, .is_eager = true};
+		fetched[i] = (struct link_transfer){.status = LS_PENDING};
+		contract_fill(from, (uint64_t)i, sizes[i]);
+		contract_offer(state, 0, 1, (uint64_t)i, from, sizes[i], &sent[i]);
+		assert_true(target->kept[i].is_eager);
+		contract_until(state, &source->done, i + 1);
+		assert_int_equal(sent[i].status, LS_OK);
+		memset(from, 0xee, sizes[i]); /* it belongs to the caller again */
+	}
+	target->link->ops->fetch(target->link, 0, &target->kept[3], NULL, NULL);
+	target->link->ops->fetch(target->link, 0, &target->kept[2], to + 1, &fetched[2]);
+	contract_until(state, &target->done, 1);
+	contract_check(to + 1, 2, sizes[2]);
+	contract_cut(source, 1);
+	contract_until(state, &target->lost[0], 1);
+	contract_check(target->kept[0].payload, 0, sizes[0]);
+	target->link->ops->fetch(target->link, 0, &target->kept[0], to + 1, &fetched[0]);
+	contract_until(state, &target->done, 2);
+	contract_check(to + 1, 0, LINK_EAGER_BYTES);
+	assert_true(to[0] == 0 && to[LINK_EAGER_BYTES + 1] == 0);
+	assert_true(fetched[0].status == LS_OK && fetched[2].status == LS_OK);
+	contract_cut(target, 0);
+	target->link->ops->fetch(target->link, 0, &target->kept[1], to, &fetched[1]);
+	contract_until(state, &target->done, 3);
+	assert_int_equal(fetched[1].status, LS_ABORTED);
+	assert_int_equal(source->done, COUNT);
+	free(from);
+	free(to);
 }
 
 /* One end cuts while bytes are under way: at return none is touched any more, on its side. The
@@ -461,7 +267,8 @@ static inline int contract_run(const struct contract_body *body)
 		CONTRACT_TEST(contract_order),         CONTRACT_TEST(contract_long),
 		CONTRACT_TEST(contract_many),          CONTRACT_TEST(contract_unwanted),
 		CONTRACT_TEST(contract_cut_by_source), CONTRACT_TEST(contract_cut_by_target),
-		CONTRACT_TEST(contract_after_cut),     CONTRACT_TEST(contract_sleep),
+		CONTRACT_TEST(contract_eager),         CONTRACT_TEST(contract_sleep),
+		CONTRACT_TEST(contract_after_cut),
 	};
 #undef CONTRACT_TEST
 	print_message("# %s, seed %llu\n", body->name, (unsigned long long)body->seed);

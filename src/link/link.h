@@ -10,6 +10,9 @@
  *   …the payload must stay…                           fetch(message, to, transfer)
  *   done(transfer)                                    done(transfer)
  *
+ * A long payload that is eager goes ahead with its note: three ways between the ranks become one,
+ * but the link may have to keep a copy at the target until fetch.
+ *
  * Threads: one thread at a time, but any thread, calls the functions of a link; the caller ensures
  * that. No function blocks, takes a lock of the caller, or allocates memory after `connect`.
  * Only advance and cut call events, in the thread that called them. An event may call post, store
@@ -35,7 +38,8 @@
 
 enum {
 	LINK_NOTE_WORDS = 5,
-	LINK_SHORT_BYTES = 4096, /* payload of a post without a transfer, at most */
+	LINK_SHORT_BYTES = 4096,     /* payload of a post without a transfer, at most */
+	LINK_EAGER_BYTES = 64 << 10, /* payload of an eager transfer, at most */
 	LINK_TRANSFER_BYTES = 104,
 };
 
@@ -48,11 +52,13 @@ struct link_note {
 struct link_message {
 	struct link_note note;
 	uint64_t bytes;
-	/* The whole payload, unaligned, which the link owns; valid until `arrived` returns. NULL
-	 * with bytes > 0: it stays at the source until fetch. */
+	/* The whole payload, unaligned, which the link owns; valid until `arrived` returns, or if
+	 * there is a handle until the call of fetch, though the peer may be lost meanwhile. NULL
+	 * with bytes > 0: it is to be fetched. */
 	const void *payload;
 	void *handle;      /* for fetch; NULL: there is nothing to fetch */
 	uint64_t position; /* the link's, for fetch */
+	bool is_eager;     /* there are a payload and a handle */
 };
 
 /* A long payload in transfer. The caller owns it and has zeroed it. From post or fetch until `done`
@@ -62,6 +68,10 @@ struct link_transfer {
 	 * under way, and are lost if the connection breaks. LS_CANCELLED, at the source: the target
 	 * does not want them. LS_ABORTED: cut. LS_PEER_DIED: the peer was lost. */
 	ls_status status;
+	/* Set before post, for LINK_EAGER_BYTES at most: the payload goes ahead. It ends with LS_OK
+	 * as soon as the link has copied it, whether it is fetched or not, never with
+	 * LS_CANCELLED; and can be fetched although the peer was lost meanwhile. */
+	bool is_eager;
 	/* The link's: so it needs no memory of its own, however many transfers there are. */
 	_Alignas(8) unsigned char memory[LINK_TRANSFER_BYTES];
 };

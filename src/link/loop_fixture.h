@@ -6,31 +6,12 @@
 #ifndef LINK_LOOP_FIXTURE_H
 #define LINK_LOOP_FIXTURE_H
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "link/loop_types_fixture.h"
-
-static inline uint64_t loop_draw(struct loop *loop, uint64_t below) LOCK_REQUIRES(peer)
-{
-	loop->seed = loop->seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-	return (loop->seed >> 33) % below;
-}
-
-/* Whether either has given the other up. */
-static inline bool loop_is_cut(const struct loop *loop, int a, int b) LOCK_REQUIRES(peer)
-{
-	return loop->ends[a].has_cut[b] || loop->ends[b].has_cut[a];
-}
-
-static inline void loop_poke(struct loop_end *end)
-{
-	if (end->is_armed && eventfd_write(end->link.fd, 1) != 0)
-		abort();
-}
+#include "link/loop_offers_fixture.h"
 
 /* ---- sending ---- */
 
@@ -68,23 +49,6 @@ static inline struct loop_item *loop_place(struct loop *loop, int from, int to) 
 	return item;
 }
 
-static inline struct loop_offer *loop_offer(struct loop *loop, int source, int target,
-					    const void *payload, uint64_t bytes,
-					    struct link_transfer *transfer) LOCK_REQUIRES(peer)
-{
-	struct loop_offer *offer = calloc(1, sizeof *offer);
-	if (!offer)
-		abort();
-	*offer = (struct loop_offer){.next = loop->offers,
-				     .source = source,
-				     .target = target,
-				     .from = payload,
-				     .bytes = bytes,
-				     .sent = transfer};
-	loop->offers = offer;
-	return offer;
-}
-
 static inline bool loop_post(struct link *link, int peer, const struct link_note *note,
 			     const void *payload, uint64_t bytes, struct link_transfer *transfer)
 {
@@ -102,8 +66,12 @@ static inline bool loop_post(struct link *link, int peer, const struct link_note
 		if (transfer) {
 			struct loop_offer *offer =
 				loop_offer(loop, link->rank, peer, payload, bytes, transfer);
+			if (transfer->is_eager)
+				loop_copy(loop, offer);
 			offer->is_queued = true;
 			item->message.handle = offer;
+			item->message.is_eager = transfer->is_eager;
+			item->message.payload = offer->copy;
 			loop_send(loop, link->rank, peer);
 		} else if (bytes) {
 			memcpy(item->payload, payload, bytes);
@@ -161,7 +129,7 @@ static inline void loop_fetch(struct link *link, int peer, const struct link_mes
 	if (offer->is_broken && to) {
 		offer->target_ends = true;
 		offer->target_status = me->has_cut[peer] ? LS_ABORTED : LS_PEER_DIED;
-	} else if (!to && offer->sent) {
+	} else if (!to && offer->sent && !offer->copy) {
 		offer->source_ends = true;
 		offer->source_status = offer->is_broken ? LS_PEER_DIED : LS_CANCELLED;
 		loop_poke(&loop->ends[peer]);
@@ -179,21 +147,6 @@ struct loop_event {
 	struct link_transfer *transfer;
 	struct loop_item item;
 };
-
-/* Frees those that neither end needs. */
-static inline void loop_sweep(struct loop *loop) LOCK_REQUIRES(peer)
-{
-	struct loop_offer **at = &loop->offers;
-	while (*at) {
-		struct loop_offer *offer = *at;
-		if (offer->sent || offer->fetched || offer->is_held || offer->is_queued) {
-			at = &offer->next;
-			continue;
-		}
-		*at = offer->next;
-		free(offer);
-	}
-}
 
 static inline bool loop_tell_over(struct link_transfer **of, ls_status status,
 				  struct loop_event *out)
@@ -224,9 +177,9 @@ static inline bool loop_carry(struct loop *loop, int me, int peer, struct loop_e
 		offer->copied += left < LOOP_PIECE ? left : LOOP_PIECE;
 		if (offer->copied == offer->bytes) {
 			offer->is_fetching = false;
-			offer->target_ends = offer->source_ends = true;
-			offer->ready = loop->ends[peer].tick + loop_draw(loop, 4 * LOOP_DELAY);
-			loop_poke(&loop->ends[peer]);
+			offer->target_ends = true;
+			if (!offer->copy)
+				loop_end_source(loop, offer);
 		}
 		out->what = LOOP_QUIET;
 		return true;
@@ -280,8 +233,8 @@ static inline void loop_tell(struct link *link, struct loop_event *event)
 			events->word(events->context, event->peer, item->index, item->value);
 			return;
 		}
-		item->message.payload =
-			item->message.handle || !item->message.bytes ? NULL : item->payload;
+		if (!item->message.handle && item->message.bytes)
+			item->message.payload = item->payload;
 		events->arrived(events->context, event->peer, &item->message);
 		return;
 	case LOOP_OVER:
@@ -353,33 +306,6 @@ static inline void loop_drop(struct loop_queue *queue)
 			offer->is_queued = false;
 		queue->first = (queue->first + 1) % LOOP_ROOM;
 	}
-}
-
-/* The next transfer of mine with a peer that has to end; and at the peer's all break. */
-static inline struct link_transfer *loop_break(struct loop *loop, int me, int peer)
-	LOCK_REQUIRES(peer)
-{
-	for (struct loop_offer *offer = loop->offers; offer; offer = offer->next) {
-		bool is_source = offer->source == me && offer->target == peer;
-		if (!is_source && (offer->target != me || offer->source != peer))
-			continue;
-		struct link_transfer **mine = is_source ? &offer->sent : &offer->fetched;
-		struct link_transfer *theirs = is_source ? offer->fetched : offer->sent;
-		bool *ends = is_source ? &offer->target_ends : &offer->source_ends;
-		if (theirs && !*ends) {
-			*ends = true;
-			*(is_source ? &offer->target_status : &offer->source_status) = LS_PEER_DIED;
-		}
-		offer->is_broken = true;
-		offer->is_fetching = false;
-		struct link_transfer *transfer = *mine;
-		*mine = NULL;
-		if (transfer) {
-			transfer->status = LS_ABORTED;
-			return transfer;
-		}
-	}
-	return NULL;
 }
 
 static inline void loop_cut(struct link *link, int peer)
@@ -461,7 +387,7 @@ static inline bool loop_free(struct loop *loop)
 	lock_peer_acquire(&loop->lock);
 	loop_sweep(loop);
 	bool clean = !loop->offers;
-	for (struct loop_offer *offer; (offer = loop->offers); free(offer))
+	for (struct loop_offer *offer; (offer = loop->offers); loop_free_offer(offer))
 		loop->offers = offer->next;
 	lock_peer_release(&loop->lock);
 	lock_peer_fini(&loop->lock);

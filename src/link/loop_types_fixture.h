@@ -30,6 +30,7 @@ struct loop_offer {
 	struct loop_offer *next;
 	int source, target;
 	const unsigned char *from;
+	unsigned char *copy; /* of an eager payload; NULL: it is not eager */
 	unsigned char *to;
 	uint64_t bytes, copied;
 	struct link_transfer *sent, *fetched; /* NULL: told, or nobody is to be told */

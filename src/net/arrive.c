@@ -2,17 +2,29 @@
  * What comes from a peer: first into its ring, then in order to the user of the link. */
 #include "net/peer.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- into the ring: called by UCX ---- */
 
-/* Whether a message is of this job, and of a form that its peers send. */
-static bool is_ours(const struct net *net, const struct net_header *header, bool is_offer,
-		    uint64_t bytes)
+/* Reads the header. The peer that it comes from; NULL: it is not of this job. */
+static struct net_peer *source_of(struct net *net, const void *from, size_t bytes,
+				  struct net_header *out)
 {
-	return header->job == net->options.job && header->epoch == net->options.epoch &&
-	       header->source < net->link.size && header->source != net->link.rank &&
-	       header->target == net->link.rank && header->kind < NET_KINDS &&
+	if (bytes != sizeof *out)
+		return NULL;
+	memcpy(out, from, sizeof *out);
+	if (out->job != net->options.job || out->epoch != net->options.epoch ||
+	    out->source >= net->link.size || out->source == net->link.rank ||
+	    out->target != net->link.rank)
+		return NULL;
+	return &net->peers[out->source];
+}
+
+/* Whether it is of a form that peers send without NET_AM_EAGER. */
+static bool is_well_formed(const struct net_header *header, bool is_offer, uint64_t bytes)
+{
+	return header->kind < NET_KINDS && header->kind != NET_EAGER &&
 	       is_offer == (header->kind == NET_OFFER) &&
 	       (is_offer || bytes <= (header->kind == NET_BATCH ? NET_BATCH_BYTES : 0));
 }
@@ -56,14 +68,23 @@ static bool put(struct net_peer *peer, const struct net_header *header, void *da
 		return false;
 	in->is_here = true;
 	in->kind = header->kind;
-	in->message = (struct link_message){
-		.note = header->note, .bytes = bytes, .position = header->position};
-	if (header->kind == NET_OFFER)
+	in->message = (struct link_message){.note = header->note,
+					    .bytes = bytes,
+					    .position = header->position,
+					    .is_eager = header->kind == NET_EAGER};
+	if (header->kind != NET_BATCH)
 		in->message.handle = data;
-	else if (bytes)
+	if (header->kind == NET_EAGER)
+		in->message.payload = data;
+	if (header->kind == NET_BATCH && bytes)
 		memcpy(in->items, data, bytes);
 	net_attend(peer);
 	return true;
+}
+
+static bool is_dropped(const struct net_peer *peer)
+{
+	return peer->is_cut || peer->is_lost;
 }
 
 ucs_status_t net_on_message(void *context, const void *from, size_t header_bytes, void *data,
@@ -72,17 +93,14 @@ ucs_status_t net_on_message(void *context, const void *from, size_t header_bytes
 	struct net *net = context;
 	bool is_offer = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
 	struct net_header header;
-	struct net_peer *peer = NULL;
-	if (header_bytes == sizeof header) {
-		memcpy(&header, from, sizeof header);
-		if (is_ours(net, &header, is_offer, bytes))
-			peer = &net->peers[header.source];
-	}
+	struct net_peer *peer = source_of(net, from, header_bytes, &header);
+	if (peer && !is_well_formed(&header, is_offer, bytes))
+		peer = NULL;
 	bool taken = false;
-	if (peer && !peer->is_cut && !peer->is_lost) {
+	if (peer && !is_dropped(peer)) {
 		take_credit(peer, header.taken);
-		taken = header.kind > NET_OFFER || put(peer, &header, data, bytes);
-		if (header.kind > NET_OFFER)
+		taken = header.kind > NET_EAGER || put(peer, &header, data, bytes);
+		if (header.kind > NET_EAGER)
 			take_control(peer, &header);
 	}
 	if (!taken && !(peer && net_peer_is_gone(peer)))
@@ -90,6 +108,33 @@ ucs_status_t net_on_message(void *context, const void *from, size_t header_bytes
 	if (is_offer) /* an error ends the source's request */
 		return taken ? UCS_INPROGRESS : UCS_ERR_CANCELED;
 	return UCS_OK;
+}
+
+/* The payload is copied. By UCP_AM_FLAG_PERSISTENT_DATA UCX would keep it, which over TCP is a copy
+ * as well. */
+ucs_status_t net_on_eager(void *context, const void *from, size_t header_bytes, void *data,
+			  size_t bytes, const ucp_am_recv_param_t *param)
+{
+	struct net *net = context;
+	struct net_header header;
+	struct net_peer *peer = source_of(net, from, header_bytes, &header);
+	bool is_offer = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+	if (peer && (header.kind != NET_EAGER || is_offer || bytes == 0 || bytes > LINK_EAGER_BYTES))
+		peer = NULL;
+	void *copy = NULL;
+	if (peer && !is_dropped(peer)) {
+		take_credit(peer, header.taken);
+		copy = malloc(bytes);
+		if (!copy) /* the source takes it for delivered */
+			net_break(peer);
+		else if (!put(peer, &header, memcpy(copy, data, bytes), bytes)) {
+			free(copy);
+			copy = NULL;
+		}
+	}
+	if (!copy && !(peer && net_peer_is_gone(peer)))
+		net->dropped++;
+	return is_offer ? UCS_ERR_CANCELED : UCS_OK;
 }
 
 /* ---- to the user ---- */
@@ -121,7 +166,7 @@ static uint64_t tell_item(const struct net_peer *peer, const struct net_in *in, 
 static void tell(const struct net_peer *peer, const struct net_in *in)
 {
 	const struct link_events *events = &peer->net->link.events;
-	if (in->kind == NET_OFFER) {
+	if (in->kind != NET_BATCH) {
 		events->arrived(events->context, peer->rank, &in->message);
 		return;
 	}
@@ -156,6 +201,8 @@ void net_discard(struct net_peer *peer)
 		struct net_in *in = &peer->ring[i];
 		if (in->is_here && in->kind == NET_OFFER)
 			net->ucx->ucp_am_data_release(net->worker, in->message.handle);
+		if (in->is_here && in->kind == NET_EAGER)
+			free(in->message.handle);
 		in->is_here = false;
 	}
 }
@@ -203,7 +250,13 @@ void net_fetch(struct link *link, int from, const struct link_message *message, 
 	struct net_peer *peer = &net->peers[from];
 	if (transfer)
 		*net_transfer_of(transfer) = (struct net_transfer){.peer = peer};
-	if (net_peer_is_gone(peer)) {
+	if (message->is_eager) {
+		if (to && !peer->is_cut)
+			memcpy(to, message->handle, message->bytes);
+		if (to)
+			net_end(transfer, peer->is_cut ? LS_ABORTED : LS_OK);
+		free(message->handle);
+	} else if (net_peer_is_gone(peer)) {
 		net->ucx->ucp_am_data_release(net->worker, message->handle);
 		if (to)
 			net_end(transfer, net_peer_end(peer));

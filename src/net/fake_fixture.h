@@ -54,8 +54,9 @@ static inline ucs_status_ptr_t fake_send(ucp_ep_h endpoint, unsigned id, const v
 {
 	(void)endpoint;
 	int i = fake_ucx.sends;
-	assert_int_equal(id, NET_AM);
 	assert_int_equal(header_bytes, sizeof fake_ucx.sent[0]);
+	assert_int_equal(id, ((const struct net_header *)header)->kind == NET_EAGER ? NET_AM_EAGER
+										    : NET_AM);
 	assert_true(i < 64);
 	if (fake_ucx.breaks)
 		net_break(fake_ucx.breaks);
@@ -195,7 +196,7 @@ static inline struct net_header fake_header(enum net_kind kind, uint32_t positio
 				    .target = FAKE_RANK,
 				    .kind = (uint8_t)kind,
 				    .position = position};
-	header.note.words[0] = kind == NET_OFFER ? position : 0;
+	header.note.words[0] = kind == NET_OFFER || kind == NET_EAGER ? position : 0;
 	return header;
 }
 
@@ -208,6 +209,14 @@ static inline size_t fake_item(bool is_word, uint64_t value, unsigned char *to)
 	return is_word ? sizeof word : sizeof note;
 }
 
+static inline ucs_status_t fake_bring_eager(struct fake *fake, const struct net_header *header,
+					    const void *payload, size_t bytes, bool is_offer)
+{
+	const ucp_am_recv_param_t param = {.recv_attr = is_offer ? UCP_AM_RECV_ATTR_FLAG_RNDV : 0};
+	return net_on_eager(fake->net, header, sizeof *header, (void *)(uintptr_t)payload, bytes,
+			    &param);
+}
+
 static inline ucs_status_t fake_bring(struct fake *fake, const struct net_header *header,
 				      const void *payload, size_t bytes)
 {
@@ -215,6 +224,28 @@ static inline ucs_status_t fake_bring(struct fake *fake, const struct net_header
 		.recv_attr = header->kind == NET_OFFER ? UCP_AM_RECV_ATTR_FLAG_RNDV : 0};
 	return net_on_message(fake->net, header, sizeof *header, (void *)(uintptr_t)payload, bytes,
 			      &param);
+}
+
+static inline void fake_advance(struct fake *fake)
+{
+	while (net_advance(&fake->net->link))
+		;
+	assert_true(net_peer_is_valid(&fake->net->peers[FAKE_PEER]));
+}
+
+static inline void fake_bring_note(struct fake *fake, uint32_t position)
+{
+	unsigned char item[NET_NOTE_BYTES];
+	struct net_header header = fake_header(NET_BATCH, position);
+	size_t bytes = fake_item(position % 2 == 0, position, item);
+	assert_int_equal(fake_bring(fake, &header, item, bytes), UCS_OK);
+}
+
+static inline void fake_expect_told(const struct fake *fake, int count)
+{
+	assert_int_equal(fake->told, count);
+	for (int i = 0; i < count; i++)
+		assert_int_equal(fake->values[i], i + 1);
 }
 
 #endif

@@ -153,19 +153,24 @@ static ls_status make_worker(struct net *net)
 							  UCP_WORKER_PARAM_FIELD_CLIENT_ID,
 					    .thread_mode = UCS_THREAD_MODE_SERIALIZED,
 					    .client_id = net_client_id(net, net->link.rank)};
-	const ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
-							      UCP_AM_HANDLER_PARAM_FIELD_CB |
-							      UCP_AM_HANDLER_PARAM_FIELD_ARG,
-						.id = NET_AM,
-						.cb = net_on_message,
-						.arg = net};
+	const uint64_t fields = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+				UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+	const ucp_am_handler_param_t handlers[] = {
+		{.field_mask = fields, .id = NET_AM, .cb = net_on_message, .arg = net},
+		{.field_mask = fields,
+		 .id = NET_AM_EAGER,
+		 .flags = UCP_AM_FLAG_WHOLE_MSG,
+		 .cb = net_on_eager,
+		 .arg = net},
+	};
 	const struct net_library *ucx = net->ucx;
 	ucs_status_t status = ucx->ucp_worker_create(net->context, &params, &net->worker);
 	if (status != UCS_OK) {
 		net->worker = NULL;
 		return refuse(net, "ucp_worker_create", status);
 	}
-	status = ucx->ucp_worker_set_am_recv_handler(net->worker, &handler);
+	for (int i = 0; i < 2 && status == UCS_OK; i++)
+		status = ucx->ucp_worker_set_am_recv_handler(net->worker, &handlers[i]);
 	if (status == UCS_OK)
 		status = ucx->ucp_worker_get_efd(net->worker, &net->link.fd);
 	if (status != UCS_OK)

@@ -14,13 +14,15 @@ enum {
 	NET_CREDIT = NET_ROOM / 2, /* deliveries after which the source is told of them */
 	/* One post of LINK_SHORT_BYTES, and many words. Fits into one segment of UCX's TCP. */
 	NET_BATCH_BYTES = LINK_SHORT_BYTES + 2048,
-	NET_AM = 0,      /* the id of all messages */
-	NET_FLUSHES = 1, /* the number of the ping of a flush, and of its answer */
+	NET_AM = 0,       /* the id of all messages but eager ones */
+	NET_AM_EAGER = 1, /* whose payloads are kept until they are fetched */
+	NET_FLUSHES = 1,  /* the number of the ping of a flush, and of its answer */
 };
 
 enum net_kind {
 	NET_BATCH,  /* notes with their payloads, and words: struct net_item */
 	NET_OFFER,  /* a note, with a payload to be fetched */
+	NET_EAGER,  /* a note, with a payload of up to LINK_EAGER_BYTES */
 	NET_REFUSE, /* `position` is an offer's, whose payload is not wanted */
 	NET_PING,   /* the source has an endpoint */
 	NET_PONG,   /* the source has got a ping */
@@ -34,10 +36,11 @@ struct net_header {
 	uint32_t epoch;
 	uint16_t source, target;
 	uint8_t kind, zero[3];
-	uint32_t position; /* of batches and offers, from 1 for each pair; of pings, their number */
-	uint32_t taken;    /* the last position from the target that the source has delivered */
+	/* Of batches, offers and eager ones, from 1 for each pair; of pings, their number. */
+	uint32_t position;
+	uint32_t taken; /* the last position from the target that the source has delivered */
 	uint32_t zeros;
-	struct link_note note; /* of an offer */
+	struct link_note note; /* of an offer, or of an eager payload */
 };
 _Static_assert(sizeof(struct net_header) == 72, "no padding, which would be sent");
 
@@ -77,7 +80,7 @@ struct net_out {
 struct net_in {
 	bool is_here;
 	uint8_t kind;
-	struct link_message message; /* an offer; of a batch, position and bytes */
+	struct link_message message; /* of a batch, position and bytes only */
 	_Alignas(8) unsigned char items[NET_BATCH_BYTES];
 };
 
@@ -106,7 +109,7 @@ struct net_peer {
 	 * delivered + NET_ROOM. */
 	uint32_t sent, acknowledged, delivered, announced;
 	unsigned open; /* requests that UCX has not completed: payloads, slots, refusals */
-	struct link_transfer *offers; /* sent, and not completed */
+	struct link_transfer *offers; /* and eager ones: sent, and not completed */
 	struct net_out *free;
 	struct net_out *batch; /* kept back: there is room for its position; NULL: none */
 	bool is_push_due;      /* UCX had no memory for the batch */
@@ -211,8 +214,11 @@ bool net_flush(struct link *link, int to);
 
 /* ---- arrive.c ---- */
 
+/* Called by UCX for messages of NET_AM, and of NET_AM_EAGER. */
 ucs_status_t net_on_message(void *context, const void *header, size_t header_bytes, void *data,
 			    size_t bytes, const ucp_am_recv_param_t *param);
+ucs_status_t net_on_eager(void *context, const void *header, size_t header_bytes, void *data,
+			  size_t bytes, const ucp_am_recv_param_t *param);
 /* Delivers what is next. True: there was something. */
 bool net_deliver(struct net_peer *peer);
 /* Releases what will not be delivered. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What goes to a peer. UCX reads header and payload until a request is completed, so both are in
  * memory that stays: a slot, the user's transfer, or a record of its own. Each message costs a
- * system call, at the target as well, so short ones are collected in a batch. */
+ * system call, at the target as well, so short ones are collected in a batch. What is longer is
+ * offered, or, if its transfer is eager, sent at once. */
 #include "net/peer.h"
 
 #include <stdlib.h>
@@ -32,8 +33,9 @@ static ucs_status_ptr_t send_am(struct net_peer *peer, const struct net_header *
 		.cb.send = done,
 		.user_data = user,
 		.memory_type = UCS_MEMORY_TYPE_HOST};
+	unsigned id = header->kind == NET_EAGER ? NET_AM_EAGER : NET_AM;
 	ucs_status_ptr_t sent = peer->net->ucx->ucp_am_send_nbx(
-		peer->endpoint, NET_AM, header, sizeof *header, payload, bytes, &param);
+		peer->endpoint, id, header, sizeof *header, payload, bytes, &param);
 	if (UCS_PTR_IS_ERR(sent)) {
 		if (UCS_PTR_STATUS(sent) != UCS_ERR_NO_MEMORY)
 			net_break(peer);
@@ -183,21 +185,22 @@ static void on_payload_sent(void *request, ucs_status_t status, void *user)
 	close_request(peer, request);
 }
 
-static bool send_offer(struct net_peer *peer, const struct link_note *note, const void *payload,
-		       uint64_t bytes, struct link_transfer *transfer)
+static bool send_long(struct net_peer *peer, const struct link_note *note, const void *payload,
+		      uint64_t bytes, struct link_transfer *transfer)
 {
 	struct net_transfer *own = net_transfer_of(transfer);
+	enum net_kind kind = transfer->is_eager ? NET_EAGER : NET_OFFER;
 	if (!net_send_batch(peer)) /* that comes first */
 		return false;
-	*own = (struct net_transfer){.peer = peer,
-				     .header = header_of(peer, NET_OFFER, peer->sent + 1)};
+	*own = (struct net_transfer){.peer = peer, .header = header_of(peer, kind, peer->sent + 1)};
 	own->header.note = *note;
 	bool gone = net_peer_is_gone(peer);
 	if (!gone && !has_room(peer))
 		return false;
 	ucs_status_ptr_t sent = NULL;
 	if (!gone)
-		sent = send_am(peer, &own->header, payload, bytes, UCP_AM_SEND_FLAG_RNDV,
+		sent = send_am(peer, &own->header, payload, bytes,
+			       transfer->is_eager ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV,
 			       on_payload_sent, transfer);
 	/* UCX may find inside the call that the connection is broken, and still return a request.
 	 * The request then ends by itself. */
@@ -208,6 +211,10 @@ static bool send_offer(struct net_peer *peer, const struct link_note *note, cons
 	if (UCS_PTR_IS_ERR(sent))
 		return false;
 	peer->sent++;
+	if (!sent) { /* UCX has copied it */
+		net_end(transfer, LS_OK);
+		return true;
+	}
 	own->next = peer->offers;
 	if (own->next)
 		net_transfer_of(own->next)->prev = transfer;
@@ -219,7 +226,7 @@ bool net_post(struct link *link, int to, const struct link_note *note, const voi
 	      uint64_t bytes, struct link_transfer *transfer)
 {
 	struct net_peer *peer = &net_of(link)->peers[to];
-	return transfer ? send_offer(peer, note, payload, bytes, transfer)
+	return transfer ? send_long(peer, note, payload, bytes, transfer)
 			: add_note(peer, note, payload, bytes);
 }
 
