@@ -194,8 +194,8 @@ static bool has_words(const struct diagnose_traffic *traffic, int w, int r)
 /* A payload of rank w, whose end both learn by themselves. */
 static bool has_payload(const struct diagnose_traffic *traffic, int w, int r)
 {
-	return traffic[r].begun[w] != traffic[r].fetched[w] ||
-	       traffic[r].fetched[w] != traffic[w].released[r];
+	return traffic[r].begun[w] != traffic[r].fetched[w] || traffic[w].ahead[r] != 0 ||
+	       traffic[r].fetched[w] - traffic[r].copied[w] != traffic[w].released[r];
 }
 
 /* Any word that this rank awaits from rank w, which is on another host, may be about to arrive,

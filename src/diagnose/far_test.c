@@ -115,7 +115,8 @@ static void test_what_is_under_way(void **state)
 	publish_ring(fixture);
 	uint64_t *one_sided[] = {&traffic[0].posted[FAR],  &traffic[FAR].posted[1],
 				 &traffic[1].arrived[FAR], &traffic[FAR].begun[0],
-				 &traffic[0].fetched[FAR], &traffic[FAR].released[1]};
+				 &traffic[0].fetched[FAR], &traffic[FAR].released[1],
+				 &traffic[FAR].ahead[0],   &traffic[0].copied[FAR]};
 	for (size_t i = 0; i < sizeof one_sided / sizeof one_sided[0]; i++) {
 		*one_sided[i] = 1;
 		assert_int_equal(stuck(fixture, traffic), 0);
@@ -126,6 +127,10 @@ static void test_what_is_under_way(void **state)
 	traffic[FAR].is_served = true;
 	traffic[0].posted[FAR] = traffic[FAR].arrived[0] = 7;
 	traffic[FAR].begun[1] = traffic[FAR].fetched[1] = traffic[1].released[FAR] = 3;
+	assert_int_equal(stuck(fixture, traffic), 7);
+	/* An eager payload that was fetched is one of which its source does not know. */
+	traffic[FAR].begun[1] = traffic[FAR].fetched[1] = 4;
+	traffic[FAR].copied[1] = 1;
 	assert_int_equal(stuck(fixture, traffic), 7);
 	free(traffic);
 }

@@ -4,8 +4,9 @@
 #include "engine/hosts_play_fixture.h"
 #include "transport/relay.h"
 
-/* LONGEST: bytes; several pieces of the loop-back, and more than a note. */
-enum { LONGEST = 20000, CALLS = 60 };
+/* EAGER, OFFERED: bytes, several pieces of the loop-back. OFFERED_INTS elements are offered even if
+ * the ranks of a host share them. */
+enum { EAGER = 20000, OFFERED = 70000, OFFERED_INTS = 60000, CALLS = 60 };
 
 /* ---- calls ---- */
 
@@ -19,7 +20,8 @@ static uint64_t draw_count(struct play *play, size_t element)
 				   600,
 				   4096 / element,
 				   4096 / element + 1,
-				   LONGEST / element};
+				   EAGER / element,
+				   OFFERED / element};
 	return counts[draw(play, sizeof counts / sizeof counts[0])];
 }
 
@@ -257,8 +259,8 @@ static void cut_after(const struct placement *at, enum trace_kind kind, int coun
 	struct play *play = calloc(1, sizeof *play);
 	MUST(play);
 	play_open(play, at, seed);
-	struct call call = {
-		.kind = kind, .dtype = LS_INT32, .size = at->size, .count = 3000, .salt = seed};
+	struct call call = {.kind = kind, .dtype = LS_INT32, .size = at->size, .salt = seed};
+	call.count = seed % 2 ? OFFERED_INTS : 3000;
 	int last = at->size - 1, lost = 0;
 	for (int r = 0; r < at->size; r++) {
 		for (int q = 0; q < at->size; q++)
@@ -309,8 +311,10 @@ static void a_failure_ends_it_without_a_cut(void **state)
 		struct play *play = calloc(1, sizeof *play);
 		MUST(play);
 		play_open(play, at, seed);
-		struct call call = {
-			.kind = TRACE_ALLTOALL, .dtype = LS_INT32, .size = at->size, .count = 3000};
+		struct call call = {.kind = TRACE_ALLTOALL,
+				    .dtype = LS_INT32,
+				    .size = at->size,
+				    .count = seed % 2 ? OFFERED_INTS : 3000};
 		for (int r = 0; r < at->size; r++)
 			for (int q = 0; q < at->size; q++)
 				call.pairs[r][q] = call.count;
@@ -326,14 +330,15 @@ static void a_failure_ends_it_without_a_cut(void **state)
 	}
 }
 
-/* A rank that does not know of the failure takes nothing. `force` needs nobody's help. */
+/* A rank that does not know of the failure takes nothing, and the payload is too long to go ahead.
+ * `force` needs nobody's help. */
 static void force_needs_no_peer(void **state)
 {
 	(void)state;
 	struct play *play = calloc(1, sizeof *play);
 	MUST(play);
 	play_open(play, &placements[0], 3);
-	struct call call = {.kind = TRACE_BROADCAST, .dtype = LS_INT8, .size = 2, .count = 100000};
+	struct call call = {.kind = TRACE_BROADCAST, .dtype = LS_INT8, .size = 2, .count = 2000000};
 	struct player *root = &play->players[0];
 	begin(play, 0, &call);
 	for (int i = 0; i < 100; i++) {

@@ -4,7 +4,8 @@
  *
  *   source                                            owner
  *   slot, posted ---- note with up to 4 KiB ------->  slot, posted
- *                     longer: the link offers it      transport_collect: fetches it to its place
+ *                     longer: offered                 transport_collect: fetches it to its place
+ *                     up to 64 KiB: eager             transport_collect: copies it
  *   slot free, taken <------ freed of that slot ----  transport_take
  *
  * A slot is free at the source only when the owner has taken its message and the link has released
@@ -108,11 +109,18 @@ static bool post_window(const struct transport_path *path, const struct link_not
 					      .index = (uint8_t)index,
 					      .carries = TRANSPORT_CARRIES_POST,
 					      .is_under_way = !is_short};
+	/* Nobody cancels a message of a collective, so it need not stay until it is fetched. */
+	carried->transfer.is_eager = !is_short && packed->bytes <= LINK_EAGER_BYTES;
+	if (carried->transfer.is_eager)
+		atomic_fetch_add(&path->mine->traffic[path->peer].ahead, 1);
 	if (payload)
 		posted = transport_path_post(path, TRANSPORT_KEEP_NOT, note, payload, packed->bytes,
 					     is_short ? NULL : &carried->transfer);
-	if (!posted)
+	if (!posted) {
 		carried->is_under_way = false;
+		if (carried->transfer.is_eager)
+			atomic_fetch_sub(&path->mine->traffic[path->peer].ahead, 1);
+	}
 	if (!posted || is_short)
 		end_post(path->hosts, far);
 	return posted;
@@ -220,11 +228,31 @@ const void *transport_payload_far(const struct transport_team *team, int peer,
 	return message->bytes <= LINK_SHORT_BYTES ? far_of(team, peer)->pages[message->index] : NULL;
 }
 
+/* Copies a payload that the link keeps here. The thread that drives the link returns it once this
+ * rank has withdrawn: it reads `withdrawn` and then `copying`, this thread the other way round. */
+static ls_status copy_eager(struct transport_team *team, int peer, unsigned index, void *to)
+{
+	struct transport_far *far = far_of(team, peer);
+	const struct link_message *offered = &far->offered[index];
+	atomic_store(&far->copying, 1);
+	ls_status status = atomic_load(&far->withdrawn) ? LS_ABORTED : LS_OK;
+	if (status == LS_OK)
+		memcpy(to, offered->payload, offered->bytes);
+	atomic_store(&far->copying, 0);
+	if (atomic_load(&far->withdrawn))
+		transport_notify(team, peer);
+	return status;
+}
+
 bool transport_collect(struct transport_team *team, int peer,
 		       const struct transport_message *message, void *to, ls_status *status,
 		       struct wait_word *blocked)
 {
 	struct transport_far *far = far_of(team, peer);
+	if (far->offered[message->index].is_eager) {
+		*status = copy_eager(team, peer, message->index, to);
+		return true;
+	}
 	/* Read before the state: see transport_far_ended. */
 	uint64_t seen = atomic_load_explicit(&far->from->ended, memory_order_acquire);
 	enum transport_fetch fetching = (enum transport_fetch)atomic_load(&far->fetching);
@@ -311,7 +339,8 @@ bool transport_far_send(const struct transport_path *path)
 {
 	const struct transport_far *far = &path->relay->far;
 	fetch_wanted(path);
-	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && atomic_load(&far->withdrawn); i++)
+	bool withdrawn = atomic_load(&far->withdrawn) && !atomic_load(&far->copying);
+	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && withdrawn; i++)
 		return_offer(path, i);
 	return send_freed(path) && post_messages(path);
 }

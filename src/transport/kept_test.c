@@ -11,7 +11,7 @@
 #include "transport/hosts_fixture.h"
 #include "transport/relay.h"
 
-enum { TURNS = 1000, LONG_BYTES = 3 * LINK_SHORT_BYTES };
+enum { TURNS = 1000, LONG_BYTES = LINK_EAGER_BYTES + 1 };
 
 static const int host_of[2] = {0, 1};
 static struct test_job *job;

@@ -259,8 +259,12 @@ struct transport_traffic {
 	_Atomic uint64_t arrived; /* from the other rank, and stored here */
 	/* Long payloads from the other rank: fetched or refused, begun and ended. */
 	_Atomic uint64_t begun, fetched;
-	_Atomic uint64_t released; /* long payloads for the other rank, released by the link */
-	_Atomic uint64_t lost;     /* 1: the connection has broken, and nothing comes any more */
+	/* Long payloads for the other rank, released by the link; but not eager ones, which may
+	 * stay at the other rank for as long as it likes. */
+	_Atomic uint64_t released;
+	_Atomic uint64_t copied; /* those of `fetched` that were eager */
+	_Atomic uint64_t ahead;  /* eager ones for the other rank that the link still reads */
+	_Atomic uint64_t lost;   /* 1: the connection has broken, and nothing comes any more */
 };
 
 /* What the agent of a host knows of another host: the next agent begins with it (struct

@@ -136,6 +136,7 @@ void transport_mirror_return(struct transport_hosts *hosts, int peer,
 	atomic_fetch_add(&traffic->begun, 1);
 	hosts->link->ops->fetch(hosts->link, peer, message, NULL, NULL);
 	atomic_fetch_add(&traffic->fetched, 1);
+	atomic_fetch_add(&traffic->copied, message->is_eager);
 }
 
 /* Of the box in my segment at this place, to which only this peer writes; NULL: it is none. */
@@ -394,8 +395,10 @@ static void end_transfer(void *context, struct link_transfer *transfer)
 		&hosts->transport->segment->traffic[carried->relay->peer];
 	bool received = carried->carries == TRANSPORT_CARRIES_RECEIVE ||
 			carried->carries == TRANSPORT_CARRIES_FETCH;
+	bool is_eager = transfer->is_eager;
 	end_carried(carried);
-	atomic_fetch_add(received ? &traffic->fetched : &traffic->released, 1);
+	atomic_fetch_add(received ? &traffic->fetched : &traffic->released, received || !is_eager);
+	atomic_fetch_sub(&traffic->ahead, !received && is_eager);
 	transport_mirror_wake(hosts);
 }
 

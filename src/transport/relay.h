@@ -61,6 +61,7 @@ struct transport_far {
 	struct link_message offered[TRANSPORT_CHANNEL_SLOTS]; /* handle NULL: none */
 	struct transport_carried posts[TRANSPORT_CHANNEL_SLOTS], fetch;
 	_Atomic uint32_t withdrawn; /* no payload of this rank is sent any more */
+	_Atomic uint32_t copying;   /* a thread reads what is offered */
 	/* One at a time, as the collectives of a group run one after the other. */
 	_Atomic uint32_t fetching; /* enum transport_fetch */
 	uint32_t wanted;           /* the slot */
