@@ -11,8 +11,9 @@
  * the count of rank r's part; the array must be the same on all ranks, and is copied before the
  * call returns.
  *
- * Results are bitwise the same on all ranks that get them, and from run to run with the same number
- * of ranks. send and recv must not overlap, except in place as each call allows.
+ * Results are bitwise the same on all ranks that get them, and from run to run if the ranks are as
+ * many, are placed on hosts in the same way, and have the same settings. send and recv must not
+ * overlap, except in place as each call allows.
  *
  * Synchronisation: any collective may wait until all ranks have called it. Ranks that only
  * contribute data, such as the root of a broadcast, may run ahead of the others by an unspecified
@@ -21,7 +22,7 @@
  * Blocking, threads, buffers: see group.h and op.h. With options NULL a call blocks.
  *
  * Errors: LS_BAD_ARGUMENT, LS_UNSUPPORTED (this dtype with this op), LS_OUT_OF_MEMORY and LS_FORKED
- * leave the group as it is; all others close it, see group.h. */
+ * leave the group as it is. With all others the group has failed, see group.h. */
 #ifndef LOCKSTEP_COLLECTIVE_H
 #define LOCKSTEP_COLLECTIVE_H
 

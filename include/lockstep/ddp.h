@@ -40,7 +40,7 @@ struct ls_ddp_parameter {
 struct ls_ddp_options {
 	uint32_t size;
 	/* Not 0: a parameter that is not ready at ls_ddp_finish counts as ready, with its current
-	 * gradient. 0: such a parameter closes the group on all ranks, with a report that names
+	 * gradient. 0: such a parameter fails the group on all ranks, with a report that names
 	 * parameter and rank. */
 	uint32_t find_unused;
 	/* Sizes in bytes at which a bucket is full: the first bucket, which the last layers fill,
@@ -81,7 +81,7 @@ LS_EXPORT int ls_ddp_bucket(const ls_ddp *ddp, int parameter);
 /* Declares the gradient of this parameter complete: the caller must not touch it until
  * ls_ddp_finish has returned. Does not block.
  * Errors: LS_BAD_ARGUMENT, with a message that names the parameter, if it is ready already; the
- * status that closed the group. */
+ * status with which the group has failed. */
 LS_EXPORT LS_CHECKED ls_status ls_ddp_ready(ls_ddp *ddp, int parameter);
 
 /* Ends the step: blocks until all gradients are averages.

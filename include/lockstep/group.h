@@ -24,9 +24,9 @@
  * `lockstep run`, which serves one rendezvous for each launch: there a program that cannot continue
  * exits, and is started again.
  *
- * Failure: a status with scope LS_SCOPE_GROUP closes the group for good. Every later call on it
- * returns the same status at once, on every surviving rank; ls_group_failure reports the cause, and
- * ls_group_close still frees the group.
+ * Failure: a status with scope LS_SCOPE_GROUP means that the group has failed. It stays failed:
+ * every later call on it returns the same status at once, on every surviving rank. ls_group_failure
+ * says why, and ls_group_close still frees the group.
  *
  * Fork: in a child that was forked without exec, every call that would use the group returns
  * LS_FORKED; ls_free and ls_group_close do nothing. */
@@ -81,10 +81,10 @@ struct ls_group_options {
 	const char *device;
 };
 
-/* Why a group is closed. */
+/* Why a group has failed. */
 struct ls_failure {
 	uint32_t size;    /* set by the caller: sizeof(struct ls_failure) */
-	ls_status status; /* LS_OK while the group is open */
+	ls_status status; /* LS_OK: the group has not failed */
 	/* rank in this group of the process at fault; -1: no single member is at fault */
 	int32_t rank;
 	/* its process id, as seen by this process, or on `host`; 0: none, or not known */
@@ -115,7 +115,7 @@ LS_EXPORT LS_CHECKED ls_status ls_group_open(const struct ls_group_options *opti
  * mismatch. The new group inherits the time limit of `parent`. Its operation numbers, order and
  * failures are its own, even if another group has the same members. Close it before the world
  * group.
- * Errors: those of collectives (ls_collective(3)). On all ranks, and `parent` stays open:
+ * Errors: those of collectives (ls_collective(3)). On all ranks, and `parent` does not fail:
  * LS_OUT_OF_MEMORY if some rank is in 512 groups already (a group counts until all its members have
  * closed it); LS_BAD_ARGUMENT if some rank's arguments are wrong. */
 LS_EXPORT LS_CHECKED ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out);

@@ -36,7 +36,7 @@ struct ls_join_round {
 };
 
 /* Called by ls_join_end, in its thread, once for each step of the others. Any status but LS_OK ends
- * the join; the group is then closed on all ranks if it is still open, because the others wait for
+ * the join. If the group has not failed yet, it fails then on all ranks, as the others wait for
  * collectives that the shadow has not called. */
 typedef ls_status ls_join_shadow(void *data, const struct ls_join_round *round);
 

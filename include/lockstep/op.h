@@ -81,7 +81,7 @@ LS_EXPORT LS_CHECKED ls_status ls_test(ls_op *op);
 /* Blocks until the operation is complete and returns its status. After timeout_ms it returns
  * LS_PENDING: the operation continues, and may be waited for again. timeout_ms 0: no limit to the
  * wait (the operation has a time limit of its own). Any thread, any number of times. A signal
- * handler closes the group with LS_INTERRUPTED, as in a blocking call; in a group that was opened
+ * handler fails the group with LS_INTERRUPTED, as in a blocking call; in a group that was opened
  * with resume_after_signals, ls_wait returns LS_PENDING instead (group.h). Errors of its own:
  * LS_BAD_ARGUMENT, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_wait(ls_op *op, uint32_t timeout_ms);
@@ -98,8 +98,8 @@ LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_op *const *ops, int count, uint32_
  * be received, because its peer has died or left, the group fails. Freeing a handle whose status
  * was never read warns once: a failure would pass unseen. ls_wait, ls_wait_any, ls_test and a
  * callback read it. Free every handle before ls_group_close, exactly once for each call that
- * returned one: short messages that complete at once share a handle, so two calls may return the
- * same pointer. */
+ * returned one. Two calls may return the same pointer, because short messages that complete at once
+ * share a handle: so never use the pointer as a key. */
 LS_EXPORT void ls_op_free(ls_op *op);
 
 #ifdef __cplusplus

@@ -8,17 +8,17 @@
  * for other tags, other peers, other groups or collectives.
  *
  * Buffering: a message of up to 192 bytes is copied to where the receiver finds it, and its send is
- * complete (eager). So is one of up to 4096 bytes while fewer than 64 of this rank are under way in
- * the group. The send of a longer message completes when the message has been received
- * (rendezvous); that needs no processor time of the sender. Each rank may have LOCKSTEP_MESSAGES
+ * complete (eager). So is one of up to 4096 bytes while this rank has a free cell in the group:
+ * fewer than 64 are under way. The send of a longer message completes when the message has been
+ * received (rendezvous). Each rank may have LOCKSTEP_MESSAGES
  * unmatched messages under way to each peer in each group; one more send to that peer waits until
  * one of them has been received.
  *
  * Threads and blocking: any thread; see group.h and op.h.
  *
  * Errors: those of collectives (ls_collective(3)). A message that is longer than the receive buffer
- * is LS_TRUNCATED. A message that is shorter, or of another dtype, is LS_MISMATCH. Both close the
- * group on all its ranks, with a report that names both calls. */
+ * is LS_TRUNCATED. A message that is shorter, or of another dtype, is LS_MISMATCH. With both
+ * the group fails on all its ranks, with a report that names both calls. */
 #ifndef LOCKSTEP_P2P_H
 #define LOCKSTEP_P2P_H
 

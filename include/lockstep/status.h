@@ -41,7 +41,7 @@ LS_EXPORT const char *ls_status_text(ls_status status);
 /* Copies to `out` the message that the last failed call of this thread printed on standard error,
  * without rank and id, and forgets it: for languages whose errors carry a text. Returns the length
  * of the message; 0 if no call of this thread has failed with a message since the last
- * ls_last_error. `out` is truncated to `bytes`, including a NUL. What closed a group is in
+ * ls_last_error. `out` is truncated to `bytes`, including a NUL. Why a group has failed is in
  * ls_group_failure. */
 LS_EXPORT size_t ls_last_error(char *out, size_t bytes);
 

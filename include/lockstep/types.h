@@ -51,9 +51,10 @@ typedef enum ls_dtype {
 	X(BXOR, 7, "bxor")       \
 	X(PREMUL_SUM, 8, "premul-sum")
 
-/* Elements are combined in the order of ranks, or of pairs of ranks; the order is always the same
- * for the same number of ranks. Integer sums and products wrap around. float16 and bfloat16 are
- * combined in float32 and rounded once per reduction step. What is allowed:
+/* Elements are combined in the order of ranks, or of pairs of ranks. The order depends only on the
+ * number of ranks, on which of them share a host, and on the settings. Integer sums and products
+ * wrap around. float16 and bfloat16 are combined in float32 and rounded once per reduction step.
+ * What is allowed:
  *
  *   dtype            sum  product  min max  average  band bor bxor  premul-sum
  *   integers         yes  yes      yes      yes 1    yes            no
