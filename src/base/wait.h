@@ -293,7 +293,8 @@ bool wait_satisfied(const struct wait_call *call);
  * end before the clock could be read: it ignores deadline, cause and peers. */
 bool wait_briefly(const struct waiter *waiter, const struct wait_call *call);
 
-/* The same for one word, without a struct wait_call: the word has nearly always arrived already. */
+/* As wait_briefly, for one word, without a struct wait_call: the word has nearly always arrived
+ * already. */
 static inline bool wait_word_briefly(const struct waiter *waiter, const _Atomic uint64_t *word,
 				     uint64_t value)
 {

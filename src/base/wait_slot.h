@@ -26,11 +26,11 @@ void wait_slot_publish(struct waiter *waiter, struct wait_slot_body *body,
 /* The thread is outside again. */
 void wait_slot_clear(struct waiter *waiter) LOCK_AVOIDS(trace);
 
-/* The same in a slot of the item's own: takes one if it has none, and if none is free the wait
- * table counts it. */
+/* As wait_slot_publish, in a slot of the item's own: takes one if it has none, and if none is free
+ * the wait table counts it. */
 void wait_slot_publish_item(struct wait_item *item, struct wait_slot_body *body,
 			    const struct wait_word *further) LOCK_AVOIDS(trace);
-/* Gives that back. */
+/* Gives the item's slot back. */
 void wait_slot_clear_item(struct wait_item *item) LOCK_AVOIDS(trace);
 
 #endif

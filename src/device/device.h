@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a device does with bytes: reduction and copy kernels for host memory. Pure functions, any
+ * Reduction and copy kernels of the processor, for host memory. Pure functions, any
  * thread, no allocation. Element order is defined: out[i] = (((in0 op in1) op in2) …), so that
  * results do not depend on vector width, machine or how a buffer is cut into pieces. */
 #ifndef DEVICE_DEVICE_H
@@ -39,8 +39,8 @@ bool device_has(ls_dtype dtype, ls_reduce_op op);
  * scaled before. */
 void device_reduce(const struct device_reduce *reduce);
 
-/* The same for a reduction that is repeated on few elements: the caller keeps what was looked up
- * once. The result is bitwise that of device_reduce. */
+/* As device_reduce, for a reduction that is repeated on few elements: the caller keeps what was
+ * looked up once. The result is bitwise that of device_reduce. */
 struct device_few {
 	void (*combine)(void *target, void *also, const void *const *sources, int operands,
 			size_t count);

@@ -125,7 +125,7 @@ static void combine_to_both(const struct work *work, size_t offset, size_t count
 		      operands, 2, count);
 }
 
-/* The same for halves: one pass takes all sources, divides, and rounds once. */
+/* As combine_to_both, for halves: one pass takes all sources, divides, and rounds once. */
 static void combine_halves(const struct work *work, size_t offset, void *out, size_t count)
 {
 	const struct device_reduce *reduce = work->reduce;

@@ -23,7 +23,7 @@ bool diagnose_has_left(const struct diagnose_rank *rank, uint32_t group);
 /* The ranks that will do nothing more in this group: they are dead, or had closed it before any
  * word was read. */
 struct ranks diagnose_gone_from(const struct diagnose_job *job, uint32_t group);
-/* The same, remembered in *last, which is zeroed at first: for many calls in a row. */
+/* As diagnose_gone_from, remembered in *last, which is zeroed at first: for many calls in a row. */
 struct diagnose_gone {
 	bool known;
 	uint32_t group;
@@ -197,7 +197,7 @@ struct diagnose_hop {
 
 /* The ranks of a proved deadlock, which can never continue. */
 struct ranks diagnose_find_stuck(const struct diagnose_job *job);
-/* The same if the ranks of `assumed` are stuck, too. */
+/* As diagnose_find_stuck, if the ranks of `assumed` are stuck, too. */
 struct ranks diagnose_find_stuck_if(const struct diagnose_job *job, const struct ranks *assumed);
 
 /* Ranks that seem to be deadlocked, but have a thread that is not seen to wait, or is in a foreign

@@ -70,7 +70,7 @@ TEST_UNUSED static struct diagnose_record *test_call(struct diagnose_job *job, i
 	return record;
 }
 
-/* The same, and finished `ago` seconds ago. */
+/* As test_call, and finished `ago` seconds ago. */
 TEST_UNUSED static struct diagnose_record *test_done(struct diagnose_job *job, int r,
 						     struct trace_record op, unsigned ago,
 						     const char *site)

@@ -33,7 +33,7 @@ static bool is_out(struct engine *engine, struct engine_op *op)
 	return false;
 }
 
-/* The same of a peer on another host: the link moves the pieces. */
+/* As is_out, for a peer on another host: the link moves the pieces. */
 static bool is_off_the_link(struct engine *engine, struct engine_op *op, bool force)
 {
 	struct transport_team *team = engine->team;

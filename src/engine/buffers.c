@@ -40,7 +40,7 @@ static uint64_t measure(const struct engine_op *op, const struct coll *coll, int
 	return coll->input == COLL_PARTS ? unit * (uint64_t)size : unit;
 }
 
-/* The same with a list of counts. */
+/* As measure, with a list of counts. */
 static uint64_t measure_lists(const struct engine_op *op, const struct coll *coll, int size)
 {
 	uint64_t most = op->starts[size];

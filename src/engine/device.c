@@ -262,7 +262,7 @@ enum engine_progress engine_device_advance(struct engine *engine, struct engine_
 	return ENGINE_DONE;
 }
 
-/* The same for what peers may see of it, on whatever memory. */
+/* Abandons what peers may see of the operation, on whatever memory its buffers are. */
 static enum engine_progress abandon_host(struct engine *engine, struct engine_op *op, uint64_t gone,
 					 bool force)
 {

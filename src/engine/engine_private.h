@@ -65,7 +65,8 @@ void engine_submit_host(struct engine *engine, struct engine_op *op,
  * operation. */
 bool engine_device_submit(struct engine *engine, struct engine_op *op,
 			  struct engine_workspace *workspace);
-/* The same for a collective on a stream: engine_stream_prepare has been called for it. */
+/* As engine_device_submit, for a collective on a stream: engine_stream_prepare has been called for
+ * it. */
 void engine_device_submit_on_stream(struct engine_op *op, struct engine_workspace *workspace);
 enum engine_progress engine_device_advance(struct engine *engine, struct engine_op *op);
 /* Allocates blocks for what is in op->device.send, op->device.recv, or both; op->call has them
@@ -263,8 +264,8 @@ static inline bool engine_cause_is_set(const struct engine *engine)
 	return wait_has_failed(atomic_load_explicit(engine->cause, memory_order_relaxed));
 }
 
-/* The same, after this rank's stores in the sequentially consistent order: see README.md, late
- * access. */
+/* As engine_cause_is_set, after this rank's stores in the sequentially consistent order: see
+ * README.md, late access. */
 static inline bool engine_has_failed(const struct engine *engine)
 {
 	return wait_has_failed(atomic_load_explicit(engine->cause, memory_order_seq_cst));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Short collectives: payloads travel in the entries, so one line from each member is all that a
- * rank waits for. The engine keeps what a call comes to, so that the next call like it publishes
- * its entry at once. The caller has taken the group's lane, and has checked the call's arguments:
+ * Short collectives: payloads travel in the entries (24 bytes) or in pages beside them (16 KiB),
+ * so a rank waits for one word of each member. The engine keeps what a call comes to, so that the
+ * next call like it publishes its entry at once. The caller has taken the group's lane, and has
+ * checked the call's arguments:
  *
  *   find     the call is like the last one of its kind, and its entry slot is free; else NULL
  *   publish  stores the entry, which cannot be taken back, and wakes sleeping members

@@ -201,9 +201,9 @@ void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op)
 /* Completes a cancelled operation that no thread advances. */
 void engine_mailbox_end_cancelled(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
-/* Removes a send from the queue. */
 /* The RTS slot, and a block or NULL, belong to the receiver until it returns them. */
 void engine_mailbox_disown_rts(struct mailbox_peer *peer, unsigned index, void *block);
+/* Removes a send from the queue. */
 void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op);
 /* Takes all new messages of one source out of its ring: matches them, or adds them to the
  * unexpected ones. */
@@ -214,7 +214,7 @@ bool engine_mailbox_flush_peer(struct engine *engine, int peer) LOCK_REQUIRES(ma
 /* The word that changes when a message of this source arrives. */
 void engine_mailbox_source_word(struct engine *engine, int source, struct wait_word *word)
 	LOCK_REQUIRES(mail);
-/* The same for a source or LS_ANY_SOURCE; returns how many words. */
+/* As engine_mailbox_source_word, for a source or LS_ANY_SOURCE; returns how many words. */
 int engine_mailbox_source_words(struct engine *engine, int source, struct wait_word *words)
 	LOCK_REQUIRES(mail);
 /* The word that changes when a slot for a queued send may be free. */

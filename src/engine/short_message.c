@@ -38,8 +38,8 @@ static bool fits_slot(const struct engine_short *call)
 }
 
 /* Not if other sends are queued, or no slot is free. A posted receive is no obstacle, not even of
- * this rank itself: who waits for it waits for the slot, and is woken, as for a message of
- * another rank. */
+ * this rank itself: a thread that waits for that receive waits for the slot, and is woken as by a
+ * message of another rank. */
 static bool may_go(struct engine *engine, struct mailbox_peer *peer,
 		   const struct engine_short *call) LOCK_REQUIRES(mail)
 {

@@ -42,7 +42,7 @@ static struct range range_of(const struct engine_op *op, unsigned buffer, int ow
 	return (struct range){first * op->element, elements * op->element, elements};
 }
 
-/* The same, as rank `owner` shows the buffer. */
+/* As range_of, as rank `owner` shows the buffer. */
 static struct range shown_range(const struct engine *engine, const struct engine_op *op,
 				unsigned buffer, int owner, unsigned block, unsigned blocks)
 {
@@ -50,7 +50,7 @@ static struct range shown_range(const struct engine *engine, const struct engine
 			engine_window_is_cut(engine, op, owner, (enum plan_buffer)buffer));
 }
 
-/* The same for my own buffer. */
+/* As range_of, for a buffer of this rank. */
 static struct range own_range(const struct engine_op *op, unsigned buffer,
 			      const struct plan_step *step)
 {

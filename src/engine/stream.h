@@ -47,8 +47,8 @@ static inline bool engine_is_on_stream(const struct engine_op *op)
 enum engine_progress engine_stream_fetched(struct engine_op *op);
 /* Lets the stream go on. ENGINE_DONE: it has copied the result out. */
 enum engine_progress engine_stream_deliver(struct engine_op *op);
-/* The same after a failure: ENGINE_DONE: the device does not touch the blocks any more. It is
- * waited for, however long. */
+/* Instead of engine_stream_deliver, after a failure. ENGINE_DONE: the device does not touch the
+ * blocks any more. It is waited for, however long. */
 enum engine_progress engine_stream_retreat(struct engine_op *op);
 /* After engine_abandon has returned ENGINE_BLOCKED: whether it waits only for the device. */
 bool engine_stream_is_device_busy(const struct engine_op *op);

@@ -303,7 +303,7 @@ static void explain_and_publish(struct ls_group *group, const struct failure_pla
 		*report_of(world, &places[i], world->rank) = *first;
 	for (int i = 0; i < count; i++)
 		published |= publish(world, &places[i]);
-	/* Before anybody wakes and takes this core: a rank that is killed here takes the report
+	/* Before a thread wakes and takes this core: a rank that is killed here takes the report
 	 * along. */
 	if (published)
 		message_report("LS-VERDICT", first->text);

@@ -46,7 +46,7 @@ void failure_tell_alone(struct ls_group *group, const struct diagnose_hint *hint
 void failure_raise_all(struct ls_group *group, const struct failure_place *places, int count,
 		       const uint32_t groups[TRANSPORT_TOGETHER], const struct diagnose_hint *hint,
 		       struct diagnose_job *job);
-/* The same for ls_group_abort: does not wait for other ranks. */
+/* As failure_raise_all, for ls_group_abort: does not wait for other ranks. */
 void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint);
 /* Writes the report of a rank on another host to a place, so that failure_publish can publish it;
  * `own` is the group if this rank is in it, NULL if not. False: the group has failed, or somebody
@@ -99,9 +99,9 @@ void failure_far_answer(struct world *world);
  * in time, or there is no memory. Waits for 600 ms at most. closing: as in failure_collect. */
 struct diagnose_job *failure_far_collect(struct world *world,
 					 const struct diagnose_closing *closing);
-/* The same, of a group of several hosts, for any thread: the watch does it. */
+/* As failure_far_collect, for any thread, of a group of several hosts: the watch collects. */
 struct diagnose_job *failure_far_request(struct ls_group *group);
-/* Does it. */
+/* The watch collects what failure_far_request has asked for. */
 void failure_far_serve(struct world *world);
 
 /* ---- show.c: what commands on this host are shown of the others (shown.h) ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Groups that fail together: a cycle of ranks that wait in several of them. Whoever is told of one
- * may go on, into a call of another; so on each host all fail before anybody wakes. A report has
- * the ids of all (struct transport_report), whichever rank brings it to a host. */
+ * Groups that fail together: a cycle of ranks that wait in several of them. A thread that is
+ * told of one may go on, into a call of another; so on each host all fail before a thread wakes. A
+ * report has the ids of all (struct transport_report), whichever rank brings it to a host. */
 #include <limits.h>
 
 #include "world/registry.h"

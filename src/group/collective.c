@@ -10,7 +10,8 @@
 
 #define HERE __builtin_return_address(0)
 
-enum { MANY_AT_ONCE = 1024 }; /* of the buffers of one call, under way while it blocks */
+/* So many buffers of one blocking ls_*_many call are under way at once. */
+enum { MANY_AT_ONCE = 1024 };
 
 /* The last part of `queue` for a collective on a stream. It has its place among the others first,
  * so that reports show it while the driver blocks. */

@@ -23,7 +23,7 @@ const struct settings *group_settings(const ls_group *group);
 ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options,
 			  const void *site);
-/* The same of ls_allgather. */
+/* As group_allreduce, but ls_allgather. */
 ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, const struct ls_op_options *options, const void *site);
 

@@ -20,7 +20,7 @@ ls_status group_check(const char *function, ls_group *group);
 ls_status group_begin(const char *function, ls_group *group, const struct ls_op_options *given,
 		      struct ls_op_options *out);
 
-/* The same for calls that may run on a stream. */
+/* As group_begin, for calls that may run on a stream. */
 ls_status group_begin_on_stream(const char *function, ls_group *group,
 				const struct ls_op_options *given, struct ls_op_options *out);
 
@@ -31,7 +31,8 @@ ls_status group_begin_on_stream(const char *function, ls_group *group,
 LS_CHECKED ls_status group_device_open(struct world *world, const char *name);
 /* Its memory may be passed to operations from now on: the waiter of the rank is final. */
 LS_CHECKED ls_status group_device_register(struct world *world);
-/* No operation is left. Blocks until streams have done what they have, up to the time limit. */
+/* Call it when no operation is left. Blocks until the streams have done their work, up to the time
+ * limit. */
 void group_device_close(struct world *world);
 
 /* ---- launch_calls.c ---- */
@@ -101,7 +102,7 @@ static inline void group_races_end(ls_group *group, uint64_t access)
 	if (access)
 		races_end(group->world->races, access);
 }
-/* The stream follows the operation. */
+/* From now on the stream's work comes after that of the operation. */
 void group_races_follow(const struct ls_op *op, const void *stream);
 /* Before a block of the device is freed; and before one of the arena is freed, or sent by
  * ls_send_block. Errors, with a message: LS_BAD_ARGUMENT:
@@ -125,7 +126,7 @@ void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status)
 /* Waits for the handle *op as ls_wait does. Returns LS_PENDING; or the operation's status, and then
  * the handle is freed and *op is NULL. */
 ls_status group_op_await(struct ls_op **op);
-/* The same, but no signal ends the wait. */
+/* As group_op_await, but no signal ends the wait. */
 ls_status group_op_finish(ls_op **op);
 
 /* ---- p2p.c, op.c ---- */
@@ -161,8 +162,8 @@ void group_free(struct ls_group *group);
 /* Withdraws the offer of the area of an object that was not opened: ranks that got the offer see
  * that by times_closed. */
 void group_withdraw(struct ls_group *group);
-/* The same if other ranks may have opened the group: they see that this member has left. The object
- * is not reused. */
+/* As group_withdraw, if other ranks may have opened the group: they see that this member has left.
+ * The object is not reused. */
 void group_retire(struct ls_group *group);
 /* This rank's area, also that of an object that is not open. */
 struct transport_area *group_own_area(const struct ls_group *group);

@@ -24,7 +24,7 @@ static inline struct buffer buffer_host(const void *address, uint64_t bytes)
 	return (struct buffer){.address = (void *)(uintptr_t)address, .bytes = bytes};
 }
 
-/* The same; the length is set later. */
+/* As buffer_host; the length is set later. */
 static inline struct buffer buffer_at(const void *address)
 {
 	return buffer_host(address, 0);

@@ -80,7 +80,7 @@ static inline bool memory_in_child(const struct memory *memory)
 /* As ls_alloc; *out is NULL on failure. A hit costs one lock and a list pop. */
 LS_CHECKED ls_status memory_alloc(struct memory *memory, size_t bytes, void **out)
 	LOCK_AVOIDS(memory);
-/* The same for a block that the user frees, and that may therefore be kept. */
+/* As memory_alloc, for a block that the user frees, and that may therefore be kept. */
 LS_CHECKED ls_status memory_alloc_for_user(struct memory *memory, size_t bytes, void **out)
 	LOCK_AVOIDS(memory);
 /* called: writes ", called from PLACE" or nothing, for the error message; NULL: nothing. */
@@ -101,11 +101,12 @@ void memory_give_block(struct memory *memory, const void *address) LOCK_AVOIDS(m
  * there. */
 bool memory_offset(struct memory *memory, const void *address, size_t bytes, uint64_t *offset)
 	LOCK_AVOIDS(memory);
-/* The same, but only these peers (bit q: world rank q) need to have mapped the region. */
+/* As memory_offset, but only these peers (bit q: world rank q) need to have mapped the region. */
 bool memory_offset_for(struct memory *memory, const void *address, size_t bytes, uint64_t peers,
 		       uint64_t *offset) LOCK_AVOIDS(memory);
 
-/* Whether this rank has had memory of a device: one load. If not, nothing else need be asked. */
+/* Whether a short call has to look at its buffers: this rank has had memory of a device, or races
+ * are looked for (LOCKSTEP_CHECK). One load. */
 static inline bool memory_has_devices(const struct memory *memory)
 {
 	bool has = atomic_load_explicit(&memory->has_devices, memory_order_relaxed);

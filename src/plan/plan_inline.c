@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Small payloads travel inside the entry headers: a rank that needs one reads it there. No second
- * synchronisation, as an entry is written again only when all ranks have left the collective. */
+ * Small payloads travel in the entries (24 bytes) or in pages beside them (16 KiB): a rank that
+ * needs one reads it there. No second synchronisation, as an entry is written again only when all
+ * ranks have left the collective. */
 #include "plan_build.h"
 
 static void add_reduction(struct plan *plan, int block)

@@ -5,8 +5,8 @@
  *   pool_launch_begin ── driver calls … ── store(launch.done, launch.number) ── pool_launch_end
  *
  * Launches on one stream happen one after the other, so the stored numbers only grow, and a launch
- * is over when *done >= number. Whoever waits for its turn waits only for what the stream would
- * make it wait for in any case. Memory is not given back while a launch is open or in flight:
+ * is over when *done >= number. A launch that waits for its turn waits only for what the stream
+ * would make it wait for in any case. Memory is not given back while a launch is open or in flight:
  * gate.h.
  *
  * A driver whose queue is full makes a call wait, perhaps with its locks held: then all other

@@ -136,8 +136,8 @@ void pool_merge(struct pool *pool) LOCK_REQUIRES(pool);
  * whose segment then cannot be given back. */
 struct pool_block *pool_pick(struct pool *pool, int stream, size_t bytes, bool any)
 	LOCK_REQUIRES(pool);
-/* The same of another stream's, where that has reached the block's number. The block belongs to
- * `stream` from now on. *wanted: there is one whose stream has not. */
+/* As pool_pick, of another stream's, where that has reached the block's number. The block belongs
+ * to `stream` from now on. *wanted: there is one whose stream has not. */
 struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, bool any,
 				   bool *wanted) LOCK_REQUIRES(pool);
 /* Cached blocks of a stream that others may use belong to the stream `to` from now on; for the rest

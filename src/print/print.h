@@ -14,7 +14,7 @@
 
 /* "rank 2", "ranks 0, 1, 3", "ranks 0-15, 18". */
 void print_ranks(const struct ranks *ranks, char *out, size_t bytes);
-/* The same without the word. */
+/* As print_ranks, without the word. */
 void print_rank_list(const struct ranks *ranks, char *out, size_t bytes);
 
 /* "4032 B", "64 KiB", "1.5 MiB". */

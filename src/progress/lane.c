@@ -200,7 +200,7 @@ static void pause_drive(struct world_lane *lane)
 	lock_group_release(&lane->lock);
 }
 
-/* The same for the progress thread, which then publishes a wait for the lane while no thread
+/* As pause_drive, for the progress thread, which then publishes a wait for the lane while no thread
  * drives. */
 static void leave_unattended(struct world_lane *lane, struct ls_op *op)
 {
@@ -249,7 +249,7 @@ static bool drive(ls_group *group, const struct ls_op *until, struct waiter *wai
 	return more;
 }
 
-/* The same for a calling thread: the progress thread does what is left. */
+/* As drive_on, for a calling thread: the progress thread does what is left. */
 static void drive_for(ls_group *group, const struct ls_op *until, struct waiter *waiter,
 		      const struct progress_pause *pause)
 {
@@ -401,7 +401,7 @@ static ls_status await_in_time(struct ls_op *op)
 	ls_status status;
 	do
 		status = progress_lane_await(op, &late);
-	while (status == LS_PENDING && clock_now_ns() < op->deadline_ns); /* a signal */
+	while (status == LS_PENDING && clock_now_ns() < op->deadline_ns); /* a signal handler ran */
 	if (status != LS_PENDING)
 		return status;
 	/* Its time limit has passed before it has begun. */

@@ -23,7 +23,7 @@ void progress_op_drop(struct ls_op *op);
 /* The operation completes with `status`: drops the lane's reference, and wakes the threads that
  * wait for it. */
 void progress_lane_complete(struct ls_op *op, ls_status status);
-/* The same without the lane: callback, status, and one reference less. */
+/* As progress_lane_complete, without the lane: callback, status, and one reference less. */
 void progress_op_complete(struct ls_op *op, ls_status status);
 /* Whether it is a send, a receive or a batch, and so not in the lane. */
 static inline bool progress_op_is_p2p(const struct ls_op *op)
@@ -84,9 +84,10 @@ struct trace_begin progress_record(ls_group *group, const struct engine_call *ca
  * thread may continue. */
 bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struct waiter *waiter,
 		     const struct progress_pause *pause, ls_status *status);
-/* The same for a detached operation, after the engine has finished it (op->engine.status) or
- * because of `reason`: returns its final status; no peer touches its buffers any more. LS_PENDING,
- * without `waits`: it has failed, and a device is not through with it: engine_p2p_await_device. */
+/* As progress_op_run, for a detached operation, after the engine has finished it
+ * (op->engine.status) or because of `reason`: returns its final status; no peer touches its buffers
+ * any more. LS_PENDING, without `waits`: it has failed, and a device is not through with it:
+ * engine_p2p_await_device. */
 ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits);
 
 /* ---- enqueue.c: operations on streams of the program's, see engine/stream.h ---- */
@@ -111,16 +112,16 @@ bool progress_stream_is_over(const struct ls_op *op);
 void progress_stream_release(struct world *world);
 /* Keeps the words of operations that are freed; NULL is allowed. */
 void progress_stream_keep_words(struct world *world, struct engine_stream_words *words);
-/* It is complete. */
+/* The operation is complete: those behind it in its stream may go on. */
 void progress_stream_leave(struct ls_op *op);
-/* It was prepared, and will not be launched. */
+/* The operation was prepared, and will not be launched. */
 void progress_stream_drop(struct ls_op *op);
 
 /* ---- fail.c ---- */
 
 /* Makes `reason`, which was seen on `peer`, the group's cause. Returns the cause that counts. */
 ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs);
-/* The same by a thread that does not advance it, while another one may. */
+/* As progress_op_fail, by a thread that does not advance it, while another one may. */
 ls_status progress_op_fail_elsewhere(const struct ls_op *op, ls_status reason);
 /* Fails the group because the operation needs `peer` or, with -1, one of the members `gone`.
  * Returns the cause that counts. */
@@ -158,8 +159,8 @@ bool progress_op_is_lost(const struct ls_op *op, uint64_t gone, int *peer, bool 
 const struct ls_op *progress_representative(const struct ls_op *op);
 /* Setting P2P=serial: whether it waits for the sends before it. */
 bool progress_waits_for_sends(const struct ls_op *op);
-/* The same, or the head if it waits for the sends before it. With head NULL always the
- * representative. */
+/* As progress_representative, but `head` if the operation waits for the sends before it, and head
+ * is not NULL. */
 const struct ls_op *progress_shown_for(const struct ls_op *op, const struct ls_op *head);
 /* Under the list's lock: the first of the sends that wait for each other, whether it has begun or
  * not; NULL: none. */

@@ -116,8 +116,8 @@ void rendezvous_client_where(struct rendezvous_client *client, const char *befor
 			     const char *after);
 /* Waits for `events` on the connection: LS_OK, LS_TIMED_OUT, or a status that decides. */
 LS_CHECKED ls_status rendezvous_client_wait(struct rendezvous_client *client, short events);
-/* The same. A connection that breaks meanwhile is not an error here: an answer may have come
- * before. */
+/* As rendezvous_client_wait. A connection that breaks meanwhile is not an error here: an answer may
+ * have come before. */
 LS_CHECKED ls_status rendezvous_client_send(struct rendezvous_client *client, const void *from,
 					    size_t bytes, int passed);
 /* Waits for more bytes, or *ended: the connection is at its end. Else a status that decides. */

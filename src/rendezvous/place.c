@@ -251,8 +251,8 @@ static ls_status find_master(const struct settings_launch *launch, struct rendez
 		       : status;
 }
 
-/* The same for all tasks of a step. Below the ports that systems give to clients; one that is taken
- * is an error that names it. */
+/* One port for all tasks of a step, below those that systems give to clients. If it is taken, that
+ * is an error, which names it. */
 static uint16_t slurm_port(const struct settings_slurm *slurm)
 {
 	char name[64];

@@ -122,7 +122,7 @@ struct timeline *timeline_new(uint64_t job, int size);
 void timeline_free(struct timeline *timeline); /* NULL is allowed */
 /* Copies all records of a rank. Reads nothing but the view's memory. False without memory. */
 bool timeline_add(struct timeline *timeline, int rank, const struct trace_view *view);
-/* The same in a job on several hosts. */
+/* As timeline_add, in a job on several hosts. */
 bool timeline_add_at(struct timeline *timeline, int rank, const struct trace_view *view,
 		     const struct timeline_clock *clock);
 /* There is no trace of this rank, as its host has not answered; first: the lowest rank there. */
@@ -185,7 +185,7 @@ bool timeline_note(const struct timeline *timeline, int number, char *out, size_
 void timeline_text(const struct timeline *timeline, int columns, FILE *out);
 /* A whole SVG file, UTF-8. */
 void timeline_svg(const struct timeline *timeline, FILE *out);
-/* The same in a page in which one can move and zoom. */
+/* As timeline_svg, in a page in which one can move and zoom. */
 void timeline_html(const struct timeline *timeline, FILE *out);
 
 /* ---- json.c ---- */

@@ -304,7 +304,7 @@ struct trace_begin {
  * records of the ring are running, the new operation is not recorded, and the index is 0. */
 uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin);
 void trace_end(struct trace *trace, uint64_t index, ls_status status);
-/* The same in two steps, for an operation that completes at once. First reserve the index, which
+/* trace_begin and trace_end for an operation that completes at once. First reserve the index, which
  * may be sent to peers; then write the whole record, which begins and ends now. If a running
  * operation has that slot of the ring, or a record one lap later, the operation is recorded under
  * another index, and the reserved one names no record. */
@@ -398,9 +398,9 @@ struct trace_view {
 /* Checks `bytes` at `memory` (which must stay valid and be aligned to 64) and fills *out. false
  * with the reason in `why` (static text) when it is no trace of this version. */
 bool trace_check(const void *memory, size_t bytes, struct trace_view *out, const char **why);
-/* The same for a memfd, which it maps read-only. Refuses a file that its owner could still shrink,
- * because reading it could then end in SIGBUS. A snapshot in a file is read into memory and passed
- * to trace_check. */
+/* As trace_check, for a memfd, which it maps read-only. Refuses a file that its owner could still
+ * shrink, because reading it could then end in SIGBUS. A snapshot in a file is read into memory and
+ * passed to trace_check. */
 bool trace_map(int fd, struct trace_view *out, const char **why);
 void trace_unmap(struct trace_view *view);
 
@@ -473,7 +473,7 @@ void trace_read_phases(const struct trace_view *view, uint64_t now_ns, struct tr
 void trace_site(const struct trace_view *view, const struct trace_record *record, char *out,
 		size_t bytes);
 
-/* The same for an address in this module; bytes is not 0. */
+/* As trace_site, for an address in this module; bytes is not 0. */
 void trace_place(const struct trace_module *module, uint64_t site, char *out, size_t bytes);
 /* The file of this process in which an address lies; false: in none. */
 bool trace_find_module(uint64_t address, struct trace_module *out);
@@ -481,8 +481,8 @@ bool trace_find_module(uint64_t address, struct trace_module *out);
 /* ", called from file.c:123" for a return address in this process; "" if it is 0, or is in code
  * that calls for an interpreter. */
 void trace_called_at(const void *site, char *out, size_t bytes);
-/* The same for the program's call that this thread is in; "" if it is unknown, as in a program that
- * contains the library. It takes milliseconds, so only for errors. */
+/* As trace_called_at, for the program's call that this thread is in; "" if it is unknown, as in a
+ * program that contains the library. It takes milliseconds, so only for errors. */
 enum { TRACE_CALLED_BYTES = 160 };
 void trace_called(char *out, size_t bytes);
 

@@ -75,10 +75,11 @@ void transport_hosts_close(struct transport *transport);
 /* Sends a few words to rank `rank`, on another host. False: the link has no room now; try again
  * later. Any thread; not under a lock that an event takes. */
 bool transport_ask(struct transport *transport, int rank, const uint64_t words[TRANSPORT_ASK_WORDS]);
-/* The same, of a group of which no member is on this host; it causes the event `failed`. */
+/* As transport_ask: the failure of a group of which no member is on this host. It causes the event
+ * `failed`. */
 bool transport_tell_failed(struct transport *transport, int rank,
 			   const struct transport_failure *failure);
-/* The same for a block from the heap, which belongs to this function if it returns true. */
+/* As transport_ask: a block from the heap, which belongs to this function if it returns true. */
 bool transport_tell(struct transport *transport, int rank, uint64_t round, void *block,
 		    uint64_t bytes);
 

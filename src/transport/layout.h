@@ -158,10 +158,11 @@ struct transport_area {
 	_Alignas(64) _Atomic uint64_t inboxes;
 	/* 1: the owner takes no message out any more, from no inbox, in use or not. */
 	_Atomic uint64_t mail_ended;
-	/* Only in member 0's area, written by all members. claim: the rank that works out the first
-	 * cause (world rank + 1). cause: the rank whose report counts (world rank + 1). looked_ns:
-	 * the time of the last look. reported: the reports that have been printed (failure/look.c).
-	 * stopped: the set of world ranks that the last look found stopped and to blame. */
+	/* Only in the area of the first member on each host, written by all members on it. claim:
+	 * the rank that works out the first cause. cause: the rank whose report counts. Both: the
+	 * group's id << 32 | world rank + 1. looked_ns: the time of the last look. reported: the
+	 * reports that have been printed (failure/look.c). stopped: the set of world ranks that the
+	 * last look found stopped and to blame. */
 	_Alignas(64) _Atomic uint64_t claim;
 	_Alignas(64) _Atomic uint64_t cause;
 	_Alignas(64) _Atomic uint64_t looked_ns;
@@ -377,7 +378,7 @@ static inline struct transport_area *transport_area_at(const struct transport_se
 	return (struct transport_area *)((uintptr_t)segment + TRANSPORT_AREAS_AT +
 					 index * transport_area_bytes(world_size));
 }
-/* The report of world rank `teller` on a group; `head`: the area of the group's member 0. */
+/* The report of world rank `teller` on a group; `head`: transport_head_of. */
 static inline struct transport_report *transport_report(const struct transport_area *head,
 							int world_size, int teller)
 {

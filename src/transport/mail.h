@@ -112,8 +112,8 @@ struct mail_rts {
 	_Alignas(64) _Atomic uint64_t cursor; /* written by both */
 	/* Written by the owner. */
 	uint64_t target; /* 1 + the offset in its arena to which the source may copy; 0: none */
-	/* How long the owner has copied its pieces; stored before `done`. A source that looks late
-	 * may find that of a later use. */
+	/* How long the owner has copied its pieces; stored before `done`. A source that reads it
+	 * late may get the value of the slot's next use. */
 	_Atomic uint64_t ticks;
 	_Atomic uint64_t matched;      /* from now on the source may copy pieces, too */
 	_Atomic uint64_t owner_copied; /* pieces that the owner has copied */
@@ -140,8 +140,8 @@ struct mail_box {
 	struct mail_rts rts[MAIL_RTS];
 };
 
-/* Whether the message of that position, which the slot's `held` says, was not taken out yet. Of 0,
- * or of what cannot be there: false. */
+/* Whether the message of that position, which the slot's `held` says, was not taken out yet. False
+ * if the position is 0, or cannot be in that slot. */
 static inline bool transport_mail_holds(const struct mail_box *box, unsigned slot, uint64_t position)
 {
 	return position != 0 && transport_mail_index(position) == slot &&

@@ -24,8 +24,8 @@ void transport_wait_word(const struct transport_team *team, int owner, const _At
  * sleep there; to a rank on another host it sends what was not sent yet. Any thread, which holds no
  * lock of a level after `mail`; never blocks. On one host it costs one load while nobody sleeps. */
 void transport_notify(const struct transport_team *team, int rank);
-/* The same for stores to which the member should react even if none of its threads waits: wakes
- * its progress thread, too, if its doorbell is armed (wait_request_progress). */
+/* As transport_notify, for stores to which the member should react even if none of its threads
+ * waits: wakes its progress thread, too, if its doorbell is armed (wait_request_progress). */
 void transport_request_progress(const struct transport_team *team, int rank);
 /* transport_notify to all members. */
 void transport_notify_all(const struct transport_team *team);

@@ -251,7 +251,7 @@ void transport_mirror_wake(const struct transport_hosts *hosts);
 void transport_mirror_return(struct transport_hosts *hosts, int peer,
 			     const struct link_message *message);
 
-/* The same for all that it has from one rank. */
+/* As transport_mirror_return, for all that it has from one rank. */
 void transport_mirror_return_all(struct transport_hosts *hosts, int peer,
 				 struct transport_relay *relay);
 

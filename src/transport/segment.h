@@ -19,7 +19,7 @@ void transport_close_fds(int *fds, int count);
  * rank. */
 LS_CHECKED ls_status transport_peer_open(struct transport *transport, int rank,
 					 int fds[TRANSPORT_FDS]);
-/* The same for my own rank; the caller keeps the descriptors. */
+/* As transport_peer_open, for my own rank; the caller keeps the descriptors. */
 LS_CHECKED ls_status transport_peer_open_own(struct transport *transport, int arena_fd,
 					     int trace_fd);
 

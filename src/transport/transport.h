@@ -108,7 +108,7 @@ enum transport_reads { TRANSPORT_READS_OPEN, TRANSPORT_READS_YES, TRANSPORT_READ
 /* Creates this rank's segment; size <= RANKS_HOST_MAX. Errors: LS_BAD_ARGUMENT,
  * LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; *transport is zeroed then. */
 LS_CHECKED ls_status transport_init(struct transport *transport, uint64_t job, int rank, int size);
-/* The same for a job whose ranks are on several hosts. */
+/* As transport_init, for a job whose ranks are on several hosts. */
 LS_CHECKED ls_status transport_init_mirrors(struct transport *transport, uint64_t job, int rank,
 					    int size);
 
@@ -172,7 +172,7 @@ void transport_area_reset(struct transport *transport, unsigned index, int membe
  * yet, so that no access to it can end in SIGBUS. Both ranks call it before they first touch the
  * inbox. False, after a message: the system has no memory left. Any thread; does not block. */
 LS_CHECKED bool transport_inbox_open(const struct transport_team *team, int owner, int source);
-/* The same for the cells of my own area. */
+/* As transport_inbox_open, for the cells of my own area. */
 LS_CHECKED bool transport_cells_open(const struct transport_team *team);
 
 /* ---- teams ---- */
@@ -186,7 +186,7 @@ void transport_team_fini(struct transport_team *team);
  * is member `rank`. After transport_connect. */
 void transport_team_set(struct transport_team *team, int rank, int size, const uint8_t *members,
 			const uint16_t *areas);
-/* The same for the group of all ranks. */
+/* As transport_team_set, for the group of all ranks. */
 void transport_team_set_world(struct transport_team *team);
 
 /* ---- plain memory ---- */

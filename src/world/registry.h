@@ -30,8 +30,8 @@ int world_rank_of(const ls_group *group, int rank);
 
 /* The members that are gone: dead, or left; by group rank. Two loads while no member goes. */
 uint64_t world_gone(struct ls_group *group);
-/* The same for a thread that has seen a member go, which may be a moment before that member has
- * published it to all others. */
+/* As world_gone, for a thread that has seen a member go, which may be a moment before that member
+ * has published it to all others. */
 uint64_t world_gone_now(struct ls_group *group);
 
 #endif
