@@ -214,13 +214,12 @@ static bool send_taken(const struct transport_path *path)
 	uint64_t taken = atomic_load_explicit(&box->taken, memory_order_acquire);
 	uint64_t returned = atomic_load_explicit(&box->returned, memory_order_acquire);
 	for (int i = 0; i < MAIL_SLOTS && taken != relay->taken; i++)
-		if (!send_mine(path, TRANSPORT_KEEP_NOT, &box->freed[i],
+		if (!send_mine(path, TRANSPORT_KEEP_SLOT, &box->freed[i],
 			       atomic_load_explicit(&box->freed[i], memory_order_acquire),
 			       &relay->freed[i]))
 			return false;
-	if (taken != relay->taken && !send_word(path, my_place(path, &box->taken), taken))
+	if (!send_mine(path, TRANSPORT_KEEP_WORD, &box->taken, taken, &relay->taken))
 		return false;
-	relay->taken = taken;
 	for (int i = 0; i < MAIL_SLOTS && returned != relay->returned; i++) {
 		const struct transport_carried *carried = &relay->received[i];
 		uint64_t done = atomic_load_explicit(&box->rts[i].done, memory_order_acquire);

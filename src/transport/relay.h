@@ -189,8 +189,8 @@ bool transport_pump_pushes(struct transport_pump *pump);
 /* ---- what a peer is told ---- */
 
 /* What no rank waits for is told with the next thing that one does, or when this rank has nothing
- * else to do: a peer is told of up to 8 collectives, or 16 slots, at once. Peers wait for entries
- * and slots only when they have used all 32. */
+ * else to do: a peer is told of up to 8 collectives, or of 10 to 16 slots, at once. Peers wait for
+ * entries and slots only when they have used all 32, or all 64 of messages. */
 enum transport_keep {
 	TRANSPORT_KEEP_NOT = 0,
 	TRANSPORT_KEEP_WORD = 1,
