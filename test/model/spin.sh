@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# spin.sh MODEL.pml: checks the model in all its states, and that each of its mutants is refused: those it names
-# in #ifdef or #ifndef MUTANT_…, or numbers in a comment line "mutants: 1 2 …" (-DMUTANT=n). Needs spin and a C compiler (CC).
+# spin.sh MODEL.pml [N]: checks the model in all its states, and that each of its mutants is refused, or the first N: those it
+# names in #ifdef or #ifndef MUTANT_…, or numbers in a comment line "mutants: 1 2 …" (-DMUTANT=n). Needs spin and a C
+# compiler (CC).
 set -u
 model=$(realpath "$1") || exit 1
 name=$(basename "$model" .pml)
@@ -41,6 +42,8 @@ mutants=$(sed -n -e 's/^#ifn\{0,1\}def \(MUTANT_[A-Z_]*\)$/\1/p' "$model" | sort
 for number in $(sed -n 's|^/\* mutants: \([0-9 ]*\)\*/$|\1|p' "$model"); do
 	mutants="$mutants MUTANT=$number"
 done
+# shellcheck disable=SC2086
+[ $# -lt 2 ] || mutants=$(printf '%s\n' $mutants | head -n "$2")
 [ -n "$mutants" ] || fail "$name has no mutant, so nothing shows that it can fail" ""
 
 output=$(make_search -O2 2>&1 && ./pan -m1000000 2>&1)
