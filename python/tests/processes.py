@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Scripts as processes of their own: started as users start them, ended at a time limit, and what they wrote."""
+"""Scripts as processes of their own: started as users start them, or forked (fork_server.py), ended at a time limit, and
+what they wrote."""
 
 import os
 import re
@@ -11,10 +12,13 @@ import sys
 import threading
 from collections import namedtuple
 
+import fork_server
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LIMIT_S = 180  # several times what a loaded machine needs
 
 Ended = namedtuple("Ended", "code text")
+_server = fork_server.Server()
 
 _LAUNCHED = re.compile(r"^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_\w+|LOCKSTEP_RENDEZVOUS|TORCHELASTIC_\w+)$")
 
@@ -38,18 +42,18 @@ def program(name):
     return shutil.which(name, path=os.pathsep.join(filter(None, folders)))
 
 
-def start(command, **env):
-    """In a session of its own, so that its ranks can be ended with it."""
-    return subprocess.Popen(
-        command,
-        env=environment(**env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
+def popen(command, anew=False, env=None, **options):
+    """As subprocess.Popen, in a session of its own, so that its ranks can be ended with it. A script is forked from a
+    process that has imported PyTorch, unless the environment forbids it or it is to be started `anew`, as users do."""
+    env = env or environment()
+    if not anew and command[0] == sys.executable and command[1].endswith(".py") and _server.can_start(env):
+        return _server.popen(command, env, **options)
+    return subprocess.Popen(command, env=env, start_new_session=True, **options)
+
+
+def start(command, anew=False, **env):
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
+    return popen(command, anew, environment(**env), text=True, errors="replace", **streams)
 
 
 def descendants(pid):
@@ -104,10 +108,10 @@ def run_until(pattern, command, **env):
     return text
 
 
-def run_ranks(script, ranks=(0, 1), world_size=None, port=None, **env):
+def run_ranks(script, ranks=(0, 1), world_size=None, port=None, anew=False, **env):
     """A process of `script` for each of `ranks`, as by hand. One that ends before all have ended may be killed."""
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port or free_port(), "WORLD_SIZE": world_size or len(ranks)}
-    processes = [start([sys.executable, str(script)], **common, RANK=rank, **env) for rank in ranks]
+    processes = [start([sys.executable, str(script)], anew, **common, RANK=rank, **env) for rank in ranks]
     try:
         return [finish(process) for process in processes]
     finally:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import processes
 import pytest
 
 LIMIT_S = 120
@@ -247,10 +248,10 @@ told("mismatch", work.wait)
 
 def run(place, body, **environment):
     (place / "job.py").write_text(HEAD + body + END)
-    env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    env = processes.environment(**environment)
     store = place / f"store-{len(os.listdir(place))}"
     jobs = [
-        subprocess.Popen(
+        processes.popen(
             [sys.executable, str(place / "job.py"), str(rank), str(store)],
             env=env,
             stdout=subprocess.PIPE,

@@ -62,7 +62,7 @@ def test_a_collective_under_if_rank_0(tmp_path):
 dist.barrier()  # b
 """,
     )
-    for ended in script.run():
+    for ended in script.run(anew=True):
         assert ended.code == 1
         assert (
             "lockstep.Mismatch: ranks 0 and 1 called different operations as #1: rank 0 all-reduce, rank 1 barrier, "
@@ -237,7 +237,7 @@ group_error(train)
 dist.destroy_process_group()
 """,
     )
-    first, second = script.run()
+    first, second = script.run(anew=True)
     assert second.code == 0
     assert first.code == 1
     # Who has caught another exception meanwhile asks the group.
@@ -442,5 +442,5 @@ dist.all_reduce(x, group=dist.new_group([0, 1]))
 print(x.tolist())
 dist.destroy_process_group()
 """
-    for ended in Script(tmp_path, body, meeting("lockstep://")).run():
+    for ended in Script(tmp_path, body, meeting("lockstep://")).run(anew=True):
         assert (ended.code, ended.text.strip()) == (0, "[8.0, 8.0]")
