@@ -128,9 +128,9 @@ def lines_of(pattern):
 # Each of them under one launcher; with the others where those have a part in it.
 STARTED = some(
     [("python", "leave"), ("python", "operation"), ("python", "slow")]
-    + [("torchrun", "killed"), ("lockstep run", "stopped"), ("lockstep run", "shape")],
+    + [("torchrun", "shape"), ("lockstep run", "stopped"), ("lockstep run", "killed")],
     *[("python", fault) for fault in ("killed", "stopped", "shape")],
-    *[("torchrun", "stopped"), ("torchrun", "shape"), ("lockstep run", "killed")],
+    *[("torchrun", "stopped"), ("torchrun", "killed"), ("lockstep run", "shape")],
 )
 
 
