@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What all tests of the package share: the pool of ranks, and the closing line that tools/verify counts."""
+"""What all tests of the package share: the pool of ranks, what belongs to make nightly, how two processes of pytest share
+the files, and the closing line that tools/verify counts."""
 
 import os
 import sys
@@ -13,10 +14,15 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_PYTHON, os.environ.get
 for _name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCKSTEP_RENDEZVOUS"):
     os.environ.pop(_name, None)  # those of a launcher that runs the tests are not ours
 
+_POOLS = {"ranks", "on_hosts"}
+_begun = {}  # file → whether this process runs it
+
 
 def pytest_addoption(parser):
     parser.addoption("--write-docs", action="store_true", help="write the tables that tests generate into doc/")
     parser.addoption("--nightly", action="store_true", help="only what make check leaves to make nightly")
+    parser.addoption("--share", metavar="FOLDER", help="run the files that no other pytest with this folder has begun")
+    parser.addoption("--scripts-first", action="store_true", help="before the files whose tests use the pools of ranks")
 
 
 def pytest_configure(config):
@@ -32,6 +38,22 @@ def pytest_collection_modifyitems(config, items):
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
+    if config.getoption("--share"):
+        pooled = {item.path for item in items if not _POOLS.isdisjoint(getattr(item, "fixturenames", ()))}
+        items.sort(key=lambda item: (item.path in pooled) == config.getoption("--scripts-first"))
+
+
+def pytest_runtest_protocol(item):
+    """Skips, without a word, the tests of a file that another process has begun. One begins with those that use the
+    pools, the other with the others: so mostly only one of them has pools."""
+    folder = item.config.getoption("--share")
+    if folder and item.path not in _begun:
+        try:
+            os.close(os.open(os.path.join(folder, item.path.name), os.O_CREAT | os.O_EXCL))
+            _begun[item.path] = True
+        except FileExistsError:
+            _begun[item.path] = False
+    return None if _begun.get(item.path, True) else True
 
 
 @pytest.fixture(scope="session")
