@@ -74,7 +74,7 @@ bit gone[2], blocked[2], for_receive[2], for_send[2]; /* the two threads, and wh
 #endif
 #define UNLOCKED assert(unpublished == COUNTED * (armed && !shown) + progress_counts) }
 
-#include "request_drive.pml"
+#include "request_progress.pml"
 
 /* ---- the threads of the user ---- */
 
