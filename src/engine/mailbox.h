@@ -34,7 +34,7 @@ struct mailbox_peer {
 	/* RTS slots that no operation waits for: those of blocks that were handed over, and of
 	 * cancelled sends. Each is free, and so is its block, once the receiver is done with it.
 	 * Any thread may find that, also for RTS slots of operations, before these do; so no slot
-	 * stays in use because no thread drives. */
+	 * stays in use because no thread makes progress. */
 	uint64_t unowned_rts[2]; /* as mail_out.rts */
 	void **blocks;           /* [MAIL_RTS]; NULL: none */
 	/* [MAIL_SLOTS] By the peer's RTS slot, of the second half: blocks that it has handed over
@@ -94,7 +94,7 @@ struct engine_mailbox {
 	 * cancelled operation that is in the list is ended by the cancelling thread. */
 	struct engine_op *active LOCK_GUARDED(mail);
 	/* Detached operations that are complete. The thread that has added one may go back to
-	 * sleep; so a thread that stops driving, or arms the bell, checks this list
+	 * sleep; so a thread that stops making progress, or arms the bell, checks this list
 	 * (engine_p2p_has_work). */
 	struct engine_op *complete LOCK_GUARDED(mail), *complete_last LOCK_GUARDED(mail);
 	_Atomic uint32_t complete_count;

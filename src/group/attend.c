@@ -39,8 +39,8 @@ static void take_requesting(struct world *world)
 	}
 }
 
-/* Keeps the groups whose first operation waits. This thread may hand over while it drives a lane:
- * the group is not in the list meanwhile, and the groups behind it have been checked. */
+/* Keeps the groups whose first operation waits. This thread may hand over while it makes progress
+ * on a lane: the group is not in the list meanwhile, and the groups behind it have been checked. */
 static void attend(struct world *world)
 {
 	struct world_attended *attended = &world->progress.attended;

@@ -227,7 +227,7 @@ ls_status group_op_finish(ls_op **op)
 /* ---- taking back ---- */
 
 /* Of a long send to another host: whether its receiver has cancelled it. Any thread there that
- * drives the link answers, so a healthy rank does so at once. */
+ * makes progress on the link answers, so a healthy rank does so at once. */
 static bool is_cancelled_there(ls_op *op)
 {
 	struct ls_group *group = op->group;

@@ -76,7 +76,8 @@ static ls_status run_blocking(ls_group *group, const struct group_p2p_call *call
 	return status;
 }
 
-/* The operation has begun. After an error its group has failed, and the driving thread ends it. */
+/* The operation has begun. After an error its group has failed, and the thread that makes progress
+ * ends it. */
 static ls_status launch(struct ls_op *op)
 {
 	ls_status status = progress_stream_launch(op);

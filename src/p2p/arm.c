@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which thread drives the sends and receives that outlive their call; and how the doorbell is
- * armed, so that a peer can wake the progress thread when no other thread drives. */
+ * Which thread makes progress on the sends and receives that outlive their call; and how the
+ * doorbell is armed, so that a peer can wake the progress thread when no other thread does. */
 #include "base/clock.h"
 #include "world/registry.h"
 #include "failure/failure.h"
@@ -17,7 +17,7 @@ static _Atomic uint32_t *unpublished_of(struct world *world)
 	return &world->trace.wait_table->unpublished;
 }
 
-/* ---- the right to drive ---- */
+/* ---- the right to make progress ---- */
 
 /* What the watch has published for the progress thread, if anything, no longer holds. */
 static void hide(struct world *world) LOCK_REQUIRES(group)
@@ -55,9 +55,9 @@ static bool take(struct world_p2p *p2p, bool asked)
 {
 	struct world *world = (struct world *)(void *)((char *)p2p - offsetof(struct world, p2p));
 	lock_group_acquire(&p2p->lock);
-	bool mine = !p2p->driven && (asked || !atomic_load(&p2p->wanted));
+	bool mine = !p2p->progressing && (asked || !atomic_load(&p2p->wanted));
 	if (mine) {
-		p2p->driven = true;
+		p2p->progressing = true;
 		if (asked)
 			atomic_fetch_sub(&p2p->wanted, 1);
 		disarm(world);
@@ -76,16 +76,16 @@ bool p2p_take_over(struct world_p2p *p2p)
 	return take(p2p, true);
 }
 
-bool p2p_is_driven(struct world_p2p *p2p)
+bool p2p_is_progressing(struct world_p2p *p2p)
 {
 	lock_group_acquire(&p2p->lock);
-	bool driven = p2p->driven || atomic_load(&p2p->wanted);
+	bool progressing = p2p->progressing || atomic_load(&p2p->wanted);
 	lock_group_release(&p2p->lock);
-	return driven;
+	return progressing;
 }
 
-/* Whether some operation could make progress now. Under the list's lock, while no thread drives, so
- * no group leaves the list meanwhile. */
+/* Whether progress is possible on some operation now. Under the list's lock, while no thread makes
+ * progress, so no group leaves the list meanwhile. */
 static bool is_ready(struct world *world) LOCK_REQUIRES(group)
 {
 	if (p2p_can_begin(&world->p2p))
@@ -113,7 +113,7 @@ static bool arm_and_check(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
 	lock_group_acquire(&p2p->lock);
-	bool arms = !p2p->driven && p2p->progress_count > 0;
+	bool arms = !p2p->progressing && p2p->progress_count > 0;
 	if (arms)
 		arm(world);
 	bool ready = arms && is_ready(world);
@@ -121,20 +121,20 @@ static bool arm_and_check(struct world *world)
 	return ready;
 }
 
-/* Wakes threads that wait for the driving thread: one of them may have to drive, or the driving one
- * to look again. */
+/* Wakes threads that wait for the one that makes progress, as one of them may have to take its
+ * place; and that one, if it sleeps, as it may have to look again. */
 static void wake_waiters(struct world *world)
 {
-	if (atomic_load(&world->p2p.driver_waiters) == 0)
+	if (atomic_load(&world->p2p.progress_waiters) == 0)
 		return;
 	atomic_fetch_add(&p2p_area(world)->p2p_completed, 1);
 	wait_wake(bell_of(world));
 }
 
-void p2p_wake_driver(struct world *world)
+void p2p_look_again(struct world *world)
 {
-	/* Sequentially consistent, as on the other side: either the driving thread sees this, or it
-	 * is seen in `driver_waiters`. */
+	/* Sequentially consistent, as on the other side: either the thread that makes progress sees
+	 * this, or it is seen in `progress_waiters`. */
 	atomic_fetch_add(&world->p2p.news, 1);
 	wake_waiters(world);
 }
@@ -153,7 +153,8 @@ static bool sleeps_too_long(struct world *world) LOCK_REQUIRES(group)
 {
 	struct world_p2p *p2p = &world->p2p;
 	uint64_t until_ns = next_look_ns(p2p);
-	if (!atomic_load(&world->progress.there) || p2p->driven || until_ns >= p2p->asleep_until_ns)
+	if (!atomic_load(&world->progress.there) || p2p->progressing ||
+	    until_ns >= p2p->asleep_until_ns)
 		return false;
 	p2p->asleep_until_ns = until_ns;
 	return true;
@@ -164,7 +165,7 @@ void p2p_leave(struct world *world, bool more)
 	struct world_p2p *p2p = &world->p2p;
 	for (;;) {
 		lock_group_acquire(&p2p->lock);
-		p2p->driven = false;
+		p2p->progressing = false;
 		bool wakes = more && p2p->progress_count > 0;
 		if (wakes)
 			arm(world);
@@ -188,10 +189,10 @@ void p2p_arm(struct world *world, bool has_work)
 	bool armed = p2p->armed && !has_work && p2p->urgent == (p2p->urgent_count > 0);
 	if (armed)
 		hide(world);
-	bool driven = p2p->driven, late = sleeps_too_long(world);
+	bool progressing = p2p->progressing, late = sleeps_too_long(world);
 	lock_group_release(&p2p->lock);
-	if (driven)
-		p2p_wake_driver(world);
+	if (progressing)
+		p2p_look_again(world);
 	if (late)
 		wait_wake_progress(bell_of(world));
 	if (armed)
@@ -212,14 +213,14 @@ void p2p_attend(struct world *world)
 	p2p_leave(world, false);
 }
 
-/* The driving thread checks deadlines, and wakes the progress thread when it stops and leaves some
- * to it. An earlier, shorter sleep is kept, because most operations complete long before their
- * deadlines. */
+/* Another thread that makes progress checks deadlines, and wakes the progress thread when it stops
+ * and leaves some to it. An earlier, shorter sleep is kept, because most operations complete long
+ * before their deadlines. */
 uint64_t p2p_sleep_until(struct world_p2p *p2p)
 {
 	uint64_t now = clock_now_ns();
 	lock_group_acquire(&p2p->lock);
-	uint64_t until = p2p->driven ? CLOCK_NEVER : next_look_ns(p2p);
+	uint64_t until = p2p->progressing ? CLOCK_NEVER : next_look_ns(p2p);
 	if (p2p->asleep_until_ns > now && p2p->asleep_until_ns < until)
 		until = p2p->asleep_until_ns;
 	p2p->asleep_until_ns = until;
@@ -235,7 +236,7 @@ void p2p_init(struct world *world)
 	p2p->next_deadline_ns = p2p->asleep_until_ns = p2p->self_only_until_ns = CLOCK_NEVER;
 	p2p_words_init(&p2p->to_show);
 	lock_group_release(&p2p->lock);
-	p2p_words_init(&p2p->driving);
+	p2p_words_init(&p2p->to_await);
 	p2p->serial = world->settings.p2p == SETTING_P2P_SERIAL;
 }
 
@@ -245,7 +246,7 @@ void p2p_fini(struct world *world)
 	lock_group_acquire(&p2p->lock);
 	p2p_words_fini(&p2p->to_show);
 	lock_group_release(&p2p->lock);
-	p2p_words_fini(&p2p->driving);
+	p2p_words_fini(&p2p->to_await);
 	lock_group_fini(&p2p->lock);
 }
 
@@ -280,10 +281,10 @@ static void show(struct world *world, const struct wait_word *words, int count) 
 	p2p->shown = true;
 }
 
-/* A driving thread that sleeps learns when a peer of its own operations goes, and when its own
- * group fails. If other members have gone since the last look, or another group has failed, an
- * operation with a callback, or one behind its own, may need them; so make it look for those,
- * too. */
+/* The thread that makes progress learns in its sleep when a peer of its own operations goes, and
+ * when its own group fails. If other members have gone since the last look, or another group has
+ * failed, an operation with a callback, or one behind its own, may need them; so make it look for
+ * those, too. */
 static void tell_gone(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
@@ -296,7 +297,7 @@ static void tell_gone(struct world *world)
 		world_release(groups[i]);
 	}
 	if (gone > p2p->gone_at_look)
-		p2p_wake_driver(world);
+		p2p_look_again(world);
 	p2p->gone_at_look = gone;
 }
 
@@ -326,7 +327,7 @@ void p2p_show(struct world *world)
 	bool has_work = false;
 	tell_gone(world);
 	lock_group_acquire(&p2p->lock);
-	bool fits = p2p->armed && !p2p->driven && find_words(p2p, &call, &has_work);
+	bool fits = p2p->armed && !p2p->progressing && find_words(p2p, &call, &has_work);
 	/* A message that holds up no peer may lie there until a thread wants it. But a thread that
 	 * may act at any time prevents every proof. */
 	bool ready = fits && (has_work || wait_satisfied(&call));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Waiting for sends and receives that outlive their call: one waiting thread drives, and the others
- * wait for its progress. */
+ * Waiting for sends and receives that outlive their call: one waiting thread makes progress on
+ * all of them, and the others wait for it. */
 #include "base/clock.h"
 #include "world/registry.h"
 #include "failure/failure.h"
@@ -70,8 +70,8 @@ static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 	return 1;
 }
 
-/* The words that a wait publishes, of a thread that drives or that waits for the driving one: those
- * of one operation, and those of others. */
+/* The words that a wait publishes, of the thread that makes progress or of one that waits for it:
+ * those of one operation, and those of others. */
 struct shown {
 	ls_group *group; /* whose cause ends it */
 	uint64_t record;
@@ -254,49 +254,49 @@ static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 	return true;
 }
 
-/* ---- driving ---- */
+/* ---- making progress ---- */
 
 /* Waits for the words of its operations, or for news: an operation has begun meanwhile, or is over,
  * that this thread does not know of. */
-static ls_status wait_driving(struct world *world, struct p2p_drive *drive,
-			      const struct progress_pause *pause, uint64_t soon_ns, int *peer)
+static ls_status wait_for_news(struct world *world, struct p2p_pass *pass,
+			       const struct progress_pause *pause, uint64_t soon_ns, int *peer)
 {
 	struct world_p2p *p2p = &world->p2p;
-	struct wait_call call = {.words = drive->words, .count = drive->word_count, .any = true};
-	const struct ls_op *first = first_of(drive->ops, drive->count);
+	struct wait_call call = {.words = pass->words, .count = pass->word_count, .any = true};
+	const struct ls_op *first = first_of(pass->ops, pass->count);
 	ls_status status = LS_OK;
 	*peer = -1;
 	if (wait_briefly(&first->group->waiter, &call))
 		return LS_OK;
-	atomic_fetch_add(&p2p->driver_waiters, 1);
-	struct wait_word *word = &drive->words[drive->word_count];
+	atomic_fetch_add(&p2p->progress_waiters, 1);
+	struct wait_word *word = &pass->words[pass->word_count];
 	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, word);
 	/* A thread that does not show what it waits for is not blocked for sure. */
-	word->edge.record = has_own(drive->words, drive->word_count) ? WAIT_RECORD_OTHERS : 0;
-	int count = drive->word_count + 1;
-	count += lane_word(drive->ops, drive->count, &drive->words[count]);
+	word->edge.record = has_own(pass->words, pass->word_count) ? WAIT_RECORD_OTHERS : 0;
+	int count = pass->word_count + 1;
+	count += lane_word(pass->ops, pass->count, &pass->words[count]);
 	struct shown shown =
-		show(progress_shown_for(first, drive->head), first, pause, drive->words, count);
+		show(progress_shown_for(first, pass->head), first, pause, pass->words, count);
 	shown.device_busy = engine_p2p_device_busy(&shown.group->engine) > 0;
 	/* The device may wait for an operation of another group, which fails unnoticed here. */
 	if (shown.device_busy && soon_ns == CLOCK_NEVER)
 		soon_ns = clock_deadline_ns(PROGRESS_SLICE_MS);
-	shown.partial = drive->partial || misleads(shown.group, drive->words, drive->word_count);
-	if (atomic_load(&p2p->news) == drive->news && !is_any_complete(drive->ops, drive->count))
+	shown.partial = pass->partial || misleads(shown.group, pass->words, pass->word_count);
+	if (atomic_load(&p2p->news) == pass->news && !is_any_complete(pass->ops, pass->count))
 		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);
-	atomic_fetch_sub(&p2p->driver_waiters, 1);
+	atomic_fetch_sub(&p2p->progress_waiters, 1);
 	return status;
 }
 
 /* After a sweep that has left nothing to do at once: one wait, LS_OK: to be followed by another
  * sweep. *waited: how the last one ended. */
-static ls_status drive_on(struct world *world, struct p2p_drive *drive,
-			  const struct progress_pause *pause, struct progress_self_only *self_only,
-			  ls_status *waited)
+static ls_status wait_after_pass(struct world *world, struct p2p_pass *pass,
+				 const struct progress_pause *pause,
+				 struct progress_self_only *self_only, ls_status *waited)
 {
 	/* All are of one group; the ordered send that represents some may be of another. */
-	ls_group *group = first_of(drive->ops, drive->count)->group;
-	ls_group *other = drive->head && drive->head->group != group ? drive->head->group : NULL;
+	ls_group *group = first_of(pass->ops, pass->count)->group;
+	ls_group *other = pass->head && pass->head->group != group ? pass->head->group : NULL;
 	uint64_t soon = CLOCK_NEVER;
 	int peer;
 	if (is_gone(*waited)) {
@@ -307,43 +307,43 @@ static ls_status drive_on(struct world *world, struct p2p_drive *drive,
 	*waited = LS_OK;
 	uint64_t gone = world_gone(group);
 	uint64_t gone_of_other = other ? world_gone(other) : 0;
-	if (fail_without(drive->ops, drive->count, drive->head, self_only))
+	if (fail_without(pass->ops, pass->count, pass->head, self_only))
 		return LS_OK;
-	drive->partial = drive->word_count > drive->word_max;
-	if (drive->partial) {
-		if (p2p_words_grow(&world->p2p.driving, drive->word_count + P2P_EXTRA_WORDS))
+	pass->partial = pass->word_count > pass->word_max;
+	if (pass->partial) {
+		if (p2p_words_grow(&world->p2p.to_await, pass->word_count + P2P_EXTRA_WORDS))
 			return LS_OK;
 		soon = clock_deadline_ns(1); /* what is left out is looked at soon */
-		drive->word_count = drive->word_max;
+		pass->word_count = pass->word_max;
 	}
-	leave_out(group, gone, self_only->slice_ns != 0, drive->words, drive->word_count);
+	leave_out(group, gone, self_only->slice_ns != 0, pass->words, pass->word_count);
 	if (other)
-		leave_out(other, gone_of_other, false, drive->words, drive->word_count);
+		leave_out(other, gone_of_other, false, pass->words, pass->word_count);
 	*waited =
-		wait_driving(world, drive, pause, progress_self_only_until(self_only, soon), &peer);
+		wait_for_news(world, pass, pause, progress_self_only_until(self_only, soon), &peer);
 	return *waited == LS_INTERRUPTED ? LS_INTERRUPTED : LS_OK;
 }
 
-/* LS_OK when one of them is complete, or a thread that closes a group wants to drive. */
-static ls_status drive(struct world *world, ls_op *const *ops, int count,
-		       const struct progress_pause *pause, struct progress_self_only *self_only,
-		       bool *more)
+/* LS_OK when one of them is complete, or a thread that closes a group wants to take over. */
+static ls_status make_progress(struct world *world, ls_op *const *ops, int count,
+			       const struct progress_pause *pause,
+			       struct progress_self_only *self_only, bool *more)
 {
-	struct p2p_drive drive = {.ops = ops, .count = count};
+	struct p2p_pass pass = {.ops = ops, .count = count};
 	ls_status waited = LS_OK;
 	for (;;) {
 		ls_status status = LS_OK;
-		drive.head = p2p_head(&world->p2p);
-		drive.words = world->p2p.driving.words;
-		drive.word_max = world->p2p.driving.max - P2P_EXTRA_WORDS;
-		p2p_drive_pass(world, &drive);
-		*more = drive.more;
+		pass.head = p2p_head(&world->p2p);
+		pass.words = world->p2p.to_await.words;
+		pass.word_max = world->p2p.to_await.max - P2P_EXTRA_WORDS;
+		p2p_progress_pass(world, &pass);
+		*more = pass.more;
 		bool complete = is_any_complete(ops, count);
-		bool waits = !complete && (!drive.more || clock_now_ns() >= pause->at_ns);
+		bool waits = !complete && (!pass.more || clock_now_ns() >= pause->at_ns);
 		if (waits)
-			status = drive_on(world, &drive, pause, self_only, &waited);
-		if (drive.head)
-			progress_op_let_go(drive.head);
+			status = wait_after_pass(world, &pass, pause, self_only, &waited);
+		if (pass.head)
+			progress_op_let_go(pass.head);
 		if (complete || status != LS_OK || atomic_load(&world->p2p.wanted))
 			return status;
 		if (!waits)
@@ -353,10 +353,10 @@ static ls_status drive(struct world *world, ls_op *const *ops, int count,
 	}
 }
 
-/* ---- threads that wait for the driving thread ---- */
+/* ---- threads that wait for the one that makes progress ---- */
 
 /* The words of the `own` operations, so that a diagnosis sees them. None if one of them has arrived
- * already: then the driving thread is about to continue. */
+ * already: then the thread that makes progress is about to continue. */
 static int own_words(ls_group *group, const struct engine_awaited *own, int own_count,
 		     struct wait_word *words)
 {
@@ -394,9 +394,9 @@ static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
 			const struct progress_self_only *self_only, struct shown *shown)
 {
 	struct engine_awaited own[P2P_ANY_MAX];
-	struct p2p_drive drive = {.ops = ops, .count = count};
+	struct p2p_pass pass = {.ops = ops, .count = count};
 	ls_group *group = shown->group;
-	shown->count = own_words(group, own, p2p_drive_own(&drive, group, own), shown->words);
+	shown->count = own_words(group, own, p2p_pass_own(&pass, group, own), shown->words);
 	/* Words of ordered sends that wait for earlier ones are missing. */
 	for (int i = 0; i < count; i++)
 		shown->partial |=
@@ -404,8 +404,8 @@ static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
 	leave_out(group, gone, self_only->slice_ns != 0, shown->words, shown->count);
 }
 
-/* Fails operations that can never complete because members have gone. The driving thread does the
- * same for the head of the list. */
+/* Fails operations that can never complete because members have gone. The thread that makes
+ * progress does the same for the head of the list. */
 static void judge_resting(ls_op *const *ops, int count, struct progress_self_only *self_only)
 {
 	if (!is_any_complete(ops, count))
@@ -413,26 +413,26 @@ static void judge_resting(ls_op *const *ops, int count, struct progress_self_onl
 }
 
 /* Their group has failed, so its waits end at once. Waits until another thread, which may be doing
- * so, has ended one of the operations, or no thread drives. */
+ * so, has ended one of the operations, or no thread makes progress. */
 static void await_end(struct world *world, ls_op *const *ops, int count)
 {
 	struct wait_word word;
 	struct wait_call call = {
 		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
-	atomic_fetch_add(&world->p2p.driver_waiters, 1);
+	atomic_fetch_add(&world->p2p.progress_waiters, 1);
 	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, &word);
-	if (!is_any_complete(ops, count) && p2p_is_driven(&world->p2p)) {
+	if (!is_any_complete(ops, count) && p2p_is_progressing(&world->p2p)) {
 		int peer;
 		ls_status status = wait_words(&first_of(ops, count)->group->quiet, &call, &peer);
 		(void)status; /* the caller checks again in any case */
 	}
-	atomic_fetch_sub(&world->p2p.driver_waiters, 1);
+	atomic_fetch_sub(&world->p2p.progress_waiters, 1);
 }
 
-/* Waits while another thread drives. */
-static ls_status await_driver(struct world *world, ls_op *const *ops, int count,
-			      const struct progress_pause *pause,
-			      struct progress_self_only *self_only)
+/* Waits while another thread makes progress. */
+static ls_status await_progress(struct world *world, ls_op *const *ops, int count,
+				const struct progress_pause *pause,
+				struct progress_self_only *self_only)
 {
 	struct transport_area *mine = p2p_area(world);
 	struct wait_word words[P2P_OWN_WORDS + P2P_EXTRA_WORDS];
@@ -448,11 +448,11 @@ static ls_status await_driver(struct world *world, ls_op *const *ops, int count,
 	/* Without words to show, an operation is about to continue, and then has other words. */
 	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(PROGRESS_SLICE_MS);
 	soon = progress_self_only_until(self_only, soon);
-	atomic_fetch_add(&world->p2p.driver_waiters, 1);
+	atomic_fetch_add(&world->p2p.progress_waiters, 1);
 	uint64_t seen = atomic_load(&mine->p2p_completed);
 	ls_status status = LS_OK;
-	/* A thread that stops driving from here on sees that somebody rests. */
-	if (!is_any_complete(ops, count) && p2p_is_driven(&world->p2p)) {
+	/* A thread that stops making progress from here on sees that somebody rests. */
+	if (!is_any_complete(ops, count) && p2p_is_progressing(&world->p2p)) {
 		struct wait_word *word = &words[shown.count];
 		p2p_completed_word(world, seen + 1, word);
 		word->edge.record = has_own(words, shown.count) ? WAIT_RECORD_OTHERS : 0;
@@ -460,17 +460,17 @@ static ls_status await_driver(struct world *world, ls_op *const *ops, int count,
 		shown.count += lane_word(ops, count, &words[shown.count]);
 		status = wait_once(&shown, pause->at_ns < soon ? pause->at_ns : soon, &peer);
 	}
-	atomic_fetch_sub(&world->p2p.driver_waiters, 1);
+	atomic_fetch_sub(&world->p2p.progress_waiters, 1);
 	bool failed = failure_status(shown.group) != LS_OK;
 	if (has_head)
 		world_release(shown.group);
-	/* The driving thread checks only its own operations, and its group may be another one. */
+	/* The other thread checks only its own operations, and its group may be another one. */
 	if (is_gone(status) || self_only->slice_ns) {
 		world_gone_now(first->group);
 		judge_resting(ops, count, self_only);
 	}
 	if (status != LS_OK && status != LS_INTERRUPTED)
-		p2p_wake_driver(world);
+		p2p_look_again(world);
 	if (failed)
 		await_end(world, ops, count);
 	return status;
@@ -484,10 +484,10 @@ ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_p
 		ls_status status;
 		bool more = false;
 		if (p2p_take(&world->p2p)) {
-			status = drive(world, ops, count, pause, &self_only, &more);
+			status = make_progress(world, ops, count, pause, &self_only, &more);
 			p2p_leave(world, more);
 		} else {
-			status = await_driver(world, ops, count, pause, &self_only);
+			status = await_progress(world, ops, count, pause, &self_only);
 		}
 		if (status == LS_INTERRUPTED && world->resumes && pause->at_ns == CLOCK_NEVER)
 			continue;

@@ -73,6 +73,6 @@ void p2p_fail_gone(ls_group *group)
 	ls_status status = progress_op_fail_gone(op, gone, peer);
 	(void)status; /* the caller's own call learns it */
 	progress_op_let_go(op);
-	/* If no thread drives, a call that asks for one of the operations ends it. */
-	p2p_wake_driver(group->world);
+	/* If no thread makes progress, a call that asks for one of the operations ends it. */
+	p2p_look_again(group->world);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Sends and receives that outlive their call, of all groups of a rank. Any number of them are in
  * progress at once. One thread at a time makes the progress that this rank has to make on all of
- * them; it *drives*:
+ * them:
  *
- *   - a thread that waits for one of them drives all until that one is complete;
+ *   - a thread that waits for one of them makes progress on all until that one is complete;
  *   - else the rank's progress thread. It sleeps until a peer wakes it (base/wait.h: wait_arm), and
  *     is needed only if an operation holds up a peer (a long receive, a send that waits for room)
  *     or has a callback. So a program that calls and then waits never pays for it.
@@ -11,7 +11,7 @@
  * A proof of deadlock needs to know whether the rank may still act by itself. While the progress
  * thread may be woken, the wait table counts it as a thread that is not shown (`unpublished`),
  * unless the watch has published what would wake it:
- *   armed and not shown, or the progress thread drives  ==  counted in unpublished */
+ *   armed and not shown, or the progress thread makes progress  ==  counted in unpublished */
 #ifndef P2P_P2P_H
 #define P2P_P2P_H
 
@@ -76,11 +76,11 @@ bool p2p_short_receive(const struct p2p_short *message);
  * and recorded. */
 bool p2p_short_await(const struct p2p_short *message, uint64_t index);
 
-/* ---- pending.c, for the driving thread ---- */
+/* ---- pending.c, for the thread that makes progress ---- */
 
-/* Ends all operations of a group that has failed. For the driving thread. */
+/* Ends all operations of a group that has failed. For that thread. */
 void p2p_end_all(ls_group *group);
-/* Setting P2P=serial: begins the next send; true if there was one. For the driving thread. */
+/* Setting P2P=serial: begins the next send; true if there was one. For that thread. */
 bool p2p_begin_next(struct world *world);
 /* Cancels a send that has not begun; false if it has begun or is complete. */
 bool p2p_cancel(struct ls_op *op);
@@ -90,9 +90,9 @@ bool p2p_can_begin(struct world_p2p *p2p) LOCK_REQUIRES(group);
 /* ---- progress.c ---- */
 
 /* For ls_test of `op`: makes what progress is possible at once on all of them, unless another
- * thread drives. Fails the group if `op` can never complete. */
+ * thread does. Fails the group if `op` can never complete. */
 void p2p_poll(const struct ls_op *op);
-/* With the right to drive: makes all progress that is possible without waiting. True: there is more
+/* With the right to make progress: makes all that is possible without waiting. True: there is more
  * to do. */
 bool p2p_pass(struct world *world);
 
@@ -113,8 +113,9 @@ bool p2p_words_grow(struct world_words *words, int count);
 /* Marks the words as this group's: its members are the peers of the wait. */
 void p2p_words_of(const ls_group *group, struct wait_word *words, int count);
 
-/* What the driving thread waits for. */
-struct p2p_drive {
+/* One pass of progress over all operations: for which of them the thread waits, and what it has to
+ * wait for afterwards. */
+struct p2p_pass {
 	ls_op *const *ops;
 	int count;
 	/* Setting P2P=serial: the send that has begun, with a reference. All others wait for it, so
@@ -127,11 +128,10 @@ struct p2p_drive {
 	uint64_t news; /* world_p2p.news before the thread looked for work */
 };
 
-/* For the driving thread: makes all progress that is possible without waiting. Fills words, more
- * and news. */
-void p2p_drive_pass(struct world *world, struct p2p_drive *drive);
+/* p2p_pass for a thread that waits: fills words, more and news. */
+void p2p_progress_pass(struct world *world, struct p2p_pass *pass);
 /* Those of the awaited operations that are in this group; at most P2P_ANY_MAX. */
-int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct engine_awaited *own);
+int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct engine_awaited *own);
 /* The head, with a reference that the caller drops. */
 struct ls_op *p2p_head(struct world_p2p *p2p);
 /* Whether its end may wake a thread that is not in a wait for it: by its callback, or in its
@@ -180,28 +180,29 @@ void p2p_fini(struct world *world);
  * thread, or removes it again. */
 void p2p_show(struct world *world);
 
-/* ---- arm.c; under the right to drive, or with the list's lock as said ---- */
+/* ---- arm.c; under the right to make progress, or with the list's lock as said ---- */
 
 /* For the progress thread: makes all progress that is possible without waiting, unless another
- * thread drives. */
+ * thread does. */
 void p2p_attend(struct world *world);
 /* When it has to do so next, although no other thread calls it. */
 uint64_t p2p_sleep_until(struct world_p2p *p2p);
-/* Begins to drive; false if another thread drives, or one that closes a group wants to. */
+/* Takes the right to make progress; false if another thread has it, or one that closes a group
+ * wants it. */
 bool p2p_take(struct world_p2p *p2p);
-/* The same for a thread that closes a group and has raised `wanted`: until it drives no other
- * thread begins to, and the driving thread stops after it has made progress once. */
+/* The same for a thread that closes a group and has raised `wanted`: until it has the right no
+ * other thread takes it, and the one that has it stops after it has made progress once. */
 bool p2p_take_over(struct world_p2p *p2p);
-/* Whether a thread drives, or has raised `wanted`. */
-bool p2p_is_driven(struct world_p2p *p2p);
-/* Stops driving. Arms the doorbell if the progress thread is needed, and wakes that thread at once
- * if there is `more` to do. */
+/* Whether a thread makes progress, or has raised `wanted`. */
+bool p2p_is_progressing(struct world_p2p *p2p);
+/* Gives the right back. Arms the doorbell if the progress thread is needed, and wakes that thread
+ * at once if there is `more` to do. */
 void p2p_leave(struct world *world, bool more);
-/* Makes the driving thread, which may sleep, look again: at new operations, at deadlines and at
- * causes. */
-void p2p_wake_driver(struct world *world);
-/* There is a new operation: arms the doorbell, if no thread drives and it is not armed already.
- * has_work: it can make progress, or complete, at once. */
+/* Lets the thread that makes progress, which may sleep, look again: at new operations, at deadlines
+ * and at causes. */
+void p2p_look_again(struct world *world);
+/* There is a new operation: arms the doorbell, if no thread makes progress and it is not armed
+ * already. has_work: it can make progress, or complete, at once. */
 void p2p_arm(struct world *world, bool has_work);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The life of a send or receive that outlives its call: in a list until it is complete. The driving
- * thread makes progress on it. See p2p.h. */
+ * The life of a send or receive that outlives its call: in a list until it is complete. One thread
+ * makes progress on the whole list. See p2p.h. */
 #include "base/clock.h"
 #include "base/messages.h"
 #include "world/registry.h"
@@ -138,7 +138,7 @@ static void want_urgent(struct world_p2p *p2p, struct ls_op *op)
 	lock_group_release(&p2p->lock);
 }
 
-/* The driving thread may be walking the list, so a group is added at its front. */
+/* The thread that makes progress may be walking the list, so a group is added at its front. */
 static void add_group(ls_group *group)
 {
 	_Atomic(ls_group *) *head = &group->world->p2p.groups;
@@ -232,11 +232,11 @@ static void finish(struct ls_op *op, ls_status status)
 	count_out(entry, calls, limited);
 	if (batch)
 		progress_batch_part_complete(batch, status);
-	/* The next send may begin: the driving thread begins it, or the progress thread, for which
-	 * the doorbell is armed as urgent if a send waits. */
+	/* The next send may begin: the thread that makes progress begins it, or else the progress
+	 * thread, for which the doorbell is armed as urgent if a send waits. */
 	if (was_ordered)
 		atomic_fetch_add(&world->p2p.news, 1);
-	else if (atomic_load(&world->p2p.driver_waiters) == 0)
+	else if (atomic_load(&world->p2p.progress_waiters) == 0)
 		return;
 	atomic_fetch_add(&p2p_area(world)->p2p_completed, 1);
 	wait_wake(world->waiter.bell);
@@ -371,14 +371,14 @@ bool p2p_cancel(struct ls_op *op)
 /* ---- a group is closed ---- */
 
 /* Waits until some operation of this rank completes; returns at once if `op` is complete, or, with
- * NULL, if no thread drives. Publishes no wait, because other threads of this rank are completing
- * the operation and wait for nobody. */
+ * NULL, if no thread makes progress. Publishes no wait, because other threads of this rank are
+ * completing the operation and wait for nobody. */
 static void await_completion(struct world *world, struct waiter *quiet, const struct ls_op *op)
 {
 	struct wait_word word;
-	atomic_fetch_add(&world->p2p.driver_waiters, 1);
+	atomic_fetch_add(&world->p2p.progress_waiters, 1);
 	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, &word);
-	if (op ? !progress_op_is_complete(op) : p2p_is_driven(&world->p2p)) {
+	if (op ? !progress_op_is_complete(op) : p2p_is_progressing(&world->p2p)) {
 		struct wait_call call = {.words = &word,
 					 .count = 1,
 					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
@@ -386,7 +386,7 @@ static void await_completion(struct world *world, struct waiter *quiet, const st
 		ls_status status = wait_words(quiet, &call, &peer);
 		(void)status; /* the caller tries again in any case */
 	}
-	atomic_fetch_sub(&world->p2p.driver_waiters, 1);
+	atomic_fetch_sub(&world->p2p.progress_waiters, 1);
 }
 
 void p2p_await_complete(const struct ls_op *op)
@@ -415,14 +415,14 @@ void p2p_await_begun(const struct ls_op *op)
 		await_completion(op->group->world, &op->group->quiet, op);
 }
 
-/* The driving thread is inside a call on another group, or is the progress thread. It may be
- * waiting for something that only the caller does later. */
+/* The thread that makes progress is inside a call on another group, or is the progress thread. It
+ * may be waiting for something that only the caller does later. */
 static void take_over(struct world *world, struct waiter *quiet)
 {
 	struct world_p2p *p2p = &world->p2p;
 	atomic_fetch_add(&p2p->wanted, 1);
 	while (!p2p_take_over(p2p)) {
-		p2p_wake_driver(world);
+		p2p_look_again(world);
 		await_completion(world, quiet, NULL);
 	}
 }

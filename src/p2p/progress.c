@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Driving the sends and receives that outlive their call: making progress on all of them, and
- * finding the words that the driving thread waits for. */
+ * Makes progress on all sends and receives that outlive their call, and finds the words that the
+ * thread that does so has to wait for. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -41,13 +41,13 @@ void p2p_words_of(const ls_group *group, struct wait_word *words, int count)
 		words[i].peers = group->peers;
 }
 
-int p2p_drive_own(const struct p2p_drive *drive, const ls_group *group, struct engine_awaited *own)
+int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct engine_awaited *own)
 {
-	const struct ls_op *head = drive->head;
+	const struct ls_op *head = pass->head;
 	bool has_head = head && head->group == group && !progress_op_is_complete(head);
 	int count = 0;
-	for (int i = 0; i < drive->count; i++) {
-		const struct ls_op *op = drive->ops[i];
+	for (int i = 0; i < pass->count; i++) {
+		const struct ls_op *op = pass->ops[i];
 		if (!op || !progress_op_is_p2p(op) || progress_op_is_complete(op))
 			continue;
 		bool behind = has_head && progress_waits_for_sends(op);
@@ -101,26 +101,26 @@ static void fail_needing(ls_group *group)
 	(void)status; /* everything of the group ends with it */
 }
 
-static void sweep_group(struct p2p_drive *drive, ls_group *group)
+static void sweep_group(struct p2p_pass *pass, ls_group *group)
 {
 	struct engine_awaited own[P2P_ANY_MAX];
 	if (p2p_pending(group) == 0)
 		return;
-	int count = p2p_drive_own(drive, group, own), words = 0;
+	int count = p2p_pass_own(pass, group, own), words = 0;
 	uint32_t device_busy = engine_p2p_device_busy(&group->engine);
-	int room = drive->word_count < drive->word_max ? drive->word_max - drive->word_count : 0;
-	drive->more |=
+	int room = pass->word_count < pass->word_max ? pass->word_max - pass->word_count : 0;
+	pass->more |=
 		engine_p2p_progress(&group->engine, own, count,
-				    room ? drive->words + drive->word_count : NULL, room, &words);
-	p2p_words_of(group, drive->words + drive->word_count, words < room ? words : room);
-	drive->word_count += words;
+				    room ? pass->words + pass->word_count : NULL, room, &words);
+	p2p_words_of(group, pass->words + pass->word_count, words < room ? words : room);
+	pass->word_count += words;
 	p2p_collect(group);
 	if (failure_status(group) == LS_OK)
 		fail_needing(group);
 	if (failure_status(group) != LS_OK)
 		p2p_end_all(group);
 	/* Nobody has looked at the words of those whose device is still busy. */
-	drive->more |= engine_p2p_device_busy(&group->engine) > device_busy;
+	pass->more |= engine_p2p_device_busy(&group->engine) > device_busy;
 }
 
 /* Whether its caller is about to begin it, and so still writes to it. */
@@ -160,23 +160,23 @@ static void sweep_deadlines(struct world *world)
 	progress_op_let_go(late);
 }
 
-void p2p_drive_pass(struct world *world, struct p2p_drive *drive)
+void p2p_progress_pass(struct world *world, struct p2p_pass *pass)
 {
-	drive->word_count = 0;
-	drive->more = false;
-	drive->news = atomic_load_explicit(&world->p2p.news, memory_order_acquire);
+	pass->word_count = 0;
+	pass->more = false;
+	pass->news = atomic_load_explicit(&world->p2p.news, memory_order_acquire);
 	sweep_deadlines(world);
 	for (ls_group *group = atomic_load(&world->p2p.groups); group; group = group->next_p2p)
-		sweep_group(drive, group);
+		sweep_group(pass, group);
 	if (world->p2p.serial)
-		drive->more |= p2p_begin_next(world);
+		pass->more |= p2p_begin_next(world);
 }
 
 bool p2p_pass(struct world *world)
 {
-	struct p2p_drive drive = {.ops = NULL};
-	p2p_drive_pass(world, &drive);
-	return drive.more;
+	struct p2p_pass pass = {.ops = NULL};
+	p2p_progress_pass(world, &pass);
+	return pass.more;
 }
 
 struct ls_op *p2p_head(struct world_p2p *p2p)
@@ -197,11 +197,11 @@ void p2p_poll(const struct ls_op *op)
 {
 	struct world *world = op->group->world;
 	if (!p2p_take(&world->p2p)) {
-		/* Its group may have failed in a call of this thread, of which the driver does not
-		 * know. */
+		/* Its group may have failed in a call of this thread, of which the one that makes
+		 * progress does not know. */
 		if (!progress_op_is_complete(op) &&
 		    (p2p_poll_gone(op) || failure_status(op->group) != LS_OK))
-			p2p_wake_driver(world);
+			p2p_look_again(world);
 		return;
 	}
 	bool more = p2p_pass(world);

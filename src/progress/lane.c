@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The lane of a group's collectives: numbers in the order of calls; the thread that drives runs
- * them in that order. A blocking call that finds nothing under way has no queue to pass, and takes
- * no lock. */
+ * The lane of a group's collectives: numbers in the order of calls; one thread at a time makes
+ * progress on the lane, and runs them in that order. A blocking call that finds nothing under way
+ * has no queue to pass, and takes no lock. */
 #include <string.h>
 
 #include "lane.h"
@@ -24,7 +24,7 @@ void progress_lane_fini(ls_group *group)
 	lock_group_fini(&group->lane.lock);
 }
 
-/* How long a thread that drives for other callers spins. Peers are often only moments behind;
+/* How long a thread that makes progress for other callers spins. Peers are often moments behind;
  * without spinning every fragment of a large payload costs a wake-up of 10 to 40 us (make
  * bench-torch: the excess of a DDP step is a fifth less). But unless there are two cores for each
  * rank, it spins no longer than a wake-up costs, so that it takes little time from the computing
@@ -44,7 +44,7 @@ void progress_lane_begin(ls_group *group)
 	struct world_lane *lane = &group->lane;
 	lock_group_acquire(&lane->lock);
 	lane->head = lane->tail = NULL;
-	lane->driven = false;
+	lane->progressing = false;
 	lock_group_release(&lane->lock);
 	atomic_store(&lane->state, 0);
 	atomic_store(&lane->recent_number, 0);
@@ -78,14 +78,14 @@ struct ls_op *progress_lane_first(ls_group *group)
 	return op;
 }
 
-/* ---- nobody drives any more ---- */
+/* ---- nobody makes progress any more ---- */
 
-/* Wakes threads that wait for the driving thread, so that one of them drives. Sequentially
- * consistent, as their side is: either such a thread sees that no thread drives, or this one sees
- * that it waits. */
+/* Wakes threads that wait for the one that made progress, so that one of them takes its place.
+ * Sequentially consistent, as their side is: either such a thread sees that no thread makes
+ * progress, or this one sees that it waits. */
 static void wake_waiters(ls_group *group)
 {
-	if (atomic_load(&group->lane.driver_waiters) == 0)
+	if (atomic_load(&group->lane.progress_waiters) == 0)
 		return;
 	atomic_fetch_add(&transport_area_of(&group->team, group->rank)->released, 1);
 	wait_wake(&group->lane.waiters_bell);
@@ -99,8 +99,8 @@ void progress_lane_leave_to_others(ls_group *group)
 
 /* ---- alone in the lane: see lane.h ---- */
 
-/* The caller has the lane, and leaves its operation to the driving thread, ahead of operations that
- * were queued meanwhile. */
+/* The caller has the lane, and leaves its operation to the next thread that makes progress, ahead
+ * of operations that were queued meanwhile. */
 static void requeue_first(struct ls_op *op)
 {
 	struct world_lane *lane = &op->group->lane;
@@ -144,18 +144,19 @@ static bool read_status(const struct ls_op *op, ls_status *status)
 	return complete != 0;
 }
 
-/* Becomes the driving thread if none drives and something is queued. only: if this operation is the
- * next one; NULL: any. until: not if this operation is complete, because the calling thread would
- * then run later ones, and wait for them. */
-static bool take_drive(struct world_lane *lane, const struct ls_op *only, const struct ls_op *until)
+/* The calling thread becomes the one that makes progress if there is none and something is queued.
+ * only: if this operation is the next one; NULL: any. until: not if this operation is complete,
+ * because the calling thread would then run later ones, and wait for them. */
+static bool begin_progress(struct world_lane *lane, const struct ls_op *only,
+			   const struct ls_op *until)
 {
 	ls_status status;
 	lock_group_acquire(&lane->lock);
-	bool mine = lane->head && !lane->driven && (!only || lane->head == only) &&
+	bool mine = lane->head && !lane->progressing && (!only || lane->head == only) &&
 		    !(until && read_status(until, &status)) &&
 		    !(atomic_load(&lane->state) & WORLD_LANE_FAST);
 	if (mine) {
-		lane->driven = true;
+		lane->progressing = true;
 		wait_item_hide(&lane->unattended);
 	}
 	lock_group_release(&lane->lock);
@@ -179,29 +180,29 @@ static void drop_first(struct world_lane *lane)
 	lock_group_release(&lane->lock);
 }
 
-/* After one operation. The drive ends in the same section in which the count of operations under
- * way falls: with count 0 the next blocking call may take the lane, and no thread may drive beside
- * it. */
-static bool keeps_driving(struct world_lane *lane, bool wanted, bool *more)
+/* After one operation. The thread gives up the lane in the same section in which the count of
+ * operations under way falls: with count 0 the next blocking call may take the lane, and no thread
+ * may make progress beside it. */
+static bool goes_on(struct world_lane *lane, bool wanted, bool *more)
 {
 	lock_group_acquire(&lane->lock);
 	*more = lane->head != NULL;
-	bool drives = wanted && *more;
-	lane->driven = drives;
+	bool progressing = wanted && *more;
+	lane->progressing = progressing;
 	atomic_fetch_sub(&lane->state, 1);
 	lock_group_release(&lane->lock);
-	return drives;
+	return progressing;
 }
 
-static void pause_drive(struct world_lane *lane)
+static void stop_progress(struct world_lane *lane)
 {
 	lock_group_acquire(&lane->lock);
-	lane->driven = false;
+	lane->progressing = false;
 	lock_group_release(&lane->lock);
 }
 
-/* As pause_drive, for the progress thread, which then publishes a wait for the lane while no thread
- * drives. */
+/* As stop_progress, for the progress thread, which then publishes a wait for the lane while no
+ * thread makes progress on it. */
 static void leave_unattended(struct world_lane *lane, struct ls_op *op)
 {
 	const struct engine_op *engine = &op->engine;
@@ -217,51 +218,51 @@ static void leave_unattended(struct world_lane *lane, struct ls_op *op)
 						   .since_ns = since,
 						   .group = op->group->id,
 						   .record = engine->record};
-	lane->driven = false;
+	lane->progressing = false;
 	wait_item_show(&lane->unattended);
 	lock_group_release(&lane->lock);
 }
 
-/* Runs queued operations until `until` is complete, or until the pause. The caller has taken the
- * drive, which this function gives up. True: there is more to do. Model: test/model/lane.pml. */
-static bool drive(ls_group *group, const struct ls_op *until, struct waiter *waiter,
-		  const struct progress_pause *pause)
+/* Runs queued operations until `until` is complete, or until the pause. begin_progress was true;
+ * this function ends what it began. True: there is more to do. Model: test/model/lane.pml. */
+static bool make_progress(ls_group *group, const struct ls_op *until, struct waiter *waiter,
+			  const struct progress_pause *pause)
 {
 	struct world_lane *lane = &group->lane;
-	bool drives = true, more = true;
-	while (drives) {
+	bool progressing = true, more = true;
+	while (progressing) {
 		ls_status status;
 		struct ls_op *op = first(lane);
 		if (!progress_op_run(op, &lane->workspace, waiter, pause, &status)) {
 			if (pause->checks_only && progress_thread_is_me(group->world))
 				leave_unattended(lane, op);
 			else
-				pause_drive(lane);
+				stop_progress(lane);
 			break;
 		}
 		bool was_last = op == until;
 		drop_first(lane);
-		/* While this thread drives, so that completed_count only grows. */
+		/* While this thread still has the lane, so that completed_count only grows. */
 		progress_lane_complete(op, status);
-		drives = keeps_driving(lane, !was_last, &more);
+		progressing = goes_on(lane, !was_last, &more);
 	}
 	wake_waiters(group);
 	return more;
 }
 
-/* As drive_on, for a calling thread: the progress thread does what is left. */
-static void drive_for(ls_group *group, const struct ls_op *until, struct waiter *waiter,
-		      const struct progress_pause *pause)
+/* As make_progress, for a calling thread: the progress thread does what is left. */
+static void make_progress_in_call(ls_group *group, const struct ls_op *until, struct waiter *waiter,
+				  const struct progress_pause *pause)
 {
-	if (drive(group, until, waiter, pause))
+	if (make_progress(group, until, waiter, pause))
 		progress_thread_wake(group);
 }
 
 bool progress_lane_attend(ls_group *group)
 {
 	static const struct progress_pause check = {.at_ns = 0, .checks_only = true};
-	return take_drive(&group->lane, NULL, NULL) &&
-	       drive(group, NULL, &group->lane.helper, &check);
+	return begin_progress(&group->lane, NULL, NULL) &&
+	       make_progress(group, NULL, &group->lane.helper, &check);
 }
 
 bool progress_lane_waits(const ls_group *group)
@@ -286,16 +287,16 @@ void progress_lane_adopt(ls_group *group)
 
 /* ---- waiting for an operation that another thread runs ---- */
 
-static bool is_driven(struct world_lane *lane)
+static bool is_progressing(struct world_lane *lane)
 {
 	lock_group_acquire(&lane->lock);
-	bool driven = lane->driven || atomic_load(&lane->state) & WORLD_LANE_FAST;
+	bool progressing = lane->progressing || atomic_load(&lane->state) & WORLD_LANE_FAST;
 	lock_group_release(&lane->lock);
-	return driven;
+	return progressing;
 }
 
-/* Waits until collective `seq` is complete, no thread drives the lane, or the call ends for another
- * reason. */
+/* Waits until collective `seq` is complete, no thread makes progress on the lane, or the call ends
+ * for another reason. */
 static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *waiter,
 			      struct wait_call *call)
 {
@@ -304,25 +305,26 @@ static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *wait
 	struct wait_word words[2];
 	ls_status status = LS_OK;
 	int peer;
-	atomic_fetch_add(&lane->driver_waiters, 1);
+	atomic_fetch_add(&lane->progress_waiters, 1);
 	transport_wait_word(&group->team, group->rank, &area->completed_count, seq, group->rank,
 			    &words[0]);
 	transport_wait_word(&group->team, group->rank, &area->released,
 			    atomic_load(&area->released) + 1, group->rank, &words[1]);
-	/* These words name no peer: a proof follows the driving thread, which waits for peers. */
+	/* These words name no peer: a proof follows the thread that makes progress, which waits for
+	 * peers. */
 	words[0].edge.peer = words[1].edge.peer = -1;
 	call->words = words;
 	call->count = 2;
 	call->any = true;
-	if (is_driven(lane))
+	if (is_progressing(lane))
 		status = wait_words(waiter, call, &peer);
-	atomic_fetch_sub(&lane->driver_waiters, 1);
+	atomic_fetch_sub(&lane->progress_waiters, 1);
 	return status;
 }
 
 /* Waits until the operation is complete, a moment has passed, or the caller has to act. */
-static ls_status await_driver(struct ls_op *op, struct waiter *waiter,
-			      const struct progress_pause *pause)
+static ls_status await_progress(struct ls_op *op, struct waiter *waiter,
+				const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
 	struct wait_call call = {.may_leave = progress_pause_leaves(pause, op),
@@ -336,8 +338,8 @@ static ls_status await_driver(struct ls_op *op, struct waiter *waiter,
 	return status;
 }
 
-/* The group has failed: waits while the driving thread ends one operation after the other. Devices
- * may take longer for that than the caller has time. */
+/* The group has failed: waits while the thread that makes progress ends one operation after the
+ * other. Devices may take longer for that than the caller has time. */
 static ls_status await_failed(struct ls_op *op, const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
@@ -345,12 +347,12 @@ static ls_status await_failed(struct ls_op *op, const struct progress_pause *pau
 	while (!read_status(op, &status)) {
 		if (group->world->device && clock_now_ns() >= pause->at_ns)
 			return LS_PENDING;
-		if (take_drive(&group->lane, NULL, op)) {
-			drive_for(group, op, &group->waiter, pause);
+		if (begin_progress(&group->lane, NULL, op)) {
+			make_progress_in_call(group, op, &group->waiter, pause);
 			continue;
 		}
 		struct progress_pause soon = {.at_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
-		status = await_driver(op, &group->quiet, &soon);
+		status = await_progress(op, &group->quiet, &soon);
 	}
 	return status;
 }
@@ -369,14 +371,14 @@ ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pau
 	bool comes_back = group->world->resumes && pause->at_ns != CLOCK_NEVER;
 	ls_status status;
 	while (!read_status(op, &status)) {
-		if (take_drive(&group->lane, NULL, op)) {
-			drive_for(group, op, waiter_of(op), pause);
+		if (begin_progress(&group->lane, NULL, op)) {
+			make_progress_in_call(group, op, waiter_of(op), pause);
 			if (!read_status(op, &status) &&
 			    (comes_back || clock_now_ns() >= pause->at_ns))
 				return LS_PENDING;
 			continue;
 		}
-		status = await_driver(op, &group->lane.idle, pause);
+		status = await_progress(op, &group->lane.idle, pause);
 		if (status == LS_OK)
 			continue;
 		if (status == LS_INTERRUPTED && comes_back)
@@ -464,8 +466,8 @@ ls_status progress_lane_queue(struct ls_op *op, const struct ls_op_options *opti
 	if (status != LS_OK)
 		return status;
 	progress_lane_enqueue(op, options, site);
-	if (small && take_drive(&group->lane, op, NULL))
-		drive_for(group, op, &group->waiter, &at_once);
+	if (small && begin_progress(&group->lane, op, NULL))
+		make_progress_in_call(group, op, &group->waiter, &at_once);
 	else if (wake)
 		progress_thread_wake(group);
 	return LS_OK;
@@ -474,9 +476,9 @@ ls_status progress_lane_queue(struct ls_op *op, const struct ls_op_options *opti
 void progress_lane_close(ls_group *group)
 {
 	struct world_lane *lane = &group->lane;
-	while (progress_lane_queued(group) > 0 || is_driven(lane)) {
-		if (take_drive(lane, NULL, NULL)) {
-			drive_for(group, NULL, &group->waiter, &progress_no_pause);
+	while (progress_lane_queued(group) > 0 || is_progressing(lane)) {
+		if (begin_progress(lane, NULL, NULL)) {
+			make_progress_in_call(group, NULL, &group->waiter, &progress_no_pause);
 			continue;
 		}
 		struct wait_call call = {.deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
@@ -486,5 +488,5 @@ void progress_lane_close(ls_group *group)
 		(void)status; /* the loop checks again in any case */
 	}
 	if (atomic_load(&group->is_attended))
-		progress_thread_wake(group); /* it stops driving */
+		progress_thread_wake(group); /* it gives up the lane */
 }

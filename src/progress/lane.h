@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The lane of a group: its queue of collectives, which run one after the other. One thread at a
- * time drives it: a calling thread that waits, or the progress thread. */
+ * time makes progress on it: a calling thread that waits, or the progress thread. */
 #ifndef PROGRESS_LANE_H
 #define PROGRESS_LANE_H
 
@@ -13,7 +13,7 @@ void progress_lane_init(ls_group *group);
 void progress_lane_fini(ls_group *group);
 void progress_lane_begin(ls_group *group);
 /* Call when the group is closed, and has failed if collectives are queued: ends them, and returns
- * when no thread drives. */
+ * when no thread makes progress on them. */
 void progress_lane_close(ls_group *group);
 /* The number that follows in `state`, in full. Another thread may have got later ones since. */
 static inline uint64_t progress_lane_number(struct world_lane *lane, uint64_t state)
@@ -63,12 +63,12 @@ ls_status progress_lane_queue(struct ls_op *op, const struct ls_op_options *opti
 /* Only gives it its number, its record and its place in the queue. The caller wakes the progress
  * thread afterwards. */
 void progress_lane_enqueue(struct ls_op *op, const struct ls_op_options *options, const void *site);
-/* Blocks until op is complete, or until the pause or a signal that ends nothing: LS_PENDING. Drives
- * the lane if no other thread does. */
+/* Blocks until op is complete, or until the pause or a signal that ends nothing: LS_PENDING. Makes
+ * progress on the lane if no other thread does. */
 ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pause);
-/* For the progress thread: drives as far as possible without waiting, unless another thread drives.
- * True: the first operation waits, and the lane has published for what; or this thread is no longer
- * the progress thread (progress_thread_replace). */
+/* For the progress thread: makes what progress is possible without waiting, unless another thread
+ * does. True: the first operation waits, and the lane has published for what; or this thread is no
+ * longer the progress thread (progress_thread_replace). */
 bool progress_lane_attend(ls_group *group);
 /* For the same thread: whether that wait is published and would not end yet. */
 bool progress_lane_waits(const ls_group *group);

@@ -49,8 +49,8 @@ static bool is_there(const struct world *world, const struct wait_edge *edge)
 }
 
 enum standing {
-	/* Certainly. A thread that waits for the driving thread and shows no words does not count:
-	 * it is about to continue. */
+	/* Certainly. A thread that waits for the one that makes progress and shows no words does
+	 * not count: it is about to continue. */
 	WAITS,
 	WAITS_FOR_US,
 	ACTS,
@@ -155,8 +155,8 @@ static enum others look_around(const struct ls_group *group, uint32_t tid, bool 
 	return sum_epochs(world->trace.wait_table) == before ? others : FREE;
 }
 
-/* Whether a callback may come, from a thread that drives or from one that is in no wait table, and
- * wake a thread that sleeps outside. */
+/* Whether a callback may come, from a thread that makes progress or from one that is in no wait
+ * table, and wake a thread that sleeps outside. */
 static bool has_callbacks(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;

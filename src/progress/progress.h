@@ -170,7 +170,7 @@ struct ls_op *progress_first_ordered(struct world_p2p *p2p) LOCK_REQUIRES(group)
 
 /* Starts the thread if there is none. Errors: LS_OUT_OF_MEMORY, with a message. */
 ls_status progress_thread_start(struct world *world);
-/* Call when collectives of the group are queued and no thread drives them. */
+/* Call when collectives of the group are queued and no thread makes progress on them. */
 void progress_thread_wake(ls_group *group);
 /* Whether the calling thread is the progress thread. */
 bool progress_thread_is_me(const struct world *world);

@@ -119,7 +119,8 @@ static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
 		if (progress != ENGINE_BLOCKED ||
 		    (now >= until_ns && engine_stream_is_device_busy(engine)))
 			return progress;
-		/* Otherwise it waits for the thread that drives the link to other hosts. */
+		/* Otherwise it waits for the thread that makes progress on the link to other
+		 * hosts. */
 		bool on_device = engine_is_on_stream(engine) || group->engine.ops ||
 				 engine->device.stage != ENGINE_DEVICE_NONE;
 		if (force && !warned && on_device)

@@ -16,14 +16,14 @@ enum {
 };
 
 /* The collectives of a group, which run one after the other in the order of their numbers. One
- * thread at a time *drives*, that is, runs them: a thread that waits for one of them, else the
- * progress thread.
+ * thread at a time makes progress on the lane, and runs them: a thread that waits for one of them,
+ * else the progress thread.
  *
  * state = numbered << 24 | FAST | under way. A blocking call that finds nothing under way takes
  * number and lane in one exchange, without lock or queue: FAST is set while it runs. All others
  * queue, under the lock. `state` has the lower 40 bits of a number; the others follow from
  * `recent_number`, which differs from the number by far less than 2^39.
- *   under way == queued + (FAST ? 1 : 0);  driven and FAST are never both set
+ *   under way == queued + (FAST ? 1 : 0);  progressing and FAST are never both set
  * So a thread that leaves the lane, and sees others under way, wakes the progress thread. */
 struct world_lane {
 	_Alignas(64) _Atomic uint64_t state;
@@ -31,17 +31,17 @@ struct world_lane {
 	struct lock_group lock;
 	struct ls_op *head LOCK_GUARDED(group);
 	struct ls_op *tail LOCK_GUARDED(group);
-	bool driven LOCK_GUARDED(group);
-	struct engine_workspace workspace; /* of the running operation */
-	/* What the first operation waits for while no thread drives. The progress thread publishes
-	 * it; a thread that begins to drive hides it; both under the lock. The progress thread
-	 * waits for it without the lock, so its words are copies. */
+	bool progressing LOCK_GUARDED(group); /* a thread makes progress on the queue */
+	struct engine_workspace workspace;    /* of the running operation */
+	/* What the first operation waits for while no thread makes progress. The progress thread
+	 * publishes it; a thread that begins to make progress hides it; both under the lock. The
+	 * progress thread waits for it without the lock, so its words are copies. */
 	struct wait_item unattended;
 	struct wait_word words[RANKS_HOST_MAX];
-	_Atomic uint32_t driver_waiters; /* threads that wait for the driving thread */
-	struct wait_bell waiters_bell;   /* theirs: peers have no news for them */
-	struct waiter helper;            /* of a thread that drives for other callers */
-	struct waiter idle;              /* of those that wait for the driving thread */
+	_Atomic uint32_t progress_waiters; /* threads that wait for the one that makes progress */
+	struct wait_bell waiters_bell;     /* theirs: peers have no news for them */
+	struct waiter helper;              /* of a thread that makes progress for other callers */
+	struct waiter idle;                /* of those that wait for that thread */
 };
 #define WORLD_LANE_FAST (UINT64_C(1) << 23)
 #define WORLD_LANE_PENDING (WORLD_LANE_FAST - 1)

@@ -32,7 +32,7 @@ struct ls_op {
 	_Atomic uint32_t holders;
 	/* If its waits return and are resumed: when the first wait for the current word began. */
 	_Atomic uint64_t waited_ns;
-	uint64_t waited_word; /* in the lane: that word, for the driving thread */
+	uint64_t waited_word; /* in the lane: that word, for the thread that makes progress */
 	_Atomic bool status_read;
 	/* For a shared handle: how often it was given out, how often its status was read, and how
 	 * often it was freed. `handed_out` may be too small where threads race, the others are

@@ -82,28 +82,29 @@ struct world_p2p {
 	/* not after the earliest of their deadlines */
 	uint64_t next_deadline_ns LOCK_GUARDED(group);
 	uint32_t progress_count LOCK_GUARDED(group), urgent_count
-		LOCK_GUARDED(group); /* how many need the progress thread */
-	bool driven LOCK_GUARDED(group), armed LOCK_GUARDED(group), shown LOCK_GUARDED(group);
+		LOCK_GUARDED(group);          /* how many need the progress thread */
+	bool progressing LOCK_GUARDED(group); /* a thread makes progress */
+	bool armed LOCK_GUARDED(group), shown LOCK_GUARDED(group);
 	bool urgent LOCK_GUARDED(group); /* armed so that any wait_wake wakes the progress thread */
-	/* Threads that want to drive because they close a group. Raised before `news`, so that a
-	 * driving thread that sleeps learns of it; lowered under the lock when such a thread
-	 * drives. */
+	/* Threads that want to make progress because they close a group. Raised before `news`, so
+	 * that the thread that does so now learns of it, even if it sleeps; lowered under the lock
+	 * when such a thread has taken over. */
 	_Atomic uint32_t wanted;
 	uint64_t shown_hash LOCK_GUARDED(group);
 	struct world_words to_show LOCK_GUARDED(group);
-	struct world_words driving; /* the driving thread's */
-	bool in_wait_table;         /* the watch has published words for the progress thread */
+	struct world_words to_await; /* by the thread that makes progress */
+	bool in_wait_table;          /* the watch has published words for the progress thread */
 	bool serial;
 	/* when the progress thread next checks deadlines */
 	uint64_t asleep_until_ns LOCK_GUARDED(group);
 	/* when it next checks receives that only threads of this rank may serve */
 	uint64_t self_only_until_ns LOCK_GUARDED(group);
-	/* threads that wait for the driving thread, or drive and sleep */
-	_Atomic uint32_t driver_waiters;
+	/* threads that wait for the one that makes progress; and that one while it sleeps */
+	_Atomic uint32_t progress_waiters;
 	/* the watch's: the number of gone members and failed groups at its last look */
 	uint64_t gone_at_look;
-	_Atomic uint64_t news; /* raised when the driving thread has to look again */
-	/* that have or had some; only the driving thread removes a group */
+	_Atomic uint64_t news; /* raised when the thread that makes progress has to look again */
+	/* that have or had some; only the thread that makes progress removes a group */
 	ls_group *_Atomic groups;
 };
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The lane of src/progress/lane.c: blocking calls that take it without a lock when nothing is under way,
- * others that queue, whoever waits or the progress thread drives. In all schedules operations run one
- * after the other in the order of their numbers, and none is left without a driver: that shows as an end
- * state in which somebody waits for ever. How a thread sleeps and wakes is doorbell.pml's business: here a
- * sleeper goes on once what it waits for holds. Each MUTANT_… breaks one step and must be refused. */
+ * others that queue, on which whoever waits makes progress, or the progress thread. In all schedules
+ * operations run one after the other in the order of their numbers, and none is left on which no thread
+ * makes progress: that shows as an end state in which somebody waits for ever. How a thread sleeps and
+ * wakes is doorbell.pml's business: here a sleeper goes on once what it waits for holds. Each MUTANT_…
+ * breaks one step and must be refused. */
 
 #define OPS 5
 
@@ -14,7 +15,7 @@ bool fast;
 bool locked;         /* lane->lock */
 byte queue[OPS];     /* numbers of the operations queued, in order */
 byte queued;
-bool driven;
+bool progressing;
 
 byte work;           /* progress->work */
 bool over[OPS + 1];  /* by number */
@@ -33,33 +34,33 @@ inline execute(THIS) {
 	running = false
 }
 
-/* take_drive: TAKEN is true if the caller drives now, until operation LAST is over (0: all are). */
-inline take_drive(TAKEN, LAST) {
+/* begin_progress: TAKEN is true if the caller makes progress now, until operation LAST is over (0: all are). */
+inline begin_progress(TAKEN, LAST) {
 	LOCK;
-#ifdef MUTANT_DRIVES_BESIDE_FAST
-	TAKEN = queued > 0 && !driven;
+#ifdef MUTANT_PROGRESS_BESIDE_FAST
+	TAKEN = queued > 0 && !progressing;
 #else
-	TAKEN = queued > 0 && !driven && !fast;
+	TAKEN = queued > 0 && !progressing && !fast;
 #endif
-#ifndef MUTANT_DRIVES_FOR_WHAT_IS_OVER
+#ifndef MUTANT_PROGRESS_FOR_WHAT_IS_OVER
 	TAKEN = TAKEN && !(LAST > 0 && over[LAST]);
 #endif
 	if
-	:: TAKEN -> driven = true
+	:: TAKEN -> progressing = true
 	:: else
 	fi;
 	UNLOCK
 }
 
-/* drive: until operation LAST is over (0: all are), or, for one that waits with a limit, sooner. */
-inline drive(LAST, BRIEF, NOW, MORE) {
+/* make_progress: until operation LAST is over (0: all are), or, for one that waits with a limit, sooner. */
+inline make_progress(LAST, BRIEF, NOW, MORE) {
 	do
 	:: LOCK; NOW = queue[0]; UNLOCK;
 	   assert(NOW != 0);
 	   assert(LAST == 0 || NOW <= LAST); /* nobody is kept by what comes after his own */
 	   if
 	   :: BRIEF ->
-		LOCK; driven = false; MORE = true; UNLOCK;
+		LOCK; progressing = false; MORE = true; UNLOCK;
 		break
 	   :: else ->
 		execute(NOW);
@@ -71,21 +72,21 @@ inline drive(LAST, BRIEF, NOW, MORE) {
 		TELL(NOW);
 		LOCK;
 		MORE = queued > 0;
-#ifdef MUTANT_DRIVES_ON
-		driven = NOW != LAST;
+#ifdef MUTANT_GOES_ON
+		progressing = NOW != LAST;
 		under_way--;
 		UNLOCK;
 		LOCK;
-		driven = driven && queued > 0;
+		progressing = progressing && queued > 0;
 		if
-		:: driven -> UNLOCK
+		:: progressing -> UNLOCK
 		:: else -> UNLOCK; break
 		fi
 #else
-		driven = MORE && NOW != LAST;
+		progressing = MORE && NOW != LAST;
 		under_way--;
 		if
-		:: driven -> UNLOCK
+		:: progressing -> UNLOCK
 		:: else -> UNLOCK; break
 		fi
 #endif
@@ -113,13 +114,13 @@ inline enqueue(NEW) {
 }
 
 /* progress_lane_await, without limit. */
-inline await(MINE, DRIVES, TEMP, LEFT) {
+inline await(MINE, HAS_LANE, TEMP, LEFT) {
 	do
 	:: over[MINE] -> break
 	:: else ->
-		take_drive(DRIVES, MINE);
+		begin_progress(HAS_LANE, MINE);
 		if
-		:: DRIVES -> drive(MINE, false, TEMP, LEFT)
+		:: HAS_LANE -> make_progress(MINE, false, TEMP, LEFT)
 		:: else -> over[MINE]
 		fi
 	od
@@ -193,9 +194,9 @@ proctype starter() {
 #endif
 	if
 	:: over[a]
-	:: take_drive(mine, a);
+	:: begin_progress(mine, a);
 	   if
-	   :: mine -> drive(a, true, x, more)
+	   :: mine -> make_progress(a, true, x, more)
 	   :: else
 	   fi
 	fi;
@@ -210,9 +211,9 @@ active proctype progress() {
 	bool mine, more;
 	do
 	:: seen = work;
-	   take_drive(mine, 0);
+	   begin_progress(mine, 0);
 	   if
-	   :: mine -> drive(0, false, x, more)
+	   :: mine -> make_progress(0, false, x, more)
 	   :: else
 	   fi;
 end:	   work != seen

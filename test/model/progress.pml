@@ -3,8 +3,8 @@
  * stands in for a lane whose first operation waits for peers, how a caller takes the lane from it, and what the wait table says
  * meanwhile. Two threads queue one operation each; one of them then waits for it, for a while or to the end, or goes away, too. Operation
  * n can go on once the peer has come n times; it may come less often. The thread may be kept for ever by the failure of
- * another group; or, once, it hands over to another thread while it drives the lane. A sleep is a guard on what it waits for: see
- * doorbell.pml.
+ * another group; or, once, it hands over to another thread while it makes progress on the lane. A sleep is a guard on what
+ * it waits for: see doorbell.pml.
  *
  * Shown: who waits for an operation whose peers have come gets it, also without that thread; else that thread goes on with
  * it; the wait table never says that all are blocked while something can go on, nor when something is left to nobody; and
@@ -26,10 +26,10 @@ short unpublished;
 
 #define OPS 2
 byte queued, done, arrived;
-bit driven;
+bit progressing;
 bit shown;       /* lane->unattended */
 byte shown_for;  /* it waits for arrived > shown_for */
-bit driver_waiters, released; /* the word has changed since the thread saw it */
+bit progress_waiters, released; /* the word has changed since the thread saw it */
 #define CAN_GO_ON (queued > done && arrived > done)
 /* What the wait table has of it. */
 #if MUTANT == 11 /* the thread remembers that it waits for the lane, and tells nobody */
@@ -40,9 +40,9 @@ bit driver_waiters, released; /* the word has changed since the thread saw it */
 
 /* Threads of the program: in a call and not blocked; of those that are blocked, whether what they show is there. */
 byte calling = 2;
-bit drives, rests; /* the one that waits */
+bit runs, rests; /* the one that waits */
 byte rests_for;
-#define IS_THERE ((drives && arrived > done) || (rests && (done >= rests_for || released)))
+#define IS_THERE ((runs && arrived > done) || (rests && (done >= rests_for || released)))
 #define SAYS_BLOCKED (unpublished == 0 && calling == 0 && !(TABLE_HAS_LANE && arrived > shown_for) && !IS_THERE)
 
 bit kept; /* the progress thread, for ever */
@@ -67,9 +67,9 @@ inline wake()
 
 inline wake_waiters()
 {
-#if MUTANT != 6 /* it sleeps on, though nobody drives */
+#if MUTANT != 6 /* it sleeps on, though nobody makes progress */
 	if
-	:: atomic { driver_waiters -> released = 1 }
+	:: atomic { progress_waiters -> released = 1 }
 	:: else
 	fi
 #else
@@ -77,13 +77,13 @@ inline wake_waiters()
 #endif
 }
 
-/* take_drive: under the lane's lock. */
+/* begin_progress: under the lane's lock. */
 inline take(mine)
 {
 	atomic {
-		mine = queued > done && !driven;
+		mine = queued > done && !progressing;
 		if
-		:: mine -> driven = 1;
+		:: mine -> progressing = 1;
 #if MUTANT != 5 /* the wait table goes on showing what the lane waited for then */
 			shown = 0
 #endif
@@ -95,11 +95,11 @@ inline take(mine)
 /* go_on, after an operation: under the lock. */
 inline finish(more, wanted)
 {
-	assert(driven && arrived > done);
+	assert(progressing && arrived > done);
 	atomic {
 		done++;
 		more = queued > done;
-		driven = more && wanted
+		progressing = more && wanted
 	}
 }
 
@@ -111,12 +111,12 @@ inline await_own(mine, has, more)
 		take(has);
 		if
 		:: has ->
-			/* Blocked in the wait of the operation that it drives, or not. */
-			atomic { calling--; drives = 1 }
+			/* Blocked in the wait of the operation that it runs, or not. */
+			atomic { calling--; runs = 1 }
 			if
-			:: atomic { arrived > done -> drives = 0; calling++ }
+			:: atomic { arrived > done -> runs = 0; calling++ }
 				finish(more, 0)
-			:: atomic { drives = 0; calling++; more = 1; driven = 0 } /* its pause */
+			:: atomic { runs = 0; calling++; more = 1; progressing = 0 } /* its pause */
 			fi;
 			wake_waiters();
 			if
@@ -124,11 +124,11 @@ inline await_own(mine, has, more)
 			:: else
 			fi
 		:: else ->
-			driver_waiters = 1;
+			progress_waiters = 1;
 			released = 0;
-#if MUTANT != 7 /* the drive may have been left just before */
+#if MUTANT != 7 /* the other thread may have stopped just before */
 			if
-			:: driven ->
+			:: progressing ->
 #endif
 				atomic { calling--; rests_for = mine; rests = 1 }
 				atomic {
@@ -140,7 +140,7 @@ inline await_own(mine, has, more)
 			:: else
 			fi;
 #endif
-			driver_waiters = 0
+			progress_waiters = 0
 		fi
 	od
 }
@@ -255,10 +255,10 @@ proctype progress()
 					fi
 				:: else ->
 #if MUTANT == 4 /* for a moment the lane is nobody's */
-					driven = 0; waits = 1;
+					progressing = 0; waits = 1;
 #else
 					atomic {
-						driven = 0;
+						progressing = 0;
 						if
 						:: is_me -> shown = 1; shown_for = done; waits = 1
 						:: else
@@ -321,16 +321,16 @@ end_sleeps:		requested || (waits && (!shown || arrived > shown_for))
 
 proctype diagnosis()
 {
-end:	atomic { SAYS_BLOCKED && (CAN_GO_ON || (queued > done && !TABLE_HAS_LANE && !drives)) -> assert(false) }
+end:	atomic { SAYS_BLOCKED && (CAN_GO_ON || (queued > done && !TABLE_HAS_LANE && !runs)) -> assert(false) }
 }
 
 proctype ending()
 {
 	timeout;
-	assert(!CAN_GO_ON || (kept && !rests && !drives));
+	assert(!CAN_GO_ON || (kept && !rests && !runs));
 	assert(kept || has_stopped == stop);
 	assert(kept || stop || SAYS_BLOCKED);
-	assert(kept || queued == done || TABLE_HAS_LANE || drives)
+	assert(kept || queued == done || TABLE_HAS_LANE || runs)
 }
 
 init {

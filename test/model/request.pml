@@ -9,9 +9,9 @@
  * A wait of a thread is a guard on the words it awaits: see doorbell.pml. What is done under the mailbox'
  * lock is one step.
  *
- * Shown: what the peer needs is seen to, whoever drives, or nobody; so is what a thread waits for; and what
- * the wait table says is true: while unpublished is 0, all threads are blocked or away, and none of the words
- * that are shown for the progress thread is there, the rank does nothing by itself. */
+ * Shown: what the peer needs is seen to, whichever thread makes progress, or if none does at first; so is what a
+ * thread waits for; and what the wait table says is true: while unpublished is 0, all threads are blocked or away,
+ * and none of the words that are shown for the progress thread is there, the rank does nothing by itself. */
 /* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -45,11 +45,11 @@ byte receive, send;
 #endif
 
 /* What points->lock guards. */
-bit driven, armed, urgent, shown;
+bit progressing, armed, urgent, shown;
 byte progress_count, urgent_count;
 bit send_listed, send_wants;
 
-byte driver_waiters; /* threads that wait for the one that drives, or drive and sleep */
+byte progress_waiters; /* threads that wait for the one that makes progress; and that one while it sleeps */
 /* What has become of a word since a thread looked; 0: it has not looked, or forgotten it. */
 #define SEEN 1
 #define CHANGED 2
@@ -67,7 +67,7 @@ bit gone[2], blocked[2], for_receive[2], for_send[2]; /* the two threads, and wh
 
 /* Under points->lock: nothing in between is seen by anybody else, but that unpublished may be higher. */
 #define UNDER_LOCK atomic {
-#if MUTANT == 18 /* from the request on, until it drives, the wait table says that nobody does anything */
+#if MUTANT == 18 /* from the request on, until it makes progress, the wait table says that nobody does anything */
 #define COUNTED 0
 #else
 #define COUNTED 1
@@ -82,10 +82,10 @@ bit gone[2], blocked[2], for_receive[2], for_send[2]; /* the two threads, and wh
 inline begun()
 {
 	UNDER_LOCK
-#if MUTANT == 7 /* who drives may sleep, and does not know of it */
+#if MUTANT == 7 /* the thread that makes progress may sleep, and does not know of it */
 	tells = 0;
 #else
-	tells = driven;
+	tells = progressing;
 #endif
 #if MUTANT == 6 /* its bell may not be armed for room */
 	mine = armed && !HAS_WORK;
@@ -101,7 +101,7 @@ inline begun()
 	UNLOCKED
 	if
 	:: tells ->
-		/* p2p_wake_driver */
+		/* p2p_look_again */
 		atomic {
 			news[0] = (news[0] -> CHANGED : 0);
 			news[1] = (news[1] -> CHANGED : 0)
@@ -175,20 +175,20 @@ inline gather(u)
 	}
 }
 
-/* wait_driving: the news come before it is seen to rest. */
-inline rest_driving(u)
+/* wait_for_news: the news come before it is seen to rest. */
+inline rest_for_news(u)
 {
-	driver_waiters++;
+	progress_waiters++;
 	points[u] = SEEN;
 	if
 	:: news[u] != CHANGED && !IS_OVER(u) -> sleep(u)
 	:: else
 	fi;
-	atomic { driver_waiters--; points[u] = 0; for_receive[u] = 0; for_send[u] = 0 }
+	atomic { progress_waiters--; points[u] = 0; for_receive[u] = 0; for_send[u] = 0 }
 }
 
-/* drive: until the thread's own operation is over. */
-inline drive(u)
+/* make_progress: until the thread's own operation is over. */
+inline make_progress(u)
 {
 	do
 	::
@@ -210,29 +210,29 @@ inline drive(u)
 		fi;
 		if
 		:: atomic { more -> for_receive[u] = 0; for_send[u] = 0 }
-		:: else -> rest_driving(u)
+		:: else -> rest_for_news(u)
 		fi
 	od
 }
 
-/* rest: until the one who drives has something to say. */
+/* rest: until the thread that makes progress has something to say. */
 inline rest(u)
 {
-#if MUTANT == 22 /* who stops driving in between sees nobody rest */
+#if MUTANT == 22 /* a thread that stops making progress in between sees nobody rest */
 	if
-	:: !IS_OVER(u) && driven -> driver_waiters++; points[u] = SEEN; sleep(u)
-	:: else -> driver_waiters++
+	:: !IS_OVER(u) && progressing -> progress_waiters++; points[u] = SEEN; sleep(u)
+	:: else -> progress_waiters++
 	fi;
 #else
-	driver_waiters++;
+	progress_waiters++;
 #if MUTANT != 19
 	points[u] = SEEN;
 #endif
 	if
 	:: IS_OVER(u)
-#if MUTANT != 15 /* who drove may just have left, and seen nobody rest */
-	:: !IS_OVER(u) && !driven
-	:: !IS_OVER(u) && driven ->
+#if MUTANT != 15 /* the thread that made progress may just have left, and seen nobody rest */
+	:: !IS_OVER(u) && !progressing
+	:: !IS_OVER(u) && progressing ->
 #if MUTANT == 19 /* what has happened in between is not seen */
 		points[u] = SEEN;
 #endif
@@ -242,7 +242,7 @@ inline rest(u)
 #endif
 	fi;
 #endif
-	atomic { driver_waiters--; points[u] = 0 }
+	atomic { progress_waiters--; points[u] = 0 }
 }
 
 /* p2p_await */
@@ -253,7 +253,7 @@ inline await(u)
 	:: else ->
 		take(mine);
 		if
-		:: mine -> drive(u); leave(more, mine)
+		:: mine -> make_progress(u); leave(more, mine)
 		:: else -> rest(u)
 		fi
 	od
@@ -291,10 +291,10 @@ proctype progress()
 	goto end_sleeps;
 	do
 	::
-#if MUTANT != 5 /* a request while it drives would be overlooked */
+#if MUTANT != 5 /* a request while it makes progress would be overlooked */
 		requested = 0;
 #endif
-#if MUTANT == 8 /* for a moment it drives, and the wait table does not say so */
+#if MUTANT == 8 /* for a moment it makes progress, and the wait table does not say so */
 		take(mine);
 		if
 		:: mine -> atomic { unpublished++; progress_counts = 1 }
@@ -335,12 +335,12 @@ proctype watch()
 	:: UNDER_LOCK
 		needs_send ->
 		if
-		:: armed && !driven && (RECEIVE_IS_READY || SEND_IS_READY) -> hide(); requested = 1
+		:: armed && !progressing && (RECEIVE_IS_READY || SEND_IS_READY) -> hide(); requested = 1
 #if MUTANT == 9 /* what another thread has taken in has no word that is there */
-		:: armed && !driven && !(RECEIVE_IS_READY || SEND_IS_READY) ->
+		:: armed && !progressing && !(RECEIVE_IS_READY || SEND_IS_READY) ->
 #else
-		:: armed && !driven && HAS_WORK -> hide(); requested = 1
-		:: armed && !driven && !(RECEIVE_IS_READY || SEND_IS_READY || HAS_WORK) ->
+		:: armed && !progressing && HAS_WORK -> hide(); requested = 1
+		:: armed && !progressing && !(RECEIVE_IS_READY || SEND_IS_READY || HAS_WORK) ->
 #endif
 			unpublished = unpublished - COUNTED * !shown;
 			shown = 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Part of request.pml: the bell, arming, and going on with everything, as whoever drives does it. */
+ * Part of request.pml: the bell, arming, and progress on everything, by whichever thread. */
 
 /* ---- the bell ---- */
 
@@ -65,8 +65,8 @@ inline arm()
 inline take(mine)
 {
 	UNDER_LOCK
-		mine = !driven;
-		driven = 1;
+		mine = !progressing;
+		progressing = 1;
 		if
 		:: mine -> disarm()
 		:: else
@@ -78,7 +78,7 @@ inline take(mine)
 inline arm_and_check(ready)
 {
 	UNDER_LOCK
-		ready = !driven && progress_count > 0;
+		ready = !progressing && progress_count > 0;
 		if
 		:: ready -> arm()
 		:: else
@@ -97,7 +97,7 @@ inline arm_and_check(ready)
 inline wake_waiters()
 {
 	if
-	:: driver_waiters > 0 ->
+	:: progress_waiters > 0 ->
 		points[0] = (points[0] -> CHANGED : 0);
 		points[1] = (points[1] -> CHANGED : 0);
 		WAKE(URGENT)
@@ -154,21 +154,21 @@ inline leave(more, mine)
 	do
 	::
 		UNDER_LOCK
-			driven = 0;
+			progressing = 0;
 			more = more && progress_count > 0;
 			if
 			:: more -> arm()
 			:: else
 			fi;
 		UNLOCKED
-#if MUTANT != 12 /* who rests has to drive now */
+#if MUTANT != 12 /* a thread that rests has to make progress now */
 		atomic { wake_waiters() };
 #endif
 		if
 		:: atomic { more -> requested = 1; more = 0; break }
 		:: else
 		fi;
-#if MUTANT == 3 /* whatever came while it drove was no request */
+#if MUTANT == 3 /* whatever came while it made progress was no request */
 		break;
 #endif
 		arm_and_check(mine);

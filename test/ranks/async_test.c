@@ -415,7 +415,7 @@ static void ping_pong(const struct runner_rank *self, ls_group *group, int round
 
 /* The progress thread is given more while it is in an operation that waits for rank 1, and then has
  * nothing to do any more. */
-static void call_it_while_it_drives(const struct runner_rank *self, ls_group *group)
+static void call_it_while_it_makes_progress(const struct runner_rank *self, ls_group *group)
 {
 	int64_t values[2] = {0};
 	ls_op *ops[2];
@@ -440,7 +440,7 @@ void async_cycle_is_proved(struct runner_rank *self)
 	ls_group *group = runner_open(self);
 	int64_t values[OPS] = {0}, other = 0;
 	ls_op *ops[OPS];
-	call_it_while_it_drives(self, group);
+	call_it_while_it_makes_progress(self, group);
 	if (self->rank == 0)
 		start_sum(group, &values[0], &ops[0]);
 	ping_pong(self, group, 300);

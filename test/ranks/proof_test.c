@@ -50,8 +50,8 @@ static void end_sends(ls_op **ops, int count)
 	free(ops);
 }
 
-/* Each waits for a send that the next one never receives: by itself, which drives them all, or in a
- * receive, beside which they are left to the rank. */
+/* Each waits for a send that the next one never receives: by itself, which makes progress on all of
+ * them, or in a receive, beside which they are left to the rank. */
 void deadlock_behind_many_sends(struct runner_rank *self)
 {
 	int32_t value;

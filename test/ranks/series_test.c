@@ -306,7 +306,7 @@ void in_series_any_goes_on(struct runner_rank *self)
 		ls_op *ops[2] = {start(group, &got[0], 1, 1, 2, false),
 				 start(group, &value, 1, 1, 3, true)};
 		wait_beside(&beside, start(group, &got[1], 1, 1, 4, false));
-		for (int i = 0; i < 3; i++) /* from then on the other one drives */
+		for (int i = 0; i < 3; i++) /* from then on the other one makes progress */
 			GIVES(LS_PENDING, ls_wait(ops[0], GLANCE_MS));
 		OK(ls_wait_any(ops, 2, 0, &which));
 		CHECK(which == 1);
@@ -368,7 +368,7 @@ struct helper {
 	_Atomic bool busy, stop;
 };
 
-/* Begins the next operation, as the driving thread does. */
+/* Begins the next operation, as the thread that makes progress does. */
 static void *help(void *argument)
 {
 	struct helper *helper = argument;
