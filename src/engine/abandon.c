@@ -113,8 +113,8 @@ static int still_inside(struct engine *engine, struct engine_op *op, uint64_t go
 }
 
 /* Whether the link to other hosts touches none of this operation's buffers any more; with `force`
- * this rank cuts the peers for which it does, and waits only for the thread that drives the
- * link. */
+ * this rank cuts the peers for which it does, and waits only for the thread that makes progress on
+ * the link. */
 static bool are_all_off_the_link(struct engine *engine, struct engine_op *op, bool force)
 {
 	struct transport_team *team = engine->team;

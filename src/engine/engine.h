@@ -327,10 +327,10 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
  * Then this rank touches no peer's memory for it any more. ENGINE_BLOCKED: a peer may still touch
  * this rank's buffers; wait for op->words and call again. With `force`, or when no peer is left, it
  * revokes the access of peers where needed; it cuts peers on other hosts, and then ENGINE_BLOCKED
- * means that another thread drives the link and is about to do it. ENGINE_DONE: no peer touches
- * the caller's buffers any more. ENGINE_FAILED: access could not be revoked, a message says why,
- * and a stopped peer may touch the buffers when it continues. gone: bit q is set if peer q is dead
- * or has left. */
+ * means that another thread makes progress on the link and is about to do it. ENGINE_DONE: no peer
+ * touches the caller's buffers any more. ENGINE_FAILED: access could not be revoked, a message says
+ * why, and a stopped peer may touch the buffers when it continues. gone: bit q is set if peer q is
+ * dead or has left. */
 enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
 				    bool force);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Cancels of messages to another host, in drawn orders: beside their match, their payload, and the
  * next use of what they used. Rank 0 sends, rank 1 on another host receives; one thread plays both,
- * and those that drive their links. */
+ * and those that make progress on their links. */
 #include "engine/call_fixture.h"
 #include "engine/hosts_fixture.h"
 
@@ -158,8 +158,8 @@ static void begin_now(struct message *message, struct unit *source, int tag, uin
 	assert_int_equal(engine_advance(&source->engine, &message->send), ENGINE_BLOCKED);
 }
 
-/* Sends of which no one is received; the group fails. `answers`: whoever drives the receiver's link
- * goes on. */
+/* Sends of which no one is received; the group fails. `answers`: there is still progress on the
+ * receiver's link. */
 static void fail_with_sends(bool answers)
 {
 	struct hosts *hosts = open_hosts(RANKS, host_of, 1);

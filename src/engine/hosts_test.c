@@ -11,34 +11,35 @@ enum { RANKS = 3, FAR = 2, MANY = 300, LONGEST = 300000 };
 
 static const int host_of[RANKS] = {0, 0, 1};
 
-struct driver {
+struct progress {
 	struct hosts *hosts;
 	_Atomic bool *stop;
 	int rank;
 };
 
-/* Stands for whoever drives while the rank's own threads sleep. */
-static void *drive(void *argument)
+/* Stands for whoever makes progress while the rank's own threads sleep. */
+static void *make_progress(void *argument)
 {
-	struct driver *driver = argument;
-	struct transport *transport = &driver->hosts->fixture->job->ranks[driver->rank].transport;
-	while (!atomic_load(driver->stop))
+	struct progress *progress = argument;
+	struct transport *transport =
+		&progress->hosts->fixture->job->ranks[progress->rank].transport;
+	while (!atomic_load(progress->stop))
 		if (!transport_advance(transport))
 			sched_yield();
 	return NULL;
 }
 
-/* A thread of each rank runs it, while another one drives. */
+/* A thread of each rank runs it, while another one makes progress. */
 static void run(unit_function *function)
 {
 	for (uint64_t seed = 1; seed <= 5; seed++) {
 		struct hosts *hosts = open_hosts(RANKS, host_of, seed);
 		_Atomic bool stop = false;
-		struct driver drivers[RANKS];
+		struct progress progress[RANKS];
 		pthread_t threads[RANKS];
 		for (int r = 0; r < RANKS; r++) {
-			drivers[r] = (struct driver){hosts, &stop, r};
-			MUST(pthread_create(&threads[r], NULL, drive, &drivers[r]) == 0);
+			progress[r] = (struct progress){hosts, &stop, r};
+			MUST(pthread_create(&threads[r], NULL, make_progress, &progress[r]) == 0);
 		}
 		fixture_run(hosts->fixture, function);
 		atomic_store(&stop, true);

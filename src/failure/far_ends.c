@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The ends of members on other hosts (engine/end.c, transport/parting.c). The thread that drives
- * the link compares one when it arrives, and leaves what differs to the watch, as a report may take
- * a second. Until that is done the group's area is not reused. */
+ * The ends of members on other hosts (engine/end.c, transport/parting.c). The thread that makes
+ * progress on the link compares one when it arrives, and leaves what differs to the watch, as a
+ * report may take a second. Until that is done the group's area is not reused. */
 #include "base/clock.h"
 #include "engine/end.h"
 #include "world/registry.h"
@@ -17,7 +17,7 @@ static uint64_t bit_of(unsigned area)
 	return UINT64_C(1) << area % 64;
 }
 
-/* ---- from the thread that drives the link ---- */
+/* ---- from the thread that makes progress on the link ---- */
 
 /* Compares now: the mirror of the member's area may be another group's before the watch looks. Only
  * the first difference counts, as the group fails for it. */

@@ -14,7 +14,7 @@
  * For commands (shown.h) it also asks for the traces of all ranks: COPY, and a block of copies.
  *
  * All this is done by watches. A watch that waits for answers gives answers, too. Words and blocks
- * come from the thread that drives the link, which leaves them here. */
+ * come from the thread that makes progress on the link, which leaves them here. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -29,7 +29,7 @@ enum {
 	ASKED_MAX = 4, /* ranks of a host, one after the other, while the time for answers lasts */
 };
 
-/* ---- from the thread that drives the link ---- */
+/* ---- from the thread that makes progress on the link ---- */
 
 static void note_asked(void *context, int rank, const uint64_t words[TRANSPORT_ASK_WORDS])
 {

@@ -49,7 +49,8 @@ struct failure_far {
 	 * has dealt with it. raised: the group has failed for that, and perhaps no call of this
 	 * rank has returned it. */
 	_Atomic uint64_t differs[FAILURE_AREA_WORDS], raised[FAILURE_AREA_WORDS];
-	/* By area: stored by the thread that drives the link, while the bit in `differs` is 0. */
+	/* By area: stored by the thread that makes progress on the link, while the bit in `differs`
+	 * is 0. */
 	struct engine_difference differences[TRANSPORT_AREAS];
 	/* For the watch: until when it leaves such groups to other hosts; 0: there are none. */
 	uint64_t differs_until_ns;

@@ -19,10 +19,10 @@ bool transport_ask(struct transport *transport, int rank, const uint64_t words[T
 {
 	struct transport_hosts *hosts = transport->hosts;
 	struct link_note note = {.words = {TRANSPORT_NOTE_ASK, words[0], words[1]}};
-	transport_drive_begin(hosts);
+	transport_progress_begin(hosts);
 	bool posted = hosts->link->ops->post(hosts->link, rank, &note, NULL, 0, NULL);
 	hosts->link->ops->push(hosts->link, rank);
-	transport_drive_end(hosts);
+	transport_progress_end(hosts);
 	return posted;
 }
 
@@ -34,11 +34,11 @@ bool transport_tell_failed(struct transport *transport, int rank,
 					   (uint64_t)(int64_t)failure->culprit, failure->operation}};
 	struct transport_path path = {
 		.hosts = hosts, .link = hosts->link, .peer = rank, .mine = transport->segment};
-	transport_drive_begin(hosts);
+	transport_progress_begin(hosts);
 	bool posted = transport_path_post(
 		&path, TRANSPORT_KEEP_NOT, &note, failure->groups,
 		sizeof failure->groups + strnlen(failure->text, sizeof failure->text), NULL);
-	transport_drive_end(hosts);
+	transport_progress_end(hosts);
 	return posted;
 }
 
@@ -52,10 +52,10 @@ bool transport_tell(struct transport *transport, int rank, uint64_t round, void 
 		return false;
 	told->carried.carries = TRANSPORT_CARRIES_TELL;
 	told->memory = block;
-	transport_drive_begin(hosts);
+	transport_progress_begin(hosts);
 	bool posted = hosts->link->ops->post(hosts->link, rank, &note, block, bytes,
 					     &told->carried.transfer);
-	transport_drive_end(hosts);
+	transport_progress_end(hosts);
 	if (!posted)
 		free(told);
 	return posted;

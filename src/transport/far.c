@@ -228,8 +228,9 @@ const void *transport_payload_far(const struct transport_team *team, int peer,
 	return message->bytes <= LINK_SHORT_BYTES ? far_of(team, peer)->pages[message->index] : NULL;
 }
 
-/* Copies a payload that the link keeps here. The thread that drives the link returns it once this
- * rank has withdrawn: it reads `withdrawn` and then `copying`, this thread the other way round. */
+/* Copies a payload that the link keeps here. The thread that makes progress on the link returns it
+ * once this rank has withdrawn: it reads `withdrawn` and then `copying`, this thread the other way
+ * round. */
 static ls_status copy_eager(struct transport_team *team, int peer, unsigned index, void *to)
 {
 	struct transport_far *far = far_of(team, peer);

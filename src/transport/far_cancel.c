@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Cancels of long messages to other hosts. Until the payload is offered, the source decides, as on
- * one host. From then on the message may be matched there, so the owner decides; its thread that
- * drives the link does so, whatever the rank itself does.
+ * one host. From then on the message may be matched there, so the owner decides; the thread that
+ * makes progress on its link does so, whatever the rank itself does.
  *
  *   source                                     owner
  *   transport_cancel  ---- note CANCEL ----->  not matched: cancels it, refuses the payload

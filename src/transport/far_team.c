@@ -86,14 +86,14 @@ void transport_team_open(struct transport_team *team, unsigned area, const uint1
 	struct transport_area *mine = transport_area_of(team, team->rank);
 	if (!hosts || team->host_count == 1)
 		return;
-	transport_drive_begin(hosts);
+	transport_progress_begin(hosts);
 	team->area = (uint16_t)area;
 	atomic_store(&mine->opened, atomic_load(&mine->times_closed) + 1);
 	for (int q = 0; q < team->size; q++)
 		if (team->members[q].peer->remote)
 			set_relay(team, q, areas ? areas[q] : 0, closed ? closed[q] : 0);
 	atomic_store(&hosts->teams[area], team);
-	transport_drive_end(hosts);
+	transport_progress_end(hosts);
 	if (areas)
 		transport_notify_all(team);
 }
@@ -141,12 +141,12 @@ bool transport_team_close(struct transport_team *team)
 	bool used = false;
 	if (!hosts || !team->relays || atomic_load(&hosts->teams[team->area]) != team)
 		return true;
-	transport_drive_begin(hosts);
+	transport_progress_begin(hosts);
 	for (int q = 0; q < team->transport->size; q++)
 		used = used || (team->relays[q].team && is_used(&team->relays[q]));
 	if (!used)
 		forget(hosts, team);
-	transport_drive_end(hosts);
+	transport_progress_end(hosts);
 	return !used;
 }
 

@@ -40,8 +40,8 @@ struct transport_failure {
 	char text[TRANSPORT_TEXT_BYTES];
 };
 
-/* Called by the thread that drives the link. They hold no lock when they return, and never
- * block. */
+/* Called by the thread that makes progress on the link. They hold no lock when they return, and
+ * never block. */
 struct transport_hosts_events {
 	void *context;
 	/* The connection to a rank has broken, and nothing comes from it any more. */
@@ -102,16 +102,16 @@ LS_CHECKED ls_status transport_mirror_grow(const struct transport *transport, in
 bool transport_advance(struct transport *transport);
 
 /* Sends what is kept back because usually no rank waits for it: entries, `finished` and freed
- * slots. If another thread drives the link, that one does. Any thread, without locks; never
- * blocks. */
+ * slots. If another thread makes progress on the link, that one does. Any thread, without locks;
+ * never blocks. */
 void transport_push(struct transport *transport);
 
 /* True: there is nothing to do, and the link's descriptor becomes readable as soon as there is;
  * until the next transport_advance. False: call transport_advance first. */
 bool transport_arm(struct transport *transport);
 
-/* Starts a thread that drives the link while no thread of the rank does. Once the link is
- * connected. *tid: its number, stored before this function returns. Errors, with a message:
+/* Starts a thread that makes progress on the link while no thread of the rank does. Once the link
+ * is connected. *tid: its number, stored before this function returns. Errors, with a message:
  * LS_OUT_OF_MEMORY. */
 LS_CHECKED ls_status transport_pump_start(struct transport *transport, _Atomic uint32_t *tid);
 /* For the waiters of this rank, before that, too; NULL: all ranks are on this host. Valid until
@@ -121,8 +121,8 @@ const struct wait_pump *transport_pump(const struct transport *transport);
 /* Call once this rank has closed its last group, before transport_flush: it tells all ranks on
  * other hosts that it has said all of its groups. *parted: a word to wait for, which comes when
  * each of them has all that, or has said all and this rank has it, or is lost or cut. That needs
- * the thread that drives the link there, and nothing of the program. False: all ranks are on this
- * host. */
+ * the thread that makes progress on the link there, and nothing of the program. False: all ranks
+ * are on this host. */
 bool transport_leave(struct transport *transport, struct wait_word *parted);
 
 /* Call before transport_hosts_close, while no other thread uses the transport: blocks until what
@@ -131,9 +131,9 @@ bool transport_leave(struct transport *transport, struct wait_word *parted);
  * ranks that are lost. Ends the thread of transport_pump_start, and does nothing without one. */
 void transport_flush(struct transport *transport, uint64_t deadline_ns);
 
-/* Cuts rank `rank` off; the thread that drives the link does it: this one, or the one that drives
- * it now. Then nobody on that host touches this rank's buffers, as the words of messages under way
- * show (mail_rts: owner_copied, source_copied), and receives of these messages fail with
+/* Cuts rank `rank` off; the thread that makes progress on the link does it: this one, or the one
+ * that does so now. Then nobody on that host touches this rank's buffers, as the words of messages
+ * under way show (mail_rts: owner_copied, source_copied), and receives of these messages fail with
  * LS_ABORTED. */
 void transport_cut(struct transport *transport, int rank);
 /* Whether the connection to it has broken. */
@@ -166,8 +166,8 @@ void transport_withdraw(struct transport_team *team);
 bool transport_fetch(struct transport_team *team, int source, unsigned index, void *to,
 		     uint64_t bytes);
 /* Cancels a long message to member `target`, in mail_rts `index` of its box, that can no longer be
- * cancelled here: asks the owner, whose driving thread does it unless the message has been matched.
- * Once that is known, `owner_copied` of this use has its last value: then
+ * cancelled here: asks the owner. The thread that makes progress on its link does it, unless the
+ * message has been matched. Once that is known, `owner_copied` of this use has its last value: then
  * transport_mail_was_cancelled tells which. May be repeated. Any thread; never blocks. False: the
  * member is on this host. */
 bool transport_cancel(struct transport_team *team, int target, unsigned index, uint32_t generation);

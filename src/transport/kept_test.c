@@ -101,15 +101,15 @@ static void test_fetch(void **state)
 	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
 }
 
-/* A thread that drives for something else sends what others have left to it. If nobody is there
- * who pushes that later, it pushes. */
+/* A thread that makes progress for something else sends what others have left to it. If nobody is
+ * there who pushes that later, it pushes. */
 static void test_left(void **state)
 {
 	(void)state;
 	struct transport_hosts *hosts = job->ranks[1].transport.hosts;
-	transport_drive_begin(hosts);
+	transport_progress_begin(hosts);
 	enter(1, 1);
-	transport_drive_end(hosts);
+	transport_progress_end(hosts);
 	for (int i = 0; i < TURNS; i++)
 		transport_turn(&job->ranks[0].transport);
 	assert_true(is_known(1, 1));
@@ -121,10 +121,10 @@ static void test_replaced(void **state)
 {
 	(void)state;
 	struct transport_hosts *hosts = job->ranks[1].transport.hosts;
-	transport_drive_begin(hosts);
+	transport_progress_begin(hosts);
 	for (uint64_t seq = 1; seq <= TRANSPORT_ENTRIES + 1; seq++)
 		enter(1, seq);
-	transport_drive_end(hosts);
+	transport_progress_end(hosts);
 	turn();
 	for (uint64_t seq = 1; seq <= TRANSPORT_ENTRIES + 1; seq++)
 		assert_true(is_known(1, seq));

@@ -134,8 +134,8 @@ struct transport_area {
 	/* How many queued collectives are complete, for threads of this rank that wait for another
 	 * of its threads; in the segment, so that a diagnosis can follow them. */
 	_Atomic uint64_t completed_count;
-	/* How often a thread of this rank has stopped driving queued collectives while others of
-	 * its threads wait for them. */
+	/* How often a thread of this rank has stopped making progress on queued collectives while
+	 * others of its threads wait for them. */
 	_Atomic uint64_t released;
 	/* How many groups have had this area and were closed by the rank. A member that knows the
 	 * number before its group was made sees by it that the rank has left. */
@@ -225,7 +225,8 @@ struct transport_channel {
 	_Atomic uint64_t matched; /* messages claimed so far, by the owner; taken <= matched */
 	/* Between hosts: payloads that a rank's link has begun to read or to write, and those that
 	 * it no longer touches. For that rank alone: a source counts in its mirror of the owner, an
-	 * owner in its own segment, and the thread that drives the link is the writer. */
+	 * owner in its own segment, and the thread that makes progress on the link is the
+	 * writer. */
 	_Atomic uint64_t begun, ended;
 	/* The same, at a source: the position of the last message that its link has taken. */
 	_Atomic uint64_t sent;

@@ -8,7 +8,7 @@
  *   HEARD   which that rank sends when it has LEAVES, so it has all ends of this one; or
  *   LEAVES  so this rank has all ends of that one; or the end of the connection.
  *
- * The thread that drives the link sends HEARD, whatever the program does. Model:
+ * The thread that makes progress on the link sends HEARD, whatever the program does. Model:
  * test/model/far_ending.pml. */
 #include "transport/relay.h"
 

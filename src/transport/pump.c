@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Who drives the link: threads of the rank, while they spin in a wait; else a thread that sleeps
- * until there is something to do.
+ * Which threads make progress on the link: those of the rank, while they spin in a wait; else the
+ * pump, a thread that sleeps until there is something to do.
  *
- *   others drive      it looks once in TICK_MS, and pushes what the link has kept back; a waiting
- *                     thread that goes to sleep wakes it
- *   nobody drives     it arms the link, and sleeps on the link's descriptor
+ *   others make progress  it looks once in TICK_MS, and pushes what the link has kept back; a
+ *                         waiting thread that goes to sleep wakes it
+ *   no other thread does  it arms the link, and sleeps on the link's descriptor
  *
- * A thread that drives while the link is armed wakes it, because the link is armed only until the
- * next advance. Model: test/model/pump.pml. */
+ * A thread that makes progress while the link is armed wakes it, because the link is armed only
+ * until the next advance. Model: test/model/pump.pml. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ enum {
 enum pump_state { PUMP_AWAKE, PUMP_TICKS, PUMP_ARMED };
 
 /* What another thread has done last since the pump looked. */
-enum pump_driven { DRIVEN_NOT, DRIVEN, DRIVEN_AND_HANDED };
+enum pump_progress { PROGRESS_NONE, PROGRESS_MADE, PROGRESS_HANDED_OVER };
 
 static void wake(const struct transport_pump *pump)
 {
@@ -44,9 +44,9 @@ static void advance(void *context)
 	struct transport_pump *pump = context;
 	uint32_t armed = PUMP_ARMED;
 	transport_advance(pump->transport);
-	/* In this order, see nap; and after it has driven, as the pump may have armed the link
-	 * before. */
-	atomic_store(&pump->driven, DRIVEN);
+	/* In this order, see nap; and after it has made progress, as the pump may have armed the
+	 * link before. */
+	atomic_store(&pump->progress, PROGRESS_MADE);
 	if (atomic_load(&pump->state) == PUMP_ARMED &&
 	    atomic_compare_exchange_strong(&pump->state, &armed, PUMP_AWAKE))
 		wake(pump);
@@ -56,19 +56,19 @@ static void hand_over(void *context)
 {
 	struct transport_pump *pump = context;
 	uint32_t ticks = PUMP_TICKS;
-	atomic_store(&pump->driven, DRIVEN_AND_HANDED);
+	atomic_store(&pump->progress, PROGRESS_HANDED_OVER);
 	if (atomic_compare_exchange_strong(&pump->state, &ticks, PUMP_AWAKE))
 		wake(pump);
 }
 
-/* The pump pushes when it arms the link, and looks at `driven` after that; so it pushes again
+/* The pump pushes when it arms the link, and looks at `progress` after that; so it pushes again
  * unless it is armed already. */
 bool transport_pump_pushes(struct transport_pump *pump)
 {
 	if (!atomic_load(&pump->runs) || atomic_load(&pump->state) == PUMP_ARMED)
 		return false;
-	if (atomic_load(&pump->driven) == DRIVEN_NOT)
-		atomic_store(&pump->driven, DRIVEN);
+	if (atomic_load(&pump->progress) == PROGRESS_NONE)
+		atomic_store(&pump->progress, PROGRESS_MADE);
 	return atomic_load(&pump->state) != PUMP_ARMED;
 }
 
@@ -98,7 +98,8 @@ static bool tick(struct transport_pump *pump)
 	transport_push(pump->transport);
 	atomic_store(&pump->state, PUMP_TICKS);
 	/* A thread that has handed over before that has not seen it. */
-	bool sleeps = atomic_load(&pump->driven) != DRIVEN_AND_HANDED && !atomic_load(&pump->stop);
+	bool sleeps =
+		atomic_load(&pump->progress) != PROGRESS_HANDED_OVER && !atomic_load(&pump->stop);
 	bool ours = !sleeps || sleep_on(pump, -1, TICK_MS);
 	atomic_store(&pump->state, PUMP_AWAKE);
 	return ours;
@@ -107,8 +108,9 @@ static bool tick(struct transport_pump *pump)
 static bool nap(struct transport_pump *pump)
 {
 	atomic_store(&pump->state, PUMP_ARMED);
-	/* A thread that has driven before that, and after the link was armed, has not seen it. */
-	bool sleeps = atomic_load(&pump->driven) == DRIVEN_NOT && !atomic_load(&pump->stop);
+	/* A thread that has made progress before that, and after the link was armed, has not seen
+	 * it. */
+	bool sleeps = atomic_load(&pump->progress) == PROGRESS_NONE && !atomic_load(&pump->stop);
 	bool ours = !sleeps || sleep_on(pump, pump->transport->hosts->link->fd, NAP_MS);
 	atomic_store(&pump->state, PUMP_AWAKE);
 	return ours;
@@ -124,7 +126,7 @@ static void *pump_main(void *argument)
 	while (ours && !atomic_load(&pump->stop)) {
 		if (transport_turn(pump->transport))
 			continue;
-		if (atomic_exchange(&pump->driven, DRIVEN_NOT) == DRIVEN)
+		if (atomic_exchange(&pump->progress, PROGRESS_NONE) == PROGRESS_MADE)
 			ours = tick(pump);
 		else if (transport_arm(pump->transport))
 			ours = nap(pump);

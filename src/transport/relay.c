@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * From shared memory to the link. A thread that publishes marks what may be new, and drives the
- * link if nobody does; the driving thread compares the words of each marked pair with what it has
- * sent, and sends what is new, a word never before what it says is there. Without room the mark
- * stays. What no rank waits for the link keeps back for a while (enum transport_keep). Model:
- * test/model/pump.pml. */
+ * From shared memory to the link. A thread that publishes marks what may be new, and makes progress
+ * on the link if no other thread does. The thread that does compares the words of each marked pair
+ * with what it has sent, and sends what is new, a word never before what it says is there. Without
+ * room the mark stays. What no rank waits for the link keeps back for a while: see enum
+ * transport_keep. Model: test/model/pump.pml. */
 #include "transport/relay.h"
 
 #include <stdlib.h>
@@ -13,9 +13,9 @@
 
 #include "base/seqlock.h"
 
-/* transport_hosts.driver. HELD: a thread drives the link. It checks once more before it stops if
- * another one has set AGAIN meanwhile. PUSH, set with AGAIN: from then on until it stops it pushes
- * all that the link keeps back, because nobody looks again afterwards. */
+/* transport_hosts.progress. HELD: a thread makes progress on the link. It checks once more before
+ * it stops if another one has set AGAIN meanwhile. PUSH, set with AGAIN: from then on until it
+ * stops it pushes all that the link keeps back, because nobody looks again afterwards. */
 enum { HELD = 1, AGAIN = 2, PUSH = 4 };
 
 _Static_assert(sizeof(struct mail_slot) <= LINK_SHORT_BYTES, "a slot is one note");
@@ -277,7 +277,7 @@ ls_status transport_fetch_failed(const struct transport_team *team, int source, 
 	return status == LS_PEER_DIED ? status : LS_ABORTED;
 }
 
-/* ---- driving the link ---- */
+/* ---- progress on the link ---- */
 
 /* False: the link had no memory for all. A word that announces others is read before these, and
  * sent after them. */
@@ -376,10 +376,10 @@ static void relay_all(struct transport_hosts *hosts)
 		atomic_store(&transport->segment->served, marked);
 }
 
-/* What threads have left to the one that drives. */
+/* What threads have left to the one that makes progress. */
 static void serve(struct transport_hosts *hosts)
 {
-	uint32_t asked = atomic_fetch_and(&hosts->driver, ~(uint32_t)AGAIN);
+	uint32_t asked = atomic_fetch_and(&hosts->progress, ~(uint32_t)AGAIN);
 	relay_all(hosts);
 	if (asked & PUSH)
 		push(hosts, atomic_load(&hosts->kept));
@@ -388,16 +388,16 @@ static void serve(struct transport_hosts *hosts)
 /* False: this thread has to serve others first. */
 static bool stop(struct transport_hosts *hosts)
 {
-	uint32_t driver = atomic_load(&hosts->driver);
-	return !(driver & AGAIN) && atomic_compare_exchange_strong(&hosts->driver, &driver, 0);
+	uint32_t held = atomic_load(&hosts->progress);
+	return !(held & AGAIN) && atomic_compare_exchange_strong(&hosts->progress, &held, 0);
 }
 
-/* `asks`: AGAIN, or AGAIN | PUSH. False: another thread drives, and will check once more before it
- * stops. */
-static bool drive(struct transport_hosts *hosts, uint32_t asks, bool advances)
+/* `asks`: AGAIN, or AGAIN | PUSH. False: another thread makes progress, and will check once more
+ * before it stops; or there was nothing to do. */
+static bool make_progress(struct transport_hosts *hosts, uint32_t asks, bool advances)
 {
 	bool did = false;
-	if (atomic_fetch_or(&hosts->driver, HELD | asks) & HELD)
+	if (atomic_fetch_or(&hosts->progress, HELD | asks) & HELD)
 		return false;
 	do {
 		if (advances && hosts->link->ops->advance(hosts->link))
@@ -411,16 +411,16 @@ static bool drive(struct transport_hosts *hosts, uint32_t asks, bool advances)
 static void push_or_leave(struct transport_hosts *hosts)
 {
 	if (atomic_load(&hosts->kept) && !transport_pump_pushes(&hosts->pump))
-		drive(hosts, AGAIN | PUSH, false);
+		make_progress(hosts, AGAIN | PUSH, false);
 }
 
-void transport_drive_begin(struct transport_hosts *hosts)
+void transport_progress_begin(struct transport_hosts *hosts)
 {
-	while (atomic_fetch_or(&hosts->driver, HELD) & HELD)
-		wait_moment(&hosts->driver);
+	while (atomic_fetch_or(&hosts->progress, HELD) & HELD)
+		wait_moment(&hosts->progress);
 }
 
-void transport_drive_end(struct transport_hosts *hosts)
+void transport_progress_end(struct transport_hosts *hosts)
 {
 	push(hosts, hosts->due);
 	hosts->due = 0;
@@ -441,13 +441,13 @@ void transport_relay(const struct transport_team *team, int rank)
 {
 	struct transport_hosts *hosts = team->transport->hosts;
 	transport_mark(hosts, team->area, team->members[rank].world);
-	drive(hosts, AGAIN, false);
+	make_progress(hosts, AGAIN, false);
 	push_or_leave(hosts);
 }
 
 bool transport_turn(struct transport *transport)
 {
-	return drive(transport->hosts, AGAIN, true);
+	return make_progress(transport->hosts, AGAIN, true);
 }
 
 bool transport_advance(struct transport *transport)
@@ -461,20 +461,20 @@ bool transport_advance(struct transport *transport)
 
 void transport_push(struct transport *transport)
 {
-	drive(transport->hosts, AGAIN | PUSH, false);
+	make_progress(transport->hosts, AGAIN | PUSH, false);
 }
 
 bool transport_arm(struct transport *transport)
 {
 	struct transport_hosts *hosts = transport->hosts;
-	if (atomic_fetch_or(&hosts->driver, HELD | AGAIN) & HELD)
+	if (atomic_fetch_or(&hosts->progress, HELD | AGAIN) & HELD)
 		return false;
 	serve(hosts);
 	atomic_store(&hosts->kept, 0);
 	bool armed = hosts->link->ops->arm(hosts->link);
 	/* Whoever has left something to this thread meanwhile is served by the next advance. */
 	if (!stop(hosts)) {
-		atomic_store(&hosts->driver, 0);
+		atomic_store(&hosts->progress, 0);
 		armed = false;
 	}
 	return armed;
@@ -483,6 +483,6 @@ bool transport_arm(struct transport *transport)
 void transport_cut(struct transport *transport, int rank)
 {
 	atomic_store(&transport->peers[rank].remote->cut, 1);
-	drive(transport->hosts, AGAIN, false);
+	make_progress(transport->hosts, AGAIN, false);
 	push_or_leave(transport->hosts);
 }

@@ -13,7 +13,7 @@ struct transport_relay;
 
 struct transport_mirror {
 	_Atomic uint32_t lost, cut; /* cut: a cut was requested */
-	/* See parting.c; for the thread that drives the link. */
+	/* See parting.c; for the thread that makes progress on the link. */
 	bool has_said;      /* that rank was told that this one has said all */
 	bool is_to_be_told; /* that this rank has all that it has said */
 	bool has_parted;    /* counted in hosts->parted */
@@ -43,12 +43,12 @@ struct transport_carried {
 /* How far the payload that this rank fetches is. */
 enum transport_fetch {
 	TRANSPORT_FETCH_NONE,
-	TRANSPORT_FETCH_WANTED, /* the driving thread fetches it, or has begun to */
+	TRANSPORT_FETCH_WANTED, /* the thread that makes progress fetches it, or has begun to */
 	TRANSPORT_FETCH_OVER,   /* fetch.transfer.status says how */
 };
 
 /* Messages of collectives between this rank and one on another host: far.c. Used by the thread that
- * drives the link, except the atomic members and `target`. */
+ * makes progress on the link, except the atomic members and `target`. */
 struct transport_far {
 	struct transport_channel *to, *from; /* in its mirror, from me; in my segment, from it */
 	unsigned char (*pages)[TRANSPORT_PAGE_BYTES]; /* payloads of `from`, a page each slot */
@@ -69,7 +69,7 @@ struct transport_far {
 };
 
 /* What was sent from this rank to one on another host, in one team; and long messages. Used by the
- * thread that drives the link, except the atomic members and `target`. */
+ * thread that makes progress on the link, except the atomic members and `target`. */
 struct transport_relay {
 	struct transport_team *team;
 	int peer;                    /* world rank */
@@ -106,9 +106,9 @@ struct transport_pump {
 	_Atomic uint32_t waits; /* until the thread has begun */
 	int event_fd;           /* wakes it */
 	_Atomic bool stop;
-	_Atomic uint32_t state;  /* enum pump_state; stored by the thread, and by who wakes it */
-	_Atomic uint32_t driven; /* enum pump_driven; stored by all */
-	struct wait_pump calls;  /* for waiters */
+	_Atomic uint32_t state;    /* enum pump_state; stored by the thread, and by who wakes it */
+	_Atomic uint32_t progress; /* enum pump_progress; stored by all */
+	struct wait_pump calls;    /* for waiters */
 };
 
 struct transport_hosts {
@@ -116,12 +116,12 @@ struct transport_hosts {
 	struct link *link;
 	struct transport_pump pump;
 	struct transport_hosts_events events;
-	_Atomic bool leaves;     /* transport_leave was called */
-	_Atomic uint64_t parted; /* how many mirrors have_parted */
-	bool has_to_tell;        /* some mirror is_to_be_told */
-	_Atomic uint32_t driver; /* see relay.c */
+	_Atomic bool leaves;       /* transport_leave was called */
+	_Atomic uint64_t parted;   /* how many mirrors have_parted */
+	bool has_to_tell;          /* some mirror is_to_be_told */
+	_Atomic uint32_t progress; /* see relay.c */
 	/* Bit q: the link keeps something back for world rank q; it is to be pushed in this turn.
-	 * Stored by the driving thread. */
+	 * Stored by the thread that makes progress. */
 	_Atomic uint64_t kept;
 	uint64_t due;
 	_Atomic uint64_t unsent[TRANSPORT_AREAS];              /* by team; bit q: to world rank q */
@@ -170,19 +170,20 @@ struct transport_path {
 
 /* ---- relay.c ---- */
 
-/* Between these the thread drives the link alone; it calls none of its functions. Waits for another
- * thread that drives, which never blocks. Not under a lock that an event takes. */
-void transport_drive_begin(struct transport_hosts *hosts);
-void transport_drive_end(struct transport_hosts *hosts);
+/* Between these the thread alone uses the link; it calls no function that makes progress on it.
+ * Waits for another thread that makes progress, which never blocks. Not under a lock that an event
+ * takes. */
+void transport_progress_begin(struct transport_hosts *hosts);
+void transport_progress_end(struct transport_hosts *hosts);
 /* As transport_advance, for the pump, which pushes when it has nothing else to do. */
 bool transport_turn(struct transport *transport);
-/* The next who drives looks at this pair. */
+/* Whoever makes progress next looks at this pair. */
 void transport_mark(struct transport_hosts *hosts, unsigned area, int rank);
 
 /* ---- pump.c ---- */
 
 void transport_pump_init(struct transport_pump *pump, struct transport *transport);
-/* After a turn of the driver, by whichever thread: whether the pump pushes soon what the link keeps
+/* After progress on the link, by whichever thread: whether the pump pushes soon what the link keeps
  * back. False: this thread has to. */
 bool transport_pump_pushes(struct transport_pump *pump);
 

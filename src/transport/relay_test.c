@@ -124,7 +124,7 @@ static void test_end_arrives(void **state)
 	close_pair(&pair);
 }
 
-/* The other rank goes on; it is enough that its thread drives the link. */
+/* The other rank goes on; it is enough that a thread of it makes progress on the link. */
 static void test_parts_when_heard(void **state)
 {
 	(void)state;

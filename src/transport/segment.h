@@ -45,8 +45,8 @@ void transport_channel_reset(struct transport_channel *channel);
 
 /* ---- relay.c ---- */
 
-/* Sends to a member on another host what was not sent yet; or leaves that to the thread that drives
- * the link. */
+/* Sends to a member on another host what was not sent yet; or leaves that to the thread that makes
+ * progress on the link. */
 void transport_relay(const struct transport_team *team, int rank);
 /* ---- far.c: messages of collectives to and from a member on another host ---- */
 

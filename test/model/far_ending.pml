@@ -6,7 +6,7 @@
  * and areas that are used again (far_team.pml: whoever sees that a member has left has all that it had sent before).
  *
  * Shown: once both have ended, a difference has been found exactly if there is one; whoever compares with an end has the
- * entries before it; and each rank ends, whatever the other one's program does, as long as its driving thread lives. */
+ * entries before it; and each rank ends, whatever the other one's program does, while a thread there makes progress. */
 /* mutants: 1 2 3 4 5 6 7 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -134,7 +134,7 @@ proctype member(byte r)
 #endif
 
 /* relay_to, transport_parting_send, and what arrives: one thread at a time. */
-proctype driver(byte r)
+proctype progress(byte r)
 {
 	byte number, value;
 	mtype kind;
@@ -235,8 +235,8 @@ init {
 	got_hash[AT(0, 0)] = 1;
 	got_hash[AT(1, 0)] = 1;
 	atomic {
-		run driver(0);
-		run driver(1);
+		run progress(0);
+		run progress(1);
 		run member(0);
 		run member(1)
 	};

@@ -4,9 +4,10 @@
  * group. It may close the group without having waited for that of the other, as after a failure. Rank 1 may take an offer
  * back first, of which nobody is told. The link keeps the order. Offers travel beside it, as other ranks may pass them on.
  *
- * The driving thread, arrivals, and transport_team_open and _close exclude each other, as transport_drive_begin sees to. There
- * are marks for everything: see pump.pml. Bounded: GROUPS groups; rank 0 keeps its second area for the last one, and rank 1
- * takes either after the first; it takes an offer back in the second. All members are alive, and make each group.
+ * The thread that makes progress, arrivals, and transport_team_open and _close exclude each other, as transport_progress_begin
+ * sees to. There are marks for everything: see pump.pml. Bounded: GROUPS groups; rank 0 keeps its second area for the last
+ * one, and rank 1 takes either after the first; it takes an offer back in the second. All members are alive, and make each
+ * group.
  *
  * Shown: a word of one group is never found in another; a rank that sees that the other has left has its word, so none is
  * lost; and every group is made in the end. */
@@ -32,7 +33,7 @@ byte generation[4], its_area[4];
 byte sent_opened[4], sent_closed[4], sent_word[4];
 
 byte told_area[2 * GROUPS], told_closed[2 * GROUPS], made[2]; /* offers: [group][rank] */
-bit held[2];                                /* by the driving thread of the rank */
+bit held[2];                                /* by the thread of the rank that makes progress */
 
 mtype = { OPENED, CLOSED, WORD };
 chan link_0 = [4] of { mtype, byte, byte }; /* to rank 0 */
@@ -60,7 +61,7 @@ inline send(r, kind, area, value)
 #endif
 
 /* relay_to */
-proctype driver(byte r)
+proctype progress(byte r)
 {
 	byte x, closed;
 end:	do
@@ -253,8 +254,8 @@ proctype member(byte r)
 
 init {
 	atomic {
-		run driver(0);
-		run driver(1);
+		run progress(0);
+		run progress(1);
 		run arrivals(0);
 		run arrivals(1);
 		run member(0);

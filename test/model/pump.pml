@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Who drives the link to another host (src/transport/pump.c, relay.c). A thread of a rank publishes something, which the link
- * sends at once or keeps back, and waits: it drives the link while it spins, and hands over when it sleeps. Beside it
- * another thread publishes, or waits, or drives between transport_drive_begin and _end. The pump ticks while others drive;
- * else it arms the link and sleeps. The network brings a message, and says when there is room again in a link that was full.
+ * Which thread makes progress on the link to another host (src/transport/pump.c, relay.c). A thread of a rank publishes
+ * something, which the link sends at once or keeps back, and waits: it makes progress while it spins, and hands over when it
+ * sleeps. Beside it another thread publishes, or waits, or uses the link between transport_progress_begin and _end. The pump
+ * ticks while others make progress; else it arms the link and sleeps. The network brings a message, and says when there is
+ * room again in a link that was full.
  *
  * In the model the nap has no time limit, and a tick may last until something else ends it. There is one peer and one area.
- * What the thread does that drives is seen in three steps: the link advances; it takes what was asked of it; it sends. A
- * thread that sleeps for a message is a guard: that the doorbell loses no wake-up is shown in doorbell.pml.
+ * What the thread does that makes progress is seen in three steps: the link advances; it takes what was asked of it; it sends.
+ * A thread that sleeps for a message is a guard: that the doorbell loses no wake-up is shown in doorbell.pml.
  *
  * Shown: once all threads sleep nothing is left unsent, neither marked nor kept back, nor undelivered. What the link keeps
  * back outlives one tick at most, also while a thread spins for ever. No tick goes on after a thread has handed over, unless
- * another one has driven since. */
+ * another one has made progress since. */
 /* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
 
-/* transport_hosts.driver */
+/* transport_hosts.progress */
 #define HELD 1
 #define AGAIN 2
 #define PUSH 4
-byte driver;
-#if MUTANT == 1 /* the driving thread does not look again for what was left to it */
+byte progress;
+#if MUTANT == 1 /* the thread that makes progress does not look again for what was left to it */
 #define ASK 0
 #else
 #define ASK AGAIN
@@ -32,11 +33,11 @@ byte driver;
 #define TICKS 1
 #define ARMED 2
 byte state = AWAKE;
-/* enum pump_driven */
-#define SINCE_NOT 0
-#define SINCE_DRIVEN 1
-#define SINCE_HANDED 2
-byte driven;
+/* enum pump_progress */
+#define PROGRESS_NONE 0
+#define PROGRESS_MADE 1
+#define PROGRESS_HANDED_OVER 2
+byte pump_progress;
 bit event; /* of event_fd */
 
 /* What is to be sent. */
@@ -69,11 +70,11 @@ inline push_all()
 inline serve(pushes)
 {
 	atomic {
-		pushes = (driver & PUSH) != 0;
+		pushes = (progress & PUSH) != 0;
 #if MUTANT == 17 /* what is left to it while it pushes is kept back again */
-		driver = driver & HELD
+		progress = progress & HELD
 #else
-		driver = driver & (HELD | PUSH)
+		progress = progress & (HELD | PUSH)
 #endif
 	};
 	atomic {
@@ -123,10 +124,10 @@ inline link_advance(did)
 	}
 }
 
-inline drive(asks, advances, did, has, pushes)
+inline make_progress(asks, advances, did, has, pushes)
 {
 	did = 0;
-	atomic { has = driver & HELD; driver = driver | HELD | asks };
+	atomic { has = progress & HELD; progress = progress | HELD | asks };
 	if
 	:: has -> has = 0
 	:: else ->
@@ -138,7 +139,7 @@ inline drive(asks, advances, did, has, pushes)
 			fi;
 			serve(pushes);
 			if
-			:: atomic { !(driver & AGAIN) -> driver = 0; break }
+			:: atomic { !(progress & AGAIN) -> progress = 0; break }
 			:: else
 			fi
 		od
@@ -157,7 +158,7 @@ inline push_or_leave(did, has, pushes)
 		:: else ->
 #if MUTANT != 5 /* the pump is about to nap, and does not learn of it */
 			if
-			:: driven == SINCE_NOT -> driven = SINCE_DRIVEN
+			:: pump_progress == PROGRESS_NONE -> pump_progress = PROGRESS_MADE
 			:: else
 			fi;
 #endif
@@ -169,7 +170,7 @@ inline push_or_leave(did, has, pushes)
 #endif
 		fi;
 		if
-		:: has -> drive(ASK | PUSH, 0, did, has, pushes)
+		:: has -> make_progress(ASK | PUSH, 0, did, has, pushes)
 		:: else
 		fi
 	fi
@@ -184,7 +185,7 @@ inline transport_relay(did, has, pushes)
 	word++;
 	unsent = 1;
 #endif
-	drive(ASK, 0, did, has, pushes);
+	make_progress(ASK, 0, did, has, pushes);
 	push_or_leave(did, has, pushes)
 }
 
@@ -192,17 +193,17 @@ inline transport_relay(did, has, pushes)
 inline advance(did, has, pushes)
 {
 #if MUTANT == 4 /* the pump ticks and arms in between, and sleeps though the link is not armed any more */
-	atomic { driven = SINCE_DRIVEN; has = state == ARMED };
+	atomic { pump_progress = PROGRESS_MADE; has = state == ARMED };
 	if
 	:: atomic { has -> has = 0; state = AWAKE } event = 1
 	:: else
 	fi;
 #endif
-	drive(ASK, 1, did, has, pushes);
+	make_progress(ASK, 1, did, has, pushes);
 	did = 0;
 	push_or_leave(did, has, pushes);
 #if MUTANT != 8 && MUTANT != 9 /* 8: the pump is about to nap */
-	driven = SINCE_DRIVEN;
+	pump_progress = PROGRESS_MADE;
 #endif
 	if
 #if MUTANT != 10 && MUTANT != 4 /* the link is not armed any more, and the pump sleeps on */
@@ -211,16 +212,16 @@ inline advance(did, has, pushes)
 	:: else
 	fi
 #if MUTANT == 9 /* it may have begun to nap in between */
-	driven = SINCE_DRIVEN
+	pump_progress = PROGRESS_MADE
 #endif
 }
 
 inline hand_over()
 {
-#if MUTANT == 11 /* another thread has driven, or this one, while the pump was about to nap */
-	atomic { driven = SINCE_NOT; handing++ };
+#if MUTANT == 11 /* another thread has made progress, or this one, while the pump was about to nap */
+	atomic { pump_progress = PROGRESS_NONE; handing++ };
 #else
-	atomic { driven = SINCE_HANDED; handing++ };
+	atomic { pump_progress = PROGRESS_HANDED_OVER; handing++ };
 #endif
 	if
 #if MUTANT != 12 /* the pump sleeps on until its tick is over */
@@ -252,9 +253,9 @@ end_sleeps:	delivered;
 proctype beside()
 {
 	bit did, has, pushes;
-	atomic { !(driver & HELD) -> driver = driver | HELD };
+	atomic { !(progress & HELD) -> progress = progress | HELD };
 	do
-	:: atomic { !(driver & AGAIN) -> driver = 0; break }
+	:: atomic { !(progress & AGAIN) -> progress = 0; break }
 	:: else -> serve(pushes)
 	od;
 #if MUTANT != 13 /* it has served a thread that sees nothing that is kept back */
@@ -264,22 +265,22 @@ proctype beside()
 
 inline tick(did, has, pushes)
 {
-#if MUTANT != 14 /* as long as others drive nothing is pushed */
-	drive(ASK | PUSH, 0, did, has, pushes);
+#if MUTANT != 14 /* as long as others make progress nothing is pushed */
+	make_progress(ASK | PUSH, 0, did, has, pushes);
 #endif
 	state = TICKS;
 	if
 #if MUTANT != 15 /* a thread that has handed over before that has not seen it */
-	:: driven == SINCE_HANDED
+	:: pump_progress == PROGRESS_HANDED_OVER
 #endif
 	:: else ->
 		if
 		:: atomic { event -> event = 0 }
 		:: atomic {
 			!event ->
-			assert(driven != SINCE_HANDED || handing);
-			assert(!outlived || driver);
-			outlived = kept && !driver
+			assert(pump_progress != PROGRESS_HANDED_OVER || handing);
+			assert(!outlived || progress);
+			outlived = kept && !progress
 		}
 		fi
 	fi;
@@ -290,8 +291,8 @@ inline nap()
 {
 	state = ARMED;
 	if
-#if MUTANT != 16 /* a thread that has driven before that has not seen it */
-	:: driven != SINCE_NOT
+#if MUTANT != 16 /* a thread that has made progress before that has not seen it */
+	:: pump_progress != PROGRESS_NONE
 #endif
 	:: else ->
 end_naps:	atomic { event || readable -> event = 0 }
@@ -301,7 +302,7 @@ end_naps:	atomic { event || readable -> event = 0 }
 
 inline transport_arm(has, pushes, arms)
 {
-	atomic { has = driver & HELD; driver = driver | HELD | AGAIN };
+	atomic { has = progress & HELD; progress = progress | HELD | AGAIN };
 	if
 	:: has -> has = 0
 	:: else ->
@@ -315,8 +316,8 @@ inline transport_arm(has, pushes, arms)
 			armed = arms
 		};
 		if
-		:: atomic { !(driver & AGAIN) -> driver = 0 }
-		:: else -> driver = 0; arms = 0
+		:: atomic { !(progress & AGAIN) -> progress = 0 }
+		:: else -> progress = 0; arms = 0
 		fi
 	fi
 }
@@ -327,13 +328,13 @@ proctype pump()
 	byte was;
 	do
 	::
-		drive(ASK, 1, did, has, pushes);
+		make_progress(ASK, 1, did, has, pushes);
 		if
 		:: did -> did = 0
 		:: else ->
-			atomic { was = driven; driven = SINCE_NOT };
+			atomic { was = pump_progress; pump_progress = PROGRESS_NONE };
 			if
-			:: was == SINCE_DRIVEN -> was = 0; tick(did, has, pushes)
+			:: was == PROGRESS_MADE -> was = 0; tick(did, has, pushes)
 			:: else ->
 				was = 0;
 				transport_arm(has, pushes, arms);
@@ -368,7 +369,7 @@ end_still:
 proctype ending()
 {
 	timeout;
-	assert(word == sent && !kept && !driver);
+	assert(word == sent && !kept && !progress);
 	assert(!brings && !brings_room)
 }
 
