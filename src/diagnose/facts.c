@@ -194,9 +194,9 @@ static bool is_about_to_end(const struct diagnose_job *job, const struct diagnos
 
 /* One of the words is that a collective is over here, which another thread of the rank runs: that
  * one, the next after `last`; NULL: none is seen to run it, and then one may be about to. */
-static const struct diagnose_thread *next_driver(const struct diagnose_job *job,
-						 const struct diagnose_thread *thread,
-						 const struct diagnose_thread *last)
+static const struct diagnose_thread *next_running(const struct diagnose_job *job,
+						  const struct diagnose_thread *thread,
+						  const struct diagnose_thread *last)
 {
 	size_t r = (size_t)((const char *)thread - (const char *)job->ranks) / sizeof(job->ranks[0]);
 	const struct diagnose_rank *rank = &job->ranks[r];
@@ -212,13 +212,13 @@ static const struct diagnose_thread *next_driver(const struct diagnose_job *job,
 }
 
 /* Whether it is such a word. */
-static bool is_driven(const struct diagnose_job *job, const struct diagnose_thread *thread,
-		      uint32_t i)
+static bool is_run_here(const struct diagnose_job *job, const struct diagnose_thread *thread,
+			uint32_t i)
 {
 	const struct wait_edge *edge = &thread->wait.edges[i];
 	return thread->wait.state == WAIT_ANY_WORD && edge->record && edge->peer < 0 &&
 	       edge->record != WAIT_RECORD_OTHERS && !(thread->satisfied >> i & 1) &&
-	       next_driver(job, thread, NULL);
+	       next_running(job, thread, NULL);
 }
 
 /* Of words that it would see to for others none is a need of its own, but it is not blocked if one
@@ -232,7 +232,7 @@ static bool is_blocked(const struct diagnose_job *job, const struct diagnose_thr
 	for (uint32_t i = 0; wait->state == WAIT_ANY_WORD && i < wait->edge_count; i++) {
 		bool others = wait->edges[i].record == WAIT_RECORD_OTHERS;
 		if (others ? thread->satisfied >> i & 1
-			   : is_satisfied(job, thread, i) && !is_driven(job, thread, i))
+			   : is_satisfied(job, thread, i) && !is_run_here(job, thread, i))
 			return false;
 	}
 	return true;
@@ -242,16 +242,16 @@ struct ranks diagnose_thread_needs(const struct diagnose_job *job,
 				   const struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;
-	const struct diagnose_thread *driver = NULL;
+	const struct diagnose_thread *running = NULL;
 	struct ranks needs = {{0}};
 	if (!is_blocked(job, thread))
 		return needs;
 	for (uint32_t i = 0; i < wait->edge_count; i++) {
 		if (wait->edges[i].record == WAIT_RECORD_OTHERS)
 			continue;
-		if (is_driven(job, thread, i)) {
-			while ((driver = next_driver(job, thread, driver))) {
-				struct ranks its = diagnose_thread_needs(job, driver);
+		if (is_run_here(job, thread, i)) {
+			while ((running = next_running(job, thread, running))) {
+				struct ranks its = diagnose_thread_needs(job, running);
 				ranks_join(&needs, &its);
 			}
 		} else if (!is_satisfied(job, thread, i)) {
@@ -267,12 +267,12 @@ bool diagnose_waits(const struct diagnose_job *job, const struct diagnose_thread
 	return ranks_any(&needs);
 }
 
-static bool driver_is_in_vain(const struct diagnose_job *job, const struct diagnose_thread *thread,
-			      const struct ranks *silent)
+static bool running_is_in_vain(const struct diagnose_job *job, const struct diagnose_thread *thread,
+			       const struct ranks *silent)
 {
-	const struct diagnose_thread *driver = NULL;
-	while ((driver = next_driver(job, thread, driver))) {
-		struct ranks needs = diagnose_thread_needs(job, driver);
+	const struct diagnose_thread *running = NULL;
+	while ((running = next_running(job, thread, running))) {
+		struct ranks needs = diagnose_thread_needs(job, running);
 		if (ranks_meet(&needs, silent))
 			return true;
 	}
@@ -297,8 +297,8 @@ bool diagnose_is_in_vain(const struct diagnose_job *job, const struct diagnose_t
 		uint64_t choice = choice_bit(edge->choice);
 		if (edge->record == WAIT_RECORD_OTHERS)
 			continue;
-		bool out = is_driven(job, thread, i) ? driver_is_in_vain(job, thread, silent)
-						     : ranks_have(silent, edge->peer);
+		bool out = is_run_here(job, thread, i) ? running_is_in_vain(job, thread, silent)
+						       : ranks_have(silent, edge->peer);
 		if (!out && !choice)
 			return false;
 		choices |= choice;

@@ -72,9 +72,9 @@ static void a_part_of_a_batch(void **state)
 static struct diagnose_job *any_of_both(uint64_t needs)
 {
 	struct diagnose_job *job = test_job(3);
-	struct diagnose_thread *driver = test_thread(job, 0, 777);
+	struct diagnose_thread *running = test_thread(job, 0, 777);
 	test_call(job, 0, test_allreduce(1), 2, "both.c:4");
-	test_wait_on(job, 0, driver, needs);
+	test_wait_on(job, 0, running, needs);
 	test_call(job, 0, test_point(TRACE_RECV, 1, 7), 2, "both.c:5");
 	test_wait(job, 0, test_bit(1));
 	struct wait_slot_body *wait = &job->ranks[0].threads[0].wait;

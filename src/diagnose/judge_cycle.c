@@ -31,8 +31,8 @@ static bool is_stuck(struct search *search, const struct diagnose_thread *thread
 }
 
 /* A thread that waits for another thread of its own rank: until the rank has completed so many
- * collectives, or until no thread drives them. If that other thread is not among the blocked
- * threads of the rank, it may be about to act. */
+ * collectives, or until no thread makes progress on them. If that other thread is not among the
+ * blocked threads of the rank, it may be about to act. */
 static bool is_follower(const struct diagnose_rank *rank, const struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;
@@ -53,7 +53,7 @@ static bool follower_is_blocked(const struct diagnose_thread *thread)
 }
 
 /* Whether one of the rank's threads is blocked in a collective of this group. */
-static bool has_driver(const struct diagnose_rank *rank, uint32_t group)
+static bool is_in_collective(const struct diagnose_rank *rank, uint32_t group)
 {
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct diagnose_thread *thread = &rank->threads[i];
@@ -119,7 +119,7 @@ static bool rank_is_stuck(struct search *search, int r)
 		}
 		bool ends_here = is_follower(rank, thread)
 					 ? follower_is_blocked(thread) &&
-						   has_driver(rank, thread->wait.group)
+						   is_in_collective(rank, thread->wait.group)
 					 : is_stuck(search, thread);
 		if (!ends_here)
 			return false;

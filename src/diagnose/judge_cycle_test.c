@@ -134,15 +134,15 @@ static struct diagnose_thread *add_follower(struct diagnose_job *job, int r)
 	thread->stable = true;
 	return thread;
 }
-/* The ring is one of messages, so nobody drives the lane: its driver may be about to. */
-static void add_follower_without_driver(struct diagnose_job *job, int r)
+/* The ring is one of messages, and no thread is seen to run the lane: one may be about to. */
+static void add_follower_of_nobody(struct diagnose_job *job, int r)
 {
 	add_follower(job, r);
 }
-static struct diagnose_thread *add_driven_follower(struct diagnose_job *job, int r)
+static struct diagnose_thread *add_follower_of_another(struct diagnose_job *job, int r)
 {
-	struct wait_slot_body *driver = &job->ranks[r].threads[0].wait;
-	driver->record = test_call(job, r, test_allreduce(1), 1, "train.c:7")->record.index;
+	struct wait_slot_body *running = &job->ranks[r].threads[0].wait;
+	running->record = test_call(job, r, test_allreduce(1), 1, "train.c:7")->record.index;
 	struct diagnose_thread *thread = add_follower(job, r); /* or until nobody runs the lane */
 	thread->wait.state = WAIT_ANY_WORD;
 	thread->wait.edges[thread->wait.edge_count++] = thread->wait.edges[0];
@@ -152,23 +152,23 @@ static struct diagnose_thread *add_driven_follower(struct diagnose_job *job, int
 static void add_rester_of_messages(struct diagnose_job *job, int r)
 {
 	uint64_t index = test_call(job, r, test_point(TRACE_RECV, 0, 7), 1, "")->record.index;
-	add_driven_follower(job, r)->wait.record = index;
+	add_follower_of_another(job, r)->wait.record = index;
 }
 static void add_rester_that_is_called(struct diagnose_job *job, int r)
 {
-	add_driven_follower(job, r)->satisfied = 2;
+	add_follower_of_another(job, r)->satisfied = 2;
 }
 static void add_follower_that_is_done(struct diagnose_job *job, int r)
 {
-	add_driven_follower(job, r)->satisfied = 1;
+	add_follower_of_another(job, r)->satisfied = 1;
 }
 static void add_follower_that_moves(struct diagnose_job *job, int r)
 {
-	add_driven_follower(job, r)->stable = false;
+	add_follower_of_another(job, r)->stable = false;
 }
 static void add_follower_that_may_leave(struct diagnose_job *job, int r)
 {
-	add_driven_follower(job, r)->wait.may_leave = 1;
+	add_follower_of_another(job, r)->wait.may_leave = 1;
 }
 
 static void followers(void **state)
@@ -177,11 +177,11 @@ static void followers(void **state)
 	for (int r = 0; r < 3; r++) {
 		struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
 		struct diagnose_job *job = full_ring(3);
-		add_driven_follower(job, r);
+		add_follower_of_another(job, r);
 		assert_int_equal(test_cycle(job, hops), 3);
 		free(job);
 	}
-	breaks(add_follower_without_driver);
+	breaks(add_follower_of_nobody);
 	breaks(add_rester_of_messages);
 	breaks(add_rester_that_is_called);
 	breaks(add_follower_that_is_done);

@@ -131,7 +131,7 @@ static inline void contract_advance_all(void **state)
 		contract_advance(contract_end(state, r));
 }
 
-/* Drives all ends until a number is reached. */
+/* Makes progress on all ends until a number is reached. */
 static inline void contract_until(void **state, const int *count, int value)
 {
 	uint64_t deadline_ns = clock_deadline_ns(CONTRACT_LIMIT_MS);
@@ -157,7 +157,7 @@ static inline struct link_note contract_note(uint64_t number)
 	return note;
 }
 
-/* Posts note `number` and drives all ends until there was room for it. */
+/* Posts note `number`; makes progress on all ends until there was room for it. */
 static inline void contract_post(void **state, int from, int to, uint64_t number,
 				 const void *payload, uint64_t bytes, struct link_transfer *transfer)
 {
@@ -172,7 +172,7 @@ static inline void contract_post(void **state, int from, int to, uint64_t number
 	link->ops->push(link, to);
 }
 
-/* Offers `bytes` and drives until the target has been told. Returns its message. */
+/* Offers `bytes`, and makes progress until the target has been told. Returns its message. */
 static inline const struct link_message *contract_offer(void **state, int from, int to,
 							uint64_t number, const void *payload,
 							uint64_t bytes,

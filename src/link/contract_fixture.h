@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * For tests: what every body of link_ops has to do, over a factory of ends that are connected
- * within this process. One thread drives all ends, so that each test says in which order things are
- * asked for; a body is free in all else. */
+ * within this process. One thread makes progress on all ends, so that each test says in which order
+ * things are asked for; a body is free in all else. */
 #ifndef LINK_CONTRACT_FIXTURE_H
 #define LINK_CONTRACT_FIXTURE_H
 
@@ -243,7 +243,7 @@ static inline void contract_sleep(void **state)
 		}
 		assert_int_equal(poll(&door, 1, 0), 0);
 		contract_post(state, 0, 1, n, NULL, 0, NULL);
-		/* The source may have to be driven, but not the end that sleeps. */
+		/* The source may need progress, but not the end that sleeps. */
 		while (poll(&door, 1, 0) == 0) {
 			contract_advance(contract_end(state, 0));
 			assert_true(clock_now_ns() < deadline_ns);

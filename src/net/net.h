@@ -61,7 +61,7 @@ uint32_t net_thread(const struct link *link);
 bool net_has_answered(const struct link *link, int peer);
 
 /* Messages that were dropped: of another job or epoch, or not of the form that peers send. From the
- * thread that drives the link. */
+ * thread that makes progress on the link. */
 uint64_t net_dropped(const struct link *link);
 
 #endif

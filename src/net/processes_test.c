@@ -148,7 +148,7 @@ static void send_and_leave(struct rank *rank)
 			rank_post(rank, 1, n, payload, sizeof payload, NULL);
 		}
 		for (int i = 0; !ops->flush(rank->link, 1); i++) {
-			rank_drive(rank);
+			rank_progress(rank);
 			if (i == TRIES)
 				rank_step(rank, 2);
 		}
@@ -158,7 +158,7 @@ static void send_and_leave(struct rank *rank)
 	}
 	while (atomic_load(&rank->shared->step[0]) < 2)
 		sched_yield();
-	for (uint64_t n = 0; rank->lost[0] == 0; rank_drive(rank))
+	for (uint64_t n = 0; rank->lost[0] == 0; rank_progress(rank))
 		for (int i = 0; i < 4; i++, ops->push(rank->link, 0))
 			n += ops->store(rank->link, 0, ~n, n);
 	MUST(rank->told[0] == LAST);
@@ -196,7 +196,7 @@ static void begin_transfers(struct rank *rank, struct under_way *out)
 	if (rank->rank == 0)
 		rank->link->ops->fetch(rank->link, 1, &rank->kept[0], out->to, &out->fetched);
 	while (rank->rank == 0 && out->to[0] == 0 && out->to[1] == 0)
-		rank_drive(rank);
+		rank_progress(rank);
 	MUST(rank->done == 0);
 }
 
@@ -206,7 +206,7 @@ static void end_transfers(struct under_way *transfers)
 	free(transfers->to);
 }
 
-/* Rank 1 drives until some has arrived at rank 0. */
+/* Rank 1 makes progress until some has arrived at rank 0. */
 static void feed(struct rank *rank)
 {
 	RANK_UNTIL(rank, atomic_load(&rank->shared->step[0]) >= 2);
@@ -228,7 +228,7 @@ static void one_dies(struct rank *rank)
 		raise(SIGKILL);
 	}
 	rank_step(rank, 2);
-	/* Without being driven, so that no more comes than the system's buffers hold. */
+	/* Without progress, so that no more comes than the system's buffers hold. */
 	while (!atomic_load(&rank->shared->at_ns))
 		sched_yield();
 	RANK_UNTIL(rank, rank->lost[1] == 1);

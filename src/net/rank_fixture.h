@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * For tests: one rank of several processes on the link. They exchange addresses, and agree on what
- * has happened, through memory that they share. Every wait is a loop that drives the link; a test
- * that waits too long ends its process. */
+ * has happened, through memory that they share. Every wait is a loop that makes progress on the
+ * link; a test that waits too long ends its process. */
 #ifndef NET_RANK_FIXTURE_H
 #define NET_RANK_FIXTURE_H
 
@@ -99,7 +99,7 @@ static inline void rank_lost(void *context, int peer)
 
 /* ---- progress ---- */
 
-static inline void rank_drive(struct rank *rank)
+static inline void rank_progress(struct rank *rank)
 {
 	if (!rank->link->ops->advance(rank->link))
 		sched_yield();
@@ -113,10 +113,10 @@ static inline void rank_drive(struct rank *rank)
 	_exit(1);
 }
 
-#define RANK_UNTIL(rank, condition)       \
-	do {                              \
-		while (!(condition))      \
-			rank_drive(rank); \
+#define RANK_UNTIL(rank, condition)          \
+	do {                                 \
+		while (!(condition))         \
+			rank_progress(rank); \
 	} while (0)
 
 static inline void rank_step(struct rank *rank, uint32_t step)
@@ -160,7 +160,7 @@ static inline void rank_connect(struct rank *out, struct shared *shared, int ran
 		sched_yield();
 	while (!done) {
 		MUST(out->link->ops->connect(out->link, &done) == LS_OK);
-		rank_drive(out);
+		rank_progress(out);
 	}
 }
 
