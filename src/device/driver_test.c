@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The contract of driver.h, which every body has to keep: the processor, a device that a thread
- * drives, and one that the test drives step by step. */
+ * The contract of driver.h, which every body has to keep: the processor, a device whose work a
+ * thread does, and one whose work the test does step by step. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -46,7 +46,7 @@ static void body_close(struct body *body)
 	free(body->memory);
 }
 
-/* Until the word is there; the test drives where nobody else does. */
+/* Until the word is there; the test does the device's work where no thread does. */
 static void await(struct body *body, const _Atomic uint64_t *word, uint64_t value)
 {
 	while (atomic_load(word) < value)

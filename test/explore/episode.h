@@ -21,7 +21,7 @@ enum episode_outcome {
 	EPISODE_STUCK,   /* no point for a long time */
 };
 
-/* In memory that the driver shares with the process. */
+/* In memory that explore.c shares with the process of the episode. */
 struct episode {
 	uint64_t seed;
 	bool traced; /* prints each switch */

@@ -274,7 +274,7 @@ static void work(int worker)
 	CPU_SET((size_t)worker % (size_t)sysconf(_SC_NPROCESSORS_ONLN), &one);
 	sched_setaffinity(0, sizeof one, &one);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* The driver's are; a handler would be the library's affair. */
+	/* The first process handles them; a handler here would be the library's affair. */
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
 	episode->coverage = coverage;

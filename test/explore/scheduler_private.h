@@ -97,7 +97,7 @@ struct scheduler {
 	char said[SAID_BYTES];
 	size_t said_bytes;
 	char failure[1024];
-	/* coverage.h; of the driver, NULL: none. */
+	/* coverage.h; in memory of explore.c, NULL: none. */
 	unsigned char *coverage;
 	bool traced; /* every switch is printed */
 	bool woken;  /* turn_begin */

@@ -18,7 +18,7 @@ struct subject_plan {
 	char name[96];     /* which of its sort it is, in a word; may be empty */
 	bool opens_itself; /* `world` is NULL, and the schedule is drawn from the first call on */
 	bool is_well;      /* it comes to its end without a look: half of the schedules have none */
-	/* "NAME=VALUE NAME=VALUE…" for the environment, over those of the driver */
+	/* "NAME=VALUE NAME=VALUE…" for the environment, over those of explore.c */
 	char settings[SUBJECT_SETTINGS];
 };
 

@@ -63,7 +63,7 @@ struct late_plan {
 	struct late_link links[LATE_LINKS_MAX];
 };
 
-/* What the ranks and the driver share. */
+/* What the ranks and the test share. */
 struct late_shared {
 	/* calls that have failed, and whose buffers are marked */
 	_Atomic int errors[LATE_SIZE_MAX];
@@ -71,7 +71,7 @@ struct late_shared {
 	_Atomic bool over;  /* nobody is stopped any more */
 };
 
-/* One message of a rank to the driver: a LATE_… and the rank. */
+/* One message of a rank to the test: a LATE_… and the rank. */
 enum { LATE_READY = 'r', LATE_TRAPPED = 't', LATE_ERROR = 'e' };
 
 struct late_pipes {

@@ -94,7 +94,7 @@ static void tell(const struct rank *rank, char what)
 {
 	char message[2] = {what, (char)rank->me};
 	if (write(rank->pipes->tell, message, sizeof message) != sizeof message)
-		give_up(rank, "the driver is gone");
+		give_up(rank, "the test is gone");
 }
 
 /* Blocks until the pipe has a byte, or its other end is closed. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A job for kill_test.py to break: loop SEED ROUNDS. All ranks draw the same operations from SEED,
  * of all kinds, and check what they receive; with LOOP_WORKER set each forks a worker that stays.
- * Each tells the driver, by single writes to descriptor LOOP_FD, when it is at main ("is PID"),
+ * Each tells the test, by single writes to descriptor LOOP_FD, when it is at main ("is PID"),
  * "open", about to make its first further group ("grouping"), at its "last" operation, "closing"
  * and "done", and how its groups failed: in what and when. */
 #include <stdarg.h>

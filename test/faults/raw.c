@@ -133,7 +133,7 @@ static ls_status run_healthy(void)
 	return status;
 }
 
-/* Says who it is, waits for a message, answers it: the driver stops it in between. */
+/* Says who it is, waits for a message, answers it: the test stops it in between. */
 static ls_status run_answer(void)
 {
 	int peer = 1 - rank;
@@ -144,7 +144,7 @@ static ls_status run_answer(void)
 	}
 	char go;
 	int fifo = open(getenv("RAW_GO"), O_RDONLY | O_CLOEXEC);
-	if (read(fifo, &go, 1) != 1) /* until the driver has stopped the other */
+	if (read(fifo, &go, 1) != 1) /* until the test has stopped the other */
 		return LS_SYSTEM;
 	close(fifo);
 	ls_status status = ls_send(group, values, 1, LS_FLOAT32, peer, NULL);

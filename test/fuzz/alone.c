@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Drives a fuzzer without the help of the compiler: X_fuzz [CORPUS] [--runs N] [--seconds N]
+ * Runs a fuzzer without the help of the compiler: X_fuzz [CORPUS] [--runs N] [--seconds N]
  * [--seed N]. First all inputs of CORPUS, a file with one in each line in hexadecimal digits; then
  * N others, or as many as fit into N seconds: every second one drawn anew, the others are inputs of
  * the corpus with changes. When one fails, it is printed as a line of a corpus. With --draw N it

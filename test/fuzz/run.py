@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """run.py BUILD [--seconds 60] [--only NAME,…] [--keep]: every fuzzer for so long, from its corpus on. With clang's
 libFuzzer coverage chooses the inputs, under AddressSanitizer and UndefinedBehaviorSanitizer; where that is not
-installed the fuzzers of BUILD drive themselves. --keep writes what reached more back into corpus/NAME.hex, as long
+installed the fuzzers of BUILD draw their own. --keep writes what reached more back into corpus/NAME.hex, as long
 as that stays small. Prints TAP and "N passed, N failed"; what fails is printed as a line of a corpus."""
 
 import argparse
@@ -15,7 +15,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-DRIVEN = os.path.join(ROOT, "build", "fuzz")
+BY_COVERAGE = os.path.join(ROOT, "build", "fuzz")
 NAMES = sorted(name[: -len("_fuzz.c")] for name in os.listdir(HERE) if name.endswith("_fuzz.c"))
 HEAD = "# SPDX-License-Identifier: BSD-3-Clause\n"
 KEPT_BYTES = 32 * 1024  # of each corpus
@@ -34,12 +34,12 @@ def has_libfuzzer():
 
 
 def build(names):
-    if not os.path.exists(os.path.join(DRIVEN, "build.ninja")):
+    if not os.path.exists(os.path.join(BY_COVERAGE, "build.ninja")):
         options = ["-Db_sanitize=address,undefined", "-Dc_args=-fsanitize=fuzzer-no-link"]
-        subprocess.run(["meson", "setup", DRIVEN, *options], env={**os.environ, "CC": os.environ.get("FUZZ_CC", "clang")},
+        subprocess.run(["meson", "setup", BY_COVERAGE, *options], env={**os.environ, "CC": os.environ.get("FUZZ_CC", "clang")},
                        cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
     targets = [f"test/fuzz/{name}_fuzz" for name in names]
-    subprocess.run(["ninja", "-C", DRIVEN, *targets], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(["ninja", "-C", BY_COVERAGE, *targets], stdout=subprocess.DEVNULL, check=True)
 
 
 def corpus_of(name):
@@ -70,7 +70,7 @@ def keep(name, folder):
 
 def fuzz_by_coverage(name, options):
     """(what it did, what went wrong)"""
-    program = os.path.join(DRIVEN, "test", "fuzz", name + "_fuzz")
+    program = os.path.join(BY_COVERAGE, "test", "fuzz", name + "_fuzz")
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         before, after = os.path.join(folder, "before"), os.path.join(folder, "after")
         for place in (before, after):
@@ -113,13 +113,13 @@ def main():
     parser.add_argument("--only", type=lambda text: text.split(","), default=NAMES)
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
-    driven = has_libfuzzer()
-    if driven:
+    by_coverage = has_libfuzzer()
+    if by_coverage:
         build(options.only)
     failed = 0
     print(f"1..{len(options.only)}")
     for number, name in enumerate(options.only, 1):
-        did, wrong = (fuzz_by_coverage if driven else fuzz_alone)(name, options)
+        did, wrong = (fuzz_by_coverage if by_coverage else fuzz_alone)(name, options)
         failed += bool(wrong)
         print(f"# figure: {name}: {did or 'FAILED'} in {options.seconds} s")
         print(f"{'not ' if wrong else ''}ok {number} - {name}")
