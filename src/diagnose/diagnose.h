@@ -180,7 +180,7 @@ const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job,
 struct diagnose_traffic {
 	uint64_t posted[RANKS_HOST_MAX], arrived[RANKS_HOST_MAX];
 	uint64_t begun[RANKS_HOST_MAX], fetched[RANKS_HOST_MAX], released[RANKS_HOST_MAX];
-	uint64_t copied[RANKS_HOST_MAX], ahead[RANKS_HOST_MAX];
+	uint64_t copied[RANKS_HOST_MAX], ahead[RANKS_HOST_MAX], kept[RANKS_HOST_MAX];
 	bool is_served;            /* all that it has stored is posted */
 	bool lost[RANKS_HOST_MAX]; /* its connection has broken, and nothing comes from there */
 };

@@ -191,6 +191,15 @@ static bool has_words(const struct diagnose_traffic *traffic, int w, int r)
 	return !traffic[w].is_served || traffic[w].posted[r] != traffic[r].arrived[w];
 }
 
+/* Whether rank w is stopped, and keeps back all that has not arrived at rank r: none of it comes
+ * before w goes on. */
+static bool is_kept_by_stopped(const struct diagnose_job *job,
+			       const struct diagnose_traffic *traffic, int w, int r)
+{
+	return job->ranks[w].process == DIAGNOSE_STOPPED && traffic[w].is_served &&
+	       traffic[w].posted[r] - traffic[w].kept[r] == traffic[r].arrived[w];
+}
+
 /* A payload of rank w, whose end both learn by themselves. */
 static bool has_payload(const struct diagnose_traffic *traffic, int w, int r)
 {
@@ -219,9 +228,14 @@ void diagnose_check_traffic(struct diagnose_job *job, const uint16_t *hosts,
 			    const struct diagnose_traffic *traffic)
 {
 	for (int r = 0; r < job->size; r++)
-		for (int w = 0; w < job->size; w++)
-			if (hosts[w] != hosts[r] && !traffic[r].lost[w] &&
-			    (has_words(traffic, w, r) || has_payload(traffic, w, r) ||
-			     has_payload(traffic, r, w)))
+		for (int w = 0; w < job->size; w++) {
+			if (hosts[w] == hosts[r] || traffic[r].lost[w])
+				continue;
+			bool words = has_words(traffic, w, r);
+			if (has_payload(traffic, w, r) || has_payload(traffic, r, w) ||
+			    (words && !is_kept_by_stopped(job, traffic, w, r)))
 				set_unclear(&job->ranks[r], w);
+			else if (words)
+				job->ranks[r].incomplete = true;
+		}
 }

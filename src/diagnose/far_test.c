@@ -54,6 +54,8 @@ static struct diagnose_traffic *new_traffic(void)
 }
 
 /* All ranks, as this host sees them in the end. */
+static bool stopped; /* rank FAR is */
+
 static struct diagnose_job *look_at_all(const struct collect_fixture *fixture,
 					struct diagnose_traffic *traffic)
 {
@@ -67,6 +69,8 @@ static struct diagnose_job *look_at_all(const struct collect_fixture *fixture,
 	read[0] = traffic[0];
 	read[1] = traffic[1];
 	assert_memory_equal(&read[FAR], &traffic[FAR], sizeof read[FAR]);
+	if (stopped)
+		job->ranks[FAR].process = DIAGNOSE_STOPPED;
 	diagnose_check_traffic(job, hosts, read);
 	free(block);
 	free(read);
@@ -152,16 +156,18 @@ static void test_who_is_stopped(void **state)
 	struct diagnose_hint hint = {.status = LS_OK, .group = GROUP};
 	struct diagnose_verdict verdict;
 	wait_for_far(fixture);
-	for (int sent = 0; sent < 2; sent++) {
+	stopped = true;
+	for (int sent = 0; sent < 3; sent++) {
 		traffic[1].posted[FAR] = 1;
 		traffic[FAR].posted[1] = (uint64_t)sent;
+		traffic[FAR].kept[1] = sent == 2 ? 2 : 0; /* and will not come before it goes on */
 		struct diagnose_job *job = look_at_all(fixture, traffic);
-		job->ranks[FAR].process = DIAGNOSE_STOPPED;
 		diagnose_judge(job, &hint, &verdict);
-		assert_int_equal(verdict.cause, sent ? DIAGNOSE_HEALTHY : DIAGNOSE_IS_STOPPED);
-		assert_int_equal(verdict.culprit, sent ? -1 : FAR);
+		assert_int_equal(verdict.cause, sent == 1 ? DIAGNOSE_HEALTHY : DIAGNOSE_IS_STOPPED);
+		assert_int_equal(verdict.culprit, sent == 1 ? -1 : FAR);
 		free(job);
 	}
+	stopped = false;
 	free(traffic);
 }
 

@@ -14,7 +14,7 @@
 #include "rendezvous/rendezvous.h"
 
 enum {
-	WIRE_PROTOCOL = 7,
+	WIRE_PROTOCOL = 8,
 	WIRE_BYTE_ORDER = 0x01020304, /* written natively */
 	WIRE_MAGIC_BYTES = 8,
 	WIRE_VERSION_BYTES = 32,

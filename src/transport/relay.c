@@ -346,8 +346,11 @@ static void push(struct transport_hosts *hosts, uint64_t peers)
 {
 	if (peers)
 		atomic_fetch_and(&hosts->kept, ~peers);
-	for (; peers; peers &= peers - 1)
-		hosts->link->ops->push(hosts->link, __builtin_ctzll(peers));
+	for (; peers; peers &= peers - 1) {
+		int peer = __builtin_ctzll(peers);
+		hosts->link->ops->push(hosts->link, peer);
+		atomic_store(&hosts->transport->segment->traffic[peer].kept, 0);
+	}
 }
 
 static void relay_all(struct transport_hosts *hosts)
@@ -470,8 +473,10 @@ bool transport_arm(struct transport *transport)
 	if (atomic_fetch_or(&hosts->progress, HELD | AGAIN) & HELD)
 		return false;
 	serve(hosts);
-	atomic_store(&hosts->kept, 0);
+	uint64_t kept = atomic_exchange(&hosts->kept, 0);
 	bool armed = hosts->link->ops->arm(hosts->link);
+	for (; kept; kept &= kept - 1)
+		atomic_store(&transport->segment->traffic[__builtin_ctzll(kept)].kept, 0);
 	/* Whoever has left something to this thread meanwhile is served by the next advance. */
 	if (!stop(hosts)) {
 		atomic_store(&hosts->progress, 0);

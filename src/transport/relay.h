@@ -152,6 +152,13 @@ enum transport_note {
 };
 enum { TRANSPORT_OF_SOURCE = 0, TRANSPORT_OF_TARGET = 1 };
 
+/* Whether it is of a form that no peer sends: only long payloads of collectives are eager. */
+static inline bool transport_is_forged(const struct link_message *message)
+{
+	return message->is_eager && (message->note.words[0] != TRANSPORT_NOTE_CHANNEL ||
+				     message->bytes <= LINK_SHORT_BYTES);
+}
+
 /* Where a link finds something of mine that has to be written to the same place elsewhere. */
 static inline uint64_t transport_place(const struct transport_segment *segment, const void *at,
 				       unsigned whose)
@@ -183,6 +190,9 @@ void transport_mark(struct transport_hosts *hosts, unsigned area, int rank);
 /* ---- pump.c ---- */
 
 void transport_pump_init(struct transport_pump *pump, struct transport *transport);
+/* A post has ended at once: the link says so at the next advance, but its descriptor does not tell
+ * the pump. Any thread. */
+void transport_pump_sees(struct transport_pump *pump);
 /* After progress on the link, by whichever thread: whether the pump pushes soon what the link keeps
  * back. False: this thread has to. */
 bool transport_pump_pushes(struct transport_pump *pump);
@@ -190,8 +200,9 @@ bool transport_pump_pushes(struct transport_pump *pump);
 /* ---- what a peer is told ---- */
 
 /* What no rank waits for is told with the next thing that one does, or when this rank has nothing
- * else to do: a peer is told of up to 8 collectives, or of 10 to 16 slots, at once. Peers wait for
- * entries and slots only when they have used all 32, or all 64 of messages. */
+ * else to do: a peer is told of up to 8 collectives, or of 10 to 16 slots, at once. A peer waits
+ * for entries and slots only when it has used all that it may: 32, or LOCKSTEP_MESSAGES for
+ * messages. Then it may wait until the pump pushes, a millisecond at most. */
 enum transport_keep {
 	TRANSPORT_KEEP_NOT = 0,
 	TRANSPORT_KEEP_WORD = 1,
@@ -208,6 +219,7 @@ static inline bool transport_path_taken(const struct transport_path *path, enum 
 	struct transport_relay *relay = path->relay;
 	atomic_fetch_add(&path->mine->traffic[path->peer].posted, 1);
 	if (keep != TRANSPORT_KEEP_NOT && (relay->kept_back += keep) < TRANSPORT_KEEP_MAX) {
+		atomic_fetch_add(&path->mine->traffic[path->peer].kept, 1);
 		if (!(atomic_load_explicit(&hosts->kept, memory_order_relaxed) & bit))
 			atomic_fetch_or(&hosts->kept, bit);
 		return true;
