@@ -121,6 +121,8 @@ static bool post_window(const struct transport_path *path, const struct link_not
 		if (carried->transfer.is_eager)
 			atomic_fetch_sub(&path->mine->traffic[path->peer].ahead, 1);
 	}
+	if (posted && carried->transfer.is_eager)
+		transport_pump_sees(&path->hosts->pump);
 	if (!posted || is_short)
 		end_post(path->hosts, far);
 	return posted;
@@ -210,9 +212,10 @@ void transport_far_arrived(struct transport_team *team, int peer, struct transpo
 	unsigned index = (unsigned)(slot - far->from->slots);
 	slot->packed = (struct transport_packed){
 		.seq = words[2], .count = words[3], .bytes = message->bytes};
-	if (message->bytes > LINK_SHORT_BYTES)
+	if (message->bytes > LINK_SHORT_BYTES) {
+		transport_mirror_return(hosts, peer, &far->offered[index]);
 		far->offered[index] = *message;
-	else if (message->bytes > TRANSPORT_MESSAGE_INLINE)
+	} else if (message->bytes > TRANSPORT_MESSAGE_INLINE)
 		memcpy(far->pages[index], message->payload, message->bytes);
 	else if (message->bytes > 0)
 		memcpy(slot->payload, message->payload, message->bytes);
@@ -230,15 +233,18 @@ const void *transport_payload_far(const struct transport_team *team, int peer,
 
 /* Copies a payload that the link keeps here. The thread that makes progress on the link returns it
  * once this rank has withdrawn: it reads `withdrawn` and then `copying`, this thread the other way
- * round. */
-static ls_status copy_eager(struct transport_team *team, int peer, unsigned index, void *to)
+ * round. The peer can write the length in the slot, but not the one that the link has counted. */
+static ls_status copy_eager(struct transport_team *team, int peer, unsigned index, void *to,
+			    uint64_t bytes)
 {
 	struct transport_far *far = far_of(team, peer);
 	const struct link_message *offered = &far->offered[index];
 	atomic_store(&far->copying, 1);
-	ls_status status = atomic_load(&far->withdrawn) ? LS_ABORTED : LS_OK;
+	ls_status status = atomic_load(&far->withdrawn) ? LS_ABORTED
+			   : offered->bytes == bytes    ? LS_OK
+							: LS_INTERNAL;
 	if (status == LS_OK)
-		memcpy(to, offered->payload, offered->bytes);
+		memcpy(to, offered->payload, bytes);
 	atomic_store(&far->copying, 0);
 	if (atomic_load(&far->withdrawn))
 		transport_notify(team, peer);
@@ -251,7 +257,7 @@ bool transport_collect(struct transport_team *team, int peer,
 {
 	struct transport_far *far = far_of(team, peer);
 	if (far->offered[message->index].is_eager) {
-		*status = copy_eager(team, peer, message->index, to);
+		*status = copy_eager(team, peer, message->index, to, message->bytes);
 		return true;
 	}
 	/* Read before the state: see transport_far_ended. */
@@ -303,7 +309,7 @@ static void return_offer(const struct transport_path *path, unsigned index)
 {
 	struct link_message *message = &path->relay->far.offered[index];
 	transport_mirror_return(path->hosts, path->peer, message);
-	message->handle = NULL;
+	*message = (struct link_message){0};
 }
 
 /* Tells the source which slots it can use again. */

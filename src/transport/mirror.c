@@ -302,7 +302,7 @@ static void take_message(void *context, int peer, const struct link_message *mes
 	struct transport_hosts *hosts = context;
 	if (transport_beside_arrived(hosts, peer, message))
 		return;
-	if (is_cut(hosts, peer))
+	if (is_cut(hosts, peer) || transport_is_forged(message))
 		transport_mirror_return(hosts, peer, message);
 	else
 		put_message(hosts, peer, message);

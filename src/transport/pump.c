@@ -39,17 +39,29 @@ static void wake(const struct transport_pump *pump)
 
 /* ---- called by waiting threads ---- */
 
+static void wake_armed(struct transport_pump *pump)
+{
+	uint32_t armed = PUMP_ARMED;
+	if (atomic_load(&pump->state) == PUMP_ARMED &&
+	    atomic_compare_exchange_strong(&pump->state, &armed, PUMP_AWAKE))
+		wake(pump);
+}
+
 static void advance(void *context)
 {
 	struct transport_pump *pump = context;
-	uint32_t armed = PUMP_ARMED;
 	transport_advance(pump->transport);
 	/* In this order, see nap; and after it has made progress, as the pump may have armed the
 	 * link before. */
 	atomic_store(&pump->progress, PROGRESS_MADE);
-	if (atomic_load(&pump->state) == PUMP_ARMED &&
-	    atomic_compare_exchange_strong(&pump->state, &armed, PUMP_AWAKE))
-		wake(pump);
+	wake_armed(pump);
+}
+
+void transport_pump_sees(struct transport_pump *pump)
+{
+	uint32_t none = PROGRESS_NONE;
+	atomic_compare_exchange_strong(&pump->progress, &none, PROGRESS_HANDED_OVER);
+	wake_armed(pump);
 }
 
 static void hand_over(void *context)
