@@ -65,7 +65,7 @@ void bias_revoke(struct bias *bias)
 	if (!barrier_in_all_threads()) {
 		/* A filter of system calls was installed after bias_init. */
 		bias->owners = BIAS_OWNERS;
-		wait_stores();
+		wait_until_stores_are_seen();
 	}
 	wait_moment(&bias->inside[owner % BIAS_OWNERS]);
 	/* Release: a thread that sees it sees what the owner has done. */

@@ -408,7 +408,7 @@ void wait_moment(const _Atomic uint32_t *word)
 			nanosleep(&pause, NULL);
 }
 
-void wait_stores(void)
+void wait_until_stores_are_seen(void)
 {
 	const struct timespec pause = {.tv_nsec = MOMENT_PAUSE_NS};
 	uint64_t until_ns = clock_now_ns() + STORES_NS;

@@ -375,7 +375,7 @@ void wait_moment(const _Atomic uint32_t *word);
 /* In place of a membarrier that the system refuses: waits so long that what all other threads had
  * stored when this was called is seen here. A store leaves its processor in less than a
  * microsecond, or when its thread does; this takes 10 ms. Locks may be held. */
-void wait_stores(void);
+void wait_until_stores_are_seen(void);
 
 /* Waits for a thread of this process to end. */
 void wait_join(pthread_t thread) LOCK_AVOIDS_ALL;

@@ -165,7 +165,7 @@ static void match_message(struct engine *engine, struct engine_op *op,
 	const struct mail_envelope *envelope = &message->envelope;
 	const void *payload = NULL;
 	op->p2p.message = *message;
-	op->p2p.crossed_ranks = op->p2p.blocks ? engine_mailbox_crossed(engine, message) : 0;
+	op->p2p.crossed_ranks = op->p2p.is_blocking ? engine_mailbox_crossed(engine, message) : 0;
 	op->call.peer = message->source;
 	op->call.tag = envelope->tag;
 	if (envelope->dtype != (uint8_t)op->call.dtype || envelope->count < op->call.count)
@@ -174,7 +174,7 @@ static void match_message(struct engine *engine, struct engine_op *op,
 		fail(mailbox, op, LS_TRUNCATED);
 	else if (op->p2p.rts)
 		meet_long(engine, peer, op);
-	else if (!(payload = transport_mail_payload(peer->from, peer->eager, message,
+	else if (!(payload = transport_mail_payload(peer->from, peer->cells, message,
 						    op->call.recv.bytes)))
 		fail(mailbox, op, LS_INTERNAL);
 	else if (!make_room(engine, op))
@@ -323,7 +323,7 @@ void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
 	*entry = (struct match_entry){.source = op->call.peer, .tag = op->call.tag};
 	lock_mail_acquire(&mailbox->lock);
 	engine_mailbox_count(mailbox, op);
-	if (entry->source == MATCH_ANY && !op->p2p.blocks)
+	if (entry->source == MATCH_ANY && !op->p2p.is_blocking)
 		mailbox->crossing.chooses = true;
 	if (!open_from(engine, entry->source)) {
 		op->status = LS_OUT_OF_MEMORY;

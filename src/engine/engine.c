@@ -102,7 +102,7 @@ static void forget(struct engine *engine, const struct engine_plan *plan)
 }
 
 /* The plan for these parameters, from the small table or built into it. NULL: there is none. */
-static const struct engine_plan *find_plan(struct engine *engine, const struct plan_params *params)
+static const struct engine_plan *plan_for(struct engine *engine, const struct plan_params *params)
 {
 	uint32_t key = (uint32_t)params->collective | (uint32_t)params->algorithm << 4 |
 		       (uint32_t)params->root << 8 | (uint32_t)params->in_place << 16;
@@ -200,7 +200,7 @@ static bool prepare(struct engine *engine, struct engine_op *op, struct engine_w
 		return true;
 	struct plan_params params;
 	engine_buffers_set(engine, op, workspace, &params);
-	op->plan = find_plan(engine, &params);
+	op->plan = plan_for(engine, &params);
 	if (!op->plan) {
 		op->status = LS_INTERNAL;
 		return false;
@@ -337,7 +337,7 @@ static bool adapt_plan(struct engine *engine, struct engine_op *op, const struct
 	if (!op->plan->may_switch_to_pull || !engine_window_shows_address(engine, op))
 		return true;
 	params.algorithm = PLAN_PULL;
-	op->plan = find_plan(engine, &params);
+	op->plan = plan_for(engine, &params);
 	if (!op->plan)
 		return false;
 	record_plan(engine, op);

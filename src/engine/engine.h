@@ -216,9 +216,9 @@ struct engine_p2p {
 	bool detached; /* engine_p2p_progress advances it; engine_p2p_take_complete returns it */
 	bool hands_over_block; /* send: the buffer is a block, which then belongs to the receiver */
 	bool receives_block;   /* receive: into a block, which the engine writes to call.recv */
-	bool blocks;           /* the call blocks */
+	bool is_blocking;      /* the call blocks */
 	bool cancellable;      /* send: however short, it can be cancelled until it is matched */
-	bool eager;            /* send: uses cells, if some are free when it gets a slot */
+	bool uses_cells;       /* send: uses cells, if some are free when it gets a slot */
 	bool posted_first;     /* send: posted before the same call stages its payload */
 	bool fetches;          /* send on a stream: its payload is not in its block yet */
 	/* The operation that it is a part of, such as a batch; NULL: none. Only compared. */
@@ -359,7 +359,7 @@ bool engine_end_compare(const struct engine *engine, uint64_t seq, uint64_t gone
 struct engine_short {
 	int peer, tag;
 	ls_dtype dtype;
-	bool blocks; /* the call blocks */
+	bool is_blocking; /* the call blocks */
 	uint64_t count, bytes;
 	const void *send;
 	void *recv;

@@ -59,7 +59,7 @@ static void begin(struct unit *unit, struct engine_op *op, struct engine_workspa
 		op->call.send = buffer_host(buffer, count);
 	else
 		op->call.recv = buffer_host(buffer, count);
-	op->p2p.blocks = true;
+	op->p2p.is_blocking = true;
 	engine_submit(&unit->engine, op, workspace);
 }
 

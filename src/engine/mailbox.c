@@ -205,7 +205,7 @@ static bool is_kept(const struct mailbox_peer *peer, const struct engine_op *op)
 
 static bool wants_rts(struct engine *engine, const struct engine_op *op) LOCK_REQUIRES(mail)
 {
-	if (op->p2p.eager)
+	if (op->p2p.uses_cells)
 		return !engine_mailbox_has_cells(engine, op->call.send.bytes);
 	return op->call.send.bytes > MAIL_INLINE_BYTES || op->p2p.hands_over_block ||
 	       op->p2p.cancellable || engine_is_on_stream(op);
@@ -257,7 +257,7 @@ struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uin
  * never does. */
 static bool waits(const struct engine_op *op)
 {
-	return op->p2p.blocks && !op->p2p.hands_over_block;
+	return op->p2p.is_blocking && !op->p2p.hands_over_block;
 }
 
 void engine_mailbox_disown_rts(struct mailbox_peer *peer, unsigned index, void *block)
@@ -272,7 +272,7 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 	struct engine_mailbox *mailbox = engine->mailbox;
 	bool rts = wants_rts(engine, op);
 	struct mail_envelope envelope = engine_mailbox_envelope(&op->call, op->record);
-	if (rts && op->p2p.eager && !engine_p2p_stage(engine, op)) {
+	if (rts && op->p2p.uses_cells && !engine_p2p_stage_payload(engine, op)) {
 		engine_mailbox_complete(mailbox, op);
 		return;
 	}
@@ -282,7 +282,7 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 	}
 	if (op->p2p.hands_over_block)
 		envelope.flags |= MAIL_BLOCK;
-	if (op->p2p.eager && !rts)
+	if (op->p2p.uses_cells && !rts)
 		engine_mailbox_post_eager(mailbox, op->call.peer, &envelope, op->call.send.address,
 					  op->call.send.bytes);
 	else

@@ -22,7 +22,7 @@
 struct mailbox_peer {
 	struct mail_box *to;            /* in its segment: messages from me */
 	struct mail_box *from;          /* in my segment: messages from it */
-	const struct mail_eager *eager; /* in its segment: cells of its messages */
+	const struct mail_cells *cells; /* in its segment: cells of its messages */
 	bool is_here;                   /* it shares this host */
 	bool to_open, from_open;        /* the boxes have memory */
 	struct mail_out out;
@@ -77,9 +77,9 @@ struct mailbox_cell_use {
 	uint64_t position;
 	int peer;
 };
-/* My cells, the left ones of all pairs and the right ones: see eager.c. */
+/* My cells, the left ones of all pairs and the right ones: see cells.c. */
 struct mailbox_cells {
-	struct mail_eager *memory;
+	struct mail_cells *memory;
 	bool open;        /* they have memory */
 	uint64_t free[2]; /* bit i: the cell of pair i is free; 0: in use when last checked */
 	unsigned half;    /* which half of a pair a message takes that needs one cell */
@@ -163,7 +163,7 @@ static inline void engine_mailbox_note_thread(struct engine_mailbox *mailbox)
 bool engine_mailbox_open_to(struct engine *engine, int peer) LOCK_REQUIRES(mail);
 bool engine_mailbox_open_from(struct engine *engine, int peer) LOCK_REQUIRES(mail);
 
-/* ---- eager.c ---- */
+/* ---- cells.c ---- */
 
 /* Call for a new group. */
 void engine_mailbox_cells_init(struct engine *engine);
@@ -248,7 +248,7 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 
 /* Makes the payload of a long send accessible to its receiver, unless it is posted first. False: it
  * has failed with op->status. */
-bool engine_p2p_stage(struct engine *engine, struct engine_op *op);
+bool engine_p2p_stage_payload(struct engine *engine, struct engine_op *op);
 /* Advances a send or receive that has its RTS slot: copies pieces, or checks how many the peer has
  * copied. ENGINE_MORE: a slice was copied, and the next one can be copied at once. */
 enum engine_progress engine_p2p_copy_pieces(struct engine *engine, struct engine_op *op);

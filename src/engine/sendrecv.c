@@ -75,7 +75,7 @@ static void copy_all(struct engine *engine, struct engine_op *op)
 static bool may_post_first(const struct engine *engine, const struct engine_op *op)
 {
 	const struct engine_p2p *p2p = &op->p2p;
-	return p2p->blocks && !p2p->detached && !p2p->cancellable && !p2p->eager &&
+	return p2p->is_blocking && !p2p->detached && !p2p->cancellable && !p2p->uses_cells &&
 	       op->call.peer != engine->team->rank && engine->mailbox->peers[op->call.peer].is_here;
 }
 
@@ -92,7 +92,7 @@ static bool is_read(struct engine *engine, const struct engine_op *op)
 	return bytes >= from && transport_reads_me(engine->team);
 }
 
-bool engine_p2p_stage(struct engine *engine, struct engine_op *op)
+bool engine_p2p_stage_payload(struct engine *engine, struct engine_op *op)
 {
 	op->p2p.by_address = op->p2p.posted_first = false;
 	op->p2p.stores.at = NULL;
@@ -131,10 +131,10 @@ static bool prepare(struct engine *engine, struct engine_op *op)
 		return false;
 	}
 	op->p2p.posted_first = false;
-	op->p2p.eager = plain && bytes > MAIL_INLINE_BYTES && bytes <= MAIL_EAGER_BYTES;
-	if (op->p2p.eager || (plain && bytes <= MAIL_INLINE_BYTES))
+	op->p2p.uses_cells = plain && bytes > MAIL_INLINE_BYTES && bytes <= MAIL_EAGER_BYTES;
+	if (op->p2p.uses_cells || (plain && bytes <= MAIL_INLINE_BYTES))
 		return true;
-	return engine_p2p_stage(engine, op);
+	return engine_p2p_stage_payload(engine, op);
 }
 
 /* ---- pieces ---- */

@@ -305,7 +305,7 @@ static struct message *half_staged(struct unit *source)
 {
 	struct message *send = begin(source, TRACE_SEND, LONG, 1, false);
 	struct mail_rts *rts;
-	send->op.p2p.blocks = true;
+	send->op.p2p.is_blocking = true;
 	for (int i = 0; i < LONG; i++)
 		send->data[i] = i + 1;
 	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_BLOCKED);

@@ -73,7 +73,7 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_short *cal
 		peer->out.crowded = false;
 		engine_mailbox_note_thread(mailbox);
 		engine_mailbox_note_sent(engine, call->peer,
-					 call->blocks ? MAILBOX_WAITED : MAILBOX_HANDLE);
+					 call->is_blocking ? MAILBOX_WAITED : MAILBOX_HANDLE);
 	}
 	lock_mail_release(&mailbox->lock);
 	if (goes)
@@ -85,7 +85,7 @@ static bool fits(const struct engine_short *call, const struct mail_envelope *en
 {
 	return !envelope->rts && envelope->dtype == (uint8_t)call->dtype &&
 	       envelope->count == call->count &&
-	       (fits_slot(call) || transport_mail_is_eager(envelope, call->bytes));
+	       (fits_slot(call) || transport_mail_is_in_cell(envelope, call->bytes));
 }
 
 /* The oldest message of the source with the tag, if its other fields match as well. */
@@ -130,13 +130,13 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *
 	if (there) {
 		transport_mail_copy(
 			call->recv,
-			transport_mail_payload(peer->from, peer->eager, &out->message, call->bytes),
+			transport_mail_payload(peer->from, peer->cells, &out->message, call->bytes),
 			call->bytes);
 		transport_mail_free_slot(peer->from, &peer->in, &out->message);
 		out->number = numbers ? ++peer->receives : 0;
 		engine_mailbox_note_thread(mailbox);
 		out->crossed_ranks =
-			call->blocks ? engine_mailbox_crossed(engine, &out->message) : 0;
+			call->is_blocking ? engine_mailbox_crossed(engine, &out->message) : 0;
 		if (word)
 			transport_mail_fetch_early(peer->from, &peer->in);
 		else

@@ -77,7 +77,7 @@ static bool scale_input(struct engine *engine, struct engine_op *op)
 
 /* Whether peers can access a buffer of the caller where it is, mapped or by address; if so, shows
  * it. */
-static bool is_reached(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
+static bool show_in_place(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
 {
 	bool input = buffer == PLAN_INPUT;
 	const struct buffer *caller = input ? &op->call.send : &op->call.recv;
@@ -100,7 +100,7 @@ static bool is_reached(struct engine *engine, struct engine_op *op, enum plan_bu
 
 static bool stage_input(struct engine *engine, struct engine_op *op)
 {
-	if (op->call.send.bytes == 0 || is_reached(engine, op, PLAN_INPUT))
+	if (op->call.send.bytes == 0 || show_in_place(engine, op, PLAN_INPUT))
 		return true;
 	if (!engine_window_block(engine, op, op->call.send.bytes, &op->input_block,
 				 &op->input_offset))
@@ -183,7 +183,7 @@ static bool show(struct engine *engine, struct engine_op *op, enum plan_buffer b
 {
 	uint64_t bytes = buffer == PLAN_INPUT ? op->call.send.bytes : op->call.recv.bytes;
 	return op->plan->plan.reach[buffer] == PLAN_REACH_PRIVATE || bytes == 0 ||
-	       is_reached(engine, op, buffer) || engine_fragment_show(engine, op, buffer);
+	       show_in_place(engine, op, buffer) || engine_fragment_show(engine, op, buffer);
 }
 
 void engine_window_stage(struct engine *engine, struct engine_op *op)

@@ -236,7 +236,7 @@ bool failure_is_speaker(const struct ls_group *group, const struct diagnose_hint
 }
 
 /* There is room for one report of mine, so one thread of mine works it out, once and for all. */
-static bool is_first_thread(struct ls_group *group)
+static bool claim_for_thread(struct ls_group *group)
 {
 	return !atomic_exchange(&group->explains, true);
 }
@@ -256,7 +256,7 @@ static bool claim(struct ls_group *group, const struct failure_place *place, str
 	}
 	if (failure_is_settled(place))
 		return false;
-	return !own || is_first_thread(own) || !await_cause(group, place, -1, CLOCK_NEVER);
+	return !own || claim_for_thread(own) || !await_cause(group, place, -1, CLOCK_NEVER);
 }
 
 /* ---- publishing ---- */
@@ -382,7 +382,7 @@ void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *h
 	struct failure_place place = failure_place_of(group);
 	uint64_t open = nobody(place.id);
 	open_words(&place);
-	if (failure_is_settled(&place) || !is_first_thread(group))
+	if (failure_is_settled(&place) || !claim_for_thread(group))
 		return; /* there is a cause, or a thread of mine is about to publish one */
 	/* So that others wait for my report. If another rank has the claim, it may be stopped, and
 	 * nobody may be waiting to replace it: the first rank that publishes wins. */
@@ -402,7 +402,7 @@ bool failure_write_told(struct world *world, const struct failure_place *place,
 	bool is_mine = atomic_compare_exchange_strong(&place->head->claim, &open,
 						      open + (uint64_t)world->rank + 1);
 	/* There is room for one report of mine. */
-	if (own ? !is_first_thread(own) : !is_mine)
+	if (own ? !claim_for_thread(own) : !is_mine)
 		return false;
 	struct transport_report *mine = report_of(world, place, world->rank);
 	mine->status = told->status;

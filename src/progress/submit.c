@@ -49,8 +49,8 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_
 		0; /* valid also if the operation never begins */
 	op->engine.p2p.detached = op->engine.p2p.hands_over_block = op->engine.p2p.receives_block =
 		false;
-	op->engine.p2p.cancellable = op->engine.p2p.eager = false;
-	op->engine.p2p.blocks = true;
+	op->engine.p2p.cancellable = op->engine.p2p.uses_cells = false;
+	op->engine.p2p.is_blocking = true;
 	op->engine.stream.on = false;
 	op->group = group;
 	op->next = NULL;

@@ -170,7 +170,7 @@ static void test_segment(void **state)
 	/* Of the first area inboxes and cells are missing, until they are opened; of the others all
 	 * is. */
 	int64_t there = stat.st_blocks * 512,
-		needed = TRANSPORT_AREAS_AT + (int64_t)offsetof(struct transport_area, eager);
+		needed = TRANSPORT_AREAS_AT + (int64_t)offsetof(struct transport_area, cells);
 	assert_true(there >= needed && there < needed + 2 * TRANSPORT_PAGE_BYTES);
 	char path[64], name[128] = "";
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);

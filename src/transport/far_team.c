@@ -155,10 +155,10 @@ ls_status transport_mirror_grow(const struct transport *transport, int rank, uns
 	struct transport_area *mirror =
 		transport_area_at(transport->peers[rank].segment, transport->size, area);
 	if (!transport->populates ||
-	    transport_populate(mirror, offsetof(struct transport_area, eager)) == 0)
+	    transport_populate(mirror, offsetof(struct transport_area, cells)) == 0)
 		return LS_OK;
 	int error = errno;
-	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, rank, offsetof(struct transport_area, eager),
+	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, rank, offsetof(struct transport_area, cells),
 		    "madvise(MADV_POPULATE_WRITE)", strerror(error));
 	return transport_errno_status(error);
 }

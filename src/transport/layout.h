@@ -177,7 +177,7 @@ struct transport_area {
 	_Alignas(4096) unsigned char payloads[TRANSPORT_INLINE_PAGES][TRANSPORT_PAGE_BYTES];
 	/* For messages that this rank sends; others read them. It has memory after
 	 * transport_cells_open. */
-	struct mail_eager eager;
+	struct mail_cells cells;
 };
 _Static_assert(offsetof(struct transport_area, payloads) == TRANSPORT_PAGE_BYTES, "one page");
 

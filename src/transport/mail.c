@@ -101,7 +101,7 @@ void transport_mail_post(struct mail_box *box, struct mail_out *out,
 	}
 	/* As whole words, because a diagnosis may read it at any time. */
 	seqlock_store(&slot->envelope, envelope, sizeof *envelope);
-	if (!(envelope->rts | envelope->eager))
+	if (!(envelope->rts | envelope->cell))
 		transport_mail_copy(bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload, payload,
 				    bytes);
 	atomic_store_explicit(&slot->held, out->next, memory_order_release);

@@ -39,8 +39,8 @@ struct mail_envelope {
 	uint32_t record; /* the lowest bits of the send's record in the source's trace */
 	uint16_t rts;    /* 1 + its index; 0: the send is complete */
 	uint8_t dtype;
-	uint8_t flags;  /* enum mail_flag */
-	uint16_t eager; /* 1 + the source's cell; 0: the payload is in the slot */
+	uint8_t flags; /* enum mail_flag */
+	uint16_t cell; /* 1 + the source's cell; 0: the payload is in the slot */
 	uint16_t reserved;
 };
 enum mail_flag {
@@ -75,7 +75,7 @@ _Static_assert(sizeof(struct mail_slot) == 256, "four cache lines");
  * messages to all members of a group, so no pair of ranks needs its own. A cell belongs to a
  * message until that has left its slot, which the source sees in `freed` or `taken`; so cells need
  * no words. */
-struct mail_eager {
+struct mail_cells {
 	_Alignas(64) unsigned char cells[MAIL_CELL_PAIRS][2][MAIL_CELL_BYTES];
 };
 
@@ -265,24 +265,25 @@ static inline void transport_mail_fetch_early(const struct mail_box *box, const 
 	__builtin_prefetch(&box->slots[transport_mail_index(in->next + 1)]);
 }
 /* Whether a payload of more than MAIL_INLINE_BYTES is in the source's cells. */
-static inline bool transport_mail_is_eager(const struct mail_envelope *envelope, uint64_t bytes)
+static inline bool transport_mail_is_in_cell(const struct mail_envelope *envelope, uint64_t bytes)
 {
-	unsigned cell = envelope->eager - 1u;
+	unsigned cell = envelope->cell - 1u;
 	return bytes <= MAIL_EAGER_BYTES && cell < 2 * MAIL_CELL_PAIRS &&
 	       (bytes <= MAIL_CELL_BYTES || cell % 2 == 0);
 }
-/* The payload of a message without an RTS slot; the source can still change it. eager: the source's
+/* The payload of a message without an RTS slot; the source can still change it. cells: the source's
  * cells. NULL: the envelope is nonsense. */
 static inline const void *transport_mail_payload(const struct mail_box *box,
-						 const struct mail_eager *eager,
+						 const struct mail_cells *cells,
 						 const struct mail_message *message, uint64_t bytes)
 {
 	const struct mail_slot *slot = &box->slots[message->slot];
-	unsigned cell = message->envelope.eager - 1u;
+	unsigned cell = message->envelope.cell - 1u;
 	if (bytes <= MAIL_INLINE_BYTES)
 		return bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload;
-	return transport_mail_is_eager(&message->envelope, bytes) ? eager->cells[cell / 2][cell % 2]
-								  : NULL;
+	return transport_mail_is_in_cell(&message->envelope, bytes)
+		       ? cells->cells[cell / 2][cell % 2]
+		       : NULL;
 }
 /* Frees the slot. The caller notifies the source. */
 void transport_mail_free_slot(struct mail_box *box, struct mail_in *in,

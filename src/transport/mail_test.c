@@ -11,7 +11,7 @@
 
 struct ends {
 	struct mail_box *box;
-	struct mail_eager *eager;
+	struct mail_cells *cells;
 	struct mail_out out;
 	struct mail_in in;
 };
@@ -21,7 +21,7 @@ static int open_box(void **state)
 	struct ends *ends = calloc(1, sizeof *ends);
 	ends->box = aligned_alloc(64, sizeof *ends->box);
 	memset(ends->box, 0, sizeof *ends->box);
-	ends->eager = aligned_alloc(64, sizeof *ends->eager);
+	ends->cells = aligned_alloc(64, sizeof *ends->cells);
 	transport_mail_out_init(&ends->out);
 	transport_mail_in_init(&ends->in);
 	*state = ends;
@@ -32,7 +32,7 @@ static int close_box(void **state)
 {
 	struct ends *ends = *state;
 	free(ends->box);
-	free(ends->eager);
+	free(ends->cells);
 	free(ends);
 	return 0;
 }
@@ -52,7 +52,7 @@ static uint64_t value_of(const struct ends *ends, const struct mail_message *mes
 {
 	uint64_t value = 0;
 	size_t bytes = (size_t)message->envelope.tag;
-	memcpy(&value, transport_mail_payload(ends->box, ends->eager, message, bytes),
+	memcpy(&value, transport_mail_payload(ends->box, ends->cells, message, bytes),
 	       bytes < 8 ? bytes : 8);
 	return value;
 }
@@ -77,7 +77,7 @@ static void test_cells(void **state)
 {
 	static const struct {
 		uint64_t bytes;
-		uint16_t eager;
+		uint16_t cell;
 		bool there;
 	} cases[] = {
 		{MAIL_INLINE_BYTES + 1, 1, true},
@@ -91,15 +91,15 @@ static void test_cells(void **state)
 		{MAIL_EAGER_BYTES, UINT16_MAX, false},
 	};
 	struct ends *ends = *state;
-	const unsigned char *all = &ends->eager->cells[0][0][0];
+	const unsigned char *all = &ends->cells->cells[0][0][0];
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct mail_message message = {.envelope = {.eager = cases[i].eager}};
+		struct mail_message message = {.envelope = {.cell = cases[i].cell}};
 		const unsigned char *payload =
-			transport_mail_payload(ends->box, ends->eager, &message, cases[i].bytes);
-		assert_ptr_equal(payload, cases[i].there ? all + (size_t)(cases[i].eager - 1) *
+			transport_mail_payload(ends->box, ends->cells, &message, cases[i].bytes);
+		assert_ptr_equal(payload, cases[i].there ? all + (size_t)(cases[i].cell - 1) *
 									   MAIL_CELL_BYTES
 							 : NULL);
-		assert_true(!payload || payload + cases[i].bytes <= all + sizeof *ends->eager);
+		assert_true(!payload || payload + cases[i].bytes <= all + sizeof *ends->cells);
 	}
 }
 

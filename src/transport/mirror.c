@@ -192,10 +192,10 @@ static bool open_cells(struct transport_hosts *hosts, struct transport_relay *re
 {
 	if (relay->has_cells || !hosts->transport->populates)
 		return true;
-	relay->has_cells = transport_populate(&area->eager, sizeof area->eager) == 0;
+	relay->has_cells = transport_populate(&area->cells, sizeof area->cells) == 0;
 	if (relay->has_cells)
 		return true;
-	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, relay->peer, sizeof area->eager,
+	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, relay->peer, sizeof area->cells,
 		    "madvise(MADV_POPULATE_WRITE)", strerror(errno));
 	atomic_store(&hosts->transport->peers[relay->peer].remote->cut, 1);
 	return false;
@@ -208,7 +208,7 @@ static void put_cell(struct transport_hosts *hosts, int peer, const struct link_
 	void *to = place & TRANSPORT_OF_TARGET
 			   ? NULL
 			   : find(hosts, peer, place, message->bytes, &index, &inside);
-	if (!to || !message->payload || inside < offsetof(struct transport_area, eager) ||
+	if (!to || !message->payload || inside < offsetof(struct transport_area, cells) ||
 	    inside + message->bytes > sizeof(struct transport_area))
 		return;
 	struct transport_area *area = (struct transport_area *)((uintptr_t)to - inside);

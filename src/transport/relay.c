@@ -167,10 +167,10 @@ static bool send_slot(const struct transport_path *path, struct mail_slot *slot,
 static bool send_cells(const struct transport_path *path, const struct mail_envelope *envelope)
 {
 	const struct transport_team *team = path->relay->team;
-	const struct mail_eager *mine = &transport_area_of(team, team->rank)->eager;
-	unsigned cell = envelope->eager - 1u;
+	const struct mail_cells *mine = &transport_area_of(team, team->rank)->cells;
+	unsigned cell = envelope->cell - 1u;
 	uint64_t bytes = ls_dtype_bytes((ls_dtype)envelope->dtype) * envelope->count;
-	if (!transport_mail_is_eager(envelope, bytes))
+	if (!transport_mail_is_in_cell(envelope, bytes))
 		return true;
 	const unsigned char *from = mine->cells[cell / 2][cell % 2];
 	struct link_note note = {.words = {TRANSPORT_NOTE_CELL, my_place(path, from)}};
@@ -195,7 +195,7 @@ static bool send_messages(const struct transport_path *path)
 		if (rts && relay->announced != relay->next && !send_long(path, rts - 1))
 			return false;
 		relay->announced = relay->next;
-		if (slot->envelope.eager && !send_cells(path, &slot->envelope))
+		if (slot->envelope.cell && !send_cells(path, &slot->envelope))
 			return false;
 		if (!send_slot(path, slot, relay->next))
 			return false;

@@ -60,7 +60,7 @@ static int allocate_area(int fd, int size, unsigned index, int members, bool rep
 {
 	size_t area = transport_area_bytes(size), told = transport_area_reports_at(size);
 	size_t at = TRANSPORT_AREAS_AT + index * area;
-	size_t bytes = populates ? offsetof(struct transport_area, eager)
+	size_t bytes = populates ? offsetof(struct transport_area, cells)
 				 : transport_area_reports_at(members);
 	int rc = allocate(fd, at, bytes);
 	return rc != 0 || !reports ? rc : allocate(fd, at + told, area - told);
@@ -265,7 +265,7 @@ bool transport_inbox_open(const struct transport_team *team, int owner, int sour
 
 bool transport_cells_open(const struct transport_team *team)
 {
-	struct mail_eager *cells = &transport_area_of(team, team->rank)->eager;
+	struct mail_cells *cells = &transport_area_of(team, team->rank)->cells;
 	return !team->transport->populates || transport_populate(cells, sizeof *cells) == 0;
 }
 

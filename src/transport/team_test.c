@@ -196,7 +196,7 @@ static void test_memory(void **state)
 	int64_t before = there(job, 1), page = TRANSPORT_PAGE_BYTES;
 	assert_int_equal(transport_area_grow(transport, 3, 2, false), LS_OK);
 	int64_t two = there(job, 1) - before;
-	int64_t needed = (int64_t)offsetof(struct transport_area, eager);
+	int64_t needed = (int64_t)offsetof(struct transport_area, cells);
 	assert_true(two >= needed && two <= needed + 2 * page);
 	assert_int_equal(transport_area_grow(transport, 3, 2, false), LS_OK);
 	assert_int_equal(there(job, 1) - before, two);
@@ -224,8 +224,8 @@ static void test_memory_of_inboxes(void **state)
 	assert_true(transport_inbox_open(team[0], 0, 1));
 	assert_int_equal(there(job, owner), opened);
 	assert_true(transport_cells_open(team[0]));
-	assert_in_range(there(job, owner) - opened, sizeof(struct mail_eager) - 2 * page,
-			sizeof(struct mail_eager) + 2 * page);
+	assert_in_range(there(job, owner) - opened, sizeof(struct mail_cells) - 2 * page,
+			sizeof(struct mail_cells) + 2 * page);
 	for (int i = 0; i < 2; i++)
 		close_team(team[i]);
 	test_job_close(job);

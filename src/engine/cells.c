@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Messages that are too long for a slot and short enough to be copied twice. They lie in cells of
- * this rank (struct mail_eager), which all its messages of a group share, a message in one cell or
+ * this rank (struct mail_cells), which all its messages of a group share, a message in one cell or
  * in two that follow each other. */
 #include <string.h>
 
@@ -19,12 +19,12 @@ void engine_mailbox_cells_init(struct engine *engine)
 	struct engine_mailbox *mailbox = engine->mailbox;
 	const struct transport_team *team = engine->team;
 	struct mailbox_cells *cells = &mailbox->cells;
-	cells->memory = &transport_area_of(team, team->rank)->eager;
+	cells->memory = &transport_area_of(team, team->rank)->cells;
 	cells->open = false;
 	cells->half = 0;
 	cells->free[0] = cells->free[1] = ~UINT64_C(0);
 	for (int q = 0; q < team->size; q++) {
-		mailbox->peers[q].eager = &transport_area_of(team, q)->eager;
+		mailbox->peers[q].cells = &transport_area_of(team, q)->cells;
 		mailbox->peers[q].is_here = transport_is_here(team, q);
 	}
 }
@@ -83,7 +83,7 @@ void engine_mailbox_post_eager(struct engine_mailbox *mailbox, int dest,
 	uint64_t free = find(cells, both), others = free & (free - 1);
 	int pair = __builtin_ctzll(free);
 	memcpy(&cells->memory->cells[pair][half], payload, bytes);
-	envelope->eager = (uint16_t)(1 + 2 * pair + (int)half);
+	envelope->cell = (uint16_t)(1 + 2 * pair + (int)half);
 	transport_mail_post(peer->to, &peer->out, envelope, NULL, 0);
 	for (unsigned i = half; i <= half + both; i++) {
 		cells->free[i] &= ~(UINT64_C(1) << pair);

@@ -165,7 +165,7 @@ static void test_nonsense(void **state)
 	static struct message message;
 	for (uint64_t i = 0; i < 4; i++) {
 		assert_true(send_from(source, BOTH, 1, 1));
-		box->slots[transport_mail_index(1 + i)].envelope.eager = cells[i];
+		box->slots[transport_mail_index(1 + i)].envelope.cell = cells[i];
 		assert_false(short_call(owner, &message, false, BOTH, 0, 1));
 		assert_int_equal(begin(owner, &message, TRACE_RECV, BOTH, 0, 1), ENGINE_FAILED);
 		assert_int_equal(message.op.status, LS_INTERNAL);
