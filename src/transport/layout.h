@@ -266,8 +266,9 @@ struct transport_traffic {
 	_Atomic uint64_t released;
 	_Atomic uint64_t copied; /* those of `fetched` that were eager */
 	_Atomic uint64_t ahead;  /* eager ones for the other rank that the link still reads */
-	_Atomic uint64_t kept;   /* those of `posted` that have not been pushed yet, or fewer */
-	_Atomic uint64_t lost;   /* 1: the connection has broken, and nothing comes any more */
+	/* Those of `posted` that were kept back since the last push; full batches have gone. */
+	_Atomic uint64_t kept;
+	_Atomic uint64_t lost; /* 1: the connection has broken, and nothing comes any more */
 };
 
 /* What the agent of a host knows of another host: the next agent begins with it (struct

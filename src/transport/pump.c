@@ -59,6 +59,7 @@ static void advance(void *context)
 
 void transport_pump_sees(struct transport_pump *pump)
 {
+	/* Not MADE: the pump is to look once more, but nobody goes on doing so in its place. */
 	uint32_t none = PROGRESS_NONE;
 	atomic_compare_exchange_strong(&pump->progress, &none, PROGRESS_HANDED_OVER);
 	wake_armed(pump);
