@@ -23,7 +23,7 @@
 #include <lockstep/status.h>
 
 #include "base/wait.h"
-#include "device/device.h"
+#include "kernel/kernel.h"
 
 enum { DRIVER_VERSION = 2 }; /* of the structs here */
 

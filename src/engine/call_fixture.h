@@ -4,7 +4,7 @@
 #ifndef ENGINE_CALL_FIXTURE_H
 #define ENGINE_CALL_FIXTURE_H
 
-#include "device/reference_fixture.h"
+#include "kernel/reference_fixture.h"
 #include "engine/engine_fixture.h"
 
 struct call {

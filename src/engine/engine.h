@@ -19,7 +19,7 @@
 #include "base/ranks.h"
 #include "base/settings.h"
 #include "base/wait.h"
-#include "device/device.h"
+#include "kernel/kernel.h"
 #include "memory/buffer.h"
 #include "memory/memory.h"
 #include "engine/match.h"

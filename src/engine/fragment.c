@@ -13,7 +13,7 @@
  * continues with the first one. */
 #include <string.h>
 
-#include "device/device.h"
+#include "kernel/kernel.h"
 #include "engine_private.h"
 
 enum {

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
-#include "device/device.h"
+#include "kernel/kernel.h"
 #include "transport/hosts.h"
 
 /* ---- a new send: where its payload lies for the receiver ---- */

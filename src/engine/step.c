@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/ranks.h"
-#include "device/device.h"
+#include "kernel/kernel.h"
 #include "engine_private.h"
 #include "transport/hosts.h"
 

@@ -5,7 +5,7 @@
  * buffer is copied into a block of the arena first, and its result is copied back. */
 #include <string.h>
 
-#include "device/device.h"
+#include "kernel/kernel.h"
 #include "engine_private.h"
 
 bool engine_window_block(struct engine *engine, struct engine_op *op, uint64_t bytes, void **block,

@@ -6,7 +6,7 @@
 
 #include "base/dtype.h"
 #include "base/messages.h"
-#include "device/device.h"
+#include "kernel/kernel.h"
 #include "group_private.h"
 #include "arguments.h"
 

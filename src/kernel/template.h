@@ -5,7 +5,7 @@
  * stands alone, so that the vector width cannot be seen in results. */
 #include <string.h>
 
-#include "device/kernel.h"
+#include "kernel/kernel_private.h"
 
 /* Targets may be sources: then a store hits only what its own iteration has loaded. Not under
  * sanitizers, with which clang cannot vectorize and says so. */
@@ -137,7 +137,7 @@ DIVIDE(divide_double, double, double)
 MULTIPLY(multiply_float, float)
 MULTIPLY(multiply_double, double)
 
-#include "device/kernel_halves.h"
+#include "kernel/halves.h"
 
 static void stream(void *to, const void *from, size_t bytes)
 {

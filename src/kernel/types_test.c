@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "device/reference_fixture.h"
+#include "kernel/reference_fixture.h"
 
 enum { ALL = 1 << 16 };
 

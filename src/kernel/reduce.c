@@ -2,11 +2,11 @@
  * Reductions. Elements are taken in chunks that stay in the first-level cache while they go from
  * all sources to all targets. The order of operands is fixed and each element stands alone, so that
  * chunks cannot be seen in the result. */
-#include "device/device.h"
+#include "kernel/kernel.h"
 
 #include <string.h>
 
-#include "device/kernel.h"
+#include "kernel/kernel_private.h"
 
 enum {
 	CHUNK_BYTES = 4096,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Which kernels this processor runs. Asked anew at each call, which costs a few loads of what the
  * compiler's runtime has found out when the program was loaded; so there is no state here. */
-#include "device/device.h"
+#include "kernel/kernel.h"
 
-#include "device/kernel.h"
+#include "kernel/kernel_private.h"
 
 const struct device_kernels *device_kernels_of(enum device_isa isa)
 {

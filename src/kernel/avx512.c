@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The kernels for x86-64 with AVX-512, as processors for servers have it since the first of
  * them. */
-#include "device/kernel.h"
+#include "kernel/kernel_private.h"
 
 #if defined(__x86_64__)
 
@@ -29,7 +29,7 @@ static void stream_lines(void *to, const void *from, size_t bytes)
 #define NARROW_FLOAT16(f) ((halves)_mm512_cvtps_ph((__m512)(f), _MM_FROUND_TO_NEAREST_INT))
 #define EXTEND(h) ((words)_mm512_cvtepu16_epi32((__m256i)(h)))
 #define TRUNCATE(w) ((halves)_mm512_cvtepi32_epi16((__m512i)(w)))
-#include "device/kernel_template.h"
+#include "kernel/template.h"
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Copies, also past the cache: streaming stores write whole cache lines without reading them first,
  * which saves a third of the traffic when the lines are not in this core's cache anyway. */
-#include "device/device.h"
+#include "kernel/kernel.h"
 
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
-#include "device/kernel.h"
+#include "kernel/kernel_private.h"
 
 void device_stream_fence(void)
 {

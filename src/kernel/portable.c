@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The kernels for any processor; on x86-64 the compiler makes SSE2 of them. */
-#include "device/kernel.h"
+#include "kernel/kernel_private.h"
 
 #include <string.h>
 
@@ -32,4 +32,4 @@ static void stream_lines(void *to, const void *from, size_t bytes)
 
 #define KERNELS device_kernels_portable
 #define VECTOR_BYTES 16
-#include "device/kernel_template.h"
+#include "kernel/template.h"

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "device/reference_fixture.h"
+#include "kernel/reference_fixture.h"
 
 enum { BUFFERS = 2 * DEVICE_REDUCE_MAX, LONG_BYTES = 9216, GUARD = 64 };
 #define BUFFER_BYTES (LONG_BYTES + 2 * GUARD + 64)

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "device/device.h"
+#include "kernel/kernel.h"
 
 #define DEVICE_ONE(...) +1
 enum {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/device.h"
+#include "kernel/kernel.h"
 
 #define REFERENCE_ONE(...) +1
 enum {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "device/device.h"
+#include "kernel/kernel.h"
 
 enum { ROUNDS = 15, BUFFERS = 4, KIND_BYTES = 256 << 10, KIND_REPEATS = 100 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The kernels for x86-64 with AVX2 and F16C. */
-#include "device/kernel.h"
+#include "kernel/kernel_private.h"
 
 #if defined(__x86_64__)
 
@@ -38,7 +38,7 @@ static inline __m128i narrow_lanes(__m256i lanes)
 #define EXTEND(h) ((words)_mm256_cvtepu16_epi32((__m128i)(h)))
 #define TRUNCATE(w) ((halves)narrow_lanes((__m256i)(w)))
 #define CHOOSE(mask, yes, no) ((words)_mm256_blendv_ps((__m256)(no), (__m256)(yes), (__m256)(mask)))
-#include "device/kernel_template.h"
+#include "kernel/template.h"
 
 #if defined(__clang__)
 #pragma clang attribute pop
