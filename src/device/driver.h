@@ -106,10 +106,10 @@ struct driver_ops {
 	 * stay as they are until a later store has been seen. Errors: LS_SYSTEM. */
 	LS_CHECKED ls_status (*copy)(struct driver *driver, void *stream, void *to,
 				     const void *from, size_t bytes);
-	/* device_reduce, with the same bits as a result, on operands as in copy. *reduce and its
+	/* kernel_reduce, with the same bits as a result, on operands as in copy. *reduce and its
 	 * lists belong to the caller again after the call. Errors: LS_SYSTEM, LS_OUT_OF_MEMORY. */
 	LS_CHECKED ls_status (*reduce)(struct driver *driver, void *stream,
-				       const struct device_reduce *reduce);
+				       const struct kernel_reduce *reduce);
 	/* A word in host memory gets this value once all before it is done and can be seen by any
 	 * thread; then wait_wake follows. The word must stay until then. Errors: LS_SYSTEM. */
 	LS_CHECKED ls_status (*store)(struct driver *driver, void *stream, _Atomic uint64_t *word,

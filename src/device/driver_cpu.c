@@ -23,15 +23,15 @@ static ls_status cpu_copy(struct driver *driver, void *stream, void *to, const v
 {
 	(void)driver;
 	(void)stream;
-	device_copy(to, from, bytes, false);
+	kernel_copy(to, from, bytes, false);
 	return LS_OK;
 }
 
-static ls_status cpu_reduce(struct driver *driver, void *stream, const struct device_reduce *reduce)
+static ls_status cpu_reduce(struct driver *driver, void *stream, const struct kernel_reduce *reduce)
 {
 	(void)driver;
 	(void)stream;
-	device_reduce(reduce);
+	kernel_reduce(reduce);
 	return LS_OK;
 }
 

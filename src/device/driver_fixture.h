@@ -22,7 +22,7 @@ struct late_work {
 	void *to;
 	const void *from;
 	size_t bytes;
-	struct device_reduce reduce;
+	struct kernel_reduce reduce;
 	const void *sources[LATE_OPERANDS];
 	void *targets[LATE_OPERANDS];
 	_Atomic uint64_t *word;
@@ -62,7 +62,7 @@ static inline void late_do(struct late *late, const struct late_work *work)
 {
 	const void *sources[LATE_OPERANDS];
 	void *targets[LATE_OPERANDS];
-	struct device_reduce reduce = work->reduce;
+	struct kernel_reduce reduce = work->reduce;
 	switch (work->kind) {
 	case LATE_COPY:
 		memcpy(late_where(late, work->to), late_where(late, work->from), work->bytes);
@@ -74,7 +74,7 @@ static inline void late_do(struct late *late, const struct late_work *work)
 			targets[i] = late_where(late, work->targets[i]);
 		reduce.sources = sources;
 		reduce.targets = targets;
-		device_reduce(&reduce);
+		kernel_reduce(&reduce);
 		break;
 	case LATE_STORE:
 		driver_stored(&late->driver, work->word, work->value);
@@ -171,7 +171,7 @@ static inline ls_status late_copy(struct driver *driver, void *stream, void *to,
 }
 
 static inline ls_status late_reduce(struct driver *driver, void *stream,
-				    const struct device_reduce *reduce)
+				    const struct kernel_reduce *reduce)
 {
 	LATE_MUST(stream == driver->stream);
 	LATE_MUST(reduce->source_count <= LATE_OPERANDS && reduce->target_count <= LATE_OPERANDS);

@@ -75,7 +75,7 @@ static void copies_and_reductions_are_done_in_order(struct body *body)
 	{ /* what describes the reduction is gone when it is done */
 		const void *sources[] = {device[0], device[1], host[2]};
 		void *targets[] = {device[2], device[0]};
-		struct device_reduce reduce = {.dtype = LS_FLOAT32,
+		struct kernel_reduce reduce = {.dtype = LS_FLOAT32,
 					       .op = LS_AVERAGE,
 					       .source_count = 3,
 					       .target_count = 2,
@@ -94,7 +94,7 @@ static void copies_and_reductions_are_done_in_order(struct body *body)
 	float expected[COUNT];
 	const void *sources[] = {host[0], host[1], host[2]};
 	void *targets[] = {expected};
-	struct device_reduce reduce = {.dtype = LS_FLOAT32,
+	struct kernel_reduce reduce = {.dtype = LS_FLOAT32,
 				       .op = LS_AVERAGE,
 				       .source_count = 3,
 				       .target_count = 1,
@@ -102,7 +102,7 @@ static void copies_and_reductions_are_done_in_order(struct body *body)
 				       .targets = targets,
 				       .count = COUNT,
 				       .divisor = 3};
-	device_reduce(&reduce);
+	kernel_reduce(&reduce);
 	assert_memory_equal(back, expected, sizeof back);
 }
 

@@ -88,7 +88,7 @@ static inline void call_reduced(const struct call *call, uint64_t i, unsigned ch
 	const void *sources[TEST_RANKS];
 	ls_dtype number = reference_number(call->dtype);
 	bool scaled = call->reduce == LS_PREMUL_SUM;
-	struct device_reduce reduce = {.dtype = call->dtype,
+	struct kernel_reduce reduce = {.dtype = call->dtype,
 				       .op = scaled ? LS_SUM : call->reduce,
 				       .source_count = call->size,
 				       .sources = sources,
@@ -96,7 +96,7 @@ static inline void call_reduced(const struct call *call, uint64_t i, unsigned ch
 	for (int r = 0; r < call->size; r++) {
 		call_input(call, r, i, inputs[r]);
 		if (scaled)
-			device_scale(inputs[r], inputs[r], call->dtype, 1, 0.5);
+			kernel_scale(inputs[r], inputs[r], call->dtype, 1, 0.5);
 		sources[r] = inputs[r];
 	}
 	for (size_t n = 0; n < reference_bytes[call->dtype] / reference_bytes[number]; n++)

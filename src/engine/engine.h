@@ -101,7 +101,7 @@ enum engine_inline_source { ENGINE_INLINE_EVERYBODY = -1, ENGINE_INLINE_NOBODY =
 enum engine_inline_result {
 	ENGINE_INLINE_NOTHING,
 	ENGINE_INLINE_REDUCE,
-	ENGINE_INLINE_REDUCE_FEW, /* by device_few */
+	ENGINE_INLINE_REDUCE_FEW, /* by kernel_few */
 	ENGINE_INLINE_COPY,       /* a part of each source, one after the other */
 	ENGINE_INLINE_COPY_MINE,
 };
@@ -117,8 +117,8 @@ struct engine_inline_plan {
 	enum engine_inline_result result;
 	uint32_t part, from; /* how many bytes of a payload I need, and the offset of the first */
 	uint32_t stride;     /* in my output: from the part of one source to that of the next */
-	struct device_few few;
-	struct device_reduce reduce; /* without its sources and targets */
+	struct kernel_few few;
+	struct kernel_reduce reduce; /* without its sources and targets */
 };
 
 /* What the engine worked out for the last call of a kind. Programs repeat their calls, and working

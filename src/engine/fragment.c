@@ -125,7 +125,7 @@ static void copy(const struct copies *copies, uint64_t to_first, uint64_t from_f
 		 uint64_t elements)
 {
 	if (elements > 0)
-		device_copy(copies->to + to_first * copies->element,
+		kernel_copy(copies->to + to_first * copies->element,
 			    copies->from + from_first * copies->element, elements * copies->element,
 			    copies->stream);
 }

@@ -36,7 +36,7 @@ static void learn_result(const struct engine *engine, const struct engine_op *op
 				     : ENGINE_INLINE_COPY;
 	if (!coll->reduces)
 		return;
-	plan->reduce = (struct device_reduce){
+	plan->reduce = (struct kernel_reduce){
 		.dtype = call->dtype,
 		.op = call->reduce,
 		.source_count = engine->team->size,
@@ -44,7 +44,7 @@ static void learn_result(const struct engine *engine, const struct engine_op *op
 		.count = call->count,
 		.divisor = call->reduce == LS_AVERAGE ? (uint32_t)engine->team->size : 0,
 	};
-	if (device_few_find(&plan->reduce, &plan->few))
+	if (kernel_few_find(&plan->reduce, &plan->few))
 		plan->result = ENGINE_INLINE_REDUCE_FEW;
 }
 
@@ -118,7 +118,7 @@ static const unsigned char *payload_of(const struct engine *engine,
 void engine_inline_compute(const struct engine *engine, const struct engine_inline_plan *plan,
 			   const void *send, void *recv, uint64_t seq)
 {
-	const void *sources[DEVICE_REDUCE_MAX];
+	const void *sources[KERNEL_REDUCE_MAX];
 	int size = engine->team->size;
 	unsigned char *out = recv;
 	switch (plan->result) {
@@ -142,14 +142,14 @@ void engine_inline_compute(const struct engine *engine, const struct engine_inli
 	for (int q = 0; q < size; q++)
 		sources[q] = payload_of(engine, plan, send, q, seq);
 	if (plan->result == ENGINE_INLINE_REDUCE_FEW) {
-		device_few_run(&plan->few, recv, sources, size);
+		kernel_few_run(&plan->few, recv, sources, size);
 		return;
 	}
-	struct device_reduce reduce = plan->reduce;
+	struct kernel_reduce reduce = plan->reduce;
 	void *targets[1] = {recv};
 	reduce.sources = sources;
 	reduce.targets = targets;
-	device_reduce(&reduce);
+	kernel_reduce(&reduce);
 }
 
 void engine_inline_resume(struct engine *engine, struct engine_op *op,

@@ -66,7 +66,7 @@ static void copy_all(struct engine *engine, struct engine_op *op)
 	op->p2p.posted_first = false;
 	bool stream = begin_stores(engine, op);
 	uint64_t before = clock_ticks();
-	device_copy(op->input_block, op->call.send.address, op->call.send.bytes, stream);
+	kernel_copy(op->input_block, op->call.send.address, op->call.send.bytes, stream);
 	op->p2p.ticks = clock_ticks() - before;
 }
 
@@ -155,7 +155,7 @@ static bool copy_piece(struct engine *engine, struct engine_op *op, const struct
 	if (bytes > op->p2p.piece_bytes)
 		bytes = op->p2p.piece_bytes;
 	if (all->from) {
-		device_copy(all->to + first, all->from + first, bytes, false);
+		kernel_copy(all->to + first, all->from + first, bytes, false);
 		return true;
 	}
 	ls_status status = transport_read(engine->team, all->source, all->address + first,
@@ -208,7 +208,7 @@ static bool stage_pieces(struct engine *engine, struct engine_op *op)
 		if (bytes > p2p->piece_bytes)
 			bytes = p2p->piece_bytes;
 		uint64_t before = clock_ticks();
-		device_copy((unsigned char *)op->input_block + first,
+		kernel_copy((unsigned char *)op->input_block + first,
 			    (const unsigned char *)op->call.send.address + first, bytes, stream);
 		p2p->ticks += clock_ticks() - before;
 		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, piece + 1));

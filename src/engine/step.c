@@ -224,7 +224,7 @@ struct reduction {
 	unsigned char *to[RANKS_HOST_MAX];
 	uint64_t chunk; /* the bytes of one chunk */
 	enum plan_stores stores;
-	struct device_reduce reduce;
+	struct kernel_reduce reduce;
 };
 
 /* How many bytes of each rank fit into the bounce buffer together: whole cache lines, and so whole
@@ -269,7 +269,7 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 	out->stores = op->choice.stores;
 	if (!shared || (reads && out->stores == PLAN_STORES_AUTO))
 		out->stores = PLAN_STORES_CACHED;
-	out->reduce = (struct device_reduce){
+	out->reduce = (struct kernel_reduce){
 		.dtype = op->call.dtype,
 		.op = op->call.reduce,
 		.source_count = sources,
@@ -312,7 +312,7 @@ static enum engine_progress step_reduce_all(struct engine *engine, struct engine
 		return ENGINE_DONE;
 	if (open_reduction(engine, op, step, &reduction) == ENGINE_FAILED)
 		return ENGINE_FAILED;
-	struct device_reduce *reduce = &reduction.reduce;
+	struct kernel_reduce *reduce = &reduction.reduce;
 	reduce->sources = sources;
 	reduce->targets = targets;
 	for (uint64_t done = 0; done < bytes; done += reduction.chunk) {
@@ -327,7 +327,7 @@ static enum engine_progress step_reduce_all(struct engine *engine, struct engine
 		for (int i = 0; i < reduce->target_count; i++)
 			targets[i] = reduction.to[i] + done;
 		reduce->count = chunk / op->element;
-		device_reduce(reduce);
+		kernel_reduce(reduce);
 		engine_stores_end(&use);
 	}
 	return ENGINE_DONE;
@@ -475,7 +475,7 @@ static enum engine_progress step_combine(struct engine *engine, struct engine_op
 	bool swap = step->flags & PLAN_SCRATCH_FIRST;
 	const void *sources[2] = {swap ? scratch : output, swap ? output : scratch};
 	void *targets[1] = {op->output + range.offset};
-	struct device_reduce reduce = {
+	struct kernel_reduce reduce = {
 		.dtype = op->call.dtype,
 		.op = op->call.reduce,
 		.source_count = scale ? 1 : 2,
@@ -485,7 +485,7 @@ static enum engine_progress step_combine(struct engine *engine, struct engine_op
 		.count = range.elements,
 		.divisor = scale ? (uint32_t)engine->team->size : 0,
 	};
-	device_reduce(&reduce);
+	kernel_reduce(&reduce);
 	return ENGINE_DONE;
 }
 

@@ -69,7 +69,7 @@ static bool scale_input(struct engine *engine, struct engine_op *op)
 	if (!engine_window_block(engine, op, op->call.send.bytes, &op->input_block,
 				 &op->input_offset))
 		return false;
-	device_scale(op->input_block, op->call.send.address, op->call.dtype,
+	kernel_scale(op->input_block, op->call.send.address, op->call.dtype,
 		     op->call.send.bytes / op->element, op->call.factor);
 	op->input = op->input_block;
 	return true;
@@ -379,7 +379,7 @@ bool engine_copy(const struct engine *engine, void *to, const void *from, uint64
 		uint64_t chunk = bytes - done < chunk_bytes ? bytes - done : chunk_bytes;
 		if (engine_cause_is_set(engine))
 			return false;
-		device_copy(out + done, in + done, chunk, false);
+		kernel_copy(out + done, in + done, chunk, false);
 	}
 	return true;
 }

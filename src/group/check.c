@@ -131,7 +131,7 @@ ls_status group_check_collective(const char *function, const ls_group *group,
 		return status;
 	if (facts.reduces && (unsigned)call->reduce > LS_PREMUL_SUM)
 		return group_bad(function, "op", call->reduce, "one of enum ls_reduce_op");
-	if (facts.reduces && !device_has(call->dtype, call->reduce)) {
+	if (facts.reduces && !kernel_has(call->dtype, call->reduce)) {
 		char from[TRACE_CALLED_BYTES];
 		trace_called(from, sizeof from);
 		MESSAGE_SAY(MESSAGE_GROUP_REDUCE, function, trace_reduce_name(call->reduce),
@@ -159,7 +159,7 @@ bool group_check_short(const ls_group *group, struct engine_call *call)
 	bool rooted = coll->root != COLL_NO_ROOT, root = call->peer == group->rank;
 	if (kind->counts != COLL_ONE_COUNT || call->count > TRANSPORT_INLINE_BYTES || !element ||
 	    (rooted && (unsigned)call->peer >= (unsigned)group->size) ||
-	    (coll->reduces && !device_has(call->dtype, call->reduce)))
+	    (coll->reduces && !kernel_has(call->dtype, call->reduce)))
 		return false;
 	uint64_t part = call->count * element, all = part * (uint64_t)group->size;
 	uint64_t give = coll->input == COLL_PARTS ? all : part;

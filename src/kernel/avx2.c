@@ -15,7 +15,7 @@
 
 static void stream_lines(void *to, const void *from, size_t bytes)
 {
-	for (size_t i = 0; i < bytes; i += DEVICE_LINE_BYTES) {
+	for (size_t i = 0; i < bytes; i += KERNEL_LINE_BYTES) {
 		const __m256i *line = (const void *)((const char *)from + i);
 		__m256i *target = (void *)((char *)to + i);
 		__m256i a = _mm256_loadu_si256(line), b = _mm256_loadu_si256(line + 1);
@@ -31,7 +31,7 @@ static inline __m128i narrow_lanes(__m256i lanes)
 	return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
 }
 
-#define KERNELS device_kernels_avx2
+#define KERNELS kernel_table_avx2
 #define VECTOR_BYTES 32
 #define WIDEN_FLOAT16(h) ((floats)_mm256_cvtph_ps((__m128i)(h)))
 #define NARROW_FLOAT16(f) ((halves)_mm256_cvtps_ph((__m256)(f), _MM_FROUND_TO_NEAREST_INT))

@@ -18,12 +18,12 @@
 /* A line in one store, which is faster as long as the sources are in the cache. */
 static void stream_lines(void *to, const void *from, size_t bytes)
 {
-	for (size_t i = 0; i < bytes; i += DEVICE_LINE_BYTES)
+	for (size_t i = 0; i < bytes; i += KERNEL_LINE_BYTES)
 		_mm512_stream_si512((void *)((char *)to + i),
 				    _mm512_loadu_si512((const char *)from + i));
 }
 
-#define KERNELS device_kernels_avx512
+#define KERNELS kernel_table_avx512
 #define VECTOR_BYTES 64
 #define WIDEN_FLOAT16(h) ((floats)_mm512_cvtph_ps((__m256i)(h)))
 #define NARROW_FLOAT16(f) ((halves)_mm512_cvtps_ph((__m512)(f), _MM_FROUND_TO_NEAREST_INT))

@@ -10,14 +10,14 @@
 
 #include "kernel/kernel_private.h"
 
-void device_stream_fence(void)
+void kernel_stream_fence(void)
 {
 #if defined(__x86_64__)
 	_mm_sfence();
 #endif
 }
 
-void device_copy(void *to, const void *from, size_t bytes, bool stream)
+void kernel_copy(void *to, const void *from, size_t bytes, bool stream)
 {
 	if (!bytes)
 		return;
@@ -25,10 +25,10 @@ void device_copy(void *to, const void *from, size_t bytes, bool stream)
 		memcpy(to, from, bytes);
 		return;
 	}
-	size_t head = (DEVICE_LINE_BYTES - (uintptr_t)to % DEVICE_LINE_BYTES) % DEVICE_LINE_BYTES;
+	size_t head = (KERNEL_LINE_BYTES - (uintptr_t)to % KERNEL_LINE_BYTES) % KERNEL_LINE_BYTES;
 	if (head > bytes)
 		head = bytes;
 	memcpy(to, from, head);
-	device_kernels_best()->stream((char *)to + head, (const char *)from + head, bytes - head);
-	device_stream_fence();
+	kernel_table_best()->stream((char *)to + head, (const char *)from + head, bytes - head);
+	kernel_stream_fence();
 }

@@ -5,20 +5,20 @@
 
 #include "kernel/kernel_private.h"
 
-const struct device_kernels *device_kernels_of(enum device_isa isa)
+const struct kernel_table *kernel_table_of(enum kernel_isa isa)
 {
 	switch (isa) {
-	case DEVICE_PORTABLE:
-		return &device_kernels_portable;
+	case KERNEL_PORTABLE:
+		return &kernel_table_portable;
 #if defined(__x86_64__)
-	case DEVICE_AVX2:
+	case KERNEL_AVX2:
 		/* All processors with AVX2 have F16C, for which clang 14 cannot ask. */
-		return __builtin_cpu_supports("avx2") ? &device_kernels_avx2 : NULL;
-	case DEVICE_AVX512:
+		return __builtin_cpu_supports("avx2") ? &kernel_table_avx2 : NULL;
+	case KERNEL_AVX512:
 		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 				       __builtin_cpu_supports("avx512dq") &&
 				       __builtin_cpu_supports("avx512vl")
-			       ? &device_kernels_avx512
+			       ? &kernel_table_avx512
 			       : NULL;
 #endif
 	default:
@@ -26,12 +26,12 @@ const struct device_kernels *device_kernels_of(enum device_isa isa)
 	}
 }
 
-const struct device_kernels *device_kernels_best(void)
+const struct kernel_table *kernel_table_best(void)
 {
-	for (int isa = DEVICE_ISAS - 1; isa > DEVICE_PORTABLE; isa--) {
-		const struct device_kernels *kernels = device_kernels_of((enum device_isa)isa);
+	for (int isa = KERNEL_ISAS - 1; isa > KERNEL_PORTABLE; isa--) {
+		const struct kernel_table *kernels = kernel_table_of((enum kernel_isa)isa);
 		if (kernels)
 			return kernels;
 	}
-	return &device_kernels_portable;
+	return &kernel_table_portable;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A part of kernel_template.h: float16 and bfloat16. A vector of elements goes through all operands
+ * A part of template.h: float16 and bfloat16. A vector of elements goes through all operands
  * in float32, stays in registers meanwhile, and is rounded once. Written with the compilers' vector
  * types, because neither has a float16 that every processor can convert. No branches: NaN, infinity
  * and denormals cost nothing. */
@@ -100,7 +100,7 @@ INLINE void store_halves(void *to, size_t i, size_t lanes, halves h)
 #define HALF_MIN(a, b) ((floats)CHOOSE(((a) < (b)) | ((a) != (a)), (words)(a), (words)(b)))
 #define HALF_MAX(a, b) ((floats)CHOOSE(((a) > (b)) | ((a) != (a)), (words)(a), (words)(b)))
 
-/* A device_combine_halves. */
+/* A kernel_combine_halves. */
 #define HALF_KERNEL(name, WIDEN, NARROW, OP)                                                   \
 	INLINE void name##_vector(void *target, const void *const *sources, int operands,      \
 				  uint32_t divisor, size_t i, size_t lanes)                    \
@@ -124,7 +124,7 @@ INLINE void store_halves(void *to, size_t i, size_t lanes, halves h)
 			name##_vector(target, sources, operands, divisor, i, count - i);       \
 	}
 
-/* A device_multiply. */
+/* A kernel_multiply. */
 #define HALF_MULTIPLY(name, WIDEN, NARROW)                                                 \
 	static void name(void *to, const void *from, size_t count, double factor)          \
 	{                                                                                  \

@@ -2,8 +2,8 @@
  * Reduction and copy kernels of the processor, for host memory. Pure functions, any
  * thread, no allocation. Element order is defined: out[i] = (((in0 op in1) op in2) …), so that
  * results do not depend on vector width, machine or how a buffer is cut into pieces. */
-#ifndef DEVICE_DEVICE_H
-#define DEVICE_DEVICE_H
+#ifndef KERNEL_KERNEL_H
+#define KERNEL_KERNEL_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,15 +11,15 @@
 
 #include <lockstep/types.h>
 
-enum { DEVICE_REDUCE_MAX = 64 }; /* sources and destinations of one call */
+enum { KERNEL_REDUCE_MAX = 64 }; /* sources and destinations of one call */
 
-struct device_kernels;
+struct kernel_table;
 
-struct device_reduce {
+struct kernel_reduce {
 	ls_dtype dtype;
 	ls_reduce_op op;
-	int source_count;           /* 1 to DEVICE_REDUCE_MAX, combined in this order */
-	int target_count;           /* 1 to DEVICE_REDUCE_MAX, each gets the result */
+	int source_count;           /* 1 to KERNEL_REDUCE_MAX, combined in this order */
+	int target_count;           /* 1 to KERNEL_REDUCE_MAX, each gets the result */
 	const void *const *sources; /* aligned to the numbers in their elements, as are targets */
 	void *const *targets;       /* a target may be equal to a source */
 	size_t count;               /* elements */
@@ -27,29 +27,29 @@ struct device_reduce {
 	bool stream;                /* write targets past the cache, with a fence at the end */
 	/* what this is a part of stays in the cache, so two targets are best written at once */
 	bool cached;
-	const struct device_kernels *kernels; /* NULL: the best of this processor, see below */
+	const struct kernel_table *kernels; /* NULL: the best of this processor, see below */
 };
 
 /* Whether elements of this type can be combined so; for any two numbers, also such that are no
- * dtype or no operation. LS_PREMUL_SUM: by device_scale on each rank, and then like LS_SUM. */
-bool device_has(ls_dtype dtype, ls_reduce_op op);
+ * dtype or no operation. LS_PREMUL_SUM: by kernel_scale on each rank, and then like LS_SUM. */
+bool kernel_has(ls_dtype dtype, ls_reduce_op op);
 
-/* Runs it. The caller has checked the arguments, device_has among them. float16 and bfloat16 are
+/* Runs it. The caller has checked the arguments, kernel_has among them. float16 and bfloat16 are
  * rounded once, at the end of the call; all else at each step. LS_PREMUL_SUM is LS_SUM of what was
  * scaled before. */
-void device_reduce(const struct device_reduce *reduce);
+void kernel_reduce(const struct kernel_reduce *reduce);
 
-/* As device_reduce, for a reduction that is repeated on few elements: the caller keeps what was
- * looked up once. The result is bitwise that of device_reduce. */
-struct device_few {
+/* As kernel_reduce, for a reduction that is repeated on few elements: the caller keeps what was
+ * looked up once. The result is bitwise that of kernel_reduce. */
+struct kernel_few {
 	void (*combine)(void *target, void *also, const void *const *sources, int operands,
 			size_t count);
 	size_t numbers; /* of all elements: a complex one has two */
 };
 /* Whether it can be run so: with 2 to 4 sources and one target, where nothing is divided and
  * nothing rounded at the end. reduce->sources and targets are not looked at. */
-bool device_few_find(const struct device_reduce *reduce, struct device_few *out);
-static inline void device_few_run(const struct device_few *few, void *target,
+bool kernel_few_find(const struct kernel_reduce *reduce, struct kernel_few *out);
+static inline void kernel_few_run(const struct kernel_few *few, void *target,
 				  const void *const *sources, int source_count)
 {
 	few->combine(target, NULL, sources, source_count, few->numbers);
@@ -58,20 +58,20 @@ static inline void device_few_run(const struct device_few *few, void *target,
 /* to[i] = from[i] * factor, for floats and complex numbers. The factor is first rounded to the type
  * that is computed in: float64 for float64 and complex128, else float32. `to` may be equal to
  * `from`. */
-void device_scale(void *to, const void *from, ls_dtype dtype, size_t count, double factor);
+void kernel_scale(void *to, const void *from, ls_dtype dtype, size_t count, double factor);
 
 /* memcpy; stream: past the cache, with a fence at the end. */
-void device_copy(void *to, const void *from, size_t bytes, bool stream);
+void kernel_copy(void *to, const void *from, size_t bytes, bool stream);
 
 /* The kernels exist once for each kind of processor; all give the same bits. The calls above take
- * the best of them; tests and benches name one, in struct device_reduce or by device_scale_with. */
-enum device_isa { DEVICE_PORTABLE, DEVICE_AVX2, DEVICE_AVX512, DEVICE_ISAS };
+ * the best of them; tests and benches name one, in struct kernel_reduce or by kernel_scale_with. */
+enum kernel_isa { KERNEL_PORTABLE, KERNEL_AVX2, KERNEL_AVX512, KERNEL_ISAS };
 
-/* NULL if this processor cannot run them. DEVICE_PORTABLE is always there. */
-const struct device_kernels *device_kernels_of(enum device_isa isa);
-const struct device_kernels *device_kernels_best(void);
+/* NULL if this processor cannot run them. KERNEL_PORTABLE is always there. */
+const struct kernel_table *kernel_table_of(enum kernel_isa isa);
+const struct kernel_table *kernel_table_best(void);
 
-void device_scale_with(const struct device_kernels *kernels, void *to, const void *from,
+void kernel_scale_with(const struct kernel_table *kernels, void *to, const void *from,
 		       ls_dtype dtype, size_t count, double factor);
 
 #endif

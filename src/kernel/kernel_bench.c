@@ -11,14 +11,14 @@
 
 enum { ROUNDS = 15, BUFFERS = 4, KIND_BYTES = 256 << 10, KIND_REPEATS = 100 };
 
-static double measure(const struct device_kernels *kernels, const struct device_reduce *reduce,
+static double measure(const struct kernel_table *kernels, const struct kernel_reduce *reduce,
 		      size_t bytes, size_t repeats)
 {
-	struct device_reduce mine = *reduce;
+	struct kernel_reduce mine = *reduce;
 	mine.kernels = kernels;
 	uint64_t start_ns = clock_now_ns();
 	for (size_t i = 0; i < repeats; i++)
-		device_reduce(&mine);
+		kernel_reduce(&mine);
 	return (double)(BUFFERS * bytes * repeats) / (double)(clock_now_ns() - start_ns);
 }
 
@@ -34,9 +34,9 @@ static double median(double values[ROUNDS])
 	return values[ROUNDS / 2];
 }
 
-static void by_size(struct device_reduce reduce, size_t largest)
+static void by_size(struct kernel_reduce reduce, size_t largest)
 {
-	const struct device_kernels *kernels = device_kernels_best();
+	const struct kernel_table *kernels = kernel_table_best();
 	printf("%10s %12s %12s\n", "KiB", "plain GB/s", "stream GB/s");
 	for (size_t bytes = 64 << 10; bytes <= largest; bytes *= 4) {
 		double plain[ROUNDS], stream[ROUNDS];
@@ -51,7 +51,7 @@ static void by_size(struct device_reduce reduce, size_t largest)
 	}
 }
 
-static void by_type(struct device_reduce reduce)
+static void by_type(struct kernel_reduce reduce)
 {
 	static const struct {
 		const char *name;
@@ -78,8 +78,8 @@ static void by_type(struct device_reduce reduce)
 		reduce.dtype = kinds[k].dtype;
 		reduce.op = kinds[k].op;
 		reduce.count = KIND_BYTES / kinds[k].bytes;
-		for (int isa = 0; isa < DEVICE_ISAS; isa++) {
-			const struct device_kernels *kernels = device_kernels_of(isa);
+		for (int isa = 0; isa < KERNEL_ISAS; isa++) {
+			const struct kernel_table *kernels = kernel_table_of(isa);
 			double plain[ROUNDS] = {0};
 			for (int i = 0; kernels && i < ROUNDS; i++)
 				plain[i] = measure(kernels, &reduce, KIND_BYTES, KIND_REPEATS);
@@ -99,7 +99,7 @@ int main(void)
 			return 1;
 		memset(memory[i], 0, largest);
 	}
-	struct device_reduce reduce = {.dtype = LS_FLOAT32,
+	struct kernel_reduce reduce = {.dtype = LS_FLOAT32,
 				       .op = LS_SUM,
 				       .source_count = 2,
 				       .target_count = 2,

@@ -9,7 +9,7 @@
 
 static void stream_lines(void *to, const void *from, size_t bytes)
 {
-	for (size_t i = 0; i < bytes; i += DEVICE_LINE_BYTES) {
+	for (size_t i = 0; i < bytes; i += KERNEL_LINE_BYTES) {
 		const __m128i *line = (const void *)((const char *)from + i);
 		__m128i *target = (void *)((char *)to + i);
 		__m128i a = _mm_loadu_si128(line), b = _mm_loadu_si128(line + 1);
@@ -30,6 +30,6 @@ static void stream_lines(void *to, const void *from, size_t bytes)
 
 #endif
 
-#define KERNELS device_kernels_portable
+#define KERNELS kernel_table_portable
 #define VECTOR_BYTES 16
 #include "kernel/template.h"

@@ -27,7 +27,7 @@ enum {
 static const struct dtype {
 	uint16_t ops;
 	uint8_t number, numbers, number_bytes;
-} dtypes[DEVICE_DTYPES] = {
+} dtypes[KERNEL_DTYPES] = {
 	[LS_INT8] = {INTEGER, LS_INT8, 1, 1},          [LS_INT16] = {INTEGER, LS_INT16, 1, 2},
 	[LS_INT32] = {INTEGER, LS_INT32, 1, 4},        [LS_INT64] = {INTEGER, LS_INT64, 1, 8},
 	[LS_UINT8] = {INTEGER, LS_UINT8, 1, 1},        [LS_UINT16] = {INTEGER, LS_UINT16, 1, 2},
@@ -39,33 +39,32 @@ static const struct dtype {
 };
 
 #define X(name, value, bytes, text) \
-	_Static_assert((value) >= 0 && (value) < DEVICE_DTYPES, "dtypes are numbered without gaps");
+	_Static_assert((value) >= 0 && (value) < KERNEL_DTYPES, "dtypes are numbered without gaps");
 LS_DTYPES(X)
 #undef X
 
-bool device_has(ls_dtype dtype, ls_reduce_op op)
+bool kernel_has(ls_dtype dtype, ls_reduce_op op)
 {
-	return (unsigned)dtype < DEVICE_DTYPES && (unsigned)op < DEVICE_OPS &&
+	return (unsigned)dtype < KERNEL_DTYPES && (unsigned)op < KERNEL_OPS &&
 	       dtypes[dtype].ops >> op & 1;
 }
 
 /* What all chunks of one reduction share. Exactly one of `combine` and `halves` is set; `divide`
  * only if there is something to divide. */
 struct work {
-	const struct device_kernels *kernels;
-	const struct device_reduce *reduce;
-	device_combine *combine;
-	device_combine_halves *halves;
-	device_divide *divide;
+	const struct kernel_table *kernels;
+	const struct kernel_reduce *reduce;
+	kernel_combine *combine;
+	kernel_combine_halves *halves;
+	kernel_divide *divide;
 	ls_dtype number;
 	size_t number_bytes;
 	uint32_t divisor; /* at least 1 */
 };
 
-static struct work work_of(const struct device_reduce *reduce)
+static struct work work_of(const struct kernel_reduce *reduce)
 {
-	const struct device_kernels *kernels =
-		reduce->kernels ? reduce->kernels : device_kernels_best();
+	const struct kernel_table *kernels = reduce->kernels ? reduce->kernels : kernel_table_best();
 	ls_dtype number = (ls_dtype)dtypes[reduce->dtype].number;
 	struct work work = {
 		.kernels = kernels,
@@ -76,9 +75,9 @@ static struct work work_of(const struct device_reduce *reduce)
 		.divisor = reduce->op == LS_AVERAGE && reduce->divisor > 1 ? reduce->divisor : 1,
 	};
 	if (number == LS_FLOAT16)
-		work.halves = kernels->halves[DEVICE_FLOAT16][reduce->op];
+		work.halves = kernels->halves[KERNEL_FLOAT16][reduce->op];
 	if (number == LS_BFLOAT16)
-		work.halves = kernels->halves[DEVICE_BFLOAT16][reduce->op];
+		work.halves = kernels->halves[KERNEL_BFLOAT16][reduce->op];
 	if (work.divisor > 1)
 		work.divide = kernels->divide[number];
 	return work;
@@ -98,11 +97,11 @@ static void take(const struct work *work, void *out, const void *from, size_t co
  * with the next few, and so on: out may be a source only if one pass takes all of them. */
 static void combine(const struct work *work, size_t offset, void *out, size_t count)
 {
-	const struct device_reduce *reduce = work->reduce;
-	const void *operands[DEVICE_OPERANDS];
+	const struct kernel_reduce *reduce = work->reduce;
+	const void *operands[KERNEL_OPERANDS];
 	int taken = 0, held = 0;
 	while (taken < reduce->source_count) {
-		while (held < DEVICE_OPERANDS && taken < reduce->source_count)
+		while (held < KERNEL_OPERANDS && taken < reduce->source_count)
 			operands[held++] = (const char *)reduce->sources[taken++] + offset;
 		if (held == 1)
 			take(work, out, operands[0], count);
@@ -118,7 +117,7 @@ static void combine(const struct work *work, size_t offset, void *out, size_t co
 /* Two sources to two targets. */
 static void combine_to_both(const struct work *work, size_t offset, size_t count)
 {
-	const struct device_reduce *reduce = work->reduce;
+	const struct kernel_reduce *reduce = work->reduce;
 	const void *operands[] = {(const char *)reduce->sources[0] + offset,
 				  (const char *)reduce->sources[1] + offset};
 	work->combine((char *)reduce->targets[0] + offset, (char *)reduce->targets[1] + offset,
@@ -128,8 +127,8 @@ static void combine_to_both(const struct work *work, size_t offset, size_t count
 /* As combine_to_both, for halves: one pass takes all sources, divides, and rounds once. */
 static void combine_halves(const struct work *work, size_t offset, void *out, size_t count)
 {
-	const struct device_reduce *reduce = work->reduce;
-	const void *operands[DEVICE_REDUCE_MAX];
+	const struct kernel_reduce *reduce = work->reduce;
+	const void *operands[KERNEL_REDUCE_MAX];
 	for (int i = 0; i < reduce->source_count; i++)
 		operands[i] = (const char *)reduce->sources[i] + offset;
 	if (reduce->source_count == 1 && work->divisor == 1)
@@ -138,14 +137,14 @@ static void combine_halves(const struct work *work, size_t offset, void *out, si
 		work->halves(out, operands, reduce->source_count, count, work->divisor);
 }
 
-void device_reduce(const struct device_reduce *reduce)
+void kernel_reduce(const struct kernel_reduce *reduce)
 {
-	_Alignas(DEVICE_LINE_BYTES) unsigned char chunk[CHUNK_BYTES];
+	_Alignas(KERNEL_LINE_BYTES) unsigned char chunk[CHUNK_BYTES];
 	struct work work = work_of(reduce);
 	size_t bytes = work.number_bytes, total = reduce->count * dtypes[reduce->dtype].numbers;
 	size_t step = (reduce->stream ? STREAM_CHUNK_BYTES : CHUNK_BYTES) / bytes;
 	/* Straight into the first target, unless a source that is needed later may lie there. */
-	bool one_pass = work.halves || reduce->source_count <= DEVICE_OPERANDS;
+	bool one_pass = work.halves || reduce->source_count <= KERNEL_OPERANDS;
 	bool direct = !reduce->stream && one_pass;
 	bool both = reduce->cached && direct && !work.halves && !work.divide &&
 		    reduce->source_count == 2 && reduce->target_count == 2;
@@ -170,27 +169,27 @@ void device_reduce(const struct device_reduce *reduce)
 		}
 	}
 	if (reduce->stream)
-		device_stream_fence();
+		kernel_stream_fence();
 }
 
-bool device_few_find(const struct device_reduce *reduce, struct device_few *out)
+bool kernel_few_find(const struct kernel_reduce *reduce, struct kernel_few *out)
 {
 	struct work work = work_of(reduce);
-	bool fits = reduce->source_count >= 2 && reduce->source_count <= DEVICE_OPERANDS &&
+	bool fits = reduce->source_count >= 2 && reduce->source_count <= KERNEL_OPERANDS &&
 		    reduce->target_count == 1;
-	*out = (struct device_few){.combine = work.combine,
+	*out = (struct kernel_few){.combine = work.combine,
 				   .numbers = reduce->count * dtypes[reduce->dtype].numbers};
 	return fits && work.combine && !work.divide;
 }
 
-void device_scale_with(const struct device_kernels *kernels, void *to, const void *from,
+void kernel_scale_with(const struct kernel_table *kernels, void *to, const void *from,
 		       ls_dtype dtype, size_t count, double factor)
 {
 	const struct dtype *d = &dtypes[dtype];
 	kernels->multiply[d->number](to, from, count * d->numbers, factor);
 }
 
-void device_scale(void *to, const void *from, ls_dtype dtype, size_t count, double factor)
+void kernel_scale(void *to, const void *from, ls_dtype dtype, size_t count, double factor)
 {
-	device_scale_with(device_kernels_best(), to, from, dtype, count, factor);
+	kernel_scale_with(kernel_table_best(), to, from, dtype, count, factor);
 }

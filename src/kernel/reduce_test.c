@@ -10,7 +10,7 @@
 
 #include "kernel/reference_fixture.h"
 
-enum { BUFFERS = 2 * DEVICE_REDUCE_MAX, LONG_BYTES = 9216, GUARD = 64 };
+enum { BUFFERS = 2 * KERNEL_REDUCE_MAX, LONG_BYTES = 9216, GUARD = 64 };
 #define BUFFER_BYTES (LONG_BYTES + 2 * GUARD + 64)
 
 static unsigned char *memory[BUFFERS];
@@ -23,8 +23,8 @@ static int set_up(void **state)
 		if (!(memory[i] = aligned_alloc(64, BUFFER_BYTES)))
 			return -1;
 	expected = malloc(BUFFER_BYTES);
-	for (int isa = 0; isa < DEVICE_ISAS; isa++)
-		if (!device_kernels_of((enum device_isa)isa))
+	for (int isa = 0; isa < KERNEL_ISAS; isa++)
+		if (!kernel_table_of((enum kernel_isa)isa))
 			print_message("this processor does not run %s\n", reference_isas[isa]);
 	return expected ? 0 : -1;
 }
@@ -64,7 +64,7 @@ static void fill(ls_dtype number, void *buffer, size_t count, uint64_t *random)
 }
 
 struct shape {
-	enum device_isa isa;
+	enum kernel_isa isa;
 	ls_dtype dtype;
 	ls_reduce_op op;
 	size_t count;
@@ -99,16 +99,16 @@ static void compare(const struct shape *shape, int target, const unsigned char *
 
 static void check(const struct shape *shape, uint64_t *random)
 {
-	const struct device_kernels *kernels = device_kernels_of(shape->isa);
-	if (!kernels || !device_has(shape->dtype, shape->op))
+	const struct kernel_table *kernels = kernel_table_of(shape->isa);
+	if (!kernels || !kernel_has(shape->dtype, shape->op))
 		return;
 	ls_dtype number = reference_number(shape->dtype);
 	size_t element = reference_bytes[shape->dtype], bytes = shape->count * element;
 	size_t number_bytes = reference_bytes[number];
 	unsigned char *places[BUFFERS];
-	const void *sources[DEVICE_REDUCE_MAX];
-	void *targets[DEVICE_REDUCE_MAX];
-	struct device_reduce reduce = {.dtype = shape->dtype,
+	const void *sources[KERNEL_REDUCE_MAX];
+	void *targets[KERNEL_REDUCE_MAX];
+	struct kernel_reduce reduce = {.dtype = shape->dtype,
 				       .op = shape->op,
 				       .source_count = shape->sources,
 				       .target_count = shape->targets,
@@ -143,12 +143,12 @@ static void check(const struct shape *shape, uint64_t *random)
 	}
 }
 
-enum { KINDS = DEVICE_ISAS * REFERENCE_DTYPES * REFERENCE_OPS };
+enum { KINDS = KERNEL_ISAS * REFERENCE_DTYPES * REFERENCE_OPS };
 
 static struct shape shape_of(int kind)
 {
 	return (struct shape){
-		.isa = (enum device_isa)(kind / REFERENCE_OPS / REFERENCE_DTYPES),
+		.isa = (enum kernel_isa)(kind / REFERENCE_OPS / REFERENCE_DTYPES),
 		.dtype = (ls_dtype)(kind / REFERENCE_OPS % REFERENCE_DTYPES),
 		.op = (ls_reduce_op)(kind % REFERENCE_OPS),
 	};
@@ -216,7 +216,7 @@ static void long_buffers(void **state)
 	}
 }
 
-/* Returns whether it can be looked up; if so the bits are those of device_reduce, also in place. */
+/* Returns whether it can be looked up; if so the bits are those of kernel_reduce, also in place. */
 static bool few_is_alike(ls_dtype dtype, ls_reduce_op op, int source_count, size_t count,
 			 uint32_t divisor, uint64_t *random)
 {
@@ -224,14 +224,14 @@ static bool few_is_alike(ls_dtype dtype, ls_reduce_op op, int source_count, size
 	_Alignas(64) unsigned char from[6][FEW_BYTES], wanted[FEW_BYTES];
 	const void *sources[6];
 	void *targets[1] = {wanted};
-	struct device_few few;
-	struct device_reduce reduce = {.dtype = dtype,
+	struct kernel_few few;
+	struct kernel_reduce reduce = {.dtype = dtype,
 				       .op = op,
 				       .source_count = source_count,
 				       .target_count = 1,
 				       .count = count,
 				       .divisor = divisor};
-	if (!device_few_find(&reduce, &few))
+	if (!kernel_few_find(&reduce, &few))
 		return false;
 	ls_dtype number = reference_number(dtype);
 	for (int i = 0; i < source_count; i++) {
@@ -241,8 +241,8 @@ static bool few_is_alike(ls_dtype dtype, ls_reduce_op op, int source_count, size
 	}
 	reduce.sources = sources;
 	reduce.targets = targets;
-	device_reduce(&reduce);
-	device_few_run(&few, from[source_count - 1], sources, source_count);
+	kernel_reduce(&reduce);
+	kernel_few_run(&few, from[source_count - 1], sources, source_count);
 	assert_memory_equal(from[source_count - 1], wanted, count * reference_bytes[dtype]);
 	return true;
 }
@@ -256,7 +256,7 @@ static void few_elements_are_reduced_alike(void **state)
 		for (size_t count = 1; count <= 70; count += count < 20 ? 1 : 10) {
 			ls_dtype dtype = (ls_dtype)(kind / REFERENCE_OPS);
 			ls_reduce_op op = (ls_reduce_op)(kind % REFERENCE_OPS);
-			if (!device_has(dtype, op))
+			if (!kernel_has(dtype, op))
 				continue;
 			for (int sources = 2; sources <= 4; sources++)
 				found += few_is_alike(dtype, op, sources, count, 0, &random);
@@ -276,7 +276,7 @@ static void averages_round_towards_zero(void **state)
 	const int32_t a[] = {7, -7, INT32_MAX, INT32_MIN, -1, 0}, zero[6] = {0};
 	const int32_t thirds[] = {2, -2, INT32_MAX / 3, INT32_MIN / 3, 0, 0};
 	int32_t out[6];
-	struct device_reduce reduce = {.dtype = LS_INT32,
+	struct kernel_reduce reduce = {.dtype = LS_INT32,
 				       .op = LS_AVERAGE,
 				       .source_count = 2,
 				       .target_count = 1,
@@ -284,7 +284,7 @@ static void averages_round_towards_zero(void **state)
 				       .targets = (void *[]){out},
 				       .count = 6,
 				       .divisor = 3};
-	device_reduce(&reduce);
+	kernel_reduce(&reduce);
 	assert_memory_equal(out, thirds, sizeof(out));
 }
 
@@ -299,7 +299,7 @@ static void quotients_are_exact(void **state)
 		size_t bytes = reference_bytes[dtype];
 		uint32_t divisor = (uint32_t)reference_random(&random);
 		divisor >>= reference_random(&random) % 32;
-		struct device_reduce reduce = {.dtype = dtype,
+		struct kernel_reduce reduce = {.dtype = dtype,
 					       .op = LS_AVERAGE,
 					       .source_count = 1,
 					       .target_count = 1,
@@ -314,8 +314,8 @@ static void quotients_are_exact(void **state)
 				value = value / divisor * divisor - 1 + value % 3;
 			memcpy((char *)in + k * bytes, &value, bytes);
 		}
-		const struct device_kernels *kernels =
-			device_kernels_of((enum device_isa)(i / 16 % DEVICE_ISAS));
+		const struct kernel_table *kernels =
+			kernel_table_of((enum kernel_isa)(i / 16 % KERNEL_ISAS));
 		if (kernels)
 			reference_run(kernels, &reduce);
 		for (size_t k = 0; kernels && k < VALUES; k++) {
@@ -332,9 +332,9 @@ static void nan_wins_and_order_is_kept(void **state)
 	const float last[] = {2, -INFINITY, -0.0f, -1e30f};
 	const ls_reduce_op ops[] = {LS_SUM, LS_AVERAGE, LS_MIN, LS_MAX, LS_PRODUCT};
 	float out[4];
-	for (int i = 0; i < 5 * DEVICE_ISAS; i++) {
-		const struct device_kernels *kernels = device_kernels_of((enum device_isa)(i / 5));
-		struct device_reduce reduce = {.dtype = LS_FLOAT32,
+	for (int i = 0; i < 5 * KERNEL_ISAS; i++) {
+		const struct kernel_table *kernels = kernel_table_of((enum kernel_isa)(i / 5));
+		struct kernel_reduce reduce = {.dtype = LS_FLOAT32,
 					       .op = ops[i % 5],
 					       .source_count = 3,
 					       .target_count = 1,
@@ -370,13 +370,13 @@ static void copies_are_exact(void **state)
 			size_t length = variant == 15 ? bytes * 20 : bytes;
 			unsigned char *target = to + GUARD + shift;
 			memset(target - GUARD, 0xee, length + 2 * GUARD);
-			device_copy(target, from + in, length, variant % 2);
+			kernel_copy(target, from + in, length, variant % 2);
 			assert_memory_equal(target, from + in, length);
 			assert_true(guards_stand(target, length));
 		}
 	}
-	device_copy(NULL, NULL, 0, true);
-	device_copy(NULL, NULL, 0, false);
+	kernel_copy(NULL, NULL, 0, true);
+	kernel_copy(NULL, NULL, 0, false);
 }
 
 int main(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What tests of kernels compare with: reductions element by element, by arithmetic that shares no
  * trick with the kernels. Halves are decoded and encoded by scaling with powers of two. */
-#ifndef DEVICE_REFERENCE_FIXTURE_H
-#define DEVICE_REFERENCE_FIXTURE_H
+#ifndef KERNEL_REFERENCE_FIXTURE_H
+#define KERNEL_REFERENCE_FIXTURE_H
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static const char *const reference_ops[REFERENCE_OPS] = {
 #undef X
 };
 
-static const char *const reference_isas[DEVICE_ISAS] = {"portable", "AVX2", "AVX-512"};
+static const char *const reference_isas[KERNEL_ISAS] = {"portable", "AVX2", "AVX-512"};
 
 static inline uint64_t reference_random(uint64_t *state)
 {
@@ -196,7 +196,7 @@ static inline float reference_float(ls_dtype number, const void *from)
 }
 
 /* Number i (of a complex number each part is one) of the result. */
-static inline void reference_reduce(const struct device_reduce *reduce, size_t i, void *out)
+static inline void reference_reduce(const struct kernel_reduce *reduce, size_t i, void *out)
 {
 	ls_dtype number = reference_number(reduce->dtype);
 	size_t bytes = reference_bytes[number], at = i * bytes;
@@ -238,10 +238,10 @@ static inline void reference_reduce(const struct device_reduce *reduce, size_t i
 	}
 }
 
-static inline void reference_run(const struct device_kernels *kernels, struct device_reduce *reduce)
+static inline void reference_run(const struct kernel_table *kernels, struct kernel_reduce *reduce)
 {
 	reduce->kernels = kernels;
-	device_reduce(reduce);
+	kernel_reduce(reduce);
 }
 
 /* Equal bits; of floats also any two NaNs, if `any_nan`. */

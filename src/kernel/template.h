@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All kernels, compiled once for each kind of processor by the kernel_….c that includes this.
+ * All kernels, compiled once for each kind of processor by the file that includes this.
  * Before it stand KERNELS, the table's name; VECTOR_BYTES; stream_lines, for whole cache lines; and
- * of the macros in kernel_halves.h those that the processor has instructions for. Each element
+ * of the macros in halves.h those that the processor has instructions for. Each element
  * stands alone, so that the vector width cannot be seen in results. */
 #include <string.h>
 
@@ -41,7 +41,7 @@
 #define BOOL_OR(type, a, b) ((type)(((a) | (b)) != 0))
 #define BOOL_XOR(type, a, b) ((type)(((a) != 0) ^ ((b) != 0)))
 
-/* A device_combine. */
+/* A kernel_combine. */
 #define KERNEL(name, type, OP)                                                               \
 	static void name(void *target, void *also, const void *const *sources, int operands, \
 			 size_t count)                                                       \
@@ -103,7 +103,7 @@ KERNEL(and_bool, uint8_t, BOOL_AND)
 KERNEL(or_bool, uint8_t, BOOL_OR)
 KERNEL(xor_bool, uint8_t, BOOL_XOR)
 
-/* A device_divide: towards zero, as C divides. Small integers go through floating point, which
+/* A kernel_divide: towards zero, as C divides. Small integers go through floating point, which
  * vectors can divide: a quotient of n bits that is no integer is further from one than the rounding
  * error, if the floats have more than n bits. */
 #define DIVIDE(name, type, wide)                                       \
@@ -125,7 +125,7 @@ DIVIDE(divide_uint64, uint64_t, uint64_t)
 DIVIDE(divide_float, float, float)
 DIVIDE(divide_double, double, double)
 
-/* A device_multiply. */
+/* A kernel_multiply. */
 #define MULTIPLY(name, type)                                                        \
 	static void name(void *to, const void *from, size_t count, double factor)   \
 	{                                                                           \
@@ -141,7 +141,7 @@ MULTIPLY(multiply_double, double)
 
 static void stream(void *to, const void *from, size_t bytes)
 {
-	size_t whole = (uintptr_t)to % DEVICE_LINE_BYTES ? 0 : bytes - bytes % DEVICE_LINE_BYTES;
+	size_t whole = (uintptr_t)to % KERNEL_LINE_BYTES ? 0 : bytes - bytes % KERNEL_LINE_BYTES;
 	stream_lines(to, from, whole);
 	if (bytes > whole)
 		memcpy((char *)to + whole, (const char *)from + whole, bytes - whole);
@@ -159,7 +159,7 @@ static void stream(void *to, const void *from, size_t bytes)
 		[LS_PRODUCT] = product_##type, [LS_MIN] = min_##type, [LS_MAX] = max_##type     \
 	}
 
-const struct device_kernels KERNELS = {
+const struct kernel_table KERNELS = {
 	.combine =
 		{
 			[LS_INT8] = INTEGER_ROW(int, 8),
@@ -202,8 +202,8 @@ const struct device_kernels KERNELS = {
 		},
 	.halves =
 		{
-			[DEVICE_FLOAT16] = FLOAT_ROW(float16),
-			[DEVICE_BFLOAT16] = FLOAT_ROW(bfloat16),
+			[KERNEL_FLOAT16] = FLOAT_ROW(float16),
+			[KERNEL_BFLOAT16] = FLOAT_ROW(bfloat16),
 		},
 	.stream = stream,
 };

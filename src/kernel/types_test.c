@@ -22,18 +22,18 @@ static int set_up(void **state)
 }
 
 /* Kernels and a type of halves, for each i below HALF_KINDS. */
-enum { HALF_KINDS = 2 * DEVICE_ISAS };
+enum { HALF_KINDS = 2 * KERNEL_ISAS };
 
-static const struct device_kernels *kind(int i, ls_dtype *dtype)
+static const struct kernel_table *kind(int i, ls_dtype *dtype)
 {
 	*dtype = i % 2 ? LS_FLOAT16 : LS_BFLOAT16;
-	return device_kernels_of((enum device_isa)(i / 2));
+	return kernel_table_of((enum kernel_isa)(i / 2));
 }
 
-static struct device_reduce reduction(ls_dtype dtype, ls_reduce_op op, const void *const *sources,
+static struct kernel_reduce reduction(ls_dtype dtype, ls_reduce_op op, const void *const *sources,
 				      int source_count, void *const *target)
 {
-	return (struct device_reduce){.dtype = dtype,
+	return (struct kernel_reduce){.dtype = dtype,
 				      .op = op,
 				      .source_count = source_count,
 				      .target_count = 1,
@@ -61,7 +61,7 @@ static void the_table_of_types_holds(void **state)
 		for (int op = -2; op < REFERENCE_OPS + 2; op++) {
 			bool known = dtype >= 0 && dtype < REFERENCE_DTYPES && op >= 0 &&
 				     op < REFERENCE_OPS;
-			assert_int_equal(device_has((ls_dtype)dtype, (ls_reduce_op)op),
+			assert_int_equal(kernel_has((ls_dtype)dtype, (ls_reduce_op)op),
 					 known && rows[dtype][op] == 'y');
 		}
 }
@@ -69,17 +69,17 @@ static void the_table_of_types_holds(void **state)
 static void the_best_kernels_are_taken(void **state)
 {
 	(void)state;
-	const struct device_kernels *best = device_kernels_of(DEVICE_PORTABLE);
+	const struct kernel_table *best = kernel_table_of(KERNEL_PORTABLE);
 	assert_non_null(best);
-	for (int isa = DEVICE_PORTABLE + 1; isa < DEVICE_ISAS; isa++) {
-		const struct device_kernels *kernels = device_kernels_of((enum device_isa)isa);
+	for (int isa = KERNEL_PORTABLE + 1; isa < KERNEL_ISAS; isa++) {
+		const struct kernel_table *kernels = kernel_table_of((enum kernel_isa)isa);
 		assert_ptr_not_equal(kernels, best);
 		best = kernels ? kernels : best;
 	}
-	assert_ptr_equal(device_kernels_best(), best);
-	assert_null(device_kernels_of(DEVICE_ISAS));
+	assert_ptr_equal(kernel_table_best(), best);
+	assert_null(kernel_table_of(KERNEL_ISAS));
 #if defined(__x86_64__)
-	assert_int_equal(!!__builtin_cpu_supports("avx2"), !!device_kernels_of(DEVICE_AVX2));
+	assert_int_equal(!!__builtin_cpu_supports("avx2"), !!kernel_table_of(KERNEL_AVX2));
 #endif
 }
 
@@ -111,9 +111,9 @@ static void every_half_survives(void **state)
 	(void)state;
 	for (int i = 0; i < HALF_KINDS; i++) {
 		ls_dtype dtype;
-		const struct device_kernels *kernels = kind(i, &dtype);
+		const struct kernel_table *kernels = kind(i, &dtype);
 		for (int twice = 0; kernels && twice < 3; twice++) {
-			struct device_reduce reduce = reduction(dtype, twice ? LS_MAX : LS_MIN,
+			struct kernel_reduce reduce = reduction(dtype, twice ? LS_MAX : LS_MIN,
 								(const void *[]){every, every},
 								twice == 2 ? 1 : 2, (void *[]){out});
 			reference_run(kernels, &reduce);
@@ -134,7 +134,7 @@ static void halves_round_to_even(void **state)
 	uint64_t random = 12;
 	for (int i = 0; i < HALF_KINDS * 8; i++) {
 		ls_dtype dtype;
-		const struct device_kernels *kernels = kind(i / 8, &dtype);
+		const struct kernel_table *kernels = kind(i / 8, &dtype);
 		struct half_format format = half_format(dtype);
 		for (uint32_t h = 0; h < ALL; h++) {
 			float size = fabsf(half_value(dtype, h));
@@ -142,7 +142,7 @@ static void halves_round_to_even(void **state)
 			float tie = ldexpf(i & 1 ? 1 : -1, exponent - format.fraction - 1);
 			other[h] = i & 6 ? (uint16_t)reference_random(&random) : half_of(dtype, tie);
 		}
-		struct device_reduce reduce =
+		struct kernel_reduce reduce =
 			reduction(dtype, i & 4 ? LS_AVERAGE : LS_SUM,
 				  (const void *[]){every, other}, 2, (void *[]){out});
 		reduce.divisor = (uint32_t)(reference_random(&random) % 9);
@@ -165,7 +165,7 @@ static void halves_are_rounded_once(void **state)
 	(void)state;
 	for (int i = 0; i < HALF_KINDS * 2; i++) {
 		ls_dtype dtype;
-		const struct device_kernels *kernels = kind(i / 2, &dtype);
+		const struct kernel_table *kernels = kind(i / 2, &dtype);
 		float big = dtype == LS_FLOAT16 ? 2048 : 256;
 		uint16_t first[40], one[40], results[40];
 		const void *sources[63];
@@ -175,7 +175,7 @@ static void halves_are_rounded_once(void **state)
 		}
 		for (int k = 0; k < 63; k++)
 			sources[k] = k ? one : first;
-		struct device_reduce reduce =
+		struct kernel_reduce reduce =
 			reduction(dtype, LS_SUM, sources, 63, (void *[]){results});
 		reduce.count = 40;
 		reduce.stream = i % 2;
@@ -211,11 +211,11 @@ static void bools_are_0_or_1(void **state)
 		{LS_MIN, 1, {0, 0, 1, 1, 1, 1}},
 	};
 	uint8_t got[6];
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]) * DEVICE_ISAS; i++) {
-		const struct device_kernels *kernels =
-			device_kernels_of((enum device_isa)(i % DEVICE_ISAS));
-		size_t k = i / DEVICE_ISAS;
-		struct device_reduce reduce = reduction(LS_BOOL, cases[k].op, (const void *[]){a, b},
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]) * KERNEL_ISAS; i++) {
+		const struct kernel_table *kernels =
+			kernel_table_of((enum kernel_isa)(i % KERNEL_ISAS));
+		size_t k = i / KERNEL_ISAS;
+		struct kernel_reduce reduce = reduction(LS_BOOL, cases[k].op, (const void *[]){a, b},
 							cases[k].sources, (void *[]){got});
 		reduce.count = 6;
 		if (!kernels)
@@ -232,12 +232,12 @@ static void halves_are_scaled_in_float32(void **state)
 				  1.0 / 3, 1.0009765625, 65504,  -2.5};
 	for (int i = 0; i < HALF_KINDS * 9; i++) {
 		ls_dtype dtype;
-		const struct device_kernels *kernels = kind(i / 9, &dtype);
+		const struct kernel_table *kernels = kind(i / 9, &dtype);
 		uint16_t *to = i % 2 ? out : other;
 		memcpy(to, every, sizeof(every));
 		if (!kernels)
 			continue;
-		device_scale_with(kernels, to, i % 4 ? every : to, dtype, ALL - 3, factors[i % 9]);
+		kernel_scale_with(kernels, to, i % 4 ? every : to, dtype, ALL - 3, factors[i % 9]);
 		for (uint32_t h = 0; h < ALL - 3; h++) {
 			float wanted = half_value(dtype, h) * (float)factors[i % 9];
 			uint16_t rounded = half_of(dtype, wanted);
@@ -256,18 +256,17 @@ static void floats_are_scaled(void **state)
 	double wide_in[2 * COUNT], wide[2 * COUNT];
 	for (int i = 0; i < 2 * COUNT; i++)
 		wide_in[i] = in[i] = (float)(i - 77) * 1.7f;
-	for (int i = 0; i < DEVICE_ISAS * COUNT; i++) {
-		const struct device_kernels *kernels =
-			device_kernels_of((enum device_isa)(i / COUNT));
+	for (int i = 0; i < KERNEL_ISAS * COUNT; i++) {
+		const struct kernel_table *kernels = kernel_table_of((enum kernel_isa)(i / COUNT));
 		size_t count = (size_t)(i % COUNT), shift = count % 3;
 		if (!kernels)
 			continue;
 		memcpy(got, in, sizeof(in));
 		memcpy(wide, wide_in, sizeof(wide));
 		bool pairs = count % 2;
-		device_scale_with(kernels, got + shift, count % 4 < 2 ? got + shift : in + shift,
+		kernel_scale_with(kernels, got + shift, count % 4 < 2 ? got + shift : in + shift,
 				  pairs ? LS_COMPLEX64 : LS_FLOAT32, count - shift, 0.1);
-		device_scale_with(kernels, wide + shift,
+		kernel_scale_with(kernels, wide + shift,
 				  count % 4 < 2 ? wide + shift : wide_in + shift,
 				  pairs ? LS_COMPLEX128 : LS_FLOAT64, count - shift, 0.1);
 		size_t end = shift + (count - shift) * (pairs ? 2 : 1);
@@ -277,7 +276,7 @@ static void floats_are_scaled(void **state)
 			assert_true(wide[k] == (scaled ? wide_in[k] * 0.1 : wide_in[k]));
 		}
 	}
-	device_scale(got, in, LS_FLOAT32, COUNT, 3);
+	kernel_scale(got, in, LS_FLOAT32, COUNT, 3);
 	assert_true(got[7] == in[7] * 3 && got[COUNT - 1] == in[COUNT - 1] * 3);
 }
 

@@ -50,7 +50,7 @@ static ls_status copy(struct driver *driver, void *stream, void *to, const void 
 /* ---- reductions: a kernel that has its operands on the heap ---- */
 
 struct reduction {
-	struct device_reduce reduce;
+	struct kernel_reduce reduce;
 	const void *sources[OPERANDS];
 	void *targets[OPERANDS];
 };
@@ -62,13 +62,13 @@ static enum sim_step run_reduction(struct sim *sim, void *argument)
 		reduction->sources[i] = sim_where(sim, reduction->sources[i]);
 	for (int i = 0; i < reduction->reduce.target_count; i++)
 		reduction->targets[i] = sim_where(sim, reduction->targets[i]);
-	device_reduce(&reduction->reduce);
+	kernel_reduce(&reduction->reduce);
 	free(reduction);
 	return SIM_STEP_DONE;
 }
 static const struct sim_kernel reduces = {"reduce", run_reduction};
 
-static ls_status reduce(struct driver *driver, void *stream, const struct device_reduce *given)
+static ls_status reduce(struct driver *driver, void *stream, const struct kernel_reduce *given)
 {
 	(void)driver;
 	if (given->source_count > OPERANDS || given->target_count > OPERANDS)
