@@ -169,7 +169,7 @@ LOCK_UNCHECKED static void wait_fds_under_lock(void)
 LOCK_UNCHECKED static void foreign_call_under_lock(void)
 {
 	lock_memory_acquire(&inner);
-	wait_foreign_begin(NULL, "cuMemFree");
+	wait_foreign_call_begin(NULL, "cuMemFree");
 }
 
 LOCK_UNCHECKED static void join_under_lock(void)

@@ -140,7 +140,7 @@ struct wait_table {
 struct wait_bell {
 	_Alignas(64) _Atomic uint32_t wakeups; /* raised to wake the sleepers */
 	_Atomic uint32_t sleepers; /* the number of sleepers, and WAIT_ARMED, WAIT_ARMED_URGENT */
-	_Atomic uint32_t requests; /* raised to wake the rank's progress thread: see wait_set */
+	_Atomic uint32_t requests; /* raised to wake the rank's progress thread: see wait_for_set */
 	_Atomic uint32_t listens;  /* enum wait_listens: the word on which that thread sleeps */
 };
 enum wait_listens { WAIT_LISTENS_NOT, WAIT_LISTENS_REQUESTS, WAIT_LISTENS_WAKEUPS };
@@ -351,8 +351,8 @@ LS_CHECKED ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int cou
  * counted as unpublished, as in other waits. Afterwards the thread is outside: one of Lockstep's
  * own, which has no slot otherwise, calls wait_thread_leave then. A waiter that is NULL or has no
  * wait table: shows nothing. */
-void wait_foreign_begin(struct waiter *waiter, const char *call) LOCK_AVOIDS_ALL;
-void wait_foreign_end(struct waiter *waiter) LOCK_AVOIDS(trace);
+void wait_foreign_call_begin(struct waiter *waiter, const char *call) LOCK_AVOIDS_ALL;
+void wait_foreign_call_end(struct waiter *waiter) LOCK_AVOIDS(trace);
 
 /* Whether `fd` can be written to, now or until the deadline. Prints no message, because messages
  * themselves use it. */
@@ -421,9 +421,9 @@ struct wait_set {
 /* Blocks until one of the items would end its wait (wait_check) or is hidden, until bell->requests
  * is not `seen`, or until_ns; if an item found no free slot, at most until the next look, so that
  * the thread can try again. Without items it sleeps where wait_wake does not wake it. */
-void wait_set(const struct wait_set *set) LOCK_AVOIDS_ALL;
-/* Wakes the progress thread: raises bell->requests, so that wait_set returns. No system call while
- * the thread is awake. */
+void wait_for_set(const struct wait_set *set) LOCK_AVOIDS_ALL;
+/* Wakes the progress thread: raises bell->requests, so that wait_for_set returns. No system call
+ * while the thread is awake. */
 void wait_wake_progress(struct wait_bell *bell);
 
 /* Arming. A rank may have operations that need one of its threads to make progress while none of

@@ -139,7 +139,7 @@ static void sleep_for_requests(const struct wait_set *set)
 	atomic_store(&bell->listens, WAIT_LISTENS_NOT);
 }
 
-void wait_set(const struct wait_set *set)
+void wait_for_set(const struct wait_set *set)
 {
 	lock_assert_none();
 	if (set->count == 0)

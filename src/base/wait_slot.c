@@ -348,7 +348,7 @@ void wait_slot_clear(struct waiter *waiter)
 		write_state(waiter->wait_table, registration->slot, WAIT_OUTSIDE, registration->tid);
 }
 
-void wait_foreign_begin(struct waiter *waiter, const char *call)
+void wait_foreign_call_begin(struct waiter *waiter, const char *call)
 {
 	struct wait_slot_body body;
 	lock_assert_none();
@@ -362,7 +362,7 @@ void wait_foreign_begin(struct waiter *waiter, const char *call)
 	wait_slot_publish(waiter, &body, NULL);
 }
 
-void wait_foreign_end(struct waiter *waiter)
+void wait_foreign_call_end(struct waiter *waiter)
 {
 	if (waiter)
 		wait_slot_clear(waiter);

@@ -175,10 +175,10 @@ static void test_more_threads_than_slots(void **state)
 	visitor_end(&extra);
 	assert_int_equal(fixture.shared->wait_table.unpublished, 1);
 	struct wait_slot_body slot;
-	wait_foreign_begin(&fixture.waiter, "cuMemFree");
+	wait_foreign_call_begin(&fixture.waiter, "cuMemFree");
 	assert_false(find_slot(fixture.shared, WAIT_FOREIGN, &slot));
 	assert_int_equal(fixture.shared->wait_table.unpublished, 1);
-	wait_foreign_end(&fixture.waiter);
+	wait_foreign_call_end(&fixture.waiter);
 	/* A slot that has become free is taken when the thread next sleeps. */
 	visitor_end(&visitors[5]);
 	assert_int_equal(slots_taken(&fixture), WAIT_SLOT_MAX - 1);
@@ -208,7 +208,7 @@ static void test_foreign_call(void **state)
 	assert_int_equal(wait_words(&fixture.waiter, &call, &peer), LS_TIMED_OUT);
 	for (int turn = 0; turn < 2; turn++) {
 		uint64_t before_ns = clock_now_ns();
-		wait_foreign_begin(&fixture.waiter, turn ? "free" : "cuMemFree");
+		wait_foreign_call_begin(&fixture.waiter, turn ? "free" : "cuMemFree");
 		assert_true(find_slot(fixture.shared, WAIT_FOREIGN, &slot));
 		assert_string_equal(slot.foreign, turn ? "free" : "cuMemFree");
 		assert_int_equal(slot.tid, gettid());
@@ -217,14 +217,14 @@ static void test_foreign_call(void **state)
 		assert_int_equal(slot.edge_count + slot.further + slot.may_leave + slot.group, 0);
 		assert_int_equal(slot.record + slot.pages, 0);
 		assert_int_equal(slots_taken(&fixture), 1);
-		wait_foreign_end(&fixture.waiter);
+		wait_foreign_call_end(&fixture.waiter);
 		assert_false(find_slot(fixture.shared, WAIT_FOREIGN, &slot));
 		assert_true(find_slot(fixture.shared, WAIT_OUTSIDE, &slot));
 		assert_int_equal(slots_taken(&fixture), 1);
 	}
 	/* A thread that leaves keeps no slot. */
-	wait_foreign_begin(&fixture.waiter, "");
-	wait_foreign_end(&fixture.waiter);
+	wait_foreign_call_begin(&fixture.waiter, "");
+	wait_foreign_call_end(&fixture.waiter);
 	wait_thread_leave(&fixture.waiter);
 	assert_int_equal(slots_taken(&fixture), 0);
 	assert_int_equal(fixture.shared->wait_table.unpublished, 0);
@@ -241,12 +241,12 @@ static void test_long_foreign_name(void **state)
 	for (size_t length = WAIT_FOREIGN_BYTES - 2; length <= WAIT_FOREIGN_BYTES + 1; length++) {
 		memset(name, 'x', sizeof name);
 		name[length] = 0;
-		wait_foreign_begin(&fixture.waiter, name);
+		wait_foreign_call_begin(&fixture.waiter, name);
 		assert_true(find_slot(fixture.shared, WAIT_FOREIGN, &slot));
 		assert_int_equal(strnlen(slot.foreign, WAIT_FOREIGN_BYTES),
 				 length < WAIT_FOREIGN_BYTES ? length : WAIT_FOREIGN_BYTES - 1);
 		assert_memory_equal(slot.foreign, name, strlen(slot.foreign));
-		wait_foreign_end(&fixture.waiter);
+		wait_foreign_call_end(&fixture.waiter);
 	}
 	fixture_fini(&fixture);
 }
@@ -277,10 +277,10 @@ static void test_foreign_call_of_nobody(void **state)
 {
 	(void)state;
 	struct waiter none = {.look_fd = -1};
-	wait_foreign_begin(NULL, "cuMemFree");
-	wait_foreign_end(NULL);
-	wait_foreign_begin(&none, "cuMemFree");
-	wait_foreign_end(&none);
+	wait_foreign_call_begin(NULL, "cuMemFree");
+	wait_foreign_call_end(NULL);
+	wait_foreign_call_begin(&none, "cuMemFree");
+	wait_foreign_call_end(&none);
 }
 
 /* ---- more words than a slot has ---- */

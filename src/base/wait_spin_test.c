@@ -78,12 +78,12 @@ static void test_set(void **state)
 	wait_item_show(&item);
 	for (int i = 0; i < 2; i++) {
 		slow_yields = 0;
-		wait_set(&(struct wait_set){.items = items,
-					    .count = 1,
-					    .bell = &fixture->shared->bell,
-					    .until_ns = clock_deadline_ns(LIMIT_MS),
-					    .spin_ns = SPIN_NS,
-					    .yield = i == 1});
+		wait_for_set(&(struct wait_set){.items = items,
+						.count = 1,
+						.bell = &fixture->shared->bell,
+						.until_ns = clock_deadline_ns(LIMIT_MS),
+						.spin_ns = SPIN_NS,
+						.yield = i == 1});
 		assert_at_most_one();
 	}
 	wait_item_hide(&item);

@@ -389,8 +389,8 @@ void diagnose_operation_text(const struct diagnose_record *record, const struct 
 void diagnose_message_text(const struct diagnose_message *message, const struct ranks *members,
 			   char *out, size_t bytes);
 
-/* The thread of a rank that has been longest in a foreign call (wait_foreign_begin); NULL: none is
- * in one. */
+/* The thread of a rank that has been longest in a foreign call (wait_foreign_call_begin); NULL:
+ * none is in one. */
 const struct diagnose_thread *diagnose_foreign_call(const struct diagnose_rank *rank);
 /* "its thread 4711 has been in the foreign call cuMemFree for 12.3 s", the same of a second thread,
  * and how many more are in such calls; empty if none is. */

@@ -60,7 +60,7 @@ static bool find_cells(struct engine_mailbox *mailbox, bool both) LOCK_REQUIRES(
 	return find(cells, both) != 0;
 }
 
-bool engine_mailbox_has_cells(struct engine *engine, uint64_t bytes)
+bool engine_mailbox_find_cells(struct engine *engine, uint64_t bytes)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_cells *cells = &mailbox->cells;

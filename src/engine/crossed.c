@@ -92,7 +92,7 @@ static void note_waited(struct engine *engine) LOCK_REQUIRES(mail)
 
 /* A check reads a cache line of each rank. So only the first receives are checked, and later one in
  * RARELY; the ranks of a ring check the same ones. */
-static bool has_turn(struct mailbox_crossing *crossing)
+static bool count_and_choose(struct mailbox_crossing *crossing)
 {
 	uint32_t count = crossing->count++;
 	return count < OFTEN || count % RARELY == 0;
@@ -112,7 +112,7 @@ uint64_t engine_mailbox_crossed(struct engine *engine, const struct mail_message
 	struct crossed published = mine;
 	uint64_t ring = 0;
 	crossing->to = -1;
-	if (to < 0 || mailbox->mixed || crossing->chooses || !has_turn(crossing))
+	if (to < 0 || mailbox->mixed || crossing->chooses || !count_and_choose(crossing))
 		return 0;
 	atomic_store(&mailbox->peers[to].to->crossed, pack(&mine));
 	for (int i = 0; i < team->size && published.from < team->size; i++) {

@@ -426,7 +426,7 @@ struct engine_op *engine_p2p_take_complete(struct engine *engine);
 uint32_t engine_p2p_pending(const struct engine *engine);
 /* After the group has failed: removes any one detached operation that is not complete from its
  * list, for engine_abandon; NULL: none. device_busy: also one of engine_p2p_await_device. */
-struct engine_op *engine_p2p_leave(struct engine *engine, bool device_busy);
+struct engine_op *engine_p2p_remove(struct engine *engine, bool device_busy);
 /* A failed operation on a stream, after engine_abandon has done all but wait for its device: it is
  * complete, with the status that it has, when the device is through with it. */
 void engine_p2p_await_device(struct engine *engine, struct engine_op *op);

@@ -206,7 +206,7 @@ static bool is_kept(const struct mailbox_peer *peer, const struct engine_op *op)
 static bool wants_rts(struct engine *engine, const struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	if (op->p2p.uses_cells)
-		return !engine_mailbox_has_cells(engine, op->call.send.bytes);
+		return !engine_mailbox_find_cells(engine, op->call.send.bytes);
 	return op->call.send.bytes > MAIL_INLINE_BYTES || op->p2p.hands_over_block ||
 	       op->p2p.cancellable || engine_is_on_stream(op);
 }
@@ -215,7 +215,7 @@ static bool has_room(struct engine *engine, struct mailbox_peer *peer, const str
 	LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	if (!transport_mail_has_room(peer->to, &peer->out, mailbox->limit))
+	if (!transport_mail_find_room(peer->to, &peer->out, mailbox->limit))
 		return false;
 	if (!wants_rts(engine, op))
 		return true;

@@ -167,8 +167,9 @@ bool engine_mailbox_open_from(struct engine *engine, int peer) LOCK_REQUIRES(mai
 
 /* Call for a new group. */
 void engine_mailbox_cells_init(struct engine *engine);
-/* Whether there are free cells for so many bytes, at most MAIL_EAGER_BYTES. */
-bool engine_mailbox_has_cells(struct engine *engine, uint64_t bytes) LOCK_REQUIRES(mail);
+/* Whether there are free cells for so many bytes, at most MAIL_EAGER_BYTES. The first call
+ * allocates the cells' memory, and each looks which cells the receivers have read meanwhile. */
+bool engine_mailbox_find_cells(struct engine *engine, uint64_t bytes) LOCK_REQUIRES(mail);
 /* Posts a message of more than MAIL_INLINE_BYTES, for which there are free cells and a free slot;
  * writes the place of the cells into the envelope. */
 void engine_mailbox_post_eager(struct engine_mailbox *mailbox, int dest,
@@ -203,6 +204,7 @@ void engine_mailbox_end_cancelled(struct engine_mailbox *mailbox, struct engine_
 	LOCK_REQUIRES(mail);
 /* The RTS slot, and a block or NULL, belong to the receiver until it returns them. */
 void engine_mailbox_disown_rts(struct mailbox_peer *peer, unsigned index, void *block);
+/* Removes a send from the queue. */
 /* Removes a send from the queue. */
 void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op);
 /* Takes all new messages of one source out of its ring: matches them, or adds them to the

@@ -298,7 +298,7 @@ uint32_t engine_p2p_device_busy(const struct engine *engine)
 	return atomic_load_explicit(&engine->mailbox->device_busy, memory_order_relaxed);
 }
 
-struct engine_op *engine_p2p_leave(struct engine *engine, bool device_busy)
+struct engine_op *engine_p2p_remove(struct engine *engine, bool device_busy)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	lock_mail_acquire(&mailbox->lock);

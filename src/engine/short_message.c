@@ -40,14 +40,14 @@ static bool fits_slot(const struct engine_short *call)
 /* Not if other sends are queued, or no slot is free. A posted receive is no obstacle, not even of
  * this rank itself: a thread that waits for that receive waits for the slot, and is woken as by a
  * message of another rank. */
-static bool may_go(struct engine *engine, struct mailbox_peer *peer,
-		   const struct engine_short *call) LOCK_REQUIRES(mail)
+static bool prepare_post(struct engine *engine, struct mailbox_peer *peer,
+			 const struct engine_short *call) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
 	if (__builtin_expect(!peer->to_open, 0) && !engine_mailbox_open_to(engine, call->peer))
 		return false;
-	return !peer->queue && transport_mail_has_room(peer->to, &peer->out, mailbox->limit) &&
-	       (fits_slot(call) || engine_mailbox_has_cells(engine, call->bytes));
+	return !peer->queue && transport_mail_find_room(peer->to, &peer->out, mailbox->limit) &&
+	       (fits_slot(call) || engine_mailbox_find_cells(engine, call->bytes));
 }
 
 bool engine_p2p_send_short(struct engine *engine, const struct engine_short *call, uint64_t record,
@@ -56,7 +56,7 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_short *cal
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
 	lock_mail_acquire(&mailbox->lock);
-	bool goes = may_go(engine, peer, call);
+	bool goes = prepare_post(engine, peer, call);
 	if (goes) {
 		struct mail_envelope envelope = {.count = call->count,
 						 .tag = call->tag,

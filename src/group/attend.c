@@ -70,7 +70,7 @@ static void wait_for_all(struct world *world, uint32_t seen, uint64_t until_ns)
 		items[i] = &attended->groups[i]->lane.unattended;
 	if (attended->count > 0)
 		set.spin_ns = items[0]->waiter->spin_ns;
-	wait_set(&set);
+	wait_for_set(&set);
 }
 
 void group_attend(struct world *world)

@@ -26,8 +26,8 @@ void group_batch_join(struct ls_op *batch, struct ls_op *op)
 	op->batch = batch;
 	op->engine.p2p.batch = &batch->engine;
 	atomic_fetch_add(&batch->parts, 1);
-	progress_op_hold(batch);
-	progress_op_hold(op); /* as long as the batch, which waits for it */
+	progress_op_ref(batch);
+	progress_op_ref(op); /* as long as the batch, which waits for it */
 	op->next_part = batch->next_part;
 	batch->next_part = op;
 }

@@ -23,11 +23,11 @@ static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *o
 	if (status == LS_OK)
 		status = progress_thread_start(op->group->world);
 	if (status != LS_OK) {
-		progress_stream_drop(op);
-		progress_op_drop(op);
+		progress_stream_discard(op);
+		progress_op_discard(op);
 		return status;
 	}
-	progress_op_hold(op);
+	progress_op_ref(op);
 	progress_lane_enqueue(op, options, site);
 	progress_thread_wake(op->group); /* the launch may need it */
 	status = progress_stream_launch(op);
@@ -35,8 +35,8 @@ static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *o
 	if (status == LS_OK && options->op)
 		*options->op = op;
 	else if (options->op)
-		progress_op_forget(op); /* it fails, and the call has said so */
-	progress_op_let_go(op);
+		progress_op_free_handle(op); /* it fails, and the call has said so */
+	progress_op_unref(op);
 	return status;
 }
 
@@ -58,7 +58,7 @@ static ls_status queue(ls_group *group, const struct engine_call *call,
 	if (status == LS_OK)
 		status = progress_lane_queue(op, options, site, wake);
 	if (status != LS_OK) {
-		progress_op_drop(op);
+		progress_op_discard(op);
 		return status;
 	}
 	if (options->op)
@@ -79,7 +79,7 @@ static ls_status call_resumable(ls_group *group, const struct engine_call *call,
 	if (status == LS_OK)
 		status = group_races_begin(group, call, options, site, &op->access);
 	if (status != LS_OK) {
-		progress_op_drop(op);
+		progress_op_discard(op);
 		return status;
 	}
 	struct progress_pause pause = progress_op_pause(op, 0);
@@ -89,7 +89,7 @@ static ls_status call_resumable(ls_group *group, const struct engine_call *call,
 		return status;
 	}
 	group_races_end(group, op->access);
-	progress_op_forget(op);
+	progress_op_free_handle(op);
 	return status;
 }
 

@@ -291,13 +291,13 @@ static void await_delivered(ls_group *group)
 	ls_status status = LS_OK;
 	while ((op = p2p_first_delivered(group))) {
 		status = p2p_await(&op, 1, &progress_no_pause);
-		progress_op_let_go(op);
+		progress_op_unref(op);
 	}
 	while ((op = progress_lane_first(group))) {
 		bool over = progress_stream_is_over(op);
 		if (over)
 			status = progress_lane_await(op, &progress_no_pause);
-		progress_op_let_go(op);
+		progress_op_unref(op);
 		if (!over)
 			break;
 	}
@@ -311,7 +311,7 @@ static void await_streams(ls_group *group)
 	while ((op = p2p_first_on_stream(group))) {
 		ls_status status = p2p_await(&op, 1, &progress_no_pause);
 		(void)status; /* as above */
-		progress_op_let_go(op);
+		progress_op_unref(op);
 	}
 }
 
@@ -328,7 +328,7 @@ static void end_operations(ls_group *group)
 		first = first ? first : progress_lane_first(group);
 		progress_warn_pending(first, pending, text, sizeof text);
 		if (first)
-			progress_op_let_go(first);
+			progress_op_unref(first);
 		snprintf(reason, sizeof reason, "with %s under way", text);
 		failure_abort_by_close(group, reason);
 	}

@@ -202,7 +202,7 @@ void ls_op_free(ls_op *op)
 		p2p_fail_gone(op->group);
 	if (!op->callback && !atomic_load(&op->status_read)) /* a callback gets it */
 		progress_warn_dropped(op, site);
-	progress_op_forget(op);
+	progress_op_free_handle(op);
 }
 
 ls_status group_op_await(struct ls_op **op)

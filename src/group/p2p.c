@@ -114,7 +114,7 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 		status = progress_stream_prepare(group_caller(call->name, options), op,
 						 options->stream);
 	if (status != LS_OK) {
-		progress_op_drop(op);
+		progress_op_discard(op);
 		return status;
 	}
 	progress_op_open(op, options, call->site);
@@ -122,16 +122,16 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 		group_batch_join(batch, op);
 	bool on_stream = op->on_stream;
 	if (on_stream)
-		progress_op_hold(op);
+		progress_op_ref(op);
 	status = p2p_start(op);
 	if (status != LS_OK) {
 		trace_end(&group->world->trace, op->engine.record, status);
 		if (batch)
 			group_batch_unjoin(batch, op, status);
 		if (on_stream)
-			progress_op_let_go(op);
-		progress_stream_drop(op);
-		progress_op_drop(op);
+			progress_op_unref(op);
+		progress_stream_discard(op);
+		progress_op_discard(op);
 		return status;
 	}
 	if (out)
@@ -140,9 +140,9 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 		status = launch(op);
 		if (status != LS_OK && out) {
 			*out = NULL;
-			progress_op_forget(op);
+			progress_op_free_handle(op);
 		}
-		progress_op_let_go(op);
+		progress_op_unref(op);
 	}
 	return status;
 }

@@ -62,7 +62,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* As wait_foreign_begin does; `name` may be what that one never writes. */
+/* As wait_foreign_call_begin does; `name` may be what that one never writes. */
 static void publish(struct trace *trace, int slot, uint32_t tid, const char *name, size_t bytes)
 {
 	struct wait_slot *to = &trace->wait_table->slots[slot];

@@ -160,7 +160,7 @@ static bool sleeps_too_long(struct world *world) LOCK_REQUIRES(group)
 	return true;
 }
 
-void p2p_leave(struct world *world, bool more)
+void p2p_release(struct world *world, bool more)
 {
 	struct world_p2p *p2p = &world->p2p;
 	for (;;) {
@@ -198,7 +198,7 @@ void p2p_arm(struct world *world, bool has_work)
 	if (armed)
 		return;
 	if ((arm_and_check(world) || has_work) && p2p_take(&world->p2p))
-		p2p_leave(world, p2p_pass(world));
+		p2p_release(world, p2p_pass(world));
 }
 
 /* ---- for the progress thread ---- */
@@ -210,7 +210,7 @@ void p2p_attend(struct world *world)
 		return;
 	while (p2p_pass(world) && !atomic_load(&world->progress.stop) && !atomic_load(&p2p->wanted))
 		;
-	p2p_leave(world, false);
+	p2p_release(world, false);
 }
 
 /* Another thread that makes progress checks deadlines, and wakes the progress thread when it stops

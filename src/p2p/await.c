@@ -343,7 +343,7 @@ static ls_status make_progress(struct world *world, ls_op *const *ops, int count
 		if (waits)
 			status = wait_after_pass(world, &pass, pause, self_only, &waited);
 		if (pass.head)
-			progress_op_let_go(pass.head);
+			progress_op_unref(pass.head);
 		if (complete || status != LS_OK || atomic_load(&world->p2p.wanted))
 			return status;
 		if (!waits)
@@ -485,7 +485,7 @@ ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_p
 		bool more = false;
 		if (p2p_take(&world->p2p)) {
 			status = make_progress(world, ops, count, pause, &self_only, &more);
-			p2p_leave(world, more);
+			p2p_release(world, more);
 		} else {
 			status = await_progress(world, ops, count, pause, &self_only);
 		}

@@ -56,7 +56,7 @@ static struct ls_op *find_lost_send(ls_group *group, uint64_t gone, int *peer)
 		      progress_op_need(op, gone, peer) != ENGINE_NEEDS_GONE))
 		op = op->next;
 	if (op)
-		progress_op_hold(op);
+		progress_op_ref(op);
 	lock_group_release(&p2p->lock);
 	return op;
 }
@@ -72,7 +72,7 @@ void p2p_fail_gone(ls_group *group)
 		return;
 	ls_status status = progress_op_fail_gone(op, gone, peer);
 	(void)status; /* the caller's own call learns it */
-	progress_op_let_go(op);
+	progress_op_unref(op);
 	/* If no thread makes progress, a call that asks for one of the operations ends it. */
 	p2p_look_again(group->world);
 }

@@ -197,7 +197,7 @@ bool p2p_take_over(struct world_p2p *p2p);
 bool p2p_is_progressing(struct world_p2p *p2p);
 /* Gives the right back. Arms the doorbell if the progress thread is needed, and wakes that thread
  * at once if there is `more` to do. */
-void p2p_leave(struct world *world, bool more);
+void p2p_release(struct world *world, bool more);
 /* Lets the thread that makes progress, which may sleep, look again: at new operations, at deadlines
  * and at causes. */
 void p2p_look_again(struct world *world);

@@ -114,7 +114,7 @@ static struct ls_op *claim(struct world_p2p *p2p, const ls_group *group)
 		op = op->next;
 	if (op) {
 		op->claimed = true;
-		progress_op_hold(op);
+		progress_op_ref(op);
 	}
 	lock_group_release(&p2p->lock);
 	return op;
@@ -175,7 +175,7 @@ struct ls_op *p2p_first(ls_group *group)
 	while (op && op->group != group)
 		op = op->next;
 	if (op)
-		progress_op_hold(op);
+		progress_op_ref(op);
 	lock_group_release(&p2p->lock);
 	return op;
 }
@@ -188,7 +188,7 @@ struct ls_op *p2p_first_on_stream(ls_group *group)
 	while (op && !(op->group == group && op->on_stream))
 		op = op->next;
 	if (op)
-		progress_op_hold(op);
+		progress_op_ref(op);
 	lock_group_release(&p2p->lock);
 	return op;
 }
@@ -211,7 +211,7 @@ struct ls_op *p2p_first_delivered(ls_group *group)
 	while (op && !(op->group == group && op->on_stream && is_delivered(op)))
 		op = op->next;
 	if (op)
-		progress_op_hold(op);
+		progress_op_ref(op);
 	lock_group_release(&p2p->lock);
 	return op;
 }
@@ -267,12 +267,12 @@ static void end_all(ls_group *group, bool waits)
 	struct ls_op *op;
 	p2p_collect(group);
 	if (group->world->device)
-		progress_stream_release(group->world);
-	while ((engine = engine_p2p_leave(&group->engine, waits)))
+		progress_stream_resume_failed(group->world);
+	while ((engine = engine_p2p_remove(&group->engine, waits)))
 		end_one(op_of(engine), LS_ABORTED, waits);
 	while (p2p->serial && (op = claim(p2p, group))) {
 		finish(op, progress_op_settle(op, LS_ABORTED, -1, true));
-		progress_op_let_go(op);
+		progress_op_unref(op);
 	}
 }
 
@@ -314,7 +314,7 @@ ls_status p2p_start(struct ls_op *op)
 			return status;
 	}
 	add_group(group);
-	progress_op_hold(op);
+	progress_op_ref(op);
 	ls_status status = LS_OK;
 	if (add(p2p, op)) {
 		status = begin(op);
@@ -333,7 +333,7 @@ ls_status p2p_start(struct ls_op *op)
 	}
 	/* What has happened before is no call for a progress thread that is armed already. */
 	bool ends = failure_status(group) != LS_OK || (p2p_wakes(op) && world_gone(group) != 0);
-	progress_op_let_go(op);
+	progress_op_unref(op);
 	if (p2p_pending(group) > 0 || p2p->serial)
 		p2p_arm(group->world, ends || engine_p2p_has_work(&group->engine));
 	return status;
@@ -347,7 +347,7 @@ bool p2p_begin_next(struct world *world)
 	ls_status status = begin(op);
 	if (status != LS_OK)
 		finish(op, progress_op_settle(op, status, -1, true));
-	progress_op_let_go(op);
+	progress_op_unref(op);
 	return true;
 }
 
@@ -440,5 +440,5 @@ void p2p_close(ls_group *group)
 			at = at->next_p2p;
 		at->next_p2p = group->next_p2p;
 	}
-	p2p_leave(group->world, true);
+	p2p_release(group->world, true);
 }

@@ -150,14 +150,14 @@ static void sweep_deadlines(struct world *world)
 		p2p->next_deadline_ns = next;
 	}
 	if (late)
-		progress_op_hold(late); /* another thread may end it meanwhile */
+		progress_op_ref(late); /* another thread may end it meanwhile */
 	lock_group_release(&p2p->lock);
 	if (!late)
 		return;
 	ls_status status = progress_op_fail(late, LS_TIMED_OUT, -1, 0);
 	(void)status; /* as above */
 	p2p_end_all(late->group);
-	progress_op_let_go(late);
+	progress_op_unref(late);
 }
 
 void p2p_progress_pass(struct world *world, struct p2p_pass *pass)
@@ -188,7 +188,7 @@ struct ls_op *p2p_head(struct world_p2p *p2p)
 	if (head && !atomic_load_explicit(&head->begun, memory_order_acquire))
 		head = NULL;
 	if (head)
-		progress_op_hold(head);
+		progress_op_ref(head);
 	lock_group_release(&p2p->lock);
 	return head;
 }
@@ -210,6 +210,6 @@ void p2p_poll(const struct ls_op *op)
 	if (!progress_op_is_complete(op) && (p2p_poll_gone(op) || (behind && p2p_poll_gone(head))))
 		more = p2p_pass(world);
 	if (head)
-		progress_op_let_go(head);
-	p2p_leave(world, more);
+		progress_op_unref(head);
+	p2p_release(world, more);
 }

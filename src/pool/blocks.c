@@ -300,7 +300,7 @@ static void change_stream(struct pool *pool, struct pool_block *block, int strea
 	block->number = 0;
 }
 
-void pool_leave_to(struct pool *pool, int stream, int to)
+void pool_hand_over(struct pool *pool, int stream, int to)
 {
 	for (struct pool_segment *one = pool->segments; one; one = one->next)
 		for (struct pool_block *block = one->first; block; block = block->right) {

@@ -208,9 +208,9 @@ static struct pool_due *take_first(struct pool_gate *gate)
 static void give_now(struct waiter *waiter, struct pool_due *due)
 {
 	struct driver *driver = due->driver;
-	wait_foreign_begin(waiter, driver->ops->give_call);
+	wait_foreign_call_begin(waiter, driver->ops->give_call);
 	ls_status status = driver->ops->give(driver, &due->segment);
-	wait_foreign_end(waiter);
+	wait_foreign_call_end(waiter);
 	due->given(due, status);
 }
 

@@ -142,7 +142,7 @@ struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, 
 				   bool *wanted) LOCK_REQUIRES(pool);
 /* Cached blocks of a stream that others may use belong to the stream `to` from now on; for the rest
  * a mark is wanted. */
-void pool_leave_to(struct pool *pool, int stream, int to) LOCK_REQUIRES(pool);
+void pool_hand_over(struct pool *pool, int stream, int to) LOCK_REQUIRES(pool);
 void pool_free_chunks(struct pool *pool) LOCK_REQUIRES(pool);
 static inline size_t pool_cached(const struct pool *pool) LOCK_REQUIRES(pool)
 {

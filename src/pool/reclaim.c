@@ -70,9 +70,9 @@ static ls_status ask_driver(struct pool *pool, size_t bytes, struct pool_segment
 	segment->due.driver = driver;
 	segment->due.owner = pool;
 	segment->due.given = given;
-	wait_foreign_begin(pool->options.waiter, driver->ops->take_call);
+	wait_foreign_call_begin(pool->options.waiter, driver->ops->take_call);
 	ls_status status = driver->ops->take(driver, bytes, &segment->due.segment);
-	wait_foreign_end(pool->options.waiter);
+	wait_foreign_call_end(pool->options.waiter);
 	if (status != LS_OK) {
 		free(segment);
 		segment = NULL;

@@ -36,7 +36,7 @@ static bool is_idle(const struct pool_stream *stream)
 static int clear_slot(struct pool *pool) LOCK_REQUIRES(pool)
 {
 	for (int slot = 0; slot < pool->stream_count; slot++) {
-		pool_leave_to(pool, slot, slot > 0 ? 0 : 1);
+		pool_hand_over(pool, slot, slot > 0 ? 0 : 1);
 		if (is_idle(&pool->streams[slot]))
 			return slot;
 	}
@@ -69,9 +69,9 @@ ls_status pool_stream_check(struct pool *pool, void *handle)
 {
 	struct driver *driver = pool->options.driver;
 	bool captured = false;
-	wait_foreign_begin(pool->options.waiter, "the driver, about a stream");
+	wait_foreign_call_begin(pool->options.waiter, "the driver, about a stream");
 	ls_status status = driver->ops->capturing(driver, handle, &captured);
-	wait_foreign_end(pool->options.waiter);
+	wait_foreign_call_end(pool->options.waiter);
 	if (status == LS_OK && captured) {
 		MESSAGE_SAY(MESSAGE_DEVICE_CAPTURED, pool->name);
 		status = LS_UNSUPPORTED;
@@ -187,13 +187,13 @@ static ls_status put(struct pool *pool, struct pool_stream *stream, void *handle
 {
 	struct driver *driver = pool->options.driver;
 	bool captured = false;
-	wait_foreign_begin(pool->options.waiter, "the driver, behind a stream");
+	wait_foreign_call_begin(pool->options.waiter, "the driver, behind a stream");
 	ls_status status = driver->ops->capturing(driver, handle, &captured);
 	if (status == LS_OK && captured)
 		status = LS_PENDING;
 	if (status == LS_OK)
 		status = driver->ops->store(driver, handle, &stream->done, number);
-	wait_foreign_end(pool->options.waiter);
+	wait_foreign_call_end(pool->options.waiter);
 	return status;
 }
 

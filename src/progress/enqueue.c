@@ -21,7 +21,7 @@ static void enter_list(struct world_device *device, struct ls_op *op)
 	lock_group_release(&device->lock);
 }
 
-void progress_stream_leave(struct ls_op *op)
+void progress_stream_resume(struct ls_op *op)
 {
 	struct world_device *device = op->group->world->device;
 	lock_group_acquire(&device->lock);
@@ -31,7 +31,7 @@ void progress_stream_leave(struct ls_op *op)
 	lock_group_release(&device->lock);
 }
 
-void progress_stream_release(struct world *world)
+void progress_stream_resume_failed(struct world *world)
 {
 	struct world_device *device = world->device;
 	lock_group_acquire(&device->lock);
@@ -95,11 +95,11 @@ ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *
 	return LS_OK;
 }
 
-void progress_stream_drop(struct ls_op *op)
+void progress_stream_discard(struct ls_op *op)
 {
 	if (!op->on_stream)
 		return;
-	progress_stream_leave(op);
+	progress_stream_resume(op);
 	engine_stream_end(&op->group->engine, &op->engine);
 }
 
@@ -127,14 +127,14 @@ static void await_arrival(struct ls_op *op)
 static ls_status put(struct ls_op *op, const struct pool_launch *launch, bool *stored)
 {
 	struct waiter *waiter = &op->group->world->waiter;
-	wait_foreign_begin(waiter, "the driver, behind a stream");
+	wait_foreign_call_begin(waiter, "the driver, behind a stream");
 	ls_status status = engine_stream_put_first(&op->engine);
-	wait_foreign_end(waiter);
+	wait_foreign_call_end(waiter);
 	if (status == LS_OK && !launch->has_room)
 		await_arrival(op);
-	wait_foreign_begin(waiter, "the driver, behind a stream");
+	wait_foreign_call_begin(waiter, "the driver, behind a stream");
 	status = engine_stream_put_rest(&op->engine, status, launch->done, launch->number, stored);
-	wait_foreign_end(waiter);
+	wait_foreign_call_end(waiter);
 	return status;
 }
 
@@ -195,11 +195,11 @@ ls_status progress_stream_follow(const struct ls_op *op, void *stream)
 		return status;
 	if (!launch.has_room)
 		await_done(op, deadline_ns);
-	wait_foreign_begin(&world->waiter, "the driver, behind a stream");
+	wait_foreign_call_begin(&world->waiter, "the driver, behind a stream");
 	status = driver->ops->await(driver, stream, own->done, own->number);
 	/* A store of its own shows when the stream does not read that word any more. */
 	ls_status stored = driver->ops->store(driver, stream, launch.done, launch.number);
-	wait_foreign_end(&world->waiter);
+	wait_foreign_call_end(&world->waiter);
 	pool_launch_end(world->device->pool, &launch, stored == LS_OK);
 	return status == LS_OK ? stored : status;
 }

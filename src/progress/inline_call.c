@@ -25,7 +25,7 @@ static struct ls_op *operation(ls_group *group, const struct engine_call *call,
 		return op;
 	}
 	if (op)
-		progress_op_drop(op);
+		progress_op_discard(op);
 	progress_op_prepare(own, group, call);
 	return own;
 }
@@ -55,7 +55,7 @@ __attribute__((noinline)) static ls_status continue_general(ls_group *group,
 	if (status == LS_PENDING)
 		*options->op = op;
 	else
-		progress_op_forget(op);
+		progress_op_free_handle(op);
 	return status;
 }
 
@@ -93,7 +93,7 @@ bool progress_inline_call(ls_group *group, const struct engine_call *call,
 	engine_inline_finish(engine, plan, call->send.address, call->recv.address, state.seq);
 	atomic_store_explicit(&group->trace_entry->finished, state.seq, memory_order_release);
 	trace_end(&group->world->trace, state.record, LS_OK);
-	progress_lane_leave(group);
+	progress_lane_release(group);
 	*status = LS_OK;
 	return true;
 }

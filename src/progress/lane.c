@@ -71,7 +71,7 @@ struct ls_op *progress_lane_first(ls_group *group)
 	lock_group_acquire(&group->lane.lock);
 	struct ls_op *op = group->lane.head;
 	if (op && op->pooled)
-		progress_op_hold(op);
+		progress_op_ref(op);
 	else
 		op = NULL;
 	lock_group_release(&group->lane.lock);
@@ -91,7 +91,7 @@ static void wake_waiters(ls_group *group)
 	wait_wake(&group->lane.waiters_bell);
 }
 
-void progress_lane_leave_to_others(ls_group *group)
+void progress_lane_release_to_others(ls_group *group)
 {
 	wake_waiters(group);
 	progress_thread_wake(group);
@@ -112,7 +112,7 @@ static void requeue_first(struct ls_op *op)
 		lane->tail = op;
 	atomic_fetch_sub(&lane->state, WORLD_LANE_FAST);
 	lock_group_release(&lane->lock);
-	progress_lane_leave_to_others(op->group);
+	progress_lane_release_to_others(op->group);
 }
 
 /* ---- the queue ---- */
@@ -419,9 +419,9 @@ static ls_status leave_lane(struct ls_op *op, bool complete, ls_status status)
 		requeue_first(op);
 		return LS_PENDING;
 	}
-	progress_lane_leave(op->group);
+	progress_lane_release(op->group);
 	if (op->pooled)
-		progress_op_let_go(op);
+		progress_op_unref(op);
 	return status;
 }
 

@@ -26,8 +26,9 @@ static inline uint64_t progress_lane_number(struct world_lane *lane, uint64_t st
 	return seq;
 }
 /* For a blocking call: takes the next number and the lane in one exchange if nothing is under way.
- * False: nothing has changed. Until progress_lane_leave, or progress_lane_run, which leaves, no
- * other thread uses the group's engine for collectives. */
+ * False: nothing has changed. No other thread uses
+ * the group's engine for collectives until progress_lane_release, or progress_lane_run, which
+ * releases the lane. */
 static inline bool progress_lane_take(struct world_lane *lane, uint64_t *seq)
 {
 	uint64_t state = atomic_load_explicit(&lane->state, memory_order_relaxed), next;
@@ -41,15 +42,15 @@ static inline bool progress_lane_take(struct world_lane *lane, uint64_t *seq)
 	return true;
 }
 /* Others have queued meanwhile: wakes a thread that waits for them, or the progress thread. */
-void progress_lane_leave_to_others(ls_group *group);
-static inline void progress_lane_leave(ls_group *group)
+void progress_lane_release_to_others(ls_group *group);
+static inline void progress_lane_release(ls_group *group)
 {
 	uint64_t before = atomic_fetch_sub(&group->lane.state, WORLD_LANE_FAST | 1);
 	if (__builtin_expect((before & WORLD_LANE_PENDING) > 1, 0))
-		progress_lane_leave_to_others(group);
+		progress_lane_release_to_others(group);
 }
 /* Runs an operation whose caller has taken the lane until it is complete or until the pause, as
- * progress_lane_call does, and leaves the lane. */
+ * progress_lane_call does, and releases the lane. */
 ls_status progress_lane_run(struct ls_op *op, const struct progress_pause *pause);
 /* Runs op until it is complete, or until the pause: then it returns LS_PENDING and op continues as
  * a nonblocking operation, for which it must come from the pool and the progress thread must exist.

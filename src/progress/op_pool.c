@@ -68,12 +68,12 @@ struct ls_op *progress_op_new(ls_group *group, bool handle)
 	return op;
 }
 
-void progress_op_hold(struct ls_op *op)
+void progress_op_ref(struct ls_op *op)
 {
 	atomic_fetch_add(&op->holders, 1);
 }
 
-void progress_op_let_go(struct ls_op *op)
+void progress_op_unref(struct ls_op *op)
 {
 	struct world_pool *pool = &op->group->pool;
 	if (atomic_fetch_sub(&op->holders, 1) > 1)
@@ -82,7 +82,7 @@ void progress_op_let_go(struct ls_op *op)
 		struct ls_op *part = op->next_part;
 		op->next_part = part->next_part;
 		part->next_part = NULL;
-		progress_op_let_go(part);
+		progress_op_unref(part);
 	}
 	lock_group_acquire(&pool->lock);
 	op->next = pool->spare;
@@ -90,10 +90,10 @@ void progress_op_let_go(struct ls_op *op)
 	lock_group_release(&pool->lock);
 }
 
-void progress_op_forget(struct ls_op *op)
+void progress_op_free_handle(struct ls_op *op)
 {
 	atomic_fetch_sub(&op->group->pool.handles, 1);
-	progress_op_let_go(op);
+	progress_op_unref(op);
 }
 
 static void end_access(struct ls_op *op)
@@ -102,20 +102,20 @@ static void end_access(struct ls_op *op)
 		races_end(op->group->world->races, op->access);
 }
 
-void progress_op_drop(struct ls_op *op)
+void progress_op_discard(struct ls_op *op)
 {
 	end_access(op);
 	if (atomic_load(&op->holders) > 1)
 		atomic_fetch_sub(&op->group->pool.handles, 1);
 	atomic_store(&op->holders, 1);
-	progress_op_let_go(op);
+	progress_op_unref(op);
 }
 
 void progress_op_complete(struct ls_op *op, ls_status status)
 {
 	bool pooled = op->pooled;
 	if (op->on_stream)
-		progress_stream_leave(op);
+		progress_stream_resume(op);
 	end_access(op); /* the callback may use the buffers again */
 	if (op->callback) {
 		atomic_store(&op->status_read, true);
@@ -125,7 +125,7 @@ void progress_op_complete(struct ls_op *op, ls_status status)
 	 * as it sees this. */
 	atomic_store_explicit(&op->complete, 1 + (uint32_t)status, memory_order_release);
 	if (pooled)
-		progress_op_let_go(op);
+		progress_op_unref(op);
 }
 
 void progress_lane_complete(struct ls_op *op, ls_status status)
@@ -176,5 +176,5 @@ void progress_batch_part_complete(struct ls_op *batch, ls_status status)
 	if (atomic_fetch_sub(&batch->parts, 1) == 1)
 		progress_op_complete(batch, (ls_status)atomic_load(&batch->worst));
 	else
-		progress_op_let_go(batch);
+		progress_op_unref(batch);
 }

@@ -19,7 +19,7 @@ enum { PROGRESS_SLICE_MS = 5 };
  * has one, too. NULL, with a message, if there is no memory. */
 struct ls_op *progress_op_new(ls_group *group, bool handle);
 /* Returns an operation to the pool that was never queued. */
-void progress_op_drop(struct ls_op *op);
+void progress_op_discard(struct ls_op *op);
 /* The operation completes with `status`: drops the lane's reference, and wakes the threads that
  * wait for it. */
 void progress_lane_complete(struct ls_op *op, ls_status status);
@@ -35,10 +35,10 @@ static inline bool progress_op_is_complete(const struct ls_op *op)
 	return atomic_load_explicit(&op->complete, memory_order_acquire) != 0;
 }
 /* The user frees the handle. */
-void progress_op_forget(struct ls_op *op);
+void progress_op_free_handle(struct ls_op *op);
 /* Adds a reference, and drops one. */
-void progress_op_hold(struct ls_op *op);
-void progress_op_let_go(struct ls_op *op);
+void progress_op_ref(struct ls_op *op);
+void progress_op_unref(struct ls_op *op);
 void progress_pool_init(struct world_pool *pool);
 /* Frees the handles that the user has not freed; progress_warn_left has named them. */
 void progress_pool_fini(ls_group *group);
@@ -109,13 +109,13 @@ LS_CHECKED ls_status progress_stream_follow(const struct ls_op *op, void *stream
 bool progress_stream_is_over(const struct ls_op *op);
 /* All streams go on that wait for operations of groups that have failed, as an operation may be
  * behind others in its stream. */
-void progress_stream_release(struct world *world);
+void progress_stream_resume_failed(struct world *world);
 /* Keeps the words of operations that are freed; NULL is allowed. */
 void progress_stream_keep_words(struct world *world, struct engine_stream_words *words);
 /* The operation is complete: those behind it in its stream may go on. */
-void progress_stream_leave(struct ls_op *op);
+void progress_stream_resume(struct ls_op *op);
 /* The operation was prepared, and will not be launched. */
-void progress_stream_drop(struct ls_op *op);
+void progress_stream_discard(struct ls_op *op);
 
 /* ---- fail.c ---- */
 

@@ -110,7 +110,7 @@ static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
 	uint64_t deadline = retreat_deadline(group);
 	bool warned = false;
 	if (engine_is_on_stream(engine))
-		progress_stream_release(group->world);
+		progress_stream_resume_failed(group->world);
 	for (;;) {
 		uint64_t now = clock_now_ns();
 		bool force = now >= deadline;

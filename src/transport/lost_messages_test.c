@@ -36,7 +36,7 @@ static int tear_down(void **state)
 static void post(int tag, uint16_t rts, uint8_t flags)
 {
 	struct mail_envelope envelope = {.tag = tag, .rts = rts, .flags = flags};
-	assert_true(transport_mail_has_room(box, &out, MAIL_SLOTS));
+	assert_true(transport_mail_find_room(box, &out, MAIL_SLOTS));
 	transport_mail_post(box, &out, &envelope, NULL, 0);
 }
 

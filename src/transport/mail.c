@@ -20,7 +20,7 @@ void transport_mail_out_init(struct mail_out *out)
 	*out = (struct mail_out){.next = 1, .clear = 1 + MAIL_SLOTS};
 }
 
-bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, unsigned limit)
+bool transport_mail_find_room(const struct mail_box *box, struct mail_out *out, unsigned limit)
 {
 	if (out->posted - out->seen < limit)
 		return true;

@@ -173,9 +173,9 @@ struct mail_out {
 };
 void transport_mail_out_init(struct mail_out *out);
 
-/* Whether a message may be posted: fewer than `limit` (<= MAIL_SLOTS) are there unmatched. If not,
- * wait until `taken` differs from out->seen. */
-bool transport_mail_has_room(const struct mail_box *box, struct mail_out *out, unsigned limit);
+/* Whether a message may be posted: fewer than `limit` (<= MAIL_SLOTS) are there unmatched. Reads
+ * `taken` into out->seen if it must. If not, wait until `taken` differs from out->seen. */
+bool transport_mail_find_room(const struct mail_box *box, struct mail_out *out, unsigned limit);
 /* Whether an RTS slot is known to be free. block: in the half for blocks. */
 static inline bool transport_mail_has_rts(const struct mail_out *out, bool block)
 {
@@ -201,8 +201,8 @@ static inline void transport_mail_copy(void *to, const void *from, uint64_t byte
 	else if (bytes)
 		memcpy(to, from, bytes);
 }
-/* Posts a message; transport_mail_has_room was true. payload: `bytes` for the slot, if the envelope
- * names neither an RTS slot nor cells. The last store is that of `sequence`, sequentially
+/* Posts a message; transport_mail_find_room was true. payload: `bytes` for the slot, if the
+ * envelope names neither an RTS slot nor cells. The last store is that of `sequence`, sequentially
  * consistent. */
 void transport_mail_post(struct mail_box *box, struct mail_out *out,
 			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes);

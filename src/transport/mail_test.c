@@ -42,7 +42,7 @@ static bool post(struct ends *ends, uint64_t value, size_t bytes)
 	unsigned char payload[MAIL_INLINE_BYTES] = {0};
 	struct mail_envelope envelope = {.count = value, .tag = (int32_t)bytes};
 	memcpy(payload, &value, sizeof value);
-	if (!transport_mail_has_room(ends->box, &ends->out, MAIL_SLOTS))
+	if (!transport_mail_find_room(ends->box, &ends->out, MAIL_SLOTS))
 		return false;
 	transport_mail_post(ends->box, &ends->out, &envelope, payload, bytes);
 	return true;
@@ -148,7 +148,7 @@ static void test_room(void **state)
 	assert_true(transport_mail_poll(ends->box, &ends->in, &messages[17]));
 	assert_int_equal(messages[17].envelope.count, 100);
 	assert_int_equal(messages[17].slot, transport_mail_index(18));
-	assert_false(transport_mail_has_room(ends->box, &ends->out, 1));
+	assert_false(transport_mail_find_room(ends->box, &ends->out, 1));
 }
 
 /* A source that finds little room learns that it looks too often, unless the owner does nothing. */
@@ -345,7 +345,7 @@ static void test_passes(void **state)
 		ends->in.passed = false;
 		if (turn % 3)
 			continue;
-		assert_true(transport_mail_has_room(box, &ends->out, MAIL_SLOTS));
+		assert_true(transport_mail_find_room(box, &ends->out, MAIL_SLOTS));
 		struct mail_envelope envelope = {.count = turn};
 		transport_mail_post(box, &ends->out, &envelope, NULL, 0);
 		assert_true(transport_mail_poll(box, &ends->in, &message));

@@ -116,7 +116,7 @@ static void use_box(struct mail_box *box, unsigned count)
 	struct mail_in in;
 	transport_mail_out_init(&out);
 	transport_mail_in_init(&in);
-	for (unsigned i = 0; i < count && transport_mail_has_room(box, &out, MAIL_SLOTS); i++) {
+	for (unsigned i = 0; i < count && transport_mail_find_room(box, &out, MAIL_SLOTS); i++) {
 		struct mail_envelope envelope = {.count = 1};
 		if (i % 2)
 			envelope.rts = (uint16_t)(1 + transport_mail_rts_alloc(box, &out, false,

@@ -24,7 +24,7 @@ enum {
  * queue, under the lock. `state` has the lower 40 bits of a number; the others follow from
  * `recent_number`, which differs from the number by far less than 2^39.
  *   under way == queued + (FAST ? 1 : 0);  progressing and FAST are never both set
- * So a thread that leaves the lane, and sees others under way, wakes the progress thread. */
+ * So a thread that releases the lane, and sees others under way, wakes the progress thread. */
 struct world_lane {
 	_Alignas(64) _Atomic uint64_t state;
 	_Atomic uint64_t recent_number; /* some number that was given lately */

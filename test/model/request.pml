@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Who sees to sends and receives that run beside the caller (src/p2p/pending.c, arm.c), and how a peer
- * wakes the progress thread when nobody does (wait_arm, wait_request_progress, wait_set in
+ * wakes the progress thread when nobody does (wait_arm, wait_request_progress, wait_for_set in
  * src/base/wait.h). One thread of
  * the rank begins a receive of a long message, another one a send for which there may be no room yet; each
  * then waits, or goes away. A third one, which blocks in a call of its own, takes in what has arrived, and sees to

@@ -148,7 +148,7 @@ inline sweep(more)
 	collect()
 }
 
-/* p2p_leave */
+/* p2p_release */
 inline leave(more, mine)
 {
 	do

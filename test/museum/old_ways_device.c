@@ -44,31 +44,31 @@ SHOWN enum sim_error launch_collective(const char *call, int stream, int first, 
 				       uint64_t round)
 {
 	struct meeting meeting = {first, member, 2, round};
-	wait_foreign_begin(&world->waiter, call);
+	wait_foreign_call_begin(&world->waiter, call);
 	enum sim_error error = sim_launch(streams[stream], &collective, &meeting, sizeof meeting);
-	wait_foreign_end(&world->waiter);
+	wait_foreign_call_end(&world->waiter);
 	return error;
 }
 
 SHOWN void launch_local(int stream)
 {
-	wait_foreign_begin(&world->waiter, "launch of a local kernel, first time");
+	wait_foreign_call_begin(&world->waiter, "launch of a local kernel, first time");
 	must(sim_launch(streams[stream], &local, NULL, 0));
-	wait_foreign_end(&world->waiter);
+	wait_foreign_call_end(&world->waiter);
 }
 
 SHOWN void free_block(const char *call)
 {
-	wait_foreign_begin(&world->waiter, call);
+	wait_foreign_call_begin(&world->waiter, call);
 	must(sim_free(sim, cached));
-	wait_foreign_end(&world->waiter);
+	wait_foreign_call_end(&world->waiter);
 }
 
 SHOWN enum sim_error synchronise(const char *call, int stream)
 {
-	wait_foreign_begin(&world->waiter, call);
+	wait_foreign_call_begin(&world->waiter, call);
 	enum sim_error error = sim_stream_sync(streams[stream]);
-	wait_foreign_end(&world->waiter);
+	wait_foreign_call_end(&world->waiter);
 	return error;
 }
 

@@ -28,13 +28,13 @@ static void a_late_rank_is_in_a_foreign_call(struct runner_rank *self)
 	struct ls_op_options soon = {.size = sizeof soon, .timeout_ms = LIMIT_MS};
 	runner_ready(self, group);
 	if (self->rank == 0)
-		wait_foreign_begin(waiter, "cuMemFree");
+		wait_foreign_call_begin(waiter, "cuMemFree");
 	runner_meet(self);
 	if (self->rank != 0)
 		GIVES(LS_TIMED_OUT, ls_barrier(group, &soon));
 	runner_meet(self);
 	if (self->rank == 0)
-		wait_foreign_end(waiter);
+		wait_foreign_call_end(waiter);
 	struct ls_failure failure = {.size = sizeof failure};
 	OK(ls_group_failure(group, &failure));
 	says_call(failure.text, 0);
@@ -72,9 +72,9 @@ static void *free_and_send(void *argument)
 	struct beside *beside = argument;
 	struct waiter *waiter = &beside->group->world->waiter;
 	int32_t value = 7;
-	wait_foreign_begin(waiter, "cuMemFree");
+	wait_foreign_call_begin(waiter, "cuMemFree");
 	watch_reports(beside);
-	wait_foreign_end(waiter);
+	wait_foreign_call_end(waiter);
 	OK(ls_send(beside->group, &value, 1, LS_INT32, 1, NULL));
 	return NULL;
 }
