@@ -1,45 +1,47 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Memory, streams and launches of a device. See ls_device(3).
  *
- * A rank has one device at most: the option `device` of ls_group_open. A stream is a handle of the
- * device's driver (a CUstream, for example), which the program makes and destroys. Work that is put
- * behind a stream is done later, in order.
+ * This version has one driver, `sim`, a simulated device; there is none for CUDA yet. A rank has one
+ * device at most: the option `device` of ls_group_open. A stream is a handle of the device's driver,
+ * which the program makes and destroys. The driver does the work that is enqueued on a stream later,
+ * in order.
  *
- * Operations on a stream: with options->stream set, a collective, a send or a receive takes its
- * place behind what the stream has, and what is put behind the stream later sees its result. The
- * buffers may be memory of the device, of whatever origin, or of the host. The call does not block
- * until the data has moved: without `op` and `callback` it returns when everything is behind the
- * stream, and a failure shows in the next call on the group, in ls_group_failure, and in the
- * report. With `op`, ls_wait waits until the stream has done its part, too. Calls take their order
- * (of collectives, of messages between two ranks) from the calls, as without a stream, and not from
- * the streams. The stream must not be captured for a graph. LOCKSTEP_BLOCKING=1 makes each
- * collective outside of a launch wait until it is complete, which finds the call that fails. An
- * operation on a stream cannot be cancelled.
+ * Operations on a stream: with options->stream set, a call enqueues its collective, send or receive
+ * on that stream, behind the work that the stream already has. Work that the program enqueues
+ * afterwards sees the result. Buffers may be device memory, of whatever origin, or host memory.
+ * Without `op` and `callback` the call returns when everything is enqueued, and does not wait for
+ * the data to move; a failure shows in the next call on the group, in ls_group_failure, and in the
+ * report. With `op`, ls_wait returns when the stream has done the operation. The order of the calls
+ * decides which collectives and messages match, as without a stream; the streams do not change it.
+ * An operation on a stream cannot be cancelled. LOCKSTEP_BLOCKING=1 makes each collective outside
+ * of a launch wait until it is complete, so that the call that fails returns the error.
+ * Errors, beside those of the call: LS_BAD_ARGUMENT (no device, the stream is not of this device, or
+ * options->resumable is set), LS_UNSUPPORTED (the stream is being captured for a graph, or the peer
+ * of a send is on another host), LS_OUT_OF_MEMORY, LS_SYSTEM (the driver failed).
  *
- * Calls on memory of ls_device_alloc without options->stream: the memory must be ready when the
- * call is made; they block as with host memory, and only collectives and blocking sends and
- * receives take it.
+ * Without options->stream a call on device memory needs the memory to be ready, and blocks as on
+ * host memory. Collectives take device memory, and so do sends and receives that block; ls_isend,
+ * ls_irecv and batches refuse it.
  *
- * Order: Lockstep orders work within one stream only. An operation on one stream that touches what
- * another one, or a copy or kernel of the program, still touches on another stream needs an order:
- * ls_op_follow, an event, or a wait of the host. With LOCKSTEP_CHECK=1 a call without one is
- * refused, and the message has both call sites (LS-RACE-OVERLAP), if the driver shows Lockstep the
- * program's events. So is ls_device_free of what a stream still uses (LS-RACE-FREE), and an
- * operation on memory that was freed (LS-RACE-FREED).
+ * Order: Lockstep orders work within one stream only. Two streams that touch the same memory need
+ * an order from the program: ls_op_follow, an event, or a wait of the host. With LOCKSTEP_CHECK=1
+ * Lockstep refuses an operation without one, and names both call sites (LS-RACE-OVERLAP), if the
+ * driver shows it the program's events. It also refuses ls_device_free of a block that a stream
+ * still uses (LS-RACE-FREE), and an operation on memory that was freed (LS-RACE-FREED).
  *
- * Deadlocks: the driver is called with no lock of Lockstep held. Memory goes back to the driver
- * only while no operation is in flight on its devices, as a driver may wait for all of them; until
- * then it is put off, and can be allocated again. No call makes one stream wait for another, except
- * ls_op_follow.
+ * Deadlocks: Lockstep calls the driver with no lock of its own held. A driver may wait for all its
+ * devices when it gets memory back. So Lockstep gives memory back only while no operation is in
+ * flight on these devices, and keeps it until then, for allocations to use. No call makes one
+ * stream wait for another, except ls_op_follow.
  *
- * Threads: any, on one stream too. Unless said otherwise a call does not wait for other ranks or
- * for the device, with one exception: an operation on a stream, and ls_op_follow, wait while
- * earlier operations leave no room in the queue of the stream. No thread is in the driver
- * meanwhile, so others can call it; a failure of the group or the time limit ends the wait. If the
- * driver does not say how long its queues are, or its calls wait for their own work, the call waits
- * until its own operation needs no other rank any more. The program's own work can fill a queue,
- * too: then it is the driver that makes callers wait, also callers of Lockstep, perhaps all of
- * them. In a forked child all calls return LS_FORKED. */
+ * Threads: any thread may call, on one stream too. A call waits neither for other ranks nor for the
+ * device, unless its comment says so, with two exceptions. (1) While earlier operations leave no
+ * room in the queue of a stream, an operation on it, and ls_op_follow, wait for room. No thread is
+ * in the driver meanwhile, so others can call it; a failure of the group or the time limit ends the
+ * wait. (2) If the driver does not report the length of its queues, or its calls wait for their own
+ * work, the call returns only when this operation needs no other rank any more. Lockstep does not
+ * see the work that the program enqueues itself: if that fills a queue, the driver makes callers
+ * wait, callers of Lockstep included. In a forked child all calls return LS_FORKED. */
 #ifndef LOCKSTEP_DEVICE_H
 #define LOCKSTEP_DEVICE_H
 
@@ -53,40 +55,48 @@
 extern "C" {
 #endif
 
-/* Allocates at least `bytes` bytes of device memory, aligned to 512, with undefined content, for
- * work behind `stream`; NULL: for no certain stream, so those that use it are recorded, or done
- * when it is freed. Freed blocks are cached. If the device has no memory, the call waits for blocks
- * that other streams, operations or frees under way will bring back, if there are any, up to the
- * group's time limit; a thread between ls_launch_begin and ls_launch_end does not wait. For 0 bytes
- * *out is a valid block that holds nothing. All groups of a rank share the memory. Errors, with a
- * message: LS_OUT_OF_MEMORY (it says who holds what), LS_BAD_ARGUMENT (no device, or the stream is
- * not of this device), LS_UNSUPPORTED (the stream is being captured), LS_SYSTEM; *out is NULL. */
+/* Allocates at least `bytes` bytes of device memory, aligned to 512, with undefined content. The
+ * block belongs to `stream`: work on that stream may use it until ls_device_free, without more
+ * calls. NULL: it belongs to no stream; before ls_device_free, name each stream that uses it by
+ * ls_device_record, or wait until those streams are done. For 0 bytes *out is a valid block that
+ * holds nothing. All groups of a rank share the memory. Lockstep caches freed blocks. If the device
+ * has no memory left, the call waits for blocks that streams, operations or frees in other threads
+ * are about to bring back, up to the group's time limit; a thread between ls_launch_begin and
+ * ls_launch_end does not wait. Errors, with a report: LS_OUT_OF_MEMORY (the report says who holds
+ * what), LS_BAD_ARGUMENT (no device, or the stream is not of this device), LS_UNSUPPORTED (the
+ * stream is being captured), LS_SYSTEM; then *out is NULL. */
 LS_EXPORT LS_CHECKED ls_status ls_device_alloc(ls_group *group, size_t bytes, void *stream,
 					       void **out);
 
-/* Frees it; NULL is allowed. What the block's stream has at this moment may still use it, and so
- * may streams that were recorded; it is not used by others before they are done. Operations on it
- * must have been put behind these streams before. Errors, with a message: LS_BAD_ARGUMENT: no block
- * in use of this rank's device. */
+/* Frees a block; NULL is allowed. Work that is on the block's stream at this moment, and on the
+ * streams that ls_device_record has named, may still use the block: Lockstep does not reuse it
+ * before that work is done. Does not wait for it. Errors, with a report: LS_BAD_ARGUMENT (`block`
+ * is no block in use of this rank's device). */
 LS_EXPORT LS_CHECKED ls_status ls_device_free(ls_group *group, void *block);
 
-/* Another stream uses the block, too: after ls_device_free it is not used again before what that
- * stream has by then is done. Once for each stream is enough. Errors: as above. */
+/* Says that another stream uses the block, too. After ls_device_free, Lockstep does not reuse the
+ * block until all work is done that was on `stream` at the time of the free. One call for each
+ * stream is enough. Errors: as for ls_device_free and
+ * ls_device_alloc. */
 LS_EXPORT LS_CHECKED ls_status ls_device_record(ls_group *group, void *block, void *stream);
 
-/* Gives cached memory back to the driver, until at most keep_bytes are reserved. What is still in
- * use by streams, or would make the driver wait, follows later. */
+/* Gives cached memory back to the driver, until at most keep_bytes are reserved. Lockstep gives
+ * back later what streams still use, and what would make the driver wait. Errors, with a report:
+ * LS_BAD_ARGUMENT (no device). */
 LS_EXPORT LS_CHECKED ls_status ls_device_trim(ls_group *group, size_t keep_bytes);
 
-/* Call it before a stream is destroyed that blocks or operations have used. The stream has done its
- * work. */
+/* Makes Lockstep forget `stream`. Call it before you destroy a stream that blocks of Lockstep's or
+ * operations have used, when all work on it is done. May wait for another thread that is in the
+ * driver. Errors, with a report: LS_BAD_ARGUMENT (no device, or `stream` is NULL). */
 LS_EXPORT LS_CHECKED ls_status ls_device_forget(ls_group *group, void *stream);
 
 /* Bytes, unless said otherwise. live + cached + pending + put_off = reserved. */
 struct ls_device_stats {
 	size_t size;     /* sizeof(struct ls_device_stats), set by the caller */
 	uint64_t live;   /* in blocks that are in use */
-	uint64_t cached; /* free, for their stream at once, for others when that stream is so far */
+	/* Free: their own stream can reuse them at once, other streams when their own stream has
+	 * reached the point of the free. */
+	uint64_t cached;
 	uint64_t pending; /* freed, and still used by a stream that was recorded */
 	uint64_t put_off; /* the driver gets it back when nothing is in flight */
 	uint64_t reserved, peak_live, peak_reserved;
@@ -94,26 +104,30 @@ struct ls_device_stats {
 	uint64_t live_blocks, segments; /* how many */
 	uint64_t hits, misses;          /* allocations from the cache; that asked the driver */
 };
+/* Fills *out. Errors, with a report: LS_BAD_ARGUMENT (no device, or out->size is wrong). */
 LS_EXPORT LS_CHECKED ls_status ls_device_stats(ls_group *group, struct ls_device_stats *out);
 
-/* What is put behind `stream` from now on waits until the operation, which is on a stream, is done
- * there. The caller does not wait for that. If the operation is complete, nothing is put there, and
- * its status is returned. Errors: LS_BAD_ARGUMENT (it is not on a stream, or `stream` is not of the
- * same device), LS_UNSUPPORTED (`stream` is being captured), LS_SYSTEM, LS_FORKED. */
+/* Makes work that is enqueued on `stream` from now on wait until `op`, an operation on another
+ * stream, is done. Returns LS_OK at once; the caller does not wait. If `op` is complete already,
+ * the call enqueues nothing and returns the status of `op`. Errors: LS_BAD_ARGUMENT (`op` is not on
+ * a stream, or `stream` is not of the same device), LS_UNSUPPORTED (`stream` is being captured),
+ * LS_SYSTEM, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_op_follow(ls_op *op, void *stream);
 
-/* Everything that this thread puts behind streams until ls_launch_end belongs together: operations
- * on several groups whose ranks are in this process, on several devices, or kernels of the program
- * that wait for each other. Meanwhile no memory goes back to the driver of these devices, which
- * could wait for a first part whose partner is launched second. Each thread may do so for its own
- * devices, or one for all. count: 1 to 64 groups, each with a device. Waits for memory that is
- * being given back. Not nested; between the two calls no group of the list is closed. Errors:
- * LS_BAD_ARGUMENT (also if the groups are of several ranks, and the driver's calls wait for their
- * own work: the first rank's operation would wait for the second one's), LS_TIMED_OUT, LS_FORKED;
- * then nothing has begun. */
+/* Begins a launch: all that this thread enqueues until ls_launch_end belongs together. That may be
+ * operations on several groups whose ranks are in this process, on several devices, or kernels of
+ * the program that wait for each other. Until ls_launch_end Lockstep gives no memory back to the
+ * driver of these devices: the driver could wait for a first part, whose partner this thread has
+ * not enqueued yet. Several threads may each launch for their own devices, or one thread for all.
+ * count: 1 to 64 groups, each with a device. The caller must not close a listed group before
+ * ls_launch_end, and launches cannot be nested. The call waits while memory is being given back, up
+ * to the time limit. Errors: LS_BAD_ARGUMENT (also if the groups are of several ranks, and the
+ * driver's calls wait for their own work: the first rank's operation would wait for the second
+ * rank's), LS_TIMED_OUT, LS_FORKED; then no launch has begun. */
 LS_EXPORT LS_CHECKED ls_status ls_launch_begin(ls_group *const *groups, int count);
-/* Returns the first error of a call that put an operation behind a stream in between; that call has
- * returned it, too. LS_BAD_ARGUMENT: this thread has begun none. */
+/* Ends the launch. Returns the first error of the calls that enqueued an operation in between; each
+ * of them has returned its own error, too. Errors: LS_BAD_ARGUMENT (this thread has begun no
+ * launch). */
 LS_EXPORT LS_CHECKED ls_status ls_launch_end(void);
 
 #ifdef __cplusplus
