@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Files and functions that a page names must exist: a rename forgets pages, as no compiler reads them.
 
-Looks at what stands between backticks in every Markdown file: `room/file.c`, `file.py`, and names with an underscore. A
-file may be named by the end of its path. A name with a capital letter or an x for a part stands for many, and a decision
-may name functions of other projects, so both are left out where they are listed below.
+Looks at every Markdown file and manual page: at files and names with an underscore between backticks, and anywhere at
+public names (LS_…, ls_…) and settings. A file may be named by the end of its path. A name that stands for many, and the
+functions of other projects, are listed below.
 """
 
 import re
@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FILE = re.compile(r"`([\w./-]+\.(?:c|h|py|sh|pml|def|txt|md|scd|svg))`")
 NAME = re.compile(r"`([a-z]+(?:_[a-z0-9]+)+)(?:\(\))?`")
+PUBLIC = re.compile(r"\b(?:LS|LOCKSTEP)_[A-Z0-9_]*[A-Z0-9]\b|\bls_[a-z0-9_]*[a-z0-9]\b")
 PATTERNS = {"x_test.c", "NAME_cmd.c", "plan_x.c", "x_is_valid"}
 ELSEWHERE = {"driver_sim", "release_cached_blocks", "process_events", "set_exception"}  # of PyTorch, and not chosen
 
@@ -28,7 +29,7 @@ def tracked():
 def words(paths):
     found = set()
     for path in paths:
-        if not path.endswith((".md", ".svg", ".json")):
+        if not path.endswith((".md", ".scd", ".svg", ".json")):
             found.update(re.findall(r"\w{4,}", (ROOT / path).read_text(errors="replace")))
     return found
 
@@ -41,7 +42,8 @@ def missing(text, paths, names):
             end = "/" + re.sub(r"^(\.\./)+", "", named)
             if named not in PATTERNS and not any(("/" + path).endswith(end) for path in paths):
                 found.append((number, named))
-        found += [(number, name) for name in NAME.findall(line) if name not in names | PATTERNS | ELSEWHERE]
+        named = NAME.findall(line) + PUBLIC.findall(line)
+        found += [(number, name) for name in dict.fromkeys(named) if name not in names | PATTERNS | ELSEWHERE]
     return found
 
 
@@ -49,11 +51,12 @@ def main():
     paths = tracked()
     names = words(paths)
     # what it must find, and what not
-    wrong = "see `base/nowhere.c`, `gone_with_the_wind()` and `wait.c`, `base/wait.h`, `wait_words`\n"
-    assert missing(wrong, paths, names - {"gone_with_the_wind"}) == [(1, "base/nowhere.c"), (1, "gone_with_the_wind")]
+    wrong = "see `base/nowhere.c`, `gone_with_the_wind()` and `wait.c`, `base/wait.h`, `wait_words`, LS_OK, ls_opne\n"
+    gone = {"gone_with_the_wind", "ls_opne"}
+    assert [name for _, name in missing(wrong, paths, names - gone)] == ["base/nowhere.c", "gone_with_the_wind", "ls_opne"]
     failures = 0
     for path in paths:
-        if path.endswith(".md"):
+        if path.endswith((".md", ".scd")):
             for line, name in missing((ROOT / path).read_text(), paths, names):
                 print(f"{path}:{line}: there is no {name}; name what took its place, or take the sentence out")
                 failures += 1
