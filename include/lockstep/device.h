@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Memory, streams and launches of a device. See ls_device(3).
  *
- * This version has one driver, `sim`, a simulated device; there is none for CUDA yet. A rank has one
- * device at most: the option `device` of ls_group_open. A stream is a handle of the device's driver,
- * which the program makes and destroys. The driver does the work that is enqueued on a stream later,
- * in order.
+ * This version has one driver, `sim`, a simulated device; there is none for CUDA yet. A rank has
+ * one device at most: the option `device` of ls_group_open. A stream is a handle of the device's
+ * driver, which the program makes and destroys. The driver does the work that is enqueued on a
+ * stream later, in order.
  *
  * Operations on a stream: with options->stream set, a call enqueues its collective, send or receive
  * on that stream, behind the work that the stream already has. Work that the program enqueues
@@ -15,9 +15,9 @@
  * decides which collectives and messages match, as without a stream; the streams do not change it.
  * An operation on a stream cannot be cancelled. LOCKSTEP_BLOCKING=1 makes each collective outside
  * of a launch wait until it is complete, so that the call that fails returns the error.
- * Errors, beside those of the call: LS_BAD_ARGUMENT (no device, the stream is not of this device, or
- * options->resumable is set), LS_UNSUPPORTED (the stream is being captured for a graph, or the peer
- * of a send is on another host), LS_OUT_OF_MEMORY, LS_SYSTEM (the driver failed).
+ * Errors, beside those of the call: LS_BAD_ARGUMENT (no device, the stream is not of this device,
+ * or options->resumable is set), LS_UNSUPPORTED (the stream is being captured for a graph, or the
+ * peer of a send is on another host), LS_OUT_OF_MEMORY, LS_SYSTEM (the driver failed).
  *
  * Without options->stream a call on device memory needs the memory to be ready, and blocks as on
  * host memory. Collectives take device memory, and so do sends and receives that block; ls_isend,

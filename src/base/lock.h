@@ -6,8 +6,9 @@
  * and aborts.
  *
  * Rules: a thread may take a lock only if the table lists all levels that it holds before the
- * lock's level. It never holds two locks of one level, nor any lock across a wait, a callback or
- * anything that can block; base/wait calls lock_assert_none.
+ * lock's level. It never holds two locks of one level, nor any lock across a wait for a rank, a
+ * callback or a call that can block: base/wait calls lock_assert_none. wait_moment alone may be
+ * called with locks held: it waits for a thread of this process that waits for nothing.
  *
  * The table names levels of upper rooms, but only as words; base uses nothing else from above. */
 #ifndef BASE_LOCK_H
@@ -22,9 +23,9 @@
 /* X(level, the level before it, "what it protects"), outermost first. Y: the same for locks
  * that are biased to the one thread that nearly always takes them (bias.h). */
 #define LOCK_LEVELS(X, Y)                                                                 \
-	X(group, none, "numbering and lanes of one group")                                \
+	X(group, none, "groups, lanes and operations of one rank")                        \
 	Y(mail, group, "messages and posted receives of one group")                       \
-	X(peer, mail, "the sending side of one connection to a peer")                     \
+	X(peer, mail, "the channels between one rank and one peer")                       \
 	Y(pool, peer, "blocks of one device's memory")                                    \
 	X(gate, pool, "what is in flight on devices, and what they are to be given back") \
 	X(memory, gate, "free lists and block table of one arena")                        \

@@ -273,7 +273,7 @@ enum diagnose_cause {
 	DIAGNOSE_DIED,       /* a needed rank is dead: proved */
 	DIAGNOSE_LEFT,       /* a needed rank has closed its group: proved */
 	DIAGNOSE_DEADLOCK,   /* proved */
-	DIAGNOSE_IS_STOPPED, /* a needed rank is stopped: reported at once */
+	DIAGNOSE_IS_STOPPED, /* a needed rank is stopped: reported */
 	/* a needed rank is alive but not in the operation: reported after LOCKSTEP_PATIENCE_MS */
 	DIAGNOSE_ELSEWHERE,
 	DIAGNOSE_TIMED_OUT,   /* only with a hint: the time limit came before any of the others */

@@ -2,18 +2,8 @@
  * The buffers of a call: which ones this rank has, and of what length. */
 #include <string.h>
 
+#include "base/dtype.h"
 #include "engine_private.h"
-
-static const uint8_t element_bytes[] = {
-#define X(name, value, bytes, text) [value] = (bytes),
-	LS_DTYPES(X)
-#undef X
-};
-
-size_t engine_element(ls_dtype dtype)
-{
-	return (unsigned)dtype < sizeof element_bytes ? element_bytes[dtype] : 0;
-}
 
 uint64_t engine_shape(const uint64_t *counts, int size)
 {
@@ -74,7 +64,7 @@ void engine_buffers_set(const struct engine *engine, struct engine_op *op,
 	int rank = engine->team->rank, size = engine->team->size;
 	bool rooted = coll->root != COLL_NO_ROOT;
 	uint64_t payload = 0;
-	op->element = engine_element(op->call.dtype);
+	op->element = dtype_bytes(op->call.dtype);
 	op->starts = op->recv_starts = NULL;
 	/* What a rank passes that has no such buffer is of no interest, and must not be touched. */
 	if (rooted && rank != op->call.peer) {

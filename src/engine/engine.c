@@ -258,7 +258,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_wo
 	op->device.stage = ENGINE_DEVICE_NONE;
 	if (engine_is_on_stream(op) && engine_is_collective(op->call.kind))
 		engine_device_submit_on_stream(op, workspace);
-	else if (engine_is_on_stream(op) || !memory_has_devices(engine->memory) ||
+	else if (engine_is_on_stream(op) || !memory_inspects_buffers(engine->memory) ||
 		 !engine_device_submit(engine, op, workspace))
 		engine_submit_host(engine, op, workspace);
 }

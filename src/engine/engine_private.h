@@ -21,8 +21,6 @@ enum engine_stage {
 
 /* ---- buffers.c ---- */
 
-/* Bytes of one element. */
-size_t engine_element(ls_dtype dtype);
 /* Works out sizes and places of the buffers, and the parameters of the plan. */
 void engine_buffers_set(const struct engine *engine, struct engine_op *op,
 			struct engine_workspace *workspace, struct plan_params *params);

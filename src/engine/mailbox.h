@@ -205,7 +205,6 @@ void engine_mailbox_end_cancelled(struct engine_mailbox *mailbox, struct engine_
 /* The RTS slot, and a block or NULL, belong to the receiver until it returns them. */
 void engine_mailbox_disown_rts(struct mailbox_peer *peer, unsigned index, void *block);
 /* Removes a send from the queue. */
-/* Removes a send from the queue. */
 void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op);
 /* Takes all new messages of one source out of its ring: matches them, or adds them to the
  * unexpected ones. */

@@ -103,6 +103,8 @@ struct diagnose_job *failure_far_collect(struct world *world,
 struct diagnose_job *failure_far_request(struct ls_group *group);
 /* The watch collects what failure_far_request has asked for. */
 void failure_far_serve(struct world *world);
+/* Whether some host has not answered for several looks. */
+bool failure_far_is_silent(const struct failure_far *far);
 
 /* ---- show.c: what commands on this host are shown of the others (shown.h) ---- */
 
@@ -111,11 +113,6 @@ void failure_show_poll(struct world *world, bool is_agent, uint64_t now_ns);
 /* For the watch: answers what commands have asked this host, if it has been woken for that. Waits
  * for 1.2 s at most. */
 void failure_show_serve(struct world *world);
-
-/* ---- far_look.c ---- */
-
-/* Whether some host has not answered for several looks. */
-bool failure_far_is_silent(const struct failure_far *far);
 
 /* ---- far_ranks.c ---- */
 
@@ -195,7 +192,7 @@ void failure_ends_await(struct world *world);
 /* This rank has found only now, when it closes the group, that the group has failed: so no call of
  * it returned that. Does nothing if another rank has written the report. */
 void failure_note_unreturned(struct ls_group *group);
-/* A call of this rank is about to return that the group has failed. */
+/* For failure_note: tells the launcher that a call returns that a member has left. */
 void failure_note_returned(const struct ls_group *group);
 
 /* ---- lost.c ---- */

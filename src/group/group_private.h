@@ -66,14 +66,14 @@ bool group_keep_counts(struct ls_op *op);
 static inline bool group_is_on_device(ls_group *group, const struct engine_call *call)
 {
 	struct memory *memory = &group->world->memory;
-	return memory_has_devices(memory) &&
+	return memory_inspects_buffers(memory) &&
 	       memory_region_any_device(memory, &call->send, &call->recv);
 }
 
 /* Whether the call cannot take the short path: also because races are looked for. */
 static inline bool group_needs_operation(ls_group *group, const struct engine_call *call)
 {
-	return memory_has_devices(&group->world->memory) &&
+	return memory_inspects_buffers(&group->world->memory) &&
 	       (group->world->races || group_is_on_device(group, call));
 }
 
@@ -104,12 +104,13 @@ static inline void group_races_end(ls_group *group, uint64_t access)
 }
 /* From now on the stream's work comes after that of the operation. */
 void group_races_follow(const struct ls_op *op, const void *stream);
-/* Before a block of the device is freed; and before one of the arena is freed, or sent by
- * ls_send_block. Errors, with a message: LS_BAD_ARGUMENT:
- * something is under way on it. */
+/* Call before a block of the device is freed (free_device), before one of the arena is freed
+ * (free), and before one is sent by ls_send_block (hand_over). Errors, with a message:
+ * LS_BAD_ARGUMENT (an operation or a copy still uses it). */
 LS_CHECKED ls_status group_races_free_device(ls_group *group, void *block, const void *site);
 LS_CHECKED ls_status group_races_free(ls_group *group, const void *block, const void *site);
 LS_CHECKED ls_status group_races_hand_over(ls_group *group, const void *block, const void *site);
+/* The stream is about to be destroyed. */
 void group_races_forget(ls_group *group, const void *stream);
 
 /* ---- batch.c ---- */

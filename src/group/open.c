@@ -365,7 +365,7 @@ static ls_status complete(struct world *world, const struct opening *opening,
 	if (status != LS_OK)
 		return status;
 	if (world->races)
-		memory_expect_devices(&world->memory);
+		memory_inspect_buffers(&world->memory);
 	open_views(world);
 	transport_hold(&world->transport);
 	status = fill_first(world, opening->timeout_ms);

@@ -31,7 +31,7 @@ static inline bool group_may_try_short(ls_group *group, const struct ls_op_optio
 	odd |= ((unsigned)call->peer >= (unsigned)group->size) | !element |
 	       (call->count > MAIL_EAGER_BYTES) | (call->bytes > MAIL_EAGER_BYTES) |
 	       (!call->send && !call->recv);
-	odd |= (uint64_t)group->world->p2p.serial | memory_has_devices(&group->world->memory) |
+	odd |= (uint64_t)group->world->p2p.serial | memory_inspects_buffers(&group->world->memory) |
 	       failure_is_set(group) |
 	       atomic_load_explicit(&group->batch_count, memory_order_relaxed);
 	if (__builtin_expect(odd != 0, 0))

@@ -47,8 +47,8 @@ struct memory {
 	struct memory_block *table; /* one entry per page; entries are guarded by the lock too */
 	/* of memory_maps_open, for the regions; opened with the first region; -1: not open */
 	int maps;
-	_Atomic int region_count; /* grows */
-	_Atomic bool has_devices; /* some of these are, or were, of a device */
+	_Atomic int region_count;      /* grows */
+	_Atomic bool inspects_buffers; /* see memory_inspects_buffers */
 	struct memory_region regions[MEMORY_REGIONS];
 };
 
@@ -107,16 +107,16 @@ bool memory_offset_for(struct memory *memory, const void *address, size_t bytes,
 
 /* Whether a short call has to look at its buffers: this rank has had memory of a device, or races
  * are looked for (LOCKSTEP_CHECK). One load. */
-static inline bool memory_has_devices(const struct memory *memory)
+static inline bool memory_inspects_buffers(const struct memory *memory)
 {
-	bool has = atomic_load_explicit(&memory->has_devices, memory_order_relaxed);
+	bool has = atomic_load_explicit(&memory->inspects_buffers, memory_order_relaxed);
 	return __builtin_expect(has, false);
 }
 
 /* Short calls look at their buffers from now on, as with memory of a device. */
-static inline void memory_expect_devices(struct memory *memory)
+static inline void memory_inspect_buffers(struct memory *memory)
 {
-	atomic_store_explicit(&memory->has_devices, true, memory_order_release);
+	atomic_store_explicit(&memory->inspects_buffers, true, memory_order_release);
 }
 
 /* Revokes the peers' access to the pages under [address, address + bytes): the caller's addresses

@@ -179,7 +179,7 @@ struct memory_region *memory_region_add_device(struct memory *memory, void *addr
 		return NULL;
 	region->driver = driver;
 	memory_region_show(region, 0);
-	atomic_store_explicit(&memory->has_devices, true, memory_order_release);
+	atomic_store_explicit(&memory->inspects_buffers, true, memory_order_release);
 	return region;
 }
 

@@ -401,10 +401,10 @@ static void memory_of_a_device_is_found_and_not_shown(void **state)
 	struct driver *driver = (struct driver *)(void *)&memory; /* not looked at */
 	uint64_t offset, count, bytes;
 	assert_int_equal(memory_init(&memory, 1 << 20, 7, 0), LS_OK);
-	assert_false(memory_has_devices(&memory));
+	assert_false(memory_inspects_buffers(&memory));
 	struct memory_region *region =
 		memory_region_add_device(&memory, device, sizeof device, driver);
-	assert_true(memory_has_devices(&memory) && region->driver == driver);
+	assert_true(memory_inspects_buffers(&memory) && region->driver == driver);
 	assert_ptr_equal(memory_region_hold(&memory, device, sizeof device), region);
 	assert_ptr_equal(memory_region_hold(&memory, device + 4095, 1), region);
 	assert_null(memory_region_hold(&memory, device + 4095, 2));
