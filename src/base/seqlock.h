@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A reader gives up after so many torn copies: the writer may be dead. */
+/* A reader gives up after this many torn copies: the writer may be dead. */
 enum { SEQLOCK_TRIES = 64 };
 
 /* memcpy, and not a cast, on the private side: what is copied are structs with smaller fields. */

@@ -27,7 +27,7 @@ enum {
 	MOMENT_SPINS = 64 * WAIT_SPIN_BATCH,
 	MOMENT_PAUSE_NS = 50000,
 	STORES_NS = 10000000,
-	/* Of so many turns of a wait for ranks of this host, one is for the link. */
+	/* Of this many turns of a wait for ranks of this host, one is for the link. */
 	LINK_RARELY = 8,
 };
 
@@ -314,7 +314,7 @@ static ls_status sleep_until_over(struct waiter *waiter, const struct wait_call 
 	atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst); /* 1 */
 	for (;;) {
 		uint32_t seen = atomic_load_explicit(&bell->wakeups, memory_order_seq_cst); /* 2 */
-		/* Before the look, which so sees all that has come in time. */
+		/* The clock first: then what arrived before the deadline counts. */
 		uint64_t now = clock_now_ns();
 		if (wait_is_over(waiter, call, &status, peer)) /* 3 */
 			break;
@@ -388,7 +388,7 @@ ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *p
 bool wait_check(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
 		int *peer)
 {
-	/* Before the look, which so sees all that has come in time. */
+	/* The clock first: then what arrived before the deadline counts. */
 	bool late = call->deadline_ns != CLOCK_NEVER && clock_now_ns() >= call->deadline_ns;
 	if (wait_is_over(waiter, call, status, peer))
 		return true;

@@ -188,7 +188,7 @@ struct waiter {
 	int peer_count;
 	uint32_t spin_ns; /* how long to spin or yield before sleeping */
 	bool yield;       /* more ranks than cores: give the core away instead of spinning */
-	/* a wait that lasts so long writes to look_fd, and again after the same time; 0: never */
+	/* a wait that lasts this long writes to look_fd, and again after the same time; 0: never */
 	uint64_t look_ns;
 	/* non-blocking eventfd of the watch, which then looks for the cause; -1: none */
 	int look_fd;

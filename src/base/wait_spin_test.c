@@ -48,7 +48,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* None if the thread itself had no core for so long. */
+/* None if the thread itself had no core for this long. */
 static void assert_at_most_one(void)
 {
 	assert_in_range(slow_yields, 0, 1);

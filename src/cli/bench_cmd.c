@@ -130,7 +130,7 @@ static uint64_t default_ranks(void)
 	return count < 2 ? 2 : count > RANKS_HOST_MAX ? RANKS_HOST_MAX : (uint64_t)count;
 }
 
-/* "all" are all that can be run with so many ranks. */
+/* "all" are all that can be run with this many ranks. */
 static int choose_ops(const struct cli_command *self, struct choices *out)
 {
 	for (int i = 0; i < BENCH_OP_COUNT; i++) {

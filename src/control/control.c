@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { AGENT_MS = 220 }; /* unheard for so long, a beat goes to all that might be the agent */
+enum { AGENT_MS = 220 }; /* unheard for this long, a beat goes to all that might be the agent */
 
 /* The slow clock: time counts as far as somebody looked. After a gap it is not known who was heard
  * meanwhile, so nobody counts as heard all the time, and no beats as missed. */

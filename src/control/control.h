@@ -19,10 +19,10 @@
 enum {
 	CONTROL_HOSTS_MAX = 64,
 	CONTROL_BEAT_MS = 50,
-	CONTROL_SILENT_MS = 1000, /* unheard for so long: a verdict */
+	CONTROL_SILENT_MS = 1000, /* unheard for this long: a verdict */
 	CONTROL_OPEN_MS = 3000,   /* the same, if others hear it now and then */
-	CONTROL_FRESH_MS = 400,   /* heard for so long ago at most: it is heard */
-	CONTROL_STEADY_MS = 600,  /* heard without a gap for so long: it is back */
+	CONTROL_FRESH_MS = 400,   /* heard for this long ago at most: it is heard */
+	CONTROL_STEADY_MS = 600,  /* heard without a gap for this long: it is back */
 	CONTROL_MISSED = 10,      /* beats that one host has heard, and another one not: a proof */
 	CONTROL_STEADY_MAX_MS = 32000,
 	CONTROL_START_MS = 5000, /* a host of which no beat has come by then */

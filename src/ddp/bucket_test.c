@@ -20,7 +20,7 @@ struct model {
 
 static const char *const names[MAX] = {"p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"};
 
-/* float32 parameters of so many bytes each, in buckets of `first` and `other` bytes. */
+/* float32 parameters of this many bytes each, in buckets of `first` and `other` bytes. */
 static void fill(struct model *model, const uint64_t *bytes, const ls_dtype *dtypes, int count,
 		 uint64_t first, uint64_t other)
 {

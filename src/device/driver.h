@@ -123,7 +123,7 @@ struct driver_ops {
 	/* The processor stores to a word that streams await. No call of the driver: it never
 	 * blocks, and locks may be held. */
 	void (*signal)(struct driver *driver, _Atomic uint64_t *word, uint64_t value);
-	/* At least so many bytes, aligned to 512; the content is undefined. Waits for no stream.
+	/* At least this many bytes, aligned to 512; the content is undefined. Waits for no stream.
 	 * Errors: LS_OUT_OF_MEMORY, without a message, as the caller can try something else;
 	 * LS_SYSTEM, with one. */
 	LS_CHECKED ls_status (*take)(struct driver *driver, size_t bytes,

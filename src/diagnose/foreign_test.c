@@ -5,7 +5,7 @@
 #include "diagnose/collect_fixture.h"
 #include "diagnose/job_fixture.h"
 
-/* The thread is in `call` for so many tenths of a second. */
+/* The thread is in `call` for this many tenths of a second. */
 static void test_foreign(struct diagnose_thread *thread, const char *call, unsigned tenths)
 {
 	thread->wait = (struct wait_slot_body){.state = WAIT_FOREIGN,

@@ -30,7 +30,7 @@ static bool is_stuck(struct search *search, const struct diagnose_thread *thread
 	       !diagnose_is_in_vain(job, thread, gone);
 }
 
-/* A thread that waits for another thread of its own rank: until the rank has completed so many
+/* A thread that waits for another thread of its own rank: until the rank has completed this many
  * collectives, or until no thread makes progress on them. If that other thread is not among the
  * blocked threads of the rank, it may be about to act. */
 static bool is_follower(const struct diagnose_rank *rank, const struct diagnose_thread *thread)

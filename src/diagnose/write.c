@@ -64,8 +64,8 @@ static int run_end(const struct ranks *ranks, int r)
 }
 
 enum {
-	RUN_MIN = 4,   /* so many neighbours are written as a range */
-	RUNS_MAX = 48, /* so many ranges and single ranks are written, then the number of all */
+	RUN_MIN = 4,   /* this many neighbours are written as a range */
+	RUNS_MAX = 48, /* this many ranges and single ranks are written, then the number of all */
 };
 
 static bool has_range(const struct ranks *ranks)

@@ -8,8 +8,8 @@
 #include "engine/mailbox.h"
 
 enum {
-	/* While the receiver copies this message, so many cache lines of the next cell are fetched
-	 * back from the rank that has read them. */
+	/* While the receiver copies this message, this many cache lines of the next cell are
+	 * fetched back from the rank that has read them. */
 	AHEAD = 8,
 	LINE = 64,
 };

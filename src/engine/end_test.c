@@ -19,7 +19,7 @@ static int close_pair(void **state)
 	return 0;
 }
 
-/* Rank 0 has closed the group after so many collectives with this hash, and then rank 1 after
+/* Rank 0 has closed the group after this many collectives with this hash, and then rank 1 after
  * SEQ. */
 static bool compare(struct fixture *fixture, uint64_t seq, uint64_t history,
 		    struct engine_difference *out)
@@ -69,7 +69,7 @@ static void test_more(void **state)
 	assert_int_equal(out.seq, SEQ + 1);
 }
 
-/* Rank 0 has closed the group after SEQ collectives, and rank 1 has entered so many, the last of
+/* Rank 0 has closed the group after SEQ collectives, and rank 1 has entered this many, the last of
  * them with this count. */
 static bool compare_inside(struct fixture *fixture, uint64_t entered, uint64_t count,
 			   uint64_t history, struct engine_difference *out)

@@ -61,7 +61,7 @@ enum {
 	 * place of 8.4 us for 64 KiB between two processors of an EPYC that have a cache in common,
 	 * and 6 us in place of 13 us where they have none. */
 	ENGINE_P2P_STREAM_BYTES = 16 * 1024,
-	/* After so many bytes of a message, but at least one piece, the copying thread checks for
+	/* After this many bytes of a message, but at least one piece, the copying thread checks for
 	 * other work. */
 	ENGINE_P2P_SLICE_BYTES = 1024 * 1024,
 };

@@ -61,7 +61,7 @@ struct mailbox_crossing {
 	/* The last send that the thread has waited for since its last blocking receive: to which
 	 * rank, -1: none. */
 	int to;
-	uint32_t run; /* it has waited for so many sends to that rank, up to this one */
+	uint32_t run; /* it has waited for this many sends to that rank, up to this one */
 	bool unsure;  /* it is not known how many nonblocking ones it has waited for */
 	uint64_t position;
 	/* Short nonblocking sends: how many, how many when it had last waited for all, and the last
@@ -167,7 +167,7 @@ bool engine_mailbox_open_from(struct engine *engine, int peer) LOCK_REQUIRES(mai
 
 /* Call for a new group. */
 void engine_mailbox_cells_init(struct engine *engine);
-/* Whether there are free cells for so many bytes, at most MAIL_EAGER_BYTES. The first call
+/* Whether there are free cells for this many bytes, at most MAIL_EAGER_BYTES. The first call
  * allocates the cells' memory, and each looks which cells the receivers have read meanwhile. */
 bool engine_mailbox_find_cells(struct engine *engine, uint64_t bytes) LOCK_REQUIRES(mail);
 /* Posts a message of more than MAIL_INLINE_BYTES, for which there are free cells and a free slot;

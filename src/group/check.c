@@ -118,8 +118,8 @@ static ls_status check_counts(const char *function, const ls_group *group, struc
 	return status == LS_OK && own ? group_check_count(function, call->dtype, sum) : status;
 }
 
-ls_status group_check_collective(const char *function, const ls_group *group,
-				 struct engine_call *call)
+ls_status group_prepare_collective(const char *function, const ls_group *group,
+				   struct engine_call *call)
 {
 	struct trace_kind_facts facts = trace_kind_facts(call->kind);
 	if (!facts.typed)
@@ -149,7 +149,7 @@ static bool may_lie_so(const struct engine_call *call, uint64_t give, uint64_t g
 	return distance == in_place || distance + get - 1 >= give + get - 1;
 }
 
-bool group_check_short(const ls_group *group, struct engine_call *call)
+bool group_prepare_short(const ls_group *group, struct engine_call *call)
 {
 	const struct coll_kind *kind = &coll_kinds[call->kind];
 	const struct coll *coll = &coll_table[kind->collective];

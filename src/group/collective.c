@@ -145,7 +145,7 @@ static ls_status run(const char *function, ls_group *group, struct engine_call *
 	static const struct ls_op_options none = {.size = sizeof none};
 	struct ls_op_options options;
 	ls_status status;
-	if ((!given || blocks(given)) && group && group_check_short(group, call) &&
+	if ((!given || blocks(given)) && group && group_prepare_short(group, call) &&
 	    !group_needs_operation(group, call)) {
 		status = group_check(function, group);
 		if (given && given->op)
@@ -158,7 +158,7 @@ static ls_status run(const char *function, ls_group *group, struct engine_call *
 	}
 	status = group_begin_on_stream(function, group, given, &options);
 	if (status == LS_OK && call->kind != TRACE_BARRIER)
-		status = group_check_collective(group_caller(function, &options), group, call);
+		status = group_prepare_collective(group_caller(function, &options), group, call);
 	if (status != LS_OK)
 		return status;
 	wait_thread_enter(&group->waiter);
@@ -190,7 +190,7 @@ static ls_status check_many(const char *function, ls_group *group, const struct 
 	for (int i = 0; status == LS_OK && i < count; i++) {
 		struct engine_call call = one_of(common, &buffers[i]);
 		uint64_t access = 0;
-		status = group_check_collective(function, group, &call);
+		status = group_prepare_collective(function, group, &call);
 		if (status == LS_OK)
 			status = group_races_begin(group, &call, options, site, &access);
 		group_races_end(group, access);
@@ -213,9 +213,9 @@ static ls_status run_each(const char *function, ls_group *group, const struct en
 	for (int i = 0; status == LS_OK && i < count; i++) {
 		struct engine_call call = one_of(common, &buffers[i]);
 		bool last = i == count - 1 || (blocks && i % MANY_AT_ONCE == MANY_AT_ONCE - 1);
-		status = group_check_collective(function, group,
-						/* drops buffers that this rank does not use */
-						&call);
+		status = group_prepare_collective(function, group,
+						  /* drops buffers that this rank does not use */
+						  &call);
 		if (status == LS_OK && !last) {
 			status = queue(group, &call, &silent, site, false);
 		} else if (status == LS_OK && blocks) {

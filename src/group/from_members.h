@@ -16,7 +16,7 @@ struct group_offer {
 	uint64_t left;   /* as `left_before` in struct group_making */
 	uint32_t id;     /* the group's id, if this rank becomes its first member */
 	uint16_t area;   /* 0: none */
-	uint8_t members; /* the area has memory for so many members */
+	uint8_t members; /* the area has memory for this many members */
 	bool reports;    /* the area has memory for reports */
 };
 struct group_list {

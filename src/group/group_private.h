@@ -52,12 +52,12 @@ ls_status group_exchange(ls_group *group, enum trace_kind kind, const void *mine
 
 /* Also sums up lists of counts, and drops buffers that this rank does not need. Errors:
  * LS_BAD_ARGUMENT, LS_UNSUPPORTED, with a message. */
-ls_status group_check_collective(const char *function, const ls_group *group,
-				 struct engine_call *call);
+ls_status group_prepare_collective(const char *function, const ls_group *group,
+				   struct engine_call *call);
 
 /* Whether the arguments are right, and the payloads so short that they travel in the entries; drops
- * buffers that this rank does not need. False: group_check_collective decides. */
-bool group_check_short(const ls_group *group, struct engine_call *call);
+ * buffers that this rank does not need. False: group_prepare_collective decides. */
+bool group_prepare_short(const ls_group *group, struct engine_call *call);
 /* The caller owns the lists of counts: an operation that outlives the call needs copies. False: no
  * memory. */
 bool group_keep_counts(struct ls_op *op);

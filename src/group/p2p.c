@@ -22,23 +22,23 @@ static bool may_be_short(ls_group *group, const struct group_p2p_call *call,
 			 const struct ls_op_options *options, bool blocks, bool asked,
 			 struct p2p_short *out)
 {
-	const struct engine_call *engine = &call->engine;
-	bool sends = engine->kind == TRACE_SEND;
+	const struct engine_call *engine_call = &call->engine;
+	bool sends = engine_call->kind == TRACE_SEND;
 	*out = (struct p2p_short){.group = group,
-				  .call = {.peer = engine->peer,
-					   .tag = engine->tag,
-					   .dtype = engine->dtype,
+				  .call = {.peer = engine_call->peer,
+					   .tag = engine_call->tag,
+					   .dtype = engine_call->dtype,
 					   .is_blocking = blocks || (options->resumable && sends),
-					   .count = engine->count,
-					   .bytes = engine->send.bytes + engine->recv.bytes,
-					   .send = engine->send.address,
-					   .recv = engine->recv.address},
+					   .count = engine_call->count,
+					   .bytes = engine_call->send.bytes + engine_call->recv.bytes,
+					   .send = engine_call->send.address,
+					   .recv = engine_call->recv.address},
 				  .label = options->label,
 				  .site = call->site,
 				  .message = options->message};
 	if (asked && !options->resumable)
 		out->handle = sends ? &group->short_send : &group->short_recv;
-	return out->call.bytes <= MAIL_EAGER_BYTES && engine->peer >= 0 &&
+	return out->call.bytes <= MAIL_EAGER_BYTES && engine_call->peer >= 0 &&
 	       !call->hands_over_block && !call->internal && !call->block && !options->callback &&
 	       !group_p2p_is_serial(group, call) && !options->stream &&
 	       !group_is_on_device(group, &call->engine);
@@ -214,22 +214,22 @@ static ls_status run(ls_group *group, struct group_p2p_call *call,
 static void fill(struct group_p2p_call *call, const char *name, enum trace_kind kind,
 		 uint64_t count, ls_dtype dtype, int peer, const void *site)
 {
-	struct engine_call *engine = &call->engine;
+	struct engine_call *engine_call = &call->engine;
 	call->name = name;
 	call->site = site;
 	call->block = NULL;
 	call->access = 0;
 	call->hands_over_block = call->internal = false;
-	engine->kind = kind;
-	engine->dtype = dtype;
-	engine->reduce = LS_SUM;
-	engine->peer = peer;
-	engine->tag = 0;
-	engine->send = engine->recv = buffer_at(NULL);
-	engine->count = count;
-	engine->counts = engine->recv_counts = NULL;
-	engine->shape = 0;
-	engine->factor = 0;
+	engine_call->kind = kind;
+	engine_call->dtype = dtype;
+	engine_call->reduce = LS_SUM;
+	engine_call->peer = peer;
+	engine_call->tag = 0;
+	engine_call->send = engine_call->recv = buffer_at(NULL);
+	engine_call->count = count;
+	engine_call->counts = engine_call->recv_counts = NULL;
+	engine_call->shape = 0;
+	engine_call->factor = 0;
 }
 
 static void to_send(struct group_p2p_call *call, const char *name, const void *buffer,
@@ -246,11 +246,25 @@ static void to_receive(struct group_p2p_call *call, const char *name, void *buff
 	call->engine.recv = buffer_host(buffer, count * ls_dtype_bytes(dtype));
 }
 
+/* send or recv is NULL. The call's options are read later. */
+static inline struct p2p_short to_short(ls_group *group, const void *send, void *recv,
+					uint64_t count, ls_dtype dtype, int peer, bool is_blocking,
+					const void *site)
+{
+	return (struct p2p_short){.group = group,
+				  .call = {.peer = peer,
+					   .dtype = dtype,
+					   .is_blocking = is_blocking,
+					   .count = count,
+					   .send = send,
+					   .recv = recv},
+				  .site = site};
+}
+
 ls_status ls_send(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
 		  const struct ls_op_options *options)
 {
-	struct p2p_short message = {
-		group, {dst, 0, dtype, true, count, 0, buffer, NULL}, NULL, HERE, NULL, NULL};
+	struct p2p_short message = to_short(group, buffer, NULL, count, dtype, dst, true, HERE);
 	if (group_try_send_short(group, options, &message, NULL))
 		return LS_OK;
 	struct group_p2p_call call;
@@ -261,8 +275,7 @@ ls_status ls_send(ls_group *group, const void *buffer, uint64_t count, ls_dtype 
 ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
 		  const struct ls_op_options *options)
 {
-	struct p2p_short message = {
-		group, {src, 0, dtype, true, count, 0, NULL, buffer}, NULL, HERE, NULL, NULL};
+	struct p2p_short message = to_short(group, NULL, buffer, count, dtype, src, true, HERE);
 	if (group_try_receive_short(group, options, &message, NULL))
 		return LS_OK;
 	struct group_p2p_call call;
@@ -283,8 +296,7 @@ static ls_status check_handle(const char *call, const struct ls_op_options *opti
 ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
 		   const struct ls_op_options *options, ls_op **op)
 {
-	struct p2p_short message = {
-		group, {dst, 0, dtype, false, count, 0, buffer, NULL}, NULL, HERE, NULL, NULL};
+	struct p2p_short message = to_short(group, buffer, NULL, count, dtype, dst, false, HERE);
 	if (op && group_try_send_short(group, options, &message, op))
 		return LS_OK;
 	struct group_p2p_call call;
@@ -306,8 +318,7 @@ ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int d
 ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
 		   const struct ls_op_options *options, ls_op **op)
 {
-	struct p2p_short message = {
-		group, {src, 0, dtype, false, count, 0, NULL, buffer}, NULL, HERE, NULL, NULL};
+	struct p2p_short message = to_short(group, NULL, buffer, count, dtype, src, false, HERE);
 	if (op && group_try_receive_short(group, options, &message, op))
 		return LS_OK;
 	struct group_p2p_call call;

@@ -40,18 +40,20 @@ ls_status group_p2p_begin(const struct group_p2p_call *call, ls_group *group,
 ls_status group_p2p_check(const struct group_p2p_call *call, const ls_group *group,
 			  const struct ls_op_options *options)
 {
-	const struct engine_call *engine = &call->engine;
-	const struct buffer *buffer = engine->kind == TRACE_SEND ? &engine->send : &engine->recv;
+	const struct engine_call *engine_call = &call->engine;
+	const struct buffer *buffer =
+		engine_call->kind == TRACE_SEND ? &engine_call->send : &engine_call->recv;
 	const struct ls_message *message = options->message;
 	const char *name = group_caller(call->name, options);
 	/* The size does not overflow, and the dtype is valid. */
-	bool sound = engine->count <= UINT32_MAX && buffer->bytes > 0;
-	ls_status status = sound ? LS_OK : group_check_count(name, engine->dtype, engine->count);
+	bool sound = engine_call->count <= UINT32_MAX && buffer->bytes > 0;
+	ls_status status =
+		sound ? LS_OK : group_check_count(name, engine_call->dtype, engine_call->count);
 	if (status == LS_OK)
 		status = check_peer(call, group, options);
-	if (status == LS_OK && engine->count > 0 && !buffer->address && !call->block)
+	if (status == LS_OK && engine_call->count > 0 && !buffer->address && !call->block)
 		status = group_bad(name, "buffer", 0, "a buffer");
-	if (status == LS_OK && message && engine->kind == TRACE_SEND)
+	if (status == LS_OK && message && engine_call->kind == TRACE_SEND)
 		status = group_bad(name, "options->message", 1, "NULL for a send");
 	if (status == LS_OK && message && message->size < sizeof message->size)
 		status = group_bad(name, "options->message->size", message->size,
@@ -78,8 +80,9 @@ ls_status group_p2p_check_nonblocking(ls_group *group, const struct group_p2p_ca
 {
 	if (options->stream || !group_is_on_device(group, &call->engine))
 		return LS_OK;
-	const struct engine_call *engine = &call->engine;
-	const struct buffer *buffer = engine->kind == TRACE_SEND ? &engine->send : &engine->recv;
+	const struct engine_call *engine_call = &call->engine;
+	const struct buffer *buffer =
+		engine_call->kind == TRACE_SEND ? &engine_call->send : &engine_call->recv;
 	return group_bad(call->name, "buffer", (long long)(uintptr_t)buffer->address,
 			 group_p2p_is_ordered(group, call)
 				 ? "host memory with LOCKSTEP_P2P=serial"

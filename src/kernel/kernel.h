@@ -30,8 +30,8 @@ struct kernel_reduce {
 	const struct kernel_table *kernels; /* NULL: the best of this processor, see below */
 };
 
-/* Whether elements of this type can be combined so; for any two numbers, also such that are no
- * dtype or no operation. LS_PREMUL_SUM: by kernel_scale on each rank, and then like LS_SUM. */
+/* Whether elements of this type can be combined by this operation; invalid values are allowed.
+ * LS_PREMUL_SUM: each rank scales by kernel_scale, then the operation is LS_SUM. */
 bool kernel_has(ls_dtype dtype, ls_reduce_op op);
 
 /* Runs it. The caller has checked the arguments, kernel_has among them. float16 and bfloat16 are

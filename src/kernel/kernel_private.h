@@ -22,7 +22,7 @@ typedef void kernel_combine(void *target, void *also, const void *const *sources
 			    size_t count);
 
 /* The same for any number of operands from 1 on, in float32, divided if the divisor is above 1, and
- * then rounded to the nearest, of two the even one. */
+ * then rounded to nearest, ties to even. */
 typedef void kernel_combine_halves(void *target, const void *const *sources, int operands,
 				   size_t count, uint32_t divisor);
 

@@ -33,7 +33,7 @@ enum {
 	LAUNCHER_ROUND_MS = 200,
 	/* from SIGKILL until it gives up pipes that other processes hold open */
 	LAUNCHER_DRAIN_MS = 1000,
-	/* so many times that, until it gives up hosts on which ranks have not ended */
+	/* this many times that, until it gives up hosts on which ranks have not ended */
 	LAUNCHER_KILL_ROUNDS = 5,
 };
 

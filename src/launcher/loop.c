@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The launcher's one loop, and the phases of a job's end: normal, then after the first failure a
  * time in which survivors may report and end by themselves, then SIGTERM, then SIGKILL. Only
- * process groups of ranks are ever signalled; their leaders are not buried before the end, so no
- * group's number can come to mean somebody else. */
+ * process groups of ranks are ever signalled; their leaders are not reaped before the end, so no
+ * group's number can come to mean other processes. */
 #include "launcher/launcher_private.h"
 
 #include <errno.h>

@@ -19,9 +19,9 @@
 #include "memory/memory.h"
 
 enum {
-	STEP_BYTES = 1 << 20, /* at least so much is committed at once */
+	STEP_BYTES = 1 << 20, /* at least this much is committed at once */
 	PIECE_BYTES =
-		16 << 20, /* and at most so much: a signal makes the kernel start a piece anew */
+		16 << 20, /* and at most this much: a signal makes the kernel start a piece anew */
 	INTERRUPTS_MAX = 1000,
 	COPY_TRIES = 1000,
 	SKEW_PAGES = 437, /* odd, and no part of a power of two */

@@ -74,7 +74,7 @@ static void end(struct kept *kept)
 	free(kept);
 }
 
-/* The arena's blocks, of which so many are in use; NULL if there is no memory for that, and then
+/* The arena's blocks, of which this many are in use; NULL if there is no memory for that, and then
  * they stay for good. */
 static struct kept *make(const struct memory *memory, size_t blocks)
 {

@@ -158,7 +158,7 @@ struct memory_view {
 LS_CHECKED ls_status memory_view_open(struct memory_view *view, int fd, int place);
 void memory_view_close(struct memory_view *view);
 /* NULL if [offset, offset + bytes) is not in the arena or a region: an offset from a peer is never
- * trusted. NULL with a message if the system refuses to map so much of the arena. The address is
+ * trusted. NULL with a message if the system refuses to map this much of the arena. The address is
  * right until the view is closed; a later call may give another one, of the same memory. */
 void *memory_view_at(struct memory_view *view, uint64_t offset, uint64_t bytes);
 

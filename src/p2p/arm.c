@@ -301,7 +301,7 @@ static void tell_gone(struct world *world)
 	p2p->gone_at_look = gone;
 }
 
-/* The words that all operations wait for. False: no memory for so many. */
+/* The words that all operations wait for. False: no memory for this many. */
 static bool find_words(struct world_p2p *p2p, struct wait_call *call, bool *has_work)
 	LOCK_REQUIRES(group)
 {

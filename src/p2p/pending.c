@@ -8,9 +8,9 @@
 #include "progress/progress.h"
 #include "p2p.h"
 
-static struct ls_op *op_of(struct engine_op *engine)
+static struct ls_op *op_of(struct engine_op *engine_op)
 {
-	return (struct ls_op *)(void *)((char *)engine - offsetof(struct ls_op, engine));
+	return (struct ls_op *)(void *)((char *)engine_op - offsetof(struct ls_op, engine));
 }
 
 /* ---- the list ---- */
@@ -254,22 +254,22 @@ static void end_one(struct ls_op *op, ls_status reason, bool waits)
 
 void p2p_collect(ls_group *group)
 {
-	struct engine_op *engine;
-	while ((engine = engine_p2p_take_complete(&group->engine)))
-		end_one(op_of(engine), LS_OK, false);
+	struct engine_op *engine_op;
+	while ((engine_op = engine_p2p_take_complete(&group->engine)))
+		end_one(op_of(engine_op), LS_OK, false);
 }
 
 /* The group has failed: nothing of it goes on. */
 static void end_all(ls_group *group, bool waits)
 {
 	struct world_p2p *p2p = &group->world->p2p;
-	struct engine_op *engine;
+	struct engine_op *engine_op;
 	struct ls_op *op;
 	p2p_collect(group);
 	if (group->world->device)
 		progress_stream_resume_failed(group->world);
-	while ((engine = engine_p2p_remove(&group->engine, waits)))
-		end_one(op_of(engine), LS_ABORTED, waits);
+	while ((engine_op = engine_p2p_remove(&group->engine, waits)))
+		end_one(op_of(engine_op), LS_ABORTED, waits);
 	while (p2p->serial && (op = claim(p2p, group))) {
 		finish(op, progress_op_settle(op, LS_ABORTED, -1, true));
 		progress_op_unref(op);

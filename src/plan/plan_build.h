@@ -9,7 +9,8 @@
 
 #include "plan.h"
 
-/* A chain broadcast is cut into so many blocks: rank i forwards one while it receives the next. */
+/* A chain broadcast is cut into this many blocks: rank i forwards one while it receives the next.
+ * */
 enum { PLAN_CHAIN_BLOCKS = 8 };
 
 typedef void plan_builder(const struct plan_params *params, struct plan *plan);

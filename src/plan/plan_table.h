@@ -23,8 +23,8 @@ enum {
 	PLAN_TABLE_TEXT_BYTES = 160,       /* one line, with its end */
 	PLAN_TABLE_FILE_BYTES = 64 * 1024, /* what a file may have; more is no table */
 	PLAN_TABLE_ANY = 255,              /* as a collective */
-	/* Between chunks a rank sees that the group has failed; so much it may write to peers after
-	 * that. */
+	/* Between chunks a rank sees that the group has failed; this much it may write to peers
+	 * after that. */
 	PLAN_TABLE_CHUNK_MAX = 64 * 1024,
 	PLAN_TABLE_READ_MAX = 512 * 1024,
 	PLAN_TABLE_UNIT = 4096, /* chunks are multiples of it, and so of every element */

@@ -113,7 +113,7 @@ void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_d
 	LOCK_AVOIDS_ALL;
 /* Gives what is due, if nothing is open or in flight. Whether something was given. */
 bool pool_gate_give_due(struct pool_gate *gate, struct waiter *waiter) LOCK_AVOIDS_ALL;
-/* Memory of that owner that was not given yet, at least so many bytes and at most `most`; the
+/* Memory of that owner that was not given yet, at least this many bytes and at most `most`; the
  * smallest. NULL: none. */
 struct pool_due *pool_gate_take_back(struct pool_gate *gate, const void *owner, size_t bytes,
 				     size_t most) LOCK_AVOIDS(gate);

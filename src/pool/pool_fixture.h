@@ -28,7 +28,7 @@ enum {
 };
 
 struct device_mark {
-	uint64_t at; /* behind so many pieces of work */
+	uint64_t at; /* behind this many pieces of work */
 	_Atomic uint64_t *word;
 	uint64_t value;
 };

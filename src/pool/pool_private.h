@@ -10,7 +10,7 @@
 
 enum {
 	POOL_UNIT = 512,              /* sizes of blocks are multiples */
-	POOL_SMALL_BYTES = 1 << 20,   /* a request of up to so much comes from a shared segment */
+	POOL_SMALL_BYTES = 1 << 20,   /* a request of up to this much comes from a shared segment */
 	POOL_SEGMENT_BYTES = 2 << 20, /* such a segment; others are multiples */
 	POOL_BINS = 8 * 44,           /* eight to a doubling */
 	POOL_BIN_WORDS = (POOL_BINS + 63) / 64,
@@ -196,7 +196,7 @@ static inline bool pool_queue_is_certain(const struct driver_queue *queue)
 {
 	return queue->depth >= POOL_LAUNCH_ENTRIES;
 }
-/* Whether so many entries more do not fill it, beside what this pool has put there. True if it is
+/* Whether this many entries more do not fill it, beside what this pool has put there. True if it is
  * not certain, or the device is broken: nobody would say when there is room. */
 bool pool_queue_has_room(const struct pool *pool, const struct driver_queue *queue,
 			 uint64_t entries) LOCK_REQUIRES(pool);
@@ -214,10 +214,10 @@ void pool_launchers_close(struct pool *pool);
 
 /* ---- reclaim.c ---- */
 
-/* Gives back idle segments, so that a new one for so many bytes leaves little reserved beyond the
+/* Gives back idle segments, so that a new one for this many bytes leaves little reserved beyond the
  * peak. false: they are too few, or in use, or the driver's give waits. */
 bool pool_make_room(struct pool *pool, size_t bytes) LOCK_AVOIDS_ALL;
-/* A new segment that has room for so many bytes. */
+/* A new segment that has room for this many bytes. */
 LS_CHECKED ls_status pool_take(struct pool *pool, size_t bytes, int stream) LOCK_AVOIDS_ALL;
 /* Gives back unwanted segments whose streams have done their work, and what is due at the gate. */
 void pool_give_unwanted(struct pool *pool) LOCK_AVOIDS_ALL;

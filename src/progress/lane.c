@@ -205,19 +205,19 @@ static void stop_progress(struct world_lane *lane)
  * thread makes progress on it. */
 static void leave_unattended(struct world_lane *lane, struct ls_op *op)
 {
-	const struct engine_op *engine = &op->engine;
+	const struct engine_op *engine_op = &op->engine;
 	uint64_t since = progress_op_since(op);
 	lock_group_acquire(&lane->lock);
-	memcpy(lane->words, engine->words, (size_t)engine->word_count * sizeof *lane->words);
+	memcpy(lane->words, engine_op->words, (size_t)engine_op->word_count * sizeof *lane->words);
 	lane->unattended.tid = trace_thread_id();
 	lane->unattended.call = (struct wait_call){.words = lane->words,
-						   .count = engine->word_count,
-						   .any = engine->any,
+						   .count = engine_op->word_count,
+						   .any = engine_op->any,
 						   .may_leave = op->may_leave,
 						   .deadline_ns = op->deadline_ns,
 						   .since_ns = since,
 						   .group = op->group->id,
-						   .record = engine->record};
+						   .record = engine_op->record};
 	lane->progressing = false;
 	wait_item_show(&lane->unattended);
 	lock_group_release(&lane->lock);

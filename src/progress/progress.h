@@ -10,7 +10,7 @@
 
 #include "world/ls_group.h"
 
-/* A thread that waits for another thread of this rank checks for itself after so long. */
+/* A thread that waits for another thread of this rank checks for itself after this long. */
 enum { PROGRESS_SLICE_MS = 5 };
 
 /* ---- op_pool.c: the life of an operation ---- */
@@ -137,7 +137,7 @@ enum engine_need progress_op_need(const struct ls_op *op, uint64_t gone, int *pe
  * another thread of this rank may still send the message, because it runs or has called
  * Lockstep. */
 struct progress_self_only {
-	/* check again after so long; 0: other members are there, or it cannot complete */
+	/* check again after this long; 0: other members are there, or it cannot complete */
 	uint64_t slice_ns;
 	/* For a blocking call: how its wait for the others ended. */
 	ls_status status;

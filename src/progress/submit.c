@@ -106,29 +106,29 @@ static uint64_t retreat_deadline(struct ls_group *group)
 static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
 {
 	struct ls_group *group = op->group;
-	struct engine_op *engine = &op->engine;
+	struct engine_op *engine_op = &op->engine;
 	uint64_t deadline = retreat_deadline(group);
 	bool warned = false;
-	if (engine_is_on_stream(engine))
+	if (engine_is_on_stream(engine_op))
 		progress_stream_resume_failed(group->world);
 	for (;;) {
 		uint64_t now = clock_now_ns();
 		bool force = now >= deadline;
 		enum engine_progress progress =
-			engine_abandon(&group->engine, engine, world_gone(group), force);
+			engine_abandon(&group->engine, engine_op, world_gone(group), force);
 		if (progress != ENGINE_BLOCKED ||
-		    (now >= until_ns && engine_stream_is_device_busy(engine)))
+		    (now >= until_ns && engine_stream_is_device_busy(engine_op)))
 			return progress;
 		/* Otherwise it waits for the thread that makes progress on the link to other
 		 * hosts. */
-		bool on_device = engine_is_on_stream(engine) || group->engine.ops ||
-				 engine->device.stage != ENGINE_DEVICE_NONE;
+		bool on_device = engine_is_on_stream(engine_op) || group->engine.ops ||
+				 engine_op->device.stage != ENGINE_DEVICE_NONE;
 		if (force && !warned && on_device)
 			progress_warn_device(op);
 		warned = force;
-		struct wait_call call = {.words = engine->words,
-					 .count = engine->word_count,
-					 .any = engine->any,
+		struct wait_call call = {.words = engine_op->words,
+					 .count = engine_op->word_count,
+					 .any = engine_op->any,
 					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 		int peer;
 		ls_status status = wait_words(&group->quiet, &call, &peer);
@@ -190,34 +190,34 @@ static ls_status succeed(struct ls_op *op)
 /* Only now is the source of a receive with a wildcard known. */
 static void record_matched(struct ls_op *op)
 {
-	const struct engine_op *engine = &op->engine;
-	const struct match_entry *asked = &engine->p2p.entry;
-	if (engine->call.kind == TRACE_RECV &&
+	const struct engine_op *engine_op = &op->engine;
+	const struct match_entry *asked = &engine_op->p2p.entry;
+	if (engine_op->call.kind == TRACE_RECV &&
 	    (asked->source == MATCH_ANY || asked->tag == MATCH_ANY))
-		trace_matched(&op->group->world->trace, engine->record, engine->call.peer,
-			      engine->call.tag);
+		trace_matched(&op->group->world->trace, engine_op->record, engine_op->call.peer,
+			      engine_op->call.tag);
 }
 
 ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits)
 {
 	static const struct progress_pause at_once = {.at_ns = 0};
 	const struct progress_pause *pause = waits ? &progress_no_pause : &at_once;
-	struct engine_op *engine = &op->engine;
+	struct engine_op *engine_op = &op->engine;
 	struct wait_word words[RANKS_HOST_MAX];
-	engine->words = words;
-	engine->word_count = 0;
+	engine_op->words = words;
+	engine_op->word_count = 0;
 	if (reason != LS_OK || op->failing != LS_OK)
 		return fail(op, reason, peer, pause);
-	if (engine->status == LS_OK) {
+	if (engine_op->status == LS_OK) {
 		record_matched(op);
 		return succeed(op);
 	}
-	if (engine->status == LS_CANCELLED) {
-		trace_end(&op->group->world->trace, engine->record, LS_CANCELLED);
+	if (engine_op->status == LS_CANCELLED) {
+		trace_end(&op->group->world->trace, engine_op->record, LS_CANCELLED);
 		return LS_CANCELLED;
 	}
 	record_matched(op);
-	return fail(op, engine->status, world_rank_of(op->group, engine->culprit), pause);
+	return fail(op, engine_op->status, world_rank_of(op->group, engine_op->culprit), pause);
 }
 
 /* False if the group failed before the operation could begin: then it never begins. */
@@ -240,15 +240,15 @@ static bool begin(struct ls_op *op, struct engine_workspace *workspace)
  * itself. */
 static void keep_self(struct ls_op *op)
 {
-	struct engine_op *engine = &op->engine;
+	struct engine_op *engine_op = &op->engine;
 	int count = 0;
-	for (int i = 0; i < engine->word_count; i++) {
-		if (engine->words[i].edge.peer != op->group->world->rank)
+	for (int i = 0; i < engine_op->word_count; i++) {
+		if (engine_op->words[i].edge.peer != op->group->world->rank)
 			continue;
-		engine->words[count] = engine->words[i];
-		engine->words[count++].edge.record = 0;
+		engine_op->words[count] = engine_op->words[i];
+		engine_op->words[count++].edge.record = 0;
 	}
-	engine->word_count = count;
+	engine_op->word_count = count;
 }
 
 /* When the operation began to wait for its current word. */

@@ -15,7 +15,7 @@ enum {
 	 * and at most LINGER. */
 	RENDEZVOUS_QUIET_MS = 1000,
 	RENDEZVOUS_LINGER_MS = 10000,
-	/* A welcomed rank waits so long past its deadline for the verdict. */
+	/* A welcomed rank waits this long past its deadline for the verdict. */
 	RENDEZVOUS_GRACE_MS = 1000,
 };
 

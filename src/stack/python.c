@@ -13,7 +13,7 @@ enum {
 	OWNED_BY_C = 3, /* and above: the place of a call from C, which is no frame of Python */
 };
 
-struct link {
+struct frame_link {
 	uint64_t frame, code, instruction;
 	uint64_t made_of[4]; /* of the code: others are at its address once it is freed */
 };
@@ -21,7 +21,7 @@ struct link {
 struct chain {
 	int count;
 	bool more;
-	struct link links[STACK_CHAIN_MAX];
+	struct frame_link links[STACK_CHAIN_MAX];
 };
 
 /* ---- the interpreter ---- */
@@ -139,7 +139,7 @@ static bool is_in(const struct chain *chain, uint64_t frame)
 }
 
 /* What the code of a frame is made of; false if there is none. */
-static bool read_code(const struct stack_python *python, struct link *link)
+static bool read_code(const struct stack_python *python, struct frame_link *link)
 {
 	static const enum stack_member parts[] = {STACK_CODE_NAME, STACK_CODE_FILE,
 						  STACK_CODE_LINES};
@@ -158,9 +158,9 @@ static bool read_code(const struct stack_python *python, struct link *link)
 /* Which code a frame that has been read runs, and where it is in it: read once more, between two
  * looks at the code, as both may have become others. */
 static bool read_link(const struct stack_python *python, uint64_t frame, unsigned char *bytes,
-		      struct link *out)
+		      struct frame_link *out)
 {
-	struct link again;
+	struct frame_link again;
 	/* The lowest bits of a reference to code may be marks. */
 	out->frame = frame;
 	out->code = again.code = member_of(python, bytes, STACK_FRAME_CODE) & ~UINT64_C(3);
@@ -199,7 +199,7 @@ static bool read_chain(const struct stack_python *python, uint64_t state, struct
 	return true;
 }
 
-static bool runs_same(const struct link *a, const struct link *b)
+static bool runs_same(const struct frame_link *a, const struct frame_link *b)
 {
 	return a->frame == b->frame && a->code == b->code &&
 	       memcmp(a->made_of, b->made_of, sizeof a->made_of) == 0;
@@ -253,7 +253,7 @@ static bool is_described_again(const struct stack_python *python, const struct c
 {
 	struct stack_frame again;
 	for (int i = 0; i < count; i++) {
-		const struct link *link = &chain->links[first + i];
+		const struct frame_link *link = &chain->links[first + i];
 		if (!stack_describe_code(python, link->code, link->instruction, &again) ||
 		    strcmp(again.function, told[i].function) != 0 ||
 		    strcmp(again.file, told[i].file) != 0 || again.line != told[i].line)

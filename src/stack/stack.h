@@ -121,7 +121,7 @@ struct stack_layout {
 	int holder;
 	bool own_ids;           /* a thread knows its number in the kernel */
 	enum stack_lines lines; /* how a code object says which line an instruction is of */
-	uint64_t text_more;     /* by so much the head of a string that is not of ASCII is longer */
+	uint64_t text_more;     /* how much longer the head of a string is that is not of ASCII */
 };
 
 struct stack_python {

@@ -367,7 +367,7 @@ enum trace_phase_answer trace_phase_begin(struct trace *trace, const char *name,
 					  const char **inside);
 enum trace_phase_answer trace_phase_end(struct trace *trace, const char *name, const char **inside);
 
-/* The calling thread was blocked in an operation for so many ticks, until now. Costs nothing in
+/* The calling thread was blocked in an operation for this many ticks, until now. Costs nothing in
  * programs without phases. */
 void trace_waited_inside(struct trace *trace, uint64_t ticks);
 static inline void trace_waited(struct trace *trace, uint64_t ticks)

@@ -53,7 +53,7 @@ static uint64_t to_ns(uint64_t ticks)
 	return (uint64_t)((double)ticks * trace.header->rate.ns_per_tick);
 }
 
-/* Computes for so many ticks at least; returns how many it were. */
+/* Computes for this many ticks at least; returns how many it were. */
 static uint64_t work(uint64_t ticks)
 {
 	uint64_t start = clock_ticks(), now = start;

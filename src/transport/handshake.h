@@ -22,7 +22,7 @@ enum {
 	HANDSHAKE_CHUNK =
 		32, /* ranks in one TABLE; the system passes at most 253 descriptors at once */
 	HANDSHAKE_FDS_MAX = HANDSHAKE_CHUNK * TRANSPORT_FDS,
-	/* Descriptors in flight count against the sender's limit of open files, so only so many
+	/* Descriptors in flight count against the sender's limit of open files, so only this many
 	 * clients are sent a TABLE at the same time. */
 	HANDSHAKE_WINDOW = 4,
 	HANDSHAKE_RETRY_MS = 10, /* where the system has no event to wait for */
@@ -75,7 +75,7 @@ enum transport_handshake_result {
 	HANDSHAKE_AGAIN, /* nothing there yet */
 	HANDSHAKE_END,
 	HANDSHAKE_NONSENSE,  /* not a message of this version and job */
-	HANDSHAKE_EXHAUSTED, /* this process cannot have so many open descriptors */
+	HANDSHAKE_EXHAUSTED, /* this process cannot have this many open descriptors */
 };
 
 /* Receives without waiting: a message and its at most `max` descriptors (max <= HANDSHAKE_FDS_MAX),

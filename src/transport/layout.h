@@ -116,7 +116,8 @@ struct transport_report {
 	int32_t culprit; /* world rank, -1: none */
 	uint64_t operation;
 	/* The ids of all groups that fail with it, if there are several; ends with 0, if there is
-	 * room. Nobody who is told of it goes on before all of them have failed where he is. */
+	 * room. A rank that learns of it returns only after all these groups have failed on its
+	 * host. */
 	uint32_t groups[TRANSPORT_TOGETHER];
 	char text[TRANSPORT_TEXT_BYTES];
 };

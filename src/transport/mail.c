@@ -9,7 +9,7 @@
 #include "base/seqlock.h"
 #include "base/wait.h"
 
-/* A slot is fetched so many messages before it is filled, because a line takes longer from the
+/* A slot is fetched this many messages before it is filled, because a line takes longer from the
  * owner's cache than a send takes. Not the next slot, which the owner may be polling. */
 enum { AHEAD = 3, LINE = 64 };
 

@@ -165,7 +165,7 @@ void transport_fini(struct transport *transport);
 LS_CHECKED ls_status transport_area_grow(struct transport *transport, unsigned index, int members,
 					 bool reports);
 /* Resets it for another group, except `times_closed`. All `members` of the group that used it have
- * left; it ran so many `collectives`. */
+ * left; it ran this many `collectives`. */
 void transport_area_reset(struct transport *transport, unsigned index, int members,
 			  uint64_t collectives);
 /* Allocates memory for the inbox of member `source` in the area of member `owner`, if it has none

@@ -12,7 +12,7 @@
 #define COST_LIMITS(release, tested) tested
 #endif
 
-/* At most so many of a call. */
+/* At most this many of a call. */
 struct cost_limit {
 	long instructions, locked;
 };

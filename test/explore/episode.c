@@ -277,9 +277,9 @@ _Noreturn static void child_main(struct episode *episode, const char *only)
 	_exit(0);
 }
 
-/* Whether it has computed for so long, or has been there for much longer, and not ended. In slices,
- * and by its processor time: on a busy machine, or stopped together with this process, it does not
- * get on. */
+/* Whether it has computed for this long, or has been there for much longer, and not ended. In
+ * slices, and by its processor time: on a busy machine, or stopped together with this process, it
+ * does not get on. */
 static bool is_stuck(pid_t pid, struct pollfd *end)
 {
 	clockid_t clock;

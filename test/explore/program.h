@@ -106,7 +106,7 @@ enum {
 
 struct program_half {
 	uint8_t form;   /* enum program_form */
-	uint8_t lag;    /* it is waited for so many of the lane's halves later */
+	uint8_t lag;    /* it is waited for this many of the lane's halves later */
 	uint8_t memory; /* enum program_memory */
 	uint8_t choice; /* random: whatever makes no difference to what comes out */
 	uint16_t otherwise;
@@ -201,7 +201,7 @@ static inline int program_rank_of(int lane)
 /* ---- program_make.c, program_draw.c, program_plant.c ---- */
 
 struct program_taste {
-	int events;  /* about so many; 0: as drawn */
+	int events;  /* about this many; 0: as drawn */
 	bool plants; /* about half of the programs have one */
 	bool kills;  /* also a death */
 	bool looks;

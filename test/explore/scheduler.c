@@ -16,7 +16,7 @@ enum {
 	POINTS_MAX = 10000000,
 	POINTS_SETUP = 500000000,
 	SPIN_POINTS =
-		150, /* so many without a sleep, while others are ready, are a loop that polls */
+		150, /* this many without a sleep, while others are ready, are a loop that polls */
 	CHANGES_MAX = 6, /* PCT's depth, less one */
 };
 static const uint64_t begin_ns = UINT64_C(1000000000000);

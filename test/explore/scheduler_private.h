@@ -82,7 +82,7 @@ struct scheduler {
 	uint64_t points, points_max;
 	enum scheduler_policy policy;
 	uint64_t random;
-	uint32_t switch_odds; /* of SCHEDULER_WALK: one in so many points, a power of two */
+	uint32_t switch_odds; /* of SCHEDULER_WALK: one in this many points, a power of two */
 	uint64_t changes[8];  /* of SCHEDULER_PRIORITY: at these points */
 	int change_count;
 	int64_t lowest; /* priority given so far */

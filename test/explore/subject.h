@@ -24,7 +24,7 @@ struct subject_plan {
 
 struct subject {
 	const char *name;
-	unsigned weight; /* so many of the sum of all weights are of this sort */
+	unsigned weight; /* this many of the sum of all weights are of this sort */
 	/* Draws the program. Before any thread is managed. */
 	void (*draw)(uint64_t seed, struct subject_plan *plan);
 	/* NULL, or: writes the option `device` of ls_group_open. */

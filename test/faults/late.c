@@ -24,7 +24,7 @@ enum {
 	TRAP_US = 60000, /* a victim that has not reached its trap by then is stopped elsewhere */
 	RUNS = 100,
 	TRAPPED_MIN =
-		6, /* at least one in so many victims is to be stopped in the middle of its work */
+		6, /* of this many victims, one at least is stopped in the middle of its work */
 };
 
 struct pipe {

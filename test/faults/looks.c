@@ -25,7 +25,7 @@
 #include "inspect/inspect.h"
 
 enum {
-	FIND_EVERY = 200, /* so many looks use what was found once */
+	FIND_EVERY = 200, /* this many looks use what was found once */
 	SITES_EVERY = 100,
 	LIMIT_S = 120,       /* a job that takes longer hangs */
 	PATIENCE_MS = 60000, /* before that a rank that computes is no verdict */

@@ -20,7 +20,7 @@ enum {
 	MIDDLE = 16 * 1024,      /* 64 KiB */
 	LARGE = 2 * 1024 * 1024, /* 8 MiB */
 	LONG = 256 * 1024,       /* of a message: 1 MiB */
-	CYCLE = 8,               /* values repeat after so many */
+	CYCLE = 8,               /* values repeat after this many */
 	WRONG_DATA = 5,
 	WRONG_STATUS = 6,
 	TOUCHED = 7,

@@ -250,7 +250,7 @@ static bool rank_init(const struct plan_world *world, struct rank *rank)
 /* As many as any plan has blocks. */
 static unsigned cells_of(const struct plan_sim *sim)
 {
-	enum { CELLS_LEAST = 8 }; /* a chain has so many, however few ranks there are */
+	enum { CELLS_LEAST = 8 }; /* a chain has this many, however few ranks there are */
 	unsigned most = CELLS_LEAST;
 	for (int i = 0; i < sim->op_count; i++) {
 		enum plan_algorithm algorithm = sim->ops[i].algorithm;

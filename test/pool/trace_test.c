@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * trace_test FILE…: what the pool takes from the driver for a program that needs so much at its
+ * trace_test FILE…: what the pool takes from the driver for a program that needs this much at its
  * peak. The files are allocations that training programs made (record.py); all are of one stream,
  * and the driver only hands out addresses. torch_policy.py gives the same for PyTorch's rules. */
 #include <stdio.h>
@@ -21,7 +21,7 @@ struct device {
 	struct pool *pool;
 	unsigned char *next; /* no address is handed out twice */
 	size_t taken;
-	/* It stores a mark, of which one at most is under way, so many events later. */
+	/* It stores a mark, of which one at most is under way, this many events later. */
 	int late, events, due;
 	_Atomic uint64_t *word;
 	uint64_t value;

@@ -4,7 +4,7 @@
 #include "tests.h"
 #include "world/ls_group.h"
 
-/* As if so many collectives had been. */
+/* As if this many collectives had been. */
 static void run_on(ls_group *group, uint64_t count)
 {
 	for (uint64_t seq = count - TRANSPORT_ENTRIES + 1; seq <= count; seq++)
@@ -18,8 +18,8 @@ static void run_on(ls_group *group, uint64_t count)
 	group->engine.entered_by_all = count;
 }
 
-/* 2^40 collectives are 13 days of 1 us: the lane's state has so many bits. 2^48 are 9 years: the
- * signal of an entry has so many, of which the last one is its sign. */
+/* 2^40 collectives are 13 days of 1 us: the lane's state has this many bits. 2^48 are 9 years: the
+ * signal of an entry has this many, of which the last one is its sign. */
 void more_collectives_than_bits(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self);
@@ -97,7 +97,7 @@ void more_ids_than_bits(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* As if so many long messages had used each RTS slot of the boxes to and from this rank. */
+/* As if this many long messages had used each RTS slot of the boxes to and from this rank. */
 static void use_rts_slots(ls_group *group, uint32_t count)
 {
 	for (int q = 0; q < group->size; q++) {

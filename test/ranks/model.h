@@ -16,7 +16,7 @@ struct model {
 	uint64_t elements[MODEL_MAX];
 };
 
-/* "p0", "p1", …: so many parameters, 1 to a few thousand elements, the same on all ranks for one
+/* "p0", "p1", …: this many parameters, 1 to a few thousand elements, the same on all ranks for one
  * seed. float64, or with `mixed` also float32 and complex64. Their elements are rank + index. */
 void model_init(struct model *model, int count, bool mixed, uint64_t seed, int rank);
 void model_free(struct model *model);

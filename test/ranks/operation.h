@@ -63,7 +63,7 @@ enum { OPERATION_RANKS = 8, OPERATION_ITEMS = 4, OPERATION_TEXT = 640 };
 struct operation_place {
 	bool plain_send, plain_recv; /* not from ls_alloc */
 	bool in_place;               /* where the call allows it */
-	unsigned shift; /* begins so many elements after a cache line; odd: NULL where it may be */
+	unsigned shift; /* elements from a cache line to the start; odd: NULL where it may be */
 };
 
 /* A buffer between guards. */

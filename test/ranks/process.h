@@ -24,8 +24,8 @@ static inline int process_entries(const char *path)
 	return count;
 }
 
-/* Waits until the process has so many threads: the program's, the watch and the progress thread are
- * 3. A joined thread is in the folder a moment longer. */
+/* Waits until the process has this many threads: the program's, the watch and the progress thread
+ * are 3. A joined thread is in the folder a moment longer. */
 static inline void process_await_threads(const struct runner_rank *self, int expected)
 {
 	int threads;

@@ -16,7 +16,7 @@ _Noreturn static void explain_usage(const char *program)
 		"       [--all]\n"
 		"--cases: of all random tests together; --seed: makes others of them; --case: only that\n"
 		"one of each random test; --nightly: with what takes long; --part: one Nth of the tests;\n"
-		"--hosts: of each test the ranks are on so many; --checked: with LOCKSTEP_CHECK=1, and a\n"
+		"--hosts: of each test the ranks are on this many; --checked: with LOCKSTEP_CHECK=1, and a\n"
 		"race that is reported is a failure; --all: also tests that are left out with these\n",
 		program);
 	exit(2);

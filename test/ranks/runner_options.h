@@ -15,7 +15,7 @@ struct runner_options {
 	long cases; /* of all random tests that are run, together */
 	uint64_t seed;
 	long only;        /* -1: all cases */
-	long part, parts; /* of the tests, part by part, only so many */
+	long part, parts; /* of the tests, part by part, only this many */
 	long hosts;       /* 0: all ranks on this one */
 };
 

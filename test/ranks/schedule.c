@@ -14,7 +14,7 @@ enum { ITEMS = 16, ATTEMPTS = 200, BURST_MAX = 6, CROWD_MIN = 4, PATIENCE_MAX = 
 /* A call that a rank is to make. */
 struct item {
 	struct schedule_action action;
-	int patience; /* it does not block, and is waited for so many items later */
+	int patience; /* it does not block, and is waited for this many items later */
 };
 
 struct draft {

@@ -306,7 +306,7 @@ static void add_end(struct judge *judge, const struct state *state)
 
 /* ---- choices ---- */
 
-/* The n-th way to go on; false if there are not so many. */
+/* The n-th way to go on; false if there are not this many. */
 static bool choose(const struct judge *judge, struct state *state, int n)
 {
 	for (int r = 0; r < judge->schedule->ranks; r++)

@@ -69,7 +69,7 @@ static int64_t widen(ls_dtype dtype, ls_reduce_op op, int64_t value)
 	return (int64_t)((uint64_t)value * UINT64_C(0x9e3779b97f4a7c15));
 }
 
-/* What ranks give comes again after so many numbers. */
+/* What ranks give comes again after this many numbers. */
 enum { PERIOD_BOOL = 16 * 3, PERIOD_PRODUCT = 3, PERIOD_MAX = 16 * 29 };
 
 static uint64_t period(ls_dtype dtype, ls_reduce_op op)

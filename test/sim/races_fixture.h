@@ -69,7 +69,7 @@ static inline void end(ls_op *op)
 	ls_op_free(op);
 }
 
-/* What the other ranks do: so many all-reduces, once rank 0 has tried all that is wrong. */
+/* What the other ranks do: this many all-reduces, once rank 0 has tried all that is wrong. */
 static inline void take_part(int count, struct rank *rank)
 {
 	int32_t *mine = calloc(COUNT, sizeof *mine);

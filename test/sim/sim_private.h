@@ -59,7 +59,7 @@ struct sim_event {
 	struct sim *sim;
 	bool open;
 	const struct sim_stream *stream; /* NULL: never recorded */
-	uint64_t number;                 /* complete when so many operations of it are done */
+	uint64_t number;                 /* complete when this many operations of it are done */
 };
 
 struct sim_tell {
@@ -160,7 +160,7 @@ void sim_call(struct sim_device *device);
 
 /* Puts it behind its stream; op->number is set. The driver lock is held. */
 enum sim_error sim_put(struct sim_stream *stream, struct sim_op *op);
-/* Waits until so many operations of the stream are done. */
+/* Waits until this many operations of the stream are done. */
 enum sim_error sim_await_done(const struct sim_stream *stream, uint64_t number);
 enum sim_error sim_await_idle(struct sim_device *device);
 /* The operation is done: whoever waits for it looks again. */

@@ -19,7 +19,7 @@ enum stream_program_fault {
 	STREAM_PROGRAM_WELL,
 	STREAM_PROGRAM_ABORTS, /* a rank aborts its groups */
 	STREAM_PROGRAM_LEAVES, /* a rank closes its groups */
-	STREAM_PROGRAM_CALL,   /* a call of a rank's driver fails, if there are so many */
+	STREAM_PROGRAM_CALL,   /* a call of a rank's driver fails, if there are this many */
 	STREAM_PROGRAM_DEVICE, /* a kernel fails, and the device with it */
 	STREAM_PROGRAM_KILLED, /* the caller kills a rank, whose device is its own */
 	STREAM_PROGRAM_FAULTS,

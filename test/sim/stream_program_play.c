@@ -97,7 +97,7 @@ void end_handles(struct stream_program *program, int rank, int thread)
 
 /* ---- memory ---- */
 
-/* Memory of the device for so many elements; the host's, if it has none. False: an error. */
+/* Memory of the device for this many elements; the host's, if it has none. False: an error. */
 static bool allocate(struct player *me, int step, int count, int stream, void *host, void **block,
 		     void **address)
 {
