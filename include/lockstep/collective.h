@@ -2,9 +2,10 @@
  * Operations in which all ranks of a group take part. See ls_collective(3).
  *
  * Order: collectives of one group are numbered in the order of their calls. All ranks must call the
- * same collectives in the same order, with the same count, dtype, op and root. If they do not, all
- * ranks get LS_MISMATCH: in the call if it needs something of a rank that differs, at the latest
- * when the group is closed.
+ * same collectives in the same order, with the same count, dtype, op and root. If they do not, the
+ * group fails with LS_MISMATCH. A call detects it if it needs data or a signal from a rank whose
+ * call differs. Otherwise a later call detects it, or ls_group_close, which returns no status: see
+ * there.
  *
  * Shapes: counts are in elements. Where a buffer has one part for each rank, count is that of one
  * part, and the parts lie one after the other in the order of ranks. In the ...v calls counts[r] is

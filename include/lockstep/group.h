@@ -20,12 +20,13 @@
  * LS_SYSTEM is the exception: a stopped peer may still access the buffer, because the system had no
  * memory left to revoke the peer's access.
  *
- * Reopening: after all ranks have closed the world group, they can open it again. Not so under
- * `lockstep run`, which serves one rendezvous for each launch: there a program that cannot continue
- * exits, and is started again.
+ * Reopening: after all ranks have closed the world group, they can open it again. Under `lockstep
+ * run` they cannot, because it serves one rendezvous for each launch: a program that cannot
+ * continue exits, and `lockstep run` is called again.
  *
  * Failure: a status with scope LS_SCOPE_GROUP means that the group has failed. It stays failed:
- * every later call on it returns the same status at once, on every surviving rank. ls_group_failure
+ * every later call on it returns the same status, on every surviving rank: at once, or within about
+ * a second if another thread still writes the report. ls_group_failure
  * says why, and ls_group_close still frees the group.
  *
  * Fork: in a child that was forked without exec, every call that would use the group returns
@@ -63,7 +64,7 @@ struct ls_group_options {
 	 * time limit return LS_PENDING after a handler has run, and also every 50 ms, because a
 	 * handler may have run just before the wait. The caller then handles the signal and must
 	 * wait again at once: a deadlock is proved as if the wait were uninterrupted. For languages
-	 * whose handlers run after the call has returned, such as Python. 0: a handler closes the
+	 * whose handlers run after the call has returned, such as Python. 0: a handler fails the
 	 * group with LS_INTERRUPTED, or ends ls_group_open with it, unless the handler was
 	 * installed with SA_RESTART. */
 	uint32_t resume_after_signals;
@@ -99,12 +100,12 @@ struct ls_failure {
 };
 
 /* Opens the world group: finds all ranks, connects to each of them, and maps their memory. No
- * connection is made later. Collective and blocking; all ranks return the same status. On failure
- * *out is NULL, and a message on standard error has given the reason.
- * Errors: LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE, LS_DUPLICATE_RANK, LS_RANK_MISSING, LS_PEER_DIED,
- * LS_PORT_TAKEN, LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_WRONG_VERSION, LS_OUT_OF_MEMORY,
- * LS_UNSUPPORTED, LS_INTERRUPTED, LS_SYSTEM; LS_INCONSISTENT if ranks have different values of a
- * setting that must agree. */
+ * connection is made later. Collective and blocking. All ranks return the same status, but for
+ * LS_INTERRUPTED: the other ranks then return LS_RANK_MISSING. On failure *out is NULL, and an
+ * error line on standard error has given the reason. Errors: LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE,
+ * LS_DUPLICATE_RANK, LS_RANK_MISSING, LS_PEER_DIED, LS_PORT_TAKEN, LS_NO_MASTER, LS_UNTRUSTED_PEER,
+ * LS_WRONG_VERSION, LS_OUT_OF_MEMORY, LS_UNSUPPORTED, LS_INTERRUPTED, LS_SYSTEM; LS_INCONSISTENT if
+ * ranks have different values of a setting that must agree. */
 LS_EXPORT LS_CHECKED ls_status ls_group_open(const struct ls_group_options *options, ls_group **out);
 
 /* Splits `parent` into groups, as MPI_Comm_split does: ranks that pass the same colour (>= 0)
@@ -123,7 +124,8 @@ LS_EXPORT LS_CHECKED ls_status ls_group_split(ls_group *parent, int colour, int 
 /* Makes a group of the `count` ranks of `parent` that `ranks` lists, in the order of the list.
  * Collective over `parent`: all ranks of `parent` call it, with the same list. A rank that is not
  * in the list gets LS_NOT_MEMBER, and *out is NULL. If lists differ, all ranks get LS_INCONSISTENT
- * and a message shows two of the lists; `parent` stays open. All else as for ls_group_split. */
+ * and an error line shows two of the lists; `parent` does not fail. All else as for ls_group_split.
+ * */
 LS_EXPORT LS_CHECKED ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count,
 						   ls_group **out);
 
@@ -131,14 +133,15 @@ struct ls_op_options; /* op.h */
 
 /* Makes the same group, but only the ranks of the list call it (as with MPI_Comm_create_group).
  * Blocking. It takes no position in the order of the parent's collectives: the members exchange
- * messages on `parent` with options->tag, and none of their other receives may match these messages
- * meanwhile. Of the options, `tag` and `label` are used, and `timeout_ms`, which becomes the time
- * limit of operations on the new group (0: that of `parent`). LS_BAD_ARGUMENT: this rank is not in
- * its own list. LS_INCONSISTENT: this rank has received a different list from another member; this
- * call makes no group. That member also gets LS_INCONSISTENT: within a second if it is in its call,
- * otherwise when this rank calls again. Both errors leave `parent` open and no message behind.
- * After LS_INCONSISTENT a rank may call again at once, with the same tag: once all ranks of a list
- * pass that list, all of them get the group, including those that have been waiting meanwhile. */
+ * messages on `parent` with options->tag, so the caller must not have other receives there which
+ * match these messages. The call reads three options: `tag`, `label`, and `timeout_ms`, which
+ * becomes the time limit of operations on the new group (0: that of `parent`).
+ * Errors, after which `parent` has not failed and no message is left: LS_BAD_ARGUMENT (this rank is
+ * not in its own list); LS_INCONSISTENT (another member has passed a different list; this call
+ * makes no group). That member gets LS_INCONSISTENT, too: within a second if it is in its call,
+ * otherwise when this rank calls again. After LS_INCONSISTENT a rank may call again at once, with
+ * the same tag. Once all ranks of a list pass that list, all of them get the group, also those that
+ * have been waiting meanwhile. */
 LS_EXPORT LS_CHECKED ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 						     const struct ls_op_options *options,
 						     ls_group **out);
@@ -146,7 +149,7 @@ LS_EXPORT LS_CHECKED ls_status ls_group_from_members(ls_group *parent, const int
 /* Finds the open group that this rank has made from `parent` (by ls_group_split,
  * ls_group_from_ranks or ls_group_from_members) and whose members are exactly these ranks, in this
  * order. If there are several, it returns the newest; NULL if there is none. Local; any thread; it
- * never makes a group. */
+ * never makes a group. The pointer is the one that the making call returned: close it once. */
 LS_EXPORT ls_group *ls_group_get(ls_group *parent, const int *ranks, int count);
 
 /* Translates a rank: returns the rank in `other` of the process that is rank `rank` in `group`, or
@@ -154,23 +157,31 @@ LS_EXPORT ls_group *ls_group_get(ls_group *parent, const int *ranks, int count);
  * any thread. */
 LS_EXPORT int ls_group_rank_in(const ls_group *group, int rank, const ls_group *other);
 
-/* Leaves and frees the group. Local: it does not wait for other ranks, except for up to a second to
- * report a failure; peers that still need this rank get LS_PEER_LEFT. No other thread may be inside
- * a call on the group. NULL is allowed. The world group is closed last. Closing it frees all memory
- * of ls_alloc (see keep_memory); groups that are still open are closed with it, and a warning names
- * them. A message on standard error names each message that can no longer be received. With the
- * setting LOCKSTEP_CHECK=1 the group also fails for it, with LS_ABORTED. If collectives of this
- * rank differ from those of other members, in kind, arguments or number, that is detected here at
- * the latest, even if all calls have returned LS_OK. Members that are still in the group get
- * LS_MISMATCH or LS_PEER_LEFT. If all have left, the report goes to standard error, and `lockstep
- * run` exits with 1. A program that needs a status calls ls_barrier before it closes the group. */
+/* Leaves and frees the group; NULL is allowed. No other thread may be inside a call on the group.
+ * Local: it waits for other ranks in two cases only, each for about a second at most. It waits for
+ * the report of a failure, and the close of the world group of several hosts waits until other
+ * hosts know which collectives this rank has called. Peers that still need this rank get
+ * LS_PEER_LEFT.
+ *
+ * Close the world group last: that frees all memory of ls_alloc (see keep_memory), closes the
+ * groups that are still open, and a warning names them.
+ *
+ * Messages that can no longer be received: a warning names each of them. With LOCKSTEP_CHECK=1 such
+ * a message also fails the group, with LS_ABORTED, on the members that have not closed it yet.
+ *
+ * Collectives: if those of this rank differ from those of other members, in kind, arguments or
+ * number, this call detects it at the latest, even if all calls have returned LS_OK. Members that
+ * are still in the group get LS_MISMATCH or LS_PEER_LEFT. If all have left, the report goes to
+ * standard error, and `lockstep run` exits with 1. A program that needs a status calls ls_barrier
+ * before it closes the group. Nothing is compared if another group of this rank has failed while
+ * this one was open. */
 LS_EXPORT void ls_group_close(ls_group *group);
 
 /* Fails the group with LS_ABORTED on all ranks; their blocked calls return at once. Any thread, at
  * any time; does not block. `reason` (may be NULL) is copied into the report. The first cause
  * stays: on a group that has failed already this does nothing and returns LS_OK. All later calls of
- * this rank on the group fail. If another thread of it still works out an earlier failure, they
- * wait for its report first, for about a second at most. */
+ * this rank on the group fail. If another thread of this rank is still preparing the report of an
+ * earlier failure, these calls first wait for that report, for about a second at most. */
 LS_EXPORT LS_CHECKED ls_status ls_group_abort(ls_group *group, const char *reason);
 
 /* This rank's number in the group, from 0, and the number of its members. Local; any thread. -1 if

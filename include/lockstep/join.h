@@ -6,7 +6,8 @@
  * Each rank calls ls_join_step before each batch, then the collectives of that batch, and
  * ls_join_end after its last batch. ls_join_end blocks until no rank has a batch. It calls the
  * program's shadow function once for each step of the others; that function calls the same
- * collectives. Afterwards the join can be used again, for the next epoch. One thread at a time. */
+ * collectives. Afterwards the join can be used again, for the next epoch. One thread at a time
+ * calls joins of one group. */
 #ifndef LOCKSTEP_JOIN_H
 #define LOCKSTEP_JOIN_H
 

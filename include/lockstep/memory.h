@@ -51,7 +51,8 @@ LS_EXPORT LS_CHECKED ls_status ls_free(ls_group *group, void *block);
  * says so (LS-MEMORY-DETACH).
  *
  * Collective and blocking; it takes its place in the order of the group's collectives. Of the
- * options, `label` and `timeout_ms` are used; `op` and `callback` are NULL. Either all
+ * options, `label` and `timeout_ms` are used; `op` and `callback` must be NULL, else
+ * LS_BAD_ARGUMENT. Either all
  * ranks have registered, or all return the same error, which a message explains: LS_BAD_ARGUMENT
  * (some rank's memory is not as described), LS_UNSUPPORTED (the system does not let ranks open each
  * other's files), LS_OUT_OF_MEMORY, LS_SYSTEM, or the errors of a collective. */

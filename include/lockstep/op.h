@@ -38,7 +38,9 @@ typedef void ls_op_callback(void *data, ls_status status);
  * struct means all defaults. */
 struct ls_op_options {
 	uint32_t size;
-	/* Time limit of the operation in milliseconds, counted from its call; 0: the group's. */
+	/* Time limit of the operation in milliseconds, counted from its call; 0: the group's. An
+	 * operation with a limit of its own may end by itself, so it is never part of a proved
+	 * deadlock. */
 	uint32_t timeout_ms;
 	/* Matches sends with receives: 0 to 2^31-1, or LS_ANY_TAG in receives and probes.
 	 * Collectives do not use it. */
@@ -52,7 +54,8 @@ struct ls_op_options {
 	 * wrong arguments in place of the function's name. Copied. NULL: none. */
 	const char *label;
 	/* A stream of this rank's device, in whose order the operation runs (device.h):
-	 * collectives, sends and receives, but not those of blocks. NULL: none. */
+	 * collectives, ls_send, ls_recv, ls_isend and ls_irecv. Not with `resumable`. NULL: none.
+	 * */
 	void *stream;
 	/* Not NULL: the call does not block, and *op is the handle, which the caller frees with
 	 * ls_op_free. *op is NULL on failure. */

@@ -8,11 +8,11 @@
  * for other tags, other peers, other groups or collectives.
  *
  * Buffering: a message of up to 192 bytes is copied to where the receiver finds it, and its send is
- * complete (eager). So is one of up to 4096 bytes while this rank has a free cell in the group:
- * fewer than 64 are under way. The send of a longer message completes when the message has been
- * received (rendezvous). Each rank may have LOCKSTEP_MESSAGES
- * unmatched messages under way to each peer in each group; one more send to that peer waits until
- * one of them has been received.
+ * complete (eager). The same is true of up to 4096 bytes, while this rank has free cells in the
+ * group; the cells hold 64 messages of 4096 bytes, or 128 of 2112. The send of a longer message, or
+ * of one that finds no free cell, completes when the message has been received (rendezvous). Each
+ * rank may have LOCKSTEP_MESSAGES unmatched messages under way to each peer in each group; one more
+ * send to that peer waits until one of them has been received.
  *
  * Threads and blocking: any thread; see group.h and op.h.
  *
@@ -80,8 +80,8 @@ LS_EXPORT LS_CHECKED ls_status ls_iprobe(ls_group *group, int src,
 
 /* Cancels a send or a receive that has not been matched. LS_OK: the operation is complete with the
  * status LS_CANCELLED, and the caller may use its buffer. LS_PENDING: too late; the operation
- * continues, or is complete already. Waits for no other rank, except that of a long send to another
- * host: Lockstep there answers at once, whatever that rank does. If it does not within 100 ms,
+ * continues, or is complete already. Does not block, with one exception: for a long send to
+ * another host it waits for that host's answer, for at most 100 ms. Without an answer it returns
  * LS_PENDING, and the operation may still end with LS_CANCELLED. Any thread. The handle must still
  * be freed. LS_BAD_ARGUMENT: `op` is a collective, a batch, or on a stream. */
 LS_EXPORT LS_CHECKED ls_status ls_cancel(ls_op *op);
@@ -92,7 +92,8 @@ LS_EXPORT LS_CHECKED ls_status ls_cancel(ls_op *op);
  * nothing is deferred to the end, and other ranks need not use the same batches. Calls with a
  * handle or callback of their own are not part of the batch. ls_batch_end with op NULL waits for
  * all parts and returns the first status that is not LS_OK; with `op` it does not wait, and *op is
- * one handle for all parts. LS_BAD_ARGUMENT: begin inside a batch, or end outside of one. */
+ * one handle for all parts. A thread has one batch at a time on each group. LS_BAD_ARGUMENT: begin
+ * inside a batch, or end outside of one. */
 LS_EXPORT LS_CHECKED ls_status ls_batch_begin(ls_group *group);
 LS_EXPORT LS_CHECKED ls_status ls_batch_end(ls_group *group, ls_op **op);
 
@@ -100,8 +101,9 @@ LS_EXPORT LS_CHECKED ls_status ls_batch_end(ls_group *group, ls_op **op);
  * longer than the message. When the call has returned LS_OK (with a handle: when the operation is
  * complete) the block belongs to the receiver, and the sender must not touch it any more. Nothing
  * is copied if the receiver uses ls_recv_block. The call does not wait for the receive. It waits
- * only while LOCKSTEP_MESSAGES unmatched messages to that peer are under way, and while the
- * receiver holds 64 blocks of this rank. On failure the block still belongs to the caller. */
+ * in two cases only: while LOCKSTEP_MESSAGES unmatched messages to that peer are under way, or
+ * while the receiver holds 64 blocks of this rank. On failure the block still belongs to the
+ * caller. */
 LS_EXPORT LS_CHECKED ls_status ls_send_block(ls_group *group, void *block, uint64_t count,
 					     ls_dtype dtype, int dst,
 					     const struct ls_op_options *options);

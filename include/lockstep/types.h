@@ -51,7 +51,8 @@ typedef enum ls_dtype {
 	X(BXOR, 7, "bxor")       \
 	X(PREMUL_SUM, 8, "premul-sum")
 
-/* Elements are combined in the order of ranks, or of pairs of ranks. The order depends only on the
+/* Elements are combined in the order of ranks (((0 op 1) op 2) …), or pairwise ((0 op 1) op (2 op
+ * 3) …). The order depends only on the
  * number of ranks, on which of them share a host, and on the settings. Integer sums and products
  * wrap around. float16 and bfloat16 are combined in float32 and rounded once per reduction step.
  * What is allowed:
