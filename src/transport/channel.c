@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages within collectives between two ranks, and the words that ranks await. The protocol is
- * described before struct transport_channel. Nothing here blocks: a call that cannot proceed
- * returns the word to wait for. The source relies on its own cursor alone for what it has posted;
- * the owner copies what a source wrote once, and uses the copy. */
+ * Messages within collectives between two ranks. The protocol is described before struct
+ * transport_channel. Nothing here blocks: a call that cannot proceed returns the word to wait for.
+ * The source relies on its own cursor alone for what it has posted; the owner copies what a source
+ * wrote once, and uses the copy. */
 #include "segment.h"
 
 #include "base/seqlock.h"
@@ -10,64 +10,6 @@
 _Static_assert(sizeof(struct transport_packed) % 8 == 0, "is copied as words");
 _Static_assert(TRANSPORT_CHANNEL_SLOTS <= 32, "one bit each in transport_cursor.claimed");
 _Static_assert(offsetof(struct transport_slot, payload) % 64 == 0, "payloads are aligned");
-
-/* ---- words ---- */
-
-void transport_wait_word(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
-			 uint64_t value, int peer, struct wait_word *out)
-{
-	const struct transport_member *member = &team->members[owner];
-	/* A mirror is in the file of this rank's segment. */
-	bool mirrored = member->peer->remote != NULL;
-	const struct transport_segment *file =
-		mirrored ? team->transport->segment : member->peer->segment;
-	*out = (struct wait_word){
-		.word = word,
-		.edge =
-			{
-				.value = value,
-				.offset = (uintptr_t)word - (uintptr_t)file,
-				.owner = mirrored ? team->transport->rank : member->world,
-				.peer = team->members[peer].world,
-				.segment = member->peer->edge_segment |
-					   team->members[peer].peer->edge_segment,
-			},
-	};
-}
-
-/* The doorbell of a mirror is never silent, so that this is the only branch where all is on one
- * host. */
-void transport_notify(const struct transport_team *team, int rank)
-{
-	const struct transport_peer *mapped = team->members[rank].peer;
-	if (!wait_is_awaited(&mapped->segment->bell))
-		return;
-	if (mapped->remote)
-		transport_relay(team, rank);
-	else
-		wait_wake(&mapped->segment->bell);
-}
-
-void transport_request_progress(const struct transport_team *team, int rank)
-{
-	const struct transport_peer *mapped = team->members[rank].peer;
-	if (mapped->remote)
-		transport_relay(team, rank);
-	else
-		wait_request_progress(&mapped->segment->bell);
-}
-
-void transport_notify_all(const struct transport_team *team)
-{
-	for (int i = 0; i < team->size; i++)
-		transport_notify(team, i);
-}
-
-void transport_notify_world(const struct transport *transport, int rank)
-{
-	if (!transport->peers[rank].remote)
-		wait_wake(&transport->peers[rank].segment->bell);
-}
 
 /* ---- the source ---- */
 

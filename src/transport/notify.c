@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The words that ranks await: how a wait for one is described, and whom a store of one wakes. */
+#include "segment.h"
+
+void transport_wait_word(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
+			 uint64_t value, int peer, struct wait_word *out)
+{
+	const struct transport_member *member = &team->members[owner];
+	/* A mirror is in the file of this rank's segment. */
+	bool mirrored = member->peer->remote != NULL;
+	const struct transport_segment *file =
+		mirrored ? team->transport->segment : member->peer->segment;
+	*out = (struct wait_word){
+		.word = word,
+		.edge =
+			{
+				.value = value,
+				.offset = (uintptr_t)word - (uintptr_t)file,
+				.owner = mirrored ? team->transport->rank : member->world,
+				.peer = team->members[peer].world,
+				.segment = member->peer->edge_segment |
+					   team->members[peer].peer->edge_segment,
+			},
+	};
+}
+
+/* The doorbell of a mirror is never silent, so that this is the only branch where all is on one
+ * host. */
+void transport_notify(const struct transport_team *team, int rank)
+{
+	const struct transport_peer *mapped = team->members[rank].peer;
+	if (!wait_is_awaited(&mapped->segment->bell))
+		return;
+	if (mapped->remote)
+		transport_relay(team, rank);
+	else
+		wait_wake(&mapped->segment->bell);
+}
+
+void transport_request_progress(const struct transport_team *team, int rank)
+{
+	const struct transport_peer *mapped = team->members[rank].peer;
+	if (mapped->remote)
+		transport_relay(team, rank);
+	else
+		wait_request_progress(&mapped->segment->bell);
+}
+
+void transport_notify_all(const struct transport_team *team)
+{
+	for (int i = 0; i < team->size; i++)
+		transport_notify(team, i);
+}
+
+void transport_notify_world(const struct transport *transport, int rank)
+{
+	if (!transport->peers[rank].remote)
+		wait_wake(&transport->peers[rank].segment->bell);
+}
