@@ -156,11 +156,11 @@ static void final_waiter(struct world *world)
 	const struct settings *settings = &world->settings;
 	const struct wait_pump *pump = transport_pump(&world->transport);
 	uint32_t spin_ns = (uint32_t)settings->spin_us * 1000;
-	int ranks;
 	if (pump)
 		spin_ns = spin_ns < UINT32_MAX / SPIN_BETWEEN_HOSTS ? spin_ns * SPIN_BETWEEN_HOSTS
 								    : UINT32_MAX;
-	world->cores = count_cores(world, world->transport.peers[world->rank].host, &ranks);
+	world->host_cores =
+		count_cores(world, world->transport.peers[world->rank].host, &world->host_ranks);
 	if (is_crowded(world))
 		plan_table_crowd(&world->table);
 	world->waiter = (struct waiter){
@@ -169,7 +169,8 @@ static void final_waiter(struct world *world)
 		.bell = &world->transport.segment->bell,
 		.spin_ns = settings->wait == SETTING_WAIT_SLEEP ? 0 : spin_ns,
 		.yield = settings->wait == SETTING_WAIT_YIELD ||
-			 (settings->wait == SETTING_WAIT_AUTO && (pump || world->cores < ranks)),
+			 (settings->wait == SETTING_WAIT_AUTO &&
+			  (pump || world->host_cores < world->host_ranks)),
 		.look_ns = settings->look_ms * 1000000,
 		.look_fd = world->watch.event_fd,
 		.resumes = world->resumes,

@@ -33,9 +33,9 @@ static uint32_t helper_spin(const ls_group *group)
 {
 	const struct world *world = group->world;
 	uint32_t spin_ns = group->waiter.spin_ns;
-	if (world->cores >= 2 * world->size)
+	if (world->host_cores >= 2 * world->host_ranks)
 		return spin_ns;
-	uint32_t most_ns = world->cores >= world->size ? HELPER_SPIN_NS : 0;
+	uint32_t most_ns = world->host_cores >= world->host_ranks ? HELPER_SPIN_NS : 0;
 	return spin_ns < most_ns ? spin_ns : most_ns;
 }
 

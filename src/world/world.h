@@ -129,8 +129,8 @@ struct world {
 	struct settings settings;
 	uint32_t fork_generation; /* of the process that opened it */
 	int rank, size;
-	int cores;                             /* on which the ranks of this machine may run */
-	int control_fd;                        /* to the launcher, or to rank 0; -1: none */
+	int host_ranks, host_cores; /* ranks of this host, and cores where they may run */
+	int control_fd;             /* to the launcher, or to rank 0; -1: none */
 	char run_notes[WORLD_RUN_NOTES_BYTES]; /* path of the file; "": there is none */
 	bool resumes;                          /* a signal ends no operation */
 	bool keeps_memory;                     /* blocks that are in use outlive it */
