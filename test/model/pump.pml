@@ -10,9 +10,10 @@
  * A thread that sleeps for a message is a guard: that the doorbell loses no wake-up is shown in doorbell.pml.
  *
  * Shown: once all threads sleep nothing is left unsent, neither marked nor kept back, nor undelivered. What the link keeps
- * back outlives one tick at most, also while a thread spins for ever. No tick goes on after a thread has handed over, unless
+ * back outlives one tick at most, also while a thread spins for ever. What the link has copied when it was posted, of which
+ * the network tells nothing, is seen by a thread that lets the link advance. No tick goes on after a thread has handed over, unless
  * another one has made progress since. */
-/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 */
+/* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -50,9 +51,12 @@ bit no_room, owes_room, brings_room; /* no room; the peer has to say that there 
 bit brings;                       /* a message has arrived, and was not delivered */
 bit armed, readable;
 bit brought, delivered;
+bit copied; /* the link has copied what was posted, and says so when it next advances */
+bit copies; /* within one step: it has copied just now */
 
 /* For the assertions. */
 byte handing;     /* threads that hand over now */
+bit looks_again;  /* `pump_progress` says that somebody has handed over, and nobody has */
 bit outlived;     /* what is kept back has outlived a tick */
 
 /* What is posted then has no room for a while, or it has. */
@@ -63,6 +67,22 @@ inline push_all()
 	if
 	:: !owes_room && !brings_room -> no_room = 1; owes_room = 1
 	:: true
+	fi
+}
+
+inline pump_sees()
+{
+	atomic {
+		if
+#if MUTANT != 19 /* the pump is about to nap */
+		:: pump_progress == PROGRESS_NONE -> pump_progress = PROGRESS_HANDED_OVER; looks_again = 1
+#endif
+		:: else
+		fi
+	};
+	if
+	:: atomic { state == ARMED -> state = AWAKE } event = 1
+	:: else
 	fi
 }
 
@@ -91,6 +111,7 @@ inline serve(pushes)
 			if
 			:: kept = 1 /* no rank waits for it */
 			:: push_all()
+			:: push_all(); copied = 1; copies = 1
 			fi
 		:: else -> unsent = 0
 		fi;
@@ -100,15 +121,24 @@ inline serve(pushes)
 #endif
 		:: else
 		fi;
-		pushes = 0
-	}
+		pushes = copies;
+		copies = 0
+	};
+	if
+	:: pushes ->
+		pushes = 0;
+#if MUTANT != 18 /* the pump sleeps, and the network says nothing */
+		pump_sees()
+#endif
+	:: else
+	fi
 }
 
 inline link_advance(did)
 {
 	atomic {
 		if
-		:: brings || brings_room -> did = 1
+		:: brings || brings_room || copied -> did = 1
 		:: else
 		fi;
 		if
@@ -119,6 +149,7 @@ inline link_advance(did)
 		:: brings_room -> brings_room = 0; no_room = 0
 		:: else
 		fi;
+		copied = 0;
 		armed = 0;
 		readable = 0
 	}
@@ -221,7 +252,7 @@ inline hand_over()
 #if MUTANT == 11 /* another thread has made progress, or this one, while the pump was about to nap */
 	atomic { pump_progress = PROGRESS_NONE; handing++ };
 #else
-	atomic { pump_progress = PROGRESS_HANDED_OVER; handing++ };
+	atomic { pump_progress = PROGRESS_HANDED_OVER; looks_again = 0; handing++ };
 #endif
 	if
 #if MUTANT != 12 /* the pump sleeps on until its tick is over */
@@ -278,7 +309,7 @@ inline tick(did, has, pushes)
 		:: atomic { event -> event = 0 }
 		:: atomic {
 			!event ->
-			assert(pump_progress != PROGRESS_HANDED_OVER || handing);
+			assert(pump_progress != PROGRESS_HANDED_OVER || handing || looks_again);
 			assert(!outlived || progress);
 			outlived = kept && !progress
 		}
@@ -312,7 +343,7 @@ inline transport_arm(has, pushes, arms)
 			:: kept -> push_all()
 			:: else
 			fi;
-			arms = !brings && !brings_room;
+			arms = !brings && !brings_room && !copied; /* as net_arm does */
 			armed = arms
 		};
 		if
@@ -370,7 +401,7 @@ proctype ending()
 {
 	timeout;
 	assert(word == sent && !kept && !progress);
-	assert(!brings && !brings_room)
+	assert(!brings && !brings_room && !copied)
 }
 
 init {
