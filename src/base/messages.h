@@ -92,7 +92,7 @@ const struct message_help *message_help_find(const char *id);
 	"LS-MEMORY-DETACH", SETTING_LOG_ERROR, \
 		"cannot revoke the access of other ranks to %zu bytes of a failed operation at %p: %s"
 #define MESSAGE_MEMORY_VIEW \
-	"LS-MEMORY-VIEW", SETTING_LOG_ERROR, "cannot map the arena of another rank: %s"
+	"LS-MEMORY-VIEW", SETTING_LOG_ERROR, "cannot map the arena of rank %d (%zu bytes): %s"
 #define MESSAGE_MEMORY_REGION "LS-MEMORY-REGION", SETTING_LOG_ERROR, "ls_register: %s"
 #define MESSAGE_MEMORY_REGIONS                  \
 	"LS-MEMORY-REGIONS", SETTING_LOG_ERROR, \
@@ -105,20 +105,20 @@ const struct message_help *message_help_find(const char *id);
 		"the %zu bytes that were registered at %p are no longer mapped there, as the buffer of " \
 		"%zu bytes at %p shows; they count as plain memory from now on. Call ls_deregister "     \
 		"before such memory is unmapped"
-#define MESSAGE_MEMORY_IN_USE                                                                    \
-	"LS-MEMORY-IN-USE", SETTING_LOG_ERROR,                                                   \
-		"the %zu bytes of a device at %p stay registered: %u buffer%s of operations in " \
-		"flight lie there"
+#define MESSAGE_MEMORY_IN_USE                                                                       \
+	"LS-MEMORY-IN-USE", SETTING_LOG_ERROR,                                                      \
+		"the %zu bytes of a device at %p stay registered, as %u buffer%s of operations in " \
+		"flight lie there: wait for these operations first"
 #define MESSAGE_DEVICE_CALL "LS-DEVICE-CALL", SETTING_LOG_ERROR, "%s failed: %s"
-#define MESSAGE_DEVICE_OPEN "LS-DEVICE-OPEN", SETTING_LOG_ERROR, "cannot use device %s: %s"
+#define MESSAGE_DEVICE_OPEN "LS-DEVICE-OPEN", SETTING_LOG_ERROR, "%s: cannot use device %s: %s"
 #define MESSAGE_DEVICE_NAME                  \
 	"LS-DEVICE-NAME", SETTING_LOG_ERROR, \
-		"device '%s' should be NAME, NAME:NUMBER or NAME:NUMBER,OPTIONS, such as sim:0"
+		"the device name '%s' has the wrong form: write NAME, NAME:NUMBER or NAME:NUMBER,OPTIONS, such as sim:0"
 #define MESSAGE_DEVICE_DRIVER \
 	"LS-DEVICE-DRIVER", SETTING_LOG_ERROR, "there is no driver '%s' for devices: %s"
 #define MESSAGE_DEVICE_LAUNCHES                  \
 	"LS-DEVICE-LAUNCHES", SETTING_LOG_ERROR, \
-		"device %s: operations are in flight on %d other streams already"
+		"device %s: no room for an operation on stream %p, as %d other streams have operations in flight%s"
 #define MESSAGE_DEVICE_NONE                  \
 	"LS-DEVICE-NONE", SETTING_LOG_ERROR, \
 		"%s: this rank has no device; ls_group_open takes its name as the option device"
@@ -127,26 +127,28 @@ const struct message_help *message_help_find(const char *id);
 		"%s: rank %d is on another host, and gets no send from a stream"
 #define MESSAGE_DEVICE_STREAMS                  \
 	"LS-DEVICE-STREAMS", SETTING_LOG_ERROR, \
-		"memory of device %s is in use by %d streams already"
+		"device %s: stream %p can use no memory, as %d other streams have blocks%s"
 #define MESSAGE_DEVICE_CAPTURED                  \
 	"LS-DEVICE-CAPTURED", SETTING_LOG_ERROR, \
-		"a stream of device %s is being captured, and cannot use new memory now"
+		"stream %p of device %s is being captured for a graph, so this call cannot use it%s"
 #define MESSAGE_DEVICE_EXHAUSTED                  \
 	"LS-DEVICE-EXHAUSTED", SETTING_LOG_ERROR, \
 		"there are no %zu bytes on device %s: %zu are in use, %zu cached, %zu freed but used by streams, %zu to be given back after launches in flight"
 #define MESSAGE_DEVICE_NO_BLOCK \
-	"LS-DEVICE-NO-BLOCK", SETTING_LOG_ERROR, "%p is no block of device %s%s"
+	"LS-DEVICE-NO-BLOCK", SETTING_LOG_ERROR, "%s: %p is no block of device %s%s"
 #define MESSAGE_DEVICE_FREED \
-	"LS-DEVICE-FREED", SETTING_LOG_ERROR, "the block %p of device %s is free already%s"
-#define MESSAGE_DEVICE_CLOSE \
-	"LS-DEVICE-CLOSE", SETTING_LOG_WARN, "memory of device %s could not be given back: %s"
-#define MESSAGE_GROUP_SILENT                                                                         \
-	"LS-GROUP-SILENT", SETTING_LOG_ERROR,                                                        \
-		"no connection to rank %s: it has ended, or a firewall holds its port; UCX listens " \
+	"LS-DEVICE-FREED", SETTING_LOG_ERROR, "%s: the block %p of device %s is free already%s"
+#define MESSAGE_DEVICE_CLOSE                                                                                    \
+	"LS-DEVICE-CLOSE", SETTING_LOG_WARN,                                                                    \
+		"ls_group_close: memory of device %s stays allocated (%s), because the device does not finish " \
+		"%s"
+#define MESSAGE_GROUP_SILENT                                                                          \
+	"LS-GROUP-SILENT", SETTING_LOG_ERROR,                                                         \
+		"no connection to rank %s: it has ended, or a firewall blocks its port; UCX listens " \
 		"on a free port of each rank's host"
 #define MESSAGE_HOST_SOCKET                  \
 	"LS-HOST-SOCKET", SETTING_LOG_ERROR, \
-		"cannot exchange heartbeats with other hosts at %s: %s: %s"
+		"the group cannot be opened, as there is no socket for heartbeats at %s: %s: %s"
 #define MESSAGE_HOST_SILENT                                                                       \
 	"LS-HOST-SILENT", SETTING_LOG_WARN,                                                       \
 		"host %s (%s) is silent since %s, for %.1f s: no host that answers hears it. It " \
@@ -160,7 +162,7 @@ const struct message_help *message_help_find(const char *id);
 	"LS-HOST-HEARD", SETTING_LOG_WARN, "host %s (%s) hears host %s (%s) again, since %s"
 #define MESSAGE_HOST_NEVER                                                                       \
 	"LS-HOST-NEVER", SETTING_LOG_WARN,                                                       \
-		"no heartbeat of host %s (%s) has come, although data do: a firewall may hold "  \
+		"no heartbeat of host %s (%s) has come, although data do: a firewall may block " \
 		"UDP. If that host falls silent, only the time limit of an operation will show " \
 		"it"
 #define MESSAGE_GROUP_HOSTS \
@@ -184,10 +186,10 @@ const struct message_help *message_help_find(const char *id);
 	"LS-TRANSPORT-MAP", SETTING_LOG_ERROR, "cannot map the memory of rank %d: %s"
 #define MESSAGE_TRANSPORT_SYSTEM \
 	"LS-TRANSPORT-SYSTEM", SETTING_LOG_ERROR, "cannot connect to rank %d: %s: %s"
-#define MESSAGE_TRANSPORT_LIMIT                                                                \
-	"LS-TRANSPORT-LIMIT", SETTING_LOG_ERROR,                                               \
-		"no descriptor left for the memory of rank %d: raise the limit of open files " \
-		"(ulimit -n), %d ranks need about %d"
+#define MESSAGE_TRANSPORT_LIMIT                                                                     \
+	"LS-TRANSPORT-LIMIT", SETTING_LOG_ERROR,                                                    \
+		"the limit of open files is reached, so the group is not opened: no descriptor is " \
+		"left for the memory of rank %d; %d ranks need about %d (ulimit -n)"
 #define MESSAGE_TRANSPORT_MISSING \
 	"LS-TRANSPORT-MISSING", SETTING_LOG_ERROR, "did not connect in time: rank %s"
 #define MESSAGE_TRANSPORT_LOST                  \
@@ -197,8 +199,8 @@ const struct message_help *message_help_find(const char *id);
 	"LS-TRANSPORT-FAILED", SETTING_LOG_ERROR, "the ranks cannot connect because of rank %d: %s"
 #define MESSAGE_TRANSPORT_UNTRUSTED                                                             \
 	"LS-TRANSPORT-UNTRUSTED", SETTING_LOG_WARN,                                             \
-		"refused process %d of user %u, which is not a rank of this job (%s); further " \
-		"ones are refused silently"
+		"refused process %d of user %u, which is not a rank of this job (%s); the job " \
+		"goes on, and refuses further ones silently"
 #define MESSAGE_TRANSPORT_IMPOSTOR                  \
 	"LS-TRANSPORT-IMPOSTOR", SETTING_LOG_ERROR, \
 		"process %d of user %u answers in place of rank %d, but %s"
@@ -219,11 +221,13 @@ const struct message_help *message_help_find(const char *id);
 	"LS-NET-EARLY", SETTING_LOG_WARN,                                               \
 		"UCX was loaded before Lockstep: it may have replaced signal handlers " \
 		"and mmap of this process"
-#define MESSAGE_NET_SYSTEM "LS-NET-SYSTEM", SETTING_LOG_ERROR, "UCX: %s: %s"
+#define MESSAGE_NET_SYSTEM \
+	"LS-NET-SYSTEM", SETTING_LOG_ERROR, "cannot use UCX for connections to other hosts: %s: %s"
 #define MESSAGE_NET_MEMORY \
 	"LS-NET-MEMORY", SETTING_LOG_ERROR, "no memory for connections to %d ranks"
-#define MESSAGE_NET_HOST \
-	"LS-NET-HOST", SETTING_LOG_ERROR, "'%s' is not an address of a host, in numbers"
+#define MESSAGE_NET_HOST                  \
+	"LS-NET-HOST", SETTING_LOG_ERROR, \
+		"this host came to the rendezvous from '%s', which is no address that other hosts reach"
 #define MESSAGE_NET_PEER \
 	"LS-NET-PEER", SETTING_LOG_ERROR, "cannot connect to rank %d on another host: %s"
 
@@ -258,7 +262,7 @@ const struct message_help *message_help_find(const char *id);
 	"LS-GROUP-ARGUMENT", SETTING_LOG_ERROR, "%s: %s is %lld, but must be %s%s"
 #define MESSAGE_GROUP_WATCH                 \
 	"LS-GROUP-WATCH", SETTING_LOG_WARN, \
-		"cannot watch rank %d (pid %d): %s; if it dies, calls that need it time out"
+		"cannot watch rank %d (pid %d): %s; if it dies, calls that need it wait for their time limit"
 #define MESSAGE_GROUP_THREAD "LS-GROUP-THREAD", SETTING_LOG_ERROR, "cannot start the watch: %s"
 #define MESSAGE_GROUP_REDUCE \
 	"LS-GROUP-REDUCE", SETTING_LOG_ERROR, "%s: %s is not defined for elements of %s%s"
@@ -274,9 +278,10 @@ const struct message_help *message_help_find(const char *id);
 	"LS-RACE-FREED", SETTING_LOG_ERROR,                                                    \
 		"%s%s%s uses the memory at %p, which %s%s has freed. Free it after the call; " \
 		"streams that use it may still have work then"
-#define MESSAGE_RACE_NONE                  \
-	"LS-RACE-NONE", SETTING_LOG_ERROR, \
-		"no memory to look for operations that touch one buffer at the same time"
+#define MESSAGE_RACE_NONE                                                                            \
+	"LS-RACE-NONE", SETTING_LOG_ERROR,                                                           \
+		"ls_group_open: no memory (%zu bytes) to look for operations that touch one buffer " \
+		"at the same time (LOCKSTEP_CHECK=1)"
 #define MESSAGE_GROUP_DEVICE                 \
 	"LS-GROUP-DEVICE", SETTING_LOG_WARN, \
 		"%s has failed, but a device still uses its buffers; it ends once the device is done"
@@ -284,15 +289,15 @@ const struct message_help *message_help_find(const char *id);
 	"LS-GROUP-HAND-OVER", SETTING_LOG_WARN,                                               \
 		"cannot start another progress thread while this one ends an operation that " \
 		"failed: %s"
-#define MESSAGE_GROUP_HANDLES                  \
-	"LS-GROUP-HANDLES", SETTING_LOG_ERROR, \
-		"no memory for another operation, or %d of them are in flight already"
+#define MESSAGE_GROUP_HANDLES \
+	"LS-GROUP-HANDLES", SETTING_LOG_ERROR, "cannot begin an operation%s: %s"
 #define MESSAGE_GROUP_HANDLES_LEFT                 \
 	"LS-GROUP-HANDLES-LEFT", SETTING_LOG_WARN, \
 		"the group is closed, but %ld handle%s not freed%s%s%s"
-#define MESSAGE_GROUP_CLOSE_PENDING                  \
-	"LS-GROUP-CLOSE-PENDING", SETTING_LOG_ERROR, \
-		"the group is closed while %ld operation%s under way: %s%s; %s given up"
+#define MESSAGE_GROUP_CLOSE_PENDING                                                                      \
+	"LS-GROUP-CLOSE-PENDING", SETTING_LOG_ERROR,                                                     \
+		"the group fails on all ranks, as this rank closes it while %ld operation%s under way: " \
+		"%s%s; %s given up"
 #define MESSAGE_GROUP_LOST \
 	"LS-GROUP-LOST", SETTING_LOG_WARN, "rank %d has closed the group and never received %s%s"
 #define MESSAGE_GROUP_LEFT_OPEN                 \
@@ -305,17 +310,20 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_GROUP_DROPPED                 \
 	"LS-GROUP-DROPPED", SETTING_LOG_WARN, \
 		"the handle of %s was freed (ls_op_free%s), but its status was never read"
-#define MESSAGE_GROUP_PART \
-	"LS-GROUP-PART", SETTING_LOG_ERROR, "%s: rank %d could not take part (%s)"
+#define MESSAGE_GROUP_PART                  \
+	"LS-GROUP-PART", SETTING_LOG_ERROR, \
+		"%s: no rank gets a group, because rank %d could not take part (%s); it says why"
 #define MESSAGE_GROUP_LISTS                                                  \
 	"LS-GROUP-LISTS", SETTING_LOG_ERROR,                                 \
 		"%s: ranks make different groups here: %s; %s; if both are " \
 		"intended, these ranks make them in different orders"
-#define MESSAGE_GROUP_MANY                  \
-	"LS-GROUP-MANY", SETTING_LOG_ERROR, \
-		"no more groups: this rank is in %d groups already, or other ranks have not closed them"
-#define MESSAGE_GROUP_TRACE \
-	"LS-GROUP-TRACE", SETTING_LOG_WARN, "the trace of rank %d cannot be read: %s"
+#define MESSAGE_GROUP_MANY                                                                              \
+	"LS-GROUP-MANY", SETTING_LOG_ERROR,                                                             \
+		"%s: no group is made: this rank is in %d groups already, which is the limit; a group " \
+		"counts until all its members have closed it"
+#define MESSAGE_GROUP_TRACE                 \
+	"LS-GROUP-TRACE", SETTING_LOG_WARN, \
+		"cannot read the trace of rank %d, so reports will say little about it: %s"
 /* Reports of several lines: message_report prints them as they are. */
 #define MESSAGE_VERDICT "LS-VERDICT", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_WAITING "LS-WAITING", SETTING_LOG_WARN, "%s"
@@ -328,10 +336,10 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_DDP_INCONSISTENT                  \
 	"LS-DDP-INCONSISTENT", SETTING_LOG_ERROR, \
 		"ls_ddp_open: the models are not the same: parameter %llu is %s"
-#define MESSAGE_DDP_BUCKETS                                                                    \
-	"LS-DDP-BUCKETS", SETTING_LOG_ERROR,                                                   \
-		"ls_ddp_open: buckets of %llu and %llu bytes on rank 0, but of %llu and %llu " \
-		"on rank %d"
+#define MESSAGE_DDP_BUCKETS                                                                              \
+	"LS-DDP-BUCKETS", SETTING_LOG_ERROR,                                                             \
+		"ls_ddp_open: sizes of buckets differ (first one, others): %llu and %llu bytes on rank " \
+		"0, %llu and %llu on rank %d"
 #define MESSAGE_DDP_READY_TWICE                  \
 	"LS-DDP-READY-TWICE", SETTING_LOG_ERROR, \
 		"ls_ddp_ready: parameter '%s' is ready already in this step"
@@ -356,8 +364,9 @@ const struct message_help *message_help_find(const char *id);
 	"LS-PHASE-END", SETTING_LOG_ERROR, \
 		"ls_phase_end: '%s' cannot end here: this thread is in %s%s%s%s"
 #define MESSAGE_PHASE_MANY "LS-PHASE-MANY", SETTING_LOG_ERROR, "ls_phase_begin: '%s': %s%s"
-#define MESSAGE_PHASE_MEMORY \
-	"LS-PHASE-MEMORY", SETTING_LOG_ERROR, "no memory for a report on phases"
+#define MESSAGE_PHASE_MEMORY                  \
+	"LS-PHASE-MEMORY", SETTING_LOG_ERROR, \
+		"ls_phase_report: no memory to compare %d ranks (%zu bytes)"
 
 /* ---- cli ---- */
 #define MESSAGE_USAGE "LS-USAGE", SETTING_LOG_ERROR, "%s%s%s; see 'lockstep%s%s --help'"
@@ -396,7 +405,7 @@ const struct message_help *message_help_find(const char *id);
 		"there is no working directory '%s' here (%s): ranks of all hosts have the launcher's"
 #define MESSAGE_RUN_CHANNEL                  \
 	"LS-RUN-CHANNEL", SETTING_LOG_ERROR, \
-		"standard input is no launcher's: lockstep run starts this by itself"
+		"what comes on standard input is not from lockstep run --hosts, which starts this command"
 #define MESSAGE_DIAGNOSE_NOTHING \
 	"LS-DIAGNOSE-NOTHING", SETTING_LOG_ERROR, "found no job%s%s on this machine%s"
 #define MESSAGE_DIAGNOSE_FILE "LS-DIAGNOSE-FILE", SETTING_LOG_ERROR, "cannot read '%s': %s"
@@ -410,8 +419,9 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_PLAN_FAILED "LS-PLAN-FAILED", SETTING_LOG_ERROR, "cannot make the plan: %s"
 
 /* ---- python: said there, python/lockstep/torch/_mapped.py ---- */
-#define MESSAGE_DDP_MAPPED                 \
-	"LS-DDP-MAPPED", SETTING_LOG_INFO, \
-		"gradients of DistributedDataParallel are views of buckets that the other ranks reach"
+#define MESSAGE_DDP_MAPPED                                                                               \
+	"LS-DDP-MAPPED", SETTING_LOG_INFO,                                                               \
+		"gradients of DistributedDataParallel are views of buckets that the other ranks reach; " \
+		"a backward pass overwrites gradients that the program has kept: clone them"
 
 #endif

@@ -102,7 +102,8 @@ ls_status ls_phase_report(ls_group *group, char *out, size_t bytes)
 	if (status == LS_OK)
 		ddp_phases_text(phases, out, bytes);
 	else
-		MESSAGE_SAY(MESSAGE_PHASE_MEMORY);
+		MESSAGE_SAY(MESSAGE_PHASE_MEMORY, ls_group_size(group),
+			    sizeof *phases + sizeof *of_rank);
 	free(of_rank);
 	free(phases);
 	return status;

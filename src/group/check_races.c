@@ -285,10 +285,8 @@ ls_status group_races_open(struct world *world)
 	if (!world->settings.check)
 		return LS_OK;
 	world->races = races_open(device ? &device->driver.broken : NULL);
-	if (!world->races) {
-		MESSAGE_SAY(MESSAGE_RACE_NONE);
+	if (!world->races)
 		return LS_OUT_OF_MEMORY;
-	}
 	if (!device || !device->driver.ops->watch)
 		return LS_OK;
 	device->watch = (struct driver_watch){world, copies, records, follows, awaits};

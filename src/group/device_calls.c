@@ -32,7 +32,7 @@ static ls_status open_pool(struct world *world, struct world_device *device)
 				       .name = device->name,
 				       .counters = &world->trace.device->memory};
 	trace_set_device(&world->trace, device->name);
-	device->gate = options.gate = pool_gate_join(device->driver.domain);
+	device->gate = options.gate = pool_gate_join(device->name, device->driver.domain);
 	return device->gate ? pool_open(&device->pool, &options) : LS_OUT_OF_MEMORY;
 }
 

@@ -140,7 +140,7 @@ static bool is_clearing(struct world *world)
 	return clearing;
 }
 
-struct ls_group *group_alloc(struct world *world)
+struct ls_group *group_alloc(struct world *world, const char *function)
 {
 	uint64_t until_ns = clock_deadline_ns(ROOM_MS);
 	bool full;
@@ -149,7 +149,7 @@ struct ls_group *group_alloc(struct world *world)
 	       (is_clearing(world) || progress_thread_frees(world)))
 		group = take(world, &full);
 	if (full)
-		MESSAGE_SAY(MESSAGE_GROUP_MANY, TRANSPORT_AREAS - 1);
+		MESSAGE_SAY(MESSAGE_GROUP_MANY, function, TRANSPORT_AREAS - 1);
 	return group;
 }
 

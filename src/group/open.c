@@ -340,7 +340,7 @@ static ls_status fill_first(struct world *world, uint32_t timeout_ms)
 				      .timeout_ms = timeout_ms,
 				      .rank = world->rank,
 				      .size = world->size};
-	struct ls_group *group = group_alloc(world);
+	struct ls_group *group = group_alloc(world, "ls_group_open");
 	if (!group)
 		return LS_OUT_OF_MEMORY;
 	for (int q = 0; q < world->size; q++)

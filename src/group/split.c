@@ -75,7 +75,7 @@ static struct group_offer make_offer(struct request *request, uint64_t what, boo
 	struct world *world = request->parent->world;
 	struct group_offer mine = {.what = what};
 	if (joins)
-		request->mine = group_alloc(world);
+		request->mine = group_alloc(world, request->function);
 	if (request->mine) {
 		const struct ls_group *group = request->mine;
 		mine.area = group->area;

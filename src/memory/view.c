@@ -18,10 +18,11 @@ enum { FIRST_BYTES = 256 << 20 };
 ls_status memory_view_open(struct memory_view *view, int fd, int place)
 {
 	*view = (struct memory_view){.place = place};
-	struct stat stat;
+	struct stat stat = {.st_size = 0};
 	int seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &stat) != 0 || stat.st_size <= 0) {
-		MESSAGE_SAY(MESSAGE_MEMORY_VIEW, "it is no sealed memory file");
+		MESSAGE_SAY(MESSAGE_MEMORY_VIEW, place, (size_t)stat.st_size,
+			    "it is no sealed memory file");
 		return LS_UNTRUSTED_PEER;
 	}
 	size_t bytes = (size_t)stat.st_size;
@@ -29,7 +30,7 @@ ls_status memory_view_open(struct memory_view *view, int fd, int place)
 	void *memory = memory_arena_map(fd, mapped, place);
 	if (!memory) {
 		int error = errno;
-		MESSAGE_SAY(MESSAGE_MEMORY_VIEW, strerror(error));
+		MESSAGE_SAY(MESSAGE_MEMORY_VIEW, place, mapped, strerror(error));
 		return memory_is_exhaustion(error) ? LS_OUT_OF_MEMORY : LS_SYSTEM;
 	}
 	view->bytes = bytes;
@@ -63,7 +64,7 @@ static bool grow(struct memory_view *view, size_t wanted) LOCK_REQUIRES(memory)
 		mapped = mapped > view->bytes / 2 ? view->bytes : 2 * mapped;
 	void *memory = memory_arena_map_again(last->base, mapped, view->place);
 	if (!memory) {
-		MESSAGE_SAY(MESSAGE_MEMORY_VIEW, strerror(errno));
+		MESSAGE_SAY(MESSAGE_MEMORY_VIEW, view->place, mapped, strerror(errno));
 		return false;
 	}
 	last[1] = (struct memory_mapping){memory, mapped};

@@ -26,11 +26,11 @@ static void take_out(const struct pool_gate *gate) LOCK_REQUIRES(gate)
 		*at = gate->next;
 }
 
-struct pool_gate *pool_gate_join(const void *domain)
+struct pool_gate *pool_gate_join(const char *name, const void *domain)
 {
 	struct pool_gate *fresh = malloc(sizeof *fresh);
 	if (!fresh) {
-		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "", "there is no memory");
+		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "ls_group_open", name, "out of memory");
 		return NULL;
 	}
 	pool_gate_init(fresh);

@@ -82,8 +82,9 @@ void pool_gate_init(struct pool_gate *gate);
 void pool_gate_fini(struct pool_gate *gate);
 
 /* The gate of all drivers of this process with the same domain (driver->domain); the first one
- * makes it. A domain of NULL: of this driver alone. NULL, with a message: no memory. */
-struct pool_gate *pool_gate_join(const void *domain) LOCK_AVOIDS(gate);
+ * makes it. A domain of NULL: of this driver alone. NULL, with a message
+ * that names the device: no memory. */
+struct pool_gate *pool_gate_join(const char *name, const void *domain) LOCK_AVOIDS(gate);
 /* The caller does not need it any more; the last one ends it. Others may just look at the caller's
  * driver, as it had a lane: so the gate frees `kept`, its memory, when the last one has left. */
 void pool_gate_leave(struct pool_gate *gate, struct pool_kept *kept) LOCK_AVOIDS(gate);

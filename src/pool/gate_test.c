@@ -297,8 +297,8 @@ static void a_driver_stays_until_all_have_left(void **state)
 	} *left = calloc(1, sizeof *left), *other = calloc(1, sizeof *other);
 	(void)state;
 	assert_true(left && other);
-	struct pool_gate *gate = pool_gate_join(left);
-	assert_ptr_equal(pool_gate_join(left), gate);
+	struct pool_gate *gate = pool_gate_join("one", left);
+	assert_ptr_equal(pool_gate_join("two", left), gate);
 	struct pool_lane *lane = pool_lane_open(gate, &left->driver);
 	assert_non_null(lane);
 	pool_gate_issue(lane);

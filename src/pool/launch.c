@@ -3,6 +3,7 @@
 
 #include "base/messages.h"
 #include "pool_private.h"
+#include "trace/trace.h"
 
 /* ---- the launcher of a stream ---- */
 
@@ -41,8 +42,11 @@ static struct pool_launcher *enter(struct pool *pool, void *stream)
 		launcher->users++;
 	}
 	lock_pool_release(&pool->lock);
-	if (!launcher)
-		MESSAGE_SAY(MESSAGE_DEVICE_LAUNCHES, pool->name, (int)POOL_STREAMS);
+	if (!launcher) {
+		char from[TRACE_CALLED_BYTES];
+		trace_called(from, sizeof from);
+		MESSAGE_SAY(MESSAGE_DEVICE_LAUNCHES, pool->name, stream, (int)POOL_STREAMS, from);
+	}
 	return launcher;
 }
 

@@ -15,7 +15,7 @@ ls_status pool_open(struct pool **out, const struct pool_options *options)
 	struct pool *pool = calloc(1, sizeof *pool);
 	*out = pool;
 	if (!pool) {
-		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, options->name, "out of memory");
+		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "ls_group_open", options->name, "out of memory");
 		return LS_OUT_OF_MEMORY;
 	}
 	pool->options = *options;
@@ -148,16 +148,16 @@ ls_status pool_alloc(struct pool *pool, size_t bytes, void *handle, uint64_t dea
 
 /* ---- free and record ---- */
 
-static ls_status refuse(const struct pool *pool, const void *address, bool is_free,
-			void (*called)(char *out, size_t bytes))
+static ls_status refuse(const char *function, const struct pool *pool, const void *address,
+			bool is_free, void (*called)(char *out, size_t bytes))
 {
 	char where[256] = "";
 	if (called)
 		called(where, sizeof where);
 	if (is_free)
-		MESSAGE_SAY(MESSAGE_DEVICE_FREED, address, pool->name, where);
+		MESSAGE_SAY(MESSAGE_DEVICE_FREED, function, address, pool->name, where);
 	else
-		MESSAGE_SAY(MESSAGE_DEVICE_NO_BLOCK, address, pool->name, where);
+		MESSAGE_SAY(MESSAGE_DEVICE_NO_BLOCK, function, address, pool->name, where);
 	return LS_BAD_ARGUMENT;
 }
 
@@ -193,7 +193,7 @@ ls_status pool_free(struct pool *pool, void *address, void (*called)(char *out, 
 	}
 	lock_pool_release(&pool->lock);
 	if (!block || is_free)
-		return refuse(pool, address, is_free, called);
+		return refuse("ls_device_free", pool, address, is_free, called);
 	if (is_used)
 		pool_put_marks(pool);
 	pool_gate_tell(pool->options.gate); /* a thread may wait for memory */
@@ -230,9 +230,9 @@ ls_status pool_record(struct pool *pool, void *address, void *handle,
 	pool->streams[stream].blocks--;
 	lock_pool_release(&pool->lock);
 	if (!is_live)
-		return refuse(pool, address, block != NULL, called);
+		return refuse("ls_device_record", pool, address, block != NULL, called);
 	if (!has_room)
-		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, pool->name, "out of memory");
+		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "ls_device_record", pool->name, "out of memory");
 	return has_room ? LS_OK : LS_OUT_OF_MEMORY;
 }
 

@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "base/capture.h"
+
 enum { KIB = 1 << 10, MIB = 1 << 20 };
 
 static void a_freed_block_is_used_again_by_its_stream(void **state)
@@ -328,6 +330,13 @@ static void a_broken_device_uses_nothing(void **state)
 	device_end(device);
 }
 
+static void assert_message_names(const void *stream)
+{
+	char name[32];
+	snprintf(name, sizeof name, "%p", stream);
+	assert_non_null(strstr(message_last(), name));
+}
+
 static void more_streams_than_a_pool_follows(void **state)
 {
 	(void)state;
@@ -338,10 +347,31 @@ static void more_streams_than_a_pool_follows(void **state)
 				 LS_OK);
 	assert_int_equal(pool_alloc(device->pool, 512, &device->idle[POOL_STREAMS], 0, &block),
 			 LS_OUT_OF_MEMORY);
+	assert_message_names(&device->idle[POOL_STREAMS]);
 	assert_int_equal(pool_free(device->pool, blocks[7], NULL), LS_OK);
 	pool_trim(device->pool, 0); /* puts its mark */
 	assert_int_equal(pool_alloc(device->pool, 512, &device->idle[POOL_STREAMS], 0, &block),
 			 LS_OK);
+	device_end(device);
+}
+
+static void what_keeps_a_pool_open_is_named(void **state)
+{
+	(void)state;
+	struct device *device = device_new(false);
+	struct capture capture;
+	char names[128];
+	void *block = take_block(device, MIB, 2);
+	take_block(device, MIB, 1);
+	device_launch(device, 2, block, MIB);
+	capture_begin(&capture);
+	assert_int_equal(pool_close(device->pool, clock_now_ns()), LS_TIMED_OUT);
+	const char *text = capture_end(&capture);
+	snprintf(names, sizeof names,
+		 "(LS_TIMED_OUT), because the device does not finish its work "
+		 "on streams %p, %p [",
+		 (void *)&device->streams[2], (void *)&device->streams[1]);
+	assert_non_null(strstr(text, names));
 	device_end(device);
 }
 
@@ -410,6 +440,7 @@ int main(void)
 		cmocka_unit_test(a_stream_that_is_forgotten_gets_no_marks),
 		cmocka_unit_test(a_broken_device_uses_nothing),
 		cmocka_unit_test(more_streams_than_a_pool_follows),
+		cmocka_unit_test(what_keeps_a_pool_open_is_named),
 		cmocka_unit_test(a_free_of_another_thread_ends_the_wait),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the driver hands out and gets back. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -445,6 +446,24 @@ void pool_detach(struct pool *pool)
 	lock_pool_release(&pool->lock);
 }
 
+/* The streams, and launches, that the end of the pool waits for in vain. */
+static void list_unfinished(struct pool *pool, char *out, size_t bytes)
+{
+	size_t used = 0;
+	out[0] = '\0';
+	lock_pool_acquire(&pool->lock);
+	for (int i = 0; i < pool->stream_count && used < bytes; i++) {
+		struct pool_stream *stream = &pool->streams[i];
+		if (!stream->bins || pool_stream_has_reached(pool, i, stream->wanted))
+			continue;
+		used += (size_t)snprintf(out + used, bytes - used, "%s %p",
+					 used ? "," : "its work on streams", stream->handle);
+	}
+	lock_pool_release(&pool->lock);
+	if (used == 0)
+		snprintf(out, bytes, "%s", "operations that are in flight");
+}
+
 ls_status pool_close(struct pool *pool, uint64_t deadline_ns)
 {
 	if (!pool)
@@ -459,7 +478,9 @@ ls_status pool_close(struct pool *pool, uint64_t deadline_ns)
 		status = await_gives(pool, &patience);
 	}
 	if (status != LS_OK) { /* the device may still store its marks */
-		MESSAGE_SAY(MESSAGE_DEVICE_CLOSE, pool->name, ls_status_name(status));
+		char what[512];
+		list_unfinished(pool, what, sizeof what);
+		MESSAGE_SAY(MESSAGE_DEVICE_CLOSE, pool->name, ls_status_name(status), what);
 		return status;
 	}
 	pool_launchers_close(pool);

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
+#include "trace/trace.h"
 #include "bins.h"
 
 int pool_stream_search(struct pool *pool, const void *handle)
@@ -73,7 +74,9 @@ ls_status pool_stream_check(struct pool *pool, void *handle)
 	ls_status status = driver->ops->capturing(driver, handle, &captured);
 	wait_foreign_call_end(pool->options.waiter);
 	if (status == LS_OK && captured) {
-		MESSAGE_SAY(MESSAGE_DEVICE_CAPTURED, pool->name);
+		char from[TRACE_CALLED_BYTES];
+		trace_called(from, sizeof from);
+		MESSAGE_SAY(MESSAGE_DEVICE_CAPTURED, handle, pool->name, from);
 		status = LS_UNSUPPORTED;
 	}
 	return status;
@@ -113,7 +116,9 @@ ls_status pool_stream_enter(struct pool *pool, void *handle, bool checked, int *
 	}
 	if (*out >= 0)
 		return LS_OK;
-	MESSAGE_SAY(MESSAGE_DEVICE_STREAMS, pool->name, (int)POOL_STREAMS);
+	char from[TRACE_CALLED_BYTES];
+	trace_called(from, sizeof from);
+	MESSAGE_SAY(MESSAGE_DEVICE_STREAMS, pool->name, handle, (int)POOL_STREAMS, from);
 	return LS_OUT_OF_MEMORY;
 }
 

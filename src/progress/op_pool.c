@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The life of an operation that outlives its call: its references, how it completes, and the pool
  * that it comes from. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,6 +49,23 @@ static struct ls_op *take_spare(struct world_pool *pool)
 	return op;
 }
 
+static void say_none(struct world_pool *pool)
+{
+	char from[TRACE_CALLED_BYTES], why[128];
+	lock_group_acquire(&pool->lock);
+	bool full = pool->block_count == WORLD_POOL_BLOCKS;
+	lock_group_release(&pool->lock);
+	if (full)
+		snprintf(why, sizeof why,
+			 "the group has %d operations that are under way or whose handles were not "
+			 "freed, which is the limit",
+			 WORLD_POOL_OPS * WORLD_POOL_BLOCKS);
+	else
+		snprintf(why, sizeof why, "out of memory");
+	trace_called(from, sizeof from);
+	MESSAGE_SAY(MESSAGE_GROUP_HANDLES, from, why);
+}
+
 struct ls_op *progress_op_new(ls_group *group, bool handle)
 {
 	struct world_pool *pool = &group->pool;
@@ -55,7 +73,7 @@ struct ls_op *progress_op_new(ls_group *group, bool handle)
 	if (!op && grow(pool))
 		op = take_spare(pool);
 	if (!op) {
-		MESSAGE_SAY(MESSAGE_GROUP_HANDLES, WORLD_POOL_OPS * WORLD_POOL_BLOCKS);
+		say_none(pool);
 		return NULL;
 	}
 	*op = (struct ls_op){.group = group,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/messages.h"
 #include "races_private.h"
 
 enum { FIRST_ROOM = 16 };
@@ -10,8 +11,10 @@ enum { FIRST_ROOM = 16 };
 struct races *races_open(const _Atomic uint64_t *broken)
 {
 	struct races *races = calloc(1, sizeof *races);
-	if (!races)
+	if (!races) {
+		MESSAGE_SAY(MESSAGE_RACE_NONE, sizeof *races);
 		return NULL;
+	}
 	races->broken = broken;
 	lock_races_init(&races->lock);
 	return races;

@@ -145,7 +145,7 @@ void ddp_open_fails_on_all(struct runner_rank *self)
 	GIVES(self->size == 1 ? LS_OK : LS_INCONSISTENT, ls_ddp_open(group, p, 4, &options, &ddp));
 	caught_end(&caught);
 	if (self->rank == 0 && self->size > 1)
-		SAYS(caught.text, "1048576 and 88 bytes on rank 0, but of 1048576 and 77 on rank");
+		SAYS(caught.text, "1048576 and 88 bytes on rank 0, 1048576 and 77 on rank");
 	ls_ddp_close(ddp);
 	OK(ls_ddp_open(group, p, 4, NULL, &ddp));
 	ls_ddp_close(ddp);

@@ -270,13 +270,14 @@ static ls_status join(struct driver *driver)
 	struct sim_options options;
 	uint64_t process;
 	if (!read_options(driver->options, &options, &process) || driver->index >= options.devices) {
-		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "sim", "no such device, or unknown options");
+		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "ls_group_open", "sim",
+			    "no such device, or unknown options");
 		return LS_BAD_ARGUMENT;
 	}
 	driver->state = opened_last = join_process(process, &options);
 	if (driver->state)
 		return LS_OK;
-	MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "sim", "bad options, or no memory");
+	MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "ls_group_open", "sim", "bad options, or no memory");
 	return LS_OUT_OF_MEMORY;
 }
 

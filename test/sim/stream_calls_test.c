@@ -32,6 +32,9 @@ static void refuses_streams(struct rank *rank)
 	options.stream = rank->streams[0];
 	MUST(sim_capture_begin(rank->streams[0]) == SIM_OK);
 	MUST(ls_barrier(group, &options) == LS_UNSUPPORTED);
+	char said[64];
+	snprintf(said, sizeof said, "stream %p of device sim:", rank->streams[0]);
+	MUST(has_said(said));
 	uint64_t captured;
 	MUST(sim_capture_end(rank->streams[0], &captured) == SIM_OK && captured == 0);
 	struct ls_message message = {.size = sizeof message};
@@ -52,7 +55,9 @@ static void refuses_memory(struct rank *rank)
 	ls_group *group = rank->group;
 	char *block = device_block(rank, 1000), *none = (void *)1;
 	int here;
-	MUST(ls_device_free(group, &here) == LS_BAD_ARGUMENT && has_said("is no block of device"));
+	char said[64];
+	snprintf(said, sizeof said, "ls_device_free: %p is no block of device", (void *)&here);
+	MUST(ls_device_free(group, &here) == LS_BAD_ARGUMENT && has_said(said));
 	MUST(ls_device_free(group, block + 512) == LS_BAD_ARGUMENT);
 	MUST(ls_device_record(group, block, &here) == LS_BAD_ARGUMENT);
 	MUST(ls_device_free(group, block) == LS_OK && ls_device_free(group, NULL) == LS_OK);

@@ -22,7 +22,10 @@ from lockstep.torch._memory import share
 _SHARED_IN = (2, 3)  # passes: after the first one, or with static_graph the second, the reducer makes its buckets anew
 _HALVED_EXACTLY = (torch.float32, torch.float64)  # by a power of two, before a sum or after it
 # As in src/base/messages.h.
-_TOLD = "gradients of DistributedDataParallel are views of buckets that the other ranks reach"
+_TOLD = (
+    "gradients of DistributedDataParallel are views of buckets that the other ranks reach; "
+    "a backward pass overwrites gradients that the program has kept: clone them"
+)
 
 _states = weakref.WeakKeyDictionary()  # reducer → the state of its hook
 _told = False
