@@ -126,9 +126,10 @@ def here(above=1):
     return _of_nobody()
 
 
-def called_by_autograd():
-    """Whether C++ has called the caller's caller during a backward pass, with nothing of Python in between."""
-    return sys._getframe(2).f_code.co_name == "_engine_run_backward"
+def called_by_library(name):
+    """Whether C++ has called the caller, the function `name`, with nothing of Python in between: the code of the innermost
+    Python function does not name it."""
+    return name not in sys._getframe(2).f_code.co_names
 
 
 def of_trace(trace):

@@ -143,14 +143,25 @@ def built_in_hook(name):
     return train(model), state(model)
 
 
-@pytest.mark.parametrize("name, tolerance", [("ALLREDUCE", CLOSE), ("FP16_COMPRESS", HALVES["fp16"])])
+BUILT_IN = pytest.mark.parametrize("name, tolerance", [("ALLREDUCE", CLOSE), ("FP16_COMPRESS", HALVES["fp16"])])
+
+
+@BUILT_IN
 def test_built_in_hooks(ranks, name, tolerance):
     ranks.default_both(2, built_in_hook, name, tolerance=tolerance)
 
 
-def uneven(divide_by_initial_world_size):
+@BUILT_IN
+def test_built_in_hooks_with_check(ranks, name, tolerance):
+    with ranks.setting(LOCKSTEP_CHECK="1"):
+        ranks.default_both(2, built_in_hook, name, tolerance=tolerance)
+
+
+def uneven(divide_by_initial_world_size, hook=None):
     """Ranks have 2, 3, … batches; who has none left follows the others, and averages are of all or of those that go on."""
     model = DDP(seeded(Model))
+    if hook is not None:
+        model._register_builtin_comm_hook(getattr(dist.BuiltinCommHookType, hook))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with model.join(divide_by_initial_world_size=divide_by_initial_world_size):
         for step in range(2 + dist.get_rank()):
@@ -163,6 +174,11 @@ def uneven(divide_by_initial_world_size):
 @pytest.mark.parametrize("divide_by_initial_world_size", [True, False])
 def test_join(ranks, divide_by_initial_world_size):
     ranks.default_both(3, uneven, divide_by_initial_world_size, tolerance=CLOSE)
+
+
+@BUILT_IN
+def test_join_with_built_in_hooks(ranks, name, tolerance):
+    ranks.default_both(3, uneven, True, name, tolerance=tolerance)
 
 
 def uneven_sharded():

@@ -54,7 +54,7 @@ _sites.give_reason(
 )
 lockstep_autoload.register()
 _functional.register(lambda group: isinstance(group, ProcessGroup))
-_works = (_work.Work, _p2p.Receive, _work.Done, _work.Several)
+_works = (_work.Work, _p2p.Receive, _work.Several)
 _graphs.keep_out(ProcessGroup, _collectives.Collectives, _collectives.Lists, _p2p.PointToPoint, *_works)
 _phases.watch()
 _end.watch()

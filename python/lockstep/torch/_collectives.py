@@ -23,11 +23,11 @@ from torch.autograd import profiler
 
 from lockstep import errors
 from lockstep._library import C, OK, PENDING, Buffers, call_options, load_with_python
-from lockstep._sites import addresses, called_by_autograd, here
+from lockstep._sites import addresses, here
 from lockstep.torch import _profile, _short, _sparse
 from lockstep.torch._lists import Lists, array
 from lockstep.torch._tensors import DTYPES, contiguous, copy_into, reducible, same_dtype, transfer_dtype
-from lockstep.torch._work import Done, Several, Work, milliseconds
+from lockstep.torch._work import Several, Work, milliseconds
 
 # By the numbers of enum ls_reduce_op.
 _REDUCE_NAMES = "SUM AVG MIN MAX PRODUCT BAND BOR BXOR PREMUL_SUM".split()
@@ -35,10 +35,9 @@ _REDUCE_OPS = {getattr(ReduceOp, name): number for number, name in enumerate(_RE
 _SHORTEST = timedelta(milliseconds=1)  # 0 would be no limit to the library
 _PREMUL_SUM = _REDUCE_OPS[ReduceOp.PREMUL_SUM]
 _SUM = ReduceOp.SUM
-_HALF = torch.float16
 _STRIDED = torch.strided
-# Real numbers, which are never conjugated, but for float16: their numbers in the library.
-_SUMMED = {dtype: c_int(number) for dtype, number in DTYPES.items() if not dtype.is_complex and dtype is not _HALF}
+# Real numbers, which are never conjugated: their numbers in the library.
+_SUMMED = {dtype: c_int(number) for dtype, number in DTYPES.items() if not dtype.is_complex}
 _SUMS = c_int(_REDUCE_OPS[ReduceOp.SUM])  # as above: what a call takes without conversion
 _NUMBERS = {op.value: number for op, number in _REDUCE_OPS.items()}  # enums of pybind11 are slow as keys
 
@@ -170,10 +169,6 @@ class Collectives(Lists):
             where = tensor.data_ptr()
             arguments = where, where, tensor.numel(), number, _SUMS
             return self._run(opts, C.ls_allreduce, arguments, tensors, tensor)
-        if tensor.dtype is _HALF and opts.asyncOp and called_by_autograd():
-            opts.asyncOp = False  # DDP's hook in C++ takes only futures that are complete
-            self.allreduce(tensors, opts)
-            return Done(tensors)
         if tensor.is_sparse:
             return _sparse.allreduce(self, tensor, opts)
         buffer = contiguous(tensor, "all_reduce")

@@ -20,6 +20,7 @@ from torch.autograd import profiler
 
 from lockstep import errors
 from lockstep._library import C, OK, PENDING
+from lockstep._sites import called_by_library
 from lockstep.torch import _profile
 
 
@@ -207,18 +208,26 @@ class Work(_Work):
         return list(self._result)
 
     def get_future(self):
-        if self._communicator.awaits:
+        if self._communicator.awaits or (self._is_half() and called_by_library("get_future")):
             self.outlast()
         with self._communicator.lock:
             if self._future is not None:
                 return self._future
             self._communicator.lost = self._communicator.lost or self._error
+            if self._status is not None and self._error is None:
+                self._future = _complete_future(self._result)
+                return self._future
             self._base = torch.futures.Future()
             self._future = self._base.then(self._outcome)
         if self._status is None:
             self._communicator_pump().put(self)
         self._complete()
         return self._future
+
+    def _is_half(self):
+        """Whether DistributedDataParallel's hook FP16_COMPRESS may have asked for it. That is C++, and takes nothing but a
+        list of tensors as C++ has it."""
+        return bool(self._result) and self._result[0].dtype is torch.float16
 
     def has_future(self):
         return self._future is not None
@@ -248,34 +257,9 @@ def _same(tensors):
     return tensors
 
 
-class Done(_Work):
-    """The Work of an operation that was complete when its call returned, for callers that want one."""
-
-    def __init__(self, tensors):
-        super().__init__()
-        self.tensors = tensors
-
-    def wait(self, timeout=None):
-        return True
-
-    def synchronize(self):
-        pass
-
-    def is_completed(self):
-        return True
-
-    def is_success(self):
-        return True
-
-    def exception(self):
-        return None
-
-    def result(self):
-        return list(self.tensors)
-
-    def get_future(self):
-        """Of the type that C++ wants, which only a future that is complete can have."""
-        return torch.jit.fork(_same, list(self.tensors))
+def _complete_future(tensors):
+    """Of the type that C++ wants, a list of tensors. From Python only a future that is complete can be made of it."""
+    return torch.jit.fork(_same, list(tensors))
 
 
 class Several(_Work):
@@ -307,7 +291,7 @@ class Several(_Work):
 
     def get_future(self):
         if not self._works:
-            return Done(()).get_future()
+            return _complete_future(())
         futures = [work.get_future() for work in self._works]
         return torch.futures.collect_all(futures).then(
             lambda all_: [tensor for future in all_.value() for tensor in future.value()]
