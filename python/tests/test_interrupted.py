@@ -79,10 +79,12 @@ def begun_and_raised(name):
     return tensor.unique().tolist(), kept
 
 
+@pytest.mark.parametrize("check", ["0", "1"])
 @pytest.mark.parametrize("name", list(CALLS))
-def test_raised_when_begun(ranks, name):
+def test_raised_when_begun(ranks, name, check):
     results = {"async": ([3.0], [3.0]), "isend": ([1.0], [1.0]), "irecv": ([2.0], [2.0])}[name]
-    assert ranks(2, begun_and_raised, name) == [(results[0], 1), (results[1], 0)]
+    with ranks.setting(LOCKSTEP_CHECK=check):
+        assert ranks(2, begun_and_raised, name) == [(results[0], 1), (results[1], 0)]
 
 
 def raised_before(name):

@@ -13,6 +13,7 @@ used a tensor that belonged to the operation, and only its own code can be corre
 """
 
 import os
+import threading
 
 import torch
 
@@ -96,6 +97,11 @@ class _Guards:
             return self.originals.get(id(value), value)
         return [self.back(one) for one in value]
 
+    def watch(self, work):
+        """Before it begins: a signal handler may raise an exception at any time after that, and what has begun goes on."""
+        _of_thread.guards = None  # of one Work
+        work.attach(self.finish, self.back)
+
     def finish(self, label):
         """What the operation calls when it is over: none of its tensors gets a result if one was changed."""
         guards = list(self.by_id.values())
@@ -119,8 +125,15 @@ class _Guards:
         )
 
 
+_of_thread = threading.local()
+
+
 class CheckedGroup(ProcessGroup):
     """With copies for all that is asynchronous."""
+
+    @property
+    def guards(self):
+        return getattr(_of_thread, "guards", None)
 
 
 def _checked(name):
@@ -132,9 +145,12 @@ def _checked(name):
         if not getattr(opts, "asyncOp", True) or (name in _SPLIT and len(first) != 1):
             return method(self, first, *args, **options)
         guards = _Guards(self.communicator, _profile.name_of(name))
-        work = method(self, guards.swap(first), *[guards.swap(arg) for arg in args], **options)
-        work.attach(guards.finish, guards.back)
-        return work
+        copies = [guards.swap(arg) for arg in (first, *args)]
+        try:
+            _of_thread.guards = guards
+            return method(self, *copies, **options)
+        finally:
+            _of_thread.guards = None
 
     call.__name__ = name  # for messages
     return call

@@ -67,6 +67,7 @@ class Collectives(Lists):
     communicator = None
     _limit = (None, 0)  # the time limit of the last call, and its milliseconds
     _coalescing = None  # the works of a coalesced call that is being collected
+    guards = None  # of _check.py: of the call that is being made
 
     # ---- how each of them runs ----
 
@@ -119,6 +120,8 @@ class Collectives(Lists):
         options, label = call_options(), here(3)
         options.timeout_ms, options.label, options.factor = self._limit_ms(opts), addresses[label], factor
         work = Work(self.communicator, options, *of_work, label)
+        if self.guards is not None:
+            self.guards.watch(work)
         work.begin(function, *arguments, options.where)
         if self.communicator.kept is not None:
             self.communicator.kept.append(work)

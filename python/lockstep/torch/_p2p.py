@@ -30,7 +30,7 @@ class PointToPoint:
     """The part of a ProcessGroup that two of its ranks call. None of it waits for anything else of the group."""
 
     communicator = None
-    _coalescing = None  # as of Collectives
+    _coalescing = guards = None  # as of Collectives
 
     def _begin(self, function, call, tensors, peer, tag, message=None):
         """message: for a receive, the struct that the library fills with the envelope."""
@@ -48,6 +48,8 @@ class PointToPoint:
             finish = None if buffer is tensor else partial(copy_into, tensor, buffer)
         work = kind(self.communicator, options, tensors, (buffer, message), finish, label)
         work.message = message
+        if self.guards is not None:
+            self.guards.watch(work)
         work.begin(function, buffer.data_ptr(), buffer.numel() * times, dtype, peer, options.where)
         if shown is not None:
             shown.end(work)
