@@ -25,7 +25,7 @@
 #include "base/wait.h"
 #include "kernel/kernel.h"
 
-enum { DRIVER_VERSION = 2 }; /* of the structs here */
+enum { DRIVER_VERSION = 3 }; /* of the structs here */
 
 struct driver_ops;
 
@@ -71,10 +71,12 @@ struct driver_queue {
 };
 
 /* What the program does on a device by calls of the driver, as far as a body sees it. Each is
- * called by the program's thread, after the call that it tells of has put something behind the
- * stream, and with no lock of the body held. See races/races.h. */
+ * called by the program's thread, after the call that it tells of has done its work, before that
+ * call returns, and with no lock of the body held. See races/races.h. */
 struct driver_watch {
 	void *data;
+	/* There is a new stream or event. One that was destroyed may have had the same handle. */
+	void (*makes)(void *data, const void *handle);
 	/* stream: never NULL, the default stream has a handle as well. It is done when *done >=
 	 * number; the word stays until the device is closed. site: the
 	 * return address of the call `name`. */

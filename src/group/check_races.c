@@ -271,6 +271,12 @@ static void follows(void *data, const void *event, const void *stream)
 	races_follow_event(world->races, event, stream);
 }
 
+static void makes(void *data, const void *handle)
+{
+	const struct world *world = data;
+	races_made(world->races, handle);
+}
+
 static void awaits(void *data, const void *stream)
 {
 	const struct world *world = data;
@@ -289,7 +295,7 @@ ls_status group_races_open(struct world *world)
 		return LS_OUT_OF_MEMORY;
 	if (!device || !device->driver.ops->watch)
 		return LS_OK;
-	device->watch = (struct driver_watch){world, copies, records, follows, awaits};
+	device->watch = (struct driver_watch){world, makes, copies, records, follows, awaits};
 	races_watch(world->races);
 	device->driver.ops->watch(&device->driver, &device->watch);
 	return LS_OK;

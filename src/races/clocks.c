@@ -190,6 +190,20 @@ void races_await(struct races *races, const void *stream)
 	lock_races_release(&races->lock);
 }
 
+/* What has not been forgotten of the old stream may still be under way: it keeps its slot, under a
+ * name that no stream has. */
+void races_made(struct races *races, const void *handle)
+{
+	lock_races_acquire(&races->lock);
+	int slot = handle ? find_slot(races, handle) : -1;
+	if (slot >= 0)
+		races->streams[slot].handle = &races->streams[slot];
+	struct races_event *event = find_event(races, handle);
+	if (event)
+		*event = races->events[--races->event_count];
+	lock_races_release(&races->lock);
+}
+
 void races_forget(struct races *races, const void *stream)
 {
 	lock_races_acquire(&races->lock);

@@ -223,6 +223,33 @@ static void idle_events(void **state)
 	races_close(it.races);
 }
 
+/* A new event or stream has the address of one that was destroyed. */
+static void addresses_are_used_again(void **state)
+{
+	struct fixture it;
+	(void)state;
+	begin_test(&it);
+	assert_true(writes(&it, "a", first));
+	races_record(it.races, event, first);
+	races_made(it.races, event);
+	races_follow_event(it.races, event, second); /* it was not recorded */
+	assert_false(reads(&it, "b", second));
+	races_record(it.races, event, first);
+	races_follow_event(it.races, event, second);
+	assert_true(reads(&it, "b", second));
+	assert_true(touch(&it, "c", second, other, 100, true));
+	races_made(it.races, second);
+	/* It follows nothing yet, neither the first stream nor the old one. */
+	assert_false(reads(&it, "d", second));
+	assert_true(is_first(&it, "a"));
+	assert_false(touch(&it, "e", second, other, 100, false));
+	assert_true(is_first(&it, "c"));
+	races_await(it.races, third);
+	races_made(it.races, third);
+	assert_false(reads(&it, "f", third));
+	races_close(it.races);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -236,6 +263,7 @@ int main(void)
 		cmocka_unit_test(a_stream_after_another),
 		cmocka_unit_test(many_events),
 		cmocka_unit_test(idle_events),
+		cmocka_unit_test(addresses_are_used_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,6 +81,8 @@ void races_record(struct races *races, const void *event, const void *stream) LO
 void races_follow_event(struct races *races, const void *event, const void *stream)
 	LOCK_AVOIDS(races);
 void races_await(struct races *races, const void *stream) LOCK_AVOIDS(races);
+/* There is a new stream or event. It has nothing to do with one that had the same address before. */
+void races_made(struct races *races, const void *handle) LOCK_AVOIDS(races);
 /* The stream has done its work, and is destroyed. */
 void races_forget(struct races *races, const void *stream) LOCK_AVOIDS(races);
 

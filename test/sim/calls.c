@@ -31,6 +31,39 @@ enum sim_error sim_leave(struct sim *sim, enum sim_error error)
 	return error;
 }
 
+/* ---- what a watch is told of ---- */
+
+/* Under the driver lock: whom to tell, with no lock held, and then end_telling; NULL: nobody. */
+static const struct driver_watch *begin_to_tell(struct sim_device *device)
+{
+	if (device->watch)
+		atomic_fetch_add(&device->telling, 1);
+	return device->watch;
+}
+
+static void end_telling(struct sim_device *device)
+{
+	atomic_fetch_sub(&device->telling, 1);
+	sim_raise(&device->told, &device->told_bell);
+}
+
+/* Under the driver lock, which is released: the new stream or event has this handle. It is in the
+ * hands of nobody else before the watches know it. */
+static enum sim_error leave_and_tell(struct sim *sim, struct sim_device *first, int count,
+				     const void *handle)
+{
+	const struct driver_watch *watches[SIM_DEVICES];
+	for (int i = 0; i < count; i++)
+		watches[i] = begin_to_tell(&first[i]);
+	enum sim_error error = sim_leave(sim, SIM_OK);
+	for (int i = 0; i < count; i++)
+		if (watches[i]) {
+			watches[i]->makes(watches[i]->data, handle);
+			end_telling(&first[i]);
+		}
+	return error;
+}
+
 /* ---- streams ---- */
 
 static struct sim_stream *find_closed(struct sim_device *device)
@@ -57,7 +90,7 @@ enum sim_error sim_stream_open(struct sim *sim, int device, struct sim_stream **
 	stream->queue = (int)(stream - sim->devices[device].streams) % sim->options.queues;
 	stream->open = true;
 	*out = stream;
-	return sim_leave(sim, SIM_OK);
+	return leave_and_tell(sim, stream->device, 1, stream);
 }
 
 enum sim_error sim_stream_close(struct sim_stream *stream)
@@ -131,22 +164,6 @@ enum sim_error sim_launch(struct sim_stream *stream, const struct sim_kernel *ke
 		return error;
 	error = load(stream->device, kernel);
 	return sim_leave(sim, error == SIM_OK ? sim_put(stream, &op) : error);
-}
-
-/* ---- what a watch is told of ---- */
-
-/* Under the driver lock: whom to tell, with no lock held, and then end_telling; NULL: nobody. */
-static const struct driver_watch *begin_to_tell(struct sim_device *device)
-{
-	if (device->watch)
-		atomic_fetch_add(&device->telling, 1);
-	return device->watch;
-}
-
-static void end_telling(struct sim_device *device)
-{
-	atomic_fetch_sub(&device->telling, 1);
-	sim_raise(&device->told, &device->told_bell);
 }
 
 /* Puts it behind the stream as `put` does. *watch: whom to tell that it is operation `number`
@@ -276,9 +293,10 @@ enum sim_error sim_event_open(struct sim *sim, struct sim_event **out)
 	for (int i = 0; i < SIM_EVENTS && !*out; i++)
 		if (!sim->events[i].open)
 			*out = &sim->events[i];
-	if (*out)
-		**out = (struct sim_event){.sim = sim, .open = true};
-	return sim_leave(sim, *out ? SIM_OK : SIM_BAD_VALUE);
+	if (!*out)
+		return sim_leave(sim, SIM_BAD_VALUE);
+	**out = (struct sim_event){.sim = sim, .open = true};
+	return leave_and_tell(sim, sim->devices, sim->options.devices, *out);
 }
 
 enum sim_error sim_event_close(struct sim_event *event)

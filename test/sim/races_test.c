@@ -84,6 +84,40 @@ static void three_streams(struct rank *rank)
 	MUST(sim_stream_close(third) == SIM_OK && sim_event_close(event) == SIM_OK);
 }
 
+/* A stream or event that is closed and opened again has the same address, and is another one. */
+static void opened_again(struct rank *rank)
+{
+	static _Atomic uint64_t word;
+	struct sim_event *event, *new_event;
+	struct sim_stream *third, *new_third;
+	ls_op *op;
+	if (rank->rank > 0) {
+		take_part(1, rank);
+		return;
+	}
+	char *a = device_block(rank, BYTES);
+	MUST(sum(rank, a, a, 0, &op) == LS_OK);
+	MUST(sim_event_open(rank->sim, &event) == SIM_OK);
+	MUST(sim_record(event, rank->streams[0]) == SIM_OK);
+	MUST(sim_event_close(event) == SIM_OK);
+	MUST(sim_event_open(rank->sim, &new_event) == SIM_OK && new_event == event);
+	MUST(sim_follow(rank->streams[1], new_event) == SIM_OK); /* no wait */
+	MUST(sum(rank, a, a, 1, NULL) == LS_BAD_ARGUMENT);
+	MUST(SAID("all-reduce on stream", "all-reduce #1 on stream", "follow"));
+	MUST(sim_stream_open(rank->sim, 0, &third) == SIM_OK);
+	atomic_store(&word, 1);
+	MUST(sim_await(third, &word, 1) == SIM_OK);
+	MUST(sim_stream_close(third) == SIM_OK);
+	MUST(sim_stream_open(rank->sim, 0, &new_third) == SIM_OK && new_third == third);
+	struct ls_op_options on_third = {.size = sizeof on_third, .stream = new_third};
+	MUST(ls_send(rank->group, a, 1, LS_INT32, 1, &on_third) == LS_BAD_ARGUMENT);
+	MUST(SAID("send on stream", "all-reduce #1 on stream", "follow"));
+	allow(1);
+	end(op);
+	MUST(sim_stream_close(new_third) == SIM_OK && sim_event_close(new_event) == SIM_OK);
+	MUST(ls_device_free(rank->group, a) == LS_OK);
+}
+
 /* A collective waits, in its stream, for those before it in its group; also without memory. */
 static void barriers(struct rank *rank)
 {
@@ -236,6 +270,7 @@ static void on_streams(void **state)
 	(void)state;
 	check_job(two_operations);
 	check_job(three_streams);
+	check_job(opened_again);
 	check_job(barriers);
 	check_job(unknown_orders);
 }
