@@ -128,14 +128,14 @@ static struct races_use use_of(const ls_group *group, const struct engine_call *
 	return use;
 }
 
-/* Whether a buffer lies in memory that the program has freed. */
+/* Whether a part of a buffer lies in memory that the program has freed. *address: where it begins. */
 static bool is_freed(const struct world *world, const struct races_use *use, const void **address,
 		     struct races_who *freer)
 {
 	for (int i = 0; world->device && i < RACES_PARTS; i++) {
-		*address = use->parts[i].address;
-		if (use->parts[i].bytes > 0 && pool_is_free(world->device->pool, *address) &&
-		    races_who_freed(world->races, *address, freer))
+		*address = pool_find_free(world->device->pool, use->parts[i].address,
+					  use->parts[i].bytes);
+		if (*address && races_who_freed(world->races, *address, freer))
 			return true;
 	}
 	return false;

@@ -266,13 +266,17 @@ bool pool_find(struct pool *pool, const void *address, size_t *bytes)
 	return found;
 }
 
-bool pool_is_free(struct pool *pool, const void *address)
+const void *pool_find_free(struct pool *pool, const void *address, size_t bytes)
 {
+	const unsigned char *at = address, *end = at + bytes;
 	lock_pool_acquire(&pool->lock);
-	const struct pool_block *block = block_at(pool, address);
-	bool is_free = block && block->state != POOL_LIVE;
+	const struct pool_block *block = at < end ? block_at(pool, at) : NULL;
+	while (block && block->state == POOL_LIVE) {
+		at = block->address + block->bytes;
+		block = at < end ? block_at(pool, at) : NULL;
+	}
 	lock_pool_release(&pool->lock);
-	return is_free;
+	return block ? at : NULL;
 }
 
 int pool_uses(struct pool *pool, const void *address, size_t *bytes, void **streams, int max)

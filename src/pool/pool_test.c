@@ -26,6 +26,26 @@ static void a_freed_block_is_used_again_by_its_stream(void **state)
 	device_end(device);
 }
 
+static void freed_memory_is_found_anywhere_in_a_range(void **state)
+{
+	(void)state;
+	struct device *device = device_new(false);
+	char *first = take_block(device, 2 * KIB, 0), *second = take_block(device, 2 * KIB, 0);
+	char *third = take_block(device, 2 * KIB, 0);
+	assert_ptr_equal(second, first + 2 * KIB);
+	assert_ptr_equal(third, second + 2 * KIB);
+	assert_null(pool_find_free(device->pool, first, 6 * KIB));
+	free_block(device, second);
+	assert_ptr_equal(pool_find_free(device->pool, first, 6 * KIB), second);
+	assert_ptr_equal(pool_find_free(device->pool, first + 1, 2 * KIB), second);
+	assert_ptr_equal(pool_find_free(device->pool, second + 100, 1), second + 100);
+	assert_null(pool_find_free(device->pool, first, 2 * KIB));
+	assert_null(pool_find_free(device->pool, third, 2 * KIB));
+	assert_null(pool_find_free(device->pool, second, 0));
+	assert_null(pool_find_free(device->pool, &first, sizeof first));
+	device_end(device);
+}
+
 static void another_stream_waits_for_nothing_and_gets_other_memory(void **state)
 {
 	(void)state;
@@ -423,6 +443,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_freed_block_is_used_again_by_its_stream),
+		cmocka_unit_test(freed_memory_is_found_anywhere_in_a_range),
 		cmocka_unit_test(another_stream_waits_for_nothing_and_gets_other_memory),
 		cmocka_unit_test(a_recorded_block_comes_back_after_all_its_streams),
 		cmocka_unit_test(small_blocks_share_a_segment_and_merge),

@@ -178,6 +178,26 @@ static void after_free(struct rank *rank)
 	end(op);
 }
 
+/* A buffer that begins in a block in use, and ends in one that was freed. */
+static void into_freed(struct rank *rank)
+{
+	enum { BLOCK = 2048 };
+	int32_t got[COUNT];
+	if (rank->rank == 1)
+		MUST(ls_recv(rank->group, got, COUNT, LS_INT32, 0, NULL) == LS_OK);
+	if (rank->rank > 0)
+		return;
+	char *a = device_block(rank, BLOCK), *b = device_block(rank, BLOCK);
+	MUST(b == a + BLOCK);
+	MUST(ls_send(rank->group, a, COUNT, LS_INT32, 1, NULL) == LS_OK);
+	MUST(ls_device_free(rank->group, b) == LS_OK);
+	MUST(ls_send(rank->group, a, COUNT, LS_INT32, 1, NULL) == LS_BAD_ARGUMENT);
+	char freed[32];
+	snprintf(freed, sizeof freed, "%p", (void *)b);
+	MUST(SAID("send, called", freed, "ls_device_free, called from", "has freed"));
+	MUST(ls_device_free(rank->group, a) == LS_OK);
+}
+
 /* ---- the program's own copies ---- */
 
 static enum sim_step wait_at(struct sim *sim, void *argument)
@@ -279,6 +299,7 @@ static void freed_memory(void **state)
 {
 	(void)state;
 	check_job(after_free);
+	check_job(into_freed);
 }
 
 static void copies(void **state)
