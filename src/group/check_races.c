@@ -212,6 +212,12 @@ static ls_status let_go(ls_group *group, const char *name, const char *what, con
 	return say_free(group->world, name, what, block, site, &conflict);
 }
 
+void group_races_alloc(ls_group *group, const void *block, uint64_t bytes)
+{
+	if (group->world->races)
+		races_allocated(group->world->races, block, bytes);
+}
+
 ls_status group_races_free(ls_group *group, const void *block, const void *site)
 {
 	return let_go(group, "ls_free", "frees", block, site);

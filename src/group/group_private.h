@@ -104,6 +104,8 @@ static inline void group_races_end(ls_group *group, uint64_t access)
 }
 /* From now on the stream's work comes after that of the operation. */
 void group_races_follow(const struct ls_op *op, const void *stream);
+/* Call for memory that the allocator has handed out. */
+void group_races_alloc(ls_group *group, const void *block, uint64_t bytes);
 /* Call before a block of the device is freed (free_device), before one of the arena is freed
  * (free), and before one is sent by ls_send_block (hand_over). Errors, with a message:
  * LS_BAD_ARGUMENT (an operation or a copy still uses it). */

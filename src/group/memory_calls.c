@@ -19,7 +19,10 @@ ls_status ls_alloc(ls_group *group, size_t bytes, void **out)
 		return group_bad("ls_alloc", group ? "out" : "group", 0, "not NULL");
 	if (world_is_forked(group))
 		return LS_FORKED;
-	return memory_alloc_for_user(&group->world->memory, bytes, out);
+	ls_status status = memory_alloc_for_user(&group->world->memory, bytes, out);
+	if (status == LS_OK)
+		group_races_alloc(group, *out, bytes);
+	return status;
 }
 
 ls_status ls_free(ls_group *group, void *block)

@@ -2,6 +2,7 @@
  * Tells the caller about a message. */
 #include <string.h>
 
+#include "races/races.h"
 #include "world/registry.h"
 #include "progress/warn.h"
 #include "p2p.h"
@@ -20,8 +21,12 @@ void p2p_deliver(const struct ls_op *op)
 {
 	if (op->message)
 		p2p_fill(op->message, &op->engine.p2p.message);
-	if (op->block)
-		*op->block = op->engine.call.recv.address;
+	if (!op->block)
+		return;
+	const struct buffer *block = &op->engine.call.recv;
+	*op->block = block->address;
+	if (op->group->world->races)
+		races_allocated(op->group->world->races, block->address, block->bytes);
 }
 
 void p2p_warn(ls_group *group, uint64_t members, int tag, uint64_t index, const void *site)

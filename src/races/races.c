@@ -312,6 +312,17 @@ bool races_may_free(struct races *races, const void *address, uint64_t bytes, vo
 	return fine;
 }
 
+void races_allocated(struct races *races, const void *address, uint64_t bytes)
+{
+	const struct races_part block = {address, bytes, true};
+	const struct races_key key = key_of(&block, 1);
+	lock_races_acquire(&races->lock);
+	for (size_t i = races->count; i > 0; i--)
+		if (keys_meet(&races->keys[i - 1], &key))
+			races_remove(races, i - 1);
+	lock_races_release(&races->lock);
+}
+
 void races_freed(struct races *races, const void *address, uint64_t bytes,
 		 const struct races_who *who)
 {

@@ -90,6 +90,9 @@ void races_forget(struct races *races, const void *stream) LOCK_AVOIDS(races);
  * something else uses it. Then, and with count 0, all that is under way on it is a conflict. */
 bool races_may_free(struct races *races, const void *address, uint64_t bytes, void *const *streams,
 		    int count, struct races_conflict *out) LOCK_AVOIDS(races);
+/* The allocator has handed out this memory of the host, so nothing touches it any more: a block that
+ * was sent (ls_send_block) can come back before its send has been said to be over. */
+void races_allocated(struct races *races, const void *address, uint64_t bytes) LOCK_AVOIDS(races);
 /* Notes who has freed it; and finds who has freed this address last. False: not known. */
 void races_freed(struct races *races, const void *address, uint64_t bytes,
 		 const struct races_who *who) LOCK_AVOIDS(races);

@@ -184,6 +184,26 @@ static void frees(void **state)
 	races_close(it.races);
 }
 
+/* What touched it is over; what touches its neighbours is not. */
+static void allocated(void **state)
+{
+	struct fixture it;
+	(void)state;
+	begin_test(&it);
+	uint64_t a = reads(&it, "a", NULL);
+	assert_true(touch(&it, "b", NULL, buffer + 100, 100, false));
+	assert_true(touch(&it, "c", NULL, other, 100, false));
+	assert_false(writes(&it, "d", NULL));
+	races_allocated(it.races, buffer, 100);
+	assert_int_equal(races_count(it.races), 2);
+	assert_true(writes(&it, "d", NULL));
+	races_end(it.races, a); /* nothing happens */
+	assert_false(reads(&it, "e", NULL));
+	assert_false(touch(&it, "f", NULL, buffer + 100, 1, true));
+	assert_false(touch(&it, "g", NULL, other, 1, true));
+	races_close(it.races);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -195,6 +215,7 @@ int main(void)
 		cmocka_unit_test(what_is_done),
 		cmocka_unit_test(copies_of_the_program),
 		cmocka_unit_test(frees),
+		cmocka_unit_test(allocated),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,6 +70,56 @@ void blocks_given_back_in_any_order(struct runner_rank *self)
 	ls_group_close(group);
 }
 
+/* ---- a block that has come back, beside the call that has sent it ---- */
+
+enum { BACK = 1, ROUNDS = 200, DRAWN_ROUNDS = 4 }; /* BACK: a tag */
+
+struct sender {
+	ls_group *group;
+	int rounds;
+};
+
+static void *give_blocks(void *argument)
+{
+	const struct sender *sender = argument;
+	for (int i = 0; i < sender->rounds; i++)
+		give_block(sender->group);
+	return NULL;
+}
+
+static void *take_blocks(void *argument)
+{
+	const struct sender *sender = argument;
+	for (int i = 0; i < sender->rounds; i++)
+		OK(ls_free(sender->group, take_block(sender->group)));
+	return NULL;
+}
+
+/* Rank 0's first thread sends blocks; its second one may get such a block from ls_alloc before the
+ * first one's call has returned, and uses it. */
+void a_block_is_back_before_its_send(struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	struct sender sender = {group, self->drawn ? DRAWN_ROUNDS : ROUNDS};
+	struct ls_op_options options = tagged(BACK);
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, self->rank == 0 ? give_blocks : take_blocks, &sender) ==
+	      0);
+	void *blocks[ROUNDS]; /* all are kept, so that ls_alloc gives those that come back */
+	for (int i = 0; i < sender.rounds; i++) {
+		OK(ls_alloc(group, LONG * sizeof(int32_t), &blocks[i]));
+		if (self->rank == 1)
+			OK(ls_send(group, blocks[i], LONG, LS_INT32, 0, &options));
+		OK(ls_recv(group, blocks[i], LONG, LS_INT32, 1 - self->rank, &options));
+		if (self->rank == 0) /* and takes back blocks that rank 1 has freed */
+			OK(ls_send(group, blocks[i], LONG, LS_INT32, 1, &options));
+	}
+	for (int i = 0; i < sender.rounds; i++)
+		OK(ls_free(group, blocks[i]));
+	CHECK(pthread_join(thread, NULL) == 0);
+	ls_group_close(group);
+}
+
 /* Rank 1 keeps as many blocks as it can while rank 0, whose cells are all on the way to rank 2,
  * sends it a message that would lie in cells, and a long one. */
 void kept_blocks_hold_up_nobody(struct runner_rank *self)

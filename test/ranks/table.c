@@ -182,6 +182,7 @@ const struct runner_test runner_tests[] = {
 	UNLOOKED(short_ones_to_oneself, R(1) | R(2) | R(3)),
 	TEST(short_handles_are_shared, R(2), PROCESSES),
 	TEST(blocks_given_back_in_any_order, R(2)),
+	SETTING(a_block_is_back_before_its_send, "checked", "CHECK=1", R(2)),
 	TEST(kept_blocks_hold_up_nobody, R(3)),
 	TEST(the_block_of_a_cancelled_send_is_kept, R(2)),
 	TEST(sends_that_nobody_goes_on_with, R(2)),

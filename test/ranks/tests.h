@@ -85,10 +85,10 @@ runner_function in_series_by_turns, in_series_before_a_group, in_series_taken_ba
 runner_function in_series_any_behind_another_group, in_series_any_of_one_that_left_another,
 	in_series_behind_and_left, in_series_behind_who_comes;
 /* room_test.c */
-runner_function blocks_given_back_in_any_order, kept_blocks_hold_up_nobody,
-	the_block_of_a_cancelled_send_is_kept, sends_that_nobody_goes_on_with,
-	what_was_taken_back_leaves_room, what_was_taken_back_leaves_room_beside,
-	what_was_taken_back_makes_room;
+runner_function blocks_given_back_in_any_order, a_block_is_back_before_its_send,
+	kept_blocks_hold_up_nobody, the_block_of_a_cancelled_send_is_kept,
+	sends_that_nobody_goes_on_with, what_was_taken_back_leaves_room,
+	what_was_taken_back_leaves_room_beside, what_was_taken_back_makes_room;
 /* short_test.c */
 runner_function short_ones_keep_the_order, short_blocks_change_hands, short_ones_wake,
 	short_handles_are_shared, short_ones_to_oneself;
