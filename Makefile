@@ -60,7 +60,7 @@ tsan: ## unit tests and ranks as threads under ThreadSanitizer
 	@tools/setup check
 	@tools/verify tsan
 
-nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, all mutants of the models, ranks as threads without a sanitizer, 100,000 random programs, 10,000 random schedules, an idle minute, all tests of ranks with LOCKSTEP_CHECK=1 and on several hosts, 50 faults of each kind in a job of 64 ranks on 8 hosts, an hour on a network that loses packets, 4 GiB in one message, 5,000 kills, 1,000,000 looks, 1,000,000 networks of hosts, a minute of each fuzzer, 1,000,000 drawn schedules, what these find when the library is broken
+nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, all mutants of the models, ranks as threads without a sanitizer, 100,000 random programs, 10,000 random schedules, an idle minute, all tests of ranks with LOCKSTEP_CHECK=1 and on several hosts, 50 faults of each kind in a job of 64 ranks on 8 hosts, an hour on a network that loses packets, 4 GiB in one message, 5,000 kills, 1,000,000 looks, 1,000,000 networks of hosts, a minute of each fuzzer, 1,000,000 drawn schedules, as many of each exhibit of the museum, what schedules find when the library is broken
 	@meson compile -C $(BUILD) plan-nightly
 	@meson compile -C $(BUILD) plan-hosts-nightly
 	@for model in test/model/*.pml; do test/model/spin.sh "$$model" || exit 1; done
@@ -83,6 +83,7 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@tools/setup fuzz || echo 'nightly: without libFuzzer' >&2
 	@test/reliability.py fuzzers test/fuzz/run.py $(BUILD)
 	@test/reliability.py schedules $(MAKE) --no-print-directory explore SCHEDULES=1000000 SEED="$$(date +%s)"
+	@test/reliability.py museum python3 test/museum/museum.py $(TESTED)/test/explore/explore --safe 1000000
 	@$(MAKE) --no-print-directory tidy
 	@python3 python/tests/run.py $(BUILD) --nightly python/tests || [ $$? = 77 ]
 	@$(MAKE) --no-print-directory explore-mutants

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The exhibits of test/museum under drawn schedules. EXHIBIT
- * names one, else the seed draws it; SAFE=1 is the same on Lockstep, or its order that cannot
+ * names one, else the seed draws it; SAFE=1 is the same on Lockstep, or in an order that cannot
  * deadlock. Explore draws none by itself (weight 0), as the others hang. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,7 @@
 static struct {
 	const struct exhibit *exhibit;
 	bool is_safe;
+	bool on_groups; /* and explore opens the world */
 	uint64_t seed;
 	int opened, ended;
 	struct scene scene;
@@ -31,9 +32,10 @@ static void draw(uint64_t seed, struct subject_plan *plan)
 	const char *name = getenv("EXHIBIT"), *safe = getenv("SAFE");
 	drawn.exhibit = name ? find(name) : &exhibits[seed % (uint64_t)exhibit_count];
 	drawn.is_safe = safe && strcmp(safe, "1") == 0;
+	drawn.on_groups = drawn.is_safe && drawn.exhibit->on_groups;
 	drawn.seed = seed;
 	plan->ranks = drawn.exhibit->ranks;
-	plan->opens_itself = true;
+	plan->opens_itself = !drawn.on_groups;
 	plan->is_well = true;
 	snprintf(plan->name, sizeof plan->name, "%s", drawn.exhibit->name);
 }
@@ -50,9 +52,32 @@ static void second_thread(void *rank)
 	play((int)(intptr_t)rank, 1);
 }
 
-static void run(int rank, ls_group *world)
+static void device(int rank, char *out, size_t bytes)
+{
+	if (drawn.on_groups && drawn.exhibit->device)
+		snprintf(out, bytes, "%s,seed=%d", drawn.exhibit->device,
+			 (int)(drawn.seed % 100000) + rank);
+}
+
+static void opened(int rank, ls_group *world)
 {
 	(void)world;
+	groups_opened(&drawn.scene, drawn.exhibit, rank);
+}
+
+static void run_on_groups(int rank, ls_group *world)
+{
+	drawn.exhibit->on_groups(&drawn.scene, world, rank);
+	groups_closed(&drawn.scene, drawn.exhibit, world, rank);
+	drawn.ended++;
+}
+
+static void run(int rank, ls_group *world)
+{
+	if (drawn.on_groups) {
+		run_on_groups(rank, world);
+		return;
+	}
 	if (rank == 0) {
 		if (!scene_open(&drawn.scene, drawn.exhibit, drawn.is_safe, drawn.seed))
 			scheduler_fail("the simulated device cannot be opened");
@@ -74,6 +99,11 @@ static void run(int rank, ls_group *world)
 
 static void judge(void)
 {
+	if (drawn.ended != drawn.exhibit->ranks)
+		scheduler_fail("%d ranks have come to their end", drawn.ended);
+	/* That is what retry-synchronises is about. */
+	if (scheduler_said()[0] && !scheduler_is_only(scheduler_said(), "LS-DEVICE-EXHAUSTED"))
+		scheduler_fail("something was said: %s", scheduler_said());
 }
 
 static void show(FILE *file)
@@ -81,5 +111,11 @@ static void show(FILE *file)
 	fprintf(file, "%s%s\n", drawn.exhibit->title, drawn.is_safe ? ", in a safe order" : "");
 }
 
-const struct subject subject_museum = {
-	.name = "museum", .weight = 0, .draw = draw, .run = run, .judge = judge, .show = show};
+const struct subject subject_museum = {.name = "museum",
+				       .weight = 0,
+				       .draw = draw,
+				       .device = device,
+				       .opened = opened,
+				       .run = run,
+				       .judge = judge,
+				       .show = show};

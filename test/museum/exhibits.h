@@ -9,6 +9,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include <lockstep/group.h>
+
 #include "pool/gate.h"
 #include "pool/pool.h"
 #include "sim.h"
@@ -48,8 +50,11 @@ struct exhibit {
 	int ranks, threads;
 	struct sim_options options; /* without seed and board */
 	void (*run)(struct scene *scene, int rank, int thread);
-	/* The same work with pool and gate. NULL: `run` with is_safe. */
+	/* The same work with pool and gate. NULL: `on_groups`. */
 	void (*on_lockstep)(struct scene *scene, int rank, int thread);
+	/* The same by public calls, with the rank's device. NULL, too: `run` with is_safe. */
+	void (*on_groups)(struct scene *scene, ls_group *world, int rank);
+	const char *device; /* for on_groups: the option `device`; NULL: none */
 };
 
 /* On Lockstep, where it matters in which moment memory is given back, the work is repeated. */
@@ -87,6 +92,15 @@ void lockstep_free_between_launches(struct scene *scene, int rank, int thread);
 void lockstep_launch_excludes_free(struct scene *scene, int rank, int thread);
 void lockstep_retry_synchronises(struct scene *scene, int rank, int thread);
 void lockstep_failed_launch(struct scene *scene, int rank, int thread);
+
+/* ---- on_groups.c ---- */
+
+void groups_lazy_pairs(struct scene *scene, ls_group *world, int rank);
+void groups_serial_lane(struct scene *scene, ls_group *world, int rank);
+void groups_opposite_order(struct scene *scene, ls_group *world, int rank);
+/* In the thread that has opened the group; and at the end, which closes the group. */
+void groups_opened(struct scene *scene, const struct exhibit *exhibit, int rank);
+void groups_closed(struct scene *scene, const struct exhibit *exhibit, ls_group *world, int rank);
 
 /* Opens what the ranks need. False: no memory or no thread. */
 bool scene_open(struct scene *scene, const struct exhibit *exhibit, bool is_safe, uint64_t seed);
