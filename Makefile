@@ -74,6 +74,7 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@$(BUILD)/test/ranks/ranks_runner --checked --threads
 	@$(BUILD)/test/ranks/ranks_runner --hosts 2 --cases 10000 || [ $$? = 77 ]
 	@$(BUILD)/test/ranks/ranks_runner --hosts 3 --cases 10000 || [ $$? = 77 ]
+	@$(BUILD)/test/ranks/ranks_runner --hosts 2 --checked || [ $$? = 77 ]
 	@test/reliability.py verdicts python3 test/net/verdicts_test.py $(BUILD)/test/net/verdicts_rank --times 50
 	@test/reliability.py loss python3 test/net/loss_test.py $(BUILD)/test/net/loss_rank 3600 --busy
 	@test/reliability.py kills python3 test/faults/kill_test.py $(BUILD)/lockstep $(BUILD)/test/faults/loop $(BUILD)/test/faults/reopen \

@@ -332,3 +332,42 @@ void a_cycle_through_pairs_is_proved(struct runner_rank *self)
 	ls_group_close(pairs[last]);
 	ls_group_close(world);
 }
+
+/* What the operations of a failed group touched is the program's again, for another group, too. Run
+ * with LOCKSTEP_CHECK=1, which refuses what is still under way. */
+void buffers_are_free_after_a_failure(struct runner_rank *self)
+{
+	enum { LONG = 1 << 18 };
+	ls_group *world = runner_open(self), *group;
+	int last = self->size - 1;
+	void *reduced, *sent;
+	ls_op *sum, *send;
+	struct ls_op_options options = {.size = sizeof options, .op = &sum};
+	OK(ls_group_split(world, 0, self->rank, &group));
+	OK(ls_alloc(world, LONG * sizeof(int32_t), &reduced));
+	OK(ls_alloc(world, LONG * sizeof(int32_t), &sent));
+	memset(reduced, 0, LONG * sizeof(int32_t));
+	memset(sent, 0, LONG * sizeof(int32_t));
+	runner_ready(self, group);
+	if (self->rank != last) {
+		OK(ls_allreduce(group, reduced, reduced, LONG, LS_INT32, LS_SUM, &options));
+		OK(ls_isend(group, sent, LONG, LS_INT32, last, NULL, &send));
+		GIVES(LS_BAD_ARGUMENT, ls_free(world, reduced));
+		GIVES(LS_BAD_ARGUMENT, ls_free(world, sent));
+	}
+	runner_meet(self);
+	if (self->rank == last) {
+		OK(ls_group_abort(group, "the test wants it so"));
+	} else {
+		GIVES(LS_ABORTED, ls_wait(sum, 0));
+		GIVES(LS_ABORTED, ls_wait(send, 0));
+		ls_op_free(sum);
+		ls_op_free(send);
+	}
+	OK(ls_allreduce(world, reduced, reduced, LONG, LS_INT32, LS_SUM, NULL));
+	OK(ls_allreduce(world, sent, sent, LONG, LS_INT32, LS_SUM, NULL));
+	OK(ls_free(world, reduced));
+	OK(ls_free(world, sent));
+	ls_group_close(group);
+	ls_group_close(world);
+}
