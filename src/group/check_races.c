@@ -128,7 +128,8 @@ static struct races_use use_of(const ls_group *group, const struct engine_call *
 	return use;
 }
 
-/* Whether a part of a buffer lies in memory that the program has freed. *address: where it begins. */
+/* Whether a part of a buffer lies in memory that the program has freed. *address: where that part
+ * begins. */
 static bool is_freed(const struct world *world, const struct races_use *use, const void **address,
 		     struct races_who *freer)
 {

@@ -105,8 +105,7 @@ enum { POOL_USES = 64 };
  * `max`. Returns how many, or -1: it is no live block. */
 int pool_uses(struct pool *pool, const void *address, size_t *bytes, void **streams, int max)
 	LOCK_AVOIDS(pool);
-/* The first byte of this range that lies in memory of the pool, and in no live block. NULL: there is
- * none. */
+/* The first byte of this range that lies in memory of the pool and in no live block; NULL: none. */
 const void *pool_find_free(struct pool *pool, const void *address, size_t bytes) LOCK_AVOIDS(pool);
 
 void pool_stats(struct pool *pool, struct pool_stats *out) LOCK_AVOIDS(pool);

@@ -81,7 +81,7 @@ void races_record(struct races *races, const void *event, const void *stream) LO
 void races_follow_event(struct races *races, const void *event, const void *stream)
 	LOCK_AVOIDS(races);
 void races_await(struct races *races, const void *stream) LOCK_AVOIDS(races);
-/* There is a new stream or event. It has nothing to do with one that had the same address before. */
+/* There is a new stream or event. It has nothing to do with one that had this address before. */
 void races_made(struct races *races, const void *handle) LOCK_AVOIDS(races);
 /* The stream has done its work, and is destroyed. */
 void races_forget(struct races *races, const void *stream) LOCK_AVOIDS(races);
@@ -90,8 +90,8 @@ void races_forget(struct races *races, const void *stream) LOCK_AVOIDS(races);
  * something else uses it. Then, and with count 0, all that is under way on it is a conflict. */
 bool races_may_free(struct races *races, const void *address, uint64_t bytes, void *const *streams,
 		    int count, struct races_conflict *out) LOCK_AVOIDS(races);
-/* The allocator has handed out this memory of the host, so nothing touches it any more: a block that
- * was sent (ls_send_block) can come back before its send has been said to be over. */
+/* The allocator has handed out this memory of the host, so nothing touches it any more: a block
+ * that was sent (ls_send_block) can come back before its send has been said to be over. */
 void races_allocated(struct races *races, const void *address, uint64_t bytes) LOCK_AVOIDS(races);
 /* Notes who has freed it; and finds who has freed this address last. False: not known. */
 void races_freed(struct races *races, const void *address, uint64_t bytes,

@@ -22,6 +22,7 @@
 		.name = #function "_" suffix, .symbol = #function, .run = function, \
 		.setting = "LOCKSTEP_" assignment, .ranks = __VA_ARGS__             \
 	}
+#define SERIAL_AND_EARLY "P2P=serial LOCKSTEP_LOOK_MS=10"
 /* Whatever sleeps is woken, or it sleeps for ten seconds: no watch looks before. */
 #define UNLOOKED(function, ...)                                                            \
 	{                                                                                  \
@@ -109,8 +110,7 @@ const struct runner_test runner_tests[] = {
 	UNLOOKED(plain_memory_in_fragments, FEW),
 	TEST(plain_memory_read_and_in_fragments, FEW, PROCESSES, WITH("REMOTE=always")),
 	TEST(plain_memory_of_a_dead_rank, FEW, .killed = 2, PROCESSES),
-	SETTING(plain_memory_of_a_dead_rank, "always_remote", "REMOTE=always", FEW, .killed = 2,
-		PROCESSES),
+	SETTING(plain_memory_of_a_dead_rank, "remote", "REMOTE=always", FEW, .killed = 2, PROCESSES),
 
 	TEST(send_every_size, R(2)),
 	TEST(tags_in_any_order, R(2)),
@@ -158,13 +158,11 @@ const struct runner_test runner_tests[] = {
 	SETTING(in_series_cycle_through_groups, "one_at_a_time", "P2P=serial", R(2)),
 	SETTING(in_series_behind_a_limit, "one_at_a_time", "P2P=serial", R(2)),
 	SETTING(in_series_any_behind_another_group, "one_at_a_time", "P2P=serial", R(3)),
-	SETTING(in_series_any_of_one_that_left_another, "one_at_a_time",
-		"P2P=serial LOCKSTEP_LOOK_MS=10", R(3)),
+	SETTING(in_series_any_of_one_that_left_another, "one_at_a_time", SERIAL_AND_EARLY, R(3)),
 	SETTING(in_series_behind_and_left, "one_at_a_time", "P2P=serial", R(3)),
-	SETTING(in_series_behind_who_comes, "looked_for_early", "P2P=serial LOCKSTEP_LOOK_MS=10",
-		R(3)),
-	SETTING(in_series_goes_on, "one_at_a_time", "P2P=serial LOCKSTEP_LOOK_MS=10", R(2)),
-	SETTING(in_series_any_goes_on, "one_at_a_time", "P2P=serial LOCKSTEP_LOOK_MS=10", R(3)),
+	SETTING(in_series_behind_who_comes, "looked_for_early", SERIAL_AND_EARLY, R(3)),
+	SETTING(in_series_goes_on, "one_at_a_time", SERIAL_AND_EARLY, R(2)),
+	SETTING(in_series_any_goes_on, "one_at_a_time", SERIAL_AND_EARLY, R(3)),
 	TEST(in_series_before_collectives, R(2), WITH("P2P=serial LOCKSTEP_LOOK_MS=10")),
 	SETTING(messages_go_on_by_themselves, "one_at_a_time", "P2P=serial", R(2)),
 	SETTING(an_abort_ends_all_sends, "one_at_a_time", "P2P=serial", R(2)),
