@@ -114,6 +114,7 @@ struct engine_inline_plan {
 	uint64_t signature, count;        /* as the entry shows them */
 	uint32_t input_bytes, peer_bytes; /* of my payload, and of a peer's */
 	int source;                       /* a member, or enum engine_inline_source */
+	bool others_ahead;                /* a root that receives: see engine_inline_fetch_next */
 	enum engine_inline_result result;
 	uint32_t part, from; /* how many bytes of a payload I need, and the offset of the first */
 	uint32_t stride;     /* in my output: from the part of one source to that of the next */

@@ -24,6 +24,7 @@ static void learn_result(const struct engine *engine, const struct engine_op *op
 	plan->source = coll->root == COLL_ROOT_SENDS ? call->peer : ENGINE_INLINE_EVERYBODY;
 	if (mine_only || (coll->root == COLL_ROOT_RECEIVES && !root))
 		plan->source = ENGINE_INLINE_NOBODY;
+	plan->others_ahead = coll->root == COLL_ROOT_RECEIVES && root;
 	plan->part = (uint32_t)part;
 	plan->peer_bytes =
 		(uint32_t)(coll->input == COLL_PARTS ? part * (uint64_t)engine->team->size : part);
@@ -150,6 +151,29 @@ void engine_inline_compute(const struct engine *engine, const struct engine_inli
 	reduce.sources = sources;
 	reduce.targets = targets;
 	kernel_reduce(&reduce);
+}
+
+void engine_inline_fetch_next(const struct engine *engine, const struct engine_inline_plan *plan,
+			      uint64_t seq)
+{
+	enum {
+		TOGETHER = 8,
+		AHEAD_BYTES = 1024
+	}; /* of longer payloads the rest follows by itself */
+	const struct transport_team *team = engine->team;
+	/* The next payloads of all ranks begin with the same page. */
+	unsigned page = engine_payload_page(engine, plan->peer_bytes);
+	uint32_t bytes = plan->peer_bytes <= TRANSPORT_TINY_BYTES ? 0 : plan->peer_bytes;
+	for (int q = 0; q < team->size; q++) {
+		if (q == team->rank)
+			continue;
+		/* It takes as long to fetch several entries as to fetch one. */
+		for (uint64_t next = seq + 1; seq % TOGETHER == 0 && next <= seq + TOGETHER; next++)
+			__builtin_prefetch(transport_entry(team, q, next));
+		const unsigned char *payload = transport_area_of(team, q)->payloads[page];
+		for (uint32_t at = 0; at < bytes && at < AHEAD_BYTES; at += 64)
+			__builtin_prefetch(payload + at);
+	}
 }
 
 void engine_inline_resume(struct engine *engine, struct engine_op *op,

@@ -103,6 +103,11 @@ static inline bool engine_inline_await(struct engine *engine, const struct engin
 void engine_inline_compute(const struct engine *engine, const struct engine_inline_plan *plan,
 			   const void *send, void *recv, uint64_t seq);
 
+/* For a root that receives: the others run ahead of it, so their next entry and payload are there
+ * already. */
+void engine_inline_fetch_next(const struct engine *engine, const struct engine_inline_plan *plan,
+			      uint64_t seq);
+
 static inline void engine_inline_finish(struct engine *engine, const struct engine_inline_plan *plan,
 					const void *send, void *recv, uint64_t seq)
 {
@@ -110,15 +115,17 @@ static inline void engine_inline_finish(struct engine *engine, const struct engi
 	struct transport_team *team = engine->team;
 	if (plan->result != ENGINE_INLINE_NOTHING)
 		engine_inline_compute(engine, plan, send, recv, seq);
-	/* A root runs ahead, so some of its next entries are there. It takes as long to fetch
-	 * several as to fetch one. */
+	/* A root that sends runs ahead, so some of its next entries are there. It takes as long to
+	 * fetch several as to fetch one. */
 	if (plan->source >= 0 && seq % TOGETHER == 0)
 		for (uint64_t next = seq + 1; next <= seq + TOGETHER; next++)
 			__builtin_prefetch(transport_entry(team, plan->source, next));
-	/* What a root stores next is on its way already, too. Where peers poll the next entry,
+	if (plan->others_ahead)
+		engine_inline_fetch_next(engine, plan, seq);
+	/* What a rank stores next is on its way already, too. Where peers poll the next entry,
 	 * more than that one would be too early. */
-	prefetch_for_store(transport_entry(
-		team, team->rank, seq + (plan->source == ENGINE_INLINE_EVERYBODY ? 1 : 4)));
+	bool polled = plan->source == ENGINE_INLINE_EVERYBODY && !plan->others_ahead;
+	prefetch_for_store(transport_entry(team, team->rank, seq + (polled ? 1 : 4)));
 	atomic_store_explicit(&transport_area_of(team, team->rank)->finished, seq,
 			      memory_order_release);
 }
