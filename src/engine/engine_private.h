@@ -98,18 +98,22 @@ static inline uint64_t engine_payload_needs(const struct engine *engine, uint64_
 			last = engine->payload_seqs[page + i];
 	return last ? last + 1 : 0;
 }
-/* Writes the payload of entry `seq` to them. */
-static inline void engine_payload_put(struct engine *engine, uint64_t seq, const void *payload,
-				      uint64_t bytes)
+/* Makes them the payload of entry `seq`. */
+static inline unsigned char *engine_payload_take(struct engine *engine, uint64_t seq, uint64_t bytes)
 {
 	struct transport_team *team = engine->team;
 	unsigned page = engine_payload_page(engine, bytes), pages = transport_payload_pages(bytes);
 	transport_entry(team, team->rank, seq)->page = page;
-	memcpy(transport_area_of(team, team->rank)->payloads[page], payload, bytes);
 	for (unsigned i = 0; i < pages; i++)
 		engine->payload_seqs[page + i] = seq;
 	engine->payload_last = page;
 	engine->payload_next = page + pages;
+	return transport_area_of(team, team->rank)->payloads[page];
+}
+static inline void engine_payload_put(struct engine *engine, uint64_t seq, const void *payload,
+				      uint64_t bytes)
+{
+	memcpy(engine_payload_take(engine, seq, bytes), payload, bytes);
 }
 /* Call after an entry with a payload of `bytes` was published: while this rank waits anyway,
  * fetches the cache lines of the next payload back from the ranks that have read them. It guesses

@@ -26,10 +26,10 @@ static void read_one(struct unit *reader, uint64_t bytes)
 }
 
 /* A root that runs ahead of its reader: how far it comes, and that it writes over nothing. */
-static int ahead_with(const uint64_t *sizes, uint64_t count)
+static int ahead_by(int algorithm, const uint64_t *sizes, uint64_t count)
 {
 	static unsigned char buffer[TRANSPORT_INLINE_BYTES];
-	const struct settings settings = {0};
+	const struct settings settings = {.algorithm = algorithm};
 	struct fixture *fixture = fixture_open(2, &settings);
 	struct unit *root = &fixture->units[0], *reader = &fixture->units[1];
 	int ahead = 0;
@@ -51,6 +51,15 @@ static int ahead_with(const uint64_t *sizes, uint64_t count)
 	while (reader->seq < root->seq)
 		read_one(reader, sizes[(reader->seq + 1) % count]);
 	fixture_close(fixture);
+	return ahead;
+}
+
+/* A plain buffer of a plan that reads the buffers themselves travels in the same pages, and its rank
+ * waits for nobody. */
+static int ahead_with(const uint64_t *sizes, uint64_t count)
+{
+	int ahead = ahead_by(SETTING_ALGORITHM_AUTO, sizes, count);
+	assert_int_equal(ahead_by(SETTING_ALGORITHM_DIRECT, sizes, count), ahead);
 	return ahead;
 }
 

@@ -186,13 +186,15 @@ static enum engine_progress step_await(struct engine *engine, struct engine_op *
 	op->word_count = 0;
 	if (step->flags & PLAN_UNTIL_TAKEN)
 		return engine_step_taken(engine, op, step->peer);
-	/* Until the last round, the await that protects my buffers lags by one round: the next slot
-	 * must be free. */
-	if (op->plan->last_await_guards && op->step + 1 == op->plan->plan.step_count &&
-	    round + 1 < op->rounds) {
-		if (round + 1 < ENGINE_FRAGMENT_SLOTS)
+	if (op->plan->last_await_guards && op->step + 1 == op->plan->plan.step_count) {
+		if (!engine_window_is_shown(op))
+			return ENGINE_DONE; /* nobody touches my buffers */
+		/* Until the last round, the await that protects my buffers lags by one round: the
+		 * next slot must be free. */
+		if (round + 1 < op->rounds && round + 1 < ENGINE_FRAGMENT_SLOTS)
 			return ENGINE_DONE;
-		round -= ENGINE_FRAGMENT_SLOTS - 1;
+		if (round + 1 < op->rounds)
+			round -= ENGINE_FRAGMENT_SLOTS - 1;
 	}
 	if (step->peer != PLAN_ALL)
 		return await_one(engine, op, step->peer, round, step->phase);

@@ -178,12 +178,27 @@ static bool stage_windows(struct engine *engine, struct engine_op *op)
 	return (!input || stage_input(engine, op)) && (!output || stage_output(engine, op));
 }
 
-/* Shows the buffer where it is, or otherwise in fragments. */
+/* Whether a plain buffer travels in the pages beside the entry. Nobody touches the buffers of this
+ * rank then, and it does not wait until the others have read the payload. Not where its output is
+ * shown, too, because then it has to wait anyway. */
+static bool fits_beside_entry(const struct engine *engine, const struct engine_op *op,
+			      enum plan_buffer buffer, uint64_t bytes)
+{
+	return buffer == PLAN_INPUT && op->plan->plan.reach[PLAN_OUTPUT] == PLAN_REACH_PRIVATE &&
+	       bytes <= TRANSPORT_INLINE_BYTES && bytes <= engine->fragment_bytes;
+}
+
+/* Shows the buffer where it is; otherwise a copy, in fragments if it is long. */
 static bool show(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
 {
 	uint64_t bytes = buffer == PLAN_INPUT ? op->call.send.bytes : op->call.recv.bytes;
-	return op->plan->plan.reach[buffer] == PLAN_REACH_PRIVATE || bytes == 0 ||
-	       show_in_place(engine, op, buffer) || engine_fragment_show(engine, op, buffer);
+	if (op->plan->plan.reach[buffer] == PLAN_REACH_PRIVATE || bytes == 0 ||
+	    show_in_place(engine, op, buffer))
+		return true;
+	if (!fits_beside_entry(engine, op, buffer, bytes))
+		return engine_fragment_show(engine, op, buffer);
+	op->input_window = TRANSPORT_WINDOW_INLINE;
+	return true;
 }
 
 void engine_window_stage(struct engine *engine, struct engine_op *op)
@@ -208,8 +223,24 @@ uint64_t engine_window_payload(const struct engine_op *op)
 {
 	if (op->call.recv_counts)
 		return op->plan->plan.size * sizeof *op->call.counts;
-	bool is_inline = op->plan->plan.algorithm == PLAN_INLINE;
-	return is_inline && op->call.send.bytes > TRANSPORT_TINY_BYTES ? op->call.send.bytes : 0;
+	bool is_inline = op->plan->plan.algorithm == PLAN_INLINE &&
+			 op->call.send.bytes > TRANSPORT_TINY_BYTES;
+	return is_inline || op->input_window == TRANSPORT_WINDOW_INLINE ? op->call.send.bytes : 0;
+}
+
+/* The whole input, except for the part that no other rank reads. */
+static void put_input(struct engine *engine, const struct engine_op *op)
+{
+	const struct plan *plan = &op->plan->plan;
+	uint64_t bytes = op->call.send.bytes;
+	unsigned char *payload = engine_payload_take(engine, op->seq, bytes);
+	if (plan->layout[PLAN_INPUT] != PLAN_LAYOUT_PARTS) {
+		memcpy(payload, op->input, bytes);
+		return;
+	}
+	uint64_t part = op->call.count * op->element, mine = plan->rank * part;
+	memcpy(payload, op->input, mine);
+	memcpy(payload + mine + part, op->input + mine + part, bytes - mine - part);
 }
 
 void engine_window_publish(struct engine *engine, const struct engine_op *op)
@@ -232,8 +263,10 @@ void engine_window_publish(struct engine *engine, const struct engine_op *op)
 	entry->output_window = (uint16_t)op->output_window;
 	entry->input = op->input_offset;
 	entry->output = op->output_offset;
-	if (payload > 0)
+	if (op->call.recv_counts)
 		engine_payload_put(engine, op->seq, op->call.counts, payload);
+	else if (payload > 0)
+		put_input(engine, op);
 }
 
 void engine_window_deliver(struct engine_op *op)
