@@ -434,8 +434,9 @@ static void print_table(const struct plan_table *table, const struct settings *s
 		       plan_algorithm_name(wanted));
 	print_lines(&whole, -1, "");
 	puts("# Where there are more ranks than processors, the last lines are instead:");
+	int own = whole.count - PLAN_TABLE_DEFAULT_LINES;
 	plan_table_crowd(&whole);
-	print_lines(&whole, whole.count - PLAN_TABLE_DEFAULT_LINES, "# ");
+	print_lines(&whole, own, "# ");
 }
 
 static int check_table_words(const struct cli_command *self, const struct words *words)

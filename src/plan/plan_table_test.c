@@ -116,6 +116,65 @@ static void defaults_depend_on_processors(void **state)
 			}
 }
 
+static struct plan_table_choice choice_of(enum coll_id collective, uint64_t bytes, int size)
+{
+	struct plan_table_choice choice;
+	plan_table_choose(&table, collective, bytes, 16 << 10, size, PLAN_NONE, &choice);
+	return choice;
+}
+
+/* Two ranks have borders of their own, and read plain memory through the system in between; where
+ * they share a processor, all is as for more ranks. */
+static void two_ranks_have_defaults_of_their_own(void **state)
+{
+	(void)state;
+	enum { READ = 256 << 10 };
+	static const struct {
+		enum coll_id collective;
+		uint64_t most;       /* the longest inline payload */
+		uint64_t read, copy; /* the longest payloads that are copied, and that are read */
+	} cases[] = {
+		{COLL_ALLREDUCE, 4 << 10, 0, 0},
+		{COLL_REDUCE, 6 << 10, 0, 0},
+		{COLL_BROADCAST, 4 << 10, 16 << 10, 1 << 20},
+		{COLL_GATHER, 4 << 10, 16 << 10, 1 << 20},
+		{COLL_SCATTER, 6 << 10, 16 << 10, 1 << 20},
+		{COLL_ALLGATHER, 2 << 10, 16 << 10, 1 << 20},
+		{COLL_REDUCE_SCATTER, 2 << 10, 16 << 10, 1 << 20},
+		{COLL_ALLTOALL, 2 << 10, 16 << 10, 1 << 20},
+	};
+	for (int crowded = 0; crowded < 2; crowded++)
+		for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+			enum coll_id collective = cases[i].collective;
+			read_good("");
+			assert_int_equal(table.total, PLAN_TABLE_DEFAULT_LINES);
+			for (int again = 0; crowded && again < 2; again++) {
+				plan_table_crowd(&table);
+				assert_int_equal(table.total, PLAN_TABLE_CROWDED_LINES);
+			}
+			for (int size = 1; size <= 4; size++) {
+				bool pair = size == 2 && !crowded;
+				bool reads = pair && cases[i].read;
+				uint64_t read = cases[i].read, copy = cases[i].copy;
+				uint64_t most = cases[i].most;
+				if (pair) {
+					assert_int_equal(choice_of(collective, most, size).algorithm,
+							 PLAN_INLINE);
+					assert_int_equal(
+						choice_of(collective, most + 1, size).algorithm,
+						PLAN_DIRECT);
+				}
+				assert_int_equal(choice_of(collective, read, size).read_bytes, 0);
+				assert_int_equal(choice_of(collective, read + 1, size).read_bytes,
+						 reads ? READ : 0);
+				assert_int_equal(choice_of(collective, copy, size).read_bytes,
+						 reads ? READ : 0);
+				assert_int_equal(choice_of(collective, copy + 1, size).read_bytes,
+						 0);
+			}
+		}
+}
+
 static void the_default_is_the_choice_without_a_table(void **state)
 {
 	(void)state;
@@ -340,6 +399,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_choice_follows_size_and_wish),
 		cmocka_unit_test(defaults_depend_on_processors),
+		cmocka_unit_test(two_ranks_have_defaults_of_their_own),
 		cmocka_unit_test(the_default_is_the_choice_without_a_table),
 		cmocka_unit_test(the_first_line_that_fits_is_taken),
 		cmocka_unit_test(a_wish_wins_where_it_can),
