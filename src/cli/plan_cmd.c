@@ -386,7 +386,6 @@ static int print_plans(const struct choices *choices)
 	int first = choices->rank < 0 ? 0 : choices->rank;
 	int last = choices->rank < 0 ? params.size - 1 : choices->rank;
 	struct plan_step *steps = calloc(plan_steps_max(&params), sizeof *steps);
-
 	if (!steps) {
 		MESSAGE_SAY(MESSAGE_PLAN_FAILED, "there is not enough memory");
 		return CLI_FAILED;

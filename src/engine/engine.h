@@ -108,13 +108,12 @@ enum engine_inline_result {
 
 /* A collective whose payloads travel in the entries, reduced to what its calls need. */
 struct engine_inline_plan {
-	bool usable;
+	bool usable, others_ahead;        /* ahead of a root: see engine_inline_fetch_next */
 	uint16_t window;                  /* enum transport_window: where my payload is */
 	uint16_t algorithm, step_count;   /* of the plan, for the trace record */
 	uint64_t signature, count;        /* as the entry shows them */
 	uint32_t input_bytes, peer_bytes; /* of my payload, and of a peer's */
 	int source;                       /* a member, or enum engine_inline_source */
-	bool others_ahead;                /* a root that receives: see engine_inline_fetch_next */
 	enum engine_inline_result result;
 	uint32_t part, from; /* how many bytes of a payload I need, and the offset of the first */
 	uint32_t stride;     /* in my output: from the part of one source to that of the next */

@@ -54,8 +54,8 @@ static int ahead_by(int algorithm, const uint64_t *sizes, uint64_t count)
 	return ahead;
 }
 
-/* A plain buffer of a plan that reads the buffers themselves travels in the same pages, and its rank
- * waits for nobody. */
+/* A plain buffer of a plan that reads the buffers themselves travels in the same pages, and its
+ * rank waits for nobody. */
 static int ahead_with(const uint64_t *sizes, uint64_t count)
 {
 	int ahead = ahead_by(SETTING_ALGORITHM_AUTO, sizes, count);
