@@ -386,6 +386,7 @@ static int print_plans(const struct choices *choices)
 	int first = choices->rank < 0 ? 0 : choices->rank;
 	int last = choices->rank < 0 ? params.size - 1 : choices->rank;
 	struct plan_step *steps = calloc(plan_steps_max(&params), sizeof *steps);
+
 	if (!steps) {
 		MESSAGE_SAY(MESSAGE_PLAN_FAILED, "there is not enough memory");
 		return CLI_FAILED;
@@ -433,9 +434,8 @@ static void print_table(const struct plan_table *table, const struct settings *s
 		       plan_algorithm_name(wanted));
 	print_lines(&whole, -1, "");
 	puts("# Where there are more ranks than processors, the last lines are instead:");
-	int own = whole.count - PLAN_TABLE_DEFAULT_LINES;
 	plan_table_crowd(&whole);
-	print_lines(&whole, own, "# ");
+	print_lines(&whole, whole.count - PLAN_TABLE_CROWDED_LINES, "# ");
 }
 
 static int check_table_words(const struct cli_command *self, const struct words *words)

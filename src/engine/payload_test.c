@@ -54,15 +54,6 @@ static int ahead_by(int algorithm, const uint64_t *sizes, uint64_t count)
 	return ahead;
 }
 
-/* A plain buffer of a plan that reads the buffers themselves travels in the same pages, and its
- * rank waits for nobody. */
-static int ahead_with(const uint64_t *sizes, uint64_t count)
-{
-	int ahead = ahead_by(SETTING_ALGORITHM_AUTO, sizes, count);
-	assert_int_equal(ahead_by(SETTING_ALGORITHM_DIRECT, sizes, count), ahead);
-	return ahead;
-}
-
 /* A reader that has entered the collective and not read the payload yet. */
 static void a_payload_stays_until_all_have_left(void **state)
 {
@@ -108,17 +99,34 @@ static void payloads_wait_for_their_readers(void **state)
 			      three[] = {3 * TRANSPORT_PAGE_BYTES},
 			      most[] = {TRANSPORT_INLINE_BYTES},
 			      mixed[] = {TRANSPORT_INLINE_BYTES, 200, 6000, 8, 12288};
-	assert_int_equal(ahead_with(tiny, 1), TRANSPORT_ENTRIES - 1);
-	assert_int_equal(ahead_with(page, 1), TRANSPORT_ENTRIES - 1);
-	assert_int_equal(ahead_with(three, 1), TRANSPORT_INLINE_PAGES / 3);
-	assert_int_equal(ahead_with(most, 1), TRANSPORT_INLINE_PAGES / 4);
-	assert_int_equal(ahead_with(mixed, 5), 16);
+	assert_int_equal(ahead_by(SETTING_ALGORITHM_AUTO, tiny, 1), TRANSPORT_ENTRIES - 1);
+	assert_int_equal(ahead_by(SETTING_ALGORITHM_AUTO, page, 1), TRANSPORT_ENTRIES - 1);
+	assert_int_equal(ahead_by(SETTING_ALGORITHM_AUTO, three, 1), TRANSPORT_INLINE_PAGES / 3);
+	assert_int_equal(ahead_by(SETTING_ALGORITHM_AUTO, most, 1), TRANSPORT_INLINE_PAGES / 4);
+	assert_int_equal(ahead_by(SETTING_ALGORITHM_AUTO, mixed, 5), 16);
+}
+
+/* A plan that reads the buffers themselves: there a plain one travels in the same pages, however
+ * short it is, and the root waits for nobody until they are full. */
+static void short_plain_buffers_travel_beside_entries(void **state)
+{
+	(void)state;
+	static const uint64_t tiny[] = {TRANSPORT_TINY_BYTES}, page[] = {TRANSPORT_PAGE_BYTES},
+			      three[] = {3 * TRANSPORT_PAGE_BYTES},
+			      most[] = {TRANSPORT_INLINE_BYTES},
+			      mixed[] = {TRANSPORT_INLINE_BYTES, 200, 6000, 8, 12288};
+	assert_int_equal(ahead_by(SETTING_ALGORITHM_DIRECT, tiny, 1), TRANSPORT_ENTRIES - 1);
+	assert_int_equal(ahead_by(SETTING_ALGORITHM_DIRECT, page, 1), TRANSPORT_ENTRIES - 1);
+	assert_int_equal(ahead_by(SETTING_ALGORITHM_DIRECT, three, 1), TRANSPORT_INLINE_PAGES / 3);
+	assert_int_equal(ahead_by(SETTING_ALGORITHM_DIRECT, most, 1), TRANSPORT_INLINE_PAGES / 4);
+	assert_int_equal(ahead_by(SETTING_ALGORITHM_DIRECT, mixed, 5), 14);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(payloads_wait_for_their_readers),
+		cmocka_unit_test(short_plain_buffers_travel_beside_entries),
 		cmocka_unit_test(a_payload_stays_until_all_have_left),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

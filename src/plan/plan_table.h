@@ -20,7 +20,7 @@
 enum {
 	PLAN_TABLE_LINES_MAX = 512,
 	PLAN_TABLE_DEFAULT_LINES = 16,
-	PLAN_TABLE_CROWDED_LINES = 6, /* no more than those */
+	PLAN_TABLE_CROWDED_LINES = 6,      /* no more than those */
 	PLAN_TABLE_TEXT_BYTES = 160,       /* one line, with its end */
 	PLAN_TABLE_FILE_BYTES = 64 * 1024, /* what a file may have; more is no table */
 	PLAN_TABLE_ANY = 255,              /* as a collective */
