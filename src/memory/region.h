@@ -17,7 +17,7 @@
 #include "memory/buffer.h"
 
 enum {
-	MEMORY_REGIONS = 64, /* of one rank, over the life of a group */
+	MEMORY_REGIONS = 64, /* of one rank, over the life of the world group */
 	/* Before Linux 6.11 that check takes as long as a copy of this many bytes, in a program
 	 * with a few hundred mappings; there shorter buffers are treated as plain. */
 	MEMORY_LONG_LOOK_BYTES = 1 << 20,
