@@ -11,14 +11,17 @@
 #include <string.h>
 
 enum {
-	RANKS_JOB_MAX = 4096, /* of one job, on all hosts */
-	RANKS_HOST_MAX = 64,  /* of one job on one host */
+	RANKS_JOB_MAX = 4096, /* that sets, plans and diagnosis take */
+	/* Of a job, so far: tables by world rank, and sets of world ranks that are one word. */
+	RANKS_WORLD_MAX = 64,
+	RANKS_HOST_MAX = 64, /* of a job on one host */
 	RANKS_WORDS = RANKS_JOB_MAX / 64,
 };
 
 /* Bit q: member q of a group, all of which share this host. */
 typedef uint64_t ranks_here;
-_Static_assert(RANKS_HOST_MAX <= 64 && RANKS_JOB_MAX % 64 == 0, "a bit for each");
+_Static_assert(RANKS_HOST_MAX <= 64 && RANKS_WORLD_MAX <= 64 && RANKS_JOB_MAX % 64 == 0,
+	       "a bit for each");
 
 /* Bit r % 64 of word r / 64: rank r. All zero is the empty set. */
 struct ranks {

@@ -89,9 +89,9 @@ static int read_option(const struct cli_command *self, int option, struct words 
 {
 	switch (option) {
 	case 'n':
-		if (!cli_number(optarg, 1, RANKS_HOST_MAX, &words->ranks))
+		if (!cli_number(optarg, 1, RANKS_WORLD_MAX, &words->ranks))
 			return cli_usage(self, "-n needs a number of ranks from 1 to %d, not '%s'",
-					 RANKS_HOST_MAX, optarg);
+					 RANKS_WORLD_MAX, optarg);
 		return -1;
 	case 'b':
 		words->has_bytes = true;
@@ -102,12 +102,12 @@ static int read_option(const struct cli_command *self, int option, struct words 
 		return -1;
 	case 'r':
 		words->has_root = true;
-		if (!cli_number(optarg, 0, RANKS_HOST_MAX - 1, &words->root))
+		if (!cli_number(optarg, 0, RANKS_WORLD_MAX - 1, &words->root))
 			return cli_usage(self, "--root needs a rank, not '%s'", optarg);
 		return -1;
 	case 'k':
 		words->has_rank = true;
-		if (!cli_number(optarg, 0, RANKS_HOST_MAX - 1, &words->rank))
+		if (!cli_number(optarg, 0, RANKS_WORLD_MAX - 1, &words->rank))
 			return cli_usage(self, "--rank needs a rank, not '%s'", optarg);
 		return -1;
 	case 'a':

@@ -142,7 +142,7 @@ static void say_different(const struct ls_ddp *ddp, const struct description *al
 
 static ls_status explain(const struct ls_ddp *ddp, const struct hello *hellos)
 {
-	struct description mine, all[RANKS_HOST_MAX];
+	struct description mine, all[RANKS_WORLD_MAX];
 	uint64_t index;
 	ls_status status = find_first(ddp, min_count(hellos, ddp->size), &index);
 	if (status != LS_OK)
@@ -179,7 +179,7 @@ ls_status ddp_agree(const struct ls_ddp *ddp, ls_status status)
 			     .first_bytes = ddp->first_bytes,
 			     .bucket_bytes = ddp->bucket_bytes,
 			     .status = (uint64_t)status};
-	struct hello hellos[RANKS_HOST_MAX];
+	struct hello hellos[RANKS_WORLD_MAX];
 	for (int i = 0; status == LS_OK && i < ddp->parameter_count; i++)
 		mine.hash = hash_bytes(mine.hash, &ddp->parameters[i].hash, sizeof mine.hash);
 	ls_status gathered = gather(ddp, &mine, hellos, sizeof mine);

@@ -79,7 +79,7 @@ struct ls_ddp {
 	/* The number of this backward pass, from 0; and that of every rank, which ranks exchange
 	 * with the first bucket of averaged pass number `averaged`, if that one is checked. */
 	uint64_t pass, averaged;
-	uint64_t passes[RANKS_HOST_MAX];
+	uint64_t passes[RANKS_WORLD_MAX];
 	ls_op *telling; /* the exchange, while it is under way */
 	/* Uneven inputs. */
 	ls_join *join;

@@ -78,7 +78,7 @@ struct answer {
 static ls_status ask_all(const struct ls_join *join, const struct ballot *mine, const char *call,
 			 struct answer *out)
 {
-	struct ballot ballots[RANKS_HOST_MAX];
+	struct ballot ballots[RANKS_WORLD_MAX];
 	struct ls_op_options options = {.size = sizeof options, .label = call};
 	ls_status status =
 		ls_allgather(join->group, mine, ballots, sizeof *mine, LS_UINT8, &options);

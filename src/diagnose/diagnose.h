@@ -178,11 +178,11 @@ const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job,
 /* What one rank has exchanged with those on other hosts; see struct transport_traffic. Read
  * `arrived` before the words. */
 struct diagnose_traffic {
-	uint64_t posted[RANKS_HOST_MAX], arrived[RANKS_HOST_MAX];
-	uint64_t begun[RANKS_HOST_MAX], fetched[RANKS_HOST_MAX], released[RANKS_HOST_MAX];
-	uint64_t copied[RANKS_HOST_MAX], ahead[RANKS_HOST_MAX], kept[RANKS_HOST_MAX];
-	bool is_served;            /* all that it has stored is posted */
-	bool lost[RANKS_HOST_MAX]; /* its connection has broken, and nothing comes from there */
+	uint64_t posted[RANKS_WORLD_MAX], arrived[RANKS_WORLD_MAX];
+	uint64_t begun[RANKS_WORLD_MAX], fetched[RANKS_WORLD_MAX], released[RANKS_WORLD_MAX];
+	uint64_t copied[RANKS_WORLD_MAX], ahead[RANKS_WORLD_MAX], kept[RANKS_WORLD_MAX];
+	bool is_served;             /* all that it has stored is posted */
+	bool lost[RANKS_WORLD_MAX]; /* its connection has broken, and nothing comes from there */
 };
 
 /* Keeps as proved, of the ranks `here`, only what both looks show. */

@@ -19,7 +19,7 @@
 
 enum { POSITION_BITS = 27, RANK_BITS = 6, RUN_MAX = 15, OFTEN = 256, RARELY = 1024 };
 static const uint64_t position_mask = (UINT64_C(1) << POSITION_BITS) - 1;
-_Static_assert(1 << RANK_BITS >= RANKS_HOST_MAX, "a number for each member");
+_Static_assert(1 << RANK_BITS >= RANKS_WORLD_MAX, "a number for each member");
 
 /* The content of the word `crossed`; run is 0 if nothing was published. */
 struct crossed {

@@ -174,7 +174,7 @@ struct engine {
 	struct engine_memo memos[TRACE_KIND_COUNT];
 	/* The hosts of the members, to which plans and memos belong, too. */
 	struct plan_topology topology;
-	uint16_t hosts[RANKS_HOST_MAX];
+	uint16_t hosts[RANKS_WORLD_MAX];
 };
 
 /* The arguments of a call. */
@@ -300,9 +300,9 @@ struct engine_op {
 /* Arrays that an operation needs. They are not part of it, because clearing them would take longer
  * than a short collective. */
 struct engine_workspace {
-	struct wait_word words[RANKS_HOST_MAX];
-	uint64_t tickets[RANKS_HOST_MAX];
-	uint64_t starts[RANKS_HOST_MAX + 1], recv_starts[RANKS_HOST_MAX + 1];
+	struct wait_word words[RANKS_WORLD_MAX];
+	uint64_t tickets[RANKS_WORLD_MAX];
+	uint64_t starts[RANKS_WORLD_MAX + 1], recv_starts[RANKS_WORLD_MAX + 1];
 };
 
 /* Allocates the memory of an engine, which serves one group after another; `team` is the members of

@@ -123,7 +123,7 @@ static inline ls_status unit_finish(struct unit *unit, struct engine_op *op)
 			return LS_OK;
 		if (progress == ENGINE_FAILED)
 			return op->status;
-		MUST(op->word_count > 0 && op->word_count <= RANKS_HOST_MAX);
+		MUST(op->word_count > 0 && op->word_count <= RANKS_WORLD_MAX);
 		call.words = op->words;
 		call.count = op->word_count;
 		call.any = op->any;

@@ -39,7 +39,7 @@ struct engine_ops {
 void engine_use(struct engine *engine, const struct engine_ops *ops, void *state);
 
 /* Makes the operation wait for one more word, which only this process can read; at most
- * RANKS_HOST_MAX. `advance` and `abandon` are called without words. */
+ * RANKS_WORLD_MAX. `advance` and `abandon` are called without words. */
 void engine_add_foreign_word(struct engine_op *op, const _Atomic uint64_t *word, uint64_t value);
 
 #endif

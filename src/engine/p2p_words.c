@@ -94,8 +94,8 @@ void engine_words_add(struct engine_words *list, const struct engine_op *op,
  * operations, only these are looked at. */
 struct posted {
 	const struct engine_words *list;
-	uint64_t sources[RANKS_HOST_MAX], any;
-	uint64_t records[RANKS_HOST_MAX], any_record; /* the record of one of them */
+	uint64_t sources[RANKS_WORLD_MAX], any;
+	uint64_t records[RANKS_WORLD_MAX], any_record; /* the record of one of them */
 	uint64_t others; /* bit q: another operation has posted a receive from source q, too */
 };
 

@@ -20,7 +20,7 @@ enum {
 static void await_others(struct ls_group *group, const struct diagnose_hint *hint)
 {
 	uint64_t grace_ms = hint->status == LS_MISMATCH ? MISMATCH_GRACE_MS : GRACE_MS;
-	struct wait_word words[RANKS_HOST_MAX];
+	struct wait_word words[RANKS_WORLD_MAX];
 	struct wait_call call = {.words = words, .deadline_ns = clock_deadline_ns(grace_ms)};
 	for (int q = 0; q < group->size; q++) {
 		int world_rank = group->team.members[q].world;

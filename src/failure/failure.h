@@ -124,11 +124,11 @@ struct transport_hosts_events failure_hosts_events(struct world *world);
 /* What is known of the ranks of a job on several hosts. */
 struct failure_hosts {
 	uint64_t job;
-	const struct auth_token *token;    /* NULL: heartbeats are not signed */
-	int first[RANKS_HOST_MAX];         /* the lowest rank of each rank's host */
-	const char *names[RANKS_HOST_MAX]; /* of each rank's host */
-	const char *ips[RANKS_HOST_MAX];   /* of each rank */
-	uint16_t ports[RANKS_HOST_MAX];    /* of failure_pulse_open of each rank */
+	const struct auth_token *token;     /* NULL: heartbeats are not signed */
+	int first[RANKS_WORLD_MAX];         /* the lowest rank of each rank's host */
+	const char *names[RANKS_WORLD_MAX]; /* of each rank's host */
+	const char *ips[RANKS_WORLD_MAX];   /* of each rank */
+	uint16_t ports[RANKS_WORLD_MAX];    /* of failure_pulse_open of each rank */
 };
 
 /* Opens the socket of this rank's heartbeats. Errors, with a message: LS_SYSTEM, LS_OUT_OF_MEMORY.

@@ -121,7 +121,7 @@ static void answer_look(struct world *world, int rank, struct heard *heard, uint
 
 static void answer_confirm(struct world *world, int rank, struct heard *heard, uint64_t round)
 {
-	struct diagnose_traffic *traffic = calloc(RANKS_HOST_MAX, sizeof *traffic);
+	struct diagnose_traffic *traffic = calloc(RANKS_WORLD_MAX, sizeof *traffic);
 	struct ranks here = failure_ranks_here(world);
 	size_t bytes;
 	if (!traffic || !heard->first || heard->first_round != round) {
@@ -328,7 +328,7 @@ static bool take_told(struct world *world, const struct ranks *speakers, struct 
 static void check_traffic(const struct world *world, const struct ranks *answered,
 			  struct diagnose_job *job, struct diagnose_traffic *traffic)
 {
-	uint16_t hosts[RANKS_HOST_MAX];
+	uint16_t hosts[RANKS_WORLD_MAX];
 	for (int q = 0; q < world->size; q++) {
 		hosts[q] = world->transport.peers[q].host;
 		for (int r = 0; r < world->size; r++)
@@ -382,7 +382,7 @@ struct diagnose_job *failure_far_collect_some(struct world *world,
 					      struct ranks *answered)
 {
 	struct failure_far *far = world->watch.far;
-	struct diagnose_traffic *traffic = calloc(RANKS_HOST_MAX, sizeof *traffic);
+	struct diagnose_traffic *traffic = calloc(RANKS_WORLD_MAX, sizeof *traffic);
 	struct ranks speakers = find_first_speakers(world);
 	uint64_t hosts = hosts_of(world, &speakers);
 	struct diagnose_job *job = NULL;
@@ -490,10 +490,10 @@ void failure_far_close(struct failure_far *far)
 {
 	if (!far)
 		return;
-	forget_told(far, RANKS_HOST_MAX);
+	forget_told(far, RANKS_WORLD_MAX);
 	free(atomic_load(&far->job));
 	failure_show_close(far);
-	for (int q = 0; q < RANKS_HOST_MAX; q++)
+	for (int q = 0; q < RANKS_WORLD_MAX; q++)
 		free(far->heard[q].first);
 	free(far);
 }

@@ -43,7 +43,7 @@ struct failure_far {
 	struct answer answers[TRANSPORT_QUESTIONS];
 	/* For the thread of heartbeats: when it has last woken the watch for a command. */
 	uint64_t woken_ns;
-	struct heard heard[RANKS_HOST_MAX];
+	struct heard heard[RANKS_WORLD_MAX];
 	/* By area of this rank, a bit each: far_ends.c. differs: the collectives of the group that
 	 * has the area differ from those of a member on another host, see `differences`, and nobody
 	 * has dealt with it. raised: the group has failed for that, and perhaps no call of this

@@ -300,7 +300,7 @@ static void *pulse_main(void *argument)
 
 static bool take_hosts(struct failure_pulse *pulse, const struct failure_hosts *hosts)
 {
-	int number[RANKS_HOST_MAX];
+	int number[RANKS_WORLD_MAX];
 	for (int q = 0; q < pulse->world->size; q++) {
 		if (hosts->first[q] == q) {
 			number[q] = pulse->hosts++;

@@ -112,7 +112,7 @@ static bool is_there(const struct world *world, int r)
 void failure_add_python(struct world *world, struct diagnose_job *job,
 			const struct diagnose_verdict *verdict)
 {
-	struct diagnose_source sources[RANKS_HOST_MAX];
+	struct diagnose_source sources[RANKS_WORLD_MAX];
 	struct failure_command command = {0};
 	char answer[PYTHON_ANSWER_BYTES] = "";
 	if (verdict->cause != DIAGNOSE_ELSEWHERE || !find_program(&command))

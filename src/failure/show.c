@@ -126,7 +126,7 @@ static struct diagnose_job *look(struct world *world, struct ranks *answered)
 static void show_job(struct world *world, uint64_t number)
 {
 	struct ranks answered, all = ranks_below(world->size);
-	struct diagnose_traffic *traffic = calloc(RANKS_HOST_MAX, sizeof *traffic);
+	struct diagnose_traffic *traffic = calloc(RANKS_WORLD_MAX, sizeof *traffic);
 	struct diagnose_job *job = look(world, &answered);
 	void *block = NULL, *memory;
 	size_t bytes = 0;
@@ -158,7 +158,7 @@ enum { SITES_MS = 100, COPIES_ALIGN = 64 };
 struct copies {
 	_Alignas(COPIES_ALIGN) uint64_t magic;
 	uint64_t job, bytes, now_ns;
-	uint64_t of[RANKS_HOST_MAX]; /* the bytes of each rank's copy, which is aligned; 0: none */
+	uint64_t of[RANKS_WORLD_MAX]; /* the bytes of each rank's copy, which is aligned; 0: none */
 };
 
 static uint64_t align(uint64_t bytes)
@@ -205,7 +205,7 @@ static bool is_good(const struct world *world, const struct copies *head, size_t
 	uint64_t sum = sizeof *head;
 	if (head->magic != COPIES_MAGIC || head->job != world->transport.job || head->bytes != bytes)
 		return false;
-	for (int q = 0; q < RANKS_HOST_MAX; q++) {
+	for (int q = 0; q < RANKS_WORLD_MAX; q++) {
 		if (head->of[q] > bytes)
 			return false;
 		sum += align(head->of[q]);

@@ -44,8 +44,8 @@ struct failure_shown {
 	/* Of the question for the job: a block of all ranks, as diagnose_pack makes it. */
 	struct failure_shown_part block;
 	/* Of the question for traces: a copy of the trace of each rank on another host. */
-	struct failure_shown_part traces[RANKS_HOST_MAX];
-	uint64_t copied_ns[RANKS_HOST_MAX]; /* when, by CLOCK_MONOTONIC of the rank's host */
+	struct failure_shown_part traces[RANKS_WORLD_MAX];
+	uint64_t copied_ns[RANKS_WORLD_MAX]; /* when, by CLOCK_MONOTONIC of the rank's host */
 };
 
 #endif

@@ -36,7 +36,7 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 struct diagnose_job *failure_collect(const struct world *world,
 				     const struct diagnose_closing *closing)
 {
-	struct diagnose_source sources[RANKS_HOST_MAX];
+	struct diagnose_source sources[RANKS_WORLD_MAX];
 	/* The collector clears what it needs of it, which is little of 95 KB for each rank; after
 	 * some large blocks calloc would clear all. */
 	struct diagnose_job *job = malloc(diagnose_job_bytes(world->size));
@@ -52,7 +52,7 @@ struct diagnose_job *failure_collect(const struct world *world,
 uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
 			    struct diagnose_job *job)
 {
-	struct diagnose_source sources[RANKS_HOST_MAX];
+	struct diagnose_source sources[RANKS_WORLD_MAX];
 	if (rank < 0 || rank >= world->size)
 		return 0;
 	failure_fill_sources(world, sources);
@@ -61,7 +61,7 @@ uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
 
 void failure_add_sites(const struct world *world, struct diagnose_job *job)
 {
-	struct diagnose_source sources[RANKS_HOST_MAX];
+	struct diagnose_source sources[RANKS_WORLD_MAX];
 	failure_fill_sources(world, sources);
 	diagnose_add_sites(sources, world->size, job);
 }
@@ -69,7 +69,7 @@ void failure_add_sites(const struct world *world, struct diagnose_job *job)
 void failure_report(struct world *world, struct diagnose_job *job,
 		    const struct diagnose_verdict *verdict, char *text, size_t bytes)
 {
-	struct diagnose_source sources[RANKS_HOST_MAX];
+	struct diagnose_source sources[RANKS_WORLD_MAX];
 	failure_add_python(world, job, verdict);
 	failure_fill_sources(world, sources);
 	diagnose_add_sites(sources, world->size, job);

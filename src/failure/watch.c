@@ -25,7 +25,7 @@ void failure_watch_init(struct world_watch *watch)
 				      .far = watch->far,
 				      .pulse = watch->pulse,
 				      .asks = settings_is_under_valgrind(NULL)};
-	for (int q = 0; q < RANKS_HOST_MAX; q++)
+	for (int q = 0; q < RANKS_WORLD_MAX; q++)
 		watch->pid_fds[q] = -1;
 }
 
@@ -90,8 +90,8 @@ static void note_sleepers(struct world *world)
 bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wakeups)
 {
 	struct world_watch *watch = &world->watch;
-	struct pollfd fds[RANKS_HOST_MAX + 2];
-	int ranks[RANKS_HOST_MAX + 2];
+	struct pollfd fds[RANKS_WORLD_MAX + 2];
+	int ranks[RANKS_WORLD_MAX + 2];
 	int count = fill(world, fds, ranks);
 	ls_status status = wait_fds(NULL, fds, count, -1, deadline_ns);
 	*wakeups = 0;
@@ -205,7 +205,7 @@ void failure_watch_fini(struct world_watch *watch)
 	struct failure_helper *helper = atomic_load(&watch->helper);
 	if (helper)
 		failure_helper_stop(helper);
-	for (int q = 0; q < RANKS_HOST_MAX; q++)
+	for (int q = 0; q < RANKS_WORLD_MAX; q++)
 		if (watch->pid_fds[q] >= 0)
 			close(watch->pid_fds[q]);
 	if (watch->event_fd >= 0)

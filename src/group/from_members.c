@@ -64,7 +64,7 @@ struct table {
 	int count;
 	uint64_t confirmed; /* by me, 0: nothing; else I hold the cards of this set */
 	struct note note;   /* what I send; not changed while a send of it is under way */
-	struct peer peers[RANKS_HOST_MAX];
+	struct peer peers[RANKS_WORLD_MAX];
 };
 
 /* ---- one note ---- */
@@ -143,7 +143,7 @@ static uint64_t hash_of(const struct table *table)
 {
 	const struct group_meeting *meeting = table->meeting;
 	const struct group_list *list = &meeting->mine.list;
-	uint64_t serials[RANKS_HOST_MAX];
+	uint64_t serials[RANKS_WORLD_MAX];
 	for (int i = 0, s = 0; i < list->count; i++) {
 		bool me = list->ranks[i] == meeting->parent->rank;
 		serials[i] = me ? meeting->mine.serial : table->peers[s++].serial;
@@ -193,7 +193,7 @@ static bool is_agreed(const struct table *table)
 static ls_status wait_for_some(struct table *table)
 {
 	uint64_t gone = world_gone(table->meeting->parent);
-	ls_op *behind[RANKS_HOST_MAX];
+	ls_op *behind[RANKS_WORLD_MAX];
 	int count = 0, index;
 	for (int i = 0; i < table->count; i++) {
 		struct peer *peer = &table->peers[i];

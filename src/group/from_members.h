@@ -23,7 +23,7 @@ struct group_list {
 	uint64_t site;
 	uint32_t label; /* as in struct trace_record */
 	int32_t count;
-	uint8_t ranks[RANKS_HOST_MAX];
+	uint8_t ranks[RANKS_WORLD_MAX];
 };
 /* The message that each member sends to the others. */
 struct group_card {
@@ -38,7 +38,7 @@ struct group_meeting {
 	struct group_card mine;
 	struct ls_group *offered; /* the object of my offer, NULL: none */
 	/* With LS_OK: the offer of each member, by its rank in the parent. */
-	struct group_offer offers[RANKS_HOST_MAX];
+	struct group_offer offers[RANKS_WORLD_MAX];
 	/* With LS_INCONSISTENT: the rank whose list differs, and its message. */
 	int differs;
 	struct group_card other;

@@ -7,8 +7,8 @@
 #include "from_members.h"
 
 struct exchange {
-	ls_op *sends[RANKS_HOST_MAX],
-		*receives[RANKS_HOST_MAX]; /* by place in the participants; NULL: none */
+	ls_op *sends[RANKS_WORLD_MAX],
+		*receives[RANKS_WORLD_MAX]; /* by place in the participants; NULL: none */
 };
 
 static ls_status start(ls_group *parent, const struct group_participants *participants,

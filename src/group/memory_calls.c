@@ -113,7 +113,7 @@ ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint
 {
 	const void *site = __builtin_return_address(0);
 	struct ls_op_options options;
-	struct offer mine, offers[RANKS_HOST_MAX];
+	struct offer mine, offers[RANKS_WORLD_MAX];
 	ls_status status = group_begin("ls_register", group, given, &options);
 	if (status != LS_OK)
 		return status;

@@ -14,7 +14,7 @@ enum { FLUSH_MS = 1000 };
 
 void group_hosts_place(const struct rendezvous_table *table, int rank, struct open_hosts *out)
 {
-	int first[RANKS_HOST_MAX];
+	int first[RANKS_WORLD_MAX];
 	out->count = rendezvous_find_hosts(table, first);
 	out->root = first[rank];
 	out->here = 0;
@@ -173,7 +173,7 @@ static void add_host(struct list *list, const struct rendezvous_table *table, co
 
 static void say_hosts(const struct world *world, const struct rendezvous_table *table)
 {
-	int first[RANKS_HOST_MAX], hosts = rendezvous_find_hosts(table, first);
+	int first[RANKS_WORLD_MAX], hosts = rendezvous_find_hosts(table, first);
 	struct list list = {.used = 0};
 	char wire[NET_WIRE_BYTES];
 	if (world->rank != 0)

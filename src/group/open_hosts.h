@@ -29,10 +29,10 @@ _Static_assert(sizeof(struct open_card) <= RENDEZVOUS_CARD_BYTES, "a card has ro
 
 struct open_hosts {
 	int count; /* of hosts */
-	uint16_t host_of[RANKS_HOST_MAX];
+	uint16_t host_of[RANKS_WORLD_MAX];
 	int root;        /* the first rank of this host */
 	ranks_here here; /* of this host, by world rank */
-	unsigned char cards[RANKS_HOST_MAX][RENDEZVOUS_CARD_BYTES];
+	unsigned char cards[RANKS_WORLD_MAX][RENDEZVOUS_CARD_BYTES];
 };
 
 void group_hosts_place(const struct rendezvous_table *table, int rank, struct open_hosts *out);

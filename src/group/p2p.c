@@ -374,7 +374,7 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 		.name = "ls_iprobe", .engine = {.kind = TRACE_PROBE, .peer = src}, .site = HERE};
 	struct ls_op_options options;
 	struct mail_message met;
-	struct wait_word words[RANKS_HOST_MAX];
+	struct wait_word words[RANKS_WORLD_MAX];
 	int count;
 	ls_status status = group_p2p_check_probe(&call, group, given, &options, out);
 	if (status != LS_OK)

@@ -29,7 +29,7 @@ struct request {
 	const void *site;
 	struct group_participants *participants; /* NULL: all ranks of the parent take part */
 	struct ls_group *mine; /* NULL: not to be a member, or no group object is free */
-	struct group_offer offers[RANKS_HOST_MAX];
+	struct group_offer offers[RANKS_WORLD_MAX];
 	uint64_t members; /* bit q: rank q of the parent is to be a member of some new group */
 	bool short_of_memory;
 	struct group_making making; /* size 0: this rank is in none */
@@ -190,7 +190,7 @@ static void sort_ranks(const struct request *request, uint8_t *ranks)
 
 static void divide(struct request *request)
 {
-	uint8_t ranks[RANKS_HOST_MAX];
+	uint8_t ranks[RANKS_WORLD_MAX];
 	int size = request->parent->size;
 	sort_ranks(request, ranks);
 	for (int first = 0, end; first < size; first = end) {
@@ -225,7 +225,7 @@ static ls_status add_own_memory(const struct request *request)
 /* Some area needs more memory than it has: all ranks learn whether it could be allocated. */
 static ls_status add_memory(struct request *request)
 {
-	int32_t mine = LS_OK, all[RANKS_HOST_MAX] = {LS_OK};
+	int32_t mine = LS_OK, all[RANKS_WORLD_MAX] = {LS_OK};
 	const struct group_making *making = &request->making;
 	if (making->size > 0)
 		mine = add_own_memory(request);
@@ -333,7 +333,7 @@ static bool is_list(const char *function, const ls_group *parent, const int *ran
 
 static uint64_t hash_list(const struct group_list *list)
 {
-	uint64_t wide[RANKS_HOST_MAX];
+	uint64_t wide[RANKS_WORLD_MAX];
 	for (int i = 0; i < list->count; i++)
 		wide[i] = list->ranks[i];
 	return engine_shape(wide, list->count) >> 1; /* never NONE or WRONG */
@@ -355,7 +355,7 @@ static void describe(const struct ls_group *parent, const struct group_list *lis
 	const struct trace_view *view = group_view(parent, rank);
 	const struct trace_record record = {.site = list->site, .label = list->label};
 	int used = snprintf(out, bytes, "rank %d gave", rank);
-	for (int i = 0; i < list->count && i < RANKS_HOST_MAX && (size_t)used < bytes; i++)
+	for (int i = 0; i < list->count && i < RANKS_WORLD_MAX && (size_t)used < bytes; i++)
 		used += snprintf(out + used, bytes - (size_t)used, "%s %u", i ? "," : "",
 				 list->ranks[i]);
 	if (view)
@@ -368,7 +368,7 @@ static void describe(const struct ls_group *parent, const struct group_list *lis
 static ls_status differ(struct request *request, const struct group_list *mine)
 {
 	const struct ls_group *parent = request->parent;
-	struct group_list all[RANKS_HOST_MAX];
+	struct group_list all[RANKS_WORLD_MAX];
 	char one[512], two[512];
 	int other = 1;
 	ls_status status = group_exchange(request->parent, request->kind, mine, all, sizeof *mine,

@@ -234,7 +234,7 @@ struct diagnose_job *inspect_hosts_ask(struct inspect_hosts *hosts, const struct
 {
 	struct failure_shown *shown =
 		ask_for(hosts, view, TRANSPORT_QUESTION_JOB, &hosts->waited_ms);
-	struct diagnose_traffic *traffic = calloc(RANKS_HOST_MAX, sizeof *traffic);
+	struct diagnose_traffic *traffic = calloc(RANKS_WORLD_MAX, sizeof *traffic);
 	struct diagnose_job *job = shown && traffic ? diagnose_job_new(view->size) : NULL;
 	const struct ranks none = {{0}};
 	if (job) {

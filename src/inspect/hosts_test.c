@@ -138,7 +138,7 @@ static void *behind(struct hosts_fixture *fixture)
 static void fill_job(struct hosts_fixture *fixture)
 {
 	struct diagnose_job *job = diagnose_job_new(SIZE);
-	struct diagnose_traffic *traffic = calloc(RANKS_HOST_MAX, sizeof *traffic);
+	struct diagnose_traffic *traffic = calloc(RANKS_WORLD_MAX, sizeof *traffic);
 	struct ranks all = ranks_below(SIZE);
 	size_t bytes;
 	assert_true(job && traffic);

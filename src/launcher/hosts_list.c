@@ -36,7 +36,7 @@ static int take_ranks(const char *item, size_t *length)
 	if (at == 0 || item[at - 1] == ']')
 		return 1;
 	for (size_t i = at; i < *length; i++) {
-		if (item[i] < '0' || item[i] > '9' || ranks > RANKS_HOST_MAX)
+		if (item[i] < '0' || item[i] > '9' || ranks > RANKS_WORLD_MAX)
 			return 0;
 		ranks = ranks * 10 + (item[i] - '0');
 	}
@@ -63,12 +63,12 @@ bool launcher_list_parse(const char *text, struct launcher_list *out, char why[2
 				return false;
 			}
 		}
-		if (ranks < 1 || ranks > RANKS_HOST_MAX || out->ranks + ranks > RANKS_HOST_MAX ||
-		    out->count == RANKS_HOST_MAX) {
+		if (ranks < 1 || ranks > RANKS_WORLD_MAX || out->ranks + ranks > RANKS_WORLD_MAX ||
+		    out->count == RANKS_WORLD_MAX) {
 			snprintf(why, WHY_BYTES,
 				 "'%.*s': each host has 1 rank or more, and all hosts together at "
 				 "most %d",
-				 whole < 64 ? (int)whole : 64, item, RANKS_HOST_MAX);
+				 whole < 64 ? (int)whole : 64, item, RANKS_WORLD_MAX);
 			return false;
 		}
 		struct launcher_list_host *host = &out->hosts[out->count++];

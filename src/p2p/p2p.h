@@ -102,7 +102,7 @@ enum {
 	/* Words of the operations of one wait: one for each, or its sources', or that for room to a
 	 * peer; a batch has up to three for each peer. Several batches may have more, which are not
 	 * shown. */
-	P2P_OWN_WORDS = P2P_ANY_MAX + 3 * RANKS_HOST_MAX,
+	P2P_OWN_WORDS = P2P_ANY_MAX + 3 * RANKS_WORLD_MAX,
 };
 
 void p2p_words_init(struct world_words *words);

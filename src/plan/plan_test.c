@@ -39,7 +39,7 @@ static void check_bounds(int size, int rank)
 static void plans_stay_within_their_bounds(void **state)
 {
 	(void)state;
-	for (int size = 1; size <= RANKS_HOST_MAX; size++)
+	for (int size = 1; size <= RANKS_WORLD_MAX; size++)
 		for (int rank = 0; rank < size; rank++)
 			check_bounds(size, rank);
 	for (int rank = 0; rank < RANKS_JOB_MAX; rank += 93)
@@ -248,7 +248,7 @@ static void blocks_cover_every_element_once(void **state)
 	static const unsigned aligns[] = {1, 3, 8, 16, 64};
 	for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
 		for (size_t a = 0; a < sizeof aligns / sizeof *aligns; a++)
-			for (unsigned total = 1; total <= RANKS_HOST_MAX; total++)
+			for (unsigned total = 1; total <= RANKS_WORLD_MAX; total++)
 				check_blocks(counts[c], aligns[a], total);
 	uint64_t first, elements;
 	plan_block_range(100, 16, 4, 1, 2, &first, &elements); /* units of 16: 2 2 2 1 */

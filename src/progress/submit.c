@@ -203,7 +203,7 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool 
 	static const struct progress_pause at_once = {.at_ns = 0};
 	const struct progress_pause *pause = waits ? &progress_no_pause : &at_once;
 	struct engine_op *engine_op = &op->engine;
-	struct wait_word words[RANKS_HOST_MAX];
+	struct wait_word words[RANKS_WORLD_MAX];
 	engine_op->words = words;
 	engine_op->word_count = 0;
 	if (reason != LS_OK || op->failing != LS_OK)

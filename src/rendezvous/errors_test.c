@@ -5,7 +5,7 @@
 #include "rendezvous/fixture_test.h"
 #include "rendezvous/server.h"
 
-static const int sizes[] = {2, 8, RANKS_HOST_MAX};
+static const int sizes[] = {2, 8, RANKS_WORLD_MAX};
 enum { CASES = 2 * sizeof sizes / sizeof sizes[0] };
 
 /* The i-th combination of kind and size. */
@@ -72,7 +72,7 @@ static void test_rank_missing(void **state)
 	for (int i = 0; i < CASES; i++) {
 		struct fixture fixture = fixture_case(i);
 		uint64_t limit_ms =
-			fixture.size < RANKS_HOST_MAX ? FIXTURE_COME_MS : 2 * FIXTURE_COME_MS;
+			fixture.size < RANKS_WORLD_MAX ? FIXTURE_COME_MS : 2 * FIXTURE_COME_MS;
 		char expected[48];
 		snprintf(expected, sizeof expected, "1 of %d ranks did not come", fixture.size);
 		fixture.ranks[1].absent = true;
@@ -237,16 +237,16 @@ static void test_launcher_fails_the_meeting(void **state)
 static void test_table_is_not_taken(void **state)
 {
 	(void)state;
-	struct rendezvous_place place = {.world_size = RANKS_HOST_MAX};
+	struct rendezvous_place place = {.world_size = RANKS_WORLD_MAX};
 	struct rendezvous_server *server;
 	struct pollfd fds[RENDEZVOUS_FDS_MAX];
-	int ranks[RANKS_HOST_MAX], least = 1;
+	int ranks[RANKS_WORLD_MAX], least = 1;
 	uint64_t began_ns = clock_now_ns();
 
 	assert_int_equal(
 		rendezvous_server_open(&place, clock_deadline_ns(FIXTURE_COME_MS), &server), LS_OK);
 	place = *rendezvous_server_place(server);
-	for (int i = 0; i < RANKS_HOST_MAX; i++) {
+	for (int i = 0; i < RANKS_WORLD_MAX; i++) {
 		struct wire_hello hello = fixture_hello(&place, i);
 		ranks[i] = fixture_say(&place, &hello, sizeof hello);
 		if (i == 1)
@@ -266,7 +266,7 @@ static void test_table_is_not_taken(void **state)
 	assert_true(clock_now_ns() - began_ns >= (uint64_t)FIXTURE_COME_MS * 1000000);
 	assert_int_equal(rendezvous_server_deadline_ns(server), CLOCK_NEVER);
 	rendezvous_server_close(server);
-	for (int i = 0; i < RANKS_HOST_MAX; i++)
+	for (int i = 0; i < RANKS_WORLD_MAX; i++)
 		rendezvous_close_fd(&ranks[i]);
 }
 

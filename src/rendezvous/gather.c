@@ -53,7 +53,7 @@ static void fail_unsigned(struct rendezvous_server *server, int rank)
 static void fail_silent(struct rendezvous_server *server, uint64_t now_ns)
 {
 	int size = server->place.world_size, silent = 0, first = -1;
-	bool carded[RANKS_HOST_MAX];
+	bool carded[RANKS_WORLD_MAX];
 
 	for (int i = 0; i < size; i++) {
 		carded[i] = server->ranks[i].carded;

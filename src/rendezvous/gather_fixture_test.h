@@ -15,7 +15,7 @@ static inline void fixture_fill_card(int rank, unsigned char card[RENDEZVOUS_CAR
 /* Takes part, with an error of its own unless `mine` is LS_OK. */
 static inline void fixture_share(struct fixture_rank *rank, ls_status mine)
 {
-	static _Thread_local unsigned char cards[RANKS_HOST_MAX][RENDEZVOUS_CARD_BYTES];
+	static _Thread_local unsigned char cards[RANKS_WORLD_MAX][RENDEZVOUS_CARD_BYTES];
 	unsigned char card[RENDEZVOUS_CARD_BYTES];
 
 	fixture_fill_card(rank->place.rank, card);

@@ -5,7 +5,7 @@
 #include "rendezvous/gather_fixture_test.h"
 #include "rendezvous/server.h"
 
-static const int sizes[] = {2, 8, RANKS_HOST_MAX};
+static const int sizes[] = {2, 8, RANKS_WORLD_MAX};
 enum { CASES = 2 * sizeof sizes / sizeof sizes[0] };
 
 /* ---- a launcher ---- */
@@ -192,12 +192,12 @@ static void test_bytes_are_not_taken(void **state)
 {
 	(void)state;
 	for (int cards_come = 0; cards_come < 2; cards_come++) {
-		struct rendezvous_place place = {.world_size = RANKS_HOST_MAX};
+		struct rendezvous_place place = {.world_size = RANKS_WORLD_MAX};
 		struct rendezvous_server *server = open_server(&place, FIXTURE_COME_MS);
 		uint64_t began_ns = clock_now_ns();
 		unsigned char mine[RENDEZVOUS_CARD_BYTES] = {1};
-		int ranks[RANKS_HOST_MAX], least = 1;
-		for (int i = 0; i < RANKS_HOST_MAX; i++) {
+		int ranks[RANKS_WORLD_MAX], least = 1;
+		for (int i = 0; i < RANKS_WORLD_MAX; i++) {
 			struct wire_hello hello = fixture_hello(&place, i);
 			hello.host_key = 1 + (uint64_t)i % 2;
 			ranks[i] = fixture_say(&place, &hello, sizeof hello);
@@ -209,7 +209,7 @@ static void test_bytes_are_not_taken(void **state)
 		}
 		assert_int_equal(server->state, SERVER_GATHERING);
 		assert_int_equal(rendezvous_server_met(server) != NULL, cards_come);
-		for (int i = 0; i < RANKS_HOST_MAX && cards_come; i++) {
+		for (int i = 0; i < RANKS_WORLD_MAX && cards_come; i++) {
 			struct wire_card card;
 			rendezvous_card_fill(&card, i, getpid(), LS_OK, "", mine);
 			assert_int_equal(rendezvous_send(ranks[i], &card, sizeof card, -1),
@@ -223,7 +223,7 @@ static void test_bytes_are_not_taken(void **state)
 		assert_int_equal(rendezvous_server_deadline_ns(server), CLOCK_NEVER);
 		assert_int_equal(server->ranks[0].fd >= 0, cards_come);
 		rendezvous_server_close(server);
-		for (int i = 0; i < RANKS_HOST_MAX; i++)
+		for (int i = 0; i < RANKS_WORLD_MAX; i++)
 			rendezvous_close_fd(&ranks[i]);
 	}
 }
@@ -249,7 +249,7 @@ static void test_hosts(void **state)
 
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct rendezvous_table table = {.size = 4};
-		int first[RANKS_HOST_MAX];
+		int first[RANKS_WORLD_MAX];
 		for (int q = 0; q < 4; q++) {
 			table.ranks[q].host_key = cases[i].keys[q];
 			snprintf(table.ranks[q].ip, RENDEZVOUS_IP_BYTES, "%s", cases[i].ips[q]);

@@ -4,7 +4,7 @@
 #include "base/ranks.h"
 #include "rendezvous/gather_fixture_test.h"
 
-static const int sizes[] = {2, 8, RANKS_HOST_MAX};
+static const int sizes[] = {2, 8, RANKS_WORLD_MAX};
 enum { CASES = 2 * sizeof sizes / sizeof sizes[0] };
 
 static struct fixture new_case(int i)

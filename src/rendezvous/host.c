@@ -15,7 +15,7 @@ bool rendezvous_share_host(const struct rendezvous_rank *one, const struct rende
 	return one->ip[0] == '\0' || other->ip[0] == '\0' || strcmp(one->ip, other->ip) == 0;
 }
 
-int rendezvous_find_hosts(const struct rendezvous_table *table, int first[RANKS_HOST_MAX])
+int rendezvous_find_hosts(const struct rendezvous_table *table, int first[RANKS_WORLD_MAX])
 {
 	int hosts = 0;
 
@@ -34,7 +34,7 @@ int rendezvous_find_hosts(const struct rendezvous_table *table, int first[RANKS_
 
 bool rendezvous_has_hosts(const struct rendezvous_table *table)
 {
-	int first[RANKS_HOST_MAX];
+	int first[RANKS_WORLD_MAX];
 	return rendezvous_find_hosts(table, first) > 1;
 }
 

@@ -6,7 +6,7 @@
 
 #include <sys/mman.h>
 
-static const int sizes[] = {1, 2, 8, RANKS_HOST_MAX};
+static const int sizes[] = {1, 2, 8, RANKS_WORLD_MAX};
 enum { SIZE_COUNT = sizeof sizes / sizeof sizes[0] };
 
 static void test_rank_0_serves(void **state)

@@ -114,9 +114,9 @@ static int64_t parse_port(const char *digits)
 static ls_status set_ranks(struct rendezvous_place *out, int64_t rank, int64_t world_size,
 			   const char *rank_name, const char *world_size_name, char *text)
 {
-	if (world_size < 1 || world_size > RANKS_HOST_MAX) {
+	if (world_size < 1 || world_size > RANKS_WORLD_MAX) {
 		rendezvous_text_add(text, "%s is %lld: it must be from 1 to %d", world_size_name,
-				    (long long)world_size, RANKS_HOST_MAX);
+				    (long long)world_size, RANKS_WORLD_MAX);
 		return LS_BAD_ARGUMENT;
 	}
 	if (rank < 0 || rank >= world_size) {

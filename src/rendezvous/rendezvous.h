@@ -35,7 +35,7 @@ enum {
 	RENDEZVOUS_REASON_BYTES = 384, /* why it cannot; a longer text is cut */
 	RENDEZVOUS_CONNECTION_MAX =
 		64, /* connections without a complete hello; one more closes the oldest */
-	RENDEZVOUS_FDS_MAX = 1 + RANKS_HOST_MAX + RENDEZVOUS_CONNECTION_MAX,
+	RENDEZVOUS_FDS_MAX = 1 + RANKS_WORLD_MAX + RENDEZVOUS_CONNECTION_MAX,
 };
 
 /* Where the ranks meet, and which rank this is. */
@@ -102,7 +102,7 @@ uint64_t rendezvous_host_key(void);
 struct rendezvous_table {
 	uint64_t job; /* random, the same on all ranks */
 	int size;
-	struct rendezvous_rank ranks[RANKS_HOST_MAX];
+	struct rendezvous_rank ranks[RANKS_WORLD_MAX];
 };
 
 /* Whether both are on one host. Keys decide if both are known, else the addresses. A rank of which
@@ -111,7 +111,7 @@ bool rendezvous_share_host(const struct rendezvous_rank *one, const struct rende
 /* The hosts of the table, in the order of their lowest ranks: returns how many. first[q]: the
  * lowest rank on the host of rank q, for each rank of the table. All ranks and the server find the
  * same. */
-int rendezvous_find_hosts(const struct rendezvous_table *table, int first[RANKS_HOST_MAX]);
+int rendezvous_find_hosts(const struct rendezvous_table *table, int first[RANKS_WORLD_MAX]);
 /* Whether the table has several hosts, so that a second round follows. */
 bool rendezvous_has_hosts(const struct rendezvous_table *table);
 

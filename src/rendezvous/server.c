@@ -246,7 +246,7 @@ ls_status rendezvous_server_start(const struct rendezvous_place *place,
 	server->began_ns = clock_now_ns();
 	server->deadline_ns = deadline_ns;
 	server->holder = WIRE_LAUNCHER;
-	for (int i = 0; i < RANKS_HOST_MAX; i++)
+	for (int i = 0; i < RANKS_WORLD_MAX; i++)
 		server->ranks[i].fd = server->ranks[i].trace_fd = -1;
 	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
 		server->connections[i].fd = server->connections[i].trace_fd = -1;
@@ -282,7 +282,7 @@ void rendezvous_server_close(struct rendezvous_server *server)
 	rendezvous_close_fd(&server->listen_fd);
 	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
 		rendezvous_connection_end(&server->connections[i]);
-	for (int i = 0; i < RANKS_HOST_MAX; i++) {
+	for (int i = 0; i < RANKS_WORLD_MAX; i++) {
 		rendezvous_close_fd(&server->ranks[i].fd);
 		rendezvous_close_fd(&server->ranks[i].trace_fd);
 	}

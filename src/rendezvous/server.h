@@ -74,7 +74,7 @@ struct rendezvous_server {
 	uint64_t unproved;       /* connections that were challenged, and did not answer rightly */
 	uint64_t unasked;        /* from other hosts, and this process has no secret */
 	int told;                /* after a failure: processes that know it, or have ended */
-	struct server_rank ranks[RANKS_HOST_MAX];
+	struct server_rank ranks[RANKS_WORLD_MAX];
 	struct server_connection connections[RENDEZVOUS_CONNECTION_MAX];
 	struct rendezvous_table table;
 	struct server_message message;

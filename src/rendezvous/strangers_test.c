@@ -95,7 +95,7 @@ static void test_nonsense_answers(void **state)
 		answer.size = 1000000;
 		answer_with(tcp, &answer, sizeof answer, LS_UNTRUSTED_PEER,
 			    FIXTURE_WORDS("not Lockstep"));
-		answer.size = RANKS_HOST_MAX;
+		answer.size = RANKS_WORLD_MAX;
 		answer_with(tcp, &answer, sizeof answer, LS_UNTRUSTED_PEER,
 			    FIXTURE_WORDS("not Lockstep"));
 	}

@@ -59,7 +59,7 @@ void rendezvous_text_ranks(char *text, const bool *in, int size, bool value)
 
 bool rendezvous_place_is_valid(const struct rendezvous_place *place, bool server)
 {
-	if (place->world_size < 1 || place->world_size > RANKS_HOST_MAX)
+	if (place->world_size < 1 || place->world_size > RANKS_WORLD_MAX)
 		return false;
 	if (!server && (place->rank < 0 || place->rank >= place->world_size))
 		return false;

@@ -61,7 +61,7 @@ void rendezvous_fail(struct rendezvous_server *server, ls_status status)
 
 static void say_ranks(struct rendezvous_server *server, bool came)
 {
-	bool in[RANKS_HOST_MAX];
+	bool in[RANKS_WORLD_MAX];
 	for (int i = 0; i < server->place.world_size; i++)
 		in[i] = server->ranks[i].came;
 	rendezvous_text_ranks(server->text, in, server->place.world_size, came);

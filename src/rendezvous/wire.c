@@ -188,7 +188,7 @@ enum wire_verdict rendezvous_reply_parse(const void *bytes, size_t got, struct w
 	memset(out, 0, sizeof *out);
 	memcpy(out, bytes, head.bytes);
 	out->head = head;
-	if (out->size < 0 || out->size > RANKS_HOST_MAX ||
+	if (out->size < 0 || out->size > RANKS_WORLD_MAX ||
 	    head.bytes != WIRE_ANSWER_BYTES(out->size) || !answer_is_valid(out))
 		return WIRE_NONSENSE;
 	return WIRE_WHOLE;
@@ -229,7 +229,7 @@ enum wire_verdict rendezvous_cards_parse(const void *bytes, size_t got, struct w
 
 	memcpy(out, bytes, head.bytes);
 	out->head = head;
-	if (out->size < 0 || out->size > RANKS_HOST_MAX ||
+	if (out->size < 0 || out->size > RANKS_WORLD_MAX ||
 	    head.bytes != WIRE_CARDS_BYTES(out->size) ||
 	    !rendezvous_is_printable(out->text, sizeof out->text))
 		return WIRE_NONSENSE;

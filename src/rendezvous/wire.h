@@ -84,7 +84,7 @@ struct wire_answer {
 	 * the rank has proved that it knows the secret. */
 	struct auth_tag tag;
 	char text[RENDEZVOUS_TEXT_BYTES];
-	struct rendezvous_rank ranks[RANKS_HOST_MAX];
+	struct rendezvous_rank ranks[RANKS_WORLD_MAX];
 };
 #define WIRE_ANSWER_BYTES(size) \
 	(offsetof(struct wire_answer, ranks) + (size_t)(size) * sizeof(struct rendezvous_rank))
@@ -108,7 +108,7 @@ struct wire_cards {
 	/* To another host: the server's, number 2, of all bytes with a tag of zeros. */
 	struct auth_tag tag;
 	char text[RENDEZVOUS_TEXT_BYTES];
-	unsigned char cards[RANKS_HOST_MAX][RENDEZVOUS_CARD_BYTES];
+	unsigned char cards[RANKS_WORLD_MAX][RENDEZVOUS_CARD_BYTES];
 };
 #define WIRE_CARDS_BYTES(size) \
 	(offsetof(struct wire_cards, cards) + (size_t)(size)*RENDEZVOUS_CARD_BYTES)

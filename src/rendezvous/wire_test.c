@@ -83,7 +83,7 @@ static struct wire_answer good_answer(int size)
 static void test_answer_comes_whole(void **state)
 {
 	(void)state;
-	static const int sizes[] = {0, 1, 5, RANKS_HOST_MAX};
+	static const int sizes[] = {0, 1, 5, RANKS_WORLD_MAX};
 	struct wire_answer out;
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		struct wire_answer answer = good_answer(sizes[i]);
@@ -190,7 +190,7 @@ static struct wire_cards good_cards(int size)
 static void test_cards_are_checked(void **state)
 {
 	(void)state;
-	static const int sizes[] = {0, 1, 5, RANKS_HOST_MAX};
+	static const int sizes[] = {0, 1, 5, RANKS_WORLD_MAX};
 	struct wire_cards cards, out;
 
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {

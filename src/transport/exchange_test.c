@@ -94,7 +94,7 @@ static void test_pieces(void **state)
 #if defined(__SANITIZE_THREAD__)
 enum { MOST = 40 }; /* it leaves the program 1.5 TiB of addresses */
 #else
-enum { MOST = RANKS_HOST_MAX };
+enum { MOST = RANKS_WORLD_MAX };
 #endif
 
 static void test_most(void **state)
@@ -145,7 +145,7 @@ static void test_arguments(void **state)
 	int fd = 5;
 	char address[8] = "x";
 	capture_begin(&capture);
-	assert_int_equal(transport_init(&transport, 1, 0, RANKS_HOST_MAX + 1), LS_BAD_ARGUMENT);
+	assert_int_equal(transport_init(&transport, 1, 0, RANKS_WORLD_MAX + 1), LS_BAD_ARGUMENT);
 	assert_null(transport.peers);
 	assert_int_equal(transport_init(&transport, 1, 2, 2), LS_BAD_ARGUMENT);
 	transport_fini(&transport);

@@ -18,7 +18,7 @@ static inline void hosts_join(struct test_job *job, struct loop *loop, int r, co
 	struct link *link = loop_link(loop, r);
 	bool done;
 	transport_team_fini(&rank->team);
-	uint16_t hosts[RANKS_HOST_MAX];
+	uint16_t hosts[RANKS_WORLD_MAX];
 	for (int q = 0; q < job->size; q++)
 		hosts[q] = (uint16_t)host_of[q];
 	assert_int_equal(

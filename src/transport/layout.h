@@ -301,7 +301,7 @@ struct transport_agent {
 	_Atomic uint64_t present;            /* ranks of this host that take part */
 	/* How often commands have asked, and up to which of these questions there was an answer. */
 	_Atomic uint64_t asked[TRANSPORT_QUESTIONS], given[TRANSPORT_QUESTIONS];
-	struct transport_far_host hosts[RANKS_HOST_MAX]; /* by number of the host */
+	struct transport_far_host hosts[RANKS_WORLD_MAX]; /* by number of the host */
 };
 
 /* Where a rank of a job on several hosts is; written before others map the segment. */
@@ -329,10 +329,10 @@ struct transport_segment {
 	 *   begun == fetched there, and fetched there == released here. */
 	_Alignas(64) _Atomic uint64_t marked;
 	_Atomic uint64_t served;
-	struct transport_traffic traffic[RANKS_HOST_MAX]; /* by world rank */
+	struct transport_traffic traffic[RANKS_WORLD_MAX]; /* by world rank */
 	struct transport_agent agent;
 	/* By world rank; all zero if there is one host. */
-	struct transport_place places[RANKS_HOST_MAX];
+	struct transport_place places[RANKS_WORLD_MAX];
 	/* From TRANSPORT_AREAS_AT on follow TRANSPORT_AREAS areas. The first one is that of the
 	 * group of all ranks. It has memory; the others get memory when they are used. */
 };

@@ -43,7 +43,7 @@ static void keep(struct transport_unexpected *all, int max, int *count,
 static const struct transport_area *find_area(const void *segment, size_t bytes, int world_size,
 					      unsigned area)
 {
-	if (world_size < 1 || world_size > RANKS_HOST_MAX || area >= TRANSPORT_AREAS ||
+	if (world_size < 1 || world_size > RANKS_WORLD_MAX || area >= TRANSPORT_AREAS ||
 	    bytes < transport_segment_bytes(world_size))
 		return NULL;
 	return transport_area_at(segment, world_size, area);

@@ -36,7 +36,7 @@ static void test_entered(void **state)
 	assert_false(transport_read_entered(segment, bytes - 1, 2, 0, seq, &out));
 	assert_false(transport_read_entered(segment, bytes, 2, TRANSPORT_AREAS, seq, &out));
 	assert_false(transport_read_entered(segment, bytes, 0, 0, seq, &out));
-	assert_false(transport_read_entered(segment, bytes, RANKS_HOST_MAX + 1, 0, seq, &out));
+	assert_false(transport_read_entered(segment, bytes, RANKS_WORLD_MAX + 1, 0, seq, &out));
 	test_job_close(job);
 }
 

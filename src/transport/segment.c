@@ -143,8 +143,8 @@ static bool can_populate(void)
 static ls_status init(struct transport *transport, uint64_t job, int rank, int size, bool mirrors)
 {
 	*transport = (struct transport){.segment_fd = -1};
-	if (size < 1 || size > RANKS_HOST_MAX || rank < 0 || rank >= size) {
-		MESSAGE_SAY(MESSAGE_TRANSPORT_SIZE, rank, size, RANKS_HOST_MAX);
+	if (size < 1 || size > RANKS_WORLD_MAX || rank < 0 || rank >= size) {
+		MESSAGE_SAY(MESSAGE_TRANSPORT_SIZE, rank, size, RANKS_WORLD_MAX);
 		return LS_BAD_ARGUMENT;
 	}
 	size_t bytes = transport_file_bytes(size, mirrors);
@@ -389,8 +389,8 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 
 void transport_team_set_world(struct transport_team *team)
 {
-	uint8_t members[RANKS_HOST_MAX];
-	uint16_t areas[RANKS_HOST_MAX] = {0};
+	uint8_t members[RANKS_WORLD_MAX];
+	uint16_t areas[RANKS_WORLD_MAX] = {0};
 	for (int q = 0; q < team->transport->size; q++)
 		members[q] = (uint8_t)q;
 	transport_team_set(team, team->transport->rank, team->transport->size, members, areas);

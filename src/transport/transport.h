@@ -95,17 +95,17 @@ struct transport_team {
 	 * none */
 	struct transport_relay *relays;
 	uint16_t area; /* in my segment; set only with relays */
-	struct transport_member members[RANKS_HOST_MAX];
-	ranks_here here;                /* the members on this host, also this rank */
-	int first_here;                 /* the first of them */
-	int host_count;                 /* of the members */
-	uint16_t hosts[RANKS_HOST_MAX]; /* each member's, from 0 in the order of the members */
+	struct transport_member members[RANKS_WORLD_MAX];
+	ranks_here here;                 /* the members on this host, also this rank */
+	int first_here;                  /* the first of them */
+	int host_count;                  /* of the members */
+	uint16_t hosts[RANKS_WORLD_MAX]; /* each member's, from 0 in the order of the members */
 };
 enum transport_reads { TRANSPORT_READS_OPEN, TRANSPORT_READS_YES, TRANSPORT_READS_NO };
 
 /* ---- opening ---- */
 
-/* Creates this rank's segment; size <= RANKS_HOST_MAX. Errors: LS_BAD_ARGUMENT,
+/* Creates this rank's segment; size <= RANKS_WORLD_MAX. Errors: LS_BAD_ARGUMENT,
  * LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; *transport is zeroed then. */
 LS_CHECKED ls_status transport_init(struct transport *transport, uint64_t job, int rank, int size);
 /* As transport_init, for a job whose ranks are on several hosts. */

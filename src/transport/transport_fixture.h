@@ -41,7 +41,7 @@ struct test_job {
 	const int *pids; /* as in struct transport_exchange */
 	bool no_remote;  /* the same */
 	bool mirrors;    /* the ranks stand on several hosts */
-	struct test_rank ranks[RANKS_HOST_MAX];
+	struct test_rank ranks[RANKS_WORLD_MAX];
 };
 
 static inline void test_job_init_rank(struct test_job *job, int r)

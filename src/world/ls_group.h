@@ -37,7 +37,7 @@ struct world_lane {
 	 * publishes it; a thread that begins to make progress hides it; both under the lock. The
 	 * progress thread waits for it without the lock, so its words are copies. */
 	struct wait_item unattended;
-	struct wait_word words[RANKS_HOST_MAX];
+	struct wait_word words[RANKS_WORLD_MAX];
 	_Atomic uint32_t progress_waiters; /* threads that wait for the one that makes progress */
 	struct wait_bell waiters_bell;     /* theirs: peers have no news for them */
 	struct waiter helper;              /* of a thread that makes progress for other callers */
@@ -72,7 +72,7 @@ struct ls_group {
 	uint32_t label;
 	struct transport_team team;
 	struct engine engine;
-	struct wait_peer peers[RANKS_HOST_MAX]; /* by world rank */
+	struct wait_peer peers[RANKS_WORLD_MAX]; /* by world rank */
 	/* Members that are gone (dead or left), a set that only grows; and 1 + the value of
 	 * `departures` before they were looked up. */
 	_Atomic uint64_t gone, gone_seen;

@@ -34,7 +34,7 @@ struct world_watch {
 	 * for. */
 	void (*show)(struct world *world);
 	/* for each peer, also after it has ended; -1: none (myself, or a rank in my process) */
-	_Atomic int pid_fds[RANKS_HOST_MAX];
+	_Atomic int pid_fds[RANKS_WORLD_MAX];
 	/* A thread of this rank is starting a program for a report, or an earlier one hangs; then
 	 * `helper` is the one that hangs. Always set under Valgrind, which ends a rank that starts
 	 * such a process. */
@@ -138,16 +138,16 @@ struct world {
 	struct memory memory;
 	struct transport transport;
 	struct plan_table table;
-	struct world_device *device;           /* NULL: none */
-	struct races *races;                   /* setting CHECK; NULL: it is not set */
-	_Atomic uint32_t dead[RANKS_HOST_MAX]; /* set by the watch */
-	int pids[RANKS_HOST_MAX];              /* 0: on another host */
-	int far_pids[RANKS_HOST_MAX];          /* of ranks on other hosts, as those see them */
-	struct link *link;                     /* to other hosts; NULL: there are none */
+	struct world_device *device;            /* NULL: none */
+	struct races *races;                    /* setting CHECK; NULL: it is not set */
+	_Atomic uint32_t dead[RANKS_WORLD_MAX]; /* set by the watch */
+	int pids[RANKS_WORLD_MAX];              /* 0: on another host */
+	int far_pids[RANKS_WORLD_MAX];          /* of ranks on other hosts, as those see them */
+	struct link *link;                      /* to other hosts; NULL: there are none */
 	/* The names of the hosts of ranks that are on other ones; "": it is on this one. */
-	char far_hosts[RANKS_HOST_MAX][TRACE_TEXT_BYTES];
-	struct trace_view views[RANKS_HOST_MAX]; /* the traces of all ranks, for diagnosis */
-	struct wait_bell early_bell;             /* used until the segment exists */
+	char far_hosts[RANKS_WORLD_MAX][TRACE_TEXT_BYTES];
+	struct trace_view views[RANKS_WORLD_MAX]; /* the traces of all ranks, for diagnosis */
+	struct wait_bell early_bell;              /* used until the segment exists */
 	/* Of no group. Used while the world is opened, and copied to groups. */
 	struct waiter waiter;
 	struct world_watch watch;

@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	text[size] = '\0';
 	if (launcher_list_parse(text, &list, why))
-		MUST(list.count >= 1 && list.ranks >= list.count && list.ranks <= RANKS_HOST_MAX);
+		MUST(list.count >= 1 && list.ranks >= list.count && list.ranks <= RANKS_WORLD_MAX);
 	MUST(rendezvous_first_host(text, first) == (first[0] != '\0'));
 	free(text);
 	return 0;

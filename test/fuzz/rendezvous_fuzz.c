@@ -92,7 +92,7 @@ static void feed_reply(const struct input *input)
 	verdict = rendezvous_reply_parse(input->bytes, input->size, &answer);
 	if (verdict != WIRE_WHOLE || answer.head.kind != WIRE_ANSWER)
 		return;
-	MUST(answer.size >= 0 && answer.size <= RANKS_HOST_MAX);
+	MUST(answer.size >= 0 && answer.size <= RANKS_WORLD_MAX);
 	MUST((answer.size > 0) == (answer.status == LS_OK));
 	MUST(ends(answer.text, sizeof answer.text));
 	for (int i = 0; i < answer.size; i++)
@@ -142,7 +142,7 @@ static void feed_cards(const struct input *input)
 	}
 	if (rendezvous_cards_parse(input->bytes, input->size, &cards) != WIRE_WHOLE)
 		return;
-	MUST(cards.size >= 0 && cards.size <= RANKS_HOST_MAX);
+	MUST(cards.size >= 0 && cards.size <= RANKS_WORLD_MAX);
 	MUST((cards.size > 0) == (cards.status == LS_OK));
 	MUST(ends(cards.text, sizeof cards.text));
 }

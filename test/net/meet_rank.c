@@ -52,7 +52,7 @@ static ls_status find(int rank, int size, int port, struct rendezvous_place *pla
 
 static void print_table(int rank, const struct rendezvous_table *table)
 {
-	int first[RANKS_HOST_MAX];
+	int first[RANKS_WORLD_MAX];
 	printf("rank %d: met", rank);
 	for (int q = 0; q < table->size; q++)
 		printf(" %s", table->ranks[q].ip);
@@ -74,7 +74,7 @@ static void fill_card(int rank, unsigned char card[RENDEZVOUS_CARD_BYTES])
 /* The second round, where there are several hosts. */
 static ls_status gather(struct rendezvous_meeting *meeting, int rank, int size)
 {
-	static unsigned char cards[RANKS_HOST_MAX][RENDEZVOUS_CARD_BYTES];
+	static unsigned char cards[RANKS_WORLD_MAX][RENDEZVOUS_CARD_BYTES];
 	unsigned char card[RENDEZVOUS_CARD_BYTES];
 	ls_status mine = LS_OK;
 	if (is_told("ENDED", rank))
