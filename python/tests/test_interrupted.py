@@ -87,6 +87,36 @@ def test_raised_when_begun(ranks, name, check):
         assert ranks(2, begun_and_raised, name) == [(results[0], 1), (results[1], 0)]
 
 
+def called_in_between(name):
+    """A handler begins an operation of its own after another call has copied its tensors, and before that one begins."""
+    first, other = torch.ones(3), torch.ones(2)
+    inner = []
+
+    def making(*arguments):
+        if not inner:
+            inner.append(None)
+            inner[0] = dist.barrier(async_op=True) if name == "barrier" else dist.all_reduce(other, async_op=True)
+        return options()
+
+    options = _collectives.call_options
+    _collectives.call_options = making
+    try:
+        work = dist.all_reduce(first, async_op=True)
+    finally:
+        _collectives.call_options = options
+    inner[0].wait()
+    work.wait()
+    return first.tolist(), other.tolist()
+
+
+@pytest.mark.parametrize("check", ["0", "1"])
+@pytest.mark.parametrize("name", ["barrier", "all_reduce"])
+def test_called_in_between(ranks, name, check):
+    other = [1.0] * 2 if name == "barrier" else [2.0] * 2
+    with ranks.setting(LOCKSTEP_CHECK=check):
+        assert ranks(2, called_in_between, name) == [([2.0] * 3, other)] * 2
+
+
 def raised_before(name):
     """Nothing is left of an operation that was never begun."""
     function, call = CALLS[name]

@@ -146,14 +146,24 @@ def _checked(name):
             return method(self, first, *args, **options)
         guards = _Guards(self.communicator, _profile.name_of(name))
         copies = [guards.swap(arg) for arg in (first, *args)]
-        try:
-            _of_thread.guards = guards
-            return method(self, *copies, **options)
-        finally:
-            _of_thread.guards = None
+        return _call_with(guards, method, self, *copies, **options)
 
     call.__name__ = name  # for messages
     return call
+
+
+def _call_with(guards, method, *args, **options):
+    """A signal handler may call in the middle of another call: that one keeps its guards."""
+    interrupted = getattr(_of_thread, "guards", None)
+    try:
+        _of_thread.guards = guards
+        return method(*args, **options)
+    finally:
+        _of_thread.guards = interrupted
+
+
+def _barrier(self, *args, **options):
+    return _call_with(None, ProcessGroup.barrier, self, *args, **options)
 
 
 _SPLIT = ("allreduce", "allgather", "reduce_scatter")
@@ -169,4 +179,5 @@ for _name in (
     setattr(CheckedGroup, _name, _checked(_name))
 for _alias, _name in _ALIASES.items():
     setattr(CheckedGroup, _alias, getattr(CheckedGroup, _name))
+CheckedGroup.barrier = _barrier
 _graphs.keep_out(CheckedGroup)
