@@ -149,7 +149,7 @@ def test_plan_by_table():
         env = environment(LOCKSTEP_TABLE=file.name)
         text = good('plan', '--table', env=env)
         matches(r'LOCKSTEP_TABLE is %s;' % file.name, text)
-        matches(r'\nall-reduce +2-4 +64K +tree +32K +stream +128K\nbarrier +any +max +doubling .*\nreduce .* inline ', text)
+        matches(r'\nall-reduce +2-4 +64K +tree +32K +stream +128K\nbarrier +any +max +doubling .*\nall-reduce +2 .* inline ', text)
         matches(r'LOCKSTEP_ALGORITHM: ring', good('plan', '--table', env={**env, 'LOCKSTEP_ALGORITHM': 'ring'}))
         text = good('plan', 'allreduce', '-n', 4, '--bytes', '4K', env=env)
         matches(r'ranks: tree\n  chosen by size: tree up to 64 KiB, then direct\n', text)
