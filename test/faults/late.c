@@ -23,7 +23,8 @@ enum {
 	LIMIT_US = 30000000, /* a play that takes longer hangs */
 	TRAP_US = 60000, /* a victim that has not reached its trap by then is stopped elsewhere */
 	RUNS = 100,
-	TRAPPED_MIN = 6, /* of this many victims, one at least is stopped in the middle of its work */
+	/* Of this many victims, one at least is stopped in the middle of its work. */
+	TRAPPED_MIN = 6,
 };
 
 struct pipe {
