@@ -9,7 +9,7 @@
 
 enum {
 	SCAN_MAX = 1024,     /* places of the ring, from the newest back, that are looked at */
-	COLLECTIVE_MAX = 12, /* newest collectives that are kept: more than a rank can be ahead */
+	COLLECTIVE_MAX = 12, /* newest collectives, which are chosen before other records */
 };
 
 /* Indexes of records, newest first, each once. */
