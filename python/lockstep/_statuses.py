@@ -12,7 +12,7 @@ STATUSES = (
     ("TRUNCATED", 5, "GROUP", "the message is longer than the receive buffer"),
     ("TIMED_OUT", 6, "GROUP", "the operation did not finish in time; no member is known to have ended"),
     ("INTERRUPTED", 7, "GROUP", "a signal handler ended the wait, and the operation was abandoned"),
-    ("MISMATCH", 8, "GROUP", "ranks called different operations at the same position"),
+    ("MISMATCH", 8, "GROUP", "ranks made calls that do not fit together"),
     ("PEER_DIED", 9, "GROUP", "a member process ended before its part was done"),
     ("PEER_LEFT", 10, "GROUP", "a member closed its group while others still needed it"),
     ("DEADLOCK", 11, "GROUP", "ranks wait for each other and none can ever continue"),

@@ -50,7 +50,7 @@ class OperationError(Error):
 
 
 class GroupError(Error):
-    """The group is closed on all ranks; make a new one."""
+    """The group has failed on all ranks; make a new one from a group that has not failed."""
 
 
 class ProcessError(Error):

@@ -35,8 +35,10 @@ static const char *scope_text(ls_scope scope)
 	case LS_SCOPE_OP:
 		return "Only this operation failed: the group continues to work.";
 	case LS_SCOPE_GROUP:
-		return "The group is closed, and every later call on it returns the same status. "
-		       "ls_group_failure\nreports the cause; close the group, and open a new one to continue.";
+		return "The group has failed on all ranks: each later call on it returns the same status, "
+		       "and\nls_group_failure reports the cause. Close it, and make a new one from a group "
+		       "that has\nnot failed. If ls_group_open returned this, there is no group: correct the "
+		       "cause, and\nstart the job again.";
 	case LS_SCOPE_PROCESS:
 		break;
 	}
