@@ -149,17 +149,17 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_HOST_SOCKET                  \
 	"LS-HOST-SOCKET", SETTING_LOG_ERROR, \
 		"the group cannot be opened, as there is no socket for heartbeats at %s: %s: %s"
-#define MESSAGE_HOST_SILENT                                                                       \
-	"LS-HOST-SILENT", SETTING_LOG_WARN,                                                       \
-		"host %s (%s) is silent since %s, for %.1f s: no host that answers hears it. It " \
+#define MESSAGE_HOST_SILENT                                                                             \
+	"LS-HOST-SILENT", SETTING_LOG_WARN,                                                             \
+		"host %s (%s) has been silent since %s, for %.1f s: no host that answers hears it. It " \
 		"has died, is frozen or is cut off, which cannot be told apart from here; %s"
 #define MESSAGE_HOST_LINK                                                                           \
 	"LS-HOST-LINK", SETTING_LOG_WARN,                                                           \
-		"what host %s (%s) sends to host %s (%s) does not arrive since %s, for %.1f s. "    \
+		"what host %s (%s) sends to host %s (%s) has not arrived since %s, for %.1f s. "    \
 		"Both hosts are alive: %s, so the network between them is broken at least in this " \
 		"direction; %s"
 #define MESSAGE_HOST_HEARD \
-	"LS-HOST-HEARD", SETTING_LOG_WARN, "host %s (%s) hears host %s (%s) again, since %s"
+	"LS-HOST-HEARD", SETTING_LOG_WARN, "host %s (%s) has heard host %s (%s) again since %s"
 #define MESSAGE_HOST_NEVER                                                                       \
 	"LS-HOST-NEVER", SETTING_LOG_WARN,                                                       \
 		"no heartbeat of host %s (%s) has come, although data do: a firewall may block " \
@@ -264,6 +264,8 @@ const struct message_help *message_help_find(const char *id);
 	"LS-GROUP-WATCH", SETTING_LOG_WARN, \
 		"cannot watch rank %d (pid %d): %s; if it dies, calls that need it wait for their time limit"
 #define MESSAGE_GROUP_THREAD "LS-GROUP-THREAD", SETTING_LOG_ERROR, "cannot start the watch: %s"
+#define MESSAGE_GROUP_MEMORY \
+	"LS-GROUP-MEMORY", SETTING_LOG_ERROR, "%s: no memory (%zu bytes), so no group is made"
 #define MESSAGE_GROUP_REDUCE \
 	"LS-GROUP-REDUCE", SETTING_LOG_ERROR, "%s: %s is not defined for elements of %s%s"
 #define MESSAGE_GROUP_PROGRESS \

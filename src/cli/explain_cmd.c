@@ -53,23 +53,23 @@ static void print_status(int i)
 	       scope_text(ls_status_scope(status)));
 }
 
-/* Breaks at 80 columns. */
+/* Breaks at 80 columns, and where the text does. */
 static void print_folded(const char *text)
 {
 	enum { COLUMNS = 80 };
 
 	while (*text) {
-		size_t length = strlen(text);
+		size_t length = strcspn(text, "\n");
 		if (length > COLUMNS) {
 			length = COLUMNS;
 			while (length > 0 && text[length] != ' ')
 				length--;
 			if (length == 0)
-				length = strcspn(text, " ");
+				length = strcspn(text, " \n");
 		}
 		printf("%.*s\n", (int)length, text);
 		text += length;
-		text += strspn(text, " ");
+		text += strspn(text, " \n");
 	}
 }
 

@@ -214,7 +214,7 @@ static void explain(const struct failure_pulse *pulse, int host, uint64_t now_ns
 			 name, ranks.text, here, when, seconds);
 	else
 		snprintf(out->text, sizeof out->text,
-			 "host %s (%s) is silent since %s, for %.1f s: it has died, is frozen or is "
+			 "host %s (%s) has been silent since %s, for %.1f s: it has died, is frozen or is "
 			 "cut off from host %s. Its ranks are not proved dead",
 			 name, ranks.text, when, seconds, here);
 	text_clean(out->text, true);

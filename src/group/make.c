@@ -30,11 +30,13 @@ static void destroy(struct ls_group *group)
 }
 
 /* Area 0 is that of all ranks, and already has memory. */
-static struct ls_group *create(struct world *world, uint32_t area)
+static struct ls_group *create(struct world *world, uint32_t area, const char *function)
 {
 	struct ls_group *group = aligned_alloc(64, (sizeof *group + 63) / 64 * 64);
-	if (!group)
+	if (!group) {
+		MESSAGE_SAY(MESSAGE_GROUP_MEMORY, function, sizeof *group);
 		return NULL;
+	}
 	memset(group, 0, sizeof *group);
 	group->world = world;
 	group->area = (uint16_t)area;
@@ -111,7 +113,7 @@ static void clear_left(struct world *world, struct ls_group *left)
 }
 
 /* *full: all are in use. */
-static struct ls_group *take(struct world *world, bool *full)
+static struct ls_group *take(struct world *world, const char *function, bool *full)
 {
 	lock_group_acquire(&world->lock);
 	struct ls_group *left = world->spare ? NULL : take_left(world);
@@ -128,7 +130,7 @@ static struct ls_group *take(struct world *world, bool *full)
 		/* counts also if there is no memory, because then this rank cannot continue */
 		world->object_count++;
 	lock_group_release(&world->lock);
-	return group || *full ? group : create(world, area);
+	return group || *full ? group : create(world, area, function);
 }
 
 /* Another thread has spare objects in a moment. */
@@ -144,10 +146,10 @@ struct ls_group *group_alloc(struct world *world, const char *function)
 {
 	uint64_t until_ns = clock_deadline_ns(ROOM_MS);
 	bool full;
-	struct ls_group *group = take(world, &full);
+	struct ls_group *group = take(world, function, &full);
 	while (full && clock_now_ns() < until_ns &&
 	       (is_clearing(world) || progress_thread_frees(world)))
-		group = take(world, &full);
+		group = take(world, function, &full);
 	if (full)
 		MESSAGE_SAY(MESSAGE_GROUP_MANY, function, TRANSPORT_AREAS - 1);
 	return group;

@@ -396,8 +396,10 @@ static ls_status world_fill(struct world *world, const struct opening *opening)
 	if (status != LS_OK)
 		return status;
 	struct company *company = calloc(1, sizeof *company);
-	if (!company)
+	if (!company) {
+		MESSAGE_SAY(MESSAGE_GROUP_MEMORY, "ls_group_open", sizeof *company);
 		return LS_OUT_OF_MEMORY;
+	}
 	status = connect_world(world, opening, company);
 	if (status == LS_OK)
 		status = complete(world, opening, company);
@@ -409,8 +411,10 @@ static ls_status world_open(const struct opening *opening, struct world **out)
 {
 	struct world *world = calloc(1, sizeof *world);
 	*out = NULL;
-	if (!world)
+	if (!world) {
+		MESSAGE_SAY(MESSAGE_GROUP_MEMORY, "ls_group_open", sizeof *world);
 		return LS_OUT_OF_MEMORY;
+	}
 	world->settings = opening->settings;
 	world->fork_generation = fork_generation();
 	world->rank = opening->place.rank;

@@ -196,8 +196,8 @@ def got(text, rank, status, words):
     return re.search(rf"^host\d: rank {rank} got {status}: {words}", text, re.MULTILINE)
 
 
-SILENT = r"host host{0} \(ranks {1}-{2}\) is silent since \d\d:\d\d:\d\d\.\d"
-LINK = r"what host host{0} \(ranks \d-\d\) sends to host host{1} \(ranks \d-\d\) does not arrive since \d\d:\d\d:\d\d\.\d"
+SILENT = r"host host{0} \(ranks {1}-{2}\) has been silent since \d\d:\d\d:\d\d\.\d"
+LINK = r"what host host{0} \(ranks \d-\d\) sends to host host{1} \(ranks \d-\d\) has not arrived since \d\d:\d\d:\d\d\.\d"
 LIMIT_S = 1.5
 
 
@@ -225,7 +225,7 @@ CASES = {
     "given_up": (2, lambda text: silence_of_1(text) and all(got(text, rank, r"LS_(UNREACHABLE|PEER_DIED)", "") for rank in (2, 3))),
     "unplugged": (2, lambda text: silence_of_1(text) and in_time(text, 1, SILENT.format(0, 0, 1)) and all(
         got(text, rank, "LS_UNREACHABLE", SILENT.format(0, 0, 1)) for rank in (2, 3))),
-    "resumed": (2, lambda text: in_time(text, 0, SILENT.format(1, 2, 3)) and "hears host host1 (ranks 2-3) again" in text
+    "resumed": (2, lambda text: in_time(text, 0, SILENT.format(1, 2, 3)) and "has heard host host1 (ranks 2-3) again" in text
                 and went_on(text)),
     "one_way": (2, lambda text: in_time(text, 1, LINK.format(1, 0)) and in_time(text, 0, SILENT.format(1, 2, 3)) and all(
         got(text, rank, "LS_UNREACHABLE", "host host") for rank in range(4))),

@@ -206,11 +206,11 @@ SINCE = r"since \d\d:\d\d:\d\d\.\d, for \d+\.\d s"
 
 def silent(job, host):
     """What the ranks that fail are told; a report has a prefix."""
-    return f"{host_words(job, host)} is silent {SINCE}"
+    return f"{host_words(job, host)} has been silent {SINCE}"
 
 
 def link(job, source, target):
-    return f"what {host_words(job, source)} sends to {host_words(job, target)} does not arrive {SINCE}"
+    return f"what {host_words(job, source)} sends to {host_words(job, target)} has not arrived {SINCE}"
 
 
 def out_of_reach(job, host):
