@@ -8,6 +8,9 @@
 
 enum { LINE_BYTES = 256, WIDTH = 100, COLUMN_WIDTH = 10 };
 
+/* A larger ratio only says that the median rank has next to nothing to do. */
+enum { RATIO_MAX = 100 };
+
 /* A text made of whole lines: what does not fit ends it. used < bytes. */
 struct text {
 	char *out;
@@ -55,7 +58,9 @@ static void append_ranks(char *line, uint64_t ranks)
 
 static void append_time(char *line, double ns)
 {
-	if (ns < 10e9)
+	if (ns < 1e6)
+		append(line, "%.0f us", ns / 1e3);
+	else if (ns < 10e9)
 		append(line, "%.*f ms", ns < 100e6 ? 1 : 0, ns / 1e6);
 	else
 		append(line, "%.1f s", ns / 1e9);
@@ -72,10 +77,15 @@ void ddp_phases_sentence(const struct ddp_phases *phases, const struct ddp_strag
 	append(line, one ? " spends " : " spend ");
 	snprintf(least, sizeof least, "%.1fx", straggler->least);
 	snprintf(most, sizeof most, "%.1fx", straggler->most);
-	if (straggler->most <= 0) {
+	if (straggler->most <= 0 || straggler->most > RATIO_MAX) {
+		append(line, one || straggler->most <= 0 ? "" : "up to ");
 		append_time(line, straggler->most_ns);
-		append(line, " %s %s, where the median rank spends nothing",
-		       outside ? "outside" : "in", where);
+		append(line, " %s %s, where the median rank spends ", outside ? "outside" : "in",
+		       where);
+		if (straggler->most <= 0)
+			append(line, "nothing");
+		else
+			append_time(line, straggler->most_ns / straggler->most);
 	} else {
 		if (strcmp(least, most) != 0)
 			append(line, "%s to ", least);

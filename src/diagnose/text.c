@@ -271,8 +271,9 @@ static void write_elsewhere_advice(struct diagnose_writer *writer, const struct 
 		write_time_limit(writer);
 		return;
 	}
-	diagnose_write(writer, "\nIf it is only slow, all is well, and LOCKSTEP_PATIENCE_MS can "
-			       "be raised. Else see what it\ndoes: `lockstep diagnose --stacks ");
+	diagnose_write(writer, "\nIf it is only slow, all is well: the operation fails at its time "
+			       "limit (LOCKSTEP_TIMEOUT_MS,\nor that of the group or call). See what "
+			       "the rank does: `lockstep diagnose --stacks ");
 	diagnose_write_pid(writer, report->job, report->verdict->culprit);
 	diagnose_write(writer, "`");
 	diagnose_write_host(writer, report->job, report->verdict->culprit);

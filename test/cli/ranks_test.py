@@ -135,7 +135,7 @@ def test_phases_of_a_stopped_rank():
             equal([one['name'] for one in found['ranks'][rank]['phases'] if one['running']], ['backward'])
             equal((phase(found, rank, 'data')['count'], phase(found, rank, 'backward')['count']), (6, 5))
         equal(phase(found, 1, 'outside')['running'], False)
-        matches(r'rank 1 spends .* in backward, which costs \d+ % of the step',
+        matches(r'rank 1 spends .* in backward, (where .*, )?which costs \d+ % of the step',
                 lockstep('diagnose', job.pid).stdout)
 
 
