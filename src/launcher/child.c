@@ -22,7 +22,7 @@
 #include "base/messages.h"
 #include "base/wait.h"
 
-enum { VARIABLE_MAX = 16, VARIABLE_BYTES = 192, PATH_BYTES = 4096 };
+enum { VARIABLE_MAX = 17, VARIABLE_BYTES = 192, PATH_BYTES = 4096 };
 
 /* Variables of a launcher above this one, such as torchrun, that would mislead the ranks. */
 static const char *const removed[] = {
@@ -123,7 +123,8 @@ static bool is_replaced(const struct environment *environment, const char *entry
 }
 
 /* As torchrun sets them, except that no store listens at MASTER_PORT yet: rank 0 of a program that
- * wants one opens it, as without torchrun. On several hosts the ranks meet there, too. */
+ * wants one opens it, as without torchrun. On several hosts the ranks meet there, too. With one
+ * OpenMP thread for each core and rank, ranks of one host would disturb each other. */
 static bool environment_init(struct environment *environment, const struct launcher_start *start,
 			     int rank)
 {
@@ -145,6 +146,8 @@ static bool environment_init(struct environment *environment, const struct launc
 	set(environment, "TORCHELASTIC_RUN_ID=%s", start->run_id);
 	set(environment, "TORCHELASTIC_RESTART_COUNT=0");
 	set(environment, "TORCHELASTIC_MAX_RESTARTS=0");
+	if (start->ranks > 1 && !launcher_variable("OMP_NUM_THREADS"))
+		set(environment, "OMP_NUM_THREADS=1");
 	environment->meets_by_hand = !start->rendezvous[0];
 	if (environment->meets_by_hand) {
 		set(environment, "LOCKSTEP_SECRET_FILE=/proc/%d/fd/%d", getpid(), start->secret_fd);

@@ -153,7 +153,8 @@ static bool is_passed_on(const char *variable, const struct launcher_options *op
 	static const char *const begins[] = {"LOCKSTEP_", "UCX_", "PYTHON"};
 	size_t length = strcspn(variable, "=");
 
-	if (strncmp(variable, "PATH=", 5) == 0 || strncmp(variable, "LD_LIBRARY_PATH=", 16) == 0)
+	if (strncmp(variable, "PATH=", 5) == 0 || strncmp(variable, "LD_LIBRARY_PATH=", 16) == 0 ||
+	    strncmp(variable, "OMP_NUM_THREADS=", 16) == 0)
 		return true;
 	for (size_t i = 0; i < sizeof begins / sizeof begins[0]; i++)
 		if (strncmp(variable, begins[i], strlen(begins[i])) == 0)

@@ -99,6 +99,17 @@ def test_environment():
     assert run not in other.stdout
 
 
+def test_threads_of_openmp():
+    """As torchrun: one for each rank, unless the user says how many or there is one rank."""
+    for ranks, said, threads in ((2, None, '1'), (2, '3', '3'), (2, '', ''), (1, None, 'unset'), (1, '3', '3')):
+        env = environment()
+        env.pop('OMP_NUM_THREADS', None)
+        if said is not None:
+            env['OMP_NUM_THREADS'] = said
+        result = lockstep('run', '-n', ranks, 'sh', '-c', 'echo "${OMP_NUM_THREADS-unset}"', env=env)
+        equal(sorted(result.stdout.splitlines()), [f'[{rank}] {threads}' for rank in range(ranks)], ranks, said)
+
+
 def test_exit_status():
     equal(lockstep('run', '-n', 4, 'true').returncode, 0)
     equal(lockstep('run', '-n', 2, 'sh', '-c', 'exit $((RANK * 7))').returncode, 7)

@@ -195,10 +195,13 @@ def test_environment():
            "f = open(os.environ['LOCKSTEP_SECRET_FILE'], 'rb').read()\n" \
            "print('secret', len(f), hashlib.sha256(f).hexdigest(), os.environ['MASTER_PORT'])\n" \
            "print('meeting', os.environ.get('LOCKSTEP_RENDEZVOUS'))\n" \
-           "print('rest', os.environ.get('UCX_X'), os.environ.get('MINE'), os.environ.get('OTHER'), os.getcwd())" % names
+           "print('rest', os.environ.get('UCX_X'), os.environ.get('MINE'), os.environ.get('OTHER'), os.environ.get('OMP_NUM_THREADS'), os.getcwd())" % names
     env = environment(LOCKSTEP_RENDEZVOUS="unix:x", UCX_X="a b", MINE="c'd", OTHER="e", LOCKSTEP_SECRET_FILE="/nonexistent")
+    env.pop("OMP_NUM_THREADS", None)
     seen = set()
-    for _ in range(2):
+    for threads in "1", "3":
+        if threads == "3":
+            env["OMP_NUM_THREADS"] = threads
         result = lockstep(*BOTH, "--env", "MINE", *python(code), env=env, cwd=FOLDER)
         equal(result.returncode, 0, result.stderr)
         lines = result.stdout.splitlines()
@@ -207,7 +210,7 @@ def test_environment():
             assert f"[{rank}] {rank} {rank % 2} 4 2 {host} 2 198.18.0.1 host{host}" in lines, lines
             assert f"[{rank}] meeting None" in lines, lines
             other = "None" if host else "e"
-            assert f"[{rank}] rest a b c'd {other} {FOLDER}" in lines, lines
+            assert f"[{rank}] rest a b c'd {other} {threads} {FOLDER}" in lines, lines
         secrets = {line[4:] for line in lines if "secret" in line}
         equal(len(secrets), 1, lines)
         seen |= secrets
