@@ -19,12 +19,39 @@ PARTS = ('exhibit_must', 'exhibit_launch_local', 'exhibit_launch_collective', 'e
 ROOM = 100
 INTRO = '''# How programs deadlock on devices
 
-The exhibits of `test/museum` (its README says from where each is known), as `make museum` found them on the simulated device of
-`test/sim`, under schedules that seeds draw. Time runs downwards. Each column is a thread, `●` is what it comes to, and `✗` is where
-it stays for ever; a device's thread runs kernels. `test/museum/timelines.py` has drawn them, from the replay of the schedule.
+The exhibits of `test/museum`, as `make museum` found them on the simulated device of `test/sim`. Time runs downwards, and each
+column is a thread. `●` marks a call that the thread makes, `✗` a call in which it stays for ever. A device's thread runs kernels.
 
-What Lockstep says of programs that do this, and how the same ends on Lockstep, `make museum` shows. Its tests check both.
+`make museum` also shows what Lockstep reports of a program with each deadlock, and how the same work ends on Lockstep. Its tests
+check both. There is one more exhibit without a picture, `fork-with-lock`: a process is forked while another thread holds a lock, so
+the child waits for that lock for ever.
 '''
+
+REMEDIES = {
+    'allocator-lock':
+        "Call the driver without the allocator's lock, as Lockstep's pool does. Known from [PyTorch PR "
+        '22173](https://github.com/pytorch/pytorch/pull/22173), which was reverted.',
+    'allocator-retry': 'The same, also where an allocation gives memory back.',
+    'free-between-launches':
+        'Give the driver no memory back between launches that belong together (`ls_launch_begin`). Known from [PyTorch issue '
+        '50925](https://github.com/pytorch/pytorch/issues/50925).',
+    'launch-excludes-free':
+        'Put a free off until the device is done with the block, as `ls_device_free` does, instead of waiting with a lock held.',
+    'retry-synchronises':
+        'Send what the other rank needs before the allocation; or wait with a time limit, as `ls_device_alloc` does. Known from '
+        '[TensorFlow PR 50699](https://github.com/tensorflow/tensorflow/pull/50699).',
+    'lazy-pairs':
+        'Make all connections when the group is opened, as Lockstep does. Known from [PyTorch PR '
+        '129147](https://github.com/pytorch/pytorch/pull/129147).',
+    'serial-lane':
+        'Let messages to different ranks not wait for each other, as in Lockstep; or pass them to the library as one batch.',
+    'opposite-order':
+        'Launch the collectives of several groups in the same order on all ranks; the manual of NCCL demands it.',
+    'failed-launch': 'A rank that gives up tells the others, as `ls_group_abort` does.',
+    'abort-in-error-path': 'Tell the others of the error first, and wait for the device afterwards.',
+    'lazy-loading': 'Load all kernels before the first collective (CUDA: `CUDA_MODULE_LOADING=EAGER`).',
+    'callback-lock': 'Release the lock before waiting for the device.',
+}
 
 with open(os.path.join(HERE, 'exhibits.c'), encoding='utf-8') as file:
     SOURCE = file.read()
@@ -129,7 +156,8 @@ def section(explore, name):
     if comment.strip().startswith('* The same, but'):
         comment = comment.replace('The same, but', 'As `allocator-lock`, but')
     words = ' '.join(line.strip(' *') for line in comment.split('\n')).strip()
-    return '\n## %s\n\n%s\n\n```\n%s\n```\n' % (name, textwrap.fill(words, 127), draw(explore, name))
+    remedy = textwrap.fill('**Remedy.** ' + REMEDIES[name], 127, break_long_words=False, break_on_hyphens=False)
+    return '\n## %s\n\n%s\n\n```\n%s\n```\n\n%s\n' % (name, textwrap.fill(words, 127), draw(explore, name), remedy)
 
 
 def main():
