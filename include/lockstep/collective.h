@@ -106,8 +106,8 @@ LS_EXPORT LS_CHECKED ls_status ls_barrier(ls_group *group, const struct ls_op_op
 
 /* Several buffers in one call: as many collectives, one after the other, with one handle, one
  * callback and one status, the first that is not LS_OK. A nonblocking call takes at most 65,536
- * buffers. If memory runs out in the middle, the group is aborted, because peers wait for the
- * rest. */
+ * buffers. If memory runs out in the middle, the call returns LS_OUT_OF_MEMORY, and the group fails
+ * on all ranks with LS_ABORTED, because peers wait for the rest. */
 struct ls_buffers {
 	const void *send;
 	void *recv;

@@ -43,8 +43,8 @@ struct ls_ddp_options {
 	 * gradient. 0: such a parameter fails the group on all ranks, with a report that names
 	 * parameter and rank. */
 	uint32_t find_unused;
-	/* Sizes in bytes at which a bucket is full: the first bucket, which the last layers fill,
-	 * and all others. 0: 1 MiB and 25 MiB. Must be the same on all ranks. */
+	/* Sizes in bytes at which a bucket is full: the first bucket of each dtype, which the last
+	 * layers fill, and all others. 0: 1 MiB and 25 MiB. Must be the same on all ranks. */
 	uint64_t bucket_first_bytes;
 	uint64_t bucket_bytes;
 	/* Time limit of each bucket's all-reduce in milliseconds, from its start; 0: the

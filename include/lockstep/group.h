@@ -158,16 +158,17 @@ LS_EXPORT ls_group *ls_group_get(ls_group *parent, const int *ranks, int count);
 LS_EXPORT int ls_group_rank_in(const ls_group *group, int rank, const ls_group *other);
 
 /* Leaves and frees the group; NULL is allowed. No other thread may be inside a call on the group.
- * Local: it waits for other ranks in two cases only, each for about a second at most. It waits for
- * the report of a failure, and the close of the world group of several hosts waits until other
- * hosts know which collectives this rank has called. Peers that still need this rank get
+ * Local: it waits for other ranks in two cases only. It waits for the report of a failure, about a
+ * second at most. And the close of the world group of several hosts waits until the other hosts
+ * have what this rank sent last, at most two seconds. Peers that still need this rank get
  * LS_PEER_LEFT.
  *
  * Close the world group last: that frees all memory of ls_alloc (see keep_memory), closes the
  * groups that are still open, and a warning names them.
  *
- * Messages that can no longer be received: a warning names each of them. With LOCKSTEP_CHECK=1 such
- * a message also fails the group, with LS_ABORTED, on the members that have not closed it yet.
+ * Messages that can no longer be received: a warning names the first from each rank to each other
+ * rank, and counts the rest. With LOCKSTEP_CHECK=1 such a message also fails the group, with
+ * LS_ABORTED, on the members that have not closed it yet.
  *
  * Collectives: if those of this rank differ from those of other members, in kind, arguments or
  * number, this call detects it at the latest, even if all calls have returned LS_OK. Members that

@@ -187,10 +187,11 @@ const struct cli_command cli_diagnose_command = {
 		"  --stacks    also shows the stack of each thread of each rank, in Python and in C;\n"
 		"              for C frames a thread is stopped for about 100 microseconds\n"
 		"  --python    only prints, for each process, the line of Python at which its main\n"
-		"              thread is, or the thread TID: what ranks add to a report about a late rank\n"
+		"              thread is, or the thread TID: what ranks add to a report about a rank elsewhere\n"
 		"  -h, --help  this text\n"
 		"\n"
-		"exit status: 0 if nothing is wrong, 1 if something is, 2 for a wrong command line, 3 if\n"
-		"there is no such job.\n",
+		"exit status: 0 if nothing is wrong; 1 if a group has failed, if there is a verdict (\"elsewhere\"\n"
+		"only after LOCKSTEP_PATIENCE_MS), or if the job of FILE has ended badly; 2 for a wrong command\n"
+		"line; 3 if there is no such job.\n",
 	.main = diagnose_main,
 };
