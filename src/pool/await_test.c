@@ -2,6 +2,7 @@
  * A thread that waits for memory gets it, whatever other threads do at the worst moment. */
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 
 #include "pool_fixture.h"
 
@@ -186,6 +187,97 @@ static void another_broken_device_ends_the_wait(void **state)
 	device_end(device);
 }
 
+/* ---- signal handlers run ---- */
+
+static _Atomic int handled;
+static _Atomic bool ended;
+
+static void handle(int number)
+{
+	(void)number;
+	atomic_fetch_add(&handled, 1);
+}
+
+/* Many handlers, each as good as always in the middle of the sleep. */
+static void interrupt_often(void)
+{
+	struct sigaction action = {.sa_handler = handle};
+	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+	for (int i = 0; i < 100 && !atomic_load(&ended); i++) {
+		int before = atomic_load(&handled);
+		while (atomic_load(&scene.device->bell.sleepers) == 0 && !atomic_load(&ended))
+			sched_yield();
+		assert_int_equal(pthread_kill(scene.thread, SIGUSR1), 0);
+		while (atomic_load(&handled) == before && !atomic_load(&ended))
+			sched_yield();
+	}
+}
+
+static void *alloc_until_ended(void *unused)
+{
+	alloc_more(NULL);
+	atomic_store(&ended, true);
+	return unused;
+}
+
+static void a_signal_handler_does_not_end_the_wait_for_memory(void **state)
+{
+	(void)state;
+	begin(true);
+	struct device *device = scene.device;
+	atomic_store(&ended, false);
+	put_off();
+	assert_int_equal(pthread_create(&scene.thread, NULL, alloc_until_ended, NULL), 0);
+	interrupt_often();
+	driver_stored(&device->driver, &scene.lane->done, scene.number);
+	pthread_join(scene.thread, NULL);
+	assert_int_equal(scene.status, LS_OK);
+	pool_lane_close(scene.lane);
+	device_end(device);
+}
+
+static void *close_until_ended(void *unused)
+{
+	scene.status = pool_close(scene.device->pool, limit());
+	atomic_store(&ended, true);
+	return unused;
+}
+
+/* It waits for a stream first, and for gives behind a launch then. */
+static void close_interrupted(bool put_off_gives)
+{
+	begin(put_off_gives);
+	struct device *device = scene.device;
+	struct driver other = {.ops = &device->ops, .bell = &device->bell, .state = device};
+	atomic_store(&ended, false);
+	device->runs_in_wait = put_off_gives;
+	void *block = take_block(device, 4 * MIB, 0);
+	if (put_off_gives)
+		launch_on(&other);
+	else
+		device_launch(device, 0, block, 4 * MIB);
+	assert_int_equal(pthread_create(&scene.thread, NULL, close_until_ended, NULL), 0);
+	interrupt_often();
+	if (put_off_gives)
+		driver_stored(&other, &scene.lane->done, scene.number);
+	else
+		device_run_all(device);
+	pthread_join(scene.thread, NULL);
+	assert_int_equal(scene.status, LS_OK);
+	assert_int_equal(device->taken, 0);
+	if (put_off_gives)
+		pool_lane_close(scene.lane);
+	pool_gate_fini(&device->gate);
+	free(device);
+}
+
+static void a_signal_handler_does_not_end_the_close(void **state)
+{
+	(void)state;
+	close_interrupted(false);
+	close_interrupted(true);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -194,6 +286,8 @@ int main(void)
 		cmocka_unit_test(a_mark_that_was_refused_is_put_while_it_waits),
 		cmocka_unit_test(a_broken_device_ends_the_wait),
 		cmocka_unit_test(another_broken_device_ends_the_wait),
+		cmocka_unit_test(a_signal_handler_does_not_end_the_wait_for_memory),
+		cmocka_unit_test(a_signal_handler_does_not_end_the_close),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

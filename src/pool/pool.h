@@ -59,8 +59,9 @@ struct pool_stats {
 LS_CHECKED ls_status pool_open(struct pool **out, const struct pool_options *options);
 /* Gives all memory back, live blocks too; then the counters say so. Nothing of the program uses it
  * any more, except that streams may have work that was put behind them before. Blocks until that is
- * done, until the device is broken, or until the deadline: then LS_TIMED_OUT with a message, and
- * the memory stays the driver's loss, so that no kernel writes to memory that belongs to others. */
+ * done, until the device is broken, or until the deadline, whatever signal handlers run: then
+ * LS_TIMED_OUT with a message, and the memory stays the driver's loss, so that no kernel writes to
+ * memory that belongs to others. */
 LS_CHECKED ls_status pool_close(struct pool *pool, uint64_t deadline_ns) LOCK_AVOIDS_ALL;
 
 /* The counters that were given to a pool which is never closed are no longer its own. */
@@ -68,12 +69,12 @@ void pool_detach(struct pool *pool) LOCK_AVOIDS(pool);
 
 /* At least `bytes` bytes, aligned to 512, for work behind `stream`; the content is undefined. If
  * the device has no memory, it waits until streams and launches that are under way have freed
- * enough, if those could, or until the deadline; a thread that has a launch open does not wait. 0
- * bytes: a block that holds nothing. Errors: LS_OUT_OF_MEMORY (a message says who holds what),
- * LS_BAD_ARGUMENT (the stream is not of this device, or there are POOL_STREAMS others that have
- * blocks; a message says which), LS_UNSUPPORTED (the stream is being captured; the driver is not
- * asked for a block that the cache has: do not allocate for such a stream), LS_SYSTEM, LS_ABORTED;
- * *out is NULL. */
+ * enough, if those could, or until the deadline; a thread that has a launch open does not wait. A
+ * signal handler does not end the wait. 0 bytes: a block that holds nothing. Errors:
+ * LS_OUT_OF_MEMORY (a message says who holds what), LS_BAD_ARGUMENT (the stream is not of this
+ * device, or there are POOL_STREAMS others that have blocks; a message says which), LS_UNSUPPORTED
+ * (the stream is being captured; the driver is not asked for a block that the cache has: do not
+ * allocate for such a stream), LS_SYSTEM; *out is NULL. */
 LS_CHECKED ls_status pool_alloc(struct pool *pool, size_t bytes, void *stream, uint64_t deadline_ns,
 				void **out) LOCK_AVOIDS_ALL;
 

@@ -291,7 +291,8 @@ uint64_t pool_moment(struct pool *pool)
 	return moment;
 }
 
-/* Waits until a stream, a launch or another thread may have freed something since `moment`. */
+/* Waits until a stream, a launch or another thread may have freed something since `moment`; a
+ * signal handler does not end that for the caller, as LS_INTERRUPTED is a status of groups. */
 static ls_status wait_for_any(struct pool *pool, uint64_t moment, struct pool_patience *patience)
 {
 	uint64_t deadline_ns = patience->deadline_ns;
@@ -321,7 +322,10 @@ static ls_status wait_for_any(struct pool *pool, uint64_t moment, struct pool_pa
 	if (pool_moment(pool) == moment && !pool_gate_give_due(gate, pool->options.waiter))
 		status = wait_words(pool->options.waiter, &call, &peer);
 	pool_gate_wait_end(gate, &waiting);
-	return status == LS_TIMED_OUT && again_ns < deadline_ns ? LS_OK : status;
+	/* The caller looks again, and waits again. */
+	bool comes_back =
+		status == LS_INTERRUPTED || (status == LS_TIMED_OUT && again_ns < deadline_ns);
+	return comes_back ? LS_OK : status;
 }
 
 /* Whether memory is to come back without a call of the program. */
