@@ -108,7 +108,7 @@ struct pool {
 	 * word says both that there is less to come, and that a wait may be over. Their difference
 	 * is counters->put_off, as far as others may see it. */
 	_Atomic size_t offered, returned;
-	size_t asked LOCK_GUARDED(pool); /* bytes that threads are asking the driver for */
+	size_t asked LOCK_GUARDED(pool); /* bytes on their way into blocks */
 };
 
 /* ---- blocks.c: all with the lock ---- */

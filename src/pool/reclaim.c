@@ -23,10 +23,11 @@ static void went(struct pool *pool, size_t bytes) LOCK_REQUIRES(pool)
 	atomic_fetch_add(&pool->offered, bytes);
 }
 
-static void came_back(struct pool *pool, size_t bytes)
+static void came_back(struct pool *pool, size_t bytes, size_t claimed)
 {
 	lock_pool_acquire(&pool->lock);
 	trace_memory_sub(&pool->counters->put_off, bytes);
+	pool->asked += claimed; /* of these: they count until they are in blocks again */
 	lock_pool_release(&pool->lock);
 	atomic_fetch_add(&pool->returned, bytes); /* pool_close waits for that: the last access */
 }
@@ -38,7 +39,7 @@ static void given(struct pool_due *due, ls_status status)
 	size_t bytes = due->segment.bytes;
 	(void)status; /* the driver has said why, and the memory is lost */
 	free(segment);
-	came_back(pool, bytes);
+	came_back(pool, bytes, 0);
 }
 
 static size_t in_blocks(const struct pool *pool) LOCK_REQUIRES(pool)
@@ -105,7 +106,7 @@ ls_status pool_take(struct pool *pool, size_t bytes, int stream)
 	struct pool_segment *segment = (struct pool_segment *)due;
 	ls_status status = LS_OK;
 	if (due)
-		came_back(pool, due->segment.bytes);
+		came_back(pool, due->segment.bytes, claimed = due->segment.bytes);
 	else if (!claim_bytes(pool, wanted))
 		return LS_OUT_OF_MEMORY;
 	else

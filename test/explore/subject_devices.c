@@ -44,7 +44,8 @@ static void run(int rank, ls_group *world)
 	if (rank == 0) {
 		scheduler_await(&drawn.ended, drawn.ranks, UINT64_MAX);
 		if (!device_program_close(drawn.program))
-			scheduler_fail("memory was used by two, or not given back");
+			scheduler_fail(
+				"memory was used by two, not given back, or more than the limit");
 	}
 }
 

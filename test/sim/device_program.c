@@ -19,6 +19,7 @@ enum {
 	EXCHANGES = 4, /* in place of one collective */
 	BLOCKS = 6,    /* that a thread has at once */
 	MEMORY = 16 << 20,
+	LIMIT = 8 << 20, /* of the pools of a rank, if it has one */
 	MEMBERS = DEVICE_PROGRAM_RANKS * DEVICES,
 };
 
@@ -47,6 +48,7 @@ struct rank {
 	struct pool_lane *lanes[DEVICES], *send_lane;
 	struct sim_event *events[DEVICES][DEVICE_PROGRAM_THREADS];
 	struct thread threads[DEVICE_PROGRAM_THREADS];
+	bool limited;
 };
 
 struct device_program {
@@ -55,7 +57,8 @@ struct device_program {
 	bool exchanges;
 	struct sim_board board;
 	_Atomic uint64_t words[COLLECTIVES * EXCHANGES][MEMBERS];
-	_Atomic uint64_t wrong; /* blocks that others have written to */
+	/* blocks that others have written to, and allocations beyond the limit */
+	_Atomic uint64_t wrong;
 	struct rank all[DEVICE_PROGRAM_RANKS];
 };
 
@@ -184,6 +187,8 @@ static void alloc_block(struct device_program *program, struct rank *rank, int n
 	struct sim_stream *stream = rank->streams[block->device][1 + number];
 	ls_status status = pool_alloc(rank->pools[block->device], block->bytes, stream, CLOCK_NEVER,
 				      &block->address);
+	if (rank->limited && sim_bytes_used(rank->sim, block->device) > LIMIT)
+		atomic_fetch_add(&program->wrong, 1);
 	if (status == LS_OUT_OF_MEMORY)
 		return;
 	must_be(status, LS_OK);
@@ -319,6 +324,7 @@ static bool open_device(struct rank *rank, int device)
 	struct pool_options options = {.driver = &rank->drivers[device].driver,
 				       .gate = &rank->gate,
 				       .waiter = &rank->waiter,
+				       .limit_bytes = rank->limited ? LIMIT : 0,
 				       .name = device ? "sim:1" : "sim:0"};
 	return pool_open(&rank->pools[device], &options) == LS_OK;
 }
@@ -339,6 +345,7 @@ static bool open_rank(struct device_program *program, int number, uint64_t *rand
 	 * not be. Collectives may share one: all ranks launch them in one order. */
 	rank->sim = sim_open(&options);
 	rank->waiter = (struct waiter){.bell = &rank->bell, .look_fd = -1};
+	rank->limited = options.seed >> 40 & 1; /* not drawn: old seeds draw the same programs */
 	pool_gate_init(&rank->gate);
 	for (int i = 0; i < DEVICE_PROGRAM_THREADS; i++)
 		rank->threads[i].random = *random * 2 + (uint64_t)i + 1;
