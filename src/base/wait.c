@@ -80,8 +80,10 @@ static ls_status missing_peer(const struct waiter *waiter, const struct wait_cal
 		if (state != LS_OK && is_there(word))
 			continue;
 		uint64_t choice = call->any ? choice_bit(&word->edge) : 0;
-		if (call->any && state == LS_OK && !choice)
+		if (call->any && state == LS_OK && !choice) {
+			*peer = -1;
 			return LS_OK;
+		}
 		choices |= choice;
 		ruled_out |= state == LS_OK ? 0 : choice;
 		if (state == LS_PEER_DIED && worst != LS_PEER_DIED) {

@@ -244,6 +244,7 @@ static void test_choices(void **state)
 	fixture->words[0].edge.choice = fixture->words[1].edge.choice = 1;
 	fixture->dead[0] = 1;
 	assert_int_equal(wait_now(fixture, 3, true, &peer), LS_TIMED_OUT);
+	assert_int_equal(peer, -1);
 	assert_int_equal(wait_now(fixture, 2, true, &peer), LS_PEER_DIED);
 	assert_int_equal(peer, 0);
 }
@@ -256,7 +257,9 @@ static void test_any(void **state)
 	int peer;
 	fixture->dead[0] = 1;
 	assert_int_equal(wait_now(fixture, 2, false, &peer), LS_PEER_DIED);
-	/* One peer is gone, the other can still come. */
+	/* One peer is gone, the other can still come: nobody is to blame for the time limit. */
+	assert_int_equal(wait_now(fixture, 2, true, &peer), LS_TIMED_OUT);
+	assert_int_equal(peer, -1);
 	waiting_start(&waiting, fixture, fixture_call(fixture, 2, true), &slot);
 	wait_store(&fixture->shared->words[1], 1);
 	wait_wake(&fixture->shared->bell);
