@@ -7,13 +7,16 @@
 #include "failure/failure.h"
 #include "progress.h"
 
-/* Adds the message that a receive has matched, if that is why it failed: the message itself is
- * known, even if its sender's record is gone. */
-static void add_matched(const struct ls_op *op, struct diagnose_hint *hint)
+/* Adds what the operation itself has found, if that is why it failed: other counts, or the message
+ * that a receive has matched, which is known even if its sender's record is gone. For any other
+ * reason another thread may be advancing it, and write these fields. */
+static void add_found(const struct ls_op *op, struct diagnose_hint *hint)
 {
 	const struct mail_envelope *envelope = &op->engine.p2p.message.envelope;
-	if (op->engine.call.kind != TRACE_RECV || hint->status != op->engine.status ||
-	    (hint->status != LS_MISMATCH && hint->status != LS_TRUNCATED))
+	if (hint->status != LS_MISMATCH && hint->status != LS_TRUNCATED)
+		return;
+	engine_count_difference(&op->engine, &hint->sent, &hint->expected);
+	if (op->engine.call.kind != TRACE_RECV || hint->status != op->engine.status)
 		return;
 	hint->sent = envelope->count;
 	hint->expected = op->engine.call.count;
@@ -50,20 +53,8 @@ ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, u
 				     .record = op->engine.record,
 				     .needs = ranks_of_bits(needs)};
 	progress_thread_replace(op->group->world);
-	engine_count_difference(&op->engine, &hint.sent, &hint.expected);
-	add_matched(op, &hint);
+	add_found(op, &hint);
 	add_difference(op, &hint);
-	return failure_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));
-}
-
-ls_status progress_op_fail_elsewhere(const struct ls_op *op, ls_status reason)
-{
-	struct diagnose_hint hint = {.status = reason,
-				     .rank = op->group->world->rank,
-				     .peer = -1,
-				     .group = op->group->id,
-				     .seq = op->engine.seq,
-				     .record = op->engine.record};
 	return failure_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));
 }
 

@@ -406,7 +406,8 @@ static ls_status await_in_time(struct ls_op *op)
 	while (status == LS_PENDING && clock_now_ns() < op->deadline_ns); /* a signal handler ran */
 	if (status != LS_PENDING)
 		return status;
-	/* Its time limit has passed before it has begun. */
+	/* Its time limit has passed. It may have begun meanwhile: the thread that makes progress on
+	 * it says the same then, and the first of both counts. */
 	status = progress_op_fail(op, LS_TIMED_OUT, -1, 0);
 	return await_failed(op, &progress_no_pause);
 }
