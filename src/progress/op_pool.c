@@ -140,8 +140,10 @@ void progress_op_complete(struct ls_op *op, ls_status status)
 		op->callback(op->callback_data, status);
 	}
 	/* An operation that is not from the pool is on the stack of a thread that returns as soon
-	 * as it sees this. */
-	atomic_store_explicit(&op->complete, 1 + (uint32_t)status, memory_order_release);
+	 * as it sees this. Sequentially consistent, as is the load of a thread that is about to
+	 * wait: either that thread sees this, or the caller sees that it waits (finish of
+	 * p2p/pending.c). */
+	atomic_store(&op->complete, 1 + (uint32_t)status);
 	if (pooled)
 		progress_op_unref(op);
 }

@@ -30,9 +30,10 @@ static inline bool progress_op_is_p2p(const struct ls_op *op)
 {
 	return op->is_batch || !engine_is_collective(op->engine.call.kind);
 }
+/* Sequentially consistent: see progress_op_complete. */
 static inline bool progress_op_is_complete(const struct ls_op *op)
 {
-	return atomic_load_explicit(&op->complete, memory_order_acquire) != 0;
+	return atomic_load(&op->complete) != 0;
 }
 /* The user frees the handle. */
 void progress_op_free_handle(struct ls_op *op);
