@@ -42,8 +42,8 @@ static bool is_of_life(bool own, uint64_t inside)
 			inside == offsetof(struct transport_area, times_closed));
 }
 
-/* The address in this process of `bytes` at a place; NULL: a peer must not write there. *inside:
- * the offset in its area. */
+/* The address in this process of `bytes` at a place, at least one; NULL: a peer must not write
+ * there. *inside: the offset in its area. */
 static void *find(const struct transport_hosts *hosts, int peer, uint64_t place, uint64_t bytes,
 		  unsigned *area, uint64_t *inside)
 {
@@ -51,7 +51,7 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 	uint64_t offset = place >> 1, size = transport_area_bytes(transport->size);
 	bool own = place & TRANSPORT_OF_TARGET;
 	const struct transport_mirror *mirror = transport->peers[peer].remote;
-	if (!mirror || offset % 8 || bytes % 8 || offset < TRANSPORT_AREAS_AT)
+	if (!mirror || offset % 8 || bytes == 0 || bytes % 8 || offset < TRANSPORT_AREAS_AT)
 		return NULL;
 	uint64_t index = (offset - TRANSPORT_AREAS_AT) / size;
 	*inside = (offset - TRANSPORT_AREAS_AT) % size;
@@ -205,10 +205,10 @@ static void put_cell(struct transport_hosts *hosts, int peer, const struct link_
 {
 	uint64_t place = message->note.words[1], inside;
 	unsigned index;
-	void *to = place & TRANSPORT_OF_TARGET
+	void *to = place & TRANSPORT_OF_TARGET || !message->payload
 			   ? NULL
 			   : find(hosts, peer, place, message->bytes, &index, &inside);
-	if (!to || !message->payload || inside < offsetof(struct transport_area, cells) ||
+	if (!to || inside < offsetof(struct transport_area, cells) ||
 	    inside + message->bytes > sizeof(struct transport_area))
 		return;
 	struct transport_area *area = (struct transport_area *)((uintptr_t)to - inside);
@@ -280,8 +280,9 @@ static void put_message(struct transport_hosts *hosts, int peer, const struct li
 		transport_mirror_return(hosts, peer, message);
 		return;
 	}
-	void *to = find(hosts, peer, words[1], message->bytes, &area, &inside);
-	if (words[0] != TRANSPORT_NOTE_WRITE || !to || !message->payload) {
+	bool writes = words[0] == TRANSPORT_NOTE_WRITE && message->payload;
+	void *to = writes ? find(hosts, peer, words[1], message->bytes, &area, &inside) : NULL;
+	if (!to) {
 		transport_mirror_return(hosts, peer, message);
 		return;
 	}

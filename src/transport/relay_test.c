@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Two ranks on two hosts. What the link keeps back, and a thread leaves to one that just pushes: it
- * goes, too; the other thread is played by this one. And how the ranks part (parting.c). */
+ * goes, too; the other thread is played by this one. What a peer must not write (mirror.c); and how
+ * the ranks part (parting.c). */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -91,6 +92,36 @@ static void test_left_to_who_pushes(void **state)
 	close_pair(&pair);
 }
 
+/* ---- nonsense ---- */
+
+static void post_empty(const struct pair *pair, enum transport_note kind, const void *at)
+{
+	struct link *link = loop_link(pair->loop, HERE);
+	struct link_note note = {.words = {kind, transport_place(pair->here->peers[FAR].segment, at,
+								 TRANSPORT_OF_TARGET)}};
+	assert_true(link->ops->post(link, FAR, &note, NULL, 0, NULL));
+}
+
+/* Where the inboxes end, there is room for no byte: nobody's inbox counts as in use. */
+static void test_nothing_behind_the_inboxes(void **state)
+{
+	(void)state;
+	struct pair pair = open_pair();
+	unsigned char *its = (unsigned char *)transport_area_of(pair.team, FAR);
+	struct transport_area *area = transport_area_of(pair.far_team, FAR);
+	uint64_t arrived = atomic_load(&pair.there->segment->traffic[HERE].arrived);
+	atomic_store(&area->inboxes, 0);
+	post_empty(&pair, TRANSPORT_NOTE_WRITE, its + transport_area_reports_at(RANKS));
+	post_empty(&pair, TRANSPORT_NOTE_CELL, its + transport_area_reports_at(RANKS));
+	for (int i = 0; i < TURNS; i++) {
+		loop_link(pair.loop, HERE)->ops->push(loop_link(pair.loop, HERE), FAR);
+		transport_advance(pair.there);
+	}
+	assert_true(atomic_load(&pair.there->segment->traffic[HERE].arrived) >= arrived + 2);
+	assert_int_equal(atomic_load(&area->inboxes), 0);
+	close_pair(&pair);
+}
+
 /* ---- parting ---- */
 
 static void advance_both(const struct pair *pair)
@@ -168,6 +199,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_left_to_who_pushes),
+		cmocka_unit_test(test_nothing_behind_the_inboxes),
 		cmocka_unit_test(test_end_arrives),
 		cmocka_unit_test(test_parts_when_heard),
 		cmocka_unit_test(test_parts_when_both_leave),
