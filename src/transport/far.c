@@ -231,24 +231,25 @@ const void *transport_payload_far(const struct transport_team *team, int peer,
 	return message->bytes <= LINK_SHORT_BYTES ? far_of(team, peer)->pages[message->index] : NULL;
 }
 
-/* Copies a payload that the link keeps here. The thread that makes progress on the link returns it
- * once this rank has withdrawn: it reads `withdrawn` and then `copying`, this thread the other way
- * round. The peer can write the length in the slot, but not the one that the link has counted. */
-static ls_status copy_eager(struct transport_team *team, int peer, unsigned index, void *to,
-			    uint64_t bytes)
+/* Copies a payload if the link keeps it here. The thread that makes progress on the link returns
+ * what is offered once this rank has withdrawn: it reads `withdrawn` and then `copying`, this
+ * thread the other way round. The peer can write the length in the slot, but not the one that the
+ * link has counted. False: it is to be fetched, or this rank has withdrawn. */
+static bool copy_eager(struct transport_team *team, int peer, unsigned index, void *to,
+		       uint64_t bytes, ls_status *status)
 {
 	struct transport_far *far = far_of(team, peer);
 	const struct link_message *offered = &far->offered[index];
 	atomic_store(&far->copying, 1);
-	ls_status status = atomic_load(&far->withdrawn) ? LS_ABORTED
-			   : offered->bytes == bytes    ? LS_OK
-							: LS_INTERNAL;
-	if (status == LS_OK)
+	bool is_eager = !atomic_load(&far->withdrawn) && offered->is_eager;
+	if (is_eager)
+		*status = offered->bytes == bytes ? LS_OK : LS_INTERNAL;
+	if (is_eager && *status == LS_OK)
 		memcpy(to, offered->payload, bytes);
 	atomic_store(&far->copying, 0);
 	if (atomic_load(&far->withdrawn))
 		transport_notify(team, peer);
-	return status;
+	return is_eager;
 }
 
 bool transport_collect(struct transport_team *team, int peer,
@@ -256,16 +257,18 @@ bool transport_collect(struct transport_team *team, int peer,
 		       struct wait_word *blocked)
 {
 	struct transport_far *far = far_of(team, peer);
-	if (far->offered[message->index].is_eager) {
-		*status = copy_eager(team, peer, message->index, to, message->bytes);
+	if (copy_eager(team, peer, message->index, to, message->bytes, status))
 		return true;
-	}
 	/* Read before the state: see transport_far_ended. */
 	uint64_t seen = atomic_load_explicit(&far->from->ended, memory_order_acquire);
 	enum transport_fetch fetching = (enum transport_fetch)atomic_load(&far->fetching);
 	if (fetching == TRANSPORT_FETCH_OVER) {
 		*status = far->fetch.transfer.status;
 		atomic_store(&far->fetching, TRANSPORT_FETCH_NONE);
+		return true;
+	}
+	if (fetching == TRANSPORT_FETCH_NONE && atomic_load(&far->withdrawn)) {
+		*status = LS_ABORTED;
 		return true;
 	}
 	if (fetching == TRANSPORT_FETCH_NONE) {

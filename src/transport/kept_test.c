@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the link keeps back between two hosts with a rank each: when it goes, although the thread
- * that would push it in the end is not there. */
+ * that would push it in the end is not there; and what it keeps of a payload after a failure. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,6 +101,43 @@ static void test_fetch(void **state)
 	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
 }
 
+/* What was offered goes back once this rank has withdrawn. It has no part in what that was then. */
+static void test_withdrawn(void **state)
+{
+	(void)state;
+	/* One comes with its payload, the other one is to be fetched. */
+	static const uint64_t sizes[] = {LINK_SHORT_BYTES + 8, LONG_BYTES};
+	static unsigned char to[LONG_BYTES];
+	struct memory *memory = &job->ranks[0].memory;
+	struct transport_message *messages[2];
+	struct wait_word blocked;
+	uint64_t ticket, offset;
+	ls_status status;
+	void *from;
+	assert_int_equal(memory_alloc(memory, LONG_BYTES, &from), LS_OK);
+	assert_true(memory_offset(memory, from, LONG_BYTES, &offset));
+	memset(from, 7, LONG_BYTES);
+	for (int i = 0; i < 2; i++) {
+		struct transport_envelope envelope = {.seq = 1 + (uint64_t)i, .bytes = sizes[i]};
+		assert_true(transport_post(teams[0], 1, &envelope, from, offset, &ticket, &blocked));
+		turn();
+		messages[i] = transport_match(teams[1], 0, envelope.seq, &blocked);
+		assert_non_null(messages[i]);
+	}
+	transport_withdraw(teams[1]);
+	turn();
+	for (int i = 0; i < 2; i++) {
+		assert_true(transport_collect(teams[1], 0, messages[i], to, &status, &blocked));
+		assert_int_equal(status, LS_ABORTED);
+		transport_take(teams[1], 0, messages[i], LS_ABORTED);
+	}
+	assert_int_equal(to[0], 0);
+	transport_withdraw(teams[0]);
+	turn();
+	assert_true(transport_quiet(teams[0], 1, &blocked));
+	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
+}
+
 /* A thread that makes progress for something else sends what others have left to it. If nobody is
  * there who pushes that later, it pushes. */
 static void test_left(void **state)
@@ -134,6 +171,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_fetch, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_withdrawn, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_left, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_replaced, set_up, tear_down),
 	};
