@@ -79,11 +79,11 @@ static bool may_post_first(const struct engine *engine, const struct engine_op *
 	       op->call.peer != engine->team->rank && engine->mailbox->peers[op->call.peer].is_here;
 }
 
-/* Whether the receiver reads the plain memory by address. */
+/* Whether the receiver reads the plain memory by address: only on this host. */
 static bool is_read(struct engine *engine, const struct engine_op *op)
 {
 	uint64_t bytes = op->call.send.bytes, from = ENGINE_P2P_READ_BYTES;
-	if (engine->remote == SETTING_REMOTE_OFF)
+	if (engine->remote == SETTING_REMOTE_OFF || !engine->mailbox->peers[op->call.peer].is_here)
 		return false;
 	if (engine->remote == SETTING_REMOTE_ALWAYS)
 		from = ENGINE_P2P_READ_LEAST_BYTES;

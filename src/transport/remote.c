@@ -160,6 +160,8 @@ bool transport_reads_me(struct transport_team *team)
 		return known == TRANSPORT_READS_YES;
 	known = TRANSPORT_READS_YES;
 	for (int q = 0; q < team->size && known == TRANSPORT_READS_YES; q++) {
+		if (!transport_is_here(team, q))
+			continue; /* it gets all as messages */
 		const struct transport_remote *remote = &team->members[q].peer->segment->remote;
 		if (!atomic_load_explicit(&remote->probed, memory_order_acquire))
 			return false;

@@ -382,9 +382,8 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 		clear_box(&team->boxes[q]);
 	}
 	place_members(team);
-	/* Ranks on other hosts cannot. */
-	bool never = transport->no_remote || team->host_count > 1;
-	atomic_store(&team->reads_me, never ? TRANSPORT_READS_NO : TRANSPORT_READS_OPEN);
+	atomic_store(&team->reads_me,
+		     transport->no_remote ? TRANSPORT_READS_NO : TRANSPORT_READS_OPEN);
 }
 
 void transport_team_set_world(struct transport_team *team)

@@ -191,9 +191,10 @@ void transport_team_set_world(struct transport_team *team);
 
 /* ---- plain memory ---- */
 
-/* Whether every member has found that it can read this rank's plain memory, so that a window may be
- * shown by address. False as long as a peer has not tried yet; it tries before its
- * transport_connect returns, and nobody waits for that. One load once it is known. Any thread. */
+/* Whether every member on this host has found that it can read this rank's plain memory, so that a
+ * window may be shown to it by address. False as long as a peer has not tried yet; it tries before
+ * its transport_connect returns, and nobody waits for that. One load once it is known. Any
+ * thread. */
 bool transport_reads_me(struct transport_team *team);
 
 /* Copies `bytes` at `address` in the memory of member `peer`'s process to `to`: all of them, or an
