@@ -151,12 +151,14 @@ static bool send_slot(const struct transport_path *path, struct mail_slot *slot,
 	uint64_t bytes = line.envelope.rts ? 0
 					   : ls_dtype_bytes((ls_dtype)line.envelope.dtype) *
 						     line.envelope.count;
-	uint64_t behind = bytes <= MAIL_TINY_BYTES     ? 0
-			  : bytes <= MAIL_INLINE_BYTES ? (bytes + 7) / 8 * 8
-						       : MAIL_INLINE_BYTES;
+	bool is_tiny = bytes <= MAIL_TINY_BYTES, is_in_cell = bytes > MAIL_INLINE_BYTES;
+	uint64_t behind = is_tiny || is_in_cell ? 0 : (bytes + 7) / 8 * 8;
 	/* The sender keeps a block; the receiver gets a copy. */
 	line.envelope.flags &= (uint8_t)~MAIL_BLOCK;
-	memcpy(line.bytes, slot->tiny, behind ? MAIL_TINY_BYTES + behind : bytes);
+	if (is_tiny)
+		memcpy(line.bytes, slot->tiny, bytes);
+	else
+		memcpy(line.bytes + MAIL_TINY_BYTES, slot->payload, behind);
 	return send_write(path, TRANSPORT_KEEP_NOT, &line,
 			  8 + sizeof line.envelope + MAIL_TINY_BYTES + behind,
 			  its_place(path, &slot->held), its_place(path, &slot->sequence), position);

@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include <lockstep/types.h>
+
 #include "transport/hosts_fixture.h"
 #include "transport/notify.h"
 #include "transport/relay.h"
@@ -63,6 +65,14 @@ static uint64_t comes(const struct pair *pair)
 	return atomic_load(&transport_area_of(pair->far_team, HERE)->finished);
 }
 
+static void advance_both(const struct pair *pair)
+{
+	for (int i = 0; i < TURNS; i++) {
+		transport_advance(pair->here);
+		transport_advance(pair->there);
+	}
+}
+
 static struct transport_team *publishes; /* NULL: nothing more */
 static const struct link_ops *plain;
 
@@ -88,6 +98,65 @@ static void test_left_to_who_pushes(void **state)
 	publish(pair.team, 1);
 	assert_null(publishes); /* it has pushed, or this tests nothing */
 	assert_int_equal(comes(&pair), 2);
+	link->ops = plain;
+	close_pair(&pair);
+}
+
+/* ---- slots ---- */
+
+static uint64_t written; /* bytes that were last sent to a place */
+
+static bool note_and_post(struct link *link, int peer, const struct link_note *note,
+			  const void *payload, uint64_t bytes, struct link_transfer *transfer)
+{
+	if (note->words[0] == TRANSPORT_NOTE_WRITE)
+		written = bytes;
+	return plain->post(link, peer, note, payload, bytes, transfer);
+}
+
+/* Of a slot goes what the message has in it; what is too long for that is in a cell. */
+static void test_no_more_than_the_payload(void **state)
+{
+	(void)state;
+	static const struct {
+		uint64_t bytes, behind;
+	} cases[] = {
+		{0, 0},   {1, 0},    {MAIL_TINY_BYTES, 0}, {MAIL_TINY_BYTES + 1, 32}, {192, 192},
+		{193, 0}, {1000, 0}, {MAIL_CELL_BYTES, 0}};
+	struct pair pair = open_pair();
+	struct link *link = loop_link(pair.loop, HERE);
+	struct mail_box *to = pair.team->relays[FAR].to, *from = pair.far_team->relays[HERE].from;
+	const struct transport_area *mirror = transport_area_of(pair.far_team, HERE);
+	struct mail_cells *cells = &transport_area_of(pair.team, HERE)->cells;
+	struct link_ops noting = *link->ops;
+	struct mail_message message;
+	struct mail_out out;
+	struct mail_in in;
+	unsigned char payload[MAIL_CELL_BYTES];
+	plain = link->ops;
+	noting.post = note_and_post;
+	link->ops = &noting;
+	transport_mail_out_init(&out);
+	transport_mail_in_init(&in);
+	assert_true(transport_inbox_open(pair.team, FAR, HERE));
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		uint64_t bytes = cases[i].bytes;
+		struct mail_envelope envelope = {
+			.count = bytes, .dtype = LS_UINT8, .cell = bytes > MAIL_INLINE_BYTES};
+		memset(payload, (int)(1 + i), sizeof payload);
+		if (envelope.cell)
+			memcpy(cells->cells[0][0], payload, bytes);
+		transport_mail_post(to, &out, &envelope, payload, bytes);
+		transport_notify(pair.team, FAR);
+		advance_both(&pair);
+		assert_int_equal(written, offsetof(struct mail_slot, payload) -
+						  offsetof(struct mail_slot, held) +
+						  cases[i].behind);
+		assert_true(transport_mail_poll(from, &in, &message));
+		assert_memory_equal(transport_mail_payload(from, &mirror->cells, &message, bytes),
+				    payload, bytes);
+		transport_mail_free_slot(from, &in, &message);
+	}
 	link->ops = plain;
 	close_pair(&pair);
 }
@@ -123,14 +192,6 @@ static void test_nothing_behind_the_inboxes(void **state)
 }
 
 /* ---- parting ---- */
-
-static void advance_both(const struct pair *pair)
-{
-	for (int i = 0; i < TURNS; i++) {
-		transport_advance(pair->here);
-		transport_advance(pair->there);
-	}
-}
 
 static bool has_come(const struct wait_word *word)
 {
@@ -199,6 +260,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_left_to_who_pushes),
+		cmocka_unit_test(test_no_more_than_the_payload),
 		cmocka_unit_test(test_nothing_behind_the_inboxes),
 		cmocka_unit_test(test_end_arrives),
 		cmocka_unit_test(test_parts_when_heard),
