@@ -286,7 +286,11 @@ static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64
 /* If the ring is full, the rank waits until peers have caught up by half the distance, so that it
  * does not wait again at the next call; where ranks share processors, by all of it, but not between
  * hosts, as these keep the last entries back. Each check takes cache lines from the ranks that are
- * behind. */
+ * behind. It never waits for peers to enter this collective itself, which it has yet to enter: need
+ * is at most seq - 2, as neither of the last two collectives used these pages. */
+_Static_assert(4 * TRANSPORT_INLINE_BYTES <= TRANSPORT_INLINE_PAGES * TRANSPORT_PAGE_BYTES,
+	       "there are pages for three payloads in a row, and a gap before page 0");
+_Static_assert(TRANSPORT_ENTRIES > 2, "as with the pages");
 static enum engine_progress await_slot(struct engine *engine, struct engine_op *op)
 {
 	uint64_t bytes = engine_window_payload(op);
