@@ -34,12 +34,13 @@ static bool advance_one(struct engine *engine, struct engine_op *op, struct engi
 	struct wait_word words[2];
 	op->words = words;
 	enum engine_progress progress = engine_p2p_copy_pieces(engine, op);
-	if (progress != ENGINE_BLOCKED && progress != ENGINE_MORE)
-		return true;
+	bool is_complete = progress != ENGINE_BLOCKED && progress != ENGINE_MORE;
 	*more |= progress == ENGINE_MORE;
-	for (int i = 0; i < op->word_count; i++)
+	for (int i = 0; i < op->word_count && !is_complete; i++)
 		engine_words_add(list, op, &words[i]);
-	return false;
+	op->words = NULL; /* they are this call's own */
+	op->word_count = 0;
+	return is_complete;
 }
 
 static void put_back(struct engine_mailbox *mailbox, struct engine_op *kept) LOCK_REQUIRES(mail)

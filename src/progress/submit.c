@@ -198,14 +198,10 @@ static void record_matched(struct ls_op *op)
 			      engine_op->call.tag);
 }
 
-ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits)
+static ls_status settle(struct ls_op *op, ls_status reason, int peer,
+			const struct progress_pause *pause)
 {
-	static const struct progress_pause at_once = {.at_ns = 0};
-	const struct progress_pause *pause = waits ? &progress_no_pause : &at_once;
 	struct engine_op *engine_op = &op->engine;
-	struct wait_word words[RANKS_WORLD_MAX];
-	engine_op->words = words;
-	engine_op->word_count = 0;
 	if (reason != LS_OK || op->failing != LS_OK)
 		return fail(op, reason, peer, pause);
 	if (engine_op->status == LS_OK) {
@@ -218,6 +214,19 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool 
 	}
 	record_matched(op);
 	return fail(op, engine_op->status, world_rank_of(op->group, engine_op->culprit), pause);
+}
+
+ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits)
+{
+	static const struct progress_pause at_once = {.at_ns = 0};
+	struct engine_op *engine_op = &op->engine;
+	struct wait_word words[RANKS_WORLD_MAX];
+	engine_op->words = words;
+	engine_op->word_count = 0;
+	ls_status status = settle(op, reason, peer, waits ? &progress_no_pause : &at_once);
+	engine_op->words = NULL; /* they are this call's own */
+	engine_op->word_count = 0;
+	return status;
 }
 
 /* False if the group failed before the operation could begin: then it never begins. */
