@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A rank aborts a group while another thread of it still works out an earlier failure. */
+ * A rank aborts a group while another thread of it still works out an earlier failure; and one that
+ * can find no cause. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -73,8 +74,33 @@ static void a_call_after_an_abort_fails(void **state)
 	ls_group_close(explainer.group);
 }
 
+/* The words in which a group finds its cause are another group's: nobody can publish one, and an
+ * operation that has failed does not succeed for that. */
+static void an_operation_that_finds_no_cause_fails(void **state)
+{
+	(void)state;
+	struct ls_group_options options = {.size = sizeof options, .world_size = 1};
+	struct ls_op_options in_time = {.size = sizeof in_time, .timeout_ms = 1};
+	ls_group *group;
+	ls_op *op;
+	char byte;
+
+	assert_int_equal(ls_group_open(&options, &group), LS_OK);
+	_Atomic uint64_t *claim = &failure_place_of(group).head->claim;
+	uint64_t mine = atomic_exchange(claim, (uint64_t)(group->id + 1) << 32);
+	assert_int_equal(ls_recv(group, &byte, 1, LS_UINT8, 0, &in_time), LS_TIMED_OUT);
+	assert_int_equal(ls_irecv(group, &byte, 1, LS_UINT8, 0, &in_time, &op), LS_OK);
+	assert_int_equal(ls_wait(op, 0), LS_ABORTED); /* as all of its group */
+	ls_op_free(op);
+	atomic_store(claim, mine);
+	ls_group_close(group);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(a_call_after_an_abort_fails)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_call_after_an_abort_fails),
+		cmocka_unit_test(an_operation_that_finds_no_cause_fails),
+	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,7 +55,13 @@ ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, u
 	progress_thread_replace(op->group->world);
 	add_found(op, &hint);
 	add_difference(op, &hint);
-	return failure_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));
+	ls_status cause =
+		failure_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));
+	/* No cause counts if the words of this group are another's by now. The operation has failed
+	 * all the same. */
+	if (cause != LS_OK)
+		return cause;
+	return ls_status_scope(reason) == LS_SCOPE_GROUP ? reason : LS_ABORTED;
 }
 
 ls_status progress_op_fail_gone(const struct ls_op *op, uint64_t gone, int peer)

@@ -120,9 +120,10 @@ void progress_stream_discard(struct ls_op *op);
 
 /* ---- fail.c ---- */
 
-/* Makes `reason`, which was seen on `peer`, the group's cause. Returns the cause that counts. What
- * the operation itself has found, LS_MISMATCH and LS_TRUNCATED, only the thread that advances it may
- * say; any other reason also a thread that does not, while another one may advance it. */
+/* Makes `reason`, which was seen on `peer`, the group's cause. Returns the cause that counts, never
+ * LS_OK. What the operation itself has found, LS_MISMATCH and LS_TRUNCATED, only the thread that
+ * advances it may say; any other reason also a thread that does not, while another one may advance
+ * it. */
 ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs);
 /* Fails the group because the operation needs `peer` or, with -1, one of the members `gone`.
  * Returns the cause that counts. */
