@@ -34,9 +34,12 @@ bool failure_is_speaker(const struct ls_group *group, const struct diagnose_hint
 /* The published cause, LS_OK if there is none. */
 ls_status failure_status(const struct ls_group *group);
 /* Works out and publishes the first cause, unless another rank or thread does. Returns the cause
- * that counts. Blocks for at most about a second. `collective`: hint->seq numbers a collective, so
- * the function waits a moment for other ranks to arrive in it, so that the report can tell what
- * each of them called. */
+ * that counts; LS_OK if the place of the cause is another group's by now. `collective`: hint->seq
+ * numbers a collective, so the function waits a moment for other ranks to arrive in it, so that the
+ * report can tell what each of them called. Blocks for about a second at most, and in a group of
+ * several hosts for two. If the rank that works out the cause is stuck, another one takes over
+ * after 600 ms; each further rank that gets stuck meanwhile adds as much. Another thread of this
+ * rank that works it out is waited for until it is done, which takes no longer. */
 ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint, bool collective);
 /* For a group that all members have left, whose area may be another group's: reports it. */
 void failure_tell_alone(struct ls_group *group, const struct diagnose_hint *hint);
