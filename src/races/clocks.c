@@ -191,13 +191,15 @@ void races_await(struct races *races, const void *stream)
 }
 
 /* What has not been forgotten of the old stream may still be under way: it keeps its slot, under a
- * name that no stream has. */
+ * name that no stream has, and is not of the new one. */
 void races_made(struct races *races, const void *handle)
 {
 	lock_races_acquire(&races->lock);
 	int slot = handle ? find_slot(races, handle) : -1;
 	if (slot >= 0)
 		races->streams[slot].handle = &races->streams[slot];
+	for (size_t i = 0; handle && i < races->count; i++)
+		races->entries[i].renamed |= races->entries[i].use.who.stream == handle;
 	struct races_event *event = find_event(races, handle);
 	if (event)
 		*event = races->events[--races->event_count];
@@ -210,8 +212,10 @@ void races_forget(struct races *races, const void *stream)
 	int slot = stream ? find_slot(races, stream) : -1;
 	if (slot >= 0)
 		empty_slot(races, slot);
-	for (size_t i = races->count; stream && i > 0; i--)
-		if (races->entries[i - 1].use.who.stream == stream)
+	for (size_t i = races->count; stream && i > 0; i--) {
+		const struct races_entry *entry = &races->entries[i - 1];
+		if (entry->use.who.stream == stream && !entry->renamed)
 			races_remove(races, i - 1);
+	}
 	lock_races_release(&races->lock);
 }

@@ -250,6 +250,34 @@ static void addresses_are_used_again(void **state)
 	races_close(it.races);
 }
 
+/* The program forgets a stream that has the handle of an older one: what is under way on the old
+ * one stays listed, whether that has a place or not. */
+static void the_old_stream_is_not_forgotten(void **state)
+{
+	static const char streams[RACES_STREAMS];
+	struct fixture it;
+	(void)state;
+	begin_test(&it);
+	assert_true(writes(&it, "old", first));
+	races_made(it.races, first);
+	assert_true(touch(&it, "new", first, other, 8, true));
+	races_forget(it.races, first);
+	assert_int_equal(races_count(it.races), 1);
+	assert_false(reads(&it, "b", second));
+	assert_true(is_first(&it, "old"));
+	assert_true(touch(&it, "c", NULL, other, 8, true)); /* the new one was forgotten */
+	races_close(it.races);
+	begin_test(&it);
+	for (int i = 0; i < RACES_STREAMS; i++)
+		assert_true(touch(&it, "a", &streams[i], other + 8 * i, 8, true));
+	assert_true(writes(&it, "old", first)); /* it has no place */
+	races_made(it.races, first);
+	races_forget(it.races, first);
+	assert_false(reads(&it, "host", NULL));
+	assert_true(is_first(&it, "old"));
+	races_close(it.races);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -264,6 +292,7 @@ int main(void)
 		cmocka_unit_test(many_events),
 		cmocka_unit_test(idle_events),
 		cmocka_unit_test(addresses_are_used_again),
+		cmocka_unit_test(the_old_stream_is_not_forgotten),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

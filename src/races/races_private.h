@@ -15,6 +15,7 @@ struct races_clock {
 struct races_entry {
 	struct races_use use;
 	int slot;      /* of its stream; -1: none */
+	bool renamed;  /* another stream has the handle of its stream by now */
 	uint64_t time; /* in its stream */
 	struct races_clock clock;
 };
