@@ -128,18 +128,28 @@ static struct races_use use_of(const ls_group *group, const struct engine_call *
 	return use;
 }
 
-/* Whether a part of a buffer lies in memory that the program has freed. *address: where that part
- * begins. */
+/* Whether some of it lies in memory that the program has freed. *address: where that begins. What
+ * is free otherwise was never allocated, or was freed too long ago. */
+static bool has_freed(const struct world *world, const struct races_part *part,
+		      const void **address, struct races_who *freer)
+{
+	const unsigned char *at = part->address, *end = at + part->bytes;
+	size_t piece;
+	while ((at = pool_find_free(world->device->pool, at, (size_t)(end - at), &piece)) != NULL) {
+		if (races_who_freed(world->races, at, piece, address, freer))
+			return true;
+		at += piece;
+	}
+	return false;
+}
+
 static bool is_freed(const struct world *world, const struct races_use *use, const void **address,
 		     struct races_who *freer)
 {
-	for (int i = 0; world->device && i < RACES_PARTS; i++) {
-		*address = pool_find_free(world->device->pool, use->parts[i].address,
-					  use->parts[i].bytes);
-		if (*address && races_who_freed(world->races, *address, freer))
-			return true;
-	}
-	return false;
+	bool found = false;
+	for (int i = 0; world->device && i < RACES_PARTS && !found; i++)
+		found = has_freed(world, &use->parts[i], address, freer);
+	return found;
 }
 
 ls_status group_races_enter(ls_group *group, const struct engine_call *call,

@@ -266,17 +266,32 @@ bool pool_find(struct pool *pool, const void *address, size_t *bytes)
 	return found;
 }
 
-const void *pool_find_free(struct pool *pool, const void *address, size_t bytes)
+/* The block of the segment with the first byte behind `at` that no live block has; NULL: none. */
+static const struct pool_block *free_behind(const struct pool_segment *segment,
+					    const unsigned char *at)
 {
-	const unsigned char *at = address, *end = at + bytes;
+	const struct pool_block *block = segment->first;
+	while (block && (block->state == POOL_LIVE || block->address + block->bytes <= at))
+		block = block->right;
+	return block;
+}
+
+const void *pool_find_free(struct pool *pool, const void *address, size_t bytes, size_t *piece)
+{
+	const unsigned char *begin = address, *end = begin + bytes, *first = end;
+	*piece = 0;
 	lock_pool_acquire(&pool->lock);
-	const struct pool_block *block = at < end ? block_at(pool, at) : NULL;
-	while (block && block->state == POOL_LIVE) {
-		at = block->address + block->bytes;
-		block = at < end ? block_at(pool, at) : NULL;
+	for (const struct pool_segment *one = pool->segments; one; one = one->next) {
+		const struct pool_block *block = free_behind(one, begin);
+		const unsigned char *at = block && block->address > begin ? block->address : begin;
+		if (!block || at >= first)
+			continue;
+		const unsigned char *behind = block->address + block->bytes;
+		*piece = (size_t)((behind < end ? behind : end) - at);
+		first = at;
 	}
 	lock_pool_release(&pool->lock);
-	return block ? at : NULL;
+	return *piece > 0 ? first : NULL;
 }
 
 int pool_uses(struct pool *pool, const void *address, size_t *bytes, void **streams, int max)

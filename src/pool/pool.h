@@ -106,8 +106,10 @@ enum { POOL_USES = 64 };
  * `max`. Returns how many, or -1: it is no live block. */
 int pool_uses(struct pool *pool, const void *address, size_t *bytes, void **streams, int max)
 	LOCK_AVOIDS(pool);
-/* The first byte of this range that lies in memory of the pool and in no live block; NULL: none. */
-const void *pool_find_free(struct pool *pool, const void *address, size_t bytes) LOCK_AVOIDS(pool);
+/* The first piece of this range that lies in memory of the pool and in no live block; NULL: none.
+ * *piece: its bytes, as far as its block and the range go. */
+const void *pool_find_free(struct pool *pool, const void *address, size_t bytes, size_t *piece)
+	LOCK_AVOIDS(pool);
 
 void pool_stats(struct pool *pool, struct pool_stats *out) LOCK_AVOIDS(pool);
 bool pool_is_valid(struct pool *pool) LOCK_AVOIDS(pool);

@@ -26,6 +26,14 @@ static void a_freed_block_is_used_again_by_its_stream(void **state)
 	device_end(device);
 }
 
+static void assert_is_free(struct device *device, const char *address, size_t bytes,
+			   const char *first, size_t piece)
+{
+	size_t found;
+	assert_ptr_equal(pool_find_free(device->pool, address, bytes, &found), first);
+	assert_int_equal(found, piece);
+}
+
 static void freed_memory_is_found_anywhere_in_a_range(void **state)
 {
 	(void)state;
@@ -34,15 +42,18 @@ static void freed_memory_is_found_anywhere_in_a_range(void **state)
 	char *third = take_block(device, 2 * KIB, 0);
 	assert_ptr_equal(second, first + 2 * KIB);
 	assert_ptr_equal(third, second + 2 * KIB);
-	assert_null(pool_find_free(device->pool, first, 6 * KIB));
+	assert_is_free(device, first, 6 * KIB, NULL, 0);
 	free_block(device, second);
-	assert_ptr_equal(pool_find_free(device->pool, first, 6 * KIB), second);
-	assert_ptr_equal(pool_find_free(device->pool, first + 1, 2 * KIB), second);
-	assert_ptr_equal(pool_find_free(device->pool, second + 100, 1), second + 100);
-	assert_null(pool_find_free(device->pool, first, 2 * KIB));
-	assert_null(pool_find_free(device->pool, third, 2 * KIB));
-	assert_null(pool_find_free(device->pool, second, 0));
-	assert_null(pool_find_free(device->pool, &first, sizeof first));
+	assert_is_free(device, first, 6 * KIB, second, 2 * KIB);
+	assert_is_free(device, first + 1, 2 * KIB, second, 1);
+	assert_is_free(device, second + 100, 1, second + 100, 1);
+	assert_is_free(device, second + 100, 4 * KIB, second + 100, 2 * KIB - 100);
+	assert_is_free(device, first, 2 * KIB, NULL, 0);
+	assert_is_free(device, third, 2 * KIB, NULL, 0);
+	assert_is_free(device, second, 0, NULL, 0);
+	assert_is_free(device, (char *)&first, sizeof first, NULL, 0);
+	/* Behind it: what was never handed out. */
+	assert_is_free(device, third, 4 * KIB, third + 2 * KIB, 2 * KIB);
 	device_end(device);
 }
 

@@ -332,17 +332,23 @@ void races_freed(struct races *races, const void *address, uint64_t bytes,
 	lock_races_release(&races->lock);
 }
 
-bool races_who_freed(struct races *races, const void *address, struct races_who *out)
+bool races_who_freed(struct races *races, const void *address, uint64_t bytes, const void **part,
+		     struct races_who *out)
 {
+	const struct races_part all = {address, bytes, false};
+	struct races_conflict common;
 	bool found = false;
 	lock_races_acquire(&races->lock);
 	for (uint64_t i = races->freed_count; i > 0 && !found; i--) {
 		const struct races_block *block = &races->freed[(i - 1) % RACES_FREED];
 		if (races->freed_count - (i - 1) > RACES_FREED)
 			break;
-		found = (uintptr_t)address - (uintptr_t)block->address < block->bytes;
-		if (found)
+		const struct races_part freed = {block->address, block->bytes, false};
+		found = find_overlap(&freed, &all, &common);
+		if (found) {
+			*part = common.address;
 			*out = block->who;
+		}
 	}
 	lock_races_release(&races->lock);
 	return found;

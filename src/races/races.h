@@ -93,11 +93,12 @@ bool races_may_free(struct races *races, const void *address, uint64_t bytes, vo
 /* The allocator has handed out this memory of the host, so nothing touches it any more: a block
  * that was sent (ls_send_block) can come back before its send has been said to be over. */
 void races_allocated(struct races *races, const void *address, uint64_t bytes) LOCK_AVOIDS(races);
-/* Notes who has freed it; and finds who has freed this address last. False: not known. */
+/* Notes who has freed it; and finds who has last freed a part of this memory, and where that part
+ * begins. False: not known. */
 void races_freed(struct races *races, const void *address, uint64_t bytes,
 		 const struct races_who *who) LOCK_AVOIDS(races);
-bool races_who_freed(struct races *races, const void *address, struct races_who *out)
-	LOCK_AVOIDS(races);
+bool races_who_freed(struct races *races, const void *address, uint64_t bytes, const void **part,
+		     struct races_who *out) LOCK_AVOIDS(races);
 
 /* For tests: how many are listed. */
 size_t races_count(struct races *races) LOCK_AVOIDS(races);

@@ -156,7 +156,6 @@ static bool may_free(struct fixture *fixture, const void *a, const void *b)
 static void frees(void **state)
 {
 	struct fixture it;
-	struct races_who who = {.name = "free"}, found;
 	(void)state;
 	begin_test(&it);
 	assert_true(may_free(&it, NULL, NULL));
@@ -170,17 +169,41 @@ static void frees(void **state)
 	assert_true(reads(&it, "host", NULL));
 	assert_false(may_free(&it, first, second));
 	assert_true(is_first(&it, "host"));
-	assert_false(races_who_freed(it.races, buffer, &found));
+	races_close(it.races);
+}
+
+/* Who has freed it, of a piece of the buffer, and where what he freed begins; -1: not known. */
+static int freer(struct fixture *fixture, const char *at, uint64_t bytes, const char *begin)
+{
+	struct races_who found;
+	const void *part;
+	if (!races_who_freed(fixture->races, at, bytes, &part, &found))
+		return -1;
+	assert_ptr_equal(part, begin);
+	return (int)found.number;
+}
+
+static void who_frees(void **state)
+{
+	struct fixture it;
+	struct races_who who = {.name = "free"};
+	(void)state;
+	begin_test(&it);
+	assert_int_equal(freer(&it, buffer, 1, NULL), -1);
 	races_freed(it.races, buffer, 200, &who);
 	who.number = 2;
 	races_freed(it.races, buffer + 100, 10, &who);
-	assert_true(races_who_freed(it.races, buffer, &found) && found.number == 0);
-	assert_true(races_who_freed(it.races, buffer + 109, &found) && found.number == 2);
-	assert_true(races_who_freed(it.races, buffer + 199, &found) && found.number == 0);
-	assert_false(races_who_freed(it.races, buffer + 200, &found));
+	assert_int_equal(freer(&it, buffer, 1, buffer), 0);
+	assert_int_equal(freer(&it, buffer + 109, 1, buffer + 109), 2);
+	assert_int_equal(freer(&it, buffer + 199, 1, buffer + 199), 0);
+	assert_int_equal(freer(&it, buffer + 200, 1, NULL), -1);
+	/* The last one, also if it begins behind the piece. */
+	assert_int_equal(freer(&it, buffer, 101, buffer + 100), 2);
+	assert_int_equal(freer(&it, buffer + 110, 200, buffer + 110), 0);
+	assert_int_equal(freer(&it, buffer, 0, NULL), -1);
 	for (int i = 0; i < RACES_FREED; i++)
 		races_freed(it.races, other, 1, &who);
-	assert_false(races_who_freed(it.races, buffer, &found));
+	assert_int_equal(freer(&it, buffer, 200, NULL), -1);
 	races_close(it.races);
 }
 
@@ -215,6 +238,7 @@ int main(void)
 		cmocka_unit_test(what_is_done),
 		cmocka_unit_test(copies_of_the_program),
 		cmocka_unit_test(frees),
+		cmocka_unit_test(who_frees),
 		cmocka_unit_test(allocated),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

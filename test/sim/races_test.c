@@ -198,6 +198,27 @@ static void into_freed(struct rank *rank)
 	MUST(ls_device_free(rank->group, a) == LS_OK);
 }
 
+/* Behind the block in use lies memory of which nobody knows any more who has freed it, and behind
+ * that what was just freed. */
+static void behind_unknown(struct rank *rank)
+{
+	enum { BLOCK = 1024, FREES = 100 };
+	if (rank->rank > 0)
+		return;
+	char *a = device_block(rank, BLOCK), *b = device_block(rank, BLOCK);
+	char *c = device_block(rank, 2 * BLOCK);
+	MUST(b == a + BLOCK && c == b + BLOCK);
+	MUST(ls_device_free(rank->group, b) == LS_OK);
+	for (int i = 0; i < FREES; i++)
+		MUST(ls_device_free(rank->group, device_block(rank, LONG + 1)) == LS_OK);
+	MUST(ls_device_free(rank->group, c) == LS_OK);
+	MUST(ls_send(rank->group, a, COUNT, LS_INT32, 1, NULL) == LS_BAD_ARGUMENT);
+	char freed[32];
+	snprintf(freed, sizeof freed, "%p", (void *)c);
+	MUST(SAID("send, called", freed, "ls_device_free, called from", "has freed"));
+	MUST(ls_device_free(rank->group, a) == LS_OK);
+}
+
 /* ---- the program's own copies ---- */
 
 static enum sim_step wait_at(struct sim *sim, void *argument)
@@ -300,6 +321,7 @@ static void freed_memory(void **state)
 	(void)state;
 	check_job(after_free);
 	check_job(into_freed);
+	check_job(behind_unknown);
 }
 
 static void copies(void **state)
