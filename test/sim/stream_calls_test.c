@@ -50,6 +50,65 @@ static void refuses_streams(struct rank *rank)
 	MUST(ls_barrier(group, NULL) == LS_OK);
 }
 
+/* All calls that name a stream, with one that this device does not have. */
+static void refuses_stream(struct rank *rank, void *stream)
+{
+	int32_t value = 1;
+	void *block = device_block(rank, sizeof value), *none = block;
+	ls_op *op;
+	struct ls_op_options options = on(rank, 0);
+	options.op = &op;
+	MUST(ls_barrier(rank->group, &options) == LS_OK);
+	MUST(ls_op_follow(op, stream) == LS_BAD_ARGUMENT || ls_test(op) == LS_OK);
+	MUST(ls_wait(op, 0) == LS_OK);
+	ls_op_free(op);
+	options = (struct ls_op_options){.size = sizeof options, .stream = stream};
+	MUST(ls_allreduce(rank->group, &value, &value, 1, LS_INT32, LS_SUM, &options) ==
+	     LS_BAD_ARGUMENT);
+	MUST(has_said("the stream is not one of this device"));
+	MUST(ls_send(rank->group, &value, 1, LS_INT32, 0, &options) == LS_BAD_ARGUMENT);
+	MUST(ls_recv(rank->group, &value, 1, LS_INT32, 0, &options) == LS_BAD_ARGUMENT);
+	MUST(ls_device_alloc(rank->group, 1, stream, &none) == LS_BAD_ARGUMENT && !none);
+	MUST(has_said("the stream is not one of this device"));
+	MUST(ls_device_record(rank->group, block, stream) == LS_BAD_ARGUMENT);
+	MUST(has_said("the stream is not one of this device"));
+	MUST(ls_device_free(rank->group, block) == LS_OK);
+}
+
+static void refuses_other_streams(struct rank *rank)
+{
+	struct sim_stream *other, *closed;
+	MUST(sim_stream_open(rank->sim, (rank->rank + 1) % RANKS, &other) == SIM_OK);
+	refuses_stream(rank, other); /* of another device */
+	MUST(sim_stream_close(other) == SIM_OK);
+	MUST(sim_stream_open(rank->sim, rank->rank, &closed) == SIM_OK);
+	MUST(sim_stream_close(closed) == SIM_OK);
+	refuses_stream(rank, closed);
+	/* None of these was a collective. */
+	MUST(ls_barrier(rank->group, NULL) == LS_OK);
+}
+
+/* A block, after its group is closed, and another one is open. */
+static void refuses_blocks_of_a_closed_group(void **state)
+{
+	struct ls_group_options options = {.size = sizeof options,
+					   .world_size = 1,
+					   .rendezvous = "unix:sim-closed-group",
+					   .device = "sim:0"};
+	ls_group *group;
+	void *block, *other;
+	(void)state;
+	assert_int_equal(ls_group_open(&options, &group), LS_OK);
+	assert_int_equal(ls_device_alloc(group, (size_t)4 << 20, NULL, &block), LS_OK);
+	ls_group_close(group);
+	assert_int_equal(ls_group_open(&options, &group), LS_OK);
+	assert_int_equal(ls_device_alloc(group, 1, NULL, &other), LS_OK);
+	assert_int_equal(ls_device_free(group, (char *)block + 1024), LS_BAD_ARGUMENT);
+	assert_true(has_said("is no block of device sim:0"));
+	assert_int_equal(ls_device_free(group, other), LS_OK);
+	ls_group_close(group);
+}
+
 static void refuses_memory(struct rank *rank)
 {
 	ls_group *group = rank->group;
@@ -101,6 +160,7 @@ static void refusals(void **state)
 {
 	(void)state;
 	run_job(refuses_streams, "");
+	run_job(refuses_other_streams, "");
 	run_job(refuses_memory, "free=at_once");
 	run_job(refuses_memory, "");
 	run_job(refuses_launches, "");
@@ -490,6 +550,7 @@ static void failures(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),
+					   cmocka_unit_test(refuses_blocks_of_a_closed_group),
 					   cmocka_unit_test(devices_that_are_not),
 					   cmocka_unit_test(orders), cmocka_unit_test(failures)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
