@@ -212,13 +212,6 @@ static void lazy_pairs(struct scene *scene, int rank, int thread)
 {
 	int right = (rank + 1) % 3, left = (rank + 2) % 3;
 	(void)thread;
-	if (scene->is_safe) { /* all pairs, in the same order everywhere, before any message */
-		for (int low = 0; low < 2; low++)
-			for (int high = low + 1; high < 3; high++)
-				if (rank == low || rank == high)
-					make_pair(scene, rank, rank == low ? high : low);
-		return;
-	}
 	make_pair(scene, rank, right); /* to send */
 	make_pair(scene, rank, left);  /* to receive */
 }
@@ -234,8 +227,8 @@ static void serial_lane(struct scene *scene, int rank, int thread)
 	(void)thread;
 	for (int i = 0; i < 2; i++) {
 		int peer = peers[rank][i];
-		exhibit_launch_collective(scene, here->streams[scene->is_safe ? i : 0],
-					  2 * (rank + peer), rank > peer, 2, 1);
+		exhibit_launch_collective(scene, here->streams[0], 2 * (rank + peer), rank > peer,
+					  2, 1);
 	}
 }
 
@@ -247,9 +240,8 @@ static void opposite_order(struct scene *scene, int rank, int thread)
 	struct exhibit_rank *here = &scene->ranks[rank];
 	(void)thread;
 	for (int i = 0; i < 2; i++) {
-		int group = rank == 1 && !scene->is_safe ? !i : i;
-		exhibit_launch_collective(scene, here->streams[scene->is_safe ? 0 : group],
-					  2 * group, rank, 2, 1);
+		int group = rank == 1 ? !i : i;
+		exhibit_launch_collective(scene, here->streams[group], 2 * group, rank, 2, 1);
 	}
 }
 
@@ -271,7 +263,7 @@ SHOWN void failed_launch(struct scene *scene, int rank, int thread)
 /* ---- abort-in-error-path ----
  * Rank 0 has launched its half of a collective, and finds an error of its own. Cleaning up, it
  * closes the stream, which waits for rank 1's half; that comes after a message of rank 0, which
- * does not come. Safe: it tells the others of the error before it cleans up. */
+ * does not come. */
 static void abort_in_error_path(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -282,8 +274,6 @@ static void abort_in_error_path(struct scene *scene, int rank, int thread)
 		return;
 	}
 	exhibit_launch_collective(scene, here->streams[0], 0, 0, 2, 1);
-	if (scene->is_safe)
-		exhibit_tell(scene, 8);
 	exhibit_must(sim_stream_sync(here->streams[0]));
 }
 
@@ -295,8 +285,6 @@ static void lazy_loading(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
 	(void)thread;
-	if (scene->is_safe) /* loaded before anything runs */
-		exhibit_launch_local(here->streams[0]);
 	if (rank == 0) {
 		exhibit_launch_collective(scene, here->streams[0], 0, 0, 2, 1);
 		exhibit_launch_local(here->streams[1]);
@@ -310,9 +298,9 @@ static void lazy_loading(struct scene *scene, int rank, int thread)
 /* ---- callback-lock ----
  * A function that the device calls takes a lock (an interpreter's, say) whose owner waits for the
  * device. */
-SHOWN void take_lock(void *data)
+void exhibit_take_lock(void *mutex)
 {
-	pthread_mutex_t *lock = data;
+	pthread_mutex_t *lock = mutex;
 	pthread_mutex_lock(lock);
 	pthread_mutex_unlock(lock);
 }
@@ -321,13 +309,12 @@ static void callback_lock(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
 	(void)thread;
+	if (rank == 1)
+		return;
 	pthread_mutex_lock(&here->allocator_lock);
-	exhibit_must(sim_host(here->streams[0], take_lock, &here->allocator_lock));
-	if (scene->is_safe)
-		pthread_mutex_unlock(&here->allocator_lock);
+	exhibit_must(sim_host(here->streams[0], exhibit_take_lock, &here->allocator_lock));
 	exhibit_must(sim_stream_sync(here->streams[0]));
-	if (!scene->is_safe)
-		pthread_mutex_unlock(&here->allocator_lock);
+	pthread_mutex_unlock(&here->allocator_lock);
 }
 
 /* ---- the table ---- */
@@ -367,7 +354,8 @@ const struct exhibit exhibits[] = {
 	 1,
 	 {.devices = 1},
 	 retry_synchronises,
-	 .on_lockstep = lockstep_retry_synchronises},
+	 .on_lockstep = lockstep_retry_synchronises,
+	 .says = "LS-DEVICE-EXHAUSTED"},
 	{"lazy-pairs",
 	 "communicators of pairs are made at first use, around a ring",
 	 3,
@@ -402,19 +390,27 @@ const struct exhibit exhibits[] = {
 	 2,
 	 1,
 	 {.devices = 1},
-	 .run = abort_in_error_path},
+	 abort_in_error_path,
+	 .on_groups = groups_abort_in_error_path,
+	 .device = "sim:0,devices=1",
+	 .says = "LS-VERDICT"},
 	{"lazy-loading",
 	 "a kernel is loaded while a collective runs",
 	 2,
 	 1,
 	 {.devices = 1, .loads_lazily = true},
-	 .run = lazy_loading},
+	 lazy_loading,
+	 .on_groups = groups_lazy_loading,
+	 .device = "sim:0,devices=1,loads_lazily",
+	 .says = "LS-VERDICT"},
 	{"callback-lock",
 	 "the device's callback takes a lock whose owner waits for the device",
-	 1,
+	 2,
 	 1,
 	 {.devices = 1},
-	 .run = callback_lock},
+	 callback_lock,
+	 .on_groups = groups_callback_lock,
+	 .device = "sim:0,devices=1"},
 };
 const int exhibit_count = sizeof exhibits / sizeof *exhibits;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Programs that deadlock on devices, each as it is known from other stacks, and the same with
- * Lockstep's pool and gate, or in an order that cannot. They run on the simulated device. Ranks are
- * threads of one process, each with a simulated process of its own. */
+ * Lockstep. They run on the simulated device. Ranks are threads of one process, each with a
+ * simulated process of its own. */
 #ifndef TEST_MUSEUM_EXHIBITS_H
 #define TEST_MUSEUM_EXHIBITS_H
 
@@ -36,7 +36,7 @@ struct exhibit_rank {
 };
 
 struct scene {
-	bool is_safe; /* the order that cannot deadlock */
+	bool is_safe; /* with Lockstep */
 	uint64_t seed;
 	struct sim_board board;
 	_Atomic uint64_t words[EXHIBIT_WORDS];
@@ -52,9 +52,10 @@ struct exhibit {
 	void (*run)(struct scene *scene, int rank, int thread);
 	/* The same work with pool and gate. NULL: `on_groups`. */
 	void (*on_lockstep)(struct scene *scene, int rank, int thread);
-	/* The same by public calls, with the rank's device. NULL, too: `run` with is_safe. */
+	/* The same by public calls, with the rank's device. */
 	void (*on_groups)(struct scene *scene, ls_group *world, int rank);
 	const char *device; /* for on_groups: the option `device`; NULL: none */
+	const char *says;   /* the message that Lockstep may print then; NULL: none */
 };
 
 /* On Lockstep, where it matters in which moment memory is given back, the work is repeated. */
@@ -81,6 +82,8 @@ void exhibit_launch_local(struct sim_stream *stream);
 /* A message from rank to rank, on the host. */
 void exhibit_tell(struct scene *scene, int word);
 void exhibit_await(struct scene *scene, int rank, int word);
+/* A function that the device calls, which takes this mutex and gives it back. */
+void exhibit_take_lock(void *mutex);
 
 /* ---- on_lockstep.c ---- */
 
@@ -98,6 +101,9 @@ void lockstep_failed_launch(struct scene *scene, int rank, int thread);
 void groups_lazy_pairs(struct scene *scene, ls_group *world, int rank);
 void groups_serial_lane(struct scene *scene, ls_group *world, int rank);
 void groups_opposite_order(struct scene *scene, ls_group *world, int rank);
+void groups_abort_in_error_path(struct scene *scene, ls_group *world, int rank);
+void groups_lazy_loading(struct scene *scene, ls_group *world, int rank);
+void groups_callback_lock(struct scene *scene, ls_group *world, int rank);
 /* In the thread that has opened the group; and at the end, which closes the group. */
 void groups_opened(struct scene *scene, const struct exhibit *exhibit, int rank);
 void groups_closed(struct scene *scene, const struct exhibit *exhibit, ls_group *world, int rank);

@@ -78,6 +78,7 @@ static const struct old_way old_ways[] = {
 	{"lazy-loading", 2, {.devices = 1, .loads_lazily = true}, lazy_loading, NULL},
 	{"callback-lock", 1, {.devices = 1}, callback_lock, NULL},
 	{"fork-with-lock", 1, {.devices = 1}, allocate, NULL},
+	{"fork-on-lockstep", 1, {.devices = 1}, fork_on_lockstep, NULL},
 };
 
 static const struct old_way *find(const char *name)
@@ -138,7 +139,10 @@ int main(int argc, char **argv)
 	pthread_barrier_init(&both, NULL, 2);
 	if (way->run == allocate && my_rank == 0)
 		fork_with_lock_held();
-	must_status(ls_group_open(NULL, &world));
+	struct ls_group_options options = {
+		.size = sizeof options,
+		.device = way->run == fork_on_lockstep ? "sim:0,devices=1" : NULL};
+	must_status(ls_group_open(&options, &world));
 	open_device(way, argv[2]);
 	must_status(ls_barrier(world, NULL)); /* all are there */
 	if (my_rank < way->ranks)

@@ -64,4 +64,8 @@ void opposite_groups(void);
 void fork_with_lock_held(void);
 void allocate(void);
 
+/* ---- on_forks.c ---- */
+
+void fork_on_lockstep(void);
+
 #endif

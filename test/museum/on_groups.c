@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Exhibits of messages and collectives by Lockstep's public calls, in the very order that deadlocks
  * elsewhere. Connections are there when the group is open, messages do not wait for each other, and
- * groups do not, either. */
+ * groups do not, either. A stream waits for words that Lockstep stores, also when a group fails; so
+ * what waits for the device then goes on. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,7 +10,8 @@
 
 #include "exhibits.h"
 
-enum { COUNT = 1100 }; /* of a message that stays with its sender until it is received */
+enum { COUNT = 1100 };  /* of a message that stays with its sender until it is received */
+enum { LIMIT_MS = 50 }; /* where a wait has to end by its time limit */
 
 static void must(ls_status status)
 {
@@ -107,6 +109,119 @@ void groups_opposite_order(struct scene *scene, ls_group *world, int rank)
 		ls_group_close(groups[g]);
 }
 
+/* ---- what waits for the device ---- */
+
+/* Behind the stream; both ranks have the same. */
+static void sum(struct exhibit_rank *here, ls_group *group, int stream, int32_t *data, ls_op **op)
+{
+	struct ls_op_options options = {
+		.size = sizeof options, .stream = here->streams[stream], .op = op};
+	fill(data, 1);
+	must(ls_allreduce(group, data, data, COUNT, LS_INT32, LS_SUM, &options));
+}
+
+/* Rank 1 receives what rank 0 sends only after an error, or after its device: so, not at all. */
+static void receive_in_vain(ls_group *world, ls_status expected)
+{
+	int32_t got;
+	struct ls_op_options limit = {.size = sizeof limit, .timeout_ms = LIMIT_MS};
+	if (ls_recv(world, &got, 1, LS_INT32, 0, &limit) != expected)
+		must(LS_INTERNAL);
+}
+
+static void end_failed(ls_op *op, ls_status expected)
+{
+	if (ls_wait(op, 0) != expected)
+		must(LS_INTERNAL);
+	ls_op_free(op);
+}
+
+/* Half of the seeds: rank 0 tells of its error by ls_group_abort, before it waits for the stream.
+ * The others: it waits first, as elsewhere. Then rank 1's time limit fails the group. */
+void groups_abort_in_error_path(struct scene *scene, ls_group *world, int rank)
+{
+	struct exhibit_rank *here = &scene->ranks[rank];
+	bool tells = scene->seed % 2 == 0;
+	ls_status expected = tells ? LS_ABORTED : LS_TIMED_OUT;
+	int32_t data[COUNT];
+	ls_op *op;
+	if (rank == 1) {
+		receive_in_vain(world, expected);
+		return;
+	}
+	sum(here, world, 0, data, &op);
+	if (tells)
+		must(ls_group_abort(world, "an error of its own"));
+	exhibit_must(sim_stream_sync(here->streams[0]));
+	end_failed(op, expected);
+}
+
+/* Half of the seeds: the second launch is an operation of Lockstep's, of a kind that has not run
+ * yet. It needs no kernel that is not there. */
+static void launch_another(struct exhibit_rank *here, ls_group *world, int rank)
+{
+	int32_t data[2][COUNT], message = 0;
+	ls_group *other;
+	ls_op *ops[2];
+	must(ls_group_split(world, 0, rank, &other));
+	if (rank == 1)
+		must(ls_recv(world, &message, 1, LS_INT32, 0, NULL));
+	sum(here, world, 0, data[0], &ops[0]);
+	struct ls_op_options options = {
+		.size = sizeof options, .stream = here->streams[1], .op = &ops[1]};
+	fill(data[1], 3);
+	must(ls_reduce(other, data[1], data[1], COUNT, LS_INT32, LS_PRODUCT, 0, &options));
+	if (rank == 0)
+		must(ls_send(world, &message, 1, LS_INT32, 1, NULL));
+	for (int i = 0; i < 2; i++)
+		end(ops[i]);
+	check(data[0], 2);
+	if (rank == 0)
+		check(data[1], 9);
+	ls_group_close(other);
+}
+
+/* The others: it is a kernel of the program. The driver waits for the device, and that for rank 1,
+ * whose time limit fails the group: then the launch returns. */
+static void launch_own(struct exhibit_rank *here, ls_group *world, int rank)
+{
+	int32_t data[COUNT];
+	ls_op *op;
+	if (rank == 1) {
+		receive_in_vain(world, LS_TIMED_OUT);
+		return;
+	}
+	sum(here, world, 0, data, &op);
+	exhibit_launch_local(here->streams[1]);
+	if (ls_send(world, data, 1, LS_INT32, 1, NULL) != LS_TIMED_OUT)
+		must(LS_INTERNAL);
+	end_failed(op, LS_TIMED_OUT);
+}
+
+void groups_lazy_loading(struct scene *scene, ls_group *world, int rank)
+{
+	(scene->seed % 2 == 0 ? launch_another : launch_own)(&scene->ranks[rank], world, rank);
+}
+
+/* A wait for an operation is none for its stream. So it ends, although the lock is held that the
+ * function behind the operation takes. */
+void groups_callback_lock(struct scene *scene, ls_group *world, int rank)
+{
+	struct exhibit_rank *here = &scene->ranks[rank];
+	int32_t data[COUNT];
+	ls_op *op;
+	if (rank == 0)
+		pthread_mutex_lock(&here->allocator_lock);
+	sum(here, world, 0, data, &op);
+	if (rank == 0)
+		exhibit_must(sim_host(here->streams[0], exhibit_take_lock, &here->allocator_lock));
+	end(op);
+	check(data, 2);
+	if (rank == 0)
+		pthread_mutex_unlock(&here->allocator_lock);
+	exhibit_must(sim_stream_sync(here->streams[0]));
+}
+
 /* ---- before and after ---- */
 
 void groups_opened(struct scene *scene, const struct exhibit *exhibit, int rank)
@@ -115,6 +230,7 @@ void groups_opened(struct scene *scene, const struct exhibit *exhibit, int rank)
 	if (!exhibit->device)
 		return;
 	here->sim = lockstep_sim();
+	pthread_mutex_init(&here->allocator_lock, NULL);
 	for (int i = 0; i < EXHIBIT_STREAMS; i++)
 		exhibit_must(sim_stream_open(here->sim, 0, &here->streams[i]));
 }

@@ -261,6 +261,16 @@ def finishes(programs):
         job.close()
 
 
+def forks(programs):
+    """A thread of Lockstep's user holds its locks again and again while another one forks: what the children get."""
+    job = Job(programs, Exhibit(2, 0), 'fork-on-lockstep', ())
+    try:
+        job.until(lambda: job.said.count('finished') == 2, 'the end')
+        return re.search(r'(?m)^\[0\] (\d+ forks .*)', job.said)[1]
+    finally:
+        job.close()
+
+
 def may_look():
     """Whether the system lets one process look into another."""
     try:
@@ -287,6 +297,8 @@ def main():
         try:
             if name == 'serial-lane':
                 finishes(programs)
+            if name == 'fork-with-lock':
+                forks(programs)
             lines, figures = repeat(programs, name, given.times)
             if not given.quiet:
                 print('\n'.join('    ' + line for line in lines if line))

@@ -23,8 +23,7 @@ The exhibits of `test/museum`, as `make museum` found them on the simulated devi
 column is a thread. `●` marks a call that the thread makes, `✗` a call in which it stays for ever. A device's thread runs kernels.
 
 `make museum` also shows what Lockstep reports of a program with each deadlock, and how the same work ends on Lockstep. Its tests
-check both. There is one more exhibit without a picture, `fork-with-lock`: a process is forked while another thread holds a lock, so
-the child waits for that lock for ever.
+check both.
 '''
 
 REMEDIES = {
@@ -52,6 +51,25 @@ REMEDIES = {
     'lazy-loading': 'Load all kernels before the first collective (CUDA: `CUDA_MODULE_LOADING=EAGER`).',
     'callback-lock': 'Release the lock before waiting for the device.',
 }
+
+# The scheduler has no processes: this one is drawn by hand, from old_ways_ranks.c.
+FORK = '''
+## fork-with-lock
+
+A process forks while another thread holds a lock. The child has the lock as it was, and not the thread that would give it back.
+(Not from a schedule: `test/museum/old_ways_ranks.c` does this with real processes.)
+
+```
+┌ the process, second thread
+│ ┌ the process, first thread
+│ │ ┌ the child, its only thread
+● │    pthread_mutex_lock(&allocator_lock)
+│ ●    fork()
+│ │ ✗  pthread_mutex_lock(&allocator_lock) — waits for a lock, for ever
+```
+
+**Remedy.** Use nothing of the parent in a forked child; Lockstep's calls return `LS_FORKED` there. Or start a new program.
+'''
 
 with open(os.path.join(HERE, 'exhibits.c'), encoding='utf-8') as file:
     SOURCE = file.read()
@@ -168,7 +186,7 @@ def main():
         print(*('not drawn: %s\n%s' % (name, drawn[name]) for name in bad), '%d passed, %d failed' % (len(names) - len(bad), len(bad)),
               sep='\n')
         sys.exit(bool(bad))
-    text = INTRO + ''.join(section(sys.argv[1], name) for name in names)
+    text = INTRO + ''.join(section(sys.argv[1], name) for name in names) + FORK
     if len(sys.argv) > 2:
         with open(sys.argv[2], 'w', encoding='utf-8') as out:
             out.write(text)
