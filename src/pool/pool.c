@@ -10,6 +10,9 @@
 
 enum { TRIES = 3 }; /* of an allocation, that its time limit does not prevent */
 
+/* What a hit does not need: as part of the calls it would cost them registers. */
+#define ALONE __attribute__((noinline, cold))
+
 ls_status pool_open(struct pool **out, const struct pool_options *options)
 {
 	struct pool *pool = calloc(1, sizeof *pool);
@@ -23,6 +26,7 @@ ls_status pool_open(struct pool **out, const struct pool_options *options)
 	pool->options.name = pool->name;
 	lock_pool_init(&pool->lock);
 	lock_pool_acquire(&pool->lock);
+	pool->streams[pool->last_stream].forgotten = true;
 	pool->counters = options->counters ? options->counters : &pool->own_counters;
 	lock_pool_release(&pool->lock);
 	return LS_OK;
@@ -122,28 +126,32 @@ static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint6
 	return status;
 }
 
-ls_status pool_alloc(struct pool *pool, size_t bytes, void *handle, uint64_t deadline_ns, void **out)
+ALONE static ls_status alloc_checked(struct pool *pool, size_t bytes, void *handle,
+				     uint64_t deadline_ns, void **out)
 {
 	int stream;
-	*out = NULL;
-	if (bytes > SIZE_MAX >> 11) {
-		pool_say_exhausted(pool, bytes);
-		return LS_OUT_OF_MEMORY;
-	}
-	size_t rounded = pool_round(bytes > 0 ? bytes : 1, POOL_UNIT);
-	*out = alloc_fast(pool, rounded, handle);
-	if (*out)
-		return LS_OK;
 	ls_status status = pool_stream_check(pool, handle);
 	if (status == LS_OK)
 		status = pool_stream_enter(pool, handle, true, &stream);
 	if (status != LS_OK)
 		return status;
-	status = alloc_slowly(pool, rounded, stream, deadline_ns, out);
+	status = alloc_slowly(pool, bytes, stream, deadline_ns, out);
 	lock_pool_acquire(&pool->lock);
 	pool->streams[stream].blocks--;
 	lock_pool_release(&pool->lock);
 	return status;
+}
+
+ls_status pool_alloc(struct pool *pool, size_t bytes, void *handle, uint64_t deadline_ns, void **out)
+{
+	if (bytes > SIZE_MAX >> 11) {
+		*out = NULL;
+		pool_say_exhausted(pool, bytes);
+		return LS_OUT_OF_MEMORY;
+	}
+	size_t rounded = pool_round(bytes > 0 ? bytes : 1, POOL_UNIT);
+	*out = alloc_fast(pool, rounded, handle);
+	return *out ? LS_OK : alloc_checked(pool, rounded, handle, deadline_ns, out);
 }
 
 /* ---- free and record ---- */
@@ -176,26 +184,46 @@ static void put_pending(struct pool *pool, struct pool_block *block) LOCK_REQUIR
 	trace_memory_add(&pool->counters->pending, block->bytes);
 }
 
+/* The block is the pool's from now on. */
+static inline void take_back(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
+{
+	struct trace_memory *counters = pool->counters;
+	trace_memory_sub(&counters->live, block->bytes);
+	trace_memory_add(&counters->frees, 1);
+	block->number = pool_stream_number(pool, block->stream);
+}
+
+/* The block has been recorded for other streams, or it is none. */
+ALONE static ls_status free_slowly(struct pool *pool, void *address,
+				   void (*called)(char *out, size_t bytes))
+{
+	lock_pool_acquire(&pool->lock);
+	struct pool_block *block = pool_lookup(pool, address);
+	bool is_live = block && block->state == POOL_LIVE;
+	if (is_live) {
+		take_back(pool, block);
+		put_pending(pool, block);
+	}
+	lock_pool_release(&pool->lock);
+	if (!is_live)
+		return refuse("ls_device_free", pool, address, block != NULL, called);
+	pool_put_marks(pool);
+	pool_gate_tell(pool->options.gate);
+	return LS_OK;
+}
+
 ls_status pool_free(struct pool *pool, void *address, void (*called)(char *out, size_t bytes))
 {
 	lock_pool_acquire(&pool->lock);
 	struct pool_block *block = pool_lookup(pool, address);
-	bool is_free = block && block->state != POOL_LIVE, is_used = false;
-	if (block && !is_free) {
-		trace_memory_sub(&pool->counters->live, block->bytes);
-		trace_memory_add(&pool->counters->frees, 1);
-		block->number = pool_stream_number(pool, block->stream);
-		is_used = block->uses != NULL;
-		if (is_used)
-			put_pending(pool, block);
-		else
-			pool_put(pool, block);
+	bool is_plain = block && block->state == POOL_LIVE && !block->uses;
+	if (is_plain) {
+		take_back(pool, block);
+		pool_put(pool, block);
 	}
 	lock_pool_release(&pool->lock);
-	if (!block || is_free)
-		return refuse("ls_device_free", pool, address, is_free, called);
-	if (is_used)
-		pool_put_marks(pool);
+	if (!is_plain)
+		return free_slowly(pool, address, called);
 	pool_gate_tell(pool->options.gate); /* a thread may wait for memory */
 	return LS_OK;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What an allocation that finds a cached block and its free cost together: beside a mutex and a
  * free list for each size class, which is the least that a cache for several threads does, and
- * beside malloc (of whichever library is preloaded). Medians of rounds that take turns. */
+ * beside malloc (of whichever library is preloaded). Medians of rounds that take turns. Twice: in a
+ * process that has never had another thread, where glibc's mutex and malloc do without atomic
+ * accesses, and in one that has, like each process that uses Lockstep. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,6 +121,20 @@ static void measure(struct pool *pool, size_t bytes)
 	       ours / least);
 }
 
+static void measure_all(struct pool *pool, const char *where)
+{
+	printf("ns for alloc + free of a cached block, in %s\n%12s %10s %12s %10s %8s\n", where,
+	       "bytes", "pool", "mutex+list", "malloc", "ratio");
+	static const size_t sizes[] = {512, 4096, 32768, 262144, 2 << 20, 16 << 20, 64 << 20};
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+		measure(pool, sizes[i]);
+}
+
+static void *end_at_once(void *unused)
+{
+	return unused;
+}
+
 int main(void)
 {
 	static struct pool_gate gate;
@@ -131,11 +147,12 @@ int main(void)
 	pool_gate_init(&gate);
 	if (driver.ops->open(&driver) != LS_OK || pool_open(&pool, &options) != LS_OK)
 		return 1;
-	printf("ns for alloc + free of a cached block\n%12s %10s %12s %10s %8s\n", "bytes", "pool",
-	       "mutex+list", "malloc", "ratio");
-	static const size_t sizes[] = {512, 4096, 32768, 262144, 2 << 20, 16 << 20, 64 << 20};
-	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-		measure(pool, sizes[i]);
+	measure_all(pool, "the first thread of its process");
+	pthread_t thread;
+	if (pthread_create(&thread, NULL, end_at_once, NULL) != 0)
+		return 1;
+	pthread_join(thread, NULL);
+	measure_all(pool, "a process that has had threads");
 	if (pool_close(pool, CLOCK_NEVER) != LS_OK)
 		return 1;
 	pool_gate_fini(&gate);

@@ -67,9 +67,10 @@ struct pool_stream {
 	struct driver_queue queue;
 	_Atomic uint64_t done;
 	uint64_t issued, wanted;
-	bool putting;    /* a thread is about to put mark `issued` behind the stream */
-	bool forgotten;  /* the program has no such stream any more: it has reached every number */
-	uint32_t blocks; /* that belong to it, and uses of others' blocks */
+	bool putting; /* a thread is about to put mark `issued` behind the stream */
+	/* The program has no such stream, or not any more: it has reached every number. */
+	bool forgotten;
+	uint32_t blocks;        /* that belong to it, and uses of others' blocks */
 	struct pool_bins *bins; /* [0]: of small segments; [1]: of others. NULL: no slot in use */
 };
 
@@ -159,7 +160,7 @@ int pool_stream_search(struct pool *pool, const void *handle) LOCK_REQUIRES(pool
 static inline int pool_stream_find(struct pool *pool, const void *handle) LOCK_REQUIRES(pool)
 {
 	const struct pool_stream *last = &pool->streams[pool->last_stream];
-	if (last->handle == handle && pool->stream_count > 0 && !last->forgotten)
+	if (last->handle == handle && !last->forgotten)
 		return pool->last_stream;
 	return pool_stream_search(pool, handle);
 }
