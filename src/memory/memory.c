@@ -13,7 +13,7 @@
 #include "memory/arena.h"
 #include "memory/block.h"
 
-enum { CALLED_BYTES = 160 };
+enum { CALLED_BYTES = 160, MEMORY_DOUBLING = 4 /* classes */ };
 
 /* The smallest class of at least `pages`. */
 static unsigned class_of(size_t pages)
@@ -110,19 +110,30 @@ static struct memory_block *carve(struct memory *memory, unsigned size_class, in
 	return block;
 }
 
-/* Of its own class, else fresh, else a larger one: waste is better than failure. */
+/* A cached block of this class, or of one of the next. */
+static struct memory_block *pop_any(struct memory *memory, unsigned size_class, unsigned classes)
+	LOCK_REQUIRES(memory)
+{
+	struct memory_block *block = NULL;
+	for (unsigned i = size_class; i < MEMORY_CLASSES && i < size_class + classes && !block; i++)
+		block = pop(memory, i);
+	return block;
+}
+
+/* Of its own class, else up to twice as large, else fresh, else any larger one: waste is better
+ * than failure. */
 static struct memory_block *take(struct memory *memory, unsigned size_class, int *error)
 	LOCK_REQUIRES(memory)
 {
-	struct memory_block *block = pop(memory, size_class);
+	struct memory_block *block = pop_any(memory, size_class, MEMORY_DOUBLING + 1);
 	*error = 0;
 	if (block) {
 		memory->hits++;
 	} else {
 		memory->misses++;
 		block = carve(memory, size_class, error);
-		for (unsigned i = size_class + 1; i < MEMORY_CLASSES && !block; i++)
-			block = pop(memory, i);
+		if (!block)
+			block = pop_any(memory, size_class, MEMORY_CLASSES);
 	}
 	if (block) {
 		block->next = NULL;

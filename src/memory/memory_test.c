@@ -157,6 +157,29 @@ static void freed_blocks_come_back_warm(void **state)
 	memory_fini(&memory);
 }
 
+/* A cached block of up to twice the size is used before the arena grows. It comes back as what it
+ * was. */
+static void a_larger_block_is_used(void **state)
+{
+	(void)state;
+	struct memory memory;
+	open_arena(&memory, MIB);
+	void *eight = alloc(&memory, 8 * memory.page_bytes);
+	assert_int_equal(memory_free(&memory, eight, NULL), LS_OK);
+	void *three = alloc(&memory, 3 * memory.page_bytes);
+	assert_ptr_not_equal(three, eight);
+	assert_ptr_equal(alloc(&memory, 4 * memory.page_bytes), eight);
+	assert_int_equal(memory_bytes_of(&memory, eight), 8 * memory.page_bytes);
+	assert_int_equal(stats_of(&memory).hits, 1);
+	void *five = alloc(&memory, 5 * memory.page_bytes);
+	assert_int_equal(memory_free(&memory, eight, NULL), LS_OK);
+	assert_ptr_equal(alloc(&memory, 8 * memory.page_bytes), eight);
+	assert_true(memory_is_valid(&memory));
+	assert_int_equal(memory_free(&memory, five, NULL), LS_OK);
+	assert_ptr_equal(alloc(&memory, 5 * memory.page_bytes), five);
+	memory_fini(&memory);
+}
+
 static void wrong_and_double_frees_are_refused(void **state)
 {
 	(void)state;
@@ -396,6 +419,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(blocks_are_aligned_and_apart),
 		cmocka_unit_test(freed_blocks_come_back_warm),
+		cmocka_unit_test(a_larger_block_is_used),
 		cmocka_unit_test(wrong_and_double_frees_are_refused),
 		cmocka_unit_test(small_arena_runs_out),
 		cmocka_unit_test(offsets_only_inside),
