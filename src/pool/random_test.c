@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Random programs of one thread. The device knows which stream still has work for which memory, so
  * each block is checked when it is handed out, and each segment when it is given back; at the end
- * all memory is the driver's again. */
+ * all memory is the driver's again. And the same pool over memory of the host, whose content tells
+ * whether a block is anybody else's. */
 #include "pool/pool_fixture.h"
 
 enum { LIVE = 64, STEPS = 3000, SEEDS = 40 };
@@ -172,8 +173,68 @@ static void random_programs(void **state)
 		run(seed, seed % 2 == 0);
 }
 
+/* ---- memory of the host ---- */
+
+static void fill(const struct live *live)
+{
+	memset(live->block, (int)((uintptr_t)live->block / 512 % 251), live->bytes);
+}
+
+static void check_filled(const struct live *live)
+{
+	for (size_t i = 0; i < live->bytes; i += i < 16 ? 1 : 509)
+		assert_int_equal(live->block[i], (uintptr_t)live->block / 512 % 251);
+}
+
+static void over_host_memory(void **state)
+{
+	(void)state;
+	struct pool_gate gate;
+	struct wait_bell bell = {0};
+	struct waiter waiter = {.bell = &bell, .look_fd = -1};
+	struct driver driver = {.ops = &device_driver_cpu};
+	struct pool_options options = {
+		.driver = &driver, .gate = &gate, .waiter = &waiter, .name = "cpu"};
+	struct program program = {.random = 7};
+	struct pool *pool;
+	pool_gate_init(&gate);
+	assert_int_equal(driver.ops->open(&driver), LS_OK);
+	assert_int_equal(pool_open(&pool, &options), LS_OK);
+	for (int i = 0; i < STEPS; i++) {
+		int at = (int)draw(&program, LIVE);
+		struct live *live = &program.live[at];
+		if (live->block) {
+			check_filled(live);
+			assert_int_equal(pool_free(pool, live->block, NULL), LS_OK);
+			live->block = NULL;
+		} else {
+			void *block;
+			live->bytes = draw_bytes(&program);
+			assert_int_equal(pool_alloc(pool, live->bytes, NULL, CLOCK_NEVER, &block),
+					 LS_OK);
+			live->block = block;
+			fill(live);
+		}
+		if (draw(&program, 50) == 0)
+			pool_trim(pool, (size_t)draw(&program, 64 << 20));
+		if (i % 16 == 0)
+			assert_true(pool_is_valid(pool));
+	}
+	for (int i = 0; i < LIVE; i++)
+		if (program.live[i].block)
+			assert_int_equal(pool_free(pool, program.live[i].block, NULL), LS_OK);
+	pool_trim(pool, 0); /* marks how far the stream is, and the next one gives back */
+	pool_trim(pool, 0);
+	struct pool_stats stats;
+	pool_stats(pool, &stats);
+	assert_true(stats.peak_reserved > 0 && stats.reserved == 0 && stats.segments == 0);
+	assert_int_equal(pool_close(pool, CLOCK_NEVER), LS_OK);
+	pool_gate_fini(&gate);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(random_programs)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(random_programs),
+					   cmocka_unit_test(over_host_memory)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
