@@ -6,9 +6,10 @@
  * A block is a whole number of pages, because the access of peers can be revoked only by pages: so
  * revoking one block affects no other. Size classes: 1 to 4 pages, then four to a doubling (5, 6,
  * 7, 8, 10, …). A freed block goes to the list of its class and is reused from there, also for a
- * request of half the size. Blocks are never split or merged (doc/decisions/038). The table of blocks lies outside of the arena, so no write past a block
- * and no peer can damage it. Invariants (memory_is_valid): live + cached + detached == carved <=
- * committed <= bytes, and the blocks of the table fill [0, carved) without gaps. */
+ * request of half the size. Blocks are never split or merged (doc/decisions/038). The table of
+ * blocks lies outside of the arena, so no write past a block and no peer can damage it. Invariants
+ * (memory_is_valid): live + cached + detached == carved <= committed <= bytes, and the blocks of
+ * the table fill [0, carved) without gaps. */
 #ifndef MEMORY_MEMORY_H
 #define MEMORY_MEMORY_H
 

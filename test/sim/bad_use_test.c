@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Bad use of the calls of lockstep/device.h and of streams: each has its status and its text, and
+ * does nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "job_fixture.h"
+
+/* Whether the calling thread's last message has this in it. */
+static bool has_said(const char *text)
+{
+	char said[1024];
+	return ls_last_error(said, sizeof said) > 0 && strstr(said, text) != NULL;
+}
+
+/* ---- a device that is there ---- */
+
+static void refuses_streams(struct rank *rank)
+{
+	ls_group *group = rank->group;
+	int32_t value = 1, sum;
+	int not_a_stream;
+	ls_op *op = (void *)&value;
+	struct ls_op_options options = on(rank, 0);
+	options.stream = &not_a_stream;
+	MUST(ls_allreduce(group, &value, &sum, 1, LS_INT32, LS_SUM, &options) == LS_BAD_ARGUMENT);
+	MUST(ls_isend(group, &value, 1, LS_INT32, 0, &options, &op) == LS_BAD_ARGUMENT && !op);
+	options.stream = rank->streams[0];
+	MUST(sim_capture_begin(rank->streams[0]) == SIM_OK);
+	MUST(ls_barrier(group, &options) == LS_UNSUPPORTED);
+	char said[64];
+	snprintf(said, sizeof said, "stream %p of device sim:", rank->streams[0]);
+	MUST(has_said(said));
+	uint64_t captured;
+	MUST(sim_capture_end(rank->streams[0], &captured) == SIM_OK && captured == 0);
+	struct ls_message message = {.size = sizeof message};
+	MUST(ls_probe(group, 0, &options, &message) == LS_BAD_ARGUMENT);
+	MUST(has_said("this call runs on no stream"));
+	ls_group *other;
+	int all[RANKS] = {0, 1, 2};
+	MUST(ls_group_from_members(group, all, RANKS, &options, &other) == LS_BAD_ARGUMENT);
+	options.resumable = 1;
+	options.op = &op;
+	MUST(ls_barrier(group, &options) == LS_BAD_ARGUMENT && !op);
+	/* None of these was a collective. */
+	MUST(ls_barrier(group, NULL) == LS_OK);
+}
+
+/* All calls that name a stream, with one that this device does not have. */
+static void refuses_stream(struct rank *rank, void *stream)
+{
+	int32_t value = 1;
+	void *block = device_block(rank, sizeof value), *none = block;
+	ls_op *op;
+	struct ls_op_options options = on(rank, 0);
+	options.op = &op;
+	MUST(ls_barrier(rank->group, &options) == LS_OK);
+	MUST(ls_op_follow(op, stream) == LS_BAD_ARGUMENT || ls_test(op) == LS_OK);
+	MUST(ls_wait(op, 0) == LS_OK);
+	ls_op_free(op);
+	options = (struct ls_op_options){.size = sizeof options, .stream = stream};
+	MUST(ls_allreduce(rank->group, &value, &value, 1, LS_INT32, LS_SUM, &options) ==
+	     LS_BAD_ARGUMENT);
+	MUST(has_said("the stream is not one of this device"));
+	MUST(ls_send(rank->group, &value, 1, LS_INT32, 0, &options) == LS_BAD_ARGUMENT);
+	MUST(ls_recv(rank->group, &value, 1, LS_INT32, 0, &options) == LS_BAD_ARGUMENT);
+	MUST(ls_device_alloc(rank->group, 1, stream, &none) == LS_BAD_ARGUMENT && !none);
+	MUST(has_said("the stream is not one of this device"));
+	MUST(ls_device_record(rank->group, block, stream) == LS_BAD_ARGUMENT);
+	MUST(has_said("the stream is not one of this device"));
+	MUST(ls_device_free(rank->group, block) == LS_OK);
+}
+
+static void refuses_other_streams(struct rank *rank)
+{
+	struct sim_stream *other, *closed;
+	MUST(sim_stream_open(rank->sim, (rank->rank + 1) % RANKS, &other) == SIM_OK);
+	refuses_stream(rank, other); /* of another device */
+	MUST(sim_stream_close(other) == SIM_OK);
+	MUST(sim_stream_open(rank->sim, rank->rank, &closed) == SIM_OK);
+	MUST(sim_stream_close(closed) == SIM_OK);
+	refuses_stream(rank, closed);
+	/* None of these was a collective. */
+	MUST(ls_barrier(rank->group, NULL) == LS_OK);
+}
+
+/* A block, after its group is closed, and another one is open. */
+static void refuses_blocks_of_a_closed_group(void **state)
+{
+	struct ls_group_options options = {.size = sizeof options,
+					   .world_size = 1,
+					   .rendezvous = "unix:sim-closed-group",
+					   .device = "sim:0"};
+	ls_group *group;
+	void *block, *other;
+	(void)state;
+	assert_int_equal(ls_group_open(&options, &group), LS_OK);
+	assert_int_equal(ls_device_alloc(group, (size_t)4 << 20, NULL, &block), LS_OK);
+	ls_group_close(group);
+	assert_int_equal(ls_group_open(&options, &group), LS_OK);
+	assert_int_equal(ls_device_alloc(group, 1, NULL, &other), LS_OK);
+	assert_int_equal(ls_device_free(group, (char *)block + 1024), LS_BAD_ARGUMENT);
+	assert_true(has_said("is no block of device sim:0"));
+	assert_int_equal(ls_device_free(group, other), LS_OK);
+	ls_group_close(group);
+}
+
+static void refuses_memory(struct rank *rank)
+{
+	ls_group *group = rank->group;
+	char *block = device_block(rank, 1000), *none = (void *)1;
+	int here;
+	char said[64];
+	snprintf(said, sizeof said, "ls_device_free: %p is no block of device", (void *)&here);
+	MUST(ls_device_free(group, &here) == LS_BAD_ARGUMENT && has_said(said));
+	MUST(ls_device_free(group, block + 512) == LS_BAD_ARGUMENT);
+	MUST(ls_device_record(group, block, &here) == LS_BAD_ARGUMENT);
+	MUST(ls_device_free(group, block) == LS_OK && ls_device_free(group, NULL) == LS_OK);
+	MUST(ls_device_free(group, block) == LS_BAD_ARGUMENT && has_said("is free already"));
+	MUST(ls_device_alloc(group, SIZE_MAX, rank->streams[0], (void **)&none) == LS_BAD_ARGUMENT &&
+	     !none);
+	MUST(ls_device_alloc(group, (size_t)1 << 40, rank->streams[0], (void **)&none) ==
+	     LS_OUT_OF_MEMORY);
+	MUST(ls_device_alloc(group, 1, &here, (void **)&none) == LS_BAD_ARGUMENT);
+	MUST(ls_device_alloc(group, 0, NULL, (void **)&none) == LS_OK && none);
+	MUST(ls_device_free(group, none) == LS_OK);
+	MUST(ls_device_alloc(NULL, 1, NULL, (void **)&none) == LS_BAD_ARGUMENT);
+	struct ls_device_stats stats = {.size = 3};
+	MUST(ls_device_stats(group, &stats) == LS_BAD_ARGUMENT);
+	stats.size = sizeof stats;
+	MUST(ls_device_stats(group, &stats) == LS_OK && stats.live == 0 && stats.reserved > 0);
+	MUST(stats.live + stats.cached + stats.pending + stats.put_off == stats.reserved);
+	MUST(sim_stream_sync(rank->streams[0]) == SIM_OK && ls_device_trim(group, 0) == LS_OK);
+	MUST(ls_device_forget(group, rank->streams[1]) == LS_OK);
+}
+
+static void refuses_launches(struct rank *rank)
+{
+	MUST(ls_launch_end() == LS_BAD_ARGUMENT && has_said("ls_launch_begin"));
+	MUST(ls_launch_begin(&rank->group, 0) == LS_BAD_ARGUMENT);
+	MUST(ls_launch_begin(&rank->group, 1) == LS_OK);
+	MUST(ls_launch_begin(&rank->group, 1) == LS_BAD_ARGUMENT && has_said("ls_launch_end"));
+	MUST(ls_launch_end() == LS_OK);
+	MUST(ls_launch_end() == LS_BAD_ARGUMENT);
+	MUST(ls_op_follow(NULL, rank->streams[0]) == LS_BAD_ARGUMENT);
+	int32_t value = 1;
+	ls_op *op;
+	struct ls_op_options host = {.size = sizeof host, .op = &op};
+	MUST(ls_allreduce(rank->group, &value, &value, 1, LS_INT32, LS_SUM, &host) == LS_OK);
+	MUST(ls_op_follow(op, rank->streams[0]) == LS_BAD_ARGUMENT);
+	MUST(ls_wait(op, 0) == LS_OK);
+	ls_op_free(op);
+}
+
+static void refusals(void **state)
+{
+	(void)state;
+	run_job(refuses_streams, "");
+	run_job(refuses_other_streams, "");
+	run_job(refuses_memory, "free=at_once");
+	run_job(refuses_memory, "");
+	run_job(refuses_launches, "");
+}
+
+/* ---- a device that is not there ---- */
+
+static void devices_that_are_not(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *name;
+		ls_status status;
+		const char *says;
+	} cases[] = {
+		{"nothing:0", LS_UNSUPPORTED, "there is no driver 'nothing'"},
+		{"sim:x", LS_BAD_ARGUMENT, "such as sim:0"},
+		{"../sim:0", LS_BAD_ARGUMENT, "such as sim:0"},
+		{"sim:99", LS_BAD_ARGUMENT, "no such device"},
+		{"sim:0,colour=red", LS_BAD_ARGUMENT, "unknown options"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct ls_group_options options = {.size = sizeof options,
+						   .world_size = 1,
+						   .rendezvous = "unix:sim-no-device",
+						   .device = cases[i].name};
+		ls_group *group;
+		assert_int_equal(ls_group_open(&options, &group), cases[i].status);
+		assert_null(group);
+		assert_true(has_said(cases[i].says));
+	}
+	struct ls_group_options options = {
+		.size = sizeof options, .world_size = 1, .rendezvous = "unix:sim-no-device"};
+	ls_group *group;
+	void *block;
+	assert_int_equal(ls_group_open(&options, &group), LS_OK);
+	assert_int_equal(ls_device_alloc(group, 1, NULL, &block), LS_BAD_ARGUMENT);
+	assert_true(has_said("has no device"));
+	assert_int_equal(ls_launch_begin(&group, 1), LS_BAD_ARGUMENT);
+	struct ls_op_options on_stream = {.size = sizeof on_stream, .stream = &group};
+	assert_int_equal(ls_barrier(group, &on_stream), LS_BAD_ARGUMENT);
+	ls_group_close(group);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),
+					   cmocka_unit_test(refuses_blocks_of_a_closed_group),
+					   cmocka_unit_test(devices_that_are_not)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
