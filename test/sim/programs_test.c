@@ -8,11 +8,15 @@
 #include <stdio.h>
 
 #include <cmocka.h>
+#include <stdlib.h>
 
 #include "base/messages.h"
 #include "device_program.h"
 
-enum { SEEDS = 60, THREADS = DEVICE_PROGRAM_RANKS * DEVICE_PROGRAM_THREADS };
+enum { THREADS = DEVICE_PROGRAM_RANKS * DEVICE_PROGRAM_THREADS };
+
+/* How many; more by the first argument. */
+static uint64_t seeds = 60;
 
 struct one {
 	struct device_program *program;
@@ -30,7 +34,7 @@ static void *run_one(void *argument)
 static void programs(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+	for (uint64_t seed = 1; seed <= seeds; seed++) {
 		struct one all[THREADS];
 		int count = 0;
 		struct device_program *program = device_program_open(seed);
@@ -48,8 +52,10 @@ static void programs(void **state)
 	}
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc > 1)
+		seeds = strtoull(argv[1], NULL, 10);
 	const struct CMUnitTest tests[] = {cmocka_unit_test(programs)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,5 +30,8 @@ extern const struct driver_body lockstep_driver_sim;
 struct sim *lockstep_sim(void);
 /* Whether a device is open, or one that has not failed had memory in use when it was closed. */
 bool lockstep_sim_has_left(void);
+/* From now on that is asked of devices that are opened after this. No other one is closed any more:
+ * one that has failed stays open. */
+void lockstep_sim_forget_left(void);
 
 #endif
