@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "transport/hosts.h"
 
 /* ---- what arrives ---- */
@@ -115,6 +116,7 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 					   : transport_mail_piece_bytes(op->call.recv.bytes);
 	p2p->pieces = (op->call.recv.bytes + p2p->piece_bytes - 1) / p2p->piece_bytes;
 	p2p->pieces_copied = p2p->ticks = 0;
+	p2p->matched_ticks = clock_ticks();
 	struct mail_message message =
 		p2p->message; /* after this the operation may be complete, and its memory gone */
 	if (given && p2p->receives_block) {

@@ -47,22 +47,21 @@ enum {
 	 * from the cache, and a rank needs memory for ENGINE_FRAGMENT_SLOTS fragments only. */
 	ENGINE_FRAGMENT_BYTES = 512 * 1024,
 	ENGINE_FRAGMENT_SLOTS = 2,
-	/* Plain payloads of messages up to this size are copied into the arena; longer ones are
-	 * read by address. Copying twice is faster than a system call that looks up the pages, but
-	 * takes arena memory. A blocking call has one message under way, so its limit is higher.
-	 * With LOCKSTEP_REMOTE=always the limit is ..._READ_LEAST. */
-	ENGINE_P2P_READ_BYTES = 4 * 1024 * 1024,
-	ENGINE_P2P_READ_BLOCKING_BYTES = 64 * 1024 * 1024 + 1,
+	/* From LEAST to MOST bytes a plain payload is read by address or copied into the arena,
+	 * whichever was faster lately (decision 039). From LONG on it is read: a copy takes room. */
+	ENGINE_P2P_READ_LEAST = 64 * 1024,
+	ENGINE_P2P_READ_BLOCKING_LEAST = 16 * 1024,
+	ENGINE_P2P_READ_MOST = 1024 * 1024,
+	ENGINE_P2P_READ_LONG = 4 * 1024 * 1024,
+	ENGINE_P2P_READ_BLOCKING_LONG = 64 * 1024 * 1024 + 1,
 	/* Such a copy takes at most 1/64 of the arena. */
 	ENGINE_P2P_ARENA_SHARE = 64,
-	ENGINE_P2P_READ_LEAST_BYTES = 16 * 1024,
 	ENGINE_P2P_READ_PIECE_BYTES = 1024 * 1024,
 	/* From here on a message that both ranks copy at once is stored past the cache: 5.3 us in
 	 * place of 8.4 us for 64 KiB between two processors of an EPYC that have a cache in common,
 	 * and 6 us in place of 13 us where they have none. */
 	ENGINE_P2P_STREAM_BYTES = 16 * 1024,
-	/* After this many bytes of a message, but at least one piece, the copying thread checks for
-	 * other work. */
+	/* After so many bytes, but at least one piece, the copying thread checks for other work. */
 	ENGINE_P2P_SLICE_BYTES = 1024 * 1024,
 };
 
@@ -238,10 +237,11 @@ struct engine_p2p {
 	/* How long this rank has copied, in ticks of base/clock.h: a send into its block, a receive
 	 * out of it. */
 	uint64_t ticks;
-	struct engine_stores_use stores; /* send: of its block */
-	struct mail_rts *rts;            /* NULL: none */
-	struct mail_message message;     /* receive: the message that it has matched */
-	struct match_entry entry;        /* receive that is unmatched */
+	struct engine_stores_use stores, way; /* send: of its block; staged, or read by address */
+	uint64_t matched_ticks;               /* receive of a long message: when it matched */
+	struct mail_rts *rts;                 /* NULL: none */
+	struct mail_message message;          /* receive: the message that it has matched */
+	struct match_entry entry;             /* receive that is unmatched */
 	/* in the queue for a slot, in the list of active operations, or in that of complete ones */
 	struct engine_op *next;
 };

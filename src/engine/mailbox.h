@@ -245,11 +245,22 @@ void engine_mailbox_sent(struct engine *engine, struct engine_op *op);
 bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out,
 			 struct wait_word *words, int *count);
 
-/* ---- sendrecv.c ---- */
+/* ---- stage.c ---- */
 
 /* Makes the payload of a long send accessible to its receiver, unless it is posted first. False: it
  * has failed with op->status. */
 bool engine_p2p_stage_payload(struct engine *engine, struct engine_op *op);
+/* Copies the payload of a send into its block, all at once; it will not be posted first. */
+void engine_p2p_stage_all(struct engine *engine, struct engine_op *op);
+/* Whether to store past the cache. The receiver may still have the lines of an earlier message. If
+ * the two processors share no cache, fetching a line back from it takes longer than writing it to
+ * memory. */
+bool engine_p2p_begin_stores(struct engine *engine, struct engine_op *op);
+/* The receiver has copied the message: notes what the stores and the way have cost. */
+void engine_p2p_end_stores(struct engine *engine, const struct engine_op *op);
+
+/* ---- sendrecv.c ---- */
+
 /* Advances a send or receive that has its RTS slot: copies pieces, or checks how many the peer has
  * copied. ENGINE_MORE: a slice was copied, and the next one can be copied at once. */
 enum engine_progress engine_p2p_copy_pieces(struct engine *engine, struct engine_op *op);

@@ -11,112 +11,7 @@
 #include "kernel/kernel.h"
 #include "transport/hosts.h"
 
-/* ---- a new send: where its payload lies for the receiver ---- */
-
-static bool take_block(struct engine *engine, struct engine_op *op)
-{
-	ls_status status = memory_alloc(engine->memory, op->call.send.bytes, &op->input_block);
-	if (status != LS_OK) {
-		op->status = status;
-		return false;
-	}
-	if (!memory_offset(engine->memory, op->input_block, op->call.send.bytes, &op->input_offset)) {
-		op->status = LS_INTERNAL;
-		return false;
-	}
-	return true;
-}
-
-/* Shorter payloads are staged with plain stores, some of them under the mailbox' lock. */
-static bool is_measured(const struct engine_op *op)
-{
-	return op->call.send.bytes >= UINT64_C(1) << ENGINE_STORES_LEAST;
-}
-
-/* Whether to store past the cache. The receiver may still have the lines of an earlier message. If
- * the two processors share no cache, fetching a line back from it takes longer than writing it to
- * memory. */
-static bool begin_stores(struct engine *engine, struct engine_op *op)
-{
-	struct engine_stores_use *use = &op->p2p.stores;
-	uint64_t bytes = op->call.send.bytes;
-	if (!is_measured(op) || !engine->mailbox->peers[op->call.peer].is_here)
-		return false;
-	lock_mail_acquire(&engine->mailbox->lock);
-	bool stream = engine_stores_begin(&engine->stores, ENGINE_STAGE, PLAN_STORES_AUTO, bytes,
-					  bytes, use);
-	lock_mail_release(&engine->mailbox->lock);
-	return stream;
-}
-
-/* The receiver alone has copied the message. */
-static void end_stores(struct engine *engine, const struct engine_op *op)
-{
-	const struct engine_p2p *p2p = &op->p2p;
-	if (!p2p->stores.at || p2p->pieces_copied)
-		return;
-	lock_mail_acquire(&engine->mailbox->lock);
-	engine_stores_took(&p2p->stores, p2p->ticks + atomic_load_explicit(&p2p->rts->ticks,
-									   memory_order_relaxed));
-	lock_mail_release(&engine->mailbox->lock);
-}
-
-static void copy_all(struct engine *engine, struct engine_op *op)
-{
-	op->p2p.posted_first = false;
-	bool stream = begin_stores(engine, op);
-	uint64_t before = clock_ticks();
-	kernel_copy(op->input_block, op->call.send.address, op->call.send.bytes, stream);
-	op->p2p.ticks = clock_ticks() - before;
-}
-
-/* Whether no other thread advances or cancels this send, so that its block stays valid while the
- * caller fills it. A payload for another host must be complete when it is posted. */
-static bool may_post_first(const struct engine *engine, const struct engine_op *op)
-{
-	const struct engine_p2p *p2p = &op->p2p;
-	return p2p->is_blocking && !p2p->detached && !p2p->cancellable && !p2p->uses_cells &&
-	       op->call.peer != engine->team->rank && engine->mailbox->peers[op->call.peer].is_here;
-}
-
-/* Whether the receiver reads the plain memory by address: only on this host. */
-static bool is_read(struct engine *engine, const struct engine_op *op)
-{
-	uint64_t bytes = op->call.send.bytes, from = ENGINE_P2P_READ_BYTES;
-	if (engine->remote == SETTING_REMOTE_OFF || !engine->mailbox->peers[op->call.peer].is_here)
-		return false;
-	if (engine->remote == SETTING_REMOTE_ALWAYS)
-		from = ENGINE_P2P_READ_LEAST_BYTES;
-	else if (op->p2p.posted_first && bytes <= engine->memory->bytes / ENGINE_P2P_ARENA_SHARE)
-		from = ENGINE_P2P_READ_BLOCKING_BYTES;
-	return bytes >= from && transport_reads_me(engine->team);
-}
-
-bool engine_p2p_stage_payload(struct engine *engine, struct engine_op *op)
-{
-	op->p2p.by_address = op->p2p.posted_first = false;
-	op->p2p.stores.at = NULL;
-	if (memory_offset_for(engine->memory, op->call.send.address, op->call.send.bytes,
-			      engine->peers, &op->input_offset))
-		return true;
-	/* The caller has checked that it is a block; peers no longer see it. */
-	if (op->p2p.hands_over_block) {
-		op->status = LS_BAD_ARGUMENT;
-		return false;
-	}
-	op->p2p.posted_first = may_post_first(engine, op);
-	op->p2p.by_address = is_read(engine, op);
-	if (op->p2p.by_address) {
-		op->p2p.posted_first = false;
-		op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
-		return true;
-	}
-	if (!take_block(engine, op))
-		return false;
-	if (!op->p2p.posted_first)
-		copy_all(engine, op);
-	return true;
-}
+/* ---- a new send ---- */
 
 /* A message that may use cells is staged if none are free when it gets a slot. */
 static bool prepare(struct engine *engine, struct engine_op *op)
@@ -201,7 +96,8 @@ static bool copy_pieces(struct engine *engine, struct engine_op *op, const struc
 static bool stage_pieces(struct engine *engine, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
-	bool stream = op->call.send.bytes >= ENGINE_P2P_STREAM_BYTES || begin_stores(engine, op);
+	bool stream = op->call.send.bytes >= ENGINE_P2P_STREAM_BYTES ||
+		      engine_p2p_begin_stores(engine, op);
 	p2p->ticks = 0;
 	for (uint64_t piece = 0; piece < p2p->pieces; piece++) {
 		uint64_t first = piece * p2p->piece_bytes, bytes = op->call.send.bytes - first;
@@ -267,7 +163,7 @@ static enum engine_progress await_receiver(struct engine *engine, struct engine_
 		bool cancelled = engine_mailbox_is_cancelled(engine, op);
 		if (cancelled || engine_p2p_is_reached(&rts->done, done)) {
 			if (!cancelled)
-				end_stores(engine, op);
+				engine_p2p_end_stores(engine, op);
 			engine_mailbox_sent(engine, op);
 			engine_p2p_release_payload(engine, op, false);
 			if (engine_is_on_stream(op))
@@ -297,7 +193,7 @@ static enum engine_progress send(struct engine *engine, struct engine_op *op)
 		if (!prepare(engine, op))
 			return ENGINE_FAILED;
 		if (!engine_mailbox_send(engine, op)) {
-			copy_all(engine, op);
+			engine_p2p_stage_all(engine, op);
 			(void)engine_mailbox_send(engine, op);
 		}
 	}
@@ -367,6 +263,8 @@ static enum engine_progress await_source(struct engine *engine, struct engine_op
 		return engine_fail(op, why, why == LS_PEER_DIED ? from : -1);
 	}
 	atomic_store_explicit(&rts->ticks, p2p->ticks, memory_order_relaxed);
+	atomic_store_explicit(&rts->elapsed, clock_ticks() - p2p->matched_ticks,
+			      memory_order_relaxed);
 	transport_mail_rts_done(engine->mailbox->peers[from].from, p2p->index, p2p->generation);
 	transport_notify(engine->team, from);
 	p2p->rts = NULL;

@@ -9,7 +9,12 @@
  * is measured, so streaming must be clearly faster to be used. Of messages the receiver's time is
  * measured, too, so slightly faster is enough. But a plain copy among streaming ones finds nothing
  * in a cache and takes twice as long as among plain ones: streaming is kept only while it takes
- * less than half of that. */
+ * less than half of that.
+ *
+ * The way of a message is chosen by the same rule. Its cost is what the receiver waits for from the
+ * match on, and what the sender copies before it posts the message. Reading makes one copy, but
+ * asks the system for each page; staging makes two, in part at the same time. Which one is faster
+ * depends on the processor: see decision 039. */
 #include "engine/stores.h"
 
 #include "base/clock.h"
@@ -54,7 +59,11 @@ static float average(float before, float now)
 
 static void choose(struct engine_stores_case *here, enum engine_writer writer)
 {
-	float least = writer != ENGINE_STAGE ? clearly : here->stream ? half : slightly;
+	bool is_way = writer == ENGINE_SEND || writer == ENGINE_SEND_BLOCKING;
+	float least = is_way                   ? slightly
+		      : writer != ENGINE_STAGE ? clearly
+		      : here->stream           ? half
+					       : slightly;
 	bool stream = here->cost[true] < least * here->cost[false];
 	uint32_t twice = 2 * (here->pause ? here->pause : PAUSE_FIRST);
 	here->pause = stream != here->stream ? PAUSE_FIRST : twice < PAUSE_MAX ? twice : PAUSE_MAX;

@@ -115,6 +115,7 @@ struct mail_rts {
 	/* How long the owner has copied its pieces; stored before `done`. A source that reads it
 	 * late may get the value of the slot's next use. */
 	_Atomic uint64_t ticks;
+	_Atomic uint64_t elapsed;      /* how long it took from the match on; as `ticks` */
 	_Atomic uint64_t matched;      /* from now on the source may copy pieces, too */
 	_Atomic uint64_t owner_copied; /* pieces that the owner has copied */
 	_Atomic uint64_t done;         /* the owner will never touch the source's buffer again */

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Where the payload of a long send lies for its receiver: in the caller's buffer, if peers can access
+ * that or may read it by address, else in a block of the sender's arena. */
+#include "engine/mailbox.h"
+
+#include "base/clock.h"
+#include "kernel/kernel.h"
+
+static bool take_block(struct engine *engine, struct engine_op *op)
+{
+	ls_status status = memory_alloc(engine->memory, op->call.send.bytes, &op->input_block);
+	if (status != LS_OK) {
+		op->status = status;
+		return false;
+	}
+	if (!memory_offset(engine->memory, op->input_block, op->call.send.bytes, &op->input_offset)) {
+		op->status = LS_INTERNAL;
+		return false;
+	}
+	return true;
+}
+
+/* Shorter payloads are staged with plain stores, some of them under the mailbox' lock. */
+static bool is_measured(const struct engine_op *op)
+{
+	return op->call.send.bytes >= UINT64_C(1) << ENGINE_STORES_LEAST;
+}
+
+bool engine_p2p_begin_stores(struct engine *engine, struct engine_op *op)
+{
+	struct engine_stores_use *use = &op->p2p.stores;
+	uint64_t bytes = op->call.send.bytes;
+	if (!is_measured(op) || !engine->mailbox->peers[op->call.peer].is_here)
+		return false;
+	lock_mail_acquire(&engine->mailbox->lock);
+	bool stream = engine_stores_begin(&engine->stores, ENGINE_STAGE, PLAN_STORES_AUTO, bytes,
+					  bytes, use);
+	lock_mail_release(&engine->mailbox->lock);
+	return stream;
+}
+
+/* The stores count only if the receiver alone has copied the message. */
+void engine_p2p_end_stores(struct engine *engine, const struct engine_op *op)
+{
+	const struct engine_p2p *p2p = &op->p2p;
+	bool copied_alone = p2p->stores.at && !p2p->pieces_copied;
+	bool before_post = p2p->way.writer == ENGINE_SEND && !p2p->by_address;
+	if (!copied_alone && !p2p->way.at)
+		return;
+	uint64_t copied = atomic_load_explicit(&p2p->rts->ticks, memory_order_relaxed);
+	uint64_t elapsed = atomic_load_explicit(&p2p->rts->elapsed, memory_order_relaxed);
+	lock_mail_acquire(&engine->mailbox->lock);
+	if (copied_alone)
+		engine_stores_took(&p2p->stores, p2p->ticks + copied);
+	engine_stores_took(&p2p->way, elapsed + (before_post ? p2p->ticks : 0));
+	lock_mail_release(&engine->mailbox->lock);
+}
+
+void engine_p2p_stage_all(struct engine *engine, struct engine_op *op)
+{
+	op->p2p.posted_first = false;
+	bool stream = engine_p2p_begin_stores(engine, op);
+	uint64_t before = clock_ticks();
+	kernel_copy(op->input_block, op->call.send.address, op->call.send.bytes, stream);
+	op->p2p.ticks = clock_ticks() - before;
+}
+
+/* Whether no other thread advances or cancels this send, so that its block stays valid while the
+ * caller fills it. A payload for another host must be complete when it is posted. */
+static bool may_post_first(const struct engine *engine, const struct engine_op *op)
+{
+	const struct engine_p2p *p2p = &op->p2p;
+	return p2p->is_blocking && !p2p->detached && !p2p->cancellable && !p2p->uses_cells &&
+	       op->call.peer != engine->team->rank && engine->mailbox->peers[op->call.peer].is_here;
+}
+
+/* Reading by address was faster lately. */
+static bool reading_is_faster(struct engine *engine, struct engine_op *op)
+{
+	uint64_t bytes = op->call.send.bytes;
+	enum engine_writer writer = op->p2p.posted_first ? ENGINE_SEND_BLOCKING : ENGINE_SEND;
+	lock_mail_acquire(&engine->mailbox->lock);
+	bool staged = engine_stores_begin(&engine->stores, writer, PLAN_STORES_AUTO, bytes, bytes,
+					  &op->p2p.way);
+	lock_mail_release(&engine->mailbox->lock);
+	return !staged;
+}
+
+/* Whether the receiver reads the plain memory by address: only on this host. */
+static bool is_read(struct engine *engine, struct engine_op *op)
+{
+	uint64_t bytes = op->call.send.bytes, from = ENGINE_P2P_READ_LONG;
+	bool always = engine->remote == SETTING_REMOTE_ALWAYS;
+	uint64_t least = op->p2p.posted_first || always ? ENGINE_P2P_READ_BLOCKING_LEAST
+							: ENGINE_P2P_READ_LEAST;
+	if (engine->remote == SETTING_REMOTE_OFF || bytes < least ||
+	    !engine->mailbox->peers[op->call.peer].is_here || !transport_reads_me(engine->team))
+		return false;
+	if (always)
+		return true;
+	if (bytes <= ENGINE_P2P_READ_MOST)
+		return reading_is_faster(engine, op);
+	if (op->p2p.posted_first && bytes <= engine->memory->bytes / ENGINE_P2P_ARENA_SHARE)
+		from = ENGINE_P2P_READ_BLOCKING_LONG;
+	return bytes >= from;
+}
+
+bool engine_p2p_stage_payload(struct engine *engine, struct engine_op *op)
+{
+	op->p2p.by_address = op->p2p.posted_first = false;
+	op->p2p.stores.at = op->p2p.way.at = NULL;
+	if (memory_offset_for(engine->memory, op->call.send.address, op->call.send.bytes,
+			      engine->peers, &op->input_offset))
+		return true;
+	/* The caller has checked that it is a block; peers no longer see it. */
+	if (op->p2p.hands_over_block) {
+		op->status = LS_BAD_ARGUMENT;
+		return false;
+	}
+	op->p2p.posted_first = may_post_first(engine, op);
+	op->p2p.by_address = is_read(engine, op);
+	if (op->p2p.by_address) {
+		op->p2p.posted_first = false;
+		op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
+		return true;
+	}
+	if (!take_block(engine, op))
+		return false;
+	if (!op->p2p.posted_first)
+		engine_p2p_stage_all(engine, op);
+	return true;
+}
