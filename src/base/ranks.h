@@ -14,14 +14,23 @@ enum {
 	RANKS_JOB_MAX = 4096, /* that sets, plans and diagnosis take */
 	/* Of a job, so far: tables by world rank, and sets of world ranks that are one word. */
 	RANKS_WORLD_MAX = 64,
-	RANKS_HOST_MAX = 64, /* of a job on one host */
+	RANKS_HOST_MAX = 64,  /* of a job on one host */
+	RANKS_HOSTS_MAX = 64, /* hosts of a job: sets of hosts are one word */
 	RANKS_WORDS = RANKS_JOB_MAX / 64,
+	RANKS_WORLD_WORDS = (RANKS_WORLD_MAX + 63) / 64,
 };
 
 /* Bit q: member q of a group, all of which share this host. */
 typedef uint64_t ranks_here;
-_Static_assert(RANKS_HOST_MAX <= 64 && RANKS_WORLD_MAX <= 64 && RANKS_JOB_MAX % 64 == 0,
+_Static_assert(RANKS_HOST_MAX <= 64 && RANKS_WORLD_MAX <= RANKS_JOB_MAX && RANKS_JOB_MAX % 64 == 0,
 	       "a bit for each");
+
+/* Bit ranks_bit(q) of word q / 64: rank q of a job or a group. For sets in shared memory, or with
+ * atomic words; [RANKS_WORLD_WORDS] of them have room for any rank. */
+static inline uint64_t ranks_bit(int rank)
+{
+	return UINT64_C(1) << rank % 64;
+}
 
 /* Bit r % 64 of word r / 64: rank r. All zero is the empty set. */
 struct ranks {
@@ -38,6 +47,12 @@ static inline bool ranks_is_one(int rank)
 static inline bool ranks_have(const struct ranks *set, int rank)
 {
 	return ranks_is_one(rank) && set->words[rank / 64] >> rank % 64 & 1;
+}
+
+/* As ranks_have; NULL is the empty set. */
+static inline bool ranks_among(const struct ranks *set, int rank)
+{
+	return set && ranks_have(set, rank);
 }
 
 static inline void ranks_add(struct ranks *set, int rank)
@@ -68,6 +83,14 @@ static inline struct ranks ranks_below(int count)
 		set.words[i] = UINT64_MAX;
 	if (count > 0 && count < RANKS_JOB_MAX && count % 64)
 		set.words[count / 64] = (UINT64_C(1) << count % 64) - 1;
+	return set;
+}
+
+/* The set that `count` such words are. */
+static inline struct ranks ranks_of_words(const uint64_t *words, int count)
+{
+	struct ranks set = {{0}};
+	memcpy(set.words, words, (size_t)count * sizeof words[0]);
 	return set;
 }
 
@@ -160,6 +183,15 @@ static inline int ranks_from(const struct ranks *set, int rank)
 static inline int ranks_first(const struct ranks *set)
 {
 	return ranks_from(set, 0);
+}
+
+/* The highest rank; -1: the set is empty. */
+static inline int ranks_last(const struct ranks *set)
+{
+	for (int i = RANKS_WORDS - 1; i >= 0; i--)
+		if (set->words[i])
+			return 64 * i + 63 - __builtin_clzll(set->words[i]);
+	return -1;
 }
 
 /* For each rank of the set, in order. The loop may remove ranks that it has visited. */

@@ -28,6 +28,7 @@ static void check(const struct ranks *set, const struct model *model)
 		count--;
 	}
 	assert_int_equal(count, 0);
+	assert_int_equal(ranks_last(set), seen);
 }
 
 static uint64_t next(uint64_t *state)
@@ -103,6 +104,27 @@ static void lowest_ranks(void **state)
 	check(&bits, &model);
 }
 
+/* Sets in shared memory, of a few words. */
+static void words(void **state)
+{
+	(void)state;
+	uint64_t random = 7;
+	for (int round = 0; round < 20; round++) {
+		struct model model;
+		struct ranks drawn = draw(&random, &model);
+		uint64_t few[RANKS_WORLD_WORDS] = {0};
+		for (int r = 0; r < RANKS_JOB_MAX; r++) {
+			assert_int_equal(ranks_among(&drawn, r), model.in[r]);
+			model.in[r] = model.in[r] && r < RANKS_WORLD_MAX;
+			if (model.in[r])
+				few[r / 64] |= ranks_bit(r);
+		}
+		struct ranks set = ranks_of_words(few, RANKS_WORLD_WORDS);
+		check(&set, &model);
+	}
+	assert_false(ranks_among(NULL, 0));
+}
+
 static void two_sets(void **state)
 {
 	(void)state;
@@ -143,9 +165,8 @@ static void two_sets(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(members),
-		cmocka_unit_test(no_ranks),
-		cmocka_unit_test(lowest_ranks),
+		cmocka_unit_test(members),      cmocka_unit_test(no_ranks),
+		cmocka_unit_test(lowest_ranks), cmocka_unit_test(words),
 		cmocka_unit_test(two_sets),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -218,7 +218,7 @@ struct wait_call {
 };
 
 /* The most descriptors that a wait of a rank has. */
-enum { WAIT_FDS_MAX = 255 };
+enum { WAIT_FDS_MAX = 639 };
 
 /* Lets threads use the waiter's wait table. Before that its waits work, but are not published. Not
  * for two threads at once. Does nothing if the waiter has no wait table. Errors: LS_OUT_OF_MEMORY,

@@ -4,11 +4,11 @@
 
 #include "control.h"
 
-static const char magic[8] = "LSBEAT2";
+static const char magic[8] = "LSBEAT3";
 
 void control_session(const struct auth_token *token, uint64_t job, struct auth_session *out)
 {
-	static const char label[] = "lockstep beats 2";
+	static const char label[] = "lockstep beats 3";
 	auth_session_begin(token, label, sizeof label, &job, sizeof job, out);
 }
 
@@ -27,7 +27,7 @@ static bool is_whole(const struct control *control, const struct control_beat *b
 	return memcmp(beat->magic, magic, sizeof magic) == 0 && beat->hosts == mine->hosts &&
 	       beat->host < mine->hosts && beat->host != mine->host && beat->generation > 0 &&
 	       beat->number > 0 && beat->leaves <= 1 && beat->late <= 1 && !beat->zero[0] &&
-	       !beat->zero[1] && !beat->zero[2];
+	       !beat->zero[1];
 }
 
 static bool is_signed(const struct control *control, const struct control_beat *beat)

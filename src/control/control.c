@@ -170,7 +170,7 @@ static void fill(struct control *control, uint64_t now_ns, struct control_beat *
 				     .number = ++control->number,
 				     .host = (uint8_t)options->host,
 				     .hosts = (uint8_t)options->hosts,
-				     .agent = (uint8_t)options->agent,
+				     .agent = (uint16_t)options->agent,
 				     .leaves = control->leaves,
 				     .late = was_late};
 	for (int h = 0; h < options->hosts; h++) {

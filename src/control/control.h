@@ -15,9 +15,10 @@
 #include <stdint.h>
 
 #include "auth/auth.h"
+#include "base/ranks.h"
 
 enum {
-	CONTROL_HOSTS_MAX = 64,
+	CONTROL_HOSTS_MAX = RANKS_HOSTS_MAX,
 	CONTROL_BEAT_MS = 50,
 	CONTROL_SILENT_MS = 1000, /* unheard for this long: a verdict */
 	CONTROL_OPEN_MS = 3000,   /* the same, if others hear it now and then */
@@ -39,10 +40,10 @@ struct control_beat {
 	uint64_t generation, number; /* of the agent, see struct control_past; the beat's, from 1 */
 	uint64_t hears;      /* a bit for each host: within CONTROL_FRESH_MS, in real time */
 	uint8_t host, hosts; /* the sender; how many there are */
-	uint8_t agent;       /* what the sender says of itself, such as its rank */
 	uint8_t leaves;      /* 1: nobody will send for this host any more */
 	uint8_t late;        /* 1: the sender was asleep a moment ago */
-	uint8_t zero[3];
+	uint16_t agent;      /* what the sender says of itself, such as its rank */
+	uint8_t zero[2];
 	/* Of each host: for how long the sender has not heard it, by its slow clock;
 	 * CONTROL_NEVER_MS: it never has. */
 	uint16_t age_ms[CONTROL_HOSTS_MAX];
@@ -55,6 +56,9 @@ struct control_beat {
 	struct auth_tag tag; /* over all of the above; zero in jobs without a secret */
 };
 _Static_assert(sizeof(struct control_beat) == 48 + 256 + 8 + 768 + 32, "no padding on the wire");
+_Static_assert(CONTROL_HOSTS_MAX <= 64 && CONTROL_HOSTS_MAX < UINT8_MAX &&
+		       RANKS_WORLD_MAX <= UINT16_MAX,
+	       "a bit and a number for each host, and room for a rank");
 
 enum control_kind {
 	CONTROL_SILENT, /* host `from`: nobody who is heard here hears it */
@@ -80,7 +84,7 @@ struct control_past {
 
 struct control_options {
 	int host, hosts; /* this one; how many, 2 to CONTROL_HOSTS_MAX */
-	int agent;       /* 0 to 255, to be told to all */
+	int agent;       /* 0 to 65535, to be told to all */
 	uint64_t job;
 	uint64_t generation;                /* larger than that of any earlier agent of this host */
 	const struct auth_session *session; /* must outlive it. NULL: beats have no signature */
@@ -112,7 +116,7 @@ struct control_peer {
 	/* Its newest beat: when it was sent, by its clock, and when it came, by the caller's. */
 	uint64_t sent_ns, came_ns;
 	struct control_clock clock;
-	uint8_t agent;
+	uint16_t agent;
 	uint32_t calm_ms; /* for how long it must be heard until it is back */
 	uint16_t count;   /* of its beats that were heard, modulo 2^16 */
 	/* What it says of each host; since when it says that it hears it, 0: it does not. */

@@ -120,22 +120,22 @@ static void say_different(const struct ls_ddp *ddp, const struct description *al
 {
 	char text[1024] = "", ranks[128];
 	size_t used = 0;
-	uint64_t told = 0;
+	struct ranks told = {{0}};
 	for (int r = 0; r < ddp->size; r++) {
-		uint64_t same = 0;
+		struct ranks same = {{0}};
+		if (ranks_have(&told, r) || used >= sizeof text)
+			continue;
 		for (int q = r; q < ddp->size; q++)
 			if (all[q].hash == all[r].hash)
-				same |= UINT64_C(1) << q;
-		if (told >> r & 1 || used >= sizeof text)
-			continue;
+				ranks_add(&same, q);
 		char what[DESCRIPTION_BYTES]; /* others wrote it */
 		memcpy(what, all[r].text, sizeof what);
 		what[sizeof what - 1] = '\0';
 		text_clean(what, false);
-		ddp_text_ranks(same, ranks, sizeof ranks);
+		ddp_text_ranks(&same, ranks, sizeof ranks);
 		used += (size_t)snprintf(text + used, sizeof text - used, "%s%s on %s",
-					 told ? ", but " : "", what, ranks);
-		told |= same;
+					 ranks_any(&told) ? ", but " : "", what, ranks);
+		ranks_join(&told, &same);
 	}
 	MESSAGE_SAY(MESSAGE_DDP_INCONSISTENT, (unsigned long long)index, text);
 }

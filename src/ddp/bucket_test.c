@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/ranks.h"
 #include "ddp/ddp_private.h"
 
 enum { MAX = 12 };
@@ -119,22 +120,24 @@ static void ranks_as_text(void **state)
 {
 	(void)state;
 	static const struct {
-		uint64_t ranks;
+		struct ranks ranks;
 		const char *text;
 	} cases[] = {
-		{0x1, "rank 0"},
-		{0x5, "ranks 0 and 2"},
-		{0x3, "ranks 0 and 1"},
-		{0xb, "ranks 0, 1 and 3"},
-		{0xe, "ranks 1-3"},
-		{UINT64_MAX, "ranks 0-63"},
-		{UINT64_C(1) << 63, "rank 63"},
+		{{{0x1}}, "rank 0"},
+		{{{0x5}}, "ranks 0 and 2"},
+		{{{0x3}}, "ranks 0 and 1"},
+		{{{0xb}}, "ranks 0, 1 and 3"},
+		{{{0xe}}, "ranks 1-3"},
+		{{{UINT64_MAX}}, "ranks 0-63"},
+		{{{UINT64_C(1) << 63}}, "rank 63"},
+		{{{UINT64_C(1) << 63, 0x3}}, "ranks 63-65"},
+		{{{1, 0x2}}, "ranks 0 and 65"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		char text[128], narrow[8];
-		ddp_text_ranks(cases[i].ranks, text, sizeof text);
+		ddp_text_ranks(&cases[i].ranks, text, sizeof text);
 		assert_string_equal(text, cases[i].text);
-		ddp_text_ranks(cases[i].ranks, narrow, sizeof narrow);
+		ddp_text_ranks(&cases[i].ranks, narrow, sizeof narrow);
 		assert_int_equal(strncmp(narrow, cases[i].text, sizeof narrow - 1), 0);
 	}
 }

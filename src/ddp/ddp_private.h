@@ -90,8 +90,8 @@ struct ls_ddp {
 
 /* LS_BAD_ARGUMENT, after saying which argument of which call is wrong and what would be right. */
 ls_status ddp_bad(const char *call, const char *argument, long long value, const char *right);
-/* "rank 3", "ranks 0 and 2", "ranks 1-3": those whose bit is set. */
-void ddp_text_ranks(uint64_t ranks, char *out, size_t bytes);
+/* "rank 3", "ranks 0 and 2", "ranks 1-3". */
+void ddp_text_ranks(const struct ranks *ranks, char *out, size_t bytes);
 /* The name, or only its end if it is too long: that tells more than "model.encoder.lay". */
 void ddp_text_name(const char *name, char *out, size_t bytes);
 

@@ -68,9 +68,9 @@ void ls_join_close(ls_join *join)
 	free(join);
 }
 
-/* The ranks that have a batch, as bits, and the values of the lowest one. */
+/* The ranks that have a batch, and the values of the lowest one. */
 struct answer {
-	uint64_t having;
+	struct ranks having;
 	bool error;
 	struct ls_join_round round;
 };
@@ -87,11 +87,11 @@ static ls_status ask_all(const struct ls_join *join, const struct ballot *mine, 
 		out->error |= ballots[r].error != 0;
 		if (!ballots[r].has_batch)
 			continue;
-		if (out->having == 0) {
+		if (!ranks_any(&out->having)) {
 			out->round.lead = r;
 			out->round.word = ballots[r].word;
 		}
-		out->having |= UINT64_C(1) << r;
+		ranks_add(&out->having, r);
 		out->round.active++;
 	}
 	return status;
@@ -100,9 +100,10 @@ static ls_status ask_all(const struct ls_join *join, const struct ballot *mine, 
 static void say_uneven(const struct ls_join *join, const struct answer *answer)
 {
 	char ended[128], others[128];
-	uint64_t all = ~UINT64_C(0) >> (64 - ls_group_size(join->group));
-	ddp_text_ranks(all & ~answer->having, ended, sizeof ended);
-	ddp_text_ranks(answer->having, others, sizeof others);
+	struct ranks without = ranks_below(ls_group_size(join->group));
+	ranks_drop(&without, &answer->having);
+	ddp_text_ranks(&without, ended, sizeof ended);
+	ddp_text_ranks(&answer->having, others, sizeof others);
 	MESSAGE_SAY(MESSAGE_JOIN_UNEVEN, ended, (unsigned long long)join->step,
 		    join->step == 1 ? "" : "es", others, answer->round.active == 1 ? "s" : "ve");
 }

@@ -17,18 +17,17 @@ ls_status ddp_bad(const char *call, const char *argument, long long value, const
 	return LS_BAD_ARGUMENT;
 }
 
-void ddp_text_ranks(uint64_t ranks, char *out, size_t bytes)
+void ddp_text_ranks(const struct ranks *ranks, char *out, size_t bytes)
 {
-	int count = __builtin_popcountll(ranks), seen = 0;
-	int low = ranks ? __builtin_ctzll(ranks) : 0;
+	int count = ranks_count(ranks), seen = 0, low = ranks_first(ranks);
 	size_t used = (size_t)snprintf(out, bytes, count == 1 ? "rank " : "ranks ");
-	if (count > 2 && ranks >> low == (UINT64_C(1) << (count - 1) << 1) - 1) {
+	if (count > 2 && ranks_last(ranks) == low + count - 1) {
 		snprintf(out + used, bytes - used, "%d-%d", low, low + count - 1);
 		return;
 	}
-	for (int r = 0; r < 64 && used < bytes; r++) {
-		if (!(ranks >> r & 1))
-			continue;
+	RANKS_EACH (r, ranks) {
+		if (used >= bytes)
+			break;
 		const char *before = seen == 0 ? "" : seen == count - 1 ? " and " : ", ";
 		used += (size_t)snprintf(out + used, bytes - used, "%s%d", before, r);
 		seen++;

@@ -40,9 +40,9 @@ static int column_of(struct ddp_phases *phases, const char *name)
 void ddp_phases_add(struct ddp_phases *phases, int rank, const struct trace_phases *of)
 {
 	double inside = 0;
-	phases->known |= UINT64_C(1) << rank;
+	ranks_add(&phases->known, rank);
 	if (of->count)
-		phases->entered |= UINT64_C(1) << rank;
+		ranks_add(&phases->entered, rank);
 	phases->span[rank] = (double)of->span_ns;
 	phases->waited[rank] = (double)of->outside_ns;
 	for (uint32_t i = 0; i < of->count; i++) {
@@ -72,12 +72,12 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static double median_of(const double *values, uint64_t which, int count)
+static double median_of(const double *values, const struct ranks *which, int count)
 {
 	double sorted[DDP_RANK_MAX];
 	int used = 0;
 	for (int rank = 0; rank < count; rank++)
-		if (which >> rank & 1)
+		if (ranks_have(which, rank))
 			sorted[used++] = values[rank];
 	if (!used)
 		return 0;
@@ -87,11 +87,11 @@ static double median_of(const double *values, uint64_t which, int count)
 
 /* The time that a job would gain without `ranks` being slow is no more than any other rank waits:
  * work that nobody waits for, such as that of threads which load ahead, costs nothing. */
-static double least_waiting(const struct ddp_phases *phases, uint64_t ranks)
+static double least_waiting(const struct ddp_phases *phases, const struct ranks *ranks)
 {
 	double least = -1;
 	for (int rank = 0; rank < phases->rank_count; rank++)
-		if ((phases->entered & ~ranks) >> rank & 1 &&
+		if (ranks_have(&phases->entered, rank) && !ranks_have(ranks, rank) &&
 		    (least < 0 || phases->waited[rank] < least))
 			least = phases->waited[rank];
 	return least < 0 ? 0 : least;
@@ -101,10 +101,11 @@ static double least_waiting(const struct ddp_phases *phases, uint64_t ranks)
 static void name_rank(struct ddp_straggler *straggler, int rank, double time, double median)
 {
 	double ratio = median > 0 ? time / median : 0;
-	straggler->least = straggler->ranks && straggler->least < ratio ? straggler->least : ratio;
+	straggler->least =
+		ranks_any(&straggler->ranks) && straggler->least < ratio ? straggler->least : ratio;
 	straggler->most = ratio > straggler->most ? ratio : straggler->most;
 	straggler->most_ns = time > straggler->most_ns ? time : straggler->most_ns;
-	straggler->ranks |= UINT64_C(1) << rank;
+	ranks_add(&straggler->ranks, rank);
 }
 
 /* The slow ranks of one column, and what they cost. If there are none, the share is 0. */
@@ -115,13 +116,13 @@ static struct ddp_straggler judge_column(const struct ddp_phases *phases,
 	double times[DDP_RANK_MAX] = {0}, farthest = 0, pace = 0, better = 0;
 	for (int rank = 0; rank < phases->rank_count; rank++)
 		times[rank] = phases->own[rank][column];
-	double median = median_of(times, phases->entered, phases->rank_count);
+	double median = median_of(times, &phases->entered, phases->rank_count);
 	for (int rank = 0; rank < phases->rank_count; rank++)
 		if (times[rank] - median > farthest)
 			farthest = times[rank] - median;
 	for (int rank = 0; rank < phases->rank_count; rank++) {
 		double work = verdict->work[rank], excess = times[rank] - median, without = work;
-		if (phases->entered >> rank & 1 && times[rank] > median * RATIO_LEAST &&
+		if (ranks_have(&phases->entered, rank) && times[rank] > median * RATIO_LEAST &&
 		    excess >= farthest * EXCESS_SHARE) {
 			name_rank(&out, rank, times[rank], median);
 			without = work - excess;
@@ -129,8 +130,8 @@ static struct ddp_straggler judge_column(const struct ddp_phases *phases,
 		pace = work > pace ? work : pace;
 		better = without > better ? without : better;
 	}
-	double gain = pace - better, waiting = least_waiting(phases, out.ranks);
-	if (out.ranks && verdict->span > 0)
+	double gain = pace - better, waiting = least_waiting(phases, &out.ranks);
+	if (ranks_any(&out.ranks) && verdict->span > 0)
 		out.share = (gain < waiting ? gain : waiting) / verdict->span;
 	if (out.share > 1) /* of several threads, whose times add up */
 		out.share = 1;
@@ -153,14 +154,14 @@ void ddp_phases_judge(const struct ddp_phases *phases, struct ddp_verdict *out)
 {
 	*out = (struct ddp_verdict){0};
 	for (int rank = 0; rank < phases->rank_count; rank++) {
-		if (!(phases->entered >> rank & 1))
+		if (!ranks_have(&phases->entered, rank))
 			continue;
 		for (int column = 0; column < phases->column_count; column++)
 			out->work[rank] += phases->own[rank][column];
 		if (phases->span[rank] > out->span)
 			out->span = phases->span[rank];
 	}
-	out->median_work = median_of(out->work, phases->entered, phases->rank_count);
+	out->median_work = median_of(out->work, &phases->entered, phases->rank_count);
 	for (int column = 0; column < phases->column_count; column++) {
 		struct ddp_straggler straggler = judge_column(phases, out, column);
 		if (straggler.share >= SHARE_LEAST)

@@ -10,10 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/ranks.h"
 #include "trace/trace.h"
 
 enum {
-	DDP_RANK_MAX = 64,
+	DDP_RANK_MAX = RANKS_WORLD_MAX,
 	DDP_COLUMN_MAX = TRACE_PHASE_MAX + 1,
 	DDP_OUTSIDE = 0, /* the column of time in no phase */
 	DDP_STRAGGLER_MAX = 3,
@@ -23,9 +24,9 @@ enum {
  * - 1 are phases, in the order in which they were met. */
 struct ddp_phases {
 	int rank_count, column_count;
-	int left_out;     /* phases for which there was no column */
-	uint64_t known;   /* bit r: rank r has been added */
-	uint64_t entered; /* bit r: it has begun some phase */
+	int left_out;         /* phases for which there was no column */
+	struct ranks known;   /* those that have been added */
+	struct ranks entered; /* those that have begun some phase */
 	char names[DDP_COLUMN_MAX][TRACE_PHASE_BYTES];
 	double own[DDP_RANK_MAX][DDP_COLUMN_MAX];
 	double waited_in[DDP_RANK_MAX][DDP_COLUMN_MAX];
@@ -43,7 +44,7 @@ void ddp_phases_add(struct ddp_phases *phases, int rank, const struct trace_phas
 /* Ranks that are slow in one phase. */
 struct ddp_straggler {
 	int column;
-	uint64_t ranks;
+	struct ranks ranks;
 	double least, most; /* times the median; 0: the median is nothing */
 	double most_ns;
 	double share; /* of the step that it costs */

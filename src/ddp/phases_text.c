@@ -40,17 +40,15 @@ __attribute__((format(printf, 2, 3))) static void append(char *line, const char 
 }
 
 /* "rank 2", "ranks 0, 1 and 3"; of many only how many they are. */
-static void append_ranks(char *line, uint64_t ranks)
+static void append_ranks(char *line, const struct ranks *ranks)
 {
-	int count = __builtin_popcountll(ranks), said = 0;
+	int count = ranks_count(ranks), said = 0;
 	if (count > 8) {
 		append(line, "%d ranks", count);
 		return;
 	}
 	append(line, count == 1 ? "rank " : "ranks ");
-	for (int rank = 0; rank < DDP_RANK_MAX; rank++) {
-		if (!(ranks >> rank & 1))
-			continue;
+	RANKS_EACH (rank, ranks) {
 		append(line, "%s%d", !said ? "" : said == count - 1 ? " and " : ", ", rank);
 		said++;
 	}
@@ -70,10 +68,10 @@ void ddp_phases_sentence(const struct ddp_phases *phases, const struct ddp_strag
 			 char *out, size_t bytes)
 {
 	char line[LINE_BYTES] = "", least[16], most[16];
-	bool one = __builtin_popcountll(straggler->ranks) == 1;
+	bool one = ranks_count(&straggler->ranks) == 1;
 	bool outside = straggler->column == DDP_OUTSIDE;
 	const char *where = outside ? "of phases" : phases->names[straggler->column];
-	append_ranks(line, straggler->ranks);
+	append_ranks(line, &straggler->ranks);
 	append(line, one ? " spends " : " spend ");
 	snprintf(least, sizeof least, "%.1fx", straggler->least);
 	snprintf(most, sizeof most, "%.1fx", straggler->most);
@@ -113,9 +111,9 @@ static void put_rank(struct text *text, const struct ddp_phases *phases,
 {
 	char line[LINE_BYTES] = "";
 	append(line, "  %4d", rank);
-	if (!(phases->known >> rank & 1)) {
+	if (!ranks_have(&phases->known, rank)) {
 		append(line, "  cannot be read");
-	} else if (!(phases->entered >> rank & 1)) {
+	} else if (!ranks_have(&phases->entered, rank)) {
 		append(line, "  has not begun a phase");
 	} else {
 		for (int i = 0; i < count; i++)
@@ -165,7 +163,7 @@ void ddp_phases_text(const struct ddp_phases *phases, char *out, size_t bytes)
 	char line[LINE_BYTES] = "";
 	if (bytes)
 		out[0] = 0;
-	if (!phases->entered) {
+	if (!ranks_any(&phases->entered)) {
 		put_line(&text, "no rank has begun a phase");
 		return;
 	}

@@ -22,14 +22,13 @@ static bool is_gone(const struct diagnose_job *job, const struct diagnose_source
  * needs them. */
 static bool has_unspared(const struct diagnose_job *job,
 			 const struct diagnose_source *const *by_rank,
-			 const struct trace_group *group, uint32_t id)
+			 const struct trace_view *trace, int at, uint32_t id)
 {
-	uint64_t spared = atomic_load(&group->spared);
-	uint32_t size = __atomic_load_n(&group->size, __ATOMIC_ACQUIRE);
-	uint8_t members[TRACE_MEMBER_MAX];
-	seqlock_load(members, group->members, sizeof members);
-	for (uint32_t i = 0; i < size && i < TRACE_MEMBER_MAX; i++)
-		if (!(spared >> i & 1) &&
+	const struct trace_group *group = &trace->groups[at];
+	uint16_t members[TRACE_MEMBER_MAX];
+	uint32_t size = trace_read_members(trace, at, members);
+	for (uint32_t i = 0; i < size; i++)
+		if (!(atomic_load(&group->spared[i / 64]) & ranks_bit((int)i)) &&
 		    (members[i] >= job->size || is_gone(job, by_rank, members[i], id)))
 			return true;
 	return false;
@@ -37,11 +36,14 @@ static bool has_unspared(const struct diagnose_job *job,
 
 /* It has failed, or somebody is about to say why. */
 static bool is_ending(const struct diagnose_job *job, const struct diagnose_source *const *by_rank,
-		      const struct trace_group *group)
+		      const struct trace_view *trace, int at)
 {
+	const struct trace_group *group = &trace->groups[at];
 	uint64_t claim_at = __atomic_load_n(&group->claim_offset, __ATOMIC_ACQUIRE);
 	uint64_t cause_at = __atomic_load_n(&group->cause_offset, __ATOMIC_ACQUIRE);
-	int owner = __atomic_load_n(&group->members[0], __ATOMIC_ACQUIRE);
+	uint16_t members[TRACE_MEMBER_MAX] = {0};
+	(void)trace_read_members(trace, at, members);
+	int owner = members[0];
 	const _Atomic uint64_t *claim = diagnose_find_word(by_rank, job->size, owner, claim_at);
 	const _Atomic uint64_t *cause = diagnose_find_word(by_rank, job->size, owner, cause_at);
 	if (cause_at == 0 || !claim || !cause)
@@ -78,8 +80,8 @@ void diagnose_look_at_callbacks(const struct diagnose_source *const *by_rank,
 			if (!id || atomic_load(&group->callbacks) == 0)
 				continue;
 			rank->has_callbacks = true;
-			rank->calls_back |= limited || is_ending(job, by_rank, group) ||
-					    has_unspared(job, by_rank, group, id);
+			rank->calls_back |= limited || is_ending(job, by_rank, trace, i) ||
+					    has_unspared(job, by_rank, trace, i, id);
 		}
 	}
 }

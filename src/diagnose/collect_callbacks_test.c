@@ -8,7 +8,7 @@ enum { OTHER = 7, CLAIM = 8, CAUSE = 9 }; /* a group, and words of the segment o
 /* The group that is waited in, and another one. */
 static void publish_groups(struct collect_fixture *fixture)
 {
-	uint8_t members[SIZE] = {0, 1, 2};
+	uint16_t members[SIZE] = {0, 1, 2};
 	publish_ring(fixture);
 	for (int r = 0; r < SIZE; r++) {
 		struct trace_membership membership = {.id = GROUP,
@@ -84,15 +84,15 @@ static void members_that_are_gone(void **state)
 	atomic_store(&other->callbacks, 1);
 	atomic_store(&fixture->traces[1].groups[1].state, TRACE_GROUP_CLOSED);
 	assert_true(collect(fixture, 0)->calls_back);
-	atomic_store(&other->spared, 1 << 1);
+	atomic_store(&other->spared[0], 1 << 1);
 	assert_false(collect(fixture, 0)->calls_back);
 	fixture->sources[2].process = DIAGNOSE_DEAD;
 	assert_true(collect(fixture, 0)->calls_back);
-	atomic_store(&other->spared, 1 << 1 | 1 << 2);
+	atomic_store(&other->spared[0], 1 << 1 | 1 << 2);
 	assert_false(collect(fixture, 0)->calls_back);
 	/* What a rank writes is not trusted. */
-	other->members[1] = 200;
-	atomic_store(&other->spared, 1 << 2);
+	fixture->traces[0].members[fixture->traces[0].member_max + 1] = 200;
+	atomic_store(&other->spared[0], 1 << 2);
 	assert_true(collect(fixture, 0)->calls_back);
 }
 

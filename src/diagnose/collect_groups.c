@@ -11,10 +11,11 @@
 #define GET(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 
 /* False if the entry is not used, or was changed meanwhile. */
-static bool copy_group(const struct trace_group *from, struct diagnose_group *to,
+static bool copy_group(const struct trace_view *trace, int at, struct diagnose_group *to,
 		       struct ranks *members)
 {
-	uint8_t numbers[TRACE_MEMBER_MAX];
+	const struct trace_group *from = &trace->groups[at];
+	uint16_t numbers[TRACE_MEMBER_MAX];
 	*members = (struct ranks){{0}};
 	to->id = atomic_load_explicit(&from->id, memory_order_acquire);
 	to->parent = GET(from->parent);
@@ -26,9 +27,9 @@ static bool copy_group(const struct trace_group *from, struct diagnose_group *to
 	to->rank = GET(from->rank);
 	to->entered = atomic_load_explicit(&from->entered, memory_order_acquire);
 	to->finished = atomic_load_explicit(&from->finished, memory_order_acquire);
-	seqlock_load(numbers, from->members, sizeof numbers);
-	to->first = to->size > 0 ? numbers[0] : -1;
-	for (uint32_t i = 0; i < to->size && i < TRACE_MEMBER_MAX; i++)
+	uint32_t count = trace_read_members(trace, at, numbers);
+	to->first = count > 0 ? numbers[0] : -1;
+	for (uint32_t i = 0; i < count; i++)
 		ranks_add(members, numbers[i]);
 	return to->id && atomic_load_explicit(&from->id, memory_order_relaxed) == to->id;
 }
@@ -38,7 +39,7 @@ static bool find_group(const struct trace_view *trace, uint32_t id, struct diagn
 {
 	for (int i = 0; id != 0 && i < TRACE_GROUP_MAX; i++)
 		if (atomic_load_explicit(&trace->groups[i].id, memory_order_relaxed) == id &&
-		    copy_group(&trace->groups[i], out, members))
+		    copy_group(trace, i, out, members))
 			return true;
 	return false;
 }
@@ -171,14 +172,15 @@ void diagnose_translate(const struct trace_view *trace, struct diagnose_job *job
 		return;
 	record->record.peer = -1;
 	for (int i = 0; i < TRACE_GROUP_MAX; i++) {
-		const struct trace_group *from = &trace->groups[i];
-		if (atomic_load_explicit(&from->id, memory_order_relaxed) != record->record.group ||
-		    !copy_group(from, &group, &members) || group.size > TRACE_MEMBER_MAX)
+		uint16_t numbers[TRACE_MEMBER_MAX];
+		if (atomic_load_explicit(&trace->groups[i].id, memory_order_relaxed) !=
+			    record->record.group ||
+		    !copy_group(trace, i, &group, &members) || group.size > trace->member_max)
 			continue;
 		add_members(job, &group, &members);
-		if (peer < 0 || (uint32_t)peer >= group.size)
+		if (peer < 0 || (uint32_t)peer >= trace_read_members(trace, i, numbers))
 			return;
-		int number = __atomic_load_n(&from->members[peer], __ATOMIC_RELAXED);
+		int number = numbers[peer];
 		if (number < job->size)
 			record->record.peer = number;
 		return;

@@ -64,9 +64,9 @@ static void sources_that_are_missing(void **state)
 static void groups_and_leaving(void **state)
 {
 	struct collect_fixture *fixture = *state;
-	uint8_t members[SIZE];
+	uint16_t members[SIZE];
 	for (int r = 0; r < SIZE; r++)
-		members[r] = (uint8_t)r;
+		members[r] = (uint16_t)r;
 	for (uint32_t id = 1; id <= DIAGNOSE_GROUP_MAX + 1; id++) {
 		struct trace_membership membership = {.id = id, .size = SIZE, .members = members};
 		struct trace_group *group =

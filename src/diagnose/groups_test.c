@@ -28,7 +28,7 @@ static void wait_in(struct diagnose_job *job, int r, struct diagnose_thread *thr
 }
 
 static void member_of(struct diagnose_job *job, int r, uint32_t id, uint32_t state,
-		      const uint8_t *members, uint32_t size)
+		      const uint16_t *members, uint32_t size)
 {
 	struct diagnose_group *group = &job->ranks[r].groups[job->ranks[r].group_count++];
 	*group = (struct diagnose_group){
@@ -48,7 +48,7 @@ static struct diagnose_verdict ask(const struct diagnose_job *job, uint32_t grou
 static void an_old_mismatch_hides_nothing(void **state)
 {
 	(void)state;
-	static const uint8_t members[] = {0, 1};
+	static const uint16_t members[] = {0, 1};
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_job *job = test_job(3);
 	for (int r = 0; r < 2; r++) {
@@ -86,7 +86,7 @@ static void an_old_mismatch_hides_nothing(void **state)
 static void a_place_that_is_used_again(void **state)
 {
 	(void)state;
-	static const uint8_t members[] = {0, 1};
+	static const uint16_t members[] = {0, 1};
 	struct diagnose_job *job = test_job(2);
 	for (int r = 0; r < 2; r++) {
 		test_done(job, r, test_broadcast(1, r ? 1 : -1), 9, "old.c:1");
@@ -106,7 +106,7 @@ static void a_place_that_is_used_again(void **state)
 static void one_group_is_left(void **state)
 {
 	(void)state;
-	static const uint8_t members[] = {2, 0};
+	static const uint16_t members[] = {2, 0};
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_job *job = test_job(3);
 	test_done(job, 2, test_barrier(1), 4, "a.c:1");
@@ -133,7 +133,7 @@ static void one_group_is_left(void **state)
 static void one_group_is_left_by_whom_nobody_waits_for(void **state)
 {
 	(void)state;
-	static const uint8_t members[] = {2, 0};
+	static const uint16_t members[] = {2, 0};
 	char text[DIAGNOSE_TEXT_BYTES];
 	for (int same = 0; same < 2; same++) {
 		struct diagnose_job *job = test_job(3);
@@ -282,7 +282,7 @@ static void peers_are_translated(void **state)
 {
 	struct collect_fixture *fixture = *state;
 	struct trace *trace = &fixture->traces[0];
-	static const uint8_t members[] = {2, 0};
+	static const uint16_t members[] = {2, 0};
 	struct trace_membership membership = {
 		.size = 2, .rank = 1, .first_area = 6, .members = members};
 	for (uint32_t i = 1; i < 100; i++) {
@@ -317,7 +317,7 @@ static void peers_are_translated(void **state)
 	assert_null(diagnose_find_group(fixture->job, 55));
 	/* Members that cannot be are none. */
 	membership.id = 1077;
-	membership.members = (const uint8_t[]){SIZE, 0};
+	membership.members = (const uint16_t[]){SIZE, 0};
 	trace_group_fill(trace, 77, &membership);
 	collect(fixture, 0);
 	assert_null(diagnose_find_group(fixture->job, 1077));
@@ -329,7 +329,7 @@ static void peers_are_translated(void **state)
 static void many_groups_are_waited_in(void **state)
 {
 	struct collect_fixture *fixture = *state;
-	static const uint8_t members[] = {2, 0};
+	static const uint16_t members[] = {2, 0};
 	for (int i = 0; i < DIAGNOSE_GROUP_MAX + 1; i++) {
 		struct trace_membership membership = {
 			.id = 1000 + (uint32_t)i, .size = 2, .members = members};
@@ -347,7 +347,7 @@ static void many_groups_are_waited_in(void **state)
 static void how_a_wait_ends(void **state)
 {
 	struct collect_fixture *fixture = *state;
-	static const uint8_t members[] = {2, 0};
+	static const uint16_t members[] = {2, 0};
 	struct trace_membership membership = {.id = 55,
 					      .size = 2,
 					      .rank = 1,
@@ -396,7 +396,7 @@ static void how_a_wait_ends(void **state)
 static void what_is_closed_late(void **state)
 {
 	struct collect_fixture *fixture = *state;
-	static const uint8_t members[] = {0, 1};
+	static const uint16_t members[] = {0, 1};
 	struct trace_membership membership = {.id = 56, .size = 2, .members = members};
 	atomic_store(&trace_group_fill(&fixture->traces[0], 3, &membership)->state,
 		     TRACE_GROUP_CLOSED);
@@ -418,12 +418,11 @@ static void *fill_again(void *argument)
 	struct filling *filling = argument;
 	int looks = 0;
 	for (uint32_t id = 2; looks >= 0; id++) {
-		uint8_t members[TRACE_MEMBER_MAX];
-		memset(members, (int)(id & 63), sizeof members);
+		uint16_t number = id & 63, members[SIZE] = {number, number};
 		trace_group_fill(filling->trace, 3,
 				 &(struct trace_membership){.id = id,
 							    .parent = id,
-							    .size = TRACE_MEMBER_MAX,
+							    .size = 2,
 							    .first_area = id,
 							    .rank = (int32_t)id,
 							    .claim_offset = id,

@@ -351,7 +351,7 @@ static void a_ring_of_processes(void **state)
 static void a_ring_that_is_closed(void **state)
 {
 	struct collect_fixture *fixture = *state;
-	static const uint8_t members[SIZE] = {0, 1, 2};
+	static const uint16_t members[SIZE] = {0, 1, 2};
 	struct trace_membership membership = {.id = GROUP,
 					      .size = SIZE,
 					      .claim_offset = 8 * 8,

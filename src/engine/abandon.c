@@ -57,8 +57,8 @@ static bool take_away(struct engine *engine, const struct engine_op *op)
 	return memory_detach(engine->memory, buffer->address, buffer->bytes) == LS_OK;
 }
 
-enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
-					bool force)
+enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op *op,
+					const struct ranks *gone, bool force)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	bool lost = false, safe = true;
@@ -76,7 +76,7 @@ enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op 
 		lost = !is_off_the_link(engine, op, force);
 		if (lost && (!force || !op->input_block))
 			return ENGINE_BLOCKED;
-	} else if (shown && !(gone >> op->call.peer & 1)) {
+	} else if (shown && !ranks_among(gone, op->call.peer)) {
 		lost = !is_out(engine, op);
 		if (lost && !force)
 			return ENGINE_BLOCKED;
@@ -92,13 +92,13 @@ enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op 
 /* ---- all ---- */
 
 /* Counts peers that have entered this collective and not finished it. */
-static int still_inside(struct engine *engine, struct engine_op *op, uint64_t gone)
+static int still_inside(struct engine *engine, struct engine_op *op, const struct ranks *gone)
 {
 	const struct transport_team *team = engine->team;
 	op->word_count = 0;
 	for (int q = 0; q < team->size; q++) {
 		/* Only ranks of this host touch windows. */
-		if (q == team->rank || gone >> q & 1 || !transport_is_here(team, q))
+		if (q == team->rank || ranks_among(gone, q) || !transport_is_here(team, q))
 			continue;
 		const _Atomic uint64_t *signal = &transport_entry(team, q, op->seq)->signal;
 		const _Atomic uint64_t *finished = &transport_area_of(team, q)->finished;
@@ -139,8 +139,8 @@ static bool are_all_off_the_link(struct engine *engine, struct engine_op *op, bo
 	return op->word_count == 0;
 }
 
-enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
-				    bool force)
+enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
+				    const struct ranks *gone, bool force)
 {
 	if (op->device.stage != ENGINE_DEVICE_NONE || engine_is_on_stream(op))
 		return engine_device_abandon(engine, op, gone, force);

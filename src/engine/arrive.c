@@ -98,7 +98,7 @@ static bool invite(struct engine *engine, struct engine_op *op)
 		return true;
 	if (p2p->pieces < 2 || rts->plain ||
 	    !memory_offset_for(engine->memory, op->call.recv.address, op->call.recv.bytes,
-			       engine->peers, &offset))
+			       &engine->peers, &offset))
 		return false;
 	rts->target = offset + 1;
 	wait_store(&rts->matched, transport_mail_word(p2p->generation, 0));
@@ -167,7 +167,7 @@ static void match_message(struct engine *engine, struct engine_op *op,
 	const struct mail_envelope *envelope = &message->envelope;
 	const void *payload = NULL;
 	op->p2p.message = *message;
-	op->p2p.crossed_ranks = op->p2p.is_blocking ? engine_mailbox_crossed(engine, message) : 0;
+	op->p2p.crossed = op->p2p.is_blocking && engine_mailbox_crossed(engine, message);
 	op->call.peer = message->source;
 	op->call.tag = envelope->tag;
 	if (envelope->dtype != (uint8_t)op->call.dtype || envelope->count < op->call.count)

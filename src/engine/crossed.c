@@ -17,9 +17,11 @@
 #include "base/ranks.h"
 #include "engine/mailbox.h"
 
-enum { POSITION_BITS = 27, RANK_BITS = 6, RUN_MAX = 15, OFTEN = 256, RARELY = 1024 };
+enum { POSITION_BITS = 25, RANK_BITS = 10, RUN_MAX = 15, OFTEN = 256, RARELY = 1024 };
 static const uint64_t position_mask = (UINT64_C(1) << POSITION_BITS) - 1;
-_Static_assert(1 << RANK_BITS >= RANKS_WORLD_MAX, "a number for each member");
+_Static_assert(1 << RANK_BITS >= RANKS_WORLD_MAX &&
+		       RUN_MAX < 1 << (64 - 2 * POSITION_BITS - RANK_BITS),
+	       "a number for each member, and room for the run");
 
 /* The content of the word `crossed`; run is 0 if nothing was published. */
 struct crossed {
@@ -98,7 +100,7 @@ static bool count_and_choose(struct mailbox_crossing *crossing)
 	return count < OFTEN || count % RARELY == 0;
 }
 
-uint64_t engine_mailbox_crossed(struct engine *engine, const struct mail_message *message)
+bool engine_mailbox_crossed(struct engine *engine, const struct mail_message *message)
 {
 	const struct transport_team *team = engine->team;
 	struct engine_mailbox *mailbox = engine->mailbox;
@@ -110,22 +112,33 @@ uint64_t engine_mailbox_crossed(struct engine *engine, const struct mail_message
 			       .from = message->source,
 			       .taken = message->position & position_mask};
 	struct crossed published = mine;
-	uint64_t ring = 0;
+	struct ranks *ring = &crossing->ring;
 	crossing->to = -1;
 	if (to < 0 || mailbox->mixed || crossing->chooses || !count_and_choose(crossing))
-		return 0;
+		return false;
+	*ring = (struct ranks){{0}};
 	atomic_store(&mailbox->peers[to].to->crossed, pack(&mine));
 	for (int i = 0; i < team->size && published.from < team->size; i++) {
 		int from = published.from;
-		ring |= UINT64_C(1) << from;
+		if (!transport_is_here(team, dest) && from != team->rank)
+			return false; /* what others send to it is not known here */
+		ranks_add(ring, from);
 		if (from == team->rank)
-			return dest == to && has_sent(&mine, published.taken) ? ring : 0;
+			return dest == to && has_sent(&mine, published.taken);
 		struct crossed next =
 			unpack(atomic_load(&transport_mail(team, dest, from)->crossed));
 		if (!has_sent(&next, published.taken))
-			return 0;
+			return false;
 		dest = from;
 		published = next;
 	}
-	return 0;
+	return false;
+}
+
+struct ranks engine_p2p_crossed_ranks(struct engine *engine)
+{
+	lock_mail_acquire(&engine->mailbox->lock);
+	struct ranks ring = engine->mailbox->crossing.ring;
+	lock_mail_release(&engine->mailbox->lock);
+	return ring;
 }

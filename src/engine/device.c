@@ -157,6 +157,8 @@ static void begin_host(struct engine_op *op, struct engine_workspace *workspace)
 {
 	op->words = workspace->words;
 	op->tickets = workspace->tickets;
+	op->checked = workspace->checked;
+	op->undrained = workspace->undrained;
 	op->status = LS_OK;
 	op->culprit = -1;
 	op->stage = ENGINE_ENTER;
@@ -263,8 +265,8 @@ enum engine_progress engine_device_advance(struct engine *engine, struct engine_
 }
 
 /* Abandons what peers may see of the operation, on whatever memory its buffers are. */
-static enum engine_progress abandon_host(struct engine *engine, struct engine_op *op, uint64_t gone,
-					 bool force)
+static enum engine_progress abandon_host(struct engine *engine, struct engine_op *op,
+					 const struct ranks *gone, bool force)
 {
 	bool on_stream = op->stream.on;
 	enum engine_device_stage stage = op->device.stage;
@@ -284,7 +286,7 @@ static enum engine_progress abandon_host(struct engine *engine, struct engine_op
 
 /* Peers come first, as the stream may have other work to do for long. */
 static enum engine_progress abandon_on_stream(struct engine *engine, struct engine_op *op,
-					      uint64_t gone, bool force)
+					      const struct ranks *gone, bool force)
 {
 	enum engine_progress progress = ENGINE_DONE;
 	engine_stream_arrived(op);
@@ -300,7 +302,7 @@ static enum engine_progress abandon_on_stream(struct engine *engine, struct engi
 }
 
 enum engine_progress engine_device_abandon(struct engine *engine, struct engine_op *op,
-					   uint64_t gone, bool force)
+					   const struct ranks *gone, bool force)
 {
 	if (engine_is_on_stream(op))
 		return abandon_on_stream(engine, op, gone, force);

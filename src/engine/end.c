@@ -88,14 +88,14 @@ static bool differs(const struct engine *engine, uint64_t seq, uint64_t my_histo
 	return !alike;
 }
 
-bool engine_end_compare(const struct engine *engine, uint64_t seq, uint64_t gone,
+bool engine_end_compare(const struct engine *engine, uint64_t seq, const struct ranks *gone,
 			struct engine_difference *out)
 {
 	bool found = false;
 	for (int q = 0; q < engine->team->size; q++) {
 		struct engine_difference other;
-		bool asked =
-			!(gone >> q & 1) || atomic_load(&transport_area_of(engine->team, q)->ended);
+		bool asked = !ranks_among(gone, q) ||
+			     atomic_load(&transport_area_of(engine->team, q)->ended);
 		if (q == engine->team->rank || !asked ||
 		    !differs(engine, seq, engine->history, q, &other))
 			continue;

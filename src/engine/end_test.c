@@ -29,7 +29,7 @@ static bool compare(struct fixture *fixture, uint64_t seq, uint64_t history,
 	second->history = 7;
 	engine_end_publish(first, seq);
 	engine_end_publish(second, SEQ);
-	return engine_end_compare(second, SEQ, 0, out);
+	return engine_end_compare(second, SEQ, NULL, out);
 }
 
 static void test_alike(void **state)

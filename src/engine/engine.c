@@ -61,9 +61,9 @@ void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
 	engine->history = engine->entered_by_all = 0;
 	engine->payload_next = 0;
 	memset(engine->payload_seqs, 0, sizeof engine->payload_seqs);
-	engine->peers = team->size == team->transport->size ? MEMORY_ALL_PEERS : 0;
+	engine->peers = (struct ranks){{0}};
 	for (int q = 0; q < team->size; q++)
-		engine->peers |= UINT64_C(1) << team->members[q].world;
+		ranks_add(&engine->peers, team->members[q].world);
 	engine_mailbox_begin(engine);
 	if (engine->rank == team->rank && engine->size == team->size &&
 	    memcmp(engine->hosts, team->hosts, (size_t)team->size * sizeof team->hosts[0]) == 0)
@@ -216,10 +216,11 @@ void engine_submit_host(struct engine *engine, struct engine_op *op,
 {
 	op->words = workspace->words;
 	op->tickets = workspace->tickets;
+	op->checked = workspace->checked;
+	op->undrained = workspace->undrained;
 	op->status = LS_OK;
 	op->culprit = -1;
 	op->step = 0;
-	op->checked = op->undrained = 0;
 	op->fetching = NULL;
 	op->word_count = 0;
 	op->any = false;
@@ -233,11 +234,14 @@ void engine_submit_host(struct engine *engine, struct engine_op *op,
 		op->p2p.rts = NULL;
 		op->p2p.cancelled = op->p2p.asks_cancel = op->p2p.by_address = op->p2p.fetches =
 			false;
-		op->p2p.crossed_ranks = 0;
+		op->p2p.crossed = false;
 		atomic_store_explicit(&op->p2p.stage, ENGINE_P2P_NEW, memory_order_relaxed);
 		return;
 	}
 	op->stage = ENGINE_ENTER;
+	op->undrained_any = false;
+	memset(op->checked, 0, sizeof workspace->checked);
+	memset(op->undrained, 0, sizeof workspace->undrained);
 	bool prepared = prepare(engine, op, workspace);
 	if (!op->plan)
 		return;
@@ -324,9 +328,11 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 static enum engine_progress drain(struct engine *engine, struct engine_op *op)
 {
 	op->word_count = 0;
-	for (uint64_t left = op->undrained; left && !op->any; left &= left - 1)
-		if (engine_step_taken(engine, op, __builtin_ctzll(left)) == ENGINE_FAILED)
-			return ENGINE_FAILED;
+	for (int w = 0; w < RANKS_WORLD_WORDS && op->undrained_any; w++)
+		for (uint64_t left = op->undrained[w]; left && !op->any; left &= left - 1)
+			if (engine_step_taken(engine, op, 64 * w + __builtin_ctzll(left)) ==
+			    ENGINE_FAILED)
+				return ENGINE_FAILED;
 	return op->word_count ? ENGINE_BLOCKED : ENGINE_DONE;
 }
 

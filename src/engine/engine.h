@@ -153,7 +153,7 @@ struct engine {
 	enum plan_algorithm wanted;
 	struct plan_table table; /* the lines that fit this size */
 	int rank, size;          /* that table, plans and memos belong to */
-	uint64_t peers;          /* bit q: world rank q is a member; MEMORY_ALL_PEERS: all are */
+	struct ranks peers;      /* the members, by world rank */
 	bool completes_together; /* a collective is complete only when it is so on all ranks */
 	/* the hash of the collectives entered so far, as in struct transport_entry */
 	uint64_t history;
@@ -226,11 +226,9 @@ struct engine_p2p {
 	/* Of a long send; written under the mailbox' lock, read without it. */
 	_Atomic bool cancelled, asks_cancel; /* asks: its receiver, on another host */
 
-	bool by_address; /* send: op->input_offset is an address */
-	bool announced;  /* send: it has an RTS slot that the receiver knows */
-	/* Receive: the ranks that would have waited for each other if the messages had been longer;
-	 * 0: none. */
-	uint64_t crossed_ranks;
+	bool by_address;              /* send: op->input_offset is an address */
+	bool announced;               /* send: it has an RTS slot that the receiver knows */
+	bool crossed;                 /* receive: see engine_p2p_crossed_ranks */
 	uint32_t index, generation;   /* of the RTS slot; the index is 0 .. MAIL_RTS - 1 */
 	uint64_t piece_bytes, pieces; /* size and number */
 	uint64_t pieces_copied;       /* by this rank */
@@ -252,7 +250,6 @@ struct engine_op {
 	struct engine_call call;
 	uint64_t seq;    /* number in its lane, from 1 */
 	uint64_t record; /* in the trace */
-
 	/* Set by engine_submit. */
 	/* ENGINE_FAILED: LS_MISMATCH, LS_ABORTED, LS_INTERNAL, LS_OUT_OF_MEMORY, or an error of
 	 * reading a peer's plain memory */
@@ -268,7 +265,6 @@ struct engine_op {
 	uint64_t fragment, first, elements;
 	const struct engine_plan *plan;
 	struct plan_table_choice choice; /* its chunk: the cause is read between chunks */
-	uint64_t checked;                /* bit q: peer q's entry has been compared with mine */
 	uint64_t signature, history;     /* of this collective; the hash of all before it */
 	size_t element;                  /* bytes of one element */
 	/* With a count for each rank: starts[r] is the first element of part r, starts[size] the
@@ -283,11 +279,12 @@ struct engine_op {
 	enum transport_window input_window, output_window;
 	void *input_block, *output_block, *scratch_block;
 	uint64_t peer_sends, peer_expected; /* see engine_count_difference */
-	uint64_t undrained; /* bit q: peer q may not have taken a long message yet */
 	int word_count;
-	bool any;                /* one of the words suffices */
+	bool any, undrained_any; /* one of the words suffices; `undrained` may have some */
 	struct wait_word *words; /* ENGINE_BLOCKED: what it waits for; in the workspace */
-	uint64_t *tickets;       /* the last long message to each peer; in the workspace */
+	/* In the workspace. checked: peers (ranks_bit) whose entry has been compared with mine.
+	 * undrained: those that may not have taken the last long message to them, `tickets`. */
+	uint64_t *tickets, *checked, *undrained;
 	/* A message from another host whose payload is being fetched to `target`; NULL: none. */
 	struct transport_message *fetching;
 	int fetching_from;
@@ -302,6 +299,7 @@ struct engine_op {
 struct engine_workspace {
 	struct wait_word words[RANKS_WORLD_MAX];
 	uint64_t tickets[RANKS_WORLD_MAX];
+	uint64_t checked[RANKS_WORLD_WORDS], undrained[RANKS_WORLD_WORDS];
 	uint64_t starts[RANKS_WORLD_MAX + 1], recv_starts[RANKS_WORLD_MAX + 1];
 };
 
@@ -329,10 +327,10 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
  * revokes the access of peers where needed; it cuts peers on other hosts, and then ENGINE_BLOCKED
  * means that another thread makes progress on the link and is about to do it. ENGINE_DONE: no peer
  * touches the caller's buffers any more. ENGINE_FAILED: access could not be revoked, a message says
- * why, and a stopped peer may touch the buffers when it continues. gone: bit q is set if peer q is
- * dead or has left. */
-enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
-				    bool force);
+ * why, and a stopped peer may touch the buffers when it continues. gone: the peers that are dead or
+ * have left; NULL: none. */
+enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
+				    const struct ranks *gone, bool force);
 
 /* ---- the end: see end.c ---- */
 
@@ -348,9 +346,9 @@ struct engine_difference {
  * complete. */
 void engine_end_publish(struct engine *engine, uint64_t seq);
 /* Call it next: searches for a member whose collectives, as far as it has come, differ from mine;
- * true if there is one. gone: bit q is set if peer q is dead or has left; such a peer counts only
- * if it has published its end. This rank must not have left yet. */
-bool engine_end_compare(const struct engine *engine, uint64_t seq, uint64_t gone,
+ * true if there is one. gone: as above; such a peer counts only if it has published its end. This
+ * rank must not have left yet. */
+bool engine_end_compare(const struct engine *engine, uint64_t seq, const struct ranks *gone,
 			struct engine_difference *out);
 
 /* ---- sends and receives: see mailbox.h ---- */
@@ -376,13 +374,15 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_short *cal
 /* A short message that was received at once. */
 struct engine_received {
 	struct mail_message message;
-	uint64_t number;        /* as engine_p2p_number; only with `numbers` */
-	uint64_t crossed_ranks; /* as op->p2p.crossed_ranks */
+	uint64_t number; /* as engine_p2p_number; only with `numbers` */
+	bool crossed;    /* as op->p2p.crossed */
 };
 /* False: there is no such message; *word is the word to wait for before the next try. word NULL:
  * the caller does not wait. */
 bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *call, bool numbers,
 			      struct engine_received *out, struct wait_word *word);
+/* After a receive with `crossed`: who would have waited for each other with longer messages. */
+struct ranks engine_p2p_crossed_ranks(struct engine *engine);
 /* Adds 1 to a word that threads change only by this function, and returns the new value. */
 uint64_t engine_p2p_increment(struct engine *engine, _Atomic uint64_t *word);
 /* The number of a new send to `peer`, or of a new receive from `peer` or MATCH_ANY: 1, 2, … */
@@ -401,7 +401,7 @@ struct engine_awaited {
  * (at most WAIT_CHOICE_MAX) carry WAIT_RECORD_OTHERS. For one thread at a time. */
 bool engine_p2p_progress(struct engine *engine, const struct engine_awaited *own, int own_count,
 			 struct wait_word *words, int max, int *count);
-/* Fills in the same words and makes no progress; with own_count only those of these operations. Any
+/* Fills in the same words, makes no progress; with own_count only those of these operations. Any
  * thread. Returns their number. */
 int engine_p2p_words(struct engine *engine, const struct engine_awaited *own, int own_count,
 		     struct wait_word *words, int max);
@@ -416,8 +416,8 @@ enum engine_need {
 	ENGINE_NEEDS_SELF,
 	ENGINE_NEEDS_GONE, /* it needs *peer, and so can never complete */
 };
-enum engine_need engine_p2p_need(struct engine *engine, const struct engine_op *op, uint64_t gone,
-				 int *peer);
+enum engine_need engine_p2p_need(struct engine *engine, const struct engine_op *op,
+				 const struct ranks *gone, int *peer);
 /* The word that a message of this rank to itself would change; to find it among other words. */
 const _Atomic uint64_t *engine_p2p_self_word(struct engine *engine);
 /* A detached operation that is complete, with op->status; returns each one once. NULL: none. */
@@ -435,7 +435,7 @@ uint32_t engine_p2p_device_busy(const struct engine *engine);
 /* Whether a detached operation has something to copy, or is complete and engine_p2p_take_complete
  * has not returned it yet. */
 bool engine_p2p_has_work(struct engine *engine);
-/* Whether a send waits for a free slot. */
+/* Whether a send waits for a slot. */
 static inline bool engine_p2p_is_queued(const struct engine_op *op)
 {
 	return atomic_load_explicit(&op->p2p.stage, memory_order_acquire) == ENGINE_P2P_QUEUED;

@@ -335,7 +335,7 @@ static void blocking_fails_with_a_peer(void **state)
 	atomic_store(&transport_area_of(&root->link->team, 1)->finished, 1);
 	assert_int_equal(engine_advance(&root->engine, &op), ENGINE_FAILED);
 	assert_int_equal(op.status, LS_ABORTED);
-	assert_int_equal(engine_abandon(&root->engine, &op, 0, false), ENGINE_DONE);
+	assert_int_equal(engine_abandon(&root->engine, &op, NULL, false), ENGINE_DONE);
 	fixture_close(fixture);
 }
 

@@ -147,7 +147,7 @@ static inline void unit_abandon(struct unit *unit, struct engine_op *op)
 	struct wait_call call = {.deadline_ns = clock_deadline_ns(TEST_JOB_LIMIT_MS)};
 	struct waiter quiet = unit->link->waiter;
 	quiet.cause = NULL;
-	while (engine_abandon(&unit->engine, op, 0, false) == ENGINE_BLOCKED) {
+	while (engine_abandon(&unit->engine, op, NULL, false) == ENGINE_BLOCKED) {
 		int peer;
 		call.words = op->words;
 		call.count = op->word_count;

@@ -73,7 +73,7 @@ bool engine_device_make_room(struct engine *engine, struct engine_op *op, bool s
 void engine_device_free_blocks(struct engine *engine, struct engine_op *op);
 /* Also with `force` it waits for the device, however long that takes. */
 enum engine_progress engine_device_abandon(struct engine *engine, struct engine_op *op,
-					   uint64_t gone, bool force);
+					   const struct ranks *gone, bool force);
 
 /* ---- window.c ---- */
 
@@ -236,8 +236,8 @@ void engine_mailbox_fini(struct engine *engine);
 void engine_mailbox_begin(struct engine *engine);
 
 enum engine_progress engine_p2p_advance(struct engine *engine, struct engine_op *op);
-enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op *op, uint64_t gone,
-					bool force);
+enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op *op,
+					const struct ranks *gone, bool force);
 
 /* ---- shared small things ---- */
 

@@ -179,7 +179,7 @@ static void fail_with_sends(bool answers)
 		enum engine_progress progress;
 		int turns = 0;
 		/* Their payload is a copy, which may be read for ever. */
-		while ((progress = engine_abandon(&source->engine, send, 0, !answers)) ==
+		while ((progress = engine_abandon(&source->engine, send, NULL, !answers)) ==
 		       ENGINE_BLOCKED) {
 			assert_true(answers && ++turns < 10000);
 			transport_advance(&source->link->transport);
@@ -220,7 +220,7 @@ static void fail_without_room(bool cuts)
 			struct message *message = &messages[i];
 			bool forces = cuts && turn > TURNS / 2;
 			if (message->send_ended || engine_abandon(&source->engine, &message->send,
-								  0, forces) != ENGINE_DONE)
+								  NULL, forces) != ENGINE_DONE)
 				continue;
 			message->send_ended = true;
 			over++;
@@ -267,15 +267,15 @@ static void test_receive_is_left(void **state)
 	}
 	assert_int_equal(to[LARGE - 1], 0); /* it is under way, or this tests nothing */
 	atomic_store(&hosts->fixture->cause, 1);
-	assert_int_equal(engine_abandon(&target->engine, &receive, 0, false), ENGINE_BLOCKED);
-	assert_int_equal(engine_abandon(&target->engine, &receive, 0, true), ENGINE_DONE);
+	assert_int_equal(engine_abandon(&target->engine, &receive, NULL, false), ENGINE_BLOCKED);
+	assert_int_equal(engine_abandon(&target->engine, &receive, NULL, true), ENGINE_DONE);
 	memset(to, 0, LARGE);
 	for (int i = 0; i < 10000; i++) {
 		transport_advance(&source->link->transport);
 		transport_advance(&target->link->transport);
 	}
 	assert_null(memchr(to, 1, LARGE));
-	assert_int_equal(engine_abandon(&source->engine, &send, 0, false), ENGINE_DONE);
+	assert_int_equal(engine_abandon(&source->engine, &send, NULL, false), ENGINE_DONE);
 	close_hosts(hosts);
 	free(from);
 	free(to);
@@ -338,7 +338,7 @@ static void test_given_up(void **state)
 	other_thread = target;
 	enum engine_progress progress = ENGINE_BLOCKED;
 	for (int i = 0; i < 100000 && progress == ENGINE_BLOCKED; i++) {
-		progress = engine_abandon(&target->engine, &receive, 0, false);
+		progress = engine_abandon(&target->engine, &receive, NULL, false);
 		if (progress == ENGINE_BLOCKED)
 			advance_both(hosts, 1);
 	}

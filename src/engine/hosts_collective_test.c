@@ -233,7 +233,7 @@ static void abandon_all(struct play *play, bool force)
 		if (out[rank])
 			continue;
 		enum engine_progress progress =
-			engine_abandon(&player->unit->engine, &player->op, 0, force);
+			engine_abandon(&player->unit->engine, &player->op, NULL, force);
 		MUST(progress != ENGINE_BLOCKED || player->op.word_count > 0);
 		out[rank] = progress == ENGINE_DONE;
 		left -= out[rank];
@@ -349,13 +349,13 @@ static void force_needs_no_peer(void **state)
 	assert_true(root->is_blocked);
 	atomic_store(&play->hosts->fixture->cause, 1);
 	for (int i = 0; i < 100; i++) {
-		assert_int_equal(engine_abandon(&root->unit->engine, &root->op, 0, false),
+		assert_int_equal(engine_abandon(&root->unit->engine, &root->op, NULL, false),
 				 ENGINE_BLOCKED);
 		assert_true(root->op.word_count > 0);
 		transport_advance(transport_of(play, 0));
 		transport_advance(transport_of(play, 1));
 	}
-	assert_int_equal(engine_abandon(&root->unit->engine, &root->op, 0, true), ENGINE_DONE);
+	assert_int_equal(engine_abandon(&root->unit->engine, &root->op, NULL, true), ENGINE_DONE);
 	end(play);
 	close_hosts(play->hosts);
 	free(play);

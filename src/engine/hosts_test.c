@@ -370,16 +370,16 @@ static void test_cut(void **state)
 	}
 	assert_int_equal(to[LONGEST - 1], 0); /* it is under way, or this tests nothing */
 	atomic_store(&hosts->fixture->cause, 1);
-	assert_int_equal(engine_abandon(&source->engine, &send, 0, false), ENGINE_BLOCKED);
+	assert_int_equal(engine_abandon(&source->engine, &send, NULL, false), ENGINE_BLOCKED);
 	transport_cut(here, FAR);
-	assert_int_equal(engine_abandon(&source->engine, &send, 0, false), ENGINE_DONE);
+	assert_int_equal(engine_abandon(&source->engine, &send, NULL, false), ENGINE_DONE);
 	memset(from, 2, LONGEST);
 	while (!transport_is_lost(there, 0))
 		transport_advance(there);
 	assert_int_equal(engine_advance(&target->engine, &receive), ENGINE_FAILED);
 	assert_int_equal(receive.status, LS_PEER_DIED);
 	assert_null(memchr(to, 2, LONGEST));
-	assert_int_equal(engine_abandon(&target->engine, &receive, 0, false), ENGINE_DONE);
+	assert_int_equal(engine_abandon(&target->engine, &receive, NULL, false), ENGINE_DONE);
 	assert_false(transport_is_lost(here, FAR)); /* it has cut it itself */
 	close_hosts(hosts);
 	free(from);

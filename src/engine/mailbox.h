@@ -70,6 +70,7 @@ struct mailbox_crossing {
 	int begun_to;
 	bool chooses;   /* it has begun a receive of any source that it did not wait for at once */
 	uint32_t count; /* how many receives were checked */
+	struct ranks ring; /* what the last check has followed */
 };
 
 /* The message that is in one of my cells, or was there last. */
@@ -195,7 +196,7 @@ void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent
 	LOCK_REQUIRES(mail);
 /* Call for each message that a blocking call has received. Returns the ranks that would all have
  * waited for each other if their messages had been long; 0: none. */
-uint64_t engine_mailbox_crossed(struct engine *engine, const struct mail_message *message)
+bool engine_mailbox_crossed(struct engine *engine, const struct mail_message *message)
 	LOCK_REQUIRES(mail);
 /* Removes a receive from the posted ones. */
 void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);

@@ -57,7 +57,7 @@ static void must_fail(struct unit *unit, enum trace_kind kind, int peer)
 	engine_submit(&unit->engine, &op, &workspace);
 	assert_int_equal(engine_advance(&unit->engine, &op), ENGINE_FAILED);
 	assert_int_equal(op.status, LS_OUT_OF_MEMORY);
-	assert_int_equal(engine_abandon(&unit->engine, &op, 0, false), ENGINE_DONE);
+	assert_int_equal(engine_abandon(&unit->engine, &op, NULL, false), ENGINE_DONE);
 }
 
 static void test_no_memory(void **state)

@@ -96,8 +96,19 @@ struct posted {
 	const struct engine_words *list;
 	uint64_t sources[RANKS_WORLD_MAX], any;
 	uint64_t records[RANKS_WORLD_MAX], any_record; /* the record of one of them */
-	uint64_t others; /* bit q: another operation has posted a receive from source q, too */
+	/* ranks_bit: another operation has posted a receive from that source, too */
+	uint64_t others[RANKS_WORLD_WORDS];
 };
+
+/* For a group of `size`. */
+static void clear_posted(struct posted *posted, const struct engine_words *list, int size)
+{
+	posted->list = list;
+	posted->any = posted->any_record = 0;
+	memset(posted->sources, 0, (size_t)size * sizeof posted->sources[0]);
+	memset(posted->records, 0, (size_t)size * sizeof posted->records[0]);
+	memset(posted->others, 0, sizeof posted->others);
+}
 
 static void note_posted(const struct match_entry *entry, void *context)
 {
@@ -105,8 +116,10 @@ static void note_posted(const struct match_entry *entry, void *context)
 	const struct engine_op *op = engine_mailbox_const_op_of(entry);
 	uint64_t owners = owners_of(posted->list, op);
 	if (!owners) {
-		posted->others |=
-			entry->source == MATCH_ANY ? ~UINT64_C(0) : UINT64_C(1) << entry->source;
+		if (entry->source == MATCH_ANY)
+			memset(posted->others, 0xff, sizeof posted->others);
+		else
+			posted->others[entry->source / 64] |= ranks_bit(entry->source);
 		return;
 	}
 	if (entry->source == MATCH_ANY) {
@@ -162,7 +175,7 @@ static struct need need_of_source(const struct engine *engine, const struct engi
 	need.owners = posted->sources[q];
 	need.any = other ? posted->any & ~list->chosen : 0;
 	need.record = need.owners ? posted->records[q] : posted->any_record;
-	need.others = posted->others >> q & 1;
+	need.others = posted->others[q / 64] & ranks_bit(q);
 	return need;
 }
 
@@ -181,7 +194,7 @@ void engine_words_add_others(struct engine *engine, struct engine_words *list)
 	struct wait_word word;
 	struct posted posted;
 	if (list->own_count > 0) {
-		posted = (struct posted){.list = list};
+		clear_posted(&posted, list, engine->team->size);
 		find_posted(engine, &posted);
 	}
 	for (int q = 0; q < engine->team->size; q++) {

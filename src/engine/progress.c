@@ -5,24 +5,36 @@
 
 /* ---- what has arrived, and what there is room for ---- */
 
-static uint64_t move(struct engine *engine) LOCK_REQUIRES(mail)
+/* Peers for which there was room. */
+struct woken {
+	bool any;
+	uint64_t words[RANKS_WORLD_WORDS]; /* ranks_bit */
+};
+
+static void note_woken(struct woken *woken, int q)
+{
+	woken->any = true;
+	woken->words[q / 64] |= ranks_bit(q);
+}
+
+/* Adds those who are to be woken. */
+static void move(struct engine *engine, struct woken *woken) LOCK_REQUIRES(mail)
 {
 	struct engine_mailbox *mailbox = engine->mailbox;
-	uint64_t woken = 0;
 	for (int q = 0; q < engine->team->size; q++) {
 		const struct mailbox_peer *peer = &mailbox->peers[q];
 		if (peer->posted_count || mailbox->posted.any_source)
 			engine_mailbox_arrive(engine, q);
 		if (peer->queue && engine_mailbox_flush_peer(engine, q))
-			woken |= UINT64_C(1) << q;
+			note_woken(woken, q);
 	}
-	return woken;
 }
 
-static void wake(struct engine *engine, uint64_t ranks)
+static void wake(struct engine *engine, const struct woken *woken)
 {
-	for (; ranks; ranks &= ranks - 1)
-		transport_request_progress(engine->team, __builtin_ctzll(ranks));
+	for (int w = 0; w < RANKS_WORLD_WORDS && woken->any; w++)
+		for (uint64_t left = woken->words[w]; left; left &= left - 1)
+			transport_request_progress(engine->team, 64 * w + __builtin_ctzll(left));
 }
 
 /* ---- operations that have an RTS slot ---- */
@@ -67,11 +79,12 @@ bool engine_p2p_progress(struct engine *engine, const struct engine_awaited *own
 	struct engine_op *kept = NULL, **last = &kept, *complete = NULL, **complete_last = &complete;
 	bool more = false;
 	lock_mail_acquire(&mailbox->lock);
-	uint64_t woken = move(engine);
+	struct woken woken = {.any = false};
+	move(engine, &woken);
 	struct engine_op *op = mailbox->active;
 	mailbox->active = NULL;
 	lock_mail_release(&mailbox->lock);
-	wake(engine, woken);
+	wake(engine, &woken);
 	while (op) {
 		struct engine_op *next = op->p2p.next;
 		bool is_complete = advance_one(engine, op, &list, &more);
@@ -147,21 +160,22 @@ static bool is_unexpected(const struct engine *engine, int source, int tag) LOCK
 }
 
 /* For an unmatched receive or probe. */
-static enum engine_need need_of_source(struct engine *engine, int source, int tag, uint64_t gone)
-	LOCK_REQUIRES(mail)
+static enum engine_need need_of_source(struct engine *engine, int source, int tag,
+				       const struct ranks *gone) LOCK_REQUIRES(mail)
 {
-	int size = engine->team->size;
-	uint64_t self = UINT64_C(1) << engine->team->rank;
-	uint64_t others = ~UINT64_C(0) >> (64 - size) & ~self;
+	int size = engine->team->size, here = 0;
 	struct wait_word word;
 	if (is_unexpected(engine, source, tag))
 		return ENGINE_NEEDS_NOBODY;
 	if (source != MATCH_ANY) {
 		engine_mailbox_source_word(engine, source, &word);
-		return gone >> source & 1 && !engine_word_is_there(&word) ? ENGINE_NEEDS_GONE
-									  : ENGINE_NEEDS_NOBODY;
+		return ranks_among(gone, source) && !engine_word_is_there(&word)
+			       ? ENGINE_NEEDS_GONE
+			       : ENGINE_NEEDS_NOBODY;
 	}
-	if (!others || others & ~gone)
+	for (int q = 0; q < size; q++)
+		here += !ranks_among(gone, q) && q != engine->team->rank;
+	if (size == 1 || here > 0)
 		return ENGINE_NEEDS_NOBODY;
 	for (int q = 0; q < size; q++) {
 		engine_mailbox_source_word(engine, q, &word);
@@ -205,8 +219,8 @@ static bool is_served(struct engine *engine, const struct engine_op *op,
 	}
 }
 
-enum engine_need engine_p2p_need(struct engine *engine, const struct engine_op *op, uint64_t gone,
-				 int *peer)
+enum engine_need engine_p2p_need(struct engine *engine, const struct engine_op *op,
+				 const struct ranks *gone, int *peer)
 {
 	enum engine_need need = ENGINE_NEEDS_NOBODY;
 	lock_mail_acquire(&engine->mailbox->lock);
@@ -215,7 +229,7 @@ enum engine_need engine_p2p_need(struct engine *engine, const struct engine_op *
 	*peer = op->call.peer;
 	if (stage == ENGINE_P2P_POSTED)
 		need = need_of_source(engine, *peer, op->call.tag, gone);
-	else if (*peer >= 0 && gone >> *peer & 1 && !is_served(engine, op, stage))
+	else if (ranks_among(gone, *peer) && !is_served(engine, op, stage))
 		need = ENGINE_NEEDS_GONE;
 	lock_mail_release(&engine->mailbox->lock);
 	return need;

@@ -8,6 +8,8 @@
 
 enum { LONG = MAIL_EAGER_BYTES / sizeof(int32_t) + 1, MANY = 64 };
 
+static const struct ranks first_gone = {{1}};
+
 static int open_pair(void **state)
 {
 	const struct settings settings = {.messages = MANY};
@@ -103,15 +105,19 @@ static void test_probe_of_who_is_gone(void **state)
 	struct message *probe = begin(owner, TRACE_PROBE, 0, 2, false);
 	struct message *receive = begin(owner, TRACE_RECV, 1, 1, false);
 	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_BLOCKED);
-	assert_int_equal(engine_p2p_need(&owner->engine, &probe->op, 1, &peer), ENGINE_NEEDS_GONE);
+	assert_int_equal(engine_p2p_need(&owner->engine, &probe->op, &first_gone, &peer),
+			 ENGINE_NEEDS_GONE);
 	assert_int_equal(peer, 0);
 	struct message *send = begin(source, TRACE_SEND, 1, 2, false);
 	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_DONE);
 	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
-	assert_int_equal(engine_p2p_need(&owner->engine, &probe->op, 1, &peer), ENGINE_NEEDS_NOBODY);
-	assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, 1, &peer), ENGINE_NEEDS_GONE);
+	assert_int_equal(engine_p2p_need(&owner->engine, &probe->op, &first_gone, &peer),
+			 ENGINE_NEEDS_NOBODY);
+	assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, &first_gone, &peer),
+			 ENGINE_NEEDS_GONE);
 	probe->op.call.peer = -1; /* any source */
-	assert_int_equal(engine_p2p_need(&owner->engine, &probe->op, 1, &peer), ENGINE_NEEDS_NOBODY);
+	assert_int_equal(engine_p2p_need(&owner->engine, &probe->op, &first_gone, &peer),
+			 ENGINE_NEEDS_NOBODY);
 	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_DONE);
 	assert_true(engine_p2p_cancel(&owner->engine, &receive->op));
 	free(probe);
@@ -130,13 +136,13 @@ static void test_any_source_has_come(void **state)
 		struct message *receive = begin(owner, TRACE_RECV, 1, 1, false);
 		receive->op.call.peer = -1;
 		assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
-		assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, 1, &peer),
+		assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, &first_gone, &peer),
 				 ENGINE_NEEDS_SELF);
 		struct message *send = begin(&fixture->units[sender], TRACE_SEND, 1, 1, false);
 		send->op.call.peer = 1;
 		assert_int_equal(engine_advance(&fixture->units[sender].engine, &send->op),
 				 ENGINE_DONE);
-		assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, 1, &peer),
+		assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, &first_gone, &peer),
 				 ENGINE_NEEDS_NOBODY);
 		assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_DONE);
 		free(receive);
@@ -337,12 +343,13 @@ static void test_staged_in_pieces(void **state)
 		assert_int_equal(receive->op.word_count, 1);
 		assert_false(is_there(receive->op.words, 1));
 	}
-	assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, 1, &peer), ENGINE_NEEDS_GONE);
+	assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, &first_gone, &peer),
+			 ENGINE_NEEDS_GONE);
 	assert_int_equal(receive->data[0], 1);
 	assert_int_equal(receive->data[LONG - 1], 0);
 	stage_rest(send);
 	assert_true(is_there(receive->op.words, 1));
-	assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, 1, &peer),
+	assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, &first_gone, &peer),
 			 ENGINE_NEEDS_NOBODY);
 	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_DONE);
 	assert_memory_equal(receive->data, send->data, sizeof send->data);
@@ -374,8 +381,8 @@ static void test_abandoned_in_pieces(void **state)
 	struct message *send = half_staged(source);
 	struct message *receive = begin(owner, TRACE_RECV, LONG, 1, false);
 	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
-	assert_int_equal(engine_abandon(&source->engine, &send->op, 0, false), ENGINE_DONE);
-	assert_int_equal(engine_abandon(&owner->engine, &receive->op, 0, false), ENGINE_DONE);
+	assert_int_equal(engine_abandon(&source->engine, &send->op, NULL, false), ENGINE_DONE);
+	assert_int_equal(engine_abandon(&owner->engine, &receive->op, NULL, false), ENGINE_DONE);
 	free(receive);
 	free(send);
 }

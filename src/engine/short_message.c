@@ -135,8 +135,7 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *
 		transport_mail_free_slot(peer->from, &peer->in, &out->message);
 		out->number = numbers ? ++peer->receives : 0;
 		engine_mailbox_note_thread(mailbox);
-		out->crossed_ranks =
-			call->is_blocking ? engine_mailbox_crossed(engine, &out->message) : 0;
+		out->crossed = call->is_blocking && engine_mailbox_crossed(engine, &out->message);
 		if (word)
 			transport_mail_fetch_early(peer->from, &peer->in);
 		else

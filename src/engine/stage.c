@@ -110,7 +110,7 @@ bool engine_p2p_stage_payload(struct engine *engine, struct engine_op *op)
 	op->p2p.by_address = op->p2p.posted_first = false;
 	op->p2p.stores.at = op->p2p.way.at = NULL;
 	if (memory_offset_for(engine->memory, op->call.send.address, op->call.send.bytes,
-			      engine->peers, &op->input_offset))
+			      &engine->peers, &op->input_offset))
 		return true;
 	/* The caller has checked that it is a block; peers no longer see it. */
 	if (op->p2p.hands_over_block) {

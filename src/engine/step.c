@@ -105,7 +105,7 @@ static bool range_for_me(const struct engine *engine, const struct engine_op *op
 
 enum engine_progress engine_step_check(struct engine *engine, struct engine_op *op, int peer)
 {
-	if (op->checked >> peer & 1)
+	if (op->checked[peer / 64] & ranks_bit(peer))
 		return ENGINE_DONE;
 	const struct transport_entry *entry = transport_entry(engine->team, peer, op->seq);
 	uint64_t need = transport_signal(op->seq, 0);
@@ -124,7 +124,7 @@ enum engine_progress engine_step_check(struct engine *engine, struct engine_op *
 	if (op->call.recv_counts && transport_is_here(engine->team, peer) &&
 	    !engine_step_expects(op, peer, peer_count(engine, op, peer, engine->team->rank)))
 		return ENGINE_FAILED;
-	op->checked |= UINT64_C(1) << peer;
+	op->checked[peer / 64] |= ranks_bit(peer);
 	return ENGINE_DONE;
 }
 
@@ -170,10 +170,10 @@ enum engine_progress engine_step_taken(struct engine *engine, struct engine_op *
 {
 	struct wait_word blocked;
 	ls_status refused;
-	if (!(op->undrained >> peer & 1))
+	if (!(op->undrained[peer / 64] & ranks_bit(peer)))
 		return ENGINE_DONE;
 	if (transport_taken(engine->team, peer, op->tickets[peer], &refused, &blocked)) {
-		op->undrained &= ~(UINT64_C(1) << peer);
+		op->undrained[peer / 64] &= ~ranks_bit(peer);
 		return refused == LS_OK ? ENGINE_DONE : engine_fail(op, refused, peer);
 	}
 	return await_channel(engine, op, peer, &blocked);
@@ -199,9 +199,9 @@ static enum engine_progress step_await(struct engine *engine, struct engine_op *
 	if (step->peer != PLAN_ALL)
 		return await_one(engine, op, step->peer, round, step->phase);
 	/* Those of my host; only on one host these are all. */
-	uint64_t others = engine->team->here & ~(UINT64_C(1) << engine->team->rank);
-	for (uint64_t left = others; left; left &= left - 1)
-		if (await_one(engine, op, __builtin_ctzll(left), round, step->phase) == ENGINE_FAILED)
+	for (int q = engine->team->first_here; q < engine->team->size; q++)
+		if (q != engine->team->rank && transport_is_here(engine->team, q) &&
+		    await_one(engine, op, q, round, step->phase) == ENGINE_FAILED)
 			return ENGINE_FAILED;
 	if (op->word_count > 0)
 		return ENGINE_BLOCKED;
@@ -241,11 +241,11 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 					   const struct plan_step *step, struct reduction *out)
 {
 	int size = engine->team->size, me = engine->team->rank, sources = 0;
-	ranks_here here = engine->team->here;
 	bool alone = step->flags & (PLAN_TO_SELF | PLAN_TO_PEER), reads = false;
 	out->chunk = op->choice.chunk_bytes;
-	for (uint64_t left = here; left; left &= left - 1) {
-		int q = __builtin_ctzll(left);
+	for (int q = engine->team->first_here; q < size; q++) {
+		if (!transport_is_here(engine->team, q))
+			continue;
 		struct engine_view *view = &out->from[sources++];
 		struct range from =
 			shown_range(engine, op, PLAN_INPUT, q, step->block, step->blocks);
@@ -381,7 +381,8 @@ static enum engine_progress step_send(struct engine *engine, struct engine_op *o
 	if (!transport_post(engine->team, step->peer, &envelope, payload, window, &ticket, &blocked))
 		return await_channel(engine, op, step->peer, &blocked);
 	if (range.bytes > TRANSPORT_MESSAGE_INLINE) {
-		op->undrained |= UINT64_C(1) << step->peer;
+		op->undrained_any = true;
+		op->undrained[step->peer / 64] |= ranks_bit(step->peer);
 		op->tickets[step->peer] = ticket;
 	}
 	return ENGINE_DONE;

@@ -26,7 +26,7 @@ bool engine_window_block(struct engine *engine, struct engine_op *op, uint64_t b
 /* Whether all members have the caller's buffer mapped, and at which offset. */
 static bool is_mapped(const struct engine *engine, const struct buffer *buffer, uint64_t *offset)
 {
-	return memory_offset_for(engine->memory, buffer->address, buffer->bytes, engine->peers,
+	return memory_offset_for(engine->memory, buffer->address, buffer->bytes, &engine->peers,
 				 offset);
 }
 

@@ -73,12 +73,13 @@ void failure_compare_ends(struct ls_group *group)
 {
 	uint64_t seq = atomic_load(&group->trace_entry->entered);
 	struct engine_difference found;
+	struct ranks room;
 	if (failure_is_unreturned(group))
 		failure_note_unreturned(group);
 	if (!ends_well(group))
 		return;
 	engine_end_publish(&group->engine, seq);
-	if (engine_end_compare(&group->engine, seq, world_gone_now(group), &found))
+	if (engine_end_compare(&group->engine, seq, world_gone_now(group, &room), &found))
 		failure_raise_difference(group, &found, true);
 }
 

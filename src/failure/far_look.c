@@ -85,7 +85,7 @@ static void read_traffic(const struct world *world, struct diagnose_traffic *out
 			continue;
 		out[q].is_served = atomic_load(&segment->served) == atomic_load(&segment->marked);
 		for (int r = 0; r < world->size; r++) {
-			const struct transport_traffic *traffic = &segment->traffic[r];
+			const struct transport_traffic *traffic = transport_traffic(segment, r);
 			out[q].arrived[r] = atomic_load(&traffic->arrived);
 			out[q].posted[r] = atomic_load(&traffic->posted);
 			out[q].fetched[r] = atomic_load(&traffic->fetched);
@@ -121,7 +121,7 @@ static void answer_look(struct world *world, int rank, struct heard *heard, uint
 
 static void answer_confirm(struct world *world, int rank, struct heard *heard, uint64_t round)
 {
-	struct diagnose_traffic *traffic = calloc(RANKS_WORLD_MAX, sizeof *traffic);
+	struct diagnose_traffic *traffic = calloc((size_t)world->size, sizeof *traffic);
 	struct ranks here = failure_ranks_here(world);
 	size_t bytes;
 	if (!traffic || !heard->first || heard->first_round != round) {
@@ -382,7 +382,7 @@ struct diagnose_job *failure_far_collect_some(struct world *world,
 					      struct ranks *answered)
 {
 	struct failure_far *far = world->watch.far;
-	struct diagnose_traffic *traffic = calloc(RANKS_WORLD_MAX, sizeof *traffic);
+	struct diagnose_traffic *traffic = calloc((size_t)world->size, sizeof *traffic);
 	struct ranks speakers = find_first_speakers(world);
 	uint64_t hosts = hosts_of(world, &speakers);
 	struct diagnose_job *job = NULL;

@@ -119,9 +119,13 @@ static bool has_kept(struct world *world, struct diagnose_job *job,
 static bool is_still_stopped(struct ls_group *group, const struct diagnose_verdict *verdict)
 {
 	bool reported = verdict->cause == DIAGNOSE_IS_STOPPED;
-	ranks_here stopped = reported ? ranks_low(&verdict->culprits) : 0;
-	uint64_t before = atomic_exchange(&transport_head_of(&group->team)->stopped, stopped);
-	return (stopped & ~before) == 0;
+	struct transport_area *head = transport_head_of(&group->team);
+	uint64_t fresh = 0;
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++) {
+		uint64_t stopped = reported ? verdict->culprits.words[w] : 0;
+		fresh |= stopped & ~atomic_exchange(&head->stopped[w], stopped);
+	}
+	return fresh == 0;
 }
 
 /* Fails the group for what is proved; reports what is likely, once it has lasted long enough. */

@@ -24,7 +24,9 @@ enum {
 	PRIORITY = 6,          /* of packets in the queues of this host: before bulk data */
 	QUEUE_BYTES = 1 << 20, /* of packets that have come */
 	FAREWELLS = 3,         /* beats that say that a host leaves; each may be lost */
+	LEASE_RANK_BITS = 16,
 };
+_Static_assert(RANKS_WORLD_MAX < 1 << LEASE_RANK_BITS, "1 + a rank in the lease");
 
 /* ---- addresses ---- */
 
@@ -110,7 +112,7 @@ void failure_pulse_close(struct world *world)
 
 static uint64_t lease_of(uint64_t before, int rank)
 {
-	return ((before >> 8) + 1) << 8 | (uint64_t)(rank + 1);
+	return ((before >> LEASE_RANK_BITS) + 1) << LEASE_RANK_BITS | (uint64_t)(rank + 1);
 }
 
 /* What has waited here since another agent read its own socket is old. */
@@ -135,10 +137,10 @@ static void begin_agent(struct failure_pulse *pulse, uint64_t lease)
 					  .hosts = pulse->hosts,
 					  .agent = pulse->world->rank,
 					  .job = pulse->job,
-					  .generation = lease >> 8,
+					  .generation = lease >> LEASE_RANK_BITS,
 					  .session = pulse->has_session ? &pulse->session : NULL,
 					  .past = past};
-	if (lease >> 8 > 1)
+	if (lease >> LEASE_RANK_BITS > 1)
 		empty_socket(pulse);
 	control_init(&pulse->control, &options, clock_now_ns());
 	pulse->lease = lease;
@@ -329,7 +331,7 @@ ls_status failure_pulse_start(struct world *world, const struct failure_hosts *h
 	errno = EINVAL;
 	if (!take_hosts(pulse, hosts))
 		return refuse(hosts->ips[world->rank], "inet_pton");
-	atomic_fetch_or(&pulse->shared->present, UINT64_C(1) << world->rank);
+	atomic_fetch_or(&pulse->shared->present[world->rank / 64], ranks_bit(world->rank));
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	int error = pthread_create(&pulse->thread, NULL, pulse_main, pulse);
@@ -346,13 +348,14 @@ ls_status failure_pulse_start(struct world *world, const struct failure_hosts *h
 static void hand_over(struct failure_pulse *pulse)
 {
 	struct transport_agent *shared = pulse->shared;
-	uint64_t mine = UINT64_C(1) << pulse->world->rank;
-	uint64_t rest = atomic_fetch_and(&shared->present, ~mine) & ~mine;
+	int me = pulse->world->rank;
 	struct control_beat beat;
+	bool last = true;
+	atomic_fetch_and(&shared->present[me / 64], ~ranks_bit(me));
 	for (int q = 0; q < pulse->world->size; q++)
-		if (atomic_load(&pulse->world->dead[q]))
-			rest &= ~(UINT64_C(1) << q);
-	if (rest) {
+		last = last && (!(atomic_load(&shared->present[q / 64]) & ranks_bit(q)) ||
+				atomic_load(&pulse->world->dead[q]));
+	if (!last) {
 		if (pulse->lease && atomic_load(&shared->lease) == pulse->lease)
 			atomic_store(&shared->renewed_ns, 0);
 		return;

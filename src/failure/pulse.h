@@ -26,9 +26,9 @@ struct failure_pulse {
 	_Atomic bool stop;
 	int socket, event_fd;
 	/* Constant while the thread runs. */
-	int host, hosts;                               /* this one, and how many */
-	int host_of[RANKS_WORLD_MAX];                  /* the number of each rank's host */
-	char names[RANKS_WORLD_MAX][PULSE_NAME_BYTES]; /* by number of the host */
+	int host, hosts;                                 /* this one, and how many */
+	int host_of[RANKS_WORLD_MAX];                    /* the number of each rank's host */
+	char names[CONTROL_HOSTS_MAX][PULSE_NAME_BYTES]; /* by number of the host */
 	struct sockaddr_storage addresses[RANKS_WORLD_MAX];
 	bool is_lowest; /* of the ranks of this host */
 	uint64_t start_ns, job;

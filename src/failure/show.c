@@ -103,14 +103,15 @@ static void show(const struct world *world, int fd, struct failure_shown *shown)
 static struct failure_shown head_of(const struct world *world, enum transport_question question,
 				    uint64_t number, const struct ranks *answered)
 {
-	return (struct failure_shown){.magic = FAILURE_SHOWN_MAGIC,
-				      .job = world->transport.job,
-				      .number = number,
-				      .answered = ranks_low(answered),
-				      .size = world->size,
-				      .teller = world->rank,
-				      .question = question,
-				      .waited_ms = FAILURE_ANSWER_MS};
+	struct failure_shown head = {.magic = FAILURE_SHOWN_MAGIC,
+				     .job = world->transport.job,
+				     .number = number,
+				     .size = world->size,
+				     .teller = world->rank,
+				     .question = question,
+				     .waited_ms = FAILURE_ANSWER_MS};
+	memcpy(head.answered, answered->words, sizeof head.answered);
+	return head;
 }
 
 static struct diagnose_job *look(struct world *world, struct ranks *answered)
@@ -126,7 +127,7 @@ static struct diagnose_job *look(struct world *world, struct ranks *answered)
 static void show_job(struct world *world, uint64_t number)
 {
 	struct ranks answered, all = ranks_below(world->size);
-	struct diagnose_traffic *traffic = calloc(RANKS_WORLD_MAX, sizeof *traffic);
+	struct diagnose_traffic *traffic = calloc((size_t)world->size, sizeof *traffic);
 	struct diagnose_job *job = look(world, &answered);
 	void *block = NULL, *memory;
 	size_t bytes = 0;
@@ -150,7 +151,7 @@ static void show_job(struct world *world, uint64_t number)
 
 /* ---- traces ---- */
 
-#define COPIES_MAGIC UINT64_C(0x3159504f4353) /* "SCOPY1" */
+#define COPIES_MAGIC UINT64_C(0x3259504f4353) /* "SCOPY2" */
 enum { SITES_MS = 100, COPIES_ALIGN = 64 };
 
 /* A block: this, then the copies, in the order of the ranks that are set. All hosts of a job have
@@ -247,7 +248,7 @@ static void show_traces(struct world *world, uint64_t number)
 			       .head = head_of(world, TRANSPORT_QUESTION_TRACES, number, &none)};
 	void *memory;
 	struct ranks answered = failure_far_copy(world, take, &all);
-	all.head.answered = ranks_low(&answered);
+	memcpy(all.head.answered, answered.words, sizeof all.head.answered);
 	all.head.waited_ms = FAILURE_COPY_MS;
 	all.head.bytes = align(sizeof all.head) + all.bytes;
 	int fd = make_file(world, all.head.question, all.head.bytes, &memory);

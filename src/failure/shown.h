@@ -25,7 +25,7 @@
 #include "base/ranks.h"
 #include "transport/layout.h"
 
-#define FAILURE_SHOWN_MAGIC UINT64_C(0x31574f48534c) /* "LSHOW1" */
+#define FAILURE_SHOWN_MAGIC UINT64_C(0x32574f48534c) /* "LSHOW2" */
 /* "lockstep-shown:QUESTION:JOB" */
 #define FAILURE_SHOWN_NAME "lockstep-shown"
 
@@ -36,9 +36,10 @@ struct failure_shown_part {
 struct failure_shown {
 	uint64_t magic, bytes; /* bytes: of all */
 	uint64_t job;
-	uint64_t number;   /* the question that it answers, and those before */
-	uint64_t answered; /* bit q: the host of rank q has answered, or is this one */
-	uint64_t now_ns;   /* CLOCK_MONOTONIC of this host, when it was complete */
+	uint64_t number; /* the question that it answers, and those before */
+	/* ranks_bit: the host of that rank has answered, or is this one */
+	uint64_t answered[RANKS_WORLD_WORDS];
+	uint64_t now_ns; /* CLOCK_MONOTONIC of this host, when it was complete */
 	int32_t size, teller;
 	uint32_t question, waited_ms; /* for how long it has waited for hosts that do not answer */
 	/* Of the question for the job: a block of all ranks, as diagnose_pack makes it. */

@@ -96,10 +96,10 @@ static void add_all(const struct diagnose_source *sources, int count,
 {
 	const struct trace_group *group = &owner->trace->groups[area];
 	uint32_t id = atomic_load_explicit(&group->id, memory_order_acquire);
-	uint32_t size = __atomic_load_n(&group->size, __ATOMIC_RELAXED);
-	for (uint32_t q = 0; q < size && q < TRACE_MEMBER_MAX; q++) {
-		const struct diagnose_source *source =
-			find(sources, count, __atomic_load_n(&group->members[q], __ATOMIC_RELAXED));
+	uint16_t members[TRACE_MEMBER_MAX];
+	uint32_t size = trace_read_members(owner->trace, area, members);
+	for (uint32_t q = 0; q < size; q++) {
+		const struct diagnose_source *source = find(sources, count, members[q]);
 		if (source)
 			add_from(owner, source, area, (int)q, id, job);
 	}

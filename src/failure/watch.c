@@ -56,7 +56,7 @@ static int fill(const struct world *world, struct pollfd *fds, int *ranks)
 	int count = 1;
 	fds[0] = (struct pollfd){.fd = watch->event_fd, .events = POLLIN};
 	ranks[0] = -1;
-	for (int q = 0; q < world->size; q++) {
+	for (int q = 0; q < world->size && count <= RANKS_HOST_MAX; q++) {
 		if (watch->pid_fds[q] < 0 || atomic_load(&world->dead[q]))
 			continue;
 		fds[count] = (struct pollfd){.fd = watch->pid_fds[q], .events = POLLIN};
@@ -90,8 +90,8 @@ static void note_sleepers(struct world *world)
 bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wakeups)
 {
 	struct world_watch *watch = &world->watch;
-	struct pollfd fds[RANKS_WORLD_MAX + 2];
-	int ranks[RANKS_WORLD_MAX + 2];
+	struct pollfd fds[RANKS_HOST_MAX + 2];
+	int ranks[RANKS_HOST_MAX + 2];
 	int count = fill(world, fds, ranks);
 	ls_status status = wait_fds(NULL, fds, count, -1, deadline_ns);
 	*wakeups = 0;

@@ -2,6 +2,7 @@
  * How the ranks of a list make a group by messages, if all of them have passed the same list; and
  * how they part if not. Each may try as often as it likes. The protocol is described below; model:
  * test/model/meet.pml. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -64,7 +65,7 @@ struct table {
 	int count;
 	uint64_t confirmed; /* by me, 0: nothing; else I hold the cards of this set */
 	struct note note;   /* what I send; not changed while a send of it is under way */
-	struct peer peers[RANKS_WORLD_MAX];
+	struct peer *peers; /* [count] */
 };
 
 /* ---- one note ---- */
@@ -145,7 +146,7 @@ static uint64_t hash_of(const struct table *table)
 	const struct group_list *list = &meeting->mine.list;
 	uint64_t serials[RANKS_WORLD_MAX];
 	for (int i = 0, s = 0; i < list->count; i++) {
-		bool me = list->ranks[i] == meeting->parent->rank;
+		bool me = meeting->ranks[i] == meeting->parent->rank;
 		serials[i] = me ? meeting->mine.serial : table->peers[s++].serial;
 		if (!serials[i])
 			return 0;
@@ -192,14 +193,15 @@ static bool is_agreed(const struct table *table)
  * for that rank alone, so the wait fails. */
 static ls_status wait_for_some(struct table *table)
 {
-	uint64_t gone = world_gone(table->meeting->parent);
+	struct ranks room;
+	const struct ranks *gone = world_gone(table->meeting->parent, &room);
 	ls_op *behind[RANKS_WORLD_MAX];
 	int count = 0, index;
 	for (int i = 0; i < table->count; i++) {
 		struct peer *peer = &table->peers[i];
 		if (table->confirmed ? peer->confirmed == table->confirmed : peer->serial != 0)
 			continue;
-		if (gone >> peer->rank & 1) {
+		if (ranks_among(gone, peer->rank)) {
 			behind[0] = peer->receive;
 			count = 1;
 			break;
@@ -241,8 +243,8 @@ static bool has_withdrawn(const struct table *table, const struct peer *peer)
 	const struct group_offer *offer = &table->meeting->other.offer;
 	if (offer->area == 0 || offer->area >= TRANSPORT_AREAS)
 		return false;
-	const struct transport_area *area = transport_area_at(
-		parent->team.members[peer->rank].peer->segment, parent->world->size, offer->area);
+	const struct transport_area *area = transport_peer_area(
+		&parent->world->transport, parent->team.members[peer->rank].peer, offer->area);
 	return atomic_load(&area->times_closed) != offer->left;
 }
 
@@ -299,23 +301,29 @@ static ls_status part(struct table *table)
 
 /* ---- */
 
-static void sit_down(struct table *table, struct group_meeting *meeting)
+/* False without memory. */
+static bool sit_down(struct table *table, struct group_meeting *meeting)
 {
 	const struct group_list *list = &meeting->mine.list;
 	memset(table, 0, sizeof *table);
+	table->peers = calloc((size_t)list->count, sizeof *table->peers);
+	if (!table->peers)
+		return false;
 	table->meeting = meeting;
 	table->options = *meeting->options;
 	table->note.card = meeting->mine;
 	for (int i = 0; i < list->count; i++)
-		if (list->ranks[i] != meeting->parent->rank)
-			table->peers[table->count++] = (struct peer){.rank = list->ranks[i]};
+		if (meeting->ranks[i] != meeting->parent->rank)
+			table->peers[table->count++] = (struct peer){.rank = meeting->ranks[i]};
 	meeting->offers[meeting->parent->rank] = meeting->mine.offer;
+	return true;
 }
 
 ls_status group_meet(struct group_meeting *meeting)
 {
 	struct table table;
-	sit_down(&table, meeting);
+	if (!sit_down(&table, meeting))
+		return LS_OUT_OF_MEMORY;
 	ls_status status = agree(&table);
 	if (status == LS_INCONSISTENT)
 		status = part(&table);
@@ -323,5 +331,6 @@ ls_status group_meet(struct group_meeting *meeting)
 		(void)group_op_cancel(&table.peers[i].send);
 		(void)group_op_cancel(&table.peers[i].receive);
 	}
+	free(table.peers);
 	return status;
 }

@@ -13,17 +13,20 @@
 struct group_offer {
 	/* of a split: colour << 32 | key, in the order of keys; otherwise the hash of the list */
 	uint64_t what;
-	uint64_t left;   /* as `left_before` in struct group_making */
-	uint32_t id;     /* the group's id, if this rank becomes its first member */
-	uint16_t area;   /* 0: none */
-	uint8_t members; /* the area has memory for this many members */
-	bool reports;    /* the area has memory for reports */
+	uint64_t left; /* as `left_before` in struct group_making */
+	uint32_t id;   /* the group's id, if this rank becomes its first member */
+	uint16_t area; /* 0: none */
+	/* For how many members the area has memory << 1; | 1: it has memory for reports, too. */
+	uint16_t room;
 };
+_Static_assert(RANKS_WORLD_MAX < 1 << 15, "a number of members");
+/* A list of ranks, as far as others need to know it; what they compare is its hash. */
+enum { GROUP_LIST_SHOWN = 32 };
 struct group_list {
 	uint64_t site;
 	uint32_t label; /* as in struct trace_record */
 	int32_t count;
-	uint8_t ranks[RANKS_WORLD_MAX];
+	uint16_t ranks[GROUP_LIST_SHOWN]; /* the first ones */
 };
 /* The message that each member sends to the others. */
 struct group_card {
@@ -35,6 +38,7 @@ struct group_card {
 struct group_meeting {
 	ls_group *parent;
 	const struct ls_op_options *options; /* of the messages */
+	const uint16_t *ranks;               /* mine.list.count of them: all */
 	struct group_card mine;
 	struct ls_group *offered; /* the object of my offer, NULL: none */
 	/* With LS_OK: the offer of each member, by its rank in the parent. */
@@ -53,7 +57,7 @@ ls_status group_meet(struct group_meeting *meeting);
 /* ---- member_allgather.c: after the meeting ---- */
 
 struct group_participants {
-	const uint8_t *ranks; /* of the parent, with my own */
+	const uint16_t *ranks; /* of the parent, with my own */
 	int count;
 	const struct ls_op_options *options; /* of the messages */
 };

@@ -152,7 +152,7 @@ struct group_making {
 	uint32_t id, parent, timeout_ms, label;
 	uint64_t site;
 	int rank, size;
-	uint8_t members[RANKS_WORLD_MAX];      /* world ranks */
+	uint16_t members[RANKS_WORLD_MAX];     /* world ranks */
 	uint16_t areas[RANKS_WORLD_MAX];       /* the area that each member has offered */
 	uint64_t left_before[RANKS_WORLD_MAX]; /* their times_closed before that */
 };

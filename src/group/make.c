@@ -29,6 +29,20 @@ static void destroy(struct ls_group *group)
 	free(group);
 }
 
+/* But not the long arrays of the lane, with room for each rank that a job can have: they are
+ * written before they are read, and in a small job most of their memory is never touched. */
+static void clear_object(struct ls_group *group)
+{
+	const size_t workspace = offsetof(struct ls_group, lane.workspace);
+	const size_t item = offsetof(struct ls_group, lane.unattended);
+	const size_t words = offsetof(struct ls_group, lane.words);
+	const size_t rest = offsetof(struct ls_group, lane.progress_waiters);
+	char *at = (char *)group;
+	memset(at, 0, workspace);
+	memset(at + item, 0, words - item);
+	memset(at + rest, 0, sizeof *group - rest);
+}
+
 /* Area 0 is that of all ranks, and already has memory. */
 static struct ls_group *create(struct world *world, uint32_t area, const char *function)
 {
@@ -37,10 +51,10 @@ static struct ls_group *create(struct world *world, uint32_t area, const char *f
 		MESSAGE_SAY(MESSAGE_GROUP_MEMORY, function, sizeof *group);
 		return NULL;
 	}
-	memset(group, 0, sizeof *group);
+	clear_object(group);
 	group->world = world;
 	group->area = (uint16_t)area;
-	group->memory_members = area == 0 ? (uint8_t)world->size : 0;
+	group->memory_members = area == 0 ? (uint16_t)world->size : 0;
 	group->memory_reports = area == 0;
 	progress_lane_init(group);
 	if (transport_team_init(&group->team, &world->transport) == LS_OK &&
@@ -207,7 +221,7 @@ ls_status group_add_memory(struct ls_group *group, int members, bool reports)
 	if (status != LS_OK)
 		return status;
 	if (group->memory_members < members)
-		group->memory_members = (uint8_t)members;
+		group->memory_members = (uint16_t)members;
 	group->memory_reports |= reports;
 	return LS_OK;
 }
@@ -274,7 +288,9 @@ void group_init(struct ls_group *group, const struct group_making *making)
 	p2p_short_init(group);
 	group->next_p2p = NULL;
 	atomic_store(&group->has_p2p, false);
-	atomic_store(&group->gone, 0);
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
+		atomic_store(&group->gone[w], 0);
+	atomic_store(&group->any_gone, false);
 	atomic_store(&group->gone_seen, 0);
 	memset(group->warned, 0, sizeof group->warned);
 	lock_group_acquire(&world->lock);

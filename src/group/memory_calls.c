@@ -51,14 +51,28 @@ struct offer {
 	struct memory_region_name name;
 };
 
-/* Of the members of this group, as world ranks; of all, if with what others have mapped nobody
- * lacks it. */
-static uint64_t members_of(const ls_group *group, uint64_t others)
+/* The members of this group, as world ranks. */
+static struct ranks members_of(const ls_group *group)
 {
-	uint64_t members = others;
+	struct ranks members = {{0}};
 	for (int q = 0; q < group->size; q++)
-		members |= UINT64_C(1) << group->team.members[q].world;
-	return members == UINT64_MAX >> (64 - group->world->size) ? MEMORY_ALL_PEERS : members;
+		ranks_add(&members, group->team.members[q].world);
+	return members;
+}
+
+/* The members have mapped it; with what others have mapped perhaps nobody lacks it. */
+static void show(const ls_group *group, struct memory_region *region)
+{
+	struct ranks have = memory_region_peers(region), members = members_of(group);
+	struct ranks all = ranks_below(group->world->size);
+	ranks_join(&have, &members);
+	memory_region_show(region, ranks_are_in(&all, &have) ? NULL : &members);
+}
+
+static bool have_mapped(const ls_group *group, const struct memory_region *region)
+{
+	struct ranks have = memory_region_peers(region), members = members_of(group);
+	return ranks_are_in(&members, &have);
 }
 
 static struct memory_region *make_offer(const ls_group *group, void *address, size_t bytes, int fd,
@@ -72,7 +86,7 @@ static struct memory_region *make_offer(const ls_group *group, void *address, si
 	if (out->status != LS_OK)
 		return NULL;
 	struct memory_region *region = memory_region_find(memory, address, &out->name);
-	out->fresh = !region || members_of(group, 0) & ~atomic_load(&region->peers);
+	out->fresh = !region || !have_mapped(group, region);
 	if (!region)
 		region = memory_region_add(memory, address, &out->name);
 	if (region)
@@ -132,7 +146,7 @@ ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint
 	if (status != LS_OK || agreed != LS_OK)
 		return status != LS_OK ? status : (ls_status)agreed;
 	if (region && mine.fresh)
-		memory_region_show(region, members_of(group, atomic_load(&region->peers)));
+		show(group, region);
 	else if (region)
 		atomic_fetch_add_explicit(&world->registered_again, 1, memory_order_relaxed);
 	return LS_OK;

@@ -59,7 +59,7 @@ static ls_status await_p2p(ls_op *const *ops, int count, const struct progress_p
 		first = ops[i];
 	if (first->group->world->resumes)
 		return LS_PENDING;
-	status = progress_op_fail(first, LS_INTERRUPTED, -1, 0);
+	status = progress_op_fail(first, LS_INTERRUPTED, -1, NULL);
 	(void)status; /* the operations return it */
 	return p2p_await(ops, count, &progress_no_pause);
 }

@@ -192,12 +192,15 @@ static ls_status share_addresses(struct world *world, struct rendezvous_meeting 
 {
 	struct transport_exchange *exchange = &company->exchange;
 	group_hosts_place(&company->table, world->rank, &company->hosts);
+	ls_status status = group_hosts_check(&company->table, &company->hosts, world->rank);
+	if (status != LS_OK)
+		return status;
 	exchange->here = company->hosts.here;
 	exchange->address = company->table.ranks[0].address;
 	if (company->hosts.count == 1)
 		return LS_OK;
-	ls_status status = group_hosts_gather(world, &company->table, &company->facts, address,
-					      meeting, &company->hosts, &exchange->listen_fd);
+	status = group_hosts_gather(world, &company->table, &company->facts, address, meeting,
+				    &company->hosts, &exchange->listen_fd);
 	exchange->address = group_hosts_root_address(&company->hosts);
 	return status;
 }
@@ -226,7 +229,7 @@ static ls_status meet(struct world *world, const struct opening *opening, struct
 		return status;
 	trace_set_job(&world->trace, company->table.job, world->size);
 	for (int q = 0; q < world->size; q++)
-		if (company->hosts.here >> q & 1) {
+		if (ranks_have(&company->hosts.here, q)) {
 			world->pids[q] = company->table.ranks[q].pid;
 		} else {
 			world->far_pids[q] = company->table.ranks[q].pid;
@@ -344,7 +347,7 @@ static ls_status fill_first(struct world *world, uint32_t timeout_ms)
 	if (!group)
 		return LS_OUT_OF_MEMORY;
 	for (int q = 0; q < world->size; q++)
-		making.members[q] = (uint8_t)q;
+		making.members[q] = (uint16_t)q;
 	group_init(group, &making);
 	return LS_OK;
 }

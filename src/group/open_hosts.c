@@ -14,15 +14,30 @@ enum { FLUSH_MS = 1000 };
 
 void group_hosts_place(const struct rendezvous_table *table, int rank, struct open_hosts *out)
 {
-	int first[RANKS_WORLD_MAX];
-	out->count = rendezvous_find_hosts(table, first);
-	out->root = first[rank];
-	out->here = 0;
-	for (int q = 0; q < table->size; q++) {
-		out->host_of[q] = (uint16_t)first[q];
-		if (first[q] == first[rank])
-			out->here |= UINT64_C(1) << q;
+	out->count = rendezvous_find_hosts(table, out->first);
+	out->root = out->first[rank];
+	out->here = (struct ranks){{0}};
+	for (int q = 0, count = 0; q < table->size; q++) {
+		int first = out->first[q];
+		out->host_of[q] = first == q ? (uint16_t)count++ : out->host_of[first];
+		if (first == out->root)
+			ranks_add(&out->here, q);
 	}
+}
+
+ls_status group_hosts_check(const struct rendezvous_table *table, const struct open_hosts *hosts,
+			    int rank)
+{
+	int ranks[RANKS_WORLD_MAX] = {0}, most = 0;
+	for (int q = 0; q < table->size; q++)
+		if (++ranks[hosts->first[q]] > ranks[most])
+			most = hosts->first[q];
+	if (ranks[most] <= RANKS_HOST_MAX && hosts->count <= RANKS_HOSTS_MAX)
+		return LS_OK;
+	if (rank == hosts->root)
+		MESSAGE_SAY(MESSAGE_GROUP_CROWDED, ranks[most], table->ranks[most].host,
+			    hosts->count, RANKS_HOST_MAX, RANKS_HOSTS_MAX);
+	return LS_UNSUPPORTED;
 }
 
 static const struct open_card *card_of(const struct open_hosts *hosts, int rank)
@@ -73,7 +88,7 @@ ls_status group_hosts_gather(struct world *world, const struct rendezvous_table 
 	status = rendezvous_gather(meeting, status, message_last(), &mine, hosts->cards);
 	for (int q = 0; q < world->size && status == LS_OK; q++) {
 		const struct open_card *card = card_of(hosts, q);
-		if (hosts->here >> q & 1)
+		if (ranks_have(&hosts->here, q))
 			continue;
 		status = net_meet(world->link, q, &card->link);
 		if (status != LS_OK)
@@ -88,9 +103,9 @@ static void publish_places(struct transport_segment *segment, const struct rende
 			   const struct open_hosts *hosts)
 {
 	for (int q = 0; q < table->size; q++) {
-		struct transport_place *place = &segment->places[q];
+		struct transport_place *place = transport_place_of(segment, table->size, q);
 		place->pid = table->ranks[q].pid;
-		place->first = hosts->host_of[q];
+		place->first = hosts->first[q];
 		snprintf(place->host, sizeof place->host, "%s", table->ranks[q].host);
 	}
 }
@@ -106,7 +121,7 @@ ls_status group_hosts_mirror(struct world *world, const struct rendezvous_table 
 	publish_places(transport->segment, table, hosts);
 	ls_status status = transport_hosts_open(transport, world->link, hosts->host_of, &events);
 	for (int q = 0; q < world->size && status == LS_OK; q++) {
-		if (hosts->here >> q & 1)
+		if (ranks_have(&hosts->here, q))
 			continue;
 		status = transport_mirror_open(transport, q);
 		if (status != LS_OK)
@@ -216,7 +231,7 @@ ls_status group_hosts_beat(struct world *world, const struct rendezvous_table *t
 {
 	struct failure_hosts facts = {.job = table->job, .token = token};
 	for (int q = 0; q < world->size; q++) {
-		facts.first[q] = hosts->host_of[q];
+		facts.first[q] = hosts->first[q];
 		facts.names[q] = table->ranks[q].host;
 		facts.ips[q] = table->ranks[q].ip;
 		facts.ports[q] = card_of(hosts, q)->beat_port;

@@ -29,13 +29,21 @@ _Static_assert(sizeof(struct open_card) <= RENDEZVOUS_CARD_BYTES, "a card has ro
 
 struct open_hosts {
 	int count; /* of hosts */
+	/* By world rank: the number of its host, from 0 in the order of their first ranks; and that
+	 * host's first rank. */
 	uint16_t host_of[RANKS_WORLD_MAX];
-	int root;        /* the first rank of this host */
-	ranks_here here; /* of this host, by world rank */
+	int first[RANKS_WORLD_MAX];
+	int root;          /* the first rank of this host */
+	struct ranks here; /* of this host */
 	unsigned char cards[RANKS_WORLD_MAX][RENDEZVOUS_CARD_BYTES];
 };
 
 void group_hosts_place(const struct rendezvous_table *table, int rank, struct open_hosts *out);
+
+/* Whether no host has too many ranks, and there are not too many hosts; all ranks find the same.
+ * Error: LS_UNSUPPORTED, with a message of the first rank of the host. */
+LS_CHECKED ls_status group_hosts_check(const struct rendezvous_table *table,
+				       const struct open_hosts *hosts, int rank);
 
 /* Opens the link (world->link), and the socket of the first rank of this host (*listen_fd, if it is
  * -1), then exchanges cards. `address`: where it listens already, or "". Errors, with a message: of

@@ -56,7 +56,7 @@ static ls_status run_blocking(ls_group *group, const struct group_p2p_call *call
 	op.engine.seq = engine_p2p_number(&group->engine, call->engine.kind, call->engine.peer);
 	op.engine.p2p.hands_over_block = call->hands_over_block;
 	op.engine.p2p.receives_block = call->block != NULL;
-	op.engine.p2p.crossed_ranks = 0; /* it may fail before it begins */
+	op.engine.p2p.crossed = false; /* it may fail before it begins */
 	op.message = options->message;
 	op.block = call->block;
 	progress_op_open(&op, options, call->site);
@@ -70,9 +70,8 @@ static ls_status run_blocking(ls_group *group, const struct group_p2p_call *call
 		p2p_deliver(&op);
 	/* What it took in may have been for others. */
 	p2p_collect(group);
-	if (op.engine.p2p.crossed_ranks)
-		p2p_warn(group, op.engine.p2p.crossed_ranks, op.engine.call.tag, op.engine.record,
-			 call->site);
+	if (op.engine.p2p.crossed)
+		p2p_warn(group, op.engine.call.tag, op.engine.record, call->site);
 	return status;
 }
 
@@ -384,7 +383,8 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 		engine_p2p_probe(&group->engine, src, options.tag, &met, words, &count);
 	p2p_collect(group);
 	if (progress != ENGINE_DONE) {
-		uint64_t gone = world_gone(group);
+		struct ranks room;
+		const struct ranks *gone = world_gone(group, &room);
 		call.engine.tag = options.tag;
 		if (gone)
 			return p2p_probe_gone(group, &call.engine, gone, &options, call.site);

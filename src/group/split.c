@@ -30,7 +30,7 @@ struct request {
 	struct group_participants *participants; /* NULL: all ranks of the parent take part */
 	struct ls_group *mine; /* NULL: not to be a member, or no group object is free */
 	struct group_offer offers[RANKS_WORLD_MAX];
-	uint64_t members; /* bit q: rank q of the parent is to be a member of some new group */
+	struct ranks members; /* those of the parent that are to be members of some new group */
 	bool short_of_memory;
 	struct group_making making; /* size 0: this rank is in none */
 };
@@ -79,8 +79,7 @@ static struct group_offer make_offer(struct request *request, uint64_t what, boo
 	if (request->mine) {
 		const struct ls_group *group = request->mine;
 		mine.area = group->area;
-		mine.members = group->memory_members;
-		mine.reports = group->memory_reports;
+		mine.room = (uint16_t)(group->memory_members << 1 | group->memory_reports);
 		mine.left = atomic_load(&group_own_area(group)->times_closed);
 		mine.id = next_id(world);
 	}
@@ -117,7 +116,7 @@ static ls_status refuse(const struct request *request, int rank, ls_status statu
 static ls_status check_offers(const struct request *request)
 {
 	for (int q = 0; q < request->parent->size; q++)
-		if (request->members >> q & 1 && request->offers[q].area == 0)
+		if (ranks_have(&request->members, q) && request->offers[q].area == 0)
 			return refuse(request, q, LS_OUT_OF_MEMORY);
 	return LS_OK;
 }
@@ -138,7 +137,7 @@ static bool share_host(const struct ls_group *parent, int one, int other)
 }
 
 /* The first member on each host has the words that all members there write. */
-static bool is_first_of_host(const struct ls_group *parent, const uint8_t *ranks, int i)
+static bool is_first_of_host(const struct ls_group *parent, const uint16_t *ranks, int i)
 {
 	for (int j = 0; j < i; j++)
 		if (share_host(parent, ranks[j], ranks[i]))
@@ -147,17 +146,17 @@ static bool is_first_of_host(const struct ls_group *parent, const uint8_t *ranks
 }
 
 /* Adds one group: ranks[0 … count - 1] of the parent. */
-static void add_members(struct request *request, const uint8_t *ranks, int count)
+static void add_members(struct request *request, const uint16_t *ranks, int count)
 {
 	const struct ls_group *parent = request->parent;
 	struct group_making *making = &request->making;
 	int place = -1;
 	for (int i = 0; i < count; i++) {
 		const struct group_offer *offer = &request->offers[ranks[i]];
-		request->members |= UINT64_C(1) << ranks[i];
+		ranks_add(&request->members, ranks[i]);
 		request->short_of_memory |=
-			offer->members < count ||
-			(is_first_of_host(parent, ranks, i) && !offer->reports) ||
+			offer->room >> 1 < count ||
+			(is_first_of_host(parent, ranks, i) && !(offer->room & 1)) ||
 			!share_host(parent, ranks[0], ranks[i]);
 		if (ranks[i] == parent->rank)
 			place = i;
@@ -171,26 +170,26 @@ static void add_members(struct request *request, const uint8_t *ranks, int count
 	making->size = count;
 	for (int i = 0; i < count; i++) {
 		const struct group_offer *offer = &request->offers[ranks[i]];
-		making->members[i] = (uint8_t)parent->team.members[ranks[i]].world;
+		making->members[i] = (uint16_t)parent->team.members[ranks[i]].world;
 		making->areas[i] = offer->area;
 		making->left_before[i] = offer->left;
 	}
 }
 
 /* Ranks in the order of colours, keys, and ranks. */
-static void sort_ranks(const struct request *request, uint8_t *ranks)
+static void sort_ranks(const struct request *request, uint16_t *ranks)
 {
 	for (int q = 0; q < request->parent->size; q++) {
 		int at = q;
 		for (; at > 0 && request->offers[ranks[at - 1]].what > request->offers[q].what; at--)
 			ranks[at] = ranks[at - 1];
-		ranks[at] = (uint8_t)q;
+		ranks[at] = (uint16_t)q;
 	}
 }
 
 static void divide(struct request *request)
 {
-	uint8_t ranks[RANKS_WORLD_MAX];
+	uint16_t ranks[RANKS_WORLD_MAX];
 	int size = request->parent->size;
 	sort_ranks(request, ranks);
 	for (int first = 0, end; first < size; first = end) {
@@ -265,7 +264,7 @@ static void begin(struct request *request, const char *function, ls_group *paren
 	request->site = site;
 	request->participants = NULL;
 	request->mine = NULL;
-	request->members = 0;
+	request->members = (struct ranks){{0}};
 	request->short_of_memory = false;
 	request->making.size = 0;
 	request->making.site = (uint64_t)(uintptr_t)site;
@@ -305,10 +304,16 @@ ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out)
 
 /* ---- a list of ranks ---- */
 
+/* All of them, and what others are told. */
+struct whole_list {
+	struct group_list told;
+	uint16_t ranks[RANKS_WORLD_MAX];
+};
+
 static bool is_list(const char *function, const ls_group *parent, const int *ranks, int count,
-		    struct group_list *out)
+		    struct whole_list *out)
 {
-	uint64_t seen = 0;
+	struct ranks seen = {{0}};
 	char right[64];
 	snprintf(right, sizeof right, "ranks of the group, 0 to %d, each once", parent->size - 1);
 	if (!ranks || count < 1 || count > parent->size) {
@@ -319,29 +324,31 @@ static bool is_list(const char *function, const ls_group *parent, const int *ran
 		return false;
 	}
 	for (int i = 0; i < count; i++) {
-		if (ranks[i] < 0 || ranks[i] >= parent->size || seen >> ranks[i] & 1) {
+		if (ranks[i] < 0 || ranks[i] >= parent->size || ranks_have(&seen, ranks[i])) {
 			ls_status status = group_bad(function, "ranks", ranks[i], right);
 			(void)status;
 			return false;
 		}
-		seen |= UINT64_C(1) << ranks[i];
-		out->ranks[i] = (uint8_t)ranks[i];
+		ranks_add(&seen, ranks[i]);
+		out->ranks[i] = (uint16_t)ranks[i];
+		if (i < GROUP_LIST_SHOWN)
+			out->told.ranks[i] = out->ranks[i];
 	}
-	out->count = count;
+	out->told.count = count;
 	return true;
 }
 
-static uint64_t hash_list(const struct group_list *list)
+static uint64_t hash_list(const struct whole_list *list)
 {
 	uint64_t wide[RANKS_WORLD_MAX];
-	for (int i = 0; i < list->count; i++)
+	for (int i = 0; i < list->told.count; i++)
 		wide[i] = list->ranks[i];
-	return engine_shape(wide, list->count) >> 1; /* never NONE or WRONG */
+	return engine_shape(wide, list->told.count) >> 1; /* never NONE or WRONG */
 }
 
-static bool has_rank(const struct group_list *list, int rank)
+static bool has_rank(const struct whole_list *list, int rank)
 {
-	for (int i = 0; i < list->count; i++)
+	for (int i = 0; i < list->told.count; i++)
 		if (list->ranks[i] == rank)
 			return true;
 	return false;
@@ -355,9 +362,11 @@ static void describe(const struct ls_group *parent, const struct group_list *lis
 	const struct trace_view *view = group_view(parent, rank);
 	const struct trace_record record = {.site = list->site, .label = list->label};
 	int used = snprintf(out, bytes, "rank %d gave", rank);
-	for (int i = 0; i < list->count && i < RANKS_WORLD_MAX && (size_t)used < bytes; i++)
+	for (int i = 0; i < list->count && i < GROUP_LIST_SHOWN && (size_t)used < bytes; i++)
 		used += snprintf(out + used, bytes - (size_t)used, "%s %u", i ? "," : "",
 				 list->ranks[i]);
+	if (list->count > GROUP_LIST_SHOWN && (size_t)used < bytes)
+		used += snprintf(out + used, bytes - (size_t)used, ", … (%d ranks)", list->count);
 	if (view)
 		trace_site(view, &record, site, sizeof site);
 	if (site[0] && (size_t)used < bytes)
@@ -395,7 +404,7 @@ ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_
 {
 	const char *function = "ls_group_from_ranks";
 	struct request request;
-	struct group_list list = {.site = (uintptr_t)HERE};
+	struct whole_list list = {.told.site = (uintptr_t)HERE};
 	if (!out)
 		return group_bad(function, "out", 0, "not NULL");
 	*out = NULL;
@@ -411,12 +420,12 @@ ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_
 		return status;
 	status = first_wrong(&request);
 	if (status == LS_OK && !all_alike(&request))
-		status = differ(&request, &list);
+		status = differ(&request, &list.told);
 	if (status != LS_OK) {
 		give_back(&request);
 		return status;
 	}
-	add_members(&request, list.ranks, list.count);
+	add_members(&request, list.ranks, list.told.count);
 	return finish(&request, out);
 }
 
@@ -424,19 +433,19 @@ ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_
 
 /* Returns when all ranks of the list have sent their offers, or this rank has received another
  * list. */
-static ls_status meet(struct request *request, const struct group_list *list,
+static ls_status meet(struct request *request, const struct whole_list *list,
 		      const struct ls_op_options *options)
 {
 	struct ls_group *parent = request->parent;
-	struct group_meeting meeting = {.parent = parent, .options = options};
+	struct group_meeting meeting = {.parent = parent, .options = options, .ranks = list->ranks};
 	char one[512], two[512];
-	meeting.mine.list = *list;
+	meeting.mine.list = list->told;
 	meeting.mine.offer = make_offer(request, hash_list(list), true);
 	meeting.mine.serial = next_id(parent->world);
 	meeting.offered = request->mine;
 	ls_status status = group_meet(&meeting);
 	if (status == LS_INCONSISTENT) {
-		describe(parent, list, parent->rank, one, sizeof one);
+		describe(parent, &list->told, parent->rank, one, sizeof one);
 		describe(parent, &meeting.other.list, meeting.differs, two, sizeof two);
 		MESSAGE_SAY(MESSAGE_GROUP_LISTS, request->function, one, two);
 		give_back(request);
@@ -454,7 +463,7 @@ ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 	const char *function = "ls_group_from_members";
 	struct request request;
 	struct ls_op_options options;
-	struct group_list list = {.site = (uintptr_t)HERE};
+	struct whole_list list = {.told.site = (uintptr_t)HERE};
 	if (!out)
 		return group_bad(function, "out", 0, "not NULL");
 	*out = NULL;
@@ -474,14 +483,14 @@ ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 	if (options.label)
 		request.making.label = trace_label(&parent->world->trace, options.label);
 	options.label = function;
-	list.label = request.making.label;
+	list.told.label = request.making.label;
 	status = meet(&request, &list, &options);
 	if (status != LS_OK)
 		return status;
 	struct group_participants participants = {
-		.ranks = list.ranks, .count = list.count, .options = &options};
+		.ranks = list.ranks, .count = list.told.count, .options = &options};
 	request.participants = &participants;
-	add_members(&request, list.ranks, list.count);
+	add_members(&request, list.ranks, list.told.count);
 	if (timeout_ms)
 		request.making.timeout_ms = timeout_ms;
 	return finish(&request, out);

@@ -41,9 +41,9 @@ static bool copy_places(const struct transport_segment *segment, int size,
 			struct inspect_hosts *hosts)
 {
 	bool several = false;
-	memcpy(hosts->places, segment->places, sizeof hosts->places);
 	for (int q = 0; q < size; q++) {
 		struct transport_place *place = &hosts->places[q];
+		memcpy(place, transport_place_of(segment, size, q), sizeof *place);
 		place->host[sizeof place->host - 1] = '\0';
 		if (place->first < 0 || place->first > q)
 			place->first = q;
@@ -66,25 +66,25 @@ static void copy_silence(const struct transport_agent *agent, int size, struct i
 	int number[INSPECT_RANK_MAX];
 	number_hosts(hosts, size, number);
 	for (int q = 0; q < size; q++)
-		hosts->unheard_ns[q] = atomic_load(&agent->hosts[number[q]].unheard_ns);
+		if (number[q] < RANKS_HOSTS_MAX)
+			hosts->unheard_ns[q] = atomic_load(&agent->hosts[number[q]].unheard_ns);
 }
 
 /* The newest collective in the mirror of rank q that rank r has. */
 static void read_last(const struct inspect_view *view, int r, int q, struct trace_record *last)
 {
-	size_t bytes = transport_segment_bytes(view->size), at = (1 + (size_t)q) * bytes;
+	size_t bytes = transport_mirror_bytes(), at = transport_mirror_at(view->size, q);
 	const struct inspect_held *held = &view->ranks[r];
 	struct transport_entered entered;
 	struct engine_signature signature;
 	if (held->segment_bytes < at + bytes)
 		return;
 	const void *mirror = (const char *)held->segment + at;
-	const struct transport_area *area = transport_area_at(mirror, view->size, 0);
+	const struct transport_area *area = transport_mirror_area(mirror, 0);
 	for (int i = 0; i < TRANSPORT_ENTRIES; i++) {
 		uint64_t signal = atomic_load(&area->entries[i].signal);
 		uint64_t seq = signal >> TRANSPORT_PHASE_BITS;
-		if (seq > last->seq &&
-		    transport_read_entered(mirror, bytes, view->size, 0, seq, &entered) &&
+		if (seq > last->seq && transport_read_entry(area, seq, &entered) &&
 		    engine_signature_read(entered.signature, view->size, &signature))
 			*last = (struct trace_record){.seq = seq,
 						      .group = TRACE_GROUP_WORLD,
@@ -143,7 +143,7 @@ static struct transport_segment *map_again(const struct inspect_held *held)
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return NULL;
-	void *memory = mmap(NULL, TRANSPORT_AREAS_AT, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	void *memory = mmap(NULL, transport_areas_at(0), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	return memory == MAP_FAILED ? NULL : memory;
 }
@@ -178,7 +178,7 @@ static bool ask(const struct inspect_view *view, const struct inspect_hosts *hos
 		given = atomic_load(&segment->agent.given[question]) >= *number;
 	}
 	*waited_ms = (clock_now_ns() - begin_ns) / 1000000;
-	munmap(segment, TRANSPORT_AREAS_AT);
+	munmap(segment, transport_areas_at(0));
 	return given;
 }
 
@@ -234,7 +234,7 @@ struct diagnose_job *inspect_hosts_ask(struct inspect_hosts *hosts, const struct
 {
 	struct failure_shown *shown =
 		ask_for(hosts, view, TRANSPORT_QUESTION_JOB, &hosts->waited_ms);
-	struct diagnose_traffic *traffic = calloc(RANKS_WORLD_MAX, sizeof *traffic);
+	struct diagnose_traffic *traffic = calloc((size_t)view->size, sizeof *traffic);
 	struct diagnose_job *job = shown && traffic ? diagnose_job_new(view->size) : NULL;
 	const struct ranks none = {{0}};
 	if (job) {
@@ -247,7 +247,8 @@ struct diagnose_job *inspect_hosts_ask(struct inspect_hosts *hosts, const struct
 		}
 	}
 	hosts->has_told = job != NULL;
-	hosts->answered = job ? shown->answered : 0;
+	hosts->answered =
+		job ? ranks_of_words(shown->answered, RANKS_WORLD_WORDS) : (struct ranks){{0}};
 	free(traffic);
 	free(shown);
 	return job;
@@ -269,7 +270,8 @@ static void read_clock(struct inspect_hosts *hosts, const struct inspect_view *v
 	int number[INSPECT_RANK_MAX];
 	uint32_t epoch;
 	number_hosts(hosts, view->size, number);
-	const struct transport_far_host *host = &first->agent.hosts[number[q]];
+	const struct transport_far_host *host =
+		&first->agent.hosts[number[q] < RANKS_HOSTS_MAX ? number[q] : 0];
 	hosts->offset_ns[q] = 0;
 	hosts->error_ns[q] = 0;
 	if (hosts->places[q].first == hosts->here)
@@ -300,7 +302,7 @@ bool inspect_hosts_copy(struct inspect_hosts *hosts, const struct inspect_view *
 		return false;
 	free(hosts->memory);
 	hosts->memory = shown;
-	hosts->copied = shown->answered;
+	hosts->copied = ranks_of_words(shown->answered, RANKS_WORLD_WORDS);
 	for (int q = 0; q < view->size; q++)
 		read_clock(hosts, view, q, asked_ns, shown);
 	for (int q = 0; q < view->size; q++) {

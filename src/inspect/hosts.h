@@ -10,9 +10,9 @@
 
 /* What is known of the hosts of a job. */
 struct inspect_hosts {
-	int here;          /* the lowest rank of the host that was asked */
-	bool has_told;     /* that host has answered */
-	uint64_t answered; /* bit q: the host of rank q has answered */
+	int here;              /* the lowest rank of the host that was asked */
+	bool has_told;         /* that host has answered */
+	struct ranks answered; /* those whose host has answered */
 	uint64_t waited_ms;
 	/* By rank: the name of its host ("": not known), its pid there, the lowest rank there. */
 	struct transport_place places[INSPECT_RANK_MAX];
@@ -27,7 +27,7 @@ struct inspect_hosts {
 	struct trace_view traces[INSPECT_RANK_MAX];
 	uint64_t copied_ns[INSPECT_RANK_MAX];
 	bool has_copied;
-	uint64_t copied;
+	struct ranks copied;
 	/* By rank: how far its host's clock_now_ns is ahead of that of the host that was asked, and
 	 * by how much that may be wrong; from heartbeats, else from when the copies were asked for
 	 * and came. Error 0: nothing is known, or it is that host. */

@@ -4,7 +4,7 @@
 
 static bool has_answered(const struct inspect_hosts *hosts, int first)
 {
-	return hosts->has_told && hosts->answered >> first & 1;
+	return hosts->has_told && ranks_have(&hosts->answered, first);
 }
 
 /* Milliseconds since when a host and the one that was asked do not hear each other. */

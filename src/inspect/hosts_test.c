@@ -35,7 +35,8 @@ struct hosts_fixture {
 
 static void fill_place(struct hosts_fixture *fixture, int rank, const char *host, int pid)
 {
-	struct transport_place *place = &fixture->transport.segment->places[rank];
+	struct transport_place *place =
+		transport_place_of(fixture->transport.segment, fixture->transport.size, rank);
 	snprintf(place->host, sizeof place->host, "%s", host);
 	place->pid = pid;
 	place->first = rank;
@@ -123,7 +124,7 @@ static void fill_head(struct hosts_fixture *fixture, uint32_t question, size_t m
 						 .bytes = fixture->room,
 						 .job = fixture->job,
 						 .number = 1000,
-						 .answered = 3,
+						 .answered = {3},
 						 .size = SIZE,
 						 .question = question,
 						 .waited_ms = 300};
@@ -181,7 +182,8 @@ static void test_an_answer(void **state)
 	fill_job(fixture);
 	publish(fixture, fixture->room, all_seals);
 	assert_true(is_taken(fixture));
-	assert_int_equal(fixture->hosts->answered, 3);
+	assert_int_equal(ranks_low(&fixture->hosts->answered), 3);
+	assert_int_equal(ranks_count(&fixture->hosts->answered), 2);
 	assert_int_equal(fixture->hosts->waited_ms, 300);
 	assert_string_equal(fixture->hosts->places[FAR].host, "b");
 	assert_int_equal(atomic_load(&fixture->transport.segment->agent.asked[0]), asked + 2);
@@ -287,7 +289,8 @@ static void test_damaged_traces(void **state)
 static void test_places(void **state)
 {
 	struct hosts_fixture *fixture = *state;
-	struct transport_place *places = fixture->transport.segment->places;
+	struct transport_place *places =
+		transport_place_of(fixture->transport.segment, fixture->transport.size, 0);
 	memset(places[FAR].host, 'x', sizeof places[FAR].host);
 	places[FAR].first = 1000;
 	struct inspect_hosts *hosts = inspect_hosts_new(fixture->view);

@@ -19,7 +19,7 @@
 #include "trace/trace.h"
 #include "transport/transport.h"
 
-enum { INSPECT_RANK_MAX = RANKS_HOST_MAX }; /* of jobs of this host */
+enum { INSPECT_RANK_MAX = RANKS_WORLD_MAX };
 
 /* The memory of one rank. Descriptors stay open, so that other processes can find it through this
  * one. */

@@ -42,7 +42,7 @@ static void print_text(FILE *out, const struct ddp_phases *phases, int indent)
 
 void inspect_phases_print(FILE *out, const struct ddp_phases *phases)
 {
-	if (!phases || !phases->entered)
+	if (!phases || !ranks_any(&phases->entered))
 		return;
 	fputs("  phases:\n    ", out);
 	print_text(out, phases, 4);
@@ -64,7 +64,7 @@ void inspect_phases_json(struct print_json *json, const struct ddp_phases *phase
 {
 	int columns[DDP_COLUMN_MAX];
 
-	if (!phases || !(phases->entered >> rank & 1)) {
+	if (!phases || !ranks_have(&phases->entered, rank)) {
 		print_json_null(json, "phases");
 		return;
 	}
@@ -96,8 +96,7 @@ void inspect_stragglers_json(struct print_json *json, const struct ddp_phases *p
 		const struct ddp_straggler *straggler = &verdict.stragglers[i];
 		ddp_phases_sentence(phases, straggler, text, sizeof text);
 		print_json_open(json, NULL, '{');
-		struct ranks ranks = ranks_of_bits(straggler->ranks);
-		print_json_ranks(json, "ranks", &ranks);
+		print_json_ranks(json, "ranks", &straggler->ranks);
 		print_json_string(json, "phase", phases->names[straggler->column]);
 		print_json_unsigned(json, "cost_percent", (uint64_t)(straggler->share * 100 + 0.5));
 		print_json_string(json, "text", text);

@@ -214,7 +214,7 @@ static void print_unseen(FILE *out, const struct inspect_hosts *hosts, int numbe
 {
 	char name[TRACE_NAME_BYTES];
 
-	if (!hosts || (hosts->has_told && hosts->answered >> number & 1)) {
+	if (!hosts || (hosts->has_told && ranks_have(&hosts->answered, number))) {
 		fputs("cannot be read", out);
 		return;
 	}

@@ -18,7 +18,7 @@
 static const char magic[8] = "LSSNAP";
 
 enum {
-	SNAPSHOT_VERSION = 11,
+	SNAPSHOT_VERSION = 12,
 	SNAPSHOT_BYTES_MAX = 256 << 20, /* none is written that is larger */
 };
 

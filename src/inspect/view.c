@@ -222,7 +222,7 @@ void inspect_report_ask_hosts(struct inspect_report *report, const struct inspec
 	}
 	name_unseen(report);
 	inspect_report_add_phases(report);
-	if (job && report->phases && report->phases->entered)
+	if (job && report->phases && ranks_any(&report->phases->entered))
 		(void)inspect_hosts_copy(report->hosts, view);
 	inspect_report_add_phases(report);
 }
@@ -259,7 +259,7 @@ void inspect_report_add_phases(struct inspect_report *report)
 	if (!report->phases)
 		report->phases = ddp_phases_new(report->job->size);
 	for (int i = 0; report->phases && i < report->job->size; i++) {
-		if (report->phases->known >> i & 1)
+		if (ranks_have(&report->phases->known, i))
 			continue;
 		if (report->sources[i].trace)
 			inspect_phases_add(report->phases, &report->job->ranks[i],

@@ -43,11 +43,12 @@ struct agent {
 
 static bool order_is_valid(const struct channel_order *order)
 {
-	return order->size >= 1 && order->size <= RANKS_HOST_MAX && order->count >= 1 &&
-	       order->first >= 0 && order->first <= order->size - order->count &&
-	       order->hosts >= 1 && order->hosts <= order->size && order->host >= 0 &&
-	       order->host < order->hosts && order->words >= 1 &&
-	       order->words <= CHANNEL_FRAME_MAX && order->variables <= CHANNEL_FRAME_MAX &&
+	return order->size >= 1 && order->size <= RANKS_WORLD_MAX && order->count >= 1 &&
+	       order->count <= RANKS_HOST_MAX && order->first >= 0 &&
+	       order->first <= order->size - order->count && order->hosts >= 1 &&
+	       order->hosts <= order->size && order->host >= 0 && order->host < order->hosts &&
+	       order->words >= 1 && order->words <= CHANNEL_FRAME_MAX &&
+	       order->variables <= CHANNEL_FRAME_MAX &&
 	       memchr(order->address, '\0', sizeof order->address) &&
 	       memchr(order->run_id, '\0', sizeof order->run_id);
 }

@@ -51,7 +51,7 @@ struct launcher_hosts {
 	/* What rank 0 is to read, -1 after its end, and how much of it may be sent. */
 	int input_fd, input_poll;
 	uint64_t input_room;
-	struct launcher_host hosts[RANKS_WORLD_MAX];
+	struct launcher_host hosts[RANKS_HOSTS_MAX];
 };
 
 /* ---- hosts_call.c ---- */

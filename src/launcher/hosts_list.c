@@ -63,12 +63,13 @@ bool launcher_list_parse(const char *text, struct launcher_list *out, char why[2
 				return false;
 			}
 		}
-		if (ranks < 1 || ranks > RANKS_WORLD_MAX || out->ranks + ranks > RANKS_WORLD_MAX ||
-		    out->count == RANKS_WORLD_MAX) {
+		if (ranks < 1 || ranks > RANKS_HOST_MAX || out->ranks + ranks > RANKS_WORLD_MAX ||
+		    out->count == RANKS_HOSTS_MAX) {
 			snprintf(why, WHY_BYTES,
-				 "'%.*s': each host has 1 rank or more, and all hosts together at "
-				 "most %d",
-				 whole < 64 ? (int)whole : 64, item, RANKS_WORLD_MAX);
+				 "'%.*s': each host has 1 to %d ranks; there are at most %d hosts, "
+				 "with at most %d ranks together",
+				 whole < 64 ? (int)whole : 64, item, RANKS_HOST_MAX,
+				 RANKS_HOSTS_MAX, RANKS_WORLD_MAX);
 			return false;
 		}
 		struct launcher_list_host *host = &out->hosts[out->count++];

@@ -24,7 +24,7 @@ struct launcher_list {
 	struct launcher_list_host {
 		char name[LAUNCHER_HOST_BYTES]; /* as ssh takes it, perhaps with USER@ */
 		int ranks;
-	} hosts[RANKS_WORLD_MAX];
+	} hosts[RANKS_HOSTS_MAX];
 };
 
 /* From "HOST:RANKS,HOST:RANKS..."; a host without a number has one rank, an address of IPv6 stands

@@ -22,6 +22,7 @@
 #include "rendezvous/rendezvous.h"
 
 enum {
+	/* of a job on this host; one on several has a channel to each, and the words of its ssh */
 	LAUNCHER_FDS = 3 * RANKS_HOST_MAX + RENDEZVOUS_FDS_MAX + 8,
 	LAUNCHER_LINE_MAX = 1 << 20,  /* a longer line is cut into several */
 	LAUNCHER_QUEUE_MAX = 1 << 20, /* above this it stops reading the ranks' pipes */
@@ -36,6 +37,8 @@ enum {
 	/* this many times that, until it gives up hosts on which ranks have not ended */
 	LAUNCHER_KILL_ROUNDS = 5,
 };
+
+_Static_assert(RANKS_HOSTS_MAX <= RANKS_HOST_MAX, "room for the descriptors of hosts");
 
 /* Descriptors to poll. Code that adds one keeps its index until the next round. */
 struct launcher_poll {
@@ -74,7 +77,7 @@ struct launcher_stream {
 
 struct launcher_output {
 	struct launcher_sink sinks[2];
-	struct launcher_stream streams[RANKS_HOST_MAX][2];
+	struct launcher_stream streams[RANKS_WORLD_MAX][2];
 	int ranks;
 };
 
@@ -205,7 +208,7 @@ struct launcher_job {
 	struct launcher_output output;
 	struct launcher_input input;
 	struct launcher_guard guard;
-	struct launcher_rank ranks[RANKS_HOST_MAX];
+	struct launcher_rank ranks[RANKS_WORLD_MAX];
 	int count; /* how many to start */
 	int started;
 	int ended;

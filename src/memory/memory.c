@@ -281,11 +281,11 @@ static bool find_pages(struct memory *memory, const void *address, size_t bytes,
 
 bool memory_offset(struct memory *memory, const void *address, size_t bytes, uint64_t *offset)
 {
-	return memory_offset_for(memory, address, bytes, MEMORY_ALL_PEERS, offset);
+	return memory_offset_for(memory, address, bytes, NULL, offset);
 }
 
-bool memory_offset_for(struct memory *memory, const void *address, size_t bytes, uint64_t peers,
-		       uint64_t *offset)
+bool memory_offset_for(struct memory *memory, const void *address, size_t bytes,
+		       const struct ranks *peers, uint64_t *offset)
 {
 	size_t first, last;
 	*offset = 0;

@@ -102,9 +102,9 @@ void memory_give_block(struct memory *memory, const void *address) LOCK_AVOIDS(m
  * there. */
 bool memory_offset(struct memory *memory, const void *address, size_t bytes, uint64_t *offset)
 	LOCK_AVOIDS(memory);
-/* As memory_offset, but only these peers (bit q: world rank q) need to have mapped the region. */
-bool memory_offset_for(struct memory *memory, const void *address, size_t bytes, uint64_t peers,
-		       uint64_t *offset) LOCK_AVOIDS(memory);
+/* As memory_offset, but only these world ranks need to have mapped the region; NULL: all. */
+bool memory_offset_for(struct memory *memory, const void *address, size_t bytes,
+		       const struct ranks *peers, uint64_t *offset) LOCK_AVOIDS(memory);
 
 /* Whether a short call has to look at its buffers: this rank has had memory of a device, or races
  * are looked for (LOCKSTEP_CHECK). One load. */

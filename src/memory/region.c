@@ -97,11 +97,31 @@ struct memory_region *memory_region_add(struct memory *memory, void *address,
 	return region;
 }
 
-void memory_region_show(struct memory_region *region, uint64_t peers)
+void memory_region_show(struct memory_region *region, const struct ranks *peers)
 {
-	atomic_fetch_or_explicit(&region->peers, peers, memory_order_release);
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
+		atomic_fetch_or_explicit(&region->peers[w], peers ? peers->words[w] : UINT64_MAX,
+					 memory_order_release);
 	atomic_store_explicit(&region->registered, true, memory_order_relaxed);
 	atomic_store_explicit(&region->live_bytes, region->name.bytes, memory_order_release);
+}
+
+struct ranks memory_region_peers(const struct memory_region *region)
+{
+	struct ranks peers = {{0}};
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
+		peers.words[w] = atomic_load_explicit(&region->peers[w], memory_order_acquire);
+	return peers;
+}
+
+/* Whether all of these have mapped it; NULL: all that there are. */
+static bool have_mapped(const struct memory_region *region, const struct ranks *peers)
+{
+	uint64_t lack = 0;
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
+		lack |= (peers ? peers->words[w] : UINT64_MAX) &
+			~atomic_load_explicit(&region->peers[w], memory_order_acquire);
+	return lack == 0;
 }
 
 /* False, after a message, if operations use it. Of two threads that remove it one gets true. */
@@ -150,17 +170,16 @@ static bool is_there(const struct memory *memory, struct memory_region *region, 
 	return false;
 }
 
-bool memory_region_offset(struct memory *memory, const void *address, size_t bytes, uint64_t peers,
-			  uint64_t *offset)
+bool memory_region_offset(struct memory *memory, const void *address, size_t bytes,
+			  const struct ranks *peers, uint64_t *offset)
 {
 	int count = atomic_load_explicit(&memory->region_count, memory_order_acquire);
 	for (int i = 0; i < count; i++) {
 		struct memory_region *region = &memory->regions[i];
 		size_t length = live_bytes(region);
 		uintptr_t from = (uintptr_t)address - (uintptr_t)region->address;
-		bool inside =
-			length > 0 && !region->driver && from <= length && bytes <= length - from &&
-			!(peers & ~atomic_load_explicit(&region->peers, memory_order_acquire));
+		bool inside = length > 0 && !region->driver && from <= length &&
+			      bytes <= length - from && have_mapped(region, peers);
 		if (inside && (memory->maps >= 0 || bytes >= MEMORY_LONG_LOOK_BYTES) &&
 		    is_there(memory, region, from, bytes)) {
 			*offset = region->name.offset + from;

@@ -14,6 +14,7 @@
 
 #include <lockstep/status.h>
 
+#include "base/ranks.h"
 #include "memory/buffer.h"
 
 enum {
@@ -22,7 +23,6 @@ enum {
 	 * with a few hundred mappings; there shorter buffers are treated as plain. */
 	MEMORY_LONG_LOOK_BYTES = 1 << 20,
 };
-#define MEMORY_ALL_PEERS UINT64_MAX
 #define MEMORY_REGION_CLOSED UINT32_MAX
 
 /* What a peer needs to know to map a region. Fixed layout, because it is sent to peers. */
@@ -45,7 +45,8 @@ struct memory_region {
 	_Atomic uint32_t users;
 	_Atomic bool registered;   /* from memory_region_show to memory_region_remove */
 	_Atomic size_t live_bytes; /* 0: buffers in it are plain */
-	_Atomic uint64_t peers; /* bit q: world rank q has mapped it; MEMORY_ALL_PEERS: all have */
+	/* ranks_bit: that world rank has mapped it; all bits: all have */
+	_Atomic uint64_t peers[RANKS_WORLD_WORDS];
 	unsigned char *address;
 	struct memory_region_name name;
 };
@@ -73,8 +74,10 @@ struct memory_region *memory_region_find(struct memory *memory, const void *addr
  * memory_region_show. NULL, with a message: this rank has had MEMORY_REGIONS regions. */
 struct memory_region *memory_region_add(struct memory *memory, void *address,
 					const struct memory_region_name *name);
-/* Notes that these peers have mapped it, too. */
-void memory_region_show(struct memory_region *region, uint64_t peers);
+/* Notes that these peers have mapped it, too; NULL: all. */
+void memory_region_show(struct memory_region *region, const struct ranks *peers);
+/* Those that have. */
+struct ranks memory_region_peers(const struct memory_region *region);
 /* Ends the registration at `address`, even if a check has found it unmapped before. False: nothing
  * was registered there; or, with a message, it is a device's memory on which an operation is in
  * flight, and stays registered. */
@@ -107,8 +110,8 @@ LS_CHECKED ls_status memory_view_add(struct memory_view *view, int rank,
 /* The parts of memory_offset, memory_view_at and memory_view_close for regions.
  * memory_region_offset ends a region that is no longer mapped, with a message, and returns
  * false. */
-bool memory_region_offset(struct memory *memory, const void *address, size_t bytes, uint64_t peers,
-			  uint64_t *offset);
+bool memory_region_offset(struct memory *memory, const void *address, size_t bytes,
+			  const struct ranks *peers, uint64_t *offset);
 void *memory_region_view_at(const struct memory_view *view, uint64_t offset, uint64_t bytes);
 void memory_region_views_close(struct memory_view *view);
 

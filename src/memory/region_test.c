@@ -112,7 +112,7 @@ static void buffers_are_found_and_seen(void **state)
 	assert_false(memory_offset(&memory, file.base, 1, &offset)); /* peers do not know it yet */
 	assert_null(memory_region_find(&memory, file.base, &name));
 	assert_int_equal(memory_view_add(&view, 0, &region->name), LS_OK);
-	memory_region_show(region, MEMORY_ALL_PEERS);
+	memory_region_show(region, NULL);
 	assert_ptr_equal(memory_region_find(&memory, file.base, &name), region);
 
 	assert_true(memory_offset(&memory, file.base + 100, file.bytes - 100, &offset));
@@ -155,7 +155,7 @@ static void places_run_out_and_never_overlap(void **state)
 		assert_non_null(region);
 		assert_true(region->name.offset > end && region->name.offset > memory.bytes);
 		end = region->name.offset + region->name.bytes;
-		memory_region_show(region, MEMORY_ALL_PEERS);
+		memory_region_show(region, NULL);
 		memory_regions(&memory, &count, &bytes);
 		assert_int_equal(count, 1);
 		assert_int_equal(bytes, file.bytes);
@@ -299,7 +299,7 @@ static struct memory_region *add_region(struct memory *memory, const struct file
 			 LS_OK);
 	struct memory_region *region = memory_region_add(memory, file->base, &name);
 	assert_non_null(region);
-	memory_region_show(region, MEMORY_ALL_PEERS);
+	memory_region_show(region, NULL);
 	return region;
 }
 
@@ -410,13 +410,14 @@ static void memory_of_a_device_is_found_and_not_shown(void **state)
 	assert_null(memory_region_hold(&memory, device + 4095, 2));
 	assert_null(memory_region_hold(&memory, device + 4096, 0));
 	struct buffer buffer = buffer_host(device, 8), other = buffer_host(&memory, 8);
+	struct ranks first = ranks_of(0), nobody = {{0}};
 	assert_true(memory_region_any_device(&memory, &buffer, &other));
 	assert_true(memory_region_any_device(&memory, &other, &buffer));
 	assert_false(memory_region_any_device(&memory, &other, &other));
 	buffer.bytes = 0;
 	assert_false(memory_region_any_device(&memory, &buffer, &buffer));
-	assert_false(memory_offset_for(&memory, device, 8, 1, &offset));
-	assert_false(memory_offset_for(&memory, device, 8, 0, &offset));
+	assert_false(memory_offset_for(&memory, device, 8, &first, &offset));
+	assert_false(memory_offset_for(&memory, device, 8, &nobody, &offset));
 	memory_regions(&memory, &count, &bytes);
 	assert_true(count == 0 && bytes == 0);
 	memory_region_release(region);

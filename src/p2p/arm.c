@@ -99,7 +99,8 @@ static bool is_ready(struct world *world) LOCK_REQUIRES(group)
 		if (engine_p2p_is_ready(&group->engine) || ends)
 			return true;
 		/* A member that leaves notifies this rank if the doorbell is armed. */
-		uint64_t gone = world_gone(group);
+		struct ranks room;
+		const struct ranks *gone = world_gone(group, &room);
 		int peer;
 		bool again;
 		if (gone && p2p_needing(group, gone, &peer, &again))
@@ -289,16 +290,18 @@ static void tell_gone(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
 	struct ls_group *groups[TRANSPORT_AREAS];
-	uint64_t gone = 0;
+	uint64_t events = 0;
 	int count = world_hold_all(world, groups);
 	for (int i = 0; i < count; i++) {
-		gone += (uint64_t)__builtin_popcountll(world_gone(groups[i])) +
-			(failure_status(groups[i]) != LS_OK);
+		struct ranks room;
+		const struct ranks *gone = world_gone(groups[i], &room);
+		events += (uint64_t)(gone ? ranks_count(gone) : 0) +
+			  (failure_status(groups[i]) != LS_OK);
 		world_release(groups[i]);
 	}
-	if (gone > p2p->gone_at_look)
+	if (events > p2p->gone_at_look)
 		p2p_look_again(world);
-	p2p->gone_at_look = gone;
+	p2p->gone_at_look = events;
 }
 
 /* The words that all operations wait for. False: no memory for this many. */

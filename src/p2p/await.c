@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Waiting for sends and receives that outlive their call: one waiting thread makes progress on
  * all of them, and the others wait for it. */
+#include <stdlib.h>
+
 #include "base/clock.h"
 #include "world/registry.h"
 #include "failure/failure.h"
@@ -78,7 +80,7 @@ struct shown {
 	bool may_leave, partial, device_busy;
 	uint64_t since_ns; /* as of struct progress_pause */
 	struct wait_word *words;
-	int count;
+	int count, max; /* max: of its own operations */
 };
 
 /* `first`: of those that are waited for. */
@@ -145,7 +147,8 @@ static bool misleads(const ls_group *group, const struct wait_word *words, int c
 /* Marks the words of members that are gone as OTHERS, so that the wait does not end for these
  * members: nothing that is awaited can come from them; with `self` it may come from this rank's
  * other threads. `gone` must have been read before need_of was asked. */
-static void leave_out(ls_group *group, uint64_t gone, bool self, struct wait_word *words, int count)
+static void leave_out(ls_group *group, const struct ranks *gone, bool self, struct wait_word *words,
+		      int count)
 {
 	if (!gone)
 		return;
@@ -158,7 +161,7 @@ static void leave_out(ls_group *group, uint64_t gone, bool self, struct wait_wor
 		int q = edge->peer < 0 ? -1 : world_rank_in(group, edge->peer);
 		if (words[i].word == mine) {
 			edge->record = 0;
-		} else if (q >= 0 && gone >> q & 1) {
+		} else if (ranks_have(gone, q)) {
 			ruled_out |= edge->choice ? UINT64_C(1) << (edge->choice - 1) : 0;
 			edge->record = WAIT_RECORD_OTHERS;
 		}
@@ -172,86 +175,6 @@ static void leave_out(ls_group *group, uint64_t gone, bool self, struct wait_wor
 static bool is_gone(ls_status status)
 {
 	return status == LS_PEER_DIED || status == LS_PEER_LEFT;
-}
-
-/* What it needs of the members that are gone from its own group; other operations may belong to
- * another group. */
-static enum engine_need need_alone(const struct ls_op *op, int *peer)
-{
-	uint64_t gone = progress_op_is_p2p(op) ? world_gone(op->group) : 0;
-	*peer = -1;
-	return gone ? progress_op_need(op, gone, peer) : ENGINE_NEEDS_NOBODY;
-}
-
-/* A thread that waits for a part of a batch waits for all parts. *which: the part that needs
- * most. */
-static enum engine_need need_of_one(const struct ls_op *op, const struct ls_op **which, int *peer)
-{
-	const struct ls_op *batch = op->is_batch ? op : op->batch;
-	enum engine_need most = ENGINE_NEEDS_NOBODY;
-	*which = op;
-	*peer = -1;
-	if (!world_gone(op->group))
-		return most;
-	for (const struct ls_op *part = batch ? batch->next_part : op; part;
-	     part = batch ? part->next_part : NULL) {
-		int whom;
-		enum engine_need need = progress_op_is_complete(part) ? ENGINE_NEEDS_NOBODY
-								      : need_alone(part, &whom);
-		if (need <= most)
-			continue;
-		*which = part;
-		*peer = whom;
-		most = need;
-	}
-	return most;
-}
-
-/* The least that one of the operations needs to complete, and which operation that is. */
-static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op *head,
-				const struct ls_op **which, int *peer)
-{
-	enum engine_need least = ENGINE_NEEDS_GONE;
-	*which = NULL;
-	*peer = -1;
-	for (int i = 0; i < count; i++) {
-		if (!ops[i])
-			continue;
-		const struct ls_op *one;
-		int whom;
-		enum engine_need need = need_of_one(ops[i], &one, &whom);
-		/* An ordered send that waits also needs what the head needs. */
-		if (need == ENGINE_NEEDS_NOBODY && head && progress_waits_for_sends(ops[i])) {
-			one = head;
-			need = need_alone(head, &whom);
-		}
-		if (*which && need >= least)
-			continue;
-		*which = one;
-		*peer = whom;
-		least = need;
-	}
-	return least;
-}
-
-/* The operations are not over. True: without those that are gone they never will be, and a group
- * has failed. */
-static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head,
-			 struct progress_self_only *self_only)
-{
-	const struct ls_op *which;
-	int peer;
-	enum engine_need need = need_of(ops, count, head, &which, &peer);
-	if (need == ENGINE_NEEDS_NOBODY) {
-		self_only->slice_ns = 0;
-		return false;
-	}
-	uint64_t gone = world_gone(which->group);
-	if (need == ENGINE_NEEDS_SELF && progress_self_only_goes_on(which, gone, self_only))
-		return false;
-	ls_status status = progress_op_fail_gone(which, gone, peer);
-	(void)status; /* the next sweep ends everything of the group with it */
-	return true;
 }
 
 /* ---- making progress ---- */
@@ -299,15 +222,16 @@ static ls_status wait_after_pass(struct world *world, struct p2p_pass *pass,
 	ls_group *other = pass->head && pass->head->group != group ? pass->head->group : NULL;
 	uint64_t soon = CLOCK_NEVER;
 	int peer;
+	struct ranks room, room_of_other;
 	if (is_gone(*waited)) {
-		world_gone_now(group);
+		world_gone_now(group, &room);
 		if (other)
-			world_gone_now(other);
+			world_gone_now(other, &room);
 	}
 	*waited = LS_OK;
-	uint64_t gone = world_gone(group);
-	uint64_t gone_of_other = other ? world_gone(other) : 0;
-	if (fail_without(pass->ops, pass->count, pass->head, self_only))
+	const struct ranks *gone = world_gone(group, &room);
+	const struct ranks *gone_of_other = other ? world_gone(other, &room_of_other) : NULL;
+	if (p2p_fail_without(pass->ops, pass->count, pass->head, self_only))
 		return LS_OK;
 	pass->partial = pass->word_count > pass->word_max;
 	if (pass->partial) {
@@ -358,12 +282,12 @@ static ls_status make_progress(struct world *world, ls_op *const *ops, int count
 /* The words of the `own` operations, so that a diagnosis sees them. None if one of them has arrived
  * already: then the thread that makes progress is about to continue. */
 static int own_words(ls_group *group, const struct engine_awaited *own, int own_count,
-		     struct wait_word *words)
+		     struct wait_word *words, int max)
 {
 	struct wait_call call = {.words = words, .any = true};
 	if (own_count > 0)
-		call.count = engine_p2p_words(&group->engine, own, own_count, words, P2P_OWN_WORDS);
-	if (wait_satisfied(&call) || call.count > P2P_OWN_WORDS) /* more there cannot be */
+		call.count = engine_p2p_words(&group->engine, own, own_count, words, max);
+	if (wait_satisfied(&call) || call.count > max)
 		return 0;
 	p2p_words_of(group, words, call.count);
 	return call.count;
@@ -381,8 +305,10 @@ static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 	if (begun) {
 		const struct engine_awaited own = {.op = &head->engine};
 		ls_group *group = head->group;
+		int max = shown->max;
 		*shown = show(head, first, pause, shown->words,
-			      own_words(group, &own, 1, shown->words));
+			      own_words(group, &own, 1, shown->words, shown->max));
+		shown->max = max;
 		atomic_fetch_add(&group->holders, 1);
 	}
 	lock_group_release(&p2p->lock);
@@ -390,13 +316,14 @@ static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 }
 
 /* Shows the words of the operations themselves, of which the first waits for no earlier send. */
-static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
+static void look_at_own(ls_op *const *ops, int count, const struct ranks *gone,
 			const struct progress_self_only *self_only, struct shown *shown)
 {
 	struct engine_awaited own[P2P_ANY_MAX];
 	struct p2p_pass pass = {.ops = ops, .count = count};
 	ls_group *group = shown->group;
-	shown->count = own_words(group, own, p2p_pass_own(&pass, group, own), shown->words);
+	shown->count =
+		own_words(group, own, p2p_pass_own(&pass, group, own), shown->words, shown->max);
 	/* Words of ordered sends that wait for earlier ones are missing. */
 	for (int i = 0; i < count; i++)
 		shown->partial |=
@@ -409,7 +336,7 @@ static void look_at_own(ls_op *const *ops, int count, uint64_t gone,
 static void judge_resting(ls_op *const *ops, int count, struct progress_self_only *self_only)
 {
 	if (!is_any_complete(ops, count))
-		fail_without(ops, count, NULL, self_only); /* the next wait returns it */
+		p2p_fail_without(ops, count, NULL, self_only); /* the next wait returns it */
 }
 
 /* Their group has failed, so its waits end at once. Waits until another thread, which may be doing
@@ -435,11 +362,18 @@ static ls_status await_progress(struct world *world, ls_op *const *ops, int coun
 				struct progress_self_only *self_only)
 {
 	struct transport_area *mine = p2p_area(world);
-	struct wait_word words[P2P_OWN_WORDS + P2P_EXTRA_WORDS];
+	struct wait_word few[P2P_FEW_WORDS + P2P_EXTRA_WORDS];
+	/* Without memory for all of them it shows none, if there are more than a few. */
+	int max = P2P_ANY_MAX + P2P_WORDS_OF_A_PEER * world->size;
+	struct wait_word *many =
+		max > P2P_FEW_WORDS ? malloc((size_t)(max + P2P_EXTRA_WORDS) * sizeof *many) : NULL;
+	struct wait_word *words = many ? many : few;
 	const struct ls_op *first = first_of(ops, count);
 	struct shown shown = show(first, first, pause, words, 0);
 	int peer;
-	uint64_t gone = world_gone(first->group);
+	shown.max = many ? max : P2P_FEW_WORDS;
+	struct ranks room;
+	const struct ranks *gone = world_gone(first->group, &room);
 	judge_resting(ops, count, self_only);
 	bool waits_for_sends = progress_waits_for_sends(first);
 	bool has_head = waits_for_sends && look_at_head(&world->p2p, first, pause, &shown);
@@ -466,13 +400,14 @@ static ls_status await_progress(struct world *world, ls_op *const *ops, int coun
 		world_release(shown.group);
 	/* The other thread checks only its own operations, and its group may be another one. */
 	if (is_gone(status) || self_only->slice_ns) {
-		world_gone_now(first->group);
+		world_gone_now(first->group, &room);
 		judge_resting(ops, count, self_only);
 	}
 	if (status != LS_OK && status != LS_INTERRUPTED)
 		p2p_look_again(world);
 	if (failed)
 		await_end(world, ops, count);
+	free(many);
 	return status;
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Operations that can never complete because a member is dead or has left. Calls that do not block,
- * such as ls_test, find and fail them here. */
+ * such as ls_test, find and fail them here, and so do threads that wait. */
 #include "world/registry.h"
 #include "failure/failure.h"
 #include "progress/progress.h"
 #include "p2p.h"
 
 /* Whether it can never complete. Does not block. */
-static bool is_lost(const struct ls_op *op, uint64_t gone, int *peer)
+static bool is_lost(const struct ls_op *op, const struct ranks *gone, int *peer)
 {
 	struct progress_self_only self_only = {0};
 	enum engine_need need = progress_op_need(op, gone, peer);
@@ -17,7 +17,8 @@ static bool is_lost(const struct ls_op *op, uint64_t gone, int *peer)
 
 bool p2p_poll_gone(const struct ls_op *op)
 {
-	uint64_t gone = world_gone(op->group);
+	struct ranks room;
+	const struct ranks *gone = world_gone(op->group, &room);
 	int peer;
 	if (!gone || failure_status(op->group) != LS_OK)
 		return false;
@@ -31,7 +32,7 @@ bool p2p_poll_gone(const struct ls_op *op)
 	return true;
 }
 
-ls_status p2p_probe_gone(ls_group *group, const struct engine_call *call, uint64_t gone,
+ls_status p2p_probe_gone(ls_group *group, const struct engine_call *call, const struct ranks *gone,
 			 const struct ls_op_options *options, const void *site)
 {
 	struct ls_op op;
@@ -47,7 +48,7 @@ ls_status p2p_probe_gone(ls_group *group, const struct engine_call *call, uint64
 }
 
 /* A nonblocking send of the group that can never be received, with a reference; NULL: none. */
-static struct ls_op *find_lost_send(ls_group *group, uint64_t gone, int *peer)
+static struct ls_op *find_lost_send(ls_group *group, const struct ranks *gone, int *peer)
 {
 	struct world_p2p *p2p = &group->world->p2p;
 	lock_group_acquire(&p2p->lock);
@@ -63,7 +64,9 @@ static struct ls_op *find_lost_send(ls_group *group, uint64_t gone, int *peer)
 
 void p2p_fail_gone(ls_group *group)
 {
-	uint64_t gone = engine_p2p_pending(&group->engine) ? world_gone(group) : 0;
+	struct ranks room;
+	const struct ranks *gone =
+		engine_p2p_pending(&group->engine) ? world_gone(group, &room) : NULL;
 	int peer;
 	if (!gone || failure_status(group) != LS_OK)
 		return;
@@ -75,4 +78,86 @@ void p2p_fail_gone(ls_group *group)
 	progress_op_unref(op);
 	/* If no thread makes progress, a call that asks for one of the operations ends it. */
 	p2p_look_again(group->world);
+}
+
+/* ---- operations that a thread waits for ---- */
+
+/* What it needs of the members that are gone from its own group; other operations may belong to
+ * another group. */
+static enum engine_need need_alone(const struct ls_op *op, int *peer)
+{
+	struct ranks room;
+	const struct ranks *gone = progress_op_is_p2p(op) ? world_gone(op->group, &room) : NULL;
+	*peer = -1;
+	return gone ? progress_op_need(op, gone, peer) : ENGINE_NEEDS_NOBODY;
+}
+
+/* A thread that waits for a part of a batch waits for all parts. *which: the part that needs
+ * most. */
+static enum engine_need need_of_one(const struct ls_op *op, const struct ls_op **which, int *peer)
+{
+	const struct ls_op *batch = op->is_batch ? op : op->batch;
+	enum engine_need most = ENGINE_NEEDS_NOBODY;
+	*which = op;
+	*peer = -1;
+	if (!world_any_gone(op->group))
+		return most;
+	for (const struct ls_op *part = batch ? batch->next_part : op; part;
+	     part = batch ? part->next_part : NULL) {
+		int whom;
+		enum engine_need need = progress_op_is_complete(part) ? ENGINE_NEEDS_NOBODY
+								      : need_alone(part, &whom);
+		if (need <= most)
+			continue;
+		*which = part;
+		*peer = whom;
+		most = need;
+	}
+	return most;
+}
+
+/* The least that one of the operations needs to complete, and which operation that is. */
+static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op *head,
+				const struct ls_op **which, int *peer)
+{
+	enum engine_need least = ENGINE_NEEDS_GONE;
+	*which = NULL;
+	*peer = -1;
+	for (int i = 0; i < count; i++) {
+		if (!ops[i])
+			continue;
+		const struct ls_op *one;
+		int whom;
+		enum engine_need need = need_of_one(ops[i], &one, &whom);
+		/* An ordered send that waits also needs what the head needs. */
+		if (need == ENGINE_NEEDS_NOBODY && head && progress_waits_for_sends(ops[i])) {
+			one = head;
+			need = need_alone(head, &whom);
+		}
+		if (*which && need >= least)
+			continue;
+		*which = one;
+		*peer = whom;
+		least = need;
+	}
+	return least;
+}
+
+bool p2p_fail_without(ls_op *const *ops, int count, const struct ls_op *head,
+		      struct progress_self_only *self_only)
+{
+	const struct ls_op *which;
+	int peer;
+	enum engine_need need = need_of(ops, count, head, &which, &peer);
+	if (need == ENGINE_NEEDS_NOBODY) {
+		self_only->slice_ns = 0;
+		return false;
+	}
+	struct ranks room;
+	const struct ranks *gone = world_gone(which->group, &room);
+	if (need == ENGINE_NEEDS_SELF && progress_self_only_goes_on(which, gone, self_only))
+		return false;
+	ls_status status = progress_op_fail_gone(which, gone, peer);
+	(void)status; /* the next sweep ends everything of the group with it */
+	return true;
 }

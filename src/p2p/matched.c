@@ -29,19 +29,20 @@ void p2p_deliver(const struct ls_op *op)
 		races_allocated(op->group->world->races, block->address, block->bytes);
 }
 
-void p2p_warn(ls_group *group, uint64_t members, int tag, uint64_t index, const void *site)
+void p2p_warn(ls_group *group, int tag, uint64_t index, const void *site)
 {
 	char where[TRACE_LABEL_BYTES];
-	uint64_t ranks = 0;
+	struct ranks ranks = {{0}};
 	if (!progress_first_time(group, site))
 		return;
-	for (; members; members &= members - 1)
-		ranks |= UINT64_C(1) << world_rank_of(group, __builtin_ctzll(members));
+	struct ranks members = engine_p2p_crossed_ranks(&group->engine);
+	RANKS_EACH (q, &members)
+		ranks_add(&ranks, world_rank_of(group, q));
 	struct trace_record record;
 	uint32_t step;
 	const struct trace_view *view = &group->world->views[group->world->rank];
 	where[0] = '\0';
 	if (view->header && trace_read(view, index, &record, &step))
 		trace_site(view, &record, where, sizeof where);
-	progress_warn_buffered(ranks, tag, where[0] ? where : "an unknown place");
+	progress_warn_buffered(&ranks, tag, where[0] ? where : "an unknown place");
 }

@@ -54,7 +54,7 @@ void p2p_deliver(const struct ls_op *op);
 void p2p_fill(struct ls_message *out, const struct mail_message *matched);
 /* Warns, once for each call site, that these members each sent before they received, which worked
  * only because the messages were short. */
-void p2p_warn(ls_group *group, uint64_t members, int tag, uint64_t record, const void *site);
+void p2p_warn(ls_group *group, int tag, uint64_t record, const void *site);
 
 /* ---- short.c ---- */
 
@@ -102,7 +102,9 @@ enum {
 	/* Words of the operations of one wait: one for each, or its sources', or that for room to a
 	 * peer; a batch has up to three for each peer. Several batches may have more, which are not
 	 * shown. */
-	P2P_OWN_WORDS = P2P_ANY_MAX + 3 * RANKS_WORLD_MAX,
+	P2P_WORDS_OF_A_PEER = 3,
+	/* so many are on the stack of a thread that waits */
+	P2P_FEW_WORDS = P2P_ANY_MAX + P2P_WORDS_OF_A_PEER * RANKS_HOST_MAX,
 };
 
 void p2p_words_init(struct world_words *words);
@@ -143,7 +145,7 @@ static inline bool p2p_wakes(const struct ls_op *op)
 /* Under the list's lock: an operation that wakes a thread, and can never complete without the
  * members `gone`; *peer as in progress_op_need; NULL: none. *again: some operation may become such
  * a one, so the progress thread checks again. */
-struct ls_op *p2p_needing(ls_group *group, uint64_t gone, int *peer, bool *again)
+struct ls_op *p2p_needing(ls_group *group, const struct ranks *gone, int *peer, bool *again)
 	LOCK_REQUIRES(group);
 
 /* ---- in_vain.c ---- */
@@ -154,10 +156,15 @@ bool p2p_poll_gone(const struct ls_op *op);
 
 /* After a probe has found nothing: LS_PENDING, or the status with which it can never find a
  * message. `gone`: the members that were dead or had left before the probe looked. */
-ls_status p2p_probe_gone(ls_group *group, const struct engine_call *call, uint64_t gone,
+ls_status p2p_probe_gone(ls_group *group, const struct engine_call *call, const struct ranks *gone,
 			 const struct ls_op_options *options, const void *site);
 /* For public calls: fails the group if one of its nonblocking sends can never be received. */
 void p2p_fail_gone(ls_group *group);
+
+/* For a thread that waits for one of these operations, which are not over; head: p2p_pass.head.
+ * True: without those that are gone they never will be, and a group has failed. */
+bool p2p_fail_without(ls_op *const *ops, int count, const struct ls_op *head,
+		      struct progress_self_only *self_only);
 
 /* ---- await.c ---- */
 

@@ -196,11 +196,12 @@ struct ls_op *p2p_first_on_stream(ls_group *group)
 /* Its stream has the message; or its peer has, so that nothing is left but to see it. */
 static bool is_delivered(const struct ls_op *op)
 {
+	struct ranks all = ranks_below(op->group->size);
 	int peer;
 	if (op->engine.call.kind == TRACE_RECV)
 		return progress_stream_is_over(op);
 	return engine_p2p_is_posted(&op->engine) &&
-	       progress_op_need(op, UINT64_MAX, &peer) == ENGINE_NEEDS_NOBODY;
+	       progress_op_need(op, &all, &peer) == ENGINE_NEEDS_NOBODY;
 }
 
 struct ls_op *p2p_first_delivered(ls_group *group)
@@ -332,7 +333,7 @@ ls_status p2p_start(struct ls_op *op)
 		want_urgent(p2p, op);
 	}
 	/* What has happened before is no call for a progress thread that is armed already. */
-	bool ends = failure_status(group) != LS_OK || (p2p_wakes(op) && world_gone(group) != 0);
+	bool ends = failure_status(group) != LS_OK || (p2p_wakes(op) && world_any_gone(group));
 	progress_op_unref(op);
 	if (p2p_pending(group) > 0 || p2p->serial)
 		p2p_arm(group->world, ends || engine_p2p_has_work(&group->engine));

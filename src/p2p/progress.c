@@ -63,7 +63,7 @@ int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct engi
 /* An operation that no thread waits for, but whose callback or stream one may wait for, needs a
  * peer that is gone. A thread that waits for an operation finds that out by itself; until then the
  * operation may be taken back. */
-struct ls_op *p2p_needing(ls_group *group, uint64_t gone, int *peer, bool *again)
+struct ls_op *p2p_needing(ls_group *group, const struct ranks *gone, int *peer, bool *again)
 {
 	struct world_p2p *p2p = &group->world->p2p;
 	struct ls_op *needing = NULL;
@@ -86,7 +86,8 @@ static void fail_needing(ls_group *group)
 {
 	int peer = -1;
 	bool again;
-	uint64_t gone = world_gone(group);
+	struct ranks room;
+	const struct ranks *gone = world_gone(group, &room);
 	struct world_p2p *p2p = &group->world->p2p;
 	if (!gone)
 		return;
@@ -94,7 +95,8 @@ static void fail_needing(ls_group *group)
 	struct ls_op *needing = p2p_needing(group, gone, &peer, &again);
 	lock_group_release(&p2p->lock);
 	if (!needing) {
-		atomic_store(&group->trace_entry->spared, again ? 0 : gone);
+		for (int w = 0; w < RANKS_WORLD_WORDS; w++)
+			atomic_store(&group->trace_entry->spared[w], again ? 0 : gone->words[w]);
 		return;
 	}
 	ls_status status = progress_op_fail_gone(needing, gone, peer);
@@ -154,7 +156,7 @@ static void sweep_deadlines(struct world *world)
 	lock_group_release(&p2p->lock);
 	if (!late)
 		return;
-	ls_status status = progress_op_fail(late, LS_TIMED_OUT, -1, 0);
+	ls_status status = progress_op_fail(late, LS_TIMED_OUT, -1, NULL);
 	(void)status; /* as above */
 	p2p_end_all(late->group);
 	progress_op_unref(late);

@@ -80,9 +80,8 @@ static void tell(const struct p2p_short *message, const struct engine_received *
 	const struct mail_message *matched = &received->message;
 	if (message->message)
 		p2p_fill(message->message, matched);
-	if (received->crossed_ranks)
-		p2p_warn(message->group, received->crossed_ranks, matched->envelope.tag, index,
-			 message->site);
+	if (received->crossed)
+		p2p_warn(message->group, matched->envelope.tag, index, message->site);
 }
 
 bool p2p_short_receive(const struct p2p_short *message)

@@ -145,7 +145,7 @@ ls_status progress_stream_launch(struct ls_op *op)
 	uint64_t deadline_ns = clock_deadline_ns(op->timeout_ms);
 	bool stored = false;
 	if (!engine_stream_claim(&op->engine))
-		return progress_op_fail(op, LS_ABORTED, -1, 0); /* it has failed already */
+		return progress_op_fail(op, LS_ABORTED, -1, NULL); /* it has failed already */
 	ls_status status = pool_launch_begin(pool, &op->group->waiter, op->engine.stream.handle,
 					     deadline_ns, &launch);
 	if (status == LS_OK) {
@@ -156,7 +156,7 @@ ls_status progress_stream_launch(struct ls_op *op)
 		races_launched(op->group->world->races, op->access, launch.done, launch.number);
 	engine_stream_launched(&op->engine, status);
 	/* Peers wait for it. */
-	return status == LS_OK ? LS_OK : progress_op_fail(op, status, -1, 0);
+	return status == LS_OK ? LS_OK : progress_op_fail(op, status, -1, NULL);
 }
 
 /* Waits until the operation is done in its own stream, or the device is broken. */

@@ -43,7 +43,8 @@ static void add_difference(const struct ls_op *op, struct diagnose_hint *hint)
 	hint->record = 0;
 }
 
-ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs)
+ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer,
+			   const struct ranks *needs)
 {
 	struct diagnose_hint hint = {.status = reason,
 				     .rank = op->group->world->rank,
@@ -51,7 +52,7 @@ ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, u
 				     .group = op->group->id,
 				     .seq = op->engine.seq,
 				     .record = op->engine.record,
-				     .needs = ranks_of_bits(needs)};
+				     .needs = needs ? *needs : (struct ranks){{0}}};
 	progress_thread_replace(op->group->world);
 	add_found(op, &hint);
 	add_difference(op, &hint);
@@ -64,19 +65,18 @@ ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, u
 	return ls_status_scope(reason) == LS_SCOPE_GROUP ? reason : LS_ABORTED;
 }
 
-ls_status progress_op_fail_gone(const struct ls_op *op, uint64_t gone, int peer)
+ls_status progress_op_fail_gone(const struct ls_op *op, const struct ranks *gone, int peer)
 {
 	const ls_group *group = op->group;
 	ls_status reason = LS_PEER_LEFT;
 	int whom = peer;
-	gone = peer >= 0 ? UINT64_C(1) << peer : gone;
+	struct ranks blamed = peer >= 0 ? ranks_of(peer) : *gone;
 	/* If several are gone, one that died is blamed before one that left. */
-	for (; gone; gone &= gone - 1) {
-		int q = __builtin_ctzll(gone);
+	RANKS_EACH (q, &blamed) {
 		bool died = !wait_peer_has_left(&group->peers[world_rank_of(group, q)]);
 		if (whom < 0 || (died && reason == LS_PEER_LEFT))
 			whom = q;
 		reason = died ? LS_PEER_DIED : reason;
 	}
-	return progress_op_fail(op, reason, world_rank_of(group, whom), 0);
+	return progress_op_fail(op, reason, world_rank_of(group, whom), NULL);
 }

@@ -388,7 +388,7 @@ ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pau
 		if (status == LS_TIMED_OUT)
 			return read_status(op, &status) ? status : LS_PENDING;
 		if (status != LS_ABORTED)
-			status = progress_op_fail(op, status, -1, 0);
+			status = progress_op_fail(op, status, -1, NULL);
 		return await_failed(op, pause);
 	}
 	return status;
@@ -408,7 +408,7 @@ static ls_status await_in_time(struct ls_op *op)
 		return status;
 	/* Its time limit has passed. It may have begun meanwhile: the thread that makes progress on
 	 * it says the same then, and the first of both counts. */
-	status = progress_op_fail(op, LS_TIMED_OUT, -1, 0);
+	status = progress_op_fail(op, LS_TIMED_OUT, -1, NULL);
 	return await_failed(op, &progress_no_pause);
 }
 

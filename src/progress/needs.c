@@ -18,11 +18,11 @@ static bool is_long_and_waits(const struct ls_op *op)
 	       call->count * ls_dtype_bytes(call->dtype) > MAIL_EAGER_BYTES;
 }
 
-enum engine_need progress_op_need(const struct ls_op *op, uint64_t gone, int *peer)
+enum engine_need progress_op_need(const struct ls_op *op, const struct ranks *gone, int *peer)
 {
 	if (is_long_and_waits(op)) {
 		*peer = op->engine.call.peer;
-		return gone >> *peer & 1 ? ENGINE_NEEDS_GONE : ENGINE_NEEDS_NOBODY;
+		return ranks_among(gone, *peer) ? ENGINE_NEEDS_GONE : ENGINE_NEEDS_NOBODY;
 	}
 	enum engine_need need = engine_p2p_need(&op->group->engine, &op->engine, gone, peer);
 	if (need == ENGINE_NEEDS_SELF)
@@ -199,7 +199,7 @@ static uint64_t choose_slice(const struct ls_group *group,
 
 /* A thread that has ended, or blocks, may have sent the message just before. So the receive's own
  * words are checked last. */
-bool progress_self_only_goes_on(const struct ls_op *op, uint64_t gone,
+bool progress_self_only_goes_on(const struct ls_op *op, const struct ranks *gone,
 				struct progress_self_only *self_only)
 {
 	int peer;
@@ -213,7 +213,8 @@ uint64_t progress_self_only_until(const struct progress_self_only *self_only, ui
 	return slice < until_ns ? slice : until_ns;
 }
 
-bool progress_op_is_lost(const struct ls_op *op, uint64_t gone, int *peer, bool *self_only)
+bool progress_op_is_lost(const struct ls_op *op, const struct ranks *gone, int *peer,
+			 bool *self_only)
 {
 	enum engine_need need = progress_op_need(op, gone, peer);
 	int again;

@@ -124,16 +124,17 @@ void progress_stream_discard(struct ls_op *op);
  * LS_OK. What the operation itself has found, LS_MISMATCH and LS_TRUNCATED, only the thread that
  * advances it may say; any other reason also a thread that does not, while another one may advance
  * it. */
-ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs);
+ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer,
+			   const struct ranks *needs);
 /* Fails the group because the operation needs `peer` or, with -1, one of the members `gone`.
  * Returns the cause that counts. */
-ls_status progress_op_fail_gone(const struct ls_op *op, uint64_t gone, int peer);
+ls_status progress_op_fail_gone(const struct ls_op *op, const struct ranks *gone, int peer);
 
 /* ---- needs.c ---- */
 
 /* Whether the operation can complete without the members `gone`. *peer: the member that it needs;
  * -1: any of them. */
-enum engine_need progress_op_need(const struct ls_op *op, uint64_t gone, int *peer);
+enum engine_need progress_op_need(const struct ls_op *op, const struct ranks *gone, int *peer);
 
 /* A receive or probe from any source when all other members are gone: it continues as long as
  * another thread of this rank may still send the message, because it runs or has called
@@ -147,12 +148,13 @@ struct progress_self_only {
 };
 /* Whether it may continue, or its message has arrived, after progress_op_need has returned
  * ENGINE_NEEDS_SELF. */
-bool progress_self_only_goes_on(const struct ls_op *op, uint64_t gone,
+bool progress_self_only_goes_on(const struct ls_op *op, const struct ranks *gone,
 				struct progress_self_only *self_only);
 uint64_t progress_self_only_until(const struct progress_self_only *self_only, uint64_t until_ns);
 /* For an operation that no thread waits for: whether it can never complete. *self_only: another
  * thread of this rank may complete it, so check again later. */
-bool progress_op_is_lost(const struct ls_op *op, uint64_t gone, int *peer, bool *self_only);
+bool progress_op_is_lost(const struct ls_op *op, const struct ranks *gone, int *peer,
+			 bool *self_only);
 
 /* ---- representative.c ---- */
 

@@ -109,13 +109,14 @@ static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
 	struct engine_op *engine_op = &op->engine;
 	uint64_t deadline = retreat_deadline(group);
 	bool warned = false;
+	struct ranks room;
 	if (engine_is_on_stream(engine_op))
 		progress_stream_resume_failed(group->world);
 	for (;;) {
 		uint64_t now = clock_now_ns();
 		bool force = now >= deadline;
 		enum engine_progress progress =
-			engine_abandon(&group->engine, engine_op, world_gone(group), force);
+			engine_abandon(&group->engine, engine_op, world_gone(group, &room), force);
 		if (progress != ENGINE_BLOCKED ||
 		    (now >= until_ns && engine_stream_is_device_busy(engine_op)))
 			return progress;
@@ -138,13 +139,13 @@ static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
 
 /* World ranks that the operation still needed. Nothing else shows them any more: its wait has
  * ended, and its words are no longer in the wait table. */
-static uint64_t awaited_peers(const struct engine_op *op)
+static struct ranks awaited_peers(const struct engine_op *op)
 {
-	uint64_t peers = 0;
+	struct ranks peers = {{0}};
 	for (int i = 0; i < op->word_count; i++) {
 		struct wait_call call = {.words = &op->words[i], .count = 1};
 		if (op->words[i].edge.peer >= 0 && !wait_satisfied(&call))
-			peers |= UINT64_C(1) << op->words[i].edge.peer;
+			ranks_add(&peers, op->words[i].edge.peer);
 	}
 	return peers;
 }
@@ -159,9 +160,10 @@ static ls_status fail(struct ls_op *op, ls_status reason, int peer,
 		      const struct progress_pause *pause)
 {
 	if (op->failing == LS_OK) {
-		uint64_t needs =
-			reason == LS_TIMED_OUT && has_begun(op) ? awaited_peers(&op->engine) : 0;
-		op->failing = progress_op_fail(op, reason, peer, needs);
+		struct ranks needs = {{0}};
+		if (reason == LS_TIMED_OUT && has_begun(op))
+			needs = awaited_peers(&op->engine);
+		op->failing = progress_op_fail(op, reason, peer, &needs);
 		failure_note(op->group);
 	} else {
 		progress_thread_replace(op->group->world); /* as progress_op_fail does */
@@ -321,7 +323,8 @@ static bool may_wait_again(struct ls_op *op, struct progress_self_only *self_onl
 	int whom;
 	if (engine_is_collective(op->engine.call.kind) || !(gone || again))
 		return false;
-	uint64_t members = world_gone_now(op->group);
+	struct ranks room;
+	const struct ranks *members = world_gone_now(op->group, &room);
 	enum engine_need need = progress_op_need(op, members, &whom);
 	if (need == ENGINE_NEEDS_NOBODY)
 		self_only->slice_ns = 0;

@@ -119,31 +119,40 @@ static void tell_left(const struct ls_op *newest, long count)
 }
 
 /* "ranks 0, 1 and 2 each send to the next of them" */
-static void write_ring(uint64_t ranks, char *out, size_t bytes)
+static void write_ring(const struct ranks *ranks, char *out, size_t bytes)
 {
-	const char *between = "ranks ";
+	enum { NAMED_MAX = 32 };
+	int count = ranks_count(ranks), seen = 0;
 	size_t used = 0;
-	for (; ranks && used < bytes; ranks &= ranks - 1) {
-		used += (size_t)snprintf(out + used, bytes - used, "%s%d", between,
-					 __builtin_ctzll(ranks));
-		between = __builtin_popcountll(ranks) == 2 ? " and " : ", ";
+	RANKS_EACH (r, ranks) {
+		if (seen == NAMED_MAX)
+			break;
+		used += (size_t)snprintf(out + used, bytes - used, "%s%d",
+					 seen == 0           ? "ranks "
+					 : seen == count - 1 ? " and "
+							     : ", ",
+					 r);
+		seen++;
 	}
-	if (used < bytes)
-		snprintf(out + used, bytes - used, " each send to the next of them");
+	if (seen < count)
+		used += (size_t)snprintf(out + used, bytes - used, " and %d more", count - seen);
+	snprintf(out + used, bytes - used, " each send to the next of them");
 }
+_Static_assert(PROGRESS_DESCRIBED_BYTES > 32 * (sizeof ", 4095" - 1) + 64,
+	       "as many names, and the rest");
 
-void progress_warn_buffered(uint64_t ranks, int tag, const char *where)
+void progress_warn_buffered(const struct ranks *ranks, int tag, const char *where)
 {
 	char who[PROGRESS_DESCRIBED_BYTES];
 	const char *advice =
 		"let one of them receive first, or wait for an ls_isend after the receive";
-	int count = __builtin_popcountll(ranks), first = __builtin_ctzll(ranks);
+	int count = ranks_count(ranks), first = ranks_first(ranks);
 	if (count == 1) {
 		snprintf(who, sizeof who, "rank %d sends to itself", first);
 		advice = "use ls_isend, and wait for it after the receive";
 	} else if (count == 2) {
 		snprintf(who, sizeof who, "ranks %d and %d both send to each other", first,
-			 __builtin_ctzll(ranks & (ranks - 1)));
+			 ranks_from(ranks, first + 1));
 	} else {
 		write_ring(ranks, who, sizeof who);
 	}

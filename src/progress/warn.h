@@ -19,7 +19,7 @@ void progress_warn_dropped(struct ls_op *op, const void *site);
  * has just ended. */
 void progress_warn_pending(const struct ls_op *first, long count, char *text, size_t bytes);
 /* Each of these world ranks has sent before it received. */
-void progress_warn_buffered(uint64_t ranks, int tag, const char *where);
+void progress_warn_buffered(const struct ranks *ranks, int tag, const char *where);
 /* When the group is closed: how many handles were not freed. */
 void progress_warn_left(ls_group *group);
 

@@ -230,10 +230,10 @@ static void take_off(struct rendezvous_client *client, size_t bytes)
  * there. */
 static bool judge(struct rendezvous_client *client, struct rendezvous_table *out, ls_status *status)
 {
-	struct wire_answer reply;
+	struct wire_answer *reply = &client->reply;
 
 	for (;;) {
-		enum wire_verdict verdict = rendezvous_reply_parse(client->in, client->got, &reply);
+		enum wire_verdict verdict = rendezvous_reply_parse(client->in, client->got, reply);
 		if (verdict == WIRE_MORE)
 			return false;
 		if (verdict == WIRE_NONSENSE) {
@@ -241,18 +241,18 @@ static bool judge(struct rendezvous_client *client, struct rendezvous_table *out
 			return true;
 		}
 		if (verdict == WIRE_OTHER) {
-			*status = say_version(client, &reply.head);
+			*status = say_version(client, &reply->head);
 			return true;
 		}
-		client->holder_rank = reply.head.rank;
-		client->holder_pid = reply.head.pid;
-		if (reply.head.kind == WIRE_ANSWER) {
+		client->holder_rank = reply->head.rank;
+		client->holder_pid = reply->head.pid;
+		if (reply->head.kind == WIRE_ANSWER) {
 			client->welcomed = true;
-			*status = take_answer(client, &reply, out);
-			take_off(client, reply.head.bytes);
+			*status = take_answer(client, reply, out);
+			take_off(client, reply->head.bytes);
 			return true;
 		}
-		bool challenges = reply.head.kind == WIRE_CHALLENGE;
+		bool challenges = reply->head.kind == WIRE_CHALLENGE;
 		bool proves = client->remote && !client->checked;
 		if (client->welcomed || challenges != proves) {
 			bool again = client->welcomed || (client->remote && client->checked);
@@ -265,7 +265,7 @@ static bool judge(struct rendezvous_client *client, struct rendezvous_table *out
 				return true;
 		}
 		client->welcomed = !challenges;
-		take_off(client, reply.head.bytes);
+		take_off(client, reply->head.bytes);
 	}
 }
 

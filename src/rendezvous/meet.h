@@ -98,7 +98,9 @@ struct rendezvous_client {
 	uint64_t began_ns;
 	size_t got;
 	_Alignas(8) unsigned char in[sizeof(struct wire_cards)]; /* the longest that comes */
-	struct wire_cards cards;                                 /* as parsed */
+	/* As parsed. */
+	struct wire_answer reply;
+	struct wire_cards cards;
 };
 _Static_assert(sizeof(struct wire_cards) >= sizeof(struct wire_answer), "client->in");
 

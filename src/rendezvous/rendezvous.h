@@ -38,6 +38,8 @@ enum {
 	RENDEZVOUS_FDS_MAX = 1 + RANKS_WORLD_MAX + RENDEZVOUS_CONNECTION_MAX,
 };
 
+_Static_assert((int)RENDEZVOUS_FDS_MAX <= (int)WAIT_FDS_MAX, "one wait for all that come");
+
 /* Where the ranks meet, and which rank this is. */
 struct rendezvous_place {
 	bool tcp;

@@ -2,6 +2,7 @@
  * What the server decides and says: who is admitted, what fails the meeting for all, what is
  * refused to one alone, and the words for each. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -25,16 +26,19 @@ static void sign(const struct auth_session *session, struct wire_answer *answer,
 static void tell(const struct rendezvous_server *server, int fd, const struct auth_session *session,
 		 ls_status status, const char *text)
 {
-	struct wire_answer answer;
+	/* It takes much of a small stack. Without memory the rank learns only that it failed. */
+	struct wire_answer *answer = calloc(1, sizeof *answer);
 
-	memset(&answer, 0, sizeof answer);
-	rendezvous_head_fill(&answer.head, WIRE_ANSWER, WIRE_ANSWER_BYTES(0), server->holder,
+	if (!answer)
+		return;
+	rendezvous_head_fill(&answer->head, WIRE_ANSWER, WIRE_ANSWER_BYTES(0), server->holder,
 			     getpid());
-	answer.status = status;
-	rendezvous_copy_printable(answer.text, sizeof answer.text, text, RENDEZVOUS_TEXT_BYTES);
+	answer->status = status;
+	rendezvous_copy_printable(answer->text, sizeof answer->text, text, RENDEZVOUS_TEXT_BYTES);
 	if (session)
-		sign(session, &answer, WIRE_ANSWER_BYTES(0));
-	(void)rendezvous_send(fd, &answer, WIRE_ANSWER_BYTES(0), -1);
+		sign(session, answer, WIRE_ANSWER_BYTES(0));
+	(void)rendezvous_send(fd, answer, WIRE_ANSWER_BYTES(0), -1);
+	free(answer);
 	(void)shutdown(fd, SHUT_WR);
 	(void)rendezvous_drain(fd);
 }

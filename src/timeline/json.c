@@ -24,7 +24,7 @@ static void put_groups(struct print_json *json, const struct timeline *timeline)
 		print_json_close(json, ']');
 		print_json_open(json, "entered", '[');
 		for (int j = 0; j < group->size; j++)
-			if (group->told >> group->members[j] & 1)
+			if (ranks_have(&group->told, group->members[j]))
 				print_json_unsigned(json, NULL, group->entered[group->members[j]]);
 			else
 				print_json_null(json, NULL);

@@ -63,13 +63,10 @@ static void copy_text(char *out, size_t bytes, const char *text, size_t text_byt
 }
 
 /* Stays without members if they are not ranks of this job. */
-static void copy_members(struct timeline_group *group, const struct trace_group *from, int ranks)
+static void copy_members(struct timeline_group *group, const struct trace_view *view, int at,
+			 int ranks)
 {
-	uint32_t size = __atomic_load_n(&from->size, __ATOMIC_RELAXED); /* once */
-
-	if (size > TRACE_MEMBER_MAX)
-		return;
-	memcpy(group->members, from->members, size);
+	uint32_t size = trace_read_members(view, at, group->members);
 	for (uint32_t i = 0; i < size; i++)
 		if (group->members[i] >= ranks)
 			return;
@@ -78,7 +75,7 @@ static void copy_members(struct timeline_group *group, const struct trace_group 
 
 /* NULL if there is no room for one more. */
 static struct timeline_group *add_group(struct timeline *timeline, uint32_t id,
-					const struct trace_group *from)
+					const struct trace_view *view, int at)
 {
 	for (uint32_t i = 0; i < timeline->group_count; i++)
 		if (timeline->groups[i].id == id)
@@ -89,7 +86,7 @@ static struct timeline_group *add_group(struct timeline *timeline, uint32_t id,
 	group->id = id;
 	snprintf(group->name, sizeof group->name, id == TRACE_GROUP_WORLD ? "world" : "group %u",
 		 id);
-	copy_members(group, from, timeline->size);
+	copy_members(group, view, at, timeline->size);
 	return group;
 }
 
@@ -98,11 +95,11 @@ static void add_groups(struct timeline *timeline, int rank, const struct trace_v
 	for (int i = 0; i < TRACE_GROUP_MAX; i++) {
 		const struct trace_group *from = &view->groups[i];
 		uint32_t id = atomic_load_explicit(&from->id, memory_order_acquire);
-		struct timeline_group *group = id ? add_group(timeline, id, from) : NULL;
+		struct timeline_group *group = id ? add_group(timeline, id, view, i) : NULL;
 		if (!group)
 			continue;
 		group->entered[rank] = atomic_load_explicit(&from->entered, memory_order_relaxed);
-		group->told |= UINT64_C(1) << rank;
+		ranks_add(&group->told, rank);
 	}
 }
 

@@ -14,7 +14,7 @@
 #include "trace/trace.h"
 
 enum {
-	TIMELINE_RANK_MAX = 64,
+	TIMELINE_RANK_MAX = RANKS_WORLD_MAX,
 	/* Of one rank. If there would be more, rows are joined: first different tags, then peers,
 	 * then groups. */
 	TIMELINE_ROW_MAX = 32,
@@ -89,11 +89,11 @@ struct timeline_group {
 	char name[TIMELINE_LABEL_BYTES]; /* printable ASCII, not empty */
 	int size;                        /* 0: its members are not known */
 	/* ranks below the timeline's size, in the order of the group */
-	uint8_t members[TRACE_MEMBER_MAX];
+	uint16_t members[TRACE_MEMBER_MAX];
 	/* The number of collectives that each rank has entered; it tells whether a record was
 	 * overwritten or never existed. */
 	uint64_t entered[TIMELINE_RANK_MAX];
-	uint64_t told; /* bit i: rank i's trace has this group */
+	struct ranks told; /* whose traces have this group */
 };
 
 struct timeline {

@@ -263,7 +263,7 @@ static void a_trace_is_read(void **state)
 	assert_int_equal(trace_init(&trace, &options), LS_OK);
 	struct trace_begin begin = {.kind = TRACE_RECV, .group = 5, .peer = 1, .tag = 3};
 	begin.label = trace_label(&trace, "first.py:1");
-	static const uint8_t members[SIZE] = {0, 1, 2};
+	static const uint16_t members[SIZE] = {0, 1, 2};
 	trace_group_fill(&trace, 0,
 			 &(struct trace_membership){.id = 5, .size = SIZE, .members = members});
 	trace_begin(&trace, &begin);

@@ -37,13 +37,18 @@ static uint64_t align_up(uint64_t offset, uint64_t to)
 	return (offset + to - 1) & ~(to - 1);
 }
 
-static void lay_out(struct trace_header *header, uint64_t records)
+static void lay_out(struct trace_header *header, int world_size, uint64_t records)
 {
+	uint64_t members = world_size > 0 && world_size <= TRACE_MEMBER_MAX ? (uint64_t)world_size
+									    : TRACE_MEMBER_MAX;
 	uint64_t offset = align_up(sizeof(*header), 64);
 	header->wait_table_offset = offset;
 	offset = align_up(offset + sizeof(struct wait_table), 64);
 	header->group_offset = offset;
 	offset = align_up(offset + TRACE_GROUP_MAX * sizeof(struct trace_group), 64);
+	header->member_offset = offset;
+	header->member_max = align_up(members, 4);
+	offset = align_up(offset + TRACE_GROUP_MAX * header->member_max * sizeof(uint16_t), 64);
 	header->module_offset = offset;
 	offset = align_up(offset + TRACE_MODULE_MAX * sizeof(struct trace_module), 64);
 	header->label_offset = offset;
@@ -144,7 +149,7 @@ static void release(struct trace *trace)
 ls_status trace_init(struct trace *trace, const struct trace_options *options)
 {
 	struct trace_header layout = {0};
-	lay_out(&layout, round_records(options->records));
+	lay_out(&layout, options->world_size, round_records(options->records));
 	*trace = (struct trace){
 		.fd = -1, .bytes = layout.total_bytes, .fork_generation = fork_generation()};
 	lock_trace_init(&trace->lock);
@@ -154,10 +159,12 @@ ls_status trace_init(struct trace *trace, const struct trace_options *options)
 	ls_status status = make_file(trace, options);
 	if (status == LS_OK) {
 		unsigned char *base = (unsigned char *)trace->header;
-		lay_out(trace->header, layout.ring_records);
+		lay_out(trace->header, options->world_size, layout.ring_records);
 		fill_header(trace->header, options);
 		trace->wait_table = (struct wait_table *)(base + layout.wait_table_offset);
 		trace->groups = (struct trace_group *)(base + layout.group_offset);
+		trace->members = (uint16_t *)(base + layout.member_offset);
+		trace->member_max = (uint32_t)layout.member_max;
 		trace->modules = (struct trace_module *)(base + layout.module_offset);
 		trace->labels = (char(*)[TRACE_LABEL_BYTES])(base + layout.label_offset);
 		trace->phases = (struct trace_phase_table *)(base + layout.phase_offset);
@@ -277,7 +284,7 @@ uint32_t trace_label(struct trace *trace, const char *text)
 	return place == LABEL_NOWHERE ? 0 : place + 1;
 }
 
-_Static_assert(offsetof(struct trace_group, members) % 8 == 0 && TRACE_MEMBER_MAX % 8 == 0,
+_Static_assert(TRACE_MEMBER_MAX % 4 == 0 && TRACE_MEMBER_MAX <= UINT16_MAX,
 	       "members are copied in words");
 
 /* Release: a reader that sees one of these also sees that the entry had no id before. */
@@ -287,9 +294,9 @@ struct trace_group *trace_group_fill(struct trace *trace, int at,
 				     const struct trace_membership *membership)
 {
 	struct trace_group *entry = &trace->groups[at];
-	uint32_t size = membership->size < TRACE_MEMBER_MAX ? membership->size : TRACE_MEMBER_MAX;
-	uint8_t members[TRACE_MEMBER_MAX] = {0};
-	memcpy(members, membership->members, size);
+	uint32_t size = membership->size < trace->member_max ? membership->size : trace->member_max;
+	uint16_t members[TRACE_MEMBER_MAX] = {0};
+	memcpy(members, membership->members, size * sizeof members[0]);
 	/* A reader that finds the same id before and after has read one group's. */
 	atomic_store(&entry->id, 0);
 	PUT(entry->size, membership->size);
@@ -303,8 +310,10 @@ struct trace_group *trace_group_fill(struct trace *trace, int at,
 	atomic_store_explicit(&entry->finished, 0, memory_order_release);
 	atomic_store(&entry->callbacks, 0);
 	atomic_store(&entry->limits, 0);
-	atomic_store(&entry->spared, 0);
-	seqlock_store(entry->members, members, sizeof members);
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
+		atomic_store(&entry->spared[w], 0);
+	seqlock_store(trace->members + (size_t)at * trace->member_max, members,
+		      trace->member_max * sizeof members[0]);
 	atomic_store_explicit(&entry->id, membership->id, memory_order_release);
 	return entry;
 }

@@ -19,15 +19,16 @@
 #include "base/bias.h"
 #include "base/clock.h"
 #include "base/lock.h"
+#include "base/ranks.h"
 #include "base/wait.h"
 #include "coll/coll.h"
 #include "trace/trace_memory.h"
 
 #define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
 enum {
-	TRACE_VERSION = 13,
+	TRACE_VERSION = 14,
 	TRACE_GROUP_MAX = 513, /* the groups that a rank may be a member of: TRANSPORT_AREAS */
-	TRACE_MEMBER_MAX = 64,
+	TRACE_MEMBER_MAX = RANKS_WORLD_MAX,
 	TRACE_GROUP_WORLD = 1, /* the id of the world group, which has the first entry */
 	TRACE_MODULE_MAX = 64,
 	TRACE_LABEL_MAX = 256,
@@ -140,10 +141,9 @@ struct trace_group {
 	 * returned, and the number with a time limit of their own. Raised before any other thread
 	 * can find the operation. */
 	_Atomic uint32_t callbacks, limits;
-	/* Members that are dead or have left (bit q: group rank q), but that no operation with a
-	 * callback needs. */
-	_Atomic uint64_t spared;
-	uint8_t members[TRACE_MEMBER_MAX]; /* world ranks, in the order of the group */
+	/* Members that are dead or have left (ranks_bit of the group rank), but that no operation
+	 * with a callback needs. */
+	_Atomic uint64_t spared[RANKS_WORLD_WORDS];
 };
 enum trace_group_state { TRACE_GROUP_OPEN = 1, TRACE_GROUP_CLOSED = 2, TRACE_GROUP_FAILED = 3 };
 
@@ -227,13 +227,15 @@ struct trace_header {
 	char library[TRACE_TEXT_BYTES]; /* version */
 	uint64_t wait_table_offset;     /* struct wait_table */
 	uint64_t group_offset;          /* struct trace_group [TRACE_GROUP_MAX] */
-	uint64_t module_offset;         /* struct trace_module [TRACE_MODULE_MAX] */
-	uint64_t label_offset;          /* char [TRACE_LABEL_MAX][TRACE_LABEL_BYTES] */
-	uint64_t phase_offset;          /* struct trace_phase_table */
-	uint64_t device_offset;         /* struct trace_device */
-	uint64_t ring_offset;           /* struct trace_slot [ring_records] */
-	uint64_t ring_records;          /* a power of two */
-	_Atomic uint64_t newest;        /* index of the newest record */
+	uint64_t member_offset;  /* uint16_t [TRACE_GROUP_MAX][member_max]: members' world ranks */
+	uint64_t member_max;     /* the world size, made a multiple of 4 */
+	uint64_t module_offset;  /* struct trace_module [TRACE_MODULE_MAX] */
+	uint64_t label_offset;   /* char [TRACE_LABEL_MAX][TRACE_LABEL_BYTES] */
+	uint64_t phase_offset;   /* struct trace_phase_table */
+	uint64_t device_offset;  /* struct trace_device */
+	uint64_t ring_offset;    /* struct trace_slot [ring_records] */
+	uint64_t ring_records;   /* a power of two */
+	_Atomic uint64_t newest; /* index of the newest record */
 	_Atomic uint32_t module_count;
 	_Atomic uint32_t label_count;
 	_Atomic uint64_t left_ns; /* clock_now_ns when the owner closed the world group; 0 before */
@@ -246,6 +248,8 @@ struct trace {
 	struct trace_header *header; /* the mapping; NULL before init */
 	struct wait_table *wait_table;
 	struct trace_group *groups;
+	uint16_t *members;
+	uint32_t member_max;
 	struct trace_slot *ring;
 	char (*labels)[TRACE_LABEL_BYTES];
 	struct trace_module *modules;
@@ -285,7 +289,7 @@ struct trace_membership {
 	uint32_t id, parent, size, first_area;
 	int32_t rank;
 	uint64_t claim_offset, cause_offset;
-	const uint8_t *members;
+	const uint16_t *members;
 };
 
 /* The fields of a record that are known when an operation begins. */
@@ -383,6 +387,8 @@ struct trace_view {
 	const struct trace_header *header;
 	const struct wait_table *wait_table;
 	const struct trace_group *groups;
+	const uint16_t *members;
+	uint32_t member_max; /* the checked copy, <= TRACE_MEMBER_MAX */
 	const struct trace_module *modules;
 	const char (*labels)[TRACE_LABEL_BYTES];
 	const struct trace_phase_table *phases;
@@ -408,6 +414,11 @@ void trace_unmap(struct trace_view *view);
  * those without a label get one that says their call site, as far as they can be looked up until
  * sites_until_ns. Its rate is that of trace_rate_now. Not for two threads at once. */
 void trace_copy(const struct trace_view *view, void *out, uint64_t sites_until_ns);
+
+/* Copies the members of entry `at` of the table of groups to out[TRACE_MEMBER_MAX]; returns how
+ * many: of more than there is room for, none. They belong to the group if the entry has its id
+ * before and after. */
+uint32_t trace_read_members(const struct trace_view *view, int at, uint16_t *out);
 
 /* The rate of ticks on this host, of which the trace is, with a reading of now: a rate that was
  * measured in some milliseconds is wrong by microseconds for each second since then. */

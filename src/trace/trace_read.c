@@ -90,10 +90,16 @@ static const void *area(const unsigned char *memory, uint64_t total, const uint6
 static bool check_areas(const unsigned char *memory, uint64_t total, struct trace_view *view)
 {
 	const struct trace_header *header = view->header;
+	uint64_t members = read_once(&header->member_max);
+	if (members < 4 || members % 4 || members > TRACE_MEMBER_MAX)
+		return false;
 	view->wait_table =
 		area(memory, total, &header->wait_table_offset, 1, sizeof(*view->wait_table));
 	view->groups =
 		area(memory, total, &header->group_offset, TRACE_GROUP_MAX, sizeof(*view->groups));
+	view->member_max = (uint32_t)members;
+	view->members = area(memory, total, &header->member_offset, TRACE_GROUP_MAX,
+			     members * sizeof(*view->members));
 	view->modules = area(memory, total, &header->module_offset, TRACE_MODULE_MAX,
 			     sizeof(*view->modules));
 	view->labels =
@@ -102,8 +108,8 @@ static bool check_areas(const unsigned char *memory, uint64_t total, struct trac
 	view->device = area(memory, total, &header->device_offset, 1, sizeof(*view->device));
 	view->ring =
 		area(memory, total, &header->ring_offset, view->ring_records, sizeof(*view->ring));
-	return view->wait_table && view->groups && view->modules && view->labels && view->phases &&
-	       view->device && view->ring;
+	return view->wait_table && view->groups && view->members && view->modules && view->labels &&
+	       view->phases && view->device && view->ring;
 }
 
 static const char *find_fault(const void *memory, size_t bytes, struct trace_view *view)
@@ -198,6 +204,16 @@ bool trace_read_at(const struct trace_view *view, uint64_t position, struct trac
 	*out = (struct trace_record){0};
 	*step = 0;
 	return false;
+}
+
+uint32_t trace_read_members(const struct trace_view *view, int at, uint16_t *out)
+{
+	uint32_t size = __atomic_load_n(&view->groups[at].size, __ATOMIC_ACQUIRE);
+	if (size > view->member_max)
+		return 0;
+	seqlock_load(out, view->members + (size_t)at * view->member_max,
+		     (size + 3) / 4 * 4 * sizeof *out);
+	return size;
 }
 
 uint64_t trace_index(const struct trace_view *view, uint32_t low)

@@ -239,7 +239,7 @@ static void labels_are_kept_once(void **state)
 
 static void groups_take_turns(void **state)
 {
-	uint8_t members[] = {5, 0, 7, 3};
+	uint16_t members[] = {5, 0, 7, 3};
 	struct trace_membership membership = {
 		.id = 11, .parent = 1, .size = 4, .first_area = 9, .rank = 2, .members = members};
 	(void)state;
@@ -256,7 +256,9 @@ static void groups_take_turns(void **state)
 		assert_int_equal(seen->rank, 2);
 		assert_int_equal(seen->first_area, 9);
 		assert_int_equal(seen->state, TRACE_GROUP_OPEN);
-		assert_memory_equal(seen->members, members, sizeof members);
+		uint16_t found[TRACE_MEMBER_MAX];
+		assert_int_equal(trace_read_members(&view, at, found), 4);
+		assert_memory_equal(found, members, sizeof members);
 		assert_int_equal(atomic_load(&seen->entered), 6);
 		/* The next group of the entry begins anew. */
 		atomic_store(&group->state, TRACE_GROUP_CLOSED);
@@ -362,6 +364,33 @@ static void copies_are_whole_beside_writers(void **state)
 	close_trace(&trace, &mapped);
 }
 
+/* As many as a job can have; and no more than the trace has room for. */
+static void groups_have_many_members(void **state)
+{
+	(void)state;
+	struct trace_options options = {.job = 1, .world_size = RANKS_WORLD_MAX, .records = 16};
+	uint16_t members[RANKS_WORLD_MAX + 1], found[TRACE_MEMBER_MAX];
+	struct trace_membership membership = {.id = 5, .size = RANKS_WORLD_MAX, .members = members};
+	struct trace trace;
+	struct trace_view view;
+	const char *why = NULL;
+	for (int q = 0; q <= RANKS_WORLD_MAX; q++)
+		members[q] = (uint16_t)(RANKS_WORLD_MAX - 1 - q);
+	assert_int_equal(trace_init(&trace, &options), LS_OK);
+	assert_true(trace_map(trace.fd, &view, &why));
+	for (int at = 0; at < TRACE_GROUP_MAX; at += TRACE_GROUP_MAX - 1) {
+		trace_group_fill(&trace, at, &membership);
+		assert_int_equal(trace_read_members(&view, at, found), RANKS_WORLD_MAX);
+		assert_memory_equal(found, members, sizeof found);
+	}
+	trace.groups[0].size = RANKS_WORLD_MAX + 1;
+	assert_int_equal(trace_read_members(&view, 0, found), 0);
+	trace.header->member_max = 2 * RANKS_WORLD_MAX;
+	struct trace_view other;
+	assert_false(trace_check(trace.header, trace.bytes, &other, &why));
+	close_trace(&trace, &view);
+}
+
 static void report_is_kept_and_taken_back(void **state)
 {
 	struct trace trace;
@@ -420,6 +449,7 @@ int main(void)
 		cmocka_unit_test(labels_are_kept_once),
 		cmocka_unit_test(labels_of_threads_are_kept_once),
 		cmocka_unit_test(groups_take_turns),
+		cmocka_unit_test(groups_have_many_members),
 		cmocka_unit_test(report_is_kept_and_taken_back),
 		cmocka_unit_test(copies_are_whole_beside_writers),
 	};

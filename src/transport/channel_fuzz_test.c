@@ -54,7 +54,7 @@ static uint64_t odd_number(uint64_t *seed)
 static void scribble(struct transport_team *peer, uint64_t *seed, int count)
 {
 	_Atomic uint64_t *words = (_Atomic uint64_t *)peer->members[0].peer->segment;
-	size_t bytes = TRANSPORT_AREAS_AT + transport_area_bytes(2); /* all that is there */
+	size_t bytes = transport_areas_at(2) + transport_area_bytes(2); /* all that is there */
 	for (int i = 0; i < count; i++) {
 		uint64_t value = odd_number(seed);
 		atomic_store_explicit(&words[next(seed) % (bytes / 8)], value, memory_order_relaxed);

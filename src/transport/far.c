@@ -28,7 +28,8 @@ void transport_far_set(struct transport_team *team, int member, struct transport
 	far->from = transport_channel(team, team->rank, member);
 	far->pages = transport_area_of(team, member)->payloads;
 	far->sent = far->refused = far->taken = 0;
-	atomic_store(&far->to->sent, 0);
+	if (atomic_load(&far->to->sent)) /* else its inbox may have no memory yet */
+		atomic_store(&far->to->sent, 0);
 	memset(far->arrived, 0, sizeof far->arrived);
 	memset(far->told, 0, sizeof far->told);
 	atomic_store(&far->withdrawn, 0);
@@ -112,14 +113,14 @@ static bool post_window(const struct transport_path *path, const struct link_not
 	/* Nobody cancels a message of a collective, so it need not stay until it is fetched. */
 	carried->transfer.is_eager = !is_short && packed->bytes <= LINK_EAGER_BYTES;
 	if (carried->transfer.is_eager)
-		atomic_fetch_add(&path->mine->traffic[path->peer].ahead, 1);
+		atomic_fetch_add(&transport_traffic(path->mine, path->peer)->ahead, 1);
 	if (payload)
 		posted = transport_path_post(path, TRANSPORT_KEEP_NOT, note, payload, packed->bytes,
 					     is_short ? NULL : &carried->transfer);
 	if (!posted) {
 		carried->is_under_way = false;
 		if (carried->transfer.is_eager)
-			atomic_fetch_sub(&path->mine->traffic[path->peer].ahead, 1);
+			atomic_fetch_sub(&transport_traffic(path->mine, path->peer)->ahead, 1);
 	}
 	if (posted && carried->transfer.is_eager)
 		transport_pump_sees(&path->hosts->pump);
@@ -138,10 +139,9 @@ static bool post_messages(const struct transport_path *path)
 			return true;
 		const struct transport_slot *slot = &far->to->slots[index];
 		const struct transport_packed *packed = &slot->packed;
-		struct link_note note = {
-			.words = {TRANSPORT_NOTE_CHANNEL,
-				  transport_place(path->mirror, slot, TRANSPORT_OF_TARGET),
-				  packed->seq, packed->count, far->sent + 1}};
+		struct link_note note = {.words = {TRANSPORT_NOTE_CHANNEL,
+						   transport_its_place(path, slot), packed->seq,
+						   packed->count, far->sent + 1}};
 		bool posted = packed->bytes > TRANSPORT_MESSAGE_INLINE
 				      ? post_window(path, &note, index)
 				      : transport_path_post(path, TRANSPORT_KEEP_NOT, &note,
@@ -199,13 +199,22 @@ static bool is_expected(const struct transport_far *far, const struct transport_
 	       (message->bytes == 0 || (whole ? message->payload != NULL : message->handle != NULL));
 }
 
+static bool has_pages(struct transport_hosts *hosts, struct transport_relay *relay)
+{
+	return transport_mirror_has(hosts, relay, &relay->has_pages, relay->far.pages,
+				    sizeof *relay->far.pages * TRANSPORT_INLINE_PAGES);
+}
+
 void transport_far_arrived(struct transport_team *team, int peer, struct transport_slot *slot,
 			   const struct link_message *message)
 {
 	struct transport_far *far = &team->relays[peer].far;
 	struct transport_hosts *hosts = team->transport->hosts;
 	const uint64_t *words = message->note.words;
-	if (!is_expected(far, slot, message) || atomic_load(&far->withdrawn)) {
+	bool uses_page =
+		message->bytes > TRANSPORT_MESSAGE_INLINE && message->bytes <= LINK_SHORT_BYTES;
+	if (!is_expected(far, slot, message) || atomic_load(&far->withdrawn) ||
+	    (uses_page && !has_pages(hosts, &team->relays[peer]))) {
 		transport_mirror_return(hosts, peer, message);
 		return;
 	}
@@ -322,9 +331,8 @@ static bool send_freed(const struct transport_path *path)
 	uint64_t taken = atomic_load_explicit(&far->from->taken, memory_order_acquire);
 	uint64_t refused = atomic_load_explicit(&far->from->refused, memory_order_acquire);
 	if (refused != far->refused &&
-	    !transport_path_store(
-		    path, TRANSPORT_KEEP_NOT,
-		    transport_place(path->mine, &far->from->refused, TRANSPORT_OF_SOURCE), refused))
+	    !transport_path_store(path, TRANSPORT_KEEP_NOT,
+				  transport_my_place(path, &far->from->refused), refused))
 		return false;
 	far->refused = refused;
 	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && taken != far->taken; i++) {
@@ -333,8 +341,7 @@ static bool send_freed(const struct transport_path *path)
 			continue;
 		return_offer(path, i); /* taken, but not fetched */
 		if (!transport_path_store(path, TRANSPORT_KEEP_SLOT,
-					  transport_place(path->mirror, &far->to->slots[i].freed,
-							  TRANSPORT_OF_TARGET),
+					  transport_its_place(path, &far->to->slots[i].freed),
 					  far->arrived[i]))
 			return false;
 		far->told[i] = far->arrived[i];

@@ -54,10 +54,9 @@ bool transport_send_cancels(const struct transport_path *path)
 		unsigned i = (unsigned)__builtin_ctzll(left);
 		const struct transport_carried *carried = &relay->sent[i];
 		uint32_t generation = atomic_load(&relay->cancelled[i]);
-		struct link_note note = {
-			.words = {TRANSPORT_NOTE_CANCEL,
-				  transport_place(path->mirror, relay->to, TRANSPORT_OF_TARGET), i,
-				  generation}};
+		struct link_note note = {.words = {TRANSPORT_NOTE_CANCEL,
+						   transport_its_place(path, relay->to), i,
+						   generation}};
 		if (!carried->is_under_way && transport_mail_cancel(&relay->to->rts[i], generation))
 			end_here(path->hosts, &relay->to->rts[i]); /* it is not offered yet */
 		if (!carried->is_under_way || carried->generation != generation)

@@ -24,13 +24,16 @@ enum { LINGER_MS = 600 }; /* less than the time that a rank waits before it cuts
 static void reset_mirror(const struct transport_team *team, int member)
 {
 	struct transport_area *area = transport_area_of(team, member);
-	struct transport_inbox *inbox = transport_inbox(area, team->rank);
+	struct transport_inbox *inbox = transport_inbox_of(team, member, team->rank);
 	atomic_store(&area->finished, 0);
 	atomic_store(&area->ended, 0);
 	atomic_store(&area->history, 0);
 	for (int i = 0; i < TRANSPORT_ENTRIES; i++)
 		atomic_store(&area->entries[i].signal, 0);
-	if (!transport_inbox_is_open(area, team->rank))
+	uint64_t open = 0; /* in whichever group */
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
+		open |= atomic_load(&area->inboxes[w]);
+	if (!open)
 		return;
 	transport_channel_reset(&inbox->channel);
 	transport_mail_reset(&inbox->mail);
@@ -68,7 +71,7 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 	relay->entered = relay->ended = relay->finished = relay->announced = 0;
 	relay->times_closed = atomic_load(&transport_area_of(team, team->rank)->times_closed);
 	relay->opened = relay->taken = relay->returned = 0;
-	relay->has_told = relay->has_cells = false;
+	relay->has_told = relay->has_cells = relay->has_pages = false;
 	atomic_store(&relay->cancels, 0);
 	relay->linger_ns = 0;
 	relay->next = 1;
@@ -152,13 +155,26 @@ bool transport_team_close(struct transport_team *team)
 
 ls_status transport_mirror_grow(const struct transport *transport, int rank, unsigned area)
 {
-	struct transport_area *mirror =
-		transport_area_at(transport->peers[rank].segment, transport->size, area);
-	if (!transport->populates ||
-	    transport_populate(mirror, offsetof(struct transport_area, cells)) == 0)
+	struct transport_area *mirror = transport_mirror_area(transport->peers[rank].segment, area);
+	size_t bytes = offsetof(struct transport_area, payloads);
+	if (!transport->populates || transport_populate(mirror, bytes) == 0)
 		return LS_OK;
 	int error = errno;
-	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, rank, offsetof(struct transport_area, cells),
-		    "madvise(MADV_POPULATE_WRITE)", strerror(error));
+	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, rank, bytes, "madvise(MADV_POPULATE_WRITE)",
+		    strerror(error));
 	return transport_errno_status(error);
+}
+
+bool transport_mirror_has(struct transport_hosts *hosts, const struct transport_relay *relay,
+			  bool *has, void *at, size_t bytes)
+{
+	if (*has || !hosts->transport->populates)
+		return true;
+	*has = transport_populate(at, bytes) == 0;
+	if (*has)
+		return true;
+	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, relay->peer, bytes, "madvise(MADV_POPULATE_WRITE)",
+		    strerror(errno));
+	atomic_store(&hosts->transport->peers[relay->peer].remote->cut, 1);
+	return false;
 }

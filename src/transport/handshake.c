@@ -175,8 +175,9 @@ struct transport_handshake_ranks transport_handshake_ranks(const struct transpor
 							   const struct transport_exchange *exchange)
 {
 	struct transport_handshake_ranks out = {.count = 0};
-	for (int rank = 0; rank < transport->size; rank++)
-		if (exchange->here == 0 || exchange->here >> rank & 1)
+	bool some = ranks_any(&exchange->here);
+	for (int rank = 0; rank < transport->size && out.count < RANKS_HOST_MAX; rank++)
+		if (!some || ranks_have(&exchange->here, rank))
 			out.rank[out.count++] = rank;
 	return out;
 }

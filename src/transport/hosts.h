@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Ranks on other hosts. Each has a mirror here: memory laid out as its segment, so that its words
- * are read from local memory. transport_notify sends what this rank has stored, there or in its own
- * segment, through a link (link/link.h). What other ranks have stored arrives as events, and is
- * written to the place where they would have written it on one host.
+ * Ranks on other hosts. Each has a mirror here: memory laid out as its segment, but with one inbox
+ * in each area, for messages of this rank. So its words are read from local memory.
+ * transport_notify sends what this rank has stored, there or in its own segment, through a link
+ * (link/link.h). What other ranks have stored arrives as events, and is written to the place where
+ * they would have written it on one host.
  *
  * Supported: a group's entries without payload pages, `finished`, `times_closed`; messages of
  * collectives, and sends and receives, of any length. A payload of a collective's message of up to

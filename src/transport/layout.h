@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/ranks.h"
 #include "base/wait.h"
 #include "transport/mail.h"
 
@@ -43,10 +44,9 @@ enum {
 	TRANSPORT_AREAS = 513,    /* groups that a rank may be in at once, that of all ranks too */
 	TRANSPORT_HELD = 12,      /* peers whose descriptors a rank keeps open */
 	TRANSPORT_PAGE_BYTES = 4096,
-	TRANSPORT_AREAS_AT = 4 * TRANSPORT_PAGE_BYTES, /* where they begin in a segment */
-	TRANSPORT_HOST_BYTES = 64,                     /* of a host's name, with its NUL */
+	TRANSPORT_HOST_BYTES = 64, /* of a host's name, with its NUL */
 };
-#define TRANSPORT_MAGIC UINT64_C(0x31474553534c) /* "LSSEG1" */
+#define TRANSPORT_MAGIC UINT64_C(0x32474553534c) /* "LSSEG2" */
 
 /* The signal word of an entry: collective number (from 1) and phase in one growing value. It has
  * the lower 48 bits of the number, which begin again after 9 years of 1 us; so words are compared
@@ -154,9 +154,9 @@ struct transport_area {
 	/* How many members have stored their end: each raises it before it reads how far this rank
 	 * has come. */
 	_Atomic uint64_t closing;
-	/* Bit q: the inbox of member q is in use. Set by the owner or by member q, whichever needs
-	 * it first, before it touches the inbox (transport_inbox_open). */
-	_Alignas(64) _Atomic uint64_t inboxes;
+	/* ranks_bit of member q: its inbox is in use. Set by the owner or by member q, whichever
+	 * needs it first, before it touches the inbox (transport_inbox_open). */
+	_Alignas(64) _Atomic uint64_t inboxes[RANKS_WORLD_WORDS];
 	/* 1: the owner takes no message out any more, from no inbox, in use or not. */
 	_Atomic uint64_t mail_ended;
 	/* Only in the area of the first member on each host, written by all members on it. claim:
@@ -168,7 +168,7 @@ struct transport_area {
 	_Alignas(64) _Atomic uint64_t cause;
 	_Alignas(64) _Atomic uint64_t looked_ns;
 	_Alignas(64) _Atomic uint64_t reported;
-	_Atomic uint64_t stopped;
+	_Atomic uint64_t stopped[RANKS_WORLD_WORDS];
 	/* In one page with the words above, so that peers of a rank whose payloads fit into its
 	 * entries touch only this page. With a page for each entry, 64 ranks touched 64 * 64 * 32
 	 * pages in their first 32 collectives. */
@@ -249,7 +249,8 @@ struct transport_remote {
 	/* The address of a word in the owner's private memory. No other process has its value
 	 * there, so readers see by it that this is still the owner; 0: none. */
 	_Atomic uint64_t address;
-	_Atomic uint64_t readable; /* bit q: the owner can read rank q; valid once `probed` is 1 */
+	/* ranks_bit: the owner can read that rank; valid once `probed` is 1 */
+	_Atomic uint64_t readable[RANKS_WORLD_WORDS];
 	_Atomic uint64_t probed;
 	/* Only in the segment of the first rank of a host, written by all ranks there: 1 once a
 	 * rank has warned that the system refuses such reads. */
@@ -296,12 +297,13 @@ enum transport_question { TRANSPORT_QUESTION_JOB, TRANSPORT_QUESTION_TRACES, TRA
 /* In the segment of the first rank of a host, written by ranks of that host, and `asked` also by
  * commands. */
 struct transport_agent {
-	_Alignas(64) _Atomic uint64_t lease; /* generation << 8 | 1 + world rank of the agent */
+	_Alignas(64) _Atomic uint64_t lease; /* generation << 16 | 1 + world rank of the agent */
 	_Atomic uint64_t renewed_ns;         /* by CLOCK_MONOTONIC */
-	_Atomic uint64_t present;            /* ranks of this host that take part */
+	/* ranks of this host that take part: ranks_bit */
+	_Atomic uint64_t present[RANKS_WORLD_WORDS];
 	/* How often commands have asked, and up to which of these questions there was an answer. */
 	_Atomic uint64_t asked[TRANSPORT_QUESTIONS], given[TRANSPORT_QUESTIONS];
-	struct transport_far_host hosts[RANKS_WORLD_MAX]; /* by number of the host */
+	struct transport_far_host hosts[RANKS_HOSTS_MAX]; /* by number of the host */
 };
 
 /* Where a rank of a job on several hosts is; written before others map the segment. */
@@ -329,14 +331,34 @@ struct transport_segment {
 	 *   begun == fetched there, and fetched there == released here. */
 	_Alignas(64) _Atomic uint64_t marked;
 	_Atomic uint64_t served;
-	struct transport_traffic traffic[RANKS_WORLD_MAX]; /* by world rank */
 	struct transport_agent agent;
-	/* By world rank; all zero if there is one host. */
-	struct transport_place places[RANKS_WORLD_MAX];
-	/* From TRANSPORT_AREAS_AT on follow TRANSPORT_AREAS areas. The first one is that of the
-	 * group of all ranks. It has memory; the others get memory when they are used. */
+	/* Then follow for each world rank its traffic (transport_traffic), then the place of each
+	 * (transport_place_of), which is zero if there is one host; and from transport_areas_at on
+	 * TRANSPORT_AREAS areas. The first one is that of the group of all ranks. It has memory;
+	 * the others get memory when they are used. */
 };
-_Static_assert(sizeof(struct transport_segment) <= TRANSPORT_AREAS_AT, "areas follow it");
+_Static_assert(sizeof(struct transport_segment) % _Alignof(struct transport_traffic) == 0 &&
+		       sizeof(struct transport_traffic) % _Alignof(struct transport_place) == 0,
+	       "they follow it");
+
+static inline struct transport_traffic *transport_traffic(const struct transport_segment *segment,
+							  int rank)
+{
+	return (struct transport_traffic *)((uintptr_t)segment + sizeof *segment) + rank;
+}
+static inline struct transport_place *transport_place_of(const struct transport_segment *segment,
+							 int world_size, int rank)
+{
+	return (struct transport_place *)transport_traffic(segment, world_size) + rank;
+}
+/* Where the areas begin: whole pages. */
+static inline size_t transport_areas_at(int world_size)
+{
+	size_t bytes = sizeof(struct transport_segment) +
+		       (size_t)world_size *
+			       (sizeof(struct transport_traffic) + sizeof(struct transport_place));
+	return (bytes + TRANSPORT_PAGE_BYTES - 1) / TRANSPORT_PAGE_BYTES * TRANSPORT_PAGE_BYTES;
+}
 
 /* For what one member sends to another. */
 struct transport_inbox {
@@ -352,7 +374,7 @@ static inline struct transport_inbox *transport_inbox(struct transport_area *are
  * consistent: see transport/lost_messages.c. */
 static inline bool transport_inbox_is_open(const struct transport_area *area, int source)
 {
-	return atomic_load(&area->inboxes) >> source & 1;
+	return atomic_load(&area->inboxes[source / 64]) & ranks_bit(source);
 }
 /* The offset of the reports in an area; and the size of the area, which is whole pages. */
 static inline size_t transport_area_reports_at(int world_size)
@@ -367,20 +389,44 @@ static inline size_t transport_area_bytes(int world_size)
 }
 static inline size_t transport_segment_bytes(int world_size)
 {
-	return TRANSPORT_AREAS_AT + TRANSPORT_AREAS * transport_area_bytes(world_size);
-}
-/* The bytes of a segment's file. With mirrors: one for each rank follows the segment, so that other
- * ranks of this host, too, can read the words that the owner awaits. */
-static inline size_t transport_file_bytes(int world_size, bool mirrors)
-{
-	return transport_segment_bytes(world_size) * (mirrors ? 1 + (size_t)world_size : 1);
+	return transport_areas_at(world_size) + TRANSPORT_AREAS * transport_area_bytes(world_size);
 }
 /* Area `index` < TRANSPORT_AREAS of a segment. */
 static inline struct transport_area *transport_area_at(const struct transport_segment *segment,
 						       int world_size, unsigned index)
 {
-	return (struct transport_area *)((uintptr_t)segment + TRANSPORT_AREAS_AT +
+	return (struct transport_area *)((uintptr_t)segment + transport_areas_at(world_size) +
 					 index * transport_area_bytes(world_size));
+}
+
+/* A mirror has the head of a segment, and areas with one inbox each, for what the rank whose file
+ * it is in sends to the rank whose mirror it is; and no reports. */
+static inline size_t transport_mirror_area_bytes(void)
+{
+	size_t bytes = sizeof(struct transport_area) + sizeof(struct transport_inbox);
+	return (bytes + TRANSPORT_PAGE_BYTES - 1) / TRANSPORT_PAGE_BYTES * TRANSPORT_PAGE_BYTES;
+}
+static inline size_t transport_mirror_bytes(void)
+{
+	return transport_areas_at(0) + TRANSPORT_AREAS * transport_mirror_area_bytes();
+}
+static inline struct transport_area *transport_mirror_area(const struct transport_segment *mirror,
+							   unsigned index)
+{
+	return (struct transport_area *)((uintptr_t)mirror + transport_areas_at(0) +
+					 index * transport_mirror_area_bytes());
+}
+/* Where the mirror of a rank is in a segment's file. */
+static inline size_t transport_mirror_at(int world_size, int rank)
+{
+	return transport_segment_bytes(world_size) + (size_t)rank * transport_mirror_bytes();
+}
+/* The bytes of a segment's file. With mirrors: one for each rank follows the segment, so that other
+ * ranks of this host, too, can read the words that the owner awaits. */
+static inline size_t transport_file_bytes(int world_size, bool mirrors)
+{
+	return mirrors ? transport_mirror_at(world_size, world_size)
+		       : transport_segment_bytes(world_size);
 }
 /* The report of world rank `teller` on a group; `head`: transport_head_of. */
 static inline struct transport_report *transport_report(const struct transport_area *head,

@@ -15,24 +15,30 @@
 
 /* ---- places ---- */
 
-/* Marks the inbox that a peer writes to as in use. */
-static void note_inbox(struct transport_area *area, uint64_t inside)
+/* The inbox of my area that the peer writes to; from now on it is in use. */
+static struct transport_inbox *its_inbox(struct transport_area *area,
+					 const struct transport_relay *relay)
 {
-	uint64_t source = (inside - sizeof *area) / sizeof(struct transport_inbox);
-	if (!transport_inbox_is_open(area, (int)source))
-		atomic_fetch_or(&area->inboxes, UINT64_C(1) << source);
+	struct transport_inbox *inbox =
+		(struct transport_inbox *)((uintptr_t)relay->from -
+					   offsetof(struct transport_inbox, mail));
+	int source = (int)(inbox - transport_inbox(area, 0));
+	if (!transport_inbox_is_open(area, source))
+		atomic_fetch_or(&area->inboxes[source / 64], ranks_bit(source));
+	return inbox;
 }
 
-/* Whether the peer says it of a group in which both are, and have been since it was made. What is
- * left over from an earlier group with this area is not. */
-static bool is_of_group(const struct transport_hosts *hosts, const struct transport_mirror *mirror,
-			int peer, bool own, unsigned area)
+/* Of the group of which the peer says it, if both are in it, and have been since it was made. NULL:
+ * it is left over from an earlier group with this area. */
+static const struct transport_relay *find_relay(const struct transport_hosts *hosts,
+						const struct transport_mirror *mirror, int peer,
+						bool own, unsigned area)
 {
 	const struct transport_team *team = own ? atomic_load(&hosts->teams[area]) : NULL;
 	const struct transport_relay *relay = team  ? &team->relays[peer]
 					      : own ? NULL
 						    : mirror->relays[area];
-	return relay && relay->to && relay->is_ready;
+	return relay && relay->to && relay->is_ready ? relay : NULL;
 }
 
 /* The words that say when a rank has made or closed the group that has the area. */
@@ -48,27 +54,26 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 		  unsigned *area, uint64_t *inside)
 {
 	const struct transport *transport = hosts->transport;
-	uint64_t offset = place >> 1, size = transport_area_bytes(transport->size);
+	uint64_t index = place >> 33, head = sizeof(struct transport_area);
 	bool own = place & TRANSPORT_OF_TARGET;
 	const struct transport_mirror *mirror = transport->peers[peer].remote;
-	if (!mirror || offset % 8 || bytes == 0 || bytes % 8 || offset < TRANSPORT_AREAS_AT)
-		return NULL;
-	uint64_t index = (offset - TRANSPORT_AREAS_AT) / size;
-	*inside = (offset - TRANSPORT_AREAS_AT) % size;
-	if (index >= TRANSPORT_AREAS || bytes > size - *inside)
+	*inside = place >> 1 & UINT32_MAX;
+	if (!mirror || *inside % 8 || bytes == 0 || bytes % 8 || index >= TRANSPORT_AREAS ||
+	    *inside > head + sizeof(struct transport_inbox) ||
+	    bytes > head + sizeof(struct transport_inbox) - *inside)
 		return NULL;
 	*area = (unsigned)index;
-	if (*inside + bytes > transport_area_reports_at(transport->size) ||
-	    (!is_of_group(hosts, mirror, peer, own, *area) && !is_of_life(own, *inside)))
+	const struct transport_relay *relay = find_relay(hosts, mirror, peer, own, *area);
+	if (!relay && !is_of_life(own, *inside))
 		return NULL;
-	/* Of my segment only the boxes. */
-	if (own && *inside < sizeof(struct transport_area))
+	if (!own)
+		return (unsigned char *)transport_mirror_area(transport->peers[peer].segment, *area) +
+		       *inside;
+	/* Of my segment only the inbox. */
+	if (*inside < head)
 		return NULL;
-	if (own)
-		note_inbox(transport_area_at(transport->segment, transport->size, *area), *inside);
-	unsigned char *base = own ? (unsigned char *)transport->segment
-				  : (unsigned char *)transport->peers[peer].segment;
-	return base + offset;
+	struct transport_area *mine = transport_area_at(transport->segment, transport->size, *area);
+	return (unsigned char *)its_inbox(mine, relay) + (*inside - head);
 }
 
 /* The RTS slot whose `done` is at an offset of an area, and the offset of its box; -1: it is
@@ -77,7 +82,7 @@ static int rts_of(uint64_t inside, uint64_t *box_at)
 {
 	if (inside < sizeof(struct transport_area))
 		return -1;
-	uint64_t at = (inside - sizeof(struct transport_area)) % sizeof(struct transport_inbox);
+	uint64_t at = inside - sizeof(struct transport_area);
 	uint64_t first = offsetof(struct transport_inbox, mail) + offsetof(struct mail_box, rts);
 	*box_at = inside - at + offsetof(struct transport_inbox, mail);
 	if (at < first || (at - first) % sizeof(struct mail_rts) != offsetof(struct mail_rts, done))
@@ -130,7 +135,7 @@ static void put_word(struct transport_hosts *hosts, int peer, uint64_t place, ui
 void transport_mirror_return(struct transport_hosts *hosts, int peer,
 			     const struct link_message *message)
 {
-	struct transport_traffic *traffic = &hosts->transport->segment->traffic[peer];
+	struct transport_traffic *traffic = transport_traffic(hosts->transport->segment, peer);
 	if (!message->handle)
 		return;
 	atomic_fetch_add(&traffic->begun, 1);
@@ -186,21 +191,6 @@ static void put_cancel(struct transport_hosts *hosts, int peer, const uint64_t *
 		transport_cancel_arrived(hosts, peer, relay, words[2], (uint32_t)words[3]);
 }
 
-/* False: no memory; nothing more of that rank would be right. */
-static bool open_cells(struct transport_hosts *hosts, struct transport_relay *relay,
-		       struct transport_area *area)
-{
-	if (relay->has_cells || !hosts->transport->populates)
-		return true;
-	relay->has_cells = transport_populate(&area->cells, sizeof area->cells) == 0;
-	if (relay->has_cells)
-		return true;
-	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, relay->peer, sizeof area->cells,
-		    "madvise(MADV_POPULATE_WRITE)", strerror(errno));
-	atomic_store(&hosts->transport->peers[relay->peer].remote->cut, 1);
-	return false;
-}
-
 static void put_cell(struct transport_hosts *hosts, int peer, const struct link_message *message)
 {
 	uint64_t place = message->note.words[1], inside;
@@ -212,7 +202,8 @@ static void put_cell(struct transport_hosts *hosts, int peer, const struct link_
 	    inside + message->bytes > sizeof(struct transport_area))
 		return;
 	struct transport_area *area = (struct transport_area *)((uintptr_t)to - inside);
-	if (open_cells(hosts, hosts->transport->peers[peer].remote->relays[index], area))
+	struct transport_relay *relay = hosts->transport->peers[peer].remote->relays[index];
+	if (transport_mirror_has(hosts, relay, &relay->has_cells, &area->cells, sizeof area->cells))
 		memcpy(to, message->payload, message->bytes);
 }
 
@@ -307,7 +298,7 @@ static void take_message(void *context, int peer, const struct link_message *mes
 		transport_mirror_return(hosts, peer, message);
 	else
 		put_message(hosts, peer, message);
-	atomic_fetch_add(&hosts->transport->segment->traffic[peer].arrived, 1);
+	atomic_fetch_add(&transport_traffic(hosts->transport->segment, peer)->arrived, 1);
 }
 
 static void take_word(void *context, int peer, uint64_t place, uint64_t value)
@@ -315,7 +306,7 @@ static void take_word(void *context, int peer, uint64_t place, uint64_t value)
 	struct transport_hosts *hosts = context;
 	if (!is_cut(hosts, peer))
 		put_word(hosts, peer, place, value);
-	atomic_fetch_add(&hosts->transport->segment->traffic[peer].arrived, 1);
+	atomic_fetch_add(&transport_traffic(hosts->transport->segment, peer)->arrived, 1);
 }
 
 void transport_mirror_fail(struct transport_relay *relay, unsigned index)
@@ -393,7 +384,7 @@ static void end_transfer(void *context, struct link_transfer *transfer)
 		return;
 	}
 	struct transport_traffic *traffic =
-		&hosts->transport->segment->traffic[carried->relay->peer];
+		transport_traffic(hosts->transport->segment, carried->relay->peer);
 	bool received = carried->carries == TRANSPORT_CARRIES_RECEIVE ||
 			carried->carries == TRANSPORT_CARRIES_FETCH;
 	bool is_eager = transfer->is_eager;
@@ -409,7 +400,7 @@ static void note_lost(void *context, int peer)
 	struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
 	if (mirror)
 		atomic_store(&mirror->lost, 1);
-	atomic_store(&hosts->transport->segment->traffic[peer].lost, 1);
+	atomic_store(&transport_traffic(hosts->transport->segment, peer)->lost, 1);
 	if (mirror && hosts->events.lost)
 		hosts->events.lost(hosts->events.context, peer);
 	if (mirror)
@@ -452,7 +443,7 @@ ls_status transport_mirror_open(struct transport *transport, int rank)
 {
 	struct transport_peer *mapped = &transport->peers[rank];
 	struct transport_mirror *mirror = calloc(1, sizeof *mirror);
-	size_t bytes = transport_segment_bytes(transport->size);
+	size_t bytes = transport_mirror_bytes();
 	struct transport_segment *segment = mirror ? transport_mirror_create(transport, rank) : NULL;
 	if (!segment) {
 		int error = errno;

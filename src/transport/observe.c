@@ -49,19 +49,23 @@ static const struct transport_area *find_area(const void *segment, size_t bytes,
 	return transport_area_at(segment, world_size, area);
 }
 
-bool transport_read_entered(const void *segment, size_t bytes, int world_size, unsigned area,
-			    uint64_t seq, struct transport_entered *out)
+bool transport_read_entry(const struct transport_area *area, uint64_t seq,
+			  struct transport_entered *out)
 {
-	const struct transport_area *at = find_area(segment, bytes, world_size, area);
-	if (!at)
-		return false;
-	const struct transport_entry *entry = &at->entries[transport_entry_index(seq)];
+	const struct transport_entry *entry = &area->entries[transport_entry_index(seq)];
 	uint64_t signal = atomic_load_explicit(&entry->signal, memory_order_acquire);
 	out->signature = __atomic_load_n(&entry->signature, __ATOMIC_ACQUIRE);
 	out->count = __atomic_load_n(&entry->count, __ATOMIC_ACQUIRE);
 	return transport_signal_is_of(signal, seq) &&
 	       transport_signal_is_of(atomic_load_explicit(&entry->signal, memory_order_relaxed),
 				      seq);
+}
+
+bool transport_read_entered(const void *segment, size_t bytes, int world_size, unsigned area,
+			    uint64_t seq, struct transport_entered *out)
+{
+	const struct transport_area *at = find_area(segment, bytes, world_size, area);
+	return at && transport_read_entry(at, seq, out);
 }
 
 int transport_unexpected(const void *segment, size_t bytes, int world_size, unsigned area,

@@ -20,10 +20,9 @@ bool transport_send_end(const struct transport_path *path, uint64_t ended)
 	struct transport_relay *relay = path->relay;
 	const struct transport_area *mine = transport_area_of(relay->team, relay->team->rank);
 	uint64_t history = atomic_load(&mine->history);
-	struct link_note note = {
-		.words = {TRANSPORT_NOTE_WRITE,
-			  transport_place(path->mine, &mine->history, TRANSPORT_OF_SOURCE),
-			  transport_place(path->mine, &mine->ended, TRANSPORT_OF_SOURCE), ended}};
+	struct link_note note = {.words = {TRANSPORT_NOTE_WRITE,
+					   transport_my_place(path, &mine->history),
+					   transport_my_place(path, &mine->ended), ended}};
 	if (ended == relay->ended)
 		return true;
 	if (!transport_path_post(path, TRANSPORT_KEEP_NOT, &note, &history, sizeof history, NULL))
@@ -51,7 +50,7 @@ static bool has_said_all(const struct transport_hosts *hosts, int peer)
 		const struct transport_team *team = atomic_load(&hosts->teams[i]);
 		const struct transport_relay *relay = team ? &team->relays[peer] : NULL;
 		if (relay && relay->to &&
-		    (!relay->is_ready || atomic_load(&hosts->unsent[i]) >> peer & 1))
+		    (!relay->is_ready || atomic_load(&hosts->unsent[i][peer / 64]) & ranks_bit(peer)))
 			return false;
 	}
 	return true;
@@ -61,7 +60,8 @@ static bool say(struct transport_hosts *hosts, int peer, enum transport_note wha
 {
 	struct link_note note = {.words = {what}};
 	bool posted = hosts->link->ops->post(hosts->link, peer, &note, NULL, 0, NULL);
-	hosts->due |= (uint64_t)posted << peer;
+	if (posted)
+		hosts->due[peer / 64] |= ranks_bit(peer);
 	return posted;
 }
 

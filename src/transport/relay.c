@@ -27,16 +27,6 @@ _Static_assert(sizeof(struct transport_report) <= LINK_SHORT_BYTES &&
 
 /* ---- to one member ---- */
 
-static uint64_t my_place(const struct transport_path *path, const void *at)
-{
-	return transport_place(path->mine, at, TRANSPORT_OF_SOURCE);
-}
-
-static uint64_t its_place(const struct transport_path *path, const void *at)
-{
-	return transport_place(path->mirror, at, TRANSPORT_OF_TARGET);
-}
-
 static bool send_word(const struct transport_path *path, uint64_t at, uint64_t value)
 {
 	return transport_path_store(path, TRANSPORT_KEEP_NOT, at, value);
@@ -48,7 +38,7 @@ static bool send_mine(const struct transport_path *path, enum transport_keep kee
 {
 	if (value == *sent)
 		return true;
-	if (!transport_path_store(path, keep, my_place(path, word), value))
+	if (!transport_path_store(path, keep, transport_my_place(path, word), value))
 		return false;
 	*sent = value;
 	return true;
@@ -74,8 +64,8 @@ static bool send_entries(const struct transport_path *path)
 		uint64_t bytes = sizeof(struct transport_entry) -
 				 offsetof(struct transport_entry, signature);
 		if (!send_write(path, TRANSPORT_KEEP_ENTRY, &entry->signature, bytes,
-				my_place(path, &entry->signature), my_place(path, &entry->signal),
-				entered))
+				transport_my_place(path, &entry->signature),
+				transport_my_place(path, &entry->signal), entered))
 			return false;
 		path->relay->entered = seq;
 	}
@@ -114,11 +104,11 @@ static bool send_long(const struct transport_path *path, unsigned index)
 	if (!atomic_compare_exchange_strong(&rts->cursor, &open, gone) && open & MAIL_CLOSED)
 		return send_write(path, TRANSPORT_KEEP_NOT, &rts->window,
 				  offsetof(struct mail_rts, source_copied),
-				  its_place(path, &rts->window), its_place(path, &rts->cursor),
-				  open);
+				  transport_its_place(path, &rts->window),
+				  transport_its_place(path, &rts->cursor), open);
 	const struct transport *transport = path->hosts->transport;
-	struct link_note note = {
-		.words = {TRANSPORT_NOTE_LONG, its_place(path, relay->to), index, rts->generation}};
+	struct link_note note = {.words = {TRANSPORT_NOTE_LONG, transport_its_place(path, relay->to),
+					   index, rts->generation}};
 	const void *payload =
 		memory_view_at(&transport->peers[transport->rank].arena, rts->window, rts->bytes);
 	*carried = (struct transport_carried){.relay = relay,
@@ -161,7 +151,8 @@ static bool send_slot(const struct transport_path *path, struct mail_slot *slot,
 		memcpy(line.bytes + MAIL_TINY_BYTES, slot->payload, behind);
 	return send_write(path, TRANSPORT_KEEP_NOT, &line,
 			  8 + sizeof line.envelope + MAIL_TINY_BYTES + behind,
-			  its_place(path, &slot->held), its_place(path, &slot->sequence), position);
+			  transport_its_place(path, &slot->held),
+			  transport_its_place(path, &slot->sequence), position);
 }
 
 /* Sends what the cells of a slot hold, before the slot. They are not used again until the owner has
@@ -175,7 +166,7 @@ static bool send_cells(const struct transport_path *path, const struct mail_enve
 	if (!transport_mail_is_in_cell(envelope, bytes))
 		return true;
 	const unsigned char *from = mine->cells[cell / 2][cell % 2];
-	struct link_note note = {.words = {TRANSPORT_NOTE_CELL, my_place(path, from)}};
+	struct link_note note = {.words = {TRANSPORT_NOTE_CELL, transport_my_place(path, from)}};
 	return transport_path_post(path, TRANSPORT_KEEP_NOT, &note, from, (bytes + 7) / 8 * 8, NULL);
 }
 
@@ -188,7 +179,7 @@ static bool send_messages(const struct transport_path *path)
 		if ((int64_t)(sequence - relay->next) < 0)
 			return true;
 		if (atomic_load_explicit(&slot->held, memory_order_acquire) != relay->next) {
-			if (!send_word(path, its_place(path, &slot->sequence), relay->next))
+			if (!send_word(path, transport_its_place(path, &slot->sequence), relay->next))
 				return false;
 			relay->next++;
 			continue;
@@ -235,50 +226,6 @@ static bool send_taken(const struct transport_path *path)
 	return true;
 }
 
-static void fetch_wanted(const struct transport_path *path)
-{
-	struct transport_relay *relay = path->relay;
-	for (uint64_t left = atomic_exchange(&relay->wanted, 0); left; left &= left - 1) {
-		unsigned i = (unsigned)__builtin_ctzll(left);
-		struct link_message message = relay->offered[i];
-		if (!message.handle) {
-			relay->received[i].transfer.status = LS_ABORTED;
-			transport_mirror_fail(relay, i);
-			continue;
-		}
-		relay->offered[i].handle = NULL;
-		relay->received[i] =
-			(struct transport_carried){.relay = relay,
-						   .generation = relay->from->rts[i].generation,
-						   .index = (uint8_t)i,
-						   .carries = TRANSPORT_CARRIES_RECEIVE,
-						   .is_under_way = true};
-		transport_path_fetch(path, &message, relay->target[i], &relay->received[i].transfer);
-	}
-}
-
-bool transport_fetch(struct transport_team *team, int source, unsigned index, void *to,
-		     uint64_t bytes)
-{
-	const struct transport_member *member = &team->members[source];
-	if (!member->peer->remote)
-		return false;
-	struct transport_relay *relay = &team->relays[member->world];
-	atomic_fetch_add(&relay->from->rts[index].cursor, transport_mail_pieces(bytes));
-	relay->target[index] = to;
-	atomic_fetch_or(&relay->wanted, UINT64_C(1) << index);
-	return true;
-}
-
-ls_status transport_fetch_failed(const struct transport_team *team, int source, unsigned index)
-{
-	const struct transport_member *member = &team->members[source];
-	if (!member->peer->remote)
-		return LS_ABORTED;
-	ls_status status = team->relays[member->world].received[index].transfer.status;
-	return status == LS_PEER_DIED ? status : LS_ABORTED;
-}
-
 /* ---- progress on the link ---- */
 
 /* False: the link had no memory for all. A word that announces others is read before these, and
@@ -305,7 +252,7 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 		return false;
 	if (!relay->is_ready)
 		return true;
-	fetch_wanted(&path);
+	transport_fetch_wanted(&path);
 	if (atomic_load(&relay->far.withdrawn))
 		transport_cancel_offered(hosts, peer, relay);
 	/* After a failure peers wait until this rank has finished. */
@@ -322,18 +269,21 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 static void relay_team(struct transport_hosts *hosts, unsigned area)
 {
 	struct transport_team *team = atomic_load(&hosts->teams[area]);
-	uint64_t kept = 0;
-	if (!team) {
-		atomic_store(&hosts->unsent[area], 0);
-		return;
+	bool any = false;
+	for (int w = 0; w * 64 < hosts->transport->size; w++) {
+		_Atomic uint64_t *unsent = &hosts->unsent[area][w];
+		uint64_t kept = 0;
+		if (!atomic_load_explicit(unsent, memory_order_relaxed))
+			continue;
+		uint64_t left = atomic_exchange(unsent, 0);
+		for (; left && team; left &= left - 1)
+			if (!relay_to(hosts, team, 64 * w + __builtin_ctzll(left)))
+				kept |= left & -left;
+		any |= kept != 0;
+		atomic_fetch_or(unsent, kept);
 	}
-	for (uint64_t left = atomic_exchange(&hosts->unsent[area], 0); left; left &= left - 1)
-		if (!relay_to(hosts, team, __builtin_ctzll(left)))
-			kept |= left & -left;
-	if (!kept)
-		return;
-	atomic_fetch_or(&hosts->unsent[area], kept);
-	atomic_fetch_or(&hosts->areas[area / 64], UINT64_C(1) << area % 64);
+	if (any)
+		atomic_fetch_or(&hosts->areas[area / 64], UINT64_C(1) << area % 64);
 }
 
 static bool is_any_marked(const struct transport_hosts *hosts)
@@ -344,15 +294,32 @@ static bool is_any_marked(const struct transport_hosts *hosts)
 	return any != 0;
 }
 
-static void push(struct transport_hosts *hosts, uint64_t peers)
+/* To the peers whose bits are set in word w. */
+static void push(struct transport_hosts *hosts, int w, uint64_t peers)
 {
 	if (peers)
-		atomic_fetch_and(&hosts->kept, ~peers);
+		atomic_fetch_and(&hosts->kept[w], ~peers);
 	for (; peers; peers &= peers - 1) {
-		int peer = __builtin_ctzll(peers);
+		int peer = 64 * w + __builtin_ctzll(peers);
 		hosts->link->ops->push(hosts->link, peer);
-		atomic_store(&hosts->transport->segment->traffic[peer].kept, 0);
+		atomic_store(&transport_traffic(hosts->transport->segment, peer)->kept, 0);
 	}
+}
+
+static void push_due(struct transport_hosts *hosts)
+{
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++) {
+		push(hosts, w, hosts->due[w]);
+		hosts->due[w] = 0;
+	}
+}
+
+static bool keeps_any(const struct transport_hosts *hosts)
+{
+	uint64_t any = 0;
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
+		any |= atomic_load(&hosts->kept[w]);
+	return any != 0;
 }
 
 static void relay_all(struct transport_hosts *hosts)
@@ -374,8 +341,7 @@ static void relay_all(struct transport_hosts *hosts)
 			relay_team(hosts, w * 64 + (unsigned)__builtin_ctzll(left));
 	}
 	transport_parting_send(hosts);
-	push(hosts, hosts->due);
-	hosts->due = 0;
+	push_due(hosts);
 	if (atomic_load_explicit(&transport->segment->served, memory_order_relaxed) != marked &&
 	    !is_any_marked(hosts))
 		atomic_store(&transport->segment->served, marked);
@@ -386,8 +352,8 @@ static void serve(struct transport_hosts *hosts)
 {
 	uint32_t asked = atomic_fetch_and(&hosts->progress, ~(uint32_t)AGAIN);
 	relay_all(hosts);
-	if (asked & PUSH)
-		push(hosts, atomic_load(&hosts->kept));
+	for (int w = 0; w < RANKS_WORLD_WORDS && asked & PUSH; w++)
+		push(hosts, w, atomic_load(&hosts->kept[w]));
 }
 
 /* False: this thread has to serve others first. */
@@ -415,7 +381,7 @@ static bool make_progress(struct transport_hosts *hosts, uint32_t asks, bool adv
 /* After each turn but the pump's: it may have served other threads, which have looked before. */
 static void push_or_leave(struct transport_hosts *hosts)
 {
-	if (atomic_load(&hosts->kept) && !transport_pump_pushes(&hosts->pump))
+	if (keeps_any(hosts) && !transport_pump_pushes(&hosts->pump))
 		make_progress(hosts, AGAIN | PUSH, false);
 }
 
@@ -427,8 +393,7 @@ void transport_progress_begin(struct transport_hosts *hosts)
 
 void transport_progress_end(struct transport_hosts *hosts)
 {
-	push(hosts, hosts->due);
-	hosts->due = 0;
+	push_due(hosts);
 	while (!stop(hosts))
 		serve(hosts);
 	push_or_leave(hosts);
@@ -436,7 +401,7 @@ void transport_progress_end(struct transport_hosts *hosts)
 
 void transport_mark(struct transport_hosts *hosts, unsigned area, int rank)
 {
-	atomic_fetch_or(&hosts->unsent[area], UINT64_C(1) << rank);
+	atomic_fetch_or(&hosts->unsent[area][rank / 64], ranks_bit(rank));
 	atomic_fetch_or(&hosts->areas[area / 64], UINT64_C(1) << area % 64);
 	/* Last: it is served once the link has what the bits stand for. */
 	atomic_fetch_add(&hosts->transport->segment->marked, 1);
@@ -475,10 +440,16 @@ bool transport_arm(struct transport *transport)
 	if (atomic_fetch_or(&hosts->progress, HELD | AGAIN) & HELD)
 		return false;
 	serve(hosts);
-	uint64_t kept = atomic_exchange(&hosts->kept, 0);
+	uint64_t kept[RANKS_WORLD_WORDS];
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
+		kept[w] = atomic_exchange(&hosts->kept[w], 0);
 	bool armed = hosts->link->ops->arm(hosts->link);
-	for (; kept; kept &= kept - 1)
-		atomic_store(&transport->segment->traffic[__builtin_ctzll(kept)].kept, 0);
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
+		for (uint64_t left = kept[w]; left; left &= left - 1)
+			atomic_store(&transport_traffic(transport->segment,
+							64 * w + __builtin_ctzll(left))
+					      ->kept,
+				     0);
 	/* Whoever has left something to this thread meanwhile is served by the next advance. */
 	if (!stop(hosts)) {
 		atomic_store(&hosts->progress, 0);

@@ -82,6 +82,7 @@ struct transport_relay {
 	uint64_t linger_ns; /* until when it does not say that it has left; 0: open */
 	bool has_told;      /* that the group has failed */
 	bool has_cells;     /* the mirror's cells have memory */
+	bool has_pages;     /* the mirror's pages of payloads have memory */
 	uint64_t next;      /* the next position of `to` to be sent */
 	uint64_t announced; /* the last position whose long payload was offered */
 	uint64_t taken, returned;
@@ -120,16 +121,19 @@ struct transport_hosts {
 	_Atomic uint64_t parted;   /* how many mirrors have_parted */
 	bool has_to_tell;          /* some mirror is_to_be_told */
 	_Atomic uint32_t progress; /* see relay.c */
-	/* Bit q: the link keeps something back for world rank q; it is to be pushed in this turn.
-	 * Stored by the thread that makes progress. */
-	_Atomic uint64_t kept;
-	uint64_t due;
-	_Atomic uint64_t unsent[TRANSPORT_AREAS];              /* by team; bit q: to world rank q */
-	_Atomic uint64_t areas[TRANSPORT_AREA_WORDS];          /* bit i: unsent[i] is not 0 */
+	/* By world rank (ranks_bit): the link keeps something back for it; it is to be pushed in
+	 * this turn. Stored by the thread that makes progress. */
+	_Atomic uint64_t kept[RANKS_WORLD_WORDS];
+	uint64_t due[RANKS_WORLD_WORDS];
+	/* By team, for each world rank: there is something to send to it. */
+	_Atomic uint64_t unsent[TRANSPORT_AREAS][RANKS_WORLD_WORDS];
+	_Atomic uint64_t areas[TRANSPORT_AREA_WORDS];          /* bit i: unsent[i] is not empty */
 	struct transport_team *_Atomic teams[TRANSPORT_AREAS]; /* by area of my segment */
 };
 
-/* The notes of a link. words[0]: this enum; a place is offset << 1 | TRANSPORT_OF_… */
+/* The notes of a link. words[0]: this enum. A place is (area << 32 | offset in the area) << 1 |
+ * TRANSPORT_OF_…; what lies in the inbox that one of the two ranks has for the other is named as if
+ * that were the area's first. */
 enum transport_note {
 	/* payload goes to place [1]; then the word at place [2] gets value [3] */
 	TRANSPORT_NOTE_WRITE,
@@ -159,13 +163,6 @@ static inline bool transport_is_forged(const struct link_message *message)
 				     message->bytes <= LINK_SHORT_BYTES);
 }
 
-/* Where a link finds something of mine that has to be written to the same place elsewhere. */
-static inline uint64_t transport_place(const struct transport_segment *segment, const void *at,
-				       unsigned whose)
-{
-	return ((uintptr_t)at - (uintptr_t)segment) << 1 | whose;
-}
-
 /* From this rank to one on another host, in one team. */
 struct transport_path {
 	struct transport_hosts *hosts;
@@ -174,6 +171,26 @@ struct transport_path {
 	int peer; /* world rank */
 	struct transport_segment *mine, *mirror;
 };
+
+/* The place of something in my area of the path's group, or in the inbox there from the peer, which
+ * it has to have in its mirror. */
+static inline uint64_t transport_my_place(const struct transport_path *path, const void *at)
+{
+	const struct transport_team *team = path->relay->team;
+	const struct transport_area *area = transport_area_of(team, team->rank);
+	uint64_t offset = (uintptr_t)at - (uintptr_t)area;
+	uint64_t box = (uintptr_t)path->relay->from - offsetof(struct transport_inbox, mail);
+	if (offset >= sizeof *area)
+		offset = sizeof *area + ((uintptr_t)at - box);
+	return ((uint64_t)team->area << 32 | offset) << 1 | TRANSPORT_OF_SOURCE;
+}
+/* The place of something in the peer's mirror, which it has to have in its own area. */
+static inline uint64_t transport_its_place(const struct transport_path *path, const void *at)
+{
+	unsigned area = path->relay->area;
+	uint64_t offset = (uintptr_t)at - (uintptr_t)transport_mirror_area(path->mirror, area);
+	return ((uint64_t)area << 32 | offset) << 1 | TRANSPORT_OF_TARGET;
+}
 
 /* ---- relay.c ---- */
 
@@ -215,18 +232,19 @@ enum transport_keep {
 static inline bool transport_path_taken(const struct transport_path *path, enum transport_keep keep)
 {
 	struct transport_hosts *hosts = path->hosts;
-	uint64_t bit = UINT64_C(1) << path->peer;
+	uint64_t bit = ranks_bit(path->peer);
+	_Atomic uint64_t *kept = &hosts->kept[path->peer / 64];
 	struct transport_relay *relay = path->relay;
-	atomic_fetch_add(&path->mine->traffic[path->peer].posted, 1);
+	atomic_fetch_add(&transport_traffic(path->mine, path->peer)->posted, 1);
 	if (keep != TRANSPORT_KEEP_NOT && (relay->kept_back += keep) < TRANSPORT_KEEP_MAX) {
-		atomic_fetch_add(&path->mine->traffic[path->peer].kept, 1);
-		if (!(atomic_load_explicit(&hosts->kept, memory_order_relaxed) & bit))
-			atomic_fetch_or(&hosts->kept, bit);
+		atomic_fetch_add(&transport_traffic(path->mine, path->peer)->kept, 1);
+		if (!(atomic_load_explicit(kept, memory_order_relaxed) & bit))
+			atomic_fetch_or(kept, bit);
 		return true;
 	}
 	if (relay)
 		relay->kept_back = 0;
-	hosts->due |= bit;
+	hosts->due[path->peer / 64] |= bit;
 	return true;
 }
 
@@ -250,11 +268,18 @@ static inline void transport_path_fetch(const struct transport_path *path,
 					const struct link_message *message, void *to,
 					struct link_transfer *transfer)
 {
-	atomic_fetch_add(&path->mine->traffic[path->peer].begun, 1);
+	atomic_fetch_add(&transport_traffic(path->mine, path->peer)->begun, 1);
 	path->link->ops->fetch(path->link, path->peer, message, to, transfer);
-	path->hosts->due |= atomic_load_explicit(&path->hosts->kept, memory_order_relaxed) &
-			    UINT64_C(1) << path->peer;
+	struct transport_hosts *hosts = path->hosts;
+	int word = path->peer / 64;
+	hosts->due[word] |= atomic_load_explicit(&hosts->kept[word], memory_order_relaxed) &
+			    ranks_bit(path->peer);
 }
+
+/* ---- far_fetch.c ---- */
+
+/* Fetches what transport_fetch has asked for. */
+void transport_fetch_wanted(const struct transport_path *path);
 
 /* ---- mirror.c ---- */
 
@@ -323,6 +348,11 @@ void transport_far_arrived(struct transport_team *team, int peer, struct transpo
 void transport_far_word(struct transport_team *team, int peer, const _Atomic uint64_t *word);
 void transport_far_ended(struct transport_carried *carried);
 void transport_far_set(struct transport_team *team, int member, struct transport_relay *relay);
+
+/* Makes memory for a part of a mirror's area, which is noted in *has. False, after a message: the
+ * system has none, and the peer is cut off, as nothing more of it would be right. */
+bool transport_mirror_has(struct transport_hosts *hosts, const struct transport_relay *relay,
+			  bool *has, void *at, size_t bytes);
 
 /* Fails a receive whose payload will never arrive. */
 void transport_mirror_fail(struct transport_relay *relay, unsigned index);

@@ -130,7 +130,7 @@ static int try_peer(struct transport *transport, int peer, bool allowed)
 void transport_probe(struct transport *transport, bool allowed)
 {
 	struct transport_remote *mine = &transport->segment->remote;
-	uint64_t readable = 0, unwarned = 0;
+	uint64_t readable[RANKS_WORLD_WORDS] = {0}, unwarned = 0;
 	int refused = -1, why = 0, first = -1;
 	for (int q = 0; q < transport->size; q++) {
 		if (transport->peers[q].remote)
@@ -138,14 +138,15 @@ void transport_probe(struct transport *transport, bool allowed)
 		first = first < 0 ? q : first;
 		int error = try_peer(transport, q, allowed);
 		if (error == 0) {
-			readable |= UINT64_C(1) << q;
+			readable[q / 64] |= ranks_bit(q);
 		} else if (refused < 0) {
 			refused = q;
 			why = error;
 		}
 	}
 	transport->no_remote = !allowed;
-	atomic_store_explicit(&mine->readable, readable, memory_order_relaxed);
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
+		atomic_store_explicit(&mine->readable[w], readable[w], memory_order_relaxed);
 	atomic_store_explicit(&mine->probed, 1, memory_order_release);
 	if (allowed && refused >= 0 &&
 	    atomic_compare_exchange_strong(&transport->peers[first].segment->remote.warned,
@@ -165,8 +166,9 @@ bool transport_reads_me(struct transport_team *team)
 		const struct transport_remote *remote = &team->members[q].peer->segment->remote;
 		if (!atomic_load_explicit(&remote->probed, memory_order_acquire))
 			return false;
-		uint64_t readable = atomic_load_explicit(&remote->readable, memory_order_relaxed);
-		if (!(readable >> team->transport->rank & 1u))
+		int me = team->transport->rank;
+		if (!(atomic_load_explicit(&remote->readable[me / 64], memory_order_relaxed) &
+		      ranks_bit(me)))
 			known = TRANSPORT_READS_NO;
 	}
 	atomic_store_explicit(&team->reads_me, known, memory_order_relaxed);

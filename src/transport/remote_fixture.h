@@ -73,7 +73,7 @@ static inline unsigned char duo_obey(struct duo *duo, unsigned char order)
 	case 'r':
 		return transport_reads_me(&rank->team);
 	case 'b':
-		return (unsigned char)atomic_load(&transport->segment->remote.readable);
+		return (unsigned char)atomic_load(&transport->segment->remote.readable[0]);
 	case 'u':
 		return munmap(duo->area + DUO_PAGES / 2 * duo->page, duo->page) == 0;
 	case 'w':

@@ -56,7 +56,7 @@ static void check_duo(enum duo_kind kind, const struct expected *expected)
 	const char *text = capture_end(&capture);
 	message_set_level(SETTING_LOG_WARN);
 	assert_int_equal(child_readable, expected->child_reads ? 3 : 2);
-	assert_int_equal(atomic_load(&transport->segment->remote.readable),
+	assert_int_equal(atomic_load(&transport->segment->remote.readable[0]),
 			 expected->parent_reads ? 3 : 1);
 	assert_int_equal(transport_reads_me(team), expected->child_reads);
 	assert_int_equal(duo_ask(&duo, 'r'), expected->parent_reads);
@@ -185,12 +185,12 @@ static void test_answers(void **state)
 	assert_false(transport_reads_me(me));
 	atomic_store(&his->probed, 1);
 	assert_true(transport_reads_me(me));
-	atomic_store(&his->readable, 0);
+	atomic_store(&his->readable[0], 0);
 	assert_true(transport_reads_me(me));
 	/* Another rank has not asked yet, and only its own bit counts for it. */
-	atomic_store(&his->readable, ~UINT64_C(1));
+	atomic_store(&his->readable[0], ~UINT64_C(1));
 	assert_false(transport_reads_me(&job->ranks[0].team));
-	atomic_store(&his->readable, 7);
+	atomic_store(&his->readable[0], 7);
 	assert_false(transport_reads_me(&job->ranks[0].team));
 	assert_true(transport_reads_me(&job->ranks[2].team));
 	test_job_close(job);

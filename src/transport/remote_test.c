@@ -310,7 +310,7 @@ static void test_nonsense(void **state)
 			atomic_store(&his->pid, odd[i]);
 			atomic_store(&his->address, odd[j]);
 			transport_probe(transport, true);
-			assert_int_equal(atomic_load(&transport->segment->remote.readable), 1);
+			assert_int_equal(atomic_load(&transport->segment->remote.readable[0]), 1);
 		}
 	}
 	/* My own number, as from another container that counts its own: it is not this process; nor
@@ -321,7 +321,7 @@ static void test_nonsense(void **state)
 	for (size_t i = 0; i < 2; i++) {
 		atomic_store(&his->address, (uintptr_t)words[i]);
 		transport_probe(transport, true);
-		assert_int_equal(atomic_load(&transport->segment->remote.readable), 1);
+		assert_int_equal(atomic_load(&transport->segment->remote.readable[0]), 1);
 	}
 	capture_end(&capture);
 	test_job_close(job);

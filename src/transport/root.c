@@ -74,7 +74,7 @@ static int first_awaited(const struct root *root)
 
 static ls_status say_missing(struct root *root)
 {
-	char list[4 * RANKS_HOST_MAX] = "";
+	char list[6 * RANKS_HOST_MAX] = "";
 	size_t used = 0;
 	for (int place = 1; place < root->ranks.count; place++) {
 		if (!is_awaited(root, place))

@@ -59,7 +59,7 @@ static int allocate(int fd, size_t at, size_t bytes)
 static int allocate_area(int fd, int size, unsigned index, int members, bool reports, bool populates)
 {
 	size_t area = transport_area_bytes(size), told = transport_area_reports_at(size);
-	size_t at = TRANSPORT_AREAS_AT + index * area;
+	size_t at = transport_areas_at(size) + index * area;
 	size_t bytes = populates ? offsetof(struct transport_area, cells)
 				 : transport_area_reports_at(members);
 	int rc = allocate(fd, at, bytes);
@@ -67,21 +67,24 @@ static int allocate_area(int fd, int size, unsigned index, int members, bool rep
 }
 
 /* Without MADV_POPULATE_WRITE all inboxes have their memory from the beginning. */
-static void open_all(struct transport_segment *segment, int size, unsigned index)
+static void open_all(struct transport_area *area)
 {
-	atomic_store(&transport_area_at(segment, size, index)->inboxes, UINT64_MAX);
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
+		atomic_store(&area->inboxes[w], UINT64_MAX);
 }
 
 struct transport_segment *transport_mirror_create(const struct transport *transport, int rank)
 {
-	int size = transport->size;
-	size_t at = (1 + (size_t)rank) * transport_segment_bytes(size);
-	size_t bytes = TRANSPORT_AREAS_AT + transport_area_reports_at(size);
+	size_t at = transport_mirror_at(transport->size, rank);
+	size_t bytes = transport_areas_at(0) + (transport->populates
+							? offsetof(struct transport_area, payloads)
+							: transport_mirror_area_bytes());
 	struct transport_segment *mirror =
 		(struct transport_segment *)((uintptr_t)transport->segment + at);
 	if (at >= transport->file_bytes || allocate(transport->segment_fd, at, bytes) != 0)
 		return NULL;
-	open_all(mirror, size, 0);
+	if (!transport->populates)
+		open_all(transport_mirror_area(mirror, 0));
 	return mirror;
 }
 
@@ -100,7 +103,7 @@ struct transport_segment *transport_segment_create(uint64_t job, int rank, int s
 	int rc = ftruncate(*fd, (off_t)bytes);
 	if (rc == 0) {
 		*step = "fallocate";
-		rc = allocate(*fd, 0, TRANSPORT_AREAS_AT);
+		rc = allocate(*fd, 0, transport_areas_at(size));
 		if (rc == 0)
 			rc = allocate_area(*fd, size, 0, size, rank == 0, populates);
 	}
@@ -116,7 +119,7 @@ struct transport_segment *transport_segment_create(uint64_t job, int rank, int s
 		transport_close_fds(fd, 1);
 		errno = error;
 	} else if (!populates) {
-		open_all(segment, size, 0);
+		open_all(transport_area_at(segment, size, 0));
 	}
 	return segment;
 }
@@ -239,7 +242,7 @@ ls_status transport_area_grow(struct transport *transport, unsigned index, int m
 	if (allocate_area(transport->segment_fd, transport->size, index, members, reports,
 			  transport->populates) == 0) {
 		if (!transport->populates)
-			open_all(transport->segment, transport->size, index);
+			open_all(transport_area_at(transport->segment, transport->size, index));
 		return LS_OK;
 	}
 	int error = errno;
@@ -251,7 +254,7 @@ ls_status transport_area_grow(struct transport *transport, unsigned index, int m
 bool transport_inbox_open(const struct transport_team *team, int owner, int source)
 {
 	struct transport_area *area = transport_area_of(team, owner);
-	struct transport_inbox *inbox = transport_inbox(area, source);
+	struct transport_inbox *inbox = transport_inbox_of(team, owner, source);
 	if (transport_inbox_is_open(area, source))
 		return true;
 	if (transport_populate(inbox, sizeof *inbox) != 0) {
@@ -259,7 +262,7 @@ bool transport_inbox_open(const struct transport_team *team, int owner, int sour
 			    "madvise(MADV_POPULATE_WRITE)", strerror(errno));
 		return false;
 	}
-	atomic_fetch_or(&area->inboxes, UINT64_C(1) << source);
+	atomic_fetch_or(&area->inboxes[source / 64], ranks_bit(source));
 	return true;
 }
 
@@ -291,9 +294,11 @@ void transport_area_reset(struct transport *transport, unsigned index, int membe
 	_Atomic uint64_t *words[] = {&area->finished, &area->completed_count, &area->ended,
 				     &area->history,  &area->closing,         &area->mail_ended,
 				     &area->claim,    &area->cause,           &area->looked_ns,
-				     &area->reported, &area->stopped};
+				     &area->reported};
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		atomic_store_explicit(words[i], 0, memory_order_relaxed);
+	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
+		atomic_store_explicit(&area->stopped[w], 0, memory_order_relaxed);
 	for (uint64_t seq = 1; seq <= collectives && seq <= TRANSPORT_ENTRIES; seq++)
 		atomic_store_explicit(&area->entries[transport_entry_index(seq)].signal, 0,
 				      memory_order_relaxed);
@@ -306,8 +311,8 @@ void transport_area_reset(struct transport *transport, unsigned index, int membe
 			atomic_store_explicit(&channel->slots[i].freed, 0, memory_order_relaxed);
 		transport_mail_reset(&transport_inbox(area, q)->mail);
 	}
-	if (transport->populates)
-		atomic_store_explicit(&area->inboxes, 0, memory_order_relaxed);
+	for (int w = 0; w < RANKS_WORLD_WORDS && transport->populates; w++)
+		atomic_store_explicit(&area->inboxes[w], 0, memory_order_relaxed);
 }
 
 /* ---- teams ---- */
@@ -352,7 +357,8 @@ static void clear_box(struct transport_box *box)
 /* Numbers the hosts of the members in their order, so that it is the same on all ranks. */
 static void place_members(struct transport_team *team)
 {
-	team->here = 0;
+	memset(team->here, 0, sizeof team->here);
+	team->first_here = -1;
 	team->host_count = 0;
 	for (int q = 0; q < team->size; q++) {
 		const struct transport_peer *peer = team->members[q].peer;
@@ -360,13 +366,15 @@ static void place_members(struct transport_team *team)
 		while (team->members[first].peer->host != peer->host)
 			first++;
 		team->hosts[q] = first < q ? team->hosts[first] : (uint16_t)team->host_count++;
-		if (!peer->remote)
-			team->here |= UINT64_C(1) << q;
+		if (peer->remote)
+			continue;
+		team->here[q / 64] |= ranks_bit(q);
+		if (team->first_here < 0)
+			team->first_here = q;
 	}
-	team->first_here = __builtin_ctzll(team->here);
 }
 
-void transport_team_set(struct transport_team *team, int rank, int size, const uint8_t *members,
+void transport_team_set(struct transport_team *team, int rank, int size, const uint16_t *members,
 			const uint16_t *areas)
 {
 	struct transport *transport = team->transport;
@@ -377,7 +385,7 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 		team->members[q] = (struct transport_member){
 			.world = members[q],
 			.peer = peer,
-			.area = transport_area_at(peer->segment, transport->size, areas[q]),
+			.area = transport_peer_area(transport, peer, areas[q]),
 		};
 		clear_box(&team->boxes[q]);
 	}
@@ -388,10 +396,10 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 
 void transport_team_set_world(struct transport_team *team)
 {
-	uint8_t members[RANKS_WORLD_MAX];
+	uint16_t members[RANKS_WORLD_MAX];
 	uint16_t areas[RANKS_WORLD_MAX] = {0};
 	for (int q = 0; q < team->transport->size; q++)
-		members[q] = (uint8_t)q;
+		members[q] = (uint16_t)q;
 	transport_team_set(team, team->transport->rank, team->transport->size, members, areas);
 }
 
@@ -483,5 +491,5 @@ ls_status transport_peer_open_own(struct transport *transport, int arena_fd, int
 
 struct mail_box *transport_mail(const struct transport_team *team, int owner, int source)
 {
-	return &transport_inbox(transport_area_of(team, owner), source)->mail;
+	return &transport_inbox_of(team, owner, source)->mail;
 }

@@ -27,7 +27,7 @@ LS_CHECKED ls_status transport_peer_open_own(struct transport *transport, int ar
 static inline struct transport_channel *transport_channel(const struct transport_team *team,
 							  int owner, int source)
 {
-	return &transport_inbox(transport_area_of(team, owner), source)->channel;
+	return &transport_inbox_of(team, owner, source)->channel;
 }
 
 /* A segment for `rank`, as transport_init makes it: memory for area 0, all else empty. `populates`:

@@ -16,7 +16,7 @@
 enum { SIZE = 4 };
 
 /* World ranks 3 and 1, in that order, each with an area of its own choice. */
-static const uint8_t members[] = {3, 1};
+static const uint16_t members[] = {3, 1};
 static const uint16_t areas[] = {TRANSPORT_AREAS - 1, 7};
 
 static struct transport_team *open_team(struct test_job *job, int rank)
@@ -130,7 +130,8 @@ static void use_box(struct mail_box *box, unsigned count)
 static bool is_new(struct transport_area *area, int size)
 {
 	bool fresh = is_zero(area, offsetof(struct transport_area, times_closed)) &&
-		     atomic_load(&area->inboxes) == 0 && atomic_load(&area->mail_ended) == 0 &&
+		     is_zero(area->inboxes, sizeof area->inboxes) &&
+		     atomic_load(&area->mail_ended) == 0 &&
 		     is_zero(&area->claim, offsetof(struct transport_area, entries) -
 						   offsetof(struct transport_area, claim));
 	for (int i = 0; i < TRANSPORT_ENTRIES; i++)
@@ -159,10 +160,10 @@ static void test_again(void **state)
 			sent++;
 		assert_int_equal(sent, TRANSPORT_CHANNEL_SLOTS);
 		must_receive(team[0], 1, 0);
-		_Atomic uint64_t *words[] = {&area->finished,  &area->completed_count,
-					     &area->claim,     &area->cause,
-					     &area->looked_ns, &area->reported,
-					     &area->stopped,   &area->mail_ended};
+		_Atomic uint64_t *words[] = {&area->finished,   &area->completed_count,
+					     &area->claim,      &area->cause,
+					     &area->looked_ns,  &area->reported,
+					     &area->stopped[0], &area->mail_ended};
 		for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 			atomic_store(words[i], UINT64_MAX);
 		for (uint64_t s = 1; s <= seq; s++)

@@ -96,10 +96,10 @@ struct transport_team {
 	struct transport_relay *relays;
 	uint16_t area; /* in my segment; set only with relays */
 	struct transport_member members[RANKS_WORLD_MAX];
-	ranks_here here;                 /* the members on this host, also this rank */
-	int first_here;                  /* the first of them */
-	int host_count;                  /* of the members */
-	uint16_t hosts[RANKS_WORLD_MAX]; /* each member's, from 0 in the order of the members */
+	uint64_t here[RANKS_WORLD_WORDS]; /* ranks_bit: members on this host, also this rank */
+	int first_here;                   /* the first of them */
+	int host_count;                   /* of the members */
+	uint16_t hosts[RANKS_WORLD_MAX];  /* each member's, from 0 in the order of the members */
 };
 enum transport_reads { TRANSPORT_READS_OPEN, TRANSPORT_READS_YES, TRANSPORT_READS_NO };
 
@@ -125,8 +125,8 @@ LS_CHECKED ls_status transport_listen(char *address, size_t bytes, int *listen_f
  * LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_OUT_OF_MEMORY, LS_SYSTEM, LS_INTERNAL; LS_INTERRUPTED. All
  * ranks that reach the root return the error that one of them finds. */
 struct transport_exchange {
-	/* The ranks of this host, by world rank; 0: all. */
-	ranks_here here;
+	/* The ranks of this host, by world rank; empty: all. */
+	struct ranks here;
 	const char *address; /* without the leading NUL; not needed if there is one rank */
 	/* From transport_listen on the root; -1 on other ranks. The caller owns it, and closes it
 	 * as soon as transport_connect has returned, so a rank that comes late fails at once. */
@@ -184,7 +184,7 @@ LS_CHECKED ls_status transport_team_init(struct transport_team *team, struct tra
 void transport_team_fini(struct transport_team *team);
 /* Sets its `size` members: member q is world rank members[q] and uses area areas[q]; this process
  * is member `rank`. After transport_connect. */
-void transport_team_set(struct transport_team *team, int rank, int size, const uint8_t *members,
+void transport_team_set(struct transport_team *team, int rank, int size, const uint16_t *members,
 			const uint16_t *areas);
 /* As transport_team_set, for the group of all ranks. */
 void transport_team_set_world(struct transport_team *team);
@@ -214,7 +214,7 @@ LS_CHECKED ls_status transport_read(const struct transport_team *team, int peer,
  * beside entries: only words, entries and messages pass between hosts (hosts.h). */
 static inline bool transport_is_here(const struct transport_team *team, int rank)
 {
-	return team->here >> rank & 1;
+	return team->here[rank / 64] & ranks_bit(rank);
 }
 
 static inline struct transport_area *transport_area_of(const struct transport_team *team, int rank)
@@ -230,6 +230,22 @@ static inline struct transport_entry *transport_entry(const struct transport_tea
 						      uint64_t seq)
 {
 	return &transport_area_of(team, rank)->entries[transport_entry_index(seq)];
+}
+/* The area with this number of a rank, as this process has it mapped. */
+static inline struct transport_area *transport_peer_area(const struct transport *transport,
+							 const struct transport_peer *peer,
+							 unsigned index)
+{
+	return peer->remote ? transport_mirror_area(peer->segment, index)
+			    : transport_area_at(peer->segment, transport->size, index);
+}
+/* The inbox of member `source` in the area of member `owner`. On another host only this rank's own
+ * is known. */
+static inline struct transport_inbox *transport_inbox_of(const struct transport_team *team,
+							 int owner, int source)
+{
+	const struct transport_member *member = &team->members[owner];
+	return transport_inbox(member->area, member->peer->remote ? 0 : source);
 }
 /* Messages of member `source` to member `owner`. */
 struct mail_box *transport_mail(const struct transport_team *team, int owner, int source);

@@ -50,8 +50,8 @@ enum { WORLD_LANE_SHIFT = 24 };
 struct ls_group {
 	struct world *world;
 	struct ls_group *next;
-	uint16_t area;          /* in my segment, and the entry in my trace: the same number */
-	uint8_t memory_members; /* the number of members for whose channels the area has memory */
+	uint16_t area;           /* in my segment, and the entry in my trace: the same number */
+	uint16_t memory_members; /* the number of members for whose channels the area has memory */
 	bool memory_reports;
 	/* How many threads, such as a watch, use the group outside of a call. Until it is 0 the
 	 * object is not reused, even if the group is closed. */
@@ -73,9 +73,11 @@ struct ls_group {
 	struct transport_team team;
 	struct engine engine;
 	struct wait_peer peers[RANKS_WORLD_MAX]; /* by world rank */
-	/* Members that are gone (dead or left), a set that only grows; and 1 + the value of
-	 * `departures` before they were looked up. */
-	_Atomic uint64_t gone, gone_seen;
+	/* Members that are gone (dead or left), a set that only grows; whether there are any, which
+	 * is stored after the set; and 1 + the value of `departures` before they were looked up. */
+	_Atomic uint64_t gone[RANKS_WORLD_WORDS];
+	_Atomic bool any_gone;
+	_Atomic uint64_t gone_seen;
 	struct waiter waiter; /* of operations */
 	struct waiter quiet;  /* the same, for waits after a failure: the cause does not end them,
 				       * nothing is published, nobody is asked to look */

@@ -28,10 +28,13 @@ int world_rank_of(const ls_group *group, int rank);
 
 /* ---- gone.c ---- */
 
-/* The members that are gone: dead, or left; by group rank. Two loads while no member goes. */
-uint64_t world_gone(struct ls_group *group);
+/* The members that are gone: dead, or left; by group rank. NULL: none is; otherwise the set is in
+ * *room. A few loads while no member goes. */
+const struct ranks *world_gone(struct ls_group *group, struct ranks *room);
+/* Whether there are any. */
+bool world_any_gone(struct ls_group *group);
 /* As world_gone, for a thread that has seen a member go, which may be a moment before that member
  * has published it to all others. */
-uint64_t world_gone_now(struct ls_group *group);
+const struct ranks *world_gone_now(struct ls_group *group, struct ranks *room);
 
 #endif

@@ -26,7 +26,7 @@ static struct {
 static void live(struct trace *trace, int rank)
 {
 	struct trace_begin begin = {.group = 1, .count = 100, .peer = !rank};
-	static const uint8_t members[RANKS] = {0};
+	static const uint16_t members[RANKS] = {0};
 	trace_group_fill(trace, 0,
 			 &(struct trace_membership){
 				 .id = 1, .size = RANKS, .rank = rank, .members = members});

@@ -56,7 +56,7 @@ static void live(struct trace *trace, int rank)
 {
 	struct trace_begin begin = {.group = GROUP, .count = 100, .dtype = LS_FLOAT32, .peer = !rank};
 	begin.label = trace_label(trace, "train.py:42");
-	uint8_t members[RANKS];
+	uint16_t members[RANKS];
 	for (int r = 0; r < RANKS; r++)
 		members[r] = (uint8_t)r;
 	trace_group_fill(trace, 0,
@@ -190,7 +190,7 @@ static void compare_phases(const struct ddp_phases *phases, size_t room)
 	for (int i = 0; i < verdict.count; i++) {
 		const struct ddp_straggler *straggler = &verdict.stragglers[i];
 		MUST(straggler->share > 0 && straggler->share <= 1);
-		MUST(straggler->ranks && !(straggler->ranks >> RANKS));
+		MUST(ranks_any(&straggler->ranks) && ranks_last(&straggler->ranks) < RANKS);
 		MUST(straggler->column >= 0 && straggler->column < phases->column_count);
 	}
 	memset(text, '#', sizeof(text));
