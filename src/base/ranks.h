@@ -13,7 +13,7 @@
 enum {
 	RANKS_JOB_MAX = 4096, /* that sets, plans and diagnosis take */
 	/* Of a job, so far: tables by world rank, and sets of world ranks that are one word. */
-	RANKS_WORLD_MAX = 64,
+	RANKS_WORLD_MAX = 512,
 	RANKS_HOST_MAX = 64,  /* of a job on one host */
 	RANKS_HOSTS_MAX = 64, /* hosts of a job: sets of hosts are one word */
 	RANKS_WORDS = RANKS_JOB_MAX / 64,

@@ -484,7 +484,7 @@ const struct cli_command cli_plan_command = {
 		"reduce-scatter, all-to-all or barrier. No rank is started.\n"
 		"\n"
 		"options:\n"
-		"  -n, --ranks N      number of ranks, 1 to 64\n"
+		"  -n, --ranks N      number of ranks, 1 to 512\n"
 		"  --bytes B          size of the input of one rank, such as 4096, 64K or 1M (1M)\n"
 		"  --algorithm A      inline, direct, pull, ring, doubling, tree, pairwise or rails, where\n"
 		"                     the collective has it\n"

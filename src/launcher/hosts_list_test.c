@@ -27,12 +27,14 @@ static void test_right(void **state)
 	assert_string_equal(list.hosts[0].name, "me@node-1.example");
 	assert_int_equal(list.ranks, 1);
 
-	assert_true(launcher_list_parse("[fd00::1]:3,me@[::1],10.0.0.1:64", &list, why) == false);
-	assert_true(launcher_list_parse("[fd00::1]:3,me@[::1],10.0.0.1:60", &list, why));
+	assert_true(launcher_list_parse("[fd00::1]:3,me@[::1],10.0.0.1:64", &list, why));
 	assert_string_equal(list.hosts[0].name, "[fd00::1]");
 	assert_int_equal(list.hosts[0].ranks, 3);
 	assert_string_equal(list.hosts[1].name, "me@[::1]");
-	assert_int_equal(list.ranks, 64);
+	assert_int_equal(list.ranks, 68);
+
+	assert_true(launcher_list_parse("a:64,b:64,c:64,d:64,e:64,f:64,g:64,h:64", &list, why));
+	assert_int_equal(list.ranks, RANKS_WORLD_MAX);
 }
 
 static void test_wrong(void **state)
@@ -45,7 +47,7 @@ static void test_wrong(void **state)
 		":4",
 		"a:0",
 		"a:65",
-		"a:40,b:25",
+		"a:64,b:64,c:64,d:64,e:64,f:64,g:64,h:64,i",
 		"a:x",
 		"a:4x",
 		"a:-1",

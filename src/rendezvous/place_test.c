@@ -146,9 +146,9 @@ static void test_wrongly_said(void **state)
 	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("RANK is -7"));
 	launch = good;
 	launch.world_size = 0;
-	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("WORLD_SIZE is 0", "1 to 64"));
-	launch.world_size = 65;
-	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("WORLD_SIZE is 65"));
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("WORLD_SIZE is 0", "1 to 512"));
+	launch.world_size = RANKS_WORLD_MAX + 1;
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("WORLD_SIZE is 513"));
 	launch = good;
 	launch.master_port = 65536;
 	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("MASTER_PORT", "1 to 65535"));
@@ -345,8 +345,8 @@ static void test_srun(void **state)
 	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("takes for 127.0.1.1", "/etc/hosts"));
 	launch.slurm.nodes = NULL;
 	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("is no list of hosts", "MASTER_ADDR"));
-	launch.slurm.size = 65;
-	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("SLURM_STEP_NUM_TASKS is 65"));
+	launch.slurm.size = RANKS_WORLD_MAX + 1;
+	refuse(&launch, LS_BAD_ARGUMENT, FIXTURE_WORDS("SLURM_STEP_NUM_TASKS is 513"));
 }
 
 static ls_status find_url(const char *url, struct rendezvous_place *place)

@@ -183,7 +183,7 @@ def test_plan_errors():
             (['allredcue', '-n', 2], r"no collective 'allredcue' \(did you mean 'all-reduce'\?\)"),
             (['xyzzy', '-n', 2], "no collective 'xyzzy', only all-reduce, reduce, broadcast, .*, barrier"),
             (['allreduce', 'barrier', '-n', 2], "not also 'barrier'"),
-            (['allreduce', '-n', 65], 'from 1 to 64'),
+            (['allreduce', '-n', 513], 'from 1 to 512'),
             (['allreduce', '-n', 2, '--bytes', '1X'], '--bytes needs'),
             (['allreduce', '-n', 2, '--bytes', '99999999999G'], '--bytes needs'),
             (['allreduce', '-n', 2, '--rank', 2], 'no rank 2'),

@@ -286,7 +286,7 @@ def test_rank_outside():
     refused("LS_BAD_ARGUMENT", "RANK is '-1', but must be", RANK=-1)
     refused("LS_BAD_ARGUMENT", "RANK is 'first', but must be", RANK="first")
     refused("LS_BAD_ARGUMENT", "WORLD_SIZE is '0', but must be", WORLD_SIZE=0)
-    refused("LS_BAD_ARGUMENT", "WORLD_SIZE is 65: it must be from 1 to 64", WORLD_SIZE=65)
+    refused("LS_BAD_ARGUMENT", "WORLD_SIZE is 513: it must be from 1 to 512", WORLD_SIZE=513)
     refused("LS_BAD_ARGUMENT", "MASTER_PORT is '65536', but must be", MASTER_PORT=65536)
 
 

@@ -172,7 +172,7 @@ static void wrong_places(void)
 		{.size = sizeof *wrong, .rendezvous = "unix:x", .rank = 2, .world_size = 2},
 		{.size = sizeof *wrong, .rendezvous = "unix:x", .rank = -1, .world_size = 2},
 		{.size = sizeof *wrong, .rendezvous = "unix:x", .rank = 0, .world_size = 0},
-		{.size = sizeof *wrong, .rendezvous = "unix:x", .rank = 0, .world_size = 65},
+		{.size = sizeof *wrong, .rendezvous = "unix:x", .rank = 0, .world_size = 513},
 		{.size = sizeof *wrong, .rendezvous = "nowhere", .rank = 0, .world_size = 1},
 		{.size = sizeof *wrong, .rendezvous = "unix:", .rank = 0, .world_size = 1},
 		{.size = sizeof *wrong, .rendezvous = "tcp:127.0.0.1", .rank = 0, .world_size = 1},
