@@ -216,8 +216,6 @@ void engine_submit_host(struct engine *engine, struct engine_op *op,
 {
 	op->words = workspace->words;
 	op->tickets = workspace->tickets;
-	op->checked = workspace->checked;
-	op->undrained = workspace->undrained;
 	op->status = LS_OK;
 	op->culprit = -1;
 	op->step = 0;
@@ -240,6 +238,8 @@ void engine_submit_host(struct engine *engine, struct engine_op *op,
 	}
 	op->stage = ENGINE_ENTER;
 	op->undrained_any = false;
+	op->checked = workspace->checked;
+	op->undrained = workspace->undrained;
 	memset(op->checked, 0, sizeof workspace->checked);
 	memset(op->undrained, 0, sizeof workspace->undrained);
 	bool prepared = prepare(engine, op, workspace);

@@ -29,19 +29,12 @@ const struct ranks *world_gone_now(struct ls_group *group, struct ranks *room)
 /* What was seen at a number of departures is all that had gone by then, as they are raised
  * afterwards. If two threads look at once the older number may stand last: then it is looked once
  * more. */
-const struct ranks *world_gone(struct ls_group *group, struct ranks *room)
+const struct ranks *world_gone_look(struct ls_group *group, struct ranks *room)
 {
-	const struct transport_segment *mine = group->world->transport.segment;
-	uint64_t now = atomic_load_explicit(&mine->departures, memory_order_acquire) + 1;
+	uint64_t now = world_departures(group);
 	if (atomic_load_explicit(&group->gone_seen, memory_order_acquire) == now)
 		return known(group, room);
 	const struct ranks *gone = world_gone_now(group, room);
 	atomic_store_explicit(&group->gone_seen, now, memory_order_release);
 	return gone;
-}
-
-bool world_any_gone(struct ls_group *group)
-{
-	struct ranks room;
-	return world_gone(group, &room) != NULL;
 }

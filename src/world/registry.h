@@ -28,11 +28,30 @@ int world_rank_of(const ls_group *group, int rank);
 
 /* ---- gone.c ---- */
 
+/* 1 + how many members of groups of this rank have gone so far. */
+static inline uint64_t world_departures(const struct ls_group *group)
+{
+	const struct transport_segment *mine = group->world->transport.segment;
+	return atomic_load_explicit(&mine->departures, memory_order_acquire) + 1;
+}
+/* world_gone, if some may be. */
+const struct ranks *world_gone_look(struct ls_group *group, struct ranks *room);
 /* The members that are gone: dead, or left; by group rank. NULL: none is; otherwise the set is in
- * *room. A few loads while no member goes. */
-const struct ranks *world_gone(struct ls_group *group, struct ranks *room);
+ * *room. Three loads while no member goes. */
+static inline const struct ranks *world_gone(struct ls_group *group, struct ranks *room)
+{
+	uint64_t seen = atomic_load_explicit(&group->gone_seen, memory_order_acquire);
+	if (seen == world_departures(group) &&
+	    !atomic_load_explicit(&group->any_gone, memory_order_acquire))
+		return NULL;
+	return world_gone_look(group, room);
+}
 /* Whether there are any. */
-bool world_any_gone(struct ls_group *group);
+static inline bool world_any_gone(struct ls_group *group)
+{
+	struct ranks room;
+	return world_gone(group, &room) != NULL;
+}
 /* As world_gone, for a thread that has seen a member go, which may be a moment before that member
  * has published it to all others. */
 const struct ranks *world_gone_now(struct ls_group *group, struct ranks *room);
