@@ -189,6 +189,12 @@ def test_ranks_of_two_hosts_meet():
         equal(read(f"{logs}/rank-3.out"), b"round 1\nround 2\nround 4\n")
 
 
+def test_more_ranks_than_one_host_can_have():
+    result = lockstep("run", "--hosts", "host0:35,host1:35", "--ssh", SSH, sys.argv[2], "--rounds", 1)
+    equal(result.returncode, 0, result.stderr)
+    equal(sorted(result.stdout.splitlines()), sorted(f"[{rank}] round 1" for rank in range(70)))
+
+
 def test_environment():
     names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR"]
     code = "import os, socket, hashlib\nprint(*[os.environ[n] for n in %r], socket.gethostname())\n" \
