@@ -165,9 +165,9 @@ const struct message_help *message_help_find(const char *id);
 		"no heartbeat of host %s (%s) has come, although data do: a firewall may block " \
 		"UDP. If that host falls silent, only the time limit of an operation will show " \
 		"it"
-#define MESSAGE_GROUP_CROWDED                                                                \
-	"LS-GROUP-CROWDED", SETTING_LOG_ERROR,                                               \
-		"the job has %d ranks on host %s, and %d hosts: a host can have at most %d " \
+#define MESSAGE_GROUP_CROWDED                                                                       \
+	"LS-GROUP-CROWDED", SETTING_LOG_ERROR,                                                      \
+		"the job has %d ranks on host %s, and is on %d host%s: a host can have at most %d " \
 		"ranks of a job, and a job at most %d hosts"
 #define MESSAGE_GROUP_HOSTS \
 	"LS-GROUP-HOSTS", SETTING_LOG_INFO, "%d ranks on %d hosts (%s); data between hosts: %s"

@@ -36,7 +36,8 @@ ls_status group_hosts_check(const struct rendezvous_table *table, const struct o
 		return LS_OK;
 	if (rank == hosts->root)
 		MESSAGE_SAY(MESSAGE_GROUP_CROWDED, ranks[most], table->ranks[most].host,
-			    hosts->count, RANKS_HOST_MAX, RANKS_HOSTS_MAX);
+			    hosts->count, hosts->count == 1 ? "" : "s", RANKS_HOST_MAX,
+			    RANKS_HOSTS_MAX);
 	return LS_UNSUPPORTED;
 }
 
