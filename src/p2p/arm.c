@@ -127,7 +127,7 @@ static void wake_waiters(struct world *world)
 {
 	if (atomic_load(&world->p2p.progress_waiters) == 0)
 		return;
-	atomic_fetch_add(&p2p_area(world)->p2p_completed, 1);
+	atomic_fetch_add(&p2p_area(world)->p2p_wakeups, 1);
 	wait_wake(bell_of(world));
 }
 

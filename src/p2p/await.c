@@ -37,14 +37,14 @@ struct transport_area *p2p_area(const struct world *world)
 	return transport_area_at(world->transport.segment, world->size, 0);
 }
 
-void p2p_completed_word(const struct world *world, uint64_t value, struct wait_word *out)
+void p2p_wakeups_word(const struct world *world, uint64_t value, struct wait_word *out)
 {
 	const struct transport_area *area = p2p_area(world);
 	const char *start = (const char *)world->transport.segment;
 	*out = (struct wait_word){
-		.word = &area->p2p_completed,
+		.word = &area->p2p_wakeups,
 		.edge = {.value = value,
-			 .offset = (uint64_t)((const char *)&area->p2p_completed - start),
+			 .offset = (uint64_t)((const char *)&area->p2p_wakeups - start),
 			 .owner = world->rank,
 			 .peer = -1, /* another thread of this rank */
 			 .segment = WAIT_SEGMENT_MAPPED}};
@@ -270,7 +270,7 @@ static ls_status wait_for_news(struct world *world, struct p2p_pass *pass,
 		return LS_OK;
 	atomic_fetch_add(&p2p->progress_waiters, 1);
 	struct wait_word *word = &pass->words[pass->word_count];
-	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, word);
+	p2p_wakeups_word(world, atomic_load(&p2p_area(world)->p2p_wakeups) + 1, word);
 	/* A thread that does not show what it waits for is not blocked for sure. */
 	word->edge.record = has_own(pass->words, pass->word_count) ? WAIT_RECORD_OTHERS : 0;
 	int count = pass->word_count + 1;
@@ -420,7 +420,7 @@ static void await_end(struct world *world, ls_op *const *ops, int count)
 	struct wait_call call = {
 		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 	atomic_fetch_add(&world->p2p.progress_waiters, 1);
-	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, &word);
+	p2p_wakeups_word(world, atomic_load(&p2p_area(world)->p2p_wakeups) + 1, &word);
 	if (!is_any_complete(ops, count) && p2p_is_progressing(&world->p2p)) {
 		int peer;
 		ls_status status = wait_words(&first_of(ops, count)->group->quiet, &call, &peer);
@@ -449,12 +449,12 @@ static ls_status await_progress(struct world *world, ls_op *const *ops, int coun
 	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(PROGRESS_SLICE_MS);
 	soon = progress_self_only_until(self_only, soon);
 	atomic_fetch_add(&world->p2p.progress_waiters, 1);
-	uint64_t seen = atomic_load(&mine->p2p_completed);
+	uint64_t seen = atomic_load(&mine->p2p_wakeups);
 	ls_status status = LS_OK;
 	/* A thread that stops making progress from here on sees that somebody rests. */
 	if (!is_any_complete(ops, count) && p2p_is_progressing(&world->p2p)) {
 		struct wait_word *word = &words[shown.count];
-		p2p_completed_word(world, seen + 1, word);
+		p2p_wakeups_word(world, seen + 1, word);
 		word->edge.record = has_own(words, shown.count) ? WAIT_RECORD_OTHERS : 0;
 		shown.count++;
 		shown.count += lane_word(ops, count, &words[shown.count]);

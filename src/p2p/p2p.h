@@ -168,7 +168,7 @@ ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_p
 /* The area with the counter of complete operations. */
 struct transport_area *p2p_area(const struct world *world);
 /* Fills *out so that it waits until that counter reaches `value`. */
-void p2p_completed_word(const struct world *world, uint64_t value, struct wait_word *out);
+void p2p_wakeups_word(const struct world *world, uint64_t value, struct wait_word *out);
 
 /* ---- arm.c ---- */
 

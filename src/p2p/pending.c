@@ -238,7 +238,7 @@ static void finish(struct ls_op *op, ls_status status)
 		atomic_fetch_add(&world->p2p.news, 1);
 	else if (atomic_load(&world->p2p.progress_waiters) == 0)
 		return;
-	atomic_fetch_add(&p2p_area(world)->p2p_completed, 1);
+	atomic_fetch_add(&p2p_area(world)->p2p_wakeups, 1);
 	wait_wake(world->waiter.bell);
 }
 
@@ -377,7 +377,7 @@ static void await_completion(struct world *world, struct waiter *quiet, const st
 {
 	struct wait_word word;
 	atomic_fetch_add(&world->p2p.progress_waiters, 1);
-	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, &word);
+	p2p_wakeups_word(world, atomic_load(&p2p_area(world)->p2p_wakeups) + 1, &word);
 	if (op ? !progress_op_is_complete(op) : p2p_is_progressing(&world->p2p)) {
 		struct wait_call call = {.words = &word,
 					 .count = 1,

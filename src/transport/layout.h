@@ -131,7 +131,7 @@ struct transport_area {
 	_Alignas(64) _Atomic uint64_t finished; /* collectives this rank will never touch again */
 	/* How many nonblocking sends and receives are complete, of all groups; only in the area of
 	 * the group of all ranks. */
-	_Atomic uint64_t p2p_completed;
+	_Atomic uint64_t p2p_wakeups;
 	/* How many queued collectives are complete, for threads of this rank that wait for another
 	 * of its threads; in the segment, so that a diagnosis can follow them. */
 	_Atomic uint64_t completed_count;
