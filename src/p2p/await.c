@@ -63,7 +63,7 @@ static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 		return 0;
 	const struct ls_group *group = earliest->group;
 	transport_wait_word(&group->team, group->rank,
-			    &transport_area_of(&group->team, group->rank)->completed_count,
+			    &transport_area_of(&group->team, group->rank)->completed_seq,
 			    earliest->engine.seq, group->rank, &words[0]);
 	words[0].edge.peer = -1; /* another thread of this rank */
 	words[0].edge.record = (uint32_t)earliest->engine.record;

@@ -242,7 +242,7 @@ static bool make_progress(ls_group *group, const struct ls_op *until, struct wai
 		}
 		bool was_last = op == until;
 		drop_first(lane);
-		/* While this thread still has the lane, so that completed_count only grows. */
+		/* While this thread still has the lane, so that completed_seq only grows. */
 		progress_lane_complete(op, status);
 		progressing = goes_on(lane, !was_last, &more);
 	}
@@ -306,7 +306,7 @@ static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *wait
 	ls_status status = LS_OK;
 	int peer;
 	atomic_fetch_add(&lane->progress_waiters, 1);
-	transport_wait_word(&group->team, group->rank, &area->completed_count, seq, group->rank,
+	transport_wait_word(&group->team, group->rank, &area->completed_seq, seq, group->rank,
 			    &words[0]);
 	transport_wait_word(&group->team, group->rank, &area->released,
 			    atomic_load(&area->released) + 1, group->rank, &words[1]);

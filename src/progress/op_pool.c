@@ -151,7 +151,7 @@ void progress_lane_complete(struct ls_op *op, ls_status status)
 	ls_group *group = op->group;
 	uint64_t seq = op->engine.seq;
 	progress_op_complete(op, status);
-	wait_store(&transport_area_of(&group->team, group->rank)->completed_count, seq);
+	wait_store(&transport_area_of(&group->team, group->rank)->completed_seq, seq);
 	wait_wake(&group->lane.waiters_bell);
 	wait_wake(group->waiter.bell);
 }

@@ -134,7 +134,7 @@ struct transport_area {
 	_Atomic uint64_t p2p_wakeups;
 	/* How many queued collectives are complete, for threads of this rank that wait for another
 	 * of its threads; in the segment, so that a diagnosis can follow them. */
-	_Atomic uint64_t completed_count;
+	_Atomic uint64_t completed_seq;
 	/* How often a thread of this rank has stopped making progress on queued collectives while
 	 * others of its threads wait for them. */
 	_Atomic uint64_t released;

@@ -288,9 +288,9 @@ void transport_area_reset(struct transport *transport, unsigned index, int membe
 			  uint64_t collectives)
 {
 	struct transport_area *area = transport_area_at(transport->segment, transport->size, index);
-	_Atomic uint64_t *words[] = {&area->finished, &area->completed_count, &area->ended,
-				     &area->history,  &area->closing,         &area->mail_ended,
-				     &area->claim,    &area->cause,           &area->looked_ns,
+	_Atomic uint64_t *words[] = {&area->finished, &area->completed_seq, &area->ended,
+				     &area->history,  &area->closing,       &area->mail_ended,
+				     &area->claim,    &area->cause,         &area->looked_ns,
 				     &area->reported, &area->stopped};
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		atomic_store_explicit(words[i], 0, memory_order_relaxed);
