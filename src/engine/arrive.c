@@ -240,7 +240,7 @@ static void arrive_from(struct engine *engine, int source) LOCK_REQUIRES(mail)
 		engine_mailbox_arrive(engine, q);
 }
 
-bool engine_mailbox_asks(struct engine *engine, struct engine_op *op)
+bool engine_mailbox_poll_posted(struct engine *engine, struct engine_op *op)
 {
 	lock_mail_acquire(&engine->mailbox->lock);
 	arrive_from(engine, op->p2p.entry.source);

@@ -235,7 +235,7 @@ bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, str
 void engine_mailbox_receive(struct engine *engine, struct engine_op *op);
 /* Takes arrived messages of all sources that this receive may match. True, with op->words: it has
  * matched none. */
-bool engine_mailbox_asks(struct engine *engine, struct engine_op *op);
+bool engine_mailbox_poll_posted(struct engine *engine, struct engine_op *op);
 /* Whether a send that asks for it was cancelled; then it is complete, except its stage. */
 bool engine_mailbox_is_cancelled(struct engine *engine, struct engine_op *op);
 /* Completes a send with op->status: the receiver has freed its RTS slot, or it was cancelled. */

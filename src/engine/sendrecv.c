@@ -382,7 +382,7 @@ static enum engine_progress receive(struct engine *engine, struct engine_op *op)
 		return ENGINE_BLOCKED; /* it may be complete, and gone */
 	op->any = true;
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_POSTED &&
-	    (is_new || engine_mailbox_asks(engine, op)))
+	    (is_new || engine_mailbox_poll_posted(engine, op)))
 		return ENGINE_BLOCKED;
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;
