@@ -211,7 +211,7 @@ void engine_mailbox_arrive(struct engine *engine, int q) LOCK_REQUIRES(mail)
 	peer->from_open = true;
 	while (transport_mail_poll(peer->from, &peer->in, &message)) {
 		message.source = q;
-		transport_mail_fetch(peer->from, &peer->in);
+		transport_mail_prefetch(peer->from, &peer->in);
 		struct match_entry *entry =
 			engine_match_find(&mailbox->posted, q, message.envelope.tag);
 		if (entry) {

@@ -311,7 +311,7 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 	wait_store(&entry->signal, transport_signal(op->seq, 0));
 	transport_notify_all(team);
 	if (entry->input_window == TRANSPORT_WINDOW_INLINE)
-		engine_payload_ahead(engine, op->call.send.bytes);
+		engine_payload_prefetch(engine, op->call.send.bytes);
 	engine->history =
 		engine_mix(engine_mix(engine->history, op->signature), engine_common_count(op));
 }

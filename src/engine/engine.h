@@ -108,7 +108,7 @@ enum engine_inline_result {
 
 /* A collective whose payloads travel in the entries, reduced to what its calls need. */
 struct engine_inline_plan {
-	bool usable, others_ahead;        /* ahead of a root: see engine_inline_fetch_next */
+	bool usable, others_ahead;        /* ahead of a root: see engine_inline_prefetch_next */
 	uint16_t window;                  /* enum transport_window: where my payload is */
 	uint16_t algorithm, step_count;   /* of the plan, for the trace record */
 	uint64_t signature, count;        /* as the entry shows them */

@@ -118,7 +118,7 @@ static inline void engine_payload_put(struct engine *engine, uint64_t seq, const
 /* Call after an entry with a payload of `bytes` was published: while this rank waits anyway,
  * fetches the cache lines of the next payload back from the ranks that have read them. It guesses
  * that the next payload is as long. */
-static inline void engine_payload_ahead(const struct engine *engine, uint64_t bytes)
+static inline void engine_payload_prefetch(const struct engine *engine, uint64_t bytes)
 {
 	const struct transport_team *team = engine->team;
 	const unsigned char *payload =

@@ -153,8 +153,8 @@ void engine_inline_compute(const struct engine *engine, const struct engine_inli
 	kernel_reduce(&reduce);
 }
 
-void engine_inline_fetch_next(const struct engine *engine, const struct engine_inline_plan *plan,
-			      uint64_t seq)
+void engine_inline_prefetch_next(const struct engine *engine, const struct engine_inline_plan *plan,
+				 uint64_t seq)
 {
 	enum {
 		TOGETHER = 8,

@@ -60,11 +60,11 @@ static inline uint64_t engine_inline_publish(struct engine *engine,
 	return history;
 }
 
-static inline void engine_inline_ahead(const struct engine *engine,
-				       const struct engine_inline_plan *plan)
+static inline void engine_inline_prefetch(const struct engine *engine,
+					  const struct engine_inline_plan *plan)
 {
 	if (plan->window == TRANSPORT_WINDOW_INLINE)
-		engine_payload_ahead(engine, plan->input_bytes);
+		engine_payload_prefetch(engine, plan->input_bytes);
 }
 
 /* Whether member `rank` has entered the same collective, after a look of a moment. */
@@ -105,8 +105,8 @@ void engine_inline_compute(const struct engine *engine, const struct engine_inli
 
 /* For a root that receives: the others run ahead of it, so their next entry and payload are there
  * already. */
-void engine_inline_fetch_next(const struct engine *engine, const struct engine_inline_plan *plan,
-			      uint64_t seq);
+void engine_inline_prefetch_next(const struct engine *engine, const struct engine_inline_plan *plan,
+				 uint64_t seq);
 
 static inline void engine_inline_finish(struct engine *engine, const struct engine_inline_plan *plan,
 					const void *send, void *recv, uint64_t seq)
@@ -121,7 +121,7 @@ static inline void engine_inline_finish(struct engine *engine, const struct engi
 		for (uint64_t next = seq + 1; next <= seq + TOGETHER; next++)
 			__builtin_prefetch(transport_entry(team, plan->source, next));
 	if (plan->others_ahead)
-		engine_inline_fetch_next(engine, plan, seq);
+		engine_inline_prefetch_next(engine, plan, seq);
 	/* What a rank stores next is on its way already, too. Where peers poll the next entry,
 	 * more than that one would be too early. */
 	bool polled = plan->source == ENGINE_INLINE_EVERYBODY && !plan->others_ahead;

@@ -138,9 +138,9 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *
 		out->crossed_ranks =
 			call->is_blocking ? engine_mailbox_crossed(engine, &out->message) : 0;
 		if (word)
-			transport_mail_fetch_early(peer->from, &peer->in);
+			transport_mail_prefetch_early(peer->from, &peer->in);
 		else
-			transport_mail_fetch(peer->from, &peer->in);
+			transport_mail_prefetch(peer->from, &peer->in);
 	} else if (word && opened) {
 		engine_mailbox_source_word(engine, call->peer, word);
 	} else if (word) { /* it never comes; the general path prints the reason */

@@ -85,7 +85,7 @@ bool progress_inline_call(ls_group *group, const struct engine_call *call,
 	state.published = true;
 	state.record = record(group, call, plan, state.seq, options->label, site);
 	atomic_store_explicit(&group->trace_entry->entered, state.seq, memory_order_release);
-	engine_inline_ahead(engine, plan);
+	engine_inline_prefetch(engine, plan);
 	if (!engine_inline_await(engine, plan, &group->waiter, state.seq, state.history)) {
 		*status = continue_general(group, call, options, &state, site);
 		return true;

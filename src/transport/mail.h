@@ -251,7 +251,7 @@ static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_b
 }
 /* Call when a message was there at once: the owner is behind the source, so more are probably
  * there. Fetches some at a time, because it takes as long to fetch several lines as one. */
-static inline void transport_mail_fetch(const struct mail_box *box, const struct mail_in *in)
+static inline void transport_mail_prefetch(const struct mail_box *box, const struct mail_in *in)
 {
 	enum { TOGETHER = 8 };
 	if (in->next % TOGETHER == 1)
@@ -260,7 +260,8 @@ static inline void transport_mail_fetch(const struct mail_box *box, const struct
 }
 /* Call when the owner has waited for a message, and so will probably wait for those that follow:
  * fetches the line after the next one, so that the fetch does not meet the source's store. */
-static inline void transport_mail_fetch_early(const struct mail_box *box, const struct mail_in *in)
+static inline void transport_mail_prefetch_early(const struct mail_box *box,
+						 const struct mail_in *in)
 {
 	__builtin_prefetch(&box->slots[transport_mail_index(in->next + 1)]);
 }
