@@ -142,8 +142,8 @@ ls_status group_prepare_collective(const char *function, const ls_group *group,
 }
 
 /* Apart, or in place: recv - send, modulo 2^64, is `in_place`, or in no way inside of both. */
-static bool may_lie_so(const struct engine_call *call, uint64_t give, uint64_t get,
-		       uint64_t in_place)
+static bool buffers_are_allowed(const struct engine_call *call, uint64_t give, uint64_t get,
+				uint64_t in_place)
 {
 	uint64_t distance = (uintptr_t)call->recv.address - (uintptr_t)call->send.address;
 	return distance == in_place || distance + get - 1 >= give + get - 1;
@@ -180,8 +180,8 @@ bool group_prepare_short(const ls_group *group, struct engine_call *call)
 	if (!give || !get)
 		return true;
 	if (coll->input == coll->output)
-		return may_lie_so(call, give, get, coll->input == COLL_WHOLE ? 0 : get);
-	return may_lie_so(call, give, get, coll->input == COLL_PARTS ? before : -before);
+		return buffers_are_allowed(call, give, get, coll->input == COLL_WHOLE ? 0 : get);
+	return buffers_are_allowed(call, give, get, coll->input == COLL_PARTS ? before : -before);
 }
 
 bool group_keep_counts(struct ls_op *op)
