@@ -75,7 +75,7 @@ ls_status group_hosts_gather(struct world *world, const struct rendezvous_table 
 		const struct open_card *card = card_of(hosts, q);
 		if (hosts->here >> q & 1)
 			continue;
-		status = net_meet(world->link, q, &card->link);
+		status = net_set_address(world->link, q, &card->link);
 		if (status != LS_OK)
 			MESSAGE_SAY(MESSAGE_NET_PEER, q, "it gave no address");
 	}
@@ -181,7 +181,7 @@ static void say_hosts(const struct world *world, const struct rendezvous_table *
 	for (int q = 0; q < table->size; q++)
 		if (first[q] == q)
 			add_host(&list, table, first, q);
-	net_wire(world->link, wire);
+	net_describe(world->link, wire);
 	MESSAGE_SAY(MESSAGE_GROUP_HOSTS, table->size, hosts, list.text, wire);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A link (link/link.h) over UCX: net_open, exchange of addresses by the caller, net_meet for every
+ * A link (link/link.h) over UCX: net_open, exchange of addresses by the caller, net_set_address for every
  * peer, then the link's own functions. */
 #ifndef NET_NET_H
 #define NET_NET_H
@@ -47,12 +47,12 @@ void net_address(const struct link *link, struct net_address *out);
 
 /* What carries the data, for a reader: "TCP on device eth0". */
 enum { NET_WIRE_BYTES = 64 };
-void net_wire(const struct link *link, char out[NET_WIRE_BYTES]);
+void net_describe(const struct link *link, char out[NET_WIRE_BYTES]);
 
 /* Before connect, for every rank on another host: its address, which may come from anywhere. Both
  * ranks of a pair have to do it. To ranks without an address no connection is made, and they are as
  * if cut. Errors: LS_BAD_ARGUMENT, it is no address or the peer no other rank. */
-LS_CHECKED ls_status net_meet(struct link *link, int peer, const struct net_address *address);
+LS_CHECKED ls_status net_set_address(struct link *link, int peer, const struct net_address *address);
 
 /* The number of UCX's own thread, which makes new connections; 0: not known. */
 uint32_t net_thread(const struct link *link);

@@ -351,7 +351,7 @@ void net_address(const struct link *link, struct net_address *out)
 	*out = net_of(link)->address;
 }
 
-void net_wire(const struct link *link, char out[NET_WIRE_BYTES])
+void net_describe(const struct link *link, char out[NET_WIRE_BYTES])
 {
 	const struct net *net = net_of(link);
 	const char *transports = net->options.transports;
@@ -362,7 +362,7 @@ void net_wire(const struct link *link, char out[NET_WIRE_BYTES])
 			 transports ? transports : "what UCX_TLS and UCX_NET_DEVICES allow");
 }
 
-ls_status net_meet(struct link *link, int peer, const struct net_address *address)
+ls_status net_set_address(struct link *link, int peer, const struct net_address *address)
 {
 	struct net *net = net_of(link);
 	if (peer < 0 || peer >= link->size || peer == link->rank || address->bytes == 0 ||
