@@ -309,7 +309,7 @@ ls_status transport_connect(struct transport *transport, const struct transport_
 {
 	ls_status status;
 	if (!exchange->no_remote)
-		transport_remote_name(exchange->launcher);
+		transport_allow_tracer(exchange->launcher);
 	struct transport_handshake_ranks ranks = transport_handshake_ranks(transport, exchange);
 	if (ranks.count == 1)
 		status = transport_peer_open_own(transport, exchange->arena_fd, exchange->trace_fd);

@@ -48,7 +48,7 @@ void transport_remote_fini(struct transport *transport)
 	transport->word = NULL;
 }
 
-void transport_remote_name(int launcher)
+void transport_allow_tracer(int launcher)
 {
 	/* PR_SET_PTRACER_ANY would open this process to all of the user's, which is more than the
 	 * ranks need. The system keeps one name and does not tell which; so a name that the program
