@@ -242,7 +242,7 @@ enum engine_progress engine_device_advance(struct engine *engine, struct engine_
 		progress = on_stream ? engine_stream_fetched(op) : await_device(op);
 		if (progress != ENGINE_DONE)
 			return progress;
-		engine_submit_host(engine, op, device->workspace);
+		engine_submit_cpu(engine, op, device->workspace);
 		device->stage = ENGINE_DEVICE_RUNNING;
 	}
 	if (device->stage == ENGINE_DEVICE_RUNNING) {

@@ -211,8 +211,8 @@ static bool prepare(struct engine *engine, struct engine_op *op, struct engine_w
 	       engine_step_expects(op, params.rank, op->call.counts[params.rank]);
 }
 
-void engine_submit_host(struct engine *engine, struct engine_op *op,
-			struct engine_workspace *workspace)
+void engine_submit_cpu(struct engine *engine, struct engine_op *op,
+		       struct engine_workspace *workspace)
 {
 	op->words = workspace->words;
 	op->tickets = workspace->tickets;
@@ -260,7 +260,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_wo
 		engine_device_submit_on_stream(op, workspace);
 	else if (engine_is_on_stream(op) || !memory_inspects_buffers(engine->memory) ||
 		 !engine_device_submit(engine, op, workspace))
-		engine_submit_host(engine, op, workspace);
+		engine_submit_cpu(engine, op, workspace);
 }
 
 /* Whether all peers have entered collective `seq`; if not, op->words wait for it. */

@@ -54,8 +54,8 @@ enum engine_progress engine_foreign_abandon(struct engine *engine, struct engine
 /* ---- engine.c ---- */
 
 /* engine_submit for buffers in host memory. */
-void engine_submit_host(struct engine *engine, struct engine_op *op,
-			struct engine_workspace *workspace);
+void engine_submit_cpu(struct engine *engine, struct engine_op *op,
+		       struct engine_workspace *workspace);
 
 /* ---- device.c ---- */
 
