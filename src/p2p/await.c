@@ -250,7 +250,7 @@ static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 	if (need == ENGINE_NEEDS_SELF && progress_self_only_goes_on(which, gone, self_only))
 		return false;
 	ls_status status = progress_op_fail_gone(which, gone, peer);
-	(void)status; /* the next sweep ends everything of the group with it */
+	(void)status; /* the next pass ends everything of the group with it */
 	return true;
 }
 
@@ -288,8 +288,8 @@ static ls_status wait_for_news(struct world *world, struct p2p_pass *pass,
 	return status;
 }
 
-/* After a sweep that has left nothing to do at once: one wait, LS_OK: to be followed by another
- * sweep. *waited: how the last one ended. */
+/* After a pass that has left nothing to do at once: one wait, LS_OK: to be followed by another
+ * pass. *waited: how the last one ended. */
 static ls_status wait_after_pass(struct world *world, struct p2p_pass *pass,
 				 const struct progress_pause *pause,
 				 struct progress_self_only *self_only, ls_status *waited)

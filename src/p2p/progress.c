@@ -101,7 +101,7 @@ static void fail_needing(ls_group *group)
 	(void)status; /* everything of the group ends with it */
 }
 
-static void sweep_group(struct p2p_pass *pass, ls_group *group)
+static void pass_group(struct p2p_pass *pass, ls_group *group)
 {
 	struct engine_awaited own[P2P_ANY_MAX];
 	if (p2p_pending(group) == 0)
@@ -130,13 +130,13 @@ static bool is_being_begun(const struct ls_op *op)
 }
 
 /* Those whose time is up. */
-static void sweep_deadlines(struct world *world)
+static void check_deadlines(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
 	struct ls_op *late = NULL;
 	uint64_t now = clock_now_ns(), next = CLOCK_NEVER;
 	lock_group_acquire(&p2p->lock);
-	p2p->self_only_until_ns = CLOCK_NEVER; /* a rank that is swept after this tells */
+	p2p->self_only_until_ns = CLOCK_NEVER; /* a group passed after this sets it */
 	if (p2p->first && p2p->next_deadline_ns <= now) {
 		for (struct ls_op *op = p2p->first; op; op = op->next) {
 			uint64_t deadline_ns = op->deadline_ns;
@@ -165,9 +165,9 @@ void p2p_progress_pass(struct world *world, struct p2p_pass *pass)
 	pass->word_count = 0;
 	pass->more = false;
 	pass->news = atomic_load_explicit(&world->p2p.news, memory_order_acquire);
-	sweep_deadlines(world);
+	check_deadlines(world);
 	for (ls_group *group = atomic_load(&world->p2p.groups); group; group = group->next_p2p)
-		sweep_group(pass, group);
+		pass_group(pass, group);
 	if (world->p2p.serial)
 		pass->more |= p2p_begin_next(world);
 }
