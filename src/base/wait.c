@@ -296,8 +296,9 @@ uint64_t wait_after(uint64_t ns, uint64_t wait_ns)
 uint64_t wait_next_look(const struct waiter *waiter, const struct wait_call *call, uint64_t now_ns)
 {
 	uint64_t look_ns = waiter->look_ns;
-	uint64_t gone_ns = call->since_ns && call->since_ns < now_ns ? now_ns - call->since_ns : 0;
-	return wait_after(now_ns, look_ns ? look_ns - gone_ns % look_ns : 0);
+	uint64_t elapsed_ns =
+		call->since_ns && call->since_ns < now_ns ? now_ns - call->since_ns : 0;
+	return wait_after(now_ns, look_ns ? look_ns - elapsed_ns % look_ns : 0);
 }
 
 /* The waiter's side of the doorbell. The numbers are the steps that doorbell.pml models. */
