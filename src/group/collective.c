@@ -118,7 +118,7 @@ static ls_status call_nonblocking(ls_group *group, const struct engine_call *cal
 		return queue(group, call, options, site, true);
 	ls_op *op;
 	struct ls_op_options all = *options;
-	bool tells = options->op || options->callback; /* the status comes so */
+	bool reported = options->op || options->callback; /* by which the caller gets it */
 	all.op = options->op ? options->op : &op;
 	ls_status status = queue(group, call, &all, site, true);
 	if (status != LS_OK)
@@ -127,7 +127,7 @@ static ls_status call_nonblocking(ls_group *group, const struct engine_call *cal
 	atomic_store(&(*all.op)->status_read, true);
 	if (!options->op)
 		ls_op_free(op);
-	return tells ? LS_OK : status;
+	return reported ? LS_OK : status;
 }
 
 /* Whether the options are valid and make a blocking call: a label, a time limit, or a handle for a
