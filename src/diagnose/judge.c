@@ -31,7 +31,7 @@ static ls_status status_of_cause(enum diagnose_cause cause)
 	case DIAGNOSE_WAS_ABORTED:
 		return LS_ABORTED;
 	case DIAGNOSE_IS_STOPPED:
-	case DIAGNOSE_ELSEWHERE:
+	case DIAGNOSE_LATE:
 	case DIAGNOSE_TIMED_OUT:
 		break;
 	}
@@ -229,7 +229,7 @@ static bool judge_away(const struct inquiry *inquiry, struct diagnose_verdict *o
 	if (inquiry->hint && !ranks_any(&stopped))
 		stopped = diagnose_find_behind(inquiry->job, &inquiry->needs, &elsewhere);
 	out->cause = ranks_any(&stopped)     ? DIAGNOSE_IS_STOPPED
-		     : ranks_any(&elsewhere) ? DIAGNOSE_ELSEWHERE
+		     : ranks_any(&elsewhere) ? DIAGNOSE_LATE
 					     : DIAGNOSE_HEALTHY;
 	out->culprits = ranks_any(&stopped) ? stopped : elsewhere;
 	return ranks_any(&out->culprits);

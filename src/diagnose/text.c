@@ -42,7 +42,7 @@ static const char *role_of(const struct report *report, int r, const struct diag
 			return "in the cycle";
 		case DIAGNOSE_IS_STOPPED:
 			return "stopped";
-		case DIAGNOSE_ELSEWHERE:
+		case DIAGNOSE_LATE:
 			return "elsewhere";
 		case DIAGNOSE_WAS_ABORTED:
 			return verdict->closes                     ? "left"
@@ -430,7 +430,7 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 	case DIAGNOSE_IS_STOPPED:
 		write_stopped_advice(writer, report);
 		break;
-	case DIAGNOSE_ELSEWHERE:
+	case DIAGNOSE_LATE:
 		write_elsewhere_advice(writer, report);
 		break;
 	case DIAGNOSE_TIMED_OUT:

@@ -149,7 +149,7 @@ static void act(struct ls_group *group, struct diagnose_job *job,
 		status = failure_raise(group, &hint, false);
 		(void)status; /* the waiting calls return it */
 		return;
-	case DIAGNOSE_ELSEWHERE:
+	case DIAGNOSE_LATE:
 		if (waited_ms >= world->settings.patience_ms ||
 		    has_kept(world, job, verdict, waited_ms))
 			report_once(group, job, verdict);
