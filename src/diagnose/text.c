@@ -254,7 +254,7 @@ static bool has_kept(const struct report *report)
 	return false;
 }
 
-static void write_elsewhere_advice(struct diagnose_writer *writer, const struct report *report)
+static void write_late_advice(struct diagnose_writer *writer, const struct report *report)
 {
 	if (has_kept(report)) {
 		diagnose_write(writer,
@@ -431,7 +431,7 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 		write_stopped_advice(writer, report);
 		break;
 	case DIAGNOSE_LATE:
-		write_elsewhere_advice(writer, report);
+		write_late_advice(writer, report);
 		break;
 	case DIAGNOSE_TIMED_OUT:
 		write_time_limit(writer);

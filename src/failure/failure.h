@@ -223,7 +223,7 @@ void failure_report(struct world *world, struct diagnose_job *job,
 
 /* ---- python_line.c ---- */
 
-/* If the verdict is that ranks are elsewhere: adds to `job` at which line of Python they are. The
+/* If the verdict is that ranks are late: adds to `job` at which line of Python they are. The
  * same time limit. */
 void failure_add_python(struct world *world, struct diagnose_job *job,
 			const struct diagnose_verdict *verdict);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Looking for the cause of a long wait. A rank with such a wait wakes its own watch. The first
  * watch that takes the lease (a time stamp that all members share) looks for the whole group. A
- * proved cause fails the group. A stopped or absent rank is only reported, once for each
+ * proved cause fails the group. A stopped or late rank is only reported, once for each
  * operation. */
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@
 
 enum {
 	STOPPED_MS = 650, /* how long a wait for a stopped rank lasts before it is reported */
-	KEPT_MS = 500, /* and before it is asked whether a rank that is elsewhere is kept there */
+	KEPT_MS = 500, /* and before it is asked whether a late rank is kept there */
 };
 
 /* True for one watch of the group at a time, and not again before a look interval has passed. */
@@ -90,7 +90,7 @@ static void report_once(struct ls_group *group, struct diagnose_job *job,
 	message_report("LS-WAITING", text);
 }
 
-/* Whether one of the ranks that are elsewhere can never continue. A rank that computes can. The
+/* Whether one of the late ranks can never continue. A rank that computes can. The
  * program that finds out costs some 10 ms, so it is started again only when the wait lasts twice as
  * long as before. */
 static bool has_kept(struct world *world, struct diagnose_job *job,
