@@ -40,11 +40,11 @@ static void add_difference(const struct ls_op *op, struct diagnose_hint *hint)
 	hint->record = 0;
 }
 
-ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs)
+ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int world_peer, uint64_t needs)
 {
 	struct diagnose_hint hint = {.status = reason,
 				     .rank = op->group->world->rank,
-				     .peer = peer,
+				     .peer = world_peer,
 				     .group = op->group->id,
 				     .seq = op->engine.seq,
 				     .record = op->engine.record,
@@ -67,12 +67,12 @@ ls_status progress_op_fail_elsewhere(const struct ls_op *op, ls_status reason)
 	return failure_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));
 }
 
-ls_status progress_op_fail_gone(const struct ls_op *op, uint64_t gone, int peer)
+ls_status progress_op_fail_gone(const struct ls_op *op, uint64_t gone, int member)
 {
 	const ls_group *group = op->group;
 	ls_status reason = LS_PEER_LEFT;
-	int whom = peer;
-	gone = peer >= 0 ? UINT64_C(1) << peer : gone;
+	int whom = member;
+	gone = member >= 0 ? UINT64_C(1) << member : gone;
 	/* If several are gone, one that died is blamed before one that left. */
 	for (; gone; gone &= gone - 1) {
 		int q = __builtin_ctzll(gone);

@@ -119,13 +119,14 @@ void progress_stream_discard(struct ls_op *op);
 
 /* ---- fail.c ---- */
 
-/* Makes `reason`, which was seen on `peer`, the group's cause. Returns the cause that counts. */
-ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer, uint64_t needs);
+/* Makes `reason` the group's cause. world_peer: the world rank on which it was seen; -1: none. Returns
+ * the cause that counts. */
+ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int world_peer, uint64_t needs);
 /* As progress_op_fail, by a thread that does not advance it, while another one may. */
 ls_status progress_op_fail_elsewhere(const struct ls_op *op, ls_status reason);
-/* Fails the group because the operation needs `peer` or, with -1, one of the members `gone`.
+/* Fails the group because the operation needs `member` or, with -1, one of the members `gone`.
  * Returns the cause that counts. */
-ls_status progress_op_fail_gone(const struct ls_op *op, uint64_t gone, int peer);
+ls_status progress_op_fail_gone(const struct ls_op *op, uint64_t gone, int member);
 
 /* ---- needs.c ---- */
 
