@@ -119,8 +119,8 @@ void progress_stream_discard(struct ls_op *op);
 
 /* ---- fail.c ---- */
 
-/* Makes `reason` the group's cause. world_peer: the world rank on which it was seen; -1: none. Returns
- * the cause that counts. */
+/* Makes `reason` the group's cause; it was seen on world rank `world_peer`, -1: on none. Returns the
+ * cause that counts. */
 ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int world_peer, uint64_t needs);
 /* As progress_op_fail, by a thread that does not advance it, while another one may. */
 ls_status progress_op_fail_elsewhere(const struct ls_op *op, ls_status reason);
