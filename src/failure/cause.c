@@ -103,7 +103,7 @@ ls_status failure_status(const struct ls_group *group)
 static void name_process(const struct world *world, int rank, struct ls_failure *out)
 {
 	_Static_assert(sizeof out->host == sizeof world->far_hosts[0], "a name fits");
-	bool is_far = world->transport.peers[rank].remote != NULL;
+	bool is_far = world->transport.peers[rank].mirror != NULL;
 	out->pid = is_far ? world->far_pids[rank] : world->pids[rank];
 	if (is_far)
 		memcpy(out->host, world->far_hosts[rank], sizeof out->host - 1);

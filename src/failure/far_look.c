@@ -72,7 +72,7 @@ struct ranks failure_ranks_here(const struct world *world)
 {
 	struct ranks here = {{0}};
 	for (int q = 0; q < world->size; q++)
-		if (!world->transport.peers[q].remote)
+		if (!world->transport.peers[q].mirror)
 			ranks_add(&here, q);
 	return here;
 }
@@ -81,7 +81,7 @@ static void read_traffic(const struct world *world, struct diagnose_traffic *out
 {
 	for (int q = 0; q < world->size; q++) {
 		const struct transport_segment *segment = world->transport.peers[q].segment;
-		if (world->transport.peers[q].remote)
+		if (world->transport.peers[q].mirror)
 			continue;
 		out[q].is_served = atomic_load(&segment->served) == atomic_load(&segment->marked);
 		for (int r = 0; r < world->size; r++) {
@@ -190,7 +190,7 @@ static void add_speakers(const struct world *world, bool silent, const struct ra
 			 uint64_t *hosts, struct ranks *speakers)
 {
 	RANKS_EACH (q, ranks) {
-		if (!world->transport.peers[q].remote || atomic_load(&world->dead[q]) ||
+		if (!world->transport.peers[q].mirror || atomic_load(&world->dead[q]) ||
 		    *hosts & host_bit(world, q) || world->watch.far->heard[q].is_silent != silent)
 			continue;
 		*hosts |= host_bit(world, q);

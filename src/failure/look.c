@@ -13,7 +13,7 @@
 
 enum {
 	STOPPED_MS = 650, /* how long a wait for a stopped rank lasts before it is reported */
-	KEPT_MS = 500, /* and before it is asked whether a late rank is kept there */
+	KEPT_MS = 500,    /* and before it is asked whether a late rank is kept there */
 };
 
 /* True for one watch of the group at a time, and not again before a look interval has passed. */
@@ -50,7 +50,7 @@ static bool is_to_be_reported(const struct ls_group *group, const struct diagnos
 {
 	const struct world *world = group->world;
 	RANKS_EACH (r, &verdict->culprits)
-		if (r < job->size && world->transport.peers[r].remote && !job->ranks[r].known)
+		if (r < job->size && world->transport.peers[r].mirror && !job->ranks[r].known)
 			return failure_far_is_silent(world->watch.far);
 	for (int q = 0; q < group->size; q++)
 		if (waits_in(&job->ranks[group->team.members[q].world], group->id))

@@ -21,7 +21,7 @@ bool failure_find_place(struct world *world, uint32_t id, struct failure_place *
 		const struct trace_view *view = &world->views[q];
 		for (unsigned i = 0; view->header && i < TRACE_GROUP_MAX; i++) {
 			const struct trace_group *group = &view->groups[i];
-			if (world->transport.peers[q].remote || atomic_load(&group->id) != id ||
+			if (world->transport.peers[q].mirror || atomic_load(&group->id) != id ||
 			    group->rank >= first)
 				continue;
 			first = group->rank;
@@ -74,7 +74,7 @@ static void tell_others(struct ls_group *group, const struct ranks *cycle)
 	if (!world->link || !failure_copy(group, &failure))
 		return;
 	RANKS_EACH (r, cycle)
-		if (world->transport.peers[r].remote)
+		if (world->transport.peers[r].mirror)
 			(void)transport_tell_failed(&world->transport, r, &failure);
 }
 

@@ -143,7 +143,7 @@ static void *watch_main(void *argument)
 static void open_pid_fds(struct world *world)
 {
 	for (int q = 0; q < world->size; q++) {
-		if (world->pids[q] == getpid() || world->transport.peers[q].remote)
+		if (world->pids[q] == getpid() || world->transport.peers[q].mirror)
 			continue;
 		int fd = (int)syscall(SYS_pidfd_open, world->pids[q], 0);
 		if (fd >= 0)

@@ -241,7 +241,7 @@ static void open_views(struct world *world)
 {
 	const char *why;
 	for (int q = 0; q < world->size; q++) {
-		if (world->transport.peers[q].remote)
+		if (world->transport.peers[q].mirror)
 			continue;
 		bool ok = q == world->rank ? trace_check(world->trace.header, world->trace.bytes,
 							 &world->views[q], &why)

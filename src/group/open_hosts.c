@@ -144,7 +144,7 @@ static ls_status say_silent(const struct world *world, const struct rendezvous_t
 	struct list list = {.used = 0};
 	for (int q = 0; q < world->size; q++) {
 		const struct rendezvous_rank *rank = &table->ranks[q];
-		if (!world->transport.peers[q].remote || net_has_answered(world->link, q))
+		if (!world->transport.peers[q].mirror || net_has_answered(world->link, q))
 			continue;
 		add(&list, "%s%d (host %s, %s)", list.used ? ", " : "", q, rank->host, rank->ip);
 	}

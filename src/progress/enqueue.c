@@ -78,7 +78,7 @@ ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *
 		MESSAGE_SAY(MESSAGE_DEVICE_NONE, function);
 		return LS_BAD_ARGUMENT;
 	}
-	if (call->kind == TRACE_SEND && group->team.members[call->peer].peer->remote) {
+	if (call->kind == TRACE_SEND && group->team.members[call->peer].peer->mirror) {
 		MESSAGE_SAY(MESSAGE_DEVICE_REMOTE, function, call->peer);
 		return LS_UNSUPPORTED;
 	}

@@ -41,7 +41,7 @@ static void reset_mirror(const struct transport_team *team, int member)
 static void detach(struct transport_hosts *hosts, int peer, struct transport_relay *relay)
 {
 	transport_mirror_return_all(hosts, peer, relay);
-	hosts->transport->peers[peer].remote->relays[relay->area] = NULL;
+	hosts->transport->peers[peer].mirror->relays[relay->area] = NULL;
 	relay->to = NULL;
 }
 
@@ -50,7 +50,7 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 {
 	const struct transport_member *member = &team->members[q];
 	struct transport_relay *relay = &team->relays[member->world];
-	struct transport_mirror *mirror = member->peer->remote;
+	struct transport_mirror *mirror = member->peer->mirror;
 	uint64_t generation = closed + 1;
 	if (mirror->relays[area])
 		detach(team->transport->hosts, member->world, mirror->relays[area]);
@@ -90,7 +90,7 @@ void transport_team_open(struct transport_team *team, unsigned area, const uint1
 	team->area = (uint16_t)area;
 	atomic_store(&mine->opened, atomic_load(&mine->times_closed) + 1);
 	for (int q = 0; q < team->size; q++)
-		if (team->members[q].peer->remote)
+		if (team->members[q].peer->mirror)
 			set_relay(team, q, areas ? areas[q] : 0, closed ? closed[q] : 0);
 	atomic_store(&hosts->teams[area], team);
 	transport_progress_end(hosts);

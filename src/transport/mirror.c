@@ -50,7 +50,7 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 	const struct transport *transport = hosts->transport;
 	uint64_t offset = place >> 1, size = transport_area_bytes(transport->size);
 	bool own = place & TRANSPORT_OF_TARGET;
-	const struct transport_mirror *mirror = transport->peers[peer].remote;
+	const struct transport_mirror *mirror = transport->peers[peer].mirror;
 	if (!mirror || offset % 8 || bytes % 8 || offset < TRANSPORT_AREAS_AT)
 		return NULL;
 	uint64_t index = (offset - TRANSPORT_AREAS_AT) / size;
@@ -94,7 +94,7 @@ void transport_mirror_wake(const struct transport_hosts *hosts)
 
 static void note_opened(struct transport_hosts *hosts, int peer, unsigned area, uint64_t value)
 {
-	struct transport_relay *relay = hosts->transport->peers[peer].remote->relays[area];
+	struct transport_relay *relay = hosts->transport->peers[peer].mirror->relays[area];
 	if (!relay || relay->is_ready || value < relay->generation)
 		return;
 	relay->is_ready = true;
@@ -197,7 +197,7 @@ static bool open_cells(struct transport_hosts *hosts, struct transport_relay *re
 		return true;
 	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, relay->peer, sizeof area->cells,
 		    "madvise(MADV_POPULATE_WRITE)", strerror(errno));
-	atomic_store(&hosts->transport->peers[relay->peer].remote->cut, 1);
+	atomic_store(&hosts->transport->peers[relay->peer].mirror->cut, 1);
 	return false;
 }
 
@@ -212,7 +212,7 @@ static void put_cell(struct transport_hosts *hosts, int peer, const struct link_
 	    inside + message->bytes > sizeof(struct transport_area))
 		return;
 	struct transport_area *area = (struct transport_area *)((uintptr_t)to - inside);
-	if (open_cells(hosts, hosts->transport->peers[peer].remote->relays[index], area))
+	if (open_cells(hosts, hosts->transport->peers[peer].mirror->relays[index], area))
 		memcpy(to, message->payload, message->bytes);
 }
 
@@ -292,7 +292,7 @@ static void put_message(struct transport_hosts *hosts, int peer, const struct li
 /* It is to be cut off, so nothing that it says counts any more. */
 static bool is_cut(const struct transport_hosts *hosts, int peer)
 {
-	const struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
+	const struct transport_mirror *mirror = hosts->transport->peers[peer].mirror;
 	return mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed);
 }
 
@@ -405,7 +405,7 @@ static void end_transfer(void *context, struct link_transfer *transfer)
 static void note_lost(void *context, int peer)
 {
 	struct transport_hosts *hosts = context;
-	struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
+	struct transport_mirror *mirror = hosts->transport->peers[peer].mirror;
 	if (mirror)
 		atomic_store(&mirror->lost, 1);
 	atomic_store(&hosts->transport->segment->traffic[peer].lost, 1);
@@ -418,7 +418,7 @@ static void note_lost(void *context, int peer)
 
 bool transport_is_lost(const struct transport *transport, int rank)
 {
-	const struct transport_mirror *mirror = transport->peers[rank].remote;
+	const struct transport_mirror *mirror = transport->peers[rank].mirror;
 	return mirror && atomic_load(&mirror->lost);
 }
 
@@ -463,7 +463,7 @@ ls_status transport_mirror_open(struct transport *transport, int rank)
 	atomic_store(&segment->bell.sleepers, 1);
 	mapped->segment = segment;
 	mapped->segment_bytes = bytes;
-	mapped->remote = mirror;
+	mapped->mirror = mirror;
 	mapped->edge_segment = WAIT_SEGMENT_MIRROR;
 	return LS_OK;
 }
@@ -487,7 +487,7 @@ void transport_hosts_close(struct transport *transport)
 	if (!hosts)
 		return;
 	for (int q = 0; q < transport->size; q++)
-		if (transport->peers[q].remote)
+		if (transport->peers[q].mirror)
 			hosts->link->ops->cut(hosts->link, q);
 	for (int i = 0; i < TRANSPORT_AREAS; i++) {
 		struct transport_team *team = atomic_load(&hosts->teams[i]);

@@ -34,7 +34,7 @@ bool transport_send_end(const struct transport_path *path, uint64_t ended)
 
 void transport_end_arrived(struct transport_hosts *hosts, int peer, unsigned area)
 {
-	struct transport_team *team = hosts->transport->peers[peer].remote->relays[area]->team;
+	struct transport_team *team = hosts->transport->peers[peer].mirror->relays[area]->team;
 	/* As the member itself does on one host. */
 	atomic_fetch_add(&transport_area_of(team, team->rank)->closing, 1);
 	if (hosts->events.ended)
@@ -72,7 +72,7 @@ void transport_parting_send(struct transport_hosts *hosts)
 		return;
 	hosts->has_to_tell = false;
 	for (int q = 0; q < hosts->transport->size; q++) {
-		struct transport_mirror *mirror = hosts->transport->peers[q].remote;
+		struct transport_mirror *mirror = hosts->transport->peers[q].mirror;
 		if (!mirror)
 			continue;
 		if (leaves && !mirror->has_said && has_said_all(hosts, q))
@@ -95,7 +95,7 @@ void transport_parting_lost(struct transport_hosts *hosts, struct transport_mirr
 
 void transport_parting_arrived(struct transport_hosts *hosts, int peer, bool leaves)
 {
-	struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
+	struct transport_mirror *mirror = hosts->transport->peers[peer].mirror;
 	if (!mirror)
 		return;
 	if (leaves)
@@ -108,7 +108,7 @@ bool transport_leave(struct transport *transport, struct wait_word *parted)
 	struct transport_hosts *hosts = transport->hosts;
 	uint64_t count = 0;
 	for (int q = 0; hosts && q < transport->size; q++)
-		count += transport->peers[q].remote != NULL;
+		count += transport->peers[q].mirror != NULL;
 	if (!count)
 		return false;
 	atomic_store(&hosts->leaves, true);

@@ -197,7 +197,7 @@ static bool is_flushed(struct transport *transport)
 	for (unsigned w = 0; w < TRANSPORT_AREA_WORDS; w++)
 		flushed = flushed && !atomic_load(&hosts->areas[w]);
 	for (int q = 0; q < transport->size && flushed; q++)
-		if (transport->peers[q].remote)
+		if (transport->peers[q].mirror)
 			flushed = hosts->link->ops->flush(hosts->link, q);
 	return flushed;
 }

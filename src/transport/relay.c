@@ -259,7 +259,7 @@ bool transport_fetch(struct transport_team *team, int source, unsigned index, vo
 		     uint64_t bytes)
 {
 	const struct transport_member *member = &team->members[source];
-	if (!member->peer->remote)
+	if (!member->peer->mirror)
 		return false;
 	struct transport_relay *relay = &team->relays[member->world];
 	atomic_fetch_add(&relay->from->rts[index].cursor, transport_mail_pieces(bytes));
@@ -271,7 +271,7 @@ bool transport_fetch(struct transport_team *team, int source, unsigned index, vo
 ls_status transport_fetch_failed(const struct transport_team *team, int source, unsigned index)
 {
 	const struct transport_member *member = &team->members[source];
-	if (!member->peer->remote)
+	if (!member->peer->mirror)
 		return LS_ABORTED;
 	ls_status status = team->relays[member->world].received[index].transfer.status;
 	return status == LS_PEER_DIED ? status : LS_ABORTED;
@@ -358,7 +358,7 @@ static void relay_all(struct transport_hosts *hosts)
 	struct transport *transport = hosts->transport;
 	uint64_t marked = atomic_load(&transport->segment->marked);
 	for (int q = 0; q < transport->size; q++) {
-		struct transport_mirror *mirror = transport->peers[q].remote;
+		struct transport_mirror *mirror = transport->peers[q].mirror;
 		if (mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed) &&
 		    atomic_exchange(&mirror->cut, 0)) {
 			hosts->link->ops->cut(hosts->link, q);
@@ -487,7 +487,7 @@ bool transport_arm(struct transport *transport)
 
 void transport_cut(struct transport *transport, int rank)
 {
-	atomic_store(&transport->peers[rank].remote->cut, 1);
+	atomic_store(&transport->peers[rank].mirror->cut, 1);
 	make_progress(transport->hosts, AGAIN, false);
 	push_or_leave(transport->hosts);
 }

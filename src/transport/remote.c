@@ -133,7 +133,7 @@ void transport_probe(struct transport *transport, bool allowed)
 	uint64_t readable = 0, unwarned = 0;
 	int refused = -1, why = 0, first = -1;
 	for (int q = 0; q < transport->size; q++) {
-		if (transport->peers[q].remote)
+		if (transport->peers[q].mirror)
 			continue;
 		first = first < 0 ? q : first;
 		int error = try_peer(transport, q, allowed);

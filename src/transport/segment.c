@@ -219,14 +219,14 @@ void transport_fini(struct transport *transport)
 		transport_remote_fini(transport);
 	for (int i = 0; transport->peers && i < transport->size; i++) {
 		struct transport_peer *peer = &transport->peers[i];
-		if (mapped && peer->segment && !peer->remote)
+		if (mapped && peer->segment && !peer->mirror)
 			munmap(peer->segment, peer->segment_bytes);
 		if (mapped && peer->arena.base)
 			memory_view_close(&peer->arena);
 		transport_close_fds(&peer->segment_fd, 1);
 		if (i != transport->rank)
 			transport_close_fds(&peer->trace_fd, 1);
-		free(peer->remote);
+		free(peer->mirror);
 	}
 	free(transport->peers);
 	*transport = (struct transport){.segment_fd = -1};
@@ -360,7 +360,7 @@ static void place_members(struct transport_team *team)
 		while (team->members[first].peer->host != peer->host)
 			first++;
 		team->hosts[q] = first < q ? team->hosts[first] : (uint16_t)team->host_count++;
-		if (!peer->remote)
+		if (!peer->mirror)
 			team->here |= UINT64_C(1) << q;
 	}
 	team->first_here = __builtin_ctzll(team->here);

@@ -52,7 +52,7 @@ struct transport_peer {
 	uint64_t word_address;
 	uint16_t host; /* of the job, from 0 */
 	/* Not NULL: the rank is on another host, `segment` is its mirror, and `arena` is empty. */
-	struct transport_mirror *remote;
+	struct transport_mirror *mirror;
 	uint16_t edge_segment; /* enum wait_segment, of its words */
 };
 
