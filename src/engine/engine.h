@@ -42,7 +42,7 @@ enum {
 	ENGINE_CACHED_BYTES = 8 << 20,
 	/* Plain buffers of calls with a count for each rank are not cut into fragments. From this
 	 * length on peers read them by address, and no rank copies them. */
-	ENGINE_REMOTE_BYTES = 2 << 20,
+	ENGINE_CMA_BYTES = 2 << 20,
 	/* Plain buffers are copied in fragments of this size. So peers read the copy of a fragment
 	 * from the cache, and a rank needs memory for ENGINE_FRAGMENT_SLOTS fragments only. */
 	ENGINE_FRAGMENT_BYTES = 512 * 1024,

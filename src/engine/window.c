@@ -58,7 +58,7 @@ static bool is_readable(const struct engine *engine, const struct engine_op *op,
 	bool only_read =
 		plan->plan.reach[buffer] == PLAN_REACH_READ ||
 		(buffer == PLAN_OUTPUT && plan->may_switch_to_pull && engine->wanted != PLAN_DIRECT);
-	bool chosen = op->choice.read_bytes > 0 || (op->call.counts && bytes >= ENGINE_REMOTE_BYTES);
+	bool chosen = op->choice.read_bytes > 0 || (op->call.counts && bytes >= ENGINE_CMA_BYTES);
 	bool wanted = engine->remote == SETTING_REMOTE_ALWAYS ||
 		      (engine->remote == SETTING_REMOTE_AUTO && chosen);
 	return only_read && wanted && bytes > 0 && transport_reads_me(engine->team);

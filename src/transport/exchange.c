@@ -308,7 +308,7 @@ static ls_status client_run(struct transport *transport, const struct transport_
 ls_status transport_connect(struct transport *transport, const struct transport_exchange *exchange)
 {
 	ls_status status;
-	if (!exchange->no_remote)
+	if (!exchange->no_cma)
 		transport_allow_tracer(exchange->launcher);
 	struct transport_handshake_ranks ranks = transport_handshake_ranks(transport, exchange);
 	if (ranks.count == 1)
@@ -318,6 +318,6 @@ ls_status transport_connect(struct transport *transport, const struct transport_
 	else
 		status = client_run(transport, exchange);
 	if (status == LS_OK)
-		transport_probe(transport, !exchange->no_remote);
+		transport_probe(transport, !exchange->no_cma);
 	return status;
 }

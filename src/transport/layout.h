@@ -242,9 +242,9 @@ struct transport_head {
 	int32_t rank, size;
 };
 
-/* Which ranks can read each other's plain memory (malloc, tensors): remote.c. The owner writes all
+/* Which ranks can read each other's plain memory (malloc, tensors) by cross memory attach: cma.c. The owner writes all
  * but `warned`. */
-struct transport_remote {
+struct transport_cma {
 	_Alignas(64) _Atomic uint64_t pid; /* the owner's process, as it sees itself */
 	/* The address of a word in the owner's private memory. No other process has its value
 	 * there, so readers see by it that this is still the owner; 0: none. */
@@ -317,7 +317,7 @@ struct transport_segment {
 	 * table of algorithms, and the setting ALGORITHM. */
 	uint64_t table, algorithm;
 	struct wait_bell bell;
-	struct transport_remote remote;
+	struct transport_cma cma;
 	/* Raised by each rank that has left a group that this rank may be in, and by this rank
 	 * itself when a peer has died. So repeated checks need not look at all peers each time. No
 	 * thread waits for it. */

@@ -188,7 +188,7 @@ static ls_status init(struct transport *transport, uint64_t job, int rank, int s
 		.peers = peers,
 		.populates = populates,
 	};
-	transport_remote_init(transport);
+	transport_cma_init(transport);
 	return LS_OK;
 }
 
@@ -216,7 +216,7 @@ void transport_fini(struct transport *transport)
 	/* In a forked child these addresses may belong to something else by now. */
 	bool mapped = transport->pid == getpid();
 	if (mapped)
-		transport_remote_fini(transport);
+		transport_cma_fini(transport);
 	for (int i = 0; transport->peers && i < transport->size; i++) {
 		struct transport_peer *peer = &transport->peers[i];
 		if (mapped && peer->segment && !peer->mirror)
@@ -383,7 +383,7 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 	}
 	place_members(team);
 	/* Ranks on other hosts cannot. */
-	bool never = transport->no_remote || team->host_count > 1;
+	bool never = transport->no_cma || team->host_count > 1;
 	atomic_store(&team->reads_me, never ? TRANSPORT_READS_NO : TRANSPORT_READS_OPEN);
 }
 

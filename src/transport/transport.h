@@ -47,7 +47,7 @@ struct transport_peer {
 	/* Open for diagnoses from outside (transport_hold); -1: closed. For my own rank: the
 	 * descriptors of `struct transport` and of the exchange, not owned. */
 	int segment_fd, trace_fd;
-	/* Copied from the peer's struct transport_remote; constant after transport_connect. */
+	/* Copied from the peer's struct transport_cma; constant after transport_connect. */
 	int pid;
 	uint64_t word_address;
 	uint16_t host; /* of the job, from 0 */
@@ -64,8 +64,8 @@ struct transport {
 	size_t file_bytes; /* of the segment's file of each rank of this host */
 	struct transport_segment *segment;
 	struct transport_peer *peers;  /* [size]; NULL before init */
-	uint64_t *word;                /* the word at my segment's remote.address; NULL: none */
-	bool no_remote;                /* peers do not read my plain memory */
+	uint64_t *word;                /* the word at my segment's cma.address; NULL: none */
+	bool no_cma;                   /* peers do not read my plain memory */
 	bool populates;                /* the system has MADV_POPULATE_WRITE */
 	struct transport_hosts *hosts; /* NULL: all ranks are on this host */
 };
@@ -138,7 +138,7 @@ struct transport_exchange {
 	 * once. NULL: it is noticed at the deadline. */
 	const int *pids;
 	/* Setting REMOTE is off: this rank and its peers do not read each other's plain memory. */
-	bool no_remote;
+	bool no_cma;
 	/* The process that started all ranks; 0: not known. Under the Yama security module
 	 * (ptrace_scope 1) this rank permits that process and its descendants to read its memory,
 	 * as they could without Yama. If it is not known, no process is permitted, and plain memory
