@@ -220,7 +220,7 @@ bool wait_sleep_while(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns,
 	return false;
 }
 
-/* Fails only for an address that is none; then nobody can sleep there either. */
+/* Fails only for an address that is not mapped, where no thread can sleep either. */
 static void futex_wake(_Atomic uint32_t *word)
 {
 	atomic_fetch_add_explicit(word, 1, memory_order_seq_cst);

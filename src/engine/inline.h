@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Short collectives: payloads travel in the entries (24 bytes) or in pages beside them (16 KiB),
- * so a rank waits for one word of each member. The engine keeps what a call comes to, so that the
- * next call like it publishes its entry at once. The caller has taken the group's lane, and has
- * checked the call's arguments:
+ * so a rank waits for one word of each member. The engine keeps what it has worked out for a call,
+ * so that the next call with the same kind, count, dtype, op and root publishes its entry at once.
+ * The caller has taken the group's lane, and has checked the call's arguments:
  *
- *   find     the call is like the last one of its kind, and its entry slot is free; else NULL
- *   publish  stores the entry, which cannot be taken back, and wakes sleeping members
- *   ahead    asks for the memory of the next payload, while the others' entries are on their way
- *   await    polls for the others for a moment: false if one is missing or differs, or if the group
- *            fails or is closing. Then engine_inline_resume makes a general operation of it
- *   finish   computes the result, and leaves */
+ *   find      NULL unless the call is such a one and its entry is free
+ *   publish   stores the entry, which cannot be taken back, and wakes sleeping members
+ *   prefetch  of the pages for the next payload, while the others' entries are on their way
+ *   await     polls for the others for a moment: false if one is missing or differs, or if the
+ *             group fails or is closing. Then engine_inline_resume makes a general operation of it
+ *   finish    computes the result, and leaves */
 #ifndef ENGINE_INLINE_H
 #define ENGINE_INLINE_H
 
@@ -19,7 +19,7 @@
 #include "engine/engine.h"
 #include "engine/engine_private.h"
 
-/* NULL: it has to go the general way. Touches nothing. */
+/* NULL: the call has to take the general path. Changes nothing. */
 static inline const struct engine_inline_plan *engine_inline_find(const struct engine *engine,
 								  const struct engine_call *call,
 								  uint64_t seq)
@@ -67,7 +67,7 @@ static inline void engine_inline_prefetch(const struct engine *engine,
 		engine_payload_prefetch(engine, plan->input_bytes);
 }
 
-/* Whether member `rank` has entered the same collective, after a look of a moment. */
+/* After a brief poll: whether member `rank` has entered the same collective. */
 static inline bool engine_inline_is_there(const struct engine *engine,
 					  const struct engine_inline_plan *plan,
 					  const struct waiter *waiter, int rank, uint64_t seq,
@@ -122,8 +122,8 @@ static inline void engine_inline_finish(struct engine *engine, const struct engi
 			__builtin_prefetch(transport_entry(team, plan->source, next));
 	if (plan->others_ahead)
 		engine_inline_prefetch_next(engine, plan, seq);
-	/* What a rank stores next is on its way already, too. Where peers poll the next entry,
-	 * more than that one would be too early. */
+	/* The entry that this rank stores next is prefetched, too. Where peers poll, only the next
+	 * one: they would fetch a later one back. */
 	bool polled = plan->source == ENGINE_INLINE_EVERYBODY && !plan->others_ahead;
 	prefetch_for_store(transport_entry(team, team->rank, seq + (polled ? 1 : 4)));
 	atomic_store_explicit(&transport_area_of(team, team->rank)->finished, seq,

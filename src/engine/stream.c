@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Operations on a stream of the program: which copies, waits and stores the call puts behind it,
+ * and how the operation goes on when the stream has reached them. */
 #include "engine/stream.h"
 
 #include <stdlib.h>

@@ -31,7 +31,7 @@ static uint64_t deadline_of(struct world_p2p *p2p, uint64_t until_ns)
 	return next < until_ns ? next : until_ns;
 }
 
-/* The area of the world group, which counts the operations that are complete on this rank. */
+/* The area of the world group has the word that wakes threads of all groups. */
 struct transport_area *p2p_area(const struct world *world)
 {
 	return transport_area_at(world->transport.segment, world->size, 0);
@@ -50,8 +50,8 @@ void p2p_wakeups_word(const struct world *world, uint64_t value, struct wait_wor
 			 .segment = WAIT_SEGMENT_MAPPED}};
 }
 
-/* If there are collectives among the operations, words[0] waits for the one that ends first, which
- * the progress thread runs. Returns the number of words. */
+/* If there are collectives among the operations: words[0] waits for the one that completes first,
+ * which the progress thread runs. Returns the number of words. */
 static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 {
 	const struct ls_op *earliest = NULL;
@@ -256,8 +256,8 @@ static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 
 /* ---- making progress ---- */
 
-/* Waits for the words of its operations, or for news: an operation has begun meanwhile, or is over,
- * that this thread does not know of. */
+/* Waits for the words of its operations, or for news: another thread has begun or completed an
+ * operation meanwhile. */
 static ls_status wait_for_news(struct world *world, struct p2p_pass *pass,
 			       const struct progress_pause *pause, uint64_t soon_ns, int *peer)
 {
@@ -288,8 +288,8 @@ static ls_status wait_for_news(struct world *world, struct p2p_pass *pass,
 	return status;
 }
 
-/* After a pass that has left nothing to do at once: one wait, LS_OK: to be followed by another
- * pass. *waited: how the last one ended. */
+/* Call after a pass that has left nothing to do at once: waits once. LS_OK: another pass and
+ * another wait follow. *waited: how this wait ended. */
 static ls_status wait_after_pass(struct world *world, struct p2p_pass *pass,
 				 const struct progress_pause *pause,
 				 struct progress_self_only *self_only, ls_status *waited)

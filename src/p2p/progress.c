@@ -129,7 +129,7 @@ static bool is_being_begun(const struct ls_op *op)
 	return op->claimed && !atomic_load_explicit(&op->begun, memory_order_acquire);
 }
 
-/* Those whose time is up. */
+/* Fails the group of an operation whose time limit has passed. */
 static void check_deadlines(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;

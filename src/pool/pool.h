@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Memory of one device, cached: blocks by stream, as training programs need thousands of them a
- * second and a driver takes long, or waits for the device, for each. README.md has the picture.
+ * Memory of one device, cached as blocks by stream, because training programs need thousands of
+ * blocks a second, and a driver takes long for each, or waits for the device. README.md has the
+ * picture.
  *
  *   live     the program has it
- *   cached   freed. The stream that it belongs to may use it at once, as a stream does its work in
- *            order. Other streams may, once that stream has done what it had when it was freed
+ *   cached   freed. The stream that it belongs to may use it at once, because a stream does its work
+ *            in order. Other streams may, once that stream has done what it had at the free
  *   pending  freed, and some other stream that used it (pool_record) has not done what it had then
  *
- * Invariant (pool_is_valid): the blocks of a segment fill it without gaps; live + cached + pending
- * == the bytes of all segments of the pool == reserved - put off.
+ * Invariant (pool_is_valid): the blocks of a segment fill it without gaps, and live + cached +
+ * pending == the bytes of all segments of the pool. Memory that is put off (gate.h) is in no
+ * segment; `reserved` counts it, too.
  *
  * Nothing here makes one stream wait for another, or waits for a stream, except a call that would
  * have to fail for lack of memory otherwise. No lock is held in a call of the driver.

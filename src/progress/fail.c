@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * An operation cannot continue: its reason becomes the cause of its group, unless the group has
+ * An operation cannot continue: the reason becomes the cause of its group, unless the group has
  * one. */
 #include "base/ranks.h"
 #include "engine/end.h"
@@ -24,8 +24,8 @@ static void add_matched(const struct ls_op *op, struct diagnose_hint *hint)
 						  .record = envelope->record};
 }
 
-/* The rank on another host that has left may have done so after other collectives than those of
- * this rank; its end came after this one had entered. */
+/* A member on another host that has left may have called other collectives than this rank. Then
+ * that mismatch is the cause. Its end arrived only after this rank had entered. */
 static void add_difference(const struct ls_op *op, struct diagnose_hint *hint)
 {
 	const struct ls_group *group = op->group;

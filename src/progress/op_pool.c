@@ -139,8 +139,8 @@ void progress_op_complete(struct ls_op *op, ls_status status)
 		atomic_store(&op->status_read, true);
 		op->callback(op->callback_data, status);
 	}
-	/* An operation that is not from the pool is on the stack of a thread that returns as soon
-	 * as it sees this. */
+	/* After this store an operation that is not from the pool may be gone: it is on the stack
+	 * of a thread that returns as soon as it sees the store. */
 	atomic_store_explicit(&op->complete, 1 + (uint32_t)status, memory_order_release);
 	if (pooled)
 		progress_op_unref(op);

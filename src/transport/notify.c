@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The words that ranks await: how a wait for one is described, and whom a store of one wakes. */
+ * The words that ranks await: how a wait for one is described, and which ranks a store wakes. */
 #include "segment.h"
 
 void transport_wait_word(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
@@ -24,8 +24,7 @@ void transport_wait_word(const struct transport_team *team, int owner, const _At
 	};
 }
 
-/* The doorbell of a mirror is never silent, so that this is the only branch where all is on one
- * host. */
+/* A mirror's `sleepers` is never 0, so one test serves both cases. */
 void transport_notify(const struct transport_team *team, int rank)
 {
 	const struct transport_peer *mapped = team->members[rank].peer;

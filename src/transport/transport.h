@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Moves bytes between two ranks of one host, through shared memory; also a rank's messages to
- * itself (doc/decisions/001). The layout of that memory: layout.h. Ranks on other hosts:
- * hosts.h. */
+ * Moves bytes between two ranks: on one host through shared memory (layout.h), also from a rank to
+ * itself (doc/decisions/001); between hosts through a link (hosts.h). */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
