@@ -3,6 +3,7 @@
 #include "engine/inline.h"
 
 #include "coll/coll.h"
+#include "engine/engine_private.h"
 
 static uint16_t window_of(uint64_t bytes)
 {

@@ -17,7 +17,7 @@
 
 #include "base/prefetch.h"
 #include "engine/engine.h"
-#include "engine/engine_private.h"
+#include "engine/payload.h"
 
 /* NULL: the call has to take the general path. Changes nothing. */
 static inline const struct engine_inline_plan *engine_inline_find(const struct engine *engine,
