@@ -241,9 +241,13 @@ static bool make_progress(ls_group *group, const struct ls_op *until, struct wai
 			break;
 		}
 		bool was_last = op == until;
+		uint64_t seq = op->engine.seq;
 		drop_first(lane);
 		/* While this thread still has the lane, so that completed_seq only grows. */
-		progress_lane_complete(op, status);
+		progress_op_complete(op, status);
+		wait_store(&transport_area_of(&group->team, group->rank)->completed_seq, seq);
+		wait_wake(&lane->waiters_bell);
+		wait_wake(group->waiter.bell);
 		progressing = goes_on(lane, !was_last, &more);
 	}
 	wake_waiters(group);

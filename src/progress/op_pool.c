@@ -146,16 +146,6 @@ void progress_op_complete(struct ls_op *op, ls_status status)
 		progress_op_unref(op);
 }
 
-void progress_lane_complete(struct ls_op *op, ls_status status)
-{
-	ls_group *group = op->group;
-	uint64_t seq = op->engine.seq;
-	progress_op_complete(op, status);
-	wait_store(&transport_area_of(&group->team, group->rank)->completed_seq, seq);
-	wait_wake(&group->lane.waiters_bell);
-	wait_wake(group->waiter.bell);
-}
-
 static struct engine_stream_words *add_words(struct engine_stream_words *list,
 					     struct engine_stream_words *words)
 {

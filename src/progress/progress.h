@@ -20,9 +20,6 @@ enum { PROGRESS_SLICE_MS = 5 };
 struct ls_op *progress_op_new(ls_group *group, bool handle);
 /* Returns an operation to the pool that was never queued. */
 void progress_op_discard(struct ls_op *op);
-/* Completes a queued collective with `status`: drops the lane's reference, and wakes the threads
- * that wait for the collective. */
-void progress_lane_complete(struct ls_op *op, ls_status status);
 /* Completes an operation with `status`: runs its callback, and drops one reference. */
 void progress_op_complete(struct ls_op *op, ls_status status);
 /* Whether it is a send, a receive or a batch, and so not in the lane. */
