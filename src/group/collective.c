@@ -2,6 +2,7 @@
  * The public calls of collectives. Each fills in its operation; the rest is shared: the arguments
  * are checked, and the operation runs by the short path or is queued. The call site is the return
  * address of the public function, so each of these must stay a function. */
+#include "progress/inline_call.h"
 #include "progress/lane.h"
 #include "progress/progress.h"
 #include "group_private.h"

@@ -6,8 +6,6 @@
 
 #include "progress.h"
 
-/* ---- lane.c: the collectives of a group ---- */
-
 /* init and fini once for each group object; begin for each new group. */
 void progress_lane_init(ls_group *group);
 void progress_lane_fini(ls_group *group);
@@ -82,14 +80,5 @@ void progress_lane_adopt(ls_group *group);
 long progress_lane_queued(ls_group *group);
 /* The first of them, with a reference, if it comes from the pool; otherwise NULL. */
 struct ls_op *progress_lane_first(ls_group *group);
-
-/* ---- inline_call.c: short collectives ---- */
-
-/* Runs a short blocking collective. The caller has checked the arguments, and the payloads fit into
- * the entries. The options have no callback; with `op` they are `resumable`, and *op is NULL.
- * Returns false, and has done nothing, if another collective is in progress. Otherwise *status is
- * the result, or LS_PENDING with the handle in *op. */
-bool progress_inline_call(ls_group *group, const struct engine_call *call,
-			  const struct ls_op_options *options, const void *site, ls_status *status);
 
 #endif
