@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Life of an operation in the host engine: choose the plan, enter, run the steps, leave; or abandon
- * it after a failure so that nobody touches the caller's buffers any more. */
+ * Life of an operation in the engine of the processor: choose the plan, enter, run the steps,
+ * leave; or abandon it after a failure so that nobody touches the caller's buffers any more. */
 #include "engine.h"
 
 #include <stdlib.h>
@@ -284,9 +284,9 @@ static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64
 }
 
 /* If the ring is full, the rank waits until peers have caught up by half the distance, so that it
- * does not wait again at the next call; where ranks share processors, by all of it, but not between
- * hosts, as these keep the last entries back. Each check takes cache lines from the ranks that are
- * behind. */
+ * does not wait again at the next call. Where ranks share processors it waits for all of the
+ * distance; but not between hosts, because these keep the last entries back. Each check takes cache
+ * lines from the ranks that are behind. */
 static enum engine_progress await_slot(struct engine *engine, struct engine_op *op)
 {
 	uint64_t bytes = engine_window_payload(op);
@@ -303,7 +303,7 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 {
 	struct transport_team *team = engine->team;
 	struct transport_entry *entry = transport_entry(team, team->rank, op->seq);
-	/* Atomically, as a look may read these two meanwhile: transport_read_entered. */
+	/* Atomically, because a diagnosis may read these two meanwhile: transport_read_entered. */
 	__atomic_store_n(&entry->signature, op->signature, __ATOMIC_RELEASE);
 	__atomic_store_n(&entry->count, engine_common_count(op), __ATOMIC_RELEASE);
 	entry->history = op->history = engine->history;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How one operation runs: the host engine, which executes the plans of collectives over windows and
- * messages, and single sends and receives. It never blocks and never decides what a failure means.
- * engine_advance makes the progress that is possible at once. Then it returns the words that the
- * operation waits for, or the error that it has found. The caller waits, and handles the error.
+ * How one operation runs: plans of collectives over windows and messages, and single sends and
+ * receives. It never blocks and never decides what a failure means. engine_advance makes the
+ * progress that is possible at once. Then it returns the words that the operation waits for, or the
+ * error that it has found. The caller waits, and handles the error.
  *
  * One thread at a time advances an operation: a thread that waits for it, or the progress thread.
  * The collectives of a group run one after the other (the caller ensures it). Sends and receives

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Short collectives: what a call comes to, the result, and the way back to the general path. */
+ * Short collectives: what the next call needs to know, the result, and the way back to the general
+ * path. */
 #include "engine/inline.h"
 
 #include "coll/coll.h"

@@ -44,7 +44,7 @@ static inline uint64_t engine_inline_publish(struct engine *engine,
 	struct transport_team *team = engine->team;
 	struct transport_entry *entry = transport_entry(team, team->rank, seq);
 	uint64_t history = engine->history;
-	/* Atomically, as a look may read these two meanwhile: transport_read_entered. */
+	/* Atomically, because a diagnosis may read these two meanwhile: transport_read_entered. */
 	__atomic_store_n(&entry->signature, plan->signature, __ATOMIC_RELEASE);
 	__atomic_store_n(&entry->count, plan->count, __ATOMIC_RELEASE);
 	entry->history = history;

@@ -14,8 +14,8 @@
 
 #include "base/messages.h"
 
-/* What rank `rank` holds in its private memory. Differs between jobs and ranks, so that the same
- * program in another process does not have the same word at the same place. */
+/* The word that rank `rank` has in its private memory. It differs between jobs and ranks, so that
+ * the same program in another process does not have the same word at the same place. */
 static uint64_t word_of(const struct transport *transport, int rank)
 {
 	return transport->job ^ UINT64_C(0x9e3779b97f4a7c15) * (uint64_t)(rank + 1);
@@ -50,17 +50,17 @@ void transport_cma_fini(struct transport *transport)
 
 void transport_allow_tracer(int launcher)
 {
-	/* PR_SET_PTRACER_ANY would open this process to all of the user's, which is more than the
-	 * ranks need. The system keeps one name and does not tell which; so a name that the program
-	 * has given itself is lost. Without Yama this is EINVAL, and nothing needs a name. */
+	/* PR_SET_PTRACER_ANY would open this process to all processes of the user, and the ranks
+	 * need less. The system keeps one tracer and does not say which; so a tracer that the
+	 * program has set itself is lost. Without Yama this is EINVAL, and no tracer is needed. */
 	if (launcher > 0)
 		(void)prctl(PR_SET_PTRACER, (unsigned long)launcher, 0, 0, 0);
 }
 
 /* ---- reading ---- */
 
-/* The bytes and then the word, in one call, which sees one process from beginning to end: as many
- * of them as could be read, from byte `done` on. */
+/* Reads the bytes and then the word, in one call, which sees one process from beginning to end.
+ * Returns how many could be read, from byte `done` on. */
 static ssize_t read_on(const struct transport_peer *mapped, uint64_t address, void *to,
 		       uint64_t bytes, uint64_t done, uint64_t *word)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * From the link to shared memory: mirrors of ranks on other hosts, and the events that write them,
- * or this rank's own segment. A peer may write what it may write on one host: anything of its own
- * areas, and of mine the boxes between members. Where that would lie is checked first. */
+ * or this rank's own segment. A peer may write the same as on one host: anything of its own areas,
+ * and of mine the boxes between members. Each place is checked first. */
 #include "transport/relay.h"
 
 #include <stdio.h>
@@ -23,8 +23,8 @@ static void note_inbox(struct transport_area *area, uint64_t inside)
 		atomic_fetch_or(&area->inboxes, UINT64_C(1) << source);
 }
 
-/* Whether the peer says it of a group in which both are, and have been since it was made. What is
- * left over from an earlier group with this area is not. */
+/* Whether the note is about a group in which both ranks are, and have been since it was made; not a
+ * leftover of an earlier group with this area. */
 static bool is_of_group(const struct transport_hosts *hosts, const struct transport_mirror *mirror,
 			int peer, bool own, unsigned area)
 {
@@ -35,7 +35,7 @@ static bool is_of_group(const struct transport_hosts *hosts, const struct transp
 	return relay && relay->to && relay->is_ready;
 }
 
-/* The words that say when a rank has made or closed the group that has the area. */
+/* The words that show whether a rank has made or closed the group that has the area. */
 static bool is_of_life(bool own, uint64_t inside)
 {
 	return !own && (inside == offsetof(struct transport_area, opened) ||
@@ -289,7 +289,7 @@ static void put_message(struct transport_hosts *hosts, int peer, const struct li
 	put_word(hosts, peer, words[2], words[3]);
 }
 
-/* It is to be cut off, so nothing that it says counts any more. */
+/* The peer will be cut off, so nothing that it sends counts any more. */
 static bool is_cut(const struct transport_hosts *hosts, int peer)
 {
 	const struct transport_mirror *mirror = hosts->transport->peers[peer].mirror;
@@ -382,7 +382,7 @@ static void end_carried(struct transport_carried *carried)
 	}
 }
 
-/* Counted after it has had its effect. */
+/* Counted after its effect. */
 static void end_transfer(void *context, struct link_transfer *transfer)
 {
 	struct transport_hosts *hosts = context;

@@ -172,7 +172,7 @@ static ls_status init(struct transport *transport, uint64_t job, int rank, int s
 		.rank = rank,
 		.size = size,
 	};
-	/* Last: who sees it sees all the rest. */
+	/* Last: a rank that sees it sees all the rest. */
 	__atomic_store_n(&segment->head.magic, TRANSPORT_MAGIC, __ATOMIC_RELEASE);
 	peers[rank].segment = segment;
 	peers[rank].segment_bytes = bytes;
@@ -283,7 +283,7 @@ void transport_channel_reset(struct transport_channel *channel)
 	atomic_store_explicit(&channel->ended, 0, memory_order_relaxed);
 }
 
-/* Relaxed: the next members learn of the area by what this rank tells them afterwards. */
+/* Relaxed: the next members learn of the area by messages that this rank sends afterwards. */
 void transport_area_reset(struct transport *transport, unsigned index, int members,
 			  uint64_t collectives)
 {
