@@ -99,8 +99,9 @@ static ls_status missing_peer(const struct waiter *waiter, const struct wait_cal
 	return worst;
 }
 
-/* Whether the wait is over, apart from its time limit, and how. The condition is tested once more
- * at the end: a peer that stored the word and then failed, left or died has done its part. */
+/* Whether the wait has ended, apart from its time limit, and with which status. The condition is
+ * tested once more at the end: a peer that stored the word and then failed, left or died has done
+ * its part. */
 bool wait_is_over(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
 		  int *peer)
 {
@@ -143,8 +144,8 @@ static bool awaits_link(const struct wait_call *call)
 	return awaits;
 }
 
-/* Spins or yields for spin_ns; true if that was enough. The clock is first read after a batch, so
- * that a wait which is over at once costs a few loads. *since_ns: about when the wait began. */
+/* Spins or yields for spin_ns; true if that was enough. The clock is first read after a batch, so a
+ * wait that ends at once costs only a few loads. *since_ns: about when the wait began. */
 static bool spin(const struct waiter *waiter, const struct wait_call *call, uint64_t *since_ns,
 		 ls_status *status, int *peer)
 {
@@ -188,10 +189,10 @@ static struct timespec to_timespec(uint64_t ns)
 #define SYS_futex_waitv 449
 #endif
 
-/* Sleeps while *word is `value`, at most until until_ns; 0 or an errno. A word in shared memory,
- * so not FUTEX_PRIVATE. futex_waitv goes on after a handler installed with SA_RESTART, also with
- * a time-out, and so tells the two kinds of handlers apart; FUTEX_WAIT_BITSET, for kernels before
- * 5.16 and system call filters that do not know the other, comes back from any handler. */
+/* Sleeps while *word is `value`, at most until until_ns; 0 or an errno. A word in shared memory, so
+ * not FUTEX_PRIVATE. futex_waitv continues after a handler installed with SA_RESTART, also with a
+ * time-out, and so tells the two kinds of handlers apart. FUTEX_WAIT_BITSET, for kernels before
+ * 5.16 and system call filters that do not know the other, returns after any handler. */
 static int futex_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns)
 {
 	struct timespec until = to_timespec(until_ns);

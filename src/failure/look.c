@@ -58,8 +58,8 @@ static bool is_to_be_reported(const struct ls_group *group, const struct diagnos
 	return true;
 }
 
-/* What is reported once: an operation that waits; or where a rank is that is stopped, as a look at
- * this host alone sees others wait for it than one at all hosts. */
+/* What is reported once: an operation that waits; or a stopped rank, because a look at this host
+ * alone sees other ranks wait for it than a look at all hosts. */
 static uint64_t occasion(const struct diagnose_job *job, const struct diagnose_verdict *verdict)
 {
 	uint64_t key = 0;

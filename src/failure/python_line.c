@@ -65,7 +65,7 @@ int failure_python_words(const struct diagnose_source *sources, const struct dia
 	return count - 3;
 }
 
-/* One that hangs is left to the watch; until it has ended no other one is started. */
+/* A program that hangs is left to the watch; until it has ended no other one is started. */
 static void ask(struct world *world, const struct failure_command *command, char *answer,
 		size_t bytes)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Groups that fail together: a cycle of ranks that wait in several of them. A thread that is
- * told of one may go on, into a call of another; so on each host all fail before a thread wakes. A
- * report has the ids of all (struct transport_report), whichever rank brings it to a host. */
+ * Groups that fail together: a cycle of ranks that wait in several of them. A thread whose call of
+ * one of them fails may continue with a call of another. So on each host all fail before a thread
+ * wakes. A report has the ids of all (struct transport_report), whichever rank brings it to a
+ * host. */
 #include <limits.h>
 
 #include "world/registry.h"
@@ -117,7 +118,7 @@ void failure_complete(struct ls_group *group)
 
 /* ---- what another host tells ---- */
 
-/* What is known of the groups that are told. */
+/* The groups of a failure that another host reports. */
 struct told {
 	struct world *world;
 	const struct transport_failure *failure;

@@ -14,8 +14,8 @@
 #include "failure.h"
 #include "helper.h"
 
-/* What is added to the eventfd to make the watch serve others; threads that wait add 1, and then it
- * looks, too. */
+/* The value that is added to the eventfd to make the watch serve others. Threads that wait add 1,
+ * and then it looks, too. */
 #define SERVE_WAKE (UINT64_C(1) << 32)
 
 void failure_watch_init(struct world_watch *watch)
@@ -79,8 +79,8 @@ static void reap_helper(struct world_watch *watch)
 		atomic_store(&watch->asks, false);
 }
 
-/* What a proof has to know of threads that are in no wait, and that only their own process can
- * see. */
+/* Publishes what a proof has to know of threads that are in no wait, and that only their own
+ * process can see. */
 static void note_sleepers(struct world *world)
 {
 	const struct trace_view *view = &world->views[world->rank];

@@ -90,8 +90,8 @@ static void choose_device(struct net *net, struct net_address *host)
 	freeifaddrs(all);
 }
 
-/* Settings that are not the user's. A version that does not know one has no such timer. Those of
- * TCP stand here twice: before 1.17 UCX takes them only without that word in front. */
+/* Settings that override the user's. A version that does not know one has no such timer. Those of
+ * TCP are here twice: before 1.17 UCX takes them only without that word in front. */
 static void configure(const struct net *net, const struct net_address *host, ucp_config_t *config)
 {
 	/* If a device has both, UCX 1.13 would make room for an IPv4 address of a peer, and write
@@ -225,7 +225,7 @@ static int find_threads(uint32_t *out)
 	return count;
 }
 
-/* Of those that were not there before: the only one; else it is not known. */
+/* The only thread that was not there before; else it is not known. */
 static uint32_t find_new(const uint32_t *before, int count)
 {
 	uint32_t now[THREADS_MAX], found = 0;

@@ -93,7 +93,7 @@ static struct shown show(const struct ls_op *op, const struct ls_op *first,
 			      .count = count};
 }
 
-/* until_ns may be earlier than the time limit of the wait, as something has to be looked at by
+/* until_ns may be earlier than the time limit of the wait, because something has to be checked by
  * then. */
 static ls_status wait_once(const struct shown *shown, uint64_t until_ns, int *peer)
 {
@@ -143,8 +143,8 @@ static bool misleads(const ls_group *group, const struct wait_word *words, int c
 }
 
 /* Marks the words of members that are gone as OTHERS, so that the wait does not end for these
- * members: nothing that is awaited can come from them; with `self` it may come from this rank's
- * other threads. `gone` must have been read before need_of was asked. */
+ * members: no awaited message can come from them. With `self` it may come from this rank's other
+ * threads. `gone` must have been read before need_of was called. */
 static void leave_out(ls_group *group, uint64_t gone, bool self, struct wait_word *words, int count)
 {
 	if (!gone)
@@ -174,7 +174,7 @@ static bool is_gone(ls_status status)
 	return status == LS_PEER_DIED || status == LS_PEER_LEFT;
 }
 
-/* What it needs of the members that are gone from its own group; other operations may belong to
+/* The need of the operation for gone members of its own group. Other operations may belong to
  * another group. */
 static enum engine_need need_alone(const struct ls_op *op, int *peer)
 {
@@ -234,8 +234,8 @@ static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op
 	return least;
 }
 
-/* The operations are not over. True: without those that are gone they never will be, and a group
- * has failed. */
+/* Call for operations that are not complete. True: without the members that are gone they never
+ * will be, and a group has failed. */
 static bool fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 			 struct progress_self_only *self_only)
 {
@@ -324,7 +324,7 @@ static ls_status wait_after_pass(struct world *world, struct p2p_pass *pass,
 	return *waited == LS_INTERRUPTED ? LS_INTERRUPTED : LS_OK;
 }
 
-/* LS_OK when one of them is complete, or a thread that closes a group wants to take over. */
+/* LS_OK when one of these is complete, or a thread that closes a group wants to take over. */
 static ls_status make_progress(struct world *world, ls_op *const *ops, int count,
 			       const struct progress_pause *pause,
 			       struct progress_self_only *self_only, bool *more)
@@ -412,8 +412,8 @@ static void judge_resting(ls_op *const *ops, int count, struct progress_self_onl
 		fail_without(ops, count, NULL, self_only); /* the next wait returns it */
 }
 
-/* Their group has failed, so its waits end at once. Waits until another thread, which may be doing
- * so, has ended one of the operations, or no thread makes progress. */
+/* Call when the group of the operations has failed, so its waits end at once. Waits until another
+ * thread, which may be doing so, has ended one of the operations, or no thread makes progress. */
 static void await_end(struct world *world, ls_op *const *ops, int count)
 {
 	struct wait_word word;
@@ -451,7 +451,7 @@ static ls_status await_progress(struct world *world, ls_op *const *ops, int coun
 	atomic_fetch_add(&world->p2p.progress_waiters, 1);
 	uint64_t seen = atomic_load(&mine->p2p_wakeups);
 	ls_status status = LS_OK;
-	/* A thread that stops making progress from here on sees that somebody rests. */
+	/* A thread that stops making progress from here on sees that this one waits. */
 	if (!is_any_complete(ops, count) && p2p_is_progressing(&world->p2p)) {
 		struct wait_word *word = &words[shown.count];
 		p2p_wakeups_word(world, seen + 1, word);
@@ -464,7 +464,7 @@ static ls_status await_progress(struct world *world, ls_op *const *ops, int coun
 	bool failed = failure_status(shown.group) != LS_OK;
 	if (has_head)
 		world_release(shown.group);
-	/* The other thread checks only its own operations, and its group may be another one. */
+	/* That thread checks only its own operations, and its group may be another one. */
 	if (is_gone(status) || self_only->slice_ns) {
 		world_gone_now(first->group);
 		judge_resting(ops, count, self_only);

@@ -60,9 +60,9 @@ int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct engi
 	return count;
 }
 
-/* An operation that no thread waits for, but whose callback or stream one may wait for, needs a
- * peer that is gone. A thread that waits for an operation finds that out by itself; until then the
- * operation may be taken back. */
+/* Fails the group for an operation that no thread waits for, and that needs a peer that is gone, if
+ * a thread may wait for its callback or stream. A thread that waits for an operation finds that out
+ * by itself; until then the operation may be cancelled. */
 struct ls_op *p2p_needing(ls_group *group, uint64_t gone, int *peer, bool *again)
 {
 	struct world_p2p *p2p = &group->world->p2p;
@@ -119,7 +119,7 @@ static void pass_group(struct p2p_pass *pass, ls_group *group)
 		fail_needing(group);
 	if (failure_status(group) != LS_OK)
 		p2p_end_all(group);
-	/* Nobody has looked at the words of those whose device is still busy. */
+	/* The words of operations whose device is still busy were not tested. */
 	pass->more |= engine_p2p_device_busy(&group->engine) > device_busy;
 }
 

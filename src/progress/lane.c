@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The lane of a group's collectives: numbers in the order of calls; one thread at a time makes
- * progress on the lane, and runs them in that order. A blocking call that finds nothing under way
- * has no queue to pass, and takes no lock. */
+ * progress on the lane, and runs them in that order. A blocking call that finds no collective in
+ * progress does not queue, and takes no lock. */
 #include <string.h>
 
 #include "lane.h"
@@ -254,7 +254,7 @@ static bool make_progress(ls_group *group, const struct ls_op *until, struct wai
 	return more;
 }
 
-/* As make_progress, for a calling thread: the progress thread does what is left. */
+/* As make_progress, for a calling thread: the progress thread continues what is left. */
 static void make_progress_in_call(ls_group *group, const struct ls_op *until, struct waiter *waiter,
 				  const struct progress_pause *pause)
 {

@@ -137,7 +137,7 @@ static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
 	}
 }
 
-/* World ranks that the operation still needed. Nothing else shows them any more: its wait has
+/* The world ranks that the operation still needed. Nothing else shows them any more: its wait has
  * ended, and its words are no longer in the wait table. */
 static uint64_t awaited_peers(const struct engine_op *op)
 {
@@ -155,7 +155,7 @@ static bool has_begun(const struct ls_op *op)
 	return atomic_load_explicit(&op->begun, memory_order_relaxed);
 }
 
-/* LS_PENDING: a device is not through with it at the pause; call it again. */
+/* LS_PENDING: at the pause a device still works on it; call it again. */
 static ls_status fail(struct ls_op *op, ls_status reason, int peer,
 		      const struct progress_pause *pause)
 {
@@ -188,7 +188,7 @@ static ls_status succeed(struct ls_op *op)
 	return LS_OK;
 }
 
-/* Only now is the source of a receive with a wildcard known. */
+/* The source of a receive with a wildcard is known only now. */
 static void record_matched(struct ls_op *op)
 {
 	const struct engine_op *engine_op = &op->engine;
