@@ -51,7 +51,7 @@ struct world_watch {
  * calling thread waits for: see progress/thread.c and group/attend.c. The first operation that
  * needs it starts it. */
 struct world_progress {
-	/* What the thread does: group_attend, of a higher floor, because it also closes groups. */
+	/* What it does: group_attend, of a higher floor, because sends and receives are, too. */
 	void (*act)(struct world *world);
 	struct progress_thread *threads; /* under the world's lock; the first is the newest */
 	_Atomic bool there, stop;
