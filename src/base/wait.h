@@ -325,8 +325,8 @@ static inline bool wait_word_briefly(const struct waiter *waiter, const _Atomic 
 LS_CHECKED ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *peer)
 	LOCK_AVOIDS_ALL;
 
-/* Whether the wait would end now; true: *status and *peer are as wait_words would return them.
- * False: it goes on; *status means nothing. Does not block. */
+/* Whether the wait would end now. True: *status and *peer are as wait_words would return them.
+ * False: it would not, and *status means nothing. Does not block. */
 bool wait_check(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
 		int *peer);
 

@@ -38,11 +38,11 @@ struct engine_device {
  * device is closed. */
 struct engine_stream_words {
 	struct engine_stream_words *next; /* of those that are in no operation */
-	_Atomic uint64_t claimed;  /* 1: a thread puts it behind the stream, or none will */
-	_Atomic uint64_t launched; /* 0 until all is behind the stream, then 1 + status */
-	_Atomic uint64_t fetched;  /* 1: the device has copied this rank's input */
-	_Atomic uint64_t arrived;  /* 1: the stream continues */
-	_Atomic uint64_t own_done; /* 1: as *done, if that store was refused */
+	_Atomic uint64_t claimed;         /* 1: a thread puts it behind the stream, or none will */
+	_Atomic uint64_t launched;        /* 0 until all is behind the stream, then 1 + status */
+	_Atomic uint64_t fetched;         /* 1: the device has copied this rank's input */
+	_Atomic uint64_t arrived;         /* 1: the stream continues */
+	_Atomic uint64_t own_done;        /* 1: as *done, if that store was refused */
 };
 
 /* The part of an operation that takes its turn in a stream of the program's: see stream.h. */

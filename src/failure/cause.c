@@ -114,7 +114,7 @@ void failure_read(const struct ls_group *group, struct ls_failure *out)
 {
 	uint64_t cause = atomic_load_explicit(group->waiter.cause, memory_order_acquire);
 	const struct transport_report *report = published(group, cause);
-	/* Of this one load: another rank may publish the cause meanwhile. */
+	/* The status of this one load, because another rank may publish the cause meanwhile. */
 	out->status = status_of(report, cause);
 	out->rank = -1;
 	out->pid = 0;

@@ -216,7 +216,7 @@ static struct ranks find_first_speakers(const struct world *world)
 	return find_speakers(world, &none, &none);
 }
 
-/* Those to which the question has been sent: the link may have no room. */
+/* Sends the question. Returns the ranks to which the link has sent it; it may have no room. */
 static struct ranks ask_all(struct world *world, const struct ranks *speakers, enum what what,
 			    uint64_t round)
 {

@@ -50,7 +50,7 @@ struct failure_helper {
 #define ALONE \
 	__attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
 
-/* A system call. Inlined, as both processes return from the one that makes the second. */
+/* A system call. Inlined, because both processes return from the one that makes the second. */
 ALONE static inline __attribute__((always_inline)) long raw(long number, long a, long b, long c,
 							    long d, long e)
 {

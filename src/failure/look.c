@@ -43,8 +43,9 @@ static bool waits_in(const struct diagnose_rank *rank, uint32_t group)
 	return false;
 }
 
-/* Of several hosts that of the first rank that waits. What is not known of ranks on other hosts is
- * no reason for a report, unless their host does not answer any more. */
+/* Whether this host reports the verdict: in a group over several hosts, that of the first rank that
+ * waits. Late ranks on other hosts of which nothing is known are no reason for a report, unless
+ * their host does not answer any more. */
 static bool is_to_be_reported(const struct ls_group *group, const struct diagnose_job *job,
 			      const struct diagnose_verdict *verdict)
 {

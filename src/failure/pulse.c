@@ -178,7 +178,8 @@ static void send_to(const struct failure_pulse *pulse, int rank, const struct co
 		     (const struct sockaddr *)address, address_bytes(address));
 }
 
-/* To the agent of each other host; if it is not known, to all that may be. */
+/* Sends a beat to the agent of each other host; if that is not known, to all ranks that may be
+ * it. */
 static void send_beat(const struct failure_pulse *pulse, const struct control_beat *beat)
 {
 	for (int q = 0; q < pulse->world->size; q++) {

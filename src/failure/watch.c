@@ -36,8 +36,8 @@ void failure_mark_dead(struct world *world, int q)
 	wait_wake(world->waiter.bell);
 }
 
-/* A descriptor of a process says that it has ended; but a program that closes all descriptors, as
- * some daemons do, leaves us with closed ones, or with somebody else's. */
+/* A descriptor of a process shows that it has ended. But a program that closes all descriptors,
+ * like some daemons, leaves this rank with closed ones, or with descriptors of something else. */
 static void look_at_end(struct world *world, int q)
 {
 	int fd = world->watch.pid_fds[q];

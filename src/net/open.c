@@ -100,9 +100,9 @@ static void configure(const struct net *net, const struct net_address *host, ucp
 	 * when many go to and fro: tcp_ep.c, UCT_TCP_EP_FLAG_PUT_TX_WAITING_ACK. Messages whose
 	 * bytes it does not copy, when their peer is cut: uct_iface.h, comp->count > 0. */
 	/* UCX's TCP makes a system call for each segment that it sends, of 8 KiB by default. 32 KiB
-	 * with all headers fit into these; longer ones are no faster, as they leave the processor's
-	 * caches. No segment may be longer than a peer takes: so both are set, whatever the user
-	 * has set. */
+	 * with all headers fit into these. Longer ones are no faster, because they leave the
+	 * processor's caches. No segment may be longer than a peer takes: so both are set, whatever
+	 * the user has set. */
 	const char *family = sockaddr_of(host)->sa_family == AF_INET6 ? "inet6" : "inet";
 	const char *settings[][2] = {{"KEEPALIVE_INTERVAL", "inf"},
 				     {"TCP_KEEPIDLE", "inf"},

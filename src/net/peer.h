@@ -30,7 +30,7 @@ enum net_kind {
 	NET_KINDS,
 };
 
-/* Of every message. It is read once, then checked. */
+/* The header of every message. It is read once, then checked. */
 struct net_header {
 	uint64_t job;
 	uint32_t epoch;
@@ -176,9 +176,10 @@ static inline uint64_t net_client_id(const struct net *net, int rank)
 	return membership >> 16 << 16 | (uint64_t)rank;
 }
 
-/* The transfer is over, to be told later. */
+/* The transfer has ended; net_tell_ended reports it later. */
 void net_end(struct link_transfer *transfer, ls_status status);
-/* Tells those that ended; with `only` not NULL, those with this peer. True: there were some. */
+/* Reports transfers that have ended; with `only` not NULL, those with this peer. True: there were
+ * some. */
 bool net_tell_ended(struct net *net, const struct net_peer *only);
 
 bool net_advance(struct link *link);

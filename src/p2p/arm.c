@@ -133,8 +133,8 @@ static void wake_waiters(struct world *world)
 
 void p2p_look_again(struct world *world)
 {
-	/* Sequentially consistent, as on the other side: either the thread that makes progress sees
-	 * this, or it is seen in `progress_waiters`. */
+	/* Sequentially consistent, like the other side: either the thread that makes progress sees
+	 * this, or this thread sees it in `progress_waiters`. */
 	atomic_fetch_add(&world->p2p.news, 1);
 	wake_waiters(world);
 }

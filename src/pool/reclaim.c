@@ -473,7 +473,7 @@ ls_status pool_close(struct pool *pool, uint64_t deadline_ns)
 	ls_status status = await_streams(pool, &patience);
 	if (status == LS_OK) {
 		lock_pool_acquire(&pool->lock);
-		pool->pending = NULL; /* settled, as all streams are done */
+		pool->pending = NULL; /* settled, because all streams are done */
 		lock_pool_release(&pool->lock);
 		status = await_gives(pool, &patience);
 	}

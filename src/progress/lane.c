@@ -362,7 +362,7 @@ static ls_status await_failed(struct ls_op *op, const struct progress_pause *pau
 }
 
 /* A thread that waits for its own call has nothing else to do, and may spin. Any other waiting
- * thread must not, as the progress thread must not: the calling thread may be computing. */
+ * thread must not, and the progress thread must not either: the calling thread may be computing. */
 static struct waiter *waiter_of(const struct ls_op *op)
 {
 	ls_group *group = op->group;

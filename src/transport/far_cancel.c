@@ -23,7 +23,7 @@ bool transport_cancel(struct transport_team *team, int target, unsigned index, u
 	return true;
 }
 
-/* From here on nobody but this rank knows the message. */
+/* From here on only this rank knows the message. */
 static void end_here(const struct transport_hosts *hosts, struct mail_rts *rts)
 {
 	uint32_t generation = rts->generation;

@@ -61,7 +61,7 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 	if (*inside + bytes > transport_area_reports_at(transport->size) ||
 	    (!is_of_group(hosts, mirror, peer, own, *area) && !is_of_life(own, *inside)))
 		return NULL;
-	/* Of my segment only the boxes. */
+	/* A peer may write only the boxes of my segment. */
 	if (own && *inside < sizeof(struct transport_area))
 		return NULL;
 	if (own)
@@ -139,7 +139,7 @@ void transport_mirror_return(struct transport_hosts *hosts, int peer,
 	atomic_fetch_add(&traffic->copied, message->is_eager);
 }
 
-/* Of the box in my segment at this place, to which only this peer writes; NULL: it is none. */
+/* The relay of the box of mine at this place, which only this peer writes; NULL: none. */
 static struct transport_relay *relay_of_box(const struct transport_hosts *hosts, int peer,
 					    uint64_t place)
 {
@@ -340,8 +340,8 @@ static void end_received(struct transport_carried *carried)
 		   transport_mail_word(carried->generation, transport_mail_pieces(rts->bytes)));
 }
 
-/* No rank reads its buffer any more. Cancelled: this rank has asked for that, or the group is over
- * there. Otherwise not LS_OK: the send remains incomplete until its group fails. */
+/* No rank reads the send's buffer any more. LS_CANCELLED: this rank has asked for that, or the
+ * group has ended there. Other errors: the send remains incomplete until its group fails. */
 static void end_sent(struct transport_carried *carried)
 {
 	struct transport_relay *relay = carried->relay;
@@ -361,7 +361,7 @@ static void end_carried(struct transport_carried *carried)
 {
 	bool was_mail = carried->carries < TRANSPORT_CARRIES_POST;
 	carried->is_under_way = carried->is_under_way && !was_mail;
-	if (!carried->relay->to) { /* the group is over */
+	if (!carried->relay->to) { /* the group has ended */
 		carried->is_under_way = false;
 		return;
 	}

@@ -144,12 +144,12 @@ enum transport_note {
 	TRANSPORT_NOTE_ASK, /* the words of transport_ask */
 	/* payload: the message in a cell of the source at place [1] */
 	TRANSPORT_NOTE_CELL,
-	/* the source cancels a long message of the box at place [1]: RTS slot [2], generation [3]
-	 * */
+	/* cancels a long message of the source's, of the box at place [1]: RTS slot [2],
+	 * generation [3] */
 	TRANSPORT_NOTE_CANCEL,
 	TRANSPORT_NOTE_TELL,   /* round [1]; the block as payload */
-	TRANSPORT_NOTE_LEAVES, /* the source has said all that it had to say of its groups */
-	TRANSPORT_NOTE_HEARD,  /* the source has all that the target had to say */
+	TRANSPORT_NOTE_LEAVES, /* the source has sent `ended` of all its groups */
+	TRANSPORT_NOTE_HEARD,  /* the source has got LEAVES, and all that came before it */
 };
 enum { TRANSPORT_OF_SOURCE = 0, TRANSPORT_OF_TARGET = 1 };
 

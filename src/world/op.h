@@ -51,7 +51,7 @@ struct ls_op {
 	bool listed, wants_progress, wants_urgent;
 	/* Under that lock: a thread begins it, or has begun it. */
 	bool claimed;
-	bool ordered; /* setting P2P=serial: it waits for the sends before it */
+	bool ordered;            /* setting P2P=serial: it waits for the sends before it */
 	struct ls_op *batch;     /* that it is a part of; NULL: none */
 	struct ls_op *next_part; /* of a batch: its first part; of a part: the next one */
 	bool is_batch;
