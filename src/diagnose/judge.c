@@ -194,8 +194,8 @@ static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *
 	return true;
 }
 
-/* The ranks that the hint's operation waits for, and those that these wait for in turn, unless these
- * are missing themselves. All ranks if there is no hint, or if its ranks are not known. */
+/* The ranks that the hint's operation waits for, and those that these wait for in turn, unless
+ * these are missing themselves. All ranks if there is no hint, or if its ranks are not known. */
 static struct ranks hint_reaches(const struct inquiry *inquiry, const struct ranks *missing)
 {
 	struct ranks reached = inquiry->needs.hint_needs, done = *missing;
