@@ -6,7 +6,7 @@
 #include "progress/progress.h"
 #include "p2p.h"
 
-/* Whether it can never complete. Does not block. */
+/* Whether the operation can never complete. Does not block. */
 static bool is_lost(const struct ls_op *op, uint64_t gone, int *peer)
 {
 	struct progress_self_only self_only = {0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * From the link to shared memory: mirrors of ranks on other hosts, and the events that write them,
- * or this rank's own segment. A peer may write what it may write on one host: anything of its own
- * areas, and of mine the boxes between members. Where that would lie is checked first. */
+ * or this rank's own segment. A peer may write the same as on one host: anything of its own areas,
+ * and of mine the boxes between members. Each place is checked first. */
 #include "transport/relay.h"
 
 #include <stdio.h>
@@ -23,8 +23,8 @@ static void note_inbox(struct transport_area *area, uint64_t inside)
 		atomic_fetch_or(&area->inboxes, UINT64_C(1) << source);
 }
 
-/* Whether the peer says it of a group in which both are, and have been since it was made. What is
- * left over from an earlier group with this area is not. */
+/* Whether the note is about a group in which both ranks are, and have been since it was made; not a
+ * leftover of an earlier group with this area. */
 static bool is_of_group(const struct transport_hosts *hosts, const struct transport_mirror *mirror,
 			int peer, bool own, unsigned area)
 {
@@ -35,7 +35,7 @@ static bool is_of_group(const struct transport_hosts *hosts, const struct transp
 	return relay && relay->to && relay->is_ready;
 }
 
-/* The words that say when a rank has made or closed the group that has the area. */
+/* The words that show whether a rank has made or closed the group that has the area. */
 static bool is_of_life(bool own, uint64_t inside)
 {
 	return !own && (inside == offsetof(struct transport_area, opened) ||
@@ -50,7 +50,7 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 	const struct transport *transport = hosts->transport;
 	uint64_t offset = place >> 1, size = transport_area_bytes(transport->size);
 	bool own = place & TRANSPORT_OF_TARGET;
-	const struct transport_mirror *mirror = transport->peers[peer].remote;
+	const struct transport_mirror *mirror = transport->peers[peer].mirror;
 	if (!mirror || offset % 8 || bytes == 0 || bytes % 8 || offset < TRANSPORT_AREAS_AT)
 		return NULL;
 	uint64_t index = (offset - TRANSPORT_AREAS_AT) / size;
@@ -61,7 +61,7 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 	if (*inside + bytes > transport_area_reports_at(transport->size) ||
 	    (!is_of_group(hosts, mirror, peer, own, *area) && !is_of_life(own, *inside)))
 		return NULL;
-	/* Of my segment only the boxes. */
+	/* A peer may write only the boxes of my segment. */
 	if (own && *inside < sizeof(struct transport_area))
 		return NULL;
 	if (own)
@@ -94,7 +94,7 @@ void transport_mirror_wake(const struct transport_hosts *hosts)
 
 static void note_opened(struct transport_hosts *hosts, int peer, unsigned area, uint64_t value)
 {
-	struct transport_relay *relay = hosts->transport->peers[peer].remote->relays[area];
+	struct transport_relay *relay = hosts->transport->peers[peer].mirror->relays[area];
 	if (!relay || relay->is_ready || value < relay->generation)
 		return;
 	relay->is_ready = true;
@@ -139,7 +139,7 @@ void transport_mirror_return(struct transport_hosts *hosts, int peer,
 	atomic_fetch_add(&traffic->copied, message->is_eager);
 }
 
-/* Of the box in my segment at this place, to which only this peer writes; NULL: it is none. */
+/* The relay of the box of mine at this place, which only this peer writes; NULL: none. */
 static struct transport_relay *relay_of_box(const struct transport_hosts *hosts, int peer,
 					    uint64_t place)
 {
@@ -197,7 +197,7 @@ static bool open_cells(struct transport_hosts *hosts, struct transport_relay *re
 		return true;
 	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, relay->peer, sizeof area->cells,
 		    "madvise(MADV_POPULATE_WRITE)", strerror(errno));
-	atomic_store(&hosts->transport->peers[relay->peer].remote->cut, 1);
+	atomic_store(&hosts->transport->peers[relay->peer].mirror->cut, 1);
 	return false;
 }
 
@@ -212,7 +212,7 @@ static void put_cell(struct transport_hosts *hosts, int peer, const struct link_
 	    inside + message->bytes > sizeof(struct transport_area))
 		return;
 	struct transport_area *area = (struct transport_area *)((uintptr_t)to - inside);
-	if (open_cells(hosts, hosts->transport->peers[peer].remote->relays[index], area))
+	if (open_cells(hosts, hosts->transport->peers[peer].mirror->relays[index], area))
 		memcpy(to, message->payload, message->bytes);
 }
 
@@ -290,10 +290,10 @@ static void put_message(struct transport_hosts *hosts, int peer, const struct li
 	put_word(hosts, peer, words[2], words[3]);
 }
 
-/* It is to be cut off, so nothing that it says counts any more. */
+/* The peer will be cut off, so nothing that it sends counts any more. */
 static bool is_cut(const struct transport_hosts *hosts, int peer)
 {
-	const struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
+	const struct transport_mirror *mirror = hosts->transport->peers[peer].mirror;
 	return mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed);
 }
 
@@ -341,8 +341,8 @@ static void end_received(struct transport_carried *carried)
 		   transport_mail_word(carried->generation, transport_mail_pieces(rts->bytes)));
 }
 
-/* No rank reads its buffer any more. Cancelled: this rank has asked for that, or the group is over
- * there. Otherwise not LS_OK: the send remains incomplete until its group fails. */
+/* No rank reads the send's buffer any more. LS_CANCELLED: this rank has asked for that, or the
+ * group has ended there. Other errors: the send remains incomplete until its group fails. */
 static void end_sent(struct transport_carried *carried)
 {
 	struct transport_relay *relay = carried->relay;
@@ -362,7 +362,7 @@ static void end_carried(struct transport_carried *carried)
 {
 	bool was_mail = carried->carries < TRANSPORT_CARRIES_POST;
 	carried->is_under_way = carried->is_under_way && !was_mail;
-	if (!carried->relay->to) { /* the group is over */
+	if (!carried->relay->to) { /* the group has ended */
 		carried->is_under_way = false;
 		return;
 	}
@@ -383,7 +383,7 @@ static void end_carried(struct transport_carried *carried)
 	}
 }
 
-/* Counted after it has had its effect. */
+/* Counted after its effect. */
 static void end_transfer(void *context, struct link_transfer *transfer)
 {
 	struct transport_hosts *hosts = context;
@@ -406,7 +406,7 @@ static void end_transfer(void *context, struct link_transfer *transfer)
 static void note_lost(void *context, int peer)
 {
 	struct transport_hosts *hosts = context;
-	struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
+	struct transport_mirror *mirror = hosts->transport->peers[peer].mirror;
 	if (mirror)
 		atomic_store(&mirror->lost, 1);
 	atomic_store(&hosts->transport->segment->traffic[peer].lost, 1);
@@ -419,7 +419,7 @@ static void note_lost(void *context, int peer)
 
 bool transport_is_lost(const struct transport *transport, int rank)
 {
-	const struct transport_mirror *mirror = transport->peers[rank].remote;
+	const struct transport_mirror *mirror = transport->peers[rank].mirror;
 	return mirror && atomic_load(&mirror->lost);
 }
 
@@ -464,7 +464,7 @@ ls_status transport_mirror_open(struct transport *transport, int rank)
 	atomic_store(&segment->bell.sleepers, 1);
 	mapped->segment = segment;
 	mapped->segment_bytes = bytes;
-	mapped->remote = mirror;
+	mapped->mirror = mirror;
 	mapped->edge_segment = WAIT_SEGMENT_MIRROR;
 	return LS_OK;
 }
@@ -488,7 +488,7 @@ void transport_hosts_close(struct transport *transport)
 	if (!hosts)
 		return;
 	for (int q = 0; q < transport->size; q++)
-		if (transport->peers[q].remote)
+		if (transport->peers[q].mirror)
 			hosts->link->ops->cut(hosts->link, q);
 	for (int i = 0; i < TRANSPORT_AREAS; i++) {
 		struct transport_team *team = atomic_load(&hosts->teams[i]);

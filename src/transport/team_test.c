@@ -159,10 +159,9 @@ static void test_again(void **state)
 			sent++;
 		assert_int_equal(sent, TRANSPORT_CHANNEL_SLOTS);
 		must_receive(team[0], 1, 0);
-		_Atomic uint64_t *words[] = {&area->finished,  &area->completed_count,
-					     &area->claim,     &area->cause,
-					     &area->looked_ns, &area->reported,
-					     &area->stopped,   &area->mail_ended};
+		_Atomic uint64_t *words[] = {&area->finished, &area->completed_seq, &area->claim,
+					     &area->cause,    &area->looked_ns,     &area->reported,
+					     &area->stopped,  &area->mail_ended};
 		for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 			atomic_store(words[i], UINT64_MAX);
 		for (uint64_t s = 1; s <= seq; s++)

@@ -14,9 +14,9 @@ uint64_t world_gone_now(struct ls_group *group)
 	return atomic_fetch_or(&group->gone, gone) | gone;
 }
 
-/* What was seen at a number of departures is all that had gone by then, as they are raised
- * afterwards. If two threads look at once the older number may stand last: then it is looked once
- * more. */
+/* All members that were gone at a number of `departures` are seen then, because a member is gone
+ * before it raises the number. If two threads look at once, the older number may be stored last;
+ * then the next call looks once more. */
 uint64_t world_gone(struct ls_group *group)
 {
 	const struct transport_segment *mine = group->world->transport.segment;
