@@ -101,8 +101,9 @@ static ls_status missing_peer(const struct waiter *waiter, const struct wait_cal
 	return worst;
 }
 
-/* Whether the wait is over, apart from its time limit, and how. The condition is tested once more
- * at the end: a peer that stored the word and then failed, left or died has done its part. */
+/* Whether the wait has ended, apart from its time limit, and with which status. The condition is
+ * tested once more at the end: a peer that stored the word and then failed, left or died has done
+ * its part. */
 bool wait_is_over(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
 		  int *peer)
 {
@@ -145,8 +146,8 @@ static bool awaits_link(const struct wait_call *call)
 	return awaits;
 }
 
-/* Spins or yields for spin_ns; true if that was enough. The clock is first read after a batch, so
- * that a wait which is over at once costs a few loads. *since_ns: about when the wait began. */
+/* Spins or yields for spin_ns; true if that was enough. The clock is first read after a batch, so a
+ * wait that ends at once costs only a few loads. *since_ns: about when the wait began. */
 static bool spin(const struct waiter *waiter, const struct wait_call *call, uint64_t *since_ns,
 		 ls_status *status, int *peer)
 {
@@ -190,10 +191,10 @@ static struct timespec to_timespec(uint64_t ns)
 #define SYS_futex_waitv 449
 #endif
 
-/* Sleeps while *word is `value`, at most until until_ns; 0 or an errno. A word in shared memory,
- * so not FUTEX_PRIVATE. futex_waitv goes on after a handler installed with SA_RESTART, also with
- * a time-out, and so tells the two kinds of handlers apart; FUTEX_WAIT_BITSET, for kernels before
- * 5.16 and system call filters that do not know the other, comes back from any handler. */
+/* Sleeps while *word is `value`, at most until until_ns; 0 or an errno. A word in shared memory, so
+ * not FUTEX_PRIVATE. futex_waitv continues after a handler installed with SA_RESTART, also with a
+ * time-out, and so tells the two kinds of handlers apart. FUTEX_WAIT_BITSET, for kernels before
+ * 5.16 and system call filters that do not know the other, returns after any handler. */
 static int futex_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns)
 {
 	struct timespec until = to_timespec(until_ns);
@@ -222,7 +223,7 @@ bool wait_sleep_while(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns,
 	return false;
 }
 
-/* Fails only for an address that is none; then nobody can sleep there either. */
+/* Fails only for an address that is not mapped, where no thread can sleep either. */
 static void futex_wake(_Atomic uint32_t *word)
 {
 	atomic_fetch_add_explicit(word, 1, memory_order_seq_cst);
@@ -298,8 +299,9 @@ uint64_t wait_after(uint64_t ns, uint64_t wait_ns)
 uint64_t wait_next_look(const struct waiter *waiter, const struct wait_call *call, uint64_t now_ns)
 {
 	uint64_t look_ns = waiter->look_ns;
-	uint64_t gone_ns = call->since_ns && call->since_ns < now_ns ? now_ns - call->since_ns : 0;
-	return wait_after(now_ns, look_ns ? look_ns - gone_ns % look_ns : 0);
+	uint64_t elapsed_ns =
+		call->since_ns && call->since_ns < now_ns ? now_ns - call->since_ns : 0;
+	return wait_after(now_ns, look_ns ? look_ns - elapsed_ns % look_ns : 0);
 }
 
 /* The waiter's side of the doorbell. The numbers are the steps that doorbell.pml models. */

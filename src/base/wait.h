@@ -122,15 +122,15 @@ struct wait_table {
 	_Atomic uint64_t pages_taken;
 	_Atomic uint32_t watch_tid;    /* the rank's watch, which never calls Lockstep */
 	_Atomic uint32_t progress_tid; /* the progress thread, which acts for other threads */
-	/* Threads that move messages between hosts. They store only what has been sent to the rank,
-	 * which others see elsewhere: transport_traffic. 0: none */
+	/* Threads that move messages between hosts. They store only what has been sent to the rank;
+	 * others see that in transport_traffic. 0: none. */
 	_Atomic uint32_t link_tids[2];
 	/* The thread that sends heartbeats to other hosts, and acts for none. 0: none */
 	_Atomic uint32_t pulse_tid;
-	/* The sleep of those threads of the process that are in no wait, as the watch has seen it
+	/* The sleep of the process' threads that are in no wait, as the watch has seen it
 	 * (diagnose_outside_sleep), if only such threads or threads in a wait can wake them. The
-	 * main thread is among them, because it might call at any time, whether it has called
-	 * before or not. It is a hash: readers need not know where the threads sleep, only whether
+	 * main thread is among them, because it might call at any time, whether or not it has
+	 * called before. It is a hash: readers need not know where the threads sleep, only whether
 	 * they still sleep the same sleep. 0: unknown. */
 	_Atomic uint64_t outside_sleep;
 	struct wait_edge pages[WAIT_PAGE_MAX][WAIT_EDGE_MAX];
@@ -166,9 +166,9 @@ struct wait_word {
 	struct wait_edge edge;
 };
 
-/* What has to be moved while threads wait: messages from and to other hosts. A thread that spins
- * advances it. One that goes to sleep hands over to a thread that sleeps on the descriptors. The
- * functions hold no lock when they return, and never block. */
+/* Moves messages from and to other hosts while threads wait. A thread that spins calls `advance`.
+ * One that goes to sleep calls `hand_over`: then a thread that sleeps on the link's descriptors
+ * takes over. The functions hold no lock when they return, and never block. */
 struct wait_pump {
 	void *context;
 	void (*advance)(void *context);
@@ -211,9 +211,9 @@ struct wait_call {
 	uint64_t since_ns;    /* when it began, if it is resumed; 0: now */
 	uint32_t group;
 	uint64_t record;
-	/* Not NULL: it waits for code that is not Lockstep's, such as a device that is to free
-	 * memory. It is shown as a foreign call of this name, without its words, of which no other
-	 * process could learn anything. */
+	/* Not NULL: the call waits for code that is not Lockstep's, such as a device that is to
+	 * free memory. It is shown as a foreign call of this name, without its words, because no
+	 * other process could learn anything from them. */
 	const char *foreign;
 };
 
@@ -276,7 +276,7 @@ static inline void wait_relax(void)
 #endif
 }
 
-/* Lets a peer do some messages' work undisturbed, if it has a processor of its own. */
+/* Lets a peer work on a few messages undisturbed, if it has a processor of its own. */
 static inline void wait_hold_back(const struct waiter *waiter)
 {
 	if (waiter->yield || waiter->spin_ns == 0)
@@ -325,8 +325,8 @@ static inline bool wait_word_briefly(const struct waiter *waiter, const _Atomic 
 LS_CHECKED ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *peer)
 	LOCK_AVOIDS_ALL;
 
-/* Whether the wait would end now, and with which result. Does not block; as wait_words with a
- * deadline that has passed. */
+/* Whether the wait would end now. True: *status and *peer are as wait_words would return them.
+ * False: it would not, and *status means nothing. Does not block. */
 bool wait_check(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
 		int *peer);
 
@@ -334,23 +334,23 @@ bool wait_check(const struct waiter *waiter, const struct wait_call *call, ls_st
  * another one. wait_thread_leave removes it. */
 void wait_show(struct waiter *waiter, const struct wait_call *call) LOCK_AVOIDS(trace);
 
-/* As poll(2) on `fds` until one is ready (LS_OK, revents set), the deadline (LS_TIMED_OUT) or an
- * interrupt (LS_INTERRUPTED). With a waiter, as wait_words: a handler installed with SA_RESTART
- * runs and ends nothing, nor does any if waiter->resumes; of more than WAIT_FDS_MAX descriptors,
- * and where no descriptor is left, any other one ends it. Without one (a watch, a launcher) nothing
- * is published, and any handler ends it; a caller that wants to go on calls again. With count 0 it
- * sleeps. `peer`: the rank it waits for, -1: none. Looks neither at cause nor at peers: give it
- * a descriptor for those. LS_SYSTEM comes with a message. */
+/* As poll(2) on `fds`: until one is ready (LS_OK, revents set), until the deadline (LS_TIMED_OUT),
+ * or until a signal handler ends it (LS_INTERRUPTED). With waiter->resumes no handler does. With
+ * another waiter those do that were installed without SA_RESTART; all do if there are more than
+ * WAIT_FDS_MAX descriptors, or the process has no descriptor left. Without a waiter (a watch, a
+ * launcher) nothing is published, and any handler ends it. With count 0 it sleeps. peer: the rank
+ * it waits for, -1: none. It does not look at cause and peers: give it a descriptor for those.
+ * LS_SYSTEM comes with a message. */
 LS_CHECKED ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int peer,
 			      uint64_t deadline_ns) LOCK_AVOIDS_ALL;
 
 /* Around a call of code that is not Lockstep's and may block, such as a device's driver: shows its
- * name and since when the thread is in it. Nothing can be proved from it, as the call may return at
- * any time. `call`: of its text at most WAIT_FOREIGN_BYTES - 1 bytes are copied. No lock may be
- * held. Not nested, and no wait on the same waiter in between. A thread that finds no free slot is
- * counted as unpublished, as in other waits. Afterwards the thread is outside: one of Lockstep's
- * own, which has no slot otherwise, calls wait_thread_leave then. A waiter that is NULL or has no
- * wait table: shows nothing. */
+ * name, and since when the thread is in it. It proves nothing, because the call may return at any
+ * time. At most WAIT_FOREIGN_BYTES - 1 bytes of `call` are copied. No lock may be held. Not nested,
+ * and no wait on the same waiter in between. A thread that finds no free slot is counted as
+ * unpublished, as in other waits. Afterwards the thread counts as outside. A thread of Lockstep's
+ * own, which has no slot otherwise, then calls wait_thread_leave. A waiter that is NULL or has no
+ * wait table shows nothing. */
 void wait_foreign_call_begin(struct waiter *waiter, const char *call) LOCK_AVOIDS_ALL;
 void wait_foreign_call_end(struct waiter *waiter) LOCK_AVOIDS(trace);
 
@@ -358,23 +358,23 @@ void wait_foreign_call_end(struct waiter *waiter) LOCK_AVOIDS(trace);
  * themselves use it. */
 bool wait_room(int fd, uint64_t deadline_ns);
 
-/* Given a thread's line of /proc/PID/task/TID/syscall: whether it sleeps, without a time limit,
- * until another thread wakes it. *shared: the address of the futex word if other processes that
- * share the memory may wake it; 0: only its own process may. */
+/* Given a thread's line of /proc/PID/task/TID/syscall: whether the thread sleeps, without a time
+ * limit, until another thread wakes it. *shared: the address of the futex word if other processes
+ * that share the memory may wake it; 0: only its own process may. */
 bool wait_is_endless(const char *line, uint64_t *shared);
 
-/* The same line: whether it sleeps as a thread does that waits for a mutex of the C library, of its
- * process alone, at the address *mutex. Other locks may sleep in the same way; what lies there
- * tells them apart: see src/stack/locks.c. */
+/* The same line: whether the thread sleeps as one that waits for a mutex of the C library, of its
+ * process alone, at the address *mutex. Other locks may sleep in the same way; the memory there
+ * tells them apart: src/stack/locks.c. */
 bool wait_is_for_mutex(const char *line, uint64_t *mutex);
 enum { WAIT_MUTEX_CONTENDED = 2 };
 
 /* Waits until a thread of this process, which waits for nothing meanwhile, has stored 0. Locks may
  * be held. */
 void wait_moment(const _Atomic uint32_t *word);
-/* In place of a membarrier that the system refuses: waits so long that what all other threads had
- * stored when this was called is seen here. A store leaves its processor in less than a
- * microsecond, or when its thread does; this takes 10 ms. Locks may be held. */
+/* In place of a membarrier that the system refuses: waits until all that other threads had stored
+ * when this was called is seen here. A store leaves its processor in less than a microsecond, or
+ * when its thread does; this takes 10 ms. Locks may be held. */
 void wait_until_stores_are_seen(void);
 
 /* Waits for a thread of this process to end. */
@@ -393,7 +393,7 @@ static inline bool wait_is_awaited(const struct wait_bell *bell)
  * own, as if a thread waited there for nothing else, so that a proof treats them separately. */
 struct wait_item {
 	struct waiter *waiter; /* has a wait table; all items are of one rank */
-	/* must stay valid, with all that it points to, as long as the thread may wait for it */
+	/* Stays valid, with all that it points to, as long as the thread may wait for it. */
 	struct wait_call call;
 	uint32_t tid; /* of that thread */
 	struct wait_slot *slot;
@@ -402,8 +402,8 @@ struct wait_item {
 };
 
 /* Publishes the item, or its new words. One thread publishes it and waits for it. Any thread may
- * hide it, which ends that wait when the thread next wakes; a lock of the callers must exclude the
- * two calls from each other. A hidden item may be hidden again. */
+ * hide it, which ends that wait when the thread next wakes; the callers exclude the two calls from
+ * each other by a lock. A hidden item may be hidden again. */
 void wait_item_show(struct wait_item *item) LOCK_AVOIDS(trace);
 void wait_item_hide(struct wait_item *item) LOCK_AVOIDS(trace);
 

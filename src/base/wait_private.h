@@ -24,7 +24,7 @@ static inline void wait_pump_hand_over(const struct wait_pump *pump)
 		pump->hand_over(pump->context);
 }
 
-/* Whether the wait is over, whatever the time, and how. */
+/* Whether the wait has ended, apart from its time limit, and with which status. */
 bool wait_is_over(const struct waiter *waiter, const struct wait_call *call, ls_status *status,
 		  int *peer);
 

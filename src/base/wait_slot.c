@@ -35,7 +35,7 @@ static _Thread_local struct registration *registrations;
 /* That of the first of them, or NULL. */
 _Thread_local const struct wait_registry *wait_entered;
 
-/* Process-wide, as the system has it so: made once, never changed. */
+/* One for the process, because the system has keys for processes; made once, never changed. */
 static pthread_key_t key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static int key_error;
@@ -64,7 +64,7 @@ static void registry_drop(struct wait_registry *registry)
 	}
 }
 
-/* So many pages of nobody's as `words` need; none if there are not enough. */
+/* Takes as many free pages as `words` need; none if there are not enough. */
 static uint64_t take_pages(struct wait_table *wait_table, uint32_t words)
 {
 	uint64_t taken = atomic_load(&wait_table->pages_taken), pages;

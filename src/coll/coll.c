@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The tables of coll.h as arrays. */
 #include "coll/coll.h"
 
 #include <stddef.h>

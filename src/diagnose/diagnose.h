@@ -275,7 +275,7 @@ enum diagnose_cause {
 	DIAGNOSE_DEADLOCK,   /* proved */
 	DIAGNOSE_IS_STOPPED, /* a needed rank is stopped: reported */
 	/* a needed rank is alive but not in the operation: reported after LOCKSTEP_PATIENCE_MS */
-	DIAGNOSE_ELSEWHERE,
+	DIAGNOSE_LATE,
 	DIAGNOSE_TIMED_OUT,   /* only with a hint: the time limit came before any of the others */
 	DIAGNOSE_WAS_ABORTED, /* only with a hint: ls_group_abort, or an interrupt */
 };
@@ -335,7 +335,7 @@ struct diagnose_verdict {
 	ls_status status; /* the status of operations that fail because of it; LS_OK for HEALTHY */
 	int32_t culprit;  /* the one rank at fault; -1: none, or several */
 	uint32_t fields;  /* of a mismatch: which fields differ */
-	/* the ranks of the cause: they differ, are dead, stopped, elsewhere, or in the cycle */
+	/* the ranks of the cause: they differ, are dead, stopped, late, or in the cycle */
 	struct ranks culprits;
 	struct ranks waiting; /* ranks that wait, directly or through others, for a culprit */
 	uint32_t group;

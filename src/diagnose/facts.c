@@ -431,16 +431,16 @@ static uint64_t collectives_entered(const struct diagnose_rank *rank, uint32_t g
 	return entered;
 }
 
-struct ranks diagnose_absent_from(const struct diagnose_job *job, int rank,
-				  const struct diagnose_record *record)
+struct ranks diagnose_missing_from(const struct diagnose_job *job, int rank,
+				   const struct diagnose_record *record)
 {
 	const struct ranks *members = diagnose_members(job, record->record.group);
-	struct ranks absent = {{0}};
+	struct ranks missing = {{0}};
 	for (int r = 0; r < job->size; r++)
 		if (r != rank && (!members || ranks_have(members, r)) &&
 		    collectives_entered(&job->ranks[r], record->record.group) < record->record.seq)
-			ranks_add(&absent, r);
-	return absent;
+			ranks_add(&missing, r);
+	return missing;
 }
 
 const struct diagnose_record *diagnose_newest(const struct diagnose_rank *rank)

@@ -76,8 +76,8 @@ const struct diagnose_record *diagnose_record_for(const struct diagnose_rank *ra
 const struct diagnose_record *diagnose_collective_at(const struct diagnose_rank *rank,
 						     uint32_t group, uint64_t seq);
 /* Members that have not entered the collective `record` of this rank. */
-struct ranks diagnose_absent_from(const struct diagnose_job *job, int rank,
-				  const struct diagnose_record *record);
+struct ranks diagnose_missing_from(const struct diagnose_job *job, int rank,
+				   const struct diagnose_record *record);
 const struct diagnose_record *diagnose_newest(const struct diagnose_rank *rank);
 /* The newest record of the same sort as `like`: a collective of the same group, or a message
  * between the same two ranks. `like` is a record of rank `other`. */
@@ -209,7 +209,7 @@ struct ranks diagnose_find_unproved(const struct diagnose_job *job);
 int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hops, int max,
 			struct ranks *ranks);
 
-/* ---- judge_absent.c ---- */
+/* ---- judge_missing.c ---- */
 
 /* Which ranks each rank waits for. The hint adds its own rank, which has just given up waiting, so
  * that its slot is empty. A hint without a record comes from a rank that was only looking. */
@@ -230,13 +230,13 @@ struct ranks diagnose_find_gone(const struct diagnose_job *job, const struct dia
 				uint32_t group);
 
 /* Ranks that others wait for in this group (0: in any group) and that do not wait themselves:
- * stopped ranks, and ranks that are elsewhere. */
-void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_needs *needs,
-			uint32_t group, struct ranks *stopped, struct ranks *elsewhere);
+ * stopped ranks, and late ranks. */
+void diagnose_find_late(const struct diagnose_job *job, const struct diagnose_needs *needs,
+			uint32_t group, struct ranks *stopped, struct ranks *late);
 /* For a collective that has been given up: members that are stopped and have not done their part of
- * it, if those of `elsewhere`, which it seemed to wait for, may only wait themselves. */
+ * it, if those of `late`, which it seemed to wait for, may only wait themselves. */
 struct ranks diagnose_find_behind(const struct diagnose_job *job,
-				  const struct diagnose_needs *needs, const struct ranks *elsewhere);
+				  const struct diagnose_needs *needs, const struct ranks *late);
 
 /* ---- write.c ---- */
 

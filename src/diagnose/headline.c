@@ -196,7 +196,7 @@ static void write_last(struct diagnose_writer *writer, const struct diagnose_ran
 			       ls_status_name((ls_status)last->record.status));
 }
 
-/* What a rank that is elsewhere did last, and what it does now. */
+/* What a late rank did last, and what it does now. */
 static void write_whereabouts(struct diagnose_writer *writer, const struct diagnose_job *job,
 			      const struct diagnose_rank *rank, const struct diagnose_record *last)
 {
@@ -240,8 +240,8 @@ static void write_pid(struct diagnose_writer *writer, const struct diagnose_job 
 	diagnose_write(writer, ") ");
 }
 
-static void write_one_absent(struct diagnose_writer *writer, const struct diagnose_job *job,
-			     const struct diagnose_verdict *verdict, int r)
+static void write_one_missing(struct diagnose_writer *writer, const struct diagnose_job *job,
+			      const struct diagnose_verdict *verdict, int r)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
 	const struct diagnose_record *last = diagnose_part_of(job, verdict, r).record;
@@ -270,23 +270,22 @@ static void write_one_absent(struct diagnose_writer *writer, const struct diagno
 	}
 }
 
-static void write_absent(struct diagnose_writer *writer, const struct diagnose_job *job,
-			 const struct diagnose_verdict *verdict)
+static void write_missing(struct diagnose_writer *writer, const struct diagnose_job *job,
+			  const struct diagnose_verdict *verdict)
 {
 	struct ranks who = verdict->culprit >= 0 ? ranks_of(verdict->culprit) : verdict->culprits;
-	bool reported =
-		verdict->cause == DIAGNOSE_IS_STOPPED || verdict->cause == DIAGNOSE_ELSEWHERE;
+	bool reported = verdict->cause == DIAGNOSE_IS_STOPPED || verdict->cause == DIAGNOSE_LATE;
 	if (ranks_count(&who) == 1) {
-		write_one_absent(writer, job, verdict, ranks_first(&who));
+		write_one_missing(writer, job, verdict, ranks_first(&who));
 	} else if (!ranks_any(&who)) {
 		diagnose_write(writer,
 			       verdict->cause == DIAGNOSE_LEFT ? "a rank finished" : "a rank died");
 	} else {
 		diagnose_write_ranks(writer, &who);
-		diagnose_write(writer, verdict->cause == DIAGNOSE_DIED        ? " died"
-				       : verdict->cause == DIAGNOSE_LEFT      ? " finished"
-				       : verdict->cause == DIAGNOSE_ELSEWHERE ? " are elsewhere"
-									      : " are stopped");
+		diagnose_write(writer, verdict->cause == DIAGNOSE_DIED   ? " died"
+				       : verdict->cause == DIAGNOSE_LEFT ? " finished"
+				       : verdict->cause == DIAGNOSE_LATE ? " are elsewhere"
+									 : " are stopped");
 	}
 	write_while(writer, job, verdict, reported);
 }
@@ -449,7 +448,7 @@ void diagnose_write_headline(struct diagnose_writer *writer, const struct diagno
 	case DIAGNOSE_TIMED_OUT:
 		break;
 	default:
-		write_absent(writer, job, verdict);
+		write_missing(writer, job, verdict);
 		break;
 	}
 }

@@ -31,7 +31,7 @@ static ls_status status_of_cause(enum diagnose_cause cause)
 	case DIAGNOSE_WAS_ABORTED:
 		return LS_ABORTED;
 	case DIAGNOSE_IS_STOPPED:
-	case DIAGNOSE_ELSEWHERE:
+	case DIAGNOSE_LATE:
 	case DIAGNOSE_TIMED_OUT:
 		break;
 	}
@@ -194,11 +194,11 @@ static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *
 	return true;
 }
 
-/* The ranks that the hint's operation waits for, and those that these wait for in turn, unless they
- * are away themselves. Without a hint, or if it is not known: all ranks. */
-static struct ranks hint_reaches(const struct inquiry *inquiry, const struct ranks *away)
+/* The ranks that the hint's operation waits for, and those that these wait for in turn, unless
+ * these are missing themselves. All ranks if there is no hint, or if its ranks are not known. */
+static struct ranks hint_reaches(const struct inquiry *inquiry, const struct ranks *missing)
 {
-	struct ranks reached = inquiry->needs.hint_needs, done = *away;
+	struct ranks reached = inquiry->needs.hint_needs, done = *missing;
 	int size = inquiry->job->size;
 	if (!ranks_any(&reached))
 		return ranks_below(RANKS_JOB_MAX);
@@ -217,28 +217,28 @@ static struct ranks hint_reaches(const struct inquiry *inquiry, const struct ran
 	return reached;
 }
 
-static bool judge_away(const struct inquiry *inquiry, struct diagnose_verdict *out)
+static bool judge_late(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
-	struct ranks stopped, elsewhere;
-	diagnose_find_away(inquiry->job, &inquiry->needs, inquiry->group, &stopped, &elsewhere);
-	struct ranks away = stopped;
-	ranks_join(&away, &elsewhere);
-	struct ranks reached = hint_reaches(inquiry, &away);
+	struct ranks stopped, late;
+	diagnose_find_late(inquiry->job, &inquiry->needs, inquiry->group, &stopped, &late);
+	struct ranks missing = stopped;
+	ranks_join(&missing, &late);
+	struct ranks reached = hint_reaches(inquiry, &missing);
 	ranks_keep(&stopped, &reached);
-	ranks_keep(&elsewhere, &reached);
+	ranks_keep(&late, &reached);
 	if (inquiry->hint && !ranks_any(&stopped))
-		stopped = diagnose_find_behind(inquiry->job, &inquiry->needs, &elsewhere);
-	out->cause = ranks_any(&stopped)     ? DIAGNOSE_IS_STOPPED
-		     : ranks_any(&elsewhere) ? DIAGNOSE_ELSEWHERE
-					     : DIAGNOSE_HEALTHY;
-	out->culprits = ranks_any(&stopped) ? stopped : elsewhere;
+		stopped = diagnose_find_behind(inquiry->job, &inquiry->needs, &late);
+	out->cause = ranks_any(&stopped) ? DIAGNOSE_IS_STOPPED
+		     : ranks_any(&late)  ? DIAGNOSE_LATE
+					 : DIAGNOSE_HEALTHY;
+	out->culprits = ranks_any(&stopped) ? stopped : late;
 	return ranks_any(&out->culprits);
 }
 
 static bool judge_all(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	return judge_mismatch(inquiry, out) || judge_gone(inquiry, out) ||
-	       judge_cycle(inquiry, out) || judge_away(inquiry, out);
+	       judge_cycle(inquiry, out) || judge_late(inquiry, out);
 }
 
 /* ---- with a hint ---- */

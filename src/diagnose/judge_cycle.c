@@ -186,11 +186,11 @@ static struct ranks reduce_needs(const struct diagnose_job *job, int r,
 	struct trace_kind_facts facts = trace_kind_facts(record->record.kind);
 	if (facts.rooted || facts.own_counts)
 		return needs;
-	struct ranks absent = diagnose_absent_from(job, r, record);
-	ranks_keep(&absent, stuck);
-	if (ranks_meet(&absent, &needs))
-		ranks_keep(&absent, &needs);
-	return ranks_any(&absent) ? absent : needs;
+	struct ranks missing = diagnose_missing_from(job, r, record);
+	ranks_keep(&missing, stuck);
+	if (ranks_meet(&missing, &needs))
+		ranks_keep(&missing, &needs);
+	return ranks_any(&missing) ? missing : needs;
 }
 
 /* The first thread of rank r that waits for a rank of the set, and that rank: if there are several,

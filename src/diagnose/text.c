@@ -42,7 +42,7 @@ static const char *role_of(const struct report *report, int r, const struct diag
 			return "in the cycle";
 		case DIAGNOSE_IS_STOPPED:
 			return "stopped";
-		case DIAGNOSE_ELSEWHERE:
+		case DIAGNOSE_LATE:
 			return "elsewhere";
 		case DIAGNOSE_WAS_ABORTED:
 			return verdict->closes                     ? "left"
@@ -254,7 +254,7 @@ static bool has_kept(const struct report *report)
 	return false;
 }
 
-static void write_elsewhere_advice(struct diagnose_writer *writer, const struct report *report)
+static void write_late_advice(struct diagnose_writer *writer, const struct report *report)
 {
 	if (has_kept(report)) {
 		diagnose_write(writer,
@@ -430,8 +430,8 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 	case DIAGNOSE_IS_STOPPED:
 		write_stopped_advice(writer, report);
 		break;
-	case DIAGNOSE_ELSEWHERE:
-		write_elsewhere_advice(writer, report);
+	case DIAGNOSE_LATE:
+		write_late_advice(writer, report);
 		break;
 	case DIAGNOSE_TIMED_OUT:
 		write_time_limit(writer);

@@ -213,7 +213,7 @@ void engine_mailbox_arrive(struct engine *engine, int q) LOCK_REQUIRES(mail)
 	peer->from_open = true;
 	while (transport_mail_poll(peer->from, &peer->in, &message)) {
 		message.source = q;
-		transport_mail_fetch(peer->from, &peer->in);
+		transport_mail_prefetch(peer->from, &peer->in);
 		struct match_entry *entry =
 			engine_match_find(&mailbox->posted, q, message.envelope.tag);
 		if (entry) {
@@ -242,7 +242,7 @@ static void arrive_from(struct engine *engine, int source) LOCK_REQUIRES(mail)
 		engine_mailbox_arrive(engine, q);
 }
 
-bool engine_mailbox_asks(struct engine *engine, struct engine_op *op)
+bool engine_mailbox_poll_posted(struct engine *engine, struct engine_op *op)
 {
 	lock_mail_acquire(&engine->mailbox->lock);
 	arrive_from(engine, op->p2p.entry.source);

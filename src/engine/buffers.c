@@ -13,7 +13,7 @@ uint64_t engine_shape(const uint64_t *counts, int size)
 	return shape;
 }
 
-/* Where each part begins. */
+/* The first element of each part. */
 static const uint64_t *add_up(const uint64_t *counts, int size, uint64_t *starts)
 {
 	starts[0] = 0;
@@ -22,8 +22,7 @@ static const uint64_t *add_up(const uint64_t *counts, int size, uint64_t *starts
 	return starts;
 }
 
-/* The most that any rank has as INPUT, which plan_table_choose wants: when all have the same
- * count. */
+/* The longest INPUT of any rank, if all have the same count: plan_table_choose needs it. */
 static uint64_t measure(const struct engine_op *op, const struct coll *coll, int size)
 {
 	uint64_t unit = op->call.count * op->element;
@@ -44,7 +43,7 @@ static uint64_t measure_lists(const struct engine_op *op, const struct coll *col
 	return most * op->element;
 }
 
-/* Where the buffers are not alike, the shorter one is my part of the other. */
+/* If the buffers differ in length, the shorter one is my part of the longer one. */
 static bool is_in_place(const struct engine_op *op, const struct coll *coll, int rank)
 {
 	if (!op->call.send.address || !op->call.recv.address)
@@ -66,7 +65,7 @@ void engine_buffers_set(const struct engine *engine, struct engine_op *op,
 	uint64_t payload = 0;
 	op->element = dtype_bytes(op->call.dtype);
 	op->starts = op->recv_starts = NULL;
-	/* What a rank passes that has no such buffer is of no interest, and must not be touched. */
+	/* A rank that has no such buffer may pass any pointer, which must not be touched. */
 	if (rooted && rank != op->call.peer) {
 		if (coll->root == COLL_ROOT_SENDS)
 			op->call.send = (struct buffer){0};
@@ -88,7 +87,7 @@ void engine_buffers_set(const struct engine *engine, struct engine_op *op,
 	params->size = size;
 	params->topology = engine->topology.host_count > 1 ? &engine->topology : NULL;
 	params->root = rooted ? op->call.peer : 0;
-	/* What is scaled first is not the caller's buffer any more. */
+	/* A scaled input is a copy, and not the caller's buffer any more. */
 	params->in_place = is_in_place(op, coll, rank) && !engine_is_scaled(op);
 	plan_table_choose(&engine->table, params->collective, payload, TRANSPORT_INLINE_BYTES, size,
 			  engine->wanted, &op->choice);

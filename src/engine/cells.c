@@ -65,7 +65,7 @@ bool engine_mailbox_find_cells(struct engine *engine, uint64_t bytes)
 	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_cells *cells = &mailbox->cells;
 	bool both = bytes > MAIL_CELL_BYTES;
-	/* Without memory for cells, messages go the way of long ones. */
+	/* Without memory for cells, such messages are sent as long ones. */
 	if (__builtin_expect(!cells->open, 0) && !(cells->open = transport_cells_open(engine->team)))
 		return false;
 	if (__builtin_expect(find(cells, both) != 0, 1))

@@ -70,7 +70,7 @@ void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent
 		crossing->run = run < RUN_MAX ? (uint32_t)run : RUN_MAX;
 	}
 	if (how == MAILBOX_HANDLE) {
-		/* One was waited for twice: then nothing is sure any more. */
+		/* A handle was waited for twice: then the count proves nothing any more. */
 		crossing->unsure |= waited_sends(engine) > crossing->begun;
 		crossing->begun++;
 		crossing->begun_to = dest;

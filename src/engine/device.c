@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Operations on memory of a device, which no other rank sees and the processor cannot touch. Its
- * driver brings what this rank gives to a block of the arena; there the operation runs as on any
- * other memory, and the driver takes the result back:
+ * Operations on memory of a device, which no other rank sees and the processor cannot touch. The
+ * device's driver copies this rank's input to a block of the arena. There the operation runs as on
+ * any other memory, and the driver copies the result back:
  *
  *   fetching ── engine_submit, engine_advance … (running) ── delivering
  *
- * The device stores how far it is in *op->device.done, a word that only this process can read. A
- * rank that waits for it is never part of a proof. Nothing of the operation can be seen by peers
- * before all is fetched, so they wait for it as for a rank that comes late. */
+ * The device stores how many copies it has completed in *op->device.done, a word that only this
+ * process can read. A rank that waits for it is never part of a proof. Peers see nothing of the
+ * operation before all is fetched, so they wait for it as for a late rank. */
 #include "device/driver.h"
 #include "engine_ops.h"
 #include "engine_private.h"
@@ -79,7 +79,7 @@ static bool make_room(struct engine *engine, struct engine_op *op, const struct 
 	return op->status == LS_OK;
 }
 
-/* In place: one block, in which both lie as they do in the caller's memory. */
+/* In place: one block, with both buffers at the distance that they have in the caller's memory. */
 static bool make_room_for_both(struct engine *engine, struct engine_op *op)
 {
 	struct engine_device *device = &op->device;
@@ -244,7 +244,7 @@ enum engine_progress engine_device_advance(struct engine *engine, struct engine_
 		progress = on_stream ? engine_stream_fetched(op) : await_device(op);
 		if (progress != ENGINE_DONE)
 			return progress;
-		engine_submit_host(engine, op, device->workspace);
+		engine_submit_cpu(engine, op, device->workspace);
 		device->stage = ENGINE_DEVICE_RUNNING;
 	}
 	if (device->stage == ENGINE_DEVICE_RUNNING) {
@@ -264,7 +264,7 @@ enum engine_progress engine_device_advance(struct engine *engine, struct engine_
 	return ENGINE_DONE;
 }
 
-/* Abandons what peers may see of the operation, on whatever memory its buffers are. */
+/* Abandons the operation towards peers, whatever the memory of its buffers. */
 static enum engine_progress abandon_host(struct engine *engine, struct engine_op *op,
 					 const struct ranks *gone, bool force)
 {
@@ -284,7 +284,7 @@ static enum engine_progress abandon_host(struct engine *engine, struct engine_op
 	return progress;
 }
 
-/* Peers come first, as the stream may have other work to do for long. */
+/* Peers first, because the stream may work for others for a long time. */
 static enum engine_progress abandon_on_stream(struct engine *engine, struct engine_op *op,
 					      const struct ranks *gone, bool force)
 {

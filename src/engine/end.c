@@ -2,7 +2,7 @@
  * The last collectives of a group. A rank that reads a peer's entry finds a difference. But a rank
  * that only contributes data reads no entry, and after the last collective no rank reads any. So a
  * rank that closes a group publishes how many collectives it ran, with a hash of them, and reads
- * how far the others are. A rank that later enters a collective, or closes the group in its turn,
+ * which ones the others have entered. A rank that later enters a collective, or closes the group,
  * reads what those ranks have published.
  *
  *   closes:  ended = …, closing of q += 1    look at ended and the newest entries of q    left
@@ -11,11 +11,11 @@
  *            ended of q, my closing += 1     look at my ended and my newest entries
  *
  * All sequentially consistent, so of any two members the later one sees the other. Between hosts
- * entries, `ended` and `times_closed` travel in this order; so that holds of an arrival and of what
- * this rank itself does, and it is enough that one of the two ends arrives: transport/parting.c. A
- * rank leaves only after it has read the others, and an area is reset only after all have left; so
- * whatever is read belongs to this group. Nothing blocks. Models: test/model/ending.pml, and
- * far_ending.pml between hosts. */
+ * entries, `ended` and `times_closed` arrive in the order in which they were sent. So the same
+ * holds of an arrival and of what this rank itself does, and it is enough that one of the two ends
+ * arrives: transport/parting.c. A rank leaves only after it has read the others, and an area is
+ * reset only after all have left; so all that is read belongs to this group. Nothing blocks.
+ * Models: test/model/ending.pml, and far_ending.pml between hosts. */
 #include "engine/end.h"
 #include "engine_private.h"
 
@@ -45,7 +45,7 @@ static bool same_entry(const struct transport_entry *a, const struct transport_e
 }
 
 /* Member `one` has closed the group after `seq` collectives with this history, and `other` has
- * entered one more: so up to there they are alike, or not. */
+ * entered one more: compares the histories before that one. */
 static void one_more(const struct engine *engine, int one, uint64_t seq, uint64_t history,
 		     int other, struct engine_difference *out)
 {
@@ -58,8 +58,8 @@ static void one_more(const struct engine *engine, int one, uint64_t seq, uint64_
 }
 
 /* I have closed the group after `seq` collectives with this history. A peer that is still inside
- * compares what it enters from now on by itself. So it is its newest collective that counts, if
- * that is my last one or the one behind; it cannot have come further. */
+ * compares by itself what it enters from now on. So only its newest collective counts, if that is
+ * my last one or the one behind it; the peer cannot have entered a later one. */
 static bool differs(const struct engine *engine, uint64_t seq, uint64_t my_history, int peer,
 		    struct engine_difference *out)
 {
@@ -107,8 +107,8 @@ bool engine_end_compare(const struct engine *engine, uint64_t seq, const struct 
 	return found;
 }
 
-/* I am in the group. What I enter from now on I compare by myself; and what I have entered is not
- * overwritten before a peer that has left enters more. */
+/* I am in the group. I compare by myself what I enter from now on. My entries are not overwritten
+ * before a peer that has left would enter more. */
 static bool differs_inside(const struct engine *engine, int peer, uint64_t ended,
 			   struct engine_difference *out)
 {

@@ -5,9 +5,9 @@
 
 #include "engine/engine.h"
 
-/* Call when the end of a member on another host has arrived: whether my collectives, as far as I
- * have come, differ from that member's. Any thread, also beside those that advance operations or
- * close the group: what these do afterwards they compare themselves. */
+/* Call when the end of a member on another host has arrived: whether my collectives so far differ
+ * from that member's. Any thread, also beside those that advance operations or close the group:
+ * these compare their later collectives themselves. */
 bool engine_end_arrived(const struct engine *engine, int peer, struct engine_difference *out);
 
 #endif

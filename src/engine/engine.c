@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Life of an operation in the host engine: choose the plan, enter, run the steps, leave; or abandon
- * it after a failure so that nobody touches the caller's buffers any more. */
+ * Life of an operation in the engine of the processor: choose the plan, enter, run the steps,
+ * leave; or abandon it after a failure so that nobody touches the caller's buffers any more. */
 #include "engine.h"
 
 #include <stdlib.h>
@@ -211,8 +211,8 @@ static bool prepare(struct engine *engine, struct engine_op *op, struct engine_w
 	       engine_step_expects(op, params.rank, op->call.counts[params.rank]);
 }
 
-void engine_submit_host(struct engine *engine, struct engine_op *op,
-			struct engine_workspace *workspace)
+void engine_submit_cpu(struct engine *engine, struct engine_op *op,
+		       struct engine_workspace *workspace)
 {
 	op->words = workspace->words;
 	op->tickets = workspace->tickets;
@@ -264,7 +264,7 @@ void engine_submit(struct engine *engine, struct engine_op *op, struct engine_wo
 		engine_device_submit_on_stream(op, workspace);
 	else if (engine_is_on_stream(op) || !memory_inspects_buffers(engine->memory) ||
 		 !engine_device_submit(engine, op, workspace))
-		engine_submit_host(engine, op, workspace);
+		engine_submit_cpu(engine, op, workspace);
 }
 
 /* Whether all peers have entered collective `seq`; if not, op->words wait for it. */
@@ -288,10 +288,11 @@ static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64
 }
 
 /* If the ring is full, the rank waits until peers have caught up by half the distance, so that it
- * does not wait again at the next call; where ranks share processors, by all of it, but not between
- * hosts, as these keep the last entries back. Each check takes cache lines from the ranks that are
- * behind. It never waits for peers to enter this collective itself, which it has yet to enter: need
- * is at most seq - 2, as neither of the last two collectives used these pages. */
+ * does not wait again at the next call. Where ranks share processors it waits for all of the
+ * distance; but not between hosts, because these keep the last entries back. Each check takes cache
+ * lines from the ranks that are behind. It never waits for peers to enter this collective itself,
+ * which it has yet to enter: need is at most seq - 2, because neither of the last two collectives
+ * used these pages. */
 _Static_assert(4 * TRANSPORT_INLINE_BYTES <= TRANSPORT_INLINE_PAGES * TRANSPORT_PAGE_BYTES,
 	       "there are pages for three payloads in a row, and a gap before page 0");
 _Static_assert(TRANSPORT_ENTRIES > 2, "as with the pages");
@@ -311,7 +312,7 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 {
 	struct transport_team *team = engine->team;
 	struct transport_entry *entry = transport_entry(team, team->rank, op->seq);
-	/* Atomically, as a look may read these two meanwhile: transport_read_entered. */
+	/* Atomically, because a diagnosis may read these two meanwhile: transport_read_entered. */
 	__atomic_store_n(&entry->signature, op->signature, __ATOMIC_RELEASE);
 	__atomic_store_n(&entry->count, engine_common_count(op), __ATOMIC_RELEASE);
 	entry->history = op->history = engine->history;
@@ -319,7 +320,7 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 	wait_store(&entry->signal, transport_signal(op->seq, 0));
 	transport_notify_all(team);
 	if (entry->input_window == TRANSPORT_WINDOW_INLINE)
-		engine_payload_ahead(engine, op->call.send.bytes);
+		engine_payload_prefetch(engine, op->call.send.bytes);
 	engine->history =
 		engine_mix(engine_mix(engine->history, op->signature), engine_common_count(op));
 }

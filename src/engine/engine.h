@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How one operation runs: the host engine, which executes the plans of collectives over windows and
- * messages, and single sends and receives. It never blocks and never decides what a failure means.
- * engine_advance makes the progress that is possible at once. Then it returns the words that the
- * operation waits for, or the error that it has found. The caller waits, and handles the error.
+ * How one operation runs: plans of collectives over windows and messages, and single sends and
+ * receives. It never blocks and never decides what a failure means. engine_advance makes the
+ * progress that is possible at once. Then it returns the words that the operation waits for, or the
+ * error that it has found. The caller waits, and handles the error.
  *
  * One thread at a time advances an operation: a thread that waits for it, or the progress thread.
  * The collectives of a group run one after the other (the caller ensures it). Sends and receives
@@ -42,13 +42,13 @@ enum {
 	ENGINE_CACHED_BYTES = 8 << 20,
 	/* Plain buffers of calls with a count for each rank are not cut into fragments. From this
 	 * length on peers read them by address, and no rank copies them. */
-	ENGINE_REMOTE_BYTES = 2 << 20,
+	ENGINE_CMA_BYTES = 2 << 20,
 	/* Plain buffers are copied in fragments of this size. So peers read the copy of a fragment
 	 * from the cache, and a rank needs memory for ENGINE_FRAGMENT_SLOTS fragments only. */
 	ENGINE_FRAGMENT_BYTES = 512 * 1024,
 	ENGINE_FRAGMENT_SLOTS = 2,
-	/* From LEAST to MOST bytes a plain payload is read by address or copied into the arena,
-	 * whichever was faster lately (decision 039). From LONG on it is read: a copy takes room. */
+	/* From LEAST to MOST bytes a plain payload is read by address or copied into the arena, as
+	 * was faster lately (decision 039). From LONG on it is read: a copy takes room. */
 	ENGINE_P2P_READ_LEAST = 64 * 1024,
 	ENGINE_P2P_READ_BLOCKING_LEAST = 16 * 1024,
 	ENGINE_P2P_READ_MOST = 1024 * 1024,
@@ -105,9 +105,9 @@ enum engine_inline_result {
 	ENGINE_INLINE_COPY_MINE,
 };
 
-/* A collective whose payloads travel in the entries, reduced to what its calls need. */
+/* All that the next call of a short collective needs to know, so that it builds no operation. */
 struct engine_inline_plan {
-	bool usable, others_ahead;        /* ahead of a root: see engine_inline_fetch_next */
+	bool usable, others_ahead;        /* ahead of a root: see engine_inline_prefetch_next */
 	uint16_t window;                  /* enum transport_window: where my payload is */
 	uint16_t algorithm, step_count;   /* of the plan, for the trace record */
 	uint64_t signature, count;        /* as the entry shows them */
@@ -123,7 +123,7 @@ struct engine_inline_plan {
 /* What the engine worked out for the last call of a kind. Programs repeat their calls, and working
  * it out again would take as long as the rest of a short collective. */
 struct engine_memo {
-	/* The arguments of that call; it had no lists of counts. */
+	/* The arguments of that call, which had no lists of counts. */
 	ls_dtype dtype;
 	ls_reduce_op reduce;
 	int peer;
@@ -152,7 +152,7 @@ struct engine {
 	_Atomic uint64_t waited_sends; /* of the group: handles of short sends waited for so far */
 	enum plan_algorithm wanted;
 	struct plan_table table; /* the lines that fit this size */
-	int rank, size;          /* that table, plans and memos belong to */
+	int rank, size;          /* for which table, plans and memos were made */
 	struct ranks peers;      /* the members, by world rank */
 	bool completes_together; /* a collective is complete only when it is so on all ranks */
 	/* the hash of the collectives entered so far, as in struct transport_entry */
@@ -171,7 +171,7 @@ struct engine {
 	struct plan_step *steps; /* [ENGINE_PLANS][steps_max] */
 	struct engine_plan plans[ENGINE_PLANS];
 	struct engine_memo memos[TRACE_KIND_COUNT];
-	/* The hosts of the members, to which plans and memos belong, too. */
+	/* The hosts of the members, for which plans and memos were made, too. */
 	struct plan_topology topology;
 	uint16_t hosts[RANKS_WORLD_MAX];
 };
@@ -203,7 +203,7 @@ enum engine_p2p_stage {
 	ENGINE_P2P_MATCHED,     /* receive: pieces remain to be copied */
 	ENGINE_P2P_DRAINING,    /* receive: the sender is still copying pieces */
 	ENGINE_P2P_DELIVERING,  /* receive on a stream: the stream copies it out */
-	ENGINE_P2P_DEVICE_BUSY, /* it has failed, and its device is not through with it */
+	ENGINE_P2P_DEVICE_BUSY, /* it has failed, and its device still works on it */
 	ENGINE_P2P_COMPLETE,    /* complete, with op->status */
 };
 
@@ -216,11 +216,11 @@ struct engine_p2p {
 	bool hands_over_block; /* send: the buffer is a block, which then belongs to the receiver */
 	bool receives_block;   /* receive: into a block, which the engine writes to call.recv */
 	bool is_blocking;      /* the call blocks */
-	bool cancellable;      /* send: however short, it can be cancelled until it is matched */
-	bool uses_cells;       /* send: uses cells, if some are free when it gets a slot */
-	bool posted_first;     /* send: posted before the same call stages its payload */
-	bool fetches;          /* send on a stream: its payload is not in its block yet */
-	/* The operation that it is a part of, such as a batch; NULL: none. Only compared. */
+	bool cancellable;      /* send: it can be cancelled until it is matched, even a short one */
+	bool uses_cells;       /* send: it takes cells if some are free when it gets a slot */
+	bool posted_first;     /* send: it is posted first; then the call stages its payload */
+	bool fetches;          /* send on a stream: the device still fetches its payload */
+	/* The batch that it is a part of; NULL: none. It is compared, never followed. */
 	const struct engine_op *batch;
 
 	/* Of a long send; written under the mailbox' lock, read without it. */
@@ -250,9 +250,9 @@ struct engine_op {
 	struct engine_call call;
 	uint64_t seq;    /* number in its lane, from 1 */
 	uint64_t record; /* in the trace */
-	/* Set by engine_submit. */
-	/* ENGINE_FAILED: LS_MISMATCH, LS_ABORTED, LS_INTERNAL, LS_OUT_OF_MEMORY, or an error of
-	 * reading a peer's plain memory */
+	/* Set by engine_submit. ENGINE_FAILED: LS_MISMATCH, LS_TRUNCATED, LS_PEER_LEFT,
+	 * LS_PEER_DIED, LS_ABORTED, LS_BAD_ARGUMENT, LS_OUT_OF_MEMORY, LS_INTERNAL, or an error of
+	 * transport_read or of a device. ENGINE_DONE: LS_OK or LS_CANCELLED. */
 	ls_status status;
 	int culprit; /* the peer on which the error was seen; -1: none */
 	int stage;   /* enum engine_stage: which part of the operation comes next */
@@ -267,12 +267,12 @@ struct engine_op {
 	struct plan_table_choice choice; /* its chunk: the cause is read between chunks */
 	uint64_t signature, history;     /* of this collective; the hash of all before it */
 	size_t element;                  /* bytes of one element */
-	/* With a count for each rank: starts[r] is the first element of part r, starts[size] the
-	 * end; in INPUT, and in OUTPUT. In the workspace, or NULL. */
+	/* With a count for each rank: starts[r] is the first element of part r of INPUT,
+	 * starts[size] the end; recv_starts: the same of OUTPUT. In the workspace, or NULL. */
 	const uint64_t *starts, *recv_starts;
 	/* Where the plan's buffers are in this process, and how peers reach them: the offset in my
-	 * arena, or the address. The blocks are those that this operation has to free: copies that
-	 * peers can reach, and buffers that the caller does not have; NULL: none. */
+	 * arena, or the address. The operation frees its blocks: copies that peers can reach, and
+	 * buffers that the caller does not have; NULL: none. */
 	const unsigned char *input;
 	unsigned char *output, *scratch;
 	uint64_t input_offset, output_offset;
@@ -345,9 +345,9 @@ struct engine_difference {
 /* Publishes to all members that this rank closes the group after `seq` collectives, which are all
  * complete. */
 void engine_end_publish(struct engine *engine, uint64_t seq);
-/* Call it next: searches for a member whose collectives, as far as it has come, differ from mine;
- * true if there is one. gone: as above; such a peer counts only if it has published its end. This
- * rank must not have left yet. */
+/* Call it next: searches for a member whose collectives so far differ from mine; true if there is
+ * one. gone: as above; such a peer counts only if it has published its end. This rank must not have
+ * left yet. */
 bool engine_end_compare(const struct engine *engine, uint64_t seq, const struct ranks *gone,
 			struct engine_difference *out);
 
@@ -427,8 +427,8 @@ uint32_t engine_p2p_pending(const struct engine *engine);
 /* After the group has failed: removes any one detached operation that is not complete from its
  * list, for engine_abandon; NULL: none. device_busy: also one of engine_p2p_await_device. */
 struct engine_op *engine_p2p_remove(struct engine *engine, bool device_busy);
-/* A failed operation on a stream, after engine_abandon has done all but wait for its device: it is
- * complete, with the status that it has, when the device is through with it. */
+/* For a failed operation on a stream, after engine_abandon has done all but wait for its device. It
+ * becomes complete, with the status that it has, when the device has completed its work for it. */
 void engine_p2p_await_device(struct engine *engine, struct engine_op *op);
 /* How many of engine_p2p_pending only wait for their device. */
 uint32_t engine_p2p_device_busy(const struct engine *engine);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Another engine for the collectives of a group, such as NCCL. Without one (engine->ops is NULL)
- * the processor runs them, by plans. Entering, comparing entries and leaving stay as they are, so a
+ * the processor runs them, by plans. Entering, comparing entries and leaving stay the same, so a
  * difference between ranks is found before anything is enqueued. Sends and receives do not use it.
  * All members of a group have the same engine.
  *
@@ -12,7 +12,7 @@
  * them for a group. A thread that stores a word for which `advance` or `abandon` waits, in memory
  * of this process, calls transport_notify for this rank afterwards. Other processes cannot read
  * such a word, so a rank that waits for one is never part of a proof. The word must stay in memory
- * until the group of all ranks is closed: the progress thread may read it once more. */
+ * until the world group is closed: the progress thread may read it once more. */
 #ifndef ENGINE_ENGINE_OPS_H
 #define ENGINE_ENGINE_OPS_H
 

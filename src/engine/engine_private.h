@@ -5,9 +5,8 @@
 
 #include <string.h>
 
-#include "base/prefetch.h"
 #include "engine.h"
-#include "transport/payload.h"
+#include "engine/payload.h"
 
 /* Which part of an operation comes next. */
 enum engine_stage {
@@ -24,15 +23,6 @@ enum engine_stage {
 /* Works out sizes and places of the buffers, and the parameters of the plan. */
 void engine_buffers_set(const struct engine *engine, struct engine_op *op,
 			struct engine_workspace *workspace, struct plan_params *params);
-/* Steps of a 64-bit hash that changes with every bit of both operands (the finaliser of
- * MurmurHash3). */
-static inline uint64_t engine_mix(uint64_t hash, uint64_t value)
-{
-	hash ^= value;
-	hash = (hash ^ hash >> 33) * UINT64_C(0xff51afd7ed558ccd);
-	hash = (hash ^ hash >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
-	return hash ^ hash >> 33;
-}
 /* The count, if it must be the same on all ranks; otherwise 0. */
 static inline uint64_t engine_common_count(const struct engine_op *op)
 {
@@ -54,8 +44,8 @@ enum engine_progress engine_foreign_abandon(struct engine *engine, struct engine
 /* ---- engine.c ---- */
 
 /* engine_submit for buffers in host memory. */
-void engine_submit_host(struct engine *engine, struct engine_op *op,
-			struct engine_workspace *workspace);
+void engine_submit_cpu(struct engine *engine, struct engine_op *op,
+		       struct engine_workspace *workspace);
 
 /* ---- device.c ---- */
 
@@ -80,52 +70,6 @@ enum engine_progress engine_device_abandon(struct engine *engine, struct engine_
 /* Copies buffers to where the plan needs them; op->status is set on failure. Before this they are
  * the caller's own. */
 void engine_window_stage(struct engine *engine, struct engine_op *op);
-/* The first page of a new payload of `bytes`. */
-static inline unsigned engine_payload_page(const struct engine *engine, uint64_t bytes)
-{
-	return engine->payload_next + transport_payload_pages(bytes) <= TRANSPORT_INLINE_PAGES
-		       ? engine->payload_next
-		       : 0;
-}
-/* The collective that all ranks must have entered before I write to these pages: by then they have
- * finished the collective that used them. 0: none. */
-static inline uint64_t engine_payload_needs(const struct engine *engine, uint64_t bytes)
-{
-	unsigned page = engine_payload_page(engine, bytes);
-	uint64_t last = 0;
-	for (unsigned i = 0; i < transport_payload_pages(bytes); i++)
-		if (engine->payload_seqs[page + i] > last)
-			last = engine->payload_seqs[page + i];
-	return last ? last + 1 : 0;
-}
-/* Makes them the payload of entry `seq`. */
-static inline unsigned char *engine_payload_take(struct engine *engine, uint64_t seq, uint64_t bytes)
-{
-	struct transport_team *team = engine->team;
-	unsigned page = engine_payload_page(engine, bytes), pages = transport_payload_pages(bytes);
-	transport_entry(team, team->rank, seq)->page = page;
-	for (unsigned i = 0; i < pages; i++)
-		engine->payload_seqs[page + i] = seq;
-	engine->payload_last = page;
-	engine->payload_next = page + pages;
-	return transport_area_of(team, team->rank)->payloads[page];
-}
-static inline void engine_payload_put(struct engine *engine, uint64_t seq, const void *payload,
-				      uint64_t bytes)
-{
-	memcpy(engine_payload_take(engine, seq, bytes), payload, bytes);
-}
-/* Call after an entry with a payload of `bytes` was published: while this rank waits anyway,
- * fetches the cache lines of the next payload back from the ranks that have read them. It guesses
- * that the next payload is as long. */
-static inline void engine_payload_ahead(const struct engine *engine, uint64_t bytes)
-{
-	const struct transport_team *team = engine->team;
-	const unsigned char *payload =
-		transport_area_of(team, team->rank)->payloads[engine_payload_page(engine, bytes)];
-	for (uint64_t at = 0; at < bytes; at += 64)
-		prefetch_for_store(payload + at);
-}
 /* Writes the places of the buffers into the entry. */
 void engine_window_publish(struct engine *engine, const struct engine_op *op);
 /* How many bytes of payload engine_window_publish will write to pages. */
@@ -264,13 +208,6 @@ static inline uint64_t engine_read_bytes(const struct engine_op *op)
 static inline bool engine_cause_is_set(const struct engine *engine)
 {
 	return wait_has_failed(atomic_load_explicit(engine->cause, memory_order_relaxed));
-}
-
-/* As engine_cause_is_set, after this rank's stores in the sequentially consistent order: see
- * README.md, late access. */
-static inline bool engine_has_failed(const struct engine *engine)
-{
-	return wait_has_failed(atomic_load_explicit(engine->cause, memory_order_seq_cst));
 }
 
 /* memcpy in chunks; reads the cause between chunks, and returns false if it was set. */

@@ -60,6 +60,6 @@ enum engine_progress engine_foreign_abandon(struct engine *engine, struct engine
 		return ENGINE_DONE;
 	enum engine_progress progress = engine->ops->abandon(engine->ops_state, op, force);
 	if (progress == ENGINE_DONE)
-		op->step = FOREIGN_COMPARING; /* it has let go */
+		op->step = FOREIGN_COMPARING; /* it touches the buffers no more */
 	return progress;
 }

@@ -101,8 +101,8 @@ bool engine_fragment_show(struct engine *engine, struct engine_op *op, enum plan
 				   input ? &op->input_offset : &op->output_offset);
 }
 
-/* The parts of a fragment outside my own block, which only I touch: [0, *before) and [*after,
- * elements). */
+/* The parts of a fragment outside my own block, which no other rank touches: [0, *before) and
+ * [*after, elements). */
 static void around_mine(const struct engine_op *op, uint64_t *before, uint64_t *after)
 {
 	const struct plan *plan = &op->plan->plan;
@@ -130,7 +130,7 @@ static void copy(const struct copies *copies, uint64_t to_first, uint64_t from_f
 			    copies->stream);
 }
 
-/* Copies what peers read of this round's fragment to its slot. */
+/* Copies the parts of this round's fragment that peers read to its slot. */
 static void copy_in(const struct engine_op *op, bool stream)
 {
 	struct copies copies = {(unsigned char *)op->input_block +

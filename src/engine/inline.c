@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Short collectives: what a call comes to, the result, and the way back to the general path. */
+ * Short collectives: what the next call needs to know, the result, and the way back to the general
+ * path. */
 #include "engine/inline.h"
 
 #include "coll/coll.h"
+#include "engine/engine_private.h"
 
 static uint16_t window_of(uint64_t bytes)
 {
@@ -153,8 +155,8 @@ void engine_inline_compute(const struct engine *engine, const struct engine_inli
 	kernel_reduce(&reduce);
 }
 
-void engine_inline_fetch_next(const struct engine *engine, const struct engine_inline_plan *plan,
-			      uint64_t seq)
+void engine_inline_prefetch_next(const struct engine *engine, const struct engine_inline_plan *plan,
+				 uint64_t seq)
 {
 	enum {
 		TOGETHER = 8,

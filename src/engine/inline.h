@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Short collectives: payloads travel in the entries (24 bytes) or in pages beside them (16 KiB),
- * so a rank waits for one word of each member. The engine keeps what a call comes to, so that the
- * next call like it publishes its entry at once. The caller has taken the group's lane, and has
- * checked the call's arguments:
+ * so a rank waits for one word of each member. The engine keeps what it has worked out for a call,
+ * so that the next call with the same kind, count, dtype, op and root publishes its entry at once.
+ * The caller has taken the group's lane, and has checked the call's arguments:
  *
- *   find     the call is like the last one of its kind, and its entry slot is free; else NULL
- *   publish  stores the entry, which cannot be taken back, and wakes sleeping members
- *   ahead    asks for the memory of the next payload, while the others' entries are on their way
- *   await    polls for the others for a moment: false if one is missing or differs, or if the group
- *            fails or is closing. Then engine_inline_resume makes a general operation of it
- *   finish   computes the result, and leaves */
+ *   find      NULL unless the call is such a one and its entry is free
+ *   publish   stores the entry, which cannot be taken back, and wakes sleeping members
+ *   prefetch  of the pages for the next payload, while the others' entries are on their way
+ *   await     polls for the others for a moment: false if one is missing or differs, or if the
+ *             group fails or is closing. Then engine_inline_resume makes a general operation of it
+ *   finish    computes the result, and leaves */
 #ifndef ENGINE_INLINE_H
 #define ENGINE_INLINE_H
 
@@ -17,9 +17,9 @@
 
 #include "base/prefetch.h"
 #include "engine/engine.h"
-#include "engine/engine_private.h"
+#include "engine/payload.h"
 
-/* NULL: it has to go the general way. Touches nothing. */
+/* NULL: the call has to take the general path. Changes nothing. */
 static inline const struct engine_inline_plan *engine_inline_find(const struct engine *engine,
 								  const struct engine_call *call,
 								  uint64_t seq)
@@ -44,7 +44,7 @@ static inline uint64_t engine_inline_publish(struct engine *engine,
 	struct transport_team *team = engine->team;
 	struct transport_entry *entry = transport_entry(team, team->rank, seq);
 	uint64_t history = engine->history;
-	/* Atomically, as a look may read these two meanwhile: transport_read_entered. */
+	/* Atomically, because a diagnosis may read these two meanwhile: transport_read_entered. */
 	__atomic_store_n(&entry->signature, plan->signature, __ATOMIC_RELEASE);
 	__atomic_store_n(&entry->count, plan->count, __ATOMIC_RELEASE);
 	entry->history = history;
@@ -60,14 +60,14 @@ static inline uint64_t engine_inline_publish(struct engine *engine,
 	return history;
 }
 
-static inline void engine_inline_ahead(const struct engine *engine,
-				       const struct engine_inline_plan *plan)
+static inline void engine_inline_prefetch(const struct engine *engine,
+					  const struct engine_inline_plan *plan)
 {
 	if (plan->window == TRANSPORT_WINDOW_INLINE)
-		engine_payload_ahead(engine, plan->input_bytes);
+		engine_payload_prefetch(engine, plan->input_bytes);
 }
 
-/* Whether member `rank` has entered the same collective, after a look of a moment. */
+/* After a brief poll: whether member `rank` has entered the same collective. */
 static inline bool engine_inline_is_there(const struct engine *engine,
 					  const struct engine_inline_plan *plan,
 					  const struct waiter *waiter, int rank, uint64_t seq,
@@ -105,8 +105,8 @@ void engine_inline_compute(const struct engine *engine, const struct engine_inli
 
 /* For a root that receives: the others run ahead of it, so their next entry and payload are there
  * already. */
-void engine_inline_fetch_next(const struct engine *engine, const struct engine_inline_plan *plan,
-			      uint64_t seq);
+void engine_inline_prefetch_next(const struct engine *engine, const struct engine_inline_plan *plan,
+				 uint64_t seq);
 
 static inline void engine_inline_finish(struct engine *engine, const struct engine_inline_plan *plan,
 					const void *send, void *recv, uint64_t seq)
@@ -121,9 +121,9 @@ static inline void engine_inline_finish(struct engine *engine, const struct engi
 		for (uint64_t next = seq + 1; next <= seq + TOGETHER; next++)
 			__builtin_prefetch(transport_entry(team, plan->source, next));
 	if (plan->others_ahead)
-		engine_inline_fetch_next(engine, plan, seq);
-	/* What a rank stores next is on its way already, too. Where peers poll the next entry,
-	 * more than that one would be too early. */
+		engine_inline_prefetch_next(engine, plan, seq);
+	/* The entry that this rank stores next is prefetched, too. Where peers poll, only the next
+	 * one: they would fetch a later one back. */
 	bool polled = plan->source == ENGINE_INLINE_EVERYBODY && !plan->others_ahead;
 	prefetch_for_store(transport_entry(team, team->rank, seq + (polled ? 1 : 4)));
 	atomic_store_explicit(&transport_area_of(team, team->rank)->finished, seq,

@@ -3,7 +3,7 @@
  * transport/lost_messages.c. */
 #include "engine/mailbox.h"
 
-/* Until nothing more is there; sequentially consistent, after the box has ended. */
+/* Takes messages until none is left; sequentially consistent, after the box has ended. */
 static void look_last(struct engine *engine, int source) LOCK_REQUIRES(mail)
 {
 	struct mailbox_peer *peer = &engine->mailbox->peers[source];

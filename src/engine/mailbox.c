@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What is sent, what has arrived, and what is asked for: all that happens under the mailbox'
- * lock. */
+ * Sends, arrived messages and posted receives: all that happens under the mailbox' lock. */
 #include "engine/mailbox.h"
 #include "engine/stream.h"
 
@@ -187,7 +186,7 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer, unsigned hal
 		uint64_t done = atomic_load_explicit(&peer->to->rts[i].done, memory_order_acquire);
 		if ((int64_t)(done - transport_mail_word(peer->out.generations[i], 0)) < 0)
 			continue;
-		/* A block that is not mine is not freed, as a message has said. */
+		/* A block that is not mine is not freed, and a message has said so. */
 		ls_status status = memory_free(engine->memory, peer->blocks[i], trace_called);
 		(void)status;
 		peer->blocks[i] = NULL;
@@ -196,7 +195,7 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer, unsigned hal
 	}
 }
 
-/* Whether the receiver gets the block itself, and returns it when it likes. A receiver on another
+/* Whether the receiver gets the block itself, and returns it at any time. A receiver on another
  * host gets a copy. */
 static bool is_kept(const struct mailbox_peer *peer, const struct engine_op *op)
 {

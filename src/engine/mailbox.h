@@ -32,17 +32,17 @@ struct mailbox_peer {
 	struct mail_in in;
 	struct engine_op *queue, *queue_last; /* sends that wait for a free slot, in order */
 	/* RTS slots that no operation waits for: those of blocks that were handed over, and of
-	 * cancelled sends. Each is free, and so is its block, once the receiver is done with it.
-	 * Any thread may find that, also for RTS slots of operations, before these do; so no slot
-	 * stays in use because no thread makes progress. */
+	 * cancelled sends. Each slot, and its block, is free once the receiver has returned it. Any
+	 * thread may find that; it may find it for RTS slots of operations, too, before these do.
+	 * So no slot stays in use because no thread makes progress. */
 	uint64_t unowned_rts[2]; /* as mail_out.rts */
 	void **blocks;           /* [MAIL_RTS]; NULL: none */
 	/* [MAIL_SLOTS] By the peer's RTS slot, of the second half: blocks that it has handed over
 	 * to me and that I have not returned. */
 	void **held;
 	uint64_t sends, receives; /* how many were begun */
-	/* For crossed.c: calls waited for all messages to it from this position on; 0: not for the
-	 * last one. */
+	/* For crossed.c: calls waited for all messages to the peer from this position on; 0: not
+	 * for the last one. */
 	uint64_t waited_from;
 	uint32_t holds;        /* the number of blocks in `held` */
 	uint32_t posted_count; /* posted receives from this source alone */
@@ -143,8 +143,8 @@ bool engine_mailbox_is_delivered_next(const struct engine_op *op);
  * complete ones; its stage says so to engine_p2p_abandon. */
 void engine_mailbox_return_failed(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
-/* From now on its RTS slot shows its progress. The memory of a blocking one may be gone at once,
- * too. */
+/* Call when the RTS slot of the operation shows its progress from now on. The memory of a blocking
+ * one may be gone at once, too. */
 void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *op,
 			     enum engine_p2p_stage stage) LOCK_REQUIRES(mail);
 /* Counts a new operation, and notes the thread that made it. */
@@ -186,7 +186,7 @@ struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uin
 int engine_mailbox_find_unexpected(const struct mailbox_peer *peer, int tag) LOCK_REQUIRES(mail);
 void engine_mailbox_take_unexpected(struct mailbox_peer *peer, int place, struct mail_message *out)
 	LOCK_REQUIRES(mail);
-/* By what call a message was sent that has just been posted. */
+/* The call that has sent a message. */
 enum mailbox_sent {
 	MAILBOX_WAITED, /* a blocking one, which had waited for the receiver of a long message */
 	MAILBOX_HANDLE, /* a nonblocking one with a handle; a short message */
@@ -234,9 +234,9 @@ bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, str
 /* Matches a new receive with an unexpected message, or posts it. A blocking one that is posted then
  * has its words in op->words. A detached one may be complete, and its memory gone. */
 void engine_mailbox_receive(struct engine *engine, struct engine_op *op);
-/* Takes arrived messages of all sources that this receive may match. True, with op->words: it has
- * matched none. */
-bool engine_mailbox_asks(struct engine *engine, struct engine_op *op);
+/* Polls the rings of all sources that this receive may match, and matches the arrived messages.
+ * True, with op->words: the receive is still posted. */
+bool engine_mailbox_poll_posted(struct engine *engine, struct engine_op *op);
 /* Whether a send that asks for it was cancelled; then it is complete, except its stage. */
 bool engine_mailbox_is_cancelled(struct engine *engine, struct engine_op *op);
 /* Completes a send with op->status: the receiver has freed its RTS slot, or it was cancelled. */

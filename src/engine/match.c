@@ -25,7 +25,7 @@ void engine_match_fini(struct match_table *table)
 	engine_match_init(table);
 }
 
-/* Where the first of the queue for this hangs, or would hang. */
+/* The place of the pointer to the first receive of this queue. */
 static struct match_entry **find_queue(const struct match_table *table, int32_t source, int32_t tag)
 {
 	struct match_entry **at = &table->buckets[bucket_of(table->bits, source, tag)];

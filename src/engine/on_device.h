@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The parts of an operation that its device has to do with. For engine.h. */
+ * The parts of an operation that concern its device. For engine.h. */
 #ifndef ENGINE_ON_DEVICE_H
 #define ENGINE_ON_DEVICE_H
 
@@ -33,16 +33,16 @@ struct engine_device {
 	uint64_t issued, stored; /* copies issued; those of them that a store to `done` follows */
 };
 
-/* Read by streams, and by threads that wait for them; a thread may read one once more after the
+/* Read by streams, and by threads that wait for them. A thread may read one once more after the
  * operation has ended, the progress thread also when the group is closed. So they stay until the
  * device is closed. */
 struct engine_stream_words {
 	struct engine_stream_words *next; /* of those that are in no operation */
-	_Atomic uint64_t claimed;  /* 1: a thread puts it behind the stream, or nobody will */
-	_Atomic uint64_t launched; /* 0 until all is behind the stream, then 1 + status */
-	_Atomic uint64_t fetched;  /* 1: the device has copied what this rank gives */
-	_Atomic uint64_t arrived;  /* 1: the stream goes on */
-	_Atomic uint64_t own_done; /* 1: as *done, if that store was refused */
+	_Atomic uint64_t claimed;         /* 1: a thread puts it behind the stream, or none will */
+	_Atomic uint64_t launched;        /* 0 until all is behind the stream, then 1 + status */
+	_Atomic uint64_t fetched;         /* 1: the device has copied this rank's input */
+	_Atomic uint64_t arrived;         /* 1: the stream continues */
+	_Atomic uint64_t own_done;        /* 1: as *done, if that store was refused */
 };
 
 /* The part of an operation that takes its turn in a stream of the program's: see stream.h. */

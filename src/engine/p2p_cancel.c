@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Cancels sends and receives that have not been matched. Of a long send to another host this rank
- * cannot know that, so it asks the receiver (transport/far_cancel.c). */
+ * Cancels sends and receives that have not been matched. Whether a long send to another host was
+ * matched, this rank cannot know, so it asks the receiver (transport/far_cancel.c). */
 #include "engine/mailbox.h"
 #include "transport/hosts.h"
 
@@ -33,8 +33,8 @@ static bool take_back(struct engine_p2p *p2p) LOCK_REQUIRES(mail)
 		 transport_mail_was_cancelled(p2p->rts, p2p->generation)));
 }
 
-/* The RTS slot belongs to the receiver until it has seen that; then a block of the send is free,
- * too. */
+/* The RTS slot, and with it a block of the send, belongs to the receiver until that has seen the
+ * cancel. */
 static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	struct engine_p2p *p2p = &op->p2p;
@@ -95,7 +95,7 @@ bool engine_p2p_ask_cancel(struct engine *engine, struct engine_op *op, struct w
 				    peer, &words[1]);
 	}
 	lock_mail_release(&mailbox->lock);
-	/* The operation may have ended, and its RTS slot be in use again: then nobody is asked. */
+	/* If the operation has ended, its RTS slot may be in use again: then no rank is asked. */
 	return asks && transport_cancel(engine->team, peer, index, generation);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The words that a thread waits for which makes progress on the detached operations of a group; see
- * p2p_words.h. */
+ * The words that a thread waits for while it makes progress on the detached operations of a group;
+ * see p2p_words.h. */
 #include "engine/p2p_words.h"
 
 #include "base/ranks.h"
@@ -131,7 +131,7 @@ static void note_posted(const struct match_entry *entry, void *context)
 	}
 }
 
-/* If no own[i] stands for several operations, it does not look at all posted receives. */
+/* Looks at all posted receives only if some own[i] stands for several operations. */
 static void find_posted(const struct engine *engine, struct posted *posted) LOCK_REQUIRES(mail)
 {
 	const struct engine_words *list = posted->list;
@@ -164,7 +164,8 @@ static struct need need_of_room(const struct engine_words *list, const struct ma
 }
 
 /* A receive from any source does not need this rank itself if the group has other members: see
- * engine_mailbox_source_words. Nor do operations in `chosen`, whose other words show as much. */
+ * engine_mailbox_source_words. Nor do operations in `chosen`, because their other words show the
+ * same. */
 static struct need need_of_source(const struct engine *engine, const struct engine_words *list,
 				  const struct posted *posted, int q)
 {

@@ -185,8 +185,8 @@ static enum engine_need need_of_source(struct engine *engine, int source, int ta
 	return ENGINE_NEEDS_SELF;
 }
 
-/* Whether its peer has done its part. The operation may advance meanwhile, so this reads only
- * fields of its RTS slot that no longer change. */
+/* Whether the peer of the operation has done its part. The operation may advance meanwhile, so this
+ * reads only fields of its RTS slot that no longer change. */
 static bool is_served(struct engine *engine, const struct engine_op *op,
 		      enum engine_p2p_stage stage) LOCK_REQUIRES(mail)
 {

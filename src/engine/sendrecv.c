@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The life of one send or receive. A long message is copied in pieces: by the receiver, and also by
- * the sender if both can access each other's buffer and the sender has nothing else to do. One of
- * plain memory is first copied into a block of the sender's: its blocking send is posted before
- * that, so that the receiver copies the pieces that are there while the sender copies more. */
+ * the sender if both can access each other's buffer and the sender has nothing else to do. A
+ * message of plain memory is first copied into a block of the sender's. A blocking send is posted
+ * before that, so that the receiver copies the first pieces while the sender still copies others to
+ * the block. */
 #include "engine/mailbox.h"
 #include "engine/stream.h"
 
@@ -13,7 +14,7 @@
 
 /* ---- a new send ---- */
 
-/* A message that may use cells is staged if none are free when it gets a slot. */
+/* A message that may use cells is staged if no cells are free when it gets a slot. */
 static bool prepare(struct engine *engine, struct engine_op *op)
 {
 	uint64_t bytes = op->call.send.bytes;
@@ -117,8 +118,8 @@ static bool stage_pieces(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
-/* Copies one slice, if the receiver has said where to. ENGINE_DONE: so it did, and pieces remain;
- * ENGINE_BLOCKED: nothing remains that this rank can copy. */
+/* Copies one slice, if the receiver has said where to. ENGINE_DONE: it has copied one, and pieces
+ * remain; ENGINE_BLOCKED: nothing remains that this rank can copy. */
 static enum engine_progress copy_slice(struct engine *engine, struct engine_op *op)
 {
 	struct mail_rts *rts = op->p2p.rts;
@@ -280,7 +281,7 @@ static enum engine_progress receive(struct engine *engine, struct engine_op *op)
 		return ENGINE_BLOCKED; /* it may be complete, and gone */
 	op->any = true;
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_POSTED &&
-	    (is_new || engine_mailbox_asks(engine, op)))
+	    (is_new || engine_mailbox_poll_posted(engine, op)))
 		return ENGINE_BLOCKED;
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;

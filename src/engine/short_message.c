@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Short messages that nothing stands in the way of: a send that is over as soon as it lies in its
- * slot or in cells, a receive whose message is there. They are never in a list, so they need no
- * struct engine_op; what they cannot do is done by engine_submit and engine_advance, as if they had
- * not been tried. */
+ * Short messages that complete at once: a send that is complete when it is in its slot or in cells,
+ * a receive whose message has arrived. They are never in a list, so they need no struct engine_op.
+ * All others go through engine_submit and engine_advance, as if this had not been tried. */
 #include <string.h>
 
 #include "engine/mailbox.h"
@@ -37,9 +36,9 @@ static bool fits_slot(const struct engine_short *call)
 	return __builtin_expect(call->bytes <= MAIL_INLINE_BYTES, 1);
 }
 
-/* Not if other sends are queued, or no slot is free. A posted receive is no obstacle, not even of
- * this rank itself: a thread that waits for that receive waits for the slot, and is woken as by a
- * message of another rank. */
+/* Whether the send can be posted now: no other send is queued, and a slot is free. A posted receive
+ * does not prevent it, not even one of this rank for this message: its thread waits for the slot,
+ * and is woken as by another rank. */
 static bool prepare_post(struct engine *engine, struct mailbox_peer *peer,
 			 const struct engine_short *call) LOCK_REQUIRES(mail)
 {
@@ -137,9 +136,9 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *
 		engine_mailbox_note_thread(mailbox);
 		out->crossed = call->is_blocking && engine_mailbox_crossed(engine, &out->message);
 		if (word)
-			transport_mail_fetch_early(peer->from, &peer->in);
+			transport_mail_prefetch_early(peer->from, &peer->in);
 		else
-			transport_mail_fetch(peer->from, &peer->in);
+			transport_mail_prefetch(peer->from, &peer->in);
 	} else if (word && opened) {
 		engine_mailbox_source_word(engine, call->peer, word);
 	} else if (word) { /* it never comes; the general path prints the reason */

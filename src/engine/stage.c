@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where the payload of a long send lies for its receiver: in the caller's buffer, if peers can access
- * that or may read it by address, else in a block of the sender's arena. */
+ * Where the payload of a long send lies for its receiver: in the caller's buffer, if peers can
+ * access that or may read it by address, else in a block of the sender's arena. */
 #include "engine/mailbox.h"
 
 #include "base/clock.h"

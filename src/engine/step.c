@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The eight kinds of steps, executed. A step either completes, or changes nothing and returns what
- * it waits for; so it can simply be repeated. */
+ * The eight kinds of steps, executed. A step either completes, or changes nothing and returns the
+ * words that it waits for; so it can be repeated. */
 #include <string.h>
 
 #include "base/ranks.h"
@@ -146,9 +146,9 @@ static enum engine_progress await_one(struct engine *engine, struct engine_op *o
 	return ENGINE_BLOCKED;
 }
 
-/* Waits for a word of the channel to a peer; its entry before that, as a peer in another operation
- * will never take anything. One on another host that has not entered yet may be behind, and still
- * take what was sent before; or my link may do it. Then it waits for either word. */
+/* Waits for a word of the channel to a peer; first for its entry, because a peer in another
+ * operation never takes anything. A peer on another host that has not entered may still take what
+ * was sent before, or this rank's link may release it: then either word ends the wait. */
 static enum engine_progress await_channel(struct engine *engine, struct engine_op *op, int peer,
 					  const struct wait_word *blocked)
 {
@@ -198,7 +198,7 @@ static enum engine_progress step_await(struct engine *engine, struct engine_op *
 	}
 	if (step->peer != PLAN_ALL)
 		return await_one(engine, op, step->peer, round, step->phase);
-	/* Those of my host; only on one host these are all. */
+	/* The members on my host. Only a plan for one host has all of them here. */
 	for (int q = engine->team->first_here; q < engine->team->size; q++)
 		if (q != engine->team->rank && transport_is_here(engine->team, q) &&
 		    await_one(engine, op, q, round, step->phase) == ENGINE_FAILED)
@@ -354,8 +354,8 @@ static enum engine_progress step_copy(struct engine *engine, struct engine_op *o
 	return engine_view_copy(engine, op, &view, target + to.offset, to.bytes);
 }
 
-/* Whether the part of a step between hosts is empty. Only of the first slice a message is sent
- * then: its entry shows that the ranks of both hosts run the same collective. */
+/* Whether the part of a step between hosts is empty. Then only the first slice sends a message: its
+ * entry shows that the ranks of both hosts run the same collective. */
 static bool is_left_out(const struct engine_op *op, const struct plan_step *step,
 			const struct range *range)
 {
@@ -431,7 +431,7 @@ static enum engine_progress step_recv(struct engine *engine, struct engine_op *o
 		return ENGINE_DONE;
 	if (op->fetching)
 		return engine_step_fetch(engine, op);
-	/* Its entry first: a peer that is in another operation will never send. */
+	/* The entry of the peer first: a peer that is in another operation will never send. */
 	enum engine_progress progress = engine_step_check(engine, op, step->peer);
 	if (progress != ENGINE_DONE)
 		return progress;

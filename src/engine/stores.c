@@ -2,11 +2,12 @@
  * Stores through the cache (plain) or past it (streaming). Plain stores to lines that another core
  * has read are slow if that core is far away, and fast if it is near; streaming stores are the
  * opposite. The processor and the cores that the ranks use decide, so this file measures the real
- * copies. It mostly uses the kind that was faster, and tries the other one now and then: half as
- * often after each try in vain, and soon after the time of the current kind has changed.
+ * copies. It mostly uses the kind that was faster, and now and then tries the other one: half as
+ * often after each try that found it slower, and soon after the time of the current kind has
+ * changed.
  *
- * Data that was stored past the cache takes longer to read. Of collectives only the writer's time
- * is measured, so streaming must be clearly faster to be used. Of messages the receiver's time is
+ * Data that was stored past the cache takes longer to read. For collectives only the writer's time
+ * is measured, so streaming must be clearly faster to be used. For messages the receiver's time is
  * measured, too, so slightly faster is enough. But a plain copy among streaming ones finds nothing
  * in a cache and takes twice as long as among plain ones: streaming is kept only while it takes
  * less than half of that.
@@ -49,7 +50,7 @@ bool engine_stores_begin(struct engine_stores *stores, enum engine_writer writer
 	return out->stream;
 }
 
-/* A rank that lost its core in the middle says nothing about stores. */
+/* A time in which the rank lost its core says nothing about stores. */
 static float average(float before, float now)
 {
 	if (before <= 0)

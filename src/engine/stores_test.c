@@ -134,7 +134,7 @@ static int count_staged(struct engine_stores *stores, uint64_t read, uint64_t st
 	return count;
 }
 
-/* With the times of decision 039: of a Xeon, then of an EPYC; and of one that is as fast each way. */
+/* With the times of decision 039: of a Xeon, of an EPYC, and of one that is as fast each way. */
 static void messages_take_the_way_that_was_faster(void **state)
 {
 	(void)state;

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Operations on a stream of the program: which copies, waits and stores the call puts behind it,
+ * and how the operation goes on when the stream has reached them. */
 #include "engine/stream.h"
 
 #include <stdlib.h>
@@ -133,7 +135,7 @@ static bool is_over(const struct engine_stream *stream)
 	       atomic_load(&stream->driver->broken) != 0;
 }
 
-/* The word that says so, as far as it is known by now. */
+/* The word that shows this, as far as it is known by now. */
 static void over_word(const struct engine_stream *stream, const _Atomic uint64_t **word,
 		      uint64_t *value)
 {
@@ -166,8 +168,8 @@ static enum engine_progress await_over(struct engine_op *op)
 	return ENGINE_BLOCKED;
 }
 
-/* A collective that has been fetched goes on, even if its launch has not ended: that may wait until
- * the stream has gone on. */
+/* A collective continues once it has been fetched, even if its launch has not ended: the launch may
+ * wait until the stream continues. */
 static bool is_fetched(const struct engine_op *op)
 {
 	const struct engine_stream *stream = &op->stream;
@@ -240,8 +242,8 @@ enum engine_progress engine_stream_retreat(struct engine_op *op)
 	bool launched = atomic_load_explicit(&stream->words->launched, memory_order_acquire) != 0;
 	if (progress != ENGINE_BLOCKED || !launched || stream->stored || stream->own_stored)
 		return progress;
-	/* The store at the end was refused. Without it nobody would know when the device has let
-	 * go, so it is tried again. */
+	/* The store at the end was refused. Without it no thread would learn when the device has
+	 * completed the operation, so it is tried again. */
 	ls_status status = stream->driver->ops->store(stream->driver, stream->handle,
 						      &stream->words->own_done, 1);
 	stream->own_stored = status == LS_OK;

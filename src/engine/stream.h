@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Operations that take their turn in a stream of the program's. The call puts all of an operation
- * behind the stream, and nothing is enqueued later, so no thread of Lockstep's enters the driver
+ * Operations that take their turn in a stream of the program. The call puts all of an operation
+ * behind the stream, and nothing is enqueued later. So no thread of Lockstep's enters the driver
  * while others wait for it. pool/launch.h says why the driver does not hold the caller. The
  * operation itself runs on blocks of the arena, like any other:
  *
@@ -8,8 +8,8 @@
  *   send         copy in ── store done
  *   receive                                  await arrived ── copy out ── store done
  *
- * If it fails, `arrived` is stored nevertheless, so the stream goes on; what it then copies out is
- * undefined. Until `done` the device may use the blocks, so the operation ends no earlier. */
+ * If it fails, `arrived` is stored nevertheless, so the stream continues; what it then copies out
+ * is undefined. Until `done` the device may use the blocks, so the operation ends no earlier. */
 #ifndef ENGINE_STREAM_H
 #define ENGINE_STREAM_H
 
@@ -20,16 +20,17 @@
  * whose buffers the device must be able to copy. Errors: LS_OUT_OF_MEMORY, with a message. */
 LS_CHECKED ls_status engine_stream_prepare(struct engine *engine, struct engine_op *op,
 					   struct driver *driver, void *handle);
-/* Frees the blocks of an operation of which nothing has been put behind the stream, or all is
- * done. */
+/* Frees the blocks of an operation, if nothing of it has been put behind the stream, or all of it
+ * is done. */
 void engine_stream_end(struct engine *engine, struct engine_op *op);
 
-/* Whether the caller may put it behind the stream; false: it has failed before. */
+/* Whether the caller may put the operation behind the stream. False: it has failed before. */
 bool engine_stream_claim(struct engine_op *op);
-/* Puts it behind the stream, in two parts. Nothing in the first one waits for other ranks. Between
- * the two the caller may wait until it has arrived; then nothing in the second one does, either.
- * Other threads can advance it already. `first`: the result of the first part. The last thing
- * stores `number` to `done` (pool/launch.h). *stored: that has been put there. */
+/* Puts the operation behind the stream, in two parts. Nothing in the first one waits for other
+ * ranks. Between the two the caller may wait until the operation has arrived; then nothing in the
+ * second one does, either. Other threads can advance it meanwhile. `first`: the result of the first
+ * part. The last call of the driver stores `number` to `done` (pool/launch.h). *stored: that call
+ * was accepted. */
 LS_CHECKED ls_status engine_stream_put_first(struct engine_op *op);
 LS_CHECKED ls_status engine_stream_put_rest(struct engine_op *op, ls_status first,
 					    _Atomic uint64_t *done, uint64_t number, bool *stored);
@@ -43,16 +44,16 @@ static inline bool engine_is_on_stream(const struct engine_op *op)
 {
 	return op->stream.on;
 }
-/* ENGINE_DONE: what this rank gives is in its block. */
+/* ENGINE_DONE: this rank's input is in its block. */
 enum engine_progress engine_stream_fetched(struct engine_op *op);
-/* Lets the stream go on. ENGINE_DONE: it has copied the result out. */
+/* Lets the stream continue. ENGINE_DONE: it has copied the result out. */
 enum engine_progress engine_stream_deliver(struct engine_op *op);
-/* Instead of engine_stream_deliver, after a failure. ENGINE_DONE: the device does not touch the
- * blocks any more. It is waited for, however long. */
+/* After a failure, in place of engine_stream_deliver: waits for the device, without limit.
+ * ENGINE_DONE: the device does not touch the blocks any more. */
 enum engine_progress engine_stream_retreat(struct engine_op *op);
 /* After engine_abandon has returned ENGINE_BLOCKED: whether it waits only for the device. */
 bool engine_stream_is_device_busy(const struct engine_op *op);
-/* The stream goes on. Any thread; locks may be held. */
+/* Lets the stream continue. Any thread; locks may be held. */
 void engine_stream_arrived(struct engine_op *op);
 /* The word that its stream awaits in the second part, and that threads of this rank alone store;
  * false: it awaits none, or that has come. */

@@ -58,7 +58,7 @@ static bool is_readable(const struct engine *engine, const struct engine_op *op,
 	bool only_read =
 		plan->plan.reach[buffer] == PLAN_REACH_READ ||
 		(buffer == PLAN_OUTPUT && plan->may_switch_to_pull && engine->wanted != PLAN_DIRECT);
-	bool chosen = op->choice.read_bytes > 0 || (op->call.counts && bytes >= ENGINE_REMOTE_BYTES);
+	bool chosen = op->choice.read_bytes > 0 || (op->call.counts && bytes >= ENGINE_CMA_BYTES);
 	bool wanted = engine->remote == SETTING_REMOTE_ALWAYS ||
 		      (engine->remote == SETTING_REMOTE_AUTO && chosen);
 	return only_read && wanted && bytes > 0 && transport_reads_me(engine->team);
@@ -179,8 +179,8 @@ static bool stage_windows(struct engine *engine, struct engine_op *op)
 	return (!input || stage_input(engine, op)) && (!output || stage_output(engine, op));
 }
 
-/* Whether a plain buffer travels in the pages beside the entry. Nobody touches the buffers of this
- * rank then, and it does not wait until the others have read the payload. Not where its output is
+/* Whether a plain buffer travels in the pages beside the entry. Then nobody touches the buffers of
+ * this rank, and it does not wait until the others have read the payload. Not if its output is
  * shown, too, because then it has to wait anyway. */
 static bool fits_beside_entry(const struct engine *engine, const struct engine_op *op,
 			      enum plan_buffer buffer, uint64_t bytes)
@@ -418,8 +418,8 @@ bool engine_copy(const struct engine *engine, void *to, const void *from, uint64
 	return true;
 }
 
-/* Bytes read before the cause was set are right: only afterwards may the peer return, and its
- * caller change the buffer. */
+/* Bytes that were read before the cause was set are right: the peer may return, and its caller
+ * change the buffer, only afterwards. */
 static bool read_peer(const struct engine *engine, struct engine_op *op,
 		      const struct engine_view *view, uint64_t offset, uint64_t bytes, void *to)
 {

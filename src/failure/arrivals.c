@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A report waits a moment for what it tells: for ranks that are about to arrive in the operation,
- * for the end of a process, for records that are written just now. */
+ * A report waits a moment for its facts: for ranks that are about to enter the operation, for the
+ * end of a process, for records that are being written. */
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ enum {
 };
 
 /* Waits until all other living members have entered the operation too, so that the report can say
- * what each of them called; briefly, as some of them may never come. */
+ * what each of them called; briefly, because some of them may never come. */
 static void await_others(struct ls_group *group, const struct diagnose_hint *hint)
 {
 	uint64_t grace_ms = hint->status == LS_MISMATCH ? MISMATCH_GRACE_MS : GRACE_MS;

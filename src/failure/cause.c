@@ -20,11 +20,11 @@ enum {
 
 /* ---- the words ---- */
 
-/* Both words that all ranks share lie with the first member, whose segment stays mapped when it
- * dies:
+/* The words `claim` and `cause`, which the members on a host share, lie in the area of the first of
+ * these members, because its segment stays mapped when it dies:
  *   group id << 32 | 1 + world rank
- * so that a rank which was stopped in the middle of explaining does nothing to the group that has
- * the area by then. Nobody's while the lower half is 0. */
+ * The lower half is 0 while nobody holds the word. With the id a rank that was stopped while it
+ * worked out a cause changes nothing of the group that has the area by then. */
 static uint64_t nobody(uint32_t id)
 {
 	return (uint64_t)id << 32;
@@ -43,8 +43,8 @@ struct failure_place failure_place_of(const struct ls_group *group)
 				      .head = transport_head_of(&group->team)};
 }
 
-/* From 0, as they are in an area that is new. Only a member: its group is surely that of the
- * area. */
+/* Sets both words of a new area from 0 to `nobody`. Only members may call it: others cannot know
+ * whether the area has been reused. */
 static void open_words(const struct failure_place *place)
 {
 	_Atomic uint64_t *words[] = {&place->head->claim, &place->head->cause};
@@ -71,7 +71,7 @@ bool failure_is_settled(const struct failure_place *place)
 	return cause_of(place) != nobody(place->id);
 }
 
-/* What rank `teller` of the world has to say. */
+/* The report of world rank `teller`. */
 static struct transport_report *report_of(const struct world *world,
 					  const struct failure_place *place, int teller)
 {
@@ -103,7 +103,7 @@ ls_status failure_status(const struct ls_group *group)
 static void name_process(const struct world *world, int rank, struct ls_failure *out)
 {
 	_Static_assert(sizeof out->host == sizeof world->far_hosts[0], "a name fits");
-	bool is_far = world->transport.peers[rank].remote != NULL;
+	bool is_far = world->transport.peers[rank].mirror != NULL;
 	out->pid = is_far ? world->far_pids[rank] : world->pids[rank];
 	if (is_far)
 		memcpy(out->host, world->far_hosts[rank], sizeof out->host - 1);
@@ -114,7 +114,7 @@ void failure_read(const struct ls_group *group, struct ls_failure *out)
 {
 	uint64_t cause = atomic_load_explicit(group->waiter.cause, memory_order_acquire);
 	const struct transport_report *report = published(group, cause);
-	/* Of this one load: another rank may publish the cause meanwhile. */
+	/* The status of this one load, because another rank may publish the cause meanwhile. */
 	out->status = status_of(report, cause);
 	out->rank = -1;
 	out->pid = 0;
@@ -152,8 +152,8 @@ bool failure_copy(const struct ls_group *group, struct transport_failure *out)
 
 /* ---- working it out ---- */
 
-/* What has failed, and the send that a receive differs from, may be older than all that the
- * snapshot has of their ranks. */
+/* The operation that failed, and the send that a receive differs from, may be older than all
+ * records that the snapshot has of their ranks: adds these two. */
 static void judge(const struct world *world, const struct diagnose_hint *given,
 		  struct diagnose_job *job, struct diagnose_verdict *out)
 {
@@ -218,9 +218,9 @@ static bool await_cause(struct ls_group *group, const struct failure_place *plac
 	return status == LS_OK;
 }
 
-/* The host that tells why: that of the rank at fault, if somebody there can, else that of the first
- * member. Each host could find a cause of its own at the same time, but it sees only its own ranks
- * in full. */
+/* The host that works out the cause: that of the rank at fault, if a rank there can, else that of
+ * the first member. Each host could find a cause of its own at the same time, but it sees only its
+ * own ranks in full. */
 bool failure_is_speaker(const struct ls_group *group, const struct diagnose_hint *hint)
 {
 	const struct transport_team *team = &group->team;
@@ -235,20 +235,21 @@ bool failure_is_speaker(const struct ls_group *group, const struct diagnose_hint
 	return team->hosts[group->rank] == speaker;
 }
 
-/* There is room for one report of mine, so one thread of mine works it out, once and for all. */
+/* This rank has room for one report. So one of its threads works out the cause, once for the
+ * group. */
 static bool claim_for_thread(struct ls_group *group)
 {
 	return !atomic_exchange(&group->explains, true);
 }
 
-/* True if the caller is to work out the cause now. Otherwise somebody else has published one.
+/* True: the caller works out the cause now. False: another rank or thread has published one.
  * `group` is how to wait; `own` the group of the place, NULL if this rank is not in it. */
 static bool claim(struct ls_group *group, const struct failure_place *place, struct ls_group *own)
 {
 	struct world *world = group->world;
 	uint64_t mine = nobody(place->id) + (uint64_t)world->rank + 1, holder = nobody(place->id);
-	/* If the wait is in vain, `holder` still names the rank that it was for, so the exchange
-	 * takes the claim from that rank unless yet another one was faster. */
+	/* If the wait ends without a cause, `holder` still names the rank that had the claim. So
+	 * the exchange takes the claim from that rank, unless a third one was faster. */
 	while (!atomic_compare_exchange_strong(&place->head->claim, &holder, mine)) {
 		if (holder >> 32 != place->id || await_cause(group, place, holder_of(holder, world),
 							     clock_deadline_ns(CLAIM_MS)))
@@ -261,12 +262,12 @@ static bool claim(struct ls_group *group, const struct failure_place *place, str
 
 /* ---- publishing ---- */
 
-/* True if nobody was faster. */
+/* True: this rank's report is the cause. False: another rank was faster. */
 static bool publish(struct world *world, const struct failure_place *place)
 {
 	const struct transport_report *mine = report_of(world, place, world->rank);
 	uint64_t open = nobody(place->id);
-	/* First, as those that the cause wakes may end the job. */
+	/* First, because ranks that the cause wakes may end the job. */
 	trace_report(&world->trace, place->id, (ls_status)mine->status, mine->culprit,
 		     mine->operation, mine->text);
 	if (atomic_compare_exchange_strong(&place->head->cause, &open,
@@ -276,7 +277,8 @@ static bool publish(struct world *world, const struct failure_place *place)
 	return false;
 }
 
-/* On this host also ranks that are in no call of these groups; and tells other hosts. */
+/* Wakes all ranks of this host, also those that are in no call of these groups, and tells other
+ * hosts. */
 static void wake_all(struct world *world, const struct failure_place *places, int count)
 {
 	for (int q = 0; q < world->size; q++)
@@ -290,7 +292,8 @@ static void wake_all(struct world *world, const struct failure_place *places, in
 	}
 }
 
-/* The same report for all places, of which `group` is one. groups: NULL if it fails alone. */
+/* Publishes the same report at all places, of which `group` is one. groups: NULL if it fails
+ * alone. */
 static void explain_and_publish(struct ls_group *group, const struct failure_place *places,
 				int count, const uint32_t *groups, const struct diagnose_hint *hint,
 				struct diagnose_job *job)
@@ -303,19 +306,20 @@ static void explain_and_publish(struct ls_group *group, const struct failure_pla
 		*report_of(world, &places[i], world->rank) = *first;
 	for (int i = 0; i < count; i++)
 		published |= publish(world, &places[i]);
-	/* Before a thread wakes and takes this core: a rank that is killed here takes the report
-	 * along. */
+	/* Before a thread wakes and takes this core: if the job is killed then, the report would be
+	 * lost. */
 	if (published)
 		message_report("LS-VERDICT", first->text);
 	wake_all(world, places, count);
 }
 
-/* Of one place, as a snapshot of just now shows it. */
+/* Publishes the cause of one place, from a snapshot taken now. */
 static void look_and_publish(struct ls_group *group, const struct failure_place *place,
 			     const struct diagnose_hint *hint)
 {
 	struct diagnose_job *job = NULL;
-	/* What ranks on other hosts do is known for certain, or they are not blamed. */
+	/* A verdict blames ranks on other hosts only if a snapshot of their hosts shows what they
+	 * do. */
 	if (group->team.host_count > 1 &&
 	    (hint->status == LS_TIMED_OUT || hint->status == LS_MISMATCH))
 		job = failure_far_request(group);
@@ -384,8 +388,9 @@ void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *h
 	open_words(&place);
 	if (failure_is_settled(&place) || !claim_for_thread(group))
 		return; /* there is a cause, or a thread of mine is about to publish one */
-	/* So that others wait for my report. If another rank has the claim, it may be stopped, and
-	 * nobody may be waiting to replace it: the first rank that publishes wins. */
+	/* The claim makes others wait for this report. If another rank has the claim, it may be
+	 * stopped, and nobody may be waiting to replace it. So the first rank that publishes
+	 * wins. */
 	atomic_compare_exchange_strong(&place.head->claim, &open,
 				       open + (uint64_t)group->world->rank + 1);
 	look_and_publish(group, &place, hint);

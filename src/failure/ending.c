@@ -32,8 +32,8 @@ void failure_note(struct ls_group *group)
 		failure_note_returned(group);
 }
 
-/* How far a rank has come in a group means nothing once another one has failed that was open beside
- * it: it may have given up in the middle for that. */
+/* Whether the collectives of this rank in the group can be compared. Not once another group has
+ * failed that was open beside it: a rank may have given up in the middle because of that. */
 static bool ends_well(struct ls_group *group)
 {
 	if (failure_status(group) != LS_OK)
@@ -41,7 +41,7 @@ static bool ends_well(struct ls_group *group)
 	return atomic_load(&group->world->failures) == group->failures_before;
 }
 
-/* Both ranks may find it; on several hosts they have to agree on which tells it. */
+/* Both ranks may find the difference; on several hosts they have to agree on which reports it. */
 struct diagnose_hint failure_difference_hint(const struct ls_group *group,
 					     const struct engine_difference *found)
 {
@@ -112,7 +112,7 @@ enum {
 	LIST_BYTES = 1024,
 };
 
-/* Once for each group: by the first of its members that closes the group of all ranks over it. */
+/* Warns once for each group: the first of its members does that closes the world group over it. */
 static bool is_to_be_told(const struct ls_group *group)
 {
 	_Atomic uint64_t *reported = &transport_head_of(&group->team)->reported;

@@ -29,23 +29,25 @@ static inline bool failure_is_explained_here(const struct ls_group *group)
 }
 /* Waits until that thread has published it. */
 void failure_await_explained(struct ls_group *group);
-/* Of a group of several hosts: whether this one tells why. The others wait a moment for that. */
+/* For a group over several hosts: whether this host works out the cause. The others wait a moment
+ * for that. */
 bool failure_is_speaker(const struct ls_group *group, const struct diagnose_hint *hint);
 /* The published cause, LS_OK if there is none. */
 ls_status failure_status(const struct ls_group *group);
 /* Works out and publishes the first cause, unless another rank or thread does. Returns the cause
- * that counts; LS_OK if the place of the cause is another group's by now. `collective`: hint->seq
- * numbers a collective, so the function waits a moment for other ranks to arrive in it, so that the
- * report can tell what each of them called. Blocks for about a second at most, and in a group of
+ * that counts; LS_OK if the place of the cause is another group's by now. collective: hint->seq
+ * numbers a collective; then the function waits a moment for other ranks to enter it, so that the
+ * report can say what each of them called. Blocks for about a second at most, and in a group over
  * several hosts for two. If the rank that works out the cause is stuck, another one takes over
- * after 600 ms; each further rank that gets stuck meanwhile adds as much. Another thread of this
- * rank that works it out is waited for until it is done, which takes no longer. */
+ * after 600 ms; each further rank that gets stuck meanwhile adds as much. If another thread of this
+ * rank works it out, this one waits for that, which takes no longer. */
 ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint, bool collective);
-/* For a group that all members have left, whose area may be another group's: reports it. */
+/* Reports the failure of a group that all members have left. Its area may belong to another
+ * group. */
 void failure_tell_alone(struct ls_group *group, const struct diagnose_hint *hint);
-/* failure_raise for a cause that closes several groups, `group` among them. places: of those with
- * members on this host; groups: the ids of all, as in struct transport_report. `job` proves it: a
- * later snapshot might find one of the threads between two waits. */
+/* As failure_raise, for a cause that fails several groups, `group` among them. places: of those
+ * with members on this host; groups: the ids of all, as in struct transport_report. `job` proves
+ * the cause: a later snapshot might find one of the threads between two waits. */
 void failure_raise_all(struct ls_group *group, const struct failure_place *places, int count,
 		       const uint32_t groups[TRANSPORT_TOGETHER], const struct diagnose_hint *hint,
 		       struct diagnose_job *job);
@@ -56,31 +58,33 @@ void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *h
  * is working out its cause. Prints nothing. Does not block. */
 bool failure_write_told(struct world *world, const struct failure_place *place,
 			struct ls_group *own, const struct transport_failure *told);
-/* Waits until somebody has published a cause, who is about to; for 600 ms at most. */
+/* Call when another rank or thread is about to publish a cause: waits for that, for at most 600
+ * ms. */
 void failure_await_cause(struct ls_group *group, const struct failure_place *place);
 /* Publishes my reports at these places, and then wakes all ranks. */
 void failure_publish(struct world *world, const struct failure_place *places, int count);
-/* What this host says of the failure. False: the group has not failed. */
+/* Copies the report that counts on this host. False: the group has not failed. */
 bool failure_copy(const struct ls_group *group, struct transport_failure *out);
 void failure_read(const struct ls_group *group, struct ls_failure *out);
 /* Call for a new group, of which no failure has been claimed or published. */
 void failure_begin(const struct ls_group *group);
 struct failure_place failure_place_of(const struct ls_group *group);
-/* Whether nothing is left to be done there: the group has failed, or it is another by now. */
+/* Whether no cause can be published there any more: the group has failed, or the area is another
+ * group's by now. */
 bool failure_is_settled(const struct failure_place *place);
 
 /* ---- together.c ---- */
 
-/* Of a group that has members on this host. False: there are none. */
+/* Finds the place of a group that has members on this host. False: there are none. */
 bool failure_find_place(struct world *world, uint32_t id, struct failure_place *out);
 /* Fails every group in which a rank of the cycle waits, on all hosts. */
 void failure_raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 			    const struct diagnose_verdict *verdict,
 			    const struct diagnose_hint *hint);
-/* Call when this rank has seen that a group has failed, before it goes on: until those that fail
- * with it have failed, too. Their author may not have come so far. Blocks for at most 600 ms. */
+/* Call when this rank has seen that a group has failed, before it continues: waits until the groups
+ * that fail with it have failed, too. Blocks for at most 600 ms. */
 void failure_complete(struct ls_group *group);
-/* Fails the groups of which a rank on another host tells. Does not block. */
+/* Fails the groups that a rank on another host says have failed. Does not block. */
 void failure_raise_told(struct world *world, const struct transport_failure *failure);
 
 /* ---- arrivals.c ---- */
@@ -104,7 +108,7 @@ struct diagnose_job *failure_far_collect(struct world *world,
 					 const struct diagnose_closing *closing);
 /* As failure_far_collect, for any thread, of a group of several hosts: the watch collects. */
 struct diagnose_job *failure_far_request(struct ls_group *group);
-/* The watch collects what failure_far_request has asked for. */
+/* For the watch: collects what failure_far_request has asked for. */
 void failure_far_serve(struct world *world);
 /* Whether some host has not answered for several looks. */
 bool failure_far_is_silent(const struct failure_far *far);
@@ -119,7 +123,7 @@ void failure_show_serve(struct world *world);
 
 /* ---- far_ranks.c ---- */
 
-/* What to do when ranks on other hosts fail or end. */
+/* The reactions to failures and ends of ranks on other hosts. */
 struct transport_hosts_events failure_hosts_events(struct world *world);
 
 /* ---- pulse.c: heartbeats between hosts (room control) ---- */
@@ -128,22 +132,22 @@ struct transport_hosts_events failure_hosts_events(struct world *world);
 struct failure_hosts {
 	uint64_t job;
 	const struct auth_token *token;     /* NULL: heartbeats are not signed */
-	int first[RANKS_WORLD_MAX];         /* the lowest rank of each rank's host */
-	const char *names[RANKS_WORLD_MAX]; /* of each rank's host */
-	const char *ips[RANKS_WORLD_MAX];   /* of each rank */
-	uint16_t ports[RANKS_WORLD_MAX];    /* of failure_pulse_open of each rank */
+	int first[RANKS_WORLD_MAX];         /* by rank: the lowest rank of its host */
+	const char *names[RANKS_WORLD_MAX]; /* by rank: its host */
+	const char *ips[RANKS_WORLD_MAX];   /* by rank: its address */
+	uint16_t ports[RANKS_WORLD_MAX];    /* by rank: as failure_pulse_open returned it there */
 };
 
-/* Opens the socket of this rank's heartbeats. Errors, with a message: LS_SYSTEM, LS_OUT_OF_MEMORY.
- * failure_pulse_close is to be called in any case. */
+/* Opens the socket of this rank's heartbeats. Call failure_pulse_close in any case. Errors, with a
+ * message: LS_SYSTEM, LS_OUT_OF_MEMORY. */
 LS_CHECKED ls_status failure_pulse_open(struct world *world, const char *ip, uint16_t *port);
-/* Starts the thread that sends them, if this rank is the agent of its host, and otherwise takes
- * over if the agent is stuck. What `hosts` points to is copied. Once the segments of this host's
- * ranks are mapped and all ranks are connected. Errors, with a message: LS_OUT_OF_MEMORY,
- * LS_SYSTEM. */
+/* Starts the thread of heartbeats. It sends them if this rank is the agent of its host. Otherwise
+ * it watches the agent, and takes over if that is stuck. Call once the segments of this host's
+ * ranks are mapped and all ranks are connected. Copies what `hosts` points to. Errors, with a
+ * message: LS_OUT_OF_MEMORY, LS_SYSTEM. */
 LS_CHECKED ls_status failure_pulse_start(struct world *world, const struct failure_hosts *hosts);
-/* Joins the thread. The last rank of a host tells all others that the host leaves the job. Before
- * the segments are unmapped. */
+/* Joins the thread. The last rank of a host to do so tells all other hosts that its host leaves the
+ * job. Call before the segments are unmapped. */
 void failure_pulse_stop(struct world *world);
 void failure_pulse_close(struct world *world);
 
@@ -158,13 +162,13 @@ void failure_abort_by_close(ls_group *group, const char *why);
 /* Notes that this rank knows of the group's failure, because a call of it is about to return it. */
 void failure_note(struct ls_group *group);
 /* Call before this rank leaves, with no operation in progress: compares the collectives of all
- * members, as far as they have come. If they differ, the group fails. If no call of this rank can
- * return that status any more, it is printed on standard error and noted in the trace. */
+ * members so far. If they differ, the group fails. If no call of this rank can return that status
+ * any more, it is printed on standard error and noted in the trace. */
 void failure_compare_ends(struct ls_group *group);
 /* Warns of groups that are still open when the world group, with which they end, is closed. */
 void failure_warn_open(struct world *world);
 
-/* What the cause of such a group is to be. */
+/* The hint for failure_raise about such a difference. */
 struct diagnose_hint failure_difference_hint(const struct ls_group *group,
 					     const struct engine_difference *found);
 /* Fails the group for a difference between the collectives of two members. closed: this rank has
@@ -178,7 +182,7 @@ bool failure_is_unreturned(const struct ls_group *group);
 
 void failure_ends_events(struct transport_hosts_events *events);
 /* For the watch: fails the groups in which an end that has arrived differs from what this rank
- * called; a second later, if another host is to say so. */
+ * called. If another host is to say so, this one waits a second for that first. */
 void failure_ends_serve(struct world *world);
 /* When it has to be called again, if ever. */
 uint64_t failure_ends_due_ns(const struct world *world);
@@ -186,13 +190,14 @@ uint64_t failure_ends_due_ns(const struct world *world);
 bool failure_ends_are_due(const struct ls_group *group);
 /* Call when the group has just been closed. */
 void failure_ends_closed(struct ls_group *group);
-/* Call when all groups are closed, while the watch runs: until each rank on another host has the
- * ends of this one, or this one has theirs, and what differs was reported. At most a second. */
+/* Call when all groups are closed, while the watch runs: waits until each rank on another host has
+ * the ends of this one, or this one has theirs, and differences are reported. Blocks for at most a
+ * second. */
 void failure_ends_await(struct world *world);
 
 /* ---- run_notes.c ---- */
 
-/* This rank has found only now, when it closes the group, that the group has failed: so no call of
+/* Call when this rank has found only on closing the group that the group has failed, so no call of
  * it returned that. Does nothing if another rank has written the report. */
 void failure_note_unreturned(struct ls_group *group);
 /* For failure_note: tells the launcher that a call returns that a member has left. */
@@ -220,14 +225,14 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 /* Adds call sites of the ranks of this host. */
 void failure_add_sites(const struct world *world, struct diagnose_job *job);
 /* Writes the report about `job`, with call sites, and with the lines of Python at which late ranks
- * are. For those it blocks, for at most 300 ms, and as a rule for 10. */
+ * are. These take about 10 ms, and at most 300. */
 void failure_report(struct world *world, struct diagnose_job *job,
 		    const struct diagnose_verdict *verdict, char *text, size_t bytes);
 
 /* ---- python_line.c ---- */
 
-/* If the verdict is that ranks are elsewhere: adds to `job` at which line of Python they are. The
- * same time limit. */
+/* If the verdict is that ranks are late: adds to `job` at which line of Python they are. Blocks for
+ * at most 300 ms. */
 void failure_add_python(struct world *world, struct diagnose_job *job,
 			const struct diagnose_verdict *verdict);
 
@@ -240,13 +245,13 @@ void failure_look(struct world *world);
 /* ---- watch.c ---- */
 
 ls_status failure_watch_start(struct world *world);
-/* Joins the thread. The progress thread may still look, and ask for a look, which then nobody
- * does. */
+/* Joins the thread. The progress thread may still look, and ask for a look; that is then
+ * ignored. */
 void failure_watch_stop(struct world *world);
 /* Call when the process of rank `q` has ended: waits that need it end. */
 void failure_mark_dead(struct world *world, int q);
-/* For the watch: sleeps until it is woken, or until then, and notes meanwhile which peers end.
- * *wakeups: not 0, if it was woken. False: the program has closed its descriptors. */
+/* For the watch: sleeps until it is woken or until deadline_ns, and notes meanwhile which peers
+ * end. *wakeups: not 0 if it was woken. False: the program has closed its descriptors. */
 bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wakeups);
 /* Makes it look now. */
 void failure_watch_wake(struct world_watch *watch);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The ends of members on other hosts (engine/end.c, transport/parting.c). The thread that makes
- * progress on the link compares one when it arrives, and leaves what differs to the watch, as a
- * report may take a second. Until that is done the group's area is not reused. */
+ * progress on the link compares an end when it arrives, and leaves a difference to the watch,
+ * because a report may take a second. Until that is done the group's area is not reused. */
 #include "base/clock.h"
 #include "engine/end.h"
 #include "world/registry.h"
@@ -19,8 +19,8 @@ static uint64_t bit_of(unsigned area)
 
 /* ---- from the thread that makes progress on the link ---- */
 
-/* Compares now: the mirror of the member's area may be another group's before the watch looks. Only
- * the first difference counts, as the group fails for it. */
+/* Compares now, because the mirror of the member's area may be another group's before the watch
+ * looks. Only the first difference counts, because the group fails for it. */
 static void note_ended(void *context, const struct transport_team *team, int rank)
 {
 	struct world *world = context;
@@ -56,7 +56,7 @@ bool failure_is_unreturned(const struct ls_group *group)
 	       failure_status(group) != LS_OK && !atomic_load(&group->has_failed);
 }
 
-/* False: what differs is left to another host. As in failure_compare_ends, a rank that knows of a
+/* False: another host reports the difference. As in failure_compare_ends, a rank that knows of a
  * failure does not compare. */
 static bool raise_one(struct ls_group *group, const struct engine_difference *found, bool waits)
 {

@@ -72,7 +72,7 @@ struct ranks failure_ranks_here(const struct world *world)
 {
 	struct ranks here = {{0}};
 	for (int q = 0; q < world->size; q++)
-		if (!world->transport.peers[q].remote)
+		if (!world->transport.peers[q].mirror)
 			ranks_add(&here, q);
 	return here;
 }
@@ -81,7 +81,7 @@ static void read_traffic(const struct world *world, struct diagnose_traffic *out
 {
 	for (int q = 0; q < world->size; q++) {
 		const struct transport_segment *segment = world->transport.peers[q].segment;
-		if (world->transport.peers[q].remote)
+		if (world->transport.peers[q].mirror)
 			continue;
 		out[q].is_served = atomic_load(&segment->served) == atomic_load(&segment->marked);
 		for (int r = 0; r < world->size; r++) {
@@ -190,7 +190,7 @@ static void add_speakers(const struct world *world, bool silent, const struct ra
 			 uint64_t *hosts, struct ranks *speakers)
 {
 	RANKS_EACH (q, ranks) {
-		if (!world->transport.peers[q].remote || atomic_load(&world->dead[q]) ||
+		if (!world->transport.peers[q].mirror || atomic_load(&world->dead[q]) ||
 		    *hosts & host_bit(world, q) || world->watch.far->heard[q].is_silent != silent)
 			continue;
 		*hosts |= host_bit(world, q);
@@ -216,7 +216,7 @@ static struct ranks find_first_speakers(const struct world *world)
 	return find_speakers(world, &none, &none);
 }
 
-/* Those to which the question has been sent: the link may have no room. */
+/* Sends the question. Returns the ranks to which the link has sent it; it may have no room. */
 static struct ranks ask_all(struct world *world, const struct ranks *speakers, enum what what,
 			    uint64_t round)
 {
@@ -232,7 +232,7 @@ static bool has_answered(const struct heard *heard, enum what what, uint64_t rou
 	return atomic_load(what == LOOK ? &heard->seen : &heard->told) == round;
 }
 
-/* Of each host one rank that has answered. */
+/* One rank of each host that has answered. */
 static struct ranks find_answered(const struct world *world, const struct ranks *asked,
 				  enum what what, uint64_t round)
 {
@@ -270,9 +270,9 @@ static void note_silent(struct failure_far *far, const struct ranks *first,
 		far->heard[q].is_silent = false;
 }
 
-/* Waits for an answer of each host of these ranks, and gives some meanwhile; asks others if one
- * does not come, but who confirms a look has to be who has looked. Returns who has answered in
- * time, one rank of each host. */
+/* Waits for an answer of each host of these ranks, and answers others meanwhile. If an answer does
+ * not come it asks another rank, except for a confirmation, which must come from the rank that has
+ * looked. Returns the ranks that have answered in time, one of each host. */
 static struct ranks await_answers(struct world *world, const struct ranks *speakers, enum what what,
 				  uint64_t round)
 {
@@ -297,7 +297,7 @@ static struct ranks await_answers(struct world *world, const struct ranks *speak
 	return answered;
 }
 
-/* Frees what has been told, whatever round it is of. */
+/* Frees the blocks that have come, of any round. */
 static void forget_told(struct failure_far *far, int size)
 {
 	for (int q = 0; q < size; q++) {
@@ -323,8 +323,8 @@ static bool take_told(struct world *world, const struct ranks *speakers, struct 
 	return complete;
 }
 
-/* Of ranks whose hosts have not answered nothing is known, so nothing is proved with them, whatever
- * is under way to or from them. */
+/* Nothing is known of ranks whose hosts have not answered. So nothing is proved about them,
+ * whatever is under way to or from them. */
 static void check_traffic(const struct world *world, const struct ranks *answered,
 			  struct diagnose_job *job, struct diagnose_traffic *traffic)
 {
@@ -348,8 +348,8 @@ static struct ranks ranks_of_hosts(const struct world *world, const struct ranks
 	return all;
 }
 
-/* Both looks. The hosts that do not answer the first one are left out of the second. *speakers:
- * whom to ask first; then who has answered. */
+/* Makes both looks. The second leaves out hosts that did not answer the first one. *speakers: the
+ * ranks to ask first; then those that have answered. */
 static struct diagnose_job *look_twice(struct world *world, const struct diagnose_closing *closing,
 				       struct ranks *speakers, struct diagnose_traffic *traffic,
 				       bool whole)

@@ -45,9 +45,9 @@ struct failure_far {
 	uint64_t woken_ns;
 	struct heard heard[RANKS_WORLD_MAX];
 	/* By area of this rank, a bit each: far_ends.c. differs: the collectives of the group that
-	 * has the area differ from those of a member on another host, see `differences`, and nobody
-	 * has dealt with it. raised: the group has failed for that, and perhaps no call of this
-	 * rank has returned it. */
+	 * has the area differ from those of a member on another host (`differences`), and the watch
+	 * has not reported it yet. raised: the group has failed for that, and perhaps no call of
+	 * this rank has returned it. */
 	_Atomic uint64_t differs[FAILURE_AREA_WORDS], raised[FAILURE_AREA_WORDS];
 	/* By area: stored by the thread that makes progress on the link, while the bit in `differs`
 	 * is 0. */

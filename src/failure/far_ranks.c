@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Failures of ranks on other hosts, as far as their connections tell: a rank's end, and the cause
- * of a group that has failed there. */
+ * Failures of ranks on other hosts, as their connections show them: the end of a rank, and the
+ * cause of a group that has failed there. */
 #include "failure.h"
 
-/* Its connection is broken: its process has ended, or has closed the group of all ranks; then it
- * has said so before. */
+/* The connection of a rank is broken: its process has ended, or has closed the world group; in that
+ * case it has said so before. */
 static void note_lost(void *context, int rank)
 {
 	failure_mark_dead(context, rank);

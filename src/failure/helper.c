@@ -45,12 +45,12 @@ struct failure_helper {
 
 /* ---- the keeper, and the program until it is executed ---- */
 
-/* These run beside the threads of the rank, with their memory: also with the errno of the thread
- * that called, and its flag for pthread_cancel. So they call nothing of the C library. */
+/* These functions run beside the threads of the rank, with their memory, also with the errno of the
+ * calling thread and its flag for pthread_cancel. So they call nothing of the C library. */
 #define ALONE \
 	__attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
 
-/* A system call. Inlined, as both processes return from the one that makes the second. */
+/* A system call. Inlined, because both processes return from the one that makes the second. */
 ALONE static inline __attribute__((always_inline)) long raw(long number, long a, long b, long c,
 							    long d, long e)
 {
@@ -192,7 +192,7 @@ ALONE static __attribute__((noreturn)) void keep(struct failure_helper *helper)
 
 /* ---- the rank ---- */
 
-/* With all signals blocked, for good: no handler of the rank can run in the keeper. */
+/* Starts the keeper with all signals blocked for good, so no handler of the rank can run in it. */
 static pid_t clone_keeper(struct failure_helper *helper)
 {
 	sigset_t all, old;

@@ -39,8 +39,8 @@ void failure_helper_read(const struct failure_helper *helper, char *out, size_t 
 int failure_helper_fd(const struct failure_helper *helper);
 /* Reaps and frees it. False: it has not ended. Does not block. */
 bool failure_helper_reap(struct failure_helper *helper);
-/* Kills, reaps and frees it. One that hangs in the kernel goes on until that lets it go, with the
- * memory that it needs. Blocks for at most some 100 ms. */
+/* Kills, reaps and frees it. A process that hangs in the kernel stays there, with the memory that
+ * it needs, until the kernel ends it. Blocks for at most some 100 ms. */
 void failure_helper_stop(struct failure_helper *helper);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Looking for the cause of a long wait. A rank with such a wait wakes its own watch. The first
  * watch that takes the lease (a time stamp that all members share) looks for the whole group. A
- * proved cause fails the group. A stopped or absent rank is only reported, once for each
+ * proved cause fails the group. A stopped or late rank is only reported, once for each
  * operation. */
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@
 
 enum {
 	STOPPED_MS = 650, /* how long a wait for a stopped rank lasts before it is reported */
-	KEPT_MS = 500, /* and before it is asked whether a rank that is elsewhere is kept there */
+	KEPT_MS = 500,    /* and before it is asked whether a late rank is kept there */
 };
 
 /* True for one watch of the group at a time, and not again before a look interval has passed. */
@@ -43,14 +43,15 @@ static bool waits_in(const struct diagnose_rank *rank, uint32_t group)
 	return false;
 }
 
-/* Of several hosts that of the first rank that waits. What is not known of ranks on other hosts is
- * no reason for a report, unless their host does not answer any more. */
+/* Whether this host reports the verdict: in a group over several hosts, that of the first rank that
+ * waits. Late ranks on other hosts of which nothing is known are no reason for a report, unless
+ * their host does not answer any more. */
 static bool is_to_be_reported(const struct ls_group *group, const struct diagnose_job *job,
 			      const struct diagnose_verdict *verdict)
 {
 	const struct world *world = group->world;
 	RANKS_EACH (r, &verdict->culprits)
-		if (r < job->size && world->transport.peers[r].remote && !job->ranks[r].known)
+		if (r < job->size && world->transport.peers[r].mirror && !job->ranks[r].known)
 			return failure_far_is_silent(world->watch.far);
 	for (int q = 0; q < group->size; q++)
 		if (waits_in(&job->ranks[group->team.members[q].world], group->id))
@@ -58,8 +59,8 @@ static bool is_to_be_reported(const struct ls_group *group, const struct diagnos
 	return true;
 }
 
-/* What is reported once: an operation that waits; or where a rank is that is stopped, as a look at
- * this host alone sees others wait for it than one at all hosts. */
+/* What is reported once: an operation that waits; or a stopped rank, because a look at this host
+ * alone sees other ranks wait for it than a look at all hosts. */
 static uint64_t occasion(const struct diagnose_job *job, const struct diagnose_verdict *verdict)
 {
 	uint64_t key = 0;
@@ -90,7 +91,7 @@ static void report_once(struct ls_group *group, struct diagnose_job *job,
 	message_report("LS-WAITING", text);
 }
 
-/* Whether one of the ranks that are elsewhere can never continue. A rank that computes can. The
+/* Whether one of the late ranks can never continue. A rank that computes can. The
  * program that finds out costs some 10 ms, so it is started again only when the wait lasts twice as
  * long as before. */
 static bool has_kept(struct world *world, struct diagnose_job *job,
@@ -153,7 +154,7 @@ static void act(struct ls_group *group, struct diagnose_job *job,
 		status = failure_raise(group, &hint, false);
 		(void)status; /* the waiting calls return it */
 		return;
-	case DIAGNOSE_ELSEWHERE:
+	case DIAGNOSE_LATE:
 		if (waited_ms >= world->settings.patience_ms ||
 		    has_kept(world, job, verdict, waited_ms))
 			report_once(group, job, verdict);

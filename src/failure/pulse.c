@@ -115,7 +115,7 @@ static uint64_t lease_of(uint64_t before, int rank)
 	return ((before >> LEASE_RANK_BITS) + 1) << LEASE_RANK_BITS | (uint64_t)(rank + 1);
 }
 
-/* What has waited here since another agent read its own socket is old. */
+/* Packets that have waited here since another agent read its own socket are old. */
 static void empty_socket(const struct failure_pulse *pulse)
 {
 	char byte;
@@ -180,7 +180,8 @@ static void send_to(const struct failure_pulse *pulse, int rank, const struct co
 		     (const struct sockaddr *)address, address_bytes(address));
 }
 
-/* To the agent of each other host; if it is not known, to all that may be. */
+/* Sends a beat to the agent of each other host; if that is not known, to all ranks that may be
+ * it. */
 static void send_beat(const struct failure_pulse *pulse, const struct control_beat *beat)
 {
 	for (int q = 0; q < pulse->world->size; q++) {
@@ -209,7 +210,7 @@ static void receive_beats(struct failure_pulse *pulse)
 	}
 }
 
-/* Ranks that have ended, or closed the group of all ranks, as their connections tell. */
+/* Ranks that have ended, or closed the world group, as their connections show. */
 static void forget_gone(struct failure_pulse *pulse)
 {
 	uint64_t there = UINT64_C(1) << pulse->host;
@@ -344,7 +345,7 @@ ls_status failure_pulse_start(struct world *world, const struct failure_hosts *h
 	return LS_OK;
 }
 
-/* Those that are left take over at once; the last one says that the host leaves. */
+/* The ranks that are left take over at once; the last one says that the host leaves. */
 static void hand_over(struct failure_pulse *pulse)
 {
 	struct transport_agent *shared = pulse->shared;

@@ -50,7 +50,7 @@ int failure_python_words(const struct diagnose_source *sources, const struct dia
 	int count = 3;
 	memcpy(command->words, (char[3][HELPER_WORD_BYTES]){"lockstep", "diagnose", "--python"},
 	       3 * HELPER_WORD_BYTES);
-	if (verdict->cause != DIAGNOSE_ELSEWHERE)
+	if (verdict->cause != DIAGNOSE_LATE)
 		return 0;
 	RANKS_EACH (r, &verdict->culprits) {
 		if (r >= job->size || count == HELPER_WORD_MAX)
@@ -65,7 +65,7 @@ int failure_python_words(const struct diagnose_source *sources, const struct dia
 	return count - 3;
 }
 
-/* One that hangs is left to the watch; until it has ended no other one is started. */
+/* A program that hangs is left to the watch; until it has ended no other one is started. */
 static void ask(struct world *world, const struct failure_command *command, char *answer,
 		size_t bytes)
 {
@@ -115,7 +115,7 @@ void failure_add_python(struct world *world, struct diagnose_job *job,
 	struct diagnose_source sources[RANKS_WORLD_MAX];
 	struct failure_command command = {0};
 	char answer[PYTHON_ANSWER_BYTES] = "";
-	if (verdict->cause != DIAGNOSE_ELSEWHERE || !find_program(&command))
+	if (verdict->cause != DIAGNOSE_LATE || !find_program(&command))
 		return;
 	failure_fill_sources(world, sources);
 	if (failure_python_words(sources, job, verdict, &command) == 0)

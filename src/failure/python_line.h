@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How the program `lockstep` is asked for the lines of Python at which late ranks are, by a rank
- * that waits for them and by the launcher: `lockstep diagnose --python PID:TID...`, as a helper. */
+ * How the program `lockstep` is asked for the lines of Python at which late ranks are: `lockstep
+ * diagnose --python PID:TID...`, as a helper. A rank that waits for them asks, and so does the
+ * launcher. */
 #ifndef FAILURE_PYTHON_LINE_H
 #define FAILURE_PYTHON_LINE_H
 

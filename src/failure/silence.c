@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What is done about hosts that are silent: the agent reports them and tells the ranks of its host,
- * in shared memory; each rank fails its groups that need such a host for too long. */
+ * The reaction to silent hosts: the agent reports them and tells the ranks of its host, in shared
+ * memory; each rank fails its groups that need a host which is silent for too long. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -220,7 +220,7 @@ static void explain(const struct failure_pulse *pulse, int host, uint64_t now_ns
 	text_clean(out->text, true);
 }
 
-/* Those of this rank that need the host. */
+/* The groups of this rank that need the host. */
 static int find_groups(struct failure_pulse *pulse, int host, uint32_t ids[TRANSPORT_AREAS])
 {
 	struct ls_group *groups[TRANSPORT_AREAS];
@@ -236,7 +236,7 @@ static int find_groups(struct failure_pulse *pulse, int host, uint32_t ids[TRANS
 	return found;
 }
 
-/* The groups fail first, so that nobody takes the ranks for dead. */
+/* The groups fail first, so that the ranks do not count as dead. */
 static void give_up(struct failure_pulse *pulse, int host, uint64_t now_ns)
 {
 	struct world *world = pulse->world;
@@ -264,8 +264,8 @@ static void give_up(struct failure_pulse *pulse, int host, uint64_t now_ns)
 	}
 }
 
-/* Then it is this host that is likely to be deaf or cut off. If the others hear it, they can prove
- * that, and what it says itself is wrong of all of them. */
+/* This host hears nobody, so it is likely to be deaf or cut off itself. If the others hear it, they
+ * can prove that, and its own verdicts about them are wrong. */
 static bool hears_nobody(const struct failure_pulse *pulse)
 {
 	for (int h = 0; h < pulse->hosts; h++)

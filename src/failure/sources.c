@@ -20,7 +20,7 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 			.signal = -1,
 			.exit_code = -1,
 		};
-		if (world->transport.peers[q].remote) {
+		if (world->transport.peers[q].mirror) {
 			sources[q].host = world->far_hosts[q];
 			sources[q].pid = world->far_pids[q];
 			sources[q].process =

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Groups that fail together: a cycle of ranks that wait in several of them. A thread that is
- * told of one may go on, into a call of another; so on each host all fail before a thread wakes. A
- * report has the ids of all (struct transport_report), whichever rank brings it to a host. */
+ * Groups that fail together: a cycle of ranks that wait in several of them. A thread whose call of
+ * one of them fails may continue with a call of another. So on each host all fail before a thread
+ * wakes. A report has the ids of all (struct transport_report), whichever rank brings it to a
+ * host. */
 #include <limits.h>
 
 #include "world/registry.h"
@@ -21,7 +22,7 @@ bool failure_find_place(struct world *world, uint32_t id, struct failure_place *
 		const struct trace_view *view = &world->views[q];
 		for (unsigned i = 0; view->header && i < TRACE_GROUP_MAX; i++) {
 			const struct trace_group *group = &view->groups[i];
-			if (world->transport.peers[q].remote || atomic_load(&group->id) != id ||
+			if (world->transport.peers[q].mirror || atomic_load(&group->id) != id ||
 			    group->rank >= first)
 				continue;
 			first = group->rank;
@@ -74,7 +75,7 @@ static void tell_others(struct ls_group *group, const struct ranks *cycle)
 	if (!world->link || !failure_copy(group, &failure))
 		return;
 	RANKS_EACH (r, cycle)
-		if (world->transport.peers[r].remote)
+		if (world->transport.peers[r].mirror)
 			(void)transport_tell_failed(&world->transport, r, &failure);
 }
 
@@ -117,7 +118,7 @@ void failure_complete(struct ls_group *group)
 
 /* ---- what another host tells ---- */
 
-/* What is known of the groups that are told. */
+/* The groups of a failure that another host reports. */
 struct told {
 	struct world *world;
 	const struct transport_failure *failure;

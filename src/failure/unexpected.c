@@ -37,7 +37,7 @@ static bool is_needed(const struct diagnose_job *job, uint32_t group)
 	return false;
 }
 
-/* Whether what it asks for may lie in another group. */
+/* Whether the message that it asks for may be in another group. */
 static bool receives(const struct diagnose_rank *rank)
 {
 	for (uint32_t i = 0; i < rank->record_count; i++) {
@@ -105,8 +105,8 @@ static void add_all(const struct diagnose_source *sources, int count,
 	}
 }
 
-/* First what lies in the groups in which ranks wait, then what lies elsewhere with those that wait
- * for messages. */
+/* First the messages of the groups in which ranks wait, then those of other groups to ranks that
+ * wait for messages. */
 void failure_add_unexpected(const struct diagnose_source *sources, int count,
 			    struct diagnose_job *job)
 {

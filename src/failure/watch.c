@@ -14,8 +14,8 @@
 #include "failure.h"
 #include "helper.h"
 
-/* What is added to the eventfd to make the watch serve others; threads that wait add 1, and then it
- * looks, too. */
+/* The value that is added to the eventfd to make the watch serve others. Threads that wait add 1,
+ * and then it looks, too. */
 #define SERVE_WAKE (UINT64_C(1) << 32)
 
 void failure_watch_init(struct world_watch *watch)
@@ -36,8 +36,8 @@ void failure_mark_dead(struct world *world, int q)
 	wait_wake(world->waiter.bell);
 }
 
-/* A descriptor of a process says that it has ended; but a program that closes all descriptors, as
- * some daemons do, leaves us with closed ones, or with somebody else's. */
+/* A descriptor of a process shows that it has ended. But a program that closes all descriptors,
+ * like some daemons, leaves this rank with closed ones, or with descriptors of something else. */
 static void look_at_end(struct world *world, int q)
 {
 	int fd = world->watch.pid_fds[q];
@@ -79,8 +79,8 @@ static void reap_helper(struct world_watch *watch)
 		atomic_store(&watch->asks, false);
 }
 
-/* What a proof has to know of threads that are in no wait, and that only their own process can
- * see. */
+/* Publishes what a proof has to know of threads that are in no wait, and that only their own
+ * process can see. */
 static void note_sleepers(struct world *world)
 {
 	const struct trace_view *view = &world->views[world->rank];
@@ -143,7 +143,7 @@ static void *watch_main(void *argument)
 static void open_pid_fds(struct world *world)
 {
 	for (int q = 0; q < world->size; q++) {
-		if (world->pids[q] == getpid() || world->transport.peers[q].remote)
+		if (world->pids[q] == getpid() || world->transport.peers[q].mirror)
 			continue;
 		int fd = (int)syscall(SYS_pidfd_open, world->pids[q], 0);
 		if (fd >= 0)

@@ -68,7 +68,8 @@ static ls_status check_buffers(const char *function, const ls_group *group, stru
 {
 	size_t element = ls_dtype_bytes(call->dtype);
 	struct extent extent = extent_of(group, call);
-	/* What is not used here may be anything; the engine looks at NULL. */
+	/* A buffer that this rank does not use may be any pointer. It becomes NULL, because the
+	 * engine tests for that. */
 	if (extent.give == 0)
 		call->send.address = NULL;
 	if (extent.get == 0)
@@ -112,7 +113,7 @@ static ls_status check_counts(const char *function, const ls_group *group, struc
 	if (!add_up(call->counts, group->size, &call->count) ||
 	    (own && !add_up(call->recv_counts, group->size, &sum)))
 		return group_bad(function, "counts", -1, "below 2^63 bytes in all");
-	/* With lists of its own those of two ranks need not be equal. */
+	/* Where each rank has lists of its own, two ranks may have different ones. */
 	call->shape = own ? 0 : engine_shape(call->counts, group->size);
 	ls_status status = group_check_count(function, call->dtype, call->count);
 	return status == LS_OK && own ? group_check_count(function, call->dtype, sum) : status;
@@ -141,9 +142,10 @@ ls_status group_prepare_collective(const char *function, const ls_group *group,
 	return check_buffers(function, group, call);
 }
 
-/* Apart, or in place: recv - send, modulo 2^64, is `in_place`, or in no way inside of both. */
-static bool may_lie_so(const struct engine_call *call, uint64_t give, uint64_t get,
-		       uint64_t in_place)
+/* Whether the buffers are apart, or in place: recv - send, modulo 2^64, is `in_place`, or a
+ * distance at which they do not overlap. */
+static bool buffers_are_allowed(const struct engine_call *call, uint64_t give, uint64_t get,
+				uint64_t in_place)
 {
 	uint64_t distance = (uintptr_t)call->recv.address - (uintptr_t)call->send.address;
 	return distance == in_place || distance + get - 1 >= give + get - 1;
@@ -180,8 +182,8 @@ bool group_prepare_short(const ls_group *group, struct engine_call *call)
 	if (!give || !get)
 		return true;
 	if (coll->input == coll->output)
-		return may_lie_so(call, give, get, coll->input == COLL_WHOLE ? 0 : get);
-	return may_lie_so(call, give, get, coll->input == COLL_PARTS ? before : -before);
+		return buffers_are_allowed(call, give, get, coll->input == COLL_WHOLE ? 0 : get);
+	return buffers_are_allowed(call, give, get, coll->input == COLL_PARTS ? before : -before);
 }
 
 bool group_keep_counts(struct ls_op *op)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The public calls on collectives. Each names its operation, which is checked, and runs by the
- * short path or goes into the lane. The call site is the return address of the public function, so
- * these must stay functions of their own. */
+ * The public calls of collectives. Each fills in its operation; the rest is shared: the arguments
+ * are checked, and the operation runs by the short path or is queued. The call site is the return
+ * address of the public function, so each of these must stay a function. */
+#include "progress/inline_call.h"
 #include "progress/lane.h"
 #include "progress/progress.h"
 #include "group_private.h"
@@ -10,11 +11,11 @@
 
 #define HERE __builtin_return_address(0)
 
-/* So many buffers of one blocking ls_*_many call are under way at once. */
+/* A blocking ls_*_many call has at most this many buffers under way at once. */
 enum { MANY_AT_ONCE = 1024 };
 
-/* The last part of `queue` for a collective on a stream. It has its place among the others first,
- * so that reports show it while the driver blocks. */
+/* The last part of `queue` for a collective on a stream. It is queued before it is put behind the
+ * stream, so that reports show it while the driver blocks. */
 static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *options,
 				 const void *site)
 {
@@ -35,7 +36,7 @@ static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *o
 	if (status == LS_OK && options->op)
 		*options->op = op;
 	else if (options->op)
-		progress_op_free_handle(op); /* it fails, and the call has said so */
+		progress_op_free_handle(op); /* the operation fails, and the call has said so */
 	progress_op_unref(op);
 	return status;
 }
@@ -112,13 +113,14 @@ static ls_status call_nonblocking(ls_group *group, const struct engine_call *cal
 {
 	if (options->op && options->resumable)
 		return call_resumable(group, call, options, site);
-	/* In a launch its partners may be next. */
+	/* Between ls_launch_begin and ls_launch_end this thread may yet enqueue what the call waits
+	 * for, so the call must not block. */
 	bool launches = options->stream && group_launch_is_open();
 	if (!group->world->settings.blocking || launches)
 		return queue(group, call, options, site, true);
 	ls_op *op;
 	struct ls_op_options all = *options;
-	bool tells = options->op || options->callback; /* the status comes so */
+	bool reported = options->op || options->callback; /* by which the caller gets it */
 	all.op = options->op ? options->op : &op;
 	ls_status status = queue(group, call, &all, site, true);
 	if (status != LS_OK)
@@ -127,7 +129,7 @@ static ls_status call_nonblocking(ls_group *group, const struct engine_call *cal
 	atomic_store(&(*all.op)->status_read, true);
 	if (!options->op)
 		ls_op_free(op);
-	return tells ? LS_OK : status;
+	return reported ? LS_OK : status;
 }
 
 /* Whether the options are valid and make a blocking call: a label, a time limit, or a handle for a
@@ -178,7 +180,7 @@ static struct engine_call one_of(const struct engine_call *common, const struct 
 	return call;
 }
 
-/* With LOCKSTEP_CHECK=1 also that nothing under way touches any of the buffers. */
+/* Checks each buffer. With LOCKSTEP_CHECK=1 also that nothing under way uses one of them. */
 static ls_status check_many(const char *function, ls_group *group, const struct engine_call *common,
 			    const struct ls_buffers *buffers, int count,
 			    const struct ls_op_options *options, const void *site)

@@ -382,7 +382,7 @@ void group_leave(struct ls_group *group)
 		const struct transport_peer *mapped = group->team.members[q].peer;
 		atomic_fetch_add(&mapped->segment->departures, 1);
 		if (atomic_load(&transport_area_of(&group->team, q)->asleep) ||
-		    wait_is_urgent(&mapped->segment->bell) || mapped->remote)
+		    wait_is_urgent(&mapped->segment->bell) || mapped->mirror)
 			transport_notify(&group->team, q);
 	}
 	lock_group_acquire(&world->lock);

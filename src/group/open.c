@@ -244,7 +244,7 @@ static void open_views(struct world *world)
 {
 	const char *why;
 	for (int q = 0; q < world->size; q++) {
-		if (world->transport.peers[q].remote)
+		if (world->transport.peers[q].mirror)
 			continue;
 		bool ok = q == world->rank ? trace_check(world->trace.header, world->trace.bytes,
 							 &world->views[q], &why)
@@ -290,7 +290,7 @@ static ls_status share_memory(struct world *world, struct company *company)
 	exchange->arena_fd = world->memory.fd;
 	exchange->trace_fd = world->trace.fd;
 	exchange->waiter = &world->waiter;
-	exchange->no_remote = world->settings.remote == SETTING_REMOTE_OFF;
+	exchange->no_cma = world->settings.remote == SETTING_REMOTE_OFF;
 	exchange->launcher = launcher_pid(world);
 	return transport_connect(&world->transport, exchange);
 }

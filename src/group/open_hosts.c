@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The part of opening and closing the world that concerns other hosts: which ranks are there, the
+ * link to them, their mirrors and heartbeats. */
 #include "open_hosts.h"
 
 #include <stdarg.h>
@@ -91,7 +93,7 @@ ls_status group_hosts_gather(struct world *world, const struct rendezvous_table 
 		const struct open_card *card = card_of(hosts, q);
 		if (ranks_have(&hosts->here, q))
 			continue;
-		status = net_meet(world->link, q, &card->link);
+		status = net_set_address(world->link, q, &card->link);
 		if (status != LS_OK)
 			MESSAGE_SAY(MESSAGE_NET_PEER, q, "it gave no address");
 	}
@@ -160,7 +162,7 @@ static ls_status say_silent(const struct world *world, const struct rendezvous_t
 	struct list list = {.used = 0};
 	for (int q = 0; q < world->size; q++) {
 		const struct rendezvous_rank *rank = &table->ranks[q];
-		if (!world->transport.peers[q].remote || net_has_answered(world->link, q))
+		if (!world->transport.peers[q].mirror || net_has_answered(world->link, q))
 			continue;
 		add(&list, "%s%d (host %s, %s)", list.used ? ", " : "", q, rank->host, rank->ip);
 	}
@@ -197,7 +199,7 @@ static void say_hosts(const struct world *world, const struct rendezvous_table *
 	for (int q = 0; q < table->size; q++)
 		if (first[q] == q)
 			add_host(&list, table, first, q);
-	net_wire(world->link, wire);
+	net_describe(world->link, wire);
 	MESSAGE_SAY(MESSAGE_GROUP_HOSTS, table->size, hosts, list.text, wire);
 }
 

@@ -16,25 +16,26 @@ struct group_p2p_call {
 	bool internal; /* the library's own: never ordered, always cancellable */
 };
 
-/* The call's options over the defaults, and then the group. LS_ANY_TAG is only for receives and
- * probes. */
+/* Fills in the options of the call and defaults, then checks the group. LS_ANY_TAG is only for
+ * receives and probes. */
 LS_CHECKED ls_status group_p2p_begin(const struct group_p2p_call *call, ls_group *group,
 				     const struct ls_op_options *given,
 				     struct ls_op_options *options);
 LS_CHECKED ls_status group_p2p_check(const struct group_p2p_call *call, const ls_group *group,
 				     const struct ls_op_options *options);
-/* Of a probe: its peer; and that it has no stream. */
+/* Checks a probe: its peer, and that it has no stream. */
 LS_CHECKED ls_status group_p2p_check_probe(const struct group_p2p_call *call, ls_group *group,
 					   const struct ls_op_options *given,
 					   struct ls_op_options *options,
 					   const struct ls_message *out);
-/* That the buffer may outlive the call. */
+/* Checks that the buffer may be used after the call returns. */
 LS_CHECKED ls_status group_p2p_check_nonblocking(ls_group *group, const struct group_p2p_call *call,
 						 const struct ls_op_options *options);
-/* That a call with a stream is one that may have one. */
+/* Checks that the call may have the stream that it names. */
 LS_CHECKED ls_status group_p2p_check_stream(ls_group *group, const struct group_p2p_call *call,
 					    const struct ls_op_options *options);
-/* Setting P2P=serial: it may have to wait for other sends; it waits for the sends before it. */
+/* Setting P2P=serial. is_serial: the call is a send that other sends may delay. is_ordered: it
+ * waits for the sends before it. */
 bool group_p2p_is_serial(const ls_group *group, const struct group_p2p_call *call);
 bool group_p2p_is_ordered(const ls_group *group, const struct group_p2p_call *call);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Short messages first: calls that nothing can refuse or delay, without an
- * operation. A stored message cannot be taken back, so all checks come first. */
+ * Short messages that complete within their call, without an operation. A stored message cannot be
+ * taken back, so all checks come first. */
 #ifndef GROUP_P2P_SHORT_H
 #define GROUP_P2P_SHORT_H
 
@@ -9,8 +9,8 @@
 #include "p2p/p2p.h"
 #include "world/registry.h"
 
-/* All reasons to refuse, delay or note a call come together in one branch, as there is nearly
- * always none. False: the general path finds out which it is. */
+/* All reasons to refuse, delay or note a call meet in one branch, because there is nearly always
+ * none. False: the general path finds out which it is. */
 static inline bool group_may_try_short(ls_group *group, const struct ls_op_options *options,
 				       struct p2p_short *message)
 {
@@ -36,7 +36,7 @@ static inline bool group_may_try_short(ls_group *group, const struct ls_op_optio
 	       atomic_load_explicit(&group->batch_count, memory_order_relaxed);
 	if (__builtin_expect(odd != 0, 0))
 		return false;
-	/* With operations in progress the caller has to be told if they are lost: p2p_fail_gone. */
+	/* If operations in progress can never complete, the general path says so: p2p_fail_gone. */
 	return !engine_p2p_pending(&group->engine) || !world_any_gone(group);
 }
 

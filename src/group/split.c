@@ -213,8 +213,8 @@ static ls_status add_own_memory(const struct request *request)
 	ls_status status = LS_OK;
 	for (int i = 0; i < making->size && status == LS_OK; i++) {
 		const struct transport_peer *peer = &transport->peers[making->members[i]];
-		is_first = is_first && (peer->remote || i >= making->rank);
-		if (peer->remote)
+		is_first = is_first && (peer->mirror || i >= making->rank);
+		if (peer->mirror)
 			status = transport_mirror_grow(transport, making->members[i],
 						       making->areas[i]);
 	}

@@ -10,13 +10,13 @@
  *   …the payload must stay…                           fetch(message, to, transfer)
  *   done(transfer)                                    done(transfer)
  *
- * A long payload that is eager goes ahead with its note: three ways between the ranks become one,
- * but the link may have to keep a copy at the target until fetch.
+ * An eager long payload is sent with its note, and not only at the fetch: three ways between the
+ * ranks become one, but the link may have to keep a copy at the target until the fetch.
  *
  * Threads: one thread at a time, but any thread, calls the functions of a link; the caller ensures
- * that. No function blocks, takes a lock of the caller, or allocates memory after `connect`.
- * Only advance and cut call events, in the thread that called them. An event may call post, store
- * and fetch, but neither advance nor cut.
+ * that. No function blocks, takes a lock of the caller, or allocates memory after `connect`. Only
+ * advance and cut call events, in the thread that called them. An event may call post, store and
+ * fetch, but neither advance nor cut.
  *
  * Order: the posts and stores of one rank to another cause events there in that order, once each.
  * So when a word arrives, everything that its writer published before has arrived, as on one host.
@@ -68,9 +68,10 @@ struct link_transfer {
 	 * under way, and are lost if the connection breaks. LS_CANCELLED, at the source: the target
 	 * does not want them. LS_ABORTED: cut. LS_PEER_DIED: the peer was lost. */
 	ls_status status;
-	/* Set before post, for LINK_EAGER_BYTES at most: the payload goes ahead. It ends with LS_OK
-	 * as soon as the link has copied it, whether it is fetched or not, never with
-	 * LS_CANCELLED; and can be fetched although the peer was lost meanwhile. */
+	/* Set before post, for LINK_EAGER_BYTES at most: the payload is sent with its note. The
+	 * transfer ends with LS_OK as soon as the link has copied the payload, whether that is
+	 * fetched or not, and never with LS_CANCELLED. The payload can be fetched although the peer
+	 * was lost meanwhile. */
 	bool is_eager;
 	/* The link's: so it needs no memory of its own, however many transfers there are. */
 	_Alignas(8) unsigned char memory[LINK_TRANSFER_BYTES];
@@ -81,7 +82,7 @@ struct link_events {
 	void *context; /* their first argument */
 	void (*arrived)(void *context, int peer, const struct link_message *message);
 	void (*word)(void *context, int peer, uint64_t index, uint64_t value);
-	/* Nobody touches the transfer, or its bytes, any more. */
+	/* The link touches neither the transfer nor its bytes any more. */
 	void (*done)(void *context, struct link_transfer *transfer);
 	/* The connection to a peer is broken: its process has ended or has cut this one; the link
 	 * does not know which. Called once, after `done` of all transfers with that peer, and after
@@ -133,10 +134,10 @@ struct link_ops {
 	 * next advance. */
 	bool (*arm)(struct link *link);
 
-	/* Pushes. Whether all that was posted to a peer is on its way, so that it arrives even if
+	/* Pushes. True: all that was posted to a peer is on its way, so that it arrives even if
 	 * this process ends now; or the peer is lost or cut. False: call advance, and ask again.
-	 * Until it is true, post and store nothing to the peer. Says nothing of payloads that wait
-	 * for a fetch. */
+	 * Until it is true, post and store nothing to the peer. Payloads that wait for a fetch do
+	 * not count. */
 	bool (*flush)(struct link *link, int peer);
 
 	/* Cuts a peer off without its help, dead or alive. When it returns, `done` was called for

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What comes from a peer: first into its ring, then in order to the user of the link. */
+ * Messages from a peer: first into its ring, then in order to the user of the link. */
 #include "net/peer.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 /* ---- into the ring: called by UCX ---- */
 
-/* Reads the header. The peer that it comes from; NULL: it is not of this job. */
+/* Reads the header. Returns the peer that has sent it; NULL: it is not of this job. */
 static struct net_peer *source_of(struct net *net, const void *from, size_t bytes,
 				  struct net_header *out)
 {
@@ -110,8 +110,8 @@ ucs_status_t net_on_message(void *context, const void *from, size_t header_bytes
 	return UCS_OK;
 }
 
-/* The payload is copied. By UCP_AM_FLAG_PERSISTENT_DATA UCX would keep it, which over TCP is a copy
- * as well. */
+/* The payload is copied. With UCP_AM_FLAG_PERSISTENT_DATA UCX would keep it, which over TCP is a
+ * copy as well. */
 ucs_status_t net_on_eager(void *context, const void *from, size_t header_bytes, void *data,
 			  size_t bytes, const ucp_am_recv_param_t *param)
 {

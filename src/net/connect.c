@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Connections: each rank listens, and connects to all ranks above it. So a pair has one connection,
- * full duplex, that closing breaks at both ends. Endpoints made from the addresses of workers would
- * share a connection whose receiving half survives: the peer would go on to write into memory here
- * after a cut, and would not notice the cut. */
+ * full duplex; closing it breaks both ends. Endpoints made from the addresses of workers would
+ * share a connection whose receiving half survives: after a cut the peer would continue to write
+ * into memory here, and would not notice the cut. */
 #include "net/peer.h"
 
 #include "base/messages.h"

@@ -17,7 +17,7 @@ static void *open_ends(int ends, uint64_t seed, struct link **links)
 		struct net_address address;
 		net_address(links[r], &address);
 		for (int q = 0; q < ends; q++)
-			assert_int_equal(net_meet(links[q], r, &address),
+			assert_int_equal(net_set_address(links[q], r, &address),
 					 q == r ? LS_BAD_ARGUMENT : LS_OK);
 	}
 	return links;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Loads UCX. It reads the environment while it is loaded, so what must not happen has to stand
- * there; afterwards the environment is as it was, for the children of this process. What is kept
- * is the process', as all that the loader does is. */
+ * Loads UCX. UCX reads the environment while it is loaded, so that has to say what it must not do;
+ * afterwards the environment is as it was, for the children of this process. All that is kept
+ * belongs to the process, like the loaded library. */
 #include "net/library.h"
 
 #include <dlfcn.h>

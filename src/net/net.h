@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A link (link/link.h) over UCX: net_open, exchange of addresses by the caller, net_meet for every
- * peer, then the link's own functions. */
+ * A link (link/link.h) over UCX: net_open, exchange of addresses by the caller, net_set_address for
+ * each peer, then the link's own functions. */
 #ifndef NET_NET_H
 #define NET_NET_H
 
@@ -12,8 +12,8 @@
 
 enum { NET_ADDRESS_BYTES = 128 };
 
-/* Where a rank can be reached, to be carried to its peers: a socket address, and no padding that
- * anybody would have to clear. */
+/* The socket address of a rank, for its peers. It has no padding that the caller would have to
+ * clear. */
 struct net_address {
 	uint64_t bytes;
 	_Alignas(8) unsigned char data[NET_ADDRESS_BYTES];
@@ -26,8 +26,8 @@ struct net_options {
 	uint32_t epoch;
 	/* This host's address, in numbers, IPv4 or IPv6, at which all peers reach it. */
 	const char *host;
-	/* Of UCX, as UCX_TLS. "tcp": and only the network device that has the address. NULL: as the
-	 * user has set UCX_TLS and UCX_NET_DEVICES, else all. */
+	/* UCX's transports, as in UCX_TLS. "tcp": only over the network device that has the
+	 * address. NULL: as the user has set UCX_TLS and UCX_NET_DEVICES, else all. */
 	const char *transports;
 };
 
@@ -45,14 +45,14 @@ LS_CHECKED ls_status net_open(const struct net_options *options, struct link **l
 /* This rank's address. */
 void net_address(const struct link *link, struct net_address *out);
 
-/* What carries the data, for a reader: "TCP on device eth0". */
+/* The transport that carries the data, for messages: "TCP on device eth0". */
 enum { NET_WIRE_BYTES = 64 };
-void net_wire(const struct link *link, char out[NET_WIRE_BYTES]);
+void net_describe(const struct link *link, char out[NET_WIRE_BYTES]);
 
-/* Before connect, for every rank on another host: its address, which may come from anywhere. Both
- * ranks of a pair have to do it. To ranks without an address no connection is made, and they are as
- * if cut. Errors: LS_BAD_ARGUMENT, it is no address or the peer no other rank. */
-LS_CHECKED ls_status net_meet(struct link *link, int peer, const struct net_address *address);
+/* Call before connect for every rank on another host, with its address. Both ranks of a pair have
+ * to do it. No connection is made to ranks without an address; they count as cut. Errors:
+ * LS_BAD_ARGUMENT: it is no address, or the peer is no other rank. */
+LS_CHECKED ls_status net_set_address(struct link *link, int peer, const struct net_address *address);
 
 /* The number of UCX's own thread, which makes new connections; 0: not known. */
 uint32_t net_thread(const struct link *link);
@@ -60,8 +60,8 @@ uint32_t net_thread(const struct link *link);
 /* While it connects: whether this rank has answered. */
 bool net_has_answered(const struct link *link, int peer);
 
-/* Messages that were dropped: of another job or epoch, or not of the form that peers send. From the
- * thread that makes progress on the link. */
+/* How many messages were dropped: of another job or epoch, or not of the form that peers send. For
+ * the thread that makes progress on the link. */
 uint64_t net_dropped(const struct link *link);
 
 #endif

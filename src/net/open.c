@@ -90,8 +90,8 @@ static void choose_device(struct net *net, struct net_address *host)
 	freeifaddrs(all);
 }
 
-/* Settings that are not the user's. A version that does not know one has no such timer. Those of
- * TCP stand here twice: before 1.17 UCX takes them only without that word in front. */
+/* Settings that override the user's. A version that does not know one has no such timer. Those of
+ * TCP are here twice: before 1.17 UCX takes them only without that word in front. */
 static void configure(const struct net *net, const struct net_address *host, ucp_config_t *config)
 {
 	/* If a device has both, UCX 1.13 would make room for an IPv4 address of a peer, and write
@@ -100,9 +100,9 @@ static void configure(const struct net *net, const struct net_address *host, ucp
 	 * when many go to and fro: tcp_ep.c, UCT_TCP_EP_FLAG_PUT_TX_WAITING_ACK. Messages whose
 	 * bytes it does not copy, when their peer is cut: uct_iface.h, comp->count > 0. */
 	/* UCX's TCP makes a system call for each segment that it sends, of 8 KiB by default. 32 KiB
-	 * with all headers fit into these; longer ones are no faster, as they leave the processor's
-	 * caches. No segment may be longer than a peer takes: so both are set, whatever the user
-	 * has set. */
+	 * with all headers fit into these. Longer ones are no faster, because they leave the
+	 * processor's caches. No segment may be longer than a peer takes: so both are set, whatever
+	 * the user has set. */
 	const char *family = sockaddr_of(host)->sa_family == AF_INET6 ? "inet6" : "inet";
 	const char *settings[][2] = {{"KEEPALIVE_INTERVAL", "inf"},
 				     {"TCP_KEEPIDLE", "inf"},
@@ -225,7 +225,7 @@ static int find_threads(uint32_t *out)
 	return count;
 }
 
-/* Of those that were not there before: the only one; else it is not known. */
+/* The only thread that was not there before; else it is not known. */
 static uint32_t find_new(const uint32_t *before, int count)
 {
 	uint32_t now[THREADS_MAX], found = 0;
@@ -351,7 +351,7 @@ void net_address(const struct link *link, struct net_address *out)
 	*out = net_of(link)->address;
 }
 
-void net_wire(const struct link *link, char out[NET_WIRE_BYTES])
+void net_describe(const struct link *link, char out[NET_WIRE_BYTES])
 {
 	const struct net *net = net_of(link);
 	const char *transports = net->options.transports;
@@ -362,7 +362,7 @@ void net_wire(const struct link *link, char out[NET_WIRE_BYTES])
 			 transports ? transports : "what UCX_TLS and UCX_NET_DEVICES allow");
 }
 
-ls_status net_meet(struct link *link, int peer, const struct net_address *address)
+ls_status net_set_address(struct link *link, int peer, const struct net_address *address)
 {
 	struct net *net = net_of(link);
 	if (peer < 0 || peer >= link->size || peer == link->rank || address->bytes == 0 ||

@@ -30,7 +30,7 @@ enum net_kind {
 	NET_KINDS,
 };
 
-/* Of every message. It is read once, then checked. */
+/* The header of every message. It is read once, then checked. */
 struct net_header {
 	uint64_t job;
 	uint32_t epoch;
@@ -44,8 +44,8 @@ struct net_header {
 };
 _Static_assert(sizeof(struct net_header) == 72, "no padding, which would be sent");
 
-/* In a batch one follows the other. A note: the bytes of its payload, its words, and the payload up
- * to a multiple of 8. A word: NET_ITEM_WORD, index, value. */
+/* The items of a batch follow each other. A note: the bytes of its payload, its words, and the
+ * payload up to a multiple of 8. A word: NET_ITEM_WORD, index, value. */
 #define NET_ITEM_WORD UINT64_MAX
 enum {
 	NET_NOTE_BYTES = 8 * (1 + LINK_NOTE_WORDS), /* without its payload */
@@ -100,13 +100,13 @@ struct net_peer {
 	bool has_answered;          /* my ping */
 	bool was_answered;          /* its ping, by me */
 	bool flushes, is_flushed;   /* my second ping was sent; and answered */
-	/* Broken: UCX says so; lost: the user knows. Cut: by the user. */
+	/* is_broken: UCX says so; is_lost: the user was told; is_cut: by the user. */
 	bool is_broken, is_lost, is_cut;
 	bool attends; /* it is in net->attention */
 	struct net_peer *next_attending;
-	/* Positions. To it: acknowledged <= sent <= acknowledged + NET_ROOM. From it: announced <=
-	 * delivered <= announced + NET_ROOM, and all that is in the ring is > delivered and <=
-	 * delivered + NET_ROOM. */
+	/* Positions. To the peer: acknowledged <= sent <= acknowledged + NET_ROOM. From it:
+	 * announced <= delivered <= announced + NET_ROOM, and all that is in the ring is >
+	 * delivered and <= delivered + NET_ROOM. */
 	uint32_t sent, acknowledged, delivered, announced;
 	unsigned open; /* requests that UCX has not completed: payloads, slots, refusals */
 	struct link_transfer *offers; /* and eager ones: sent, and not completed */
@@ -158,8 +158,8 @@ static inline ls_status net_peer_end(const struct net_peer *peer)
 	return peer->is_cut ? LS_ABORTED : LS_PEER_DIED;
 }
 
-/* Neither needs the other any more to be connected. So a rank that is connected to all may close
- * its link at once, and its peers are connected nevertheless. */
+/* Whether neither of the two needs the other any more to be connected. So a rank that is connected
+ * to all may close its link at once, and its peers are connected nevertheless. */
 static inline bool net_peer_is_ready(const struct net_peer *peer)
 {
 	return peer->has_answered && peer->was_answered;
@@ -167,18 +167,19 @@ static inline bool net_peer_is_ready(const struct net_peer *peer)
 
 /* The next advance looks at this peer. */
 void net_attend(struct net_peer *peer);
-/* Its connection does not work any more. */
+/* Call when its connection does not work any more. */
 void net_break(struct net_peer *peer);
-/* What a rank that connects says of itself: its job and epoch, as far as there is room, and it. */
+/* The hello of a rank that connects: its job and epoch, as far as there is room, and its number. */
 static inline uint64_t net_client_id(const struct net *net, int rank)
 {
 	uint64_t membership = (net->options.job ^ net->options.epoch) * UINT64_C(0x9e3779b97f4a7c15);
 	return membership >> 16 << 16 | (uint64_t)rank;
 }
 
-/* The transfer is over, to be told later. */
+/* The transfer has ended; net_tell_ended reports it later. */
 void net_end(struct link_transfer *transfer, ls_status status);
-/* Tells those that ended; with `only` not NULL, those with this peer. True: there were some. */
+/* Reports transfers that have ended; with `only` not NULL, those with this peer. True: there were
+ * some. */
 bool net_tell_ended(struct net *net, const struct net_peer *only);
 
 bool net_advance(struct link *link);
@@ -188,9 +189,9 @@ void net_close(struct link *link);
 
 /* ---- connect.c ---- */
 
-/* Called by UCX for whoever connects. */
+/* Called by UCX for each new connection. */
 void net_on_request(ucp_conn_request_h request, void *context);
-/* Nobody can connect any more. */
+/* Ends listening: no rank can connect any more. */
 void net_stop_listening(struct net *net);
 /* Closes its endpoint; requests then end one by one, in the calls of UCX's progress. */
 void net_close_endpoint(struct net_peer *peer);
@@ -201,7 +202,7 @@ ls_status net_connect(struct link *link, bool *done);
 /* ---- send.c ---- */
 
 void net_send_init(struct net_peer *peer);
-/* Sends what is due; what cannot be sent now remains due. */
+/* Sends the control messages that are due; one that cannot be sent now remains due. */
 void net_send_control(struct net_peer *peer);
 /* Sends its batch. False: UCX has no memory now; the next advance tries again. */
 bool net_send_batch(struct net_peer *peer);
@@ -219,9 +220,9 @@ ucs_status_t net_on_message(void *context, const void *header, size_t header_byt
 			    size_t bytes, const ucp_am_recv_param_t *param);
 ucs_status_t net_on_eager(void *context, const void *header, size_t header_bytes, void *data,
 			  size_t bytes, const ucp_am_recv_param_t *param);
-/* Delivers what is next. True: there was something. */
+/* Delivers the next message in order. True: there was one. */
 bool net_deliver(struct net_peer *peer);
-/* Releases what will not be delivered. */
+/* Releases messages that will not be delivered. */
 void net_discard(struct net_peer *peer);
 void net_fetch(struct link *link, int from, const struct link_message *message, void *to,
 	       struct link_transfer *transfer);

@@ -154,7 +154,7 @@ static inline void rank_connect(struct rank *out, struct shared *shared, int ran
 		while (!atomic_load(&shared->has_address[q]))
 			sched_yield();
 		if (peers >> q & 1)
-			MUST(net_meet(out->link, q, &shared->addresses[q]) == LS_OK);
+			MUST(net_set_address(out->link, q, &shared->addresses[q]) == LS_OK);
 	}
 	while (shared->late[rank] && atomic_load(&shared->step[1]) < 2)
 		sched_yield();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What goes to a peer. UCX reads header and payload until a request is completed, so both are in
+ * Messages to a peer. UCX reads header and payload until a request is completed, so both are in
  * memory that stays: a slot, the user's transfer, or a record of its own. Each message costs a
- * system call, at the target as well, so short ones are collected in a batch. What is longer is
- * offered, or, if its transfer is eager, sent at once. */
+ * system call, at the target as well, so short ones are collected in a batch. Longer ones are
+ * offered, or, if their transfer is eager, sent at once. */
 #include "net/peer.h"
 
 #include <stdlib.h>
@@ -20,8 +20,9 @@ static struct net_header header_of(struct net_peer *peer, enum net_kind kind, ui
 				   .taken = peer->delivered};
 }
 
-/* What UCX returns. NULL: it has been sent; a request: `done` will be called; or an error. `how` is
- * EAGER or RNDV: left to itself UCX sends the first message of an endpoint eagerly, always. */
+/* Calls UCX, and returns its answer. NULL: it has been sent; a request: `done` will be called; or
+ * an error. how: EAGER or RNDV, because by itself UCX always sends the first message of an endpoint
+ * eagerly. */
 static ucs_status_ptr_t send_am(struct net_peer *peer, const struct net_header *header,
 				const void *payload, uint64_t bytes, uint32_t how,
 				ucp_send_nbx_callback_t done, void *user)
@@ -46,7 +47,7 @@ static ucs_status_ptr_t send_am(struct net_peer *peer, const struct net_header *
 	return sent;
 }
 
-/* A request of send_am is over. */
+/* A request of send_am is complete. */
 static void close_request(struct net_peer *peer, void *request)
 {
 	peer->net->ucx->ucp_request_free(request);
@@ -112,7 +113,7 @@ void net_push(struct link *link, int to)
 	net_send_batch(&net_of(link)->peers[to]);
 }
 
-/* Where the next `bytes` of a batch go; NULL: there is no room, or the peer is gone. */
+/* The place of the next `bytes` of a batch; NULL: there is no room, or the peer is gone. */
 static unsigned char *add_bytes(struct net_peer *peer, uint64_t bytes)
 {
 	if (peer->batch && peer->batch->bytes + bytes > NET_BATCH_BYTES && !net_send_batch(peer))
@@ -316,7 +317,7 @@ void net_send_refusal(struct net_peer *peer, uint32_t position, void *handle)
 
 /* ---- the end ---- */
 
-/* A second ping: as connections keep the order, its answer says that the peer has got all that was
+/* A second ping: connections keep the order, so its answer says that the peer has got all that was
  * sent before. Not UCX's own flush, which over TCP is a put of no bytes: UCX 1.13 ends the process
  * by an assertion (tcp_ep.c, UCT_TCP_EP_FLAG_PUT_TX_WAITING_ACK), if it finds that a peer has gone
  * while it answers that peer's put, and the peer's answer to its own put is next. */

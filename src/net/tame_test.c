@@ -83,7 +83,7 @@ static void open_pair(struct link *links[2])
 	for (int r = 0; r < 2; r++) {
 		struct net_address address;
 		net_address(links[r], &address);
-		assert_int_equal(net_meet(links[!r], r, &address), LS_OK);
+		assert_int_equal(net_set_address(links[!r], r, &address), LS_OK);
 		links[r]->events = (struct link_events){&ranks[r], rank_arrived, rank_word,
 							rank_done, rank_lost};
 	}
@@ -174,9 +174,9 @@ static void wrong_options(void **unused)
 	assert_int_equal(net_open(&options, &link), LS_OK);
 	struct net_address address;
 	net_address(link, &address);
-	assert_int_equal(net_meet(link, 1, &address), LS_BAD_ARGUMENT);
-	assert_int_equal(net_meet(link, -1, &address), LS_BAD_ARGUMENT);
-	assert_int_equal(net_meet(link, 0, &address), LS_BAD_ARGUMENT);
+	assert_int_equal(net_set_address(link, 1, &address), LS_BAD_ARGUMENT);
+	assert_int_equal(net_set_address(link, -1, &address), LS_BAD_ARGUMENT);
+	assert_int_equal(net_set_address(link, 0, &address), LS_BAD_ARGUMENT);
 	link->ops->close(link);
 }
 
@@ -192,9 +192,9 @@ static void without_peers(void **unused)
 	(void)unused;
 	assert_int_equal(net_open(&options, &link), LS_OK);
 	struct net_address address = {.bytes = 0};
-	assert_int_equal(net_meet(link, 1, &address), LS_BAD_ARGUMENT);
+	assert_int_equal(net_set_address(link, 1, &address), LS_BAD_ARGUMENT);
 	address.bytes = NET_ADDRESS_BYTES + 1;
-	assert_int_equal(net_meet(link, 1, &address), LS_BAD_ARGUMENT);
+	assert_int_equal(net_set_address(link, 1, &address), LS_BAD_ARGUMENT);
 	link->events = (struct link_events){&rank, rank_arrived, rank_word, rank_done, rank_lost};
 	assert_int_equal(link->ops->connect(link, &done), LS_OK);
 	assert_true(done);
@@ -229,8 +229,8 @@ static ls_status connect_strangers(uint64_t job, uint32_t epoch, uint64_t *dropp
 							rank_done, rank_lost};
 	}
 	net_address(links[1], &address);
-	assert_int_equal(net_meet(links[0], 1, &address), LS_OK);
-	assert_int_equal(net_meet(links[1], 0, &address), LS_OK); /* it waits for rank 0 */
+	assert_int_equal(net_set_address(links[0], 1, &address), LS_OK);
+	assert_int_equal(net_set_address(links[1], 0, &address), LS_OK); /* it waits for rank 0 */
 	while (status == LS_OK) {
 		bool done;
 		status = links[0]->ops->connect(links[0], &done);

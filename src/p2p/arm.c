@@ -122,20 +122,20 @@ static bool arm_and_check(struct world *world)
 	return ready;
 }
 
-/* Wakes threads that wait for the one that makes progress, as one of them may have to take its
- * place; and that one, if it sleeps, as it may have to look again. */
+/* Wakes threads that wait for the one that makes progress, because one of them may have to take its
+ * place; and that one, if it sleeps, because it may have to look again. */
 static void wake_waiters(struct world *world)
 {
 	if (atomic_load(&world->p2p.progress_waiters) == 0)
 		return;
-	atomic_fetch_add(&p2p_area(world)->p2p_completed, 1);
+	atomic_fetch_add(&p2p_area(world)->p2p_wakeups, 1);
 	wait_wake(bell_of(world));
 }
 
 void p2p_look_again(struct world *world)
 {
-	/* Sequentially consistent, as on the other side: either the thread that makes progress sees
-	 * this, or it is seen in `progress_waiters`. */
+	/* Sequentially consistent, like the other side: either the thread that makes progress sees
+	 * this, or this thread sees it in `progress_waiters`. */
 	atomic_fetch_add(&world->p2p.news, 1);
 	wake_waiters(world);
 }
@@ -185,8 +185,8 @@ void p2p_arm(struct world *world, bool has_work)
 {
 	struct world_p2p *p2p = &world->p2p;
 	lock_group_acquire(&p2p->lock);
-	/* If the doorbell is armed, or was and the progress thread has been woken since, that
-	 * thread looks at everything. */
+	/* If the doorbell is armed, or the progress thread has been woken since it was, that thread
+	 * looks at everything. */
 	bool armed = p2p->armed && !has_work && p2p->urgent == (p2p->urgent_count > 0);
 	if (armed)
 		hide(world);
@@ -331,7 +331,7 @@ void p2p_show(struct world *world)
 	tell_gone(world);
 	lock_group_acquire(&p2p->lock);
 	bool fits = p2p->armed && !p2p->progressing && find_words(p2p, &call, &has_work);
-	/* A message that holds up no peer may lie there until a thread wants it. But a thread that
+	/* A message that holds up no peer may wait until a thread wants it, because a thread that
 	 * may act at any time prevents every proof. */
 	bool ready = fits && (has_work || wait_satisfied(&call));
 	if (fits && !ready) {

@@ -33,27 +33,27 @@ static uint64_t deadline_of(struct world_p2p *p2p, uint64_t until_ns)
 	return next < until_ns ? next : until_ns;
 }
 
-/* The area of the world group, which counts the operations that are complete on this rank. */
+/* The area of the world group has the word that wakes threads of all groups. */
 struct transport_area *p2p_area(const struct world *world)
 {
 	return transport_area_at(world->transport.segment, world->size, 0);
 }
 
-void p2p_completed_word(const struct world *world, uint64_t value, struct wait_word *out)
+void p2p_wakeups_word(const struct world *world, uint64_t value, struct wait_word *out)
 {
 	const struct transport_area *area = p2p_area(world);
 	const char *start = (const char *)world->transport.segment;
 	*out = (struct wait_word){
-		.word = &area->p2p_completed,
+		.word = &area->p2p_wakeups,
 		.edge = {.value = value,
-			 .offset = (uint64_t)((const char *)&area->p2p_completed - start),
+			 .offset = (uint64_t)((const char *)&area->p2p_wakeups - start),
 			 .owner = world->rank,
 			 .peer = -1, /* another thread of this rank */
 			 .segment = WAIT_SEGMENT_MAPPED}};
 }
 
-/* If there are collectives among the operations, words[0] waits for the one that ends first, which
- * the progress thread runs. Returns the number of words. */
+/* If there are collectives among the operations: words[0] waits for the one that completes first,
+ * which the progress thread runs. Returns the number of words. */
 static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 {
 	const struct ls_op *earliest = NULL;
@@ -65,7 +65,7 @@ static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 		return 0;
 	const struct ls_group *group = earliest->group;
 	transport_wait_word(&group->team, group->rank,
-			    &transport_area_of(&group->team, group->rank)->completed_count,
+			    &transport_area_of(&group->team, group->rank)->completed_seq,
 			    earliest->engine.seq, group->rank, &words[0]);
 	words[0].edge.peer = -1; /* another thread of this rank */
 	words[0].edge.record = (uint32_t)earliest->engine.record;
@@ -95,7 +95,7 @@ static struct shown show(const struct ls_op *op, const struct ls_op *first,
 			      .count = count};
 }
 
-/* until_ns may be earlier than the time limit of the wait, as something has to be looked at by
+/* until_ns may be earlier than the time limit of the wait, because something has to be checked by
  * then. */
 static ls_status wait_once(const struct shown *shown, uint64_t until_ns, int *peer)
 {
@@ -179,8 +179,8 @@ static bool is_gone(ls_status status)
 
 /* ---- making progress ---- */
 
-/* Waits for the words of its operations, or for news: an operation has begun meanwhile, or is over,
- * that this thread does not know of. */
+/* Waits for the words of its operations, or for news: another thread has begun or completed an
+ * operation meanwhile. */
 static ls_status wait_for_news(struct world *world, struct p2p_pass *pass,
 			       const struct progress_pause *pause, uint64_t soon_ns, int *peer)
 {
@@ -193,7 +193,7 @@ static ls_status wait_for_news(struct world *world, struct p2p_pass *pass,
 		return LS_OK;
 	atomic_fetch_add(&p2p->progress_waiters, 1);
 	struct wait_word *word = &pass->words[pass->word_count];
-	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, word);
+	p2p_wakeups_word(world, atomic_load(&p2p_area(world)->p2p_wakeups) + 1, word);
 	/* A thread that does not show what it waits for is not blocked for sure. */
 	word->edge.record = has_own(pass->words, pass->word_count) ? WAIT_RECORD_OTHERS : 0;
 	int count = pass->word_count + 1;
@@ -211,8 +211,8 @@ static ls_status wait_for_news(struct world *world, struct p2p_pass *pass,
 	return status;
 }
 
-/* After a sweep that has left nothing to do at once: one wait, LS_OK: to be followed by another
- * sweep. *waited: how the last one ended. */
+/* Call after a pass that has left nothing to do at once: waits once. LS_OK: another pass and
+ * another wait follow. *waited: how this wait ended. */
 static ls_status wait_after_pass(struct world *world, struct p2p_pass *pass,
 				 const struct progress_pause *pause,
 				 struct progress_self_only *self_only, ls_status *waited)
@@ -248,7 +248,7 @@ static ls_status wait_after_pass(struct world *world, struct p2p_pass *pass,
 	return *waited == LS_INTERRUPTED ? LS_INTERRUPTED : LS_OK;
 }
 
-/* LS_OK when one of them is complete, or a thread that closes a group wants to take over. */
+/* LS_OK when one of these is complete, or a thread that closes a group wants to take over. */
 static ls_status make_progress(struct world *world, ls_op *const *ops, int count,
 			       const struct progress_pause *pause,
 			       struct progress_self_only *self_only, bool *more)
@@ -339,15 +339,15 @@ static void judge_resting(ls_op *const *ops, int count, struct progress_self_onl
 		p2p_fail_without(ops, count, NULL, self_only); /* the next wait returns it */
 }
 
-/* Their group has failed, so its waits end at once. Waits until another thread, which may be doing
- * so, has ended one of the operations, or no thread makes progress. */
+/* Call when the group of the operations has failed, so its waits end at once. Waits until another
+ * thread, which may be doing so, has ended one of the operations, or no thread makes progress. */
 static void await_end(struct world *world, ls_op *const *ops, int count)
 {
 	struct wait_word word;
 	struct wait_call call = {
 		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 	atomic_fetch_add(&world->p2p.progress_waiters, 1);
-	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, &word);
+	p2p_wakeups_word(world, atomic_load(&p2p_area(world)->p2p_wakeups) + 1, &word);
 	if (!is_any_complete(ops, count) && p2p_is_progressing(&world->p2p)) {
 		int peer;
 		ls_status status = wait_words(&first_of(ops, count)->group->quiet, &call, &peer);
@@ -383,12 +383,12 @@ static ls_status await_progress(struct world *world, ls_op *const *ops, int coun
 	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(PROGRESS_SLICE_MS);
 	soon = progress_self_only_until(self_only, soon);
 	atomic_fetch_add(&world->p2p.progress_waiters, 1);
-	uint64_t seen = atomic_load(&mine->p2p_completed);
+	uint64_t seen = atomic_load(&mine->p2p_wakeups);
 	ls_status status = LS_OK;
-	/* A thread that stops making progress from here on sees that somebody rests. */
+	/* A thread that stops making progress from here on sees that this one waits. */
 	if (!is_any_complete(ops, count) && p2p_is_progressing(&world->p2p)) {
 		struct wait_word *word = &words[shown.count];
-		p2p_completed_word(world, seen + 1, word);
+		p2p_wakeups_word(world, seen + 1, word);
 		word->edge.record = has_own(words, shown.count) ? WAIT_RECORD_OTHERS : 0;
 		shown.count++;
 		shown.count += lane_word(ops, count, &words[shown.count]);
@@ -398,7 +398,7 @@ static ls_status await_progress(struct world *world, ls_op *const *ops, int coun
 	bool failed = failure_status(shown.group) != LS_OK;
 	if (has_head)
 		world_release(shown.group);
-	/* The other thread checks only its own operations, and its group may be another one. */
+	/* That thread checks only its own operations, and its group may be another one. */
 	if (is_gone(status) || self_only->slice_ns) {
 		world_gone_now(first->group, &room);
 		judge_resting(ops, count, self_only);

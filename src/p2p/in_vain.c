@@ -6,7 +6,7 @@
 #include "progress/progress.h"
 #include "p2p.h"
 
-/* Whether it can never complete. Does not block. */
+/* Whether the operation can never complete. Does not block. */
 static bool is_lost(const struct ls_op *op, const struct ranks *gone, int *peer)
 {
 	struct progress_self_only self_only = {0};
@@ -158,6 +158,6 @@ bool p2p_fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 	if (need == ENGINE_NEEDS_SELF && progress_self_only_goes_on(which, gone, self_only))
 		return false;
 	ls_status status = progress_op_fail_gone(which, gone, peer);
-	(void)status; /* the next sweep ends everything of the group with it */
+	(void)status; /* the next pass ends everything of the group with it */
 	return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Tells the caller about a message. */
+ * The envelope of a received message, for the caller; and warnings about it. */
 #include <string.h>
 
 #include "races/races.h"

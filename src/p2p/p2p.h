@@ -4,9 +4,10 @@
  * them:
  *
  *   - a thread that waits for one of them makes progress on all until that one is complete;
- *   - else the rank's progress thread. It sleeps until a peer wakes it (base/wait.h: wait_arm), and
- *     is needed only if an operation holds up a peer (a long receive, a send that waits for room)
- *     or has a callback. So a program that calls and then waits never pays for it.
+ *   - else the rank's progress thread. It sleeps until a peer wakes it (base/wait.h: wait_arm).
+ *     Only these need it: receives, because a long message holds up its sender; sends without a
+ *     free slot, or that wait for earlier sends; operations with a callback, or on a stream. So a
+ *     program that calls and then waits never pays for it.
  *
  * A proof of deadlock needs to know whether the rank may still act by itself. While the progress
  * thread may be woken, the wait table counts it as a thread that is not shown (`unpublished`),
@@ -24,8 +25,8 @@
  * order. It may be complete, and back in the pool, when this returns. On failure it has not begun,
  * and the caller drops it. Errors: LS_OUT_OF_MEMORY. */
 ls_status p2p_start(struct ls_op *op);
-/* Completes those of a group that the engine has finished. Call it after every engine call that
- * takes messages from the rings. */
+/* Completes the operations of a group that the engine has finished. Call it after every engine call
+ * that takes messages from the rings. */
 void p2p_collect(ls_group *group);
 /* Blocks until op is complete. Only for an operation that another thread of this rank, which waits
  * for nobody, is just completing. */
@@ -35,14 +36,15 @@ void p2p_await_complete(const struct ls_op *op);
 void p2p_await_begun(const struct ls_op *op);
 /* How many operations of a group are not complete. */
 long p2p_pending(ls_group *group);
-/* The first of them, with a reference; NULL: none. */
+/* The first of these, with a reference; NULL: none. */
 struct ls_op *p2p_first(ls_group *group);
 /* The first on a stream, with a reference; NULL: none. */
 struct ls_op *p2p_first_on_stream(ls_group *group);
-/* The first on a stream whose message has been copied out, be it by the peer, with a reference;
- * NULL: none. */
+/* The first on a stream whose message has been copied out, by this rank or by the peer; with a
+ * reference. NULL: none. */
 struct ls_op *p2p_first_delivered(ls_group *group);
-/* Call before a group is closed, which has failed if any are pending: ends them. */
+/* Ends all operations of a group. Call before it is closed; it has failed if operations are
+ * pending. */
 void p2p_close(ls_group *group);
 
 /* ---- matched.c ---- */
@@ -63,8 +65,8 @@ struct p2p_short {
 	struct engine_short call; /* checked */
 	const char *label;
 	const void *site;
-	struct ls_op *handle;       /* that it is given if it completes at once; NULL: none */
-	struct ls_message *message; /* of a receive, to be filled; NULL: none */
+	struct ls_op *handle;       /* for the caller, if it completes at once; NULL: none */
+	struct ls_message *message; /* of a receive: to be filled in; NULL: none */
 };
 
 /* Fills the two handles. */
@@ -89,21 +91,21 @@ bool p2p_can_begin(struct world_p2p *p2p) LOCK_REQUIRES(group);
 
 /* ---- progress.c ---- */
 
-/* For ls_test of `op`: makes what progress is possible at once on all of them, unless another
+/* For ls_test of `op`: makes what progress is possible at once on all operations, unless another
  * thread does. Fails the group if `op` can never complete. */
 void p2p_poll(const struct ls_op *op);
-/* With the right to make progress: makes all that is possible without waiting. True: there is more
- * to do. */
+/* Call with the right to make progress: makes all progress that is possible without waiting. True:
+ * there is more to do. */
 bool p2p_pass(struct world *world);
 
 enum {
 	P2P_ANY_MAX = 64,    /* handles of one wait */
 	P2P_EXTRA_WORDS = 2, /* one for news, one for collectives */
-	/* Words of the operations of one wait: one for each, or its sources', or that for room to a
-	 * peer; a batch has up to three for each peer. Several batches may have more, which are not
-	 * shown. */
+	/* Words of the operations of one wait. An operation has one, or one for each source, or
+	 * that for room to a peer; a batch has up to three for each peer. Several batches may have
+	 * more, which are not shown. */
 	P2P_WORDS_OF_A_PEER = 3,
-	/* so many are on the stack of a thread that waits */
+	/* these are on the stack of a thread that waits */
 	P2P_FEW_WORDS = P2P_ANY_MAX + P2P_WORDS_OF_A_PEER * RANKS_HOST_MAX,
 };
 
@@ -132,12 +134,13 @@ struct p2p_pass {
 
 /* p2p_pass for a thread that waits: fills words, more and news. */
 void p2p_progress_pass(struct world *world, struct p2p_pass *pass);
-/* Those of the awaited operations that are in this group; at most P2P_ANY_MAX. */
+/* Writes the awaited operations that are in this group; returns their number, at most
+ * P2P_ANY_MAX. */
 int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct engine_awaited *own);
 /* The head, with a reference that the caller drops. */
 struct ls_op *p2p_head(struct world_p2p *p2p);
-/* Whether its end may wake a thread that is not in a wait for it: by its callback, or in its
- * stream. */
+/* Whether the end of an operation may wake a thread that is not in a wait for it: by its callback,
+ * or in its stream. */
 static inline bool p2p_wakes(const struct ls_op *op)
 {
 	return op->callback || op->on_stream;
@@ -172,10 +175,10 @@ bool p2p_fail_without(ls_op *const *ops, int count, const struct ls_op *head,
  * LS_INTERRUPTED. */
 ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_pause *pause);
 
-/* The area with the counter of complete operations. */
+/* The area with the word `p2p_wakeups`. */
 struct transport_area *p2p_area(const struct world *world);
-/* Fills *out so that it waits until that counter reaches `value`. */
-void p2p_completed_word(const struct world *world, uint64_t value, struct wait_word *out);
+/* Fills *out so that it waits until that word reaches `value`. */
+void p2p_wakeups_word(const struct world *world, uint64_t value, struct wait_word *out);
 
 /* ---- arm.c ---- */
 
@@ -192,24 +195,24 @@ void p2p_show(struct world *world);
 /* For the progress thread: makes all progress that is possible without waiting, unless another
  * thread does. */
 void p2p_attend(struct world *world);
-/* When it has to do so next, although no other thread calls it. */
+/* When p2p_attend has to be called next, although no other thread asks for it. */
 uint64_t p2p_sleep_until(struct world_p2p *p2p);
 /* Takes the right to make progress; false if another thread has it, or one that closes a group
  * wants it. */
 bool p2p_take(struct world_p2p *p2p);
-/* The same for a thread that closes a group and has raised `wanted`: until it has the right no
- * other thread takes it, and the one that has it stops after it has made progress once. */
+/* As p2p_take, for a thread that closes a group and has raised `wanted`: until it has the right no
+ * other thread takes it, and the thread that has it stops after one pass. */
 bool p2p_take_over(struct world_p2p *p2p);
 /* Whether a thread makes progress, or has raised `wanted`. */
 bool p2p_is_progressing(struct world_p2p *p2p);
 /* Gives the right back. Arms the doorbell if the progress thread is needed, and wakes that thread
  * at once if there is `more` to do. */
 void p2p_release(struct world *world, bool more);
-/* Lets the thread that makes progress, which may sleep, look again: at new operations, at deadlines
- * and at causes. */
+/* Makes the thread that makes progress look again at new operations, at deadlines and at causes,
+ * even if it sleeps. */
 void p2p_look_again(struct world *world);
-/* There is a new operation: arms the doorbell, if no thread makes progress and it is not armed
- * already. has_work: it can make progress, or complete, at once. */
+/* Call for a new operation: arms the doorbell, if no thread makes progress and it is not armed
+ * already. has_work: the operation can make progress, or complete, at once. */
 void p2p_arm(struct world *world, bool has_work);
 
 #endif

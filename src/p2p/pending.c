@@ -149,7 +149,7 @@ static void add_group(ls_group *group)
 		;
 }
 
-/* How many wait for those before them. */
+/* How many operations wait for earlier sends. */
 static long count_unbegun(struct world_p2p *p2p, const ls_group *group)
 {
 	long count = 0;
@@ -193,7 +193,8 @@ struct ls_op *p2p_first_on_stream(ls_group *group)
 	return op;
 }
 
-/* Its stream has the message; or its peer has, so that nothing is left but to see it. */
+/* Whether the message has been copied out: a receive's to its stream; a send's to its peer, so that
+ * this rank only has to see it. */
 static bool is_delivered(const struct ls_op *op)
 {
 	struct ranks all = ranks_below(op->group->size);
@@ -239,11 +240,11 @@ static void finish(struct ls_op *op, ls_status status)
 		atomic_fetch_add(&world->p2p.news, 1);
 	else if (atomic_load(&world->p2p.progress_waiters) == 0)
 		return;
-	atomic_fetch_add(&p2p_area(world)->p2p_completed, 1);
+	atomic_fetch_add(&p2p_area(world)->p2p_wakeups, 1);
 	wait_wake(world->waiter.bell);
 }
 
-/* An operation that a device is not through with stays in the engine's list until it is. */
+/* While a device works on an operation it stays in the engine's list. */
 static void end_one(struct ls_op *op, ls_status reason, bool waits)
 {
 	ls_status status = progress_op_settle(op, reason, -1, waits);
@@ -260,7 +261,7 @@ void p2p_collect(ls_group *group)
 		end_one(op_of(engine_op), LS_OK, false);
 }
 
-/* The group has failed: nothing of it goes on. */
+/* Ends all operations of a group that has failed. */
 static void end_all(ls_group *group, bool waits)
 {
 	struct world_p2p *p2p = &group->world->p2p;
@@ -293,8 +294,8 @@ static ls_status begin(struct ls_op *op)
 	return engine_advance(engine, &op->engine) == ENGINE_FAILED ? op->engine.status : LS_OK;
 }
 
-/* Whether it needs progress even if no thread waits for it: because it would hold up a peer, or has
- * a callback. */
+/* Whether the operation needs progress even if no thread waits for it: because it may hold up a
+ * peer, or may wake a thread when it completes. */
 static void choose_progress(struct ls_op *op)
 {
 	const struct engine_call *call = &op->engine.call;
@@ -332,7 +333,8 @@ ls_status p2p_start(struct ls_op *op)
 	} else if (!op->ordered) {
 		want_urgent(p2p, op);
 	}
-	/* What has happened before is no call for a progress thread that is armed already. */
+	/* An armed progress thread is not woken by what has happened before, so such news count as
+	 * work. */
 	bool ends = failure_status(group) != LS_OK || (p2p_wakes(op) && world_any_gone(group));
 	progress_op_unref(op);
 	if (p2p_pending(group) > 0 || p2p->serial)
@@ -378,7 +380,7 @@ static void await_completion(struct world *world, struct waiter *quiet, const st
 {
 	struct wait_word word;
 	atomic_fetch_add(&world->p2p.progress_waiters, 1);
-	p2p_completed_word(world, atomic_load(&p2p_area(world)->p2p_completed) + 1, &word);
+	p2p_wakeups_word(world, atomic_load(&p2p_area(world)->p2p_wakeups) + 1, &word);
 	if (op ? !progress_op_is_complete(op) : p2p_is_progressing(&world->p2p)) {
 		struct wait_call call = {.words = &word,
 					 .count = 1,

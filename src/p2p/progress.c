@@ -60,9 +60,9 @@ int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct engi
 	return count;
 }
 
-/* An operation that no thread waits for, but whose callback or stream one may wait for, needs a
- * peer that is gone. A thread that waits for an operation finds that out by itself; until then the
- * operation may be taken back. */
+/* Fails the group for an operation that no thread waits for, and that needs a peer that is gone, if
+ * a thread may wait for its callback or stream. A thread that waits for an operation finds that out
+ * by itself; until then the operation may be cancelled. */
 struct ls_op *p2p_needing(ls_group *group, const struct ranks *gone, int *peer, bool *again)
 {
 	struct world_p2p *p2p = &group->world->p2p;
@@ -103,7 +103,7 @@ static void fail_needing(ls_group *group)
 	(void)status; /* everything of the group ends with it */
 }
 
-static void sweep_group(struct p2p_pass *pass, ls_group *group)
+static void pass_group(struct p2p_pass *pass, ls_group *group)
 {
 	struct engine_awaited own[P2P_ANY_MAX];
 	if (p2p_pending(group) == 0)
@@ -121,7 +121,7 @@ static void sweep_group(struct p2p_pass *pass, ls_group *group)
 		fail_needing(group);
 	if (failure_status(group) != LS_OK)
 		p2p_end_all(group);
-	/* Nobody has looked at the words of those whose device is still busy. */
+	/* The words of operations whose device is still busy were not tested. */
 	pass->more |= engine_p2p_device_busy(&group->engine) > device_busy;
 }
 
@@ -131,14 +131,14 @@ static bool is_being_begun(const struct ls_op *op)
 	return op->claimed && !atomic_load_explicit(&op->begun, memory_order_acquire);
 }
 
-/* Those whose time is up. */
-static void sweep_deadlines(struct world *world)
+/* Fails the group of an operation whose time limit has passed. */
+static void check_deadlines(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
 	struct ls_op *late = NULL;
 	uint64_t now = clock_now_ns(), next = CLOCK_NEVER;
 	lock_group_acquire(&p2p->lock);
-	p2p->self_only_until_ns = CLOCK_NEVER; /* a rank that is swept after this tells */
+	p2p->self_only_until_ns = CLOCK_NEVER; /* a group passed after this sets it */
 	if (p2p->first && p2p->next_deadline_ns <= now) {
 		for (struct ls_op *op = p2p->first; op; op = op->next) {
 			uint64_t deadline_ns = op->deadline_ns;
@@ -167,9 +167,9 @@ void p2p_progress_pass(struct world *world, struct p2p_pass *pass)
 	pass->word_count = 0;
 	pass->more = false;
 	pass->news = atomic_load_explicit(&world->p2p.news, memory_order_acquire);
-	sweep_deadlines(world);
+	check_deadlines(world);
 	for (ls_group *group = atomic_load(&world->p2p.groups); group; group = group->next_p2p)
-		sweep_group(pass, group);
+		pass_group(pass, group);
 	if (world->p2p.serial)
 		pass->more |= p2p_begin_next(world);
 }

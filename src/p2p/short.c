@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Sends and receives of short messages that are over before anybody could ask: they are tried
- * first, without an operation that others could see, and are recorded when they are over. */
+ * Sends and receives of short messages that complete within their call. They are tried first,
+ * without an operation that other threads could see, and are recorded when they are complete. */
 #include "progress/progress.h"
 #include "p2p.h"
 

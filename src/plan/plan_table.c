@@ -14,11 +14,13 @@ enum { COLUMNS = 7, WORD_BYTES = 24 };
 
 static const char column_names[] = "# collective    ranks  up to     algorithm  chunk  stores  read";
 
-/* The one place where defaults stand; doc/decisions/026 and 037 have the measurements. Inline costs
- * each reader the whole payload and one synchronisation, direct access a part of it and two, and
- * plain memory a copy more. Where ranks share processors a synchronisation is a turn of the
- * scheduler. Two ranks were measured apart: direct access wins earlier, and from 16 KiB to 1 MiB
- * one read through the system takes less time than two copies. */
+/* The one place where defaults stand; doc/decisions/026 and 037 have the measurements. With inline
+ * each reader copies the whole payload, and there is one synchronisation. Direct access takes two;
+ * each reader copies only its part, but plain memory costs one more copy. Where ranks share
+ * processors, a synchronisation costs a turn of the scheduler. Two ranks have lines of their own:
+ * there direct access is faster from shorter payloads on, and from 16 KiB to 1 MiB one read through
+ * the system is faster than two copies. Not for reduce and all-reduce, where fragments are faster
+ * at every size. */
 #define FOR(ranks_min, ranks_max, collective, bytes_max, algorithm, read)                 \
 	{                                                                                 \
 		bytes_max, collective, algorithm, PLAN_STORES_AUTO, ranks_min, ranks_max, \

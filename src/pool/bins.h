@@ -59,7 +59,7 @@ static inline void pool_unlink(struct pool_block *block)
 		block->next->link = block->link;
 }
 
-/* Of the first blocks of this bin, the smallest that has room. */
+/* The smallest of the first blocks of this bin that has room. */
 static inline struct pool_block *pool_scan(struct pool_block *block, size_t bytes)
 {
 	struct pool_block *best = NULL;

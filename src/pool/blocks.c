@@ -25,7 +25,7 @@ static void enter(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(poo
 	pool->table_count++;
 }
 
-/* What follows without a gap, and would no longer be found behind one, moves up. */
+/* Moves up the entries that follow without a gap, and would not be found behind one. */
 static void leave(struct pool *pool, const struct pool_block *block) LOCK_REQUIRES(pool)
 {
 	size_t mask = pool->table_mask, hole = pool_slot_of(pool, block->address);
@@ -163,7 +163,7 @@ size_t pool_largest_cached(const struct pool *pool)
 
 /* ---- merging and splitting ---- */
 
-/* Of one stream; or nobody needs to know any more whose they were. */
+/* Whether both blocks are of one stream, or any stream may use both. */
 static bool may_merge(const struct pool *pool, const struct pool_block *a,
 		      const struct pool_block *b) LOCK_REQUIRES(pool)
 {
@@ -268,8 +268,8 @@ static bool suits(const struct pool *pool, const struct pool_block *block, size_
 	return block->segment->small || block->bytes <= large || block->bytes - bytes <= bytes / 4;
 }
 
-/* Takes it out of its bin. Of a large segment nothing is split off that only small requests, which
- * look elsewhere, could use. */
+/* Takes a block out of its bin. Nothing is split off a large segment that only small requests could
+ * use, because these look elsewhere. */
 static void take(struct pool *pool, struct pool_block *block, size_t bytes) LOCK_REQUIRES(pool)
 {
 	size_t rest = block->bytes - bytes,
@@ -316,7 +316,7 @@ void pool_hand_over(struct pool *pool, int stream, int to)
 		}
 }
 
-/* As search, of blocks whose stream has done its work. *wanted: there are others. */
+/* As search, for blocks whose stream has done its work. *wanted: there are others. */
 static struct pool_block *search_reached(struct pool *pool, int stream, size_t bytes, bool any,
 					 bool *wanted) LOCK_REQUIRES(pool)
 {

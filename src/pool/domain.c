@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Gates that devices of this process have in common. Each rank of the process finds the gate by the
+ * The gates that devices of this process share. Each rank of the process finds its gate by the
  * domain that its driver names. */
 #include <stdlib.h>
 

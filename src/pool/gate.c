@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The counts of the gate, and the list of memory that is due to be given back. The protocol is in
+ * gate.h. */
 #include "pool/gate.h"
 
 #define GATE_GIVING (UINT64_C(1) << 32)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * When a driver is given memory back. A driver may wait in `give` until its devices are idle, with
- * all its other calls waiting behind. If a kernel runs that waits for another rank, and what that
- * rank needs has yet to be launched by this process, the job would stand still. A lock between
+ * When a driver is given memory back. A driver may wait in `give` until its devices are idle, and
+ * all its other calls wait behind that. Say a kernel runs that waits for another rank, and this
+ * process has yet to launch what that rank needs: then the job would stand still. A lock between
  * launches and gives does not help: between two launches of one rank a give waits for the first,
  * and the second waits for the lock (test/museum shows both). So a give is put off:
  *
@@ -12,8 +12,8 @@
  *   giving begins only when open == 0 and nothing is in flight  => no work of Lockstep's delays it
  *   a launch begins only when not giving                        => none appears meanwhile
  *
- * So a launch waits at most for a give, and that waits at most for kernels of the program. (Model:
- * test/model/gate.pml.) One gate is for all devices of a process for which the driver may wait at
+ * So a launch waits at most for a give, and that waits at most for kernels of the program. Model:
+ * test/model/gate.pml. One gate is for all devices of a process for which the driver may wait at
  * once. Threads: any; no driver is called with a lock held. */
 #ifndef POOL_GATE_H
 #define POOL_GATE_H
@@ -43,7 +43,7 @@ struct pool_lane {
 struct pool_due {
 	struct pool_due *next;
 	struct driver *driver;
-	const void *owner; /* who may take it back */
+	const void *owner; /* the pool that may take it back */
 	struct driver_segment segment;
 	/* Called once, by any thread and without a lock, when the driver has been asked: LS_OK, or
 	 * its error, after which the memory is lost. */
@@ -56,19 +56,21 @@ struct pool_waiting {
 	struct wait_bell *bell;
 };
 
-/* The begin of a block of malloc with a driver in it. */
+/* The beginning of a block of malloc that has a driver in it. */
 struct pool_kept {
 	struct pool_kept *next;
 };
 
 struct pool_gate {
-	/* Of pool_gate_join: the domain, how many use the gate, and what those left behind. */
+	/* Of pool_gate_join: the domain, how many use the gate, and the memory of drivers that have
+	 * left it. */
 	const void *domain;
 	uint32_t users;
 	struct pool_kept *kept;
 	struct pool_gate *next;
 	_Atomic uint64_t state; /* launches that are open, and GATE_GIVING */
-	/* Raised when a give has ended; and, if somebody waits for the gate, when a launch has. */
+	/* Raised when a give has ended; also when a launch has ended, if a thread waits for the
+	 * gate. */
 	_Atomic uint64_t changes;
 	_Atomic uint32_t waiting_count; /* of `waiting` */
 	struct pool_lane lanes[POOL_LANES];
@@ -85,14 +87,15 @@ void pool_gate_fini(struct pool_gate *gate);
  * makes it. A domain of NULL: of this driver alone. NULL, with a message
  * that names the device: no memory. */
 struct pool_gate *pool_gate_join(const char *name, const void *domain) LOCK_AVOIDS(gate);
-/* The caller does not need it any more; the last one ends it. Others may just look at the caller's
- * driver, as it had a lane: so the gate frees `kept`, its memory, when the last one has left. */
+/* The caller does not need the gate any more; the last one to leave ends it. Other threads may
+ * still read the caller's driver, because it had a lane. So the gate frees `kept`, the memory of
+ * that driver, only when the last one has left. */
 void pool_gate_leave(struct pool_gate *gate, struct pool_kept *kept) LOCK_AVOIDS(gate);
 
 /* A lane for launches behind one stream, or behind several one after the other. NULL: all
  * POOL_LANES are in use. */
 struct pool_lane *pool_lane_open(struct pool_gate *gate, struct driver *driver) LOCK_AVOIDS(gate);
-/* All of it is done, or the device is broken. */
+/* Call when all launches of the lane are done, or the device is broken. */
 void pool_lane_close(struct pool_lane *lane);
 
 /* Begins a launch. It may be nested. Waits while a give is under way; LS_OK, or the status with
@@ -112,10 +115,10 @@ bool pool_gate_is_open_here(void);
  * one never between pool_gate_begin and pool_gate_end of the same thread. */
 void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_due *due)
 	LOCK_AVOIDS_ALL;
-/* Gives what is due, if nothing is open or in flight. Whether something was given. */
+/* Gives back what is due, if nothing is open or in flight. True: it has given something. */
 bool pool_gate_give_due(struct pool_gate *gate, struct waiter *waiter) LOCK_AVOIDS_ALL;
-/* Memory of that owner that was not given yet, at least this many bytes and at most `most`; the
- * smallest. NULL: none. */
+/* Takes back the smallest memory of that owner that was not given yet, of at least `bytes` and at
+ * most `most` bytes. NULL: there is none. */
 struct pool_due *pool_gate_take_back(struct pool_gate *gate, const void *owner, size_t bytes,
 				     size_t most) LOCK_AVOIDS(gate);
 
@@ -124,8 +127,8 @@ struct pool_due *pool_gate_take_back(struct pool_gate *gate, const void *owner, 
  * pool_gate_wait_end. pool_gate_words writes at most `max` words, and returns how many there
  * are. */
 int pool_gate_words(struct pool_gate *gate, struct wait_word *out, int max);
-/* Wakes whoever waits: something else has changed that they may look for. One load if nobody
- * does. */
+/* Call when something else has changed for which waiting threads may look: wakes them. One load if
+ * no thread waits. */
 void pool_gate_wake(struct pool_gate *gate) LOCK_AVOIDS(gate);
 static inline void pool_gate_tell(struct pool_gate *gate) LOCK_AVOIDS(gate)
 {

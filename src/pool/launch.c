@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Launches behind streams of the program: which launcher a stream has, and the order in which
+ * threads launch on it. The rules are in launch.h. */
 #include "pool/launch.h"
 
 #include "base/messages.h"

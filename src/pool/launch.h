@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Launches: work that Lockstep puts behind streams of the program. One launch is some calls of the
- * driver on one stream. The last one stores the launch's number, so words say how far it is:
+ * driver on one stream. The last one stores the launch's number, so a word shows how far it is:
  *
  *   pool_launch_begin ── driver calls … ── store(launch.done, launch.number) ── pool_launch_end
  *
  * Launches on one stream happen one after the other, so the stored numbers only grow, and a launch
- * is over when *done >= number. A launch that waits for its turn waits only for what the stream
+ * is complete when *done >= number. A launch that waits for its turn waits only for what the stream
  * would make it wait for in any case. Memory is not given back while a launch is open or in flight:
  * gate.h.
  *
- * A driver whose queue is full makes a call wait, perhaps with its locks held: then all other
+ * A driver whose queue is full makes a call wait, perhaps with its locks held. Then all other
  * threads of the process that need the driver stand still, and one of them may have to send what
- * the work in the queue waits for. So a launch begins only when what Lockstep has in that queue
- * leaves room for all its entries, and waits for that itself. If the driver does not say how much
- * room there is, nothing that waits for other ranks may be put there before it has come
- * (has_room). What the program puts into the queue nobody counts. */
+ * the work in the queue waits for. So a launch begins only when the entries that Lockstep has in
+ * that queue leave room for all of the launch, and waits for that itself. If the driver does not
+ * say how much room there is, nothing that waits for other ranks is put there before it has come
+ * (has_room). Entries of the program are not counted. */
 #ifndef POOL_LAUNCH_H
 #define POOL_LAUNCH_H
 
@@ -46,7 +46,7 @@ struct pool_launch {
 LS_CHECKED ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, void *stream,
 				       uint64_t deadline_ns, struct pool_launch *out)
 	LOCK_AVOIDS_ALL;
-/* stored: the store has been put behind the stream. Otherwise the number means nothing. */
+/* stored: the store has been put behind the stream. Otherwise the number is never stored. */
 void pool_launch_end(struct pool *pool, const struct pool_launch *launch, bool stored)
 	LOCK_AVOIDS_ALL;
 

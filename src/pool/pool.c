@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The calls of the pool: each chooses blocks under the lock, and calls the driver without it. */
 #include "pool/pool.h"
 
 #include <stdio.h>

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Memory of one device, cached: blocks by stream, as training programs need thousands of them a
- * second and a driver takes long, or waits for the device, for each. README.md has the picture.
+ * Memory of one device, cached as blocks by stream, because training programs need thousands of
+ * blocks a second, and a driver takes long for each, or waits for the device. README.md has the
+ * picture.
  *
  *   live     the program has it
- *   cached   freed. The stream that it belongs to may use it at once, as a stream does its work in
- *            order. Other streams may, once that stream has done what it had when it was freed
+ *   cached   freed. The stream that it belongs to may use it at once, because a stream does its
+ *            work in order. Other streams may, once that stream has done what it had at the free
  *   pending  freed, and some other stream that used it (pool_record) has not done what it had then
  *
- * Invariant (pool_is_valid): the blocks of a segment fill it without gaps; live + cached + pending
- * == the bytes of all segments of the pool == reserved - put off.
+ * Invariant (pool_is_valid): the blocks of a segment fill it without gaps, and live + cached +
+ * pending == the bytes of all segments of the pool. Memory that is put off (gate.h) is in no
+ * segment; `reserved` counts it, too.
  *
  * Nothing here makes one stream wait for another, or waits for a stream, except a call that would
  * have to fail for lack of memory otherwise. No lock is held in a call of the driver.
@@ -57,11 +59,11 @@ struct pool_stats {
 
 /* Errors: LS_OUT_OF_MEMORY, with a message. */
 LS_CHECKED ls_status pool_open(struct pool **out, const struct pool_options *options);
-/* Gives all memory back, live blocks too; then the counters say so. Nothing of the program uses it
+/* Gives all memory back, live blocks too; then the counters show that. The program uses none of it
  * any more, except that streams may have work that was put behind them before. Blocks until that is
  * done, until the device is broken, or until the deadline, whatever signal handlers run: then
- * LS_TIMED_OUT with a message, and the memory stays the driver's loss, so that no kernel writes to
- * memory that belongs to others. */
+ * LS_TIMED_OUT with a message, and the memory is never given back, so that no kernel writes to
+ * memory of others. */
 LS_CHECKED ls_status pool_close(struct pool *pool, uint64_t deadline_ns) LOCK_AVOIDS_ALL;
 
 /* The counters that were given to a pool which is never closed are no longer its own. */
@@ -78,14 +80,14 @@ void pool_detach(struct pool *pool) LOCK_AVOIDS(pool);
 LS_CHECKED ls_status pool_alloc(struct pool *pool, size_t bytes, void *stream, uint64_t deadline_ns,
 				void **out) LOCK_AVOIDS_ALL;
 
-/* Frees it; the streams that use it may have work for it still. Never waits for one of them.
+/* Frees a block; the streams that use it may have work for it still. Never waits for one of them.
  * called: writes ", called from PLACE" or nothing, for messages; NULL: nothing. Errors:
  * LS_BAD_ARGUMENT, with a message: it is no live block of this pool. */
 LS_CHECKED ls_status pool_free(struct pool *pool, void *block,
 			       void (*called)(char *out, size_t bytes)) LOCK_AVOIDS_ALL;
 
-/* This stream uses the block, too: after pool_free it is used again only when what the stream has
- * by then is done. Errors: as of pool_free and pool_alloc. */
+/* Says that this stream uses the block, too: after pool_free the block is used again only when the
+ * stream has done what it has by then. Errors: as of pool_free and pool_alloc. */
 LS_CHECKED ls_status pool_record(struct pool *pool, void *block, void *stream,
 				 void (*called)(char *out, size_t bytes)) LOCK_AVOIDS_ALL;
 
@@ -102,8 +104,8 @@ void pool_forget(struct pool *pool, const void *stream) LOCK_AVOIDS_ALL;
 bool pool_find(struct pool *pool, const void *address, size_t *bytes) LOCK_AVOIDS(pool);
 
 enum { POOL_USES = 64 };
-/* Of a block at this address: its bytes, and the streams that use it, of which there are at most
- * `max`. Returns how many, or -1: it is no live block. */
+/* The bytes of a block at this address, and the streams that use it, of which it writes at most
+ * `max`. Returns how many streams, or -1: it is no live block. */
 int pool_uses(struct pool *pool, const void *address, size_t *bytes, void **streams, int max)
 	LOCK_AVOIDS(pool);
 /* The first piece of this range that lies in memory of the pool and in no live block; NULL: none.

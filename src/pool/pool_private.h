@@ -132,17 +132,17 @@ static inline bool pool_is_whole(const struct pool_segment *segment)
 }
 /* Merges neighbours that are cached for one stream, in all segments. */
 void pool_merge(struct pool *pool) LOCK_REQUIRES(pool);
-/* Takes a cached block of that stream, the best of those that were looked at, split if that is
- * worth it; its `state` is live. NULL: none. any: also a large one of which little is wanted, and
- * whose segment then cannot be given back. */
+/* Takes a cached block of that stream, the best of those that it looks at, split if that is worth
+ * it; its `state` is live. NULL: there is none. any: also a large block for a much smaller request;
+ * the segment of that one cannot be given back then. */
 struct pool_block *pool_pick(struct pool *pool, int stream, size_t bytes, bool any)
 	LOCK_REQUIRES(pool);
-/* As pool_pick, of another stream's, where that has reached the block's number. The block belongs
- * to `stream` from now on. *wanted: there is one whose stream has not. */
+/* As pool_pick, for a block of another stream that has reached the block's number. The block
+ * belongs to `stream` from now on. *wanted: there is one whose stream has not. */
 struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, bool any,
 				   bool *wanted) LOCK_REQUIRES(pool);
-/* Cached blocks of a stream that others may use belong to the stream `to` from now on; for the rest
- * a mark is wanted. */
+/* Moves the cached blocks of a stream that others may use to the stream `to`; wants a mark for the
+ * others. */
 void pool_hand_over(struct pool *pool, int stream, int to) LOCK_REQUIRES(pool);
 void pool_free_chunks(struct pool *pool) LOCK_REQUIRES(pool);
 static inline size_t pool_cached(const struct pool *pool) LOCK_REQUIRES(pool)
@@ -174,12 +174,12 @@ static inline uint64_t pool_stream_number(const struct pool *pool, int stream) L
 {
 	return pool->streams[stream].issued + 1;
 }
-/* A mark of that number is to be put behind the stream by pool_put_marks. */
+/* Asks for a mark of that number behind the stream; pool_put_marks puts it there. */
 void pool_want(struct pool *pool, int stream, uint64_t number) LOCK_REQUIRES(pool);
 /* Puts the wanted marks behind their streams, where none is under way. A stream that is captured,
  * whose queue refuses or may be full, gets its mark at a later call. */
 void pool_put_marks(struct pool *pool) LOCK_AVOIDS_ALL;
-/* Frees pending blocks whose streams have done their work. Whether there were any. */
+/* Frees pending blocks whose streams have done their work. True: there were some. */
 bool pool_settle(struct pool *pool) LOCK_REQUIRES(pool);
 
 /* Bytes at the gate. */
@@ -197,8 +197,9 @@ static inline bool pool_queue_is_certain(const struct driver_queue *queue)
 {
 	return queue->depth >= POOL_LAUNCH_ENTRIES;
 }
-/* Whether this many entries more do not fill it, beside what this pool has put there. True if it is
- * not certain, or the device is broken: nobody would say when there is room. */
+/* Whether this many entries more do not fill the queue, beside what this pool has put there. Also
+ * true if its room is not certain, or the device is broken: nothing would say when there is
+ * room. */
 bool pool_queue_has_room(const struct pool *pool, const struct driver_queue *queue,
 			 uint64_t entries) LOCK_REQUIRES(pool);
 /* The number of the next launch of this launcher, once its queue has room for it. Whoever takes a
@@ -225,14 +226,14 @@ void pool_give_unwanted(struct pool *pool) LOCK_AVOIDS_ALL;
 /* Changes whenever a block has become a cached one, a stream has reached a mark, the driver has got
  * something back, or the device has broken. */
 uint64_t pool_moment(struct pool *pool) LOCK_AVOIDS(pool);
-/* What a thread of the rank is shown to do while it waits for its device. */
+/* The foreign call that a thread of the rank shows while it waits for its device. */
 struct pool_patience {
 	const char *call;
 	uint64_t since_ns; /* when it first waited; 0: it has not */
 	uint64_t deadline_ns;
 };
-/* Waits until some memory that is to come back may have, since that moment. LS_OUT_OF_MEMORY: none
- * is to come back, or this thread must not wait. */
+/* Waits until memory may have come back since that moment. LS_OUT_OF_MEMORY: none will come back,
+ * or this thread must not wait. */
 LS_CHECKED ls_status pool_await_memory(struct pool *pool, uint64_t moment,
 				       struct pool_patience *patience) LOCK_AVOIDS_ALL;
 /* Says why there are no `bytes` bytes. */

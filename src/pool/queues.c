@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Room in the queues of a device: what Lockstep has put there and is not done, so that no call of
- * the driver has to wait because of that. Launches leave an eighth to marks and copies. */
+ * Room in the queues of a device. Lockstep counts what it has put there and is not done, so that no
+ * call of the driver has to wait for room. Launches leave an eighth to marks and copies. */
 #include "base/clock.h"
 #include "pool_private.h"
 
@@ -66,7 +66,7 @@ static int add(struct wait_word *words, int count, const _Atomic uint64_t *word,
 	return count + 1;
 }
 
-/* What the device stores when something in the queue is done. */
+/* The words that the device stores when something in the queue is done. */
 static int add_words(struct pool *pool, const struct pool_launcher *mine, struct wait_word *words,
 		     int count)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the driver hands out and gets back. */
+ * Takes segments from the driver, and gives them back. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,8 +170,8 @@ static void want_to_merge(struct pool *pool, const struct pool_segment *segment)
 			pool_want(pool, block->stream, block->number);
 }
 
-/* Of the segments that can be given back, the smallest that has `bytes`; else the largest. Those
- * first whose stream has done its work. */
+/* The smallest segment with `bytes` that can be given back; else the largest. Segments whose stream
+ * has done its work come first. */
 static struct pool_segment *choose_idle(struct pool *pool, size_t bytes) LOCK_REQUIRES(pool)
 {
 	struct pool_segment *best = NULL;
@@ -214,7 +214,7 @@ void pool_trim(struct pool *pool, size_t keep_bytes)
 	pool_give_unwanted(pool);
 }
 
-/* What is reserved for this request at most, if idle segments can be given back instead. */
+/* The most that is reserved for this request, if idle segments can be given back instead. */
 static size_t most_reserved(const struct pool *pool, size_t bytes) LOCK_REQUIRES(pool)
 {
 	size_t peak = trace_memory_get(&pool->counters->live) + bytes;
@@ -223,9 +223,9 @@ static size_t most_reserved(const struct pool *pool, size_t bytes) LOCK_REQUIRES
 	return peak + (peak / 16 > POOL_SLACK_BYTES ? peak / 16 : POOL_SLACK_BYTES) + pool->slack;
 }
 
-/* A program of steps would get back in each what was given back in the last one. So the bytes that
- * are given back here raise what may be reserved, by a 256th. A driver whose give waits for the
- * device is spared until there is no memory. */
+/* A program of steps would take again in each step what was given back in the last one. So the
+ * bytes that are given back here raise what may be reserved, by a 256th. With a driver whose give
+ * waits for the device nothing is given back until there is no memory. */
 bool pool_make_room(struct pool *pool, size_t bytes)
 {
 	size_t wanted = segment_bytes(bytes);
@@ -451,7 +451,7 @@ void pool_detach(struct pool *pool)
 	lock_pool_release(&pool->lock);
 }
 
-/* The streams, and launches, that the end of the pool waits for in vain. */
+/* Names the streams and launches that the end of the pool has waited for in vain. */
 static void list_unfinished(struct pool *pool, char *out, size_t bytes)
 {
 	size_t used = 0;
@@ -478,7 +478,7 @@ ls_status pool_close(struct pool *pool, uint64_t deadline_ns)
 	ls_status status = await_streams(pool, &patience);
 	if (status == LS_OK) {
 		lock_pool_acquire(&pool->lock);
-		pool->pending = NULL; /* settled, as all streams are done */
+		pool->pending = NULL; /* settled, because all streams are done */
 		lock_pool_release(&pool->lock);
 		status = await_gives(pool, &patience);
 	}

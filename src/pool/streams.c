@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How far streams are, by marks that the device stores. Nobody asks the driver, as an answer may
- * take as long as a kernel. */
+ * How far streams are, by marks that the device stores. The driver is not asked, because an answer
+ * may take as long as a kernel. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -32,8 +32,8 @@ static bool is_idle(const struct pool_stream *stream)
 	       atomic_load(&stream->done) >= stream->issued;
 }
 
-/* A slot of a stream that has nothing, or only memory that anybody may use; that is another
- * stream's from now on. -1: none. */
+/* A slot of a stream that has nothing, or only memory that any stream may use; another stream gets
+ * it. -1: there is none. */
 static int clear_slot(struct pool *pool) LOCK_REQUIRES(pool)
 {
 	for (int slot = 0; slot < pool->stream_count; slot++) {
@@ -226,7 +226,7 @@ void pool_put_marks(struct pool *pool)
 	}
 }
 
-/* Takes the uses off that are over. Whether none is left. */
+/* Removes the uses that are done. True: none is left. */
 static bool settle(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
 {
 	struct pool_use **at = &block->uses;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Operations on streams of the program's: how the calling thread puts them behind the stream. */
+ * Operations on streams of the program: how the calling thread puts them behind the stream. */
 #include "engine/stream.h"
 
 #include "base/messages.h"
@@ -78,7 +78,7 @@ ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *
 		MESSAGE_SAY(MESSAGE_DEVICE_NONE, function);
 		return LS_BAD_ARGUMENT;
 	}
-	if (call->kind == TRACE_SEND && group->team.members[call->peer].peer->remote) {
+	if (call->kind == TRACE_SEND && group->team.members[call->peer].peer->mirror) {
 		MESSAGE_SAY(MESSAGE_DEVICE_REMOTE, function, call->peer);
 		return LS_UNSUPPORTED;
 	}
@@ -103,8 +103,8 @@ void progress_stream_discard(struct ls_op *op)
 	engine_stream_end(&op->group->engine, &op->engine);
 }
 
-/* Waits until the stream would not wait for it any more, or the device is broken. If the wait
- * fails, so has the group, or will, and the stream goes on in any case. */
+/* Waits until the stream would not wait for the operation any more, or the device is broken. If
+ * this wait fails, the group has failed or will, and the stream continues in any case. */
 static void await_arrival(struct ls_op *op)
 {
 	const _Atomic uint64_t *broken = &op->engine.stream.driver->broken;

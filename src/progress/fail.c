@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * An operation cannot continue: its reason becomes the cause of its group, unless the group has
+ * An operation cannot continue: the reason becomes the cause of its group, unless the group has
  * one. */
 #include "base/ranks.h"
 #include "engine/end.h"
@@ -27,8 +27,8 @@ static void add_found(const struct ls_op *op, struct diagnose_hint *hint)
 						  .record = envelope->record};
 }
 
-/* The rank on another host that has left may have done so after other collectives than those of
- * this rank; its end came after this one had entered. */
+/* A member on another host that has left may have called other collectives than this rank. Then
+ * that mismatch is the cause. Its end arrived only after this rank had entered. */
 static void add_difference(const struct ls_op *op, struct diagnose_hint *hint)
 {
 	const struct ls_group *group = op->group;
@@ -43,12 +43,12 @@ static void add_difference(const struct ls_op *op, struct diagnose_hint *hint)
 	hint->record = 0;
 }
 
-ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer,
+ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int world_peer,
 			   const struct ranks *needs)
 {
 	struct diagnose_hint hint = {.status = reason,
 				     .rank = op->group->world->rank,
-				     .peer = peer,
+				     .peer = world_peer,
 				     .group = op->group->id,
 				     .seq = op->engine.seq,
 				     .record = op->engine.record,
@@ -65,12 +65,12 @@ ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer,
 	return ls_status_scope(reason) == LS_SCOPE_GROUP ? reason : LS_ABORTED;
 }
 
-ls_status progress_op_fail_gone(const struct ls_op *op, const struct ranks *gone, int peer)
+ls_status progress_op_fail_gone(const struct ls_op *op, const struct ranks *gone, int member)
 {
 	const ls_group *group = op->group;
 	ls_status reason = LS_PEER_LEFT;
-	int whom = peer;
-	struct ranks blamed = peer >= 0 ? ranks_of(peer) : *gone;
+	int whom = member;
+	struct ranks blamed = member >= 0 ? ranks_of(member) : *gone;
 	/* If several are gone, one that died is blamed before one that left. */
 	RANKS_EACH (q, &blamed) {
 		bool died = !wait_peer_has_left(&group->peers[world_rank_of(group, q)]);

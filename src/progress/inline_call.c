@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A short collective from its call to its end. The entry is published first; the record is written
- * while the others' entries are on their way. All other cases go on in the general path:
+ * while the others' entries are on their way. All other cases continue on the general path:
  * continue_general. */
-#include "engine/inline.h"
+#include "progress/inline_call.h"
 
+#include "engine/inline.h"
 #include "progress/lane.h"
 
 /* The progress of the call. */
@@ -13,9 +14,9 @@ struct inline_state {
 	uint64_t record, history; /* valid once the entry is published */
 };
 
-/* The operation that the call becomes on the general path. An operation that may outlive the call
- * comes from the pool, and needs the progress thread. Without either the call blocks until the
- * operation is complete, because its entry cannot be revoked. */
+/* The operation that the call becomes on the general path. One that may outlive the call comes from
+ * the pool, and needs the progress thread. Without either the call blocks until the operation is
+ * complete, because its entry cannot be revoked. */
 static struct ls_op *operation(ls_group *group, const struct engine_call *call,
 			       const struct ls_op_options *options, struct ls_op *own)
 {
@@ -30,7 +31,7 @@ static struct ls_op *operation(ls_group *group, const struct engine_call *call,
 	return own;
 }
 
-/* Continues the call on the general path, from where it is. */
+/* Continues the call on the general path, before or after its entry was published. */
 __attribute__((noinline)) static ls_status continue_general(ls_group *group,
 							    const struct engine_call *call,
 							    const struct ls_op_options *options,
@@ -85,7 +86,7 @@ bool progress_inline_call(ls_group *group, const struct engine_call *call,
 	state.published = true;
 	state.record = record(group, call, plan, state.seq, options->label, site);
 	atomic_store_explicit(&group->trace_entry->entered, state.seq, memory_order_release);
-	engine_inline_ahead(engine, plan);
+	engine_inline_prefetch(engine, plan);
 	if (!engine_inline_await(engine, plan, &group->waiter, state.seq, state.history)) {
 		*status = continue_general(group, call, options, &state, site);
 		return true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The lane of a group's collectives: numbers in the order of calls; one thread at a time makes
- * progress on the lane, and runs them in that order. A blocking call that finds nothing under way
- * has no queue to pass, and takes no lock. */
+ * progress on the lane, and runs them in that order. A blocking call that finds no collective in
+ * progress does not queue, and takes no lock. */
 #include <string.h>
 
 #include "lane.h"
@@ -241,16 +241,20 @@ static bool make_progress(ls_group *group, const struct ls_op *until, struct wai
 			break;
 		}
 		bool was_last = op == until;
+		uint64_t seq = op->engine.seq;
 		drop_first(lane);
-		/* While this thread still has the lane, so that completed_count only grows. */
-		progress_lane_complete(op, status);
+		/* While this thread still has the lane, so that completed_seq only grows. */
+		progress_op_complete(op, status);
+		wait_store(&transport_area_of(&group->team, group->rank)->completed_seq, seq);
+		wait_wake(&lane->waiters_bell);
+		wait_wake(group->waiter.bell);
 		progressing = goes_on(lane, !was_last, &more);
 	}
 	wake_waiters(group);
 	return more;
 }
 
-/* As make_progress, for a calling thread: the progress thread does what is left. */
+/* As make_progress, for a calling thread: the progress thread continues what is left. */
 static void make_progress_in_call(ls_group *group, const struct ls_op *until, struct waiter *waiter,
 				  const struct progress_pause *pause)
 {
@@ -306,7 +310,7 @@ static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *wait
 	ls_status status = LS_OK;
 	int peer;
 	atomic_fetch_add(&lane->progress_waiters, 1);
-	transport_wait_word(&group->team, group->rank, &area->completed_count, seq, group->rank,
+	transport_wait_word(&group->team, group->rank, &area->completed_seq, seq, group->rank,
 			    &words[0]);
 	transport_wait_word(&group->team, group->rank, &area->released,
 			    atomic_load(&area->released) + 1, group->rank, &words[1]);
@@ -358,7 +362,7 @@ static ls_status await_failed(struct ls_op *op, const struct progress_pause *pau
 }
 
 /* A thread that waits for its own call has nothing else to do, and may spin. Any other waiting
- * thread must not, as the progress thread must not: the calling thread may be computing. */
+ * thread must not, and the progress thread must not either: the calling thread may be computing. */
 static struct waiter *waiter_of(const struct ls_op *op)
 {
 	ls_group *group = op->group;

@@ -6,8 +6,6 @@
 
 #include "progress.h"
 
-/* ---- lane.c: the collectives of a group ---- */
-
 /* init and fini once for each group object; begin for each new group. */
 void progress_lane_init(ls_group *group);
 void progress_lane_fini(ls_group *group);
@@ -15,7 +13,8 @@ void progress_lane_begin(ls_group *group);
 /* Call when the group is closed, and has failed if collectives are queued: ends them, and returns
  * when no thread makes progress on them. */
 void progress_lane_close(ls_group *group);
-/* The number that follows in `state`, in full. Another thread may have got later ones since. */
+/* The 64-bit number after the 40-bit one in `state`. Another thread may have taken later ones
+ * since. */
 static inline uint64_t progress_lane_number(struct world_lane *lane, uint64_t state)
 {
 	uint64_t recent = atomic_load_explicit(&lane->recent_number, memory_order_relaxed);
@@ -25,10 +24,9 @@ static inline uint64_t progress_lane_number(struct world_lane *lane, uint64_t st
 	atomic_store_explicit(&lane->recent_number, seq, memory_order_relaxed);
 	return seq;
 }
-/* For a blocking call: takes the next number and the lane in one exchange if nothing is under way.
- * False: nothing has changed. No other thread uses
- * the group's engine for collectives until progress_lane_release, or progress_lane_run, which
- * releases the lane. */
+/* For a blocking call: takes the next number and the lane in one exchange if no collective is in
+ * progress. False: nothing has changed. Until progress_lane_release, or progress_lane_run, which
+ * releases the lane, no other thread uses the group's engine for collectives. */
 static inline bool progress_lane_take(struct world_lane *lane, uint64_t *seq)
 {
 	uint64_t state = atomic_load_explicit(&lane->state, memory_order_relaxed), next;
@@ -41,7 +39,8 @@ static inline bool progress_lane_take(struct world_lane *lane, uint64_t *seq)
 	*seq = progress_lane_number(lane, state);
 	return true;
 }
-/* Others have queued meanwhile: wakes a thread that waits for them, or the progress thread. */
+/* Call when others have queued meanwhile: wakes a thread that waits for them, or the progress
+ * thread. */
 void progress_lane_release_to_others(ls_group *group);
 static inline void progress_lane_release(ls_group *group)
 {
@@ -49,11 +48,11 @@ static inline void progress_lane_release(ls_group *group)
 	if (__builtin_expect((before & WORLD_LANE_PENDING) > 1, 0))
 		progress_lane_release_to_others(group);
 }
-/* Runs an operation whose caller has taken the lane until it is complete or until the pause, as
- * progress_lane_call does, and releases the lane. */
+/* For a caller that has taken the lane: runs its operation until that is complete or until the
+ * pause, as progress_lane_call does, and releases the lane. */
 ls_status progress_lane_run(struct ls_op *op, const struct progress_pause *pause);
-/* Runs op until it is complete, or until the pause: then it returns LS_PENDING and op continues as
- * a nonblocking operation, for which it must come from the pool and the progress thread must exist.
+/* Runs op until it is complete, or until the pause. Then it returns LS_PENDING and op continues as
+ * a nonblocking operation; for that op must come from the pool, and the progress thread must exist.
  * Drops the lane's reference to an operation of the pool that is complete. */
 ls_status progress_lane_call(struct ls_op *op, const struct ls_op_options *options,
 			     const void *site, const struct progress_pause *pause);
@@ -68,26 +67,18 @@ void progress_lane_enqueue(struct ls_op *op, const struct ls_op_options *options
  * progress on the lane if no other thread does. */
 ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pause);
 /* For the progress thread: makes what progress is possible without waiting, unless another thread
- * does. True: the first operation waits, and the lane has published for what; or this thread is no
- * longer the progress thread (progress_thread_replace). */
+ * does. True: the first operation waits, and the lane has published for which words; or this thread
+ * is no longer the progress thread (progress_thread_replace). */
 bool progress_lane_attend(ls_group *group);
 /* For the same thread: whether that wait is published and would not end yet. */
 bool progress_lane_waits(const ls_group *group);
-/* The calling thread has become the progress thread, and takes over that wait from the old one. */
+/* Call when the calling thread has become the progress thread: it takes over that wait from the old
+ * one. */
 void progress_lane_adopt(ls_group *group);
 /* How many are queued, including the running one. A complete operation does not count, even if the
  * thread that ran it has not left the lane yet. */
 long progress_lane_queued(ls_group *group);
 /* The first of them, with a reference, if it comes from the pool; otherwise NULL. */
 struct ls_op *progress_lane_first(ls_group *group);
-
-/* ---- inline_call.c: short collectives ---- */
-
-/* Runs a short blocking collective. The caller has checked the arguments, and the payloads fit into
- * the entries. The options have no callback; with `op` they are `resumable`, and *op is NULL.
- * Returns false, and has done nothing, if another collective is in progress. Otherwise *status is
- * the result, or LS_PENDING with the handle in *op. */
-bool progress_inline_call(ls_group *group, const struct engine_call *call,
-			  const struct ls_op_options *options, const void *site, ls_status *status);
 
 #endif

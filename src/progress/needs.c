@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Whether an operation needs members that are dead or have left; and whether another thread of this
- * rank may still serve a receive of which all other members have gone. */
+ * rank may still serve a receive when all other members have gone. */
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -49,8 +49,8 @@ static bool is_there(const struct world *world, const struct wait_edge *edge)
 }
 
 enum standing {
-	/* Certainly. A thread that waits for the one that makes progress and shows no words does
-	 * not count: it is about to continue. */
+	/* Certainly blocked. A thread that waits for the one that makes progress and shows no words
+	 * does not count: it is about to continue. */
 	WAITS,
 	WAITS_FOR_US,
 	ACTS,

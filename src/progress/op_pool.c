@@ -139,23 +139,13 @@ void progress_op_complete(struct ls_op *op, ls_status status)
 		atomic_store(&op->status_read, true);
 		op->callback(op->callback_data, status);
 	}
-	/* An operation that is not from the pool is on the stack of a thread that returns as soon
-	 * as it sees this. Sequentially consistent, as is the load of a thread that is about to
-	 * wait: either that thread sees this, or the caller sees that it waits (finish of
-	 * p2p/pending.c). */
+	/* After this store an operation that is not from the pool may be gone: it is on the stack
+	 * of a thread that returns as soon as it sees the store. Sequentially consistent, as is the
+	 * load of a thread that is about to wait: either that thread sees this, or the caller sees
+	 * that it waits (finish of p2p/pending.c). */
 	atomic_store(&op->complete, 1 + (uint32_t)status);
 	if (pooled)
 		progress_op_unref(op);
-}
-
-void progress_lane_complete(struct ls_op *op, ls_status status)
-{
-	ls_group *group = op->group;
-	uint64_t seq = op->engine.seq;
-	progress_op_complete(op, status);
-	wait_store(&transport_area_of(&group->team, group->rank)->completed_count, seq);
-	wait_wake(&group->lane.waiters_bell);
-	wait_wake(group->waiter.bell);
 }
 
 static struct engine_stream_words *add_words(struct engine_stream_words *list,

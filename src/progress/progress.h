@@ -20,10 +20,7 @@ enum { PROGRESS_SLICE_MS = 5 };
 struct ls_op *progress_op_new(ls_group *group, bool handle);
 /* Returns an operation to the pool that was never queued. */
 void progress_op_discard(struct ls_op *op);
-/* The operation completes with `status`: drops the lane's reference, and wakes the threads that
- * wait for it. */
-void progress_lane_complete(struct ls_op *op, ls_status status);
-/* As progress_lane_complete, without the lane: callback, status, and one reference less. */
+/* Completes an operation with `status`: runs its callback, and drops one reference. */
 void progress_op_complete(struct ls_op *op, ls_status status);
 /* Whether it is a send, a receive or a batch, and so not in the lane. */
 static inline bool progress_op_is_p2p(const struct ls_op *op)
@@ -51,19 +48,20 @@ void progress_batch_part_complete(struct ls_op *batch, ls_status status);
 /* When a wait returns although its operation is not complete. */
 struct progress_pause {
 	uint64_t at_ns; /* 0: at once; CLOCK_NEVER: not before the operation is complete */
-	bool returns;   /* the wait is resumed in a moment, and counts as uninterrupted */
-	/* with at_ns 0: an operation that is late, or can never complete, fails */
+	bool returns;   /* the caller resumes the wait soon, so a diagnosis takes both for one */
+	/* With at_ns 0: test the wait once; never block. An operation whose time limit has passed,
+	 * or that can never complete, fails. */
 	bool checks_only;
 	uint64_t since_ns; /* when a resumed wait began; 0: now */
 };
 extern const struct progress_pause progress_no_pause;
-/* When a wait of the caller returns though the operation is not complete: after timeout_ms; with 0
- * in groups of resume_after_signals, so often that signal handlers run; else never. */
+/* The pause of a public wait. It ends after timeout_ms. With 0 it never ends, except in groups of
+ * resume_after_signals: there now and then, so that signal handlers run. */
 struct progress_pause progress_op_pause(struct ls_op *op, uint32_t timeout_ms);
-/* When the first of its resumed waits began: now, if there was none before. */
+/* When the first of its resumed waits began; now, if there was none before. */
 uint64_t progress_op_since(struct ls_op *op);
 
-/* Whether a thread that waits for it may stop waiting before it is complete. */
+/* Whether a thread that waits for the operation may stop waiting before it is complete. */
 static inline bool progress_pause_leaves(const struct progress_pause *pause, const struct ls_op *op)
 {
 	return op->may_leave || (pause->at_ns < op->deadline_ns && !pause->returns);
@@ -87,7 +85,7 @@ bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struc
 		     const struct progress_pause *pause, ls_status *status);
 /* As progress_op_run, for a detached operation, after the engine has finished it
  * (op->engine.status) or because of `reason`: returns its final status; no peer touches its buffers
- * any more. LS_PENDING, without `waits`: it has failed, and a device is not through with it:
+ * any more. LS_PENDING, only without `waits`: it has failed, and a device still works on it:
  * engine_p2p_await_device. */
 ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits);
 
@@ -98,37 +96,37 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool 
  * (the stream is being captured; the peer of a send is on another host), LS_OUT_OF_MEMORY,
  * LS_SYSTEM. */
 LS_CHECKED ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *stream);
-/* Puts it behind the stream. It has begun, so that other threads can advance it: the call waits for
- * room in the stream's queue, or until the operation has arrived. The caller holds a reference to
- * it. After an error the group has failed; whoever advances its operations ends this one. Errors:
- * the cause of that. */
+/* Puts the operation, which has begun, behind the stream. The call waits for room in the stream's
+ * queue, or until the operation has arrived; other threads can advance it meanwhile. The caller
+ * holds a reference to it. After an error the group has failed, and the thread that advances its
+ * operations ends this one. Errors: the cause of that. */
 LS_CHECKED ls_status progress_stream_launch(struct ls_op *op);
 /* The stream waits until the launched operation is done in its own. Errors: LS_BAD_ARGUMENT,
  * LS_UNSUPPORTED (the stream is being captured), LS_SYSTEM, with a message. */
 LS_CHECKED ls_status progress_stream_follow(const struct ls_op *op, void *stream);
-/* Whether it is on a stream that has nothing of it left to do. */
+/* Whether it is on a stream, and the stream has done all of it. */
 bool progress_stream_is_over(const struct ls_op *op);
-/* All streams go on that wait for operations of groups that have failed, as an operation may be
- * behind others in its stream. */
+/* Lets streams continue that wait for operations of failed groups, because another operation may be
+ * behind such a one in its stream. */
 void progress_stream_resume_failed(struct world *world);
 /* Keeps the words of operations that are freed; NULL is allowed. */
 void progress_stream_keep_words(struct world *world, struct engine_stream_words *words);
-/* The operation is complete: those behind it in its stream may go on. */
+/* The operation is complete: lets what is behind it in its stream continue. */
 void progress_stream_resume(struct ls_op *op);
-/* The operation was prepared, and will not be launched. */
+/* For an operation that was prepared and will not be launched. */
 void progress_stream_discard(struct ls_op *op);
 
 /* ---- fail.c ---- */
 
-/* Makes `reason`, which was seen on `peer`, the group's cause. Returns the cause that counts, never
- * LS_OK. What the operation itself has found, LS_MISMATCH and LS_TRUNCATED, only the thread that
- * advances it may say; any other reason also a thread that does not, while another one may advance
- * it. */
-ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int peer,
+/* Makes `reason` the group's cause. It was seen on world rank `world_peer`; -1: on none. Returns
+ * the cause that counts, never LS_OK. Only the thread that advances the operation may say what the
+ * operation itself has found: LS_MISMATCH and LS_TRUNCATED. Any other reason a thread may say that
+ * does not advance it, while another one may. */
+ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int world_peer,
 			   const struct ranks *needs);
-/* Fails the group because the operation needs `peer` or, with -1, one of the members `gone`.
+/* Fails the group because the operation needs `member` or, with -1, one of the members `gone`.
  * Returns the cause that counts. */
-ls_status progress_op_fail_gone(const struct ls_op *op, const struct ranks *gone, int peer);
+ls_status progress_op_fail_gone(const struct ls_op *op, const struct ranks *gone, int member);
 
 /* ---- needs.c ---- */
 
@@ -146,13 +144,13 @@ struct progress_self_only {
 	ls_status status;
 	int peer;
 };
-/* Whether it may continue, or its message has arrived, after progress_op_need has returned
- * ENGINE_NEEDS_SELF. */
+/* After progress_op_need has returned ENGINE_NEEDS_SELF: whether the operation may continue, or its
+ * message has arrived. */
 bool progress_self_only_goes_on(const struct ls_op *op, const struct ranks *gone,
 				struct progress_self_only *self_only);
 uint64_t progress_self_only_until(const struct progress_self_only *self_only, uint64_t until_ns);
 /* For an operation that no thread waits for: whether it can never complete. *self_only: another
- * thread of this rank may complete it, so check again later. */
+ * thread of this rank may complete it, so the caller checks again later. */
 bool progress_op_is_lost(const struct ls_op *op, const struct ranks *gone, int *peer,
 			 bool *self_only);
 

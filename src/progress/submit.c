@@ -84,25 +84,26 @@ void progress_op_open(struct ls_op *op, const struct ls_op_options *options, con
 	op->engine.record = trace_begin(&op->group->world->trace, &begin);
 }
 
-/* Until when a thread waits for a device to let go of a failed operation. The progress thread has a
- * successor by then, and waits; unless it may come back to the operation. */
+/* Until when a thread waits for a device to complete its work for a failed operation. The progress
+ * thread has been replaced by then, so it may wait; not if it can come back to the operation
+ * later. */
 static uint64_t patience_of(const struct ls_op *op, const struct progress_pause *pause)
 {
 	bool waits = pause->checks_only && !progress_thread_is_me(op->group->world);
 	return waits || !engine_is_on_stream(&op->engine) ? CLOCK_NEVER : pause->at_ns;
 }
 
-/* One for all operations, however many are under way. */
+/* One deadline for all operations of the group. */
 static uint64_t retreat_deadline(struct ls_group *group)
 {
 	uint64_t none = 0, mine = clock_deadline_ns(RETREAT_MS);
 	return atomic_compare_exchange_strong(&group->retreat_ns, &none, mine) ? mine : none;
 }
 
-/* Call after the operation has failed and the cause is set. ENGINE_DONE: no peer and no device
- * touches the caller's buffers any more. If a peer does not say so in time, its access is revoked.
- * A device is waited for, however long it takes, and a message says so; ENGINE_BLOCKED: it is not
- * through at the pause. ENGINE_FAILED, after a message: the system refuses to revoke the access. */
+/* Call after the operation has failed and the cause is set: waits until neither peers nor devices
+ * use the caller's buffers (ENGINE_DONE). A peer that does not say so in time loses its access. A
+ * device is waited for without limit, with a message; ENGINE_BLOCKED: at until_ns it still used
+ * them. ENGINE_FAILED, after a message: the system refuses to revoke the access. */
 static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
 {
 	struct ls_group *group = op->group;
@@ -120,7 +121,7 @@ static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
 		if (progress != ENGINE_BLOCKED ||
 		    (now >= until_ns && engine_stream_is_device_busy(engine_op)))
 			return progress;
-		/* Otherwise it waits for the thread that makes progress on the link to other
+		/* Without a device it waits for the thread that makes progress on the link to other
 		 * hosts. */
 		bool on_device = engine_is_on_stream(engine_op) || group->engine.ops ||
 				 engine_op->device.stage != ENGINE_DEVICE_NONE;
@@ -137,7 +138,7 @@ static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
 	}
 }
 
-/* World ranks that the operation still needed. Nothing else shows them any more: its wait has
+/* The world ranks that the operation still needed. Nothing else shows them any more: its wait has
  * ended, and its words are no longer in the wait table. */
 static struct ranks awaited_peers(const struct engine_op *op)
 {
@@ -155,7 +156,7 @@ static bool has_begun(const struct ls_op *op)
 	return atomic_load_explicit(&op->begun, memory_order_relaxed);
 }
 
-/* LS_PENDING: a device is not through with it at the pause; call it again. */
+/* LS_PENDING: at the pause a device still works on it; call it again. */
 static ls_status fail(struct ls_op *op, ls_status reason, int peer,
 		      const struct progress_pause *pause)
 {
@@ -189,7 +190,7 @@ static ls_status succeed(struct ls_op *op)
 	return LS_OK;
 }
 
-/* Only now is the source of a receive with a wildcard known. */
+/* The source of a receive with a wildcard is known only now. */
 static void record_matched(struct ls_op *op)
 {
 	const struct engine_op *engine_op = &op->engine;

@@ -17,12 +17,13 @@ struct progress_thread {
 	_Atomic bool ended;
 };
 
-/* A proof of deadlock needs to know of every thread that may still do something. This one is on no
- * wait table. While it sleeps the wait table shows what it would wake for: the lanes (wait_item),
- * and p2p.h. From the moment it is woken until it sleeps again the wait table says that it does
- * not show all threads:
+/* A proof of deadlock needs to know of every thread that may still act. This thread is in no wait
+ * slot. While it sleeps the wait table shows what would wake it: the lanes (wait_item), and p2p.h.
+ * From the moment it is woken until it sleeps again the wait table says that it does not show all
+ * threads:
  *   unpublished counts this thread  ==  (state != ASLEEP)
- * Woken while it is busy it looks once more before it sleeps. Model: test/model/progress.pml. */
+ * If it is woken while it is busy it looks once more before it sleeps. Model:
+ * test/model/progress.pml. */
 enum { ASLEEP, WOKEN, BUSY, WOKEN_WHILE_BUSY };
 
 struct wait_bell *progress_thread_bell(struct world *world)

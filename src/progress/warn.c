@@ -107,8 +107,8 @@ void progress_warn_pending(const struct ls_op *first, long count, char *text, si
 		    and_more(count, more, sizeof more), count == 1 ? "it is" : "they are");
 }
 
-/* So many handles were not freed, the newest of which is this, or a shared one; NULL: it is not
- * known. */
+/* Says that `count` handles were not freed. newest: the newest operation of these, or a shared
+ * handle; NULL: it is not known. */
 static void tell_left(const struct ls_op *newest, long count)
 {
 	char text[PROGRESS_DESCRIBED_BYTES] = "", more[32];
@@ -173,7 +173,7 @@ static const struct ls_op *find_left(struct world_pool *pool) LOCK_REQUIRES(grou
 	return newest;
 }
 
-/* Of a shared handle: how many are not freed. */
+/* How many copies of a shared handle are not freed. */
 static long count_left(const struct ls_op *shared)
 {
 	int64_t left = (int64_t)(atomic_load(&shared->handed_out) - atomic_load(&shared->freed));

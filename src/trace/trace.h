@@ -137,9 +137,9 @@ struct trace_group {
 	/* Collectives entered and finished: entered - 1 <= finished <= entered. */
 	_Atomic uint64_t entered;
 	_Atomic uint64_t finished;
-	/* Nonblocking sends and receives in progress: the number with a callback that has not
-	 * returned, and the number with a time limit of their own. Raised before any other thread
-	 * can find the operation. */
+	/* Nonblocking sends and receives in progress. callbacks: those whose end may wake a thread,
+	 * by a callback or in a stream, until the callback has returned. limits: those with a time
+	 * limit of their own. Raised before any other thread can find the operation. */
 	_Atomic uint32_t callbacks, limits;
 	/* Members that are dead or have left (ranks_bit of the group rank), but that no operation
 	 * with a callback needs. */

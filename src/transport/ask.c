@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Questions and answers of ranks on different hosts, beside all groups: a few words, and blocks of
- * any length. What they mean is for the room above to know. They are not counted in
- * transport_traffic, which so stands still while ranks ask about it. */
+ * any length. Their meaning is known to the room above. transport_traffic does not count them, so
+ * it stands still while ranks ask about it. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -19,8 +19,8 @@ static uint64_t ticket_of(uint64_t position, unsigned index)
 	return position * TRANSPORT_CHANNEL_SLOTS + index;
 }
 
-/* Index of a free slot, TRANSPORT_CHANNEL_SLOTS if there is none. It begins where the next one is
- * free as long as messages are taken in order. */
+/* Index of a free slot; TRANSPORT_CHANNEL_SLOTS if there is none. It begins at the slot that is
+ * free next as long as messages are taken in order. */
 static unsigned find_free(struct transport_channel *channel, uint64_t posted)
 {
 	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++) {
@@ -71,7 +71,7 @@ bool transport_post(struct transport_team *team, int peer,
 	return true;
 }
 
-/* Whether the link needs this message to another host no more, nor any before it. */
+/* Whether the link needs neither this message to another host any more, nor any before it. */
 static bool is_released(struct transport_team *team, int peer, uint64_t position,
 			struct wait_word *blocked)
 {
@@ -120,7 +120,7 @@ bool transport_quiet(struct transport_team *team, int peer, struct wait_word *bl
 
 /* ---- the owner ---- */
 
-/* What the slot says of itself, copied once; false if it is free. */
+/* Copies the content of a slot once; false if the slot is free. */
 static bool read_slot(const struct transport_slot *slot, unsigned index,
 		      struct transport_message *out)
 {
@@ -141,11 +141,10 @@ static bool read_slot(const struct transport_slot *slot, unsigned index,
 	return true;
 }
 
-/* The oldest message with this number that nobody has claimed; false if there is none. Only
- * messages up to position `seen` count: of these all are there, while a later one may be seen
- * without the one before it, which went to a slot that was looked at already. seen - matched of
- * them are unclaimed; as long as they come in order, the first slot looked at holds the first of
- * them. */
+/* The oldest unclaimed message with this number; false if there is none. Only messages up to
+ * position `seen` count, because all of these are there; a later one may be seen without the one
+ * before it, which went to a slot that was looked at already. seen - matched of them are unclaimed.
+ * As long as they come in order, the first slot looked at holds the first of them. */
 static bool find_oldest(const struct transport_channel *channel, uint64_t seq, uint64_t seen,
 			const struct transport_cursor *cursor, struct transport_message *out)
 {

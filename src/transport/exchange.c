@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How the ranks of a group get to see each other's memory: a star through the root (root.c), to
- * which every other rank, a client, connects. The protocol is in handshake.h. When it is over no
- * connection is left; deaths are seen by other means. */
+ * How the ranks of a host map each other's memory: a star through the root (root.c), to which every
+ * other rank, a client, connects. The protocol is in handshake.h. Afterwards no connection is left;
+ * deaths are noticed by other means. */
 #include "handshake.h"
 
 #include <stdio.h>
@@ -150,7 +150,8 @@ static ls_status client_connect(struct client *client)
 	return LS_OK;
 }
 
-/* Once the root is gone, what it said last is still to be read, so its end is no failure here. */
+/* The root may be gone while its last message is still to be read, so its end is no failure
+ * here. */
 static ls_status client_send(struct client *client, const struct transport_handshake *wire,
 			     const int *fds, int fd_count)
 {
@@ -308,8 +309,8 @@ static ls_status client_run(struct transport *transport, const struct transport_
 ls_status transport_connect(struct transport *transport, const struct transport_exchange *exchange)
 {
 	ls_status status;
-	if (!exchange->no_remote)
-		transport_remote_name(exchange->launcher);
+	if (!exchange->no_cma)
+		transport_allow_tracer(exchange->launcher);
 	struct transport_handshake_ranks ranks = transport_handshake_ranks(transport, exchange);
 	if (ranks.count == 1)
 		status = transport_peer_open_own(transport, exchange->arena_fd, exchange->trace_fd);
@@ -318,6 +319,6 @@ ls_status transport_connect(struct transport *transport, const struct transport_
 	else
 		status = client_run(transport, exchange);
 	if (status == LS_OK)
-		transport_probe(transport, !exchange->no_remote);
+		transport_probe(transport, !exchange->no_cma);
 	return status;
 }

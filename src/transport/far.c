@@ -43,9 +43,9 @@ static void add_one(_Atomic uint64_t *word)
 	wait_store(word, atomic_load_explicit(word, memory_order_relaxed) + 1);
 }
 
-/* From here on the link may read the payload of a message. False: it must not, as this rank has
- * withdrawn it. That rank stores `withdrawn` and then reads `begun`, this thread the other way
- * round; so one of them sees the other. */
+/* From here on the link may read the payload of a message. False: it must not, because this rank
+ * has withdrawn it. The thread that withdraws stores `withdrawn` and then reads `begun`; this
+ * thread does it the other way round; so one of them sees the other. */
 static bool begin_post(struct transport_far *far)
 {
 	atomic_store(&far->to->begun, atomic_load(&far->to->begun) + 1);
@@ -93,7 +93,7 @@ static unsigned slot_at(const struct transport_channel *channel, uint64_t positi
 	return TRANSPORT_CHANNEL_SLOTS;
 }
 
-/* With a payload that is in the arena. */
+/* Posts a message whose payload is in the arena. */
 static bool post_window(const struct transport_path *path, const struct link_note *note,
 			unsigned index)
 {
@@ -110,7 +110,8 @@ static bool post_window(const struct transport_path *path, const struct link_not
 					      .index = (uint8_t)index,
 					      .carries = TRANSPORT_CARRIES_POST,
 					      .is_under_way = !is_short};
-	/* Nobody cancels a message of a collective, so it need not stay until it is fetched. */
+	/* Messages of collectives are not cancelled, so a payload may be sent before it is
+	 * fetched. */
 	carried->transfer.is_eager = !is_short && packed->bytes <= LINK_EAGER_BYTES;
 	if (carried->transfer.is_eager)
 		atomic_fetch_add(&transport_traffic(path->mine, path->peer)->ahead, 1);

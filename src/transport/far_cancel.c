@@ -14,7 +14,7 @@
 bool transport_cancel(struct transport_team *team, int target, unsigned index, uint32_t generation)
 {
 	const struct transport_member *member = &team->members[target];
-	if (!member->peer->remote || index >= MAIL_SLOTS)
+	if (!member->peer->mirror || index >= MAIL_SLOTS)
 		return false;
 	struct transport_relay *relay = &team->relays[member->world];
 	atomic_store(&relay->cancelled[index], generation);
@@ -23,7 +23,7 @@ bool transport_cancel(struct transport_team *team, int target, unsigned index, u
 	return true;
 }
 
-/* From here on nobody but this rank knows the message. */
+/* From here on only this rank knows the message. */
 static void end_here(const struct transport_hosts *hosts, struct mail_rts *rts)
 {
 	uint32_t generation = rts->generation;

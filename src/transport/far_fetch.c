@@ -29,7 +29,7 @@ bool transport_fetch(struct transport_team *team, int source, unsigned index, vo
 		     uint64_t bytes)
 {
 	const struct transport_member *member = &team->members[source];
-	if (!member->peer->remote)
+	if (!member->peer->mirror)
 		return false;
 	struct transport_relay *relay = &team->relays[member->world];
 	atomic_fetch_add(&relay->from->rts[index].cursor, transport_mail_pieces(bytes));
@@ -41,7 +41,7 @@ bool transport_fetch(struct transport_team *team, int source, unsigned index, vo
 ls_status transport_fetch_failed(const struct transport_team *team, int source, unsigned index)
 {
 	const struct transport_member *member = &team->members[source];
-	if (!member->peer->remote)
+	if (!member->peer->mirror)
 		return LS_ABORTED;
 	ls_status status = team->relays[member->world].received[index].transfer.status;
 	return status == LS_PEER_DIED ? status : LS_ABORTED;

@@ -20,7 +20,7 @@
 
 enum { LINGER_MS = 600 }; /* less than the time that a rank waits before it cuts all */
 
-/* A mirror of the area of member `member`, as the member itself resets it. */
+/* Resets a mirror of the area of member `member` as the member resets the area. */
 static void reset_mirror(const struct transport_team *team, int member)
 {
 	struct transport_area *area = transport_area_of(team, member);
@@ -39,12 +39,12 @@ static void reset_mirror(const struct transport_team *team, int member)
 	transport_mail_reset(&inbox->mail);
 }
 
-/* The group before it with this area may not have been closed with transport_team_close here; but
+/* The previous group with this area may not have been closed with transport_team_close here; but
  * all its members have left it. */
 static void detach(struct transport_hosts *hosts, int peer, struct transport_relay *relay)
 {
 	transport_mirror_return_all(hosts, peer, relay);
-	hosts->transport->peers[peer].remote->relays[relay->area] = NULL;
+	hosts->transport->peers[peer].mirror->relays[relay->area] = NULL;
 	relay->to = NULL;
 }
 
@@ -53,12 +53,12 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 {
 	const struct transport_member *member = &team->members[q];
 	struct transport_relay *relay = &team->relays[member->world];
-	struct transport_mirror *mirror = member->peer->remote;
+	struct transport_mirror *mirror = member->peer->mirror;
 	uint64_t generation = closed + 1;
 	if (mirror->relays[area])
 		detach(team->transport->hosts, member->world, mirror->relays[area]);
 	reset_mirror(team, q);
-	/* It may have taken back an offer, of which nobody is told. */
+	/* The peer may have taken back an offer, which no note says. */
 	if (atomic_load(&member->area->times_closed) < closed)
 		atomic_store(&member->area->times_closed, closed);
 	relay->team = team;
@@ -93,7 +93,7 @@ void transport_team_open(struct transport_team *team, unsigned area, const uint1
 	team->area = (uint16_t)area;
 	atomic_store(&mine->opened, atomic_load(&mine->times_closed) + 1);
 	for (int q = 0; q < team->size; q++)
-		if (team->members[q].peer->remote)
+		if (team->members[q].peer->mirror)
 			set_relay(team, q, areas ? areas[q] : 0, closed ? closed[q] : 0);
 	atomic_store(&hosts->teams[area], team);
 	transport_progress_end(hosts);
@@ -113,7 +113,8 @@ bool transport_may_leave(struct transport_relay *relay)
 	return clock_now_ns() >= relay->linger_ns;
 }
 
-/* Whether the link still uses buffers of the group, or has to say that this rank has closed it. */
+/* Whether the link still uses buffers of the group, or still has to send that this rank has closed
+ * it. */
 static bool is_used(const struct transport_relay *relay)
 {
 	const struct transport_team *team = relay->team;
@@ -175,6 +176,6 @@ bool transport_mirror_has(struct transport_hosts *hosts, const struct transport_
 		return true;
 	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, relay->peer, bytes, "madvise(MADV_POPULATE_WRITE)",
 		    strerror(errno));
-	atomic_store(&hosts->transport->peers[relay->peer].remote->cut, 1);
+	atomic_store(&hosts->transport->peers[relay->peer].mirror->cut, 1);
 	return false;
 }

@@ -54,7 +54,7 @@ static int send_now(int fd, const struct transport_handshake *wire, const int *f
 
 void transport_handshake_try_send(int fd, const struct transport_handshake *wire)
 {
-	/* If it cannot be sent, the end of the connection says the same with fewer words. */
+	/* If this cannot be sent, the end of the connection says the same with fewer words. */
 	(void)send_now(fd, wire, NULL, 0);
 }
 

@@ -12,15 +12,17 @@
  * (transport_is_here).
  *
  * Words that several ranks write (transport_head_of) are shared by the members of one host. So each
- * host has a cause of its own. Who has set it, and who learns of it, sends it to all other hosts;
- * there it becomes the cause, unless that host has found one at the same time.
+ * host has a cause of its own. The rank that sets a cause, and each rank that learns of it, sends
+ * it to all other hosts. There it becomes the cause, unless that host has found one at the same
+ * time.
  *
- * Areas are used by one group after another. A rank says that it has made a group (`opened`) before
- * anything else about it, and others send to it only then; `times_closed` is the last that it says.
- * So what is left over from an earlier group is told apart, and dropped.
+ * Areas are used by one group after another. A rank sends that it has made a group (`opened`)
+ * before anything else about it, and others send to it only then. It sends `times_closed` last. So
+ * leftovers of an earlier group are told apart, and dropped.
  *
- * What it has called in a group a rank says when it has closed it (`ended`). And it ends only when
- * others have that, or it has what they say; so one of two members can compare: parting.c. */
+ * On closing a group a rank publishes what it has called in it (`ended`). A process exits only
+ * after each peer has its `ended`, or it has that of the peer; so one of any two members can
+ * compare: parting.c. */
 #ifndef TRANSPORT_HOSTS_H
 #define TRANSPORT_HOSTS_H
 
@@ -49,13 +51,13 @@ struct transport_hosts_events {
 	void (*lost)(void *context, int rank);
 	/* Once or more for each group. */
 	void (*failed)(void *context, const struct transport_failure *failure);
-	/* The end of the collectives of a member on another host has been stored in its mirror:
-	 * `ended` of struct transport_area. */
+	/* `ended` (struct transport_area) of a member on another host has been stored in its
+	 * mirror. */
 	void (*ended)(void *context, const struct transport_team *team, int rank);
-	/* What transport_ask sends. */
+	/* The words of transport_ask. */
 	void (*asked)(void *context, int rank, const uint64_t words[TRANSPORT_ASK_WORDS]);
-	/* What transport_tell sends: `bytes` at `block`, which now belong to the event, and are to
-	 * be freed. */
+	/* The block of transport_tell: `bytes` at `block`, which the event now owns and has to
+	 * free. */
 	void (*told)(void *context, int rank, uint64_t round, void *block, uint64_t bytes);
 };
 
@@ -84,14 +86,15 @@ bool transport_tell_failed(struct transport *transport, int rank,
 bool transport_tell(struct transport *transport, int rank, uint64_t round, void *block,
 		    uint64_t bytes);
 
-/* Once the members of a team are set, and some are on other hosts: area `area` of my segment has
- * its messages now, `areas` those of the members, which had been closed so often (`closed`). A
- * member sends nothing before both have called this. NULL: the group of all ranks, before the link
+/* Call once the members of a team are set, if some are on other hosts: area `area` of my segment
+ * has its messages now. areas: those of the members; closed: how often these had been closed. A
+ * member sends nothing before both have called this. `areas` NULL: the world group, before the link
  * is connected. Does nothing if all members are here. */
 void transport_team_open(struct transport_team *team, unsigned area, const uint16_t *areas,
 			 const uint64_t *closed);
-/* Once all members have left the group; area and team may be used for another one then. False: the
- * link still uses buffers of the group; call it later. Not under a lock of level `group`. */
+/* Call once all members have left the group. True: area and team may be used for another one.
+ * False: the link still uses buffers of the group; call it later. Not under a lock of level
+ * `group`. */
 bool transport_team_close(struct transport_team *team);
 /* Allocates memory for the mirror of an area of `rank`, which is on another host. Errors:
  * LS_OUT_OF_MEMORY, with a message. */
@@ -103,36 +106,37 @@ LS_CHECKED ls_status transport_mirror_grow(const struct transport *transport, in
 bool transport_advance(struct transport *transport);
 
 /* Sends what is kept back because usually no rank waits for it: entries, `finished` and freed
- * slots. If another thread makes progress on the link, that one does. Any thread, without locks;
- * never blocks. */
+ * slots. A thread that makes progress on the link meanwhile does it instead. Any thread, without
+ * locks; never blocks. */
 void transport_push(struct transport *transport);
 
-/* True: there is nothing to do, and the link's descriptor becomes readable as soon as there is;
- * until the next transport_advance. False: call transport_advance first. */
+/* True: there is nothing to do, and until the next transport_advance the link's descriptor becomes
+ * readable when there is. False: call transport_advance first. */
 bool transport_arm(struct transport *transport);
 
-/* Starts a thread that makes progress on the link while no thread of the rank does. Once the link
- * is connected. *tid: its number, stored before this function returns. Errors, with a message:
- * LS_OUT_OF_MEMORY. */
+/* Starts a thread (pump.c) that makes progress on the link while no other thread of the rank does.
+ * Call once the link is connected. *tid: its number, stored before this function returns. Errors,
+ * with a message: LS_OUT_OF_MEMORY. */
 LS_CHECKED ls_status transport_pump_start(struct transport *transport, _Atomic uint32_t *tid);
-/* For the waiters of this rank, before that, too; NULL: all ranks are on this host. Valid until
- * transport_hosts_close. */
+/* For the waiters of this rank, also before transport_pump_start. NULL: all ranks are on this host.
+ * Valid until transport_hosts_close. */
 const struct wait_pump *transport_pump(const struct transport *transport);
 
-/* Call once this rank has closed its last group, before transport_flush: it tells all ranks on
- * other hosts that it has said all of its groups. *parted: a word to wait for, which comes when
- * each of them has all that, or has said all and this rank has it, or is lost or cut. That needs
- * the thread that makes progress on the link there, and nothing of the program. False: all ranks
- * are on this host. */
+/* Call once this rank has closed its last group, before transport_flush: tells all ranks on other
+ * hosts that it has sent `ended` of all its groups. *parted: the word to wait for. It comes when
+ * each of them has all that, or has sent the same and this rank has it, or is lost or cut. That
+ * needs the thread that makes progress on the link there, and nothing of the program. False: all
+ * ranks are on this host. */
 bool transport_leave(struct transport *transport, struct wait_word *parted);
 
-/* Call before transport_hosts_close, while no other thread uses the transport: blocks until what
- * this rank has stored for ranks on other hosts is on its way, whatever becomes of this process,
- * and long messages that it has sent have been received; at most until deadline_ns, and not for
- * ranks that are lost. Ends the thread of transport_pump_start, and does nothing without one. */
+/* Call before transport_hosts_close, while no other thread uses the transport. Blocks until what
+ * this rank has stored for ranks on other hosts is on its way, even if this process is killed then,
+ * and until the long messages that it has sent have been received; at most until deadline_ns, and
+ * not for ranks that are lost. Ends the thread of transport_pump_start; does nothing without
+ * one. */
 void transport_flush(struct transport *transport, uint64_t deadline_ns);
 
-/* Cuts rank `rank` off; the thread that makes progress on the link does it: this one, or the one
+/* Cuts rank `rank` off. The thread that makes progress on the link does it: this one, or the one
  * that does so now. Then nobody on that host touches this rank's buffers, as the words of messages
  * under way show (mail_rts: owner_copied, source_copied), and receives of these messages fail with
  * LS_ABORTED. */
@@ -147,17 +151,17 @@ static inline bool transport_must_fetch(const struct transport_team *team, int p
 {
 	return !transport_is_here(team, peer) && message->bytes > LINK_SHORT_BYTES;
 }
-/* Fetches it to `to`, any memory of this process, which belongs to the link until this function
+/* Fetches that payload to `to`, any memory of this process. The link owns `to` until this function
  * returns true: then *status is LS_OK, LS_PEER_DIED, or LS_ABORTED (cut, or withdrawn). False: it
  * is not there yet; wait for *blocked, and call again with the same arguments. At most one message
  * of a member at a time. */
 bool transport_collect(struct transport_team *team, int peer,
 		       const struct transport_message *message, void *to, ls_status *status,
 		       struct wait_word *blocked);
-/* After a failure: no message of a collective is sent to other hosts any more, and none from there
- * that has not been matched is wanted. Then transport_quiet says when the link reads no payload of
- * this rank any more: when its peer has withdrawn, too, or was lost or cut. So each rank of a group
- * that has failed calls it, also one that is in no collective. Any thread. */
+/* After a failure: sends no message of a collective to other hosts any more, and takes none from
+ * there that has not been matched. Then transport_quiet says when the link reads no payload of this
+ * rank any more: when its peer has withdrawn, too, or was lost or cut. So each rank of a group that
+ * has failed calls it, also one that is in no collective. Any thread. */
 void transport_withdraw(struct transport_team *team);
 
 /* Call when a long message has just been matched, in mail_rts `index` of the box of member
@@ -166,11 +170,11 @@ void transport_withdraw(struct transport_team *team);
  * False: it comes from this host. */
 bool transport_fetch(struct transport_team *team, int source, unsigned index, void *to,
 		     uint64_t bytes);
-/* Cancels a long message to member `target`, in mail_rts `index` of its box, that can no longer be
- * cancelled here: asks the owner. The thread that makes progress on its link does it, unless the
- * message has been matched. Once that is known, `owner_copied` of this use has its last value: then
- * transport_mail_was_cancelled tells which. May be repeated. Any thread; never blocks. False: the
- * member is on this host. */
+/* Call for a long message to member `target`, in mail_rts `index` of its box, which can no longer
+ * be cancelled here: asks the owner to cancel it. The thread that makes progress on the owner's
+ * link does so, unless the message has been matched. Once the answer is here, `owner_copied` of
+ * this use has its last value: then transport_mail_was_cancelled says which. May be repeated. Any
+ * thread; never blocks. False: the member is on this host. */
 bool transport_cancel(struct transport_team *team, int target, unsigned index, uint32_t generation);
 /* Why the RTS slot of a message that was matched is closed: LS_PEER_DIED, the connection to its
  * source broke while its bytes came; LS_ABORTED: anything else, also on this host. */

@@ -49,18 +49,18 @@ enum {
 #define TRANSPORT_MAGIC UINT64_C(0x32474553534c) /* "LSSEG2" */
 
 /* The signal word of an entry: collective number (from 1) and phase in one growing value. It has
- * the lower 48 bits of the number, which begin again after 9 years of 1 us; so words are compared
- * by their distance, as all awaited words are. */
+ * the lower 48 bits of the number. With a collective each microsecond these begin again after 9
+ * years; so words are compared by their distance, as all awaited words are. */
 static inline uint64_t transport_signal(uint64_t seq, unsigned phase)
 {
 	return seq << TRANSPORT_PHASE_BITS | phase;
 }
-/* Whether a signal word has come as far as `value`. */
+/* Whether a signal word has reached `value`. */
 static inline bool transport_signal_reached(uint64_t word, uint64_t value)
 {
 	return (int64_t)(word - value) >= 0;
 }
-/* Whether it is that of collective `seq`, in any phase. */
+/* Whether the word is a signal of collective `seq`, of any phase. */
 static inline bool transport_signal_is_of(uint64_t word, uint64_t seq)
 {
 	return (word ^ transport_signal(seq, 0)) >> TRANSPORT_PHASE_BITS == 0;
@@ -101,8 +101,8 @@ struct transport_entry {
 };
 _Static_assert(sizeof(struct transport_entry) == 64, "an entry is one cache line");
 
-/* The order of the entries is such that the processors of other ranks do not recognize it: as in
- * transport_mail_index. */
+/* The entries are used in an order that the processors of other ranks do not recognize, so that
+ * these prefetch none: as in transport_mail_index. */
 static inline unsigned transport_entry_index(uint64_t seq)
 {
 	enum { STEP = 21 };
@@ -129,20 +129,21 @@ struct transport_report {
  * receives. */
 struct transport_area {
 	_Alignas(64) _Atomic uint64_t finished; /* collectives this rank will never touch again */
-	/* How many nonblocking sends and receives are complete, of all groups; only in the area of
-	 * the group of all ranks. */
-	_Atomic uint64_t p2p_completed;
-	/* How many queued collectives are complete, for threads of this rank that wait for another
-	 * of its threads; in the segment, so that a diagnosis can follow them. */
-	_Atomic uint64_t completed_count;
+	/* Raised when a thread that waits for the one that makes progress on sends and receives, of
+	 * all groups, has to look again; only in the area of the world group. */
+	_Atomic uint64_t p2p_wakeups;
+	/* The number of the newest queued collective that is complete, for threads of this rank
+	 * that wait for another of its threads. It is in the segment, so that a diagnosis can
+	 * follow them. */
+	_Atomic uint64_t completed_seq;
 	/* How often a thread of this rank has stopped making progress on queued collectives while
 	 * others of its threads wait for them. */
 	_Atomic uint64_t released;
-	/* How many groups have had this area and were closed by the rank. A member that knows the
-	 * number before its group was made sees by it that the rank has left. */
+	/* How many groups that had this area the rank has closed. A member knows the number from
+	 * before its group was made; so it sees when the rank has left. */
 	_Alignas(64) _Atomic uint64_t times_closed;
-	/* times_closed + 1 once the rank has made a group that has this area; for ranks on other
-	 * hosts, which say nothing about the group before. */
+	/* times_closed + 1 once the rank has made a group that has this area. Ranks on other hosts
+	 * send nothing of the group before they have read that. */
 	_Atomic uint64_t opened;
 	/* Threads of the rank that sleep in this group: a member that leaves has to wake only
 	 * them. */
@@ -151,13 +152,13 @@ struct transport_area {
 	 * `times_closed`. ended: 1 + how many there were; 0: not closed. history, stored before
 	 * `ended`: the hash that the next entry would have had. */
 	_Atomic uint64_t ended, history;
-	/* How many members have stored their end: each raises it before it reads how far this rank
-	 * has come. */
+	/* How many members have stored their end. Each raises it before it reads which collectives
+	 * this rank has entered. */
 	_Atomic uint64_t closing;
 	/* ranks_bit of member q: its inbox is in use. Set by the owner or by member q, whichever
 	 * needs it first, before it touches the inbox (transport_inbox_open). */
 	_Alignas(64) _Atomic uint64_t inboxes[RANKS_WORLD_WORDS];
-	/* 1: the owner takes no message out any more, from no inbox, in use or not. */
+	/* 1: the owner takes no more messages out of any inbox, in use or not. */
 	_Atomic uint64_t mail_ended;
 	/* Only in the area of the first member on each host, written by all members on it. claim:
 	 * the rank that works out the first cause. cause: the rank whose report counts. Both: the
@@ -176,7 +177,7 @@ struct transport_area {
 	/* Payloads of the entries in progress, in the order of their collectives, one or more pages
 	 * each: many short ones or a few long ones. */
 	_Alignas(4096) unsigned char payloads[TRANSPORT_INLINE_PAGES][TRANSPORT_PAGE_BYTES];
-	/* For messages that this rank sends; others read them. It has memory after
+	/* For messages that this rank sends and others read. It has memory after
 	 * transport_cells_open. */
 	struct mail_cells cells;
 };
@@ -242,9 +243,9 @@ struct transport_head {
 	int32_t rank, size;
 };
 
-/* Which ranks can read each other's plain memory (malloc, tensors): remote.c. The owner writes all
- * but `warned`. */
-struct transport_remote {
+/* Which ranks can read each other's plain memory (malloc, tensors) by cross memory attach: cma.c.
+ * The owner writes all but `warned`. */
+struct transport_cma {
 	_Alignas(64) _Atomic uint64_t pid; /* the owner's process, as it sees itself */
 	/* The address of a word in the owner's private memory. No other process has its value
 	 * there, so readers see by it that this is still the owner; 0: none. */
@@ -263,8 +264,8 @@ struct transport_traffic {
 	_Atomic uint64_t arrived; /* from the other rank, and stored here */
 	/* Long payloads from the other rank: fetched or refused, begun and ended. */
 	_Atomic uint64_t begun, fetched;
-	/* Long payloads for the other rank, released by the link; but not eager ones, which may
-	 * stay at the other rank for as long as it likes. */
+	/* Long payloads for the other rank, released by the link. Eager ones do not count, because
+	 * they may stay at the other rank for any time. */
 	_Atomic uint64_t released;
 	_Atomic uint64_t copied; /* those of `fetched` that were eager */
 	_Atomic uint64_t ahead;  /* eager ones for the other rank that the link still reads */
@@ -273,12 +274,12 @@ struct transport_traffic {
 	_Atomic uint64_t lost; /* 1: the connection has broken, and nothing comes any more */
 };
 
-/* What the agent of a host knows of another host: the next agent begins with it (struct
+/* What the agent of a host knows of another host. The next agent begins with it (struct
  * control_past), and the ranks act by it. */
 struct transport_far_host {
 	_Atomic uint64_t generation, number, broken, silent;
-	/* Since when one of the two does not hear the other, by CLOCK_MONOTONIC; 0: they do. And
-	 * how that is known: enum failure_silence. */
+	/* Since when one of the two does not hear the other, by CLOCK_MONOTONIC; 0: both hear each
+	 * other. how: how that is known, enum failure_silence. */
 	_Atomic uint64_t unheard_ns, how;
 	/* What is known of its clock, under a sequence lock; error_ns 0: nothing. */
 	_Atomic uint32_t clock_epoch;
@@ -301,7 +302,8 @@ struct transport_agent {
 	_Atomic uint64_t renewed_ns;         /* by CLOCK_MONOTONIC */
 	/* ranks of this host that take part: ranks_bit */
 	_Atomic uint64_t present[RANKS_WORLD_WORDS];
-	/* How often commands have asked, and up to which of these questions there was an answer. */
+	/* asked: how often commands have asked; given: the newest of these questions that was
+	 * answered. */
 	_Atomic uint64_t asked[TRANSPORT_QUESTIONS], given[TRANSPORT_QUESTIONS];
 	struct transport_far_host hosts[RANKS_HOSTS_MAX]; /* by number of the host */
 };
@@ -319,7 +321,7 @@ struct transport_segment {
 	 * table of algorithms, and the setting ALGORITHM. */
 	uint64_t table, algorithm;
 	struct wait_bell bell;
-	struct transport_remote remote;
+	struct transport_cma cma;
 	/* Raised by each rank that has left a group that this rank may be in, and by this rank
 	 * itself when a peer has died. So repeated checks need not look at all peers each time. No
 	 * thread waits for it. */

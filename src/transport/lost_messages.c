@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Messages that stay in a ring for ever, because its owner has closed the group. The rank that
- * closes it later knows them: the owner those that lie there then, the source those that it has
+ * closes it later finds them: the owner those that are there then, the source those that it has
  * sent since. Each is reported once.
  *
  *   owner: reported |= 1, looks, claims        source: posts its last, reported & 1? looks, claims
  *
- * all sequentially consistent, so if the owner does not see a message its source sees that the
- * owner has ended. The same holds for an inbox that nobody has opened: the owner stores mail_ended
- * before it looks whether the inbox is open, and the source opens it before it posts. */
+ * All sequentially consistent, so if the owner does not see a message, its source sees that the
+ * owner has ended. The same holds for an inbox that is not open: the owner stores mail_ended before
+ * it looks whether the inbox is open, and the source opens it before it posts. */
 #include "base/seqlock.h"
 #include "transport/mail.h"
 

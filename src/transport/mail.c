@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A box of messages; the protocol stands in mail.h. Nothing here blocks, wakes anybody, or takes a
- * lock: the caller sees to it that source and owner are one thread each at a time. */
+ * A box of messages; the protocol is in mail.h. Nothing here blocks, wakes a thread, or takes a
+ * lock: the caller ensures that source and owner are one thread each at a time. */
 #include "mail.h"
 
 #include <string.h>
@@ -24,9 +24,10 @@ bool transport_mail_find_room(const struct mail_box *box, struct mail_out *out, 
 {
 	if (out->posted - out->seen < limit)
 		return true;
-	/* One line of the owner, read once for as many messages as there are free slots. */
+	/* This line of the owner is read once for as many messages as there were free slots. */
 	uint64_t before = out->seen;
 	out->seen = atomic_load_explicit(&box->taken, memory_order_acquire);
+	/* With none taken this wraps around, so a ring that stands still is not crowded. */
 	out->crowded = out->seen - before - 1 < limit / 4;
 	if (out->seen == out->posted)
 		out->clear = out->next + MAIL_SLOTS;
@@ -39,7 +40,7 @@ unsigned transport_mail_rts_alloc(struct mail_box *box, struct mail_out *out, bo
 	unsigned bit = (unsigned)__builtin_ctzll(~out->rts[block]);
 	unsigned index = block * MAIL_SLOTS + bit;
 	struct mail_rts *rts = &box->rts[index];
-	/* 0 says that the slot was never used. The words pass it, too, when they begin again. */
+	/* 0 says that the slot was never used. So a generation that wraps around skips it. */
 	uint32_t generation = ++out->generations[index];
 	if (generation == 0)
 		generation = ++out->generations[index];

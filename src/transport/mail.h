@@ -79,9 +79,9 @@ struct mail_cells {
 	_Alignas(64) unsigned char cells[MAIL_CELL_PAIRS][2][MAIL_CELL_BYTES];
 };
 
-/* The order of the slots is such that the owner's processor does not recognize it. Else it would
- * fetch slots by itself before the source has filled them, and the source would have to fetch each
- * of them back. */
+/* The slots are used in an order that the owner's processor does not recognize. Else it would fetch
+ * slots by itself before the source has filled them, and the source would have to fetch each of
+ * them back. */
 static inline unsigned transport_mail_index(uint64_t position)
 {
 	enum { STEP = 25 };
@@ -244,7 +244,7 @@ void transport_mail_in_init(struct mail_in *in);
 /* The next message. False: there is none yet, and the word of transport_mail_awaited reaches
  * in->next when it comes. */
 bool transport_mail_poll(struct mail_box *box, struct mail_in *in, struct mail_message *out);
-/* Where transport_mail_poll waits for the next one. */
+/* The word to wait for if transport_mail_poll has found no message. */
 static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_box *box,
 							     const struct mail_in *in)
 {
@@ -252,7 +252,7 @@ static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_b
 }
 /* Call when a message was there at once: the owner is behind the source, so more are probably
  * there. Fetches some at a time, because it takes as long to fetch several lines as one. */
-static inline void transport_mail_fetch(const struct mail_box *box, const struct mail_in *in)
+static inline void transport_mail_prefetch(const struct mail_box *box, const struct mail_in *in)
 {
 	enum { TOGETHER = 8 };
 	if (in->next % TOGETHER == 1)
@@ -261,7 +261,8 @@ static inline void transport_mail_fetch(const struct mail_box *box, const struct
 }
 /* Call when the owner has waited for a message, and so will probably wait for those that follow:
  * fetches the line after the next one, so that the fetch does not meet the source's store. */
-static inline void transport_mail_fetch_early(const struct mail_box *box, const struct mail_in *in)
+static inline void transport_mail_prefetch_early(const struct mail_box *box,
+						 const struct mail_in *in)
 {
 	__builtin_prefetch(&box->slots[transport_mail_index(in->next + 1)]);
 }
@@ -292,7 +293,7 @@ void transport_mail_free_slot(struct mail_box *box, struct mail_in *in,
 
 /* ---- messages that nobody will receive: lost_messages.c ---- */
 
-/* Says that the owner takes no message out any more. It checks the box once more after this. */
+/* Says that the owner takes no more messages out. It checks the box once more after this. */
 void transport_mail_end(struct mail_box *box);
 bool transport_mail_has_ended(const struct mail_box *box);
 /* How many short messages and blocks at positions below `next` nobody will receive, and the
@@ -300,10 +301,10 @@ bool transport_mail_has_ended(const struct mail_box *box);
  * the source, which posts nothing any more. */
 int transport_mail_lost(struct mail_box *box, uint64_t next, struct mail_envelope *first);
 
-/* ---- RTS slots: both ---- */
-
 /* Resets a box that nobody uses any more. */
 void transport_mail_reset(struct mail_box *box);
+
+/* ---- RTS slots: both ranks ---- */
 
 /* The size of a piece; both ranks compute the same. */
 static inline uint64_t transport_mail_piece_bytes(uint64_t bytes)
@@ -348,9 +349,9 @@ static inline bool transport_mail_is_cancelled(const struct mail_rts *rts)
 	uint64_t cursor = atomic_load_explicit(&rts->cursor, memory_order_acquire);
 	return (cursor & (MAIL_CLOSED | MAIL_MATCHED)) == MAIL_CLOSED;
 }
-/* Of the use `generation`: whether it was cancelled; whether one of the two has closed the cursor.
- * A source on another host may have begun another use before the owner has seen the end of this
- * one. */
+/* Whether the use `generation` was cancelled, and whether one of the two ranks has closed its
+ * cursor. A source on another host may have begun another use before the owner has seen the end of
+ * this one. */
 static inline bool transport_mail_was_cancelled(const struct mail_rts *rts, uint32_t generation)
 {
 	return atomic_load_explicit(&rts->cursor, memory_order_acquire) ==

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * From the link to shared memory: mirrors of ranks on other hosts, and the events that write them,
- * or this rank's own segment. A peer may write what it may write on one host: anything of its own
- * areas, and of mine the boxes between members. Where that would lie is checked first. */
+ * or this rank's own segment. A peer may write the same as on one host: anything of its own areas,
+ * and of mine the boxes between members. Each place is checked first. */
 #include "transport/relay.h"
 
 #include <stdio.h>
@@ -28,8 +28,8 @@ static struct transport_inbox *its_inbox(struct transport_area *area,
 	return inbox;
 }
 
-/* Of the group of which the peer says it, if both are in it, and have been since it was made. NULL:
- * it is left over from an earlier group with this area. */
+/* The relay of the group that the note is about, if both ranks are in it, and have been since it
+ * was made. NULL: the note is left over from an earlier group with this area. */
 static const struct transport_relay *find_relay(const struct transport_hosts *hosts,
 						const struct transport_mirror *mirror, int peer,
 						bool own, unsigned area)
@@ -41,7 +41,7 @@ static const struct transport_relay *find_relay(const struct transport_hosts *ho
 	return relay && relay->to && relay->is_ready ? relay : NULL;
 }
 
-/* The words that say when a rank has made or closed the group that has the area. */
+/* The words that show whether a rank has made or closed the group that has the area. */
 static bool is_of_life(bool own, uint64_t inside)
 {
 	return !own && (inside == offsetof(struct transport_area, opened) ||
@@ -56,7 +56,7 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 	const struct transport *transport = hosts->transport;
 	uint64_t index = place >> 33, head = sizeof(struct transport_area);
 	bool own = place & TRANSPORT_OF_TARGET;
-	const struct transport_mirror *mirror = transport->peers[peer].remote;
+	const struct transport_mirror *mirror = transport->peers[peer].mirror;
 	*inside = place >> 1 & UINT32_MAX;
 	if (!mirror || *inside % 8 || bytes == 0 || bytes % 8 || index >= TRANSPORT_AREAS ||
 	    *inside > head + sizeof(struct transport_inbox) ||
@@ -69,7 +69,7 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 	if (!own)
 		return (unsigned char *)transport_mirror_area(transport->peers[peer].segment, *area) +
 		       *inside;
-	/* Of my segment only the inbox. */
+	/* A peer may write only its inbox in my segment. */
 	if (*inside < head)
 		return NULL;
 	struct transport_area *mine = transport_area_at(transport->segment, transport->size, *area);
@@ -99,7 +99,7 @@ void transport_mirror_wake(const struct transport_hosts *hosts)
 
 static void note_opened(struct transport_hosts *hosts, int peer, unsigned area, uint64_t value)
 {
-	struct transport_relay *relay = hosts->transport->peers[peer].remote->relays[area];
+	struct transport_relay *relay = hosts->transport->peers[peer].mirror->relays[area];
 	if (!relay || relay->is_ready || value < relay->generation)
 		return;
 	relay->is_ready = true;
@@ -144,7 +144,7 @@ void transport_mirror_return(struct transport_hosts *hosts, int peer,
 	atomic_fetch_add(&traffic->copied, message->is_eager);
 }
 
-/* Of the box in my segment at this place, to which only this peer writes; NULL: it is none. */
+/* The relay of the box of mine at this place, which only this peer writes; NULL: none. */
 static struct transport_relay *relay_of_box(const struct transport_hosts *hosts, int peer,
 					    uint64_t place)
 {
@@ -202,7 +202,7 @@ static void put_cell(struct transport_hosts *hosts, int peer, const struct link_
 	    inside + message->bytes > sizeof(struct transport_area))
 		return;
 	struct transport_area *area = (struct transport_area *)((uintptr_t)to - inside);
-	struct transport_relay *relay = hosts->transport->peers[peer].remote->relays[index];
+	struct transport_relay *relay = hosts->transport->peers[peer].mirror->relays[index];
 	if (transport_mirror_has(hosts, relay, &relay->has_cells, &area->cells, sizeof area->cells))
 		memcpy(to, message->payload, message->bytes);
 }
@@ -281,10 +281,10 @@ static void put_message(struct transport_hosts *hosts, int peer, const struct li
 	put_word(hosts, peer, words[2], words[3]);
 }
 
-/* It is to be cut off, so nothing that it says counts any more. */
+/* The peer will be cut off, so nothing that it sends counts any more. */
 static bool is_cut(const struct transport_hosts *hosts, int peer)
 {
-	const struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
+	const struct transport_mirror *mirror = hosts->transport->peers[peer].mirror;
 	return mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed);
 }
 
@@ -332,8 +332,8 @@ static void end_received(struct transport_carried *carried)
 		   transport_mail_word(carried->generation, transport_mail_pieces(rts->bytes)));
 }
 
-/* No rank reads its buffer any more. Cancelled: this rank has asked for that, or the group is over
- * there. Otherwise not LS_OK: the send remains incomplete until its group fails. */
+/* No rank reads the send's buffer any more. LS_CANCELLED: this rank has asked for that, or the
+ * group has ended there. Other errors: the send remains incomplete until its group fails. */
 static void end_sent(struct transport_carried *carried)
 {
 	struct transport_relay *relay = carried->relay;
@@ -353,7 +353,7 @@ static void end_carried(struct transport_carried *carried)
 {
 	bool was_mail = carried->carries < TRANSPORT_CARRIES_POST;
 	carried->is_under_way = carried->is_under_way && !was_mail;
-	if (!carried->relay->to) { /* the group is over */
+	if (!carried->relay->to) { /* the group has ended */
 		carried->is_under_way = false;
 		return;
 	}
@@ -374,7 +374,7 @@ static void end_carried(struct transport_carried *carried)
 	}
 }
 
-/* Counted after it has had its effect. */
+/* Counted after its effect. */
 static void end_transfer(void *context, struct link_transfer *transfer)
 {
 	struct transport_hosts *hosts = context;
@@ -397,7 +397,7 @@ static void end_transfer(void *context, struct link_transfer *transfer)
 static void note_lost(void *context, int peer)
 {
 	struct transport_hosts *hosts = context;
-	struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
+	struct transport_mirror *mirror = hosts->transport->peers[peer].mirror;
 	if (mirror)
 		atomic_store(&mirror->lost, 1);
 	atomic_store(&transport_traffic(hosts->transport->segment, peer)->lost, 1);
@@ -410,7 +410,7 @@ static void note_lost(void *context, int peer)
 
 bool transport_is_lost(const struct transport *transport, int rank)
 {
-	const struct transport_mirror *mirror = transport->peers[rank].remote;
+	const struct transport_mirror *mirror = transport->peers[rank].mirror;
 	return mirror && atomic_load(&mirror->lost);
 }
 
@@ -455,7 +455,7 @@ ls_status transport_mirror_open(struct transport *transport, int rank)
 	atomic_store(&segment->bell.sleepers, 1);
 	mapped->segment = segment;
 	mapped->segment_bytes = bytes;
-	mapped->remote = mirror;
+	mapped->mirror = mirror;
 	mapped->edge_segment = WAIT_SEGMENT_MIRROR;
 	return LS_OK;
 }
@@ -479,7 +479,7 @@ void transport_hosts_close(struct transport *transport)
 	if (!hosts)
 		return;
 	for (int q = 0; q < transport->size; q++)
-		if (transport->peers[q].remote)
+		if (transport->peers[q].mirror)
 			hosts->link->ops->cut(hosts->link, q);
 	for (int i = 0; i < TRANSPORT_AREAS; i++) {
 		struct transport_team *team = atomic_load(&hosts->teams[i]);

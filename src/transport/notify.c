@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The words that ranks await: how a wait for one is described, and whom a store of one wakes. */
+ * The words that ranks await: how a wait for one is described, and which ranks a store wakes. */
 #include "segment.h"
 
 void transport_wait_word(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
@@ -7,7 +7,7 @@ void transport_wait_word(const struct transport_team *team, int owner, const _At
 {
 	const struct transport_member *member = &team->members[owner];
 	/* A mirror is in the file of this rank's segment. */
-	bool mirrored = member->peer->remote != NULL;
+	bool mirrored = member->peer->mirror != NULL;
 	const struct transport_segment *file =
 		mirrored ? team->transport->segment : member->peer->segment;
 	*out = (struct wait_word){
@@ -24,14 +24,13 @@ void transport_wait_word(const struct transport_team *team, int owner, const _At
 	};
 }
 
-/* The doorbell of a mirror is never silent, so that this is the only branch where all is on one
- * host. */
+/* A mirror's `sleepers` is never 0, so one test serves both cases. */
 void transport_notify(const struct transport_team *team, int rank)
 {
 	const struct transport_peer *mapped = team->members[rank].peer;
 	if (!wait_is_awaited(&mapped->segment->bell))
 		return;
-	if (mapped->remote)
+	if (mapped->mirror)
 		transport_relay(team, rank);
 	else
 		wait_wake(&mapped->segment->bell);
@@ -40,7 +39,7 @@ void transport_notify(const struct transport_team *team, int rank)
 void transport_request_progress(const struct transport_team *team, int rank)
 {
 	const struct transport_peer *mapped = team->members[rank].peer;
-	if (mapped->remote)
+	if (mapped->mirror)
 		transport_relay(team, rank);
 	else
 		wait_request_progress(&mapped->segment->bell);
@@ -54,6 +53,6 @@ void transport_notify_all(const struct transport_team *team)
 
 void transport_notify_world(const struct transport *transport, int rank)
 {
-	if (!transport->peers[rank].remote)
+	if (!transport->peers[rank].mirror)
 		wait_wake(&transport->peers[rank].segment->bell);
 }

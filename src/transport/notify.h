@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Awaited words: how to describe a wait for one, and what a rank does that has stored one. It
+ * Awaited words: how to describe a wait for one, and what a rank does after it has stored one. It
  * *notifies* the peers that may await it: this *wakes* threads that sleep on a peer's doorbell. If
  * it also *requests progress* of the peer, this wakes the peer's progress thread, too. */
 #ifndef TRANSPORT_NOTIFY_H
@@ -27,10 +27,10 @@ void transport_notify(const struct transport_team *team, int rank);
 /* As transport_notify, for stores to which the member should react even if none of its threads
  * waits: wakes its progress thread, too, if its doorbell is armed (wait_request_progress). */
 void transport_request_progress(const struct transport_team *team, int rank);
-/* transport_notify to all members. */
+/* As transport_notify, for all members. */
 void transport_notify_all(const struct transport_team *team);
 /* Notifies world rank `rank`, which need not be a member, of a group's cause, or of an area that is
- * free again. On this host alone: transport_notify sends these to members on other ones. */
+ * free again. Only on this host: transport_notify sends these to members on other hosts. */
 void transport_notify_world(const struct transport *transport, int rank);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What a diagnosis reads from a segment, in any process: messages that have not been received yet,
- * and entries of collectives. Nothing is trusted: what is torn or nonsensical is left out. */
+ * and entries of collectives. Nothing is trusted: torn or nonsensical content is left out. */
 #include <string.h>
 
 #include "base/ranks.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How ranks on different hosts part, so that of any two members of a group one learns what both
  * have called in it (engine/end.c). A rank that closes a group sends its end behind its entries.
- * The other one compares when that arrives, and compares with it what it does later. So it is
- * enough that one of the two ends arrives while its target lives. A rank that has closed its last
- * group says LEAVES behind all its ends, and goes on to end when it has of each other rank
+ * The other rank compares when the end arrives, and later compares its own collectives with it. So
+ * it is enough that one of the two ends arrives while its target lives. A rank that has closed its
+ * last group sends LEAVES behind all its ends. Its process exits when it has from each other rank
  *
  *   HEARD   which that rank sends when it has LEAVES, so it has all ends of this one; or
  *   LEAVES  so this rank has all ends of that one; or the end of the connection.
@@ -14,7 +14,7 @@
 
 /* ---- one group ---- */
 
-/* The history goes along: it does not grow, so it is no word of its own. */
+/* The note carries the history, which does not grow and so is no word of its own. */
 bool transport_send_end(const struct transport_path *path, uint64_t ended)
 {
 	struct transport_relay *relay = path->relay;
@@ -33,7 +33,7 @@ bool transport_send_end(const struct transport_path *path, uint64_t ended)
 
 void transport_end_arrived(struct transport_hosts *hosts, int peer, unsigned area)
 {
-	struct transport_team *team = hosts->transport->peers[peer].remote->relays[area]->team;
+	struct transport_team *team = hosts->transport->peers[peer].mirror->relays[area]->team;
 	/* As the member itself does on one host. */
 	atomic_fetch_add(&transport_area_of(team, team->rank)->closing, 1);
 	if (hosts->events.ended)
@@ -42,8 +42,8 @@ void transport_end_arrived(struct transport_hosts *hosts, int peer, unsigned are
 
 /* ---- all groups ---- */
 
-/* Whether the link has all that this rank had to say of its groups. A member that has not made a
- * group yet is not told anything about it. */
+/* Whether the link has taken all that this rank had to send of its groups. A member that has not
+ * made a group yet is sent nothing about it. */
 static bool has_said_all(const struct transport_hosts *hosts, int peer)
 {
 	for (int i = 0; i < TRANSPORT_AREAS; i++) {
@@ -72,7 +72,7 @@ void transport_parting_send(struct transport_hosts *hosts)
 		return;
 	hosts->has_to_tell = false;
 	for (int q = 0; q < hosts->transport->size; q++) {
-		struct transport_mirror *mirror = hosts->transport->peers[q].remote;
+		struct transport_mirror *mirror = hosts->transport->peers[q].mirror;
 		if (!mirror)
 			continue;
 		if (leaves && !mirror->has_said && has_said_all(hosts, q))
@@ -95,7 +95,7 @@ void transport_parting_lost(struct transport_hosts *hosts, struct transport_mirr
 
 void transport_parting_arrived(struct transport_hosts *hosts, int peer, bool leaves)
 {
-	struct transport_mirror *mirror = hosts->transport->peers[peer].remote;
+	struct transport_mirror *mirror = hosts->transport->peers[peer].mirror;
 	if (!mirror)
 		return;
 	if (leaves)
@@ -108,7 +108,7 @@ bool transport_leave(struct transport *transport, struct wait_word *parted)
 	struct transport_hosts *hosts = transport->hosts;
 	uint64_t count = 0;
 	for (int q = 0; hosts && q < transport->size; q++)
-		count += transport->peers[q].remote != NULL;
+		count += transport->peers[q].mirror != NULL;
 	if (!count)
 		return false;
 	atomic_store(&hosts->leaves, true);

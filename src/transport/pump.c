@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Which threads make progress on the link: those of the rank, while they spin in a wait; else the
- * pump, a thread that sleeps until there is something to do.
+ * pump (in NCCL: the proxy thread), a thread that sleeps until there is something to do.
  *
  *   others make progress  it looks once in TICK_MS, and pushes what the link has kept back; a
  *                         waiting thread that goes to sleep wakes it
  *   no other thread does  it arms the link, and sleeps on the link's descriptor
  *
- * A thread that makes progress while the link is armed wakes it, because the link is armed only
- * until the next advance. Model: test/model/pump.pml. */
+ * A thread that makes progress while the link is armed wakes the pump, because the link is armed
+ * only until the next advance. Model: test/model/pump.pml. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -51,15 +51,15 @@ static void advance(void *context)
 {
 	struct transport_pump *pump = context;
 	transport_advance(pump->transport);
-	/* In this order, see nap; and after it has made progress, as the pump may have armed the
-	 * link before. */
+	/* In this order, see nap; and after it has made progress, because the pump may have armed
+	 * the link before. */
 	atomic_store(&pump->progress, PROGRESS_MADE);
 	wake_armed(pump);
 }
 
 void transport_pump_sees(struct transport_pump *pump)
 {
-	/* Not MADE: the pump is to look once more, but nobody goes on doing so in its place. */
+	/* Not MADE: the pump looks once more, but no other thread makes progress in its place. */
 	uint32_t none = PROGRESS_NONE;
 	atomic_compare_exchange_strong(&pump->progress, &none, PROGRESS_HANDED_OVER);
 	wake_armed(pump);
@@ -197,7 +197,7 @@ static bool is_flushed(struct transport *transport)
 	for (unsigned w = 0; w < TRANSPORT_AREA_WORDS; w++)
 		flushed = flushed && !atomic_load(&hosts->areas[w]);
 	for (int q = 0; q < transport->size && flushed; q++)
-		if (transport->peers[q].remote)
+		if (transport->peers[q].mirror)
 			flushed = hosts->link->ops->flush(hosts->link, q);
 	return flushed;
 }

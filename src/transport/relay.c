@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * From shared memory to the link. A thread that publishes marks what may be new, and makes progress
- * on the link if no other thread does. The thread that does compares the words of each marked pair
- * with what it has sent, and sends what is new, a word never before what it says is there. Without
- * room the mark stays. What no rank waits for the link keeps back for a while: see enum
- * transport_keep. Model: test/model/pump.pml. */
+ * on the link if no other thread does. The thread that makes progress compares the words of each
+ * marked pair with what it has sent, and sends what is new; a word only after the data that it
+ * announces. If the link has no room, the mark stays. The link keeps back for a while what no rank
+ * waits for: see enum transport_keep. Model: test/model/pump.pml. */
 #include "transport/relay.h"
 
 #include <stdlib.h>
@@ -13,9 +13,9 @@
 
 #include "base/seqlock.h"
 
-/* transport_hosts.progress. HELD: a thread makes progress on the link. It checks once more before
- * it stops if another one has set AGAIN meanwhile. PUSH, set with AGAIN: from then on until it
- * stops it pushes all that the link keeps back, because nobody looks again afterwards. */
+/* transport_hosts.progress. HELD: a thread makes progress on the link. AGAIN: another thread has
+ * left something to it, so it checks once more before it stops. PUSH, set with AGAIN: it also
+ * pushes all that the link keeps back, because nobody looks again afterwards. */
 enum { HELD = 1, AGAIN = 2, PUSH = 4 };
 
 _Static_assert(sizeof(struct mail_slot) <= LINK_SHORT_BYTES, "a slot is one note");
@@ -92,7 +92,7 @@ static bool send_failure(const struct transport_path *path)
 
 /* ---- sends ---- */
 
-/* Offers a long payload, unless its send was cancelled; afterwards only the peer can do that. */
+/* Offers a long payload, unless its send was cancelled. Afterwards only the peer can cancel it. */
 static bool send_long(const struct transport_path *path, unsigned index)
 {
 	struct transport_relay *relay = path->relay;
@@ -122,7 +122,7 @@ static bool send_long(const struct transport_path *path, unsigned index)
 		transport_take_offer_back(path->hosts, rts);
 		return false;
 	}
-	/* This rank has done its part: the data that the peer waits for is on its way. */
+	/* This rank has done its part: the peer can fetch the data. */
 	atomic_store(&rts->source_copied, transport_mail_word(rts->generation, pieces));
 	return true;
 }
@@ -155,8 +155,8 @@ static bool send_slot(const struct transport_path *path, struct mail_slot *slot,
 			  transport_its_place(path, &slot->sequence), position);
 }
 
-/* Sends what the cells of a slot hold, before the slot. They are not used again until the owner has
- * taken the message. */
+/* Sends the payload of a slot's cells, before the slot. This rank does not use these cells again
+ * until the owner has taken the message. */
 static bool send_cells(const struct transport_path *path, const struct mail_envelope *envelope)
 {
 	const struct transport_team *team = path->relay->team;
@@ -198,8 +198,8 @@ static bool send_messages(const struct transport_path *path)
 
 /* ---- receives ---- */
 
-/* Sends which slots are free again, and then how many; and RTS slots that have ended without a
- * transfer. */
+/* Sends which slots are free again, and then how many; then the RTS slots whose use has ended
+ * without a transfer. */
 static bool send_taken(const struct transport_path *path)
 {
 	struct transport_relay *relay = path->relay;
@@ -228,8 +228,8 @@ static bool send_taken(const struct transport_path *path)
 
 /* ---- progress on the link ---- */
 
-/* False: the link had no memory for all. A word that announces others is read before these, and
- * sent after them. */
+/* False: the link had no memory for all. A word that announces others is read before them, and sent
+ * after them. */
 static bool relay_to(struct transport_hosts *hosts, struct transport_team *team, int peer)
 {
 	struct transport_relay *relay = &team->relays[peer];
@@ -247,7 +247,7 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 	uint64_t left = atomic_load_explicit(&mine->times_closed, memory_order_acquire);
 	uint64_t ended = atomic_load_explicit(&mine->ended, memory_order_acquire);
 	uint64_t finished = atomic_load_explicit(&mine->finished, memory_order_acquire);
-	/* Before it has made the group the peer could do nothing with the rest. */
+	/* Until the peer has made the group it could do nothing with the rest. */
 	if (!send_mine(&path, TRANSPORT_KEEP_NOT, &mine->opened, opened, &relay->opened))
 		return false;
 	if (!relay->is_ready)
@@ -327,7 +327,7 @@ static void relay_all(struct transport_hosts *hosts)
 	struct transport *transport = hosts->transport;
 	uint64_t marked = atomic_load(&transport->segment->marked);
 	for (int q = 0; q < transport->size; q++) {
-		struct transport_mirror *mirror = transport->peers[q].remote;
+		struct transport_mirror *mirror = transport->peers[q].mirror;
 		if (mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed) &&
 		    atomic_exchange(&mirror->cut, 0)) {
 			hosts->link->ops->cut(hosts->link, q);
@@ -347,7 +347,7 @@ static void relay_all(struct transport_hosts *hosts)
 		atomic_store(&transport->segment->served, marked);
 }
 
-/* What threads have left to the one that makes progress. */
+/* Serves what other threads have left to this one. */
 static void serve(struct transport_hosts *hosts)
 {
 	uint32_t asked = atomic_fetch_and(&hosts->progress, ~(uint32_t)AGAIN);
@@ -363,8 +363,8 @@ static bool stop(struct transport_hosts *hosts)
 	return !(held & AGAIN) && atomic_compare_exchange_strong(&hosts->progress, &held, 0);
 }
 
-/* `asks`: AGAIN, or AGAIN | PUSH. False: another thread makes progress, and will check once more
- * before it stops; or there was nothing to do. */
+/* `asks`: AGAIN, or AGAIN | PUSH. False: there was nothing to do; or another thread makes progress,
+ * and will check once more before it stops. */
 static bool make_progress(struct transport_hosts *hosts, uint32_t asks, bool advances)
 {
 	bool did = false;
@@ -378,7 +378,7 @@ static bool make_progress(struct transport_hosts *hosts, uint32_t asks, bool adv
 	return did;
 }
 
-/* After each turn but the pump's: it may have served other threads, which have looked before. */
+/* After each turn but the pump's: this thread may have served others that do not look again. */
 static void push_or_leave(struct transport_hosts *hosts)
 {
 	if (keeps_any(hosts) && !transport_pump_pushes(&hosts->pump))
@@ -450,7 +450,7 @@ bool transport_arm(struct transport *transport)
 							64 * w + __builtin_ctzll(left))
 					      ->kept,
 				     0);
-	/* Whoever has left something to this thread meanwhile is served by the next advance. */
+	/* What another thread has left to this one meanwhile is served by the next advance. */
 	if (!stop(hosts)) {
 		atomic_store(&hosts->progress, 0);
 		armed = false;
@@ -460,7 +460,7 @@ bool transport_arm(struct transport *transport)
 
 void transport_cut(struct transport *transport, int rank)
 {
-	atomic_store(&transport->peers[rank].remote->cut, 1);
+	atomic_store(&transport->peers[rank].mirror->cut, 1);
 	make_progress(transport->hosts, AGAIN, false);
 	push_or_leave(transport->hosts);
 }

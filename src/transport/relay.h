@@ -14,10 +14,11 @@ struct transport_relay;
 struct transport_mirror {
 	_Atomic uint32_t lost, cut; /* cut: a cut was requested */
 	/* See parting.c; for the thread that makes progress on the link. */
-	bool has_said;      /* that rank was told that this one has said all */
-	bool is_to_be_told; /* that this rank has all that it has said */
+	bool has_said;      /* LEAVES was sent to that rank */
+	bool is_to_be_told; /* HEARD has to be sent to it, unless LEAVES was */
 	bool has_parted;    /* counted in hosts->parted */
-	/* By area of that rank: the group that has it, if this rank is a member, too; else NULL. */
+	/* By area of that rank: the relay of the group that has it, if this rank is a member; else
+	 * NULL. */
 	struct transport_relay *relays[TRANSPORT_AREAS];
 };
 
@@ -43,7 +44,7 @@ struct transport_carried {
 /* How far the payload that this rank fetches is. */
 enum transport_fetch {
 	TRANSPORT_FETCH_NONE,
-	TRANSPORT_FETCH_WANTED, /* the thread that makes progress fetches it, or has begun to */
+	TRANSPORT_FETCH_WANTED, /* the thread that makes progress on the link fetches it */
 	TRANSPORT_FETCH_OVER,   /* fetch.transfer.status says how */
 };
 
@@ -52,19 +53,19 @@ enum transport_fetch {
 struct transport_far {
 	struct transport_channel *to, *from; /* in its mirror, from me; in my segment, from it */
 	unsigned char (*pages)[TRANSPORT_PAGE_BYTES]; /* payloads of `from`, a page each slot */
-	uint64_t sent;                                /* the position of the last message sent */
-	uint64_t refused;                             /* the value sent */
-	uint64_t taken; /* of `from`, up to which freed slots were told */
-	/* Of each slot of `from`: the position that arrived, and that of which the source knows
-	 * that it was taken. */
+	uint64_t sent;    /* of `to`: the position of the last message that was sent to the peer */
+	uint64_t refused; /* of `from`: the value that was sent to the peer */
+	uint64_t taken;   /* of `from`: its value when the peer was last told of freed slots */
+	/* Of each slot of `from`: the newest position that arrived, and the newest that the peer
+	 * was told is taken. */
 	uint64_t arrived[TRANSPORT_CHANNEL_SLOTS], told[TRANSPORT_CHANNEL_SLOTS];
 	struct link_message offered[TRANSPORT_CHANNEL_SLOTS]; /* handle NULL: none */
 	struct transport_carried posts[TRANSPORT_CHANNEL_SLOTS], fetch;
 	_Atomic uint32_t withdrawn; /* no payload of this rank is sent any more */
 	_Atomic uint32_t copying;   /* a thread reads what is offered */
-	/* One at a time, as the collectives of a group run one after the other. */
+	/* One at a time, because the collectives of a group run one after the other. */
 	_Atomic uint32_t fetching; /* enum transport_fetch */
-	uint32_t wanted;           /* the slot */
+	uint32_t wanted;           /* the slot whose payload is fetched */
 	void *target;
 };
 
@@ -78,9 +79,9 @@ struct transport_relay {
 	uint64_t generation, opened; /* opened: mine, as sent */
 	struct mail_box *to, *from;  /* in its mirror, from me; in my segment, from it */
 	uint64_t entered, ended, finished, times_closed; /* values sent */
-	unsigned kept_back; /* about how much since it was pushed last: TRANSPORT_KEEP_MAX */
-	uint64_t linger_ns; /* until when it does not say that it has left; 0: open */
-	bool has_told;      /* that the group has failed */
+	unsigned kept_back; /* about how much since the last push: TRANSPORT_KEEP_MAX */
+	uint64_t linger_ns; /* until when it does not send times_closed; 0: still open */
+	bool has_told;      /* the peer was told that the group has failed */
 	bool has_cells;     /* the mirror's cells have memory */
 	bool has_pages;     /* the mirror's pages of payloads have memory */
 	uint64_t next;      /* the next position of `to` to be sent */
@@ -147,12 +148,12 @@ enum transport_note {
 	TRANSPORT_NOTE_ASK, /* the words of transport_ask */
 	/* payload: the message in a cell of the source at place [1] */
 	TRANSPORT_NOTE_CELL,
-	/* the source cancels a long message of the box at place [1]: RTS slot [2], generation [3]
-	 * */
+	/* cancels a long message of the source's, of the box at place [1]: RTS slot [2],
+	 * generation [3] */
 	TRANSPORT_NOTE_CANCEL,
 	TRANSPORT_NOTE_TELL,   /* round [1]; the block as payload */
-	TRANSPORT_NOTE_LEAVES, /* the source has said all that it had to say of its groups */
-	TRANSPORT_NOTE_HEARD,  /* the source has all that the target had to say */
+	TRANSPORT_NOTE_LEAVES, /* the source has sent `ended` of all its groups */
+	TRANSPORT_NOTE_HEARD,  /* the source has got LEAVES, and all that came before it */
 };
 enum { TRANSPORT_OF_SOURCE = 0, TRANSPORT_OF_TARGET = 1 };
 
@@ -201,14 +202,14 @@ void transport_progress_begin(struct transport_hosts *hosts);
 void transport_progress_end(struct transport_hosts *hosts);
 /* As transport_advance, for the pump, which pushes when it has nothing else to do. */
 bool transport_turn(struct transport *transport);
-/* Whoever makes progress next looks at this pair. */
+/* Marks this pair for the thread that makes progress next. */
 void transport_mark(struct transport_hosts *hosts, unsigned area, int rank);
 
 /* ---- pump.c ---- */
 
 void transport_pump_init(struct transport_pump *pump, struct transport *transport);
-/* A post has ended at once: the link says so at the next advance, but its descriptor does not tell
- * the pump. Any thread. */
+/* Call when a post has completed at once: the link says so at the next advance, but its descriptor
+ * does not wake the pump. Any thread. */
 void transport_pump_sees(struct transport_pump *pump);
 /* After progress on the link, by whichever thread: whether the pump pushes soon what the link keeps
  * back. False: this thread has to. */
@@ -216,10 +217,10 @@ bool transport_pump_pushes(struct transport_pump *pump);
 
 /* ---- what a peer is told ---- */
 
-/* What no rank waits for is told with the next thing that one does, or when this rank has nothing
- * else to do: a peer is told of up to 8 collectives, or of 10 to 16 slots, at once. A peer waits
- * for entries and slots only when it has used all that it may: 32, or LOCKSTEP_MESSAGES for
- * messages. Then it may wait until the pump pushes, a millisecond at most. */
+/* What no rank waits for is sent with the next thing that a rank does wait for, or when this rank
+ * has nothing else to do: up to 8 collectives, or 10 to 16 slots, at once. A peer waits for entries
+ * and slots only when it has used all that it may: 32, or LOCKSTEP_MESSAGES for messages. Then it
+ * may wait until the pump pushes, a millisecond at most. */
 enum transport_keep {
 	TRANSPORT_KEEP_NOT = 0,
 	TRANSPORT_KEEP_WORD = 1,
@@ -263,7 +264,8 @@ static inline bool transport_path_store(const struct transport_path *path, enum 
 	       transport_path_taken(path, keep);
 }
 
-/* The source waits for the payload to go, and for this rank's entry. */
+/* Also pushes what the link keeps back for the peer, because that waits for its payload to be
+ * fetched, and for this rank's entry. */
 static inline void transport_path_fetch(const struct transport_path *path,
 					const struct link_message *message, void *to,
 					struct link_transfer *transfer)
@@ -295,19 +297,19 @@ void transport_mirror_return_all(struct transport_hosts *hosts, int peer,
 
 /* ---- far_team.c ---- */
 
-/* Whether the peer may learn that this rank has closed the group: once it has what this rank has
- * sent. It might give up otherwise while the bytes of a message come, which on one host it could
- * still read. After a failure, or if it does not receive them, that is no matter. */
+/* Whether the peer may learn that this rank has closed the group: once it has all that this rank
+ * has sent. Otherwise it might give up while the bytes of a message come, which on one host it
+ * could still read. After a failure, or if it does not receive them, it may always learn it. */
 bool transport_may_leave(struct transport_relay *relay);
 
 /* ---- parting.c ---- */
 
-/* Sends how many collectives this rank has called, once it has closed the group; after its entries,
+/* Sends how many collectives this rank has called, once it has closed the group: after its entries,
  * and before times_closed. False: the link had no memory. */
 bool transport_send_end(const struct transport_path *path, uint64_t ended);
 /* The end of `peer` has been stored, in this area of its mirror. */
 void transport_end_arrived(struct transport_hosts *hosts, int peer, unsigned area);
-/* Sends LEAVES and HEARD to whom they are due. After all else in a turn. */
+/* Sends LEAVES and HEARD to the ranks that are due to get them. Call after all else in a turn. */
 void transport_parting_send(struct transport_hosts *hosts);
 /* `peer` has sent one of them. */
 void transport_parting_arrived(struct transport_hosts *hosts, int peer, bool leaves);
@@ -323,12 +325,13 @@ void transport_tell_ended(struct transport_hosts *hosts, struct transport_carrie
 
 /* ---- far_cancel.c ---- */
 
-/* The link had no room for an offer: so the source alone decides again whether to cancel it. */
+/* Call when the link had no room for an offer: the source alone decides again whether to cancel
+ * it. */
 void transport_take_offer_back(const struct transport_hosts *hosts, struct mail_rts *rts);
 
-/* Asks the peer to cancel what this rank has asked for. False: the link had no memory for all. */
+/* Sends the requests of transport_cancel to the peer. False: the link had no memory for all. */
 bool transport_send_cancels(const struct transport_path *path);
-/* `peer` asks for it, of a box of mine. */
+/* `peer` asks this rank to cancel a message of one of my boxes. */
 void transport_cancel_arrived(struct transport_hosts *hosts, int peer,
 			      struct transport_relay *relay, uint64_t index, uint32_t generation);
 /* After a failure: cancels all messages that were offered to this rank and not matched. */

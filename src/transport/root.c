@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The root's part in connecting the ranks of a host: it gathers all descriptors, sends them to
- * every rank, and lets the ranks go only when all have mapped all. A connection belongs to no rank
- * until a proper hello admits it as its rank; connections without a rank disturb nobody and are
- * closed at the end. The root tells every rank what it finds wrong. */
+ * every rank, and lets the ranks continue only when all have mapped all. A connection belongs to no
+ * rank until a proper hello admits it as its rank. Connections without a rank disturb nobody and
+ * are closed at the end. The root sends every rank the error that it finds. */
 #include "handshake.h"
 
 #include <stdio.h>
@@ -234,7 +234,7 @@ static ls_status hear_client(struct root *root, int place)
 	return LS_UNTRUSTED_PEER;
 }
 
-/* A rank that has ended will say nothing more, and all that it said has been heard. */
+/* A rank that has ended sends nothing more, and all that it has sent was read. */
 static ls_status hear_end(struct root *root, int place)
 {
 	struct member *member = &root->members[place];

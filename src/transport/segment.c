@@ -175,7 +175,7 @@ static ls_status init(struct transport *transport, uint64_t job, int rank, int s
 		.rank = rank,
 		.size = size,
 	};
-	/* Last: who sees it sees all the rest. */
+	/* Last: a rank that sees it sees all the rest. */
 	__atomic_store_n(&segment->head.magic, TRANSPORT_MAGIC, __ATOMIC_RELEASE);
 	peers[rank].segment = segment;
 	peers[rank].segment_bytes = bytes;
@@ -191,7 +191,7 @@ static ls_status init(struct transport *transport, uint64_t job, int rank, int s
 		.peers = peers,
 		.populates = populates,
 	};
-	transport_remote_init(transport);
+	transport_cma_init(transport);
 	return LS_OK;
 }
 
@@ -219,17 +219,17 @@ void transport_fini(struct transport *transport)
 	/* In a forked child these addresses may belong to something else by now. */
 	bool mapped = transport->pid == getpid();
 	if (mapped)
-		transport_remote_fini(transport);
+		transport_cma_fini(transport);
 	for (int i = 0; transport->peers && i < transport->size; i++) {
 		struct transport_peer *peer = &transport->peers[i];
-		if (mapped && peer->segment && !peer->remote)
+		if (mapped && peer->segment && !peer->mirror)
 			munmap(peer->segment, peer->segment_bytes);
 		if (mapped && peer->arena.base)
 			memory_view_close(&peer->arena);
 		transport_close_fds(&peer->segment_fd, 1);
 		if (i != transport->rank)
 			transport_close_fds(&peer->trace_fd, 1);
-		free(peer->remote);
+		free(peer->mirror);
 	}
 	free(transport->peers);
 	*transport = (struct transport){.segment_fd = -1};
@@ -286,14 +286,14 @@ void transport_channel_reset(struct transport_channel *channel)
 	atomic_store_explicit(&channel->ended, 0, memory_order_relaxed);
 }
 
-/* Relaxed: the next members learn of the area by what this rank tells them afterwards. */
+/* Relaxed: the next members learn of the area by messages that this rank sends afterwards. */
 void transport_area_reset(struct transport *transport, unsigned index, int members,
 			  uint64_t collectives)
 {
 	struct transport_area *area = transport_area_at(transport->segment, transport->size, index);
-	_Atomic uint64_t *words[] = {&area->finished, &area->completed_count, &area->ended,
-				     &area->history,  &area->closing,         &area->mail_ended,
-				     &area->claim,    &area->cause,           &area->looked_ns,
+	_Atomic uint64_t *words[] = {&area->finished, &area->completed_seq, &area->ended,
+				     &area->history,  &area->closing,       &area->mail_ended,
+				     &area->claim,    &area->cause,         &area->looked_ns,
 				     &area->reported};
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		atomic_store_explicit(words[i], 0, memory_order_relaxed);
@@ -366,7 +366,7 @@ static void place_members(struct transport_team *team)
 		while (team->members[first].peer->host != peer->host)
 			first++;
 		team->hosts[q] = first < q ? team->hosts[first] : (uint16_t)team->host_count++;
-		if (peer->remote)
+		if (peer->mirror)
 			continue;
 		team->here[q / 64] |= ranks_bit(q);
 		if (team->first_here < 0)
@@ -390,8 +390,7 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 		clear_box(&team->boxes[q]);
 	}
 	place_members(team);
-	atomic_store(&team->reads_me,
-		     transport->no_remote ? TRANSPORT_READS_NO : TRANSPORT_READS_OPEN);
+	atomic_store(&team->reads_me, transport->no_cma ? TRANSPORT_READS_NO : TRANSPORT_READS_OPEN);
 }
 
 void transport_team_set_world(struct transport_team *team)

@@ -60,15 +60,15 @@ const void *transport_payload_far(const struct transport_team *team, int peer,
 LS_CHECKED ls_status transport_root_run(struct transport *transport,
 					const struct transport_exchange *exchange);
 
-/* ---- remote.c ---- */
+/* ---- cma.c ---- */
 
 /* Publishes the address of my word; call it before any peer sees the segment. Cannot fail: without
  * a word no peer can read this rank's memory. */
-void transport_remote_init(struct transport *transport);
+void transport_cma_init(struct transport *transport);
 /* Unmaps the word; not in a forked child, which does not have it. */
-void transport_remote_fini(struct transport *transport);
+void transport_cma_fini(struct transport *transport);
 /* Before any peer probes: permits the descendants of `launcher` (0: none) to read this process. */
-void transport_remote_name(int launcher);
+void transport_allow_tracer(int launcher);
 /* Tries to read each peer whose segment is mapped, and publishes which can be read: none if not
  * `allowed`. If the system refuses, one rank of the job prints a warning. Does not block. */
 void transport_probe(struct transport *transport, bool allowed);

@@ -160,7 +160,7 @@ static void test_again(void **state)
 			sent++;
 		assert_int_equal(sent, TRANSPORT_CHANNEL_SLOTS);
 		must_receive(team[0], 1, 0);
-		_Atomic uint64_t *words[] = {&area->finished,   &area->completed_count,
+		_Atomic uint64_t *words[] = {&area->finished,   &area->completed_seq,
 					     &area->claim,      &area->cause,
 					     &area->looked_ns,  &area->reported,
 					     &area->stopped[0], &area->mail_ended};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Moves bytes between two ranks of one host, through shared memory; also a rank's messages to
- * itself (doc/decisions/001). The layout of that memory: layout.h. Ranks on other hosts:
- * hosts.h. */
+ * Moves bytes between two ranks: on one host through shared memory (layout.h), also from a rank to
+ * itself (doc/decisions/001); between hosts through a link (hosts.h). */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -47,12 +46,12 @@ struct transport_peer {
 	/* Open for diagnoses from outside (transport_hold); -1: closed. For my own rank: the
 	 * descriptors of `struct transport` and of the exchange, not owned. */
 	int segment_fd, trace_fd;
-	/* Copied from the peer's struct transport_remote; constant after transport_connect. */
+	/* Copied from the peer's struct transport_cma; constant after transport_connect. */
 	int pid;
 	uint64_t word_address;
 	uint16_t host; /* of the job, from 0 */
 	/* Not NULL: the rank is on another host, `segment` is its mirror, and `arena` is empty. */
-	struct transport_mirror *remote;
+	struct transport_mirror *mirror;
 	uint16_t edge_segment; /* enum wait_segment, of its words */
 };
 
@@ -64,8 +63,8 @@ struct transport {
 	size_t file_bytes; /* of the segment's file of each rank of this host */
 	struct transport_segment *segment;
 	struct transport_peer *peers;  /* [size]; NULL before init */
-	uint64_t *word;                /* the word at my segment's remote.address; NULL: none */
-	bool no_remote;                /* peers do not read my plain memory */
+	uint64_t *word;                /* the word at my segment's cma.address; NULL: none */
+	bool no_cma;                   /* peers do not read my plain memory */
 	bool populates;                /* the system has MADV_POPULATE_WRITE */
 	struct transport_hosts *hosts; /* NULL: all ranks are on this host */
 };
@@ -138,7 +137,7 @@ struct transport_exchange {
 	 * once. NULL: it is noticed at the deadline. */
 	const int *pids;
 	/* Setting REMOTE is off: this rank and its peers do not read each other's plain memory. */
-	bool no_remote;
+	bool no_cma;
 	/* The process that started all ranks; 0: not known. Under the Yama security module
 	 * (ptrace_scope 1) this rank permits that process and its descendants to read its memory,
 	 * as they could without Yama. If it is not known, no process is permitted, and plain memory
@@ -236,7 +235,7 @@ static inline struct transport_area *transport_peer_area(const struct transport 
 							 const struct transport_peer *peer,
 							 unsigned index)
 {
-	return peer->remote ? transport_mirror_area(peer->segment, index)
+	return peer->mirror ? transport_mirror_area(peer->segment, index)
 			    : transport_area_at(peer->segment, transport->size, index);
 }
 /* The inbox of member `source` in the area of member `owner`. On another host only this rank's own
@@ -245,7 +244,7 @@ static inline struct transport_inbox *transport_inbox_of(const struct transport_
 							 int owner, int source)
 {
 	const struct transport_member *member = &team->members[owner];
-	return transport_inbox(member->area, member->peer->remote ? 0 : source);
+	return transport_inbox(member->area, member->peer->mirror ? 0 : source);
 }
 /* Messages of member `source` to member `owner`. */
 struct mail_box *transport_mail(const struct transport_team *team, int owner, int source);

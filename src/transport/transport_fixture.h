@@ -39,7 +39,7 @@ struct test_job {
 	char address[64];
 	uint64_t deadline_ns;
 	const int *pids; /* as in struct transport_exchange */
-	bool no_remote;  /* the same */
+	bool no_cma;     /* the same */
 	bool mirrors;    /* the ranks stand on several hosts */
 	struct test_rank ranks[RANKS_WORLD_MAX];
 };
@@ -117,7 +117,7 @@ static inline ls_status test_job_connect_rank(struct test_rank *rank)
 		.waiter = &rank->waiter,
 		.deadline_ns = job->deadline_ns,
 		.pids = job->pids,
-		.no_remote = job->no_remote,
+		.no_cma = job->no_cma,
 	};
 	ls_status status = transport_connect(&rank->transport, &exchange);
 	if (status == LS_OK)

@@ -26,9 +26,9 @@ const struct ranks *world_gone_now(struct ls_group *group, struct ranks *room)
 	return known(group, room);
 }
 
-/* What was seen at a number of departures is all that had gone by then, as they are raised
- * afterwards. If two threads look at once the older number may stand last: then it is looked once
- * more. */
+/* All members that were gone at a number of `departures` are seen then, because a member is gone
+ * before it raises the number. If two threads look at once, the older number may be stored last;
+ * then the next call looks once more. */
 const struct ranks *world_gone_look(struct ls_group *group, struct ranks *room)
 {
 	uint64_t now = world_departures(group);

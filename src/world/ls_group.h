@@ -56,25 +56,27 @@ struct ls_group {
 	/* How many threads, such as a watch, use the group outside of a call. Until it is 0 the
 	 * object is not reused, even if the group is closed. */
 	_Atomic uint32_t holders;
-	/* All below is set anew for each group. */
+	/* All below is set again for each group. */
 	struct trace_group *trace_entry; /* in my trace */
 	uint32_t id, parent;             /* parent: the id of the group it was made from, 0: none */
 	int rank, size;
 	uint32_t timeout_ms;
-	_Atomic bool explains; /* a thread of this rank is working out the cause */
-	/* After a failure: until when peers may let go of the buffers of all its operations before
-	 * their access is revoked; 0: no operation has asked yet. */
+	_Atomic bool explains; /* a thread of this rank works out the cause */
+	/* After a failure, for all operations of the group: when the access of peers to their
+	 * buffers is revoked, if they have not given it up by then; 0: no operation has asked
+	 * yet. */
 	_Atomic uint64_t retreat_ns;
-	_Atomic bool has_failed;  /* the world's `failures` counts it */
+	_Atomic bool has_failed;  /* world->failures counts its failure */
 	uint64_t failures_before; /* world->failures when it was opened */
-	/* where it was made: a call site, and a label's id, as in struct trace_record */
+	/* Where it was made: a call site, and a label's id, as in struct trace_record. */
 	uint64_t site;
 	uint32_t label;
 	struct transport_team team;
 	struct engine engine;
 	struct wait_peer peers[RANKS_WORLD_MAX]; /* by world rank */
-	/* Members that are gone (dead or left), a set that only grows; whether there are any, which
-	 * is stored after the set; and 1 + the value of `departures` before they were looked up. */
+	/* gone: the members that are dead or have left, a set that only grows. any_gone: there are
+	 * some; stored after the set. gone_seen: 1 + the value of `departures` before they were
+	 * last looked up. */
 	_Atomic uint64_t gone[RANKS_WORLD_WORDS];
 	_Atomic bool any_gone;
 	_Atomic uint64_t gone_seen;

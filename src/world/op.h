@@ -16,28 +16,28 @@ struct ls_op {
 	ls_group *group;
 	struct ls_op *next;   /* in the lane, in the pool, or in the list of sends and receives */
 	struct ls_op *before; /* in the list of sends and receives */
-	uint64_t deadline_ns; /* 0: timeout_ms from its first wait, because it waits in no queue */
+	uint64_t deadline_ns; /* 0: timeout_ms after its first wait, because it waits in no queue */
 	pthread_t caller;     /* in the lane: the thread that called it */
 	uint32_t timeout_ms;
 	bool may_leave;     /* it has a time limit of its own */
 	_Atomic bool begun; /* it was submitted to the engine */
 	bool pooled;        /* from the pool, not on a stack */
-	ls_status failing;  /* not LS_OK: its status, when no peer and no device uses its buffers */
-	bool on_stream;     /* it takes its turn in a stream; also when it is complete */
+	ls_status failing;  /* not LS_OK: its status once no peer and no device uses its buffers */
+	bool on_stream;     /* it was put behind a stream; stays so when it is complete */
 	uint64_t access;    /* of races/races.h, until it is complete; 0: none */
 	struct ls_op *on_next, **on_link; /* in the device's list of such operations */
 	ls_op_callback *callback;
 	void *callback_data;
 	/* references: the lane, the user's handle; the last one returns it to the pool */
 	_Atomic uint32_t holders;
-	/* If its waits return and are resumed: when the first wait for the current word began. */
+	/* For waits that are resumed: when the first wait for the current word began. */
 	_Atomic uint64_t waited_ns;
 	uint64_t waited_word; /* in the lane: that word, for the thread that makes progress */
 	_Atomic bool status_read;
-	/* For a shared handle: how often it was given out, how often its status was read, and how
-	 * often it was freed. `handed_out` may be too small where threads race, the others are
-	 * exact: at least handed_out - freed are not freed. asked >= freed if each status is read
-	 * before its handle is freed. newest: the record of the latest operation that got it. */
+	/* For a shared handle: how often it was handed out, its status read (`asked`), and the
+	 * handle freed. `handed_out` may be too small where threads race; the others are exact. Not
+	 * freed are at least handed_out - freed. If each status is read before its handle is freed,
+	 * asked >= freed. newest: the record of the latest operation that got the handle. */
 	_Atomic uint64_t handed_out, asked, freed, newest;
 	_Atomic uint32_t complete; /* 0; or 1 + status, and no thread uses it any more */
 	/* from the pool: memory for two lists, kept for the next operation */
@@ -46,12 +46,14 @@ struct ls_op {
 	struct ls_message *message; /* the caller's, to be filled in; NULL: none */
 	/* where to store the address of the block; NULL: nowhere */
 	void **block;
-	bool listed, wants_progress, wants_urgent; /* see p2p.h; under its lock */
-	/* under that lock: a thread begins it, or has begun it */
+	/* It is in the list; it needs the progress thread; any wake-up of the rank must wake that
+	 * thread: p2p/pending.c. Under the lock of the list. */
+	bool listed, wants_progress, wants_urgent;
+	/* Under that lock: a thread begins it, or has begun it. */
 	bool claimed;
-	bool ordered; /* setting P2P=serial: it waits for the sends before it */
-	struct ls_op *batch,
-		*next_part; /* the batch that it is a part of, NULL: none; in a batch: its parts */
+	bool ordered;            /* setting P2P=serial: it waits for the sends before it */
+	struct ls_op *batch;     /* that it is a part of; NULL: none */
+	struct ls_op *next_part; /* of a batch: its first part; of a part: the next one */
 	bool is_batch;
 	/* the handle of many complete operations; never returned to the pool */
 	bool shared;

@@ -30,8 +30,8 @@ struct world_watch {
 	bool running;
 	_Atomic bool stop;
 	int event_fd; /* written by waits that last long, and to stop the thread */
-	/* Called before it looks: publishes in the wait table what the progress thread waits
-	 * for. */
+	/* Called before it looks: publishes in the wait table the words that would wake the
+	 * progress thread. It is p2p_show, of a higher floor: only that room knows the words. */
 	void (*show)(struct world *world);
 	/* for each peer, also after it has ended; -1: none (myself, or a rank in my process) */
 	_Atomic int pid_fds[RANKS_WORLD_MAX];
@@ -51,8 +51,9 @@ struct world_watch {
  * calling thread waits for: see progress/thread.c and group/attend.c. The first operation that
  * needs it starts it. */
 struct world_progress {
-	void (*act)(struct world *world); /* what it does */
-	struct progress_thread *threads;  /* under the world's lock; the first is the newest */
+	/* What it does: group_attend, of a higher floor, because sends and receives are, too. */
+	void (*act)(struct world *world);
+	struct progress_thread *threads; /* under the world's lock; the first is the newest */
 	_Atomic bool there, stop;
 	_Atomic uint32_t tid; /* of the current thread; 0: a thread is about to begin */
 	/* enum in progress/thread.c: whether the thread may act, which prevents proofs */

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Somebody is waited for and does not come: dead, left, stopped, or elsewhere. Every unsatisfied
- * edge leads to a rank; one that waits itself only passes the blame on, along its own edges. */
+ * A rank is missing: others wait for it, and it is dead, has left, is stopped, or is late. Every
+ * unsatisfied edge leads to a rank. A rank that waits itself passes the blame on, along its own
+ * edges. */
 #include "diagnose/facts.h"
 
-/* Whom an operation that has been given up must have waited for, as far as others' traces tell. */
+/* The ranks that an operation which has been given up must have waited for, as far as the traces of
+ * others show. */
 static struct ranks needs_of_record(const struct diagnose_job *job, int rank,
 				    const struct diagnose_record *record)
 {
 	if (diagnose_is_p2p(&record->record))
 		return ranks_of(record->record.peer < job->size ? record->record.peer : -1);
-	return diagnose_absent_from(job, rank, record);
+	return diagnose_missing_from(job, rank, record);
 }
 
 static const struct diagnose_record *find_hint_record(const struct diagnose_rank *rank,
@@ -114,7 +116,7 @@ struct ranks diagnose_find_gone(const struct diagnose_job *job, const struct dia
 enum standing {
 	GOES_ON, /* its wait is over, or it moved between the two looks */
 	BLOCKED,
-	AWAY,
+	LATE,
 };
 
 static enum standing standing_of_thread(const struct diagnose_job *job,
@@ -122,8 +124,8 @@ static enum standing standing_of_thread(const struct diagnose_job *job,
 {
 	if (diagnose_waits(job, thread))
 		return BLOCKED;
-	bool away = thread->wait.state == WAIT_OUTSIDE || thread->wait.state == WAIT_FOREIGN;
-	return away && thread->stable ? AWAY : GOES_ON;
+	bool late = thread->wait.state == WAIT_OUTSIDE || thread->wait.state == WAIT_FOREIGN;
+	return late && thread->stable ? LATE : GOES_ON;
 }
 
 /* What the rank does for ranks that wait for it in `record`. If it has several threads, the one
@@ -136,7 +138,7 @@ static enum standing standing_of(const struct diagnose_job *job, int r,
 	const struct diagnose_rank *rank = &job->ranks[r];
 	const struct diagnose_record *last =
 		diagnose_newest_like(rank, record ? &record->record : NULL, waiter);
-	bool goes_on = false, away = false, blocked = false;
+	bool goes_on = false, late = false, blocked = false;
 	if (!last)
 		last = diagnose_newest(rank);
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
@@ -147,17 +149,17 @@ static enum standing standing_of(const struct diagnose_job *job, int r,
 		if (last && thread->wait.tid == last->record.tid)
 			return standing;
 		goes_on |= standing == GOES_ON;
-		away |= standing == AWAY;
+		late |= standing == LATE;
 		blocked |= standing == BLOCKED;
 	}
-	if (away || !(goes_on || blocked))
-		return AWAY;
+	if (late || !(goes_on || blocked))
+		return LATE;
 	return goes_on ? GOES_ON : BLOCKED;
 }
 
 static void sort_out(const struct diagnose_job *job, const struct ranks *wanted,
 		     const struct diagnose_record *record, int waiter, struct ranks *stopped,
-		     struct ranks *elsewhere)
+		     struct ranks *late)
 {
 	RANKS_EACH (r, wanted) {
 		if (r >= job->size)
@@ -167,12 +169,12 @@ static void sort_out(const struct diagnose_job *job, const struct ranks *wanted,
 			continue;
 		if (job->ranks[r].process == DIAGNOSE_STOPPED)
 			ranks_add(stopped, r);
-		else if (standing == AWAY)
-			ranks_add(elsewhere, r);
+		else if (standing == LATE)
+			ranks_add(late, r);
 	}
 }
 
-/* Of them those that somebody waits for in this group. */
+/* Those of `ranks` that some rank waits for in this group. */
 static struct ranks needed(const struct diagnose_job *job, uint32_t group, const struct ranks *ranks)
 {
 	struct ranks needs = {{0}};
@@ -191,10 +193,10 @@ static struct ranks needed(const struct diagnose_job *job, uint32_t group, const
 	return needs;
 }
 
-void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_needs *needs,
-			uint32_t group, struct ranks *stopped, struct ranks *elsewhere)
+void diagnose_find_late(const struct diagnose_job *job, const struct diagnose_needs *needs,
+			uint32_t group, struct ranks *stopped, struct ranks *late)
 {
-	*stopped = *elsewhere = (struct ranks){{0}};
+	*stopped = *late = (struct ranks){{0}};
 	for (int r = 0; r < job->size; r++) {
 		const struct diagnose_rank *rank = &job->ranks[r];
 		if (!rank->known || diagnose_is_gone(rank))
@@ -205,21 +207,21 @@ void diagnose_find_away(const struct diagnose_job *job, const struct diagnose_ne
 				continue;
 			struct ranks wanted = diagnose_thread_needs(job, thread);
 			sort_out(job, &wanted, diagnose_record_at(rank, thread->wait.record), r,
-				 stopped, elsewhere);
+				 stopped, late);
 		}
 	}
 	if (needs->hint_rank >= 0)
 		sort_out(job, &needs->hint_needs, needs->hint_record, needs->hint_rank, stopped,
-			 elsewhere);
+			 late);
 	/* Everybody is seen to wait, but that may not be all that they do. */
-	if (!ranks_any(stopped) && !ranks_any(elsewhere)) {
+	if (!ranks_any(stopped) && !ranks_any(late)) {
 		struct ranks unproved = diagnose_find_unproved(job);
-		*elsewhere = needed(job, group, &unproved);
+		*late = needed(job, group, &unproved);
 	}
 }
 
-/* It is not seen, or in a collective of that group, and not seen to wait there: a rank that has
- * given up as well, and waits until the cause is known. */
+/* Whether the rank may have given up as well, and wait until the cause is known: it is not seen, or
+ * it is in a collective of that group and is not seen to wait there. */
 static bool is_unclear(const struct diagnose_rank *rank, const struct trace_record *spoken)
 {
 	const struct diagnose_record *last = diagnose_newest_like(rank, spoken, -1);
@@ -227,13 +229,13 @@ static bool is_unclear(const struct diagnose_rank *rank, const struct trace_reco
 }
 
 struct ranks diagnose_find_behind(const struct diagnose_job *job,
-				  const struct diagnose_needs *needs, const struct ranks *elsewhere)
+				  const struct diagnose_needs *needs, const struct ranks *late)
 {
 	struct ranks behind = {{0}};
 	const struct trace_record *spoken = needs->hint_record ? &needs->hint_record->record : NULL;
 	if (!spoken || !diagnose_is_collective(spoken))
 		return behind;
-	RANKS_EACH (r, elsewhere)
+	RANKS_EACH (r, late)
 		if (r < job->size && !is_unclear(&job->ranks[r], spoken))
 			return behind;
 	for (int r = 0; r < job->size; r++) {

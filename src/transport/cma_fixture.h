@@ -18,7 +18,7 @@
 
 /* From now on process_vm_readv fails with `error` in this process, as under a container's
  * filter. */
-static inline void remote_filter(int error)
+static inline void cma_filter(int error)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -32,7 +32,7 @@ static inline void remote_filter(int error)
 }
 
 /* Gives up root's right to read any process. */
-static inline void remote_be_nobody(void)
+static inline void cma_be_nobody(void)
 {
 	if (geteuid() == 0)
 		assert_int_equal(setresuid(65534, 65534, 65534), 0);
@@ -73,11 +73,11 @@ static inline unsigned char duo_obey(struct duo *duo, unsigned char order)
 	case 'r':
 		return transport_reads_me(&rank->team);
 	case 'b':
-		return (unsigned char)atomic_load(&transport->segment->remote.readable[0]);
+		return (unsigned char)atomic_load(&transport->segment->cma.readable[0]);
 	case 'u':
 		return munmap(duo->area + DUO_PAGES / 2 * duo->page, duo->page) == 0;
 	case 'w':
-		transport_remote_fini(transport);
+		transport_cma_fini(transport);
 		return 1;
 	case 'm':
 		while (!(message = transport_match(&rank->team, 0, 7, &blocked)))
@@ -86,7 +86,7 @@ static inline unsigned char duo_obey(struct duo *duo, unsigned char order)
 		transport_take(&rank->team, 0, message, LS_OK);
 		return 1;
 	case 'x':
-		execl("/proc/self/exe", "remote_test", "idle", (char *)NULL);
+		execl("/proc/self/exe", "cma_test", "idle", (char *)NULL);
 		return 0;
 	default:
 		return 0;
@@ -100,11 +100,11 @@ static inline int duo_child(struct duo *duo)
 	for (size_t i = 0; i < duo->bytes; i++)
 		duo->area[i] = duo_byte(i);
 	if (duo->kind == DUO_EPERM || duo->kind == DUO_ENOSYS)
-		remote_filter(duo->kind == DUO_EPERM ? EPERM : ENOSYS);
+		cma_filter(duo->kind == DUO_EPERM ? EPERM : ENOSYS);
 	if (duo->kind == DUO_UNDUMPABLE && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
 		return 1;
 	test_job_init_rank(duo->job, 1);
-	duo->job->no_remote = duo->kind == DUO_OFF;
+	duo->job->no_cma = duo->kind == DUO_OFF;
 	if (test_job_connect_rank(rank) != LS_OK)
 		return 1;
 	while (recv(duo->control, &order, 1, 0) == 1) {

@@ -14,7 +14,7 @@
 
 #include "base/capture.h"
 #include "transport/segment.h"
-#include "transport/remote_fixture.h"
+#include "transport/cma_fixture.h"
 
 static struct transport_team *mine(struct duo *duo)
 {
@@ -302,7 +302,7 @@ static void test_nonsense(void **state)
 	static const uint64_t odd[] = {0, 1, UINT32_MAX, INT64_MAX, UINT64_MAX, 4096, 7};
 	struct test_job *job = test_job_open(2);
 	struct transport *transport = &job->ranks[0].transport;
-	struct transport_remote *his = &job->ranks[1].transport.segment->remote;
+	struct transport_cma *his = &job->ranks[1].transport.segment->cma;
 	struct capture capture;
 	capture_begin(&capture);
 	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
@@ -310,7 +310,7 @@ static void test_nonsense(void **state)
 			atomic_store(&his->pid, odd[i]);
 			atomic_store(&his->address, odd[j]);
 			transport_probe(transport, true);
-			assert_int_equal(atomic_load(&transport->segment->remote.readable[0]), 1);
+			assert_int_equal(atomic_load(&transport->segment->cma.readable[0]), 1);
 		}
 	}
 	/* My own number, as from another container that counts its own: it is not this process; nor
@@ -321,7 +321,7 @@ static void test_nonsense(void **state)
 	for (size_t i = 0; i < 2; i++) {
 		atomic_store(&his->address, (uintptr_t)words[i]);
 		transport_probe(transport, true);
-		assert_int_equal(atomic_load(&transport->segment->remote.readable[0]), 1);
+		assert_int_equal(atomic_load(&transport->segment->cma.readable[0]), 1);
 	}
 	capture_end(&capture);
 	test_job_close(job);

@@ -14,8 +14,8 @@
 
 #include "base/messages.h"
 
-/* What rank `rank` holds in its private memory. Differs between jobs and ranks, so that the same
- * program in another process does not have the same word at the same place. */
+/* The word that rank `rank` has in its private memory. It differs between jobs and ranks, so that
+ * the same program in another process does not have the same word at the same place. */
 static uint64_t word_of(const struct transport *transport, int rank)
 {
 	return transport->job ^ UINT64_C(0x9e3779b97f4a7c15) * (uint64_t)(rank + 1);
@@ -23,12 +23,12 @@ static uint64_t word_of(const struct transport *transport, int rank)
 
 /* ---- being read ---- */
 
-void transport_remote_init(struct transport *transport)
+void transport_cma_init(struct transport *transport)
 {
-	struct transport_remote *remote = &transport->segment->remote;
+	struct transport_cma *cma = &transport->segment->cma;
 	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
 	void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	atomic_store(&remote->pid, (uint64_t)transport->pid);
+	atomic_store(&cma->pid, (uint64_t)transport->pid);
 	if (page == MAP_FAILED)
 		return;
 	/* A forked child has all other memory of its parent: it must not pass for it. */
@@ -38,29 +38,29 @@ void transport_remote_init(struct transport *transport)
 	}
 	transport->word = page;
 	*transport->word = word_of(transport, transport->rank);
-	atomic_store(&remote->address, (uint64_t)(uintptr_t)transport->word);
+	atomic_store(&cma->address, (uint64_t)(uintptr_t)transport->word);
 }
 
-void transport_remote_fini(struct transport *transport)
+void transport_cma_fini(struct transport *transport)
 {
 	if (transport->word)
 		munmap(transport->word, (size_t)sysconf(_SC_PAGESIZE));
 	transport->word = NULL;
 }
 
-void transport_remote_name(int launcher)
+void transport_allow_tracer(int launcher)
 {
-	/* PR_SET_PTRACER_ANY would open this process to all of the user's, which is more than the
-	 * ranks need. The system keeps one name and does not tell which; so a name that the program
-	 * has given itself is lost. Without Yama this is EINVAL, and nothing needs a name. */
+	/* PR_SET_PTRACER_ANY would open this process to all processes of the user, and the ranks
+	 * need less. The system keeps one tracer and does not say which; so a tracer that the
+	 * program has set itself is lost. Without Yama this is EINVAL, and no tracer is needed. */
 	if (launcher > 0)
 		(void)prctl(PR_SET_PTRACER, (unsigned long)launcher, 0, 0, 0);
 }
 
 /* ---- reading ---- */
 
-/* The bytes and then the word, in one call, which sees one process from beginning to end: as many
- * of them as could be read, from byte `done` on. */
+/* Reads the bytes and then the word, in one call, which sees one process from beginning to end.
+ * Returns how many could be read, from byte `done` on. */
 static ssize_t read_on(const struct transport_peer *mapped, uint64_t address, void *to,
 		       uint64_t bytes, uint64_t done, uint64_t *word)
 {
@@ -119,9 +119,9 @@ ls_status transport_read(const struct transport_team *team, int member, uint64_t
 static int try_peer(struct transport *transport, int peer, bool allowed)
 {
 	struct transport_peer *mapped = &transport->peers[peer];
-	struct transport_remote *remote = &mapped->segment->remote;
-	mapped->pid = (int)atomic_load_explicit(&remote->pid, memory_order_relaxed);
-	mapped->word_address = atomic_load_explicit(&remote->address, memory_order_relaxed);
+	struct transport_cma *cma = &mapped->segment->cma;
+	mapped->pid = (int)atomic_load_explicit(&cma->pid, memory_order_relaxed);
+	mapped->word_address = atomic_load_explicit(&cma->address, memory_order_relaxed);
 	if (peer == transport->rank)
 		return 0;
 	return allowed ? read_all(transport, peer, 0, NULL, 0) : EPERM;
@@ -129,11 +129,11 @@ static int try_peer(struct transport *transport, int peer, bool allowed)
 
 void transport_probe(struct transport *transport, bool allowed)
 {
-	struct transport_remote *mine = &transport->segment->remote;
+	struct transport_cma *mine = &transport->segment->cma;
 	uint64_t readable[RANKS_WORLD_WORDS] = {0}, unwarned = 0;
 	int refused = -1, why = 0, first = -1;
 	for (int q = 0; q < transport->size; q++) {
-		if (transport->peers[q].remote)
+		if (transport->peers[q].mirror)
 			continue;
 		first = first < 0 ? q : first;
 		int error = try_peer(transport, q, allowed);
@@ -144,13 +144,13 @@ void transport_probe(struct transport *transport, bool allowed)
 			why = error;
 		}
 	}
-	transport->no_remote = !allowed;
+	transport->no_cma = !allowed;
 	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
 		atomic_store_explicit(&mine->readable[w], readable[w], memory_order_relaxed);
 	atomic_store_explicit(&mine->probed, 1, memory_order_release);
 	if (allowed && refused >= 0 &&
-	    atomic_compare_exchange_strong(&transport->peers[first].segment->remote.warned,
-					   &unwarned, 1))
+	    atomic_compare_exchange_strong(&transport->peers[first].segment->cma.warned, &unwarned,
+					   1))
 		MESSAGE_SAY(MESSAGE_TRANSPORT_REMOTE, refused, strerror(why));
 }
 
@@ -163,11 +163,11 @@ bool transport_reads_me(struct transport_team *team)
 	for (int q = 0; q < team->size && known == TRANSPORT_READS_YES; q++) {
 		if (!transport_is_here(team, q))
 			continue; /* it gets all as messages */
-		const struct transport_remote *remote = &team->members[q].peer->segment->remote;
-		if (!atomic_load_explicit(&remote->probed, memory_order_acquire))
+		const struct transport_cma *cma = &team->members[q].peer->segment->cma;
+		if (!atomic_load_explicit(&cma->probed, memory_order_acquire))
 			return false;
 		int me = team->transport->rank;
-		if (!(atomic_load_explicit(&remote->readable[me / 64], memory_order_relaxed) &
+		if (!(atomic_load_explicit(&cma->readable[me / 64], memory_order_relaxed) &
 		      ranks_bit(me)))
 			known = TRANSPORT_READS_NO;
 	}

@@ -11,8 +11,8 @@
 
 #include "base/capture.h"
 #include "base/messages.h"
+#include "transport/cma_fixture.h"
 #include "transport/hosts_fixture.h"
-#include "transport/remote_fixture.h"
 
 static int occurrences(const char *text, const char *word)
 {
@@ -56,7 +56,7 @@ static void check_duo(enum duo_kind kind, const struct expected *expected)
 	const char *text = capture_end(&capture);
 	message_set_level(SETTING_LOG_WARN);
 	assert_int_equal(child_readable, expected->child_reads ? 3 : 2);
-	assert_int_equal(atomic_load(&transport->segment->remote.readable[0]),
+	assert_int_equal(atomic_load(&transport->segment->cma.readable[0]),
 			 expected->parent_reads ? 3 : 1);
 	assert_int_equal(transport_reads_me(team), expected->child_reads);
 	assert_int_equal(duo_ask(&duo, 'r'), expected->parent_reads);
@@ -110,7 +110,7 @@ static void test_off(void **state)
  * right. */
 static int run_as_nobody(void)
 {
-	remote_be_nobody();
+	cma_be_nobody();
 	check_duo(DUO_PLAIN, &(struct expected){true, true, NULL});
 	check_duo(DUO_UNDUMPABLE,
 		  &(struct expected){false, true, "rank 1: Operation not permitted"});
@@ -138,7 +138,7 @@ enum { CROWD = 4 };
 /* A rank that is refused, in a process of its own. */
 static int run_refused(struct test_job *job, int r)
 {
-	remote_filter(EPERM);
+	cma_filter(EPERM);
 	test_job_init_rank(job, r);
 	ls_status status = test_job_connect_rank(&job->ranks[r]);
 	test_job_fini_rank(job, r);
@@ -178,7 +178,7 @@ static void test_answers(void **state)
 	(void)state;
 	struct test_job *job = test_job_open(3);
 	struct transport_team *me = &job->ranks[1].team;
-	struct transport_remote *his = &job->ranks[2].transport.segment->remote;
+	struct transport_cma *his = &job->ranks[2].transport.segment->cma;
 	/* As if rank 2 had not tried yet: no, but not for good. */
 	atomic_store(&his->probed, 0);
 	assert_false(transport_reads_me(me));

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Payloads in the pages beside the entries, which are a ring with the rule of the entries
+ * (README.md); and what else the path of short collectives (inline.h) needs of the engine. */
+#ifndef ENGINE_PAYLOAD_H
+#define ENGINE_PAYLOAD_H
+
+#include <string.h>
+
+#include "base/prefetch.h"
+#include "engine/engine.h"
+#include "transport/payload.h"
+
+/* Steps of a 64-bit hash that changes with every bit of both operands (the finaliser of
+ * MurmurHash3). */
+static inline uint64_t engine_mix(uint64_t hash, uint64_t value)
+{
+	hash ^= value;
+	hash = (hash ^ hash >> 33) * UINT64_C(0xff51afd7ed558ccd);
+	hash = (hash ^ hash >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
+	return hash ^ hash >> 33;
+}
+
+/* The first page of a new payload of `bytes`. */
+static inline unsigned engine_payload_page(const struct engine *engine, uint64_t bytes)
+{
+	return engine->payload_next + transport_payload_pages(bytes) <= TRANSPORT_INLINE_PAGES
+		       ? engine->payload_next
+		       : 0;
+}
+/* The collective that all ranks must have entered before I write to these pages: by then they have
+ * finished the collective that used them. 0: none. */
+static inline uint64_t engine_payload_needs(const struct engine *engine, uint64_t bytes)
+{
+	unsigned page = engine_payload_page(engine, bytes);
+	uint64_t last = 0;
+	for (unsigned i = 0; i < transport_payload_pages(bytes); i++)
+		if (engine->payload_seqs[page + i] > last)
+			last = engine->payload_seqs[page + i];
+	return last ? last + 1 : 0;
+}
+/* Makes these pages the payload of entry `seq`. */
+static inline unsigned char *engine_payload_take(struct engine *engine, uint64_t seq, uint64_t bytes)
+{
+	struct transport_team *team = engine->team;
+	unsigned page = engine_payload_page(engine, bytes), pages = transport_payload_pages(bytes);
+	transport_entry(team, team->rank, seq)->page = page;
+	for (unsigned i = 0; i < pages; i++)
+		engine->payload_seqs[page + i] = seq;
+	engine->payload_last = page;
+	engine->payload_next = page + pages;
+	return transport_area_of(team, team->rank)->payloads[page];
+}
+static inline void engine_payload_put(struct engine *engine, uint64_t seq, const void *payload,
+				      uint64_t bytes)
+{
+	memcpy(engine_payload_take(engine, seq, bytes), payload, bytes);
+}
+/* Call after an entry with a payload of `bytes` was published, while this rank waits anyway:
+ * fetches the cache lines of the next payload back from the ranks that have read them. It guesses
+ * that the next payload is as long. */
+static inline void engine_payload_prefetch(const struct engine *engine, uint64_t bytes)
+{
+	const struct transport_team *team = engine->team;
+	const unsigned char *payload =
+		transport_area_of(team, team->rank)->payloads[engine_payload_page(engine, bytes)];
+	for (uint64_t at = 0; at < bytes; at += 64)
+		prefetch_for_store(payload + at);
+}
+
+/* Whether the group has failed: a load after this rank's stores in the sequentially consistent
+ * order (README.md, late access). */
+static inline bool engine_has_failed(const struct engine *engine)
+{
+	return wait_has_failed(atomic_load_explicit(engine->cause, memory_order_seq_cst));
+}
+
+#endif
