@@ -11,11 +11,10 @@
 #include <string.h>
 
 enum {
-	RANKS_JOB_MAX = 4096, /* that sets, plans and diagnosis take */
-	/* Of a job, so far: tables by world rank, and sets of world ranks that are one word. */
-	RANKS_WORLD_MAX = 512,
-	RANKS_HOST_MAX = 64,  /* of a job on one host */
-	RANKS_HOSTS_MAX = 64, /* hosts of a job: sets of hosts are one word */
+	RANKS_JOB_MAX = 4096,  /* that sets, plans and diagnosis take */
+	RANKS_WORLD_MAX = 512, /* of a job that runs: tables by world rank have so many places */
+	RANKS_HOST_MAX = 64,   /* of a job on one host */
+	RANKS_HOSTS_MAX = 64,  /* hosts of a job: sets of hosts are one word */
 	RANKS_WORDS = RANKS_JOB_MAX / 64,
 	RANKS_WORLD_WORDS = (RANKS_WORLD_MAX + 63) / 64,
 };
