@@ -148,7 +148,7 @@ static void every_choice_has_a_plan(void **state)
 {
 	(void)state;
 	static const uint64_t sizes[] = {0, 8, 8192, 8193, UINT64_MAX};
-	static struct plan_step steps[8 * RANKS_WORLD_MAX];
+	static struct plan_step steps[8 * RANKS_HOST_MAX];
 	uint32_t random = 3;
 	struct hosts hosts;
 	for (int i = 0; i < DRAWN; i++) {
@@ -190,7 +190,7 @@ static void plans_work_for_all_ranks_of_a_job(void **state)
 	struct hosts *hosts = malloc(sizeof *hosts);
 	assert_non_null(hosts);
 	for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++) {
-		hosts_of_size(LARGEST - (int)i % 2, RANKS_WORLD_MAX, i % 3 == 2, hosts);
+		hosts_of_size(LARGEST - (int)i % 2, RANKS_HOST_MAX, i % 3 == 2, hosts);
 		struct plan_sim_op op = op_of(sorts[i].collective, sorts[i].algorithm, LARGEST, 32);
 		struct plan_sim sim = sim_of(hosts, &op, 1);
 		run(&sim);
@@ -225,7 +225,7 @@ static void windows_stay_on_their_host(void **state)
 static void topologies_out_of_range_are_refused(void **state)
 {
 	(void)state;
-	static struct plan_step steps[8 * (RANKS_WORLD_MAX + 2)];
+	static struct plan_step steps[8 * (RANKS_HOST_MAX + 2)];
 	struct plan plan;
 	struct hosts hosts;
 	hosts_of("0123", &hosts);
@@ -239,12 +239,12 @@ static void topologies_out_of_range_are_refused(void **state)
 	assert_false(plan_build(&params, steps, &plan));
 	hosts_of("0223", &hosts); /* nobody is on host 1 */
 	assert_false(plan_build(&params, steps, &plan));
-	params.size = RANKS_WORLD_MAX + 2;
+	params.size = RANKS_HOST_MAX + 2;
 	memset(hosts.of, 0, sizeof hosts.of);
-	hosts.of[RANKS_WORLD_MAX] = hosts.of[RANKS_WORLD_MAX + 1] = 1;
+	hosts.of[RANKS_HOST_MAX] = hosts.of[RANKS_HOST_MAX + 1] = 1;
 	hosts.topology.host_count = 2;
 	assert_true(plan_build(&params, steps, &plan));
-	hosts.of[RANKS_WORLD_MAX] = 0; /* one more than a host may have */
+	hosts.of[RANKS_HOST_MAX] = 0; /* one more than a host may have */
 	assert_false(plan_build(&params, steps, &plan));
 }
 
@@ -404,7 +404,7 @@ static void every_plan_without_windows(void **state)
 	struct hosts *hosts = malloc(sizeof *hosts);
 	assert_non_null(hosts);
 	assert_true(nightly_size > 1 && nightly_size <= RANKS_JOB_MAX);
-	hosts_of_size(nightly_size, RANKS_WORLD_MAX, false, hosts);
+	hosts_of_size(nightly_size, RANKS_HOST_MAX, false, hosts);
 	for (int c = 0; c < COLL_COUNT; c++)
 		for (int a = 0; a < PLAN_ALGORITHM_COUNT; a++) {
 			if (!plan_has((enum coll_id)c, (enum plan_algorithm)a) ||

@@ -138,7 +138,7 @@ static void run_size(int size)
 static void every_plan_works_for_every_size(void **state)
 {
 	(void)state;
-	for (int size = 1; size <= RANKS_WORLD_MAX; size++)
+	for (int size = 1; size <= RANKS_HOST_MAX; size++)
 		if (!SLOW || size <= SMALL || size >= 63 || size == 32)
 			run_size(size);
 }
@@ -189,8 +189,8 @@ static bool is_interesting(int size)
 static void every_plan_works_for_many_more_ranks(void **state)
 {
 	(void)state;
-	assert_true(nightly_size > RANKS_WORLD_MAX && nightly_size <= RANKS_JOB_MAX);
-	for (int size = RANKS_WORLD_MAX + 1; size <= nightly_size; size++)
+	assert_true(nightly_size > RANKS_HOST_MAX && nightly_size <= RANKS_JOB_MAX);
+	for (int size = RANKS_HOST_MAX + 1; size <= nightly_size; size++)
 		if (is_interesting(size))
 			visit_pairs(run_large_pair, &size);
 }
@@ -295,7 +295,7 @@ static int visited; /* mutants that were refused, so that a test can see that th
 
 static void visit_ranks(const struct plan_sim_op *op, int size, visitor *visit)
 {
-	struct plan_step steps[RANKS_WORLD_MAX * 8];
+	struct plan_step steps[RANKS_HOST_MAX * 8];
 	char report[PLAN_SIM_TEXT_BYTES];
 	if (!survives(op, size, NULL, report))
 		fail_msg("not changed at all: %s", report);

@@ -258,7 +258,7 @@ static unsigned cells_of(const struct plan_sim *sim)
 			   sim->ops[i].collective == COLL_BROADCAST ||
 			   sim->ops[i].collective == COLL_BARRIER;
 		bool whole = cut && (algorithm == PLAN_TREE || algorithm == PLAN_DOUBLING);
-		unsigned blocks = algorithm == PLAN_RAILS && sim->topology ? RANKS_WORLD_MAX
+		unsigned blocks = algorithm == PLAN_RAILS && sim->topology ? RANKS_HOST_MAX
 									   : (unsigned)sim->size;
 		if (!whole && blocks > most)
 			most = blocks;
