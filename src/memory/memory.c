@@ -13,7 +13,7 @@
 #include "memory/arena.h"
 #include "memory/block.h"
 
-enum { CALLED_BYTES = 160, MEMORY_DOUBLING = 4 /* classes */ };
+enum { CALLED_BYTES = 160 };
 
 /* The smallest class of at least `pages`. */
 static unsigned class_of(size_t pages)
@@ -110,12 +110,13 @@ static struct memory_block *carve(struct memory *memory, unsigned size_class, in
 	return block;
 }
 
-/* A cached block of this class, or of one of the next. */
-static struct memory_block *pop_any(struct memory *memory, unsigned size_class, unsigned classes)
+/* A cached block of this class or a larger one, but not of more than `pages`. */
+static struct memory_block *pop_any(struct memory *memory, unsigned size_class, size_t pages)
 	LOCK_REQUIRES(memory)
 {
 	struct memory_block *block = NULL;
-	for (unsigned i = size_class; i < MEMORY_CLASSES && i < size_class + classes && !block; i++)
+	for (unsigned i = size_class;
+	     i < MEMORY_CLASSES && memory_class_pages(i) <= pages && !block; i++)
 		block = pop(memory, i);
 	return block;
 }
@@ -125,7 +126,7 @@ static struct memory_block *pop_any(struct memory *memory, unsigned size_class, 
 static struct memory_block *take(struct memory *memory, unsigned size_class, int *error)
 	LOCK_REQUIRES(memory)
 {
-	struct memory_block *block = pop_any(memory, size_class, MEMORY_DOUBLING + 1);
+	struct memory_block *block = pop_any(memory, size_class, 2 * memory_class_pages(size_class));
 	*error = 0;
 	if (block) {
 		memory->hits++;
@@ -133,7 +134,7 @@ static struct memory_block *take(struct memory *memory, unsigned size_class, int
 		memory->misses++;
 		block = carve(memory, size_class, error);
 		if (!block)
-			block = pop_any(memory, size_class, MEMORY_CLASSES);
+			block = pop_any(memory, size_class, SIZE_MAX);
 	}
 	if (block) {
 		block->next = NULL;

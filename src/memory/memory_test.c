@@ -177,6 +177,8 @@ static void a_larger_block_is_used(void **state)
 	assert_true(memory_is_valid(&memory));
 	assert_int_equal(memory_free(&memory, five, NULL), LS_OK);
 	assert_ptr_equal(alloc(&memory, 5 * memory.page_bytes), five);
+	assert_int_equal(memory_free(&memory, five, NULL), LS_OK);
+	assert_ptr_not_equal(alloc(&memory, 2 * memory.page_bytes), five);
 	memory_fini(&memory);
 }
 
