@@ -9,6 +9,7 @@
 #include "base/ranks.h"
 #include "world/registry.h"
 #include "progress/progress.h"
+#include "p2p/p2p.h"
 #include "group_private.h"
 #include "from_members.h"
 
@@ -48,7 +49,7 @@ struct note {
 
 /* A stopped rank neither receives nor withdraws. Nor does a rank that has confirmed a set with an
  * earlier call of mine, until other members of that set send something new. */
-enum { REFUSE_AT_MOST_MS = 1000 };
+enum { REFUSE_AT_MOST_MS = 1000, TURN_MS = 5 /* of some of many */ };
 
 /* Another rank of the list. */
 struct peer {
@@ -189,6 +190,21 @@ static bool is_agreed(const struct table *table)
 	return table->confirmed != 0;
 }
 
+/* Waits until one of them is complete. A wait takes P2P_ANY_MAX operations, so of more it waits for
+ * so many at a time. */
+static ls_status wait_any_of(ls_op *const *ops, int count)
+{
+	ls_status status = LS_PENDING;
+	int index;
+	if (count <= P2P_ANY_MAX)
+		return ls_wait_any(ops, count, 0, &index);
+	for (int first = 0; status == LS_PENDING; first = (first + P2P_ANY_MAX) % count) {
+		int some = count - first < P2P_ANY_MAX ? count - first : P2P_ANY_MAX;
+		status = ls_wait_any(ops + first, some, TURN_MS, &index);
+	}
+	return status;
+}
+
 /* Waits until a rank that is behind sends something. If one of them cannot send any more, it waits
  * for that rank alone, so the wait fails. */
 static ls_status wait_for_some(struct table *table)
@@ -196,7 +212,7 @@ static ls_status wait_for_some(struct table *table)
 	struct ranks room;
 	const struct ranks *gone = world_gone(table->meeting->parent, &room);
 	ls_op *behind[RANKS_WORLD_MAX];
-	int count = 0, index;
+	int count = 0;
 	for (int i = 0; i < table->count; i++) {
 		struct peer *peer = &table->peers[i];
 		if (table->confirmed ? peer->confirmed == table->confirmed : peer->serial != 0)
@@ -208,7 +224,7 @@ static ls_status wait_for_some(struct table *table)
 		}
 		behind[count++] = peer->receive;
 	}
-	ls_status status = ls_wait_any(behind, count, 0, &index);
+	ls_status status = wait_any_of(behind, count);
 	return status == LS_PENDING ? LS_OK : status;
 }
 

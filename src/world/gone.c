@@ -10,7 +10,7 @@ static const struct ranks *known(const struct ls_group *group, struct ranks *roo
 		return NULL;
 	*room = (struct ranks){{0}};
 	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
-		room->words[w] = atomic_load_explicit(&group->gone[w], memory_order_relaxed);
+		room->words[w] = atomic_load_explicit(&group->gone[w], memory_order_acquire);
 	return room;
 }
 

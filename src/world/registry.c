@@ -46,11 +46,11 @@ void world_release(struct ls_group *group)
 	atomic_fetch_sub(&group->holders, 1);
 }
 
-uint64_t world_members(const struct ls_group *group)
+struct ranks world_members(const struct ls_group *group)
 {
-	uint64_t members = 0;
+	struct ranks members = {{0}};
 	for (int q = 0; q < group->size && group->id != WORLD_GROUP_ID; q++)
-		members |= UINT64_C(1) << group->team.members[q].world;
+		ranks_add(&members, group->team.members[q].world);
 	return members;
 }
 

@@ -20,7 +20,7 @@ int world_hold_all(struct world *world, struct ls_group **out);
 struct ls_group *world_hold_area(struct world *world, unsigned area);
 void world_release(struct ls_group *group);
 /* Its members as a set of world ranks; empty for the world group. */
-uint64_t world_members(const struct ls_group *group);
+struct ranks world_members(const struct ls_group *group);
 /* The group rank of a world rank; -1: not a member. */
 int world_rank_in(const struct ls_group *group, int world_rank);
 /* The world rank of a group rank; -1: there is no such rank. */

@@ -288,6 +288,15 @@ static void groups(ls_group *world)
 		all_add(some);
 		ls_group_close(some);
 	}
+	int *every = malloc((size_t)size * sizeof *every);
+	MUST(every);
+	for (int i = 0; i < size; i++)
+		every[i] = i;
+	/* The first ones wait for more ranks than one wait can name. */
+	DONE(ls_group_from_members(world, every, size, NULL, &some));
+	all_add(some);
+	ls_group_close(some);
+	free(every);
 	ls_group_close(odd);
 }
 
