@@ -4,6 +4,7 @@
  * limit. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -185,13 +186,22 @@ static ls_status answer_challenge(struct rendezvous_client *client)
  * refusal, which anybody may send, and which harms nobody. */
 static bool is_signed(const struct rendezvous_client *client, const struct wire_answer *answer)
 {
-	struct wire_answer unsigned_answer = *answer;
+	struct wire_answer *unsigned_answer;
+	bool good;
 
 	if (!client->remote || (!client->checked && answer->status != LS_OK))
 		return true;
-	memset(&unsigned_answer.tag, 0, sizeof unsigned_answer.tag);
-	return client->checked && auth_verify(&client->session, AUTH_SERVER, 1, &unsigned_answer,
-					      answer->head.bytes, &answer->tag);
+	if (!client->checked)
+		return false;
+	unsigned_answer = malloc(sizeof *unsigned_answer); /* too large for a small stack */
+	if (!unsigned_answer)
+		return false;
+	*unsigned_answer = *answer;
+	memset(&unsigned_answer->tag, 0, sizeof unsigned_answer->tag);
+	good = auth_verify(&client->session, AUTH_SERVER, 1, unsigned_answer, answer->head.bytes,
+			   &answer->tag);
+	free(unsigned_answer);
+	return good;
 }
 
 static ls_status take_answer(struct rendezvous_client *client, const struct wire_answer *answer,

@@ -37,6 +37,8 @@ static void *map(int fd, size_t bytes)
 	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (memory == MAP_FAILED)
 		return NULL;
+	/* A core file would make the system allocate all that nobody has touched. */
+	(void)madvise(memory, bytes, MADV_DONTDUMP);
 	if (madvise(memory, bytes, MADV_DONTFORK) != 0) {
 		int error = errno;
 		munmap(memory, bytes);
