@@ -226,7 +226,7 @@ struct engine_p2p {
 	/* Of a long send; written under the mailbox' lock, read without it. */
 	_Atomic bool cancelled, asks_cancel; /* asks: its receiver, on another host */
 
-	bool by_address;              /* send: op->input_offset is an address */
+	bool by_address, staged_all;  /* send: input_offset is an address; copied whole */
 	bool announced;               /* send: it has an RTS slot that the receiver knows */
 	bool crossed;                 /* receive: see engine_p2p_crossed_ranks */
 	uint32_t index, generation;   /* of the RTS slot; the index is 0 .. MAIL_RTS - 1 */

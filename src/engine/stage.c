@@ -6,6 +6,11 @@
 #include "base/clock.h"
 #include "kernel/kernel.h"
 
+/* A message in cells is staged under the mailbox' lock, which the choice takes itself. */
+_Static_assert((int)MAIL_EAGER_BYTES < (int)ENGINE_P2P_READ_BLOCKING_LEAST &&
+		       MAIL_EAGER_BYTES < 1 << ENGINE_STORES_LEAST,
+	       "nothing is chosen for a message in cells");
+
 static bool take_block(struct engine *engine, struct engine_op *op)
 {
 	ls_status status = memory_alloc(engine->memory, op->call.send.bytes, &op->input_block);
@@ -44,21 +49,26 @@ void engine_p2p_end_stores(struct engine *engine, const struct engine_op *op)
 {
 	const struct engine_p2p *p2p = &op->p2p;
 	bool copied_alone = p2p->stores.at && !p2p->pieces_copied;
-	bool before_post = p2p->way.writer == ENGINE_SEND && !p2p->by_address;
 	if (!copied_alone && !p2p->way.at)
 		return;
+	/* Of a blocking send the copies overlap. One that does not block may be one of many, which
+	 * wait for each other: only its own copies count. */
+	bool overlaps = p2p->way.writer == ENGINE_SEND_BLOCKING && !p2p->staged_all;
 	uint64_t copied = atomic_load_explicit(&p2p->rts->ticks, memory_order_relaxed);
 	uint64_t elapsed = atomic_load_explicit(&p2p->rts->elapsed, memory_order_relaxed);
+	uint64_t before_post = p2p->staged_all ? p2p->ticks : 0;
 	lock_mail_acquire(&engine->mailbox->lock);
 	if (copied_alone)
 		engine_stores_took(&p2p->stores, p2p->ticks + copied);
-	engine_stores_took(&p2p->way, elapsed + (before_post ? p2p->ticks : 0));
+	if (p2p->way.at)
+		engine_stores_took(&p2p->way, overlaps ? elapsed : copied + before_post);
 	lock_mail_release(&engine->mailbox->lock);
 }
 
 void engine_p2p_stage_all(struct engine *engine, struct engine_op *op)
 {
 	op->p2p.posted_first = false;
+	op->p2p.staged_all = true;
 	bool stream = engine_p2p_begin_stores(engine, op);
 	uint64_t before = clock_ticks();
 	kernel_copy(op->input_block, op->call.send.address, op->call.send.bytes, stream);
@@ -94,20 +104,22 @@ static bool is_read(struct engine *engine, struct engine_op *op)
 	uint64_t least = op->p2p.posted_first || always ? ENGINE_P2P_READ_BLOCKING_LEAST
 							: ENGINE_P2P_READ_LEAST;
 	if (engine->remote == SETTING_REMOTE_OFF || bytes < least ||
-	    !engine->mailbox->peers[op->call.peer].is_here || !transport_reads_me(engine->team))
+	    !engine->mailbox->peers[op->call.peer].is_here ||
+	    !transport_reads_buffer(engine->team, op->call.send.address, bytes))
 		return false;
 	if (always)
 		return true;
+	bool has_room = bytes <= engine->memory->bytes / ENGINE_P2P_ARENA_SHARE;
 	if (bytes <= ENGINE_P2P_READ_MOST)
-		return reading_is_faster(engine, op);
-	if (op->p2p.posted_first && bytes <= engine->memory->bytes / ENGINE_P2P_ARENA_SHARE)
+		return !has_room || reading_is_faster(engine, op);
+	if (op->p2p.posted_first && has_room)
 		from = ENGINE_P2P_READ_BLOCKING_LONG;
 	return bytes >= from;
 }
 
 bool engine_p2p_stage_payload(struct engine *engine, struct engine_op *op)
 {
-	op->p2p.by_address = op->p2p.posted_first = false;
+	op->p2p.by_address = op->p2p.posted_first = op->p2p.staged_all = false;
 	op->p2p.stores.at = op->p2p.way.at = NULL;
 	if (memory_offset_for(engine->memory, op->call.send.address, op->call.send.bytes,
 			      &engine->peers, &op->input_offset))

@@ -52,8 +52,9 @@ static uint64_t laid_out(const struct engine_op *op, enum plan_buffer buffer)
  * says so. PLAN_PULL, which may replace the plan, does not write to windows that are shown by
  * address. */
 static bool is_readable(const struct engine *engine, const struct engine_op *op,
-			enum plan_buffer buffer, uint64_t bytes)
+			enum plan_buffer buffer, const struct buffer *caller)
 {
+	uint64_t bytes = caller->bytes;
 	const struct engine_plan *plan = op->plan;
 	bool only_read =
 		plan->plan.reach[buffer] == PLAN_REACH_READ ||
@@ -61,7 +62,7 @@ static bool is_readable(const struct engine *engine, const struct engine_op *op,
 	bool chosen = op->choice.read_bytes > 0 || (op->call.counts && bytes >= ENGINE_CMA_BYTES);
 	bool wanted = engine->remote == SETTING_REMOTE_ALWAYS ||
 		      (engine->remote == SETTING_REMOTE_AUTO && chosen);
-	return only_read && wanted && bytes > 0 && transport_reads_me(engine->team);
+	return only_read && wanted && transport_reads_buffer(engine->team, caller->address, bytes);
 }
 
 /* Copies the caller's input, times its factor, to a new block. */
@@ -92,7 +93,7 @@ static bool show_in_place(struct engine *engine, struct engine_op *op, enum plan
 	}
 	if ((input && op->input_block) || is_mapped(engine, caller, offset))
 		return true;
-	if (!is_readable(engine, op, buffer, caller->bytes))
+	if (!is_readable(engine, op, buffer, caller))
 		return false;
 	*window = TRANSPORT_WINDOW_ADDRESS;
 	*offset = (uintptr_t)caller->address;

@@ -154,6 +154,34 @@ void transport_probe(struct transport *transport, bool allowed)
 		MESSAGE_SAY(MESSAGE_TRANSPORT_REMOTE, refused, strerror(why));
 }
 
+static bool can_be_read(const struct transport *transport, const unsigned char *buffer,
+			uint64_t bytes)
+{
+	unsigned char got[2];
+	struct iovec into = {.iov_base = got, .iov_len = sizeof got};
+	struct iovec from[] = {
+		{.iov_base = (void *)(uintptr_t)buffer, .iov_len = 1},
+		{.iov_base = (void *)(uintptr_t)(buffer + bytes - 1), .iov_len = 1},
+	};
+	return process_vm_readv(transport->pid, &into, 1, from, 2, 0) == sizeof got;
+}
+
+bool transport_reads_buffer(struct transport_team *team, const void *buffer, uint64_t bytes)
+{
+	struct transport *transport = team->transport;
+	uint64_t key = ((uint64_t)(uintptr_t)buffer ^ bytes << 48) * UINT64_C(0x9e3779b97f4a7c15);
+	_Atomic uint64_t *known = &transport->readable_buffers[key >> 59];
+	if (bytes == 0 || !transport_reads_me(team))
+		return false;
+	key = (key ^ bytes) | 1;
+	if (atomic_load_explicit(known, memory_order_relaxed) == key)
+		return true;
+	if (!can_be_read(transport, buffer, bytes))
+		return false;
+	atomic_store_explicit(known, key, memory_order_relaxed);
+	return true;
+}
+
 bool transport_reads_me(struct transport_team *team)
 {
 	uint32_t known = atomic_load_explicit(&team->reads_me, memory_order_relaxed);

@@ -67,6 +67,8 @@ struct transport {
 	bool no_cma;                   /* peers do not read my plain memory */
 	bool populates;                /* the system has MADV_POPULATE_WRITE */
 	struct transport_hosts *hosts; /* NULL: all ranks are on this host */
+	/* Of transport_reads_buffer: a hash of each buffer that could be read; 0: none. */
+	_Atomic uint64_t readable_buffers[32];
 };
 
 /* What this process keeps of its channels with one member. Any thread may use them: the lock makes
@@ -195,6 +197,11 @@ void transport_team_set_world(struct transport_team *team);
  * its transport_connect returns, and nobody waits for that. One load once it is known. Any
  * thread. */
 bool transport_reads_me(struct transport_team *team);
+
+/* Whether such a window may be this buffer of the caller's: transport_reads_me, and the system lets
+ * other processes read it, which it does not for all memory, such as that of a device's driver. Its
+ * first and last byte are tried; a buffer that could be read once is not tried again. Any thread. */
+bool transport_reads_buffer(struct transport_team *team, const void *buffer, uint64_t bytes);
 
 /* Copies `bytes` at `address` in the memory of member `peer`'s process to `to`: all of them, or an
  * error. The peer must keep them there and unchanged meanwhile. A wrong address is an error and

@@ -352,6 +352,51 @@ void plain_memory_refused_to_one(struct runner_rank *self)
 	run_refused(self, EPERM, false);
 }
 
+/* Memory that the system reads for no other process, as it is of some devices' drivers; NULL: this
+ * system has none. */
+static int32_t *secret_memory(void)
+{
+	int fd = (int)syscall(SYS_memfd_secret, 0);
+	if (fd < 0)
+		return NULL;
+	CHECK(ftruncate(fd, BYTES) == 0);
+	void *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(memory != MAP_FAILED);
+	close(fd);
+	return memory;
+}
+
+/* It is copied, though memory that can be read would be read in place. */
+void memory_that_no_peer_reads(struct runner_rank *self)
+{
+	static const uint64_t counts[] = {8 << 10, 20 << 10, BYTES / sizeof(int32_t)};
+	ls_group *group = runner_open(self);
+	int32_t *secret = secret_memory(), *got = calloc(1, BYTES);
+	CHECK(got);
+	for (unsigned i = 0; secret && i < sizeof counts / sizeof *counts; i++) {
+		uint64_t count = counts[i], last = count - 1;
+		ls_op *op;
+		secret[0] = secret[last] = 100 * self->rank + (int)i;
+		if (self->rank == 0) {
+			OK(ls_send(group, secret, count, LS_INT32, 1, NULL));
+			OK(ls_isend(group, secret, count, LS_INT32, 1, NULL, &op));
+			OK(ls_wait(op, 0));
+			ls_op_free(op);
+		} else if (self->rank == 1) {
+			OK(ls_recv(group, got, count, LS_INT32, 0, NULL));
+			CHECK(got[0] == (int)i && got[last] == (int)i);
+			OK(ls_recv(group, secret, count, LS_INT32, 0, NULL));
+			CHECK(secret[0] == (int)i && secret[last] == (int)i);
+		}
+		secret[0] = secret[last] = 100 * self->rank + (int)i;
+		OK(ls_broadcast(group, secret, secret, count, LS_INT32, 0, NULL));
+		CHECK(secret[0] == (int)i && secret[last] == (int)i);
+	}
+	runner_meet(self);
+	ls_group_close(group);
+	free(got);
+}
+
 /* Longer than two fragments, and not by a whole line; each rank's memory is of another sort, and
  * changes from call to call. */
 static void run_fragments(const struct runner_rank *self)

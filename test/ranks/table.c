@@ -106,6 +106,8 @@ const struct runner_test runner_tests[] = {
 	SETTING(plain_memory_refused_eperm, "always_remote", "REMOTE=always", FEW, PROCESSES),
 	SETTING(plain_memory_refused_enosys, "always_remote", "REMOTE=always", FEW, PROCESSES),
 	SETTING(plain_memory_refused_to_one, "always_remote", "REMOTE=always", FEW, PROCESSES),
+	TEST(memory_that_no_peer_reads, FEW, PROCESSES),
+	SETTING(memory_that_no_peer_reads, "remote", "REMOTE=always", FEW, PROCESSES),
 	TEST(plain_memory_in_fragments, FEW),
 	UNLOOKED(plain_memory_in_fragments, FEW),
 	TEST(plain_memory_read_and_in_fragments, FEW, PROCESSES, WITH("REMOTE=always")),

@@ -39,7 +39,8 @@ runner_function allreduce_shapes, reduce_shapes, broadcast_shapes, allgather_sha
 runner_function register_shared_memory, register_together_or_not, registered_memory_to_oneself,
 	registered_memory_is_gone, register_over_memory_that_is_gone, plain_memory_is_read,
 	plain_memory_refused_eperm, plain_memory_refused_enosys, plain_memory_refused_to_one,
-	plain_memory_in_fragments, plain_memory_read_and_in_fragments, plain_memory_of_a_dead_rank;
+	memory_that_no_peer_reads, plain_memory_in_fragments, plain_memory_read_and_in_fragments,
+	plain_memory_of_a_dead_rank;
 /* same_bits_test.c */
 runner_function reductions_same_bits;
 /* wrong_test.c */
