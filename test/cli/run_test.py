@@ -29,7 +29,7 @@ def test_command_line():
             (['run', '-n', '1', '--timeout', '0', 'true'], '--timeout needs'),
             (['run', '-n', '1', '--timeout', 'soon', 'true'], '--timeout needs'),
             (['run', '-n', '1', '--no-prefix=3', 'true'], 'takes no value'),
-            (['run', '--hosts', 'a:0', 'true'], "--hosts: 'a:0': each host has 1 rank or more"),
+            (['run', '--hosts', 'a:0', 'true'], "--hosts: 'a:0': each host has 1 to 64 ranks"),
             (['run', '--hosts', '-oX=y:1', 'true'], "--hosts: '-oX=y:1' is no host"),
             (['run', '--hosts', 'a:1', '-n', '2', 'true'], '-n is for one host'),
             (['run', '--hosts', 'a:1', '--phases', 'true'], 'do not go with --hosts'),

@@ -8,7 +8,7 @@
 
 #include "control/control.h"
 
-enum { HOSTS = 5, ME = 2, JOB = 9, AGENT_MAX = 255 };
+enum { HOSTS = 5, ME = 2, JOB = 9, AGENT_MAX = UINT16_MAX };
 
 static void check(struct control *control, uint64_t now_ns)
 {
