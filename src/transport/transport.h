@@ -198,9 +198,10 @@ void transport_team_set_world(struct transport_team *team);
  * thread. */
 bool transport_reads_me(struct transport_team *team);
 
-/* Whether such a window may be this buffer of the caller's: transport_reads_me, and the system lets
- * other processes read it, which it does not for all memory, such as that of a device's driver. Its
- * first and last byte are tried; a buffer that could be read once is not tried again. Any thread. */
+/* Whether such a window may be this buffer of the caller's: transport_reads_me holds, and the
+ * system lets other processes read the buffer. It does not for all memory, such as that of a
+ * device's driver. This tries the first and the last byte; a buffer that could be read once is not
+ * tried again. Any thread. */
 bool transport_reads_buffer(struct transport_team *team, const void *buffer, uint64_t bytes);
 
 /* Copies `bytes` at `address` in the memory of member `peer`'s process to `to`: all of them, or an

@@ -12,16 +12,13 @@
 	{                                                                                     \
 		.name = #function, .symbol = #function, .run = function, .ranks = __VA_ARGS__ \
 	}
-#define ALGORITHM(function, algorithm, ...)                                            \
-	{                                                                              \
-		.name = #function "_" algorithm, .symbol = #function, .run = function, \
-		.setting = "LOCKSTEP_ALGORITHM=" algorithm, .ranks = __VA_ARGS__       \
-	}
 #define SETTING(function, suffix, assignment, ...)                                  \
 	{                                                                           \
 		.name = #function "_" suffix, .symbol = #function, .run = function, \
 		.setting = "LOCKSTEP_" assignment, .ranks = __VA_ARGS__             \
 	}
+#define ALGORITHM(function, algorithm, ...) \
+	SETTING(function, algorithm, "ALGORITHM=" algorithm, __VA_ARGS__)
 #define SERIAL_AND_EARLY "P2P=serial LOCKSTEP_LOOK_MS=10"
 /* Whatever sleeps is woken, or it sleeps for ten seconds: no watch looks before. */
 #define UNLOOKED(function, ...)                                                            \
