@@ -6,6 +6,7 @@
  * word. */
 #include "segment.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -154,6 +155,7 @@ void transport_probe(struct transport *transport, bool allowed)
 		MESSAGE_SAY(MESSAGE_TRANSPORT_REMOTE, refused, strerror(why));
 }
 
+/* If this process may not make the call, that says nothing: its peers may, as they have tried. */
 static bool can_be_read(const struct transport *transport, const unsigned char *buffer,
 			uint64_t bytes)
 {
@@ -163,7 +165,8 @@ static bool can_be_read(const struct transport *transport, const unsigned char *
 		{.iov_base = (void *)(uintptr_t)buffer, .iov_len = 1},
 		{.iov_base = (void *)(uintptr_t)(buffer + bytes - 1), .iov_len = 1},
 	};
-	return process_vm_readv(transport->pid, &into, 1, from, 2, 0) == sizeof got;
+	ssize_t done = process_vm_readv(transport->pid, &into, 1, from, 2, 0);
+	return done == sizeof got || (done < 0 && errno != EFAULT);
 }
 
 bool transport_reads_buffer(struct transport_team *team, const void *buffer, uint64_t bytes)
