@@ -198,7 +198,8 @@ static void handle(int number)
 	atomic_fetch_add(&handled, 1);
 }
 
-/* Many handlers, each as good as always in the middle of the sleep. */
+/* Many handlers, each as good as always in the middle of the sleep. Under TSan a handler runs late,
+ * perhaps after the wait, so this does not insist on each. */
 static void interrupt_often(void)
 {
 	struct sigaction action = {.sa_handler = handle};
@@ -208,7 +209,7 @@ static void interrupt_often(void)
 		while (atomic_load(&scene.device->bell.sleepers) == 0 && !atomic_load(&ended))
 			sched_yield();
 		assert_int_equal(pthread_kill(scene.thread, SIGUSR1), 0);
-		while (atomic_load(&handled) == before && !atomic_load(&ended))
+		for (int k = 0; k < 1000 && atomic_load(&handled) == before; k++)
 			sched_yield();
 	}
 }
