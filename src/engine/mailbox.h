@@ -194,8 +194,8 @@ enum mailbox_sent {
 };
 void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent how)
 	LOCK_REQUIRES(mail);
-/* Call for each message that a blocking call has received. Returns the ranks that would all have
- * waited for each other if their messages had been long; 0: none. */
+/* Call for each message that a blocking call has received. True: the ranks of `crossing.ring` would
+ * all have waited for each other if their messages had been long. */
 bool engine_mailbox_crossed(struct engine *engine, const struct mail_message *message)
 	LOCK_REQUIRES(mail);
 /* Removes a receive from the posted ones. */
