@@ -67,26 +67,26 @@ static void test_nonsense_at_once(void **state)
 	assert_int_equal(rendezvous_reply_parse("LSRDV", 5, &answer), WIRE_MORE);
 }
 
-static struct wire_answer good_answer(int size)
+/* By address and not by value: the answer and the cards of the largest job, copied for each case,
+ * outgrow a stack under AddressSanitizer. */
+static void fill_good_answer(struct wire_answer *out, int size)
 {
-	struct wire_answer answer;
-	memset(&answer, 0, sizeof answer);
-	rendezvous_head_fill(&answer.head, WIRE_ANSWER, WIRE_ANSWER_BYTES(size), 0, 1);
-	answer.size = size;
-	answer.status = size == 0 ? LS_RANK_MISSING : LS_OK;
-	answer.job = 1;
+	memset(out, 0, sizeof *out);
+	rendezvous_head_fill(&out->head, WIRE_ANSWER, WIRE_ANSWER_BYTES(size), 0, 1);
+	out->size = size;
+	out->status = size == 0 ? LS_RANK_MISSING : LS_OK;
+	out->job = 1;
 	for (int i = 0; i < size; i++)
-		answer.ranks[i].pid = i + 1;
-	return answer;
+		out->ranks[i].pid = i + 1;
 }
 
 static void test_answer_comes_whole(void **state)
 {
 	(void)state;
 	static const int sizes[] = {0, 1, 5, RANKS_WORLD_MAX};
-	struct wire_answer out;
+	static struct wire_answer answer, out;
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-		struct wire_answer answer = good_answer(sizes[i]);
+		fill_good_answer(&answer, sizes[i]);
 		size_t bytes = WIRE_ANSWER_BYTES(sizes[i]);
 		for (size_t got = 0; got < bytes; got++)
 			assert_int_equal(rendezvous_reply_parse(&answer, got, &out), WIRE_MORE);
@@ -103,37 +103,35 @@ static void test_answer_comes_whole(void **state)
 static void test_answer_is_checked(void **state)
 {
 	(void)state;
-	struct wire_answer answer, out;
+	static struct wire_answer answer, out;
 
-#define REFUSED(good, change)                                                          \
+#define REFUSED(size_given, change)                                                    \
 	do {                                                                           \
-		answer = good;                                                         \
+		fill_good_answer(&answer, size_given);                                 \
 		change;                                                                \
 		assert_int_equal(rendezvous_reply_parse(&answer, sizeof answer, &out), \
 				 WIRE_NONSENSE);                                       \
 	} while (0)
-	REFUSED(good_answer(3), answer.head.kind = WIRE_HELLO);
-	REFUSED(good_answer(3), answer.head.kind = 4);
-	REFUSED(good_answer(3), answer.head.bytes++);
-	REFUSED(good_answer(3), answer.head.bytes = UINT32_MAX);
-	REFUSED(good_answer(3), answer.head.bytes = 0);
-	REFUSED(good_answer(3), answer.head.rank = -2);
-	REFUSED(good_answer(3), answer.head.pid = 0);
-	REFUSED(good_answer(3), answer.size = 4);
-	REFUSED(good_answer(3), answer.size = -1);
-	REFUSED(good_answer(3), answer.size = INT32_MAX);
-	REFUSED(good_answer(3), answer.status = LS_RANK_MISSING);
-	REFUSED(good_answer(0), answer.status = LS_OK);
-	REFUSED(good_answer(0), answer.status = LS_UNREACHABLE + 1);
-	REFUSED(good_answer(0), answer.status = -1);
-	REFUSED(good_answer(0),
-		answer.text[3] = answer.text[2] = answer.text[1] = answer.text[0] = '\n');
-	REFUSED(good_answer(0), memset(answer.text, 'x', sizeof answer.text));
-	REFUSED(good_answer(3), answer.job = 0);
-	REFUSED(good_answer(3), answer.ranks[2].pid = 0);
-	REFUSED(good_answer(3),
-		memset(answer.ranks[1].address, 'x', sizeof answer.ranks[1].address));
-	REFUSED(good_answer(3), answer.ranks[0].host[0] = '\177');
+	REFUSED(3, answer.head.kind = WIRE_HELLO);
+	REFUSED(3, answer.head.kind = 4);
+	REFUSED(3, answer.head.bytes++);
+	REFUSED(3, answer.head.bytes = UINT32_MAX);
+	REFUSED(3, answer.head.bytes = 0);
+	REFUSED(3, answer.head.rank = -2);
+	REFUSED(3, answer.head.pid = 0);
+	REFUSED(3, answer.size = 4);
+	REFUSED(3, answer.size = -1);
+	REFUSED(3, answer.size = INT32_MAX);
+	REFUSED(3, answer.status = LS_RANK_MISSING);
+	REFUSED(0, answer.status = LS_OK);
+	REFUSED(0, answer.status = LS_UNREACHABLE + 1);
+	REFUSED(0, answer.status = -1);
+	REFUSED(0, answer.text[3] = answer.text[2] = answer.text[1] = answer.text[0] = '\n');
+	REFUSED(0, memset(answer.text, 'x', sizeof answer.text));
+	REFUSED(3, answer.job = 0);
+	REFUSED(3, answer.ranks[2].pid = 0);
+	REFUSED(3, memset(answer.ranks[1].address, 'x', sizeof answer.ranks[1].address));
+	REFUSED(3, answer.ranks[0].host[0] = '\177');
 #undef REFUSED
 }
 
@@ -177,25 +175,23 @@ static void test_card_is_checked(void **state)
 #undef REFUSED
 }
 
-static struct wire_cards good_cards(int size)
+static void fill_good_cards(struct wire_cards *out, int size)
 {
-	struct wire_cards cards;
-	memset(&cards, 0, sizeof cards);
-	rendezvous_head_fill(&cards.head, WIRE_CARDS, WIRE_CARDS_BYTES(size), WIRE_LAUNCHER, 1);
-	cards.size = size;
-	cards.status = size == 0 ? LS_UNSUPPORTED : LS_OK;
-	return cards;
+	memset(out, 0, sizeof *out);
+	rendezvous_head_fill(&out->head, WIRE_CARDS, WIRE_CARDS_BYTES(size), WIRE_LAUNCHER, 1);
+	out->size = size;
+	out->status = size == 0 ? LS_UNSUPPORTED : LS_OK;
 }
 
 static void test_cards_are_checked(void **state)
 {
 	(void)state;
 	static const int sizes[] = {0, 1, 5, RANKS_WORLD_MAX};
-	struct wire_cards cards, out;
+	static struct wire_cards cards, out;
 
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		size_t bytes = WIRE_CARDS_BYTES(sizes[i]);
-		cards = good_cards(sizes[i]);
+		fill_good_cards(&cards, sizes[i]);
 		cards.cards[0][0] = 9;
 		for (size_t got = 0; got < bytes; got += got < 200 ? 1 : 64)
 			assert_int_equal(rendezvous_cards_parse(&cards, got, &out), WIRE_MORE);
@@ -204,7 +200,7 @@ static void test_cards_are_checked(void **state)
 	}
 #define REFUSED(size_given, change)                                                  \
 	do {                                                                         \
-		cards = good_cards(size_given);                                      \
+		fill_good_cards(&cards, size_given);                                 \
 		change;                                                              \
 		assert_int_equal(rendezvous_cards_parse(&cards, sizeof cards, &out), \
 				 WIRE_NONSENSE);                                     \
