@@ -137,7 +137,7 @@ def test_without_the_program(tmp_path, program):
     text = run(tmp_path, **with_program(tmp_path, program))
     for report in reports(text):
         assert "its main thread" not in report and "hello" not in report, text
-    assert "Else see what it" in text and "lockstep diagnose --stacks" in text, text
+    assert "See what the rank does: `lockstep diagnose --stacks" in text, text
     assert NOTICED in text, text
 
 
