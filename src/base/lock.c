@@ -133,6 +133,10 @@ static void fini(int index, struct lock_state *lock)
 	{                                                               \
 		init(LOCK_INDEX_##level, &lock->state, LOCK_RUN_LEAST); \
 	}                                                               \
+	void lock_##level##_init_unbiased(struct lock_##level *lock)    \
+	{                                                               \
+		init(LOCK_INDEX_##level, &lock->state, 0);              \
+	}                                                               \
 	void lock_##level##_fini(struct lock_##level *lock)             \
 	{                                                               \
 		fini(LOCK_INDEX_##level, &lock->state);                 \

@@ -21,9 +21,10 @@
 #include "bias.h"
 
 /* X(level, the level before it, "what it protects"), outermost first. Y: the same for locks
- * that are biased to the one thread that nearly always takes them (bias.h). */
+ * that are biased to the one thread that nearly always takes them (bias.h); init_unbiased is for
+ * those of the level that several threads take in turn, and are an ordinary mutex. */
 #define LOCK_LEVELS(X, Y)                                                                 \
-	X(group, none, "groups, lanes and operations of one rank")                        \
+	Y(group, none, "groups, lanes and operations of one rank")                        \
 	Y(mail, group, "messages and posted receives of one group")                       \
 	X(peer, mail, "the channels between one rank and one peer")                       \
 	Y(pool, peer, "blocks of one device's memory")                                    \
@@ -132,6 +133,7 @@ static inline void lock_release_biased(int index, struct lock_state *lock)
 		struct lock_state state;                                                       \
 	};                                                                                     \
 	void lock_##level##_init(struct lock_##level *lock);                                   \
+	void lock_##level##_init_unbiased(struct lock_##level *lock);                          \
 	void lock_##level##_fini(struct lock_##level *lock);                                   \
 	static inline void lock_##level##_acquire(struct lock_##level *) LOCK_ACQUIRES(level); \
 	static inline void lock_##level##_release(struct lock_##level *) LOCK_RELEASES(level); \

@@ -48,7 +48,7 @@ ls_status group_device_open(struct world *world, const char *name)
 		free(device);
 		return status;
 	}
-	lock_group_init(&device->lock);
+	lock_group_init_unbiased(&device->lock);
 	world->device = device;
 	return open_pool(world, device);
 }

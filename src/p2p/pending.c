@@ -142,7 +142,7 @@ static void want_urgent(struct world_p2p *p2p, struct ls_op *op)
 static void add_group(ls_group *group)
 {
 	_Atomic(ls_group *) *head = &group->world->p2p.groups;
-	if (atomic_exchange(&group->has_p2p, true))
+	if (atomic_load(&group->has_p2p) || atomic_exchange(&group->has_p2p, true))
 		return;
 	group->next_p2p = atomic_load(head);
 	while (!atomic_compare_exchange_weak(head, &group->next_p2p, group))

@@ -16,7 +16,7 @@ enum {
 
 void progress_lane_init(ls_group *group)
 {
-	lock_group_init(&group->lane.lock);
+	lock_group_init_unbiased(&group->lane.lock);
 }
 
 void progress_lane_fini(ls_group *group)

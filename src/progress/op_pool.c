@@ -15,8 +15,8 @@ void progress_pool_init(struct world_pool *pool)
 	lock_group_acquire(&pool->lock);
 	pool->spare = NULL;
 	pool->block_count = 0;
+	pool->handles = 0;
 	lock_group_release(&pool->lock);
-	atomic_init(&pool->handles, 0);
 }
 
 static bool grow(struct world_pool *pool)
@@ -39,12 +39,14 @@ static bool grow(struct world_pool *pool)
 	return fits;
 }
 
-static struct ls_op *take_spare(struct world_pool *pool)
+static struct ls_op *take_spare(struct world_pool *pool, bool handle)
 {
 	lock_group_acquire(&pool->lock);
 	struct ls_op *op = pool->spare;
-	if (op)
+	if (op) {
 		pool->spare = op->next;
+		pool->handles += handle;
+	}
 	lock_group_release(&pool->lock);
 	return op;
 }
@@ -69,9 +71,9 @@ static void say_none(struct world_pool *pool)
 struct ls_op *progress_op_new(ls_group *group, bool handle)
 {
 	struct world_pool *pool = &group->pool;
-	struct ls_op *op = take_spare(pool);
+	struct ls_op *op = take_spare(pool, handle);
 	if (!op && grow(pool))
-		op = take_spare(pool);
+		op = take_spare(pool, handle);
 	if (!op) {
 		say_none(pool);
 		return NULL;
@@ -80,9 +82,7 @@ struct ls_op *progress_op_new(ls_group *group, bool handle)
 			     .pooled = true,
 			     .counts = op->counts,
 			     .engine.stream.words = op->engine.stream.words};
-	atomic_store(&op->holders, handle ? 2 : 1);
-	if (handle)
-		atomic_fetch_add(&pool->handles, 1);
+	atomic_init(&op->holders, handle ? 2 : 1);
 	return op;
 }
 
@@ -91,11 +91,16 @@ void progress_op_ref(struct ls_op *op)
 	atomic_fetch_add(&op->holders, 1);
 }
 
-void progress_op_unref(struct ls_op *op)
+/* Only a holder adds another one, so the last one needs no locked instruction. */
+static bool drop(struct ls_op *op)
+{
+	return atomic_load_explicit(&op->holders, memory_order_acquire) == 1 ||
+	       atomic_fetch_sub(&op->holders, 1) == 1;
+}
+
+static void put_back(struct ls_op *op, bool handle)
 {
 	struct world_pool *pool = &op->group->pool;
-	if (atomic_fetch_sub(&op->holders, 1) > 1)
-		return;
 	while (op->is_batch && op->next_part) { /* a batch keeps its parts */
 		struct ls_op *part = op->next_part;
 		op->next_part = part->next_part;
@@ -105,13 +110,26 @@ void progress_op_unref(struct ls_op *op)
 	lock_group_acquire(&pool->lock);
 	op->next = pool->spare;
 	pool->spare = op;
+	pool->handles -= handle;
 	lock_group_release(&pool->lock);
+}
+
+void progress_op_unref(struct ls_op *op)
+{
+	if (drop(op))
+		put_back(op, false);
 }
 
 void progress_op_free_handle(struct ls_op *op)
 {
-	atomic_fetch_sub(&op->group->pool.handles, 1);
-	progress_op_unref(op);
+	struct world_pool *pool = &op->group->pool;
+	if (drop(op)) {
+		put_back(op, true);
+		return;
+	}
+	lock_group_acquire(&pool->lock);
+	pool->handles--;
+	lock_group_release(&pool->lock);
 }
 
 static void end_access(struct ls_op *op)
@@ -123,10 +141,7 @@ static void end_access(struct ls_op *op)
 void progress_op_discard(struct ls_op *op)
 {
 	end_access(op);
-	if (atomic_load(&op->holders) > 1)
-		atomic_fetch_sub(&op->group->pool.handles, 1);
-	atomic_store(&op->holders, 1);
-	progress_op_unref(op);
+	put_back(op, atomic_load(&op->holders) > 1);
 }
 
 void progress_op_complete(struct ls_op *op, ls_status status)

@@ -183,14 +183,13 @@ static long count_left(const struct ls_op *shared)
 void progress_warn_left(ls_group *group)
 {
 	struct world_pool *pool = &group->pool;
-	long handles = atomic_load(&pool->handles);
 	long sent = count_left(&group->short_send), received = count_left(&group->short_recv);
 	const struct ls_op *newest = sent ? &group->short_send : &group->short_recv;
-	if (handles > 0) {
-		lock_group_acquire(&pool->lock);
+	lock_group_acquire(&pool->lock);
+	long handles = pool->handles;
+	if (handles > 0)
 		newest = find_left(pool);
-		lock_group_release(&pool->lock);
-	}
+	lock_group_release(&pool->lock);
 	if (handles + sent + received > 0)
 		tell_left(newest, handles + sent + received);
 }

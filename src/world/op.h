@@ -71,7 +71,7 @@ struct world_pool {
 	struct ls_op *spare LOCK_GUARDED(group);
 	struct ls_op *blocks[WORLD_POOL_BLOCKS] LOCK_GUARDED(group);
 	int block_count LOCK_GUARDED(group);
-	_Atomic long handles; /* that the user has not freed */
+	long handles LOCK_GUARDED(group); /* that the user has not freed */
 };
 
 #endif
