@@ -304,7 +304,8 @@ def test_what_a_group_tells_about_itself(ranks):
 
 def too_late(milliseconds):
     """Rank 1 comes to no collective of this group; it waits in the store until rank 0 has seen that."""
-    group = dist.new_group(timeout=timedelta(milliseconds=milliseconds))
+    own = {} if milliseconds is None else {"timeout": timedelta(milliseconds=milliseconds)}
+    group = dist.new_group(**own)
     store = dist.distributed_c10d._get_default_store()
     if dist.get_rank() == 1:
         store.wait(["seen"])
@@ -323,6 +324,15 @@ def test_a_limit_for_each_group(ranks):
     assert total == 3.0, "the default group goes on"
     assert "test_groups.py" in text and "rank 1" in text
     assert 0.45 <= seconds < 10
+
+
+def test_the_limit_of_a_group_without_one(ranks):
+    """PyTorch passes 30 minutes for it: the setting holds, as it does for the default group."""
+    with ranks.setting(LOCKSTEP_TIMEOUT_MS="500"):
+        (total, text, seconds), _ = ranks(2, too_late, None, fresh=True)
+    assert total == 3.0, "the default group goes on"
+    assert "test_groups.py" in text and "rank 1" in text
+    assert seconds >= 0.45
 
 
 def call_too_late():

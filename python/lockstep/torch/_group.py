@@ -159,14 +159,15 @@ def _kind():
 def create(options, backend_options=None):
     """What torch.distributed calls for a new group, on its members alone."""
     timeout_ms = milliseconds(options.timeout)
+    # PyTorch's default is no limit of the program's own. Then that of the default group holds, and for that one
+    # LOCKSTEP_TIMEOUT_MS.
+    own_ms = 0 if timeout_ms == _DEFAULT_MS else timeout_ms
     parent = default_group() if options.global_ranks_in_group else None
     if parent is not None:
         communicator = parent.communicator.from_members(
-            list(options.global_ranks_in_group), _store_rendezvous.tag_of(options.group_id), timeout_ms, here()
+            list(options.global_ranks_in_group), _store_rendezvous.tag_of(options.group_id), own_ms, here()
         )
     else:
-        # Without a limit of the program's own that of LOCKSTEP_TIMEOUT_MS holds.
-        own_ms = 0 if timeout_ms == _DEFAULT_MS else timeout_ms
         communicator = _store_rendezvous.open_all(
             options.store, options.group_rank, options.group_size, own_ms, min(timeout_ms, 0xFFFFFFFF)
         )
