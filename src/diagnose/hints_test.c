@@ -225,8 +225,9 @@ static void advice_on_who_is_late(void **state)
 {
 	(void)state;
 	static const enum diagnose_process processes[] = {DIAGNOSE_STOPPED, DIAGNOSE_SLEEPING};
-	static const char *const before[] = {"\nLet it go on with `kill -CONT 102`",
-					     "\nIf it is only slow, all is well"};
+	static const char *const before[] = {
+		"\nLet it go on with `kill -CONT 102`",
+		"\nNothing has failed yet. If the rank is only slow, wait."};
 	static const char *const after[] = {"\nFind out who stopped it",
 					    "\nIf the operation may take so long, raise"};
 	for (int i = 0; i < 2; i++) {

@@ -271,9 +271,10 @@ static void write_late_advice(struct diagnose_writer *writer, const struct repor
 		write_time_limit(writer);
 		return;
 	}
-	diagnose_write(writer, "\nIf it is only slow, all is well: the operation fails at its time "
-			       "limit (LOCKSTEP_TIMEOUT_MS,\nor that of the group or call). See what "
-			       "the rank does: `lockstep diagnose --stacks ");
+	diagnose_write(writer, "\nNothing has failed yet. If the rank is only slow, wait. The "
+			       "operation fails at its time limit\n(LOCKSTEP_TIMEOUT_MS, or that of "
+			       "the group or call). See what the rank does: `lockstep diagnose "
+			       "--stacks ");
 	diagnose_write_pid(writer, report->job, report->verdict->culprit);
 	diagnose_write(writer, "`");
 	diagnose_write_host(writer, report->job, report->verdict->culprit);

@@ -153,7 +153,7 @@ static void lines_of_python(void **state)
 			       "main thread is in load at data.py:88 (pids 101, 102; asleep)\n"
 			       "  rank 3: elsewhere, "));
 	assert_non_null(strstr(text, "data.py:89 (pid 103; asleep)"));
-	assert_non_null(strstr(text, "\nIf it is only slow, all is well"));
+	assert_non_null(strstr(text, "\nNothing has failed yet. If the rank is only slow, wait."));
 	job->ranks[2].is_kept = true;
 	diagnose_text(job, &verdict, text, sizeof text);
 	assert_non_null(strstr(text, "\nIt can never continue, and no time limit helps. Let all "

@@ -146,7 +146,7 @@ def test_a_rank_that_locked_itself_up_is_told_at_once():
         job.text = b''
         said = until_said(job, r'LS-WAITING')
         matches(r'rank 1 is elsewhere .* while ranks 0 and 2 wait in barrier #3 for [4-9]\.\d s', said)
-        matches(r'If it is only slow, all is well', said)
+        matches(r'Nothing has failed yet. If the rank is only slow, wait', said)
 
 
 def test_the_thread_that_called():
