@@ -69,10 +69,10 @@ const struct message_help *message_help_find(const char *id);
 /* ---- trace ---- */
 #define MESSAGE_TRACE_FAILED \
 	"LS-TRACE-FAILED", SETTING_LOG_ERROR, "cannot make the flight recorder: %s: %s"
-#define MESSAGE_TRACE_UNSEALED                                                                    \
-	"LS-TRACE-UNSEALED", SETTING_LOG_ERROR,                                                   \
-		"cannot protect the flight recorder: this kernel is older than Linux 5.1, which " \
-		"brought F_SEAL_FUTURE_WRITE"
+#define MESSAGE_TRACE_UNSEALED                                                                 \
+	"LS-TRACE-UNSEALED", SETTING_LOG_ERROR,                                                \
+		"cannot protect the flight recorder: this kernel has no F_SEAL_FUTURE_WRITE; " \
+		"Lockstep needs Linux 5.3 or newer"
 
 /* ---- memory ---- */
 #define MESSAGE_MEMORY_ARENA                                                                      \
@@ -194,8 +194,9 @@ const struct message_help *message_help_find(const char *id);
 	"LS-TRANSPORT-LIMIT", SETTING_LOG_ERROR,                                                    \
 		"the limit of open files is reached, so the group is not opened: no descriptor is " \
 		"left for the memory of rank %d; %d ranks need about %d (ulimit -n)"
-#define MESSAGE_TRANSPORT_MISSING \
-	"LS-TRANSPORT-MISSING", SETTING_LOG_ERROR, "did not connect in time: rank %s"
+#define MESSAGE_TRANSPORT_MISSING                  \
+	"LS-TRANSPORT-MISSING", SETTING_LOG_ERROR, \
+		"not connected within the time limit of ls_group_open: rank %s"
 #define MESSAGE_TRANSPORT_LOST                  \
 	"LS-TRANSPORT-LOST", SETTING_LOG_ERROR, \
 		"rank %d (process %d) ended while the ranks were connecting"
@@ -229,9 +230,10 @@ const struct message_help *message_help_find(const char *id);
 	"LS-NET-SYSTEM", SETTING_LOG_ERROR, "cannot use UCX for connections to other hosts: %s: %s"
 #define MESSAGE_NET_MEMORY \
 	"LS-NET-MEMORY", SETTING_LOG_ERROR, "no memory for connections to %d ranks"
-#define MESSAGE_NET_HOST                  \
-	"LS-NET-HOST", SETTING_LOG_ERROR, \
-		"this host came to the rendezvous from '%s', which is no address that other hosts reach"
+#define MESSAGE_NET_HOST                                                                                 \
+	"LS-NET-HOST", SETTING_LOG_ERROR,                                                                \
+		"this host came to the rendezvous from '%s', at which other hosts cannot reach it: let " \
+		"MASTER_ADDR, on all ranks, be an address of rank 0's host in the job's network"
 #define MESSAGE_NET_PEER \
 	"LS-NET-PEER", SETTING_LOG_ERROR, "cannot connect to rank %d on another host: %s"
 
@@ -251,7 +253,7 @@ const struct message_help *message_help_find(const char *id);
 /* ---- engine ---- */
 #define MESSAGE_ENGINE_MEMORY                  \
 	"LS-ENGINE-MEMORY", SETTING_LOG_ERROR, \
-		"no memory for the plans of this group (%zu steps each); the group was not opened"
+		"no memory for the steps of collectives (up to %zu each), so no group is made"
 
 #define MESSAGE_ENGINE_MAILBOX                  \
 	"LS-ENGINE-MAILBOX", SETTING_LOG_ERROR, \
@@ -267,7 +269,9 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_GROUP_WATCH                 \
 	"LS-GROUP-WATCH", SETTING_LOG_WARN, \
 		"cannot watch rank %d (pid %d): %s; if it dies, calls that need it wait for their time limit"
-#define MESSAGE_GROUP_THREAD "LS-GROUP-THREAD", SETTING_LOG_ERROR, "cannot start the watch: %s"
+#define MESSAGE_GROUP_THREAD                  \
+	"LS-GROUP-THREAD", SETTING_LOG_ERROR, \
+		"cannot start a thread that the group needs, so the group is not opened: %s"
 #define MESSAGE_GROUP_MEMORY \
 	"LS-GROUP-MEMORY", SETTING_LOG_ERROR, "%s: no memory (%zu bytes), so no group is made"
 #define MESSAGE_GROUP_REDUCE \
@@ -288,9 +292,10 @@ const struct message_help *message_help_find(const char *id);
 	"LS-RACE-NONE", SETTING_LOG_ERROR,                                                           \
 		"ls_group_open: no memory (%zu bytes) to look for operations that touch one buffer " \
 		"at the same time (LOCKSTEP_CHECK=1)"
-#define MESSAGE_GROUP_DEVICE                 \
-	"LS-GROUP-DEVICE", SETTING_LOG_WARN, \
-		"%s has failed, but a device still uses its buffers; it ends once the device is done"
+#define MESSAGE_GROUP_DEVICE                                                                         \
+	"LS-GROUP-DEVICE", SETTING_LOG_WARN,                                                         \
+		"%s has failed, but a device still uses its buffers; the call, or the wait for its " \
+		"handle, returns once the device is done"
 #define MESSAGE_GROUP_HAND_OVER                                                               \
 	"LS-GROUP-HAND-OVER", SETTING_LOG_WARN,                                               \
 		"cannot start another progress thread while this one ends an operation that " \
