@@ -14,7 +14,8 @@
  * report. With `op`, ls_wait returns when the stream has done the operation. The order of the calls
  * decides which collectives and messages match, as without a stream; the streams do not change it.
  * An operation on a stream cannot be cancelled. LOCKSTEP_BLOCKING=1 makes each collective outside
- * of a launch wait until it is complete, so that the call that fails returns the error.
+ * of a launch wait until it is complete. Without `op` and `callback` the call then returns the
+ * operation's status; otherwise it returns LS_OK, and the handle or the callback has the status.
  * Errors, beside those of the call: LS_BAD_ARGUMENT (no device, the stream is not of this device,
  * or options->resumable is set), LS_UNSUPPORTED (the stream is being captured for a graph, or the
  * peer of a send is on another host), LS_OUT_OF_MEMORY, LS_SYSTEM (the driver failed).
@@ -109,10 +110,12 @@ struct ls_device_stats {
 LS_EXPORT LS_CHECKED ls_status ls_device_stats(ls_group *group, struct ls_device_stats *out);
 
 /* Makes work that is enqueued on `stream` from now on wait until `op`, an operation on another
- * stream, is done. Returns LS_OK at once; the caller does not wait. If `op` is complete already,
- * the call enqueues nothing and returns the status of `op`. Errors: LS_BAD_ARGUMENT (`op` is not on
- * a stream, or `stream` is not of the same device), LS_UNSUPPORTED (`stream` is being captured),
- * LS_SYSTEM, LS_FORKED. */
+ * stream, is done. The call does not wait for `op`. It may wait, up to the group's time limit, for
+ * room in the queue of `stream`, for another thread that enqueues there, or while memory is given
+ * back to the driver. If `op` is complete already, the call enqueues nothing and returns the status
+ * of `op`. Errors: LS_BAD_ARGUMENT (`op` is not on a stream, or `stream` is not of the same
+ * device), LS_UNSUPPORTED (`stream` is being captured), LS_OUT_OF_MEMORY (64 other streams have
+ * operations in flight), LS_TIMED_OUT, LS_SYSTEM, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_op_follow(ls_op *op, void *stream);
 
 /* Begins a launch: all that this thread enqueues until ls_launch_end belongs together. That may be

@@ -22,7 +22,8 @@
  *
  * Reopening: after all ranks have closed the world group, they can open it again. Under `lockstep
  * run` they cannot, because it serves one rendezvous for each launch: a program that cannot
- * continue exits, and `lockstep run` is called again.
+ * continue exits, and `lockstep run` is called again. A process may have several world groups open
+ * at once, each with a rendezvous of its own.
  *
  * Failure: a status with scope LS_SCOPE_GROUP means that the group has failed. It stays failed:
  * every later call on it returns the same status, on every surviving rank: at once, or within about
@@ -30,7 +31,7 @@
  * says why, and ls_group_close still frees the group.
  *
  * Fork: in a child that was forked without exec, every call that would use the group returns
- * LS_FORKED; ls_free and ls_group_close do nothing. */
+ * LS_FORKED; ls_free, ls_op_free and ls_group_close do nothing. */
 #ifndef LOCKSTEP_GROUP_H
 #define LOCKSTEP_GROUP_H
 
@@ -100,9 +101,12 @@ struct ls_failure {
 };
 
 /* Opens the world group: finds all ranks, connects to each of them, and maps their memory. No
- * connection is made later. Collective and blocking. All ranks return the same status, but for
- * LS_INTERRUPTED: the other ranks then return LS_RANK_MISSING. On failure *out is NULL, and an
- * error line on standard error has given the reason. Errors: LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE,
+ * connection is made later. Collective and blocking. Once all ranks have met, all return the same
+ * status. Before that they may differ: a rank whose arguments or environment are wrong returns
+ * LS_BAD_ARGUMENT, one with a signal handler LS_INTERRUPTED, and the others LS_RANK_MISSING. If the
+ * port is taken, rank 0 returns LS_PORT_TAKEN, the others LS_UNTRUSTED_PEER or LS_NO_MASTER. On
+ * failure *out is NULL, and an error line on standard error has given the reason.
+ * Errors: LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE,
  * LS_DUPLICATE_RANK, LS_RANK_MISSING, LS_PEER_DIED, LS_PORT_TAKEN, LS_NO_MASTER, LS_UNTRUSTED_PEER,
  * LS_WRONG_VERSION, LS_OUT_OF_MEMORY, LS_UNSUPPORTED, LS_INTERRUPTED, LS_SYSTEM; LS_INCONSISTENT if
  * ranks have different values of a setting that must agree. */

@@ -99,17 +99,18 @@ LS_EXPORT LS_CHECKED ls_status ls_batch_end(ls_group *group, ls_op **op);
 
 /* Sends a block by handing over its ownership. `block` comes from ls_alloc on this rank, and may be
  * longer than the message. When the call has returned LS_OK (with a handle: when the operation is
- * complete) the block belongs to the receiver, and the sender must not touch it any more. Nothing
- * is copied if the receiver uses ls_recv_block. The call does not wait for the receive. It waits
- * in two cases only: while LOCKSTEP_MESSAGES unmatched messages to that peer are under way, or
- * while the receiver holds 64 blocks of this rank. On failure the block still belongs to the
- * caller. */
+ * complete) the block belongs to the receiver, and the sender must not touch it any more. On one
+ * host nothing is copied if the receiver uses ls_recv_block; to another host the content is copied.
+ * The call does not wait for the receive. It waits in two cases only: while LOCKSTEP_MESSAGES
+ * unmatched messages to that peer are under way, or while the receiver holds 64 blocks of this
+ * rank. On failure the block still belongs to the caller. */
 LS_EXPORT LS_CHECKED ls_status ls_send_block(ls_group *group, void *block, uint64_t count,
 					     ls_dtype dtype, int dst,
 					     const struct ls_op_options *options);
 
 /* Receives a message into memory of the library. If it was sent with ls_send_block, *block is the
- * sender's own block; otherwise it is a new block of ls_alloc. The caller frees it with ls_free on
+ * sender's own block, if the sender is on this host; otherwise it is a new block of ls_alloc. The
+ * caller frees it with ls_free on
  * this group before the group is closed, and cannot pass it to ls_send_block. *block is NULL on
  * failure. */
 LS_EXPORT LS_CHECKED ls_status ls_recv_block(ls_group *group, void **block, uint64_t count,
