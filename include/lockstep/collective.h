@@ -23,7 +23,8 @@
  * Blocking, threads, buffers: see group.h and op.h. With options NULL a call blocks.
  *
  * Errors: LS_BAD_ARGUMENT, LS_UNSUPPORTED (this dtype with this op), LS_OUT_OF_MEMORY and LS_FORKED
- * leave the group as it is. With all others the group has failed, see group.h. */
+ * leave the group as it is, except in the middle of a ..._many call, see there. With all others the
+ * group has failed, see group.h. */
 #ifndef LOCKSTEP_COLLECTIVE_H
 #define LOCKSTEP_COLLECTIVE_H
 
@@ -106,8 +107,9 @@ LS_EXPORT LS_CHECKED ls_status ls_barrier(ls_group *group, const struct ls_op_op
 
 /* Several buffers in one call: as many collectives, one after the other, with one handle, one
  * callback and one status, the first that is not LS_OK. A nonblocking call takes at most 65,536
- * buffers. If memory runs out in the middle, the call returns LS_OUT_OF_MEMORY, and the group fails
- * on all ranks with LS_ABORTED, because peers wait for the rest. */
+ * buffers. If not all of them can begin, as when memory runs out in the middle, the call returns
+ * the reason, which may be any status, and the group fails on all ranks with LS_ABORTED, because
+ * peers wait for the rest. */
 struct ls_buffers {
 	const void *send;
 	void *recv;

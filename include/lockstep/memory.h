@@ -29,7 +29,8 @@ LS_EXPORT LS_CHECKED ls_status ls_alloc(ls_group *group, size_t bytes, void **ou
  * that an operation is using. With group NULL it frees a block that has outlived its group
  * (keep_memory of struct ls_group_options). Local; any thread; does not block. In a forked child it
  * does nothing and returns LS_OK.
- * Errors: LS_BAD_ARGUMENT for an address that is not a block in use of this group. */
+ * Errors: LS_BAD_ARGUMENT for an address that is not a block in use of this group, and with
+ * LOCKSTEP_CHECK=1 for one that an operation is using. */
 LS_EXPORT LS_CHECKED ls_status ls_free(ls_group *group, void *block);
 
 /* Registers shared memory of the program with all ranks of the group, so that they access buffers

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Options of operations, and nonblocking operations. See ls_op(3).
  *
- * Nonblocking: with options->op set, a call returns as soon as the operation has its position in
- * the order of the group's calls, and *options->op is its handle (what MPI calls a request). The
- * caller must not touch the operation's buffers until the operation is complete, and must not pass
- * them to another one that writes them (with LOCKSTEP_CHECK=1 an error: LS-RACE-OVERLAP); only
- * collectives of one group may share buffers, as they run one after the other. Counts and options
- * are copied. Unlike MPI_Wait, ls_wait and ls_test do not free the handle: ls_op_free does.
+ * Nonblocking: with options->op set, a call returns when the operation has its position in the
+ * order of the group's calls, without waiting for other ranks; a short collective may be complete
+ * by then. *options->op is its handle (what MPI calls a request). The caller must not touch the
+ * operation's buffers until the operation is complete, and must not pass them to another one that
+ * writes them (with LOCKSTEP_CHECK=1 an error: LS-RACE-OVERLAP); only collectives of one group may
+ * share buffers, as they run one after the other. Counts and options are copied. Unlike MPI_Wait,
+ * ls_wait and ls_test do not free the handle: ls_op_free does.
  *
  * Collectives of one group run in the order of their calls, blocking and nonblocking ones alike. So
  * a blocking collective also waits for those before it. A thread that waits for one of them runs
@@ -31,7 +32,8 @@ struct ls_message; /* p2p.h */
 
 /* Called once when an operation is complete, with its status. It runs in a thread of the library,
  * or in any thread that is inside a call on this group, or inside a send or receive on another
- * group. It must not block, and may call no function of Lockstep but ls_op_free. */
+ * group. It must not block, and may call no function of Lockstep but ls_op_free. It must take no
+ * lock that a thread holds while it calls Lockstep: that thread may be the one that calls back. */
 typedef void ls_op_callback(void *data, ls_status status);
 
 /* `size` is sizeof the struct; every other field may be zero for its default; NULL in place of the
@@ -92,8 +94,10 @@ LS_EXPORT LS_CHECKED ls_status ls_wait(ls_op *op, uint32_t timeout_ms);
 /* Blocks until one of `count` operations is complete, and returns its status; *index is its place
  * in `ops`, the lowest if several are complete. The operations may be collectives, sends, receives
  * and batches, all of one group. count is 1 to 64; NULL entries are skipped. After timeout_ms it
- * returns LS_PENDING with *index -1 (timeout_ms 0: no limit). Any thread. LS_BAD_ARGUMENT if all
- * entries are NULL. */
+ * returns LS_PENDING with *index -1 (timeout_ms 0: no limit). Any thread. To wait for all of
+ * several operations, wait for each in turn, or use a batch (p2p.h). Errors of its own:
+ * LS_BAD_ARGUMENT (`index` or `ops` is NULL, count is not 1 to 64, all entries are NULL, or they
+ * are of several groups), LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms,
 					   int *index);
 

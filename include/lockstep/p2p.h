@@ -110,9 +110,8 @@ LS_EXPORT LS_CHECKED ls_status ls_send_block(ls_group *group, void *block, uint6
 
 /* Receives a message into memory of the library. If it was sent with ls_send_block, *block is the
  * sender's own block, if the sender is on this host; otherwise it is a new block of ls_alloc. The
- * caller frees it with ls_free on
- * this group before the group is closed, and cannot pass it to ls_send_block. *block is NULL on
- * failure. */
+ * caller frees it with ls_free on this group before the group is closed, and cannot pass it to
+ * ls_send_block. *block is NULL on failure. */
 LS_EXPORT LS_CHECKED ls_status ls_recv_block(ls_group *group, void **block, uint64_t count,
 					     ls_dtype dtype, int src,
 					     const struct ls_op_options *options);

@@ -51,11 +51,12 @@ typedef enum ls_dtype {
 	X(BXOR, 7, "bxor")       \
 	X(PREMUL_SUM, 8, "premul-sum")
 
-/* Elements are combined in the order of ranks (((0 op 1) op 2) …), or pairwise ((0 op 1) op (2 op
- * 3) …). The order depends only on the
- * number of ranks, on which of them share a host, and on the settings. Integer sums and products
- * wrap around. float16 and bfloat16 are combined in float32 and rounded once per reduction step.
- * What is allowed:
+/* The order in which the elements of the ranks are combined depends on the algorithm, and may
+ * differ between parts of a buffer. It is the same in each run with as many ranks, placed on hosts
+ * in the same way, and with the same settings. Integer sums and products wrap around; an integer
+ * average is wrong if the sum wraps. float16 and bfloat16 are combined in float32 and rounded once
+ * per reduction step. So an average of float16 may be infinite, if a sum on the way is above the
+ * largest float16. What is allowed:
  *
  *   dtype            sum  product  min max  average  band bor bxor  premul-sum
  *   integers         yes  yes      yes      yes 1    yes            no
