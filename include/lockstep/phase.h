@@ -18,10 +18,10 @@ extern "C" {
 #endif
 
 /* Begins a phase in the calling thread. Outside all phases any name is allowed; inside a phase the
- * new name must be that phase's name, a slash, and more. A rank can have 64 names of up to 63 bytes
- * without blanks, 8 levels of nesting, and 64 threads in phases at once.
- * Errors: LS_BAD_ARGUMENT, LS_UNSUPPORTED for too many threads, LS_FORKED; after an error no phase
- * has begun. */
+ * new name must be that phase's name, a slash, and more. A name has up to 63 bytes and no blanks. A
+ * rank can have 64 names, 8 phases inside each other, and 64 threads in phases at once.
+ * Errors: LS_BAD_ARGUMENT (also for too many names or levels), LS_UNSUPPORTED (too many threads),
+ * LS_FORKED; after an error no phase has begun. */
 LS_EXPORT LS_CHECKED ls_status ls_phase_begin(ls_group *group, const char *name);
 
 /* Ends the phase that the calling thread has begun last; `name` must be the name of that phase.

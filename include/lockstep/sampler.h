@@ -49,7 +49,8 @@ LS_EXPORT LS_CHECKED ls_status ls_sampler_set_epoch(ls_sampler *sampler, uint64_
 /* The number of samples of this rank in an epoch, the same on all ranks; 0 if `sampler` is NULL. */
 LS_EXPORT uint64_t ls_sampler_count(const ls_sampler *sampler);
 
-/* The i-th sample of this rank, i < ls_sampler_count; UINT64_MAX for any other i. */
+/* The i-th sample of this rank, counted from 0: i < ls_sampler_count. UINT64_MAX for any other i,
+ * or if `sampler` is NULL. */
 LS_EXPORT uint64_t ls_sampler_index(const ls_sampler *sampler, uint64_t i);
 
 /* Frees the sampler. NULL is allowed. */

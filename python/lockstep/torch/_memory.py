@@ -122,10 +122,10 @@ def _has_file(storage):
 
 
 def share(buffer, group=None):
-    """Moves the tensor's storage into shared memory, where it stays for all that look at it, and shows it to the other
-    ranks until it is freed. Collective: all ranks share a tensor of theirs at the same point. True if peers reach it now;
-    False if the system, or the limit of 64 ranges of a rank, does not allow that: then everything works as before, with
-    copies."""
+    """Moves the tensor's storage into shared memory, so that the other ranks access it without a copy until it is freed.
+    All tensors with this storage go on as before. Collective: all ranks call it, each with a tensor of its own. Returns
+    True if the other ranks access it now; False if the system, or the limit of 64 ranges of a rank, does not allow that:
+    then everything works as before, with copies."""
     communicator = _communicator(group)
     storage = buffer.untyped_storage()
     descriptor, size = -1, 0
