@@ -100,6 +100,37 @@ def of_report(report):
     ]
 
 
+def places(rows):
+    """Each operation of these rows with its sizes."""
+    found = {}
+    for row in sorted(rows, key=lambda row: row["bytes"]):
+        place = point.what_text(row) if row["operation"] in point.OPS else table.bytes_text(row["bytes"])
+        found.setdefault(row["operation"], {})[place] = None
+    return "; ".join(f"{name} ({', '.join(found[name])})" for name in dict.fromkeys(row["operation"] for row in rows))
+
+
+def summary(rows):
+    """The results beside the best peer in words."""
+    lines = []
+    for memory in ("mapped", "plain"):
+        key = f"{memory}_to_peer"
+        beside = [row for row in rows if key in row]
+        collectives = [row for row in beside if row["operation"] not in point.OPS and row["ranks"] in (2, 4)]
+        behind = [row for row in collectives if row[key] < EVEN]
+        if collectives:
+            late = {row["operation"] for row in behind}
+            never = [name for name in dict.fromkeys(row["operation"] for row in collectives) if name not in late]
+            lines.append(f"- Collectives on **{memory}** memory, 2 and 4 ranks: Lockstep is not behind the best peer in "
+                         f"{len(collectives) - len(behind)} of {len(collectives)} points."
+                         + (f" Never behind: {', '.join(never)}." if never else "")
+                         + (f" Behind at some points of these sizes: {places(behind)}." if behind else ""))
+        messages = [row for row in beside if row["operation"] in point.OPS]
+        if messages:
+            ahead, late = ([row for row in messages if (row[key] >= EVEN) == met] for met in (True, False))
+            lines.append(f"- Messages and groups, **{memory}** memory: not behind: {places(ahead) or '-'}. Behind: {places(late) or '-'}.")
+    return "\n".join(lines)
+
+
 def tables(goals):
     verdicts = {True: "met", False: "missed", None: "-"}
     return [("Goals", ["figure", "goal", "here", ""], [[g["figure"], g["goal"], g["here"], verdicts[g["met"]]] for g in goals])]

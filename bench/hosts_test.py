@@ -32,16 +32,16 @@ def verdicts(rows, figures=None):
 
 def test_goals():
     assert verdicts([]) == [None] * 8
-    rows = [row(size=8, ours=(0.7, 0.8), peers={"openmpi": 1.0, "mpich keep": 9.0}), row(size=64 << 10, ours=(0.7,), peers={"han keep": 1.0}),
-            row(ours=(0.7, 0.7), peers={"gloo ring": 1.0}, tcp=0.6), row("ping-pong", 8, (1.3,), {"ucx free": 1.0, "openmpi": 0.1}),
-            row(ASLEEP, 8, (1.3,), {"ucx": 1.0})]
+    rows = [row(size=8, ours=(0.7, 0.8), peers={"openmpi": 1.0, "mpich keep": 9.0}), row(size=64 << 10, ours=(0.7,), peers={"han keep": 1.01}),
+            row(ours=(0.7, 0.7), peers={"gloo ring": 1.01}, tcp=0.6), row("ping-pong", 8, (1.0,), {"ucx free": 0.77, "openmpi": 0.1}),
+            row(ASLEEP, 8, (1.0,), {"ucx": 0.77})]
     assert verdicts(rows, {"open_s": 3.0, "sockets": [8, 8]}) == [True] * 8
     rows = [row(size=8, ours=(0.7, 0.81), peers={"openmpi": 1.0}), row(size=64 << 10, ours=(0.71,), peers={"openmpi": 2.0, "han keep": 1.0}),
-            row(ours=(0.71, 0.1), peers={"gloo ring": 1.0}, tcp=0.6), row("ping-pong", 8, (1.31,), {"ucx": 1.0}),
-            row(ASLEEP, 8, (1.31,), {"ucx": 2.0, "ucx free": 1.0})]
+            row(ours=(0.71, 0.1), peers={"gloo ring": 1.0}, tcp=0.6), row("ping-pong", 8, (1.0,), {"ucx": 0.76}),
+            row(ASLEEP, 8, (1.0,), {"ucx": 2.0, "ucx free": 0.76})]
     bad = {"open_s": 3.01, "sockets": [8, 9]}
     assert verdicts(rows, bad) == [False] * 8
-    assert hosts.goals_of({"rows": rows, "figures": bad})[1]["here"] == "0.71 (mapped memory; best peer han keep)"
+    assert hosts.goals_of({"rows": rows, "figures": bad})[1]["here"] == "1.41 (mapped memory; best peer han keep)"
     # Without a socket nothing was counted, and other libraries' messages are no limit for ours.
     assert verdicts([row("ping-pong", 8, (1.0,), {"openmpi": 9.0})], {"sockets": [0, 0]})[4::3] == [None, False]
 
@@ -58,7 +58,7 @@ def test_table():
     (_, heads, lines), (_, _, others) = hosts.tables(rows, {"open_s": 1.0, "group_ms": 2.0, "sockets": [8, 9]})
     assert {len(line) for line in lines} == {len(heads)}
     assert lines[0][1:6] == ["8 B", "1.00 µs", "2.00 µs", "4.00 µs", "3.00 µs"], lines
-    assert lines[0][9:] == ["0.50 µs", "han keep", "0.33", "0.67", "0.50", "0.25"], lines
+    assert lines[0][9:] == ["0.50 µs", "han keep", "3.00", "1.50", "0.50", "0.25"], lines
     assert lines[1][:3] == ["barrier", "", "7.00 µs"] and set(lines[1][3:]) == {"-"}, lines
     assert others[2][1] == "8 9" and hosts.tables([], {}) == []
 

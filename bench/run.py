@@ -358,7 +358,8 @@ def write_between(page, begin, end, body):
 
 
 def write_doc(report):
-    body = "\n".join([head(report), figures.markdown(goals.tables(report["goals"])).replace("\n### ", "\n## "), "",
+    body = "\n".join([head(report), "", "## In short", "", goals.summary(report["rows"]),
+                      figures.markdown(goals.tables(report["goals"])).replace("\n### ", "\n## "), "",
                       "## Times", "", draw(report), table.markdown(collectives_of(report)), "", "## Point to point",
                       figures.markdown(point.tables(report["rows"])), "", "## Other figures",
                       figures.markdown(figures.tables(report["figures"]))])

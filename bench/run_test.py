@@ -64,6 +64,19 @@ def test_goals():
     assert met([row(ranks=8, mapped_to_peer=0.1), row(size=128 << 20, mapped_to_limit=0.1)])[:3] == [None] * 3
 
 
+def test_summary():
+    rows = [row(mapped_to_peer=2.0), row("reduce", 8, 4, "hot", mapped_to_peer=0.9), row("reduce", 64, mapped_to_peer=1.1),
+            row("reduce", 64, 8, mapped_to_peer=0.1), row("reduce", 512, plain_to_peer=0.2), row("match", 80, mapped_to_peer=0.5),
+            row("ping-pong", 8, mapped_to_peer=1.0)]
+    assert goals.summary(rows).splitlines() == [
+        "- Collectives on **mapped** memory, 2 and 4 ranks: Lockstep is not behind the best peer in 2 of 3 points. Never behind: all-reduce. "
+        "Behind at some points of these sizes: reduce (8 B).",
+        "- Messages and groups, **mapped** memory: not behind: ping-pong (8 B). Behind: match (10 receives).",
+        "- Collectives on **plain** memory, 2 and 4 ranks: Lockstep is not behind the best peer in 0 of 1 points. "
+        "Behind at some points of these sizes: reduce (512 B)."]
+    assert goals.summary([]) == ""
+
+
 def test_match_growth():
     assert point.match_growth([]) is None and point.match_growth(matches((1,))) is None
     assert abs(point.match_growth(matches((5, 2, 2, 3))) - 0.5) < 1e-9  # 2 for 100 is half of twice 2
