@@ -159,7 +159,8 @@ REFUSED = [
     ("unlisted", "src/plan/new.c:1", "src/plan/meson.build", {"src/plan/new.c": C}),
     ("unlisted", "examples/new.c:1", "examples/meson.build", {"examples/new.c": C}),
     ("missing", "src/plan/README.md:1", "does not exist", {"src/plan/README.md": None}),
-    ("readme", "src/plan/README.md:31", "31 lines", {"src/plan/README.md": "\n" * 31}),
+    ("readme", "src/plan/README.md:41", "more than 40 lines", {"src/plan/README.md": "\n" * 41}),
+    ("readme", "src/plan/README.md:2", "401 characters", {"src/plan/README.md": "\n" + "x" * 401 + "\n"}),
     (
         "settings",
         "src/base/settings.def:32",
