@@ -22,6 +22,13 @@ INTRO = '''# How programs deadlock on devices
 The exhibits of `test/museum`, as `make museum` found them on the simulated device of `test/sim`. Time runs downwards, and each
 column is a thread. `●` marks a call that the thread makes, `✗` a call in which it stays for ever. A device's thread runs kernels.
 
+- `launch_collective(stream, first, member, members, round)` launches one rank's part of a collective. Its kernel stores `round` in
+  word `first + member`, and spins until the words from `first` to `first + members - 1` are there. `launch_local(stream)`
+  launches a kernel that waits for nothing.
+- `tell(word)` stores 1 in a word, and `await(rank, word)` waits for that: a message between ranks.
+- `sim_...` are calls of the device's driver: `sim_await(stream, word, value)` lets a stream wait for a word, `sim_free` gives memory
+  back, `sim_stream_sync` waits for a stream.
+
 `make museum` also shows what Lockstep reports of a program with each deadlock, and how the same work ends on Lockstep. Its tests
 check both.
 '''
