@@ -14,15 +14,33 @@
 /* A blocking ls_*_many call has at most this many buffers under way at once. */
 enum { MANY_AT_ONCE = 1024 };
 
+/* An operation from the pool that is ready to be queued, with a handle if the options ask for one;
+ * the progress thread exists. */
+static ls_status make_op(ls_group *group, const struct engine_call *call,
+			 const struct ls_op_options *options, const void *site, struct ls_op **out)
+{
+	struct ls_op *op = progress_op_new(group, options->op != NULL);
+	if (!op)
+		return LS_OUT_OF_MEMORY;
+	op->engine.call = *call;
+	ls_status status =
+		group_keep_counts(op) ? progress_thread_start(group->world) : LS_OUT_OF_MEMORY;
+	if (status == LS_OK)
+		status = group_races_begin(group, call, options, site, &op->access);
+	if (status != LS_OK)
+		progress_op_discard(op);
+	else
+		*out = op;
+	return status;
+}
+
 /* The last part of `queue` for a collective on a stream. It is queued before it is put behind the
  * stream, so that reports show it while the driver blocks. */
 static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *options,
-				 const void *site)
+				 const void *site, struct ls_op **held)
 {
 	const char *name = trace_kind_name(op->engine.call.kind);
 	ls_status status = progress_stream_prepare(group_caller(name, options), op, options->stream);
-	if (status == LS_OK)
-		status = progress_thread_start(op->group->world);
 	if (status != LS_OK) {
 		progress_stream_discard(op);
 		progress_op_discard(op);
@@ -37,33 +55,34 @@ static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *o
 		*options->op = op;
 	else if (options->op)
 		progress_op_free_handle(op); /* the operation fails, and the call has said so */
-	progress_op_unref(op);
+	if (status == LS_OK && held)
+		*held = op;
+	else
+		progress_op_unref(op);
 	return status;
 }
 
-/* A nonblocking collective; out: NULL, or where to store its handle. */
+/* A nonblocking collective. held: NULL, or where to store the operation, with a reference that the
+ * caller drops: it may be complete when this returns, and its handle freed by the callback. */
 static ls_status queue(ls_group *group, const struct engine_call *call,
-		       const struct ls_op_options *options, const void *site, bool wake)
+		       const struct ls_op_options *options, const void *site, bool wake,
+		       struct ls_op **held)
 {
-	struct ls_op *op = progress_op_new(group, options->op != NULL);
-	if (!op)
-		return LS_OUT_OF_MEMORY;
-	op->engine.call = *call;
+	struct ls_op *op;
+	ls_status status = make_op(group, call, options, site, &op);
+	if (status != LS_OK)
+		return status;
 	op->callback = options->callback;
 	op->callback_data = options->callback_data;
-	ls_status status = group_keep_counts(op) ? LS_OK : LS_OUT_OF_MEMORY;
-	if (status == LS_OK)
-		status = group_races_begin(group, call, options, site, &op->access);
-	if (status == LS_OK && options->stream)
-		return queue_on_stream(op, options, site);
-	if (status == LS_OK)
-		status = progress_lane_queue(op, options, site, wake);
-	if (status != LS_OK) {
-		progress_op_discard(op);
-		return status;
+	if (options->stream)
+		return queue_on_stream(op, options, site, held);
+	if (held) {
+		progress_op_ref(op);
+		*held = op;
 	}
 	if (options->op)
-		*options->op = op;
+		*options->op = op; /* before the callback, which may free it */
+	progress_lane_queue(op, options, site, wake);
 	return LS_OK;
 }
 
@@ -71,18 +90,10 @@ static ls_status queue(ls_group *group, const struct engine_call *call,
 static ls_status call_resumable(ls_group *group, const struct engine_call *call,
 				const struct ls_op_options *options, const void *site)
 {
-	struct ls_op *op = progress_op_new(group, true);
-	if (!op)
-		return LS_OUT_OF_MEMORY;
-	op->engine.call = *call;
-	ls_status status =
-		group_keep_counts(op) ? progress_thread_start(group->world) : LS_OUT_OF_MEMORY;
-	if (status == LS_OK)
-		status = group_races_begin(group, call, options, site, &op->access);
-	if (status != LS_OK) {
-		progress_op_discard(op);
+	struct ls_op *op;
+	ls_status status = make_op(group, call, options, site, &op);
+	if (status != LS_OK)
 		return status;
-	}
 	struct progress_pause pause = progress_op_pause(op, 0);
 	status = progress_lane_call(op, options, site, &pause);
 	if (status == LS_PENDING) {
@@ -117,18 +128,16 @@ static ls_status call_nonblocking(ls_group *group, const struct engine_call *cal
 	 * for, so the call must not block. */
 	bool launches = options->stream && group_launch_is_open();
 	if (!group->world->settings.blocking || launches)
-		return queue(group, call, options, site, true);
-	ls_op *op;
-	struct ls_op_options all = *options;
+		return queue(group, call, options, site, true, NULL);
+	struct ls_op *op;
 	bool reported = options->op || options->callback; /* by which the caller gets it */
-	all.op = options->op ? options->op : &op;
-	ls_status status = queue(group, call, &all, site, true);
+	ls_status status = queue(group, call, options, site, true, &op);
 	if (status != LS_OK)
 		return status;
-	status = progress_lane_await(*all.op, &progress_no_pause);
-	atomic_store(&(*all.op)->status_read, true);
-	if (!options->op)
-		ls_op_free(op);
+	/* Meanwhile the callback may free the handle, and clear the caller's variable. */
+	status = progress_lane_await(op, &progress_no_pause);
+	atomic_store(&op->status_read, true);
+	progress_op_unref(op);
 	return reported ? LS_OK : status;
 }
 
@@ -215,11 +224,10 @@ static ls_status run_each(const char *function, ls_group *group, const struct en
 	for (int i = 0; status == LS_OK && i < count; i++) {
 		struct engine_call call = one_of(common, &buffers[i]);
 		bool last = i == count - 1 || (blocks && i % MANY_AT_ONCE == MANY_AT_ONCE - 1);
-		status = group_prepare_collective(function, group,
-						  /* drops buffers that this rank does not use */
-						  &call);
+		/* Drops buffers that this rank does not use. */
+		status = group_prepare_collective(function, group, &call);
 		if (status == LS_OK && !last) {
-			status = queue(group, &call, &silent, site, false);
+			status = queue(group, &call, &silent, site, false, NULL);
 		} else if (status == LS_OK && blocks) {
 			status = call_blocking(group, &call, options, site);
 		} else if (status == LS_OK) {
@@ -260,6 +268,17 @@ static ls_status run_many(const char *function, ls_group *group, struct engine_c
 	if (status != LS_OK)
 		progress_thread_wake(group); /* collectives that were queued before continue */
 	return status;
+}
+
+static inline struct engine_call call_of(enum trace_kind kind, int root, const void *send,
+					 void *recv, uint64_t count, ls_dtype dtype)
+{
+	return (struct engine_call){.kind = kind,
+				    .dtype = dtype,
+				    .peer = root,
+				    .send = buffer_at(send),
+				    .recv = buffer_at(recv),
+				    .count = count};
 }
 
 static struct engine_call allreduce(const void *send, void *recv, uint64_t count, ls_dtype dtype,
@@ -305,36 +324,21 @@ ls_status ls_reduce(ls_group *group, const void *send, void *recv, uint64_t coun
 ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, int root, const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_BROADCAST,
-				   .dtype = dtype,
-				   .peer = root,
-				   .send = buffer_at(send),
-				   .recv = buffer_at(recv),
-				   .count = count};
+	struct engine_call call = call_of(TRACE_BROADCAST, root, send, recv, count, dtype);
 	return run("ls_broadcast", group, &call, options, HERE);
-}
-
-static struct engine_call allgather(const void *send, void *recv, uint64_t count, ls_dtype dtype)
-{
-	return (struct engine_call){.kind = TRACE_ALLGATHER,
-				    .dtype = dtype,
-				    .peer = -1,
-				    .send = buffer_at(send),
-				    .recv = buffer_at(recv),
-				    .count = count};
 }
 
 ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, const struct ls_op_options *options, const void *site)
 {
-	struct engine_call call = allgather(send, recv, count, dtype);
+	struct engine_call call = call_of(TRACE_ALLGATHER, -1, send, recv, count, dtype);
 	return run("ls_allgather", group, &call, options, site);
 }
 
 ls_status ls_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, const struct ls_op_options *options)
 {
-	struct engine_call call = allgather(send, recv, count, dtype);
+	struct engine_call call = call_of(TRACE_ALLGATHER, -1, send, recv, count, dtype);
 	return run("ls_allgather", group, &call, options, HERE);
 }
 
@@ -365,12 +369,7 @@ ls_status ls_allgatherv(ls_group *group, const void *send, void *recv, const uin
 ls_status ls_gather(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		    int root, const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_GATHER,
-				   .dtype = dtype,
-				   .peer = root,
-				   .send = buffer_at(send),
-				   .recv = buffer_at(recv),
-				   .count = count};
+	struct engine_call call = call_of(TRACE_GATHER, root, send, recv, count, dtype);
 	return run("ls_gather", group, &call, options, HERE);
 }
 
@@ -389,12 +388,7 @@ ls_status ls_gatherv(ls_group *group, const void *send, void *recv, const uint64
 ls_status ls_scatter(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		     int root, const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_SCATTER,
-				   .dtype = dtype,
-				   .peer = root,
-				   .send = buffer_at(send),
-				   .recv = buffer_at(recv),
-				   .count = count};
+	struct engine_call call = call_of(TRACE_SCATTER, root, send, recv, count, dtype);
 	return run("ls_scatter", group, &call, options, HERE);
 }
 
@@ -439,12 +433,7 @@ ls_status ls_reduce_scatterv(ls_group *group, const void *send, void *recv, cons
 ls_status ls_alltoall(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		      const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_ALLTOALL,
-				   .dtype = dtype,
-				   .peer = -1,
-				   .send = buffer_at(send),
-				   .recv = buffer_at(recv),
-				   .count = count};
+	struct engine_call call = call_of(TRACE_ALLTOALL, -1, send, recv, count, dtype);
 	return run("ls_alltoall", group, &call, options, HERE);
 }
 

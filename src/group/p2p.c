@@ -122,8 +122,12 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 	bool on_stream = op->on_stream;
 	if (on_stream)
 		progress_op_ref(op);
+	if (out)
+		*out = op; /* before the callback, which may free it */
 	status = p2p_start(op);
 	if (status != LS_OK) {
+		if (out)
+			*out = NULL;
 		trace_end(&group->world->trace, op->engine.record, status);
 		if (batch)
 			group_batch_unjoin(batch, op, status);
@@ -133,8 +137,6 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 		progress_op_discard(op);
 		return status;
 	}
-	if (out)
-		*out = op;
 	if (on_stream) {
 		status = launch(op);
 		if (status != LS_OK && out) {

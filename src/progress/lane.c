@@ -460,22 +460,18 @@ ls_status progress_lane_call(struct ls_op *op, const struct ls_op_options *optio
 	return leave_lane(op, complete, status);
 }
 
-ls_status progress_lane_queue(struct ls_op *op, const struct ls_op_options *options,
-			      const void *site, bool wake)
+void progress_lane_queue(struct ls_op *op, const struct ls_op_options *options, const void *site,
+			 bool wake)
 {
 	ls_group *group = op->group;
 	static const struct progress_pause at_once = {.at_ns = 0};
 	bool small =
 		op->engine.call.count * ls_dtype_bytes(op->engine.call.dtype) <= RUN_AT_ONCE_BYTES;
-	ls_status status = progress_thread_start(group->world);
-	if (status != LS_OK)
-		return status;
 	progress_lane_enqueue(op, options, site);
 	if (small && begin_progress(&group->lane, op, NULL))
 		make_progress_in_call(group, op, &group->waiter, &at_once);
 	else if (wake)
 		progress_thread_wake(group);
-	return LS_OK;
 }
 
 void progress_lane_close(ls_group *group)

@@ -56,10 +56,10 @@ ls_status progress_lane_run(struct ls_op *op, const struct progress_pause *pause
  * Drops the lane's reference to an operation of the pool that is complete. */
 ls_status progress_lane_call(struct ls_op *op, const struct ls_op_options *options,
 			     const void *site, const struct progress_pause *pause);
-/* Queues `op`, from the pool, and makes what progress is possible without waiting. `wake`: wakes
- * the progress thread if it is needed. */
-ls_status progress_lane_queue(struct ls_op *op, const struct ls_op_options *options,
-			      const void *site, bool wake);
+/* Queues `op`, from the pool, and makes what progress is possible without waiting; the progress
+ * thread must exist. `wake`: wakes it if it is needed. */
+void progress_lane_queue(struct ls_op *op, const struct ls_op_options *options, const void *site,
+			 bool wake);
 /* Only gives it its number, its record and its place in the queue. The caller wakes the progress
  * thread afterwards. */
 void progress_lane_enqueue(struct ls_op *op, const struct ls_op_options *options, const void *site);

@@ -389,3 +389,52 @@ void a_failure_without_another_thread(struct runner_rank *self)
 	runner_meet(self);
 	ls_group_close(world);
 }
+
+struct freed {
+	ls_op *op;
+	_Atomic int calls;
+};
+
+static void free_handle(void *data, ls_status status)
+{
+	struct freed *freed = data;
+	if (status == LS_OK && freed->op)
+		atomic_fetch_add(&freed->calls, 1);
+	ls_op_free(freed->op);
+	freed->op = NULL;
+}
+
+/* The callback runs while the call that stored the handle may still wait for the operation. */
+void a_callback_frees_the_handle(struct runner_rank *self)
+{
+	enum { MANY = 20, LARGE = 50000 };
+	ls_group *group = runner_open(self);
+	int64_t *values = calloc(LARGE, sizeof *values);
+	struct freed freed[2 * MANY] = {0};
+	int next = (self->rank + 1) % self->size, last = (self->rank + self->size - 1) % self->size;
+	CHECK(values);
+	for (int i = 0; i < MANY; i++) {
+		struct ls_op_options options = {.size = sizeof options,
+						.callback = free_handle,
+						.callback_data = &freed[i],
+						.op = &freed[i].op};
+		OK(ls_allreduce(group, values, values, i % 2 ? LARGE : 1, LS_INT64, LS_SUM,
+				&options));
+	}
+	OK(ls_barrier(group, NULL)); /* after all of them */
+	for (int i = MANY; i < 2 * MANY; i++) {
+		uint64_t count = i % 2 ? LARGE : 1;
+		struct ls_op_options options = {.size = sizeof options,
+						.callback = free_handle,
+						.callback_data = &freed[i],
+						.op = &freed[i].op};
+		OK(ls_recv(group, values, count, LS_INT64, last, &options));
+		OK(ls_send(group, values, count, LS_INT64, next, NULL));
+		while (!atomic_load(&freed[i].calls))
+			;
+	}
+	for (int i = 0; i < 2 * MANY; i++)
+		CHECK(atomic_load(&freed[i].calls) == 1);
+	free(values);
+	ls_group_close(group);
+}

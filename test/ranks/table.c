@@ -315,6 +315,8 @@ const struct runner_test runner_tests[] = {
 	SETTING(async_large_and_blocking, "always_blocking", "BLOCKING=1", R(2)),
 	TEST(async_goes_on_by_itself, FEW),
 	TEST(async_callbacks, R(1) | R(3)),
+	TEST(a_callback_frees_the_handle, R(2) | R(3)),
+	SETTING(a_callback_frees_the_handle, "always_blocking", "BLOCKING=1", R(2) | R(3)),
 	TEST(async_dropped_handles, R(1) | R(2) | R(3), PROCESSES),
 	TEST(async_wait_has_a_limit, FEW),
 	TEST(async_does_not_hold_messages, FEW),
