@@ -345,8 +345,9 @@ static int make_private(struct memory *memory, size_t first, size_t stop) LOCK_R
 /* EINVAL: not memory that is in use. */
 static ls_status say_not_detached(struct memory *memory, size_t bytes, void *address, int error)
 {
+	static const struct ranks nobody; /* it may be registered with a part of the ranks */
 	uint64_t offset;
-	bool region = memory_region_offset(memory, address, bytes, 0, &offset);
+	bool region = memory_region_offset(memory, address, bytes, &nobody, &offset);
 	MESSAGE_SAY(MESSAGE_MEMORY_DETACH, bytes, address,
 		    region ? "it was registered, and is shared with others by the program"
 		    : error == EINVAL ? "it is no memory in use"

@@ -197,7 +197,8 @@ struct memory_region *memory_region_add_device(struct memory *memory, void *addr
 	if (!region)
 		return NULL;
 	region->driver = driver;
-	memory_region_show(region, 0);
+	static const struct ranks nobody;
+	memory_region_show(region, &nobody); /* peers do not map it */
 	atomic_store_explicit(&memory->inspects_buffers, true, memory_order_release);
 	return region;
 }

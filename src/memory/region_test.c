@@ -141,6 +141,31 @@ static void buffers_are_found_and_seen(void **state)
 	drop_file(&file);
 }
 
+/* A region of a part of the ranks is as much the program's as one of all. */
+static void a_region_of_some_is_not_detached(void **state)
+{
+	(void)state;
+	struct memory memory;
+	struct memory_region_name name;
+	struct file file = make_file(1);
+	struct ranks some = ranks_of(1), both = ranks_below(2);
+	struct capture capture;
+	uint64_t offset;
+	assert_int_equal(memory_init(&memory, 1 << 20, 7, 0), LS_OK);
+	assert_int_equal(memory_region_check(file.base, file.bytes, file.fd, file.page, &name),
+			 LS_OK);
+	struct memory_region *region = memory_region_add(&memory, file.base, &name);
+	assert_non_null(region);
+	memory_region_show(region, &some);
+	assert_true(memory_offset_for(&memory, file.base, 10, &some, &offset));
+	assert_false(memory_offset_for(&memory, file.base, 10, &both, &offset));
+	capture_begin(&capture);
+	assert_int_equal(memory_detach(&memory, file.base, 10), LS_BAD_ARGUMENT);
+	assert_non_null(strstr(capture_end(&capture), "shared with others"));
+	memory_fini(&memory);
+	drop_file(&file);
+}
+
 static void places_run_out_and_never_overlap(void **state)
 {
 	(void)state;
@@ -418,6 +443,8 @@ static void memory_of_a_device_is_found_and_not_shown(void **state)
 	assert_false(memory_region_any_device(&memory, &buffer, &buffer));
 	assert_false(memory_offset_for(&memory, device, 8, &first, &offset));
 	assert_false(memory_offset_for(&memory, device, 8, &nobody, &offset));
+	struct ranks peers = memory_region_peers(region);
+	assert_false(ranks_any(&peers));
 	memory_regions(&memory, &count, &bytes);
 	assert_true(count == 0 && bytes == 0);
 	memory_region_release(region);
@@ -437,6 +464,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(wrong_ranges_are_refused),
 		cmocka_unit_test(buffers_are_found_and_seen),
+		cmocka_unit_test(a_region_of_some_is_not_detached),
 		cmocka_unit_test(places_run_out_and_never_overlap),
 		cmocka_unit_test(what_a_peer_names_is_checked),
 		cmocka_unit_test(a_region_ends_with_its_mapping),
