@@ -229,11 +229,11 @@ struct reduction {
 	struct kernel_reduce reduce;
 };
 
-/* How many bytes of each rank fit into the bounce buffer together: whole cache lines, and so whole
- * elements. */
-static uint64_t bounce_chunk(const struct engine_op *op, int size)
+/* How many bytes of each source fit into the bounce buffer together: whole cache lines, and so
+ * whole elements. */
+static uint64_t bounce_chunk(const struct engine_op *op, int sources)
 {
-	uint64_t chunk = ENGINE_BOUNCE_BYTES / (uint64_t)size / 64 * 64;
+	uint64_t chunk = ENGINE_BOUNCE_BYTES / (uint64_t)sources / 64 * 64;
 	return chunk < engine_read_bytes(op) ? chunk : engine_read_bytes(op);
 }
 
@@ -251,11 +251,10 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 			shown_range(engine, op, PLAN_INPUT, q, step->block, step->blocks);
 		if (!engine_window_open(engine, op, q, PLAN_INPUT, from.offset, from.bytes, view))
 			return engine_fail(op, LS_INTERNAL, q);
-		if (!view->at) {
-			out->chunk = bounce_chunk(op, size);
-			reads = true;
-		}
+		reads |= !view->at;
 	}
+	if (reads)
+		out->chunk = bounce_chunk(op, sources);
 	int first = step->flags & PLAN_TO_PEER ? step->peer : alone ? me : 0;
 	int targets = alone ? 1 : size;
 	for (int i = 0; i < targets; i++) {
