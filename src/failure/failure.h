@@ -93,7 +93,8 @@ void failure_raise_told(struct world *world, const struct transport_failure *fai
 void failure_await_arrivals(struct ls_group *group, const struct diagnose_hint *hint,
 			    bool collective);
 
-/* ---- far_look.c: looks at all hosts; all but failure_far_request by the watch alone ---- */
+/* ---- far_look.c, far_request.c: looks at all hosts; all but failure_far_request by the watch alone
+ * ---- */
 
 /* NULL without memory. */
 struct failure_far *failure_far_open(void);

@@ -23,7 +23,6 @@
 #include "far_look.h"
 
 enum {
-	REQUEST_MS = 4 * FAILURE_ANSWER_MS + 100,
 	RETRY_MS = 5,
 	SILENT_LOOKS = 3, /* in a row, after which a host counts as silent */
 	ASKED_MAX = 4, /* ranks of a host, one after the other, while the time for answers lasts */
@@ -433,44 +432,6 @@ bool failure_far_may_try_again(const struct world *world, const struct ranks *an
 	return false;
 }
 
-/* ---- for other threads ---- */
-
-struct diagnose_job *failure_far_request(struct ls_group *group)
-{
-	struct world *world = group->world;
-	struct failure_far *far = world->watch.far;
-	if (atomic_load(&world->trace.wait_table->watch_tid) == trace_thread_id())
-		return failure_far_collect(world, &(struct diagnose_closing){1, &group->id});
-	atomic_store(&far->closing, group->id);
-	uint64_t number = atomic_fetch_add(&far->wanted, 1) + 1;
-	struct wait_word word = {.word = &far->given,
-				 .edge = {.value = number, .owner = -1, .peer = -1}};
-	struct wait_call call = {
-		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(REQUEST_MS)};
-	int peer;
-	failure_watch_serve(&world->watch);
-	ls_status status = wait_words(&group->quiet, &call, &peer);
-	(void)status; /* without it the caller makes do with its own host */
-	return atomic_exchange(&far->job, NULL);
-}
-
-void failure_far_serve(struct world *world)
-{
-	struct failure_far *far = world->watch.far;
-	uint64_t wanted = far ? atomic_load(&far->wanted) : 0;
-	if (!far || atomic_load(&far->given) == wanted)
-		return;
-	uint32_t id = atomic_load(&far->closing);
-	struct diagnose_closing closing = {1, &id};
-	struct diagnose_job *job = failure_far_collect(world, &closing);
-	struct ranks answered;
-	if (!job) /* a rank that was asked may be the one that is stopped: now another one is */
-		job = failure_far_collect_some(world, &closing, false, &answered);
-	free(atomic_exchange(&far->job, job));
-	wait_store(&far->given, wanted);
-	wait_wake(world->waiter.bell);
-}
-
 bool failure_far_is_silent(const struct failure_far *far)
 {
 	return far && far->failed >= SILENT_LOOKS;
@@ -491,7 +452,7 @@ void failure_far_close(struct failure_far *far)
 	if (!far)
 		return;
 	forget_told(far, RANKS_WORLD_MAX);
-	free(atomic_load(&far->job));
+	failure_requests_close(far);
 	failure_show_close(far);
 	for (int q = 0; q < RANKS_WORLD_MAX; q++)
 		free(far->heard[q].first);

@@ -22,6 +22,15 @@ struct heard {
 	uint64_t first_round;
 };
 
+/* A look that another thread of this rank wants: far_request.c. */
+struct request {
+	struct request *next;
+	uint32_t group;         /* that this thread is about to close */
+	_Atomic int holders;    /* that thread and the watch; the last one frees it */
+	_Atomic uint64_t given; /* 1: the watch has stored the job */
+	struct diagnose_job *job;
+};
+
 enum { FAILURE_ANSWER_MS = 300, FAILURE_COPY_MS = 2000 };
 
 /* A memfd for commands. */
@@ -33,12 +42,9 @@ struct answer {
 };
 
 struct failure_far {
-	uint64_t round;  /* of my looks */
-	unsigned failed; /* looks in a row that were not answered by all */
-	/* Looks that other threads of this rank want and have got: failure_far_request. */
-	_Atomic uint64_t wanted, given;
-	_Atomic uint32_t closing; /* the group that such a thread is about to close */
-	struct diagnose_job *_Atomic job;
+	uint64_t round;                   /* of my looks */
+	unsigned failed;                  /* looks in a row that were not answered by all */
+	struct request *_Atomic requests; /* that the watch has not taken */
 	/* For the watch: what this rank shows to commands. */
 	struct answer answers[TRANSPORT_QUESTIONS];
 	/* For the thread of heartbeats: when it has last woken the watch for a command. */
@@ -73,6 +79,11 @@ struct ranks failure_far_copy(struct world *world,
 			      void *context);
 /* Whether a host that has not answered has another rank that can be asked. */
 bool failure_far_may_try_again(const struct world *world, const struct ranks *answered);
+
+/* ---- far_request.c ---- */
+
+/* Drops the requests that the watch has not taken. */
+void failure_requests_close(struct failure_far *far);
 
 /* ---- show.c ---- */
 

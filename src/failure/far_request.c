@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Snapshots of all hosts for other threads of this rank. Each request is the thread's and the
+ * watch's: a thread that waits no longer leaves it to the watch. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "far_look.h"
+
+enum { REQUEST_MS = 4 * FAILURE_ANSWER_MS + 100 };
+
+static void drop(struct request *request)
+{
+	if (atomic_fetch_sub(&request->holders, 1) > 1)
+		return;
+	free(request->job);
+	free(request);
+}
+
+struct diagnose_job *failure_far_request(struct ls_group *group)
+{
+	struct world *world = group->world;
+	struct failure_far *far = world->watch.far;
+	struct diagnose_job *job = NULL;
+	if (atomic_load(&world->trace.wait_table->watch_tid) == trace_thread_id())
+		return failure_far_collect(world, &(struct diagnose_closing){1, &group->id});
+	struct request *request = calloc(1, sizeof *request);
+	if (!request)
+		return NULL;
+	request->group = group->id;
+	atomic_init(&request->holders, 2);
+	request->next = atomic_load(&far->requests);
+	while (!atomic_compare_exchange_weak(&far->requests, &request->next, request))
+		;
+	struct wait_word word = {.word = &request->given,
+				 .edge = {.value = 1, .owner = -1, .peer = -1}};
+	struct wait_call call = {
+		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(REQUEST_MS)};
+	int peer;
+	failure_watch_serve(&world->watch);
+	if (wait_words(&group->quiet, &call, &peer) == LS_OK) {
+		job = request->job;
+		request->job = NULL;
+	} /* otherwise the caller makes do with its own host */
+	drop(request);
+	return job;
+}
+
+static void serve(struct world *world, struct request *request)
+{
+	struct diagnose_closing closing = {1, &request->group};
+	struct ranks answered;
+	if (atomic_load(&request->holders) == 1)
+		return; /* the other thread waits no longer */
+	request->job = failure_far_collect(world, &closing);
+	if (!request->job) /* a rank that was asked may be the one that is stopped: now another is */
+		request->job = failure_far_collect_some(world, &closing, false, &answered);
+	wait_store(&request->given, 1);
+	wait_wake(world->waiter.bell);
+}
+
+void failure_far_serve(struct world *world)
+{
+	struct failure_far *far = world->watch.far;
+	struct request *request = far ? atomic_exchange(&far->requests, NULL) : NULL;
+	while (request) {
+		struct request *next = request->next;
+		serve(world, request);
+		drop(request);
+		request = next;
+	}
+}
+
+void failure_requests_close(struct failure_far *far)
+{
+	for (struct request *request = atomic_load(&far->requests), *next; request; request = next) {
+		next = request->next;
+		drop(request);
+	}
+}
