@@ -70,8 +70,10 @@ ls_status failure_pulse_open(struct world *world, const char *ip, uint16_t *port
 	struct sockaddr_storage address;
 	socklen_t length = sizeof address;
 	*port = 0;
-	if (!pulse)
+	if (!pulse) {
+		MESSAGE_SAY(MESSAGE_NET_MEMORY, world->size);
 		return LS_OUT_OF_MEMORY;
+	}
 	pulse->world = world;
 	world->watch.pulse = pulse;
 	pulse->socket = -1;

@@ -57,9 +57,12 @@ static struct ls_group *create(struct world *world, uint32_t area, const char *f
 	group->memory_members = area == 0 ? (uint16_t)world->size : 0;
 	group->memory_reports = area == 0;
 	progress_lane_init(group);
-	if (transport_team_init(&group->team, &world->transport) == LS_OK &&
-	    engine_init(&group->engine, &group->team, &world->trace, &world->memory,
-			&world->settings) == LS_OK)
+	ls_status status = transport_team_init(&group->team, &world->transport);
+	if (status != LS_OK)
+		MESSAGE_SAY(MESSAGE_GROUP_MEMORY, function,
+			    (size_t)world->size * sizeof *group->team.boxes);
+	if (status == LS_OK && engine_init(&group->engine, &group->team, &world->trace,
+					   &world->memory, &world->settings) == LS_OK)
 		return group;
 	destroy(group);
 	return NULL;

@@ -119,8 +119,10 @@ ls_status group_hosts_mirror(struct world *world, const struct rendezvous_table 
 	struct transport *transport = &world->transport;
 	struct transport_hosts_events events = failure_hosts_events(world);
 	world->watch.far = failure_far_open();
-	if (!world->watch.far)
+	if (!world->watch.far) {
+		MESSAGE_SAY(MESSAGE_NET_MEMORY, world->size);
 		return LS_OUT_OF_MEMORY;
+	}
 	publish_places(transport->segment, table, hosts);
 	ls_status status = transport_hosts_open(transport, world->link, hosts->host_of, &events);
 	for (int q = 0; q < world->size && status == LS_OK; q++) {

@@ -64,7 +64,7 @@ struct transport_hosts_events {
 /* Call after transport_init and before the first team, if ranks are on other hosts. hosts_of: the
  * host of each rank of the job, the same numbers on all ranks; copied, as are the events. The
  * caller owns the link and connects it before anything is published; this function sets its events.
- * Errors: LS_OUT_OF_MEMORY; LS_INTERNAL: the link is not valid. */
+ * Errors: LS_OUT_OF_MEMORY, with a message; LS_INTERNAL: the link is not valid. */
 LS_CHECKED ls_status transport_hosts_open(struct transport *transport, struct link *link,
 					  const uint16_t *hosts_of,
 					  const struct transport_hosts_events *events);

@@ -420,8 +420,10 @@ ls_status transport_hosts_open(struct transport *transport, struct link *link,
 			       const uint16_t *hosts_of, const struct transport_hosts_events *events)
 {
 	struct transport_hosts *hosts = calloc(1, sizeof *hosts);
-	if (!hosts)
+	if (!hosts) {
+		MESSAGE_SAY(MESSAGE_NET_MEMORY, transport->size);
 		return LS_OUT_OF_MEMORY;
+	}
 	*hosts = (struct transport_hosts){.transport = transport, .link = link, .events = *events};
 	link->events = (struct link_events){.context = hosts,
 					    .arrived = take_message,

@@ -179,7 +179,7 @@ LS_CHECKED bool transport_cells_open(const struct transport_team *team);
 /* ---- teams ---- */
 
 /* Allocates a team, which serves one group after another, of up to all ranks. Error:
- * LS_OUT_OF_MEMORY. */
+ * LS_OUT_OF_MEMORY, without a message. */
 LS_CHECKED ls_status transport_team_init(struct transport_team *team, struct transport *transport);
 /* Harmless on a team that is zeroed, and when repeated. */
 void transport_team_fini(struct transport_team *team);
