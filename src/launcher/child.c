@@ -288,11 +288,13 @@ static int search_path(const char *program)
 		size_t length = strcspn(at, ":");
 		int used = snprintf(file, sizeof file, "%.*s/%s", length ? (int)length : 1,
 				    length ? at : ".", program);
-		if (used < (int)sizeof file && access(file, X_OK) == 0)
+		at += length + (at[length] == ':');
+		if (used >= (int)sizeof file)
+			continue;
+		if (access(file, X_OK) == 0)
 			return 0;
 		if (errno == EACCES)
 			error = EACCES;
-		at += length + (at[length] == ':');
 	}
 	return error;
 }
