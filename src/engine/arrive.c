@@ -74,7 +74,7 @@ static bool receive_block(struct engine *engine, struct mailbox_peer *peer, stru
 {
 	struct engine_p2p *p2p = &op->p2p;
 	void *block = memory_view_at(transport_arena(engine->team, p2p->message.source),
-				     p2p->rts->window, op->call.recv.bytes);
+				     p2p->window, op->call.recv.bytes);
 	if (!block || p2p->index < MAIL_SLOTS)
 		return false;
 	op->call.recv.address = block;
@@ -96,7 +96,7 @@ static bool invite(struct engine *engine, struct engine_op *op)
 	if (transport_fetch(engine->team, p2p->message.source, p2p->index, op->call.recv.address,
 			    op->call.recv.bytes))
 		return true;
-	if (p2p->pieces < 2 || rts->plain ||
+	if (p2p->pieces < 2 || p2p->is_plain ||
 	    !memory_offset_for(engine->memory, op->call.recv.address, op->call.recv.bytes,
 			       &engine->peers, &offset))
 		return false;
@@ -112,8 +112,8 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 	bool given = p2p->message.envelope.flags & MAIL_BLOCK;
 	/* This rank alone copies it, through the kernel. It is split only to read the group's cause
 	 * between the pieces. */
-	p2p->piece_bytes = p2p->rts->plain ? ENGINE_P2P_READ_PIECE_BYTES
-					   : transport_mail_piece_bytes(op->call.recv.bytes);
+	p2p->piece_bytes = p2p->is_plain ? ENGINE_P2P_READ_PIECE_BYTES
+					 : transport_mail_piece_bytes(op->call.recv.bytes);
 	p2p->pieces = (op->call.recv.bytes + p2p->piece_bytes - 1) / p2p->piece_bytes;
 	p2p->pieces_copied = p2p->ticks = 0;
 	p2p->matched_ticks = clock_ticks();
@@ -155,6 +155,9 @@ static bool claim(struct engine *engine, struct engine_op *op, const struct mail
 	p2p->index = message->envelope.rts - 1u;
 	p2p->rts = rts;
 	p2p->generation = generation;
+	p2p->window = rts->window;
+	p2p->window_bytes = rts->bytes;
+	p2p->is_plain = rts->plain;
 	return true;
 }
 

@@ -222,13 +222,13 @@ struct engine_p2p {
 	bool fetches;          /* send on a stream: the device still fetches its payload */
 	/* The batch that it is a part of; NULL: none. It is compared, never followed. */
 	const struct engine_op *batch;
-
 	/* Of a long send; written under the mailbox' lock, read without it. */
 	_Atomic bool cancelled, asks_cancel; /* asks: its receiver, on another host */
-
-	bool by_address, staged_all;  /* send: input_offset is an address; copied whole */
-	bool announced;               /* send: it has an RTS slot that the receiver knows */
-	bool crossed;                 /* receive: see engine_p2p_crossed_ranks */
+	/* Receive of a long message: what its RTS slot said when it was claimed. */
+	uint64_t window, window_bytes;
+	bool by_address, staged_all; /* send: input_offset is an address; copied whole */
+	bool announced;              /* send: it has an RTS slot that the receiver knows */
+	bool crossed, is_plain; /* receive: see engine_p2p_crossed_ranks; window is an address */
 	uint32_t index, generation;   /* of the RTS slot; the index is 0 .. MAIL_RTS - 1 */
 	uint64_t piece_bytes, pieces; /* size and number */
 	uint64_t pieces_copied;       /* by this rank */

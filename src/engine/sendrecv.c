@@ -222,12 +222,12 @@ static enum engine_progress copy_matched(struct engine *engine, struct engine_op
 	int source = p2p->message.source;
 	struct pieces all = {
 		.to = op->call.recv.address, .bytes = op->call.recv.bytes, .source = source};
-	if (rts->plain)
-		all.address = rts->window;
+	if (p2p->is_plain)
+		all.address = p2p->window;
 	else
-		all.from = memory_view_at(transport_arena(engine->team, source), rts->window,
+		all.from = memory_view_at(transport_arena(engine->team, source), p2p->window,
 					  all.bytes);
-	if ((!all.from && !rts->plain) || rts->bytes != all.bytes)
+	if ((!all.from && !p2p->is_plain) || p2p->window_bytes != all.bytes)
 		return engine_fail(op, LS_INTERNAL, source);
 	op->word_count = 0;
 	while (!copy_pieces(engine, op, &all, &rts->owner_copied)) {

@@ -328,7 +328,27 @@ static void stage_rest(struct message *send)
 	rts->staged = transport_mail_word(rts->generation, 2);
 }
 
-/* Then its receiver copies the first piece, and waits for the second, or for a source that is gone;
+/* What the source writes after the match changes nothing for the receive. */
+static void test_rts_is_read_once(void **state)
+{
+	struct fixture *fixture = *state;
+	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
+	struct message *send = half_staged(source);
+	struct message *receive = begin(owner, TRACE_RECV, LONG, 1, false);
+	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
+	struct mail_rts *rts = send->op.p2p.rts;
+	rts->window = UINT64_MAX;
+	rts->bytes = 1;
+	rts->plain = !rts->plain;
+	stage_rest(send);
+	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_DONE);
+	assert_memory_equal(receive->data, send->data, sizeof send->data);
+	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_DONE);
+	free(receive);
+	free(send);
+}
+
+/* The receiver of such a send copies the first piece, and waits for the second, or for a source that is gone;
  * and there is no work meanwhile. */
 static void test_staged_in_pieces(void **state)
 {
@@ -448,6 +468,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_taken_in_meanwhile, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_rts_slots_of_others, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_taken_back, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(test_rts_is_read_once, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_staged_in_pieces, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_abandoned_in_pieces, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(test_shared_words, open_pair, close_pair),
