@@ -81,7 +81,7 @@ void engine_mailbox_fini(struct engine *engine)
 /* ---- lists ---- */
 
 /* A complete detached operation stays in this list until engine_p2p_take_complete returns it. */
-void engine_mailbox_return_failed(struct engine_mailbox *mailbox, struct engine_op *op)
+void engine_mailbox_add_complete(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
 	op->p2p.next = NULL;
@@ -125,7 +125,7 @@ void engine_mailbox_complete(struct engine_mailbox *mailbox, struct engine_op *o
 	bool detached = op->p2p.detached;
 	engine_p2p_set_stage(op, ENGINE_P2P_COMPLETE);
 	if (detached)
-		engine_mailbox_return_failed(mailbox, op);
+		engine_mailbox_add_complete(mailbox, op);
 }
 
 struct engine_op *engine_p2p_take_complete(struct engine *engine)

@@ -139,9 +139,9 @@ void engine_mailbox_complete(struct engine_mailbox *mailbox, struct engine_op *o
 /* Whether engine_mailbox_complete only begins the last part of a receive on a stream that has its
  * message: the stream copies that out. */
 bool engine_mailbox_is_delivered_next(const struct engine_op *op);
-/* A detached operation has failed, and its peer may still touch its buffer: moves it to the list of
- * complete ones; its stage says so to engine_p2p_abandon. */
-void engine_mailbox_return_failed(struct engine_mailbox *mailbox, struct engine_op *op)
+/* Appends a detached operation to the list of complete ones; also one that has failed while its
+ * peer may still touch its buffer, which its stage tells engine_p2p_abandon. */
+void engine_mailbox_add_complete(struct engine_mailbox *mailbox, struct engine_op *op)
 	LOCK_REQUIRES(mail);
 /* Call when the RTS slot of the operation shows its progress from now on. The memory of a blocking
  * one may be gone at once, too. */

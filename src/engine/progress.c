@@ -103,7 +103,7 @@ bool engine_p2p_progress(struct engine *engine, const struct engine_awaited *own
 		/* Its word is not in the list. */
 		more |= engine_mailbox_is_delivered_next(complete);
 		if (complete->status != LS_OK && complete->p2p.rts)
-			engine_mailbox_return_failed(mailbox, complete);
+			engine_mailbox_add_complete(mailbox, complete);
 		else
 			engine_mailbox_complete(mailbox, complete);
 		complete = next;
