@@ -348,7 +348,7 @@ const struct wait_word *wait_fill_body(const struct wait_call *call, uint64_t si
 {
 	memset(body, 0, offsetof(struct wait_slot_body, edges));
 	body->state = call->foreign ? WAIT_FOREIGN : call->any ? WAIT_ANY_WORD : WAIT_WORDS;
-	body->may_leave = call->may_leave;
+	body->has_own_limit = call->has_own_limit;
 	body->group = call->group;
 	body->record = call->record;
 	body->since_ns = since_ns;

@@ -86,8 +86,8 @@ enum wait_state {
 struct wait_slot_body {
 	uint32_t state; /* enum wait_state */
 	uint32_t tid;
-	/* 1: the call has a time limit of its own, so it may continue without any peer */
-	uint32_t may_leave;
+	/* 1: the call may time out by itself, so its wait proves nothing */
+	uint32_t has_own_limit;
 	/* the operation that this wait belongs to: its group and trace record */
 	uint32_t group;
 	uint64_t record;
@@ -204,9 +204,9 @@ struct waiter {
 struct wait_call {
 	const struct wait_word *words;
 	int count;
-	bool any;       /* true: one word suffices; false: all are needed */
-	bool may_leave; /* this call has a time limit of its own */
-	bool partial;   /* some words are left out: the wait is resumed soon, and proves nothing */
+	bool any;           /* true: one word suffices; false: all are needed */
+	bool has_own_limit; /* it may time out by itself, so it proves nothing */
+	bool partial; /* some words are left out: the wait is resumed soon, and proves nothing */
 	uint64_t deadline_ns; /* CLOCK_NEVER: none */
 	uint64_t since_ns;    /* when it began, if it is resumed; 0: now */
 	uint32_t group;

@@ -126,7 +126,7 @@ ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int pee
 		struct wait_slot_body body;
 		memset(&body, 0, offsetof(struct wait_slot_body, edges));
 		body.state = WAIT_FDS;
-		body.may_leave = deadline_ns != CLOCK_NEVER;
+		body.has_own_limit = deadline_ns != CLOCK_NEVER;
 		body.since_ns = now;
 		body.deadline_ns = deadline_ns;
 		body.edge_count = 1;

@@ -59,7 +59,7 @@ static void test_ready_later(void **state)
 	assert_int_equal(slot.edge_count, 1);
 	assert_int_equal(slot.edges[0].peer, 3);
 	assert_int_equal(slot.edges[0].segment, WAIT_SEGMENT_NONE);
-	assert_int_equal(slot.may_leave, 1);
+	assert_int_equal(slot.has_own_limit, 1);
 	assert_false(polling.done);
 	assert_int_equal(eventfd_write(fd, 1), 0);
 	wait_join(polling.thread);

@@ -214,7 +214,8 @@ static void test_foreign_call(void **state)
 		assert_int_equal(slot.tid, gettid());
 		assert_in_range(slot.since_ns, before_ns, clock_now_ns());
 		assert_int_equal(slot.deadline_ns, CLOCK_NEVER);
-		assert_int_equal(slot.edge_count + slot.further + slot.may_leave + slot.group, 0);
+		assert_int_equal(slot.edge_count + slot.further + slot.has_own_limit + slot.group,
+				 0);
 		assert_int_equal(slot.record + slot.pages, 0);
 		assert_int_equal(slots_taken(&fixture), 1);
 		wait_foreign_call_end(&fixture.waiter);

@@ -329,12 +329,12 @@ static void test_slot_while_blocked(void **state)
 	struct waiting waiting;
 	struct wait_slot_body slot;
 	struct wait_call call = fixture_call(fixture, 3, false);
-	call.may_leave = true;
+	call.has_own_limit = true;
 	fixture->words[2].edge.value = 17;
 	uint64_t before = clock_now_ns();
 	waiting_start(&waiting, fixture, call, &slot);
 	assert_int_equal(slot.state, WAIT_WORDS);
-	assert_int_equal(slot.may_leave, 1);
+	assert_int_equal(slot.has_own_limit, 1);
 	assert_int_equal(slot.group, 7);
 	assert_int_equal(slot.record, 42);
 	assert_int_equal(slot.deadline_ns, call.deadline_ns);

@@ -62,7 +62,7 @@ static void set_limited(struct diagnose_rank *rank, uint32_t id)
 {
 	for (uint32_t i = 0; i < rank->thread_count; i++)
 		if (rank->threads[i].wait.group == id)
-			rank->threads[i].wait.may_leave = 1;
+			rank->threads[i].wait.has_own_limit = 1;
 }
 
 void diagnose_look_at_callbacks(const struct diagnose_source *const *by_rank,

@@ -26,7 +26,7 @@ static bool is_stuck(struct search *search, const struct diagnose_thread *thread
 	const struct ranks *gone = diagnose_gone_again(job, thread->wait.group, &search->gone);
 	struct ranks silent = search->stuck;
 	ranks_join(&silent, gone);
-	return !thread->wait.may_leave && diagnose_is_in_vain(job, thread, &silent) &&
+	return !thread->wait.has_own_limit && diagnose_is_in_vain(job, thread, &silent) &&
 	       !diagnose_is_in_vain(job, thread, gone);
 }
 
@@ -49,7 +49,7 @@ static bool is_follower(const struct diagnose_rank *rank, const struct diagnose_
 
 static bool follower_is_blocked(const struct diagnose_thread *thread)
 {
-	return thread->stable && !thread->satisfied && !thread->wait.may_leave;
+	return thread->stable && !thread->satisfied && !thread->wait.has_own_limit;
 }
 
 /* Whether one of the rank's threads is blocked in a collective of this group. */

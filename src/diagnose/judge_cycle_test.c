@@ -83,9 +83,9 @@ static void make_unstable(struct diagnose_job *job, int r)
 {
 	job->ranks[r].threads[0].stable = false;
 }
-static void make_may_leave(struct diagnose_job *job, int r)
+static void limit_wait(struct diagnose_job *job, int r)
 {
-	job->ranks[r].threads[0].wait.may_leave = 1;
+	job->ranks[r].threads[0].wait.has_own_limit = 1;
 }
 static void make_incomplete(struct diagnose_job *job, int r)
 {
@@ -166,9 +166,9 @@ static void add_follower_that_moves(struct diagnose_job *job, int r)
 {
 	add_follower_of_another(job, r)->stable = false;
 }
-static void add_follower_that_may_leave(struct diagnose_job *job, int r)
+static void add_follower_with_own_limit(struct diagnose_job *job, int r)
 {
-	add_follower_of_another(job, r)->wait.may_leave = 1;
+	add_follower_of_another(job, r)->wait.has_own_limit = 1;
 }
 
 static void followers(void **state)
@@ -186,7 +186,7 @@ static void followers(void **state)
 	breaks(add_rester_that_is_called);
 	breaks(add_follower_that_is_done);
 	breaks(add_follower_that_moves);
-	breaks(add_follower_that_may_leave);
+	breaks(add_follower_with_own_limit);
 }
 
 /* What the rank would see to by itself, next to the thread that is in the ring. */
@@ -236,7 +236,7 @@ static void no_deadlocks(void **state)
 	(void)state;
 	breaks(make_satisfied);
 	breaks(make_unstable);
-	breaks(make_may_leave);
+	breaks(limit_wait);
 	breaks(make_incomplete);
 	breaks(make_unknown);
 	breaks(make_dead);

@@ -77,7 +77,7 @@ static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 struct shown {
 	ls_group *group; /* whose cause ends it */
 	uint64_t record;
-	bool may_leave, partial, device_busy;
+	bool has_own_limit, partial, device_busy;
 	uint64_t since_ns; /* as of struct progress_pause */
 	struct wait_word *words;
 	int count, max; /* max: of its own operations */
@@ -89,7 +89,8 @@ static struct shown show(const struct ls_op *op, const struct ls_op *first,
 {
 	return (struct shown){.group = op->group,
 			      .record = op->engine.record,
-			      .may_leave = progress_pause_leaves(pause, first) || op->may_leave,
+			      .has_own_limit = progress_pause_has_own_limit(pause, first) ||
+					       op->has_own_limit,
 			      .since_ns = pause->since_ns,
 			      .words = words,
 			      .count = count};
@@ -105,7 +106,7 @@ static ls_status wait_once(const struct shown *shown, uint64_t until_ns, int *pe
 		.words = shown->words,
 		.count = shown->count,
 		.any = true,
-		.may_leave = shown->may_leave,
+		.has_own_limit = shown->has_own_limit,
 		.partial = shown->partial,
 		.deadline_ns = deadline_of(&world->p2p, until_ns),
 		.since_ns = shown->since_ns,

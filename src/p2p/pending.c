@@ -21,7 +21,7 @@ static void count_in(const struct ls_op *op)
 	struct trace_group *entry = op->group->trace_entry;
 	if (p2p_wakes(op))
 		atomic_fetch_add(&entry->callbacks, 1);
-	if (op->may_leave)
+	if (op->has_own_limit)
 		atomic_fetch_add(&entry->limits, 1);
 }
 
@@ -228,7 +228,7 @@ static void finish(struct ls_op *op, ls_status status)
 		p2p_deliver(op);
 	struct ls_op *batch = op->batch;
 	bool was_ordered = op->ordered;
-	bool calls = p2p_wakes(op), limited = op->may_leave;
+	bool calls = p2p_wakes(op), limited = op->has_own_limit;
 	struct trace_group *entry = op->group->trace_entry;
 	progress_op_complete(op, status);
 	count_out(entry, calls, limited);
@@ -322,7 +322,7 @@ ls_status p2p_start(struct ls_op *op)
 		status = begin(op);
 		if (status != LS_OK) {
 			take_out(p2p, op);
-			count_out(group->trace_entry, p2p_wakes(op), op->may_leave);
+			count_out(group->trace_entry, p2p_wakes(op), op->has_own_limit);
 		} else {
 			p2p_collect(group);
 		}

@@ -315,7 +315,7 @@ static ls_status wait_for_any(struct pool *pool, uint64_t moment, struct pool_pa
 	struct wait_call call = {.words = words,
 				 .count = count,
 				 .any = true,
-				 .may_leave = true,
+				 .has_own_limit = true,
 				 .partial = again,
 				 .foreign = patience->call,
 				 .since_ns = patience->since_ns,

@@ -213,7 +213,7 @@ static void leave_unattended(struct world_lane *lane, struct ls_op *op)
 	lane->unattended.call = (struct wait_call){.words = lane->words,
 						   .count = engine_op->word_count,
 						   .any = engine_op->any,
-						   .may_leave = op->may_leave,
+						   .has_own_limit = op->has_own_limit,
 						   .deadline_ns = op->deadline_ns,
 						   .since_ns = since,
 						   .group = op->group->id,
@@ -331,7 +331,7 @@ static ls_status await_progress(struct ls_op *op, struct waiter *waiter,
 				const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
-	struct wait_call call = {.may_leave = progress_pause_leaves(pause, op),
+	struct wait_call call = {.has_own_limit = progress_pause_has_own_limit(pause, op),
 				 .deadline_ns = pause->at_ns,
 				 .since_ns = pause->since_ns,
 				 .group = group->id,

@@ -62,9 +62,10 @@ struct progress_pause progress_op_pause(struct ls_op *op, uint32_t timeout_ms);
 uint64_t progress_op_since(struct ls_op *op);
 
 /* Whether a thread that waits for the operation may stop waiting before it is complete. */
-static inline bool progress_pause_leaves(const struct progress_pause *pause, const struct ls_op *op)
+static inline bool progress_pause_has_own_limit(const struct progress_pause *pause,
+						const struct ls_op *op)
 {
-	return op->may_leave || (pause->at_ns < op->deadline_ns && !pause->returns);
+	return op->has_own_limit || (pause->at_ns < op->deadline_ns && !pause->returns);
 }
 
 /* Sets all fields that no other function sets. The others keep their values, because clearing them

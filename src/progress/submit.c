@@ -55,7 +55,7 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_
 	op->group = group;
 	op->next = NULL;
 	op->deadline_ns = 0;
-	op->may_leave = op->pooled = op->on_stream = false;
+	op->has_own_limit = op->pooled = op->on_stream = false;
 	op->access = 0;
 	op->failing = LS_OK;
 	atomic_init(&op->begun, false);
@@ -70,7 +70,7 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_
 void progress_op_limit(struct ls_op *op, const struct ls_op_options *options)
 {
 	op->timeout_ms = options->timeout_ms ? options->timeout_ms : op->group->timeout_ms;
-	op->may_leave = options->timeout_ms != 0;
+	op->has_own_limit = options->timeout_ms != 0;
 }
 
 void progress_op_open(struct ls_op *op, const struct ls_op_options *options, const void *site)
@@ -296,7 +296,7 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter,
 		return LS_OK;
 	if (op->deadline_ns == 0)
 		op->deadline_ns = clock_deadline_ns(op->timeout_ms);
-	call.may_leave = progress_pause_leaves(pause, op);
+	call.has_own_limit = progress_pause_has_own_limit(pause, op);
 	call.deadline_ns = progress_self_only_until(
 		self_only, pause->at_ns < op->deadline_ns ? pause->at_ns : op->deadline_ns);
 	if (pause->since_ns || pause->checks_only)

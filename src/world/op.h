@@ -19,7 +19,7 @@ struct ls_op {
 	uint64_t deadline_ns; /* 0: timeout_ms after its first wait, because it waits in no queue */
 	pthread_t caller;     /* in the lane: the thread that called it */
 	uint32_t timeout_ms;
-	bool may_leave;     /* it has a time limit of its own */
+	bool has_own_limit; /* of time: it may end by itself, so it proves nothing */
 	_Atomic bool begun; /* it was submitted to the engine */
 	bool pooled;        /* from the pool, not on a stack */
 	ls_status failing;  /* not LS_OK: its status once no peer and no device uses its buffers */
