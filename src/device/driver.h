@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What Lockstep needs of a device's driver: memory, to copy and to reduce it where the processor
- * does not touch it, and to learn when that is done. device_driver_cpu is the processor itself.
+ * does not touch it, and to learn when that is done. A plugin is an implementation of this table
+ * (struct driver_ops) for one kind of device. device_driver_cpu is the processor itself.
  * doc/decisions/023 and 028 say why the table has these functions, and which will follow.
  *
  *   caller   copy ── reduce ── … ── store(word, n)      returns at once
  *   device        does them in this order, later, then stores n and wakes the sleepers
  *   caller   waits for word >= n, through base/wait as for any other word
  *
- * Streams are the body's handles. What was put behind one is done in order. A stream waits for
+ * Streams are the plugin's handles. What was put behind one is done in order. A stream waits for
  * words (await), and for no other stream. Any thread may call; calls on one stream by several
  * threads at once take some order. No lock of Lockstep is held in a call. The watch makes none; the
- * progress thread makes those of nonblocking operations on the body's own stream, so a body whose
- * device can make it wait enqueues these by a thread of its own. */
+ * progress thread makes those of nonblocking operations on the plugin's own stream, so a plugin
+ * whose device can make it wait enqueues these by a thread of its own. */
 #ifndef DEVICE_DRIVER_H
 #define DEVICE_DRIVER_H
 
@@ -35,10 +36,10 @@ struct driver_ops;
  * more. */
 struct driver {
 	const struct driver_ops *ops;
-	int index;              /* which device of this body */
-	const char *options;    /* of this body, such as "bytes=1048576"; valid in open only */
+	int index;              /* which device of this plugin */
+	const char *options;    /* of this plugin, such as "bytes=1048576"; valid in open only */
 	struct wait_bell *bell; /* of the rank: wait_wake follows each store; NULL: nobody sleeps */
-	void *state;            /* the body's own */
+	void *state;            /* the plugin's own */
 	void *stream;           /* for what Lockstep does of its own accord */
 	/* All memory that `take` returns lies in this range, which has nothing else. bytes 0: it
 	 * lies anywhere, because the processor may touch it. */
@@ -48,8 +49,8 @@ struct driver {
 	 * not be launched on. NULL: no other device matters. */
 	const void *domain;
 	/* 0; or the status with which the device has stopped for good: it touches no memory any
-	 * more, and what it had not done will never be done or stored. A body whose calls can only
-	 * fail from now on says so here, as a failed store is tried again. */
+	 * more, and what it had not done will never be done or stored. A plugin whose calls can
+	 * only fail from now on says so here, as a failed store is tried again. */
 	_Atomic uint64_t broken;
 };
 
@@ -57,7 +58,7 @@ struct driver {
 struct driver_segment {
 	void *address; /* of the device: the processor need not be able to touch it */
 	size_t bytes;
-	uint64_t handle; /* the body's own */
+	uint64_t handle; /* the plugin's own */
 };
 
 /* What a stream puts work into. Streams may share a queue. */
@@ -70,33 +71,33 @@ struct driver_queue {
 	uint32_t depth;
 };
 
-/* What the program does on a device by calls of the driver, as far as a body sees it. Each is
+/* What the program does on a device by calls of the driver, as far as a plugin sees it. Each is
  * called by the program's thread, after the call that it tells of has done its work, before that
- * call returns, and with no lock of the body held. See races/races.h. */
+ * call returns, and with no lock of the plugin held. See races/races.h. */
 struct driver_watch {
 	void *data;
 	/* There is a new stream or event. One that was destroyed may have had the same handle. */
 	void (*makes)(void *data, const void *handle);
 	/* stream: never NULL, the default stream has a handle as well. It is done when *done >=
-	 * number; the word stays until the device is closed. site: the
-	 * return address of the call `name`. */
+	 * number; the word stays until the device is closed. site: the return address of the call
+	 * `name`. */
 	void (*copies)(void *data, const char *name, const void *stream, void *to, const void *from,
 		       size_t bytes, const _Atomic uint64_t *done, uint64_t number,
 		       const void *site);
 	void (*records)(void *data, const void *event, const void *stream);
 	void (*follows)(void *data, const void *event, const void *stream);
-	/* The stream waits for what the body does not tell of: a word, a host function, or a stream
-	 * of another device. */
+	/* The stream waits for what the plugin does not tell of: a word, a host function, or a
+	 * stream of another device. */
 	void (*awaits)(void *data, const void *stream);
 };
 
 /* copy, reduce and store put something behind what the stream has, and return. An error says that
- * they have put nothing there, while what was there before goes on; the body has said why in a
+ * they have put nothing there, while what was there before goes on; the plugin has said why in a
  * message. Once the device is broken they return that. None waits for the device, but for room in
  * a queue that is full. So callers look at `queue` first, and wait themselves (pool/launch.h).
  *
  * take and give may block, for as long as the driver wants. So they are called with no lock held,
- * as calls that the wait table shows (wait_foreign_call_begin), under the names that the body
+ * as calls that the wait table shows (wait_foreign_call_begin), under the names that the plugin
  * gives. */
 struct driver_ops {
 	/* Loads kernels and makes the stream, so that no later call does. May block. Errors:
@@ -143,7 +144,7 @@ struct driver_ops {
 	void (*queue)(const struct driver *driver, const void *stream, struct driver_queue *out);
 	/* Tells the watch of what the program does from now on, and of all events; NULL: tells
 	 * nothing any more, and no thread is in a call of the former watch when this returns. A
-	 * body without this function sees nothing of the program. */
+	 * plugin without this function sees nothing of the program. */
 	void (*watch)(struct driver *driver, const struct driver_watch *watch);
 	bool give_waits;
 	const char *take_call, *give_call; /* "cuMemCreate", for reports */
@@ -153,20 +154,20 @@ struct driver_ops {
  * has no `await`, for which it would have to block. */
 extern const struct driver_ops device_driver_cpu;
 
-/* A body that is found by its name. "sim" is the symbol lockstep_driver_sim of the program, or else
- * of liblockstep-sim.so, which is loaded then and stays. */
-struct driver_body {
+/* A plugin that is found by its name. "sim" is the symbol lockstep_driver_sim of the program, or
+ * else of liblockstep-sim.so, which is loaded then and stays. */
+struct driver_plugin {
 	uint32_t version; /* DRIVER_VERSION */
 	uint32_t bytes;   /* sizeof(struct driver_ops) */
 	const struct driver_ops *ops;
 };
 
-/* Finds the body, and fills ops and index, for a device such as "sim:1" or "sim:1,bytes=1048576";
+/* Finds the plugin, and fills ops and index, for a device such as "sim:1" or "sim:1,bytes=1048576";
  * driver->options is what follows the comma. May block. Errors: LS_BAD_ARGUMENT (no such name is
  * possible), LS_UNSUPPORTED (no such library, or one of another version), with a message. */
 LS_CHECKED ls_status device_driver_find(const char *device, struct driver *out);
 
-/* What every body does when it stores. */
+/* What every plugin does when it stores. */
 static inline void driver_stored(const struct driver *driver, _Atomic uint64_t *word, uint64_t value)
 {
 	wait_store(word, value);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Finds the body of a driver by its name: in the program itself, or in a library that is loaded. */
+ * Finds the plugin of a driver by its name: in the program itself, or in a library that is loaded.
+ */
 #include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -40,14 +41,14 @@ static bool read_rest(const char *rest, struct driver *out)
 }
 
 /* RTLD_NOW: nothing is left to be bound later, under the loader's lock. */
-static const struct driver_body *load(const char *name, const char **why)
+static const struct driver_plugin *load(const char *name, const char **why)
 {
 	char symbol[NAME_BYTES + 24], file[NAME_BYTES + 24];
 	snprintf(symbol, sizeof symbol, "lockstep_driver_%s", name);
 	snprintf(file, sizeof file, "liblockstep-%s.so", name);
-	const struct driver_body *body = dlsym(RTLD_DEFAULT, symbol);
-	if (body)
-		return body;
+	const struct driver_plugin *plugin = dlsym(RTLD_DEFAULT, symbol);
+	if (plugin)
+		return plugin;
 	void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	*why = library ? "it has no driver of this name" : dlerror();
 	return library ? dlsym(library, symbol) : NULL;
@@ -65,15 +66,15 @@ ls_status device_driver_find(const char *device, struct driver *out)
 	}
 	memcpy(name, device, length);
 	name[length] = '\0';
-	const struct driver_body *body = load(name, &why);
-	if (body && (body->version != DRIVER_VERSION || body->bytes != sizeof *body->ops)) {
+	const struct driver_plugin *plugin = load(name, &why);
+	if (plugin && (plugin->version != DRIVER_VERSION || plugin->bytes != sizeof *plugin->ops)) {
 		why = "it belongs to another version of Lockstep";
-		body = NULL;
+		plugin = NULL;
 	}
-	if (!body) {
+	if (!plugin) {
 		MESSAGE_SAY(MESSAGE_DEVICE_DRIVER, name, why ? why : "no reason is given");
 		return LS_UNSUPPORTED;
 	}
-	out->ops = body->ops;
+	out->ops = plugin->ops;
 	return LS_OK;
 }

@@ -313,7 +313,7 @@ static ls_status open_named(struct driver *driver)
 }
 
 __attribute__((visibility("default")))
-const struct driver_body lockstep_driver_sim = {DRIVER_VERSION, sizeof(struct driver_ops), &waits};
+const struct driver_plugin lockstep_driver_sim = {DRIVER_VERSION, sizeof(struct driver_ops), &waits};
 
 void lockstep_sim_forget_left(void)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The simulated device as the library's rooms see a device: a body of struct driver_ops, and the
+ * The simulated device as the library's rooms see a device: a plugin of struct driver_ops, and the
  * driver "sim" of ls_group_open. */
 #ifndef SIM_SIM_DRIVER_H
 #define SIM_SIM_DRIVER_H
@@ -24,7 +24,7 @@ void sim_driver_close(struct sim_driver *driver);
  * one count. Options are separated by commas: "seed=N", "devices=N" of the process (SIM_DEVICES),
  * "bytes=N" of each device (64 MiB), "resident=N", "queues=N", "depth=N", "fail_at=N" as in struct
  * sim_options; "free=waits", "free=at_once", "free=drawn"; "launch=waits"; "loads_lazily". */
-extern const struct driver_body lockstep_driver_sim;
+extern const struct driver_plugin lockstep_driver_sim;
 /* The simulated process of the device that the calling thread has opened last, for streams and
  * kernels of the program. */
 struct sim *lockstep_sim(void);
