@@ -229,8 +229,8 @@ void engine_mailbox_arrive(struct engine *engine, int q) LOCK_REQUIRES(mail)
 			peer->unexpected[peer->unexpected_count++] = message;
 		}
 	}
-	if (peer->in.passed) {
-		peer->in.passed = false;
+	if (peer->in.skipped) {
+		peer->in.skipped = false;
 		purge(engine, peer);
 	}
 }

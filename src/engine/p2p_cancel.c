@@ -44,7 +44,7 @@ static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(
 	p2p->cancelled = true;
 	engine_mailbox_disown_rts(peer, p2p->index, op->input_block);
 	op->input_block = NULL;
-	transport_mail_pass(peer->to, &peer->out);
+	transport_mail_skip(peer->to, &peer->out);
 	if (op->call.peer == engine->team->rank)
 		engine_mailbox_arrive(engine, op->call.peer);
 	return true;

@@ -95,7 +95,7 @@ static bool find(struct engine *engine, const struct engine_short *call, struct 
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
 	/* Messages that have arrived belong to receives that were posted before; and sources may
 	 * have cancelled some of the unexpected ones. */
-	if (__builtin_expect(mailbox->posted.count > 0 || peer->in.passed, 0))
+	if (__builtin_expect(mailbox->posted.count > 0 || peer->in.skipped, 0))
 		engine_mailbox_arrive(engine, call->peer);
 	int place = peer->unexpected_count ? engine_mailbox_find_unexpected(peer, call->tag) : -1;
 	if (place < 0 && mailbox->posted.count == 0) {

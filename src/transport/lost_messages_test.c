@@ -122,7 +122,7 @@ static void among_many(void **state)
 static void a_slot_that_was_never_filled(void **state)
 {
 	(void)state;
-	transport_mail_pass(box, &out);
+	transport_mail_skip(box, &out);
 	for (int i = 0; i < MAIL_SLOTS - 1; i++) {
 		post(i, 0, 0);
 		take();

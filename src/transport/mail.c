@@ -76,7 +76,7 @@ void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, bo
 	}
 }
 
-void transport_mail_pass(struct mail_box *box, struct mail_out *out)
+void transport_mail_skip(struct mail_box *box, struct mail_out *out)
 {
 	wait_store(&box->slots[transport_mail_index(out->next)].sequence, out->next);
 	out->next++;
@@ -133,7 +133,7 @@ bool transport_mail_poll(struct mail_box *box, struct mail_in *in, struct mail_m
 			return false;
 		uint64_t position = in->next++;
 		if (atomic_load_explicit(&slot->held, memory_order_acquire) != position) {
-			in->passed = true;
+			in->skipped = true;
 			continue;
 		}
 		out->envelope = slot->envelope;

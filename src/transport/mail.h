@@ -221,7 +221,7 @@ static inline bool transport_mail_has_left(const struct mail_box *box, const str
 }
 
 /* Call when a posted message was cancelled, so that the owner looks for it; then notify it. */
-void transport_mail_pass(struct mail_box *box, struct mail_out *out);
+void transport_mail_skip(struct mail_box *box, struct mail_out *out);
 
 /* ---- the owner ---- */
 
@@ -237,7 +237,7 @@ struct mail_in {
 	uint64_t next; /* the next position to look at */
 	uint64_t taken;
 	/* a position was skipped, so a message may have been cancelled; the caller clears it */
-	bool passed;
+	bool skipped;
 };
 void transport_mail_in_init(struct mail_in *in);
 

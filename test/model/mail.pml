@@ -73,7 +73,7 @@ inline fill()
 	}
 }
 
-/* engine_p2p_cancel, and transport_mail_pass. */
+/* engine_p2p_cancel, and transport_mail_skip. */
 inline take_back()
 {
 #if MUTANT == 14 /* the owner may look before there is anything to see */
