@@ -5,10 +5,10 @@
  * which ones the others have entered. A rank that later enters a collective, or closes the group,
  * reads what those ranks have published.
  *
- *   closes:  ended = …, closing of q += 1    look at ended and the newest entries of q    left
- *   enters:  entry                           look at my closing, then at ended of q
+ *   closes:  ended = …, members_ended of q += 1   look at ended and newest entries of q    left
+ *   enters:  entry                                look at my members_ended, then at ended of q
  *   arrives, from another host:
- *            ended of q, my closing += 1     look at my ended and my newest entries
+ *            ended of q, my members_ended += 1    look at my ended and my newest entries
  *
  * All sequentially consistent, so of any two members the later one sees the other. Between hosts
  * entries, `ended` and `times_closed` arrive in the order in which they were sent. So the same
@@ -27,7 +27,7 @@ void engine_end_publish(struct engine *engine, uint64_t seq)
 	atomic_store(&mine->ended, seq + 1);
 	for (int q = 0; q < team->size; q++)
 		if (q != team->rank)
-			atomic_fetch_add(&transport_area_of(team, q)->closing, 1);
+			atomic_fetch_add(&transport_area_of(team, q)->members_ended, 1);
 }
 
 /* The entry of collective `seq` of member `rank`; NULL: it has not entered it, or the slot holds

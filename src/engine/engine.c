@@ -444,7 +444,7 @@ static enum engine_progress check_ends(struct engine *engine, struct engine_op *
 	/* The same holds for a rank that closes the group: either it sees what this rank has
 	 * entered, or this rank sees that it is closing. */
 	const struct transport_area *mine = transport_area_of(engine->team, engine->team->rank);
-	return atomic_load(&mine->closing) ? engine_end_check(engine, op) : ENGINE_DONE;
+	return atomic_load(&mine->members_ended) ? engine_end_check(engine, op) : ENGINE_DONE;
 }
 
 enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)

@@ -91,7 +91,7 @@ static inline bool engine_inline_await(struct engine *engine, const struct engin
 	const struct transport_area *mine = transport_area_of(engine->team, engine->team->rank);
 	/* After my entry has been stored: as in the general path, a rank that fails or closes the
 	 * group sees that I have entered, or I see that it does. */
-	if (engine_has_failed(engine) || atomic_load(&mine->closing))
+	if (engine_has_failed(engine) || atomic_load(&mine->members_ended))
 		return false;
 	if (plan->source >= 0)
 		return engine_inline_is_there(engine, plan, waiter, plan->source, seq, history);

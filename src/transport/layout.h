@@ -154,7 +154,7 @@ struct transport_area {
 	_Atomic uint64_t ended, history;
 	/* How many members have stored their end. Each raises it before it reads which collectives
 	 * this rank has entered. */
-	_Atomic uint64_t closing;
+	_Atomic uint64_t members_ended;
 	/* ranks_bit of member q: its inbox is in use. Set by the owner or by member q, whichever
 	 * needs it first, before it touches the inbox (transport_inbox_open). */
 	_Alignas(64) _Atomic uint64_t inboxes[RANKS_WORLD_WORDS];

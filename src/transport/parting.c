@@ -35,7 +35,7 @@ void transport_end_arrived(struct transport_hosts *hosts, int peer, unsigned are
 {
 	struct transport_team *team = hosts->transport->peers[peer].mirror->relays[area]->team;
 	/* As the member itself does on one host. */
-	atomic_fetch_add(&transport_area_of(team, team->rank)->closing, 1);
+	atomic_fetch_add(&transport_area_of(team, team->rank)->members_ended, 1);
 	if (hosts->events.ended)
 		hosts->events.ended(hosts->events.context, team, peer);
 }

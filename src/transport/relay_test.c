@@ -199,7 +199,7 @@ static bool has_come(const struct wait_word *word)
 	return atomic_load(word->word) >= word->edge.value;
 }
 
-/* The end of a rank arrives with its history, and raises `closing` as on one host. */
+/* The end of a rank arrives with its history, and raises `members_ended` as on one host. */
 static void test_end_arrives(void **state)
 {
 	(void)state;
@@ -208,12 +208,12 @@ static void test_end_arrives(void **state)
 	const struct transport_area *mirror = transport_area_of(pair.far_team, HERE);
 	atomic_store(&mine->history, UINT64_MAX - 6);
 	atomic_store(&mine->ended, 3);
-	assert_int_equal(atomic_load(&transport_area_of(pair.far_team, FAR)->closing), 0);
+	assert_int_equal(atomic_load(&transport_area_of(pair.far_team, FAR)->members_ended), 0);
 	transport_notify(pair.team, FAR);
 	advance_both(&pair);
 	assert_int_equal(atomic_load(&mirror->ended), 3);
 	assert_true(atomic_load(&mirror->history) == UINT64_MAX - 6);
-	assert_int_equal(atomic_load(&transport_area_of(pair.far_team, FAR)->closing), 1);
+	assert_int_equal(atomic_load(&transport_area_of(pair.far_team, FAR)->members_ended), 1);
 	close_pair(&pair);
 }
 

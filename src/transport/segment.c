@@ -294,7 +294,7 @@ void transport_area_reset(struct transport *transport, unsigned index, int membe
 {
 	struct transport_area *area = transport_area_at(transport->segment, transport->size, index);
 	_Atomic uint64_t *words[] = {&area->finished, &area->completed_seq, &area->ended,
-				     &area->history,  &area->closing,       &area->mail_ended,
+				     &area->history,  &area->members_ended, &area->mail_ended,
 				     &area->claim,    &area->cause,         &area->looked_ns,
 				     &area->reported};
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)

@@ -11,7 +11,7 @@
 #define K 2
 
 byte number[4], history[4]; /* [member * K + slot]: 0, or an entry's number, and what was called up to it */
-byte ended[2], end_history[2], closing[2];
+byte ended[2], end_history[2], members_ended[2];
 bool left[2];
 bool found; /* the cause */
 
@@ -33,7 +33,7 @@ inline tell()
 {
 	end_history[me] = hist;
 	ended[me] = seq + 1;
-	closing[OTHER]++
+	members_ended[OTHER]++
 }
 
 inline compare()
@@ -74,7 +74,7 @@ inline enter()
 #ifdef MUTANT_TOLD_BY_LEAVING
 	:: left[OTHER] ->
 #else
-	:: closing[me] > 0 ->
+	:: members_ended[me] > 0 ->
 #endif
 #endif
 		look_at_end();

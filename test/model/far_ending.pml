@@ -20,7 +20,7 @@
 byte entered[2], hash[6], ended[2];
 /* What has arrived at a rank from the other one. */
 byte got[2], got_hash[6], got_ended[2], got_end_hash[2];
-bit closing[2];
+bit members_ended[2];
 
 byte sent[2], sent_end[2];
 bit leaves[2], has_said[2], is_to_be_told[2], has_parted[2], gone[2];
@@ -93,7 +93,7 @@ proctype member(byte r)
 		};
 		atomic {
 			if
-			:: closing[r] -> compare_inside(r)
+			:: members_ended[r] -> compare_inside(r)
 			:: else
 			fi
 		}
@@ -202,7 +202,7 @@ over:		value = 0
 #endif
 			got_end_hash[r] = value;
 			got_ended[r] = number;
-			closing[r] = 1;
+			members_ended[r] = 1;
 #if MUTANT != 6 && MUTANT != 7 /* 7: nobody looks once both have closed the group */
 			atomic { compare_arrived(r) }
 #endif
