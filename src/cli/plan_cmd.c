@@ -434,8 +434,8 @@ static void print_table(const struct plan_table *table, const struct settings *s
 		       plan_algorithm_name(wanted));
 	print_lines(&whole, -1, "");
 	puts("# Where there are more ranks than processors, the last lines are instead:");
-	plan_table_crowd(&whole);
-	print_lines(&whole, whole.count - PLAN_TABLE_CROWDED_LINES, "# ");
+	plan_table_oversubscribe(&whole);
+	print_lines(&whole, whole.count - PLAN_TABLE_OVERSUBSCRIBED_LINES, "# ");
 }
 
 static int check_table_words(const struct cli_command *self, const struct words *words)
@@ -469,7 +469,7 @@ static int plan_main(const struct cli_command *self, int argc, char **argv)
 		return CLI_OK;
 	}
 	if (cli_processors() < choices.params.size) /* as it would be for ranks here */
-		plan_table_crowd(&table);
+		plan_table_oversubscribe(&table);
 	choices.table = &table;
 	choose(&choices, &settings);
 	return print_plans(&choices);

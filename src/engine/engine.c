@@ -302,7 +302,7 @@ static enum engine_progress await_slot(struct engine *engine, struct engine_op *
 	uint64_t need = bytes > 0 ? engine_payload_needs(engine, bytes) : 0;
 	if (op->seq >= TRANSPORT_ENTRIES && op->seq - TRANSPORT_ENTRIES + 1 > need)
 		need = op->seq - TRANSPORT_ENTRIES + 1;
-	bool by_all = engine->table.crowded && engine->team->host_count == 1;
+	bool by_all = engine->table.oversubscribed && engine->team->host_count == 1;
 	uint64_t last = by_all ? op->seq - 1 : need + (op->seq - need + 1) / 2;
 	bool is_free = engine->entered_by_all >= need || all_have_entered(engine, op, last);
 	return is_free ? ENGINE_DONE : ENGINE_BLOCKED;

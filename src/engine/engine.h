@@ -365,7 +365,7 @@ struct engine_short {
 struct engine_sent {
 	uint64_t number; /* as engine_p2p_number */
 	/* The receiver is busy and falls behind: the caller should pause for a moment. */
-	bool crowded;
+	bool receiver_lags;
 };
 /* A send that is complete at once. True: the message is in the peer's memory. False: nothing was
  * done, because the send needs the general path. record: its index in the trace. */

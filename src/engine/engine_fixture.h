@@ -73,7 +73,7 @@ static inline struct fixture *fixture_open(int size, const struct settings *sett
 	}
 	struct plan_table table;
 	plan_table_default(&table);
-	plan_table_crowd(&table); /* more goes through slots */
+	plan_table_oversubscribe(&table); /* more goes through slots */
 	for (int r = 0; r < size; r++) {
 		struct unit *unit = &fixture->units[r];
 		MUST(engine_init(&unit->engine, &unit->link->team, &unit->trace,

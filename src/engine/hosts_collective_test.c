@@ -176,14 +176,14 @@ static void ranks_that_end_together_push(void **state)
 }
 
 /* More collectives than a rank may be ahead: a root sends without waiting. */
-static void run_ahead(bool crowded)
+static void run_ahead(bool oversubscribed)
 {
 	struct play *play = calloc(1, sizeof *play);
 	MUST(play);
 	play_open(play, &placements[1], 5);
 	stop_pushing(play, true);
 	for (int r = 0; r < 4; r++)
-		play->players[r].unit->engine.table.crowded = crowded;
+		play->players[r].unit->engine.table.oversubscribed = oversubscribed;
 	struct call call = {.kind = TRACE_BROADCAST, .dtype = LS_INT32, .size = 4, .count = 10};
 	int left[TEST_RANKS] = {0}, ahead = 0;
 	for (int r = 0; r < 4; r++)

@@ -68,8 +68,8 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_short *cal
 			engine_mailbox_post_eager(mailbox, call->peer, &envelope, call->send,
 						  call->bytes);
 		out->number = ++peer->sends;
-		out->crowded = peer->out.crowded;
-		peer->out.crowded = false;
+		out->receiver_lags = peer->out.receiver_lags;
+		peer->out.receiver_lags = false;
 		engine_mailbox_note_thread(mailbox);
 		engine_mailbox_note_sent(engine, call->peer,
 					 call->is_blocking ? MAILBOX_WAITED : MAILBOX_HANDLE);

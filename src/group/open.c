@@ -162,7 +162,7 @@ static void final_waiter(struct world *world)
 	world->host_cores =
 		count_cores(world, world->transport.peers[world->rank].host, &world->host_ranks);
 	if (is_crowded(world))
-		plan_table_crowd(&world->table);
+		plan_table_oversubscribe(&world->table);
 	world->waiter = (struct waiter){
 		.wait_table = world->waiter.wait_table,
 		.registry = world->waiter.registry,

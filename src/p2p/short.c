@@ -69,7 +69,7 @@ bool p2p_short_send(const struct p2p_short *message)
 	if (!engine_p2p_send_short(&group->engine, &message->call, index, &sent))
 		return false;
 	record(message, index, TRACE_SEND, sent.number, message->call.tag);
-	if (__builtin_expect(sent.crowded, 0))
+	if (__builtin_expect(sent.receiver_lags, 0))
 		wait_hold_back(&group->waiter);
 	return true;
 }

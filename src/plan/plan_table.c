@@ -48,7 +48,7 @@ static const struct plan_table_line default_lines[PLAN_TABLE_DEFAULT_LINES] = {
 	LINE(PLAN_TABLE_ANY, 4 << 10, PLAN_INLINE),
 	LINE(PLAN_TABLE_ANY, UINT64_MAX, PLAN_DIRECT),
 };
-static const struct plan_table_line crowded_lines[PLAN_TABLE_CROWDED_LINES] = {
+static const struct plan_table_line oversubscribed_lines[PLAN_TABLE_OVERSUBSCRIBED_LINES] = {
 	LINE(COLL_ALLREDUCE, 8 << 10, PLAN_INLINE),  LINE(COLL_ALLREDUCE, UINT64_MAX, PLAN_DIRECT),
 	LINE(COLL_ALLGATHER, 8 << 10, PLAN_INLINE),  LINE(COLL_ALLGATHER, UINT64_MAX, PLAN_DIRECT),
 	LINE(PLAN_TABLE_ANY, 16 << 10, PLAN_INLINE), LINE(PLAN_TABLE_ANY, UINT64_MAX, PLAN_DIRECT),
@@ -235,7 +235,7 @@ static void add_default_lines(struct plan_table *table)
 {
 	memcpy(&table->lines[table->count], default_lines, sizeof default_lines);
 	table->total = table->count + PLAN_TABLE_DEFAULT_LINES;
-	table->crowded = false;
+	table->oversubscribed = false;
 }
 
 void plan_table_default(struct plan_table *out)
@@ -245,16 +245,16 @@ void plan_table_default(struct plan_table *out)
 	out->count = out->total;
 }
 
-void plan_table_crowd(struct plan_table *table)
+void plan_table_oversubscribe(struct plan_table *table)
 {
 	bool as_text = table->count == table->total;
-	if (table->crowded)
+	if (table->oversubscribed)
 		return;
 	table->total -= PLAN_TABLE_DEFAULT_LINES;
-	memcpy(&table->lines[table->total], crowded_lines, sizeof crowded_lines);
-	table->total += PLAN_TABLE_CROWDED_LINES;
+	memcpy(&table->lines[table->total], oversubscribed_lines, sizeof oversubscribed_lines);
+	table->total += PLAN_TABLE_OVERSUBSCRIBED_LINES;
 	table->count = as_text ? table->total : table->count;
-	table->crowded = true;
+	table->oversubscribed = true;
 }
 
 bool plan_table_parse(const char *text, struct plan_table *out, struct plan_table_error *error)

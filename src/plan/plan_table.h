@@ -20,10 +20,10 @@
 enum {
 	PLAN_TABLE_LINES_MAX = 512,
 	PLAN_TABLE_DEFAULT_LINES = 16,
-	PLAN_TABLE_CROWDED_LINES = 6,      /* no more than those */
-	PLAN_TABLE_TEXT_BYTES = 160,       /* one line, with its end */
-	PLAN_TABLE_FILE_BYTES = 64 * 1024, /* what a file may have; more is no table */
-	PLAN_TABLE_ANY = 255,              /* as a collective */
+	PLAN_TABLE_OVERSUBSCRIBED_LINES = 6, /* no more than those */
+	PLAN_TABLE_TEXT_BYTES = 160,         /* one line, with its end */
+	PLAN_TABLE_FILE_BYTES = 64 * 1024,   /* what a file may have; more is no table */
+	PLAN_TABLE_ANY = 255,                /* as a collective */
 	/* Between chunks a rank sees that the group has failed; this much it may write to peers
 	 * after that. */
 	PLAN_TABLE_CHUNK_MAX = 64 * 1024,
@@ -53,7 +53,7 @@ struct plan_table_line {
  * something always fits. */
 struct plan_table {
 	int count, total;
-	bool crowded; /* plan_table_crowd was called */
+	bool oversubscribed; /* plan_table_oversubscribe was called */
 	struct plan_table_line lines[PLAN_TABLE_LINES_MAX + PLAN_TABLE_DEFAULT_LINES];
 };
 
@@ -74,7 +74,7 @@ void plan_table_default(struct plan_table *out);
 
 /* Puts the default lines for ranks that share processors in place of the others. All ranks have to
  * decide alike. */
-void plan_table_crowd(struct plan_table *table);
+void plan_table_oversubscribe(struct plan_table *table);
 
 /* Reads a table; `#` begins a comment, empty lines are nothing. False: *error says what is wrong,
  * and *out is the default table. */

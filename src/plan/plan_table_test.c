@@ -90,21 +90,22 @@ static void defaults_depend_on_processors(void **state)
 	(void)state;
 	static const struct {
 		enum coll_id collective;
-		uint64_t roomy, crowded; /* the longest inline payloads */
+		uint64_t roomy, oversubscribed; /* the longest inline payloads */
 	} cases[] = {
 		{COLL_ALLREDUCE, 4 << 10, 8 << 10},       {COLL_ALLGATHER, 4 << 10, 8 << 10},
 		{COLL_REDUCE_SCATTER, 4 << 10, 16 << 10}, {COLL_ALLTOALL, 4 << 10, 16 << 10},
 		{COLL_REDUCE, 6 << 10, 16 << 10},         {COLL_BROADCAST, 6 << 10, 16 << 10},
 		{COLL_GATHER, 6 << 10, 16 << 10},         {COLL_SCATTER, 6 << 10, 16 << 10},
 	};
-	for (int crowded = 0; crowded < 2; crowded++)
+	for (int oversubscribed = 0; oversubscribed < 2; oversubscribed++)
 		for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 			for (int above = 0; above < 2; above++) {
 				struct plan_table_choice choice;
-				uint64_t most = crowded ? cases[i].crowded : cases[i].roomy;
+				uint64_t most =
+					oversubscribed ? cases[i].oversubscribed : cases[i].roomy;
 				read_good("barrier any max tree 64K auto copy");
-				if (crowded)
-					plan_table_crowd(&table);
+				if (oversubscribed)
+					plan_table_oversubscribe(&table);
 				plan_table_choose(&table, cases[i].collective, most + above,
 						  16 << 10, 4, PLAN_NONE, &choice);
 				assert_int_equal(choice.algorithm,
@@ -143,17 +144,17 @@ static void two_ranks_have_defaults_of_their_own(void **state)
 		{COLL_REDUCE_SCATTER, 2 << 10, 16 << 10, 1 << 20},
 		{COLL_ALLTOALL, 2 << 10, 16 << 10, 1 << 20},
 	};
-	for (int crowded = 0; crowded < 2; crowded++)
+	for (int oversubscribed = 0; oversubscribed < 2; oversubscribed++)
 		for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 			enum coll_id collective = cases[i].collective;
 			read_good("");
 			assert_int_equal(table.total, PLAN_TABLE_DEFAULT_LINES);
-			for (int again = 0; crowded && again < 2; again++) {
-				plan_table_crowd(&table);
-				assert_int_equal(table.total, PLAN_TABLE_CROWDED_LINES);
+			for (int again = 0; oversubscribed && again < 2; again++) {
+				plan_table_oversubscribe(&table);
+				assert_int_equal(table.total, PLAN_TABLE_OVERSUBSCRIBED_LINES);
 			}
 			for (int size = 1; size <= 4; size++) {
-				bool pair = size == 2 && !crowded;
+				bool pair = size == 2 && !oversubscribed;
 				bool reads = pair && cases[i].read;
 				uint64_t read = cases[i].read, copy = cases[i].copy;
 				uint64_t most = cases[i].most;

@@ -27,8 +27,8 @@ bool transport_mail_find_room(const struct mail_box *box, struct mail_out *out, 
 	/* This line of the owner is read once for as many messages as there were free slots. */
 	uint64_t before = out->seen;
 	out->seen = atomic_load_explicit(&box->taken, memory_order_acquire);
-	/* With none taken this wraps around, so a ring that stands still is not crowded. */
-	out->crowded = out->seen - before - 1 < limit / 4;
+	/* With none taken this wraps around, so a ring that stands still does not count. */
+	out->receiver_lags = out->seen - before - 1 < limit / 4;
 	if (out->seen == out->posted)
 		out->clear = out->next + MAIL_SLOTS;
 	return out->posted - out->seen < limit;

@@ -167,7 +167,7 @@ struct mail_out {
 	uint64_t clear;    /* the slots of positions below this are certainly free */
 	/* When `taken` was last read, the owner had made progress, but little. The caller clears
 	 * it. */
-	bool crowded;
+	bool receiver_lags;
 	/* Bit i of rts[h]: RTS slot i of half h is in use. */
 	uint64_t rts[2];
 	uint32_t generations[MAIL_RTS];

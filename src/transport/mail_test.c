@@ -158,22 +158,22 @@ static void test_crowded(void **state)
 	struct mail_message messages[MAIL_SLOTS];
 	for (uint64_t i = 0; i < MAIL_SLOTS; i++) {
 		assert_true(post(ends, i, 8));
-		assert_false(ends->out.crowded);
+		assert_false(ends->out.receiver_lags);
 		assert_true(transport_mail_poll(ends->box, &ends->in, &messages[i]));
 	}
 	assert_false(post(ends, 0, 8));
-	assert_false(ends->out.crowded);
+	assert_false(ends->out.receiver_lags);
 	transport_mail_free_slot(ends->box, &ends->in, &messages[0]);
 	assert_true(post(ends, 0, 8));
-	assert_true(ends->out.crowded);
-	ends->out.crowded = false;
+	assert_true(ends->out.receiver_lags);
+	ends->out.receiver_lags = false;
 	assert_false(post(ends, 0, 8));
-	assert_false(ends->out.crowded);
+	assert_false(ends->out.receiver_lags);
 	for (int i = 1; i <= MAIL_SLOTS / 2; i++)
 		transport_mail_free_slot(ends->box, &ends->in, &messages[i]);
 	for (int i = 1; i <= MAIL_SLOTS / 2; i++)
 		assert_true(post(ends, 0, 8));
-	assert_false(ends->out.crowded);
+	assert_false(ends->out.receiver_lags);
 }
 
 /* In any order out, in their order in, for many rounds, with some left lying for long. */
