@@ -17,7 +17,7 @@
 static void let_go(ls_group *group)
 {
 	atomic_store(&group->is_attended, false);
-	if (!progress_thread_is_me(group->world) && progress_lane_queued(group) > 0)
+	if (!progress_thread_is_me(group->world) && progress_lane_length(group) > 0)
 		progress_thread_wake(group);
 	world_release(group);
 }

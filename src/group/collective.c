@@ -82,7 +82,7 @@ static ls_status queue(ls_group *group, const struct engine_call *call,
 	}
 	if (options->op)
 		*options->op = op; /* before the callback, which may free it */
-	progress_lane_queue(op, options, site, wake);
+	progress_lane_start(op, options, site, wake);
 	return LS_OK;
 }
 
@@ -95,7 +95,7 @@ static ls_status call_resumable(ls_group *group, const struct engine_call *call,
 	if (status != LS_OK)
 		return status;
 	struct progress_pause pause = progress_op_pause(op, 0);
-	status = progress_lane_call(op, options, site, &pause);
+	status = progress_lane_run_blocking(op, options, site, &pause);
 	if (status == LS_PENDING) {
 		*options->op = op;
 		return status;
@@ -113,7 +113,7 @@ static ls_status call_blocking(ls_group *group, const struct engine_call *call,
 	ls_status status = group_races_begin(group, call, options, site, &op.access);
 	if (status != LS_OK)
 		return status;
-	status = progress_lane_call(&op, options, site, &progress_no_pause);
+	status = progress_lane_run_blocking(&op, options, site, &progress_no_pause);
 	group_races_end(group, op.access);
 	return status;
 }

@@ -342,7 +342,7 @@ static void end_operations(ls_group *group)
 	p2p_fail_gone(group);
 	if (group->world->device)
 		await_delivered(group);
-	long pending = progress_lane_queued(group) + p2p_pending(group);
+	long pending = progress_lane_length(group) + p2p_pending(group);
 	if (pending > 0) {
 		char text[PROGRESS_DESCRIBED_BYTES], reason[PROGRESS_DESCRIBED_BYTES + 64];
 		struct ls_op *first = p2p_first(group);

@@ -50,9 +50,9 @@ __attribute__((noinline)) static ls_status continue_general(ls_group *group,
 		atomic_store_explicit(&op->begun, true, memory_order_relaxed);
 	}
 	if (op == &own)
-		return progress_lane_run(op, &progress_no_pause);
+		return progress_lane_run_taken(op, &progress_no_pause);
 	struct progress_pause pause = progress_op_pause(op, 0);
-	ls_status status = progress_lane_run(op, &pause);
+	ls_status status = progress_lane_run_taken(op, &pause);
 	if (status == LS_PENDING)
 		*options->op = op;
 	else

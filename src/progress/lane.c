@@ -56,7 +56,7 @@ void progress_lane_begin(ls_group *group)
 	lane->unattended.waiter = &lane->helper;
 }
 
-long progress_lane_queued(ls_group *group)
+long progress_lane_length(ls_group *group)
 {
 	long count = 0;
 	lock_group_acquire(&group->lane.lock);
@@ -430,7 +430,7 @@ static ls_status leave_lane(struct ls_op *op, bool complete, ls_status status)
 	return status;
 }
 
-ls_status progress_lane_run(struct ls_op *op, const struct progress_pause *pause)
+ls_status progress_lane_run_taken(struct ls_op *op, const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
 	ls_status status;
@@ -448,8 +448,8 @@ static ls_status queue_and_await(struct ls_op *op, const struct ls_op_options *o
 	return pause->returns ? progress_lane_await(op, pause) : await_in_time(op);
 }
 
-ls_status progress_lane_call(struct ls_op *op, const struct ls_op_options *options,
-			     const void *site, const struct progress_pause *pause)
+ls_status progress_lane_run_blocking(struct ls_op *op, const struct ls_op_options *options,
+				     const void *site, const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
 	ls_status status;
@@ -460,7 +460,7 @@ ls_status progress_lane_call(struct ls_op *op, const struct ls_op_options *optio
 	return leave_lane(op, complete, status);
 }
 
-void progress_lane_queue(struct ls_op *op, const struct ls_op_options *options, const void *site,
+void progress_lane_start(struct ls_op *op, const struct ls_op_options *options, const void *site,
 			 bool wake)
 {
 	ls_group *group = op->group;
@@ -477,7 +477,7 @@ void progress_lane_queue(struct ls_op *op, const struct ls_op_options *options, 
 void progress_lane_close(ls_group *group)
 {
 	struct world_lane *lane = &group->lane;
-	while (progress_lane_queued(group) > 0 || is_progressing(lane)) {
+	while (progress_lane_length(group) > 0 || is_progressing(lane)) {
 		if (begin_progress(lane, NULL, NULL)) {
 			make_progress_in_call(group, NULL, &group->waiter, &progress_no_pause);
 			continue;

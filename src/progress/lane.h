@@ -25,8 +25,8 @@ static inline uint64_t progress_lane_number(struct world_lane *lane, uint64_t st
 	return seq;
 }
 /* For a blocking call: takes the next number and the lane in one exchange if no collective is in
- * progress. False: nothing has changed. Until progress_lane_release, or progress_lane_run, which
- * releases the lane, no other thread uses the group's engine for collectives. */
+ * progress. False: nothing has changed. Until progress_lane_release, or progress_lane_run_taken,
+ * which releases the lane, no other thread uses the group's engine for collectives. */
 static inline bool progress_lane_take(struct world_lane *lane, uint64_t *seq)
 {
 	uint64_t state = atomic_load_explicit(&lane->state, memory_order_relaxed), next;
@@ -49,16 +49,16 @@ static inline void progress_lane_release(ls_group *group)
 		progress_lane_release_to_others(group);
 }
 /* For a caller that has taken the lane: runs its operation until that is complete or until the
- * pause, as progress_lane_call does, and releases the lane. */
-ls_status progress_lane_run(struct ls_op *op, const struct progress_pause *pause);
+ * pause, as progress_lane_run_blocking does, and releases the lane. */
+ls_status progress_lane_run_taken(struct ls_op *op, const struct progress_pause *pause);
 /* Runs op until it is complete, or until the pause. Then it returns LS_PENDING and op continues as
  * a nonblocking operation; for that op must come from the pool, and the progress thread must exist.
  * Drops the lane's reference to an operation of the pool that is complete. */
-ls_status progress_lane_call(struct ls_op *op, const struct ls_op_options *options,
-			     const void *site, const struct progress_pause *pause);
+ls_status progress_lane_run_blocking(struct ls_op *op, const struct ls_op_options *options,
+				     const void *site, const struct progress_pause *pause);
 /* Queues `op`, from the pool, and makes what progress is possible without waiting; the progress
  * thread must exist. `wake`: wakes it if it is needed. */
-void progress_lane_queue(struct ls_op *op, const struct ls_op_options *options, const void *site,
+void progress_lane_start(struct ls_op *op, const struct ls_op_options *options, const void *site,
 			 bool wake);
 /* Only gives it its number, its record and its place in the queue. The caller wakes the progress
  * thread afterwards. */
@@ -77,7 +77,7 @@ bool progress_lane_waits(const ls_group *group);
 void progress_lane_adopt(ls_group *group);
 /* How many are queued, including the running one. A complete operation does not count, even if the
  * thread that ran it has not left the lane yet. */
-long progress_lane_queued(ls_group *group);
+long progress_lane_length(ls_group *group);
 /* The first of them, with a reference, if it comes from the pool; otherwise NULL. */
 struct ls_op *progress_lane_first(ls_group *group);
 
