@@ -477,7 +477,7 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 		progress = drain(engine, op);
 		if (progress != ENGINE_DONE)
 			return progress;
-		if (engine_cause_is_set(engine) && !engine_window_is_whole(engine, op))
+		if (engine_has_failed_hint(engine) && !engine_window_is_whole(engine, op))
 			return engine_fail(op, LS_ABORTED, -1);
 		leave(engine, op);
 	}

@@ -205,11 +205,6 @@ static inline uint64_t engine_read_bytes(const struct engine_op *op)
 	return op->choice.read_bytes ? op->choice.read_bytes : ENGINE_BOUNCE_BYTES / 2;
 }
 
-static inline bool engine_cause_is_set(const struct engine *engine)
-{
-	return wait_has_failed(atomic_load_explicit(engine->cause, memory_order_relaxed));
-}
-
 /* memcpy in chunks; reads the cause between chunks, and returns false if it was set. */
 bool engine_copy(const struct engine *engine, void *to, const void *from, uint64_t bytes,
 		 uint64_t chunk_bytes);

@@ -74,4 +74,11 @@ static inline bool engine_has_failed(const struct engine *engine)
 	return wait_has_failed(atomic_load_explicit(engine->cause, memory_order_seq_cst));
 }
 
+/* The same without any order: it may lag, so nothing may depend on false. It only ends long work
+ * early. */
+static inline bool engine_has_failed_hint(const struct engine *engine)
+{
+	return wait_has_failed(atomic_load_explicit(engine->cause, memory_order_relaxed));
+}
+
 #endif

@@ -83,7 +83,7 @@ static bool copy_pieces(struct engine *engine, struct engine_op *op, const struc
 		wait_store(word, transport_mail_word(p2p->generation, p2p->pieces_copied));
 		if (!whole)
 			return false;
-		if (engine_cause_is_set(engine)) {
+		if (engine_has_failed_hint(engine)) {
 			op->status = LS_ABORTED;
 			return false;
 		}
@@ -110,7 +110,7 @@ static bool stage_pieces(struct engine *engine, struct engine_op *op)
 		p2p->ticks += clock_ticks() - before;
 		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, piece + 1));
 		transport_request_progress(engine->team, op->call.peer);
-		if (engine_cause_is_set(engine)) {
+		if (engine_has_failed_hint(engine)) {
 			op->status = LS_ABORTED;
 			return false;
 		}

@@ -287,7 +287,7 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 static bool sources_of(struct engine *engine, struct engine_op *op, struct reduction *reduction,
 		       uint64_t offset, uint64_t bytes, const void **sources)
 {
-	if (engine_cause_is_set(engine)) {
+	if (engine_has_failed_hint(engine)) {
 		engine_fail(op, LS_ABORTED, -1);
 		return false;
 	}

@@ -412,7 +412,7 @@ bool engine_copy(const struct engine *engine, void *to, const void *from, uint64
 	const unsigned char *in = from;
 	for (uint64_t done = 0; done < bytes; done += chunk_bytes) {
 		uint64_t chunk = bytes - done < chunk_bytes ? bytes - done : chunk_bytes;
-		if (engine_cause_is_set(engine))
+		if (engine_has_failed_hint(engine))
 			return false;
 		kernel_copy(out + done, in + done, chunk, false);
 	}
