@@ -239,7 +239,7 @@ bool failure_is_speaker(const struct ls_group *group, const struct diagnose_hint
  * group. */
 static bool claim_for_thread(struct ls_group *group)
 {
-	return !atomic_exchange(&group->explains, true);
+	return !atomic_exchange(&group->cause_claimed, true);
 }
 
 /* True: the caller works out the cause now. False: another rank or thread has published one.
@@ -418,10 +418,10 @@ bool failure_write_told(struct world *world, const struct failure_place *place,
 	return true;
 }
 
-void failure_await_explained(struct ls_group *group)
+void failure_await_claimed(struct ls_group *group)
 {
 	struct failure_place place = failure_place_of(group);
-	while (failure_is_explained_here(group) && !failure_is_settled(&place))
+	while (failure_is_claimed_here(group) && !failure_is_settled(&place))
 		(void)await_cause(group, &place, -1, CLOCK_NEVER);
 }
 

@@ -23,12 +23,12 @@ static inline bool failure_is_set(const struct ls_group *group)
 	return wait_has_failed(atomic_load_explicit(group->waiter.cause, memory_order_acquire));
 }
 /* Whether a thread of this rank works out the cause, or has done so. One load. */
-static inline bool failure_is_explained_here(const struct ls_group *group)
+static inline bool failure_is_claimed_here(const struct ls_group *group)
 {
-	return atomic_load_explicit(&group->explains, memory_order_acquire);
+	return atomic_load_explicit(&group->cause_claimed, memory_order_acquire);
 }
 /* Waits until that thread has published it. */
-void failure_await_explained(struct ls_group *group);
+void failure_await_claimed(struct ls_group *group);
 /* For a group over several hosts: whether this host works out the cause. The others wait a moment
  * for that. */
 bool failure_is_speaker(const struct ls_group *group, const struct diagnose_hint *hint);
@@ -93,8 +93,7 @@ void failure_raise_told(struct world *world, const struct transport_failure *fai
 void failure_await_arrivals(struct ls_group *group, const struct diagnose_hint *hint,
 			    bool collective);
 
-/* ---- far_look.c, far_request.c: looks at all hosts; all but failure_far_request by the watch alone
- * ---- */
+/* ---- far_look.c, far_request.c: looks at all hosts; by the watch, unless said otherwise ---- */
 
 /* NULL without memory. */
 struct failure_far *failure_far_open(void);

@@ -62,7 +62,7 @@ static void a_call_after_an_abort_fails(void **state)
 	pthread_t thread;
 
 	assert_int_equal(ls_group_open(&options, &explainer.group), LS_OK);
-	atomic_store(&explainer.group->explains, true);
+	atomic_store(&explainer.group->cause_claimed, true);
 	assert_int_equal(pthread_create(&thread, NULL, explain, &explainer), 0);
 	assert_int_equal(ls_group_abort(explainer.group, "enough"), LS_OK);
 	atomic_store(&explainer.aborted, true);

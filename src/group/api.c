@@ -15,11 +15,11 @@ ls_status group_check(const char *function, ls_group *group)
 	if (world_is_forked(group))
 		return LS_FORKED;
 	p2p_fail_gone(group);
-	if (__builtin_expect(!failure_is_set(group) && !failure_is_explained_here(group), 1))
+	if (__builtin_expect(!failure_is_set(group) && !failure_is_claimed_here(group), 1))
 		return LS_OK;
 	/* ls_group_abort does not wait for the thread that works out an earlier failure, but what
 	 * this rank calls after it fails. */
-	failure_await_explained(group);
+	failure_await_claimed(group);
 	failure_note(group);
 	return failure_status(group);
 }

@@ -267,7 +267,7 @@ void group_init(struct ls_group *group, const struct group_making *making)
 	group->label = making->label;
 	group->failures_before = atomic_load(&world->failures);
 	atomic_store(&group->has_failed, false);
-	atomic_store(&group->explains, false);
+	atomic_store(&group->cause_claimed, false);
 	atomic_store(&group->retreat_ns, 0);
 	transport_team_set(&group->team, making->rank, making->size, making->members, making->areas);
 	bool first = making->id == WORLD_GROUP_ID;

@@ -61,7 +61,7 @@ struct ls_group {
 	uint32_t id, parent;             /* parent: the id of the group it was made from, 0: none */
 	int rank, size;
 	uint32_t timeout_ms;
-	_Atomic bool explains; /* a thread of this rank works out the cause */
+	_Atomic bool cause_claimed; /* a thread of this rank works out the cause */
 	/* After a failure, for all operations of the group: when the access of peers to their
 	 * buffers is revoked, if they have not given it up by then; 0: no operation has asked
 	 * yet. */
@@ -81,8 +81,9 @@ struct ls_group {
 	_Atomic bool any_gone;
 	_Atomic uint64_t gone_seen;
 	struct waiter waiter; /* of operations */
-	struct waiter quiet;  /* the same, for waits after a failure: the cause does not end them,
-				       * nothing is published, nobody is asked to look */
+	/* For waits that end soon whatever happens, such as those after a failure: the cause does
+	 * not end them, nothing is published, and nobody is asked to look. */
+	struct waiter quiet;
 	ls_group *next_requesting;      /* in progress.requesting */
 	_Atomic bool requests_progress; /* it is there */
 	_Atomic bool is_attended;       /* the progress thread holds it */
