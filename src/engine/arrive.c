@@ -27,7 +27,7 @@ static void discard(struct engine *engine, struct mailbox_peer *peer,
 }
 
 /* Discards the message if its source has cancelled it. */
-static bool discard_withdrawn(struct engine *engine, struct mailbox_peer *peer,
+static bool discard_cancelled(struct engine *engine, struct mailbox_peer *peer,
 			      const struct mail_message *message)
 {
 	if (!has_rts(peer, message) ||
@@ -200,7 +200,7 @@ static void purge(struct engine *engine, struct mailbox_peer *peer) LOCK_REQUIRE
 {
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < peer->unexpected_count; i++)
-		if (!discard_withdrawn(engine, peer, &peer->unexpected[i]))
+		if (!discard_cancelled(engine, peer, &peer->unexpected[i]))
 			peer->unexpected[kept++] = peer->unexpected[i];
 	peer->unexpected_count = kept;
 }
@@ -362,7 +362,7 @@ bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail
 	while ((q = find_source(mailbox, engine->team->size, source, tag, &place)) >= 0) {
 		struct mailbox_peer *peer = &mailbox->peers[q];
 		*out = peer->unexpected[place];
-		if (!discard_withdrawn(engine, peer, out))
+		if (!discard_cancelled(engine, peer, out))
 			break;
 		engine_mailbox_take_unexpected(peer, place, out);
 	}

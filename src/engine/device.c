@@ -295,7 +295,7 @@ static enum engine_progress abandon_on_stream(struct engine *engine, struct engi
 	if (progress == ENGINE_BLOCKED)
 		return progress;
 	op->stream.lost |= progress == ENGINE_FAILED;
-	if (engine_stream_retreat(op) == ENGINE_BLOCKED)
+	if (engine_stream_abandon(op) == ENGINE_BLOCKED)
 		return ENGINE_BLOCKED;
 	end(engine, op, op->stream.lost);
 	return ENGINE_DONE; /* what peers may still touch is no memory of the caller's */

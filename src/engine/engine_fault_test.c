@@ -10,7 +10,7 @@ static const struct settings plain_settings = {0};
 
 /* ---- counts that do not fit together ---- */
 
-/* A rank that finds something tells all, as the group would; then everybody retreats. */
+/* A rank that finds something tells all, as the group would; then everybody abandons it. */
 static void end_failed(struct unit *unit, struct engine_op *op, ls_status status)
 {
 	if (status != LS_ABORTED)

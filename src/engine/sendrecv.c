@@ -304,7 +304,7 @@ static enum engine_progress await_delivery(struct engine *engine, struct engine_
 /* It has failed before. */
 static enum engine_progress await_failed_device(struct engine *engine, struct engine_op *op)
 {
-	enum engine_progress progress = engine_stream_retreat(op);
+	enum engine_progress progress = engine_stream_abandon(op);
 	if (progress != ENGINE_BLOCKED)
 		atomic_fetch_sub_explicit(&engine->mailbox->device_busy, 1, memory_order_relaxed);
 	return progress;

@@ -232,7 +232,7 @@ enum engine_progress engine_stream_deliver(struct engine_op *op)
 	return done ? ENGINE_DONE : engine_fail(op, (ls_status)broken, -1);
 }
 
-enum engine_progress engine_stream_retreat(struct engine_op *op)
+enum engine_progress engine_stream_abandon(struct engine_op *op)
 {
 	struct engine_stream *stream = &op->stream;
 	engine_stream_arrived(op);

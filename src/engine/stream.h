@@ -50,7 +50,7 @@ enum engine_progress engine_stream_fetched(struct engine_op *op);
 enum engine_progress engine_stream_deliver(struct engine_op *op);
 /* After a failure, in place of engine_stream_deliver: waits for the device, without limit.
  * ENGINE_DONE: the device does not touch the blocks any more. */
-enum engine_progress engine_stream_retreat(struct engine_op *op);
+enum engine_progress engine_stream_abandon(struct engine_op *op);
 /* After engine_abandon has returned ENGINE_BLOCKED: whether it waits only for the device. */
 bool engine_stream_is_device_busy(const struct engine_op *op);
 /* Lets the stream continue. Any thread; locks may be held. */

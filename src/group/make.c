@@ -268,7 +268,7 @@ void group_init(struct ls_group *group, const struct group_making *making)
 	group->failures_before = atomic_load(&world->failures);
 	atomic_store(&group->has_failed, false);
 	atomic_store(&group->cause_claimed, false);
-	atomic_store(&group->retreat_ns, 0);
+	atomic_store(&group->revoke_at_ns, 0);
 	transport_team_set(&group->team, making->rank, making->size, making->members, making->areas);
 	bool first = making->id == WORLD_GROUP_ID;
 	transport_team_open(&group->team, group->area, first ? NULL : making->areas,

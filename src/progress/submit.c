@@ -14,7 +14,7 @@
 #include "warn.h"
 
 /* how long a failed call waits until peers have stopped using its buffers */
-enum { RETREAT_MS = 250 };
+enum { REVOKE_MS = 250 };
 
 static uint32_t wildcards_of(const struct engine_call *call)
 {
@@ -94,21 +94,21 @@ static uint64_t patience_of(const struct ls_op *op, const struct progress_pause 
 }
 
 /* One deadline for all operations of the group. */
-static uint64_t retreat_deadline(struct ls_group *group)
+static uint64_t revoke_deadline(struct ls_group *group)
 {
-	uint64_t none = 0, mine = clock_deadline_ns(RETREAT_MS);
-	return atomic_compare_exchange_strong(&group->retreat_ns, &none, mine) ? mine : none;
+	uint64_t none = 0, mine = clock_deadline_ns(REVOKE_MS);
+	return atomic_compare_exchange_strong(&group->revoke_at_ns, &none, mine) ? mine : none;
 }
 
 /* Call after the operation has failed and the cause is set: waits until neither peers nor devices
  * use the caller's buffers (ENGINE_DONE). A peer that does not say so in time loses its access. A
  * device is waited for without limit, with a message; ENGINE_BLOCKED: at until_ns it still used
  * them. ENGINE_FAILED, after a message: the system refuses to revoke the access. */
-static enum engine_progress retreat(struct ls_op *op, uint64_t until_ns)
+static enum engine_progress await_abandoned(struct ls_op *op, uint64_t until_ns)
 {
 	struct ls_group *group = op->group;
 	struct engine_op *engine_op = &op->engine;
-	uint64_t deadline = retreat_deadline(group);
+	uint64_t deadline = revoke_deadline(group);
 	bool warned = false;
 	struct ranks room;
 	if (engine_is_on_stream(engine_op))
@@ -171,7 +171,7 @@ static ls_status fail(struct ls_op *op, ls_status reason, int peer,
 	}
 	ls_status status = op->failing;
 	if (has_begun(op) || engine_is_on_stream(&op->engine)) {
-		enum engine_progress progress = retreat(op, patience_of(op, pause));
+		enum engine_progress progress = await_abandoned(op, patience_of(op, pause));
 		if (progress == ENGINE_BLOCKED)
 			return LS_PENDING;
 		if (progress == ENGINE_FAILED)

@@ -65,7 +65,7 @@ struct ls_group {
 	/* After a failure, for all operations of the group: when the access of peers to their
 	 * buffers is revoked, if they have not given it up by then; 0: no operation has asked
 	 * yet. */
-	_Atomic uint64_t retreat_ns;
+	_Atomic uint64_t revoke_at_ns;
 	_Atomic bool has_failed;  /* world->failures counts its failure */
 	uint64_t failures_before; /* world->failures when it was opened */
 	/* Where it was made: a call site, and a label's id, as in struct trace_record. */

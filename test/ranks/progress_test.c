@@ -193,7 +193,7 @@ void groups_that_wait_for_the_progress_thread(struct runner_rank *self)
 
 enum {
 	FAILING = 20,
-	RETREAT_MS = 250
+	REVOKE_MS = 250
 }; /* so long a failed call waits for a peer that does not answer */
 
 struct ends {
@@ -256,7 +256,7 @@ void failures_do_not_wait_for_each_other(struct runner_rank *self)
 			;
 		CHECK(kill((pid_t)atomic_load(pid), SIGCONT) == 0);
 		uint64_t ms = (ends.last_ns - ends.first_ns) / 1000000;
-		CHECK_THAT(ms < FAILING * RETREAT_MS / 2, "the last one ends %d ms after the first",
+		CHECK_THAT(ms < FAILING * REVOKE_MS / 2, "the last one ends %d ms after the first",
 			   (int)ms);
 	} else if (self->rank == 1) {
 		atomic_store(pid, (uint64_t)getpid());
