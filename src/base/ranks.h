@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The largest number of ranks, and sets of ranks. A set has ranks of a whole job, or of a group by
  * group rank. It takes 512 bytes and no heap, so it is passed by address, and tables with a set for
- * each rank are avoided. A set of ranks of this host alone, such as those in shared memory, is one
- * word: ranks_here. */
+ * each rank are avoided. Sets in shared memory are arrays of RANKS_WORLD_WORDS words, see
+ * ranks_bit. */
 #ifndef BASE_RANKS_H
 #define BASE_RANKS_H
 
@@ -19,8 +19,6 @@ enum {
 	RANKS_WORLD_WORDS = (RANKS_WORLD_MAX + 63) / 64,
 };
 
-/* Bit q: member q of a group, all of which share this host. */
-typedef uint64_t ranks_here;
 _Static_assert(RANKS_HOST_MAX <= 64 && RANKS_WORLD_MAX <= RANKS_JOB_MAX && RANKS_JOB_MAX % 64 == 0,
 	       "a bit for each");
 
@@ -97,12 +95,6 @@ static inline struct ranks ranks_of_words(const uint64_t *words, int count)
 static inline struct ranks ranks_of_bits(uint64_t bits)
 {
 	return (struct ranks){{bits}};
-}
-
-/* The ranks of the set below 64: all of them if all ranks share this host. */
-static inline ranks_here ranks_low(const struct ranks *set)
-{
-	return set->words[0];
 }
 
 /* set = union of both */

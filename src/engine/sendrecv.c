@@ -118,8 +118,8 @@ static bool stage_pieces(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
-/* Copies one slice, if the receiver has said where to. ENGINE_DONE: it has copied one, and pieces
- * remain; ENGINE_BLOCKED: nothing remains that this rank can copy. */
+/* Copies one slice, if the receiver has said where to. ENGINE_MORE: pieces remain; ENGINE_BLOCKED:
+ * nothing remains that this rank can copy. */
 static enum engine_progress copy_slice(struct engine *engine, struct engine_op *op)
 {
 	struct mail_rts *rts = op->p2p.rts;
@@ -133,7 +133,7 @@ static enum engine_progress copy_slice(struct engine *engine, struct engine_op *
 		return ENGINE_BLOCKED;
 	bool all_claimed = copy_pieces(engine, op, &all, &rts->source_copied);
 	transport_request_progress(engine->team, op->call.peer);
-	return op->status != LS_OK ? ENGINE_FAILED : all_claimed ? ENGINE_BLOCKED : ENGINE_DONE;
+	return op->status != LS_OK ? ENGINE_FAILED : all_claimed ? ENGINE_BLOCKED : ENGINE_MORE;
 }
 
 /* A send on a stream is posted before its payload is there: the receiver may match it, and waits
