@@ -296,7 +296,7 @@ static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64
 _Static_assert(4 * TRANSPORT_INLINE_BYTES <= TRANSPORT_INLINE_PAGES * TRANSPORT_PAGE_BYTES,
 	       "there are pages for three payloads in a row, and a gap before page 0");
 _Static_assert(TRANSPORT_ENTRIES > 2, "as with the pages");
-static enum engine_progress await_slot(struct engine *engine, struct engine_op *op)
+static enum engine_progress await_free_entry(struct engine *engine, struct engine_op *op)
 {
 	uint64_t bytes = engine_window_payload(op);
 	uint64_t need = bytes > 0 ? engine_payload_needs(engine, bytes) : 0;
@@ -426,7 +426,7 @@ static enum engine_progress await_all(struct engine *engine, struct engine_op *o
 
 static enum engine_progress enter(struct engine *engine, struct engine_op *op)
 {
-	enum engine_progress progress = await_slot(engine, op);
+	enum engine_progress progress = await_free_entry(engine, op);
 	if (progress != ENGINE_DONE)
 		return progress;
 	publish_entry(engine, op);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The lane of src/progress/lane.c: blocking calls that take it without a lock when nothing is under way,
- * others that queue, on which whoever waits makes progress, or the progress thread. In all schedules
- * operations run one after the other in the order of their numbers, and none is left on which no thread
- * makes progress: that shows as an end state in which somebody waits for ever. How a thread sleeps and
- * wakes is doorbell.pml's business: here a sleeper goes on once what it waits for holds. Each MUTANT_…
+ * The lane of src/progress/lane.c. Blocking calls take it without a lock when nothing is under way. Others
+ * are queued; a thread that waits for one of them makes progress on the queue, or else the progress thread.
+ * In all schedules operations run one after the other in the order of their numbers. None is left on which
+ * no thread makes progress: that would show as an end state in which a thread waits for ever. doorbell.pml
+ * has how a thread sleeps and wakes; here a sleeper continues once what it waits for holds. Each MUTANT_…
  * breaks one step and must be refused. */
 
 #define OPS 5
@@ -17,7 +17,7 @@ byte queue[OPS];     /* numbers of the operations queued, in order */
 byte queued;
 bool progressing;
 
-byte work;           /* progress->work */
+byte work;           /* raised by progress_thread_wake */
 bool over[OPS + 1];  /* by number */
 byte ran;            /* the number of the newest operation that was begun */
 bool running;
@@ -25,8 +25,8 @@ bool running;
 #define LOCK atomic { !locked; locked = true }
 #define UNLOCK locked = false
 
-byte told;           /* the word `over` of the segment: only grows */
-#define TELL(n) atomic { assert(n > told); told = n; over[n] = true }
+byte completed_seq;  /* of the area: only grows */
+#define TELL(n) atomic { assert(n > completed_seq); completed_seq = n; over[n] = true }
 
 /* One operation from begin to end; while it runs others may do anything. */
 inline execute(THIS) {
