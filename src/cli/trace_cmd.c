@@ -85,7 +85,7 @@ static bool add_at(struct timeline *timeline, int rank, const struct trace_view 
 		   const struct inspect_hosts *hosts)
 {
 	bool is_copy = trace == &hosts->traces[rank];
-	struct timeline_clock clock = {.first = hosts->places[rank].first};
+	struct timeline_clock clock = {.first = hosts->locations[rank].first};
 
 	if (is_copy) {
 		memcpy(&clock.rate, &trace->header->rate, sizeof clock.rate);
@@ -102,8 +102,9 @@ static bool add_all(struct timeline *timeline, const struct trace_view *const *t
 		    const struct inspect_hosts *hosts)
 {
 	for (int i = 0; i < timeline->size; i++) {
-		if (!traces[i] && hosts && hosts->places[i].first != hosts->here)
-			timeline_miss(timeline, i, hosts->places[i].host, hosts->places[i].first);
+		if (!traces[i] && hosts && hosts->locations[i].first != hosts->here)
+			timeline_miss(timeline, i, hosts->locations[i].host,
+				      hosts->locations[i].first);
 		if (traces[i] && !(hosts ? add_at(timeline, i, traces[i], hosts)
 					 : timeline_add(timeline, i, traces[i])))
 			return false;

@@ -36,54 +36,54 @@ static int holder_of(uint64_t word, const struct world *world)
 	return holder >= 1 && holder <= (uint32_t)world->size ? (int)holder - 1 : -1;
 }
 
-struct failure_place failure_place_of(const struct ls_group *group)
+struct failure_cause_ref failure_cause_ref_of(const struct ls_group *group)
 {
-	return (struct failure_place){.id = group->id,
-				      .owner = group->team.members[group->team.first_here].world,
-				      .head = transport_head_of(&group->team)};
+	return (struct failure_cause_ref){.id = group->id,
+					  .owner = group->team.members[group->team.first_here].world,
+					  .head = transport_head_of(&group->team)};
 }
 
 /* Sets both words of a new area from 0 to `nobody`. Only members may call it: others cannot know
  * whether the area has been reused. */
-static void open_words(const struct failure_place *place)
+static void open_words(const struct failure_cause_ref *ref)
 {
-	_Atomic uint64_t *words[] = {&place->head->claim, &place->head->cause};
+	_Atomic uint64_t *words[] = {&ref->head->claim, &ref->head->cause};
 	for (int i = 0; i < 2; i++) {
 		uint64_t fresh = 0;
-		atomic_compare_exchange_strong(words[i], &fresh, nobody(place->id));
+		atomic_compare_exchange_strong(words[i], &fresh, nobody(ref->id));
 	}
 }
 
 void failure_begin(const struct ls_group *group)
 {
-	struct failure_place place = failure_place_of(group);
+	struct failure_cause_ref ref = failure_cause_ref_of(group);
 	if (group->rank == group->team.first_here)
-		open_words(&place);
+		open_words(&ref);
 }
 
-static uint64_t cause_of(const struct failure_place *place)
+static uint64_t cause_of(const struct failure_cause_ref *ref)
 {
-	return atomic_load_explicit(&place->head->cause, memory_order_seq_cst);
+	return atomic_load_explicit(&ref->head->cause, memory_order_seq_cst);
 }
 
-bool failure_is_settled(const struct failure_place *place)
+bool failure_is_settled(const struct failure_cause_ref *ref)
 {
-	return cause_of(place) != nobody(place->id);
+	return cause_of(ref) != nobody(ref->id);
 }
 
 /* The report of world rank `teller`. */
 static struct transport_report *report_of(const struct world *world,
-					  const struct failure_place *place, int teller)
+					  const struct failure_cause_ref *ref, int teller)
 {
-	return transport_report(place->head, world->size, teller);
+	return transport_report(ref->head, world->size, teller);
 }
 
 /* NULL: there is no cause, or it is nonsense. */
 static const struct transport_report *published(const struct ls_group *group, uint64_t cause)
 {
-	struct failure_place place = failure_place_of(group);
+	struct failure_cause_ref ref = failure_cause_ref_of(group);
 	int teller = holder_of(cause, group->world);
-	return teller < 0 ? NULL : report_of(group->world, &place, teller);
+	return teller < 0 ? NULL : report_of(group->world, &ref, teller);
 }
 
 static ls_status status_of(const struct transport_report *report, uint64_t cause)
@@ -196,16 +196,15 @@ static void explain(struct world *world, struct diagnose_job *job, const struct 
 /* ---- claiming ---- */
 
 /* False if nobody has published a cause by then, or `claimant` is dead. */
-static bool await_cause(struct ls_group *group, const struct failure_place *place, int claimant,
+static bool await_cause(struct ls_group *group, const struct failure_cause_ref *ref, int claimant,
 			uint64_t deadline_ns)
 {
-	const struct transport_segment *segment =
-		group->world->transport.peers[place->owner].segment;
+	const struct transport_segment *segment = group->world->transport.peers[ref->owner].segment;
 	struct wait_word word = {
-		.word = &place->head->cause,
-		.edge = {.value = nobody(place->id) + 1,
-			 .offset = (uintptr_t)&place->head->cause - (uintptr_t)segment,
-			 .owner = place->owner,
+		.word = &ref->head->cause,
+		.edge = {.value = nobody(ref->id) + 1,
+			 .offset = (uintptr_t)&ref->head->cause - (uintptr_t)segment,
+			 .owner = ref->owner,
 			 .peer = claimant,
 			 .segment = WAIT_SEGMENT_MAPPED},
 	};
@@ -243,48 +242,48 @@ static bool claim_for_thread(struct ls_group *group)
 }
 
 /* True: the caller works out the cause now. False: another rank or thread has published one.
- * `group` is how to wait; `own` the group of the place, NULL if this rank is not in it. */
-static bool claim(struct ls_group *group, const struct failure_place *place, struct ls_group *own)
+ * `group` is how to wait; `own` that of the cause, NULL if this rank is not in it. */
+static bool claim(struct ls_group *group, const struct failure_cause_ref *ref, struct ls_group *own)
 {
 	struct world *world = group->world;
-	uint64_t mine = nobody(place->id) + (uint64_t)world->rank + 1, holder = nobody(place->id);
+	uint64_t mine = nobody(ref->id) + (uint64_t)world->rank + 1, holder = nobody(ref->id);
 	/* If the wait ends without a cause, `holder` still names the rank that had the claim. So
 	 * the exchange takes the claim from that rank, unless a third one was faster. */
-	while (!atomic_compare_exchange_strong(&place->head->claim, &holder, mine)) {
-		if (holder >> 32 != place->id || await_cause(group, place, holder_of(holder, world),
-							     clock_deadline_ns(CLAIM_MS)))
+	while (!atomic_compare_exchange_strong(&ref->head->claim, &holder, mine)) {
+		if (holder >> 32 != ref->id ||
+		    await_cause(group, ref, holder_of(holder, world), clock_deadline_ns(CLAIM_MS)))
 			return false;
 	}
-	if (failure_is_settled(place))
+	if (failure_is_settled(ref))
 		return false;
-	return !own || claim_for_thread(own) || !await_cause(group, place, -1, CLOCK_NEVER);
+	return !own || claim_for_thread(own) || !await_cause(group, ref, -1, CLOCK_NEVER);
 }
 
 /* ---- publishing ---- */
 
 /* True: this rank's report is the cause. False: another rank was faster. */
-static bool publish(struct world *world, const struct failure_place *place)
+static bool publish(struct world *world, const struct failure_cause_ref *ref)
 {
-	const struct transport_report *mine = report_of(world, place, world->rank);
-	uint64_t open = nobody(place->id);
+	const struct transport_report *mine = report_of(world, ref, world->rank);
+	uint64_t open = nobody(ref->id);
 	/* First, because ranks that the cause wakes may end the job. */
-	trace_report(&world->trace, place->id, (ls_status)mine->status, mine->culprit,
+	trace_report(&world->trace, ref->id, (ls_status)mine->status, mine->culprit,
 		     mine->operation, mine->text);
-	if (atomic_compare_exchange_strong(&place->head->cause, &open,
+	if (atomic_compare_exchange_strong(&ref->head->cause, &open,
 					   open + (uint64_t)world->rank + 1))
 		return true;
-	trace_report(&world->trace, place->id, LS_OK, -1, 0, "");
+	trace_report(&world->trace, ref->id, LS_OK, -1, 0, "");
 	return false;
 }
 
 /* Wakes all ranks of this host, also those that are in no call of these groups, and tells other
  * hosts. */
-static void wake_all(struct world *world, const struct failure_place *places, int count)
+static void wake_all(struct world *world, const struct failure_cause_ref *refs, int count)
 {
 	for (int q = 0; q < world->size; q++)
 		transport_notify_world(&world->transport, q);
 	for (int i = 0; world->link && i < count; i++) {
-		struct ls_group *group = world_hold(world, places[i].id);
+		struct ls_group *group = world_hold(world, refs[i].id);
 		if (!group)
 			continue;
 		transport_notify_all(&group->team);
@@ -292,29 +291,29 @@ static void wake_all(struct world *world, const struct failure_place *places, in
 	}
 }
 
-/* Publishes the same report at all places, of which `group` is one. groups: NULL if it fails
- * alone. */
-static void explain_and_publish(struct ls_group *group, const struct failure_place *places,
+/* Publishes the same report as the cause of all these, of which `group` is one. groups: NULL if it
+ * fails alone. */
+static void explain_and_publish(struct ls_group *group, const struct failure_cause_ref *refs,
 				int count, const uint32_t *groups, const struct diagnose_hint *hint,
 				struct diagnose_job *job)
 {
 	struct world *world = group->world;
-	struct transport_report *first = report_of(world, &places[0], world->rank);
+	struct transport_report *first = report_of(world, &refs[0], world->rank);
 	bool published = false;
 	explain(world, job, hint, groups, first);
 	for (int i = 1; i < count; i++) /* before any of them counts: see failure_complete */
-		*report_of(world, &places[i], world->rank) = *first;
+		*report_of(world, &refs[i], world->rank) = *first;
 	for (int i = 0; i < count; i++)
-		published |= publish(world, &places[i]);
+		published |= publish(world, &refs[i]);
 	/* Before a thread wakes and takes this core: if the job is killed then, the report would be
 	 * lost. */
 	if (published)
 		message_report("LS-VERDICT", first->text);
-	wake_all(world, places, count);
+	wake_all(world, refs, count);
 }
 
-/* Publishes the cause of one place, from a snapshot taken now. */
-static void look_and_publish(struct ls_group *group, const struct failure_place *place,
+/* Publishes the cause of one group, from a snapshot taken now. */
+static void look_and_publish(struct ls_group *group, const struct failure_cause_ref *ref,
 			     const struct diagnose_hint *hint)
 {
 	struct diagnose_job *job = NULL;
@@ -324,24 +323,24 @@ static void look_and_publish(struct ls_group *group, const struct failure_place 
 	    (hint->status == LS_TIMED_OUT || hint->status == LS_MISMATCH))
 		job = failure_far_request(group);
 	if (!job)
-		job = failure_collect(group->world, &(struct diagnose_closing){1, &place->id});
-	explain_and_publish(group, place, 1, NULL, hint, job);
+		job = failure_collect(group->world, &(struct diagnose_closing){1, &ref->id});
+	explain_and_publish(group, ref, 1, NULL, hint, job);
 	free(job);
 }
 
 ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint, bool collective)
 {
-	struct failure_place place = failure_place_of(group);
+	struct failure_cause_ref ref = failure_cause_ref_of(group);
 	/* Once this rank has left, the area of the cause may be another group's. */
 	if (!wait_peer_has_left(&group->peers[group->world->rank]))
-		open_words(&place);
-	if (!failure_is_settled(&place) && group->team.host_count > 1 &&
+		open_words(&ref);
+	if (!failure_is_settled(&ref) && group->team.host_count > 1 &&
 	    !failure_is_speaker(group, hint))
-		(void)await_cause(group, &place, -1, clock_deadline_ns(TOLD_MS));
-	if (failure_is_settled(&place) || !claim(group, &place, group))
+		(void)await_cause(group, &ref, -1, clock_deadline_ns(TOLD_MS));
+	if (failure_is_settled(&ref) || !claim(group, &ref, group))
 		return failure_status(group);
 	failure_await_arrivals(group, hint, collective);
-	look_and_publish(group, &place, hint);
+	look_and_publish(group, &ref, hint);
 	return failure_status(group);
 }
 
@@ -362,17 +361,18 @@ void failure_tell_alone(struct ls_group *group, const struct diagnose_hint *hint
 
 /* All ranks claim the groups in the same order, so the rank that gets the first claim gets all
  * others, except those of groups whose own cause another rank is finding just now. */
-void failure_raise_all(struct ls_group *group, const struct failure_place *places, int count,
+void failure_raise_all(struct ls_group *group, const struct failure_cause_ref *refs, int count,
 		       const uint32_t groups[TRANSPORT_TOGETHER], const struct diagnose_hint *hint,
 		       struct diagnose_job *job)
 {
-	struct failure_place mine = failure_place_of(group), claimed[TRANSPORT_TOGETHER] = {mine};
+	struct failure_cause_ref mine = failure_cause_ref_of(group),
+				 claimed[TRANSPORT_TOGETHER] = {mine};
 	int claimed_count = 0;
 	open_words(&mine);
 	for (int i = 0; i < count; i++) {
-		struct ls_group *own = world_hold(group->world, places[i].id);
-		if (!failure_is_settled(&places[i]) && claim(group, &places[i], own))
-			claimed[claimed_count++] = places[i];
+		struct ls_group *own = world_hold(group->world, refs[i].id);
+		if (!failure_is_settled(&refs[i]) && claim(group, &refs[i], own))
+			claimed[claimed_count++] = refs[i];
 		if (own)
 			world_release(own);
 		if (claimed_count == 0)
@@ -383,33 +383,33 @@ void failure_raise_all(struct ls_group *group, const struct failure_place *place
 
 void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint)
 {
-	struct failure_place place = failure_place_of(group);
-	uint64_t open = nobody(place.id);
-	open_words(&place);
-	if (failure_is_settled(&place) || !claim_for_thread(group))
+	struct failure_cause_ref ref = failure_cause_ref_of(group);
+	uint64_t open = nobody(ref.id);
+	open_words(&ref);
+	if (failure_is_settled(&ref) || !claim_for_thread(group))
 		return; /* there is a cause, or a thread of mine is about to publish one */
 	/* The claim makes others wait for this report. If another rank has the claim, it may be
 	 * stopped, and nobody may be waiting to replace it. So the first rank that publishes
 	 * wins. */
-	atomic_compare_exchange_strong(&place.head->claim, &open,
+	atomic_compare_exchange_strong(&ref.head->claim, &open,
 				       open + (uint64_t)group->world->rank + 1);
-	look_and_publish(group, &place, hint);
+	look_and_publish(group, &ref, hint);
 }
 
-bool failure_write_told(struct world *world, const struct failure_place *place,
+bool failure_write_told(struct world *world, const struct failure_cause_ref *ref,
 			struct ls_group *own, const struct transport_failure *told)
 {
-	uint64_t open = nobody(place->id);
+	uint64_t open = nobody(ref->id);
 	if (own)
-		open_words(place);
-	if (failure_is_settled(place))
+		open_words(ref);
+	if (failure_is_settled(ref))
 		return false;
-	bool is_mine = atomic_compare_exchange_strong(&place->head->claim, &open,
+	bool is_mine = atomic_compare_exchange_strong(&ref->head->claim, &open,
 						      open + (uint64_t)world->rank + 1);
 	/* There is room for one report of mine. */
 	if (own ? !claim_for_thread(own) : !is_mine)
 		return false;
-	struct transport_report *mine = report_of(world, place, world->rank);
+	struct transport_report *mine = report_of(world, ref, world->rank);
 	mine->status = told->status;
 	mine->culprit = told->culprit;
 	mine->operation = told->operation;
@@ -420,20 +420,20 @@ bool failure_write_told(struct world *world, const struct failure_place *place,
 
 void failure_await_claimed(struct ls_group *group)
 {
-	struct failure_place place = failure_place_of(group);
-	while (failure_is_claimed_here(group) && !failure_is_settled(&place))
-		(void)await_cause(group, &place, -1, CLOCK_NEVER);
+	struct failure_cause_ref ref = failure_cause_ref_of(group);
+	while (failure_is_claimed_here(group) && !failure_is_settled(&ref))
+		(void)await_cause(group, &ref, -1, CLOCK_NEVER);
 }
 
-void failure_await_cause(struct ls_group *group, const struct failure_place *place)
+void failure_await_cause(struct ls_group *group, const struct failure_cause_ref *ref)
 {
-	(void)await_cause(group, place, -1, clock_deadline_ns(CLAIM_MS));
+	(void)await_cause(group, ref, -1, clock_deadline_ns(CLAIM_MS));
 }
 
-void failure_publish(struct world *world, const struct failure_place *places, int count)
+void failure_publish(struct world *world, const struct failure_cause_ref *refs, int count)
 {
 	for (int i = 0; i < count; i++)
-		publish(world, &places[i]);
+		publish(world, &refs[i]);
 	if (count > 0)
-		wake_all(world, places, count);
+		wake_all(world, refs, count);
 }

@@ -10,8 +10,8 @@
 
 /* ---- cause.c ---- */
 
-/* Where a group's cause is published. This rank need not be a member. */
-struct failure_place {
+/* Where a group's cause is published. This rank need not be a member of the group. */
+struct failure_cause_ref {
 	uint32_t id;
 	int owner; /* world rank of the first member on this host */
 	struct transport_area *head;
@@ -45,38 +45,38 @@ ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint
 /* Reports the failure of a group that all members have left. Its area may belong to another
  * group. */
 void failure_tell_alone(struct ls_group *group, const struct diagnose_hint *hint);
-/* As failure_raise, for a cause that fails several groups, `group` among them. places: of those
+/* As failure_raise, for a cause that fails several groups, `group` among them. refs: of those
  * with members on this host; groups: the ids of all, as in struct transport_report. `job` proves
  * the cause: a later snapshot might find one of the threads between two waits. */
-void failure_raise_all(struct ls_group *group, const struct failure_place *places, int count,
+void failure_raise_all(struct ls_group *group, const struct failure_cause_ref *refs, int count,
 		       const uint32_t groups[TRANSPORT_TOGETHER], const struct diagnose_hint *hint,
 		       struct diagnose_job *job);
 /* As failure_raise_all, for ls_group_abort: does not wait for other ranks. */
 void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint);
-/* Writes the report of a rank on another host to a place, so that failure_publish can publish it;
- * `own` is the group if this rank is in it, NULL if not. False: the group has failed, or somebody
- * is working out its cause. Prints nothing. Does not block. */
-bool failure_write_told(struct world *world, const struct failure_place *place,
+/* Writes the report of a rank on another host beside a cause, so that failure_publish can publish
+ * it; `own` is the group if this rank is in it, NULL if not. False: the group has failed, or
+ * somebody is working out its cause. Prints nothing. Does not block. */
+bool failure_write_told(struct world *world, const struct failure_cause_ref *ref,
 			struct ls_group *own, const struct transport_failure *told);
 /* Call when another rank or thread is about to publish a cause: waits for that, for at most 600
  * ms. */
-void failure_await_cause(struct ls_group *group, const struct failure_place *place);
-/* Publishes my reports at these places, and then wakes all ranks. */
-void failure_publish(struct world *world, const struct failure_place *places, int count);
+void failure_await_cause(struct ls_group *group, const struct failure_cause_ref *ref);
+/* Publishes my reports as these causes, and then wakes all ranks. */
+void failure_publish(struct world *world, const struct failure_cause_ref *refs, int count);
 /* Copies the report that counts on this host. False: the group has not failed. */
 bool failure_copy(const struct ls_group *group, struct transport_failure *out);
 void failure_read(const struct ls_group *group, struct ls_failure *out);
 /* Call for a new group, of which no failure has been claimed or published. */
 void failure_begin(const struct ls_group *group);
-struct failure_place failure_place_of(const struct ls_group *group);
+struct failure_cause_ref failure_cause_ref_of(const struct ls_group *group);
 /* Whether no cause can be published there any more: the group has failed, or the area is another
  * group's by now. */
-bool failure_is_settled(const struct failure_place *place);
+bool failure_is_settled(const struct failure_cause_ref *ref);
 
 /* ---- together.c ---- */
 
-/* Finds the place of a group that has members on this host. False: there are none. */
-bool failure_find_place(struct world *world, uint32_t id, struct failure_place *out);
+/* Finds the cause of a group that has members on this host. False: there are none. */
+bool failure_find_cause_ref(struct world *world, uint32_t id, struct failure_cause_ref *out);
 /* Fails every group in which a rank of the cycle waits, on all hosts. */
 void failure_raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 			    const struct diagnose_verdict *verdict,

@@ -8,12 +8,12 @@
 #include "world/registry.h"
 #include "failure.h"
 
-bool failure_find_place(struct world *world, uint32_t id, struct failure_place *out)
+bool failure_find_cause_ref(struct world *world, uint32_t id, struct failure_cause_ref *out)
 {
 	struct ls_group *own = world_hold(world, id);
 	int first = INT_MAX; /* the first member that is here has the cause */
 	if (own) {
-		*out = failure_place_of(own);
+		*out = failure_cause_ref_of(own);
 		world_release(own);
 		return true;
 	}
@@ -26,7 +26,7 @@ bool failure_find_place(struct world *world, uint32_t id, struct failure_place *
 			    group->rank >= first)
 				continue;
 			first = group->rank;
-			*out = (struct failure_place){
+			*out = (struct failure_cause_ref){
 				.id = id,
 				.owner = q,
 				.head = transport_area_at(segment, world->size, i),
@@ -82,12 +82,12 @@ static void tell_others(struct ls_group *group, const struct ranks *cycle)
 void failure_raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 			    const struct diagnose_verdict *verdict, const struct diagnose_hint *hint)
 {
-	struct failure_place places[TRANSPORT_TOGETHER];
+	struct failure_cause_ref refs[TRANSPORT_TOGETHER];
 	uint32_t groups[TRANSPORT_TOGETHER] = {group->id};
-	int place_count = 0, count = find_groups(job, &verdict->culprits, groups, 1);
+	int ref_count = 0, count = find_groups(job, &verdict->culprits, groups, 1);
 	for (int i = 0; i < count; i++)
-		place_count += failure_find_place(group->world, groups[i], &places[place_count]);
-	failure_raise_all(group, places, place_count, groups, hint, job);
+		ref_count += failure_find_cause_ref(group->world, groups[i], &refs[ref_count]);
+	failure_raise_all(group, refs, ref_count, groups, hint, job);
 	tell_others(group, &verdict->culprits);
 }
 
@@ -95,12 +95,12 @@ static void complete(struct ls_group *group, uint32_t id, const struct transport
 {
 	struct world *world = group->world;
 	struct ls_group *own = world_hold(world, id);
-	struct failure_place place;
-	if (failure_find_place(world, id, &place) && !failure_is_settled(&place)) {
-		if (failure_write_told(world, &place, own, failure))
-			failure_publish(world, &place, 1);
+	struct failure_cause_ref ref;
+	if (failure_find_cause_ref(world, id, &ref) && !failure_is_settled(&ref)) {
+		if (failure_write_told(world, &ref, own, failure))
+			failure_publish(world, &ref, 1);
 		else
-			failure_await_cause(group, &place);
+			failure_await_cause(group, &ref);
 	}
 	if (own)
 		world_release(own);
@@ -122,20 +122,20 @@ void failure_complete(struct ls_group *group)
 struct told {
 	struct world *world;
 	const struct transport_failure *failure;
-	struct failure_place places[TRANSPORT_TOGETHER + 1];
+	struct failure_cause_ref refs[TRANSPORT_TOGETHER + 1];
 	struct ls_group *own[TRANSPORT_TOGETHER + 1]; /* held, or NULL: this rank is not in it */
 	int count, own_count;
 };
 
 static void take(struct told *told, uint32_t id)
 {
-	struct failure_place place;
+	struct failure_cause_ref ref;
 	struct ls_group *own = world_hold(told->world, id);
 	if (own)
 		told->own[told->own_count++] = own;
-	if (failure_find_place(told->world, id, &place) &&
-	    failure_write_told(told->world, &place, own, told->failure))
-		told->places[told->count++] = place;
+	if (failure_find_cause_ref(told->world, id, &ref) &&
+	    failure_write_told(told->world, &ref, own, told->failure))
+		told->refs[told->count++] = ref;
 }
 
 void failure_raise_told(struct world *world, const struct transport_failure *failure)
@@ -148,7 +148,7 @@ void failure_raise_told(struct world *world, const struct transport_failure *fai
 	}
 	if (!is_named)
 		take(&told, failure->group);
-	failure_publish(world, told.places, told.count);
+	failure_publish(world, told.refs, told.count);
 	for (int i = 0; i < told.own_count; i++) {
 		/* Also for threads that are in no call of the group now. */
 		transport_withdraw(&told.own[i]->team);

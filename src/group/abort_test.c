@@ -41,7 +41,7 @@ static void *explain(void *argument)
 {
 	struct explainer *explainer = argument;
 	ls_group *group = explainer->group;
-	struct failure_place place = failure_place_of(group);
+	struct failure_cause_ref ref = failure_cause_ref_of(group);
 	struct transport_failure failure = {
 		.group = group->id, .status = LS_TIMED_OUT, .culprit = -1, .text = "it took long"};
 
@@ -49,8 +49,8 @@ static void *explain(void *argument)
 	       (!atomic_load(&explainer->returned) && !is_asleep(explainer->caller)))
 		sched_yield();
 	/* As by a thread that has claimed it. */
-	if (failure_write_told(group->world, &place, NULL, &failure))
-		failure_publish(group->world, &place, 1);
+	if (failure_write_told(group->world, &ref, NULL, &failure))
+		failure_publish(group->world, &ref, 1);
 	return NULL;
 }
 
@@ -86,7 +86,7 @@ static void an_operation_that_finds_no_cause_fails(void **state)
 	char byte;
 
 	assert_int_equal(ls_group_open(&options, &group), LS_OK);
-	_Atomic uint64_t *claim = &failure_place_of(group).head->claim;
+	_Atomic uint64_t *claim = &failure_cause_ref_of(group).head->claim;
 	uint64_t mine = atomic_exchange(claim, (uint64_t)(group->id + 1) << 32);
 	assert_int_equal(ls_recv(group, &byte, 1, LS_UINT8, 0, &in_time), LS_TIMED_OUT);
 	assert_int_equal(ls_irecv(group, &byte, 1, LS_UINT8, 0, &in_time, &op), LS_OK);

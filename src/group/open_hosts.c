@@ -102,14 +102,14 @@ ls_status group_hosts_gather(struct world *world, const struct rendezvous_table 
 
 /* ---- mirrors ---- */
 
-static void publish_places(struct transport_segment *segment, const struct rendezvous_table *table,
-			   const struct open_hosts *hosts)
+static void publish_locations(struct transport_segment *segment,
+			      const struct rendezvous_table *table, const struct open_hosts *hosts)
 {
 	for (int q = 0; q < table->size; q++) {
-		struct transport_place *place = transport_place_of(segment, table->size, q);
-		place->pid = table->ranks[q].pid;
-		place->first = hosts->first[q];
-		snprintf(place->host, sizeof place->host, "%s", table->ranks[q].host);
+		struct transport_location *location = transport_location_of(segment, table->size, q);
+		location->pid = table->ranks[q].pid;
+		location->first = hosts->first[q];
+		snprintf(location->host, sizeof location->host, "%s", table->ranks[q].host);
 	}
 }
 
@@ -123,7 +123,7 @@ ls_status group_hosts_mirror(struct world *world, const struct rendezvous_table 
 		MESSAGE_SAY(MESSAGE_NET_MEMORY, world->size);
 		return LS_OUT_OF_MEMORY;
 	}
-	publish_places(transport->segment, table, hosts);
+	publish_locations(transport->segment, table, hosts);
 	ls_status status = transport_hosts_open(transport, world->link, hosts->host_of, &events);
 	for (int q = 0; q < world->size && status == LS_OK; q++) {
 		if (ranks_have(&hosts->here, q))

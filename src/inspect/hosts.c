@@ -42,12 +42,12 @@ static bool copy_places(const struct transport_segment *segment, int size,
 {
 	bool several = false;
 	for (int q = 0; q < size; q++) {
-		struct transport_place *place = &hosts->places[q];
-		memcpy(place, transport_place_of(segment, size, q), sizeof *place);
-		place->host[sizeof place->host - 1] = '\0';
-		if (place->first < 0 || place->first > q)
-			place->first = q;
-		several = several || place->first != hosts->places[0].first;
+		struct transport_location *location = &hosts->locations[q];
+		memcpy(location, transport_location_of(segment, size, q), sizeof *location);
+		location->host[sizeof location->host - 1] = '\0';
+		if (location->first < 0 || location->first > q)
+			location->first = q;
+		several = several || location->first != hosts->locations[0].first;
 	}
 	return several;
 }
@@ -56,7 +56,7 @@ static bool copy_places(const struct transport_segment *segment, int size,
 static void number_hosts(const struct inspect_hosts *hosts, int size, int *number)
 {
 	for (int q = 0, count = 0; q < size; q++) {
-		int first = hosts->places[q].first;
+		int first = hosts->locations[q].first;
 		number[q] = first == q ? count++ : number[first];
 	}
 }
@@ -104,14 +104,14 @@ struct inspect_hosts *inspect_hosts_new(const struct inspect_view *view)
 		free(hosts);
 		return NULL;
 	}
-	hosts->here = hosts->places[some].first;
+	hosts->here = hosts->locations[some].first;
 	const struct transport_segment *first = view->ranks[hosts->here].segment;
 	if (first)
 		copy_silence(&first->agent, view->size, hosts);
 	for (int q = 0; q < view->size; q++)
 		for (int r = 0; r < view->size; r++)
 			if (view->ranks[r].segment &&
-			    hosts->places[r].first != hosts->places[q].first)
+			    hosts->locations[r].first != hosts->locations[q].first)
 				read_last(view, r, q, &hosts->last[q]);
 	return hosts;
 }
@@ -128,7 +128,7 @@ struct ranks inspect_hosts_ranks(const struct inspect_hosts *hosts, int first, i
 {
 	struct ranks ranks = {{0}};
 	for (int q = 0; q < size; q++)
-		if (hosts->places[q].first == first)
+		if (hosts->locations[q].first == first)
 			ranks_add(&ranks, q);
 	return ranks;
 }
@@ -152,7 +152,7 @@ static struct transport_segment *map_again(const struct inspect_held *held)
 static bool have_left(const struct inspect_view *view, const struct inspect_hosts *hosts)
 {
 	for (int q = 0; q < view->size; q++)
-		if (hosts->places[q].first == hosts->here && view->ranks[q].trace.header &&
+		if (hosts->locations[q].first == hosts->here && view->ranks[q].trace.header &&
 		    !atomic_load(&view->ranks[q].trace.header->left_ns))
 			return false;
 	return true;
@@ -274,7 +274,7 @@ static void read_clock(struct inspect_hosts *hosts, const struct inspect_view *v
 		&first->agent.hosts[number[q] < RANKS_HOSTS_MAX ? number[q] : 0];
 	hosts->offset_ns[q] = 0;
 	hosts->error_ns[q] = 0;
-	if (hosts->places[q].first == hosts->here)
+	if (hosts->locations[q].first == hosts->here)
 		return;
 	/* The copy was made between the question and its answer. */
 	if (shown->copied_ns[q] && asked_ns < shown->now_ns) {

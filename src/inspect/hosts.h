@@ -15,7 +15,7 @@ struct inspect_hosts {
 	struct ranks answered; /* those whose host has answered */
 	uint64_t waited_ms;
 	/* By rank: the name of its host ("": not known), its pid there, the lowest rank there. */
-	struct transport_place places[INSPECT_RANK_MAX];
+	struct transport_location locations[INSPECT_RANK_MAX];
 	/* By rank: since when its host and the one that was asked do not hear each other
 	 * (clock_now_ns); 0: they do. */
 	uint64_t unheard_ns[INSPECT_RANK_MAX];

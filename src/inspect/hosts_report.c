@@ -21,7 +21,7 @@ static void print_host(FILE *out, const struct inspect_report *report, int first
 
 	print_ranks(&ranks, who, sizeof who);
 	fputs("host ", out);
-	print_safely(out, report->hosts->places[first].host, 0);
+	print_safely(out, report->hosts->locations[first].host, 0);
 	fprintf(out, " (%s)", who);
 }
 
@@ -39,7 +39,7 @@ void inspect_hosts_print(FILE *out, const struct inspect_report *report)
 			(unsigned long long)hosts->waited_ms);
 	}
 	for (int q = 0; q < report->job->size; q++) {
-		if (hosts->places[q].first != q || q == hosts->here)
+		if (hosts->locations[q].first != q || q == hosts->here)
 			continue;
 		ms = unheard_ms(report, q);
 		if (!ms && (!hosts->has_told || has_answered(hosts, q)))
@@ -70,10 +70,10 @@ void inspect_hosts_json(struct print_json *json, const struct inspect_report *re
 	print_json_open(json, "hosts", '[');
 	for (int q = 0; q < report->job->size; q++) {
 		struct ranks ranks = inspect_hosts_ranks(hosts, q, report->job->size);
-		if (hosts->places[q].first != q)
+		if (hosts->locations[q].first != q)
 			continue;
 		print_json_open(json, NULL, '{');
-		print_json_string(json, "host", hosts->places[q].host);
+		print_json_string(json, "host", hosts->locations[q].host);
 		print_json_ranks(json, "ranks", &ranks);
 		print_json_bool(json, "asked", q == hosts->here);
 		print_json_bool(json, "answered", has_answered(hosts, q));

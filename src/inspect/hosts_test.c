@@ -35,11 +35,11 @@ struct hosts_fixture {
 
 static void fill_place(struct hosts_fixture *fixture, int rank, const char *host, int pid)
 {
-	struct transport_place *place =
-		transport_place_of(fixture->transport.segment, fixture->transport.size, rank);
-	snprintf(place->host, sizeof place->host, "%s", host);
-	place->pid = pid;
-	place->first = rank;
+	struct transport_location *location =
+		transport_location_of(fixture->transport.segment, fixture->transport.size, rank);
+	snprintf(location->host, sizeof location->host, "%s", host);
+	location->pid = pid;
+	location->first = rank;
 }
 
 static int duplicate(int fd)
@@ -185,7 +185,7 @@ static void test_an_answer(void **state)
 	assert_int_equal(fixture->hosts->answered.words[0], 3);
 	assert_int_equal(ranks_count(&fixture->hosts->answered), 2);
 	assert_int_equal(fixture->hosts->waited_ms, 300);
-	assert_string_equal(fixture->hosts->places[FAR].host, "b");
+	assert_string_equal(fixture->hosts->locations[FAR].host, "b");
 	assert_int_equal(atomic_load(&fixture->transport.segment->agent.asked[0]), asked + 2);
 }
 
@@ -289,16 +289,16 @@ static void test_damaged_traces(void **state)
 static void test_places(void **state)
 {
 	struct hosts_fixture *fixture = *state;
-	struct transport_place *places =
-		transport_place_of(fixture->transport.segment, fixture->transport.size, 0);
-	memset(places[FAR].host, 'x', sizeof places[FAR].host);
-	places[FAR].first = 1000;
+	struct transport_location *locations =
+		transport_location_of(fixture->transport.segment, fixture->transport.size, 0);
+	memset(locations[FAR].host, 'x', sizeof locations[FAR].host);
+	locations[FAR].first = 1000;
 	struct inspect_hosts *hosts = inspect_hosts_new(fixture->view);
 	assert_non_null(hosts);
-	assert_int_equal(strlen(hosts->places[FAR].host), sizeof places[FAR].host - 1);
-	assert_int_equal(hosts->places[FAR].first, FAR);
+	assert_int_equal(strlen(hosts->locations[FAR].host), sizeof locations[FAR].host - 1);
+	assert_int_equal(hosts->locations[FAR].first, FAR);
 	inspect_hosts_free(hosts);
-	places[FAR].first = HERE; /* then it is one host */
+	locations[FAR].first = HERE; /* then it is one host */
 	assert_null(inspect_hosts_new(fixture->view));
 }
 

@@ -199,12 +199,12 @@ void inspect_report_update(struct inspect_report *report, const struct inspect_v
 static void name_unseen(struct inspect_report *report)
 {
 	for (int q = 0; q < report->job->size; q++) {
-		const struct transport_place *place = &report->hosts->places[q];
+		const struct transport_location *location = &report->hosts->locations[q];
 		struct diagnose_rank *rank = &report->job->ranks[q];
 		if (rank->known || rank->host[0])
 			continue;
-		snprintf(rank->host, sizeof rank->host, "%s", place->host);
-		rank->pid = place->pid;
+		snprintf(rank->host, sizeof rank->host, "%s", location->host);
+		rank->pid = location->pid;
 	}
 }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All-reduce in two levels. The ranks of a host have places 0, 1, …; there are as many slices as
- * the smallest host has places, and ranks beyond have none of their own. Entering says "my INPUT is
- * ready", phase 1 "I no longer read yours, and my slice of OUTPUT is ready", phase 2 "I no longer
- * read that either". Between hosts the ranks of equal place, a rail, exchange their slice. */
+ * All-reduce in two levels. The ranks of a host have local ranks 0, 1, …; there are as many slices
+ * as the smallest host has ranks, and ranks beyond have none of their own. Entering says "my INPUT
+ * is ready", phase 1 "I no longer read yours, and my slice of OUTPUT is ready", phase 2 "I no
+ * longer read that either". Between hosts ranks of equal local rank, a rail, exchange their slice.
+ */
 #include "plan_build.h"
 
 struct rails {
 	int mine;                   /* my host */
-	int place;                  /* mine on it */
+	int local_rank;             /* mine on it */
 	int width;                  /* rails, and slices */
 	int here;                   /* ranks of my host */
 	uint16_t on[RANKS_JOB_MAX]; /* my rail: the rank of each host */
@@ -18,12 +19,12 @@ static void find_rails(const struct plan_params *params, struct rails *out)
 	const struct plan_topology *topology = params->topology;
 	uint16_t seen[RANKS_JOB_MAX] = {0};
 	out->mine = topology->hosts[params->rank];
-	out->place = 0;
+	out->local_rank = 0;
 	for (int q = 0; q < params->rank; q++)
-		out->place += topology->hosts[q] == out->mine;
+		out->local_rank += topology->hosts[q] == out->mine;
 	for (int q = 0; q < params->size; q++) {
 		int host = topology->hosts[q];
-		if (seen[host] == out->place)
+		if (seen[host] == out->local_rank)
 			out->on[host] = (uint16_t)q;
 		seen[host]++;
 	}
@@ -41,9 +42,9 @@ static void add_slice(const struct plan_params *params, const struct rails *rail
 		plan_add_await(plan, PLAN_ALL, 0);
 		PLAN_ADD(plan, .kind = PLAN_STEP_REDUCE, .flags = PLAN_TO_SELF | PLAN_PARTIAL,
 			 .peer = PLAN_ALL, .from = PLAN_INPUT, .to = PLAN_OUTPUT,
-			 .block = (uint16_t)rails->place, .blocks = 1);
+			 .block = (uint16_t)rails->local_rank, .blocks = 1);
 	}
-	plan_add_doubling(plan, rails->mine, plan->hosts, rails->on, rails->place);
+	plan_add_doubling(plan, rails->mine, plan->hosts, rails->on, rails->local_rank);
 	if (rails->here > 1)
 		plan_add_signal(plan, 1);
 }
@@ -58,7 +59,7 @@ static void add_copies(const struct plan_params *params, const struct rails *rai
 		if (params->topology->hosts[q] == rails->mine)
 			owners[slice++] = (uint16_t)q;
 	for (int i = 1; i <= rails->width; i++) {
-		int slice = (rails->place + i) % rails->width;
+		int slice = (rails->local_rank + i) % rails->width;
 		if (owners[slice] == plan->rank)
 			continue;
 		plan_add_await(plan, owners[slice], 1);
@@ -73,7 +74,8 @@ void plan_rails_allreduce(const struct plan_params *params, struct plan *plan)
 {
 	struct rails rails;
 	find_rails(params, &rails);
-	bool owns = rails.place<rails.width, copies = rails.width> 1 || !owns;
+	bool owns = rails.local_rank < rails.width;
+	bool copies = rails.width > 1 || !owns;
 	plan->blocks = (uint16_t)rails.width;
 	plan->phase_end = 2;
 	if (copies)

@@ -99,9 +99,9 @@ void rendezvous_server_put_card(struct rendezvous_server *server, const struct w
 
 static void judge_card(struct rendezvous_server *server, int rank)
 {
-	struct server_rank *place = &server->ranks[rank];
+	struct server_rank *seat = &server->ranks[rank];
 	struct wire_card card;
-	enum wire_verdict verdict = rendezvous_card_parse(place->in, place->got, &card);
+	enum wire_verdict verdict = rendezvous_card_parse(seat->in, seat->got, &card);
 
 	if (verdict == WIRE_MORE)
 		return;
@@ -109,11 +109,11 @@ static void judge_card(struct rendezvous_server *server, int rank)
 		fail_nonsense(server, rank);
 		return;
 	}
-	if (place->remote) {
+	if (seat->remote) {
 		struct wire_card bare;
-		memcpy(&bare, place->in, sizeof bare);
+		memcpy(&bare, seat->in, sizeof bare);
 		memset(&bare.tag, 0, sizeof bare.tag);
-		if (!auth_verify(&place->session, AUTH_CLIENT, 1, &bare, sizeof bare, &card.tag)) {
+		if (!auth_verify(&seat->session, AUTH_CLIENT, 1, &bare, sizeof bare, &card.tag)) {
 			fail_unsigned(server, rank);
 			return;
 		}
@@ -123,24 +123,23 @@ static void judge_card(struct rendezvous_server *server, int rank)
 
 static void hear_rank(struct rendezvous_server *server, int rank)
 {
-	struct server_rank *place = &server->ranks[rank];
+	struct server_rank *seat = &server->ranks[rank];
 
-	while (place->fd >= 0 && server->state == SERVER_GATHERING) {
+	while (seat->fd >= 0 && server->state == SERVER_GATHERING) {
 		char excess;
 		int none = -1;
-		ssize_t got = place->carded
-				      ? rendezvous_receive(place->fd, &excess, 1, &none)
-				      : rendezvous_receive(place->fd, place->in + place->got,
-							   sizeof place->in - place->got, &none);
+		ssize_t got = seat->carded ? rendezvous_receive(seat->fd, &excess, 1, &none)
+					   : rendezvous_receive(seat->fd, seat->in + seat->got,
+								sizeof seat->in - seat->got, &none);
 		rendezvous_close_fd(&none);
 		if (got < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (got <= 0) {
 			fail_ended(server, rank);
-		} else if (place->carded) {
+		} else if (seat->carded) {
 			fail_nonsense(server, rank);
 		} else {
-			place->got += (size_t)got;
+			seat->got += (size_t)got;
 			judge_card(server, rank);
 		}
 	}
@@ -192,13 +191,13 @@ void rendezvous_gather_end(struct rendezvous_server *server)
 {
 	(void)rendezvous_tell_more(server);
 	for (int i = 0; i < server->place.world_size; i++) {
-		struct server_rank *place = &server->ranks[i];
-		if (place->fd < 0)
+		struct server_rank *seat = &server->ranks[i];
+		if (seat->fd < 0)
 			continue;
 		if (!rendezvous_is_untold(server, i))
-			(void)shutdown(place->fd, SHUT_WR);
-		if (rendezvous_drain(place->fd))
-			rendezvous_close_fd(&place->fd);
+			(void)shutdown(seat->fd, SHUT_WR);
+		if (rendezvous_drain(seat->fd))
+			rendezvous_close_fd(&seat->fd);
 	}
 }
 

@@ -10,8 +10,8 @@
 
 bool rendezvous_is_untold(const struct rendezvous_server *server, int rank)
 {
-	const struct server_rank *place = &server->ranks[rank];
-	return place->fd >= 0 && place->sent < server->message.size;
+	const struct server_rank *seat = &server->ranks[rank];
+	return seat->fd >= 0 && seat->sent < server->message.size;
 }
 
 /* number: of this message among those of the server. */
@@ -20,10 +20,10 @@ static void begin(struct rendezvous_server *server, const void *bytes, size_t si
 {
 	server->message = (struct server_message){.bytes = bytes, .size = size, .tag_at = tag_at};
 	for (int i = 0; i < server->place.world_size; i++) {
-		struct server_rank *place = &server->ranks[i];
-		place->sent = 0;
-		if (place->remote)
-			auth_sign(&place->session, AUTH_SERVER, number, bytes, size, &place->tag);
+		struct server_rank *seat = &server->ranks[i];
+		seat->sent = 0;
+		if (seat->remote)
+			auth_sign(&seat->session, AUTH_SERVER, number, bytes, size, &seat->tag);
 	}
 }
 
@@ -63,17 +63,17 @@ void rendezvous_tell_cards(struct rendezvous_server *server)
 }
 
 /* The next bytes of the message for a rank: those for another host differ by the tag. */
-static ssize_t send_some(const struct server_message *message, const struct server_rank *place)
+static ssize_t send_some(const struct server_message *message, const struct server_rank *seat)
 {
-	size_t tag_end = message->tag_at + sizeof place->tag;
+	size_t tag_end = message->tag_at + sizeof seat->tag;
 	char head[WIRE_ANSWER_BYTES(0)];
 
-	if (!place->remote || place->sent >= tag_end)
-		return rendezvous_send(place->fd, message->bytes + place->sent,
-				       message->size - place->sent, -1);
+	if (!seat->remote || seat->sent >= tag_end)
+		return rendezvous_send(seat->fd, message->bytes + seat->sent,
+				       message->size - seat->sent, -1);
 	memcpy(head, message->bytes, tag_end);
-	memcpy(head + message->tag_at, &place->tag, sizeof place->tag);
-	return rendezvous_send(place->fd, head + place->sent, tag_end - place->sent, -1);
+	memcpy(head + message->tag_at, &seat->tag, sizeof seat->tag);
+	return rendezvous_send(seat->fd, head + seat->sent, tag_end - seat->sent, -1);
 }
 
 bool rendezvous_tell_more(struct rendezvous_server *server)
@@ -81,14 +81,14 @@ bool rendezvous_tell_more(struct rendezvous_server *server)
 	bool all = true;
 
 	for (int i = 0; i < server->place.world_size; i++) {
-		struct server_rank *place = &server->ranks[i];
+		struct server_rank *seat = &server->ranks[i];
 		ssize_t sent = 0;
 		while (rendezvous_is_untold(server, i) && sent >= 0) {
-			sent = send_some(&server->message, place);
+			sent = send_some(&server->message, seat);
 			if (sent >= 0)
-				place->sent += (size_t)sent;
+				seat->sent += (size_t)sent;
 			else if (errno != EAGAIN && errno != EINTR)
-				place->sent = server->message.size;
+				seat->sent = server->message.size;
 		}
 		all = all && !rendezvous_is_untold(server, i);
 	}

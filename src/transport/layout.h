@@ -309,7 +309,7 @@ struct transport_agent {
 };
 
 /* Where a rank of a job on several hosts is; written before others map the segment. */
-struct transport_place {
+struct transport_location {
 	char host[TRANSPORT_HOST_BYTES]; /* ends with NUL */
 	int32_t pid, first;              /* on its host; the lowest rank of that host */
 };
@@ -334,13 +334,13 @@ struct transport_segment {
 	_Alignas(64) _Atomic uint64_t marked;
 	_Atomic uint64_t served;
 	struct transport_agent agent;
-	/* Then follow for each world rank its traffic (transport_traffic), then the place of each
-	 * (transport_place_of), which is zero if there is one host; and from transport_areas_at on
-	 * TRANSPORT_AREAS areas. The first one is that of the group of all ranks. It has memory;
-	 * the others get memory when they are used. */
+	/* Then follow for each world rank its traffic (transport_traffic), then the location of
+	 * each (transport_location_of), which is zero if there is one host; and from
+	 * transport_areas_at on TRANSPORT_AREAS areas. The first one is that of the group of all
+	 * ranks. It has memory; the others get memory when they are used. */
 };
 _Static_assert(sizeof(struct transport_segment) % _Alignof(struct transport_traffic) == 0 &&
-		       sizeof(struct transport_traffic) % _Alignof(struct transport_place) == 0,
+		       sizeof(struct transport_traffic) % _Alignof(struct transport_location) == 0,
 	       "they follow it");
 
 static inline struct transport_traffic *transport_traffic(const struct transport_segment *segment,
@@ -348,17 +348,17 @@ static inline struct transport_traffic *transport_traffic(const struct transport
 {
 	return (struct transport_traffic *)((uintptr_t)segment + sizeof *segment) + rank;
 }
-static inline struct transport_place *transport_place_of(const struct transport_segment *segment,
-							 int world_size, int rank)
+static inline struct transport_location *transport_location_of(
+	const struct transport_segment *segment, int world_size, int rank)
 {
-	return (struct transport_place *)transport_traffic(segment, world_size) + rank;
+	return (struct transport_location *)transport_traffic(segment, world_size) + rank;
 }
 /* Where the areas begin: whole pages. */
 static inline size_t transport_areas_at(int world_size)
 {
 	size_t bytes = sizeof(struct transport_segment) +
-		       (size_t)world_size *
-			       (sizeof(struct transport_traffic) + sizeof(struct transport_place));
+		       (size_t)world_size * (sizeof(struct transport_traffic) +
+					     sizeof(struct transport_location));
 	return (bytes + TRANSPORT_PAGE_BYTES - 1) / TRANSPORT_PAGE_BYTES * TRANSPORT_PAGE_BYTES;
 }
 
