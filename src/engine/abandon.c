@@ -150,7 +150,7 @@ enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
 		return engine_p2p_abandon(engine, op, gone, force);
 	op->any = false;
 	if (engine->ops) {
-		enum engine_progress progress = engine_foreign_abandon(engine, op, force);
+		enum engine_progress progress = engine_ops_abandon(engine, op, force);
 		if (progress != ENGINE_DONE)
 			return progress;
 	}

@@ -41,8 +41,8 @@ static enum engine_progress await_device(struct engine_op *op)
 		return engine_fail(op, (ls_status)broken, -1);
 	ls_status status = store(device);
 	(void)status; /* an error of the first store was reported; this store is tried again */
-	engine_add_foreign_word(op, device->done, device->issued);
-	engine_add_foreign_word(op, &device->driver->broken, 1);
+	engine_add_private_word(op, device->done, device->issued);
+	engine_add_private_word(op, &device->driver->broken, 1);
 	return ENGINE_BLOCKED;
 }
 

@@ -252,7 +252,7 @@ void engine_submit_cpu(struct engine *engine, struct engine_op *op,
 	op->input = op->call.send.address;
 	op->output = op->call.recv.address;
 	if (engine->ops)
-		engine_foreign_submit(engine, op);
+		engine_ops_submit(engine, op);
 	else if (op->plan->needs_staging || engine_is_scaled(op))
 		engine_window_stage(engine, op);
 }
@@ -358,7 +358,7 @@ static bool adapt_plan(struct engine *engine, struct engine_op *op, const struct
 static enum engine_progress run_steps(struct engine *engine, struct engine_op *op)
 {
 	if (engine->ops)
-		return engine_foreign_advance(engine, op);
+		return engine_ops_advance(engine, op);
 	do {
 		while (op->step < op->plan->plan.step_count) {
 			const struct plan_step *step = &op->plan->plan.steps[op->step];

@@ -25,7 +25,7 @@ struct engine_ops {
 	void (*submit)(void *state, struct engine_op *op);
 	/* Called after all members have entered. Enqueues the operation, alone or with others that
 	 * are ready. ENGINE_DONE: the result is in the caller's buffer; ENGINE_BLOCKED, with words
-	 * of engine_add_foreign_word; ENGINE_FAILED, with op->status. */
+	 * of engine_add_private_word; ENGINE_FAILED, with op->status. */
 	enum engine_progress (*advance)(void *state, struct engine_op *op);
 	/* The group has failed: ends the operation as early as possible. ENGINE_DONE: nothing
 	 * touches the caller's buffers any more. ENGINE_BLOCKED, also with `force`: the caller
@@ -40,6 +40,6 @@ void engine_use(struct engine *engine, const struct engine_ops *ops, void *state
 
 /* Makes the operation wait for one more word, which only this process can read; at most
  * RANKS_WORLD_MAX. `advance` and `abandon` are called without words. */
-void engine_add_foreign_word(struct engine_op *op, const _Atomic uint64_t *word, uint64_t value);
+void engine_add_private_word(struct engine_op *op, const _Atomic uint64_t *word, uint64_t value);
 
 #endif

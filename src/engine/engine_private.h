@@ -35,11 +35,11 @@ static inline uint64_t engine_common_count(const struct engine_op *op)
  * it with the collectives of the ranks that close. */
 enum engine_progress engine_end_check(struct engine *engine, struct engine_op *op);
 
-/* ---- foreign.c: collectives of an engine with engine->ops ---- */
+/* ---- engine_ops.c: collectives of an engine with engine->ops ---- */
 
-void engine_foreign_submit(struct engine *engine, struct engine_op *op);
-enum engine_progress engine_foreign_advance(struct engine *engine, struct engine_op *op);
-enum engine_progress engine_foreign_abandon(struct engine *engine, struct engine_op *op, bool force);
+void engine_ops_submit(struct engine *engine, struct engine_op *op);
+enum engine_progress engine_ops_advance(struct engine *engine, struct engine_op *op);
+enum engine_progress engine_ops_abandon(struct engine *engine, struct engine_op *op, bool force);
 
 /* ---- engine.c ---- */
 

@@ -162,9 +162,9 @@ static enum engine_progress await_over(struct engine_op *op)
 	if (is_over(stream))
 		return ENGINE_DONE;
 	over_word(stream, &word, &value);
-	engine_add_foreign_word(op, word, value);
+	engine_add_private_word(op, word, value);
 	if (word != &stream->words->launched) /* whoever launches it is waited for in any case */
-		engine_add_foreign_word(op, &stream->driver->broken, 1);
+		engine_add_private_word(op, &stream->driver->broken, 1);
 	return ENGINE_BLOCKED;
 }
 
@@ -195,13 +195,13 @@ enum engine_progress engine_stream_fetched(struct engine_op *op)
 	op->word_count = 0;
 	op->any = true;
 	if (engine_is_collective(op->call.kind))
-		engine_add_foreign_word(op, &stream->words->fetched, 1);
+		engine_add_private_word(op, &stream->words->fetched, 1);
 	else if (launched)
-		engine_add_foreign_word(op, stream->done, stream->number);
+		engine_add_private_word(op, stream->done, stream->number);
 	if (launched)
-		engine_add_foreign_word(op, &stream->driver->broken, 1);
+		engine_add_private_word(op, &stream->driver->broken, 1);
 	else
-		engine_add_foreign_word(op, &stream->words->launched, 1);
+		engine_add_private_word(op, &stream->words->launched, 1);
 	return ENGINE_BLOCKED;
 }
 

@@ -80,7 +80,7 @@ static enum engine_progress device_advance(void *state, struct engine_op *op)
 		atomic_fetch_add(&device->enqueued, 1);
 	}
 	if (atomic_load(&device->done) < op->seq) {
-		engine_add_foreign_word(op, &device->done, op->seq);
+		engine_add_private_word(op, &device->done, op->seq);
 		return ENGINE_BLOCKED;
 	}
 	memcpy(op->call.recv.address, device->results, op->call.count * sizeof(int64_t));
@@ -100,7 +100,7 @@ static enum engine_progress device_abandon(void *state, struct engine_op *op, bo
 		pthread_mutex_unlock(&all->lock);
 	}
 	if (atomic_load(&device->cut) < op->seq) {
-		engine_add_foreign_word(op, &device->cut, op->seq);
+		engine_add_private_word(op, &device->cut, op->seq);
 		return ENGINE_BLOCKED;
 	}
 	atomic_fetch_add(&device->abandoned, 1);

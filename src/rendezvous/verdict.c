@@ -273,8 +273,8 @@ static void tell_latecomer(struct rendezvous_server *server, struct server_conne
 	rendezvous_connection_end(connection);
 }
 
-static void refuse_foreigner(struct rendezvous_server *server, struct server_connection *connection,
-			     uint32_t uid)
+static void refuse_other_user(struct rendezvous_server *server,
+			      struct server_connection *connection, uint32_t uid)
 {
 	char text[RENDEZVOUS_TEXT_BYTES] = "";
 
@@ -310,7 +310,7 @@ static bool is_of_this_user(struct rendezvous_server *server, struct server_conn
 		*uid = credentials.uid;
 	if (*uid == geteuid())
 		return true;
-	refuse_foreigner(server, connection, *uid);
+	refuse_other_user(server, connection, *uid);
 	return false;
 }
 

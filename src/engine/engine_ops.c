@@ -6,7 +6,7 @@
 #include "engine_private.h"
 
 /* Where op->step stands. */
-enum { FOREIGN_COMPARING, FOREIGN_RUNNING };
+enum { OPS_COMPARING, OPS_RUNNING };
 
 void engine_use(struct engine *engine, const struct engine_ops *ops, void *state)
 {
@@ -15,7 +15,7 @@ void engine_use(struct engine *engine, const struct engine_ops *ops, void *state
 	memset(engine->memos, 0, sizeof engine->memos); /* their slots are the processor's */
 }
 
-void engine_add_foreign_word(struct engine_op *op, const _Atomic uint64_t *word, uint64_t value)
+void engine_add_private_word(struct engine_op *op, const _Atomic uint64_t *word, uint64_t value)
 {
 	op->words[op->word_count++] = (struct wait_word){
 		.word = word,
@@ -23,7 +23,7 @@ void engine_add_foreign_word(struct engine_op *op, const _Atomic uint64_t *word,
 	};
 }
 
-void engine_foreign_submit(struct engine *engine, struct engine_op *op)
+void engine_ops_submit(struct engine *engine, struct engine_op *op)
 {
 	engine->ops->submit(engine->ops_state, op);
 }
@@ -38,28 +38,28 @@ static enum engine_progress compare_all(struct engine *engine, struct engine_op 
 	return op->word_count ? ENGINE_BLOCKED : ENGINE_DONE;
 }
 
-enum engine_progress engine_foreign_advance(struct engine *engine, struct engine_op *op)
+enum engine_progress engine_ops_advance(struct engine *engine, struct engine_op *op)
 {
-	if (op->step == FOREIGN_COMPARING) {
+	if (op->step == OPS_COMPARING) {
 		enum engine_progress progress = compare_all(engine, op);
 		if (progress != ENGINE_DONE)
 			return progress;
 		/* A rank that fails sets the cause and then looks whether this rank has entered. */
 		if (engine_has_failed(engine))
 			return engine_fail(op, LS_ABORTED, -1);
-		op->step = FOREIGN_RUNNING;
+		op->step = OPS_RUNNING;
 	}
 	op->word_count = 0;
 	return engine->ops->advance(engine->ops_state, op);
 }
 
-enum engine_progress engine_foreign_abandon(struct engine *engine, struct engine_op *op, bool force)
+enum engine_progress engine_ops_abandon(struct engine *engine, struct engine_op *op, bool force)
 {
 	op->word_count = 0;
-	if (op->stage != ENGINE_STEPS || op->step != FOREIGN_RUNNING)
+	if (op->stage != ENGINE_STEPS || op->step != OPS_RUNNING)
 		return ENGINE_DONE;
 	enum engine_progress progress = engine->ops->abandon(engine->ops_state, op, force);
 	if (progress == ENGINE_DONE)
-		op->step = FOREIGN_COMPARING; /* it touches the buffers no more */
+		op->step = OPS_COMPARING; /* it touches the buffers no more */
 	return progress;
 }
