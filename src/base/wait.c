@@ -60,9 +60,9 @@ static ls_status peer_state(const struct waiter *waiter, const struct wait_word 
 }
 
 /* 0: it suffices alone. */
-static uint64_t choice_bit(const struct wait_edge *edge)
+static uint64_t alternative_bit(const struct wait_edge *edge)
 {
-	return edge->choice ? UINT64_C(1) << (edge->choice - 1) % WAIT_CHOICE_MAX : 0;
+	return edge->alternative ? UINT64_C(1) << (edge->alternative - 1) % WAIT_ALTERNATIVE_MAX : 0;
 }
 
 /* LS_OK while the peers that are still needed are there; with `any` one suffices. After a peer is
@@ -71,7 +71,7 @@ static uint64_t choice_bit(const struct wait_edge *edge)
 static ls_status missing_peer(const struct waiter *waiter, const struct wait_call *call, int *peer)
 {
 	ls_status worst = LS_OK;
-	uint64_t choices = 0, ruled_out = 0;
+	uint64_t alternatives = 0, ruled_out = 0;
 	for (int i = 0; i < call->count; i++) {
 		const struct wait_word *word = &call->words[i];
 		if (word->edge.record == WAIT_RECORD_OTHERS || is_there(word))
@@ -79,13 +79,13 @@ static ls_status missing_peer(const struct waiter *waiter, const struct wait_cal
 		ls_status state = peer_state(waiter, word);
 		if (state != LS_OK && is_there(word))
 			continue;
-		uint64_t choice = call->any ? choice_bit(&word->edge) : 0;
-		if (call->any && state == LS_OK && !choice) {
+		uint64_t alternative = call->any ? alternative_bit(&word->edge) : 0;
+		if (call->any && state == LS_OK && !alternative) {
 			*peer = -1;
 			return LS_OK;
 		}
-		choices |= choice;
-		ruled_out |= state == LS_OK ? 0 : choice;
+		alternatives |= alternative;
+		ruled_out |= state == LS_OK ? 0 : alternative;
 		if (state == LS_PEER_DIED && worst != LS_PEER_DIED) {
 			worst = state;
 			*peer = word->edge.peer;
@@ -94,7 +94,7 @@ static ls_status missing_peer(const struct waiter *waiter, const struct wait_cal
 			*peer = word->edge.peer;
 		}
 	}
-	if (choices & ~ruled_out) {
+	if (alternatives & ~ruled_out) {
 		*peer = -1;
 		return LS_OK;
 	}

@@ -26,11 +26,11 @@
 #include "lock.h"
 
 enum {
-	WAIT_EDGE_MAX = 64,      /* words in a slot, and in each page of further words */
-	WAIT_CHOICE_MAX = 64,    /* a wait has choices 1 to WAIT_CHOICE_MAX */
-	WAIT_PAGE_MAX = 64,      /* pages of a rank: one bit each in a set */
-	WAIT_SLOT_MAX = 32,      /* threads of one rank that may be in Lockstep at once */
-	WAIT_FOREIGN_BYTES = 48, /* of the name of a foreign call, with its NUL */
+	WAIT_EDGE_MAX = 64,        /* words in a slot, and in each page of further words */
+	WAIT_ALTERNATIVE_MAX = 64, /* a wait has alternatives 1 to WAIT_ALTERNATIVE_MAX */
+	WAIT_PAGE_MAX = 64,        /* pages of a rank: one bit each in a set */
+	WAIT_SLOT_MAX = 32,        /* threads of one rank that may be in Lockstep at once */
+	WAIT_FOREIGN_BYTES = 48,   /* of the name of a foreign call, with its NUL */
 };
 
 /* The memory that an awaited word lies in. With owner and offset a reader in another process can
@@ -55,9 +55,9 @@ struct wait_edge {
 	int32_t peer;
 	uint16_t segment; /* enum wait_segment */
 	/* In a wait that any one word ends. 0: this word alone completes what the thread waits for.
-	 * Otherwise all unsatisfied words of this choice are needed for that, so if one of them can
-	 * never come, the choice is ruled out. */
-	uint16_t choice;
+	 * Otherwise all unsatisfied words of this alternative are needed for that, so if one of
+	 * them can never come, the alternative is ruled out. */
+	uint16_t alternative;
 	/* The operation that needs the word: the lowest bits of its record; 0: the operation that
 	 * the wait belongs to. A thread that also makes progress on other operations marks their
 	 * words with WAIT_RECORD_OTHERS. */

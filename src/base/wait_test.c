@@ -237,11 +237,11 @@ static void test_who_is_named(void **state)
 }
 
 /* Of words that are all needed one that does not come rules out the others. */
-static void test_choices(void **state)
+static void test_alternatives(void **state)
 {
 	struct fixture *fixture = *state;
 	int peer;
-	fixture->words[0].edge.choice = fixture->words[1].edge.choice = 1;
+	fixture->words[0].edge.alternative = fixture->words[1].edge.alternative = 1;
 	fixture->dead[0] = 1;
 	assert_int_equal(wait_now(fixture, 3, true, &peer), LS_TIMED_OUT);
 	assert_int_equal(peer, -1);
@@ -459,7 +459,7 @@ int main(void)
 		TEST(test_peer_died),
 		TEST(test_peer_left),
 		TEST(test_who_is_named),
-		TEST(test_choices),
+		TEST(test_alternatives),
 		TEST(test_any),
 		TEST(test_leaving_again),
 		TEST(test_cause_of_a_group),

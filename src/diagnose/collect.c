@@ -134,11 +134,12 @@ static void note_others(struct diagnose_thread *thread, const struct wait_edge *
 	thread->others_unclear |= !ranks_is_one(edge->peer);
 }
 
-/* Of a choice that is there already another word may be left out: then less is ruled out. */
-static bool has_choice(const struct wait_slot_body *wait, uint16_t choice)
+/* Of an alternative that is there already another word may be left out: then less is ruled out. */
+static bool has_alternative(const struct wait_slot_body *wait, uint16_t alternative)
 {
-	for (uint32_t i = 0; choice && i < wait->edge_count; i++)
-		if (wait->edges[i].choice == choice && wait->edges[i].record != WAIT_RECORD_OTHERS)
+	for (uint32_t i = 0; alternative && i < wait->edge_count; i++)
+		if (wait->edges[i].alternative == alternative &&
+		    wait->edges[i].record != WAIT_RECORD_OTHERS)
 			return true;
 	return false;
 }
@@ -154,13 +155,14 @@ static bool keep(struct diagnose_thread *thread, const struct wait_edge *edge, b
 		const struct wait_edge *other = &wait->edges[i];
 		bool others = edge->record == WAIT_RECORD_OTHERS;
 		bool same = others == (other->record == WAIT_RECORD_OTHERS) &&
-			    (others || (other->peer == edge->peer && other->choice == edge->choice &&
+			    (others || (other->peer == edge->peer &&
+					other->alternative == edge->alternative &&
 					(edge->peer >= 0 || other->record == edge->record)));
 		if (same && (thread->satisfied >> i & 1) == there)
 			return true;
 	}
 	if (i == WAIT_EDGE_MAX)
-		return !there && has_choice(wait, edge->choice);
+		return !there && has_alternative(wait, edge->alternative);
 	wait->edges[wait->edge_count++] = *edge;
 	thread->satisfied |= (uint64_t)there << i;
 	return true;

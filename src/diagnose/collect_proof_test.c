@@ -255,20 +255,20 @@ static void more_words_than_a_slot_has(void **state)
 	publish_many(fixture, 1, 5);
 	for (uint16_t i = 0; i < WAIT_EDGE_MAX; i++) {
 		fixture->traces[0].wait_table->pages[9][i].record = 0;
-		fixture->traces[0].wait_table->pages[9][i].choice = 1 + i;
+		fixture->traces[0].wait_table->pages[9][i].alternative = 1 + i;
 	}
 	collect(fixture, 0);
 	assert_int_equal(test_bits(diagnose_thread_needs(fixture->job, thread)), 0);
-	/* Of one choice some may be left out: there is room for two of it, beside two alone, one of
-	 * others, and 59 more. */
+	/* Of one alternative some may be left out: there is room for two of it, beside two alone,
+	 * one of others, and 59 more. */
 	publish_many(fixture, 2, 5);
 	struct wait_edge(*pages)[WAIT_EDGE_MAX] = fixture->traces[0].wait_table->pages;
-	pages[5][0].choice = 60;
+	pages[5][0].alternative = 60;
 	pages[5][0].peer = pages[5][2].peer = 2;
 	for (uint16_t i = 0; i < WAIT_EDGE_MAX; i++) {
 		pages[9][i].record = 0;
 		pages[9][i].peer = i < 60 ? 1 : 0;
-		pages[9][i].choice = i < 60 ? 1 + i : 60;
+		pages[9][i].alternative = i < 60 ? 1 + i : 60;
 	}
 	collect(fixture, 0);
 	assert_int_equal(thread->wait.edge_count, WAIT_EDGE_MAX);

@@ -279,9 +279,9 @@ static bool running_is_in_vain(const struct diagnose_job *job, const struct diag
 	return false;
 }
 
-static uint64_t choice_bit(uint16_t choice)
+static uint64_t alternative_bit(uint16_t alternative)
 {
-	return choice >= 1 && choice <= 64 ? UINT64_C(1) << (choice - 1) : 0;
+	return alternative >= 1 && alternative <= 64 ? UINT64_C(1) << (alternative - 1) : 0;
 }
 
 bool diagnose_is_in_vain(const struct diagnose_job *job, const struct diagnose_thread *thread,
@@ -289,22 +289,22 @@ bool diagnose_is_in_vain(const struct diagnose_job *job, const struct diagnose_t
 {
 	const struct wait_slot_body *wait = &thread->wait;
 	struct ranks needs = diagnose_thread_needs(job, thread);
-	uint64_t choices = 0, ruled_out = 0;
+	uint64_t alternatives = 0, ruled_out = 0;
 	if (wait->state != WAIT_ANY_WORD)
 		return ranks_meet(&needs, silent);
 	for (uint32_t i = 0; i < wait->edge_count; i++) {
 		const struct wait_edge *edge = &wait->edges[i];
-		uint64_t choice = choice_bit(edge->choice);
+		uint64_t alternative = alternative_bit(edge->alternative);
 		if (edge->record == WAIT_RECORD_OTHERS)
 			continue;
 		bool out = is_run_here(job, thread, i) ? running_is_in_vain(job, thread, silent)
 						       : ranks_have(silent, edge->peer);
-		if (!out && !choice)
+		if (!out && !alternative)
 			return false;
-		choices |= choice;
-		ruled_out |= out ? choice : 0;
+		alternatives |= alternative;
+		ruled_out |= out ? alternative : 0;
 	}
-	return ranks_any(&needs) && !(choices & ~ruled_out);
+	return ranks_any(&needs) && !(alternatives & ~ruled_out);
 }
 
 const struct diagnose_thread *diagnose_foreign_call(const struct diagnose_rank *rank)

@@ -392,13 +392,13 @@ struct engine_awaited {
 	const struct engine_op *op;
 	const struct engine_op *before; /* another that has to be complete first; NULL: none */
 	/* 0: one operation. Otherwise `op` stands for all operations whose p2p.batch it is: all of
-	 * them are needed, and their words carry this choice. */
-	uint32_t choice;
+	 * them are needed, and their words carry this alternative. */
+	uint32_t alternative;
 };
 /* Matches arrived messages, sends queued ones if there are free slots, and advances all detached
  * operations. True if there is more to do at once. Otherwise any of words[*count] ends the wait;
  * words beyond max are counted and left out. Words of operations that are not among the `own_count`
- * (at most WAIT_CHOICE_MAX) carry WAIT_RECORD_OTHERS. For one thread at a time. */
+ * (at most WAIT_ALTERNATIVE_MAX) carry WAIT_RECORD_OTHERS. For one thread at a time. */
 bool engine_p2p_progress(struct engine *engine, const struct engine_awaited *own, int own_count,
 			 struct wait_word *words, int max, int *count);
 /* Fills in the same words, makes no progress; with own_count only those of these operations. Any

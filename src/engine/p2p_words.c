@@ -20,7 +20,7 @@ static uint64_t owners_of(const struct engine_words *list, const struct engine_o
 	uint64_t owners = 0;
 	for (int i = 0; i < list->own_count; i++) {
 		const struct engine_awaited *own = &list->own[i];
-		bool part = own->choice && own->op == op->p2p.batch;
+		bool part = own->alternative && own->op == op->p2p.batch;
 		if (part || own->op == op || own->before == op)
 			owners |= UINT64_C(1) << i;
 	}
@@ -30,20 +30,20 @@ static uint64_t owners_of(const struct engine_words *list, const struct engine_o
 static bool has_same(const struct engine_words *list, const struct wait_edge *edge)
 {
 	for (int i = 0; i < list->count && i < list->max; i++)
-		if (list->words[i].edge.choice == edge->choice &&
+		if (list->words[i].edge.alternative == edge->alternative &&
 		    list->words[i].edge.peer == edge->peer)
 			return true;
 	return false;
 }
 
 static void put(struct engine_words *list, const struct wait_word *word, uint32_t record,
-		uint32_t choice)
+		uint32_t alternative)
 {
 	struct wait_word given = *word;
 	given.edge.record = record;
-	given.edge.choice = (uint16_t)choice;
+	given.edge.alternative = (uint16_t)alternative;
 	list->found |= list->asks && engine_word_is_there(word);
-	if (list->only_own && choice && has_same(list, &given.edge))
+	if (list->only_own && alternative && has_same(list, &given.edge))
 		return;
 	if (list->count < list->max)
 		list->words[list->count] = given;
@@ -66,17 +66,17 @@ static void add(struct engine_words *list, const struct wait_word *word, const s
 		record = 0;
 	for (uint64_t left = need->owners; left; left &= left - 1) {
 		int i = __builtin_ctzll(left);
-		uint32_t choice = list->own[i].choice;
-		alone |= choice == 0;
-		if (choice == 0)
+		uint32_t alternative = list->own[i].alternative;
+		alone |= alternative == 0;
+		if (alternative == 0)
 			continue;
-		put(list, word, record, choice);
+		put(list, word, record, alternative);
 		list->chosen |= UINT64_C(1) << i;
 		chosen = true;
 	}
 	if (alone)
 		put(list, word, record, 0);
-	/* If another word rules a choice out, other operations may still need this word. */
+	/* If another word rules an alternative out, other operations may still need this word. */
 	else if ((!chosen || need->others) && !list->only_own)
 		put(list, word, WAIT_RECORD_OTHERS, 0);
 }
@@ -137,7 +137,7 @@ static void find_posted(const struct engine *engine, struct posted *posted) LOCK
 	const struct engine_words *list = posted->list;
 	bool several = false;
 	for (int i = 0; i < list->own_count; i++)
-		several |= list->own[i].choice != 0;
+		several |= list->own[i].alternative != 0;
 	if (several) {
 		engine_match_each(&engine->mailbox->posted, note_posted, posted);
 		return;
@@ -184,7 +184,7 @@ static uint64_t several_of(const struct engine_words *list, uint64_t owners)
 {
 	uint64_t several = 0;
 	for (; owners; owners &= owners - 1)
-		if (list->own[__builtin_ctzll(owners)].choice)
+		if (list->own[__builtin_ctzll(owners)].alternative)
 			several |= owners & -owners;
 	return several;
 }

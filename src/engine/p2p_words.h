@@ -10,7 +10,7 @@
 struct engine_words {
 	struct wait_word *words;
 	int max, count; /* count > max: some were left out */
-	/* of several words of one peer for the same choice, one suffices */
+	/* of several words of one peer for the same alternative, one suffices */
 	bool only_own;
 	/* asks: find out whether one of the words, left out or not, has arrived; found: it has */
 	bool asks, found;

@@ -348,8 +348,8 @@ static void test_rts_is_read_once(void **state)
 	free(send);
 }
 
-/* The receiver of such a send copies the first piece, and waits for the second, or for a source that is gone;
- * and there is no work meanwhile. */
+/* The receiver of such a send copies the first piece, and waits for the second, or for a source
+ * that is gone; and there is no work meanwhile. */
 static void test_staged_in_pieces(void **state)
 {
 	struct fixture *fixture = *state;
@@ -407,10 +407,10 @@ static void test_abandoned_in_pieces(void **state)
 	free(send);
 }
 
-static bool has_word(const struct wait_word *words, int count, uint32_t record, uint32_t choice)
+static bool has_word(const struct wait_word *words, int count, uint32_t record, uint32_t alternative)
 {
 	for (int i = 0; i < count; i++)
-		if (words[i].edge.record == record && words[i].edge.choice == choice)
+		if (words[i].edge.record == record && words[i].edge.alternative == alternative)
 			return true;
 	return false;
 }
@@ -423,7 +423,7 @@ static void test_shared_words(void **state)
 	struct unit *owner = &fixture->units[1];
 	struct wait_word words[4 * WAIT_EDGE_MAX];
 	struct engine_op batch = {0};
-	const struct engine_awaited own = {.op = &batch, .choice = 1};
+	const struct engine_awaited own = {.op = &batch, .alternative = 1};
 	struct message *part = nonblocking(owner, TRACE_RECV, 1, 1);
 	int count;
 	part->op.record = 7;

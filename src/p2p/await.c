@@ -163,13 +163,13 @@ static void leave_out(ls_group *group, const struct ranks *gone, bool self, stru
 		if (words[i].word == mine) {
 			edge->record = 0;
 		} else if (ranks_have(gone, q)) {
-			ruled_out |= edge->choice ? UINT64_C(1) << (edge->choice - 1) : 0;
+			ruled_out |= edge->alternative ? UINT64_C(1) << (edge->alternative - 1) : 0;
 			edge->record = WAIT_RECORD_OTHERS;
 		}
 	}
-	/* All words of a choice belong to one group, except those of the head. */
+	/* All words of an alternative belong to one group, except those of the head. */
 	for (int i = 0; i < count; i++)
-		if (words[i].edge.choice && ruled_out >> (words[i].edge.choice - 1) & 1)
+		if (words[i].edge.alternative && ruled_out >> (words[i].edge.alternative - 1) & 1)
 			words[i].edge.record = WAIT_RECORD_OTHERS;
 }
 

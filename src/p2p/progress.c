@@ -53,9 +53,10 @@ int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct engi
 		bool behind = has_head && progress_waits_for_sends(op);
 		if (op->group != group && !behind)
 			continue;
-		own[count++] = (struct engine_awaited){.op = &op->engine,
-						       .before = behind ? &head->engine : NULL,
-						       .choice = op->is_batch ? (uint32_t)i + 1 : 0};
+		own[count++] =
+			(struct engine_awaited){.op = &op->engine,
+						.before = behind ? &head->engine : NULL,
+						.alternative = op->is_batch ? (uint32_t)i + 1 : 0};
 	}
 	return count;
 }

@@ -31,7 +31,7 @@ static struct diagnose_job *batch_of_two(bool either)
 	struct wait_slot_body *wait = &job->ranks[0].threads[0].wait;
 	wait->state = WAIT_ANY_WORD;
 	for (uint32_t i = 0; i < 2; i++) {
-		wait->edges[i].choice = 1;
+		wait->edges[i].alternative = 1;
 		wait->edges[i].record = 1 + i;
 	}
 	test_call(job, 1, test_point(TRACE_RECV, 0, 7), 2, "client.c:9");
