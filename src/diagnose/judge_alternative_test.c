@@ -57,11 +57,11 @@ static void a_part_of_a_batch(void **state)
 	job = batch_of_two(true);
 	job->ranks[3].left = true; /* nor does that come */
 	check(job, DIAGNOSE_DEADLOCK, 3, 0);
-	/* What is there of it wakes who waits: he has to look what is left. */
+	/* A word that has its value wakes the waiting thread, which has to check what is left. */
 	job = batch_of_two(false);
 	job->ranks[0].threads[0].satisfied = 2;
 	check(job, DIAGNOSE_HEALTHY, 0, 0);
-	/* It ends by itself for want of who is gone. */
+	/* The wait ends by itself, because a rank that it needs is gone. */
 	job = batch_of_two(false);
 	job->ranks[2].left = true;
 	check(job, DIAGNOSE_LEFT, 4, 3);

@@ -132,16 +132,16 @@ static void wake_waiters(struct world *world)
 	wait_wake(bell_of(world));
 }
 
-void p2p_look_again(struct world *world)
+void p2p_recheck(struct world *world)
 {
 	/* Sequentially consistent, like the other side: either the thread that makes progress sees
 	 * this, or this thread sees it in `progress_waiters`. */
-	atomic_fetch_add(&world->p2p.news, 1);
+	atomic_fetch_add(&world->p2p.rechecks, 1);
 	wake_waiters(world);
 }
 
 /* When the progress thread has to look without being woken. */
-static uint64_t next_look_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group)
+static uint64_t next_check_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group)
 {
 	return p2p->self_only_until_ns < p2p->next_deadline_ns ? p2p->self_only_until_ns
 							       : p2p->next_deadline_ns;
@@ -153,7 +153,7 @@ static uint64_t next_look_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group)
 static bool sleeps_too_long(struct world *world) LOCK_REQUIRES(group)
 {
 	struct world_p2p *p2p = &world->p2p;
-	uint64_t until_ns = next_look_ns(p2p);
+	uint64_t until_ns = next_check_ns(p2p);
 	if (!atomic_load(&world->progress.there) || p2p->progressing ||
 	    until_ns >= p2p->asleep_until_ns)
 		return false;
@@ -193,7 +193,7 @@ void p2p_arm(struct world *world, bool has_work)
 	bool progressing = p2p->progressing, late = sleeps_too_long(world);
 	lock_group_release(&p2p->lock);
 	if (progressing)
-		p2p_look_again(world);
+		p2p_recheck(world);
 	if (late)
 		wait_wake_progress(bell_of(world));
 	if (armed)
@@ -221,7 +221,7 @@ uint64_t p2p_sleep_until(struct world_p2p *p2p)
 {
 	uint64_t now = clock_now_ns();
 	lock_group_acquire(&p2p->lock);
-	uint64_t until = p2p->progressing ? CLOCK_NEVER : next_look_ns(p2p);
+	uint64_t until = p2p->progressing ? CLOCK_NEVER : next_check_ns(p2p);
 	if (p2p->asleep_until_ns > now && p2p->asleep_until_ns < until)
 		until = p2p->asleep_until_ns;
 	p2p->asleep_until_ns = until;
@@ -300,7 +300,7 @@ static void tell_gone(struct world *world)
 		world_release(groups[i]);
 	}
 	if (events > p2p->gone_at_look)
-		p2p_look_again(world);
+		p2p_recheck(world);
 	p2p->gone_at_look = events;
 }
 

@@ -180,10 +180,10 @@ static bool is_gone(ls_status status)
 
 /* ---- making progress ---- */
 
-/* Waits for the words of its operations, or for news: another thread has begun or completed an
- * operation meanwhile. */
-static ls_status wait_for_news(struct world *world, struct p2p_pass *pass,
-			       const struct progress_pause *pause, uint64_t soon_ns, int *peer)
+/* Waits for the words of its operations, or until it has to check again: another thread has begun
+ * or completed an operation meanwhile. */
+static ls_status wait_or_recheck(struct world *world, struct p2p_pass *pass,
+				 const struct progress_pause *pause, uint64_t soon_ns, int *peer)
 {
 	struct world_p2p *p2p = &world->p2p;
 	struct wait_call call = {.words = pass->words, .count = pass->word_count, .any = true};
@@ -206,7 +206,7 @@ static ls_status wait_for_news(struct world *world, struct p2p_pass *pass,
 	if (shown.device_busy && soon_ns == CLOCK_NEVER)
 		soon_ns = clock_deadline_ns(PROGRESS_SLICE_MS);
 	shown.partial = pass->partial || misleads(shown.group, pass->words, pass->word_count);
-	if (atomic_load(&p2p->news) == pass->news && !is_any_complete(pass->ops, pass->count))
+	if (atomic_load(&p2p->rechecks) == pass->rechecks && !is_any_complete(pass->ops, pass->count))
 		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);
 	atomic_fetch_sub(&p2p->progress_waiters, 1);
 	return status;
@@ -244,8 +244,8 @@ static ls_status wait_after_pass(struct world *world, struct p2p_pass *pass,
 	leave_out(group, gone, self_only->slice_ns != 0, pass->words, pass->word_count);
 	if (other)
 		leave_out(other, gone_of_other, false, pass->words, pass->word_count);
-	*waited =
-		wait_for_news(world, pass, pause, progress_self_only_until(self_only, soon), &peer);
+	*waited = wait_or_recheck(world, pass, pause, progress_self_only_until(self_only, soon),
+				  &peer);
 	return *waited == LS_INTERRUPTED ? LS_INTERRUPTED : LS_OK;
 }
 
@@ -405,7 +405,7 @@ static ls_status await_progress(struct world *world, ls_op *const *ops, int coun
 		judge_resting(ops, count, self_only);
 	}
 	if (status != LS_OK && status != LS_INTERRUPTED)
-		p2p_look_again(world);
+		p2p_recheck(world);
 	if (failed)
 		await_end(world, ops, count);
 	free(many);

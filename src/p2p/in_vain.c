@@ -77,7 +77,7 @@ void p2p_fail_gone(ls_group *group)
 	(void)status; /* the caller's own call learns it */
 	progress_op_unref(op);
 	/* If no thread makes progress, a call that asks for one of the operations ends it. */
-	p2p_look_again(group->world);
+	p2p_recheck(group->world);
 }
 
 /* ---- operations that a thread waits for ---- */

@@ -100,7 +100,7 @@ bool p2p_pass(struct world *world);
 
 enum {
 	P2P_ANY_MAX = 64,    /* handles of one wait */
-	P2P_EXTRA_WORDS = 2, /* one for news, one for collectives */
+	P2P_EXTRA_WORDS = 2, /* one for a recheck, one for collectives */
 	/* Words of the operations of one wait. An operation has one, or one for each source, or
 	 * that for room to a peer; a batch has up to three for each peer. Several batches may have
 	 * more, which are not shown. */
@@ -129,10 +129,10 @@ struct p2p_pass {
 	int word_max, word_count; /* word_count > word_max: some were left out */
 	bool partial;             /* there was no memory for them */
 	bool more;
-	uint64_t news; /* world_p2p.news before the thread looked for work */
+	uint64_t rechecks; /* world_p2p.rechecks before the thread looked for work */
 };
 
-/* p2p_pass for a thread that waits: fills words, more and news. */
+/* p2p_pass for a thread that waits: fills words, more and rechecks. */
 void p2p_progress_pass(struct world *world, struct p2p_pass *pass);
 /* Writes the awaited operations that are in this group; returns their number, at most
  * P2P_ANY_MAX. */
@@ -210,7 +210,7 @@ bool p2p_is_progressing(struct world_p2p *p2p);
 void p2p_release(struct world *world, bool more);
 /* Makes the thread that makes progress look again at new operations, at deadlines and at causes,
  * even if it sleeps. */
-void p2p_look_again(struct world *world);
+void p2p_recheck(struct world *world);
 /* Call for a new operation: arms the doorbell, if no thread makes progress and it is not armed
  * already. has_work: the operation can make progress, or complete, at once. */
 void p2p_arm(struct world *world, bool has_work);

@@ -237,7 +237,7 @@ static void finish(struct ls_op *op, ls_status status)
 	/* The next send may begin: the thread that makes progress begins it, or else the progress
 	 * thread, for which the doorbell is armed as urgent if a send waits. */
 	if (was_ordered)
-		atomic_fetch_add(&world->p2p.news, 1);
+		atomic_fetch_add(&world->p2p.rechecks, 1);
 	else if (atomic_load(&world->p2p.progress_waiters) == 0)
 		return;
 	atomic_fetch_add(&p2p_area(world)->p2p_wakeups, 1);
@@ -425,7 +425,7 @@ static void take_over(struct world *world, struct waiter *quiet)
 	struct world_p2p *p2p = &world->p2p;
 	atomic_fetch_add(&p2p->wanted, 1);
 	while (!p2p_take_over(p2p)) {
-		p2p_look_again(world);
+		p2p_recheck(world);
 		await_completion(world, quiet, NULL);
 	}
 }

@@ -167,7 +167,7 @@ void p2p_progress_pass(struct world *world, struct p2p_pass *pass)
 {
 	pass->word_count = 0;
 	pass->more = false;
-	pass->news = atomic_load_explicit(&world->p2p.news, memory_order_acquire);
+	pass->rechecks = atomic_load_explicit(&world->p2p.rechecks, memory_order_acquire);
 	check_deadlines(world);
 	for (ls_group *group = atomic_load(&world->p2p.groups); group; group = group->next_p2p)
 		pass_group(pass, group);
@@ -204,7 +204,7 @@ void p2p_poll(const struct ls_op *op)
 		 * progress does not know. */
 		if (!progress_op_is_complete(op) &&
 		    (p2p_poll_gone(op) || failure_status(op->group) != LS_OK))
-			p2p_look_again(world);
+			p2p_recheck(world);
 		return;
 	}
 	bool more = p2p_pass(world);

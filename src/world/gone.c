@@ -29,7 +29,7 @@ const struct ranks *world_gone_now(struct ls_group *group, struct ranks *room)
 /* All members that were gone at a number of `departures` are seen then, because a member is gone
  * before it raises the number. If two threads look at once, the older number may be stored last;
  * then the next call looks once more. */
-const struct ranks *world_gone_look(struct ls_group *group, struct ranks *room)
+const struct ranks *world_gone_update(struct ls_group *group, struct ranks *room)
 {
 	uint64_t now = world_departures(group);
 	if (atomic_load_explicit(&group->gone_seen, memory_order_acquire) == now)

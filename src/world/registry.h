@@ -35,7 +35,7 @@ static inline uint64_t world_departures(const struct ls_group *group)
 	return atomic_load_explicit(&mine->departures, memory_order_acquire) + 1;
 }
 /* world_gone, if some may be. */
-const struct ranks *world_gone_look(struct ls_group *group, struct ranks *room);
+const struct ranks *world_gone_update(struct ls_group *group, struct ranks *room);
 /* The members that are gone: dead, or left; by group rank. NULL: none is; otherwise the set is in
  * *room. Three loads while no member goes. */
 static inline const struct ranks *world_gone(struct ls_group *group, struct ranks *room)
@@ -44,7 +44,7 @@ static inline const struct ranks *world_gone(struct ls_group *group, struct rank
 	if (seen == world_departures(group) &&
 	    !atomic_load_explicit(&group->any_gone, memory_order_acquire))
 		return NULL;
-	return world_gone_look(group, room);
+	return world_gone_update(group, room);
 }
 /* Whether there are any. */
 static inline bool world_any_gone(struct ls_group *group)

@@ -87,9 +87,9 @@ struct world_p2p {
 	bool progressing LOCK_GUARDED(group); /* a thread makes progress */
 	bool armed LOCK_GUARDED(group), shown LOCK_GUARDED(group);
 	bool urgent LOCK_GUARDED(group); /* armed so that any wait_wake wakes the progress thread */
-	/* Threads that want to make progress because they close a group. Raised before `news`, so
-	 * that the thread that does so now learns of it, even if it sleeps; lowered under the lock
-	 * when such a thread has taken over. */
+	/* Threads that want to make progress because they close a group. Raised before `rechecks`,
+	 * so that the thread that does so now learns of it, even if it sleeps; lowered under the
+	 * lock when such a thread has taken over. */
 	_Atomic uint32_t wanted;
 	uint64_t shown_hash LOCK_GUARDED(group);
 	struct world_words to_show LOCK_GUARDED(group);
@@ -104,7 +104,7 @@ struct world_p2p {
 	_Atomic uint32_t progress_waiters;
 	/* the watch's: the number of gone members and failed groups at its last look */
 	uint64_t gone_at_look;
-	_Atomic uint64_t news; /* raised when the thread that makes progress has to look again */
+	_Atomic uint64_t rechecks; /* raised when the thread that makes progress has to look again */
 	/* that have or had some; only the thread that makes progress removes a group */
 	ls_group *_Atomic groups;
 };

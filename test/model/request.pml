@@ -53,7 +53,7 @@ byte progress_waiters; /* threads that wait for the one that makes progress; and
 /* What has become of a word since a thread looked; 0: it has not looked, or forgotten it. */
 #define SEEN 1
 #define CHANGED 2
-byte news[2], points[2];
+byte rechecks[2], points[2];
 byte unpublished;
 bit shows_receive, shows_send; /* which words the watch shows for the progress thread */
 
@@ -101,10 +101,10 @@ inline begun()
 	UNLOCKED
 	if
 	:: tells ->
-		/* p2p_look_again */
+		/* p2p_recheck */
 		atomic {
-			news[0] = (news[0] -> CHANGED : 0);
-			news[1] = (news[1] -> CHANGED : 0)
+			rechecks[0] = (rechecks[0] -> CHANGED : 0);
+			rechecks[1] = (rechecks[1] -> CHANGED : 0)
 		}
 		atomic { wake_waiters() }
 	:: else
@@ -175,13 +175,13 @@ inline gather(u)
 	}
 }
 
-/* wait_for_news: the news come before it is seen to rest. */
+/* wait_or_recheck: the recheck comes before it is seen to rest. */
 inline rest_for_news(u)
 {
 	progress_waiters++;
 	points[u] = SEEN;
 	if
-	:: news[u] != CHANGED && !IS_OVER(u) -> sleep(u)
+	:: rechecks[u] != CHANGED && !IS_OVER(u) -> sleep(u)
 	:: else
 	fi;
 	atomic { progress_waiters--; points[u] = 0; for_receive[u] = 0; for_send[u] = 0 }
@@ -195,9 +195,9 @@ inline make_progress(u)
 #if MUTANT == 13 /* what is begun while it looks is not looked at, and wakes nobody */
 		sweep(more);
 		gather(u);
-		news[u] = SEEN;
+		rechecks[u] = SEEN;
 #else
-		news[u] = SEEN;
+		rechecks[u] = SEEN;
 		sweep(more);
 		gather(u);
 #endif
@@ -205,7 +205,7 @@ inline make_progress(u)
 		collect();
 #endif
 		if
-		:: atomic { IS_OVER(u) -> for_receive[u] = 0; for_send[u] = 0; news[u] = 0; break }
+		:: atomic { IS_OVER(u) -> for_receive[u] = 0; for_send[u] = 0; rechecks[u] = 0; break }
 		:: else
 		fi;
 		if
