@@ -140,10 +140,10 @@ struct launcher_rank {
 	int pidfd;
 	int poll;
 	bool ended;
-	int order;     /* in which the ends were found, from 0 */
-	bool told;     /* the launcher had begun to end the job before this rank ended */
-	bool dumped;   /* core */
-	bool lost;     /* its host is; then exit_code is 1 */
+	int order;             /* in which the ends were found, from 0 */
+	bool ended_after_kill; /* the launcher had begun to end the job before this rank ended */
+	bool dumped;           /* core */
+	bool lost;             /* its host is; then exit_code is 1 */
 	bool news;     /* on several hosts: it has ended, and the loop has not heard it yet */
 	pid_t far_pid; /* on several hosts; pid is unused there */
 	int exit_code; /* -1 if a signal ended it */

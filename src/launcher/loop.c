@@ -206,7 +206,7 @@ static void note_cause(struct launcher_job *job)
 	int culprit = job->report && job->report->failure != LS_OK ? job->report->culprit : -1;
 
 	if (culprit >= 0 && culprit < job->started && job->ranks[culprit].ended &&
-	    failed(&job->ranks[culprit]) && !job->ranks[culprit].told)
+	    failed(&job->ranks[culprit]) && !job->ranks[culprit].ended_after_kill)
 		job->first = culprit;
 }
 
@@ -231,7 +231,7 @@ static void hear_ends(struct launcher_job *job, const struct launcher_poll *set,
 		struct launcher_rank *rank = &job->ranks[i];
 		if (!has_news(job, rank))
 			continue;
-		rank->told = job->phase >= LAUNCHER_TERM;
+		rank->ended_after_kill = job->phase >= LAUNCHER_TERM;
 		rank->order = job->ended++;
 		launcher_watch_ended(job, i);
 		if (failed(rank))

@@ -58,15 +58,15 @@ static int chief(const struct launcher_job *job)
 	return job->timed_out || job->killed ? -1 : job->first;
 }
 
-enum kind {
+enum end_kind {
 	KIND_BEFORE, /* ended well before anything happened */
 	KIND_AFTER,
 	KIND_TOLD, /* the launcher had to tell it to end */
 };
 
-static enum kind kind(const struct launcher_job *job, const struct launcher_rank *rank)
+static enum end_kind end_kind(const struct launcher_job *job, const struct launcher_rank *rank)
 {
-	if (rank->told)
+	if (rank->ended_after_kill)
 		return KIND_TOLD;
 	if (rank->signal != 0 || rank->exit_code != 0)
 		return KIND_AFTER;
@@ -80,7 +80,7 @@ static bool same_end(const struct launcher_job *job, int a, int b)
 
 	return x->signal == y->signal && x->exit_code == y->exit_code && x->dumped == y->dumped &&
 	       x->lost == y->lost && (x->far_pid == 0) == (y->far_pid == 0) &&
-	       kind(job, x) == kind(job, y);
+	       end_kind(job, x) == end_kind(job, y);
 }
 
 static void add_group(const struct launcher_job *job, const struct ranks *group, int example,
@@ -93,7 +93,7 @@ static void add_group(const struct launcher_job *job, const struct ranks *group,
 
 	print_ranks(group, who, sizeof who);
 	how_ended(rank, several, true, how, sizeof how);
-	switch (kind(job, rank)) {
+	switch (end_kind(job, rank)) {
 	case KIND_BEFORE:
 		print_append(out, bytes, "; %s had exited with 0", who);
 		break;
@@ -132,7 +132,7 @@ static int exit_status(const struct launcher_job *job)
 {
 	if (job->timed_out)
 		return LAUNCHER_EXIT_TIMEOUT;
-	if (job->killed && (job->first < 0 || job->ranks[job->first].told))
+	if (job->killed && (job->first < 0 || job->ranks[job->first].ended_after_kill))
 		return 128 + SIGINT;
 	if (job->first < 0)
 		return 0;
