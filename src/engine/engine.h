@@ -235,11 +235,12 @@ struct engine_p2p {
 	/* How long this rank has copied, in ticks of base/clock.h: a send into its block, a receive
 	 * out of it. */
 	uint64_t ticks;
-	struct engine_stores_use stores, way; /* send: of its block; staged, or read by address */
-	uint64_t matched_ticks;               /* receive of a long message: when it matched */
-	struct mail_rts *rts;                 /* NULL: none */
-	struct mail_message message;          /* receive: the message that it has matched */
-	struct match_entry entry;             /* receive that is unmatched */
+	struct engine_stores_use stores,
+		transfer;            /* send: of its block; staged, or read by address */
+	uint64_t matched_ticks;      /* receive of a long message: when it matched */
+	struct mail_rts *rts;        /* NULL: none */
+	struct mail_message message; /* receive: the message that it has matched */
+	struct match_entry entry;    /* receive that is unmatched */
 	/* in the queue for a slot, in the list of active operations, or in that of complete ones */
 	struct engine_op *next;
 };

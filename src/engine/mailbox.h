@@ -257,7 +257,7 @@ void engine_p2p_stage_all(struct engine *engine, struct engine_op *op);
  * the two processors share no cache, fetching a line back from it takes longer than writing it to
  * memory. */
 bool engine_p2p_begin_stores(struct engine *engine, struct engine_op *op);
-/* The receiver has copied the message: notes what the stores and the way have cost. */
+/* The receiver has copied the message: notes what the stores and the transfer have cost. */
 void engine_p2p_end_stores(struct engine *engine, const struct engine_op *op);
 
 /* ---- sendrecv.c ---- */

@@ -49,19 +49,19 @@ void engine_p2p_end_stores(struct engine *engine, const struct engine_op *op)
 {
 	const struct engine_p2p *p2p = &op->p2p;
 	bool copied_alone = p2p->stores.at && !p2p->pieces_copied;
-	if (!copied_alone && !p2p->way.at)
+	if (!copied_alone && !p2p->transfer.at)
 		return;
 	/* Of a blocking send the copies overlap. One that does not block may be one of many, which
 	 * wait for each other: only its own copies count. */
-	bool overlaps = p2p->way.writer == ENGINE_SEND_BLOCKING && !p2p->staged_all;
+	bool overlaps = p2p->transfer.writer == ENGINE_SEND_BLOCKING && !p2p->staged_all;
 	uint64_t copied = atomic_load_explicit(&p2p->rts->ticks, memory_order_relaxed);
 	uint64_t elapsed = atomic_load_explicit(&p2p->rts->elapsed, memory_order_relaxed);
 	uint64_t before_post = p2p->staged_all ? p2p->ticks : 0;
 	lock_mail_acquire(&engine->mailbox->lock);
 	if (copied_alone)
 		engine_stores_took(&p2p->stores, p2p->ticks + copied);
-	if (p2p->way.at)
-		engine_stores_took(&p2p->way, overlaps ? elapsed : copied + before_post);
+	if (p2p->transfer.at)
+		engine_stores_took(&p2p->transfer, overlaps ? elapsed : copied + before_post);
 	lock_mail_release(&engine->mailbox->lock);
 }
 
@@ -91,7 +91,7 @@ static bool reading_is_faster(struct engine *engine, struct engine_op *op)
 	enum engine_writer writer = op->p2p.posted_first ? ENGINE_SEND_BLOCKING : ENGINE_SEND;
 	lock_mail_acquire(&engine->mailbox->lock);
 	bool staged = engine_stores_begin(&engine->stores, writer, PLAN_STORES_AUTO, bytes, bytes,
-					  &op->p2p.way);
+					  &op->p2p.transfer);
 	lock_mail_release(&engine->mailbox->lock);
 	return !staged;
 }
@@ -120,7 +120,7 @@ static bool is_read(struct engine *engine, struct engine_op *op)
 bool engine_p2p_stage_payload(struct engine *engine, struct engine_op *op)
 {
 	op->p2p.by_address = op->p2p.posted_first = op->p2p.staged_all = false;
-	op->p2p.stores.at = op->p2p.way.at = NULL;
+	op->p2p.stores.at = op->p2p.transfer.at = NULL;
 	if (memory_offset_for(engine->memory, op->call.send.address, op->call.send.bytes,
 			      &engine->peers, &op->input_offset))
 		return true;

@@ -12,10 +12,10 @@
  * in a cache and takes twice as long as among plain ones: streaming is kept only while it takes
  * less than half of that.
  *
- * The way of a message is chosen by the same rule. Its cost is what both ranks copy, or, if the
- * copies overlap because the send blocks, what the receiver waits for from the match on. Reading
- * makes one copy, but asks the system for each page; staging makes two. Which one is faster depends
- * on the processor: see decision 039. */
+ * The transfer of a message is chosen by the same rule. Its cost is what both ranks copy, or, if
+ * the copies overlap because the send blocks, what the receiver waits for from the match on.
+ * Reading makes one copy, but asks the system for each page; staging makes two. Which one is faster
+ * depends on the processor: see decision 039. */
 #include "engine/stores.h"
 
 #include "base/clock.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which stores a copy uses, plain or streaming ones, and which way a message takes, read or staged:
- * what was faster lately. See stores.c. A struct engine_stores serves one thread at a time for each
- * writer. */
+ * Which stores a copy uses, plain or streaming ones, and how a message is transferred, read or
+ * staged: what was faster lately. See stores.c. A struct engine_stores serves one thread at a time
+ * for each writer. */
 #ifndef ENGINE_STORES_H
 #define ENGINE_STORES_H
 
@@ -16,8 +16,8 @@ enum engine_writer {
 	/* a message into a block that its receiver reads; under the mailbox' lock, and the
 	 * receiver's time is measured, too */
 	ENGINE_STAGE,
-	/* Not the stores, but the way of a plain payload: false, its receiver reads it by address;
-	 * true, its sender stages it. Both under the mailbox' lock. */
+	/* Not the stores, but the transfer of a plain payload: false, its receiver reads it by
+	 * address; true, its sender stages it. Both under the mailbox' lock. */
 	ENGINE_SEND,
 	ENGINE_SEND_BLOCKING,
 	ENGINE_WRITERS,

@@ -188,7 +188,7 @@ bool transport_reads_buffer(struct transport_team *team, const void *buffer, uin
 bool transport_reads_me(struct transport_team *team)
 {
 	uint32_t known = atomic_load_explicit(&team->reads_me, memory_order_relaxed);
-	if (known != TRANSPORT_READS_OPEN)
+	if (known != TRANSPORT_READS_UNKNOWN)
 		return known == TRANSPORT_READS_YES;
 	known = TRANSPORT_READS_YES;
 	for (int q = 0; q < team->size && known == TRANSPORT_READS_YES; q++) {

@@ -392,7 +392,8 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 		clear_box(&team->boxes[q]);
 	}
 	place_members(team);
-	atomic_store(&team->reads_me, transport->no_cma ? TRANSPORT_READS_NO : TRANSPORT_READS_OPEN);
+	atomic_store(&team->reads_me,
+		     transport->no_cma ? TRANSPORT_READS_NO : TRANSPORT_READS_UNKNOWN);
 }
 
 void transport_team_set_world(struct transport_team *team)

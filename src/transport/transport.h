@@ -102,7 +102,7 @@ struct transport_team {
 	int host_count;                   /* of the members */
 	uint16_t hosts[RANKS_WORLD_MAX];  /* each member's, from 0 in the order of the members */
 };
-enum transport_reads { TRANSPORT_READS_OPEN, TRANSPORT_READS_YES, TRANSPORT_READS_NO };
+enum transport_reads { TRANSPORT_READS_UNKNOWN, TRANSPORT_READS_YES, TRANSPORT_READS_NO };
 
 /* ---- opening ---- */
 
