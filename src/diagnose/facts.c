@@ -343,31 +343,32 @@ struct ranks diagnose_rank_needs(const struct diagnose_job *job, int r)
 	return needs;
 }
 
-static void add_namer(struct ranks *namers, int size, int rank, int namer)
+static void add_waiter(struct ranks *waiters_on, int size, int rank, int waiter)
 {
 	if (rank >= 0 && rank < size)
-		ranks_add(&namers[rank], namer);
+		ranks_add(&waiters_on[rank], waiter);
 }
 
-struct ranks *diagnose_find_namers(const struct diagnose_job *job)
+struct ranks *diagnose_find_waiters(const struct diagnose_job *job)
 {
-	struct ranks *namers = calloc((size_t)job->size + 1, sizeof *namers);
-	for (int r = 0; namers && r < job->size; r++)
+	struct ranks *waiters_on = calloc((size_t)job->size + 1, sizeof *waiters_on);
+	for (int r = 0; waiters_on && r < job->size; r++)
 		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
 			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
 			RANKS_EACH (q, &thread->others)
-				add_namer(namers, job->size, q, r);
+				add_waiter(waiters_on, job->size, q, r);
 			for (uint32_t e = 0; e < thread->wait.edge_count; e++)
-				add_namer(namers, job->size, thread->wait.edges[e].peer, r);
+				add_waiter(waiters_on, job->size, thread->wait.edges[e].peer, r);
 		}
-	return namers;
+	return waiters_on;
 }
 
-struct ranks diagnose_namers_of(const struct ranks *namers, int size, const struct ranks *ranks)
+struct ranks diagnose_waiters_on(const struct ranks *waiters_on, int size, const struct ranks *ranks)
 {
-	struct ranks all = ranks_below(namers ? 0 : size);
-	for (int r = ranks_first(ranks); namers && r >= 0 && r < size; r = ranks_from(ranks, r + 1))
-		ranks_join(&all, &namers[r]);
+	struct ranks all = ranks_below(waiters_on ? 0 : size);
+	for (int r = ranks_first(ranks); waiters_on && r >= 0 && r < size;
+	     r = ranks_from(ranks, r + 1))
+		ranks_join(&all, &waiters_on[r]);
 	return all;
 }
 

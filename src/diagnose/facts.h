@@ -60,9 +60,10 @@ struct ranks diagnose_rank_needs(const struct diagnose_job *job, int rank);
 
 /* For each rank the ranks whose threads name it in any word: what holds of them may change when it
  * changes. On the heap; NULL without memory. */
-struct ranks *diagnose_find_namers(const struct diagnose_job *job);
-/* The namers of any of `ranks`; all ranks if `namers` is NULL. */
-struct ranks diagnose_namers_of(const struct ranks *namers, int size, const struct ranks *ranks);
+struct ranks *diagnose_find_waiters(const struct diagnose_job *job);
+/* The ranks that wait for any of `ranks`; all ranks if `waiters_on` is NULL. */
+struct ranks diagnose_waiters_on(const struct ranks *waiters_on, int size,
+				 const struct ranks *ranks);
 
 bool diagnose_is_collective(const struct trace_record *record);
 bool diagnose_is_p2p(const struct trace_record *record); /* send or recv */

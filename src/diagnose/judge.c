@@ -12,7 +12,7 @@ struct inquiry {
 	const struct diagnose_hint *hint; /* NULL, or with a status that is not LS_OK */
 	uint32_t group;                   /* whose waits are asked about, 0: all */
 	struct diagnose_needs needs;
-	const struct ranks *namers; /* diagnose_find_namers */
+	const struct ranks *waiters_on; /* diagnose_find_waiters */
 };
 
 static ls_status status_of_cause(enum diagnose_cause cause)
@@ -317,7 +317,8 @@ static void find_waiting(const struct inquiry *inquiry, struct diagnose_verdict 
 		ranks_add(&out->waiting, needs->hint_rank);
 	ranks_join(&fresh, &out->waiting);
 	while (ranks_any(&fresh)) {
-		struct ranks near = diagnose_namers_of(inquiry->namers, inquiry->job->size, &fresh);
+		struct ranks near =
+			diagnose_waiters_on(inquiry->waiters_on, inquiry->job->size, &fresh);
 		struct ranks next = {{0}};
 		ranks_drop(&rest, &fresh);
 		ranks_join(&near, &needs->sharers);
@@ -452,8 +453,8 @@ static uint32_t next_group(const struct diagnose_job *job, uint32_t group)
  * in several that is chosen for which somebody has waited longest. */
 static void judge_each(const struct diagnose_job *job, struct diagnose_verdict *out)
 {
-	struct ranks *namers = diagnose_find_namers(job);
-	struct inquiry inquiry = {.job = job, .namers = namers};
+	struct ranks *waiters_on = diagnose_find_waiters(job);
+	struct inquiry inquiry = {.job = job, .waiters_on = waiters_on};
 	*out = (struct diagnose_verdict){.cause = DIAGNOSE_HEALTHY};
 	for (uint32_t id = next_group(job, 0); id != 0; id = next_group(job, id)) {
 		struct diagnose_verdict verdict;
@@ -468,7 +469,7 @@ static void judge_each(const struct diagnose_job *job, struct diagnose_verdict *
 	inquiry.group = 0;
 	if (out->cause == DIAGNOSE_HEALTHY)
 		judge(&inquiry, out);
-	free(namers);
+	free(waiters_on);
 }
 
 void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *hint,
@@ -481,8 +482,8 @@ void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *
 		judge_each(job, out);
 		return;
 	}
-	struct ranks *namers = diagnose_find_namers(job);
-	inquiry.namers = namers;
+	struct ranks *waiters_on = diagnose_find_waiters(job);
+	inquiry.waiters_on = waiters_on;
 	judge(&inquiry, out);
-	free(namers);
+	free(waiters_on);
 }

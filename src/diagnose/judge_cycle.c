@@ -134,7 +134,7 @@ static struct ranks find_stuck(const struct diagnose_job *job, bool likely,
 {
 	struct search search = {
 		.job = job, .likely = likely, .assumed = *assumed, .stuck = ranks_below(job->size)};
-	struct ranks *namers = diagnose_find_namers(job);
+	struct ranks *waiters_on = diagnose_find_waiters(job);
 	for (struct ranks left = search.stuck, taken; ranks_any(&left);) {
 		taken = (struct ranks){{0}};
 		RANKS_EACH (r, &left) {
@@ -145,10 +145,10 @@ static struct ranks find_stuck(const struct diagnose_job *job, bool likely,
 		}
 		if (!ranks_any(&taken))
 			break;
-		left = diagnose_namers_of(namers, job->size, &taken);
+		left = diagnose_waiters_on(waiters_on, job->size, &taken);
 		ranks_keep(&left, &search.stuck);
 	}
-	free(namers);
+	free(waiters_on);
 	return search.stuck;
 }
 

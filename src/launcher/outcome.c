@@ -61,13 +61,13 @@ static int chief(const struct launcher_job *job)
 enum end_kind {
 	KIND_BEFORE, /* ended well before anything happened */
 	KIND_AFTER,
-	KIND_TOLD, /* the launcher had to tell it to end */
+	KIND_AFTER_KILL, /* the launcher had to tell it to end */
 };
 
 static enum end_kind end_kind(const struct launcher_job *job, const struct launcher_rank *rank)
 {
 	if (rank->ended_after_kill)
-		return KIND_TOLD;
+		return KIND_AFTER_KILL;
 	if (rank->signal != 0 || rank->exit_code != 0)
 		return KIND_AFTER;
 	int first = chief(job);
@@ -100,7 +100,7 @@ static void add_group(const struct launcher_job *job, const struct ranks *group,
 	case KIND_AFTER:
 		print_append(out, bytes, "; %s %s", who, how);
 		break;
-	case KIND_TOLD:
+	case KIND_AFTER_KILL:
 		if (chief(job) < 0)
 			print_append(out, bytes, "; %s %s", who, how);
 		else
