@@ -47,13 +47,13 @@ enum {
 	 * from the cache, and a rank needs memory for ENGINE_FRAGMENT_SLOTS fragments only. */
 	ENGINE_FRAGMENT_BYTES = 512 * 1024,
 	ENGINE_FRAGMENT_SLOTS = 2,
-	/* From LEAST to MOST bytes a plain payload is read by address or copied into the arena, as
+	/* From MIN to MAX bytes a plain payload is read by address or copied into the arena, as
 	 * was faster lately (decision 039). From LONG on it is read: a copy takes room. */
-	ENGINE_P2P_READ_LEAST = 64 * 1024,
-	ENGINE_P2P_READ_BLOCKING_LEAST = 16 * 1024,
-	ENGINE_P2P_READ_MOST = 1024 * 1024,
+	ENGINE_P2P_READ_MIN = 64 * 1024,
+	ENGINE_P2P_READ_BLOCKING_MIN = 16 * 1024,
+	ENGINE_P2P_READ_MAX = 1024 * 1024,
 	ENGINE_P2P_READ_LONG = 4 * 1024 * 1024,
-	ENGINE_P2P_READ_BLOCKING_LONG = 64 * 1024 * 1024 + 1,
+	ENGINE_P2P_READ_BLOCKING_LONG = 64 * 1024 * 1024 + 1, /* 64 MiB are still copied */
 	/* Such a copy takes at most 1/64 of the arena. */
 	ENGINE_P2P_ARENA_SHARE = 64,
 	ENGINE_P2P_READ_PIECE_BYTES = 1024 * 1024,
@@ -235,12 +235,11 @@ struct engine_p2p {
 	/* How long this rank has copied, in ticks of base/clock.h: a send into its block, a receive
 	 * out of it. */
 	uint64_t ticks;
-	struct engine_stores_use stores,
-		transfer;            /* send: of its block; staged, or read by address */
-	uint64_t matched_ticks;      /* receive of a long message: when it matched */
-	struct mail_rts *rts;        /* NULL: none */
-	struct mail_message message; /* receive: the message that it has matched */
-	struct match_entry entry;    /* receive that is unmatched */
+	struct engine_stores_use stores, transfer; /* send: of its block; of its payload */
+	uint64_t matched_ticks;                    /* receive of a long message: when it matched */
+	struct mail_rts *rts;                      /* NULL: none */
+	struct mail_message message;               /* receive: the message that it has matched */
+	struct match_entry entry;                  /* receive that is unmatched */
 	/* in the queue for a slot, in the list of active operations, or in that of complete ones */
 	struct engine_op *next;
 };

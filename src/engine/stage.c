@@ -7,8 +7,8 @@
 #include "kernel/kernel.h"
 
 /* A message in cells is staged under the mailbox' lock, which the choice takes itself. */
-_Static_assert((int)MAIL_EAGER_BYTES < (int)ENGINE_P2P_READ_BLOCKING_LEAST &&
-		       MAIL_EAGER_BYTES < 1 << ENGINE_STORES_LEAST,
+_Static_assert((int)MAIL_EAGER_BYTES < (int)ENGINE_P2P_READ_BLOCKING_MIN &&
+		       MAIL_EAGER_BYTES < 1 << ENGINE_STORES_MIN,
 	       "nothing is chosen for a message in cells");
 
 static bool take_block(struct engine *engine, struct engine_op *op)
@@ -28,7 +28,7 @@ static bool take_block(struct engine *engine, struct engine_op *op)
 /* Shorter payloads are staged with plain stores, some of them under the mailbox' lock. */
 static bool is_measured(const struct engine_op *op)
 {
-	return op->call.send.bytes >= UINT64_C(1) << ENGINE_STORES_LEAST;
+	return op->call.send.bytes >= UINT64_C(1) << ENGINE_STORES_MIN;
 }
 
 bool engine_p2p_begin_stores(struct engine *engine, struct engine_op *op)
@@ -101,8 +101,8 @@ static bool is_read(struct engine *engine, struct engine_op *op)
 {
 	uint64_t bytes = op->call.send.bytes, from = ENGINE_P2P_READ_LONG;
 	bool always = engine->remote == SETTING_REMOTE_ALWAYS;
-	uint64_t least = op->p2p.posted_first || always ? ENGINE_P2P_READ_BLOCKING_LEAST
-							: ENGINE_P2P_READ_LEAST;
+	uint64_t least =
+		op->p2p.posted_first || always ? ENGINE_P2P_READ_BLOCKING_MIN : ENGINE_P2P_READ_MIN;
 	if (engine->remote == SETTING_REMOTE_OFF || bytes < least ||
 	    !engine->mailbox->peers[op->call.peer].is_here ||
 	    !transport_reads_buffer(engine->team, op->call.send.address, bytes))
@@ -110,7 +110,7 @@ static bool is_read(struct engine *engine, struct engine_op *op)
 	if (always)
 		return true;
 	bool has_room = bytes <= engine->memory->bytes / ENGINE_P2P_ARENA_SHARE;
-	if (bytes <= ENGINE_P2P_READ_MOST)
+	if (bytes <= ENGINE_P2P_READ_MAX)
 		return !has_room || reading_is_faster(engine, op);
 	if (op->p2p.posted_first && has_room)
 		from = ENGINE_P2P_READ_BLOCKING_LONG;

@@ -27,8 +27,8 @@ static const float changed = 1.5f, smooth = 0.125f, outlier = 4;
 static struct engine_stores_case *case_of(struct engine_stores *stores, enum engine_writer writer,
 					  uint64_t bytes)
 {
-	int size = 63 - __builtin_clzll(bytes | UINT64_C(1) << ENGINE_STORES_LEAST);
-	size -= ENGINE_STORES_LEAST;
+	int size = 63 - __builtin_clzll(bytes | UINT64_C(1) << ENGINE_STORES_MIN);
+	size -= ENGINE_STORES_MIN;
 	return &stores->cases[writer][size < ENGINE_STORES_SIZES ? size : ENGINE_STORES_SIZES - 1];
 }
 
@@ -38,7 +38,7 @@ bool engine_stores_begin(struct engine_stores *stores, enum engine_writer writer
 {
 	*out = (struct engine_stores_use){
 		.bytes = bytes, .writer = writer, .stream = wanted == PLAN_STORES_NONTEMPORAL};
-	if (wanted != PLAN_STORES_AUTO || size < UINT64_C(1) << ENGINE_STORES_LEAST || bytes == 0)
+	if (wanted != PLAN_STORES_AUTO || size < UINT64_C(1) << ENGINE_STORES_MIN || bytes == 0)
 		return out->stream;
 	struct engine_stores_case *here = out->at = case_of(stores, writer, size);
 	/* One at a time, also if more begin before it ends. */

@@ -24,7 +24,7 @@ enum engine_writer {
 };
 
 enum {
-	ENGINE_STORES_LEAST = 13, /* log2 of the bytes from which on it is measured */
+	ENGINE_STORES_MIN = 13, /* log2 of the bytes from which on it is measured */
 	ENGINE_STORES_SIZES =
 		11, /* powers of two from there on; the last one and all above are one */
 };
