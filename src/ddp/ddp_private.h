@@ -57,9 +57,9 @@ enum ddp_joining {
 };
 
 /* Buckets begin in order: 0 <= next <= bucket_count, and all below next have begun. Bucket k can
- * begin when its pending is 0 and next is k. A thread that raises `wishes` from zero begins all
- * buckets that can begin. Other threads raise `wishes` meanwhile, so that the first one looks
- * again. */
+ * begin when its pending is 0 and next is k. A thread that raises `begin_requests` from zero begins
+ * all buckets that can begin. Other threads raise `begin_requests` meanwhile, so that the first one
+ * looks again. */
 struct ls_ddp {
 	ls_group *group;
 	int rank, size;
@@ -71,7 +71,7 @@ struct ls_ddp {
 	struct ddp_bucket *buckets;
 	struct ls_buffers *buffers; /* of the parameters, for a broadcast */
 	char *names;
-	_Atomic uint32_t wishes;
+	_Atomic uint32_t begin_requests;
 	int next;
 	_Atomic int status;    /* LS_OK, or why a bucket could not begin in this step */
 	_Atomic bool stepping; /* between the first ls_ddp_ready and ls_ddp_finish */
@@ -80,7 +80,7 @@ struct ls_ddp {
 	 * with the first bucket of averaged pass number `averaged`, if that one is checked. */
 	uint64_t pass, averaged;
 	uint64_t passes[RANKS_WORLD_MAX];
-	ls_op *telling; /* the exchange, while it is under way */
+	ls_op *pass_op; /* the exchange, while it is under way */
 	/* Uneven inputs. */
 	ls_join *join;
 	enum ddp_joining joining;

@@ -28,7 +28,7 @@ void ddp_reset(struct ls_ddp *ddp)
 
 /* A rank that holds back in a pass in which others average would give them the gradients of a later
  * one: no call fails, but the training is wrong. A rank that has missed a pass stays behind, so it
- * is found even if few are looked at: the first ones, and then one in 256. */
+ * is found even if few are checked: 0, 1, 2, 4, 8, … and each 256th. */
 static bool is_checked(uint64_t averaged)
 {
 	return (averaged & (averaged - 1)) == 0 || averaged % 256 == 0;
@@ -40,7 +40,7 @@ static ls_status exchange_pass(struct ls_ddp *ddp, const void *site)
 	struct ls_op_options options = {.size = sizeof options,
 					.timeout_ms = ddp->timeout_ms,
 					.label = site ? NULL : DDP_SHADOW_LABEL,
-					.op = &ddp->telling};
+					.op = &ddp->pass_op};
 	memset(ddp->passes, 0, sizeof ddp->passes);
 	ddp->passes[ddp->rank] = ddp->pass;
 	return group_allreduce(ddp->group, ddp->passes, ddp->passes, (uint64_t)ddp->size, LS_UINT64,
@@ -49,11 +49,11 @@ static ls_status exchange_pass(struct ls_ddp *ddp, const void *site)
 
 static ls_status await_passes(struct ls_ddp *ddp)
 {
-	if (!ddp->telling)
+	if (!ddp->pass_op)
 		return LS_OK;
-	ls_status status = ls_wait(ddp->telling, 0);
-	ls_op_free(ddp->telling);
-	ddp->telling = NULL;
+	ls_status status = ls_wait(ddp->pass_op, 0);
+	ls_op_free(ddp->pass_op);
+	ddp->pass_op = NULL;
 	for (int r = 1; status == LS_OK && r < ddp->size; r++) {
 		if (ddp->passes[r] == ddp->passes[0])
 			continue;
@@ -113,14 +113,14 @@ static void begin_complete(struct ls_ddp *ddp)
 		begin(ddp, &ddp->buckets[ddp->next++]);
 }
 
-/* One thread at a time; the others leave their wish with it. */
+/* One thread at a time; the others leave their request with it. */
 static void begin_what_can(struct ls_ddp *ddp)
 {
-	if (atomic_fetch_add(&ddp->wishes, 1) != 0)
+	if (atomic_fetch_add(&ddp->begin_requests, 1) != 0)
 		return;
 	for (uint32_t seen = 1; seen > 0;) {
 		begin_complete(ddp);
-		seen = atomic_fetch_sub(&ddp->wishes, seen) - seen;
+		seen = atomic_fetch_sub(&ddp->begin_requests, seen) - seen;
 	}
 }
 
