@@ -15,7 +15,7 @@
 struct extent {
 	uint64_t give, get;
 	uint64_t offset;
-	bool in_place; /* is allowed */
+	bool may_be_in_place;
 };
 
 /* Sum of `counts`, or false if it does not fit. */
@@ -55,7 +55,7 @@ static struct extent extent_of(const ls_group *group, const struct engine_call *
 		       : coll->output == COLL_PARTS ? all_got
 						    : own,
 		.offset = coll->input != coll->output ? offset : 0,
-		.in_place = coll->input != coll->output || coll->input == COLL_WHOLE,
+		.may_be_in_place = coll->input != coll->output || coll->input == COLL_WHOLE,
 	};
 }
 
@@ -85,11 +85,11 @@ static ls_status check_buffers(const char *function, const ls_group *group, stru
 		return LS_OK;
 	bool in_place = extent.give <= extent.get ? send == recv + extent.offset * element
 						  : recv == send + extent.offset * element;
-	if (extent.in_place && in_place)
+	if (extent.may_be_in_place && in_place)
 		return LS_OK;
 	return group_bad(function, "recv", (long long)recv,
-			 extent.in_place ? "apart from send, or in place as documented"
-					 : "apart from send");
+			 extent.may_be_in_place ? "apart from send, or in place as documented"
+						: "apart from send");
 }
 
 static ls_status check_counts(const char *function, const ls_group *group, struct engine_call *call)
@@ -133,8 +133,8 @@ ls_status group_prepare_collective(const char *function, const ls_group *group,
 	if (facts.reduces && (unsigned)call->reduce > LS_PREMUL_SUM)
 		return group_bad(function, "op", call->reduce, "one of enum ls_reduce_op");
 	if (facts.reduces && !kernel_has(call->dtype, call->reduce)) {
-		char from[TRACE_CALLED_BYTES];
-		trace_called(from, sizeof from);
+		char from[TRACE_CALLER_BYTES];
+		trace_caller_text(from, sizeof from);
 		MESSAGE_SAY(MESSAGE_GROUP_REDUCE, function, trace_reduce_name(call->reduce),
 			    trace_dtype_name(call->dtype), from);
 		return LS_UNSUPPORTED;
