@@ -143,7 +143,7 @@ static ls_status call_nonblocking(ls_group *group, const struct engine_call *cal
 
 /* Whether the options are valid and make a blocking call: a label, a time limit, or a handle for a
  * call that a signal may interrupt. */
-static bool blocks(const struct ls_op_options *options)
+static bool is_plain_blocking(const struct ls_op_options *options)
 {
 	return options->size == sizeof *options && (!options->op || options->resumable == 1) &&
 	       options->resumable <= 1 && !options->callback && !options->stream &&
@@ -156,7 +156,7 @@ static ls_status run(const char *function, ls_group *group, struct engine_call *
 	static const struct ls_op_options none = {.size = sizeof none};
 	struct ls_op_options options;
 	ls_status status;
-	if ((!given || blocks(given)) && group && group_prepare_short(group, call) &&
+	if ((!given || is_plain_blocking(given)) && group && group_prepare_short(group, call) &&
 	    !group_needs_operation(group, call)) {
 		status = group_check(function, group);
 		if (given && given->op)
