@@ -344,7 +344,7 @@ ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint
 	return failure_status(group);
 }
 
-void failure_tell_alone(struct ls_group *group, const struct diagnose_hint *hint)
+void failure_report_locally(struct ls_group *group, const struct diagnose_hint *hint)
 {
 	struct world *world = group->world;
 	struct transport_report *report = calloc(1, sizeof *report);

@@ -62,7 +62,7 @@ void failure_raise_difference(struct ls_group *group, const struct engine_differ
 	struct diagnose_hint hint = failure_difference_hint(group, found);
 	/* Calls of other ranks return it; closing a group returns nothing. */
 	if (failure_raise(group, &hint, true) == LS_OK)
-		failure_tell_alone(group, &hint);
+		failure_report_locally(group, &hint);
 	if (!closed)
 		return;
 	failure_note_unreturned(group);

@@ -44,7 +44,7 @@ ls_status failure_status(const struct ls_group *group);
 ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint, bool collective);
 /* Reports the failure of a group that all members have left. Its area may belong to another
  * group. */
-void failure_tell_alone(struct ls_group *group, const struct diagnose_hint *hint);
+void failure_report_locally(struct ls_group *group, const struct diagnose_hint *hint);
 /* As failure_raise, for a cause that fails several groups, `group` among them. refs: of those
  * with members on this host; groups: the ids of all, as in struct transport_report. `job` proves
  * the cause: a later snapshot might find one of the threads between two waits. */
