@@ -334,7 +334,7 @@ static void look_at_own(ls_op *const *ops, int count, const struct ranks *gone,
 
 /* Fails operations that can never complete because members have gone. The thread that makes
  * progress does the same for the head of the list. */
-static void judge_resting(ls_op *const *ops, int count, struct progress_self_only *self_only)
+static void fail_followed(ls_op *const *ops, int count, struct progress_self_only *self_only)
 {
 	if (!is_any_complete(ops, count))
 		p2p_fail_without(ops, count, NULL, self_only); /* the next wait returns it */
@@ -375,7 +375,7 @@ static ls_status await_progress(struct world *world, ls_op *const *ops, int coun
 	shown.max = many ? max : P2P_FEW_WORDS;
 	struct ranks room;
 	const struct ranks *gone = world_gone(first->group, &room);
-	judge_resting(ops, count, self_only);
+	fail_followed(ops, count, self_only);
 	bool waits_for_sends = progress_waits_for_sends(first);
 	bool has_head = waits_for_sends && look_at_head(&world->p2p, first, pause, &shown);
 	if (!waits_for_sends)
@@ -402,7 +402,7 @@ static ls_status await_progress(struct world *world, ls_op *const *ops, int coun
 	/* That thread checks only its own operations, and its group may be another one. */
 	if (is_gone(status) || self_only->slice_ns) {
 		world_gone_now(first->group, &room);
-		judge_resting(ops, count, self_only);
+		fail_followed(ops, count, self_only);
 	}
 	if (status != LS_OK && status != LS_INTERRUPTED)
 		p2p_recheck(world);

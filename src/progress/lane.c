@@ -183,7 +183,7 @@ static void drop_first(struct world_lane *lane)
 /* After one operation. The thread gives up the lane in the same section in which the count of
  * operations under way falls: with count 0 the next blocking call may take the lane, and no thread
  * may make progress beside it. */
-static bool goes_on(struct world_lane *lane, bool wanted, bool *more)
+static bool finish_one(struct world_lane *lane, bool wanted, bool *more)
 {
 	lock_group_acquire(&lane->lock);
 	*more = lane->head != NULL;
@@ -248,7 +248,7 @@ static bool make_progress(ls_group *group, const struct ls_op *until, struct wai
 		wait_store(&transport_area_of(&group->team, group->rank)->completed_seq, seq);
 		wait_wake(&lane->waiters_bell);
 		wait_wake(group->waiter.bell);
-		progressing = goes_on(lane, !was_last, &more);
+		progressing = finish_one(lane, !was_last, &more);
 	}
 	wake_waiters(group);
 	return more;
@@ -301,8 +301,8 @@ static bool is_progressing(struct world_lane *lane)
 
 /* Waits until collective `seq` is complete, no thread makes progress on the lane, or the call ends
  * for another reason. */
-static ls_status wait_resting(ls_group *group, uint64_t seq, struct waiter *waiter,
-			      struct wait_call *call)
+static ls_status wait_following(ls_group *group, uint64_t seq, struct waiter *waiter,
+				struct wait_call *call)
 {
 	struct world_lane *lane = &group->lane;
 	struct transport_area *area = transport_area_of(&group->team, group->rank);
@@ -337,7 +337,7 @@ static ls_status await_progress(struct ls_op *op, struct waiter *waiter,
 				 .group = group->id,
 				 .record = op->engine.record};
 	uint64_t start = clock_ticks();
-	ls_status status = wait_resting(group, op->engine.seq, waiter, &call);
+	ls_status status = wait_following(group, op->engine.seq, waiter, &call);
 	trace_waited(&group->world->trace, clock_ticks() - start);
 	return status;
 }
@@ -485,7 +485,7 @@ void progress_lane_close(ls_group *group)
 		struct wait_call call = {.deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 		struct waiter quiet = group->quiet;
 		quiet.bell = &lane->waiters_bell;
-		ls_status status = wait_resting(group, UINT64_MAX >> 1, &quiet, &call);
+		ls_status status = wait_following(group, UINT64_MAX >> 1, &quiet, &call);
 		(void)status; /* the loop checks again in any case */
 	}
 	if (atomic_load(&group->is_attended))
