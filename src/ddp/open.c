@@ -11,8 +11,8 @@
 
 ls_status ddp_bad(const char *call, const char *argument, long long value, const char *right)
 {
-	char from[TRACE_CALLED_BYTES];
-	trace_called(from, sizeof from);
+	char from[TRACE_CALLER_BYTES];
+	trace_caller_text(from, sizeof from);
 	MESSAGE_SAY(MESSAGE_DDP_ARGUMENT, call, argument, value, right, from);
 	return LS_BAD_ARGUMENT;
 }

@@ -15,23 +15,23 @@ _Static_assert(TRACE_PHASE_DEPTH == 8 && TRACE_PHASE_MAX == 64 && TRACE_PHASE_TH
 
 static ls_status bad(const char *call, const char *argument)
 {
-	char from[TRACE_CALLED_BYTES];
-	trace_called(from, sizeof from);
+	char from[TRACE_CALLER_BYTES];
+	trace_caller_text(from, sizeof from);
 	MESSAGE_SAY(MESSAGE_DDP_ARGUMENT, call, argument, 0LL, "not NULL", from);
 	return LS_BAD_ARGUMENT;
 }
 
 static ls_status many(const char *name, const char *what, ls_status status)
 {
-	char from[TRACE_CALLED_BYTES];
-	trace_called(from, sizeof from);
+	char from[TRACE_CALLER_BYTES];
+	trace_caller_text(from, sizeof from);
 	MESSAGE_SAY(MESSAGE_PHASE_MANY, name, what, from);
 	return status;
 }
 
 ls_status ls_phase_begin(ls_group *group, const char *name)
 {
-	char from[TRACE_CALLED_BYTES];
+	char from[TRACE_CALLER_BYTES];
 	const char *inside;
 	if (!group || !name)
 		return bad("ls_phase_begin", group ? "name" : "group");
@@ -41,7 +41,7 @@ ls_status ls_phase_begin(ls_group *group, const char *name)
 	case TRACE_PHASE_FORKED:
 		return LS_FORKED;
 	case TRACE_PHASE_OUTSIDE:
-		trace_called(from, sizeof from);
+		trace_caller_text(from, sizeof from);
 		MESSAGE_SAY(MESSAGE_PHASE_INSIDE, name, inside, inside, from);
 		return LS_BAD_ARGUMENT;
 	case TRACE_PHASE_DEEP:
@@ -54,14 +54,14 @@ ls_status ls_phase_begin(ls_group *group, const char *name)
 	case TRACE_PHASE_NOT_INSIDE:
 		break;
 	}
-	trace_called(from, sizeof from);
+	trace_caller_text(from, sizeof from);
 	MESSAGE_SAY(MESSAGE_PHASE_NAME, name, TRACE_PHASE_BYTES - 1, from);
 	return LS_BAD_ARGUMENT;
 }
 
 ls_status ls_phase_end(ls_group *group, const char *name)
 {
-	char from[TRACE_CALLED_BYTES];
+	char from[TRACE_CALLER_BYTES];
 	const char *inside;
 	if (!group || !name)
 		return bad("ls_phase_end", group ? "name" : "group");
@@ -73,7 +73,7 @@ ls_status ls_phase_end(ls_group *group, const char *name)
 	default:
 		break;
 	}
-	trace_called(from, sizeof from);
+	trace_caller_text(from, sizeof from);
 	MESSAGE_SAY(MESSAGE_PHASE_END, name, inside ? "'" : "", inside ? inside : "no phase",
 		    inside ? "'" : "", from);
 	return LS_BAD_ARGUMENT;

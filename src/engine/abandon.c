@@ -11,7 +11,8 @@ void engine_p2p_release_payload(struct engine *engine, struct engine_op *op, boo
 	if (lost)
 		op->stream.lost = true;
 	/* As in window.c. */
-	ls_status status = lost ? LS_OK : memory_free(engine->memory, op->input_block, trace_called);
+	ls_status status =
+		lost ? LS_OK : memory_free(engine->memory, op->input_block, trace_caller_text);
 	(void)status;
 	op->input_block = NULL;
 }

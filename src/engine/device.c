@@ -109,8 +109,8 @@ void engine_device_free_blocks(struct engine *engine, struct engine_op *op)
 {
 	struct engine_device *device = &op->device;
 	/* As in window.c: what could be wrong has been said. */
-	ls_status status = memory_free(engine->memory, device->send_block, trace_called);
-	status = memory_free(engine->memory, device->recv_block, trace_called);
+	ls_status status = memory_free(engine->memory, device->send_block, trace_caller_text);
+	status = memory_free(engine->memory, device->recv_block, trace_caller_text);
 	(void)status;
 	device->send_block = device->recv_block = NULL;
 	op->call.send = device->send;

@@ -244,7 +244,7 @@ static void pass(struct unit *unit)
 		take_all(unit, block);
 	else
 		post_all(unit, block);
-	MUST(memory_free(&unit->link->memory, block, trace_called) == LS_OK);
+	MUST(memory_free(&unit->link->memory, block, trace_caller_text) == LS_OK);
 }
 
 static void test_taken_without_payload(void **state)

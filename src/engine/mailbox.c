@@ -187,7 +187,7 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer, unsigned hal
 		if ((int64_t)(done - transport_mail_word(peer->out.generations[i], 0)) < 0)
 			continue;
 		/* A block that is not mine is not freed, and a message has said so. */
-		ls_status status = memory_free(engine->memory, peer->blocks[i], trace_called);
+		ls_status status = memory_free(engine->memory, peer->blocks[i], trace_caller_text);
 		(void)status;
 		peer->blocks[i] = NULL;
 		peer->unowned_rts[half] &= ~(left & -left);

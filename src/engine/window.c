@@ -283,7 +283,7 @@ static void release_block(struct engine *engine, void **block, bool lost)
 {
 	if (!*block)
 		return;
-	ls_status status = lost ? LS_OK : memory_free(engine->memory, *block, trace_called);
+	ls_status status = lost ? LS_OK : memory_free(engine->memory, *block, trace_caller_text);
 	(void)status; /* memory_free has printed a message */
 	*block = NULL;
 }

@@ -10,8 +10,8 @@
 /* Says which argument of which call is wrong, and what would be right. */
 ls_status group_bad(const char *function, const char *argument, long long value, const char *right)
 {
-	char from[TRACE_CALLED_BYTES];
-	trace_called(from, sizeof from);
+	char from[TRACE_CALLER_BYTES];
+	trace_caller_text(from, sizeof from);
 	MESSAGE_SAY(MESSAGE_GROUP_ARGUMENT, function, argument, value, right, from);
 	return LS_BAD_ARGUMENT;
 }

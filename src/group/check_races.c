@@ -16,17 +16,17 @@ enum { WHO_BYTES = 160, REPORT_BYTES = 1024 };
 /* ---- reports ---- */
 
 struct who_text {
-	char name[WHO_BYTES], stream[32], from[TRACE_CALLED_BYTES + 2];
+	char name[WHO_BYTES], stream[32], from[TRACE_CALLER_BYTES + 2];
 };
 
 /* ", called from PLACE,", as it stands within a sentence; "": not known. */
 static void write_place(const struct races_who *who, char *out, size_t bytes)
 {
-	char from[TRACE_CALLED_BYTES] = "";
+	char from[TRACE_CALLER_BYTES] = "";
 	if (who->label[0])
 		snprintf(from, sizeof from, ", called from %s", who->label);
 	else
-		trace_called_at(who->site, from, sizeof from);
+		trace_caller_text_at(who->site, from, sizeof from);
 	snprintf(out, bytes, "%s%s", from, from[0] ? "," : "");
 }
 

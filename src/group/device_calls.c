@@ -144,7 +144,7 @@ ls_status ls_device_free(ls_group *group, void *block)
 	status = group_races_free_device(group, block, __builtin_return_address(0));
 	if (status != LS_OK)
 		return status;
-	return pool_free(group->world->device->pool, block, trace_called);
+	return pool_free(group->world->device->pool, block, trace_caller_text);
 }
 
 ls_status ls_device_record(ls_group *group, void *block, void *stream)
@@ -155,7 +155,7 @@ ls_status ls_device_record(ls_group *group, void *block, void *stream)
 	if (!block || !stream)
 		return group_bad("ls_device_record", block ? "stream" : "block", 0, "not NULL");
 	wait_thread_enter(&group->waiter);
-	return pool_record(group->world->device->pool, block, stream, trace_called);
+	return pool_record(group->world->device->pool, block, stream, trace_caller_text);
 }
 
 ls_status ls_device_trim(ls_group *group, size_t keep_bytes)

@@ -30,7 +30,7 @@ ls_status ls_free(ls_group *group, void *block)
 	if (!block)
 		return LS_OK;
 	if (!group)
-		return memory_free_kept(block, trace_called);
+		return memory_free_kept(block, trace_caller_text);
 	if (world_is_forked(group))
 		return LS_OK;
 	ls_status status = group_races_free(group, block, __builtin_return_address(0));
@@ -41,7 +41,7 @@ ls_status ls_free(ls_group *group, void *block)
 	bool mine = (uintptr_t)block - (uintptr_t)memory->base < memory->bytes;
 	if (!mine && engine_p2p_give_back(&group->engine, block))
 		return LS_OK;
-	return memory_free(memory, block, trace_called);
+	return memory_free(memory, block, trace_caller_text);
 }
 
 /* What a rank tells the others. */

@@ -45,8 +45,8 @@ static struct pool_launcher *enter(struct pool *pool, void *stream)
 	}
 	lock_pool_release(&pool->lock);
 	if (!launcher) {
-		char from[TRACE_CALLED_BYTES];
-		trace_called(from, sizeof from);
+		char from[TRACE_CALLER_BYTES];
+		trace_caller_text(from, sizeof from);
 		MESSAGE_SAY(MESSAGE_DEVICE_LAUNCHES, pool->name, stream, (int)POOL_STREAMS, from);
 	}
 	return launcher;

@@ -74,8 +74,8 @@ ls_status pool_stream_check(struct pool *pool, void *handle)
 	ls_status status = driver->ops->capturing(driver, handle, &captured);
 	wait_foreign_call_end(pool->options.waiter);
 	if (status == LS_OK && captured) {
-		char from[TRACE_CALLED_BYTES];
-		trace_called(from, sizeof from);
+		char from[TRACE_CALLER_BYTES];
+		trace_caller_text(from, sizeof from);
 		MESSAGE_SAY(MESSAGE_DEVICE_CAPTURED, handle, pool->name, from);
 		status = LS_UNSUPPORTED;
 	}
@@ -116,8 +116,8 @@ ls_status pool_stream_enter(struct pool *pool, void *handle, bool checked, int *
 	}
 	if (*out >= 0)
 		return LS_OK;
-	char from[TRACE_CALLED_BYTES];
-	trace_called(from, sizeof from);
+	char from[TRACE_CALLER_BYTES];
+	trace_caller_text(from, sizeof from);
 	MESSAGE_SAY(MESSAGE_DEVICE_STREAMS, pool->name, handle, (int)POOL_STREAMS, from);
 	return LS_OUT_OF_MEMORY;
 }

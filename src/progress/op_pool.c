@@ -53,7 +53,7 @@ static struct ls_op *take_spare(struct world_pool *pool, bool handle)
 
 static void say_none(struct world_pool *pool)
 {
-	char from[TRACE_CALLED_BYTES], why[128];
+	char from[TRACE_CALLER_BYTES], why[128];
 	lock_group_acquire(&pool->lock);
 	bool full = pool->block_count == WORLD_POOL_BLOCKS;
 	lock_group_release(&pool->lock);
@@ -64,7 +64,7 @@ static void say_none(struct world_pool *pool)
 			 WORLD_POOL_OPS * WORLD_POOL_BLOCKS);
 	else
 		snprintf(why, sizeof why, "out of memory");
-	trace_called(from, sizeof from);
+	trace_caller_text(from, sizeof from);
 	MESSAGE_SAY(MESSAGE_GROUP_HANDLES, from, why);
 }
 

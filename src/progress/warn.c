@@ -80,11 +80,11 @@ void progress_warn_device(const struct ls_op *op)
 
 void progress_warn_dropped(struct ls_op *op, const void *site)
 {
-	char text[PROGRESS_DESCRIBED_BYTES], from[TRACE_CALLED_BYTES];
+	char text[PROGRESS_DESCRIBED_BYTES], from[TRACE_CALLER_BYTES];
 	if (!progress_first_time(op->group, site))
 		return;
 	progress_describe(op, text, sizeof text);
-	trace_called_at(site, from, sizeof from);
+	trace_caller_text_at(site, from, sizeof from);
 	MESSAGE_SAY(MESSAGE_GROUP_DROPPED, text, from);
 }
 

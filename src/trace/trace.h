@@ -491,10 +491,10 @@ bool trace_find_module(uint64_t address, struct trace_module *out);
 
 /* ", called from file.c:123" for a return address in this process; "" if it is 0, or is in code
  * that calls for an interpreter. */
-void trace_called_at(const void *site, char *out, size_t bytes);
-/* As trace_called_at, for the program's call that this thread is in; "" if it is unknown, as in a
- * program that contains the library. It takes milliseconds, so only for errors. */
-enum { TRACE_CALLED_BYTES = 160 };
-void trace_called(char *out, size_t bytes);
+void trace_caller_text_at(const void *site, char *out, size_t bytes);
+/* As trace_caller_text_at, for the program's call that this thread is in; "" if it is unknown, as
+ * in a program that contains the library. It takes milliseconds, so only for errors. */
+enum { TRACE_CALLER_BYTES = 160 };
+void trace_caller_text(char *out, size_t bytes);
 
 #endif

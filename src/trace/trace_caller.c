@@ -38,7 +38,7 @@ static bool is_program(const void *file)
 	return file == file_of(getauxval(AT_PHDR));
 }
 
-void trace_called_at(const void *site, char *out, size_t bytes)
+void trace_caller_text_at(const void *site, char *out, size_t bytes)
 {
 	static const char before[] = ", called from ";
 	struct trace_module module;
@@ -54,10 +54,10 @@ void trace_called_at(const void *site, char *out, size_t bytes)
 		out[0] = '\0';
 }
 
-void trace_called(char *out, size_t bytes)
+void trace_caller_text(char *out, size_t bytes)
 {
-	struct walk walk = {.own = file_of((uint64_t)(uintptr_t)&trace_called)};
+	struct walk walk = {.own = file_of((uint64_t)(uintptr_t)&trace_caller_text)};
 	if (walk.own && !is_program(walk.own))
 		_Unwind_Backtrace(step, &walk);
-	trace_called_at((const void *)(uintptr_t)walk.found, out, bytes);
+	trace_caller_text_at((const void *)(uintptr_t)walk.found, out, bytes);
 }

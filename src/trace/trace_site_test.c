@@ -184,25 +184,25 @@ static void modules_are_listed_once(void **state)
 
 static __attribute__((noinline)) void check_called(const char *want)
 {
-	char text[TRACE_CALLED_BYTES], all[TRACE_CALLED_BYTES];
-	trace_called_at(__builtin_return_address(0), text, sizeof(text));
+	char text[TRACE_CALLER_BYTES], all[TRACE_CALLER_BYTES];
+	trace_caller_text_at(__builtin_return_address(0), text, sizeof(text));
 	assert_memory_equal(text, want, strlen(want));
 	/* Cut where there is no room, and empty where there would be nothing of it. */
-	trace_called_at(__builtin_return_address(0), all, strlen(want));
+	trace_caller_text_at(__builtin_return_address(0), all, strlen(want));
 	assert_int_equal(strlen(all), strlen(want) - 1);
-	trace_called_at(__builtin_return_address(0), all, strlen(", called from "));
+	trace_caller_text_at(__builtin_return_address(0), all, strlen(", called from "));
 	assert_string_equal(all, "");
 }
 
 static void called_from_here(void **state)
 {
-	char text[TRACE_CALLED_BYTES] = "x";
+	char text[TRACE_CALLER_BYTES] = "x";
 	(void)state;
 	check_called(", called from trace_site_test.c:");
-	trace_called_at(NULL, text, sizeof(text));
+	trace_caller_text_at(NULL, text, sizeof(text));
 	assert_string_equal(text, "");
 	/* This program contains what it calls. */
-	trace_called(text, sizeof(text));
+	trace_caller_text(text, sizeof(text));
 	assert_string_equal(text, "");
 }
 
