@@ -143,6 +143,8 @@ struct wait_bell {
 	_Atomic uint32_t requests; /* raised to wake the rank's progress thread: see wait_for_set */
 	_Atomic uint32_t listens;  /* enum wait_listens: the word on which that thread sleeps */
 };
+/* The progress thread does not sleep; or it sleeps on `requests`, until other threads of its rank
+ * have work for it; or on `wakeups` as well, as any thread that waits for words. */
 enum wait_listens { WAIT_LISTENS_NOT, WAIT_LISTENS_REQUESTS, WAIT_LISTENS_WAKEUPS };
 #define WAIT_ARMED UINT32_C(0x10000)
 #define WAIT_ARMED_URGENT UINT32_C(0x20000)

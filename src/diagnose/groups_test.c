@@ -217,7 +217,8 @@ static void those_that_wait_are_blamed(void **state)
 	free(job);
 }
 
-/* Ranks 0 and 1 seem to be stuck; in the second group only who is dead has waited for one. */
+/* Ranks 0 and 1 seem to be stuck. In the second group only a dead rank has waited for one of them.
+ */
 static void the_dead_wait_for_nobody(void **state)
 {
 	(void)state;
@@ -235,7 +236,8 @@ static void the_dead_wait_for_nobody(void **state)
 	free(job);
 }
 
-/* Of a cycle one group is about to be closed by a rank that lives: who waits there will go on. */
+/* A rank that lives is about to close one group of a cycle: the ranks that wait there will
+ * continue. */
 static void a_wait_about_to_end(void **state)
 {
 	(void)state;
@@ -369,7 +371,8 @@ static void how_a_wait_ends(void **state)
 	collect(fixture, 0);
 	assert_true(thread->stable);
 	assert_int_equal(thread->closing_rank, 2);
-	/* Who closes it asks what there would be if it stayed open; who closes another does not. */
+	/* The rank that closes it asks what would be if it stayed open; one that closes another
+	 * does not. */
 	struct diagnose_closing closing = {2, (const uint32_t[]){GROUP, 55}};
 	diagnose_collect(fixture->sources, SIZE, &closing, fixture->job);
 	assert_int_equal(thread->closing_rank, 0);

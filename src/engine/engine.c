@@ -441,8 +441,8 @@ static enum engine_progress check_ends(struct engine *engine, struct engine_op *
 	 * entered, then reads the cause. So the failing rank waits for it, or it stops here. */
 	if (engine_has_failed(engine))
 		return engine_fail(op, LS_ABORTED, -1);
-	/* The same holds for a rank that closes the group: either it sees what this rank has
-	 * entered, or this rank sees that it is closing. */
+	/* A rank that closes the group raises members_ended, then reads what this rank has entered.
+	 * So it sees this collective, or this rank sees that it closes the group. */
 	const struct transport_area *mine = transport_area_of(engine->team, engine->team->rank);
 	return atomic_load(&mine->members_ended) ? engine_end_check(engine, op) : ENGINE_DONE;
 }

@@ -225,8 +225,8 @@ void engine_mailbox_room_word(struct engine *engine, int peer, struct wait_word 
 
 /* ---- these take the lock, and wake peers where needed ---- */
 
-/* Posts a new send, or queues it behind others. False: there is no free
- * slot for a send with p2p.posted_first; nothing was done. */
+/* Posts a new send, or queues it behind others. False: there is no free slot for a send with
+ * p2p.posted_first; nothing was done. */
 bool engine_mailbox_send(struct engine *engine, struct engine_op *op);
 /* Posts queued sends to this send's peer as far as there are free slots. False, with *word, if the
  * send itself is still queued. */

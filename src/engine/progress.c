@@ -95,8 +95,8 @@ bool engine_p2p_progress(struct engine *engine, const struct engine_awaited *own
 		op = next;
 	}
 	lock_mail_acquire(&mailbox->lock);
-	more |= mailbox->active !=
-		NULL; /* others have begun to go on meanwhile: nobody has looked at their words */
+	/* Operations that were added meanwhile: no thread has looked at their words. */
+	more |= mailbox->active != NULL;
 	put_back(mailbox, kept);
 	while (complete) {
 		struct engine_op *next = complete->p2p.next;

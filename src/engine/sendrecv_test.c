@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Sends and receives of two ranks, step by step in one thread: what a rank waits for, what it does
- * for operations that nobody goes on with, and what its other threads may do between two steps. */
+ * for operations that no thread advances, and what its other threads may do between two steps. */
 #include <dlfcn.h>
 
 #include "mailbox.h"
@@ -231,8 +231,8 @@ static void test_taken_in_meanwhile(void **state)
 	}
 }
 
-/* All RTS slots are in use, and nobody goes on with their sends: one more waits until any of them
- * is over, and then goes. */
+/* All RTS slots are in use, and no thread advances their sends. One more send waits until any of
+ * them is complete; then it is posted. */
 static void test_rts_slots_of_others(void **state)
 {
 	struct fixture *fixture = *state;

@@ -105,7 +105,7 @@ static bool find(struct engine *engine, const struct engine_short *call, struct 
 		if ((call->tag == MATCH_ANY || call->tag == out->envelope.tag) &&
 		    fits(call, &out->envelope))
 			return true;
-		/* Otherwise the peer has overwritten full slots. */
+		/* There is room, unless the peer has overwritten slots that are in use. */
 		if (peer->unexpected_count < MAIL_SLOTS)
 			peer->unexpected[peer->unexpected_count++] = *out;
 		engine_mailbox_arrive(engine, call->peer);

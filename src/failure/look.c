@@ -91,9 +91,9 @@ static void report_once(struct ls_group *group, struct diagnose_job *job,
 	message_report("LS-WAITING", text);
 }
 
-/* Whether one of the late ranks can never continue. A rank that computes can. The
- * program that finds out costs some 10 ms, so it is started again only when the wait lasts twice as
- * long as before. */
+/* Whether one of the late ranks can never continue. A rank that computes can. The program that
+ * finds out costs some 10 ms, so it is started again only when the wait lasts twice as long as
+ * before. */
 static bool has_kept(struct world *world, struct diagnose_job *job,
 		     const struct diagnose_verdict *verdict, uint64_t waited_ms)
 {

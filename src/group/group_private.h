@@ -157,8 +157,8 @@ struct group_making {
 	uint64_t left_before[RANKS_WORLD_MAX]; /* their times_closed before that */
 };
 
-/* Returns a group object whose area nobody uses; NULL, after a message that names
- * the function, if there are too many groups, or no memory. */
+/* Returns a group object whose area nobody uses; NULL, after a message that names the function, if
+ * there are too many groups, or no memory. */
 struct ls_group *group_alloc(struct world *world, const char *function);
 /* Frees an object that was not opened, and that no other rank knows of. */
 void group_free(struct ls_group *group);

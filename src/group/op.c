@@ -262,7 +262,7 @@ ls_status ls_cancel(ls_op *op)
 	    (!engine_p2p_cancel(&group->engine, &op->engine) && !is_cancelled_there(op)))
 		return LS_PENDING;
 	p2p_collect(group);
-	/* Else another thread is just about it. */
+	/* If that did not complete it, another thread is completing it now. */
 	p2p_await_complete(op);
 	atomic_store(&op->status_read, true);
 	return LS_OK;

@@ -42,7 +42,7 @@ struct file_head {
 	struct ranks culprits, waiting;
 	uint64_t since_ns;
 	uint32_t status;
-	uint32_t ended_well; /* 0: no, and in files from before there was this field */
+	uint32_t ended_well; /* 0: no, or the file does not say it */
 	struct part report;
 	struct part traces[INSPECT_RANK_MAX];
 	char ended[INSPECT_ENDED_BYTES];

@@ -91,8 +91,8 @@ static void take_out(struct world_p2p *p2p, struct ls_op *op)
 	lock_group_release(&p2p->lock);
 }
 
-/* Setting P2P=serial: the first ordered send, or one that is not ordered; NULL: all sends
- * that may begin have begun. */
+/* Setting P2P=serial: the first ordered send, or one that is not ordered; NULL: all sends that may
+ * begin have begun. */
 static struct ls_op *next_to_begin(struct world_p2p *p2p) LOCK_REQUIRES(group)
 {
 	struct ls_op *op = progress_first_ordered(p2p);

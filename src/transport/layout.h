@@ -160,15 +160,14 @@ struct transport_area {
 	_Alignas(64) _Atomic uint64_t inboxes[RANKS_WORLD_WORDS];
 	/* 1: the owner takes no more messages out of any inbox, in use or not. */
 	_Atomic uint64_t mail_ended;
-	/* Only in the area of the first member on each host, written by all members on it. claim:
-	 * the rank that works out the first cause. cause: the rank whose report counts. Both: the
-	 * group's id << 32 | world rank + 1. looked_ns: the time of the last look. reported: the
-	 * reports that have been printed (failure/look.c). stopped: the set of world ranks that the
-	 * last look found stopped and to blame. */
+	/* The next five only in the area of the first member on each host, written by all members
+	 * on it. The rank that works out the first cause: the group's id << 32 | world rank + 1. */
 	_Alignas(64) _Atomic uint64_t claim;
+	/* The rank whose report counts, as in `claim`. */
 	_Alignas(64) _Atomic uint64_t cause;
-	_Alignas(64) _Atomic uint64_t looked_ns;
-	_Alignas(64) _Atomic uint64_t reported;
+	_Alignas(64) _Atomic uint64_t looked_ns; /* the time of the last look */
+	_Alignas(64) _Atomic uint64_t reported;  /* reports that were printed: failure/look.c */
+	/* The world ranks that the last look found stopped and to blame. */
 	_Atomic uint64_t stopped[RANKS_WORLD_WORDS];
 	/* In one page with the words above, so that peers of a rank whose payloads fit into its
 	 * entries touch only this page. With a page for each entry, 64 ranks touched 64 * 64 * 32

@@ -74,11 +74,10 @@ struct ls_group {
 	struct transport_team team;
 	struct engine engine;
 	struct wait_peer peers[RANKS_WORLD_MAX]; /* by world rank */
-	/* gone: the members that are dead or have left, a set that only grows. any_gone: there are
-	 * some; stored after the set. gone_seen: 1 + the value of `departures` before they were
-	 * last looked up. */
+	/* The members that are dead or have left, a set that only grows. */
 	_Atomic uint64_t gone[RANKS_WORLD_WORDS];
-	_Atomic bool any_gone;
+	_Atomic bool any_gone; /* there are some; stored after the set */
+	/* 1 + the value of `departures` before they were last looked up. */
 	_Atomic uint64_t gone_seen;
 	struct waiter waiter; /* of operations */
 	/* For waits that end soon whatever happens, such as those after a failure: the cause does

@@ -34,12 +34,13 @@ struct ls_op {
 	_Atomic uint64_t waited_ns;
 	uint64_t waited_word; /* in the lane: that word, for the thread that makes progress */
 	_Atomic bool status_read;
-	/* For a shared handle: how often it was handed out, its status read (`asked`), and the
-	 * handle freed. `handed_out` may be too small where threads race; the others are exact. Not
-	 * freed are at least handed_out - freed. If each status is read before its handle is freed,
-	 * asked >= freed. newest: the record of the latest operation that got the handle. */
-	_Atomic uint64_t handed_out, asked, freed, newest;
-	_Atomic uint32_t complete; /* 0; or 1 + status, and no thread uses it any more */
+	/* For a shared handle. If each status is read before its handle is freed, asked >= freed.
+	 * Not freed are at least handed_out - freed. */
+	_Atomic uint64_t handed_out; /* how often; may be too small where threads race */
+	_Atomic uint64_t asked;      /* how often the status was read */
+	_Atomic uint64_t freed;      /* how often the handle was freed */
+	_Atomic uint64_t newest;     /* the record of the latest operation that got the handle */
+	_Atomic uint32_t complete;   /* 0; or 1 + status, and no thread uses it any more */
 	/* from the pool: memory for two lists, kept for the next operation */
 	uint64_t *counts;
 	/* Of sends and receives. */

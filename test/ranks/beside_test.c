@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Two threads of rank 0 that wait for messages: one sleeps, for rank 1, when the other begins. The
- * first goes on with the messages of both; whatever happens to those of the second, it learns of
- * it. */
+ * Two threads of rank 0 that wait for messages: one already sleeps, until rank 1 sends, when the
+ * other begins. The first makes progress on the messages of both. The second learns whatever
+ * happens to its own. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
