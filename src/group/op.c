@@ -115,18 +115,6 @@ static ls_op *find_first(ls_op *const *ops, int count)
 	return NULL;
 }
 
-/* The first collective among them to end, because collectives of a group end in the order of their
- * numbers. NULL: there is none. */
-static ls_op *find_earliest(ls_op *const *ops, int count)
-{
-	ls_op *earliest = NULL;
-	for (int i = 0; i < count; i++)
-		if (ops[i] && !progress_op_is_p2p(ops[i]) &&
-		    (!earliest || ops[i]->engine.seq < earliest->engine.seq))
-			earliest = ops[i];
-	return earliest;
-}
-
 static bool has_p2p(ls_op *const *ops, int count)
 {
 	for (int i = 0; i < count; i++)
@@ -141,7 +129,7 @@ static void await_any(ls_op *const *ops, int count, const struct progress_pause 
 {
 	ls_status status = has_p2p(ops, count)
 				   ? await_p2p(ops, count, pause)
-				   : progress_lane_await(find_earliest(ops, count), pause);
+				   : progress_lane_await(p2p_first_collective(ops, count), pause);
 	(void)status; /* ls_test and ls_wait of each operation return it */
 }
 

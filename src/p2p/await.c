@@ -52,15 +52,21 @@ void p2p_wakeups_word(const struct world *world, uint64_t value, struct wait_wor
 			 .segment = WAIT_SEGMENT_MAPPED}};
 }
 
+struct ls_op *p2p_first_collective(ls_op *const *ops, int count)
+{
+	struct ls_op *first = NULL;
+	for (int i = 0; i < count; i++)
+		if (ops[i] && !progress_op_is_p2p(ops[i]) &&
+		    (!first || ops[i]->engine.seq < first->engine.seq))
+			first = ops[i];
+	return first;
+}
+
 /* If there are collectives among the operations: words[0] waits for the one that completes first,
  * which the progress thread runs. Returns the number of words. */
 static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 {
-	const struct ls_op *earliest = NULL;
-	for (int i = 0; i < count; i++)
-		if (ops[i] && !progress_op_is_p2p(ops[i]) &&
-		    (!earliest || ops[i]->engine.seq < earliest->engine.seq))
-			earliest = ops[i];
+	const struct ls_op *earliest = p2p_first_collective(ops, count);
 	if (!earliest)
 		return 0;
 	const struct ls_group *group = earliest->group;

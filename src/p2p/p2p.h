@@ -174,6 +174,9 @@ bool p2p_fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 /* Blocks until one of `count` operations is complete, or until the pause: LS_PENDING; or
  * LS_INTERRUPTED. */
 ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_pause *pause);
+/* The first collective among them to end, because collectives of a group end in the order of their
+ * numbers. NULL: there is none. */
+struct ls_op *p2p_first_collective(struct ls_op *const *ops, int count);
 
 /* The area with the word `p2p_wakeups`. */
 struct transport_area *p2p_area(const struct world *world);
