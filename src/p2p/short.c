@@ -22,11 +22,6 @@ void p2p_short_init(ls_group *group)
 	init(group, &group->short_recv, TRACE_RECV);
 }
 
-static uint32_t wildcards_of(const struct engine_short *call)
-{
-	return call->tag < 0 ? TRACE_ANY_TAG : 0;
-}
-
 static void record(const struct p2p_short *message, uint64_t index, enum trace_kind kind,
 		   uint64_t number, int tag)
 {
@@ -43,7 +38,7 @@ static void record(const struct p2p_short *message, uint64_t index, enum trace_k
 		.tag = tag,
 		.kind = (uint16_t)kind,
 		.dtype = (uint8_t)call->dtype,
-		.wildcards = kind == TRACE_RECV ? wildcards_of(call) : 0,
+		.wildcards = progress_wildcards(kind, call->peer, call->tag),
 	};
 	trace_add(trace, index, &begin);
 	struct ls_op *handle = message->handle;

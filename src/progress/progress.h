@@ -76,6 +76,13 @@ void progress_op_limit(struct ls_op *op, const struct ls_op_options *options);
 /* Sets time limit and trace record. The caller has set op->engine.seq and the fields that the call
  * asks for. */
 void progress_op_open(struct ls_op *op, const struct ls_op_options *options, const void *site);
+/* What a trace record says of the wildcards of a receive or probe. */
+static inline uint32_t progress_wildcards(enum trace_kind kind, int peer, int tag)
+{
+	if (kind != TRACE_RECV && kind != TRACE_PROBE)
+		return 0;
+	return (peer < 0 ? TRACE_ANY_SOURCE : 0u) | (tag < 0 ? TRACE_ANY_TAG : 0u);
+}
 /* The trace record of a call. label: NULL for none. */
 struct trace_begin progress_record(ls_group *group, const struct engine_call *call, uint64_t seq,
 				   const char *label, const void *site);

@@ -16,13 +16,6 @@
 /* how long a failed call waits until peers have stopped using its buffers */
 enum { REVOKE_MS = 250 };
 
-static uint32_t wildcards_of(const struct engine_call *call)
-{
-	if (call->kind != TRACE_RECV && call->kind != TRACE_PROBE)
-		return 0;
-	return (call->peer < 0 ? TRACE_ANY_SOURCE : 0u) | (call->tag < 0 ? TRACE_ANY_TAG : 0u);
-}
-
 struct trace_begin progress_record(ls_group *group, const struct engine_call *call, uint64_t seq,
 				   const char *label, const void *site)
 {
@@ -38,7 +31,7 @@ struct trace_begin progress_record(ls_group *group, const struct engine_call *ca
 		.kind = (uint16_t)call->kind,
 		.dtype = (uint8_t)call->dtype,
 		.reduce_op = (uint8_t)call->reduce,
-		.wildcards = wildcards_of(call),
+		.wildcards = progress_wildcards(call->kind, call->peer, call->tag),
 	};
 }
 
