@@ -27,7 +27,7 @@ static inline void capture_begin(struct capture *capture)
 static inline const char *capture_end(struct capture *capture)
 {
 	assert_int_equal(dup2(capture->saved, STDERR_FILENO), STDERR_FILENO);
-	ssize_t size = pread(capture->file, capture->text, sizeof(capture->text) - 1, 0);
+	ssize_t size = pread(capture->file, capture->text, sizeof capture->text - 1, 0);
 	assert_true(size >= 0);
 	capture->text[size] = '\0';
 	close(capture->file);

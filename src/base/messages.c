@@ -233,12 +233,12 @@ void message_set_level(enum setting_log level)
 
 const struct message_help *message_help_at(size_t i)
 {
-	return i < sizeof(helps) / sizeof(helps[0]) ? &helps[i] : NULL;
+	return i < sizeof helps / sizeof helps[0] ? &helps[i] : NULL;
 }
 
 const struct message_help *message_help_find(const char *id)
 {
-	for (size_t i = 0; i < sizeof(helps) / sizeof(helps[0]); i++) {
+	for (size_t i = 0; i < sizeof helps / sizeof helps[0]; i++) {
 		const char *full = helps[i].id;
 		if (strcasecmp(id, full) == 0 || strcasecmp(id, full + strlen("LS-")) == 0)
 			return &helps[i];

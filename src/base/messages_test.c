@@ -82,7 +82,7 @@ static void test_too_long(void **state)
 {
 	(void)state;
 	static char big[20000];
-	memset(big, 'x', sizeof(big) - 1);
+	memset(big, 'x', sizeof big - 1);
 	static const char tail[] = " [LS-LOCK-WAIT]\n";
 	for (int report = 0; report < 2; report++) {
 		struct capture capture;
@@ -153,9 +153,9 @@ static void test_one_write(void **state)
 	char text[512];
 	static const char first[] = "lockstep: about to wait while it holds a 'peer' lock "
 				    "[LS-LOCK-WAIT]\n";
-	assert_int_equal(read(ends[0], text, sizeof(text)), strlen(first));
+	assert_int_equal(read(ends[0], text, sizeof text), strlen(first));
 	static const char second[] = "one\ntwo [LS-LOCK-WAIT]\n";
-	assert_int_equal(read(ends[0], text, sizeof(text)), strlen(second));
+	assert_int_equal(read(ends[0], text, sizeof text), strlen(second));
 	close(ends[0]);
 	close(ends[1]);
 	close(saved);
@@ -192,12 +192,12 @@ static void test_help(void **state)
 #include "messages.def"
 #undef X
 	};
-	size_t count = sizeof(names) / sizeof(names[0]);
+	size_t count = sizeof names / sizeof names[0];
 	assert_null(message_help_at(count));
 	for (size_t i = 0; i < count; i++) {
 		const struct message_help *help = message_help_at(i);
 		char id[64];
-		snprintf(id, sizeof(id), "LS-%s", names[i]);
+		snprintf(id, sizeof id, "LS-%s", names[i]);
 		for (char *at = id; *at; at++)
 			if (*at == '_')
 				*at = '-';

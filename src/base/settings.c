@@ -61,7 +61,7 @@ static const struct setting table[] = {
 #include "settings.def"
 #undef X
 };
-enum { SETTING_COUNT = sizeof(table) / sizeof(table[0]) };
+enum { SETTING_COUNT = sizeof table / sizeof table[0] };
 _Static_assert(SETTING_COUNT <= 30, "more settings than anybody can know");
 
 /* Variables that begin like a setting and are none. */
@@ -172,7 +172,7 @@ static void print_allowed(const struct setting *setting, char *out, size_t bytes
 	size_t used = 0;
 	for (uint64_t i = setting->min; i <= setting->max && used < bytes; i++) {
 		char word[32];
-		print_value(setting, i, word, sizeof(word));
+		print_value(setting, i, word, sizeof word);
 		const char *before = i == setting->min ? "" : i == setting->max ? " or " : ", ";
 		int size = snprintf(out + used, bytes - used, "%s%s", before, word);
 		used += size > 0 ? (size_t)size : 0;
@@ -182,7 +182,7 @@ static void print_allowed(const struct setting *setting, char *out, size_t bytes
 static void refuse(const char *name, const char *value, const char *allowed)
 {
 	char shown[VALUE_SHOWN + 1];
-	snprintf(shown, sizeof(shown), "%s", value);
+	snprintf(shown, sizeof shown, "%s", value);
 	/* The value is foreign: a terminal must not obey it. */
 	for (char *at = shown; *at; at++)
 		if (!isprint((unsigned char)*at))
@@ -220,7 +220,7 @@ static bool is_known(const char *name, size_t length)
 	for (size_t i = 0; i < SETTING_COUNT; i++)
 		if (strlen(table[i].name) == length && strncmp(table[i].name, name, length) == 0)
 			return true;
-	for (size_t i = 0; i < sizeof(launch_names) / sizeof(launch_names[0]); i++)
+	for (size_t i = 0; i < sizeof launch_names / sizeof launch_names[0]; i++)
 		if (strlen(launch_names[i]) == length && strncmp(launch_names[i], name, length) == 0)
 			return true;
 	return false;
@@ -245,7 +245,7 @@ void settings_warn_of_unknown(char *const *environment)
 			}
 		}
 		char shown[NAME_MAX_COMPARED + 1];
-		snprintf(shown, sizeof(shown), "%.*s", (int)compared, name);
+		snprintf(shown, sizeof shown, "%.*s", (int)compared, name);
 		MESSAGE_SAY(MESSAGE_SETTING_UNKNOWN, shown, nearest);
 	}
 }
@@ -268,7 +268,7 @@ ls_status settings_read(char *const *environment, struct settings *out)
 		}
 		if (text && !parse(&table[i], text, &value)) {
 			char allowed[ALLOWED_BYTES];
-			print_allowed(&table[i], allowed, sizeof(allowed));
+			print_allowed(&table[i], allowed, sizeof allowed);
 			refuse(table[i].name, text, allowed);
 			usable = false;
 		}
@@ -276,7 +276,7 @@ ls_status settings_read(char *const *environment, struct settings *out)
 	}
 	if (usable)
 		return LS_OK;
-	memset(out, 0, sizeof(*out));
+	memset(out, 0, sizeof *out);
 	return LS_BAD_ARGUMENT;
 }
 
@@ -294,7 +294,7 @@ static bool read_launch_number(char *const *environment, const char *name, uint6
 		return true;
 	}
 	char allowed[ALLOWED_BYTES];
-	snprintf(allowed, sizeof(allowed), "a number from %" PRIu64 " to %" PRIu64, min, max);
+	snprintf(allowed, sizeof allowed, "a number from %" PRIu64 " to %" PRIu64, min, max);
 	refuse(name, text, allowed);
 	return false;
 }
@@ -339,14 +339,14 @@ ls_status settings_read_launch(char *const *environment, struct settings_launch 
 		{"TORCHELASTIC_RESTART_COUNT", 0, INT32_MAX, &got.restart_count},
 	};
 	bool usable = true;
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
 		usable &= read_launch_number(environment, numbers[i].name, numbers[i].min,
 					     numbers[i].max, numbers[i].out);
 	/* torchrun writes Python's str(True). */
 	const char *agent = look_up(environment, "TORCHELASTIC_USE_AGENT_STORE");
 	got.agent_owns_port = agent && strcmp(agent, "True") == 0;
 	usable &= read_slurm(environment, &got.slurm);
-	memset(out, 0, sizeof(*out));
+	memset(out, 0, sizeof *out);
 	if (!usable)
 		return LS_BAD_ARGUMENT;
 	*out = got;
@@ -360,7 +360,7 @@ size_t settings_count(void)
 
 void settings_describe(char *const *environment, size_t i, struct settings_line *out)
 {
-	memset(out, 0, sizeof(*out));
+	memset(out, 0, sizeof *out);
 	if (i >= SETTING_COUNT)
 		return;
 	const struct setting *setting = &table[i];
@@ -369,12 +369,12 @@ void settings_describe(char *const *environment, size_t i, struct settings_line 
 	out->name = setting->name;
 	out->help = setting->help;
 	out->source = text ? SETTINGS_ENVIRONMENT : SETTINGS_DEFAULT;
-	print_value(setting, value, out->value_default, sizeof(out->value_default));
+	print_value(setting, value, out->value_default, sizeof out->value_default);
 	/* A wrong value is shown as it is; settings_read refuses it. */
 	if (text && (setting->type == FILE_PATH || !parse(setting, text, &value)))
-		snprintf(out->value, sizeof(out->value), "%s", text);
+		snprintf(out->value, sizeof out->value, "%s", text);
 	else
-		print_value(setting, value, out->value, sizeof(out->value));
+		print_value(setting, value, out->value, sizeof out->value);
 }
 
 bool settings_use_color(const struct settings *settings, int fd)

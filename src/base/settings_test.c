@@ -99,9 +99,9 @@ static void test_suffixes(void **state)
 		{"17179869185G", 0},
 		{"18446744073726328832", 0},
 	};
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		char variable[64];
-		snprintf(variable, sizeof(variable), "LOCKSTEP_ARENA_BYTES=%s", cases[i].text);
+		snprintf(variable, sizeof variable, "LOCKSTEP_ARENA_BYTES=%s", cases[i].text);
 		struct settings settings;
 		struct capture capture;
 		ls_status status = read_saying(ENVIRONMENT(variable), &settings, &capture);
@@ -122,12 +122,12 @@ static void test_refused(void **state)
 		"LOCKSTEP_TRACE_RECORDS=17", "LOCKSTEP_WAIT=sleepy",
 		"LOCKSTEP_WAIT=0",           "LOCKSTEP_LOG=SETTING_LOG_WARN",
 	};
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		struct settings settings, zero = {0};
 		struct capture capture;
 		assert_int_equal(read_saying(ENVIRONMENT(bad[i]), &settings, &capture),
 				 LS_BAD_ARGUMENT);
-		assert_memory_equal(&settings, &zero, sizeof(zero));
+		assert_memory_equal(&settings, &zero, sizeof zero);
 		assert_non_null(strstr(capture.text, "[LS-SETTING-VALUE]"));
 		assert_memory_equal(strstr(capture.text, "LOCKSTEP_"), bad[i], 10);
 	}
@@ -161,7 +161,7 @@ static void test_did_you_mean(void **state)
 		{"LOCKSTEP_LONGLONGLONGLONGLONGLONGLONGLONGLONGLONGLONGLONGLONGLONGLONGLONG=1",
 		 "[LS-SETTING-UNKNOWN]"},
 	};
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct settings settings;
 		struct capture capture;
 		assert_int_equal(read_saying(ENVIRONMENT(cases[i][0]), &settings, &capture), LS_OK);
@@ -261,7 +261,7 @@ static void test_launch_refused(void **state)
 	static char *const bad[] = {
 		"MASTER_PORT=65536", "MASTER_PORT=0",        "RANK=-1", "RANK=two", "WORLD_SIZE=0",
 		"RANK=1 ",           "LOCAL_RANK=4294967296"};
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		struct settings_launch launch, zero = {0};
 		struct capture capture;
 		capture_begin(&capture);
@@ -269,7 +269,7 @@ static void test_launch_refused(void **state)
 			ENVIRONMENT("LOCKSTEP_RENDEZVOUS=unix:x", bad[i]), &launch);
 		capture_end(&capture);
 		assert_int_equal(status, LS_BAD_ARGUMENT);
-		assert_memory_equal(&launch, &zero, sizeof(zero));
+		assert_memory_equal(&launch, &zero, sizeof zero);
 		assert_non_null(strstr(capture.text, "[LS-SETTING-VALUE]"));
 	}
 }

@@ -21,7 +21,7 @@ static const struct status_line lines[] = {
  * failed. */
 static const struct status_line *find(ls_status status)
 {
-	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+	for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
 		if (lines[i].status == status)
 			return &lines[i];
 	return NULL;

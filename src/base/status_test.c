@@ -16,7 +16,7 @@ static const ls_status statuses[] = {
 #include <lockstep/status.def>
 #undef X
 };
-enum { STATUSES = sizeof(statuses) / sizeof(statuses[0]) };
+enum { STATUSES = sizeof statuses / sizeof statuses[0] };
 
 static void test_names_and_values(void **state)
 {
@@ -61,9 +61,9 @@ static void test_no_status(void **state)
 {
 	(void)state;
 	static const int numbers[] = {-1, STATUSES, INT32_MAX, INT32_MIN};
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
 		ls_status status;
-		memcpy(&status, &numbers[i], sizeof(status));
+		memcpy(&status, &numbers[i], sizeof status);
 		assert_string_equal(ls_status_name(status), "LS_?");
 		assert_non_null(ls_status_text(status));
 		assert_int_equal(ls_status_scope(status), LS_SCOPE_PROCESS);

@@ -286,7 +286,7 @@ void wait_wake_progress(struct wait_bell *bell)
 void wait_wake_watch(int look_fd)
 {
 	static const uint64_t one = 1;
-	ssize_t ignored = look_fd >= 0 ? write(look_fd, &one, sizeof(one)) : 0;
+	ssize_t ignored = look_fd >= 0 ? write(look_fd, &one, sizeof one) : 0;
 	(void)ignored;
 }
 

@@ -38,8 +38,8 @@ struct fixture {
 
 static inline void fixture_init(struct fixture *fixture)
 {
-	memset(fixture, 0, sizeof(*fixture));
-	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+	memset(fixture, 0, sizeof *fixture);
+	struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
 				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(shared, MAP_FAILED);
 	fixture->shared = shared;
@@ -66,7 +66,7 @@ static inline void fixture_fini(struct fixture *fixture)
 {
 	assert_int_equal(fixture->shared->bell.sleepers, 0);
 	wait_close(&fixture->waiter);
-	assert_int_equal(munmap(fixture->shared, sizeof(*fixture->shared)), 0);
+	assert_int_equal(munmap(fixture->shared, sizeof *fixture->shared), 0);
 }
 
 static inline struct wait_call fixture_call(const struct fixture *fixture, int count, bool any)
@@ -99,7 +99,7 @@ static inline bool find_slot(const struct shared *shared, enum wait_state wanted
 	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
 		uint32_t epoch;
 		const struct wait_slot *slot = &shared->wait_table.slots[i];
-		if (seqlock_read(&slot->epoch, out, &slot->body, sizeof(*out), &epoch) &&
+		if (seqlock_read(&slot->epoch, out, &slot->body, sizeof *out, &epoch) &&
 		    out->state == wanted)
 			return true;
 	}
@@ -110,9 +110,9 @@ static inline bool find_slot(const struct shared *shared, enum wait_state wanted
 static inline bool is_asleep(uint32_t tid)
 {
 	char path[64], text[512] = "";
-	snprintf(path, sizeof(path), "/proc/self/task/%u/stat", tid);
+	snprintf(path, sizeof path, "/proc/self/task/%u/stat", tid);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
 	if (fd >= 0)
 		close(fd);
 	const char *state = size > 0 ? strrchr(text, ')') : NULL;

@@ -33,7 +33,7 @@ static void leave_and_end(int number)
 
 static int setup(void **state)
 {
-	struct fixture *fixture = malloc(sizeof(*fixture));
+	struct fixture *fixture = malloc(sizeof *fixture);
 	assert_non_null(fixture);
 	fixture_init(fixture);
 	void *page = mmap(NULL, sizeof(uint32_t), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -90,7 +90,7 @@ static void write_pages(struct wait_table *wait_table, const struct wait_slot_bo
 	for (uint64_t pages = body->pages; pages; pages &= pages - 1) {
 		struct wait_edge *page = wait_table->pages[__builtin_ctzll(pages)];
 		for (int i = 0; i < WAIT_EDGE_MAX && left > 0; i++, left--)
-			seqlock_store(&page[i], &words++->edge, sizeof(page[i]));
+			seqlock_store(&page[i], &words++->edge, sizeof page[i]);
 	}
 }
 
@@ -98,7 +98,7 @@ static void write_body(struct wait_table *wait_table, struct wait_slot *slot,
 		       struct wait_slot_body *body, const struct wait_word *further)
 {
 	size_t bytes =
-		offsetof(struct wait_slot_body, edges) + body->edge_count * sizeof(body->edges[0]);
+		offsetof(struct wait_slot_body, edges) + body->edge_count * sizeof body->edges[0];
 	uint64_t had = slot->body.pages; /* nobody else writes it */
 	seqlock_begin(&slot->epoch);
 	/* A thread that takes one of these pages has seen that the epoch is odd, and so has a
@@ -108,7 +108,7 @@ static void write_body(struct wait_table *wait_table, struct wait_slot *slot,
 	body->pages = take_pages(wait_table, body->further);
 	seqlock_store(&slot->body, body, bytes);
 	if (body->state == WAIT_FOREIGN)
-		seqlock_store(slot->body.foreign, body->foreign, sizeof(body->foreign));
+		seqlock_store(slot->body.foreign, body->foreign, sizeof body->foreign);
 	write_pages(wait_table, body, further);
 	seqlock_end(&slot->epoch);
 }
@@ -216,7 +216,7 @@ static struct registration *unlink_registration(const struct wait_registry *regi
 /* A new registration, in no list yet; NULL without memory. */
 static struct registration *new_registration(struct wait_registry *registry, uint32_t tid)
 {
-	struct registration *registration = malloc(sizeof(*registration));
+	struct registration *registration = malloc(sizeof *registration);
 	if (!registration)
 		return NULL;
 	*registration = (struct registration){.registry = registry, .tid = tid};
@@ -275,7 +275,7 @@ ls_status wait_open(struct waiter *waiter)
 		MESSAGE_SAY(MESSAGE_WAIT_OPEN, strerror(key_error));
 		return LS_SYSTEM;
 	}
-	struct wait_registry *registry = calloc(1, sizeof(*registry));
+	struct wait_registry *registry = calloc(1, sizeof *registry);
 	if (!registry) {
 		MESSAGE_SAY(MESSAGE_WAIT_OPEN, "out of memory");
 		return LS_OUT_OF_MEMORY;

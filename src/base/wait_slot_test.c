@@ -20,7 +20,7 @@ static int slots_taken(const struct fixture *fixture)
 		const struct wait_slot *slot = &fixture->shared->wait_table.slots[i];
 		struct wait_slot_body body;
 		uint32_t epoch;
-		assert_true(seqlock_read(&slot->epoch, &body, &slot->body, sizeof(body), &epoch));
+		assert_true(seqlock_read(&slot->epoch, &body, &slot->body, sizeof body, &epoch));
 		assert_int_equal(slot->taken != 0, body.state != WAIT_UNUSED);
 		count += slot->taken != 0;
 	}
@@ -84,7 +84,7 @@ static void test_same_address_again(void **state)
 		wait_thread_enter(&fixture.waiter);
 		assert_int_equal(slots_taken(&fixture), 1);
 		wait_close(&fixture.waiter);
-		memset(fixture.shared, 0, sizeof(*fixture.shared));
+		memset(fixture.shared, 0, sizeof *fixture.shared);
 		assert_int_equal(wait_open(&fixture.waiter), LS_OK);
 	}
 	assert_int_equal(slots_taken(&fixture), 0);
@@ -418,7 +418,7 @@ static int read_slot(const struct wait_slot *slot)
 {
 	struct wait_slot_body body;
 	uint32_t epoch;
-	if (!seqlock_read(&slot->epoch, &body, &slot->body, sizeof(body), &epoch))
+	if (!seqlock_read(&slot->epoch, &body, &slot->body, sizeof body, &epoch))
 		return 0;
 	if (body.state != WAIT_WORDS && body.state != WAIT_ANY_WORD)
 		return 0;
@@ -456,16 +456,16 @@ static void test_sequence_lock(void **state)
 	_Atomic uint32_t epoch = 4;
 	uint64_t shared[2] = {1, 2}, next[2] = {3, 4}, copy[2];
 	uint32_t seen, seen_later;
-	assert_true(seqlock_read(&epoch, copy, shared, sizeof(copy), &seen));
+	assert_true(seqlock_read(&epoch, copy, shared, sizeof copy, &seen));
 	assert_int_equal(copy[1], 2);
 	seqlock_begin(&epoch);
-	assert_false(seqlock_try_read(&epoch, copy, shared, sizeof(copy), &seen_later));
-	seqlock_store(shared, next, sizeof(next));
+	assert_false(seqlock_try_read(&epoch, copy, shared, sizeof copy, &seen_later));
+	seqlock_store(shared, next, sizeof next);
 	/* The writer died here: the reader gives up instead of spinning. */
-	assert_false(seqlock_read(&epoch, copy, shared, sizeof(copy), &seen_later));
+	assert_false(seqlock_read(&epoch, copy, shared, sizeof copy, &seen_later));
 	seqlock_end(&epoch);
-	assert_true(seqlock_read(&epoch, copy, shared, sizeof(copy), &seen_later));
-	assert_memory_equal(copy, next, sizeof(next));
+	assert_true(seqlock_read(&epoch, copy, shared, sizeof copy, &seen_later));
+	assert_memory_equal(copy, next, sizeof next);
 	assert_int_not_equal(seen, seen_later);
 }
 

@@ -32,7 +32,7 @@ int sched_yield(void)
 
 static int setup(void **state)
 {
-	struct fixture *fixture = malloc(sizeof(*fixture));
+	struct fixture *fixture = malloc(sizeof *fixture);
 	assert_non_null(fixture);
 	fixture_init(fixture);
 	fixture->waiter.spin_ns = SPIN_NS;

@@ -18,7 +18,7 @@
 
 static int setup(void **state)
 {
-	struct fixture *fixture = malloc(sizeof(*fixture));
+	struct fixture *fixture = malloc(sizeof *fixture);
 	assert_non_null(fixture);
 	fixture_init(fixture);
 	*state = fixture;
@@ -341,7 +341,7 @@ static void test_slot_while_blocked(void **state)
 	assert_true(slot.since_ns >= before && slot.since_ns <= clock_now_ns());
 	assert_int_equal(slot.edge_count, 3);
 	for (int i = 0; i < 3; i++)
-		assert_memory_equal(&slot.edges[i], &fixture->words[i].edge, sizeof(slot.edges[i]));
+		assert_memory_equal(&slot.edges[i], &fixture->words[i].edge, sizeof slot.edges[i]);
 	/* The same wait keeps its epoch, however often it wakes; the next one has another. */
 	uint32_t epoch = fixture->shared->wait_table.slots[0].epoch;
 	wait_wake(&fixture->shared->bell);
@@ -378,7 +378,7 @@ static void test_look(void **state)
 	uint64_t begin = clock_now_ns(), woken = 0, one;
 	waiting_start(&waiting, fixture, fixture_call(fixture, 1, false), &slot);
 	while (woken < 5) {
-		EVENTUALLY(read(look_fd, &one, sizeof(one)) == sizeof(one));
+		EVENTUALLY(read(look_fd, &one, sizeof one) == sizeof one);
 		woken += one;
 	}
 	/* Once per interval, not once per wake-up. */
@@ -387,14 +387,14 @@ static void test_look(void **state)
 	wait_wake(&fixture->shared->bell);
 	assert_int_equal(waiting_end(&waiting), LS_OK);
 	/* A short wait wakes nobody. */
-	ssize_t ignored = read(look_fd, &one, sizeof(one));
+	ssize_t ignored = read(look_fd, &one, sizeof one);
 	(void)ignored;
 	fixture->waiter.look_ns = UINT64_C(60000000000);
 	struct wait_call call = fixture_call(fixture, 2, false);
 	call.deadline_ns = clock_deadline_ns(5);
 	int peer;
 	assert_int_equal(wait_words(&fixture->waiter, &call, &peer), LS_TIMED_OUT);
-	assert_int_equal(read(look_fd, &one, sizeof(one)), -1);
+	assert_int_equal(read(look_fd, &one, sizeof one), -1);
 	close(look_fd);
 }
 

@@ -47,8 +47,8 @@ static void look_at_rank(const struct diagnose_source *source, struct diagnose_r
 		if (rank->pid <= 0)
 			rank->pid = __atomic_load_n(&header->pid, __ATOMIC_RELAXED);
 		rank->start_ns = __atomic_load_n(&header->start_ns, __ATOMIC_RELAXED);
-		copy_text(rank->host, sizeof(rank->host), header->host);
-		copy_text(rank->program, sizeof(rank->program), header->program);
+		copy_text(rank->host, sizeof rank->host, header->host);
+		copy_text(rank->program, sizeof rank->program, header->program);
 		rank->left_ns = atomic_load_explicit(&header->left_ns, memory_order_acquire);
 		rank->left = rank->left_ns != 0;
 		rank->serial = __atomic_load_n(&header->serial, __ATOMIC_RELAXED) != 0;

@@ -32,7 +32,7 @@ struct collect_fixture {
 
 FIXTURE_UNUSED static int set_up(void **state)
 {
-	struct collect_fixture *fixture = calloc(1, sizeof(*fixture));
+	struct collect_fixture *fixture = calloc(1, sizeof *fixture);
 	assert_non_null(fixture);
 	for (int r = 0; r < SIZE; r++) {
 		const char *why;
@@ -45,7 +45,7 @@ FIXTURE_UNUSED static int set_up(void **state)
 			.pid = getpid(),
 			.trace = &fixture->views[r],
 			.segment = fixture->segments[r],
-			.segment_bytes = sizeof(fixture->segments[r]),
+			.segment_bytes = sizeof fixture->segments[r],
 			.process = DIAGNOSE_SLEEPING,
 			.signal = -1,
 			.exit_code = -1,
@@ -84,7 +84,7 @@ FIXTURE_UNUSED static void publish(struct collect_fixture *fixture, int r, int s
 	struct wait_slot *to = &fixture->traces[r].wait_table->slots[slot];
 	atomic_store(&to->taken, 1);
 	seqlock_begin(&to->epoch);
-	seqlock_store(&to->body, body, sizeof(*body));
+	seqlock_store(&to->body, body, sizeof *body);
 	seqlock_end(&to->epoch);
 }
 

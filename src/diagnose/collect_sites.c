@@ -13,9 +13,9 @@ static void add_sites(const struct trace_view *trace, struct diagnose_rank *rank
 				 rank->records[j].record.label != record->record.label))
 			j++;
 		if (j < i)
-			memcpy(record->site, rank->records[j].site, sizeof(record->site));
+			memcpy(record->site, rank->records[j].site, sizeof record->site);
 		else
-			trace_site(trace, &record->record, record->site, sizeof(record->site));
+			trace_site(trace, &record->record, record->site, sizeof record->site);
 	}
 }
 

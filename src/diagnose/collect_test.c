@@ -258,7 +258,7 @@ static void words(void **state)
 		{4, 5, false}, {5, 5, true},           {6, 5, true},
 		{0, 0, true},  {UINT64_MAX, 1, false}, {1, UINT64_MAX, true}, /* across zero */
 	};
-	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
 		atomic_store(word, table[i].word);
 		odd = edge;
 		odd.value = table[i].value;
@@ -354,7 +354,7 @@ static void random_bytes(void **state)
 		words[at] = random & 1 ? random : UINT64_MAX >> (random >> 2 & 63);
 		collect(fixture, 0);
 		diagnose_judge(fixture->job, NULL, &verdict);
-		diagnose_text(fixture->job, &verdict, text, sizeof(text));
+		diagnose_text(fixture->job, &verdict, text, sizeof text);
 		assert_true(strlen(text) > 10);
 		if (random & 2)
 			words[at] = before;

@@ -52,15 +52,15 @@ static bool is_flag(const bool *flag)
 static bool rank_is_valid(const struct diagnose_rank *rank, int r)
 {
 	uint32_t process;
-	memcpy(&process, &rank->process, sizeof(process));
+	memcpy(&process, &rank->process, sizeof process);
 	if (!is_flag(&rank->known) || !is_flag(&rank->incomplete) || !is_flag(&rank->awake) ||
 	    !is_flag(&rank->idle) || !is_flag(&rank->has_callbacks) ||
 	    !is_flag(&rank->calls_back) || !is_flag(&rank->serial) || !is_flag(&rank->is_kept) ||
 	    !is_flag(&rank->left) || process > DIAGNOSE_DEAD || rank->rank != r ||
 	    rank->group_count > DIAGNOSE_GROUP_MAX || rank->thread_count > WAIT_SLOT_MAX ||
-	    rank->record_count > DIAGNOSE_RECORD_MAX || !memchr(rank->host, 0, sizeof(rank->host)) ||
-	    !memchr(rank->program, 0, sizeof(rank->program)) ||
-	    !memchr(rank->python, 0, sizeof(rank->python)))
+	    rank->record_count > DIAGNOSE_RECORD_MAX || !memchr(rank->host, 0, sizeof rank->host) ||
+	    !memchr(rank->program, 0, sizeof rank->program) ||
+	    !memchr(rank->python, 0, sizeof rank->python))
 		return false;
 	for (uint32_t i = 0; i < rank->thread_count; i++)
 		if (!is_flag(&rank->threads[i].stable) || !is_flag(&rank->threads[i].asleep) ||
@@ -68,20 +68,20 @@ static bool rank_is_valid(const struct diagnose_rank *rank, int r)
 		    !memchr(rank->threads[i].wait.foreign, 0, WAIT_FOREIGN_BYTES))
 			return false;
 	for (uint32_t i = 0; i < rank->record_count; i++)
-		if (!memchr(rank->records[i].site, 0, sizeof(rank->records[i].site)))
+		if (!memchr(rank->records[i].site, 0, sizeof rank->records[i].site))
 			return false;
 	return true;
 }
 
 bool diagnose_job_is_valid(const struct diagnose_job *job, size_t bytes)
 {
-	if (bytes < sizeof(*job) || job->size < 0 || job->size > RANKS_JOB_MAX ||
+	if (bytes < sizeof *job || job->size < 0 || job->size > RANKS_JOB_MAX ||
 	    bytes != diagnose_job_bytes(job->size))
 		return false;
 	if (job->message_count < 0 || job->message_count > DIAGNOSE_MESSAGE_MAX)
 		return false;
 	for (int i = 0; i < job->message_count; i++)
-		if (!memchr(job->messages[i].site, 0, sizeof(job->messages[i].site)))
+		if (!memchr(job->messages[i].site, 0, sizeof job->messages[i].site))
 			return false;
 	for (int r = 0; r < job->size; r++)
 		if (!rank_is_valid(&job->ranks[r], r))
@@ -198,7 +198,7 @@ static const struct diagnose_thread *next_running(const struct diagnose_job *job
 						  const struct diagnose_thread *thread,
 						  const struct diagnose_thread *last)
 {
-	size_t r = (size_t)((const char *)thread - (const char *)job->ranks) / sizeof(job->ranks[0]);
+	size_t r = (size_t)((const char *)thread - (const char *)job->ranks) / sizeof job->ranks[0];
 	const struct diagnose_rank *rank = &job->ranks[r];
 	const struct diagnose_thread *other = last ? last + 1 : rank->threads;
 	for (; other < rank->threads + rank->thread_count; other++) {

@@ -19,7 +19,7 @@ static void check_headline(struct diagnose_job *job, const char *want)
 {
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_verdict verdict = test_judge(job, NULL);
-	diagnose_headline(job, &verdict, text, sizeof(text));
+	diagnose_headline(job, &verdict, text, sizeof text);
 	assert_string_equal(text, want);
 	free(job);
 }
@@ -28,7 +28,7 @@ static void check_report(struct diagnose_job *job, const char *want)
 {
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_verdict verdict = test_judge(job, NULL);
-	diagnose_text(job, &verdict, text, sizeof(text));
+	diagnose_text(job, &verdict, text, sizeof text);
 	if (!strstr(text, want))
 		fail_msg("'%s' is not in: %s", want, text);
 	free(job);

@@ -12,7 +12,7 @@ static void write_message(struct diagnose_writer *writer, const struct diagnose_
 			  const struct diagnose_message *message)
 {
 	char text[MESSAGE_BYTES];
-	diagnose_message_text(message, diagnose_members(job, message->group), text, sizeof(text));
+	diagnose_message_text(message, diagnose_members(job, message->group), text, sizeof text);
 	diagnose_write(writer, "%s", text);
 }
 

@@ -7,7 +7,7 @@ static void check_says(struct diagnose_job *job, const char *part, bool wanted)
 {
 	char report[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_verdict verdict = test_judge(job, NULL);
-	diagnose_text(job, &verdict, report, sizeof(report));
+	diagnose_text(job, &verdict, report, sizeof report);
 	if (!strstr(report, part) == wanted)
 		fail_msg("'%s' is %s in\n%s", part, wanted ? "not" : "also", report);
 }
@@ -242,7 +242,7 @@ static void advice_on_who_is_late(void **state)
 					     .group = TEST_GROUP,
 					     .seq = 58};
 		struct diagnose_verdict verdict = test_judge(job, &hint);
-		diagnose_text(job, &verdict, report, sizeof(report));
+		diagnose_text(job, &verdict, report, sizeof report);
 		if (!strstr(report, after[i]) || strstr(report, before[i]))
 			fail_msg("not '%s' in\n%s", after[i], report);
 		free(job);
@@ -266,11 +266,11 @@ static void names_of_calls(void **state)
 		 "send #1 to an unknown rank (tag 3)"},
 		{{.kind = TRACE_BARRIER, .seq = 9, .peer = -1, .tag = -1}, "barrier #9"},
 	};
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		char text[64];
 		struct diagnose_record record = {.record = cases[i].op};
 		struct diagnose_writer writer;
-		diagnose_writer_init(&writer, NULL, text, sizeof(text));
+		diagnose_writer_init(&writer, NULL, text, sizeof text);
 		diagnose_write_operation(&writer, &record);
 		assert_string_equal(text, cases[i].want);
 	}

@@ -60,13 +60,13 @@ TEST_UNUSED static struct diagnose_record *test_call(struct diagnose_job *job, i
 	struct diagnose_record *record = &rank->records[0];
 	uint64_t index = rank->record_count ? record->record.index + 1 : 1;
 	assert_true(rank->record_count < DIAGNOSE_RECORD_MAX);
-	memmove(record + 1, record, rank->record_count++ * sizeof(*record));
+	memmove(record + 1, record, rank->record_count++ * sizeof *record);
 	*record = (struct diagnose_record){.record = op, .begin_ns = test_now - ago * test_second};
 	record->record.index = index;
 	record->record.group = TEST_GROUP;
 	record->record.state = TRACE_RUNNING;
 	record->record.tid = 100 + (uint32_t)r;
-	snprintf(record->site, sizeof(record->site), "%s", site);
+	snprintf(record->site, sizeof record->site, "%s", site);
 	return record;
 }
 

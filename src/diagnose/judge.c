@@ -423,7 +423,7 @@ static void judge(const struct inquiry *asked, struct diagnose_verdict *out)
 		out->closes = hint->closes;
 		out->serial = hint->serial;
 		if (hint->note)
-			memcpy(out->note, hint->note, strnlen(hint->note, sizeof(out->note) - 1));
+			memcpy(out->note, hint->note, strnlen(hint->note, sizeof out->note - 1));
 	}
 	bool died = out->cause == DIAGNOSE_DIED && hint && hint->status == LS_PEER_LEFT;
 	out->status = hint && !died ? hint->status : status_of_cause(out->cause);

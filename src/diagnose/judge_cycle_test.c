@@ -31,7 +31,7 @@ static void rings(void **state)
 {
 	(void)state;
 	static const int sizes[] = {1, 2, 3, 4, 5, 64};
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
 		struct diagnose_job *job = full_ring(sizes[i]);
 		assert_int_equal(test_cycle(job, hops), sizes[i]);

@@ -280,13 +280,13 @@ static void hint_of_an_abort(void **state)
 	(void)state;
 	struct diagnose_hint hint = hint_of(LS_ABORTED, 1, -1);
 	char note[400];
-	memset(note, 'x', sizeof(note));
-	note[sizeof(note) - 1] = 0;
+	memset(note, 'x', sizeof note);
+	note[sizeof note - 1] = 0;
 	hint.note = note;
 	hint.seq = 0;
 	struct diagnose_job *job = test_job(3);
 	struct diagnose_verdict got = test_judge(job, &hint);
-	assert_int_equal(strlen(got.note), sizeof(got.note) - 1);
+	assert_int_equal(strlen(got.note), sizeof got.note - 1);
 	struct diagnose_verdict want = {.cause = DIAGNOSE_WAS_ABORTED,
 					.status = LS_ABORTED,
 					.culprit = 1,

@@ -70,7 +70,7 @@ static void check_headline(struct diagnose_job *job, const struct diagnose_hint 
 {
 	char text[512];
 	struct diagnose_verdict got = test_judge(job, hint);
-	diagnose_headline(job, &got, text, sizeof(text));
+	diagnose_headline(job, &got, text, sizeof text);
 	assert_string_equal(text, want);
 	free(job);
 }
@@ -117,13 +117,13 @@ static void words_of_the_lines(void **state)
 		{TRACE_ALLTOALL, "in all-to-all #12 of 1000 float32,"},
 		{TRACE_BARRIER, "in barrier #12,"},
 	};
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct trace_record many = call_of(cases[i].kind), one = many;
 		char text[DIAGNOSE_TEXT_BYTES];
 		one.kind = TRACE_BROADCAST;
 		struct diagnose_job *job = job_of(3, many, one);
 		struct diagnose_verdict got = test_judge(job, NULL);
-		diagnose_text(job, &got, text, sizeof(text));
+		diagnose_text(job, &got, text, sizeof text);
 		assert_non_null(strstr(text, cases[i].text));
 		free(job);
 	}
@@ -166,7 +166,7 @@ static void two_ranks_of_an_exchange(void **state)
 	assert_int_equal(got.seq, 12);
 	assert_true(got.from == 2 && got.to == 0 && got.sent == 10 && got.expected == 12);
 	char text[DIAGNOSE_TEXT_BYTES];
-	diagnose_text(job, &got, text, sizeof(text));
+	diagnose_text(job, &got, text, sizeof text);
 	assert_non_null(strstr(text, "send_counts"));
 	free(job);
 	check_headline(exchange_of(4), &expected_other,

@@ -4,7 +4,7 @@
 #include "diagnose/job_fixture.h"
 
 static const int sizes[] = {2, 3, 4, 5, 64};
-enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
 static struct trace_record with_count(uint64_t seq)
 {
@@ -87,14 +87,14 @@ static void check_headline(const struct diagnose_job *job, const struct diagnose
 			   const char *want)
 {
 	char text[512];
-	diagnose_headline(job, verdict, text, sizeof(text));
+	diagnose_headline(job, verdict, text, sizeof text);
 	assert_string_equal(text, want);
 }
 
 static void every_field_every_size(void **state)
 {
 	(void)state;
-	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
 		for (size_t s = 0; s < SIZES; s++) {
 			int size = sizes[s];
 			struct diagnose_job *job = job_of(size, i);
@@ -439,7 +439,7 @@ static void timed_out_on_a_mismatch(void **state)
 	char want[300];
 	assert_int_equal(got.status, LS_TIMED_OUT);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
-	snprintf(want, sizeof(want), "rank 0 timed out in all-reduce #12: %s", table[0].four);
+	snprintf(want, sizeof want, "rank 0 timed out in all-reduce #12: %s", table[0].four);
 	check_headline(job, &got, want);
 	free(job);
 }

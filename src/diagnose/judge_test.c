@@ -3,9 +3,9 @@
 #include "diagnose/job_fixture.h"
 
 static const int sizes[] = {2, 3, 4, 5, 64};
-#define FOR_SIZES(n)           \
-	for (size_t i_ = 0, n; \
-	     i_ < sizeof(sizes) / sizeof(sizes[0]) && (n = (size_t)sizes[i_], 1); i_++)
+#define FOR_SIZES(n)                                                                              \
+	for (size_t i_ = 0, n; i_ < sizeof sizes / sizeof sizes[0] && (n = (size_t)sizes[i_], 1); \
+	     i_++)
 
 static const struct diagnose_verdict healthy = {.culprit = -1};
 
@@ -314,7 +314,7 @@ static void validity(void **state)
 	job->ranks[1].threads[0].wait.edge_count = WAIT_EDGE_MAX + 1;
 	assert_false(diagnose_job_is_valid(job, bytes));
 	job->ranks[1].threads[0].wait.edge_count = 0;
-	memset(job->ranks[1].host, 'a', sizeof(job->ranks[1].host));
+	memset(job->ranks[1].host, 'a', sizeof job->ranks[1].host);
 	assert_false(diagnose_job_is_valid(job, bytes));
 	job->ranks[1].host[0] = 0;
 	memset(&job->ranks[0].left, 7, 1);

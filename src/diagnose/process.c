@@ -98,10 +98,10 @@ static bool is_another(const struct stat_line *line, uint64_t trace_start_ns)
 static bool cgroup_says(const char *root, const char *path, const char *name, const char *word)
 {
 	char file[PATH_BYTES], text[256];
-	int length = snprintf(file, sizeof(file), "%s%.*s/%s", root, (int)strcspn(path, "\n"), path,
+	int length = snprintf(file, sizeof file, "%s%.*s/%s", root, (int)strcspn(path, "\n"), path,
 			      name);
-	return length > 0 && (size_t)length < sizeof(file) &&
-	       diagnose_read_file(file, text, sizeof(text), NULL) > 0 && strstr(text, word);
+	return length > 0 && (size_t)length < sizeof file &&
+	       diagnose_read_file(file, text, sizeof text, NULL) > 0 && strstr(text, word);
 }
 
 /* A frozen process looks asleep; only its cgroup tells. Looks where systems have their cgroups:
@@ -109,8 +109,8 @@ static bool cgroup_says(const char *root, const char *path, const char *name, co
 static bool is_frozen(int pid)
 {
 	char path[64], lines[STAT_BYTES];
-	snprintf(path, sizeof(path), "/proc/%d/cgroup", pid);
-	if (diagnose_read_file(path, lines, sizeof(lines), NULL) <= 0)
+	snprintf(path, sizeof path, "/proc/%d/cgroup", pid);
+	if (diagnose_read_file(path, lines, sizeof lines, NULL) <= 0)
 		return false;
 	for (const char *line = lines; line; line = strchr(line, '\n')) {
 		line += *line == '\n';
@@ -166,7 +166,7 @@ bool diagnose_read_exit(int pidfd, struct diagnose_source *source)
 bool diagnose_has_proc(uint32_t pid_space)
 {
 	char link[32] = "";
-	ssize_t length = readlink("/proc/self", link, sizeof(link) - 1);
+	ssize_t length = readlink("/proc/self", link, sizeof link - 1);
 	return length > 0 && strtol(link, NULL, 10) == (long)getpid() &&
 	       (pid_space == 0 || pid_space == fork_pid_space());
 }
@@ -188,9 +188,9 @@ void diagnose_look_process(int pid, struct diagnose_rank *rank)
 	rank->exit_code = -1;
 	if (pid <= 0)
 		return;
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
 	if (!diagnose_has_proc(0) ||
-	    diagnose_read_file(path, text, sizeof(text), &line.may_look) <= 0) {
+	    diagnose_read_file(path, text, sizeof text, &line.may_look) <= 0) {
 		/* /proc may be absent, hidden, or another namespace's; only the kernel's own word
 		 * counts. */
 		if (kill(pid, 0) != 0 && errno == ESRCH)

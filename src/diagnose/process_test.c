@@ -25,7 +25,7 @@
 static const struct diagnose_rank *look(int pid, uint64_t start_ns)
 {
 	static struct diagnose_rank rank;
-	memset(&rank, 0, sizeof(rank));
+	memset(&rank, 0, sizeof rank);
 	rank.start_ns = start_ns;
 	diagnose_look_process(pid, &rank);
 	return &rank;
@@ -179,10 +179,10 @@ static void ended_and_fetched(void **state)
 static char state_of(pid_t pid)
 {
 	char path[64], text[512] = "";
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_true(fd >= 0);
-	ssize_t length = read(fd, text, sizeof(text) - 1);
+	ssize_t length = read(fd, text, sizeof text - 1);
 	close(fd);
 	assert_true(length > 0);
 	return strrchr(text, ')')[2];
@@ -202,7 +202,7 @@ static void first_thread_ended(void **state)
 static void write_file(const char *folder, const char *name, const char *text)
 {
 	char path[128];
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	snprintf(path, sizeof path, "%s/%s", folder, name);
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
@@ -214,19 +214,19 @@ static void frozen(void **state)
 {
 	(void)state;
 	char both[64], alone[64], pid_text[16];
-	snprintf(both, sizeof(both), "/sys/fs/cgroup/unified/lockstep-test-%d", getpid());
-	snprintf(alone, sizeof(alone), "/sys/fs/cgroup/lockstep-test-%d", getpid());
+	snprintf(both, sizeof both, "/sys/fs/cgroup/unified/lockstep-test-%d", getpid());
+	snprintf(alone, sizeof alone, "/sys/fs/cgroup/lockstep-test-%d", getpid());
 	const char *folder = mkdir(both, 0700) == 0 ? both : alone;
 	char freeze[96];
 	if (folder == alone && mkdir(alone, 0700) != 0)
 		skip();
-	snprintf(freeze, sizeof(freeze), "%s/cgroup.freeze", folder);
+	snprintf(freeze, sizeof freeze, "%s/cgroup.freeze", folder);
 	if (access(freeze, W_OK) != 0) {
 		rmdir(folder); /* a folder, but no cgroup */
 		skip();
 	}
 	pid_t pid = start(sleep_for_good);
-	snprintf(pid_text, sizeof(pid_text), "%d", pid);
+	snprintf(pid_text, sizeof pid_text, "%d", pid);
 	write_file(folder, "cgroup.procs", pid_text);
 	while (look(pid, 0)->process == DIAGNOSE_RUNNING)
 		sched_yield();

@@ -6,10 +6,10 @@ static void check(struct diagnose_job *job, const struct diagnose_hint *hint, co
 {
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_verdict verdict = test_judge(job, hint);
-	diagnose_headline(job, &verdict, text, sizeof(text));
+	diagnose_headline(job, &verdict, text, sizeof text);
 	assert_string_equal(text, want);
 	char report[DIAGNOSE_TEXT_BYTES];
-	diagnose_text(job, &verdict, report, sizeof(report));
+	diagnose_text(job, &verdict, report, sizeof report);
 	assert_memory_equal(report, text, strlen(text)); /* the report begins with it */
 	assert_int_equal(report[strlen(text)], '\n');
 	free(job);
@@ -266,7 +266,7 @@ static void whole_report(void **state)
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_job *job = demo_job();
 	struct diagnose_verdict verdict = test_judge(job, NULL);
-	diagnose_text(job, &verdict, text, sizeof(text));
+	diagnose_text(job, &verdict, text, sizeof text);
 	assert_string_equal(text, demo);
 	free(job);
 }
@@ -280,7 +280,7 @@ static void waits_no_more(void **state)
 	struct diagnose_verdict verdict = test_judge(job, NULL);
 	job->ranks[1].thread_count = 0;
 	job->ranks[1].records[0].record.state = TRACE_DONE;
-	diagnose_text(job, &verdict, text, sizeof(text));
+	diagnose_text(job, &verdict, text, sizeof text);
 	assert_non_null(strstr(text, "\n  rank 0: waiting, in all-reduce #58"));
 	assert_non_null(strstr(text, "\n  rank 1: outside, last was all-reduce #58"));
 	free(job);
@@ -295,7 +295,7 @@ static void little_room(void **state)
 	size_t headline = strcspn(demo, "\n");
 	for (size_t bytes = 0; bytes < 1000; bytes++) {
 		char text[1001];
-		memset(text, '#', sizeof(text));
+		memset(text, '#', sizeof text);
 		diagnose_text(job, &verdict, text, bytes);
 		assert_int_equal(text[bytes], '#');
 		if (!bytes)
@@ -329,7 +329,7 @@ static void too_many_lines(void **state)
 		test_call(job, r, op, 1, "a.c:1");
 	}
 	struct diagnose_verdict verdict = test_judge(job, NULL);
-	diagnose_text(job, &verdict, text, sizeof(text));
+	diagnose_text(job, &verdict, text, sizeof text);
 	assert_non_null(strstr(text,
 			       "ranks 0-63 called all-reduce #12 with different counts: rank 0 "
 			       "has 1000, rank 1 has 1001, rank 2 has 1002, rank 3 has 1003, and "
@@ -375,13 +375,13 @@ static void numbers(void **state)
 	};
 	char text[64];
 	struct diagnose_writer writer;
-	for (size_t i = 0; i < sizeof(durations) / sizeof(durations[0]); i++) {
-		diagnose_writer_init(&writer, NULL, text, sizeof(text));
+	for (size_t i = 0; i < sizeof durations / sizeof durations[0]; i++) {
+		diagnose_writer_init(&writer, NULL, text, sizeof text);
 		diagnose_write_duration(&writer, durations[i].ns);
 		assert_string_equal(text, durations[i].want);
 	}
-	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-		diagnose_writer_init(&writer, NULL, text, sizeof(text));
+	for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+		diagnose_writer_init(&writer, NULL, text, sizeof text);
 		struct ranks ranks = ranks_of_bits(lists[i].ranks);
 		diagnose_write_ranks(&writer, &ranks);
 		assert_string_equal(text, lists[i].want);
@@ -394,7 +394,7 @@ static void cut_between_characters(void **state)
 	(void)state;
 	char text[10];
 	struct diagnose_writer writer;
-	diagnose_writer_init(&writer, NULL, text, sizeof(text));
+	diagnose_writer_init(&writer, NULL, text, sizeof text);
 	diagnose_write(&writer, "abcde\u00e9fghijkl");
 	diagnose_write_ellipsis(&writer);
 	assert_string_equal(text, "abcde...");

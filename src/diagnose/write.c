@@ -144,7 +144,7 @@ void diagnose_write_tag(struct diagnose_writer *writer, int tag)
 void diagnose_write_name(struct diagnose_writer *writer, const struct trace_record *op)
 {
 	char name[TRACE_NAME_BYTES];
-	trace_name(op, name, sizeof(name));
+	trace_name(op, name, sizeof name);
 	diagnose_write(writer, "%s", name);
 }
 
@@ -368,7 +368,7 @@ const char *diagnose_cause_name(unsigned cause)
 		[DIAGNOSE_LATE] = "elsewhere",      [DIAGNOSE_TIMED_OUT] = "timed out",
 		[DIAGNOSE_WAS_ABORTED] = "aborted",
 	};
-	return cause < sizeof(names) / sizeof(names[0]) ? names[cause] : "?";
+	return cause < sizeof names / sizeof names[0] ? names[cause] : "?";
 }
 
 const char *diagnose_process_text(enum diagnose_process process)
@@ -405,7 +405,7 @@ void diagnose_message_text(const struct diagnose_message *message, const struct 
 	struct diagnose_record send = {
 		.record = {.kind = TRACE_SEND, .seq = message->seq, .group = message->group}};
 	struct diagnose_writer writer;
-	memcpy(send.site, message->site, sizeof(send.site));
+	memcpy(send.site, message->site, sizeof send.site);
 	diagnose_writer_init(&writer, NULL, out, bytes);
 	writer.members = members;
 	diagnose_write_name(&writer, &send.record);

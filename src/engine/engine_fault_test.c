@@ -139,7 +139,7 @@ static void forged(struct engine_op op, void (*spoil)(struct transport_area *are
 	struct transport_entry *mine = transport_entry(team, !forger, 1);
 	struct transport_entry *theirs = transport_entry(team, forger, 1);
 	uint64_t signal = atomic_load(&mine->signal);
-	memcpy((unsigned char *)theirs + 8, (unsigned char *)mine + 8, sizeof(*mine) - 8);
+	memcpy((unsigned char *)theirs + 8, (unsigned char *)mine + 8, sizeof *mine - 8);
 	memcpy(transport_entry_payload(team, forger, 1, TRANSPORT_INLINE_BYTES),
 	       transport_entry_payload(team, !forger, 1, TRANSPORT_INLINE_BYTES),
 	       TRANSPORT_INLINE_BYTES);
@@ -191,7 +191,7 @@ static void input_nowhere(struct transport_area *area)
 static void huge_counts(struct transport_area *area)
 {
 	const uint64_t huge[] = {UINT64_MAX / 4, 1000};
-	memcpy(area->payloads[area->entries[transport_entry_index(1)].page], huge, sizeof(huge));
+	memcpy(area->payloads[area->entries[transport_entry_index(1)].page], huge, sizeof huge);
 }
 
 /* Whether plain buffers are copied, or shown by address. */
@@ -211,7 +211,7 @@ static void nonsense_is_refused(void **state)
 	void (*const spoils[])(struct transport_area *) = {
 		input_far_away,   input_behind_the_end, output_behind_the_end, no_input,
 		input_of_no_kind, input_inline,         output_inline};
-	for (size_t i = 0; i < sizeof(spoils) / sizeof(spoils[0]); i++)
+	for (size_t i = 0; i < sizeof spoils / sizeof spoils[0]; i++)
 		forged(reduce, spoils[i], 1, &copying, LS_INTERNAL);
 	const uint64_t even[] = {1000, 1000};
 	struct engine_op exchange = {.call = {.kind = TRACE_ALLTOALLV,

@@ -51,7 +51,7 @@ struct fixture {
 
 static inline struct fixture *fixture_open(int size, const struct settings *settings)
 {
-	struct fixture *fixture = calloc(1, sizeof(*fixture));
+	struct fixture *fixture = calloc(1, sizeof *fixture);
 	MUST(fixture);
 	struct test_job *job = fixture->job = test_job_new(size, TEST_JOB_LIMIT_MS);
 	for (int r = 0; r < size; r++) {

@@ -11,7 +11,7 @@ enum { COUNT_MAX = 4100, BUFFER_BYTES = COUNT_MAX * TEST_RANKS * 8 + 64, BLOT = 
 /* Nothing; less than a line; just in and just not in a slot; with uneven blocks. */
 static const uint64_t counts[] = {
 	0, 1, 3, TRANSPORT_INLINE_BYTES / 8, TRANSPORT_INLINE_BYTES / 8 + 1, COUNT_MAX};
-enum { COUNTS = sizeof(counts) / sizeof(counts[0]) };
+enum { COUNTS = sizeof counts / sizeof counts[0] };
 
 /* Races are there at any size that takes each path of the plans. Data of every size are checked
  * without the thread sanitizer, under which all sizes take minutes. */
@@ -336,7 +336,7 @@ static void everything(void **state)
 	(void)state;
 	const struct settings settings = {0};
 	static const int sizes[] = {TEST_SIZES};
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		struct fixture *fixture = fixture_open(sizes[i], &settings);
 		fixture_run(fixture, run_everything);
 		fixture_close(fixture);
@@ -359,7 +359,7 @@ static void run_changes(struct unit *unit)
 	};
 	struct memory_of memory = take(unit);
 	for (unsigned kind = TRACE_NONE + 1; kind < TRACE_BARRIER; kind++)
-		for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+		for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
 			struct trace_kind_facts facts = trace_kind_facts(kind);
 			struct form usual = {.dtype = LS_INT32,
 					     .count = changes[i].count > 101 ? COUNT_MAX : 100};
@@ -427,7 +427,7 @@ static void everything_in_fragments(void **state)
 	(void)state;
 	const struct settings settings = {0};
 	static const int sizes[] = {TEST_SIZES_IN_FRAGMENTS};
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		struct fixture *fixture = fixture_open(sizes[i], &settings);
 		fixture_run(fixture, run_in_fragments);
 		fixture_close(fixture);

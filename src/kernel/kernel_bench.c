@@ -73,7 +73,7 @@ static void by_type(struct kernel_reduce reduce)
 		{"bool and", LS_BOOL, LS_BAND, 1},
 	};
 	printf("\n%-14s %12s %12s %12s\n", "GB/s", "portable", "AVX2", "AVX-512");
-	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+	for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
 		printf("%-14s", kinds[k].name);
 		reduce.dtype = kinds[k].dtype;
 		reduce.op = kinds[k].op;

@@ -285,7 +285,7 @@ static void averages_round_towards_zero(void **state)
 				       .count = 6,
 				       .divisor = 3};
 	kernel_reduce(&reduce);
-	assert_memory_equal(out, thirds, sizeof(out));
+	assert_memory_equal(out, thirds, sizeof out);
 }
 
 /* Next to every whole quotient, where a division that rounds would show. */

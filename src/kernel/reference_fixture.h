@@ -73,7 +73,7 @@ static inline float half_value(ls_dtype dtype, uint32_t h)
 	if (half_is_nan(dtype, h)) {
 		uint32_t bits = (h & 0x8000) << 16 | 0x7fc00000 | fraction << (23 - format.fraction);
 		float nan_value;
-		memcpy(&nan_value, &bits, sizeof(bits));
+		memcpy(&nan_value, &bits, sizeof bits);
 		return nan_value;
 	}
 	if ((h & 0x7fff) == format.infinity)
@@ -89,7 +89,7 @@ static inline uint16_t half_of(ls_dtype dtype, float value)
 {
 	struct half_format format = half_format(dtype);
 	uint32_t bits, sign = signbit(value) ? 0x8000 : 0;
-	memcpy(&bits, &value, sizeof(bits));
+	memcpy(&bits, &value, sizeof bits);
 	if (isnan(value)) {
 		uint32_t payload = (bits & 0x7fffff) >> (23 - format.fraction);
 		return (uint16_t)(sign | format.infinity | payload | 1u << (format.fraction - 1));
@@ -189,9 +189,9 @@ static inline float reference_float(ls_dtype number, const void *from)
 	float value = 0;
 	uint16_t half = 0;
 	if (number == LS_FLOAT32)
-		memcpy(&value, from, sizeof(value));
+		memcpy(&value, from, sizeof value);
 	else
-		memcpy(&half, from, sizeof(half));
+		memcpy(&half, from, sizeof half);
 	return number == LS_FLOAT32 ? value : half_value(number, half);
 }
 
@@ -253,8 +253,8 @@ static inline bool reference_same(ls_dtype number, bool any_nan, const void *a, 
 		return false;
 	if (number == LS_FLOAT64) {
 		double x, y;
-		memcpy(&x, a, sizeof(x));
-		memcpy(&y, b, sizeof(y));
+		memcpy(&x, a, sizeof x);
+		memcpy(&y, b, sizeof y);
 		return isnan(x) && isnan(y);
 	}
 	return isnan(reference_float(number, a)) && isnan(reference_float(number, b));

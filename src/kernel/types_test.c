@@ -191,7 +191,7 @@ static void halves_are_rounded_once(void **state)
 		for (int k = 0; k < 40; k++)
 			first[k] = one[k] = half_of(LS_FLOAT16, 60000);
 		reference_run(kernels, &reduce);
-		assert_memory_equal(results, one, sizeof(results));
+		assert_memory_equal(results, one, sizeof results);
 	}
 }
 
@@ -211,7 +211,7 @@ static void bools_are_0_or_1(void **state)
 		{LS_MIN, 1, {0, 0, 1, 1, 1, 1}},
 	};
 	uint8_t got[6];
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]) * KERNEL_ISAS; i++) {
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0] * KERNEL_ISAS; i++) {
 		const struct kernel_table *kernels =
 			kernel_table_of((enum kernel_isa)(i % KERNEL_ISAS));
 		size_t k = i / KERNEL_ISAS;
@@ -234,7 +234,7 @@ static void halves_are_scaled_in_float32(void **state)
 		ls_dtype dtype;
 		const struct kernel_table *kernels = kind(i / 9, &dtype);
 		uint16_t *to = i % 2 ? out : other;
-		memcpy(to, every, sizeof(every));
+		memcpy(to, every, sizeof every);
 		if (!kernels)
 			continue;
 		kernel_scale_with(kernels, to, i % 4 ? every : to, dtype, ALL - 3, factors[i % 9]);
@@ -261,8 +261,8 @@ static void floats_are_scaled(void **state)
 		size_t count = (size_t)(i % COUNT), shift = count % 3;
 		if (!kernels)
 			continue;
-		memcpy(got, in, sizeof(in));
-		memcpy(wide, wide_in, sizeof(wide));
+		memcpy(got, in, sizeof in);
+		memcpy(wide, wide_in, sizeof wide);
 		bool pairs = count % 2;
 		kernel_scale_with(kernels, got + shift, count % 4 < 2 ? got + shift : in + shift,
 				  pairs ? LS_COMPLEX64 : LS_FLOAT32, count - shift, 0.1);

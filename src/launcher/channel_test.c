@@ -147,7 +147,7 @@ static int greeted(const char *text, size_t bytes, char version[CHANNEL_VERSION_
 	return result;
 }
 
-#define GREETED(text) greeted(text, sizeof(text) - 1, version)
+#define GREETED(text) greeted(text, sizeof text - 1, version)
 
 static void test_greeting(void **state)
 {

@@ -53,7 +53,7 @@ bool launcher_list_parse(const char *text, struct launcher_list *out, char why[2
 		size_t length = strcspn(item, ","), whole = length;
 		int ranks = take_ranks(item, &length);
 		more = item[whole] == ',';
-		if (!name_is_usable(item, length) || memchr(item, ':', length) != NULL) {
+		if (!name_is_usable(item, length) || memchr(item, ':', length)) {
 			if (!(length > 2 && item[length - 1] == ']' && memchr(item, '[', length) &&
 			      name_is_usable(item, length))) {
 				snprintf(why, WHY_BYTES,

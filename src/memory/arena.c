@@ -95,7 +95,7 @@ ls_status memory_arena_open(size_t bytes, uint64_t job, int rank, unsigned char 
 	void *memory = NULL;
 	*base = NULL;
 	*fd = -1;
-	snprintf(name, sizeof(name), "lockstep-arena:%016" PRIx64 ":%d", job, rank);
+	snprintf(name, sizeof name, "lockstep-arena:%016" PRIx64 ":%d", job, rank);
 	int file = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (file < 0)
 		return say_no_arena(bytes, call);

@@ -165,8 +165,8 @@ static void file_is_named_sealed_and_sparse(void **state)
 	struct memory memory;
 	assert_int_equal(memory_init(&memory, (size_t)1 << 36, 0xabc, 3), LS_OK);
 	char path[64], name[64] = "";
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", memory.fd);
-	assert_true(readlink(path, name, sizeof(name) - 1) > 0);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", memory.fd);
+	assert_true(readlink(path, name, sizeof name - 1) > 0);
 	assert_string_equal(name, "/memfd:lockstep-arena:0000000000000abc:3 (deleted)");
 	assert_int_not_equal(ftruncate(memory.fd, 4096), 0);
 	assert_int_not_equal(ftruncate(memory.fd, (off_t)memory.bytes + 4096), 0);
@@ -381,7 +381,7 @@ static void detach_beside_writers(void **state)
 			again[i] = atomic_load(&words[i * WORDS]);
 			assert_int_equal(atomic_load(&words[i * WORDS + WORDS - 1]), own.rounds);
 		}
-		assert_memory_equal(seen, again, sizeof(seen));
+		assert_memory_equal(seen, again, sizeof seen);
 		assert_int_equal(memory_free(&memory, here, NULL), LS_OK);
 	}
 	close_both(&memory, &peer);

@@ -99,7 +99,7 @@ static void blocks_are_aligned_and_apart(void **state)
 				MIB + 1,
 				9 * MIB + 5,
 				64 * (size_t)MIB};
-	enum { COUNT = sizeof(sizes) / sizeof(sizes[0]) };
+	enum { COUNT = sizeof sizes / sizeof sizes[0] };
 	unsigned char *blocks[COUNT];
 	for (int i = 0; i < COUNT; i++) {
 		blocks[i] = alloc(&memory, sizes[i]);

@@ -186,8 +186,8 @@ static inline void fixture_check_rank(const struct fixture_rank *rank, ls_status
 	if (rank->status != status)
 		fail_msg("rank %d: %s instead of %s: %s", rank->place.rank,
 			 ls_status_name(rank->status), ls_status_name(status), rank->text);
-	for (; *words != NULL; words++)
-		if (strstr(rank->text, *words) == NULL)
+	for (; *words; words++)
+		if (!strstr(rank->text, *words))
 			fail_msg("rank %d: no \"%s\" in: %s", rank->place.rank, *words, rank->text);
 	assert_int_equal(rank->control, -1);
 	assert_int_equal(rank->table.size, 0);
@@ -330,8 +330,8 @@ static inline void fixture_check_answer(int fd, ls_status status, const char *co
 	assert_int_equal(rendezvous_reply_parse(in, sizeof in, &answer), WIRE_WHOLE);
 	assert_int_equal(answer.head.kind, WIRE_ANSWER);
 	assert_int_equal(answer.status, status);
-	for (; *words != NULL; words++)
-		if (strstr(answer.text, *words) == NULL)
+	for (; *words; words++)
+		if (!strstr(answer.text, *words))
 			fail_msg("no \"%s\" in: %s", *words, answer.text);
 	rendezvous_close_fd(&fd);
 }

@@ -132,7 +132,7 @@ static int count_fds(void)
 	DIR *folder = opendir("/proc/self/fd");
 	int count = 0;
 	assert_non_null(folder);
-	while (readdir(folder) != NULL)
+	while (readdir(folder))
 		count++;
 	closedir(folder);
 	return count;

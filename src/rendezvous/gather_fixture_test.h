@@ -60,7 +60,7 @@ static inline void fixture_check_share_failed(struct fixture *fixture, ls_status
 
 	for (int i = 0; i < fixture->size; i++) {
 		struct fixture_rank *rank = &fixture->ranks[i];
-		if (rank->absent || rank->second == NULL)
+		if (rank->absent || !rank->second)
 			continue;
 		first = first ? first : rank;
 		assert_int_equal(rank->table.size, fixture->size);

@@ -194,7 +194,7 @@ ls_status rendezvous_meet(const struct rendezvous_place *place, const struct ren
 
 	memset(out, 0, sizeof *out);
 	*out_meeting = NULL;
-	if (meeting == NULL) {
+	if (!meeting) {
 		rendezvous_text_add(text, "no memory for the rendezvous");
 		return LS_OUT_OF_MEMORY;
 	}
@@ -239,7 +239,7 @@ ls_status rendezvous_share(struct rendezvous_meeting *meeting, ls_status mine, c
 	}
 	meeting->gathers = false;
 	rendezvous_card_fill(&out, meeting->place.rank, meeting->self.me.pid, mine, reason, card);
-	if (server == NULL) {
+	if (!server) {
 		client->text = text;
 		return rendezvous_client_gather(client, &out, cards);
 	}
@@ -254,7 +254,7 @@ ls_status rendezvous_share(struct rendezvous_meeting *meeting, ls_status mine, c
 void rendezvous_leave(struct rendezvous_meeting *meeting, int *control)
 {
 	*control = -1;
-	if (meeting == NULL)
+	if (!meeting)
 		return;
 	struct rendezvous_client *client = &meeting->client;
 	if (client->kept && client->holder_rank == WIRE_LAUNCHER) {

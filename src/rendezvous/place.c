@@ -148,7 +148,7 @@ static ls_status set_url(struct rendezvous_place *out, const char *url, const ch
 		return LS_BAD_ARGUMENT;
 	}
 	const char *colon = strncmp(url, "tcp:", 4) == 0 ? strrchr(url + 4, ':') : NULL;
-	if (colon != NULL && colon - (url + 4) < RENDEZVOUS_NAME_BYTES) {
+	if (colon && colon - (url + 4) < RENDEZVOUS_NAME_BYTES) {
 		char address[RENDEZVOUS_NAME_BYTES];
 		rendezvous_copy_printable(address, sizeof address, url + 4,
 					  (size_t)(colon - (url + 4)));
@@ -222,8 +222,7 @@ static ls_status find_torchrun(const struct settings_launch *launch, struct rend
 	long long restart = launch->restart_count == -1 ? 0 : (long long)launch->restart_count;
 	snprintf(out->address, sizeof out->address, "lockstep-%u-%u-%016llx-%lld",
 		 (unsigned)geteuid(), out->port,
-		 (unsigned long long)rendezvous_hash(launch->run_id == NULL ? "" : launch->run_id),
-		 restart);
+		 (unsigned long long)rendezvous_hash(launch->run_id ? launch->run_id : ""), restart);
 	out->port = 0;
 	return LS_OK;
 }
@@ -315,14 +314,14 @@ static ls_status find_slurm(const struct settings_launch *launch, struct rendezv
 static ls_status find(const char *rendezvous, int rank, int world_size,
 		      const struct settings_launch *launch, struct rendezvous_place *out, char *text)
 {
-	if (rendezvous != NULL) {
+	if (rendezvous) {
 		ls_status status = set_ranks(out, rank, world_size, "the option rank",
 					     "the option world_size", text);
 		out->serve = out->rank == 0;
 		return status == LS_OK ? set_url(out, rendezvous, "the option rendezvous", text)
 				       : status;
 	}
-	if (launch->rendezvous != NULL) {
+	if (launch->rendezvous) {
 		ls_status status = find_ranks(launch, "LOCKSTEP_RENDEZVOUS is", out, text);
 		return status == LS_OK
 			       ? set_url(out, launch->rendezvous, "LOCKSTEP_RENDEZVOUS", text)
@@ -332,7 +331,7 @@ static ls_status find(const char *rendezvous, int rank, int world_size,
 		return find_torchrun(launch, out, text);
 	if (launch->slurm.is_task && launch->rank == -1 && launch->world_size == -1)
 		return find_slurm(launch, out, text);
-	if (launch->master_addr != NULL || launch->master_port != -1 || launch->rank != -1 ||
+	if (launch->master_addr || launch->master_port != -1 || launch->rank != -1 ||
 	    launch->world_size != -1)
 		return find_master(launch, out, text);
 	out->world_size = 1;

@@ -30,8 +30,8 @@ static void listen_out(void)
 
 static void check_said(const char *const *words)
 {
-	for (; *words != NULL; words++)
-		if (strstr(said, *words) == NULL)
+	for (; *words; words++)
+		if (!strstr(said, *words))
 			fail_msg("no \"%s\" in: %s", *words, said);
 }
 

@@ -112,10 +112,10 @@ static struct server_connection *find_connection_place(struct rendezvous_server 
 		struct server_connection *connection = &server->connections[i];
 		if (connection->fd < 0 && !make_room)
 			return connection;
-		if (connection->fd >= 0 && (oldest == NULL || connection->number < oldest->number))
+		if (connection->fd >= 0 && (!oldest || connection->number < oldest->number))
 			oldest = connection;
 	}
-	if (oldest != NULL)
+	if (oldest)
 		connection_end_stranger(server, oldest);
 	return oldest;
 }
@@ -125,7 +125,7 @@ static void accept_failed(struct rendezvous_server *server, int error)
 	bool exhausted = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
 	if (!exhausted && error != EBADF && error != EINVAL && error != ENOTSOCK)
 		return; /* the trouble of one connection */
-	if (exhausted && find_connection_place(server, true) != NULL)
+	if (exhausted && find_connection_place(server, true))
 		return; /* there is room for the next step */
 
 	rendezvous_close_fd(&server->listen_fd); /* it would stay ready for ever */
@@ -233,7 +233,7 @@ ls_status rendezvous_server_start(const struct rendezvous_place *place,
 		return LS_BAD_ARGUMENT;
 	}
 	struct rendezvous_server *server = calloc(1, sizeof *server);
-	if (server == NULL) {
+	if (!server) {
 		rendezvous_text_add(text, "no memory for the rendezvous");
 		return LS_OUT_OF_MEMORY;
 	}
@@ -250,7 +250,7 @@ ls_status rendezvous_server_start(const struct rendezvous_place *place,
 		server->ranks[i].fd = server->ranks[i].trace_fd = -1;
 	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
 		server->connections[i].fd = server->connections[i].trace_fd = -1;
-	if (self != NULL) {
+	if (self) {
 		server->holder = place->rank;
 		server->ranks[place->rank].came = true;
 		struct rendezvous_rank *me = &server->table.ranks[place->rank];
@@ -277,7 +277,7 @@ ls_status rendezvous_server_open(const struct rendezvous_place *place, uint64_t 
 
 void rendezvous_server_close(struct rendezvous_server *server)
 {
-	if (server == NULL)
+	if (!server)
 		return;
 	rendezvous_close_fd(&server->listen_fd);
 	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)

@@ -255,7 +255,7 @@ int rendezvous_dialled(const struct rendezvous_place *place, int fd)
 static void take_descriptors(struct msghdr *message, int *passed)
 {
 	struct cmsghdr *part = CMSG_FIRSTHDR(message);
-	for (; part != NULL; part = CMSG_NXTHDR(message, part)) {
+	for (; part; part = CMSG_NXTHDR(message, part)) {
 		if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
 			continue;
 		size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);

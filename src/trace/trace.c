@@ -41,7 +41,7 @@ static void lay_out(struct trace_header *header, int world_size, uint64_t record
 {
 	uint64_t members = world_size > 0 && world_size <= TRACE_MEMBER_MAX ? (uint64_t)world_size
 									    : TRACE_MEMBER_MAX;
-	uint64_t offset = align_up(sizeof(*header), 64);
+	uint64_t offset = align_up(sizeof *header, 64);
 	header->wait_table_offset = offset;
 	offset = align_up(offset + sizeof(struct wait_table), 64);
 	header->group_offset = offset;
@@ -82,8 +82,7 @@ static ls_status say_failed(const char *call)
 static ls_status make_file(struct trace *trace, const struct trace_options *options)
 {
 	char name[64];
-	snprintf(name, sizeof(name), "lockstep-trace:%016" PRIx64 ":%d", options->job,
-		 options->rank);
+	snprintf(name, sizeof name, "lockstep-trace:%016" PRIx64 ":%d", options->job, options->rank);
 	trace->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (trace->fd < 0)
 		return say_failed("memfd_create");
@@ -114,7 +113,7 @@ static ls_status seal(struct trace *trace)
 static void fill_header(struct trace_header *header, const struct trace_options *options)
 {
 	header->version = TRACE_VERSION;
-	header->header_bytes = sizeof(*header);
+	header->header_bytes = sizeof *header;
 	header->job = options->job;
 	header->rank = options->rank;
 	header->world_size = options->world_size;
@@ -127,11 +126,11 @@ static void fill_header(struct trace_header *header, const struct trace_options 
 	if (clock_gettime(CLOCK_REALTIME, &wall) == 0)
 		header->start_epoch_s = (uint64_t)wall.tv_sec;
 	clock_calibrate(&header->rate);
-	if (gethostname(header->host, sizeof(header->host) - 1) != 0)
+	if (gethostname(header->host, sizeof header->host - 1) != 0)
 		header->host[0] = 0;
-	if (readlink("/proc/self/exe", header->program, sizeof(header->program) - 1) < 0)
+	if (readlink("/proc/self/exe", header->program, sizeof header->program - 1) < 0)
 		header->program[0] = 0;
-	snprintf(header->library, sizeof(header->library), "%s", LOCKSTEP_VERSION);
+	snprintf(header->library, sizeof header->library, "%s", LOCKSTEP_VERSION);
 	/* Last: who sees it sees all the rest. */
 	__atomic_store_n(&header->magic, TRACE_MAGIC, __ATOMIC_RELEASE);
 }
@@ -234,7 +233,7 @@ ls_status trace_report_unreturned(struct trace *trace, uint32_t group)
 void trace_set_device(struct trace *trace, const char *name)
 {
 	struct trace_device *device = trace->device;
-	snprintf(device->name, sizeof(device->name), "%s", name);
+	snprintf(device->name, sizeof device->name, "%s", name);
 	atomic_store_explicit(&device->present, 1, memory_order_release);
 }
 

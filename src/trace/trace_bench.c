@@ -78,7 +78,7 @@ int main(void)
 	struct trace_options options = {.job = 1, .rank = 0, .world_size = 1, .records = RECORDS};
 	if (trace_init(&trace, &options) != LS_OK)
 		return 1;
-	memset(ring, 1, sizeof(ring));
+	memset(ring, 1, sizeof ring);
 	uint64_t at = 0;
 	for (int i = 0; i < ROUNDS; i++) {
 		plain_ns[i] = measure_plain(ring, &at);

@@ -23,8 +23,8 @@ static void find_build_id(const unsigned char *notes, size_t bytes, struct trace
 	size_t at = 0;
 	while (at + sizeof(ElfW(Nhdr)) <= bytes) {
 		ElfW(Nhdr) note;
-		memcpy(&note, notes + at, sizeof(note));
-		size_t name = at + sizeof(note);
+		memcpy(&note, notes + at, sizeof note);
+		size_t name = at + sizeof note;
 		size_t desc = name + ((note.n_namesz + 3u) & ~(size_t)3);
 		size_t next = desc + ((note.n_descsz + 3u) & ~(size_t)3);
 		if (next > bytes || next <= at)
@@ -60,8 +60,8 @@ static bool fill(const struct dl_phdr_info *info, bool first, struct trace_modul
 	module->base = info->dlpi_addr + (low & ~(ElfW(Addr))PAGE_MASK);
 	module->end = info->dlpi_addr + high;
 	if (info->dlpi_name && info->dlpi_name[0])
-		snprintf(module->path, sizeof(module->path), "%s", info->dlpi_name);
-	else if (!first || readlink("/proc/self/exe", module->path, sizeof(module->path) - 1) < 0)
+		snprintf(module->path, sizeof module->path, "%s", info->dlpi_name);
+	else if (!first || readlink("/proc/self/exe", module->path, sizeof module->path - 1) < 0)
 		module->path[0] = 0;
 	return true;
 }

@@ -61,12 +61,12 @@ struct trace_kind_facts trace_kind_facts(uint32_t number)
 
 const char *trace_dtype_name(uint32_t dtype)
 {
-	return name_of(dtype_names, sizeof(dtype_names) / sizeof(dtype_names[0]), dtype);
+	return name_of(dtype_names, sizeof dtype_names / sizeof dtype_names[0], dtype);
 }
 
 const char *trace_reduce_name(uint32_t op)
 {
-	return name_of(reduce_names, sizeof(reduce_names) / sizeof(reduce_names[0]), op);
+	return name_of(reduce_names, sizeof reduce_names / sizeof reduce_names[0], op);
 }
 
 /* Read once: what is checked must be what is used. */
@@ -94,20 +94,20 @@ static bool check_areas(const unsigned char *memory, uint64_t total, struct trac
 	if (members < 4 || members % 4 || members > TRACE_MEMBER_MAX)
 		return false;
 	view->wait_table =
-		area(memory, total, &header->wait_table_offset, 1, sizeof(*view->wait_table));
+		area(memory, total, &header->wait_table_offset, 1, sizeof *view->wait_table);
 	view->groups =
-		area(memory, total, &header->group_offset, TRACE_GROUP_MAX, sizeof(*view->groups));
+		area(memory, total, &header->group_offset, TRACE_GROUP_MAX, sizeof *view->groups);
 	view->member_max = (uint32_t)members;
 	view->members = area(memory, total, &header->member_offset, TRACE_GROUP_MAX,
-			     members * sizeof(*view->members));
+			     members * sizeof *view->members);
 	view->modules = area(memory, total, &header->module_offset, TRACE_MODULE_MAX,
-			     sizeof(*view->modules));
+			     sizeof *view->modules);
 	view->labels =
-		area(memory, total, &header->label_offset, TRACE_LABEL_MAX, sizeof(*view->labels));
-	view->phases = area(memory, total, &header->phase_offset, 1, sizeof(*view->phases));
-	view->device = area(memory, total, &header->device_offset, 1, sizeof(*view->device));
+		area(memory, total, &header->label_offset, TRACE_LABEL_MAX, sizeof *view->labels);
+	view->phases = area(memory, total, &header->phase_offset, 1, sizeof *view->phases);
+	view->device = area(memory, total, &header->device_offset, 1, sizeof *view->device);
 	view->ring =
-		area(memory, total, &header->ring_offset, view->ring_records, sizeof(*view->ring));
+		area(memory, total, &header->ring_offset, view->ring_records, sizeof *view->ring);
 	return view->wait_table && view->groups && view->members && view->modules && view->labels &&
 	       view->phases && view->device && view->ring;
 }
@@ -117,15 +117,15 @@ static const char *find_fault(const void *memory, size_t bytes, struct trace_vie
 	const struct trace_header *header = memory;
 	if ((uintptr_t)memory % 64)
 		return "not aligned to 64 bytes";
-	if (bytes < sizeof(*header))
+	if (bytes < sizeof *header)
 		return "shorter than a trace's header";
 	if (__atomic_load_n(&header->magic, __ATOMIC_ACQUIRE) != TRACE_MAGIC)
 		return "not a trace of Lockstep";
 	if (__atomic_load_n(&header->version, __ATOMIC_RELAXED) != TRACE_VERSION ||
-	    __atomic_load_n(&header->header_bytes, __ATOMIC_RELAXED) != sizeof(*header))
+	    __atomic_load_n(&header->header_bytes, __ATOMIC_RELAXED) != sizeof *header)
 		return "a trace of another version of Lockstep";
 	uint64_t total = read_once(&header->total_bytes);
-	if (total > bytes || total < sizeof(*header))
+	if (total > bytes || total < sizeof *header)
 		return "cut short";
 	uint64_t records = read_once(&header->ring_records);
 	if (!records || records & (records - 1))
@@ -190,7 +190,7 @@ bool trace_read_at(const struct trace_view *view, uint64_t position, struct trac
 		const struct trace_slot *slot = &view->ring[position];
 		for (int i = 0; i < SEQLOCK_TRIES; i++) {
 			uint32_t epoch;
-			if (!seqlock_try_read(&slot->epoch, out, &slot->record, sizeof(*out), &epoch))
+			if (!seqlock_try_read(&slot->epoch, out, &slot->record, sizeof *out, &epoch))
 				continue;
 			*step = atomic_load_explicit(&slot->step, memory_order_acquire);
 			/* The cursor must belong to the same operation. */
@@ -252,7 +252,7 @@ bool trace_read_slot(const struct trace_view *view, int i, struct wait_slot_body
 	*epoch = 0;
 	if (i >= 0 && i < WAIT_SLOT_MAX) {
 		const struct wait_slot *slot = &view->wait_table->slots[i];
-		if (seqlock_read(&slot->epoch, out, &slot->body, sizeof(*out), epoch)) {
+		if (seqlock_read(&slot->epoch, out, &slot->body, sizeof *out, epoch)) {
 			if (out->edge_count > WAIT_EDGE_MAX)
 				out->edge_count = WAIT_EDGE_MAX;
 			out->foreign[out->state == WAIT_FOREIGN ? WAIT_FOREIGN_BYTES - 1 : 0] = 0;
@@ -276,7 +276,7 @@ int trace_read_words(const struct trace_view *view, const struct wait_slot_body 
 	uint64_t pages = wait->pages;
 	uint32_t left = wait->further;
 	if (page == 0) {
-		memcpy(out, wait->edges, wait->edge_count * sizeof(*out));
+		memcpy(out, wait->edges, wait->edge_count * sizeof *out);
 		return (int)wait->edge_count;
 	}
 	for (int i = 1; i < page && pages; i++, pages &= pages - 1)
@@ -284,7 +284,7 @@ int trace_read_words(const struct trace_view *view, const struct wait_slot_body 
 	if (!pages || left == 0)
 		return 0;
 	left = left < WAIT_EDGE_MAX ? left : WAIT_EDGE_MAX;
-	seqlock_load(out, view->wait_table->pages[__builtin_ctzll(pages)], left * sizeof(*out));
+	seqlock_load(out, view->wait_table->pages[__builtin_ctzll(pages)], left * sizeof *out);
 	return (int)left;
 }
 
@@ -307,8 +307,8 @@ bool trace_read_report(const struct trace_view *view, struct trace_report *out)
 	out->group = __atomic_load_n(&report->group, __ATOMIC_RELAXED);
 	atomic_init(&out->unreturned,
 		    atomic_load_explicit(&report->unreturned, memory_order_relaxed) == 1);
-	memcpy(out->text, report->text, sizeof(out->text));
-	out->text[sizeof(out->text) - 1] = '\0';
+	memcpy(out->text, report->text, sizeof out->text);
+	out->text[sizeof out->text - 1] = '\0';
 	return true;
 }
 
@@ -350,8 +350,8 @@ bool trace_read_memory(const struct trace_view *view, struct trace_memory_seen *
 	*out = (struct trace_memory_seen){0};
 	if (atomic_load_explicit(&device->present, memory_order_acquire) != 1)
 		return false;
-	memcpy(out->name, device->name, sizeof(out->name));
-	out->name[sizeof(out->name) - 1] = '\0';
+	memcpy(out->name, device->name, sizeof out->name);
+	out->name[sizeof out->name - 1] = '\0';
 	for (int i = 0; i < SEQLOCK_TRIES && !out->consistent; i++)
 		out->consistent = load_memory(&device->memory, out);
 	return true;

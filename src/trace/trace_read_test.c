@@ -71,10 +71,10 @@ static void read_all(const struct trace_view *view, uint64_t random)
 	assert_false(trace_read_slot(view, WAIT_SLOT_MAX, &wait, &epoch));
 	assert_false(trace_read_slot(view, -1, &wait, &epoch));
 	record = (struct trace_record){.label = (uint32_t)random, .site = random};
-	trace_site(view, &record, site, sizeof(site));
+	trace_site(view, &record, site, sizeof site);
 	record.label = (uint32_t)random % TRACE_LABEL_MAX + 1;
-	trace_site(view, &record, site, sizeof(site));
-	assert_true(strnlen(site, sizeof(site)) < sizeof(site));
+	trace_site(view, &record, site, sizeof site);
+	assert_true(strnlen(site, sizeof site) < sizeof site);
 }
 
 static void whole_image_is_accepted(void **state)
@@ -104,10 +104,10 @@ static void header_is_checked(void **state)
 		uint64_t value;
 		const char *why;
 	} cases[] = {
-#define CASE(name, value, why) {offsetof(struct trace_header, name), sizeof(good.name), value, why}
+#define CASE(name, value, why) {offsetof(struct trace_header, name), sizeof good.name, value, why}
 		CASE(magic, 0, "not a trace of Lockstep"),
 		CASE(version, TRACE_VERSION + 1, "another version"),
-		CASE(header_bytes, sizeof(good) - 8, "another version"),
+		CASE(header_bytes, sizeof good - 8, "another version"),
 		CASE(total_bytes, good.total_bytes + 1, "cut short"),
 		CASE(total_bytes, UINT64_MAX, "cut short"),
 		CASE(total_bytes, 8, "cut short"),
@@ -132,7 +132,7 @@ static void header_is_checked(void **state)
 		CASE(ring_offset, UINT64_C(1) << 63, "outside"),
 #undef CASE
 	};
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct trace_view view;
 		const char *why = NULL;
 		memcpy(image.memory + cases[i].field, &cases[i].value, cases[i].bytes);
@@ -185,12 +185,12 @@ static void random_images_are_safe(void **state)
 		for (int k = 0; k < hits; k++) {
 			uint64_t r = next_random(&random);
 			/* The offsets and counts most often, sometimes any word, near or far. */
-			uint64_t word = r % 8 ? first + (r >> 8) % 6 : (r >> 8) % (sizeof(good) / 8);
+			uint64_t word = r % 8 ? first + (r >> 8) % 6 : (r >> 8) % (sizeof good / 8);
 			uint64_t value = next_random(&random) >> (r >> 32) % 64;
 			words[word] = r % 3 ? value & ~UINT64_C(63) : value;
 		}
 		/* Nonsense in the body as well. */
-		uint64_t at = sizeof(good) + next_random(&random) % (image.bytes - sizeof(good) - 8);
+		uint64_t at = sizeof good + next_random(&random) % (image.bytes - sizeof good - 8);
 		uint64_t noise = next_random(&random);
 		memcpy(image.memory + at, &noise, 8);
 		struct trace_view view;
@@ -230,7 +230,7 @@ static void dead_writer_is_bounded(void **state)
 	assert_true(trace_read_slot(&view, 4, &wait, &epoch));
 	struct wait_slot_body body = {.state = WAIT_WORDS, .tid = 42, .edge_count = 9999};
 	seqlock_begin(&wait_table->slots[4].epoch);
-	seqlock_store(&wait_table->slots[4].body, &body, sizeof(body));
+	seqlock_store(&wait_table->slots[4].body, &body, sizeof body);
 	assert_false(trace_read_slot(&view, 4, &wait, &epoch));
 	assert_int_equal(wait.state, WAIT_UNUSED);
 	seqlock_end(&wait_table->slots[4].epoch);
@@ -239,13 +239,13 @@ static void dead_writer_is_bounded(void **state)
 	assert_int_equal(wait.edge_count, WAIT_EDGE_MAX);
 	assert_int_equal(epoch, 2);
 	/* A foreign call's name ends within its place, and is of no other state. */
-	memset(body.foreign, 'x', sizeof(body.foreign));
+	memset(body.foreign, 'x', sizeof body.foreign);
 	for (int foreign = 0; foreign < 2; foreign++) {
 		struct wait_slot_body copy;
 		body.state = foreign ? WAIT_FOREIGN : WAIT_WORDS;
-		seqlock_store(&wait_table->slots[4].body, &body, sizeof(body));
+		seqlock_store(&wait_table->slots[4].body, &body, sizeof body);
 		assert_true(trace_read_slot(&view, 4, &copy, &epoch));
-		assert_int_equal(strnlen(copy.foreign, sizeof(copy.foreign)),
+		assert_int_equal(strnlen(copy.foreign, sizeof copy.foreign),
 				 foreign ? WAIT_FOREIGN_BYTES - 1 : 0);
 	}
 	/* Further words than any page can have: only what lies in pages is read. */
@@ -300,7 +300,7 @@ static void lowest_bits_of_an_index(void **state)
 	struct trace_view view;
 	const char *why;
 	assert_true(trace_check(image.memory, image.bytes, &view, &why));
-	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
 		atomic_store(&image.header->newest, table[i].newest);
 		assert_int_equal(trace_index(&view, table[i].low), table[i].index);
 	}
@@ -391,7 +391,7 @@ static void facts_fit_the_names(void **state)
 		struct trace_kind_facts facts = trace_kind_facts(i);
 		const char *name = trace_kind_name(i);
 		if (i == TRACE_NONE || i >= TRACE_KIND_COUNT) {
-			assert_memory_equal(&facts, &none, sizeof(none));
+			assert_memory_equal(&facts, &none, sizeof none);
 			continue;
 		}
 		bool point = i == TRACE_SEND || i == TRACE_RECV || i == TRACE_PROBE;

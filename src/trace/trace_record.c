@@ -110,7 +110,7 @@ static uint32_t half_of(uint16_t kind, uint8_t dtype, uint8_t reduce_op)
 		uint8_t dtype, reduce_op;
 	} half = {kind, dtype, reduce_op};
 	uint32_t word;
-	memcpy(&word, &half, sizeof(word));
+	memcpy(&word, &half, sizeof word);
 	return word;
 }
 

@@ -36,8 +36,8 @@ static bool is_bridge(const struct trace_module *module)
 static bool find_module(const struct trace_view *view, uint64_t address, struct trace_module *out)
 {
 	for (uint32_t i = view->module_count; i > 0; i--) {
-		memcpy(out, &view->modules[i - 1], sizeof(*out));
-		out->path[sizeof(out->path) - 1] = 0;
+		memcpy(out, &view->modules[i - 1], sizeof *out);
+		out->path[sizeof out->path - 1] = 0;
 		if (address >= out->base && address < out->end)
 			return true;
 	}
@@ -150,7 +150,7 @@ void trace_place(const struct trace_module *module, uint64_t site, char *out, si
 	};
 	Dwfl *dwfl = dw ? dw->dwfl_begin(&callbacks) : NULL; /* which keeps their address */
 	bool found =
-		dwfl && look_up(dw, dwfl, module, offset, out, bytes, function, sizeof(function));
+		dwfl && look_up(dw, dwfl, module, offset, out, bytes, function, sizeof function);
 	if (dwfl)
 		dw->dwfl_end(dwfl);
 	if (!found)

@@ -54,7 +54,7 @@ static const char *site_of(uint64_t address, uint32_t label)
 {
 	static char text[128];
 	struct trace_record record = {.site = address, .label = label};
-	trace_site(&view, &record, text, sizeof(text));
+	trace_site(&view, &record, text, sizeof text);
 	return text;
 }
 
@@ -73,7 +73,7 @@ static void site_is_the_line_of_the_call(void **state)
 	char expected[64];
 	int line = __LINE__ + 1;
 	uint64_t index = record_caller();
-	snprintf(expected, sizeof(expected), "trace_site_test.c:%d", line);
+	snprintf(expected, sizeof expected, "trace_site_test.c:%d", line);
 	struct trace_view live;
 	struct trace_record record;
 	uint32_t step;
@@ -81,7 +81,7 @@ static void site_is_the_line_of_the_call(void **state)
 	const char *why;
 	assert_true(trace_map(trace.fd, &live, &why));
 	assert_true(trace_read(&live, index, &record, &step));
-	trace_site(&live, &record, site, sizeof(site));
+	trace_site(&live, &record, site, sizeof site);
 	assert_string_equal(site, expected);
 	assert_string_equal(site_of(record.site, 0), expected);
 	trace_site(&live, &record, site, 8);
@@ -101,7 +101,7 @@ static void module_without_lines_gives_its_function(void **state)
 	assert_non_null(libc);
 	assert_true(libc->build_id_bytes > 0);
 	char expected[128];
-	snprintf(expected, sizeof(expected), "libc.so.6+0x%lx (gnu_get_libc_version)",
+	snprintf(expected, sizeof expected, "libc.so.6+0x%lx (gnu_get_libc_version)",
 		 (unsigned long)((uint64_t)function + 1 - libc->base));
 	assert_string_equal(site, expected);
 }
@@ -120,9 +120,9 @@ static void replaced_file_is_not_believed(void **state)
 	assert_null(strstr(site, "("));
 	self->path[0] = 'x'; /* gone */
 	assert_non_null(strstr(site_of(here, 0), "trace_site_test+0x"));
-	memset(self->path, '/', sizeof(self->path)); /* no string any more */
+	memset(self->path, '/', sizeof self->path); /* no string any more */
 	assert_non_null(strstr(site_of(here, 0), "+0x"));
-	snprintf(self->path, sizeof(self->path), "/dev/zero");
+	snprintf(self->path, sizeof self->path, "/dev/zero");
 	assert_non_null(strstr(site_of(here, 0), "zero+0x"));
 }
 
@@ -131,9 +131,9 @@ static void what_calls_for_an_interpreter_says_nothing(void **state)
 	(void)state;
 	struct trace_module *libc = module_of("libc.so");
 	struct trace_module before = *libc;
-	snprintf(libc->path, sizeof(libc->path), "/usr/lib/libffi.so.8");
+	snprintf(libc->path, sizeof libc->path, "/usr/lib/libffi.so.8");
 	assert_string_equal(site_of(before.base + 1, 0), "");
-	snprintf(libc->path, sizeof(libc->path), "/usr/lib/liblockstep_torch.so");
+	snprintf(libc->path, sizeof libc->path, "/usr/lib/liblockstep_torch.so");
 	assert_string_equal(site_of(before.base + 1, 0), "");
 	*libc = before;
 	assert_non_null(strstr(site_of(before.base + 1, 0), "libc.so.6+0x"));
@@ -185,7 +185,7 @@ static void modules_are_listed_once(void **state)
 static __attribute__((noinline)) void check_called(const char *want)
 {
 	char text[TRACE_CALLER_BYTES], all[TRACE_CALLER_BYTES];
-	trace_caller_text_at(__builtin_return_address(0), text, sizeof(text));
+	trace_caller_text_at(__builtin_return_address(0), text, sizeof text);
 	assert_memory_equal(text, want, strlen(want));
 	/* Cut where there is no room, and empty where there would be nothing of it. */
 	trace_caller_text_at(__builtin_return_address(0), all, strlen(want));
@@ -199,10 +199,10 @@ static void called_from_here(void **state)
 	char text[TRACE_CALLER_BYTES] = "x";
 	(void)state;
 	check_called(", called from trace_site_test.c:");
-	trace_caller_text_at(NULL, text, sizeof(text));
+	trace_caller_text_at(NULL, text, sizeof text);
 	assert_string_equal(text, "");
 	/* This program contains what it calls. */
-	trace_caller_text(text, sizeof(text));
+	trace_caller_text(text, sizeof text);
 	assert_string_equal(text, "");
 }
 

@@ -52,8 +52,8 @@ static void only_its_owner_writes_it(void **state)
 	struct trace_view view;
 	open_trace(&trace, 16, &view);
 	char path[64], name[64] = "";
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), trace.fd);
-	assert_true(readlink(path, name, sizeof(name) - 1) > 0);
+	snprintf(path, sizeof path, "/proc/%d/fd/%d", getpid(), trace.fd);
+	assert_true(readlink(path, name, sizeof name - 1) > 0);
 	assert_string_equal(name, "/memfd:lockstep-trace:0000000000000abc:3 (deleted)");
 	assert_int_equal(try_to_write(path), 0);
 	pid_t child = fork();
@@ -78,7 +78,7 @@ static void header_says_who_it_is(void **state)
 	open_trace(&trace, 100, &view);
 	trace_set_job(&trace, 77, 8);
 	char host[TRACE_TEXT_BYTES] = "";
-	assert_int_equal(gethostname(host, sizeof(host) - 1), 0);
+	assert_int_equal(gethostname(host, sizeof host - 1), 0);
 	const struct trace_header *header = view.header;
 	assert_int_equal(header->job, 77);
 	assert_int_equal(header->world_size, 8);
@@ -144,7 +144,7 @@ static void record_goes_from_begin_to_end(void **state)
 	trace_plan(&trace, index, 1, 1);
 	struct trace_record again;
 	assert_true(trace_read(&view, index, &again, &step));
-	assert_memory_equal(&again, &r, sizeof(r));
+	assert_memory_equal(&again, &r, sizeof r);
 
 	index = trace_begin(&trace, &begin);
 	trace_end(&trace, index, LS_OK);
@@ -219,15 +219,15 @@ static void labels_are_kept_once(void **state)
 	assert_int_equal(trace_label(&trace, "train.py:4"), b);
 	assert_string_equal(view.labels[a - 1], "train.py:42");
 	char longer[200];
-	memset(longer, 'x', sizeof(longer) - 1);
-	longer[sizeof(longer) - 1] = 0;
+	memset(longer, 'x', sizeof longer - 1);
+	longer[sizeof longer - 1] = 0;
 	uint32_t c = trace_label(&trace, longer);
 	assert_int_equal(strlen(view.labels[c - 1]), TRACE_LABEL_BYTES - 1);
 	assert_int_equal(trace_label(&trace, longer), c);
 	assert_int_equal(atomic_load(&view.header->label_count), 3);
 	uint32_t refused = 0;
 	for (int i = 0; i < 1000; i++) {
-		snprintf(longer, sizeof(longer), "file%d.py:%d", i % 7, i);
+		snprintf(longer, sizeof longer, "file%d.py:%d", i % 7, i);
 		uint32_t label = trace_label(&trace, longer);
 		assert_true(label <= TRACE_LABEL_MAX);
 		refused += !label;

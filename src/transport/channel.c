@@ -128,7 +128,7 @@ static bool read_slot(const struct transport_slot *slot, unsigned index,
 	uint64_t position = atomic_load_explicit(&slot->state, memory_order_acquire);
 	if (position == 0)
 		return false;
-	seqlock_load(&packed, &slot->packed, sizeof(packed));
+	seqlock_load(&packed, &slot->packed, sizeof packed);
 	*out = (struct transport_message){
 		.position = position,
 		.seq = packed.seq,

@@ -46,8 +46,8 @@ static uint64_t odd_number(uint64_t *seed)
 		UINT64_MAX - 1,
 		UINT64_MAX,
 	};
-	uint64_t choice = next(seed) % (2 * sizeof(numbers) / sizeof(numbers[0]));
-	return choice < sizeof(numbers) / sizeof(numbers[0]) ? numbers[choice] : next(seed);
+	uint64_t choice = next(seed) % (2 * sizeof numbers / sizeof numbers[0]);
+	return choice < sizeof numbers / sizeof numbers[0] ? numbers[choice] : next(seed);
 }
 
 /* Writes `count` odd words anywhere in rank 0's segment, through rank 1's mapping. */
@@ -89,7 +89,7 @@ static bool exercise(struct transport_team *me, uint64_t *seed)
 	struct wait_word blocked;
 	uint64_t ticket, word = 1;
 	ls_status refused;
-	struct transport_envelope envelope = {.bytes = sizeof(word), .seq = next(seed) % 3};
+	struct transport_envelope envelope = {.bytes = sizeof word, .seq = next(seed) % 3};
 	if (!transport_post(me, 1, &envelope, &word, 0, &ticket, &blocked))
 		assert_int_equal(blocked.edge.owner, 1);
 	ticket = odd_number(seed); /* or almost any that was ever given */

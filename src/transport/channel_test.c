@@ -24,7 +24,7 @@ static bool post(struct test_job *job, int from, int to, int tag, uint64_t value
 		 struct wait_word *blocked)
 {
 	struct transport_envelope envelope = {
-		.seq = (uint64_t)tag, .count = 1, .bytes = sizeof(value)};
+		.seq = (uint64_t)tag, .count = 1, .bytes = sizeof value};
 	return transport_post(at(job, from), to, &envelope, &value, 0, ticket, blocked);
 }
 
@@ -45,8 +45,8 @@ static uint64_t value_of(struct test_job *job, int to, int from,
 			 const struct transport_message *message)
 {
 	uint64_t value;
-	assert_int_equal(message->bytes, sizeof(value));
-	memcpy(&value, transport_payload(at(job, to), from, message), sizeof(value));
+	assert_int_equal(message->bytes, sizeof value);
+	memcpy(&value, transport_payload(at(job, to), from, message), sizeof value);
 	return value;
 }
 

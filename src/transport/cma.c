@@ -67,10 +67,10 @@ static ssize_t read_on(const struct transport_peer *mapped, uint64_t address, vo
 {
 	uint64_t rest = done < bytes ? bytes - done : 0;
 	struct iovec into[] = {{.iov_base = (char *)to + done, .iov_len = rest},
-			       {.iov_base = word, .iov_len = sizeof(*word)}};
+			       {.iov_base = word, .iov_len = sizeof *word}};
 	struct iovec from[] = {
 		{.iov_base = (void *)(uintptr_t)(address + done), .iov_len = rest},
-		{.iov_base = (void *)(uintptr_t)mapped->word_address, .iov_len = sizeof(*word)}};
+		{.iov_base = (void *)(uintptr_t)mapped->word_address, .iov_len = sizeof *word}};
 	return process_vm_readv(mapped->pid, into, 2, from, 2, 0);
 }
 
@@ -80,7 +80,7 @@ static int read_all(const struct transport *transport, int peer, uint64_t addres
 {
 	const struct transport_peer *mapped = &transport->peers[peer];
 	uint64_t word = 0, done = 0;
-	while (done < bytes || done - bytes < sizeof(word)) {
+	while (done < bytes || done - bytes < sizeof word) {
 		ssize_t got = read_on(mapped, address, to, bytes, done, &word);
 		if (got < 0 && errno == EINTR)
 			continue;

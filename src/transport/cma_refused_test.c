@@ -220,7 +220,7 @@ static void test_alone(void **state)
 	struct transport_team *me = &job->ranks[0].team;
 	uint64_t from = 42, to = 0;
 	assert_true(transport_reads_me(me));
-	assert_int_equal(transport_read(me, 0, (uintptr_t)&from, &to, sizeof(to)), LS_OK);
+	assert_int_equal(transport_read(me, 0, (uintptr_t)&from, &to, sizeof to), LS_OK);
 	assert_int_equal(to, 42);
 	test_job_close(job);
 }

@@ -58,7 +58,7 @@ static void test_sizes(void **state)
 				64 * page + 3,
 				256 * page - 1,
 				299 * page};
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
 		for (size_t from = 0; from < page; from += from < 4 ? 1 : page / 2 - 3)
 			check_read(&duo, from, (i + from) % 16, sizes[i]);
 	check_read(&duo, page - 1, 1, 2); /* both sides of a page's end */
@@ -90,7 +90,7 @@ static void test_unmapped(void **state)
 		     {UINT64_MAX - 4095, 8192},
 		     {UINT64_C(1) << 47, 64},
 		     {UINT64_C(1) << 63, 64}};
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		capture_begin(&capture);
 		ls_status status =
 			transport_read(mine(&duo), 1, cases[i].address, to, cases[i].bytes);
@@ -114,7 +114,7 @@ static void assert_gone(struct duo *duo)
 	for (size_t from = 0; from < 3 * duo->page; from += duo->page - 1) {
 		capture_begin(&capture);
 		ls_status status =
-			transport_read(mine(duo), 1, (uintptr_t)duo->area + from, to, sizeof(to));
+			transport_read(mine(duo), 1, (uintptr_t)duo->area + from, to, sizeof to);
 		assert_string_equal(capture_end(&capture), "");
 		assert_int_equal(status, LS_PEER_DIED);
 	}
@@ -171,7 +171,7 @@ static pid_t start_impostor(pid_t child)
 {
 	struct clone_args arguments = {
 		.exit_signal = SIGCHLD, .set_tid = (uintptr_t)&child, .set_tid_size = 1};
-	pid_t impostor = (pid_t)syscall(SYS_clone3, &arguments, sizeof(arguments));
+	pid_t impostor = (pid_t)syscall(SYS_clone3, &arguments, sizeof arguments);
 	if (impostor == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 		for (;;)
@@ -219,10 +219,10 @@ static void test_forked_copy(void **state)
 		for (;;)
 			pause();
 	}
-	assert_int_equal(transport_read(&job->ranks[0].team, 1, (uintptr_t)&from, &to, sizeof(to)),
+	assert_int_equal(transport_read(&job->ranks[0].team, 1, (uintptr_t)&from, &to, sizeof to),
 			 LS_OK);
 	mapped->pid = copy;
-	assert_int_equal(transport_read(&job->ranks[0].team, 1, (uintptr_t)&from, &to, sizeof(to)),
+	assert_int_equal(transport_read(&job->ranks[0].team, 1, (uintptr_t)&from, &to, sizeof to),
 			 LS_PEER_DIED);
 	int status;
 	assert_int_equal(kill(copy, SIGKILL), 0);
@@ -239,18 +239,18 @@ static void test_one_process(void **state)
 	struct test_job *job = test_job_open(COUNT);
 	unsigned char from[100], to[100];
 	struct capture capture;
-	for (size_t i = 0; i < sizeof(from); i++)
+	for (size_t i = 0; i < sizeof from; i++)
 		from[i] = duo_byte(i);
 	for (int r = 0; r < COUNT; r++) {
 		struct transport_team *team = &job->ranks[r].team;
 		assert_true(transport_reads_me(team));
 		for (int q = 0; q < COUNT; q++) {
-			memset(to, 0, sizeof(to));
+			memset(to, 0, sizeof to);
 			assert_int_equal(
-				transport_read(team, q, (uintptr_t)from + 1, to, sizeof(to) - 1),
+				transport_read(team, q, (uintptr_t)from + 1, to, sizeof to - 1),
 				LS_OK);
-			assert_memory_equal(to, from + 1, sizeof(to) - 1);
-			assert_int_equal(to[sizeof(to) - 1], 0);
+			assert_memory_equal(to, from + 1, sizeof to - 1);
+			assert_int_equal(to[sizeof to - 1], 0);
 		}
 	}
 	capture_begin(&capture);
@@ -305,8 +305,8 @@ static void test_nonsense(void **state)
 	struct transport_cma *his = &job->ranks[1].transport.segment->cma;
 	struct capture capture;
 	capture_begin(&capture);
-	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
-		for (size_t j = 0; j < sizeof(odd) / sizeof(odd[0]); j++) {
+	for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+		for (size_t j = 0; j < sizeof odd / sizeof odd[0]; j++) {
 			atomic_store(&his->pid, odd[i]);
 			atomic_store(&his->address, odd[j]);
 			transport_probe(transport, true);

@@ -19,7 +19,7 @@ static bool fill_address(const char *name, struct sockaddr_un *out, socklen_t *b
 {
 	size_t length = strlen(name);
 	*out = (struct sockaddr_un){.sun_family = AF_UNIX};
-	if (length == 0 || length > sizeof(out->sun_path) - 1)
+	if (length == 0 || length > sizeof out->sun_path - 1)
 		return false;
 	memcpy(out->sun_path + 1, name, length); /* the leading NUL makes it abstract */
 	*bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
@@ -63,7 +63,7 @@ ls_status transport_listen(char *address, size_t bytes, int *listen_fd)
 	const char *step = "getrandom";
 	*listen_fd = -1;
 	int length = -1;
-	if (getrandom(name, sizeof(name), 0) == (ssize_t)sizeof(name)) {
+	if (getrandom(name, sizeof name, 0) == (ssize_t)sizeof name) {
 		length = snprintf(address, bytes, "lockstep-%016llx%016llx",
 				  (unsigned long long)name[0], (unsigned long long)name[1]);
 		step = "name";

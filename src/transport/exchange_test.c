@@ -55,7 +55,7 @@ static int segments_mapped(void)
 	int count = 0;
 	FILE *maps = fopen("/proc/self/maps", "re");
 	assert_non_null(maps);
-	while (fgets(line, sizeof(line), maps))
+	while (fgets(line, sizeof line, maps))
 		count += strstr(line, "lockstep-segment:") != NULL;
 	fclose(maps);
 	return count;
@@ -149,7 +149,7 @@ static void test_arguments(void **state)
 	assert_null(transport.peers);
 	assert_int_equal(transport_init(&transport, 1, 2, 2), LS_BAD_ARGUMENT);
 	transport_fini(&transport);
-	assert_int_not_equal(transport_listen(address, sizeof(address), &fd), LS_OK);
+	assert_int_not_equal(transport_listen(address, sizeof address, &fd), LS_OK);
 	assert_int_equal(fd, -1);
 	assert_string_equal(address, "");
 	const char *text = capture_end(&capture);
@@ -174,8 +174,8 @@ static void test_segment(void **state)
 			 (int64_t)offsetof(struct transport_area, cells);
 	assert_true(there >= needed && there < needed + 2 * TRANSPORT_PAGE_BYTES);
 	char path[64], name[128] = "";
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	assert_true(readlink(path, name, sizeof(name) - 1) > 0);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	assert_true(readlink(path, name, sizeof name - 1) > 0);
 	assert_non_null(strstr(name, "memfd:lockstep-segment:1122334455667788:1"));
 	pid_t child = fork();
 	assert_true(child >= 0);
@@ -205,7 +205,7 @@ static int awaited_peer(struct test_job *job, int rank)
 			struct wait_slot_body body;
 			uint32_t epoch;
 			if (seqlock_read(&wait_table->slots[i].epoch, &body,
-					 &wait_table->slots[i].body, sizeof(body), &epoch) &&
+					 &wait_table->slots[i].body, sizeof body, &epoch) &&
 			    body.state == WAIT_FDS)
 				return body.edges[0].peer;
 		}
@@ -256,13 +256,13 @@ static bool run_ring(struct test_job *job, int rank)
 	for (uint64_t lap = 0; lap < LAPS; lap++) {
 		struct wait_word blocked;
 		uint64_t ticket, token = lap * PROCESSES;
-		struct transport_envelope envelope = {.seq = lap, .bytes = sizeof(token)};
+		struct transport_envelope envelope = {.seq = lap, .bytes = sizeof token};
 		if (rank != 0) {
 			struct transport_message *message;
 			while (!(message = transport_match(team, left, (int64_t)lap, &blocked)))
 				if (test_job_await(&job->ranks[rank], &blocked) != LS_OK)
 					return false;
-			memcpy(&token, transport_payload(team, left, message), sizeof(token));
+			memcpy(&token, transport_payload(team, left, message), sizeof token);
 			transport_take(team, left, message, LS_OK);
 		}
 		if (token != lap * PROCESSES + (uint64_t)rank)
@@ -294,11 +294,11 @@ static int run_process(struct test_job *job, int rank)
 static void test_processes(void **state)
 {
 	(void)state;
-	struct test_job *job = calloc(1, sizeof(*job));
+	struct test_job *job = calloc(1, sizeof *job);
 	assert_non_null(job);
 	job->size = PROCESSES;
 	job->deadline_ns = clock_deadline_ns(TEST_JOB_LIMIT_MS);
-	assert_int_equal(transport_listen(job->address, sizeof(job->address), &job->listen_fd),
+	assert_int_equal(transport_listen(job->address, sizeof job->address, &job->listen_fd),
 			 LS_OK);
 	pid_t children[PROCESSES];
 	for (int r = 0; r < PROCESSES; r++) {

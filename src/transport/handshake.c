@@ -37,7 +37,7 @@ struct transport_handshake transport_handshake_of(const struct transport *transp
 static int send_now(int fd, const struct transport_handshake *wire, const int *fds, int fd_count)
 {
 	union control control = {.bytes = {0}};
-	struct iovec part = {.iov_base = (void *)(uintptr_t)wire, .iov_len = sizeof(*wire)};
+	struct iovec part = {.iov_base = (void *)(uintptr_t)wire, .iov_len = sizeof *wire};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
 	if (fd_count > 0) {
 		size_t bytes = (size_t)fd_count * sizeof(int);
@@ -99,7 +99,7 @@ static int take_fds(struct msghdr *message, int *fds, int max)
 		size_t here = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 		for (size_t i = 0; i < here; i++) {
 			int fd;
-			memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(fd));
+			memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof fd);
 			if (count < max)
 				fds[count++] = fd;
 			else
@@ -114,7 +114,7 @@ enum transport_handshake_result transport_handshake_receive(int fd, uint64_t job
 							    int *fds, int max, int *fd_count)
 {
 	union control control;
-	struct iovec part = {.iov_base = wire, .iov_len = sizeof(*wire)};
+	struct iovec part = {.iov_base = wire, .iov_len = sizeof *wire};
 	/* The length, not the space: the padding would have room for one more descriptor. */
 	struct msghdr message = {
 		.msg_iov = &part,
@@ -137,7 +137,7 @@ enum transport_handshake_result transport_handshake_receive(int fd, uint64_t job
 	enum transport_handshake_result result = HANDSHAKE_MESSAGE;
 	if (bytes == 0)
 		result = HANDSHAKE_END;
-	else if (bytes != sizeof(*wire) || message.msg_flags & MSG_TRUNC ||
+	else if (bytes != sizeof *wire || message.msg_flags & MSG_TRUNC ||
 		 wire->magic != HANDSHAKE_MAGIC || wire->version != HANDSHAKE_VERSION ||
 		 wire->job != job)
 		result = HANDSHAKE_NONSENSE;
@@ -154,7 +154,7 @@ enum transport_handshake_result transport_handshake_receive(int fd, uint64_t job
 bool transport_handshake_same_user(int fd, int *pid, unsigned *uid)
 {
 	struct ucred peer = {.pid = 0, .uid = (uid_t)-1};
-	socklen_t bytes = sizeof(peer);
+	socklen_t bytes = sizeof peer;
 	bool known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0;
 	*pid = peer.pid;
 	*uid = peer.uid;

@@ -79,9 +79,9 @@ static ls_status say_missing(struct root *root)
 	for (int place = 1; place < root->ranks.count; place++) {
 		if (!is_awaited(root, place))
 			continue;
-		int length = snprintf(list + used, sizeof(list) - used, "%s%d", used ? ", " : "",
+		int length = snprintf(list + used, sizeof list - used, "%s%d", used ? ", " : "",
 				      root->ranks.rank[place]);
-		if (length > 0 && (size_t)length < sizeof(list) - used)
+		if (length > 0 && (size_t)length < sizeof list - used)
 			used += (size_t)length;
 	}
 	MESSAGE_SAY(MESSAGE_TRANSPORT_MISSING, list);
@@ -124,7 +124,7 @@ static void forget_connection(struct root *root, int index)
 {
 	root->connection_count--;
 	memmove(&root->connections[index], &root->connections[index + 1],
-		(size_t)(root->connection_count - index) * sizeof(root->connections[0]));
+		(size_t)(root->connection_count - index) * sizeof root->connections[0]);
 }
 
 static ls_status accept_connections(struct root *root)
@@ -195,7 +195,7 @@ static ls_status hear_connection(struct root *root, int index)
 	struct member *member = &root->members[place];
 	member->fd = fd;
 	member->pid = wire.pid;
-	memcpy(member->fds, fds, sizeof(fds));
+	memcpy(member->fds, fds, sizeof fds);
 	root->admitted++;
 	forget_connection(root, index);
 	return LS_OK;
@@ -303,7 +303,7 @@ static ls_status send_chunk(struct root *root, int place)
 	wire.count = left < HANDSHAKE_CHUNK ? left : HANDSHAKE_CHUNK;
 	for (int i = 0; i < wire.count; i++)
 		memcpy(fds + i * TRANSPORT_FDS, root->members[wire.first + i].fds,
-		       sizeof(root->members[0].fds));
+		       sizeof root->members[0].fds);
 	member->sent++;
 	root->under_way++;
 	return send_to(root, place, &wire, fds, wire.count * TRANSPORT_FDS);

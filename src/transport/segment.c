@@ -95,7 +95,7 @@ struct transport_segment *transport_segment_create(uint64_t job, int rank, int s
 {
 	size_t bytes = transport_file_bytes(size, mirrors);
 	char name[64];
-	snprintf(name, sizeof(name), "lockstep-segment:%016" PRIx64 ":%d", job, rank);
+	snprintf(name, sizeof name, "lockstep-segment:%016" PRIx64 ":%d", job, rank);
 	*step = "memfd_create";
 	*fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (*fd < 0)
@@ -154,7 +154,7 @@ static ls_status init(struct transport *transport, uint64_t job, int rank, int s
 	}
 	size_t bytes = transport_file_bytes(size, mirrors);
 	const char *step = "calloc";
-	struct transport_peer *peers = calloc((size_t)size, sizeof(*peers));
+	struct transport_peer *peers = calloc((size_t)size, sizeof *peers);
 	int fd = -1;
 	bool populates = can_populate();
 	struct transport_segment *segment =
@@ -297,7 +297,7 @@ void transport_area_reset(struct transport *transport, unsigned index, int membe
 				     &area->history,  &area->members_ended, &area->mail_ended,
 				     &area->claim,    &area->cause,         &area->looked_ns,
 				     &area->reported};
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
 		atomic_store_explicit(words[i], 0, memory_order_relaxed);
 	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
 		atomic_store_explicit(&area->stopped[w], 0, memory_order_relaxed);
@@ -322,14 +322,14 @@ void transport_area_reset(struct transport *transport, unsigned index, int membe
 ls_status transport_team_init(struct transport_team *team, struct transport *transport)
 {
 	*team = (struct transport_team){.transport = transport};
-	team->boxes = calloc((size_t)transport->size, sizeof(*team->boxes));
+	team->boxes = calloc((size_t)transport->size, sizeof *team->boxes);
 	if (!team->boxes)
 		return LS_OUT_OF_MEMORY;
 	for (int i = 0; i < transport->size; i++)
 		lock_peer_init(&team->boxes[i].lock);
 	if (!transport->hosts)
 		return LS_OK;
-	team->relays = calloc((size_t)transport->size, sizeof(*team->relays));
+	team->relays = calloc((size_t)transport->size, sizeof *team->relays);
 	if (!team->relays) {
 		transport_team_fini(team);
 		return LS_OUT_OF_MEMORY;
@@ -426,7 +426,7 @@ static const char *refuse_head(const struct transport *transport, int rank,
 			       const struct transport_segment *segment)
 {
 	struct transport_head head;
-	seqlock_load(&head, &segment->head, sizeof(head));
+	seqlock_load(&head, &segment->head, sizeof head);
 	if (head.magic != TRANSPORT_MAGIC || head.bytes != transport->file_bytes)
 		return "its segment is of another version";
 	if (head.job != transport->job || head.rank != rank || head.size != transport->size)

@@ -22,7 +22,7 @@ static const uint16_t areas[] = {TRANSPORT_AREAS - 1, 7};
 static struct transport_team *open_team(struct test_job *job, int rank)
 {
 	struct transport *transport = &job->ranks[members[rank]].transport;
-	struct transport_team *team = calloc(1, sizeof(*team));
+	struct transport_team *team = calloc(1, sizeof *team);
 	assert_non_null(team);
 	assert_int_equal(transport_team_init(team, transport), LS_OK);
 	assert_int_equal(transport_area_grow(transport, areas[rank], 2, rank == 0), LS_OK);
@@ -38,7 +38,7 @@ static void close_team(struct transport_team *team)
 
 static bool post(struct transport_team *team, int to, int64_t value, struct wait_word *blocked)
 {
-	struct transport_envelope envelope = {.seq = 7, .count = 1, .bytes = sizeof(value)};
+	struct transport_envelope envelope = {.seq = 7, .count = 1, .bytes = sizeof value};
 	uint64_t ticket;
 	return transport_post(team, to, &envelope, &value, 0, &ticket, blocked);
 }
@@ -49,7 +49,7 @@ static void must_receive(struct transport_team *team, int from, int64_t expected
 	int64_t value;
 	struct transport_message *message = transport_match(team, from, 7, &blocked);
 	assert_non_null(message);
-	memcpy(&value, transport_payload(team, from, message), sizeof(value));
+	memcpy(&value, transport_payload(team, from, message), sizeof value);
 	assert_int_equal(value, expected);
 	transport_take(team, from, message, LS_OK);
 }
@@ -101,7 +101,7 @@ static bool is_new_channel(const struct transport_channel *channel)
 
 static bool is_new_box(const struct mail_box *box)
 {
-	bool fresh = atomic_load(&box->taken) == 0 && is_zero(box->rts, sizeof(box->rts));
+	bool fresh = atomic_load(&box->taken) == 0 && is_zero(box->rts, sizeof box->rts);
 	for (int i = 0; i < MAIL_SLOTS; i++)
 		fresh = fresh && atomic_load(&box->slots[i].sequence) == 0 &&
 			atomic_load(&box->slots[i].held) == 0 && atomic_load(&box->freed[i]) == 0;
@@ -164,7 +164,7 @@ static void test_again(void **state)
 					     &area->claim,      &area->cause,
 					     &area->looked_ns,  &area->reported,
 					     &area->stopped[0], &area->mail_ended};
-		for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
 			atomic_store(words[i], UINT64_MAX);
 		for (uint64_t s = 1; s <= seq; s++)
 			atomic_store(&transport_entry(team[0], 0, s)->signal,

@@ -48,9 +48,9 @@ static inline void test_job_init_rank(struct test_job *job, int r)
 {
 	struct test_rank *rank = &job->ranks[r];
 	rank->job = job;
-	rank->wait_table = aligned_alloc(64, sizeof(*rank->wait_table));
+	rank->wait_table = aligned_alloc(64, sizeof *rank->wait_table);
 	assert_non_null(rank->wait_table);
-	memset(rank->wait_table, 0, sizeof(*rank->wait_table));
+	memset(rank->wait_table, 0, sizeof *rank->wait_table);
 	rank->trace_fd = memfd_create("lockstep-trace", MFD_CLOEXEC);
 	assert_true(rank->trace_fd >= 0);
 	assert_int_equal(memory_init(&rank->memory, TEST_JOB_ARENA_BYTES, TEST_JOB_ID, r), LS_OK);
@@ -82,11 +82,11 @@ static inline void test_job_fini_rank(struct test_job *job, int r)
 /* Without ranks: processes make their own, as they must after fork. */
 static inline struct test_job *test_job_empty(int size, unsigned limit_ms)
 {
-	struct test_job *job = calloc(1, sizeof(*job));
+	struct test_job *job = calloc(1, sizeof *job);
 	assert_non_null(job);
 	job->size = size;
 	job->deadline_ns = clock_deadline_ns(limit_ms);
-	assert_int_equal(transport_listen(job->address, sizeof(job->address), &job->listen_fd),
+	assert_int_equal(transport_listen(job->address, sizeof job->address, &job->listen_fd),
 			 LS_OK);
 	return job;
 }

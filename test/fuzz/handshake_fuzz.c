@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 					    .size = 4,
 					    .count = 2};
 	struct transport_handshake wire;
-	uint8_t bytes[sizeof(valid)];
+	uint8_t bytes[sizeof valid];
 	int ends[2], fds[FDS_MAX], fd_count = -1, before = lowest_free();
 	if (size < 1 || size > FUZZ_INPUT_MAX)
 		return 0;

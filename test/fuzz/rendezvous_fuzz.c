@@ -41,7 +41,7 @@ static void make_answer(struct wire_answer *out)
 static void make_input(struct input *out, const void *valid, size_t valid_bytes,
 		       const uint8_t *data, size_t size)
 {
-	if (valid == NULL) {
+	if (!valid) {
 		out->size = size < sizeof out->bytes ? size : sizeof out->bytes;
 		memcpy(out->bytes, data, out->size);
 		return;

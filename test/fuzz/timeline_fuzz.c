@@ -55,7 +55,7 @@ static void make_file(void)
 	struct inspect_report *report = inspect_report_take(view, NULL);
 	file.fd = memfd_create("timeline-fuzz", MFD_CLOEXEC);
 	MUST(report && file.fd >= 0);
-	snprintf(file.path, sizeof(file.path), "/proc/self/fd/%d", file.fd);
+	snprintf(file.path, sizeof file.path, "/proc/self/fd/%d", file.fd);
 	MUST(inspect_snapshot_write_to(file.fd, view, report, "it is over", true) == 0);
 	file.bytes = (size_t)lseek(file.fd, 0, SEEK_END);
 	file.whole = malloc(file.bytes);
@@ -72,7 +72,7 @@ static void make_file(void)
 static void apply(const uint8_t *patch, bool undo)
 {
 	uint32_t offset;
-	memcpy(&offset, patch + 1, sizeof(offset));
+	memcpy(&offset, patch + 1, sizeof offset);
 	size_t bytes = 1u << (patch[0] >> 1 & 3), at = 0, room = file.bytes;
 	switch (patch[0] >> 3 & 3) {
 	case 0:

@@ -81,7 +81,7 @@ static void live(struct trace *trace, int rank)
 	struct wait_slot *slot = &trace->wait_table->slots[0];
 	atomic_store(&slot->taken, 1);
 	seqlock_begin(&slot->epoch);
-	seqlock_store(&slot->body, &body, sizeof(body));
+	seqlock_store(&slot->body, &body, sizeof body);
 	seqlock_end(&slot->epoch);
 }
 
@@ -100,8 +100,8 @@ static void make_images(void)
 		image->trace_bytes = trace.bytes;
 		image->trace = copy_of(trace.header, trace.bytes);
 		image->trace_before = copy_of(trace.header, trace.bytes);
-		image->segment = copy_of(zeros, sizeof(zeros));
-		image->segment_before = copy_of(zeros, sizeof(zeros));
+		image->segment = copy_of(zeros, sizeof zeros);
+		image->segment_before = copy_of(zeros, sizeof zeros);
 		trace_fini(&trace);
 	}
 	job = diagnose_job_new(RANKS);
@@ -114,8 +114,8 @@ static void apply(const uint8_t *patch, bool undo)
 	struct image *image = &images[patch[0] & 1];
 	uint32_t offset;
 	uint64_t value;
-	memcpy(&offset, patch + 1, sizeof(offset));
-	memcpy(&value, patch + 5, sizeof(value));
+	memcpy(&offset, patch + 1, sizeof offset);
+	memcpy(&value, patch + 5, sizeof value);
 	size_t bytes = 1u << (patch[0] >> 1 & 3), end = image->trace_bytes;
 	const struct trace_header *good = (const struct trace_header *)image->trace_before;
 	size_t phases = (size_t)good->phase_offset;
@@ -149,7 +149,7 @@ static void judge_and_tell(const struct diagnose_hint *hint, size_t room)
 	MUST(verdict.cause <= DIAGNOSE_WAS_ABORTED);
 	MUST(verdict.culprit == -1 || (verdict.culprit >= 0 && verdict.culprit < RANKS));
 	MUST(!ranks_meet(&verdict.waiting, &verdict.culprits));
-	memset(text, '#', sizeof(text));
+	memset(text, '#', sizeof text);
 	diagnose_text(job, &verdict, text, room);
 	MUST(text[room] == '#' && (!room || memchr(text, 0, room)));
 	diagnose_headline(job, &verdict, text, room);
@@ -164,7 +164,7 @@ static void read_trace(const struct trace_view *view, uint64_t now_ns, int rank,
 	struct trace_report report;
 	struct trace_memory_seen seen;
 	bool has_device = trace_read_memory(view, &seen);
-	MUST(memchr(seen.name, 0, sizeof(seen.name)));
+	MUST(memchr(seen.name, 0, sizeof seen.name));
 	MUST(!seen.consistent ||
 	     (has_device && seen.live <= seen.peak_live &&
 	      seen.live + seen.cached + seen.pending + seen.put_off == seen.reserved));
@@ -177,7 +177,7 @@ static void read_trace(const struct trace_view *view, uint64_t now_ns, int rank,
 	}
 	ddp_phases_add(together, rank, &phases);
 	bool told = trace_read_report(view, &report);
-	MUST(memchr(report.text, 0, sizeof(report.text)));
+	MUST(memchr(report.text, 0, sizeof report.text));
 	MUST(ls_status_scope(atomic_load(&report.status)) == (told ? LS_SCOPE_GROUP : LS_SCOPE_NONE));
 }
 
@@ -193,7 +193,7 @@ static void compare_phases(const struct ddp_phases *phases, size_t room)
 		MUST(ranks_any(&straggler->ranks) && ranks_last(&straggler->ranks) < RANKS);
 		MUST(straggler->column >= 0 && straggler->column < phases->column_count);
 	}
-	memset(text, '#', sizeof(text));
+	memset(text, '#', sizeof text);
 	ddp_phases_text(phases, text, room);
 	MUST(text[room] == '#' && (!room || memchr(text, 0, room)));
 }
@@ -214,7 +214,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	uint8_t options = data[0];
 	size_t room = (size_t)data[1] * 16, count = (size - 2) / PATCH_BYTES;
 	const uint8_t *patches = data + 2;
-	memcpy(phases, no_phases, sizeof(*phases));
+	memcpy(phases, no_phases, sizeof *phases);
 	for (size_t i = 0; i < count; i++)
 		apply(patches + i * PATCH_BYTES, false);
 	for (int r = 0; r < RANKS; r++) {
@@ -250,7 +250,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (size_t i = 0; i < count && options & SPOIL_JOB; i++) {
 		/* A job from a file: what passes the check can be judged. */
 		uint32_t offset;
-		memcpy(&offset, patches + i * PATCH_BYTES + 1, sizeof(offset));
+		memcpy(&offset, patches + i * PATCH_BYTES + 1, sizeof offset);
 		((unsigned char *)job)[offset % diagnose_job_bytes(RANKS)] =
 			patches[i * PATCH_BYTES + 5];
 		if (!diagnose_job_is_valid(job, diagnose_job_bytes(RANKS)))
