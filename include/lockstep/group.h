@@ -31,7 +31,10 @@
  * says why, and ls_group_close still frees the group.
  *
  * Fork: in a child that was forked without exec, every call that would use the group returns
- * LS_FORKED; ls_free, ls_op_free and ls_group_close do nothing. */
+ * LS_FORKED; ls_free, ls_op_free and ls_group_close do nothing.
+ *
+ * After its close a group stays recognisable: every call on it returns LS_BAD_ARGUMENT, after a
+ * message, until another group gets the same address. */
 #ifndef LOCKSTEP_GROUP_H
 #define LOCKSTEP_GROUP_H
 

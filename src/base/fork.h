@@ -13,6 +13,8 @@
 /* How often this process and its ancestors have forked since the first call, as this process sees
  * it: another number in a child than in its parent. */
 uint32_t fork_generation(void);
+/* No process has forked as often. */
+#define FORK_NEVER UINT32_MAX
 
 /* Whether this process is the one in which fork_generation returned this number. */
 extern _Atomic uint32_t fork_count;

@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 
-#include "base/fork.h"
 #include "base/messages.h"
 #include "ddp/phases.h"
 #include "group/group.h"
@@ -35,6 +34,9 @@ ls_status ls_phase_begin(ls_group *group, const char *name)
 	const char *inside;
 	if (!group || !name)
 		return bad("ls_phase_begin", group ? "name" : "group");
+	ls_status status = group_check_open("ls_phase_begin", group);
+	if (status != LS_OK)
+		return status;
 	switch (trace_phase_begin(group_trace(group), name, &inside)) {
 	case TRACE_PHASE_DONE:
 		return LS_OK;
@@ -65,6 +67,9 @@ ls_status ls_phase_end(ls_group *group, const char *name)
 	const char *inside;
 	if (!group || !name)
 		return bad("ls_phase_end", group ? "name" : "group");
+	ls_status status = group_check_open("ls_phase_end", group);
+	if (status != LS_OK)
+		return status;
 	switch (trace_phase_end(group_trace(group), name, &inside)) {
 	case TRACE_PHASE_DONE:
 		return LS_OK;
@@ -86,11 +91,12 @@ ls_status ls_phase_report(ls_group *group, char *out, size_t bytes)
 	if (!out || !bytes)
 		return bad("ls_phase_report", out ? "bytes" : "out");
 	out[0] = 0;
-	if (group_trace(group)->fork_generation != fork_generation())
-		return LS_FORKED;
+	ls_status status = group_check_open("ls_phase_report", group);
+	if (status != LS_OK)
+		return status;
 	struct ddp_phases *phases = ddp_phases_new(ls_group_size(group));
 	struct trace_phases *of_rank = malloc(sizeof *of_rank);
-	ls_status status = phases && of_rank ? LS_OK : LS_OUT_OF_MEMORY;
+	status = phases && of_rank ? LS_OK : LS_OUT_OF_MEMORY;
 	uint64_t now_ns = clock_now_ns();
 	for (int rank = 0; status == LS_OK && rank < phases->rank_count; rank++) {
 		const struct trace_view *view = group_view(group, rank);

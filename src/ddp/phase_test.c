@@ -109,6 +109,19 @@ static void child_is_refused(void **state)
 	assert_int_equal(status, 0);
 }
 
+static void closed_group_is_refused(void **state)
+{
+	(void)state;
+	char text[64];
+	struct ls_sampler *sampler;
+	ls_group_close(group);
+	assert_int_equal(ls_phase_begin(group, "data"), LS_BAD_ARGUMENT);
+	assert_int_equal(ls_phase_end(group, "data"), LS_BAD_ARGUMENT);
+	assert_int_equal(ls_phase_report(group, text, sizeof text), LS_BAD_ARGUMENT);
+	assert_int_equal(ls_sampler_open(group, 10, NULL, &sampler), LS_BAD_ARGUMENT);
+	open_world(state);
+}
+
 int main(void)
 {
 #define WITH_WORLD(test) cmocka_unit_test_setup_teardown(test, open_world, close_world)
@@ -117,6 +130,7 @@ int main(void)
 		WITH_WORLD(wrong_calls_are_refused),
 		WITH_WORLD(tables_have_an_end),
 		WITH_WORLD(child_is_refused),
+		WITH_WORLD(closed_group_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

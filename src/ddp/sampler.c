@@ -8,6 +8,7 @@
 
 #include "base/messages.h"
 #include "ddp/random.h"
+#include "group/group.h"
 #include "trace/trace.h"
 
 /* PyTorch divides lengths as doubles; up to here that is exact. */
@@ -45,6 +46,9 @@ static ls_status read_options(const ls_group *group, const struct ls_sampler_opt
 			return bad(call, "group", 0, "not NULL when num_replicas is 0");
 		if (out->rank != 0)
 			return bad(call, "options->rank", out->rank, "0 when num_replicas is 0");
+		ls_status status = group_check_open(call, group);
+		if (status != LS_OK)
+			return status;
 		out->num_replicas = ls_group_size(group);
 		out->rank = ls_group_rank(group);
 	}

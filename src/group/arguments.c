@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "base/messages.h"
-#include "world/ls_group.h"
+#include "world/registry.h"
 #include "arguments.h"
+#include "group.h"
 
 /* Says which argument of which call is wrong, and what would be right. */
 ls_status group_bad(const char *function, const char *argument, long long value, const char *right)
@@ -14,6 +15,24 @@ ls_status group_bad(const char *function, const char *argument, long long value,
 	trace_caller_text(from, sizeof from);
 	MESSAGE_SAY(MESSAGE_GROUP_ARGUMENT, function, argument, value, right, from);
 	return LS_BAD_ARGUMENT;
+}
+
+bool group_is_closed(const ls_group *group)
+{
+	return group->fork_generation == FORK_NEVER;
+}
+
+ls_status group_not_open(const char *function, const ls_group *group)
+{
+	if (!group_is_closed(group))
+		return LS_FORKED;
+	return group_bad(function, "group", (long long)(uintptr_t)group,
+			 "an open group: ls_group_close has closed this one");
+}
+
+ls_status group_check_open(const char *function, const ls_group *group)
+{
+	return world_is_open(group) ? LS_OK : group_not_open(function, group);
 }
 
 ls_status group_read_options(const char *function, const struct ls_op_options *options,

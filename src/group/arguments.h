@@ -10,6 +10,10 @@
 /* Prints which argument of which call is wrong, and what would be right. Returns
  * LS_BAD_ARGUMENT. */
 ls_status group_bad(const char *function, const char *argument, long long value, const char *right);
+/* The group was closed, or it is that of the process that forked this one: what a call on it
+ * returns, in the first case after a message. */
+bool group_is_closed(const ls_group *group);
+ls_status group_not_open(const char *function, const ls_group *group);
 /* Fills *out with the defaults, replaced by the caller's options. A struct of another size is from
  * an older or newer header: fields that it lacks have their defaults, and fields that this library
  * does not know must be 0. */

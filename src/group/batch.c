@@ -77,8 +77,8 @@ ls_status ls_batch_end(ls_group *group, ls_op **op)
 		*op = NULL;
 	if (!group)
 		return group_bad("ls_batch_end", "group", 0, "a group from ls_group_open");
-	if (world_is_forked(group))
-		return LS_FORKED;
+	if (!world_is_open(group))
+		return group_not_open("ls_batch_end", group);
 	struct ls_op *batch = group_batch_find(group);
 	if (!batch)
 		return group_bad("ls_batch_end", "group", 0, "in a batch of this thread");

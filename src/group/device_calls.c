@@ -107,8 +107,8 @@ static ls_status check(const char *function, const ls_group *group)
 {
 	if (!group)
 		return group_bad(function, "group", 0, "a group from ls_group_open");
-	if (world_is_forked(group))
-		return LS_FORKED;
+	if (!world_is_open(group))
+		return group_not_open(function, group);
 	if (group->world->device)
 		return LS_OK;
 	MESSAGE_SAY(MESSAGE_DEVICE_NONE, function);
@@ -214,8 +214,8 @@ static ls_status check_follow(const ls_op *op, void *stream)
 {
 	if (!op || !stream)
 		return group_bad("ls_op_follow", op ? "stream" : "op", 0, "not NULL");
-	if (world_is_forked(op->group))
-		return LS_FORKED;
+	if (!world_is_open(op->group))
+		return group_not_open("ls_op_follow", op->group);
 	if (!op->on_stream)
 		return group_bad("ls_op_follow", "op", 0, "a handle of an operation on a stream");
 	return LS_OK;

@@ -16,6 +16,10 @@ const struct trace_view *group_view(const ls_group *group, int rank);
 /* Its rank in the world, -1 when out of range. */
 int group_world_rank(const ls_group *group, int rank);
 
+/* For calls of rooms above: LS_OK; LS_FORKED, or LS_BAD_ARGUMENT after a message: the group was
+ * closed. */
+ls_status group_check_open(const char *function, const ls_group *group);
+
 /* What it was opened with. */
 const struct settings *group_settings(const ls_group *group);
 

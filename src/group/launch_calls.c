@@ -39,7 +39,7 @@ static void close_gates(void)
 /* Whether the launch was begun before this process was forked: then it is none of this one. */
 static bool drop_parents(void)
 {
-	if (!launch || !world_is_forked(launch->group))
+	if (!launch || world_is_open(launch->group))
 		return false;
 	drop();
 	return true;
@@ -65,11 +65,11 @@ static ls_status check(ls_group *const *groups, int count)
 		return group_bad("ls_launch_begin", groups ? "count" : "groups", groups ? count : 0,
 				 "1 to 64 groups");
 	for (int i = 0; i < count; i++) {
-		if (!groups[i] || (!world_is_forked(groups[i]) && !groups[i]->world->device))
+		if (groups[i] && !world_is_open(groups[i]))
+			return group_not_open("ls_launch_begin", groups[i]);
+		if (!groups[i] || !groups[i]->world->device)
 			return group_bad("ls_launch_begin", "groups", i,
 					 "groups of ranks that have a device");
-		if (world_is_forked(groups[i]))
-			return LS_FORKED;
 	}
 	if (would_wait_for_itself(groups, count))
 		return group_bad("ls_launch_begin", "groups", count,

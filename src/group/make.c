@@ -21,12 +21,30 @@ enum { ROOM_MS = 600 }; /* how long a new group waits for the progress thread to
 
 /* ---- objects ---- */
 
+/* Objects of worlds that are closed, of all ranks of this process. They stay readable for a program
+ * that uses a group after it has closed it: each call then says so. */
+static struct lock_group kept_lock = LOCK_STATIC;
+static struct ls_group *kept LOCK_GUARDED(group);
+
 static void destroy(struct ls_group *group)
 {
 	engine_fini(&group->engine);
 	transport_team_fini(&group->team);
 	progress_lane_fini(group);
-	free(group);
+	lock_group_acquire(&kept_lock);
+	group->next = kept;
+	kept = group;
+	lock_group_release(&kept_lock);
+}
+
+static struct ls_group *take_kept(void)
+{
+	lock_group_acquire(&kept_lock);
+	struct ls_group *group = kept;
+	if (group)
+		kept = group->next;
+	lock_group_release(&kept_lock);
+	return group;
 }
 
 /* But not the long arrays of the lane, with room for each rank that a job can have: they are
@@ -46,12 +64,15 @@ static void clear_object(struct ls_group *group)
 /* Area 0 is that of all ranks, and already has memory. */
 static struct ls_group *create(struct world *world, uint32_t area, const char *function)
 {
-	struct ls_group *group = aligned_alloc(64, (sizeof *group + 63) / 64 * 64);
+	struct ls_group *group = take_kept();
+	if (!group)
+		group = aligned_alloc(64, (sizeof *group + 63) / 64 * 64);
 	if (!group) {
 		MESSAGE_SAY(MESSAGE_GROUP_MEMORY, function, sizeof *group);
 		return NULL;
 	}
 	clear_object(group);
+	group->fork_generation = FORK_NEVER;
 	group->world = world;
 	group->area = (uint16_t)area;
 	group->memory_members = area == 0 ? (uint16_t)world->size : 0;
@@ -258,6 +279,7 @@ void group_init(struct ls_group *group, const struct group_making *making)
 		.rank = making->rank,
 		.members = making->members,
 	};
+	group->fork_generation = world->fork_generation;
 	group->id = making->id;
 	group->parent = making->parent;
 	group->rank = making->rank;
@@ -392,6 +414,7 @@ void group_leave(struct ls_group *group)
 	group->next = world->closed;
 	world->closed = group;
 	lock_group_release(&world->lock);
+	group->fork_generation = FORK_NEVER;
 	failure_ends_closed(group);
 }
 

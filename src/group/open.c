@@ -467,9 +467,13 @@ void ls_group_close(ls_group *group)
 {
 	if (!group)
 		return;
+	if (!world_is_open(group)) {
+		/* a child has no arena and no watch, and nothing to release */
+		if (group_is_closed(group))
+			group_not_open("ls_group_close", group);
+		return;
+	}
 	struct world *world = group->world;
-	if (world->fork_generation != fork_generation())
-		return; /* a child has no arena and no watch, and nothing to release */
 	bool all = group->id == WORLD_GROUP_ID;
 	if (all) {
 		failure_warn_open(world);

@@ -2,16 +2,17 @@
  * What programs and the rooms above can query about a group. */
 #include "base/fork.h"
 #include "world/registry.h"
+#include "arguments.h"
 #include "group.h"
 
 int ls_group_rank(const ls_group *group)
 {
-	return group ? group->rank : -1;
+	return group && !group_is_closed(group) ? group->rank : -1;
 }
 
 int ls_group_size(const ls_group *group)
 {
-	return group ? group->size : -1;
+	return group && !group_is_closed(group) ? group->size : -1;
 }
 
 struct trace *group_trace(ls_group *group)
@@ -44,7 +45,7 @@ static bool is_of(const ls_group *group, const ls_group *parent, const int *rank
 
 ls_group *ls_group_get(ls_group *parent, const int *ranks, int count)
 {
-	if (!parent || !ranks || count < 1 || world_is_forked(parent))
+	if (!parent || !ranks || count < 1 || !world_is_open(parent))
 		return NULL;
 	struct world *world = parent->world;
 	lock_group_acquire(&world->lock);
@@ -57,7 +58,8 @@ ls_group *ls_group_get(ls_group *parent, const int *ranks, int count)
 
 int ls_group_rank_in(const ls_group *group, int rank, const ls_group *other)
 {
-	if (!group || !other || group->world != other->world)
+	if (!group || !other || group_is_closed(group) || group_is_closed(other) ||
+	    group->world != other->world)
 		return -1;
 	int world_rank = world_rank_of(group, rank);
 	return world_rank < 0 ? -1 : world_rank_in(other, world_rank);

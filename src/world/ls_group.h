@@ -56,6 +56,8 @@ struct ls_group {
 	/* How many threads, such as a watch, use the group outside of a call. Until it is 0 the
 	 * object is not reused, even if the group is closed. */
 	_Atomic uint32_t holders;
+	/* fork_generation of the process that has opened it; FORK_NEVER: it is not open. */
+	uint32_t fork_generation;
 	/* All below is set again for each group. */
 	struct trace_group *trace_entry; /* in my trace */
 	uint32_t id, parent;             /* parent: the id of the group it was made from, 0: none */

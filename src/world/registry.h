@@ -6,10 +6,11 @@
 #include "base/fork.h"
 #include "ls_group.h"
 
-/* Whether this process was forked from the one that opened the group. */
-static inline bool world_is_forked(const ls_group *group)
+/* Whether this process has opened the group, and not closed it. Its object stays readable after
+ * that (group/make.c). */
+static inline bool world_is_open(const ls_group *group)
 {
-	return !fork_is_in(group->world->fork_generation);
+	return fork_is_in(group->fork_generation);
 }
 
 /* The open group with this id, held until world_release; NULL: none. */
