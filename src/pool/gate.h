@@ -84,8 +84,8 @@ void pool_gate_init(struct pool_gate *gate);
 void pool_gate_fini(struct pool_gate *gate);
 
 /* The gate of all drivers of this process with the same domain (driver->domain); the first one
- * makes it. A domain of NULL: of this driver alone. NULL, with a message
- * that names the device: no memory. */
+ * makes it. A domain of NULL: of this driver alone. NULL, with a message that
+ * names the device: no memory. */
 struct pool_gate *pool_gate_join(const char *name, const void *domain) LOCK_AVOIDS(gate);
 /* The caller does not need the gate any more; the last one to leave ends it. Other threads may
  * still read the caller's driver, because it had a lane. So the gate frees `kept`, the memory of

@@ -55,8 +55,8 @@ struct races_conflict {
 	bool earlier_writes, later_writes;
 };
 
-/* broken: while it is not 0, the device touches nothing any more. NULL, with a
- * message: no memory. */
+/* broken: while it is not 0, the device touches nothing any more. NULL, with a message: no
+ * memory. */
 struct races *races_open(const _Atomic uint64_t *broken);
 void races_close(struct races *races);
 /* The driver tells of what the program does, from now on. */

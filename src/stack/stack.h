@@ -83,8 +83,7 @@ struct stack_lock_wait {
 };
 /* Which of these threads wait so, at most `max`. All is read twice. A wait counts if both readings
  * agree and the thread slept all the time between them, and the owner is one of them or is gone.
- * Other locks (of Python, of a condition
- * variable, spin locks) do not say who holds them. */
+ * Other locks (of Python, of a condition variable, spin locks) do not say who holds them. */
 int stack_lock_waits(const struct stack_memory *memory, const uint32_t *tids, int count,
 		     struct stack_lock_wait *out, int max);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Accepted: the gate's lock inside the pool's, fields under
- * their locks, and calls with no lock held. */
+ * Accepted: the gate's lock inside the pool's, fields under their locks, and calls with no lock
+ * held. */
 #include "device.h"
 
 int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_due *due)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Every collective and message in the order of a stream, on
- * memory of a simulated device: bit by bit what the same call gives on the host. */
+ * Every collective and message in the order of a stream, on memory of a simulated device: bit by
+ * bit what the same call gives on the host. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
