@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "base/messages.h"
 #include "engine_ops.h"
 #include "engine_private.h"
 
@@ -25,8 +26,12 @@ ls_status engine_stream_prepare(struct engine *engine, struct engine_op *op, str
 	stream->has_put = stream->stored = stream->own_stored = stream->lost = false;
 	if (!stream->words)
 		stream->words = calloc(1, sizeof *stream->words);
-	if (!stream->words)
+	if (!stream->words) {
+		char from[TRACE_CALLER_BYTES];
+		trace_caller_text(from, sizeof from);
+		MESSAGE_SAY(MESSAGE_GROUP_HANDLES, from, "out of memory");
 		return LS_OUT_OF_MEMORY;
+	}
 	atomic_store(&stream->words->claimed, 0);
 	atomic_store(&stream->words->launched, 0);
 	atomic_store(&stream->words->fetched, 0);

@@ -194,8 +194,12 @@ bool group_keep_counts(struct ls_op *op)
 		return true;
 	if (!op->counts)
 		op->counts = calloc(2 * size, sizeof *op->counts);
-	if (!op->counts)
+	if (!op->counts) {
+		char from[TRACE_CALLER_BYTES];
+		trace_caller_text(from, sizeof from);
+		MESSAGE_SAY(MESSAGE_GROUP_HANDLES, from, "no memory for its counts");
 		return false;
+	}
 	memcpy(op->counts, call->counts, size * sizeof *op->counts);
 	call->counts = op->counts;
 	if (call->recv_counts) {

@@ -41,8 +41,10 @@ ls_status group_device_open(struct world *world, const char *name)
 	if (!name || !*name)
 		return LS_OK;
 	struct world_device *device = calloc(1, sizeof *device);
-	if (!device)
+	if (!device) {
+		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "ls_group_open", name, "out of memory");
 		return LS_OUT_OF_MEMORY;
+	}
 	ls_status status = open_driver(device, name);
 	if (status != LS_OK) {
 		free(device);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/messages.h"
 #include "base/ranks.h"
 #include "world/registry.h"
 #include "progress/progress.h"
@@ -338,8 +339,11 @@ static bool sit_down(struct table *table, struct group_meeting *meeting)
 ls_status group_meet(struct group_meeting *meeting)
 {
 	struct table table;
-	if (!sit_down(&table, meeting))
+	if (!sit_down(&table, meeting)) {
+		MESSAGE_SAY(MESSAGE_GROUP_MEMORY, "ls_group_from_members",
+			    (size_t)meeting->mine.list.count * sizeof *table.peers);
 		return LS_OUT_OF_MEMORY;
+	}
 	ls_status status = agree(&table);
 	if (status == LS_INCONSISTENT)
 		status = part(&table);

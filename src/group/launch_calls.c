@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/messages.h"
 #include "pool/gate.h"
 #include "pool/launch.h"
 #include "world/registry.h"
@@ -106,8 +107,12 @@ ls_status ls_launch_begin(ls_group *const *groups, int count)
 	if (status != LS_OK)
 		return status;
 	launch = calloc(1, sizeof *launch);
-	if (!launch)
+	if (!launch) {
+		char from[TRACE_CALLER_BYTES];
+		trace_caller_text(from, sizeof from);
+		MESSAGE_SAY(MESSAGE_GROUP_HANDLES, from, "no memory for ls_launch_begin");
 		return LS_OUT_OF_MEMORY;
+	}
 	launch->group = groups[0];
 	for (int i = 0; status == LS_OK && i < count; i++)
 		status = open_gate(groups[i]);
