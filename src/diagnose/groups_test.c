@@ -217,8 +217,7 @@ static void those_that_wait_are_blamed(void **state)
 	free(job);
 }
 
-/* Ranks 0 and 1 seem to be stuck. In the second group only a dead rank has waited for one of them.
- */
+/* Ranks 0 and 1 seem to be stuck. In the second group only a dead rank has waited for one. */
 static void the_dead_wait_for_nobody(void **state)
 {
 	(void)state;
@@ -236,8 +235,7 @@ static void the_dead_wait_for_nobody(void **state)
 	free(job);
 }
 
-/* A rank that lives is about to close one group of a cycle: the ranks that wait there will
- * continue. */
+/* A living rank is about to close one group of a cycle: ranks that wait there will continue. */
 static void a_wait_about_to_end(void **state)
 {
 	(void)state;
@@ -371,8 +369,7 @@ static void how_a_wait_ends(void **state)
 	collect(fixture, 0);
 	assert_true(thread->stable);
 	assert_int_equal(thread->closing_rank, 2);
-	/* The rank that closes it asks what would be if it stayed open; one that closes another
-	 * does not. */
+	/* The rank that closes it asks what would be if it stayed open; others do not. */
 	struct diagnose_closing closing = {2, (const uint32_t[]){GROUP, 55}};
 	diagnose_collect(fixture->sources, SIZE, &closing, fixture->job);
 	assert_int_equal(thread->closing_rank, 0);

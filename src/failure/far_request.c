@@ -52,7 +52,7 @@ static void serve(struct world *world, struct request *request)
 	if (atomic_load(&request->holders) == 1)
 		return; /* the other thread waits no longer */
 	request->job = failure_far_collect(world, &closing);
-	if (!request->job) /* a rank that was asked may be the one that is stopped: now another is */
+	if (!request->job) /* a rank that was asked may be stopped: now another one is asked */
 		request->job = failure_far_collect_some(world, &closing, false, &answered);
 	wait_store(&request->given, 1);
 	wait_wake(world->waiter.bell);

@@ -104,7 +104,8 @@ struct world_p2p {
 	_Atomic uint32_t progress_waiters;
 	/* the watch's: the number of gone members and failed groups at its last look */
 	uint64_t gone_at_look;
-	_Atomic uint64_t rechecks; /* raised when the thread that makes progress has to look again */
+	/* raised when the thread that makes progress has to check again */
+	_Atomic uint64_t rechecks;
 	/* that have or had some; only the thread that makes progress removes a group */
 	ls_group *_Atomic groups;
 };

@@ -110,7 +110,6 @@ const struct runner_test runner_tests[] = {
 	TEST(plain_memory_read_and_in_fragments, FEW, PROCESSES, WITH("REMOTE=always")),
 	TEST(plain_memory_of_a_dead_rank, FEW, .killed = 2, PROCESSES),
 	SETTING(plain_memory_of_a_dead_rank, "remote", "REMOTE=always", FEW, .killed = 2, PROCESSES),
-
 	TEST(send_every_size, R(2)),
 	TEST(tags_in_any_order, R(2)),
 	TEST(many_unmatched_messages, R(2)),
