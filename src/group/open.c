@@ -102,7 +102,7 @@ static int count_cores(const struct world *world, uint16_t host, int *ranks)
 }
 
 /* Whether some host has fewer processors than ranks. All ranks find the same. */
-static bool is_crowded(const struct world *world)
+static bool is_oversubscribed(const struct world *world)
 {
 	int ranks;
 	for (int q = 0; q < world->size; q++)
@@ -161,7 +161,7 @@ static void final_waiter(struct world *world)
 								    : UINT32_MAX;
 	world->host_cores =
 		count_cores(world, world->transport.peers[world->rank].host, &world->host_ranks);
-	if (is_crowded(world))
+	if (is_oversubscribed(world))
 		plan_table_oversubscribe(&world->table);
 	world->waiter = (struct waiter){
 		.wait_table = world->waiter.wait_table,

@@ -152,7 +152,7 @@ static void test_room(void **state)
 }
 
 /* A source that finds little room learns that it looks too often, unless the owner does nothing. */
-static void test_crowded(void **state)
+static void test_receiver_lags(void **state)
 {
 	struct ends *ends = *state;
 	struct mail_message messages[MAIL_SLOTS];
@@ -410,7 +410,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_sizes, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_cells, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_has_left, open_box, close_box),
-		cmocka_unit_test_setup_teardown(test_crowded, open_box, close_box),
+		cmocka_unit_test_setup_teardown(test_receiver_lags, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_room, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_any_order, open_box, close_box),
 		cmocka_unit_test_setup_teardown(test_rts_slots, open_box, close_box),
