@@ -126,10 +126,8 @@ int main(void)
 {
 #define WITH_WORLD(test) cmocka_unit_test_setup_teardown(test, open_world, close_world)
 	const struct CMUnitTest tests[] = {
-		WITH_WORLD(report_names_what_was_done),
-		WITH_WORLD(wrong_calls_are_refused),
-		WITH_WORLD(tables_have_an_end),
-		WITH_WORLD(child_is_refused),
+		WITH_WORLD(report_names_what_was_done), WITH_WORLD(wrong_calls_are_refused),
+		WITH_WORLD(tables_have_an_end),         WITH_WORLD(child_is_refused),
 		WITH_WORLD(closed_group_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,7 @@ ls_status group_check(const char *function, ls_group *group)
 {
 	if (!group)
 		return group_bad(function, "group", 0, "a group from ls_group_open");
-	if (!world_is_open(group))
+	if (!world_is_usable(group))
 		return group_not_open(function, group);
 	p2p_fail_gone(group);
 	if (__builtin_expect(!failure_is_set(group) && !failure_is_claimed_here(group), 1))
@@ -48,7 +48,7 @@ ls_status ls_group_abort(ls_group *group, const char *reason)
 {
 	if (!group)
 		return group_bad("ls_group_abort", "group", 0, "a group from ls_group_open");
-	if (!world_is_open(group))
+	if (!world_is_usable(group))
 		return group_not_open("ls_group_abort", group);
 	failure_abort(group, reason, false);
 	return LS_OK;
@@ -60,7 +60,7 @@ ls_status ls_group_failure(ls_group *group, struct ls_failure *out)
 	if (!group || !out || out->size < 8 || out->size > sizeof failure)
 		return group_bad("ls_group_failure", group ? "out->size" : "group",
 				 out ? out->size : 0, "sizeof(struct ls_failure)");
-	if (!world_is_open(group))
+	if (!world_is_usable(group))
 		return group_not_open("ls_group_failure", group);
 	failure.size = out->size;
 	failure_read(group, &failure);

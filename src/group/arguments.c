@@ -32,7 +32,7 @@ ls_status group_not_open(const char *function, const ls_group *group)
 
 ls_status group_check_open(const char *function, const ls_group *group)
 {
-	return world_is_open(group) ? LS_OK : group_not_open(function, group);
+	return world_is_usable(group) ? LS_OK : group_not_open(function, group);
 }
 
 ls_status group_read_options(const char *function, const struct ls_op_options *options,

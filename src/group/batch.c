@@ -77,7 +77,7 @@ ls_status ls_batch_end(ls_group *group, ls_op **op)
 		*op = NULL;
 	if (!group)
 		return group_bad("ls_batch_end", "group", 0, "a group from ls_group_open");
-	if (!world_is_open(group))
+	if (!world_is_usable(group))
 		return group_not_open("ls_batch_end", group);
 	struct ls_op *batch = group_batch_find(group);
 	if (!batch)

@@ -109,7 +109,7 @@ static ls_status check(const char *function, const ls_group *group)
 {
 	if (!group)
 		return group_bad(function, "group", 0, "a group from ls_group_open");
-	if (!world_is_open(group))
+	if (!world_is_usable(group))
 		return group_not_open(function, group);
 	if (group->world->device)
 		return LS_OK;
@@ -216,7 +216,7 @@ static ls_status check_follow(const ls_op *op, void *stream)
 {
 	if (!op || !stream)
 		return group_bad("ls_op_follow", op ? "stream" : "op", 0, "not NULL");
-	if (!world_is_open(op->group))
+	if (!world_is_usable(op->group))
 		return group_not_open("ls_op_follow", op->group);
 	if (!op->on_stream)
 		return group_bad("ls_op_follow", "op", 0, "a handle of an operation on a stream");

@@ -40,7 +40,7 @@ static void close_gates(void)
 /* Whether the launch was begun before this process was forked: then it is none of this one. */
 static bool drop_parents(void)
 {
-	if (!launch || world_is_open(launch->group))
+	if (!launch || world_is_usable(launch->group))
 		return false;
 	drop();
 	return true;
@@ -66,7 +66,7 @@ static ls_status check(ls_group *const *groups, int count)
 		return group_bad("ls_launch_begin", groups ? "count" : "groups", groups ? count : 0,
 				 "1 to 64 groups");
 	for (int i = 0; i < count; i++) {
-		if (groups[i] && !world_is_open(groups[i]))
+		if (groups[i] && !world_is_usable(groups[i]))
 			return group_not_open("ls_launch_begin", groups[i]);
 		if (!groups[i] || !groups[i]->world->device)
 			return group_bad("ls_launch_begin", "groups", i,

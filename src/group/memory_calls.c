@@ -17,7 +17,7 @@ ls_status ls_alloc(ls_group *group, size_t bytes, void **out)
 		*out = NULL;
 	if (!group || !out)
 		return group_bad("ls_alloc", group ? "out" : "group", 0, "not NULL");
-	if (!world_is_open(group))
+	if (!world_is_usable(group))
 		return group_not_open("ls_alloc", group);
 	ls_status status = memory_alloc_for_user(&group->world->memory, bytes, out);
 	if (status == LS_OK)
@@ -31,7 +31,7 @@ ls_status ls_free(ls_group *group, void *block)
 		return LS_OK;
 	if (!group)
 		return memory_free_kept(block, trace_caller_text);
-	if (!world_is_open(group))
+	if (!world_is_usable(group))
 		return group_is_closed(group) ? group_not_open("ls_free", group) : LS_OK;
 	ls_status status = group_races_free(group, block, __builtin_return_address(0));
 	if (status != LS_OK)
@@ -156,7 +156,7 @@ ls_status ls_deregister(ls_group *group, const void *address)
 {
 	if (!group || !address)
 		return group_bad("ls_deregister", group ? "address" : "group", 0, "not NULL");
-	if (!world_is_open(group))
+	if (!world_is_usable(group))
 		return group_is_closed(group) ? group_not_open("ls_deregister", group) : LS_OK;
 	if (memory_region_remove(&group->world->memory, address))
 		return LS_OK;
@@ -171,7 +171,7 @@ ls_status ls_memory_stats(ls_group *group, struct ls_memory_stats *out)
 	if (!group || !out || out->size < 8 || out->size > sizeof all)
 		return group_bad("ls_memory_stats", group ? "out->size" : "group",
 				 out ? out->size : 0, "sizeof(struct ls_memory_stats)");
-	if (!world_is_open(group))
+	if (!world_is_usable(group))
 		return group_not_open("ls_memory_stats", group);
 	memory_stats(&group->world->memory, &stats);
 	all.size = out->size;

@@ -17,7 +17,7 @@ static ls_status check(const char *function, const ls_op *op)
 	if (!op)
 		return group_bad(function, "op", 0,
 				 "a handle of an operation that has not been freed");
-	if (!world_is_open(op->group))
+	if (!world_is_usable(op->group))
 		return group_not_open(function, op->group);
 	return LS_OK;
 }
@@ -177,7 +177,7 @@ static void free_shared(struct ls_op *op, const void *site)
 void ls_op_free(ls_op *op)
 {
 	const void *site = __builtin_return_address(0);
-	if (!op || !world_is_open(op->group))
+	if (!op || !world_is_usable(op->group))
 		return;
 	if (op->shared) {
 		free_shared(op, site);
@@ -236,7 +236,7 @@ ls_status ls_cancel(ls_op *op)
 	if (!op)
 		return group_bad("ls_cancel", "op", 0, "a handle that has not been freed");
 	ls_group *group = op->group;
-	if (!world_is_open(group))
+	if (!world_is_usable(group))
 		return group_not_open("ls_cancel", group);
 	if (op->is_batch || engine_is_collective(op->engine.call.kind) || op->on_stream)
 		return group_bad("ls_cancel", "op", 0, "a send or a receive that is on no stream");

@@ -467,7 +467,7 @@ void ls_group_close(ls_group *group)
 {
 	if (!group)
 		return;
-	if (!world_is_open(group)) {
+	if (!world_is_usable(group)) {
 		/* a child has no arena and no watch, and nothing to release */
 		if (group_is_closed(group))
 			group_not_open("ls_group_close", group);

@@ -17,7 +17,7 @@ static inline bool group_may_try_short(ls_group *group, const struct ls_op_optio
 	struct engine_short *call = &message->call;
 	uint64_t odd = 0;
 	/* A forked child has none of the memory that is looked at below. */
-	if (!group || !world_is_open(group) || (options && options->size != sizeof *options))
+	if (!group || !world_is_usable(group) || (options && options->size != sizeof *options))
 		return false;
 	if (options) {
 		odd = (uintptr_t)options->stream | (uintptr_t)options->op |

@@ -45,7 +45,7 @@ static bool is_of(const ls_group *group, const ls_group *parent, const int *rank
 
 ls_group *ls_group_get(ls_group *parent, const int *ranks, int count)
 {
-	if (!parent || !ranks || count < 1 || !world_is_open(parent))
+	if (!parent || !ranks || count < 1 || !world_is_usable(parent))
 		return NULL;
 	struct world *world = parent->world;
 	lock_group_acquire(&world->lock);

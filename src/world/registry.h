@@ -8,7 +8,7 @@
 
 /* Whether this process has opened the group, and not closed it. Its object stays readable after
  * that (group/make.c). */
-static inline bool world_is_open(const ls_group *group)
+static inline bool world_is_usable(const ls_group *group)
 {
 	return fork_is_in(group->fork_generation);
 }
