@@ -102,6 +102,11 @@ ls_status transport_read(const struct transport_team *team, int member, uint64_t
 	if (bytes == 0)
 		return LS_OK;
 	int error = read_all(transport, peer, address, to, bytes);
+	/* A filter of system calls may refuse it for this rank's own memory, too. */
+	if (error && error != EFAULT && peer == transport->rank) {
+		memmove(to, (const void *)(uintptr_t)address, bytes);
+		error = 0;
+	}
 	if (error == 0)
 		return LS_OK;
 	/* The memory is not there, because the peer is not. */

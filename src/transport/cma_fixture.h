@@ -62,7 +62,8 @@ static inline unsigned char duo_byte(size_t i)
 
 /* The child answers with one byte each:
  * 'r' does rank 0 read me?  'b' which ranks can I read?  'u' unmap the middle page of the area
- * 'w' unmap my word  'm' pass one message back  'x' become another program, without an answer */
+ * 'w' unmap my word  'm' pass one message back  's' can I read my own area?
+ * 'x' become another program, without an answer */
 static inline unsigned char duo_obey(struct duo *duo, unsigned char order)
 {
 	struct test_rank *rank = &duo->job->ranks[1];
@@ -85,6 +86,11 @@ static inline unsigned char duo_obey(struct duo *duo, unsigned char order)
 				return 0;
 		transport_take(&rank->team, 0, message, LS_OK);
 		return 1;
+	case 's': {
+		unsigned char byte = 0;
+		return transport_read(&rank->team, 1, (uintptr_t)duo->area + 5, &byte, 1) == LS_OK &&
+		       byte == duo_byte(5);
+	}
 	case 'x':
 		execl("/proc/self/exe", "cma_test", "idle", (char *)NULL);
 		return 0;

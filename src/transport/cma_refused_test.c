@@ -60,6 +60,7 @@ static void check_duo(enum duo_kind kind, const struct expected *expected)
 			 expected->parent_reads ? 3 : 1);
 	assert_int_equal(transport_reads_me(team), expected->child_reads);
 	assert_int_equal(duo_ask(&duo, 'r'), expected->parent_reads);
+	assert_true(duo_ask(&duo, 's'));
 	assert_int_equal(occurrences(text, "LS-TRANSPORT-REMOTE"), expected->text ? 1 : 0);
 	if (expected->text)
 		assert_non_null(strstr(text, expected->text));
