@@ -36,6 +36,7 @@ void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status)
 {
 	batch->next_part = op->next_part;
 	op->next_part = NULL;
+	progress_op_unref(op); /* the batch's reference */
 	progress_batch_part_complete(batch, status);
 }
 
