@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Calls on a group after it was closed: each returns a status and says why, also when its world is
  * closed; none touches what is gone. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -137,12 +138,33 @@ static void a_group_opened_again_works(void **state)
 	}
 }
 
+/* The second world has got the object of the first one, and no memory for its watch. */
+static void a_closed_world_is_refused_after_another_failed_to_open(void **state)
+{
+	(void)state;
+	ls_group *world = open_alone(), *other;
+	pthread_attr_t before, huge;
+	ls_group_close(world);
+	assert_int_equal(pthread_getattr_default_np(&before), 0);
+	assert_int_equal(pthread_getattr_default_np(&huge), 0);
+	assert_int_equal(pthread_attr_setstacksize(&huge, (size_t)1 << 60), 0);
+	assert_int_equal(pthread_setattr_default_np(&huge), 0);
+	ls_status status = ls_group_open(&alone, &other);
+	assert_int_equal(pthread_setattr_default_np(&before), 0);
+	pthread_attr_destroy(&before);
+	pthread_attr_destroy(&huge);
+	assert_int_equal(status, LS_OUT_OF_MEMORY);
+	assert_null(other);
+	all_calls_refuse(world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_closed_subgroup_is_refused),
 		cmocka_unit_test(a_closed_world_is_refused),
 		cmocka_unit_test(a_group_opened_again_works),
+		cmocka_unit_test(a_closed_world_is_refused_after_another_failed_to_open),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

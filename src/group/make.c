@@ -31,6 +31,7 @@ static void destroy(struct ls_group *group)
 	engine_fini(&group->engine);
 	transport_team_fini(&group->team);
 	progress_lane_fini(group);
+	group->fork_generation = FORK_NEVER; /* a world whose opening failed has not left it */
 	lock_group_acquire(&kept_lock);
 	group->next = kept;
 	kept = group;
