@@ -411,12 +411,14 @@ void group_leave(struct ls_group *group)
 		    wait_is_urgent(&mapped->segment->bell) || mapped->mirror)
 			transport_notify(&group->team, q);
 	}
+	group->fork_generation = FORK_NEVER;
+	atomic_fetch_add(&group->holders, 1); /* another thread may open a group meanwhile */
 	lock_group_acquire(&world->lock);
 	group->next = world->closed;
 	world->closed = group;
 	lock_group_release(&world->lock);
-	group->fork_generation = FORK_NEVER;
 	failure_ends_closed(group);
+	world_release(group);
 }
 
 static struct ls_group *newest(struct world *world)

@@ -2,6 +2,7 @@
  * Groups made from groups: who is in them, what they compute, and that they take nothing with them
  * when they are closed. */
 #include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,6 +185,29 @@ void the_same_members_twice(struct runner_rank *self)
 }
 
 /* ---- an area is used again ---- */
+
+static void *close_it(void *group)
+{
+	ls_group_close(group);
+	return NULL;
+}
+
+/* A thread closes the last group while another one opens the next one, which may get the area of
+ * the one that is being closed. */
+void a_group_is_opened_while_one_closes(struct runner_rank *self)
+{
+	enum { ROUNDS = 8 };
+	ls_group *world = runner_open(self), *group = split(world, 0, 0);
+	for (int round = 0; round < ROUNDS; round++) {
+		pthread_t thread;
+		CHECK(!pthread_create(&thread, NULL, close_it, group));
+		group = split(world, 0, 0);
+		CHECK(!pthread_join(thread, NULL));
+		CHECK(members_of(group, self->rank) == (INT64_C(1) << self->size) - 1);
+	}
+	ls_group_close(group);
+	ls_group_close(world);
+}
 
 /* Rank 0 gives rank 1 something in one group, closes it and goes on in many others with rank 2,
  * while rank 1 has not even looked: it finds all of it where rank 0 left it. */

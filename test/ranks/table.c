@@ -17,8 +17,7 @@
 		.name = #function "_" suffix, .symbol = #function, .run = function, \
 		.setting = "LOCKSTEP_" assignment, .ranks = __VA_ARGS__             \
 	}
-#define ALGORITHM(function, algorithm, ...) \
-	SETTING(function, algorithm, "ALGORITHM=" algorithm, __VA_ARGS__)
+#define ALGORITHM(function, name, ...) SETTING(function, name, "ALGORITHM=" name, __VA_ARGS__)
 #define SERIAL_AND_EARLY "P2P=serial LOCKSTEP_LOOK_MS=10"
 /* Whatever sleeps is woken, or it sleeps for ten seconds: no watch looks before. */
 #define UNLOOKED(function, ...)                                                            \
@@ -267,6 +266,7 @@ const struct runner_test runner_tests[] = {
 	TEST(from_ranks_in_their_order, R(2) | R(3) | R(4) | R(8)),
 	TEST(groups_of_groups, ALL),
 	TEST(the_same_members_twice, R(1) | R(2) | R(3) | R(4)),
+	TEST(a_group_is_opened_while_one_closes, R(1) | R(2) | R(4)),
 	TEST(a_late_member_finds_all, R(3)),
 	TEST(a_warm_group_takes_one_round, R(1) | FEW),
 	TEST(more_collectives_than_bits, R(1) | R(2) | R(3)),
