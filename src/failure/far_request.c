@@ -36,8 +36,12 @@ struct diagnose_job *failure_far_request(struct ls_group *group)
 	struct wait_call call = {
 		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(REQUEST_MS)};
 	int peer;
+	ls_status status;
 	failure_watch_serve(&world->watch);
-	if (wait_words(&group->quiet, &call, &peer) == LS_OK) {
+	do
+		status = wait_words(&group->quiet, &call, &peer);
+	while (status == LS_INTERRUPTED);
+	if (status == LS_OK) {
 		job = request->job;
 		request->job = NULL;
 	} /* otherwise the caller makes do with its own host */

@@ -151,6 +151,31 @@ void signals_end_no_wait(struct runner_rank *self)
 	ls_group_close(world);
 }
 
+/* The report says what the other rank did last, wherever that rank is. */
+void a_timeout_under_signals(struct runner_rank *self)
+{
+	struct sigaction action = {.sa_handler = count};
+	struct ls_failure failure = {.size = sizeof failure};
+	struct ls_op_options briefly = {.size = sizeof briefly, .timeout_ms = 300};
+	ls_group *group = runner_open_resuming(self);
+	OK(ls_barrier(group, NULL));
+	if (self->rank == 0) {
+		struct nagging nagging = {.whom = pthread_self()};
+		pthread_t thread;
+		int32_t value;
+		handled = &self->shared->words[0];
+		CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+		CHECK(pthread_create(&thread, NULL, nag, &nagging) == 0);
+		GIVES(LS_TIMED_OUT, ls_recv(group, &value, 1, LS_INT32, 1, &briefly));
+		atomic_store(&nagging.over, true);
+		pthread_join(thread, NULL);
+		OK(ls_group_failure(group, &failure));
+		SAYS(failure.text, "rank 1: elsewhere, last was barrier #1");
+	}
+	runner_meet(self);
+	ls_group_close(group);
+}
+
 /* ---- deadlocks ---- */
 
 /* Between two turns they are seen to wait for nobody. */

@@ -260,7 +260,6 @@ const struct runner_test runner_tests[] = {
 	TEST(random_program_of_a_group, R(2) | R(4) | R(8), .random = true),
 	SETTING(random_program_of_a_group, "always_remote", "REMOTE=always", R(4), .random = true),
 	ALGORITHM(random_program_of_a_group, "ring", R(4), .random = true),
-
 	TEST(split_by_colour_and_key, ALL),
 	TEST(split_without_a_colour, ALL),
 	TEST(from_ranks_in_their_order, R(2) | R(3) | R(4) | R(8)),
@@ -486,6 +485,7 @@ const struct runner_test runner_tests[] = {
 	TEST(members_differ_and_leave, R(2) | R(3) | R(4), PROCESSES),
 	SETTING(members_of_two_threads, "checked", "CHECK=1", R(3) | R(4)),
 	TEST(signals_end_no_wait, R(2)),
+	TEST(a_timeout_under_signals, R(2), PROCESSES),
 	TEST(left_calls_keep_the_order, R(2)),
 	TEST(left_calls_keep_their_counts, R(2)),
 	TEST(resumable_calls_keep_nothing, R(2)),

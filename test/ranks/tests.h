@@ -21,9 +21,9 @@ runner_function members_make_their_group, members_make_many_groups, members_list
 	members_retry_after_a_pause, members_retry_at_once, members_retry_until_all_agree,
 	a_member_that_does_not_come;
 /* resume_test.c */
-runner_function signals_end_no_wait, a_resumed_deadlock_is_proved, a_resumed_collective_is_proved,
-	left_calls_keep_the_order, left_calls_keep_their_counts, resumable_calls_keep_nothing,
-	resumable_calls_are_many;
+runner_function signals_end_no_wait, a_timeout_under_signals, a_resumed_deadlock_is_proved,
+	a_resumed_collective_is_proved, left_calls_keep_the_order, left_calls_keep_their_counts,
+	resumable_calls_keep_nothing, resumable_calls_are_many;
 /* helper_close_test.c */
 runner_function a_helper_beside_the_close;
 /* timeline_test.c */
@@ -134,9 +134,8 @@ runner_function async_many_in_flight, async_large_and_blocking, async_goes_on_by
 /* group_test.c */
 runner_function split_by_colour_and_key, split_without_a_colour, from_ranks_in_their_order,
 	groups_of_groups, the_same_members_twice, a_group_is_opened_while_one_closes,
-	a_late_member_finds_all,
-	a_warm_group_takes_one_round, register_with_some, hundreds_of_groups_leave_nothing,
-	as_many_groups_as_there_can_be, wrong_groups;
+	a_late_member_finds_all, a_warm_group_takes_one_round, register_with_some,
+	hundreds_of_groups_leave_nothing, as_many_groups_as_there_can_be, wrong_groups;
 /* edge_test.c */
 runner_function more_collectives_than_bits, more_groups_than_bits, more_ids_than_bits,
 	more_long_messages_than_bits;
