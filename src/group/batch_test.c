@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A batch of which a part cannot begin: it ends with that part's status, and nothing else of the
- * group changes. */
+ * Batches that come to nothing: nothing else of the group changes, nor of the next one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,11 +13,12 @@
 
 enum { TOO_LONG = 32 << 20 }; /* twice the arena */
 
+static const struct ls_group_options alone = {.size = sizeof alone, .world_size = 1};
+
 /* When the group is closed it still counts the handles that were not freed. */
 static void test_a_send_without_memory(void **state)
 {
 	(void)state;
-	const struct ls_group_options alone = {.size = sizeof alone, .world_size = 1};
 	struct capture capture;
 	ls_group *group;
 	ls_op *op;
@@ -41,10 +41,30 @@ static void test_a_send_without_memory(void **state)
 	free(buffer);
 }
 
+/* The group that gets the object of the closed one is in no batch. */
+static void test_a_batch_that_is_not_ended(void **state)
+{
+	(void)state;
+	struct capture capture;
+	ls_group *world, *group;
+	assert_int_equal(ls_group_open(&alone, &world), LS_OK);
+	assert_int_equal(ls_group_split(world, 0, 0, &group), LS_OK);
+	assert_int_equal(ls_batch_begin(group), LS_OK);
+	capture_begin(&capture);
+	ls_group_close(group);
+	assert_non_null(strstr(capture_end(&capture), "that of a batch"));
+	assert_int_equal(ls_group_split(world, 0, 0, &group), LS_OK);
+	assert_int_equal(ls_batch_begin(group), LS_OK);
+	assert_int_equal(ls_batch_end(group, NULL), LS_OK);
+	ls_group_close(group);
+	ls_group_close(world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_send_without_memory),
+		cmocka_unit_test(test_a_batch_that_is_not_ended),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -311,6 +311,8 @@ void group_init(struct ls_group *group, const struct group_making *making)
 	group->trace_entry = trace_group_fill(&world->trace, group->area, &membership);
 	progress_lane_begin(group);
 	progress_pool_init(&group->pool);
+	group->batches = NULL; /* the last group may not have ended one */
+	atomic_store(&group->batch_count, 0);
 	p2p_short_init(group);
 	group->next_p2p = NULL;
 	atomic_store(&group->has_p2p, false);
