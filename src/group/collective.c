@@ -156,8 +156,9 @@ static ls_status run(const char *function, ls_group *group, struct engine_call *
 	static const struct ls_op_options none = {.size = sizeof none};
 	struct ls_op_options options;
 	ls_status status;
-	if ((!given || is_plain_blocking(given)) && group && group_prepare_short(group, call) &&
-	    !group_needs_operation(group, call)) {
+	/* A closed group may have no world any more; the general path says so. */
+	if ((!given || is_plain_blocking(given)) && group && world_is_usable(group) &&
+	    group_prepare_short(group, call) && !group_needs_operation(group, call)) {
 		status = group_check(function, group);
 		if (given && given->op)
 			*given->op = NULL;

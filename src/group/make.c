@@ -22,9 +22,29 @@ enum { ROOM_MS = 600 }; /* how long a new group waits for the progress thread to
 /* ---- objects ---- */
 
 /* Objects of worlds that are closed, of all ranks of this process. They stay readable for a program
- * that uses a group after it has closed it: each call then says so. */
-static struct lock_group kept_lock = LOCK_STATIC;
-static struct ls_group *kept LOCK_GUARDED(group);
+ * that uses a group after it has closed it: each call then says so. No lock, because a process may
+ * fork while another of its threads is here. */
+static _Atomic(struct ls_group *) kept;
+
+static void keep(struct ls_group *first, struct ls_group *last)
+{
+	last->next = atomic_load(&kept);
+	while (!atomic_compare_exchange_weak(&kept, &last->next, first))
+		;
+}
+
+/* Takes all and puts back the others: one that was taken alone might come back meanwhile, with
+ * another one behind it. */
+static struct ls_group *take_kept(void)
+{
+	struct ls_group *group = atomic_exchange(&kept, NULL);
+	struct ls_group *others = group ? group->next : NULL, *last = others;
+	while (last && last->next)
+		last = last->next;
+	if (others)
+		keep(others, last);
+	return group;
+}
 
 static void destroy(struct ls_group *group)
 {
@@ -32,20 +52,7 @@ static void destroy(struct ls_group *group)
 	transport_team_fini(&group->team);
 	progress_lane_fini(group);
 	group->fork_generation = FORK_NEVER; /* a world whose opening failed has not left it */
-	lock_group_acquire(&kept_lock);
-	group->next = kept;
-	kept = group;
-	lock_group_release(&kept_lock);
-}
-
-static struct ls_group *take_kept(void)
-{
-	lock_group_acquire(&kept_lock);
-	struct ls_group *group = kept;
-	if (group)
-		kept = group->next;
-	lock_group_release(&kept_lock);
-	return group;
+	keep(group, group);
 }
 
 /* But not the long arrays of the lane, with room for each rank that a job can have: they are

@@ -94,14 +94,19 @@ static void fail_needing(ls_group *group)
 		return;
 	lock_group_acquire(&p2p->lock);
 	struct ls_op *needing = p2p_needing(group, gone, &peer, &again);
+	if (needing)
+		progress_op_ref(needing); /* another thread may cancel and free it */
 	lock_group_release(&p2p->lock);
 	if (!needing) {
 		for (int w = 0; w < RANKS_WORLD_WORDS; w++)
 			atomic_store(&group->trace_entry->spared[w], again ? 0 : gone->words[w]);
 		return;
 	}
-	ls_status status = progress_op_fail_gone(needing, gone, peer);
-	(void)status; /* everything of the group ends with it */
+	if (!progress_op_is_complete(needing)) {
+		ls_status status = progress_op_fail_gone(needing, gone, peer);
+		(void)status; /* everything of the group ends with it */
+	}
+	progress_op_unref(needing);
 }
 
 static void pass_group(struct p2p_pass *pass, ls_group *group)

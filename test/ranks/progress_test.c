@@ -409,17 +409,19 @@ void a_callback_frees_the_handle(struct runner_rank *self)
 {
 	enum { MANY = 20, LARGE = 50000 };
 	ls_group *group = runner_open(self);
-	int64_t *values = calloc(LARGE, sizeof *values);
+	/* a buffer for each operation, as several are under way */
+	int64_t *values = calloc(2 * MANY * LARGE, sizeof *values);
+	int64_t *sent = calloc(LARGE, sizeof *sent);
 	struct freed freed[2 * MANY] = {0};
 	int next = (self->rank + 1) % self->size, last = (self->rank + self->size - 1) % self->size;
-	CHECK(values);
+	CHECK(values && sent);
 	for (int i = 0; i < MANY; i++) {
+		int64_t *own = values + i * LARGE;
 		struct ls_op_options options = {.size = sizeof options,
 						.callback = free_handle,
 						.callback_data = &freed[i],
 						.op = &freed[i].op};
-		OK(ls_allreduce(group, values, values, i % 2 ? LARGE : 1, LS_INT64, LS_SUM,
-				&options));
+		OK(ls_allreduce(group, own, own, i % 2 ? LARGE : 1, LS_INT64, LS_SUM, &options));
 	}
 	OK(ls_barrier(group, NULL)); /* after all of them */
 	for (int i = MANY; i < 2 * MANY; i++) {
@@ -428,13 +430,14 @@ void a_callback_frees_the_handle(struct runner_rank *self)
 						.callback = free_handle,
 						.callback_data = &freed[i],
 						.op = &freed[i].op};
-		OK(ls_recv(group, values, count, LS_INT64, last, &options));
-		OK(ls_send(group, values, count, LS_INT64, next, NULL));
+		OK(ls_recv(group, values + i * LARGE, count, LS_INT64, last, &options));
+		OK(ls_send(group, sent, count, LS_INT64, next, NULL));
 		while (!atomic_load(&freed[i].calls))
 			;
 	}
 	for (int i = 0; i < 2 * MANY; i++)
 		CHECK(atomic_load(&freed[i].calls) == 1);
 	free(values);
+	free(sent);
 	ls_group_close(group);
 }
