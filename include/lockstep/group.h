@@ -111,8 +111,9 @@ struct ls_failure {
  * failure *out is NULL, and an error line on standard error has given the reason.
  * Errors: LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE, LS_DUPLICATE_RANK, LS_RANK_MISSING, LS_PEER_DIED,
  * LS_PORT_TAKEN, LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_WRONG_VERSION, LS_OUT_OF_MEMORY,
- * LS_UNSUPPORTED, LS_INTERRUPTED, LS_SYSTEM; LS_INCONSISTENT if ranks have different values of a
- * setting that must agree. */
+ * LS_UNSUPPORTED, LS_INTERRUPTED, LS_SYSTEM; LS_INCONSISTENT if LOCKSTEP_ALGORITHM,
+ * LOCKSTEP_BLOCKING or the content of LOCKSTEP_TABLE differs between ranks. Other settings that
+ * must be the same are not compared. */
 LS_EXPORT LS_CHECKED ls_status ls_group_open(const struct ls_group_options *options, ls_group **out);
 
 /* Splits `parent` into groups, as MPI_Comm_split does: ranks that pass the same colour (>= 0)

@@ -40,7 +40,8 @@ enum wait_segment {
 	WAIT_SEGMENT_MAPPED = 1, /* the transport segment of rank `owner` */
 	/* The same, but the writer of the word is on another host, so that what it has written may
 	 * not have arrived. Words of ranks on other hosts are in mirrors, which are in the segment
-	 * of the rank that waits. Bits: MAPPED | MIRROR is MIRROR. */
+	 * of the rank that waits. The values may be or-ed: if the owner or the writer is on
+	 * another host, the result is MIRROR. */
 	WAIT_SEGMENT_MIRROR = 3,
 };
 

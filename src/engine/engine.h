@@ -407,15 +407,15 @@ int engine_p2p_words(struct engine *engine, const struct engine_awaited *own, in
 		     struct wait_word *words, int max);
 /* Whether one of these words has arrived, or a detached operation has something to copy. */
 bool engine_p2p_is_ready(struct engine *engine);
-/* Whether a send, receive or probe can complete without the peers in `gone`, which were dead or had
- * left before this call. What they did before counts, even if this rank has not seen it yet. Any
- * thread. */
+/* What an operation still needs of peers that are gone. */
 enum engine_need {
 	ENGINE_NEEDS_NOBODY, /* it needs none of them */
 	/* from any source: all other members are gone, but this rank may send the message itself */
 	ENGINE_NEEDS_SELF,
 	ENGINE_NEEDS_GONE, /* it needs *peer, and so can never complete */
 };
+/* Whether a send, receive or probe can complete without the peers in `gone`, which were dead or had
+ * left before this call. What they did before counts. Any thread. */
 enum engine_need engine_p2p_need(struct engine *engine, const struct engine_op *op,
 				 const struct ranks *gone, int *peer);
 /* The word that a message of this rank to itself would change; to find it among other words. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Where the payload of a long send lies for its receiver: in the caller's buffer, if peers can
  * access that or may read it by address, else in a block of the sender's arena. */
+#include "engine/engine_private.h"
 #include "engine/mailbox.h"
 
 #include "base/clock.h"
@@ -10,20 +11,6 @@
 _Static_assert((int)MAIL_EAGER_BYTES < (int)ENGINE_P2P_READ_BLOCKING_MIN &&
 		       MAIL_EAGER_BYTES < 1 << ENGINE_STORES_MIN,
 	       "nothing is chosen for a message in cells");
-
-static bool take_block(struct engine *engine, struct engine_op *op)
-{
-	ls_status status = memory_alloc(engine->memory, op->call.send.bytes, &op->input_block);
-	if (status != LS_OK) {
-		op->status = status;
-		return false;
-	}
-	if (!memory_offset(engine->memory, op->input_block, op->call.send.bytes, &op->input_offset)) {
-		op->status = LS_INTERNAL;
-		return false;
-	}
-	return true;
-}
 
 /* Shorter payloads are staged with plain stores, some of them under the mailbox' lock. */
 static bool is_measured(const struct engine_op *op)
@@ -136,7 +123,8 @@ bool engine_p2p_stage_payload(struct engine *engine, struct engine_op *op)
 		op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
 		return true;
 	}
-	if (!take_block(engine, op))
+	if (!engine_window_block(engine, op, op->call.send.bytes, &op->input_block,
+				 &op->input_offset))
 		return false;
 	if (!op->p2p.posted_first)
 		engine_p2p_stage_all(engine, op);

@@ -51,7 +51,8 @@ void failure_report_locally(struct ls_group *group, const struct diagnose_hint *
 void failure_raise_all(struct ls_group *group, const struct failure_cause_ref *refs, int count,
 		       const uint32_t groups[TRANSPORT_TOGETHER], const struct diagnose_hint *hint,
 		       struct diagnose_job *job);
-/* As failure_raise_all, for ls_group_abort: does not wait for other ranks. */
+/* As failure_raise, for ls_group_abort: does not wait for other ranks, and takes over no claim. The
+ * first rank that publishes wins. */
 void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint);
 /* Writes the report of a rank on another host beside a cause, so that failure_publish can publish
  * it; `own` is the group if this rank is in it, NULL if not. False: the group has failed, or

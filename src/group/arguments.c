@@ -8,7 +8,6 @@
 #include "arguments.h"
 #include "group.h"
 
-/* Says which argument of which call is wrong, and what would be right. */
 ls_status group_bad(const char *function, const char *argument, long long value, const char *right)
 {
 	char from[TRACE_CALLER_BYTES];

@@ -14,9 +14,9 @@ ls_status group_bad(const char *function, const char *argument, long long value,
  * returns, in the first case after a message. */
 bool group_is_closed(const ls_group *group);
 ls_status group_not_open(const char *function, const ls_group *group);
-/* Fills *out with the defaults, replaced by the caller's options. A struct of another size is from
- * an older or newer header: fields that it lacks have their defaults, and fields that this library
- * does not know must be 0. */
+/* Fills *out with the defaults, replaced by the caller's options. A shorter struct is from an older
+ * header: fields that it lacks have their defaults. A longer one, from a newer header, is
+ * refused. */
 ls_status group_read_options(const char *function, const struct ls_op_options *options,
 			     struct ls_op_options *out);
 /* How messages about the arguments of a call begin: with its label, if it has one, because users of

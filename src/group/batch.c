@@ -6,7 +6,6 @@
 #include "group_private.h"
 #include "arguments.h"
 
-/* The batch of the calling thread, NULL: it is in none. */
 struct ls_op *group_batch_find(ls_group *group)
 {
 	if (!atomic_load_explicit(&group->batch_count, memory_order_relaxed))

@@ -17,6 +17,8 @@
 #include "p2p/p2p.h"
 #include "group_private.h"
 
+_Static_assert((int)TRACE_GROUP_MAX == (int)TRANSPORT_AREAS, "an entry of the trace for each area");
+
 enum { ROOM_MS = 600 }; /* how long a new group waits for the progress thread to free an object */
 
 /* ---- objects ---- */

@@ -51,19 +51,10 @@ struct offer {
 	struct memory_region_name name;
 };
 
-/* The members of this group, as world ranks. */
-static struct ranks members_of(const ls_group *group)
-{
-	struct ranks members = {{0}};
-	for (int q = 0; q < group->size; q++)
-		ranks_add(&members, group->team.members[q].world);
-	return members;
-}
-
 /* The members have mapped it; with what others have mapped perhaps nobody lacks it. */
 static void show(const ls_group *group, struct memory_region *region)
 {
-	struct ranks have = memory_region_peers(region), members = members_of(group);
+	struct ranks have = memory_region_peers(region), members = group->engine.peers;
 	struct ranks all = ranks_below(group->world->size);
 	ranks_join(&have, &members);
 	memory_region_show(region, ranks_are_in(&all, &have) ? NULL : &members);
@@ -71,7 +62,7 @@ static void show(const ls_group *group, struct memory_region *region)
 
 static bool have_mapped(const ls_group *group, const struct memory_region *region)
 {
-	struct ranks have = memory_region_peers(region), members = members_of(group);
+	struct ranks have = memory_region_peers(region), members = group->engine.peers;
 	return ranks_are_in(&members, &have);
 }
 

@@ -188,7 +188,7 @@ void ls_op_free(ls_op *op)
 	bool sends = op->is_batch || op->engine.call.kind == TRACE_SEND;
 	if (sends && !op->callback && !progress_op_is_complete(op))
 		p2p_fail_gone(op->group);
-	if (!op->callback && !atomic_load(&op->status_read)) /* a callback gets it */
+	if (!op->callback && !atomic_load(&op->status_read))
 		progress_warn_dropped(op, site);
 	progress_op_free_handle(op);
 }

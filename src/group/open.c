@@ -114,7 +114,8 @@ static bool is_oversubscribed(const struct world *world)
 static struct open_facts find_facts(const struct opening *opening)
 {
 	struct open_facts facts = {.table = plan_table_hash(&opening->table),
-				   .algorithm = opening->settings.algorithm};
+				   .algorithm = opening->settings.algorithm,
+				   .blocking = opening->settings.blocking};
 	cpu_set_t set;
 	CPU_ZERO(&set);
 	if (sched_getaffinity(0, sizeof set, &set) == 0)
@@ -126,10 +127,12 @@ static void publish_facts(struct transport_segment *segment, const struct open_f
 {
 	segment->table = facts->table;
 	segment->algorithm = facts->algorithm;
+	segment->blocking = facts->blocking;
 	memcpy(segment->cpus, facts->cpus, sizeof segment->cpus);
 }
 
-/* Ranks that choose different plans would wait for each other. Every rank compares all ranks with
+/* Ranks that choose different plans would wait for each other, and so would those that wait for all
+ * to complete a collective beside those that do not. Every rank compares all ranks with
  * rank 0, so all find the same difference. */
 static ls_status compare_facts(const struct world *world)
 {
@@ -138,6 +141,7 @@ static ls_status compare_facts(const struct world *world)
 		const struct transport_segment *other = world->transport.peers[q].segment;
 		const char *what = other->table != first->table           ? "LOCKSTEP_TABLE"
 				   : other->algorithm != first->algorithm ? "LOCKSTEP_ALGORITHM"
+				   : other->blocking != first->blocking   ? "LOCKSTEP_BLOCKING"
 									  : NULL;
 		if (what) {
 			MESSAGE_SAY(MESSAGE_GROUP_SETTINGS, q, what);

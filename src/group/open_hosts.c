@@ -135,6 +135,7 @@ ls_status group_hosts_mirror(struct world *world, const struct rendezvous_table 
 		struct transport_segment *mirror = transport->peers[q].segment;
 		mirror->table = facts->table;
 		mirror->algorithm = facts->algorithm;
+		mirror->blocking = facts->blocking;
 		memcpy(mirror->cpus, facts->cpus, sizeof mirror->cpus);
 	}
 	return status;

@@ -14,7 +14,7 @@
 /* Facts about a rank that all others need: what must be the same everywhere, and the processors on
  * which it may run. */
 struct open_facts {
-	uint64_t table, algorithm; /* as in struct transport_segment */
+	uint64_t table, algorithm, blocking; /* as in struct transport_segment */
 	uint64_t cpus[TRANSPORT_CPU_WORDS];
 };
 

@@ -22,7 +22,7 @@ ls_status group_p2p_begin(const struct group_p2p_call *call, ls_group *group,
 			  const struct ls_op_options *given, struct ls_op_options *options)
 {
 	struct ls_op_options some;
-	bool any = call->engine.kind != TRACE_SEND && given && given->size >= sizeof given->size &&
+	bool any = call->engine.kind != TRACE_SEND && given &&
 		   given->size >= offsetof(struct ls_op_options, resumable) &&
 		   given->size <= sizeof some && given->tag == LS_ANY_TAG;
 	if (any) {
@@ -61,7 +61,6 @@ ls_status group_p2p_check(const struct group_p2p_call *call, const ls_group *gro
 	return status;
 }
 
-/* Setting P2P=serial: it may have to wait for other sends. */
 bool group_p2p_is_serial(const ls_group *group, const struct group_p2p_call *call)
 {
 	return group->world->p2p.serial && call->engine.kind == TRACE_SEND;

@@ -46,7 +46,7 @@ enum {
 	TRANSPORT_PAGE_BYTES = 4096,
 	TRANSPORT_HOST_BYTES = 64, /* of a host's name, with its NUL */
 };
-#define TRANSPORT_MAGIC UINT64_C(0x32474553534c) /* "LSSEG2" */
+#define TRANSPORT_MAGIC UINT64_C(0x33474553534c) /* "LSSEG3" */
 
 /* The signal word of an entry: collective number (from 1) and phase in one growing value. It has
  * the lower 48 bits of the number. With a collective each microsecond these begin again after 9
@@ -317,8 +317,8 @@ struct transport_segment {
 	struct transport_head head;
 	uint64_t cpus[TRANSPORT_CPU_WORDS]; /* processors on which the owner may run (cpu_set_t) */
 	/* What must be the same on all ranks, written before others map this: a hash of the owner's
-	 * table of algorithms, and the setting ALGORITHM. */
-	uint64_t table, algorithm;
+	 * table of algorithms, and the settings ALGORITHM and BLOCKING. */
+	uint64_t table, algorithm, blocking;
 	struct wait_bell bell;
 	struct transport_cma cma;
 	/* Raised by each rank that has left a group that this rank may be in, and by this rank

@@ -117,14 +117,7 @@ LS_CHECKED ls_status transport_init_mirrors(struct transport *transport, uint64_
  * to `address`. Errors: LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; *listen_fd is -1 then. */
 LS_CHECKED ls_status transport_listen(char *address, size_t bytes, int *listen_fd);
 
-/* Exchanges (segment, arena, trace) descriptors among the ranks of a host through the abstract Unix
- * socket `address`, on which the first of them, the root, listens, after SO_PEERCRED has shown the
- * same user on both ends; maps everything. Collective; blocks until deadline_ns at most. No rank
- * returns LS_OK before all have mapped everything. Other processes that connect to the socket are
- * refused, or cost one descriptor until the end. After a failure the transport can only be closed.
- * Errors, with a message that names the rank: LS_RANK_MISSING (not there in time), LS_PEER_DIED,
- * LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_OUT_OF_MEMORY, LS_SYSTEM, LS_INTERNAL; LS_INTERRUPTED. All
- * ranks that reach the root return the error that one of them finds. */
+/* The arguments of transport_connect. */
 struct transport_exchange {
 	/* The ranks of this host, by world rank; empty: all. */
 	struct ranks here;
@@ -146,6 +139,14 @@ struct transport_exchange {
 	 * is staged. */
 	int launcher;
 };
+/* Exchanges (segment, arena, trace) descriptors among the ranks of a host through the abstract Unix
+ * socket `address`, on which the first of them, the root, listens, after SO_PEERCRED has shown the
+ * same user on both ends; maps everything. Collective; blocks until deadline_ns at most. No rank
+ * returns LS_OK before all have mapped everything. Other processes that connect to the socket are
+ * refused, or cost one descriptor until the end. After a failure the transport can only be closed.
+ * Errors, with a message that names the rank: LS_RANK_MISSING (not there in time), LS_PEER_DIED,
+ * LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_OUT_OF_MEMORY, LS_SYSTEM, LS_INTERNAL; LS_INTERRUPTED. All
+ * ranks that reach the root return the error that one of them finds. */
 LS_CHECKED ls_status transport_connect(struct transport *transport,
 				       const struct transport_exchange *exchange);
 

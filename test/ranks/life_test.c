@@ -288,4 +288,9 @@ void different_settings_are_refused(struct runner_rank *self)
 		CHECK(setenv("LOCKSTEP_ALGORITHM", "ring", 1) == 0);
 	GIVES(LS_INCONSISTENT, ls_group_open(&options, &group));
 	CHECK(!group);
+	if (self->rank == 1)
+		CHECK(unsetenv("LOCKSTEP_ALGORITHM") == 0 &&
+		      setenv("LOCKSTEP_BLOCKING", "1", 1) == 0);
+	GIVES(LS_INCONSISTENT, ls_group_open(&options, &group));
+	CHECK(!group);
 }
