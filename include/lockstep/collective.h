@@ -106,10 +106,11 @@ LS_EXPORT LS_CHECKED ls_status ls_alltoallv(ls_group *group, const void *send,
 LS_EXPORT LS_CHECKED ls_status ls_barrier(ls_group *group, const struct ls_op_options *options);
 
 /* Several buffers in one call: as many collectives, one after the other, with one handle, one
- * callback and one status, the first that is not LS_OK. A nonblocking call takes at most 65,536
- * buffers. If not all of them can begin, as when memory runs out in the middle, the call returns
- * the reason, which may be any status, and the group fails on all ranks with LS_ABORTED, because
- * peers wait for the rest. */
+ * callback and one status, the first that is not LS_OK. buffer_count is 1 or more, and the same on
+ * all ranks; a nonblocking call takes at most 65,536 buffers. The call checks all buffers before it
+ * begins the first collective, and copies the array before it returns. If not all of them can
+ * begin, as when memory runs out in the middle, the call returns the reason, which may be any
+ * status, and the group fails on all ranks with LS_ABORTED, because peers wait for the rest. */
 struct ls_buffers {
 	const void *send;
 	void *recv;

@@ -15,26 +15,31 @@
  * failed, or at its time limit. A nonblocking operation (op.h) returns at once.
  *
  * Buffers: any host memory; memory of a device as device.h says. Peers access memory from ls_alloc
- * without a copy, so it is faster.
- * After an error no peer accesses the caller's buffer any more, and its content is undefined.
- * LS_SYSTEM is the exception: a stopped peer may still access the buffer, because the system had no
- * memory left to revoke the peer's access.
+ * without a copy, so it is faster. After an error no peer accesses the caller's buffer any more,
+ * and its content is undefined. LS_SYSTEM is the exception: a stopped peer may still access the
+ * buffer, because the system had no memory left to revoke the peer's access.
  *
  * Reopening: after all ranks have closed the world group, they can open it again. Under `lockstep
  * run` they cannot, because it serves one rendezvous for each launch: a program that cannot
  * continue exits, and `lockstep run` is called again. A process may have several world groups open
  * at once, each with a rendezvous of its own.
  *
- * Failure: a status with scope LS_SCOPE_GROUP means that the group has failed. It stays failed:
- * every later call on it returns the same status, on every surviving rank: at once, or within about
- * a second if another thread still writes the report. ls_group_failure
- * says why, and ls_group_close still frees the group.
+ * Failure: a status with scope LS_SCOPE_GROUP means that the group has failed. It stays failed.
+ * Every later call that communicates on it (collectives, sends, receives, probes, ls_batch_begin,
+ * and the calls that make groups) returns the same status on every surviving rank, at once or
+ * within about a second while another thread still writes the report. ls_wait and ls_test return
+ * the status of their operation, ls_batch_end that of its parts. Local calls work as before:
+ * ls_alloc, ls_free, ls_memory_stats, ls_deregister, ls_device_..., ls_phase_..., ls_group_abort,
+ * ls_group_failure, which says why, and ls_group_close, which frees the group.
  *
- * Fork: in a child that was forked without exec, every call that would use the group returns
- * LS_FORKED; ls_free, ls_op_free and ls_group_close do nothing.
+ * Fork: in a child that was forked without exec, a call on a group or on an operation returns
+ * LS_FORKED if it returns a status. The exceptions are ls_free and ls_deregister, which do nothing
+ * and return LS_OK. ls_op_free and ls_group_close do nothing, and ls_group_get returns NULL.
+ * ls_group_rank, ls_group_size and ls_group_rank_in answer as in the parent.
  *
- * After its close a group stays recognisable: every call on it returns LS_BAD_ARGUMENT, after a
- * message, until another group gets the same address. */
+ * After its close a group stays recognisable, until another group gets the same address: a call on
+ * it that returns a status prints a message and returns LS_BAD_ARGUMENT. ls_group_rank,
+ * ls_group_size and ls_group_rank_in return -1, and ls_group_get NULL, without a message. */
 #ifndef LOCKSTEP_GROUP_H
 #define LOCKSTEP_GROUP_H
 
@@ -125,8 +130,8 @@ LS_EXPORT LS_CHECKED ls_status ls_group_open(const struct ls_group_options *opti
  * failures are its own, even if another group has the same members. Close it before the world
  * group.
  * Errors: those of collectives (ls_collective(3)). On all ranks, and `parent` does not fail:
- * LS_OUT_OF_MEMORY if some rank is in 512 groups already (a group counts until all its members have
- * closed it); LS_BAD_ARGUMENT if some rank's arguments are wrong. */
+ * LS_OUT_OF_MEMORY if some rank is in 512 groups besides the world group already (a group counts
+ * until all its members have closed it); LS_BAD_ARGUMENT if some rank's arguments are wrong. */
 LS_EXPORT LS_CHECKED ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out);
 
 /* Makes a group of the `count` ranks of `parent` that `ranks` lists, in the order of the list.
@@ -145,11 +150,11 @@ struct ls_op_options; /* op.h */
  * match these messages. The call reads three options: `tag`, `label`, and `timeout_ms`, which
  * becomes the time limit of operations on the new group (0: that of `parent`).
  * Errors, after which `parent` has not failed and no message is left: LS_BAD_ARGUMENT (this rank is
- * not in its own list); LS_INCONSISTENT (another member has passed a different list; this call
- * makes no group). That member gets LS_INCONSISTENT, too: within a second if it is in its call,
- * otherwise when this rank calls again. After LS_INCONSISTENT a rank may call again at once, with
- * the same tag. Once all ranks of a list pass that list, all of them get the group, also those that
- * have been waiting meanwhile. */
+ * not in its own list); LS_OUT_OF_MEMORY (as for ls_group_split); LS_INCONSISTENT (another member
+ * has passed a different list; this call makes no group). That member gets LS_INCONSISTENT, too:
+ * within a second if it is in its call, otherwise when this rank calls again. After LS_INCONSISTENT
+ * a rank may call again at once, with the same tag. Once all ranks of a list pass that list, all of
+ * them get the group, also those that have been waiting meanwhile. */
 LS_EXPORT LS_CHECKED ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 						     const struct ls_op_options *options,
 						     ls_group **out);
@@ -161,8 +166,8 @@ LS_EXPORT LS_CHECKED ls_status ls_group_from_members(ls_group *parent, const int
 LS_EXPORT ls_group *ls_group_get(ls_group *parent, const int *ranks, int count);
 
 /* Translates a rank: returns the rank in `other` of the process that is rank `rank` in `group`, or
- * -1 if that process is not a member of `other`. Both groups come from one ls_group_open. Local;
- * any thread. */
+ * -1 if that process is not a member of `other`, also because the groups come from different calls
+ * of ls_group_open. Local; any thread. */
 LS_EXPORT int ls_group_rank_in(const ls_group *group, int rank, const ls_group *other);
 
 /* Leaves and frees the group; NULL is allowed. No other thread may be inside a call on the group.
@@ -170,6 +175,9 @@ LS_EXPORT int ls_group_rank_in(const ls_group *group, int rank, const ls_group *
  * second at most. And the close of the world group of several hosts waits until the other hosts
  * have what this rank sent last, at most two seconds. Peers that still need this rank get
  * LS_PEER_LEFT.
+ *
+ * Before it, free all handles of operations on the group, and close each ls_ddp and ls_join that
+ * was opened on it. What a call on one of them does after the close is undefined.
  *
  * Close the world group last: that frees all memory of ls_alloc (see keep_memory), closes the
  * groups that are still open, and a warning names them.
@@ -194,7 +202,7 @@ LS_EXPORT void ls_group_close(ls_group *group);
 LS_EXPORT LS_CHECKED ls_status ls_group_abort(ls_group *group, const char *reason);
 
 /* This rank's number in the group, from 0, and the number of its members. Local; any thread. -1 if
- * `group` is NULL. */
+ * `group` is NULL or closed. */
 LS_EXPORT int ls_group_rank(const ls_group *group);
 LS_EXPORT int ls_group_size(const ls_group *group);
 

@@ -45,7 +45,7 @@ struct ls_op_options {
 	 * deadlock. */
 	uint32_t timeout_ms;
 	/* Matches sends with receives: 0 to 2^31-1, or LS_ANY_TAG in receives and probes.
-	 * Collectives do not use it. */
+	 * Collectives do not use it, and refuse a negative one (LS_BAD_ARGUMENT). */
 	int32_t tag;
 	/* With `op`, 1: the call blocks as ls_wait(*op, 0) would. If the operation is complete when
 	 * that wait ends, *op is NULL and the call returns the operation's status. Otherwise it
@@ -56,11 +56,12 @@ struct ls_op_options {
 	 * wrong arguments in place of the function's name. Copied. NULL: none. */
 	const char *label;
 	/* A stream of this rank's device, in whose order the operation runs (device.h):
-	 * collectives, ls_send, ls_recv, ls_isend and ls_irecv. Not with `resumable`. NULL: none.
-	 * */
+	 * collectives, ls_send, ls_recv, ls_isend and ls_irecv. All other calls that take options
+	 * return LS_BAD_ARGUMENT for a stream, and so do sends with LOCKSTEP_P2P=serial. Not with
+	 * `resumable`. NULL: none. */
 	void *stream;
-	/* Not NULL: the call does not block, and *op is the handle, which the caller frees with
-	 * ls_op_free. *op is NULL on failure. */
+	/* Not NULL: the call does not block, unless `resumable` is 1, and *op is the handle, which
+	 * the caller frees with ls_op_free. *op is NULL on failure. */
 	ls_op **op;
 	/* Not NULL: called when the operation is complete. The call does not block then, even
 	 * without `op`; without `op` there is no handle. */

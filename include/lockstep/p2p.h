@@ -8,11 +8,12 @@
  * for other tags, other peers, other groups or collectives.
  *
  * Buffering: a message of up to 192 bytes is copied to where the receiver finds it, and its send is
- * complete (eager). The same is true of up to 4096 bytes, while this rank has free cells in the
- * group; the cells hold 64 messages of 4096 bytes, or 128 of 2112. The send of a longer message, or
- * of one that finds no free cell, completes when the message has been received (rendezvous). Each
- * rank may have LOCKSTEP_MESSAGES unmatched messages under way to each peer in each group; one more
- * send to that peer waits until one of them has been received.
+ * complete (eager). The same is true of up to 4096 bytes while this rank has free cells. It has 128
+ * in each group, for all its peers there. A message of up to 2112 bytes takes one until it has been
+ * received, a longer one a pair. The send of a message above 4096 bytes, or of one that finds no free
+ * cell, completes when the message has been received (rendezvous). Each rank may have
+ * LOCKSTEP_MESSAGES unmatched messages under way to each peer in each group; one more send to that
+ * peer waits until one of them has been received.
  *
  * Threads and blocking: any thread; see group.h and op.h.
  *
@@ -71,7 +72,7 @@ LS_EXPORT LS_CHECKED ls_status ls_irecv(ls_group *group, void *buffer, uint64_t 
  * and writes its envelope to *out; the caller sets out->size. The message is not received or
  * reserved: another thread may receive it, and its sender may still cancel it. ls_iprobe does not
  * block: it returns LS_PENDING if there is no such message. If there can never be one, both return
- * LS_PEER_DIED or LS_PEER_LEFT. */
+ * LS_PEER_DIED or LS_PEER_LEFT, and the group fails. */
 LS_EXPORT LS_CHECKED ls_status ls_probe(ls_group *group, int src,
 					const struct ls_op_options *options, struct ls_message *out);
 LS_EXPORT LS_CHECKED ls_status ls_iprobe(ls_group *group, int src,

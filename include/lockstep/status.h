@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Statuses: what every Lockstep function returns. See lockstep-errors(7). */
+ * Statuses: what functions of Lockstep that can fail return. See lockstep-errors(7). */
 #ifndef LOCKSTEP_STATUS_H
 #define LOCKSTEP_STATUS_H
 
