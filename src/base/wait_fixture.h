@@ -79,7 +79,7 @@ static inline struct wait_call fixture_call(const struct fixture *fixture, int c
 				  .record = 42};
 }
 
-/* Polls for `condition`; a test that would wait for ever ends here. */
+/* Polls for `condition`; a test that would wait forever ends here. */
 #define EVENTUALLY(condition)                                               \
 	do {                                                                \
 		uint64_t until_ = clock_deadline_ns(GENEROUS_MS);           \

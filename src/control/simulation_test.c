@@ -51,7 +51,7 @@ static struct world {
 	uint64_t random, seed;
 	int hosts, now; /* tick */
 	enum fault fault;
-	int begin, end;                    /* ticks of the fault; end TICKS: for ever */
+	int begin, end;                    /* ticks of the fault; end TICKS: forever */
 	int a, b;                          /* of the fault: hosts */
 	unsigned side;                     /* of a partition */
 	bool drops;                        /* what comes for a host that is asleep */
@@ -289,7 +289,7 @@ static void draw_fault(void)
 {
 	world.fault = (enum fault)draw(FAULTS);
 	world.begin = 250 + (int)draw(100);
-	/* From too short to be seen, through what may be seen, to for ever. */
+	/* From too short to be seen, through what may be seen, to forever. */
 	world.end = draw(3) == 0 ? TICKS : world.begin + 10 + (int)draw(300);
 	if (world.fault == DEATH)
 		world.end = TICKS;

@@ -102,7 +102,7 @@ struct diagnose_rank {
 	/* The threads that are in no wait table, and in which sleep, if they slept all the time; 0:
 	 * that is not known; 1: they are nobody's (threads of several ranks). */
 	uint64_t sleep;
-	/* proved: the thread that `python` is about waits for ever for a mutex of the program */
+	/* proved: the thread that `python` is about waits forever for a mutex of the program */
 	bool is_kept;
 	int32_t rank, pid;
 	/* when its trace began (clock_now_ns); a younger process with this pid is another

@@ -44,7 +44,7 @@ static bool is_off_the_link(struct engine *engine, struct engine_op *op, bool fo
 		return true;
 	if (op->call.kind == TRACE_SEND)
 		transport_cancel(team, peer, p2p->index, p2p->generation);
-	if (force && !op->input_block) /* a copy may be read for ever */
+	if (force && !op->input_block) /* a copy may be read forever */
 		transport_cut(team->transport, team->members[peer].world);
 	return is_out(engine, op);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Ranks that each send to another one of them, wait for that send, and only then receive: with long
- * messages all would have waited for ever. Each rank publishes in shared memory which message it
+ * messages all would have waited forever. Each rank publishes in shared memory which message it
  * had sent before it received which. The rank that receives last sees what all others published,
  * sequentially consistent, and finds itself at the end of the chain.
  *

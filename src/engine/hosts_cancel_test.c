@@ -178,7 +178,7 @@ static void fail_with_sends(bool answers)
 		struct engine_op *send = &messages[i].send;
 		enum engine_progress progress;
 		int turns = 0;
-		/* Their payload is a copy, which may be read for ever. */
+		/* Their payload is a copy, which may be read forever. */
 		while ((progress = engine_abandon(&source->engine, send, NULL, !answers)) ==
 		       ENGINE_BLOCKED) {
 			assert_true(answers && ++turns < 10000);

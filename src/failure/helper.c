@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A process of its own, because it may hang in the kernel for ever, which a thread of the rank must
+ * A process of its own, because it may hang in the kernel forever, which a thread of the rank must
  * not. Between the rank and the program stands a keeper:
  *
  *     rank --- clone ---> keeper --- clone ---> program

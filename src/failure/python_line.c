@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The line of Python at which a late rank is. The program `lockstep` reads it, in a process of its
- * own: reading the memory of another process may take for ever. Where there is no such program, or
+ * own: reading the memory of another process may take forever. Where there is no such program, or
  * it finds nothing in time, the report is made without that line. */
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static bool ends_with(const char *text, const char *end)
 /* Of a build folder, of the prefix of `make install`, of a Python environment: beside the file that
  * this library was loaded from, ../bin from lib, ../../../../bin from
  * lib/python3.11/site-packages/lockstep. Of another folder the third one could be anybody's. No
- * file is touched: that could take for ever, too. */
+ * file is touched: that could take forever, too. */
 static bool find_program(struct failure_command *command)
 {
 	static const char *const places[] = {"lockstep", "../bin/lockstep",

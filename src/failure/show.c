@@ -264,7 +264,7 @@ static void show_traces(struct world *world, uint64_t number)
 /* ---- the watch ---- */
 
 /* The question counts as answered also if there was no memory for the answer: a command that finds
- * none says so, and this host is not asked for ever. */
+ * none says so, and this host is not asked forever. */
 static void tell_given(struct transport_agent *agent, unsigned question, uint64_t number)
 {
 	uint64_t given = atomic_load(&agent->given[question]);

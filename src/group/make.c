@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Group objects: what one rank needs for one group, including an area of its segment, which stays
- * the object's for ever. An object is reused for another group without mapping, allocating or
+ * the object's forever. An object is reused for another group without mapping, allocating or
  * clearing anything that the last group did not use. That may happen only after all members of the
  * last group have left it, because until then they may read the area. A rank resets an area before
  * it offers it to others. */

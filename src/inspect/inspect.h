@@ -84,7 +84,7 @@ void inspect_report_add_phases(struct inspect_report *report);
 /* Looks up call sites, adds phases and judges. May be slow, because it reads debug information. */
 void inspect_report_explain(struct inspect_report *report);
 /* Afterwards, in where.c: adds the line of Python at which a late rank is. It reads the memory of
- * other processes, which may block for ever if they have mapped a file of a server that hangs. So
+ * other processes, which may block forever if they have mapped a file of a server that hangs. So
  * it is only for a command that its user can end. */
 void inspect_report_add_python(struct inspect_report *report);
 /* Also judges and adds that line, but a process of its own reads the memory: blocks for at most
@@ -93,7 +93,7 @@ void inspect_report_add_python(struct inspect_report *report);
 void inspect_report_ask_python(struct inspect_report *report);
 /* "its main thread is in load at data.py:88": where the thread `caller` of a process is, or if that
  * is in no function of Python the main thread; and which mutexes of the process keep them. "" if
- * there is nothing to say. Returns struct diagnose_rank.is_kept. May block for ever, as
+ * there is nothing to say. Returns struct diagnose_rank.is_kept. May block forever, as
  * inspect_report_add_python. */
 bool inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes);
 /* Only judges, which is fast. */

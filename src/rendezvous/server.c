@@ -128,7 +128,7 @@ static void accept_failed(struct rendezvous_server *server, int error)
 	if (exhausted && find_connection_place(server, true))
 		return; /* there is room for the next step */
 
-	rendezvous_close_fd(&server->listen_fd); /* it would stay ready for ever */
+	rendezvous_close_fd(&server->listen_fd); /* it would stay ready forever */
 	if (server->state != SERVER_MEETING)
 		return;
 	errno = error;

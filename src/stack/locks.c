@@ -47,7 +47,7 @@ static uint64_t count_switches(int pid, uint32_t tid)
 }
 
 /* Any word may be slept on in this way: a pool's, the allocator's own lock. So all that a mutex has
- * must be there. One that its owner takes again is awaited for ever only if its kind lets it. */
+ * must be there. One that its owner takes again is awaited forever only if its kind lets it. */
 static bool is_mutex(const struct mutex *mutex, uint32_t waiter)
 {
 	int32_t kind = mutex->kind & ~KIND_ELISION;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages that stay in a ring for ever, because its owner has closed the group. The rank that
+ * Messages that stay in a ring forever, because its owner has closed the group. The rank that
  * closes it later finds them: the owner those that are there then, the source those that it has
  * sent since. Each is reported once.
  *

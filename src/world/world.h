@@ -157,7 +157,7 @@ struct world {
 	struct world_p2p p2p;
 	_Atomic uint64_t registered_again; /* of ls_memory_stats */
 	_Atomic uint64_t failures; /* groups whose failure this rank knows, open or closed */
-	/* Every group object is in one of these lists. It keeps its area for ever. */
+	/* Every group object is in one of these lists. It keeps its area forever. */
 	struct lock_group lock;
 	struct ls_group *open LOCK_GUARDED(group);   /* newest first */
 	struct ls_group *closed LOCK_GUARDED(group); /* some member may not have left it */
