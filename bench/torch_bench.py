@@ -28,7 +28,7 @@ import quiet
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-DOC = ROOT / "doc/torch.md"
+DOC = ROOT / "doc/performance-torch.md"
 NAME = "bench/torch_bench.py --write-doc"
 BEGIN = f"<!-- begin: written by {NAME} -->"
 END = f"<!-- end: written by {NAME} -->"
@@ -274,7 +274,7 @@ def markdown(heads, rows):
 
 def replace_between(path, begin, end, heading, body):
     """Puts `body` between the two marks; appends them under `heading` if they are not there."""
-    text = path.read_text() if path.exists() else "<!-- SPDX-License-Identifier: BSD-3-Clause -->\n# PyTorch\n"
+    text = path.read_text() if path.exists() else "<!-- SPDX-License-Identifier: BSD-3-Clause -->\n# PyTorch on Lockstep: figures\n"
     if begin not in text:
         text += f"\n## {heading}\n\n{begin}\n{end}\n"
     before, rest = text.split(begin)
@@ -316,7 +316,7 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="tells every run")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keeps everything there")
     parser.add_argument("--from", type=Path, dest="kept", metavar="FILE", help="measures nothing: what --json has kept")
-    parser.add_argument("--write-doc", action="store_true", help="writes the section Figures of doc/torch.md")
+    parser.add_argument("--write-doc", action="store_true", help="writes the section Figures of doc/performance-torch.md")
     options = parser.parse_args()
     if options.kept:
         report = json.loads(options.kept.read_text())

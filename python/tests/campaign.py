@@ -328,7 +328,7 @@ def main():
         parser.add_argument(f"--{kind}s", type=int, default=50, metavar="N")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--verbose", action="store_true", help="tells every case")
-    parser.add_argument("--write-doc", action="store_true", help="writes a section of doc/torch.md")
+    parser.add_argument("--write-doc", action="store_true", help="writes a section of doc/performance-torch.md")
     options = parser.parse_args()
     results, failed = {}, False
     for kind in KINDS:
