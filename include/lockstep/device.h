@@ -64,9 +64,9 @@ extern "C" {
  * has no memory left, the call waits for blocks that streams, operations or frees in other threads
  * are about to bring back, up to the group's time limit; a signal handler does not end that. A
  * thread between ls_launch_begin and ls_launch_end does not wait. Errors, with a report:
- * LS_OUT_OF_MEMORY (the report says who holds what), LS_BAD_ARGUMENT (no device, the stream is not
- * of this device, or 64 other streams have blocks), LS_UNSUPPORTED (the stream is being captured),
- * LS_SYSTEM; then *out is NULL. */
+ * LS_OUT_OF_MEMORY (the report says who holds what; also if 64 other streams have blocks),
+ * LS_BAD_ARGUMENT (no device, or the stream is not of this device), LS_UNSUPPORTED (the stream is
+ * being captured), LS_SYSTEM; then *out is NULL. */
 LS_EXPORT LS_CHECKED ls_status ls_device_alloc(ls_group *group, size_t bytes, void *stream,
 					       void **out);
 

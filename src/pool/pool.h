@@ -73,10 +73,10 @@ void pool_detach(struct pool *pool) LOCK_AVOIDS(pool);
  * the device has no memory, it waits until streams and launches that are under way have freed
  * enough, if those could, or until the deadline; a thread that has a launch open does not wait. A
  * signal handler does not end the wait. 0 bytes: a block that holds nothing. Errors:
- * LS_OUT_OF_MEMORY (a message says who holds what), LS_BAD_ARGUMENT (the stream is not of this
- * device, or there are POOL_STREAMS others that have blocks; a message says which), LS_UNSUPPORTED
- * (the stream is being captured; the driver is not asked for a block that the cache has: do not
- * allocate for such a stream), LS_SYSTEM; *out is NULL. */
+ * LS_OUT_OF_MEMORY (a message says who holds what, or that POOL_STREAMS other streams have blocks),
+ * LS_BAD_ARGUMENT (the stream is not of this device; a message says which), LS_UNSUPPORTED (the
+ * stream is being captured; the driver is not asked for a block that the cache has: do not allocate
+ * for such a stream), LS_SYSTEM; *out is NULL. */
 LS_CHECKED ls_status pool_alloc(struct pool *pool, size_t bytes, void *stream, uint64_t deadline_ns,
 				void **out) LOCK_AVOIDS_ALL;
 
