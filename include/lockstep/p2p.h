@@ -10,8 +10,8 @@
  * Buffering: a message of up to 192 bytes is copied to where the receiver finds it, and its send is
  * complete (eager). The same is true of up to 4096 bytes while this rank has free cells. It has 128
  * in each group, for all its peers there. A message of up to 2112 bytes takes one until it has been
- * received, a longer one a pair. The send of a message above 4096 bytes, or of one that finds no free
- * cell, completes when the message has been received (rendezvous). Each rank may have
+ * received, a longer one a pair. The send of a message above 4096 bytes, or of one that finds no
+ * free cell, completes when the message has been received (rendezvous). Each rank may have
  * LOCKSTEP_MESSAGES unmatched messages under way to each peer in each group; one more send to that
  * peer waits until one of them has been received.
  *

@@ -33,8 +33,8 @@ LS_EXPORT LS_CHECKED ls_status ls_phase_end(ls_group *group, const char *name);
  * collective: any rank may call it at any time. It reads the recorded times from the memory of the
  * other ranks and needs no action from them, so it also works when they hang or have ended. Does
  * not block; any thread. The text ends with a NUL; lines that do not fit into `bytes` are left out.
- * 64 KiB suffice for most jobs, and 256 * (6 + (P + 1) * (R + 1)) bytes for every job of R ranks and
- * P phases. Errors: LS_BAD_ARGUMENT, LS_OUT_OF_MEMORY, LS_FORKED. */
+ * 64 KiB suffice for most jobs, and 256 * (6 + (P + 1) * (R + 1)) bytes for every job of R ranks
+ * and P phases. Errors: LS_BAD_ARGUMENT, LS_OUT_OF_MEMORY, LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_phase_report(ls_group *group, char *out, size_t bytes);
 
 #ifdef __cplusplus
