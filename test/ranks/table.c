@@ -283,7 +283,7 @@ const struct runner_test runner_tests[] = {
 	TEST(a_lane_is_shown_once_there_is_a_slot, R(2), PROCESSES),
 	TEST(deadlock_of_callbacks, R(2), PROCESSES),
 	TEST(a_failure_without_another_thread, R(2), PROCESSES),
-	TEST(as_many_groups_as_there_can_be, R(1) | R(2)),
+	TEST(as_many_groups_as_there_can_be, R(1) | R(2), PROCESSES), /* each reads its errors */
 	TEST(wrong_groups, R(1) | R(2) | R(3)),
 	TEST(lists_that_differ, R(3) | R(5), PROCESSES),
 	TEST(groups_in_another_order, R(3) | R(4), PROCESSES),
