@@ -10,9 +10,10 @@
 /* Prints which argument of which call is wrong, and what would be right. Returns
  * LS_BAD_ARGUMENT. */
 ls_status group_bad(const char *function, const char *argument, long long value, const char *right);
-/* The group was closed, or it is that of the process that forked this one: what a call on it
- * returns, in the first case after a message. */
+/* Whether ls_group_close has closed it, also with its world. Reads nothing that a close frees. */
 bool group_is_closed(const ls_group *group);
+/* What a call returns on a group that this process cannot use: LS_BAD_ARGUMENT, after a message, if
+ * it was closed; LS_FORKED if it is that of the process that forked this one. */
 ls_status group_not_open(const char *function, const ls_group *group);
 /* Fills *out with the defaults, replaced by the caller's options. A shorter struct is from an older
  * header: fields that it lacks have their defaults. A longer one, from a newer header, is
