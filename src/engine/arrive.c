@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Matches messages that have arrived with posted receives. */
-#include "engine/mailbox.h"
+#include "engine/mailbox_private.h"
 
 #include <string.h>
 
@@ -17,28 +17,27 @@ static bool has_rts(const struct mailbox_peer *peer, const struct mail_message *
 }
 
 /* The source has cancelled the message before it was matched. */
-static void discard(struct engine *engine, struct mailbox_peer *peer,
+static void discard(struct mailbox *mailbox, struct mailbox_peer *peer,
 		    const struct mail_message *message)
 {
 	unsigned index = message->envelope.rts - 1u;
 	transport_mail_rts_done(peer->from, index, peer->from->rts[index].generation);
 	transport_mail_free_slot(peer->from, &peer->in, message);
-	transport_notify(engine->team, message->source);
+	transport_notify(mailbox->team, message->source);
 }
 
 /* Discards the message if its source has cancelled it. */
-static bool discard_cancelled(struct engine *engine, struct mailbox_peer *peer,
+static bool discard_cancelled(struct mailbox *mailbox, struct mailbox_peer *peer,
 			      const struct mail_message *message)
 {
 	if (!has_rts(peer, message) ||
 	    !transport_mail_is_cancelled(&peer->from->rts[message->envelope.rts - 1]))
 		return false;
-	discard(engine, peer, message);
+	discard(mailbox, peer, message);
 	return true;
 }
 
-static void fail(struct engine_mailbox *mailbox, struct engine_op *op, ls_status status)
-	LOCK_REQUIRES(mail)
+static void fail(struct mailbox *mailbox, struct engine_op *op, ls_status status) LOCK_REQUIRES(mail)
 {
 	op->status = status;
 	op->culprit = op->p2p.message.source;
@@ -46,18 +45,18 @@ static void fail(struct engine_mailbox *mailbox, struct engine_op *op, ls_status
 }
 
 /* Sets where the payload goes: the receive's buffer, or a new block; false, with op->status. */
-static bool make_room(struct engine *engine, struct engine_op *op)
+static bool make_room(struct mailbox *mailbox, struct engine_op *op)
 {
 	if (!op->p2p.receives_block)
 		return true;
 	ls_status status =
-		memory_alloc(engine->memory, op->call.recv.bytes ? op->call.recv.bytes : 1,
+		memory_alloc(mailbox->memory, op->call.recv.bytes ? op->call.recv.bytes : 1,
 			     &op->call.recv.address);
 	op->status = status;
 	return status == LS_OK;
 }
 
-static void meet_short(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op,
+static void meet_short(struct mailbox *mailbox, struct mailbox_peer *peer, struct engine_op *op,
 		       const void *payload) LOCK_REQUIRES(mail)
 {
 	const struct mail_message *message = &op->p2p.message;
@@ -65,15 +64,15 @@ static void meet_short(struct engine *engine, struct mailbox_peer *peer, struct 
 	if (op->call.recv.bytes)
 		memcpy(op->call.recv.address, payload, op->call.recv.bytes);
 	transport_mail_free_slot(peer->from, &peer->in, message);
-	engine_mailbox_complete(engine->mailbox, op);
-	transport_notify(engine->team, source);
+	engine_mailbox_complete(mailbox, op);
+	transport_notify(mailbox->team, source);
 }
 
-static bool receive_block(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
+static bool receive_block(struct mailbox *mailbox, struct mailbox_peer *peer, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
 	struct engine_p2p *p2p = &op->p2p;
-	void *block = memory_view_at(transport_arena(engine->team, p2p->message.source),
+	void *block = memory_view_at(transport_arena(mailbox->team, p2p->message.source),
 				     p2p->window, op->call.recv.bytes);
 	if (!block || p2p->index < MAIL_SLOTS)
 		return false;
@@ -81,31 +80,31 @@ static bool receive_block(struct engine *engine, struct mailbox_peer *peer, stru
 	peer->held[p2p->index - MAIL_SLOTS] = block;
 	peer->holds++;
 	p2p->rts = NULL;
-	engine_mailbox_complete(engine->mailbox, op);
+	engine_mailbox_complete(mailbox, op);
 	return true;
 }
 
 /* Lets the source copy pieces, if it can access my buffer, and if the message is long enough. True:
  * it is on another host, and the link brings all. */
-static bool invite(struct engine *engine, struct engine_op *op)
+static bool invite(struct mailbox *mailbox, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	struct mail_rts *rts = p2p->rts;
 	uint64_t offset;
 	rts->target = 0;
-	if (transport_fetch(engine->team, p2p->message.source, p2p->index, op->call.recv.address,
+	if (transport_fetch(mailbox->team, p2p->message.source, p2p->index, op->call.recv.address,
 			    op->call.recv.bytes))
 		return true;
 	if (p2p->pieces < 2 || p2p->is_plain ||
-	    !memory_offset_for(engine->memory, op->call.recv.address, op->call.recv.bytes,
-			       &engine->peers, &offset))
+	    !memory_offset_for(mailbox->memory, op->call.recv.address, op->call.recv.bytes,
+			       &mailbox->members, &offset))
 		return false;
 	rts->target = offset + 1;
 	wait_store(&rts->matched, transport_mail_word(p2p->generation, 0));
 	return false;
 }
 
-static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
+static void meet_long(struct mailbox *mailbox, struct mailbox_peer *peer, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
 	struct engine_p2p *p2p = &op->p2p;
@@ -120,28 +119,28 @@ static void meet_long(struct engine *engine, struct mailbox_peer *peer, struct e
 	struct mail_message message =
 		p2p->message; /* after this the operation may be complete, and its memory gone */
 	if (given && p2p->receives_block) {
-		if (!receive_block(engine, peer, op)) {
-			fail(engine->mailbox, op, LS_INTERNAL);
+		if (!receive_block(mailbox, peer, op)) {
+			fail(mailbox, op, LS_INTERNAL);
 			return;
 		}
 	} else {
-		if (!make_room(engine, op)) {
-			fail(engine->mailbox, op, op->status);
+		if (!make_room(mailbox, op)) {
+			fail(mailbox, op, op->status);
 			return;
 		}
-		bool brought = !given && invite(engine, op);
-		engine_mailbox_activate(engine->mailbox, op,
+		bool brought = !given && invite(mailbox, op);
+		engine_mailbox_activate(mailbox, op,
 					brought ? ENGINE_P2P_DRAINING : ENGINE_P2P_MATCHED);
 	}
 	transport_mail_free_slot(peer->from, &peer->in, &message);
-	transport_notify(engine->team, message.source);
+	transport_notify(mailbox->team, message.source);
 }
 
 /* Claims the message for a receive. False: its source has cancelled it, and it was discarded. */
-static bool claim(struct engine *engine, struct engine_op *op, const struct mail_message *message)
+static bool claim(struct mailbox *mailbox, struct engine_op *op, const struct mail_message *message)
 	LOCK_REQUIRES(mail)
 {
-	struct mailbox_peer *peer = &engine->mailbox->peers[message->source];
+	struct mailbox_peer *peer = &mailbox->peers[message->source];
 	struct engine_p2p *p2p = &op->p2p;
 	p2p->rts = NULL;
 	if (!has_rts(peer, message))
@@ -149,7 +148,7 @@ static bool claim(struct engine *engine, struct engine_op *op, const struct mail
 	struct mail_rts *rts = &peer->from->rts[message->envelope.rts - 1];
 	uint32_t generation = rts->generation;
 	if (!transport_mail_match(rts, generation)) {
-		discard(engine, peer, message);
+		discard(mailbox, peer, message);
 		return false;
 	}
 	p2p->index = message->envelope.rts - 1u;
@@ -162,15 +161,14 @@ static bool claim(struct engine *engine, struct engine_op *op, const struct mail
 }
 
 /* Gives the claimed message to the receive, which is in no list any more. */
-static void match_message(struct engine *engine, struct engine_op *op,
+static void match_message(struct mailbox *mailbox, struct engine_op *op,
 			  const struct mail_message *message) LOCK_REQUIRES(mail)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[message->source];
 	const struct mail_envelope *envelope = &message->envelope;
 	const void *payload = NULL;
 	op->p2p.message = *message;
-	op->p2p.crossed = op->p2p.is_blocking && engine_mailbox_crossed(engine, message);
+	op->p2p.crossed = op->p2p.is_blocking && engine_mailbox_crossed(mailbox, message);
 	op->call.peer = message->source;
 	op->call.tag = envelope->tag;
 	if (envelope->dtype != (uint8_t)op->call.dtype || envelope->count < op->call.count)
@@ -178,17 +176,17 @@ static void match_message(struct engine *engine, struct engine_op *op,
 	else if (envelope->count > op->call.count)
 		fail(mailbox, op, LS_TRUNCATED);
 	else if (op->p2p.rts)
-		meet_long(engine, peer, op);
+		meet_long(mailbox, peer, op);
 	else if (!(payload = transport_mail_payload(peer->from, peer->cells, message,
 						    op->call.recv.bytes)))
 		fail(mailbox, op, LS_INTERNAL);
-	else if (!make_room(engine, op))
+	else if (!make_room(mailbox, op))
 		fail(mailbox, op, op->status);
 	else
-		meet_short(engine, peer, op, payload);
+		meet_short(mailbox, peer, op, payload);
 }
 
-void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
+void engine_mailbox_forget(struct mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	if (op->p2p.entry.source != MATCH_ANY)
 		mailbox->peers[op->p2p.entry.source].posted_count--;
@@ -196,22 +194,21 @@ void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op)
 }
 
 /* Discards unexpected messages that their source has cancelled. */
-static void purge(struct engine *engine, struct mailbox_peer *peer) LOCK_REQUIRES(mail)
+static void purge(struct mailbox *mailbox, struct mailbox_peer *peer) LOCK_REQUIRES(mail)
 {
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < peer->unexpected_count; i++)
-		if (!discard_cancelled(engine, peer, &peer->unexpected[i]))
+		if (!discard_cancelled(mailbox, peer, &peer->unexpected[i]))
 			peer->unexpected[kept++] = peer->unexpected[i];
 	peer->unexpected_count = kept;
 }
 
-void engine_mailbox_arrive(struct engine *engine, int q) LOCK_REQUIRES(mail)
+void engine_mailbox_arrive(struct mailbox *mailbox, int q) LOCK_REQUIRES(mail)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[q];
 	struct mail_message message;
 	if (!peer->from_open &&
-	    !transport_inbox_is_open(transport_area_of(engine->team, engine->team->rank), q))
+	    !transport_inbox_is_open(transport_area_of(mailbox->team, mailbox->team->rank), q))
 		return; /* it has never sent anything */
 	peer->from_open = true;
 	while (transport_mail_poll(peer->from, &peer->in, &message)) {
@@ -221,51 +218,51 @@ void engine_mailbox_arrive(struct engine *engine, int q) LOCK_REQUIRES(mail)
 			engine_match_find(&mailbox->posted, q, message.envelope.tag);
 		if (entry) {
 			struct engine_op *op = engine_mailbox_op_of(entry);
-			if (!claim(engine, op, &message))
+			if (!claim(mailbox, op, &message))
 				continue;
 			engine_mailbox_forget(mailbox, op);
-			match_message(engine, op, &message);
+			match_message(mailbox, op, &message);
 		} else if (peer->unexpected_count < MAIL_SLOTS) {
 			peer->unexpected[peer->unexpected_count++] = message;
 		}
 	}
 	if (peer->in.skipped) {
 		peer->in.skipped = false;
-		purge(engine, peer);
+		purge(mailbox, peer);
 	}
 }
 
-static void arrive_from(struct engine *engine, int source) LOCK_REQUIRES(mail)
+static void arrive_from(struct mailbox *mailbox, int source) LOCK_REQUIRES(mail)
 {
 	if (source != MATCH_ANY) {
-		engine_mailbox_arrive(engine, source);
+		engine_mailbox_arrive(mailbox, source);
 		return;
 	}
-	for (int q = 0; q < engine->team->size; q++)
-		engine_mailbox_arrive(engine, q);
+	for (int q = 0; q < mailbox->team->size; q++)
+		engine_mailbox_arrive(mailbox, q);
 }
 
-bool engine_mailbox_poll_posted(struct engine *engine, struct engine_op *op)
+bool engine_mailbox_poll_posted(struct mailbox *mailbox, struct engine_op *op)
 {
-	lock_mail_acquire(&engine->mailbox->lock);
-	arrive_from(engine, op->p2p.entry.source);
+	lock_mail_acquire(&mailbox->lock);
+	arrive_from(mailbox, op->p2p.entry.source);
 	bool asks = engine_p2p_stage_of(op) == ENGINE_P2P_POSTED;
 	if (asks)
 		op->word_count =
-			engine_mailbox_source_words(engine, op->p2p.entry.source, op->words);
-	lock_mail_release(&engine->mailbox->lock);
+			engine_mailbox_source_words(mailbox, op->p2p.entry.source, op->words);
+	lock_mail_release(&mailbox->lock);
 	return asks;
 }
 
 /* ---- receives ---- */
 
 /* Allocates the inboxes of this source, or of all sources. */
-static bool open_from(struct engine *engine, int source) LOCK_REQUIRES(mail)
+static bool open_from(struct mailbox *mailbox, int source) LOCK_REQUIRES(mail)
 {
-	for (int q = 0; source == MATCH_ANY && q < engine->team->size; q++)
-		if (!engine_mailbox_open_from(engine, q))
+	for (int q = 0; source == MATCH_ANY && q < mailbox->team->size; q++)
+		if (!engine_mailbox_open_from(mailbox, q))
 			return false;
-	return source == MATCH_ANY || engine_mailbox_open_from(engine, source);
+	return source == MATCH_ANY || engine_mailbox_open_from(mailbox, source);
 }
 
 int engine_mailbox_find_unexpected(const struct mailbox_peer *peer, int tag)
@@ -278,7 +275,7 @@ int engine_mailbox_find_unexpected(const struct mailbox_peer *peer, int tag)
 
 /* Finds the oldest unexpected message of a source, or of any source in turn. Returns the source;
  * -1: none. */
-static int find_source(struct engine_mailbox *mailbox, int size, int source, int tag, int *place)
+static int find_source(struct mailbox *mailbox, int size, int source, int tag, int *place)
 	LOCK_REQUIRES(mail)
 {
 	if (source != MATCH_ANY) {
@@ -303,71 +300,68 @@ void engine_mailbox_take_unexpected(struct mailbox_peer *peer, int place, struct
 }
 
 /* True if the receive has matched an unexpected message. */
-static bool meet_unexpected(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
+static bool meet_unexpected(struct mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	const struct match_entry *entry = &op->p2p.entry;
-	int size = engine->team->size, place, q;
+	int size = mailbox->team->size, place, q;
 	while ((q = find_source(mailbox, size, entry->source, entry->tag, &place)) >= 0) {
 		struct mail_message message;
 		engine_mailbox_take_unexpected(&mailbox->peers[q], place, &message);
 		if (entry->source == MATCH_ANY)
 			mailbox->next_source = (q + 1) % size;
-		if (!claim(engine, op, &message))
+		if (!claim(mailbox, op, &message))
 			continue;
-		match_message(engine, op, &message);
+		match_message(mailbox, op, &message);
 		return true;
 	}
 	return false;
 }
 
-void engine_mailbox_receive(struct engine *engine, struct engine_op *op)
+void engine_mailbox_receive(struct mailbox *mailbox, struct engine_op *op)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	struct match_entry *entry = &op->p2p.entry;
 	*entry = (struct match_entry){.source = op->call.peer, .tag = op->call.tag};
 	lock_mail_acquire(&mailbox->lock);
 	engine_mailbox_count(mailbox, op);
 	if (entry->source == MATCH_ANY && !op->p2p.is_blocking)
 		mailbox->crossing.chooses = true;
-	if (!open_from(engine, entry->source)) {
+	if (!open_from(mailbox, entry->source)) {
 		op->status = LS_OUT_OF_MEMORY;
 		engine_mailbox_complete(mailbox, op);
 		lock_mail_release(&mailbox->lock);
 		return;
 	}
 	/* Receives that were posted before come first for messages that have arrived already. */
-	arrive_from(engine, entry->source);
-	if (!meet_unexpected(engine, op)) {
+	arrive_from(mailbox, entry->source);
+	if (!meet_unexpected(mailbox, op)) {
 		engine_match_add(&mailbox->posted, entry);
 		if (entry->source != MATCH_ANY)
 			mailbox->peers[entry->source].posted_count++;
 		engine_p2p_set_stage(op, ENGINE_P2P_POSTED);
 		if (!op->p2p.detached)
 			op->word_count =
-				engine_mailbox_source_words(engine, entry->source, op->words);
+				engine_mailbox_source_words(mailbox, entry->source, op->words);
 	}
 	lock_mail_release(&mailbox->lock);
 }
 
 /* Discards cancelled messages that it comes across. */
-bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out,
+bool engine_mailbox_peek(struct mailbox *mailbox, int source, int tag, struct mail_message *out,
 			 struct wait_word *words, int *count)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	int place, q;
 	lock_mail_acquire(&mailbox->lock);
 	engine_mailbox_note_thread(mailbox); /* it is about to receive */
-	arrive_from(engine, source);
-	while ((q = find_source(mailbox, engine->team->size, source, tag, &place)) >= 0) {
+	arrive_from(mailbox, source);
+	while ((q = find_source(mailbox, mailbox->team->size, source, tag, &place)) >= 0) {
 		struct mailbox_peer *peer = &mailbox->peers[q];
 		*out = peer->unexpected[place];
-		if (!discard_cancelled(engine, peer, out))
+		if (!discard_cancelled(mailbox, peer, out))
 			break;
 		engine_mailbox_take_unexpected(peer, place, out);
 	}
-	bool waits = q < 0 && open_from(engine, source);
-	*count = waits ? engine_mailbox_source_words(engine, source, words) : 0;
+	bool waits = q < 0 && open_from(mailbox, source);
+	*count = waits ? engine_mailbox_source_words(mailbox, source, words) : 0;
 	lock_mail_release(&mailbox->lock);
 	return q >= 0;
 }
@@ -384,12 +378,11 @@ static const struct mail_rts *find_held(struct mailbox_peer *peer, const void *b
 	return NULL;
 }
 
-bool engine_p2p_give_back(struct engine *engine, void *block)
+bool engine_p2p_give_back(struct mailbox *mailbox, void *block)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	bool found = false;
 	lock_mail_acquire(&mailbox->lock);
-	for (int q = 0; q < engine->team->size && !found; q++) {
+	for (int q = 0; q < mailbox->team->size && !found; q++) {
 		struct mailbox_peer *peer = &mailbox->peers[q];
 		void **held;
 		const struct mail_rts *rts = find_held(peer, block, &held);
@@ -399,19 +392,18 @@ bool engine_p2p_give_back(struct engine *engine, void *block)
 		peer->holds--;
 		transport_mail_rts_done(peer->from, (unsigned)(rts - peer->from->rts),
 					rts->generation);
-		transport_notify(engine->team, q);
+		transport_notify(mailbox->team, q);
 		found = true;
 	}
 	lock_mail_release(&mailbox->lock);
 	return found;
 }
 
-size_t engine_p2p_held_bytes(struct engine *engine, const void *block)
+size_t engine_p2p_held_bytes(struct mailbox *mailbox, const void *block)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	size_t bytes = 0;
 	lock_mail_acquire(&mailbox->lock);
-	for (int q = 0; q < engine->team->size && bytes == 0; q++) {
+	for (int q = 0; q < mailbox->team->size && bytes == 0; q++) {
 		void **held;
 		const struct mail_rts *rts = find_held(&mailbox->peers[q], block, &held);
 		bytes = rts ? rts->bytes : 0;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/prefetch.h"
-#include "engine/mailbox.h"
+#include "engine/mailbox_private.h"
 
 enum {
 	/* While the receiver copies this message, this many cache lines of the next cell are
@@ -14,10 +14,9 @@ enum {
 	LINE = 64,
 };
 
-void engine_mailbox_cells_init(struct engine *engine)
+void engine_mailbox_cells_init(struct mailbox *mailbox)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
-	const struct transport_team *team = engine->team;
+	const struct transport_team *team = mailbox->team;
 	struct mailbox_cells *cells = &mailbox->cells;
 	cells->memory = &transport_area_of(team, team->rank)->cells;
 	cells->open = false;
@@ -36,7 +35,7 @@ static uint64_t find(const struct mailbox_cells *cells, bool both)
 }
 
 /* Finds cells whose messages have left their slots. */
-static void reclaim(struct engine_mailbox *mailbox, unsigned half) LOCK_REQUIRES(mail)
+static void reclaim(struct mailbox *mailbox, unsigned half) LOCK_REQUIRES(mail)
 {
 	struct mailbox_cells *cells = &mailbox->cells;
 	for (uint64_t used = ~cells->free[half]; used; used &= used - 1) {
@@ -51,7 +50,7 @@ static void reclaim(struct engine_mailbox *mailbox, unsigned half) LOCK_REQUIRES
 /* Call when one half is used up: checks all cells in use. By then at least half of the messages
  * have been received, if all went to one rank; so the cost for each message is small. Cells of the
  * half of which most are free are used next, because they are still in a cache. */
-static bool find_cells(struct engine_mailbox *mailbox, bool both) LOCK_REQUIRES(mail)
+static bool find_cells(struct mailbox *mailbox, bool both) LOCK_REQUIRES(mail)
 {
 	struct mailbox_cells *cells = &mailbox->cells;
 	reclaim(mailbox, 0);
@@ -60,21 +59,20 @@ static bool find_cells(struct engine_mailbox *mailbox, bool both) LOCK_REQUIRES(
 	return find(cells, both) != 0;
 }
 
-bool engine_mailbox_find_cells(struct engine *engine, uint64_t bytes)
+bool engine_mailbox_find_cells(struct mailbox *mailbox, uint64_t bytes)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_cells *cells = &mailbox->cells;
 	bool both = bytes > MAIL_CELL_BYTES;
 	/* Without memory for cells, such messages are sent as long ones. */
-	if (__builtin_expect(!cells->open, 0) && !(cells->open = transport_cells_open(engine->team)))
+	if (__builtin_expect(!cells->open, 0) && !(cells->open = transport_cells_open(mailbox->team)))
 		return false;
 	if (__builtin_expect(find(cells, both) != 0, 1))
 		return true;
 	return find_cells(mailbox, both);
 }
 
-void engine_mailbox_post_eager(struct engine_mailbox *mailbox, int dest,
-			       struct mail_envelope *envelope, const void *payload, uint64_t bytes)
+void engine_mailbox_post_eager(struct mailbox *mailbox, int dest, struct mail_envelope *envelope,
+			       const void *payload, uint64_t bytes)
 {
 	struct mailbox_peer *peer = &mailbox->peers[dest];
 	struct mailbox_cells *cells = &mailbox->cells;

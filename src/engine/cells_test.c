@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Messages that lie in cells of their source, step by step in one thread. */
-#include "engine_fixture.h"
+#include "mailbox_fixture.h"
 
-#include "engine/mailbox.h"
+#include "engine/mailbox_private.h"
 
 enum { PLACES = 64, ONE = MAIL_INLINE_BYTES + 1, BOTH = MAIL_CELL_BYTES + 1 };
 
@@ -50,8 +50,8 @@ static enum engine_progress begin(struct unit *unit, struct message *message, en
 						.tag = tag,
 						.send = data,
 						.recv = data};
-	engine_submit(&unit->engine, &message->op, &message->workspace);
-	return engine_advance(&unit->engine, &message->op);
+	mailbox_submit(unit->mailbox, &message->op, &message->workspace);
+	return mailbox_advance(unit->mailbox, &message->op);
 }
 
 static bool short_call(struct unit *unit, struct message *message, bool sends, uint64_t bytes,
@@ -66,8 +66,8 @@ static bool short_call(struct unit *unit, struct message *message, bool sends, u
 				    .recv = message->data};
 	struct engine_received received;
 	struct engine_sent sent;
-	return sends ? engine_p2p_send_short(&unit->engine, &call, 1, &sent)
-		     : engine_p2p_receive_short(&unit->engine, &call, true, &received, NULL);
+	return sends ? engine_p2p_send_short(unit->mailbox, &call, 1, &sent)
+		     : engine_p2p_receive_short(unit->mailbox, &call, true, &received, NULL);
 }
 
 /* Whether the send is over at once; its buffer is used for something else then. tag: of an even one
@@ -79,7 +79,7 @@ static bool send_from(struct unit *unit, uint64_t bytes, int peer, int tag)
 	bool complete = tag % 2 ? short_call(unit, &message, true, bytes, peer, tag)
 				: begin(unit, &message, TRACE_SEND, bytes, peer, tag) == ENGINE_DONE;
 	if (!complete && tag % 2 == 0)
-		assert_true(engine_p2p_cancel(&unit->engine, &message.op));
+		assert_true(engine_p2p_cancel(unit->mailbox, &message.op));
 	memset(message.data, 0xee, sizeof message.data);
 	return complete;
 }
@@ -161,7 +161,7 @@ static void test_nonsense(void **state)
 	static const uint16_t cells[] = {0, 2 * MAIL_CELL_PAIRS + 1, UINT16_MAX, 2};
 	struct fixture *fixture = *state;
 	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
-	struct mail_box *box = transport_mail(source->engine.team, 1, 0);
+	struct mail_box *box = transport_mail(&source->link->team, 1, 0);
 	static struct message message;
 	for (uint64_t i = 0; i < 4; i++) {
 		assert_true(send_from(source, BOTH, 1, 1));

@@ -15,7 +15,7 @@
  * waits for that one, it might have taken what a later receive has received, if another message had
  * not come first. */
 #include "base/ranks.h"
-#include "engine/mailbox.h"
+#include "engine/mailbox_private.h"
 
 enum { POSITION_BITS = 25, RANK_BITS = 10, RUN_MAX = 15, OFTEN = 256, RARELY = 1024 };
 static const uint64_t position_mask = (UINT64_C(1) << POSITION_BITS) - 1;
@@ -49,14 +49,13 @@ static bool has_sent(const struct crossed *published, uint64_t position)
 	return ((published->position - position) & position_mask) < published->run;
 }
 
-static uint64_t waited_sends(const struct engine *engine)
+static uint64_t waited_sends(const struct mailbox *mailbox)
 {
-	return atomic_load_explicit(&engine->waited_sends, memory_order_relaxed);
+	return atomic_load_explicit(&mailbox->waited_sends, memory_order_relaxed);
 }
 
-void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent how)
+void engine_mailbox_note_sent(struct mailbox *mailbox, int dest, enum mailbox_sent how)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_crossing *crossing = &mailbox->crossing;
 	struct mailbox_peer *peer = &mailbox->peers[dest];
 	uint64_t position = peer->out.next - 1; /* just posted */
@@ -71,7 +70,7 @@ void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent
 	}
 	if (how == MAILBOX_HANDLE) {
 		/* A handle was waited for twice: then the count proves nothing any more. */
-		crossing->unsure |= waited_sends(engine) > crossing->begun;
+		crossing->unsure |= waited_sends(mailbox) > crossing->begun;
 		crossing->begun++;
 		crossing->begun_to = dest;
 		crossing->begun_position = position;
@@ -80,11 +79,11 @@ void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent
 
 /* All short sends share one handle, so it is not known which of them the thread has waited for; but
  * it is known when it has waited for all. */
-static void note_waited(struct engine *engine) LOCK_REQUIRES(mail)
+static void note_waited(struct mailbox *mailbox) LOCK_REQUIRES(mail)
 {
-	struct mailbox_crossing *crossing = &engine->mailbox->crossing;
+	struct mailbox_crossing *crossing = &mailbox->crossing;
 	if (crossing->begun == crossing->seen || crossing->unsure ||
-	    waited_sends(engine) != crossing->begun)
+	    waited_sends(mailbox) != crossing->begun)
 		return;
 	crossing->seen = crossing->begun;
 	crossing->to = crossing->begun_to;
@@ -100,12 +99,11 @@ static bool count_and_choose(struct mailbox_crossing *crossing)
 	return count < OFTEN || count % RARELY == 0;
 }
 
-bool engine_mailbox_crossed(struct engine *engine, const struct mail_message *message)
+bool engine_mailbox_crossed(struct mailbox *mailbox, const struct mail_message *message)
 {
-	const struct transport_team *team = engine->team;
-	struct engine_mailbox *mailbox = engine->mailbox;
+	const struct transport_team *team = mailbox->team;
 	struct mailbox_crossing *crossing = &mailbox->crossing;
-	note_waited(engine);
+	note_waited(mailbox);
 	int to = crossing->to, dest = team->rank;
 	struct crossed mine = {.position = crossing->position & position_mask,
 			       .run = crossing->run,
@@ -135,10 +133,10 @@ bool engine_mailbox_crossed(struct engine *engine, const struct mail_message *me
 	return false;
 }
 
-struct ranks engine_p2p_crossed_ranks(struct engine *engine)
+struct ranks engine_p2p_crossed_ranks(struct mailbox *mailbox)
 {
-	lock_mail_acquire(&engine->mailbox->lock);
-	struct ranks ring = engine->mailbox->crossing.ring;
-	lock_mail_release(&engine->mailbox->lock);
+	lock_mail_acquire(&mailbox->lock);
+	struct ranks ring = mailbox->crossing.ring;
+	lock_mail_release(&mailbox->lock);
 	return ring;
 }

@@ -3,15 +3,15 @@
  * device's driver copies this rank's input to a block of the arena. There the operation runs as on
  * any other memory, and the driver copies the result back:
  *
- *   fetching ── engine_submit, engine_advance … (running) ── delivering
+ *   fetching ── runner->submit, runner->advance … (running) ── delivering
  *
  * The device stores how many copies it has completed in *op->device.done, a word that only this
  * process can read. A rank that waits for it is never part of a proof. Peers see nothing of the
  * operation before all is fetched, so they wait for it as for a late rank. */
+#include "engine/device.h"
+
 #include "device/driver.h"
-#include "engine_ops.h"
-#include "engine_private.h"
-#include "stream.h"
+#include "engine/stream.h"
 
 /* ---- the device ---- */
 
@@ -70,24 +70,24 @@ static bool overlap(const struct buffer *a, const struct buffer *b)
 	return first < second + b->bytes && second < first + a->bytes;
 }
 
-static bool make_room(struct engine *engine, struct engine_op *op, const struct buffer *device,
+static bool make_room(struct memory *memory, struct engine_op *op, const struct buffer *device,
 		      struct buffer *host, void **block)
 {
-	op->status = memory_alloc(engine->memory, device->bytes, block);
+	op->status = memory_alloc(memory, device->bytes, block);
 	if (op->status == LS_OK)
 		*host = buffer_host(*block, device->bytes);
 	return op->status == LS_OK;
 }
 
 /* In place: one block, with both buffers at the distance that they have in the caller's memory. */
-static bool make_room_for_both(struct engine *engine, struct engine_op *op)
+static bool make_room_for_both(struct memory *memory, struct engine_op *op)
 {
 	struct engine_device *device = &op->device;
 	uintptr_t send = (uintptr_t)device->send.address, recv = (uintptr_t)device->recv.address;
 	uintptr_t first = send < recv ? send : recv;
 	uintptr_t send_end = send + device->send.bytes, recv_end = recv + device->recv.bytes;
 	uintptr_t end = send_end > recv_end ? send_end : recv_end;
-	op->status = memory_alloc(engine->memory, end - first, &device->send_block);
+	op->status = memory_alloc(memory, end - first, &device->send_block);
 	if (op->status != LS_OK)
 		return false;
 	unsigned char *block = device->send_block;
@@ -96,21 +96,21 @@ static bool make_room_for_both(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
-bool engine_device_make_room(struct engine *engine, struct engine_op *op, bool send, bool recv)
+bool engine_device_make_room(struct memory *memory, struct engine_op *op, bool send, bool recv)
 {
 	struct engine_device *device = &op->device;
 	if (send && recv && overlap(&device->send, &device->recv))
-		return make_room_for_both(engine, op);
-	return (!send || make_room(engine, op, &device->send, &op->call.send, &device->send_block)) &&
-	       (!recv || make_room(engine, op, &device->recv, &op->call.recv, &device->recv_block));
+		return make_room_for_both(memory, op);
+	return (!send || make_room(memory, op, &device->send, &op->call.send, &device->send_block)) &&
+	       (!recv || make_room(memory, op, &device->recv, &op->call.recv, &device->recv_block));
 }
 
-void engine_device_free_blocks(struct engine *engine, struct engine_op *op)
+void engine_device_free_blocks(struct memory *memory, struct engine_op *op)
 {
 	struct engine_device *device = &op->device;
 	/* As in window.c: what could be wrong has been said. */
-	ls_status status = memory_free(engine->memory, device->send_block, trace_caller_text);
-	status = memory_free(engine->memory, device->recv_block, trace_caller_text);
+	ls_status status = memory_free(memory, device->send_block, trace_caller_text);
+	status = memory_free(memory, device->recv_block, trace_caller_text);
 	(void)status;
 	device->send_block = device->recv_block = NULL;
 	op->call.send = device->send;
@@ -119,17 +119,17 @@ void engine_device_free_blocks(struct engine *engine, struct engine_op *op)
 
 /* The caller has its own buffers again. lost: peers may still write to the blocks, which therefore
  * are never used again. */
-static void end(struct engine *engine, struct engine_op *op, bool lost)
+static void end(struct memory *memory, struct engine_op *op, bool lost)
 {
 	struct engine_device *device = &op->device;
 	if (lost)
 		device->send_block = device->recv_block = NULL;
 	device->stage = ENGINE_DEVICE_NONE;
 	if (engine_is_on_stream(op)) {
-		engine_stream_end(engine, op);
+		engine_stream_end(memory, op);
 		return;
 	}
-	engine_device_free_blocks(engine, op);
+	engine_device_free_blocks(memory, op);
 	memory_region_release(device->send.region);
 	memory_region_release(device->recv.region);
 }
@@ -137,7 +137,7 @@ static void end(struct engine *engine, struct engine_op *op, bool lost)
 /* ---- the operation ---- */
 
 /* Holds them until `end`. */
-static bool find_regions(struct engine *engine, struct engine_call *call)
+static bool find_regions(struct memory *memory, struct engine_call *call)
 {
 	struct buffer *buffers[] = {&call->send, &call->recv};
 	bool found = false;
@@ -145,8 +145,7 @@ static bool find_regions(struct engine *engine, struct engine_call *call)
 		struct buffer *buffer = buffers[i];
 		buffer->region = NULL;
 		if (buffer->address && buffer->bytes > 0)
-			buffer->region =
-				memory_region_hold(engine->memory, buffer->address, buffer->bytes);
+			buffer->region = memory_region_hold(memory, buffer->address, buffer->bytes);
 		found |= buffer->region != NULL;
 	}
 	return found;
@@ -155,22 +154,14 @@ static bool find_regions(struct engine *engine, struct engine_call *call)
 /* Initialises the operation as one that has not entered a collective. */
 static void begin_host(struct engine_op *op, struct engine_workspace *workspace)
 {
-	op->words = workspace->words;
-	op->tickets = workspace->tickets;
-	op->checked = workspace->checked;
-	op->undrained = workspace->undrained;
-	op->status = LS_OK;
-	op->culprit = -1;
-	op->stage = ENGINE_ENTER;
-	op->word_count = 0;
-	op->peer_sends = op->peer_expected = 0;
+	engine_op_reset(op, workspace);
 	op->p2p.rts = NULL;
 	atomic_store_explicit(&op->p2p.stage, ENGINE_P2P_NEW, memory_order_relaxed);
 	op->device.stage = ENGINE_DEVICE_FETCHING;
 	op->device.workspace = workspace;
 }
 
-static void begin(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace)
+static void begin(struct engine_op *op, struct engine_workspace *workspace, _Atomic uint64_t *done)
 {
 	struct engine_device *device = &op->device;
 	begin_host(op, workspace);
@@ -178,25 +169,20 @@ static void begin(struct engine *engine, struct engine_op *op, struct engine_wor
 	device->recv = op->call.recv;
 	device->send_block = device->recv_block = NULL;
 	device->driver = NULL;
-	device->done = &device->own_done;
+	device->done = done;
 	atomic_store_explicit(&device->own_done, 0, memory_order_relaxed);
-	if (engine_is_collective(op->call.kind))
-		device->done = &engine->device_done;
 	/* One collective runs at a time, and each waits for what it has issued. */
 	device->issued = device->stored = atomic_load_explicit(device->done, memory_order_relaxed);
 }
 
-bool engine_device_submit(struct engine *engine, struct engine_op *op,
-			  struct engine_workspace *workspace)
+bool engine_device_submit(struct memory *memory, struct engine_op *op,
+			  struct engine_workspace *workspace, _Atomic uint64_t *done)
 {
 	struct engine_device *device = &op->device;
-	/* Another engine has its own way to the memory of its devices. */
-	if (engine->ops && engine_is_collective(op->call.kind))
+	if (!find_regions(memory, &op->call))
 		return false;
-	if (!find_regions(engine, &op->call))
-		return false;
-	begin(engine, op, workspace);
-	bool ready = engine_device_make_room(engine, op, device->send.region != NULL,
+	begin(op, workspace, done);
+	bool ready = engine_device_make_room(memory, op, device->send.region != NULL,
 					     device->recv.region != NULL);
 	if (ready && device->send.region)
 		ready = give(op, device->send.region, op->call.send.address, device->send.address,
@@ -212,13 +198,14 @@ void engine_device_submit_on_stream(struct engine_op *op, struct engine_workspac
 	op->status = LS_PENDING;
 }
 
-static enum engine_progress run(struct engine *engine, struct engine_op *op)
+static enum engine_progress run(struct engine_op *op, const struct engine_runner *runner, void *self)
 {
 	if (!engine_is_collective(op->call.kind))
-		return engine_p2p_advance(engine, op);
+		return runner->advance(self, op);
 	if (op->status == LS_PENDING)
 		op->status = LS_OK;
-	enum engine_progress progress = engine_advance(engine, op);
+	enum engine_progress progress =
+		op->status == LS_OK ? runner->advance(self, op) : ENGINE_FAILED;
 	if (progress == ENGINE_BLOCKED)
 		op->status = LS_PENDING; /* the next one is for engine_device_advance, too */
 	return progress;
@@ -232,8 +219,8 @@ static bool deliver(struct engine_op *op)
 		    device->recv.bytes);
 }
 
-/* Another engine has its own way to the memory of its devices, and is never here. */
-enum engine_progress engine_device_advance(struct engine *engine, struct engine_op *op)
+enum engine_progress engine_device_advance(struct memory *memory, struct engine_op *op,
+					   const struct engine_runner *runner, void *self)
 {
 	struct engine_device *device = &op->device;
 	bool on_stream = engine_is_on_stream(op);
@@ -244,11 +231,11 @@ enum engine_progress engine_device_advance(struct engine *engine, struct engine_
 		progress = on_stream ? engine_stream_fetched(op) : await_device(op);
 		if (progress != ENGINE_DONE)
 			return progress;
-		engine_submit_cpu(engine, op, device->workspace);
+		runner->submit(self, op, device->workspace);
 		device->stage = ENGINE_DEVICE_RUNNING;
 	}
 	if (device->stage == ENGINE_DEVICE_RUNNING) {
-		progress = run(engine, op);
+		progress = run(op, runner, self);
 		if (progress != ENGINE_DONE)
 			return progress;
 		device->stage = ENGINE_DEVICE_DELIVERING;
@@ -260,13 +247,13 @@ enum engine_progress engine_device_advance(struct engine *engine, struct engine_
 	if (progress != ENGINE_DONE)
 		return progress;
 	op->status = LS_OK;
-	end(engine, op, false);
+	end(memory, op, false);
 	return ENGINE_DONE;
 }
 
 /* Abandons the operation towards peers, whatever the memory of its buffers. */
-static enum engine_progress abandon_host(struct engine *engine, struct engine_op *op,
-					 const struct ranks *gone, bool force)
+static enum engine_progress abandon_host(struct engine_op *op, const struct engine_runner *runner,
+					 void *self, const struct ranks *gone, bool force)
 {
 	bool on_stream = op->stream.on;
 	enum engine_device_stage stage = op->device.stage;
@@ -275,7 +262,7 @@ static enum engine_progress abandon_host(struct engine *engine, struct engine_op
 	    (stage == ENGINE_DEVICE_NONE && !engine_is_collective(op->call.kind))) {
 		op->device.stage = ENGINE_DEVICE_NONE;
 		op->stream.on = false;
-		progress = engine_abandon(engine, op, gone, force);
+		progress = runner->abandon(self, op, gone, force);
 		op->stream.on = on_stream;
 		op->device.stage = stage;
 	}
@@ -285,34 +272,36 @@ static enum engine_progress abandon_host(struct engine *engine, struct engine_op
 }
 
 /* Peers first, because the stream may work for others for a long time. */
-static enum engine_progress abandon_on_stream(struct engine *engine, struct engine_op *op,
+static enum engine_progress abandon_on_stream(struct memory *memory, struct engine_op *op,
+					      const struct engine_runner *runner, void *self,
 					      const struct ranks *gone, bool force)
 {
 	enum engine_progress progress = ENGINE_DONE;
 	engine_stream_arrived(op);
 	if (op->stage != ENGINE_COMPLETE)
-		progress = abandon_host(engine, op, gone, force);
+		progress = abandon_host(op, runner, self, gone, force);
 	if (progress == ENGINE_BLOCKED)
 		return progress;
 	op->stream.lost |= progress == ENGINE_FAILED;
 	if (engine_stream_abandon(op) == ENGINE_BLOCKED)
 		return ENGINE_BLOCKED;
-	end(engine, op, op->stream.lost);
+	end(memory, op, op->stream.lost);
 	return ENGINE_DONE; /* what peers may still touch is no memory of the caller's */
 }
 
-enum engine_progress engine_device_abandon(struct engine *engine, struct engine_op *op,
+enum engine_progress engine_device_abandon(struct memory *memory, struct engine_op *op,
+					   const struct engine_runner *runner, void *self,
 					   const struct ranks *gone, bool force)
 {
 	if (engine_is_on_stream(op))
-		return abandon_on_stream(engine, op, gone, force);
+		return abandon_on_stream(memory, op, runner, self, gone, force);
 	ls_status status = op->status;
 	enum engine_progress progress = await_device(op);
 	op->status = status;
 	if (progress == ENGINE_BLOCKED)
 		return progress;
-	progress = abandon_host(engine, op, gone, force);
+	progress = abandon_host(op, runner, self, gone, force);
 	if (progress != ENGINE_BLOCKED)
-		end(engine, op, progress == ENGINE_FAILED);
+		end(memory, op, progress == ENGINE_FAILED);
 	return progress;
 }

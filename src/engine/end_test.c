@@ -24,7 +24,7 @@ static int close_pair(void **state)
 static bool compare(struct fixture *fixture, uint64_t seq, uint64_t history,
 		    struct engine_difference *out)
 {
-	struct engine *first = &fixture->units[0].engine, *second = &fixture->units[1].engine;
+	struct engine *first = fixture->units[0].engine, *second = fixture->units[1].engine;
 	first->history = history;
 	second->history = 7;
 	engine_end_publish(first, seq);
@@ -74,8 +74,8 @@ static void test_more(void **state)
 static bool compare_inside(struct fixture *fixture, uint64_t entered, uint64_t count,
 			   uint64_t history, struct engine_difference *out)
 {
-	const struct transport_team *team = fixture->units[1].engine.team;
-	struct engine *first = &fixture->units[0].engine;
+	const struct transport_team *team = fixture->units[1].engine->team;
+	struct engine *first = fixture->units[0].engine;
 	for (int q = 0; q < 2; q++)
 		for (uint64_t seq = SEQ - 1; seq <= (q ? entered : SEQ); seq++) {
 			struct transport_entry *entry = transport_entry(team, q, seq);
@@ -86,7 +86,7 @@ static bool compare_inside(struct fixture *fixture, uint64_t entered, uint64_t c
 		}
 	first->history = 9;
 	engine_end_publish(first, SEQ);
-	return engine_end_arrived(&fixture->units[1].engine, 0, out);
+	return engine_end_arrived(fixture->units[1].engine, 0, out);
 }
 
 static void test_inside_alike(void **state)

@@ -11,6 +11,7 @@
 #include "engine_ops.h"
 #include "engine_private.h"
 #include "inline.h"
+#include "device.h"
 #include "stream.h"
 #include "transport/hosts.h"
 
@@ -39,10 +40,7 @@ ls_status engine_init(struct engine *engine, struct transport_team *team, struct
 		engine_fini(engine);
 		return LS_OUT_OF_MEMORY;
 	}
-	ls_status status = engine_mailbox_init(engine, (unsigned)settings->messages);
-	if (status != LS_OK)
-		engine_fini(engine);
-	return status;
+	return LS_OK;
 }
 
 static void copy_table(struct plan_table *to, const struct plan_table *from)
@@ -61,10 +59,7 @@ void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
 	engine->history = engine->entered_by_all = 0;
 	engine->payload_next = 0;
 	memset(engine->payload_seqs, 0, sizeof engine->payload_seqs);
-	engine->peers = (struct ranks){{0}};
-	for (int q = 0; q < team->size; q++)
-		ranks_add(&engine->peers, team->members[q].world);
-	engine_mailbox_begin(engine);
+	engine->members = transport_team_ranks(team);
 	if (engine->rank == team->rank && engine->size == team->size &&
 	    memcmp(engine->hosts, team->hosts, (size_t)team->size * sizeof team->hosts[0]) == 0)
 		return; /* what was learned is valid for these members, too */
@@ -82,7 +77,6 @@ void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
 
 void engine_fini(struct engine *engine)
 {
-	engine_mailbox_fini(engine);
 	free(engine->steps);
 	free(engine->bounce);
 	*engine = (struct engine){0};
@@ -211,35 +205,17 @@ static bool prepare(struct engine *engine, struct engine_op *op, struct engine_w
 	       engine_step_expects(op, params.rank, op->call.counts[params.rank]);
 }
 
-void engine_submit_cpu(struct engine *engine, struct engine_op *op,
-		       struct engine_workspace *workspace)
+static void submit_host(void *self, struct engine_op *op, struct engine_workspace *workspace)
 {
-	op->words = workspace->words;
-	op->tickets = workspace->tickets;
-	op->status = LS_OK;
-	op->culprit = -1;
+	struct engine *engine = self;
+	engine_op_reset(op, workspace);
 	op->step = 0;
 	op->fetching = NULL;
-	op->word_count = 0;
-	op->any = false;
 	op->plan = NULL;
-	op->peer_sends = op->peer_expected = 0;
-	op->input_block = op->output_block = op->scratch_block = NULL;
+	op->output_block = op->scratch_block = NULL;
 	op->input_window = op->output_window = TRANSPORT_WINDOW_NONE;
-	op->input_offset = op->output_offset = 0;
-	if (!engine_is_collective(op->call.kind)) {
-		op->stage = ENGINE_STEPS;
-		op->p2p.rts = NULL;
-		op->p2p.cancelled = op->p2p.asks_cancel = op->p2p.by_address = op->p2p.fetches =
-			false;
-		op->p2p.crossed = false;
-		atomic_store_explicit(&op->p2p.stage, ENGINE_P2P_NEW, memory_order_relaxed);
-		return;
-	}
-	op->stage = ENGINE_ENTER;
+	op->output_offset = 0;
 	op->undrained_any = false;
-	op->checked = workspace->checked;
-	op->undrained = workspace->undrained;
 	memset(op->checked, 0, sizeof workspace->checked);
 	memset(op->undrained, 0, sizeof workspace->undrained);
 	bool prepared = prepare(engine, op, workspace);
@@ -255,16 +231,6 @@ void engine_submit_cpu(struct engine *engine, struct engine_op *op,
 		engine_ops_submit(engine, op);
 	else if (op->plan->needs_staging || engine_is_scaled(op))
 		engine_window_stage(engine, op);
-}
-
-void engine_submit(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace)
-{
-	op->device.stage = ENGINE_DEVICE_NONE;
-	if (engine_is_on_stream(op) && engine_is_collective(op->call.kind))
-		engine_device_submit_on_stream(op, workspace);
-	else if (engine_is_on_stream(op) || !memory_inspects_buffers(engine->memory) ||
-		 !engine_device_submit(engine, op, workspace))
-		engine_submit_cpu(engine, op, workspace);
 }
 
 /* Whether all peers have entered collective `seq`; if not, op->words wait for it. */
@@ -447,15 +413,10 @@ static enum engine_progress check_ends(struct engine *engine, struct engine_op *
 	return atomic_load(&mine->members_ended) ? engine_end_check(engine, op) : ENGINE_DONE;
 }
 
-enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
+static enum engine_progress advance_host(void *self, struct engine_op *op)
 {
+	struct engine *engine = self;
 	enum engine_progress progress = ENGINE_DONE;
-	/* Another thread may be completing it: only the stage says that the status is final. */
-	if (!engine_is_collective(op->call.kind))
-		return op->device.stage == ENGINE_DEVICE_NONE ? engine_p2p_advance(engine, op)
-							      : engine_device_advance(engine, op);
-	if (op->status != LS_OK)
-		return op->status == LS_PENDING ? engine_device_advance(engine, op) : ENGINE_FAILED;
 	op->any = false;
 	if (op->stage == ENGINE_ENTER) {
 		progress = enter(engine, op);
@@ -482,4 +443,40 @@ enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
 		leave(engine, op);
 	}
 	return op->stage == ENGINE_TOGETHER ? await_all(engine, op) : ENGINE_DONE;
+}
+
+static enum engine_progress abandon_host(void *self, struct engine_op *op, const struct ranks *gone,
+					 bool force)
+{
+	return engine_abandon_host(self, op, gone, force);
+}
+
+static const struct engine_runner runner = {
+	.submit = submit_host, .advance = advance_host, .abandon = abandon_host};
+
+void engine_submit(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace)
+{
+	op->device.stage = ENGINE_DEVICE_NONE;
+	/* Another engine has its own way to the memory of its devices. */
+	bool has_own_way = engine->ops || !memory_inspects_buffers(engine->memory);
+	if (engine_is_on_stream(op))
+		engine_device_submit_on_stream(op, workspace);
+	else if (has_own_way ||
+		 !engine_device_submit(engine->memory, op, workspace, &engine->device_done))
+		submit_host(engine, op, workspace);
+}
+
+enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
+{
+	if (op->status == LS_PENDING)
+		return engine_device_advance(engine->memory, op, &runner, engine);
+	return op->status == LS_OK ? advance_host(engine, op) : ENGINE_FAILED;
+}
+
+enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
+				    const struct ranks *gone, bool force)
+{
+	return op->device.stage == ENGINE_DEVICE_NONE && !engine_is_on_stream(op)
+		       ? engine_abandon_host(engine, op, gone, force)
+		       : engine_device_abandon(engine->memory, op, &runner, engine, gone, force);
 }

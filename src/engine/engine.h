@@ -22,13 +22,11 @@
 #include "kernel/kernel.h"
 #include "memory/buffer.h"
 #include "memory/memory.h"
-#include "engine/match.h"
-#include "engine/on_device.h"
+#include "engine/operation.h"
 #include "engine/stores.h"
 #include "plan/plan.h"
 #include "plan/plan_table.h"
 #include "trace/trace.h"
-#include "transport/mail.h"
 #include "transport/transport.h"
 
 enum {
@@ -47,36 +45,6 @@ enum {
 	 * from the cache, and a rank needs memory for ENGINE_FRAGMENT_SLOTS fragments only. */
 	ENGINE_FRAGMENT_BYTES = 512 * 1024,
 	ENGINE_FRAGMENT_SLOTS = 2,
-	/* From MIN to MAX bytes a plain payload is read by address or copied into the arena, as
-	 * was faster lately (decision 039). From LONG on it is read: a copy takes room. */
-	ENGINE_P2P_READ_MIN = 64 * 1024,
-	ENGINE_P2P_READ_BLOCKING_MIN = 16 * 1024,
-	ENGINE_P2P_READ_MAX = 1024 * 1024,
-	ENGINE_P2P_READ_LONG = 4 * 1024 * 1024,
-	ENGINE_P2P_READ_BLOCKING_LONG = 64 * 1024 * 1024 + 1, /* 64 MiB are still copied */
-	/* Such a copy takes at most 1/64 of the arena. */
-	ENGINE_P2P_ARENA_SHARE = 64,
-	ENGINE_P2P_READ_PIECE_BYTES = 1024 * 1024,
-	/* From here on a message that both ranks copy at once is stored past the cache: 5.3 us in
-	 * place of 8.4 us for 64 KiB between two processors of an EPYC that have a cache in common,
-	 * and 6 us in place of 13 us where they have none. */
-	ENGINE_P2P_STREAM_BYTES = 16 * 1024,
-	/* After so many bytes, but at least one piece, the copying thread checks for other work. */
-	ENGINE_P2P_SLICE_BYTES = 1024 * 1024,
-};
-
-/* What a function that advances an operation without blocking has reached. */
-enum engine_progress {
-	/* The operation, or the part of it that the function is for, is complete. */
-	ENGINE_DONE,
-	/* It cannot continue before op->words are stored (one of them suffices if op->any). Wait
-	 * for them, then call again. */
-	ENGINE_BLOCKED,
-	/* It can continue at once: it has returned so that the thread checks for other work. Call
-	 * again, without a wait. Only engine_p2p_copy_pieces returns it. */
-	ENGINE_MORE,
-	/* op->status and op->culprit say why. Call engine_abandon. */
-	ENGINE_FAILED,
 };
 
 struct engine_plan {
@@ -138,22 +106,19 @@ struct engine_memo {
 	struct engine_inline_plan inline_plan;
 };
 
-struct engine_mailbox;
 struct engine_ops;
 
 struct engine {
 	struct transport_team *team;
-	struct engine_mailbox *mailbox; /* sends and receives */
 	struct trace *trace;
 	struct memory *memory;
 	const struct engine_ops *ops; /* NULL: the processor runs collectives */
 	void *ops_state;
 	const _Atomic uint64_t *cause; /* the group's cause word, see wait_has_failed */
-	_Atomic uint64_t waited_sends; /* of the group: handles of short sends waited for so far */
 	enum plan_algorithm wanted;
 	struct plan_table table; /* the lines that fit this size */
 	int rank, size;          /* for which table, plans and memos were made */
-	struct ranks peers;      /* the members, by world rank */
+	struct ranks members;    /* by world rank */
 	bool completes_together; /* a collective is complete only when it is so on all ranks */
 	/* the hash of the collectives entered so far, as in struct transport_entry */
 	uint64_t history;
@@ -174,133 +139,6 @@ struct engine {
 	/* The hosts of the members, for which plans and memos were made, too. */
 	struct plan_topology topology;
 	uint16_t hosts[RANKS_WORLD_MAX];
-};
-
-/* The arguments of a call. */
-struct engine_call {
-	enum trace_kind kind;
-	ls_dtype dtype;
-	ls_reduce_op reduce; /* 0 where nothing is reduced */
-	int peer;            /* root, destination or source; -1 where there is none */
-	int tag;
-	/* This rank's buffers. If it sends or receives nothing, address and bytes are 0. */
-	struct buffer send, recv;
-	/* Elements of the call, or of one rank's part; the same on all ranks. In calls with a count
-	 * for each rank: the sum of counts. counts[r] is the count of rank r's part; in an
-	 * all-to-all it is what I send to rank r, and recv_counts[r] what I receive from it. The
-	 * lists must stay valid as long as the operation. */
-	uint64_t count;
-	const uint64_t *counts, *recv_counts;
-	uint64_t shape; /* engine_shape of counts, 0 where there are none */
-	double factor;  /* of LS_PREMUL_SUM */
-};
-
-enum engine_p2p_stage {
-	ENGINE_P2P_NEW,
-	ENGINE_P2P_QUEUED,      /* send: it waits for a free slot */
-	ENGINE_P2P_SENT,        /* send: it waits until the receiver has taken the message */
-	ENGINE_P2P_POSTED,      /* receive: not matched yet */
-	ENGINE_P2P_MATCHED,     /* receive: pieces remain to be copied */
-	ENGINE_P2P_DRAINING,    /* receive: the sender is still copying pieces */
-	ENGINE_P2P_DELIVERING,  /* receive on a stream: the stream copies it out */
-	ENGINE_P2P_DEVICE_BUSY, /* it has failed, and its device still works on it */
-	ENGINE_P2P_COMPLETE,    /* complete, with op->status */
-};
-
-/* The part of an operation that only sends and receives have. */
-struct engine_p2p {
-	/* enum engine_p2p_stage; changes under the mailbox' lock while other threads see it */
-	_Atomic uint32_t stage;
-	/* Set by the caller. */
-	bool detached; /* engine_p2p_progress advances it; engine_p2p_take_complete returns it */
-	bool hands_over_block; /* send: the buffer is a block, which then belongs to the receiver */
-	bool receives_block;   /* receive: into a block, which the engine writes to call.recv */
-	bool is_blocking;      /* the call blocks */
-	bool cancellable;      /* send: it can be cancelled until it is matched, even a short one */
-	bool uses_cells;       /* send: it takes cells if some are free when it gets a slot */
-	bool posted_first;     /* send: it is posted first; then the call stages its payload */
-	bool fetches;          /* send on a stream: the device still fetches its payload */
-	/* The batch that it is a part of; NULL: none. It is compared, never followed. */
-	const struct engine_op *batch;
-	/* Of a long send; written under the mailbox' lock, read without it. */
-	_Atomic bool cancelled, asks_cancel; /* asks: its receiver, on another host */
-	/* Receive of a long message: what its RTS slot said when it was claimed. */
-	uint64_t window, window_bytes;
-	bool by_address, staged_all; /* send: input_offset is an address; copied whole */
-	bool announced;              /* send: it has an RTS slot that the receiver knows */
-	bool crossed, is_plain; /* receive: see engine_p2p_crossed_ranks; window is an address */
-	uint32_t index, generation;   /* of the RTS slot; the index is 0 .. MAIL_RTS - 1 */
-	uint64_t piece_bytes, pieces; /* size and number */
-	uint64_t pieces_copied;       /* by this rank */
-	/* How long this rank has copied, in ticks of base/clock.h: a send into its block, a receive
-	 * out of it. */
-	uint64_t ticks;
-	struct engine_stores_use stores, transfer; /* send: of its block; of its payload */
-	uint64_t matched_ticks;                    /* receive of a long message: when it matched */
-	struct mail_rts *rts;                      /* NULL: none */
-	struct mail_message message;               /* receive: the message that it has matched */
-	struct match_entry entry;                  /* receive that is unmatched */
-	/* in the queue for a slot, in the list of active operations, or in that of complete ones */
-	struct engine_op *next;
-};
-
-/* One operation. The group fills call, seq and record; the engine owns the rest from engine_submit,
- * which sets it, until ENGINE_DONE or the end of engine_abandon. */
-struct engine_op {
-	struct engine_call call;
-	uint64_t seq;    /* number in its lane, from 1 */
-	uint64_t record; /* in the trace */
-	/* Set by engine_submit. ENGINE_FAILED: LS_MISMATCH, LS_TRUNCATED, LS_PEER_LEFT,
-	 * LS_PEER_DIED, LS_ABORTED, LS_BAD_ARGUMENT, LS_OUT_OF_MEMORY, LS_INTERNAL, or an error of
-	 * transport_read or of a device. ENGINE_DONE: LS_OK or LS_CANCELLED. */
-	ls_status status;
-	int culprit; /* the peer on which the error was seen; -1: none */
-	int stage;   /* enum engine_stage: which part of the operation comes next */
-	uint32_t step;
-	/* A collective in fragments runs its plan, from step `loop` on, once for each fragment.
-	 * Fragment `round` of `rounds` is elements [first, first + elements) of each part, or of
-	 * the whole; all but the last one have `fragment` elements. Without fragments there is one
-	 * round with all elements. */
-	uint32_t round, rounds, loop;
-	uint64_t fragment, first, elements;
-	const struct engine_plan *plan;
-	struct plan_table_choice choice; /* its chunk: the cause is read between chunks */
-	uint64_t signature, history;     /* of this collective; the hash of all before it */
-	size_t element;                  /* bytes of one element */
-	/* With a count for each rank: starts[r] is the first element of part r of INPUT,
-	 * starts[size] the end; recv_starts: the same of OUTPUT. In the workspace, or NULL. */
-	const uint64_t *starts, *recv_starts;
-	/* Where the plan's buffers are in this process, and how peers reach them: the offset in my
-	 * arena, or the address. The operation frees its blocks: copies that peers can reach, and
-	 * buffers that the caller does not have; NULL: none. */
-	const unsigned char *input;
-	unsigned char *output, *scratch;
-	uint64_t input_offset, output_offset;
-	enum transport_window input_window, output_window;
-	void *input_block, *output_block, *scratch_block;
-	uint64_t peer_sends, peer_expected; /* see engine_count_difference */
-	int word_count;
-	bool any, undrained_any; /* one of the words suffices; `undrained` may have some */
-	struct wait_word *words; /* ENGINE_BLOCKED: what it waits for; in the workspace */
-	/* In the workspace. checked: peers (ranks_bit) whose entry has been compared with mine.
-	 * undrained: those that may not have taken the last long message to them, `tickets`. */
-	uint64_t *tickets, *checked, *undrained;
-	/* A message from another host whose payload is being fetched to `target`; NULL: none. */
-	struct transport_message *fetching;
-	int fetching_from;
-	void *target;
-	struct engine_p2p p2p;
-	struct engine_device device;
-	struct engine_stream stream; /* filled before engine_submit, see stream.h */
-};
-
-/* Arrays that an operation needs. They are not part of it, because clearing them would take longer
- * than a short collective. */
-struct engine_workspace {
-	struct wait_word words[RANKS_WORLD_MAX];
-	uint64_t tickets[RANKS_WORLD_MAX];
-	uint64_t checked[RANKS_WORLD_WORDS], undrained[RANKS_WORLD_WORDS];
-	uint64_t starts[RANKS_WORLD_MAX + 1], recv_starts[RANKS_WORLD_MAX + 1];
 };
 
 /* Allocates the memory of an engine, which serves one group after another; `team` is the members of
@@ -351,133 +189,8 @@ void engine_end_publish(struct engine *engine, uint64_t seq);
 bool engine_end_compare(const struct engine *engine, uint64_t seq, const struct ranks *gone,
 			struct engine_difference *out);
 
-/* ---- sends and receives: see mailbox.h ---- */
-
-/* A send or receive of at most MAIL_EAGER_BYTES, to or from one peer. */
-struct engine_short {
-	int peer, tag;
-	ls_dtype dtype;
-	bool is_blocking; /* the call blocks */
-	uint64_t count, bytes;
-	const void *send;
-	void *recv;
-};
-struct engine_sent {
-	uint64_t number; /* as engine_p2p_number */
-	/* The receiver is busy and falls behind: the caller should pause for a moment. */
-	bool receiver_lags;
-};
-/* A send that is complete at once. True: the message is in the peer's memory. False: nothing was
- * done, because the send needs the general path. record: its index in the trace. */
-bool engine_p2p_send_short(struct engine *engine, const struct engine_short *call, uint64_t record,
-			   struct engine_sent *out);
-/* A short message that was received at once. */
-struct engine_received {
-	struct mail_message message;
-	uint64_t number; /* as engine_p2p_number; only with `numbers` */
-	bool crossed;    /* as op->p2p.crossed */
-};
-/* False: there is no such message; *word is the word to wait for before the next try. word NULL:
- * the caller does not wait. */
-bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *call, bool numbers,
-			      struct engine_received *out, struct wait_word *word);
-/* After a receive with `crossed`: who would have waited for each other with longer messages. */
-struct ranks engine_p2p_crossed_ranks(struct engine *engine);
-/* Adds 1 to a word that threads change only by this function, and returns the new value. */
-uint64_t engine_p2p_increment(struct engine *engine, _Atomic uint64_t *word);
-/* The number of a new send to `peer`, or of a new receive from `peer` or MATCH_ANY: 1, 2, … */
-uint64_t engine_p2p_number(struct engine *engine, enum trace_kind kind, int peer);
-/* An operation that the calling thread itself waits for. */
-struct engine_awaited {
-	const struct engine_op *op;
-	const struct engine_op *before; /* another that has to be complete first; NULL: none */
-	/* 0: one operation. Otherwise `op` stands for all operations whose p2p.batch it is: all of
-	 * them are needed, and their words carry this alternative. */
-	uint32_t alternative;
-};
-/* Matches arrived messages, sends queued ones if there are free slots, and advances all detached
- * operations. True if there is more to do at once. Otherwise any of words[*count] ends the wait;
- * words beyond max are counted and left out. Words of operations that are not among the `own_count`
- * (at most WAIT_ALTERNATIVE_MAX) carry WAIT_RECORD_OTHERS. For one thread at a time. */
-bool engine_p2p_progress(struct engine *engine, const struct engine_awaited *own, int own_count,
-			 struct wait_word *words, int max, int *count);
-/* Fills in the same words, makes no progress; with own_count only those of these operations. Any
- * thread. Returns their number. */
-int engine_p2p_words(struct engine *engine, const struct engine_awaited *own, int own_count,
-		     struct wait_word *words, int max);
-/* Whether one of these words has arrived, or a detached operation has something to copy. */
-bool engine_p2p_is_ready(struct engine *engine);
-/* What an operation still needs of peers that are gone. */
-enum engine_need {
-	ENGINE_NEEDS_NOBODY, /* it needs none of them */
-	/* from any source: all other members are gone, but this rank may send the message itself */
-	ENGINE_NEEDS_SELF,
-	ENGINE_NEEDS_GONE, /* it needs *peer, and so can never complete */
-};
-/* Whether a send, receive or probe can complete without the peers in `gone`, which were dead or had
- * left before this call. What they did before counts. Any thread. */
-enum engine_need engine_p2p_need(struct engine *engine, const struct engine_op *op,
-				 const struct ranks *gone, int *peer);
-/* The word that a message of this rank to itself would change; to find it among other words. */
-const _Atomic uint64_t *engine_p2p_self_word(struct engine *engine);
-/* A detached operation that is complete, with op->status; returns each one once. NULL: none. */
-struct engine_op *engine_p2p_take_complete(struct engine *engine);
-/* How many detached operations are not complete. */
-uint32_t engine_p2p_pending(const struct engine *engine);
-/* After the group has failed: removes any one detached operation that is not complete from its
- * list, for engine_abandon; NULL: none. device_busy: also one of engine_p2p_await_device. */
-struct engine_op *engine_p2p_remove(struct engine *engine, bool device_busy);
-/* For a failed operation on a stream, after engine_abandon has done all but wait for its device. It
- * becomes complete, with the status that it has, when the device has completed its work for it. */
-void engine_p2p_await_device(struct engine *engine, struct engine_op *op);
-/* How many of engine_p2p_pending only wait for their device. */
-uint32_t engine_p2p_device_busy(const struct engine *engine);
-/* Whether a detached operation has something to copy, or is complete and engine_p2p_take_complete
- * has not returned it yet. */
-bool engine_p2p_has_work(struct engine *engine);
-/* Whether a send waits for a slot. */
-static inline bool engine_p2p_is_queued(const struct engine_op *op)
-{
-	return atomic_load_explicit(&op->p2p.stage, memory_order_acquire) == ENGINE_P2P_QUEUED;
-}
-/* Whether a send has had one. */
-static inline bool engine_p2p_is_posted(const struct engine_op *op)
-{
-	uint32_t stage = atomic_load_explicit(&op->p2p.stage, memory_order_acquire);
-	return stage == ENGINE_P2P_SENT || stage == ENGINE_P2P_COMPLETE;
-}
-/* Cancels it. True: it was unmatched, and is now complete with LS_CANCELLED, or will be once the
- * thread that advances it has seen that. */
-bool engine_p2p_cancel(struct engine *engine, struct engine_op *op);
-/* If that was false, asks a receiver on another host. True: wait for one of two words, call
- * engine_p2p_cancel again. The operation may end with LS_CANCELLED later, too. */
-bool engine_p2p_ask_cancel(struct engine *engine, struct engine_op *op, struct wait_word words[2]);
-/* ENGINE_DONE: *out is the oldest message that such a receive would match. ENGINE_BLOCKED: there is
- * none; wait for any of *count words. */
-enum engine_progress engine_p2p_probe(struct engine *engine, int source, int tag,
-				      struct mail_message *out, struct wait_word *words, int *count);
-/* Returns a block that was received without a copy to its sender; false if it is none. */
-bool engine_p2p_give_back(struct engine *engine, void *block);
-/* How long the message in such a block is, as its sender says; 0: it is none. */
-size_t engine_p2p_held_bytes(struct engine *engine, const void *block);
-
-/* Call when this rank has no send or receive under way, and begins none any more. Counts messages
- * that nobody will receive: from `source`, or sent to `dest` after it had closed the group. *first:
- * the oldest. Each counts once, on one of the two ranks; long ones do not, as their sends fail. */
-int engine_p2p_lost_from(struct engine *engine, int source, struct mail_envelope *first);
-int engine_p2p_lost_to(struct engine *engine, int dest, struct mail_envelope *first);
-
 /* A hash of the counts of `size` ranks, for the trace record and for engine_call.shape. */
 uint64_t engine_shape(const uint64_t *counts, int size);
-
-/* After LS_MISMATCH: how many elements op->culprit sends to this rank, and how many this rank
- * expects of it, if that is what differs; the same number twice otherwise. */
-static inline void engine_count_difference(const struct engine_op *op, uint64_t *sent,
-					   uint64_t *expected)
-{
-	*sent = op->peer_sends;
-	*expected = op->peer_expected;
-}
 
 /* The fields of an entry's signature. */
 struct engine_signature {
@@ -490,11 +203,5 @@ struct engine_signature {
  * belong to a collective whose entry may come before its record. Only kind and root are checked to
  * be in range. */
 bool engine_signature_read(uint64_t signature, int size, struct engine_signature *out);
-
-/* Whether the operation is a collective. */
-static inline bool engine_is_collective(enum trace_kind kind)
-{
-	return kind != TRACE_SEND && kind != TRACE_RECV && kind != TRACE_PROBE;
-}
 
 #endif

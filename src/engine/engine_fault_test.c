@@ -61,7 +61,7 @@ static void pairs_are_compared(void **state)
 	for (int i = 0; i < 2; i++) {
 		struct fixture *fixture = fixture_open(3, &plain_settings);
 		for (int r = 0; r < 3; r++)
-			fixture->units[r].engine.wanted = algorithms[i];
+			fixture->units[r].engine->wanted = algorithms[i];
 		fixture_run(fixture, exchange_unevenly);
 		fixture_close(fixture);
 	}
@@ -134,8 +134,8 @@ static void forged(struct engine_op op, void (*spoil)(struct transport_area *are
 	struct transport_team *team = &unit->link->team;
 	struct capture capture;
 	op.seq = 1;
-	engine_submit(&unit->engine, &op, &unit->workspace);
-	assert_int_equal(engine_advance(&unit->engine, &op), ENGINE_BLOCKED);
+	engine_submit(unit->engine, &op, &unit->workspace);
+	assert_int_equal(engine_advance(unit->engine, &op), ENGINE_BLOCKED);
 	struct transport_entry *mine = transport_entry(team, !forger, 1);
 	struct transport_entry *theirs = transport_entry(team, forger, 1);
 	uint64_t signal = atomic_load(&mine->signal);
@@ -146,7 +146,7 @@ static void forged(struct engine_op op, void (*spoil)(struct transport_area *are
 	spoil(transport_area_of(team, forger));
 	atomic_store(&theirs->signal, signal);
 	capture_begin(&capture);
-	assert_int_equal(engine_advance(&unit->engine, &op), ENGINE_FAILED);
+	assert_int_equal(engine_advance(unit->engine, &op), ENGINE_FAILED);
 	capture_end(&capture);
 	assert_int_equal(op.status, status);
 	assert_int_equal(op.culprit, forger);
@@ -286,8 +286,8 @@ static void root_waits_for_all(struct unit *unit)
 	struct engine_op op = short_broadcast(&value);
 	if (unit->rank == 0) {
 		op.seq = ++unit->seq;
-		engine_submit(&unit->engine, &op, &unit->workspace);
-		if (engine_advance(&unit->engine, &op) == ENGINE_BLOCKED) {
+		engine_submit(unit->engine, &op, &unit->workspace);
+		if (engine_advance(unit->engine, &op) == ENGINE_BLOCKED) {
 			MUST(op.word_count == 1);
 			/* First for what rank 1 calls, so as to compare it, and then for its
 			 * end. */
@@ -329,13 +329,13 @@ static void blocking_fails_with_a_peer(void **state)
 	int64_t value = 42;
 	struct engine_op op = short_broadcast(&value);
 	op.seq = 1;
-	engine_submit(&root->engine, &op, &root->workspace);
-	assert_int_equal(engine_advance(&root->engine, &op), ENGINE_BLOCKED);
+	engine_submit(root->engine, &op, &root->workspace);
+	assert_int_equal(engine_advance(root->engine, &op), ENGINE_BLOCKED);
 	atomic_store(&fixture->cause, 1);
 	atomic_store(&transport_area_of(&root->link->team, 1)->finished, 1);
-	assert_int_equal(engine_advance(&root->engine, &op), ENGINE_FAILED);
+	assert_int_equal(engine_advance(root->engine, &op), ENGINE_FAILED);
 	assert_int_equal(op.status, LS_ABORTED);
-	assert_int_equal(engine_abandon(&root->engine, &op, NULL, false), ENGINE_DONE);
+	assert_int_equal(engine_abandon(root->engine, &op, NULL, false), ENGINE_DONE);
 	fixture_close(fixture);
 }
 

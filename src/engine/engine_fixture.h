@@ -1,158 +1,43 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * For tests of this room: ranks as threads of one process, each with an engine, and nothing above
- * it: an operation is submitted, advanced and waited for here. What is wrong in a rank's thread
- * ends the test. */
+ * For tests of this room: each rank of unit_fixture.h has an engine. */
 #ifndef ENGINE_ENGINE_FIXTURE_H
 #define ENGINE_ENGINE_FIXTURE_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/ranks.h"
 #include "engine/engine.h"
-#include "transport/transport_fixture.h"
+#include "engine/unit_fixture.h"
 
-enum { TEST_RANKS = 8, TEST_ARENA_BYTES = 64 << 20 };
-
-#define MUST(condition)                                                                           \
-	do {                                                                                      \
-		if (!(condition)) {                                                               \
-			fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                                  \
-		}                                                                                 \
-	} while (0)
-
-struct fixture;
-
-struct unit {
-	struct fixture *fixture;
-	struct test_rank *link;
-	int rank, size;
-	struct trace trace;
-	struct engine engine;
-	struct engine_workspace workspace;
-	uint64_t seq; /* of the last collective */
-	pthread_t thread;
-};
-
-typedef void unit_function(struct unit *unit);
-
-struct fixture {
-	struct test_job *job;
-	_Atomic uint64_t cause;
-	unit_function *run;
-	struct unit units[TEST_RANKS];
-};
-
-static inline struct fixture *fixture_open(int size, const struct settings *settings)
+static inline void unit_open(struct unit *unit, const struct settings *settings)
 {
-	struct fixture *fixture = calloc(1, sizeof *fixture);
-	MUST(fixture);
-	struct test_job *job = fixture->job = test_job_new(size, TEST_JOB_LIMIT_MS);
-	for (int r = 0; r < size; r++) {
-		struct memory *memory = &job->ranks[r].memory;
-		memory_fini(memory);
-		MUST(memory_init(memory, TEST_ARENA_BYTES, TEST_JOB_ID, r) == LS_OK);
-		test_job_start(job, r);
-	}
-	for (int r = 0; r < size; r++) {
-		struct unit *unit = &fixture->units[r];
-		struct trace_options options = {
-			.job = TEST_JOB_ID, .rank = r, .world_size = size, .records = 16};
-		wait_join(job->ranks[r].thread);
-		MUST(job->ranks[r].status == LS_OK);
-		*unit = (struct unit){
-			.fixture = fixture, .link = &job->ranks[r], .rank = r, .size = size};
-		unit->link->waiter.cause = &fixture->cause;
-		MUST(trace_init(&unit->trace, &options) == LS_OK);
-	}
 	struct plan_table table;
 	plan_table_default(&table);
-	plan_table_oversubscribe(&table); /* more goes through slots */
-	for (int r = 0; r < size; r++) {
-		struct unit *unit = &fixture->units[r];
-		MUST(engine_init(&unit->engine, &unit->link->team, &unit->trace,
-				 &unit->link->memory, settings) == LS_OK);
-		engine_begin(&unit->engine, &fixture->cause, &table);
-	}
-	return fixture;
+	if (!unit->fixture->has_hosts)
+		plan_table_oversubscribe(&table); /* more goes through slots */
+	unit->engine = malloc(sizeof *unit->engine);
+	MUST(unit->engine && engine_init(unit->engine, &unit->link->team, &unit->trace,
+					 &unit->link->memory, settings) == LS_OK);
+	engine_begin(unit->engine, &unit->fixture->cause, &table);
 }
 
-static inline void fixture_close(struct fixture *fixture)
+static inline void unit_close(struct unit *unit)
 {
-	for (int r = 0; r < fixture->job->size; r++) {
-		engine_fini(&fixture->units[r].engine);
-		trace_fini(&fixture->units[r].trace);
-	}
-	test_job_close(fixture->job);
-	free(fixture);
+	engine_fini(unit->engine);
+	free(unit->engine);
 }
 
-static inline void *fixture_thread(void *argument)
+static inline void unit_submit(struct unit *unit, struct engine_op *op,
+			       struct engine_workspace *workspace)
 {
-	struct unit *unit = argument;
-	unit->fixture->run(unit);
-	wait_thread_leave(&unit->link->waiter);
-	return NULL;
+	engine_submit(unit->engine, op, workspace);
 }
 
-/* Runs a function in a thread for each rank. */
-static inline void fixture_run(struct fixture *fixture, unit_function *run)
+static inline enum engine_progress unit_advance(struct unit *unit, struct engine_op *op)
 {
-	fixture->run = run;
-	for (int r = 0; r < fixture->job->size; r++)
-		MUST(pthread_create(&fixture->units[r].thread, NULL, fixture_thread,
-				    &fixture->units[r]) == 0);
-	for (int r = 0; r < fixture->job->size; r++)
-		wait_join(fixture->units[r].thread);
+	return engine_advance(unit->engine, op);
 }
 
-/* Advances until it is done or has failed. */
-static inline ls_status unit_finish(struct unit *unit, struct engine_op *op)
+static inline enum engine_progress unit_abandon_once(struct unit *unit, struct engine_op *op)
 {
-	struct wait_call call = {.deadline_ns = clock_deadline_ns(TEST_JOB_LIMIT_MS)};
-	for (;;) {
-		int peer;
-		enum engine_progress progress = engine_advance(&unit->engine, op);
-		if (progress == ENGINE_DONE)
-			return LS_OK;
-		if (progress == ENGINE_FAILED)
-			return op->status;
-		MUST(op->word_count > 0 && op->word_count <= RANKS_WORLD_MAX);
-		call.words = op->words;
-		call.count = op->word_count;
-		call.any = op->any;
-		ls_status status = wait_words(&unit->link->waiter, &call, &peer);
-		if (status != LS_OK)
-			return status;
-	}
-}
-
-/* One collective from its number to its end. */
-static inline ls_status unit_call(struct unit *unit, struct engine_op *op)
-{
-	op->seq = ++unit->seq;
-	engine_submit(&unit->engine, op, &unit->workspace);
-	return unit_finish(unit, op);
-}
-
-/* After a failure: until no peer touches this rank's buffers any more. */
-static inline void unit_abandon(struct unit *unit, struct engine_op *op)
-{
-	struct wait_call call = {.deadline_ns = clock_deadline_ns(TEST_JOB_LIMIT_MS)};
-	struct waiter quiet = unit->link->waiter;
-	quiet.cause = NULL;
-	while (engine_abandon(&unit->engine, op, NULL, false) == ENGINE_BLOCKED) {
-		int peer;
-		call.words = op->words;
-		call.count = op->word_count;
-		MUST(wait_words(&quiet, &call, &peer) == LS_OK);
-	}
+	return engine_abandon(unit->engine, op, NULL, false);
 }
 
 #endif

@@ -15,14 +15,6 @@ void engine_use(struct engine *engine, const struct engine_ops *ops, void *state
 	memset(engine->memos, 0, sizeof engine->memos); /* their slots are the processor's */
 }
 
-void engine_add_private_word(struct engine_op *op, const _Atomic uint64_t *word, uint64_t value)
-{
-	op->words[op->word_count++] = (struct wait_word){
-		.word = word,
-		.edge = {.value = value, .owner = -1, .peer = -1, .segment = WAIT_SEGMENT_NONE},
-	};
-}
-
 void engine_ops_submit(struct engine *engine, struct engine_op *op)
 {
 	engine->ops->submit(engine->ops_state, op);

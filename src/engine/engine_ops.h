@@ -38,8 +38,4 @@ struct engine_ops {
  * first argument; the caller owns it, and it must outlast the group. */
 void engine_use(struct engine *engine, const struct engine_ops *ops, void *state);
 
-/* Makes the operation wait for one more word, which only this process can read; at most
- * RANKS_WORLD_MAX. `advance` and `abandon` are called without words. */
-void engine_add_private_word(struct engine_op *op, const _Atomic uint64_t *word, uint64_t value);
-
 #endif

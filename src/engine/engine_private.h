@@ -8,16 +8,6 @@
 #include "engine.h"
 #include "engine/payload.h"
 
-/* Which part of an operation comes next. */
-enum engine_stage {
-	ENGINE_ENTER,    /* collective: waits until its entry slot is free */
-	ENGINE_ENTERED,  /* collective: the entry is published; has a rank failed or closed? */
-	ENGINE_STEPS,    /* collective: op->step is the cursor */
-	ENGINE_DRAIN,    /* collective: waits until peers have taken its last long messages */
-	ENGINE_TOGETHER, /* collective: waits until all ranks have completed it */
-	ENGINE_COMPLETE,
-};
-
 /* ---- buffers.c ---- */
 
 /* Works out sizes and places of the buffers, and the parameters of the plan. */
@@ -41,29 +31,11 @@ void engine_ops_submit(struct engine *engine, struct engine_op *op);
 enum engine_progress engine_ops_advance(struct engine *engine, struct engine_op *op);
 enum engine_progress engine_ops_abandon(struct engine *engine, struct engine_op *op, bool force);
 
-/* ---- engine.c ---- */
+/* ---- abandon.c ---- */
 
-/* engine_submit for buffers in host memory. */
-void engine_submit_cpu(struct engine *engine, struct engine_op *op,
-		       struct engine_workspace *workspace);
-
-/* ---- device.c ---- */
-
-/* True: a buffer is memory of a device; it is fetched first, and engine_device_advance advances the
- * operation. */
-bool engine_device_submit(struct engine *engine, struct engine_op *op,
-			  struct engine_workspace *workspace);
-/* As engine_device_submit, for a collective on a stream: engine_stream_prepare has been called for
- * it. */
-void engine_device_submit_on_stream(struct engine_op *op, struct engine_workspace *workspace);
-enum engine_progress engine_device_advance(struct engine *engine, struct engine_op *op);
-/* Allocates blocks for what is in op->device.send, op->device.recv, or both; op->call has them
- * then. False, with op->status and a message: no memory. */
-bool engine_device_make_room(struct engine *engine, struct engine_op *op, bool send, bool recv);
-void engine_device_free_blocks(struct engine *engine, struct engine_op *op);
-/* Also with `force` it waits for the device, however long that takes. */
-enum engine_progress engine_device_abandon(struct engine *engine, struct engine_op *op,
-					   const struct ranks *gone, bool force);
+/* As engine_abandon, for an operation whose buffers are in host memory. */
+enum engine_progress engine_abandon_host(struct engine *engine, struct engine_op *op,
+					 const struct ranks *gone, bool force);
 
 /* ---- window.c ---- */
 
@@ -124,11 +96,6 @@ bool engine_window_is_cut(const struct engine *engine, const struct engine_op *o
 unsigned char *engine_window_target(const struct engine *engine, const struct engine_op *op,
 				    int rank, uint64_t offset, uint64_t bytes);
 
-/* Allocates a block of the arena, and returns the offset at which peers find it; false, with
- * op->status, if the arena is full. */
-bool engine_window_block(struct engine *engine, struct engine_op *op, uint64_t bytes, void **block,
-			 uint64_t *offset);
-
 /* ---- fragment.c ---- */
 
 /* Sets one round with all elements. */
@@ -172,25 +139,7 @@ enum engine_progress engine_step_taken(struct engine *engine, struct engine_op *
 /* Goes on with op->fetching: ENGINE_BLOCKED adds a word. After a failure, too. */
 enum engine_progress engine_step_fetch(struct engine *engine, struct engine_op *op);
 
-/* ---- mailbox.c, sendrecv.c ---- */
-
-LS_CHECKED ls_status engine_mailbox_init(struct engine *engine, unsigned limit);
-void engine_mailbox_fini(struct engine *engine);
-/* Call for a new group. */
-void engine_mailbox_begin(struct engine *engine);
-
-enum engine_progress engine_p2p_advance(struct engine *engine, struct engine_op *op);
-enum engine_progress engine_p2p_abandon(struct engine *engine, struct engine_op *op,
-					const struct ranks *gone, bool force);
-
 /* ---- shared small things ---- */
-
-static inline enum engine_progress engine_fail(struct engine_op *op, ls_status status, int culprit)
-{
-	op->status = status;
-	op->culprit = culprit;
-	return ENGINE_FAILED;
-}
 
 /* Whether this rank's input is multiplied first, so that peers read a copy. */
 static inline bool engine_is_scaled(const struct engine_op *op)

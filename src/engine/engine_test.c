@@ -210,7 +210,7 @@ static void check_result(const struct unit *unit, const struct form *form,
 		fprintf(stderr,
 			"rank %d of %d: %s, algorithm %d, root %d, count %llu, dtype %d, op %d%s%s%s: "
 			"element %llu is %g, not %g\n",
-			unit->rank, unit->size, trace_kind_name(form->kind), unit->engine.wanted,
+			unit->rank, unit->size, trace_kind_name(form->kind), unit->engine->wanted,
 			form->root, (unsigned long long)form->count, form->dtype, form->reduce,
 			form->in_place ? ", in place" : "", form->plain_send ? ", plain send" : "",
 			form->plain_recv ? ", plain recv" : "", (unsigned long long)i, is, want);
@@ -317,8 +317,8 @@ static void run_everything(struct unit *unit)
 	struct memory_of memory = take(unit);
 	unsigned seed = (unsigned)unit->size * 1000;
 	for (unsigned algorithm = PLAN_NONE; algorithm < PLAN_ALGORITHM_COUNT; algorithm++) {
-		unit->engine.wanted = (enum plan_algorithm)algorithm;
-		memset(unit->engine.memos, 0, sizeof unit->engine.memos);
+		unit->engine->wanted = (enum plan_algorithm)algorithm;
+		memset(unit->engine->memos, 0, sizeof unit->engine->memos);
 		for (unsigned kind = TRACE_NONE + 1; kind < TRACE_BARRIER; kind++)
 			run_kind(unit, &memory, (enum trace_kind)kind, &seed);
 	}
@@ -416,9 +416,9 @@ static void repeated_and_changed(void **state)
 static void run_in_fragments(struct unit *unit)
 {
 	static const enum setting_remote remote[] = {SETTING_REMOTE_OFF, SETTING_REMOTE_ALWAYS};
-	unit->engine.fragment_bytes = 1000;
+	unit->engine->fragment_bytes = 1000;
 	run_everything(unit);
-	unit->engine.remote = remote[unit->rank % 2];
+	unit->engine->remote = remote[unit->rank % 2];
 	run_everything(unit);
 }
 

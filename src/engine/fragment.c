@@ -96,9 +96,9 @@ bool engine_fragment_show(struct engine *engine, struct engine_op *op, enum plan
 		op->input_window = TRANSPORT_WINDOW_FRAGMENTED;
 	else
 		op->output_window = TRANSPORT_WINDOW_FRAGMENTED;
-	return engine_window_block(engine, op, slots * slot_bytes(op, buffer),
-				   input ? &op->input_block : &op->output_block,
-				   input ? &op->input_offset : &op->output_offset);
+	return engine_op_block(engine->memory, op, slots * slot_bytes(op, buffer),
+			       input ? &op->input_block : &op->output_block,
+			       input ? &op->input_offset : &op->output_offset);
 }
 
 /* The parts of a fragment outside my own block, which no other rank touches: [0, *before) and

@@ -111,15 +111,15 @@ static void fragments_where_there_are_none(void **state)
 					.counts = counts,
 					.count = 2 * PART},
 			       .seq = 1};
-	engine_submit(&unit->engine, &op, &unit->workspace);
-	assert_int_equal(engine_advance(&unit->engine, &op), ENGINE_BLOCKED);
+	engine_submit(unit->engine, &op, &unit->workspace);
+	assert_int_equal(engine_advance(unit->engine, &op), ENGINE_BLOCKED);
 	struct transport_entry *mine = transport_entry(team, 0, 1);
 	struct transport_entry *theirs = transport_entry(team, 1, 1);
 	memcpy((unsigned char *)theirs + 8, (unsigned char *)mine + 8, sizeof *mine - 8);
 	theirs->input_window = theirs->output_window = TRANSPORT_WINDOW_FRAGMENTED;
 	atomic_store(&theirs->signal,
 		     transport_signal(2, 0) - 1); /* it has been through all rounds */
-	enum engine_progress progress = engine_advance(&unit->engine, &op);
+	enum engine_progress progress = engine_advance(unit->engine, &op);
 	assert_int_not_equal(progress, ENGINE_BLOCKED);
 	assert_int_equal(op.rounds, 1);
 	for (int i = 0; i < GUARD; i++)

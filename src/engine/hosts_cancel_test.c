@@ -2,8 +2,8 @@
  * Cancels of messages to another host, in drawn orders: beside their match, their payload, and the
  * next use of what they used. Rank 0 sends, rank 1 on another host receives; one thread plays both,
  * and those that make progress on their links. */
-#include "engine/call_fixture.h"
-#include "engine/hosts_fixture.h"
+#include "engine/mailbox_fixture.h"
+#include "engine/hosts_unit_fixture.h"
 
 enum { RANKS = 2, TOGETHER = 3, MESSAGES = 3000, LONGEST = 20000, LARGE = 300000, SENDS = 20 };
 
@@ -35,7 +35,7 @@ static void begin(struct unit *unit, struct engine_op *op, struct engine_workspa
 	else
 		op->call.recv = buffer_host(buffer, count);
 	op->p2p.cancellable = is_cancellable;
-	engine_submit(&unit->engine, op, workspace);
+	mailbox_submit(unit->mailbox, op, workspace);
 }
 
 /* ---- drawn orders ---- */
@@ -56,15 +56,15 @@ static void cancel(struct message *message, struct unit *source)
 {
 	struct wait_word words[2];
 	message->asks = true;
-	if (!message->send_ended && !engine_p2p_cancel(&source->engine, &message->send))
-		(void)engine_p2p_ask_cancel(&source->engine, &message->send, words);
+	if (!message->send_ended && !engine_p2p_cancel(source->mailbox, &message->send))
+		(void)engine_p2p_ask_cancel(source->mailbox, &message->send, words);
 }
 
 static void go_on(struct unit *unit, struct engine_op *op, bool *ended)
 {
 	if (*ended)
 		return;
-	enum engine_progress progress = engine_advance(&unit->engine, op);
+	enum engine_progress progress = mailbox_advance(unit->mailbox, op);
 	*ended = progress == ENGINE_DONE || progress == ENGINE_FAILED;
 }
 
@@ -105,7 +105,7 @@ static bool is_over(struct message *message, struct unit *units, int *cancelled)
 		assert_false(message->receive_ended);
 		assert_null(memchr(message->to, message->tag % 255 + 1, sizeof message->to));
 		if (message->receives && message->receive.p2p.stage != ENGINE_P2P_NEW)
-			assert_true(engine_p2p_cancel(&units[1].engine, &message->receive));
+			assert_true(engine_p2p_cancel(units[1].mailbox, &message->receive));
 		++*cancelled;
 		return true;
 	}
@@ -155,7 +155,7 @@ static void test_drawn(void **state)
 static void begin_now(struct message *message, struct unit *source, int tag, uint64_t *random)
 {
 	start(message, source, tag, random);
-	assert_int_equal(engine_advance(&source->engine, &message->send), ENGINE_BLOCKED);
+	assert_int_equal(mailbox_advance(source->mailbox, &message->send), ENGINE_BLOCKED);
 }
 
 /* Sends of which no one is received; the group fails. `answers`: there is still progress on the
@@ -179,7 +179,7 @@ static void fail_with_sends(bool answers)
 		enum engine_progress progress;
 		int turns = 0;
 		/* Their payload is a copy, which may be read forever. */
-		while ((progress = engine_abandon(&source->engine, send, NULL, !answers)) ==
+		while ((progress = mailbox_abandon(source->mailbox, send, NULL, !answers)) ==
 		       ENGINE_BLOCKED) {
 			assert_true(answers && ++turns < 10000);
 			transport_advance(&source->link->transport);
@@ -206,10 +206,11 @@ static void fail_without_room(bool cuts)
 	}
 	for (int i = 0; i < SENDS; i++) {
 		void *block;
-		assert_int_equal(memory_alloc(source->engine.memory, BYTES, &block), LS_OK);
+		assert_int_equal(memory_alloc(&source->link->memory, BYTES, &block), LS_OK);
 		begin(source, &messages[i].send, &messages[i].workspaces[0], TRACE_SEND, i, block,
 		      BYTES, false);
-		assert_int_equal(engine_advance(&source->engine, &messages[i].send), ENGINE_BLOCKED);
+		assert_int_equal(mailbox_advance(source->mailbox, &messages[i].send),
+				 ENGINE_BLOCKED);
 	}
 	for (int i = 0; i < 10; i++)
 		transport_advance(&source->link->transport); /* as much as there is room for */
@@ -219,8 +220,8 @@ static void fail_without_room(bool cuts)
 		for (int i = SENDS - 1; i >= 0; i--) {
 			struct message *message = &messages[i];
 			bool forces = cuts && turn > TURNS / 2;
-			if (message->send_ended || engine_abandon(&source->engine, &message->send,
-								  NULL, forces) != ENGINE_DONE)
+			if (message->send_ended || mailbox_abandon(source->mailbox, &message->send,
+								   NULL, forces) != ENGINE_DONE)
 				continue;
 			message->send_ended = true;
 			over++;
@@ -260,22 +261,22 @@ static void test_receive_is_left(void **state)
 	memset(from, 1, LARGE);
 	begin(source, &send, &source->workspace, TRACE_SEND, 5, from, LARGE, false);
 	begin(target, &receive, &target->workspace, TRACE_RECV, 5, to, LARGE, false);
-	while (engine_advance(&target->engine, &receive) == ENGINE_BLOCKED && !to[0]) {
-		assert_int_equal(engine_advance(&source->engine, &send), ENGINE_BLOCKED);
+	while (mailbox_advance(target->mailbox, &receive) == ENGINE_BLOCKED && !to[0]) {
+		assert_int_equal(mailbox_advance(source->mailbox, &send), ENGINE_BLOCKED);
 		transport_advance(&source->link->transport);
 		transport_advance(&target->link->transport);
 	}
 	assert_int_equal(to[LARGE - 1], 0); /* it is under way, or this tests nothing */
 	atomic_store(&hosts->fixture->cause, 1);
-	assert_int_equal(engine_abandon(&target->engine, &receive, NULL, false), ENGINE_BLOCKED);
-	assert_int_equal(engine_abandon(&target->engine, &receive, NULL, true), ENGINE_DONE);
+	assert_int_equal(mailbox_abandon(target->mailbox, &receive, NULL, false), ENGINE_BLOCKED);
+	assert_int_equal(mailbox_abandon(target->mailbox, &receive, NULL, true), ENGINE_DONE);
 	memset(to, 0, LARGE);
 	for (int i = 0; i < 10000; i++) {
 		transport_advance(&source->link->transport);
 		transport_advance(&target->link->transport);
 	}
 	assert_null(memchr(to, 1, LARGE));
-	assert_int_equal(engine_abandon(&source->engine, &send, NULL, false), ENGINE_DONE);
+	assert_int_equal(mailbox_abandon(source->mailbox, &send, NULL, false), ENGINE_DONE);
 	close_hosts(hosts);
 	free(from);
 	free(to);
@@ -296,19 +297,19 @@ int __wrap_transport_populate(void *from, size_t bytes)
 	return -1;
 }
 
-bool __real_engine_p2p_cancel(struct engine *engine, struct engine_op *op);
-bool __wrap_engine_p2p_cancel(struct engine *engine, struct engine_op *op);
-bool __wrap_engine_p2p_cancel(struct engine *engine, struct engine_op *op)
+bool __real_engine_p2p_cancel(struct mailbox *mailbox, struct engine_op *op);
+bool __wrap_engine_p2p_cancel(struct mailbox *mailbox, struct engine_op *op);
+bool __wrap_engine_p2p_cancel(struct mailbox *mailbox, struct engine_op *op)
 {
 	static struct engine_op other;
 	static struct engine_workspace workspace;
 	static unsigned char byte;
 	if (other_thread) {
 		begin(other_thread, &other, &workspace, TRACE_RECV, 99, &byte, 1, false);
-		assert_int_equal(engine_advance(engine, &other), ENGINE_BLOCKED);
+		assert_int_equal(mailbox_advance(mailbox, &other), ENGINE_BLOCKED);
 		other_thread = NULL;
 	}
-	return __real_engine_p2p_cancel(engine, op);
+	return __real_engine_p2p_cancel(mailbox, op);
 }
 
 static void advance_both(struct hosts *hosts, int turns)
@@ -330,15 +331,15 @@ static void test_given_up(void **state)
 	assert_true(from && to);
 	memset(from, 1, LARGE);
 	begin(target, &receive, &target->workspace, TRACE_RECV, 5, to, LARGE, false);
-	assert_int_equal(engine_advance(&target->engine, &receive), ENGINE_BLOCKED);
+	assert_int_equal(mailbox_advance(target->mailbox, &receive), ENGINE_BLOCKED);
 	begin(source, &send, &source->workspace, TRACE_SEND, 5, from, LARGE, false);
-	assert_int_equal(engine_advance(&source->engine, &send), ENGINE_BLOCKED);
+	assert_int_equal(mailbox_advance(source->mailbox, &send), ENGINE_BLOCKED);
 	advance_both(hosts, 1000); /* the slot is there, and not matched */
 	atomic_store(&hosts->fixture->cause, 1);
 	other_thread = target;
 	enum engine_progress progress = ENGINE_BLOCKED;
 	for (int i = 0; i < 100000 && progress == ENGINE_BLOCKED; i++) {
-		progress = engine_abandon(&target->engine, &receive, NULL, false);
+		progress = mailbox_abandon(target->mailbox, &receive, NULL, false);
 		if (progress == ENGINE_BLOCKED)
 			advance_both(hosts, 1);
 	}
@@ -363,12 +364,12 @@ static void test_no_memory_for_cells(void **state)
 	memset(to, 9, sizeof to);
 	advance_both(hosts, 100);
 	begin(source, &send, &source->workspace, TRACE_SEND, 5, from, sizeof from, false);
-	assert_int_equal(engine_advance(&source->engine, &send), ENGINE_DONE);
+	assert_int_equal(mailbox_advance(source->mailbox, &send), ENGINE_DONE);
 	refuses_memory = target->link->transport.populates = true;
 	begin(target, &receive, &target->workspace, TRACE_RECV, 5, to, sizeof to, false);
 	for (int i = 0; i < 10000; i++) {
 		advance_both(hosts, 1);
-		assert_int_equal(engine_advance(&target->engine, &receive), ENGINE_BLOCKED);
+		assert_int_equal(mailbox_advance(target->mailbox, &receive), ENGINE_BLOCKED);
 	}
 	refuses_memory = false;
 	assert_int_equal(to[0], 9);
@@ -388,16 +389,16 @@ static void test_late_answer(void **state)
 	assert_non_null(message);
 	begin_now(message, source, 5, &random);
 	advance_both(hosts, 1000);
-	assert_false(engine_p2p_cancel(&source->engine, &message->send));
-	assert_true(engine_p2p_ask_cancel(&source->engine, &message->send, words));
-	assert_int_equal(engine_advance(&source->engine, &message->send), ENGINE_BLOCKED);
+	assert_false(engine_p2p_cancel(source->mailbox, &message->send));
+	assert_true(engine_p2p_ask_cancel(source->mailbox, &message->send, words));
+	assert_int_equal(mailbox_advance(source->mailbox, &message->send), ENGINE_BLOCKED);
 	struct wait_call call = {.words = message->send.words,
 				 .count = message->send.word_count,
 				 .any = message->send.any};
 	assert_false(wait_satisfied(&call));
 	advance_both(hosts, 1000);
 	assert_true(wait_satisfied(&call));
-	assert_int_not_equal(engine_advance(&source->engine, &message->send), ENGINE_BLOCKED);
+	assert_int_not_equal(mailbox_advance(source->mailbox, &message->send), ENGINE_BLOCKED);
 	assert_int_equal(message->send.status, LS_CANCELLED);
 	free(message);
 	close_hosts(hosts);

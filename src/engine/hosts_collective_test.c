@@ -89,7 +89,7 @@ static void all_collectives_in_any_place(void **state)
 		MUST(play);
 		play_open(play, &placements[p], (uint64_t)p + 1);
 		for (int r = 0; r < play->at->size; r++)
-			play->players[r].unit->engine.completes_together = p % 2;
+			play->players[r].unit->engine->completes_together = p % 2;
 		for (int i = 0; i < CALLS; i++) {
 			struct call call;
 			draw_call(play, kinds[i % KINDS], &call);
@@ -165,7 +165,7 @@ static void ranks_that_end_together_push(void **state)
 	play_open(play, &placements[0], 1);
 	stop_pushing(play, true);
 	for (int r = 0; r < 2; r++)
-		play->players[r].unit->engine.completes_together = true;
+		play->players[r].unit->engine->completes_together = true;
 	for (int i = 0; i < CALLS; i++) {
 		run_call(play, &call);
 		settle(play); /* so that there is room for all */
@@ -183,7 +183,7 @@ static void run_ahead(bool oversubscribed)
 	play_open(play, &placements[1], 5);
 	stop_pushing(play, true);
 	for (int r = 0; r < 4; r++)
-		play->players[r].unit->engine.table.oversubscribed = oversubscribed;
+		play->players[r].unit->engine->table.oversubscribed = oversubscribed;
 	struct call call = {.kind = TRACE_BROADCAST, .dtype = LS_INT32, .size = 4, .count = 10};
 	int left[TEST_RANKS] = {0}, ahead = 0;
 	for (int r = 0; r < 4; r++)
@@ -233,7 +233,7 @@ static void abandon_all(struct play *play, bool force)
 		if (out[rank])
 			continue;
 		enum engine_progress progress =
-			engine_abandon(&player->unit->engine, &player->op, NULL, force);
+			engine_abandon(player->unit->engine, &player->op, NULL, force);
 		MUST(progress != ENGINE_BLOCKED || player->op.word_count > 0);
 		out[rank] = progress == ENGINE_DONE;
 		left -= out[rank];
@@ -349,13 +349,13 @@ static void force_needs_no_peer(void **state)
 	assert_true(root->is_blocked);
 	atomic_store(&play->hosts->fixture->cause, 1);
 	for (int i = 0; i < 100; i++) {
-		assert_int_equal(engine_abandon(&root->unit->engine, &root->op, NULL, false),
+		assert_int_equal(engine_abandon(root->unit->engine, &root->op, NULL, false),
 				 ENGINE_BLOCKED);
 		assert_true(root->op.word_count > 0);
 		transport_advance(transport_of(play, 0));
 		transport_advance(transport_of(play, 1));
 	}
-	assert_int_equal(engine_abandon(&root->unit->engine, &root->op, NULL, true), ENGINE_DONE);
+	assert_int_equal(engine_abandon(root->unit->engine, &root->op, NULL, true), ENGINE_DONE);
 	end(play);
 	close_hosts(play->hosts);
 	free(play);

@@ -6,7 +6,7 @@
 #define ENGINE_HOSTS_PLAY_FIXTURE_H
 
 #include "engine/call_fixture.h"
-#include "engine/hosts_fixture.h"
+#include "engine/hosts_unit_fixture.h"
 
 enum { STEPS_MAX = 20000000 };
 
@@ -68,7 +68,7 @@ static inline void begin(struct play *play, int rank, const struct call *call)
 	call_open(call, rank, &player->op, &player->buffers);
 	player->op.seq = ++player->unit->seq;
 	player->is_blocked = player->is_done = false;
-	engine_submit(&player->unit->engine, &player->op, &player->unit->workspace);
+	engine_submit(player->unit->engine, &player->op, &player->unit->workspace);
 }
 
 static inline void advance(struct player *player)
@@ -77,7 +77,7 @@ static inline void advance(struct player *player)
 		.words = player->op.words, .count = player->op.word_count, .any = player->op.any};
 	if (player->is_done || (player->is_blocked && !wait_satisfied(&wait)))
 		return;
-	player->progress = engine_advance(&player->unit->engine, &player->op);
+	player->progress = engine_advance(player->unit->engine, &player->op);
 	player->is_blocked = player->progress == ENGINE_BLOCKED;
 	player->is_done = !player->is_blocked;
 	MUST(!player->is_blocked || player->op.word_count > 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Sends, arrived messages and posted receives: all that happens under the mailbox' lock. */
-#include "engine/mailbox.h"
+#include "engine/mailbox_private.h"
 #include "engine/stream.h"
 
 #include <stdlib.h>
@@ -10,13 +10,13 @@
 
 /* ---- life ---- */
 
-ls_status engine_mailbox_init(struct engine *engine, unsigned limit)
+ls_status mailbox_init(struct mailbox **out, struct transport_team *team, struct memory *memory,
+		       const struct settings *settings)
 {
-	int world_size = engine->team->transport->size;
-	size_t peers =
-		sizeof(struct engine_mailbox) + (size_t)world_size * sizeof(struct mailbox_peer);
+	int world_size = team->transport->size;
+	size_t peers = sizeof(struct mailbox) + (size_t)world_size * sizeof(struct mailbox_peer);
 	size_t bytes = peers + (size_t)world_size * sizeof(struct mailbox_store);
-	struct engine_mailbox *mailbox = engine->mailbox = calloc(1, bytes);
+	struct mailbox *mailbox = *out = calloc(1, bytes);
 	if (!mailbox) {
 		MESSAGE_SAY(MESSAGE_ENGINE_MAILBOX, bytes);
 		return LS_OUT_OF_MEMORY;
@@ -25,7 +25,10 @@ ls_status engine_mailbox_init(struct engine *engine, unsigned limit)
 	lock_mail_acquire(&mailbox->lock);
 	engine_match_init(&mailbox->posted);
 	lock_mail_release(&mailbox->lock);
-	mailbox->limit = limit;
+	mailbox->team = team;
+	mailbox->memory = memory;
+	mailbox->remote = (enum setting_remote)settings->remote;
+	mailbox->limit = (unsigned)settings->messages;
 	struct mailbox_store *stores = (void *)((unsigned char *)mailbox + peers);
 	for (int q = 0; q < world_size; q++) {
 		mailbox->peers[q].blocks = stores[q].blocks;
@@ -35,14 +38,15 @@ ls_status engine_mailbox_init(struct engine *engine, unsigned limit)
 	return LS_OK;
 }
 
-void engine_mailbox_begin(struct engine *engine)
+void mailbox_begin(struct mailbox *mailbox, const _Atomic uint64_t *cause)
 {
-	const struct transport_team *team = engine->team;
-	struct engine_mailbox *mailbox = engine->mailbox;
+	const struct transport_team *team = mailbox->team;
+	mailbox->cause = cause;
+	mailbox->members = transport_team_ranks(team);
 	mailbox->tid = 0;
 	mailbox->mixed = false;
 	mailbox->crossing = (struct mailbox_crossing){.to = -1};
-	atomic_store_explicit(&engine->waited_sends, 0, memory_order_relaxed);
+	atomic_store_explicit(&mailbox->waited_sends, 0, memory_order_relaxed);
 	mailbox->next_source = 0;
 	mailbox->any_receives = 0;
 	for (int q = 0; q < team->size; q++) {
@@ -62,12 +66,11 @@ void engine_mailbox_begin(struct engine *engine)
 		peer->unowned_rts[0] = peer->unowned_rts[1] = 0;
 		peer->holds = 0;
 	}
-	engine_mailbox_cells_init(engine);
+	engine_mailbox_cells_init(mailbox);
 }
 
-void engine_mailbox_fini(struct engine *engine)
+void mailbox_fini(struct mailbox *mailbox)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	if (!mailbox)
 		return;
 	lock_mail_acquire(&mailbox->lock);
@@ -75,14 +78,12 @@ void engine_mailbox_fini(struct engine *engine)
 	lock_mail_release(&mailbox->lock);
 	lock_mail_fini(&mailbox->lock);
 	free(mailbox);
-	engine->mailbox = NULL;
 }
 
 /* ---- lists ---- */
 
 /* A complete detached operation stays in this list until engine_p2p_take_complete returns it. */
-void engine_mailbox_add_complete(struct engine_mailbox *mailbox, struct engine_op *op)
-	LOCK_REQUIRES(mail)
+void engine_mailbox_add_complete(struct mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	op->p2p.next = NULL;
 	if (mailbox->complete_last)
@@ -93,7 +94,7 @@ void engine_mailbox_add_complete(struct engine_mailbox *mailbox, struct engine_o
 	atomic_fetch_add_explicit(&mailbox->complete_count, 1, memory_order_relaxed);
 }
 
-void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *op,
+void engine_mailbox_activate(struct mailbox *mailbox, struct engine_op *op,
 			     enum engine_p2p_stage stage) LOCK_REQUIRES(mail)
 {
 	bool detached = op->p2p.detached;
@@ -114,8 +115,7 @@ bool engine_mailbox_is_delivered_next(const struct engine_op *op)
 	       engine_p2p_stage_of(op) != ENGINE_P2P_DELIVERING;
 }
 
-void engine_mailbox_complete(struct engine_mailbox *mailbox, struct engine_op *op)
-	LOCK_REQUIRES(mail)
+void engine_mailbox_complete(struct mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	if (engine_mailbox_is_delivered_next(op)) {
 		engine_stream_arrived(op);
@@ -128,9 +128,8 @@ void engine_mailbox_complete(struct engine_mailbox *mailbox, struct engine_op *o
 		engine_mailbox_add_complete(mailbox, op);
 }
 
-struct engine_op *engine_p2p_take_complete(struct engine *engine)
+struct engine_op *engine_p2p_take_complete(struct mailbox *mailbox)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	if (!atomic_load_explicit(&mailbox->complete_count, memory_order_relaxed))
 		return NULL;
 	lock_mail_acquire(&mailbox->lock);
@@ -146,31 +145,31 @@ struct engine_op *engine_p2p_take_complete(struct engine *engine)
 	return op;
 }
 
-uint32_t engine_p2p_pending(const struct engine *engine)
+uint32_t engine_p2p_pending(const struct mailbox *mailbox)
 {
-	return atomic_load_explicit(&engine->mailbox->pending, memory_order_relaxed);
+	return atomic_load_explicit(&mailbox->pending, memory_order_relaxed);
 }
 
-void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op)
+void engine_mailbox_count(struct mailbox *mailbox, struct engine_op *op)
 {
 	if (op->p2p.detached)
 		atomic_fetch_add_explicit(&mailbox->pending, 1, memory_order_relaxed);
 	engine_mailbox_note_thread(mailbox);
 }
 
-bool engine_mailbox_open_to(struct engine *engine, int q)
+bool engine_mailbox_open_to(struct mailbox *mailbox, int q)
 {
-	const struct transport_team *team = engine->team;
-	struct mailbox_peer *peer = &engine->mailbox->peers[q];
+	const struct transport_team *team = mailbox->team;
+	struct mailbox_peer *peer = &mailbox->peers[q];
 	if (!peer->to_open)
 		peer->to_open = transport_inbox_open(team, q, team->rank);
 	return peer->to_open;
 }
 
-bool engine_mailbox_open_from(struct engine *engine, int q)
+bool engine_mailbox_open_from(struct mailbox *mailbox, int q)
 {
-	const struct transport_team *team = engine->team;
-	struct mailbox_peer *peer = &engine->mailbox->peers[q];
+	const struct transport_team *team = mailbox->team;
+	struct mailbox_peer *peer = &mailbox->peers[q];
 	if (!peer->from_open)
 		peer->from_open = transport_inbox_open(team, team->rank, q);
 	return peer->from_open;
@@ -179,7 +178,7 @@ bool engine_mailbox_open_from(struct engine *engine, int q)
 /* ---- sends ---- */
 
 /* Frees RTS slots that no operation waits for, and whose blocks the receiver has returned. */
-static void sweep(struct engine *engine, struct mailbox_peer *peer, unsigned half)
+static void sweep(struct mailbox *mailbox, struct mailbox_peer *peer, unsigned half)
 {
 	for (uint64_t left = peer->unowned_rts[half]; left; left &= left - 1) {
 		unsigned i = half * MAIL_SLOTS + (unsigned)__builtin_ctzll(left);
@@ -187,7 +186,7 @@ static void sweep(struct engine *engine, struct mailbox_peer *peer, unsigned hal
 		if ((int64_t)(done - transport_mail_word(peer->out.generations[i], 0)) < 0)
 			continue;
 		/* A block that is not mine is not freed, and a message has said so. */
-		ls_status status = memory_free(engine->memory, peer->blocks[i], trace_caller_text);
+		ls_status status = memory_free(mailbox->memory, peer->blocks[i], trace_caller_text);
 		(void)status;
 		peer->blocks[i] = NULL;
 		peer->unowned_rts[half] &= ~(left & -left);
@@ -202,27 +201,26 @@ static bool is_kept(const struct mailbox_peer *peer, const struct engine_op *op)
 	return op->p2p.hands_over_block && peer->is_here;
 }
 
-static bool wants_rts(struct engine *engine, const struct engine_op *op) LOCK_REQUIRES(mail)
+static bool wants_rts(struct mailbox *mailbox, const struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	if (op->p2p.uses_cells)
-		return !engine_mailbox_find_cells(engine, op->call.send.bytes);
+		return !engine_mailbox_find_cells(mailbox, op->call.send.bytes);
 	return op->call.send.bytes > MAIL_INLINE_BYTES || op->p2p.hands_over_block ||
 	       op->p2p.cancellable || engine_is_on_stream(op);
 }
 
-static bool has_room(struct engine *engine, struct mailbox_peer *peer, const struct engine_op *op)
+static bool has_room(struct mailbox *mailbox, struct mailbox_peer *peer, const struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	if (!transport_mail_find_room(peer->to, &peer->out, mailbox->limit))
 		return false;
-	if (!wants_rts(engine, op))
+	if (!wants_rts(mailbox, op))
 		return true;
 	bool block = is_kept(peer, op);
 	transport_mail_reclaim(peer->to, &peer->out, block, peer->unowned_rts);
 	for (unsigned half = 0; half < 2; half++) /* so that no returned block stays in use */
 		if (peer->unowned_rts[half])
-			sweep(engine, peer, half);
+			sweep(mailbox, peer, half);
 	return transport_mail_has_rts(&peer->out, block);
 }
 
@@ -265,13 +263,12 @@ void engine_mailbox_disown_rts(struct mailbox_peer *peer, unsigned index, void *
 	peer->blocks[index] = block;
 }
 
-static void post(struct engine *engine, struct mailbox_peer *peer, struct engine_op *op)
+static void post(struct mailbox *mailbox, struct mailbox_peer *peer, struct engine_op *op)
 	LOCK_REQUIRES(mail)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
-	bool rts = wants_rts(engine, op);
+	bool rts = wants_rts(mailbox, op);
 	struct mail_envelope envelope = engine_mailbox_envelope(&op->call, op->record);
-	if (rts && op->p2p.uses_cells && !engine_p2p_stage_payload(engine, op)) {
+	if (rts && op->p2p.uses_cells && !engine_p2p_stage_payload(mailbox, op)) {
 		engine_mailbox_complete(mailbox, op);
 		return;
 	}
@@ -287,10 +284,10 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 	else
 		transport_mail_post(peer->to, &peer->out, &envelope, op->call.send.address,
 				    op->call.send.bytes);
-	engine_mailbox_note_sent(engine, op->call.peer,
+	engine_mailbox_note_sent(mailbox, op->call.peer,
 				 waits(op) ? MAILBOX_WAITED : MAILBOX_NONBLOCKING);
 	if (op->p2p.hands_over_block) {
-		memory_give_block(engine->memory, op->call.send.address);
+		memory_give_block(mailbox->memory, op->call.send.address);
 		engine_mailbox_disown_rts(peer, op->p2p.index, op->call.send.address);
 		op->p2p.rts = NULL;
 	}
@@ -300,21 +297,20 @@ static void post(struct engine *engine, struct mailbox_peer *peer, struct engine
 		engine_mailbox_complete(mailbox, op);
 }
 
-bool engine_mailbox_send(struct engine *engine, struct engine_op *op)
+bool engine_mailbox_send(struct mailbox *mailbox, struct engine_op *op)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	int q = op->call.peer;
 	struct mailbox_peer *peer = &mailbox->peers[q];
 	lock_mail_acquire(&mailbox->lock);
-	bool posted = !peer->queue && has_room(engine, peer, op);
+	bool posted = !peer->queue && has_room(mailbox, peer, op);
 	if (op->p2p.posted_first && !posted) {
 		lock_mail_release(&mailbox->lock);
 		return false;
 	}
 	engine_mailbox_count(mailbox, op);
-	bool requests = !posted || wants_rts(engine, op);
+	bool requests = !posted || wants_rts(mailbox, op);
 	if (posted) {
-		post(engine, peer, op);
+		post(mailbox, peer, op);
 	} else {
 		op->p2p.next = NULL;
 		if (peer->queue)
@@ -325,49 +321,48 @@ bool engine_mailbox_send(struct engine *engine, struct engine_op *op)
 		engine_p2p_set_stage(op, ENGINE_P2P_QUEUED);
 	}
 	/* This rank receives it, too: what is posted is matched at once. */
-	if (q == engine->team->rank)
-		engine_mailbox_arrive(engine, q);
+	if (q == mailbox->team->rank)
+		engine_mailbox_arrive(mailbox, q);
 	lock_mail_release(&mailbox->lock);
 	/* From here on a detached operation may be complete, and its memory gone. A queued one
 	 * needs the peer to take earlier messages out of the ring. */
 	if (requests)
-		transport_request_progress(engine->team, q);
+		transport_request_progress(mailbox->team, q);
 	else
-		transport_notify(engine->team, q);
+		transport_notify(mailbox->team, q);
 	return true;
 }
 
-bool engine_mailbox_flush_peer(struct engine *engine, int q)
+bool engine_mailbox_flush_peer(struct mailbox *mailbox, int q)
 {
-	struct mailbox_peer *peer = &engine->mailbox->peers[q];
+	struct mailbox_peer *peer = &mailbox->peers[q];
 	bool posted = false;
-	while (peer->queue && has_room(engine, peer, peer->queue)) {
+	while (peer->queue && has_room(mailbox, peer, peer->queue)) {
 		struct engine_op *op = peer->queue;
 		peer->queue = op->p2p.next;
-		post(engine, peer, op);
+		post(mailbox, peer, op);
 		posted = true;
 	}
 	return posted;
 }
 
-bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, struct wait_word *word)
+bool engine_mailbox_flush(struct mailbox *mailbox, const struct engine_op *op,
+			  struct wait_word *word)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	int q = op->call.peer;
 	lock_mail_acquire(&mailbox->lock);
-	bool posted = engine_mailbox_flush_peer(engine, q);
+	bool posted = engine_mailbox_flush_peer(mailbox, q);
 	bool queued = engine_p2p_stage_of(op) == ENGINE_P2P_QUEUED;
 	if (queued)
-		engine_mailbox_room_word(engine, q, word);
+		engine_mailbox_room_word(mailbox, q, word);
 	lock_mail_release(&mailbox->lock);
 	if (posted)
-		transport_request_progress(engine->team, q);
+		transport_request_progress(mailbox->team, q);
 	return !queued;
 }
 
-void engine_mailbox_sent(struct engine *engine, struct engine_op *op)
+void engine_mailbox_sent(struct mailbox *mailbox, struct engine_op *op)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	struct engine_p2p *p2p = &op->p2p;
 	lock_mail_acquire(&mailbox->lock);
 	if (p2p->cancelled)
@@ -381,35 +376,35 @@ void engine_mailbox_sent(struct engine *engine, struct engine_op *op)
 
 /* ---- what to wait for ---- */
 
-void engine_mailbox_source_word(struct engine *engine, int q, struct wait_word *word)
+void engine_mailbox_source_word(struct mailbox *mailbox, int q, struct wait_word *word)
 {
-	const struct mailbox_peer *peer = &engine->mailbox->peers[q];
-	transport_wait_word(engine->team, engine->team->rank,
+	const struct mailbox_peer *peer = &mailbox->peers[q];
+	transport_wait_word(mailbox->team, mailbox->team->rank,
 			    transport_mail_awaited(peer->from, &peer->in), peer->in.next, q, word);
 }
 
-void engine_mailbox_room_word(struct engine *engine, int q, struct wait_word *word)
+void engine_mailbox_room_word(struct mailbox *mailbox, int q, struct wait_word *word)
 {
-	struct mailbox_peer *peer = &engine->mailbox->peers[q];
-	if (peer->out.posted - peer->out.seen < engine->mailbox->limit) {
+	struct mailbox_peer *peer = &mailbox->peers[q];
+	if (peer->out.posted - peer->out.seen < mailbox->limit) {
 		/* All RTS slots are in use. */
-		transport_wait_word(engine->team, q, &peer->to->returned, peer->out.returned + 1, q,
-				    word);
+		transport_wait_word(mailbox->team, q, &peer->to->returned, peer->out.returned + 1,
+				    q, word);
 		return;
 	}
-	transport_wait_word(engine->team, q, &peer->to->taken, peer->out.seen + 1, q, word);
+	transport_wait_word(mailbox->team, q, &peer->to->taken, peer->out.seen + 1, q, word);
 }
 
-int engine_mailbox_source_words(struct engine *engine, int source, struct wait_word *words)
+int engine_mailbox_source_words(struct mailbox *mailbox, int source, struct wait_word *words)
 {
 	int count = 0;
-	for (int q = 0; q < engine->team->size; q++) {
+	for (int q = 0; q < mailbox->team->size; q++) {
 		if (source != MATCH_ANY && source != q)
 			continue;
-		engine_mailbox_source_word(engine, q, &words[count]);
+		engine_mailbox_source_word(mailbox, q, &words[count]);
 		/* A message for a receive from any source may come from another thread of this
 		 * rank. But that does not count as a hope when all other ranks are gone. */
-		if (source == MATCH_ANY && q == engine->team->rank && engine->team->size > 1)
+		if (source == MATCH_ANY && q == mailbox->team->rank && mailbox->team->size > 1)
 			words[count].edge.record = WAIT_RECORD_OTHERS;
 		count++;
 	}

@@ -1,293 +1,160 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All messages of one rank in one group: queued sends, unexpected messages (arrived and not
- * matched), and posted receives (not matched yet). One lock guards all of them. It is held for
- * look-ups and short copies only; long messages are copied without it (sendrecv.c).
+ * The messages of one rank in one group: sends, receives and probes, one by one. As the engine, it
+ * never blocks: mailbox_advance makes the progress that is possible at once, then returns the words
+ * that the operation waits for.
  *
- * There are two sorts of operations. A blocking one is advanced by the calling thread alone,
- * although another thread may complete it. A detached one is advanced by any thread that calls
- * engine_p2p_progress; when it is complete it stays in the list `complete` until
- * engine_p2p_take_complete returns it.
- *
- *   send     new -> queued (no free slot) -> sent (long: until it is received) -> complete
- *   receive  new -> posted -> matched (long: pieces are copied) -> draining (the source still
- *            copies some) -> complete */
+ * Any number of threads may send and receive at once. There are two sorts of operations. A blocking
+ * one is advanced by the calling thread alone, although another thread may complete it. A detached
+ * one is advanced by any thread that calls engine_p2p_progress; once it is complete,
+ * engine_p2p_take_complete returns it. */
 #ifndef ENGINE_MAILBOX_H
 #define ENGINE_MAILBOX_H
 
-#include "engine/engine_private.h"
-#include "engine/match.h"
+#include "base/settings.h"
+#include "engine/engine.h"
 #include "transport/mail.h"
 
-/* The messages between this rank and one peer. */
-struct mailbox_peer {
-	struct mail_box *to;            /* in its segment: messages from me */
-	struct mail_box *from;          /* in my segment: messages from it */
-	const struct mail_cells *cells; /* in its segment: cells of its messages */
-	bool is_here;                   /* it shares this host */
-	bool to_open, from_open;        /* the boxes have memory */
-	struct mail_out out;
-	/* A thread that waits for a message of this source awaits `in.next`, read in the same
-	 * section of the lock in which it found no message. So the awaited word changes for each
-	 * message that another thread looks at afterwards. */
-	struct mail_in in;
-	struct engine_op *queue, *queue_last; /* sends that wait for a free slot, in order */
-	/* RTS slots that no operation waits for: those of blocks that were handed over, and of
-	 * cancelled sends. Each slot, and its block, is free once the receiver has returned it. Any
-	 * thread may find that; it may find it for RTS slots of operations, too, before these do.
-	 * So no slot stays in use because no thread makes progress. */
-	uint64_t unowned_rts[2]; /* as mail_out.rts */
-	void **blocks;           /* [MAIL_RTS]; NULL: none */
-	/* [MAIL_SLOTS] By the peer's RTS slot, of the second half: blocks that it has handed over
-	 * to me and that I have not returned. */
-	void **held;
-	uint64_t sends, receives; /* how many were begun */
-	/* For crossed.c: calls waited for all messages to the peer from this position on; 0: not
-	 * for the last one. */
-	uint64_t waited_from;
-	uint32_t holds;        /* the number of blocks in `held` */
-	uint32_t posted_count; /* posted receives from this source alone */
-	uint32_t unexpected_count;
-	/* [MAIL_SLOTS] arrived and not matched; in the order of arrival */
-	struct mail_message *unexpected;
+struct mailbox;
+
+/* Allocates the mailbox of a group of at most the world's size; it serves one group after another.
+ * `team` is the members of the present one. Errors: LS_OUT_OF_MEMORY, with a message. */
+LS_CHECKED ls_status mailbox_init(struct mailbox **mailbox, struct transport_team *team,
+				  struct memory *memory, const struct settings *settings);
+/* Call for a new group, after `team` was set to its members. cause: the group's cause word, see
+ * wait_has_failed. */
+void mailbox_begin(struct mailbox *mailbox, const _Atomic uint64_t *cause);
+/* NULL: does nothing. */
+void mailbox_fini(struct mailbox *mailbox);
+
+/* ---- one operation ---- */
+
+/* As engine_submit, for a send, receive or probe. Nothing is sent or matched yet. */
+void mailbox_submit(struct mailbox *mailbox, struct engine_op *op,
+		    struct engine_workspace *workspace);
+/* As engine_advance. ENGINE_BLOCKED of a detached operation: it belongs to engine_p2p_progress now,
+ * and may already be complete and freed. */
+enum engine_progress mailbox_advance(struct mailbox *mailbox, struct engine_op *op);
+/* As engine_abandon. */
+enum engine_progress mailbox_abandon(struct mailbox *mailbox, struct engine_op *op,
+				     const struct ranks *gone, bool force);
+
+/* ---- short messages ---- */
+
+/* A send or receive of at most MAIL_EAGER_BYTES, to or from one peer. */
+struct engine_short {
+	int peer, tag;
+	ls_dtype dtype;
+	bool is_blocking; /* the call blocks */
+	uint64_t count, bytes;
+	const void *send;
+	void *recv;
 };
-/* The seldom used arrays of a peer are apart, so that a new group touches few pages. */
-struct mailbox_store {
-	void *blocks[MAIL_RTS], *held[MAIL_SLOTS];
-	struct mail_message unexpected[MAIL_SLOTS];
+struct engine_sent {
+	uint64_t number; /* as engine_p2p_number */
+	/* The receiver is busy and falls behind: the caller should pause for a moment. */
+	bool receiver_lags;
 };
-
-/* For a rank of which one thread sends and receives: see crossed.c. */
-struct mailbox_crossing {
-	/* The last send that the thread has waited for since its last blocking receive: to which
-	 * rank, -1: none. */
-	int to;
-	uint32_t run; /* it has waited for this many sends to that rank, up to this one */
-	bool unsure;  /* it is not known how many nonblocking ones it has waited for */
-	uint64_t position;
-	/* Short nonblocking sends: how many, how many when it had last waited for all, and the last
-	 * one. */
-	uint64_t begun, seen, begun_position;
-	int begun_to;
-	bool chooses;   /* it has begun a receive of any source that it did not wait for at once */
-	uint32_t count; /* how many receives were checked */
-	struct ranks ring; /* what the last check has followed */
+/* A send that is complete at once. True: the message is in the peer's memory. False: nothing was
+ * done, because the send needs the general path. record: its index in the trace. */
+bool engine_p2p_send_short(struct mailbox *mailbox, const struct engine_short *call,
+			   uint64_t record, struct engine_sent *out);
+/* A short message that was received at once. */
+struct engine_received {
+	struct mail_message message;
+	uint64_t number; /* as engine_p2p_number; only with `numbers` */
+	bool crossed;    /* as op->p2p.crossed */
 };
-
-/* The message that is in one of my cells, or was there last. */
-struct mailbox_cell_use {
-	uint64_t position;
-	int peer;
+/* False: there is no such message; *word is the word to wait for before the next try. word NULL:
+ * the caller does not wait. */
+bool engine_p2p_receive_short(struct mailbox *mailbox, const struct engine_short *call,
+			      bool numbers, struct engine_received *out, struct wait_word *word);
+/* After a receive with `crossed`: who would have waited for each other with longer messages. */
+struct ranks engine_p2p_crossed_ranks(struct mailbox *mailbox);
+/* Adds 1 to a word that threads change only by this function, and returns the new value. */
+uint64_t engine_p2p_increment(struct mailbox *mailbox, _Atomic uint64_t *word);
+/* Call when the handle of a short send was waited for. They are counted exactly if only one thread
+ * sends, and the count is used only then. */
+void engine_p2p_note_waited(struct mailbox *mailbox);
+/* The number of a new send to `peer`, or of a new receive from `peer` or MATCH_ANY: 1, 2, … */
+uint64_t engine_p2p_number(struct mailbox *mailbox, enum trace_kind kind, int peer);
+/* An operation that the calling thread itself waits for. */
+struct engine_awaited {
+	const struct engine_op *op;
+	const struct engine_op *before; /* another that has to be complete first; NULL: none */
+	/* 0: one operation. Otherwise `op` stands for all operations whose p2p.batch it is: all of
+	 * them are needed, and their words carry this alternative. */
+	uint32_t alternative;
 };
-/* My cells, the left ones of all pairs and the right ones: see cells.c. */
-struct mailbox_cells {
-	struct mail_cells *memory;
-	bool open;        /* they have memory */
-	uint64_t free[2]; /* bit i: the cell of pair i is free; 0: in use when last checked */
-	unsigned half;    /* which half of a pair a message takes that needs one cell */
-	struct mailbox_cell_use uses[2][MAIL_CELL_PAIRS];
+/* Matches arrived messages, sends queued ones if there are free slots, and advances all detached
+ * operations. True if there is more to do at once. Otherwise any of words[*count] ends the wait;
+ * words beyond max are counted and left out. Words of operations that are not among the `own_count`
+ * (at most WAIT_ALTERNATIVE_MAX) carry WAIT_RECORD_OTHERS. For one thread at a time. */
+bool engine_p2p_progress(struct mailbox *mailbox, const struct engine_awaited *own, int own_count,
+			 struct wait_word *words, int max, int *count);
+/* Fills in the same words, makes no progress; with own_count only those of these operations. Any
+ * thread. Returns their number. */
+int engine_p2p_words(struct mailbox *mailbox, const struct engine_awaited *own, int own_count,
+		     struct wait_word *words, int max);
+/* Whether one of these words has arrived, or a detached operation has something to copy. */
+bool engine_p2p_is_ready(struct mailbox *mailbox);
+/* What an operation still needs of peers that are gone. */
+enum engine_need {
+	ENGINE_NEEDS_NOBODY, /* it needs none of them */
+	/* from any source: all other members are gone, but this rank may send the message itself */
+	ENGINE_NEEDS_SELF,
+	ENGINE_NEEDS_GONE, /* it needs *peer, and so can never complete */
 };
-
-struct engine_mailbox {
-	struct lock_mail lock;
-	struct match_table posted LOCK_GUARDED(mail);
-	/* Detached operations that need to be advanced. The thread that advances them takes them
-	 * out of the list meanwhile. When it puts them back it ends those that were cancelled; a
-	 * cancelled operation that is in the list is ended by the cancelling thread. */
-	struct engine_op *active LOCK_GUARDED(mail);
-	/* Detached operations that are complete. The thread that has added one may go back to
-	 * sleep; so a thread that stops making progress, or arms the bell, checks this list
-	 * (engine_p2p_has_work). */
-	struct engine_op *complete LOCK_GUARDED(mail), *complete_last LOCK_GUARDED(mail);
-	_Atomic uint32_t complete_count;
-	_Atomic uint32_t pending;     /* detached operations that are not complete */
-	_Atomic uint32_t device_busy; /* of those: ENGINE_P2P_DEVICE_BUSY */
-	uint64_t any_receives;        /* how many receives from any source were begun */
-	unsigned limit;               /* setting MESSAGES */
-	uint32_t tid;                 /* the first thread that has sent or received */
-	bool mixed;                   /* other threads have, too */
-	int next_source;              /* the source that a receive from any source looks at first */
-	struct mailbox_crossing crossing;
-	struct mailbox_cells cells;
-	struct mailbox_peer peers[];
-};
-
-static inline enum engine_p2p_stage engine_p2p_stage_of(const struct engine_op *op)
+/* Whether a send, receive or probe can complete without the peers in `gone`, which were dead or had
+ * left before this call. What they did before counts. Any thread. */
+enum engine_need engine_p2p_need(struct mailbox *mailbox, const struct engine_op *op,
+				 const struct ranks *gone, int *peer);
+/* The word that a message of this rank to itself would change; to find it among other words. */
+const _Atomic uint64_t *engine_p2p_self_word(struct mailbox *mailbox);
+/* A detached operation that is complete, with op->status; returns each one once. NULL: none. */
+struct engine_op *engine_p2p_take_complete(struct mailbox *mailbox);
+/* How many detached operations are not complete. */
+uint32_t engine_p2p_pending(const struct mailbox *mailbox);
+/* After the group has failed: removes any one detached operation that is not complete from its
+ * list, for engine_abandon; NULL: none. device_busy: also one of engine_p2p_await_device. */
+struct engine_op *engine_p2p_remove(struct mailbox *mailbox, bool device_busy);
+/* For a failed operation on a stream, after engine_abandon has done all but wait for its device. It
+ * becomes complete, with the status that it has, when the device has completed its work for it. */
+void engine_p2p_await_device(struct mailbox *mailbox, struct engine_op *op);
+/* How many of engine_p2p_pending only wait for their device. */
+uint32_t engine_p2p_device_busy(const struct mailbox *mailbox);
+/* Whether a detached operation has something to copy, or is complete and engine_p2p_take_complete
+ * has not returned it yet. */
+bool engine_p2p_has_work(struct mailbox *mailbox);
+/* Whether a send waits for a slot. */
+static inline bool engine_p2p_is_queued(const struct engine_op *op)
 {
-	return (enum engine_p2p_stage)atomic_load_explicit(&op->p2p.stage, memory_order_acquire);
+	return atomic_load_explicit(&op->p2p.stage, memory_order_acquire) == ENGINE_P2P_QUEUED;
 }
-static inline struct engine_op *engine_mailbox_op_of(struct match_entry *entry)
+/* Whether a send has had one. */
+static inline bool engine_p2p_is_posted(const struct engine_op *op)
 {
-	return (struct engine_op *)(void *)((char *)entry - offsetof(struct engine_op, p2p.entry));
+	uint32_t stage = atomic_load_explicit(&op->p2p.stage, memory_order_acquire);
+	return stage == ENGINE_P2P_SENT || stage == ENGINE_P2P_COMPLETE;
 }
-static inline const struct engine_op *engine_mailbox_const_op_of(const struct match_entry *entry)
-{
-	return (const struct engine_op *)(const void *)((const char *)entry -
-							offsetof(struct engine_op, p2p.entry));
-}
-static inline void engine_p2p_set_stage(struct engine_op *op, enum engine_p2p_stage stage)
-{
-	atomic_store_explicit(&op->p2p.stage, (uint32_t)stage, memory_order_release);
-}
+/* Cancels it. True: it was unmatched, and is now complete with LS_CANCELLED, or will be once the
+ * thread that advances it has seen that. */
+bool engine_p2p_cancel(struct mailbox *mailbox, struct engine_op *op);
+/* If that was false, asks a receiver on another host. True: wait for one of two words, call
+ * engine_p2p_cancel again. The operation may end with LS_CANCELLED later, too. */
+bool engine_p2p_ask_cancel(struct mailbox *mailbox, struct engine_op *op, struct wait_word words[2]);
+/* ENGINE_DONE: *out is the oldest message that such a receive would match. ENGINE_BLOCKED: there is
+ * none; wait for any of *count words. */
+enum engine_progress engine_p2p_probe(struct mailbox *mailbox, int source, int tag,
+				      struct mail_message *out, struct wait_word *words, int *count);
+/* Returns a block that was received without a copy to its sender; false if it is none. */
+bool engine_p2p_give_back(struct mailbox *mailbox, void *block);
+/* How long the message in such a block is, as its sender says; 0: it is none. */
+size_t engine_p2p_held_bytes(struct mailbox *mailbox, const void *block);
 
-/* ---- under the lock ---- */
-
-/* The operation is complete. Its memory may be gone afterwards: that of a detached one once the
- * lock is released; that of a blocking one at once, because its caller reads the stage without the
- * lock. */
-void engine_mailbox_complete(struct engine_mailbox *mailbox, struct engine_op *op)
-	LOCK_REQUIRES(mail);
-/* Whether engine_mailbox_complete only begins the last part of a receive on a stream that has its
- * message: the stream copies that out. */
-bool engine_mailbox_is_delivered_next(const struct engine_op *op);
-/* Appends a detached operation to the list of complete ones; also one that has failed while its
- * peer may still touch its buffer, which its stage tells engine_p2p_abandon. */
-void engine_mailbox_add_complete(struct engine_mailbox *mailbox, struct engine_op *op)
-	LOCK_REQUIRES(mail);
-/* Call when the RTS slot of the operation shows its progress from now on. The memory of a blocking
- * one may be gone at once, too. */
-void engine_mailbox_activate(struct engine_mailbox *mailbox, struct engine_op *op,
-			     enum engine_p2p_stage stage) LOCK_REQUIRES(mail);
-/* Counts a new operation, and notes the thread that made it. */
-void engine_mailbox_count(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);
-static inline void engine_mailbox_note_thread(struct engine_mailbox *mailbox) LOCK_REQUIRES(mail);
-static inline void engine_mailbox_note_thread(struct engine_mailbox *mailbox)
-{
-	uint32_t tid = trace_thread_id();
-	if (__builtin_expect(mailbox->tid == tid, 1))
-		return;
-	mailbox->mixed |= mailbox->tid != 0;
-	mailbox->tid = mailbox->tid ? mailbox->tid : tid;
-}
-/* Allocates the inbox for messages that this rank sends to a peer, or receives from it, if it has
- * no memory yet; call before the first send or receive. False, after a message: the system has no
- * memory left. */
-bool engine_mailbox_open_to(struct engine *engine, int peer) LOCK_REQUIRES(mail);
-bool engine_mailbox_open_from(struct engine *engine, int peer) LOCK_REQUIRES(mail);
-
-/* ---- cells.c ---- */
-
-/* Call for a new group. */
-void engine_mailbox_cells_init(struct engine *engine);
-/* Whether there are free cells for this many bytes, at most MAIL_EAGER_BYTES. The first call
- * allocates the cells' memory, and each looks which cells the receivers have read meanwhile. */
-bool engine_mailbox_find_cells(struct engine *engine, uint64_t bytes) LOCK_REQUIRES(mail);
-/* Posts a message of more than MAIL_INLINE_BYTES, for which there are free cells and a free slot;
- * writes the place of the cells into the envelope. */
-void engine_mailbox_post_eager(struct engine_mailbox *mailbox, int dest,
-			       struct mail_envelope *envelope, const void *payload, uint64_t bytes)
-	LOCK_REQUIRES(mail);
-
-/* ---- matching, and queued sends ---- */
-
-/* The envelope of a new message, as if its payload were in the slot. */
-struct mail_envelope engine_mailbox_envelope(const struct engine_call *call, uint64_t record);
-/* Finds the oldest unexpected message of one source that has this tag: its place in the list, or
- * -1. The second function removes it. */
-int engine_mailbox_find_unexpected(const struct mailbox_peer *peer, int tag) LOCK_REQUIRES(mail);
-void engine_mailbox_take_unexpected(struct mailbox_peer *peer, int place, struct mail_message *out)
-	LOCK_REQUIRES(mail);
-/* The call that has sent a message. */
-enum mailbox_sent {
-	MAILBOX_WAITED, /* a blocking one, which had waited for the receiver of a long message */
-	MAILBOX_HANDLE, /* a nonblocking one with a handle; a short message */
-	MAILBOX_NONBLOCKING, /* another nonblocking one */
-};
-void engine_mailbox_note_sent(struct engine *engine, int dest, enum mailbox_sent how)
-	LOCK_REQUIRES(mail);
-/* Call for each message that a blocking call has received. True: the ranks of `crossing.ring` would
- * all have waited for each other if their messages had been long. */
-bool engine_mailbox_crossed(struct engine *engine, const struct mail_message *message)
-	LOCK_REQUIRES(mail);
-/* Removes a receive from the posted ones. */
-void engine_mailbox_forget(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail);
-/* Completes a cancelled operation that no thread advances. */
-void engine_mailbox_end_cancelled(struct engine_mailbox *mailbox, struct engine_op *op)
-	LOCK_REQUIRES(mail);
-/* The RTS slot, and a block or NULL, belong to the receiver until it returns them. */
-void engine_mailbox_disown_rts(struct mailbox_peer *peer, unsigned index, void *block);
-/* Removes a send from the queue. */
-void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op);
-/* Takes all new messages of one source out of its ring: matches them, or adds them to the
- * unexpected ones. */
-void engine_mailbox_arrive(struct engine *engine, int source) LOCK_REQUIRES(mail);
-/* Posts queued sends to this peer as far as there are free slots; true: the caller wakes the
- * peer. */
-bool engine_mailbox_flush_peer(struct engine *engine, int peer) LOCK_REQUIRES(mail);
-/* The word that changes when a message of this source arrives. */
-void engine_mailbox_source_word(struct engine *engine, int source, struct wait_word *word)
-	LOCK_REQUIRES(mail);
-/* As engine_mailbox_source_word, for a source or LS_ANY_SOURCE; returns how many words. */
-int engine_mailbox_source_words(struct engine *engine, int source, struct wait_word *words)
-	LOCK_REQUIRES(mail);
-/* The word that changes when a slot for a queued send may be free. */
-void engine_mailbox_room_word(struct engine *engine, int peer, struct wait_word *word)
-	LOCK_REQUIRES(mail);
-
-/* ---- these take the lock, and wake peers where needed ---- */
-
-/* Posts a new send, or queues it behind others. False: there is no free slot for a send with
- * p2p.posted_first; nothing was done. */
-bool engine_mailbox_send(struct engine *engine, struct engine_op *op);
-/* Posts queued sends to this send's peer as far as there are free slots. False, with *word, if the
- * send itself is still queued. */
-bool engine_mailbox_flush(struct engine *engine, const struct engine_op *op, struct wait_word *word);
-/* Matches a new receive with an unexpected message, or posts it. A blocking one that is posted then
- * has its words in op->words. A detached one may be complete, and its memory gone. */
-void engine_mailbox_receive(struct engine *engine, struct engine_op *op);
-/* Polls the rings of all sources that this receive may match, and matches the arrived messages.
- * True, with op->words: the receive is still posted. */
-bool engine_mailbox_poll_posted(struct engine *engine, struct engine_op *op);
-/* Whether a send that asks for it was cancelled; then it is complete, except its stage. */
-bool engine_mailbox_is_cancelled(struct engine *engine, struct engine_op *op);
-/* Completes a send with op->status: the receiver has freed its RTS slot, or it was cancelled. */
-void engine_mailbox_sent(struct engine *engine, struct engine_op *op);
-/* The oldest message that fits. False if there is none, with words[*count] to wait for; *count is 0
- * if the system has no memory for an inbox, which a message has said. */
-bool engine_mailbox_peek(struct engine *engine, int source, int tag, struct mail_message *out,
-			 struct wait_word *words, int *count);
-
-/* ---- stage.c ---- */
-
-/* Makes the payload of a long send accessible to its receiver, unless it is posted first. False: it
- * has failed with op->status. */
-bool engine_p2p_stage_payload(struct engine *engine, struct engine_op *op);
-/* Copies the payload of a send into its block, all at once; it will not be posted first. */
-void engine_p2p_stage_all(struct engine *engine, struct engine_op *op);
-/* Whether to store past the cache. The receiver may still have the lines of an earlier message. If
- * the two processors share no cache, fetching a line back from it takes longer than writing it to
- * memory. */
-bool engine_p2p_begin_stores(struct engine *engine, struct engine_op *op);
-/* The receiver has copied the message: notes what the stores and the transfer have cost. */
-void engine_p2p_end_stores(struct engine *engine, const struct engine_op *op);
-
-/* ---- sendrecv.c ---- */
-
-/* Advances a send or receive that has its RTS slot: copies pieces, or checks how many the peer has
- * copied. ENGINE_MORE: a slice was copied, and the next one can be copied at once. */
-enum engine_progress engine_p2p_copy_pieces(struct engine *engine, struct engine_op *op);
-/* The value that `staged` must reach before a receive that has its RTS slot can copy the next
- * piece; 0: it need not wait. */
-uint64_t engine_p2p_unstaged(const struct engine_op *op);
-/* The word that such an operation waits for: until its payload is staged, then until the peer is
- * done. */
-void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct wait_word *word);
-
-/* ---- sendrecv.c and abandon.c ---- */
-
-/* Adds a word of member `owner`'s segment, which the operation's peer writes. */
-static inline void engine_p2p_add_word(struct engine *engine, struct engine_op *op, int owner,
-				       const _Atomic uint64_t *word, uint64_t value)
-{
-	transport_wait_word(engine->team, owner, word, value, op->call.peer,
-			    &op->words[op->word_count++]);
-}
-
-static inline bool engine_p2p_is_reached(const _Atomic uint64_t *word, uint64_t value)
-{
-	return (int64_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0;
-}
-/* Frees the block that a payload was staged in; lost: the receiver may still read it, so it is
- * never used again. */
-void engine_p2p_release_payload(struct engine *engine, struct engine_op *op, bool lost);
+/* Call when this rank has no send or receive under way, and begins none any more. Counts messages
+ * that nobody will receive: from `source`, or sent to `dest` after it had closed the group. *first:
+ * the oldest. Each counts once, on one of the two ranks; long ones do not, as their sends fail. */
+int engine_p2p_lost_from(struct mailbox *mailbox, int source, struct mail_envelope *first);
+int engine_p2p_lost_to(struct mailbox *mailbox, int dest, struct mail_envelope *first);
 
 #endif

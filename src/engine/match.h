@@ -11,16 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MATCH_ANY = -1, MATCH_BUCKETS_LEAST = 16 };
+#include "engine/p2p_part.h"
 
-/* A part of the operation. */
-struct match_entry {
-	int32_t source, tag;      /* what it receives; MATCH_ANY: any */
-	uint64_t order;           /* of the calls */
-	struct match_entry *next; /* in its queue */
-	struct match_entry *last,
-		*next_queue; /* of the first one: its queue's last, and the bucket's next */
-};
+enum { MATCH_BUCKETS_LEAST = 16 };
 
 struct match_table {
 	struct match_entry **buckets; /* [1 << bits] */

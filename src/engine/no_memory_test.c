@@ -9,9 +9,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "engine_fixture.h"
+#include "mailbox_fixture.h"
 
-#include "engine/mailbox.h"
+#include "engine/mailbox_private.h"
 #include "engine/p2p_words.h"
 
 static int open_pair(void **state)
@@ -54,10 +54,10 @@ static void must_fail(struct unit *unit, enum trace_kind kind, int peer)
 					.send = buffer,
 					.recv = buffer}};
 	struct engine_workspace workspace;
-	engine_submit(&unit->engine, &op, &workspace);
-	assert_int_equal(engine_advance(&unit->engine, &op), ENGINE_FAILED);
+	mailbox_submit(unit->mailbox, &op, &workspace);
+	assert_int_equal(mailbox_advance(unit->mailbox, &op), ENGINE_FAILED);
 	assert_int_equal(op.status, LS_OUT_OF_MEMORY);
-	assert_int_equal(engine_abandon(&unit->engine, &op, NULL, false), ENGINE_DONE);
+	assert_int_equal(mailbox_abandon(unit->mailbox, &op, NULL, false), ENGINE_DONE);
 }
 
 static void test_no_memory(void **state)
@@ -69,20 +69,20 @@ static void test_no_memory(void **state)
 	struct engine_sent sent;
 	struct engine_received received;
 	struct wait_word word;
-	if (!unit->engine.team->transport->populates)
+	if (!unit->link->team.transport->populates)
 		skip(); /* all inboxes have their memory */
 	refuse_pages();
 	call.send = call.recv = &byte;
-	assert_false(engine_p2p_send_short(&unit->engine, &call, 1, &sent));
-	assert_false(engine_p2p_receive_short(&unit->engine, &call, true, &received, &word));
+	assert_false(engine_p2p_send_short(unit->mailbox, &call, 1, &sent));
+	assert_false(engine_p2p_receive_short(unit->mailbox, &call, true, &received, &word));
 	assert_false(engine_word_is_there(&word));
 	must_fail(unit, TRACE_SEND, 1);
 	must_fail(unit, TRACE_RECV, 1);
 	must_fail(unit, TRACE_RECV, MATCH_ANY);
 	must_fail(unit, TRACE_PROBE, 1);
 	for (int q = 0; q < 2; q++)
-		assert_false(transport_inbox_is_open(transport_area_of(unit->engine.team, q), 0) ||
-			     transport_inbox_is_open(transport_area_of(unit->engine.team, q), 1));
+		assert_false(transport_inbox_is_open(transport_area_of(&unit->link->team, q), 0) ||
+			     transport_inbox_is_open(transport_area_of(&unit->link->team, q), 1));
 }
 
 int main(void)

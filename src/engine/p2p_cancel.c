@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Cancels sends and receives that have not been matched. Whether a long send to another host was
  * matched, this rank cannot know, so it asks the receiver (transport/far_cancel.c). */
-#include "engine/mailbox.h"
+#include "engine/mailbox_private.h"
 #include "transport/hosts.h"
 
 void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op)
@@ -16,8 +16,7 @@ void engine_mailbox_unqueue(struct mailbox_peer *peer, struct engine_op *op)
 		peer->queue_last = before;
 }
 
-void engine_mailbox_end_cancelled(struct engine_mailbox *mailbox, struct engine_op *op)
-	LOCK_REQUIRES(mail)
+void engine_mailbox_end_cancelled(struct mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	op->status = LS_CANCELLED;
 	op->p2p.rts = NULL;
@@ -35,23 +34,23 @@ static bool take_back(struct engine_p2p *p2p) LOCK_REQUIRES(mail)
 
 /* The RTS slot, and with it a block of the send, belongs to the receiver until that has seen the
  * cancel. */
-static bool withdraw(struct engine *engine, struct engine_op *op) LOCK_REQUIRES(mail)
+static bool withdraw(struct mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	struct engine_p2p *p2p = &op->p2p;
-	struct mailbox_peer *peer = &engine->mailbox->peers[op->call.peer];
+	struct mailbox_peer *peer = &mailbox->peers[op->call.peer];
 	if (!take_back(p2p))
 		return false;
 	p2p->cancelled = true;
 	engine_mailbox_disown_rts(peer, p2p->index, op->input_block);
 	op->input_block = NULL;
 	transport_mail_skip(peer->to, &peer->out);
-	if (op->call.peer == engine->team->rank)
-		engine_mailbox_arrive(engine, op->call.peer);
+	if (op->call.peer == mailbox->team->rank)
+		engine_mailbox_arrive(mailbox, op->call.peer);
 	return true;
 }
 
 /* No thread makes progress on it just now: it is complete. */
-static void end_active(struct engine_mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
+static void end_active(struct mailbox *mailbox, struct engine_op *op) LOCK_REQUIRES(mail)
 {
 	struct engine_op **at = &mailbox->active;
 	while (*at && *at != op)
@@ -62,24 +61,22 @@ static void end_active(struct engine_mailbox *mailbox, struct engine_op *op) LOC
 	}
 }
 
-bool engine_mailbox_is_cancelled(struct engine *engine, struct engine_op *op)
+bool engine_mailbox_is_cancelled(struct mailbox *mailbox, struct engine_op *op)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	int peer = op->call.peer;
 	if (!atomic_load_explicit(&op->p2p.asks_cancel, memory_order_relaxed))
 		return atomic_load(&op->p2p.cancelled);
 	lock_mail_acquire(&mailbox->lock);
-	bool now = withdraw(engine, op);
+	bool now = withdraw(mailbox, op);
 	lock_mail_release(&mailbox->lock);
 	if (now)
-		transport_request_progress(engine->team, peer);
+		transport_request_progress(mailbox->team, peer);
 	return atomic_load(&op->p2p.cancelled);
 }
 
-bool engine_p2p_ask_cancel(struct engine *engine, struct engine_op *op, struct wait_word words[2])
+bool engine_p2p_ask_cancel(struct mailbox *mailbox, struct engine_op *op, struct wait_word words[2])
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
-	const struct transport_team *team = engine->team;
+	const struct transport_team *team = mailbox->team;
 	struct engine_p2p *p2p = &op->p2p;
 	lock_mail_acquire(&mailbox->lock);
 	int peer = op->call.peer;
@@ -96,12 +93,11 @@ bool engine_p2p_ask_cancel(struct engine *engine, struct engine_op *op, struct w
 	}
 	lock_mail_release(&mailbox->lock);
 	/* If the operation has ended, its RTS slot may be in use again: then no rank is asked. */
-	return asks && transport_cancel(engine->team, peer, index, generation);
+	return asks && transport_cancel(mailbox->team, peer, index, generation);
 }
 
-bool engine_p2p_cancel(struct engine *engine, struct engine_op *op)
+bool engine_p2p_cancel(struct mailbox *mailbox, struct engine_op *op)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	bool back = true, was_sent = false;
 	lock_mail_acquire(&mailbox->lock);
 	/* The peer of a receive from any source changes when it matches a message. */
@@ -118,7 +114,7 @@ bool engine_p2p_cancel(struct engine *engine, struct engine_op *op)
 		engine_mailbox_complete(mailbox, op);
 		break;
 	case ENGINE_P2P_SENT:
-		back = was_sent = withdraw(engine, op);
+		back = was_sent = withdraw(mailbox, op);
 		if (back)
 			end_active(mailbox, op);
 		break;
@@ -128,6 +124,6 @@ bool engine_p2p_cancel(struct engine *engine, struct engine_op *op)
 	}
 	lock_mail_release(&mailbox->lock);
 	if (was_sent)
-		transport_request_progress(engine->team, peer);
+		transport_request_progress(mailbox->team, peer);
 	return back;
 }

@@ -132,14 +132,14 @@ static void note_posted(const struct match_entry *entry, void *context)
 }
 
 /* Looks at all posted receives only if some own[i] stands for several operations. */
-static void find_posted(const struct engine *engine, struct posted *posted) LOCK_REQUIRES(mail)
+static void find_posted(const struct mailbox *mailbox, struct posted *posted) LOCK_REQUIRES(mail)
 {
 	const struct engine_words *list = posted->list;
 	bool several = false;
 	for (int i = 0; i < list->own_count; i++)
 		several |= list->own[i].alternative != 0;
 	if (several) {
-		engine_match_each(&engine->mailbox->posted, note_posted, posted);
+		engine_match_each(&mailbox->posted, note_posted, posted);
 		return;
 	}
 	for (int i = 0; i < list->own_count; i++) {
@@ -166,11 +166,11 @@ static struct need need_of_room(const struct engine_words *list, const struct ma
 /* A receive from any source does not need this rank itself if the group has other members: see
  * engine_mailbox_source_words. Nor do operations in `chosen`, because their other words show the
  * same. */
-static struct need need_of_source(const struct engine *engine, const struct engine_words *list,
+static struct need need_of_source(const struct mailbox *mailbox, const struct engine_words *list,
 				  const struct posted *posted, int q)
 {
 	struct need need = {0};
-	bool other = q != engine->team->rank || engine->team->size == 1;
+	bool other = q != mailbox->team->rank || mailbox->team->size == 1;
 	if (list->own_count == 0)
 		return need;
 	need.owners = posted->sources[q];
@@ -189,30 +189,29 @@ static uint64_t several_of(const struct engine_words *list, uint64_t owners)
 	return several;
 }
 
-void engine_words_add_others(struct engine *engine, struct engine_words *list)
+void engine_words_add_others(struct mailbox *mailbox, struct engine_words *list)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	struct wait_word word;
 	struct posted posted;
 	if (list->own_count > 0) {
-		clear_posted(&posted, list, engine->team->size);
-		find_posted(engine, &posted);
+		clear_posted(&posted, list, mailbox->team->size);
+		find_posted(mailbox, &posted);
 	}
-	for (int q = 0; q < engine->team->size; q++) {
+	for (int q = 0; q < mailbox->team->size; q++) {
 		struct need need;
 		if (!mailbox->peers[q].queue)
 			continue;
 		need = need_of_room(list, &mailbox->peers[q]);
-		engine_mailbox_room_word(engine, q, &word);
+		engine_mailbox_room_word(mailbox, q, &word);
 		add(list, &word, &need);
 	}
-	for (int q = 0; list->own_count > 0 && q < engine->team->size; q++)
+	for (int q = 0; list->own_count > 0 && q < mailbox->team->size; q++)
 		list->chosen |= several_of(list, posted.sources[q]);
-	for (int q = 0; q < engine->team->size; q++) {
+	for (int q = 0; q < mailbox->team->size; q++) {
 		if (!mailbox->peers[q].posted_count && !mailbox->posted.any_source)
 			continue;
-		struct need need = need_of_source(engine, list, &posted, q);
-		engine_mailbox_source_word(engine, q, &word);
+		struct need need = need_of_source(mailbox, list, &posted, q);
+		engine_mailbox_source_word(mailbox, q, &word);
 		add(list, &word, &need);
 	}
 }

@@ -4,7 +4,7 @@
 #ifndef ENGINE_P2P_WORDS_H
 #define ENGINE_P2P_WORDS_H
 
-#include "engine/mailbox.h"
+#include "engine/mailbox_private.h"
 
 /* A list of words to wait for. */
 struct engine_words {
@@ -26,6 +26,6 @@ void engine_words_add(struct engine_words *list, const struct engine_op *op,
 		      const struct wait_word *word);
 /* Adds the words of all other operations: those of the sources of posted receives, and those of
  * free slots at peers. Call it last. */
-void engine_words_add_others(struct engine *engine, struct engine_words *list) LOCK_REQUIRES(mail);
+void engine_words_add_others(struct mailbox *mailbox, struct engine_words *list) LOCK_REQUIRES(mail);
 
 #endif

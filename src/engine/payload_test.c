@@ -19,8 +19,8 @@ static void read_one(struct unit *reader, uint64_t bytes)
 	static unsigned char got[TRANSPORT_INLINE_BYTES];
 	struct engine_op op = broadcast_of(got, bytes, false);
 	op.seq = ++reader->seq;
-	engine_submit(&reader->engine, &op, &reader->workspace);
-	assert_int_equal(engine_advance(&reader->engine, &op), ENGINE_DONE);
+	engine_submit(reader->engine, &op, &reader->workspace);
+	assert_int_equal(engine_advance(reader->engine, &op), ENGINE_DONE);
 	for (uint64_t i = 0; i < bytes; i++)
 		assert_int_equal(got[i], (unsigned char)(reader->seq * 37 + i / 64));
 }
@@ -39,8 +39,8 @@ static int ahead_by(int algorithm, const uint64_t *sizes, uint64_t count)
 		for (uint64_t i = 0; i < bytes; i++)
 			buffer[i] = (unsigned char)(seq * 37 + i / 64);
 		op.seq = ++root->seq;
-		engine_submit(&root->engine, &op, &root->workspace);
-		while (engine_advance(&root->engine, &op) == ENGINE_BLOCKED) {
+		engine_submit(root->engine, &op, &root->workspace);
+		while (engine_advance(root->engine, &op) == ENGINE_BLOCKED) {
 			ahead = ahead ? ahead : (int)(seq - 1);
 			assert_int_equal(op.word_count, 1);
 			assert_true(reader->seq + 1 < seq);
@@ -75,18 +75,18 @@ static void a_payload_stays_until_all_have_left(void **state)
 						      .recv = buffer_host(buffers[r], BYTES),
 						      .count = BYTES}};
 		sums[r].seq = ++unit->seq;
-		engine_submit(&unit->engine, &sums[r], &unit->workspace);
-		assert_int_equal(engine_advance(&unit->engine, &sums[r]),
+		engine_submit(unit->engine, &sums[r], &unit->workspace);
+		assert_int_equal(engine_advance(unit->engine, &sums[r]),
 				 r ? ENGINE_BLOCKED : ENGINE_DONE);
 	}
 	for (int i = 1; i <= PAYLOADS; i++) {
 		op = broadcast_of(buffers[2], BYTES, true);
 		op.seq = ++first->seq;
-		engine_submit(&first->engine, &op, &first->workspace);
-		assert_int_equal(engine_advance(&first->engine, &op),
+		engine_submit(first->engine, &op, &first->workspace);
+		assert_int_equal(engine_advance(first->engine, &op),
 				 i == PAYLOADS ? ENGINE_BLOCKED : ENGINE_DONE);
 	}
-	assert_int_equal(engine_advance(&late->engine, &sums[1]), ENGINE_DONE);
+	assert_int_equal(engine_advance(late->engine, &sums[1]), ENGINE_DONE);
 	for (int i = 0; i < BYTES; i++)
 		assert_int_equal(buffers[1][i], 7);
 	fixture_close(fixture);

@@ -4,7 +4,7 @@
  * message of plain memory is first copied into a block of the sender's. A blocking send is posted
  * before that, so that the receiver copies the first pieces while the sender still copies others to
  * the block. */
-#include "engine/mailbox.h"
+#include "engine/mailbox_private.h"
 #include "engine/stream.h"
 
 #include "base/clock.h"
@@ -15,13 +15,13 @@
 /* ---- a new send ---- */
 
 /* A message that may use cells is staged if no cells are free when it gets a slot. */
-static bool prepare(struct engine *engine, struct engine_op *op)
+static bool prepare(struct mailbox *mailbox, struct engine_op *op)
 {
 	uint64_t bytes = op->call.send.bytes;
 	bool plain = !op->p2p.hands_over_block && !op->p2p.cancellable && !engine_is_on_stream(op);
-	lock_mail_acquire(&engine->mailbox->lock);
-	bool open = engine_mailbox_open_to(engine, op->call.peer);
-	lock_mail_release(&engine->mailbox->lock);
+	lock_mail_acquire(&mailbox->lock);
+	bool open = engine_mailbox_open_to(mailbox, op->call.peer);
+	lock_mail_release(&mailbox->lock);
 	if (!open) {
 		op->status = LS_OUT_OF_MEMORY;
 		return false;
@@ -30,7 +30,7 @@ static bool prepare(struct engine *engine, struct engine_op *op)
 	op->p2p.uses_cells = plain && bytes > MAIL_INLINE_BYTES && bytes <= MAIL_EAGER_BYTES;
 	if (op->p2p.uses_cells || (plain && bytes <= MAIL_INLINE_BYTES))
 		return true;
-	return engine_p2p_stage_payload(engine, op);
+	return engine_p2p_stage_payload(mailbox, op);
 }
 
 /* ---- pieces ---- */
@@ -43,7 +43,7 @@ struct pieces {
 	int source;
 };
 
-static bool copy_piece(struct engine *engine, struct engine_op *op, const struct pieces *all,
+static bool copy_piece(struct mailbox *mailbox, struct engine_op *op, const struct pieces *all,
 		       uint64_t piece)
 {
 	uint64_t first = piece * op->p2p.piece_bytes;
@@ -54,7 +54,7 @@ static bool copy_piece(struct engine *engine, struct engine_op *op, const struct
 		kernel_copy(all->to + first, all->from + first, bytes, false);
 		return true;
 	}
-	ls_status status = transport_read(engine->team, all->source, all->address + first,
+	ls_status status = transport_read(mailbox->team, all->source, all->address + first,
 					  all->to + first, bytes);
 	if (status != LS_OK) {
 		op->status = status;
@@ -66,7 +66,7 @@ static bool copy_piece(struct engine *engine, struct engine_op *op, const struct
 /* Claims and copies staged pieces, up to a slice. True if no piece is left to claim; false with
  * op->status LS_OK if there may be. `word` counts my pieces, so that the peer knows when I have
  * finished. */
-static bool copy_pieces(struct engine *engine, struct engine_op *op, const struct pieces *all,
+static bool copy_pieces(struct mailbox *mailbox, struct engine_op *op, const struct pieces *all,
 			_Atomic uint64_t *word)
 {
 	struct engine_p2p *p2p = &op->p2p;
@@ -77,13 +77,13 @@ static bool copy_pieces(struct engine *engine, struct engine_op *op, const struc
 		if (!transport_mail_claim(p2p->rts, p2p->generation, p2p->pieces, &piece))
 			return true;
 		uint64_t before = clock_ticks();
-		bool whole = copy_piece(engine, op, all, piece);
+		bool whole = copy_piece(mailbox, op, all, piece);
 		p2p->ticks += clock_ticks() - before;
 		p2p->pieces_copied++;
 		wait_store(word, transport_mail_word(p2p->generation, p2p->pieces_copied));
 		if (!whole)
 			return false;
-		if (engine_has_failed_hint(engine)) {
+		if (mailbox_has_failed_hint(mailbox)) {
 			op->status = LS_ABORTED;
 			return false;
 		}
@@ -94,11 +94,11 @@ static bool copy_pieces(struct engine *engine, struct engine_op *op, const struc
 /* ---- sends ---- */
 
 /* Stages the payload of a send that was just posted; false: the group has failed meanwhile. */
-static bool stage_pieces(struct engine *engine, struct engine_op *op)
+static bool stage_pieces(struct mailbox *mailbox, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	bool stream = op->call.send.bytes >= ENGINE_P2P_STREAM_BYTES ||
-		      engine_p2p_begin_stores(engine, op);
+		      engine_p2p_begin_stores(mailbox, op);
 	p2p->ticks = 0;
 	for (uint64_t piece = 0; piece < p2p->pieces; piece++) {
 		uint64_t first = piece * p2p->piece_bytes, bytes = op->call.send.bytes - first;
@@ -109,8 +109,8 @@ static bool stage_pieces(struct engine *engine, struct engine_op *op)
 			    (const unsigned char *)op->call.send.address + first, bytes, stream);
 		p2p->ticks += clock_ticks() - before;
 		wait_store(&p2p->rts->staged, transport_mail_word(p2p->generation, piece + 1));
-		transport_request_progress(engine->team, op->call.peer);
-		if (engine_has_failed_hint(engine)) {
+		transport_request_progress(mailbox->team, op->call.peer);
+		if (mailbox_has_failed_hint(mailbox)) {
 			op->status = LS_ABORTED;
 			return false;
 		}
@@ -120,62 +120,62 @@ static bool stage_pieces(struct engine *engine, struct engine_op *op)
 
 /* Copies one slice, if the receiver has said where to. ENGINE_MORE: pieces remain; ENGINE_BLOCKED:
  * nothing remains that this rank can copy. */
-static enum engine_progress copy_slice(struct engine *engine, struct engine_op *op)
+static enum engine_progress copy_slice(struct mailbox *mailbox, struct engine_op *op)
 {
 	struct mail_rts *rts = op->p2p.rts;
 	uint64_t target = rts->target;
 	struct pieces all = {.from = op->input_block ? op->input_block : op->call.send.address,
 			     .bytes = op->call.send.bytes};
 	if (target)
-		all.to = memory_view_at(transport_arena(engine->team, op->call.peer), target - 1,
+		all.to = memory_view_at(transport_arena(mailbox->team, op->call.peer), target - 1,
 					all.bytes);
 	if (!all.to)
 		return ENGINE_BLOCKED;
-	bool all_claimed = copy_pieces(engine, op, &all, &rts->source_copied);
-	transport_request_progress(engine->team, op->call.peer);
+	bool all_claimed = copy_pieces(mailbox, op, &all, &rts->source_copied);
+	transport_request_progress(mailbox->team, op->call.peer);
 	return op->status != LS_OK ? ENGINE_FAILED : all_claimed ? ENGINE_BLOCKED : ENGINE_MORE;
 }
 
 /* A send on a stream is posted before its payload is there: the receiver may match it, and waits
  * for the pieces. */
-static enum engine_progress await_payload(struct engine *engine, struct engine_op *op)
+static enum engine_progress await_payload(struct mailbox *mailbox, struct engine_op *op)
 {
 	enum engine_progress progress = engine_stream_fetched(op);
 	if (progress != ENGINE_DONE)
 		return progress;
 	op->p2p.fetches = false;
 	wait_store(&op->p2p.rts->staged, transport_mail_word(op->p2p.generation, MAIL_CLAIMS));
-	transport_request_progress(engine->team, op->call.peer);
+	transport_request_progress(mailbox->team, op->call.peer);
 	return ENGINE_DONE;
 }
 
-static enum engine_progress await_receiver(struct engine *engine, struct engine_op *op)
+static enum engine_progress await_receiver(struct mailbox *mailbox, struct engine_op *op)
 {
 	struct mail_rts *rts = op->p2p.rts;
 	uint64_t done = transport_mail_word(op->p2p.generation, 0);
 	if (op->p2p.fetches) {
-		enum engine_progress progress = await_payload(engine, op);
+		enum engine_progress progress = await_payload(mailbox, op);
 		if (progress != ENGINE_DONE)
 			return progress;
 	}
 	op->word_count = 0;
 	op->any = true;
 	for (;;) {
-		bool cancelled = engine_mailbox_is_cancelled(engine, op);
+		bool cancelled = engine_mailbox_is_cancelled(mailbox, op);
 		if (cancelled || engine_p2p_is_reached(&rts->done, done)) {
 			if (!cancelled)
-				engine_p2p_end_stores(engine, op);
-			engine_mailbox_sent(engine, op);
-			engine_p2p_release_payload(engine, op, false);
+				engine_p2p_end_stores(mailbox, op);
+			engine_mailbox_sent(mailbox, op);
+			engine_p2p_release_payload(mailbox, op, false);
 			if (engine_is_on_stream(op))
-				engine_stream_end(engine, op);
+				engine_stream_end(mailbox->memory, op);
 			return ENGINE_DONE;
 		}
 		if (!engine_p2p_is_reached(&rts->matched, done)) {
-			engine_p2p_add_word(engine, op, op->call.peer, &rts->matched, done);
+			engine_p2p_add_word(mailbox, op, op->call.peer, &rts->matched, done);
 			break;
 		}
-		enum engine_progress progress = copy_slice(engine, op);
+		enum engine_progress progress = copy_slice(mailbox, op);
 		if (progress == ENGINE_FAILED)
 			return ENGINE_FAILED;
 		if (progress == ENGINE_BLOCKED)
@@ -183,39 +183,40 @@ static enum engine_progress await_receiver(struct engine *engine, struct engine_
 		if (op->p2p.detached)
 			return ENGINE_MORE;
 	}
-	engine_p2p_add_word(engine, op, op->call.peer, &rts->done, done);
+	engine_p2p_add_word(mailbox, op, op->call.peer, &rts->done, done);
 	return ENGINE_BLOCKED;
 }
 
-static enum engine_progress send(struct engine *engine, struct engine_op *op)
+static enum engine_progress send(struct mailbox *mailbox, struct engine_op *op)
 {
 	bool detached = op->p2p.detached;
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_NEW) {
-		if (!prepare(engine, op))
+		if (!prepare(mailbox, op))
 			return ENGINE_FAILED;
-		if (!engine_mailbox_send(engine, op)) {
-			engine_p2p_stage_all(engine, op);
-			(void)engine_mailbox_send(engine, op);
+		if (!engine_mailbox_send(mailbox, op)) {
+			engine_p2p_stage_all(mailbox, op);
+			(void)engine_mailbox_send(mailbox, op);
 		}
 	}
 	if (detached)
 		return ENGINE_BLOCKED; /* it may be complete, and gone */
 	if (op->p2p.posted_first) {
 		op->p2p.posted_first = false;
-		if (!stage_pieces(engine, op))
+		if (!stage_pieces(mailbox, op))
 			return ENGINE_FAILED;
 	}
 	op->any = true;
 	op->word_count = 1;
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_QUEUED &&
-	    !engine_mailbox_flush(engine, op, &op->words[0]))
+	    !engine_mailbox_flush(mailbox, op, &op->words[0]))
 		return ENGINE_BLOCKED;
-	return engine_p2p_stage_of(op) == ENGINE_P2P_SENT ? await_receiver(engine, op) : ENGINE_DONE;
+	return engine_p2p_stage_of(op) == ENGINE_P2P_SENT ? await_receiver(mailbox, op)
+							  : ENGINE_DONE;
 }
 
 /* ---- receives ---- */
 
-static enum engine_progress copy_matched(struct engine *engine, struct engine_op *op)
+static enum engine_progress copy_matched(struct mailbox *mailbox, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	struct mail_rts *rts = p2p->rts;
@@ -225,17 +226,18 @@ static enum engine_progress copy_matched(struct engine *engine, struct engine_op
 	if (p2p->is_plain)
 		all.address = p2p->window;
 	else
-		all.from = memory_view_at(transport_arena(engine->team, source), p2p->window,
+		all.from = memory_view_at(transport_arena(mailbox->team, source), p2p->window,
 					  all.bytes);
 	if ((!all.from && !p2p->is_plain) || p2p->window_bytes != all.bytes)
 		return engine_fail(op, LS_INTERNAL, source);
 	op->word_count = 0;
-	while (!copy_pieces(engine, op, &all, &rts->owner_copied)) {
+	while (!copy_pieces(mailbox, op, &all, &rts->owner_copied)) {
 		if (op->status != LS_OK)
 			return ENGINE_FAILED;
 		uint64_t unstaged = transport_mail_unstaged(rts, p2p->generation, p2p->pieces);
 		if (unstaged) {
-			engine_p2p_add_word(engine, op, engine->team->rank, &rts->staged, unstaged);
+			engine_p2p_add_word(mailbox, op, mailbox->team->rank, &rts->staged,
+					    unstaged);
 			return ENGINE_BLOCKED;
 		}
 		if (p2p->detached)
@@ -248,81 +250,81 @@ static enum engine_progress copy_matched(struct engine *engine, struct engine_op
 }
 
 /* Waits until the source has copied the pieces that it has claimed. */
-static enum engine_progress await_source(struct engine *engine, struct engine_op *op)
+static enum engine_progress await_source(struct mailbox *mailbox, struct engine_op *op)
 {
 	struct engine_p2p *p2p = &op->p2p;
 	struct mail_rts *rts = p2p->rts;
 	uint64_t theirs = transport_mail_word(p2p->generation, p2p->pieces - p2p->pieces_copied);
 	if (p2p->pieces_copied < p2p->pieces && !engine_p2p_is_reached(&rts->source_copied, theirs)) {
-		engine_p2p_add_word(engine, op, engine->team->rank, &rts->source_copied, theirs);
+		engine_p2p_add_word(mailbox, op, mailbox->team->rank, &rts->source_copied, theirs);
 		return ENGINE_BLOCKED;
 	}
 	int from = p2p->message.source;
 	/* The source closes the RTS slot when it fails, and then takes its buffer back. */
 	if (transport_mail_is_closed(rts, p2p->generation)) {
-		ls_status why = transport_fetch_failed(engine->team, from, p2p->index);
+		ls_status why = transport_fetch_failed(mailbox->team, from, p2p->index);
 		return engine_fail(op, why, why == LS_PEER_DIED ? from : -1);
 	}
 	atomic_store_explicit(&rts->ticks, p2p->ticks, memory_order_relaxed);
 	atomic_store_explicit(&rts->elapsed, clock_ticks() - p2p->matched_ticks,
 			      memory_order_relaxed);
-	transport_mail_rts_done(engine->mailbox->peers[from].from, p2p->index, p2p->generation);
-	transport_notify(engine->team, from);
+	transport_mail_rts_done(mailbox->peers[from].from, p2p->index, p2p->generation);
+	transport_notify(mailbox->team, from);
 	p2p->rts = NULL;
 	return ENGINE_DONE;
 }
 
-static enum engine_progress receive(struct engine *engine, struct engine_op *op)
+static enum engine_progress receive(struct mailbox *mailbox, struct engine_op *op)
 {
 	bool detached = op->p2p.detached, is_new = engine_p2p_stage_of(op) == ENGINE_P2P_NEW;
 	if (is_new)
-		engine_mailbox_receive(engine, op);
+		engine_mailbox_receive(mailbox, op);
 	if (detached)
 		return ENGINE_BLOCKED; /* it may be complete, and gone */
 	op->any = true;
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_POSTED &&
-	    (is_new || engine_mailbox_poll_posted(engine, op)))
+	    (is_new || engine_mailbox_poll_posted(mailbox, op)))
 		return ENGINE_BLOCKED;
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_MATCHED)
-		progress = copy_matched(engine, op);
+		progress = copy_matched(mailbox, op);
 	if (progress == ENGINE_DONE && engine_p2p_stage_of(op) == ENGINE_P2P_DRAINING)
-		progress = await_source(engine, op);
+		progress = await_source(mailbox, op);
 	return progress;
 }
 
 /* A receive on a stream has its message, and the stream copies it out. */
-static enum engine_progress await_delivery(struct engine *engine, struct engine_op *op)
+static enum engine_progress await_delivery(struct mailbox *mailbox, struct engine_op *op)
 {
 	enum engine_progress progress = engine_stream_deliver(op);
 	if (progress == ENGINE_DONE)
-		engine_stream_end(engine, op);
+		engine_stream_end(mailbox->memory, op);
 	return progress;
 }
 
 /* It has failed before. */
-static enum engine_progress await_failed_device(struct engine *engine, struct engine_op *op)
+static enum engine_progress await_failed_device(struct mailbox *mailbox, struct engine_op *op)
 {
 	enum engine_progress progress = engine_stream_abandon(op);
 	if (progress != ENGINE_BLOCKED)
-		atomic_fetch_sub_explicit(&engine->mailbox->device_busy, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&mailbox->device_busy, 1, memory_order_relaxed);
 	return progress;
 }
 
-enum engine_progress engine_p2p_copy_pieces(struct engine *engine, struct engine_op *op)
+enum engine_progress engine_p2p_copy_pieces(struct mailbox *mailbox, struct engine_op *op)
 {
 	enum engine_progress progress = ENGINE_DONE;
 	op->word_count = 0;
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_DELIVERING)
-		return await_delivery(engine, op);
+		return await_delivery(mailbox, op);
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_DEVICE_BUSY)
-		return await_failed_device(engine, op);
+		return await_failed_device(mailbox, op);
 	if (op->call.kind == TRACE_SEND)
-		return await_receiver(engine, op);
+		return await_receiver(mailbox, op);
 	if (engine_p2p_stage_of(op) == ENGINE_P2P_MATCHED)
-		progress = copy_matched(engine, op);
-	return progress == ENGINE_DONE ? await_source(engine, op) : progress;
+		progress = copy_matched(mailbox, op);
+	return progress == ENGINE_DONE ? await_source(mailbox, op) : progress;
 }
 
 uint64_t engine_p2p_unstaged(const struct engine_op *op)
@@ -333,10 +335,10 @@ uint64_t engine_p2p_unstaged(const struct engine_op *op)
 		       : 0;
 }
 
-void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct wait_word *word)
+void engine_p2p_word(struct mailbox *mailbox, const struct engine_op *op, struct wait_word *word)
 {
 	const struct engine_p2p *p2p = &op->p2p;
-	int rank = engine->team->rank;
+	int rank = mailbox->team->rank;
 	uint64_t unstaged = engine_p2p_unstaged(op);
 	enum engine_p2p_stage stage = engine_p2p_stage_of(op);
 	bool on_stream = op->p2p.fetches || stage == ENGINE_P2P_DELIVERING ||
@@ -346,34 +348,34 @@ void engine_p2p_word(struct engine *engine, const struct engine_op *op, struct w
 		return;
 	}
 	if (op->call.kind == TRACE_SEND)
-		transport_wait_word(engine->team, op->call.peer, &p2p->rts->done,
+		transport_wait_word(mailbox->team, op->call.peer, &p2p->rts->done,
 				    transport_mail_word(p2p->generation, 0), op->call.peer, word);
 	else if (unstaged)
-		transport_wait_word(engine->team, rank, &p2p->rts->staged, unstaged, op->call.peer,
+		transport_wait_word(mailbox->team, rank, &p2p->rts->staged, unstaged, op->call.peer,
 				    word);
 	else
 		transport_wait_word(
-			engine->team, rank, &p2p->rts->source_copied,
+			mailbox->team, rank, &p2p->rts->source_copied,
 			transport_mail_word(p2p->generation, p2p->pieces - p2p->pieces_copied),
 			op->call.peer, word);
 }
 
-static enum engine_progress probe(struct engine *engine, struct engine_op *op)
+static enum engine_progress probe(struct mailbox *mailbox, struct engine_op *op)
 {
 	op->any = true;
 	enum engine_progress progress = engine_p2p_probe(
-		engine, op->call.peer, op->call.tag, &op->p2p.message, op->words, &op->word_count);
+		mailbox, op->call.peer, op->call.tag, &op->p2p.message, op->words, &op->word_count);
 	return progress == ENGINE_BLOCKED && op->word_count == 0
 		       ? engine_fail(op, LS_OUT_OF_MEMORY, -1)
 		       : progress;
 }
 
-enum engine_progress engine_p2p_advance(struct engine *engine, struct engine_op *op)
+enum engine_progress mailbox_advance_host(struct mailbox *mailbox, struct engine_op *op)
 {
 	bool detached = op->p2p.detached;
-	enum engine_progress progress = op->call.kind == TRACE_SEND   ? send(engine, op)
-					: op->call.kind == TRACE_RECV ? receive(engine, op)
-								      : probe(engine, op);
+	enum engine_progress progress = op->call.kind == TRACE_SEND   ? send(mailbox, op)
+					: op->call.kind == TRACE_RECV ? receive(mailbox, op)
+								      : probe(mailbox, op);
 	if (detached || progress != ENGINE_DONE)
 		return progress;
 	engine_p2p_set_stage(op, ENGINE_P2P_COMPLETE);

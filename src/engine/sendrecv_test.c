@@ -3,8 +3,8 @@
  * for operations that no thread advances, and what its other threads may do between two steps. */
 #include <dlfcn.h>
 
-#include "mailbox.h"
-#include "engine_fixture.h"
+#include "engine/mailbox_private.h"
+#include "mailbox_fixture.h"
 
 enum { LONG = MAIL_EAGER_BYTES / sizeof(int32_t) + 1, MANY = 64 };
 
@@ -43,14 +43,14 @@ static struct message *begin(struct unit *unit, enum trace_kind kind, uint64_t c
 						.send = data,
 						.recv = data};
 	message->op.p2p.detached = detached;
-	engine_submit(&unit->engine, &message->op, &message->workspace);
+	mailbox_submit(unit->mailbox, &message->op, &message->workspace);
 	return message;
 }
 
 static struct message *nonblocking(struct unit *unit, enum trace_kind kind, uint64_t count, int tag)
 {
 	struct message *message = begin(unit, kind, count, tag, true);
-	assert_int_equal(engine_advance(&unit->engine, &message->op), ENGINE_BLOCKED);
+	assert_int_equal(mailbox_advance(unit->mailbox, &message->op), ENGINE_BLOCKED);
 	return message;
 }
 
@@ -64,14 +64,14 @@ static bool is_there(const struct wait_word *words, int count)
 static int sweep(struct unit *unit, struct wait_word *words)
 {
 	int count;
-	while (engine_p2p_progress(&unit->engine, NULL, 0, words, WAIT_EDGE_MAX, &count))
+	while (engine_p2p_progress(unit->mailbox, NULL, 0, words, WAIT_EDGE_MAX, &count))
 		;
 	return count;
 }
 
 static void hand_out(struct unit *unit, struct message *message, ls_status status)
 {
-	assert_ptr_equal(engine_p2p_take_complete(&unit->engine), &message->op);
+	assert_ptr_equal(engine_p2p_take_complete(unit->mailbox), &message->op);
 	assert_int_equal(message->op.status, status);
 	free(message);
 }
@@ -83,15 +83,15 @@ static void test_over_is_work(void **state)
 	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
 	struct message *receive = nonblocking(owner, TRACE_RECV, 1, 1);
 	struct message *probe = begin(owner, TRACE_PROBE, 0, 2, false);
-	assert_false(engine_p2p_has_work(&owner->engine));
-	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_BLOCKED);
+	assert_false(engine_p2p_has_work(owner->mailbox));
+	assert_int_equal(mailbox_advance(owner->mailbox, &probe->op), ENGINE_BLOCKED);
 	struct message *send = begin(source, TRACE_SEND, 1, 1, false);
-	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_DONE);
+	assert_int_equal(mailbox_advance(source->mailbox, &send->op), ENGINE_DONE);
 	assert_true(is_there(probe->op.words, probe->op.word_count));
-	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_BLOCKED);
-	assert_true(engine_p2p_has_work(&owner->engine));
+	assert_int_equal(mailbox_advance(owner->mailbox, &probe->op), ENGINE_BLOCKED);
+	assert_true(engine_p2p_has_work(owner->mailbox));
 	hand_out(owner, receive, LS_OK);
-	assert_false(engine_p2p_has_work(&owner->engine));
+	assert_false(engine_p2p_has_work(owner->mailbox));
 	free(probe);
 	free(send);
 }
@@ -104,22 +104,22 @@ static void test_probe_of_who_is_gone(void **state)
 	int peer;
 	struct message *probe = begin(owner, TRACE_PROBE, 0, 2, false);
 	struct message *receive = begin(owner, TRACE_RECV, 1, 1, false);
-	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_BLOCKED);
-	assert_int_equal(engine_p2p_need(&owner->engine, &probe->op, &first_gone, &peer),
+	assert_int_equal(mailbox_advance(owner->mailbox, &probe->op), ENGINE_BLOCKED);
+	assert_int_equal(engine_p2p_need(owner->mailbox, &probe->op, &first_gone, &peer),
 			 ENGINE_NEEDS_GONE);
 	assert_int_equal(peer, 0);
 	struct message *send = begin(source, TRACE_SEND, 1, 2, false);
-	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_DONE);
-	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
-	assert_int_equal(engine_p2p_need(&owner->engine, &probe->op, &first_gone, &peer),
+	assert_int_equal(mailbox_advance(source->mailbox, &send->op), ENGINE_DONE);
+	assert_int_equal(mailbox_advance(owner->mailbox, &receive->op), ENGINE_BLOCKED);
+	assert_int_equal(engine_p2p_need(owner->mailbox, &probe->op, &first_gone, &peer),
 			 ENGINE_NEEDS_NOBODY);
-	assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, &first_gone, &peer),
+	assert_int_equal(engine_p2p_need(owner->mailbox, &receive->op, &first_gone, &peer),
 			 ENGINE_NEEDS_GONE);
 	probe->op.call.peer = -1; /* any source */
-	assert_int_equal(engine_p2p_need(&owner->engine, &probe->op, &first_gone, &peer),
+	assert_int_equal(engine_p2p_need(owner->mailbox, &probe->op, &first_gone, &peer),
 			 ENGINE_NEEDS_NOBODY);
-	assert_int_equal(engine_advance(&owner->engine, &probe->op), ENGINE_DONE);
-	assert_true(engine_p2p_cancel(&owner->engine, &receive->op));
+	assert_int_equal(mailbox_advance(owner->mailbox, &probe->op), ENGINE_DONE);
+	assert_true(engine_p2p_cancel(owner->mailbox, &receive->op));
 	free(probe);
 	free(receive);
 	free(send);
@@ -135,16 +135,16 @@ static void test_any_source_has_come(void **state)
 	for (int sender = 0; sender < 2; sender++) {
 		struct message *receive = begin(owner, TRACE_RECV, 1, 1, false);
 		receive->op.call.peer = -1;
-		assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
-		assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, &first_gone, &peer),
+		assert_int_equal(mailbox_advance(owner->mailbox, &receive->op), ENGINE_BLOCKED);
+		assert_int_equal(engine_p2p_need(owner->mailbox, &receive->op, &first_gone, &peer),
 				 ENGINE_NEEDS_SELF);
 		struct message *send = begin(&fixture->units[sender], TRACE_SEND, 1, 1, false);
 		send->op.call.peer = 1;
-		assert_int_equal(engine_advance(&fixture->units[sender].engine, &send->op),
+		assert_int_equal(mailbox_advance(fixture->units[sender].mailbox, &send->op),
 				 ENGINE_DONE);
-		assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, &first_gone, &peer),
+		assert_int_equal(engine_p2p_need(owner->mailbox, &receive->op, &first_gone, &peer),
 				 ENGINE_NEEDS_NOBODY);
-		assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_DONE);
+		assert_int_equal(mailbox_advance(owner->mailbox, &receive->op), ENGINE_DONE);
 		free(receive);
 		free(send);
 	}
@@ -163,8 +163,8 @@ static void message_comes(struct fixture *fixture)
 	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
 	struct message *other = begin(owner, TRACE_PROBE, 0, 2, false);
 	meantime.send = begin(source, TRACE_SEND, 1, 1, false);
-	assert_int_equal(engine_advance(&source->engine, &meantime.send->op), ENGINE_DONE);
-	assert_int_equal(engine_advance(&owner->engine, &other->op), ENGINE_BLOCKED);
+	assert_int_equal(mailbox_advance(source->mailbox, &meantime.send->op), ENGINE_DONE);
+	assert_int_equal(mailbox_advance(owner->mailbox, &other->op), ENGINE_BLOCKED);
 	free(other);
 }
 
@@ -176,7 +176,7 @@ int pthread_mutex_unlock(pthread_mutex_t *mutex)
 		*(void **)&unlock = dlsym(RTLD_NEXT, "pthread_mutex_unlock");
 	int error = unlock(mutex);
 	struct fixture *fixture = meantime.fixture;
-	if (fixture && mutex == &fixture->units[1].engine.mailbox->lock.state.mutex &&
+	if (fixture && mutex == &fixture->units[1].mailbox->lock.state.mutex &&
 	    --meantime.countdown == 0)
 		message_comes(fixture);
 	return error;
@@ -188,14 +188,14 @@ static bool step(struct fixture *fixture, struct message *message, int at)
 {
 	struct unit *owner = &fixture->units[1];
 	meantime = (struct meantime){.fixture = fixture, .countdown = at};
-	enum engine_progress progress = engine_advance(&owner->engine, &message->op);
+	enum engine_progress progress = mailbox_advance(owner->mailbox, &message->op);
 	meantime.fixture = NULL;
 	if (!meantime.send)
 		return false;
 	/* No later message would tell it of this one. */
 	assert_true(progress == ENGINE_DONE || is_there(message->op.words, message->op.word_count));
 	if (progress != ENGINE_DONE)
-		assert_int_equal(engine_advance(&owner->engine, &message->op), ENGINE_DONE);
+		assert_int_equal(mailbox_advance(owner->mailbox, &message->op), ENGINE_DONE);
 	free(meantime.send);
 	return true;
 }
@@ -207,24 +207,24 @@ static void test_taken_in_meanwhile(void **state)
 	static const enum trace_kind kinds[] = {TRACE_PROBE, TRACE_RECV, TRACE_RECV};
 	struct fixture *fixture = *state;
 	struct unit *owner = &fixture->units[1];
-	owner->engine.mailbox->lock.state.run_least = 0; /* the lock never goes without its mutex */
+	owner->mailbox->lock.state.run_least = 0; /* the lock never goes without its mutex */
 	for (int way = 0; way < 3; way++) {
 		bool met = true;
 		int at;
 		for (at = 1; met; at++) {
 			struct message *message = begin(owner, kinds[way], way ? 1 : 0, 1, false);
 			if (way == 2) /* it waits already */
-				assert_int_equal(engine_advance(&owner->engine, &message->op),
+				assert_int_equal(mailbox_advance(owner->mailbox, &message->op),
 						 ENGINE_BLOCKED);
 			met = step(fixture, message, at);
 			if (kinds[way] == TRACE_PROBE && met) { /* the message is still there */
 				struct message *receive = begin(owner, TRACE_RECV, 1, 1, false);
-				assert_int_equal(engine_advance(&owner->engine, &receive->op),
+				assert_int_equal(mailbox_advance(owner->mailbox, &receive->op),
 						 ENGINE_DONE);
 				free(receive);
 			}
 			if (kinds[way] == TRACE_RECV && !met)
-				assert_true(engine_p2p_cancel(&owner->engine, &message->op));
+				assert_true(engine_p2p_cancel(owner->mailbox, &message->op));
 			free(message);
 		}
 		assert_true(at > 2);
@@ -242,7 +242,7 @@ static void test_rts_slots_of_others(void **state)
 	for (int i = 0; i < MANY; i++)
 		sends[i] = nonblocking(source, TRACE_SEND, LONG, i);
 	struct message *last = begin(source, TRACE_SEND, LONG, MANY, false);
-	assert_int_equal(engine_advance(&source->engine, &last->op), ENGINE_BLOCKED);
+	assert_int_equal(mailbox_advance(source->mailbox, &last->op), ENGINE_BLOCKED);
 	for (int i = MANY - 1; i >= 0; i--) {
 		receives[i] = nonblocking(owner, TRACE_RECV, LONG, i);
 		sweep(owner, words);
@@ -250,7 +250,7 @@ static void test_rts_slots_of_others(void **state)
 		if (i == MANY - 1) {
 			/* First a place in the box, then an RTS slot. */
 			assert_true(is_there(last->op.words, last->op.word_count));
-			engine_advance(&source->engine, &last->op);
+			mailbox_advance(source->mailbox, &last->op);
 			assert_int_equal(last->op.p2p.index, MANY - 1);
 			assert_false(is_there(last->op.words, last->op.word_count));
 		}
@@ -266,7 +266,7 @@ static void test_rts_slots_of_others(void **state)
 	sweep(owner, words);
 	hand_out(owner, receive, LS_OK);
 	assert_true(is_there(last->op.words, last->op.word_count));
-	assert_int_equal(engine_advance(&source->engine, &last->op), ENGINE_DONE);
+	assert_int_equal(mailbox_advance(source->mailbox, &last->op), ENGINE_DONE);
 	free(last);
 }
 
@@ -279,28 +279,28 @@ static void test_taken_back(void **state)
 	struct wait_word words[WAIT_EDGE_MAX];
 	struct message *receive = begin(owner, TRACE_RECV, LONG, MANY, false);
 	struct message *sends[MANY];
-	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
+	assert_int_equal(mailbox_advance(owner->mailbox, &receive->op), ENGINE_BLOCKED);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < MANY; i++)
 			sends[i] = nonblocking(source, TRACE_SEND, LONG, i);
 		struct message *queued = nonblocking(source, TRACE_SEND, LONG, 0);
 		if (round != 1) /* it has seen them */
-			engine_advance(&owner->engine, &receive->op);
+			mailbox_advance(owner->mailbox, &receive->op);
 		for (int i = 0; i < MANY; i++) {
-			assert_true(engine_p2p_cancel(&source->engine, &sends[i]->op));
-			assert_false(engine_p2p_cancel(&source->engine, &sends[i]->op));
+			assert_true(engine_p2p_cancel(source->mailbox, &sends[i]->op));
+			assert_false(engine_p2p_cancel(source->mailbox, &sends[i]->op));
 			hand_out(source, sends[i], LS_CANCELLED);
 		}
 		assert_true(is_there(receive->op.words, receive->op.word_count));
-		assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
+		assert_int_equal(mailbox_advance(owner->mailbox, &receive->op), ENGINE_BLOCKED);
 		assert_false(is_there(receive->op.words, receive->op.word_count));
 		sweep(source, words);
 		assert_false(engine_p2p_is_queued(&queued->op));
-		assert_true(engine_p2p_cancel(&source->engine, &queued->op));
+		assert_true(engine_p2p_cancel(source->mailbox, &queued->op));
 		hand_out(source, queued, LS_CANCELLED);
 	}
 	struct message *send = nonblocking(source, TRACE_SEND, LONG, MANY);
-	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_DONE);
+	assert_int_equal(mailbox_advance(owner->mailbox, &receive->op), ENGINE_DONE);
 	sweep(source, words);
 	hand_out(source, send, LS_OK);
 	free(receive);
@@ -314,7 +314,7 @@ static struct message *half_staged(struct unit *source)
 	send->op.p2p.is_blocking = true;
 	for (int i = 0; i < LONG; i++)
 		send->data[i] = i + 1;
-	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_BLOCKED);
+	assert_int_equal(mailbox_advance(source->mailbox, &send->op), ENGINE_BLOCKED);
 	rts = send->op.p2p.rts;
 	assert_int_equal(send->op.p2p.pieces, 2);
 	assert_true(rts->staged == transport_mail_word(rts->generation, 2));
@@ -335,15 +335,15 @@ static void test_rts_is_read_once(void **state)
 	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
 	struct message *send = half_staged(source);
 	struct message *receive = begin(owner, TRACE_RECV, LONG, 1, false);
-	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
+	assert_int_equal(mailbox_advance(owner->mailbox, &receive->op), ENGINE_BLOCKED);
 	struct mail_rts *rts = send->op.p2p.rts;
 	rts->window = UINT64_MAX;
 	rts->bytes = 1;
 	rts->plain = !rts->plain;
 	stage_rest(send);
-	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_DONE);
+	assert_int_equal(mailbox_advance(owner->mailbox, &receive->op), ENGINE_DONE);
 	assert_memory_equal(receive->data, send->data, sizeof send->data);
-	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_DONE);
+	assert_int_equal(mailbox_advance(source->mailbox, &send->op), ENGINE_DONE);
 	free(receive);
 	free(send);
 }
@@ -359,21 +359,21 @@ static void test_staged_in_pieces(void **state)
 	struct wait_word words[WAIT_EDGE_MAX];
 	int peer;
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
+		assert_int_equal(mailbox_advance(owner->mailbox, &receive->op), ENGINE_BLOCKED);
 		assert_int_equal(receive->op.word_count, 1);
 		assert_false(is_there(receive->op.words, 1));
 	}
-	assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, &first_gone, &peer),
+	assert_int_equal(engine_p2p_need(owner->mailbox, &receive->op, &first_gone, &peer),
 			 ENGINE_NEEDS_GONE);
 	assert_int_equal(receive->data[0], 1);
 	assert_int_equal(receive->data[LONG - 1], 0);
 	stage_rest(send);
 	assert_true(is_there(receive->op.words, 1));
-	assert_int_equal(engine_p2p_need(&owner->engine, &receive->op, &first_gone, &peer),
+	assert_int_equal(engine_p2p_need(owner->mailbox, &receive->op, &first_gone, &peer),
 			 ENGINE_NEEDS_NOBODY);
-	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_DONE);
+	assert_int_equal(mailbox_advance(owner->mailbox, &receive->op), ENGINE_DONE);
 	assert_memory_equal(receive->data, send->data, sizeof send->data);
-	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_DONE);
+	assert_int_equal(mailbox_advance(source->mailbox, &send->op), ENGINE_DONE);
 	free(receive);
 	free(send);
 
@@ -381,15 +381,15 @@ static void test_staged_in_pieces(void **state)
 	receive = nonblocking(owner, TRACE_RECV, LONG, 1);
 	assert_int_equal(sweep(owner, words), 1);
 	assert_false(is_there(words, 1));
-	assert_false(engine_p2p_has_work(&owner->engine));
-	assert_false(engine_p2p_is_ready(&owner->engine));
+	assert_false(engine_p2p_has_work(owner->mailbox));
+	assert_false(engine_p2p_is_ready(owner->mailbox));
 	stage_rest(send);
 	assert_true(is_there(words, 1));
-	assert_true(engine_p2p_has_work(&owner->engine));
+	assert_true(engine_p2p_has_work(owner->mailbox));
 	sweep(owner, words);
 	assert_memory_equal(receive->data, send->data, sizeof send->data);
 	hand_out(owner, receive, LS_OK);
-	assert_int_equal(engine_advance(&source->engine, &send->op), ENGINE_DONE);
+	assert_int_equal(mailbox_advance(source->mailbox, &send->op), ENGINE_DONE);
 	free(send);
 }
 
@@ -400,9 +400,9 @@ static void test_abandoned_in_pieces(void **state)
 	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
 	struct message *send = half_staged(source);
 	struct message *receive = begin(owner, TRACE_RECV, LONG, 1, false);
-	assert_int_equal(engine_advance(&owner->engine, &receive->op), ENGINE_BLOCKED);
-	assert_int_equal(engine_abandon(&source->engine, &send->op, NULL, false), ENGINE_DONE);
-	assert_int_equal(engine_abandon(&owner->engine, &receive->op, NULL, false), ENGINE_DONE);
+	assert_int_equal(mailbox_advance(owner->mailbox, &receive->op), ENGINE_BLOCKED);
+	assert_int_equal(mailbox_abandon(source->mailbox, &send->op, NULL, false), ENGINE_DONE);
+	assert_int_equal(mailbox_abandon(owner->mailbox, &receive->op, NULL, false), ENGINE_DONE);
 	free(receive);
 	free(send);
 }
@@ -428,11 +428,11 @@ static void test_shared_words(void **state)
 	int count;
 	part->op.record = 7;
 	part->op.p2p.batch = &batch;
-	assert_false(engine_p2p_progress(&owner->engine, &own, 1, words, 4 * WAIT_EDGE_MAX, &count));
+	assert_false(engine_p2p_progress(owner->mailbox, &own, 1, words, 4 * WAIT_EDGE_MAX, &count));
 	assert_true(has_word(words, count, 7, 1));
 	assert_false(has_word(words, count, WAIT_RECORD_OTHERS, 0));
 	struct message *other = nonblocking(owner, TRACE_RECV, 1, 2);
-	assert_false(engine_p2p_progress(&owner->engine, &own, 1, words, 4 * WAIT_EDGE_MAX, &count));
+	assert_false(engine_p2p_progress(owner->mailbox, &own, 1, words, 4 * WAIT_EDGE_MAX, &count));
 	assert_true(has_word(words, count, 7, 1) && has_word(words, count, WAIT_RECORD_OTHERS, 0));
 	/* The same of room. */
 	struct message *sends[MANY + 2];
@@ -440,21 +440,21 @@ static void test_shared_words(void **state)
 		sends[i] = nonblocking(owner, TRACE_SEND, LONG, i);
 	sends[MANY]->op.p2p.batch = &batch;
 	sends[MANY]->op.record = 8;
-	while (engine_p2p_progress(&owner->engine, &own, 1, words, 4 * WAIT_EDGE_MAX, &count))
+	while (engine_p2p_progress(owner->mailbox, &own, 1, words, 4 * WAIT_EDGE_MAX, &count))
 		;
 	assert_true(has_word(words, count, 8, 1));
 	assert_true(engine_p2p_is_queued(&sends[MANY]->op));
-	assert_true(engine_p2p_cancel(&owner->engine, &other->op));
+	assert_true(engine_p2p_cancel(owner->mailbox, &other->op));
 	hand_out(owner, other, LS_CANCELLED);
 	sends[MANY + 1]->op.p2p.batch = &batch;
 	int all = 0;
-	while (engine_p2p_progress(&owner->engine, &own, 1, words, 4 * WAIT_EDGE_MAX, &all))
+	while (engine_p2p_progress(owner->mailbox, &own, 1, words, 4 * WAIT_EDGE_MAX, &all))
 		;
 	assert_int_equal(all, count - 2); /* neither the source's nor the room's is another's now */
-	assert_true(engine_p2p_cancel(&owner->engine, &part->op));
+	assert_true(engine_p2p_cancel(owner->mailbox, &part->op));
 	hand_out(owner, part, LS_CANCELLED);
 	for (int i = MANY + 1; i >= 0; i--) {
-		assert_true(engine_p2p_cancel(&owner->engine, &sends[i]->op));
+		assert_true(engine_p2p_cancel(owner->mailbox, &sends[i]->op));
 		hand_out(owner, sends[i], LS_CANCELLED);
 	}
 }

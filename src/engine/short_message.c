@@ -1,34 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Short messages that complete at once: a send that is complete when it is in its slot or in cells,
  * a receive whose message has arrived. They are never in a list, so they need no struct engine_op.
- * All others go through engine_submit and engine_advance, as if this had not been tried. */
+ * All others go through mailbox_submit and mailbox_advance, as if this had not been tried. */
 #include <string.h>
 
-#include "engine/mailbox.h"
+#include "engine/mailbox_private.h"
 
-static uint64_t *counter(struct engine_mailbox *mailbox, enum trace_kind kind, int peer)
+static uint64_t *counter(struct mailbox *mailbox, enum trace_kind kind, int peer)
 {
 	if (peer == MATCH_ANY)
 		return &mailbox->any_receives;
 	return kind == TRACE_SEND ? &mailbox->peers[peer].sends : &mailbox->peers[peer].receives;
 }
 
-uint64_t engine_p2p_number(struct engine *engine, enum trace_kind kind, int peer)
+uint64_t engine_p2p_number(struct mailbox *mailbox, enum trace_kind kind, int peer)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	lock_mail_acquire(&mailbox->lock);
 	uint64_t number = ++*counter(mailbox, kind, peer);
 	lock_mail_release(&mailbox->lock);
 	return number;
 }
 
-uint64_t engine_p2p_increment(struct engine *engine, _Atomic uint64_t *word)
+uint64_t engine_p2p_increment(struct mailbox *mailbox, _Atomic uint64_t *word)
 {
-	lock_mail_acquire(&engine->mailbox->lock);
+	lock_mail_acquire(&mailbox->lock);
 	uint64_t value = 1 + atomic_load_explicit(word, memory_order_relaxed);
 	atomic_store_explicit(word, value, memory_order_relaxed);
-	lock_mail_release(&engine->mailbox->lock);
+	lock_mail_release(&mailbox->lock);
 	return value;
+}
+
+void engine_p2p_note_waited(struct mailbox *mailbox)
+{
+	uint64_t count = atomic_load_explicit(&mailbox->waited_sends, memory_order_relaxed);
+	atomic_store_explicit(&mailbox->waited_sends, count + 1, memory_order_relaxed);
 }
 
 static bool fits_slot(const struct engine_short *call)
@@ -39,23 +44,21 @@ static bool fits_slot(const struct engine_short *call)
 /* Whether the send can be posted now: no other send is queued, and a slot is free. A posted receive
  * does not prevent it, not even one of this rank for this message: its thread waits for the slot,
  * and is woken as by another rank. */
-static bool prepare_post(struct engine *engine, struct mailbox_peer *peer,
+static bool prepare_post(struct mailbox *mailbox, struct mailbox_peer *peer,
 			 const struct engine_short *call) LOCK_REQUIRES(mail)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
-	if (__builtin_expect(!peer->to_open, 0) && !engine_mailbox_open_to(engine, call->peer))
+	if (__builtin_expect(!peer->to_open, 0) && !engine_mailbox_open_to(mailbox, call->peer))
 		return false;
 	return !peer->queue && transport_mail_find_room(peer->to, &peer->out, mailbox->limit) &&
-	       (fits_slot(call) || engine_mailbox_find_cells(engine, call->bytes));
+	       (fits_slot(call) || engine_mailbox_find_cells(mailbox, call->bytes));
 }
 
-bool engine_p2p_send_short(struct engine *engine, const struct engine_short *call, uint64_t record,
-			   struct engine_sent *out)
+bool engine_p2p_send_short(struct mailbox *mailbox, const struct engine_short *call,
+			   uint64_t record, struct engine_sent *out)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
 	lock_mail_acquire(&mailbox->lock);
-	bool goes = prepare_post(engine, peer, call);
+	bool goes = prepare_post(mailbox, peer, call);
 	if (goes) {
 		struct mail_envelope envelope = {.count = call->count,
 						 .tag = call->tag,
@@ -71,12 +74,12 @@ bool engine_p2p_send_short(struct engine *engine, const struct engine_short *cal
 		out->receiver_lags = peer->out.receiver_lags;
 		peer->out.receiver_lags = false;
 		engine_mailbox_note_thread(mailbox);
-		engine_mailbox_note_sent(engine, call->peer,
+		engine_mailbox_note_sent(mailbox, call->peer,
 					 call->is_blocking ? MAILBOX_WAITED : MAILBOX_HANDLE);
 	}
 	lock_mail_release(&mailbox->lock);
 	if (goes)
-		transport_notify(engine->team, call->peer);
+		transport_notify(mailbox->team, call->peer);
 	return goes;
 }
 
@@ -88,15 +91,14 @@ static bool fits(const struct engine_short *call, const struct mail_envelope *en
 }
 
 /* The oldest message of the source with the tag, if its other fields match as well. */
-static bool find(struct engine *engine, const struct engine_short *call, struct mail_message *out)
+static bool find(struct mailbox *mailbox, const struct engine_short *call, struct mail_message *out)
 	LOCK_REQUIRES(mail)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
 	/* Messages that have arrived belong to receives that were posted before; and sources may
 	 * have cancelled some of the unexpected ones. */
 	if (__builtin_expect(mailbox->posted.count > 0 || peer->in.skipped, 0))
-		engine_mailbox_arrive(engine, call->peer);
+		engine_mailbox_arrive(mailbox, call->peer);
 	int place = peer->unexpected_count ? engine_mailbox_find_unexpected(peer, call->tag) : -1;
 	if (place < 0 && mailbox->posted.count == 0) {
 		if (!transport_mail_poll(peer->from, &peer->in, out))
@@ -108,7 +110,7 @@ static bool find(struct engine *engine, const struct engine_short *call, struct 
 		/* There is room, unless the peer has overwritten slots that are in use. */
 		if (peer->unexpected_count < MAIL_SLOTS)
 			peer->unexpected[peer->unexpected_count++] = *out;
-		engine_mailbox_arrive(engine, call->peer);
+		engine_mailbox_arrive(mailbox, call->peer);
 		place = engine_mailbox_find_unexpected(peer, call->tag);
 	}
 	if (place < 0 || !fits(call, &peer->unexpected[place].envelope))
@@ -117,15 +119,14 @@ static bool find(struct engine *engine, const struct engine_short *call, struct 
 	return true;
 }
 
-bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *call, bool numbers,
-			      struct engine_received *out, struct wait_word *word)
+bool engine_p2p_receive_short(struct mailbox *mailbox, const struct engine_short *call,
+			      bool numbers, struct engine_received *out, struct wait_word *word)
 {
-	struct engine_mailbox *mailbox = engine->mailbox;
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
 	lock_mail_acquire(&mailbox->lock);
 	bool opened = __builtin_expect(peer->from_open, 1) ||
-		      engine_mailbox_open_from(engine, call->peer);
-	bool there = opened && find(engine, call, &out->message);
+		      engine_mailbox_open_from(mailbox, call->peer);
+	bool there = opened && find(mailbox, call, &out->message);
 	if (there) {
 		transport_mail_copy(
 			call->recv,
@@ -134,21 +135,21 @@ bool engine_p2p_receive_short(struct engine *engine, const struct engine_short *
 		transport_mail_free_slot(peer->from, &peer->in, &out->message);
 		out->number = numbers ? ++peer->receives : 0;
 		engine_mailbox_note_thread(mailbox);
-		out->crossed = call->is_blocking && engine_mailbox_crossed(engine, &out->message);
+		out->crossed = call->is_blocking && engine_mailbox_crossed(mailbox, &out->message);
 		if (word)
 			transport_mail_prefetch_early(peer->from, &peer->in);
 		else
 			transport_mail_prefetch(peer->from, &peer->in);
 	} else if (word && opened) {
-		engine_mailbox_source_word(engine, call->peer, word);
+		engine_mailbox_source_word(mailbox, call->peer, word);
 	} else if (word) { /* it never comes; the general path prints the reason */
 		const struct transport_area *mine =
-			transport_area_of(engine->team, engine->team->rank);
-		transport_wait_word(engine->team, engine->team->rank, &mine->mail_ended, 2,
+			transport_area_of(mailbox->team, mailbox->team->rank);
+		transport_wait_word(mailbox->team, mailbox->team->rank, &mine->mail_ended, 2,
 				    call->peer, word);
 	}
 	lock_mail_release(&mailbox->lock);
 	if (there)
-		transport_notify(engine->team, call->peer);
+		transport_notify(mailbox->team, call->peer);
 	return there;
 }

@@ -2,7 +2,7 @@
  * Where the payload of a long send lies for its receiver: in the caller's buffer, if peers can
  * access that or may read it by address, else in a block of the sender's arena. */
 #include "engine/engine_private.h"
-#include "engine/mailbox.h"
+#include "engine/mailbox_private.h"
 
 #include "base/clock.h"
 #include "kernel/kernel.h"
@@ -18,21 +18,21 @@ static bool is_measured(const struct engine_op *op)
 	return op->call.send.bytes >= UINT64_C(1) << ENGINE_STORES_MIN;
 }
 
-bool engine_p2p_begin_stores(struct engine *engine, struct engine_op *op)
+bool engine_p2p_begin_stores(struct mailbox *mailbox, struct engine_op *op)
 {
 	struct engine_stores_use *use = &op->p2p.stores;
 	uint64_t bytes = op->call.send.bytes;
-	if (!is_measured(op) || !engine->mailbox->peers[op->call.peer].is_here)
+	if (!is_measured(op) || !mailbox->peers[op->call.peer].is_here)
 		return false;
-	lock_mail_acquire(&engine->mailbox->lock);
-	bool stream = engine_stores_begin(&engine->stores, ENGINE_STAGE, PLAN_STORES_AUTO, bytes,
+	lock_mail_acquire(&mailbox->lock);
+	bool stream = engine_stores_begin(&mailbox->stores, ENGINE_STAGE, PLAN_STORES_AUTO, bytes,
 					  bytes, use);
-	lock_mail_release(&engine->mailbox->lock);
+	lock_mail_release(&mailbox->lock);
 	return stream;
 }
 
 /* The stores count only if the receiver alone has copied the message. */
-void engine_p2p_end_stores(struct engine *engine, const struct engine_op *op)
+void engine_p2p_end_stores(struct mailbox *mailbox, const struct engine_op *op)
 {
 	const struct engine_p2p *p2p = &op->p2p;
 	bool copied_alone = p2p->stores.at && !p2p->pieces_copied;
@@ -44,19 +44,19 @@ void engine_p2p_end_stores(struct engine *engine, const struct engine_op *op)
 	uint64_t copied = atomic_load_explicit(&p2p->rts->ticks, memory_order_relaxed);
 	uint64_t elapsed = atomic_load_explicit(&p2p->rts->elapsed, memory_order_relaxed);
 	uint64_t before_post = p2p->staged_all ? p2p->ticks : 0;
-	lock_mail_acquire(&engine->mailbox->lock);
+	lock_mail_acquire(&mailbox->lock);
 	if (copied_alone)
 		engine_stores_took(&p2p->stores, p2p->ticks + copied);
 	if (p2p->transfer.at)
 		engine_stores_took(&p2p->transfer, overlaps ? elapsed : copied + before_post);
-	lock_mail_release(&engine->mailbox->lock);
+	lock_mail_release(&mailbox->lock);
 }
 
-void engine_p2p_stage_all(struct engine *engine, struct engine_op *op)
+void engine_p2p_stage_all(struct mailbox *mailbox, struct engine_op *op)
 {
 	op->p2p.posted_first = false;
 	op->p2p.staged_all = true;
-	bool stream = engine_p2p_begin_stores(engine, op);
+	bool stream = engine_p2p_begin_stores(mailbox, op);
 	uint64_t before = clock_ticks();
 	kernel_copy(op->input_block, op->call.send.address, op->call.send.bytes, stream);
 	op->p2p.ticks = clock_ticks() - before;
@@ -64,69 +64,69 @@ void engine_p2p_stage_all(struct engine *engine, struct engine_op *op)
 
 /* Whether no other thread advances or cancels this send, so that its block stays valid while the
  * caller fills it. A payload for another host must be complete when it is posted. */
-static bool may_post_first(const struct engine *engine, const struct engine_op *op)
+static bool may_post_first(const struct mailbox *mailbox, const struct engine_op *op)
 {
 	const struct engine_p2p *p2p = &op->p2p;
 	return p2p->is_blocking && !p2p->detached && !p2p->cancellable && !p2p->uses_cells &&
-	       op->call.peer != engine->team->rank && engine->mailbox->peers[op->call.peer].is_here;
+	       op->call.peer != mailbox->team->rank && mailbox->peers[op->call.peer].is_here;
 }
 
 /* Reading by address was faster lately. */
-static bool reading_is_faster(struct engine *engine, struct engine_op *op)
+static bool reading_is_faster(struct mailbox *mailbox, struct engine_op *op)
 {
 	uint64_t bytes = op->call.send.bytes;
 	enum engine_writer writer = op->p2p.posted_first ? ENGINE_SEND_BLOCKING : ENGINE_SEND;
-	lock_mail_acquire(&engine->mailbox->lock);
-	bool staged = engine_stores_begin(&engine->stores, writer, PLAN_STORES_AUTO, bytes, bytes,
+	lock_mail_acquire(&mailbox->lock);
+	bool staged = engine_stores_begin(&mailbox->stores, writer, PLAN_STORES_AUTO, bytes, bytes,
 					  &op->p2p.transfer);
-	lock_mail_release(&engine->mailbox->lock);
+	lock_mail_release(&mailbox->lock);
 	return !staged;
 }
 
 /* Whether the receiver reads the plain memory by address: only on this host. */
-static bool is_read(struct engine *engine, struct engine_op *op)
+static bool is_read(struct mailbox *mailbox, struct engine_op *op)
 {
 	uint64_t bytes = op->call.send.bytes, from = ENGINE_P2P_READ_LONG;
-	bool always = engine->remote == SETTING_REMOTE_ALWAYS;
+	bool always = mailbox->remote == SETTING_REMOTE_ALWAYS;
 	uint64_t least =
 		op->p2p.posted_first || always ? ENGINE_P2P_READ_BLOCKING_MIN : ENGINE_P2P_READ_MIN;
-	if (engine->remote == SETTING_REMOTE_OFF || bytes < least ||
-	    !engine->mailbox->peers[op->call.peer].is_here ||
-	    !transport_reads_buffer(engine->team, op->call.send.address, bytes))
+	if (mailbox->remote == SETTING_REMOTE_OFF || bytes < least ||
+	    !mailbox->peers[op->call.peer].is_here ||
+	    !transport_reads_buffer(mailbox->team, op->call.send.address, bytes))
 		return false;
 	if (always)
 		return true;
-	bool has_room = bytes <= engine->memory->bytes / ENGINE_P2P_ARENA_SHARE;
+	bool has_room = bytes <= mailbox->memory->bytes / ENGINE_P2P_ARENA_SHARE;
 	if (bytes <= ENGINE_P2P_READ_MAX)
-		return !has_room || reading_is_faster(engine, op);
+		return !has_room || reading_is_faster(mailbox, op);
 	if (op->p2p.posted_first && has_room)
 		from = ENGINE_P2P_READ_BLOCKING_LONG;
 	return bytes >= from;
 }
 
-bool engine_p2p_stage_payload(struct engine *engine, struct engine_op *op)
+bool engine_p2p_stage_payload(struct mailbox *mailbox, struct engine_op *op)
 {
 	op->p2p.by_address = op->p2p.posted_first = op->p2p.staged_all = false;
 	op->p2p.stores.at = op->p2p.transfer.at = NULL;
-	if (memory_offset_for(engine->memory, op->call.send.address, op->call.send.bytes,
-			      &engine->peers, &op->input_offset))
+	if (memory_offset_for(mailbox->memory, op->call.send.address, op->call.send.bytes,
+			      &mailbox->members, &op->input_offset))
 		return true;
 	/* The caller has checked that it is a block; peers no longer see it. */
 	if (op->p2p.hands_over_block) {
 		op->status = LS_BAD_ARGUMENT;
 		return false;
 	}
-	op->p2p.posted_first = may_post_first(engine, op);
-	op->p2p.by_address = is_read(engine, op);
+	op->p2p.posted_first = may_post_first(mailbox, op);
+	op->p2p.by_address = is_read(mailbox, op);
 	if (op->p2p.by_address) {
 		op->p2p.posted_first = false;
 		op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
 		return true;
 	}
-	if (!engine_window_block(engine, op, op->call.send.bytes, &op->input_block,
-				 &op->input_offset))
+	if (!engine_op_block(mailbox->memory, op, op->call.send.bytes, &op->input_block,
+			     &op->input_offset))
 		return false;
 	if (!op->p2p.posted_first)
-		engine_p2p_stage_all(engine, op);
+		engine_p2p_stage_all(mailbox, op);
 	return true;
 }

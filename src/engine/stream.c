@@ -6,13 +6,12 @@
 #include <stdlib.h>
 
 #include "base/messages.h"
-#include "engine_ops.h"
-#include "engine_private.h"
+#include "engine/device.h"
 
 /* ---- blocks ---- */
 
-ls_status engine_stream_prepare(struct engine *engine, struct engine_op *op, struct driver *driver,
-				void *handle)
+ls_status engine_stream_prepare(struct memory *memory, struct trace *trace, struct engine_op *op,
+				struct driver *driver, void *handle)
 {
 	struct engine_stream *stream = &op->stream;
 	op->device.send = op->call.send;
@@ -20,7 +19,7 @@ ls_status engine_stream_prepare(struct engine *engine, struct engine_op *op, str
 	op->device.send_block = op->device.recv_block = NULL;
 	stream->driver = driver;
 	stream->handle = handle;
-	stream->trace = engine->trace;
+	stream->trace = trace;
 	stream->done = NULL;
 	stream->number = 0;
 	stream->has_put = stream->stored = stream->own_stored = stream->lost = false;
@@ -40,18 +39,18 @@ ls_status engine_stream_prepare(struct engine *engine, struct engine_op *op, str
 	op->status = LS_OK;
 	/* A message has its block even if it is empty: it is sent when the stream is there. */
 	bool sends = op->call.kind == TRACE_SEND || op->call.send.bytes > 0;
-	if (!engine_device_make_room(engine, op, sends, op->call.recv.bytes > 0)) {
+	if (!engine_device_make_room(memory, op, sends, op->call.recv.bytes > 0)) {
 		ls_status status = op->status;
-		engine_stream_end(engine, op);
+		engine_stream_end(memory, op);
 		return status;
 	}
 	stream->on = true;
 	return LS_OK;
 }
 
-void engine_stream_end(struct engine *engine, struct engine_op *op)
+void engine_stream_end(struct memory *memory, struct engine_op *op)
 {
-	engine_device_free_blocks(engine, op);
+	engine_device_free_blocks(memory, op);
 	op->stream.on = false;
 }
 

@@ -17,12 +17,14 @@
 #include "engine/engine.h"
 
 /* Makes it an operation on this stream, and allocates its blocks. The caller has set op->call,
- * whose buffers the device must be able to copy. Errors: LS_OUT_OF_MEMORY, with a message. */
-LS_CHECKED ls_status engine_stream_prepare(struct engine *engine, struct engine_op *op,
-					   struct driver *driver, void *handle);
+ * whose buffers the device must be able to copy. trace: the rank's. Errors: LS_OUT_OF_MEMORY, with a
+ * message. */
+LS_CHECKED ls_status engine_stream_prepare(struct memory *memory, struct trace *trace,
+					   struct engine_op *op, struct driver *driver,
+					   void *handle);
 /* Frees the blocks of an operation, if nothing of it has been put behind the stream, or all of it
  * is done. */
-void engine_stream_end(struct engine *engine, struct engine_op *op);
+void engine_stream_end(struct memory *memory, struct engine_op *op);
 
 /* Whether the caller may put the operation behind the stream. False: it has failed before. */
 bool engine_stream_claim(struct engine_op *op);

@@ -9,24 +9,10 @@
 #include "kernel/kernel.h"
 #include "engine_private.h"
 
-bool engine_window_block(struct engine *engine, struct engine_op *op, uint64_t bytes, void **block,
-			 uint64_t *offset)
-{
-	if (memory_alloc(engine->memory, bytes, block) != LS_OK) {
-		op->status = LS_OUT_OF_MEMORY;
-		return false;
-	}
-	if (!memory_offset(engine->memory, *block, bytes, offset)) {
-		op->status = LS_INTERNAL;
-		return false;
-	}
-	return true;
-}
-
 /* Whether all members have the caller's buffer mapped, and at which offset. */
 static bool is_mapped(const struct engine *engine, const struct buffer *buffer, uint64_t *offset)
 {
-	return memory_offset_for(engine->memory, buffer->address, buffer->bytes, &engine->peers,
+	return memory_offset_for(engine->memory, buffer->address, buffer->bytes, &engine->members,
 				 offset);
 }
 
@@ -68,8 +54,8 @@ static bool is_readable(const struct engine *engine, const struct engine_op *op,
 /* Copies the caller's input, times its factor, to a new block. */
 static bool scale_input(struct engine *engine, struct engine_op *op)
 {
-	if (!engine_window_block(engine, op, op->call.send.bytes, &op->input_block,
-				 &op->input_offset))
+	if (!engine_op_block(engine->memory, op, op->call.send.bytes, &op->input_block,
+			     &op->input_offset))
 		return false;
 	kernel_scale(op->input_block, op->call.send.address, op->call.dtype,
 		     op->call.send.bytes / op->element, op->call.factor);
@@ -104,8 +90,8 @@ static bool stage_input(struct engine *engine, struct engine_op *op)
 {
 	if (op->call.send.bytes == 0 || show_in_place(engine, op, PLAN_INPUT))
 		return true;
-	if (!engine_window_block(engine, op, op->call.send.bytes, &op->input_block,
-				 &op->input_offset))
+	if (!engine_op_block(engine->memory, op, op->call.send.bytes, &op->input_block,
+			     &op->input_offset))
 		return false;
 	memcpy(op->input_block, op->call.send.address, op->call.send.bytes);
 	op->input = op->input_block;
@@ -134,7 +120,7 @@ static bool stage_output(struct engine *engine, struct engine_op *op)
 	op->output_window = TRANSPORT_WINDOW_ARENA;
 	if (op->call.recv.address && is_mapped(engine, &op->call.recv, &op->output_offset))
 		return true;
-	if (!engine_window_block(engine, op, bytes, &op->output_block, &op->output_offset))
+	if (!engine_op_block(engine->memory, op, bytes, &op->output_block, &op->output_offset))
 		return false;
 	op->output = op->output_block;
 	if (op->plan->params.in_place)
@@ -159,7 +145,7 @@ static bool stage_both(struct engine *engine, struct engine_op *op)
 		return true;
 	op->input_window = op->output_window = TRANSPORT_WINDOW_ARENA;
 	if (!is_mapped(engine, outer, &offset)) {
-		if (!engine_window_block(engine, op, outer->bytes, &op->output_block, &offset))
+		if (!engine_op_block(engine->memory, op, outer->bytes, &op->output_block, &offset))
 			return false;
 		unsigned char *block = op->output_block;
 		memcpy(block + input_at, op->call.send.address, op->call.send.bytes);
@@ -217,7 +203,7 @@ void engine_window_stage(struct engine *engine, struct engine_op *op)
 	if (!stage_windows(engine, op))
 		return;
 	/* Only this rank touches SCRATCH. */
-	if (scratch > 0 && engine_window_block(engine, op, scratch, &op->scratch_block, &unseen))
+	if (scratch > 0 && engine_op_block(engine->memory, op, scratch, &op->scratch_block, &unseen))
 		op->scratch = op->scratch_block;
 }
 

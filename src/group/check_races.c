@@ -217,7 +217,7 @@ static ls_status let_go(ls_group *group, const char *name, const char *what, con
 		return LS_OK;
 	size_t bytes = memory_bytes_of(&group->world->memory, block);
 	if (bytes == 0)
-		bytes = engine_p2p_held_bytes(&group->engine, block);
+		bytes = engine_p2p_held_bytes(group->mailbox, block);
 	if (bytes == 0 || races_may_free(races, block, bytes, NULL, 0, &conflict))
 		return LS_OK;
 	return say_free(group->world, name, what, block, site, &conflict);

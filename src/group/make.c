@@ -50,6 +50,8 @@ static struct ls_group *take_kept(void)
 
 static void destroy(struct ls_group *group)
 {
+	mailbox_fini(group->mailbox);
+	group->mailbox = NULL;
 	engine_fini(&group->engine);
 	transport_team_fini(&group->team);
 	progress_lane_fini(group);
@@ -92,8 +94,13 @@ static struct ls_group *create(struct world *world, uint32_t area, const char *f
 	if (status != LS_OK)
 		MESSAGE_SAY(MESSAGE_GROUP_MEMORY, function,
 			    (size_t)world->size * sizeof *group->team.boxes);
-	if (status == LS_OK && engine_init(&group->engine, &group->team, &world->trace,
-					   &world->memory, &world->settings) == LS_OK)
+	if (status == LS_OK)
+		status = engine_init(&group->engine, &group->team, &world->trace, &world->memory,
+				     &world->settings);
+	if (status == LS_OK)
+		status = mailbox_init(&group->mailbox, &group->team, &world->memory,
+				      &world->settings);
+	if (status == LS_OK)
 		return group;
 	destroy(group);
 	return NULL;
@@ -316,6 +323,7 @@ void group_init(struct ls_group *group, const struct group_making *making)
 	membership.cause_offset = (uintptr_t)&head->cause - segment;
 	fill_waiters(group);
 	engine_begin(&group->engine, group->waiter.cause, &world->table);
+	mailbox_begin(group->mailbox, group->waiter.cause);
 	failure_begin(group);
 	group->trace_entry = trace_group_fill(&world->trace, group->area, &membership);
 	progress_lane_begin(group);

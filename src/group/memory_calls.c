@@ -39,7 +39,7 @@ ls_status ls_free(ls_group *group, void *block)
 	/* A block of another rank's arena was handed over by it. */
 	struct memory *memory = &group->world->memory;
 	bool mine = (uintptr_t)block - (uintptr_t)memory->base < memory->bytes;
-	if (!mine && engine_p2p_give_back(&group->engine, block))
+	if (!mine && engine_p2p_give_back(group->mailbox, block))
 		return LS_OK;
 	return memory_free(memory, block, trace_caller_text);
 }
@@ -54,7 +54,8 @@ struct offer {
 /* The members have mapped it; with what others have mapped perhaps nobody lacks it. */
 static void show(const ls_group *group, struct memory_region *region)
 {
-	struct ranks have = memory_region_peers(region), members = group->engine.peers;
+	struct ranks have = memory_region_peers(region),
+		     members = transport_team_ranks(&group->team);
 	struct ranks all = ranks_below(group->world->size);
 	ranks_join(&have, &members);
 	memory_region_show(region, ranks_are_in(&all, &have) ? NULL : &members);
@@ -62,7 +63,8 @@ static void show(const ls_group *group, struct memory_region *region)
 
 static bool have_mapped(const ls_group *group, const struct memory_region *region)
 {
-	struct ranks have = memory_region_peers(region), members = group->engine.peers;
+	struct ranks have = memory_region_peers(region),
+		     members = transport_team_ranks(&group->team);
 	return ranks_are_in(&members, &have);
 }
 

@@ -29,7 +29,7 @@ static ls_status ask(ls_op *op)
 	if (!complete)
 		return LS_PENDING;
 	if (op->shared)
-		engine_p2p_increment(&op->group->engine, &op->asked);
+		engine_p2p_increment(op->group->mailbox, &op->asked);
 	else
 		atomic_store(&op->status_read, true);
 	return (ls_status)(complete - 1);
@@ -64,23 +64,14 @@ static ls_status await_p2p(ls_op *const *ops, int count, const struct progress_p
 	return p2p_await(ops, count, &progress_no_pause);
 }
 
-/* Exact if only one thread sends, and used only then. */
-static void note_waited(struct ls_op *op)
-{
-	_Atomic uint64_t *waited = &op->group->engine.waited_sends;
-	if (op->engine.call.kind == TRACE_SEND)
-		atomic_store_explicit(waited, atomic_load_explicit(waited, memory_order_relaxed) + 1,
-				      memory_order_relaxed);
-}
-
 ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 {
 	ls_status status = check("ls_wait", op);
 	if (status != LS_OK)
 		return status;
 	if (atomic_load_explicit(&op->complete, memory_order_acquire)) {
-		if (op->shared)
-			note_waited(op);
+		if (op->shared && op->engine.call.kind == TRACE_SEND)
+			engine_p2p_note_waited(op->group->mailbox);
 		return ask(op);
 	}
 	wait_thread_enter(&op->group->waiter);
@@ -166,11 +157,11 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
  * was read, one status was not read. */
 static void free_shared(struct ls_op *op, const void *site)
 {
-	struct engine *engine = &op->group->engine;
-	uint64_t freed = engine_p2p_increment(engine, &op->freed);
+	struct mailbox *mailbox = op->group->mailbox;
+	uint64_t freed = engine_p2p_increment(mailbox, &op->freed);
 	if (freed <= atomic_load_explicit(&op->asked, memory_order_relaxed))
 		return;
-	engine_p2p_increment(engine, &op->asked);
+	engine_p2p_increment(mailbox, &op->asked);
 	progress_warn_dropped(op, site);
 }
 
@@ -220,14 +211,14 @@ static bool is_cancelled_there(ls_op *op)
 {
 	struct ls_group *group = op->group;
 	struct wait_word words[2];
-	if (!engine_p2p_ask_cancel(&group->engine, &op->engine, words))
+	if (!engine_p2p_ask_cancel(group->mailbox, &op->engine, words))
 		return false;
 	struct wait_call call = {
 		.words = words, .count = 2, .any = true, .deadline_ns = clock_deadline_ns(CANCEL_MS)};
 	int peer;
 	ls_status status = wait_words(&group->quiet, &call, &peer);
 	(void)status; /* without an answer it goes on, and may be cancelled later */
-	return engine_p2p_cancel(&group->engine, &op->engine) ||
+	return engine_p2p_cancel(group->mailbox, &op->engine) ||
 	       atomic_load(&op->engine.p2p.cancelled);
 }
 
@@ -247,7 +238,7 @@ ls_status ls_cancel(ls_op *op)
 	p2p_await_begun(op);
 	if (atomic_load_explicit(&op->complete, memory_order_acquire) ||
 	    !atomic_load_explicit(&op->begun, memory_order_acquire) ||
-	    (!engine_p2p_cancel(&group->engine, &op->engine) && !is_cancelled_there(op)))
+	    (!engine_p2p_cancel(group->mailbox, &op->engine) && !is_cancelled_there(op)))
 		return LS_PENDING;
 	p2p_collect(group);
 	/* If that did not complete it, another thread is completing it now. */

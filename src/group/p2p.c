@@ -53,7 +53,7 @@ static ls_status run_blocking(ls_group *group, const struct group_p2p_call *call
 	ls_status status;
 	struct waiter *waiter = &group->waiter;
 	progress_op_prepare(&op, group, &call->engine);
-	op.engine.seq = engine_p2p_number(&group->engine, call->engine.kind, call->engine.peer);
+	op.engine.seq = engine_p2p_number(group->mailbox, call->engine.kind, call->engine.peer);
 	op.engine.p2p.hands_over_block = call->hands_over_block;
 	op.engine.p2p.receives_block = call->block != NULL;
 	op.engine.p2p.crossed = false; /* it may fail before it begins */
@@ -99,7 +99,7 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 	op->engine.call = call->engine;
 	op->access = call->access; /* the operation ends it */
 	call->access = 0;
-	op->engine.seq = engine_p2p_number(&group->engine, call->engine.kind, call->engine.peer);
+	op->engine.seq = engine_p2p_number(group->mailbox, call->engine.kind, call->engine.peer);
 	op->engine.p2p.detached = true;
 	op->engine.p2p.hands_over_block = call->hands_over_block;
 	op->engine.p2p.receives_block = call->block != NULL;
@@ -382,7 +382,7 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 		return status;
 	wait_thread_enter(&group->waiter);
 	enum engine_progress progress =
-		engine_p2p_probe(&group->engine, src, options.tag, &met, words, &count);
+		engine_p2p_probe(group->mailbox, src, options.tag, &met, words, &count);
 	p2p_collect(group);
 	if (progress != ENGINE_DONE) {
 		struct ranks room;

@@ -37,7 +37,7 @@ static inline bool group_may_try_short(ls_group *group, const struct ls_op_optio
 	if (__builtin_expect(odd != 0, 0))
 		return false;
 	/* If operations in progress can never complete, the general path says so: p2p_fail_gone. */
-	return !engine_p2p_pending(&group->engine) || !world_any_gone(group);
+	return !engine_p2p_pending(group->mailbox) || !world_any_gone(group);
 }
 
 /* op: NULL for a call that blocks; else filled if this returns true. */

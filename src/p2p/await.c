@@ -159,7 +159,7 @@ static void leave_out(ls_group *group, const struct ranks *gone, bool self, stru
 {
 	if (!gone)
 		return;
-	const _Atomic uint64_t *mine = self ? engine_p2p_self_word(&group->engine) : NULL;
+	const _Atomic uint64_t *mine = self ? engine_p2p_self_word(group->mailbox) : NULL;
 	uint64_t ruled_out = 0;
 	for (int i = 0; i < count; i++) {
 		struct wait_edge *edge = &words[i].edge;
@@ -207,7 +207,7 @@ static ls_status wait_or_recheck(struct world *world, struct p2p_pass *pass,
 	count += lane_word(pass->ops, pass->count, &pass->words[count]);
 	struct shown shown =
 		show(progress_shown_for(first, pass->head), first, pause, pass->words, count);
-	shown.device_busy = engine_p2p_device_busy(&shown.group->engine) > 0;
+	shown.device_busy = engine_p2p_device_busy(shown.group->mailbox) > 0;
 	/* The device may wait for an operation of another group, which fails unnoticed here. */
 	if (shown.device_busy && soon_ns == CLOCK_NEVER)
 		soon_ns = clock_deadline_ns(PROGRESS_SLICE_MS);
@@ -293,7 +293,7 @@ static int own_words(ls_group *group, const struct engine_awaited *own, int own_
 {
 	struct wait_call call = {.words = words, .any = true};
 	if (own_count > 0)
-		call.count = engine_p2p_words(&group->engine, own, own_count, words, max);
+		call.count = engine_p2p_words(group->mailbox, own, own_count, words, max);
 	if (wait_satisfied(&call) || call.count > max)
 		return 0;
 	p2p_words_of(group, words, call.count);

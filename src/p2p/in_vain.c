@@ -66,7 +66,7 @@ void p2p_fail_gone(ls_group *group)
 {
 	struct ranks room;
 	const struct ranks *gone =
-		engine_p2p_pending(&group->engine) ? world_gone(group, &room) : NULL;
+		engine_p2p_pending(group->mailbox) ? world_gone(group, &room) : NULL;
 	int peer;
 	if (!gone || failure_status(group) != LS_OK)
 		return;

@@ -35,7 +35,7 @@ void p2p_warn(ls_group *group, int tag, uint64_t index, const void *site)
 	struct ranks ranks = {{0}};
 	if (!progress_first_time(group, site))
 		return;
-	struct ranks members = engine_p2p_crossed_ranks(&group->engine);
+	struct ranks members = engine_p2p_crossed_ranks(group->mailbox);
 	RANKS_EACH (q, &members)
 		ranks_add(&ranks, world_rank_of(group, q));
 	struct trace_record record;

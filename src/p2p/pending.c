@@ -163,7 +163,7 @@ static long count_unbegun(struct world_p2p *p2p, const ls_group *group)
 long p2p_pending(ls_group *group)
 {
 	struct world_p2p *p2p = &group->world->p2p;
-	long begun = (long)engine_p2p_pending(&group->engine);
+	long begun = (long)engine_p2p_pending(group->mailbox);
 	return p2p->serial ? begun + count_unbegun(p2p, group) : begun;
 }
 
@@ -249,7 +249,7 @@ static void end_one(struct ls_op *op, ls_status reason, bool waits)
 {
 	ls_status status = progress_op_settle(op, reason, -1, waits);
 	if (status == LS_PENDING)
-		engine_p2p_await_device(&op->group->engine, &op->engine);
+		engine_p2p_await_device(op->group->mailbox, &op->engine);
 	else
 		finish(op, status);
 }
@@ -257,7 +257,7 @@ static void end_one(struct ls_op *op, ls_status reason, bool waits)
 void p2p_collect(ls_group *group)
 {
 	struct engine_op *engine_op;
-	while ((engine_op = engine_p2p_take_complete(&group->engine)))
+	while ((engine_op = engine_p2p_take_complete(group->mailbox)))
 		end_one(op_of(engine_op), LS_OK, false);
 }
 
@@ -270,7 +270,7 @@ static void end_all(ls_group *group, bool waits)
 	p2p_collect(group);
 	if (group->world->device)
 		progress_stream_resume_failed(group->world);
-	while ((engine_op = engine_p2p_remove(&group->engine, waits)))
+	while ((engine_op = engine_p2p_remove(group->mailbox, waits)))
 		end_one(op_of(engine_op), LS_ABORTED, waits);
 	while (p2p->serial && (op = claim(p2p, group))) {
 		finish(op, progress_op_settle(op, LS_ABORTED, -1, true));
@@ -287,11 +287,11 @@ void p2p_end_all(ls_group *group)
 
 static ls_status begin(struct ls_op *op)
 {
-	struct engine *engine = &op->group->engine;
+	struct mailbox *mailbox = op->group->mailbox;
 	struct engine_workspace workspace;
-	engine_submit(engine, &op->engine, &workspace);
+	mailbox_submit(mailbox, &op->engine, &workspace);
 	atomic_store_explicit(&op->begun, true, memory_order_release);
-	return engine_advance(engine, &op->engine) == ENGINE_FAILED ? op->engine.status : LS_OK;
+	return mailbox_advance(mailbox, &op->engine) == ENGINE_FAILED ? op->engine.status : LS_OK;
 }
 
 /* Whether the operation needs progress even if no thread waits for it: because it may hold up a
@@ -338,7 +338,7 @@ ls_status p2p_start(struct ls_op *op)
 	bool ends = failure_status(group) != LS_OK || (p2p_wakes(op) && world_any_gone(group));
 	progress_op_unref(op);
 	if (p2p_pending(group) > 0 || p2p->serial)
-		p2p_arm(group->world, ends || engine_p2p_has_work(&group->engine));
+		p2p_arm(group->world, ends || engine_p2p_has_work(group->mailbox));
 	return status;
 }
 

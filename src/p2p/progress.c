@@ -115,10 +115,10 @@ static void pass_group(struct p2p_pass *pass, ls_group *group)
 	if (p2p_pending(group) == 0)
 		return;
 	int count = p2p_pass_own(pass, group, own), words = 0;
-	uint32_t device_busy = engine_p2p_device_busy(&group->engine);
+	uint32_t device_busy = engine_p2p_device_busy(group->mailbox);
 	int room = pass->word_count < pass->word_max ? pass->word_max - pass->word_count : 0;
 	pass->more |=
-		engine_p2p_progress(&group->engine, own, count,
+		engine_p2p_progress(group->mailbox, own, count,
 				    room ? pass->words + pass->word_count : NULL, room, &words);
 	p2p_words_of(group, pass->words + pass->word_count, words < room ? words : room);
 	pass->word_count += words;
@@ -128,7 +128,7 @@ static void pass_group(struct p2p_pass *pass, ls_group *group)
 	if (failure_status(group) != LS_OK)
 		p2p_end_all(group);
 	/* The words of operations whose device is still busy were not tested. */
-	pass->more |= engine_p2p_device_busy(&group->engine) > device_busy;
+	pass->more |= engine_p2p_device_busy(group->mailbox) > device_busy;
 }
 
 /* Whether its caller is about to begin it, and so still writes to it. */

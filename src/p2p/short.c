@@ -61,7 +61,7 @@ bool p2p_short_send(const struct p2p_short *message)
 	ls_group *group = message->group;
 	struct engine_sent sent;
 	uint64_t index = trace_reserve(&group->world->trace);
-	if (!engine_p2p_send_short(&group->engine, &message->call, index, &sent))
+	if (!engine_p2p_send_short(group->mailbox, &message->call, index, &sent))
 		return false;
 	record(message, index, TRACE_SEND, sent.number, message->call.tag);
 	if (__builtin_expect(sent.receiver_lags, 0))
@@ -83,7 +83,7 @@ bool p2p_short_receive(const struct p2p_short *message)
 {
 	ls_group *group = message->group;
 	struct engine_received received;
-	if (!engine_p2p_receive_short(&group->engine, &message->call, true, &received, NULL))
+	if (!engine_p2p_receive_short(group->mailbox, &message->call, true, &received, NULL))
 		return false;
 	uint64_t index = trace_reserve(&group->world->trace);
 	record(message, index, TRACE_RECV, received.number, received.message.envelope.tag);
@@ -100,7 +100,7 @@ bool p2p_short_await(const struct p2p_short *message, uint64_t index)
 	struct wait_call wait = {.words = &word, .count = 1};
 	bool there = false;
 	for (int i = 0; i < POLLS && !there; i++) {
-		there = engine_p2p_receive_short(&group->engine, &message->call, false, &received,
+		there = engine_p2p_receive_short(group->mailbox, &message->call, false, &received,
 						 &word);
 		bool comes = there;
 		for (; !comes && i < POLLS; i++)

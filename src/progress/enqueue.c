@@ -87,7 +87,8 @@ ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *
 		return status;
 	if (!op->engine.stream.words)
 		op->engine.stream.words = take_words(device);
-	status = engine_stream_prepare(&group->engine, &op->engine, &device->driver, stream);
+	status = engine_stream_prepare(group->engine.memory, group->engine.trace, &op->engine,
+				       &device->driver, stream);
 	if (status != LS_OK)
 		return status;
 	op->on_stream = true;
@@ -100,7 +101,7 @@ void progress_stream_discard(struct ls_op *op)
 	if (!op->on_stream)
 		return;
 	progress_stream_resume(op);
-	engine_stream_end(&op->group->engine, &op->engine);
+	engine_stream_end(op->group->engine.memory, &op->engine);
 }
 
 /* Waits until the stream would not wait for the operation any more, or the device is broken. If

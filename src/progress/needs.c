@@ -24,7 +24,7 @@ enum engine_need progress_op_need(const struct ls_op *op, const struct ranks *go
 		*peer = op->engine.call.peer;
 		return ranks_among(gone, *peer) ? ENGINE_NEEDS_GONE : ENGINE_NEEDS_NOBODY;
 	}
-	enum engine_need need = engine_p2p_need(&op->group->engine, &op->engine, gone, peer);
+	enum engine_need need = engine_p2p_need(op->group->mailbox, &op->engine, gone, peer);
 	if (need == ENGINE_NEEDS_SELF)
 		*peer = -1;
 	return need;

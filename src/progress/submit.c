@@ -77,6 +77,21 @@ void progress_op_open(struct ls_op *op, const struct ls_op_options *options, con
 	op->engine.record = trace_begin(&op->group->world->trace, &begin);
 }
 
+/* The engine runs collectives; the mailbox all others. */
+static enum engine_progress advance(struct ls_op *op)
+{
+	return engine_is_collective(op->engine.call.kind)
+		       ? engine_advance(&op->group->engine, &op->engine)
+		       : mailbox_advance(op->group->mailbox, &op->engine);
+}
+
+static enum engine_progress abandon(struct ls_op *op, const struct ranks *gone, bool force)
+{
+	return engine_is_collective(op->engine.call.kind)
+		       ? engine_abandon(&op->group->engine, &op->engine, gone, force)
+		       : mailbox_abandon(op->group->mailbox, &op->engine, gone, force);
+}
+
 /* Until when a thread waits for a device to complete its work for a failed operation. The progress
  * thread has been replaced by then, so it may wait; not if it can come back to the operation
  * later. */
@@ -109,8 +124,7 @@ static enum engine_progress await_abandoned(struct ls_op *op, uint64_t until_ns)
 	for (;;) {
 		uint64_t now = clock_now_ns();
 		bool force = now >= deadline;
-		enum engine_progress progress =
-			engine_abandon(&group->engine, engine_op, world_gone(group, &room), force);
+		enum engine_progress progress = abandon(op, world_gone(group, &room), force);
 		if (progress != ENGINE_BLOCKED ||
 		    (now >= until_ns && engine_stream_is_device_busy(engine_op)))
 			return progress;
@@ -236,7 +250,10 @@ static bool begin(struct ls_op *op, struct engine_workspace *workspace)
 	if (engine_is_collective(op->engine.call.kind))
 		atomic_store_explicit(&group->trace_entry->entered, op->engine.seq,
 				      memory_order_release);
-	engine_submit(&group->engine, &op->engine, workspace);
+	if (engine_is_collective(op->engine.call.kind))
+		engine_submit(&group->engine, &op->engine, workspace);
+	else
+		mailbox_submit(group->mailbox, &op->engine, workspace);
 	atomic_store_explicit(&op->begun, true, memory_order_relaxed);
 	return true;
 }
@@ -337,7 +354,6 @@ static bool may_wait_again(struct ls_op *op, struct progress_self_only *self_onl
 bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struct waiter *waiter,
 		     const struct progress_pause *pause, ls_status *status)
 {
-	struct engine *engine = &op->group->engine;
 	struct progress_self_only self_only = {0};
 	int peer = -1;
 	if (op->failing != LS_OK) {
@@ -349,7 +365,7 @@ bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struc
 		return *status != LS_PENDING;
 	}
 	for (;;) {
-		enum engine_progress progress = engine_advance(engine, &op->engine);
+		enum engine_progress progress = advance(op);
 		if (progress != ENGINE_BLOCKED)
 			record_matched(op);
 		if (progress == ENGINE_DONE)

@@ -218,6 +218,14 @@ LS_CHECKED ls_status transport_read(const struct transport_team *team, int peer,
 
 /* ---- words ---- */
 
+/* The members, by world rank. */
+static inline struct ranks transport_team_ranks(const struct transport_team *team)
+{
+	struct ranks members = {{0}};
+	for (int q = 0; q < team->size; q++)
+		ranks_add(&members, team->members[q].world);
+	return members;
+}
 /* Whether a member shares this host. If not, this rank can use neither its windows nor its payloads
  * beside entries: only words, entries and messages pass between hosts (hosts.h). */
 static inline bool transport_is_here(const struct transport_team *team, int rank)

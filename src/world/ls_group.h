@@ -6,6 +6,7 @@
 
 #include "base/ranks.h"
 #include "engine/engine.h"
+#include "engine/mailbox.h"
 #include "op.h"
 #include "world.h"
 
@@ -74,7 +75,8 @@ struct ls_group {
 	uint64_t site;
 	uint32_t label;
 	struct transport_team team;
-	struct engine engine;
+	struct engine engine;                    /* for collectives */
+	struct mailbox *mailbox;                 /* for messages */
 	struct wait_peer peers[RANKS_WORLD_MAX]; /* by world rank */
 	/* The members that are dead or have left, a set that only grows. */
 	_Atomic uint64_t gone[RANKS_WORLD_WORDS];

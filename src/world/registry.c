@@ -48,10 +48,8 @@ void world_release(struct ls_group *group)
 
 struct ranks world_members(const struct ls_group *group)
 {
-	struct ranks members = {{0}};
-	for (int q = 0; q < group->size && group->id != WORLD_GROUP_ID; q++)
-		ranks_add(&members, group->team.members[q].world);
-	return members;
+	return group->id == WORLD_GROUP_ID ? (struct ranks){{0}}
+					   : transport_team_ranks(&group->team);
 }
 
 int world_rank_in(const struct ls_group *group, int world_rank)

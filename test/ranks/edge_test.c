@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Groups that have gone on for weeks: numbers beyond what their words hold at a time. */
-#include "engine/mailbox.h"
+#include "engine/mailbox_private.h"
 #include "tests.h"
 #include "world/ls_group.h"
 
@@ -101,7 +101,7 @@ void more_ids_than_bits(struct runner_rank *self)
 static void use_rts_slots(ls_group *group, uint32_t count)
 {
 	for (int q = 0; q < group->size; q++) {
-		struct mailbox_peer *peer = &group->engine.mailbox->peers[q];
+		struct mailbox_peer *peer = &group->mailbox->peers[q];
 		uint64_t word = transport_mail_word(count, 0);
 		for (int i = 0; i < MAIL_RTS; i++) {
 			struct mail_rts *rts = &peer->to->rts[i];
