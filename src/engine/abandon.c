@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Collectives after their group has failed: when one ends, no rank touches its buffers any more. */
 #include "engine/engine_private.h"
-#include "engine/stream.h"
+#include "op/stream.h"
 #include "transport/hosts.h"
 
 /* Counts peers that have entered this collective and not finished it. */
-static int still_inside(struct engine *engine, struct engine_op *op, const struct ranks *gone)
+static int still_inside(struct engine *engine, struct op *op, const struct ranks *gone)
 {
 	const struct transport_team *team = engine->team;
 	op->word_count = 0;
@@ -28,7 +28,7 @@ static int still_inside(struct engine *engine, struct engine_op *op, const struc
 /* Whether the link to other hosts touches none of this operation's buffers any more; with `force`
  * this rank cuts the peers for which it does, and waits only for the thread that makes progress on
  * the link. */
-static bool are_all_off_the_link(struct engine *engine, struct engine_op *op, bool force)
+static bool are_all_off_the_link(struct engine *engine, struct op *op, bool force)
 {
 	struct transport_team *team = engine->team;
 	op->word_count = 0;
@@ -45,37 +45,37 @@ static bool are_all_off_the_link(struct engine *engine, struct engine_op *op, bo
 	}
 	ls_status status = op->status;
 	int culprit = op->culprit;
-	if (op->fetching && engine_step_fetch(engine, op) == ENGINE_FAILED) {
+	if (op->fetching && engine_step_fetch(engine, op) == OP_FAILED) {
 		op->status = status; /* it has failed before */
 		op->culprit = culprit;
 	}
 	return op->word_count == 0;
 }
 
-enum engine_progress engine_abandon_host(struct engine *engine, struct engine_op *op,
-					 const struct ranks *gone, bool force)
+enum op_progress engine_abandon_host(struct engine *engine, struct op *op, const struct ranks *gone,
+				     bool force)
 {
-	if (op->stage == ENGINE_COMPLETE || op->stage == ENGINE_TOGETHER)
-		return ENGINE_DONE;
+	if (op->state == OP_COMPLETE || op->state == OP_TOGETHER)
+		return OP_DONE;
 	op->any = false;
 	if (engine->ops) {
-		enum engine_progress progress = engine_ops_abandon(engine, op, force);
-		if (progress != ENGINE_DONE)
+		enum op_progress progress = engine_ops_abandon(engine, op, force);
+		if (progress != OP_DONE)
 			return progress;
 	}
 	struct transport_team *team = engine->team;
 	if (team->host_count > 1 && !are_all_off_the_link(engine, op, force))
-		return ENGINE_BLOCKED;
+		return OP_BLOCKED;
 	bool shown = engine_window_is_shown(op);
-	if (op->stage != ENGINE_ENTER) {
+	if (op->state != OP_ENTER) {
 		wait_store(&transport_area_of(team, team->rank)->finished, op->seq);
 		transport_notify_all(team);
 		if (shown && still_inside(engine, op, gone) > 0 && !force)
-			return ENGINE_BLOCKED;
+			return OP_BLOCKED;
 	}
-	bool lost = op->stage != ENGINE_ENTER && shown && op->word_count > 0;
+	bool lost = op->state != OP_ENTER && shown && op->word_count > 0;
 	bool safe = !lost || engine_window_detach(engine, op);
 	engine_window_release(engine, op, lost);
-	op->stage = ENGINE_COMPLETE;
-	return safe ? ENGINE_DONE : ENGINE_FAILED;
+	op->state = OP_COMPLETE;
+	return safe ? OP_DONE : OP_FAILED;
 }

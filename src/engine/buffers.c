@@ -23,14 +23,14 @@ static const uint64_t *add_up(const uint64_t *counts, int size, uint64_t *starts
 }
 
 /* The longest INPUT of any rank, if all have the same count: plan_table_choose needs it. */
-static uint64_t measure(const struct engine_op *op, const struct coll *coll, int size)
+static uint64_t measure(const struct op *op, const struct coll *coll, int size)
 {
 	uint64_t unit = op->call.count * op->element;
 	return coll->input == COLL_PARTS ? unit * (uint64_t)size : unit;
 }
 
 /* As measure, with a list of counts. */
-static uint64_t measure_lists(const struct engine_op *op, const struct coll *coll, int size)
+static uint64_t measure_lists(const struct op *op, const struct coll *coll, int size)
 {
 	uint64_t most = op->starts[size];
 	if (op->call.recv_counts)
@@ -44,7 +44,7 @@ static uint64_t measure_lists(const struct engine_op *op, const struct coll *col
 }
 
 /* If the buffers differ in length, the shorter one is my part of the longer one. */
-static bool is_in_place(const struct engine_op *op, const struct coll *coll, int rank)
+static bool is_in_place(const struct op *op, const struct coll *coll, int rank)
 {
 	if (!op->call.send.address || !op->call.recv.address)
 		return false;
@@ -56,8 +56,8 @@ static bool is_in_place(const struct engine_op *op, const struct coll *coll, int
 	return coll->input == COLL_PARTS ? recv == send + before : send == recv + before;
 }
 
-void engine_buffers_set(const struct engine *engine, struct engine_op *op,
-			struct engine_workspace *workspace, struct plan_params *params)
+void engine_buffers_set(const struct engine *engine, struct op *op, struct op_workspace *workspace,
+			struct plan_params *params)
 {
 	const struct coll *coll = &coll_table[coll_kinds[op->call.kind].collective];
 	int rank = engine->team->rank, size = engine->team->size;

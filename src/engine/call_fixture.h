@@ -131,7 +131,7 @@ struct call_buffers {
 	uint64_t recv_counts[TEST_RANKS];
 };
 
-static inline void call_open(const struct call *call, int rank, struct engine_op *op,
+static inline void call_open(const struct call *call, int rank, struct op *op,
 			     struct call_buffers *out)
 {
 	size_t element = coll_table[call_collective(call)].input == COLL_NOTHING
@@ -162,7 +162,7 @@ static inline void call_open(const struct call *call, int rank, struct engine_op
 		out->recv_counts[r] = call->pairs[r][rank];
 	bool listed = call_is_listed(call), pairs = collective == COLL_ALLTOALL;
 	memset(op, 0, sizeof *op);
-	op->call = (struct engine_call){
+	op->call = (struct op_call){
 		.kind = call->kind,
 		.dtype = call->dtype,
 		.reduce = coll_table[collective].reduces ? call->reduce : 0,

@@ -139,7 +139,7 @@ bool engine_end_arrived(const struct engine *engine, int peer, struct engine_dif
 		    : differs_inside(engine, peer, theirs, out);
 }
 
-enum engine_progress engine_end_check(struct engine *engine, struct engine_op *op)
+enum op_progress engine_end_check(struct engine *engine, struct op *op)
 {
 	const struct transport_team *team = engine->team;
 	op->word_count = 0;
@@ -147,9 +147,9 @@ enum engine_progress engine_end_check(struct engine *engine, struct engine_op *o
 		uint64_t ended =
 			q == team->rank ? 0 : atomic_load(&transport_area_of(team, q)->ended);
 		if (ended && ended - 1 < op->seq)
-			return engine_fail(op, LS_PEER_LEFT, q);
-		if (ended && engine_step_check(engine, op, q) == ENGINE_FAILED)
-			return ENGINE_FAILED;
+			return op_fail(op, LS_PEER_LEFT, q);
+		if (ended && engine_step_check(engine, op, q) == OP_FAILED)
+			return OP_FAILED;
 	}
-	return ENGINE_DONE;
+	return OP_DONE;
 }

@@ -11,8 +11,8 @@
 #include "engine_ops.h"
 #include "engine_private.h"
 #include "inline.h"
-#include "device.h"
-#include "stream.h"
+#include "op/device.h"
+#include "op/stream.h"
 #include "transport/hosts.h"
 
 static const enum plan_algorithm wanted_of[] = {
@@ -126,7 +126,7 @@ static const struct engine_plan *plan_for(struct engine *engine, const struct pl
 	return entry;
 }
 
-static void record_plan(struct engine *engine, const struct engine_op *op)
+static void record_plan(struct engine *engine, const struct op *op)
 {
 	trace_plan(engine->trace, op->record, op->plan->plan.algorithm,
 		   (uint16_t)op->plan->plan.step_count);
@@ -134,7 +134,7 @@ static void record_plan(struct engine *engine, const struct engine_op *op)
 
 /* A hash of the arguments that must be the same on all ranks, except the count. Lists of an
  * all-to-allv are compared pair by pair. */
-static uint64_t signature_of(const struct engine_op *op)
+static uint64_t signature_of(const struct op *op)
 {
 	uint64_t signature = op->plan->signature | (uint64_t)op->call.kind |
 			     (uint64_t)op->call.dtype << 8 | (uint64_t)op->call.reduce << 16;
@@ -142,16 +142,16 @@ static uint64_t signature_of(const struct engine_op *op)
 							: signature;
 }
 
-static uintptr_t distance_of(const struct engine_call *call)
+static uintptr_t distance_of(const struct op_call *call)
 {
 	return call->send.address && call->recv.address
 		       ? (uintptr_t)call->recv.address - (uintptr_t)call->send.address
 		       : 0;
 }
 
-static bool recall(struct engine *engine, struct engine_op *op)
+static bool recall(struct engine *engine, struct op *op)
 {
-	const struct engine_call *call = &op->call;
+	const struct op_call *call = &op->call;
 	const struct engine_memo *memo = &engine->memos[call->kind];
 	if (!memo->plan || call->counts || call->count != memo->count ||
 	    call->dtype != memo->dtype || call->reduce != memo->reduce || call->peer != memo->peer ||
@@ -166,9 +166,9 @@ static bool recall(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
-static void remember(struct engine *engine, const struct engine_op *op)
+static void remember(struct engine *engine, const struct op *op)
 {
-	const struct engine_call *call = &op->call;
+	const struct op_call *call = &op->call;
 	if (call->counts)
 		return;
 	engine->memos[call->kind] = (struct engine_memo){
@@ -188,7 +188,7 @@ static void remember(struct engine *engine, const struct engine_op *op)
 }
 
 /* Finds the plan and fills the fields that it needs; false, with op->status, if there is none. */
-static bool prepare(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace)
+static bool prepare(struct engine *engine, struct op *op, struct op_workspace *workspace)
 {
 	if (recall(engine, op))
 		return true;
@@ -205,10 +205,10 @@ static bool prepare(struct engine *engine, struct engine_op *op, struct engine_w
 	       engine_step_expects(op, params.rank, op->call.counts[params.rank]);
 }
 
-static void submit_host(void *self, struct engine_op *op, struct engine_workspace *workspace)
+static void submit_host(void *self, struct op *op, struct op_workspace *workspace)
 {
 	struct engine *engine = self;
-	engine_op_reset(op, workspace);
+	op_reset(op, workspace);
 	op->step = 0;
 	op->fetching = NULL;
 	op->plan = NULL;
@@ -234,7 +234,7 @@ static void submit_host(void *self, struct engine_op *op, struct engine_workspac
 }
 
 /* Whether all peers have entered collective `seq`; if not, op->words wait for it. */
-static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64_t seq)
+static bool all_have_entered(struct engine *engine, struct op *op, uint64_t seq)
 {
 	const struct transport_team *team = engine->team;
 	uint64_t value = transport_signal(seq, 0);
@@ -262,7 +262,7 @@ static bool all_have_entered(struct engine *engine, struct engine_op *op, uint64
 _Static_assert(4 * TRANSPORT_INLINE_BYTES <= TRANSPORT_INLINE_PAGES * TRANSPORT_PAGE_BYTES,
 	       "there are pages for three payloads in a row, and a gap before page 0");
 _Static_assert(TRANSPORT_ENTRIES > 2, "as with the pages");
-static enum engine_progress await_free_entry(struct engine *engine, struct engine_op *op)
+static enum op_progress await_free_entry(struct engine *engine, struct op *op)
 {
 	uint64_t bytes = engine_window_payload(op);
 	uint64_t need = bytes > 0 ? engine_payload_needs(engine, bytes) : 0;
@@ -271,10 +271,10 @@ static enum engine_progress await_free_entry(struct engine *engine, struct engin
 	bool by_all = engine->table.oversubscribed && engine->team->host_count == 1;
 	uint64_t last = by_all ? op->seq - 1 : need + (op->seq - need + 1) / 2;
 	bool is_free = engine->entered_by_all >= need || all_have_entered(engine, op, last);
-	return is_free ? ENGINE_DONE : ENGINE_BLOCKED;
+	return is_free ? OP_DONE : OP_BLOCKED;
 }
 
-static void publish_entry(struct engine *engine, struct engine_op *op)
+static void publish_entry(struct engine *engine, struct op *op)
 {
 	struct transport_team *team = engine->team;
 	struct transport_entry *entry = transport_entry(team, team->rank, op->seq);
@@ -292,20 +292,20 @@ static void publish_entry(struct engine *engine, struct engine_op *op)
 }
 
 /* Waits until peers have taken this operation's long messages. */
-static enum engine_progress drain(struct engine *engine, struct engine_op *op)
+static enum op_progress drain(struct engine *engine, struct op *op)
 {
 	op->word_count = 0;
 	for (int w = 0; w < RANKS_WORLD_WORDS && op->undrained_any; w++)
 		for (uint64_t left = op->undrained[w]; left && !op->any; left &= left - 1)
 			if (engine_step_taken(engine, op, 64 * w + __builtin_ctzll(left)) ==
-			    ENGINE_FAILED)
-				return ENGINE_FAILED;
-	return op->word_count ? ENGINE_BLOCKED : ENGINE_DONE;
+			    OP_FAILED)
+				return OP_FAILED;
+	return op->word_count ? OP_BLOCKED : OP_DONE;
 }
 
 /* Adapts the plan to the entries of the awaited peers: fragments, or PULL in place of DIRECT. If
  * all were awaited, all ranks see the same; otherwise only ranks whose windows I read matter. */
-static bool adapt_plan(struct engine *engine, struct engine_op *op, const struct plan_step *awaited)
+static bool adapt_plan(struct engine *engine, struct op *op, const struct plan_step *awaited)
 {
 	struct plan_params params = op->plan->params;
 	if (op->rounds == 1 && !op->call.counts &&
@@ -321,30 +321,30 @@ static bool adapt_plan(struct engine *engine, struct engine_op *op, const struct
 	return true;
 }
 
-static enum engine_progress run_steps(struct engine *engine, struct engine_op *op)
+static enum op_progress run_steps(struct engine *engine, struct op *op)
 {
 	if (engine->ops)
 		return engine_ops_advance(engine, op);
 	do {
 		while (op->step < op->plan->plan.step_count) {
 			const struct plan_step *step = &op->plan->plan.steps[op->step];
-			enum engine_progress progress = engine_steps[step->kind](engine, op, step);
-			if (progress != ENGINE_DONE)
+			enum op_progress progress = engine_steps[step->kind](engine, op, step);
+			if (progress != OP_DONE)
 				return progress;
 			op->step++;
 			if (op->plan->reads_windows && op->round == 0 &&
 			    step->kind == PLAN_STEP_AWAIT && step->phase == 0 &&
 			    !adapt_plan(engine, op, step))
-				return engine_fail(op, LS_INTERNAL, -1);
+				return op_fail(op, LS_INTERNAL, -1);
 			trace_step(engine->trace, op->record, op->step);
 		}
 	} while (engine_fragment_next(engine, op));
-	return ENGINE_DONE;
+	return OP_DONE;
 }
 
 /* `finished` is stored last: a peer that sees it knows that the result is in the caller's buffer,
  * and that nothing of the operation is left to do here. */
-static void leave(struct engine *engine, struct engine_op *op)
+static void leave(struct engine *engine, struct op *op)
 {
 	struct transport_team *team = engine->team;
 	if (op->input_block || op->output_block || op->scratch_block) {
@@ -352,7 +352,7 @@ static void leave(struct engine *engine, struct engine_op *op)
 		engine_window_release(engine, op, false);
 	}
 	prefetch_for_store(transport_entry(team, team->rank, op->seq + 1));
-	op->stage = engine->completes_together ? ENGINE_TOGETHER : ENGINE_COMPLETE;
+	op->state = engine->completes_together ? OP_TOGETHER : OP_COMPLETE;
 	_Atomic uint64_t *finished = &transport_area_of(team, team->rank)->finished;
 	if (!engine->completes_together) {
 		atomic_store_explicit(finished, op->seq, memory_order_release);
@@ -366,16 +366,16 @@ static void leave(struct engine *engine, struct engine_op *op)
 
 /* Setting BLOCKING: compares the entries of all ranks, and waits until all have finished. A rank in
  * which the collective failed also counts as finished, but has set the cause before. */
-static enum engine_progress await_all(struct engine *engine, struct engine_op *op)
+static enum op_progress await_all(struct engine *engine, struct op *op)
 {
 	const struct transport_team *team = engine->team;
 	op->word_count = 0;
 	for (int q = 0; q < team->size; q++)
-		if (q != team->rank && engine_step_check(engine, op, q) == ENGINE_FAILED)
-			return ENGINE_FAILED;
+		if (q != team->rank && engine_step_check(engine, op, q) == OP_FAILED)
+			return OP_FAILED;
 	/* A rank that failed before it entered never will. */
 	if (op->word_count > 0)
-		return engine_has_failed(engine) ? engine_fail(op, LS_ABORTED, -1) : ENGINE_BLOCKED;
+		return engine_has_failed(engine) ? op_fail(op, LS_ABORTED, -1) : OP_BLOCKED;
 	for (int q = 0; q < team->size; q++) {
 		const _Atomic uint64_t *finished = &transport_area_of(team, q)->finished;
 		if (atomic_load_explicit(finished, memory_order_acquire) < op->seq)
@@ -383,100 +383,99 @@ static enum engine_progress await_all(struct engine *engine, struct engine_op *o
 					    &op->words[op->word_count++]);
 	}
 	if (op->word_count > 0)
-		return ENGINE_BLOCKED;
+		return OP_BLOCKED;
 	if (engine_has_failed(engine))
-		return engine_fail(op, LS_ABORTED, -1);
-	op->stage = ENGINE_COMPLETE;
-	return ENGINE_DONE;
+		return op_fail(op, LS_ABORTED, -1);
+	op->state = OP_COMPLETE;
+	return OP_DONE;
 }
 
-static enum engine_progress enter(struct engine *engine, struct engine_op *op)
+static enum op_progress enter(struct engine *engine, struct op *op)
 {
-	enum engine_progress progress = await_free_entry(engine, op);
-	if (progress != ENGINE_DONE)
+	enum op_progress progress = await_free_entry(engine, op);
+	if (progress != OP_DONE)
 		return progress;
 	publish_entry(engine, op);
-	op->stage = ENGINE_ENTERED;
-	return ENGINE_DONE;
+	op->state = OP_ENTERED;
+	return OP_DONE;
 }
 
-static enum engine_progress check_ends(struct engine *engine, struct engine_op *op)
+static enum op_progress check_ends(struct engine *engine, struct op *op)
 {
-	op->stage = ENGINE_STEPS;
+	op->state = OP_STEPS;
 	/* A failing rank sets the cause, then reads which ranks have entered. This rank has
 	 * entered, then reads the cause. So the failing rank waits for it, or it stops here. */
 	if (engine_has_failed(engine))
-		return engine_fail(op, LS_ABORTED, -1);
+		return op_fail(op, LS_ABORTED, -1);
 	/* A rank that closes the group raises members_ended, then reads what this rank has entered.
 	 * So it sees this collective, or this rank sees that it closes the group. */
 	const struct transport_area *mine = transport_area_of(engine->team, engine->team->rank);
-	return atomic_load(&mine->members_ended) ? engine_end_check(engine, op) : ENGINE_DONE;
+	return atomic_load(&mine->members_ended) ? engine_end_check(engine, op) : OP_DONE;
 }
 
-static enum engine_progress advance_host(void *self, struct engine_op *op)
+static enum op_progress advance_host(void *self, struct op *op)
 {
 	struct engine *engine = self;
-	enum engine_progress progress = ENGINE_DONE;
+	enum op_progress progress = OP_DONE;
 	op->any = false;
-	if (op->stage == ENGINE_ENTER) {
+	if (op->state == OP_ENTER) {
 		progress = enter(engine, op);
-		if (progress != ENGINE_DONE)
+		if (progress != OP_DONE)
 			return progress;
 	}
-	if (op->stage == ENGINE_ENTERED) {
+	if (op->state == OP_ENTERED) {
 		progress = check_ends(engine, op);
-		if (progress != ENGINE_DONE)
+		if (progress != OP_DONE)
 			return progress;
 	}
-	if (op->stage == ENGINE_STEPS) {
+	if (op->state == OP_STEPS) {
 		progress = run_steps(engine, op);
-		if (progress != ENGINE_DONE)
+		if (progress != OP_DONE)
 			return progress;
-		op->stage = ENGINE_DRAIN;
+		op->state = OP_DRAIN;
 	}
-	if (op->stage == ENGINE_DRAIN) {
+	if (op->state == OP_DRAIN) {
 		progress = drain(engine, op);
-		if (progress != ENGINE_DONE)
+		if (progress != OP_DONE)
 			return progress;
 		if (engine_has_failed_hint(engine) && !engine_window_is_whole(engine, op))
-			return engine_fail(op, LS_ABORTED, -1);
+			return op_fail(op, LS_ABORTED, -1);
 		leave(engine, op);
 	}
-	return op->stage == ENGINE_TOGETHER ? await_all(engine, op) : ENGINE_DONE;
+	return op->state == OP_TOGETHER ? await_all(engine, op) : OP_DONE;
 }
 
-static enum engine_progress abandon_host(void *self, struct engine_op *op, const struct ranks *gone,
-					 bool force)
+static enum op_progress abandon_host(void *self, struct op *op, const struct ranks *gone, bool force)
 {
 	return engine_abandon_host(self, op, gone, force);
 }
 
-static const struct engine_runner runner = {
+static const struct op_runner runner = {
 	.submit = submit_host, .advance = advance_host, .abandon = abandon_host};
 
-void engine_submit(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace)
+void engine_submit(struct engine *engine, struct op *op, struct op_workspace *workspace)
 {
-	op->device.stage = ENGINE_DEVICE_NONE;
+	op->device.state = OP_DEVICE_NONE;
 	/* Another engine has its own way to the memory of its devices. */
 	bool has_own_way = engine->ops || !memory_inspects_buffers(engine->memory);
-	if (engine_is_on_stream(op))
-		engine_device_submit_on_stream(op, workspace);
+	if (op_is_on_stream(op))
+		op_device_submit_on_stream(op, workspace);
 	else if (has_own_way ||
-		 !engine_device_submit(engine->memory, op, workspace, &engine->device_done))
+		 !op_device_submit(engine->memory, op, workspace, &engine->device_done))
 		submit_host(engine, op, workspace);
 }
 
-enum engine_progress engine_advance(struct engine *engine, struct engine_op *op)
+enum op_progress engine_advance(struct engine *engine, struct op *op)
 {
 	if (op->status == LS_PENDING)
-		return engine_device_advance(engine->memory, op, &runner, engine);
-	return op->status == LS_OK ? advance_host(engine, op) : ENGINE_FAILED;
+		return op_device_advance(engine->memory, op, &runner, engine);
+	return op->status == LS_OK ? advance_host(engine, op) : OP_FAILED;
 }
 
-enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
-				    const struct ranks *gone, bool force)
+enum op_progress engine_abandon(struct engine *engine, struct op *op, const struct ranks *gone,
+				bool force)
 {
-	return op->device.stage == ENGINE_DEVICE_NONE && !engine_is_on_stream(op)
+	return op->device.state == OP_DEVICE_NONE && !op_is_on_stream(op)
 		       ? engine_abandon_host(engine, op, gone, force)
-		       : engine_device_abandon(engine->memory, op, &runner, engine, gone, force);
+		       : op_device_abandon(engine->memory, op, &runner, engine, gone, force);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How one operation runs: plans of collectives over windows and messages, and single sends and
- * receives. It never blocks and never decides what a failure means. engine_advance makes the
- * progress that is possible at once. Then it returns the words that the operation waits for, or the
- * error that it has found. The caller waits, and handles the error.
+ * How one collective runs: a plan over windows and channels. The engine never blocks and never
+ * decides what a failure means. engine_advance makes the progress that is possible at once. Then it
+ * returns the words that the operation waits for, or the error that it has found. The caller waits,
+ * and handles the error.
  *
  * One thread at a time advances an operation: a thread that waits for it, or the progress thread.
- * The collectives of a group run one after the other (the caller ensures it). Sends and receives
- * run concurrently with them and with each other. */
+ * The caller runs the collectives of a group one after the other. Messages (mailbox/mailbox.h) run
+ * concurrently with them. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -22,8 +22,8 @@
 #include "kernel/kernel.h"
 #include "memory/buffer.h"
 #include "memory/memory.h"
-#include "engine/operation.h"
-#include "engine/stores.h"
+#include "op/op.h"
+#include "op/stores.h"
 #include "plan/plan.h"
 #include "plan/plan_table.h"
 #include "trace/trace.h"
@@ -129,7 +129,7 @@ struct engine {
 	uint64_t payload_seqs[TRANSPORT_INLINE_PAGES];
 	enum setting_remote remote; /* whether plain buffers are shown by address */
 	uint64_t fragment_bytes;    /* ENGINE_FRAGMENT_BYTES; the same on all ranks */
-	struct engine_stores stores;
+	struct op_stores stores;
 	_Atomic uint64_t device_done; /* how many copies of collectives devices have completed */
 	unsigned char *bounce;        /* [ENGINE_BOUNCE_BYTES] for bytes of peers' plain memory */
 	size_t steps_max;
@@ -153,22 +153,21 @@ void engine_fini(struct engine *engine);
 
 /* Chooses the plan, and copies plain buffers to where peers can reach them. Does not block, nor
  * access a peer's memory. `workspace` (uninitialised) must last as long as the operation. */
-void engine_submit(struct engine *engine, struct engine_op *op, struct engine_workspace *workspace);
+void engine_submit(struct engine *engine, struct op *op, struct op_workspace *workspace);
 
-/* Makes the progress that is possible without blocking. ENGINE_BLOCKED of a detached send or
- * receive: it belongs to engine_p2p_progress now, and may already be complete and freed. */
-enum engine_progress engine_advance(struct engine *engine, struct engine_op *op);
+/* Makes the progress that is possible without blocking. */
+enum op_progress engine_advance(struct engine *engine, struct op *op);
 
 /* Call when the operation has failed here or elsewhere (*cause is set, or the caller will set it).
- * Then this rank touches no peer's memory for it any more. ENGINE_BLOCKED: a peer may still touch
+ * Then this rank touches no peer's memory for it any more. OP_BLOCKED: a peer may still touch
  * this rank's buffers; wait for op->words and call again. With `force`, or when no peer is left, it
- * revokes the access of peers where needed; it cuts peers on other hosts, and then ENGINE_BLOCKED
- * means that another thread makes progress on the link and is about to do it. ENGINE_DONE: no peer
- * touches the caller's buffers any more. ENGINE_FAILED: access could not be revoked, a message says
+ * revokes the access of peers where needed; it cuts peers on other hosts, and then OP_BLOCKED
+ * means that another thread makes progress on the link and is about to do it. OP_DONE: no peer
+ * touches the caller's buffers any more. OP_FAILED: access could not be revoked, a message says
  * why, and a stopped peer may touch the buffers when it continues. gone: the peers that are dead or
  * have left; NULL: none. */
-enum engine_progress engine_abandon(struct engine *engine, struct engine_op *op,
-				    const struct ranks *gone, bool force);
+enum op_progress engine_abandon(struct engine *engine, struct op *op, const struct ranks *gone,
+				bool force);
 
 /* ---- the end: see end.c ---- */
 
@@ -189,7 +188,7 @@ void engine_end_publish(struct engine *engine, uint64_t seq);
 bool engine_end_compare(const struct engine *engine, uint64_t seq, const struct ranks *gone,
 			struct engine_difference *out);
 
-/* A hash of the counts of `size` ranks, for the trace record and for engine_call.shape. */
+/* A hash of the counts of `size` ranks, for the trace record and for op_call.shape. */
 uint64_t engine_shape(const uint64_t *counts, int size);
 
 /* The fields of an entry's signature. */

@@ -11,7 +11,7 @@ static const struct settings plain_settings = {0};
 /* ---- counts that do not fit together ---- */
 
 /* A rank that finds something tells all, as the group would; then everybody abandons it. */
-static void end_failed(struct unit *unit, struct engine_op *op, ls_status status)
+static void end_failed(struct unit *unit, struct op *op, ls_status status)
 {
 	if (status != LS_ABORTED)
 		wait_store(&unit->fixture->cause, 1);
@@ -31,7 +31,7 @@ static void exchange_unevenly(struct unit *unit)
 		send[0] = 10;
 	if (unit->rank == 0)
 		recv[2] = 12;
-	struct engine_op op = {
+	struct op op = {
 		.call = {.kind = TRACE_ALLTOALLV,
 			 .dtype = LS_INT64,
 			 .peer = -1,
@@ -42,7 +42,7 @@ static void exchange_unevenly(struct unit *unit)
 			 .count = send[0] + send[1] + send[2]}};
 	ls_status status = unit_call(unit, &op);
 	uint64_t sent, expected;
-	engine_count_difference(&op, &sent, &expected);
+	op_count_difference(&op, &sent, &expected);
 	if (unit->rank == 0) {
 		MUST(status == LS_MISMATCH && op.culprit == 2);
 		MUST(sent == 10 && expected == 12);
@@ -74,16 +74,16 @@ static void own_pair_is_compared(void **state)
 	struct fixture *fixture = fixture_open(1, &plain_settings);
 	uint64_t send = 3, recv = 4, sent, expected;
 	int64_t from[4] = {0}, to[4];
-	struct engine_op op = {.call = {.kind = TRACE_ALLTOALLV,
-					.dtype = LS_INT64,
-					.peer = -1,
-					.send = buffer_host(from, 3 * sizeof *from),
-					.recv = buffer_host(to, 4 * sizeof *to),
-					.counts = &send,
-					.recv_counts = &recv,
-					.count = 3}};
+	struct op op = {.call = {.kind = TRACE_ALLTOALLV,
+				 .dtype = LS_INT64,
+				 .peer = -1,
+				 .send = buffer_host(from, 3 * sizeof *from),
+				 .recv = buffer_host(to, 4 * sizeof *to),
+				 .counts = &send,
+				 .recv_counts = &recv,
+				 .count = 3}};
 	assert_int_equal(unit_call(&fixture->units[0], &op), LS_MISMATCH);
-	engine_count_difference(&op, &sent, &expected);
+	op_count_difference(&op, &sent, &expected);
 	assert_true(op.culprit == 0 && sent == 3 && expected == 4);
 	unit_abandon(&fixture->units[0], &op);
 	fixture_close(fixture);
@@ -94,17 +94,17 @@ static void gather_other_parts(struct unit *unit)
 {
 	uint64_t parts[2] = {unit->rank ? 3 : 2, unit->rank ? 2 : 3};
 	int32_t from[4] = {0}, to[8];
-	struct engine_op op = {.call = {.kind = TRACE_ALLGATHERV,
-					.dtype = LS_INT32,
-					.peer = -1,
-					.send = buffer_host(from, parts[unit->rank] * sizeof *from),
-					.recv = buffer_host(to, 5 * sizeof *to),
-					.counts = parts,
-					.count = 5}};
+	struct op op = {.call = {.kind = TRACE_ALLGATHERV,
+				 .dtype = LS_INT32,
+				 .peer = -1,
+				 .send = buffer_host(from, parts[unit->rank] * sizeof *from),
+				 .recv = buffer_host(to, 5 * sizeof *to),
+				 .counts = parts,
+				 .count = 5}};
 	ls_status status = unit_call(unit, &op);
 	MUST(status == LS_MISMATCH || status == LS_ABORTED);
 	uint64_t sent, expected;
-	engine_count_difference(&op, &sent, &expected);
+	op_count_difference(&op, &sent, &expected);
 	MUST(sent == expected);
 	end_failed(unit, &op, status);
 }
@@ -126,7 +126,7 @@ static void lists_are_compared(void **state)
 
 /* Rank 1 is played by hand: its entry is rank 0's own but for what `spoil` does to it, in
  * slot 1. */
-static void forged(struct engine_op op, void (*spoil)(struct transport_area *area), int forger,
+static void forged(struct op op, void (*spoil)(struct transport_area *area), int forger,
 		   const struct settings *settings, ls_status status)
 {
 	struct fixture *fixture = fixture_open(2, settings);
@@ -135,7 +135,7 @@ static void forged(struct engine_op op, void (*spoil)(struct transport_area *are
 	struct capture capture;
 	op.seq = 1;
 	engine_submit(unit->engine, &op, &unit->workspace);
-	assert_int_equal(engine_advance(unit->engine, &op), ENGINE_BLOCKED);
+	assert_int_equal(engine_advance(unit->engine, &op), OP_BLOCKED);
 	struct transport_entry *mine = transport_entry(team, !forger, 1);
 	struct transport_entry *theirs = transport_entry(team, forger, 1);
 	uint64_t signal = atomic_load(&mine->signal);
@@ -146,7 +146,7 @@ static void forged(struct engine_op op, void (*spoil)(struct transport_area *are
 	spoil(transport_area_of(team, forger));
 	atomic_store(&theirs->signal, signal);
 	capture_begin(&capture);
-	assert_int_equal(engine_advance(unit->engine, &op), ENGINE_FAILED);
+	assert_int_equal(engine_advance(unit->engine, &op), OP_FAILED);
 	capture_end(&capture);
 	assert_int_equal(op.status, status);
 	assert_int_equal(op.culprit, forger);
@@ -202,26 +202,26 @@ static void nonsense_is_refused(void **state)
 {
 	(void)state;
 	static int64_t from[6000], to[6000];
-	struct engine_op reduce = {.call = {.kind = TRACE_ALLREDUCE,
-					    .dtype = LS_INT64,
-					    .peer = -1,
-					    .send = buffer_host(from, sizeof from),
-					    .recv = buffer_host(to, sizeof to),
-					    .count = 6000}};
+	struct op reduce = {.call = {.kind = TRACE_ALLREDUCE,
+				     .dtype = LS_INT64,
+				     .peer = -1,
+				     .send = buffer_host(from, sizeof from),
+				     .recv = buffer_host(to, sizeof to),
+				     .count = 6000}};
 	void (*const spoils[])(struct transport_area *) = {
 		input_far_away,   input_behind_the_end, output_behind_the_end, no_input,
 		input_of_no_kind, input_inline,         output_inline};
 	for (size_t i = 0; i < sizeof spoils / sizeof spoils[0]; i++)
 		forged(reduce, spoils[i], 1, &copying, LS_INTERNAL);
 	const uint64_t even[] = {1000, 1000};
-	struct engine_op exchange = {.call = {.kind = TRACE_ALLTOALLV,
-					      .dtype = LS_INT64,
-					      .peer = -1,
-					      .send = buffer_host(from, 2000 * sizeof *from),
-					      .recv = buffer_host(to, 2000 * sizeof *to),
-					      .counts = even,
-					      .recv_counts = even,
-					      .count = 2000}};
+	struct op exchange = {.call = {.kind = TRACE_ALLTOALLV,
+				       .dtype = LS_INT64,
+				       .peer = -1,
+				       .send = buffer_host(from, 2000 * sizeof *from),
+				       .recv = buffer_host(to, 2000 * sizeof *to),
+				       .counts = even,
+				       .recv_counts = even,
+				       .count = 2000}};
 	forged(exchange, huge_counts, 0, &copying, LS_INTERNAL);
 	forged(exchange, input_behind_the_end, 0, &copying, LS_INTERNAL);
 	/* An address is read, not followed. */
@@ -243,12 +243,12 @@ static void too_much_to_stage(void **state)
 	struct unit *unit = &fixture->units[0];
 	int32_t *from = calloc(COUNT, 4), *to = calloc(COUNT, 4);
 	assert_true(from && to);
-	struct engine_op op = {.call = {.kind = TRACE_ALLREDUCE,
-					.dtype = LS_INT32,
-					.peer = -1,
-					.send = buffer_host(from, COUNT * sizeof *from),
-					.recv = buffer_host(to, COUNT * sizeof *to),
-					.count = COUNT}};
+	struct op op = {.call = {.kind = TRACE_ALLREDUCE,
+				 .dtype = LS_INT32,
+				 .peer = -1,
+				 .send = buffer_host(from, COUNT * sizeof *from),
+				 .recv = buffer_host(to, COUNT * sizeof *to),
+				 .count = COUNT}};
 	struct capture capture;
 	capture_begin(&capture);
 	assert_int_equal(unit_call(unit, &op), LS_OUT_OF_MEMORY);
@@ -268,14 +268,14 @@ static void too_much_to_stage(void **state)
 
 static _Atomic bool root_is_back, root_is_blocked;
 
-static struct engine_op short_broadcast(int64_t *value)
+static struct op short_broadcast(int64_t *value)
 {
-	return (struct engine_op){.call = {.kind = TRACE_BROADCAST,
-					   .dtype = LS_INT64,
-					   .peer = 0,
-					   .send = buffer_host(value, sizeof *value),
-					   .recv = buffer_host(value, sizeof *value),
-					   .count = 1}};
+	return (struct op){.call = {.kind = TRACE_BROADCAST,
+				    .dtype = LS_INT64,
+				    .peer = 0,
+				    .send = buffer_host(value, sizeof *value),
+				    .recv = buffer_host(value, sizeof *value),
+				    .count = 1}};
 }
 
 /* The root of a short broadcast needs nobody; rank 1 comes only when it has got as far as it
@@ -283,11 +283,11 @@ static struct engine_op short_broadcast(int64_t *value)
 static void root_waits_for_all(struct unit *unit)
 {
 	int64_t value = unit->rank ? 0 : 42;
-	struct engine_op op = short_broadcast(&value);
+	struct op op = short_broadcast(&value);
 	if (unit->rank == 0) {
 		op.seq = ++unit->seq;
 		engine_submit(unit->engine, &op, &unit->workspace);
-		if (engine_advance(unit->engine, &op) == ENGINE_BLOCKED) {
+		if (engine_advance(unit->engine, &op) == OP_BLOCKED) {
 			MUST(op.word_count == 1);
 			/* First for what rank 1 calls, so as to compare it, and then for its
 			 * end. */
@@ -327,15 +327,15 @@ static void blocking_fails_with_a_peer(void **state)
 	struct fixture *fixture = fixture_open(2, &settings);
 	struct unit *root = &fixture->units[0];
 	int64_t value = 42;
-	struct engine_op op = short_broadcast(&value);
+	struct op op = short_broadcast(&value);
 	op.seq = 1;
 	engine_submit(root->engine, &op, &root->workspace);
-	assert_int_equal(engine_advance(root->engine, &op), ENGINE_BLOCKED);
+	assert_int_equal(engine_advance(root->engine, &op), OP_BLOCKED);
 	atomic_store(&fixture->cause, 1);
 	atomic_store(&transport_area_of(&root->link->team, 1)->finished, 1);
-	assert_int_equal(engine_advance(root->engine, &op), ENGINE_FAILED);
+	assert_int_equal(engine_advance(root->engine, &op), OP_FAILED);
 	assert_int_equal(op.status, LS_ABORTED);
-	assert_int_equal(engine_abandon(root->engine, &op, NULL, false), ENGINE_DONE);
+	assert_int_equal(engine_abandon(root->engine, &op, NULL, false), OP_DONE);
 	fixture_close(fixture);
 }
 

@@ -4,7 +4,7 @@
 #define ENGINE_ENGINE_FIXTURE_H
 
 #include "engine/engine.h"
-#include "engine/unit_fixture.h"
+#include "op/unit_fixture.h"
 
 static inline void unit_open(struct unit *unit, const struct settings *settings)
 {
@@ -24,18 +24,17 @@ static inline void unit_close(struct unit *unit)
 	free(unit->engine);
 }
 
-static inline void unit_submit(struct unit *unit, struct engine_op *op,
-			       struct engine_workspace *workspace)
+static inline void unit_submit(struct unit *unit, struct op *op, struct op_workspace *workspace)
 {
 	engine_submit(unit->engine, op, workspace);
 }
 
-static inline enum engine_progress unit_advance(struct unit *unit, struct engine_op *op)
+static inline enum op_progress unit_advance(struct unit *unit, struct op *op)
 {
 	return engine_advance(unit->engine, op);
 }
 
-static inline enum engine_progress unit_abandon_once(struct unit *unit, struct engine_op *op)
+static inline enum op_progress unit_abandon_once(struct unit *unit, struct op *op)
 {
 	return engine_abandon(unit->engine, op, NULL, false);
 }

@@ -15,43 +15,43 @@ void engine_use(struct engine *engine, const struct engine_ops *ops, void *state
 	memset(engine->memos, 0, sizeof engine->memos); /* their slots are the processor's */
 }
 
-void engine_ops_submit(struct engine *engine, struct engine_op *op)
+void engine_ops_submit(struct engine *engine, struct op *op)
 {
 	engine->ops->submit(engine->ops_state, op);
 }
 
-static enum engine_progress compare_all(struct engine *engine, struct engine_op *op)
+static enum op_progress compare_all(struct engine *engine, struct op *op)
 {
 	const struct transport_team *team = engine->team;
 	op->word_count = 0;
 	for (int q = 0; q < team->size; q++)
-		if (q != team->rank && engine_step_check(engine, op, q) == ENGINE_FAILED)
-			return ENGINE_FAILED;
-	return op->word_count ? ENGINE_BLOCKED : ENGINE_DONE;
+		if (q != team->rank && engine_step_check(engine, op, q) == OP_FAILED)
+			return OP_FAILED;
+	return op->word_count ? OP_BLOCKED : OP_DONE;
 }
 
-enum engine_progress engine_ops_advance(struct engine *engine, struct engine_op *op)
+enum op_progress engine_ops_advance(struct engine *engine, struct op *op)
 {
 	if (op->step == OPS_COMPARING) {
-		enum engine_progress progress = compare_all(engine, op);
-		if (progress != ENGINE_DONE)
+		enum op_progress progress = compare_all(engine, op);
+		if (progress != OP_DONE)
 			return progress;
 		/* A rank that fails sets the cause and then looks whether this rank has entered. */
 		if (engine_has_failed(engine))
-			return engine_fail(op, LS_ABORTED, -1);
+			return op_fail(op, LS_ABORTED, -1);
 		op->step = OPS_RUNNING;
 	}
 	op->word_count = 0;
 	return engine->ops->advance(engine->ops_state, op);
 }
 
-enum engine_progress engine_ops_abandon(struct engine *engine, struct engine_op *op, bool force)
+enum op_progress engine_ops_abandon(struct engine *engine, struct op *op, bool force)
 {
 	op->word_count = 0;
-	if (op->stage != ENGINE_STEPS || op->step != OPS_RUNNING)
-		return ENGINE_DONE;
-	enum engine_progress progress = engine->ops->abandon(engine->ops_state, op, force);
-	if (progress == ENGINE_DONE)
+	if (op->state != OP_STEPS || op->step != OPS_RUNNING)
+		return OP_DONE;
+	enum op_progress progress = engine->ops->abandon(engine->ops_state, op, force);
+	if (progress == OP_DONE)
 		op->step = OPS_COMPARING; /* it touches the buffers no more */
 	return progress;
 }

@@ -22,16 +22,16 @@
 struct engine_ops {
 	/* Prepares op->call, and enqueues nothing, because ranks may differ. On failure it sets
 	 * op->status, as engine_submit does. */
-	void (*submit)(void *state, struct engine_op *op);
+	void (*submit)(void *state, struct op *op);
 	/* Called after all members have entered. Enqueues the operation, alone or with others that
-	 * are ready. ENGINE_DONE: the result is in the caller's buffer; ENGINE_BLOCKED, with words
-	 * of engine_add_private_word; ENGINE_FAILED, with op->status. */
-	enum engine_progress (*advance)(void *state, struct engine_op *op);
-	/* The group has failed: ends the operation as early as possible. ENGINE_DONE: nothing
-	 * touches the caller's buffers any more. ENGINE_BLOCKED, also with `force`: the caller
+	 * are ready. OP_DONE: the result is in the caller's buffer; OP_BLOCKED, with words
+	 * of op_add_private_word; OP_FAILED, with op->status. */
+	enum op_progress (*advance)(void *state, struct op *op);
+	/* The group has failed: ends the operation as early as possible. OP_DONE: nothing
+	 * touches the caller's buffers any more. OP_BLOCKED, also with `force`: the caller
 	 * waits and calls again, however long it takes, because a device's access cannot be
-	 * revoked. ENGINE_FAILED: it will never end. */
-	enum engine_progress (*abandon)(void *state, struct engine_op *op, bool force);
+	 * revoked. OP_FAILED: it will never end. */
+	enum op_progress (*abandon)(void *state, struct op *op, bool force);
 };
 
 /* Sets the engine of a group that has begun nothing. NULL: the processor. `state` is the functions'

@@ -248,14 +248,14 @@ static void run_form(struct unit *unit, const struct memory_of *memory, const st
 		lists[0][r] = layout.parts[unit->rank][r];
 		lists[1][r] = layout.parts[r][unit->rank];
 	}
-	struct engine_op op = {.call = {.kind = form->kind,
-					.dtype = form->dtype,
-					.reduce = form->reduce,
-					.peer = form->root,
-					.send = buffer_of(send, layout.give * element),
-					.recv = buffer_of(recv, layout.get * element),
-					.count = form->count,
-					.factor = unit->rank + 1}};
+	struct op op = {.call = {.kind = form->kind,
+				 .dtype = form->dtype,
+				 .reduce = form->reduce,
+				 .peer = form->root,
+				 .send = buffer_of(send, layout.give * element),
+				 .recv = buffer_of(recv, layout.get * element),
+				 .count = form->count,
+				 .factor = unit->rank + 1}};
 	if (form->kind == TRACE_REDUCE && form->in_place)
 		op.call.recv = buffer_of(
 			recv,
@@ -322,7 +322,7 @@ static void run_everything(struct unit *unit)
 		for (unsigned kind = TRACE_NONE + 1; kind < TRACE_BARRIER; kind++)
 			run_kind(unit, &memory, (enum trace_kind)kind, &seed);
 	}
-	struct engine_op barrier = {.call = {.kind = TRACE_BARRIER, .dtype = LS_UINT8, .peer = -1}};
+	struct op barrier = {.call = {.kind = TRACE_BARRIER, .dtype = LS_UINT8, .peer = -1}};
 	MUST(unit_call(unit, &barrier) == LS_OK);
 	give_back(unit, &memory);
 	MUST(memory_is_valid(&unit->link->memory));

@@ -21,13 +21,13 @@ enum {
 	ROUNDS_MAX = 16384, /* all phases of all rounds fit below PHASE_MAX */
 };
 
-static bool has_parts(const struct engine_op *op, enum plan_buffer buffer)
+static bool has_parts(const struct op *op, enum plan_buffer buffer)
 {
 	return op->plan->plan.layout[buffer] == PLAN_LAYOUT_PARTS;
 }
 
 /* The same on all ranks, because it follows from the call. */
-static uint64_t fragment_elements(const struct engine *engine, const struct engine_op *op)
+static uint64_t fragment_elements(const struct engine *engine, const struct op *op)
 {
 	uint64_t parts =
 		has_parts(op, PLAN_INPUT) || has_parts(op, PLAN_OUTPUT) ? op->plan->plan.size : 1;
@@ -37,7 +37,7 @@ static uint64_t fragment_elements(const struct engine *engine, const struct engi
 	return (units > least ? units : least) * unit;
 }
 
-static void set_round(struct engine_op *op, uint32_t round)
+static void set_round(struct op *op, uint32_t round)
 {
 	op->round = round;
 	op->first = round * op->fragment;
@@ -46,7 +46,7 @@ static void set_round(struct engine_op *op, uint32_t round)
 		op->elements = op->fragment;
 }
 
-void engine_fragment_none(struct engine_op *op)
+void engine_fragment_none(struct op *op)
 {
 	op->fragment = op->call.count;
 	op->rounds = 1;
@@ -54,7 +54,7 @@ void engine_fragment_none(struct engine_op *op)
 	set_round(op, 0);
 }
 
-void engine_fragment_begin(const struct engine *engine, struct engine_op *op, uint32_t loop)
+void engine_fragment_begin(const struct engine *engine, struct op *op, uint32_t loop)
 {
 	uint64_t fragment = fragment_elements(engine, op);
 	if (op->call.count <= fragment)
@@ -65,7 +65,7 @@ void engine_fragment_begin(const struct engine *engine, struct engine_op *op, ui
 	set_round(op, 0);
 }
 
-uint64_t engine_fragment_signal(const struct engine_op *op, uint32_t round, unsigned phase)
+uint64_t engine_fragment_signal(const struct op *op, uint32_t round, unsigned phase)
 {
 	unsigned end = op->plan->plan.phase_end, word = round * (end + 1) + phase;
 	/* A rank that sees no fragments waits for the phases of the last round. */
@@ -76,18 +76,18 @@ uint64_t engine_fragment_signal(const struct engine_op *op, uint32_t round, unsi
 
 /* ---- slots ---- */
 
-static uint64_t slot_bytes(const struct engine_op *op, enum plan_buffer buffer)
+static uint64_t slot_bytes(const struct op *op, enum plan_buffer buffer)
 {
 	uint64_t parts = has_parts(op, buffer) ? op->plan->plan.size : 1;
 	return (op->fragment * parts * op->element + 63) / 64 * 64;
 }
 
-uint64_t engine_fragment_slot(const struct engine_op *op, enum plan_buffer buffer)
+uint64_t engine_fragment_slot(const struct op *op, enum plan_buffer buffer)
 {
 	return op->round % ENGINE_FRAGMENT_SLOTS * slot_bytes(op, buffer);
 }
 
-bool engine_fragment_show(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
+bool engine_fragment_show(struct engine *engine, struct op *op, enum plan_buffer buffer)
 {
 	bool input = buffer == PLAN_INPUT;
 	engine_fragment_begin(engine, op, 0);
@@ -96,14 +96,14 @@ bool engine_fragment_show(struct engine *engine, struct engine_op *op, enum plan
 		op->input_window = TRANSPORT_WINDOW_FRAGMENTED;
 	else
 		op->output_window = TRANSPORT_WINDOW_FRAGMENTED;
-	return engine_op_block(engine->memory, op, slots * slot_bytes(op, buffer),
-			       input ? &op->input_block : &op->output_block,
-			       input ? &op->input_offset : &op->output_offset);
+	return op_alloc_block(engine->memory, op, slots * slot_bytes(op, buffer),
+			      input ? &op->input_block : &op->output_block,
+			      input ? &op->input_offset : &op->output_offset);
 }
 
 /* The parts of a fragment outside my own block, which no other rank touches: [0, *before) and
  * [*after, elements). */
-static void around_mine(const struct engine_op *op, uint64_t *before, uint64_t *after)
+static void around_mine(const struct op *op, uint64_t *before, uint64_t *after)
 {
 	const struct plan *plan = &op->plan->plan;
 	uint64_t own = 0;
@@ -118,7 +118,7 @@ struct copies {
 	unsigned char *to;
 	const unsigned char *from;
 	size_t element;
-	bool stream;
+	bool nontemporal;
 };
 
 static void copy(const struct copies *copies, uint64_t to_first, uint64_t from_first,
@@ -127,15 +127,15 @@ static void copy(const struct copies *copies, uint64_t to_first, uint64_t from_f
 	if (elements > 0)
 		kernel_copy(copies->to + to_first * copies->element,
 			    copies->from + from_first * copies->element, elements * copies->element,
-			    copies->stream);
+			    copies->nontemporal);
 }
 
 /* Copies the parts of this round's fragment that peers read to its slot. */
-static void copy_in(const struct engine_op *op, bool stream)
+static void copy_in(const struct op *op, bool nontemporal)
 {
 	struct copies copies = {(unsigned char *)op->input_block +
 					engine_fragment_slot(op, PLAN_INPUT),
-				op->input, op->element, stream};
+				op->input, op->element, nontemporal};
 	uint64_t before, after;
 	switch ((enum plan_layout)op->plan->plan.layout[PLAN_INPUT]) {
 	case PLAN_LAYOUT_BLOCKS:
@@ -155,18 +155,18 @@ static void copy_in(const struct engine_op *op, bool stream)
 	}
 }
 
-void engine_fragment_stage(struct engine *engine, struct engine_op *op)
+void engine_fragment_stage(struct engine *engine, struct op *op)
 {
-	struct engine_stores_use use;
+	struct op_stores_use use;
 	if (op->input_window != TRANSPORT_WINDOW_FRAGMENTED)
 		return;
-	bool stream = engine_stores_begin(&engine->stores, ENGINE_COPY_IN, op->choice.stores,
-					  op->call.send.bytes, op->elements * op->element, &use);
-	copy_in(op, stream);
-	engine_stores_end(&use);
+	bool nontemporal = op_stores_begin(&engine->stores, OP_COPY_IN, op->choice.stores,
+					   op->call.send.bytes, op->elements * op->element, &use);
+	copy_in(op, nontemporal);
+	op_stores_end(&use);
 }
 
-static void deliver(const struct engine_op *op)
+static void deliver(const struct op *op)
 {
 	uint64_t before, after;
 	if (op->output_window != TRANSPORT_WINDOW_FRAGMENTED)
@@ -184,7 +184,7 @@ static void deliver(const struct engine_op *op)
 	copy(&copies, op->first + after, after, op->elements - after);
 }
 
-bool engine_fragment_next(struct engine *engine, struct engine_op *op)
+bool engine_fragment_next(struct engine *engine, struct op *op)
 {
 	struct transport_team *team = engine->team;
 	deliver(op);

@@ -8,7 +8,7 @@
 static const struct settings copying = {.remote = SETTING_REMOTE_OFF};
 
 /* The signals of all phases of all rounds, in the order in which a rank gives them. */
-static void check_signals(const struct engine_op *op, uint32_t first, uint32_t end)
+static void check_signals(const struct op *op, uint32_t first, uint32_t end)
 {
 	uint64_t before = first ? engine_fragment_signal(op, first - 1, op->plan->plan.phase_end)
 				: transport_signal(op->seq, 0) - 1;
@@ -34,7 +34,7 @@ static void signals_grow_whatever_the_length(void **state)
 			struct plan_params params = {.algorithm = (enum plan_algorithm)algorithm,
 						     .size = 2};
 			assert_true(plan_build(&params, steps, &plan.plan));
-			struct engine_op op = {
+			struct op op = {
 				.call = {.count = counts[i]}, .seq = 7, .plan = &plan, .element = 8};
 			engine_fragment_none(&op);
 			assert_int_equal(op.rounds, 1);
@@ -64,13 +64,13 @@ static void sum_much(struct unit *unit)
 	MUST(buffer);
 	for (int i = 0; i < LONG; i++)
 		buffer[i] = i + unit->rank;
-	struct engine_op op = {.call = {.kind = TRACE_ALLREDUCE,
-					.dtype = LS_INT32,
-					.reduce = LS_MAX,
-					.peer = -1,
-					.send = buffer_host(buffer, LONG * sizeof *buffer),
-					.recv = buffer_host(buffer, LONG * sizeof *buffer),
-					.count = LONG}};
+	struct op op = {.call = {.kind = TRACE_ALLREDUCE,
+				 .dtype = LS_INT32,
+				 .reduce = LS_MAX,
+				 .peer = -1,
+				 .send = buffer_host(buffer, LONG * sizeof *buffer),
+				 .recv = buffer_host(buffer, LONG * sizeof *buffer),
+				 .count = LONG}};
 	MUST(unit_call(unit, &op) == LS_OK);
 	for (int i = 0; i < LONG; i++)
 		MUST(buffer[i] == i + unit->size - 1);
@@ -103,28 +103,28 @@ static void fragments_where_there_are_none(void **state)
 	assert_true(from && to);
 	for (int i = 0; i < GUARD; i++)
 		to[2 * PART + i] = 77;
-	struct engine_op op = {.call = {.kind = TRACE_ALLGATHERV,
-					.dtype = LS_INT64,
-					.peer = -1,
-					.send = buffer_host(from, PART * sizeof *from),
-					.recv = buffer_host(to, 2 * PART * sizeof *to),
-					.counts = counts,
-					.count = 2 * PART},
-			       .seq = 1};
+	struct op op = {.call = {.kind = TRACE_ALLGATHERV,
+				 .dtype = LS_INT64,
+				 .peer = -1,
+				 .send = buffer_host(from, PART * sizeof *from),
+				 .recv = buffer_host(to, 2 * PART * sizeof *to),
+				 .counts = counts,
+				 .count = 2 * PART},
+			.seq = 1};
 	engine_submit(unit->engine, &op, &unit->workspace);
-	assert_int_equal(engine_advance(unit->engine, &op), ENGINE_BLOCKED);
+	assert_int_equal(engine_advance(unit->engine, &op), OP_BLOCKED);
 	struct transport_entry *mine = transport_entry(team, 0, 1);
 	struct transport_entry *theirs = transport_entry(team, 1, 1);
 	memcpy((unsigned char *)theirs + 8, (unsigned char *)mine + 8, sizeof *mine - 8);
 	theirs->input_window = theirs->output_window = TRANSPORT_WINDOW_FRAGMENTED;
 	atomic_store(&theirs->signal,
 		     transport_signal(2, 0) - 1); /* it has been through all rounds */
-	enum engine_progress progress = engine_advance(unit->engine, &op);
-	assert_int_not_equal(progress, ENGINE_BLOCKED);
+	enum op_progress progress = engine_advance(unit->engine, &op);
+	assert_int_not_equal(progress, OP_BLOCKED);
 	assert_int_equal(op.rounds, 1);
 	for (int i = 0; i < GUARD; i++)
 		assert_true(to[2 * PART + i] == 77);
-	if (progress == ENGINE_FAILED) {
+	if (progress == OP_FAILED) {
 		atomic_store(&fixture->cause, 1);
 		atomic_store(&transport_area_of(team, 1)->finished, 1);
 		unit_abandon(unit, &op);

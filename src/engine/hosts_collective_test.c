@@ -232,10 +232,10 @@ static void abandon_all(struct play *play, bool force)
 		transport_advance(transport_of(play, rank));
 		if (out[rank])
 			continue;
-		enum engine_progress progress =
+		enum op_progress progress =
 			engine_abandon(player->unit->engine, &player->op, NULL, force);
-		MUST(progress != ENGINE_BLOCKED || player->op.word_count > 0);
-		out[rank] = progress == ENGINE_DONE;
+		MUST(progress != OP_BLOCKED || player->op.word_count > 0);
+		out[rank] = progress == OP_DONE;
 		left -= out[rank];
 		/* From here on the buffers belong to the caller. */
 		if (out[rank])
@@ -350,12 +350,12 @@ static void force_needs_no_peer(void **state)
 	atomic_store(&play->hosts->fixture->cause, 1);
 	for (int i = 0; i < 100; i++) {
 		assert_int_equal(engine_abandon(root->unit->engine, &root->op, NULL, false),
-				 ENGINE_BLOCKED);
+				 OP_BLOCKED);
 		assert_true(root->op.word_count > 0);
 		transport_advance(transport_of(play, 0));
 		transport_advance(transport_of(play, 1));
 	}
-	assert_int_equal(engine_abandon(root->unit->engine, &root->op, NULL, true), ENGINE_DONE);
+	assert_int_equal(engine_abandon(root->unit->engine, &root->op, NULL, true), OP_DONE);
 	end(play);
 	close_hosts(play->hosts);
 	free(play);
@@ -365,7 +365,7 @@ static void force_needs_no_peer(void **state)
 
 /* The ranks call what `calls` says; returns who finds the mismatch. */
 static int finder(const struct placement *at, const struct call *calls, uint64_t seed,
-		  struct engine_op *out)
+		  struct op *out)
 {
 	struct play *play = calloc(1, sizeof *play);
 	int found = -1;
@@ -376,7 +376,7 @@ static int finder(const struct placement *at, const struct call *calls, uint64_t
 	for (int steps = 0; found < 0; step(play)) {
 		MUST(steps++ < STEPS_MAX);
 		for (int r = 0; r < at->size && found < 0; r++)
-			if (play->players[r].is_done && play->players[r].progress == ENGINE_FAILED)
+			if (play->players[r].is_done && play->players[r].progress == OP_FAILED)
 				found = r;
 	}
 	*out = play->players[found].op;
@@ -400,7 +400,7 @@ static void hosts_that_differ_are_found(void **state)
 		{.kind = TRACE_ALLREDUCE, .dtype = LS_INT32, .reduce = LS_MAX, .count = 2000},
 	};
 	const struct placement *at = &placements[1];
-	struct engine_op op;
+	struct op op;
 	for (uint64_t i = 0; i < sizeof others / sizeof others[0]; i++)
 		for (uint64_t seed = 1; seed <= 5; seed++) {
 			struct call calls[4];
@@ -421,7 +421,7 @@ static void hosts_that_differ_are_found(void **state)
 static void a_wrong_count_is_found(void **state)
 {
 	(void)state;
-	struct engine_op op;
+	struct op op;
 	struct call calls[2];
 	for (uint64_t given = 0; given <= 2000; given += 1000) {
 		for (int r = 0; r < 2; r++)
@@ -432,7 +432,7 @@ static void a_wrong_count_is_found(void **state)
 		calls[1].pairs[0][1] = 700;
 		assert_int_equal(finder(&placements[0], calls, given + 1, &op), 1);
 		uint64_t sent, expected;
-		engine_count_difference(&op, &sent, &expected);
+		op_count_difference(&op, &sent, &expected);
 		assert_int_equal(sent, given);
 		assert_int_equal(expected, 700);
 	}

@@ -6,7 +6,7 @@
 #define ENGINE_HOSTS_PLAY_FIXTURE_H
 
 #include "engine/call_fixture.h"
-#include "engine/hosts_unit_fixture.h"
+#include "op/hosts_unit_fixture.h"
 
 enum { STEPS_MAX = 20000000 };
 
@@ -29,10 +29,10 @@ enum { PLACEMENTS = sizeof placements / sizeof placements[0] };
 
 struct player {
 	struct unit *unit;
-	struct engine_op op;
+	struct op op;
 	struct call_buffers buffers;
 	bool is_blocked, is_done;
-	enum engine_progress progress;
+	enum op_progress progress;
 };
 
 struct play {
@@ -78,7 +78,7 @@ static inline void advance(struct player *player)
 	if (player->is_done || (player->is_blocked && !wait_satisfied(&wait)))
 		return;
 	player->progress = engine_advance(player->unit->engine, &player->op);
-	player->is_blocked = player->progress == ENGINE_BLOCKED;
+	player->is_blocked = player->progress == OP_BLOCKED;
 	player->is_done = !player->is_blocked;
 	MUST(!player->is_blocked || player->op.word_count > 0);
 }
@@ -118,7 +118,7 @@ static inline void run_call(struct play *play, const struct call *call)
 		if (steps++ == STEPS_MAX)
 			fail_msg("%s hangs", coll_kinds[call->kind].name);
 	for (int r = 0; r < play->at->size; r++) {
-		assert_int_equal(play->players[r].progress, ENGINE_DONE);
+		assert_int_equal(play->players[r].progress, OP_DONE);
 		assert_int_equal(play->players[r].op.plan->plan.hosts,
 				 play->hosts->fixture->units[r].link->team.host_count);
 		call_check(call, r, &play->players[r].buffers);

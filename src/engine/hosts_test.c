@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A group some of whose members are on another host: the engine sends, receives and waits as if they
- * were not. Ranks 0 and 1 are on one host, rank 2 on another; what is between the hosts is a
+ * A group some of whose members are on another host: the engine sends, receives and waits as if
+ * they were not. Ranks 0 and 1 are on one host, rank 2 on another; what is between the hosts is a
  * loop-back that is late and has little room. */
 #include "engine/call_fixture.h"
-#include "engine/hosts_run_fixture.h"
+#include "op/hosts_run_fixture.h"
 
 /* ---- collectives ---- */
 
@@ -22,7 +22,7 @@ static void collectives(struct unit *unit)
 					     : i % 2    ? 7000
 							: i * 5};
 		struct call_buffers buffers;
-		struct engine_op op;
+		struct op op;
 		for (int r = 0; r < RANKS; r++) {
 			call.parts[r] = call.count;
 			for (int q = 0; q < RANKS; q++)

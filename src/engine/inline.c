@@ -15,10 +15,10 @@ static uint16_t window_of(uint64_t bytes)
 
 /* Sets which entries this rank waits for and what it computes, from the shapes of the collective's
  * buffers. */
-static void learn_result(const struct engine *engine, const struct engine_op *op,
-			 const struct coll *coll, struct engine_inline_plan *plan)
+static void learn_result(const struct engine *engine, const struct op *op, const struct coll *coll,
+			 struct engine_inline_plan *plan)
 {
-	const struct engine_call *call = &op->call;
+	const struct op_call *call = &op->call;
 	bool root = call->peer == engine->team->rank;
 	bool receives = coll->output != COLL_NOTHING && (coll->root != COLL_ROOT_RECEIVES || root);
 	bool mine_only = coll->root == COLL_ROOT_SENDS && root;
@@ -51,7 +51,7 @@ static void learn_result(const struct engine *engine, const struct engine_op *op
 		plan->result = ENGINE_INLINE_REDUCE_FEW;
 }
 
-void engine_inline_learn(const struct engine *engine, const struct engine_op *op,
+void engine_inline_learn(const struct engine *engine, const struct op *op,
 			 struct engine_inline_plan *out)
 {
 	const struct coll *coll = &coll_table[coll_kinds[op->call.kind].collective];
@@ -178,10 +178,10 @@ void engine_inline_prefetch_next(const struct engine *engine, const struct engin
 	}
 }
 
-void engine_inline_resume(struct engine *engine, struct engine_op *op,
-			  struct engine_workspace *workspace, uint64_t history)
+void engine_inline_resume(struct engine *engine, struct op *op, struct op_workspace *workspace,
+			  uint64_t history)
 {
 	engine_submit(engine, op, workspace);
 	op->history = history;
-	op->stage = ENGINE_ENTERED;
+	op->state = OP_ENTERED;
 }

@@ -21,7 +21,7 @@
 
 /* NULL: the call has to take the general path. Changes nothing. */
 static inline const struct engine_inline_plan *engine_inline_find(const struct engine *engine,
-								  const struct engine_call *call,
+								  const struct op_call *call,
 								  uint64_t seq)
 {
 	const struct engine_memo *memo = &engine->memos[call->kind];
@@ -132,11 +132,11 @@ static inline void engine_inline_finish(struct engine *engine, const struct engi
 
 /* The entry has been published, with this history: makes of `op`, whose call, seq and record are
  * set, what engine_submit and the publication would have made of it. */
-void engine_inline_resume(struct engine *engine, struct engine_op *op,
-			  struct engine_workspace *workspace, uint64_t history);
+void engine_inline_resume(struct engine *engine, struct op *op, struct op_workspace *workspace,
+			  uint64_t history);
 
 /* Fills memo->inline_plan from an operation whose plan is known. */
-void engine_inline_learn(const struct engine *engine, const struct engine_op *op,
+void engine_inline_learn(const struct engine *engine, const struct op *op,
 			 struct engine_inline_plan *out);
 
 #endif

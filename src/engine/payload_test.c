@@ -3,24 +3,23 @@
  * them, and that it writes over nothing that is still to be read. */
 #include "engine/engine_fixture.h"
 
-static struct engine_op broadcast_of(unsigned char *buffer, uint64_t bytes, bool root)
+static struct op broadcast_of(unsigned char *buffer, uint64_t bytes, bool root)
 {
-	return (struct engine_op){
-		.call = {.kind = TRACE_BROADCAST,
-			 .dtype = LS_INT8,
-			 .send = buffer_host(root ? buffer : NULL, root ? bytes : 0),
-			 .recv = buffer_host(buffer, bytes),
-			 .count = bytes}};
+	return (struct op){.call = {.kind = TRACE_BROADCAST,
+				    .dtype = LS_INT8,
+				    .send = buffer_host(root ? buffer : NULL, root ? bytes : 0),
+				    .recv = buffer_host(buffer, bytes),
+				    .count = bytes}};
 }
 
 /* The reader's next broadcast, which its root has published. */
 static void read_one(struct unit *reader, uint64_t bytes)
 {
 	static unsigned char got[TRANSPORT_INLINE_BYTES];
-	struct engine_op op = broadcast_of(got, bytes, false);
+	struct op op = broadcast_of(got, bytes, false);
 	op.seq = ++reader->seq;
 	engine_submit(reader->engine, &op, &reader->workspace);
-	assert_int_equal(engine_advance(reader->engine, &op), ENGINE_DONE);
+	assert_int_equal(engine_advance(reader->engine, &op), OP_DONE);
 	for (uint64_t i = 0; i < bytes; i++)
 		assert_int_equal(got[i], (unsigned char)(reader->seq * 37 + i / 64));
 }
@@ -35,12 +34,12 @@ static int ahead_by(int algorithm, const uint64_t *sizes, uint64_t count)
 	int ahead = 0;
 	for (uint64_t seq = 1; seq <= 300; seq++) {
 		uint64_t bytes = sizes[seq % count];
-		struct engine_op op = broadcast_of(buffer, bytes, true);
+		struct op op = broadcast_of(buffer, bytes, true);
 		for (uint64_t i = 0; i < bytes; i++)
 			buffer[i] = (unsigned char)(seq * 37 + i / 64);
 		op.seq = ++root->seq;
 		engine_submit(root->engine, &op, &root->workspace);
-		while (engine_advance(root->engine, &op) == ENGINE_BLOCKED) {
+		while (engine_advance(root->engine, &op) == OP_BLOCKED) {
 			ahead = ahead ? ahead : (int)(seq - 1);
 			assert_int_equal(op.word_count, 1);
 			assert_true(reader->seq + 1 < seq);
@@ -63,30 +62,29 @@ static void a_payload_stays_until_all_have_left(void **state)
 	const struct settings settings = {0};
 	struct fixture *fixture = fixture_open(2, &settings);
 	struct unit *first = &fixture->units[0], *late = &fixture->units[1];
-	struct engine_op sums[2], op;
+	struct op sums[2], op;
 	for (int r = 1; r >= 0; r--) {
 		struct unit *unit = &fixture->units[r];
 		memset(buffers[r], 3 + r, BYTES);
-		sums[r] = (struct engine_op){.call = {.kind = TRACE_ALLREDUCE,
-						      .dtype = LS_INT8,
-						      .reduce = LS_SUM,
-						      .peer = -1,
-						      .send = buffer_host(buffers[r], BYTES),
-						      .recv = buffer_host(buffers[r], BYTES),
-						      .count = BYTES}};
+		sums[r] = (struct op){.call = {.kind = TRACE_ALLREDUCE,
+					       .dtype = LS_INT8,
+					       .reduce = LS_SUM,
+					       .peer = -1,
+					       .send = buffer_host(buffers[r], BYTES),
+					       .recv = buffer_host(buffers[r], BYTES),
+					       .count = BYTES}};
 		sums[r].seq = ++unit->seq;
 		engine_submit(unit->engine, &sums[r], &unit->workspace);
-		assert_int_equal(engine_advance(unit->engine, &sums[r]),
-				 r ? ENGINE_BLOCKED : ENGINE_DONE);
+		assert_int_equal(engine_advance(unit->engine, &sums[r]), r ? OP_BLOCKED : OP_DONE);
 	}
 	for (int i = 1; i <= PAYLOADS; i++) {
 		op = broadcast_of(buffers[2], BYTES, true);
 		op.seq = ++first->seq;
 		engine_submit(first->engine, &op, &first->workspace);
 		assert_int_equal(engine_advance(first->engine, &op),
-				 i == PAYLOADS ? ENGINE_BLOCKED : ENGINE_DONE);
+				 i == PAYLOADS ? OP_BLOCKED : OP_DONE);
 	}
-	assert_int_equal(engine_advance(late->engine, &sums[1]), ENGINE_DONE);
+	assert_int_equal(engine_advance(late->engine, &sums[1]), OP_DONE);
 	for (int i = 0; i < BYTES; i++)
 		assert_int_equal(buffers[1][i], 7);
 	fixture_close(fixture);

@@ -14,7 +14,7 @@ struct range {
 
 /* A block range of a buffer of rank `owner` in this round. cut: relative to the beginning of the
  * fragment. */
-static struct range range_of(const struct engine_op *op, unsigned buffer, int owner, unsigned block,
+static struct range range_of(const struct op *op, unsigned buffer, int owner, unsigned block,
 			     unsigned blocks, bool cut)
 {
 	const struct plan *plan = &op->plan->plan;
@@ -43,21 +43,20 @@ static struct range range_of(const struct engine_op *op, unsigned buffer, int ow
 }
 
 /* As range_of, as rank `owner` shows the buffer. */
-static struct range shown_range(const struct engine *engine, const struct engine_op *op,
-				unsigned buffer, int owner, unsigned block, unsigned blocks)
+static struct range shown_range(const struct engine *engine, const struct op *op, unsigned buffer,
+				int owner, unsigned block, unsigned blocks)
 {
 	return range_of(op, buffer, owner, block, blocks,
 			engine_window_is_cut(engine, op, owner, (enum plan_buffer)buffer));
 }
 
 /* As range_of, for a buffer of this rank. */
-static struct range own_range(const struct engine_op *op, unsigned buffer,
-			      const struct plan_step *step)
+static struct range own_range(const struct op *op, unsigned buffer, const struct plan_step *step)
 {
 	return range_of(op, buffer, op->plan->plan.rank, step->block, step->blocks, false);
 }
 
-static unsigned char *own(struct engine_op *op, unsigned buffer)
+static unsigned char *own(struct op *op, unsigned buffer)
 {
 	if (buffer == PLAN_SCRATCH)
 		return op->scratch;
@@ -67,7 +66,7 @@ static unsigned char *own(struct engine_op *op, unsigned buffer)
 
 /* ---- entries of peers ---- */
 
-bool engine_step_expects(struct engine_op *op, int peer, uint64_t sends)
+bool engine_step_expects(struct op *op, int peer, uint64_t sends)
 {
 	if (sends == op->call.recv_counts[peer])
 		return true;
@@ -79,7 +78,7 @@ bool engine_step_expects(struct engine_op *op, int peer, uint64_t sends)
 }
 
 /* In an all-to-allv each rank publishes how much it sends to each rank. */
-static uint64_t peer_count(const struct engine *engine, const struct engine_op *op, int peer, int to)
+static uint64_t peer_count(const struct engine *engine, const struct op *op, int peer, int to)
 {
 	const uint64_t *counts = (const uint64_t *)(const void *)transport_entry_payload(
 		engine->team, peer, op->seq, engine_window_payload(op));
@@ -87,7 +86,7 @@ static uint64_t peer_count(const struct engine *engine, const struct engine_op *
 }
 
 /* In peer's INPUT, the block for this rank. False if peer has published nonsense. */
-static bool range_for_me(const struct engine *engine, const struct engine_op *op, int peer,
+static bool range_for_me(const struct engine *engine, const struct op *op, int peer,
 			 struct range *out)
 {
 	int me = engine->team->rank;
@@ -103,84 +102,84 @@ static bool range_for_me(const struct engine *engine, const struct engine_op *op
 	return !__builtin_mul_overflow(first, op->element, &out->offset);
 }
 
-enum engine_progress engine_step_check(struct engine *engine, struct engine_op *op, int peer)
+enum op_progress engine_step_check(struct engine *engine, struct op *op, int peer)
 {
 	if (op->checked[peer / 64] & ranks_bit(peer))
-		return ENGINE_DONE;
+		return OP_DONE;
 	const struct transport_entry *entry = transport_entry(engine->team, peer, op->seq);
 	uint64_t need = transport_signal(op->seq, 0);
 	uint64_t signal = atomic_load_explicit(&entry->signal, memory_order_acquire);
 	if (!transport_signal_reached(signal, need)) {
 		transport_wait_word(engine->team, peer, &entry->signal, need, peer,
 				    &op->words[op->word_count++]);
-		return ENGINE_BLOCKED;
+		return OP_BLOCKED;
 	}
 	if (!transport_signal_is_of(signal, op->seq))
-		return engine_fail(op, LS_INTERNAL, peer); /* it cannot be this far ahead of me */
+		return op_fail(op, LS_INTERNAL, peer); /* it cannot be this far ahead of me */
 	if (entry->signature != op->signature || entry->count != engine_common_count(op) ||
 	    entry->history != op->history)
-		return engine_fail(op, LS_MISMATCH, peer);
+		return op_fail(op, LS_MISMATCH, peer);
 	/* What a rank on another host sends to me is known from its message: see step_recv. */
 	if (op->call.recv_counts && transport_is_here(engine->team, peer) &&
 	    !engine_step_expects(op, peer, peer_count(engine, op, peer, engine->team->rank)))
-		return ENGINE_FAILED;
+		return OP_FAILED;
 	op->checked[peer / 64] |= ranks_bit(peer);
-	return ENGINE_DONE;
+	return OP_DONE;
 }
 
-static enum engine_progress await_one(struct engine *engine, struct engine_op *op, int peer,
-				      uint32_t round, unsigned phase)
+static enum op_progress await_one(struct engine *engine, struct op *op, int peer, uint32_t round,
+				  unsigned phase)
 {
-	enum engine_progress progress = engine_step_check(engine, op, peer);
-	if (progress != ENGINE_DONE || (round == 0 && phase == 0))
+	enum op_progress progress = engine_step_check(engine, op, peer);
+	if (progress != OP_DONE || (round == 0 && phase == 0))
 		return progress;
 	/* If peer shows no fragments, its whole buffer was ready when it entered, and its signals
 	 * may not count rounds. */
 	if (phase == 0 && !engine_window_shows_fragments(engine, op, peer))
-		return ENGINE_DONE;
+		return OP_DONE;
 	const _Atomic uint64_t *signal = &transport_entry(engine->team, peer, op->seq)->signal;
 	uint64_t need = engine_fragment_signal(op, round, phase);
 	if (transport_signal_reached(atomic_load_explicit(signal, memory_order_acquire), need))
-		return ENGINE_DONE;
+		return OP_DONE;
 	transport_wait_word(engine->team, peer, signal, need, peer, &op->words[op->word_count++]);
-	return ENGINE_BLOCKED;
+	return OP_BLOCKED;
 }
 
 /* Waits for a word of the channel to a peer; first for its entry, because a peer in another
  * operation never takes anything. A peer on another host that has not entered may still take what
  * was sent before, or this rank's link may release it: then either word ends the wait. */
-static enum engine_progress await_channel(struct engine *engine, struct engine_op *op, int peer,
-					  const struct wait_word *blocked)
+static enum op_progress await_channel(struct engine *engine, struct op *op, int peer,
+				      const struct wait_word *blocked)
 {
-	enum engine_progress progress = engine_step_check(engine, op, peer);
+	enum op_progress progress = engine_step_check(engine, op, peer);
 	bool is_here = transport_is_here(engine->team, peer);
-	if (progress == ENGINE_FAILED)
-		return ENGINE_FAILED;
-	if (progress == ENGINE_BLOCKED && !is_here) {
+	if (progress == OP_FAILED)
+		return OP_FAILED;
+	if (progress == OP_BLOCKED && !is_here) {
 		op->words[0] = op->words[op->word_count - 1];
 		op->word_count = 1;
 		op->any = true;
 	}
-	if (progress == ENGINE_DONE || !is_here)
+	if (progress == OP_DONE || !is_here)
 		op->words[op->word_count++] = *blocked;
-	return ENGINE_BLOCKED;
+	return OP_BLOCKED;
 }
 
-enum engine_progress engine_step_taken(struct engine *engine, struct engine_op *op, int peer)
+enum op_progress engine_step_taken(struct engine *engine, struct op *op, int peer)
 {
 	struct wait_word blocked;
 	ls_status refused;
 	if (!(op->undrained[peer / 64] & ranks_bit(peer)))
-		return ENGINE_DONE;
+		return OP_DONE;
 	if (transport_taken(engine->team, peer, op->tickets[peer], &refused, &blocked)) {
 		op->undrained[peer / 64] &= ~ranks_bit(peer);
-		return refused == LS_OK ? ENGINE_DONE : engine_fail(op, refused, peer);
+		return refused == LS_OK ? OP_DONE : op_fail(op, refused, peer);
 	}
 	return await_channel(engine, op, peer, &blocked);
 }
 
-static enum engine_progress step_await(struct engine *engine, struct engine_op *op,
-				       const struct plan_step *step)
+static enum op_progress step_await(struct engine *engine, struct op *op,
+				   const struct plan_step *step)
 {
 	uint32_t round = op->round;
 	op->word_count = 0;
@@ -188,11 +187,11 @@ static enum engine_progress step_await(struct engine *engine, struct engine_op *
 		return engine_step_taken(engine, op, step->peer);
 	if (op->plan->last_await_guards && op->step + 1 == op->plan->plan.step_count) {
 		if (!engine_window_is_shown(op))
-			return ENGINE_DONE; /* nobody touches my buffers */
+			return OP_DONE; /* nobody touches my buffers */
 		/* Until the last round, the await that protects my buffers lags by one round: the
 		 * next slot must be free. */
 		if (round + 1 < op->rounds && round + 1 < ENGINE_FRAGMENT_SLOTS)
-			return ENGINE_DONE;
+			return OP_DONE;
 		if (round + 1 < op->rounds)
 			round -= ENGINE_FRAGMENT_SLOTS - 1;
 	}
@@ -201,23 +200,23 @@ static enum engine_progress step_await(struct engine *engine, struct engine_op *
 	/* The members on my host. Only a plan for one host has all of them here. */
 	for (int q = engine->team->first_here; q < engine->team->size; q++)
 		if (q != engine->team->rank && transport_is_here(engine->team, q) &&
-		    await_one(engine, op, q, round, step->phase) == ENGINE_FAILED)
-			return ENGINE_FAILED;
+		    await_one(engine, op, q, round, step->phase) == OP_FAILED)
+			return OP_FAILED;
 	if (op->word_count > 0)
-		return ENGINE_BLOCKED;
+		return OP_BLOCKED;
 	if (op->plan->plan.hosts == 1 && engine->entered_by_all < op->seq)
 		engine->entered_by_all = op->seq;
-	return ENGINE_DONE;
+	return OP_DONE;
 }
 
-static enum engine_progress step_signal(struct engine *engine, struct engine_op *op,
-					const struct plan_step *step)
+static enum op_progress step_signal(struct engine *engine, struct op *op,
+				    const struct plan_step *step)
 {
 	struct transport_team *team = engine->team;
 	struct transport_entry *entry = transport_entry(team, team->rank, op->seq);
 	wait_store(&entry->signal, engine_fragment_signal(op, op->round, step->phase));
 	transport_notify_all(team);
-	return ENGINE_DONE;
+	return OP_DONE;
 }
 
 /* The buffers of one reduction; each begins at the first byte that is used. */
@@ -231,14 +230,14 @@ struct reduction {
 
 /* How many bytes of each source fit into the bounce buffer together: whole cache lines, and so
  * whole elements. */
-static uint64_t bounce_chunk(const struct engine_op *op, int sources)
+static uint64_t bounce_chunk(const struct op *op, int sources)
 {
 	uint64_t chunk = ENGINE_BOUNCE_BYTES / (uint64_t)sources / 64 * 64;
 	return chunk < engine_read_bytes(op) ? chunk : engine_read_bytes(op);
 }
 
-static enum engine_progress open_reduction(struct engine *engine, struct engine_op *op,
-					   const struct plan_step *step, struct reduction *out)
+static enum op_progress open_reduction(struct engine *engine, struct op *op,
+				       const struct plan_step *step, struct reduction *out)
 {
 	int size = engine->team->size, me = engine->team->rank, sources = 0;
 	bool alone = step->flags & (PLAN_TO_SELF | PLAN_TO_PEER), reads = false;
@@ -250,7 +249,7 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 		struct range from =
 			shown_range(engine, op, PLAN_INPUT, q, step->block, step->blocks);
 		if (!engine_window_open(engine, op, q, PLAN_INPUT, from.offset, from.bytes, view))
-			return engine_fail(op, LS_INTERNAL, q);
+			return op_fail(op, LS_INTERNAL, q);
 		reads |= !view->at;
 	}
 	if (reads)
@@ -262,7 +261,7 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 			shown_range(engine, op, PLAN_OUTPUT, first + i, step->block, step->blocks);
 		out->to[i] = engine_window_target(engine, op, first + i, to.offset, to.bytes);
 		if (!out->to[i])
-			return engine_fail(op, LS_INTERNAL, first + i);
+			return op_fail(op, LS_INTERNAL, first + i);
 	}
 	/* Other ranks do not read what a rank reduces for itself, except in PLAN_PULL. Reading
 	 * through the system takes as long with any stores. */
@@ -280,15 +279,15 @@ static enum engine_progress open_reduction(struct engine *engine, struct engine_
 				   : 0,
 		.cached = op->call.send.bytes <= ENGINE_CACHED_BYTES,
 	};
-	return ENGINE_DONE;
+	return OP_DONE;
 }
 
 /* The next bytes of all ranks: where they are, or a copy. False: the operation has failed. */
-static bool sources_of(struct engine *engine, struct engine_op *op, struct reduction *reduction,
+static bool sources_of(struct engine *engine, struct op *op, struct reduction *reduction,
 		       uint64_t offset, uint64_t bytes, const void **sources)
 {
 	if (engine_has_failed_hint(engine)) {
-		engine_fail(op, LS_ABORTED, -1);
+		op_fail(op, LS_ABORTED, -1);
 		return false;
 	}
 	for (int i = 0; i < reduction->reduce.source_count; i++) {
@@ -302,74 +301,70 @@ static bool sources_of(struct engine *engine, struct engine_op *op, struct reduc
 
 /* The core of direct algorithms: reduces blocks of the INPUT of all ranks into the OUTPUT of all
  * ranks, or of one. */
-static enum engine_progress step_reduce_all(struct engine *engine, struct engine_op *op,
-					    const struct plan_step *step)
+static enum op_progress step_reduce_all(struct engine *engine, struct op *op,
+					const struct plan_step *step)
 {
 	struct reduction reduction;
 	const void *sources[RANKS_HOST_MAX];
 	void *targets[RANKS_HOST_MAX];
 	uint64_t bytes = own_range(op, PLAN_INPUT, step).bytes;
 	if (bytes == 0)
-		return ENGINE_DONE;
-	if (open_reduction(engine, op, step, &reduction) == ENGINE_FAILED)
-		return ENGINE_FAILED;
+		return OP_DONE;
+	if (open_reduction(engine, op, step, &reduction) == OP_FAILED)
+		return OP_FAILED;
 	struct kernel_reduce *reduce = &reduction.reduce;
 	reduce->sources = sources;
 	reduce->targets = targets;
 	for (uint64_t done = 0; done < bytes; done += reduction.chunk) {
 		uint64_t left = bytes - done;
 		uint64_t chunk = left < reduction.chunk ? left : reduction.chunk;
-		struct engine_stores_use use;
-		reduce->stream =
-			engine_stores_begin(&engine->stores, ENGINE_REDUCE, reduction.stores,
-					    op->call.send.bytes, chunk, &use);
+		struct op_stores_use use;
+		reduce->nontemporal = op_stores_begin(&engine->stores, OP_REDUCE, reduction.stores,
+						      op->call.send.bytes, chunk, &use);
 		if (!sources_of(engine, op, &reduction, done, chunk, sources))
-			return ENGINE_FAILED;
+			return OP_FAILED;
 		for (int i = 0; i < reduce->target_count; i++)
 			targets[i] = reduction.to[i] + done;
 		reduce->count = chunk / op->element;
 		kernel_reduce(reduce);
-		engine_stores_end(&use);
+		op_stores_end(&use);
 	}
-	return ENGINE_DONE;
+	return OP_DONE;
 }
 
-static enum engine_progress step_copy(struct engine *engine, struct engine_op *op,
-				      const struct plan_step *step)
+static enum op_progress step_copy(struct engine *engine, struct op *op, const struct plan_step *step)
 {
 	struct range to = own_range(op, step->to, step), from;
 	struct engine_view view;
 	if (!(step->flags & PLAN_TRANSPOSE))
 		from = shown_range(engine, op, step->from, step->peer, step->block, step->blocks);
 	else if (!range_for_me(engine, op, step->peer, &from))
-		return engine_fail(op, LS_INTERNAL, step->peer);
+		return op_fail(op, LS_INTERNAL, step->peer);
 	if (to.bytes == 0 && from.bytes == 0)
-		return ENGINE_DONE;
+		return OP_DONE;
 	unsigned char *target = own(op, step->to);
 	if (!target || from.bytes != to.bytes ||
 	    !engine_window_open(engine, op, step->peer, (enum plan_buffer)step->from, from.offset,
 				from.bytes, &view))
-		return engine_fail(op, LS_INTERNAL, step->peer);
+		return op_fail(op, LS_INTERNAL, step->peer);
 	return engine_view_copy(engine, op, &view, target + to.offset, to.bytes);
 }
 
 /* Whether the part of a step between hosts is empty. Then only the first slice sends a message: its
  * entry shows that the ranks of both hosts run the same collective. */
-static bool is_left_out(const struct engine_op *op, const struct plan_step *step,
-			const struct range *range)
+static bool is_left_out(const struct op *op, const struct plan_step *step, const struct range *range)
 {
 	return op->plan->plan.algorithm == PLAN_RAILS && range->bytes == 0 && step->block > 0;
 }
 
-static enum engine_progress step_send(struct engine *engine, struct engine_op *op,
-				      const struct plan_step *step)
+static enum op_progress step_send(struct engine *engine, struct op *op, const struct plan_step *step)
 {
 	struct range range = own_range(op, step->from, step);
 	op->word_count = 0;
 	if (is_left_out(op, step, &range))
-		return ENGINE_DONE;
+		return OP_DONE;
 	if (!transport_inbox_open(engine->team, step->peer, engine->team->rank))
-		return engine_fail(op, LS_OUT_OF_MEMORY, -1);
+		return op_fail(op, LS_OUT_OF_MEMORY, -1);
 	struct transport_envelope envelope = {
 		.seq = op->seq, .count = range.elements, .bytes = range.bytes};
 	const unsigned char *payload = range.bytes ? own(op, step->from) + range.offset : NULL;
@@ -384,63 +379,62 @@ static enum engine_progress step_send(struct engine *engine, struct engine_op *o
 		op->undrained[step->peer / 64] |= ranks_bit(step->peer);
 		op->tickets[step->peer] = ticket;
 	}
-	return ENGINE_DONE;
+	return OP_DONE;
 }
 
 /* A message that this rank has matched is not what the plan expects. */
-static enum engine_progress refuse(struct engine *engine, struct engine_op *op, int peer,
-				   struct transport_message *message)
+static enum op_progress refuse(struct engine *engine, struct op *op, int peer,
+			       struct transport_message *message)
 {
 	uint64_t count = message->count;
 	transport_take(engine->team, peer, message, LS_OK);
 	if (op->call.recv_counts && !transport_is_here(engine->team, peer) &&
 	    !engine_step_expects(op, peer, count))
-		return ENGINE_FAILED;
-	return engine_fail(op, LS_INTERNAL, peer);
+		return OP_FAILED;
+	return op_fail(op, LS_INTERNAL, peer);
 }
 
-static enum engine_progress end_receive(struct engine *engine, struct engine_op *op, int peer,
-					struct transport_message *message, ls_status status)
+static enum op_progress end_receive(struct engine *engine, struct op *op, int peer,
+				    struct transport_message *message, ls_status status)
 {
 	transport_take(engine->team, peer, message, LS_OK);
 	if (status == LS_OK)
-		return ENGINE_DONE;
-	return engine_fail(op, status, status == LS_PEER_DIED ? peer : -1);
+		return OP_DONE;
+	return op_fail(op, status, status == LS_PEER_DIED ? peer : -1);
 }
 
-enum engine_progress engine_step_fetch(struct engine *engine, struct engine_op *op)
+enum op_progress engine_step_fetch(struct engine *engine, struct op *op)
 {
 	struct transport_message *message = op->fetching;
 	ls_status status;
 	if (!transport_collect(engine->team, op->fetching_from, message, op->target, &status,
 			       &op->words[op->word_count])) {
 		op->word_count++;
-		return ENGINE_BLOCKED;
+		return OP_BLOCKED;
 	}
 	op->fetching = NULL;
 	return end_receive(engine, op, op->fetching_from, message, status);
 }
 
-static enum engine_progress step_recv(struct engine *engine, struct engine_op *op,
-				      const struct plan_step *step)
+static enum op_progress step_recv(struct engine *engine, struct op *op, const struct plan_step *step)
 {
 	struct range range = own_range(op, step->to, step);
 	op->word_count = 0;
 	if (is_left_out(op, step, &range))
-		return ENGINE_DONE;
+		return OP_DONE;
 	if (op->fetching)
 		return engine_step_fetch(engine, op);
 	/* The entry of the peer first: a peer that is in another operation will never send. */
-	enum engine_progress progress = engine_step_check(engine, op, step->peer);
-	if (progress != ENGINE_DONE)
+	enum op_progress progress = engine_step_check(engine, op, step->peer);
+	if (progress != OP_DONE)
 		return progress;
 	if (!transport_inbox_open(engine->team, engine->team->rank, step->peer))
-		return engine_fail(op, LS_OUT_OF_MEMORY, -1);
+		return op_fail(op, LS_OUT_OF_MEMORY, -1);
 	struct transport_message *message =
 		transport_match(engine->team, step->peer, op->seq, &op->words[0]);
 	if (!message) {
 		op->word_count = 1;
-		return ENGINE_BLOCKED;
+		return OP_BLOCKED;
 	}
 	/* The sender withdraws only after the cause is set; then it waits for a receiver that has
 	 * matched the message. */
@@ -464,13 +458,13 @@ static enum engine_progress step_recv(struct engine *engine, struct engine_op *o
 }
 
 /* PLAN_STEP_COMBINE; and PLAN_STEP_SCALE, which divides the sum for an average. */
-static enum engine_progress step_combine(struct engine *engine, struct engine_op *op,
-					 const struct plan_step *step)
+static enum op_progress step_combine(struct engine *engine, struct op *op,
+				     const struct plan_step *step)
 {
 	struct range range = own_range(op, PLAN_OUTPUT, step);
 	bool scale = step->kind == PLAN_STEP_SCALE;
 	if (range.bytes == 0 || (scale && op->call.reduce != LS_AVERAGE))
-		return ENGINE_DONE;
+		return OP_DONE;
 	const void *output = op->output + range.offset;
 	/* SCRATCH is laid out as OUTPUT is. */
 	const void *scratch = scale ? NULL : op->scratch + range.offset;
@@ -488,7 +482,7 @@ static enum engine_progress step_combine(struct engine *engine, struct engine_op
 		.divisor = scale ? (uint32_t)engine->team->size : 0,
 	};
 	kernel_reduce(&reduce);
-	return ENGINE_DONE;
+	return OP_DONE;
 }
 
 engine_step *const engine_steps[PLAN_STEP_KIND_COUNT] = {

@@ -18,7 +18,7 @@ static bool is_mapped(const struct engine *engine, const struct buffer *buffer, 
 
 /* The size of one of this rank's buffers as the plan lays it out, whether the caller has it or
  * not. */
-static uint64_t laid_out(const struct engine_op *op, enum plan_buffer buffer)
+static uint64_t laid_out(const struct op *op, enum plan_buffer buffer)
 {
 	const struct plan *plan = &op->plan->plan;
 	switch ((enum plan_layout)plan->layout[buffer]) {
@@ -37,8 +37,8 @@ static uint64_t laid_out(const struct engine_op *op, enum plan_buffer buffer)
 /* Whether peers can read a plain buffer by address. Each rank decides for itself, and its entry
  * says so. PLAN_PULL, which may replace the plan, does not write to windows that are shown by
  * address. */
-static bool is_readable(const struct engine *engine, const struct engine_op *op,
-			enum plan_buffer buffer, const struct buffer *caller)
+static bool is_readable(const struct engine *engine, const struct op *op, enum plan_buffer buffer,
+			const struct buffer *caller)
 {
 	uint64_t bytes = caller->bytes;
 	const struct engine_plan *plan = op->plan;
@@ -52,10 +52,10 @@ static bool is_readable(const struct engine *engine, const struct engine_op *op,
 }
 
 /* Copies the caller's input, times its factor, to a new block. */
-static bool scale_input(struct engine *engine, struct engine_op *op)
+static bool scale_input(struct engine *engine, struct op *op)
 {
-	if (!engine_op_block(engine->memory, op, op->call.send.bytes, &op->input_block,
-			     &op->input_offset))
+	if (!op_alloc_block(engine->memory, op, op->call.send.bytes, &op->input_block,
+			    &op->input_offset))
 		return false;
 	kernel_scale(op->input_block, op->call.send.address, op->call.dtype,
 		     op->call.send.bytes / op->element, op->call.factor);
@@ -65,7 +65,7 @@ static bool scale_input(struct engine *engine, struct engine_op *op)
 
 /* Whether peers can access a buffer of the caller where it is, mapped or by address; if so, shows
  * it. */
-static bool show_in_place(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
+static bool show_in_place(struct engine *engine, struct op *op, enum plan_buffer buffer)
 {
 	bool input = buffer == PLAN_INPUT;
 	const struct buffer *caller = input ? &op->call.send : &op->call.recv;
@@ -86,12 +86,12 @@ static bool show_in_place(struct engine *engine, struct engine_op *op, enum plan
 	return true;
 }
 
-static bool stage_input(struct engine *engine, struct engine_op *op)
+static bool stage_input(struct engine *engine, struct op *op)
 {
 	if (op->call.send.bytes == 0 || show_in_place(engine, op, PLAN_INPUT))
 		return true;
-	if (!engine_op_block(engine->memory, op, op->call.send.bytes, &op->input_block,
-			     &op->input_offset))
+	if (!op_alloc_block(engine->memory, op, op->call.send.bytes, &op->input_block,
+			    &op->input_offset))
 		return false;
 	memcpy(op->input_block, op->call.send.address, op->call.send.bytes);
 	op->input = op->input_block;
@@ -100,7 +100,7 @@ static bool stage_input(struct engine *engine, struct engine_op *op)
 
 /* In place the output begins with the input's elements there. INPUT is a part of it, or the plan
  * does not read INPUT where it writes OUTPUT. */
-static void begin_in_place(struct engine_op *op)
+static void begin_in_place(struct op *op)
 {
 	const unsigned char *send = op->call.send.address;
 	if (op->call.recv.bytes < op->call.send.bytes) {
@@ -112,7 +112,7 @@ static void begin_in_place(struct engine_op *op)
 	op->input = input;
 }
 
-static bool stage_output(struct engine *engine, struct engine_op *op)
+static bool stage_output(struct engine *engine, struct op *op)
 {
 	uint64_t bytes = op->call.recv.address ? op->call.recv.bytes : laid_out(op, PLAN_OUTPUT);
 	if (bytes == 0)
@@ -120,7 +120,7 @@ static bool stage_output(struct engine *engine, struct engine_op *op)
 	op->output_window = TRANSPORT_WINDOW_ARENA;
 	if (op->call.recv.address && is_mapped(engine, &op->call.recv, &op->output_offset))
 		return true;
-	if (!engine_op_block(engine->memory, op, bytes, &op->output_block, &op->output_offset))
+	if (!op_alloc_block(engine->memory, op, bytes, &op->output_block, &op->output_offset))
 		return false;
 	op->output = op->output_block;
 	if (op->plan->params.in_place)
@@ -135,7 +135,7 @@ static uint64_t distance(const struct buffer *outer, const struct buffer *inner)
 
 /* In place, and peers access both: one block for the longer buffer, of which the other is a
  * part. */
-static bool stage_both(struct engine *engine, struct engine_op *op)
+static bool stage_both(struct engine *engine, struct op *op)
 {
 	bool input_longer = op->call.send.bytes > op->call.recv.bytes;
 	const struct buffer *outer = input_longer ? &op->call.send : &op->call.recv;
@@ -145,7 +145,7 @@ static bool stage_both(struct engine *engine, struct engine_op *op)
 		return true;
 	op->input_window = op->output_window = TRANSPORT_WINDOW_ARENA;
 	if (!is_mapped(engine, outer, &offset)) {
-		if (!engine_op_block(engine->memory, op, outer->bytes, &op->output_block, &offset))
+		if (!op_alloc_block(engine->memory, op, outer->bytes, &op->output_block, &offset))
 			return false;
 		unsigned char *block = op->output_block;
 		memcpy(block + input_at, op->call.send.address, op->call.send.bytes);
@@ -157,7 +157,7 @@ static bool stage_both(struct engine *engine, struct engine_op *op)
 	return true;
 }
 
-static bool stage_windows(struct engine *engine, struct engine_op *op)
+static bool stage_windows(struct engine *engine, struct op *op)
 {
 	bool input = op->plan->plan.reach[PLAN_INPUT] != PLAN_REACH_PRIVATE;
 	bool output = op->plan->plan.reach[PLAN_OUTPUT] != PLAN_REACH_PRIVATE;
@@ -169,7 +169,7 @@ static bool stage_windows(struct engine *engine, struct engine_op *op)
 /* Whether a plain buffer travels in the pages beside the entry. Then nobody touches the buffers of
  * this rank, and it does not wait until the others have read the payload. Not if its output is
  * shown, too, because then it has to wait anyway. */
-static bool fits_beside_entry(const struct engine *engine, const struct engine_op *op,
+static bool fits_beside_entry(const struct engine *engine, const struct op *op,
 			      enum plan_buffer buffer, uint64_t bytes)
 {
 	return buffer == PLAN_INPUT && op->plan->plan.reach[PLAN_OUTPUT] == PLAN_REACH_PRIVATE &&
@@ -177,7 +177,7 @@ static bool fits_beside_entry(const struct engine *engine, const struct engine_o
 }
 
 /* Shows the buffer where it is; otherwise a copy, in fragments if it is long. */
-static bool show(struct engine *engine, struct engine_op *op, enum plan_buffer buffer)
+static bool show(struct engine *engine, struct op *op, enum plan_buffer buffer)
 {
 	uint64_t bytes = buffer == PLAN_INPUT ? op->call.send.bytes : op->call.recv.bytes;
 	if (op->plan->plan.reach[buffer] == PLAN_REACH_PRIVATE || bytes == 0 ||
@@ -189,7 +189,7 @@ static bool show(struct engine *engine, struct engine_op *op, enum plan_buffer b
 	return true;
 }
 
-void engine_window_stage(struct engine *engine, struct engine_op *op)
+void engine_window_stage(struct engine *engine, struct op *op)
 {
 	uint64_t scratch = op->plan->plan.needs_scratch ? laid_out(op, PLAN_SCRATCH) : 0, unseen;
 	op->input_offset = op->output_offset = 0;
@@ -203,11 +203,11 @@ void engine_window_stage(struct engine *engine, struct engine_op *op)
 	if (!stage_windows(engine, op))
 		return;
 	/* Only this rank touches SCRATCH. */
-	if (scratch > 0 && engine_op_block(engine->memory, op, scratch, &op->scratch_block, &unseen))
+	if (scratch > 0 && op_alloc_block(engine->memory, op, scratch, &op->scratch_block, &unseen))
 		op->scratch = op->scratch_block;
 }
 
-uint64_t engine_window_payload(const struct engine_op *op)
+uint64_t engine_window_payload(const struct op *op)
 {
 	if (op->call.recv_counts)
 		return op->plan->plan.size * sizeof *op->call.counts;
@@ -217,7 +217,7 @@ uint64_t engine_window_payload(const struct engine_op *op)
 }
 
 /* The whole input, except for the part that no other rank reads. */
-static void put_input(struct engine *engine, const struct engine_op *op)
+static void put_input(struct engine *engine, const struct op *op)
 {
 	const struct plan *plan = &op->plan->plan;
 	uint64_t bytes = op->call.send.bytes;
@@ -231,7 +231,7 @@ static void put_input(struct engine *engine, const struct engine_op *op)
 	memcpy(payload + mine + part, op->input + mine + part, bytes - mine - part);
 }
 
-void engine_window_publish(struct engine *engine, const struct engine_op *op)
+void engine_window_publish(struct engine *engine, const struct op *op)
 {
 	const struct transport_team *team = engine->team;
 	struct transport_entry *entry = transport_entry(team, team->rank, op->seq);
@@ -257,7 +257,7 @@ void engine_window_publish(struct engine *engine, const struct engine_op *op)
 		put_input(engine, op);
 }
 
-void engine_window_deliver(struct engine_op *op)
+void engine_window_deliver(struct op *op)
 {
 	if (op->call.recv.bytes > 0 &&
 	    op->output != op->call.recv.address) /* fragments have delivered it already */
@@ -274,7 +274,7 @@ static void release_block(struct engine *engine, void **block, bool lost)
 	*block = NULL;
 }
 
-void engine_window_release(struct engine *engine, struct engine_op *op, bool lost)
+void engine_window_release(struct engine *engine, struct op *op, bool lost)
 {
 	release_block(engine, &op->input_block, lost);
 	release_block(engine, &op->output_block, lost);
@@ -288,7 +288,7 @@ static bool detach_own(struct engine *engine, const struct buffer *buffer)
 	return memory_detach(engine->memory, buffer->address, buffer->bytes) == LS_OK;
 }
 
-bool engine_window_detach(struct engine *engine, struct engine_op *op)
+bool engine_window_detach(struct engine *engine, struct op *op)
 {
 	bool input =
 		op->input_window == TRANSPORT_WINDOW_ARENA && op->input == op->call.send.address;
@@ -298,7 +298,7 @@ bool engine_window_detach(struct engine *engine, struct engine_op *op)
 	return (!output || detach_own(engine, &op->call.recv)) && done;
 }
 
-bool engine_window_is_whole(struct engine *engine, const struct engine_op *op)
+bool engine_window_is_whole(struct engine *engine, const struct op *op)
 {
 	uint64_t offset;
 	return op->output_window != TRANSPORT_WINDOW_ARENA || op->output != op->call.recv.address ||
@@ -313,7 +313,7 @@ static uint64_t read_once(const uint64_t *word)
 	return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
 
-static unsigned char *own_buffer(const struct engine_op *op, enum plan_buffer buffer)
+static unsigned char *own_buffer(const struct op *op, enum plan_buffer buffer)
 {
 	if (buffer == PLAN_SCRATCH)
 		return op->scratch;
@@ -322,7 +322,7 @@ static unsigned char *own_buffer(const struct engine_op *op, enum plan_buffer bu
 	return buffer == PLAN_OUTPUT ? op->output : (unsigned char *)(uintptr_t)op->input;
 }
 
-static unsigned window_of(const struct engine *engine, const struct engine_op *op, int rank,
+static unsigned window_of(const struct engine *engine, const struct op *op, int rank,
 			  enum plan_buffer buffer)
 {
 	const struct transport_entry *entry = transport_entry(engine->team, rank, op->seq);
@@ -330,7 +330,7 @@ static unsigned window_of(const struct engine *engine, const struct engine_op *o
 			       __ATOMIC_RELAXED);
 }
 
-bool engine_window_is_cut(const struct engine *engine, const struct engine_op *op, int rank,
+bool engine_window_is_cut(const struct engine *engine, const struct op *op, int rank,
 			  enum plan_buffer buffer)
 {
 	if (rank == engine->team->rank)
@@ -339,7 +339,7 @@ bool engine_window_is_cut(const struct engine *engine, const struct engine_op *o
 }
 
 /* Bytes [offset, end) of a window in its owner's arena; NULL if these numbers are nonsense. */
-static unsigned char *in_arena(const struct engine *engine, const struct engine_op *op, int rank,
+static unsigned char *in_arena(const struct engine *engine, const struct op *op, int rank,
 			       enum plan_buffer buffer, uint64_t offset, uint64_t end)
 {
 	const struct transport_entry *entry = transport_entry(engine->team, rank, op->seq);
@@ -351,7 +351,7 @@ static unsigned char *in_arena(const struct engine *engine, const struct engine_
 	return window ? window + offset : NULL;
 }
 
-bool engine_window_open(const struct engine *engine, const struct engine_op *op, int rank,
+bool engine_window_open(const struct engine *engine, const struct op *op, int rank,
 			enum plan_buffer buffer, uint64_t offset, uint64_t bytes,
 			struct engine_view *out)
 {
@@ -407,37 +407,36 @@ bool engine_copy(const struct engine *engine, void *to, const void *from, uint64
 
 /* Bytes that were read before the cause was set are right: the peer may return, and its caller
  * change the buffer, only afterwards. */
-static bool read_peer(const struct engine *engine, struct engine_op *op,
-		      const struct engine_view *view, uint64_t offset, uint64_t bytes, void *to)
+static bool read_peer(const struct engine *engine, struct op *op, const struct engine_view *view,
+		      uint64_t offset, uint64_t bytes, void *to)
 {
 	ls_status status =
 		transport_read(engine->team, view->rank, view->address + offset, to, bytes);
 	if (engine_has_failed(engine)) /* the system call was a fence */
-		engine_fail(op, LS_ABORTED, -1);
+		op_fail(op, LS_ABORTED, -1);
 	else if (status != LS_OK)
-		engine_fail(op, status, view->rank);
+		op_fail(op, status, view->rank);
 	return op->status == LS_OK;
 }
 
-enum engine_progress engine_view_copy(const struct engine *engine, struct engine_op *op,
-				      const struct engine_view *view, unsigned char *to,
-				      uint64_t bytes)
+enum op_progress engine_view_copy(const struct engine *engine, struct op *op,
+				  const struct engine_view *view, unsigned char *to, uint64_t bytes)
 {
 	if (view->at)
 		return view->at == to || engine_copy(engine, to, view->at, bytes,
 						     op->choice.chunk_bytes)
-			       ? ENGINE_DONE
-			       : engine_fail(op, LS_ABORTED, -1);
+			       ? OP_DONE
+			       : op_fail(op, LS_ABORTED, -1);
 	uint64_t piece = engine_read_bytes(op);
 	for (uint64_t done = 0; done < bytes; done += piece) {
 		uint64_t chunk = bytes - done < piece ? bytes - done : piece;
 		if (!read_peer(engine, op, view, done, chunk, to + done))
-			return ENGINE_FAILED;
+			return OP_FAILED;
 	}
-	return ENGINE_DONE;
+	return OP_DONE;
 }
 
-const void *engine_view_bytes(const struct engine *engine, struct engine_op *op,
+const void *engine_view_bytes(const struct engine *engine, struct op *op,
 			      const struct engine_view *view, uint64_t offset, uint64_t bytes,
 			      void *room)
 {
@@ -446,7 +445,7 @@ const void *engine_view_bytes(const struct engine *engine, struct engine_op *op,
 	return read_peer(engine, op, view, offset, bytes, room) ? room : NULL;
 }
 
-bool engine_window_shows_fragments(const struct engine *engine, const struct engine_op *op, int peer)
+bool engine_window_shows_fragments(const struct engine *engine, const struct op *op, int peer)
 {
 	int first = peer == PLAN_ALL ? 0 : peer,
 	    end = peer == PLAN_ALL ? engine->team->size : peer + 1;
@@ -458,7 +457,7 @@ bool engine_window_shows_fragments(const struct engine *engine, const struct eng
 	return false;
 }
 
-bool engine_window_shows_address(const struct engine *engine, const struct engine_op *op)
+bool engine_window_shows_address(const struct engine *engine, const struct op *op)
 {
 	for (int q = 0; q < engine->team->size; q++)
 		if (window_of(engine, op, q, PLAN_OUTPUT) == TRANSPORT_WINDOW_ADDRESS)
@@ -466,8 +465,8 @@ bool engine_window_shows_address(const struct engine *engine, const struct engin
 	return false;
 }
 
-unsigned char *engine_window_target(const struct engine *engine, const struct engine_op *op,
-				    int rank, uint64_t offset, uint64_t bytes)
+unsigned char *engine_window_target(const struct engine *engine, const struct op *op, int rank,
+				    uint64_t offset, uint64_t bytes)
 {
 	uint64_t end;
 	if (rank == engine->team->rank) {

@@ -57,9 +57,9 @@ void failure_warn_lost(ls_group *group)
 		return;
 	for (int q = 0; q < group->size; q++) {
 		struct mail_envelope first;
-		int count = engine_p2p_lost_from(group->mailbox, q, &first);
+		int count = mailbox_lost_from(group->mailbox, q, &first);
 		report_lost(group, q, group->rank, count, &first);
-		count = engine_p2p_lost_to(group->mailbox, q, &first);
+		count = mailbox_lost_to(group->mailbox, q, &first);
 		report_lost(group, group->rank, q, count, &first);
 	}
 }

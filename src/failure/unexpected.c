@@ -23,7 +23,7 @@ static bool is_needed_by(const struct diagnose_rank *rank, uint32_t group)
 	for (uint32_t i = 0; i < rank->record_count; i++) {
 		const struct trace_record *record = &rank->records[i].record;
 		if (record->group == group && record->state == TRACE_RUNNING &&
-		    !engine_is_collective((enum trace_kind)record->kind))
+		    !op_is_collective((enum trace_kind)record->kind))
 			return true;
 	}
 	return false;

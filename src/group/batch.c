@@ -23,7 +23,7 @@ struct ls_op *group_batch_find(ls_group *group)
 void group_batch_join(struct ls_op *batch, struct ls_op *op)
 {
 	op->batch = batch;
-	op->engine.p2p.batch = &batch->engine;
+	op->base.p2p.batch = &batch->base;
 	atomic_fetch_add(&batch->parts, 1);
 	progress_op_ref(batch);
 	progress_op_ref(op); /* as long as the batch, which waits for it */

@@ -28,7 +28,7 @@ static bool add_up(const uint64_t *counts, int size, uint64_t *sum)
 	return true;
 }
 
-static struct extent extent_of(const ls_group *group, const struct engine_call *call)
+static struct extent extent_of(const ls_group *group, const struct op_call *call)
 {
 	const struct coll_kind *kind = &coll_kinds[call->kind];
 	const struct coll *coll = &coll_table[kind->collective];
@@ -64,7 +64,7 @@ static bool is_disjoint(uintptr_t a, uint64_t a_bytes, uintptr_t b, uint64_t b_b
 	return a_bytes == 0 || b_bytes == 0 || a + a_bytes <= b || b + b_bytes <= a;
 }
 
-static ls_status check_buffers(const char *function, const ls_group *group, struct engine_call *call)
+static ls_status check_buffers(const char *function, const ls_group *group, struct op_call *call)
 {
 	size_t element = ls_dtype_bytes(call->dtype);
 	struct extent extent = extent_of(group, call);
@@ -92,7 +92,7 @@ static ls_status check_buffers(const char *function, const ls_group *group, stru
 						: "apart from send");
 }
 
-static ls_status check_counts(const char *function, const ls_group *group, struct engine_call *call)
+static ls_status check_counts(const char *function, const ls_group *group, struct op_call *call)
 {
 	uint64_t sum;
 	if (!trace_kind_facts(call->kind).per_rank) {
@@ -119,8 +119,7 @@ static ls_status check_counts(const char *function, const ls_group *group, struc
 	return status == LS_OK && own ? group_check_count(function, call->dtype, sum) : status;
 }
 
-ls_status group_prepare_collective(const char *function, const ls_group *group,
-				   struct engine_call *call)
+ls_status group_prepare_collective(const char *function, const ls_group *group, struct op_call *call)
 {
 	struct trace_kind_facts facts = trace_kind_facts(call->kind);
 	if (!facts.typed)
@@ -144,14 +143,14 @@ ls_status group_prepare_collective(const char *function, const ls_group *group,
 
 /* Whether the buffers are apart, or in place: recv - send, modulo 2^64, is `in_place`, or a
  * distance at which they do not overlap. */
-static bool buffers_are_allowed(const struct engine_call *call, uint64_t give, uint64_t get,
+static bool buffers_are_allowed(const struct op_call *call, uint64_t give, uint64_t get,
 				uint64_t in_place)
 {
 	uint64_t distance = (uintptr_t)call->recv.address - (uintptr_t)call->send.address;
 	return distance == in_place || distance + get - 1 >= give + get - 1;
 }
 
-bool group_prepare_short(const ls_group *group, struct engine_call *call)
+bool group_prepare_short(const ls_group *group, struct op_call *call)
 {
 	const struct coll_kind *kind = &coll_kinds[call->kind];
 	const struct coll *coll = &coll_table[kind->collective];
@@ -189,7 +188,7 @@ bool group_prepare_short(const ls_group *group, struct engine_call *call)
 bool group_keep_counts(struct ls_op *op)
 {
 	size_t size = (size_t)op->group->size;
-	struct engine_call *call = &op->engine.call;
+	struct op_call *call = &op->base.call;
 	if (!call->counts)
 		return true;
 	if (!op->counts)

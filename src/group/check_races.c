@@ -112,7 +112,7 @@ static ls_status say_freed(const struct world *world, const struct races_who *wh
 
 /* ---- operations ---- */
 
-static struct races_use use_of(const ls_group *group, const struct engine_call *call,
+static struct races_use use_of(const ls_group *group, const struct op_call *call,
 			       const struct ls_op_options *options, const void *site)
 {
 	struct races_use use = {
@@ -122,7 +122,7 @@ static struct races_use use_of(const ls_group *group, const struct engine_call *
 			.stream = options->stream},
 		.parts = {{call->send.address, call->send.address ? call->send.bytes : 0, false},
 			  {call->recv.address, call->recv.address ? call->recv.bytes : 0, true}},
-		.is_collective = engine_is_collective(call->kind)};
+		.is_collective = op_is_collective(call->kind)};
 	if (options->label)
 		snprintf(use.who.label, sizeof use.who.label, "%s", options->label);
 	return use;
@@ -152,7 +152,7 @@ static bool is_freed(const struct world *world, const struct races_use *use, con
 	return found;
 }
 
-ls_status group_races_enter(ls_group *group, const struct engine_call *call,
+ls_status group_races_enter(ls_group *group, const struct op_call *call,
 			    const struct ls_op_options *options, const void *site, uint64_t *access)
 {
 	struct world *world = group->world;
@@ -217,7 +217,7 @@ static ls_status let_go(ls_group *group, const char *name, const char *what, con
 		return LS_OK;
 	size_t bytes = memory_bytes_of(&group->world->memory, block);
 	if (bytes == 0)
-		bytes = engine_p2p_held_bytes(group->mailbox, block);
+		bytes = mailbox_held_bytes(group->mailbox, block);
 	if (bytes == 0 || races_may_free(races, block, bytes, NULL, 0, &conflict))
 		return LS_OK;
 	return say_free(group->world, name, what, block, site, &conflict);

@@ -16,13 +16,13 @@ enum { MANY_AT_ONCE = 1024 };
 
 /* An operation from the pool that is ready to be queued, with a handle if the options ask for one;
  * the progress thread exists. */
-static ls_status make_op(ls_group *group, const struct engine_call *call,
+static ls_status make_op(ls_group *group, const struct op_call *call,
 			 const struct ls_op_options *options, const void *site, struct ls_op **out)
 {
 	struct ls_op *op = progress_op_new(group, options->op != NULL);
 	if (!op)
 		return LS_OUT_OF_MEMORY;
-	op->engine.call = *call;
+	op->base.call = *call;
 	ls_status status =
 		group_keep_counts(op) ? progress_thread_start(group->world) : LS_OUT_OF_MEMORY;
 	if (status == LS_OK)
@@ -39,7 +39,7 @@ static ls_status make_op(ls_group *group, const struct engine_call *call,
 static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *options,
 				 const void *site, struct ls_op **held)
 {
-	const char *name = trace_kind_name(op->engine.call.kind);
+	const char *name = trace_kind_name(op->base.call.kind);
 	ls_status status = progress_stream_prepare(group_caller(name, options), op, options->stream);
 	if (status != LS_OK) {
 		progress_stream_discard(op);
@@ -64,7 +64,7 @@ static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *o
 
 /* A nonblocking collective. held: NULL, or where to store the operation, with a reference that the
  * caller drops: it may be complete when this returns, and its handle freed by the callback. */
-static ls_status queue(ls_group *group, const struct engine_call *call,
+static ls_status queue(ls_group *group, const struct op_call *call,
 		       const struct ls_op_options *options, const void *site, bool wake,
 		       struct ls_op **held)
 {
@@ -87,7 +87,7 @@ static ls_status queue(ls_group *group, const struct engine_call *call,
 }
 
 /* A blocking call that returns a handle if its wait ends before the operation. */
-static ls_status call_resumable(ls_group *group, const struct engine_call *call,
+static ls_status call_resumable(ls_group *group, const struct op_call *call,
 				const struct ls_op_options *options, const void *site)
 {
 	struct ls_op *op;
@@ -105,7 +105,7 @@ static ls_status call_resumable(ls_group *group, const struct engine_call *call,
 	return status;
 }
 
-static ls_status call_blocking(ls_group *group, const struct engine_call *call,
+static ls_status call_blocking(ls_group *group, const struct op_call *call,
 			       const struct ls_op_options *options, const void *site)
 {
 	struct ls_op op;
@@ -119,7 +119,7 @@ static ls_status call_blocking(ls_group *group, const struct engine_call *call,
 }
 
 /* A call with a handle or a callback. */
-static ls_status call_nonblocking(ls_group *group, const struct engine_call *call,
+static ls_status call_nonblocking(ls_group *group, const struct op_call *call,
 				  const struct ls_op_options *options, const void *site)
 {
 	if (options->op && options->resumable)
@@ -150,7 +150,7 @@ static bool is_plain_blocking(const struct ls_op_options *options)
 	       options->tag >= 0;
 }
 
-static ls_status run(const char *function, ls_group *group, struct engine_call *call,
+static ls_status run(const char *function, ls_group *group, struct op_call *call,
 		     const struct ls_op_options *given, const void *site)
 {
 	static const struct ls_op_options none = {.size = sizeof none};
@@ -181,9 +181,9 @@ static ls_status run(const char *function, ls_group *group, struct engine_call *
 }
 
 /* The operation on one buffer of a call with several buffers. */
-static struct engine_call one_of(const struct engine_call *common, const struct ls_buffers *buffer)
+static struct op_call one_of(const struct op_call *common, const struct ls_buffers *buffer)
 {
-	struct engine_call call = *common;
+	struct op_call call = *common;
 	call.send = buffer_at(buffer->send);
 	call.recv = buffer_at(buffer->recv);
 	call.count = buffer->count;
@@ -191,7 +191,7 @@ static struct engine_call one_of(const struct engine_call *common, const struct 
 }
 
 /* Checks each buffer. With LOCKSTEP_CHECK=1 also that nothing under way uses one of them. */
-static ls_status check_many(const char *function, ls_group *group, const struct engine_call *common,
+static ls_status check_many(const char *function, ls_group *group, const struct op_call *common,
 			    const struct ls_buffers *buffers, int count,
 			    const struct ls_op_options *options, const void *site)
 {
@@ -200,7 +200,7 @@ static ls_status check_many(const char *function, ls_group *group, const struct 
 				 buffers ? count : 0, "one buffer or more");
 	ls_status status = LS_OK;
 	for (int i = 0; status == LS_OK && i < count; i++) {
-		struct engine_call call = one_of(common, &buffers[i]);
+		struct op_call call = one_of(common, &buffers[i]);
 		uint64_t access = 0;
 		status = group_prepare_collective(function, group, &call);
 		if (status == LS_OK)
@@ -213,7 +213,7 @@ static ls_status check_many(const char *function, ls_group *group, const struct 
 /* All collectives but the last are nonblocking and have no handle. The last one represents all,
  * because they run in order and none succeeds after one has failed. A blocking call waits now and
  * then, so that it never has many under way. */
-static ls_status run_each(const char *function, ls_group *group, const struct engine_call *common,
+static ls_status run_each(const char *function, ls_group *group, const struct op_call *common,
 			  const struct ls_buffers *buffers, int count,
 			  const struct ls_op_options *options, const void *site)
 {
@@ -223,7 +223,7 @@ static ls_status run_each(const char *function, ls_group *group, const struct en
 	silent.op = NULL;
 	silent.callback = NULL;
 	for (int i = 0; status == LS_OK && i < count; i++) {
-		struct engine_call call = one_of(common, &buffers[i]);
+		struct op_call call = one_of(common, &buffers[i]);
 		bool last = i == count - 1 || (blocks && i % MANY_AT_ONCE == MANY_AT_ONCE - 1);
 		/* Drops buffers that this rank does not use. */
 		status = group_prepare_collective(function, group, &call);
@@ -247,7 +247,7 @@ static ls_status run_each(const char *function, ls_group *group, const struct en
 }
 
 /* Checks all collectives before the first one begins. */
-static ls_status run_many(const char *function, ls_group *group, struct engine_call *common,
+static ls_status run_many(const char *function, ls_group *group, struct op_call *common,
 			  const struct ls_buffers *buffers, int count,
 			  const struct ls_op_options *given, const void *site)
 {
@@ -271,170 +271,170 @@ static ls_status run_many(const char *function, ls_group *group, struct engine_c
 	return status;
 }
 
-static inline struct engine_call call_of(enum trace_kind kind, int root, const void *send,
-					 void *recv, uint64_t count, ls_dtype dtype)
+static inline struct op_call call_of(enum trace_kind kind, int root, const void *send, void *recv,
+				     uint64_t count, ls_dtype dtype)
 {
-	return (struct engine_call){.kind = kind,
-				    .dtype = dtype,
-				    .peer = root,
-				    .send = buffer_at(send),
-				    .recv = buffer_at(recv),
-				    .count = count};
+	return (struct op_call){.kind = kind,
+				.dtype = dtype,
+				.peer = root,
+				.send = buffer_at(send),
+				.recv = buffer_at(recv),
+				.count = count};
 }
 
-static struct engine_call allreduce(const void *send, void *recv, uint64_t count, ls_dtype dtype,
-				    ls_reduce_op op)
+static struct op_call allreduce(const void *send, void *recv, uint64_t count, ls_dtype dtype,
+				ls_reduce_op op)
 {
-	return (struct engine_call){.kind = TRACE_ALLREDUCE,
-				    .dtype = dtype,
-				    .reduce = op,
-				    .peer = -1,
-				    .send = buffer_at(send),
-				    .recv = buffer_at(recv),
-				    .count = count};
+	return (struct op_call){.kind = TRACE_ALLREDUCE,
+				.dtype = dtype,
+				.reduce = op,
+				.peer = -1,
+				.send = buffer_at(send),
+				.recv = buffer_at(recv),
+				.count = count};
 }
 
 ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options,
 			  const void *site)
 {
-	struct engine_call call = allreduce(send, recv, count, dtype, op);
+	struct op_call call = allreduce(send, recv, count, dtype, op);
 	return run("ls_allreduce", group, &call, options, site);
 }
 
 ls_status ls_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
-	struct engine_call call = allreduce(send, recv, count, dtype, op);
+	struct op_call call = allreduce(send, recv, count, dtype, op);
 	return run("ls_allreduce", group, &call, options, HERE);
 }
 
 ls_status ls_reduce(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		    ls_reduce_op op, int root, const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_REDUCE,
-				   .dtype = dtype,
-				   .reduce = op,
-				   .peer = root,
-				   .send = buffer_at(send),
-				   .recv = buffer_at(recv),
-				   .count = count};
+	struct op_call call = {.kind = TRACE_REDUCE,
+			       .dtype = dtype,
+			       .reduce = op,
+			       .peer = root,
+			       .send = buffer_at(send),
+			       .recv = buffer_at(recv),
+			       .count = count};
 	return run("ls_reduce", group, &call, options, HERE);
 }
 
 ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, int root, const struct ls_op_options *options)
 {
-	struct engine_call call = call_of(TRACE_BROADCAST, root, send, recv, count, dtype);
+	struct op_call call = call_of(TRACE_BROADCAST, root, send, recv, count, dtype);
 	return run("ls_broadcast", group, &call, options, HERE);
 }
 
 ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, const struct ls_op_options *options, const void *site)
 {
-	struct engine_call call = call_of(TRACE_ALLGATHER, -1, send, recv, count, dtype);
+	struct op_call call = call_of(TRACE_ALLGATHER, -1, send, recv, count, dtype);
 	return run("ls_allgather", group, &call, options, site);
 }
 
 ls_status ls_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, const struct ls_op_options *options)
 {
-	struct engine_call call = call_of(TRACE_ALLGATHER, -1, send, recv, count, dtype);
+	struct op_call call = call_of(TRACE_ALLGATHER, -1, send, recv, count, dtype);
 	return run("ls_allgather", group, &call, options, HERE);
 }
 
 ls_status group_exchange(ls_group *group, enum trace_kind kind, const void *mine, void *all,
 			 size_t bytes, const void *site)
 {
-	struct engine_call call = {.kind = kind,
-				   .dtype = LS_UINT8,
-				   .peer = -1,
-				   .send = buffer_host(mine, bytes),
-				   .recv = buffer_host(all, bytes * (size_t)group->size),
-				   .count = bytes};
+	struct op_call call = {.kind = kind,
+			       .dtype = LS_UINT8,
+			       .peer = -1,
+			       .send = buffer_host(mine, bytes),
+			       .recv = buffer_host(all, bytes * (size_t)group->size),
+			       .count = bytes};
 	return run("ls_group", group, &call, NULL, site);
 }
 
 ls_status ls_allgatherv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
 			ls_dtype dtype, const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_ALLGATHERV,
-				   .dtype = dtype,
-				   .peer = -1,
-				   .send = buffer_at(send),
-				   .recv = buffer_at(recv),
-				   .counts = counts};
+	struct op_call call = {.kind = TRACE_ALLGATHERV,
+			       .dtype = dtype,
+			       .peer = -1,
+			       .send = buffer_at(send),
+			       .recv = buffer_at(recv),
+			       .counts = counts};
 	return run("ls_allgatherv", group, &call, options, HERE);
 }
 
 ls_status ls_gather(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		    int root, const struct ls_op_options *options)
 {
-	struct engine_call call = call_of(TRACE_GATHER, root, send, recv, count, dtype);
+	struct op_call call = call_of(TRACE_GATHER, root, send, recv, count, dtype);
 	return run("ls_gather", group, &call, options, HERE);
 }
 
 ls_status ls_gatherv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
 		     ls_dtype dtype, int root, const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_GATHERV,
-				   .dtype = dtype,
-				   .peer = root,
-				   .send = buffer_at(send),
-				   .recv = buffer_at(recv),
-				   .counts = counts};
+	struct op_call call = {.kind = TRACE_GATHERV,
+			       .dtype = dtype,
+			       .peer = root,
+			       .send = buffer_at(send),
+			       .recv = buffer_at(recv),
+			       .counts = counts};
 	return run("ls_gatherv", group, &call, options, HERE);
 }
 
 ls_status ls_scatter(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		     int root, const struct ls_op_options *options)
 {
-	struct engine_call call = call_of(TRACE_SCATTER, root, send, recv, count, dtype);
+	struct op_call call = call_of(TRACE_SCATTER, root, send, recv, count, dtype);
 	return run("ls_scatter", group, &call, options, HERE);
 }
 
 ls_status ls_scatterv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
 		      ls_dtype dtype, int root, const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_SCATTERV,
-				   .dtype = dtype,
-				   .peer = root,
-				   .send = buffer_at(send),
-				   .recv = buffer_at(recv),
-				   .counts = counts};
+	struct op_call call = {.kind = TRACE_SCATTERV,
+			       .dtype = dtype,
+			       .peer = root,
+			       .send = buffer_at(send),
+			       .recv = buffer_at(recv),
+			       .counts = counts};
 	return run("ls_scatterv", group, &call, options, HERE);
 }
 
 ls_status ls_reduce_scatter(ls_group *group, const void *send, void *recv, uint64_t count,
 			    ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_REDUCE_SCATTER,
-				   .dtype = dtype,
-				   .reduce = op,
-				   .peer = -1,
-				   .send = buffer_at(send),
-				   .recv = buffer_at(recv),
-				   .count = count};
+	struct op_call call = {.kind = TRACE_REDUCE_SCATTER,
+			       .dtype = dtype,
+			       .reduce = op,
+			       .peer = -1,
+			       .send = buffer_at(send),
+			       .recv = buffer_at(recv),
+			       .count = count};
 	return run("ls_reduce_scatter", group, &call, options, HERE);
 }
 
 ls_status ls_reduce_scatterv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
 			     ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_REDUCE_SCATTERV,
-				   .dtype = dtype,
-				   .reduce = op,
-				   .peer = -1,
-				   .send = buffer_at(send),
-				   .recv = buffer_at(recv),
-				   .counts = counts};
+	struct op_call call = {.kind = TRACE_REDUCE_SCATTERV,
+			       .dtype = dtype,
+			       .reduce = op,
+			       .peer = -1,
+			       .send = buffer_at(send),
+			       .recv = buffer_at(recv),
+			       .counts = counts};
 	return run("ls_reduce_scatterv", group, &call, options, HERE);
 }
 
 ls_status ls_alltoall(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		      const struct ls_op_options *options)
 {
-	struct engine_call call = call_of(TRACE_ALLTOALL, -1, send, recv, count, dtype);
+	struct op_call call = call_of(TRACE_ALLTOALL, -1, send, recv, count, dtype);
 	return run("ls_alltoall", group, &call, options, HERE);
 }
 
@@ -442,40 +442,40 @@ ls_status ls_alltoallv(ls_group *group, const void *send, const uint64_t *send_c
 		       const uint64_t *recv_counts, ls_dtype dtype,
 		       const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_ALLTOALLV,
-				   .dtype = dtype,
-				   .peer = -1,
-				   .send = buffer_at(send),
-				   .recv = buffer_at(recv),
-				   .counts = send_counts,
-				   .recv_counts = recv_counts};
+	struct op_call call = {.kind = TRACE_ALLTOALLV,
+			       .dtype = dtype,
+			       .peer = -1,
+			       .send = buffer_at(send),
+			       .recv = buffer_at(recv),
+			       .counts = send_counts,
+			       .recv_counts = recv_counts};
 	return run("ls_alltoallv", group, &call, options, HERE);
 }
 
 ls_status ls_barrier(ls_group *group, const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_BARRIER, .dtype = LS_UINT8, .peer = -1};
+	struct op_call call = {.kind = TRACE_BARRIER, .dtype = LS_UINT8, .peer = -1};
 	return run("ls_barrier", group, &call, options, HERE);
 }
 
 ls_status ls_allreduce_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
 			    ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_ALLREDUCE, .dtype = dtype, .reduce = op, .peer = -1};
+	struct op_call call = {.kind = TRACE_ALLREDUCE, .dtype = dtype, .reduce = op, .peer = -1};
 	return run_many("ls_allreduce_many", group, &call, buffers, buffer_count, options, HERE);
 }
 
 ls_status ls_broadcast_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
 			    ls_dtype dtype, int root, const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_BROADCAST, .dtype = dtype, .peer = root};
+	struct op_call call = {.kind = TRACE_BROADCAST, .dtype = dtype, .peer = root};
 	return run_many("ls_broadcast_many", group, &call, buffers, buffer_count, options, HERE);
 }
 
 ls_status ls_allgather_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
 			    ls_dtype dtype, const struct ls_op_options *options)
 {
-	struct engine_call call = {.kind = TRACE_ALLGATHER, .dtype = dtype, .peer = -1};
+	struct op_call call = {.kind = TRACE_ALLGATHER, .dtype = dtype, .peer = -1};
 	return run_many("ls_allgather_many", group, &call, buffers, buffer_count, options, HERE);
 }
 
@@ -483,7 +483,7 @@ ls_status ls_reduce_scatter_many(ls_group *group, const struct ls_buffers *buffe
 				 int buffer_count, ls_dtype dtype, ls_reduce_op op,
 				 const struct ls_op_options *options)
 {
-	struct engine_call call = {
+	struct op_call call = {
 		.kind = TRACE_REDUCE_SCATTER, .dtype = dtype, .reduce = op, .peer = -1};
 	return run_many("ls_reduce_scatter_many", group, &call, buffers, buffer_count, options,
 			HERE);

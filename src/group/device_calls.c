@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
-#include "engine/stream.h"
+#include "op/stream.h"
 #include "pool/pool.h"
 #include "trace/trace.h"
 #include "world/registry.h"
@@ -73,7 +73,7 @@ static void free_words(struct world_device *device)
 {
 	lock_group_acquire(&device->lock);
 	while (device->words) {
-		struct engine_stream_words *words = device->words;
+		struct op_stream_words *words = device->words;
 		device->words = words->next;
 		free(words);
 	}

@@ -57,14 +57,14 @@ struct devices {
 
 /* ---- the engine ---- */
 
-static void device_submit(void *state, struct engine_op *op)
+static void device_submit(void *state, struct op *op)
 {
 	struct device *device = state;
 	MUST(op->call.kind == TRACE_ALLREDUCE && op->call.dtype == LS_INT64);
 	atomic_fetch_add(&device->submitted, 1);
 }
 
-static enum engine_progress device_advance(void *state, struct engine_op *op)
+static enum op_progress device_advance(void *state, struct op *op)
 {
 	struct device *device = state;
 	struct devices *all = device->all;
@@ -80,15 +80,15 @@ static enum engine_progress device_advance(void *state, struct engine_op *op)
 		atomic_fetch_add(&device->enqueued, 1);
 	}
 	if (atomic_load(&device->done) < op->seq) {
-		engine_add_private_word(op, &device->done, op->seq);
-		return ENGINE_BLOCKED;
+		op_add_private_word(op, &device->done, op->seq);
+		return OP_BLOCKED;
 	}
 	memcpy(op->call.recv.address, device->results, op->call.count * sizeof(int64_t));
-	return ENGINE_DONE;
+	return OP_DONE;
 }
 
 /* Takes longer than the caller's own limit: it is asked again and again. */
-static enum engine_progress device_abandon(void *state, struct engine_op *op, bool force)
+static enum op_progress device_abandon(void *state, struct op *op, bool force)
 {
 	struct device *device = state;
 	struct devices *all = device->all;
@@ -100,11 +100,11 @@ static enum engine_progress device_abandon(void *state, struct engine_op *op, bo
 		pthread_mutex_unlock(&all->lock);
 	}
 	if (atomic_load(&device->cut) < op->seq) {
-		engine_add_private_word(op, &device->cut, op->seq);
-		return ENGINE_BLOCKED;
+		op_add_private_word(op, &device->cut, op->seq);
+		return OP_BLOCKED;
 	}
 	atomic_fetch_add(&device->abandoned, 1);
-	return ENGINE_DONE;
+	return OP_DONE;
 }
 
 static const struct engine_ops device_ops = {device_submit, device_advance, device_abandon};

@@ -53,17 +53,17 @@ ls_status group_exchange(ls_group *group, enum trace_kind kind, const void *mine
 /* Also sums up lists of counts, and drops buffers that this rank does not need. Errors:
  * LS_BAD_ARGUMENT, LS_UNSUPPORTED, with a message. */
 ls_status group_prepare_collective(const char *function, const ls_group *group,
-				   struct engine_call *call);
+				   struct op_call *call);
 
 /* Whether the arguments are right, and the payloads so short that they travel in the entries; drops
  * buffers that this rank does not need. False: group_prepare_collective decides. */
-bool group_prepare_short(const ls_group *group, struct engine_call *call);
+bool group_prepare_short(const ls_group *group, struct op_call *call);
 /* The caller owns the lists of counts: an operation that outlives the call needs copies. False: no
  * memory. */
 bool group_keep_counts(struct ls_op *op);
 /* Whether a buffer is memory of a device. Then the call takes the general path: on the short paths
  * the processor itself reads and writes the payload. */
-static inline bool group_is_on_device(ls_group *group, const struct engine_call *call)
+static inline bool group_is_on_device(ls_group *group, const struct op_call *call)
 {
 	struct memory *memory = &group->world->memory;
 	return memory_inspects_buffers(memory) &&
@@ -71,7 +71,7 @@ static inline bool group_is_on_device(ls_group *group, const struct engine_call 
 }
 
 /* Whether the call cannot take the short path: also because races are looked for. */
-static inline bool group_needs_operation(ls_group *group, const struct engine_call *call)
+static inline bool group_needs_operation(ls_group *group, const struct op_call *call)
 {
 	return memory_inspects_buffers(&group->world->memory) &&
 	       (group->world->races || group_is_on_device(group, call));
@@ -83,13 +83,13 @@ static inline bool group_needs_operation(ls_group *group, const struct engine_ca
 LS_CHECKED ls_status group_races_open(struct world *world);
 void group_races_close(struct world *world);
 /* The second part of group_races_begin. */
-LS_CHECKED ls_status group_races_enter(ls_group *group, const struct engine_call *call,
+LS_CHECKED ls_status group_races_enter(ls_group *group, const struct op_call *call,
 				       const struct ls_op_options *options, const void *site,
 				       uint64_t *access);
 /* What the call touches is under way until its operation is complete, or until group_races_end; the
  * caller has set *access to 0. Errors, with a message: LS_BAD_ARGUMENT: something that is not over
  * touches it, too, or it has been freed. */
-LS_CHECKED static inline ls_status group_races_begin(ls_group *group, const struct engine_call *call,
+LS_CHECKED static inline ls_status group_races_begin(ls_group *group, const struct op_call *call,
 						     const struct ls_op_options *options,
 						     const void *site, uint64_t *access)
 {

@@ -39,7 +39,7 @@ ls_status ls_free(ls_group *group, void *block)
 	/* A block of another rank's arena was handed over by it. */
 	struct memory *memory = &group->world->memory;
 	bool mine = (uintptr_t)block - (uintptr_t)memory->base < memory->bytes;
-	if (!mine && engine_p2p_give_back(group->mailbox, block))
+	if (!mine && mailbox_give_back(group->mailbox, block))
 		return LS_OK;
 	return memory_free(memory, block, trace_caller_text);
 }

@@ -29,7 +29,7 @@ static ls_status ask(ls_op *op)
 	if (!complete)
 		return LS_PENDING;
 	if (op->shared)
-		engine_p2p_increment(op->group->mailbox, &op->asked);
+		mailbox_increment(op->group->mailbox, &op->asked);
 	else
 		atomic_store(&op->status_read, true);
 	return (ls_status)(complete - 1);
@@ -70,8 +70,8 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 	if (status != LS_OK)
 		return status;
 	if (atomic_load_explicit(&op->complete, memory_order_acquire)) {
-		if (op->shared && op->engine.call.kind == TRACE_SEND)
-			engine_p2p_note_waited(op->group->mailbox);
+		if (op->shared && op->base.call.kind == TRACE_SEND)
+			mailbox_note_waited(op->group->mailbox);
 		return ask(op);
 	}
 	wait_thread_enter(&op->group->waiter);
@@ -158,10 +158,10 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 static void free_shared(struct ls_op *op, const void *site)
 {
 	struct mailbox *mailbox = op->group->mailbox;
-	uint64_t freed = engine_p2p_increment(mailbox, &op->freed);
+	uint64_t freed = mailbox_increment(mailbox, &op->freed);
 	if (freed <= atomic_load_explicit(&op->asked, memory_order_relaxed))
 		return;
-	engine_p2p_increment(mailbox, &op->asked);
+	mailbox_increment(mailbox, &op->asked);
 	progress_warn_dropped(op, site);
 }
 
@@ -176,7 +176,7 @@ void ls_op_free(ls_op *op)
 	}
 	/* The status cannot be read any more. A callback, which may be the caller, still gets
 	 * it. */
-	bool sends = op->is_batch || op->engine.call.kind == TRACE_SEND;
+	bool sends = op->is_batch || op->base.call.kind == TRACE_SEND;
 	if (sends && !op->callback && !progress_op_is_complete(op))
 		p2p_fail_gone(op->group);
 	if (!op->callback && !atomic_load(&op->status_read))
@@ -211,15 +211,14 @@ static bool is_cancelled_there(ls_op *op)
 {
 	struct ls_group *group = op->group;
 	struct wait_word words[2];
-	if (!engine_p2p_ask_cancel(group->mailbox, &op->engine, words))
+	if (!mailbox_ask_cancel(group->mailbox, &op->base, words))
 		return false;
 	struct wait_call call = {
 		.words = words, .count = 2, .any = true, .deadline_ns = clock_deadline_ns(CANCEL_MS)};
 	int peer;
 	ls_status status = wait_words(&group->quiet, &call, &peer);
 	(void)status; /* without an answer it goes on, and may be cancelled later */
-	return engine_p2p_cancel(group->mailbox, &op->engine) ||
-	       atomic_load(&op->engine.p2p.cancelled);
+	return mailbox_cancel(group->mailbox, &op->base) || atomic_load(&op->base.p2p.cancelled);
 }
 
 ls_status ls_cancel(ls_op *op)
@@ -229,7 +228,7 @@ ls_status ls_cancel(ls_op *op)
 	ls_group *group = op->group;
 	if (!world_is_usable(group))
 		return group_not_open("ls_cancel", group);
-	if (op->is_batch || engine_is_collective(op->engine.call.kind) || op->on_stream)
+	if (op->is_batch || op_is_collective(op->base.call.kind) || op->on_stream)
 		return group_bad("ls_cancel", "op", 0, "a send or a receive that is on no stream");
 	if (p2p_cancel(op)) {
 		atomic_store(&op->status_read, true);
@@ -238,7 +237,7 @@ ls_status ls_cancel(ls_op *op)
 	p2p_await_begun(op);
 	if (atomic_load_explicit(&op->complete, memory_order_acquire) ||
 	    !atomic_load_explicit(&op->begun, memory_order_acquire) ||
-	    (!engine_p2p_cancel(group->mailbox, &op->engine) && !is_cancelled_there(op)))
+	    (!mailbox_cancel(group->mailbox, &op->base) && !is_cancelled_there(op)))
 		return LS_PENDING;
 	p2p_collect(group);
 	/* If that did not complete it, another thread is completing it now. */

@@ -22,46 +22,45 @@ static bool may_be_short(ls_group *group, const struct group_p2p_call *call,
 			 const struct ls_op_options *options, bool blocks, bool asked,
 			 struct p2p_short *out)
 {
-	const struct engine_call *engine_call = &call->engine;
-	bool sends = engine_call->kind == TRACE_SEND;
+	const struct op_call *op_call = &call->base;
+	bool sends = op_call->kind == TRACE_SEND;
 	*out = (struct p2p_short){.group = group,
-				  .call = {.peer = engine_call->peer,
-					   .tag = engine_call->tag,
-					   .dtype = engine_call->dtype,
+				  .call = {.peer = op_call->peer,
+					   .tag = op_call->tag,
+					   .dtype = op_call->dtype,
 					   .is_blocking = blocks || (options->resumable && sends),
-					   .count = engine_call->count,
-					   .bytes = engine_call->send.bytes + engine_call->recv.bytes,
-					   .send = engine_call->send.address,
-					   .recv = engine_call->recv.address},
+					   .count = op_call->count,
+					   .bytes = op_call->send.bytes + op_call->recv.bytes,
+					   .send = op_call->send.address,
+					   .recv = op_call->recv.address},
 				  .label = options->label,
 				  .site = call->site,
 				  .message = options->message};
 	if (asked && !options->resumable)
 		out->handle = sends ? &group->short_send : &group->short_recv;
-	return out->call.bytes <= MAIL_EAGER_BYTES && engine_call->peer >= 0 &&
+	return out->call.bytes <= MAIL_EAGER_BYTES && op_call->peer >= 0 &&
 	       !call->hands_over_block && !call->internal && !call->block && !options->callback &&
 	       !group_p2p_is_serial(group, call) && !options->stream &&
-	       !group_is_on_device(group, &call->engine);
+	       !group_is_on_device(group, &call->base);
 }
 
 /* message: NULL if the call cannot take the short path. */
 static ls_status run_blocking(ls_group *group, const struct group_p2p_call *call,
 			      const struct ls_op_options *options, const struct p2p_short *message)
 {
-	struct engine_workspace workspace;
+	struct op_workspace workspace;
 	struct ls_op op;
 	ls_status status;
 	struct waiter *waiter = &group->waiter;
-	progress_op_prepare(&op, group, &call->engine);
-	op.engine.seq = engine_p2p_number(group->mailbox, call->engine.kind, call->engine.peer);
-	op.engine.p2p.hands_over_block = call->hands_over_block;
-	op.engine.p2p.receives_block = call->block != NULL;
-	op.engine.p2p.crossed = false; /* it may fail before it begins */
+	progress_op_prepare(&op, group, &call->base);
+	op.base.seq = mailbox_number(group->mailbox, call->base.kind, call->base.peer);
+	op.base.p2p.hands_over_block = call->hands_over_block;
+	op.base.p2p.receives_block = call->block != NULL;
+	op.base.p2p.crossed = false; /* it may fail before it begins */
 	op.message = options->message;
 	op.block = call->block;
 	progress_op_open(&op, options, call->site);
-	if (message && call->engine.kind == TRACE_RECV &&
-	    p2p_short_await(message, op.engine.record)) {
+	if (message && call->base.kind == TRACE_RECV && p2p_short_await(message, op.base.record)) {
 		p2p_collect(group);
 		return LS_OK;
 	}
@@ -70,8 +69,8 @@ static ls_status run_blocking(ls_group *group, const struct group_p2p_call *call
 		p2p_deliver(&op);
 	/* What it took in may have been for others. */
 	p2p_collect(group);
-	if (op.engine.p2p.crossed)
-		p2p_warn(group, op.engine.call.tag, op.engine.record, call->site);
+	if (op.base.p2p.crossed)
+		p2p_warn(group, op.base.call.tag, op.base.record, call->site);
 	return status;
 }
 
@@ -96,14 +95,14 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 	struct ls_op *op = progress_op_new(group, out != NULL);
 	if (!op)
 		return LS_OUT_OF_MEMORY;
-	op->engine.call = call->engine;
+	op->base.call = call->base;
 	op->access = call->access; /* the operation ends it */
 	call->access = 0;
-	op->engine.seq = engine_p2p_number(group->mailbox, call->engine.kind, call->engine.peer);
-	op->engine.p2p.detached = true;
-	op->engine.p2p.hands_over_block = call->hands_over_block;
-	op->engine.p2p.receives_block = call->block != NULL;
-	op->engine.p2p.cancellable = call->internal;
+	op->base.seq = mailbox_number(group->mailbox, call->base.kind, call->base.peer);
+	op->base.p2p.detached = true;
+	op->base.p2p.hands_over_block = call->hands_over_block;
+	op->base.p2p.receives_block = call->block != NULL;
+	op->base.p2p.cancellable = call->internal;
 	op->ordered = group_p2p_is_ordered(group, call);
 	op->message = options->message;
 	op->block = call->block;
@@ -128,7 +127,7 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 	if (status != LS_OK) {
 		if (out)
 			*out = NULL;
-		trace_end(&group->world->trace, op->engine.record, status);
+		trace_end(&group->world->trace, op->base.record, status);
 		if (batch)
 			group_batch_unjoin(batch, op, status);
 		if (on_stream)
@@ -168,7 +167,7 @@ static ls_status run_checked(ls_group *group, struct group_p2p_call *call,
 	struct p2p_short message;
 	ls_status status;
 	bool is_short = may_be_short(group, call, options, blocks, out != NULL, &message);
-	if (is_short && run_short(&message, call->engine.kind == TRACE_SEND, out))
+	if (is_short && run_short(&message, call->base.kind == TRACE_SEND, out))
 		return LS_OK;
 	if (out || options->callback) {
 		status = run_nonblocking(group, call, options, NULL, out);
@@ -199,9 +198,9 @@ static ls_status run(ls_group *group, struct group_p2p_call *call,
 		status = group_p2p_check_stream(group, call, &options);
 	if (status != LS_OK)
 		return status;
-	call->engine.tag = options.tag;
+	call->base.tag = options.tag;
 	wait_thread_enter(&group->waiter);
-	status = group_races_begin(group, &call->engine, &options, call->site, &call->access);
+	status = group_races_begin(group, &call->base, &options, call->site, &call->access);
 	if (status == LS_OK)
 		status = run_checked(group, call, &options, out ? out : options.op);
 	group_races_end(group, call->access);
@@ -215,36 +214,36 @@ static ls_status run(ls_group *group, struct group_p2p_call *call,
 static void fill(struct group_p2p_call *call, const char *name, enum trace_kind kind,
 		 uint64_t count, ls_dtype dtype, int peer, const void *site)
 {
-	struct engine_call *engine_call = &call->engine;
+	struct op_call *op_call = &call->base;
 	call->name = name;
 	call->site = site;
 	call->block = NULL;
 	call->access = 0;
 	call->hands_over_block = call->internal = false;
-	engine_call->kind = kind;
-	engine_call->dtype = dtype;
-	engine_call->reduce = LS_SUM;
-	engine_call->peer = peer;
-	engine_call->tag = 0;
-	engine_call->send = engine_call->recv = buffer_at(NULL);
-	engine_call->count = count;
-	engine_call->counts = engine_call->recv_counts = NULL;
-	engine_call->shape = 0;
-	engine_call->factor = 0;
+	op_call->kind = kind;
+	op_call->dtype = dtype;
+	op_call->reduce = LS_SUM;
+	op_call->peer = peer;
+	op_call->tag = 0;
+	op_call->send = op_call->recv = buffer_at(NULL);
+	op_call->count = count;
+	op_call->counts = op_call->recv_counts = NULL;
+	op_call->shape = 0;
+	op_call->factor = 0;
 }
 
 static void to_send(struct group_p2p_call *call, const char *name, const void *buffer,
 		    uint64_t count, ls_dtype dtype, int dst, const void *site)
 {
 	fill(call, name, TRACE_SEND, count, dtype, dst, site);
-	call->engine.send = buffer_host(buffer, count * ls_dtype_bytes(dtype));
+	call->base.send = buffer_host(buffer, count * ls_dtype_bytes(dtype));
 }
 
 static void to_receive(struct group_p2p_call *call, const char *name, void *buffer, uint64_t count,
 		       ls_dtype dtype, int src, const void *site)
 {
 	fill(call, name, TRACE_RECV, count, dtype, src, site);
-	call->engine.recv = buffer_host(buffer, count * ls_dtype_bytes(dtype));
+	call->base.recv = buffer_host(buffer, count * ls_dtype_bytes(dtype));
 }
 
 /* send or recv is NULL. The call's options are read later. */
@@ -372,7 +371,7 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 		    struct ls_message *out)
 {
 	struct group_p2p_call call = {
-		.name = "ls_iprobe", .engine = {.kind = TRACE_PROBE, .peer = src}, .site = HERE};
+		.name = "ls_iprobe", .base = {.kind = TRACE_PROBE, .peer = src}, .site = HERE};
 	struct ls_op_options options;
 	struct mail_message met;
 	struct wait_word words[RANKS_WORLD_MAX];
@@ -381,15 +380,15 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 	if (status != LS_OK)
 		return status;
 	wait_thread_enter(&group->waiter);
-	enum engine_progress progress =
-		engine_p2p_probe(group->mailbox, src, options.tag, &met, words, &count);
+	enum op_progress progress =
+		mailbox_probe(group->mailbox, src, options.tag, &met, words, &count);
 	p2p_collect(group);
-	if (progress != ENGINE_DONE) {
+	if (progress != OP_DONE) {
 		struct ranks room;
 		const struct ranks *gone = world_gone(group, &room);
-		call.engine.tag = options.tag;
+		call.base.tag = options.tag;
 		if (gone)
-			return p2p_probe_gone(group, &call.engine, gone, &options, call.site);
+			return p2p_probe_gone(group, &call.base, gone, &options, call.site);
 		return count == 0 ? LS_OUT_OF_MEMORY : LS_PENDING; /* as in ls_probe */
 	}
 	p2p_fill(out, &met);
@@ -400,22 +399,22 @@ ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
 		   struct ls_message *out)
 {
 	struct group_p2p_call call = {
-		.name = "ls_probe", .engine = {.kind = TRACE_PROBE, .peer = src}, .site = HERE};
+		.name = "ls_probe", .base = {.kind = TRACE_PROBE, .peer = src}, .site = HERE};
 	struct ls_op_options options;
-	struct engine_workspace workspace;
+	struct op_workspace workspace;
 	struct ls_op op;
 	ls_status status = group_p2p_check_probe(&call, group, given, &options, out);
 	if (status != LS_OK)
 		return status;
 	struct waiter *waiter = &group->waiter;
 	wait_thread_enter(waiter);
-	call.engine.tag = options.tag;
-	progress_op_prepare(&op, group, &call.engine);
-	op.engine.seq = 0;
+	call.base.tag = options.tag;
+	progress_op_prepare(&op, group, &call.base);
+	op.base.seq = 0;
 	progress_op_open(&op, &options, call.site);
 	progress_op_run(&op, &workspace, waiter, &progress_no_pause, &status);
 	p2p_collect(group);
 	if (status == LS_OK)
-		p2p_fill(out, &op.engine.p2p.message);
+		p2p_fill(out, &op.base.p2p.message);
 	return status;
 }

@@ -10,11 +10,11 @@
 static ls_status check_peer(const struct group_p2p_call *call, const ls_group *group,
 			    const struct ls_op_options *options)
 {
-	bool sends = call->engine.kind == TRACE_SEND;
-	if (!sends && call->engine.peer == LS_ANY_SOURCE)
+	bool sends = call->base.kind == TRACE_SEND;
+	if (!sends && call->base.peer == LS_ANY_SOURCE)
 		return LS_OK;
 	return group_check_rank(group_caller(call->name, options), sends ? "dst" : "src", group,
-				call->engine.peer);
+				call->base.peer);
 }
 
 /* LS_ANY_TAG is only for receives and probes. */
@@ -22,7 +22,7 @@ ls_status group_p2p_begin(const struct group_p2p_call *call, ls_group *group,
 			  const struct ls_op_options *given, struct ls_op_options *options)
 {
 	struct ls_op_options some;
-	bool any = call->engine.kind != TRACE_SEND && given &&
+	bool any = call->base.kind != TRACE_SEND && given &&
 		   given->size >= offsetof(struct ls_op_options, resumable) &&
 		   given->size <= sizeof some && given->tag == LS_ANY_TAG;
 	if (any) {
@@ -40,20 +40,18 @@ ls_status group_p2p_begin(const struct group_p2p_call *call, ls_group *group,
 ls_status group_p2p_check(const struct group_p2p_call *call, const ls_group *group,
 			  const struct ls_op_options *options)
 {
-	const struct engine_call *engine_call = &call->engine;
-	const struct buffer *buffer =
-		engine_call->kind == TRACE_SEND ? &engine_call->send : &engine_call->recv;
+	const struct op_call *op_call = &call->base;
+	const struct buffer *buffer = op_call->kind == TRACE_SEND ? &op_call->send : &op_call->recv;
 	const struct ls_message *message = options->message;
 	const char *name = group_caller(call->name, options);
 	/* The size does not overflow, and the dtype is valid. */
-	bool sound = engine_call->count <= UINT32_MAX && buffer->bytes > 0;
-	ls_status status =
-		sound ? LS_OK : group_check_count(name, engine_call->dtype, engine_call->count);
+	bool sound = op_call->count <= UINT32_MAX && buffer->bytes > 0;
+	ls_status status = sound ? LS_OK : group_check_count(name, op_call->dtype, op_call->count);
 	if (status == LS_OK)
 		status = check_peer(call, group, options);
-	if (status == LS_OK && engine_call->count > 0 && !buffer->address && !call->block)
+	if (status == LS_OK && op_call->count > 0 && !buffer->address && !call->block)
 		status = group_bad(name, "buffer", 0, "a buffer");
-	if (status == LS_OK && message && engine_call->kind == TRACE_SEND)
+	if (status == LS_OK && message && op_call->kind == TRACE_SEND)
 		status = group_bad(name, "options->message", 1, "NULL for a send");
 	if (status == LS_OK && message && message->size < sizeof message->size)
 		status = group_bad(name, "options->message->size", message->size,
@@ -63,7 +61,7 @@ ls_status group_p2p_check(const struct group_p2p_call *call, const ls_group *gro
 
 bool group_p2p_is_serial(const ls_group *group, const struct group_p2p_call *call)
 {
-	return group->world->p2p.serial && call->engine.kind == TRACE_SEND;
+	return group->world->p2p.serial && call->base.kind == TRACE_SEND;
 }
 
 /* It waits for the sends before it. */
@@ -77,11 +75,10 @@ bool group_p2p_is_ordered(const ls_group *group, const struct group_p2p_call *ca
 ls_status group_p2p_check_nonblocking(ls_group *group, const struct group_p2p_call *call,
 				      const struct ls_op_options *options)
 {
-	if (options->stream || !group_is_on_device(group, &call->engine))
+	if (options->stream || !group_is_on_device(group, &call->base))
 		return LS_OK;
-	const struct engine_call *engine_call = &call->engine;
-	const struct buffer *buffer =
-		engine_call->kind == TRACE_SEND ? &engine_call->send : &engine_call->recv;
+	const struct op_call *op_call = &call->base;
+	const struct buffer *buffer = op_call->kind == TRACE_SEND ? &op_call->send : &op_call->recv;
 	return group_bad(call->name, "buffer", (long long)(uintptr_t)buffer->address,
 			 group_p2p_is_ordered(group, call)
 				 ? "host memory with LOCKSTEP_P2P=serial"

@@ -9,7 +9,7 @@
 struct group_p2p_call {
 	const char *name;
 	const void *site;
-	struct engine_call engine;
+	struct op_call base;
 	uint64_t access; /* of races/races.h; 0: none, or an operation has it */
 	void **block;    /* a receive into a block; NULL: into the buffer */
 	bool hands_over_block;

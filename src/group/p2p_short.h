@@ -14,7 +14,7 @@
 static inline bool group_may_try_short(ls_group *group, const struct ls_op_options *options,
 				       struct p2p_short *message)
 {
-	struct engine_short *call = &message->call;
+	struct mailbox_short *call = &message->call;
 	uint64_t odd = 0;
 	/* A forked child has none of the memory that is looked at below. */
 	if (!group || !world_is_usable(group) || (options && options->size != sizeof *options))
@@ -37,7 +37,7 @@ static inline bool group_may_try_short(ls_group *group, const struct ls_op_optio
 	if (__builtin_expect(odd != 0, 0))
 		return false;
 	/* If operations in progress can never complete, the general path says so: p2p_fail_gone. */
-	return !engine_p2p_pending(group->mailbox) || !world_any_gone(group);
+	return !mailbox_pending(group->mailbox) || !world_any_gone(group);
 }
 
 /* op: NULL for a call that blocks; else filled if this returns true. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Copies, also past the cache: streaming stores write whole cache lines without reading them first,
- * which saves a third of the traffic when the lines are not in this core's cache anyway. */
+ * Copies, also past the cache: nontemporal stores write whole cache lines without reading them
+ * first, which saves a third of the traffic when the lines are not in this core's cache anyway. */
 #include "kernel/kernel.h"
 
 #include <string.h>
@@ -17,11 +17,11 @@ void kernel_stream_fence(void)
 #endif
 }
 
-void kernel_copy(void *to, const void *from, size_t bytes, bool stream)
+void kernel_copy(void *to, const void *from, size_t bytes, bool nontemporal)
 {
 	if (!bytes)
 		return;
-	if (!stream) {
+	if (!nontemporal) {
 		memcpy(to, from, bytes);
 		return;
 	}
@@ -29,6 +29,6 @@ void kernel_copy(void *to, const void *from, size_t bytes, bool stream)
 	if (head > bytes)
 		head = bytes;
 	memcpy(to, from, head);
-	kernel_table_best()->stream((char *)to + head, (const char *)from + head, bytes - head);
+	kernel_table_best()->nontemporal((char *)to + head, (const char *)from + head, bytes - head);
 	kernel_stream_fence();
 }

@@ -24,7 +24,7 @@ struct kernel_reduce {
 	void *const *targets;       /* a target may be equal to a source */
 	size_t count;               /* elements */
 	uint32_t divisor;           /* LS_AVERAGE only: the result is divided by it; 0 or 1: not */
-	bool stream;                /* write targets past the cache, with a fence at the end */
+	bool nontemporal;           /* write targets past the cache, with a fence at the end */
 	/* what this is a part of stays in the cache, so two targets are best written at once */
 	bool cached;
 	const struct kernel_table *kernels; /* NULL: the best of this processor, see below */
@@ -60,8 +60,8 @@ static inline void kernel_few_run(const struct kernel_few *few, void *target,
  * `from`. */
 void kernel_scale(void *to, const void *from, ls_dtype dtype, size_t count, double factor);
 
-/* memcpy; stream: past the cache, with a fence at the end. */
-void kernel_copy(void *to, const void *from, size_t bytes, bool stream);
+/* memcpy; nontemporal: past the cache, with a fence at the end. */
+void kernel_copy(void *to, const void *from, size_t bytes, bool nontemporal);
 
 /* The kernels exist once for each kind of processor; all give the same bits. The calls above take
  * the best of them; tests and benches name one, in struct kernel_reduce or by kernel_scale_with. */

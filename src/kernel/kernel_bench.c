@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the reduction of two sources into two targets moves on one core: GB/s of what is read and
- * written, medians. First float32 with and without streaming stores, from 64 KiB to 64 MiB a
+ * written, medians. First float32 with and without nontemporal stores, from 64 KiB to 64 MiB a
  * buffer; then types in 256 KiB, by each of the kernels. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,17 +37,17 @@ static double median(double values[ROUNDS])
 static void by_size(struct kernel_reduce reduce, size_t largest)
 {
 	const struct kernel_table *kernels = kernel_table_best();
-	printf("%10s %12s %12s\n", "KiB", "plain GB/s", "stream GB/s");
+	printf("%10s %12s %12s\n", "KiB", "plain GB/s", "nontemporal GB/s");
 	for (size_t bytes = 64 << 10; bytes <= largest; bytes *= 4) {
-		double plain[ROUNDS], stream[ROUNDS];
+		double plain[ROUNDS], nontemporal[ROUNDS];
 		reduce.count = bytes / sizeof(float);
 		for (int i = 0; i < ROUNDS; i++) {
-			reduce.stream = false;
+			reduce.nontemporal = false;
 			plain[i] = measure(kernels, &reduce, bytes, 1 + largest / bytes / 4);
-			reduce.stream = true;
-			stream[i] = measure(kernels, &reduce, bytes, 1 + largest / bytes / 4);
+			reduce.nontemporal = true;
+			nontemporal[i] = measure(kernels, &reduce, bytes, 1 + largest / bytes / 4);
 		}
-		printf("%10zu %12.1f %12.1f\n", bytes >> 10, median(plain), median(stream));
+		printf("%10zu %12.1f %12.1f\n", bytes >> 10, median(plain), median(nontemporal));
 	}
 }
 

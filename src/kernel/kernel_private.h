@@ -40,7 +40,7 @@ struct kernel_table {
 	kernel_combine_halves *halves[KERNEL_HALVES][KERNEL_OPS];
 	/* Copies past the cache if `to` begins a cache line, otherwise through it. Call
 	 * kernel_stream_fence before a store that announces the copy. */
-	void (*stream)(void *to, const void *from, size_t bytes);
+	void (*nontemporal)(void *to, const void *from, size_t bytes);
 };
 
 extern const struct kernel_table kernel_table_portable;

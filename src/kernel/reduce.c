@@ -10,9 +10,9 @@
 
 enum {
 	CHUNK_BYTES = 4096,
-	/* Shorter, so that the loads of one chunk overlap with the streaming stores of the one
+	/* Shorter, so that the loads of one chunk overlap with the nontemporal stores of the one
 	 * before. */
-	STREAM_CHUNK_BYTES = 512,
+	NONTEMPORAL_CHUNK_BYTES = 512,
 };
 
 #define BIT(op) (1u << LS_##op)
@@ -142,10 +142,10 @@ void kernel_reduce(const struct kernel_reduce *reduce)
 	_Alignas(KERNEL_LINE_BYTES) unsigned char chunk[CHUNK_BYTES];
 	struct work work = work_of(reduce);
 	size_t bytes = work.number_bytes, total = reduce->count * dtypes[reduce->dtype].numbers;
-	size_t step = (reduce->stream ? STREAM_CHUNK_BYTES : CHUNK_BYTES) / bytes;
+	size_t step = (reduce->nontemporal ? NONTEMPORAL_CHUNK_BYTES : CHUNK_BYTES) / bytes;
 	/* Straight into the first target, unless a source that is needed later may lie there. */
 	bool one_pass = work.halves || reduce->source_count <= KERNEL_OPERANDS;
-	bool direct = !reduce->stream && one_pass;
+	bool direct = !reduce->nontemporal && one_pass;
 	bool both = reduce->cached && direct && !work.halves && !work.divide &&
 		    reduce->source_count == 2 && reduce->target_count == 2;
 	for (size_t first = 0; first < total; first += step) {
@@ -162,13 +162,13 @@ void kernel_reduce(const struct kernel_reduce *reduce)
 			combine(&work, offset, out, count);
 		for (int i = direct; i < reduce->target_count; i++) {
 			char *target = (char *)reduce->targets[i] + offset;
-			if (reduce->stream)
-				work.kernels->stream(target, out, count * bytes);
+			if (reduce->nontemporal)
+				work.kernels->nontemporal(target, out, count * bytes);
 			else
 				memcpy(target, out, count * bytes);
 		}
 	}
-	if (reduce->stream)
+	if (reduce->nontemporal)
 		kernel_stream_fence();
 }
 

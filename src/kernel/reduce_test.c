@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * All kernels that this processor runs against a reference that goes element by element, bit by
  * bit: every type and operation, odd counts, buffers aligned to their numbers only, targets that
- * are sources, plain and streaming. */
+ * are sources, plain and nontemporal. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -69,7 +69,7 @@ struct shape {
 	ls_reduce_op op;
 	size_t count;
 	int sources, targets;
-	bool stream, cached, aligned, in_place;
+	bool nontemporal, cached, aligned, in_place;
 	uint32_t divisor;
 };
 
@@ -91,10 +91,11 @@ static void compare(const struct shape *shape, int target, const unsigned char *
 	for (size_t i = 0; i < numbers; i++)
 		if (!reference_same(number, any_nan, got + i * bytes, expected + i * bytes))
 			fail_msg("%s %s %s: number %zu of %zu elements differs in target %d of %d; "
-				 "sources %d stream %d in place %d divisor %u",
+				 "sources %d nontemporal %d in place %d divisor %u",
 				 reference_isas[shape->isa], reference_dtypes[shape->dtype],
 				 reference_ops[shape->op], i, shape->count, target, shape->targets,
-				 shape->sources, shape->stream, shape->in_place, shape->divisor);
+				 shape->sources, shape->nontemporal, shape->in_place,
+				 shape->divisor);
 }
 
 static void check(const struct shape *shape, uint64_t *random)
@@ -116,7 +117,7 @@ static void check(const struct shape *shape, uint64_t *random)
 				       .targets = targets,
 				       .count = shape->count,
 				       .divisor = shape->divisor,
-				       .stream = shape->stream,
+				       .nontemporal = shape->nontemporal,
 				       .cached = shape->cached};
 	for (int i = 0; i < shape->sources + shape->targets; i++) {
 		size_t shift = reference_random(random) % (64 / number_bytes) * number_bytes;
@@ -164,7 +165,7 @@ static void every_small_count(void **state)
 			shape.count = count;
 			shape.sources = 1 + (int)(reference_random(&random) % 6);
 			shape.targets = 1 + (int)(count % 3);
-			shape.stream = count % 2;
+			shape.nontemporal = count % 2;
 			shape.cached = count / 2 % 2;
 			shape.aligned = count % 4 == 0;
 			shape.in_place = count % 5 < 2;
@@ -185,7 +186,7 @@ static void every_number_of_operands(void **state)
 			shape.count = r % (sources < 10 ? 300 : 90);
 			shape.sources = sources;
 			shape.targets = 1 + (int)((r >> 40) % (sources % 3 ? 4 : 64));
-			shape.stream = r >> 48 & 1;
+			shape.nontemporal = r >> 48 & 1;
 			shape.cached = r >> 49 & 1;
 			shape.aligned = r >> 49 & 1;
 			shape.in_place = r >> 50 & 1;
@@ -206,7 +207,7 @@ static void long_buffers(void **state)
 				LONG_BYTES / reference_bytes[shape.dtype] - (size_t)variant * 7;
 			shape.sources = 2 + variant;
 			shape.targets = 2;
-			shape.stream = variant % 2;
+			shape.nontemporal = variant % 2;
 			shape.cached = variant / 2 % 2;
 			shape.aligned = variant < 2;
 			shape.in_place = variant % 2;

@@ -139,7 +139,7 @@ MULTIPLY(multiply_double, double)
 
 #include "kernel/halves.h"
 
-static void stream(void *to, const void *from, size_t bytes)
+static void nontemporal(void *to, const void *from, size_t bytes)
 {
 	size_t whole = (uintptr_t)to % KERNEL_LINE_BYTES ? 0 : bytes - bytes % KERNEL_LINE_BYTES;
 	stream_lines(to, from, whole);
@@ -205,5 +205,5 @@ const struct kernel_table KERNELS = {
 			[KERNEL_FLOAT16] = FLOAT_ROW(float16),
 			[KERNEL_BFLOAT16] = FLOAT_ROW(bfloat16),
 		},
-	.stream = stream,
+	.nontemporal = nontemporal,
 };

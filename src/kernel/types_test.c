@@ -178,7 +178,7 @@ static void halves_are_rounded_once(void **state)
 		struct kernel_reduce reduce =
 			reduction(dtype, LS_SUM, sources, 63, (void *[]){results});
 		reduce.count = 40;
-		reduce.stream = i % 2;
+		reduce.nontemporal = i % 2;
 		if (!kernels)
 			continue;
 		reference_run(kernels, &reduce);

@@ -91,12 +91,11 @@ static bool is_ready(struct world *world) LOCK_REQUIRES(group)
 	if (p2p_can_begin(&world->p2p))
 		return true;
 	for (ls_group *group = atomic_load(&world->p2p.groups); group; group = group->next_p2p) {
-		if (engine_p2p_pending(group->mailbox) == 0)
+		if (mailbox_pending(group->mailbox) == 0)
 			continue;
-		bool ends =
-			failure_status(group) != LS_OK &&
-			engine_p2p_pending(group->mailbox) > engine_p2p_device_busy(group->mailbox);
-		if (engine_p2p_is_ready(group->mailbox) || ends)
+		bool ends = failure_status(group) != LS_OK &&
+			    mailbox_pending(group->mailbox) > mailbox_device_busy(group->mailbox);
+		if (mailbox_is_ready(group->mailbox) || ends)
 			return true;
 		/* A member that leaves notifies this rank if the doorbell is armed. */
 		struct ranks room;
@@ -314,9 +313,9 @@ static bool find_words(struct world_p2p *p2p, struct wait_call *call, bool *has_
 		for (ls_group *group = atomic_load(&p2p->groups); group; group = group->next_p2p) {
 			int left = room->max > call->count ? room->max - call->count : 0;
 			call->count +=
-				engine_p2p_words(group->mailbox, NULL, 0,
-						 left ? room->words + call->count : NULL, left);
-			*has_work |= engine_p2p_has_work(group->mailbox);
+				mailbox_list_words(group->mailbox, NULL, 0,
+						   left ? room->words + call->count : NULL, left);
+			*has_work |= mailbox_has_work(group->mailbox);
 		}
 	} while (call->count > room->max && p2p_words_grow(room, call->count));
 	call->words = room->words;

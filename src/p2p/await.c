@@ -57,7 +57,7 @@ struct ls_op *p2p_first_collective(ls_op *const *ops, int count)
 	struct ls_op *first = NULL;
 	for (int i = 0; i < count; i++)
 		if (ops[i] && !progress_op_is_p2p(ops[i]) &&
-		    (!first || ops[i]->engine.seq < first->engine.seq))
+		    (!first || ops[i]->base.seq < first->base.seq))
 			first = ops[i];
 	return first;
 }
@@ -72,9 +72,9 @@ static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 	const struct ls_group *group = earliest->group;
 	transport_wait_word(&group->team, group->rank,
 			    &transport_area_of(&group->team, group->rank)->completed_seq,
-			    earliest->engine.seq, group->rank, &words[0]);
+			    earliest->base.seq, group->rank, &words[0]);
 	words[0].edge.peer = -1; /* another thread of this rank */
-	words[0].edge.record = (uint32_t)earliest->engine.record;
+	words[0].edge.record = (uint32_t)earliest->base.record;
 	return 1;
 }
 
@@ -94,7 +94,7 @@ static struct shown show(const struct ls_op *op, const struct ls_op *first,
 			 const struct progress_pause *pause, struct wait_word *words, int count)
 {
 	return (struct shown){.group = op->group,
-			      .record = op->engine.record,
+			      .record = op->base.record,
 			      .has_own_limit = progress_pause_has_own_limit(pause, first) ||
 					       op->has_own_limit,
 			      .since_ns = pause->since_ns,
@@ -159,7 +159,7 @@ static void leave_out(ls_group *group, const struct ranks *gone, bool self, stru
 {
 	if (!gone)
 		return;
-	const _Atomic uint64_t *mine = self ? engine_p2p_self_word(group->mailbox) : NULL;
+	const _Atomic uint64_t *mine = self ? mailbox_self_word(group->mailbox) : NULL;
 	uint64_t ruled_out = 0;
 	for (int i = 0; i < count; i++) {
 		struct wait_edge *edge = &words[i].edge;
@@ -207,7 +207,7 @@ static ls_status wait_or_recheck(struct world *world, struct p2p_pass *pass,
 	count += lane_word(pass->ops, pass->count, &pass->words[count]);
 	struct shown shown =
 		show(progress_shown_for(first, pass->head), first, pause, pass->words, count);
-	shown.device_busy = engine_p2p_device_busy(shown.group->mailbox) > 0;
+	shown.device_busy = mailbox_device_busy(shown.group->mailbox) > 0;
 	/* The device may wait for an operation of another group, which fails unnoticed here. */
 	if (shown.device_busy && soon_ns == CLOCK_NEVER)
 		soon_ns = clock_deadline_ns(PROGRESS_SLICE_MS);
@@ -288,12 +288,12 @@ static ls_status make_progress(struct world *world, ls_op *const *ops, int count
 
 /* The words of the `own` operations, so that a diagnosis sees them. None if one of them has arrived
  * already: then the thread that makes progress is about to continue. */
-static int own_words(ls_group *group, const struct engine_awaited *own, int own_count,
+static int own_words(ls_group *group, const struct mailbox_awaited *own, int own_count,
 		     struct wait_word *words, int max)
 {
 	struct wait_call call = {.words = words, .any = true};
 	if (own_count > 0)
-		call.count = engine_p2p_words(group->mailbox, own, own_count, words, max);
+		call.count = mailbox_list_words(group->mailbox, own, own_count, words, max);
 	if (wait_satisfied(&call) || call.count > max)
 		return 0;
 	p2p_words_of(group, words, call.count);
@@ -310,7 +310,7 @@ static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 	const struct ls_op *head = progress_first_ordered(p2p);
 	bool begun = head && atomic_load_explicit(&head->begun, memory_order_acquire);
 	if (begun) {
-		const struct engine_awaited own = {.op = &head->engine};
+		const struct mailbox_awaited own = {.op = &head->base};
 		ls_group *group = head->group;
 		int max = shown->max;
 		*shown = show(head, first, pause, shown->words,
@@ -326,7 +326,7 @@ static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 static void look_at_own(ls_op *const *ops, int count, const struct ranks *gone,
 			const struct progress_self_only *self_only, struct shown *shown)
 {
-	struct engine_awaited own[P2P_ANY_MAX];
+	struct mailbox_awaited own[P2P_ANY_MAX];
 	struct p2p_pass pass = {.ops = ops, .count = count};
 	ls_group *group = shown->group;
 	shown->count =

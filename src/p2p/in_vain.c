@@ -10,9 +10,9 @@
 static bool is_lost(const struct ls_op *op, const struct ranks *gone, int *peer)
 {
 	struct progress_self_only self_only = {0};
-	enum engine_need need = progress_op_need(op, gone, peer);
-	return need == ENGINE_NEEDS_GONE ||
-	       (need == ENGINE_NEEDS_SELF && !progress_self_only_goes_on(op, gone, &self_only));
+	enum mailbox_need need = progress_op_need(op, gone, peer);
+	return need == MAILBOX_NEEDS_GONE ||
+	       (need == MAILBOX_NEEDS_SELF && !progress_self_only_goes_on(op, gone, &self_only));
 }
 
 bool p2p_poll_gone(const struct ls_op *op)
@@ -32,7 +32,7 @@ bool p2p_poll_gone(const struct ls_op *op)
 	return true;
 }
 
-ls_status p2p_probe_gone(ls_group *group, const struct engine_call *call, const struct ranks *gone,
+ls_status p2p_probe_gone(ls_group *group, const struct op_call *call, const struct ranks *gone,
 			 const struct ls_op_options *options, const void *site)
 {
 	struct ls_op op;
@@ -40,10 +40,10 @@ ls_status p2p_probe_gone(ls_group *group, const struct engine_call *call, const 
 	progress_op_prepare(&op, group, call);
 	if (!is_lost(&op, gone, &peer))
 		return LS_PENDING;
-	op.engine.seq = 0;
+	op.base.seq = 0;
 	progress_op_open(&op, options, site);
 	ls_status status = progress_op_fail_gone(&op, gone, peer);
-	trace_end(&group->world->trace, op.engine.record, status);
+	trace_end(&group->world->trace, op.base.record, status);
 	return status;
 }
 
@@ -53,8 +53,8 @@ static struct ls_op *find_lost_send(ls_group *group, const struct ranks *gone, i
 	struct world_p2p *p2p = &group->world->p2p;
 	lock_group_acquire(&p2p->lock);
 	struct ls_op *op = p2p->first;
-	while (op && (op->group != group || op->engine.call.kind != TRACE_SEND ||
-		      progress_op_need(op, gone, peer) != ENGINE_NEEDS_GONE))
+	while (op && (op->group != group || op->base.call.kind != TRACE_SEND ||
+		      progress_op_need(op, gone, peer) != MAILBOX_NEEDS_GONE))
 		op = op->next;
 	if (op)
 		progress_op_ref(op);
@@ -65,8 +65,7 @@ static struct ls_op *find_lost_send(ls_group *group, const struct ranks *gone, i
 void p2p_fail_gone(ls_group *group)
 {
 	struct ranks room;
-	const struct ranks *gone =
-		engine_p2p_pending(group->mailbox) ? world_gone(group, &room) : NULL;
+	const struct ranks *gone = mailbox_pending(group->mailbox) ? world_gone(group, &room) : NULL;
 	int peer;
 	if (!gone || failure_status(group) != LS_OK)
 		return;
@@ -84,20 +83,20 @@ void p2p_fail_gone(ls_group *group)
 
 /* What it needs of the members that are gone from its own group; other operations may belong to
  * another group. */
-static enum engine_need need_alone(const struct ls_op *op, int *peer)
+static enum mailbox_need need_alone(const struct ls_op *op, int *peer)
 {
 	struct ranks room;
 	const struct ranks *gone = progress_op_is_p2p(op) ? world_gone(op->group, &room) : NULL;
 	*peer = -1;
-	return gone ? progress_op_need(op, gone, peer) : ENGINE_NEEDS_NOBODY;
+	return gone ? progress_op_need(op, gone, peer) : MAILBOX_NEEDS_NOBODY;
 }
 
 /* A thread that waits for a part of a batch waits for all parts. *which: the part that needs
  * most. */
-static enum engine_need need_of_one(const struct ls_op *op, const struct ls_op **which, int *peer)
+static enum mailbox_need need_of_one(const struct ls_op *op, const struct ls_op **which, int *peer)
 {
 	const struct ls_op *batch = op->is_batch ? op : op->batch;
-	enum engine_need most = ENGINE_NEEDS_NOBODY;
+	enum mailbox_need most = MAILBOX_NEEDS_NOBODY;
 	*which = op;
 	*peer = -1;
 	if (!world_any_gone(op->group))
@@ -105,8 +104,8 @@ static enum engine_need need_of_one(const struct ls_op *op, const struct ls_op *
 	for (const struct ls_op *part = batch ? batch->next_part : op; part;
 	     part = batch ? part->next_part : NULL) {
 		int whom;
-		enum engine_need need = progress_op_is_complete(part) ? ENGINE_NEEDS_NOBODY
-								      : need_alone(part, &whom);
+		enum mailbox_need need = progress_op_is_complete(part) ? MAILBOX_NEEDS_NOBODY
+								       : need_alone(part, &whom);
 		if (need <= most)
 			continue;
 		*which = part;
@@ -117,10 +116,10 @@ static enum engine_need need_of_one(const struct ls_op *op, const struct ls_op *
 }
 
 /* The least that one of the operations needs to complete, and which operation that is. */
-static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op *head,
-				const struct ls_op **which, int *peer)
+static enum mailbox_need need_of(ls_op *const *ops, int count, const struct ls_op *head,
+				 const struct ls_op **which, int *peer)
 {
-	enum engine_need least = ENGINE_NEEDS_GONE;
+	enum mailbox_need least = MAILBOX_NEEDS_GONE;
 	*which = NULL;
 	*peer = -1;
 	for (int i = 0; i < count; i++) {
@@ -128,9 +127,9 @@ static enum engine_need need_of(ls_op *const *ops, int count, const struct ls_op
 			continue;
 		const struct ls_op *one;
 		int whom;
-		enum engine_need need = need_of_one(ops[i], &one, &whom);
+		enum mailbox_need need = need_of_one(ops[i], &one, &whom);
 		/* An ordered send that waits also needs what the head needs. */
-		if (need == ENGINE_NEEDS_NOBODY && head && progress_waits_for_sends(ops[i])) {
+		if (need == MAILBOX_NEEDS_NOBODY && head && progress_waits_for_sends(ops[i])) {
 			one = head;
 			need = need_alone(head, &whom);
 		}
@@ -148,14 +147,14 @@ bool p2p_fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 {
 	const struct ls_op *which;
 	int peer;
-	enum engine_need need = need_of(ops, count, head, &which, &peer);
-	if (need == ENGINE_NEEDS_NOBODY) {
+	enum mailbox_need need = need_of(ops, count, head, &which, &peer);
+	if (need == MAILBOX_NEEDS_NOBODY) {
 		self_only->slice_ns = 0;
 		return false;
 	}
 	struct ranks room;
 	const struct ranks *gone = world_gone(which->group, &room);
-	if (need == ENGINE_NEEDS_SELF && progress_self_only_goes_on(which, gone, self_only))
+	if (need == MAILBOX_NEEDS_SELF && progress_self_only_goes_on(which, gone, self_only))
 		return false;
 	ls_status status = progress_op_fail_gone(which, gone, peer);
 	(void)status; /* the next pass ends everything of the group with it */

@@ -20,10 +20,10 @@ void p2p_fill(struct ls_message *out, const struct mail_message *matched)
 void p2p_deliver(const struct ls_op *op)
 {
 	if (op->message)
-		p2p_fill(op->message, &op->engine.p2p.message);
+		p2p_fill(op->message, &op->base.p2p.message);
 	if (!op->block)
 		return;
-	const struct buffer *block = &op->engine.call.recv;
+	const struct buffer *block = &op->base.call.recv;
 	*op->block = block->address;
 	if (op->group->world->races)
 		races_allocated(op->group->world->races, block->address, block->bytes);
@@ -35,7 +35,7 @@ void p2p_warn(ls_group *group, int tag, uint64_t index, const void *site)
 	struct ranks ranks = {{0}};
 	if (!progress_first_time(group, site))
 		return;
-	struct ranks members = engine_p2p_crossed_ranks(group->mailbox);
+	struct ranks members = mailbox_crossed_ranks(group->mailbox);
 	RANKS_EACH (q, &members)
 		ranks_add(&ranks, world_rank_of(group, q));
 	struct trace_record record;

@@ -30,7 +30,7 @@ static void nothing_touches_a_block_that_arrives(void **state)
 	group.world = &world;
 	op.group = &group;
 	op.block = &got;
-	op.engine.call.recv = buffer_host(block, sizeof block);
+	op.base.call.recv = buffer_host(block, sizeof block);
 	p2p_deliver(&op);
 	assert_ptr_equal(got, block);
 	assert_int_equal(races_count(world.races), 1);

@@ -62,7 +62,7 @@ void p2p_warn(ls_group *group, int tag, uint64_t record, const void *site);
 
 struct p2p_short {
 	ls_group *group;
-	struct engine_short call; /* checked */
+	struct mailbox_short call; /* checked */
 	const char *label;
 	const void *site;
 	struct ls_op *handle;       /* for the caller, if it completes at once; NULL: none */
@@ -136,7 +136,7 @@ struct p2p_pass {
 void p2p_progress_pass(struct world *world, struct p2p_pass *pass);
 /* Writes the awaited operations that are in this group; returns their number, at most
  * P2P_ANY_MAX. */
-int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct engine_awaited *own);
+int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct mailbox_awaited *own);
 /* The head, with a reference that the caller drops. */
 struct ls_op *p2p_head(struct world_p2p *p2p);
 /* Whether the end of an operation may wake a thread that is not in a wait for it: by its callback,
@@ -159,7 +159,7 @@ bool p2p_poll_gone(const struct ls_op *op);
 
 /* After a probe has found nothing: LS_PENDING, or the status with which it can never find a
  * message. `gone`: the members that were dead or had left before the probe looked. */
-ls_status p2p_probe_gone(ls_group *group, const struct engine_call *call, const struct ranks *gone,
+ls_status p2p_probe_gone(ls_group *group, const struct op_call *call, const struct ranks *gone,
 			 const struct ls_op_options *options, const void *site);
 /* For public calls: fails the group if one of its nonblocking sends can never be received. */
 void p2p_fail_gone(ls_group *group);

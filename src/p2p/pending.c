@@ -8,9 +8,9 @@
 #include "progress/progress.h"
 #include "p2p.h"
 
-static struct ls_op *op_of(struct engine_op *engine_op)
+static struct ls_op *op_of(struct op *base)
 {
-	return (struct ls_op *)(void *)((char *)engine_op - offsetof(struct ls_op, engine));
+	return (struct ls_op *)(void *)((char *)base - offsetof(struct ls_op, base));
 }
 
 /* ---- the list ---- */
@@ -40,8 +40,8 @@ static bool is_behind(const struct ls_op *op) LOCK_REQUIRES(group)
 {
 	const struct ls_op *other = op->before;
 	while (other && !(other->ordered && other->group == op->group &&
-			  other->engine.call.peer == op->engine.call.peer &&
-			  atomic_load(&other->engine.p2p.stage) == ENGINE_P2P_NEW))
+			  other->base.call.peer == op->base.call.peer &&
+			  atomic_load(&other->base.p2p.state) == OP_P2P_NEW))
 		other = other->before;
 	return other != NULL;
 }
@@ -64,7 +64,7 @@ static bool add(struct world_p2p *p2p, struct ls_op *op)
 	p2p->progress_count += op->wants_progress;
 	p2p->urgent_count += op->wants_urgent;
 	op->listed = true;
-	bool sends = op->engine.call.kind == TRACE_SEND;
+	bool sends = op->base.call.kind == TRACE_SEND;
 	bool begins = op->ordered ? progress_first_ordered(p2p) == op
 				  : !p2p->serial || !sends || !is_behind(op);
 	op->claimed = begins;
@@ -163,7 +163,7 @@ static long count_unbegun(struct world_p2p *p2p, const ls_group *group)
 long p2p_pending(ls_group *group)
 {
 	struct world_p2p *p2p = &group->world->p2p;
-	long begun = (long)engine_p2p_pending(group->mailbox);
+	long begun = (long)mailbox_pending(group->mailbox);
 	return p2p->serial ? begun + count_unbegun(p2p, group) : begun;
 }
 
@@ -199,10 +199,10 @@ static bool is_delivered(const struct ls_op *op)
 {
 	struct ranks all = ranks_below(op->group->size);
 	int peer;
-	if (op->engine.call.kind == TRACE_RECV)
+	if (op->base.call.kind == TRACE_RECV)
 		return progress_stream_is_over(op);
-	return engine_p2p_is_posted(&op->engine) &&
-	       progress_op_need(op, &all, &peer) == ENGINE_NEEDS_NOBODY;
+	return mailbox_is_posted(&op->base) &&
+	       progress_op_need(op, &all, &peer) == MAILBOX_NEEDS_NOBODY;
 }
 
 struct ls_op *p2p_first_delivered(ls_group *group)
@@ -249,29 +249,29 @@ static void end_one(struct ls_op *op, ls_status reason, bool waits)
 {
 	ls_status status = progress_op_settle(op, reason, -1, waits);
 	if (status == LS_PENDING)
-		engine_p2p_await_device(op->group->mailbox, &op->engine);
+		mailbox_await_device(op->group->mailbox, &op->base);
 	else
 		finish(op, status);
 }
 
 void p2p_collect(ls_group *group)
 {
-	struct engine_op *engine_op;
-	while ((engine_op = engine_p2p_take_complete(group->mailbox)))
-		end_one(op_of(engine_op), LS_OK, false);
+	struct op *base;
+	while ((base = mailbox_take_complete(group->mailbox)))
+		end_one(op_of(base), LS_OK, false);
 }
 
 /* Ends all operations of a group that has failed. */
 static void end_all(ls_group *group, bool waits)
 {
 	struct world_p2p *p2p = &group->world->p2p;
-	struct engine_op *engine_op;
+	struct op *base;
 	struct ls_op *op;
 	p2p_collect(group);
 	if (group->world->device)
 		progress_stream_resume_failed(group->world);
-	while ((engine_op = engine_p2p_remove(group->mailbox, waits)))
-		end_one(op_of(engine_op), LS_ABORTED, waits);
+	while ((base = mailbox_remove(group->mailbox, waits)))
+		end_one(op_of(base), LS_ABORTED, waits);
 	while (p2p->serial && (op = claim(p2p, group))) {
 		finish(op, progress_op_settle(op, LS_ABORTED, -1, true));
 		progress_op_unref(op);
@@ -288,17 +288,17 @@ void p2p_end_all(ls_group *group)
 static ls_status begin(struct ls_op *op)
 {
 	struct mailbox *mailbox = op->group->mailbox;
-	struct engine_workspace workspace;
-	mailbox_submit(mailbox, &op->engine, &workspace);
+	struct op_workspace workspace;
+	mailbox_submit(mailbox, &op->base, &workspace);
 	atomic_store_explicit(&op->begun, true, memory_order_release);
-	return mailbox_advance(mailbox, &op->engine) == ENGINE_FAILED ? op->engine.status : LS_OK;
+	return mailbox_advance(mailbox, &op->base) == OP_FAILED ? op->base.status : LS_OK;
 }
 
 /* Whether the operation needs progress even if no thread waits for it: because it may hold up a
  * peer, or may wake a thread when it completes. */
 static void choose_progress(struct ls_op *op)
 {
-	const struct engine_call *call = &op->engine.call;
+	const struct op_call *call = &op->base.call;
 	/* The device wakes sleepers as a peer that stores a word does, and requests no progress. */
 	op->wants_urgent = op->ordered || p2p_wakes(op);
 	op->wants_progress = op->wants_urgent || call->kind == TRACE_RECV;
@@ -326,9 +326,8 @@ ls_status p2p_start(struct ls_op *op)
 		} else {
 			p2p_collect(group);
 		}
-		if (status == LS_OK && op->engine.call.kind == TRACE_SEND &&
-		    engine_p2p_is_queued(&op->engine) &&
-		    progress_thread_start(group->world) == LS_OK)
+		if (status == LS_OK && op->base.call.kind == TRACE_SEND &&
+		    mailbox_is_queued(&op->base) && progress_thread_start(group->world) == LS_OK)
 			want_urgent(p2p, op);
 	} else if (!op->ordered) {
 		want_urgent(p2p, op);
@@ -338,7 +337,7 @@ ls_status p2p_start(struct ls_op *op)
 	bool ends = failure_status(group) != LS_OK || (p2p_wakes(op) && world_any_gone(group));
 	progress_op_unref(op);
 	if (p2p_pending(group) > 0 || p2p->serial)
-		p2p_arm(group->world, ends || engine_p2p_has_work(group->mailbox));
+		p2p_arm(group->world, ends || mailbox_has_work(group->mailbox));
 	return status;
 }
 
@@ -366,7 +365,7 @@ bool p2p_cancel(struct ls_op *op)
 	lock_group_release(&p2p->lock);
 	if (!mine)
 		return false;
-	op->engine.status = LS_CANCELLED;
+	op->base.status = LS_CANCELLED;
 	finish(op, progress_op_settle(op, LS_OK, -1, true));
 	return true;
 }
@@ -406,8 +405,7 @@ static bool is_being_begun(const struct ls_op *op)
 	if (!p2p->serial)
 		return false;
 	lock_group_acquire(&p2p->lock);
-	bool being =
-		op->listed && op->claimed && atomic_load(&op->engine.p2p.stage) == ENGINE_P2P_NEW;
+	bool being = op->listed && op->claimed && atomic_load(&op->base.p2p.state) == OP_P2P_NEW;
 	lock_group_release(&p2p->lock);
 	return being;
 }

@@ -41,7 +41,7 @@ void p2p_words_of(const ls_group *group, struct wait_word *words, int count)
 		words[i].peers = group->peers;
 }
 
-int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct engine_awaited *own)
+int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct mailbox_awaited *own)
 {
 	const struct ls_op *head = pass->head;
 	bool has_head = head && head->group == group && !progress_op_is_complete(head);
@@ -54,9 +54,9 @@ int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct engi
 		if (op->group != group && !behind)
 			continue;
 		own[count++] =
-			(struct engine_awaited){.op = &op->engine,
-						.before = behind ? &head->engine : NULL,
-						.alternative = op->is_batch ? (uint32_t)i + 1 : 0};
+			(struct mailbox_awaited){.op = &op->base,
+						 .before = behind ? &head->base : NULL,
+						 .alternative = op->is_batch ? (uint32_t)i + 1 : 0};
 	}
 	return count;
 }
@@ -111,15 +111,14 @@ static void fail_needing(ls_group *group)
 
 static void pass_group(struct p2p_pass *pass, ls_group *group)
 {
-	struct engine_awaited own[P2P_ANY_MAX];
+	struct mailbox_awaited own[P2P_ANY_MAX];
 	if (p2p_pending(group) == 0)
 		return;
 	int count = p2p_pass_own(pass, group, own), words = 0;
-	uint32_t device_busy = engine_p2p_device_busy(group->mailbox);
+	uint32_t device_busy = mailbox_device_busy(group->mailbox);
 	int room = pass->word_count < pass->word_max ? pass->word_max - pass->word_count : 0;
-	pass->more |=
-		engine_p2p_progress(group->mailbox, own, count,
-				    room ? pass->words + pass->word_count : NULL, room, &words);
+	pass->more |= mailbox_progress(group->mailbox, own, count,
+				       room ? pass->words + pass->word_count : NULL, room, &words);
 	p2p_words_of(group, pass->words + pass->word_count, words < room ? words : room);
 	pass->word_count += words;
 	p2p_collect(group);
@@ -128,7 +127,7 @@ static void pass_group(struct p2p_pass *pass, ls_group *group)
 	if (failure_status(group) != LS_OK)
 		p2p_end_all(group);
 	/* The words of operations whose device is still busy were not tested. */
-	pass->more |= engine_p2p_device_busy(group->mailbox) > device_busy;
+	pass->more |= mailbox_device_busy(group->mailbox) > device_busy;
 }
 
 /* Whether its caller is about to begin it, and so still writes to it. */

@@ -9,8 +9,8 @@ enum { POLLS = 8 };
 static void init(ls_group *group, struct ls_op *op, enum trace_kind kind)
 {
 	*op = (struct ls_op){.group = group, .shared = true};
-	op->engine.call.kind = kind;
-	op->engine.status = LS_OK;
+	op->base.call.kind = kind;
+	op->base.status = LS_OK;
 	atomic_store(&op->begun, true);
 	atomic_store(&op->status_read, true);
 	atomic_store(&op->complete, 1 + LS_OK);
@@ -27,7 +27,7 @@ static void record(const struct p2p_short *message, uint64_t index, enum trace_k
 {
 	ls_group *group = message->group;
 	struct trace *trace = &group->world->trace;
-	const struct engine_short *call = &message->call;
+	const struct mailbox_short *call = &message->call;
 	const struct trace_begin begin = {
 		.seq = number,
 		.count = call->count,
@@ -59,9 +59,9 @@ static void record(const struct p2p_short *message, uint64_t index, enum trace_k
 bool p2p_short_send(const struct p2p_short *message)
 {
 	ls_group *group = message->group;
-	struct engine_sent sent;
+	struct mailbox_short_sent sent;
 	uint64_t index = trace_reserve(&group->world->trace);
-	if (!engine_p2p_send_short(group->mailbox, &message->call, index, &sent))
+	if (!mailbox_send_short(group->mailbox, &message->call, index, &sent))
 		return false;
 	record(message, index, TRACE_SEND, sent.number, message->call.tag);
 	if (__builtin_expect(sent.receiver_lags, 0))
@@ -69,7 +69,7 @@ bool p2p_short_send(const struct p2p_short *message)
 	return true;
 }
 
-static void tell(const struct p2p_short *message, const struct engine_received *received,
+static void tell(const struct p2p_short *message, const struct mailbox_short_received *received,
 		 uint64_t index)
 {
 	const struct mail_message *matched = &received->message;
@@ -82,8 +82,8 @@ static void tell(const struct p2p_short *message, const struct engine_received *
 bool p2p_short_receive(const struct p2p_short *message)
 {
 	ls_group *group = message->group;
-	struct engine_received received;
-	if (!engine_p2p_receive_short(group->mailbox, &message->call, true, &received, NULL))
+	struct mailbox_short_received received;
+	if (!mailbox_receive_short(group->mailbox, &message->call, true, &received, NULL))
 		return false;
 	uint64_t index = trace_reserve(&group->world->trace);
 	record(message, index, TRACE_RECV, received.number, received.message.envelope.tag);
@@ -95,13 +95,13 @@ bool p2p_short_receive(const struct p2p_short *message)
 bool p2p_short_await(const struct p2p_short *message, uint64_t index)
 {
 	ls_group *group = message->group;
-	struct engine_received received;
+	struct mailbox_short_received received;
 	struct wait_word word;
 	struct wait_call wait = {.words = &word, .count = 1};
 	bool there = false;
 	for (int i = 0; i < POLLS && !there; i++) {
-		there = engine_p2p_receive_short(group->mailbox, &message->call, false, &received,
-						 &word);
+		there = mailbox_receive_short(group->mailbox, &message->call, false, &received,
+					      &word);
 		bool comes = there;
 		for (; !comes && i < POLLS; i++)
 			comes = wait_briefly(&group->waiter, &wait);

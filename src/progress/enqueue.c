@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Operations on streams of the program: how the calling thread puts them behind the stream. */
-#include "engine/stream.h"
+#include "op/stream.h"
 
 #include "base/messages.h"
 #include "failure/failure.h"
@@ -37,16 +37,16 @@ void progress_stream_resume_failed(struct world *world)
 	lock_group_acquire(&device->lock);
 	for (struct ls_op *op = device->operations; op; op = op->on_next)
 		if (failure_status(op->group) != LS_OK)
-			engine_stream_arrived(&op->engine);
+			op_stream_arrived(&op->base);
 	lock_group_release(&device->lock);
 }
 
 /* ---- words ---- */
 
-void progress_stream_keep_words(struct world *world, struct engine_stream_words *words)
+void progress_stream_keep_words(struct world *world, struct op_stream_words *words)
 {
 	struct world_device *device = world->device;
-	struct engine_stream_words **last = &words;
+	struct op_stream_words **last = &words;
 	if (!words)
 		return;
 	while (*last)
@@ -57,10 +57,10 @@ void progress_stream_keep_words(struct world *world, struct engine_stream_words 
 	lock_group_release(&device->lock);
 }
 
-static struct engine_stream_words *take_words(struct world_device *device)
+static struct op_stream_words *take_words(struct world_device *device)
 {
 	lock_group_acquire(&device->lock);
-	struct engine_stream_words *words = device->words;
+	struct op_stream_words *words = device->words;
 	if (words)
 		device->words = words->next;
 	lock_group_release(&device->lock);
@@ -73,7 +73,7 @@ ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *
 {
 	ls_group *group = op->group;
 	struct world_device *device = group->world->device;
-	const struct engine_call *call = &op->engine.call;
+	const struct op_call *call = &op->base.call;
 	if (!device) {
 		MESSAGE_SAY(MESSAGE_DEVICE_NONE, function);
 		return LS_BAD_ARGUMENT;
@@ -85,10 +85,10 @@ ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *
 	ls_status status = pool_stream_check(device->pool, stream);
 	if (status != LS_OK)
 		return status;
-	if (!op->engine.stream.words)
-		op->engine.stream.words = take_words(device);
-	status = engine_stream_prepare(group->engine.memory, group->engine.trace, &op->engine,
-				       &device->driver, stream);
+	if (!op->base.stream.words)
+		op->base.stream.words = take_words(device);
+	status = op_stream_prepare(group->engine.memory, group->engine.trace, &op->base,
+				   &device->driver, stream);
 	if (status != LS_OK)
 		return status;
 	op->on_stream = true;
@@ -101,14 +101,14 @@ void progress_stream_discard(struct ls_op *op)
 	if (!op->on_stream)
 		return;
 	progress_stream_resume(op);
-	engine_stream_end(op->group->engine.memory, &op->engine);
+	op_stream_end(op->group->engine.memory, &op->base);
 }
 
 /* Waits until the stream would not wait for the operation any more, or the device is broken. If
  * this wait fails, the group has failed or will, and the stream continues in any case. */
 static void await_arrival(struct ls_op *op)
 {
-	const _Atomic uint64_t *broken = &op->engine.stream.driver->broken;
+	const _Atomic uint64_t *broken = &op->base.stream.driver->broken;
 	struct wait_word words[2] = {
 		[1] = {.word = broken, .edge = {.value = 1, .owner = -1, .peer = -1}}};
 	struct wait_call call = {.words = words,
@@ -116,25 +116,25 @@ static void await_arrival(struct ls_op *op)
 				 .any = true,
 				 .deadline_ns = CLOCK_NEVER,
 				 .group = op->group->id,
-				 .record = op->engine.record};
+				 .record = op->base.record};
 	ls_status status = LS_INTERRUPTED;
 	int peer;
-	while (engine_stream_awaits(&op->engine, &words[0]) && status == LS_INTERRUPTED)
+	while (op_stream_awaits(&op->base, &words[0]) && status == LS_INTERRUPTED)
 		status = wait_words(&op->group->waiter, &call, &peer);
 	if (failure_status(op->group) != LS_OK)
-		engine_stream_arrived(&op->engine);
+		op_stream_arrived(&op->base);
 }
 
 static ls_status put(struct ls_op *op, const struct pool_launch *launch, bool *stored)
 {
 	struct waiter *waiter = &op->group->world->waiter;
 	wait_foreign_call_begin(waiter, "the driver, behind a stream");
-	ls_status status = engine_stream_put_first(&op->engine);
+	ls_status status = op_stream_put_first(&op->base);
 	wait_foreign_call_end(waiter);
 	if (status == LS_OK && !launch->has_room)
 		await_arrival(op);
 	wait_foreign_call_begin(waiter, "the driver, behind a stream");
-	status = engine_stream_put_rest(&op->engine, status, launch->done, launch->number, stored);
+	status = op_stream_put_rest(&op->base, status, launch->done, launch->number, stored);
 	wait_foreign_call_end(waiter);
 	return status;
 }
@@ -145,9 +145,9 @@ ls_status progress_stream_launch(struct ls_op *op)
 	struct pool_launch launch;
 	uint64_t deadline_ns = clock_deadline_ns(op->timeout_ms);
 	bool stored = false;
-	if (!engine_stream_claim(&op->engine))
+	if (!op_stream_claim(&op->base))
 		return progress_op_fail(op, LS_ABORTED, -1, NULL); /* it has failed already */
-	ls_status status = pool_launch_begin(pool, &op->group->waiter, op->engine.stream.handle,
+	ls_status status = pool_launch_begin(pool, &op->group->waiter, op->base.stream.handle,
 					     deadline_ns, &launch);
 	if (status == LS_OK) {
 		status = put(op, &launch, &stored);
@@ -155,7 +155,7 @@ ls_status progress_stream_launch(struct ls_op *op)
 	}
 	if (op->access && stored)
 		races_launched(op->group->world->races, op->access, launch.done, launch.number);
-	engine_stream_launched(&op->engine, status);
+	op_stream_launched(&op->base, status);
 	/* Peers wait for it. */
 	return status == LS_OK ? LS_OK : progress_op_fail(op, status, -1, NULL);
 }
@@ -163,7 +163,7 @@ ls_status progress_stream_launch(struct ls_op *op)
 /* Waits until the operation is done in its own stream, or the device is broken. */
 static void await_done(const struct ls_op *op, uint64_t deadline_ns)
 {
-	const struct engine_stream *own = &op->engine.stream;
+	const struct op_stream *own = &op->base.stream;
 	struct wait_word words[] = {
 		{.word = own->done, .edge = {.value = own->number, .owner = -1, .peer = -1}},
 		{.word = &own->driver->broken, .edge = {.value = 1, .owner = -1, .peer = -1}}};
@@ -184,7 +184,7 @@ ls_status progress_stream_follow(const struct ls_op *op, void *stream)
 {
 	struct world *world = op->group->world;
 	struct driver *driver = &world->device->driver;
-	const struct engine_stream *own = &op->engine.stream;
+	const struct op_stream *own = &op->base.stream;
 	uint64_t deadline_ns = clock_deadline_ns(op->group->timeout_ms);
 	ls_status status = pool_stream_check(world->device->pool, stream);
 	if (status != LS_OK || !own->stored) /* not stored: it fails */
@@ -208,5 +208,5 @@ ls_status progress_stream_follow(const struct ls_op *op, void *stream)
 bool progress_stream_is_over(const struct ls_op *op)
 {
 	struct wait_word word;
-	return op->on_stream && !engine_stream_word(&op->engine, &word);
+	return op->on_stream && !op_stream_word(&op->base, &word);
 }

@@ -12,18 +12,18 @@
  * reason another thread may be advancing it, and write these fields. */
 static void add_found(const struct ls_op *op, struct diagnose_hint *hint)
 {
-	const struct mail_envelope *envelope = &op->engine.p2p.message.envelope;
+	const struct mail_envelope *envelope = &op->base.p2p.message.envelope;
 	if (hint->status != LS_MISMATCH && hint->status != LS_TRUNCATED)
 		return;
-	engine_count_difference(&op->engine, &hint->sent, &hint->expected);
-	if (op->engine.call.kind != TRACE_RECV || hint->status != op->engine.status)
+	op_count_difference(&op->base, &hint->sent, &hint->expected);
+	if (op->base.call.kind != TRACE_RECV || hint->status != op->base.status)
 		return;
 	hint->sent = envelope->count;
-	hint->expected = op->engine.call.count;
+	hint->expected = op->base.call.count;
 	hint->matched = (struct diagnose_matched){.known = true,
 						  .tag = envelope->tag,
 						  .sent_dtype = envelope->dtype,
-						  .expected_dtype = (uint32_t)op->engine.call.dtype,
+						  .expected_dtype = (uint32_t)op->base.call.dtype,
 						  .record = envelope->record};
 }
 
@@ -34,7 +34,7 @@ static void add_difference(const struct ls_op *op, struct diagnose_hint *hint)
 	const struct ls_group *group = op->group;
 	struct engine_difference found;
 	int q = world_rank_in(group, hint->peer);
-	if (hint->status != LS_PEER_LEFT || !engine_is_collective(op->engine.call.kind) || q < 0 ||
+	if (hint->status != LS_PEER_LEFT || !op_is_collective(op->base.call.kind) || q < 0 ||
 	    transport_is_here(&group->team, q) || !engine_end_arrived(&group->engine, q, &found) ||
 	    found.status != LS_MISMATCH)
 		return;
@@ -50,14 +50,13 @@ ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int world_p
 				     .rank = op->group->world->rank,
 				     .peer = world_peer,
 				     .group = op->group->id,
-				     .seq = op->engine.seq,
-				     .record = op->engine.record,
+				     .seq = op->base.seq,
+				     .record = op->base.record,
 				     .needs = needs ? *needs : (struct ranks){{0}}};
 	progress_thread_replace(op->group->world);
 	add_found(op, &hint);
 	add_difference(op, &hint);
-	ls_status cause =
-		failure_raise(op->group, &hint, engine_is_collective(op->engine.call.kind));
+	ls_status cause = failure_raise(op->group, &hint, op_is_collective(op->base.call.kind));
 	/* No cause counts if the words of this group are another's by now. The operation has failed
 	 * all the same. */
 	if (cause != LS_OK)

@@ -17,12 +17,12 @@ struct inline_state {
 /* The operation that the call becomes on the general path. One that may outlive the call comes from
  * the pool, and needs the progress thread. Without either the call blocks until the operation is
  * complete, because its entry cannot be revoked. */
-static struct ls_op *operation(ls_group *group, const struct engine_call *call,
+static struct ls_op *operation(ls_group *group, const struct op_call *call,
 			       const struct ls_op_options *options, struct ls_op *own)
 {
 	struct ls_op *op = options->op ? progress_op_new(group, true) : NULL;
 	if (op && progress_thread_start(group->world) == LS_OK) {
-		op->engine.call = *call;
+		op->base.call = *call;
 		return op;
 	}
 	if (op)
@@ -33,19 +33,19 @@ static struct ls_op *operation(ls_group *group, const struct engine_call *call,
 
 /* Continues the call on the general path, before or after its entry was published. */
 __attribute__((noinline)) static ls_status continue_general(ls_group *group,
-							    const struct engine_call *call,
+							    const struct op_call *call,
 							    const struct ls_op_options *options,
 							    const struct inline_state *state,
 							    const void *site)
 {
 	struct ls_op own, *op = operation(group, call, options, &own);
-	op->engine.seq = state->seq;
+	op->base.seq = state->seq;
 	if (!state->published) {
 		progress_op_open(op, options, site);
 	} else {
 		progress_op_limit(op, options);
-		op->engine.record = state->record;
-		engine_inline_resume(&group->engine, &op->engine, &group->lane.workspace,
+		op->base.record = state->record;
+		engine_inline_resume(&group->engine, &op->base, &group->lane.workspace,
 				     state->history);
 		atomic_store_explicit(&op->begun, true, memory_order_relaxed);
 	}
@@ -60,7 +60,7 @@ __attribute__((noinline)) static ls_status continue_general(ls_group *group,
 	return status;
 }
 
-static uint64_t record(ls_group *group, const struct engine_call *call,
+static uint64_t record(ls_group *group, const struct op_call *call,
 		       const struct engine_inline_plan *plan, uint64_t seq, const char *label,
 		       const void *site)
 {
@@ -70,7 +70,7 @@ static uint64_t record(ls_group *group, const struct engine_call *call,
 	return trace_begin(&group->world->trace, &begin);
 }
 
-bool progress_inline_call(ls_group *group, const struct engine_call *call,
+bool progress_inline_call(ls_group *group, const struct op_call *call,
 			  const struct ls_op_options *options, const void *site, ls_status *status)
 {
 	struct engine *engine = &group->engine;

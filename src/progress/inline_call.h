@@ -9,7 +9,7 @@
  * the entries or beside them. The options have no callback; with `op` they are `resumable`, and *op
  * is NULL. False: another collective is in progress, and nothing was done. True: *status is the
  * result, or LS_PENDING with the handle in *op. */
-bool progress_inline_call(ls_group *group, const struct engine_call *call,
+bool progress_inline_call(ls_group *group, const struct op_call *call,
 			  const struct ls_op_options *options, const void *site, ls_status *status);
 
 #endif

@@ -122,7 +122,7 @@ void progress_lane_enqueue(struct ls_op *op, const struct ls_op_options *options
 	struct world_lane *lane = &op->group->lane;
 	lock_group_acquire(&lane->lock);
 	uint64_t state = atomic_fetch_add(&lane->state, (UINT64_C(1) << WORLD_LANE_SHIFT) + 1);
-	op->engine.seq = progress_lane_number(lane, state);
+	op->base.seq = progress_lane_number(lane, state);
 	op->next = NULL;
 	/* All fields are set before another thread can find it. */
 	progress_op_open(op, options, site);
@@ -205,19 +205,19 @@ static void stop_progress(struct world_lane *lane)
  * thread makes progress on it. */
 static void leave_unattended(struct world_lane *lane, struct ls_op *op)
 {
-	const struct engine_op *engine_op = &op->engine;
+	const struct op *base = &op->base;
 	uint64_t since = progress_op_since(op);
 	lock_group_acquire(&lane->lock);
-	memcpy(lane->words, engine_op->words, (size_t)engine_op->word_count * sizeof *lane->words);
+	memcpy(lane->words, base->words, (size_t)base->word_count * sizeof *lane->words);
 	lane->unattended.tid = trace_thread_id();
 	lane->unattended.call = (struct wait_call){.words = lane->words,
-						   .count = engine_op->word_count,
-						   .any = engine_op->any,
+						   .count = base->word_count,
+						   .any = base->any,
 						   .has_own_limit = op->has_own_limit,
 						   .deadline_ns = op->deadline_ns,
 						   .since_ns = since,
 						   .group = op->group->id,
-						   .record = engine_op->record};
+						   .record = base->record};
 	lane->progressing = false;
 	wait_item_show(&lane->unattended);
 	lock_group_release(&lane->lock);
@@ -241,7 +241,7 @@ static bool make_progress(ls_group *group, const struct ls_op *until, struct wai
 			break;
 		}
 		bool was_last = op == until;
-		uint64_t seq = op->engine.seq;
+		uint64_t seq = op->base.seq;
 		drop_first(lane);
 		/* While this thread still has the lane, so that completed_seq only grows. */
 		progress_op_complete(op, status);
@@ -335,9 +335,9 @@ static ls_status await_progress(struct ls_op *op, struct waiter *waiter,
 				 .deadline_ns = pause->at_ns,
 				 .since_ns = pause->since_ns,
 				 .group = group->id,
-				 .record = op->engine.record};
+				 .record = op->base.record};
 	uint64_t start = clock_ticks();
-	ls_status status = wait_following(group, op->engine.seq, waiter, &call);
+	ls_status status = wait_following(group, op->base.seq, waiter, &call);
 	trace_waited(&group->world->trace, clock_ticks() - start);
 	return status;
 }
@@ -453,7 +453,7 @@ ls_status progress_lane_run_blocking(struct ls_op *op, const struct ls_op_option
 {
 	ls_group *group = op->group;
 	ls_status status;
-	if (!progress_lane_take(&group->lane, &op->engine.seq))
+	if (!progress_lane_take(&group->lane, &op->base.seq))
 		return queue_and_await(op, options, site, pause);
 	progress_op_open(op, options, site);
 	bool complete = progress_op_run(op, &group->lane.workspace, &group->waiter, pause, &status);
@@ -465,8 +465,7 @@ void progress_lane_start(struct ls_op *op, const struct ls_op_options *options, 
 {
 	ls_group *group = op->group;
 	static const struct progress_pause at_once = {.at_ns = 0};
-	bool small =
-		op->engine.call.count * ls_dtype_bytes(op->engine.call.dtype) <= RUN_AT_ONCE_BYTES;
+	bool small = op->base.call.count * ls_dtype_bytes(op->base.call.dtype) <= RUN_AT_ONCE_BYTES;
 	progress_lane_enqueue(op, options, site);
 	if (small && begin_progress(&group->lane, op, NULL))
 		make_progress_in_call(group, op, &group->waiter, &at_once);

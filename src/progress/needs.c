@@ -11,21 +11,21 @@
  * it has begun, whichever rank is gone. */
 static bool is_long_and_waits(const struct ls_op *op)
 {
-	const struct engine_call *call = &op->engine.call;
+	const struct op_call *call = &op->base.call;
 	if (call->kind != TRACE_SEND || !op->pooled || !progress_waits_for_sends(op))
 		return false;
-	return op->engine.p2p.hands_over_block ||
+	return op->base.p2p.hands_over_block ||
 	       call->count * ls_dtype_bytes(call->dtype) > MAIL_EAGER_BYTES;
 }
 
-enum engine_need progress_op_need(const struct ls_op *op, const struct ranks *gone, int *peer)
+enum mailbox_need progress_op_need(const struct ls_op *op, const struct ranks *gone, int *peer)
 {
 	if (is_long_and_waits(op)) {
-		*peer = op->engine.call.peer;
-		return ranks_among(gone, *peer) ? ENGINE_NEEDS_GONE : ENGINE_NEEDS_NOBODY;
+		*peer = op->base.call.peer;
+		return ranks_among(gone, *peer) ? MAILBOX_NEEDS_GONE : MAILBOX_NEEDS_NOBODY;
 	}
-	enum engine_need need = engine_p2p_need(op->group->mailbox, &op->engine, gone, peer);
-	if (need == ENGINE_NEEDS_SELF)
+	enum mailbox_need need = mailbox_needs(op->group->mailbox, &op->base, gone, peer);
+	if (need == MAILBOX_NEEDS_SELF)
 		*peer = -1;
 	return need;
 }
@@ -204,7 +204,7 @@ bool progress_self_only_goes_on(const struct ls_op *op, const struct ranks *gone
 {
 	int peer;
 	self_only->slice_ns = choose_slice(op->group, self_only);
-	return self_only->slice_ns != 0 || progress_op_need(op, gone, &peer) != ENGINE_NEEDS_SELF;
+	return self_only->slice_ns != 0 || progress_op_need(op, gone, &peer) != MAILBOX_NEEDS_SELF;
 }
 
 uint64_t progress_self_only_until(const struct progress_self_only *self_only, uint64_t until_ns)
@@ -216,10 +216,10 @@ uint64_t progress_self_only_until(const struct progress_self_only *self_only, ui
 bool progress_op_is_lost(const struct ls_op *op, const struct ranks *gone, int *peer,
 			 bool *self_only)
 {
-	enum engine_need need = progress_op_need(op, gone, peer);
+	enum mailbox_need need = progress_op_need(op, gone, peer);
 	int again;
-	*self_only = need == ENGINE_NEEDS_SELF &&
+	*self_only = need == MAILBOX_NEEDS_SELF &&
 		     (others_of(op->group, 0) != NOBODY ||
-		      progress_op_need(op, gone, &again) != ENGINE_NEEDS_SELF);
-	return need != ENGINE_NEEDS_NOBODY && !*self_only;
+		      progress_op_need(op, gone, &again) != MAILBOX_NEEDS_SELF);
+	return need != MAILBOX_NEEDS_NOBODY && !*self_only;
 }

@@ -81,7 +81,7 @@ struct ls_op *progress_op_new(ls_group *group, bool handle)
 	*op = (struct ls_op){.group = group,
 			     .pooled = true,
 			     .counts = op->counts,
-			     .engine.stream.words = op->engine.stream.words};
+			     .base.stream.words = op->base.stream.words};
 	atomic_init(&op->holders, handle ? 2 : 1);
 	return op;
 }
@@ -163,8 +163,7 @@ void progress_op_complete(struct ls_op *op, ls_status status)
 		progress_op_unref(op);
 }
 
-static struct engine_stream_words *add_words(struct engine_stream_words *list,
-					     struct engine_stream_words *words)
+static struct op_stream_words *add_words(struct op_stream_words *list, struct op_stream_words *words)
 {
 	if (!words)
 		return list;
@@ -175,7 +174,7 @@ static struct engine_stream_words *add_words(struct engine_stream_words *list,
 void progress_pool_fini(ls_group *group)
 {
 	struct world_pool *pool = &group->pool;
-	struct engine_stream_words *words = NULL;
+	struct op_stream_words *words = NULL;
 	/* No other thread is in a call on the group any more; the lock makes what they wrote
 	 * visible. */
 	lock_group_acquire(&pool->lock);
@@ -183,7 +182,7 @@ void progress_pool_fini(ls_group *group)
 		struct ls_op *block = pool->blocks[b];
 		for (int i = 0; i < WORLD_POOL_OPS; i++) {
 			free(block[i].counts);
-			words = add_words(words, block[i].engine.stream.words);
+			words = add_words(words, block[i].base.stream.words);
 		}
 		free(block);
 	}

@@ -25,7 +25,7 @@ void progress_op_complete(struct ls_op *op, ls_status status);
 /* Whether it is a send, a receive or a batch, and so not in the lane. */
 static inline bool progress_op_is_p2p(const struct ls_op *op)
 {
-	return op->is_batch || !engine_is_collective(op->engine.call.kind);
+	return op->is_batch || !op_is_collective(op->base.call.kind);
 }
 /* Sequentially consistent: see progress_op_complete. */
 static inline bool progress_op_is_complete(const struct ls_op *op)
@@ -70,10 +70,10 @@ static inline bool progress_pause_has_own_limit(const struct progress_pause *pau
 
 /* Sets all fields that no other function sets. The others keep their values, because clearing them
  * would cost more than a short collective. */
-void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_call *call);
+void progress_op_prepare(struct ls_op *op, ls_group *group, const struct op_call *call);
 /* Sets its time limit. */
 void progress_op_limit(struct ls_op *op, const struct ls_op_options *options);
-/* Sets time limit and trace record. The caller has set op->engine.seq and the fields that the call
+/* Sets time limit and trace record. The caller has set op->base.seq and the fields that the call
  * asks for. */
 void progress_op_open(struct ls_op *op, const struct ls_op_options *options, const void *site);
 /* What a trace record says of the wildcards of a receive or probe. */
@@ -84,20 +84,20 @@ static inline uint32_t progress_wildcards(enum trace_kind kind, int peer, int ta
 	return (peer < 0 ? TRACE_ANY_SOURCE : 0u) | (tag < 0 ? TRACE_ANY_TAG : 0u);
 }
 /* The trace record of a call. label: NULL for none. */
-struct trace_begin progress_record(ls_group *group, const struct engine_call *call, uint64_t seq,
+struct trace_begin progress_record(ls_group *group, const struct op_call *call, uint64_t seq,
 				   const char *label, const void *site);
 /* Makes progress on it: submits it to the engine if necessary, advances it, and waits. True:
  * *status is its status, and no peer touches its buffers any more. False, at the pause: another
  * thread may continue. */
-bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struct waiter *waiter,
+bool progress_op_run(struct ls_op *op, struct op_workspace *workspace, struct waiter *waiter,
 		     const struct progress_pause *pause, ls_status *status);
 /* As progress_op_run, for a detached operation, after the engine has finished it
- * (op->engine.status) or because of `reason`: returns its final status; no peer touches its buffers
+ * (op->base.status) or because of `reason`: returns its final status; no peer touches its buffers
  * any more. LS_PENDING, only without `waits`: it has failed, and a device still works on it:
- * engine_p2p_await_device. */
+ * mailbox_await_device. */
 ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits);
 
-/* ---- enqueue.c: operations on streams of the program's, see engine/stream.h ---- */
+/* ---- enqueue.c: operations on streams of the program's, see op/stream.h ---- */
 
 /* Makes the new operation one on this stream of the group's device; its call is set. Errors, with a
  * message: LS_BAD_ARGUMENT (the group has no device, or that has no such stream), LS_UNSUPPORTED
@@ -118,7 +118,7 @@ bool progress_stream_is_over(const struct ls_op *op);
  * behind such a one in its stream. */
 void progress_stream_resume_failed(struct world *world);
 /* Keeps the words of operations that are freed; NULL is allowed. */
-void progress_stream_keep_words(struct world *world, struct engine_stream_words *words);
+void progress_stream_keep_words(struct world *world, struct op_stream_words *words);
 /* The operation is complete: lets what is behind it in its stream continue. */
 void progress_stream_resume(struct ls_op *op);
 /* For an operation that was prepared and will not be launched. */
@@ -140,7 +140,7 @@ ls_status progress_op_fail_gone(const struct ls_op *op, const struct ranks *gone
 
 /* Whether the operation can complete without the members `gone`. *peer: the member that it needs;
  * -1: any of them. */
-enum engine_need progress_op_need(const struct ls_op *op, const struct ranks *gone, int *peer);
+enum mailbox_need progress_op_need(const struct ls_op *op, const struct ranks *gone, int *peer);
 
 /* A receive or probe from any source when all other members are gone: it continues as long as
  * another thread of this rank may still send the message, because it runs or has called
@@ -152,8 +152,8 @@ struct progress_self_only {
 	ls_status status;
 	int peer;
 };
-/* After progress_op_need has returned ENGINE_NEEDS_SELF: whether the operation may continue, or its
- * message has arrived. */
+/* After progress_op_need has returned MAILBOX_NEEDS_SELF: whether the operation may continue, or
+ * its message has arrived. */
 bool progress_self_only_goes_on(const struct ls_op *op, const struct ranks *gone,
 				struct progress_self_only *self_only);
 uint64_t progress_self_only_until(const struct progress_self_only *self_only, uint64_t until_ns);

@@ -6,7 +6,7 @@
 
 #include "base/messages.h"
 #include "base/ranks.h"
-#include "engine/stream.h"
+#include "op/stream.h"
 #include "races/races.h"
 #include "world/registry.h"
 #include "failure/failure.h"
@@ -16,7 +16,7 @@
 /* how long a failed call waits until peers have stopped using its buffers */
 enum { REVOKE_MS = 250 };
 
-struct trace_begin progress_record(ls_group *group, const struct engine_call *call, uint64_t seq,
+struct trace_begin progress_record(ls_group *group, const struct op_call *call, uint64_t seq,
 				   const char *label, const void *site)
 {
 	return (struct trace_begin){
@@ -35,16 +35,15 @@ struct trace_begin progress_record(ls_group *group, const struct engine_call *ca
 	};
 }
 
-void progress_op_prepare(struct ls_op *op, ls_group *group, const struct engine_call *call)
+void progress_op_prepare(struct ls_op *op, ls_group *group, const struct op_call *call)
 {
-	op->engine.call = *call;
-	op->engine.peer_sends = op->engine.peer_expected =
+	op->base.call = *call;
+	op->base.peer_sends = op->base.peer_expected =
 		0; /* valid also if the operation never begins */
-	op->engine.p2p.detached = op->engine.p2p.hands_over_block = op->engine.p2p.receives_block =
-		false;
-	op->engine.p2p.cancellable = op->engine.p2p.uses_cells = false;
-	op->engine.p2p.is_blocking = true;
-	op->engine.stream.on = false;
+	op->base.p2p.detached = op->base.p2p.hands_over_block = op->base.p2p.receives_block = false;
+	op->base.p2p.cancellable = op->base.p2p.uses_cells = false;
+	op->base.p2p.is_blocking = true;
+	op->base.stream.on = false;
 	op->group = group;
 	op->next = NULL;
 	op->deadline_ns = 0;
@@ -70,26 +69,25 @@ void progress_op_open(struct ls_op *op, const struct ls_op_options *options, con
 {
 	progress_op_limit(op, options);
 	if (op->access)
-		races_number(op->group->world->races, op->access, op->engine.seq);
+		races_number(op->group->world->races, op->access, op->base.seq);
 	struct trace_begin begin =
-		progress_record(op->group, &op->engine.call, op->engine.seq, options->label, site);
+		progress_record(op->group, &op->base.call, op->base.seq, options->label, site);
 	begin.stream = op->on_stream ? TRACE_ON_STREAM : 0;
-	op->engine.record = trace_begin(&op->group->world->trace, &begin);
+	op->base.record = trace_begin(&op->group->world->trace, &begin);
 }
 
 /* The engine runs collectives; the mailbox all others. */
-static enum engine_progress advance(struct ls_op *op)
+static enum op_progress advance(struct ls_op *op)
 {
-	return engine_is_collective(op->engine.call.kind)
-		       ? engine_advance(&op->group->engine, &op->engine)
-		       : mailbox_advance(op->group->mailbox, &op->engine);
+	return op_is_collective(op->base.call.kind) ? engine_advance(&op->group->engine, &op->base)
+						    : mailbox_advance(op->group->mailbox, &op->base);
 }
 
-static enum engine_progress abandon(struct ls_op *op, const struct ranks *gone, bool force)
+static enum op_progress abandon(struct ls_op *op, const struct ranks *gone, bool force)
 {
-	return engine_is_collective(op->engine.call.kind)
-		       ? engine_abandon(&op->group->engine, &op->engine, gone, force)
-		       : mailbox_abandon(op->group->mailbox, &op->engine, gone, force);
+	return op_is_collective(op->base.call.kind)
+		       ? engine_abandon(&op->group->engine, &op->base, gone, force)
+		       : mailbox_abandon(op->group->mailbox, &op->base, gone, force);
 }
 
 /* Until when a thread waits for a device to complete its work for a failed operation. The progress
@@ -98,7 +96,7 @@ static enum engine_progress abandon(struct ls_op *op, const struct ranks *gone, 
 static uint64_t patience_of(const struct ls_op *op, const struct progress_pause *pause)
 {
 	bool waits = pause->checks_only && !progress_thread_is_me(op->group->world);
-	return waits || !engine_is_on_stream(&op->engine) ? CLOCK_NEVER : pause->at_ns;
+	return waits || !op_is_on_stream(&op->base) ? CLOCK_NEVER : pause->at_ns;
 }
 
 /* One deadline for all operations of the group. */
@@ -109,35 +107,34 @@ static uint64_t revoke_deadline(struct ls_group *group)
 }
 
 /* Call after the operation has failed and the cause is set: waits until neither peers nor devices
- * use the caller's buffers (ENGINE_DONE). A peer that does not say so in time loses its access. A
- * device is waited for without limit, with a message; ENGINE_BLOCKED: at until_ns it still used
- * them. ENGINE_FAILED, after a message: the system refuses to revoke the access. */
-static enum engine_progress await_abandoned(struct ls_op *op, uint64_t until_ns)
+ * use the caller's buffers (OP_DONE). A peer that does not say so in time loses its access. A
+ * device is waited for without limit, with a message; OP_BLOCKED: at until_ns it still used
+ * them. OP_FAILED, after a message: the system refuses to revoke the access. */
+static enum op_progress await_abandoned(struct ls_op *op, uint64_t until_ns)
 {
 	struct ls_group *group = op->group;
-	struct engine_op *engine_op = &op->engine;
+	struct op *base = &op->base;
 	uint64_t deadline = revoke_deadline(group);
 	bool warned = false;
 	struct ranks room;
-	if (engine_is_on_stream(engine_op))
+	if (op_is_on_stream(base))
 		progress_stream_resume_failed(group->world);
 	for (;;) {
 		uint64_t now = clock_now_ns();
 		bool force = now >= deadline;
-		enum engine_progress progress = abandon(op, world_gone(group, &room), force);
-		if (progress != ENGINE_BLOCKED ||
-		    (now >= until_ns && engine_stream_is_device_busy(engine_op)))
+		enum op_progress progress = abandon(op, world_gone(group, &room), force);
+		if (progress != OP_BLOCKED || (now >= until_ns && op_stream_is_device_busy(base)))
 			return progress;
 		/* Without a device it waits for the thread that makes progress on the link to other
 		 * hosts. */
-		bool on_device = engine_is_on_stream(engine_op) || group->engine.ops ||
-				 engine_op->device.stage != ENGINE_DEVICE_NONE;
+		bool on_device = op_is_on_stream(base) || group->engine.ops ||
+				 base->device.state != OP_DEVICE_NONE;
 		if (force && !warned && on_device)
 			progress_warn_device(op);
 		warned = force;
-		struct wait_call call = {.words = engine_op->words,
-					 .count = engine_op->word_count,
-					 .any = engine_op->any,
+		struct wait_call call = {.words = base->words,
+					 .count = base->word_count,
+					 .any = base->any,
 					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 		int peer;
 		ls_status status = wait_words(&group->quiet, &call, &peer);
@@ -147,7 +144,7 @@ static enum engine_progress await_abandoned(struct ls_op *op, uint64_t until_ns)
 
 /* The world ranks that the operation still needed. Nothing else shows them any more: its wait has
  * ended, and its words are no longer in the wait table. */
-static struct ranks awaited_peers(const struct engine_op *op)
+static struct ranks awaited_peers(const struct op *op)
 {
 	struct ranks peers = {{0}};
 	for (int i = 0; i < op->word_count; i++) {
@@ -170,90 +167,89 @@ static ls_status fail(struct ls_op *op, ls_status reason, int peer,
 	if (op->failing == LS_OK) {
 		struct ranks needs = {{0}};
 		if (reason == LS_TIMED_OUT && has_begun(op))
-			needs = awaited_peers(&op->engine);
+			needs = awaited_peers(&op->base);
 		op->failing = progress_op_fail(op, reason, peer, &needs);
 		failure_note(op->group);
 	} else {
 		progress_thread_replace(op->group->world); /* as progress_op_fail does */
 	}
 	ls_status status = op->failing;
-	if (has_begun(op) || engine_is_on_stream(&op->engine)) {
-		enum engine_progress progress = await_abandoned(op, patience_of(op, pause));
-		if (progress == ENGINE_BLOCKED)
+	if (has_begun(op) || op_is_on_stream(&op->base)) {
+		enum op_progress progress = await_abandoned(op, patience_of(op, pause));
+		if (progress == OP_BLOCKED)
 			return LS_PENDING;
-		if (progress == ENGINE_FAILED)
+		if (progress == OP_FAILED)
 			status = LS_SYSTEM; /* the process cannot trust its memory any more */
 	}
-	trace_end(&op->group->world->trace, op->engine.record, status);
+	trace_end(&op->group->world->trace, op->base.record, status);
 	return status;
 }
 
 static ls_status succeed(struct ls_op *op)
 {
-	if (engine_is_collective(op->engine.call.kind))
-		atomic_store_explicit(&op->group->trace_entry->finished, op->engine.seq,
+	if (op_is_collective(op->base.call.kind))
+		atomic_store_explicit(&op->group->trace_entry->finished, op->base.seq,
 				      memory_order_release);
-	trace_end(&op->group->world->trace, op->engine.record, LS_OK);
+	trace_end(&op->group->world->trace, op->base.record, LS_OK);
 	return LS_OK;
 }
 
 /* The source of a receive with a wildcard is known only now. */
 static void record_matched(struct ls_op *op)
 {
-	const struct engine_op *engine_op = &op->engine;
-	const struct match_entry *asked = &engine_op->p2p.entry;
-	if (engine_op->call.kind == TRACE_RECV &&
-	    (asked->source == MATCH_ANY || asked->tag == MATCH_ANY))
-		trace_matched(&op->group->world->trace, engine_op->record, engine_op->call.peer,
-			      engine_op->call.tag);
+	const struct op *base = &op->base;
+	const struct match_entry *asked = &base->p2p.entry;
+	if (base->call.kind == TRACE_RECV && (asked->source == MATCH_ANY || asked->tag == MATCH_ANY))
+		trace_matched(&op->group->world->trace, base->record, base->call.peer,
+			      base->call.tag);
 }
 
 static ls_status settle(struct ls_op *op, ls_status reason, int peer,
 			const struct progress_pause *pause)
 {
-	struct engine_op *engine_op = &op->engine;
+	struct op *base = &op->base;
 	if (reason != LS_OK || op->failing != LS_OK)
 		return fail(op, reason, peer, pause);
-	if (engine_op->status == LS_OK) {
+	if (base->status == LS_OK) {
 		record_matched(op);
 		return succeed(op);
 	}
-	if (engine_op->status == LS_CANCELLED) {
-		trace_end(&op->group->world->trace, engine_op->record, LS_CANCELLED);
+	if (base->status == LS_CANCELLED) {
+		trace_end(&op->group->world->trace, base->record, LS_CANCELLED);
 		return LS_CANCELLED;
 	}
 	record_matched(op);
-	return fail(op, engine_op->status, world_rank_of(op->group, engine_op->culprit), pause);
+	return fail(op, base->status, world_rank_of(op->group, base->culprit), pause);
 }
 
 ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits)
 {
 	static const struct progress_pause at_once = {.at_ns = 0};
-	struct engine_op *engine_op = &op->engine;
+	struct op *base = &op->base;
 	struct wait_word words[RANKS_WORLD_MAX];
-	engine_op->words = words;
-	engine_op->word_count = 0;
+	base->words = words;
+	base->word_count = 0;
 	ls_status status = settle(op, reason, peer, waits ? &progress_no_pause : &at_once);
-	engine_op->words = NULL; /* they are this call's own */
-	engine_op->word_count = 0;
+	base->words = NULL; /* they are this call's own */
+	base->word_count = 0;
 	return status;
 }
 
 /* False if the group failed before the operation could begin: then it never begins. */
-static bool begin(struct ls_op *op, struct engine_workspace *workspace)
+static bool begin(struct ls_op *op, struct op_workspace *workspace)
 {
 	struct ls_group *group = op->group;
 	if (failure_status(group) != LS_OK) {
-		op->engine.words = workspace->words;
+		op->base.words = workspace->words;
 		return false;
 	}
-	if (engine_is_collective(op->engine.call.kind))
-		atomic_store_explicit(&group->trace_entry->entered, op->engine.seq,
+	if (op_is_collective(op->base.call.kind))
+		atomic_store_explicit(&group->trace_entry->entered, op->base.seq,
 				      memory_order_release);
-	if (engine_is_collective(op->engine.call.kind))
-		engine_submit(&group->engine, &op->engine, workspace);
+	if (op_is_collective(op->base.call.kind))
+		engine_submit(&group->engine, &op->base, workspace);
 	else
-		mailbox_submit(group->mailbox, &op->engine, workspace);
+		mailbox_submit(group->mailbox, &op->base, workspace);
 	atomic_store_explicit(&op->begun, true, memory_order_relaxed);
 	return true;
 }
@@ -262,23 +258,23 @@ static bool begin(struct ls_op *op, struct engine_workspace *workspace)
  * itself. */
 static void keep_self(struct ls_op *op)
 {
-	struct engine_op *engine_op = &op->engine;
+	struct op *base = &op->base;
 	int count = 0;
-	for (int i = 0; i < engine_op->word_count; i++) {
-		if (engine_op->words[i].edge.peer != op->group->world->rank)
+	for (int i = 0; i < base->word_count; i++) {
+		if (base->words[i].edge.peer != op->group->world->rank)
 			continue;
-		engine_op->words[count] = engine_op->words[i];
-		engine_op->words[count++].edge.record = 0;
+		base->words[count] = base->words[i];
+		base->words[count++].edge.record = 0;
 	}
-	engine_op->word_count = count;
+	base->word_count = count;
 }
 
 /* When the operation began to wait for its current word. */
 static uint64_t since(struct ls_op *op)
 {
 	uint64_t word = 0;
-	if (op->engine.word_count > 0) {
-		const struct wait_edge *edge = &op->engine.words[0].edge;
+	if (op->base.word_count > 0) {
+		const struct wait_edge *edge = &op->base.words[0].edge;
 		word = (edge->offset + ((uint64_t)edge->owner << 40)) ^ edge->value << 20;
 	}
 	if (word != op->waited_word)
@@ -296,11 +292,11 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter,
 		keep_self(op);
 	struct trace *trace = &op->group->world->trace;
 	struct wait_call call = {
-		.words = op->engine.words,
-		.count = op->engine.word_count,
-		.any = op->engine.any,
+		.words = op->base.words,
+		.count = op->base.word_count,
+		.any = op->base.any,
 		.group = op->group->id,
-		.record = op->engine.record,
+		.record = op->base.record,
 	};
 	if (wait_briefly(waiter, &call))
 		return LS_OK;
@@ -332,26 +328,26 @@ static bool may_wait_again(struct ls_op *op, struct progress_self_only *self_onl
 	bool again =
 		self_only->slice_ns && *waited == LS_TIMED_OUT && clock_now_ns() < op->deadline_ns;
 	int whom;
-	if (engine_is_collective(op->engine.call.kind) || !(gone || again))
+	if (op_is_collective(op->base.call.kind) || !(gone || again))
 		return false;
 	struct ranks room;
 	const struct ranks *members = world_gone_now(op->group, &room);
-	enum engine_need need = progress_op_need(op, members, &whom);
-	if (need == ENGINE_NEEDS_NOBODY)
+	enum mailbox_need need = progress_op_need(op, members, &whom);
+	if (need == MAILBOX_NEEDS_NOBODY)
 		self_only->slice_ns = 0;
 	if (gone) {
 		self_only->status = *waited;
 		self_only->peer = *peer;
 	}
-	if (need == ENGINE_NEEDS_NOBODY ||
-	    (need == ENGINE_NEEDS_SELF && progress_self_only_goes_on(op, members, self_only)))
+	if (need == MAILBOX_NEEDS_NOBODY ||
+	    (need == MAILBOX_NEEDS_SELF && progress_self_only_goes_on(op, members, self_only)))
 		return true;
 	*waited = self_only->status;
 	*peer = self_only->peer;
 	return false;
 }
 
-bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struct waiter *waiter,
+bool progress_op_run(struct ls_op *op, struct op_workspace *workspace, struct waiter *waiter,
 		     const struct progress_pause *pause, ls_status *status)
 {
 	struct progress_self_only self_only = {0};
@@ -365,15 +361,15 @@ bool progress_op_run(struct ls_op *op, struct engine_workspace *workspace, struc
 		return *status != LS_PENDING;
 	}
 	for (;;) {
-		enum engine_progress progress = advance(op);
-		if (progress != ENGINE_BLOCKED)
+		enum op_progress progress = advance(op);
+		if (progress != OP_BLOCKED)
 			record_matched(op);
-		if (progress == ENGINE_DONE)
+		if (progress == OP_DONE)
 			*status = succeed(op);
-		if (progress == ENGINE_FAILED)
-			*status = fail(op, op->engine.status,
-				       world_rank_of(op->group, op->engine.culprit), pause);
-		if (progress != ENGINE_BLOCKED)
+		if (progress == OP_FAILED)
+			*status = fail(op, op->base.status,
+				       world_rank_of(op->group, op->base.culprit), pause);
+		if (progress != OP_BLOCKED)
 			return *status != LS_PENDING;
 		if (pause->at_ns == 0 && !pause->checks_only)
 			return false;

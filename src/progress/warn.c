@@ -40,7 +40,7 @@ static void describe_shared(const struct ls_op *op, char *out, size_t bytes)
 	struct diagnose_record record = {0};
 	bool known = read_record(op->group, atomic_load(&op->newest), &record);
 	int used = snprintf(out, bytes, "a %s that completed at once%s",
-			    trace_kind_name(op->engine.call.kind), known ? ", such as " : "");
+			    trace_kind_name(op->base.call.kind), known ? ", such as " : "");
 	if (known && used >= 0 && (size_t)used < bytes)
 		diagnose_operation_text(&record, &members, out + used, bytes - (size_t)used);
 }
@@ -48,13 +48,13 @@ static void describe_shared(const struct ls_op *op, char *out, size_t bytes)
 static void describe_one(const struct ls_op *op, char *out, size_t bytes)
 {
 	ls_group *group = op->group;
-	const struct engine_call *call = &op->engine.call;
+	const struct op_call *call = &op->base.call;
 	struct ranks members = world_members(group);
 	struct diagnose_record record = {0};
-	if (!read_record(group, op->engine.record, &record)) /* the ring has gone on */
+	if (!read_record(group, op->base.record, &record)) /* the ring has gone on */
 		record.record = (struct trace_record){
 			.kind = (uint16_t)call->kind,
-			.seq = op->engine.seq,
+			.seq = op->base.seq,
 			.group = group->id,
 			.peer = call->peer < 0 ? call->peer : world_rank_of(group, call->peer),
 			.tag = call->tag};
@@ -167,7 +167,7 @@ static const struct ls_op *find_left(struct world_pool *pool) LOCK_REQUIRES(grou
 	for (int i = 0; i < pool->block_count * WORLD_POOL_OPS; i++) {
 		const struct ls_op *op = &pool->blocks[i / WORLD_POOL_OPS][i % WORLD_POOL_OPS];
 		if (atomic_load(&op->holders) > 0 && !op->batch &&
-		    (!newest || op->engine.record > newest->engine.record))
+		    (!newest || op->base.record > newest->base.record))
 			newest = op;
 	}
 	return newest;

@@ -130,7 +130,7 @@ struct mail_box {
 	/* Written by both, when the group is closed: 2 * the position below which all lost messages
 	 * have been reported, + 1 once the owner takes no message out any more. Only grows. */
 	_Atomic uint64_t reported;
-	/* Written by the source: see engine/crossed.c. */
+	/* Written by the source: see mailbox/crossed.c. */
 	_Atomic uint64_t crossed;
 	/* How many uses of RTS slots have ended; raised after `done` of each. A rank that waits for
 	 * a free RTS slot reads it before it checks all slots. */

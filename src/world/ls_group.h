@@ -6,7 +6,7 @@
 
 #include "base/ranks.h"
 #include "engine/engine.h"
-#include "engine/mailbox.h"
+#include "mailbox/mailbox.h"
 #include "op.h"
 #include "world.h"
 
@@ -33,7 +33,7 @@ struct world_lane {
 	struct ls_op *head LOCK_GUARDED(group);
 	struct ls_op *tail LOCK_GUARDED(group);
 	bool progressing LOCK_GUARDED(group); /* a thread makes progress on the queue */
-	struct engine_workspace workspace;    /* of the running operation */
+	struct op_workspace workspace;        /* of the running operation */
 	/* What the first operation waits for while no thread makes progress. The progress thread
 	 * publishes it; a thread that begins to make progress hides it; both under the lock. The
 	 * progress thread waits for it without the lock, so its words are copies. */

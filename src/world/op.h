@@ -12,7 +12,7 @@
 /* One operation, from its call until it is complete, or, if it has a handle, until that is freed. A
  * blocking call has it on its stack. Complete means that the status is final. */
 struct ls_op {
-	struct engine_op engine;
+	struct op base;
 	ls_group *group;
 	struct ls_op *next;   /* in the lane, in the pool, or in the list of sends and receives */
 	struct ls_op *before; /* in the list of sends and receives */

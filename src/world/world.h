@@ -118,10 +118,10 @@ struct world_device {
 	struct pool *pool;
 	struct memory_region *region; /* its memory; NULL: the processor may touch it */
 	struct lock_group lock;
-	struct ls_op *operations LOCK_GUARDED(group); /* on streams, that are not complete */
-	struct engine_stream_words *words LOCK_GUARDED(group); /* of groups that are closed */
-	struct driver_watch watch;                             /* if world->races is not NULL */
-	char name[32];                                         /* "sim:0" */
+	struct ls_op *operations LOCK_GUARDED(group);      /* on streams, that are not complete */
+	struct op_stream_words *words LOCK_GUARDED(group); /* of groups that are closed */
+	struct driver_watch watch;                         /* if world->races is not NULL */
+	char name[32];                                     /* "sim:0" */
 };
 
 /* "/proc/PID/fd/NUMBER" */

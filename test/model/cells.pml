@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Cells of a source (src/transport/mail.h: struct mail_cells, mail_has_left; src/engine/cells.c): two of them serve its
+ * Cells of a source (src/transport/mail.h: struct mail_cells, mail_has_left; src/mailbox/cells.c): two of them serve its
  * messages to two owners, each of which has a box of two slots, sees the messages in their order and takes them out in
  * any. What a source does under its lock, and what an owner does, is one process each; which message a receive meets is
  * mail.pml's business. Copies are two steps each, so that whatever is written meanwhile is seen.

@@ -37,7 +37,7 @@ byte receive, send;
 #define IS_PENDING(stage) (stage != NONE && stage != OVER)
 #define RECEIVE_IS_READY (receive == ASKED && posted)
 #define SEND_IS_READY (send == QUEUED && room)
-/* Somebody has to go on, though no word will say so: engine_p2p_has_work. */
+/* Somebody has to go on, though no word will say so: mailbox_has_work. */
 #if MUTANT == 16 /* what another thread has taken in, and is over, is told to nobody */
 #define HAS_WORK (receive == MET)
 #else

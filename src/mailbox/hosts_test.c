@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Messages of a group some of whose members are on another host. Ranks 0 and 1 are on one host,
+ * rank 2 on another; what is between the hosts is a loop-back that is late and has little room. */
+#include "mailbox/mailbox_fixture.h"
+#include "op/hosts_run_fixture.h"
+
+enum { MANY = 300, LONGEST = 300000 };
+
+static void begin(struct unit *unit, struct op *op, struct op_workspace *workspace,
+		  enum trace_kind kind, int peer, int tag, void *buffer, uint64_t count)
+{
+	memset(op, 0, sizeof *op);
+	op->call = (struct op_call){
+		.kind = kind, .dtype = LS_UINT8, .peer = peer, .tag = tag, .count = count};
+	if (kind == TRACE_SEND)
+		op->call.send = buffer_host(buffer, count);
+	else
+		op->call.recv = buffer_host(buffer, count);
+	op->p2p.is_blocking = true;
+	mailbox_submit(unit->mailbox, op, workspace);
+}
+
+static void transfer(struct unit *unit, enum trace_kind kind, int peer, int tag, void *buffer,
+		     uint64_t count)
+{
+	struct op op;
+	begin(unit, &op, &unit->workspace, kind, peer, tag, buffer, count);
+	MUST(unit_finish(unit, &op) == LS_OK);
+}
+
+/* ---- messages ---- */
+
+static const uint64_t lengths[] = {0,   1,   8,    24,   25,   191,  192,
+				   193, 194, 2112, 2113, 4096, 5000, LONGEST};
+enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
+
+static unsigned char byte_of(int from, int to, uint64_t length, uint64_t i)
+{
+	return (unsigned char)((uint64_t)from * 89 + (uint64_t)to * 53 + length + i * 7 + i / 250);
+}
+
+static void send_one(struct unit *unit, int to, int n)
+{
+	unsigned char *buffer = malloc(LONGEST);
+	uint64_t length = lengths[n];
+	MUST(buffer);
+	for (uint64_t i = 0; i < length; i++)
+		buffer[i] = byte_of(unit->rank, to, length, i);
+	transfer(unit, TRACE_SEND, to, n, buffer, length);
+	memset(buffer, 0, length); /* it is over, so nobody reads it */
+	free(buffer);
+}
+
+static void receive_one(struct unit *unit, int from, int n)
+{
+	unsigned char *buffer = calloc(1, LONGEST);
+	uint64_t length = lengths[n];
+	MUST(buffer);
+	transfer(unit, TRACE_RECV, from, n, buffer, length);
+	for (uint64_t i = 0; i < length; i++)
+		MUST(buffer[i] == byte_of(from, unit->rank, length, i));
+	free(buffer);
+}
+
+/* Every pair, both ways, each length. */
+static void exchange(struct unit *unit)
+{
+	for (int n = 0; n < LENGTHS; n++)
+		for (int a = 0; a < RANKS; a++)
+			for (int b = 0; b < RANKS; b++) {
+				if (a != b && unit->rank == a)
+					send_one(unit, b, n);
+				if (a != b && unit->rank == b)
+					receive_one(unit, a, n);
+			}
+}
+
+static void test_messages(void **state)
+{
+	(void)state;
+	run(exchange);
+}
+
+/* More than there is room for: the sender waits for `taken`, in its mirror. One that is received
+ * last of all lies in a slot meanwhile, so that others pass it. */
+static void flood(struct unit *unit)
+{
+	uint32_t number, got;
+	int from = unit->rank == FAR ? 0 : FAR;
+	if (unit->rank == 1)
+		return;
+	transfer(unit, TRACE_SEND, from, 7, &(uint32_t){77}, 4);
+	if (unit->rank == 0)
+		for (number = 0; number < MANY; number++)
+			transfer(unit, TRACE_SEND, FAR, 1, &number, 4);
+	for (number = 0; unit->rank == FAR && number < MANY; number++) {
+		transfer(unit, TRACE_RECV, 0, 1, &got, 4);
+		MUST(got == number);
+	}
+	transfer(unit, TRACE_RECV, from, 7, &got, 4);
+	MUST(got == 77);
+}
+
+static void test_more_than_there_is_room_for(void **state)
+{
+	(void)state;
+	run(flood);
+}
+
+/* ---- failure ---- */
+
+/* What a rank's thread is blocked on, for one whose operation has just been blocked. */
+static void must_be_unproven(const struct op *op)
+{
+	assert_true(op->word_count > 0);
+	for (int i = 0; i < op->word_count; i++)
+		assert_int_equal(op->words[i].edge.segment, WAIT_SEGMENT_MIRROR);
+}
+
+/* A long message is cut while its bytes are under way. The source's buffer is its own at once; the
+ * receive fails, and says nothing of what it has got. */
+static void test_cut(void **state)
+{
+	(void)state;
+	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[FAR];
+	struct transport *here = &source->link->transport, *there = &target->link->transport;
+	unsigned char *from = malloc(LONGEST), *to = calloc(1, LONGEST);
+	struct op send, receive;
+	memset(from, 1, LONGEST);
+	begin(source, &send, &source->workspace, TRACE_SEND, FAR, 5, from, LONGEST);
+	begin(target, &receive, &target->workspace, TRACE_RECV, 0, 5, to, LONGEST);
+	while (mailbox_advance(target->mailbox, &receive) == OP_BLOCKED && !to[0]) {
+		assert_int_equal(mailbox_advance(source->mailbox, &send), OP_BLOCKED);
+		must_be_unproven(&receive);
+		must_be_unproven(&send);
+		transport_advance(here);
+		transport_advance(there);
+	}
+	assert_int_equal(to[LONGEST - 1], 0); /* it is under way, or this tests nothing */
+	atomic_store(&hosts->fixture->cause, 1);
+	assert_int_equal(mailbox_abandon(source->mailbox, &send, NULL, false), OP_BLOCKED);
+	transport_cut(here, FAR);
+	assert_int_equal(mailbox_abandon(source->mailbox, &send, NULL, false), OP_DONE);
+	memset(from, 2, LONGEST);
+	while (!transport_is_lost(there, 0))
+		transport_advance(there);
+	assert_int_equal(mailbox_advance(target->mailbox, &receive), OP_FAILED);
+	assert_int_equal(receive.status, LS_PEER_DIED);
+	assert_null(memchr(to, 2, LONGEST));
+	assert_int_equal(mailbox_abandon(target->mailbox, &receive, NULL, false), OP_DONE);
+	assert_false(transport_is_lost(here, FAR)); /* it has cut it itself */
+	close_hosts(hosts);
+	free(from);
+	free(to);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_more_than_there_is_room_for),
+		cmocka_unit_test(test_cut),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The messages of one rank in one group: sends, receives and probes, one by one. As the engine, it
+ * never blocks: mailbox_advance makes the progress that is possible at once, then returns the words
+ * that the operation waits for.
+ *
+ * Any number of threads may send and receive at once. There are two sorts of operations. A blocking
+ * one is advanced by the calling thread alone, although another thread may complete it. A detached
+ * one is advanced by any thread that calls mailbox_progress; once it is complete,
+ * mailbox_take_complete returns it. */
+#ifndef MAILBOX_MAILBOX_H
+#define MAILBOX_MAILBOX_H
+
+#include "base/settings.h"
+#include "op/op.h"
+#include "transport/mail.h"
+
+struct mailbox;
+
+/* Allocates the mailbox of a group of at most the world's size; it serves one group after another.
+ * `team` is the members of the present one. Errors: LS_OUT_OF_MEMORY, with a message. */
+LS_CHECKED ls_status mailbox_init(struct mailbox **mailbox, struct transport_team *team,
+				  struct memory *memory, const struct settings *settings);
+/* Call for a new group, after `team` was set to its members. cause: the group's cause word, see
+ * wait_has_failed. */
+void mailbox_begin(struct mailbox *mailbox, const _Atomic uint64_t *cause);
+/* NULL: does nothing. */
+void mailbox_fini(struct mailbox *mailbox);
+
+/* ---- one operation ---- */
+
+/* As engine_submit, for a send, receive or probe. Nothing is sent or matched yet. */
+void mailbox_submit(struct mailbox *mailbox, struct op *op, struct op_workspace *workspace);
+/* As engine_advance. OP_BLOCKED of a detached operation: it belongs to mailbox_progress now,
+ * and may already be complete and freed. */
+enum op_progress mailbox_advance(struct mailbox *mailbox, struct op *op);
+/* As engine_abandon. */
+enum op_progress mailbox_abandon(struct mailbox *mailbox, struct op *op, const struct ranks *gone,
+				 bool force);
+
+/* ---- short messages ---- */
+
+/* A send or receive of at most MAIL_EAGER_BYTES, to or from one peer. */
+struct mailbox_short {
+	int peer, tag;
+	ls_dtype dtype;
+	bool is_blocking; /* the call blocks */
+	uint64_t count, bytes;
+	const void *send;
+	void *recv;
+};
+struct mailbox_short_sent {
+	uint64_t number; /* as mailbox_number */
+	/* The receiver is busy and falls behind: the caller should pause for a moment. */
+	bool receiver_lags;
+};
+/* A send that is complete at once. True: the message is in the peer's memory. False: nothing was
+ * done, because the send needs the general path. record: its index in the trace. */
+bool mailbox_send_short(struct mailbox *mailbox, const struct mailbox_short *call, uint64_t record,
+			struct mailbox_short_sent *out);
+/* A short message that was received at once. */
+struct mailbox_short_received {
+	struct mail_message message;
+	uint64_t number; /* as mailbox_number; only with `numbers` */
+	bool crossed;    /* as op->p2p.crossed */
+};
+/* False: there is no such message; *word is the word to wait for before the next try. word NULL:
+ * the caller does not wait. */
+bool mailbox_receive_short(struct mailbox *mailbox, const struct mailbox_short *call, bool numbers,
+			   struct mailbox_short_received *out, struct wait_word *word);
+/* After a receive with `crossed`: who would have waited for each other with longer messages. */
+struct ranks mailbox_crossed_ranks(struct mailbox *mailbox);
+/* Adds 1 to a word that threads change only by this function, and returns the new value. */
+uint64_t mailbox_increment(struct mailbox *mailbox, _Atomic uint64_t *word);
+/* Call when the handle of a short send was waited for. They are counted exactly if only one thread
+ * sends, and the count is used only then. */
+void mailbox_note_waited(struct mailbox *mailbox);
+/* The number of a new send to `peer`, or of a new receive from `peer` or MATCH_ANY: 1, 2, … */
+uint64_t mailbox_number(struct mailbox *mailbox, enum trace_kind kind, int peer);
+/* An operation that the calling thread itself waits for. */
+struct mailbox_awaited {
+	const struct op *op;
+	const struct op *before; /* another that has to be complete first; NULL: none */
+	/* 0: one operation. Otherwise `op` stands for all operations whose p2p.batch it is: all of
+	 * them are needed, and their words carry this alternative. */
+	uint32_t alternative;
+};
+/* Matches arrived messages, sends queued ones if there are free slots, and advances all detached
+ * operations. True if there is more to do at once. Otherwise any of words[*count] ends the wait;
+ * words beyond max are counted and left out. Words of operations that are not among the `own_count`
+ * (at most WAIT_ALTERNATIVE_MAX) carry WAIT_RECORD_OTHERS. For one thread at a time. */
+bool mailbox_progress(struct mailbox *mailbox, const struct mailbox_awaited *own, int own_count,
+		      struct wait_word *words, int max, int *count);
+/* Fills in the same words, makes no progress; with own_count only those of these operations. Any
+ * thread. Returns their number. */
+int mailbox_list_words(struct mailbox *mailbox, const struct mailbox_awaited *own, int own_count,
+		       struct wait_word *words, int max);
+/* Whether one of these words has arrived, or a detached operation has something to copy. */
+bool mailbox_is_ready(struct mailbox *mailbox);
+/* What an operation still needs of peers that are gone. */
+enum mailbox_need {
+	MAILBOX_NEEDS_NOBODY, /* it needs none of them */
+	/* from any source: all other members are gone, but this rank may send the message itself */
+	MAILBOX_NEEDS_SELF,
+	MAILBOX_NEEDS_GONE, /* it needs *peer, and so can never complete */
+};
+/* Whether a send, receive or probe can complete without the peers in `gone`, which were dead or had
+ * left before this call. What they did before counts. Any thread. */
+enum mailbox_need mailbox_needs(struct mailbox *mailbox, const struct op *op,
+				const struct ranks *gone, int *peer);
+/* The word that a message of this rank to itself would change; to find it among other words. */
+const _Atomic uint64_t *mailbox_self_word(struct mailbox *mailbox);
+/* A detached operation that is complete, with op->status; returns each one once. NULL: none. */
+struct op *mailbox_take_complete(struct mailbox *mailbox);
+/* How many detached operations are not complete. */
+uint32_t mailbox_pending(const struct mailbox *mailbox);
+/* After the group has failed: removes any one detached operation that is not complete from its
+ * list, for mailbox_abandon; NULL: none. device_busy: also one of mailbox_await_device. */
+struct op *mailbox_remove(struct mailbox *mailbox, bool device_busy);
+/* For a failed operation on a stream, after mailbox_abandon has done all but wait for its device.
+ * It becomes complete, with the status that it has, when the device has completed its work for
+ * it. */
+void mailbox_await_device(struct mailbox *mailbox, struct op *op);
+/* How many of mailbox_pending only wait for their device. */
+uint32_t mailbox_device_busy(const struct mailbox *mailbox);
+/* Whether a detached operation has something to copy, or is complete and mailbox_take_complete
+ * has not returned it yet. */
+bool mailbox_has_work(struct mailbox *mailbox);
+/* Whether a send waits for a slot. */
+static inline bool mailbox_is_queued(const struct op *op)
+{
+	return atomic_load_explicit(&op->p2p.state, memory_order_acquire) == OP_P2P_QUEUED;
+}
+/* Whether a send has had one. */
+static inline bool mailbox_is_posted(const struct op *op)
+{
+	uint32_t state = atomic_load_explicit(&op->p2p.state, memory_order_acquire);
+	return state == OP_P2P_SENT || state == OP_P2P_COMPLETE;
+}
+/* Cancels it. True: it was unmatched, and is now complete with LS_CANCELLED, or will be once the
+ * thread that advances it has seen that. */
+bool mailbox_cancel(struct mailbox *mailbox, struct op *op);
+/* If that was false, asks a receiver on another host. True: wait for one of two words, call
+ * mailbox_cancel again. The operation may end with LS_CANCELLED later, too. */
+bool mailbox_ask_cancel(struct mailbox *mailbox, struct op *op, struct wait_word words[2]);
+/* OP_DONE: *out is the oldest message that such a receive would match. OP_BLOCKED: there is
+ * none; wait for any of *count words. */
+enum op_progress mailbox_probe(struct mailbox *mailbox, int source, int tag,
+			       struct mail_message *out, struct wait_word *words, int *count);
+/* Returns a block that was received without a copy to its sender; false if it is none. */
+bool mailbox_give_back(struct mailbox *mailbox, void *block);
+/* How long the message in such a block is, as its sender says; 0: it is none. */
+size_t mailbox_held_bytes(struct mailbox *mailbox, const void *block);
+
+/* Call when this rank has no send or receive under way, and begins none any more. Counts messages
+ * that nobody will receive: from `source`, or sent to `dest` after it had closed the group. *first:
+ * the oldest. Each counts once, on one of the two ranks; long ones do not, as their sends fail. */
+int mailbox_lost_from(struct mailbox *mailbox, int source, struct mail_envelope *first);
+int mailbox_lost_to(struct mailbox *mailbox, int dest, struct mail_envelope *first);
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Where the payload of a long send lies for its receiver: in the caller's buffer, if peers can
+ * access that or may read it by address, else in a block of the sender's arena. */
+#include "mailbox/mailbox_private.h"
+#include "mailbox/mailbox_private.h"
+
+#include "base/clock.h"
+#include "kernel/kernel.h"
+
+/* A message in cells is staged under the mailbox' lock, which the choice takes itself. */
+_Static_assert((int)MAIL_EAGER_BYTES < (int)MAILBOX_READ_BLOCKING_MIN &&
+		       MAIL_EAGER_BYTES < 1 << OP_STORES_MIN,
+	       "nothing is chosen for a message in cells");
+
+/* Shorter payloads are staged with plain stores, some of them under the mailbox' lock. */
+static bool is_measured(const struct op *op)
+{
+	return op->call.send.bytes >= UINT64_C(1) << OP_STORES_MIN;
+}
+
+bool mailbox_begin_stores(struct mailbox *mailbox, struct op *op)
+{
+	struct op_stores_use *use = &op->p2p.stores;
+	uint64_t bytes = op->call.send.bytes;
+	if (!is_measured(op) || !mailbox->peers[op->call.peer].is_here)
+		return false;
+	lock_mail_acquire(&mailbox->lock);
+	bool nontemporal =
+		op_stores_begin(&mailbox->stores, OP_STAGE, PLAN_STORES_AUTO, bytes, bytes, use);
+	lock_mail_release(&mailbox->lock);
+	return nontemporal;
+}
+
+/* The stores count only if the receiver alone has copied the message. */
+void mailbox_end_stores(struct mailbox *mailbox, const struct op *op)
+{
+	const struct op_p2p *p2p = &op->p2p;
+	bool copied_alone = p2p->stores.at && !p2p->pieces_copied;
+	if (!copied_alone && !p2p->transfer.at)
+		return;
+	/* Of a blocking send the copies overlap. One that does not block may be one of many, which
+	 * wait for each other: only its own copies count. */
+	bool overlaps = p2p->transfer.choice == OP_SEND_BLOCKING && !p2p->staged_all;
+	uint64_t copied = atomic_load_explicit(&p2p->rts->ticks, memory_order_relaxed);
+	uint64_t elapsed = atomic_load_explicit(&p2p->rts->elapsed, memory_order_relaxed);
+	uint64_t before_post = p2p->staged_all ? p2p->ticks : 0;
+	lock_mail_acquire(&mailbox->lock);
+	if (copied_alone)
+		op_stores_took(&p2p->stores, p2p->ticks + copied);
+	if (p2p->transfer.at)
+		op_stores_took(&p2p->transfer, overlaps ? elapsed : copied + before_post);
+	lock_mail_release(&mailbox->lock);
+}
+
+void mailbox_stage_all(struct mailbox *mailbox, struct op *op)
+{
+	op->p2p.posted_first = false;
+	op->p2p.staged_all = true;
+	bool nontemporal = mailbox_begin_stores(mailbox, op);
+	uint64_t before = clock_ticks();
+	kernel_copy(op->input_block, op->call.send.address, op->call.send.bytes, nontemporal);
+	op->p2p.ticks = clock_ticks() - before;
+}
+
+/* Whether no other thread advances or cancels this send, so that its block stays valid while the
+ * caller fills it. A payload for another host must be complete when it is posted. */
+static bool may_post_first(const struct mailbox *mailbox, const struct op *op)
+{
+	const struct op_p2p *p2p = &op->p2p;
+	return p2p->is_blocking && !p2p->detached && !p2p->cancellable && !p2p->uses_cells &&
+	       op->call.peer != mailbox->team->rank && mailbox->peers[op->call.peer].is_here;
+}
+
+/* Reading by address was faster lately. */
+static bool reading_is_faster(struct mailbox *mailbox, struct op *op)
+{
+	uint64_t bytes = op->call.send.bytes;
+	enum op_choice choice = op->p2p.posted_first ? OP_SEND_BLOCKING : OP_SEND;
+	lock_mail_acquire(&mailbox->lock);
+	bool staged = op_stores_begin(&mailbox->stores, choice, PLAN_STORES_AUTO, bytes, bytes,
+				      &op->p2p.transfer);
+	lock_mail_release(&mailbox->lock);
+	return !staged;
+}
+
+/* Whether the receiver reads the plain memory by address: only on this host. */
+static bool is_read(struct mailbox *mailbox, struct op *op)
+{
+	uint64_t bytes = op->call.send.bytes, from = MAILBOX_READ_LONG;
+	bool always = mailbox->remote == SETTING_REMOTE_ALWAYS;
+	uint64_t least =
+		op->p2p.posted_first || always ? MAILBOX_READ_BLOCKING_MIN : MAILBOX_READ_MIN;
+	if (mailbox->remote == SETTING_REMOTE_OFF || bytes < least ||
+	    !mailbox->peers[op->call.peer].is_here ||
+	    !transport_reads_buffer(mailbox->team, op->call.send.address, bytes))
+		return false;
+	if (always)
+		return true;
+	bool has_room = bytes <= mailbox->memory->bytes / MAILBOX_ARENA_SHARE;
+	if (bytes <= MAILBOX_READ_MAX)
+		return !has_room || reading_is_faster(mailbox, op);
+	if (op->p2p.posted_first && has_room)
+		from = MAILBOX_READ_BLOCKING_LONG;
+	return bytes >= from;
+}
+
+bool mailbox_stage_payload(struct mailbox *mailbox, struct op *op)
+{
+	op->p2p.by_address = op->p2p.posted_first = op->p2p.staged_all = false;
+	op->p2p.stores.at = op->p2p.transfer.at = NULL;
+	if (memory_offset_for(mailbox->memory, op->call.send.address, op->call.send.bytes,
+			      &mailbox->members, &op->input_offset))
+		return true;
+	/* The caller has checked that it is a block; peers no longer see it. */
+	if (op->p2p.hands_over_block) {
+		op->status = LS_BAD_ARGUMENT;
+		return false;
+	}
+	op->p2p.posted_first = may_post_first(mailbox, op);
+	op->p2p.by_address = is_read(mailbox, op);
+	if (op->p2p.by_address) {
+		op->p2p.posted_first = false;
+		op->input_offset = (uint64_t)(uintptr_t)op->call.send.address;
+		return true;
+	}
+	if (!op_alloc_block(mailbox->memory, op, op->call.send.bytes, &op->input_block,
+			    &op->input_offset))
+		return false;
+	if (!op->p2p.posted_first)
+		mailbox_stage_all(mailbox, op);
+	return true;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Stores through the cache (plain) or past it (nontemporal). Plain stores to lines that another
+ * core has read are slow if that core is far away, and fast if it is near; nontemporal stores are
+ * the opposite. The processor and the cores that the ranks use decide, so this file measures the
+ * real copies. It mostly uses the kind that was faster, and now and then tries the other one: half
+ * as often after each try that found it slower, and soon after the time of the current kind has
+ * changed.
+ *
+ * Data that was stored past the cache takes longer to read. For collectives only the writer's time
+ * is measured, so they must be clearly faster to be used. For messages the receiver's time is
+ * measured, too, so slightly faster is enough. But a plain copy among nontemporal ones finds
+ * nothing in a cache and takes twice as long as among plain ones: they are kept only while they
+ * take less than half of that.
+ *
+ * The transfer of a message is chosen by the same rule. Its cost is what both ranks copy, or, if
+ * the copies overlap because the send blocks, what the receiver waits for from the match on.
+ * Reading makes one copy, but asks the system for each page; staging makes two. Which one is faster
+ * depends on the processor: see decision 039. */
+#include "op/stores.h"
+
+#include "base/clock.h"
+
+enum { PAUSE_FIRST = 8, PAUSE_MAX = 1024 };
+static const float clearly = 0.67f, slightly = 0.9f, half = 0.5f;
+static const float changed = 1.5f, smooth = 0.125f, outlier = 4;
+
+static struct op_stores_case *case_of(struct op_stores *stores, enum op_choice choice,
+				      uint64_t bytes)
+{
+	int size = 63 - __builtin_clzll(bytes | UINT64_C(1) << OP_STORES_MIN);
+	size -= OP_STORES_MIN;
+	return &stores->cases[choice][size < OP_STORES_SIZES ? size : OP_STORES_SIZES - 1];
+}
+
+bool op_stores_begin(struct op_stores *stores, enum op_choice choice, enum plan_stores wanted,
+		     uint64_t size, uint64_t bytes, struct op_stores_use *out)
+{
+	*out = (struct op_stores_use){
+		.bytes = bytes, .choice = choice, .nontemporal = wanted == PLAN_STORES_NONTEMPORAL};
+	if (wanted != PLAN_STORES_AUTO || size < UINT64_C(1) << OP_STORES_MIN || bytes == 0)
+		return out->nontemporal;
+	struct op_stores_case *here = out->at = case_of(stores, choice, size);
+	/* One at a time, also if more begin before it ends. */
+	bool tries = ++here->count > (here->pause ? here->pause : PAUSE_FIRST);
+	here->count = tries ? 0 : here->count;
+	out->tries = tries;
+	out->nontemporal = here->nontemporal != tries;
+	out->start = clock_ticks();
+	return out->nontemporal;
+}
+
+/* A time in which the rank lost its core says nothing about stores. */
+static float average(float before, float now)
+{
+	if (before <= 0)
+		return now;
+	return before + smooth * ((now < outlier * before ? now : outlier * before) - before);
+}
+
+static void choose(struct op_stores_case *here, enum op_choice choice)
+{
+	bool is_way = choice == OP_SEND || choice == OP_SEND_BLOCKING;
+	float least = is_way               ? slightly
+		      : choice != OP_STAGE ? clearly
+		      : here->nontemporal  ? half
+					   : slightly;
+	bool nontemporal = here->cost[true] < least * here->cost[false];
+	uint32_t twice = 2 * (here->pause ? here->pause : PAUSE_FIRST);
+	here->pause = nontemporal != here->nontemporal ? PAUSE_FIRST
+		      : twice < PAUSE_MAX              ? twice
+						       : PAUSE_MAX;
+	here->nontemporal = nontemporal;
+	here->count = 0;
+	here->level = here->cost[nontemporal];
+}
+
+void op_stores_took(const struct op_stores_use *use, uint64_t ticks)
+{
+	struct op_stores_case *here = use->at;
+	if (!here)
+		return;
+	float now = (float)ticks / (float)use->bytes;
+	float *cost = &here->cost[use->nontemporal];
+	if (use->tries ? use->nontemporal == here->nontemporal
+		       : use->nontemporal != here->nontemporal)
+		return; /* the choice has changed since it began */
+	*cost = use->tries ? now : average(*cost, now);
+	if (use->tries)
+		choose(here, use->choice);
+	else if (*cost > changed * here->level || *cost * changed < here->level) {
+		here->pause = PAUSE_FIRST;
+		here->level = *cost;
+	}
+}
+
+void op_stores_end(const struct op_stores_use *use)
+{
+	if (use->at)
+		op_stores_took(use, clock_ticks() - use->start);
+}

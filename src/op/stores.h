@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Which stores a copy uses, plain or nontemporal ones, and how a message is transferred, read or
+ * staged: what was faster lately. See stores.c. A struct op_stores serves one thread at a time
+ * for each choice. */
+#ifndef OP_STORES_H
+#define OP_STORES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "plan/plan_table.h"
+
+enum op_choice {
+	OP_COPY_IN, /* into a slot of mine that peers read */
+	OP_REDUCE,  /* into buffers of mine and of peers */
+	/* a message into a block that its receiver reads; under the mailbox' lock, and the
+	 * receiver's time is measured, too */
+	OP_STAGE,
+	/* Not the stores, but the transfer of a plain payload: false, its receiver reads it by
+	 * address; true, its sender stages it. Both under the mailbox' lock. */
+	OP_SEND,
+	OP_SEND_BLOCKING,
+	OP_CHOICES,
+};
+
+enum {
+	OP_STORES_MIN = 13,   /* log2 of the bytes from which on it is measured */
+	OP_STORES_SIZES = 11, /* powers of two from there on; the last one and all above are one */
+};
+
+struct op_stores_case {
+	float cost[2]; /* ticks for each byte: plain, nontemporal; 0: not measured yet */
+	float level;   /* at the last choice: the cost of the stores that were chosen */
+	/* The uses since then; and after how many uses the other stores are tried, 0: not tried
+	 * yet. */
+	uint32_t count, pause;
+	bool nontemporal; /* nontemporal stores are chosen */
+};
+
+struct op_stores {
+	struct op_stores_case cases[OP_CHOICES][OP_STORES_SIZES];
+};
+
+/* One measured use of stores, from begin to end; a use without an end does not count. */
+struct op_stores_use {
+	struct op_stores_case *at; /* NULL: nothing is measured */
+	uint64_t start, bytes;
+	enum op_choice choice;
+	bool nontemporal, tries;
+};
+
+/* Whether these `bytes`, a part of the `size` bytes of an operation, are to be stored past the
+ * cache. wanted: what the table of plans says. */
+bool op_stores_begin(struct op_stores *stores, enum op_choice choice, enum plan_stores wanted,
+		     uint64_t size, uint64_t bytes, struct op_stores_use *out);
+/* Call when they are stored: now; or with the ticks (base/clock.h) that all that is measured
+ * took. */
+void op_stores_end(const struct op_stores_use *use);
+void op_stores_took(const struct op_stores_use *use, uint64_t ticks);
+
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Operations on a stream of the program: which copies, waits and stores the call puts behind it,
+ * and how the operation goes on when the stream has reached them. */
+#include "op/stream.h"
+
+#include <stdlib.h>
+
+#include "base/messages.h"
+#include "op/device.h"
+
+/* ---- blocks ---- */
+
+ls_status op_stream_prepare(struct memory *memory, struct trace *trace, struct op *op,
+			    struct driver *driver, void *handle)
+{
+	struct op_stream *stream = &op->stream;
+	op->device.send = op->call.send;
+	op->device.recv = op->call.recv;
+	op->device.send_block = op->device.recv_block = NULL;
+	stream->driver = driver;
+	stream->handle = handle;
+	stream->trace = trace;
+	stream->done = NULL;
+	stream->number = 0;
+	stream->has_put = stream->stored = stream->own_stored = stream->lost = false;
+	if (!stream->words)
+		stream->words = calloc(1, sizeof *stream->words);
+	if (!stream->words) {
+		char from[TRACE_CALLER_BYTES];
+		trace_caller_text(from, sizeof from);
+		MESSAGE_SAY(MESSAGE_GROUP_HANDLES, from, "out of memory");
+		return LS_OUT_OF_MEMORY;
+	}
+	atomic_store(&stream->words->claimed, 0);
+	atomic_store(&stream->words->launched, 0);
+	atomic_store(&stream->words->fetched, 0);
+	atomic_store(&stream->words->arrived, 0);
+	atomic_store(&stream->words->own_done, 0);
+	op->status = LS_OK;
+	/* A message has its block even if it is empty: it is sent when the stream is there. */
+	bool sends = op->call.kind == TRACE_SEND || op->call.send.bytes > 0;
+	if (!op_device_make_room(memory, op, sends, op->call.recv.bytes > 0)) {
+		ls_status status = op->status;
+		op_stream_end(memory, op);
+		return status;
+	}
+	stream->on = true;
+	return LS_OK;
+}
+
+void op_stream_end(struct memory *memory, struct op *op)
+{
+	op_device_free_blocks(memory, op);
+	op->stream.on = false;
+}
+
+/* ---- the launch ---- */
+
+bool op_stream_claim(struct op *op)
+{
+	return atomic_exchange(&op->stream.words->claimed, 1) == 0;
+}
+
+/* One call of the driver; after a failed one there is no other. */
+static bool has_put(struct op *op, ls_status status, ls_status *first)
+{
+	*first = status;
+	op->stream.has_put |= status == LS_OK;
+	return status == LS_OK;
+}
+
+ls_status op_stream_put_first(struct op *op)
+{
+	struct op_stream *stream = &op->stream;
+	const struct driver_ops *ops = stream->driver->ops;
+	const struct op_device *device = &op->device;
+	ls_status status = LS_OK;
+	if (device->send.bytes > 0 &&
+	    !has_put(op,
+		     ops->copy(stream->driver, stream->handle, op->call.send.address,
+			       device->send.address, device->send.bytes),
+		     &status))
+		return status;
+	if (op_is_collective(op->call.kind))
+		has_put(op, ops->store(stream->driver, stream->handle, &stream->words->fetched, 1),
+			&status);
+	return status;
+}
+
+static ls_status put_result(struct op *op)
+{
+	struct op_stream *stream = &op->stream;
+	const struct driver_ops *ops = stream->driver->ops;
+	const struct op_device *device = &op->device;
+	ls_status status = LS_OK;
+	if (op->call.kind != TRACE_SEND &&
+	    !has_put(op, ops->await(stream->driver, stream->handle, &stream->words->arrived, 1),
+		     &status))
+		return status;
+	if (device->recv.bytes > 0)
+		has_put(op,
+			ops->copy(stream->driver, stream->handle, device->recv.address,
+				  op->call.recv.address, device->recv.bytes),
+			&status);
+	return status;
+}
+
+ls_status op_stream_put_rest(struct op *op, ls_status first, _Atomic uint64_t *done,
+			     uint64_t number, bool *stored)
+{
+	struct op_stream *stream = &op->stream;
+	stream->done = done;
+	stream->number = number;
+	ls_status status = first == LS_OK ? put_result(op) : first;
+	/* Also behind a part, so that it is known when the device has done that. */
+	ls_status last = stream->driver->ops->store(stream->driver, stream->handle, done, number);
+	*stored = stream->stored = last == LS_OK;
+	return status != LS_OK ? status : last;
+}
+
+void op_stream_launched(struct op *op, ls_status status)
+{
+	if (status == LS_OK)
+		trace_stream(op->stream.trace, op->record, TRACE_LAUNCHED);
+	driver_stored(op->stream.driver, &op->stream.words->launched, 1 + (uint64_t)status);
+}
+
+/* ---- what it waits for ---- */
+
+/* What was put behind the stream is done, or the device is broken and touches nothing. */
+static bool is_over(const struct op_stream *stream)
+{
+	if (!atomic_load_explicit(&stream->words->launched, memory_order_acquire))
+		return false;
+	return (!stream->has_put && !stream->stored) ||
+	       (stream->stored &&
+		atomic_load_explicit(stream->done, memory_order_acquire) >= stream->number) ||
+	       atomic_load_explicit(&stream->words->own_done, memory_order_acquire) != 0 ||
+	       atomic_load(&stream->driver->broken) != 0;
+}
+
+/* The word that shows this, as far as it is known by now. */
+static void over_word(const struct op_stream *stream, const _Atomic uint64_t **word, uint64_t *value)
+{
+	bool launched = atomic_load_explicit(&stream->words->launched, memory_order_acquire) != 0;
+	*word = &stream->words->launched;
+	*value = 1;
+	if (launched && atomic_load(&stream->driver->broken) != 0) {
+		*word = &stream->driver->broken;
+	} else if (launched && stream->stored) {
+		*word = stream->done;
+		*value = stream->number;
+	} else if (launched && stream->has_put) {
+		*word = &stream->words->own_done;
+	}
+}
+
+static enum op_progress await_over(struct op *op)
+{
+	const struct op_stream *stream = &op->stream;
+	const _Atomic uint64_t *word;
+	uint64_t value;
+	op->word_count = 0;
+	op->any = true;
+	if (is_over(stream))
+		return OP_DONE;
+	over_word(stream, &word, &value);
+	op_add_private_word(op, word, value);
+	if (word != &stream->words->launched) /* whoever launches it is waited for in any case */
+		op_add_private_word(op, &stream->driver->broken, 1);
+	return OP_BLOCKED;
+}
+
+/* A collective continues once it has been fetched, even if its launch has not ended: the launch may
+ * wait until the stream continues. */
+static bool is_fetched(const struct op *op)
+{
+	const struct op_stream *stream = &op->stream;
+	if (op_is_collective(op->call.kind))
+		return atomic_load_explicit(&stream->words->fetched, memory_order_acquire) != 0;
+	return is_over(stream) && stream->stored &&
+	       atomic_load_explicit(stream->done, memory_order_acquire) >= stream->number;
+}
+
+enum op_progress op_stream_fetched(struct op *op)
+{
+	const struct op_stream *stream = &op->stream;
+	uint64_t launched = atomic_load_explicit(&stream->words->launched, memory_order_acquire);
+	if (launched > 1)
+		return op_fail(op, (ls_status)(launched - 1), -1);
+	if (is_fetched(op)) {
+		trace_stream(stream->trace, op->record, TRACE_REACHED);
+		return OP_DONE;
+	}
+	uint64_t broken = atomic_load(&stream->driver->broken);
+	if (broken)
+		return op_fail(op, (ls_status)broken, -1);
+	op->word_count = 0;
+	op->any = true;
+	if (op_is_collective(op->call.kind))
+		op_add_private_word(op, &stream->words->fetched, 1);
+	else if (launched)
+		op_add_private_word(op, stream->done, stream->number);
+	if (launched)
+		op_add_private_word(op, &stream->driver->broken, 1);
+	else
+		op_add_private_word(op, &stream->words->launched, 1);
+	return OP_BLOCKED;
+}
+
+void op_stream_arrived(struct op *op)
+{
+	struct op_stream *stream = &op->stream;
+	if (atomic_load_explicit(&stream->words->arrived, memory_order_relaxed) != 0)
+		return;
+	trace_stream(stream->trace, op->record, TRACE_ARRIVED);
+	stream->driver->ops->signal(stream->driver, &stream->words->arrived, 1);
+	/* The launching thread may wait for it. */
+	if (stream->driver->bell)
+		wait_wake(stream->driver->bell);
+}
+
+enum op_progress op_stream_deliver(struct op *op)
+{
+	const struct op_stream *stream = &op->stream;
+	op_stream_arrived(op);
+	enum op_progress progress = await_over(op);
+	if (progress != OP_DONE)
+		return progress;
+	uint64_t launched = atomic_load(&stream->words->launched);
+	uint64_t broken = atomic_load(&stream->driver->broken);
+	if (launched > 1)
+		return op_fail(op, (ls_status)(launched - 1), -1);
+	bool done = atomic_load(stream->done) >= stream->number;
+	return done ? OP_DONE : op_fail(op, (ls_status)broken, -1);
+}
+
+enum op_progress op_stream_abandon(struct op *op)
+{
+	struct op_stream *stream = &op->stream;
+	op_stream_arrived(op);
+	if (op_stream_claim(op))
+		op_stream_launched(op, LS_ABORTED); /* nothing was put there, nor will be */
+	enum op_progress progress = await_over(op);
+	bool launched = atomic_load_explicit(&stream->words->launched, memory_order_acquire) != 0;
+	if (progress != OP_BLOCKED || !launched || stream->stored || stream->own_stored)
+		return progress;
+	/* The store at the end was refused. Without it no thread would learn when the device has
+	 * completed the operation, so it is tried again. */
+	ls_status status = stream->driver->ops->store(stream->driver, stream->handle,
+						      &stream->words->own_done, 1);
+	stream->own_stored = status == LS_OK;
+	return progress;
+}
+
+bool op_stream_is_device_busy(const struct op *op)
+{
+	return op->stream.on && op->state == OP_COMPLETE;
+}
+
+bool op_stream_word(const struct op *op, struct wait_word *word)
+{
+	const _Atomic uint64_t *at;
+	uint64_t value;
+	over_word(&op->stream, &at, &value);
+	*word = (struct wait_word){
+		.word = at,
+		.edge = {.value = value, .owner = -1, .peer = -1, .segment = WAIT_SEGMENT_NONE}};
+	return !is_over(&op->stream);
+}
+
+bool op_stream_awaits(const struct op *op, struct wait_word *word)
+{
+	const _Atomic uint64_t *arrived = &op->stream.words->arrived;
+	*word = (struct wait_word){.word = arrived, .edge = {.value = 1, .owner = -1, .peer = -1}};
+	return op->call.kind != TRACE_SEND && atomic_load(arrived) == 0;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Operations that take their turn in a stream of the program. The call puts all of an operation
+ * behind the stream, and nothing is enqueued later. So no thread of Lockstep's enters the driver
+ * while others wait for it. pool/launch.h says why the driver does not hold the caller. The
+ * operation itself runs on blocks of the arena, like any other:
+ *
+ *   collective   copy in ── store fetched ── await arrived ── copy out ── store done
+ *   send         copy in ── store done
+ *   receive                                  await arrived ── copy out ── store done
+ *
+ * If it fails, `arrived` is stored nevertheless, so the stream continues; what it then copies out
+ * is undefined. Until `done` the device may use the blocks, so the operation ends no earlier. */
+#ifndef OP_STREAM_H
+#define OP_STREAM_H
+
+#include "device/driver.h"
+#include "op/op.h"
+
+/* Makes it an operation on this stream, and allocates its blocks. The caller has set op->call,
+ * whose buffers the device must be able to copy. trace: the rank's. Errors: LS_OUT_OF_MEMORY, with
+ * a message. */
+LS_CHECKED ls_status op_stream_prepare(struct memory *memory, struct trace *trace, struct op *op,
+				       struct driver *driver, void *handle);
+/* Frees the blocks of an operation, if nothing of it has been put behind the stream, or all of it
+ * is done. */
+void op_stream_end(struct memory *memory, struct op *op);
+
+/* Whether the caller may put the operation behind the stream. False: it has failed before. */
+bool op_stream_claim(struct op *op);
+/* Puts the operation behind the stream, in two parts. Nothing in the first one waits for other
+ * ranks. Between the two the caller may wait until the operation has arrived; then nothing in the
+ * second one does, either. Other threads can advance it meanwhile. `first`: the result of the first
+ * part. The last call of the driver stores `number` to `done` (pool/launch.h). *stored: that call
+ * was accepted. */
+LS_CHECKED ls_status op_stream_put_first(struct op *op);
+LS_CHECKED ls_status op_stream_put_rest(struct op *op, ls_status first, _Atomic uint64_t *done,
+					uint64_t number, bool *stored);
+/* Call after that, or if nothing was put there. The operation may be complete when it returns. */
+void op_stream_launched(struct op *op, ls_status status);
+
+/* ---- for the engine and the mailbox: OP_BLOCKED with at most two words ---- */
+
+/* Whether it is on a stream. */
+static inline bool op_is_on_stream(const struct op *op)
+{
+	return op->stream.on;
+}
+/* OP_DONE: this rank's input is in its block. */
+enum op_progress op_stream_fetched(struct op *op);
+/* Lets the stream continue. OP_DONE: it has copied the result out. */
+enum op_progress op_stream_deliver(struct op *op);
+/* After a failure, in place of op_stream_deliver: waits for the device, without limit.
+ * OP_DONE: the device does not touch the blocks any more. */
+enum op_progress op_stream_abandon(struct op *op);
+/* After an abandon has returned OP_BLOCKED: whether the operation waits only for its device. */
+bool op_stream_is_device_busy(const struct op *op);
+/* Lets the stream continue. Any thread; locks may be held. */
+void op_stream_arrived(struct op *op);
+/* The word that its stream awaits in the second part, and that threads of this rank alone store;
+ * false: it awaits none, or that has come. */
+bool op_stream_awaits(const struct op *op, struct wait_word *word);
+/* A word that it waits for while it is being fetched or delivered; false: it has come. Any thread,
+ * also when it has ended. */
+bool op_stream_word(const struct op *op, struct wait_word *word);
+
+#endif
