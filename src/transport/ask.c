@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Questions and answers of ranks on different hosts, beside all groups: a few words, and blocks of
- * any length. Their meaning is known to the room above. transport_traffic does not count them, so
- * it stands still while ranks ask about it. */
+ * Questions and answers of ranks on different hosts, outside all groups: a few words, and blocks of
+ * any length. The room above knows what they mean. transport_traffic does not count them, so its
+ * counters stand still while ranks ask about them. */
 #include <stdlib.h>
 #include <string.h>
 

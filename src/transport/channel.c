@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Messages within collectives between two ranks. The protocol is described before struct
  * transport_channel. Nothing here blocks: a call that cannot proceed returns the word to wait for.
- * The source relies on its own cursor alone for what it has posted; the owner copies what a source
- * wrote once, and uses the copy. */
+ * The source relies on its own cursor alone for what it has posted. The owner copies once what a
+ * source has written, and uses the copy. */
 #include "segment.h"
 
 #include "base/seqlock.h"
@@ -13,14 +13,14 @@ _Static_assert(offsetof(struct transport_slot, payload) % 64 == 0, "payloads are
 
 /* ---- the source ---- */
 
-/* A ticket is a position and the slot it went to. */
+/* A ticket has the position of a message and the index of its slot. */
 static uint64_t ticket_of(uint64_t position, unsigned index)
 {
 	return position * TRANSPORT_CHANNEL_SLOTS + index;
 }
 
-/* Index of a free slot; TRANSPORT_CHANNEL_SLOTS if there is none. It begins at the slot that is
- * free next as long as messages are taken in order. */
+/* Index of a free slot; TRANSPORT_CHANNEL_SLOTS if there is none. The search begins at the slot
+ * that is free next as long as messages are taken in order. */
 static unsigned find_free(struct transport_channel *channel, uint64_t posted)
 {
 	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++) {
@@ -31,8 +31,8 @@ static unsigned find_free(struct transport_channel *channel, uint64_t posted)
 	return TRANSPORT_CHANNEL_SLOTS;
 }
 
-static void fill(struct transport_slot *slot, const struct transport_envelope *envelope,
-		 const void *payload, uint64_t window)
+static void fill_slot(struct transport_slot *slot, const struct transport_envelope *envelope,
+		      const void *payload, uint64_t window)
 {
 	slot->packed = (struct transport_packed){
 		.seq = envelope->seq,
@@ -62,7 +62,7 @@ bool transport_post(struct transport_team *team, int peer,
 		return false;
 	}
 	uint64_t position = ++cursor->posted;
-	fill(&channel->slots[index], envelope, payload, window);
+	fill_slot(&channel->slots[index], envelope, payload, window);
 	atomic_store_explicit(&channel->slots[index].state, position, memory_order_release);
 	wait_store(&channel->posted, position);
 	lock_peer_release(&box->lock);
@@ -71,7 +71,7 @@ bool transport_post(struct transport_team *team, int peer,
 	return true;
 }
 
-/* Whether the link needs neither this message to another host any more, nor any before it. */
+/* Whether the link no longer needs this message to another host, nor any earlier one. */
 static bool is_released(struct transport_team *team, int peer, uint64_t position,
 			struct wait_word *blocked)
 {
@@ -142,9 +142,10 @@ static bool read_slot(const struct transport_slot *slot, unsigned index,
 }
 
 /* The oldest unclaimed message with this number; false if there is none. Only messages up to
- * position `seen` count, because all of these are there; a later one may be seen without the one
- * before it, which went to a slot that was looked at already. seen - matched of them are unclaimed.
- * As long as they come in order, the first slot looked at holds the first of them. */
+ * position `seen` count, because all of these are there: the loop may find a later one without the
+ * one before it, which went to a slot that the loop had already looked at. Of the messages up to
+ * `seen`, seen - matched are unclaimed. As long as messages come in order, the first slot that the
+ * loop looks at holds the oldest of these. */
 static bool find_oldest(const struct transport_channel *channel, uint64_t seq, uint64_t seen,
 			const struct transport_cursor *cursor, struct transport_message *out)
 {

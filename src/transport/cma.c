@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Reading a peer's plain memory through the system (process_vm_readv), which works between
  * processes of one user unless a security module, a filter of system calls or a container refuses
- * it. Whether it works is tried when the ranks connect. A process number alone proves nothing: it
- * is given to another process some time after its owner ended. So every read also reads the owner's
- * word. */
+ * the call. The ranks try it when they connect. A process number alone proves nothing: some time
+ * after its owner has ended, the system gives it to another process. So every read also reads the
+ * owner's word. */
 #include "segment.h"
 
 #include <errno.h>
@@ -32,7 +32,8 @@ void transport_cma_init(struct transport *transport)
 	atomic_store(&cma->pid, (uint64_t)transport->pid);
 	if (page == MAP_FAILED)
 		return;
-	/* A forked child has all other memory of its parent: it must not pass for it. */
+	/* A forked child has all other memory of its parent. Without the word it cannot pass for
+	 * its parent. */
 	if (madvise(page, bytes, MADV_DONTFORK) != 0) {
 		munmap(page, bytes);
 		return;
@@ -61,7 +62,7 @@ void transport_allow_tracer(int launcher)
 /* ---- reading ---- */
 
 /* Reads the bytes and then the word, in one call, which sees one process from beginning to end.
- * Returns how many could be read, from byte `done` on. */
+ * Returns how many bytes could be read, from byte `done` on. */
 static ssize_t read_on(const struct transport_peer *mapped, uint64_t address, void *to,
 		       uint64_t bytes, uint64_t done, uint64_t *word)
 {
@@ -98,11 +99,11 @@ ls_status transport_read(const struct transport_team *team, int member, uint64_t
 {
 	const struct transport *transport = team->transport;
 	const struct transport_peer *mapped = team->members[member].peer;
-	int peer = mapped->peer;
+	int peer = mapped->rank;
 	if (bytes == 0)
 		return LS_OK;
 	int error = read_all(transport, peer, address, to, bytes);
-	/* A filter of system calls may refuse it for this rank's own memory, too. */
+	/* A filter of system calls may refuse the call for this rank's own memory, too. */
 	if (error && error != EFAULT && peer == transport->rank) {
 		memmove(to, (const void *)(uintptr_t)address, bytes);
 		error = 0;
@@ -160,7 +161,8 @@ void transport_probe(struct transport *transport, bool allowed)
 		MESSAGE_SAY(MESSAGE_TRANSPORT_REMOTE, refused, strerror(why));
 }
 
-/* If this process may not make the call, that says nothing: its peers may, as they have tried. */
+/* Tries the first and the last byte. If this process itself may not make the call, that says
+ * nothing: its peers may, as they have tried. */
 static bool can_be_read(const struct transport *transport, const unsigned char *buffer,
 			uint64_t bytes)
 {
@@ -198,7 +200,7 @@ bool transport_reads_me(struct transport_team *team)
 	known = TRANSPORT_READS_YES;
 	for (int q = 0; q < team->size && known == TRANSPORT_READS_YES; q++) {
 		if (!transport_is_here(team, q))
-			continue; /* it gets all as messages */
+			continue; /* this member gets all as messages */
 		const struct transport_cma *cma = &team->members[q].peer->segment->cma;
 		if (!atomic_load_explicit(&cma->probed, memory_order_acquire))
 			return false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * For tests: two ranks in two processes, of which the second does what it is told; and ways to make
- * the system refuse what one process may read of another. */
+ * For tests: two ranks in two processes, of which the second obeys the first; and ways to make the
+ * system refuse what one process may read of another. */
 #ifndef TRANSPORT_REMOTE_FIXTURE_H
 #define TRANSPORT_REMOTE_FIXTURE_H
 
@@ -122,7 +122,7 @@ static inline int duo_child(struct duo *duo)
 	return 0;
 }
 
-/* Returns once both are connected. The other process ends with this one. */
+/* Returns once both ranks are connected. The other process ends with this one. */
 static inline void duo_open(struct duo *duo, enum duo_kind kind)
 {
 	int ends[2];
@@ -154,7 +154,7 @@ static inline unsigned char duo_ask(struct duo *duo, unsigned char order)
 	return answer;
 }
 
-/* Also when the child was killed. Returns its status of wait. */
+/* Works also when the child was killed. Returns the child's wait status. */
 static inline int duo_close(struct duo *duo)
 {
 	int status = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How the ranks of a host map each other's memory: a star through the root (root.c), to which every
  * other rank, a client, connects. The protocol is in handshake.h. Afterwards no connection is left;
- * deaths are noticed by other means. */
+ * the ranks notice deaths by other means. */
 #include "handshake.h"
 
 #include <stdio.h>
@@ -89,9 +89,9 @@ struct client {
 	int root;                               /* its world rank */
 	int fd;                                 /* to the root */
 	int pidfd;       /* ready once the root's process has ended, -1: not watched */
-	int mapped;      /* places [0, mapped) are */
-	int culprit;     /* the rank to name to the others if this one fails */
-	bool root_knows; /* the root knows already */
+	int mapped;      /* places [0, mapped) are mapped */
+	int culprit;     /* the rank that FAIL names if this rank fails */
+	bool root_knows; /* the root needs no FAIL: it sent one itself, or is gone */
 };
 
 /* -1 on failure, with errno. */
@@ -113,7 +113,7 @@ static int try_connect(const char *name)
 	return fd;
 }
 
-static ls_status late(const struct client *client)
+static ls_status say_late(const struct client *client)
 {
 	char rank[16];
 	snprintf(rank, sizeof rank, "%d", client->root);
@@ -133,7 +133,7 @@ static ls_status client_connect(struct client *client)
 		}
 		/* The queue of connections is full, and there is nothing to poll for. */
 		if (clock_now_ns() >= exchange->deadline_ns)
-			return late(client);
+			return say_late(client);
 		ls_status status = wait_fds(exchange->waiter, NULL, 0, client->root,
 					    clock_deadline_ns(HANDSHAKE_RETRY_MS));
 		if (status != LS_TIMED_OUT && status != LS_OK)
@@ -150,15 +150,15 @@ static ls_status client_connect(struct client *client)
 	return LS_OK;
 }
 
-/* The root may be gone while its last message is still to be read, so its end is no failure
- * here. */
+/* The root may be gone while its last message is still to be read, so the end of the root is no
+ * failure here. */
 static ls_status client_send(struct client *client, const struct transport_handshake *wire,
 			     const int *fds, int fd_count)
 {
 	ls_status status = transport_handshake_send(client->fd, wire, fds, fd_count, client->root,
 						    client->exchange, client->exchange->deadline_ns);
 	if (status == LS_TIMED_OUT)
-		return late(client);
+		return say_late(client);
 	return status == LS_PEER_DIED ? LS_OK : status;
 }
 
@@ -172,7 +172,7 @@ static ls_status client_hello(struct client *client)
 	return client_send(client, &wire, fds, TRANSPORT_FDS);
 }
 
-static ls_status impostor(const struct client *client, const char *why)
+static ls_status say_impostor(const struct client *client, const char *why)
 {
 	int pid;
 	unsigned uid;
@@ -191,7 +191,7 @@ static ls_status client_table(struct client *client, const struct transport_hand
 	if (count == 0 || wire->first != client->mapped || wire->count != count ||
 	    fd_count != count * TRANSPORT_FDS) {
 		transport_close_fds(fds, fd_count);
-		return impostor(client, "its table of ranks is nonsense");
+		return say_impostor(client, "its table of ranks is nonsense");
 	}
 	ls_status status = LS_OK;
 	for (int i = 0; i < count; i++) {
@@ -225,7 +225,7 @@ static ls_status client_failed(struct client *client, const struct transport_han
 	return status;
 }
 
-static ls_status lost(struct client *client)
+static ls_status say_lost(struct client *client)
 {
 	int pid;
 	unsigned uid;
@@ -235,7 +235,7 @@ static ls_status lost(struct client *client)
 	return LS_PEER_DIED;
 }
 
-/* One message of the root; *done once it was GO. */
+/* Handles one message of the root; *done: it was GO. */
 static ls_status client_step(struct client *client, bool *done)
 {
 	struct transport_handshake wire;
@@ -246,11 +246,12 @@ static ls_status client_step(struct client *client, bool *done)
 	ls_status status = wait_fds(client->exchange->waiter, polls, 2, client->root,
 				    client->exchange->deadline_ns);
 	if (status == LS_TIMED_OUT)
-		return late(client);
+		return say_late(client);
 	if (status != LS_OK)
 		return status;
 	if (!polls[0].revents)
-		return lost(client); /* a process that it has forked keeps its sockets open */
+		/* a process that the root has forked keeps the root's sockets open */
+		return say_lost(client);
 	switch (transport_handshake_receive(client->fd, client->transport->job, &wire, fds,
 					    HANDSHAKE_FDS_MAX, &count)) {
 	case HANDSHAKE_AGAIN:
@@ -262,10 +263,10 @@ static ls_status client_step(struct client *client, bool *done)
 			    (client->ranks.count + HANDSHAKE_CHUNK) * TRANSPORT_FDS);
 		return LS_OUT_OF_MEMORY;
 	case HANDSHAKE_END:
-		return lost(client);
+		return say_lost(client);
 	case HANDSHAKE_NONSENSE:
 	default:
-		return impostor(client, "what it says is not of this version and job");
+		return say_impostor(client, "what it says is not of this version and job");
 	}
 	if (wire.kind == HANDSHAKE_TABLE)
 		return client_table(client, &wire, fds, count);
@@ -273,7 +274,7 @@ static ls_status client_step(struct client *client, bool *done)
 	if (wire.kind == HANDSHAKE_FAIL)
 		return client_failed(client, &wire);
 	*done = wire.kind == HANDSHAKE_GO && client->mapped == client->ranks.count;
-	return *done ? LS_OK : impostor(client, "it sent a message out of turn");
+	return *done ? LS_OK : say_impostor(client, "it sent a message out of turn");
 }
 
 static ls_status client_run(struct transport *transport, const struct transport_exchange *exchange)

@@ -34,7 +34,7 @@ static void check_all_see_all(struct test_job *job)
 	for (int r = 0; r < job->size; r++) {
 		for (int q = 0; q < job->size; q++) {
 			struct transport_peer *mapped = &at(job, r)->peers[q];
-			assert_int_equal(mapped->peer, q);
+			assert_int_equal(mapped->rank, q);
 			assert_int_equal(
 				atomic_load(&transport_area_of(&job->ranks[r].team, q)->finished),
 				q + 100);

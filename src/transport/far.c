@@ -28,7 +28,7 @@ void transport_far_set(struct transport_team *team, int member, struct transport
 	far->from = transport_channel(team, team->rank, member);
 	far->pages = transport_area_of(team, member)->payloads;
 	far->sent = far->refused = far->taken = 0;
-	if (atomic_load(&far->to->sent)) /* else its inbox may have no memory yet */
+	if (atomic_load(&far->to->sent)) /* else the inbox may have no memory yet */
 		atomic_store(&far->to->sent, 0);
 	memset(far->arrived, 0, sizeof far->arrived);
 	memset(far->told, 0, sizeof far->told);
@@ -43,9 +43,10 @@ static void add_one(_Atomic uint64_t *word)
 	wait_store(word, atomic_load_explicit(word, memory_order_relaxed) + 1);
 }
 
-/* From here on the link may read the payload of a message. False: it must not, because this rank
- * has withdrawn it. The thread that withdraws stores `withdrawn` and then reads `begun`; this
- * thread does it the other way round; so one of them sees the other. */
+/* From here on the link may read the payload of a message. False: the link must not, because this
+ * rank has withdrawn the message. The thread that withdraws stores `withdrawn` and then reads
+ * `begun`. This thread stores `begun` and then reads `withdrawn`. So at least one of the two
+ * threads sees the other's store. */
 static bool begin_post(struct transport_far *far)
 {
 	atomic_store(&far->to->begun, atomic_load(&far->to->begun) + 1);
@@ -155,7 +156,7 @@ static bool post_messages(const struct transport_path *path)
 	return true;
 }
 
-/* The owner has taken the message, and the link has released its payload. */
+/* Call once the owner has taken the message, and the link has released its payload. */
 static void free_slot(struct transport_channel *to, unsigned index)
 {
 	/* In this order: a thread that the count wakes must find the slot free. */
@@ -241,10 +242,11 @@ const void *transport_payload_far(const struct transport_team *team, int peer,
 	return message->bytes <= LINK_SHORT_BYTES ? far_of(team, peer)->pages[message->index] : NULL;
 }
 
-/* Copies a payload if the link keeps it here. The thread that makes progress on the link returns
- * what is offered once this rank has withdrawn: it reads `withdrawn` and then `copying`, this
- * thread the other way round. The peer can write the length in the slot, but not the one that the
- * link has counted. False: it is to be fetched, or this rank has withdrawn. */
+/* Copies a payload if the link keeps it here. False: the payload is to be fetched, or this rank has
+ * withdrawn. Once it has, the thread that makes progress on the link returns what is offered: that
+ * thread reads `withdrawn` and then `copying`; this one stores `copying` and then reads
+ * `withdrawn`. The peer can write the length in the slot, but not the length that the link has
+ * counted. */
 static bool copy_eager(struct transport_team *team, int peer, unsigned index, void *to,
 		       uint64_t bytes, ls_status *status)
 {
@@ -351,7 +353,7 @@ static bool send_freed(const struct transport_path *path)
 	return true;
 }
 
-/* ---- both ---- */
+/* ---- source and owner ---- */
 
 bool transport_far_send(const struct transport_path *path)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Cancels of long messages to other hosts. Until the payload is offered, the source decides, as on
- * one host. From then on the message may be matched there, so the owner decides; the thread that
- * makes progress on its link does so, whatever the rank itself does.
+ * one host. From then on the message may be matched there, so the owner decides. The thread that
+ * makes progress on the owner's link does so, whatever the program there does.
  *
  *   source                                     owner
  *   transport_cancel  ---- note CANCEL ----->  not matched: cancels it, refuses the payload
@@ -23,8 +23,8 @@ bool transport_cancel(struct transport_team *team, int target, unsigned index, u
 	return true;
 }
 
-/* From here on only this rank knows the message. */
-static void end_here(const struct transport_hosts *hosts, struct mail_rts *rts)
+/* Ends a send that no other rank knows of, or knows of any more. */
+static void end_send(const struct transport_hosts *hosts, struct mail_rts *rts)
 {
 	uint32_t generation = rts->generation;
 	uint64_t pieces = transport_mail_pieces(rts->bytes);
@@ -42,7 +42,7 @@ void transport_take_offer_back(const struct transport_hosts *hosts, struct mail_
 		return;
 	/* The group has failed, and a thread of this rank waits for the end of the transfer. */
 	atomic_store(&rts->cursor, transport_mail_word(rts->generation, MAIL_CLOSED));
-	end_here(hosts, rts);
+	end_send(hosts, rts);
 }
 
 bool transport_send_cancels(const struct transport_path *path)
@@ -58,7 +58,7 @@ bool transport_send_cancels(const struct transport_path *path)
 						   transport_its_place(path, relay->to), i,
 						   generation}};
 		if (!carried->is_under_way && transport_mail_cancel(&relay->to->rts[i], generation))
-			end_here(path->hosts, &relay->to->rts[i]); /* it is not offered yet */
+			end_send(path->hosts, &relay->to->rts[i]); /* not offered yet */
 		if (!carried->is_under_way || carried->generation != generation)
 			continue;
 		if (!transport_path_post(path, TRANSPORT_KEEP_NOT, &note, NULL, 0, NULL)) {
@@ -69,8 +69,8 @@ bool transport_send_cancels(const struct transport_path *path)
 	return true;
 }
 
-static void cancel(struct transport_hosts *hosts, int peer, struct transport_relay *relay,
-		   unsigned index, uint32_t generation)
+static void cancel_offered(struct transport_hosts *hosts, int peer, struct transport_relay *relay,
+			   unsigned index, uint32_t generation)
 {
 	struct link_message *message = &relay->offered[index];
 	if (!message->handle || !transport_mail_cancel(&relay->from->rts[index], generation))
@@ -83,11 +83,11 @@ void transport_cancel_arrived(struct transport_hosts *hosts, int peer,
 			      struct transport_relay *relay, uint64_t index, uint32_t generation)
 {
 	if (index < MAIL_SLOTS)
-		cancel(hosts, peer, relay, (unsigned)index, generation);
+		cancel_offered(hosts, peer, relay, (unsigned)index, generation);
 }
 
 void transport_cancel_offered(struct transport_hosts *hosts, int peer, struct transport_relay *relay)
 {
 	for (unsigned i = 0; i < MAIL_SLOTS; i++)
-		cancel(hosts, peer, relay, i, relay->from->rts[i].generation);
+		cancel_offered(hosts, peer, relay, i, relay->from->rts[i].generation);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The groups with members on other hosts: which areas they have, from when until when. An area is
- * used by one group after another, and on each host at other times. What keeps them apart:
+ * Groups with members on other hosts: which areas a group has, from when until when. One group
+ * after another uses an area, on each host at other times. What keeps the groups apart:
  *
  *   this rank                                   a member on another host
  *   makes the group: opened = n + 1  -------->  sends nothing to this rank before that
@@ -8,9 +8,9 @@
  *   ... messages ...
  *   closes it: times_closed = n + 1  -------->  the last that this rank says of it
  *
- * The area is reset once all members have closed the group; the mirrors of theirs, when the next
- * group is made. What comes before `opened` is left over, and dropped. Model:
- * test/model/far_team.pml. */
+ * A rank resets its area once all members have closed the group, and its mirrors of the members'
+ * areas when the next group is made. What comes before `opened` is left over from an earlier group,
+ * and the rank drops it. Model: test/model/far_team.pml. */
 #include "transport/relay.h"
 
 #include <string.h>
@@ -18,9 +18,9 @@
 #include "base/clock.h"
 #include "base/messages.h"
 
-enum { LINGER_MS = 600 }; /* less than the time that a rank waits before it cuts all */
+enum { LINGER_MS = 600 }; /* less than the time that a rank waits before it cuts off all peers */
 
-/* Resets a mirror of the area of member `member` as the member resets the area. */
+/* Resets the mirror of the area of member `member`, as the member resets the area. */
 static void reset_mirror(const struct transport_team *team, int member)
 {
 	struct transport_area *area = transport_area_of(team, member);
@@ -39,9 +39,9 @@ static void reset_mirror(const struct transport_team *team, int member)
 	transport_mail_reset(&inbox->mail);
 }
 
-/* The previous group with this area may not have been closed with transport_team_close here; but
+/* Detaches also a previous group with this area that was not closed with transport_team_close here:
  * all its members have left it. */
-static void detach(struct transport_hosts *hosts, int peer, struct transport_relay *relay)
+static void detach_relay(struct transport_hosts *hosts, int peer, struct transport_relay *relay)
 {
 	transport_mirror_return_all(hosts, peer, relay);
 	hosts->transport->peers[peer].mirror->relays[relay->area] = NULL;
@@ -56,9 +56,9 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 	struct transport_mirror *mirror = member->peer->mirror;
 	uint64_t generation = closed + 1;
 	if (mirror->relays[area])
-		detach(team->transport->hosts, member->world, mirror->relays[area]);
+		detach_relay(team->transport->hosts, member->world, mirror->relays[area]);
 	reset_mirror(team, q);
-	/* The peer may have taken back an offer, which no note says. */
+	/* The peer may have taken an offer back, and no note says so. */
 	if (atomic_load(&member->area->times_closed) < closed)
 		atomic_store(&member->area->times_closed, closed);
 	relay->team = team;
@@ -71,7 +71,7 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 	relay->entered = relay->ended = relay->finished = relay->announced = 0;
 	relay->times_closed = atomic_load(&transport_area_of(team, team->rank)->times_closed);
 	relay->opened = relay->taken = relay->returned = 0;
-	relay->has_told = relay->has_cells = relay->has_pages = false;
+	relay->has_told_failure = relay->has_cells = relay->has_pages = false;
 	atomic_store(&relay->cancels, 0);
 	relay->linger_ns = 0;
 	relay->next = 1;
@@ -129,12 +129,12 @@ static bool is_used(const struct transport_relay *relay)
 	return used;
 }
 
-static void forget(struct transport_hosts *hosts, struct transport_team *team)
+static void forget_team(struct transport_hosts *hosts, struct transport_team *team)
 {
 	for (int q = 0; q < hosts->transport->size; q++) {
 		struct transport_relay *relay = &team->relays[q];
 		if (relay->to)
-			detach(hosts, q, relay);
+			detach_relay(hosts, q, relay);
 	}
 	atomic_store(&hosts->teams[team->area], NULL);
 }
@@ -149,7 +149,7 @@ bool transport_team_close(struct transport_team *team)
 	for (int q = 0; q < team->transport->size; q++)
 		used = used || (team->relays[q].team && is_used(&team->relays[q]));
 	if (!used)
-		forget(hosts, team);
+		forget_team(hosts, team);
 	transport_progress_end(hosts);
 	return !used;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Sending and receiving the messages of handshake.h, and the descriptors beside them. What arrives
- * may come from anybody: nothing is looked at before its length and head are right, and no
- * descriptor leaks. */
+ * may come from anybody: this file checks the length and the head before it looks at the rest, and
+ * leaks no descriptor. */
 #include "handshake.h"
 
 #include <string.h>
@@ -73,7 +73,8 @@ ls_status transport_handshake_send(int fd, const struct transport_handshake *wir
 			struct pollfd poll = {.fd = fd, .events = POLLOUT};
 			status = wait_fds(exchange->waiter, &poll, 1, peer, deadline_ns);
 		} else if (error == ETOOMANYREFS) {
-			/* Other processes of this user have too many in flight just now. */
+			/* Other processes of this user have too many descriptors in flight just
+			 * now. */
 			uint64_t retry_ns = clock_deadline_ns(HANDSHAKE_RETRY_MS);
 			if (clock_now_ns() >= deadline_ns)
 				return LS_TIMED_OUT;
@@ -89,7 +90,8 @@ ls_status transport_handshake_send(int fd, const struct transport_handshake *wir
 	}
 }
 
-/* Takes all descriptors out of a message, of which `max` are kept; returns how many. */
+/* Takes all descriptors out of a message, keeps at most `max` of them, and closes the others.
+ * Returns how many it keeps. */
 static int take_fds(struct msghdr *message, int *fds, int max)
 {
 	int count = 0;
@@ -126,8 +128,8 @@ enum transport_handshake_result transport_handshake_receive(int fd, uint64_t job
 	*fd_count = 0;
 	ssize_t bytes = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (bytes < 0 && errno == ECONNRESET) {
-		/* The other end closed with words of mine unread. What it said itself comes
-		 * after. */
+		/* The other end has closed before it had read all that I sent. What it sent itself
+		 * comes next. */
 		bytes = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	}
 	if (bytes < 0)

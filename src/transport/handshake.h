@@ -55,7 +55,7 @@ struct transport_handshake_ranks {
 };
 struct transport_handshake_ranks transport_handshake_ranks(const struct transport *transport,
 							   const struct transport_exchange *exchange);
-/* -1: it is none of them. */
+/* -1: the rank is none of these. */
 int transport_handshake_place(const struct transport_handshake_ranks *ranks, int rank);
 
 struct transport_handshake transport_handshake_of(const struct transport *transport,
@@ -67,7 +67,7 @@ LS_CHECKED ls_status transport_handshake_send(int fd, const struct transport_han
 					      const int *fds, int fd_count, int peer,
 					      const struct transport_exchange *exchange,
 					      uint64_t deadline_ns);
-/* Sends if it can be done at once. */
+/* Sends only if the system accepts the message at once. */
 void transport_handshake_try_send(int fd, const struct transport_handshake *wire);
 
 enum transport_handshake_result {
@@ -87,8 +87,8 @@ enum transport_handshake_result transport_handshake_receive(int fd, uint64_t job
 /* Whether the process at the other end belongs to my user; *pid and *uid for the report. */
 bool transport_handshake_same_user(int fd, int *pid, unsigned *uid);
 
-/* A descriptor that is ready once the process of `rank` has ended; -1 if that cannot be watched, or
- * is my own. *ended: it has ended already. */
+/* A descriptor that is ready once the process of `rank` has ended; -1 if that process cannot be
+ * watched, or is this one. *ended: the process has ended already. */
 int transport_handshake_watch(const struct transport_exchange *exchange, int rank, bool *ended);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Ranks on other hosts. Each has a mirror here: memory laid out as its segment, but with one inbox
- * in each area, for messages of this rank. So its words are read from local memory.
- * transport_notify sends what this rank has stored, there or in its own segment, through a link
- * (link/link.h). What other ranks have stored arrives as events, and is written to the place where
- * they would have written it on one host.
+ * Ranks on other hosts. Each has a mirror here: memory laid out as the segment of that rank, but
+ * with one inbox in each area, for messages of this rank. So this rank reads the words of that rank
+ * from local memory. transport_notify sends what this rank has stored, in a mirror or in its own
+ * segment, through a link (link/link.h). What other ranks have stored arrives as events. An event
+ * writes it to the place where that rank would have written it on one host.
  *
  * Supported: a group's entries without payload pages, `finished`, `times_closed`; messages of
  * collectives, and sends and receives, of any length. A payload of a collective's message of up to
@@ -13,16 +13,16 @@
  *
  * Words that several ranks write (transport_head_of) are shared by the members of one host. So each
  * host has a cause of its own. The rank that sets a cause, and each rank that learns of it, sends
- * it to all other hosts. There it becomes the cause, unless that host has found one at the same
- * time.
+ * it to all other hosts. There it becomes the cause, unless a rank of that host has set another
+ * cause at the same time.
  *
- * Areas are used by one group after another. A rank sends that it has made a group (`opened`)
- * before anything else about it, and others send to it only then. It sends `times_closed` last. So
- * leftovers of an earlier group are told apart, and dropped.
+ * One group after another uses an area. A rank sends that it has made a group (`opened`) before
+ * anything else about that group, and others send to it only then. It sends `times_closed` last. So
+ * each rank recognizes what is left over from an earlier group, and drops it.
  *
- * On closing a group a rank publishes what it has called in it (`ended`). A process exits only
- * after each peer has its `ended`, or it has that of the peer; so one of any two members can
- * compare: parting.c. */
+ * A rank that closes a group publishes what it has called there (`ended`). A process exits only
+ * once, for each peer, the peer has the `ended` of this rank or this rank has that of the peer. So
+ * of any two members one can compare: parting.c. */
 #ifndef TRANSPORT_HOSTS_H
 #define TRANSPORT_HOSTS_H
 
@@ -43,13 +43,13 @@ struct transport_failure {
 	char text[TRANSPORT_TEXT_BYTES];
 };
 
-/* Called by the thread that makes progress on the link. They hold no lock when they return, and
- * never block. */
+/* The thread that makes progress on the link calls these functions. They never block, and hold no
+ * lock when they return. */
 struct transport_hosts_events {
 	void *context;
 	/* The connection to a rank has broken, and nothing comes from it any more. */
 	void (*lost)(void *context, int rank);
-	/* Once or more for each group. */
+	/* A group has failed. Called once or more for each group. */
 	void (*failed)(void *context, const struct transport_failure *failure);
 	/* `ended` (struct transport_area) of a member on another host has been stored in its
 	 * mirror. */
@@ -71,8 +71,8 @@ LS_CHECKED ls_status transport_hosts_open(struct transport *transport, struct li
 /* Makes the mirror of rank `rank`, which is on another host, in place of the exchange of
  * descriptors. Errors: LS_OUT_OF_MEMORY, LS_SYSTEM, with a message. */
 LS_CHECKED ls_status transport_mirror_open(struct transport *transport, int rank);
-/* Cuts all peers, and returns all messages. Before the teams and the transport end; no other thread
- * uses them. */
+/* Cuts off all peers, and returns all messages. Call before the teams and the transport end, while
+ * no other thread uses them. */
 void transport_hosts_close(struct transport *transport);
 
 /* Sends a few words to rank `rank`, on another host. False: the link has no room now; try again
@@ -86,10 +86,11 @@ bool transport_tell_failed(struct transport *transport, int rank,
 bool transport_tell(struct transport *transport, int rank, uint64_t round, void *block,
 		    uint64_t bytes);
 
-/* Call once the members of a team are set, if some are on other hosts: area `area` of my segment
- * has its messages now. areas: those of the members; closed: how often these had been closed. A
- * member sends nothing before both have called this. `areas` NULL: the world group, before the link
- * is connected. Does nothing if all members are here. */
+/* Call once the members of a team are set, if some are on other hosts: from now on its messages
+ * come to area `area` of my segment. areas: the areas of the members; closed: how often the groups
+ * with these areas had been closed. Of two members neither sends anything to the other before both
+ * have called this. `areas` NULL: the world group, before the link is connected. Does nothing if
+ * all members are here. */
 void transport_team_open(struct transport_team *team, unsigned area, const uint16_t *areas,
 			 const uint64_t *closed);
 /* Call once all members have left the group. True: area and team may be used for another one.
@@ -106,12 +107,12 @@ LS_CHECKED ls_status transport_mirror_grow(const struct transport *transport, in
 bool transport_advance(struct transport *transport);
 
 /* Sends what is kept back because usually no rank waits for it: entries, `finished` and freed
- * slots. A thread that makes progress on the link meanwhile does it instead. Any thread, without
- * locks; never blocks. */
+ * slots. If another thread makes progress on the link just now, that thread does it. Any thread,
+ * without locks; never blocks. */
 void transport_push(struct transport *transport);
 
 /* True: there is nothing to do, and until the next transport_advance the link's descriptor becomes
- * readable when there is. False: call transport_advance first. */
+ * readable when there is something to do. False: call transport_advance first. */
 bool transport_arm(struct transport *transport);
 
 /* Starts a thread (pump.c) that makes progress on the link while no other thread of the rank does.
@@ -123,25 +124,25 @@ LS_CHECKED ls_status transport_pump_start(struct transport *transport, _Atomic u
 const struct wait_pump *transport_pump(const struct transport *transport);
 
 /* Call once this rank has closed its last group, before transport_flush: tells all ranks on other
- * hosts that it has sent `ended` of all its groups. *parted: the word to wait for. It comes when
- * each of them has all that, or has sent the same and this rank has it, or is lost or cut. That
- * needs the thread that makes progress on the link there, and nothing of the program. False: all
- * ranks are on this host. */
+ * hosts that it has sent `ended` of all its groups. *parted: the word to wait for. It reaches its
+ * value once each of these ranks has received all that, or this rank has received the same from it,
+ * or it is lost or cut off. That needs the thread that makes progress on the link there, and
+ * nothing of the program. False: all ranks are on this host. */
 bool transport_leave(struct transport *transport, struct wait_word *parted);
 
-/* Call before transport_hosts_close, while no other thread uses the transport. Blocks until what
- * this rank has stored for ranks on other hosts is on its way, even if this process is killed then,
- * and until the long messages that it has sent have been received; at most until deadline_ns, and
- * not for ranks that are lost. Ends the thread of transport_pump_start; does nothing without
- * one. */
+/* Call before transport_hosts_close, while no other thread uses the transport. Blocks until all
+ * that this rank has stored for ranks on other hosts is on its way, even if this process is killed
+ * then. Also waits until the long messages that it has sent have been received. Blocks at most
+ * until deadline_ns, and not for ranks that are lost. Ends the thread of transport_pump_start; does
+ * nothing without one. */
 void transport_flush(struct transport *transport, uint64_t deadline_ns);
 
-/* Cuts rank `rank` off. The thread that makes progress on the link does it: this one, or the one
- * that does so now. Then nobody on that host touches this rank's buffers, as the words of messages
- * under way show (mail_rts: owner_copied, source_copied), and receives of these messages fail with
+/* Cuts rank `rank` off. This thread does it, or the thread that makes progress on the link just
+ * now. Afterwards nobody on that host touches this rank's buffers, as the words of messages under
+ * way show (mail_rts: owner_copied, source_copied), and receives of these messages fail with
  * LS_ABORTED. */
 void transport_cut(struct transport *transport, int rank);
-/* Whether the connection to it has broken. */
+/* Whether the connection to rank `rank` has broken. */
 bool transport_is_lost(const struct transport *transport, int rank);
 
 /* Whether the payload of a collective's message that this rank has matched stays with `peer` until
@@ -152,29 +153,29 @@ static inline bool transport_must_fetch(const struct transport_team *team, int p
 	return !transport_is_here(team, peer) && message->bytes > LINK_SHORT_BYTES;
 }
 /* Fetches that payload to `to`, any memory of this process. The link owns `to` until this function
- * returns true: then *status is LS_OK, LS_PEER_DIED, or LS_ABORTED (cut, or withdrawn). False: it
- * is not there yet; wait for *blocked, and call again with the same arguments. At most one message
- * of a member at a time. */
+ * returns true: then *status is LS_OK, LS_PEER_DIED, or LS_ABORTED (cut, or withdrawn). False: the
+ * payload is not there yet; wait for *blocked, and call again with the same arguments. At most one
+ * message of a member at a time. */
 bool transport_collect(struct transport_team *team, int peer,
 		       const struct transport_message *message, void *to, ls_status *status,
 		       struct wait_word *blocked);
 /* After a failure: sends no message of a collective to other hosts any more, and takes none from
  * there that has not been matched. Then transport_quiet says when the link reads no payload of this
- * rank any more: when its peer has withdrawn, too, or was lost or cut. So each rank of a group that
- * has failed calls it, also one that is in no collective. Any thread. */
+ * rank any more: once the peer has withdrawn, too, or was lost or cut off. So each rank of a group
+ * that has failed calls this function, also a rank that is in no collective. Any thread. */
 void transport_withdraw(struct transport_team *team);
 
 /* Call when a long message has just been matched, in mail_rts `index` of the box of member
  * `source`. If it comes from another host, this requests its bytes to be written to `to`, so no
  * rank copies pieces; `source_copied` shows when they have arrived. Then call transport_notify.
- * False: it comes from this host. */
+ * False: the message comes from this host. */
 bool transport_fetch(struct transport_team *team, int source, unsigned index, void *to,
 		     uint64_t bytes);
 /* Call for a long message to member `target`, in mail_rts `index` of its box, which can no longer
  * be cancelled here: asks the owner to cancel it. The thread that makes progress on the owner's
  * link does so, unless the message has been matched. Once the answer is here, `owner_copied` of
- * this use has its last value: then transport_mail_was_cancelled says which. May be repeated. Any
- * thread; never blocks. False: the member is on this host. */
+ * this use has its last value: then transport_mail_was_cancelled says whether the message was
+ * cancelled. May be repeated. Any thread; never blocks. False: the member is on this host. */
 bool transport_cancel(struct transport_team *team, int target, unsigned index, uint32_t generation);
 /* Why the RTS slot of a message that was matched is closed: LS_PEER_DIED, the connection to its
  * source broke while its bytes came; LS_ABORTED: anything else, also on this host. */

@@ -42,7 +42,7 @@ static inline void hosts_join(struct test_job *job, struct loop *loop, int r, co
 	transport_team_open(&rank->team, 0, NULL, NULL);
 }
 
-/* Of a job that is not connected. */
+/* Connects the ranks of a job that is not connected. */
 static inline struct loop *hosts_connect(struct test_job *job, const int *host_of, uint64_t seed)
 {
 	struct loop *loop = loop_new(job->size, seed);
@@ -51,7 +51,7 @@ static inline struct loop *hosts_connect(struct test_job *job, const int *host_o
 	return loop;
 }
 
-/* Before the job is closed. */
+/* Call before the job is closed. */
 static inline void hosts_disconnect(struct test_job *job, struct loop *loop)
 {
 	for (int r = 0; r < job->size; r++)

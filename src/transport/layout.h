@@ -14,7 +14,8 @@
  *   |         | cause, look, claim | payloads beside them  | slots: envelope + small payload    |
  *   +---------+--------------------+-----------------------+------------------------------------+
  *
- * What is read from a peer's memory is bounds-checked; a dead owner's segment stays mapped. */
+ * A rank checks the bounds of all that it reads from a peer's memory. The segment of a dead owner
+ * stays mapped. */
 #ifndef TRANSPORT_LAYOUT_H
 #define TRANSPORT_LAYOUT_H
 
@@ -115,9 +116,9 @@ struct transport_report {
 	_Alignas(64) uint32_t status;
 	int32_t culprit; /* world rank, -1: none */
 	uint64_t operation;
-	/* The ids of all groups that fail with it, if there are several; ends with 0, if there is
-	 * room. A rank that learns of it returns only after all these groups have failed on its
-	 * host. */
+	/* The ids of all groups that fail together, if there are several; ends with 0, if there is
+	 * room. A rank that learns of the failure returns only after all these groups have failed
+	 * on its host. */
 	uint32_t groups[TRANSPORT_TOGETHER];
 	char text[TRANSPORT_TEXT_BYTES];
 };
@@ -129,8 +130,8 @@ struct transport_report {
  * receives. */
 struct transport_area {
 	_Alignas(64) _Atomic uint64_t finished; /* collectives this rank will never touch again */
-	/* Raised when a thread that waits for the one that makes progress on sends and receives, of
-	 * all groups, has to look again; only in the area of the world group. */
+	/* One thread makes progress on sends and receives, of all groups. It raises this word when
+	 * a thread that waits for it has to look again. Only in the area of the world group. */
 	_Atomic uint64_t p2p_wakeups;
 	/* The number of the newest queued collective that is complete, for threads of this rank
 	 * that wait for another of its threads. It is in the segment, so that a diagnosis can
@@ -152,16 +153,17 @@ struct transport_area {
 	 * `times_closed`. ended: 1 + how many there were; 0: not closed. history, stored before
 	 * `ended`: the hash that the next entry would have had. */
 	_Atomic uint64_t ended, history;
-	/* How many members have stored their end. Each raises it before it reads which collectives
-	 * this rank has entered. */
+	/* How many members have stored their end. Each member raises it before it reads which
+	 * collectives this rank has entered. */
 	_Atomic uint64_t members_ended;
 	/* ranks_bit of member q: its inbox is in use. Set by the owner or by member q, whichever
 	 * needs it first, before it touches the inbox (transport_inbox_open). */
 	_Alignas(64) _Atomic uint64_t inboxes[RANKS_WORLD_WORDS];
 	/* 1: the owner takes no more messages out of any inbox, in use or not. */
 	_Atomic uint64_t mail_ended;
-	/* The next five only in the area of the first member on each host, written by all members
-	 * on it. The rank that works out the first cause: the group's id << 32 | world rank + 1. */
+	/* Only the area of the first member on each host uses the next five; all members on that
+	 * host write them. claim: the rank that works out the first cause, as the group's id << 32
+	 * | world rank + 1. */
 	_Alignas(64) _Atomic uint64_t claim;
 	/* The rank whose report counts, as in `claim`. */
 	_Alignas(64) _Atomic uint64_t cause;
@@ -215,8 +217,8 @@ _Static_assert(sizeof(struct transport_slot) == 256, "message slot");
  * counter changes; so it misses nothing. It ignores messages that came after it read the counter,
  * so it never sees a message without the earlier ones. A message is done once the state of its slot
  * is no longer its position. So slots are reused at once, and a sender need not come back. A
- * refusal outlives the slot: `refused` is set before the state, once and for good, and closes the
- * channel. While nothing is in progress: posted == taken + slots whose state is not 0
+ * refusal outlives the slot: the owner sets `refused` before the state, once and for good, and that
+ * closes the channel. While nothing is in progress: posted == taken + slots whose state is not 0
  * (transport_is_valid). Model: test/model/channel.pml. */
 struct transport_channel {
 	_Alignas(64) _Atomic uint64_t posted; /* messages put in so far, by the source */
@@ -280,7 +282,7 @@ struct transport_far_host {
 	/* Since when one of the two does not hear the other, by CLOCK_MONOTONIC; 0: both hear each
 	 * other. how: how that is known, enum failure_silence. */
 	_Atomic uint64_t unheard_ns, how;
-	/* What is known of its clock, under a sequence lock; error_ns 0: nothing. */
+	/* What is known of the other host's clock, under a sequence lock; error_ns 0: nothing. */
 	_Atomic uint32_t clock_epoch;
 	uint32_t zero;
 	struct transport_far_clock {
@@ -400,8 +402,8 @@ static inline struct transport_area *transport_area_at(const struct transport_se
 					 index * transport_area_bytes(world_size));
 }
 
-/* A mirror has the head of a segment, and areas with one inbox each, for what the rank whose file
- * it is in sends to the rank whose mirror it is; and no reports. */
+/* A mirror has the head of a segment, and areas without reports, with one inbox each. The inbox is
+ * for what the rank that keeps the mirror sends to the rank that is mirrored. */
 static inline size_t transport_mirror_area_bytes(void)
 {
 	size_t bytes = sizeof(struct transport_area) + sizeof(struct transport_inbox);

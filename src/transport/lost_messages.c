@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages that stay in a ring forever, because its owner has closed the group. The rank that
- * closes it later finds them: the owner those that are there then, the source those that it has
- * sent since. Each is reported once.
+ * Messages that stay in a ring forever, because its owner has closed the group. Each of the two
+ * ranks finds some when it closes the group: the owner those that are there then, the source those
+ * that it has sent since. Each message is reported once.
  *
  *   owner: reported |= 1, looks, claims        source: posts its last, reported & 1? looks, claims
  *
- * All sequentially consistent, so if the owner does not see a message, its source sees that the
- * owner has ended. The same holds for an inbox that is not open: the owner stores mail_ended before
- * it looks whether the inbox is open, and the source opens it before it posts. */
+ * All these accesses are sequentially consistent, so if the owner does not see a message, its
+ * source sees that the owner has ended. The same holds for an inbox that is not open: the owner
+ * stores mail_ended before it looks whether the inbox is open, and the source opens it before it
+ * posts. */
 #include "base/seqlock.h"
 #include "transport/mail.h"
 
@@ -21,8 +22,8 @@ bool transport_mail_has_ended(const struct mail_box *box)
 	return atomic_load(&box->reported) & 1;
 }
 
-/* The caller reports positions from the returned one up to `next`. */
-static uint64_t claim(struct mail_box *box, uint64_t next)
+/* Claims the positions from the returned one up to `next`, whose messages the caller reports. */
+static uint64_t claim_positions(struct mail_box *box, uint64_t next)
 {
 	uint64_t reported = atomic_load(&box->reported);
 	while (reported >> 1 < next &&
@@ -45,7 +46,7 @@ static bool is_lost(const struct mail_box *box, unsigned slot, uint64_t *positio
 
 int transport_mail_lost(struct mail_box *box, uint64_t next, struct mail_envelope *first)
 {
-	uint64_t from = claim(box, next), oldest = next;
+	uint64_t from = claim_positions(box, next), oldest = next;
 	int count = 0;
 	for (unsigned i = 0; i < MAIL_SLOTS; i++) {
 		struct mail_envelope envelope;

@@ -9,8 +9,9 @@
 #include "base/seqlock.h"
 #include "base/wait.h"
 
-/* A slot is fetched this many messages before it is filled, because a line takes longer from the
- * owner's cache than a send takes. Not the next slot, which the owner may be polling. */
+/* The source fetches a slot this many messages before it fills it, because a line takes longer from
+ * the owner's cache than a send takes. It does not fetch the next slot, which the owner may be
+ * polling. */
 enum { AHEAD = 3, LINE = 64 };
 
 /* ---- the source ---- */
@@ -27,7 +28,8 @@ bool transport_mail_find_room(const struct mail_box *box, struct mail_out *out, 
 	/* This line of the owner is read once for as many messages as there were free slots. */
 	uint64_t before = out->seen;
 	out->seen = atomic_load_explicit(&box->taken, memory_order_acquire);
-	/* With none taken this wraps around, so a ring that stands still does not count. */
+	/* If none was taken, the difference wraps around, so a ring that stands still does not
+	 * count. */
 	out->receiver_lags = out->seen - before - 1 < limit / 4;
 	if (out->seen == out->posted)
 		out->clear = out->next + MAIL_SLOTS;
@@ -65,7 +67,7 @@ void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, bo
 {
 	if (transport_mail_has_rts(out, block))
 		return;
-	/* Both halves count in it. */
+	/* This word counts for both halves. */
 	out->returned = atomic_load_explicit(&box->returned, memory_order_acquire);
 	for (unsigned i = 0; i < MAIL_RTS; i++) {
 		uint64_t done = atomic_load_explicit(&box->rts[i].done, memory_order_acquire);
@@ -82,7 +84,7 @@ void transport_mail_skip(struct mail_box *box, struct mail_out *out)
 	out->next++;
 }
 
-/* Whether an older message is there that was not matched yet. */
+/* Whether the slot of this position holds an older message that was not matched yet. */
 static bool is_occupied(const struct mail_box *box, uint64_t position)
 {
 	const struct mail_slot *slot = &box->slots[transport_mail_index(position)];
@@ -96,11 +98,11 @@ void transport_mail_post(struct mail_box *box, struct mail_out *out,
 	struct mail_slot *slot = &box->slots[transport_mail_index(out->next)];
 	for (int i = 0; i < MAIL_SLOTS && out->next >= out->clear && is_occupied(box, out->next);
 	     i++) {
-		/* The owner learns of this by `sequence`. */
+		/* The owner learns of the skipped position by `sequence`. */
 		atomic_store_explicit(&slot->sequence, out->next, memory_order_release);
 		slot = &box->slots[transport_mail_index(++out->next)];
 	}
-	/* As whole words, because a diagnosis may read it at any time. */
+	/* As whole words, because a diagnosis may read the envelope at any time. */
 	seqlock_store(&slot->envelope, envelope, sizeof *envelope);
 	if (!(envelope->rts | envelope->cell))
 		transport_mail_copy(bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload, payload,
@@ -178,7 +180,8 @@ void transport_mail_rts_done(struct mail_box *box, unsigned index, uint32_t gene
 {
 	_Atomic uint64_t *done = &box->rts[index].done;
 	uint64_t word = transport_mail_word(generation, 0), before = atomic_load(done);
-	/* A source on another host may have had the slot back, and its next use be done, too. */
+	/* A source on another host may already have got the slot back, and its next use may be
+	 * done, too. */
 	while ((int64_t)(word - before) > 0 && !atomic_compare_exchange_weak(done, &before, word))
 		continue;
 	atomic_fetch_add(&box->returned, 1);

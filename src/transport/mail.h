@@ -135,14 +135,14 @@ struct mail_box {
 	/* How many uses of RTS slots have ended; raised after `done` of each. A rank that waits for
 	 * a free RTS slot reads it before it checks all slots. */
 	_Atomic uint64_t returned;
-	/* By position mod MAIL_SLOTS: of the last message taken out of that slot. */
+	/* By position mod MAIL_SLOTS: the position of the last message taken out of that slot. */
 	_Atomic uint64_t freed[MAIL_SLOTS];
 	struct mail_slot slots[MAIL_SLOTS];
 	struct mail_rts rts[MAIL_RTS];
 };
 
-/* Whether the message of that position, which the slot's `held` says, was not taken out yet. False
- * if the position is 0, or cannot be in that slot. */
+/* Whether the message of that position, which the slot's `held` names, is still there. False if the
+ * position is 0, or cannot be in that slot. */
 static inline bool transport_mail_holds(const struct mail_box *box, unsigned slot, uint64_t position)
 {
 	return position != 0 && transport_mail_index(position) == slot &&

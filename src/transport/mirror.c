@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * From the link to shared memory: mirrors of ranks on other hosts, and the events that write them,
  * or this rank's own segment. A peer may write the same as on one host: anything of its own areas,
- * and of mine the boxes between members. Each place is checked first. */
+ * and of mine only its inboxes. This file checks each place first. */
 #include "transport/relay.h"
 
 #include <stdio.h>
@@ -28,8 +28,8 @@ static struct transport_inbox *its_inbox(struct transport_area *area,
 	return inbox;
 }
 
-/* The relay of the group that the note is about, if both ranks are in it, and have been since it
- * was made. NULL: the note is left over from an earlier group with this area. */
+/* The relay of the group that the note is about, if both ranks are members and have made it. NULL:
+ * the note is left over from an earlier group with this area. */
 static const struct transport_relay *find_relay(const struct transport_hosts *hosts,
 						const struct transport_mirror *mirror, int peer,
 						bool own, unsigned area)
@@ -41,17 +41,17 @@ static const struct transport_relay *find_relay(const struct transport_hosts *ho
 	return relay && relay->to && relay->is_ready ? relay : NULL;
 }
 
-/* The words that show whether a rank has made or closed the group that has the area. */
-static bool is_of_life(bool own, uint64_t inside)
+/* Whether the word shows that a rank has made or closed the group that has the area. */
+static bool shows_life(bool own, uint64_t inside)
 {
 	return !own && (inside == offsetof(struct transport_area, opened) ||
 			inside == offsetof(struct transport_area, times_closed));
 }
 
-/* The address in this process of `bytes` at a place, at least one; NULL: a peer must not write
- * there. *inside: the offset in its area. */
-static void *find(const struct transport_hosts *hosts, int peer, uint64_t place, uint64_t bytes,
-		  unsigned *area, uint64_t *inside)
+/* The address in this process of `bytes` at a place; NULL: the peer must not write there, or bytes
+ * is 0. *inside: the offset of the place in its area. */
+static void *find_place(const struct transport_hosts *hosts, int peer, uint64_t place,
+			uint64_t bytes, unsigned *area, uint64_t *inside)
 {
 	const struct transport *transport = hosts->transport;
 	uint64_t index = place >> 33, head = sizeof(struct transport_area);
@@ -64,7 +64,7 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 		return NULL;
 	*area = (unsigned)index;
 	const struct transport_relay *relay = find_relay(hosts, mirror, peer, own, *area);
-	if (!relay && !is_of_life(own, *inside))
+	if (!relay && !shows_life(own, *inside))
 		return NULL;
 	if (!own)
 		return (unsigned char *)transport_mirror_area(transport->peers[peer].segment, *area) +
@@ -76,8 +76,8 @@ static void *find(const struct transport_hosts *hosts, int peer, uint64_t place,
 	return (unsigned char *)its_inbox(mine, relay) + (*inside - head);
 }
 
-/* The RTS slot whose `done` is at an offset of an area, and the offset of its box; -1: it is
- * another word. */
+/* The RTS slot whose `done` is at an offset of an area, and the offset of its box; -1: another word
+ * is there. */
 static int rts_of(uint64_t inside, uint64_t *box_at)
 {
 	if (inside < sizeof(struct transport_area))
@@ -110,7 +110,7 @@ static void put_word(struct transport_hosts *hosts, int peer, uint64_t place, ui
 {
 	uint64_t inside, box_at;
 	unsigned area;
-	_Atomic uint64_t *word = find(hosts, peer, place, 8, &area, &inside);
+	_Atomic uint64_t *word = find_place(hosts, peer, place, 8, &area, &inside);
 	/* This thread is the only writer. */
 	if (!word || (int64_t)(value - atomic_load_explicit(word, memory_order_relaxed)) <= 0)
 		return;
@@ -152,13 +152,13 @@ static struct transport_relay *relay_of_box(const struct transport_hosts *hosts,
 	unsigned area;
 	const struct mail_box *box =
 		place & TRANSPORT_OF_TARGET
-			? find(hosts, peer, place, sizeof(struct mail_box), &area, &inside)
+			? find_place(hosts, peer, place, sizeof(struct mail_box), &area, &inside)
 			: NULL;
 	struct transport_team *team = box ? atomic_load(&hosts->teams[area]) : NULL;
 	return team && team->relays[peer].from == box ? &team->relays[peer] : NULL;
 }
 
-/* The slot that names it arrives next. This rank does not read from the source: see
+/* The slot that names the message arrives next. This rank does not read from the source: see
  * transport_fetch. */
 static void put_long(struct transport_hosts *hosts, int peer, const struct link_message *message)
 {
@@ -197,7 +197,7 @@ static void put_cell(struct transport_hosts *hosts, int peer, const struct link_
 	unsigned index;
 	void *to = place & TRANSPORT_OF_TARGET || !message->payload
 			   ? NULL
-			   : find(hosts, peer, place, message->bytes, &index, &inside);
+			   : find_place(hosts, peer, place, message->bytes, &index, &inside);
 	if (!to || inside < offsetof(struct transport_area, cells) ||
 	    inside + message->bytes > sizeof(struct transport_area))
 		return;
@@ -212,8 +212,9 @@ static void put_channel(struct transport_hosts *hosts, int peer, const struct li
 	uint64_t place = message->note.words[1], inside;
 	unsigned area;
 	struct transport_slot *slot =
-		place & TRANSPORT_OF_TARGET ? find(hosts, peer, place, sizeof *slot, &area, &inside)
-					    : NULL;
+		place & TRANSPORT_OF_TARGET
+			? find_place(hosts, peer, place, sizeof *slot, &area, &inside)
+			: NULL;
 	struct transport_team *team = slot ? atomic_load(&hosts->teams[area]) : NULL;
 	if (team)
 		transport_far_arrived(team, peer, slot, message);
@@ -221,7 +222,7 @@ static void put_channel(struct transport_hosts *hosts, int peer, const struct li
 		transport_mirror_return(hosts, peer, message);
 }
 
-/* The text comes from a peer: it is copied once, and ended here. */
+/* The text comes from a peer, so this copies it once, and ends the copy with NUL. */
 static void put_failure(struct transport_hosts *hosts, const struct link_message *message)
 {
 	const uint64_t *words = message->note.words;
@@ -272,7 +273,7 @@ static void put_message(struct transport_hosts *hosts, int peer, const struct li
 		return;
 	}
 	bool writes = words[0] == TRANSPORT_NOTE_WRITE && message->payload;
-	void *to = writes ? find(hosts, peer, words[1], message->bytes, &area, &inside) : NULL;
+	void *to = writes ? find_place(hosts, peer, words[1], message->bytes, &area, &inside) : NULL;
 	if (!to) {
 		transport_mirror_return(hosts, peer, message);
 		return;
@@ -288,7 +289,7 @@ static bool is_cut(const struct transport_hosts *hosts, int peer)
 	return mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed);
 }
 
-/* Counted after they are stored. */
+/* Counts a message after it is stored. */
 static void take_message(void *context, int peer, const struct link_message *message)
 {
 	struct transport_hosts *hosts = context;
@@ -333,7 +334,8 @@ static void end_received(struct transport_carried *carried)
 }
 
 /* No rank reads the send's buffer any more. LS_CANCELLED: this rank has asked for that, or the
- * group has ended there. Other errors: the send remains incomplete until its group fails. */
+ * group has ended on the other host. Other errors: the send remains incomplete until its group
+ * fails. */
 static void end_sent(struct transport_carried *carried)
 {
 	struct transport_relay *relay = carried->relay;
@@ -374,7 +376,7 @@ static void end_carried(struct transport_carried *carried)
 	}
 }
 
-/* Counted after its effect. */
+/* Counts a transfer after its effect. */
 static void end_transfer(void *context, struct link_transfer *transfer)
 {
 	struct transport_hosts *hosts = context;

@@ -13,9 +13,9 @@
 struct transport;
 struct transport_team;
 
-/* Fills *out so that it waits until `word`, in member `owner`'s segment, reaches `value`, which
- * member `peer` has to store. The edge names both by world rank; if either is on another host it
- * has WAIT_SEGMENT_MIRROR. */
+/* Describes in *out a wait until `word`, in member `owner`'s segment, reaches `value`, which member
+ * `peer` has to store. The edge names both members by world rank; if either is on another host, the
+ * edge has WAIT_SEGMENT_MIRROR. */
 void transport_wait_word(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
 			 uint64_t value, int peer, struct wait_word *out);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What a diagnosis reads from a segment, in any process: messages that have not been received yet,
- * and entries of collectives. Nothing is trusted: torn or nonsensical content is left out. */
+ * and entries of collectives. It trusts nothing, and leaves out torn or nonsensical content. */
 #include <string.h>
 
 #include "base/ranks.h"
@@ -25,9 +25,9 @@ static bool read_slot(const struct mail_box *box, unsigned index, struct transpo
 	return true;
 }
 
-/* Keeps the oldest, in their order. */
-static void keep(struct transport_unexpected *all, int max, int *count,
-		 const struct transport_unexpected *one)
+/* Keeps the `max` oldest messages, in their order. */
+static void keep_oldest(struct transport_unexpected *all, int max, int *count,
+			const struct transport_unexpected *one)
 {
 	int at = *count;
 	if (at == max && all[at - 1].position <= one->position)
@@ -39,7 +39,7 @@ static void keep(struct transport_unexpected *all, int max, int *count,
 	*count += *count < max;
 }
 
-/* NULL: the segment is too short for that, or there is no such area. */
+/* NULL: the segment is too short for its job, or there is no such area. */
 static const struct transport_area *find_area(const void *segment, size_t bytes, int world_size,
 					      unsigned area)
 {
@@ -83,7 +83,7 @@ int transport_unexpected(const void *segment, size_t bytes, int world_size, unsi
 		if (!read_slot(box, i, &one))
 			continue;
 		++*total;
-		keep(out, max, &count, &one);
+		keep_oldest(out, max, &count, &one);
 	}
 	return count;
 }

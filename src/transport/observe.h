@@ -23,7 +23,7 @@ int transport_unexpected(const void *segment, size_t bytes, int world_size, unsi
 struct transport_entered {
 	uint64_t signature, count;
 };
-/* The one of collective `seq` in this area, if it has not been overwritten by a later one. */
+/* Reads the entry of collective `seq` in this area. False: a later one has overwritten it. */
 bool transport_read_entry(const struct transport_area *area, uint64_t seq,
 			  struct transport_entered *out);
 /* Whether the owner of the segment has entered collective `seq` of the group of this area, and its

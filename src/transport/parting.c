@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How ranks on different hosts part, so that of any two members of a group one learns what both
- * have called in it (engine/end.c). A rank that closes a group sends its end behind its entries.
- * The other rank compares when the end arrives, and later compares its own collectives with it. So
- * it is enough that one of the two ends arrives while its target lives. A rank that has closed its
- * last group sends LEAVES behind all its ends. Its process exits when it has from each other rank
+ * have called in it (engine/end.c). A rank that closes a group sends its end after its entries. The
+ * other rank compares when that end arrives, and later compares its own collectives with that end.
+ * So it is enough that one of the two ends arrives while its target lives. A rank that has closed
+ * its last group sends LEAVES behind all its ends. Its process exits when it has from each other
+ * rank
  *
  *   HEARD   which that rank sends when it has LEAVES, so it has all ends of this one; or
  *   LEAVES  so this rank has all ends of that one; or the end of the connection.
@@ -42,8 +43,8 @@ void transport_end_arrived(struct transport_hosts *hosts, int peer, unsigned are
 
 /* ---- all groups ---- */
 
-/* Whether the link has taken all that this rank had to send of its groups. A member that has not
- * made a group yet is sent nothing about it. */
+/* Whether the link has taken all that this rank had to send of its groups. A rank sends a member
+ * nothing about a group that the member has not made yet. */
 static bool has_said_all(const struct transport_hosts *hosts, int peer)
 {
 	for (int i = 0; i < TRANSPORT_AREAS; i++) {
@@ -56,7 +57,7 @@ static bool has_said_all(const struct transport_hosts *hosts, int peer)
 	return true;
 }
 
-static bool say(struct transport_hosts *hosts, int peer, enum transport_note what)
+static bool send_note(struct transport_hosts *hosts, int peer, enum transport_note what)
 {
 	struct link_note note = {.words = {what}};
 	bool posted = hosts->link->ops->post(hosts->link, peer, &note, NULL, 0, NULL);
@@ -68,19 +69,19 @@ static bool say(struct transport_hosts *hosts, int peer, enum transport_note wha
 void transport_parting_send(struct transport_hosts *hosts)
 {
 	bool leaves = atomic_load_explicit(&hosts->leaves, memory_order_acquire);
-	if (!leaves && !hosts->has_to_tell)
+	if (!leaves && !hosts->owes_heard)
 		return;
-	hosts->has_to_tell = false;
+	hosts->owes_heard = false;
 	for (int q = 0; q < hosts->transport->size; q++) {
 		struct transport_mirror *mirror = hosts->transport->peers[q].mirror;
 		if (!mirror)
 			continue;
-		if (leaves && !mirror->has_said && has_said_all(hosts, q))
-			mirror->has_said = say(hosts, q, TRANSPORT_NOTE_LEAVES);
-		if (mirror->is_to_be_told &&
-		    (mirror->has_said || say(hosts, q, TRANSPORT_NOTE_HEARD)))
-			mirror->is_to_be_told = false;
-		hosts->has_to_tell |= mirror->is_to_be_told;
+		if (leaves && !mirror->has_sent_leaves && has_said_all(hosts, q))
+			mirror->has_sent_leaves = send_note(hosts, q, TRANSPORT_NOTE_LEAVES);
+		if (mirror->owes_heard &&
+		    (mirror->has_sent_leaves || send_note(hosts, q, TRANSPORT_NOTE_HEARD)))
+			mirror->owes_heard = false;
+		hosts->owes_heard |= mirror->owes_heard;
 	}
 }
 
@@ -99,7 +100,7 @@ void transport_parting_arrived(struct transport_hosts *hosts, int peer, bool lea
 	if (!mirror)
 		return;
 	if (leaves)
-		mirror->is_to_be_told = hosts->has_to_tell = true;
+		mirror->owes_heard = hosts->owes_heard = true;
 	transport_parting_lost(hosts, mirror);
 }
 

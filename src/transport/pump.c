@@ -30,10 +30,10 @@ enum pump_state { PUMP_AWAKE, PUMP_TICKS, PUMP_ARMED };
 /* What another thread has done last since the pump looked. */
 enum pump_progress { PROGRESS_NONE, PROGRESS_MADE, PROGRESS_HANDED_OVER };
 
-static void wake(const struct transport_pump *pump)
+static void wake_pump(const struct transport_pump *pump)
 {
 	static const uint64_t one = 1;
-	ssize_t written = write(pump->event_fd, &one, sizeof one); /* full: it is awake */
+	ssize_t written = write(pump->event_fd, &one, sizeof one); /* full: the pump is awake */
 	(void)written;
 }
 
@@ -44,15 +44,15 @@ static void wake_armed(struct transport_pump *pump)
 	uint32_t armed = PUMP_ARMED;
 	if (atomic_load(&pump->state) == PUMP_ARMED &&
 	    atomic_compare_exchange_strong(&pump->state, &armed, PUMP_AWAKE))
-		wake(pump);
+		wake_pump(pump);
 }
 
-static void advance(void *context)
+static void advance_link(void *context)
 {
 	struct transport_pump *pump = context;
 	transport_advance(pump->transport);
-	/* In this order, see nap; and after it has made progress, because the pump may have armed
-	 * the link before. */
+	/* In this order: see nap. And after this thread has made progress, because the pump may
+	 * have armed the link before that. */
 	atomic_store(&pump->progress, PROGRESS_MADE);
 	wake_armed(pump);
 }
@@ -65,13 +65,13 @@ void transport_pump_sees(struct transport_pump *pump)
 	wake_armed(pump);
 }
 
-static void hand_over(void *context)
+static void hand_over_progress(void *context)
 {
 	struct transport_pump *pump = context;
 	uint32_t ticks = PUMP_TICKS;
 	atomic_store(&pump->progress, PROGRESS_HANDED_OVER);
 	if (atomic_compare_exchange_strong(&pump->state, &ticks, PUMP_AWAKE))
-		wake(pump);
+		wake_pump(pump);
 }
 
 /* The pump pushes when it arms the link, and looks at `progress` after that; so it pushes again
@@ -110,7 +110,7 @@ static bool tick(struct transport_pump *pump)
 {
 	transport_push(pump->transport);
 	atomic_store(&pump->state, PUMP_TICKS);
-	/* A thread that has handed over before that has not seen it. */
+	/* A thread that has handed over before this store has not seen PUMP_TICKS. */
 	bool sleeps =
 		atomic_load(&pump->progress) != PROGRESS_HANDED_OVER && !atomic_load(&pump->stop);
 	bool ours = !sleeps || sleep_on(pump, -1, TICK_MS);
@@ -121,8 +121,8 @@ static bool tick(struct transport_pump *pump)
 static bool nap(struct transport_pump *pump)
 {
 	atomic_store(&pump->state, PUMP_ARMED);
-	/* A thread that has made progress before that, and after the link was armed, has not seen
-	 * it. */
+	/* A thread that has made progress before this store, and after the link was armed, has not
+	 * seen PUMP_ARMED. */
 	bool sleeps = atomic_load(&pump->progress) == PROGRESS_NONE && !atomic_load(&pump->stop);
 	bool ours = !sleeps || sleep_on(pump, pump->transport->hosts->link->fd, NAP_MS);
 	atomic_store(&pump->state, PUMP_AWAKE);
@@ -154,7 +154,7 @@ void transport_pump_init(struct transport_pump *pump, struct transport *transpor
 	*pump = (struct transport_pump){
 		.transport = transport,
 		.event_fd = -1,
-		.calls = {.context = pump, .advance = advance, .hand_over = hand_over}};
+		.calls = {.context = pump, .advance = advance_link, .hand_over = hand_over_progress}};
 }
 
 ls_status transport_pump_start(struct transport *transport, _Atomic uint32_t *tid)
@@ -179,10 +179,10 @@ ls_status transport_pump_start(struct transport *transport, _Atomic uint32_t *ti
 	return LS_OUT_OF_MEMORY;
 }
 
-static void stop(struct transport_pump *pump)
+static void stop_pump(struct transport_pump *pump)
 {
 	atomic_store(&pump->stop, true);
-	wake(pump);
+	wake_pump(pump);
 	wait_join(pump->thread);
 	transport_close_fds(&pump->event_fd, 1);
 	atomic_store(&pump->runs, false);
@@ -206,7 +206,7 @@ void transport_flush(struct transport *transport, uint64_t deadline_ns)
 {
 	if (!transport->hosts || !transport->hosts->pump.runs)
 		return;
-	stop(&transport->hosts->pump);
+	stop_pump(&transport->hosts->pump);
 	struct pollfd fd = {.fd = transport->hosts->link->fd, .events = POLLIN};
 	ls_status status = LS_OK;
 	while (status == LS_OK) {

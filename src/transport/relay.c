@@ -14,8 +14,8 @@
 #include "base/seqlock.h"
 
 /* transport_hosts.progress. HELD: a thread makes progress on the link. AGAIN: another thread has
- * left something to it, so it checks once more before it stops. PUSH, set with AGAIN: it also
- * pushes all that the link keeps back, because nobody looks again afterwards. */
+ * left something to that thread, which checks once more before it stops. PUSH, set with AGAIN: that
+ * thread also pushes all that the link keeps back, because nobody looks again afterwards. */
 enum { HELD = 1, AGAIN = 2, PUSH = 4 };
 
 _Static_assert(sizeof(struct mail_slot) <= LINK_SHORT_BYTES, "a slot is one note");
@@ -32,7 +32,7 @@ static bool send_word(const struct transport_path *path, uint64_t at, uint64_t v
 	return transport_path_store(path, TRANSPORT_KEEP_NOT, at, value);
 }
 
-/* A word of mine that only grows, with a value that it had a moment ago. */
+/* Sends `value`, which a word of mine had a moment ago. The word only grows. */
 static bool send_mine(const struct transport_path *path, enum transport_keep keep,
 		      const _Atomic uint64_t *word, uint64_t value, uint64_t *sent)
 {
@@ -79,15 +79,16 @@ static bool send_failure(const struct transport_path *path)
 	const struct transport_area *head = transport_head_of(relay->team);
 	uint64_t cause = atomic_load_explicit(&head->cause, memory_order_acquire);
 	uint32_t teller = (uint32_t)cause - 1;
-	if (!wait_has_failed(cause) || relay->has_told || teller >= (uint32_t)transport->size)
+	if (!wait_has_failed(cause) || relay->has_told_failure ||
+	    teller >= (uint32_t)transport->size)
 		return true;
 	const struct transport_report *report = transport_report(head, transport->size, (int)teller);
 	struct link_note note = {.words = {TRANSPORT_NOTE_FAILED, cause >> 32, report->status,
 					   (uint64_t)(int64_t)report->culprit, report->operation}};
-	relay->has_told = transport_path_post(
+	relay->has_told_failure = transport_path_post(
 		path, TRANSPORT_KEEP_NOT, &note, report->groups,
 		sizeof report->groups + strnlen(report->text, sizeof report->text), NULL);
-	return relay->has_told;
+	return relay->has_told_failure;
 }
 
 /* ---- sends ---- */
@@ -228,8 +229,8 @@ static bool send_taken(const struct transport_path *path)
 
 /* ---- progress on the link ---- */
 
-/* False: the link had no memory for all. A word that announces others is read before them, and sent
- * after them. */
+/* False: the link had no memory for all. This function reads a word that announces others before
+ * them, and sends it after them. */
 static bool relay_to(struct transport_hosts *hosts, struct transport_team *team, int peer)
 {
 	struct transport_relay *relay = &team->relays[peer];
@@ -241,7 +242,7 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 				      .mine = transport->segment,
 				      .mirror = transport->peers[peer].segment};
 	const struct transport_area *mine = transport_area_of(team, team->rank);
-	if (!relay->to) /* it is not a member */
+	if (!relay->to) /* the peer is not a member */
 		return true;
 	uint64_t opened = atomic_load_explicit(&mine->opened, memory_order_acquire);
 	uint64_t left = atomic_load_explicit(&mine->times_closed, memory_order_acquire);
@@ -294,8 +295,8 @@ static bool is_any_marked(const struct transport_hosts *hosts)
 	return any != 0;
 }
 
-/* To the peers whose bits are set in word w. */
-static void push(struct transport_hosts *hosts, int w, uint64_t peers)
+/* Pushes to the peers whose bits are set in `peers`, word w of a set of ranks. */
+static void push_to(struct transport_hosts *hosts, int w, uint64_t peers)
 {
 	if (peers)
 		atomic_fetch_and(&hosts->kept[w], ~peers);
@@ -309,7 +310,7 @@ static void push(struct transport_hosts *hosts, int w, uint64_t peers)
 static void push_due(struct transport_hosts *hosts)
 {
 	for (int w = 0; w < RANKS_WORLD_WORDS; w++) {
-		push(hosts, w, hosts->due[w]);
+		push_to(hosts, w, hosts->due[w]);
 		hosts->due[w] = 0;
 	}
 }
@@ -348,16 +349,16 @@ static void relay_all(struct transport_hosts *hosts)
 }
 
 /* Serves what other threads have left to this one. */
-static void serve(struct transport_hosts *hosts)
+static void serve_others(struct transport_hosts *hosts)
 {
 	uint32_t asked = atomic_fetch_and(&hosts->progress, ~(uint32_t)AGAIN);
 	relay_all(hosts);
 	for (int w = 0; w < RANKS_WORLD_WORDS && asked & PUSH; w++)
-		push(hosts, w, atomic_load(&hosts->kept[w]));
+		push_to(hosts, w, atomic_load(&hosts->kept[w]));
 }
 
 /* False: this thread has to serve others first. */
-static bool stop(struct transport_hosts *hosts)
+static bool stop_progress(struct transport_hosts *hosts)
 {
 	uint32_t held = atomic_load(&hosts->progress);
 	return !(held & AGAIN) && atomic_compare_exchange_strong(&hosts->progress, &held, 0);
@@ -373,12 +374,13 @@ static bool make_progress(struct transport_hosts *hosts, uint32_t asks, bool adv
 	do {
 		if (advances && hosts->link->ops->advance(hosts->link))
 			did = true;
-		serve(hosts);
-	} while (!stop(hosts));
+		serve_others(hosts);
+	} while (!stop_progress(hosts));
 	return did;
 }
 
-/* After each turn but the pump's: this thread may have served others that do not look again. */
+/* Call after each turn but the pump's: this thread may have served others that do not look
+ * again. */
 static void push_or_leave(struct transport_hosts *hosts)
 {
 	if (keeps_any(hosts) && !transport_pump_pushes(&hosts->pump))
@@ -394,8 +396,8 @@ void transport_progress_begin(struct transport_hosts *hosts)
 void transport_progress_end(struct transport_hosts *hosts)
 {
 	push_due(hosts);
-	while (!stop(hosts))
-		serve(hosts);
+	while (!stop_progress(hosts))
+		serve_others(hosts);
 	push_or_leave(hosts);
 }
 
@@ -403,11 +405,11 @@ void transport_mark(struct transport_hosts *hosts, unsigned area, int rank)
 {
 	atomic_fetch_or(&hosts->unsent[area][rank / 64], ranks_bit(rank));
 	atomic_fetch_or(&hosts->areas[area / 64], UINT64_C(1) << area % 64);
-	/* Last: it is served once the link has what the bits stand for. */
+	/* Last: `served` reaches this count once the link has what the bits stand for. */
 	atomic_fetch_add(&hosts->transport->segment->marked, 1);
 }
 
-void transport_relay(const struct transport_team *team, int rank)
+void transport_relay_send(const struct transport_team *team, int rank)
 {
 	struct transport_hosts *hosts = team->transport->hosts;
 	transport_mark(hosts, team->area, team->members[rank].world);
@@ -439,7 +441,7 @@ bool transport_arm(struct transport *transport)
 	struct transport_hosts *hosts = transport->hosts;
 	if (atomic_fetch_or(&hosts->progress, HELD | AGAIN) & HELD)
 		return false;
-	serve(hosts);
+	serve_others(hosts);
 	uint64_t kept[RANKS_WORLD_WORDS];
 	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
 		kept[w] = atomic_exchange(&hosts->kept[w], 0);
@@ -451,7 +453,7 @@ bool transport_arm(struct transport *transport)
 					      ->kept,
 				     0);
 	/* What another thread has left to this one meanwhile is served by the next advance. */
-	if (!stop(hosts)) {
+	if (!stop_progress(hosts)) {
 		atomic_store(&hosts->progress, 0);
 		armed = false;
 	}

@@ -14,9 +14,10 @@ struct transport_relay;
 struct transport_mirror {
 	_Atomic uint32_t lost, cut; /* cut: a cut was requested */
 	/* See parting.c; for the thread that makes progress on the link. */
-	bool has_said;      /* LEAVES was sent to that rank */
-	bool is_to_be_told; /* HEARD has to be sent to it, unless LEAVES was */
-	bool has_parted;    /* counted in hosts->parted */
+	bool has_sent_leaves; /* this rank has sent LEAVES to that rank */
+	/* this rank has to send HEARD to that rank, unless it has sent LEAVES */
+	bool owes_heard;
+	bool has_parted; /* counted in hosts->parted */
 	/* By area of that rank: the relay of the group that has it, if this rank is a member; else
 	 * NULL. */
 	struct transport_relay *relays[TRANSPORT_AREAS];
@@ -79,13 +80,13 @@ struct transport_relay {
 	uint64_t generation, opened; /* opened: mine, as sent */
 	struct mail_box *to, *from;  /* in its mirror, from me; in my segment, from it */
 	uint64_t entered, ended, finished, times_closed; /* values sent */
-	unsigned kept_back; /* about how much since the last push: TRANSPORT_KEEP_MAX */
-	uint64_t linger_ns; /* until when it does not send times_closed; 0: still open */
-	bool has_told;      /* the peer was told that the group has failed */
-	bool has_cells;     /* the mirror's cells have memory */
-	bool has_pages;     /* the mirror's pages of payloads have memory */
-	uint64_t next;      /* the next position of `to` to be sent */
-	uint64_t announced; /* the last position whose long payload was offered */
+	unsigned kept_back;    /* about how much since the last push: TRANSPORT_KEEP_MAX */
+	uint64_t linger_ns;    /* until when it does not send times_closed; 0: still open */
+	bool has_told_failure; /* the peer was told that the group has failed */
+	bool has_cells;        /* the mirror's cells have memory */
+	bool has_pages;        /* the mirror's pages of payloads have memory */
+	uint64_t next;         /* the next position of `to` to be sent */
+	uint64_t announced;    /* the last position whose long payload was offered */
 	uint64_t taken, returned;
 	uint64_t freed[MAIL_SLOTS], done[MAIL_SLOTS];
 	struct transport_carried sent[MAIL_SLOTS], received[MAIL_SLOTS];
@@ -106,9 +107,10 @@ struct transport_pump {
 	_Atomic bool runs;
 	_Atomic uint32_t *tid;  /* to be stored by the thread */
 	_Atomic uint32_t waits; /* until the thread has begun */
-	int event_fd;           /* wakes it */
+	int event_fd;           /* wakes the pump */
 	_Atomic bool stop;
-	_Atomic uint32_t state;    /* enum pump_state; stored by the thread, and by who wakes it */
+	/* enum pump_state; stored by the pump, and by threads that wake it */
+	_Atomic uint32_t state;
 	_Atomic uint32_t progress; /* enum pump_progress; stored by all */
 	struct wait_pump calls;    /* for waiters */
 };
@@ -120,10 +122,10 @@ struct transport_hosts {
 	struct transport_hosts_events events;
 	_Atomic bool leaves;       /* transport_leave was called */
 	_Atomic uint64_t parted;   /* how many mirrors have_parted */
-	bool has_to_tell;          /* some mirror is_to_be_told */
+	bool owes_heard;           /* some mirror owes_heard */
 	_Atomic uint32_t progress; /* see relay.c */
-	/* By world rank (ranks_bit): the link keeps something back for it; it is to be pushed in
-	 * this turn. Stored by the thread that makes progress. */
+	/* By world rank (ranks_bit). kept: the link keeps something back for that rank. due: this
+	 * turn has to push it. The thread that makes progress stores both. */
 	_Atomic uint64_t kept[RANKS_WORLD_WORDS];
 	uint64_t due[RANKS_WORLD_WORDS];
 	/* By team, for each world rank: there is something to send to it. */
@@ -133,8 +135,8 @@ struct transport_hosts {
 };
 
 /* The notes of a link. words[0]: this enum. A place is (area << 32 | offset in the area) << 1 |
- * TRANSPORT_OF_…; what lies in the inbox that one of the two ranks has for the other is named as if
- * that were the area's first. */
+ * TRANSPORT_OF_…; The inbox that one of the two ranks has for the other counts as the first of its
+ * area. */
 enum transport_note {
 	/* payload goes to place [1]; then the word at place [2] gets value [3] */
 	TRANSPORT_NOTE_WRITE,
@@ -157,7 +159,8 @@ enum transport_note {
 };
 enum { TRANSPORT_OF_SOURCE = 0, TRANSPORT_OF_TARGET = 1 };
 
-/* Whether it is of a form that no peer sends: only long payloads of collectives are eager. */
+/* Whether the message has a form that no peer sends: only long payloads of collectives are
+ * eager. */
 static inline bool transport_is_forged(const struct link_message *message)
 {
 	return message->is_eager && (message->note.words[0] != TRANSPORT_NOTE_CHANNEL ||
@@ -173,8 +176,8 @@ struct transport_path {
 	struct transport_segment *mine, *mirror;
 };
 
-/* The place of something in my area of the path's group, or in the inbox there from the peer, which
- * it has to have in its mirror. */
+/* The place of `at`, which is in my area of the path's group, or in the peer's inbox there. The
+ * peer finds it in its mirror. */
 static inline uint64_t transport_my_place(const struct transport_path *path, const void *at)
 {
 	const struct transport_team *team = path->relay->team;
@@ -185,7 +188,7 @@ static inline uint64_t transport_my_place(const struct transport_path *path, con
 		offset = sizeof *area + ((uintptr_t)at - box);
 	return ((uint64_t)team->area << 32 | offset) << 1 | TRANSPORT_OF_SOURCE;
 }
-/* The place of something in the peer's mirror, which it has to have in its own area. */
+/* The place of `at`, which is in the peer's mirror here. The peer finds it in its own area. */
 static inline uint64_t transport_its_place(const struct transport_path *path, const void *at)
 {
 	unsigned area = path->relay->area;
@@ -195,9 +198,9 @@ static inline uint64_t transport_its_place(const struct transport_path *path, co
 
 /* ---- relay.c ---- */
 
-/* Between these the thread alone uses the link; it calls no function that makes progress on it.
- * Waits for another thread that makes progress, which never blocks. Not under a lock that an event
- * takes. */
+/* Between these two calls the thread alone uses the link; it calls no function that makes progress
+ * on the link. The first call waits for another thread that makes progress, which never blocks. Not
+ * under a lock that an event takes. */
 void transport_progress_begin(struct transport_hosts *hosts);
 void transport_progress_end(struct transport_hosts *hosts);
 /* As transport_advance, for the pump, which pushes when it has nothing else to do. */
@@ -217,10 +220,10 @@ bool transport_pump_pushes(struct transport_pump *pump);
 
 /* ---- what a peer is told ---- */
 
-/* What no rank waits for is sent with the next thing that a rank does wait for, or when this rank
- * has nothing else to do: up to 8 collectives, or 10 to 16 slots, at once. A peer waits for entries
- * and slots only when it has used all that it may: 32, or LOCKSTEP_MESSAGES for messages. Then it
- * may wait until the pump pushes, a millisecond at most. */
+/* A rank sends what no rank waits for together with the next thing that a rank does wait for, or
+ * when it has nothing else to do: up to 8 collectives, or 10 to 16 slots, at once. A peer waits for
+ * entries and slots only when it has used all that it may: 32, or LOCKSTEP_MESSAGES for messages.
+ * Then it may wait until the pump pushes, a millisecond at most. */
 enum transport_keep {
 	TRANSPORT_KEEP_NOT = 0,
 	TRANSPORT_KEEP_WORD = 1,
@@ -249,7 +252,7 @@ static inline bool transport_path_taken(const struct transport_path *path, enum 
 	return true;
 }
 
-/* As the functions of the link. */
+/* As the functions of the link with these names. They also count what the link has taken. */
 static inline bool transport_path_post(const struct transport_path *path, enum transport_keep keep,
 				       const struct link_note *note, const void *payload,
 				       uint64_t bytes, struct link_transfer *transfer)
@@ -264,7 +267,7 @@ static inline bool transport_path_store(const struct transport_path *path, enum 
 	       transport_path_taken(path, keep);
 }
 
-/* Also pushes what the link keeps back for the peer, because that waits for its payload to be
+/* Also pushes what the link keeps back for the peer, because the peer waits for its payload to be
  * fetched, and for this rank's entry. */
 static inline void transport_path_fetch(const struct transport_path *path,
 					const struct link_message *message, void *to,
@@ -287,19 +290,21 @@ void transport_fetch_wanted(const struct transport_path *path);
 
 /* Wakes threads of this rank. */
 void transport_mirror_wake(const struct transport_hosts *hosts);
-/* Nobody wants the payload of a message, if it has one that has not been fetched. */
+/* Call when nobody wants the payload of a message: returns it, if the message has one that has not
+ * been fetched. */
 void transport_mirror_return(struct transport_hosts *hosts, int peer,
 			     const struct link_message *message);
 
-/* As transport_mirror_return, for all that it has from one rank. */
+/* As transport_mirror_return, for all messages of one rank that the relay has. */
 void transport_mirror_return_all(struct transport_hosts *hosts, int peer,
 				 struct transport_relay *relay);
 
 /* ---- far_team.c ---- */
 
 /* Whether the peer may learn that this rank has closed the group: once it has all that this rank
- * has sent. Otherwise it might give up while the bytes of a message come, which on one host it
- * could still read. After a failure, or if it does not receive them, it may always learn it. */
+ * has sent. Otherwise the peer might give up while the bytes of a message come, which on one host
+ * it could still read. After a failure, or if the peer does not receive them, it may always learn
+ * that. */
 bool transport_may_leave(struct transport_relay *relay);
 
 /* ---- parting.c ---- */
@@ -307,18 +312,18 @@ bool transport_may_leave(struct transport_relay *relay);
 /* Sends how many collectives this rank has called, once it has closed the group: after its entries,
  * and before times_closed. False: the link had no memory. */
 bool transport_send_end(const struct transport_path *path, uint64_t ended);
-/* The end of `peer` has been stored, in this area of its mirror. */
+/* Call once the end of `peer` has been stored in this area of its mirror. */
 void transport_end_arrived(struct transport_hosts *hosts, int peer, unsigned area);
 /* Sends LEAVES and HEARD to the ranks that are due to get them. Call after all else in a turn. */
 void transport_parting_send(struct transport_hosts *hosts);
-/* `peer` has sent one of them. */
+/* Call when `peer` has sent LEAVES (`leaves`) or HEARD. */
 void transport_parting_arrived(struct transport_hosts *hosts, int peer, bool leaves);
 /* Nothing comes from that rank any more. */
 void transport_parting_lost(struct transport_hosts *hosts, struct transport_mirror *mirror);
 
 /* ---- ask.c ---- */
 
-/* Takes a note that is of no group. False: it is of one. */
+/* Takes a note that belongs to no group. False: the note belongs to one. */
 bool transport_beside_arrived(struct transport_hosts *hosts, int peer,
 			      const struct link_message *message);
 void transport_tell_ended(struct transport_hosts *hosts, struct transport_carried *carried);
@@ -352,8 +357,9 @@ void transport_far_word(struct transport_team *team, int peer, const _Atomic uin
 void transport_far_ended(struct transport_carried *carried);
 void transport_far_set(struct transport_team *team, int member, struct transport_relay *relay);
 
-/* Makes memory for a part of a mirror's area, which is noted in *has. False, after a message: the
- * system has none, and the peer is cut off, as nothing more of it would be right. */
+/* Allocates memory for a part of a mirror's area; *has: the part has memory. False, after a
+ * message: the system has none. Then the peer is cut off, because nothing more of it would be
+ * right. */
 bool transport_mirror_has(struct transport_hosts *hosts, const struct transport_relay *relay,
 			  bool *has, void *at, size_t bytes);
 

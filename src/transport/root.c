@@ -31,7 +31,7 @@ struct member {
 	int pidfd;              /* ready once its process has ended, -1: not watched */
 	int fds[TRANSPORT_FDS]; /* its own; of the root as a rank: borrowed */
 	int sent, mapped;       /* chunks of the table: mapped <= sent <= mapped + 1 */
-	bool is_told;           /* that it failed; the connection is closed */
+	bool is_told;           /* the client knows that it all failed; the connection is closed */
 	bool ended;             /* its process ended before it got the error */
 };
 
@@ -43,9 +43,9 @@ struct root {
 	int chunks;    /* in the whole table */
 	int admitted;  /* clients with a rank */
 	int under_way; /* chunks sent and not mapped yet, over all clients */
-	int culprit;   /* the world rank to name when it fails */
-	bool warned;   /* of strangers */
-	bool failed;   /* the reason was said */
+	int culprit;   /* the world rank to name when the root fails */
+	bool warned;   /* the root has warned of strangers */
+	bool failed;   /* the root has printed the reason */
 	int connection_count;
 	int connections[CONNECTION_MAX];       /* in the order of their coming */
 	struct member members[RANKS_HOST_MAX]; /* by place */
@@ -61,7 +61,7 @@ static bool is_awaited(const struct root *root, int place)
 	       (member->fd < 0 || member->mapped < member->sent);
 }
 
-/* Its world rank; -1: none. */
+/* The world rank of the first rank that the others wait for; -1: none. */
 static int first_awaited(const struct root *root)
 {
 	for (int place = 1; place < root->ranks.count; place++) {
@@ -158,7 +158,8 @@ static ls_status accept_connections(struct root *root)
 	return LS_OK;
 }
 
-static bool is_due(const struct root *root, const struct transport_handshake *wire, int fd_count)
+static bool is_proper_hello(const struct root *root, const struct transport_handshake *wire,
+			    int fd_count)
 {
 	int place = transport_handshake_place(&root->ranks, wire->rank);
 	return wire->kind == HANDSHAKE_HELLO && wire->size == root->transport->size && place > 0 &&
@@ -180,7 +181,7 @@ static ls_status hear_connection(struct root *root, int index)
 	case HANDSHAKE_EXHAUSTED:
 		return say_limit(root);
 	case HANDSHAKE_MESSAGE:
-		if (is_due(root, &wire, count))
+		if (is_proper_hello(root, &wire, count))
 			break;
 		transport_close_fds(fds, count);
 		/* fall through */
@@ -234,7 +235,7 @@ static ls_status hear_client(struct root *root, int place)
 	return LS_UNTRUSTED_PEER;
 }
 
-/* A rank that has ended sends nothing more, and all that it has sent was read. */
+/* Call once all that the rank has sent was read: a rank that has ended sends nothing more. */
 static ls_status hear_end(struct root *root, int place)
 {
 	struct member *member = &root->members[place];
@@ -251,8 +252,9 @@ static bool any_ready(const struct pollfd *polls, int count)
 	return false;
 }
 
-/* Waits until something can be received, and receives it. LS_TIMED_OUT: nobody was named yet. */
-static ls_status hear(struct root *root, bool open_door)
+/* Waits until something can be received, and receives it. LS_TIMED_OUT: no message has named a
+ * missing rank yet. */
+static ls_status hear_any(struct root *root, bool open_door)
 {
 	int size = root->ranks.count;
 	struct pollfd polls[POLLS_MAX] = {
@@ -289,7 +291,8 @@ static ls_status send_to(struct root *root, int place, const struct transport_ha
 	ls_status status = transport_handshake_send(root->members[place].fd, wire, fds, count,
 						    root->ranks.rank[place], root->exchange,
 						    root->deadline_ns);
-	/* It may have said why it closed; if not, hear_client says that it is lost. */
+	/* The client may have said why it closed; if not, hear_client says that the client is
+	 * lost. */
 	return status == LS_PEER_DIED ? LS_OK : status;
 }
 
@@ -311,18 +314,18 @@ static ls_status send_chunk(struct root *root, int place)
 
 /* ---- the three acts ---- */
 
-static ls_status gather(struct root *root)
+static ls_status gather_clients(struct root *root)
 {
 	ls_status status = LS_OK;
 	for (int place = 1; place < root->ranks.count; place++)
 		if (root->members[place].ended)
 			return say_lost(root, place);
 	while (status == LS_OK && root->admitted < root->ranks.count - 1)
-		status = hear(root, true);
+		status = hear_any(root, true);
 	return status;
 }
 
-static ls_status deal(struct root *root)
+static ls_status deal_table(struct root *root)
 {
 	for (;;) {
 		bool complete = true;
@@ -338,7 +341,7 @@ static ls_status deal(struct root *root)
 		}
 		if (complete)
 			return LS_OK;
-		ls_status status = hear(root, false);
+		ls_status status = hear_any(root, false);
 		if (status != LS_OK)
 			return status;
 	}
@@ -383,12 +386,13 @@ static void say_farewell(struct root *root, ls_status status)
 			transport_close_fds(&member->fd, 1);
 			member->is_told = true;
 		}
-	} while (status != LS_INTERRUPTED && first_awaited(root) >= 0 && hear(root, true) == LS_OK);
+	} while (status != LS_INTERRUPTED && first_awaited(root) >= 0 &&
+		 hear_any(root, true) == LS_OK);
 	for (int i = 0; i < root->connection_count; i++)
 		transport_handshake_try_send(root->connections[i], &wire);
 }
 
-static uint64_t earlier(uint64_t deadline_ns)
+static uint64_t verdict_deadline(uint64_t deadline_ns)
 {
 	uint64_t now = clock_now_ns();
 	if (deadline_ns == CLOCK_NEVER || deadline_ns <= now)
@@ -403,7 +407,7 @@ ls_status transport_root_run(struct transport *transport, const struct transport
 	struct root root = {
 		.transport = transport,
 		.exchange = exchange,
-		.deadline_ns = earlier(exchange->deadline_ns),
+		.deadline_ns = verdict_deadline(exchange->deadline_ns),
 		.ranks = transport_handshake_ranks(transport, exchange),
 	};
 	root.chunks = (root.ranks.count + HANDSHAKE_CHUNK - 1) / HANDSHAKE_CHUNK;
@@ -418,9 +422,9 @@ ls_status transport_root_run(struct transport *transport, const struct transport
 	root.members[0].fds[TRANSPORT_FD_SEGMENT] = transport->segment_fd;
 	root.members[0].fds[TRANSPORT_FD_ARENA] = exchange->arena_fd;
 	root.members[0].fds[TRANSPORT_FD_TRACE] = exchange->trace_fd;
-	ls_status status = gather(&root);
+	ls_status status = gather_clients(&root);
 	if (status == LS_OK)
-		status = deal(&root);
+		status = deal_table(&root);
 	if (status == LS_OK)
 		status = map_and_go(&root);
 	if (status == LS_TIMED_OUT)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The memory of a rank that its peers write: made here, and sealed so that nobody can shrink it
- * under those who map it. Its pages are there before anybody touches them, so that no access can
- * end in SIGBUS: most from the beginning, those of inboxes and cells once they are opened. */
+ * under the ranks that map it. Its pages are there before anybody touches them, so that no access
+ * can end in SIGBUS: most from the beginning, those of inboxes and cells once they are opened. */
 #include "segment.h"
 
 #include <fcntl.h>
@@ -32,7 +32,7 @@ void transport_close_fds(int *fds, int count)
 }
 
 /* Shared memory is not copied on fork, so a child must not see it. NULL on failure, with errno. */
-static void *map(int fd, size_t bytes)
+static void *map_file(int fd, size_t bytes)
 {
 	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (memory == MAP_FAILED)
@@ -48,7 +48,7 @@ static void *map(int fd, size_t bytes)
 	return memory;
 }
 
-static int allocate(int fd, size_t at, size_t bytes)
+static int allocate_pages(int fd, size_t at, size_t bytes)
 {
 	int rc;
 	do
@@ -57,15 +57,15 @@ static int allocate(int fd, size_t at, size_t bytes)
 	return rc;
 }
 
-/* Of area `index`, for a group of `members`. */
+/* Allocates memory for area `index`, for a group of `members`. */
 static int allocate_area(int fd, int size, unsigned index, int members, bool reports, bool populates)
 {
 	size_t area = transport_area_bytes(size), told = transport_area_reports_at(size);
 	size_t at = transport_areas_at(size) + index * area;
 	size_t bytes = populates ? offsetof(struct transport_area, cells)
 				 : transport_area_reports_at(members);
-	int rc = allocate(fd, at, bytes);
-	return rc != 0 || !reports ? rc : allocate(fd, at + told, area - told);
+	int rc = allocate_pages(fd, at, bytes);
+	return rc != 0 || !reports ? rc : allocate_pages(fd, at + told, area - told);
 }
 
 /* Without MADV_POPULATE_WRITE all inboxes have their memory from the beginning. */
@@ -83,7 +83,7 @@ struct transport_segment *transport_mirror_create(const struct transport *transp
 							: transport_mirror_area_bytes());
 	struct transport_segment *mirror =
 		(struct transport_segment *)((uintptr_t)transport->segment + at);
-	if (at >= transport->file_bytes || allocate(transport->segment_fd, at, bytes) != 0)
+	if (at >= transport->file_bytes || allocate_pages(transport->segment_fd, at, bytes) != 0)
 		return NULL;
 	if (!transport->populates)
 		open_all(transport_mirror_area(mirror, 0));
@@ -105,7 +105,7 @@ struct transport_segment *transport_segment_create(uint64_t job, int rank, int s
 	int rc = ftruncate(*fd, (off_t)bytes);
 	if (rc == 0) {
 		*step = "fallocate";
-		rc = allocate(*fd, 0, transport_areas_at(size));
+		rc = allocate_pages(*fd, 0, transport_areas_at(size));
 		if (rc == 0)
 			rc = allocate_area(*fd, size, 0, size, rank == 0, populates);
 	}
@@ -113,7 +113,7 @@ struct transport_segment *transport_segment_create(uint64_t job, int rank, int s
 		*step = "fcntl(F_ADD_SEALS)";
 		if (fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
 			*step = "mmap";
-			segment = map(*fd, bytes);
+			segment = map_file(*fd, bytes);
 		}
 	}
 	if (!segment) {
@@ -145,7 +145,8 @@ static bool can_populate(void)
 	return can;
 }
 
-static ls_status init(struct transport *transport, uint64_t job, int rank, int size, bool mirrors)
+static ls_status init_transport(struct transport *transport, uint64_t job, int rank, int size,
+				bool mirrors)
 {
 	*transport = (struct transport){.segment_fd = -1};
 	if (size < 1 || size > RANKS_WORLD_MAX || rank < 0 || rank >= size) {
@@ -167,7 +168,7 @@ static ls_status init(struct transport *transport, uint64_t job, int rank, int s
 		return transport_errno_status(error);
 	}
 	for (int i = 0; i < size; i++) {
-		peers[i].peer = i;
+		peers[i].rank = i;
 		peers[i].segment_fd = peers[i].trace_fd = -1;
 		peers[i].edge_segment = WAIT_SEGMENT_MAPPED;
 	}
@@ -177,7 +178,7 @@ static ls_status init(struct transport *transport, uint64_t job, int rank, int s
 		.rank = rank,
 		.size = size,
 	};
-	/* Last: a rank that sees it sees all the rest. */
+	/* Last: a rank that sees the magic sees all the rest. */
 	__atomic_store_n(&segment->head.magic, TRANSPORT_MAGIC, __ATOMIC_RELEASE);
 	peers[rank].segment = segment;
 	peers[rank].segment_bytes = bytes;
@@ -199,12 +200,12 @@ static ls_status init(struct transport *transport, uint64_t job, int rank, int s
 
 ls_status transport_init(struct transport *transport, uint64_t job, int rank, int size)
 {
-	return init(transport, job, rank, size, false);
+	return init_transport(transport, job, rank, size, false);
 }
 
 ls_status transport_init_mirrors(struct transport *transport, uint64_t job, int rank, int size)
 {
-	return init(transport, job, rank, size, true);
+	return init_transport(transport, job, rank, size, true);
 }
 
 void transport_hold(struct transport *transport)
@@ -348,7 +349,7 @@ void transport_team_fini(struct transport_team *team)
 	*team = (struct transport_team){0};
 }
 
-/* The room for messages is written before it is read. */
+/* `messages` keeps its content: each is written before it is read. */
 static void clear_box(struct transport_box *box)
 {
 	lock_peer_acquire(&box->lock);
@@ -356,7 +357,8 @@ static void clear_box(struct transport_box *box)
 	lock_peer_release(&box->lock);
 }
 
-/* Numbers the hosts of the members in their order, so that it is the same on all ranks. */
+/* Numbers the hosts in the order of the members, so that each host has the same number on all
+ * ranks. */
 static void place_members(struct transport_team *team)
 {
 	memset(team->here, 0, sizeof team->here);
@@ -407,8 +409,7 @@ void transport_team_set_world(struct transport_team *team)
 
 /* ---- mapping ---- */
 
-/* NULL if fd is what a segment of rank `rank` has to be before it can be touched; else the
- * reason. */
+/* NULL if fd is what a segment has to be before a rank may touch it; else the reason. */
 static const char *refuse_file(int fd, size_t bytes)
 {
 	struct stat stat;
@@ -443,7 +444,7 @@ static ls_status map_peer(const struct transport *transport, int rank, int fd,
 	*out = NULL;
 	const char *why = refuse_file(fd, bytes);
 	if (!why) {
-		segment = map(fd, bytes);
+		segment = map_file(fd, bytes);
 		if (!segment) {
 			status = transport_errno_status(errno);
 			why = strerror(errno);

@@ -11,12 +11,12 @@
 /* The descriptors that a rank passes to each other rank, in this order. */
 enum { TRANSPORT_FD_SEGMENT, TRANSPORT_FD_ARENA, TRANSPORT_FD_TRACE, TRANSPORT_FDS };
 
-/* Closes those that are >= 0, and sets them to -1. */
+/* Closes the descriptors that are >= 0, and sets them to -1. */
 void transport_close_fds(int *fds, int count);
 
 /* Maps the memory of another rank `rank`, and takes ownership of the descriptors (fds is all -1
- * then), also on failure. Checks everything before it uses it. Errors have a message that names the
- * rank. */
+ * then), also on failure. Checks all that it gets before it uses it. Errors have a message that
+ * names the rank. */
 LS_CHECKED ls_status transport_peer_open(struct transport *transport, int rank,
 					 int fds[TRANSPORT_FDS]);
 /* As transport_peer_open, for my own rank; the caller keeps the descriptors. */
@@ -31,12 +31,12 @@ static inline struct transport_channel *transport_channel(const struct transport
 }
 
 /* A segment for `rank`, as transport_init makes it: memory for area 0, all else empty. `populates`:
- * inboxes get theirs when they are opened. NULL on failure, with errno, and *step names the
+ * inboxes get their memory when they are opened. NULL on failure, with errno, and *step names the
  * call. */
 struct transport_segment *transport_segment_create(uint64_t job, int rank, int size, bool mirrors,
 						   bool populates, int *fd, const char **step);
-/* Allocates memory for the mirror of `rank`, and for its first area. NULL on failure, with errno.
- * */
+/* Allocates memory for the mirror of `rank`, and for its first area. NULL on failure, with
+ * errno. */
 struct transport_segment *transport_mirror_create(const struct transport *transport, int rank);
 
 /* Makes the pages of a range. 0, or -1 with errno; EINVAL before Linux 5.14. */
@@ -47,7 +47,8 @@ void transport_channel_reset(struct transport_channel *channel);
 
 /* Sends to a member on another host what was not sent yet; or leaves that to the thread that makes
  * progress on the link. */
-void transport_relay(const struct transport_team *team, int rank);
+void transport_relay_send(const struct transport_team *team, int rank);
+
 /* ---- far.c: messages of collectives to and from a member on another host ---- */
 
 bool transport_quiet_far(struct transport_team *team, int peer, struct wait_word *blocked);

@@ -39,7 +39,7 @@ struct transport_cursor {
 
 /* One rank as this process sees it; my own rank has one too. */
 struct transport_peer {
-	int peer; /* world rank */
+	int rank; /* of the world */
 	struct transport_segment *segment;
 	size_t segment_bytes;
 	struct memory_view arena;
@@ -80,7 +80,7 @@ struct transport_box {
 
 /* A member of a group. */
 struct transport_member {
-	int world; /* its rank there */
+	int world; /* its world rank */
 	struct transport_peer *peer;
 	struct transport_area *area; /* of this group, in its segment */
 };
@@ -166,8 +166,8 @@ void transport_fini(struct transport *transport);
  * LS_OUT_OF_MEMORY, LS_SYSTEM, with a message. */
 LS_CHECKED ls_status transport_area_grow(struct transport *transport, unsigned index, int members,
 					 bool reports);
-/* Resets it for another group, except `times_closed`. All `members` of the group that used it have
- * left; it ran this many `collectives`. */
+/* Resets an area of my segment for another group, except `times_closed`. All `members` of the group
+ * that used it have left; it ran this many `collectives`. */
 void transport_area_reset(struct transport *transport, unsigned index, int members,
 			  uint64_t collectives);
 /* Allocates memory for the inbox of member `source` in the area of member `owner`, if it has none
@@ -194,15 +194,15 @@ void transport_team_set_world(struct transport_team *team);
 /* ---- plain memory ---- */
 
 /* Whether every member on this host has found that it can read this rank's plain memory, so that a
- * window may be shown to it by address. False as long as a peer has not tried yet; it tries before
- * its transport_connect returns, and nobody waits for that. One load once it is known. Any
+ * window may be shown to it by address. False as long as a peer has not tried yet; a peer tries
+ * before its transport_connect returns, and nobody waits for that. One load once it is known. Any
  * thread. */
 bool transport_reads_me(struct transport_team *team);
 
-/* Whether such a window may be this buffer of the caller's: transport_reads_me holds, and the
- * system lets other processes read the buffer. It does not for all memory, such as that of a
- * device's driver. This tries the first and the last byte; a buffer that could be read once is not
- * tried again. Any thread. */
+/* Whether a window that is shown by address may be this buffer of the caller's: transport_reads_me
+ * holds, and the system lets other processes read the buffer. The system does not let them read all
+ * memory: not that of a device's driver, for example. This tries the first and the last byte; a
+ * buffer that could be read once is not tried again. Any thread. */
 bool transport_reads_buffer(struct transport_team *team, const void *buffer, uint64_t bytes);
 
 /* Copies `bytes` at `address` in the memory of member `peer`'s process to `to`: all of them, or an
@@ -247,7 +247,7 @@ static inline struct transport_entry *transport_entry(const struct transport_tea
 {
 	return &transport_area_of(team, rank)->entries[transport_entry_index(seq)];
 }
-/* The area with this number of a rank, as this process has it mapped. */
+/* Area `index` of a rank, as this process has mapped it. */
 static inline struct transport_area *transport_peer_area(const struct transport *transport,
 							 const struct transport_peer *peer,
 							 unsigned index)
@@ -255,8 +255,8 @@ static inline struct transport_area *transport_peer_area(const struct transport 
 	return peer->mirror ? transport_mirror_area(peer->segment, index)
 			    : transport_area_at(peer->segment, transport->size, index);
 }
-/* The inbox of member `source` in the area of member `owner`. On another host only this rank's own
- * is known. */
+/* The inbox of member `source` in the area of member `owner`. Of an owner on another host only this
+ * rank's own inbox is known. */
 static inline struct transport_inbox *transport_inbox_of(const struct transport_team *team,
 							 int owner, int source)
 {
@@ -283,10 +283,10 @@ static inline struct memory_view *transport_arena(const struct transport_team *t
 bool transport_post(struct transport_team *team, int peer,
 		    const struct transport_envelope *envelope, const void *payload, uint64_t window,
 		    uint64_t *ticket, struct wait_word *blocked) LOCK_AVOIDS(peer);
-/* Whether a posted message has been taken, or, to another host, its payload is needed no more, nor
- * that of an earlier message to this peer. If not, wait for *blocked. *refused: the status to
- * return, LS_OK or that of a refusal. The first refused message closes the channel, so all later
- * calls return its status. LS_INTERNAL if the peer wrote nonsense. */
+/* Whether a posted message has been taken; or, if it went to another host, whether the link no
+ * longer needs its payload, nor that of an earlier message to this peer. If not, wait for *blocked.
+ * *refused: the status to return, LS_OK or that of a refusal. The first refused message closes the
+ * channel, so all later calls return its status. LS_INTERNAL if the peer wrote nonsense. */
 bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_status *refused,
 		     struct wait_word *blocked);
 
@@ -298,11 +298,11 @@ struct transport_message *transport_match(struct transport_team *team, int peer,
 /* After a failure: whether `peer` will read none of the long messages that I posted any more; if it
  * may, wait for *blocked. The caller has set the group's cause before. A rank that matches a
  * message reads the cause afterwards, and before it reads the payload. So once all matched messages
- * are taken, none is read any more. A peer on another host reads through this rank's link: call
- * transport_withdraw first. */
+ * are taken, the peer reads none any more. A peer on another host reads through this rank's link:
+ * call transport_withdraw first. */
 bool transport_quiet(struct transport_team *team, int peer, struct wait_word *blocked);
 /* The payload (message->bytes), in memory that the peer can still change; NULL if the peer wrote
- * nonsense. Not of a message that transport_must_fetch. */
+ * nonsense. Not for a message for which transport_must_fetch is true. */
 const void *transport_payload(struct transport_team *team, int peer,
 			      const struct transport_message *message);
 /* Frees the slot and wakes the sender. refused: LS_OK, or the status that the sender is to return.

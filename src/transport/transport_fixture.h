@@ -79,7 +79,7 @@ static inline void test_job_fini_rank(struct test_job *job, int r)
 	free(rank->wait_table);
 }
 
-/* Without ranks: processes make their own, as they must after fork. */
+/* A job without ranks: processes make their own ranks, as they must after fork. */
 static inline struct test_job *test_job_empty(int size, unsigned limit_ms)
 {
 	struct test_job *job = calloc(1, sizeof *job);
@@ -91,7 +91,7 @@ static inline struct test_job *test_job_empty(int size, unsigned limit_ms)
 	return job;
 }
 
-/* Everything but the connections. */
+/* A job with all but the connections. */
 static inline struct test_job *test_job_new_of(int size, unsigned limit_ms, bool mirrors)
 {
 	struct test_job *job = test_job_empty(size, limit_ms);

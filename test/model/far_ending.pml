@@ -23,7 +23,7 @@ byte got[2], got_hash[6], got_ended[2], got_end_hash[2];
 bit members_ended[2];
 
 byte sent[2], sent_end[2];
-bit leaves[2], has_said[2], is_to_be_told[2], has_parted[2], gone[2];
+bit leaves[2], has_sent_leaves[2], owes_heard[2], has_parted[2], gone[2];
 bit found; /* the cause */
 
 mtype = { ENTRY, END, LEAVES, HEARD };
@@ -130,7 +130,7 @@ proctype member(byte r)
 #if MUTANT == 4 /* whoever stays lets nobody go */
 #define MAY_TELL(r) 0
 #else
-#define MAY_TELL(r) is_to_be_told[r]
+#define MAY_TELL(r) owes_heard[r]
 #endif
 
 /* relay_to, transport_parting_send, and what arrives: one thread at a time. */
@@ -166,15 +166,15 @@ end:	do
 		fi;
 over:		value = 0
 	:: atomic {
-		!gone[r] && ROOM(r) && leaves[r] && !has_said[r] && HAS_SAID_ALL(r) ->
-		has_said[r] = 1;
+		!gone[r] && ROOM(r) && leaves[r] && !has_sent_leaves[r] && HAS_SAID_ALL(r) ->
+		has_sent_leaves[r] = 1;
 		send(r, LEAVES, 0, 0)
 	   }
 	:: atomic {
 		!gone[r] && ROOM(r) && MAY_TELL(r) ->
-		is_to_be_told[r] = 0;
+		owes_heard[r] = 0;
 		if
-		:: !has_said[r] -> send(r, HEARD, 0, 0)
+		:: !has_sent_leaves[r] -> send(r, HEARD, 0, 0)
 		:: else
 		fi
 	   }
@@ -207,7 +207,7 @@ over:		value = 0
 			atomic { compare_arrived(r) }
 #endif
 		:: kind == LEAVES ->
-			is_to_be_told[r] = 1;
+			owes_heard[r] = 1;
 			has_parted[r] = 1
 		:: kind == HEARD -> has_parted[r] = 1
 		fi;
