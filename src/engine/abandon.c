@@ -2,7 +2,7 @@
  * Collectives after their group has failed: when one ends, no rank touches its buffers any more. */
 #include "engine/engine_private.h"
 #include "op/stream.h"
-#include "transport/hosts.h"
+#include "hosts/hosts.h"
 
 /* Counts peers that have entered this collective and not finished it. */
 static int still_inside(struct engine *engine, struct op *op, const struct ranks *gone)
@@ -32,14 +32,14 @@ static bool are_all_off_the_link(struct engine *engine, struct op *op, bool forc
 {
 	struct transport_team *team = engine->team;
 	op->word_count = 0;
-	transport_withdraw(team);
+	hosts_withdraw(team);
 	for (int q = 0; q < team->size; q++) {
 		struct wait_word *word = &op->words[op->word_count];
 		bool fetches = op->fetching && op->fetching_from == q;
 		if (transport_is_here(team, q))
 			continue;
 		if (force && (fetches || !transport_quiet(team, q, word)))
-			transport_cut(team->transport, team->members[q].world);
+			hosts_cut(team->transport, team->members[q].world);
 		if (!transport_quiet(team, q, word))
 			op->word_count++;
 	}

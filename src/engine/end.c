@@ -13,7 +13,7 @@
  * All sequentially consistent, so of any two members the later one sees the other. Between hosts
  * entries, `ended` and `times_closed` arrive in the order in which they were sent. So the same
  * holds of an arrival and of what this rank itself does, and it is enough that one of the two ends
- * arrives: transport/parting.c. A rank leaves only after it has read the others, and an area is
+ * arrives: hosts/parting.c. A rank leaves only after it has read the others, and an area is
  * reset only after all have left; so all that is read belongs to this group. Nothing blocks.
  * Models: test/model/ending.pml, and far_ending.pml between hosts. */
 #include "engine/end.h"

@@ -13,7 +13,7 @@
 #include "inline.h"
 #include "op/device.h"
 #include "op/stream.h"
-#include "transport/hosts.h"
+#include "hosts/hosts.h"
 
 static const enum plan_algorithm wanted_of[] = {
 	[SETTING_ALGORITHM_AUTO] = PLAN_NONE,         [SETTING_ALGORITHM_DIRECT] = PLAN_DIRECT,
@@ -361,7 +361,7 @@ static void leave(struct engine *engine, struct op *op)
 	wait_store(finished, op->seq);
 	transport_notify_all(team);
 	if (team->host_count > 1) /* their ranks wait for it, and for the entry */
-		transport_push(team->transport);
+		hosts_push(team->transport);
 }
 
 /* Setting BLOCKING: compares the entries of all ranks, and waits until all have finished. A rank in

@@ -2,7 +2,7 @@
  * Collectives of ranks on several hosts: all kinds, for ranks in any places, in orders that a seed
  * draws. */
 #include "engine/hosts_play_fixture.h"
-#include "transport/relay.h"
+#include "hosts/hosts_private.h"
 
 /* EAGER, OFFERED: bytes, several pieces of the loop-back. OFFERED_INTS elements are offered even if
  * the ranks of a host share them. */
@@ -71,7 +71,7 @@ enum { KINDS = sizeof kinds / sizeof kinds[0] };
 static void settle(struct play *play)
 {
 	for (int i = 0; i < 3000; i++)
-		transport_advance(transport_of(play, (int)draw(play, (uint64_t)play->at->size)));
+		hosts_advance(transport_of(play, (int)draw(play, (uint64_t)play->at->size)));
 	for (int r = 0; r < play->at->size; r++) {
 		struct transport_team *team = &play->players[r].unit->link->team;
 		struct wait_word word;
@@ -229,7 +229,7 @@ static void abandon_all(struct play *play, bool force)
 		int rank = (int)draw(play, (uint64_t)play->at->size);
 		struct player *player = &play->players[rank];
 		MUST(steps < STEPS_MAX);
-		transport_advance(transport_of(play, rank));
+		hosts_advance(transport_of(play, rank));
 		if (out[rank])
 			continue;
 		enum op_progress progress =
@@ -243,7 +243,7 @@ static void abandon_all(struct play *play, bool force)
 			       player->buffers.send_bytes + player->buffers.recv_bytes + 64);
 	}
 	for (int i = 0; i < 3000; i++)
-		transport_advance(transport_of(play, (int)draw(play, (uint64_t)play->at->size)));
+		hosts_advance(transport_of(play, (int)draw(play, (uint64_t)play->at->size)));
 	for (int r = 0; r < play->at->size; r++) {
 		const struct call_buffers *buffers = &play->players[r].buffers;
 		for (uint64_t i = 0; i < buffers->send_bytes + buffers->recv_bytes + 64; i++)
@@ -272,14 +272,14 @@ static void cut_after(const struct placement *at, enum trace_kind kind, int coun
 	for (int i = 0; i < count; i++)
 		step(play);
 	*fetching += play->players[0].op.fetching || play->players[last].op.fetching;
-	transport_cut(transport_of(play, 0), last);
-	for (int steps = 0; !transport_is_lost(transport_of(play, last), 0); steps++) {
+	hosts_cut(transport_of(play, 0), last);
+	for (int steps = 0; !hosts_is_lost(transport_of(play, last), 0); steps++) {
 		MUST(steps < STEPS_MAX);
 		step(play);
 	}
 	atomic_store(&play->hosts->fixture->cause, 1);
 	for (int r = 0; r < at->size; r++)
-		lost += transport_is_lost(transport_of(play, r), 0);
+		lost += hosts_is_lost(transport_of(play, r), 0);
 	assert_int_equal(lost, 1);
 	for (int r = 0; r < at->size; r++)
 		play->players[r].op.status = LS_ABORTED;
@@ -343,8 +343,8 @@ static void force_needs_no_peer(void **state)
 	begin(play, 0, &call);
 	for (int i = 0; i < 100; i++) {
 		advance(root);
-		transport_advance(transport_of(play, 0));
-		transport_advance(transport_of(play, 1));
+		hosts_advance(transport_of(play, 0));
+		hosts_advance(transport_of(play, 1));
 	}
 	assert_true(root->is_blocked);
 	atomic_store(&play->hosts->fixture->cause, 1);
@@ -352,8 +352,8 @@ static void force_needs_no_peer(void **state)
 		assert_int_equal(engine_abandon(root->unit->engine, &root->op, NULL, false),
 				 OP_BLOCKED);
 		assert_true(root->op.word_count > 0);
-		transport_advance(transport_of(play, 0));
-		transport_advance(transport_of(play, 1));
+		hosts_advance(transport_of(play, 0));
+		hosts_advance(transport_of(play, 1));
 	}
 	assert_int_equal(engine_abandon(root->unit->engine, &root->op, NULL, true), OP_DONE);
 	end(play);

@@ -36,7 +36,7 @@ struct player {
 };
 
 struct play {
-	struct hosts *hosts;
+	struct test_hosts *hosts;
 	const struct placement *at;
 	uint64_t seed;
 	struct player players[TEST_RANKS];
@@ -88,7 +88,7 @@ static inline void step(struct play *play)
 {
 	int rank = (int)draw(play, (uint64_t)play->at->size);
 	if (draw(play, 2))
-		transport_advance(transport_of(play, rank));
+		hosts_advance(transport_of(play, rank));
 	else
 		advance(&play->players[rank]);
 }

@@ -76,9 +76,9 @@ static void take_all(struct unit *unit, unsigned char *to)
 	for (uint64_t i = 0; i < PASSED; i++) {
 		while (!(message = transport_match(team, 0, PASSED_SEQ, &word)))
 			MUST(test_job_await(unit->link, &word) == LS_OK);
-		MUST(message->count == i && transport_must_fetch(team, 0, message));
+		MUST(message->count == i && hosts_must_fetch(team, 0, message));
 		bool wanted = i % 2 == 0;
-		while (wanted && !transport_collect(team, 0, message, to, &status, &word))
+		while (wanted && !hosts_collect(team, 0, message, to, &status, &word))
 			MUST(test_job_await(unit->link, &word) == LS_OK);
 		MUST(!wanted || (status == LS_OK && to[0] == i && to[PASSED_BYTES - 1] == i));
 		if (i == 0)

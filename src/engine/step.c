@@ -6,7 +6,7 @@
 #include "base/ranks.h"
 #include "kernel/kernel.h"
 #include "engine_private.h"
-#include "transport/hosts.h"
+#include "hosts/hosts.h"
 
 struct range {
 	uint64_t offset, bytes, elements; /* the offset is in bytes */
@@ -407,8 +407,8 @@ enum op_progress engine_step_fetch(struct engine *engine, struct op *op)
 {
 	struct transport_message *message = op->fetching;
 	ls_status status;
-	if (!transport_collect(engine->team, op->fetching_from, message, op->target, &status,
-			       &op->words[op->word_count])) {
+	if (!hosts_collect(engine->team, op->fetching_from, message, op->target, &status,
+			   &op->words[op->word_count])) {
 		op->word_count++;
 		return OP_BLOCKED;
 	}
@@ -442,7 +442,7 @@ static enum op_progress step_recv(struct engine *engine, struct op *op, const st
 	unsigned char *target = range.bytes ? own(op, step->to) + range.offset : NULL;
 	if (whole && message->bytes != range.bytes)
 		return refuse(engine, op, step->peer, message);
-	if (whole && transport_must_fetch(engine->team, step->peer, message)) {
+	if (whole && hosts_must_fetch(engine->team, step->peer, message)) {
 		op->fetching = message;
 		op->fetching_from = step->peer;
 		op->target = target;

@@ -134,16 +134,16 @@ void failure_read(const struct ls_group *group, struct ls_failure *out)
 	text_clean(out->text, true);
 }
 
-bool failure_copy(const struct ls_group *group, struct transport_failure *out)
+bool failure_copy(const struct ls_group *group, struct hosts_failure *out)
 {
 	uint64_t cause = atomic_load_explicit(group->waiter.cause, memory_order_acquire);
 	const struct transport_report *report = published(group, cause);
 	if (!report)
 		return false;
-	*out = (struct transport_failure){.group = group->id,
-					  .status = report->status,
-					  .culprit = report->culprit,
-					  .operation = report->operation};
+	*out = (struct hosts_failure){.group = group->id,
+				      .status = report->status,
+				      .culprit = report->culprit,
+				      .operation = report->operation};
 	memcpy(out->groups, report->groups, sizeof out->groups);
 	memcpy(out->text, report->text, sizeof out->text);
 	out->text[sizeof out->text - 1] = '\0';
@@ -397,7 +397,7 @@ void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *h
 }
 
 bool failure_write_told(struct world *world, const struct failure_cause_ref *ref,
-			struct ls_group *own, const struct transport_failure *told)
+			struct ls_group *own, const struct hosts_failure *told)
 {
 	uint64_t open = nobody(ref->id);
 	if (own)

@@ -20,7 +20,7 @@ static bool note(struct ls_group *group)
 		return false;
 	atomic_fetch_add(&group->world->failures, 1);
 	if (group->world->link) {
-		transport_withdraw(&group->team);
+		hosts_withdraw(&group->team);
 		transport_notify_all(&group->team); /* tells other hosts */
 	}
 	return true;

@@ -5,7 +5,7 @@
 
 #include "auth/auth.h"
 #include "diagnose/diagnose.h"
-#include "transport/hosts.h"
+#include "hosts/hosts.h"
 #include "world/ls_group.h"
 
 /* ---- cause.c ---- */
@@ -58,14 +58,14 @@ void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *h
  * it; `own` is the group if this rank is in it, NULL if not. False: the group has failed, or
  * somebody is working out its cause. Prints nothing. Does not block. */
 bool failure_write_told(struct world *world, const struct failure_cause_ref *ref,
-			struct ls_group *own, const struct transport_failure *told);
+			struct ls_group *own, const struct hosts_failure *told);
 /* Call when another rank or thread is about to publish a cause: waits for that, for at most 600
  * ms. */
 void failure_await_cause(struct ls_group *group, const struct failure_cause_ref *ref);
 /* Publishes my reports as these causes, and then wakes all ranks. */
 void failure_publish(struct world *world, const struct failure_cause_ref *refs, int count);
 /* Copies the report that counts on this host. False: the group has not failed. */
-bool failure_copy(const struct ls_group *group, struct transport_failure *out);
+bool failure_copy(const struct ls_group *group, struct hosts_failure *out);
 void failure_read(const struct ls_group *group, struct ls_failure *out);
 /* Call for a new group, of which no failure has been claimed or published. */
 void failure_begin(const struct ls_group *group);
@@ -86,7 +86,7 @@ void failure_raise_deadlock(struct ls_group *group, struct diagnose_job *job,
  * that fail with it have failed, too. Blocks for at most 600 ms. */
 void failure_complete(struct ls_group *group);
 /* Fails the groups that a rank on another host says have failed. Does not block. */
-void failure_raise_told(struct world *world, const struct transport_failure *failure);
+void failure_raise_told(struct world *world, const struct hosts_failure *failure);
 
 /* ---- arrivals.c ---- */
 
@@ -100,7 +100,7 @@ void failure_await_arrivals(struct ls_group *group, const struct diagnose_hint *
 struct failure_far *failure_far_open(void);
 /* After the link is closed. */
 void failure_far_close(struct failure_far *far);
-void failure_far_events(struct transport_hosts_events *events);
+void failure_far_events(struct hosts_events *events);
 /* Answers what other hosts have asked. */
 void failure_far_answer(struct world *world);
 /* A snapshot of all ranks on all hosts, to be freed with free(). NULL: some host has not answered
@@ -125,7 +125,7 @@ void failure_show_serve(struct world *world);
 /* ---- far_ranks.c ---- */
 
 /* The reactions to failures and ends of ranks on other hosts. */
-struct transport_hosts_events failure_hosts_events(struct world *world);
+struct hosts_events failure_hosts_events(struct world *world);
 
 /* ---- pulse.c: heartbeats between hosts (room control) ---- */
 
@@ -181,7 +181,7 @@ bool failure_is_unreturned(const struct ls_group *group);
 
 /* ---- far_ends.c: the ends of members on other hosts ---- */
 
-void failure_ends_events(struct transport_hosts_events *events);
+void failure_ends_events(struct hosts_events *events);
 /* For the watch: fails the groups in which an end that has arrived differs from what this rank
  * called. If another host is to say so, this one waits a second for that first. */
 void failure_ends_serve(struct world *world);

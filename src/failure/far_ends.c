@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The ends of members on other hosts (engine/end.c, transport/parting.c). The thread that makes
+ * The ends of members on other hosts (engine/end.c, hosts/parting.c). The thread that makes
  * progress on the link compares an end when it arrives, and leaves a difference to the watch,
  * because a report may take a second. Until that is done the group's area is not reused. */
 #include "base/clock.h"
@@ -36,7 +36,7 @@ static void note_ended(void *context, const struct transport_team *team, int ran
 	failure_watch_serve(&world->watch);
 }
 
-void failure_ends_events(struct transport_hosts_events *events)
+void failure_ends_events(struct hosts_events *events)
 {
 	events->ended = note_ended;
 }
@@ -141,7 +141,7 @@ void failure_ends_await(struct world *world)
 	int peer;
 	if (!group)
 		return;
-	if (failure_status(group) == LS_OK && transport_leave(&world->transport, &parted))
+	if (failure_status(group) == LS_OK && hosts_leave(&world->transport, &parted))
 		while (status == LS_INTERRUPTED && clock_now_ns() < call.deadline_ns)
 			status = wait_words(&group->quiet, &call, &peer);
 	world_release(group);

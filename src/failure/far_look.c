@@ -30,7 +30,7 @@ enum {
 
 /* ---- from the thread that makes progress on the link ---- */
 
-static void note_asked(void *context, int rank, const uint64_t words[TRANSPORT_ASK_WORDS])
+static void note_asked(void *context, int rank, const uint64_t words[HOSTS_ASK_WORDS])
 {
 	struct world *world = context;
 	struct heard *heard = &world->watch.far->heard[rank];
@@ -59,7 +59,7 @@ static void note_told(void *context, int rank, uint64_t round, void *block, uint
 	failure_watch_serve(&world->watch);
 }
 
-void failure_far_events(struct transport_hosts_events *events)
+void failure_far_events(struct hosts_events *events)
 {
 	events->asked = note_asked;
 	events->told = note_told;
@@ -115,7 +115,7 @@ static void answer_look(struct world *world, int rank, struct heard *heard, uint
 	heard->first = failure_collect(world, NULL);
 	heard->first_round = round;
 	if (heard->first)
-		(void)transport_ask(&world->transport, rank, (uint64_t[]){SEEN, round});
+		(void)hosts_ask(&world->transport, rank, (uint64_t[]){SEEN, round});
 }
 
 static void answer_confirm(struct world *world, int rank, struct heard *heard, uint64_t round)
@@ -135,7 +135,7 @@ static void answer_confirm(struct world *world, int rank, struct heard *heard, u
 		failure_add_sites(world, second);
 		block = diagnose_pack(second, &here, traffic, &bytes);
 	}
-	if (block && !transport_tell(&world->transport, rank, round, block, bytes))
+	if (block && !hosts_tell(&world->transport, rank, round, block, bytes))
 		free(block);
 	free(second);
 	free(traffic);
@@ -148,7 +148,7 @@ static void answer_copy(struct world *world, int rank, uint64_t round)
 	struct ranks here = failure_ranks_here(world);
 	size_t bytes;
 	void *block = failure_pack_traces(world, &here, &bytes);
-	if (block && !transport_tell(&world->transport, rank, round, block, bytes))
+	if (block && !hosts_tell(&world->transport, rank, round, block, bytes))
 		free(block);
 }
 
@@ -221,7 +221,7 @@ static struct ranks ask_all(struct world *world, const struct ranks *speakers, e
 {
 	struct ranks asked = {{0}};
 	RANKS_EACH (q, speakers)
-		if (transport_ask(&world->transport, q, (uint64_t[]){what, round}))
+		if (hosts_ask(&world->transport, q, (uint64_t[]){what, round}))
 			ranks_add(&asked, q);
 	return asked;
 }

@@ -10,15 +10,14 @@ static void note_lost(void *context, int rank)
 	failure_mark_dead(context, rank);
 }
 
-static void note_failed(void *context, const struct transport_failure *told)
+static void note_failed(void *context, const struct hosts_failure *told)
 {
 	failure_raise_told(context, told);
 }
 
-struct transport_hosts_events failure_hosts_events(struct world *world)
+struct hosts_events failure_hosts_events(struct world *world)
 {
-	struct transport_hosts_events events = {
-		.context = world, .lost = note_lost, .failed = note_failed};
+	struct hosts_events events = {.context = world, .lost = note_lost, .failed = note_failed};
 	failure_far_events(&events);
 	failure_ends_events(&events);
 	return events;

@@ -174,7 +174,7 @@ void *failure_pack_traces(const struct world *world, const struct ranks *ranks, 
 	head.bytes = sizeof head;
 	RANKS_EACH (q, ranks) {
 		uint64_t more = world->views[q].header ? world->views[q].bytes : 0;
-		if (more > TRANSPORT_TELL_MAX || align(more) > TRANSPORT_TELL_MAX - head.bytes)
+		if (more > HOSTS_TELL_MAX || align(more) > HOSTS_TELL_MAX - head.bytes)
 			continue;
 		head.of[q] = more;
 		head.bytes += align(more);

@@ -191,7 +191,7 @@ void failure_silence_note(struct failure_pulse *pulse, const struct control_verd
 /* ---- what each rank does ---- */
 
 static void explain(const struct failure_pulse *pulse, int host, uint64_t now_ns,
-		    struct transport_failure *out)
+		    struct hosts_failure *out)
 {
 	struct transport_far_host *far = &pulse->shared->hosts[host];
 	uint64_t since_ns = atomic_load(&far->unheard_ns), how = atomic_load(&far->how);
@@ -240,7 +240,7 @@ static int find_groups(struct failure_pulse *pulse, int host, uint32_t ids[TRANS
 static void give_up(struct failure_pulse *pulse, int host, uint64_t now_ns)
 {
 	struct world *world = pulse->world;
-	struct transport_failure failure = {.status = LS_UNREACHABLE, .culprit = -1};
+	struct hosts_failure failure = {.status = LS_UNREACHABLE, .culprit = -1};
 	uint32_t ids[TRANSPORT_AREAS];
 	for (int q = world->size - 1; q >= 0; q--)
 		if (pulse->host_of[q] == host)
@@ -260,7 +260,7 @@ static void give_up(struct failure_pulse *pulse, int host, uint64_t now_ns)
 		if (pulse->host_of[q] != host || atomic_load(&world->dead[q]))
 			continue;
 		failure_mark_dead(world, q);
-		transport_cut(&world->transport, q);
+		hosts_cut(&world->transport, q);
 	}
 }
 

@@ -71,12 +71,12 @@ static int find_groups(const struct diagnose_job *job, const struct ranks *cycle
 static void tell_others(struct ls_group *group, const struct ranks *cycle)
 {
 	struct world *world = group->world;
-	struct transport_failure failure;
+	struct hosts_failure failure;
 	if (!world->link || !failure_copy(group, &failure))
 		return;
 	RANKS_EACH (r, cycle)
 		if (world->transport.peers[r].mirror)
-			(void)transport_tell_failed(&world->transport, r, &failure);
+			(void)hosts_tell_failed(&world->transport, r, &failure);
 }
 
 void failure_raise_deadlock(struct ls_group *group, struct diagnose_job *job,
@@ -91,7 +91,7 @@ void failure_raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 	tell_others(group, &verdict->culprits);
 }
 
-static void complete(struct ls_group *group, uint32_t id, const struct transport_failure *failure)
+static void complete(struct ls_group *group, uint32_t id, const struct hosts_failure *failure)
 {
 	struct world *world = group->world;
 	struct ls_group *own = world_hold(world, id);
@@ -108,7 +108,7 @@ static void complete(struct ls_group *group, uint32_t id, const struct transport
 
 void failure_complete(struct ls_group *group)
 {
-	struct transport_failure failure;
+	struct hosts_failure failure;
 	if (!failure_copy(group, &failure))
 		return;
 	for (int i = 0; i < TRANSPORT_TOGETHER && failure.groups[i]; i++)
@@ -121,7 +121,7 @@ void failure_complete(struct ls_group *group)
 /* The groups of a failure that another host reports. */
 struct told {
 	struct world *world;
-	const struct transport_failure *failure;
+	const struct hosts_failure *failure;
 	struct failure_cause_ref refs[TRANSPORT_TOGETHER + 1];
 	struct ls_group *own[TRANSPORT_TOGETHER + 1]; /* held, or NULL: this rank is not in it */
 	int count, own_count;
@@ -138,7 +138,7 @@ static void take(struct told *told, uint32_t id)
 		told->refs[told->count++] = ref;
 }
 
-void failure_raise_told(struct world *world, const struct transport_failure *failure)
+void failure_raise_told(struct world *world, const struct hosts_failure *failure)
 {
 	struct told told = {.world = world, .failure = failure};
 	bool is_named = false;
@@ -151,7 +151,7 @@ void failure_raise_told(struct world *world, const struct transport_failure *fai
 	failure_publish(world, told.refs, told.count);
 	for (int i = 0; i < told.own_count; i++) {
 		/* Also for threads that are in no call of the group now. */
-		transport_withdraw(&told.own[i]->team);
+		hosts_withdraw(&told.own[i]->team);
 		world_release(told.own[i]);
 	}
 }

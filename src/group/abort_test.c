@@ -42,7 +42,7 @@ static void *explain(void *argument)
 	struct explainer *explainer = argument;
 	ls_group *group = explainer->group;
 	struct failure_cause_ref ref = failure_cause_ref_of(group);
-	struct transport_failure failure = {
+	struct hosts_failure failure = {
 		.group = group->id, .status = LS_TIMED_OUT, .culprit = -1, .text = "it took long"};
 
 	while (!atomic_load(&explainer->aborted) ||

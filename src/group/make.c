@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/messages.h"
-#include "transport/hosts.h"
+#include "hosts/hosts.h"
 #include "failure/failure.h"
 #include "progress/lane.h"
 #include "progress/warn.h"
@@ -53,6 +53,7 @@ static void destroy(struct ls_group *group)
 	mailbox_fini(group->mailbox);
 	group->mailbox = NULL;
 	engine_fini(&group->engine);
+	hosts_team_fini(&group->team);
 	transport_team_fini(&group->team);
 	progress_lane_fini(group);
 	group->fork_generation = FORK_NEVER; /* a world whose opening failed has not left it */
@@ -91,6 +92,8 @@ static struct ls_group *create(struct world *world, uint32_t area, const char *f
 	group->memory_reports = area == 0;
 	progress_lane_init(group);
 	ls_status status = transport_team_init(&group->team, &world->transport);
+	if (status == LS_OK)
+		status = hosts_team_init(&group->team);
 	if (status != LS_OK)
 		MESSAGE_SAY(MESSAGE_GROUP_MEMORY, function,
 			    (size_t)world->size * sizeof *group->team.boxes);
@@ -152,7 +155,7 @@ static void clear_left(struct world *world, struct ls_group *left)
 {
 	struct ls_group *next;
 	for (struct ls_group *group = left; group; group = next) {
-		bool free = transport_team_close(&group->team);
+		bool free = hosts_team_close(&group->team);
 		next = group->next;
 		if (free)
 			clear(group);
@@ -310,8 +313,8 @@ void group_init(struct ls_group *group, const struct group_making *making)
 	atomic_store(&group->revoke_at_ns, 0);
 	transport_team_set(&group->team, making->rank, making->size, making->members, making->areas);
 	bool first = making->id == WORLD_GROUP_ID;
-	transport_team_open(&group->team, group->area, first ? NULL : making->areas,
-			    making->left_before);
+	hosts_team_open(&group->team, group->area, first ? NULL : making->areas,
+			making->left_before);
 	for (int q = 0; q < making->size; q++)
 		group->peers[making->members[q]] =
 			(struct wait_peer){.left = &transport_area_of(&group->team, q)->times_closed,

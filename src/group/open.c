@@ -158,7 +158,7 @@ enum { SPIN_BETWEEN_HOSTS = 10 };
 static void final_waiter(struct world *world)
 {
 	const struct settings *settings = &world->settings;
-	const struct wait_pump *pump = transport_pump(&world->transport);
+	const struct wait_pump *pump = hosts_pump(&world->transport);
 	uint32_t spin_ns = (uint32_t)settings->spin_us * 1000;
 	if (pump)
 		spin_ns = spin_ns < UINT32_MAX / SPIN_BETWEEN_HOSTS ? spin_ns * SPIN_BETWEEN_HOSTS

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/messages.h"
 #include "failure/failure.h"
-#include "transport/hosts.h"
+#include "hosts/hosts.h"
 
 enum { FLUSH_MS = 1000 };
 
@@ -117,18 +117,18 @@ ls_status group_hosts_mirror(struct world *world, const struct rendezvous_table 
 			     const struct open_hosts *hosts)
 {
 	struct transport *transport = &world->transport;
-	struct transport_hosts_events events = failure_hosts_events(world);
+	struct hosts_events events = failure_hosts_events(world);
 	world->watch.far = failure_far_open();
 	if (!world->watch.far) {
 		MESSAGE_SAY(MESSAGE_NET_MEMORY, world->size);
 		return LS_OUT_OF_MEMORY;
 	}
 	publish_locations(transport->segment, table, hosts);
-	ls_status status = transport_hosts_open(transport, world->link, hosts->host_of, &events);
+	ls_status status = hosts_open(transport, world->link, hosts->host_of, &events);
 	for (int q = 0; q < world->size && status == LS_OK; q++) {
 		if (ranks_have(&hosts->here, q))
 			continue;
-		status = transport_mirror_open(transport, q);
+		status = hosts_mirror_open(transport, q);
 		if (status != LS_OK)
 			break;
 		const struct open_facts *facts = &card_of(hosts, q)->facts;
@@ -229,7 +229,7 @@ ls_status group_hosts_connect(struct world *world, const struct rendezvous_table
 	}
 	say_hosts(world, table);
 	atomic_store(&world->trace.wait_table->link_tids[1], net_thread(link));
-	return transport_pump_start(&world->transport, &world->trace.wait_table->link_tids[0]);
+	return hosts_pump_start(&world->transport, &world->trace.wait_table->link_tids[0]);
 }
 
 ls_status group_hosts_beat(struct world *world, const struct rendezvous_table *table,
@@ -250,8 +250,8 @@ void group_hosts_close(struct world *world)
 	failure_pulse_close(world);
 	if (!world->link)
 		return;
-	transport_flush(&world->transport, clock_deadline_ns(FLUSH_MS));
-	transport_hosts_close(&world->transport);
+	hosts_flush(&world->transport, clock_deadline_ns(FLUSH_MS));
+	hosts_close(&world->transport);
 	world->link->ops->close(world->link);
 	world->link = NULL;
 	failure_far_close(world->watch.far);

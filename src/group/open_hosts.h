@@ -56,7 +56,7 @@ LS_CHECKED ls_status group_hosts_gather(struct world *world, const struct rendez
 const char *group_hosts_root_address(const struct open_hosts *hosts);
 
 /* After transport_init: makes mirrors of the ranks on other hosts, and notes in this rank's segment
- * where all are. Errors: of transport_mirror_open. */
+ * where all are. Errors: of hosts_mirror_open. */
 LS_CHECKED ls_status group_hosts_mirror(struct world *world, const struct rendezvous_table *table,
 					const struct open_hosts *hosts);
 

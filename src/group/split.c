@@ -215,8 +215,7 @@ static ls_status add_own_memory(const struct request *request)
 		const struct transport_peer *peer = &transport->peers[making->members[i]];
 		is_first = is_first && (peer->mirror || i >= making->rank);
 		if (peer->mirror)
-			status = transport_mirror_grow(transport, making->members[i],
-						       making->areas[i]);
+			status = hosts_mirror_grow(transport, making->members[i], making->areas[i]);
 	}
 	return status == LS_OK ? group_add_memory(request->mine, making->size, is_first) : status;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Cancels sends and receives that have not been matched, and ends those of a group that has failed.
  * Whether a long send to another host was matched, this rank cannot know, so it asks the receiver
- * (transport/far_cancel.c). */
+ * (hosts/far_cancel.c). */
 #include "mailbox/mailbox_private.h"
 #include "op/stream.h"
-#include "transport/hosts.h"
+#include "hosts/hosts.h"
 
 void mailbox_unqueue(struct mailbox_peer *peer, struct op *op)
 {
@@ -95,7 +95,7 @@ bool mailbox_ask_cancel(struct mailbox *mailbox, struct op *op, struct wait_word
 	}
 	lock_mail_release(&mailbox->lock);
 	/* If the operation has ended, its RTS slot may be in use again: then no rank is asked. */
-	return asks && transport_cancel(mailbox->team, peer, index, generation);
+	return asks && hosts_cancel(mailbox->team, peer, index, generation);
 }
 
 bool mailbox_cancel(struct mailbox *mailbox, struct op *op)
@@ -169,9 +169,9 @@ static bool is_off_the_link(struct mailbox *mailbox, struct op *op, bool force)
 	if (is_out(mailbox, op))
 		return true;
 	if (op->call.kind == TRACE_SEND)
-		transport_cancel(team, peer, p2p->index, p2p->generation);
+		hosts_cancel(team, peer, p2p->index, p2p->generation);
 	if (force && !op->input_block) /* a copy may be read forever */
-		transport_cut(team->transport, team->members[peer].world);
+		hosts_cut(team->transport, team->members[peer].world);
 	return is_out(mailbox, op);
 }
 

@@ -90,7 +90,7 @@ static void step(struct message *message, struct unit *units, uint64_t *random)
 			go_on(&units[1], &message->receive, &message->receive_ended);
 		break;
 	default:
-		transport_advance(&units[draw(random, 2)].link->transport);
+		hosts_advance(&units[draw(random, 2)].link->transport);
 		break;
 	}
 }
@@ -125,7 +125,7 @@ static void test_drawn(void **state)
 	(void)state;
 	int cancelled = 0, received = 0;
 	for (uint64_t seed = 1; seed <= 3; seed++) {
-		struct hosts *hosts = open_hosts(RANKS, host_of, seed);
+		struct test_hosts *hosts = open_hosts(RANKS, host_of, seed);
 		struct message *messages = calloc(TOGETHER, sizeof *messages);
 		struct unit *units = hosts->fixture->units;
 		uint64_t random = seed;
@@ -162,7 +162,7 @@ static void begin_now(struct message *message, struct unit *source, int tag, uin
  * receiver's link. */
 static void fail_with_sends(bool answers)
 {
-	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
 	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[1];
 	struct message *messages = calloc(SENDS, sizeof *messages);
 	uint64_t random = 1;
@@ -170,8 +170,8 @@ static void fail_with_sends(bool answers)
 	for (int i = 0; i < SENDS; i++)
 		begin_now(&messages[i], source, i, &random);
 	for (int i = 0; i < 1000; i++) { /* all is offered, or as much as there is room for */
-		transport_advance(&source->link->transport);
-		transport_advance(&target->link->transport);
+		hosts_advance(&source->link->transport);
+		hosts_advance(&target->link->transport);
 	}
 	atomic_store(&hosts->fixture->cause, 1);
 	for (int i = 0; i < SENDS; i++) {
@@ -182,8 +182,8 @@ static void fail_with_sends(bool answers)
 		while ((progress = mailbox_abandon(source->mailbox, send, NULL, !answers)) ==
 		       OP_BLOCKED) {
 			assert_true(answers && ++turns < 10000);
-			transport_advance(&source->link->transport);
-			transport_advance(&target->link->transport);
+			hosts_advance(&source->link->transport);
+			hosts_advance(&target->link->transport);
 		}
 		assert_int_equal(progress, OP_DONE);
 	}
@@ -195,14 +195,14 @@ static void fail_with_sends(bool answers)
 static void fail_without_room(bool cuts)
 {
 	enum { BYTES = 5000, TURNS = 20000 };
-	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
 	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[1];
 	struct message *messages = calloc(SENDS, sizeof *messages);
 	int over = 0;
 	assert_non_null(messages);
 	for (int i = 0; i < 100; i++) { /* both have opened the group */
-		transport_advance(&source->link->transport);
-		transport_advance(&target->link->transport);
+		hosts_advance(&source->link->transport);
+		hosts_advance(&target->link->transport);
 	}
 	for (int i = 0; i < SENDS; i++) {
 		void *block;
@@ -212,7 +212,7 @@ static void fail_without_room(bool cuts)
 		assert_int_equal(mailbox_advance(source->mailbox, &messages[i].send), OP_BLOCKED);
 	}
 	for (int i = 0; i < 10; i++)
-		transport_advance(&source->link->transport); /* as much as there is room for */
+		hosts_advance(&source->link->transport); /* as much as there is room for */
 	assert_false(messages[SENDS - 1].send.p2p.rts->cursor & MAIL_MATCHED);
 	atomic_store(&hosts->fixture->cause, 1);
 	for (int turn = 0; turn < TURNS && over < SENDS; turn++) {
@@ -225,9 +225,9 @@ static void fail_without_room(bool cuts)
 			message->send_ended = true;
 			over++;
 		}
-		transport_advance(&source->link->transport);
+		hosts_advance(&source->link->transport);
 		if (!cuts)
-			transport_advance(&target->link->transport);
+			hosts_advance(&target->link->transport);
 	}
 	assert_int_equal(over, SENDS);
 	free(messages);
@@ -252,7 +252,7 @@ static void test_failed(void **state)
 static void test_receive_is_left(void **state)
 {
 	(void)state;
-	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
 	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[1];
 	unsigned char *from = malloc(LARGE), *to = calloc(1, LARGE);
 	struct op send, receive;
@@ -262,8 +262,8 @@ static void test_receive_is_left(void **state)
 	begin(target, &receive, &target->workspace, TRACE_RECV, 5, to, LARGE, false);
 	while (mailbox_advance(target->mailbox, &receive) == OP_BLOCKED && !to[0]) {
 		assert_int_equal(mailbox_advance(source->mailbox, &send), OP_BLOCKED);
-		transport_advance(&source->link->transport);
-		transport_advance(&target->link->transport);
+		hosts_advance(&source->link->transport);
+		hosts_advance(&target->link->transport);
 	}
 	assert_int_equal(to[LARGE - 1], 0); /* it is under way, or this tests nothing */
 	atomic_store(&hosts->fixture->cause, 1);
@@ -271,8 +271,8 @@ static void test_receive_is_left(void **state)
 	assert_int_equal(mailbox_abandon(target->mailbox, &receive, NULL, true), OP_DONE);
 	memset(to, 0, LARGE);
 	for (int i = 0; i < 10000; i++) {
-		transport_advance(&source->link->transport);
-		transport_advance(&target->link->transport);
+		hosts_advance(&source->link->transport);
+		hosts_advance(&target->link->transport);
 	}
 	assert_null(memchr(to, 1, LARGE));
 	assert_int_equal(mailbox_abandon(source->mailbox, &send, NULL, false), OP_DONE);
@@ -311,11 +311,11 @@ bool __wrap_mailbox_cancel(struct mailbox *mailbox, struct op *op)
 	return __real_mailbox_cancel(mailbox, op);
 }
 
-static void advance_both(struct hosts *hosts, int turns)
+static void advance_both(struct test_hosts *hosts, int turns)
 {
 	for (int i = 0; i < turns; i++) {
-		transport_advance(&hosts->fixture->units[0].link->transport);
-		transport_advance(&hosts->fixture->units[1].link->transport);
+		hosts_advance(&hosts->fixture->units[0].link->transport);
+		hosts_advance(&hosts->fixture->units[1].link->transport);
 	}
 }
 
@@ -323,7 +323,7 @@ static void advance_both(struct hosts *hosts, int turns)
 static void test_given_up(void **state)
 {
 	(void)state;
-	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
 	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[1];
 	unsigned char *from = malloc(LARGE), *to = calloc(1, LARGE);
 	struct op send, receive;
@@ -355,7 +355,7 @@ static void test_given_up(void **state)
 static void test_no_memory_for_cells(void **state)
 {
 	(void)state;
-	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
 	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[1];
 	unsigned char from[1000], to[1000];
 	struct op send, receive;
@@ -372,7 +372,7 @@ static void test_no_memory_for_cells(void **state)
 	}
 	refuses_memory = false;
 	assert_int_equal(to[0], 9);
-	assert_true(transport_is_lost(&source->link->transport, 1)); /* it was cut off */
+	assert_true(hosts_is_lost(&source->link->transport, 1)); /* it was cut off */
 	close_hosts(hosts);
 }
 
@@ -380,7 +380,7 @@ static void test_no_memory_for_cells(void **state)
 static void test_late_answer(void **state)
 {
 	(void)state;
-	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
 	struct unit *source = &hosts->fixture->units[0];
 	struct message *message = calloc(1, sizeof *message);
 	struct wait_word words[2];

@@ -122,7 +122,7 @@ static void must_be_unproven(const struct op *op)
 static void test_cut(void **state)
 {
 	(void)state;
-	struct hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
 	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[FAR];
 	struct transport *here = &source->link->transport, *there = &target->link->transport;
 	unsigned char *from = malloc(LONGEST), *to = calloc(1, LONGEST);
@@ -134,22 +134,22 @@ static void test_cut(void **state)
 		assert_int_equal(mailbox_advance(source->mailbox, &send), OP_BLOCKED);
 		must_be_unproven(&receive);
 		must_be_unproven(&send);
-		transport_advance(here);
-		transport_advance(there);
+		hosts_advance(here);
+		hosts_advance(there);
 	}
 	assert_int_equal(to[LONGEST - 1], 0); /* it is under way, or this tests nothing */
 	atomic_store(&hosts->fixture->cause, 1);
 	assert_int_equal(mailbox_abandon(source->mailbox, &send, NULL, false), OP_BLOCKED);
-	transport_cut(here, FAR);
+	hosts_cut(here, FAR);
 	assert_int_equal(mailbox_abandon(source->mailbox, &send, NULL, false), OP_DONE);
 	memset(from, 2, LONGEST);
-	while (!transport_is_lost(there, 0))
-		transport_advance(there);
+	while (!hosts_is_lost(there, 0))
+		hosts_advance(there);
 	assert_int_equal(mailbox_advance(target->mailbox, &receive), OP_FAILED);
 	assert_int_equal(receive.status, LS_PEER_DIED);
 	assert_null(memchr(to, 2, LONGEST));
 	assert_int_equal(mailbox_abandon(target->mailbox, &receive, NULL, false), OP_DONE);
-	assert_false(transport_is_lost(here, FAR)); /* it has cut it itself */
+	assert_false(hosts_is_lost(here, FAR)); /* it has cut it itself */
 	close_hosts(hosts);
 	free(from);
 	free(to);

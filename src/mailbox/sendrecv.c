@@ -11,7 +11,7 @@
 #include "base/messages.h"
 #include "kernel/kernel.h"
 #include "op/device.h"
-#include "transport/hosts.h"
+#include "hosts/hosts.h"
 
 /* ---- a new send ---- */
 
@@ -261,7 +261,7 @@ static enum op_progress await_source(struct mailbox *mailbox, struct op *op)
 	int from = p2p->message.source;
 	/* The source closes the RTS slot when it fails, and then takes its buffer back. */
 	if (transport_mail_is_closed(rts, p2p->generation)) {
-		ls_status why = transport_fetch_failed(mailbox->team, from, p2p->index);
+		ls_status why = hosts_fetch_failed(mailbox->team, from, p2p->index);
 		return op_fail(op, why, why == LS_PEER_DIED ? from : -1);
 	}
 	atomic_store_explicit(&rts->ticks, p2p->ticks, memory_order_relaxed);

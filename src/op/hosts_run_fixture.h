@@ -12,7 +12,7 @@ enum { RANKS = 3, FAR = 2 };
 static const int host_of[RANKS] = {0, 0, 1};
 
 struct progress {
-	struct hosts *hosts;
+	struct test_hosts *hosts;
 	_Atomic bool *stop;
 	int rank;
 };
@@ -24,7 +24,7 @@ static inline void *make_progress(void *argument)
 	struct transport *transport =
 		&progress->hosts->fixture->job->ranks[progress->rank].transport;
 	while (!atomic_load(progress->stop))
-		if (!transport_advance(transport))
+		if (!hosts_advance(transport))
 			sched_yield();
 	return NULL;
 }
@@ -33,7 +33,7 @@ static inline void *make_progress(void *argument)
 static inline void run(unit_function *function)
 {
 	for (uint64_t seed = 1; seed <= 5; seed++) {
-		struct hosts *hosts = open_hosts(RANKS, host_of, seed);
+		struct test_hosts *hosts = open_hosts(RANKS, host_of, seed);
 		_Atomic bool stop = false;
 		struct progress progress[RANKS];
 		pthread_t threads[RANKS];

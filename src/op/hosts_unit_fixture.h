@@ -5,16 +5,16 @@
 #define OP_HOSTS_UNIT_FIXTURE_H
 
 #include "op/unit_fixture.h"
-#include "transport/hosts_fixture.h"
+#include "hosts/hosts_fixture.h"
 
-struct hosts {
+struct test_hosts {
 	struct fixture *fixture;
 	struct loop *loop;
 };
 
-static inline struct hosts *open_hosts(int size, const int *host_of, uint64_t seed)
+static inline struct test_hosts *open_hosts(int size, const int *host_of, uint64_t seed)
 {
-	struct hosts *hosts = calloc(1, sizeof *hosts);
+	struct test_hosts *hosts = calloc(1, sizeof *hosts);
 	struct fixture *fixture = calloc(1, sizeof *fixture);
 	const struct settings settings = {.messages = MAIL_SLOTS};
 	MUST(hosts && fixture);
@@ -28,7 +28,7 @@ static inline struct hosts *open_hosts(int size, const int *host_of, uint64_t se
 	return hosts;
 }
 
-static inline void close_hosts(struct hosts *hosts)
+static inline void close_hosts(struct test_hosts *hosts)
 {
 	hosts_disconnect(hosts->fixture->job, hosts->loop);
 	fixture_close(hosts->fixture);

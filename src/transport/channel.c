@@ -77,7 +77,7 @@ static bool is_released(struct transport_team *team, int peer, uint64_t position
 {
 	const struct transport_channel *channel = transport_channel(team, peer, team->rank);
 	if (atomic_load(&channel->sent) >= position)
-		return transport_quiet_far(team, peer, blocked);
+		return team->transport->hosts_ops->quiet(team, peer, blocked);
 	transport_wait_word(team, peer, &channel->sent, position, peer, blocked);
 	return false;
 }
@@ -107,7 +107,7 @@ bool transport_quiet(struct transport_team *team, int peer, struct wait_word *bl
 {
 	struct transport_channel *channel = transport_channel(team, peer, team->rank);
 	if (!transport_is_here(team, peer))
-		return transport_quiet_far(team, peer, blocked);
+		return team->transport->hosts_ops->quiet(team, peer, blocked);
 	/* In this order: otherwise a message that is claimed and taken between the two loads would
 	 * hide another one that is still being read. Model: test/model/withdraw.pml. */
 	uint64_t taken = atomic_load(&channel->taken);
@@ -193,7 +193,7 @@ const void *transport_payload(struct transport_team *team, int peer,
 	if (message->bytes <= TRANSPORT_MESSAGE_INLINE)
 		return message->slot->payload;
 	if (!transport_is_here(team, peer))
-		return transport_payload_far(team, peer, message);
+		return team->transport->hosts_ops->payload(team, peer, message);
 	return memory_view_at(&team->members[peer].peer->arena, message->window, message->bytes);
 }
 

@@ -12,7 +12,6 @@
 #include "base/capture.h"
 #include "base/messages.h"
 #include "transport/cma_fixture.h"
-#include "transport/hosts_fixture.h"
 
 static int occurrences(const char *text, const char *word)
 {
@@ -197,23 +196,6 @@ static void test_answers(void **state)
 	test_job_close(job);
 }
 
-/* Ranks on another host cannot read it, and do not have to. */
-static void test_on_two_hosts(void **state)
-{
-	(void)state;
-	static const int host_of[] = {0, 0, 1};
-	struct test_job *job = test_job_new_of(3, TEST_JOB_LIMIT_MS, true);
-	struct loop *loop = hosts_connect(job, host_of, 1);
-	for (int r = 0; r < 2; r++)
-		assert_false(transport_reads_me(&job->ranks[r].team));
-	for (int r = 0; r < 3; r++)
-		transport_probe(&job->ranks[r].transport, true);
-	for (int r = 0; r < 3; r++)
-		assert_true(transport_reads_me(&job->ranks[r].team));
-	hosts_disconnect(job, loop);
-	test_job_close(job);
-}
-
 static void test_alone(void **state)
 {
 	(void)state;
@@ -229,10 +211,10 @@ static void test_alone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_allowed),      cmocka_unit_test(test_filters),
-		cmocka_unit_test(test_off),          cmocka_unit_test(test_as_nobody),
-		cmocka_unit_test(test_said_once),    cmocka_unit_test(test_answers),
-		cmocka_unit_test(test_on_two_hosts), cmocka_unit_test(test_alone),
+		cmocka_unit_test(test_allowed),   cmocka_unit_test(test_filters),
+		cmocka_unit_test(test_off),       cmocka_unit_test(test_as_nobody),
+		cmocka_unit_test(test_said_once), cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_alone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

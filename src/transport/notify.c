@@ -31,7 +31,7 @@ void transport_notify(const struct transport_team *team, int rank)
 	if (!wait_is_awaited(&mapped->segment->bell))
 		return;
 	if (mapped->mirror)
-		transport_relay_send(team, rank);
+		team->transport->hosts_ops->notify(team, rank);
 	else
 		wait_wake(&mapped->segment->bell);
 }
@@ -40,7 +40,7 @@ void transport_request_progress(const struct transport_team *team, int rank)
 {
 	const struct transport_peer *mapped = team->members[rank].peer;
 	if (mapped->mirror)
-		transport_relay_send(team, rank);
+		team->transport->hosts_ops->notify(team, rank);
 	else
 		wait_request_progress(&mapped->segment->bell);
 }

@@ -16,7 +16,7 @@
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "base/seqlock.h"
-#include "transport/relay.h"
+#include "transport/segment.h"
 
 #ifndef MADV_POPULATE_WRITE /* Linux 5.14 has it; not all headers of the C library do */
 #define MADV_POPULATE_WRITE 23
@@ -328,13 +328,6 @@ ls_status transport_team_init(struct transport_team *team, struct transport *tra
 		return LS_OUT_OF_MEMORY;
 	for (int i = 0; i < transport->size; i++)
 		lock_peer_init(&team->boxes[i].lock);
-	if (!transport->hosts)
-		return LS_OK;
-	team->relays = calloc((size_t)transport->size, sizeof *team->relays);
-	if (!team->relays) {
-		transport_team_fini(team);
-		return LS_OUT_OF_MEMORY;
-	}
 	return LS_OK;
 }
 
@@ -342,9 +335,6 @@ void transport_team_fini(struct transport_team *team)
 {
 	for (int i = 0; team->boxes && i < team->transport->size; i++)
 		lock_peer_fini(&team->boxes[i].lock);
-	if (team->relays)
-		(void)transport_team_close(team);
-	free(team->relays);
 	free(team->boxes);
 	*team = (struct transport_team){0};
 }

@@ -43,18 +43,6 @@ struct transport_segment *transport_mirror_create(const struct transport *transp
 int transport_populate(void *from, size_t bytes);
 void transport_channel_reset(struct transport_channel *channel);
 
-/* ---- relay.c ---- */
-
-/* Sends to a member on another host what was not sent yet; or leaves that to the thread that makes
- * progress on the link. */
-void transport_relay_send(const struct transport_team *team, int rank);
-
-/* ---- far.c: messages of collectives to and from a member on another host ---- */
-
-bool transport_quiet_far(struct transport_team *team, int peer, struct wait_word *blocked);
-const void *transport_payload_far(const struct transport_team *team, int peer,
-				  const struct transport_message *message);
-
 /* ---- root.c ---- */
 
 /* Rank 0's part of transport_connect, with the ranks that connect to exchange->listen_fd. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Moves bytes between two ranks: on one host through shared memory (layout.h), also from a rank to
- * itself (doc/decisions/001); between hosts through a link (hosts.h). */
+ * Moves bytes between two ranks of one host through shared memory (layout.h), also from a rank to
+ * itself (doc/decisions/001). What is between hosts is in the room above, hosts/hosts.h. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -50,8 +50,9 @@ struct transport_peer {
 	int pid;
 	uint64_t word_address;
 	uint16_t host; /* of the job, from 0 */
-	/* Not NULL: the rank is on another host, `segment` is its mirror, and `arena` is empty. */
-	struct transport_mirror *mirror;
+	/* Not NULL: the rank is on another host, `segment` is its mirror, and `arena` is empty. Of
+	 * the room `hosts`, from the heap. */
+	struct hosts_mirror *mirror;
 	uint16_t edge_segment; /* enum wait_segment, of its words */
 };
 
@@ -62,13 +63,30 @@ struct transport {
 	int segment_fd;    /* mine */
 	size_t file_bytes; /* of the segment's file of each rank of this host */
 	struct transport_segment *segment;
-	struct transport_peer *peers;  /* [size]; NULL before init */
-	uint64_t *word;                /* the word at my segment's cma.address; NULL: none */
-	bool no_cma;                   /* peers do not read my plain memory */
-	bool populates;                /* the system has MADV_POPULATE_WRITE */
-	struct transport_hosts *hosts; /* NULL: all ranks are on this host */
+	struct transport_peer *peers; /* [size]; NULL before init */
+	uint64_t *word;               /* the word at my segment's cma.address; NULL: none */
+	bool no_cma;                  /* peers do not read my plain memory */
+	bool populates;               /* the system has MADV_POPULATE_WRITE */
+	/* Of ranks on other hosts; NULL: all ranks are on this host. The room `hosts` sets both. */
+	struct hosts *hosts;
+	const struct transport_hosts_ops *hosts_ops;
 	/* Of transport_reads_buffer: a hash of each buffer that could be read; 0: none. */
 	_Atomic uint64_t readable_buffers[32];
+};
+
+struct transport_team;
+struct transport_message;
+/* What this room asks for members on other hosts (hosts/hosts.h), as the functions named here do
+ * for members of this host. */
+struct transport_hosts_ops {
+	/* transport_notify, transport_request_progress: sends what was not sent yet, or leaves that
+	 * to the thread that makes progress on the link */
+	void (*notify)(const struct transport_team *team, int rank);
+	/* transport_quiet */
+	bool (*quiet)(struct transport_team *team, int peer, struct wait_word *blocked);
+	/* transport_payload */
+	const void *(*payload)(const struct transport_team *team, int peer,
+			       const struct transport_message *message);
 };
 
 /* What this process keeps of its channels with one member. Any thread may use them: the lock makes
@@ -94,7 +112,7 @@ struct transport_team {
 	struct transport_box *boxes; /* [world size]; NULL before init */
 	/* [world size]: what was sent to ranks on other hosts, by world rank; NULL: there are
 	 * none */
-	struct transport_relay *relays;
+	struct hosts_relay *relays;
 	uint16_t area; /* in my segment; set only with relays */
 	struct transport_member members[RANKS_WORLD_MAX];
 	uint64_t here[RANKS_WORLD_WORDS]; /* ranks_bit: members on this host, also this rank */
@@ -227,7 +245,7 @@ static inline struct ranks transport_team_ranks(const struct transport_team *tea
 	return members;
 }
 /* Whether a member shares this host. If not, this rank can use neither its windows nor its payloads
- * beside entries: only words, entries and messages pass between hosts (hosts.h). */
+ * beside entries: only words, entries and messages pass between hosts (hosts/hosts.h). */
 static inline bool transport_is_here(const struct transport_team *team, int rank)
 {
 	return team->here[rank / 64] & ranks_bit(rank);
@@ -299,10 +317,10 @@ struct transport_message *transport_match(struct transport_team *team, int peer,
  * may, wait for *blocked. The caller has set the group's cause before. A rank that matches a
  * message reads the cause afterwards, and before it reads the payload. So once all matched messages
  * are taken, the peer reads none any more. A peer on another host reads through this rank's link:
- * call transport_withdraw first. */
+ * call hosts_withdraw first. */
 bool transport_quiet(struct transport_team *team, int peer, struct wait_word *blocked);
 /* The payload (message->bytes), in memory that the peer can still change; NULL if the peer wrote
- * nonsense. Not for a message for which transport_must_fetch is true. */
+ * nonsense. Not for a message for which hosts_must_fetch is true. */
 const void *transport_payload(struct transport_team *team, int peer,
 			      const struct transport_message *message);
 /* Frees the slot and wakes the sender. refused: LS_OK, or the status that the sender is to return.

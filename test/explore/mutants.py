@@ -30,7 +30,7 @@ TAKEN_OUT = {
     "entry": r"wait_thread_enter|wait_thread_leave|wait_show|wait_slot_publish|wait_slot_clear|wait_item_show|wait_item_hide|show|hide|disarm|mark_woken",
 }
 PATTERNS = {kind: re.compile(rf"^(\t+)((?:{names})\([^;]*\);)$") for kind, names in TAKEN_OUT.items()}
-FOLDERS = ("base", "transport", "op", "engine", "mailbox", "world", "failure", "progress", "p2p", "group")
+FOLDERS = ("base", "transport", "hosts", "op", "engine", "mailbox", "world", "failure", "progress", "p2p", "group")
 
 
 class Mutant:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The ends of two members of a group on two hosts (src/engine/end.c, src/transport/parting.c, src/failure/far_ends.c), that only
+ * The ends of two members of a group on two hosts (src/engine/end.c, src/hosts/parting.c, src/failure/far_ends.c), that only
  * give, as in ending.pml. Each draws what it calls, up to MOST collectives of two sorts, closes the group and ends. The link
  * keeps the order; what is under way to a rank is lost when the other one has ended. Rank 1 may stay in the group, as if it
  * waited for somebody else, until rank 0 has ended. Not here: the ring of entries (ending.pml),
@@ -133,7 +133,7 @@ proctype member(byte r)
 #define MAY_TELL(r) owes_heard[r]
 #endif
 
-/* relay_to, transport_parting_send, and what arrives: one thread at a time. */
+/* relay_to, hosts_parting_send, and what arrives: one thread at a time. */
 proctype progress(byte r)
 {
 	byte number, value;

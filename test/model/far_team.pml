@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How ranks on two hosts use areas for one group after another (src/transport/far_team.c; relay_to in relay.c; is_of_group,
+ * How ranks on two hosts use areas for one group after another (src/hosts/far_team.c; relay_to in relay.c; is_of_group,
  * shows_life and note_opened in mirror.c). Each has two areas, and sends the other one word in each
  * group. It may close the group without having waited for that of the other, as after a failure. Rank 1 may take an offer
  * back first, of which nobody is told. The link keeps the order. Offers travel beside it, as other ranks may pass them on.
  *
- * The thread that makes progress, arrivals, and transport_team_open and _close exclude each other, as transport_progress_begin
+ * The thread that makes progress, arrivals, and hosts_team_open and _close exclude each other, as hosts_progress_begin
  * sees to. There are marks for everything: see pump.pml. Bounded: GROUPS groups; rank 0 keeps its second area for the last
  * one, and rank 1 takes either after the first; it takes an offer back in the second. All members are alive, and make each
  * group.
@@ -27,7 +27,7 @@ byte published[4]; /* the group for which the rank has a word to send */
 byte in_opened[4], in_closed[4];
 byte relay_of[4] = NONE; /* mirror->relays: the rank's own area of the group */
 
-/* transport_relay_send, by the rank's own area. */
+/* hosts_relay_send, by the rank's own area. */
 bit has_team[4], has_to[4], is_ready[4];
 byte generation[4], its_area[4];
 byte sent_opened[4], sent_closed[4], sent_word[4];
@@ -172,7 +172,7 @@ end:	do
 #endif
 #define IS_FREE(r, x) (before[x] == 255 || (IT_HAS_LEFT(r, x) && !IS_USED(r, x)))
 
-/* transport_team_open */
+/* hosts_team_open */
 inline open(r, x, area, closed)
 {
 	atomic {
@@ -217,7 +217,7 @@ proctype member(byte r)
 			:: IS_FREE(r, 0) && !(r == 0 && group == GROUPS) -> x = 0
 			:: IS_FREE(r, 1) && group > 1 && !(r == 0 && group < GROUPS) -> x = 1
 			fi;
-			/* transport_team_close, transport_area_reset */
+			/* hosts_team_close, transport_area_reset */
 			if
 			:: has_team[AT(r, x)] && has_to[AT(r, x)] ->
 				has_to[AT(r, x)] = 0;

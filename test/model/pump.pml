@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which thread makes progress on the link to another host (src/transport/pump.c, relay.c). A thread of a rank publishes
+ * Which thread makes progress on the link to another host (src/hosts/pump.c, relay.c). A thread of a rank publishes
  * something, which the link sends at once or keeps back, and waits: it makes progress while it spins, and hands over when it
- * sleeps. Beside it another thread publishes, or waits, or uses the link between transport_progress_begin and _end. The pump
+ * sleeps. Beside it another thread publishes, or waits, or uses the link between hosts_progress_begin and _end. The pump
  * ticks while others make progress; else it arms the link and sleeps. The network brings a message, and says when there is
  * room again in a link that was full.
  *
@@ -18,7 +18,7 @@
 #define MUTANT 0
 #endif
 
-/* transport_hosts.progress */
+/* hosts.progress */
 #define HELD 1
 #define AGAIN 2
 #define PUSH 4
@@ -177,7 +177,7 @@ inline make_progress(asks, advances, did, has, pushes)
 	fi
 }
 
-/* With transport_pump_pushes. */
+/* With hosts_pump_pushes. */
 inline push_or_leave(did, has, pushes)
 {
 	if
@@ -207,7 +207,7 @@ inline push_or_leave(did, has, pushes)
 	fi
 }
 
-inline transport_relay_send(did, has, pushes)
+inline hosts_relay_send(did, has, pushes)
 {
 #if MUTANT == 7 /* served before it is there */
 	unsent = 1;
@@ -267,7 +267,7 @@ proctype thread(bit publishes, waits)
 {
 	bit did, has, pushes;
 	if
-	:: publishes -> transport_relay_send(did, has, pushes)
+	:: publishes -> hosts_relay_send(did, has, pushes)
 	:: else
 	fi;
 	do
@@ -331,7 +331,7 @@ end_naps:	atomic { event || readable -> event = 0 }
 	state = AWAKE
 }
 
-inline transport_arm(has, pushes, arms)
+inline hosts_arm(has, pushes, arms)
 {
 	atomic { has = progress & HELD; progress = progress | HELD | AGAIN };
 	if
@@ -368,7 +368,7 @@ proctype pump()
 			:: was == PROGRESS_MADE -> was = 0; tick(did, has, pushes)
 			:: else ->
 				was = 0;
-				transport_arm(has, pushes, arms);
+				hosts_arm(has, pushes, arms);
 				if
 				:: arms -> arms = 0; nap()
 				:: else

@@ -11,28 +11,27 @@
  *
  * The thread that makes progress on the link sends HEARD, whatever the program does. Model:
  * test/model/far_ending.pml. */
-#include "transport/relay.h"
+#include "hosts/hosts_private.h"
 
 /* ---- one group ---- */
 
 /* The note carries the history, which does not grow and so is no word of its own. */
-bool transport_send_end(const struct transport_path *path, uint64_t ended)
+bool hosts_send_end(const struct hosts_path *path, uint64_t ended)
 {
-	struct transport_relay *relay = path->relay;
+	struct hosts_relay *relay = path->relay;
 	const struct transport_area *mine = transport_area_of(relay->team, relay->team->rank);
 	uint64_t history = atomic_load(&mine->history);
-	struct link_note note = {.words = {TRANSPORT_NOTE_WRITE,
-					   transport_my_place(path, &mine->history),
-					   transport_my_place(path, &mine->ended), ended}};
+	struct link_note note = {.words = {HOSTS_NOTE_WRITE, hosts_my_place(path, &mine->history),
+					   hosts_my_place(path, &mine->ended), ended}};
 	if (ended == relay->ended)
 		return true;
-	if (!transport_path_post(path, TRANSPORT_KEEP_NOT, &note, &history, sizeof history, NULL))
+	if (!hosts_path_post(path, HOSTS_KEEP_NOT, &note, &history, sizeof history, NULL))
 		return false;
 	relay->ended = ended;
 	return true;
 }
 
-void transport_end_arrived(struct transport_hosts *hosts, int peer, unsigned area)
+void hosts_end_arrived(struct hosts *hosts, int peer, unsigned area)
 {
 	struct transport_team *team = hosts->transport->peers[peer].mirror->relays[area]->team;
 	/* As the member itself does on one host. */
@@ -45,11 +44,11 @@ void transport_end_arrived(struct transport_hosts *hosts, int peer, unsigned are
 
 /* Whether the link has taken all that this rank had to send of its groups. A rank sends a member
  * nothing about a group that the member has not made yet. */
-static bool has_said_all(const struct transport_hosts *hosts, int peer)
+static bool has_said_all(const struct hosts *hosts, int peer)
 {
 	for (int i = 0; i < TRANSPORT_AREAS; i++) {
 		const struct transport_team *team = atomic_load(&hosts->teams[i]);
-		const struct transport_relay *relay = team ? &team->relays[peer] : NULL;
+		const struct hosts_relay *relay = team ? &team->relays[peer] : NULL;
 		if (relay && relay->to &&
 		    (!relay->is_ready || atomic_load(&hosts->unsent[i][peer / 64]) & ranks_bit(peer)))
 			return false;
@@ -57,7 +56,7 @@ static bool has_said_all(const struct transport_hosts *hosts, int peer)
 	return true;
 }
 
-static bool send_note(struct transport_hosts *hosts, int peer, enum transport_note what)
+static bool send_note(struct hosts *hosts, int peer, enum hosts_note what)
 {
 	struct link_note note = {.words = {what}};
 	bool posted = hosts->link->ops->post(hosts->link, peer, &note, NULL, 0, NULL);
@@ -66,47 +65,47 @@ static bool send_note(struct transport_hosts *hosts, int peer, enum transport_no
 	return posted;
 }
 
-void transport_parting_send(struct transport_hosts *hosts)
+void hosts_parting_send(struct hosts *hosts)
 {
 	bool leaves = atomic_load_explicit(&hosts->leaves, memory_order_acquire);
 	if (!leaves && !hosts->owes_heard)
 		return;
 	hosts->owes_heard = false;
 	for (int q = 0; q < hosts->transport->size; q++) {
-		struct transport_mirror *mirror = hosts->transport->peers[q].mirror;
+		struct hosts_mirror *mirror = hosts->transport->peers[q].mirror;
 		if (!mirror)
 			continue;
 		if (leaves && !mirror->has_sent_leaves && has_said_all(hosts, q))
-			mirror->has_sent_leaves = send_note(hosts, q, TRANSPORT_NOTE_LEAVES);
+			mirror->has_sent_leaves = send_note(hosts, q, HOSTS_NOTE_LEAVES);
 		if (mirror->owes_heard &&
-		    (mirror->has_sent_leaves || send_note(hosts, q, TRANSPORT_NOTE_HEARD)))
+		    (mirror->has_sent_leaves || send_note(hosts, q, HOSTS_NOTE_HEARD)))
 			mirror->owes_heard = false;
 		hosts->owes_heard |= mirror->owes_heard;
 	}
 }
 
-void transport_parting_lost(struct transport_hosts *hosts, struct transport_mirror *mirror)
+void hosts_parting_lost(struct hosts *hosts, struct hosts_mirror *mirror)
 {
 	if (mirror->has_parted)
 		return;
 	mirror->has_parted = true;
 	wait_store(&hosts->parted, atomic_load(&hosts->parted) + 1);
-	transport_mirror_wake(hosts);
+	hosts_mirror_wake(hosts);
 }
 
-void transport_parting_arrived(struct transport_hosts *hosts, int peer, bool leaves)
+void hosts_parting_arrived(struct hosts *hosts, int peer, bool leaves)
 {
-	struct transport_mirror *mirror = hosts->transport->peers[peer].mirror;
+	struct hosts_mirror *mirror = hosts->transport->peers[peer].mirror;
 	if (!mirror)
 		return;
 	if (leaves)
 		mirror->owes_heard = hosts->owes_heard = true;
-	transport_parting_lost(hosts, mirror);
+	hosts_parting_lost(hosts, mirror);
 }
 
-bool transport_leave(struct transport *transport, struct wait_word *parted)
+bool hosts_leave(struct transport *transport, struct wait_word *parted)
 {
-	struct transport_hosts *hosts = transport->hosts;
+	struct hosts *hosts = transport->hosts;
 	uint64_t count = 0;
 	for (int q = 0; hosts && q < transport->size; q++)
 		count += transport->peers[q].mirror != NULL;
@@ -115,6 +114,6 @@ bool transport_leave(struct transport *transport, struct wait_word *parted)
 	atomic_store(&hosts->leaves, true);
 	*parted = (struct wait_word){.word = &hosts->parted,
 				     .edge = {.value = count, .owner = -1, .peer = -1}};
-	transport_push(transport);
+	hosts_push(transport);
 	return true;
 }

@@ -4,26 +4,26 @@
  *
  *   source                                            owner
  *   slot, posted ---- note with up to 4 KiB ------->  slot, posted
- *                     longer: offered                 transport_collect: fetches it to its place
- *                     up to 64 KiB: eager             transport_collect: copies it
+ *                     longer: offered                 hosts_collect: fetches it to its place
+ *                     up to 64 KiB: eager             hosts_collect: copies it
  *   slot free, taken <------ freed of that slot ----  transport_take
  *
  * A slot is free at the source only when the owner has taken its message and the link has released
  * its payload; then the source itself counts it in `taken`, for which its threads wait. */
-#include "transport/relay.h"
+#include "hosts/hosts_private.h"
 
 _Static_assert((int)LINK_SHORT_BYTES == (int)TRANSPORT_PAGE_BYTES &&
 		       (int)TRANSPORT_CHANNEL_SLOTS <= (int)TRANSPORT_INLINE_PAGES,
 	       "a page of the mirror for each slot, as entries from other hosts have no payload");
 
-static struct transport_far *far_of(const struct transport_team *team, int member)
+static struct hosts_far *far_of(const struct transport_team *team, int member)
 {
 	return &team->relays[team->members[member].world].far;
 }
 
-void transport_far_set(struct transport_team *team, int member, struct transport_relay *relay)
+void hosts_far_set(struct transport_team *team, int member, struct hosts_relay *relay)
 {
-	struct transport_far *far = &relay->far;
+	struct hosts_far *far = &relay->far;
 	far->to = transport_channel(team, member, team->rank);
 	far->from = transport_channel(team, team->rank, member);
 	far->pages = transport_area_of(team, member)->payloads;
@@ -33,7 +33,7 @@ void transport_far_set(struct transport_team *team, int member, struct transport
 	memset(far->arrived, 0, sizeof far->arrived);
 	memset(far->told, 0, sizeof far->told);
 	atomic_store(&far->withdrawn, 0);
-	atomic_store(&far->fetching, TRANSPORT_FETCH_NONE);
+	atomic_store(&far->fetching, HOSTS_FETCH_NONE);
 }
 
 /* ---- the link's use of payloads ---- */
@@ -47,20 +47,20 @@ static void add_one(_Atomic uint64_t *word)
  * rank has withdrawn the message. The thread that withdraws stores `withdrawn` and then reads
  * `begun`. This thread stores `begun` and then reads `withdrawn`. So at least one of the two
  * threads sees the other's store. */
-static bool begin_post(struct transport_far *far)
+static bool begin_post(struct hosts_far *far)
 {
 	atomic_store(&far->to->begun, atomic_load(&far->to->begun) + 1);
 	return !atomic_load(&far->withdrawn);
 }
 
-static void end_post(const struct transport_hosts *hosts, struct transport_far *far)
+static void end_post(const struct hosts *hosts, struct hosts_far *far)
 {
 	add_one(&far->to->ended);
 	if (atomic_load(&far->withdrawn))
-		transport_mirror_wake(hosts);
+		hosts_mirror_wake(hosts);
 }
 
-void transport_withdraw(struct transport_team *team)
+void hosts_withdraw(struct transport_team *team)
 {
 	for (int q = 0; q < team->size; q++) {
 		if (transport_is_here(team, q))
@@ -70,7 +70,7 @@ void transport_withdraw(struct transport_team *team)
 	}
 }
 
-bool transport_quiet_far(struct transport_team *team, int peer, struct wait_word *blocked)
+bool hosts_quiet(struct transport_team *team, int peer, struct wait_word *blocked)
 {
 	struct transport_channel *channel = transport_channel(team, peer, team->rank);
 	uint64_t ended = atomic_load(&channel->ended);
@@ -95,45 +95,44 @@ static unsigned slot_at(const struct transport_channel *channel, uint64_t positi
 }
 
 /* Posts a message whose payload is in the arena. */
-static bool post_window(const struct transport_path *path, const struct link_note *note,
-			unsigned index)
+static bool post_window(const struct hosts_path *path, const struct link_note *note, unsigned index)
 {
-	struct transport_far *far = &path->relay->far;
+	struct hosts_far *far = &path->relay->far;
 	struct transport *transport = path->hosts->transport;
 	const struct transport_packed *packed = &far->to->slots[index].packed;
 	bool is_short = packed->bytes <= LINK_SHORT_BYTES, posted = false;
-	struct transport_carried *carried = &far->posts[index];
+	struct hosts_carried *carried = &far->posts[index];
 	bool reads = begin_post(far);
 	const void *payload = reads ? memory_view_at(&transport->peers[transport->rank].arena,
 						     packed->window, packed->bytes)
 				    : NULL;
-	*carried = (struct transport_carried){.relay = path->relay,
-					      .index = (uint8_t)index,
-					      .carries = TRANSPORT_CARRIES_POST,
-					      .is_under_way = !is_short};
+	*carried = (struct hosts_carried){.relay = path->relay,
+					  .index = (uint8_t)index,
+					  .carries = HOSTS_CARRIES_POST,
+					  .is_under_way = !is_short};
 	/* Messages of collectives are not cancelled, so a payload may be sent before it is
 	 * fetched. */
 	carried->transfer.is_eager = !is_short && packed->bytes <= LINK_EAGER_BYTES;
 	if (carried->transfer.is_eager)
 		atomic_fetch_add(&transport_traffic(path->mine, path->peer)->ahead, 1);
 	if (payload)
-		posted = transport_path_post(path, TRANSPORT_KEEP_NOT, note, payload, packed->bytes,
-					     is_short ? NULL : &carried->transfer);
+		posted = hosts_path_post(path, HOSTS_KEEP_NOT, note, payload, packed->bytes,
+					 is_short ? NULL : &carried->transfer);
 	if (!posted) {
 		carried->is_under_way = false;
 		if (carried->transfer.is_eager)
 			atomic_fetch_sub(&transport_traffic(path->mine, path->peer)->ahead, 1);
 	}
 	if (posted && carried->transfer.is_eager)
-		transport_pump_sees(&path->hosts->pump);
+		hosts_pump_sees(&path->hosts->pump);
 	if (!posted || is_short)
 		end_post(path->hosts, far);
 	return posted;
 }
 
-static bool post_messages(const struct transport_path *path)
+static bool post_messages(const struct hosts_path *path)
 {
-	struct transport_far *far = &path->relay->far;
+	struct hosts_far *far = &path->relay->far;
 	while (far->sent < atomic_load_explicit(&far->to->posted, memory_order_acquire) &&
 	       !atomic_load(&far->withdrawn)) {
 		unsigned index = slot_at(far->to, far->sent + 1);
@@ -141,17 +140,16 @@ static bool post_messages(const struct transport_path *path)
 			return true;
 		const struct transport_slot *slot = &far->to->slots[index];
 		const struct transport_packed *packed = &slot->packed;
-		struct link_note note = {.words = {TRANSPORT_NOTE_CHANNEL,
-						   transport_its_place(path, slot), packed->seq,
-						   packed->count, far->sent + 1}};
+		struct link_note note = {.words = {HOSTS_NOTE_CHANNEL, hosts_its_place(path, slot),
+						   packed->seq, packed->count, far->sent + 1}};
 		bool posted = packed->bytes > TRANSPORT_MESSAGE_INLINE
 				      ? post_window(path, &note, index)
-				      : transport_path_post(path, TRANSPORT_KEEP_NOT, &note,
-							    slot->payload, packed->bytes, NULL);
+				      : hosts_path_post(path, HOSTS_KEEP_NOT, &note, slot->payload,
+							packed->bytes, NULL);
 		if (!posted)
 			return atomic_load(&far->withdrawn);
 		wait_store(&far->to->sent, ++far->sent);
-		transport_mirror_wake(path->hosts);
+		hosts_mirror_wake(path->hosts);
 	}
 	return true;
 }
@@ -164,7 +162,7 @@ static void free_slot(struct transport_channel *to, unsigned index)
 	add_one(&to->taken);
 }
 
-static bool is_taken(const struct transport_far *far, unsigned index)
+static bool is_taken(const struct hosts_far *far, unsigned index)
 {
 	uint64_t state = atomic_load_explicit(&far->to->slots[index].state, memory_order_relaxed);
 	uint64_t freed = atomic_load_explicit(&far->from->slots[index].freed, memory_order_relaxed);
@@ -172,9 +170,9 @@ static bool is_taken(const struct transport_far *far, unsigned index)
 	return state > 0 && state <= far->sent && state == freed;
 }
 
-void transport_far_word(struct transport_team *team, int peer, const _Atomic uint64_t *word)
+void hosts_far_word(struct transport_team *team, int peer, const _Atomic uint64_t *word)
 {
-	struct transport_far *far = &team->relays[peer].far;
+	struct hosts_far *far = &team->relays[peer].far;
 	if (!far->from)
 		return;
 	uintptr_t at = (uintptr_t)word - (uintptr_t)far->from->slots;
@@ -188,7 +186,7 @@ void transport_far_word(struct transport_team *team, int peer, const _Atomic uin
 
 /* ---- the owner ---- */
 
-static bool is_expected(const struct transport_far *far, const struct transport_slot *slot,
+static bool is_expected(const struct hosts_far *far, const struct transport_slot *slot,
 			const struct link_message *message)
 {
 	if (!far->from)
@@ -201,30 +199,30 @@ static bool is_expected(const struct transport_far *far, const struct transport_
 	       (message->bytes == 0 || (whole ? message->payload != NULL : message->handle != NULL));
 }
 
-static bool has_pages(struct transport_hosts *hosts, struct transport_relay *relay)
+static bool has_pages(struct hosts *hosts, struct hosts_relay *relay)
 {
-	return transport_mirror_has(hosts, relay, &relay->has_pages, relay->far.pages,
-				    sizeof *relay->far.pages * TRANSPORT_INLINE_PAGES);
+	return hosts_mirror_has(hosts, relay, &relay->has_pages, relay->far.pages,
+				sizeof *relay->far.pages * TRANSPORT_INLINE_PAGES);
 }
 
-void transport_far_arrived(struct transport_team *team, int peer, struct transport_slot *slot,
-			   const struct link_message *message)
+void hosts_far_arrived(struct transport_team *team, int peer, struct transport_slot *slot,
+		       const struct link_message *message)
 {
-	struct transport_far *far = &team->relays[peer].far;
-	struct transport_hosts *hosts = team->transport->hosts;
+	struct hosts_far *far = &team->relays[peer].far;
+	struct hosts *hosts = team->transport->hosts;
 	const uint64_t *words = message->note.words;
 	bool uses_page =
 		message->bytes > TRANSPORT_MESSAGE_INLINE && message->bytes <= LINK_SHORT_BYTES;
 	if (!is_expected(far, slot, message) || atomic_load(&far->withdrawn) ||
 	    (uses_page && !has_pages(hosts, &team->relays[peer]))) {
-		transport_mirror_return(hosts, peer, message);
+		hosts_mirror_return(hosts, peer, message);
 		return;
 	}
 	unsigned index = (unsigned)(slot - far->from->slots);
 	slot->packed = (struct transport_packed){
 		.seq = words[2], .count = words[3], .bytes = message->bytes};
 	if (message->bytes > LINK_SHORT_BYTES) {
-		transport_mirror_return(hosts, peer, &far->offered[index]);
+		hosts_mirror_return(hosts, peer, &far->offered[index]);
 		far->offered[index] = *message;
 	} else if (message->bytes > TRANSPORT_MESSAGE_INLINE)
 		memcpy(far->pages[index], message->payload, message->bytes);
@@ -233,11 +231,11 @@ void transport_far_arrived(struct transport_team *team, int peer, struct transpo
 	far->arrived[index] = words[4];
 	atomic_store_explicit(&slot->state, words[4], memory_order_release);
 	wait_store(&far->from->posted, words[4]);
-	transport_mirror_wake(hosts);
+	hosts_mirror_wake(hosts);
 }
 
-const void *transport_payload_far(const struct transport_team *team, int peer,
-				  const struct transport_message *message)
+const void *hosts_payload(const struct transport_team *team, int peer,
+			  const struct transport_message *message)
 {
 	return message->bytes <= LINK_SHORT_BYTES ? far_of(team, peer)->pages[message->index] : NULL;
 }
@@ -250,7 +248,7 @@ const void *transport_payload_far(const struct transport_team *team, int peer,
 static bool copy_eager(struct transport_team *team, int peer, unsigned index, void *to,
 		       uint64_t bytes, ls_status *status)
 {
-	struct transport_far *far = far_of(team, peer);
+	struct hosts_far *far = far_of(team, peer);
 	const struct link_message *offered = &far->offered[index];
 	atomic_store(&far->copying, 1);
 	bool is_eager = !atomic_load(&far->withdrawn) && offered->is_eager;
@@ -264,78 +262,77 @@ static bool copy_eager(struct transport_team *team, int peer, unsigned index, vo
 	return is_eager;
 }
 
-bool transport_collect(struct transport_team *team, int peer,
-		       const struct transport_message *message, void *to, ls_status *status,
-		       struct wait_word *blocked)
+bool hosts_collect(struct transport_team *team, int peer, const struct transport_message *message,
+		   void *to, ls_status *status, struct wait_word *blocked)
 {
-	struct transport_far *far = far_of(team, peer);
+	struct hosts_far *far = far_of(team, peer);
 	if (copy_eager(team, peer, message->index, to, message->bytes, status))
 		return true;
-	/* Read before the state: see transport_far_ended. */
+	/* Read before the state: see hosts_far_ended. */
 	uint64_t seen = atomic_load_explicit(&far->from->ended, memory_order_acquire);
-	enum transport_fetch fetching = (enum transport_fetch)atomic_load(&far->fetching);
-	if (fetching == TRANSPORT_FETCH_OVER) {
+	enum hosts_fetch fetching = (enum hosts_fetch)atomic_load(&far->fetching);
+	if (fetching == HOSTS_FETCH_OVER) {
 		*status = far->fetch.transfer.status;
-		atomic_store(&far->fetching, TRANSPORT_FETCH_NONE);
+		atomic_store(&far->fetching, HOSTS_FETCH_NONE);
 		return true;
 	}
-	if (fetching == TRANSPORT_FETCH_NONE && atomic_load(&far->withdrawn)) {
+	if (fetching == HOSTS_FETCH_NONE && atomic_load(&far->withdrawn)) {
 		*status = LS_ABORTED;
 		return true;
 	}
-	if (fetching == TRANSPORT_FETCH_NONE) {
+	if (fetching == HOSTS_FETCH_NONE) {
 		far->wanted = message->index;
 		far->target = to;
-		atomic_store(&far->fetching, TRANSPORT_FETCH_WANTED);
+		atomic_store(&far->fetching, HOSTS_FETCH_WANTED);
 		transport_notify(team, peer);
 	}
 	transport_wait_word(team, team->rank, &far->from->ended, seen + 1, peer, blocked);
 	return false;
 }
 
-static void end_fetch(const struct transport_hosts *hosts, struct transport_far *far)
+static void end_fetch(const struct hosts *hosts, struct hosts_far *far)
 {
 	far->fetch.is_under_way = false;
-	atomic_store(&far->fetching, TRANSPORT_FETCH_OVER);
+	atomic_store(&far->fetching, HOSTS_FETCH_OVER);
 	add_one(&far->from->ended);
-	transport_mirror_wake(hosts);
+	hosts_mirror_wake(hosts);
 }
 
-static void fetch_wanted(const struct transport_path *path)
+static void fetch_wanted(const struct hosts_path *path)
 {
-	struct transport_far *far = &path->relay->far;
-	if (atomic_load(&far->fetching) != TRANSPORT_FETCH_WANTED || far->fetch.is_under_way)
+	struct hosts_far *far = &path->relay->far;
+	if (atomic_load(&far->fetching) != HOSTS_FETCH_WANTED || far->fetch.is_under_way)
 		return;
 	struct link_message message = far->offered[far->wanted];
-	far->fetch = (struct transport_carried){.relay = path->relay,
-						.index = (uint8_t)far->wanted,
-						.carries = TRANSPORT_CARRIES_FETCH,
-						.is_under_way = true};
+	far->fetch = (struct hosts_carried){.relay = path->relay,
+					    .index = (uint8_t)far->wanted,
+					    .carries = HOSTS_CARRIES_FETCH,
+					    .is_under_way = true};
 	if (!message.handle) { /* it was returned, because this rank has withdrawn */
 		far->fetch.transfer.status = LS_ABORTED;
 		end_fetch(path->hosts, far);
 		return;
 	}
 	far->offered[far->wanted].handle = NULL;
-	transport_path_fetch(path, &message, far->target, &far->fetch.transfer);
+	hosts_path_fetch(path, &message, far->target, &far->fetch.transfer);
 }
 
-static void return_offer(const struct transport_path *path, unsigned index)
+static void return_offer(const struct hosts_path *path, unsigned index)
 {
 	struct link_message *message = &path->relay->far.offered[index];
-	transport_mirror_return(path->hosts, path->peer, message);
+	hosts_mirror_return(path->hosts, path->peer, message);
 	*message = (struct link_message){0};
 }
 
 /* Tells the source which slots it can use again. */
-static bool send_freed(const struct transport_path *path)
+static bool send_freed(const struct hosts_path *path)
 {
-	struct transport_far *far = &path->relay->far;
+	struct hosts_far *far = &path->relay->far;
 	uint64_t taken = atomic_load_explicit(&far->from->taken, memory_order_acquire);
 	uint64_t refused = atomic_load_explicit(&far->from->refused, memory_order_acquire);
 	if (refused != far->refused &&
-	    !transport_path_store(path, TRANSPORT_KEEP_NOT,
-				  transport_my_place(path, &far->from->refused), refused))
+	    !hosts_path_store(path, HOSTS_KEEP_NOT, hosts_my_place(path, &far->from->refused),
+			      refused))
 		return false;
 	far->refused = refused;
 	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && taken != far->taken; i++) {
@@ -343,9 +340,9 @@ static bool send_freed(const struct transport_path *path)
 		    atomic_load_explicit(&far->from->slots[i].state, memory_order_acquire))
 			continue;
 		return_offer(path, i); /* taken, but not fetched */
-		if (!transport_path_store(path, TRANSPORT_KEEP_SLOT,
-					  transport_its_place(path, &far->to->slots[i].freed),
-					  far->arrived[i]))
+		if (!hosts_path_store(path, HOSTS_KEEP_SLOT,
+				      hosts_its_place(path, &far->to->slots[i].freed),
+				      far->arrived[i]))
 			return false;
 		far->told[i] = far->arrived[i];
 	}
@@ -355,9 +352,9 @@ static bool send_freed(const struct transport_path *path)
 
 /* ---- source and owner ---- */
 
-bool transport_far_send(const struct transport_path *path)
+bool hosts_far_send(const struct hosts_path *path)
 {
-	const struct transport_far *far = &path->relay->far;
+	const struct hosts_far *far = &path->relay->far;
 	fetch_wanted(path);
 	bool withdrawn = atomic_load(&far->withdrawn) && !atomic_load(&far->copying);
 	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && withdrawn; i++)
@@ -365,11 +362,11 @@ bool transport_far_send(const struct transport_path *path)
 	return send_freed(path) && post_messages(path);
 }
 
-void transport_far_ended(struct transport_carried *carried)
+void hosts_far_ended(struct hosts_carried *carried)
 {
-	struct transport_far *far = &carried->relay->far;
-	struct transport_hosts *hosts = carried->relay->team->transport->hosts;
-	if (carried->carries == TRANSPORT_CARRIES_FETCH) {
+	struct hosts_far *far = &carried->relay->far;
+	struct hosts *hosts = carried->relay->team->transport->hosts;
+	if (carried->carries == HOSTS_CARRIES_FETCH) {
 		end_fetch(hosts, far);
 		return;
 	}
@@ -377,5 +374,5 @@ void transport_far_ended(struct transport_carried *carried)
 	add_one(&far->to->ended);
 	if (is_taken(far, carried->index))
 		free_slot(far->to, carried->index);
-	transport_mirror_wake(hosts);
+	hosts_mirror_wake(hosts);
 }

@@ -11,7 +11,7 @@
  * A rank resets its area once all members have closed the group, and its mirrors of the members'
  * areas when the next group is made. What comes before `opened` is left over from an earlier group,
  * and the rank drops it. Model: test/model/far_team.pml. */
-#include "transport/relay.h"
+#include "hosts/hosts_private.h"
 
 #include <string.h>
 
@@ -39,11 +39,11 @@ static void reset_mirror(const struct transport_team *team, int member)
 	transport_mail_reset(&inbox->mail);
 }
 
-/* Detaches also a previous group with this area that was not closed with transport_team_close here:
+/* Detaches also a previous group with this area that was not closed with hosts_team_close here:
  * all its members have left it. */
-static void detach_relay(struct transport_hosts *hosts, int peer, struct transport_relay *relay)
+static void detach_relay(struct hosts *hosts, int peer, struct hosts_relay *relay)
 {
-	transport_mirror_return_all(hosts, peer, relay);
+	hosts_mirror_return_all(hosts, peer, relay);
 	hosts->transport->peers[peer].mirror->relays[relay->area] = NULL;
 	relay->to = NULL;
 }
@@ -52,8 +52,8 @@ static void detach_relay(struct transport_hosts *hosts, int peer, struct transpo
 static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_t closed)
 {
 	const struct transport_member *member = &team->members[q];
-	struct transport_relay *relay = &team->relays[member->world];
-	struct transport_mirror *mirror = member->peer->mirror;
+	struct hosts_relay *relay = &team->relays[member->world];
+	struct hosts_mirror *mirror = member->peer->mirror;
 	uint64_t generation = closed + 1;
 	if (mirror->relays[area])
 		detach_relay(team->transport->hosts, member->world, mirror->relays[area]);
@@ -77,31 +77,31 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 	relay->next = 1;
 	memset(relay->freed, 0, sizeof relay->freed);
 	memset(relay->done, 0, sizeof relay->done);
-	transport_far_set(team, q, relay);
+	hosts_far_set(team, q, relay);
 	mirror->relays[area] = relay;
-	transport_mark(team->transport->hosts, team->area, member->world);
+	hosts_mark(team->transport->hosts, team->area, member->world);
 }
 
-void transport_team_open(struct transport_team *team, unsigned area, const uint16_t *areas,
-			 const uint64_t *closed)
+void hosts_team_open(struct transport_team *team, unsigned area, const uint16_t *areas,
+		     const uint64_t *closed)
 {
-	struct transport_hosts *hosts = team->transport->hosts;
+	struct hosts *hosts = team->transport->hosts;
 	struct transport_area *mine = transport_area_of(team, team->rank);
 	if (!hosts || team->host_count == 1)
 		return;
-	transport_progress_begin(hosts);
+	hosts_progress_begin(hosts);
 	team->area = (uint16_t)area;
 	atomic_store(&mine->opened, atomic_load(&mine->times_closed) + 1);
 	for (int q = 0; q < team->size; q++)
 		if (team->members[q].peer->mirror)
 			set_relay(team, q, areas ? areas[q] : 0, closed ? closed[q] : 0);
 	atomic_store(&hosts->teams[area], team);
-	transport_progress_end(hosts);
+	hosts_progress_end(hosts);
 	if (areas)
 		transport_notify_all(team);
 }
 
-bool transport_may_leave(struct transport_relay *relay)
+bool hosts_may_leave(struct hosts_relay *relay)
 {
 	bool has_payloads = false;
 	for (int i = 0; i < MAIL_SLOTS; i++)
@@ -115,7 +115,7 @@ bool transport_may_leave(struct transport_relay *relay)
 
 /* Whether the link still uses buffers of the group, or still has to send that this rank has closed
  * it. */
-static bool is_used(const struct transport_relay *relay)
+static bool is_used(const struct hosts_relay *relay)
 {
 	const struct transport_team *team = relay->team;
 	bool used = relay->far.fetch.is_under_way ||
@@ -129,32 +129,49 @@ static bool is_used(const struct transport_relay *relay)
 	return used;
 }
 
-static void forget_team(struct transport_hosts *hosts, struct transport_team *team)
+static void forget_team(struct hosts *hosts, struct transport_team *team)
 {
 	for (int q = 0; q < hosts->transport->size; q++) {
-		struct transport_relay *relay = &team->relays[q];
+		struct hosts_relay *relay = &team->relays[q];
 		if (relay->to)
 			detach_relay(hosts, q, relay);
 	}
 	atomic_store(&hosts->teams[team->area], NULL);
 }
 
-bool transport_team_close(struct transport_team *team)
+bool hosts_team_close(struct transport_team *team)
 {
-	struct transport_hosts *hosts = team->transport->hosts;
+	struct hosts *hosts = team->transport->hosts;
 	bool used = false;
 	if (!hosts || !team->relays || atomic_load(&hosts->teams[team->area]) != team)
 		return true;
-	transport_progress_begin(hosts);
+	hosts_progress_begin(hosts);
 	for (int q = 0; q < team->transport->size; q++)
 		used = used || (team->relays[q].team && is_used(&team->relays[q]));
 	if (!used)
 		forget_team(hosts, team);
-	transport_progress_end(hosts);
+	hosts_progress_end(hosts);
 	return !used;
 }
 
-ls_status transport_mirror_grow(const struct transport *transport, int rank, unsigned area)
+ls_status hosts_team_init(struct transport_team *team)
+{
+	const struct transport *transport = team->transport;
+	if (!transport->hosts)
+		return LS_OK;
+	team->relays = calloc((size_t)transport->size, sizeof *team->relays);
+	return team->relays ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+void hosts_team_fini(struct transport_team *team)
+{
+	if (team->relays)
+		(void)hosts_team_close(team);
+	free(team->relays);
+	team->relays = NULL;
+}
+
+ls_status hosts_mirror_grow(const struct transport *transport, int rank, unsigned area)
 {
 	struct transport_area *mirror = transport_mirror_area(transport->peers[rank].segment, area);
 	size_t bytes = offsetof(struct transport_area, payloads);
@@ -166,8 +183,8 @@ ls_status transport_mirror_grow(const struct transport *transport, int rank, uns
 	return transport_errno_status(error);
 }
 
-bool transport_mirror_has(struct transport_hosts *hosts, const struct transport_relay *relay,
-			  bool *has, void *at, size_t bytes)
+bool hosts_mirror_has(struct hosts *hosts, const struct hosts_relay *relay, bool *has, void *at,
+		      size_t bytes)
 {
 	if (*has || !hosts->transport->populates)
 		return true;

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "transport/hosts_fixture.h"
-#include "transport/relay.h"
+#include "hosts/hosts_fixture.h"
+#include "hosts/hosts_private.h"
 
 enum { TURNS = 1000, LONG_BYTES = LINK_EAGER_BYTES + 1 };
 
@@ -22,7 +22,7 @@ static void turn(void)
 {
 	for (int i = 0; i < TURNS; i++)
 		for (int r = 0; r < 2; r++)
-			transport_advance(&job->ranks[r].transport);
+			hosts_advance(&job->ranks[r].transport);
 }
 
 static int set_up(void **state)
@@ -90,10 +90,10 @@ static void test_fetch(void **state)
 	message = transport_match(teams[1], 0, 1, &blocked);
 	assert_non_null(message);
 	assert_false(is_known(1, 1)); /* it is kept back */
-	assert_false(transport_collect(teams[1], 0, message, to, &status, &blocked));
+	assert_false(hosts_collect(teams[1], 0, message, to, &status, &blocked));
 	turn();
 	assert_true(is_known(1, 1));
-	assert_true(transport_collect(teams[1], 0, message, to, &status, &blocked));
+	assert_true(hosts_collect(teams[1], 0, message, to, &status, &blocked));
 	assert_int_equal(status, LS_OK);
 	assert_memory_equal(from, to, LONG_BYTES);
 	assert_true(transport_taken(teams[0], 1, ticket, &status, &blocked));
@@ -124,15 +124,15 @@ static void test_withdrawn(void **state)
 		messages[i] = transport_match(teams[1], 0, envelope.seq, &blocked);
 		assert_non_null(messages[i]);
 	}
-	transport_withdraw(teams[1]);
+	hosts_withdraw(teams[1]);
 	turn();
 	for (int i = 0; i < 2; i++) {
-		assert_true(transport_collect(teams[1], 0, messages[i], to, &status, &blocked));
+		assert_true(hosts_collect(teams[1], 0, messages[i], to, &status, &blocked));
 		assert_int_equal(status, LS_ABORTED);
 		transport_take(teams[1], 0, messages[i], LS_ABORTED);
 	}
 	assert_int_equal(to[0], 0);
-	transport_withdraw(teams[0]);
+	hosts_withdraw(teams[0]);
 	turn();
 	assert_true(transport_quiet(teams[0], 1, &blocked));
 	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
@@ -143,12 +143,12 @@ static void test_withdrawn(void **state)
 static void test_left(void **state)
 {
 	(void)state;
-	struct transport_hosts *hosts = job->ranks[1].transport.hosts;
-	transport_progress_begin(hosts);
+	struct hosts *hosts = job->ranks[1].transport.hosts;
+	hosts_progress_begin(hosts);
 	enter(1, 1);
-	transport_progress_end(hosts);
+	hosts_progress_end(hosts);
 	for (int i = 0; i < TURNS; i++)
-		transport_turn(&job->ranks[0].transport);
+		hosts_turn(&job->ranks[0].transport);
 	assert_true(is_known(1, 1));
 }
 
@@ -157,11 +157,11 @@ static void test_left(void **state)
 static void test_replaced(void **state)
 {
 	(void)state;
-	struct transport_hosts *hosts = job->ranks[1].transport.hosts;
-	transport_progress_begin(hosts);
+	struct hosts *hosts = job->ranks[1].transport.hosts;
+	hosts_progress_begin(hosts);
 	for (uint64_t seq = 1; seq <= TRANSPORT_ENTRIES + 1; seq++)
 		enter(1, seq);
-	transport_progress_end(hosts);
+	hosts_progress_end(hosts);
 	turn();
 	for (uint64_t seq = 1; seq <= TRANSPORT_ENTRIES + 1; seq++)
 		assert_true(is_known(1, seq));

@@ -3,8 +3,8 @@
  * on the link if no other thread does. The thread that makes progress compares the words of each
  * marked pair with what it has sent, and sends what is new; a word only after the data that it
  * announces. If the link has no room, the mark stays. The link keeps back for a while what no rank
- * waits for: see enum transport_keep. Model: test/model/pump.pml. */
-#include "transport/relay.h"
+ * waits for: see enum hosts_keep. Model: test/model/pump.pml. */
+#include "hosts/hosts_private.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #include "base/seqlock.h"
 
-/* transport_hosts.progress. HELD: a thread makes progress on the link. AGAIN: another thread has
+/* hosts.progress. HELD: a thread makes progress on the link. AGAIN: another thread has
  * left something to that thread, which checks once more before it stops. PUSH, set with AGAIN: that
  * thread also pushes all that the link keeps back, because nobody looks again afterwards. */
 enum { HELD = 1, AGAIN = 2, PUSH = 4 };
@@ -27,32 +27,32 @@ _Static_assert(sizeof(struct transport_report) <= LINK_SHORT_BYTES &&
 
 /* ---- to one member ---- */
 
-static bool send_word(const struct transport_path *path, uint64_t at, uint64_t value)
+static bool send_word(const struct hosts_path *path, uint64_t at, uint64_t value)
 {
-	return transport_path_store(path, TRANSPORT_KEEP_NOT, at, value);
+	return hosts_path_store(path, HOSTS_KEEP_NOT, at, value);
 }
 
 /* Sends `value`, which a word of mine had a moment ago. The word only grows. */
-static bool send_mine(const struct transport_path *path, enum transport_keep keep,
+static bool send_mine(const struct hosts_path *path, enum hosts_keep keep,
 		      const _Atomic uint64_t *word, uint64_t value, uint64_t *sent)
 {
 	if (value == *sent)
 		return true;
-	if (!transport_path_store(path, keep, transport_my_place(path, word), value))
+	if (!hosts_path_store(path, keep, hosts_my_place(path, word), value))
 		return false;
 	*sent = value;
 	return true;
 }
 
-static bool send_write(const struct transport_path *path, enum transport_keep keep,
-		       const void *bytes, uint64_t count, uint64_t to, uint64_t word, uint64_t value)
+static bool send_write(const struct hosts_path *path, enum hosts_keep keep, const void *bytes,
+		       uint64_t count, uint64_t to, uint64_t word, uint64_t value)
 {
-	struct link_note note = {.words = {TRANSPORT_NOTE_WRITE, to, word, value}};
-	return transport_path_post(path, keep, &note, bytes, count, NULL);
+	struct link_note note = {.words = {HOSTS_NOTE_WRITE, to, word, value}};
+	return hosts_path_post(path, keep, &note, bytes, count, NULL);
 }
 
 /* Sends entries in the order of their numbers. Ranks on other hosts do not wait for phases. */
-static bool send_entries(const struct transport_path *path)
+static bool send_entries(const struct hosts_path *path)
 {
 	struct transport_team *team = path->relay->team;
 	for (;;) {
@@ -63,18 +63,18 @@ static bool send_entries(const struct transport_path *path)
 			return true;
 		uint64_t bytes = sizeof(struct transport_entry) -
 				 offsetof(struct transport_entry, signature);
-		if (!send_write(path, TRANSPORT_KEEP_ENTRY, &entry->signature, bytes,
-				transport_my_place(path, &entry->signature),
-				transport_my_place(path, &entry->signal), entered))
+		if (!send_write(path, HOSTS_KEEP_ENTRY, &entry->signature, bytes,
+				hosts_my_place(path, &entry->signature),
+				hosts_my_place(path, &entry->signal), entered))
 			return false;
 		path->relay->entered = seq;
 	}
 }
 
 /* Says why the group has failed, once it has. */
-static bool send_failure(const struct transport_path *path)
+static bool send_failure(const struct hosts_path *path)
 {
-	struct transport_relay *relay = path->relay;
+	struct hosts_relay *relay = path->relay;
 	const struct transport *transport = path->hosts->transport;
 	const struct transport_area *head = transport_head_of(relay->team);
 	uint64_t cause = atomic_load_explicit(&head->cause, memory_order_acquire);
@@ -83,10 +83,10 @@ static bool send_failure(const struct transport_path *path)
 	    teller >= (uint32_t)transport->size)
 		return true;
 	const struct transport_report *report = transport_report(head, transport->size, (int)teller);
-	struct link_note note = {.words = {TRANSPORT_NOTE_FAILED, cause >> 32, report->status,
+	struct link_note note = {.words = {HOSTS_NOTE_FAILED, cause >> 32, report->status,
 					   (uint64_t)(int64_t)report->culprit, report->operation}};
-	relay->has_told_failure = transport_path_post(
-		path, TRANSPORT_KEEP_NOT, &note, report->groups,
+	relay->has_told_failure = hosts_path_post(
+		path, HOSTS_KEEP_NOT, &note, report->groups,
 		sizeof report->groups + strnlen(report->text, sizeof report->text), NULL);
 	return relay->has_told_failure;
 }
@@ -94,33 +94,33 @@ static bool send_failure(const struct transport_path *path)
 /* ---- sends ---- */
 
 /* Offers a long payload, unless its send was cancelled. Afterwards only the peer can cancel it. */
-static bool send_long(const struct transport_path *path, unsigned index)
+static bool send_long(const struct hosts_path *path, unsigned index)
 {
-	struct transport_relay *relay = path->relay;
+	struct hosts_relay *relay = path->relay;
 	struct mail_rts *rts = &relay->to->rts[index];
-	struct transport_carried *carried = &relay->sent[index];
+	struct hosts_carried *carried = &relay->sent[index];
 	uint64_t pieces = transport_mail_pieces(rts->bytes);
 	uint64_t open = transport_mail_word(rts->generation, 0);
 	uint64_t gone = transport_mail_word(rts->generation, MAIL_MATCHED | pieces);
 	if (!atomic_compare_exchange_strong(&rts->cursor, &open, gone) && open & MAIL_CLOSED)
-		return send_write(path, TRANSPORT_KEEP_NOT, &rts->window,
+		return send_write(path, HOSTS_KEEP_NOT, &rts->window,
 				  offsetof(struct mail_rts, source_copied),
-				  transport_its_place(path, &rts->window),
-				  transport_its_place(path, &rts->cursor), open);
+				  hosts_its_place(path, &rts->window),
+				  hosts_its_place(path, &rts->cursor), open);
 	const struct transport *transport = path->hosts->transport;
-	struct link_note note = {.words = {TRANSPORT_NOTE_LONG, transport_its_place(path, relay->to),
-					   index, rts->generation}};
+	struct link_note note = {.words = {HOSTS_NOTE_LONG, hosts_its_place(path, relay->to), index,
+					   rts->generation}};
 	const void *payload =
 		memory_view_at(&transport->peers[transport->rank].arena, rts->window, rts->bytes);
-	*carried = (struct transport_carried){.relay = relay,
-					      .generation = rts->generation,
-					      .index = (uint8_t)index,
-					      .carries = TRANSPORT_CARRIES_SEND,
-					      .is_under_way = true};
-	if (!payload || !transport_path_post(path, TRANSPORT_KEEP_NOT, &note, payload, rts->bytes,
-					     &carried->transfer)) {
+	*carried = (struct hosts_carried){.relay = relay,
+					  .generation = rts->generation,
+					  .index = (uint8_t)index,
+					  .carries = HOSTS_CARRIES_SEND,
+					  .is_under_way = true};
+	if (!payload || !hosts_path_post(path, HOSTS_KEEP_NOT, &note, payload, rts->bytes,
+					 &carried->transfer)) {
 		carried->is_under_way = false;
-		transport_take_offer_back(path->hosts, rts);
+		hosts_take_offer_back(path->hosts, rts);
 		return false;
 	}
 	/* This rank has done its part: the peer can fetch the data. */
@@ -129,7 +129,7 @@ static bool send_long(const struct transport_path *path, unsigned index)
 }
 
 /* Sends a slot, from `held` to the end of its payload. */
-static bool send_slot(const struct transport_path *path, struct mail_slot *slot, uint64_t position)
+static bool send_slot(const struct hosts_path *path, struct mail_slot *slot, uint64_t position)
 {
 	struct {
 		uint64_t held;
@@ -150,15 +150,15 @@ static bool send_slot(const struct transport_path *path, struct mail_slot *slot,
 		memcpy(line.bytes, slot->tiny, bytes);
 	else
 		memcpy(line.bytes + MAIL_TINY_BYTES, slot->payload, behind);
-	return send_write(path, TRANSPORT_KEEP_NOT, &line,
+	return send_write(path, HOSTS_KEEP_NOT, &line,
 			  8 + sizeof line.envelope + MAIL_TINY_BYTES + behind,
-			  transport_its_place(path, &slot->held),
-			  transport_its_place(path, &slot->sequence), position);
+			  hosts_its_place(path, &slot->held),
+			  hosts_its_place(path, &slot->sequence), position);
 }
 
 /* Sends the payload of a slot's cells, before the slot. This rank does not use these cells again
  * until the owner has taken the message. */
-static bool send_cells(const struct transport_path *path, const struct mail_envelope *envelope)
+static bool send_cells(const struct hosts_path *path, const struct mail_envelope *envelope)
 {
 	const struct transport_team *team = path->relay->team;
 	const struct mail_cells *mine = &transport_area_of(team, team->rank)->cells;
@@ -167,20 +167,20 @@ static bool send_cells(const struct transport_path *path, const struct mail_enve
 	if (!transport_mail_is_in_cell(envelope, bytes))
 		return true;
 	const unsigned char *from = mine->cells[cell / 2][cell % 2];
-	struct link_note note = {.words = {TRANSPORT_NOTE_CELL, transport_my_place(path, from)}};
-	return transport_path_post(path, TRANSPORT_KEEP_NOT, &note, from, (bytes + 7) / 8 * 8, NULL);
+	struct link_note note = {.words = {HOSTS_NOTE_CELL, hosts_my_place(path, from)}};
+	return hosts_path_post(path, HOSTS_KEEP_NOT, &note, from, (bytes + 7) / 8 * 8, NULL);
 }
 
-static bool send_messages(const struct transport_path *path)
+static bool send_messages(const struct hosts_path *path)
 {
-	struct transport_relay *relay = path->relay;
+	struct hosts_relay *relay = path->relay;
 	for (;;) {
 		struct mail_slot *slot = &relay->to->slots[transport_mail_index(relay->next)];
 		uint64_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
 		if ((int64_t)(sequence - relay->next) < 0)
 			return true;
 		if (atomic_load_explicit(&slot->held, memory_order_acquire) != relay->next) {
-			if (!send_word(path, transport_its_place(path, &slot->sequence), relay->next))
+			if (!send_word(path, hosts_its_place(path, &slot->sequence), relay->next))
 				return false;
 			relay->next++;
 			continue;
@@ -201,26 +201,25 @@ static bool send_messages(const struct transport_path *path)
 
 /* Sends which slots are free again, and then how many; then the RTS slots whose use has ended
  * without a transfer. */
-static bool send_taken(const struct transport_path *path)
+static bool send_taken(const struct hosts_path *path)
 {
-	struct transport_relay *relay = path->relay;
+	struct hosts_relay *relay = path->relay;
 	struct mail_box *box = relay->from;
 	uint64_t taken = atomic_load_explicit(&box->taken, memory_order_acquire);
 	uint64_t returned = atomic_load_explicit(&box->returned, memory_order_acquire);
 	for (int i = 0; i < MAIL_SLOTS && taken != relay->taken; i++)
-		if (!send_mine(path, TRANSPORT_KEEP_SLOT, &box->freed[i],
+		if (!send_mine(path, HOSTS_KEEP_SLOT, &box->freed[i],
 			       atomic_load_explicit(&box->freed[i], memory_order_acquire),
 			       &relay->freed[i]))
 			return false;
-	if (!send_mine(path, TRANSPORT_KEEP_WORD, &box->taken, taken, &relay->taken))
+	if (!send_mine(path, HOSTS_KEEP_WORD, &box->taken, taken, &relay->taken))
 		return false;
 	for (int i = 0; i < MAIL_SLOTS && returned != relay->returned; i++) {
-		const struct transport_carried *carried = &relay->received[i];
+		const struct hosts_carried *carried = &relay->received[i];
 		uint64_t done = atomic_load_explicit(&box->rts[i].done, memory_order_acquire);
 		if (carried->relay && done == transport_mail_word(carried->generation, 0))
 			relay->done[i] = done; /* the link tells its source */
-		else if (!send_mine(path, TRANSPORT_KEEP_NOT, &box->rts[i].done, done,
-				    &relay->done[i]))
+		else if (!send_mine(path, HOSTS_KEEP_NOT, &box->rts[i].done, done, &relay->done[i]))
 			return false;
 	}
 	relay->returned = returned;
@@ -231,16 +230,16 @@ static bool send_taken(const struct transport_path *path)
 
 /* False: the link had no memory for all. This function reads a word that announces others before
  * them, and sends it after them. */
-static bool relay_to(struct transport_hosts *hosts, struct transport_team *team, int peer)
+static bool relay_to(struct hosts *hosts, struct transport_team *team, int peer)
 {
-	struct transport_relay *relay = &team->relays[peer];
+	struct hosts_relay *relay = &team->relays[peer];
 	struct transport *transport = hosts->transport;
-	struct transport_path path = {.hosts = hosts,
-				      .relay = relay,
-				      .link = hosts->link,
-				      .peer = peer,
-				      .mine = transport->segment,
-				      .mirror = transport->peers[peer].segment};
+	struct hosts_path path = {.hosts = hosts,
+				  .relay = relay,
+				  .link = hosts->link,
+				  .peer = peer,
+				  .mine = transport->segment,
+				  .mirror = transport->peers[peer].segment};
 	const struct transport_area *mine = transport_area_of(team, team->rank);
 	if (!relay->to) /* the peer is not a member */
 		return true;
@@ -249,25 +248,25 @@ static bool relay_to(struct transport_hosts *hosts, struct transport_team *team,
 	uint64_t ended = atomic_load_explicit(&mine->ended, memory_order_acquire);
 	uint64_t finished = atomic_load_explicit(&mine->finished, memory_order_acquire);
 	/* Until the peer has made the group it could do nothing with the rest. */
-	if (!send_mine(&path, TRANSPORT_KEEP_NOT, &mine->opened, opened, &relay->opened))
+	if (!send_mine(&path, HOSTS_KEEP_NOT, &mine->opened, opened, &relay->opened))
 		return false;
 	if (!relay->is_ready)
 		return true;
-	transport_fetch_wanted(&path);
+	hosts_fetch_wanted(&path);
 	if (atomic_load(&relay->far.withdrawn))
-		transport_cancel_offered(hosts, peer, relay);
+		hosts_cancel_offered(hosts, peer, relay);
 	/* After a failure peers wait until this rank has finished. */
 	bool failed = wait_has_failed(atomic_load(&transport_head_of(team)->cause));
-	enum transport_keep keep = failed ? TRANSPORT_KEEP_NOT : TRANSPORT_KEEP_WORD;
-	return send_failure(&path) && send_entries(&path) && transport_far_send(&path) &&
-	       send_taken(&path) && send_messages(&path) && transport_send_cancels(&path) &&
+	enum hosts_keep keep = failed ? HOSTS_KEEP_NOT : HOSTS_KEEP_WORD;
+	return send_failure(&path) && send_entries(&path) && hosts_far_send(&path) &&
+	       send_taken(&path) && send_messages(&path) && hosts_send_cancels(&path) &&
 	       send_mine(&path, keep, &mine->finished, finished, &relay->finished) &&
-	       transport_send_end(&path, ended) &&
-	       (left == relay->times_closed || transport_may_leave(relay)) &&
-	       send_mine(&path, TRANSPORT_KEEP_NOT, &mine->times_closed, left, &relay->times_closed);
+	       hosts_send_end(&path, ended) &&
+	       (left == relay->times_closed || hosts_may_leave(relay)) &&
+	       send_mine(&path, HOSTS_KEEP_NOT, &mine->times_closed, left, &relay->times_closed);
 }
 
-static void relay_team(struct transport_hosts *hosts, unsigned area)
+static void relay_team(struct hosts *hosts, unsigned area)
 {
 	struct transport_team *team = atomic_load(&hosts->teams[area]);
 	bool any = false;
@@ -287,16 +286,16 @@ static void relay_team(struct transport_hosts *hosts, unsigned area)
 		atomic_fetch_or(&hosts->areas[area / 64], UINT64_C(1) << area % 64);
 }
 
-static bool is_any_marked(const struct transport_hosts *hosts)
+static bool is_any_marked(const struct hosts *hosts)
 {
 	uint64_t any = 0;
-	for (unsigned w = 0; w < TRANSPORT_AREA_WORDS; w++)
+	for (unsigned w = 0; w < HOSTS_AREA_WORDS; w++)
 		any |= atomic_load(&hosts->areas[w]);
 	return any != 0;
 }
 
 /* Pushes to the peers whose bits are set in `peers`, word w of a set of ranks. */
-static void push_to(struct transport_hosts *hosts, int w, uint64_t peers)
+static void push_to(struct hosts *hosts, int w, uint64_t peers)
 {
 	if (peers)
 		atomic_fetch_and(&hosts->kept[w], ~peers);
@@ -307,7 +306,7 @@ static void push_to(struct transport_hosts *hosts, int w, uint64_t peers)
 	}
 }
 
-static void push_due(struct transport_hosts *hosts)
+static void push_due(struct hosts *hosts)
 {
 	for (int w = 0; w < RANKS_WORLD_WORDS; w++) {
 		push_to(hosts, w, hosts->due[w]);
@@ -315,7 +314,7 @@ static void push_due(struct transport_hosts *hosts)
 	}
 }
 
-static bool keeps_any(const struct transport_hosts *hosts)
+static bool keeps_any(const struct hosts *hosts)
 {
 	uint64_t any = 0;
 	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
@@ -323,25 +322,25 @@ static bool keeps_any(const struct transport_hosts *hosts)
 	return any != 0;
 }
 
-static void relay_all(struct transport_hosts *hosts)
+static void relay_all(struct hosts *hosts)
 {
 	struct transport *transport = hosts->transport;
 	uint64_t marked = atomic_load(&transport->segment->marked);
 	for (int q = 0; q < transport->size; q++) {
-		struct transport_mirror *mirror = transport->peers[q].mirror;
+		struct hosts_mirror *mirror = transport->peers[q].mirror;
 		if (mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed) &&
 		    atomic_exchange(&mirror->cut, 0)) {
 			hosts->link->ops->cut(hosts->link, q);
-			transport_parting_lost(hosts, mirror);
+			hosts_parting_lost(hosts, mirror);
 		}
 	}
-	for (unsigned w = 0; w < TRANSPORT_AREA_WORDS; w++) {
+	for (unsigned w = 0; w < HOSTS_AREA_WORDS; w++) {
 		if (!atomic_load_explicit(&hosts->areas[w], memory_order_relaxed))
 			continue;
 		for (uint64_t left = atomic_exchange(&hosts->areas[w], 0); left; left &= left - 1)
 			relay_team(hosts, w * 64 + (unsigned)__builtin_ctzll(left));
 	}
-	transport_parting_send(hosts);
+	hosts_parting_send(hosts);
 	push_due(hosts);
 	if (atomic_load_explicit(&transport->segment->served, memory_order_relaxed) != marked &&
 	    !is_any_marked(hosts))
@@ -349,7 +348,7 @@ static void relay_all(struct transport_hosts *hosts)
 }
 
 /* Serves what other threads have left to this one. */
-static void serve_others(struct transport_hosts *hosts)
+static void serve_others(struct hosts *hosts)
 {
 	uint32_t asked = atomic_fetch_and(&hosts->progress, ~(uint32_t)AGAIN);
 	relay_all(hosts);
@@ -358,7 +357,7 @@ static void serve_others(struct transport_hosts *hosts)
 }
 
 /* False: this thread has to serve others first. */
-static bool stop_progress(struct transport_hosts *hosts)
+static bool stop_progress(struct hosts *hosts)
 {
 	uint32_t held = atomic_load(&hosts->progress);
 	return !(held & AGAIN) && atomic_compare_exchange_strong(&hosts->progress, &held, 0);
@@ -366,7 +365,7 @@ static bool stop_progress(struct transport_hosts *hosts)
 
 /* `asks`: AGAIN, or AGAIN | PUSH. False: there was nothing to do; or another thread makes progress,
  * and will check once more before it stops. */
-static bool make_progress(struct transport_hosts *hosts, uint32_t asks, bool advances)
+static bool make_progress(struct hosts *hosts, uint32_t asks, bool advances)
 {
 	bool did = false;
 	if (atomic_fetch_or(&hosts->progress, HELD | asks) & HELD)
@@ -381,19 +380,19 @@ static bool make_progress(struct transport_hosts *hosts, uint32_t asks, bool adv
 
 /* Call after each turn but the pump's: this thread may have served others that do not look
  * again. */
-static void push_or_leave(struct transport_hosts *hosts)
+static void push_or_leave(struct hosts *hosts)
 {
-	if (keeps_any(hosts) && !transport_pump_pushes(&hosts->pump))
+	if (keeps_any(hosts) && !hosts_pump_pushes(&hosts->pump))
 		make_progress(hosts, AGAIN | PUSH, false);
 }
 
-void transport_progress_begin(struct transport_hosts *hosts)
+void hosts_progress_begin(struct hosts *hosts)
 {
 	while (atomic_fetch_or(&hosts->progress, HELD) & HELD)
 		wait_moment(&hosts->progress);
 }
 
-void transport_progress_end(struct transport_hosts *hosts)
+void hosts_progress_end(struct hosts *hosts)
 {
 	push_due(hosts);
 	while (!stop_progress(hosts))
@@ -401,7 +400,7 @@ void transport_progress_end(struct transport_hosts *hosts)
 	push_or_leave(hosts);
 }
 
-void transport_mark(struct transport_hosts *hosts, unsigned area, int rank)
+void hosts_mark(struct hosts *hosts, unsigned area, int rank)
 {
 	atomic_fetch_or(&hosts->unsent[area][rank / 64], ranks_bit(rank));
 	atomic_fetch_or(&hosts->areas[area / 64], UINT64_C(1) << area % 64);
@@ -409,36 +408,36 @@ void transport_mark(struct transport_hosts *hosts, unsigned area, int rank)
 	atomic_fetch_add(&hosts->transport->segment->marked, 1);
 }
 
-void transport_relay_send(const struct transport_team *team, int rank)
+void hosts_relay_send(const struct transport_team *team, int rank)
 {
-	struct transport_hosts *hosts = team->transport->hosts;
-	transport_mark(hosts, team->area, team->members[rank].world);
+	struct hosts *hosts = team->transport->hosts;
+	hosts_mark(hosts, team->area, team->members[rank].world);
 	make_progress(hosts, AGAIN, false);
 	push_or_leave(hosts);
 }
 
-bool transport_turn(struct transport *transport)
+bool hosts_turn(struct transport *transport)
 {
 	return make_progress(transport->hosts, AGAIN, true);
 }
 
-bool transport_advance(struct transport *transport)
+bool hosts_advance(struct transport *transport)
 {
 	if (!transport->hosts)
 		return false;
-	bool did = transport_turn(transport);
+	bool did = hosts_turn(transport);
 	push_or_leave(transport->hosts);
 	return did;
 }
 
-void transport_push(struct transport *transport)
+void hosts_push(struct transport *transport)
 {
 	make_progress(transport->hosts, AGAIN | PUSH, false);
 }
 
-bool transport_arm(struct transport *transport)
+bool hosts_arm(struct transport *transport)
 {
-	struct transport_hosts *hosts = transport->hosts;
+	struct hosts *hosts = transport->hosts;
 	if (atomic_fetch_or(&hosts->progress, HELD | AGAIN) & HELD)
 		return false;
 	serve_others(hosts);
@@ -460,7 +459,7 @@ bool transport_arm(struct transport *transport)
 	return armed;
 }
 
-void transport_cut(struct transport *transport, int rank)
+void hosts_cut(struct transport *transport, int rank)
 {
 	atomic_store(&transport->peers[rank].mirror->cut, 1);
 	make_progress(transport->hosts, AGAIN, false);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Shared by the two halves of the traffic between hosts: relay.c finds what is to be sent, mirror.c
- * writes what has arrived. For files of the transport only. */
-#ifndef TRANSPORT_RELAY_H
-#define TRANSPORT_RELAY_H
+ * writes what has arrived. For files of this room only. */
+#ifndef HOSTS_HOSTS_PRIVATE_H
+#define HOSTS_HOSTS_PRIVATE_H
 
-#include "transport/hosts.h"
+#include "hosts/hosts.h"
 #include "transport/segment.h"
 
-enum { TRANSPORT_AREA_WORDS = (TRANSPORT_AREAS + 63) / 64 };
+enum { HOSTS_AREA_WORDS = (TRANSPORT_AREAS + 63) / 64 };
 
-struct transport_relay;
+struct hosts_relay;
 
-struct transport_mirror {
+struct hosts_mirror {
 	_Atomic uint32_t lost, cut; /* cut: a cut was requested */
 	/* See parting.c; for the thread that makes progress on the link. */
 	bool has_sent_leaves; /* this rank has sent LEAVES to that rank */
@@ -20,38 +20,38 @@ struct transport_mirror {
 	bool has_parted; /* counted in hosts->parted */
 	/* By area of that rank: the relay of the group that has it, if this rank is a member; else
 	 * NULL. */
-	struct transport_relay *relays[TRANSPORT_AREAS];
+	struct hosts_relay *relays[TRANSPORT_AREAS];
 };
 
-enum transport_carries {
-	TRANSPORT_CARRIES_SEND,
-	TRANSPORT_CARRIES_RECEIVE,
-	TRANSPORT_CARRIES_POST,  /* of a collective: sent */
-	TRANSPORT_CARRIES_FETCH, /* of a collective: received */
-	TRANSPORT_CARRIES_TELL,  /* a block: sent */
-	TRANSPORT_CARRIES_HEAR,  /* a block: received */
+enum hosts_carries {
+	HOSTS_CARRIES_SEND,
+	HOSTS_CARRIES_RECEIVE,
+	HOSTS_CARRIES_POST,  /* of a collective: sent */
+	HOSTS_CARRIES_FETCH, /* of a collective: received */
+	HOSTS_CARRIES_TELL,  /* a block: sent */
+	HOSTS_CARRIES_HEAR,  /* a block: received */
 };
 
 /* The payload of one long message. */
-struct transport_carried {
+struct hosts_carried {
 	struct link_transfer transfer; /* the first member, because events name it */
-	struct transport_relay *relay;
+	struct hosts_relay *relay;
 	uint32_t generation; /* of the RTS slot */
 	uint8_t index;       /* of the RTS slot, or of the channel's slot */
-	uint8_t carries;     /* enum transport_carries */
+	uint8_t carries;     /* enum hosts_carries */
 	bool is_under_way;   /* the link uses it */
 };
 
 /* How far the payload that this rank fetches is. */
-enum transport_fetch {
-	TRANSPORT_FETCH_NONE,
-	TRANSPORT_FETCH_WANTED, /* the thread that makes progress on the link fetches it */
-	TRANSPORT_FETCH_OVER,   /* fetch.transfer.status says how */
+enum hosts_fetch {
+	HOSTS_FETCH_NONE,
+	HOSTS_FETCH_WANTED, /* the thread that makes progress on the link fetches it */
+	HOSTS_FETCH_OVER,   /* fetch.transfer.status says how */
 };
 
 /* Messages of collectives between this rank and one on another host: far.c. Used by the thread that
  * makes progress on the link, except the atomic members and `target`. */
-struct transport_far {
+struct hosts_far {
 	struct transport_channel *to, *from; /* in its mirror, from me; in my segment, from it */
 	unsigned char (*pages)[TRANSPORT_PAGE_BYTES]; /* payloads of `from`, a page each slot */
 	uint64_t sent;    /* of `to`: the position of the last message that was sent to the peer */
@@ -61,18 +61,18 @@ struct transport_far {
 	 * was told is taken. */
 	uint64_t arrived[TRANSPORT_CHANNEL_SLOTS], told[TRANSPORT_CHANNEL_SLOTS];
 	struct link_message offered[TRANSPORT_CHANNEL_SLOTS]; /* handle NULL: none */
-	struct transport_carried posts[TRANSPORT_CHANNEL_SLOTS], fetch;
+	struct hosts_carried posts[TRANSPORT_CHANNEL_SLOTS], fetch;
 	_Atomic uint32_t withdrawn; /* no payload of this rank is sent any more */
 	_Atomic uint32_t copying;   /* a thread reads what is offered */
 	/* One at a time, because the collectives of a group run one after the other. */
-	_Atomic uint32_t fetching; /* enum transport_fetch */
+	_Atomic uint32_t fetching; /* enum hosts_fetch */
 	uint32_t wanted;           /* the slot whose payload is fetched */
 	void *target;
 };
 
 /* What was sent from this rank to one on another host, in one team; and long messages. Used by the
  * thread that makes progress on the link, except the atomic members and `target`. */
-struct transport_relay {
+struct hosts_relay {
 	struct transport_team *team;
 	int peer;                    /* world rank */
 	uint16_t area;               /* in the segment of that rank */
@@ -80,7 +80,7 @@ struct transport_relay {
 	uint64_t generation, opened; /* opened: mine, as sent */
 	struct mail_box *to, *from;  /* in its mirror, from me; in my segment, from it */
 	uint64_t entered, ended, finished, times_closed; /* values sent */
-	unsigned kept_back;    /* about how much since the last push: TRANSPORT_KEEP_MAX */
+	unsigned kept_back;    /* about how much since the last push: HOSTS_KEEP_MAX */
 	uint64_t linger_ns;    /* until when it does not send times_closed; 0: still open */
 	bool has_told_failure; /* the peer was told that the group has failed */
 	bool has_cells;        /* the mirror's cells have memory */
@@ -89,7 +89,7 @@ struct transport_relay {
 	uint64_t announced;    /* the last position whose long payload was offered */
 	uint64_t taken, returned;
 	uint64_t freed[MAIL_SLOTS], done[MAIL_SLOTS];
-	struct transport_carried sent[MAIL_SLOTS], received[MAIL_SLOTS];
+	struct hosts_carried sent[MAIL_SLOTS], received[MAIL_SLOTS];
 	struct link_message offered[MAIL_SLOTS]; /* handle NULL: none */
 	/* Bit i: the payload of message i is to be fetched to target[i]. */
 	_Atomic uint64_t wanted;
@@ -97,11 +97,11 @@ struct transport_relay {
 	/* Bit i: the peer is to be asked to cancel message i, if its generation is this one. */
 	_Atomic uint64_t cancels;
 	_Atomic uint32_t cancelled[MAIL_SLOTS];
-	struct transport_far far;
+	struct hosts_far far;
 };
 
 /* See pump.c. */
-struct transport_pump {
+struct hosts_pump {
 	struct transport *transport;
 	pthread_t thread;
 	_Atomic bool runs;
@@ -115,12 +115,12 @@ struct transport_pump {
 	struct wait_pump calls;    /* for waiters */
 };
 
-struct transport_hosts {
+struct hosts {
 	struct transport *transport;
 	struct link *link;
-	struct transport_pump pump;
-	struct transport_hosts_events events;
-	_Atomic bool leaves;       /* transport_leave was called */
+	struct hosts_pump pump;
+	struct hosts_events events;
+	_Atomic bool leaves;       /* hosts_leave was called */
 	_Atomic uint64_t parted;   /* how many mirrors have_parted */
 	bool owes_heard;           /* some mirror owes_heard */
 	_Atomic uint32_t progress; /* see relay.c */
@@ -130,47 +130,47 @@ struct transport_hosts {
 	uint64_t due[RANKS_WORLD_WORDS];
 	/* By team, for each world rank: there is something to send to it. */
 	_Atomic uint64_t unsent[TRANSPORT_AREAS][RANKS_WORLD_WORDS];
-	_Atomic uint64_t areas[TRANSPORT_AREA_WORDS];          /* bit i: unsent[i] is not empty */
+	_Atomic uint64_t areas[HOSTS_AREA_WORDS];              /* bit i: unsent[i] is not empty */
 	struct transport_team *_Atomic teams[TRANSPORT_AREAS]; /* by area of my segment */
 };
 
 /* The notes of a link. words[0]: this enum. A place is (area << 32 | offset in the area) << 1 |
  * TRANSPORT_OF_…; The inbox that one of the two ranks has for the other counts as the first of its
  * area. */
-enum transport_note {
+enum hosts_note {
 	/* payload goes to place [1]; then the word at place [2] gets value [3] */
-	TRANSPORT_NOTE_WRITE,
+	HOSTS_NOTE_WRITE,
 	/* a long message of the box at place [1]: RTS slot [2], generation [3] */
-	TRANSPORT_NOTE_LONG,
+	HOSTS_NOTE_LONG,
 	/* a message of a collective for the slot at place [1]: seq [2], count [3], position [4] */
-	TRANSPORT_NOTE_CHANNEL,
+	HOSTS_NOTE_CHANNEL,
 	/* group [1] has failed: status [2], culprit [3], operation [4]; payload: the groups that
 	 * fail together, and the text */
-	TRANSPORT_NOTE_FAILED,
-	TRANSPORT_NOTE_ASK, /* the words of transport_ask */
+	HOSTS_NOTE_FAILED,
+	HOSTS_NOTE_ASK, /* the words of hosts_ask */
 	/* payload: the message in a cell of the source at place [1] */
-	TRANSPORT_NOTE_CELL,
+	HOSTS_NOTE_CELL,
 	/* cancels a long message of the source's, of the box at place [1]: RTS slot [2],
 	 * generation [3] */
-	TRANSPORT_NOTE_CANCEL,
-	TRANSPORT_NOTE_TELL,   /* round [1]; the block as payload */
-	TRANSPORT_NOTE_LEAVES, /* the source has sent `ended` of all its groups */
-	TRANSPORT_NOTE_HEARD,  /* the source has got LEAVES, and all that came before it */
+	HOSTS_NOTE_CANCEL,
+	HOSTS_NOTE_TELL,   /* round [1]; the block as payload */
+	HOSTS_NOTE_LEAVES, /* the source has sent `ended` of all its groups */
+	HOSTS_NOTE_HEARD,  /* the source has got LEAVES, and all that came before it */
 };
-enum { TRANSPORT_OF_SOURCE = 0, TRANSPORT_OF_TARGET = 1 };
+enum { HOSTS_OF_SOURCE = 0, HOSTS_OF_TARGET = 1 };
 
 /* Whether the message has a form that no peer sends: only long payloads of collectives are
  * eager. */
-static inline bool transport_is_forged(const struct link_message *message)
+static inline bool hosts_is_forged(const struct link_message *message)
 {
-	return message->is_eager && (message->note.words[0] != TRANSPORT_NOTE_CHANNEL ||
-				     message->bytes <= LINK_SHORT_BYTES);
+	return message->is_eager &&
+	       (message->note.words[0] != HOSTS_NOTE_CHANNEL || message->bytes <= LINK_SHORT_BYTES);
 }
 
 /* From this rank to one on another host, in one team. */
-struct transport_path {
-	struct transport_hosts *hosts;
-	struct transport_relay *relay;
+struct hosts_path {
+	struct hosts *hosts;
+	struct hosts_relay *relay;
 	struct link *link;
 	int peer; /* world rank */
 	struct transport_segment *mine, *mirror;
@@ -178,7 +178,7 @@ struct transport_path {
 
 /* The place of `at`, which is in my area of the path's group, or in the peer's inbox there. The
  * peer finds it in its mirror. */
-static inline uint64_t transport_my_place(const struct transport_path *path, const void *at)
+static inline uint64_t hosts_my_place(const struct hosts_path *path, const void *at)
 {
 	const struct transport_team *team = path->relay->team;
 	const struct transport_area *area = transport_area_of(team, team->rank);
@@ -186,14 +186,14 @@ static inline uint64_t transport_my_place(const struct transport_path *path, con
 	uint64_t box = (uintptr_t)path->relay->from - offsetof(struct transport_inbox, mail);
 	if (offset >= sizeof *area)
 		offset = sizeof *area + ((uintptr_t)at - box);
-	return ((uint64_t)team->area << 32 | offset) << 1 | TRANSPORT_OF_SOURCE;
+	return ((uint64_t)team->area << 32 | offset) << 1 | HOSTS_OF_SOURCE;
 }
 /* The place of `at`, which is in the peer's mirror here. The peer finds it in its own area. */
-static inline uint64_t transport_its_place(const struct transport_path *path, const void *at)
+static inline uint64_t hosts_its_place(const struct hosts_path *path, const void *at)
 {
 	unsigned area = path->relay->area;
 	uint64_t offset = (uintptr_t)at - (uintptr_t)transport_mirror_area(path->mirror, area);
-	return ((uint64_t)area << 32 | offset) << 1 | TRANSPORT_OF_TARGET;
+	return ((uint64_t)area << 32 | offset) << 1 | HOSTS_OF_TARGET;
 }
 
 /* ---- relay.c ---- */
@@ -201,22 +201,25 @@ static inline uint64_t transport_its_place(const struct transport_path *path, co
 /* Between these two calls the thread alone uses the link; it calls no function that makes progress
  * on the link. The first call waits for another thread that makes progress, which never blocks. Not
  * under a lock that an event takes. */
-void transport_progress_begin(struct transport_hosts *hosts);
-void transport_progress_end(struct transport_hosts *hosts);
-/* As transport_advance, for the pump, which pushes when it has nothing else to do. */
-bool transport_turn(struct transport *transport);
+void hosts_progress_begin(struct hosts *hosts);
+void hosts_progress_end(struct hosts *hosts);
+/* As hosts_advance, for the pump, which pushes when it has nothing else to do. */
+bool hosts_turn(struct transport *transport);
 /* Marks this pair for the thread that makes progress next. */
-void transport_mark(struct transport_hosts *hosts, unsigned area, int rank);
+void hosts_mark(struct hosts *hosts, unsigned area, int rank);
+
+/* Of struct transport_hosts_ops. */
+void hosts_relay_send(const struct transport_team *team, int rank);
 
 /* ---- pump.c ---- */
 
-void transport_pump_init(struct transport_pump *pump, struct transport *transport);
+void hosts_pump_init(struct hosts_pump *pump, struct transport *transport);
 /* Call when a post has completed at once: the link says so at the next advance, but its descriptor
  * does not wake the pump. Any thread. */
-void transport_pump_sees(struct transport_pump *pump);
+void hosts_pump_sees(struct hosts_pump *pump);
 /* After progress on the link, by whichever thread: whether the pump pushes soon what the link keeps
  * back. False: this thread has to. */
-bool transport_pump_pushes(struct transport_pump *pump);
+bool hosts_pump_pushes(struct hosts_pump *pump);
 
 /* ---- what a peer is told ---- */
 
@@ -224,23 +227,23 @@ bool transport_pump_pushes(struct transport_pump *pump);
  * when it has nothing else to do: up to 8 collectives, or 10 to 16 slots, at once. A peer waits for
  * entries and slots only when it has used all that it may: 32, or LOCKSTEP_MESSAGES for messages.
  * Then it may wait until the pump pushes, a millisecond at most. */
-enum transport_keep {
-	TRANSPORT_KEEP_NOT = 0,
-	TRANSPORT_KEEP_WORD = 1,
-	TRANSPORT_KEEP_SLOT = 2,
-	TRANSPORT_KEEP_ENTRY = 4,
-	TRANSPORT_KEEP_MAX = 32,
+enum hosts_keep {
+	HOSTS_KEEP_NOT = 0,
+	HOSTS_KEEP_WORD = 1,
+	HOSTS_KEEP_SLOT = 2,
+	HOSTS_KEEP_ENTRY = 4,
+	HOSTS_KEEP_MAX = 32,
 };
 
 /* Counts a note or word that the link has taken, and says when it has to go. */
-static inline bool transport_path_taken(const struct transport_path *path, enum transport_keep keep)
+static inline bool hosts_path_taken(const struct hosts_path *path, enum hosts_keep keep)
 {
-	struct transport_hosts *hosts = path->hosts;
+	struct hosts *hosts = path->hosts;
 	uint64_t bit = ranks_bit(path->peer);
 	_Atomic uint64_t *kept = &hosts->kept[path->peer / 64];
-	struct transport_relay *relay = path->relay;
+	struct hosts_relay *relay = path->relay;
 	atomic_fetch_add(&transport_traffic(path->mine, path->peer)->posted, 1);
-	if (keep != TRANSPORT_KEEP_NOT && (relay->kept_back += keep) < TRANSPORT_KEEP_MAX) {
+	if (keep != HOSTS_KEEP_NOT && (relay->kept_back += keep) < HOSTS_KEEP_MAX) {
 		atomic_fetch_add(&transport_traffic(path->mine, path->peer)->kept, 1);
 		if (!(atomic_load_explicit(kept, memory_order_relaxed) & bit))
 			atomic_fetch_or(kept, bit);
@@ -253,29 +256,29 @@ static inline bool transport_path_taken(const struct transport_path *path, enum 
 }
 
 /* As the functions of the link with these names. They also count what the link has taken. */
-static inline bool transport_path_post(const struct transport_path *path, enum transport_keep keep,
-				       const struct link_note *note, const void *payload,
-				       uint64_t bytes, struct link_transfer *transfer)
+static inline bool hosts_path_post(const struct hosts_path *path, enum hosts_keep keep,
+				   const struct link_note *note, const void *payload,
+				   uint64_t bytes, struct link_transfer *transfer)
 {
 	return path->link->ops->post(path->link, path->peer, note, payload, bytes, transfer) &&
-	       transport_path_taken(path, keep);
+	       hosts_path_taken(path, keep);
 }
-static inline bool transport_path_store(const struct transport_path *path, enum transport_keep keep,
-					uint64_t index, uint64_t value)
+static inline bool hosts_path_store(const struct hosts_path *path, enum hosts_keep keep,
+				    uint64_t index, uint64_t value)
 {
 	return path->link->ops->store(path->link, path->peer, index, value) &&
-	       transport_path_taken(path, keep);
+	       hosts_path_taken(path, keep);
 }
 
 /* Also pushes what the link keeps back for the peer, because the peer waits for its payload to be
  * fetched, and for this rank's entry. */
-static inline void transport_path_fetch(const struct transport_path *path,
-					const struct link_message *message, void *to,
-					struct link_transfer *transfer)
+static inline void hosts_path_fetch(const struct hosts_path *path,
+				    const struct link_message *message, void *to,
+				    struct link_transfer *transfer)
 {
 	atomic_fetch_add(&transport_traffic(path->mine, path->peer)->begun, 1);
 	path->link->ops->fetch(path->link, path->peer, message, to, transfer);
-	struct transport_hosts *hosts = path->hosts;
+	struct hosts *hosts = path->hosts;
 	int word = path->peer / 64;
 	hosts->due[word] |= atomic_load_explicit(&hosts->kept[word], memory_order_relaxed) &
 			    ranks_bit(path->peer);
@@ -283,21 +286,19 @@ static inline void transport_path_fetch(const struct transport_path *path,
 
 /* ---- far_fetch.c ---- */
 
-/* Fetches what transport_fetch has asked for. */
-void transport_fetch_wanted(const struct transport_path *path);
+/* Fetches what hosts_fetch has asked for. */
+void hosts_fetch_wanted(const struct hosts_path *path);
 
 /* ---- mirror.c ---- */
 
 /* Wakes threads of this rank. */
-void transport_mirror_wake(const struct transport_hosts *hosts);
+void hosts_mirror_wake(const struct hosts *hosts);
 /* Call when nobody wants the payload of a message: returns it, if the message has one that has not
  * been fetched. */
-void transport_mirror_return(struct transport_hosts *hosts, int peer,
-			     const struct link_message *message);
+void hosts_mirror_return(struct hosts *hosts, int peer, const struct link_message *message);
 
-/* As transport_mirror_return, for all messages of one rank that the relay has. */
-void transport_mirror_return_all(struct transport_hosts *hosts, int peer,
-				 struct transport_relay *relay);
+/* As hosts_mirror_return, for all messages of one rank that the relay has. */
+void hosts_mirror_return_all(struct hosts *hosts, int peer, struct hosts_relay *relay);
 
 /* ---- far_team.c ---- */
 
@@ -305,65 +306,68 @@ void transport_mirror_return_all(struct transport_hosts *hosts, int peer,
  * has sent. Otherwise the peer might give up while the bytes of a message come, which on one host
  * it could still read. After a failure, or if the peer does not receive them, it may always learn
  * that. */
-bool transport_may_leave(struct transport_relay *relay);
+bool hosts_may_leave(struct hosts_relay *relay);
 
 /* ---- parting.c ---- */
 
 /* Sends how many collectives this rank has called, once it has closed the group: after its entries,
  * and before times_closed. False: the link had no memory. */
-bool transport_send_end(const struct transport_path *path, uint64_t ended);
+bool hosts_send_end(const struct hosts_path *path, uint64_t ended);
 /* Call once the end of `peer` has been stored in this area of its mirror. */
-void transport_end_arrived(struct transport_hosts *hosts, int peer, unsigned area);
+void hosts_end_arrived(struct hosts *hosts, int peer, unsigned area);
 /* Sends LEAVES and HEARD to the ranks that are due to get them. Call after all else in a turn. */
-void transport_parting_send(struct transport_hosts *hosts);
+void hosts_parting_send(struct hosts *hosts);
 /* Call when `peer` has sent LEAVES (`leaves`) or HEARD. */
-void transport_parting_arrived(struct transport_hosts *hosts, int peer, bool leaves);
+void hosts_parting_arrived(struct hosts *hosts, int peer, bool leaves);
 /* Nothing comes from that rank any more. */
-void transport_parting_lost(struct transport_hosts *hosts, struct transport_mirror *mirror);
+void hosts_parting_lost(struct hosts *hosts, struct hosts_mirror *mirror);
 
 /* ---- ask.c ---- */
 
 /* Takes a note that belongs to no group. False: the note belongs to one. */
-bool transport_beside_arrived(struct transport_hosts *hosts, int peer,
-			      const struct link_message *message);
-void transport_tell_ended(struct transport_hosts *hosts, struct transport_carried *carried);
+bool hosts_beside_arrived(struct hosts *hosts, int peer, const struct link_message *message);
+void hosts_tell_ended(struct hosts *hosts, struct hosts_carried *carried);
 
 /* ---- far_cancel.c ---- */
 
 /* Call when the link had no room for an offer: the source alone decides again whether to cancel
  * it. */
-void transport_take_offer_back(const struct transport_hosts *hosts, struct mail_rts *rts);
+void hosts_take_offer_back(const struct hosts *hosts, struct mail_rts *rts);
 
-/* Sends the requests of transport_cancel to the peer. False: the link had no memory for all. */
-bool transport_send_cancels(const struct transport_path *path);
+/* Sends the requests of hosts_cancel to the peer. False: the link had no memory for all. */
+bool hosts_send_cancels(const struct hosts_path *path);
 /* `peer` asks this rank to cancel a message of one of my boxes. */
-void transport_cancel_arrived(struct transport_hosts *hosts, int peer,
-			      struct transport_relay *relay, uint64_t index, uint32_t generation);
+void hosts_cancel_arrived(struct hosts *hosts, int peer, struct hosts_relay *relay, uint64_t index,
+			  uint32_t generation);
 /* After a failure: cancels all messages that were offered to this rank and not matched. */
-void transport_cancel_offered(struct transport_hosts *hosts, int peer,
-			      struct transport_relay *relay);
+void hosts_cancel_offered(struct hosts *hosts, int peer, struct hosts_relay *relay);
 
 /* ---- far.c ---- */
 
+/* Of struct transport_hosts_ops: messages of collectives to and from a member on another host. */
+bool hosts_quiet(struct transport_team *team, int peer, struct wait_word *blocked);
+const void *hosts_payload(const struct transport_team *team, int peer,
+			  const struct transport_message *message);
+
 /* Sends messages of collectives, and tells which were taken; fetches payloads, or returns those
  * that nobody wants. False: the link had no memory for all. */
-bool transport_far_send(const struct transport_path *path);
+bool hosts_far_send(const struct hosts_path *path);
 /* A message of `peer` for this slot, in an area of mine that belongs to the team. */
-void transport_far_arrived(struct transport_team *team, int peer, struct transport_slot *slot,
-			   const struct link_message *message);
+void hosts_far_arrived(struct transport_team *team, int peer, struct transport_slot *slot,
+		       const struct link_message *message);
 /* `peer` has stored a word in an area of mine that belongs to the team: perhaps that a slot of the
  * channel to it is free. */
-void transport_far_word(struct transport_team *team, int peer, const _Atomic uint64_t *word);
-void transport_far_ended(struct transport_carried *carried);
-void transport_far_set(struct transport_team *team, int member, struct transport_relay *relay);
+void hosts_far_word(struct transport_team *team, int peer, const _Atomic uint64_t *word);
+void hosts_far_ended(struct hosts_carried *carried);
+void hosts_far_set(struct transport_team *team, int member, struct hosts_relay *relay);
 
 /* Allocates memory for a part of a mirror's area; *has: the part has memory. False, after a
  * message: the system has none. Then the peer is cut off, because nothing more of it would be
  * right. */
-bool transport_mirror_has(struct transport_hosts *hosts, const struct transport_relay *relay,
-			  bool *has, void *at, size_t bytes);
+bool hosts_mirror_has(struct hosts *hosts, const struct hosts_relay *relay, bool *has, void *at,
+		      size_t bytes);
 
 /* Fails a receive whose payload will never arrive. */
-void transport_mirror_fail(struct transport_relay *relay, unsigned index);
+void hosts_mirror_fail(struct hosts_relay *relay, unsigned index);
 
 #endif

@@ -1,44 +1,43 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Long messages from other hosts: once one is matched, the thread that makes progress on the link
  * fetches its bytes to the receiver's buffer. */
-#include "transport/relay.h"
+#include "hosts/hosts_private.h"
 
-void transport_fetch_wanted(const struct transport_path *path)
+void hosts_fetch_wanted(const struct hosts_path *path)
 {
-	struct transport_relay *relay = path->relay;
+	struct hosts_relay *relay = path->relay;
 	for (uint64_t left = atomic_exchange(&relay->wanted, 0); left; left &= left - 1) {
 		unsigned i = (unsigned)__builtin_ctzll(left);
 		struct link_message message = relay->offered[i];
 		if (!message.handle) {
 			relay->received[i].transfer.status = LS_ABORTED;
-			transport_mirror_fail(relay, i);
+			hosts_mirror_fail(relay, i);
 			continue;
 		}
 		relay->offered[i].handle = NULL;
 		relay->received[i] =
-			(struct transport_carried){.relay = relay,
-						   .generation = relay->from->rts[i].generation,
-						   .index = (uint8_t)i,
-						   .carries = TRANSPORT_CARRIES_RECEIVE,
-						   .is_under_way = true};
-		transport_path_fetch(path, &message, relay->target[i], &relay->received[i].transfer);
+			(struct hosts_carried){.relay = relay,
+					       .generation = relay->from->rts[i].generation,
+					       .index = (uint8_t)i,
+					       .carries = HOSTS_CARRIES_RECEIVE,
+					       .is_under_way = true};
+		hosts_path_fetch(path, &message, relay->target[i], &relay->received[i].transfer);
 	}
 }
 
-bool transport_fetch(struct transport_team *team, int source, unsigned index, void *to,
-		     uint64_t bytes)
+bool hosts_fetch(struct transport_team *team, int source, unsigned index, void *to, uint64_t bytes)
 {
 	const struct transport_member *member = &team->members[source];
 	if (!member->peer->mirror)
 		return false;
-	struct transport_relay *relay = &team->relays[member->world];
+	struct hosts_relay *relay = &team->relays[member->world];
 	atomic_fetch_add(&relay->from->rts[index].cursor, transport_mail_pieces(bytes));
 	relay->target[index] = to;
 	atomic_fetch_or(&relay->wanted, UINT64_C(1) << index);
 	return true;
 }
 
-ls_status transport_fetch_failed(const struct transport_team *team, int source, unsigned index)
+ls_status hosts_fetch_failed(const struct transport_team *team, int source, unsigned index)
 {
 	const struct transport_member *member = &team->members[source];
 	if (!member->peer->mirror)

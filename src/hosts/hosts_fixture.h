@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * For tests: a job whose ranks stand on several hosts, within one process. Ranks of one host map
  * each other's segments; the others have mirrors, and a loop-back link. */
-#ifndef TRANSPORT_HOSTS_FIXTURE_H
-#define TRANSPORT_HOSTS_FIXTURE_H
+#ifndef HOSTS_HOSTS_FIXTURE_H
+#define HOSTS_HOSTS_FIXTURE_H
 
 #include <fcntl.h>
 
 #include "link/loop_fixture.h"
-#include "transport/hosts.h"
+#include "hosts/hosts.h"
 #include "transport/segment.h"
 #include "transport/transport_fixture.h"
 
@@ -21,9 +21,7 @@ static inline void hosts_join(struct test_job *job, struct loop *loop, int r, co
 	uint16_t hosts[RANKS_WORLD_MAX];
 	for (int q = 0; q < job->size; q++)
 		hosts[q] = (uint16_t)host_of[q];
-	assert_int_equal(
-		transport_hosts_open(transport, link, hosts, &(struct transport_hosts_events){0}),
-		LS_OK);
+	assert_int_equal(hosts_open(transport, link, hosts, &(struct hosts_events){0}), LS_OK);
 	assert_int_equal(link->ops->connect(link, &done), LS_OK);
 	assert_int_equal(transport_peer_open_own(transport, rank->memory.fd, rank->trace_fd), LS_OK);
 	for (int q = 0; q < job->size; q++) {
@@ -34,12 +32,13 @@ static inline void hosts_join(struct test_job *job, struct loop *loop, int r, co
 		if (q != r && host_of[q] == host_of[r])
 			assert_int_equal(transport_peer_open(transport, q, fds), LS_OK);
 		else if (q != r)
-			assert_int_equal(transport_mirror_open(transport, q), LS_OK);
+			assert_int_equal(hosts_mirror_open(transport, q), LS_OK);
 		transport_close_fds(fds, TRANSPORT_FDS);
 	}
 	assert_int_equal(transport_team_init(&rank->team, transport), LS_OK);
+	assert_int_equal(hosts_team_init(&rank->team), LS_OK);
 	transport_team_set_world(&rank->team);
-	transport_team_open(&rank->team, 0, NULL, NULL);
+	hosts_team_open(&rank->team, 0, NULL, NULL);
 }
 
 /* Connects the ranks of a job that is not connected. */
@@ -54,8 +53,10 @@ static inline struct loop *hosts_connect(struct test_job *job, const int *host_o
 /* Call before the job is closed. */
 static inline void hosts_disconnect(struct test_job *job, struct loop *loop)
 {
-	for (int r = 0; r < job->size; r++)
-		transport_hosts_close(&job->ranks[r].transport);
+	for (int r = 0; r < job->size; r++) {
+		hosts_close(&job->ranks[r].transport);
+		hosts_team_fini(&job->ranks[r].team);
+	}
 	for (int r = 0; r < job->size; r++)
 		loop_link(loop, r)->ops->close(loop_link(loop, r));
 	assert_true(loop_free(loop));

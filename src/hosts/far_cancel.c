@@ -4,19 +4,19 @@
  * makes progress on the owner's link does so, whatever the program there does.
  *
  *   source                                     owner
- *   transport_cancel  ---- note CANCEL ----->  not matched: cancels it, refuses the payload
+ *   hosts_cancel  ---- note CANCEL ----->  not matched: cancels it, refuses the payload
  *                                              matched: nothing; the payload is fetched
  *   the payload's end: LS_CANCELLED or LS_OK
  *
  * The slot of a cancelled message stays in the ring until the owner looks for it (mail.h). */
-#include "transport/relay.h"
+#include "hosts/hosts_private.h"
 
-bool transport_cancel(struct transport_team *team, int target, unsigned index, uint32_t generation)
+bool hosts_cancel(struct transport_team *team, int target, unsigned index, uint32_t generation)
 {
 	const struct transport_member *member = &team->members[target];
 	if (!member->peer->mirror || index >= MAIL_SLOTS)
 		return false;
-	struct transport_relay *relay = &team->relays[member->world];
+	struct hosts_relay *relay = &team->relays[member->world];
 	atomic_store(&relay->cancelled[index], generation);
 	atomic_fetch_or(&relay->cancels, UINT64_C(1) << index);
 	transport_notify(team, target);
@@ -24,16 +24,16 @@ bool transport_cancel(struct transport_team *team, int target, unsigned index, u
 }
 
 /* Ends a send that no other rank knows of, or knows of any more. */
-static void end_send(const struct transport_hosts *hosts, struct mail_rts *rts)
+static void end_send(const struct hosts *hosts, struct mail_rts *rts)
 {
 	uint32_t generation = rts->generation;
 	uint64_t pieces = transport_mail_pieces(rts->bytes);
 	wait_store(&rts->owner_copied, transport_mail_word(generation, pieces));
 	wait_store(&rts->matched, transport_mail_word(generation, 0));
-	transport_mirror_wake(hosts);
+	hosts_mirror_wake(hosts);
 }
 
-void transport_take_offer_back(const struct transport_hosts *hosts, struct mail_rts *rts)
+void hosts_take_offer_back(const struct hosts *hosts, struct mail_rts *rts)
 {
 	uint64_t gone = transport_mail_word(rts->generation,
 					    MAIL_MATCHED | transport_mail_pieces(rts->bytes));
@@ -45,23 +45,22 @@ void transport_take_offer_back(const struct transport_hosts *hosts, struct mail_
 	end_send(hosts, rts);
 }
 
-bool transport_send_cancels(const struct transport_path *path)
+bool hosts_send_cancels(const struct hosts_path *path)
 {
-	struct transport_relay *relay = path->relay;
+	struct hosts_relay *relay = path->relay;
 	if (!atomic_load_explicit(&relay->cancels, memory_order_relaxed))
 		return true;
 	for (uint64_t left = atomic_exchange(&relay->cancels, 0); left; left &= left - 1) {
 		unsigned i = (unsigned)__builtin_ctzll(left);
-		const struct transport_carried *carried = &relay->sent[i];
+		const struct hosts_carried *carried = &relay->sent[i];
 		uint32_t generation = atomic_load(&relay->cancelled[i]);
-		struct link_note note = {.words = {TRANSPORT_NOTE_CANCEL,
-						   transport_its_place(path, relay->to), i,
-						   generation}};
+		struct link_note note = {.words = {HOSTS_NOTE_CANCEL,
+						   hosts_its_place(path, relay->to), i, generation}};
 		if (!carried->is_under_way && transport_mail_cancel(&relay->to->rts[i], generation))
 			end_send(path->hosts, &relay->to->rts[i]); /* not offered yet */
 		if (!carried->is_under_way || carried->generation != generation)
 			continue;
-		if (!transport_path_post(path, TRANSPORT_KEEP_NOT, &note, NULL, 0, NULL)) {
+		if (!hosts_path_post(path, HOSTS_KEEP_NOT, &note, NULL, 0, NULL)) {
 			atomic_fetch_or(&relay->cancels, left);
 			return false;
 		}
@@ -69,24 +68,24 @@ bool transport_send_cancels(const struct transport_path *path)
 	return true;
 }
 
-static void cancel_offered(struct transport_hosts *hosts, int peer, struct transport_relay *relay,
-			   unsigned index, uint32_t generation)
+static void cancel_offered(struct hosts *hosts, int peer, struct hosts_relay *relay, unsigned index,
+			   uint32_t generation)
 {
 	struct link_message *message = &relay->offered[index];
 	if (!message->handle || !transport_mail_cancel(&relay->from->rts[index], generation))
 		return;
-	transport_mirror_return(hosts, peer, message);
+	hosts_mirror_return(hosts, peer, message);
 	message->handle = NULL;
 }
 
-void transport_cancel_arrived(struct transport_hosts *hosts, int peer,
-			      struct transport_relay *relay, uint64_t index, uint32_t generation)
+void hosts_cancel_arrived(struct hosts *hosts, int peer, struct hosts_relay *relay, uint64_t index,
+			  uint32_t generation)
 {
 	if (index < MAIL_SLOTS)
 		cancel_offered(hosts, peer, relay, (unsigned)index, generation);
 }
 
-void transport_cancel_offered(struct transport_hosts *hosts, int peer, struct transport_relay *relay)
+void hosts_cancel_offered(struct hosts *hosts, int peer, struct hosts_relay *relay)
 {
 	for (unsigned i = 0; i < MAIL_SLOTS; i++)
 		cancel_offered(hosts, peer, relay, i, relay->from->rts[i].generation);

@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
-#include "transport/relay.h"
+#include "hosts/hosts_private.h"
 
 enum {
 	TICK_MS = 1,
@@ -30,7 +30,7 @@ enum pump_state { PUMP_AWAKE, PUMP_TICKS, PUMP_ARMED };
 /* What another thread has done last since the pump looked. */
 enum pump_progress { PROGRESS_NONE, PROGRESS_MADE, PROGRESS_HANDED_OVER };
 
-static void wake_pump(const struct transport_pump *pump)
+static void wake_pump(const struct hosts_pump *pump)
 {
 	static const uint64_t one = 1;
 	ssize_t written = write(pump->event_fd, &one, sizeof one); /* full: the pump is awake */
@@ -39,7 +39,7 @@ static void wake_pump(const struct transport_pump *pump)
 
 /* ---- called by waiting threads ---- */
 
-static void wake_armed(struct transport_pump *pump)
+static void wake_armed(struct hosts_pump *pump)
 {
 	uint32_t armed = PUMP_ARMED;
 	if (atomic_load(&pump->state) == PUMP_ARMED &&
@@ -49,15 +49,15 @@ static void wake_armed(struct transport_pump *pump)
 
 static void advance_link(void *context)
 {
-	struct transport_pump *pump = context;
-	transport_advance(pump->transport);
+	struct hosts_pump *pump = context;
+	hosts_advance(pump->transport);
 	/* In this order: see nap. And after this thread has made progress, because the pump may
 	 * have armed the link before that. */
 	atomic_store(&pump->progress, PROGRESS_MADE);
 	wake_armed(pump);
 }
 
-void transport_pump_sees(struct transport_pump *pump)
+void hosts_pump_sees(struct hosts_pump *pump)
 {
 	/* Not MADE: the pump looks once more, but no other thread makes progress in its place. */
 	uint32_t none = PROGRESS_NONE;
@@ -67,7 +67,7 @@ void transport_pump_sees(struct transport_pump *pump)
 
 static void hand_over_progress(void *context)
 {
-	struct transport_pump *pump = context;
+	struct hosts_pump *pump = context;
 	uint32_t ticks = PUMP_TICKS;
 	atomic_store(&pump->progress, PROGRESS_HANDED_OVER);
 	if (atomic_compare_exchange_strong(&pump->state, &ticks, PUMP_AWAKE))
@@ -76,7 +76,7 @@ static void hand_over_progress(void *context)
 
 /* The pump pushes when it arms the link, and looks at `progress` after that; so it pushes again
  * unless it is armed already. */
-bool transport_pump_pushes(struct transport_pump *pump)
+bool hosts_pump_pushes(struct hosts_pump *pump)
 {
 	if (!atomic_load(&pump->runs) || atomic_load(&pump->state) == PUMP_ARMED)
 		return false;
@@ -85,7 +85,7 @@ bool transport_pump_pushes(struct transport_pump *pump)
 	return atomic_load(&pump->state) != PUMP_ARMED;
 }
 
-const struct wait_pump *transport_pump(const struct transport *transport)
+const struct wait_pump *hosts_pump(const struct transport *transport)
 {
 	return transport->hosts ? &transport->hosts->pump.calls : NULL;
 }
@@ -93,7 +93,7 @@ const struct wait_pump *transport_pump(const struct transport *transport)
 /* ---- the thread ---- */
 
 /* False: the descriptors are not ours any more. */
-static bool sleep_on(struct transport_pump *pump, int link_fd, uint64_t ms)
+static bool sleep_on(struct hosts_pump *pump, int link_fd, uint64_t ms)
 {
 	struct pollfd fds[] = {{.fd = pump->event_fd, .events = POLLIN},
 			       {.fd = link_fd, .events = POLLIN}};
@@ -106,9 +106,9 @@ static bool sleep_on(struct transport_pump *pump, int link_fd, uint64_t ms)
 	return (status == LS_OK || status == LS_TIMED_OUT) && !(fds[0].revents & ~POLLIN);
 }
 
-static bool tick(struct transport_pump *pump)
+static bool tick(struct hosts_pump *pump)
 {
-	transport_push(pump->transport);
+	hosts_push(pump->transport);
 	atomic_store(&pump->state, PUMP_TICKS);
 	/* A thread that has handed over before this store has not seen PUMP_TICKS. */
 	bool sleeps =
@@ -118,7 +118,7 @@ static bool tick(struct transport_pump *pump)
 	return ours;
 }
 
-static bool nap(struct transport_pump *pump)
+static bool nap(struct hosts_pump *pump)
 {
 	atomic_store(&pump->state, PUMP_ARMED);
 	/* A thread that has made progress before this store, and after the link was armed, has not
@@ -131,17 +131,17 @@ static bool nap(struct transport_pump *pump)
 
 static void *pump_main(void *argument)
 {
-	struct transport_pump *pump = argument;
+	struct hosts_pump *pump = argument;
 	bool ours = true;
 	message_set_rank(pump->transport->rank);
 	atomic_store(pump->tid, (uint32_t)gettid());
 	atomic_store(&pump->waits, 0);
 	while (ours && !atomic_load(&pump->stop)) {
-		if (transport_turn(pump->transport))
+		if (hosts_turn(pump->transport))
 			continue;
 		if (atomic_exchange(&pump->progress, PROGRESS_NONE) == PROGRESS_MADE)
 			ours = tick(pump);
-		else if (transport_arm(pump->transport))
+		else if (hosts_arm(pump->transport))
 			ours = nap(pump);
 	}
 	return NULL;
@@ -149,17 +149,17 @@ static void *pump_main(void *argument)
 
 /* ---- life ---- */
 
-void transport_pump_init(struct transport_pump *pump, struct transport *transport)
+void hosts_pump_init(struct hosts_pump *pump, struct transport *transport)
 {
-	*pump = (struct transport_pump){
+	*pump = (struct hosts_pump){
 		.transport = transport,
 		.event_fd = -1,
 		.calls = {.context = pump, .advance = advance_link, .hand_over = hand_over_progress}};
 }
 
-ls_status transport_pump_start(struct transport *transport, _Atomic uint32_t *tid)
+ls_status hosts_pump_start(struct transport *transport, _Atomic uint32_t *tid)
 {
-	struct transport_pump *pump = &transport->hosts->pump;
+	struct hosts_pump *pump = &transport->hosts->pump;
 	sigset_t all, old;
 	pump->tid = tid;
 	atomic_store(&pump->waits, 1);
@@ -179,7 +179,7 @@ ls_status transport_pump_start(struct transport *transport, _Atomic uint32_t *ti
 	return LS_OUT_OF_MEMORY;
 }
 
-static void stop_pump(struct transport_pump *pump)
+static void stop_pump(struct hosts_pump *pump)
 {
 	atomic_store(&pump->stop, true);
 	wake_pump(pump);
@@ -192,9 +192,9 @@ static void stop_pump(struct transport_pump *pump)
 
 static bool is_flushed(struct transport *transport)
 {
-	struct transport_hosts *hosts = transport->hosts;
+	struct hosts *hosts = transport->hosts;
 	bool flushed = true;
-	for (unsigned w = 0; w < TRANSPORT_AREA_WORDS; w++)
+	for (unsigned w = 0; w < HOSTS_AREA_WORDS; w++)
 		flushed = flushed && !atomic_load(&hosts->areas[w]);
 	for (int q = 0; q < transport->size && flushed; q++)
 		if (transport->peers[q].mirror)
@@ -202,7 +202,7 @@ static bool is_flushed(struct transport *transport)
 	return flushed;
 }
 
-void transport_flush(struct transport *transport, uint64_t deadline_ns)
+void hosts_flush(struct transport *transport, uint64_t deadline_ns)
 {
 	if (!transport->hosts || !transport->hosts->pump.runs)
 		return;
@@ -210,10 +210,10 @@ void transport_flush(struct transport *transport, uint64_t deadline_ns)
 	struct pollfd fd = {.fd = transport->hosts->link->fd, .events = POLLIN};
 	ls_status status = LS_OK;
 	while (status == LS_OK) {
-		bool did = transport_advance(transport);
+		bool did = hosts_advance(transport);
 		if (is_flushed(transport) || clock_now_ns() >= deadline_ns)
 			return;
-		if (!did && transport_arm(transport))
+		if (!did && hosts_arm(transport))
 			status = wait_fds(NULL, &fd, 1, -1, deadline_ns);
 	}
 }

@@ -2,7 +2,7 @@
  * From the link to shared memory: mirrors of ranks on other hosts, and the events that write them,
  * or this rank's own segment. A peer may write the same as on one host: anything of its own areas,
  * and of mine only its inboxes. This file checks each place first. */
-#include "transport/relay.h"
+#include "hosts/hosts_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 
 /* The inbox of my area that the peer writes to; from now on it is in use. */
 static struct transport_inbox *its_inbox(struct transport_area *area,
-					 const struct transport_relay *relay)
+					 const struct hosts_relay *relay)
 {
 	struct transport_inbox *inbox =
 		(struct transport_inbox *)((uintptr_t)relay->from -
@@ -30,14 +30,14 @@ static struct transport_inbox *its_inbox(struct transport_area *area,
 
 /* The relay of the group that the note is about, if both ranks are members and have made it. NULL:
  * the note is left over from an earlier group with this area. */
-static const struct transport_relay *find_relay(const struct transport_hosts *hosts,
-						const struct transport_mirror *mirror, int peer,
-						bool own, unsigned area)
+static const struct hosts_relay *find_relay(const struct hosts *hosts,
+					    const struct hosts_mirror *mirror, int peer, bool own,
+					    unsigned area)
 {
 	const struct transport_team *team = own ? atomic_load(&hosts->teams[area]) : NULL;
-	const struct transport_relay *relay = team  ? &team->relays[peer]
-					      : own ? NULL
-						    : mirror->relays[area];
+	const struct hosts_relay *relay = team  ? &team->relays[peer]
+					  : own ? NULL
+						: mirror->relays[area];
 	return relay && relay->to && relay->is_ready ? relay : NULL;
 }
 
@@ -50,20 +50,20 @@ static bool shows_life(bool own, uint64_t inside)
 
 /* The address in this process of `bytes` at a place; NULL: the peer must not write there, or bytes
  * is 0. *inside: the offset of the place in its area. */
-static void *find_place(const struct transport_hosts *hosts, int peer, uint64_t place,
-			uint64_t bytes, unsigned *area, uint64_t *inside)
+static void *find_place(const struct hosts *hosts, int peer, uint64_t place, uint64_t bytes,
+			unsigned *area, uint64_t *inside)
 {
 	const struct transport *transport = hosts->transport;
 	uint64_t index = place >> 33, head = sizeof(struct transport_area);
-	bool own = place & TRANSPORT_OF_TARGET;
-	const struct transport_mirror *mirror = transport->peers[peer].mirror;
+	bool own = place & HOSTS_OF_TARGET;
+	const struct hosts_mirror *mirror = transport->peers[peer].mirror;
 	*inside = place >> 1 & UINT32_MAX;
 	if (!mirror || *inside % 8 || bytes == 0 || bytes % 8 || index >= TRANSPORT_AREAS ||
 	    *inside > head + sizeof(struct transport_inbox) ||
 	    bytes > head + sizeof(struct transport_inbox) - *inside)
 		return NULL;
 	*area = (unsigned)index;
-	const struct transport_relay *relay = find_relay(hosts, mirror, peer, own, *area);
+	const struct hosts_relay *relay = find_relay(hosts, mirror, peer, own, *area);
 	if (!relay && !shows_life(own, *inside))
 		return NULL;
 	if (!own)
@@ -92,21 +92,21 @@ static int rts_of(uint64_t inside, uint64_t *box_at)
 
 /* ---- events ---- */
 
-void transport_mirror_wake(const struct transport_hosts *hosts)
+void hosts_mirror_wake(const struct hosts *hosts)
 {
 	wait_request_progress(&hosts->transport->segment->bell);
 }
 
-static void note_opened(struct transport_hosts *hosts, int peer, unsigned area, uint64_t value)
+static void note_opened(struct hosts *hosts, int peer, unsigned area, uint64_t value)
 {
-	struct transport_relay *relay = hosts->transport->peers[peer].mirror->relays[area];
+	struct hosts_relay *relay = hosts->transport->peers[peer].mirror->relays[area];
 	if (!relay || relay->is_ready || value < relay->generation)
 		return;
 	relay->is_ready = true;
-	transport_mark(hosts, relay->team->area, peer);
+	hosts_mark(hosts, relay->team->area, peer);
 }
 
-static void put_word(struct transport_hosts *hosts, int peer, uint64_t place, uint64_t value)
+static void put_word(struct hosts *hosts, int peer, uint64_t place, uint64_t value)
 {
 	uint64_t inside, box_at;
 	unsigned area;
@@ -115,25 +115,24 @@ static void put_word(struct transport_hosts *hosts, int peer, uint64_t place, ui
 	if (!word || (int64_t)(value - atomic_load_explicit(word, memory_order_relaxed)) <= 0)
 		return;
 	wait_store(word, value);
-	if (!(place & TRANSPORT_OF_TARGET) && rts_of(inside, &box_at) >= 0) {
+	if (!(place & HOSTS_OF_TARGET) && rts_of(inside, &box_at) >= 0) {
 		struct mail_box *box = (struct mail_box *)((uintptr_t)word - (inside - box_at));
 		atomic_fetch_add(&box->returned, 1);
 	}
 	struct transport_team *team =
-		place & TRANSPORT_OF_TARGET ? atomic_load(&hosts->teams[area]) : NULL;
+		place & HOSTS_OF_TARGET ? atomic_load(&hosts->teams[area]) : NULL;
 	if (team)
-		transport_far_word(team, peer, word);
-	if (!(place & TRANSPORT_OF_TARGET) && inside == offsetof(struct transport_area, opened))
+		hosts_far_word(team, peer, word);
+	if (!(place & HOSTS_OF_TARGET) && inside == offsetof(struct transport_area, opened))
 		note_opened(hosts, peer, area, value);
-	if (!(place & TRANSPORT_OF_TARGET) && inside == offsetof(struct transport_area, ended))
-		transport_end_arrived(hosts, peer, area);
-	if (!(place & TRANSPORT_OF_TARGET) && inside == offsetof(struct transport_area, times_closed))
+	if (!(place & HOSTS_OF_TARGET) && inside == offsetof(struct transport_area, ended))
+		hosts_end_arrived(hosts, peer, area);
+	if (!(place & HOSTS_OF_TARGET) && inside == offsetof(struct transport_area, times_closed))
 		atomic_fetch_add(&hosts->transport->segment->departures, 1);
-	transport_mirror_wake(hosts);
+	hosts_mirror_wake(hosts);
 }
 
-void transport_mirror_return(struct transport_hosts *hosts, int peer,
-			     const struct link_message *message)
+void hosts_mirror_return(struct hosts *hosts, int peer, const struct link_message *message)
 {
 	struct transport_traffic *traffic = transport_traffic(hosts->transport->segment, peer);
 	if (!message->handle)
@@ -145,13 +144,12 @@ void transport_mirror_return(struct transport_hosts *hosts, int peer,
 }
 
 /* The relay of the box of mine at this place, which only this peer writes; NULL: none. */
-static struct transport_relay *relay_of_box(const struct transport_hosts *hosts, int peer,
-					    uint64_t place)
+static struct hosts_relay *relay_of_box(const struct hosts *hosts, int peer, uint64_t place)
 {
 	uint64_t inside;
 	unsigned area;
 	const struct mail_box *box =
-		place & TRANSPORT_OF_TARGET
+		place & HOSTS_OF_TARGET
 			? find_place(hosts, peer, place, sizeof(struct mail_box), &area, &inside)
 			: NULL;
 	struct transport_team *team = box ? atomic_load(&hosts->teams[area]) : NULL;
@@ -159,18 +157,18 @@ static struct transport_relay *relay_of_box(const struct transport_hosts *hosts,
 }
 
 /* The slot that names the message arrives next. This rank does not read from the source: see
- * transport_fetch. */
-static void put_long(struct transport_hosts *hosts, int peer, const struct link_message *message)
+ * hosts_fetch. */
+static void put_long(struct hosts *hosts, int peer, const struct link_message *message)
 {
 	const uint64_t *words = message->note.words;
 	uint64_t index = words[2];
-	struct transport_relay *relay = relay_of_box(hosts, peer, words[1]);
+	struct hosts_relay *relay = relay_of_box(hosts, peer, words[1]);
 	if (!relay || index >= MAIL_SLOTS || !message->handle) {
-		transport_mirror_return(hosts, peer, message);
+		hosts_mirror_return(hosts, peer, message);
 		return;
 	}
 	struct mail_rts *rts = &relay->from->rts[index];
-	transport_mirror_return(hosts, peer, &relay->offered[index]);
+	hosts_mirror_return(hosts, peer, &relay->offered[index]);
 	relay->offered[index] = *message;
 	rts->window = 0;
 	rts->bytes = message->bytes;
@@ -181,55 +179,55 @@ static void put_long(struct transport_hosts *hosts, int peer, const struct link_
 	atomic_store_explicit(&rts->cursor, transport_mail_word(rts->generation, 0),
 			      memory_order_relaxed);
 	if (atomic_load(&relay->far.withdrawn))
-		transport_cancel_offered(hosts, peer, relay);
+		hosts_cancel_offered(hosts, peer, relay);
 }
 
-static void put_cancel(struct transport_hosts *hosts, int peer, const uint64_t *words)
+static void put_cancel(struct hosts *hosts, int peer, const uint64_t *words)
 {
-	struct transport_relay *relay = relay_of_box(hosts, peer, words[1]);
+	struct hosts_relay *relay = relay_of_box(hosts, peer, words[1]);
 	if (relay)
-		transport_cancel_arrived(hosts, peer, relay, words[2], (uint32_t)words[3]);
+		hosts_cancel_arrived(hosts, peer, relay, words[2], (uint32_t)words[3]);
 }
 
-static void put_cell(struct transport_hosts *hosts, int peer, const struct link_message *message)
+static void put_cell(struct hosts *hosts, int peer, const struct link_message *message)
 {
 	uint64_t place = message->note.words[1], inside;
 	unsigned index;
-	void *to = place & TRANSPORT_OF_TARGET || !message->payload
+	void *to = place & HOSTS_OF_TARGET || !message->payload
 			   ? NULL
 			   : find_place(hosts, peer, place, message->bytes, &index, &inside);
 	if (!to || inside < offsetof(struct transport_area, cells) ||
 	    inside + message->bytes > sizeof(struct transport_area))
 		return;
 	struct transport_area *area = (struct transport_area *)((uintptr_t)to - inside);
-	struct transport_relay *relay = hosts->transport->peers[peer].mirror->relays[index];
-	if (transport_mirror_has(hosts, relay, &relay->has_cells, &area->cells, sizeof area->cells))
+	struct hosts_relay *relay = hosts->transport->peers[peer].mirror->relays[index];
+	if (hosts_mirror_has(hosts, relay, &relay->has_cells, &area->cells, sizeof area->cells))
 		memcpy(to, message->payload, message->bytes);
 }
 
-static void put_channel(struct transport_hosts *hosts, int peer, const struct link_message *message)
+static void put_channel(struct hosts *hosts, int peer, const struct link_message *message)
 {
 	uint64_t place = message->note.words[1], inside;
 	unsigned area;
 	struct transport_slot *slot =
-		place & TRANSPORT_OF_TARGET
+		place & HOSTS_OF_TARGET
 			? find_place(hosts, peer, place, sizeof *slot, &area, &inside)
 			: NULL;
 	struct transport_team *team = slot ? atomic_load(&hosts->teams[area]) : NULL;
 	if (team)
-		transport_far_arrived(team, peer, slot, message);
+		hosts_far_arrived(team, peer, slot, message);
 	else
-		transport_mirror_return(hosts, peer, message);
+		hosts_mirror_return(hosts, peer, message);
 }
 
 /* The text comes from a peer, so this copies it once, and ends the copy with NUL. */
-static void put_failure(struct transport_hosts *hosts, const struct link_message *message)
+static void put_failure(struct hosts *hosts, const struct link_message *message)
 {
 	const uint64_t *words = message->note.words;
-	struct transport_failure failure = {.group = (uint32_t)words[1],
-					    .status = (uint32_t)words[2],
-					    .culprit = (int32_t)(int64_t)words[3],
-					    .operation = words[4]};
+	struct hosts_failure failure = {.group = (uint32_t)words[1],
+					.status = (uint32_t)words[2],
+					.culprit = (int32_t)(int64_t)words[3],
+					.operation = words[4]};
 	if (!message->payload || message->bytes < sizeof failure.groups)
 		return;
 	uint64_t bytes = message->bytes - sizeof failure.groups;
@@ -244,38 +242,38 @@ static void put_failure(struct transport_hosts *hosts, const struct link_message
 		hosts->events.failed(hosts->events.context, &failure);
 }
 
-static void put_message(struct transport_hosts *hosts, int peer, const struct link_message *message)
+static void put_message(struct hosts *hosts, int peer, const struct link_message *message)
 {
 	const uint64_t *words = message->note.words;
 	uint64_t inside;
 	unsigned area;
-	if (words[0] == TRANSPORT_NOTE_LONG) {
+	if (words[0] == HOSTS_NOTE_LONG) {
 		put_long(hosts, peer, message);
 		return;
 	}
-	if (words[0] == TRANSPORT_NOTE_CHANNEL) {
+	if (words[0] == HOSTS_NOTE_CHANNEL) {
 		put_channel(hosts, peer, message);
 		return;
 	}
-	if (words[0] == TRANSPORT_NOTE_FAILED) {
+	if (words[0] == HOSTS_NOTE_FAILED) {
 		put_failure(hosts, message);
-		transport_mirror_return(hosts, peer, message);
+		hosts_mirror_return(hosts, peer, message);
 		return;
 	}
-	if (words[0] == TRANSPORT_NOTE_CELL) {
+	if (words[0] == HOSTS_NOTE_CELL) {
 		put_cell(hosts, peer, message);
-		transport_mirror_return(hosts, peer, message);
+		hosts_mirror_return(hosts, peer, message);
 		return;
 	}
-	if (words[0] == TRANSPORT_NOTE_CANCEL) {
+	if (words[0] == HOSTS_NOTE_CANCEL) {
 		put_cancel(hosts, peer, words);
-		transport_mirror_return(hosts, peer, message);
+		hosts_mirror_return(hosts, peer, message);
 		return;
 	}
-	bool writes = words[0] == TRANSPORT_NOTE_WRITE && message->payload;
+	bool writes = words[0] == HOSTS_NOTE_WRITE && message->payload;
 	void *to = writes ? find_place(hosts, peer, words[1], message->bytes, &area, &inside) : NULL;
 	if (!to) {
-		transport_mirror_return(hosts, peer, message);
+		hosts_mirror_return(hosts, peer, message);
 		return;
 	}
 	seqlock_store(to, message->payload, message->bytes);
@@ -283,20 +281,20 @@ static void put_message(struct transport_hosts *hosts, int peer, const struct li
 }
 
 /* The peer will be cut off, so nothing that it sends counts any more. */
-static bool is_cut(const struct transport_hosts *hosts, int peer)
+static bool is_cut(const struct hosts *hosts, int peer)
 {
-	const struct transport_mirror *mirror = hosts->transport->peers[peer].mirror;
+	const struct hosts_mirror *mirror = hosts->transport->peers[peer].mirror;
 	return mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed);
 }
 
 /* Counts a message after it is stored. */
 static void take_message(void *context, int peer, const struct link_message *message)
 {
-	struct transport_hosts *hosts = context;
-	if (transport_beside_arrived(hosts, peer, message))
+	struct hosts *hosts = context;
+	if (hosts_beside_arrived(hosts, peer, message))
 		return;
-	if (is_cut(hosts, peer) || transport_is_forged(message))
-		transport_mirror_return(hosts, peer, message);
+	if (is_cut(hosts, peer) || hosts_is_forged(message))
+		hosts_mirror_return(hosts, peer, message);
 	else
 		put_message(hosts, peer, message);
 	atomic_fetch_add(&transport_traffic(hosts->transport->segment, peer)->arrived, 1);
@@ -304,13 +302,13 @@ static void take_message(void *context, int peer, const struct link_message *mes
 
 static void take_word(void *context, int peer, uint64_t place, uint64_t value)
 {
-	struct transport_hosts *hosts = context;
+	struct hosts *hosts = context;
 	if (!is_cut(hosts, peer))
 		put_word(hosts, peer, place, value);
 	atomic_fetch_add(&transport_traffic(hosts->transport->segment, peer)->arrived, 1);
 }
 
-void transport_mirror_fail(struct transport_relay *relay, unsigned index)
+void hosts_mirror_fail(struct hosts_relay *relay, unsigned index)
 {
 	struct mail_rts *rts = &relay->from->rts[index];
 	uint64_t pieces = transport_mail_pieces(rts->bytes);
@@ -318,15 +316,15 @@ void transport_mirror_fail(struct transport_relay *relay, unsigned index)
 	 * closed. */
 	transport_mail_close(rts, rts->generation, pieces);
 	wait_store(&rts->source_copied, transport_mail_word(rts->generation, pieces));
-	transport_mirror_wake(relay->team->transport->hosts);
+	hosts_mirror_wake(relay->team->transport->hosts);
 }
 
-static void end_received(struct transport_carried *carried)
+static void end_received(struct hosts_carried *carried)
 {
-	struct transport_relay *relay = carried->relay;
+	struct hosts_relay *relay = carried->relay;
 	struct mail_rts *rts = &relay->from->rts[carried->index];
 	if (carried->transfer.status != LS_OK) {
-		transport_mirror_fail(relay, carried->index);
+		hosts_mirror_fail(relay, carried->index);
 		return;
 	}
 	wait_store(&rts->source_copied,
@@ -336,9 +334,9 @@ static void end_received(struct transport_carried *carried)
 /* No rank reads the send's buffer any more. LS_CANCELLED: this rank has asked for that, or the
  * group has ended on the other host. Other errors: the send remains incomplete until its group
  * fails. */
-static void end_sent(struct transport_carried *carried)
+static void end_sent(struct hosts_carried *carried)
 {
-	struct transport_relay *relay = carried->relay;
+	struct hosts_relay *relay = carried->relay;
 	struct mail_rts *rts = &relay->to->rts[carried->index];
 	if (carried->transfer.status == LS_CANCELLED) {
 		atomic_store(&rts->cursor, transport_mail_word(carried->generation, MAIL_CLOSED));
@@ -351,27 +349,27 @@ static void end_sent(struct transport_carried *carried)
 		transport_mail_rts_done(relay->to, carried->index, carried->generation);
 }
 
-static void end_carried(struct transport_carried *carried)
+static void end_carried(struct hosts_carried *carried)
 {
-	bool was_mail = carried->carries < TRANSPORT_CARRIES_POST;
+	bool was_mail = carried->carries < HOSTS_CARRIES_POST;
 	carried->is_under_way = carried->is_under_way && !was_mail;
 	if (!carried->relay->to) { /* the group has ended */
 		carried->is_under_way = false;
 		return;
 	}
-	switch ((enum transport_carries)carried->carries) {
-	case TRANSPORT_CARRIES_SEND:
+	switch ((enum hosts_carries)carried->carries) {
+	case HOSTS_CARRIES_SEND:
 		end_sent(carried);
 		break;
-	case TRANSPORT_CARRIES_RECEIVE:
+	case HOSTS_CARRIES_RECEIVE:
 		end_received(carried);
 		break;
-	case TRANSPORT_CARRIES_POST:
-	case TRANSPORT_CARRIES_FETCH:
-		transport_far_ended(carried);
+	case HOSTS_CARRIES_POST:
+	case HOSTS_CARRIES_FETCH:
+		hosts_far_ended(carried);
 		break;
-	case TRANSPORT_CARRIES_TELL:
-	case TRANSPORT_CARRIES_HEAR:
+	case HOSTS_CARRIES_TELL:
+	case HOSTS_CARRIES_HEAR:
 		break; /* of no group */
 	}
 }
@@ -379,54 +377,57 @@ static void end_carried(struct transport_carried *carried)
 /* Counts a transfer after its effect. */
 static void end_transfer(void *context, struct link_transfer *transfer)
 {
-	struct transport_hosts *hosts = context;
-	struct transport_carried *carried = (struct transport_carried *)transfer;
-	if (carried->carries >= TRANSPORT_CARRIES_TELL) {
-		transport_tell_ended(hosts, carried);
+	struct hosts *hosts = context;
+	struct hosts_carried *carried = (struct hosts_carried *)transfer;
+	if (carried->carries >= HOSTS_CARRIES_TELL) {
+		hosts_tell_ended(hosts, carried);
 		return;
 	}
 	struct transport_traffic *traffic =
 		transport_traffic(hosts->transport->segment, carried->relay->peer);
-	bool received = carried->carries == TRANSPORT_CARRIES_RECEIVE ||
-			carried->carries == TRANSPORT_CARRIES_FETCH;
+	bool received = carried->carries == HOSTS_CARRIES_RECEIVE ||
+			carried->carries == HOSTS_CARRIES_FETCH;
 	bool is_eager = transfer->is_eager;
 	end_carried(carried);
 	atomic_fetch_add(received ? &traffic->fetched : &traffic->released, received || !is_eager);
 	atomic_fetch_sub(&traffic->ahead, !received && is_eager);
-	transport_mirror_wake(hosts);
+	hosts_mirror_wake(hosts);
 }
 
 static void note_lost(void *context, int peer)
 {
-	struct transport_hosts *hosts = context;
-	struct transport_mirror *mirror = hosts->transport->peers[peer].mirror;
+	struct hosts *hosts = context;
+	struct hosts_mirror *mirror = hosts->transport->peers[peer].mirror;
 	if (mirror)
 		atomic_store(&mirror->lost, 1);
 	atomic_store(&transport_traffic(hosts->transport->segment, peer)->lost, 1);
 	if (mirror && hosts->events.lost)
 		hosts->events.lost(hosts->events.context, peer);
 	if (mirror)
-		transport_parting_lost(hosts, mirror);
-	transport_mirror_wake(hosts);
+		hosts_parting_lost(hosts, mirror);
+	hosts_mirror_wake(hosts);
 }
 
-bool transport_is_lost(const struct transport *transport, int rank)
+bool hosts_is_lost(const struct transport *transport, int rank)
 {
-	const struct transport_mirror *mirror = transport->peers[rank].mirror;
+	const struct hosts_mirror *mirror = transport->peers[rank].mirror;
 	return mirror && atomic_load(&mirror->lost);
 }
 
 /* ---- life ---- */
 
-ls_status transport_hosts_open(struct transport *transport, struct link *link,
-			       const uint16_t *hosts_of, const struct transport_hosts_events *events)
+static const struct transport_hosts_ops hosts_ops = {
+	.notify = hosts_relay_send, .quiet = hosts_quiet, .payload = hosts_payload};
+
+ls_status hosts_open(struct transport *transport, struct link *link, const uint16_t *hosts_of,
+		     const struct hosts_events *events)
 {
-	struct transport_hosts *hosts = calloc(1, sizeof *hosts);
+	struct hosts *hosts = calloc(1, sizeof *hosts);
 	if (!hosts) {
 		MESSAGE_SAY(MESSAGE_NET_MEMORY, transport->size);
 		return LS_OUT_OF_MEMORY;
 	}
-	*hosts = (struct transport_hosts){.transport = transport, .link = link, .events = *events};
+	*hosts = (struct hosts){.transport = transport, .link = link, .events = *events};
 	link->events = (struct link_events){.context = hosts,
 					    .arrived = take_message,
 					    .word = take_word,
@@ -438,15 +439,16 @@ ls_status transport_hosts_open(struct transport *transport, struct link *link,
 	}
 	for (int r = 0; r < transport->size; r++)
 		transport->peers[r].host = hosts_of[r];
-	transport_pump_init(&hosts->pump, transport);
+	hosts_pump_init(&hosts->pump, transport);
 	transport->hosts = hosts;
+	transport->hosts_ops = &hosts_ops;
 	return LS_OK;
 }
 
-ls_status transport_mirror_open(struct transport *transport, int rank)
+ls_status hosts_mirror_open(struct transport *transport, int rank)
 {
 	struct transport_peer *mapped = &transport->peers[rank];
-	struct transport_mirror *mirror = calloc(1, sizeof *mirror);
+	struct hosts_mirror *mirror = calloc(1, sizeof *mirror);
 	size_t bytes = transport_mirror_bytes();
 	struct transport_segment *segment = mirror ? transport_mirror_create(transport, rank) : NULL;
 	if (!segment) {
@@ -464,22 +466,21 @@ ls_status transport_mirror_open(struct transport *transport, int rank)
 	return LS_OK;
 }
 
-void transport_mirror_return_all(struct transport_hosts *hosts, int peer,
-				 struct transport_relay *relay)
+void hosts_mirror_return_all(struct hosts *hosts, int peer, struct hosts_relay *relay)
 {
 	for (int m = 0; m < MAIL_SLOTS; m++) {
-		transport_mirror_return(hosts, peer, &relay->offered[m]);
+		hosts_mirror_return(hosts, peer, &relay->offered[m]);
 		relay->offered[m].handle = NULL;
 	}
 	for (int i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++) {
-		transport_mirror_return(hosts, peer, &relay->far.offered[i]);
+		hosts_mirror_return(hosts, peer, &relay->far.offered[i]);
 		relay->far.offered[i].handle = NULL;
 	}
 }
 
-void transport_hosts_close(struct transport *transport)
+void hosts_close(struct transport *transport)
 {
-	struct transport_hosts *hosts = transport->hosts;
+	struct hosts *hosts = transport->hosts;
 	if (!hosts)
 		return;
 	for (int q = 0; q < transport->size; q++)
@@ -488,7 +489,7 @@ void transport_hosts_close(struct transport *transport)
 	for (int i = 0; i < TRANSPORT_AREAS; i++) {
 		struct transport_team *team = atomic_load(&hosts->teams[i]);
 		for (int q = 0; team && q < transport->size; q++)
-			transport_mirror_return_all(hosts, q, &team->relays[q]);
+			hosts_mirror_return_all(hosts, q, &team->relays[q]);
 	}
 	transport->hosts = NULL;
 	free(hosts);

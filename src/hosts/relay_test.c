@@ -11,9 +11,9 @@
 
 #include <lockstep/types.h>
 
-#include "transport/hosts_fixture.h"
+#include "hosts/hosts_fixture.h"
 #include "transport/notify.h"
-#include "transport/relay.h"
+#include "hosts/hosts_private.h"
 
 enum { HERE = 0, FAR = 1, RANKS = 2, TURNS = 1000 };
 
@@ -38,8 +38,8 @@ static struct pair open_pair(void)
 	transport_notify_all(pair.far_team);
 	/* Each has to hear that the other one has made the group. */
 	while (!pair.team->relays[FAR].is_ready || !pair.far_team->relays[HERE].is_ready) {
-		transport_advance(pair.here);
-		transport_advance(pair.there);
+		hosts_advance(pair.here);
+		hosts_advance(pair.there);
 	}
 	return pair;
 }
@@ -61,15 +61,15 @@ static void publish(struct transport_team *team, uint64_t finished)
 static uint64_t comes(const struct pair *pair)
 {
 	for (int i = 0; i < TURNS; i++)
-		transport_advance(pair->there);
+		hosts_advance(pair->there);
 	return atomic_load(&transport_area_of(pair->far_team, HERE)->finished);
 }
 
 static void advance_both(const struct pair *pair)
 {
 	for (int i = 0; i < TURNS; i++) {
-		transport_advance(pair->here);
-		transport_advance(pair->there);
+		hosts_advance(pair->here);
+		hosts_advance(pair->there);
 	}
 }
 
@@ -109,7 +109,7 @@ static uint64_t written; /* bytes that were last sent to a place */
 static bool note_and_post(struct link *link, int peer, const struct link_note *note,
 			  const void *payload, uint64_t bytes, struct link_transfer *transfer)
 {
-	if (note->words[0] == TRANSPORT_NOTE_WRITE)
+	if (note->words[0] == HOSTS_NOTE_WRITE)
 		written = bytes;
 	return plain->post(link, peer, note, payload, bytes, transfer);
 }
@@ -164,10 +164,10 @@ static void test_no_more_than_the_payload(void **state)
 /* ---- nonsense ---- */
 
 /* At this offset of the area of the group of all ranks. */
-static void post_empty(const struct pair *pair, enum transport_note kind, uint64_t offset)
+static void post_empty(const struct pair *pair, enum hosts_note kind, uint64_t offset)
 {
 	struct link *link = loop_link(pair->loop, HERE);
-	struct link_note note = {.words = {kind, offset << 1 | TRANSPORT_OF_TARGET}};
+	struct link_note note = {.words = {kind, offset << 1 | HOSTS_OF_TARGET}};
 	assert_true(link->ops->post(link, FAR, &note, NULL, 0, NULL));
 }
 
@@ -181,11 +181,11 @@ static void test_nothing_behind_the_inboxes(void **state)
 	const struct transport_traffic *traffic = transport_traffic(pair.there->segment, HERE);
 	uint64_t arrived = atomic_load(&traffic->arrived);
 	atomic_store(&area->inboxes[0], 0);
-	post_empty(&pair, TRANSPORT_NOTE_WRITE, end);
-	post_empty(&pair, TRANSPORT_NOTE_CELL, end);
+	post_empty(&pair, HOSTS_NOTE_WRITE, end);
+	post_empty(&pair, HOSTS_NOTE_CELL, end);
 	for (int i = 0; i < TURNS; i++) {
 		loop_link(pair.loop, HERE)->ops->push(loop_link(pair.loop, HERE), FAR);
-		transport_advance(pair.there);
+		hosts_advance(pair.there);
 	}
 	assert_true(atomic_load(&traffic->arrived) >= arrived + 2);
 	assert_int_equal(atomic_load(&area->inboxes[0]), 0);
@@ -223,9 +223,9 @@ static void test_parts_when_heard(void **state)
 	(void)state;
 	struct pair pair = open_pair();
 	struct wait_word parted;
-	assert_true(transport_leave(pair.here, &parted));
+	assert_true(hosts_leave(pair.here, &parted));
 	for (int i = 0; i < TURNS; i++)
-		transport_advance(pair.here);
+		hosts_advance(pair.here);
 	assert_false(has_come(&parted));
 	advance_both(&pair);
 	assert_true(has_come(&parted));
@@ -237,8 +237,8 @@ static void test_parts_when_both_leave(void **state)
 	(void)state;
 	struct pair pair = open_pair();
 	struct wait_word here, there;
-	assert_true(transport_leave(pair.here, &here));
-	assert_true(transport_leave(pair.there, &there));
+	assert_true(hosts_leave(pair.here, &here));
+	assert_true(hosts_leave(pair.there, &there));
 	advance_both(&pair);
 	assert_true(has_come(&here));
 	assert_true(has_come(&there));
@@ -251,15 +251,33 @@ static void test_parts_when_cut(void **state)
 	(void)state;
 	struct pair pair = open_pair();
 	struct wait_word parted;
-	transport_cut(pair.here, FAR);
-	assert_true(transport_leave(pair.here, &parted));
+	hosts_cut(pair.here, FAR);
+	assert_true(hosts_leave(pair.here, &parted));
 	assert_true(has_come(&parted));
 	close_pair(&pair);
+}
+
+/* Ranks on another host cannot read plain memory of this rank, and do not have to. */
+static void test_who_reads_plain_memory(void **state)
+{
+	(void)state;
+	static const int two_hosts[] = {0, 0, 1};
+	struct test_job *job = test_job_new_of(3, TEST_JOB_LIMIT_MS, true);
+	struct loop *loop = hosts_connect(job, two_hosts, 1);
+	for (int r = 0; r < 2; r++)
+		assert_false(transport_reads_me(&job->ranks[r].team));
+	for (int r = 0; r < 3; r++)
+		transport_probe(&job->ranks[r].transport, true);
+	for (int r = 0; r < 3; r++)
+		assert_true(transport_reads_me(&job->ranks[r].team));
+	hosts_disconnect(job, loop);
+	test_job_close(job);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_who_reads_plain_memory),
 		cmocka_unit_test(test_left_to_who_pushes),
 		cmocka_unit_test(test_no_more_than_the_payload),
 		cmocka_unit_test(test_nothing_behind_the_inboxes),
