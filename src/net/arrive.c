@@ -7,7 +7,7 @@
 
 /* ---- into the ring: called by UCX ---- */
 
-/* Reads the header. Returns the peer that has sent it; NULL: it is not of this job. */
+/* Reads the header. Returns the peer that has sent it; NULL: the message is not of this job. */
 static struct net_peer *source_of(struct net *net, const void *from, size_t bytes,
 				  struct net_header *out)
 {
@@ -21,7 +21,7 @@ static struct net_peer *source_of(struct net *net, const void *from, size_t byte
 	return &net->peers[out->source];
 }
 
-/* Whether it is of a form that peers send without NET_AM_EAGER. */
+/* Whether the message has a form that peers send without NET_AM_EAGER. */
 static bool is_well_formed(const struct net_header *header, bool is_offer, uint64_t bytes)
 {
 	return header->kind < NET_KINDS && header->kind != NET_EAGER &&
@@ -51,8 +51,8 @@ static void take_control(struct net_peer *peer, const struct net_header *header)
 		peer->has_answered = true;
 		peer->net->ready += net_peer_is_ready(peer);
 	}
-	if (header->kind == NET_PONG && header->position == NET_FLUSHES)
-		peer->is_flushed = peer->flushes;
+	if (header->kind == NET_PONG && header->position == NET_FLUSH_PING)
+		peer->is_flushed = peer->has_sent_flush;
 	if (header->kind == NET_PING) {
 		peer->pong.number = header->position;
 		peer->pong.is_due = true;
@@ -60,8 +60,9 @@ static void take_control(struct net_peer *peer, const struct net_header *header)
 	}
 }
 
-/* False: no slot is kept for it. */
-static bool put(struct net_peer *peer, const struct net_header *header, void *data, uint64_t bytes)
+/* False: no slot is kept for this message. */
+static bool put_into_ring(struct net_peer *peer, const struct net_header *header, void *data,
+			  uint64_t bytes)
 {
 	struct net_in *in = &peer->ring[header->position % NET_ROOM];
 	if (header->position - peer->delivered - 1 >= NET_ROOM || in->is_here)
@@ -99,7 +100,7 @@ ucs_status_t net_on_message(void *context, const void *from, size_t header_bytes
 	bool taken = false;
 	if (peer && !is_dropped(peer)) {
 		take_credit(peer, header.taken);
-		taken = header.kind > NET_EAGER || put(peer, &header, data, bytes);
+		taken = header.kind > NET_EAGER || put_into_ring(peer, &header, data, bytes);
 		if (header.kind > NET_EAGER)
 			take_control(peer, &header);
 	}
@@ -110,8 +111,8 @@ ucs_status_t net_on_message(void *context, const void *from, size_t header_bytes
 	return UCS_OK;
 }
 
-/* The payload is copied. With UCP_AM_FLAG_PERSISTENT_DATA UCX would keep it, which over TCP is a
- * copy as well. */
+/* Copies the payload. With UCP_AM_FLAG_PERSISTENT_DATA UCX would keep the payload, but over TCP UCX
+ * makes a copy for that as well. */
 ucs_status_t net_on_eager(void *context, const void *from, size_t header_bytes, void *data,
 			  size_t bytes, const ucp_am_recv_param_t *param)
 {
@@ -125,9 +126,9 @@ ucs_status_t net_on_eager(void *context, const void *from, size_t header_bytes, 
 	if (peer && !is_dropped(peer)) {
 		take_credit(peer, header.taken);
 		copy = malloc(bytes);
-		if (!copy) /* the source takes it for delivered */
+		if (!copy) /* the source takes the message for delivered */
 			net_break(peer);
-		else if (!put(peer, &header, memcpy(copy, data, bytes), bytes)) {
+		else if (!put_into_ring(peer, &header, memcpy(copy, data, bytes), bytes)) {
 			free(copy);
 			copy = NULL;
 		}
@@ -139,7 +140,8 @@ ucs_status_t net_on_eager(void *context, const void *from, size_t header_bytes, 
 
 /* ---- to the user ---- */
 
-/* The item at byte `at`. How many bytes it has; 0: it is not of the form that peers send. */
+/* Tells the user of the item at byte `at`. Returns the bytes of the item; 0: it does not have a
+ * form that peers send. */
 static uint64_t tell_item(const struct net_peer *peer, const struct net_in *in, uint64_t at)
 {
 	const struct link_events *events = &peer->net->link.events;
@@ -163,7 +165,7 @@ static uint64_t tell_item(const struct net_peer *peer, const struct net_in *in, 
 	return NET_NOTE_BYTES + padded;
 }
 
-static void tell(const struct net_peer *peer, const struct net_in *in)
+static void tell_message(const struct net_peer *peer, const struct net_in *in)
 {
 	const struct link_events *events = &peer->net->link.events;
 	if (in->kind != NET_BATCH) {
@@ -186,7 +188,7 @@ bool net_deliver(struct net_peer *peer)
 		struct net_in *in = &peer->ring[(peer->delivered + 1) % NET_ROOM];
 		if (!in->is_here)
 			break;
-		tell(peer, in);
+		tell_message(peer, in);
 		in->is_here = false;
 		peer->delivered++;
 		did = true;
@@ -209,7 +211,7 @@ void net_discard(struct net_peer *peer)
 
 /* ---- long payloads ---- */
 
-static void on_payload(void *request, ucs_status_t status, size_t bytes, void *user)
+static void on_payload_fetched(void *request, ucs_status_t status, size_t bytes, void *user)
 {
 	struct link_transfer *transfer = user;
 	struct net_peer *peer = net_transfer_of(transfer)->peer;
@@ -217,25 +219,23 @@ static void on_payload(void *request, ucs_status_t status, size_t bytes, void *u
 	if (status != UCS_OK && !net_peer_is_gone(peer))
 		net_break(peer);
 	net_end(transfer, status == UCS_OK ? LS_OK : net_peer_end(peer));
-	peer->net->ucx->ucp_request_free(request);
-	if (--peer->open == 0 && peer->is_broken)
-		net_attend(peer);
+	net_close_request(peer, request);
 }
 
-static void fetch(struct net_peer *peer, const struct link_message *message, void *to,
-		  struct link_transfer *transfer)
+static void fetch_offer(struct net_peer *peer, const struct link_message *message, void *to,
+			struct link_transfer *transfer)
 {
 	const struct net *net = peer->net;
 	const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
 							   UCP_OP_ATTR_FIELD_USER_DATA |
 							   UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-					   .cb.recv_am = on_payload,
+					   .cb.recv_am = on_payload_fetched,
 					   .user_data = transfer,
 					   .memory_type = UCS_MEMORY_TYPE_HOST};
 	ucs_status_ptr_t got = net->ucx->ucp_am_recv_data_nbx(net->worker, message->handle, to,
 							      message->bytes, &param);
 	if (UCS_PTR_IS_PTR(got)) {
-		peer->open++;
+		peer->open_requests++;
 		return;
 	}
 	if (got)
@@ -261,7 +261,7 @@ void net_fetch(struct link *link, int from, const struct link_message *message, 
 		if (to)
 			net_end(transfer, net_peer_end(peer));
 	} else if (to) {
-		fetch(peer, message, to, transfer);
+		fetch_offer(peer, message, to, transfer);
 	} else {
 		net_send_refusal(peer, (uint32_t)message->position, message->handle);
 	}

@@ -128,7 +128,7 @@ static void a_slot_stays_until_it_is_sent(void **state)
 	for (int i = 0; i <= NET_ROOM; i++)
 		if (i != 7)
 			fake_complete(i, UCS_OK);
-	assert_int_equal(fake->net->peers[FAKE_PEER].open, 0);
+	assert_int_equal(fake->net->peers[FAKE_PEER].open_requests, 0);
 	assert_int_equal(fake_ucx.freed, NET_ROOM + 1);
 }
 
@@ -170,19 +170,19 @@ static void a_flush_is_a_ping(void **state)
 	assert_int_equal(fake_ucx.sends, 2);
 	assert_int_equal(fake_ucx.sent[0].kind, NET_BATCH);
 	assert_int_equal(fake_ucx.sent[1].kind, NET_PING);
-	assert_int_equal(fake_ucx.sent[1].position, NET_FLUSHES);
+	assert_int_equal(fake_ucx.sent[1].position, NET_FLUSH_PING);
 	struct net_header pong = fake_header(NET_PONG, 0); /* of connect */
 	fake_bring(fake, &pong, NULL, 0);
 	assert_false(net_flush(link, FAKE_PEER));
-	pong.position = NET_FLUSHES;
+	pong.position = NET_FLUSH_PING;
 	fake_bring(fake, &pong, NULL, 0);
 	assert_true(net_flush(link, FAKE_PEER));
-	struct net_header ping = fake_header(NET_PING, NET_FLUSHES);
+	struct net_header ping = fake_header(NET_PING, NET_FLUSH_PING);
 	fake_bring(fake, &ping, NULL, 0);
 	fake_advance(fake);
 	assert_int_equal(fake_ucx.sends, 3);
 	assert_int_equal(fake_ucx.sent[2].kind, NET_PONG);
-	assert_int_equal(fake_ucx.sent[2].position, NET_FLUSHES);
+	assert_int_equal(fake_ucx.sent[2].position, NET_FLUSH_PING);
 }
 
 /* Nobody answers for a peer that is gone; nor does it count as flushed if nobody asked. */
@@ -190,7 +190,7 @@ static void a_flush_ends_with_its_peer(void **state)
 {
 	struct fake *fake = *state;
 	struct link *link = &fake->net->link;
-	struct net_header pong = fake_header(NET_PONG, NET_FLUSHES);
+	struct net_header pong = fake_header(NET_PONG, NET_FLUSH_PING);
 	fake_bring(fake, &pong, NULL, 0);
 	assert_false(net_flush(link, FAKE_PEER));
 	net_break(&fake->net->peers[FAKE_PEER]);

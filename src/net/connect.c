@@ -9,7 +9,7 @@
 
 static void on_error(void *user, ucp_ep_h endpoint, ucs_status_t status)
 {
-	(void)endpoint, (void)status; /* it does not tell reasons apart */
+	(void)endpoint, (void)status; /* UCX does not tell reasons apart */
 	net_break(user);
 }
 
@@ -96,16 +96,16 @@ void net_stop_listening(struct net *net)
 
 /* ---- all ---- */
 
-static ls_status begin(struct net *net)
+static ls_status begin_connecting(struct net *net)
 {
 	ls_status status = LS_OK;
-	net->begins = true;
+	net->has_begun = true;
 	for (int q = 0; q < net->link.size && status == LS_OK; q++) {
 		struct net_peer *peer = &net->peers[q];
 		peer->is_cut = peer->address.bytes == 0;
 		if (!peer->is_cut && q > net->link.rank)
 			status = connect_peer(peer);
-		net_attend(peer); /* who came early waits to be accepted */
+		net_attend(peer); /* a rank that came early waits to be accepted */
 	}
 	return status;
 }
@@ -114,18 +114,18 @@ ls_status net_connect(struct link *link, bool *done)
 {
 	struct net *net = net_of(link);
 	*done = false;
-	ls_status status = net->begins ? LS_OK : begin(net);
+	ls_status status = net->has_begun ? LS_OK : begin_connecting(net);
 	if (status != LS_OK)
 		return status;
 	for (int q = 0; q < link->size && net->breaking; q++) {
 		const struct net_peer *peer = &net->peers[q];
 		if (!peer->is_broken || net_peer_is_ready(peer))
-			continue; /* it is lost as soon as all are connected */
+			continue; /* this peer counts as lost as soon as all are connected */
 		MESSAGE_SAY(MESSAGE_NET_PEER, q,
 			    peer->has_answered ? "its process has ended" : "nobody answers there");
 		return peer->has_answered ? LS_PEER_DIED : LS_NO_MASTER;
 	}
-	*done = net->ready == net->met;
+	*done = net->ready == net->addressed;
 	if (!*done || net->is_connected)
 		return LS_OK;
 	net->is_connected = true;

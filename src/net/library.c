@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Loads UCX. UCX reads the environment while it is loaded, so that has to say what it must not do;
- * afterwards the environment is as it was, for the children of this process. All that is kept
- * belongs to the process, like the loaded library. */
+ * Loads UCX. UCX reads the environment while it is loaded, so the environment has to say then what
+ * UCX must not do. Afterwards this file restores the environment, for the children of this process.
+ * All that it keeps belongs to the process, like the loaded library. */
 #include "net/library.h"
 
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ static struct {
 	pthread_once_t once;
 	struct net_library calls;
 	bool complete;
-	char why[WHY_BYTES]; /* not */
+	char why[WHY_BYTES]; /* it is not complete */
 } loaded = {.once = PTHREAD_ONCE_INIT};
 
 static const struct variable {
@@ -30,15 +30,15 @@ static const struct variable {
 	/* Otherwise UCX overwrites the first bytes of mmap, munmap, madvise and others with a jump
 	 * to its own functions, which take locks. */
 	{"UCX_MEM_EVENTS", "n", true},
-	/* Its handlers of SEGV, BUS, FPE, ILL and HUP would replace those of the program. */
+	/* UCX's handlers of SEGV, BUS, FPE, ILL and HUP would replace those of the program. */
 	{"UCX_HANDLE_ERRORS", "none", true},
 	{"UCX_DEBUG_SIGNO", "0", true},
-	/* It prints on standard output. */
+	/* UCX prints on standard output. */
 	{"UCX_LOG_LEVEL", "fatal", false},
 };
 enum { VARIABLES = sizeof variables / sizeof variables[0] };
 
-static void *open_tame(void)
+static void *open_ucx_tamed(void)
 {
 	char *before[VARIABLES];
 	bool is_set[VARIABLES];
@@ -59,14 +59,14 @@ static void *open_tame(void)
 	return library;
 }
 
-static void load(void)
+static void load_ucx(void)
 {
 	void *early = dlopen("libucs.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
 	if (early) {
 		MESSAGE_SAY(MESSAGE_NET_EARLY);
 		dlclose(early);
 	}
-	void *library = open_tame();
+	void *library = open_ucx_tamed();
 	const char *missing = NULL;
 	if (!library) {
 		const char *error = dlerror();
@@ -87,7 +87,7 @@ static void load(void)
 
 const struct net_library *net_library_get(void)
 {
-	pthread_once(&loaded.once, load);
+	pthread_once(&loaded.once, load_ucx);
 	if (loaded.complete)
 		return &loaded.calls;
 	MESSAGE_SAY(MESSAGE_NET_MISSING, loaded.why);

@@ -37,9 +37,9 @@ struct net_library {
 #undef NET_LIBRARY_FIELD
 };
 
-/* NULL, with a message, if it cannot be loaded. The first call loads it, tamed: it patches no
+/* NULL, with a message, if UCX cannot be loaded. The first call loads UCX, tamed: UCX patches no
  * function of the C library, installs no signal handler and prints nothing. If something else has
- * loaded UCX before, a message says once that it may not be tame. Never unloaded. */
+ * loaded UCX before, a message says once that UCX may not be tame. Nothing unloads it. */
 const struct net_library *net_library_get(void);
 
 #endif

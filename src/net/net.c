@@ -60,19 +60,20 @@ bool net_tell_ended(struct net *net, const struct net_peer *only)
 			continue;
 		}
 		did = true;
-		net->link.events.done(net->link.events.context, transfer); /* the user's again */
+		/* the transfer is the user's again */
+		net->link.events.done(net->link.events.context, transfer);
 	}
 	return did;
 }
 
 /* ---- progress ---- */
 
-/* True: it did something. */
-static bool attend(struct net_peer *peer)
+/* True: there was something to do. */
+static bool attend_peer(struct net_peer *peer)
 {
 	struct net *net = peer->net;
 	bool did = net->is_connected && !peer->is_cut && net_deliver(peer);
-	if (peer->request && net->begins && !peer->is_cut)
+	if (peer->request && net->has_begun && !peer->is_cut)
 		net_accept(peer);
 	if (peer->is_push_due)
 		net_send_batch(peer);
@@ -80,8 +81,8 @@ static bool attend(struct net_peer *peer)
 	if (!peer->is_broken || peer->is_lost || peer->is_cut || !net->is_connected)
 		return did;
 	net_close_endpoint(peer);
-	if (peer->open)
-		return true; /* attends again after the last one */
+	if (peer->open_requests)
+		return true; /* attends again after the last request */
 	net_discard(peer);
 	net_tell_ended(net, NULL);
 	peer->is_lost = true;
@@ -100,7 +101,7 @@ bool net_advance(struct link *link)
 	while (peer) {
 		struct net_peer *next = peer->next_attending;
 		peer->attends = false;
-		did = attend(peer) || did;
+		did = attend_peer(peer) || did;
 		peer = next;
 	}
 	return did;
@@ -111,7 +112,7 @@ bool net_arm(struct link *link)
 	struct net *net = net_of(link);
 	for (int q = 0; q < link->size; q++)
 		net_send_batch(&net->peers[q]);
-	/* UCX's descriptor says nothing of the steps in which it ends a connection. */
+	/* UCX's descriptor says nothing of the steps in which UCX ends a connection. */
 	if (net->attention || net->ended || net->breaking)
 		return false;
 	return net->ucx->ucp_worker_arm(net->worker) == UCS_OK;
@@ -127,7 +128,7 @@ void net_cut(struct link *link, int rank)
 	peer->is_cut = true;
 	net_close_endpoint(peer);
 	/* These are steps of this process alone. */
-	while (peer->open)
+	while (peer->open_requests)
 		net->ucx->ucp_worker_progress(net->worker);
 	net_discard(peer);
 	net_tell_ended(net, peer);

@@ -21,7 +21,7 @@ struct net_address {
 
 struct net_options {
 	int rank, size;
-	/* Messages of other jobs, and of other epochs of this one, are dropped. */
+	/* The link drops messages of other jobs, and of other epochs of this job. */
 	uint64_t job;
 	uint32_t epoch;
 	/* This host's address, in numbers, IPv4 or IPv6, at which all peers reach it. */
@@ -32,7 +32,7 @@ struct net_options {
 };
 
 /* Whether ls_group_open could load UCX on this host: loads it into this process. LS_UNSUPPORTED,
- * with a message: it is not installed or too old. */
+ * with a message: UCX is not installed or too old. */
 LS_CHECKED ls_status net_check(void);
 
 /* Loads UCX, if this process has not, and makes this rank's end. The link's own `close` frees it.
@@ -50,14 +50,14 @@ enum { NET_WIRE_BYTES = 64 };
 void net_describe(const struct link *link, char out[NET_WIRE_BYTES]);
 
 /* Call before connect for every rank on another host, with its address. Both ranks of a pair have
- * to do it. No connection is made to ranks without an address; they count as cut. Errors:
- * LS_BAD_ARGUMENT: it is no address, or the peer is no other rank. */
+ * to call it. The link makes no connection to ranks without an address; they count as cut off.
+ * Errors: LS_BAD_ARGUMENT: `address` is none, or `peer` is no other rank. */
 LS_CHECKED ls_status net_set_address(struct link *link, int peer, const struct net_address *address);
 
 /* The number of UCX's own thread, which makes new connections; 0: not known. */
 uint32_t net_thread(const struct link *link);
 
-/* While it connects: whether this rank has answered. */
+/* While the link connects: whether rank `peer` has answered. */
 bool net_has_answered(const struct link *link, int peer);
 
 /* How many messages were dropped: of another job or epoch, or not of the form that peers send. For

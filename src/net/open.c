@@ -28,7 +28,7 @@ static const struct link_ops ucx_ops = {
 	.close = net_close,
 };
 
-static ls_status refuse(const struct net *net, const char *what, ucs_status_t status)
+static ls_status say_failed(const struct net *net, const char *what, ucs_status_t status)
 {
 	MESSAGE_SAY(MESSAGE_NET_SYSTEM, what, net->ucx->ucs_status_string(status));
 	return status == UCS_ERR_NO_MEMORY ? LS_OUT_OF_MEMORY : LS_SYSTEM;
@@ -41,7 +41,7 @@ static const struct sockaddr *sockaddr_of(const struct net_address *address)
 	return (const struct sockaddr *)(const void *)address->data;
 }
 
-static bool is_same(const struct sockaddr *one, const struct sockaddr *other)
+static bool is_same_address(const struct sockaddr *one, const struct sockaddr *other)
 {
 	if (one->sa_family == AF_INET)
 		return memcmp(&((const struct sockaddr_in *)one)->sin_addr,
@@ -64,7 +64,7 @@ static const struct ifaddrs *find_device(const struct ifaddrs *all, const struct
 	name[0] = '\0';
 	for (const struct ifaddrs *one = all; one && !name[0]; one = one->ifa_next)
 		if (one->ifa_addr && one->ifa_addr->sa_family == wanted->sa_family &&
-		    is_same(one->ifa_addr, wanted))
+		    is_same_address(one->ifa_addr, wanted))
 			snprintf(name, IF_NAMESIZE, "%.*s", (int)strcspn(one->ifa_name, ":"),
 				 one->ifa_name); /* behind a colon is the address' label */
 	for (const struct ifaddrs *one = all; one; one = one->ifa_next)
@@ -74,9 +74,10 @@ static const struct ifaddrs *find_device(const struct ifaddrs *all, const struct
 	return NULL;
 }
 
-/* UCX would add connections through other networks of this host, which peers may not reach. So it
- * gets only the device that has the host's address. For its connections UCX takes the first address
- * of that device, whatever the host's is: so this becomes the host's. */
+/* UCX would add connections through other networks of this host, which peers may not reach. So this
+ * function gives UCX only the device that has the host's address. For its connections UCX takes the
+ * first address of that device, whatever the host's address is. So that first address becomes the
+ * host's. */
 static void choose_device(struct net *net, struct net_address *host)
 {
 	struct ifaddrs *all;
@@ -90,19 +91,22 @@ static void choose_device(struct net *net, struct net_address *host)
 	freeifaddrs(all);
 }
 
-/* Settings that override the user's. A version that does not know one has no such timer. Those of
- * TCP are here twice: before 1.17 UCX takes them only without that word in front. */
-static void configure(const struct net *net, const struct net_address *host, ucp_config_t *config)
+/* Settings that override the user's. A version of UCX that does not know a timer's setting does not
+ * have the timer. Settings of TCP are here twice: before 1.17 UCX takes them only without the word
+ * TCP in front. */
+static void configure_ucx(const struct net *net, const struct net_address *host,
+			  ucp_config_t *config)
 {
-	/* If a device has both, UCX 1.13 would make room for an IPv4 address of a peer, and write
-	 * its IPv6 address there. */
-	/* Two ways of UCX 1.13 to send what is long end the process by an assertion. Puts of TCP,
-	 * when many go to and fro: tcp_ep.c, UCT_TCP_EP_FLAG_PUT_TX_WAITING_ACK. Messages whose
-	 * bytes it does not copy, when their peer is cut: uct_iface.h, comp->count > 0. */
+	/* If a device has addresses of both families, UCX 1.13 would make room for an IPv4 address
+	 * of a peer, and write the peer's IPv6 address there. */
+	/* Two ways in which UCX 1.13 sends long payloads end the process by an assertion. One is
+	 * puts of TCP, when many go to and fro: tcp_ep.c, UCT_TCP_EP_FLAG_PUT_TX_WAITING_ACK. The
+	 * other is messages whose bytes UCX does not copy, when their peer is cut off: uct_iface.h,
+	 * comp->count > 0. */
 	/* UCX's TCP makes a system call for each segment that it sends, of 8 KiB by default. 32 KiB
-	 * with all headers fit into these. Longer ones are no faster, because they leave the
-	 * processor's caches. No segment may be longer than a peer takes: so both are set, whatever
-	 * the user has set. */
+	 * with all headers fit into segments of these sizes. Longer segments are no faster, because
+	 * they leave the processor's caches. No segment may be longer than a peer takes, so these
+	 * settings override both sizes, whatever the user has set. */
 	const char *family = sockaddr_of(host)->sa_family == AF_INET6 ? "inet6" : "inet";
 	const char *settings[][2] = {{"KEEPALIVE_INTERVAL", "inf"},
 				     {"TCP_KEEPIDLE", "inf"},
@@ -135,15 +139,15 @@ static ls_status make_context(struct net *net, const struct net_address *host)
 	ucp_config_t *config;
 	ucs_status_t status = net->ucx->ucp_config_read(NULL, NULL, &config);
 	if (status != UCS_OK)
-		return refuse(net, "ucp_config_read", status);
-	configure(net, host, config);
+		return say_failed(net, "ucp_config_read", status);
+	configure_ucx(net, host, config);
 	status = net->ucx->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
 					    &net->context);
 	net->ucx->ucp_config_release(config);
 	if (status == UCS_OK)
 		return LS_OK;
 	net->context = NULL;
-	return refuse(net, "ucp_init", status);
+	return say_failed(net, "ucp_init", status);
 }
 
 static ls_status make_worker(struct net *net)
@@ -167,18 +171,18 @@ static ls_status make_worker(struct net *net)
 	ucs_status_t status = ucx->ucp_worker_create(net->context, &params, &net->worker);
 	if (status != UCS_OK) {
 		net->worker = NULL;
-		return refuse(net, "ucp_worker_create", status);
+		return say_failed(net, "ucp_worker_create", status);
 	}
 	for (int i = 0; i < 2 && status == UCS_OK; i++)
 		status = ucx->ucp_worker_set_am_recv_handler(net->worker, &handlers[i]);
 	if (status == UCS_OK)
 		status = ucx->ucp_worker_get_efd(net->worker, &net->link.fd);
 	if (status != UCS_OK)
-		return refuse(net, "ucp_worker_get_efd", status);
+		return say_failed(net, "ucp_worker_get_efd", status);
 	return LS_OK;
 }
 
-/* At this address, and a port that is free. */
+/* Listens at this address, on a port that is free. */
 static ls_status listen_at(struct net *net, const struct net_address *host)
 {
 	const struct net_library *ucx = net->ucx;
@@ -191,11 +195,11 @@ static ls_status listen_at(struct net *net, const struct net_address *host)
 	ucs_status_t status = ucx->ucp_listener_create(net->worker, &params, &net->listener);
 	if (status != UCS_OK) {
 		net->listener = NULL;
-		return refuse(net, "ucp_listener_create", status);
+		return say_failed(net, "ucp_listener_create", status);
 	}
 	status = ucx->ucp_listener_query(net->listener, &attributes);
 	if (status != UCS_OK)
-		return refuse(net, "ucp_listener_query", status);
+		return say_failed(net, "ucp_listener_query", status);
 	net->address.bytes = host->bytes;
 	memcpy(net->address.data, &attributes.sockaddr, host->bytes);
 	return LS_OK;
@@ -225,8 +229,8 @@ static int find_threads(uint32_t *out)
 	return count;
 }
 
-/* The only thread that was not there before; else it is not known. */
-static uint32_t find_new(const uint32_t *before, int count)
+/* The only thread that was not there before; 0: there is none, or there are several. */
+static uint32_t find_new_thread(const uint32_t *before, int count)
 {
 	uint32_t now[THREADS_MAX], found = 0;
 	int now_count = find_threads(now), news = 0;
@@ -316,7 +320,7 @@ static ls_status open_net(const struct net_options *options, struct link **link)
 		status = make_worker(net);
 	if (status == LS_OK)
 		status = listen_at(net, &host);
-	net->thread = find_new(threads, thread_count);
+	net->thread = find_new_thread(threads, thread_count);
 	if (status == LS_OK)
 		*link = &net->link;
 	else
@@ -368,7 +372,7 @@ ls_status net_set_address(struct link *link, int peer, const struct net_address 
 	if (peer < 0 || peer >= link->size || peer == link->rank || address->bytes == 0 ||
 	    address->bytes > NET_ADDRESS_BYTES)
 		return LS_BAD_ARGUMENT;
-	net->met += net->peers[peer].address.bytes == 0;
+	net->addressed += net->peers[peer].address.bytes == 0;
 	net->peers[peer].address = *address;
 	return LS_OK;
 }

@@ -14,9 +14,10 @@ enum {
 	NET_CREDIT = NET_ROOM / 2, /* deliveries after which the source is told of them */
 	/* One post of LINK_SHORT_BYTES, and many words. Fits into one segment of UCX's TCP. */
 	NET_BATCH_BYTES = LINK_SHORT_BYTES + 2048,
-	NET_AM = 0,       /* the id of all messages but eager ones */
-	NET_AM_EAGER = 1, /* whose payloads are kept until they are fetched */
-	NET_FLUSHES = 1,  /* the number of the ping of a flush, and of its answer */
+	NET_AM = 0, /* the id of all messages but eager ones */
+	/* the id of eager messages, whose payloads this rank keeps until they are fetched */
+	NET_AM_EAGER = 1,
+	NET_FLUSH_PING = 1, /* the number of the ping of a flush, and of its answer */
 };
 
 enum net_kind {
@@ -55,8 +56,8 @@ _Static_assert(NET_NOTE_BYTES + LINK_SHORT_BYTES <= NET_BATCH_BYTES, "every note
 
 /* A long payload, in link_transfer.memory. */
 struct net_transfer {
-	struct net_header header;          /* of an offer; UCX reads it until it is done */
-	struct link_transfer *next, *prev; /* in `offers`; next alone: in `ended` */
+	struct net_header header;          /* of an offer; UCX reads it until the send is done */
+	struct link_transfer *next, *prev; /* in `offers`; in `ended` only next */
 	struct net_peer *peer;
 	bool is_refused; /* by the target */
 };
@@ -71,7 +72,7 @@ static inline struct net_transfer *net_transfer_of(struct link_transfer *transfe
 struct net_out {
 	struct net_header header;
 	struct net_peer *peer;
-	struct net_out *next; /* that is free */
+	struct net_out *next; /* the next free slot */
 	uint64_t bytes;       /* of items */
 	unsigned char items[NET_BATCH_BYTES];
 };
@@ -84,11 +85,12 @@ struct net_in {
 	_Alignas(8) unsigned char items[NET_BATCH_BYTES];
 };
 
-/* A message that belongs to no slot and is sent as soon as the last of its kind has been. */
+/* A message that belongs to no slot, and is sent as soon as the one before it of the same kind has
+ * been. */
 struct net_control {
 	struct net_header header;
 	struct net_peer *peer;
-	uint32_t number; /* of a ping and its answer: 0, or NET_FLUSHES */
+	uint32_t number; /* of a ping and its answer: 0, or NET_FLUSH_PING */
 	bool is_due, is_under_way;
 };
 
@@ -96,19 +98,20 @@ struct net_peer {
 	struct net *net;
 	int rank;
 	ucp_ep_h endpoint;          /* NULL: not made yet, or closed */
-	ucp_conn_request_h request; /* from it, to be accepted */
-	bool has_answered;          /* my ping */
-	bool was_answered;          /* its ping, by me */
-	bool flushes, is_flushed;   /* my second ping was sent; and answered */
+	ucp_conn_request_h request; /* from the peer, to be accepted */
+	bool has_answered;          /* the peer has answered my ping */
+	bool was_answered;          /* this rank has answered the peer's ping */
+	/* this rank has sent its second ping; the peer has answered that */
+	bool has_sent_flush, is_flushed;
 	/* is_broken: UCX says so; is_lost: the user was told; is_cut: by the user. */
 	bool is_broken, is_lost, is_cut;
-	bool attends; /* it is in net->attention */
+	bool attends; /* the peer is in net->attention */
 	struct net_peer *next_attending;
 	/* Positions. To the peer: acknowledged <= sent <= acknowledged + NET_ROOM. From it:
 	 * announced <= delivered <= announced + NET_ROOM, and all that is in the ring is >
 	 * delivered and <= delivered + NET_ROOM. */
 	uint32_t sent, acknowledged, delivered, announced;
-	unsigned open; /* requests that UCX has not completed: payloads, slots, refusals */
+	unsigned open_requests;       /* that UCX has not completed: payloads, slots, refusals */
 	struct link_transfer *offers; /* and eager ones: sent, and not completed */
 	struct net_out *free;
 	struct net_out *batch; /* kept back: there is room for its position; NULL: none */
@@ -129,9 +132,9 @@ struct net {
 	ucp_listener_h listener;          /* until all peers are connected */
 	struct net_address address, host; /* where it listens; without the port */
 	char device[IF_NAMESIZE];         /* of TCP, the only one that is used; "": UCX chooses */
-	bool begins, is_connected;
-	int met;                    /* peers that have an address */
-	int ready;                  /* and of which net_peer_is_ready holds */
+	bool has_begun, is_connected;
+	int addressed;              /* peers that have an address */
+	int ready;                  /* of these, peers for which net_peer_is_ready is true */
 	int breaking;               /* peers that are broken, and not yet lost or cut */
 	struct net_peer *attention; /* peers for which advance has something to do */
 	struct link_transfer *ended, **ended_end; /* to be told, in this order */
@@ -148,7 +151,7 @@ static inline struct net *net_of(const struct link *link)
 
 bool net_peer_is_valid(const struct net_peer *peer);
 
-/* Whether nothing more can be sent to it; and how its transfers end then. */
+/* Whether nothing more can be sent to the peer; and with which status its transfers end then. */
 static inline bool net_peer_is_gone(const struct net_peer *peer)
 {
 	return peer->is_broken || peer->is_cut;
@@ -158,8 +161,8 @@ static inline ls_status net_peer_end(const struct net_peer *peer)
 	return peer->is_cut ? LS_ABORTED : LS_PEER_DIED;
 }
 
-/* Whether neither of the two needs the other any more to be connected. So a rank that is connected
- * to all may close its link at once, and its peers are connected nevertheless. */
+/* Whether neither of the two ranks needs the other any more to be connected. So a rank that is
+ * connected to all peers may close its link at once, and the peers get connected nevertheless. */
 static inline bool net_peer_is_ready(const struct net_peer *peer)
 {
 	return peer->has_answered && peer->was_answered;
@@ -167,7 +170,7 @@ static inline bool net_peer_is_ready(const struct net_peer *peer)
 
 /* The next advance looks at this peer. */
 void net_attend(struct net_peer *peer);
-/* Call when its connection does not work any more. */
+/* Call when the peer's connection does not work any more. */
 void net_break(struct net_peer *peer);
 /* The hello of a rank that connects: its job and epoch, as far as there is room, and its number. */
 static inline uint64_t net_client_id(const struct net *net, int rank)
@@ -193,9 +196,9 @@ void net_close(struct link *link);
 void net_on_request(ucp_conn_request_h request, void *context);
 /* Ends listening: no rank can connect any more. */
 void net_stop_listening(struct net *net);
-/* Closes its endpoint; requests then end one by one, in the calls of UCX's progress. */
+/* Closes the peer's endpoint; requests then end one by one, in the calls of UCX's progress. */
 void net_close_endpoint(struct net_peer *peer);
-/* Accepts its request. */
+/* Accepts the peer's request. */
 void net_accept(struct net_peer *peer);
 ls_status net_connect(struct link *link, bool *done);
 
@@ -204,9 +207,11 @@ ls_status net_connect(struct link *link, bool *done);
 void net_send_init(struct net_peer *peer);
 /* Sends the control messages that are due; one that cannot be sent now remains due. */
 void net_send_control(struct net_peer *peer);
-/* Sends its batch. False: UCX has no memory now; the next advance tries again. */
+/* Sends the peer's batch. False: UCX has no memory now; the next advance tries again. */
 bool net_send_batch(struct net_peer *peer);
 void net_send_refusal(struct net_peer *peer, uint32_t position, void *handle);
+/* Frees a request that UCX has completed. */
+void net_close_request(struct net_peer *peer, void *request);
 bool net_post(struct link *link, int to, const struct link_note *note, const void *payload,
 	      uint64_t bytes, struct link_transfer *transfer);
 bool net_store(struct link *link, int to, uint64_t index, uint64_t value);

@@ -20,9 +20,9 @@ static struct net_header header_of(struct net_peer *peer, enum net_kind kind, ui
 				   .taken = peer->delivered};
 }
 
-/* Calls UCX, and returns its answer. NULL: it has been sent; a request: `done` will be called; or
- * an error. how: EAGER or RNDV, because by itself UCX always sends the first message of an endpoint
- * eagerly. */
+/* Calls UCX, and returns its answer. NULL: the message has been sent; a request: `done` will be
+ * called; or an error. how: EAGER or RNDV, because by itself UCX always sends the first message of
+ * an endpoint eagerly. */
 static ucs_status_ptr_t send_am(struct net_peer *peer, const struct net_header *header,
 				const void *payload, uint64_t bytes, uint32_t how,
 				ucp_send_nbx_callback_t done, void *user)
@@ -43,15 +43,14 @@ static ucs_status_ptr_t send_am(struct net_peer *peer, const struct net_header *
 		return sent;
 	}
 	peer->announced = header->taken;
-	peer->open += sent != NULL;
+	peer->open_requests += sent != NULL;
 	return sent;
 }
 
-/* A request of send_am is complete. */
-static void close_request(struct net_peer *peer, void *request)
+void net_close_request(struct net_peer *peer, void *request)
 {
 	peer->net->ucx->ucp_request_free(request);
-	if (--peer->open == 0 && peer->is_broken)
+	if (--peer->open_requests == 0 && peer->is_broken)
 		net_attend(peer);
 }
 
@@ -80,7 +79,7 @@ static void on_slot_sent(void *request, ucs_status_t status, void *user)
 	give_slot(out);
 	if (status != UCS_OK)
 		net_break(out->peer);
-	close_request(out->peer, request);
+	net_close_request(out->peer, request);
 }
 
 static bool has_room(const struct net_peer *peer)
@@ -183,7 +182,7 @@ static void on_payload_sent(void *request, ucs_status_t status, void *user)
 		net_end(transfer, own->is_refused ? LS_CANCELLED : LS_OK);
 	else
 		net_end(transfer, net_peer_end(peer));
-	close_request(peer, request);
+	net_close_request(peer, request);
 }
 
 static bool send_long(struct net_peer *peer, const struct link_note *note, const void *payload,
@@ -191,7 +190,7 @@ static bool send_long(struct net_peer *peer, const struct link_note *note, const
 {
 	struct net_transfer *own = net_transfer_of(transfer);
 	enum net_kind kind = transfer->is_eager ? NET_EAGER : NET_OFFER;
-	if (!net_send_batch(peer)) /* that comes first */
+	if (!net_send_batch(peer)) /* the batch comes first */
 		return false;
 	*own = (struct net_transfer){.peer = peer, .header = header_of(peer, kind, peer->sent + 1)};
 	own->header.note = *note;
@@ -212,7 +211,7 @@ static bool send_long(struct net_peer *peer, const struct link_note *note, const
 	if (UCS_PTR_IS_ERR(sent))
 		return false;
 	peer->sent++;
-	if (!sent) { /* UCX has copied it */
+	if (!sent) { /* UCX has copied the payload */
 		net_end(transfer, LS_OK);
 		return true;
 	}
@@ -242,10 +241,10 @@ static void on_control_sent(void *request, ucs_status_t status, void *user)
 		net_break(peer);
 	if (control->is_due)
 		net_attend(peer);
-	close_request(peer, request);
+	net_close_request(peer, request);
 }
 
-static void send_one(struct net_control *control, enum net_kind kind)
+static void send_if_due(struct net_control *control, enum net_kind kind)
 {
 	struct net_peer *peer = control->peer;
 	if (!control->is_due || control->is_under_way || !peer->endpoint || net_peer_is_gone(peer))
@@ -265,11 +264,11 @@ static void send_one(struct net_control *control, enum net_kind kind)
 
 void net_send_control(struct net_peer *peer)
 {
-	send_one(&peer->ping, NET_PING);
-	send_one(&peer->pong, NET_PONG);
+	send_if_due(&peer->ping, NET_PING);
+	send_if_due(&peer->pong, NET_PONG);
 	if (peer->delivered - peer->announced >= NET_CREDIT)
 		peer->credit.is_due = true;
-	send_one(&peer->credit, NET_CREDIT_ONLY);
+	send_if_due(&peer->credit, NET_CREDIT_ONLY);
 }
 
 /* ---- refusals ---- */
@@ -294,7 +293,7 @@ static void on_refusal_sent(void *request, ucs_status_t status, void *user)
 	if (status != UCS_OK)
 		net_break(peer);
 	end_refusal(refusal);
-	close_request(peer, request);
+	net_close_request(peer, request);
 }
 
 void net_send_refusal(struct net_peer *peer, uint32_t position, void *handle)
@@ -318,19 +317,20 @@ void net_send_refusal(struct net_peer *peer, uint32_t position, void *handle)
 /* ---- the end ---- */
 
 /* A second ping: connections keep the order, so its answer says that the peer has got all that was
- * sent before. Not UCX's own flush, which over TCP is a put of no bytes: UCX 1.13 ends the process
- * by an assertion (tcp_ep.c, UCT_TCP_EP_FLAG_PUT_TX_WAITING_ACK), if it finds that a peer has gone
- * while it answers that peer's put, and the peer's answer to its own put is next. */
+ * sent before. This is not UCX's own flush, which over TCP is a put of no bytes. With that, UCX
+ * 1.13 ends the process by an assertion (tcp_ep.c, UCT_TCP_EP_FLAG_PUT_TX_WAITING_ACK) if it finds
+ * that a peer has gone while it answers the peer's put, and the peer's answer to UCX's own put is
+ * next. */
 bool net_flush(struct link *link, int to)
 {
 	struct net_peer *peer = &net_of(link)->peers[to];
 	if (net_peer_is_gone(peer) || !peer->endpoint || peer->is_flushed)
 		return true;
-	if (peer->flushes || !net_send_batch(peer))
+	if (peer->has_sent_flush || !net_send_batch(peer))
 		return false;
-	peer->flushes = true;
-	peer->ping.number = NET_FLUSHES;
+	peer->has_sent_flush = true;
+	peer->ping.number = NET_FLUSH_PING;
 	peer->ping.is_due = true;
-	send_one(&peer->ping, NET_PING);
+	send_if_due(&peer->ping, NET_PING);
 	return false;
 }
