@@ -20,7 +20,7 @@ static struct {
 	pthread_once_t once;
 	struct net_library calls;
 	bool complete;
-	char why[WHY_BYTES]; /* it is not complete */
+	char why[WHY_BYTES]; /* the reason, if it is not complete */
 } loaded = {.once = PTHREAD_ONCE_INIT};
 
 static const struct variable {

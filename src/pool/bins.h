@@ -23,7 +23,7 @@ static inline struct pool_block *pool_lookup(const struct pool *pool, const void
 	return NULL;
 }
 
-/* Exact up to 15 units, then eight to a doubling. */
+/* The bin of blocks with these bytes: exact up to 15 units, then eight bins to a doubling. */
 static inline int pool_bin_of(size_t bytes)
 {
 	uint64_t units = bytes / POOL_UNIT;
@@ -51,7 +51,7 @@ static inline void pool_link(struct pool *pool, struct pool_block *block) LOCK_R
 	bins->has[bin / 64] |= UINT64_C(1) << bin % 64;
 }
 
-/* next_bin finds out whether the list has become empty. */
+/* Leaves the bit of the list set: next_bin finds out whether the list has become empty. */
 static inline void pool_unlink(struct pool_block *block)
 {
 	*block->link = block->next;
@@ -76,7 +76,7 @@ static inline struct pool_block *pool_scan(struct pool_block *block, size_t byte
 static inline void pool_put(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
 {
 	block->state = POOL_CACHED;
-	block->segment->loose = true;
+	block->segment->has_unmerged = true;
 	pool->puts++;
 	pool_link(pool, block);
 }

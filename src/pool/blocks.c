@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Blocks, the segments that they lie in, and where cached ones are found. */
+ * Blocks, the segments that they lie in, and the bins in which cached blocks are found. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { CHUNK = 64 };
 
-/* Memory of blocks and uses; it is kept until the pool is closed. */
+/* Memory of blocks and uses, which the pool keeps until it is closed. */
 struct pool_chunk {
 	struct pool_chunk *next;
 	struct pool_block blocks[CHUNK];
@@ -16,7 +16,7 @@ struct pool_chunk {
 
 /* ---- the table of addresses ---- */
 
-static void enter(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
+static void add_to_table(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
 {
 	size_t at = pool_slot_of(pool, block->address);
 	while (pool->table[at])
@@ -25,8 +25,9 @@ static void enter(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(poo
 	pool->table_count++;
 }
 
-/* Moves up the entries that follow without a gap, and would not be found behind one. */
-static void leave(struct pool *pool, const struct pool_block *block) LOCK_REQUIRES(pool)
+/* Also moves up entries that follow without a gap, because a search would not find them behind
+ * one. */
+static void remove_from_table(struct pool *pool, const struct pool_block *block) LOCK_REQUIRES(pool)
 {
 	size_t mask = pool->table_mask, hole = pool_slot_of(pool, block->address);
 	while (pool->table[hole] != block)
@@ -54,7 +55,7 @@ static bool grow_table(struct pool *pool) LOCK_REQUIRES(pool)
 	pool->table_count = 0;
 	for (size_t i = 0; i < old_slots; i++)
 		if (old[i])
-			enter(pool, old[i]);
+			add_to_table(pool, old[i]);
 	free(old);
 	return true;
 }
@@ -63,7 +64,7 @@ static bool grow_table(struct pool *pool) LOCK_REQUIRES(pool)
 
 bool pool_prepare(struct pool *pool)
 {
-	/* A call makes at most two blocks: a segment, and what is split off. */
+	/* A call makes at most two blocks: that of a segment, and what is split off. */
 	bool fits = pool->table && 2 * (pool->table_count + 2) <= pool->table_mask;
 	if (!fits && !grow_table(pool))
 		return false;
@@ -124,7 +125,7 @@ void pool_add_segment(struct pool *pool, struct pool_segment *segment, int strea
 	set_bytes(block, segment->due.segment.bytes);
 	block->segment = segment;
 	segment->first = block;
-	segment->unwanted = segment->loose = false;
+	segment->unwanted = segment->has_unmerged = false;
 	segment->next = pool->segments;
 	segment->link = &pool->segments;
 	if (segment->next)
@@ -132,9 +133,9 @@ void pool_add_segment(struct pool *pool, struct pool_segment *segment, int strea
 	pool->segments = segment;
 	trace_memory_add(&pool->counters->owned, block->bytes);
 	trace_memory_add(&pool->counters->segments, 1);
-	enter(pool, block);
+	add_to_table(pool, block);
 	pool_put(pool, block);
-	segment->loose = false;
+	segment->has_unmerged = false;
 }
 
 void pool_remove_segment(struct pool *pool, struct pool_segment *segment)
@@ -142,7 +143,7 @@ void pool_remove_segment(struct pool *pool, struct pool_segment *segment)
 	struct pool_block *block = segment->first;
 	if (block->state == POOL_CACHED)
 		pool_unlink(block);
-	leave(pool, block);
+	remove_from_table(pool, block);
 	trace_memory_sub(&pool->counters->owned, block->bytes);
 	trace_memory_sub(&pool->counters->segments, 1);
 	drop_block(pool, block);
@@ -176,7 +177,7 @@ static void merge_right(struct pool *pool, struct pool_block *block) LOCK_REQUIR
 	struct pool_block *right = block->right;
 	pool_unlink(block);
 	pool_unlink(right);
-	leave(pool, right);
+	remove_from_table(pool, right);
 	if (block->stream != right->stream)
 		block->number = 0;
 	else if (right->number > block->number)
@@ -192,14 +193,14 @@ static void merge_right(struct pool *pool, struct pool_block *block) LOCK_REQUIR
 static void merge_segment(struct pool *pool, struct pool_segment *segment) LOCK_REQUIRES(pool)
 {
 	struct pool_block *block = segment->first;
-	segment->loose = false;
+	segment->has_unmerged = false;
 	while (block && block->right) {
 		bool both = block->state == POOL_CACHED && block->right->state == POOL_CACHED;
 		if (both && may_merge(pool, block, block->right)) {
 			merge_right(pool, block);
 			continue;
 		}
-		segment->loose |= both;
+		segment->has_unmerged |= both;
 		block = block->right;
 	}
 }
@@ -207,11 +208,12 @@ static void merge_segment(struct pool *pool, struct pool_segment *segment) LOCK_
 void pool_merge(struct pool *pool)
 {
 	for (struct pool_segment *segment = pool->segments; segment; segment = segment->next)
-		if (segment->loose)
+		if (segment->has_unmerged)
 			merge_segment(pool, segment);
 }
 
-static void split(struct pool *pool, struct pool_block *block, size_t bytes) LOCK_REQUIRES(pool)
+static void split_block(struct pool *pool, struct pool_block *block, size_t bytes)
+	LOCK_REQUIRES(pool)
 {
 	struct pool_block *rest = new_block(pool, block->stream);
 	rest->address = block->address + bytes;
@@ -224,7 +226,7 @@ static void split(struct pool *pool, struct pool_block *block, size_t bytes) LOC
 		rest->right->left = rest;
 	block->right = rest;
 	set_bytes(block, bytes);
-	enter(pool, rest);
+	add_to_table(pool, rest);
 	rest->state = POOL_CACHED;
 	pool_link(pool, rest);
 }
@@ -248,7 +250,7 @@ static int next_bin(struct pool_bins *bins, int bin)
 	return -1;
 }
 
-static struct pool_block *search(struct pool_bins *bins, size_t bytes)
+static struct pool_block *search_bins(struct pool_bins *bins, size_t bytes)
 {
 	int bin = pool_bin_of(bytes);
 	struct pool_block *block = pool_scan(bins->lists[bin], bytes);
@@ -258,8 +260,8 @@ static struct pool_block *search(struct pool_bins *bins, size_t bytes)
 	return bin < 0 ? NULL : pool_scan(bins->lists[bin], bytes);
 }
 
-/* Whether a request should use this block, if the driver has more. */
-static bool suits(const struct pool *pool, const struct pool_block *block, size_t bytes)
+/* Whether a request should rather use this block than more memory of the driver. */
+static bool fits_well(const struct pool *pool, const struct pool_block *block, size_t bytes)
 	LOCK_REQUIRES(pool)
 {
 	size_t large = trace_memory_get(&pool->counters->peak_live) / 16;
@@ -268,15 +270,15 @@ static bool suits(const struct pool *pool, const struct pool_block *block, size_
 	return block->segment->small || block->bytes <= large || block->bytes - bytes <= bytes / 4;
 }
 
-/* Takes a block out of its bin. Nothing is split off a large segment that only small requests could
- * use, because these look elsewhere. */
-static void take(struct pool *pool, struct pool_block *block, size_t bytes) LOCK_REQUIRES(pool)
+/* Takes a block out of its bin. Splits nothing off a large segment that only small requests could
+ * use, because small requests look elsewhere. */
+static void take_block(struct pool *pool, struct pool_block *block, size_t bytes) LOCK_REQUIRES(pool)
 {
 	size_t rest = block->bytes - bytes,
 	       least = block->segment->small ? POOL_UNIT : POOL_SMALL_BYTES;
 	pool_unlink(block);
 	if (rest >= least && (!block->segment->small || rest > block->bytes / 16))
-		split(pool, block, bytes);
+		split_block(pool, block, bytes);
 	block->state = POOL_LIVE;
 	block->segment->unwanted = false;
 }
@@ -284,10 +286,10 @@ static void take(struct pool *pool, struct pool_block *block, size_t bytes) LOCK
 struct pool_block *pool_pick(struct pool *pool, int stream, size_t bytes, bool any)
 {
 	struct pool_block *block =
-		search(pool_bins_of(pool, stream, bytes <= POOL_SMALL_BYTES), bytes);
-	if (!block || !(any || suits(pool, block, bytes)))
+		search_bins(pool_bins_of(pool, stream, bytes <= POOL_SMALL_BYTES), bytes);
+	if (!block || !(any || fits_well(pool, block, bytes)))
 		return NULL;
-	take(pool, block, bytes);
+	take_block(pool, block, bytes);
 	return block;
 }
 
@@ -316,7 +318,8 @@ void pool_hand_over(struct pool *pool, int stream, int to)
 		}
 }
 
-/* As search, for blocks whose stream has done its work. *wanted: there are others. */
+/* As search_bins, for blocks whose stream has done its work. *wanted: there is a block whose stream
+ * has not. */
 static struct pool_block *search_reached(struct pool *pool, int stream, size_t bytes, bool any,
 					 bool *wanted) LOCK_REQUIRES(pool)
 {
@@ -326,7 +329,7 @@ static struct pool_block *search_reached(struct pool *pool, int stream, size_t b
 		for (struct pool_block *block = bins->lists[bin]; block; block = block->next) {
 			if (++looks > 4 * POOL_SCAN)
 				return NULL;
-			if (block->bytes < bytes || !(any || suits(pool, block, bytes)))
+			if (block->bytes < bytes || !(any || fits_well(pool, block, bytes)))
 				continue;
 			if (pool_stream_has_reached(pool, stream, block->number))
 				return block;
@@ -345,7 +348,7 @@ struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, 
 			i == stream ? NULL : search_reached(pool, i, bytes, any, wanted);
 		if (!block)
 			continue;
-		take(pool, block, bytes);
+		take_block(pool, block, bytes);
 		change_stream(pool, block, stream);
 		return block;
 	}

@@ -9,7 +9,7 @@
 static struct lock_gate lock = LOCK_STATIC;
 static struct pool_gate *gates; /* under the lock: those with a domain */
 
-static struct pool_gate *find(const void *domain) LOCK_REQUIRES(gate)
+static struct pool_gate *find_gate(const void *domain) LOCK_REQUIRES(gate)
 {
 	struct pool_gate *gate = domain ? gates : NULL;
 	while (gate && gate->domain != domain)
@@ -17,7 +17,7 @@ static struct pool_gate *find(const void *domain) LOCK_REQUIRES(gate)
 	return gate;
 }
 
-static void take_out(const struct pool_gate *gate) LOCK_REQUIRES(gate)
+static void unlink_gate(const struct pool_gate *gate) LOCK_REQUIRES(gate)
 {
 	struct pool_gate **at = &gates;
 	while (*at && *at != gate)
@@ -36,7 +36,7 @@ struct pool_gate *pool_gate_join(const char *name, const void *domain)
 	pool_gate_init(fresh);
 	fresh->domain = domain;
 	lock_gate_acquire(&lock);
-	struct pool_gate *gate = find(domain);
+	struct pool_gate *gate = find_gate(domain);
 	if (!gate) {
 		gate = fresh;
 		fresh = NULL;
@@ -59,7 +59,7 @@ void pool_gate_leave(struct pool_gate *gate, struct pool_kept *kept)
 	gate->kept = kept;
 	bool last = --gate->users == 0;
 	if (last)
-		take_out(gate);
+		unlink_gate(gate);
 	lock_gate_release(&lock);
 	if (!last)
 		return;

@@ -32,7 +32,7 @@ struct pool_lane *pool_lane_open(struct pool_gate *gate, struct driver *driver)
 
 void pool_lane_close(struct pool_lane *lane)
 {
-	/* A broken device stores nothing any more; the next owner goes on from here. */
+	/* A broken device stores nothing any more; the next owner of the lane goes on from here. */
 	atomic_store(&lane->done, atomic_load(&lane->issued));
 	atomic_store(&lane->driver, NULL);
 }
@@ -152,7 +152,7 @@ static ls_status await_give(struct pool_gate *gate, struct waiter *waiter, uint6
 ls_status pool_gate_begin(struct pool_gate *gate, struct waiter *waiter, uint64_t deadline_ns)
 {
 	while (atomic_fetch_add(&gate->state, 1) & GATE_GIVING) {
-		/* A give that another thread wanted to begin has seen this one for a moment. */
+		/* Another thread that wanted to begin a give has seen this launch for a moment. */
 		atomic_fetch_sub(&gate->state, 1);
 		pool_gate_tell(gate);
 		ls_status status = await_give(gate, waiter, deadline_ns);
@@ -195,7 +195,7 @@ static bool begin_giving(struct pool_gate *gate)
 	return false;
 }
 
-static struct pool_due *take_first(struct pool_gate *gate)
+static struct pool_due *take_first_due(struct pool_gate *gate)
 {
 	lock_gate_acquire(&gate->lock);
 	struct pool_due *due = gate->first;
@@ -216,7 +216,7 @@ static void give_now(struct waiter *waiter, struct pool_due *due)
 	due->given(due, status);
 }
 
-static bool is_due(struct pool_gate *gate)
+static bool has_due(struct pool_gate *gate)
 {
 	lock_gate_acquire(&gate->lock);
 	bool due = gate->first != NULL;
@@ -227,8 +227,8 @@ static bool is_due(struct pool_gate *gate)
 bool pool_gate_give_due(struct pool_gate *gate, struct waiter *waiter)
 {
 	bool any = false;
-	while (is_due(gate) && begin_giving(gate)) {
-		struct pool_due *due = take_first(gate);
+	while (has_due(gate) && begin_giving(gate)) {
+		struct pool_due *due = take_first_due(gate);
 		if (due)
 			give_now(waiter, due);
 		any |= due != NULL;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * When a driver is given memory back. A driver may wait in `give` until its devices are idle, and
- * all its other calls wait behind that. Say a kernel runs that waits for another rank, and this
- * process has yet to launch what that rank needs: then the job would stand still. A lock between
- * launches and gives does not help: between two launches of one rank a give waits for the first,
- * and the second waits for the lock (test/museum shows both). So a give is put off:
+ * When memory is given back to a driver. A driver may wait in `give` until its devices are idle,
+ * and all its other calls wait behind that call. Say a kernel runs that waits for another rank, and
+ * this process has yet to launch what that rank needs: then the job would stand still. A lock
+ * between launches and gives does not help: between two launches of one rank a give waits for the
+ * first, and the second waits for the lock (test/museum shows both). So a give is put off:
  *
  *   open      launches that have begun and not ended, of all threads
  *   in flight launched work whose word the device has not stored yet
@@ -12,9 +12,9 @@
  *   giving begins only when open == 0 and nothing is in flight  => no work of Lockstep's delays it
  *   a launch begins only when not giving                        => none appears meanwhile
  *
- * So a launch waits at most for a give, and that waits at most for kernels of the program. Model:
- * test/model/gate.pml. One gate is for all devices of a process for which the driver may wait at
- * once. Threads: any; no driver is called with a lock held. */
+ * So a launch waits at most for a give, and a give waits at most for kernels of the program. Model:
+ * test/model/gate.pml. One gate serves all devices of a process for which the driver may wait at
+ * once. Any thread may call these functions. None calls a driver with a lock held. */
 #ifndef POOL_GATE_H
 #define POOL_GATE_H
 
@@ -31,7 +31,7 @@
 
 enum { POOL_LANES = 256 };
 
-/* One stream of launches. `done` is stored by the device, behind each launch. */
+/* One stream of launches. The device stores `done` behind each launch. */
 struct pool_lane {
 	_Atomic uint64_t done;
 	_Atomic uint64_t issued;
@@ -45,12 +45,12 @@ struct pool_due {
 	struct driver *driver;
 	const void *owner; /* the pool that may take it back */
 	struct driver_segment segment;
-	/* Called once, by any thread and without a lock, when the driver has been asked: LS_OK, or
-	 * its error, after which the memory is lost. */
+	/* Any thread calls it, once and without a lock, when it has given the memory to the driver.
+	 * status: LS_OK, or the driver's error, after which the memory is lost. */
 	void (*given)(struct pool_due *due, ls_status status);
 };
 
-/* A thread that waits for the gate, so that it is woken. */
+/* A thread that waits for the gate, so that others can wake it. */
 struct pool_waiting {
 	struct pool_waiting *next;
 	struct wait_bell *bell;
@@ -80,16 +80,16 @@ struct pool_gate {
 };
 
 void pool_gate_init(struct pool_gate *gate);
-/* Nothing is in flight, and nothing is left to be given. */
+/* Call when nothing is in flight, and nothing is left to be given. */
 void pool_gate_fini(struct pool_gate *gate);
 
-/* The gate of all drivers of this process with the same domain (driver->domain); the first one
- * makes it. A domain of NULL: of this driver alone. NULL, with a message that
- * names the device: no memory. */
+/* The gate of all drivers of this process with the same domain (driver->domain); the first driver
+ * makes it. A domain of NULL: a gate of this driver alone. Returns NULL, with a message that names
+ * the device: no memory. */
 struct pool_gate *pool_gate_join(const char *name, const void *domain) LOCK_AVOIDS(gate);
-/* The caller does not need the gate any more; the last one to leave ends it. Other threads may
- * still read the caller's driver, because it had a lane. So the gate frees `kept`, the memory of
- * that driver, only when the last one has left. */
+/* Call when the caller does not need the gate any more; the last caller to leave ends it. Other
+ * threads may still read the caller's driver, because it had a lane. So the gate frees `kept`, the
+ * memory of that driver, only when the last one has left. */
 void pool_gate_leave(struct pool_gate *gate, struct pool_kept *kept) LOCK_AVOIDS(gate);
 
 /* A lane for launches behind one stream, or behind several one after the other. NULL: all
@@ -98,21 +98,22 @@ struct pool_lane *pool_lane_open(struct pool_gate *gate, struct driver *driver) 
 /* Call when all launches of the lane are done, or the device is broken. */
 void pool_lane_close(struct pool_lane *lane);
 
-/* Begins a launch. It may be nested. Waits while a give is under way; LS_OK, or the status with
- * which that wait ended (wait_words), and then nothing has begun. */
+/* Begins a launch. Launches may be nested. Waits while a give is under way; LS_OK, or the status
+ * with which that wait ended (wait_words), and then nothing has begun. */
 LS_CHECKED ls_status pool_gate_begin(struct pool_gate *gate, struct waiter *waiter,
 				     uint64_t deadline_ns) LOCK_AVOIDS_ALL;
 /* Between begin and end, before something is launched: from now on the lane is in flight, until
  * the device has stored the result in lane->done. The caller puts that store behind its launch. */
 uint64_t pool_gate_issue(struct pool_lane *lane);
-/* The launch has failed, and nothing was put behind the stream: takes the newest number back. */
+/* Call when the launch has failed, and nothing was put behind the stream: takes the newest number
+ * back. */
 void pool_gate_retract(struct pool_lane *lane);
 void pool_gate_end(struct pool_gate *gate);
 /* Whether the calling thread has a launch open, at any gate. */
 bool pool_gate_is_open_here(void);
 
 /* Gives the memory back, now or later. With a driver whose give does not wait: now. With another
- * one never between pool_gate_begin and pool_gate_end of the same thread. */
+ * driver: never between pool_gate_begin and pool_gate_end of the same thread. */
 void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_due *due)
 	LOCK_AVOIDS_ALL;
 /* Gives back what is due, if nothing is open or in flight. True: it has given something. */

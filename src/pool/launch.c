@@ -17,7 +17,7 @@ static bool is_idle(const struct pool_launcher *launcher)
 }
 
 /* The launcher of this stream, else one that nobody uses; its numbers go on. NULL: none. */
-static struct pool_launcher *find(struct pool *pool, const void *stream) LOCK_REQUIRES(pool)
+static struct pool_launcher *find_launcher(struct pool *pool, const void *stream) LOCK_REQUIRES(pool)
 {
 	struct pool_launcher *found = NULL;
 	for (int i = 0; i < POOL_STREAMS; i++) {
@@ -30,10 +30,10 @@ static struct pool_launcher *find(struct pool *pool, const void *stream) LOCK_RE
 	return found;
 }
 
-static struct pool_launcher *enter(struct pool *pool, void *stream)
+static struct pool_launcher *enter_launcher(struct pool *pool, void *stream)
 {
 	lock_pool_acquire(&pool->lock);
-	struct pool_launcher *launcher = find(pool, stream);
+	struct pool_launcher *launcher = find_launcher(pool, stream);
 	if (launcher && !launcher->lane)
 		launcher->lane = pool_lane_open(pool->options.gate, pool->options.driver);
 	if (launcher && !launcher->lane)
@@ -52,7 +52,7 @@ static struct pool_launcher *enter(struct pool *pool, void *stream)
 	return launcher;
 }
 
-static void leave(struct pool *pool, struct pool_launcher *launcher)
+static void leave_launcher(struct pool *pool, struct pool_launcher *launcher)
 {
 	lock_pool_acquire(&pool->lock);
 	launcher->users--;
@@ -116,9 +116,9 @@ static ls_status open_gate(struct pool *pool, struct waiter *waiter, uint64_t de
 
 /* ---- the calls ---- */
 
-/* With the turn: no launch is open while this thread waits for room. */
-static ls_status begin(struct pool *pool, struct pool_launcher *launcher, struct waiter *waiter,
-		       uint64_t deadline_ns, struct pool_launch *out)
+/* Call with the turn. No launch is open while this thread waits for room. */
+static ls_status begin_launch(struct pool *pool, struct pool_launcher *launcher,
+			      struct waiter *waiter, uint64_t deadline_ns, struct pool_launch *out)
 {
 	uint64_t number;
 	ls_status status = pool_queue_issue(pool, launcher, waiter, deadline_ns, &number);
@@ -143,17 +143,17 @@ static ls_status begin(struct pool *pool, struct pool_launcher *launcher, struct
 ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, void *stream,
 			    uint64_t deadline_ns, struct pool_launch *out)
 {
-	struct pool_launcher *launcher = enter(pool, stream);
+	struct pool_launcher *launcher = enter_launcher(pool, stream);
 	if (!launcher)
 		return LS_OUT_OF_MEMORY;
 	ls_status status = take_turn(launcher, waiter, deadline_ns);
 	if (status == LS_OK) {
-		status = begin(pool, launcher, waiter, deadline_ns, out);
+		status = begin_launch(pool, launcher, waiter, deadline_ns, out);
 		if (status != LS_OK)
 			end_turn(pool, launcher);
 	}
 	if (status != LS_OK)
-		leave(pool, launcher);
+		leave_launcher(pool, launcher);
 	return status;
 }
 
@@ -163,5 +163,5 @@ void pool_launch_end(struct pool *pool, const struct pool_launch *launch, bool s
 		pool_gate_retract(launch->launcher->lane);
 	pool_gate_end(pool->options.gate);
 	end_turn(pool, launch->launcher);
-	leave(pool, launch->launcher);
+	leave_launcher(pool, launch->launcher);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Launches: work that Lockstep puts behind streams of the program. One launch is some calls of the
- * driver on one stream. The last one stores the launch's number, so a word shows how far it is:
+ * driver on one stream. The last call stores the launch's number, so a word shows how far the
+ * stream is:
  *
  *   pool_launch_begin ── driver calls … ── store(launch.done, launch.number) ── pool_launch_end
  *
@@ -13,8 +14,8 @@
  * threads of the process that need the driver stand still, and one of them may have to send what
  * the work in the queue waits for. So a launch begins only when the entries that Lockstep has in
  * that queue leave room for all of the launch, and waits for that itself. If the driver does not
- * say how much room there is, nothing that waits for other ranks is put there before it has come
- * (has_room). Entries of the program are not counted. */
+ * say how much room there is, Lockstep puts nothing there that waits for other ranks before what it
+ * waits for has come (has_room). Entries of the program do not count. */
 #ifndef POOL_LAUNCH_H
 #define POOL_LAUNCH_H
 
@@ -39,10 +40,10 @@ struct pool_launch {
 	uint64_t number;
 };
 
-/* The stream was checked. Waits, as `waiter`, while memory is given back, another thread launches
- * on the stream, or its queue has no room. Errors: LS_OUT_OF_MEMORY, with a message (launches are
- * in flight on as many other streams as can be); LS_TIMED_OUT and what else ends a wait. Then
- * nothing has begun. */
+/* The caller has checked the stream. Waits, as `waiter`, while memory is given back, another thread
+ * launches on the stream, or its queue has no room. Errors: LS_OUT_OF_MEMORY, with a message
+ * (launches are in flight on as many other streams as can be); LS_TIMED_OUT and what else ends a
+ * wait. Then nothing has begun. */
 LS_CHECKED ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, void *stream,
 				       uint64_t deadline_ns, struct pool_launch *out)
 	LOCK_AVOIDS_ALL;

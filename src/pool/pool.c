@@ -9,9 +9,10 @@
 #include "base/messages.h"
 #include "bins.h"
 
-enum { TRIES = 3 }; /* of an allocation, that its time limit does not prevent */
+enum { TRIES = 3 }; /* tries of an allocation that its time limit does not prevent */
 
-/* What a hit does not need: as part of the calls it would cost them registers. */
+/* For code that a hit does not need. Inlined into the calls, that code would cost them
+ * registers. */
 #define ALONE __attribute__((noinline, cold))
 
 ls_status pool_open(struct pool **out, const struct pool_options *options)
@@ -57,7 +58,7 @@ static void *alloc_fast(struct pool *pool, size_t bytes, const void *handle)
 		block = pool_scan(pool_bins_of(pool, stream, bytes <= POOL_SMALL_BYTES)
 					  ->lists[pool_bin_of(bytes)],
 				  bytes);
-	/* Of the request's own bin; a smaller rest is not split off. */
+	/* The block is of the request's own bin. A rest this small is not split off. */
 	if (block && block->bytes - bytes < POOL_SMALL_BYTES) {
 		pool_unlink(block);
 		block->state = POOL_LIVE;
@@ -68,7 +69,7 @@ static void *alloc_fast(struct pool *pool, size_t bytes, const void *handle)
 	return address;
 }
 
-/* A cached block; any: as of pool_pick. *status: LS_OUT_OF_MEMORY if the host has none. */
+/* A cached block; any: as of pool_pick. *status: LS_OUT_OF_MEMORY if the host has no memory. */
 static void *alloc_cached(struct pool *pool, size_t bytes, int stream, bool any, ls_status *status)
 {
 	void *address = NULL;
@@ -110,7 +111,8 @@ static ls_status alloc_slowly(struct pool *pool, size_t bytes, int stream, uint6
 		} else if (status == LS_OUT_OF_MEMORY) {
 			pool_trim(pool, 0);
 			status = pool_await_memory(pool, moment, &patience);
-			/* Others may free something all the time, and none of it of use here. */
+			/* Other threads may free something all the time, and none of it of use
+			 * here. */
 			if (status == LS_OK && ++tries > TRIES && clock_now_ns() >= deadline_ns)
 				status = LS_OUT_OF_MEMORY;
 		}
@@ -157,8 +159,8 @@ ls_status pool_alloc(struct pool *pool, size_t bytes, void *handle, uint64_t dea
 
 /* ---- free and record ---- */
 
-static ls_status refuse(const char *function, const struct pool *pool, const void *address,
-			bool is_free, void (*called)(char *out, size_t bytes))
+static ls_status refuse_block(const char *function, const struct pool *pool, const void *address,
+			      bool is_free, void (*called)(char *out, size_t bytes))
 {
 	char where[256] = "";
 	if (called)
@@ -194,7 +196,7 @@ static inline void take_back(struct pool *pool, struct pool_block *block) LOCK_R
 	block->number = pool_stream_number(pool, block->stream);
 }
 
-/* The block has been recorded for other streams, or it is none. */
+/* The block has been recorded for other streams, or there is no such live block. */
 ALONE static ls_status free_slowly(struct pool *pool, void *address,
 				   void (*called)(char *out, size_t bytes))
 {
@@ -207,7 +209,7 @@ ALONE static ls_status free_slowly(struct pool *pool, void *address,
 	}
 	lock_pool_release(&pool->lock);
 	if (!is_live)
-		return refuse("ls_device_free", pool, address, block != NULL, called);
+		return refuse_block("ls_device_free", pool, address, block != NULL, called);
 	pool_put_marks(pool);
 	pool_gate_tell(pool->options.gate);
 	return LS_OK;
@@ -259,7 +261,7 @@ ls_status pool_record(struct pool *pool, void *address, void *handle,
 	pool->streams[stream].blocks--;
 	lock_pool_release(&pool->lock);
 	if (!is_live)
-		return refuse("ls_device_record", pool, address, block != NULL, called);
+		return refuse_block("ls_device_record", pool, address, block != NULL, called);
 	if (!has_room)
 		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "ls_device_record", pool->name, "out of memory");
 	return has_room ? LS_OK : LS_OUT_OF_MEMORY;
@@ -267,7 +269,7 @@ ls_status pool_record(struct pool *pool, void *address, void *handle,
 
 /* ---- what there is ---- */
 
-/* The block that has this address; NULL: it is not of this pool. */
+/* The block that has this address; NULL: the address is not of this pool. */
 static const struct pool_block *block_at(const struct pool *pool, const void *address)
 	LOCK_REQUIRES(pool)
 {

@@ -15,8 +15,9 @@
  * Nothing here makes one stream wait for another, or waits for a stream, except a call that would
  * have to fail for lack of memory otherwise. No lock is held in a call of the driver.
  *
- * Threads: any. The driver is called only if no cached block fits, by a free of a block that other
- * streams have used, and by trim. It may then wait for room in a stream's queue. */
+ * Any thread may call these functions. They call the driver only if no cached block fits, for a
+ * free of a block that other streams have used, and for a trim. The driver may then wait for room
+ * in a stream's queue. */
 #ifndef POOL_POOL_H
 #define POOL_POOL_H
 
@@ -42,8 +43,9 @@ struct pool_options {
 	struct waiter *waiter;  /* of the rank */
 	const char *name;       /* "cuda:0", for messages; copied */
 	size_t limit_bytes;     /* the most that the pool may take from the driver; 0: no limit */
-	/* Where it counts, all zero; others may read it. It is the pool's until pool_close has
-	 * succeeded, or pool_detach. NULL: memory of its own. */
+	/* Where the pool counts, all zero at first; others may read it. It belongs to the pool
+	 * until pool_close has succeeded, or until pool_detach. NULL: the pool counts in memory of
+	 * its own. */
 	struct trace_memory *counters;
 };
 
@@ -60,17 +62,17 @@ struct pool_stats {
 /* Errors: LS_OUT_OF_MEMORY, with a message. */
 LS_CHECKED ls_status pool_open(struct pool **out, const struct pool_options *options);
 /* Gives all memory back, live blocks too; then the counters show that. The program uses none of it
- * any more, except that streams may have work that was put behind them before. Blocks until that is
- * done, until the device is broken, or until the deadline, whatever signal handlers run: then
- * LS_TIMED_OUT with a message, and the memory is never given back, so that no kernel writes to
- * memory of others. */
+ * any more, except that streams may have work that was put behind them before. Blocks until that
+ * work is done, until the device is broken, or until the deadline, whatever signal handlers run. At
+ * the deadline it returns LS_TIMED_OUT, with a message, and never gives the memory back, so that no
+ * kernel writes to memory of others. */
 LS_CHECKED ls_status pool_close(struct pool *pool, uint64_t deadline_ns) LOCK_AVOIDS_ALL;
 
-/* The counters that were given to a pool which is never closed are no longer its own. */
+/* Call for a pool that is never closed: the counters that it was given no longer belong to it. */
 void pool_detach(struct pool *pool) LOCK_AVOIDS(pool);
 
 /* At least `bytes` bytes, aligned to 512, for work behind `stream`; the content is undefined. If
- * the device has no memory, it waits until streams and launches that are under way have freed
+ * the device has no memory, the call waits until streams and launches that are under way have freed
  * enough, if those could, or until the deadline; a thread that has a launch open does not wait. A
  * signal handler does not end the wait. 0 bytes: a block that holds nothing. Errors:
  * LS_OUT_OF_MEMORY (a message says who holds what, or that POOL_STREAMS other streams have blocks),
@@ -86,8 +88,9 @@ LS_CHECKED ls_status pool_alloc(struct pool *pool, size_t bytes, void *stream, u
 LS_CHECKED ls_status pool_free(struct pool *pool, void *block,
 			       void (*called)(char *out, size_t bytes)) LOCK_AVOIDS_ALL;
 
-/* Says that this stream uses the block, too: after pool_free the block is used again only when the
- * stream has done what it has by then. Errors: as of pool_free and pool_alloc. */
+/* Says that this stream uses the block, too: after pool_free the pool hands the block out again
+ * only when the stream has done the work that it has by then. Errors: as of pool_free and
+ * pool_alloc. */
 LS_CHECKED ls_status pool_record(struct pool *pool, void *block, void *stream,
 				 void (*called)(char *out, size_t bytes)) LOCK_AVOIDS_ALL;
 
@@ -95,17 +98,17 @@ LS_CHECKED ls_status pool_record(struct pool *pool, void *block, void *stream,
  * streams still use, or what the driver would have to wait for, follows later, in other calls. */
 void pool_trim(struct pool *pool, size_t keep_bytes) LOCK_AVOIDS_ALL;
 
-/* The stream is about to be destroyed, and has done its work: no more marks are put behind it.
- * Waits for a thread that is in the driver to put one. Call it for each stream that was passed and
- * that does not live as long as the pool. */
+/* Call when the stream is about to be destroyed, and has done its work: the pool puts no more marks
+ * behind it. Waits for a thread that is in the driver to put one. Call it for each stream that was
+ * passed to the pool and that does not live as long as the pool. */
 void pool_forget(struct pool *pool, const void *stream) LOCK_AVOIDS_ALL;
 
 /* Whether this address lies in a live block, and its bytes from there on. */
 bool pool_find(struct pool *pool, const void *address, size_t *bytes) LOCK_AVOIDS(pool);
 
 enum { POOL_USES = 64 };
-/* The bytes of a block at this address, and the streams that use it, of which it writes at most
- * `max`. Returns how many streams, or -1: it is no live block. */
+/* The bytes of a block at this address, and the streams that use it, at most `max`. Returns how
+ * many streams it has written, or -1: there is no live block. */
 int pool_uses(struct pool *pool, const void *address, size_t *bytes, void **streams, int max)
 	LOCK_AVOIDS(pool);
 /* The first piece of this range that lies in memory of the pool and in no live block; NULL: none.

@@ -11,17 +11,17 @@
 enum {
 	POOL_UNIT = 512,              /* sizes of blocks are multiples */
 	POOL_SMALL_BYTES = 1 << 20,   /* a request of up to this much comes from a shared segment */
-	POOL_SEGMENT_BYTES = 2 << 20, /* such a segment; others are multiples */
+	POOL_SEGMENT_BYTES = 2 << 20, /* bytes of such a segment; other segments have multiples */
 	POOL_BINS = 8 * 44,           /* eight to a doubling */
 	POOL_BIN_WORDS = (POOL_BINS + 63) / 64,
 	POOL_SCAN = 16,             /* blocks of one bin that a search looks at */
 	POOL_LARGE_BYTES = 8 << 20, /* smaller blocks are split for any request */
-	POOL_SLACK_BYTES = 8 << 20, /* that may be reserved beyond the peak in any case */
+	POOL_SLACK_BYTES = 8 << 20, /* bytes that may be reserved beyond the peak in any case */
 };
 
 enum pool_state { POOL_LIVE, POOL_CACHED, POOL_PENDING };
 
-/* A stream that used the block; pending until the stream has reached `number`. */
+/* A stream that used the block. The block is pending until the stream has reached `number`. */
 struct pool_use {
 	struct pool_use *next;
 	uint64_t number;
@@ -35,10 +35,10 @@ struct pool_block {
 	struct pool_block *left, *right; /* its neighbours in the segment */
 	struct pool_block *next, **link; /* in a bin, or of the pending blocks */
 	struct pool_use *uses;           /* of other streams */
-	/* Other streams may use it when its stream has reached this. 0: at once. */
+	/* Other streams may use the block when its stream has reached this number. 0: at once. */
 	uint64_t number;
-	uint16_t bin;   /* that blocks of its size are in */
-	uint8_t stream; /* that it belongs to */
+	uint16_t bin;   /* the bin for blocks of its size */
+	uint8_t stream; /* the stream that it belongs to */
 	uint8_t state;
 };
 
@@ -48,19 +48,21 @@ struct pool_segment {
 	struct pool *pool;
 	struct pool_segment *next, **link;
 	struct pool_block *first;
-	bool small;    /* for requests of up to POOL_SMALL_BYTES */
-	bool loose;    /* it may have neighbours that are both cached and not merged */
-	bool unwanted; /* trim wanted to give it back, and its stream was not so far */
+	bool small;        /* for requests of up to POOL_SMALL_BYTES */
+	bool has_unmerged; /* it may have neighbours that are both cached and not merged */
+	bool unwanted; /* pool_trim wanted to give it back, but its stream had not done its work */
 };
 
-/* Cached blocks of one stream. Bit i of `has`: list i may have some; 0: it is empty. */
+/* Cached blocks of one stream. Bit i of `has`: list i may have some; without the bit list i is
+ * empty. */
 struct pool_bins {
 	uint64_t has[POOL_BIN_WORDS];
 	struct pool_block *lists[POOL_BINS];
 };
 
-/* How far a stream is. A mark is a store of the next number to `done`, put behind what the stream
- * has. At most one is under way, so `done` only grows, although threads put marks without a lock:
+/* How far a stream is. A mark is a store of the next number to `done`, put behind the work that the
+ * stream has. At most one is under way, so `done` only grows, although threads put marks without a
+ * lock:
  *   wanted >= issued >= done >= issued - 1 */
 struct pool_stream {
 	void *handle; /* NULL is a stream, too */
@@ -70,7 +72,8 @@ struct pool_stream {
 	bool putting; /* a thread is about to put mark `issued` behind the stream */
 	/* The program has no such stream, or not any more: it has reached every number. */
 	bool forgotten;
-	uint32_t blocks;        /* that belong to it, and uses of others' blocks */
+	/* blocks that belong to it, and its uses of other streams' blocks */
+	uint32_t blocks;
 	struct pool_bins *bins; /* [0]: of small segments; [1]: of others. NULL: no slot in use */
 };
 
@@ -81,7 +84,8 @@ struct pool_launcher {
 	struct driver_queue queue; /* under the lock */
 	uint32_t users;            /* under the lock: threads between begin and end */
 	struct pool_lane *lane;    /* NULL: no stream has used this place yet */
-	_Atomic uint64_t turns; /* raised when a thread begins to launch, and when it ends: odd */
+	/* raised when a thread begins to launch, and when it ends; odd in between */
+	_Atomic uint64_t turns;
 };
 
 struct pool {
@@ -90,12 +94,12 @@ struct pool {
 	struct lock_pool lock;
 	struct pool_stream streams[POOL_STREAMS]; /* fields but `done` under the lock */
 	int stream_count LOCK_GUARDED(pool);
-	int last_stream LOCK_GUARDED(pool); /* that a call named last */
+	int last_stream LOCK_GUARDED(pool); /* the stream that a call named last */
 	struct pool_launcher launchers[POOL_STREAMS];
 	struct pool_segment *segments LOCK_GUARDED(pool);
 	struct pool_block *pending LOCK_GUARDED(pool);
 	uint64_t puts LOCK_GUARDED(pool); /* how often a block became a cached one */
-	struct pool_block *spare_blocks LOCK_GUARDED(pool); /* by right */
+	struct pool_block *spare_blocks LOCK_GUARDED(pool); /* linked by `right` */
 	struct pool_use *spare_uses LOCK_GUARDED(pool);
 	struct pool_chunk *chunks LOCK_GUARDED(pool); /* the memory of those two */
 	/* Blocks by address: open addressing, a power of two, at most half full. */
@@ -109,7 +113,7 @@ struct pool {
 	 * word says both that there is less to come, and that a wait may be over. Their difference
 	 * is counters->put_off, as far as others may see it. */
 	_Atomic size_t offered, returned;
-	size_t asked LOCK_GUARDED(pool); /* bytes on their way into blocks */
+	size_t claimed LOCK_GUARDED(pool); /* bytes on their way into blocks */
 };
 
 /* ---- blocks.c: all with the lock ---- */
@@ -134,15 +138,15 @@ static inline bool pool_is_whole(const struct pool_segment *segment)
 void pool_merge(struct pool *pool) LOCK_REQUIRES(pool);
 /* Takes a cached block of that stream, the best of those that it looks at, split if that is worth
  * it; its `state` is live. NULL: there is none. any: also a large block for a much smaller request;
- * the segment of that one cannot be given back then. */
+ * then the segment of that block cannot be given back. */
 struct pool_block *pool_pick(struct pool *pool, int stream, size_t bytes, bool any)
 	LOCK_REQUIRES(pool);
 /* As pool_pick, for a block of another stream that has reached the block's number. The block
  * belongs to `stream` from now on. *wanted: there is one whose stream has not. */
 struct pool_block *pool_pick_other(struct pool *pool, int stream, size_t bytes, bool any,
 				   bool *wanted) LOCK_REQUIRES(pool);
-/* Moves the cached blocks of a stream that others may use to the stream `to`; wants a mark for the
- * others. */
+/* Moves the cached blocks of a stream that other streams may use to the stream `to`; wants a mark
+ * for the rest. */
 void pool_hand_over(struct pool *pool, int stream, int to) LOCK_REQUIRES(pool);
 void pool_free_chunks(struct pool *pool) LOCK_REQUIRES(pool);
 static inline size_t pool_cached(const struct pool *pool) LOCK_REQUIRES(pool)
@@ -164,8 +168,8 @@ static inline int pool_stream_find(struct pool *pool, const void *handle) LOCK_R
 		return pool->last_stream;
 	return pool_stream_search(pool, handle);
 }
-/* The slot of a stream, which gets one after that check if it has none; the caller may have made
- * it. *out is counted as in use until the caller lowers `blocks`. */
+/* The slot of a stream. A stream without a slot gets one after pool_stream_check, unless the caller
+ * has `checked` it. *out counts as in use until the caller lowers `blocks`. */
 LS_CHECKED ls_status pool_stream_enter(struct pool *pool, void *handle, bool checked, int *out)
 	LOCK_AVOIDS_ALL;
 bool pool_stream_has_reached(const struct pool *pool, int stream, uint64_t number);
@@ -192,14 +196,14 @@ static inline size_t pool_put_off(const struct pool *pool)
 /* ---- queues.c ---- */
 
 void pool_queue_find(const struct pool *pool, const void *handle, struct driver_queue *out);
-/* Whether a launch may count on room in it. */
+/* Whether a launch may count on room in the queue. */
 static inline bool pool_queue_is_certain(const struct driver_queue *queue)
 {
 	return queue->depth >= POOL_LAUNCH_ENTRIES;
 }
-/* Whether this many entries more do not fill the queue, beside what this pool has put there. Also
- * true if its room is not certain, or the device is broken: nothing would say when there is
- * room. */
+/* Whether the queue has room for this many entries more, beside what this pool has put there. Also
+ * true if the queue's room is not certain, or the device is broken: then nothing would say when
+ * there is room. */
 bool pool_queue_has_room(const struct pool *pool, const struct driver_queue *queue,
 			 uint64_t entries) LOCK_REQUIRES(pool);
 /* The number of the next launch of this launcher, once its queue has room for it. Whoever takes a
@@ -217,7 +221,7 @@ void pool_launchers_close(struct pool *pool);
 /* ---- reclaim.c ---- */
 
 /* Gives back idle segments, so that a new one for this many bytes leaves little reserved beyond the
- * peak. false: they are too few, or in use, or the driver's give waits. */
+ * peak. False: idle segments are too few, or in use, or the driver's give waits. */
 bool pool_make_room(struct pool *pool, size_t bytes) LOCK_AVOIDS_ALL;
 /* A new segment that has room for this many bytes. */
 LS_CHECKED ls_status pool_take(struct pool *pool, size_t bytes, int stream) LOCK_AVOIDS_ALL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Room in the queues of a device. Lockstep counts what it has put there and is not done, so that no
- * call of the driver has to wait for room. Launches leave an eighth to marks and copies. */
+ * Room in the queues of a device. Lockstep counts what it has put there and the device has not
+ * done, so that no call of the driver has to wait for room. Launches leave an eighth to marks and
+ * copies. */
 #include "base/clock.h"
 #include "pool_private.h"
 
@@ -48,7 +49,7 @@ bool pool_queue_has_room(const struct pool *pool, const struct driver_queue *que
 
 enum { WORDS = 2 + 2 * POOL_STREAMS };
 
-static bool issue(struct pool *pool, const struct pool_launcher *launcher, uint64_t *number)
+static bool issue_number(struct pool *pool, const struct pool_launcher *launcher, uint64_t *number)
 {
 	lock_pool_acquire(&pool->lock);
 	uint64_t spare = launcher->queue.depth / 8;
@@ -59,7 +60,7 @@ static bool issue(struct pool *pool, const struct pool_launcher *launcher, uint6
 	return has_room;
 }
 
-static int add(struct wait_word *words, int count, const _Atomic uint64_t *word, uint64_t value)
+static int add_word(struct wait_word *words, int count, const _Atomic uint64_t *word, uint64_t value)
 {
 	words[count] =
 		(struct wait_word){.word = word, .edge = {.value = value, .owner = -1, .peer = -1}};
@@ -79,14 +80,14 @@ static int add_words(struct pool *pool, const struct pool_launcher *mine, struct
 		if (launcher->lane && launcher->queue.id == id) {
 			done = atomic_load(&launcher->lane->done);
 			if (done < atomic_load(&launcher->lane->issued))
-				count = add(words, count, &launcher->lane->done, done + 1);
+				count = add_word(words, count, &launcher->lane->done, done + 1);
 		}
 		done = atomic_load(&stream->done);
 		if (i < pool->stream_count && stream->queue.id == id && done < stream->issued)
-			count = add(words, count, &stream->done, done + 1);
+			count = add_word(words, count, &stream->done, done + 1);
 	}
 	lock_pool_release(&pool->lock);
-	return add(words, count, &pool->options.driver->broken, 1);
+	return add_word(words, count, &pool->options.driver->broken, 1);
 }
 
 ls_status pool_queue_issue(struct pool *pool, struct pool_launcher *launcher, struct waiter *waiter,
@@ -97,12 +98,13 @@ ls_status pool_queue_issue(struct pool *pool, struct pool_launcher *launcher, st
 	struct wait_word words[WORDS];
 	ls_status status = LS_OK;
 	uint64_t since_ns = 0;
-	bool has_room = issue(pool, launcher, number);
+	bool has_room = issue_number(pool, launcher, number);
 	int peer;
 	while (!has_room && (status == LS_OK || status == LS_INTERRUPTED)) {
 		since_ns = since_ns ? since_ns : clock_now_ns();
 		pool_gate_wait_begin(gate, &waiting, waiter->bell);
-		/* The gate tells of launches that were not put there. */
+		/* The gate tells of launches that took a number, but were not put into the
+		 * queue. */
 		pool_gate_words(gate, words, 1);
 		struct wait_call call = {.words = words,
 					 .count = add_words(pool, launcher, words, 1),
@@ -110,7 +112,7 @@ ls_status pool_queue_issue(struct pool *pool, struct pool_launcher *launcher, st
 					 .since_ns = since_ns,
 					 .deadline_ns = deadline_ns,
 					 .foreign = "a launch (waiting for room in its queue)"};
-		has_room = issue(pool, launcher, number);
+		has_room = issue_number(pool, launcher, number);
 		if (!has_room)
 			status = wait_words(waiter, &call, &peer);
 		pool_gate_wait_end(gate, &waiting);

@@ -16,33 +16,33 @@ static size_t segment_bytes(size_t bytes)
 					 : pool_round(bytes, POOL_SEGMENT_BYTES);
 }
 
-/* Bytes go to the gate, and come back from it to the driver or the pool. */
-static void went(struct pool *pool, size_t bytes) LOCK_REQUIRES(pool)
+/* Count bytes that go to the gate; and those that the driver or the pool gets back from it. */
+static void count_offered(struct pool *pool, size_t bytes) LOCK_REQUIRES(pool)
 {
 	trace_memory_add(&pool->counters->put_off, bytes);
 	atomic_fetch_add(&pool->offered, bytes);
 }
 
-static void came_back(struct pool *pool, size_t bytes, size_t claimed)
+static void count_returned(struct pool *pool, size_t bytes, size_t claimed)
 {
 	lock_pool_acquire(&pool->lock);
 	trace_memory_sub(&pool->counters->put_off, bytes);
-	pool->asked += claimed; /* of these: they count until they are in blocks again */
+	pool->claimed += claimed; /* these of the bytes count until they are in blocks again */
 	lock_pool_release(&pool->lock);
-	atomic_fetch_add(&pool->returned, bytes); /* pool_close waits for that: the last access */
+	atomic_fetch_add(&pool->returned, bytes); /* the last access: pool_close waits for it */
 }
 
-static void given(struct pool_due *due, ls_status status)
+static void on_given(struct pool_due *due, ls_status status)
 {
 	struct pool_segment *segment = (struct pool_segment *)due;
 	struct pool *pool = segment->pool;
 	size_t bytes = due->segment.bytes;
-	(void)status; /* the driver has said why, and the memory is lost */
+	(void)status; /* if the driver fails, it has said why, and the memory is lost */
 	free(segment);
-	came_back(pool, bytes, 0);
+	count_returned(pool, bytes, 0);
 }
 
-static size_t in_blocks(const struct pool *pool) LOCK_REQUIRES(pool)
+static size_t owned_bytes(const struct pool *pool) LOCK_REQUIRES(pool)
 {
 	return trace_memory_get(&pool->counters->owned);
 }
@@ -53,10 +53,10 @@ static bool claim_bytes(struct pool *pool, size_t bytes)
 {
 	size_t limit = pool->options.limit_bytes;
 	lock_pool_acquire(&pool->lock);
-	size_t reserved = in_blocks(pool) + pool->asked + pool_put_off(pool);
+	size_t reserved = owned_bytes(pool) + pool->claimed + pool_put_off(pool);
 	bool fits = limit == 0 || (bytes <= limit && reserved <= limit - bytes);
 	if (fits)
-		pool->asked += bytes;
+		pool->claimed += bytes;
 	trace_memory_set(&pool->counters->largest_cached, pool_largest_cached(pool));
 	lock_pool_release(&pool->lock);
 	return fits;
@@ -71,7 +71,7 @@ static ls_status ask_driver(struct pool *pool, size_t bytes, struct pool_segment
 	segment->pool = pool;
 	segment->due.driver = driver;
 	segment->due.owner = pool;
-	segment->due.given = given;
+	segment->due.given = on_given;
 	wait_foreign_call_begin(pool->options.waiter, driver->ops->take_call);
 	ls_status status = driver->ops->take(driver, bytes, &segment->due.segment);
 	wait_foreign_call_end(pool->options.waiter);
@@ -84,16 +84,16 @@ static ls_status ask_driver(struct pool *pool, size_t bytes, struct pool_segment
 }
 
 /* The segment becomes part of the pool. False: the host has no memory for that. */
-static bool add(struct pool *pool, struct pool_segment *segment, int stream, size_t claimed)
+static bool add_segment(struct pool *pool, struct pool_segment *segment, int stream, size_t claimed)
 {
 	lock_pool_acquire(&pool->lock);
-	pool->asked -= claimed;
+	pool->claimed -= claimed;
 	bool prepared = pool_prepare(pool);
 	if (prepared)
 		pool_add_segment(pool, segment, stream);
-	else /* it goes back */
-		went(pool, segment->due.segment.bytes);
-	trace_memory_raise(&pool->counters->peak_reserved, in_blocks(pool) + pool_put_off(pool));
+	else /* the segment goes back */
+		count_offered(pool, segment->due.segment.bytes);
+	trace_memory_raise(&pool->counters->peak_reserved, owned_bytes(pool) + pool_put_off(pool));
 	lock_pool_release(&pool->lock);
 	return prepared;
 }
@@ -106,27 +106,27 @@ ls_status pool_take(struct pool *pool, size_t bytes, int stream)
 	struct pool_segment *segment = (struct pool_segment *)due;
 	ls_status status = LS_OK;
 	if (due)
-		came_back(pool, due->segment.bytes, claimed = due->segment.bytes);
+		count_returned(pool, due->segment.bytes, claimed = due->segment.bytes);
 	else if (!claim_bytes(pool, wanted))
 		return LS_OUT_OF_MEMORY;
 	else
 		status = ask_driver(pool, claimed = wanted, &segment);
 	if (status != LS_OK) {
 		lock_pool_acquire(&pool->lock);
-		pool->asked -= claimed;
+		pool->claimed -= claimed;
 		lock_pool_release(&pool->lock);
 	} else {
 		segment->small = bytes <= POOL_SMALL_BYTES;
-		if (!add(pool, segment, stream, claimed)) {
+		if (!add_segment(pool, segment, stream, claimed)) {
 			pool_gate_give(gate, pool->options.waiter, &segment->due);
 			status = LS_OUT_OF_MEMORY;
 		}
 	}
-	pool_gate_tell(gate); /* a thread that waits may use the rest, or claim what this one did */
+	pool_gate_tell(gate); /* a waiting thread may use the rest, or claim in this one's place */
 	return status;
 }
 
-/* ---- back to it ---- */
+/* ---- back to the driver ---- */
 
 /* Takes out the next segment that can be given back. */
 static struct pool_segment *take_unwanted(struct pool *pool) LOCK_REQUIRES(pool)
@@ -140,7 +140,7 @@ static struct pool_segment *take_unwanted(struct pool *pool) LOCK_REQUIRES(pool)
 			continue;
 		}
 		pool_remove_segment(pool, segment);
-		went(pool, segment->due.segment.bytes);
+		count_offered(pool, segment->due.segment.bytes);
 		return segment;
 	}
 	return NULL;
@@ -198,10 +198,10 @@ void pool_trim(struct pool *pool, size_t keep_bytes)
 	lock_pool_acquire(&pool->lock);
 	pool_settle(pool);
 	pool_merge(pool);
-	size_t kept = in_blocks(pool);
+	size_t kept = owned_bytes(pool);
 	struct pool_segment *segment = pool->segments;
 	for (; segment; segment = segment->next) {
-		if (segment->loose)
+		if (segment->has_unmerged)
 			want_to_merge(pool, segment);
 		if (segment->unwanted && pool_is_whole(segment))
 			kept -= segment->due.segment.bytes;
@@ -223,27 +223,27 @@ static size_t most_reserved(const struct pool *pool, size_t bytes) LOCK_REQUIRES
 	return peak + (peak / 16 > POOL_SLACK_BYTES ? peak / 16 : POOL_SLACK_BYTES) + pool->slack;
 }
 
-/* A program of steps would take again in each step what was given back in the last one. So the
- * bytes that are given back here raise what may be reserved, by a 256th. With a driver whose give
- * waits for the device nothing is given back until there is no memory. */
+/* A program of steps would take again in each step what was given back in the last one. So a 256th
+ * of the bytes that this function gives back is added to what may be reserved. With a driver whose
+ * give waits for the device it gives nothing back: that happens only when there is no memory. */
 bool pool_make_room(struct pool *pool, size_t bytes)
 {
 	size_t wanted = segment_bytes(bytes);
 	if (pool->options.driver->ops->give_waits)
 		return false;
 	lock_pool_acquire(&pool->lock);
-	size_t most = most_reserved(pool, bytes), before = in_blocks(pool);
+	size_t most = most_reserved(pool, bytes), before = owned_bytes(pool);
 	lock_pool_release(&pool->lock);
 	bool fits = before + wanted <= most;
-	/* The first puts marks behind streams, which those that are idle store at once. */
+	/* The first trim puts marks behind streams, and idle streams store them at once. */
 	for (int i = 0; i < 2 && !fits; i++) {
 		pool_trim(pool, most > wanted ? most - wanted : 0);
 		lock_pool_acquire(&pool->lock);
-		fits = in_blocks(pool) + wanted <= most;
+		fits = owned_bytes(pool) + wanted <= most;
 		lock_pool_release(&pool->lock);
 	}
 	lock_pool_acquire(&pool->lock);
-	size_t after = in_blocks(pool);
+	size_t after = owned_bytes(pool);
 	if (after < before)
 		pool->slack += (before - after) / 256;
 	lock_pool_release(&pool->lock);
@@ -254,8 +254,8 @@ bool pool_make_room(struct pool *pool, size_t bytes)
 
 enum { WORDS = 64, GATE_WORDS = 32, AGAIN_NS = 10000000 };
 
-/* Adds words whose change may free something, after the gate's; how many there are then. *refused:
- * a mark is wanted that the driver has refused, or that a capture is in the way of. */
+/* Adds words whose change may free something, after the gate's. Returns how many words there are
+ * then. *refused: a mark is wanted that the driver has refused, or that a capture prevents. */
 static int add_words(struct pool *pool, struct wait_word *words, int count, bool *refused)
 {
 	const _Atomic uint64_t *broken = &pool->options.driver->broken;
@@ -307,7 +307,7 @@ static ls_status wait_for_any(struct pool *pool, uint64_t moment, struct pool_pa
 	int count = pool_gate_words(gate, words, GATE_WORDS);
 	bool partial = count > GATE_WORDS;
 	count = add_words(pool, words, partial ? GATE_WORDS : count, &refused);
-	/* Nobody says when the driver would take a mark, or when a word comes that has no place. */
+	/* Nobody says when the driver takes a mark, or when a word changes that found no place. */
 	bool again = partial || refused || count == WORDS;
 	uint64_t now_ns = clock_now_ns(), again_ns = again ? now_ns + AGAIN_NS : CLOCK_NEVER;
 	if (!patience->since_ns)
@@ -345,7 +345,7 @@ static bool is_some_to_come(struct pool *pool)
 ls_status pool_await_memory(struct pool *pool, uint64_t moment, struct pool_patience *patience)
 {
 	bool some = is_some_to_come(pool);
-	/* Some of that may have come just before it was looked for. */
+	/* Some memory may have come back just before that look. */
 	if (pool_moment(pool) != moment)
 		return LS_OK;
 	if (pool_gate_is_open_here() || !some)
@@ -397,7 +397,7 @@ static ls_status await_streams(struct pool *pool, struct pool_patience *patience
 	}
 }
 
-/* No block is left. */
+/* Call when no block is left. */
 static void clear_counters(struct pool *pool) LOCK_REQUIRES(pool)
 {
 	struct trace_memory *counters = pool->counters;
@@ -414,7 +414,7 @@ static struct pool_segment *take_any(struct pool *pool) LOCK_REQUIRES(pool)
 	struct pool_segment *segment = pool->segments;
 	if (segment) {
 		pool->segments = segment->next;
-		went(pool, segment->due.segment.bytes);
+		count_offered(pool, segment->due.segment.bytes);
 	} else {
 		clear_counters(pool);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How far streams are, by marks that the device stores. The driver is not asked, because an answer
- * may take as long as a kernel. */
+ * How far streams are, by marks that the device stores. The pool does not ask the driver, because
+ * an answer may take as long as a kernel. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -33,7 +33,7 @@ static bool is_idle(const struct pool_stream *stream)
 }
 
 /* A slot of a stream that has nothing, or only memory that any stream may use; another stream gets
- * it. -1: there is none. */
+ * that memory. -1: there is no such slot. */
 static int clear_slot(struct pool *pool) LOCK_REQUIRES(pool)
 {
 	for (int slot = 0; slot < pool->stream_count; slot++) {
@@ -82,7 +82,7 @@ ls_status pool_stream_check(struct pool *pool, void *handle)
 	return status;
 }
 
-static int enter(struct pool *pool, void *handle)
+static int enter_slot(struct pool *pool, void *handle)
 {
 	lock_pool_acquire(&pool->lock);
 	int slot = pool_stream_find(pool, handle); /* another thread may have been faster */
@@ -109,10 +109,10 @@ ls_status pool_stream_enter(struct pool *pool, void *handle, bool checked, int *
 	ls_status status = checked ? LS_OK : pool_stream_check(pool, handle);
 	if (status != LS_OK)
 		return status;
-	*out = enter(pool, handle);
+	*out = enter_slot(pool, handle);
 	if (*out < 0) { /* streams whose work is done may be known as such now */
 		pool_put_marks(pool);
-		*out = enter(pool, handle);
+		*out = enter_slot(pool, handle);
 	}
 	if (*out >= 0)
 		return LS_OK;
@@ -173,7 +173,7 @@ void pool_want(struct pool *pool, int stream, uint64_t number)
 }
 
 /* Claims the next mark of the first stream from *stream on that wants one. */
-static bool claim(struct pool *pool, int *stream, uint64_t *number) LOCK_REQUIRES(pool)
+static bool claim_mark(struct pool *pool, int *stream, uint64_t *number) LOCK_REQUIRES(pool)
 {
 	for (; *stream < pool->stream_count; ++*stream) {
 		struct pool_stream *here = &pool->streams[*stream];
@@ -188,7 +188,8 @@ static bool claim(struct pool *pool, int *stream, uint64_t *number) LOCK_REQUIRE
 	return false;
 }
 
-static ls_status put(struct pool *pool, struct pool_stream *stream, void *handle, uint64_t number)
+static ls_status put_mark(struct pool *pool, struct pool_stream *stream, void *handle,
+			  uint64_t number)
 {
 	struct driver *driver = pool->options.driver;
 	bool captured = false;
@@ -207,27 +208,28 @@ void pool_put_marks(struct pool *pool)
 	uint64_t number;
 	for (int i = 0; i < POOL_STREAMS; i++) {
 		lock_pool_acquire(&pool->lock);
-		bool claimed = claim(pool, &i, &number);
+		bool claimed = claim_mark(pool, &i, &number);
 		struct pool_stream *stream = &pool->streams[i < POOL_STREAMS ? i : 0];
 		void *handle = stream->handle;
 		lock_pool_release(&pool->lock);
 		if (!claimed)
 			return;
-		ls_status status = put(pool, stream, handle, number);
+		ls_status status = put_mark(pool, stream, handle, number);
 		lock_pool_acquire(&pool->lock);
 		stream->putting = false;
 		if (status != LS_OK)
 			stream->issued--;
 		lock_pool_release(&pool->lock);
 		if (status == LS_OK)
-			i--; /* another thread may have wanted the next one meanwhile */
-		/* Whoever waits for that number tries again; or waits for this put to end. */
+			i--; /* another thread may have wanted the next mark meanwhile */
+		/* A thread that waits for that number tries again; another one may wait for this
+		 * put to end. */
 		pool_gate_tell(pool->options.gate);
 	}
 }
 
 /* Removes the uses that are done. True: none is left. */
-static bool settle(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
+static bool settle_uses(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
 {
 	struct pool_use **at = &block->uses;
 	while (*at) {
@@ -251,7 +253,7 @@ bool pool_settle(struct pool *pool)
 	struct pool_block *next;
 	for (struct pool_block *block = pool->pending; block; block = next) {
 		next = block->next;
-		if (!settle(pool, block))
+		if (!settle_uses(pool, block))
 			continue;
 		*block->link = next;
 		if (next)
