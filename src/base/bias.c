@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Biases are given and revoked here; see bias.h. */
+ * Gives and revokes biases; see bias.h. */
 #include "bias.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ static int membarrier(int command)
 
 /* A process registers before its first barrier. That is cheap while it has one thread. Once it has
  * several, the system waits for each of its processors to have switched threads, some 10 ms: then
- * only the first revocation of the process pays for it, if there is one. A child of fork stays
+ * only the first revocation of the process pays for that, if there is one. A child of fork stays
  * registered. */
 __attribute__((constructor)) static void register_early(void)
 {
@@ -68,6 +68,6 @@ void bias_revoke(struct bias *bias)
 		wait_until_stores_are_seen();
 	}
 	wait_moment(&bias->inside[owner % BIAS_OWNERS]);
-	/* Release: a thread that sees it sees what the owner has done. */
+	/* Release: a thread that sees the 0 sees what the owner has done. */
 	atomic_store_explicit(&bias->owner, 0, memory_order_release);
 }

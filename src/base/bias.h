@@ -24,7 +24,7 @@
 #include <stdint.h>
 
 enum {
-	BIAS_OWNERS = 8, /* one after the other; then it is nobody's for good */
+	BIAS_OWNERS = 8, /* one after the other; then the bias is nobody's for good */
 	/* No thread's bias_me + index. */
 	BIAS_TAKEN = 1,
 	BIAS_OFFERED = 2,
@@ -39,23 +39,24 @@ struct bias {
 	uint32_t owners; /* so far; BIAS_OWNERS, too, if the system refuses membarrier */
 };
 
-/* It is nobody's. */
+/* Makes a bias that is nobody's. */
 void bias_init(struct bias *bias);
-/* Gives it to the calling thread, unless it has had BIAS_OWNERS owners. It must be nobody's, and no
- * other thread may call this or bias_revoke meanwhile. */
+/* Gives the bias to the calling thread, unless the bias has had BIAS_OWNERS owners. The bias must
+ * be nobody's, and no other thread may call this or bias_revoke meanwhile. */
 void bias_give(struct bias *bias);
-/* After bias_init: the first thread that wants to enter is to get it, by bias_give. Until then
- * bias_has_owner is true, so that a thread which cannot enter has to look no further. */
+/* Call after bias_init if the first thread that wants to enter is to get the bias, by bias_give.
+ * Until then bias_has_owner is true, so that a thread which cannot enter has to look no further. */
 void bias_offer(struct bias *bias);
 static inline bool bias_is_offered(const struct bias *bias)
 {
 	return atomic_load_explicit(&bias->owner, memory_order_relaxed) == BIAS_OFFERED;
 }
-/* Takes it from its owner, and returns when that thread has left. That is soon, because an owner
- * waits for nothing inside; but it may be off its processor. What it did inside is seen then. */
+/* Takes the bias from its owner, and returns when that thread has left. That is soon, because an
+ * owner waits for nothing inside; but the owner may be off its processor. Afterwards the caller
+ * sees what the owner did inside. */
 void bias_revoke(struct bias *bias);
 
-/* Its address names the calling thread, as long as it lives. */
+/* Its address names the calling thread, as long as the thread lives. */
 extern _Thread_local _Alignas(BIAS_OWNERS) char bias_thread;
 static inline uintptr_t bias_me(void)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Loads libdw. What is kept is the process', as all that the loader does is. */
+ * Loads libdw. What this file keeps belongs to the process, as all that the loader does. */
 #include "libdw.h"
 
 #include <dlfcn.h>
@@ -16,12 +16,12 @@ enum { WHY_BYTES = 160 };
 static struct {
 	struct libdw calls;
 	bool complete;
-	char why[WHY_BYTES]; /* not */
+	char why[WHY_BYTES]; /* the reason, if it is not complete */
 } loaded;
 static atomic_flag said = ATOMIC_FLAG_INIT;
 
 /* RTLD_NOW: nothing is left to be bound later, under the loader's lock. */
-__attribute__((constructor)) static void load(void)
+__attribute__((constructor)) static void load_libdw(void)
 {
 	void *library = dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
 	const char *missing = NULL;

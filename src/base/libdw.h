@@ -8,7 +8,7 @@
 #include <elfutils/libdwfl.h>
 #include <gelf.h>
 
-/* The functions that are used of it, and of libelf, which comes with it. */
+/* The functions that are used of libdw, and of libelf, which comes with it. */
 #define LIBDW_CALLS(CALL)                   \
 	CALL(dwarf_getsrc_die)              \
 	CALL(dwarf_haspc)                   \
@@ -47,10 +47,10 @@ struct libdw {
 #undef LIBDW_FIELD
 };
 
-/* NULL if it is not installed, or too old for one of these functions; the first call prints a
- * message. It is loaded when this code is loaded, as a linked library is: a watch must not wait for
- * a lock of the loader, because the thread that it is to report may hold that lock. Any thread;
- * does not block. */
+/* NULL if libdw is not installed, or too old for one of these functions; the first call prints a
+ * message. libdw is loaded when this code is loaded, as a linked library is: a watch must not wait
+ * for a lock of the loader, because the thread that the watch is to report may hold that lock. Any
+ * thread; does not block. */
 const struct libdw *libdw_get(void);
 
 /* Finds no separate debug file. Replaces libdw's own function, which might ask servers that the

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Locks with levels: a pthread mutex each, and a thread-local mask of the levels that the thread
- * holds. It tests the mask before it locks the mutex, so a wrong order is a message, not a hang. */
+ * holds. An acquire tests the mask before it locks the mutex, so a wrong order is a message, not a
+ * hang. */
 #include "lock.h"
 
 #include <stdlib.h>
@@ -45,14 +46,14 @@ void lock_assert_none(void)
 	}
 }
 
-static _Noreturn void broken(int index, const char *verb, const char *why)
+static _Noreturn void abort_broken(int index, const char *verb, const char *why)
 {
 	MESSAGE_SAY(MESSAGE_LOCK_BROKEN, lock_level_name(index), verb, why);
 	abort();
 }
 
-/* Under the mutex. Each revocation makes it harder to become the next owner, so two threads that
- * alternate seldom pay for one. */
+/* Call under the mutex. Each revocation makes it harder to become the next owner, so two threads
+ * that alternate seldom pay for a revocation. */
 static void choose_owner(struct lock_state *lock)
 {
 	uintptr_t me = bias_me();
@@ -77,7 +78,7 @@ void lock_acquire_mutex(int index, struct lock_state *lock)
 	}
 	int error = pthread_mutex_lock(&lock->mutex);
 	if (error)
-		broken(index, "taken", strerror(error));
+		abort_broken(index, "taken", strerror(error));
 	lock_held |= bit;
 	if (lock->run_least)
 		choose_owner(lock);
@@ -87,38 +88,38 @@ void lock_release_mutex(int index, struct lock_state *lock)
 {
 	uint32_t bit = UINT32_C(1) << index;
 	if (__builtin_expect(!(lock_held & bit), 0))
-		broken(index, "released", "this thread does not hold it");
+		abort_broken(index, "released", "this thread does not hold it");
 	lock_held &= ~bit;
 	int error = pthread_mutex_unlock(&lock->mutex);
 	if (error)
-		broken(index, "released", strerror(error));
+		abort_broken(index, "released", strerror(error));
 }
 
-static void init(int index, struct lock_state *lock, uint32_t run_least)
+static void init_lock(int index, struct lock_state *lock, uint32_t run_least)
 {
 	*lock = (struct lock_state){.run_least = run_least};
 	if (run_least)
 		bias_init(&lock->bias);
 	int error = pthread_mutex_init(&lock->mutex, NULL);
 	if (error)
-		broken(index, "made", strerror(error));
+		abort_broken(index, "made", strerror(error));
 }
 
-static void fini(int index, struct lock_state *lock)
+static void fini_lock(int index, struct lock_state *lock)
 {
 	int error = pthread_mutex_destroy(&lock->mutex);
 	if (error)
-		broken(index, "destroyed", strerror(error));
+		abort_broken(index, "destroyed", strerror(error));
 }
 
 #define X(level, before, what)                                                \
 	void lock_##level##_init(struct lock_##level *lock)                   \
 	{                                                                     \
-		init(LOCK_INDEX_##level, &lock->state, 0);                    \
+		init_lock(LOCK_INDEX_##level, &lock->state, 0);               \
 	}                                                                     \
 	void lock_##level##_fini(struct lock_##level *lock)                   \
 	{                                                                     \
-		fini(LOCK_INDEX_##level, &lock->state);                       \
+		fini_lock(LOCK_INDEX_##level, &lock->state);                  \
 	}                                                                     \
 	LOCK_UNCHECKED void lock_##level##_acquire(struct lock_##level *lock) \
 	{                                                                     \
@@ -128,18 +129,18 @@ static void fini(int index, struct lock_state *lock)
 	{                                                                     \
 		lock_release_mutex(LOCK_INDEX_##level, &lock->state);         \
 	}
-#define Y(level, before, what)                                          \
-	void lock_##level##_init(struct lock_##level *lock)             \
-	{                                                               \
-		init(LOCK_INDEX_##level, &lock->state, LOCK_RUN_LEAST); \
-	}                                                               \
-	void lock_##level##_init_unbiased(struct lock_##level *lock)    \
-	{                                                               \
-		init(LOCK_INDEX_##level, &lock->state, 0);              \
-	}                                                               \
-	void lock_##level##_fini(struct lock_##level *lock)             \
-	{                                                               \
-		fini(LOCK_INDEX_##level, &lock->state);                 \
+#define Y(level, before, what)                                               \
+	void lock_##level##_init(struct lock_##level *lock)                  \
+	{                                                                    \
+		init_lock(LOCK_INDEX_##level, &lock->state, LOCK_RUN_LEAST); \
+	}                                                                    \
+	void lock_##level##_init_unbiased(struct lock_##level *lock)         \
+	{                                                                    \
+		init_lock(LOCK_INDEX_##level, &lock->state, 0);              \
+	}                                                                    \
+	void lock_##level##_fini(struct lock_##level *lock)                  \
+	{                                                                    \
+		fini_lock(LOCK_INDEX_##level, &lock->state);                 \
 	}
 LOCK_LEVELS(X, Y)
 #undef X

@@ -20,9 +20,9 @@
 
 #include "bias.h"
 
-/* X(level, the level before it, "what it protects"), outermost first. Y: the same for locks
- * that are biased to the one thread that nearly always takes them (bias.h); init_unbiased is for
- * those of the level that several threads take in turn, and are an ordinary mutex. */
+/* X(level, the level before it, "what it protects"), outermost first. Y: the same for locks that
+ * are biased to the one thread that nearly always takes them (bias.h); init_unbiased is for locks
+ * of the level that several threads take in turn; such a lock is an ordinary mutex. */
 #define LOCK_LEVELS(X, Y)                                                                 \
 	Y(group, none, "groups, lanes and operations of one rank")                        \
 	Y(mail, group, "messages and posted receives of one group")                       \
@@ -44,7 +44,7 @@
 #define LOCK_ACQUIRES(level) LOCK_ATTRIBUTE(acquire_capability(lock_level_##level))
 #define LOCK_RELEASES(level) LOCK_ATTRIBUTE(release_capability(lock_level_##level))
 #define LOCK_UNCHECKED LOCK_ATTRIBUTE(no_thread_safety_analysis)
-/* For functions that must run with no such lock held, such as everything that can wait. */
+/* For functions that must run with no lock of this level held, such as all that can wait. */
 #define LOCK_AVOIDS(level) LOCK_ATTRIBUTE(locks_excluded(lock_level_##level))
 #define LOCK_AVOIDS_ALL    \
 	LOCK_AVOIDS(group) \
@@ -75,10 +75,12 @@ enum lock_level_index {
 struct lock_state {
 	pthread_mutex_t mutex;
 	struct bias bias;
-	/* The holder writes it. Not NULL: it is the owner, and holds the lock without the mutex. */
+	/* The holder writes it. Not NULL: the holder is the bias' owner, and holds the lock without
+	 * the mutex. */
 	_Atomic uint32_t *inside;
-	/* Under the mutex: the thread that took it last, and how often in a row; after run_least
-	 * times it becomes the owner. 0: there is never one. */
+	/* Under the mutex: the thread that took the mutex last, and how often in a row. After
+	 * run_least times in a row that thread becomes the owner. run_least 0: the lock never has
+	 * an owner. */
 	uintptr_t last;
 	uint32_t run, run_least;
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Prints messages, each in one write, and knows their help. No lock: one write of a message is not
- * torn by another's. A reader who does not read holds nobody up: then messages are lost, and the
- * next that is read says so. Level and number lost are all threads'; rank and last error are each
- * thread's own. */
+ * Prints messages, each in one write, and knows their help. It needs no lock, because no write
+ * tears that of another message. A reader who does not read holds nobody up: then messages are
+ * lost, and the next one that is read says so. All threads share the level and the number of lost
+ * messages. Each thread has a rank and a last error of its own. */
 #include "messages.h"
 
 #include <errno.h>
@@ -30,8 +30,8 @@ enum {
 };
 
 /* How many messages were lost since the last one that was written. */
-static _Atomic uint32_t lost;
-static _Atomic int least = SETTING_LOG_WARN;
+static _Atomic uint32_t lost_count;
+static _Atomic int least_level = SETTING_LOG_WARN;
 static _Thread_local int rank_of_thread = -1;
 /* Too long for the little room that a process keeps for variables of libraries it loads later. */
 static _Thread_local __attribute__((tls_model("global-dynamic"))) char last_error[LAST_BYTES];
@@ -86,7 +86,8 @@ struct writer {
 };
 
 /* Where to write so that a full pipe, or a terminal that is stopped, is an error and no wait. The
- * flag for that belongs to the open file, which others share, so they are opened anew. */
+ * flag for that belongs to the open file, which other processes share. So this opens pipe or
+ * terminal anew. */
 static struct writer open_writer(void)
 {
 	struct writer writer = {.fd = STDERR_FILENO};
@@ -104,7 +105,8 @@ static struct writer open_writer(void)
 	return writer;
 }
 
-/* Else: a socket, or what a pipe that polls as writable takes, unless another process is faster. */
+/* If a write may wait: sends to a socket, or writes what a pipe that polls as writable takes,
+ * unless another process is faster. */
 static ssize_t write_some(const struct writer *writer, const char *from, size_t bytes)
 {
 	if (writer->whole)
@@ -119,7 +121,7 @@ static ssize_t write_some(const struct writer *writer, const char *from, size_t 
 }
 
 /* False for what could not be written: there is no place left to say why. */
-static bool put_all(const struct text *text, uint64_t deadline_ns)
+static bool write_all(const struct text *text, uint64_t deadline_ns)
 {
 	struct writer writer = open_writer();
 	size_t done = 0;
@@ -137,12 +139,12 @@ static bool put_all(const struct text *text, uint64_t deadline_ns)
 	return done == text->size;
 }
 
-/* Other threads may depend on this one, for example if it is the watch. So it waits for a reader
+/* Other threads may depend on this thread, for example if it is the watch. So it waits for a reader
  * only for a short time, and after a lost message not at all. */
-static void put(const struct text *text)
+static void print_text(const struct text *text)
 {
 	struct text notice;
-	uint32_t before = atomic_exchange(&lost, 0);
+	uint32_t before = atomic_exchange(&lost_count, 0);
 	uint64_t deadline_ns = before ? 0 : clock_deadline_ns(ROOM_MS);
 	if (before) {
 		int size = snprintf(notice.bytes, TEXT_BYTES,
@@ -150,14 +152,14 @@ static void put(const struct text *text)
 		notice.size = size > 0 ? (size_t)size : 0;
 		append_id(&notice, ID_OF(MESSAGE_MESSAGE_LOST));
 	}
-	if ((before && !put_all(&notice, deadline_ns)) || !put_all(text, deadline_ns))
-		atomic_fetch_add(&lost, before + 1);
+	if ((before && !write_all(&notice, deadline_ns)) || !write_all(text, deadline_ns))
+		atomic_fetch_add(&lost_count, before + 1);
 }
 
 void message_say(const char *id, enum setting_log level, const char *format, ...)
 {
 	int saved = errno;
-	if ((int)level > atomic_load_explicit(&least, memory_order_relaxed))
+	if ((int)level > atomic_load_explicit(&least_level, memory_order_relaxed))
 		return;
 	struct text text;
 	int head = rank_of_thread < 0
@@ -173,14 +175,14 @@ void message_say(const char *id, enum setting_log level, const char *format, ...
 	if (body > 0) {
 		size_t room = TEXT_BYTES - text.size - 1;
 		text.size += (size_t)body < room ? (size_t)body : room;
-		text_clean(text.bytes, true); /* others wrote some of it */
+		text_clean(text.bytes, true); /* other processes wrote some of the text */
 		text.size = strlen(text.bytes);
 	}
 	if (level == SETTING_LOG_ERROR)
 		snprintf(last_error, LAST_BYTES, "%.*s", (int)(text.size - start),
 			 text.bytes + start);
 	append_id(&text, id);
-	put(&text);
+	print_text(&text);
 	errno = saved;
 }
 
@@ -198,7 +200,7 @@ void message_report(const char *id, const char *report)
 	text_clean(text.bytes, true);
 	text.size = strlen(text.bytes);
 	append_id(&text, id);
-	put(&text);
+	print_text(&text);
 	errno = saved;
 }
 
@@ -228,7 +230,7 @@ int message_rank(void)
 
 void message_set_level(enum setting_log level)
 {
-	atomic_store_explicit(&least, (int)level, memory_order_relaxed);
+	atomic_store_explicit(&least_level, (int)level, memory_order_relaxed);
 }
 
 const struct message_help *message_help_at(size_t i)

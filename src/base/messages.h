@@ -14,9 +14,8 @@
 #include "settings.h"
 
 /* Prints "lockstep: TEXT [ID]" on standard error in one write, with the rank in front if one was
- * set for this thread. Where nobody reads it waits 0.3 s and no longer: the message is lost, and
- * the next one that is read says that. Example: MESSAGE_SAY(MESSAGE_LOCK_ORDER, "group",
- * "memory"). */
+ * set for this thread. If nobody reads, it waits 0.3 s and no longer: the message is lost, and the
+ * next one that is read says that. Example: MESSAGE_SAY(MESSAGE_LOCK_ORDER, "group", "memory"). */
 #define MESSAGE_SAY(...) message_say(__VA_ARGS__)
 void message_say(const char *id, enum setting_log level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -25,7 +24,7 @@ void message_say(const char *id, enum setting_log level, const char *format, ...
 void message_report(const char *id, const char *text);
 
 /* The last error that the calling thread has printed, without rank and id; "": none. Unlike
- * ls_last_error it keeps it. Valid until the thread prints another one. */
+ * ls_last_error this call keeps the error. Valid until the thread prints another one. */
 const char *message_last(void);
 
 /* Rank that the messages of the calling thread speak for; -1: none. */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-	RANKS_JOB_MAX = 4096,  /* that sets, plans and diagnosis take */
+	RANKS_JOB_MAX = 4096,  /* the most that sets, plans and diagnosis take */
 	RANKS_WORLD_MAX = 512, /* of a job that runs: tables by world rank have so many places */
 	RANKS_HOST_MAX = 64,   /* of a job on one host */
 	RANKS_HOSTS_MAX = 64,  /* hosts of a job: sets of hosts are one word */
@@ -83,7 +83,7 @@ static inline struct ranks ranks_below(int count)
 	return set;
 }
 
-/* The set that `count` such words are. */
+/* The set whose first `count` words these are. */
 static inline struct ranks ranks_of_words(const uint64_t *words, int count)
 {
 	struct ranks set = {{0}};
@@ -135,7 +135,7 @@ static inline bool ranks_meet(const struct ranks *set, const struct ranks *other
 	return any != 0;
 }
 
-/* Whether all ranks of `set` are in the other one. */
+/* Whether all ranks of `set` are in `other`. */
 static inline bool ranks_are_in(const struct ranks *set, const struct ranks *other)
 {
 	uint64_t any = 0;

@@ -114,7 +114,7 @@ static bool parse_number(const char *text, bool suffixes, uint64_t *out)
 	return *at == '\0';
 }
 
-static bool parse(const struct setting *setting, const char *text, uint64_t *out)
+static bool parse_value(const struct setting *setting, const char *text, uint64_t *out)
 {
 	if (setting->type == CHOICE) {
 		for (uint64_t i = setting->min; i <= setting->max; i++)
@@ -138,7 +138,7 @@ static bool parse(const struct setting *setting, const char *text, uint64_t *out
 }
 
 /* Copies in lower case, cut to the buffer. */
-static void lower(char *out, size_t bytes, const char *text)
+static void copy_lower(char *out, size_t bytes, const char *text)
 {
 	size_t i = 0;
 	for (; i + 1 < bytes && text[i]; i++)
@@ -149,7 +149,7 @@ static void lower(char *out, size_t bytes, const char *text)
 static void print_value(const struct setting *setting, uint64_t value, char *out, size_t bytes)
 {
 	if (setting->type == CHOICE)
-		lower(out, bytes, choice_word(setting->choices[value]));
+		copy_lower(out, bytes, choice_word(setting->choices[value]));
 	else if (setting->type == FILE_PATH)
 		snprintf(out, bytes, "none");
 	else
@@ -179,7 +179,7 @@ static void print_allowed(const struct setting *setting, char *out, size_t bytes
 	}
 }
 
-static void refuse(const char *name, const char *value, const char *allowed)
+static void refuse_value(const char *name, const char *value, const char *allowed)
 {
 	char shown[VALUE_SHOWN + 1];
 	snprintf(shown, sizeof shown, "%s", value);
@@ -191,7 +191,7 @@ static void refuse(const char *name, const char *value, const char *allowed)
 }
 
 /* Edit distance (insertions, deletions, replacements), without regard to case. */
-static unsigned distance(const char *a, size_t a_length, const char *b)
+static unsigned edit_distance(const char *a, size_t a_length, const char *b)
 {
 	unsigned row[NAME_MAX_COMPARED + 1];
 	size_t b_length = strnlen(b, NAME_MAX_COMPARED);
@@ -236,9 +236,9 @@ void settings_warn_of_unknown(char *const *environment)
 			continue;
 		size_t compared = length < NAME_MAX_COMPARED ? length : NAME_MAX_COMPARED;
 		const char *nearest = table[0].name;
-		unsigned least = distance(name, compared, nearest);
+		unsigned least = edit_distance(name, compared, nearest);
 		for (size_t j = 1; j < SETTING_COUNT; j++) {
-			unsigned away = distance(name, compared, table[j].name);
+			unsigned away = edit_distance(name, compared, table[j].name);
 			if (away < least) {
 				least = away;
 				nearest = table[j].name;
@@ -266,10 +266,10 @@ ls_status settings_read(char *const *environment, struct settings *out)
 			*(const char **)field_of(out, &table[i]) = text;
 			continue;
 		}
-		if (text && !parse(&table[i], text, &value)) {
+		if (text && !parse_value(&table[i], text, &value)) {
 			char allowed[ALLOWED_BYTES];
 			print_allowed(&table[i], allowed, sizeof allowed);
-			refuse(table[i].name, text, allowed);
+			refuse_value(table[i].name, text, allowed);
 			usable = false;
 		}
 		*(uint64_t *)field_of(out, &table[i]) = value;
@@ -295,7 +295,7 @@ static bool read_launch_number(char *const *environment, const char *name, uint6
 	}
 	char allowed[ALLOWED_BYTES];
 	snprintf(allowed, sizeof allowed, "a number from %" PRIu64 " to %" PRIu64, min, max);
-	refuse(name, text, allowed);
+	refuse_value(name, text, allowed);
 	return false;
 }
 
@@ -371,7 +371,7 @@ void settings_describe(char *const *environment, size_t i, struct settings_line 
 	out->source = text ? SETTINGS_ENVIRONMENT : SETTINGS_DEFAULT;
 	print_value(setting, value, out->value_default, sizeof out->value_default);
 	/* A wrong value is shown as it is; settings_read refuses it. */
-	if (text && (setting->type == FILE_PATH || !parse(setting, text, &value)))
+	if (text && (setting->type == FILE_PATH || !parse_value(setting, text, &value)))
 		snprintf(out->value, sizeof out->value, "%s", text);
 	else
 		print_value(setting, value, out->value, sizeof out->value);

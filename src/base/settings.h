@@ -98,11 +98,11 @@ struct settings_line {
 LS_CHECKED ls_status settings_read(char *const *environment, struct settings *out);
 
 /* A warning for each LOCKSTEP_ variable that is no setting, with the nearest name. The processes of
- * a job have most often one environment, so rank 0 asks for them, and no other. */
+ * a job have most often one environment, so only rank 0 asks for these warnings. */
 void settings_warn_of_unknown(char *const *environment);
 
-/* Fills *out. A number that cannot be parsed or cannot be is LS_BAD_ARGUMENT, with a message. The
- * strings point into the environment. */
+/* Fills *out. A number that cannot be parsed, or lies outside its range, is LS_BAD_ARGUMENT, with a
+ * message. The strings point into the environment. */
 LS_CHECKED ls_status settings_read_launch(char *const *environment, struct settings_launch *out);
 
 /* Number of settings, and the i-th of them as it stands in `environment` (NULL: the process'). */

@@ -17,9 +17,9 @@ static const struct status_line lines[] = {
 #undef X
 };
 
-/* A search, as the numbers may have gaps one day; statuses are looked at when something has
- * failed. */
-static const struct status_line *find(ls_status status)
+/* A search, as the numbers may have gaps one day. It need not be fast: callers ask when something
+ * has failed. */
+static const struct status_line *find_line(ls_status status)
 {
 	for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
 		if (lines[i].status == status)
@@ -29,18 +29,18 @@ static const struct status_line *find(ls_status status)
 
 const char *ls_status_name(ls_status status)
 {
-	const struct status_line *line = find(status);
+	const struct status_line *line = find_line(status);
 	return line ? line->name : "LS_?";
 }
 
 const char *ls_status_text(ls_status status)
 {
-	const struct status_line *line = find(status);
+	const struct status_line *line = find_line(status);
 	return line ? line->text : "a number that is no status of this version";
 }
 
 ls_scope ls_status_scope(ls_status status)
 {
-	const struct status_line *line = find(status);
+	const struct status_line *line = find_line(status);
 	return line ? line->scope : LS_SCOPE_PROCESS;
 }

@@ -59,7 +59,7 @@ static ls_status peer_state(const struct waiter *waiter, const struct wait_word 
 	return left ? LS_PEER_LEFT : dead ? LS_PEER_DIED : LS_OK;
 }
 
-/* 0: it suffices alone. */
+/* The bit of a word's alternative. 0: the word suffices alone. */
 static uint64_t alternative_bit(const struct wait_edge *edge)
 {
 	return edge->alternative ? UINT64_C(1) << (edge->alternative - 1) % WAIT_ALTERNATIVE_MAX : 0;
@@ -148,8 +148,8 @@ static bool awaits_link(const struct wait_call *call)
 
 /* Spins or yields for spin_ns; true if that was enough. The clock is first read after a batch, so a
  * wait that ends at once costs only a few loads. *since_ns: about when the wait began. */
-static bool spin(const struct waiter *waiter, const struct wait_call *call, uint64_t *since_ns,
-		 ls_status *status, int *peer)
+static bool spin_for_words(const struct waiter *waiter, const struct wait_call *call,
+			   uint64_t *since_ns, ls_status *status, int *peer)
 {
 	bool gives_way = waiter->yield, far = waiter->pump && awaits_link(call);
 	*since_ns = 0;
@@ -186,15 +186,16 @@ static struct timespec to_timespec(uint64_t ns)
 				 .tv_nsec = (long)(ns % NS_PER_S)};
 }
 
-/* musl 1.2.3 does not name it; the kernel's number is the same on all processors. */
+/* musl 1.2.3 does not name this call; the kernel's number is the same on all processors. */
 #if !defined(SYS_futex_waitv) && defined(FUTEX_32)
 #define SYS_futex_waitv 449
 #endif
 
-/* Sleeps while *word is `value`, at most until until_ns; 0 or an errno. A word in shared memory, so
- * not FUTEX_PRIVATE. futex_waitv continues after a handler installed with SA_RESTART, also with a
- * time-out, and so tells the two kinds of handlers apart. FUTEX_WAIT_BITSET, for kernels before
- * 5.16 and system call filters that do not know the other, returns after any handler. */
+/* Sleeps while *word is `value`, at most until until_ns; 0 or an errno. The word is in shared
+ * memory, so this is not FUTEX_PRIVATE. futex_waitv continues after a handler installed with
+ * SA_RESTART, also with a time-out, and so tells the two kinds of handlers apart.
+ * FUTEX_WAIT_BITSET, for kernels before 5.16 and system call filters that do not know futex_waitv,
+ * returns after any handler. */
 static int futex_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns)
 {
 	struct timespec until = to_timespec(until_ns);
@@ -212,7 +213,7 @@ static int futex_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns
 	return errno;
 }
 
-/* False, after a message, if the system refuses it. */
+/* False, after a message, if the system refuses the call. */
 bool wait_sleep_while(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns, bool *interrupted)
 {
 	int error = futex_sleep(word, value, until_ns);
@@ -231,7 +232,7 @@ static void futex_wake(_Atomic uint32_t *word)
 }
 
 /* `armed`: how the bell must be armed for this to wake the progress thread, too. */
-static void wake(struct wait_bell *bell, uint32_t armed)
+static void wake_bell(struct wait_bell *bell, uint32_t armed)
 {
 	uint32_t state = atomic_load_explicit(&bell->sleepers, memory_order_seq_cst);
 	if (state == 0)
@@ -246,12 +247,12 @@ static void wake(struct wait_bell *bell, uint32_t armed)
 
 void wait_wake(struct wait_bell *bell)
 {
-	wake(bell, WAIT_ARMED_URGENT);
+	wake_bell(bell, WAIT_ARMED_URGENT);
 }
 
 void wait_request_progress(struct wait_bell *bell)
 {
-	wake(bell, WAIT_ARMED | WAIT_ARMED_URGENT);
+	wake_bell(bell, WAIT_ARMED | WAIT_ARMED_URGENT);
 }
 
 void wait_arm(struct wait_bell *bell, bool urgent)
@@ -265,8 +266,8 @@ void wait_disarm(struct wait_bell *bell)
 		atomic_fetch_and(&bell->sleepers, WAIT_SLEEPERS);
 }
 
-/* The thread stores `listens` before it looks at `requests` for the last time; so it sees this, or
- * is seen. */
+/* The progress thread stores `listens` before it looks at `requests` for the last time. So it sees
+ * this request, or this function sees that it listens. */
 void wait_wake_progress(struct wait_bell *bell)
 {
 	atomic_fetch_add(&bell->requests, 1);
@@ -282,7 +283,8 @@ void wait_wake_progress(struct wait_bell *bell)
 	}
 }
 
-/* The write may fail: if the eventfd is full the watch is awake, if it is missing there is none. */
+/* The write may fail: if the eventfd is full the watch is awake; if the eventfd is missing there is
+ * no watch. */
 void wait_wake_watch(int look_fd)
 {
 	static const uint64_t one = 1;
@@ -363,7 +365,7 @@ const struct wait_word *wait_fill_body(const struct wait_call *call, uint64_t si
 	return call->words + body->edge_count;
 }
 
-static void show(struct waiter *waiter, const struct wait_call *call, uint64_t since_ns)
+static void show_call(struct waiter *waiter, const struct wait_call *call, uint64_t since_ns)
 {
 	struct wait_slot_body body;
 	const struct wait_word *further = wait_fill_body(call, since_ns, &body);
@@ -372,7 +374,7 @@ static void show(struct waiter *waiter, const struct wait_call *call, uint64_t s
 
 void wait_show(struct waiter *waiter, const struct wait_call *call)
 {
-	show(waiter, call, clock_now_ns());
+	show_call(waiter, call, clock_now_ns());
 }
 
 ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *peer)
@@ -381,9 +383,9 @@ ls_status wait_words(struct waiter *waiter, const struct wait_call *call, int *p
 	*peer = -1;
 	ls_status status;
 	uint64_t since_ns;
-	if (spin(waiter, call, &since_ns, &status, peer))
+	if (spin_for_words(waiter, call, &since_ns, &status, peer))
 		return status;
-	show(waiter, call, call->since_ns ? call->since_ns : since_ns);
+	show_call(waiter, call, call->since_ns ? call->since_ns : since_ns);
 	status = sleep_until_over(waiter, call, since_ns, peer);
 	wait_slot_clear(waiter);
 	return status;
@@ -428,7 +430,8 @@ void wait_join(pthread_t thread)
 		MESSAGE_SAY(MESSAGE_WAIT_SYSTEM, "pthread_join", strerror(error));
 }
 
-/* Whether the thread sleeps in a futex without a time limit; the arguments of its call. */
+/* Whether the thread sleeps in a futex without a time limit; then the outputs are the arguments of
+ * its call. */
 static bool read_futex_wait(const char *line, uint64_t *address, uint64_t *operation,
 			    uint64_t *value)
 {

@@ -38,9 +38,9 @@ enum {
 enum wait_segment {
 	WAIT_SEGMENT_NONE = 0,   /* a descriptor, or memory of the waiting process alone */
 	WAIT_SEGMENT_MAPPED = 1, /* the transport segment of rank `owner` */
-	/* The same, but the writer of the word is on another host, so that what it has written may
-	 * not have arrived. Words of ranks on other hosts are in mirrors, which are in the segment
-	 * of the rank that waits. The values may be or-ed: if the owner or the writer is on
+	/* The same, but the writer of the word is on another host, so what that rank has written
+	 * may not have arrived. Words of ranks on other hosts are in mirrors, which are in the
+	 * segment of the rank that waits. The values may be or-ed: if the owner or the writer is on
 	 * another host, the result is MIRROR. */
 	WAIT_SEGMENT_MIRROR = 3,
 };
@@ -124,7 +124,7 @@ struct wait_table {
 	_Atomic uint32_t watch_tid;    /* the rank's watch, which never calls Lockstep */
 	_Atomic uint32_t progress_tid; /* the progress thread, which acts for other threads */
 	/* Threads that move messages between hosts. They store only what has been sent to the rank;
-	 * others see that in transport_traffic. 0: none. */
+	 * other ranks see that in transport_traffic. 0: none. */
 	_Atomic uint32_t link_tids[2];
 	/* The thread that sends heartbeats to other hosts, and acts for none. 0: none */
 	_Atomic uint32_t pulse_tid;
@@ -223,7 +223,7 @@ struct wait_call {
 /* The most descriptors that a wait of a rank has. */
 enum { WAIT_FDS_MAX = 639 };
 
-/* Lets threads use the waiter's wait table. Before that its waits work, but are not published. Not
+/* Lets threads use the waiter's wait table. Before this call waits work, but are not published. Not
  * for two threads at once. Does nothing if the waiter has no wait table. Errors: LS_OUT_OF_MEMORY,
  * LS_SYSTEM, with a message. */
 LS_CHECKED ls_status wait_open(struct waiter *waiter);
@@ -338,19 +338,19 @@ bool wait_check(const struct waiter *waiter, const struct wait_call *call, ls_st
 void wait_show(struct waiter *waiter, const struct wait_call *call) LOCK_AVOIDS(trace);
 
 /* As poll(2) on `fds`: until one is ready (LS_OK, revents set), until the deadline (LS_TIMED_OUT),
- * or until a signal handler ends it (LS_INTERRUPTED). With waiter->resumes no handler does. With
- * another waiter those do that were installed without SA_RESTART; all do if there are more than
- * WAIT_FDS_MAX descriptors, or the process has no descriptor left. Without a waiter (a watch, a
- * launcher) nothing is published, and any handler ends it. With count 0 it sleeps. peer: the rank
- * it waits for, -1: none. It does not look at cause and peers: give it a descriptor for those.
- * LS_SYSTEM comes with a message. */
+ * or until a signal handler ends it (LS_INTERRUPTED). With waiter->resumes no handler ends the
+ * wait. With another waiter, handlers end it that were installed without SA_RESTART; any handler
+ * does if there are more than WAIT_FDS_MAX descriptors, or the process has no descriptor left.
+ * Without a waiter (a watch, a launcher) the wait is not published, and any handler ends it. With
+ * count 0 the thread sleeps. peer: the rank that the thread waits for; -1: none. The wait does not
+ * look at cause and peers: pass a descriptor for those. LS_SYSTEM comes with a message. */
 LS_CHECKED ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int peer,
 			      uint64_t deadline_ns) LOCK_AVOIDS_ALL;
 
 /* Around a call of code that is not Lockstep's and may block, such as a device's driver: shows its
- * name, and since when the thread is in it. It proves nothing, because the call may return at any
- * time. At most WAIT_FOREIGN_BYTES - 1 bytes of `call` are copied. No lock may be held. Not nested,
- * and no wait on the same waiter in between. A thread that finds no free slot is counted as
+ * name, and since when the thread is in it. Such a wait proves nothing, because the call may return
+ * at any time. At most WAIT_FOREIGN_BYTES - 1 bytes of `call` are copied. No lock may be held. Not
+ * nested, and no wait on the same waiter in between. A thread that finds no free slot is counted as
  * unpublished, as in other waits. Afterwards the thread counts as outside. A thread of Lockstep's
  * own, which has no slot otherwise, then calls wait_thread_leave. A waiter that is NULL or has no
  * wait table shows nothing. */
@@ -386,7 +386,7 @@ void wait_join(pthread_t thread) LOCK_AVOIDS_ALL;
 /* Call after a sequentially consistent store to a word that a rank may await: wakes the sleepers of
  * `bell`. One load if there are none. */
 void wait_wake(struct wait_bell *bell);
-/* Whether that would do anything. */
+/* Whether wait_wake would do anything. */
 static inline bool wait_is_awaited(const struct wait_bell *bell)
 {
 	return atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) != 0;
@@ -436,7 +436,7 @@ void wait_wake_progress(struct wait_bell *bell);
  * Model: test/model/request.pml. */
 void wait_arm(struct wait_bell *bell, bool urgent);
 void wait_disarm(struct wait_bell *bell);
-/* Whether the next wait_wake would wake that thread. */
+/* Whether the next wait_wake would wake the progress thread. */
 static inline bool wait_is_urgent(const struct wait_bell *bell)
 {
 	return atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) & WAIT_ARMED_URGENT;

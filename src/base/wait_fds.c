@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The second door of the wait: descriptors. No other file but wait.c blocks. */
+ * The wait for descriptors. Besides wait.c this is the only file that blocks. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -46,7 +46,7 @@ static ls_status poll_once(struct pollfd *fds, int count)
 }
 
 /* A descriptor that is ready when a signal has come whose handler was installed with SA_RESTART;
- * -1: there are no such handlers. *mask: that of the thread, and these signals. */
+ * -1: there are no such handlers. *mask: the thread's mask, and these signals. */
 static int open_restarting(sigset_t *mask)
 {
 	bool any = false;
@@ -68,7 +68,7 @@ static int open_restarting(sigset_t *mask)
 
 /* Any handler ends poll(2). So signals whose handlers must not end the wait are blocked while it
  * sleeps, and a signalfd wakes it when one is pending: then the handler runs, and the wait
- * continues. Handlers without SA_RESTART end it. */
+ * continues. Handlers without SA_RESTART end the wait. */
 static ls_status poll_resuming(const struct waiter *waiter, struct pollfd *fds, int count,
 			       uint64_t deadline_ns)
 {

@@ -137,7 +137,7 @@ static inline void *waiting_run(void *arg)
 	return NULL;
 }
 
-/* Starts it and returns when it sleeps; *slot is what it published. */
+/* Starts the thread, and returns when it sleeps; *slot is what the thread published. */
 static inline void waiting_start(struct waiting *waiting, struct fixture *fixture,
 				 struct wait_call call, struct wait_slot_body *slot)
 {

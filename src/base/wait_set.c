@@ -51,7 +51,7 @@ static bool spin_for_set(const struct wait_set *set)
 	bool gives_way = set->yield;
 	const struct wait_pump *pump = set->items[0]->waiter->pump;
 	for (unsigned i = 1; !is_one_satisfied(set); i++) {
-		/* See spin of wait.c. */
+		/* See spin_for_words in wait.c. */
 		if (gives_way || i % WAIT_SPIN_BATCH == 0 || set->spin_ns == 0) {
 			uint64_t now = clock_now_ns();
 			since_ns = since_ns ? since_ns : now;
@@ -76,7 +76,7 @@ static bool is_one_counted(const struct wait_set *set)
 	return false;
 }
 
-/* When the watch is to look next, and the earliest time limit. */
+/* Returns the earliest time limit; *look_ns: when the watch is to look next. */
 static uint64_t next_of_set(const struct wait_set *set, uint64_t now_ns, uint64_t *look_ns)
 {
 	uint64_t until_ns = set->until_ns;
@@ -98,8 +98,8 @@ static void count_asleep(const struct wait_set *set, uint32_t change)
 			atomic_fetch_add(set->items[i]->waiter->asleep, change);
 }
 
-/* As a waiter at the doorbell, which numbers the steps; `listens` makes it one for
- * wait_wake_progress, too. */
+/* Sleeps as sleep_until_over does at the doorbell, with the same steps. `listens` lets
+ * wait_wake_progress wake this thread, too. */
 static void sleep_for_set(const struct wait_set *set)
 {
 	struct wait_bell *bell = set->bell;
@@ -116,7 +116,7 @@ static void sleep_for_set(const struct wait_set *set)
 			break;
 		if (now >= look_ns) {
 			wait_wake_watch(set->items[0]->waiter->look_fd);
-			if (is_one_counted(set)) /* there may be a slot for it by now */
+			if (is_one_counted(set)) /* there may be a slot for that item by now */
 				break;
 			look_ns = wait_after(now, set->items[0]->waiter->look_ns);
 		}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which thread has which slot of a wait table. A registration is what a thread knows of its slot: a
- * list of them hangs on each thread, freed by a key destructor when it ends. A wait table may be
- * unmapped by then, so registrations hold no wait table but a registry: a small object on the heap,
- * counted by its registrations and its waiter, which wait_close cuts off from the wait table. Wait
- * tables are touched only under the registry's lock, or by a call. */
+ * Which thread has which slot of a wait table. Each thread has a list of registrations, one for
+ * each of its slots, which a key destructor frees when the thread ends. A wait table may be
+ * unmapped by then. So a registration refers to a registry: a small object on the heap, counted by
+ * its registrations and its waiter, which wait_close cuts off from the wait table. Threads touch
+ * wait tables only under the registry's lock, or in a call. */
 #include "wait_slot.h"
 
 #include <pthread.h>
@@ -32,7 +32,7 @@ struct registration {
 
 /* Most recently used first. */
 static _Thread_local struct registration *registrations;
-/* That of the first of them, or NULL. */
+/* The registry of the first registration, or NULL. */
 _Thread_local const struct wait_registry *wait_entered;
 
 /* One for the process, because the system has keys for processes; made once, never changed. */
@@ -113,7 +113,7 @@ static void write_body(struct wait_table *wait_table, struct wait_slot *slot,
 	seqlock_end(&slot->epoch);
 }
 
-/* Puts what a thread does when it is not blocked, or that there is no thread. */
+/* Writes what a thread does when it is not blocked, or that the slot has no thread. */
 static void write_state(struct wait_table *wait_table, struct wait_slot *slot,
 			enum wait_state state, uint32_t tid)
 {
@@ -131,7 +131,7 @@ static void free_slot(struct wait_table *wait_table, struct wait_slot *slot)
 }
 
 /* NULL: none is free, or there is no wait table any more. */
-static struct wait_slot *take_free(struct wait_table *wait_table) LOCK_REQUIRES(trace)
+static struct wait_slot *take_free_slot(struct wait_table *wait_table) LOCK_REQUIRES(trace)
 {
 	for (int i = 0; wait_table && i < WAIT_SLOT_MAX; i++) {
 		struct wait_slot *slot = &wait_table->slots[i];
@@ -147,7 +147,7 @@ static struct wait_slot *take_free(struct wait_table *wait_table) LOCK_REQUIRES(
 static void take_slot(struct registration *registration) LOCK_REQUIRES(trace)
 {
 	struct wait_table *wait_table = registration->registry->wait_table;
-	registration->slot = take_free(wait_table);
+	registration->slot = take_free_slot(wait_table);
 	if (registration->slot)
 		write_state(wait_table, registration->slot, WAIT_OUTSIDE, registration->tid);
 }
@@ -155,7 +155,7 @@ static void take_slot(struct registration *registration) LOCK_REQUIRES(trace)
 /* Undoes a registration that is in no list any more. After a fork a registration of the parent's
  * thread is only forgotten: the slot is the parent's, and the registry's lock may be held by a
  * thread that is not here. */
-static void leave(struct registration *registration, uint32_t tid)
+static void drop_registration(struct registration *registration, uint32_t tid)
 {
 	struct wait_registry *registry = registration->registry;
 	if (registration->tid == tid) {
@@ -171,7 +171,7 @@ static void leave(struct registration *registration, uint32_t tid)
 	free(registration);
 }
 
-static void thread_ends(void *list)
+static void on_thread_end(void *list)
 {
 	uint32_t tid = (uint32_t)gettid();
 	struct registration *registration = list;
@@ -180,18 +180,19 @@ static void thread_ends(void *list)
 	wait_entered = NULL;
 	while (registration) {
 		struct registration *next = registration->next;
-		leave(registration, tid);
+		drop_registration(registration, tid);
 		registration = next;
 	}
 }
 
 static void make_key(void)
 {
-	key_error = pthread_key_create(&key, thread_ends);
+	key_error = pthread_key_create(&key, on_thread_end);
 }
 
-/* Takes the thread's registration for `registry` out of its list, and drops those that are of no
- * more use: of closed waiters, and of a parent before fork. NULL if it had none. */
+/* Takes the thread's registration for `registry` out of the thread's list, and drops registrations
+ * that are of no more use: those of closed waiters, and of a parent before fork. NULL if the thread
+ * had none. */
 static struct registration *unlink_registration(const struct wait_registry *registry, uint32_t tid)
 {
 	struct registration *found = NULL;
@@ -208,7 +209,7 @@ static struct registration *unlink_registration(const struct wait_registry *regi
 		if (mine)
 			found = registration;
 		else
-			leave(registration, tid);
+			drop_registration(registration, tid);
 	}
 	return found;
 }
@@ -244,7 +245,7 @@ static struct registration *register_thread(struct wait_registry *registry)
 		return registration;
 	/* Without the key nobody would give the slot back when the thread ends. */
 	registrations = registration->next;
-	leave(registration, tid);
+	drop_registration(registration, tid);
 	return NULL;
 }
 
@@ -317,7 +318,7 @@ void wait_thread_leave(struct waiter *waiter)
 	uint32_t tid = (uint32_t)gettid();
 	struct registration *registration = unlink_registration(waiter->registry, tid);
 	if (registration)
-		leave(registration, tid);
+		drop_registration(registration, tid);
 	/* Cannot fail when there was a registration: the key has a value. */
 	pthread_setspecific(key, registrations);
 }
@@ -379,7 +380,7 @@ void wait_slot_publish_item(struct wait_item *item, struct wait_slot_body *body,
 		return;
 	if (!item->slot) {
 		lock_trace_acquire(&registry->lock);
-		item->slot = take_free(wait_table);
+		item->slot = take_free_slot(wait_table);
 		lock_trace_release(&registry->lock);
 	}
 	if (!item->slot) {
