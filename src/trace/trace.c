@@ -78,7 +78,7 @@ static ls_status say_failed(const char *call)
 	return exhausted ? LS_OUT_OF_MEMORY : LS_SYSTEM;
 }
 
-/* Memory for the whole file is taken here, so that recording can never end in SIGBUS. */
+/* Allocates memory for the whole file, so that recording can never end in SIGBUS. */
 static ls_status make_file(struct trace *trace, const struct trace_options *options)
 {
 	char name[64];
@@ -98,7 +98,7 @@ static ls_status make_file(struct trace *trace, const struct trace_options *opti
 	return LS_OK;
 }
 
-static ls_status seal(struct trace *trace)
+static ls_status seal_file(struct trace *trace)
 {
 	int seals = F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 	if (fcntl(trace->fd, F_ADD_SEALS, seals) == 0)
@@ -131,11 +131,11 @@ static void fill_header(struct trace_header *header, const struct trace_options 
 	if (readlink("/proc/self/exe", header->program, sizeof header->program - 1) < 0)
 		header->program[0] = 0;
 	snprintf(header->library, sizeof header->library, "%s", LOCKSTEP_VERSION);
-	/* Last: who sees it sees all the rest. */
+	/* Last: a reader that sees the magic sees all the rest. */
 	__atomic_store_n(&header->magic, TRACE_MAGIC, __ATOMIC_RELEASE);
 }
 
-static void release(struct trace *trace)
+static void release_trace(struct trace *trace)
 {
 	if (trace->header && munmap(trace->header, trace->bytes) != 0)
 		MESSAGE_SAY(MESSAGE_TRACE_FAILED, "munmap", strerror(errno));
@@ -171,23 +171,23 @@ ls_status trace_init(struct trace *trace, const struct trace_options *options)
 		trace->ring = (struct trace_slot *)(base + layout.ring_offset);
 		trace->mask = layout.ring_records - 1;
 		trace_update_modules(trace);
-		status = seal(trace);
+		status = seal_file(trace);
 	}
 	if (status != LS_OK)
-		release(trace);
+		release_trace(trace);
 	return status;
 }
 
 void trace_fini(struct trace *trace)
 {
 	if (trace->header)
-		release(trace);
+		release_trace(trace);
 }
 
 void trace_set_job(struct trace *trace, uint64_t job, int world_size)
 {
 	__atomic_store_n(&trace->header->world_size, world_size, __ATOMIC_RELAXED);
-	/* Last: who sees the job sees its size. */
+	/* Last: a reader that sees the job sees its size. */
 	__atomic_store_n(&trace->header->job, job, __ATOMIC_RELEASE);
 }
 
@@ -245,8 +245,9 @@ static uint32_t hash_text(const char *text, size_t length)
 	return hash;
 }
 
-/* Where the label stands, or the first free place for it, within its reach; LABEL_NOWHERE: neither.
- * Labels are never taken out, and their first byte is written last: so no lock is needed. */
+/* Where the label stands, or the first free place for it, among the places that it may have;
+ * LABEL_NOWHERE: neither. Labels are never taken out, and their first byte is written last, so this
+ * needs no lock. */
 static uint32_t label_place(const struct trace *trace, const char *text, size_t length,
 			    bool *is_there)
 {
@@ -296,7 +297,7 @@ struct trace_group *trace_group_fill(struct trace *trace, int at,
 	uint32_t size = membership->size < trace->member_max ? membership->size : trace->member_max;
 	uint16_t members[TRACE_MEMBER_MAX] = {0};
 	memcpy(members, membership->members, size * sizeof members[0]);
-	/* A reader that finds the same id before and after has read one group's. */
+	/* A reader that finds the same id before and after has read the fields of one group. */
 	atomic_store(&entry->id, 0);
 	PUT(entry->size, membership->size);
 	PUT(entry->rank, membership->rank);

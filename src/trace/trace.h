@@ -43,7 +43,7 @@ enum {
 	TRACE_REPORT_BYTES = 2048,
 };
 
-/* Its numbers are part of the format: coll/coll.h. */
+/* The numbers of kinds are part of the format: coll/coll.h. */
 enum trace_kind {
 	TRACE_NONE = COLL_KIND_NONE,
 #define X(id, ...) TRACE_##id = COLL_KIND_##id,
@@ -60,7 +60,7 @@ struct trace_kind_facts {
 	bool reduces;  /* reduce_op means something */
 	bool typed;    /* count and dtype mean something */
 	bool per_rank; /* a count for each rank: count is their sum, shape their hash */
-	/* and each rank passes its own list: count and shape may differ between ranks */
+	/* per_rank, and each rank passes its own list: count and shape may differ between ranks */
 	bool own_counts;
 };
 struct trace_kind_facts trace_kind_facts(uint32_t kind);
@@ -178,10 +178,10 @@ struct trace_phase_thread {
 	_Atomic uint64_t since_ticks; /* when the innermost phase began, or was resumed */
 	/* byte i: 1 + index in the table of the i-th phase, outermost first */
 	_Atomic uint64_t stack;
-	/* How much of the time since then the thread was blocked in operations. Added to the
-	 * phase's when the phase ends. Outside of all phases it is added to outside_ticks when the
-	 * next phase begins: waits after the last phase, such as a final barrier, do not belong to
-	 * the span. */
+	/* How much of the time since since_ticks the thread was blocked in operations. Added to
+	 * waited_ticks of the phase when the phase ends. Outside of all phases it is added to
+	 * outside_ticks when the next phase begins: waits after the last phase, such as a final
+	 * barrier, do not belong to the span. */
 	_Atomic uint64_t waited_ticks;
 };
 
@@ -194,9 +194,9 @@ struct trace_phase_table {
 	struct trace_phase_thread threads[TRACE_PHASE_THREAD_MAX];
 };
 
-/* The cause of a group's failure that the trace's owner has published. It is copied here because a
- * job of a few milliseconds may end before the launcher has found the segments; then the launcher
- * has only the traces. */
+/* The cause of a group's failure that the trace's owner has published. The trace has this copy
+ * because a job of a few milliseconds may end before the launcher has found the segments. Then the
+ * launcher has only the traces. */
 struct trace_report {
 	_Atomic uint32_t status; /* a status with scope GROUP, written last; 0: none is published */
 	int32_t culprit;         /* a world rank, or -1 */
@@ -258,8 +258,8 @@ struct trace {
 	uint32_t fork_generation; /* of the process that made it */
 	uint64_t mask;
 	size_t bytes;
-	/* The thread that has made it, as long as no other one has begun a record: then its records
-	 * take no locked instruction. */
+	/* The thread that begins records, as long as no other thread has begun one: then its
+	 * records take no locked instruction. */
 	struct bias writer;
 	int fd; /* the memfd, named "lockstep-trace:JOB:RANK", sealed against other writers */
 	struct lock_trace lock;
@@ -303,9 +303,9 @@ struct trace_begin {
 	uint16_t algorithm, step_count; /* as trace_plan, where it is known by then */
 };
 
-/* Any thread; never blocks, never fails; about 10 ns. Returns the record's index, which names it
- * until trace_end. The ring skips records of running operations and never overwrites them. If all
- * records of the ring are running, the new operation is not recorded, and the index is 0. */
+/* Any thread; never blocks, never fails; about 10 ns. Returns the record's index, which names the
+ * record until trace_end. The ring skips records of running operations and never overwrites them.
+ * If all records of the ring are running, the new operation is not recorded, and the index is 0. */
 uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin);
 void trace_end(struct trace *trace, uint64_t index, ls_status status);
 /* trace_begin and trace_end for an operation that completes at once. First reserve the index, which
@@ -316,9 +316,9 @@ uint64_t trace_reserve(struct trace *trace);
 void trace_add(struct trace *trace, uint64_t index, const struct trace_begin *begin);
 /* Records the plan that the operation runs. */
 void trace_plan(struct trace *trace, uint64_t index, uint16_t algorithm, uint16_t step_count);
-/* A receive with a wildcard has matched a message: its source and tag. */
+/* Notes the source and tag of the message that a receive with a wildcard has matched. */
 void trace_matched(struct trace *trace, uint64_t index, int peer, int tag);
-/* An operation on a stream has come so far. */
+/* Notes how far an operation on a stream has come. */
 void trace_stream(struct trace *trace, uint64_t index, enum trace_stream seen);
 static inline void trace_step(struct trace *trace, uint64_t index, uint32_t step)
 {
@@ -330,9 +330,9 @@ static inline void trace_step(struct trace *trace, uint64_t index, uint32_t step
 /* The id of a label (cut to TRACE_LABEL_BYTES - 1); 0 for NULL, or if the table is full. */
 uint32_t trace_label(struct trace *trace, const char *text);
 
-/* Keeps the report that the owner is about to publish on a group (text is cut to TRACE_REPORT_BYTES
- * - 1). LS_OK removes it again, because another rank was first. A report on the world group
- * replaces one on another group, and is not replaced by it. */
+/* Keeps the report that the owner is about to publish on a group, and cuts its text to fit. LS_OK
+ * removes that report again, because another rank was first. A report on the world group replaces
+ * one on another group, and no report on another group replaces it. */
 void trace_report(struct trace *trace, uint32_t group, ls_status status, int culprit,
 		  uint64_t operation, const char *text) LOCK_AVOIDS(trace);
 /* Notes that no call of the owner has returned the report on this group. Returns its status; LS_OK:
@@ -411,13 +411,13 @@ bool trace_map(int fd, struct trace_view *out, const char **why);
 void trace_unmap(struct trace_view *view);
 
 /* Writes a copy for another host to `out`, of view->bytes, aligned to 64. Its records are whole;
- * those without a label get one that says their call site, as far as they can be looked up until
- * sites_until_ns. Its rate is that of trace_rate_now. Not for two threads at once. */
+ * records without a label get one that says their call site, as far as sites can be looked up until
+ * sites_until_ns. The copy has the rate of trace_rate_now. Not for two threads at once. */
 void trace_copy(const struct trace_view *view, void *out, uint64_t sites_until_ns);
 
 /* Copies the members of entry `at` of the table of groups to out[TRACE_MEMBER_MAX]; returns how
- * many: of more than there is room for, none. They belong to the group if the entry has its id
- * before and after. */
+ * many: none, if there are more than have room. The members belong to the group if the entry has
+ * the group's id before and after. */
 uint32_t trace_read_members(const struct trace_view *view, int at, uint16_t *out);
 
 /* The rate of ticks on this host, of which the trace is, with a reading of now: a rate that was
@@ -464,7 +464,7 @@ struct trace_phases {
 	uint64_t outside_ns; /* of that time, blocked in operations between phases */
 	uint32_t count;
 	struct {
-		char name[TRACE_PHASE_BYTES]; /* ends, and may be shown */
+		char name[TRACE_PHASE_BYTES]; /* ends with NUL, and may be shown */
 		uint64_t count;
 		uint64_t ns;        /* in it, without nested phases */
 		uint64_t waited_ns; /* of these, blocked in operations; at most ns */
@@ -472,15 +472,15 @@ struct trace_phases {
 		uint32_t reserved;
 	} phases[TRACE_PHASE_MAX];
 };
-/* Copies them, in no order. Running phases count up to now_ns (clock_now_ns); 0: they do not count,
- * as for a rank that ended at an unknown time. Never fails; from a torn copy it takes what it could
- * read. */
+/* Copies the phases, in no order. Running phases count up to now_ns (clock_now_ns); 0: they do not
+ * count, as for a rank that ended at an unknown time. Never fails; from a torn copy it takes what
+ * it could read. */
 void trace_read_phases(const struct trace_view *view, uint64_t now_ns, struct trace_phases *out);
 
-/* Writes the call site of a record: "file.c:123", "module+0x1234 (function)" or its label; "" if it
- * has none, or if the address is in code that calls for an interpreter; "(not recorded)" for
- * TRACE_NO_SITE. Never fails. It opens the module's file, so call it only for reports. It needs no
- * running process. Not for two threads at once. */
+/* Writes the call site of a record: "file.c:123", "module+0x1234 (function)" or the record's label;
+ * "" if it has neither, or if the address is in code that calls for an interpreter; "(not
+ * recorded)" for TRACE_NO_SITE. Never fails. It opens the module's file, so call it only for
+ * reports. It needs no running process. Not for two threads at once. */
 void trace_site(const struct trace_view *view, const struct trace_record *record, char *out,
 		size_t bytes);
 

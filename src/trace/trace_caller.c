@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which call of the program an error is about, found on the stack of the calling thread: so no call
- * has to hand its caller down to all that may be wrong with it. */
+ * Finds on the stack of the calling thread which call of the program an error is about. So no call
+ * has to hand its caller down to all code that may find an error. */
 #include "trace/trace.h"
 
 #include <dlfcn.h>
@@ -14,14 +14,14 @@ struct walk {
 	uint64_t found;
 };
 
-/* Where the file begins in which the address lies, NULL: in none. */
+/* Where the file begins that the address lies in; NULL: it lies in none. */
 static const void *file_of(uint64_t address)
 {
 	Dl_info info;
 	return dladdr((const void *)(uintptr_t)address, &info) ? info.dli_fbase : NULL;
 }
 
-static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *data)
+static _Unwind_Reason_Code visit_frame(struct _Unwind_Context *context, void *data)
 {
 	struct walk *walk = data;
 	uint64_t address = _Unwind_GetIP(context);
@@ -32,7 +32,7 @@ static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *data)
 	return _URC_NORMAL_STOP;
 }
 
-/* A program that contains this library has no border between the two. */
+/* A program that contains this library has no border between program and library. */
 static bool is_program(const void *file)
 {
 	return file == file_of(getauxval(AT_PHDR));
@@ -58,6 +58,6 @@ void trace_caller_text(char *out, size_t bytes)
 {
 	struct walk walk = {.own = file_of((uint64_t)(uintptr_t)&trace_caller_text)};
 	if (walk.own && !is_program(walk.own))
-		_Unwind_Backtrace(step, &walk);
+		_Unwind_Backtrace(visit_frame, &walk);
 	trace_caller_text_at((const void *)(uintptr_t)walk.found, out, bytes);
 }

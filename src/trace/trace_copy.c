@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Copies of traces that are read on other hosts: every record is whole, and call sites are words,
- * because the files of the program are here. */
+ * Copies of traces that are read on other hosts: every record is whole, and call sites are text,
+ * because the files of the program are on this host. */
 #include "trace/trace.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ struct named {
 	uint32_t label;
 };
 
-/* The label with this text, or a free one that gets it; 0: there is none. */
+/* The label with this text, or a free label that gets it; 0: there is neither. */
 static uint32_t put_label(char (*labels)[TRACE_LABEL_BYTES], const char *text)
 {
 	for (uint32_t i = 0; i < TRACE_LABEL_MAX; i++) {
@@ -51,8 +51,8 @@ struct clock_rate trace_rate_now(const struct trace_view *view)
 	double ticks = (double)(now.ticks - old.ticks), ns = (double)(now.ns - old.ns);
 	now.ns_per_tick = ticks > 0 ? ns / ticks : 0;
 	double apart = now.ns_per_tick / old.ns_per_tick - 1;
-	/* Over a short time the old one is better. If they differ by much it is of another
-	 * host. */
+	/* Over a short time the old rate is better. If the two differ by much, the old rate is of
+	 * another host. */
 	if (now.ns < old.ns + LONG_NS ||
 	    !(apart * 1e6 < FAR_APART_PPM && apart * 1e6 > -FAR_APART_PPM))
 		return old;
@@ -79,7 +79,8 @@ void trace_copy(const struct trace_view *view, void *out, uint64_t sites_until_n
 		atomic_store_explicit(&slot.step, step, memory_order_relaxed);
 		memcpy(&ring[i], &slot, sizeof slot);
 	}
-	/* Afterwards, as it takes its time, and all records are to be of one moment. */
+	/* After all records are copied, as a look-up takes its time, and all records are to be of
+	 * one moment. */
 	for (uint64_t i = 0; i < view->ring_records; i++) {
 		struct trace_record *record = &ring[i].record;
 		if (record->site && !record->label)

@@ -12,9 +12,9 @@ enum { TRACE_DEVICE_BYTES = 32 }; /* of its name, with its NUL */
 struct trace;
 struct trace_view;
 
-/* One thread at a time writes them, with the pool's lock. Relaxed: a reader gets each one as it was
- * at some moment, and not all of the same moment. The first four change in each call, so there are
- * no more of these:
+/* One thread at a time writes the counters, with the pool's lock. Relaxed: a reader gets each
+ * counter as it was at some moment, and not all of the same moment. The first four change in each
+ * call, so there are no more such counters:
  *   bytes in cached blocks == owned - live - pending; blocks in use == allocs - frees;
  *   allocations without the driver == allocs - (misses - failed) */
 struct trace_memory {
@@ -69,12 +69,13 @@ struct trace_device {
 	char name[TRACE_DEVICE_BYTES]; /* "cuda:0" */
 };
 
-/* The rank has a device of this name. Once, before any other process reads it. */
+/* Notes that the rank has a device of this name. Call once, before any other process reads the
+ * trace. */
 void trace_set_device(struct trace *trace, const char *name);
 
 /* A device's memory at one moment, in bytes. */
 struct trace_memory_seen {
-	char name[TRACE_DEVICE_BYTES]; /* ends; its text is the writer's */
+	char name[TRACE_DEVICE_BYTES]; /* ends with NUL; its text is the writer's */
 	uint64_t live, cached, pending, put_off;
 	uint64_t reserved; /* all of these, if consistent */
 	uint64_t peak_live, peak_reserved, largest_cached;
@@ -83,7 +84,8 @@ struct trace_memory_seen {
 	 * their owner was stopped or ended, or they are damaged. */
 	bool consistent;
 };
-/* Copies it; false: the rank has no device. Tries a few times for figures that fit together. */
+/* Copies what the trace says of the device's memory; false: the rank has no device. Tries a few
+ * times for figures that fit together. */
 bool trace_read_memory(const struct trace_view *view, struct trace_memory_seen *out);
 
 #endif

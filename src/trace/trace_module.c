@@ -39,8 +39,8 @@ static void find_build_id(const unsigned char *notes, size_t bytes, struct trace
 	}
 }
 
-/* False: nothing of it is loaded. `first`: it is the program. */
-static bool fill(const struct dl_phdr_info *info, bool first, struct trace_module *module)
+/* False: nothing of the module is loaded. first: the module is the program. */
+static bool fill_module(const struct dl_phdr_info *info, bool first, struct trace_module *module)
 {
 	ElfW(Addr) low = (ElfW(Addr)) - 1, high = 0;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
@@ -66,13 +66,13 @@ static bool fill(const struct dl_phdr_info *info, bool first, struct trace_modul
 	return true;
 }
 
-static int note_module(struct dl_phdr_info *info, size_t bytes, void *context)
+static int add_module(struct dl_phdr_info *info, size_t bytes, void *context)
 {
 	(void)bytes;
 	struct module_list *list = context;
 	if (list->count == TRACE_MODULE_MAX)
 		return 1;
-	list->count += fill(info, list->count == 0, &list->modules[list->count]);
+	list->count += fill_module(info, list->count == 0, &list->modules[list->count]);
 	return 0;
 }
 
@@ -82,12 +82,12 @@ struct search {
 	struct trace_module module;
 };
 
-static int find(struct dl_phdr_info *info, size_t bytes, void *context)
+static int visit_module(struct dl_phdr_info *info, size_t bytes, void *context)
 {
 	(void)bytes;
 	struct search *search = context;
 	search->module = (struct trace_module){0};
-	search->found = fill(info, search->first, &search->module) &&
+	search->found = fill_module(info, search->first, &search->module) &&
 			search->address >= search->module.base &&
 			search->address < search->module.end;
 	search->first = false;
@@ -97,7 +97,7 @@ static int find(struct dl_phdr_info *info, size_t bytes, void *context)
 bool trace_find_module(uint64_t address, struct trace_module *out)
 {
 	struct search search = {.address = address, .first = true};
-	dl_iterate_phdr(find, &search);
+	dl_iterate_phdr(visit_module, &search);
 	*out = search.module;
 	return search.found;
 }
@@ -117,7 +117,7 @@ void trace_update_modules(struct trace *trace)
 {
 	/* Collected first: the dynamic linker holds a lock of its own while it calls back. */
 	struct module_list list = {0};
-	dl_iterate_phdr(note_module, &list);
+	dl_iterate_phdr(add_module, &list);
 
 	lock_trace_acquire(&trace->lock);
 	uint32_t count = atomic_load_explicit(&trace->header->module_count, memory_order_relaxed);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Phases of a training step, kept where anybody can read them. A thread's time belongs to its
  * innermost phase only, so the times of all phases add up; a clock that stops while an inner phase
- * runs needs one time stamp at each begin and end. Each thread writes its own stack; the totals are
- * added to. */
+ * runs needs one time stamp at each begin and end. Each thread writes its own stack; all threads
+ * add to the totals. */
 #include <string.h>
 
 #include "base/fork.h"
@@ -25,7 +25,7 @@ static uint32_t top_of(uint64_t stack)
 	return stack ? (uint32_t)(stack >> (8 * (depth_of(stack) - 1))) & 0xff : 0;
 }
 
-static void add(_Atomic uint64_t *total, uint64_t more)
+static void add_to(_Atomic uint64_t *total, uint64_t more)
 {
 	atomic_fetch_add_explicit(total, more, memory_order_release);
 }
@@ -53,13 +53,14 @@ static uint64_t hash_name(const char *name)
 	return hash | 1;
 }
 
-/* Its place in the table, or that of the first free entry on its way; TRACE_PHASE_MAX: neither. */
-static uint32_t find_place(const struct trace_phase_table *wait_table, const char *name,
+/* The place of a name in the table, or that of the first free entry on the way; TRACE_PHASE_MAX:
+ * neither. */
+static uint32_t find_place(const struct trace_phase_table *phase_table, const char *name,
 			   uint64_t hash)
 {
 	for (uint32_t i = 0; i < TRACE_PHASE_MAX; i++) {
 		uint32_t place = ((uint32_t)(hash >> 1) + i) % TRACE_PHASE_MAX;
-		const struct trace_phase *phase = &wait_table->phases[place];
+		const struct trace_phase *phase = &phase_table->phases[place];
 		uint64_t there = atomic_load_explicit(&phase->hash, memory_order_acquire);
 		if (!there || (there == hash && strcmp(phase->name, name) == 0))
 			return place;
@@ -74,7 +75,8 @@ static enum trace_phase_answer add_name(struct trace *trace, const char *name, u
 	if (!length)
 		return TRACE_PHASE_BAD_NAME;
 	lock_trace_acquire(&trace->lock);
-	*place = find_place(trace->phases, name, hash); /* it may have come in the meantime */
+	/* another thread may have added it meanwhile */
+	*place = find_place(trace->phases, name, hash);
 	if (*place < TRACE_PHASE_MAX) {
 		struct trace_phase *phase = &trace->phases->phases[*place];
 		if (!atomic_load_explicit(&phase->hash, memory_order_relaxed)) {
@@ -101,11 +103,11 @@ static enum trace_phase_answer find_name(struct trace *trace, const char *name, 
 
 /* The entry that thread `id` has, inside of a phase or not; NULL if it has none. Entries are never
  * empty again, so an empty one ends the search. */
-static struct trace_phase_thread *find_thread(struct trace_phase_table *wait_table, uint32_t id)
+static struct trace_phase_thread *find_thread(struct trace_phase_table *phase_table, uint32_t id)
 {
 	for (uint32_t i = 0; i < TRACE_PHASE_THREAD_MAX; i++) {
 		struct trace_phase_thread *thread =
-			&wait_table->threads[(id + i) % TRACE_PHASE_THREAD_MAX];
+			&phase_table->threads[(id + i) % TRACE_PHASE_THREAD_MAX];
 		uint32_t owner = atomic_load_explicit(&thread->owner, memory_order_acquire);
 		if (owner / 2 == id)
 			return thread;
@@ -115,8 +117,8 @@ static struct trace_phase_thread *find_thread(struct trace_phase_table *wait_tab
 	return NULL;
 }
 
-/* The stack of thread `id`, which calls; 0 if it is in no phase. An entry that is not marked as
- * inside may become another thread's at any time. */
+/* The stack of the calling thread `id`; 0 if the thread is in no phase. An entry that is not marked
+ * as inside may become another thread's at any time. */
 static uint64_t stack_of(const struct trace_phase_thread *thread, uint32_t id)
 {
 	if (!thread || atomic_load_explicit(&thread->owner, memory_order_relaxed) != 2 * id + 1)
@@ -124,7 +126,7 @@ static uint64_t stack_of(const struct trace_phase_thread *thread, uint32_t id)
 	return atomic_load_explicit(&thread->stack, memory_order_relaxed);
 }
 
-static bool take(struct trace_phase_thread *thread, uint32_t owner, uint32_t id)
+static bool try_take_entry(struct trace_phase_thread *thread, uint32_t owner, uint32_t id)
 {
 	return atomic_compare_exchange_strong_explicit(&thread->owner, &owner, 2 * id + 1,
 						       memory_order_acq_rel, memory_order_relaxed);
@@ -132,17 +134,18 @@ static bool take(struct trace_phase_thread *thread, uint32_t owner, uint32_t id)
 
 /* Makes an entry the thread's own: the one it has, a new one, or that of a thread that is in no
  * phase and has perhaps ended. NULL: there are too many threads in phases. */
-static struct trace_phase_thread *enter(struct trace_phase_table *wait_table, uint32_t id)
+static struct trace_phase_thread *take_entry(struct trace_phase_table *phase_table, uint32_t id)
 {
-	struct trace_phase_thread *mine = find_thread(wait_table, id);
-	if (mine && take(mine, 2 * id, id))
+	struct trace_phase_thread *mine = find_thread(phase_table, id);
+	if (mine && try_take_entry(mine, 2 * id, id))
 		return mine;
-	for (int pass = 0; pass < 2; pass++) { /* those that are new go first */
+	for (int pass = 0; pass < 2; pass++) { /* entries that nobody has had go first */
 		for (uint32_t i = 0; i < TRACE_PHASE_THREAD_MAX; i++) {
 			struct trace_phase_thread *thread =
-				&wait_table->threads[(id + i) % TRACE_PHASE_THREAD_MAX];
+				&phase_table->threads[(id + i) % TRACE_PHASE_THREAD_MAX];
 			uint32_t owner = atomic_load_explicit(&thread->owner, memory_order_relaxed);
-			if ((pass == 0 ? owner == 0 : !(owner & 1)) && take(thread, owner, id))
+			if ((pass == 0 ? owner == 0 : !(owner & 1)) &&
+			    try_take_entry(thread, owner, id))
 				return thread;
 		}
 	}
@@ -151,19 +154,20 @@ static struct trace_phase_thread *enter(struct trace_phase_table *wait_table, ui
 
 /* ---- begin and end ---- */
 
-/* Lets the clocks of the innermost phase, if there is one, end at `now`, and those of `stack`'s
- * begin. */
-static void change_stack(struct trace_phase_table *wait_table, struct trace_phase_thread *thread,
+/* Stops the clock of the innermost phase, if there is one, at `now`, and starts the clock of the
+ * innermost phase of `stack`. */
+static void change_stack(struct trace_phase_table *phase_table, struct trace_phase_thread *thread,
 			 uint64_t now, uint64_t stack)
 {
 	uint32_t top = top_of(atomic_load_explicit(&thread->stack, memory_order_relaxed));
 	uint64_t since = atomic_load_explicit(&thread->since_ticks, memory_order_relaxed);
 	seqlock_begin(&thread->epoch);
 	if (top && now > since)
-		add(&wait_table->phases[top - 1].ticks, now - since);
+		add_to(&phase_table->phases[top - 1].ticks, now - since);
 	if (atomic_load_explicit(&thread->waited_ticks, memory_order_relaxed))
-		add(top ? &wait_table->phases[top - 1].waited_ticks : &wait_table->outside_ticks,
-		    atomic_exchange_explicit(&thread->waited_ticks, 0, memory_order_release));
+		add_to(top ? &phase_table->phases[top - 1].waited_ticks
+			   : &phase_table->outside_ticks,
+		       atomic_exchange_explicit(&thread->waited_ticks, 0, memory_order_release));
 	atomic_store_explicit(&thread->since_ticks, now, memory_order_release);
 	atomic_store_explicit(&thread->stack, stack, memory_order_release);
 	seqlock_end(&thread->epoch);
@@ -174,12 +178,12 @@ enum trace_phase_answer trace_phase_begin(struct trace *trace, const char *name,
 	*inside = NULL;
 	if (trace->fork_generation != fork_generation())
 		return TRACE_PHASE_FORKED;
-	struct trace_phase_table *wait_table = trace->phases;
+	struct trace_phase_table *phase_table = trace->phases;
 	uint32_t id = trace_thread_id();
-	struct trace_phase_thread *thread = find_thread(wait_table, id);
+	struct trace_phase_thread *thread = find_thread(phase_table, id);
 	uint64_t stack = stack_of(thread, id);
 	if (stack) {
-		const struct trace_phase *top = &wait_table->phases[top_of(stack) - 1];
+		const struct trace_phase *top = &phase_table->phases[top_of(stack) - 1];
 		*inside = top->name;
 		if (strncmp(name, top->name, top->length) != 0 || name[top->length] != '/')
 			return TRACE_PHASE_OUTSIDE;
@@ -191,15 +195,15 @@ enum trace_phase_answer trace_phase_begin(struct trace *trace, const char *name,
 	if (answer != TRACE_PHASE_DONE)
 		return answer;
 	if (!stack)
-		thread = enter(wait_table, id);
+		thread = take_entry(phase_table, id);
 	if (!thread)
 		return TRACE_PHASE_MANY_THREADS;
 	uint64_t now = clock_ticks();
-	change_stack(wait_table, thread, now,
+	change_stack(phase_table, thread, now,
 		     stack | (uint64_t)(place + 1) << (8 * depth_of(stack)));
-	uint64_t first = atomic_load_explicit(&wait_table->first_ticks, memory_order_relaxed);
+	uint64_t first = atomic_load_explicit(&phase_table->first_ticks, memory_order_relaxed);
 	if (!first)
-		atomic_compare_exchange_strong_explicit(&wait_table->first_ticks, &first, now,
+		atomic_compare_exchange_strong_explicit(&phase_table->first_ticks, &first, now,
 							memory_order_relaxed, memory_order_relaxed);
 	return TRACE_PHASE_DONE;
 }
@@ -209,21 +213,21 @@ enum trace_phase_answer trace_phase_end(struct trace *trace, const char *name, c
 	*inside = NULL;
 	if (trace->fork_generation != fork_generation())
 		return TRACE_PHASE_FORKED;
-	struct trace_phase_table *wait_table = trace->phases;
+	struct trace_phase_table *phase_table = trace->phases;
 	uint32_t id = trace_thread_id();
-	struct trace_phase_thread *thread = find_thread(wait_table, id);
+	struct trace_phase_thread *thread = find_thread(phase_table, id);
 	uint64_t stack = stack_of(thread, id);
 	if (!stack)
 		return TRACE_PHASE_NOT_INSIDE;
-	struct trace_phase *top = &wait_table->phases[top_of(stack) - 1];
+	struct trace_phase *top = &phase_table->phases[top_of(stack) - 1];
 	*inside = top->name;
 	if (strcmp(name, top->name) != 0)
 		return TRACE_PHASE_NOT_INSIDE;
 	uint64_t now = clock_ticks();
 	stack &= ~(UINT64_C(0xff) << (8 * (depth_of(stack) - 1)));
-	change_stack(wait_table, thread, now, stack);
-	add(&top->count, 1);
-	atomic_store_explicit(&wait_table->last_ticks, now, memory_order_relaxed);
+	change_stack(phase_table, thread, now, stack);
+	add_to(&top->count, 1);
+	atomic_store_explicit(&phase_table->last_ticks, now, memory_order_relaxed);
 	if (!stack)
 		atomic_store_explicit(&thread->owner, 2 * id, memory_order_release);
 	return TRACE_PHASE_DONE;
@@ -232,13 +236,13 @@ enum trace_phase_answer trace_phase_end(struct trace *trace, const char *name, c
 void trace_waited_inside(struct trace *trace, uint64_t ticks)
 {
 	struct trace_phase_thread *thread = find_thread(trace->phases, trace_thread_id());
-	if (thread) /* else it works for another one, which goes on meanwhile */
-		add(&thread->waited_ticks, ticks);
+	if (thread) /* else this thread works for another one, which goes on meanwhile */
+		add_to(&thread->waited_ticks, ticks);
 }
 
 /* ---- reading ---- */
 
-/* All of a wait table that changes. */
+/* All that changes in a phase table. */
 struct copy {
 	uint32_t epochs[TRACE_PHASE_THREAD_MAX];
 	uint32_t owners[TRACE_PHASE_THREAD_MAX];
@@ -253,10 +257,10 @@ struct copy {
 #define LOAD(word) atomic_load_explicit(&(word), memory_order_acquire)
 
 /* True if no thread has begun or ended a phase meanwhile. */
-static bool copy_wait_table(const struct trace_phase_table *wait_table, struct copy *copy)
+static bool copy_phase_table(const struct trace_phase_table *phase_table, struct copy *copy)
 {
 	for (int i = 0; i < TRACE_PHASE_THREAD_MAX; i++) {
-		const struct trace_phase_thread *thread = &wait_table->threads[i];
+		const struct trace_phase_thread *thread = &phase_table->threads[i];
 		copy->epochs[i] = LOAD(thread->epoch);
 		copy->owners[i] = LOAD(thread->owner);
 		copy->since[i] = LOAD(thread->since_ticks);
@@ -264,12 +268,12 @@ static bool copy_wait_table(const struct trace_phase_table *wait_table, struct c
 		copy->blocked[i] = LOAD(thread->waited_ticks);
 	}
 	for (int i = 0; i < TRACE_PHASE_MAX; i++) {
-		copy->counts[i] = LOAD(wait_table->phases[i].count);
-		copy->ticks[i] = LOAD(wait_table->phases[i].ticks);
-		copy->waited[i] = LOAD(wait_table->phases[i].waited_ticks);
+		copy->counts[i] = LOAD(phase_table->phases[i].count);
+		copy->ticks[i] = LOAD(phase_table->phases[i].ticks);
+		copy->waited[i] = LOAD(phase_table->phases[i].waited_ticks);
 	}
 	for (int i = 0; i < TRACE_PHASE_THREAD_MAX; i++)
-		if (copy->epochs[i] & 1 || LOAD(wait_table->threads[i].epoch) != copy->epochs[i])
+		if (copy->epochs[i] & 1 || LOAD(phase_table->threads[i].epoch) != copy->epochs[i])
 			return false;
 	return true;
 }
@@ -296,8 +300,8 @@ static uint64_t to_ns(const struct clock_rate *rate, uint64_t ticks)
 	return ns >= 0 && ns < 9e18 ? (uint64_t)ns : 0;
 }
 
-/* Adds what a thread has spent in its innermost phase so far. positions[place]: where that is in
- * *out. True if it is in one. */
+/* Adds what a thread has spent in its innermost phase so far. positions[place]: where that phase is
+ * in *out. True if the thread is in a phase. */
 static bool add_running(const struct trace_view *view, const struct copy *copy, int thread,
 			const uint32_t *positions, uint64_t now_ns, struct trace_phases *out)
 {
@@ -350,7 +354,7 @@ void trace_read_phases(const struct trace_view *view, uint64_t now_ns, struct tr
 	uint64_t first = LOAD(view->phases->first_ticks);
 	if (!first)
 		return;
-	for (int i = 0; i < SEQLOCK_TRIES && !copy_wait_table(view->phases, &copy); i++)
+	for (int i = 0; i < SEQLOCK_TRIES && !copy_phase_table(view->phases, &copy); i++)
 		continue;
 	copy_names(view, &copy, positions, out);
 	for (int i = 0; i < TRACE_PHASE_THREAD_MAX; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The reading side of the flight recorder. The memory belongs to another process, which may be
- * broken or gone: every offset is checked once and kept in the view, every copy is bounded, and no
- * value that was read is used as an index without a check. */
+ * broken or gone: this file checks every offset once and keeps it in the view, bounds every copy,
+ * and uses no value that it has read as an index without a check. */
 #include "trace/trace.h"
 
 #include <fcntl.h>
@@ -76,8 +76,8 @@ static uint64_t read_once(const uint64_t *field)
 }
 
 /* The address of an area of `count` items, NULL if it is not inside. */
-static const void *area(const unsigned char *memory, uint64_t total, const uint64_t *offset_field,
-			uint64_t count, uint64_t item_bytes)
+static const void *area_at(const unsigned char *memory, uint64_t total,
+			   const uint64_t *offset_field, uint64_t count, uint64_t item_bytes)
 {
 	uint64_t offset = read_once(offset_field);
 	if (offset % 64 || offset < sizeof(struct trace_header) || offset > total)
@@ -94,20 +94,20 @@ static bool check_areas(const unsigned char *memory, uint64_t total, struct trac
 	if (members < 4 || members % 4 || members > TRACE_MEMBER_MAX)
 		return false;
 	view->wait_table =
-		area(memory, total, &header->wait_table_offset, 1, sizeof *view->wait_table);
-	view->groups =
-		area(memory, total, &header->group_offset, TRACE_GROUP_MAX, sizeof *view->groups);
+		area_at(memory, total, &header->wait_table_offset, 1, sizeof *view->wait_table);
+	view->groups = area_at(memory, total, &header->group_offset, TRACE_GROUP_MAX,
+			       sizeof *view->groups);
 	view->member_max = (uint32_t)members;
-	view->members = area(memory, total, &header->member_offset, TRACE_GROUP_MAX,
-			     members * sizeof *view->members);
-	view->modules = area(memory, total, &header->module_offset, TRACE_MODULE_MAX,
-			     sizeof *view->modules);
-	view->labels =
-		area(memory, total, &header->label_offset, TRACE_LABEL_MAX, sizeof *view->labels);
-	view->phases = area(memory, total, &header->phase_offset, 1, sizeof *view->phases);
-	view->device = area(memory, total, &header->device_offset, 1, sizeof *view->device);
-	view->ring =
-		area(memory, total, &header->ring_offset, view->ring_records, sizeof *view->ring);
+	view->members = area_at(memory, total, &header->member_offset, TRACE_GROUP_MAX,
+				members * sizeof *view->members);
+	view->modules = area_at(memory, total, &header->module_offset, TRACE_MODULE_MAX,
+				sizeof *view->modules);
+	view->labels = area_at(memory, total, &header->label_offset, TRACE_LABEL_MAX,
+			       sizeof *view->labels);
+	view->phases = area_at(memory, total, &header->phase_offset, 1, sizeof *view->phases);
+	view->device = area_at(memory, total, &header->device_offset, 1, sizeof *view->device);
+	view->ring = area_at(memory, total, &header->ring_offset, view->ring_records,
+			     sizeof *view->ring);
 	return view->wait_table && view->groups && view->members && view->modules && view->labels &&
 	       view->phases && view->device && view->ring;
 }
@@ -314,8 +314,8 @@ bool trace_read_report(const struct trace_view *view, struct trace_report *out)
 
 /* ---- the device's memory ---- */
 
-/* a - b of what may be anything. */
-static uint64_t less(uint64_t a, uint64_t b, bool *fits)
+/* a - b, where the two may be any numbers. *fits becomes false if b is the larger one. */
+static uint64_t subtract(uint64_t a, uint64_t b, bool *fits)
 {
 	*fits = *fits && a >= b;
 	return a >= b ? a - b : 0;
@@ -336,9 +336,9 @@ static bool load_memory(const struct trace_memory *memory, struct trace_memory_s
 	out->segments = trace_memory_get(&memory->segments);
 	out->misses = trace_memory_get(&memory->misses);
 	out->failed = trace_memory_get(&memory->failed);
-	out->cached = less(less(owned, out->live, &fits), out->pending, &fits);
-	out->live_blocks = less(allocs, trace_memory_get(&memory->frees), &fits);
-	out->hits = less(allocs, less(out->misses, out->failed, &fits), &fits);
+	out->cached = subtract(subtract(owned, out->live, &fits), out->pending, &fits);
+	out->live_blocks = subtract(allocs, trace_memory_get(&memory->frees), &fits);
+	out->hits = subtract(allocs, subtract(out->misses, out->failed, &fits), &fits);
 	if (__builtin_add_overflow(owned, out->put_off, &out->reserved))
 		out->reserved = UINT64_MAX;
 	return fits && out->live <= out->peak_live && out->reserved <= out->peak_reserved;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Records operations. Takes no lock: a record is claimed with one compare-and-swap on its
- * sequence lock, so that two threads never write one record, however far apart their indices are;
- * and with plain stores as long as only one thread begins any (base/bias.h). */
+ * Records operations. Takes no lock: a thread claims a record with one compare-and-swap on its
+ * sequence lock, so that two threads never write one record, however far apart their indices are.
+ * As long as only one thread begins records, plain stores suffice (base/bias.h). */
 #include "trace/trace.h"
 
 #include <string.h>
@@ -43,8 +43,9 @@ static _Atomic uint64_t *record_word(struct trace_slot *slot, int word)
 	return (_Atomic uint64_t *)&slot->record + word;
 }
 
-/* The first thread that comes is the owner: one that only opens the group begins no record. */
-__attribute__((noinline, cold)) static _Atomic uint32_t *enter_slowly(struct trace *trace)
+/* The first thread that comes here is the owner: a thread that only opens the group begins no
+ * record. */
+__attribute__((noinline, cold)) static _Atomic uint32_t *enter_alone_slowly(struct trace *trace)
 {
 	lock_trace_acquire(&trace->lock);
 	if (bias_is_offered(&trace->writer))
@@ -56,16 +57,16 @@ __attribute__((noinline, cold)) static _Atomic uint32_t *enter_slowly(struct tra
 }
 
 /* Not NULL: the caller is the only thread that begins records, until bias_leave. NULL: there is no
- * such thread from now on. A thread that comes during a revocation waits for its end. */
-static inline _Atomic uint32_t *enter(struct trace *trace)
+ * such thread from now on. A thread that comes during a revocation waits for the end of that. */
+static inline _Atomic uint32_t *enter_alone(struct trace *trace)
 {
 	_Atomic uint32_t *inside = bias_enter(&trace->writer);
 	if (__builtin_expect(!inside && bias_has_owner(&trace->writer), 0))
-		inside = enter_slowly(trace);
+		inside = enter_alone_slowly(trace);
 	return inside;
 }
 
-/* Whether the slot is free: no running operation has it, and no newer one. A thread that is
+/* Whether the slot is free: it has no running operation, and no newer one. A thread that is
  * preempted after it took its number may be overtaken by a whole lap of others: 1024 short messages
  * take less than a time slice. */
 static bool is_free(struct trace_slot *slot, uint64_t index)
@@ -77,9 +78,9 @@ static bool is_free(struct trace_slot *slot, uint64_t index)
 }
 
 /* Makes the epoch odd if the record is free and nobody else writes it. Between the look and the
- * swap nothing can change unseen, for every change of a record moves the epoch. Where nobody else
- * begins a record another thread may still be ending this one. */
-static bool claim(struct trace_slot *slot, uint64_t index, bool alone)
+ * swap nothing can change unseen, for every change of a record moves the epoch. Even if no other
+ * thread begins records, another thread may still be ending this one. */
+static bool claim_slot(struct trace_slot *slot, uint64_t index, bool alone)
 {
 	uint32_t before = atomic_load_explicit(&slot->epoch, memory_order_acquire);
 	if (!is_free(slot, index))
@@ -120,7 +121,7 @@ static uint32_t half_of(uint16_t kind, uint8_t dtype, uint8_t reduce_op)
 	atomic_store_explicit(record_word(slot, offsetof(struct trace_record, field) / 8), value, \
 			      memory_order_release)
 
-/* What is reserved stays zero. */
+/* Reserved fields stay zero. */
 static void store_all(struct trace_slot *slot, uint64_t index, const struct trace_begin *begin,
 		      uint64_t begin_ticks, uint64_t end_ticks)
 {
@@ -143,8 +144,8 @@ static void store_all(struct trace_slot *slot, uint64_t index, const struct trac
 	STORE(slot, wildcards, word_of(begin->wildcards, begin->stream));
 }
 
-/* The ring is longer than the nearest caches: the next record is fetched before it is needed, as a
- * locked instruction would wait for the stores to it. */
+/* The ring is longer than the nearest caches. So this fetches the next record before it is needed,
+ * as a locked instruction would wait for the stores to it. */
 static void fetch_next(const struct trace *trace, uint64_t index)
 {
 	const char *next = (const char *)&trace->ring[(index + 1) & trace->mask];
@@ -152,7 +153,7 @@ static void fetch_next(const struct trace *trace, uint64_t index)
 	__builtin_prefetch(next + 64, 1);
 }
 
-static uint64_t reserve(struct trace *trace, bool alone)
+static uint64_t reserve_index(struct trace *trace, bool alone)
 {
 	_Atomic uint64_t *newest = &trace->header->newest;
 	if (!alone)
@@ -164,19 +165,19 @@ static uint64_t reserve(struct trace *trace, bool alone)
 
 uint64_t trace_reserve(struct trace *trace)
 {
-	_Atomic uint32_t *alone = enter(trace);
-	uint64_t index = reserve(trace, alone);
+	_Atomic uint32_t *alone = enter_alone(trace);
+	uint64_t index = reserve_index(trace, alone);
 	if (alone)
 		bias_leave(alone);
 	return index;
 }
 
-/* Stores all of it in a record that is free; false if it is not. */
-static bool add(struct trace *trace, uint64_t index, const struct trace_begin *begin, bool ends,
-		bool alone)
+/* Stores the whole record; false if its slot is not free. */
+static bool add_record(struct trace *trace, uint64_t index, const struct trace_begin *begin,
+		       bool ends, bool alone)
 {
 	struct trace_slot *slot = &trace->ring[index & trace->mask];
-	if (!claim(slot, index, alone))
+	if (!claim_slot(slot, index, alone))
 		return false;
 	uint64_t ticks = clock_ticks();
 	store_all(slot, index, begin, ticks, ends ? ticks : 0);
@@ -187,12 +188,12 @@ static bool add(struct trace *trace, uint64_t index, const struct trace_begin *b
 
 uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin)
 {
-	_Atomic uint32_t *alone = enter(trace);
+	_Atomic uint32_t *alone = enter_alone(trace);
 	bool added = false;
 	uint64_t index = 0;
 	for (uint64_t tries = 0; tries <= trace->mask && !added; tries++) {
-		index = reserve(trace, alone);
-		added = add(trace, index, begin, false, alone);
+		index = reserve_index(trace, alone);
+		added = add_record(trace, index, begin, false, alone);
 	}
 	if (alone)
 		bias_leave(alone);
@@ -201,8 +202,8 @@ uint64_t trace_begin(struct trace *trace, const struct trace_begin *begin)
 
 void trace_add(struct trace *trace, uint64_t index, const struct trace_begin *begin)
 {
-	_Atomic uint32_t *alone = enter(trace);
-	bool added = add(trace, index, begin, true, alone);
+	_Atomic uint32_t *alone = enter_alone(trace);
+	bool added = add_record(trace, index, begin, true, alone);
 	if (alone)
 		bias_leave(alone);
 	if (!added)
@@ -253,7 +254,7 @@ void trace_stream(struct trace *trace, uint64_t index, enum trace_stream seen)
 {
 	union state_word now;
 	struct trace_slot *slot = running_slot(trace, index, &now);
-	/* As above; and bits of several threads come together. */
+	/* One word, as in trace_plan; and several threads add bits to it. */
 	if (slot)
 		atomic_fetch_or_explicit(
 			record_word(slot, offsetof(struct trace_record, wildcards) / 8),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Turns the return address of a record into a line of source, from the files that the trace's
  * header names: the process itself may be gone. A file that was replaced since is recognised by its
- * build-id. Nothing here uses the network: separate debug files are not searched for. */
+ * build-id. Nothing here uses the network, so it does not search for separate debug files. */
 #include "trace/trace.h"
 
 #include <fcntl.h>
@@ -95,7 +95,8 @@ static const char *find_line(const struct libdw *dw, Dwfl_Module *file, GElf_Add
 	return NULL;
 }
 
-/* A file and nothing else, whatever the path stands for by now: opening a pipe would block. */
+/* Opens a regular file and nothing else, whatever the path stands for by now: to open a pipe would
+ * block. */
 static int open_file(const char *path)
 {
 	struct stat status;
@@ -108,8 +109,9 @@ static int open_file(const char *path)
 }
 
 /* Writes "file.c:12" and returns true, or writes what is known to `function`. */
-static bool look_up(const struct libdw *dw, Dwfl *dwfl, const struct trace_module *module,
-		    uint64_t offset, char *out, size_t bytes, char *function, size_t function_bytes)
+static bool look_up_source(const struct libdw *dw, Dwfl *dwfl, const struct trace_module *module,
+			   uint64_t offset, char *out, size_t bytes, char *function,
+			   size_t function_bytes)
 {
 	int fd = open_file(module->path);
 	if (fd < 0)
@@ -118,7 +120,7 @@ static bool look_up(const struct libdw *dw, Dwfl *dwfl, const struct trace_modul
 	Dwfl_Module *file = dw->dwfl_report_offline(dwfl, "", module->path, fd);
 	GElf_Addr address;
 	if (!file)
-		close(fd); /* else it is the module's */
+		close(fd); /* else the descriptor is the module's */
 	if (dw->dwfl_report_end(dwfl, NULL, NULL) != 0 || !file ||
 	    !has_build_id(dw, file, module) || !file_address(dw, file, offset, &address))
 		return false;
@@ -148,15 +150,15 @@ void trace_place(const struct trace_module *module, uint64_t site, char *out, si
 		.find_debuginfo = libdw_find_no_debuginfo,
 		.section_address = dw ? dw->dwfl_offline_section_address : NULL,
 	};
-	Dwfl *dwfl = dw ? dw->dwfl_begin(&callbacks) : NULL; /* which keeps their address */
-	bool found =
-		dwfl && look_up(dw, dwfl, module, offset, out, bytes, function, sizeof function);
+	Dwfl *dwfl = dw ? dw->dwfl_begin(&callbacks) : NULL; /* dwfl keeps the callbacks' address */
+	bool found = dwfl && look_up_source(dw, dwfl, module, offset, out, bytes, function,
+					    sizeof function);
 	if (dwfl)
 		dw->dwfl_end(dwfl);
 	if (!found)
 		snprintf(out, bytes, "%s+0x%" PRIx64 "%s",
 			 module->path[0] ? base_name(module->path) : "?", offset, function);
-	/* It goes to terminals, and others wrote it. */
+	/* The text goes to terminals, and other processes wrote it. */
 	text_clean(out, false);
 }
 
@@ -175,6 +177,6 @@ void trace_site(const struct trace_view *view, const struct trace_record *record
 		trace_place(&module, record->site, out, bytes);
 	else if (!out[0] && record->site)
 		snprintf(out, bytes, "0x%" PRIx64, record->site);
-	/* It goes to terminals, and others wrote it. */
+	/* The text goes to terminals, and other processes wrote it. */
 	text_clean(out, false);
 }
