@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The arena's file and its mappings. The file is sparse and sealed in length; its pages are taken
- * by fallocate before they are handed out, so that exhaustion is an error code here and not a
- * SIGBUS in the user's loop. */
+ * The arena's file and its mappings. The file is sparse and sealed in length; fallocate takes its
+ * pages before they are handed out, so that exhaustion is an error code here and not a SIGBUS in
+ * the user's loop. */
 #include "memory/arena.h"
 
 #include <errno.h>
@@ -44,27 +44,27 @@ static ls_status say_no_arena(size_t bytes, const char *call)
  * same offset of all ranks at once, and these lines would compete for the same sets of a cache.
  * With SKEW_PAGES 0 a loop of ls_allreduce on 2 ranks took 14 % longer at 64 KiB, 19 % at 1 MiB and
  * 32 % at 16 MiB on an AMD EPYC. *slack: the bytes before the arena. */
-static void *reserve(size_t bytes, int place, size_t page_bytes, size_t *slack)
+static void *reserve_range(size_t bytes, int place, size_t page_bytes, size_t *slack)
 {
 	*slack = (size_t)(place + 1) * SKEW_PAGES * page_bytes;
 	return mmap(NULL, bytes + *slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
 		    -1, 0);
 }
 
-/* The file `fd`, or with -1 what is mapped at `from`. */
+/* Maps the file `fd`; with fd -1, once more what is mapped at `from`. */
 static void *map_at(void *at, int fd, void *from, size_t bytes)
 {
-	/* Of an old size of 0 the system makes a second mapping of the same pages. */
+	/* For an old size of 0 the system makes a second mapping of the same pages. */
 	if (fd < 0)
 		return mremap(from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at);
 	return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd,
 		    0);
 }
 
-static void *map(int fd, void *from, size_t bytes, int place)
+static void *map_arena(int fd, void *from, size_t bytes, int place)
 {
 	size_t slack;
-	unsigned char *range = reserve(bytes, place, (size_t)sysconf(_SC_PAGESIZE), &slack);
+	unsigned char *range = reserve_range(bytes, place, (size_t)sysconf(_SC_PAGESIZE), &slack);
 	if (range == MAP_FAILED)
 		return NULL;
 	void *memory = map_at(range + slack, fd, from, bytes);
@@ -74,18 +74,19 @@ static void *map(int fd, void *from, size_t bytes, int place)
 		errno = error;
 		return NULL;
 	}
-	munmap(range, slack); /* it has done its work; if not, it is only address space */
+	/* the slack has done its work; if it stays, it is only address space */
+	munmap(range, slack);
 	return memory;
 }
 
 void *memory_arena_map(int fd, size_t bytes, int place)
 {
-	return map(fd, NULL, bytes, place);
+	return map_arena(fd, NULL, bytes, place);
 }
 
 void *memory_arena_map_again(void *mapped, size_t bytes, int place)
 {
-	return map(-1, mapped, bytes, place);
+	return map_arena(-1, mapped, bytes, place);
 }
 
 ls_status memory_arena_open(size_t bytes, uint64_t job, int rank, unsigned char **base, int *fd)
@@ -158,10 +159,10 @@ int memory_arena_commit(int fd, size_t bytes, size_t wanted, size_t *committed)
 	return 0;
 }
 
-/* Writes to each page what it holds, which makes the kernel copy it. Atomically, as another thread
- * of this process may be writing to the same word and must not lose its store; and with a
- * compare-and-swap, which no compiler turns into a mere load. It fails only if the word changes
- * meanwhile. */
+/* Writes to each page what the page holds, which makes the kernel copy it. The write is atomic, as
+ * another thread of this process may be writing to the same word and must not lose its store. It is
+ * a compare-and-swap, which no compiler turns into a mere load, and which fails only if the word
+ * changes meanwhile. */
 __attribute__((no_sanitize("thread"))) static void copy_pages(unsigned char *address, size_t bytes,
 							      size_t page_bytes)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Arenas whose group is closed, and some of whose blocks are in use: of languages that free memory
- * when nobody looks at it any more, which may be later. Nothing is handed out of them again. */
+ * Arenas whose group is closed while some of their blocks are in use. Languages that free memory
+ * when nobody looks at it any more may free such blocks later. No block of such an arena is handed
+ * out again. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,7 +23,7 @@ static struct {
 static pthread_once_t registered = PTHREAD_ONCE_INIT;
 
 /* A child does not have the memory, and another thread of its parent may have held the lock. */
-static void forget(void) LOCK_UNCHECKED
+static void forget_in_child(void) LOCK_UNCHECKED
 {
 	lock_memory_init(&all.lock);
 	all.inherited |= all.first != NULL;
@@ -31,7 +32,7 @@ static void forget(void) LOCK_UNCHECKED
 
 static void register_handler(void)
 {
-	int error = pthread_atfork(NULL, NULL, forget);
+	int error = pthread_atfork(NULL, NULL, forget_in_child);
 	(void)error; /* without memory for it a child must not free what its parent kept */
 }
 
@@ -41,7 +42,7 @@ static bool is_in_use(const struct memory_block *block)
 }
 
 /* Gives the pages of a block that nobody uses back to the system. */
-static void release(const struct memory *memory, struct memory_block *block)
+static void release_block(const struct memory *memory, struct memory_block *block)
 {
 	void *address = memory_block_address(memory, block);
 	size_t bytes = memory_block_bytes(memory, block);
@@ -52,7 +53,7 @@ static void release(const struct memory *memory, struct memory_block *block)
 	(void)result;
 }
 
-/* Releases the blocks that are not in use; returns how many are. */
+/* Releases the blocks that are not in use; returns how many are in use. */
 static size_t release_unused(const struct memory *memory)
 {
 	size_t pages = atomic_load(&memory->carved) / memory->page_bytes, count = 0;
@@ -61,22 +62,22 @@ static size_t release_unused(const struct memory *memory)
 		if (is_in_use(block))
 			count++;
 		else
-			release(memory, block);
+			release_block(memory, block);
 		page += memory_class_pages(block->size_class);
 	}
 	return count;
 }
 
-static void end(struct kept *kept)
+static void end_kept(struct kept *kept)
 {
 	munmap(kept->memory.base, kept->memory.bytes);
 	munmap(kept->memory.table, memory_table_bytes(&kept->memory));
 	free(kept);
 }
 
-/* The arena's blocks, of which this many are in use; NULL if there is no memory for that, and then
- * they stay for good. */
-static struct kept *make(const struct memory *memory, size_t blocks)
+/* Keeps the arena's blocks, of which this many are in use. NULL: there is no memory for that, and
+ * the blocks stay for good. */
+static struct kept *make_kept(const struct memory *memory, size_t blocks)
 {
 	struct kept *kept = calloc(1, sizeof *kept);
 	if (!kept)
@@ -94,7 +95,7 @@ void memory_keep(struct memory *memory)
 {
 	bool there = memory->base && !memory_in_child(memory);
 	size_t blocks = there ? release_unused(memory) : 0;
-	struct kept *kept = blocks ? make(memory, blocks) : NULL;
+	struct kept *kept = blocks ? make_kept(memory, blocks) : NULL;
 	memory_end(memory, blocks > 0);
 	if (!kept)
 		return;
@@ -105,8 +106,8 @@ void memory_keep(struct memory *memory)
 	lock_memory_release(&all.lock);
 }
 
-/* The block that starts there, NULL for none. *at: where its arena stands in the list. */
-static struct memory_block *find(const void *address, struct kept ***at) LOCK_REQUIRES(memory)
+/* The block that starts at `address`, NULL for none. *at: where its arena stands in the list. */
+static struct memory_block *find_block(const void *address, struct kept ***at) LOCK_REQUIRES(memory)
 {
 	for (*at = &all.first; **at; *at = &(**at)->next) {
 		const struct memory *memory = &(**at)->memory;
@@ -123,12 +124,12 @@ ls_status memory_free_kept(void *address, void (*called)(char *out, size_t bytes
 {
 	struct kept **at, *over = NULL;
 	lock_memory_acquire(&all.lock);
-	struct memory_block *block = find(address, &at);
+	struct memory_block *block = find_block(address, &at);
 	unsigned state = block ? block->state : BLOCK_NONE;
 	bool frees = block && is_in_use(block), silent = frees || (!block && all.inherited);
 	if (frees) {
 		block->state = state == BLOCK_LIVE ? BLOCK_CACHED : BLOCK_DETACHED_FREED;
-		release(&(*at)->memory, block);
+		release_block(&(*at)->memory, block);
 		if (--(*at)->blocks == 0) {
 			over = *at;
 			*at = over->next;
@@ -136,6 +137,6 @@ ls_status memory_free_kept(void *address, void (*called)(char *out, size_t bytes
 	}
 	lock_memory_release(&all.lock);
 	if (over)
-		end(over);
+		end_kept(over);
 	return silent ? LS_OK : memory_say_wrong(address, state, called);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Looks at this process's own mappings: by a question for one address (PROCMAP_QUERY), or through
- * the list in /proc/self/maps. Either is an answer of the moment: a thread that unmaps beside the
- * look may make it old. */
+ * the list in /proc/self/maps. Either answer holds for a moment only: a thread that unmaps memory
+ * meanwhile may make it wrong. */
 #include "memory/maps.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 /* struct procmap_query of <linux/fs.h>, which older headers lack. */
 struct query {
-	uint64_t size, flags, address; /* flags 0: the mapping that covers it */
+	uint64_t size, flags, address; /* flags 0: the mapping that covers `address` */
 	uint64_t begin, end, rights, page_bytes, offset, inode;
 	uint32_t major, minor;
 	uint32_t name_bytes, build_id_bytes;
@@ -47,7 +47,7 @@ static uint64_t covered_by(const struct piece *piece, uint64_t at, uint64_t base
 	return right ? piece->end - at : 0;
 }
 
-static bool ask(int maps, uint64_t at, struct piece *out)
+static bool query_piece(int maps, uint64_t at, struct piece *out)
 {
 	struct query query = {.size = sizeof query, .address = at};
 	if (ioctl(maps, QUERY, &query) != 0)
@@ -65,7 +65,7 @@ int memory_maps_open(void)
 {
 	struct piece unused;
 	int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-	if (maps < 0 || ask(maps, (uintptr_t)&unused, &unused))
+	if (maps < 0 || query_piece(maps, (uintptr_t)&unused, &unused))
 		return maps;
 	close(maps);
 	return -1;
@@ -73,7 +73,7 @@ int memory_maps_open(void)
 
 /* ---- the list ---- */
 
-static bool parse(const char *line, struct piece *out)
+static bool parse_line(const char *line, struct piece *out)
 {
 	char rights[5];
 	unsigned major_number, minor_number;
@@ -124,7 +124,7 @@ static bool is_listed(uint64_t base, uint64_t bytes, const struct memory_maps_fi
 	if (list.fd < 0)
 		return false;
 	while (at - base < bytes && next_line(&list))
-		if (parse(list.line, &piece))
+		if (parse_line(list.line, &piece))
 			at += covered_by(&piece, at, base, file);
 	close(list.fd);
 	return at - base >= bytes;
@@ -138,7 +138,7 @@ bool memory_maps_show(int maps, const void *address, size_t bytes,
 	if (maps < 0)
 		return is_listed(base, bytes, file);
 	while (at - base < bytes && covered > 0) {
-		covered = ask(maps, at, &piece) ? covered_by(&piece, at, base, file) : 0;
+		covered = query_piece(maps, at, &piece) ? covered_by(&piece, at, base, file) : 0;
 		at += covered;
 	}
 	return covered > 0;

@@ -14,13 +14,13 @@ struct memory_maps_file {
 };
 
 /* A descriptor through which the system answers questions about this process's mappings (Linux
- * 6.11); -1: it does not, and a look reads the whole list. */
+ * 6.11); -1: the system does not, and a look reads the whole list. */
 int memory_maps_open(void);
 
 /* Whether all of [address, address + bytes) is a shared mapping of this part of a file, in one
  * piece or in several. maps: of memory_maps_open. One system call for each piece, less than a
- * microsecond; with -1 as much time as the process has mappings. Any thread, does not block. False
- * also if the system does not say. */
+ * microsecond; with -1 the more time, the more mappings the process has. Any thread, does not
+ * block. False also if the system does not say. */
 bool memory_maps_show(int maps, const void *address, size_t bytes,
 		      const struct memory_maps_file *file);
 

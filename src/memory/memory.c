@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The caching allocator of the arena. The table has one entry per page, of which only the entry of
- * a block's first page says something about the block; it is private, sparse memory, so finding a
- * block by its address is an index, and a large arena costs nothing. */
+ * a block's first page says something about the block. The table is private, sparse memory, so
+ * finding a block by its address is an index, and a large arena costs nothing. */
 #include "memory/memory.h"
 
 #include <errno.h>
@@ -25,14 +25,14 @@ static unsigned class_of(size_t pages)
 	return 4 * (doubling - 1) + (unsigned)((pages + quarter - 1) / quarter) - 5;
 }
 
-static size_t load(const _Atomic size_t *counter)
+static size_t load_counter(const _Atomic size_t *counter)
 {
 	return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-static void add(_Atomic size_t *counter, size_t bytes)
+static void add_to_counter(_Atomic size_t *counter, size_t bytes)
 {
-	atomic_store_explicit(counter, load(counter) + bytes, memory_order_relaxed);
+	atomic_store_explicit(counter, load_counter(counter) + bytes, memory_order_relaxed);
 }
 
 ls_status memory_init(struct memory *memory, size_t bytes, uint64_t job, int rank)
@@ -82,7 +82,8 @@ void memory_fini(struct memory *memory)
 	memory_end(memory, false);
 }
 
-static struct memory_block *pop(struct memory *memory, unsigned size_class) LOCK_REQUIRES(memory)
+static struct memory_block *pop_block(struct memory *memory, unsigned size_class)
+	LOCK_REQUIRES(memory)
 {
 	struct memory_block *block = memory->free_lists[size_class];
 	if (block) {
@@ -93,10 +94,10 @@ static struct memory_block *pop(struct memory *memory, unsigned size_class) LOCK
 }
 
 /* A block never used before; NULL with *error 0 when the arena is full, or an errno. */
-static struct memory_block *carve(struct memory *memory, unsigned size_class, int *error)
+static struct memory_block *carve_block(struct memory *memory, unsigned size_class, int *error)
 	LOCK_REQUIRES(memory)
 {
-	size_t carved = load(&memory->carved);
+	size_t carved = load_counter(&memory->carved);
 	size_t bytes = memory_class_pages(size_class) * memory->page_bytes;
 	*error = 0;
 	if (bytes > memory->bytes - carved)
@@ -106,7 +107,7 @@ static struct memory_block *carve(struct memory *memory, unsigned size_class, in
 		return NULL;
 	struct memory_block *block = &memory->table[carved / memory->page_bytes];
 	block->size_class = (uint8_t)size_class;
-	add(&memory->carved, bytes);
+	add_to_counter(&memory->carved, bytes);
 	return block;
 }
 
@@ -117,13 +118,13 @@ static struct memory_block *pop_any(struct memory *memory, unsigned size_class, 
 	struct memory_block *block = NULL;
 	for (unsigned i = size_class;
 	     i < MEMORY_CLASSES && memory_class_pages(i) <= pages && !block; i++)
-		block = pop(memory, i);
+		block = pop_block(memory, i);
 	return block;
 }
 
-/* Of its own class, else up to twice as large, else fresh, else any larger one: waste is better
- * than failure. */
-static struct memory_block *take(struct memory *memory, unsigned size_class, int *error)
+/* Takes a block of this class, else one up to twice as large, else a fresh one, else any larger
+ * one: waste is better than failure. */
+static struct memory_block *take_block(struct memory *memory, unsigned size_class, int *error)
 	LOCK_REQUIRES(memory)
 {
 	struct memory_block *block = pop_any(memory, size_class, 2 * memory_class_pages(size_class));
@@ -132,7 +133,7 @@ static struct memory_block *take(struct memory *memory, unsigned size_class, int
 		memory->hits++;
 	} else {
 		memory->misses++;
-		block = carve(memory, size_class, error);
+		block = carve_block(memory, size_class, error);
 		if (!block)
 			block = pop_any(memory, size_class, SIZE_MAX);
 	}
@@ -154,7 +155,7 @@ static ls_status say_exhausted(struct memory *memory, size_t bytes, int error)
 	return LS_OUT_OF_MEMORY;
 }
 
-static ls_status alloc(struct memory *memory, size_t bytes, bool of_user, void **out)
+static ls_status alloc_block(struct memory *memory, size_t bytes, bool of_user, void **out)
 {
 	*out = NULL;
 	if (memory_in_child(memory))
@@ -164,7 +165,7 @@ static ls_status alloc(struct memory *memory, size_t bytes, bool of_user, void *
 	size_t pages = bytes ? (bytes - 1) / memory->page_bytes + 1 : 1;
 	int error;
 	lock_memory_acquire(&memory->lock);
-	struct memory_block *block = take(memory, class_of(pages), &error);
+	struct memory_block *block = take_block(memory, class_of(pages), &error);
 	if (block)
 		block->of_user = of_user;
 	lock_memory_release(&memory->lock);
@@ -176,19 +177,20 @@ static ls_status alloc(struct memory *memory, size_t bytes, bool of_user, void *
 
 ls_status memory_alloc(struct memory *memory, size_t bytes, void **out)
 {
-	return alloc(memory, bytes, false, out);
+	return alloc_block(memory, bytes, false, out);
 }
 
 ls_status memory_alloc_for_user(struct memory *memory, size_t bytes, void **out)
 {
-	return alloc(memory, bytes, true, out);
+	return alloc_block(memory, bytes, true, out);
 }
 
 /* The block that starts at `address`, NULL for none. */
-static struct memory_block *find(struct memory *memory, const void *address) LOCK_REQUIRES(memory)
+static struct memory_block *find_block(struct memory *memory, const void *address)
+	LOCK_REQUIRES(memory)
 {
 	uintptr_t offset = (uintptr_t)address - (uintptr_t)memory->base;
-	if (offset >= load(&memory->carved) || offset % memory->page_bytes)
+	if (offset >= load_counter(&memory->carved) || offset % memory->page_bytes)
 		return NULL;
 	struct memory_block *block = &memory->table[offset / memory->page_bytes];
 	return block->state == BLOCK_NONE ? NULL : block;
@@ -199,7 +201,7 @@ bool memory_has_block(struct memory *memory, const void *address, size_t bytes)
 	if (!address || memory_in_child(memory))
 		return false;
 	lock_memory_acquire(&memory->lock);
-	struct memory_block *block = find(memory, address);
+	struct memory_block *block = find_block(memory, address);
 	bool fits = block && block->state == BLOCK_LIVE && block->of_user &&
 		    bytes <= memory_block_bytes(memory, block);
 	lock_memory_release(&memory->lock);
@@ -211,7 +213,7 @@ size_t memory_bytes_of(struct memory *memory, const void *address)
 	if (!address || memory_in_child(memory))
 		return 0;
 	lock_memory_acquire(&memory->lock);
-	struct memory_block *block = find(memory, address);
+	struct memory_block *block = find_block(memory, address);
 	size_t bytes = block && block->state == BLOCK_LIVE ? memory_block_bytes(memory, block) : 0;
 	lock_memory_release(&memory->lock);
 	return bytes;
@@ -220,7 +222,7 @@ size_t memory_bytes_of(struct memory *memory, const void *address)
 void memory_give_block(struct memory *memory, const void *address)
 {
 	lock_memory_acquire(&memory->lock);
-	struct memory_block *block = find(memory, address);
+	struct memory_block *block = find_block(memory, address);
 	if (block)
 		block->of_user = false;
 	lock_memory_release(&memory->lock);
@@ -244,7 +246,7 @@ ls_status memory_free(struct memory *memory, void *address, void (*called)(char 
 	if (!address || memory_in_child(memory))
 		return LS_OK;
 	lock_memory_acquire(&memory->lock);
-	struct memory_block *block = find(memory, address);
+	struct memory_block *block = find_block(memory, address);
 	unsigned state = block ? block->state : BLOCK_NONE;
 	if (state == BLOCK_LIVE) {
 		size_t bytes = memory_block_bytes(memory, block);
@@ -272,7 +274,7 @@ static bool find_pages(struct memory *memory, const void *address, size_t bytes,
 		       size_t *last)
 {
 	uintptr_t offset = (uintptr_t)address - (uintptr_t)memory->base;
-	size_t carved = load(&memory->carved);
+	size_t carved = load_counter(&memory->carved);
 	if (offset > carved || bytes > carved - offset)
 		return false;
 	*first = offset / memory->page_bytes + (bytes ? 0 : 1);
@@ -293,7 +295,7 @@ bool memory_offset_for(struct memory *memory, const void *address, size_t bytes,
 	if (!find_pages(memory, address, bytes, &first, &last))
 		return memory_region_offset(memory, address, bytes, peers, offset);
 	bool seen = true;
-	if (load(&memory->detached)) {
+	if (load_counter(&memory->detached)) {
 		lock_memory_acquire(&memory->lock);
 		for (size_t page = first; page <= last && seen; page++)
 			seen = !memory->table[page].page_detached;
@@ -319,7 +321,7 @@ static bool all_in_use(const struct memory *memory, size_t *first, size_t last) 
 	return true;
 }
 
-/* Makes pages [first, stop) private, in runs of those that are not so yet. */
+/* Makes pages [first, stop) private, in runs of pages that are not private yet. */
 static int make_private(struct memory *memory, size_t first, size_t stop) LOCK_REQUIRES(memory)
 {
 	size_t end;
@@ -342,7 +344,7 @@ static int make_private(struct memory *memory, size_t first, size_t stop) LOCK_R
 	return 0;
 }
 
-/* EINVAL: not memory that is in use. */
+/* EINVAL: the range is no memory in use. */
 static ls_status say_not_detached(struct memory *memory, size_t bytes, void *address, int error)
 {
 	static const struct ranks nobody; /* it may be registered with a part of the ranks */
@@ -373,7 +375,7 @@ ls_status memory_detach(struct memory *memory, void *address, size_t bytes)
 		if (block->state == BLOCK_LIVE) {
 			block->state = BLOCK_DETACHED;
 			memory->live -= memory_block_bytes(memory, block);
-			add(&memory->detached, memory_block_bytes(memory, block));
+			add_to_counter(&memory->detached, memory_block_bytes(memory, block));
 		}
 		page += memory_class_pages(block->size_class);
 	}
@@ -391,10 +393,10 @@ void memory_stats(struct memory *memory, struct memory_stats *out)
 	*out = (struct memory_stats){
 		.bytes = memory->bytes,
 		.committed = memory->committed,
-		.carved = load(&memory->carved),
+		.carved = load_counter(&memory->carved),
 		.live = memory->live,
 		.cached = memory->cached,
-		.detached = load(&memory->detached),
+		.detached = load_counter(&memory->detached),
 		.hits = memory->hits,
 		.misses = memory->misses,
 	};
@@ -447,7 +449,7 @@ bool memory_is_valid(struct memory *memory)
 {
 	struct tally tally = {0};
 	lock_memory_acquire(&memory->lock);
-	size_t carved = load(&memory->carved), detached = load(&memory->detached);
+	size_t carved = load_counter(&memory->carved), detached = load_counter(&memory->detached);
 	bool valid = carved <= memory->committed && memory->committed <= memory->bytes &&
 		     memory->live + memory->cached + detached == carved &&
 		     walk_table(memory, carved / memory->page_bytes, &tally) &&

@@ -123,11 +123,11 @@ static inline void memory_inspect_buffers(struct memory *memory)
 /* Revokes the peers' access to the pages under [address, address + bytes): the caller's addresses
  * become a private copy, and late writes of peers reach pages that nobody reads. No write of this
  * process is lost, not even of a thread that writes meanwhile. The owner may still use the block,
- * but memory_offset is false for those pages, and after memory_free the block is never reused. For
- * a failed operation whose peers have not said that they are done. May be repeated. Errors:
- * LS_BAD_ARGUMENT if the range is not live memory of the arena (a region belongs to the program,
- * which shares it with others); LS_OUT_OF_MEMORY, with a message: pages that could not be copied
- * are unchanged. */
+ * but memory_offset is false for those pages, and after memory_free the block is never reused.
+ * Meant for a failed operation whose peers have not said that they are done. May be repeated.
+ * Errors: LS_BAD_ARGUMENT if the range is not live memory of the arena (a region belongs to the
+ * program, which shares it with others); LS_OUT_OF_MEMORY, with a message: pages that could not be
+ * copied are unchanged. */
 LS_CHECKED ls_status memory_detach(struct memory *memory, void *address, size_t bytes)
 	LOCK_AVOIDS(memory);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Regions: finding out whether memory is what the caller says it is, and still is, and mapping that
- * of peers. Nothing here is on the path of an operation but memory_region_offset and
- * memory_region_view_at. */
+ * Regions: finds out whether memory is, and still is, what the caller says it is; and maps regions
+ * of peers. Only memory_region_offset and memory_region_view_at are on the path of an operation. */
 #include "memory/region.h"
 
 #include <errno.h>
@@ -18,7 +17,7 @@
 
 /* ---- of this process ---- */
 
-static ls_status bad(const char *why)
+static ls_status say_bad(const char *why)
 {
 	MESSAGE_SAY(MESSAGE_MEMORY_REGION, why);
 	return LS_BAD_ARGUMENT;
@@ -33,23 +32,24 @@ ls_status memory_region_check(const void *address, size_t bytes, int fd, uint64_
 	*name = (struct memory_region_name){
 		.bytes = bytes, .file_offset = file_offset, .pid = getpid(), .fd = fd};
 	if (mode < 0 || fstat(fd, &file) != 0)
-		return bad("fd is no open descriptor");
+		return say_bad("fd is no open descriptor");
 	if (!S_ISREG(file.st_mode) || (mode & O_ACCMODE) != O_RDWR)
-		return bad("fd is not shared memory, or not open for reading and writing");
+		return say_bad("fd is not shared memory, or not open for reading and writing");
 	if ((uintptr_t)address % page != 0 || file_offset % page != 0)
-		return bad("address and offset are not multiples of the page size");
+		return say_bad("address and offset are not multiples of the page size");
 	if (__builtin_add_overflow(file_offset, bytes, &end) || end > (uint64_t)file.st_size)
-		return bad("the file ends before offset + bytes");
+		return say_bad("the file ends before offset + bytes");
 	name->device = file.st_dev;
 	name->inode = file.st_ino;
 	struct memory_maps_file part = {name->device, name->inode, file_offset, .writable = true};
 	if (!memory_maps_show(-1, address, bytes, &part))
-		return bad("address is not a shared mapping (MAP_SHARED, readable and writable) of "
-			   "this part of the file");
+		return say_bad(
+			"address is not a shared mapping (MAP_SHARED, readable and writable) of "
+			"this part of the file");
 	return LS_OK;
 }
 
-/* What is registered and known to peers. */
+/* How many bytes are registered and known to peers. */
 static size_t live_bytes(const struct memory_region *region)
 {
 	return atomic_load_explicit(&region->live_bytes, memory_order_acquire);
@@ -69,7 +69,8 @@ struct memory_region *memory_region_find(struct memory *memory, const void *addr
 	return NULL;
 }
 
-/* A region that came to nothing keeps its place, so that its offsets never mean anything else. */
+/* A region that could not be registered keeps its place, so that its offsets never mean anything
+ * else. */
 struct memory_region *memory_region_add(struct memory *memory, void *address,
 					const struct memory_region_name *name)
 {
@@ -90,7 +91,7 @@ struct memory_region *memory_region_add(struct memory *memory, void *address,
 	struct memory_region *region = &memory->regions[count];
 	region->address = address;
 	region->name = *name;
-	/* A page between any two, so that no range reaches from one into the next. */
+	/* A page between any two regions, so that no range reaches from one into the next. */
 	region->name.offset = offset + memory->page_bytes;
 	atomic_store_explicit(&memory->region_count, count + 1, memory_order_release);
 	lock_memory_release(&memory->lock);
@@ -114,7 +115,7 @@ struct ranks memory_region_peers(const struct memory_region *region)
 	return peers;
 }
 
-/* Whether all of these have mapped it; NULL: all that there are. */
+/* Whether all of `peers` have mapped the region; NULL: all ranks that there are. */
 static bool have_mapped(const struct memory_region *region, const struct ranks *peers)
 {
 	uint64_t lack = 0;
@@ -124,7 +125,8 @@ static bool have_mapped(const struct memory_region *region, const struct ranks *
 	return lack == 0;
 }
 
-/* False, after a message, if operations use it. Of two threads that remove it one gets true. */
+/* False, after a message, if operations use the region. Of two threads that remove it one gets
+ * true. */
 static bool close_device(struct memory_region *region)
 {
 	uint32_t users = 0;
@@ -257,8 +259,8 @@ void memory_regions(struct memory *memory, uint64_t *count, uint64_t *bytes)
 
 /* ---- of peers ---- */
 
-static ls_status cannot_map(int rank, const struct memory_region_name *name, const char *why,
-			    int error)
+static ls_status say_cannot_map(int rank, const struct memory_region_name *name, const char *why,
+				int error)
 {
 	MESSAGE_SAY(MESSAGE_MEMORY_PEER_REGION, rank, (int)name->pid, why, strerror(error));
 	if (error == ENOMEM || error == EMFILE || error == ENFILE)
@@ -266,7 +268,8 @@ static ls_status cannot_map(int rank, const struct memory_region_name *name, con
 	return error == EACCES || error == EPERM || error == ENOENT ? LS_UNSUPPORTED : LS_SYSTEM;
 }
 
-/* Its descriptor belongs to the peer; what it opens must be the file that the peer has named. */
+/* Opens a descriptor that belongs to the peer. What this opens must be the file that the peer has
+ * named. */
 static int open_named(const struct memory_region_name *name)
 {
 	char path[64];
@@ -324,10 +327,10 @@ static ls_status add_region(struct memory_view *view, int rank,
 		return LS_OK;
 	if (count == MEMORY_REGIONS || name->bytes == 0 || name->offset < view->bytes ||
 	    __builtin_add_overflow(name->offset, name->bytes, &end))
-		return cannot_map(rank, name, "check", EINVAL);
+		return say_cannot_map(rank, name, "check", EINVAL);
 	void *base = map_named(name, &step);
 	if (base == MAP_FAILED)
-		return cannot_map(rank, name, step, errno);
+		return say_cannot_map(rank, name, step, errno);
 	view->regions[count] = (struct memory_region_view){base, name->offset, name->bytes};
 	atomic_store_explicit(&view->region_count, count + 1, memory_order_release);
 	return LS_OK;

@@ -19,8 +19,8 @@
 
 enum {
 	MEMORY_REGIONS = 64, /* of one rank, over the life of the world group */
-	/* Before Linux 6.11 that check takes as long as a copy of this many bytes, in a program
-	 * with a few hundred mappings; there shorter buffers are treated as plain. */
+	/* Before Linux 6.11 the check takes as long as a copy of this many bytes, in a program with
+	 * a few hundred mappings; there shorter buffers are treated as plain. */
 	MEMORY_LONG_LOOK_BYTES = 1 << 20,
 };
 #define MEMORY_REGION_CLOSED UINT32_MAX
@@ -35,13 +35,14 @@ struct memory_region_name {
 };
 
 /* A region of this rank. Written once, by the thread that registers it; read by any thread.
- * live_bytes > 0 only while it is registered. Both fields only fall; registered with live_bytes 0:
- * a check has found it unmapped. */
+ * live_bytes > 0 only while the region is registered. The fields `registered` and live_bytes only
+ * fall. Registered with live_bytes 0: a check has found the region unmapped. */
 struct memory_region {
-	/* The device's, whose memory it is; peers never see it. NULL: host memory. */
+	/* The driver of the device whose memory this is; peers never see such memory. NULL: host
+	 * memory. */
 	struct driver *driver;
-	/* Of a device: buffers of operations in flight that lie in it; MEMORY_REGION_CLOSED once it
-	 * is removed. */
+	/* Of a device: how many buffers of operations in flight lie in the region;
+	 * MEMORY_REGION_CLOSED once it is removed. */
 	_Atomic uint32_t users;
 	_Atomic bool registered;   /* from memory_region_show to memory_region_remove */
 	_Atomic size_t live_bytes; /* 0: buffers in it are plain */
@@ -74,9 +75,9 @@ struct memory_region *memory_region_find(struct memory *memory, const void *addr
  * memory_region_show. NULL, with a message: this rank has had MEMORY_REGIONS regions. */
 struct memory_region *memory_region_add(struct memory *memory, void *address,
 					const struct memory_region_name *name);
-/* Notes that these peers have mapped it, too; NULL: all. */
+/* Notes that these peers have mapped the region, too; NULL: all. */
 void memory_region_show(struct memory_region *region, const struct ranks *peers);
-/* Those that have. */
+/* The peers that have mapped it. */
 struct ranks memory_region_peers(const struct memory_region *region);
 /* Ends the registration at `address`, even if a check has found it unmapped before. False: nothing
  * was registered there; or, with a message, it is a device's memory on which an operation is in
@@ -85,12 +86,12 @@ bool memory_region_remove(struct memory *memory, const void *address);
 
 /* Registers memory of a device, which the processor never touches. From now on calls take buffers
  * that lie in it: collectives of any sort, and ls_send and ls_recv. Sends and receives that outlive
- * their call refuse such a buffer with LS_BAD_ARGUMENT. The memory is not freed, and the driver not
- * closed, before memory_region_remove has returned true. NULL, with a message: this rank has had
- * MEMORY_REGIONS regions. */
+ * their call refuse such a buffer with LS_BAD_ARGUMENT. The caller neither frees the memory nor
+ * closes the driver before memory_region_remove has returned true. NULL, with a message: this rank
+ * has had MEMORY_REGIONS regions. */
 struct memory_region *memory_region_add_device(struct memory *memory, void *address, size_t bytes,
 					       struct driver *driver);
-/* The region of a device in which all of this lies; it cannot be removed before
+/* The region of a device in which all these bytes lie; nobody can remove it before
  * memory_region_release. NULL: host memory. Does not block; any thread. */
 struct memory_region *memory_region_hold(struct memory *memory, const void *address, size_t bytes);
 /* NULL: does nothing. */

@@ -52,9 +52,9 @@ void memory_view_close(struct memory_view *view)
 	*view = (struct memory_view){.place = 0};
 }
 
-/* The newest mapping reaches `wanted` bytes afterwards. Each is twice as large as the one before at
- * least, so there are few, and the last one is as large as all others together. */
-static bool grow(struct memory_view *view, size_t wanted) LOCK_REQUIRES(memory)
+/* Makes the newest mapping reach `wanted` bytes. Each mapping is at least twice as large as the one
+ * before, so there are few, and the last one is as large as all others together. */
+static bool grow_view(struct memory_view *view, size_t wanted) LOCK_REQUIRES(memory)
 {
 	struct memory_mapping *last = &view->mappings[view->mapping_count - 1];
 	size_t mapped = last->bytes;
@@ -81,7 +81,7 @@ void *memory_view_at(struct memory_view *view, uint64_t offset, uint64_t bytes)
 		return memory_region_view_at(view, offset, bytes);
 	if (offset + bytes > atomic_load_explicit(&view->mapped, memory_order_acquire)) {
 		lock_memory_acquire(&view->lock);
-		bool grown = grow(view, offset + bytes);
+		bool grown = grow_view(view, offset + bytes);
 		lock_memory_release(&view->lock);
 		if (!grown)
 			return NULL;
