@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The snapshot. Its order makes it a proof: it reads which ranks are dead or have left, all wait
- * slots, every awaited word, then the slots again. A dead rank, or one that left, stores no word
- * after that word was read; a thread in the same wait before and after has waited throughout. */
+ * slots, every awaited word, then the slots again. A rank that is dead or has left stores no word
+ * after that word was read. A thread in the same wait before and after has waited throughout. */
 #include "diagnose/facts.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 struct sources {
 	const struct diagnose_source **by_rank; /* [size of the job], and so are the others */
 	const struct trace_view **traces;
-	bool *shares; /* it is a thread of a process that other ranks are threads of, too */
+	bool *shares; /* the rank is a thread of a process that other ranks are threads of, too */
 	struct place {
 		int pid, rank;
 	} * places;
@@ -55,7 +55,8 @@ static void look_at_rank(const struct diagnose_source *source, struct diagnose_r
 		uint32_t space = __atomic_load_n(&header->pid_space, __ATOMIC_RELAXED);
 		foreign = space != 0 && space != fork_pid_space();
 	}
-	/* In another PID namespace the number is another process', and says nothing of this one. */
+	/* In another PID namespace the number belongs to another process, and says nothing of this
+	 * rank's. */
 	if (rank->process == DIAGNOSE_UNKNOWN && !source->host)
 		diagnose_look_process(foreign ? 0 : rank->pid, rank);
 }
@@ -82,7 +83,7 @@ static void look_at_slots(const struct trace_view *trace, struct diagnose_rank *
 		memset(thread, 0, sizeof *thread);
 		thread->slot = (uint32_t)i;
 		thread->stable = trace_read_slot(trace, i, &thread->wait, &thread->epoch);
-		/* Torn, or taken and not written yet: some thread that does something. */
+		/* Torn, or taken and not written yet: the thread is doing something. */
 		if (!thread->stable || thread->wait.state == WAIT_UNUSED)
 			thread->wait.state = WAIT_OUTSIDE;
 		if (thread->wait.edge_count > WAIT_EDGE_MAX)
@@ -104,7 +105,8 @@ const _Atomic uint64_t *diagnose_find_word(const struct diagnose_source *const *
 	return (const void *)((const unsigned char *)source->segment + offset);
 }
 
-/* What such a rank has sent may be under way; diagnose_check_traffic sees to that later. */
+/* Whether the rank is on another host. What such a rank has sent may be under way;
+ * diagnose_check_traffic sees to that later. */
 static bool is_far(const struct diagnose_source *source)
 {
 	return source && !source->trace && source->host;
@@ -134,7 +136,8 @@ static void note_others(struct diagnose_thread *thread, const struct wait_edge *
 	thread->others_unclear |= !ranks_is_one(edge->peer);
 }
 
-/* Of an alternative that is there already another word may be left out: then less is ruled out. */
+/* Whether the wait has a word of this alternative already. Then another word of it may be left out,
+ * which only rules out less. */
 static bool has_alternative(const struct wait_slot_body *wait, uint16_t alternative)
 {
 	for (uint32_t i = 0; alternative && i < wait->edge_count; i++)
@@ -144,10 +147,10 @@ static bool has_alternative(const struct wait_slot_body *wait, uint16_t alternat
 	return false;
 }
 
-/* One edge represents all words with the same peer, operation and answer; and one all words of
- * other threads' operations, because their peers have been noted. The judge needs no more than
- * that. False: the thread has no space for another edge. */
-static bool keep(struct diagnose_thread *thread, const struct wait_edge *edge, bool there)
+/* One edge represents all words with the same peer, operation and answer; and one edge represents
+ * all words of other threads' operations, because their peers have been noted. The judge needs no
+ * more than that. False: the thread has no space for another edge. */
+static bool keep_edge(struct diagnose_thread *thread, const struct wait_edge *edge, bool there)
 {
 	struct wait_slot_body *wait = &thread->wait;
 	uint32_t i = 0;
@@ -168,8 +171,8 @@ static bool keep(struct diagnose_thread *thread, const struct wait_edge *edge, b
 	return true;
 }
 
-/* A wait with more words than a slot has: all are looked at, and summed up. If they are not all
- * shown it says nothing. */
+/* Looks at a wait with more words than a slot has, and sums all of them up. If the wait table does
+ * not show all words, the wait says nothing. */
 static void look_at_many(const struct diagnose_source *const *by_rank, int size, int r,
 			 struct diagnose_thread *thread)
 {
@@ -183,7 +186,8 @@ static void look_at_many(const struct diagnose_source *const *by_rank, int size,
 	for (int page = 0; (count = trace_read_words(trace, &whole, page, edges)) > 0; page++)
 		for (int i = 0; i < count; i++) {
 			note_others(thread, &edges[i], r);
-			if (!keep(thread, &edges[i], word_is_satisfied(by_rank, size, &edges[i])))
+			if (!keep_edge(thread, &edges[i],
+				       word_is_satisfied(by_rank, size, &edges[i])))
 				thread->stable = false;
 		}
 }
@@ -215,8 +219,8 @@ static bool is_closing(const struct diagnose_closing *closing, uint32_t group)
 	return false;
 }
 
-/* Whether the thread's wait is about to end because its group does: it has failed, or somebody else
- * is explaining why. */
+/* Whether the thread's wait is about to end because its group does: the group has failed, or
+ * another rank is explaining why it does. */
 static void look_at_end(const struct sources *sources, int size, const struct diagnose_rank *rank,
 			struct diagnose_thread *thread)
 {
@@ -267,8 +271,8 @@ static bool is_one_process(const struct diagnose_rank *rank, const struct diagno
 	       (!rank->known || strcmp(rank->host, other->host) == 0);
 }
 
-/* Ranks that are threads of one process: whose its other threads are, nobody knows. On another host
- * the same number is another process. */
+/* Finds ranks that are threads of one process. To which rank the other threads of such a process
+ * belong, nobody knows. On another host the same number is another process. */
 static void find_shared(const struct diagnose_job *job, struct place *places, bool *out)
 {
 	for (int r = 0; r < job->size; r++)
@@ -288,7 +292,7 @@ static void find_shared(const struct diagnose_job *job, struct place *places, bo
 	}
 }
 
-static void look(const struct sources *sources, struct diagnose_job *job)
+static void look_at_all(const struct sources *sources, struct diagnose_job *job)
 {
 	const struct trace_view *const *traces = sources->traces;
 	int size = job->size;
@@ -327,8 +331,7 @@ static void look(const struct sources *sources, struct diagnose_job *job)
 	job->now_ns = clock_now_ns();
 }
 
-/* Those that are stuck if all threads sleep that are outside, and all ranks on other hosts are
- * stuck. */
+/* The ranks that are stuck if all threads outside sleep, and all ranks on other hosts are stuck. */
 static struct ranks find_likely(struct diagnose_job *job, const struct ranks *far)
 {
 	for (int r = 0; r < job->size; r++)
@@ -340,9 +343,9 @@ static struct ranks find_likely(struct diagnose_job *job, const struct ranks *fa
 	return likely;
 }
 
-/* What seems to be stuck is so only if the threads that no wait table shows in a wait have done
- * nothing all the time. To look at those is slow, so it is done only then, around a second look at
- * all else. */
+/* Ranks that seem to be stuck are so only if their threads that no wait table shows in a wait have
+ * done nothing all the time. To look at such threads is slow. So this looks only at those of ranks
+ * that seem to be stuck, before and after a second look at all else. */
 static void look_closely(const struct sources *sources, struct diagnose_job *job)
 {
 	struct diagnose_look *before = sources->before;
@@ -355,7 +358,7 @@ static void look_closely(const struct sources *sources, struct diagnose_job *job
 	}
 	if (!ranks_any(&seen))
 		return;
-	look(sources, job);
+	look_at_all(sources, job);
 	struct ranks late =
 		find_likely(job, &sources->far); /* whose threads have not been seen before */
 	ranks_drop(&late, &stuck);
@@ -413,7 +416,7 @@ void diagnose_collect(const struct diagnose_source *sources, int count,
 {
 	struct sources all = {.closing = closing};
 	if (sources_init(&all, sources, count, job->size)) {
-		look(&all, job);
+		look_at_all(&all, job);
 		look_closely(&all, job);
 	} else {
 		diagnose_job_clear(job, job->size);

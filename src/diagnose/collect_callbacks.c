@@ -34,7 +34,7 @@ static bool has_unspared(const struct diagnose_job *job,
 	return false;
 }
 
-/* It has failed, or somebody is about to say why. */
+/* Whether the group has failed, or a rank is about to say why. */
 static bool is_ending(const struct diagnose_job *job, const struct diagnose_source *const *by_rank,
 		      const struct trace_view *trace, int at)
 {
@@ -47,7 +47,7 @@ static bool is_ending(const struct diagnose_job *job, const struct diagnose_sour
 	const _Atomic uint64_t *claim = diagnose_find_word(by_rank, job->size, owner, claim_at);
 	const _Atomic uint64_t *cause = diagnose_find_word(by_rank, job->size, owner, cause_at);
 	if (cause_at == 0 || !claim || !cause)
-		return false; /* nor is its failure seen for threads that wait in it */
+		return false; /* nor is the group's failure seen for threads that wait in it */
 	uint32_t holder = (uint32_t)atomic_load_explicit(claim, memory_order_acquire);
 	if (wait_has_failed(atomic_load_explicit(cause, memory_order_acquire)))
 		return true;
@@ -57,7 +57,8 @@ static bool is_ending(const struct diagnose_job *job, const struct diagnose_sour
 	return process != DIAGNOSE_DEAD && process != DIAGNOSE_STOPPED;
 }
 
-/* A thread that waits in a group may go on when a message of it beside the thread is late. */
+/* Marks the threads that wait in a group: they may go on when a nonblocking message of the group
+ * reaches its time limit. */
 static void set_limited(struct diagnose_rank *rank, uint32_t id)
 {
 	for (uint32_t i = 0; i < rank->thread_count; i++)

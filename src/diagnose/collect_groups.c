@@ -7,7 +7,7 @@
 #include "base/seqlock.h"
 #include "diagnose/facts.h"
 
-/* Acquire: the last look at the id stays behind them. */
+/* Acquire: the last look at the id stays behind these loads. */
 #define GET(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 
 /* False if the entry is not used, or was changed meanwhile. */
@@ -52,7 +52,7 @@ const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank,
 	return NULL;
 }
 
-/* Only if all of them are ranks of the job. */
+/* Adds the members only if all of them are ranks of the job. */
 static void add_members(struct diagnose_job *job, const struct diagnose_group *group,
 			const struct ranks *members)
 {
@@ -62,7 +62,7 @@ static void add_members(struct diagnose_job *job, const struct diagnose_group *g
 		diagnose_add_members(job, group->id, members);
 }
 
-/* NULL: there is no such group, or no room (*full), or it is there already. */
+/* NULL: there is no such group, or no room (*full), or the rank has it already. */
 static struct diagnose_group *add_group(const struct trace_view *trace, uint32_t id,
 					struct diagnose_job *job, struct diagnose_rank *rank,
 					bool *full)
@@ -97,7 +97,7 @@ static bool is_wanted(const struct wanted *wanted, uint32_t id)
 	return false;
 }
 
-/* In which the threads of a rank wait just now. False: there are too many. */
+/* Adds the groups in which the threads of a rank wait just now. False: there are too many. */
 static bool want_waiting(const struct trace_view *trace, struct wanted *wanted)
 {
 	for (int i = 0; i < WAIT_SLOT_MAX; i++) {
@@ -113,7 +113,7 @@ static bool want_waiting(const struct trace_view *trace, struct wanted *wanted)
 	return true;
 }
 
-/* Those of one rank that are wanted. */
+/* Copies the wanted groups of one rank. */
 static void add_wanted(const struct trace_view *trace, const struct wanted *wanted,
 		       struct diagnose_job *job, struct diagnose_rank *rank)
 {
@@ -125,7 +125,7 @@ static void add_wanted(const struct trace_view *trace, const struct wanted *want
 		struct diagnose_group *group = add_group(trace, id, job, rank, &full);
 		if (group)
 			group->closed = group->state == TRACE_GROUP_CLOSED;
-		/* Whether a wait in it is about to end is not known. */
+		/* Whether a wait in that group is about to end is not known. */
 		rank->incomplete |= full;
 	}
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The operations of a snapshot: which records of a trace are kept, and one more that somebody asks
- * for later. */
+ * The operations of a snapshot: which records of a trace the snapshot keeps, and one more that a
+ * caller asks for later. */
 #include <math.h>
 #include <string.h>
 
@@ -45,8 +45,9 @@ static void select_records(const struct trace_view *trace, const struct diagnose
 		if (rank->threads[i].wait.state != WAIT_OUTSIDE &&
 		    trace_read(trace, rank->threads[i].wait.record, &record, &step))
 			select_record(out, record.index);
-	/* By place and not by index: a running record keeps its place, however old. But places that
-	 * have never been written are not looked at: to read them takes most of a look's time. */
+	/* This goes by place and not by index: a running record keeps its place, however old it is.
+	 * It skips places that have never been written: to read them takes most of a look's
+	 * time. */
 	for (uint64_t i = 0; i < SCAN_MAX && i < trace->ring_records && i < newest; i++) {
 		if (!trace_read_at(trace, (newest - i) & (trace->ring_records - 1), &record, &step))
 			continue;
@@ -59,14 +60,14 @@ static void select_records(const struct trace_view *trace, const struct diagnose
 	}
 	for (int i = 0; i < collective_count; i++)
 		select_record(out, collectives[i]);
-	/* Of messages beside the caller there may be more than there is room for. */
+	/* There may be more messages that run beside their caller than there is room for. */
 	for (int i = 0; i < running_count; i++)
 		select_record(out, running[i]);
 	for (int i = 0; i < other_count; i++)
 		select_record(out, others[i]);
 }
 
-/* The writer's rate is not trusted: what makes no sense gives 0, unknown. */
+/* Does not trust the writer's rate: what makes no sense gives 0, unknown. */
 static uint64_t ticks_to_ns(const struct clock_rate *rate, uint64_t ticks)
 {
 	double ns = (double)(int64_t)(ticks - rate->ticks) * rate->ns_per_tick;
@@ -76,7 +77,7 @@ static uint64_t ticks_to_ns(const struct clock_rate *rate, uint64_t ticks)
 	return clock_ticks_to_ns(rate, ticks);
 }
 
-/* False: it is gone. */
+/* False: the record is gone. */
 static bool copy_record(const struct trace_view *trace, struct diagnose_job *job, uint64_t index,
 			struct diagnose_record *record)
 {
@@ -117,7 +118,7 @@ static bool is_waited_in(const struct diagnose_rank *rank, const struct diagnose
 
 /* The place of a message that nobody will miss: the oldest that is over, else the oldest that runs
  * beside its caller; -1: there is none. */
-static int dispensable(const struct diagnose_rank *rank)
+static int find_dispensable(const struct diagnose_rank *rank)
 {
 	int running = -1;
 	for (int i = (int)rank->record_count - 1; i >= 0; i--) {
@@ -132,11 +133,11 @@ static int dispensable(const struct diagnose_rank *rank)
 	return running;
 }
 
-/* At its place, newest first. False: all others matter more. */
-static bool insert(struct diagnose_rank *rank, const struct diagnose_record *added)
+/* Inserts the record at its place, newest first. False: all others matter more. */
+static bool insert_record(struct diagnose_rank *rank, const struct diagnose_record *added)
 {
 	if (rank->record_count == DIAGNOSE_RECORD_MAX) {
-		int place = dispensable(rank);
+		int place = find_dispensable(rank);
 		if (place < 0)
 			return false;
 		rank->record_count--;
@@ -160,7 +161,7 @@ uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
 	uint64_t index = trace_index(source->trace, low);
 	if (diagnose_record_at(rank, index))
 		return index;
-	if (!copy_record(source->trace, job, index, &added) || !insert(rank, &added))
+	if (!copy_record(source->trace, job, index, &added) || !insert_record(rank, &added))
 		return 0;
 	return index;
 }
@@ -173,9 +174,9 @@ void diagnose_add_entered(const struct diagnose_source *source, const struct tra
 	diagnose_translate(source->trace, job, &added);
 	added.record.state = TRACE_RUNNING;
 	added.record.site = TRACE_NO_SITE;
-	/* The index that it would have had, so it is the newest. */
+	/* The index that the record would have had, so it is the newest. */
 	added.record.index = 1 + (rank->record_count ? rank->records[0].record.index : 0);
-	if (!insert(rank, &added))
+	if (!insert_record(rank, &added))
 		return;
 	for (uint32_t i = 0; i < rank->group_count; i++)
 		if (rank->groups[i].id == entered->group)

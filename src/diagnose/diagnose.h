@@ -99,8 +99,8 @@ struct diagnose_rank {
 	 * dead or has left. */
 	bool idle, has_callbacks, calls_back;
 	bool serial; /* its sends begin one after the other */
-	/* The threads that are in no wait table, and in which sleep, if they slept all the time; 0:
-	 * that is not known; 1: they are nobody's (threads of several ranks). */
+	/* A hash of the threads that are in no wait table, and of their sleep, if they slept all
+	 * the time. 0: that is not known; 1: these threads may belong to any of several ranks. */
 	uint64_t sleep;
 	/* proved: the thread that `python` is about waits forever for a mutex of the program */
 	bool is_kept;
@@ -171,11 +171,11 @@ const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job,
 
 /* ---- ranks on other hosts ---- Each host looks at its own ranks, twice; the second time only
  * after all hosts have looked once. A thread that is in the same wait both times was in it at the
- * moment between, as were those of all hosts. What a rank has stored by then for one on another
- * host has arrived there if nothing is under way from the one to the other (diagnose_traffic): then
- * the words that the other rank sees are true. */
+ * moment between, which is the same for the threads of all hosts. What a rank has stored by then
+ * for a rank on another host has arrived there if nothing is under way from the one to the other
+ * (diagnose_traffic). Then the words that the other rank sees are true. */
 
-/* What one rank has exchanged with those on other hosts; see struct transport_traffic. Read
+/* What one rank has exchanged with ranks on other hosts; see struct transport_traffic. Read
  * `arrived` before the words. */
 struct diagnose_traffic {
 	uint64_t posted[RANKS_WORLD_MAX], arrived[RANKS_WORLD_MAX];
@@ -192,13 +192,13 @@ void diagnose_confirm(struct diagnose_job *second, const struct diagnose_job *fi
  * by rank. */
 void *diagnose_pack(const struct diagnose_job *job, const struct ranks *here,
 		    const struct diagnose_traffic *traffic, size_t *bytes);
-/* Adds those ranks to a job, with times as of this host's clock; not those of `here`. A job without
- * a time gets that of the block, whose clock counts then. False: the block is not one that
- * diagnose_pack makes; then nothing of the job may be used. */
+/* Adds the ranks of a block to a job, except those of `here`, with times as of this host's clock. A
+ * job without a time gets the time of the block, whose clock counts then. False: the block is not
+ * one that diagnose_pack makes; then nothing of the job may be used. */
 LS_CHECKED bool diagnose_unpack(struct diagnose_job *job, const struct ranks *here,
 				const void *block, size_t bytes, struct diagnose_traffic *traffic);
-/* Once all ranks are there: those to which something may be under way prove nothing. hosts: of each
- * rank. */
+/* Call once the job has all ranks: those to which something may be under way prove nothing. hosts:
+ * the host of each rank. */
 void diagnose_check_traffic(struct diagnose_job *job, const uint16_t *hosts,
 			    const struct diagnose_traffic *traffic);
 
@@ -210,7 +210,7 @@ struct diagnose_source {
 	const struct trace_view *trace; /* NULL: not readable */
 	const void *segment;            /* its transport segment; NULL: not readable */
 	size_t segment_bytes;
-	const char *host; /* on which it is, if that is another one; NULL: its trace says it */
+	const char *host; /* the rank's host, if that is another one; NULL: its trace says it */
 	/* What the launcher or a pidfd already knows; DIAGNOSE_UNKNOWN: read /proc. */
 	enum diagnose_process process;
 	int signal, exit_code;
@@ -287,8 +287,8 @@ enum { /* fields of a mismatch */
        DIAGNOSE_REDUCE = 8,
        DIAGNOSE_ROOT = 16,
        DIAGNOSE_PAIR = 32, /* between a send and its receive */
-       /* one rank sends another rank more or less than it expects, in an operation with counts for
-        * each rank */
+       /* one rank sends another rank more or less than that rank expects, in an operation with
+        * counts for each rank */
        DIAGNOSE_EXCHANGE = 64,
 };
 

@@ -96,7 +96,8 @@ const struct diagnose_set *diagnose_sets(const struct diagnose_job *job)
 	return (const struct diagnose_set *)((uintptr_t)job + sets_at(job->size));
 }
 
-/* The place of a group, or the free one where it belongs; NULL: all are taken by others. */
+/* The place of a group, or the free place where the group belongs; NULL: other groups have all
+ * places. */
 static struct diagnose_set *find_set(const struct diagnose_job *job, uint32_t id)
 {
 	struct diagnose_set *sets = (struct diagnose_set *)((uintptr_t)job + sets_at(job->size));
@@ -168,7 +169,7 @@ const struct ranks *diagnose_gone_again(const struct diagnose_job *job, uint32_t
 bool diagnose_has_failed(const struct diagnose_rank *rank)
 {
 	const struct diagnose_record *last = diagnose_newest(rank);
-	/* It ended by itself before it had a group, so ls_group_open is what has failed. */
+	/* The rank ended by itself before it had a group, so ls_group_open is what has failed. */
 	if (!last && rank->known && rank->group_count == 0 && rank->process == DIAGNOSE_DEAD)
 		return rank->signal == 0 && rank->exit_code > 0;
 	return last && last->record.state == TRACE_FAILED &&
@@ -182,7 +183,7 @@ static bool is_satisfied(const struct diagnose_job *job, const struct diagnose_t
 	return peer < 0 || peer >= job->size || (thread->satisfied >> edge & 1);
 }
 
-/* Whether somebody else is about to end the thread's wait. A dead or stopped rank is not. */
+/* Whether another rank is about to end the thread's wait. A dead or stopped rank is not. */
 static bool is_about_to_end(const struct diagnose_job *job, const struct diagnose_thread *thread)
 {
 	uint32_t closing_rank = thread->closing_rank;
@@ -192,8 +193,9 @@ static bool is_about_to_end(const struct diagnose_job *job, const struct diagnos
 	return process != DIAGNOSE_DEAD && process != DIAGNOSE_STOPPED;
 }
 
-/* One of the words is that a collective is over here, which another thread of the rank runs: that
- * one, the next after `last`; NULL: none is seen to run it, and then one may be about to. */
+/* A thread may wait until a collective is over that another thread of its rank runs. Returns the
+ * next thread after `last` that runs it. NULL: no thread is seen to run it, and one may be about
+ * to. */
 static const struct diagnose_thread *next_running(const struct diagnose_job *job,
 						  const struct diagnose_thread *thread,
 						  const struct diagnose_thread *last)
@@ -211,7 +213,8 @@ static const struct diagnose_thread *next_running(const struct diagnose_job *job
 	return NULL;
 }
 
-/* Whether it is such a word. */
+/* Whether word i says that a collective is over that another thread of the rank runs
+ * (next_running). */
 static bool is_run_here(const struct diagnose_job *job, const struct diagnose_thread *thread,
 			uint32_t i)
 {
@@ -221,8 +224,8 @@ static bool is_run_here(const struct diagnose_job *job, const struct diagnose_th
 	       next_running(job, thread, NULL);
 }
 
-/* Of words that it would see to for others none is a need of its own, but it is not blocked if one
- * of them is there. */
+/* Words of other threads' operations are no needs of this thread. But it is not blocked if one of
+ * these words has come, because it would act on that. */
 static bool is_blocked(const struct diagnose_job *job, const struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;

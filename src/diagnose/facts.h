@@ -44,7 +44,7 @@ bool diagnose_has_failed(const struct diagnose_rank *rank);
  * certainly blocked: both reads found the same wait, and its condition was false in between. */
 struct ranks diagnose_thread_needs(const struct diagnose_job *job,
 				   const struct diagnose_thread *thread);
-/* Whether there are any. */
+/* Whether the thread waits for any rank. */
 bool diagnose_waits(const struct diagnose_job *job, const struct diagnose_thread *thread);
 /* Whether the thread is certainly blocked, and its wait can never succeed if the `silent` ranks do
  * nothing more. If all words are needed, one that will not come is enough; if any word suffices,
@@ -58,8 +58,8 @@ bool diagnose_is_armed(const struct diagnose_thread *thread);
  * whose slots are stale. */
 struct ranks diagnose_rank_needs(const struct diagnose_job *job, int rank);
 
-/* For each rank the ranks whose threads name it in any word: what holds of them may change when it
- * changes. On the heap; NULL without memory. */
+/* For each rank the ranks whose threads name it in any word: what holds of those may change when
+ * the named rank changes. On the heap; NULL without memory. */
 struct ranks *diagnose_find_waiters(const struct diagnose_job *job);
 /* The ranks that wait for any of `ranks`; all ranks if `waiters_on` is NULL. */
 struct ranks diagnose_waiters_on(const struct ranks *waiters_on, int size,
@@ -112,7 +112,7 @@ static inline uint64_t diagnose_hash_of(const struct diagnose_look *look)
 	hash = (hash ^ look->outside_sleep) * UINT64_C(0x9e3779b97f4a7c15);
 	return (hash ^ look->outside ^ (uint64_t)look->idle << 32) | 1;
 }
-/* The source has a trace. */
+/* Call for a source that has a trace. */
 struct diagnose_look diagnose_look_threads(const struct diagnose_source *source);
 /* Marks the threads of these slots (bit i: slot i) as asleep outside. */
 void diagnose_set_asleep(struct diagnose_rank *rank, uint32_t slots);
@@ -138,9 +138,9 @@ void diagnose_look_at_callbacks(const struct diagnose_source *const *by_rank,
 
 /* ---- collect_groups.c ---- */
 
-/* Adds the members of a group to the job, unless they are there or the job has no room. */
 /* The hash table of groups' members. */
 const struct diagnose_set *diagnose_sets(const struct diagnose_job *job);
+/* Adds the members of a group to the job, unless they are there or the job has no room. */
 void diagnose_add_members(struct diagnose_job *job, uint32_t id, const struct ranks *members);
 /* NULL: as far as the job shows, the rank is not in such a group. */
 const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank, uint32_t id);
@@ -188,7 +188,7 @@ const struct diagnose_record *diagnose_find_receive(const struct diagnose_job *j
 
 /* ---- judge_cycle.c ---- */
 
-/* So many hops of a cycle texts look at. */
+/* Texts look at so many hops of a cycle. */
 enum { DIAGNOSE_HOP_MAX = 64 };
 
 struct diagnose_hop {
@@ -212,8 +212,9 @@ int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hop
 
 /* ---- judge_missing.c ---- */
 
-/* Which ranks each rank waits for. The hint adds its own rank, which has just given up waiting, so
- * that its slot is empty. A hint without a record comes from a rank that was only looking. */
+/* Which ranks each rank waits for. The hint adds the rank that gives it. That rank has just given
+ * up waiting, so its slot is empty. A hint without a record comes from a rank that was only
+ * looking. */
 struct diagnose_needs {
 	int hint_rank;                             /* -1: no hint */
 	const struct diagnose_record *hint_record; /* the operation that it gave up; NULL: none */
@@ -235,7 +236,7 @@ struct ranks diagnose_find_gone(const struct diagnose_job *job, const struct dia
 void diagnose_find_late(const struct diagnose_job *job, const struct diagnose_needs *needs,
 			uint32_t group, struct ranks *stopped, struct ranks *late);
 /* For a collective that has been given up: members that are stopped and have not done their part of
- * it, if those of `late`, which it seemed to wait for, may only wait themselves. */
+ * it, if the ranks of `late`, which the collective seemed to wait for, may only wait themselves. */
 struct ranks diagnose_find_behind(const struct diagnose_job *job,
 				  const struct diagnose_needs *needs, const struct ranks *late);
 
@@ -271,9 +272,9 @@ void diagnose_write_name(struct diagnose_writer *writer, const struct trace_reco
 void diagnose_write_tag(struct diagnose_writer *writer, int tag);
 /* " from rank 1 (tag 7)" for a receive, " from any rank (any tag)", nothing for a collective. */
 void diagnose_write_partner(struct diagnose_writer *writer, const struct trace_record *op);
-/* ", called from a.c:10", or nothing. */
 /* " behind its stream", and how far that is; nothing for an operation on no stream. */
 void diagnose_write_stream(struct diagnose_writer *writer, const struct trace_record *op);
+/* ", called from a.c:10", or nothing. */
 void diagnose_write_site(struct diagnose_writer *writer, const struct diagnose_record *record);
 /* "; its main thread is in load at data.py:88", or nothing. */
 void diagnose_write_python(struct diagnose_writer *writer, const struct diagnose_rank *rank);
@@ -285,7 +286,7 @@ void diagnose_write_named_call(struct diagnose_writer *writer, const struct diag
 			       const struct wait_slot_body *wait);
 /* "was killed by SIGKILL (9)", "exited with code 3", … */
 void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_rank *rank);
-/* It is on another host, so its trace is not seen here. */
+/* Whether the rank is on another host, so that its trace is not seen here. */
 static inline bool diagnose_is_far(const struct diagnose_rank *rank)
 {
 	return !rank->known && rank->host[0];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Snapshots of several hosts, made one: what makes them a proof is described in diagnose.h. */
+ * Snapshots of several hosts, made one. What makes them a proof: diagnose.h. */
 #include "diagnose/facts.h"
 
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static size_t rank_bytes(const struct diagnose_rank *rank)
 	       rank->record_count * sizeof rank->records[0] + sizeof(struct diagnose_traffic);
 }
 
-static unsigned char *put(unsigned char *to, const void *from, size_t bytes)
+static unsigned char *put_bytes(unsigned char *to, const void *from, size_t bytes)
 {
 	memcpy(to, from, bytes);
 	return to + bytes;
@@ -67,11 +67,11 @@ static unsigned char *put(unsigned char *to, const void *from, size_t bytes)
 static unsigned char *put_rank(unsigned char *to, const struct diagnose_rank *rank,
 			       const struct diagnose_traffic *traffic)
 {
-	to = put(to, rank, RANK_HEAD);
-	to = put(to, rank->groups, rank->group_count * sizeof rank->groups[0]);
-	to = put(to, rank->threads, rank->thread_count * sizeof rank->threads[0]);
-	to = put(to, rank->records, rank->record_count * sizeof rank->records[0]);
-	return put(to, traffic, sizeof *traffic);
+	to = put_bytes(to, rank, RANK_HEAD);
+	to = put_bytes(to, rank->groups, rank->group_count * sizeof rank->groups[0]);
+	to = put_bytes(to, rank->threads, rank->thread_count * sizeof rank->threads[0]);
+	to = put_bytes(to, rank->records, rank->record_count * sizeof rank->records[0]);
+	return put_bytes(to, traffic, sizeof *traffic);
 }
 
 void *diagnose_pack(const struct diagnose_job *job, const struct ranks *here,
@@ -92,10 +92,10 @@ void *diagnose_pack(const struct diagnose_job *job, const struct ranks *here,
 	unsigned char *block = malloc(*bytes), *to = block;
 	if (!block)
 		return NULL;
-	to = put(to, &pack, sizeof pack);
+	to = put_bytes(to, &pack, sizeof pack);
 	for (int i = 0; i < diagnose_set_max(job->size); i++)
 		if (sets[i].group)
-			to = put(to, &sets[i], sizeof sets[i]);
+			to = put_bytes(to, &sets[i], sizeof sets[i]);
 	RANKS_EACH (r, here)
 		to = put_rank(to, &job->ranks[r], &traffic[r]);
 	return block;
@@ -107,7 +107,7 @@ struct reader {
 	size_t left;
 };
 
-static bool get(struct reader *reader, void *out, size_t bytes)
+static bool get_bytes(struct reader *reader, void *out, size_t bytes)
 {
 	if (reader->left < bytes)
 		return false;
@@ -117,7 +117,7 @@ static bool get(struct reader *reader, void *out, size_t bytes)
 	return true;
 }
 
-static void shift(uint64_t *ns, uint64_t by)
+static void shift_time(uint64_t *ns, uint64_t by)
 {
 	if (*ns && *ns != CLOCK_NEVER)
 		*ns += by;
@@ -125,15 +125,15 @@ static void shift(uint64_t *ns, uint64_t by)
 
 static void shift_rank(struct diagnose_rank *rank, uint64_t by)
 {
-	shift(&rank->start_ns, by);
-	shift(&rank->left_ns, by);
+	shift_time(&rank->start_ns, by);
+	shift_time(&rank->left_ns, by);
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
-		shift(&rank->threads[i].wait.since_ns, by);
-		shift(&rank->threads[i].wait.deadline_ns, by);
+		shift_time(&rank->threads[i].wait.since_ns, by);
+		shift_time(&rank->threads[i].wait.deadline_ns, by);
 	}
 	for (uint32_t i = 0; i < rank->record_count; i++) {
-		shift(&rank->records[i].begin_ns, by);
-		shift(&rank->records[i].end_ns, by);
+		shift_time(&rank->records[i].begin_ns, by);
+		shift_time(&rank->records[i].end_ns, by);
 	}
 }
 
@@ -142,17 +142,17 @@ static bool get_rank(struct reader *reader, struct diagnose_job *job, const stru
 		     uint64_t by, struct diagnose_traffic *traffic)
 {
 	struct diagnose_rank head;
-	if (!get(reader, &head, RANK_HEAD) || head.rank < 0 || head.rank >= job->size ||
+	if (!get_bytes(reader, &head, RANK_HEAD) || head.rank < 0 || head.rank >= job->size ||
 	    ranks_have(here, head.rank) || job->ranks[head.rank].known ||
 	    head.group_count > DIAGNOSE_GROUP_MAX || head.thread_count > WAIT_SLOT_MAX ||
 	    head.record_count > DIAGNOSE_RECORD_MAX)
 		return false;
 	struct diagnose_rank *rank = &job->ranks[head.rank];
 	memcpy(rank, &head, RANK_HEAD);
-	if (!get(reader, rank->groups, rank->group_count * sizeof rank->groups[0]) ||
-	    !get(reader, rank->threads, rank->thread_count * sizeof rank->threads[0]) ||
-	    !get(reader, rank->records, rank->record_count * sizeof rank->records[0]) ||
-	    !get(reader, &traffic[head.rank], sizeof traffic[0]))
+	if (!get_bytes(reader, rank->groups, rank->group_count * sizeof rank->groups[0]) ||
+	    !get_bytes(reader, rank->threads, rank->thread_count * sizeof rank->threads[0]) ||
+	    !get_bytes(reader, rank->records, rank->record_count * sizeof rank->records[0]) ||
+	    !get_bytes(reader, &traffic[head.rank], sizeof traffic[0]))
 		return false;
 	shift_rank(rank, by);
 	return true;
@@ -163,7 +163,7 @@ bool diagnose_unpack(struct diagnose_job *job, const struct ranks *here, const v
 {
 	struct reader reader = {.at = block, .left = bytes};
 	struct pack pack;
-	if (!get(&reader, &pack, sizeof pack) || pack.magic != PACK_MAGIC ||
+	if (!get_bytes(&reader, &pack, sizeof pack) || pack.magic != PACK_MAGIC ||
 	    pack.size != job->size || pack.job != job->job)
 		return false;
 	if (!job->now_ns)
@@ -171,7 +171,7 @@ bool diagnose_unpack(struct diagnose_job *job, const struct ranks *here, const v
 	for (uint32_t i = 0; i < pack.set_count; i++) {
 		struct diagnose_set set;
 		struct ranks all = ranks_below(job->size);
-		if (!get(&reader, &set, sizeof set) || !ranks_are_in(&set.members, &all))
+		if (!get_bytes(&reader, &set, sizeof set) || !ranks_are_in(&set.members, &all))
 			return false;
 		if (set.group)
 			diagnose_add_members(job, set.group, &set.members);
@@ -184,8 +184,8 @@ bool diagnose_unpack(struct diagnose_job *job, const struct ranks *here, const v
 
 /* ---- what is under way ---- */
 
-/* A word of rank w that rank r may wait for. What goes the other way changes nothing for r: a rank
- * that is stopped takes nothing, and still is what others wait for. */
+/* Whether a word of rank w that rank r may wait for is under way. What goes the other way changes
+ * nothing for r: a rank that is stopped takes nothing, and still is what others wait for. */
 static bool has_words(const struct diagnose_traffic *traffic, int w, int r)
 {
 	return !traffic[w].is_served || traffic[w].posted[r] != traffic[r].arrived[w];
@@ -200,7 +200,7 @@ static bool is_kept_by_stopped(const struct diagnose_job *job,
 	       traffic[w].posted[r] - traffic[w].kept[r] == traffic[r].arrived[w];
 }
 
-/* A payload of rank w, whose end both learn by themselves. */
+/* Whether a payload of rank w is under way, whose end both ranks learn by themselves. */
 static bool has_payload(const struct diagnose_traffic *traffic, int w, int r)
 {
 	return traffic[r].begun[w] != traffic[r].fetched[w] || traffic[w].ahead[r] != 0 ||

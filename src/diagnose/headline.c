@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The first line of a report: which rank is the cause and why, and which ranks wait where. It looks
- * everything up in the job again. That may be a later snapshot than the judged one, so nothing need
- * be there. */
+ * everything up in the job again. The job may be a later snapshot than the judged one, so nothing
+ * need be there. */
 #include "diagnose/facts.h"
 
 #include <inttypes.h>
@@ -63,7 +63,7 @@ static const struct diagnose_record *mismatch_record(const struct diagnose_job *
 {
 	if (!(verdict->fields & DIAGNOSE_PAIR))
 		return diagnose_collective_at(&job->ranks[r], verdict->group, verdict->seq);
-	/* To itself: the receive has seen it. */
+	/* If a rank sends to itself: the receive has seen the difference. */
 	if (r == verdict->to)
 		return diagnose_find_receive(job, verdict);
 	return r == verdict->from ? diagnose_find_send(job, verdict) : NULL;
@@ -85,7 +85,8 @@ struct diagnose_part diagnose_part_of(const struct diagnose_job *job,
 	if (part.since_ns && (!culprit || verdict->cause == DIAGNOSE_DEADLOCK ||
 			      verdict->cause == DIAGNOSE_MISMATCH))
 		return part;
-	/* Nobody has waited for it: it has left before a collective, after the one before that. */
+	/* Nobody has waited for this rank: it has left before a collective, and after the one
+	 * before that. */
 	if (culprit && verdict->cause == DIAGNOSE_LEFT && verdict->seq && !verdict->record) {
 		like = diagnose_collective_at(rank, verdict->group, verdict->seq - 1);
 		if (like)

@@ -7,9 +7,9 @@
 
 enum { CLASS_MAX = 4 }; /* classes told in the first line */
 
-/* "count 999 and dtype float64"; without names "999 and float64". Of counts for each rank their
- * sum, "other counts per rank (999 in all)" and "1000 in all", which may be the same. Only what
- * differs and the operation has. False if nothing was written. */
+/* "count 999 and dtype float64"; without names "999 and float64". For counts per rank it writes
+ * their sum, "other counts per rank (999 in all)" and "1000 in all", which may be the same. Writes
+ * only fields that differ and that the operation has. False if nothing was written. */
 static bool write_values(struct diagnose_writer *writer, uint32_t fields, bool names,
 			 const struct trace_record *op)
 {
@@ -175,7 +175,7 @@ static void write_pair_sites(struct diagnose_writer *writer, const struct diagno
 }
 
 /* "rank 0 sends 10 float32 to rank 1 with tag 7 where rank 1 receives 9 float32", with both call
- * sites. All but these is what the message has said of itself. */
+ * sites. All but the call sites is what the message has said of itself. */
 static void write_pair(struct diagnose_writer *writer, const struct diagnose_job *job,
 		       const struct diagnose_verdict *verdict)
 {

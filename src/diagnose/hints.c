@@ -18,8 +18,9 @@ static void write_message(struct diagnose_writer *writer, const struct diagnose_
 
 enum { OTHER_TAG = 1, OTHER_SOURCE = 2, OTHER_GROUP = 4 }; /* the first is the likeliest slip */
 
-/* In what a message that lies with the rank differs from what is asked for. */
-static unsigned differences(const struct diagnose_message *message, const struct trace_record *asked)
+/* In which fields an unreceived message of the rank differs from what the rank asks for. */
+static unsigned fields_that_differ(const struct diagnose_message *message,
+				   const struct trace_record *asked)
 {
 	unsigned fields = 0;
 	if (asked->tag >= 0 && message->tag != asked->tag)
@@ -32,14 +33,14 @@ static unsigned differences(const struct diagnose_message *message, const struct
 }
 
 /* The message that differs from the receive in one field only. */
-static const struct diagnose_message *nearly(const struct diagnose_job *job, int rank,
-					     const struct trace_record *asked, unsigned *field)
+static const struct diagnose_message *find_nearly(const struct diagnose_job *job, int rank,
+						  const struct trace_record *asked, unsigned *field)
 {
 	const struct diagnose_message *best = NULL;
 	*field = 0;
 	for (int i = 0; i < job->message_count; i++) {
 		const struct diagnose_message *message = &job->messages[i];
-		unsigned fields = differences(message, asked);
+		unsigned fields = fields_that_differ(message, asked);
 		if (message->to != rank || __builtin_popcount(fields) != 1 ||
 		    (best && fields >= *field))
 			continue;
@@ -77,7 +78,7 @@ static bool hint_message(struct diagnose_writer *writer, const struct diagnose_j
 			 const struct trace_record *asked)
 {
 	unsigned field;
-	const struct diagnose_message *message = nearly(job, rank, asked, &field);
+	const struct diagnose_message *message = find_nearly(job, rank, asked, &field);
 	if (!message)
 		return false;
 	diagnose_write(writer, "\n  not received: ");
@@ -92,8 +93,8 @@ static bool hint_message(struct diagnose_writer *writer, const struct diagnose_j
 
 /* The newest receive of the rank with a wildcard for source or tag that took a message which the
  * waiting receive would match. */
-static const struct diagnose_record *taker(const struct diagnose_rank *rank,
-					   const struct trace_record *asked)
+static const struct diagnose_record *find_taker(const struct diagnose_rank *rank,
+						const struct trace_record *asked)
 {
 	for (uint32_t i = 0; i < rank->record_count; i++) {
 		const struct trace_record *took = &rank->records[i].record;
@@ -110,7 +111,7 @@ static const struct diagnose_record *taker(const struct diagnose_rank *rank,
 static bool hint_taken(struct diagnose_writer *writer, const struct diagnose_job *job, int rank,
 		       const struct trace_record *asked)
 {
-	const struct diagnose_record *took = taker(&job->ranks[rank], asked);
+	const struct diagnose_record *took = find_taker(&job->ranks[rank], asked);
 	if (!took)
 		return false;
 	diagnose_write(writer, "\n  taken before: ");

@@ -10,7 +10,7 @@
 struct inquiry {
 	const struct diagnose_job *job;
 	const struct diagnose_hint *hint; /* NULL, or with a status that is not LS_OK */
-	uint32_t group;                   /* whose waits are asked about, 0: all */
+	uint32_t group;                   /* the group whose waits are asked about, 0: all */
 	struct diagnose_needs needs;
 	const struct ranks *waiters_on; /* diagnose_find_waiters */
 };
@@ -60,14 +60,14 @@ static bool judge_mismatch(const struct inquiry *inquiry, struct diagnose_verdic
 	return true;
 }
 
-static bool hints_at_two(const struct inquiry *inquiry)
+static bool hint_names_two(const struct inquiry *inquiry)
 {
 	const struct diagnose_hint *hint = inquiry->hint;
 	int size = inquiry->job->size;
 	return hint->peer >= 0 && hint->peer < size && hint->rank >= 0 && hint->rank < size;
 }
 
-static void tell_two(const struct diagnose_hint *hint, struct diagnose_verdict *out)
+static void blame_both(const struct diagnose_hint *hint, struct diagnose_verdict *out)
 {
 	out->cause = DIAGNOSE_MISMATCH;
 	out->culprits = ranks_of(hint->rank);
@@ -83,9 +83,9 @@ static void tell_two(const struct diagnose_hint *hint, struct diagnose_verdict *
 static bool judge_pair(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	const struct diagnose_hint *hint = inquiry->hint;
-	if (!hint->matched.known || !hints_at_two(inquiry))
+	if (!hint->matched.known || !hint_names_two(inquiry))
 		return false;
-	tell_two(hint, out);
+	blame_both(hint, out);
 	out->fields = DIAGNOSE_PAIR;
 	if (hint->sent != hint->expected)
 		out->fields |= DIAGNOSE_COUNT;
@@ -97,14 +97,14 @@ static bool judge_pair(const struct inquiry *inquiry, struct diagnose_verdict *o
 	return true;
 }
 
-/* Only the rank that expected another count has seen it: records have only each rank's own
- * counts. */
+/* Only the rank that expected another count has seen the difference: records have only each rank's
+ * own counts. */
 static bool judge_exchange(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	const struct diagnose_hint *hint = inquiry->hint;
-	if (hint->sent == hint->expected || !hints_at_two(inquiry))
+	if (hint->sent == hint->expected || !hint_names_two(inquiry))
 		return false;
-	tell_two(hint, out);
+	blame_both(hint, out);
 	out->fields = DIAGNOSE_COUNT | DIAGNOSE_EXCHANGE;
 	return true;
 }
@@ -119,8 +119,8 @@ static struct ranks left_ranks(const struct inquiry *inquiry)
 	return left;
 }
 
-/* Whether the last operation of one of these failed for another reason than a death. No record says
- * why ls_group_open failed; a rank that ended in another way is the likelier reason. */
+/* Whether the last operation of one of these ranks failed for another reason than a death. No
+ * record says why ls_group_open failed; a rank that ended in another way is the likelier reason. */
 static bool has_own_reason(const struct diagnose_job *job, const struct ranks *ranks)
 {
 	RANKS_EACH (r, ranks) {
@@ -132,9 +132,9 @@ static bool has_own_reason(const struct diagnose_job *job, const struct ranks *r
 	return false;
 }
 
-/* Of ranks that are gone those that went first: whose own last operation had not failed already. If
- * a death has made them all go, as when some members of a new group have it and others do not, then
- * it is the dead members of the group. */
+/* Of the ranks that are gone, those that went first: their own last operation had not failed
+ * already. If a death has made them all go, as when some members of a new group have the group and
+ * others do not, these are the dead members of the group. */
 static struct ranks first_gone(const struct inquiry *inquiry, struct ranks gone)
 {
 	const struct diagnose_job *job = inquiry->job;
@@ -169,8 +169,8 @@ static bool judge_gone(const struct inquiry *inquiry, struct diagnose_verdict *o
 	return true;
 }
 
-/* Whether a wait in this group is for ranks that can never go on, by a rank that cannot either. */
-static bool holds_up(const struct diagnose_job *job, uint32_t group)
+/* Whether in this group a rank that can never go on waits for ranks that cannot either. */
+static bool has_stuck_wait(const struct diagnose_job *job, uint32_t group)
 {
 	struct ranks stuck = diagnose_find_stuck(job);
 	RANKS_EACH (r, &stuck)
@@ -186,7 +186,7 @@ static bool holds_up(const struct diagnose_job *job, uint32_t group)
 static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	struct ranks cycle;
-	if (!holds_up(inquiry->job, inquiry->group) ||
+	if (!has_stuck_wait(inquiry->job, inquiry->group) ||
 	    diagnose_find_cycle(inquiry->job, NULL, 0, &cycle) == 0)
 		return false;
 	out->culprits = cycle;
@@ -194,7 +194,7 @@ static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *
 	return true;
 }
 
-/* The ranks that the hint's operation waits for, and those that these wait for in turn, unless
+/* The ranks that the hint's operation waits for, and the ranks that these wait for in turn, unless
  * these are missing themselves. All ranks if there is no hint, or if its ranks are not known. */
 static struct ranks hint_reaches(const struct inquiry *inquiry, const struct ranks *missing)
 {
@@ -359,7 +359,7 @@ static const struct diagnose_thread *find_longest(const struct diagnose_job *job
 
 /* A rank that closes the group, or sees that another rank has, finds that there was one more
  * collective. The ranks that called it may have continued, and wait for something else. */
-static bool is_found_by_who_closes(const struct diagnose_hint *hint)
+static bool is_found_at_close(const struct diagnose_hint *hint)
 {
 	return hint && hint->status == LS_PEER_LEFT && hint->collective && hint->seq &&
 	       !hint->record;
@@ -370,7 +370,7 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 	const struct diagnose_job *job = inquiry->job;
 	const struct diagnose_needs *needs = &inquiry->needs;
 	const struct diagnose_record *record = needs->hint_record;
-	/* With nobody else those that are blamed wait for each other, though not all that they do
+	/* If no other rank waits, the blamed ranks wait for each other, though not all that they do
 	 * is seen. */
 	bool mutual = out->cause == DIAGNOSE_DEADLOCK || out->cause == DIAGNOSE_MISMATCH ||
 		      !ranks_any(&out->waiting);
@@ -381,7 +381,7 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 	uint32_t group = out->cause == DIAGNOSE_DEADLOCK ? 0 : inquiry->group;
 	int rank = -1;
 	const struct diagnose_thread *longest = find_longest(job, group, &all, &both, &rank);
-	if (!longest) { /* in this group only those wait that are blamed themselves */
+	if (!longest) { /* in this group only blamed ranks wait */
 		all = out->culprits;
 		longest = find_longest(job, group, &all, &both, &rank);
 	}
@@ -391,7 +391,7 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 		out->record = record->record.index;
 		if (record->begin_ns && (!longest || record->begin_ns < out->since_ns))
 			out->since_ns = record->begin_ns;
-	} else if (!is_found_by_who_closes(inquiry->hint)) {
+	} else if (!is_found_at_close(inquiry->hint)) {
 		longest = find_longest(job, group, &all, &out->culprits, &rank);
 		if (longest) {
 			out->witness = rank;
@@ -410,7 +410,7 @@ static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict 
 	}
 }
 
-static void judge(const struct inquiry *asked, struct diagnose_verdict *out)
+static void judge_inquiry(const struct inquiry *asked, struct diagnose_verdict *out)
 {
 	struct inquiry inquiry = *asked;
 	const struct diagnose_hint *hint = inquiry.hint;
@@ -449,8 +449,8 @@ static uint32_t next_group(const struct diagnose_job *job, uint32_t group)
 	return next;
 }
 
-/* What has come to an end in one group must not hide why threads wait in another. Of the same cause
- * in several that is chosen for which somebody has waited longest. */
+/* What has come to an end in one group must not hide why threads wait in another. If several groups
+ * have the same cause, the one counts in which a thread has waited longest. */
 static void judge_each(const struct diagnose_job *job, struct diagnose_verdict *out)
 {
 	struct ranks *waiters_on = diagnose_find_waiters(job);
@@ -459,7 +459,7 @@ static void judge_each(const struct diagnose_job *job, struct diagnose_verdict *
 	for (uint32_t id = next_group(job, 0); id != 0; id = next_group(job, id)) {
 		struct diagnose_verdict verdict;
 		inquiry.group = id;
-		judge(&inquiry, &verdict);
+		judge_inquiry(&inquiry, &verdict);
 		bool same = verdict.cause == out->cause;
 		if (verdict.cause != DIAGNOSE_HEALTHY &&
 		    (out->cause == DIAGNOSE_HEALTHY || verdict.cause < out->cause ||
@@ -468,7 +468,7 @@ static void judge_each(const struct diagnose_job *job, struct diagnose_verdict *
 	}
 	inquiry.group = 0;
 	if (out->cause == DIAGNOSE_HEALTHY)
-		judge(&inquiry, out);
+		judge_inquiry(&inquiry, out);
 	free(waiters_on);
 }
 
@@ -484,6 +484,6 @@ void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *
 	}
 	struct ranks *waiters_on = diagnose_find_waiters(job);
 	inquiry.waiters_on = waiters_on;
-	judge(&inquiry, out);
+	judge_inquiry(&inquiry, out);
 	free(waiters_on);
 }

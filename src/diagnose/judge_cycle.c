@@ -65,7 +65,7 @@ static bool is_in_collective(const struct diagnose_rank *rank, uint32_t group)
 	return false;
 }
 
-/* Whether what such a thread waits for, for itself or for others, can only come from ranks that do
+/* Whether all that the thread waits for, for itself or for others, can only come from ranks that do
  * nothing any more: words of others may be those of a call with a callback. */
 static bool is_cut_off(struct search *search, const struct diagnose_thread *thread)
 {
@@ -97,7 +97,7 @@ static bool rank_is_stuck(struct search *search, int r)
 	const struct diagnose_rank *rank = &search->job->ranks[r];
 	bool blocked = false;
 	bool may_wake = rank->has_callbacks && (rank->idle || has_sleeper(rank));
-	/* What ends a send of the rank begins the next one, for which somebody else may wait. */
+	/* What ends a send of the rank begins the next one, for which another rank may wait. */
 	bool may_go_on = may_wake || rank->serial;
 	if (ranks_have(&search->assumed, r))
 		return true;

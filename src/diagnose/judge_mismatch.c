@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Different operations at one position. Collectives of a group are numbered on each rank by itself,
- * so two ranks whose number k differ will never agree again: a proof that needs no clock. The
- * larger part is taken to be right; without one nobody is blamed. */
+ * Different operations at one position. Each rank numbers the collectives of a group by itself, so
+ * two ranks whose number k differ will never agree again: a proof that needs no clock. The larger
+ * part is taken to be right; without one nobody is blamed. */
 #include "diagnose/facts.h"
 
 /* What two ranks at one position disagree about. Fields that an operation does not have do not
@@ -25,8 +25,8 @@ static uint32_t differing_fields(const struct trace_record *a, const struct trac
 	return fields;
 }
 
-/* Of a group that this rank has closed while the job goes on, and that nobody asks about. Its
- * members may have closed it long ago, and what differed in it has been told then. */
+/* Whether the record is of a group that this rank has closed while the job goes on, and that nobody
+ * asks about. The members may have closed it long ago, and then what differed has been told. */
 static bool is_history(const struct diagnose_rank *rank, const struct trace_record *record,
 		       uint32_t only)
 {
@@ -131,7 +131,7 @@ bool diagnose_find_mismatch(const struct diagnose_job *job, uint32_t group,
 	return true;
 }
 
-/* The number is a peer's: it may name nothing any more, or something else. */
+/* The record's number comes from a peer: it may name nothing any more, or something else. */
 const struct diagnose_record *diagnose_find_send(const struct diagnose_job *job,
 						 const struct diagnose_verdict *verdict)
 {

@@ -60,7 +60,9 @@ void diagnose_find_needs(const struct diagnose_job *job, const struct diagnose_h
 	out->hint_rank = hint->rank;
 	out->hint_record = find_hint_record(&job->ranks[hint->rank], hint);
 	if (!out->hint_record)
-		return; /* it saw the cause from outside, such as a watch that looks for others */
+		/* the hint's rank saw the cause from outside, such as a watch that looks for
+		 * others */
+		return;
 	if (ranks_any(&hint->needs))
 		out->hint_needs = hint->needs;
 	else if (hint->peer >= 0 && hint->peer < job->size)
@@ -103,7 +105,7 @@ struct ranks diagnose_find_gone(const struct diagnose_job *job, const struct dia
 				ranks_join(&found, &wanted);
 		}
 	}
-	/* A receive of any source needs those that are gone only if nobody else is left. */
+	/* A receive of any source needs the ranks that are gone only if no other rank is left. */
 	struct ranks gone = needs->hint_needs;
 	ranks_keep(&gone, diagnose_gone_again(job, group, &last));
 	bool any = needs->hint_record && diagnose_is_p2p(&needs->hint_record->record) &&
@@ -157,9 +159,9 @@ static enum standing standing_of(const struct diagnose_job *job, int r,
 	return goes_on ? GOES_ON : BLOCKED;
 }
 
-static void sort_out(const struct diagnose_job *job, const struct ranks *wanted,
-		     const struct diagnose_record *record, int waiter, struct ranks *stopped,
-		     struct ranks *late)
+static void sort_by_standing(const struct diagnose_job *job, const struct ranks *wanted,
+			     const struct diagnose_record *record, int waiter,
+			     struct ranks *stopped, struct ranks *late)
 {
 	RANKS_EACH (r, wanted) {
 		if (r >= job->size)
@@ -175,7 +177,8 @@ static void sort_out(const struct diagnose_job *job, const struct ranks *wanted,
 }
 
 /* Those of `ranks` that some rank waits for in this group. */
-static struct ranks needed(const struct diagnose_job *job, uint32_t group, const struct ranks *ranks)
+static struct ranks find_needed(const struct diagnose_job *job, uint32_t group,
+				const struct ranks *ranks)
 {
 	struct ranks needs = {{0}};
 	for (int r = 0; r < job->size; r++) {
@@ -206,17 +209,17 @@ void diagnose_find_late(const struct diagnose_job *job, const struct diagnose_ne
 			if (!diagnose_is_in(thread, group))
 				continue;
 			struct ranks wanted = diagnose_thread_needs(job, thread);
-			sort_out(job, &wanted, diagnose_record_at(rank, thread->wait.record), r,
-				 stopped, late);
+			sort_by_standing(job, &wanted, diagnose_record_at(rank, thread->wait.record),
+					 r, stopped, late);
 		}
 	}
 	if (needs->hint_rank >= 0)
-		sort_out(job, &needs->hint_needs, needs->hint_record, needs->hint_rank, stopped,
-			 late);
-	/* Everybody is seen to wait, but that may not be all that they do. */
+		sort_by_standing(job, &needs->hint_needs, needs->hint_record, needs->hint_rank,
+				 stopped, late);
+	/* All ranks are seen to wait, but that may not be all that they do. */
 	if (!ranks_any(stopped) && !ranks_any(late)) {
 		struct ranks unproved = diagnose_find_unproved(job);
-		*late = needed(job, group, &unproved);
+		*late = find_needed(job, group, &unproved);
 	}
 }
 

@@ -76,10 +76,10 @@ static bool parse_stat(const char *text, struct stat_line *out)
 	return false;
 }
 
-/* The process began after its trace was made: the number has been given to another one. The start
- * is counted with the time the machine was suspended, which CLOCK_MONOTONIC leaves out; taking away
- * all suspension since boot makes the process older, if anything, so that no rank is taken for dead
- * that is not. */
+/* Whether the process began after the rank's trace was made: then the system has given the number
+ * to another process. The start counts the time in which the machine was suspended, which
+ * CLOCK_MONOTONIC leaves out. To take away all suspension since boot makes the process older, if
+ * anything, so this takes no living rank for dead. */
 static bool is_another(const struct stat_line *line, uint64_t trace_start_ns)
 {
 	struct timespec boot, monotonic;

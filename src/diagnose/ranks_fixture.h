@@ -18,7 +18,7 @@ TEST_UNUSED static uint64_t test_bit(int rank)
 	return rank >= 0 && rank < 64 ? UINT64_C(1) << rank : 0;
 }
 
-/* Of a set that has no others. */
+/* The bits of a set that has no ranks from 64 on. */
 TEST_UNUSED static uint64_t test_bits(struct ranks set)
 {
 	struct ranks low = ranks_of_bits(set.words[0]);

@@ -24,7 +24,7 @@ struct report {
 	const struct diagnose_verdict *verdict;
 	int count;
 	struct line lines[LINE_MAX];
-	struct ranks omitted; /* whose lines would be other ones */
+	struct ranks omitted; /* ranks for whose lines there was no room */
 };
 
 static const char *role_of(const struct report *report, int r, const struct diagnose_part *part)
@@ -281,7 +281,7 @@ static void write_late_advice(struct diagnose_writer *writer, const struct repor
 	diagnose_write(writer, ".");
 }
 
-/* Somebody has closed the group in which others still need it. */
+/* A rank has closed a group in which others still need it. */
 static void write_left_advice(struct diagnose_writer *writer, const struct report *report)
 {
 	const struct diagnose_verdict *verdict = report->verdict;
@@ -326,7 +326,7 @@ static unsigned calls_of_cycle(const struct diagnose_job *job, bool *itself)
 	return calls;
 }
 
-/* Of the first rank of the cycle that has more than one send under way. */
+/* Names two sends, of the first rank of the cycle that has more than one under way. */
 static void write_sends_in_turn(struct diagnose_writer *writer, const struct report *report)
 {
 	const struct diagnose_record *first = NULL, *second = NULL; /* the oldest ones */
@@ -357,7 +357,7 @@ static void write_sends_in_turn(struct diagnose_writer *writer, const struct rep
 	diagnose_write(writer, ".");
 }
 
-/* `hints`: what has been said of messages before. */
+/* hints: what diagnose_write_hints has said of messages. */
 static void write_deadlock_advice(struct diagnose_writer *writer, const struct report *report,
 				  unsigned hints)
 {
@@ -448,8 +448,8 @@ enum {
 	OMITTED_BYTES = 128, /* kept free for the line that names the ranks without a line */
 };
 
-/* Lines as far as they leave room for `reserve` bytes; the ranks of the others are named if
- * possible. */
+/* Writes lines as far as they leave room for `reserve` bytes, and names the ranks of the other
+ * lines if possible. */
 static void write_lines(struct diagnose_writer *writer, const struct report *report, size_t reserve)
 {
 	char text[LINE_BYTES];

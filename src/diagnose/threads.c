@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Threads of a rank's process that are in no wait table, because they have not called Lockstep on
- * this rank: may one of them be about to? Their state in /proc is read before and after a snapshot,
- * as the wait slots are. A thread that slept the whole time between did nothing. */
+ * this rank: may one of them be about to call? The collector reads their state in /proc before and
+ * after a snapshot, as it does the wait slots. A thread that slept the whole time between did
+ * nothing. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -50,8 +51,8 @@ static bool find_set(const char *text, const char *name, uint64_t *out)
 	return at != NULL;
 }
 
-/* Whether a signal may make this thread run a handler, which may wake any of the process; also if
- * that is not known. */
+/* Whether a signal may make this thread run a handler, which may wake any thread of the process.
+ * Also true if that is not known. */
 static bool may_handle(const char *status)
 {
 	uint64_t caught, blocked;
@@ -69,7 +70,7 @@ static bool has_nothing_to_see(void)
 	return errno == ENOENT || errno == ESRCH || errno == EACCES || errno == EPERM;
 }
 
-/* False: it has ended, or cannot be looked at; errno tells. */
+/* False: the thread has ended, or cannot be looked at; errno tells. */
 static bool look_at_thread(int pid, int tid, struct sleeper *out)
 {
 	static const char name[] = "\nState:\t";
@@ -88,7 +89,7 @@ static bool look_at_thread(int pid, int tid, struct sleeper *out)
 	       find_number(text, "\nnonvoluntary_ctxt_switches:", &out->involuntary);
 }
 
-/* ---- how one sleeps ---- */
+/* ---- how a thread sleeps ---- */
 
 /* Whether no other process can wake a thread that sleeps on this address. */
 static bool is_private(uint64_t address)
@@ -108,14 +109,15 @@ static bool is_private(uint64_t address)
 	return found;
 }
 
-/* Joins of threads, locks and condition variables sleep so. */
+/* Whether only another thread of the process ends this sleep. Joins of threads, locks and condition
+ * variables sleep so. */
 static bool is_endless(const char *line)
 {
 	uint64_t address;
 	return wait_is_endless(line, &address) && (address == 0 || is_private(address));
 }
 
-/* Whether a thread of this process sleeps such a sleep. */
+/* Whether a thread of this process sleeps such a sleep (is_endless). */
 static bool sleeps_endlessly(int pid, int tid, struct sleeper *out)
 {
 	char path[64], text[LINE_BYTES];
@@ -129,7 +131,7 @@ static bool sleeps_endlessly(int pid, int tid, struct sleeper *out)
 
 /* ---- all of them ---- */
 
-/* Its slot, NULL: it has none. */
+/* The slot of thread `tid`; NULL: it has none. */
 static const struct wait_slot *find_slot(const struct wait_table *wait_table, uint32_t tid)
 {
 	for (int i = 0; i < WAIT_SLOT_MAX; i++)
@@ -152,9 +154,9 @@ bool diagnose_has_slot(const struct trace_view *trace, uint32_t tid)
 	return is_watch(trace->wait_table, tid) || find_slot(trace->wait_table, tid);
 }
 
-/* Whether a thread is one of the rest: those of the process that are in no wait in the wait table.
- * The library's own are seen by other means: the progress thread calls somebody back only where the
- * wait table shows what for. */
+/* Whether the thread is in no wait in the wait table. Threads of the library do not count, because
+ * they are seen by other means: the progress thread calls back only where the wait table shows what
+ * for. */
 static bool is_in_no_wait(const struct wait_table *wait_table, uint32_t tid,
 			  const struct wait_slot *slot)
 {
@@ -170,26 +172,29 @@ static bool has_ended(const struct sleeper *sleeper)
 	return sleeper->state == 'Z' || sleeper->state == 'X';
 }
 
-/* Whether it runs, or will continue by itself, also after it is no longer stopped or traced. */
+/* Whether the thread runs, or will continue by itself, also after it is no longer stopped or
+ * traced. */
 static bool may_run(const struct sleeper *sleeper)
 {
 	return sleeper->state != 'S' && sleeper->state != 'I' && !has_ended(sleeper);
 }
 
-/* The order in which the threads are listed does not matter. */
+/* A hash of a thread's sleep. Callers add the hashes of threads, so the order of the threads does
+ * not matter. */
 static uint64_t hash_of(uint32_t tid, const struct sleeper *sleeper)
 {
 	uint64_t hash = (tid ^ sleeper->voluntary << 32) * UINT64_C(0x9e3779b97f4a7c15);
 	return (hash ^ hash >> 29 ^ sleeper->involuntary) * UINT64_C(0xbf58476d1ce4e5b9);
 }
 
-/* 0 is none. */
+/* Not 0, which stands for none. */
 static uint64_t outside_sleep_of(uint64_t hash)
 {
 	return hash | 1;
 }
 
-/* Also if it cannot be seen; not if it has ended. */
+/* Whether the thread may run a handler. Also true if the thread cannot be seen; false if it has
+ * ended. */
 static bool handles_signals(int pid, int tid)
 {
 	struct sleeper sleeper;
@@ -211,7 +216,7 @@ uint64_t diagnose_outside_sleep(const struct trace_view *trace)
 					   find_slot(wait_table, (uint32_t)tid));
 		if (rests)
 			all = sleeps_endlessly(pid, tid, &sleeper);
-		else if (tid > 0) /* as long as it waits a handler may run in it all the same */
+		else if (tid > 0) /* a thread that waits may run a handler all the same */
 			all = !handles_signals(pid, tid);
 		if (all && rests)
 			hash += hash_of((uint32_t)tid, &sleeper);
@@ -259,7 +264,7 @@ struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 	char path[64];
 	int pid = __atomic_load_n(&trace->header->pid, __ATOMIC_RELAXED);
 	snprintf(path, sizeof path, "/proc/%d/task", pid);
-	/* As another process numbers it, it may be another one. */
+	/* If another PID namespace has given the number, it may be that of another process. */
 	bool same = pid > 0 && (source->pid <= 0 || source->pid == pid) &&
 		    diagnose_has_proc(trace->header->pid_space);
 	DIR *tasks = same ? opendir(path) : NULL;

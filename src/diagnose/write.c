@@ -214,7 +214,8 @@ static bool is_in_call(const struct diagnose_thread *thread)
 	return thread->stable && thread->wait.state == WAIT_FOREIGN;
 }
 
-/* Of the rank's other threads the one that has been longest in such a call; NULL: none is. */
+/* Of the rank's other threads the one that has been longest in a foreign call; NULL: none is in
+ * one. */
 static const struct diagnose_thread *find_second_call(const struct diagnose_rank *rank,
 						      const struct diagnose_thread *longest,
 						      uint32_t *count)
@@ -241,7 +242,8 @@ static void write_thread(struct diagnose_writer *writer, const struct diagnose_r
 		diagnose_write(writer, "its thread %" PRIu32, thread->wait.tid);
 }
 
-/* One may be in its call because of another one, as when a free keeps a driver's lock. */
+/* Names two threads: the one may be in its call because of the other, as when a free keeps a
+ * driver's lock. */
 static void write_foreign_call(struct diagnose_writer *writer, const struct diagnose_job *job,
 			       const struct diagnose_rank *rank)
 {
@@ -345,7 +347,7 @@ void diagnose_write_pids(struct diagnose_writer *writer, const struct diagnose_j
 		between = ", ";
 		last = r;
 	}
-	/* Of ranks that are not seen it has just been said. */
+	/* For ranks that are not seen the host has just been said. */
 	if (differ || (last >= 0 && !diagnose_is_far(&job->ranks[last])))
 		diagnose_write_host(writer, job, last);
 	diagnose_write(writer, "; ");
