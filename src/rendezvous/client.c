@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A rank that does not serve: knocks until somebody listens, says hello, and reads the verdict.
- * What it reaches may be anything, so every byte goes through the parser and every wait has a
+ * A rank that does not serve: dials until a server listens, says hello, and reads the verdict. Any
+ * program may listen at the address, so every byte goes through the parser and every wait has a
  * limit. */
 #include <errno.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* LS_OK: connected. LS_NO_MASTER: not this time. Else it decides. */
-static ls_status knock(struct rendezvous_client *client)
+/* LS_OK: connected. LS_NO_MASTER: nobody listens yet. Any other status decides. */
+static ls_status dial_server(struct rendezvous_client *client)
 {
 	int error = rendezvous_dial(client->place, &client->fd);
 
@@ -32,7 +32,8 @@ static ls_status knock(struct rendezvous_client *client)
 	}
 	/* EAGAIN: a Unix socket listens, and its queue is full. */
 	client->mute = error == EAGAIN;
-	/* The host may still be starting. This one is silent only when its queue is full. */
+	/* The host may still be starting. This host itself is silent only when the queue of the
+	 * server is full. */
 	bool silent = error == ETIMEDOUT && !rendezvous_place_is_loopback(client->place);
 	client->unreachable = silent || error == EHOSTUNREACH || error == EHOSTDOWN ? error : 0;
 	if (client->unreachable != 0)
@@ -49,9 +50,9 @@ static ls_status knock(struct rendezvous_client *client)
 		       : LS_SYSTEM;
 }
 
-/* Any user may have taken an abstract name or a port; the kernel says which. For a port it does so
- * only after the other side has accepted and before it has closed; otherwise the answer's own claim
- * counts. */
+/* Any user may have taken an abstract name or a port; the kernel says which user. For a port the
+ * kernel does so only after the other side has accepted and before it has closed; otherwise the
+ * answer's own claim counts. */
 static ls_status check_owner(struct rendezvous_client *client)
 {
 	bool tcp = client->place->tcp;
@@ -147,7 +148,7 @@ static ls_status say_unproved(struct rendezvous_client *client)
 	return LS_UNTRUSTED_PEER;
 }
 
-/* One end sees one host, and the other end two. */
+/* One end of the connection finds both ends on one host, and the other end finds them on two. */
 static ls_status say_forwarded(struct rendezvous_client *client)
 {
 	rendezvous_text_add(client->text, "rank %d sees ", client->place->rank);
@@ -163,7 +164,7 @@ static ls_status say_forwarded(struct rendezvous_client *client)
 	return LS_UNTRUSTED_PEER;
 }
 
-/* The server has proved that it knows the secret, or not; then this rank does so. */
+/* Checks the server's proof that it knows the secret, and then sends this rank's. */
 static ls_status answer_challenge(struct rendezvous_client *client)
 {
 	struct wire_challenge challenge;
@@ -182,8 +183,8 @@ static ls_status answer_challenge(struct rendezvous_client *client)
 	return rendezvous_client_send(client, &proof, sizeof proof, -1);
 }
 
-/* Whether an answer comes from a server that knows the secret. Before the proofs it can only be a
- * refusal, which anybody may send, and which harms nobody. */
+/* Whether an answer comes from a server that knows the secret. Before the proofs an answer can only
+ * be a refusal, which anybody may send, and which harms nobody. */
 static bool is_signed(const struct rendezvous_client *client, const struct wire_answer *answer)
 {
 	struct wire_answer *unsigned_answer;
@@ -230,15 +231,15 @@ static ls_status take_answer(struct rendezvous_client *client, const struct wire
 	return LS_OK;
 }
 
-static void take_off(struct rendezvous_client *client, size_t bytes)
+static void take_off_input(struct rendezvous_client *client, size_t bytes)
 {
 	client->got -= bytes;
 	memmove(client->in, client->in + bytes, client->got);
 }
 
-/* True once *status decides. Takes a challenge and a welcome off what has come, if they are
- * there. */
-static bool judge(struct rendezvous_client *client, struct rendezvous_table *out, ls_status *status)
+/* True once *status decides. Takes a challenge and a welcome off the input, if they have come. */
+static bool judge_reply(struct rendezvous_client *client, struct rendezvous_table *out,
+			ls_status *status)
 {
 	struct wire_answer *reply = &client->reply;
 
@@ -259,7 +260,7 @@ static bool judge(struct rendezvous_client *client, struct rendezvous_table *out
 		if (reply->head.kind == WIRE_ANSWER) {
 			client->welcomed = true;
 			*status = take_answer(client, reply, out);
-			take_off(client, reply->head.bytes);
+			take_off_input(client, reply->head.bytes);
 			return true;
 		}
 		bool challenges = reply->head.kind == WIRE_CHALLENGE;
@@ -275,7 +276,7 @@ static bool judge(struct rendezvous_client *client, struct rendezvous_table *out
 				return true;
 		}
 		client->welcomed = !challenges;
-		take_off(client, reply->head.bytes);
+		take_off_input(client, reply->head.bytes);
 	}
 }
 
@@ -287,9 +288,10 @@ static ls_status say_vanished(struct rendezvous_client *client)
 	return LS_NO_MASTER;
 }
 
-/* True once *status decides; false: the connection ended before a word, try again. */
-static bool listen_for(struct rendezvous_client *client, struct rendezvous_table *out,
-		       ls_status *status)
+/* True once *status decides. False: the connection ended before the server said a word, so try
+ * again. */
+static bool await_verdict(struct rendezvous_client *client, struct rendezvous_table *out,
+			  ls_status *status)
 {
 	for (;;) {
 		bool ended;
@@ -303,7 +305,7 @@ static bool listen_for(struct rendezvous_client *client, struct rendezvous_table
 			return true;
 		}
 		*status = check_owner(client);
-		if (*status != LS_OK || judge(client, out, status))
+		if (*status != LS_OK || judge_reply(client, out, status))
 			return true;
 	}
 }
@@ -313,10 +315,10 @@ static bool try_once(struct rendezvous_client *client, struct rendezvous_table *
 {
 	client->got = 0;
 	client->checked = false;
-	*status = knock(client);
+	*status = dial_server(client);
 	if (*status != LS_OK)
 		return *status != LS_NO_MASTER;
-	client->mute = true; /* until it has said a word */
+	client->mute = true; /* until the server has said a word */
 	client->remote = false;
 	if (client->place->tcp && !rendezvous_find_remote(client->fd, &client->remote))
 		return false;
@@ -327,7 +329,7 @@ static bool try_once(struct rendezvous_client *client, struct rendezvous_table *
 		*status = rendezvous_client_give_up(client);
 	if (*status != LS_OK)
 		return true;
-	return listen_for(client, out, status);
+	return await_verdict(client, out, status);
 }
 
 ls_status rendezvous_client_meet(struct rendezvous_client *client, struct rendezvous_table *out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The second round of a meeting of several hosts, at the server: it takes a card from each rank,
- * and gives all cards to each. As in the first round there is one verdict for all; but here the
- * ranks are known, so whatever goes wrong fails the meeting, and the text names the rank. */
+ * The second round of a meeting of several hosts, at the server: the server takes a card from each
+ * rank, and gives all cards to each. As in the first round there is one verdict for all; but here
+ * the ranks are known, so whatever goes wrong fails the meeting, and the text names the rank. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -75,7 +75,8 @@ static void fail_silent(struct rendezvous_server *server, uint64_t now_ns)
 	rendezvous_fail(server, LS_RANK_MISSING);
 }
 
-/* The rank has said what it has to say. */
+/* The rank's card is whole, and from that rank: keeps it, or fails the meeting if the rank gave an
+ * error. */
 static void take_card(struct rendezvous_server *server, int rank, const struct wire_card *card)
 {
 	if (card->status != LS_OK) {
@@ -150,8 +151,8 @@ void rendezvous_gather_step(struct rendezvous_server *server)
 	int size = server->place.world_size;
 	bool all = rendezvous_tell_more(server);
 
-	/* Nothing is heard in this step: so rank 0 returns from its first round, as all others do,
-	 * before the second can fail. */
+	/* The server hears no rank in this step: so rank 0 returns from its first round, as all
+	 * others do, before the second can fail. */
 	if (all && !server->met) {
 		server->met = true;
 		return;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Which processes are on one host: those of one boot of one kernel, in one network namespace. Where
- * a process cannot find that out, those that other hosts reach at one address. */
+ * a process cannot find out its kernel or namespace: the processes that other hosts reach at one
+ * address. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,8 +22,8 @@ int rendezvous_find_hosts(const struct rendezvous_table *table, int first[RANKS_
 
 	for (int q = 0; q < table->size; q++) {
 		first[q] = q;
-		/* Only with the lowest rank of each host: if some key is not known, a rank could
-		 * share a host with two that share none. */
+		/* Compares only with the lowest rank of each host: if some key is not known, a rank
+		 * could share a host with two that share none. */
 		for (int p = 0; p < q && first[q] == q; p++)
 			if (first[p] == p &&
 			    rendezvous_share_host(&table->ranks[p], &table->ranks[q]))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A rank's part in a meeting: one rank alone, rank 0 that serves in the same thread, or a rank that
- * goes to whoever serves. */
+ * goes to the server. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,9 +43,9 @@ static ls_status wait_for_step(const struct rendezvous_server *server, struct wa
 }
 
 /* The meeting has failed: the server stays for ranks that come late, so that they get the error at
- * once and not at their deadlines. It ends when no rank has come for a while. */
-static void linger(struct rendezvous_server *server, int size, struct waiter *waiter,
-		   uint64_t deadline_ns)
+ * once and not at their deadlines. The server ends when no rank has come for a while. */
+static void serve_latecomers(struct rendezvous_server *server, int size, struct waiter *waiter,
+			     uint64_t deadline_ns)
 {
 	uint64_t last_ns = earlier(clock_deadline_ns(RENDEZVOUS_LINGER_MS), deadline_ns);
 	uint64_t quiet_ns = clock_deadline_ns(RENDEZVOUS_QUIET_MS);
@@ -62,7 +62,8 @@ static void linger(struct rendezvous_server *server, int size, struct waiter *wa
 }
 
 /* The wait of rank 0 has ended with `status`, and so the meeting. */
-static ls_status give_up(struct rendezvous_server *server, int pid, ls_status status, char *text)
+static ls_status give_up_serving(struct rendezvous_server *server, int pid, ls_status status,
+				 char *text)
 {
 	bool interrupted = status == LS_INTERRUPTED;
 	char ended[RENDEZVOUS_TEXT_BYTES] = "";
@@ -82,9 +83,10 @@ static bool has_met(const struct rendezvous_server *server)
 	return rendezvous_server_met(server) != NULL;
 }
 
-/* Rank 0 and the server in one thread, until the meeting `is_over` or has failed. */
-static ls_status serve(struct rendezvous_server *server, const struct rendezvous_client *client,
-		       bool (*is_over)(const struct rendezvous_server *), char *text)
+/* Runs the server in rank 0's thread until the meeting `is_over` or has failed. */
+static ls_status serve_until(struct rendezvous_server *server,
+			     const struct rendezvous_client *client,
+			     bool (*is_over)(const struct rendezvous_server *), char *text)
 {
 	ls_status status;
 
@@ -97,17 +99,18 @@ static ls_status serve(struct rendezvous_server *server, const struct rendezvous
 		status = wait_for_step(server, client->waiter,
 				       rendezvous_server_deadline_ns(server));
 		if (status != LS_OK)
-			return give_up(server, client->self->me.pid, status, text);
+			return give_up_serving(server, client->self->me.pid, status, text);
 	}
-	linger(server, client->place->world_size, client->waiter, client->deadline_ns);
+	serve_latecomers(server, client->place->world_size, client->waiter, client->deadline_ns);
 	rendezvous_text_add(text, "%s", rendezvous_server_text(server));
 	return status;
 }
 
-/* The address is in use. If a Lockstep answers there, it says what is wrong (most likely there are
- * two processes of rank 0, and all ranks should hear of it). *again: nobody listens, so it may
- * become free. */
-static ls_status probe(struct rendezvous_client *client, struct rendezvous_table *out, bool *again)
+/* The address is in use. If a Lockstep answers there, its answer says what is wrong (most likely
+ * there are two processes of rank 0, and all ranks should hear of it). *again: nobody listens, so
+ * the address may become free. */
+static ls_status probe_address(struct rendezvous_client *client, struct rendezvous_table *out,
+			       bool *again)
 {
 	char taken[RENDEZVOUS_TEXT_BYTES];
 
@@ -142,7 +145,7 @@ static ls_status meet_as_server(struct rendezvous_meeting *meeting, struct rende
 			rendezvous_server_start(client->place, client->self, client->deadline_ns,
 						client->text, &meeting->server);
 		if (status == LS_OK) {
-			status = serve(meeting->server, client, has_met, client->text);
+			status = serve_until(meeting->server, client, has_met, client->text);
 			if (status != LS_OK)
 				return status;
 			*out = *rendezvous_server_met(meeting->server);
@@ -153,7 +156,7 @@ static ls_status meet_as_server(struct rendezvous_meeting *meeting, struct rende
 		}
 		if (status != LS_PORT_TAKEN)
 			return status;
-		status = probe(client, out, &again);
+		status = probe_address(client, out, &again);
 		if (!again || clock_now_ns() >= client->silence_ns)
 			return status;
 		ls_status waited =
@@ -165,7 +168,7 @@ static ls_status meet_as_server(struct rendezvous_meeting *meeting, struct rende
 	}
 }
 
-static ls_status meet(struct rendezvous_meeting *meeting, struct rendezvous_table *out)
+static ls_status meet_others(struct rendezvous_meeting *meeting, struct rendezvous_table *out)
 {
 	const struct rendezvous_place *place = &meeting->place;
 	const struct rendezvous_rank *me = &meeting->self.me;
@@ -208,7 +211,7 @@ ls_status rendezvous_meet(const struct rendezvous_place *place, const struct ren
 	client->deadline_ns = client->silence_ns = deadline_ns;
 	client->text = text;
 	client->fd = -1;
-	ls_status status = meet(meeting, out);
+	ls_status status = meet_others(meeting, out);
 	client->text = NULL;
 	if (status != LS_OK) {
 		client->kept = false;
@@ -244,7 +247,7 @@ ls_status rendezvous_share(struct rendezvous_meeting *meeting, ls_status mine, c
 		return rendezvous_client_gather(client, &out, cards);
 	}
 	rendezvous_server_put_card(server, &out);
-	ls_status status = serve(server, client, rendezvous_server_complete, text);
+	ls_status status = serve_until(server, client, rendezvous_server_complete, text);
 	if (status == LS_OK)
 		memcpy(cards, rendezvous_server_cards(server),
 		       (size_t)meeting->size * RENDEZVOUS_CARD_BYTES);

@@ -36,8 +36,8 @@ bool rendezvous_place_is_valid(const struct rendezvous_place *place, bool server
 
 /* ---- socket.c: all descriptors are non-blocking and close on exec ---- */
 
-/* *bound = place, with the address or port that was chosen. LS_PORT_TAKEN, LS_SYSTEM with a
- * text. */
+/* *bound = place, with the address or port that was chosen. LS_BAD_ARGUMENT, LS_PORT_TAKEN,
+ * LS_OUT_OF_MEMORY, LS_SYSTEM with a text. */
 LS_CHECKED ls_status rendezvous_listen(const struct rendezvous_place *place,
 				       struct rendezvous_place *bound, int *listen_fd, char *text);
 /* Begins to connect: 0, or an errno; EINPROGRESS comes with a descriptor that becomes writable. */
@@ -87,9 +87,9 @@ struct rendezvous_client {
 	/* Private, except that the caller may read it afterwards. */
 	int fd;
 	bool welcomed;               /* the answer came from a Lockstep */
-	bool checked;                /* it is of the same user, or has proved the secret */
-	bool remote;                 /* it is on another host */
-	struct auth_session session; /* once it has challenged this rank */
+	bool checked;                /* the server is of the same user, or has proved the secret */
+	bool remote;                 /* the server is on another host */
+	struct auth_session session; /* once the server has challenged this rank */
 	struct wire_hello hello;     /* as it was sent */
 	bool kept;                   /* after the table: the connection is still needed */
 	bool mute;                   /* the last server accepted the connection and sent nothing */
@@ -97,15 +97,15 @@ struct rendezvous_client {
 	int holder_rank, holder_pid; /* once welcomed */
 	uint64_t began_ns;
 	size_t got;
-	_Alignas(8) unsigned char in[sizeof(struct wire_cards)]; /* the longest that comes */
-	/* As parsed. */
+	_Alignas(8) unsigned char in[sizeof(struct wire_cards)]; /* the longest message */
+	/* What was parsed last: */
 	struct wire_answer reply;
 	struct wire_cards cards;
 };
 _Static_assert(sizeof(struct wire_cards) >= sizeof(struct wire_answer), "client->in");
 
 /* Meets as a rank that does not serve. The caller fills the first part and zeroes the rest. After
- * LS_OK the connection is open if it is kept, and `in` has what came behind the table. */
+ * LS_OK the connection is open if `kept`, and `in` has what came behind the table. */
 LS_CHECKED ls_status rendezvous_client_meet(struct rendezvous_client *client,
 					    struct rendezvous_table *out);
 /* The second round of such a rank: as rendezvous_gather, with the reason for a failure in
@@ -124,9 +124,9 @@ LS_CHECKED ls_status rendezvous_client_send(struct rendezvous_client *client, co
 					    size_t bytes, int passed);
 /* Waits for more bytes, or *ended: the connection is at its end. Else a status that decides. */
 LS_CHECKED ls_status rendezvous_client_receive(struct rendezvous_client *client, bool *ended);
-/* The time is over: the status, with the reason in client->text. */
+/* The time limit is over: returns the status for that, with the reason in client->text. */
 ls_status rendezvous_client_give_up(struct rendezvous_client *client);
-/* A wait ended with this status: the same, with the reason in client->text. */
+/* A wait ended with this status: returns it, with the reason in client->text. */
 ls_status rendezvous_client_interrupted(struct rendezvous_client *client, ls_status status);
 
 /* ---- server.c, gather.c, for rank 0 ---- */
@@ -141,14 +141,16 @@ LS_CHECKED ls_status rendezvous_server_start(const struct rendezvous_place *plac
 int rendezvous_server_told(const struct rendezvous_server *server);
 /* The table, once it has been sent to all ranks, also if they still have to gather; else NULL. */
 const struct rendezvous_table *rendezvous_server_met(const struct rendezvous_server *server);
-/* Takes the card of the rank that serves, once it has met. Nothing after a failure. */
+/* Takes the card of the rank that serves, once that rank has met the others. Does nothing after a
+ * failure. */
 void rendezvous_server_put_card(struct rendezvous_server *server, const struct wire_card *card);
 /* Once the server is complete and there are several hosts: the cards of all ranks. */
 const unsigned char *rendezvous_server_cards(const struct rendezvous_server *server);
 
 /* ---- join.c ---- */
 
-/* Rank 0 that serves has a server as long as it is needed; other ranks have a client. */
+/* A rank 0 that serves has a server for as long as the meeting needs one; other ranks have a
+ * client. */
 struct rendezvous_meeting {
 	struct rendezvous_place place;
 	struct rendezvous_self self;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Whose process is at the other end of a connection, as the kernel says. A Unix socket knows; for
- * TCP within this host the kernel's table of sockets is asked for the one at the other end
+ * TCP within this host this file asks the kernel's table of sockets for the socket at the other end
  * (sock_diag(7)). */
 #include <errno.h>
 #include <linux/inet_diag.h>
@@ -39,8 +39,10 @@ static void fill_end(const union end *end, uint16_t *port, uint32_t address[4])
 	}
 }
 
-/* One question, one answer, both within the send. False: no answer, or there is no such socket. */
-static bool ask(int netlink, const union end *near, const union end *far, struct inet_diag_msg *out)
+/* Asks for the socket at `near` that is connected to `far`. The kernel answers within the send.
+ * False: no answer, or there is no such socket. */
+static bool ask_kernel(int netlink, const union end *near, const union end *far,
+		       struct inet_diag_msg *out)
 {
 	struct question question = {
 		.head = {.nlmsg_len = sizeof question,
@@ -70,7 +72,7 @@ static bool ask(int netlink, const union end *near, const union end *far, struct
 
 /* Whether the kernel answers at all: a socket of this process must be found. "Not found" and "not
  * supported" are one error number. */
-static bool answers(int netlink)
+static bool kernel_answers(int netlink)
 {
 	union end near = {.in = {.sin_family = AF_INET}}, none = near;
 	struct inet_diag_msg found;
@@ -80,8 +82,9 @@ static bool answers(int netlink)
 	near.in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	bool there = fd >= 0 && bind(fd, &near.any, sizeof near.in) == 0 && listen(fd, 1) == 0 &&
 		     getsockname(fd, &near.any, &length) == 0;
-	/* Without a socket to ask for nothing is known; the strict answer is the safe one. */
-	bool heard = !there || ask(netlink, &near, &none, &found);
+	/* Without a socket to ask for, this function cannot tell; then "the kernel answers" is the
+	 * strict and safe result. */
+	bool heard = !there || ask_kernel(netlink, &near, &none, &found);
 	rendezvous_close_fd(&fd);
 	return heard;
 }
@@ -103,8 +106,8 @@ static enum rendezvous_peer find_tcp(int fd, struct ucred *out)
 		return errno == EMFILE || errno == ENFILE || errno == ENOMEM
 			       ? peer
 			       : RENDEZVOUS_PEER_HIDDEN;
-	if (!ask(netlink, &there, &here, &found)) {
-		if (!answers(netlink))
+	if (!ask_kernel(netlink, &there, &here, &found)) {
+		if (!kernel_answers(netlink))
 			peer = RENDEZVOUS_PEER_HIDDEN;
 	} else if (found.idiag_state == TCP_ESTABLISHED && found.idiag_inode != 0) {
 		/* A socket that is closed, or not accepted yet, belongs to no file, and counts as

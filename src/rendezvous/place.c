@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Where to meet, and as whom: from the arguments of ls_group_open, or from what a launcher put into
- * the environment. Decides nothing silently: what is half said is refused by name. */
+ * the environment. If settings are there only in part, the error names the one that is missing. */
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -28,9 +28,10 @@ static const char *find_fault(const char *address)
 	return IN6_IS_ADDR_UNSPECIFIED(&six) ? "stands for all addresses of a host" : NULL;
 }
 
-/* The first usable address of a name, as the system's resolver gives it; if none is, the last. */
-static ls_status resolve(struct rendezvous_place *out, const char *name, const char *from,
-			 char *text)
+/* Finds the first usable address of a name, in the order of the system's resolver; if none is
+ * usable, the last. */
+static ls_status resolve_name(struct rendezvous_place *out, const char *name, const char *from,
+			      char *text)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC};
 	struct addrinfo *found = NULL;
@@ -76,7 +77,7 @@ ls_status rendezvous_set_address(struct rendezvous_place *out, const char *addre
 	if (inet_pton(AF_INET, bare, &any) == 1 || inet_pton(AF_INET6, bare, &any) == 1) {
 		snprintf(out->address, sizeof out->address, "%.63s", bare);
 	} else {
-		ls_status status = resolve(out, bare, from, text);
+		ls_status status = resolve_name(out, bare, from, text);
 		if (status != LS_OK)
 			return status;
 	}
@@ -100,7 +101,7 @@ static ls_status set_port(struct rendezvous_place *out, int64_t port, const char
 	return LS_BAD_ARGUMENT;
 }
 
-/* -1 unless it is a decimal number of at most five digits and nothing else. */
+/* -1 unless `digits` is a decimal number of at most five digits and nothing else. */
 static int64_t parse_port(const char *digits)
 {
 	int64_t port = 0;
@@ -187,8 +188,8 @@ uint64_t rendezvous_hash(const char *string)
 	return value;
 }
 
-/* Ranks on several hosts meet at the port after torchrun's own. A restart has the same one: all
- * agents have ended their ranks before the next begin. */
+/* Ranks on several hosts meet at the port after torchrun's own. A restart meets at the same port:
+ * all agents have ended their ranks before the next ranks begin. */
 static ls_status find_torchrun_hosts(const struct settings_launch *launch,
 				     struct rendezvous_place *out, char *text)
 {
@@ -250,8 +251,8 @@ static ls_status find_master(const struct settings_launch *launch, struct rendez
 		       : status;
 }
 
-/* One port for all tasks of a step, below those that systems give to clients. If it is taken, that
- * is an error, which names it. */
+/* One port for all tasks of a step, below the ports that systems give to clients. If it is taken,
+ * the job fails with an error that names it. */
 static uint16_t slurm_port(const struct settings_slurm *slurm)
 {
 	char name[64];
@@ -311,8 +312,9 @@ static ls_status find_slurm(const struct settings_launch *launch, struct rendezv
 	return LS_OK;
 }
 
-static ls_status find(const char *rendezvous, int rank, int world_size,
-		      const struct settings_launch *launch, struct rendezvous_place *out, char *text)
+static ls_status find_place(const char *rendezvous, int rank, int world_size,
+			    const struct settings_launch *launch, struct rendezvous_place *out,
+			    char *text)
 {
 	if (rendezvous) {
 		ls_status status = set_ranks(out, rank, world_size, "the option rank",
@@ -366,7 +368,7 @@ ls_status rendezvous_find(const char *rendezvous, int rank, int world_size,
 	char text[RENDEZVOUS_TEXT_BYTES] = "";
 
 	memset(out, 0, sizeof *out);
-	ls_status status = find(rendezvous, rank, world_size, launch, out, text);
+	ls_status status = find_place(rendezvous, rank, world_size, launch, out, text);
 	if (status != LS_OK) {
 		memset(out, 0, sizeof *out);
 		rendezvous_say(status, text);

@@ -32,7 +32,7 @@ enum {
 	RENDEZVOUS_IP_BYTES = 48,
 	RENDEZVOUS_TEXT_BYTES = 512,
 	RENDEZVOUS_CARD_BYTES = 512,   /* what a rank tells all others in the second round */
-	RENDEZVOUS_REASON_BYTES = 384, /* why it cannot; a longer text is cut */
+	RENDEZVOUS_REASON_BYTES = 384, /* why a rank has no card; a longer text is cut */
 	RENDEZVOUS_CONNECTION_MAX =
 		64, /* connections without a complete hello; one more closes the oldest */
 	RENDEZVOUS_FDS_MAX = 1 + RANKS_WORLD_MAX + RENDEZVOUS_CONNECTION_MAX,
@@ -44,12 +44,13 @@ _Static_assert((int)RENDEZVOUS_FDS_MAX <= (int)WAIT_FDS_MAX, "one wait for all t
 struct rendezvous_place {
 	bool tcp;
 	char address[RENDEZVOUS_ADDRESS_BYTES * 2]; /* abstract name, or IPv4 or IPv6 address */
-	char name[RENDEZVOUS_NAME_BYTES]; /* of the host, from which it was found, or "" */
-	uint16_t port;                    /* TCP only */
-	bool serve;                       /* this rank is the server (rank 0 without a launcher) */
+	char name[RENDEZVOUS_NAME_BYTES];           /* host name that gave `address`, or "" */
+	uint16_t port;                              /* TCP only */
+	bool serve; /* this rank is the server (rank 0 without a launcher) */
 	int rank, world_size;
 	bool has_hosts; /* the launcher has said that there are several, so a secret is needed */
-	/* What ranks of other hosts have to know; without it none can take part. */
+	/* The secret that ranks of other hosts have to know; without a token no other host can take
+	 * part. */
 	bool has_token;
 	struct auth_token token;
 };
@@ -82,19 +83,19 @@ struct rendezvous_rank {
 	uint32_t uid;
 	uint64_t host_key; /* see rendezvous_host_key; 0: not known */
 	char host[RENDEZVOUS_HOST_BYTES];
-	char ip[RENDEZVOUS_IP_BYTES]; /* at which other hosts reach it; "": they cannot */
+	char ip[RENDEZVOUS_IP_BYTES]; /* for other hosts; "": they cannot reach this rank */
 	/* abstract Unix socket the rank listens on, or "" */
 	char address[RENDEZVOUS_ADDRESS_BYTES];
 };
 
 /* Fills address and name of a TCP place: from an address in numbers, in brackets or not, or from
  * the name of a host, for which it asks the system's resolver. `from` is how the user knows what
- * gave it. An address that cannot be used from other hosts is refused; loopback is not.
- * LS_BAD_ARGUMENT: text, RENDEZVOUS_TEXT_BYTES, which the caller has begun, has why. */
+ * gave it. Refuses an address that other hosts cannot use, except loopback. LS_BAD_ARGUMENT: text,
+ * RENDEZVOUS_TEXT_BYTES, which the caller has begun, has why. */
 LS_CHECKED ls_status rendezvous_set_address(struct rendezvous_place *out, const char *address,
 					    const char *from, char *text);
 
-/* Whether only processes of this host can come there. */
+/* Whether only processes of this host can come to the place. */
 bool rendezvous_place_is_loopback(const struct rendezvous_place *place);
 
 /* The same number in all processes that can share memory and sockets: those of one kernel and one
@@ -131,11 +132,12 @@ struct rendezvous_meeting;
  * that late ranks get the error. The meeting ends at the earliest deadline of a rank that came.
  * me.uid is the effective user. A world of one rank without a launcher opens no socket. *meeting:
  * for rendezvous_leave, and before it, if the table has several hosts, rendezvous_gather; NULL
- * after an error. The waiter must stay until then. On one host nothing more is exchanged. Errors
- * (all with a message): LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE, LS_DUPLICATE_RANK, LS_RANK_MISSING
- * (names the ranks that did not come, or ended before all had come), LS_PORT_TAKEN, LS_NO_MASTER,
- * LS_UNTRUSTED_PEER, LS_WRONG_VERSION, LS_INTERRUPTED (a signal handler ended the wait; this rank
- * gives up, so the others get LS_RANK_MISSING), LS_OUT_OF_MEMORY, LS_SYSTEM. */
+ * after an error. The waiter must stay until rendezvous_leave. If all ranks are on one host they
+ * exchange nothing more. Errors (all with a message): LS_BAD_ARGUMENT, LS_WRONG_WORLD_SIZE,
+ * LS_DUPLICATE_RANK, LS_RANK_MISSING (names the ranks that did not come, or ended before all had
+ * come), LS_PORT_TAKEN, LS_NO_MASTER, LS_UNTRUSTED_PEER, LS_WRONG_VERSION, LS_INTERRUPTED (a signal
+ * handler ended the wait; this rank gives up, so the others get LS_RANK_MISSING), LS_OUT_OF_MEMORY,
+ * LS_SYSTEM. */
 LS_CHECKED ls_status rendezvous_join(const struct rendezvous_place *place,
 				     const struct rendezvous_self *self, struct waiter *waiter,
 				     uint64_t deadline_ns, struct rendezvous_table *out,
@@ -170,7 +172,7 @@ struct rendezvous_server;
  * message. */
 LS_CHECKED ls_status rendezvous_server_open(const struct rendezvous_place *place,
 					    uint64_t deadline_ns, struct rendezvous_server **out);
-/* Where it listens. */
+/* Where the server listens. */
 const struct rendezvous_place *rendezvous_server_place(const struct rendezvous_server *server);
 /* Fills in the descriptors to poll, at most `max` (RENDEZVOUS_FDS_MAX is always enough), and
  * returns their number. Call it again after every step, also when the meeting is over, so that late

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The server of a rendezvous: a state machine over non-blocking sockets that the launcher steps
- * from its event loop, and rank 0 from rendezvous_join. A connection belongs to no rank until it
- * has said a whole hello; then it takes the place of its rank. All are told one verdict, latecomers
- * too. */
+ * from its event loop, and rank 0 from rendezvous_join. A connection belongs to no rank until a
+ * whole hello has come over it; then it takes the place of its rank. All ranks get one verdict,
+ * latecomers too. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,7 @@ bool rendezvous_drain(int fd)
 	return false;
 }
 
-/* What has come so far from a connection. */
+/* Parses what has come so far from a connection, and acts if it is whole or wrong. */
 static void judge_bytes(struct rendezvous_server *server, struct server_connection *connection)
 {
 	struct wire_hello hello;
@@ -101,8 +101,8 @@ static void hear_connection(struct rendezvous_server *server, struct server_conn
 	}
 }
 
-/* An empty place for a connection; if there is none, that of the oldest connection, which has had
- * the most time. */
+/* An empty place for a connection; if there is none, ends the oldest connection, which has had the
+ * most time, and returns its place. */
 static struct server_connection *find_connection_place(struct rendezvous_server *server,
 						       bool make_room)
 {
@@ -128,7 +128,7 @@ static void accept_failed(struct rendezvous_server *server, int error)
 	if (exhausted && find_connection_place(server, true))
 		return; /* there is room for the next step */
 
-	rendezvous_close_fd(&server->listen_fd); /* it would stay ready forever */
+	rendezvous_close_fd(&server->listen_fd); /* an open one would stay ready forever */
 	if (server->state != SERVER_MEETING)
 		return;
 	errno = error;
@@ -209,7 +209,8 @@ ls_status rendezvous_server_step(struct rendezvous_server *server)
 	if (server->state == SERVER_GATHERING)
 		rendezvous_gather_step(server);
 	if (server->state == SERVER_TELLING || server->state == SERVER_SHARING) {
-		/* After the deadline the rest will miss something, and say so. */
+		/* After the deadline the ranks that the server has not sent everything will miss
+		 * it, and say so. */
 		if (rendezvous_tell_more(server) || clock_now_ns() >= state_deadline_ns(server)) {
 			server->state = SERVER_COMPLETE;
 			server->met = true;

@@ -10,8 +10,9 @@
 enum server_state {
 	SERVER_MEETING, /* not all have come */
 	SERVER_TELLING, /* all have come, and some have not been sent the whole table */
-	/* Several hosts: the same, and not all have given their cards. Then all cards are there,
-	 * and some ranks have not been sent them all. */
+	/* If there are several hosts, SERVER_TELLING is replaced by these two: some ranks have not
+	 * been sent the whole table, or have not given their cards; then all cards are there, and
+	 * some ranks have not been sent them all. */
 	SERVER_GATHERING,
 	SERVER_SHARING,
 	SERVER_COMPLETE, /* everybody has the table, and the cards */
@@ -20,14 +21,14 @@ enum server_state {
 	SERVER_FAILED,
 };
 
-/* A connection that is no rank's yet: its hello is not complete, or the proof that has to follow.
- * fd -1: none. */
+/* A connection that belongs to no rank yet: its hello is not complete, or the proof that has to
+ * follow is not. fd -1: no connection. */
 struct server_connection {
 	int fd;
 	int trace_fd;
 	bool remote;       /* from another host */
 	bool challenged;   /* its hello has come, and has to be proved */
-	uint64_t until_ns; /* remote: when it ends if it is still here */
+	uint64_t until_ns; /* remote: when the server ends it if it is still here */
 	struct wire_hello hello;
 	struct auth_session session;
 	uint64_t number; /* counts up, so that the oldest can be found */
@@ -35,8 +36,8 @@ struct server_connection {
 	_Alignas(8) unsigned char in[sizeof(struct wire_hello)];
 };
 
-/* came: it has said hello. fd -1 although it came: the server itself, or a rank that got its answer
- * and was let go. */
+/* came: the rank has said hello. fd -1 although it came: the rank is the server itself, or got its
+ * answer and was let go. */
 struct server_rank {
 	int fd;
 	int trace_fd;
@@ -51,8 +52,8 @@ struct server_rank {
 	_Alignas(8) unsigned char in[sizeof(struct wire_card)];
 };
 
-/* What all ranks are sent in this state: `bytes`, with a tag at `tag_at` that is zero here and each
- * rank's own for those of other hosts. bytes NULL: nothing. */
+/* What the server sends all ranks in this state: `bytes`, with a tag at `tag_at`. The tag is zero
+ * here; each rank on another host gets its own. bytes NULL: nothing. */
 struct server_message {
 	const char *bytes;
 	size_t size, tag_at;
@@ -64,7 +65,7 @@ struct rendezvous_server {
 	enum server_state state;
 	bool met; /* all ranks have been sent the table */
 	ls_status status;
-	int holder; /* rank of the server, WIRE_LAUNCHER if it is none */
+	int holder; /* rank of the server, WIRE_LAUNCHER if it is no rank */
 	int listen_fd;
 	uint64_t began_ns, deadline_ns;
 	uint64_t connections_ever;
@@ -72,7 +73,7 @@ struct rendezvous_server {
 	uint64_t other_users;    /* hellos of other users */
 	uint64_t other_versions; /* hellos of other versions, of unknown users */
 	uint64_t unproved;       /* connections that were challenged, and did not answer rightly */
-	uint64_t unasked;        /* from other hosts, and this process has no secret */
+	uint64_t unasked;        /* hellos from other hosts, while this process has no secret */
 	int told;                /* after a failure: processes that know it, or have ended */
 	struct server_rank ranks[RANKS_WORLD_MAX];
 	struct server_connection connections[RENDEZVOUS_CONNECTION_MAX];
@@ -90,16 +91,16 @@ bool rendezvous_drain(int fd);
 /* Empties the connection's place. */
 void rendezvous_connection_end(struct server_connection *connection);
 
-/* ---- verdict.c; those that fail the meeting expect SERVER_MEETING ---- */
+/* ---- verdict.c; functions that fail the meeting expect SERVER_MEETING ---- */
 
 /* How many ranks have said hello. */
 int rendezvous_count_came(const struct rendezvous_server *server);
 /* Fails the meeting and tells all ranks that have come; the caller has written server->text. Also
  * in SERVER_GATHERING. */
 void rendezvous_fail(struct rendezvous_server *server, ls_status status);
-/* The deadline is over. */
+/* The deadline is over before all ranks have come: fails the meeting. */
 void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns);
-/* The connection of a rank that had come is at its end. */
+/* The connection of a rank that had come is at its end: fails the meeting. */
 void rendezvous_fail_ended(struct rendezvous_server *server, int rank);
 /* The connection has sent a complete hello: admits the rank, fails the meeting, or refuses only
  * this connection. */
@@ -108,21 +109,21 @@ void rendezvous_hear_hello(struct rendezvous_server *server, struct server_conne
 /* The connection, which was challenged, has sent a proof. */
 void rendezvous_hear_proof(struct rendezvous_server *server, struct server_connection *connection,
 			   const struct wire_proof *proof);
-/* The connection is of another version, so only the head of its hello is known: fails the meeting
- * if it is known to be of the same user. */
+/* The hello is of another version, so the server knows only its head: fails the meeting if the
+ * connection is known to come from the same user. */
 void rendezvous_hear_other(struct rendezvous_server *server, struct server_connection *connection,
 			   const struct wire_head *head);
 
 /* ---- telling.c ---- */
 
-/* All have come: begins to send them the table. */
+/* All ranks have come: begins to send them the table. */
 void rendezvous_tell_table(struct rendezvous_server *server);
 /* Begins to send all ranks server->cards, whose size, status and content the caller has filled in.
- * Those that have not been sent all of the table get no more. */
+ * Ranks that have not been sent all of the table get no more. */
 void rendezvous_tell_cards(struct rendezvous_server *server);
 /* Sends what is possible. True: nothing is left. A connection that breaks counts as served. */
 bool rendezvous_tell_more(struct rendezvous_server *server);
-/* Whether the rank has still to be sent something. */
+/* Whether the server has still to send the rank something. */
 bool rendezvous_is_untold(const struct rendezvous_server *server, int rank);
 
 /* ---- gather.c ---- */

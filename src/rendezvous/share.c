@@ -37,7 +37,7 @@ static bool is_signed(struct rendezvous_client *client)
 	return auth_verify(&client->session, AUTH_SERVER, 2, cards, cards->head.bytes, &tag);
 }
 
-/* All that the server has to say has come. */
+/* The server's message is whole: checks it, and copies the cards or the reason. */
 static ls_status take_cards(struct rendezvous_client *client, void *out)
 {
 	const struct wire_cards *cards = &client->cards;
@@ -68,7 +68,7 @@ ls_status rendezvous_client_gather(struct rendezvous_client *client, struct wire
 	if (status == LS_TIMED_OUT)
 		status = rendezvous_client_give_up(client);
 	while (status == LS_OK) {
-		/* It may have come behind the table. */
+		/* The cards may have come behind the table. */
 		enum wire_verdict verdict =
 			rendezvous_cards_parse(client->in, client->got, &client->cards);
 		if (verdict == WIRE_WHOLE)

@@ -37,7 +37,7 @@ void rendezvous_close_fd(int *fd)
 	*fd = -1;
 }
 
-/* Length of *out, 0 if the place cannot be said as an address. */
+/* Returns the length of *out; 0: the place's address is no valid one. */
 static socklen_t address_fill(const struct rendezvous_place *place, union address *out)
 {
 	memset(out, 0, sizeof *out);
@@ -68,7 +68,7 @@ static int open_socket(const struct rendezvous_place *place, const union address
 	if (fd < 0 || !place->tcp)
 		return fd;
 
-	/* Without these it works as well, only less smoothly. */
+	/* Without these options the socket works as well, only less smoothly. */
 	int on = 1;
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);

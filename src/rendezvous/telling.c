@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How the server sends all ranks the same: first the table, then, between several hosts, the cards.
- * To a rank of another host each message is signed. */
+ * How the server sends all ranks the same message: first the table, then, between several hosts,
+ * the cards. To a rank of another host each message is signed. */
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
@@ -14,9 +14,10 @@ bool rendezvous_is_untold(const struct rendezvous_server *server, int rank)
 	return seat->fd >= 0 && seat->sent < server->message.size;
 }
 
-/* number: of this message among those of the server. */
-static void begin(struct rendezvous_server *server, const void *bytes, size_t size, size_t tag_at,
-		  uint64_t number)
+/* Makes `bytes` the message that all ranks get next. number: of this message among the server's,
+ * for its signature. */
+static void begin_message(struct rendezvous_server *server, const void *bytes, size_t size,
+			  size_t tag_at, uint64_t number)
 {
 	server->message = (struct server_message){.bytes = bytes, .size = size, .tag_at = tag_at};
 	for (int i = 0; i < server->place.world_size; i++) {
@@ -46,7 +47,7 @@ void rendezvous_tell_table(struct rendezvous_server *server)
 	answer->size = size;
 	answer->job = server->table.job;
 	memcpy(answer->ranks, server->table.ranks, sizeof answer->ranks);
-	begin(server, answer, WIRE_ANSWER_BYTES(size), offsetof(struct wire_answer, tag), 1);
+	begin_message(server, answer, WIRE_ANSWER_BYTES(size), offsetof(struct wire_answer, tag), 1);
 	server->state = rendezvous_has_hosts(&server->table) ? SERVER_GATHERING : SERVER_TELLING;
 }
 
@@ -59,10 +60,11 @@ void rendezvous_tell_cards(struct rendezvous_server *server)
 		if (rendezvous_is_untold(server, i))
 			rendezvous_close_fd(&server->ranks[i].fd);
 	rendezvous_head_fill(&cards->head, WIRE_CARDS, bytes, server->holder, getpid());
-	begin(server, cards, bytes, offsetof(struct wire_cards, tag), 2);
+	begin_message(server, cards, bytes, offsetof(struct wire_cards, tag), 2);
 }
 
-/* The next bytes of the message for a rank: those for another host differ by the tag. */
+/* Sends the next bytes of the message to a rank. The bytes for a rank on another host differ by the
+ * tag. */
 static ssize_t send_some(const struct server_message *message, const struct server_rank *seat)
 {
 	size_t tag_end = message->tag_at + sizeof seat->tag;

@@ -11,8 +11,8 @@
 #include "base/ranks.h"
 #include "rendezvous/server.h"
 
-/* The answer that is in *answer, of `bytes`, as it goes to a rank on another host. */
-static void sign(const struct auth_session *session, struct wire_answer *answer, size_t bytes)
+/* Signs the first `bytes` of *answer for a rank on another host. */
+static void sign_answer(const struct auth_session *session, struct wire_answer *answer, size_t bytes)
 {
 	struct auth_tag tag;
 
@@ -21,12 +21,14 @@ static void sign(const struct auth_session *session, struct wire_answer *answer,
 	answer->tag = tag;
 }
 
-/* session: of a rank on another host that has proved that it knows the secret; NULL: another one.
- * An answer without a table fits into the empty buffer of any socket, so one try is enough. */
-static void tell(const struct rendezvous_server *server, int fd, const struct auth_session *session,
-		 ls_status status, const char *text)
+/* session: of a rank on another host that has proved that it knows the secret; NULL for every other
+ * rank. An answer without a table fits into the empty buffer of any socket, so one try is
+ * enough. */
+static void tell_answer(const struct rendezvous_server *server, int fd,
+			const struct auth_session *session, ls_status status, const char *text)
 {
-	/* It takes much of a small stack. Without memory the rank learns only that it failed. */
+	/* On the heap: an answer takes much of a small stack. Without memory the rank learns only
+	 * that the meeting failed. */
 	struct wire_answer *answer = calloc(1, sizeof *answer);
 
 	if (!answer)
@@ -36,7 +38,7 @@ static void tell(const struct rendezvous_server *server, int fd, const struct au
 	answer->status = status;
 	rendezvous_copy_printable(answer->text, sizeof answer->text, text, RENDEZVOUS_TEXT_BYTES);
 	if (session)
-		sign(session, answer, WIRE_ANSWER_BYTES(0));
+		sign_answer(session, answer, WIRE_ANSWER_BYTES(0));
 	(void)rendezvous_send(fd, answer, WIRE_ANSWER_BYTES(0), -1);
 	free(answer);
 	(void)shutdown(fd, SHUT_WR);
@@ -56,8 +58,8 @@ void rendezvous_fail(struct rendezvous_server *server, ls_status status)
 	for (int i = 0; i < server->place.world_size; i++) {
 		struct server_rank *seat = &server->ranks[i];
 		if (seat->fd >= 0)
-			tell(server, seat->fd, seat->remote ? &seat->session : NULL, status,
-			     server->text);
+			tell_answer(server, seat->fd, seat->remote ? &seat->session : NULL, status,
+				    server->text);
 		server->told += seat->came;
 		rendezvous_close_fd(&seat->fd);
 	}
@@ -189,8 +191,8 @@ static bool is_other_space(uint32_t one, uint32_t other)
 }
 
 /* Each rank watches the others of its host by their process ids, which mean something else in
- * another namespace. Returns whether there is such a process on the host of the new rank, and its
- * rank and pid. */
+ * another namespace. Returns whether a process of another namespace is on the host of the new rank,
+ * and the rank and pid of that process. */
 static bool find_other_space(const struct rendezvous_server *server, bool remote,
 			     const struct wire_hello *hello, int *rank, int *pid)
 {
@@ -248,7 +250,7 @@ static void judge_hello(struct rendezvous_server *server, struct server_connecti
 		return;
 	}
 	server->told++;
-	tell(server, connection->fd, session_of(connection), server->status, text);
+	tell_answer(server, connection->fd, session_of(connection), server->status, text);
 	rendezvous_connection_end(connection);
 }
 
@@ -260,7 +262,8 @@ static void tell_latecomer(struct rendezvous_server *server, struct server_conne
 
 	if (server->state == SERVER_FAILED) {
 		server->told++;
-		tell(server, connection->fd, session_of(connection), server->status, server->text);
+		tell_answer(server, connection->fd, session_of(connection), server->status,
+			    server->text);
 	} else {
 		rendezvous_text_add(text, "rank %d came to %s after all %d ranks had met", rank,
 				    server->where, server->place.world_size);
@@ -268,7 +271,7 @@ static void tell_latecomer(struct rendezvous_server *server, struct server_conne
 			rendezvous_text_add(text, " (rank %d is pid %d)", rank,
 					    server->table.ranks[rank].pid);
 		rendezvous_text_add(text, ": a rank can join a job only once");
-		tell(server, connection->fd, session_of(connection), LS_DUPLICATE_RANK, text);
+		tell_answer(server, connection->fd, session_of(connection), LS_DUPLICATE_RANK, text);
 	}
 	rendezvous_connection_end(connection);
 }
@@ -282,13 +285,14 @@ static void refuse_other_user(struct rendezvous_server *server,
 			    "the rendezvous at %s belongs to user %u, and this process runs as user "
 			    "%u: choose another port or name for this job",
 			    server->where, (unsigned)geteuid(), uid);
-	tell(server, connection->fd, NULL, LS_UNTRUSTED_PEER, text);
+	tell_answer(server, connection->fd, NULL, LS_UNTRUSTED_PEER, text);
 	server->other_users++;
 	rendezvous_connection_end(connection);
 }
 
-/* Whether the connection may be heard; if not it is sent away, and the meeting goes on. *uid: what
- * it says of itself, replaced by what the kernel says. *pid: as the kernel says; 0: it does not. */
+/* Whether the server may hear the connection; if not, ends the connection, and the meeting goes on.
+ * *uid: what the hello says, replaced by what the kernel says. *pid: what the kernel says; 0:
+ * nothing. */
 static bool is_of_this_user(struct rendezvous_server *server, struct server_connection *connection,
 			    uint32_t *uid, int *pid, enum rendezvous_peer *peer)
 {
@@ -314,7 +318,7 @@ static bool is_of_this_user(struct rendezvous_server *server, struct server_conn
 	return false;
 }
 
-/* From here no process of another host gets an answer that tells it anything. */
+/* A server without a secret gives a process of another host no other answer. */
 static void refuse_remote(struct rendezvous_server *server, struct server_connection *connection,
 			  int rank)
 {
@@ -327,13 +331,14 @@ static void refuse_remote(struct rendezvous_server *server, struct server_connec
 			    "ranks LOCKSTEP_SECRET_FILE, a file with the same 32 random bytes on "
 			    "every host, or LOCKSTEP_TRUST_NETWORK=1",
 			    server->where);
-	tell(server, connection->fd, NULL, LS_UNTRUSTED_PEER, text);
+	tell_answer(server, connection->fd, NULL, LS_UNTRUSTED_PEER, text);
 	server->unasked++;
 	rendezvous_connection_end(connection);
 }
 
-static void challenge(struct rendezvous_server *server, struct server_connection *connection,
-		      const struct wire_hello *hello)
+static void challenge_connection(struct rendezvous_server *server,
+				 struct server_connection *connection,
+				 const struct wire_hello *hello)
 {
 	struct wire_challenge out;
 
@@ -354,7 +359,8 @@ static void challenge(struct rendezvous_server *server, struct server_connection
 	auth_session_begin(&server->place.token, hello, sizeof *hello, &out,
 			   offsetof(struct wire_challenge, tag), &connection->session);
 	auth_sign(&connection->session, AUTH_SERVER, 0, "", 0, &out.tag);
-	/* It fits into the empty buffer of the socket; if not, the connection is broken. */
+	/* The challenge fits into the empty buffer of the socket; if not, the connection is
+	 * broken. */
 	(void)rendezvous_send(connection->fd, &out, sizeof out, -1);
 }
 
@@ -380,13 +386,13 @@ void rendezvous_hear_hello(struct rendezvous_server *server, struct server_conne
 	int pid;
 
 	if (connection->remote) {
-		challenge(server, connection, hello);
+		challenge_connection(server, connection, hello);
 		return;
 	}
 	if (!is_of_this_user(server, connection, &hello->uid, &pid, &peer))
 		return;
 	if (!server->place.tcp)
-		hello->head.pid = pid; /* 0: of a process that cannot be seen from here */
+		hello->head.pid = pid; /* 0: a process that this one cannot see */
 	if (server->state != SERVER_MEETING)
 		tell_latecomer(server, connection, hello->head.rank);
 	else
@@ -404,10 +410,11 @@ void rendezvous_hear_other(struct rendezvous_server *server, struct server_conne
 		return;
 	if (peer == RENDEZVOUS_PEER_HIDDEN &&
 	    (connection->remote || server->state == SERVER_MEETING)) {
-		/* Any process may have sent it, so it fails nothing for others. */
+		/* Any process may have sent this head, so it does not fail the meeting for
+		 * others. */
 		char text[RENDEZVOUS_TEXT_BYTES] = "";
 		say_version(server, head, text);
-		tell(server, connection->fd, NULL, LS_WRONG_VERSION, text);
+		tell_answer(server, connection->fd, NULL, LS_WRONG_VERSION, text);
 		server->other_versions++;
 		rendezvous_connection_end(connection);
 		return;

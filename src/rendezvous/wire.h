@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What goes over the wire: structs of fixed size, each of which begins with the same head. The
- * head stays as it is in every version of the protocol, so that two versions can always name each
- * other. Parsers are pure functions over bytes; they believe nothing and never look past what
- * came. */
+ * What goes over the wire: structs of fixed size, each of which begins with the same head. The head
+ * stays as it is in every version of the protocol, so that two versions can always name each other.
+ * Parsers are pure functions over bytes; they trust no field and never look past what came. */
 #ifndef RENDEZVOUS_WIRE_H
 #define RENDEZVOUS_WIRE_H
 
@@ -62,7 +61,7 @@ struct wire_hello {
 	unsigned char nonce[AUTH_NONCE_BYTES]; /* zero on one host */
 };
 
-/* The session (auth.h) is that of the hello and of this, without the tag. */
+/* The session (auth.h) begins from the hello and this struct without its tag. */
 struct wire_challenge {
 	struct wire_head head;
 	unsigned char nonce[AUTH_NONCE_BYTES];
