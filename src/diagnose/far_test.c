@@ -22,7 +22,8 @@ static struct diagnose_job *look(const struct collect_fixture *fixture, bool at_
 		sources[r].process = DIAGNOSE_UNKNOWN;
 	}
 	diagnose_collect(sources, SIZE, NULL, job);
-	/* All ranks are of this process, which runs; rank 2 would be alone in its own, and sleep.
+	/* All ranks are of this process, which runs; rank 2 would be alone in its process, and
+	 * sleep.
 	 * */
 	job->ranks[FAR].awake = false;
 	job->ranks[FAR].sleep = 1;
