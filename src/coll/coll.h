@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What each collective is, and each kind of operation that a rank may call. Facts only: no other
- * room is known here, so that programs that time other runtimes can be built with it. Also for
- * C++. */
+ * What each collective is, and each kind of operation that a rank may call. Facts only: this room
+ * includes no other, so that programs that time other runtimes can use it. Also for C++. */
 #ifndef COLL_COLL_H
 #define COLL_COLL_H
 
@@ -10,7 +9,7 @@
 
 /* How long a buffer is, where a call is for `count` elements. */
 enum coll_extent {
-	COLL_NOTHING, /* there is none */
+	COLL_NOTHING, /* no buffer */
 	COLL_WHOLE,   /* count: the same elements on all ranks */
 	COLL_PART,    /* count, or this rank's count: what one rank has */
 	COLL_PARTS,   /* the parts of all ranks, in their order */
@@ -49,7 +48,7 @@ struct coll {
 	uint8_t root;          /* enum coll_root */
 	bool reduces;
 };
-extern const struct coll coll_table[COLL_COUNT + 1]; /* that of COLL_NONE has nothing */
+extern const struct coll coll_table[COLL_COUNT + 1]; /* the entry of COLL_NONE has no buffers */
 
 /* Which counts a call has, and so what a record of it means. */
 enum coll_counts {
@@ -72,8 +71,8 @@ enum coll_colour {
 	COLL_WINE,
 };
 
-/* X(id, name, collective, counts, letter, colour). Their numbers are in traces: append only, and
- * raise TRACE_VERSION, as a program that is older would show the new kind as '?'. */
+/* X(id, name, collective, counts, letter, colour). The numbers of the kinds are in traces. So only
+ * append, and raise TRACE_VERSION: an older program would show the new kind as '?'. */
 #define COLL_KINDS(X)                                                                       \
 	X(ALLREDUCE, "all-reduce", ALLREDUCE, ONE_COUNT, 'A', BLUE)                         \
 	X(REDUCE, "reduce", REDUCE, ONE_COUNT, 'R', SKY)                                    \
