@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What every implementation of a link has to fill in. */
+ * Checks what every implementation of a link has to fill in. */
 #include "link.h"
 
 #include <stddef.h>

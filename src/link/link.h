@@ -52,9 +52,9 @@ struct link_note {
 struct link_message {
 	struct link_note note;
 	uint64_t bytes;
-	/* The whole payload, unaligned, which the link owns; valid until `arrived` returns, or if
-	 * there is a handle until the call of fetch, though the peer may be lost meanwhile. NULL
-	 * with bytes > 0: it is to be fetched. */
+	/* The whole payload, unaligned, which the link owns. Valid until `arrived` returns, or if
+	 * there is a handle until the call of fetch, even if the peer is lost meanwhile. NULL with
+	 * bytes > 0: the payload is to be fetched. */
 	const void *payload;
 	void *handle;      /* for fetch; NULL: there is nothing to fetch */
 	uint64_t position; /* the link's, for fetch */
@@ -69,11 +69,11 @@ struct link_transfer {
 	 * does not want them. LS_ABORTED: cut. LS_PEER_DIED: the peer was lost. */
 	ls_status status;
 	/* Set before post, for LINK_EAGER_BYTES at most: the payload is sent with its note. The
-	 * transfer ends with LS_OK as soon as the link has copied the payload, whether that is
-	 * fetched or not, and never with LS_CANCELLED. The payload can be fetched although the peer
-	 * was lost meanwhile. */
+	 * transfer ends with LS_OK as soon as the link has copied the payload, whether or not the
+	 * target fetches it, and never with LS_CANCELLED. The payload can be fetched although the
+	 * peer was lost meanwhile. */
 	bool is_eager;
-	/* The link's: so it needs no memory of its own, however many transfers there are. */
+	/* For the link, which so needs no memory of its own, however many transfers there are. */
 	_Alignas(8) unsigned char memory[LINK_TRANSFER_BYTES];
 };
 
@@ -86,7 +86,8 @@ struct link_events {
 	void (*done)(void *context, struct link_transfer *transfer);
 	/* The connection to a peer is broken: its process has ended or has cut this one; the link
 	 * does not know which. Called once, after `done` of all transfers with that peer, and after
-	 * the events for all its messages that have arrived; nothing comes from it any more. */
+	 * the events for all its messages that have arrived; nothing comes from that peer any
+	 * more. */
 	void (*lost)(void *context, int peer);
 };
 
@@ -102,13 +103,13 @@ struct link_ops {
 	 * enforces the time limit. */
 	ls_status (*connect)(struct link *link, bool *done);
 
-	/* Takes a note to be sent. transfer NULL: `bytes` <= LINK_SHORT_BYTES are copied before it
-	 * returns, and may be kept back until push, so that several go together. Otherwise any
-	 * number of `bytes` > 0 stays at `payload` until `done`, and what was kept back goes with
-	 * it. False: the link has no memory for it now, and nothing was taken, but what was kept
-	 * back was pushed; try again after advance has returned true, which it does as long as the
-	 * peer calls advance. To a peer that is lost or cut it returns true and sends nothing, and
-	 * the next advance ends the transfer. */
+	/* Takes a note to be sent. transfer NULL: `bytes` <= LINK_SHORT_BYTES are copied before
+	 * post returns, and may be kept back until push, so that several messages go together.
+	 * Otherwise any number of `bytes` > 0 stays at `payload` until `done`, and what was kept
+	 * back goes with this message. False: the link has no memory for the message now and took
+	 * nothing, but what was kept back was pushed; try again after advance has returned true,
+	 * which it does as long as the peer calls advance. For a peer that is lost or cut, post
+	 * returns true and sends nothing, and the next advance ends the transfer. */
 	bool (*post)(struct link *link, int peer, const struct link_note *note, const void *payload,
 		     uint64_t bytes, struct link_transfer *transfer);
 
@@ -125,18 +126,18 @@ struct link_ops {
 	void (*fetch)(struct link *link, int peer, const struct link_message *message, void *to,
 		      struct link_transfer *transfer);
 
-	/* Makes all progress that is possible, and calls the events. True: it did something, so
-	 * another call may find more. */
+	/* Makes all progress that is possible, and calls the events. True: there was something to
+	 * do, so another call may find more. */
 	bool (*advance)(struct link *link);
 
-	/* Call it before sleeping. Pushes to all peers. True: there is nothing to do now, and
+	/* To be called before sleeping. Pushes to all peers. True: there is nothing to do now, and
 	 * link->fd becomes readable as soon as there is. False: call advance first. Valid until the
 	 * next advance. */
 	bool (*arm)(struct link *link);
 
-	/* Pushes. True: all that was posted to a peer is on its way, so that it arrives even if
-	 * this process ends now; or the peer is lost or cut. False: call advance, and ask again.
-	 * Until it is true, post and store nothing to the peer. Payloads that wait for a fetch do
+	/* Pushes. True: all that was posted to the peer is on its way, and arrives even if this
+	 * process ends now; or the peer is lost or cut. False: call advance, and ask again. Until
+	 * flush returns true, post and store nothing to the peer. Payloads that wait for a fetch do
 	 * not count. */
 	bool (*flush)(struct link *link, int peer);
 
