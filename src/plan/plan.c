@@ -8,7 +8,7 @@
 #include "base/ranks.h"
 #include "plan_build.h"
 
-/* Which collective has which algorithm. A barrier has no payload, and so nothing to put into a
+/* Which collective has which algorithm. A barrier has no payload, and so nothing to put into an
  * entry. */
 static plan_builder *const builders[COLL_COUNT][PLAN_ALGORITHM_COUNT] = {
 	[COLL_ALLREDUCE] = {[PLAN_INLINE] = plan_inline_allreduce,
@@ -81,7 +81,7 @@ bool plan_crosses_hosts(enum plan_algorithm algorithm)
 	return algorithm != PLAN_INLINE && algorithm != PLAN_DIRECT && algorithm != PLAN_PULL;
 }
 
-/* Up to here a rank passes all of a payload on at once: the number of messages decides. */
+/* Up to this length a rank passes a payload on as one message: the number of messages decides. */
 enum { SHORT_BETWEEN_HOSTS = 8 << 10 };
 
 enum plan_algorithm plan_across(enum coll_id collective, enum plan_algorithm chosen, uint64_t bytes,

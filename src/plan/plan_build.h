@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the files of the plan room share: one builder for each collective of an algorithm, and the
  * helpers that append steps. A builder is called with size >= 2, checked arguments, `in_place` only
- * where it means something, and a plan that is filled but for steps; it sets blocks, phase_end,
- * needs_scratch and reach where they differ from what is there (plan_add_send sets the reach of
- * what is sent). */
+ * where it means something, and a plan that is filled but for steps; the builder sets blocks,
+ * phase_end, needs_scratch and reach where the plan needs other values than those that are there
+ * (plan_add_send sets the reach of the buffer that it sends from). */
 #ifndef PLAN_BUILD_H
 #define PLAN_BUILD_H
 
 #include "plan.h"
 
-/* A chain broadcast is cut into this many blocks: rank i forwards one while it receives the next.
+/* A chain broadcast cuts its payload into this many blocks: rank i forwards one while it receives
+ * the next.
  * */
 enum { PLAN_CHAIN_BLOCKS = 8 };
 
@@ -28,28 +29,28 @@ plan_builder plan_rails_allreduce;
 plan_builder plan_pairwise_gather, plan_pairwise_scatter, plan_pairwise_reduce_scatter,
 	plan_pairwise_alltoall;
 
-/* Appends a step; all that is not given is zero. */
+/* Appends a step; fields that are not given are zero. */
 #define PLAN_ADD(plan, ...) plan_add(plan, &(struct plan_step){__VA_ARGS__})
 void plan_add(struct plan *plan, const struct plan_step *step);
 
-/* What is mine of my INPUT to my OUTPUT, unless they are one there. */
+/* Copies my part of my INPUT to my OUTPUT, unless the two are one there. */
 void plan_add_local_copy(struct plan *plan, const struct plan_params *params);
-/* A block of a peer's INPUT to my OUTPUT; flags: PLAN_TRANSPOSE or 0. */
+/* Copies a block of a peer's INPUT to my OUTPUT; flags: PLAN_TRANSPOSE or 0. */
 void plan_add_copy(struct plan *plan, int peer, int block, int flags);
-/* A copy of the block named after each peer, beginning behind me, so that not all ranks read from
- * the same one at a time. */
+/* Copies the block named after each peer, beginning with the rank behind me, so that not all ranks
+ * read from the same peer at a time. */
 void plan_add_copies(struct plan *plan, int flags);
 void plan_add_send(struct plan *plan, int peer, enum plan_buffer from, int block, int blocks);
 void plan_add_recv(struct plan *plan, int peer, enum plan_buffer to, int block, int blocks);
-/* Without payload. */
+/* Messages without payload. */
 void plan_add_send_empty(struct plan *plan, int peer);
 void plan_add_recv_empty(struct plan *plan, int peer);
-/* One block of SCRATCH into OUTPUT; flags: PLAN_SCRATCH_FIRST or 0. */
+/* Combines one block of SCRATCH into OUTPUT; flags: PLAN_SCRATCH_FIRST or 0. */
 void plan_add_combine(struct plan *plan, int block, int flags);
 /* `count` >= 2 ranks (NULL: 0 to count - 1), of which the plan's is number `number`, combine a
  * block of their OUTPUTs: the result, divided for an average, is in the OUTPUT of each. */
 void plan_add_doubling(struct plan *plan, int number, int count, const uint16_t *ranks, int block);
-/* One block of OUTPUT. */
+/* Divides one block of OUTPUT if the op is the average. */
 void plan_add_scale(struct plan *plan, int block);
 void plan_add_await(struct plan *plan, int peer, int phase);
 void plan_add_signal(struct plan *plan, int phase);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Large payloads are read from, and written to, the peers' own buffers. Entering says "my buffers
- * are ready", phase 1 says "I no longer touch anybody's"; a rank leaves when all that touch its
- * buffers have said so. */
+ * Ranks read large payloads from, and write them to, the peers' own buffers. Entering says "my
+ * buffers are ready", phase 1 says "I no longer touch anybody's"; a rank leaves when all ranks that
+ * touch its buffers have said that. */
 #include "plan_build.h"
 
 /* Rank i alone reads and writes block i, in all ranks' buffers; so in place needs nothing
@@ -74,7 +74,7 @@ static void add_from_all(struct plan *plan, const struct plan_params *params, in
 	plan_add_signal(plan, 1);
 }
 
-/* The root reads from all ranks, which only wait until it has. */
+/* The root reads from all ranks, which only wait until the root has. */
 void plan_direct_gather(const struct plan_params *params, struct plan *plan)
 {
 	if (params->rank == params->root) {
@@ -100,7 +100,7 @@ void plan_direct_alltoall(const struct plan_params *params, struct plan *plan)
 	plan_add_await(plan, PLAN_ALL, 1);
 }
 
-/* That all have entered is all there is to know. */
+/* A barrier only has to know that all ranks have entered. */
 void plan_direct_barrier(const struct plan_params *params, struct plan *plan)
 {
 	(void)params;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Recursive doubling: in round i partners at distance 2^i exchange all they have and both combine
- * it. Of a size that is no power of two, the first ranks pair up before and after ("fold"), so that
- * a power of two remains for the rounds. Barrier: dissemination, which needs no fold. */
+ * it. If the size is no power of two, the first ranks pair up before and after the rounds ("fold"),
+ * so that a power of two remains for them. Barrier: dissemination, which needs no fold. */
 #include "plan_build.h"
 
 struct doubling {
 	int core;   /* largest power of two that is <= size */
-	int folded; /* ranks 0 to 2 folded - 1 are pairs, of which the even one takes part */
+	int folded; /* ranks 0 to 2 folded - 1 are pairs; the even rank of a pair takes part */
 };
 
 static struct doubling doubling_of(int size)
@@ -44,7 +44,8 @@ void plan_add_doubling(struct plan *plan, int number, int count, const uint16_t 
 	struct doubling doubling = doubling_of(count);
 	bool paired = number < 2 * doubling.folded;
 	if (paired && number % 2 == 1) {
-		/* The result, which was made from it, shows that it was taken. */
+		/* The result is made from this block, and so shows that the partner has taken
+		 * it. */
 		plan_add_send(plan, rank_at(ranks, number - 1), PLAN_OUTPUT, block, 1);
 		plan_add_recv(plan, rank_at(ranks, number - 1), PLAN_OUTPUT, block, 1);
 		return;
@@ -68,7 +69,7 @@ void plan_doubling_allreduce(const struct plan_params *params, struct plan *plan
 {
 	int rank = params->rank;
 	struct doubling doubling = doubling_of(params->size);
-	if (rank < 2 * doubling.folded && rank % 2 == 1) { /* what it gives need not be copied */
+	if (rank < 2 * doubling.folded && rank % 2 == 1) { /* INPUT is sent from where it is */
 		plan_add_send(plan, rank - 1, PLAN_INPUT, 0, 1);
 		plan_add_recv(plan, rank - 1, PLAN_OUTPUT, 0, 1);
 		return;

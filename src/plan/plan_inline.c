@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Small payloads travel in the entries (24 bytes) or in pages beside them (16 KiB): a rank that
- * needs one reads it there. No second synchronisation, as an entry is written again only when all
- * ranks have left the collective. */
+ * needs one reads it there. There is no second synchronisation, as a rank writes its entry again
+ * only when all ranks have left the collective. */
 #include "plan_build.h"
 
 static void add_reduction(struct plan *plan, int block)
@@ -28,7 +28,7 @@ void plan_inline_reduce_scatter(const struct plan_params *params, struct plan *p
 	add_reduction(plan, params->rank);
 }
 
-/* What the root has for me: the only block, or the part that is mine. */
+/* Takes what the root has for me: the only block, or my part. */
 static void add_from_root(struct plan *plan, const struct plan_params *params, int block)
 {
 	if (params->rank == params->root) {
@@ -49,7 +49,7 @@ void plan_inline_scatter(const struct plan_params *params, struct plan *plan)
 	add_from_root(plan, params, params->rank);
 }
 
-/* What all have for me. My own comes first, while the others enter. */
+/* Takes what all ranks have for me. My own part comes first, while the others enter. */
 static void add_from_all(struct plan *plan, const struct plan_params *params, int flags)
 {
 	plan_add_local_copy(plan, params);

@@ -5,7 +5,7 @@
 #include "plan_build.h"
 
 /* In place the block that I copy from a peer's OUTPUT goes to where that peer, and nobody else,
- * read from my INPUT; it has signalled that it is done with it. */
+ * read from my INPUT; that peer has signalled that it no longer reads there. */
 void plan_pull_allreduce(const struct plan_params *params, struct plan *plan)
 {
 	int rank = params->rank, size = params->size;
@@ -17,7 +17,7 @@ void plan_pull_allreduce(const struct plan_params *params, struct plan *plan)
 		 .from = PLAN_INPUT, .to = PLAN_OUTPUT, .block = plan->rank, .blocks = 1);
 	plan_add_signal(plan, 1);
 	for (int distance = 1; distance < size; distance++) {
-		int peer = (rank + distance) % size; /* not all from the same one at a time */
+		int peer = (rank + distance) % size; /* not all from one peer at a time */
 		plan_add_await(plan, peer, 1);
 		PLAN_ADD(plan, .kind = PLAN_STEP_COPY, .peer = (int16_t)peer, .from = PLAN_OUTPUT,
 			 .to = PLAN_OUTPUT, .block = (uint16_t)peer, .blocks = 1);

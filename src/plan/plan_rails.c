@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * All-reduce in two levels. The ranks of a host have local ranks 0, 1, …; there are as many slices
- * as the smallest host has ranks, and ranks beyond have none of their own. Entering says "my INPUT
+ * as the smallest host has ranks, and further ranks of a host own no slice. Entering says "my INPUT
  * is ready", phase 1 "I no longer read yours, and my slice of OUTPUT is ready", phase 2 "I no
  * longer read that either". Between hosts ranks of equal local rank, a rail, exchange their slice.
- */
+ * */
 #include "plan_build.h"
 
 struct rails {
@@ -33,7 +33,7 @@ static void find_rails(const struct plan_params *params, struct rails *out)
 		out->width = seen[host] < out->width ? seen[host] : out->width;
 }
 
-/* My slice, first of the ranks of my host. */
+/* Reduces my slice: first over the ranks of my host, then over the hosts. */
 static void add_slice(const struct plan_params *params, const struct rails *rails, struct plan *plan)
 {
 	if (rails->here == 1)
@@ -49,8 +49,8 @@ static void add_slice(const struct plan_params *params, const struct rails *rail
 		plan_add_signal(plan, 1);
 }
 
-/* The slices of the others, beginning behind me, so that not all read from the same one at a
- * time. */
+/* Copies the slices of the others, beginning with the rank behind me, so that not all ranks read
+ * from the same owner at a time. */
 static void add_copies(const struct plan_params *params, const struct rails *rails,
 		       struct plan *plan)
 {
@@ -69,7 +69,7 @@ static void add_copies(const struct plan_params *params, const struct rails *rai
 	}
 }
 
-/* Only the owner of a slice has to wait until it has been copied. */
+/* Only the owner of a slice has to wait until the others have copied the slice. */
 void plan_rails_allreduce(const struct plan_params *params, struct plan *plan)
 {
 	struct rails rails;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Around a ring of neighbours. All-reduce: size - 1 rounds in which block after block is summed up
  * on its way round, then size - 1 rounds in which the finished blocks go round. All-gather is the
- * second half of it. Broadcast: a chain that begins at the root. */
+ * second half of all-reduce. Broadcast: a chain that begins at the root. */
 #include "plan_build.h"
 
 /* Each block goes round, from the rank that has it, which is `mine` here, to all others. */
@@ -35,7 +35,7 @@ void plan_ring_allreduce(const struct plan_params *params, struct plan *plan)
 	add_circulation(plan, next);
 }
 
-/* My part is sent from OUTPUT too, so that only one buffer has to be where peers reach it. */
+/* My part leaves from OUTPUT too, so that only one buffer has to be where peers reach it. */
 void plan_ring_allgather(const struct plan_params *params, struct plan *plan)
 {
 	plan_add_local_copy(plan, params);

@@ -19,8 +19,8 @@ static const char column_names[] = "# collective    ranks  up to     algorithm  
  * each reader copies only its part, but plain memory costs one more copy. Where ranks share
  * processors, a synchronisation costs a turn of the scheduler. Two ranks have lines of their own:
  * there direct access is faster from shorter payloads on, and from 16 KiB to 1 MiB one read through
- * the system is faster than two copies. Not for reduce and all-reduce, where fragments are faster
- * at every size. */
+ * the system is faster than two copies. That does not hold for reduce and all-reduce, where
+ * fragments are faster at every size. */
 #define FOR(ranks_min, ranks_max, collective, bytes_max, algorithm, read)                 \
 	{                                                                                 \
 		bytes_max, collective, algorithm, PLAN_STORES_AUTO, ranks_min, ranks_max, \
@@ -195,9 +195,9 @@ static bool read_columns(char words[COLUMNS][WORD_BYTES], struct plan_table_line
 	return true;
 }
 
-/* How many words there are before a comment or the end of the line; the first COLUMNS of them,
- * cut. */
-static int split(const char *text, size_t length, char words[COLUMNS][WORD_BYTES])
+/* Returns how many words stand before a comment or the end of the line, and copies the first
+ * COLUMNS of them, cut. */
+static int split_words(const char *text, size_t length, char words[COLUMNS][WORD_BYTES])
 {
 	int count = 0;
 	for (size_t at = 0; at < length && text[at] != '#';) {
@@ -218,7 +218,7 @@ static bool read_line(const char *text, size_t length, struct plan_table *out,
 {
 	char words[COLUMNS][WORD_BYTES];
 	struct plan_table_line line = {0};
-	int count = split(text, length, words);
+	int count = split_words(text, length, words);
 	if (count == 0)
 		return true;
 	if (count != COLUMNS)

@@ -6,12 +6,12 @@
  *   allreduce     2-4    64K    doubling   64K    plain   256K
  *   any           any    max    direct     64K    auto    copy
  *
- * The first line that fits a call is taken. A line fits where collective and ranks are named, the
+ * The first line that fits a call counts. A line fits where collective and ranks are named, the
  * payload is at most `up to` bytes, and the collective has the algorithm (of inline: the payload
- * fits into an entry). What no line fits, is as the default table says. All ranks must have the
- * same table, as the plan of a collective follows from it: that is why no column depends on where a
- * rank's buffer lies. Chunk, stores and read are this rank's own affair, but stand here because
- * they are measured together. */
+ * fits into an entry). A call that no line fits gets what the default table says. All ranks must
+ * have the same table, as the plan of a collective follows from it: that is why no column depends
+ * on where a rank's buffer lies. Chunk, stores and read are this rank's own affair, but stand here
+ * because they are measured together. */
 #ifndef PLAN_PLAN_TABLE_H
 #define PLAN_PLAN_TABLE_H
 
@@ -20,7 +20,7 @@
 enum {
 	PLAN_TABLE_LINES_MAX = 512,
 	PLAN_TABLE_DEFAULT_LINES = 16,
-	PLAN_TABLE_OVERSUBSCRIBED_LINES = 6, /* no more than those */
+	PLAN_TABLE_OVERSUBSCRIBED_LINES = 6, /* no more than the default lines */
 	PLAN_TABLE_TEXT_BYTES = 160,         /* one line, with its end */
 	PLAN_TABLE_FILE_BYTES = 64 * 1024,   /* what a file may have; more is no table */
 	PLAN_TABLE_ANY = 255,                /* as a collective */
@@ -28,7 +28,7 @@ enum {
 	 * after that. */
 	PLAN_TABLE_CHUNK_MAX = 64 * 1024,
 	PLAN_TABLE_READ_MAX = 512 * 1024,
-	PLAN_TABLE_UNIT = 4096, /* chunks are multiples of it, and so of every element */
+	PLAN_TABLE_UNIT = 4096, /* chunks are multiples of this, and so of every element */
 };
 
 enum plan_stores {
@@ -68,20 +68,20 @@ struct plan_table_error {
 	char text[PLAN_TABLE_TEXT_BYTES]; /* what is wrong there, and what may stand there */
 };
 
-/* What holds without a table: the default lines alone, as lines of the text. They are for ranks of
- * which each has a processor. */
+/* The table that holds if the user gives none: the default lines alone, as lines of the text. They
+ * are for ranks that each have a processor of their own. */
 void plan_table_default(struct plan_table *out);
 
-/* Puts the default lines for ranks that share processors in place of the others. All ranks have to
- * decide alike. */
+/* Replaces the default lines by those for ranks that share processors. All ranks have to decide
+ * alike. */
 void plan_table_oversubscribe(struct plan_table *table);
 
 /* Reads a table; `#` begins a comment, empty lines are nothing. False: *error says what is wrong,
  * and *out is the default table. */
 bool plan_table_parse(const char *text, struct plan_table *out, struct plan_table_error *error);
 
-/* Drops the lines that are not for `size` ranks, so that choosing looks at few. The hash is another
- * then. */
+/* Drops the lines that are not for `size` ranks, so that choosing looks at few. This changes the
+ * hash. */
 void plan_table_narrow(struct plan_table *table, int size);
 
 /* For `bytes` of payload, the most that any rank has as INPUT (UINT64_MAX: not known to all ranks,

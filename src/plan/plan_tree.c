@@ -36,8 +36,8 @@ static int parent_of(const struct plan *plan)
 	return rank_at(plan, place - lowest_bit(place));
 }
 
-/* From the children, to the parent; the root ends with the result. Children are combined nearest
- * first, which is the order of the places. */
+/* Combines what the children send, and sends it to the parent; the root ends with the result.
+ * Children are combined nearest first, which is the order of the places. */
 static void add_reduction(const struct plan_params *params, struct plan *plan)
 {
 	int place = place_of(plan), children = farthest_child(place, plan->size);
@@ -54,7 +54,8 @@ static void add_reduction(const struct plan_params *params, struct plan *plan)
 		plan_add_send(plan, parent_of(plan), children > 0 ? PLAN_OUTPUT : PLAN_INPUT, 0, 1);
 }
 
-/* From the parent, to the children: the farthest first, as it has the most to pass on. */
+/* Passes the payload on from the parent to the children: to the farthest first, as that one has the
+ * most to pass on. */
 static void add_descent(struct plan *plan, enum plan_buffer from)
 {
 	int place = place_of(plan);
@@ -64,8 +65,8 @@ static void add_descent(struct plan *plan, enum plan_buffer from)
 		plan_add_send(plan, rank_at(plan, place + distance), from, 0, 1);
 }
 
-/* A message to the parent is followed by one from it, which shows that it was taken: OUTPUT may be
- * written then. */
+/* A message to the parent is followed by one from the parent, which shows that the parent took the
+ * first: then OUTPUT may be written. */
 void plan_tree_allreduce(const struct plan_params *params, struct plan *plan)
 {
 	add_reduction(params, plan);
