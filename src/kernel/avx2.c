@@ -24,7 +24,7 @@ static void stream_lines(void *to, const void *from, size_t bytes)
 	}
 }
 
-/* Of each lane the lower half, which must hold all of it. */
+/* The lower half of each lane; the upper half must be zero. */
 static inline __m128i narrow_lanes(__m256i lanes)
 {
 	__m256i packed = _mm256_packus_epi32(lanes, lanes);

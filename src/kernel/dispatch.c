@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which kernels this processor runs. Asked anew at each call, which costs a few loads of what the
+ * Which kernels this processor runs. Each call asks anew, which costs a few loads of what the
  * compiler's runtime has found out when the program was loaded; so there is no state here. */
 #include "kernel/kernel.h"
 

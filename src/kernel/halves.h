@@ -11,7 +11,7 @@ typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES / 2)));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* To 32 bits, and back what fits into 16. */
+/* Widens to 32 bits, and narrows back values that fit into 16. */
 #if !defined(EXTEND)
 #define EXTEND(h) __builtin_convertvector(h, words)
 #define TRUNCATE(w) __builtin_convertvector(w, halves)
@@ -56,8 +56,8 @@ INLINE floats widen_float16(halves h)
 	words size = wide & 0x7fff;
 	/* Mantissa in place; the exponent's bias is 127 in place of 15. */
 	words normal = (size << 13) + ((127 - 15) << 23);
-	/* Of a denormal the mantissa alone counts: with the exponent of the least normal, less that
-	 * one. */
+	/* In a denormal the mantissa alone counts: its value is the mantissa with the exponent of
+	 * the least normal, less the least normal. */
 	words least = (words){0} + LEAST_NORMAL;
 	words denormal = (words)((floats)((size << 13) + least) - (floats)least);
 	words special = (size << 13) | 0x7f800000;
@@ -82,7 +82,8 @@ INLINE halves narrow_float16(floats f)
 }
 #endif
 
-/* Elements i to i + lanes; a constant LANES makes one instruction of it. The rest is zeros. */
+/* Elements i to i + lanes; a constant LANES makes one instruction of it. The other lanes are
+ * zeros. */
 INLINE halves load_halves(const void *from, size_t i, size_t lanes)
 {
 	halves h = {0};

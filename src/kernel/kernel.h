@@ -25,7 +25,7 @@ struct kernel_reduce {
 	size_t count;               /* elements */
 	uint32_t divisor;           /* LS_AVERAGE only: the result is divided by it; 0 or 1: not */
 	bool nontemporal;           /* write targets past the cache, with a fence at the end */
-	/* what this is a part of stays in the cache, so two targets are best written at once */
+	/* the whole payload stays in the cache, so that it is best to write two targets at once */
 	bool cached;
 	const struct kernel_table *kernels; /* NULL: the best of this processor, see below */
 };
@@ -34,20 +34,20 @@ struct kernel_reduce {
  * LS_PREMUL_SUM: each rank scales by kernel_scale, then the operation is LS_SUM. */
 bool kernel_has(ls_dtype dtype, ls_reduce_op op);
 
-/* Runs it. The caller has checked the arguments, kernel_has among them. float16 and bfloat16 are
- * rounded once, at the end of the call; all else at each step. LS_PREMUL_SUM is LS_SUM of what was
- * scaled before. */
+/* Runs the reduction. The caller has checked the arguments, also by kernel_has. float16 and
+ * bfloat16 are rounded once, at the end of the call; all other types at each step. LS_PREMUL_SUM is
+ * LS_SUM of elements that were scaled before. */
 void kernel_reduce(const struct kernel_reduce *reduce);
 
-/* As kernel_reduce, for a reduction that is repeated on few elements: the caller keeps what was
- * looked up once. The result is bitwise that of kernel_reduce. */
+/* As kernel_reduce, for a reduction that is repeated on few elements: the caller looks the kernel
+ * up once and keeps it. The result is bitwise that of kernel_reduce. */
 struct kernel_few {
 	void (*combine)(void *target, void *also, const void *const *sources, int operands,
 			size_t count);
 	size_t numbers; /* of all elements: a complex one has two */
 };
-/* Whether it can be run so: with 2 to 4 sources and one target, where nothing is divided and
- * nothing rounded at the end. reduce->sources and targets are not looked at. */
+/* Whether the reduction can run this way: it has 2 to 4 sources and one target, divides nothing,
+ * and rounds nothing at the end. Does not look at reduce->sources and targets. */
 bool kernel_few_find(const struct kernel_reduce *reduce, struct kernel_few *out);
 static inline void kernel_few_run(const struct kernel_few *few, void *target,
 				  const void *const *sources, int source_count)
@@ -56,7 +56,7 @@ static inline void kernel_few_run(const struct kernel_few *few, void *target,
 }
 
 /* to[i] = from[i] * factor, for floats and complex numbers. The factor is first rounded to the type
- * that is computed in: float64 for float64 and complex128, else float32. `to` may be equal to
+ * of the computation: float64 for float64 and complex128, else float32. `to` may be equal to
  * `from`. */
 void kernel_scale(void *to, const void *from, ls_dtype dtype, size_t count, double factor);
 
@@ -64,7 +64,8 @@ void kernel_scale(void *to, const void *from, ls_dtype dtype, size_t count, doub
 void kernel_copy(void *to, const void *from, size_t bytes, bool nontemporal);
 
 /* The kernels exist once for each kind of processor; all give the same bits. The calls above take
- * the best of them; tests and benches name one, in struct kernel_reduce or by kernel_scale_with. */
+ * the best ones that this processor has; tests and benches name one kind, in struct kernel_reduce
+ * or by kernel_scale_with. */
 enum kernel_isa { KERNEL_PORTABLE, KERNEL_AVX2, KERNEL_AVX512, KERNEL_ISAS };
 
 /* NULL if this processor cannot run them. KERNEL_PORTABLE is always there. */

@@ -16,8 +16,8 @@ enum {
 	KERNEL_LINE_BYTES = 64,
 };
 
-/* target = ((in0 op in1) op in2) op in3, for 2 to KERNEL_OPERANDS operands. `also`: NULL, or of two
- * operands a second target, which saves reading the first one again. */
+/* target = ((in0 op in1) op in2) op in3, for 2 to KERNEL_OPERANDS operands. `also`: NULL, or with
+ * two operands a second target, which saves reading the first target again. */
 typedef void kernel_combine(void *target, void *also, const void *const *sources, int operands,
 			    size_t count);
 
@@ -31,8 +31,8 @@ typedef void kernel_multiply(void *to, const void *from, size_t count, double fa
 
 enum kernel_half { KERNEL_FLOAT16, KERNEL_BFLOAT16, KERNEL_HALVES };
 
-/* What a type cannot do is NULL; of halves all but `halves` is. Complex numbers have no kernels:
- * they are two floats. AVERAGE is SUM, then divide. */
+/* Kernels that a type does not have are NULL; float16 and bfloat16 have only those in `halves` and
+ * `multiply`. Complex numbers have no kernels: they are two floats. AVERAGE is SUM, then divide. */
 struct kernel_table {
 	kernel_combine *combine[KERNEL_DTYPES][KERNEL_OPS];
 	kernel_divide *divide[KERNEL_DTYPES];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Reductions. Elements are taken in chunks that stay in the first-level cache while they go from
- * all sources to all targets. The order of operands is fixed and each element stands alone, so that
- * chunks cannot be seen in the result. */
+ * Reductions. Elements go from all sources to all targets in chunks that stay in the first-level
+ * cache meanwhile. The order of operands is fixed and each element stands alone, so that the result
+ * does not depend on the chunks. */
 #include "kernel/kernel.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ enum {
 #define BOOLEAN (BIT(SUM) | BIT(PRODUCT) | BIT(MIN) | BIT(MAX) | BIT(BAND) | BIT(BOR) | BIT(BXOR))
 #define COMPLEX (BIT(SUM) | BIT(AVERAGE) | BIT(PREMUL_SUM))
 
-/* Of each type what it can do, and the numbers that its elements are made of. */
+/* For each type: its operations, and the numbers that its elements are made of. */
 static const struct dtype {
 	uint16_t ops;
 	uint8_t number, numbers, number_bytes;
@@ -83,8 +83,8 @@ static struct work work_of(const struct kernel_reduce *reduce)
 	return work;
 }
 
-/* One operand. Of bools only whether they are 0 is kept. */
-static void take(const struct work *work, void *out, const void *from, size_t count)
+/* Copies one operand. Bools become 0 or 1. */
+static void take_operand(const struct work *work, void *out, const void *from, size_t count)
 {
 	const void *twice[] = {from, from};
 	if (work->number == LS_BOOL)
@@ -93,9 +93,10 @@ static void take(const struct work *work, void *out, const void *from, size_t co
 		memmove(out, from, count * work->number_bytes);
 }
 
-/* Combines the sources' numbers at byte `offset` into `out`. First a few of them, then the result
- * with the next few, and so on: out may be a source only if one pass takes all of them. */
-static void combine(const struct work *work, size_t offset, void *out, size_t count)
+/* Combines the sources' numbers at byte `offset` into `out`. First combines a few of the sources,
+ * then the result with the next few, and so on: out may be a source only if one pass takes all
+ * sources. */
+static void combine_sources(const struct work *work, size_t offset, void *out, size_t count)
 {
 	const struct kernel_reduce *reduce = work->reduce;
 	const void *operands[KERNEL_OPERANDS];
@@ -104,7 +105,7 @@ static void combine(const struct work *work, size_t offset, void *out, size_t co
 		while (held < KERNEL_OPERANDS && taken < reduce->source_count)
 			operands[held++] = (const char *)reduce->sources[taken++] + offset;
 		if (held == 1)
-			take(work, out, operands[0], count);
+			take_operand(work, out, operands[0], count);
 		else
 			work->combine(out, NULL, operands, held, count);
 		operands[0] = out;
@@ -114,7 +115,7 @@ static void combine(const struct work *work, size_t offset, void *out, size_t co
 		work->divide(out, work->divisor, count);
 }
 
-/* Two sources to two targets. */
+/* Combines two sources into two targets. */
 static void combine_to_both(const struct work *work, size_t offset, size_t count)
 {
 	const struct kernel_reduce *reduce = work->reduce;
@@ -132,7 +133,7 @@ static void combine_halves(const struct work *work, size_t offset, void *out, si
 	for (int i = 0; i < reduce->source_count; i++)
 		operands[i] = (const char *)reduce->sources[i] + offset;
 	if (reduce->source_count == 1 && work->divisor == 1)
-		take(work, out, operands[0], count);
+		take_operand(work, out, operands[0], count);
 	else
 		work->halves(out, operands, reduce->source_count, count, work->divisor);
 }
@@ -143,7 +144,8 @@ void kernel_reduce(const struct kernel_reduce *reduce)
 	struct work work = work_of(reduce);
 	size_t bytes = work.number_bytes, total = reduce->count * dtypes[reduce->dtype].numbers;
 	size_t step = (reduce->nontemporal ? NONTEMPORAL_CHUNK_BYTES : CHUNK_BYTES) / bytes;
-	/* Straight into the first target, unless a source that is needed later may lie there. */
+	/* The result goes straight into the first target, unless a source that is needed later may
+	 * lie there. */
 	bool one_pass = work.halves || reduce->source_count <= KERNEL_OPERANDS;
 	bool direct = !reduce->nontemporal && one_pass;
 	bool both = reduce->cached && direct && !work.halves && !work.divide &&
@@ -159,7 +161,7 @@ void kernel_reduce(const struct kernel_reduce *reduce)
 		if (work.halves)
 			combine_halves(&work, offset, out, count);
 		else
-			combine(&work, offset, out, count);
+			combine_sources(&work, offset, out, count);
 		for (int i = direct; i < reduce->target_count; i++) {
 			char *target = (char *)reduce->targets[i] + offset;
 			if (reduce->nontemporal)

@@ -7,8 +7,8 @@
 
 #include "kernel/kernel_private.h"
 
-/* Targets may be sources: then a store hits only what its own iteration has loaded. Not under
- * sanitizers, with which clang cannot vectorize and says so. */
+/* Targets may be sources: then a store hits only what its own iteration has loaded. Sanitizers go
+ * without, because clang cannot vectorize with them and warns of it. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
 	__has_feature(memory_sanitizer) || __has_feature(undefined_behavior_sanitizer)
