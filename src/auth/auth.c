@@ -12,20 +12,21 @@
 #include "auth/library.h"
 #include "base/messages.h"
 
-/* Keeps the hashes of one purpose apart from those of all others; in the hash with its NUL. */
+/* Each label keeps the hashes of one purpose apart from all others. It goes into the hash with its
+ * NUL. */
 static const char token_label[] = "lockstep token 1";
 static const char session_label[] = "lockstep session 1";
 static const char tag_label[] = "lockstep tag 1";
 
-/* What is hashed: a sequence of byte strings, each after its length, so that two sequences never
- * are the same bytes. */
+/* One of the byte strings that hash_parts hashes, each after its length, so that two different
+ * sequences of parts never are the same bytes. */
 struct part {
 	const void *bytes;
 	size_t count;
 };
 
-static void hash(const struct auth_library *sodium, const unsigned char *key,
-		 const struct part *parts, int count, unsigned char out[AUTH_KEY_BYTES])
+static void hash_parts(const struct auth_library *sodium, const unsigned char *key,
+		       const struct part *parts, int count, unsigned char out[AUTH_KEY_BYTES])
 {
 	crypto_generichash_state state;
 	(void)sodium->crypto_generichash_init(&state, key, key ? AUTH_KEY_BYTES : 0, AUTH_KEY_BYTES);
@@ -47,7 +48,7 @@ static ls_status refuse_file(const char *path, const char *why)
 	return LS_BAD_ARGUMENT;
 }
 
-/* The bytes of the file, at most one more than it may have; -1, and errno. */
+/* Reads the file up to `room` bytes. Returns how many, or -1 with errno. */
 static ssize_t read_all(int fd, unsigned char *to, size_t room)
 {
 	size_t got = 0;
@@ -67,7 +68,7 @@ static ssize_t read_all(int fd, unsigned char *to, size_t room)
 static ls_status read_file(const char *path, unsigned char *to, size_t room, size_t *got)
 {
 	struct stat about;
-	/* Not to block at a FIFO that nobody writes. */
+	/* O_NONBLOCK: opening a FIFO that nobody writes must not block. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return refuse_file(path, strerror(errno));
@@ -93,7 +94,7 @@ static void make_token(const struct auth_library *sodium, const void *secret, si
 		       struct auth_token *out)
 {
 	const struct part parts[] = {{token_label, sizeof token_label}, {secret, bytes}};
-	hash(sodium, NULL, parts, 2, out->key);
+	hash_parts(sodium, NULL, parts, 2, out->key);
 }
 
 ls_status auth_token_read(const char *path, struct auth_token *out)
@@ -139,7 +140,7 @@ void auth_session_begin(const struct auth_token *token, const void *hello, size_
 	const struct part parts[] = {{session_label, sizeof session_label},
 				     {hello, hello_bytes},
 				     {challenge, challenge_bytes}};
-	hash(auth_library_get(), token->key, parts, 3, out->key);
+	hash_parts(auth_library_get(), token->key, parts, 3, out->key);
 }
 
 void auth_sign(const struct auth_session *session, enum auth_side from, uint64_t number,
@@ -148,7 +149,7 @@ void auth_sign(const struct auth_session *session, enum auth_side from, uint64_t
 	const uint64_t head[] = {from, number};
 	const struct part parts[] = {
 		{tag_label, sizeof tag_label}, {head, sizeof head}, {bytes, count}};
-	hash(auth_library_get(), session->key, parts, 3, out->bytes);
+	hash_parts(auth_library_get(), session->key, parts, 3, out->bytes);
 }
 
 bool auth_verify(const struct auth_session *session, enum auth_side from, uint64_t number,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Proofs that both ends of a connection know the token of the job, for connections between hosts,
- * where the kernel cannot say whose process is at the other end. Keyed BLAKE2b, from libsodium.
+ * Proofs that both ends of a connection know the token of the job. Connections between hosts need
+ * them, because the kernel cannot say whose process is at the other end. Keyed BLAKE2b, from
+ * libsodium.
  *
  *   client                                   server
  *   hello with a nonce                 -->
@@ -48,8 +49,9 @@ enum auth_side { AUTH_SERVER = 1, AUTH_CLIENT = 2 };
  * another length, or others have access; LS_UNSUPPORTED, libsodium is not installed. */
 LS_CHECKED ls_status auth_token_read(const char *path, struct auth_token *out);
 
-/* The token of jobs that trust everybody on their network: everybody knows it. It still tells one
- * version of Lockstep from noise. Loads libsodium. Error: LS_UNSUPPORTED, with a message. */
+/* The token of jobs that trust everybody on their network: everybody knows this token. It still
+ * tells one version of Lockstep from noise. Loads libsodium. Error: LS_UNSUPPORTED, with a
+ * message. */
 LS_CHECKED ls_status auth_token_open(struct auth_token *out);
 
 /* Fills a nonce with random bytes from the system. False: the system has none. */
@@ -65,7 +67,7 @@ void auth_session_begin(const struct auth_token *token, const void *hello, size_
 void auth_sign(const struct auth_session *session, enum auth_side from, uint64_t number,
 	       const void *bytes, size_t count, struct auth_tag *out);
 
-/* Whether the tag is that of the message. Takes as long whether or not it is. */
+/* Whether the tag is that of the message. The time this takes does not depend on the result. */
 LS_CHECKED bool auth_verify(const struct auth_session *session, enum auth_side from, uint64_t number,
 			    const void *bytes, size_t count, const struct auth_tag *tag);
 

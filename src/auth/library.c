@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Loads libsodium. What is kept is the process', as all that the loader does is. */
+ * Loads libsodium. The state here belongs to the process, as does all that the loader does. */
 #include "auth/library.h"
 
 #include <dlfcn.h>
@@ -15,10 +15,11 @@ static struct {
 	pthread_once_t once;
 	struct auth_library calls;
 	bool complete;
-	char why[WHY_BYTES]; /* not */
+	char why_not[WHY_BYTES];
 } loaded = {.once = PTHREAD_ONCE_INIT};
 
-/* Its number changes when functions that programs use are removed; these are in all of them. */
+/* The number of the library changes when functions are removed; the functions that Lockstep uses
+ * are in all of these versions. */
 static void *open_any(void)
 {
 	static const char *const names[] = {"libsodium.so.23", "libsodium.so.26"};
@@ -28,13 +29,14 @@ static void *open_any(void)
 	return library;
 }
 
-static void load(void)
+static void load_sodium(void)
 {
 	const char *missing = NULL;
 	void *library = open_any();
 	if (!library) {
 		const char *error = dlerror();
-		snprintf(loaded.why, sizeof loaded.why, "%s", error ? error : "no reason is given");
+		snprintf(loaded.why_not, sizeof loaded.why_not, "%s",
+			 error ? error : "no reason is given");
 		return;
 	}
 #define FIND(name)                                                                \
@@ -44,18 +46,18 @@ static void load(void)
 	AUTH_LIBRARY_CALLS(FIND)
 #undef FIND
 	if (missing)
-		snprintf(loaded.why, sizeof loaded.why, "it has no %s", missing);
+		snprintf(loaded.why_not, sizeof loaded.why_not, "it has no %s", missing);
 	else if (loaded.calls.sodium_init() < 0)
-		snprintf(loaded.why, sizeof loaded.why, "sodium_init failed");
+		snprintf(loaded.why_not, sizeof loaded.why_not, "sodium_init failed");
 	else
 		loaded.complete = true;
 }
 
 const struct auth_library *auth_library_get(void)
 {
-	pthread_once(&loaded.once, load);
+	pthread_once(&loaded.once, load_sodium);
 	if (loaded.complete)
 		return &loaded.calls;
-	MESSAGE_SAY(MESSAGE_AUTH_MISSING, loaded.why);
+	MESSAGE_SAY(MESSAGE_AUTH_MISSING, loaded.why_not);
 	return NULL;
 }

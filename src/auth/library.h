@@ -20,7 +20,7 @@ struct auth_library {
 #undef AUTH_LIBRARY_FIELD
 };
 
-/* NULL, with a message, if it cannot be loaded. Never unloaded. */
+/* NULL, with a message, if libsodium cannot be loaded. Lockstep never unloads it. */
 const struct auth_library *auth_library_get(void);
 
 #endif
