@@ -15,9 +15,9 @@
 
 /* ---- the device ---- */
 
-/* Issues a store behind the copies, unless there is one. If that fails it is tried again, because
+/* Issues a store behind the copies, unless one is there. A store that fails is tried again, because
  * the operation must wait for the copies: its buffers must not be released before. */
-static ls_status store(struct op_device *device)
+static ls_status issue_store(struct op_device *device)
 {
 	struct driver *driver = device->driver;
 	ls_status status = LS_OK;
@@ -39,15 +39,15 @@ static enum op_progress await_device(struct op *op)
 	uint64_t broken = atomic_load_explicit(&device->driver->broken, memory_order_acquire);
 	if (broken)
 		return op_fail(op, (ls_status)broken, -1);
-	ls_status status = store(device);
+	ls_status status = issue_store(device);
 	(void)status; /* an error of the first store was reported; this store is tried again */
 	op_add_private_word(op, device->done, device->issued);
 	op_add_private_word(op, &device->driver->broken, 1);
 	return OP_BLOCKED;
 }
 
-static bool give(struct op *op, const struct memory_region *region, void *to, const void *from,
-		 uint64_t bytes)
+static bool issue_copy(struct op *op, const struct memory_region *region, void *to,
+		       const void *from, uint64_t bytes)
 {
 	struct op_device *device = &op->device;
 	struct driver *driver = region->driver;
@@ -55,7 +55,7 @@ static bool give(struct op *op, const struct memory_region *region, void *to, co
 	if (status == LS_OK) {
 		device->driver = driver;
 		device->issued++;
-		status = store(device);
+		status = issue_store(device);
 	}
 	if (status != LS_OK)
 		op_fail(op, status, -1);
@@ -64,7 +64,7 @@ static bool give(struct op *op, const struct memory_region *region, void *to, co
 
 /* ---- blocks in host memory ---- */
 
-static bool overlap(const struct buffer *a, const struct buffer *b)
+static bool buffers_overlap(const struct buffer *a, const struct buffer *b)
 {
 	uintptr_t first = (uintptr_t)a->address, second = (uintptr_t)b->address;
 	return first < second + b->bytes && second < first + a->bytes;
@@ -99,7 +99,7 @@ static bool make_room_for_both(struct memory *memory, struct op *op)
 bool op_device_make_room(struct memory *memory, struct op *op, bool send, bool recv)
 {
 	struct op_device *device = &op->device;
-	if (send && recv && overlap(&device->send, &device->recv))
+	if (send && recv && buffers_overlap(&device->send, &device->recv))
 		return make_room_for_both(memory, op);
 	return (!send || make_room(memory, op, &device->send, &op->call.send, &device->send_block)) &&
 	       (!recv || make_room(memory, op, &device->recv, &op->call.recv, &device->recv_block));
@@ -108,7 +108,7 @@ bool op_device_make_room(struct memory *memory, struct op *op, bool send, bool r
 void op_device_free_blocks(struct memory *memory, struct op *op)
 {
 	struct op_device *device = &op->device;
-	/* As in window.c: what could be wrong has been said. */
+	/* As in window.c: memory_free has printed what was wrong. */
 	ls_status status = memory_free(memory, device->send_block, trace_caller_text);
 	status = memory_free(memory, device->recv_block, trace_caller_text);
 	(void)status;
@@ -119,7 +119,7 @@ void op_device_free_blocks(struct memory *memory, struct op *op)
 
 /* The caller has its own buffers again. lost: peers may still write to the blocks, which therefore
  * are never used again. */
-static void end(struct memory *memory, struct op *op, bool lost)
+static void return_buffers(struct memory *memory, struct op *op, bool lost)
 {
 	struct op_device *device = &op->device;
 	if (lost)
@@ -136,7 +136,7 @@ static void end(struct memory *memory, struct op *op, bool lost)
 
 /* ---- the operation ---- */
 
-/* Holds them until `end`. */
+/* Holds the regions until return_buffers. */
 static bool find_regions(struct memory *memory, struct op_call *call)
 {
 	struct buffer *buffers[] = {&call->send, &call->recv};
@@ -152,7 +152,7 @@ static bool find_regions(struct memory *memory, struct op_call *call)
 }
 
 /* Initialises the operation as one that has not entered a collective. */
-static void begin_host(struct op *op, struct op_workspace *workspace)
+static void begin_unentered(struct op *op, struct op_workspace *workspace)
 {
 	op_reset(op, workspace);
 	op->p2p.rts = NULL;
@@ -161,10 +161,10 @@ static void begin_host(struct op *op, struct op_workspace *workspace)
 	op->device.workspace = workspace;
 }
 
-static void begin(struct op *op, struct op_workspace *workspace, _Atomic uint64_t *done)
+static void begin_fetching(struct op *op, struct op_workspace *workspace, _Atomic uint64_t *done)
 {
 	struct op_device *device = &op->device;
-	begin_host(op, workspace);
+	begin_unentered(op, workspace);
 	device->send = op->call.send;
 	device->recv = op->call.recv;
 	device->send_block = device->recv_block = NULL;
@@ -181,12 +181,12 @@ bool op_device_submit(struct memory *memory, struct op *op, struct op_workspace 
 	struct op_device *device = &op->device;
 	if (!find_regions(memory, &op->call))
 		return false;
-	begin(op, workspace, done);
+	begin_fetching(op, workspace, done);
 	bool ready = op_device_make_room(memory, op, device->send.region != NULL,
 					 device->recv.region != NULL);
 	if (ready && device->send.region)
-		ready = give(op, device->send.region, op->call.send.address, device->send.address,
-			     device->send.bytes);
+		ready = issue_copy(op, device->send.region, op->call.send.address,
+				   device->send.address, device->send.bytes);
 	if (ready)
 		op->status = LS_PENDING;
 	return true;
@@ -194,11 +194,11 @@ bool op_device_submit(struct memory *memory, struct op *op, struct op_workspace 
 
 void op_device_submit_on_stream(struct op *op, struct op_workspace *workspace)
 {
-	begin_host(op, workspace);
+	begin_unentered(op, workspace);
 	op->status = LS_PENDING;
 }
 
-static enum op_progress run(struct op *op, const struct op_runner *runner, void *self)
+static enum op_progress run_on_host(struct op *op, const struct op_runner *runner, void *self)
 {
 	if (!op_is_collective(op->call.kind))
 		return runner->advance(self, op);
@@ -206,16 +206,16 @@ static enum op_progress run(struct op *op, const struct op_runner *runner, void 
 		op->status = LS_OK;
 	enum op_progress progress = op->status == LS_OK ? runner->advance(self, op) : OP_FAILED;
 	if (progress == OP_BLOCKED)
-		op->status = LS_PENDING; /* the next one is for op_device_advance, too */
+		op->status = LS_PENDING; /* the next call is for op_device_advance, too */
 	return progress;
 }
 
-static bool deliver(struct op *op)
+static bool issue_delivery(struct op *op)
 {
 	const struct op_device *device = &op->device;
 	return op_is_on_stream(op) || !device->recv.region ||
-	       give(op, device->recv.region, device->recv.address, op->call.recv.address,
-		    device->recv.bytes);
+	       issue_copy(op, device->recv.region, device->recv.address, op->call.recv.address,
+			  device->recv.bytes);
 }
 
 enum op_progress op_device_advance(struct memory *memory, struct op *op,
@@ -234,11 +234,11 @@ enum op_progress op_device_advance(struct memory *memory, struct op *op,
 		device->state = OP_DEVICE_RUNNING;
 	}
 	if (device->state == OP_DEVICE_RUNNING) {
-		progress = run(op, runner, self);
+		progress = run_on_host(op, runner, self);
 		if (progress != OP_DONE)
 			return progress;
 		device->state = OP_DEVICE_DELIVERING;
-		if (!deliver(op))
+		if (!issue_delivery(op))
 			return OP_FAILED;
 		op->status = LS_PENDING;
 	}
@@ -246,7 +246,7 @@ enum op_progress op_device_advance(struct memory *memory, struct op *op,
 	if (progress != OP_DONE)
 		return progress;
 	op->status = LS_OK;
-	end(memory, op, false);
+	return_buffers(memory, op, false);
 	return OP_DONE;
 }
 
@@ -284,7 +284,7 @@ static enum op_progress abandon_on_stream(struct memory *memory, struct op *op,
 	op->stream.lost |= progress == OP_FAILED;
 	if (op_stream_abandon(op) == OP_BLOCKED)
 		return OP_BLOCKED;
-	end(memory, op, op->stream.lost);
+	return_buffers(memory, op, op->stream.lost);
 	return OP_DONE; /* what peers may still touch is no memory of the caller's */
 }
 
@@ -301,6 +301,6 @@ enum op_progress op_device_abandon(struct memory *memory, struct op *op,
 		return progress;
 	progress = abandon_host(op, runner, self, gone, force);
 	if (progress != OP_BLOCKED)
-		end(memory, op, progress == OP_FAILED);
+		return_buffers(memory, op, progress == OP_FAILED);
 	return progress;
 }

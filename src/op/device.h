@@ -13,23 +13,22 @@ struct op_runner {
 	enum op_progress (*abandon)(void *self, struct op *op, const struct ranks *gone, bool force);
 };
 
-/* True: a buffer is memory of a device; it is fetched first, and op_device_advance advances the
- * operation. False: all buffers are host memory, and nothing was done. The device counts the copies
- * that it has completed in *done. */
+/* True: a buffer is memory of a device. The device copies it first, and op_device_advance advances
+ * the operation. False: all buffers are host memory, and nothing was done. The device counts the
+ * copies that it has completed in *done. */
 bool op_device_submit(struct memory *memory, struct op *op, struct op_workspace *workspace,
 		      _Atomic uint64_t *done);
-/* As op_device_submit, for a collective on a stream: op_stream_prepare has been called for
- * it. */
+/* As op_device_submit, for a collective on a stream, after op_stream_prepare. */
 void op_device_submit_on_stream(struct op *op, struct op_workspace *workspace);
 enum op_progress op_device_advance(struct memory *memory, struct op *op,
 				   const struct op_runner *runner, void *self);
-/* Also with `force` it waits for the device, however long that takes. */
+/* Waits for the device, however long that takes, also with `force`. */
 enum op_progress op_device_abandon(struct memory *memory, struct op *op,
 				   const struct op_runner *runner, void *self,
 				   const struct ranks *gone, bool force);
 
-/* Allocates blocks for what is in op->device.send, op->device.recv, or both; op->call has them
- * then. False, with op->status and a message: no memory. */
+/* Allocates blocks for op->device.send, op->device.recv, or both, and makes them the buffers of
+ * op->call. False, with op->status and a message: no memory. */
 bool op_device_make_room(struct memory *memory, struct op *op, bool send, bool recv);
 void op_device_free_blocks(struct memory *memory, struct op *op);
 

@@ -25,24 +25,24 @@ struct op_device {
 	struct buffer send, recv; /* the caller's; op->call has their copies in host memory */
 	void *send_block, *recv_block;
 	struct op_workspace *workspace;
-	struct driver *driver; /* the one that was called last */
+	struct driver *driver; /* the driver that was called last */
 	/* The device counts completed copies here. For a collective it is engine->device_done,
 	 * because the progress thread may read it after the operation, on a caller's stack, has
 	 * ended; otherwise own_done. */
 	_Atomic uint64_t *done, own_done;
-	uint64_t issued, stored; /* copies issued; those of them that a store to `done` follows */
+	uint64_t issued, stored; /* copies issued; how many of these a store to `done` follows */
 };
 
-/* Read by streams, and by threads that wait for them. A thread may read one once more after the
- * operation has ended, the progress thread also when the group is closed. So they stay until the
- * device is closed. */
+/* Words that streams read, and threads that wait for streams. A thread may read a word once more
+ * after the operation has ended; the progress thread, also after the group is closed. So the words
+ * stay until the device is closed. */
 struct op_stream_words {
-	struct op_stream_words *next; /* of those that are in no operation */
-	_Atomic uint64_t claimed;     /* 1: a thread puts it behind the stream, or none will */
+	struct op_stream_words *next; /* in the list of words that no operation uses */
+	_Atomic uint64_t claimed;     /* 1: a thread puts the operation there, or none will */
 	_Atomic uint64_t launched;    /* 0 until all is behind the stream, then 1 + status */
 	_Atomic uint64_t fetched;     /* 1: the device has copied this rank's input */
 	_Atomic uint64_t arrived;     /* 1: the stream continues */
-	_Atomic uint64_t own_done;    /* 1: as *done, if that store was refused */
+	_Atomic uint64_t own_done;    /* 1: as *done, if the store to *done was refused */
 };
 
 /* The part of an operation that takes its turn in a stream of the program's: see stream.h. */
@@ -57,7 +57,7 @@ struct op_stream {
 	_Atomic uint64_t *done;
 	uint64_t number;
 	bool has_put, stored;
-	bool own_stored; /* after that store was refused: one to own_done is there */
+	bool own_stored; /* the stream has a store to own_done, after the last store was refused */
 	bool lost; /* peers may still touch the blocks, which therefore are never used again */
 };
 

@@ -14,7 +14,7 @@ struct op;
 
 enum { MATCH_ANY = -1 };
 
-/* A posted receive in the table of them (match.h). */
+/* A posted receive in the table of posted receives (match.h). */
 struct match_entry {
 	int32_t source, tag;      /* what it receives; MATCH_ANY: any */
 	uint64_t order;           /* of the calls */
@@ -51,7 +51,7 @@ struct op_p2p {
 	/* The batch that it is a part of; NULL: none. It is compared, never followed. */
 	const struct op *batch;
 	/* Of a long send; written under the mailbox' lock, read without it. */
-	_Atomic bool cancelled, asks_cancel; /* asks: its receiver, on another host */
+	_Atomic bool cancelled, asks_cancel; /* asks_cancel: it asks its receiver on another host */
 	/* Receive of a long message: what its RTS slot said when it was claimed. */
 	uint64_t window, window_bytes;
 	bool by_address, staged_all;  /* send: input_offset is an address; copied whole */

@@ -7,10 +7,10 @@
  * changed.
  *
  * Data that was stored past the cache takes longer to read. For collectives only the writer's time
- * is measured, so they must be clearly faster to be used. For messages the receiver's time is
- * measured, too, so slightly faster is enough. But a plain copy among nontemporal ones finds
- * nothing in a cache and takes twice as long as among plain ones: they are kept only while they
- * take less than half of that.
+ * is measured, so nontemporal stores must be clearly faster to be used. For messages the receiver's
+ * time is measured, too, so slightly faster is enough. But a plain copy among nontemporal ones
+ * finds nothing in a cache and takes twice as long as among plain ones: nontemporal stores are kept
+ * only while they take less than half of that.
  *
  * The transfer of a message is chosen by the same rule. Its cost is what both ranks copy, or, if
  * the copies overlap because the send blocks, what the receiver waits for from the match on.
@@ -40,7 +40,7 @@ bool op_stores_begin(struct op_stores *stores, enum op_choice choice, enum plan_
 	if (wanted != PLAN_STORES_AUTO || size < UINT64_C(1) << OP_STORES_MIN || bytes == 0)
 		return out->nontemporal;
 	struct op_stores_case *here = out->at = case_of(stores, choice, size);
-	/* One at a time, also if more begin before it ends. */
+	/* One use at a time is a try, also if more uses begin before it ends. */
 	bool tries = ++here->count > (here->pause ? here->pause : PAUSE_FIRST);
 	here->count = tries ? 0 : here->count;
 	out->tries = tries;
@@ -50,17 +50,17 @@ bool op_stores_begin(struct op_stores *stores, enum op_choice choice, enum plan_
 }
 
 /* A time in which the rank lost its core says nothing about stores. */
-static float average(float before, float now)
+static float average_cost(float before, float now)
 {
 	if (before <= 0)
 		return now;
 	return before + smooth * ((now < outlier * before ? now : outlier * before) - before);
 }
 
-static void choose(struct op_stores_case *here, enum op_choice choice)
+static void choose_stores(struct op_stores_case *here, enum op_choice choice)
 {
-	bool is_way = choice == OP_SEND || choice == OP_SEND_BLOCKING;
-	float least = is_way               ? slightly
+	bool is_transfer = choice == OP_SEND || choice == OP_SEND_BLOCKING;
+	float least = is_transfer          ? slightly
 		      : choice != OP_STAGE ? clearly
 		      : here->nontemporal  ? half
 					   : slightly;
@@ -84,9 +84,9 @@ void op_stores_took(const struct op_stores_use *use, uint64_t ticks)
 	if (use->tries ? use->nontemporal == here->nontemporal
 		       : use->nontemporal != here->nontemporal)
 		return; /* the choice has changed since it began */
-	*cost = use->tries ? now : average(*cost, now);
+	*cost = use->tries ? now : average_cost(*cost, now);
 	if (use->tries)
-		choose(here, use->choice);
+		choose_stores(here, use->choice);
 	else if (*cost > changed * here->level || *cost * changed < here->level) {
 		here->pause = PAUSE_FIRST;
 		here->level = *cost;

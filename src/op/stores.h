@@ -24,15 +24,15 @@ enum op_choice {
 };
 
 enum {
-	OP_STORES_MIN = 13,   /* log2 of the bytes from which on it is measured */
+	OP_STORES_MIN = 13,   /* log2 of the bytes from which on uses are measured */
 	OP_STORES_SIZES = 11, /* powers of two from there on; the last one and all above are one */
 };
 
 struct op_stores_case {
 	float cost[2]; /* ticks for each byte: plain, nontemporal; 0: not measured yet */
 	float level;   /* at the last choice: the cost of the stores that were chosen */
-	/* The uses since then; and after how many uses the other stores are tried, 0: not tried
-	 * yet. */
+	/* The uses since the last choice; and after how many uses the other stores are tried, 0:
+	 * not tried yet. */
 	uint32_t count, pause;
 	bool nontemporal; /* nontemporal stores are chosen */
 };
@@ -53,8 +53,8 @@ struct op_stores_use {
  * cache. wanted: what the table of plans says. */
 bool op_stores_begin(struct op_stores *stores, enum op_choice choice, enum plan_stores wanted,
 		     uint64_t size, uint64_t bytes, struct op_stores_use *out);
-/* Call when they are stored: now; or with the ticks (base/clock.h) that all that is measured
- * took. */
+/* Call when the bytes are stored: op_stores_end at once; op_stores_took with the ticks
+ * (base/clock.h) that the whole use took. */
 void op_stores_end(const struct op_stores_use *use);
 void op_stores_took(const struct op_stores_use *use, uint64_t ticks);
 

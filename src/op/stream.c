@@ -61,8 +61,8 @@ bool op_stream_claim(struct op *op)
 	return atomic_exchange(&op->stream.words->claimed, 1) == 0;
 }
 
-/* One call of the driver; after a failed one there is no other. */
-static bool has_put(struct op *op, ls_status status, ls_status *first)
+/* Notes the result of one call of the driver. After a failed call there is no other. */
+static bool note_put(struct op *op, ls_status status, ls_status *first)
 {
 	*first = status;
 	op->stream.has_put |= status == LS_OK;
@@ -76,14 +76,14 @@ ls_status op_stream_put_first(struct op *op)
 	const struct op_device *device = &op->device;
 	ls_status status = LS_OK;
 	if (device->send.bytes > 0 &&
-	    !has_put(op,
-		     ops->copy(stream->driver, stream->handle, op->call.send.address,
-			       device->send.address, device->send.bytes),
-		     &status))
+	    !note_put(op,
+		      ops->copy(stream->driver, stream->handle, op->call.send.address,
+				device->send.address, device->send.bytes),
+		      &status))
 		return status;
 	if (op_is_collective(op->call.kind))
-		has_put(op, ops->store(stream->driver, stream->handle, &stream->words->fetched, 1),
-			&status);
+		note_put(op, ops->store(stream->driver, stream->handle, &stream->words->fetched, 1),
+			 &status);
 	return status;
 }
 
@@ -94,14 +94,14 @@ static ls_status put_result(struct op *op)
 	const struct op_device *device = &op->device;
 	ls_status status = LS_OK;
 	if (op->call.kind != TRACE_SEND &&
-	    !has_put(op, ops->await(stream->driver, stream->handle, &stream->words->arrived, 1),
-		     &status))
+	    !note_put(op, ops->await(stream->driver, stream->handle, &stream->words->arrived, 1),
+		      &status))
 		return status;
 	if (device->recv.bytes > 0)
-		has_put(op,
-			ops->copy(stream->driver, stream->handle, device->recv.address,
-				  op->call.recv.address, device->recv.bytes),
-			&status);
+		note_put(op,
+			 ops->copy(stream->driver, stream->handle, device->recv.address,
+				   op->call.recv.address, device->recv.bytes),
+			 &status);
 	return status;
 }
 
@@ -112,7 +112,7 @@ ls_status op_stream_put_rest(struct op *op, ls_status first, _Atomic uint64_t *d
 	stream->done = done;
 	stream->number = number;
 	ls_status status = first == LS_OK ? put_result(op) : first;
-	/* Also behind a part, so that it is known when the device has done that. */
+	/* Also behind a part of the operation, which tells when the device has done that part. */
 	ls_status last = stream->driver->ops->store(stream->driver, stream->handle, done, number);
 	*stored = stream->stored = last == LS_OK;
 	return status != LS_OK ? status : last;
@@ -139,7 +139,7 @@ static bool is_over(const struct op_stream *stream)
 	       atomic_load(&stream->driver->broken) != 0;
 }
 
-/* The word that shows this, as far as it is known by now. */
+/* The word that shows that the operation is over, as far as it is known by now. */
 static void over_word(const struct op_stream *stream, const _Atomic uint64_t **word, uint64_t *value)
 {
 	bool launched = atomic_load_explicit(&stream->words->launched, memory_order_acquire) != 0;
@@ -166,7 +166,8 @@ static enum op_progress await_over(struct op *op)
 		return OP_DONE;
 	over_word(stream, &word, &value);
 	op_add_private_word(op, word, value);
-	if (word != &stream->words->launched) /* whoever launches it is waited for in any case */
+	/* The launching thread stores its word in any case. */
+	if (word != &stream->words->launched)
 		op_add_private_word(op, &stream->driver->broken, 1);
 	return OP_BLOCKED;
 }
@@ -215,7 +216,7 @@ void op_stream_arrived(struct op *op)
 		return;
 	trace_stream(stream->trace, op->record, TRACE_ARRIVED);
 	stream->driver->ops->signal(stream->driver, &stream->words->arrived, 1);
-	/* The launching thread may wait for it. */
+	/* The launching thread may wait for `arrived`. */
 	if (stream->driver->bell)
 		wait_wake(stream->driver->bell);
 }

@@ -16,7 +16,7 @@
 #include "device/driver.h"
 #include "op/op.h"
 
-/* Makes it an operation on this stream, and allocates its blocks. The caller has set op->call,
+/* Makes `op` an operation on this stream, and allocates its blocks. The caller has set op->call,
  * whose buffers the device must be able to copy. trace: the rank's. Errors: LS_OUT_OF_MEMORY, with
  * a message. */
 LS_CHECKED ls_status op_stream_prepare(struct memory *memory, struct trace *trace, struct op *op,
@@ -25,22 +25,23 @@ LS_CHECKED ls_status op_stream_prepare(struct memory *memory, struct trace *trac
  * is done. */
 void op_stream_end(struct memory *memory, struct op *op);
 
-/* Whether the caller may put the operation behind the stream. False: it has failed before. */
+/* Whether the caller may put the operation behind the stream. False: the operation has failed. */
 bool op_stream_claim(struct op *op);
 /* Puts the operation behind the stream, in two parts. Nothing in the first one waits for other
  * ranks. Between the two the caller may wait until the operation has arrived; then nothing in the
- * second one does, either. Other threads can advance it meanwhile. `first`: the result of the first
- * part. The last call of the driver stores `number` to `done` (pool/launch.h). *stored: that call
- * was accepted. */
+ * second part waits for other ranks, either. Other threads can advance it meanwhile. `first`: the
+ * result of the first part. The last call of the driver stores `number` to `done` (pool/launch.h).
+ * *stored: that call was accepted. */
 LS_CHECKED ls_status op_stream_put_first(struct op *op);
 LS_CHECKED ls_status op_stream_put_rest(struct op *op, ls_status first, _Atomic uint64_t *done,
 					uint64_t number, bool *stored);
-/* Call after that, or if nothing was put there. The operation may be complete when it returns. */
+/* Call after both parts, or if nothing was put there. When it returns the operation may be
+ * complete. */
 void op_stream_launched(struct op *op, ls_status status);
 
 /* ---- for the engine and the mailbox: OP_BLOCKED with at most two words ---- */
 
-/* Whether it is on a stream. */
+/* Whether the operation is on a stream. */
 static inline bool op_is_on_stream(const struct op *op)
 {
 	return op->stream.on;
@@ -56,11 +57,11 @@ enum op_progress op_stream_abandon(struct op *op);
 bool op_stream_is_device_busy(const struct op *op);
 /* Lets the stream continue. Any thread; locks may be held. */
 void op_stream_arrived(struct op *op);
-/* The word that its stream awaits in the second part, and that threads of this rank alone store;
- * false: it awaits none, or that has come. */
+/* The word that the stream awaits in the second part. Threads of this rank alone store it. False:
+ * the stream awaits no word, or the word has come. */
 bool op_stream_awaits(const struct op *op, struct wait_word *word);
-/* A word that it waits for while it is being fetched or delivered; false: it has come. Any thread,
- * also when it has ended. */
+/* A word that the operation waits for while it is being fetched or delivered; false: the word has
+ * come. Any thread, also after the operation has ended. */
 bool op_stream_word(const struct op *op, struct wait_word *word);
 
 #endif
