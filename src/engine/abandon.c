@@ -25,10 +25,10 @@ static int still_inside(struct engine *engine, struct op *op, const struct ranks
 	return op->word_count;
 }
 
-/* Whether the link to other hosts touches none of this operation's buffers any more; with `force`
- * this rank cuts the peers for which it does, and waits only for the thread that makes progress on
- * the link. */
-static bool are_all_off_the_link(struct engine *engine, struct op *op, bool force)
+/* Whether the link to other hosts touches none of this operation's buffers any more. With `force`
+ * this rank cuts the peers for which the link touches some. Then it waits only for the thread that
+ * makes progress on the link. */
+static bool link_is_off_buffers(struct engine *engine, struct op *op, bool force)
 {
 	struct transport_team *team = engine->team;
 	op->word_count = 0;
@@ -46,7 +46,7 @@ static bool are_all_off_the_link(struct engine *engine, struct op *op, bool forc
 	ls_status status = op->status;
 	int culprit = op->culprit;
 	if (op->fetching && engine_step_fetch(engine, op) == OP_FAILED) {
-		op->status = status; /* it has failed before */
+		op->status = status; /* of the first failure */
 		op->culprit = culprit;
 	}
 	return op->word_count == 0;
@@ -64,7 +64,7 @@ enum op_progress engine_abandon_host(struct engine *engine, struct op *op, const
 			return progress;
 	}
 	struct transport_team *team = engine->team;
-	if (team->host_count > 1 && !are_all_off_the_link(engine, op, force))
+	if (team->host_count > 1 && !link_is_off_buffers(engine, op, force))
 		return OP_BLOCKED;
 	bool shown = engine_window_is_shown(op);
 	if (op->state != OP_ENTER) {

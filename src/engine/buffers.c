@@ -23,18 +23,18 @@ static const uint64_t *add_up(const uint64_t *counts, int size, uint64_t *starts
 }
 
 /* The longest INPUT of any rank, if all have the same count: plan_table_choose needs it. */
-static uint64_t measure(const struct op *op, const struct coll *coll, int size)
+static uint64_t longest_input(const struct op *op, const struct coll *coll, int size)
 {
 	uint64_t unit = op->call.count * op->element;
 	return coll->input == COLL_PARTS ? unit * (uint64_t)size : unit;
 }
 
-/* As measure, with a list of counts. */
-static uint64_t measure_lists(const struct op *op, const struct coll *coll, int size)
+/* As longest_input, with a list of counts. */
+static uint64_t longest_input_of_lists(const struct op *op, const struct coll *coll, int size)
 {
 	uint64_t most = op->starts[size];
 	if (op->call.recv_counts)
-		return UINT64_MAX; /* each rank knows only its own */
+		return UINT64_MAX; /* each rank knows only its own counts */
 	if (coll->input == COLL_PART) {
 		most = 0;
 		for (int r = 0; r < size; r++)
@@ -78,9 +78,9 @@ void engine_buffers_set(const struct engine *engine, struct op *op, struct op_wo
 			op->recv_starts = add_up(op->call.recv_counts, size, workspace->recv_starts);
 		if (!op->call.shape)
 			op->call.shape = engine_shape(op->call.counts, size);
-		payload = measure_lists(op, coll, size);
+		payload = longest_input_of_lists(op, coll, size);
 	} else if (coll->input != COLL_NOTHING) {
-		payload = measure(op, coll, size);
+		payload = longest_input(op, coll, size);
 	}
 	params->collective = (enum coll_id)coll_kinds[op->call.kind].collective;
 	params->rank = rank;

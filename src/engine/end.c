@@ -30,8 +30,8 @@ void engine_end_publish(struct engine *engine, uint64_t seq)
 			atomic_fetch_add(&transport_area_of(team, q)->members_ended, 1);
 }
 
-/* The entry of collective `seq` of member `rank`; NULL: it has not entered it, or the slot holds
- * another one. */
+/* The entry of collective `seq` of member `rank`; NULL: the member has not entered it, or the slot
+ * holds another entry. */
 static const struct transport_entry *find_entry(const struct engine *engine, int rank, uint64_t seq)
 {
 	const struct transport_entry *entry = transport_entry(engine->team, rank, seq);
@@ -46,8 +46,8 @@ static bool same_entry(const struct transport_entry *a, const struct transport_e
 
 /* Member `one` has closed the group after `seq` collectives with this history, and `other` has
  * entered one more: compares the histories before that one. */
-static void one_more(const struct engine *engine, int one, uint64_t seq, uint64_t history,
-		     int other, struct engine_difference *out)
+static void compare_one_more(const struct engine *engine, int one, uint64_t seq, uint64_t history,
+			     int other, struct engine_difference *out)
 {
 	const struct transport_entry *more = find_entry(engine, other, seq + 1);
 	bool alike = !more || more->history == history;
@@ -60,19 +60,19 @@ static void one_more(const struct engine *engine, int one, uint64_t seq, uint64_
 /* I have closed the group after `seq` collectives with this history. A peer that is still inside
  * compares by itself what it enters from now on. So only its newest collective counts, if that is
  * my last one or the one behind it; the peer cannot have entered a later one. */
-static bool differs(const struct engine *engine, uint64_t seq, uint64_t my_history, int peer,
-		    struct engine_difference *out)
+static bool differs_outside(const struct engine *engine, uint64_t seq, uint64_t my_history,
+			    int peer, struct engine_difference *out)
 {
 	int me = engine->team->rank;
 	const struct transport_area *area = transport_area_of(engine->team, peer);
 	uint64_t ended = atomic_load(&area->ended), history = atomic_load(&area->history);
 	bool alike = true;
 	if (ended && ended - 1 < seq) {
-		one_more(engine, peer, ended - 1, history, me, out);
+		compare_one_more(engine, peer, ended - 1, history, me, out);
 		return true;
 	}
 	if (ended ? ended - 1 > seq : find_entry(engine, peer, seq + 1) != NULL) {
-		one_more(engine, me, seq, my_history, peer, out);
+		compare_one_more(engine, me, seq, my_history, peer, out);
 		return true;
 	}
 	if (ended) {
@@ -97,7 +97,7 @@ bool engine_end_compare(const struct engine *engine, uint64_t seq, const struct 
 		bool asked = !ranks_among(gone, q) ||
 			     atomic_load(&transport_area_of(engine->team, q)->ended);
 		if (q == engine->team->rank || !asked ||
-		    !differs(engine, seq, engine->history, q, &other))
+		    !differs_outside(engine, seq, engine->history, q, &other))
 			continue;
 		/* A different call is reported before a missing one, which may follow from it. */
 		if (!found || (out->status == LS_PEER_LEFT && other.status == LS_MISMATCH))
@@ -116,7 +116,7 @@ static bool differs_inside(const struct engine *engine, int peer, uint64_t ended
 	int me = engine->team->rank;
 	uint64_t seq = ended - 1;
 	if (find_entry(engine, me, seq + 1)) {
-		one_more(engine, peer, seq, atomic_load(&area->history), me, out);
+		compare_one_more(engine, peer, seq, atomic_load(&area->history), me, out);
 		return true;
 	}
 	const struct transport_entry *mine = find_entry(engine, me, seq);
@@ -135,7 +135,7 @@ bool engine_end_arrived(const struct engine *engine, int peer, struct engine_dif
 	uint64_t mine = atomic_load(&area->ended);
 	if (!theirs)
 		return false;
-	return mine ? differs(engine, mine - 1, atomic_load(&area->history), peer, out)
+	return mine ? differs_outside(engine, mine - 1, atomic_load(&area->history), peer, out)
 		    : differs_inside(engine, peer, theirs, out);
 }
 

@@ -62,7 +62,7 @@ void engine_begin(struct engine *engine, const _Atomic uint64_t *cause,
 	engine->members = transport_team_ranks(team);
 	if (engine->rank == team->rank && engine->size == team->size &&
 	    memcmp(engine->hosts, team->hosts, (size_t)team->size * sizeof team->hosts[0]) == 0)
-		return; /* what was learned is valid for these members, too */
+		return; /* plans and memos are valid for these members, too */
 	engine->rank = team->rank;
 	engine->size = team->size;
 	memcpy(engine->hosts, team->hosts, sizeof engine->hosts);
@@ -88,7 +88,7 @@ static bool same_params(const struct plan_params *a, const struct plan_params *b
 	       a->root == b->root && a->in_place == b->in_place;
 }
 
-static void forget(struct engine *engine, const struct engine_plan *plan)
+static void forget_memos(struct engine *engine, const struct engine_plan *plan)
 {
 	for (int kind = 0; kind < TRACE_KIND_COUNT; kind++)
 		if (engine->memos[kind].plan == plan)
@@ -105,7 +105,7 @@ static const struct engine_plan *plan_for(struct engine *engine, const struct pl
 	struct engine_plan *entry = &engine->plans[slot];
 	if (entry->valid && same_params(&entry->params, params))
 		return entry;
-	forget(engine, entry);
+	forget_memos(engine, entry);
 	entry->valid = plan_build(params, engine->steps + slot * engine->steps_max, &entry->plan);
 	if (!entry->valid)
 		return NULL;
@@ -149,7 +149,7 @@ static uintptr_t distance_of(const struct op_call *call)
 		       : 0;
 }
 
-static bool recall(struct engine *engine, struct op *op)
+static bool recall_memo(struct engine *engine, struct op *op)
 {
 	const struct op_call *call = &op->call;
 	const struct engine_memo *memo = &engine->memos[call->kind];
@@ -166,7 +166,7 @@ static bool recall(struct engine *engine, struct op *op)
 	return true;
 }
 
-static void remember(struct engine *engine, const struct op *op)
+static void remember_memo(struct engine *engine, const struct op *op)
 {
 	const struct op_call *call = &op->call;
 	if (call->counts)
@@ -187,10 +187,10 @@ static void remember(struct engine *engine, const struct op *op)
 	engine_inline_learn(engine, op, &engine->memos[call->kind].inline_plan);
 }
 
-/* Finds the plan and fills the fields that it needs; false, with op->status, if there is none. */
-static bool prepare(struct engine *engine, struct op *op, struct op_workspace *workspace)
+/* Finds the plan, and fills the fields that it needs. False, with op->status: there is no plan. */
+static bool prepare_plan(struct engine *engine, struct op *op, struct op_workspace *workspace)
 {
-	if (recall(engine, op))
+	if (recall_memo(engine, op))
 		return true;
 	struct plan_params params;
 	engine_buffers_set(engine, op, workspace, &params);
@@ -200,7 +200,7 @@ static bool prepare(struct engine *engine, struct op *op, struct op_workspace *w
 		return false;
 	}
 	op->signature = signature_of(op);
-	remember(engine, op);
+	remember_memo(engine, op);
 	return !op->call.recv_counts ||
 	       engine_step_expects(op, params.rank, op->call.counts[params.rank]);
 }
@@ -218,7 +218,7 @@ static void submit_host(void *self, struct op *op, struct op_workspace *workspac
 	op->undrained_any = false;
 	memset(op->checked, 0, sizeof workspace->checked);
 	memset(op->undrained, 0, sizeof workspace->undrained);
-	bool prepared = prepare(engine, op, workspace);
+	bool prepared = prepare_plan(engine, op, workspace);
 	if (!op->plan)
 		return;
 	engine_fragment_none(op);
@@ -233,7 +233,7 @@ static void submit_host(void *self, struct op *op, struct op_workspace *workspac
 		engine_window_stage(engine, op);
 }
 
-/* Whether all peers have entered collective `seq`; if not, op->words wait for it. */
+/* Whether all peers have entered collective `seq`; if not, op->words are the words to wait for. */
 static bool all_have_entered(struct engine *engine, struct op *op, uint64_t seq)
 {
 	const struct transport_team *team = engine->team;
@@ -254,10 +254,10 @@ static bool all_have_entered(struct engine *engine, struct op *op, uint64_t seq)
 }
 
 /* If the ring is full, the rank waits until peers have caught up by half the distance, so that it
- * does not wait again at the next call. Where ranks share processors it waits for all of the
- * distance; but not between hosts, because these keep the last entries back. Each check takes cache
- * lines from the ranks that are behind. It never waits for peers to enter this collective itself,
- * which it has yet to enter: need is at most seq - 2, because neither of the last two collectives
+ * does not wait again at the next call. Where ranks share processors the rank waits for all of the
+ * distance; but not between hosts, because hosts keep the last entries back. Each check takes cache
+ * lines from the ranks that are behind. The rank never waits for peers to enter the collective that
+ * it has yet to enter itself: need is at most seq - 2, because neither of the last two collectives
  * used these pages. */
 _Static_assert(4 * TRANSPORT_INLINE_BYTES <= TRANSPORT_INLINE_PAGES * TRANSPORT_PAGE_BYTES,
 	       "there are pages for three payloads in a row, and a gap before page 0");
@@ -292,7 +292,7 @@ static void publish_entry(struct engine *engine, struct op *op)
 }
 
 /* Waits until peers have taken this operation's long messages. */
-static enum op_progress drain(struct engine *engine, struct op *op)
+static enum op_progress await_taken(struct engine *engine, struct op *op)
 {
 	op->word_count = 0;
 	for (int w = 0; w < RANKS_WORLD_WORDS && op->undrained_any; w++)
@@ -344,7 +344,7 @@ static enum op_progress run_steps(struct engine *engine, struct op *op)
 
 /* `finished` is stored last: a peer that sees it knows that the result is in the caller's buffer,
  * and that nothing of the operation is left to do here. */
-static void leave(struct engine *engine, struct op *op)
+static void leave_collective(struct engine *engine, struct op *op)
 {
 	struct transport_team *team = engine->team;
 	if (op->input_block || op->output_block || op->scratch_block) {
@@ -360,8 +360,18 @@ static void leave(struct engine *engine, struct op *op)
 	}
 	wait_store(finished, op->seq);
 	transport_notify_all(team);
-	if (team->host_count > 1) /* their ranks wait for it, and for the entry */
+	if (team->host_count > 1) /* ranks of other hosts wait for `finished`, and for the entry */
 		hosts_push(team->transport);
+}
+
+enum op_progress engine_check_all(struct engine *engine, struct op *op)
+{
+	const struct transport_team *team = engine->team;
+	op->word_count = 0;
+	for (int q = 0; q < team->size; q++)
+		if (q != team->rank && engine_step_check(engine, op, q) == OP_FAILED)
+			return OP_FAILED;
+	return op->word_count ? OP_BLOCKED : OP_DONE;
 }
 
 /* Setting BLOCKING: compares the entries of all ranks, and waits until all have finished. A rank in
@@ -369,13 +379,12 @@ static void leave(struct engine *engine, struct op *op)
 static enum op_progress await_all(struct engine *engine, struct op *op)
 {
 	const struct transport_team *team = engine->team;
-	op->word_count = 0;
-	for (int q = 0; q < team->size; q++)
-		if (q != team->rank && engine_step_check(engine, op, q) == OP_FAILED)
-			return OP_FAILED;
-	/* A rank that failed before it entered never will. */
-	if (op->word_count > 0)
-		return engine_has_failed(engine) ? op_fail(op, LS_ABORTED, -1) : OP_BLOCKED;
+	enum op_progress progress = engine_check_all(engine, op);
+	/* A rank that has failed before it entered never enters. */
+	if (progress == OP_BLOCKED && engine_has_failed(engine))
+		return op_fail(op, LS_ABORTED, -1);
+	if (progress != OP_DONE)
+		return progress;
 	for (int q = 0; q < team->size; q++) {
 		const _Atomic uint64_t *finished = &transport_area_of(team, q)->finished;
 		if (atomic_load_explicit(finished, memory_order_acquire) < op->seq)
@@ -390,7 +399,7 @@ static enum op_progress await_all(struct engine *engine, struct op *op)
 	return OP_DONE;
 }
 
-static enum op_progress enter(struct engine *engine, struct op *op)
+static enum op_progress enter_collective(struct engine *engine, struct op *op)
 {
 	enum op_progress progress = await_free_entry(engine, op);
 	if (progress != OP_DONE)
@@ -419,7 +428,7 @@ static enum op_progress advance_host(void *self, struct op *op)
 	enum op_progress progress = OP_DONE;
 	op->any = false;
 	if (op->state == OP_ENTER) {
-		progress = enter(engine, op);
+		progress = enter_collective(engine, op);
 		if (progress != OP_DONE)
 			return progress;
 	}
@@ -435,12 +444,12 @@ static enum op_progress advance_host(void *self, struct op *op)
 		op->state = OP_DRAIN;
 	}
 	if (op->state == OP_DRAIN) {
-		progress = drain(engine, op);
+		progress = await_taken(engine, op);
 		if (progress != OP_DONE)
 			return progress;
 		if (engine_has_failed_hint(engine) && !engine_window_is_whole(engine, op))
 			return op_fail(op, LS_ABORTED, -1);
-		leave(engine, op);
+		leave_collective(engine, op);
 	}
 	return op->state == OP_TOGETHER ? await_all(engine, op) : OP_DONE;
 }

@@ -122,7 +122,7 @@ struct engine {
 	bool completes_together; /* a collective is complete only when it is so on all ranks */
 	/* the hash of the collectives entered so far, as in struct transport_entry */
 	uint64_t history;
-	uint64_t entered_by_all; /* every rank has entered it; a lower bound, which grows */
+	uint64_t entered_by_all; /* a collective that every rank has entered; grows */
 	/* Payload pages of my area: the first page of the last payload; that of the next one, if it
 	 * fits there; and for each page the last collective that used it, 0: none. */
 	unsigned payload_last, payload_next;
@@ -182,9 +182,9 @@ struct engine_difference {
 /* Publishes to all members that this rank closes the group after `seq` collectives, which are all
  * complete. */
 void engine_end_publish(struct engine *engine, uint64_t seq);
-/* Call it next: searches for a member whose collectives so far differ from mine; true if there is
- * one. gone: as above; such a peer counts only if it has published its end. This rank must not have
- * left yet. */
+/* Call after engine_end_publish: searches for a member whose collectives so far differ from mine;
+ * true if there is one. gone: as for engine_abandon; such a peer counts only if it has published
+ * its end. This rank must not have left yet. */
 bool engine_end_compare(const struct engine *engine, uint64_t seq, const struct ranks *gone,
 			struct engine_difference *out);
 

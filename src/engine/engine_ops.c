@@ -20,20 +20,10 @@ void engine_ops_submit(struct engine *engine, struct op *op)
 	engine->ops->submit(engine->ops_state, op);
 }
 
-static enum op_progress compare_all(struct engine *engine, struct op *op)
-{
-	const struct transport_team *team = engine->team;
-	op->word_count = 0;
-	for (int q = 0; q < team->size; q++)
-		if (q != team->rank && engine_step_check(engine, op, q) == OP_FAILED)
-			return OP_FAILED;
-	return op->word_count ? OP_BLOCKED : OP_DONE;
-}
-
 enum op_progress engine_ops_advance(struct engine *engine, struct op *op)
 {
 	if (op->step == OPS_COMPARING) {
-		enum op_progress progress = compare_all(engine, op);
+		enum op_progress progress = engine_check_all(engine, op);
 		if (progress != OP_DONE)
 			return progress;
 		/* A rank that fails sets the cause and then looks whether this rank has entered. */
@@ -52,6 +42,6 @@ enum op_progress engine_ops_abandon(struct engine *engine, struct op *op, bool f
 		return OP_DONE;
 	enum op_progress progress = engine->ops->abandon(engine->ops_state, op, force);
 	if (progress == OP_DONE)
-		op->step = OPS_COMPARING; /* it touches the buffers no more */
+		op->step = OPS_COMPARING; /* the other engine touches the buffers no more */
 	return progress;
 }

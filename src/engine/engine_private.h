@@ -21,9 +21,14 @@ static inline uint64_t engine_common_count(const struct op *op)
 
 /* ---- end.c ---- */
 
-/* Call when a collective has just been published and a rank has begun to close the group: compares
- * it with the collectives of the ranks that close. */
+/* Call when this rank has just published a collective and another rank has begun to close the
+ * group: compares the collective with those of the ranks that close. */
 enum op_progress engine_end_check(struct engine *engine, struct op *op);
+
+/* ---- engine.c ---- */
+
+/* Compares the entries of all peers with mine. OP_BLOCKED: some have not entered yet. */
+enum op_progress engine_check_all(struct engine *engine, struct op *op);
 
 /* ---- engine_ops.c: collectives of an engine with engine->ops ---- */
 
@@ -39,8 +44,8 @@ enum op_progress engine_abandon_host(struct engine *engine, struct op *op, const
 
 /* ---- window.c ---- */
 
-/* Copies buffers to where the plan needs them; op->status is set on failure. Before this they are
- * the caller's own. */
+/* Copies buffers to where the plan needs them; op->status is set on failure. Before this call
+ * op->input and op->output are the caller's own buffers. */
 void engine_window_stage(struct engine *engine, struct op *op);
 /* Writes the places of the buffers into the entry. */
 void engine_window_publish(struct engine *engine, const struct op *op);
@@ -98,7 +103,7 @@ unsigned char *engine_window_target(const struct engine *engine, const struct op
 
 /* Sets one round with all elements. */
 void engine_fragment_none(struct op *op);
-/* Sets as many rounds as there are fragments, if these are two or more; each round but the first
+/* Sets as many rounds as there are fragments, if there are two or more. Each round but the first
  * begins with step `loop`. */
 void engine_fragment_begin(const struct engine *engine, struct op *op, uint32_t loop);
 /* Shows a plain INPUT or OUTPUT in fragments; false, with op->status, if the arena is full. */
@@ -122,8 +127,8 @@ static inline bool engine_fragment_is_own_cut(const struct op *op)
 
 /* ---- step.c ---- */
 
-/* Either completes the step; or changes nothing and fills op->words, and is called again after the
- * wait. */
+/* Either completes the step; or changes nothing, and fills op->words. Then the caller waits, and
+ * calls again. */
 typedef enum op_progress engine_step(struct engine *engine, struct op *op,
 				     const struct plan_step *step);
 extern engine_step *const engine_steps[PLAN_STEP_KIND_COUNT]; /* by enum plan_step_kind */
@@ -134,7 +139,7 @@ bool engine_step_expects(struct op *op, int peer, uint64_t sends);
 /* Whether peer has taken the long messages of this operation; if not, adds a word to wait for. */
 enum op_progress engine_step_taken(struct engine *engine, struct op *op, int peer);
 
-/* Goes on with op->fetching: OP_BLOCKED adds a word. After a failure, too. */
+/* Goes on with op->fetching, also after a failure: OP_BLOCKED adds a word. */
 enum op_progress engine_step_fetch(struct engine *engine, struct op *op);
 
 /* ---- shared small things ---- */
@@ -145,8 +150,8 @@ static inline bool engine_is_scaled(const struct op *op)
 	return op->call.reduce == LS_PREMUL_SUM;
 }
 
-/* How many bytes of a peer's plain memory one call reads. A rank that shows none itself may have to
- * read that of others. */
+/* How many bytes of a peer's plain memory one call reads. A rank that shows no plain memory itself
+ * may have to read that of others. */
 static inline uint64_t engine_read_bytes(const struct op *op)
 {
 	return op->choice.read_bytes ? op->choice.read_bytes : ENGINE_BOUNCE_BYTES / 2;

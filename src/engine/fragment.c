@@ -9,8 +9,8 @@
  * So the last step of the plan, which only protects the buffers of this rank, may lag by one round:
  * a root copies the next fragment while the others still read this one.
  *
- * The entries of the peers show whether they use fragments; a rank that uses none itself then
- * continues with the first one. */
+ * The entries of the peers show whether these use fragments. Then a rank that uses none itself
+ * continues with the first fragment. */
 #include <string.h>
 
 #include "kernel/kernel.h"
@@ -121,8 +121,8 @@ struct copies {
 	bool nontemporal;
 };
 
-static void copy(const struct copies *copies, uint64_t to_first, uint64_t from_first,
-		 uint64_t elements)
+static void copy_elements(const struct copies *copies, uint64_t to_first, uint64_t from_first,
+			  uint64_t elements)
 {
 	if (elements > 0)
 		kernel_copy(copies->to + to_first * copies->element,
@@ -140,17 +140,17 @@ static void copy_in(const struct op *op, bool nontemporal)
 	switch ((enum plan_layout)op->plan->plan.layout[PLAN_INPUT]) {
 	case PLAN_LAYOUT_BLOCKS:
 		around_mine(op, &before, &after);
-		copy(&copies, 0, op->first, before);
-		copy(&copies, after, op->first + after, op->elements - after);
+		copy_elements(&copies, 0, op->first, before);
+		copy_elements(&copies, after, op->first + after, op->elements - after);
 		break;
 	case PLAN_LAYOUT_PARTS:
 		for (unsigned r = 0; r < op->plan->plan.size; r++)
 			if (r != op->plan->plan.rank)
-				copy(&copies, r * op->elements, r * op->call.count + op->first,
-				     op->elements);
+				copy_elements(&copies, r * op->elements,
+					      r * op->call.count + op->first, op->elements);
 		break;
 	case PLAN_LAYOUT_PART:
-		copy(&copies, 0, op->first, op->elements);
+		copy_elements(&copies, 0, op->first, op->elements);
 		break;
 	}
 }
@@ -166,7 +166,7 @@ void engine_fragment_stage(struct engine *engine, struct op *op)
 	op_stores_end(&use);
 }
 
-static void deliver(const struct op *op)
+static void deliver_round(const struct op *op)
 {
 	uint64_t before, after;
 	if (op->output_window != TRANSPORT_WINDOW_FRAGMENTED)
@@ -177,17 +177,17 @@ static void deliver(const struct op *op)
 				op->element, false};
 	around_mine(op, &before, &after);
 	if (engine_fragment_is_own_cut(op)) {
-		copy(&copies, op->first + before, before, after - before);
+		copy_elements(&copies, op->first + before, before, after - before);
 		return;
 	}
-	copy(&copies, op->first, 0, before);
-	copy(&copies, op->first + after, after, op->elements - after);
+	copy_elements(&copies, op->first, 0, before);
+	copy_elements(&copies, op->first + after, after, op->elements - after);
 }
 
 bool engine_fragment_next(struct engine *engine, struct op *op)
 {
 	struct transport_team *team = engine->team;
-	deliver(op);
+	deliver_round(op);
 	if (op->round + 1 == op->rounds)
 		return false;
 	set_round(op, op->round + 1);

@@ -4,10 +4,10 @@
  * so that the next call with the same kind, count, dtype, op and root publishes its entry at once.
  * The caller has taken the group's lane, and has checked the call's arguments:
  *
- *   find      NULL unless the call is such a one and its entry is free
+ *   find      NULL unless the call repeats the last one of its kind and its entry is free
  *   publish   stores the entry, which cannot be taken back, and wakes sleeping members
  *   prefetch  of the pages for the next payload, while the others' entries are on their way
- *   await     polls for the others for a moment: false if one is missing or differs, or if the
+ *   await     polls for the other members for a moment: false if one is missing or differs, or the
  *             group fails or is closing. Then engine_inline_resume makes a general operation of it
  *   finish    computes the result, and leaves */
 #ifndef ENGINE_INLINE_H

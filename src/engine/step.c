@@ -56,7 +56,7 @@ static struct range own_range(const struct op *op, unsigned buffer, const struct
 	return range_of(op, buffer, op->plan->plan.rank, step->block, step->blocks, false);
 }
 
-static unsigned char *own(struct op *op, unsigned buffer)
+static unsigned char *buffer_here(struct op *op, unsigned buffer)
 {
 	if (buffer == PLAN_SCRATCH)
 		return op->scratch;
@@ -85,7 +85,7 @@ static uint64_t peer_count(const struct engine *engine, const struct op *op, int
 	return __atomic_load_n(&counts[to], __ATOMIC_RELAXED);
 }
 
-/* In peer's INPUT, the block for this rank. False if peer has published nonsense. */
+/* The block for this rank in peer's INPUT. False if peer has published nonsense. */
 static bool range_for_me(const struct engine *engine, const struct op *op, int peer,
 			 struct range *out)
 {
@@ -145,9 +145,9 @@ static enum op_progress await_one(struct engine *engine, struct op *op, int peer
 	return OP_BLOCKED;
 }
 
-/* Waits for a word of the channel to a peer; first for its entry, because a peer in another
+/* Waits for a word of the channel to a peer; first for the peer's entry, because a peer in another
  * operation never takes anything. A peer on another host that has not entered may still take what
- * was sent before, or this rank's link may release it: then either word ends the wait. */
+ * was sent before, or this rank's link may release the message: then either word ends the wait. */
 static enum op_progress await_channel(struct engine *engine, struct op *op, int peer,
 				      const struct wait_word *blocked)
 {
@@ -342,7 +342,7 @@ static enum op_progress step_copy(struct engine *engine, struct op *op, const st
 		return op_fail(op, LS_INTERNAL, step->peer);
 	if (to.bytes == 0 && from.bytes == 0)
 		return OP_DONE;
-	unsigned char *target = own(op, step->to);
+	unsigned char *target = buffer_here(op, step->to);
 	if (!target || from.bytes != to.bytes ||
 	    !engine_window_open(engine, op, step->peer, (enum plan_buffer)step->from, from.offset,
 				from.bytes, &view))
@@ -367,7 +367,8 @@ static enum op_progress step_send(struct engine *engine, struct op *op, const st
 		return op_fail(op, LS_OUT_OF_MEMORY, -1);
 	struct transport_envelope envelope = {
 		.seq = op->seq, .count = range.elements, .bytes = range.bytes};
-	const unsigned char *payload = range.bytes ? own(op, step->from) + range.offset : NULL;
+	const unsigned char *payload =
+		range.bytes ? buffer_here(op, step->from) + range.offset : NULL;
 	uint64_t window =
 		range.offset + (step->from == PLAN_INPUT ? op->input_offset : op->output_offset);
 	uint64_t ticket;
@@ -383,8 +384,8 @@ static enum op_progress step_send(struct engine *engine, struct op *op, const st
 }
 
 /* A message that this rank has matched is not what the plan expects. */
-static enum op_progress refuse(struct engine *engine, struct op *op, int peer,
-			       struct transport_message *message)
+static enum op_progress refuse_message(struct engine *engine, struct op *op, int peer,
+				       struct transport_message *message)
 {
 	uint64_t count = message->count;
 	transport_take(engine->team, peer, message, LS_OK);
@@ -439,9 +440,9 @@ static enum op_progress step_recv(struct engine *engine, struct op *op, const st
 	/* The sender withdraws only after the cause is set; then it waits for a receiver that has
 	 * matched the message. */
 	bool whole = !engine_has_failed(engine);
-	unsigned char *target = range.bytes ? own(op, step->to) + range.offset : NULL;
+	unsigned char *target = range.bytes ? buffer_here(op, step->to) + range.offset : NULL;
 	if (whole && message->bytes != range.bytes)
-		return refuse(engine, op, step->peer, message);
+		return refuse_message(engine, op, step->peer, message);
 	if (whole && hosts_must_fetch(engine->team, step->peer, message)) {
 		op->fetching = message;
 		op->fetching_from = step->peer;
@@ -451,7 +452,7 @@ static enum op_progress step_recv(struct engine *engine, struct op *op, const st
 	const void *payload =
 		whole && range.bytes ? transport_payload(engine->team, step->peer, message) : "";
 	if (!payload)
-		return refuse(engine, op, step->peer, message);
+		return refuse_message(engine, op, step->peer, message);
 	if (whole && range.bytes)
 		whole = engine_copy(engine, target, payload, range.bytes, ENGINE_CHUNK_BYTES);
 	return end_receive(engine, op, step->peer, message, whole ? LS_OK : LS_ABORTED);

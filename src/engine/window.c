@@ -128,7 +128,7 @@ static bool stage_output(struct engine *engine, struct op *op)
 	return true;
 }
 
-static uint64_t distance(const struct buffer *outer, const struct buffer *inner)
+static uint64_t offset_in(const struct buffer *outer, const struct buffer *inner)
 {
 	return (uint64_t)((uintptr_t)inner->address - (uintptr_t)outer->address);
 }
@@ -139,8 +139,8 @@ static bool stage_both(struct engine *engine, struct op *op)
 {
 	bool input_longer = op->call.send.bytes > op->call.recv.bytes;
 	const struct buffer *outer = input_longer ? &op->call.send : &op->call.recv;
-	uint64_t input_at = distance(outer, &op->call.send), offset;
-	uint64_t output_at = distance(outer, &op->call.recv);
+	uint64_t input_at = offset_in(outer, &op->call.send), offset;
+	uint64_t output_at = offset_in(outer, &op->call.recv);
 	if (outer->bytes == 0)
 		return true;
 	op->input_window = op->output_window = TRANSPORT_WINDOW_ARENA;
@@ -176,8 +176,8 @@ static bool fits_beside_entry(const struct engine *engine, const struct op *op,
 	       bytes <= TRANSPORT_INLINE_BYTES && bytes <= engine->fragment_bytes;
 }
 
-/* Shows the buffer where it is; otherwise a copy, in fragments if it is long. */
-static bool show(struct engine *engine, struct op *op, enum plan_buffer buffer)
+/* Shows the buffer where it is; otherwise a copy of it, in fragments if it is long. */
+static bool show_buffer(struct engine *engine, struct op *op, enum plan_buffer buffer)
 {
 	uint64_t bytes = buffer == PLAN_INPUT ? op->call.send.bytes : op->call.recv.bytes;
 	if (op->plan->plan.reach[buffer] == PLAN_REACH_PRIVATE || bytes == 0 ||
@@ -196,7 +196,7 @@ void engine_window_stage(struct engine *engine, struct op *op)
 	if (engine_is_scaled(op) && op->call.send.bytes > 0 && !scale_input(engine, op))
 		return;
 	if (op->plan->reads_windows && !op->call.counts) {
-		if (show(engine, op, PLAN_INPUT) && show(engine, op, PLAN_OUTPUT))
+		if (show_buffer(engine, op, PLAN_INPUT) && show_buffer(engine, op, PLAN_OUTPUT))
 			engine_fragment_stage(engine, op);
 		return;
 	}
@@ -281,8 +281,8 @@ void engine_window_release(struct engine *engine, struct op *op, bool lost)
 	release_block(engine, &op->scratch_block, false); /* no peer ever saw it */
 }
 
-/* A part of it may have been detached before, by another operation with a buffer on the same
- * page. */
+/* A part of the buffer may have been detached before, by another operation with a buffer on the
+ * same page. */
 static bool detach_own(struct engine *engine, const struct buffer *buffer)
 {
 	return memory_detach(engine->memory, buffer->address, buffer->bytes) == LS_OK;
