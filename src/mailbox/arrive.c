@@ -9,7 +9,8 @@
 
 /* ---- what arrives ---- */
 
-/* A receiver on another host keeps no blocks: see is_kept in mailbox.c. */
+/* Whether the message has an RTS slot. A receiver on another host keeps no blocks: see is_kept in
+ * mailbox.c. */
 static bool has_rts(const struct mailbox_peer *peer, const struct mail_message *message)
 {
 	unsigned count = peer->is_here ? MAIL_RTS : MAIL_SLOTS;
@@ -17,8 +18,8 @@ static bool has_rts(const struct mailbox_peer *peer, const struct mail_message *
 }
 
 /* The source has cancelled the message before it was matched. */
-static void discard(struct mailbox *mailbox, struct mailbox_peer *peer,
-		    const struct mail_message *message)
+static void discard_message(struct mailbox *mailbox, struct mailbox_peer *peer,
+			    const struct mail_message *message)
 {
 	unsigned index = message->envelope.rts - 1u;
 	transport_mail_rts_done(peer->from, index, peer->from->rts[index].generation);
@@ -33,11 +34,12 @@ static bool discard_cancelled(struct mailbox *mailbox, struct mailbox_peer *peer
 	if (!has_rts(peer, message) ||
 	    !transport_mail_is_cancelled(&peer->from->rts[message->envelope.rts - 1]))
 		return false;
-	discard(mailbox, peer, message);
+	discard_message(mailbox, peer, message);
 	return true;
 }
 
-static void fail(struct mailbox *mailbox, struct op *op, ls_status status) LOCK_REQUIRES(mail)
+static void fail_receive(struct mailbox *mailbox, struct op *op, ls_status status)
+	LOCK_REQUIRES(mail)
 {
 	op->status = status;
 	op->culprit = op->p2p.message.source;
@@ -56,8 +58,8 @@ static bool make_room(struct mailbox *mailbox, struct op *op)
 	return status == LS_OK;
 }
 
-static void meet_short(struct mailbox *mailbox, struct mailbox_peer *peer, struct op *op,
-		       const void *payload) LOCK_REQUIRES(mail)
+static void receive_short(struct mailbox *mailbox, struct mailbox_peer *peer, struct op *op,
+			  const void *payload) LOCK_REQUIRES(mail)
 {
 	const struct mail_message *message = &op->p2p.message;
 	int source = message->source;
@@ -85,8 +87,8 @@ static bool receive_block(struct mailbox *mailbox, struct mailbox_peer *peer, st
 }
 
 /* Lets the source copy pieces, if it can access my buffer, and if the message is long enough. True:
- * it is on another host, and the link brings all. */
-static bool invite(struct mailbox *mailbox, struct op *op)
+ * the source is on another host, and the link brings all pieces. */
+static bool invite_source(struct mailbox *mailbox, struct op *op)
 {
 	struct op_p2p *p2p = &op->p2p;
 	struct mail_rts *rts = p2p->rts;
@@ -104,13 +106,13 @@ static bool invite(struct mailbox *mailbox, struct op *op)
 	return false;
 }
 
-static void meet_long(struct mailbox *mailbox, struct mailbox_peer *peer, struct op *op)
+static void receive_long(struct mailbox *mailbox, struct mailbox_peer *peer, struct op *op)
 	LOCK_REQUIRES(mail)
 {
 	struct op_p2p *p2p = &op->p2p;
 	bool given = p2p->message.envelope.flags & MAIL_BLOCK;
-	/* This rank alone copies it, through the kernel. It is split only to read the group's cause
-	 * between the pieces. */
+	/* This rank alone copies a plain payload, through the kernel. The payload is split only to
+	 * read the group's cause between the pieces. */
 	p2p->piece_bytes = p2p->is_plain ? MAILBOX_READ_PIECE_BYTES
 					 : transport_mail_piece_bytes(op->call.recv.bytes);
 	p2p->pieces = (op->call.recv.bytes + p2p->piece_bytes - 1) / p2p->piece_bytes;
@@ -120,24 +122,25 @@ static void meet_long(struct mailbox *mailbox, struct mailbox_peer *peer, struct
 		p2p->message; /* after this the operation may be complete, and its memory gone */
 	if (given && p2p->receives_block) {
 		if (!receive_block(mailbox, peer, op)) {
-			fail(mailbox, op, LS_INTERNAL);
+			fail_receive(mailbox, op, LS_INTERNAL);
 			return;
 		}
 	} else {
 		if (!make_room(mailbox, op)) {
-			fail(mailbox, op, op->status);
+			fail_receive(mailbox, op, op->status);
 			return;
 		}
-		bool brought = !given && invite(mailbox, op);
+		bool brought = !given && invite_source(mailbox, op);
 		mailbox_activate(mailbox, op, brought ? OP_P2P_DRAINING : OP_P2P_MATCHED);
 	}
 	transport_mail_free_slot(peer->from, &peer->in, &message);
 	transport_notify(mailbox->team, message.source);
 }
 
-/* Claims the message for a receive. False: its source has cancelled it, and it was discarded. */
-static bool claim(struct mailbox *mailbox, struct op *op, const struct mail_message *message)
-	LOCK_REQUIRES(mail)
+/* Claims the message for a receive. False: the source has cancelled the message, which is
+ * discarded. */
+static bool claim_message(struct mailbox *mailbox, struct op *op,
+			  const struct mail_message *message) LOCK_REQUIRES(mail)
 {
 	struct mailbox_peer *peer = &mailbox->peers[message->source];
 	struct op_p2p *p2p = &op->p2p;
@@ -147,7 +150,7 @@ static bool claim(struct mailbox *mailbox, struct op *op, const struct mail_mess
 	struct mail_rts *rts = &peer->from->rts[message->envelope.rts - 1];
 	uint32_t generation = rts->generation;
 	if (!transport_mail_match(rts, generation)) {
-		discard(mailbox, peer, message);
+		discard_message(mailbox, peer, message);
 		return false;
 	}
 	p2p->index = message->envelope.rts - 1u;
@@ -171,21 +174,21 @@ static void match_message(struct mailbox *mailbox, struct op *op,
 	op->call.peer = message->source;
 	op->call.tag = envelope->tag;
 	if (envelope->dtype != (uint8_t)op->call.dtype || envelope->count < op->call.count)
-		fail(mailbox, op, LS_MISMATCH);
+		fail_receive(mailbox, op, LS_MISMATCH);
 	else if (envelope->count > op->call.count)
-		fail(mailbox, op, LS_TRUNCATED);
+		fail_receive(mailbox, op, LS_TRUNCATED);
 	else if (op->p2p.rts)
-		meet_long(mailbox, peer, op);
+		receive_long(mailbox, peer, op);
 	else if (!(payload = transport_mail_payload(peer->from, peer->cells, message,
 						    op->call.recv.bytes)))
-		fail(mailbox, op, LS_INTERNAL);
+		fail_receive(mailbox, op, LS_INTERNAL);
 	else if (!make_room(mailbox, op))
-		fail(mailbox, op, op->status);
+		fail_receive(mailbox, op, op->status);
 	else
-		meet_short(mailbox, peer, op, payload);
+		receive_short(mailbox, peer, op, payload);
 }
 
-void mailbox_forget(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
+void mailbox_unpost(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
 {
 	if (op->p2p.entry.source != MATCH_ANY)
 		mailbox->peers[op->p2p.entry.source].posted_count--;
@@ -193,7 +196,7 @@ void mailbox_forget(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
 }
 
 /* Discards unexpected messages that their source has cancelled. */
-static void purge(struct mailbox *mailbox, struct mailbox_peer *peer) LOCK_REQUIRES(mail)
+static void purge_cancelled(struct mailbox *mailbox, struct mailbox_peer *peer) LOCK_REQUIRES(mail)
 {
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < peer->unexpected_count; i++)
@@ -208,7 +211,7 @@ void mailbox_arrive(struct mailbox *mailbox, int q) LOCK_REQUIRES(mail)
 	struct mail_message message;
 	if (!peer->from_open &&
 	    !transport_inbox_is_open(transport_area_of(mailbox->team, mailbox->team->rank), q))
-		return; /* it has never sent anything */
+		return; /* q has never sent anything */
 	peer->from_open = true;
 	while (transport_mail_poll(peer->from, &peer->in, &message)) {
 		message.source = q;
@@ -217,9 +220,9 @@ void mailbox_arrive(struct mailbox *mailbox, int q) LOCK_REQUIRES(mail)
 			mailbox_match_find(&mailbox->posted, q, message.envelope.tag);
 		if (entry) {
 			struct op *op = mailbox_op_of(entry);
-			if (!claim(mailbox, op, &message))
+			if (!claim_message(mailbox, op, &message))
 				continue;
-			mailbox_forget(mailbox, op);
+			mailbox_unpost(mailbox, op);
 			match_message(mailbox, op, &message);
 		} else if (peer->unexpected_count < MAIL_SLOTS) {
 			peer->unexpected[peer->unexpected_count++] = message;
@@ -227,7 +230,7 @@ void mailbox_arrive(struct mailbox *mailbox, int q) LOCK_REQUIRES(mail)
 	}
 	if (peer->in.skipped) {
 		peer->in.skipped = false;
-		purge(mailbox, peer);
+		purge_cancelled(mailbox, peer);
 	}
 }
 
@@ -298,7 +301,7 @@ void mailbox_take_unexpected(struct mailbox_peer *peer, int place, struct mail_m
 }
 
 /* True if the receive has matched an unexpected message. */
-static bool meet_unexpected(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
+static bool match_unexpected(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
 {
 	const struct match_entry *entry = &op->p2p.entry;
 	int size = mailbox->team->size, place, q;
@@ -307,7 +310,7 @@ static bool meet_unexpected(struct mailbox *mailbox, struct op *op) LOCK_REQUIRE
 		mailbox_take_unexpected(&mailbox->peers[q], place, &message);
 		if (entry->source == MATCH_ANY)
 			mailbox->next_source = (q + 1) % size;
-		if (!claim(mailbox, op, &message))
+		if (!claim_message(mailbox, op, &message))
 			continue;
 		match_message(mailbox, op, &message);
 		return true;
@@ -322,7 +325,7 @@ void mailbox_receive(struct mailbox *mailbox, struct op *op)
 	lock_mail_acquire(&mailbox->lock);
 	mailbox_count(mailbox, op);
 	if (entry->source == MATCH_ANY && !op->p2p.is_blocking)
-		mailbox->crossing.chooses = true;
+		mailbox->crossing.left_any_open = true;
 	if (!open_from(mailbox, entry->source)) {
 		op->status = LS_OUT_OF_MEMORY;
 		mailbox_complete(mailbox, op);
@@ -331,7 +334,7 @@ void mailbox_receive(struct mailbox *mailbox, struct op *op)
 	}
 	/* Receives that were posted before come first for messages that have arrived already. */
 	arrive_from(mailbox, entry->source);
-	if (!meet_unexpected(mailbox, op)) {
+	if (!match_unexpected(mailbox, op)) {
 		mailbox_match_add(&mailbox->posted, entry);
 		if (entry->source != MATCH_ANY)
 			mailbox->peers[entry->source].posted_count++;
@@ -342,13 +345,13 @@ void mailbox_receive(struct mailbox *mailbox, struct op *op)
 	lock_mail_release(&mailbox->lock);
 }
 
-/* Discards cancelled messages that it comes across. */
+/* Also discards cancelled messages that come first. */
 bool mailbox_peek(struct mailbox *mailbox, int source, int tag, struct mail_message *out,
 		  struct wait_word *words, int *count)
 {
 	int place, q;
 	lock_mail_acquire(&mailbox->lock);
-	mailbox_note_thread(mailbox); /* it is about to receive */
+	mailbox_note_thread(mailbox); /* this thread is about to receive */
 	arrive_from(mailbox, source);
 	while ((q = find_source(mailbox, mailbox->team->size, source, tag, &place)) >= 0) {
 		struct mailbox_peer *peer = &mailbox->peers[q];

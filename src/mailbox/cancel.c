@@ -25,8 +25,8 @@ void mailbox_end_cancelled(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES
 	mailbox_complete(mailbox, op);
 }
 
-/* Whether the send is now cancelled: by this rank, or by its receiver, which it has asked. */
-static bool take_back(struct op_p2p *p2p) LOCK_REQUIRES(mail)
+/* Whether the send is now cancelled: by this rank, or by the receiver that this rank has asked. */
+static bool cancel_rts(struct op_p2p *p2p) LOCK_REQUIRES(mail)
 {
 	return p2p->rts && !atomic_load(&p2p->cancelled) &&
 	       (transport_mail_cancel(p2p->rts, p2p->generation) ||
@@ -34,13 +34,12 @@ static bool take_back(struct op_p2p *p2p) LOCK_REQUIRES(mail)
 		 transport_mail_was_cancelled(p2p->rts, p2p->generation)));
 }
 
-/* The RTS slot, and with it a block of the send, belongs to the receiver until that has seen the
- * cancel. */
-static bool withdraw(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
+/* The RTS slot, and a block of the send, belong to the receiver until it has seen the cancel. */
+static bool withdraw_send(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
 {
 	struct op_p2p *p2p = &op->p2p;
 	struct mailbox_peer *peer = &mailbox->peers[op->call.peer];
-	if (!take_back(p2p))
+	if (!cancel_rts(p2p))
 		return false;
 	p2p->cancelled = true;
 	mailbox_disown_rts(peer, p2p->index, op->input_block);
@@ -51,7 +50,7 @@ static bool withdraw(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
 	return true;
 }
 
-/* No thread makes progress on it just now: it is complete. */
+/* Completes the cancelled send, if no thread makes progress on it just now. */
 static void end_active(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
 {
 	struct op **at = &mailbox->active;
@@ -69,7 +68,7 @@ bool mailbox_is_cancelled(struct mailbox *mailbox, struct op *op)
 	if (!atomic_load_explicit(&op->p2p.asks_cancel, memory_order_relaxed))
 		return atomic_load(&op->p2p.cancelled);
 	lock_mail_acquire(&mailbox->lock);
-	bool now = withdraw(mailbox, op);
+	bool now = withdraw_send(mailbox, op);
 	lock_mail_release(&mailbox->lock);
 	if (now)
 		transport_request_progress(mailbox->team, peer);
@@ -111,12 +110,12 @@ bool mailbox_cancel(struct mailbox *mailbox, struct op *op)
 		mailbox_complete(mailbox, op);
 		break;
 	case OP_P2P_POSTED:
-		mailbox_forget(mailbox, op);
+		mailbox_unpost(mailbox, op);
 		op->status = LS_CANCELLED;
 		mailbox_complete(mailbox, op);
 		break;
 	case OP_P2P_SENT:
-		back = was_sent = withdraw(mailbox, op);
+		back = was_sent = withdraw_send(mailbox, op);
 		if (back)
 			end_active(mailbox, op);
 		break;
@@ -144,7 +143,7 @@ void mailbox_release_payload(struct mailbox *mailbox, struct op *op, bool lost)
 }
 
 /* Whether the peer has copied all pieces that it has begun, and begins no more. */
-static bool is_out(struct mailbox *mailbox, struct op *op)
+static bool has_peer_stopped(struct mailbox *mailbox, struct op *op)
 {
 	struct op_p2p *p2p = &op->p2p;
 	bool source = op->call.kind == TRACE_SEND;
@@ -160,27 +159,27 @@ static bool is_out(struct mailbox *mailbox, struct op *op)
 	return false;
 }
 
-/* As is_out, for a peer on another host: the link moves the pieces. */
-static bool is_off_the_link(struct mailbox *mailbox, struct op *op, bool force)
+/* As has_peer_stopped, for a peer on another host: the link moves the pieces. */
+static bool has_link_stopped(struct mailbox *mailbox, struct op *op, bool force)
 {
 	struct transport_team *team = mailbox->team;
 	const struct op_p2p *p2p = &op->p2p;
 	int peer = op->call.peer;
-	if (is_out(mailbox, op))
+	if (has_peer_stopped(mailbox, op))
 		return true;
 	if (op->call.kind == TRACE_SEND)
 		hosts_cancel(team, peer, p2p->index, p2p->generation);
 	if (force && !op->input_block) /* a copy may be read forever */
 		hosts_cut(team->transport, team->members[peer].world);
-	return is_out(mailbox, op);
+	return has_peer_stopped(mailbox, op);
 }
 
 /* Revokes the peer's access to the buffer that it may still touch. */
-static bool take_away(struct mailbox *mailbox, const struct op *op)
+static bool revoke_access(struct mailbox *mailbox, const struct op *op)
 {
 	const struct buffer *buffer = op->call.kind == TRACE_SEND ? &op->call.send : &op->call.recv;
 	if (op->p2p.by_address || op->input_block || !op->p2p.rts->target)
-		return true; /* it only reads; or it touches a copy of mine that is never reused */
+		return true; /* the peer only reads, or touches a copy that is never reused */
 	return memory_detach(mailbox->memory, buffer->address, buffer->bytes) == LS_OK;
 }
 
@@ -192,7 +191,7 @@ enum op_progress mailbox_abandon_host(struct mailbox *mailbox, struct op *op,
 	if (op->state == OP_COMPLETE)
 		return OP_DONE;
 	enum op_p2p_state state = mailbox_state_of(op);
-	/* Otherwise another thread has just matched or sent it. */
+	/* If the cancel fails, another thread has just matched or sent the message. */
 	if ((state == OP_P2P_QUEUED || state == OP_P2P_POSTED) && !mailbox_cancel(mailbox, op))
 		state = mailbox_state_of(op);
 	bool shown = p2p->rts &&
@@ -200,15 +199,15 @@ enum op_progress mailbox_abandon_host(struct mailbox *mailbox, struct op *op,
 					   : state == OP_P2P_MATCHED || state == OP_P2P_DRAINING);
 	bool is_here = op->call.peer < 0 || transport_is_here(mailbox->team, op->call.peer);
 	if (shown && !is_here) {
-		lost = !is_off_the_link(mailbox, op, force);
+		lost = !has_link_stopped(mailbox, op, force);
 		if (lost && (!force || !op->input_block))
 			return OP_BLOCKED;
 	} else if (shown && !ranks_among(gone, op->call.peer)) {
-		lost = !is_out(mailbox, op);
+		lost = !has_peer_stopped(mailbox, op);
 		if (lost && !force)
 			return OP_BLOCKED;
 		if (lost)
-			safe = take_away(mailbox, op);
+			safe = revoke_access(mailbox, op);
 	}
 	mailbox_release_payload(mailbox, op, lost);
 	mailbox_set_state(op, OP_P2P_COMPLETE);

@@ -28,14 +28,14 @@ void mailbox_cells_init(struct mailbox *mailbox)
 	}
 }
 
-/* The set of pairs whose cells are free for the message. */
-static uint64_t find(const struct mailbox_cells *cells, bool both)
+/* The set of pairs whose cells are free for a message; both: it needs both cells of a pair. */
+static uint64_t free_pairs(const struct mailbox_cells *cells, bool both)
 {
 	return both ? cells->free[0] & cells->free[1] : cells->free[cells->half];
 }
 
-/* Finds cells whose messages have left their slots. */
-static void reclaim(struct mailbox *mailbox, unsigned half) LOCK_REQUIRES(mail)
+/* Frees cells whose messages have left their slots. */
+static void reclaim_cells(struct mailbox *mailbox, unsigned half) LOCK_REQUIRES(mail)
 {
 	struct mailbox_cells *cells = &mailbox->cells;
 	for (uint64_t used = ~cells->free[half]; used; used &= used - 1) {
@@ -47,16 +47,16 @@ static void reclaim(struct mailbox *mailbox, unsigned half) LOCK_REQUIRES(mail)
 	}
 }
 
-/* Call when one half is used up: checks all cells in use. By then at least half of the messages
- * have been received, if all went to one rank; so the cost for each message is small. Cells of the
- * half of which most are free are used next, because they are still in a cache. */
-static bool find_cells(struct mailbox *mailbox, bool both) LOCK_REQUIRES(mail)
+/* Call when one half is used up: checks all cells in use. True: a cell is free. By then at least
+ * half of the messages have been received, if all went to one rank; so the cost for each message is
+ * small. The half with more free cells is used next, because its cells are still in a cache. */
+static bool reclaim_all(struct mailbox *mailbox, bool both) LOCK_REQUIRES(mail)
 {
 	struct mailbox_cells *cells = &mailbox->cells;
-	reclaim(mailbox, 0);
-	reclaim(mailbox, 1);
+	reclaim_cells(mailbox, 0);
+	reclaim_cells(mailbox, 1);
 	cells->half = __builtin_popcountll(cells->free[1]) > __builtin_popcountll(cells->free[0]);
-	return find(cells, both) != 0;
+	return free_pairs(cells, both) != 0;
 }
 
 bool mailbox_find_cells(struct mailbox *mailbox, uint64_t bytes)
@@ -66,9 +66,9 @@ bool mailbox_find_cells(struct mailbox *mailbox, uint64_t bytes)
 	/* Without memory for cells, such messages are sent as long ones. */
 	if (__builtin_expect(!cells->open, 0) && !(cells->open = transport_cells_open(mailbox->team)))
 		return false;
-	if (__builtin_expect(find(cells, both) != 0, 1))
+	if (__builtin_expect(free_pairs(cells, both) != 0, 1))
 		return true;
-	return find_cells(mailbox, both);
+	return reclaim_all(mailbox, both);
 }
 
 void mailbox_post_eager(struct mailbox *mailbox, int dest, struct mail_envelope *envelope,
@@ -78,7 +78,7 @@ void mailbox_post_eager(struct mailbox *mailbox, int dest, struct mail_envelope 
 	struct mailbox_cells *cells = &mailbox->cells;
 	bool both = bytes > MAIL_CELL_BYTES;
 	unsigned half = both ? 0 : cells->half;
-	uint64_t free = find(cells, both), others = free & (free - 1);
+	uint64_t free = free_pairs(cells, both), others = free & (free - 1);
 	int pair = __builtin_ctzll(free);
 	memcpy(&cells->memory->cells[pair][half], payload, bytes);
 	envelope->cell = (uint16_t)(1 + 2 * pair + (int)half);

@@ -8,12 +8,12 @@
  *   sent, each waited for, before the source began the call that received message `taken` of rank
  *   `from`
  *
- * So it finds only what certainly happened, provided that one thread of each of these ranks made
- * all the calls. The next publication overwrites the last.
+ * So that rank finds only what certainly happened, provided that one thread of each of these ranks
+ * made all the calls. The next publication overwrites the last.
  *
- * A rank that has begun a nonblocking receive of any source publishes nothing any more: until it
- * waits for that one, it might have taken what a later receive has received, if another message had
- * not come first. */
+ * A rank that has begun a nonblocking receive from any source publishes nothing any more: until the
+ * rank waits for that receive, it might have taken what a later receive has received, if another
+ * message had not come first. */
 #include "base/ranks.h"
 #include "mailbox/mailbox_private.h"
 
@@ -69,23 +69,23 @@ void mailbox_note_sent(struct mailbox *mailbox, int dest, enum mailbox_sending h
 		crossing->run = run < RUN_MAX ? (uint32_t)run : RUN_MAX;
 	}
 	if (how == MAILBOX_HANDLE) {
-		/* A handle was waited for twice: then the count proves nothing any more. */
-		crossing->unsure |= waited_sends(mailbox) > crossing->begun;
+		/* The thread has waited for a handle twice: the count proves nothing any more. */
+		crossing->waits_unknown |= waited_sends(mailbox) > crossing->begun;
 		crossing->begun++;
 		crossing->begun_to = dest;
 		crossing->begun_position = position;
 	}
 }
 
-/* All short sends share one handle, so it is not known which of them the thread has waited for; but
- * it is known when it has waited for all. */
+/* All short sends share one handle, so nobody knows for which of them the thread has waited. But
+ * the count shows when the thread has waited for all. */
 static void note_waited(struct mailbox *mailbox) LOCK_REQUIRES(mail)
 {
 	struct mailbox_crossing *crossing = &mailbox->crossing;
-	if (crossing->begun == crossing->seen || crossing->unsure ||
+	if (crossing->begun == crossing->waited_up_to || crossing->waits_unknown ||
 	    waited_sends(mailbox) != crossing->begun)
 		return;
-	crossing->seen = crossing->begun;
+	crossing->waited_up_to = crossing->begun;
 	crossing->to = crossing->begun_to;
 	crossing->position = crossing->begun_position;
 	crossing->run = 1;
@@ -112,14 +112,15 @@ bool mailbox_crossed(struct mailbox *mailbox, const struct mail_message *message
 	struct crossed published = mine;
 	struct ranks *ring = &crossing->ring;
 	crossing->to = -1;
-	if (to < 0 || mailbox->mixed || crossing->chooses || !count_and_choose(crossing))
+	if (to < 0 || mailbox->several_threads || crossing->left_any_open ||
+	    !count_and_choose(crossing))
 		return false;
 	*ring = (struct ranks){{0}};
 	atomic_store(&mailbox->peers[to].to->crossed, pack(&mine));
 	for (int i = 0; i < team->size && published.from < team->size; i++) {
 		int from = published.from;
 		if (!transport_is_here(team, dest) && from != team->rank)
-			return false; /* what others send to it is not known here */
+			return false; /* this host does not know what other ranks send to dest */
 		ranks_add(ring, from);
 		if (from == team->rank)
 			return dest == to && has_sent(&mine, published.taken);

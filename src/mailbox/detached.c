@@ -17,8 +17,8 @@ static void note_woken(struct woken *woken, int q)
 	woken->words[q / 64] |= ranks_bit(q);
 }
 
-/* Adds those who are to be woken. */
-static void move(struct mailbox *mailbox, struct woken *woken) LOCK_REQUIRES(mail)
+/* Matches what has arrived, and posts queued sends. Adds the peers that are to be woken. */
+static void match_and_post(struct mailbox *mailbox, struct woken *woken) LOCK_REQUIRES(mail)
 {
 	for (int q = 0; q < mailbox->team->size; q++) {
 		const struct mailbox_peer *peer = &mailbox->peers[q];
@@ -29,7 +29,7 @@ static void move(struct mailbox *mailbox, struct woken *woken) LOCK_REQUIRES(mai
 	}
 }
 
-static void wake(struct mailbox *mailbox, const struct woken *woken)
+static void wake_peers(struct mailbox *mailbox, const struct woken *woken)
 {
 	for (int w = 0; w < RANKS_WORLD_WORDS && woken->any; w++)
 		for (uint64_t left = woken->words[w]; left; left &= left - 1)
@@ -49,7 +49,7 @@ static bool advance_one(struct mailbox *mailbox, struct op *op, struct mailbox_w
 	*more |= progress == OP_MORE;
 	for (int i = 0; i < op->word_count && !is_complete; i++)
 		mailbox_words_add(list, op, &words[i]);
-	op->words = NULL; /* they are this call's own */
+	op->words = NULL; /* the words are this call's own */
 	op->word_count = 0;
 	return is_complete;
 }
@@ -78,11 +78,11 @@ bool mailbox_progress(struct mailbox *mailbox, const struct mailbox_awaited *own
 	bool more = false;
 	lock_mail_acquire(&mailbox->lock);
 	struct woken woken = {.any = false};
-	move(mailbox, &woken);
+	match_and_post(mailbox, &woken);
 	struct op *op = mailbox->active;
 	mailbox->active = NULL;
 	lock_mail_release(&mailbox->lock);
-	wake(mailbox, &woken);
+	wake_peers(mailbox, &woken);
 	while (op) {
 		struct op *next = op->p2p.next;
 		bool is_complete = advance_one(mailbox, op, &list, &more);
@@ -98,7 +98,7 @@ bool mailbox_progress(struct mailbox *mailbox, const struct mailbox_awaited *own
 	put_back(mailbox, kept);
 	while (complete) {
 		struct op *next = complete->p2p.next;
-		/* Its word is not in the list. */
+		/* The word of the stream is not in the list. */
 		more |= mailbox_is_delivered_next(complete);
 		if (complete->status != LS_OK && complete->p2p.rts)
 			mailbox_add_complete(mailbox, complete);
@@ -114,7 +114,7 @@ bool mailbox_progress(struct mailbox *mailbox, const struct mailbox_awaited *own
 
 /* ---- for diagnosis ---- */
 
-static void add_all(struct mailbox *mailbox, struct mailbox_words *list) LOCK_REQUIRES(mail)
+static void list_all_words(struct mailbox *mailbox, struct mailbox_words *list) LOCK_REQUIRES(mail)
 {
 	struct wait_word word;
 	for (struct op *op = mailbox->active; op; op = op->p2p.next) {
@@ -133,7 +133,7 @@ int mailbox_list_words(struct mailbox *mailbox, const struct mailbox_awaited *ow
 				     .own_count = own_count,
 				     .only_own = own_count > 0};
 	lock_mail_acquire(&mailbox->lock);
-	add_all(mailbox, &list);
+	list_all_words(mailbox, &list);
 	lock_mail_release(&mailbox->lock);
 	return list.count;
 }
@@ -142,12 +142,13 @@ bool mailbox_is_ready(struct mailbox *mailbox)
 {
 	struct mailbox_words list = {.asks = true};
 	lock_mail_acquire(&mailbox->lock);
-	add_all(mailbox, &list);
+	list_all_words(mailbox, &list);
 	lock_mail_release(&mailbox->lock);
 	return list.found || mailbox_has_work(mailbox);
 }
 
-/* Since the probe has looked, another thread may have moved its message to the unexpected ones. */
+/* Whether such a message has arrived: since the probe has looked, another thread may have moved the
+ * message to the unexpected ones. */
 static bool is_unexpected(const struct mailbox *mailbox, int source, int tag) LOCK_REQUIRES(mail)
 {
 	for (int q = 0; q < mailbox->team->size; q++)
@@ -157,7 +158,7 @@ static bool is_unexpected(const struct mailbox *mailbox, int source, int tag) LO
 	return false;
 }
 
-/* For an unmatched receive or probe. */
+/* What an unmatched receive or probe needs. */
 static enum mailbox_need need_of_source(struct mailbox *mailbox, int source, int tag,
 					const struct ranks *gone) LOCK_REQUIRES(mail)
 {
@@ -286,7 +287,7 @@ static struct op *find_left(struct mailbox *mailbox, bool device_busy) LOCK_REQU
 			}
 	struct match_entry *entry = mailbox_match_first(&mailbox->posted, is_detached);
 	if (entry)
-		mailbox_forget(mailbox, mailbox_op_of(entry));
+		mailbox_unpost(mailbox, mailbox_op_of(entry));
 	return entry ? mailbox_op_of(entry) : NULL;
 }
 

@@ -44,7 +44,7 @@ void mailbox_begin(struct mailbox *mailbox, const _Atomic uint64_t *cause)
 	mailbox->cause = cause;
 	mailbox->members = transport_team_ranks(team);
 	mailbox->tid = 0;
-	mailbox->mixed = false;
+	mailbox->several_threads = false;
 	mailbox->crossing = (struct mailbox_crossing){.to = -1};
 	atomic_store_explicit(&mailbox->waited_sends, 0, memory_order_relaxed);
 	mailbox->next_source = 0;
@@ -178,14 +178,14 @@ bool mailbox_open_from(struct mailbox *mailbox, int q)
 /* ---- sends ---- */
 
 /* Frees RTS slots that no operation waits for, and whose blocks the receiver has returned. */
-static void sweep(struct mailbox *mailbox, struct mailbox_peer *peer, unsigned half)
+static void free_returned_rts(struct mailbox *mailbox, struct mailbox_peer *peer, unsigned half)
 {
 	for (uint64_t left = peer->unowned_rts[half]; left; left &= left - 1) {
 		unsigned i = half * MAIL_SLOTS + (unsigned)__builtin_ctzll(left);
 		uint64_t done = atomic_load_explicit(&peer->to->rts[i].done, memory_order_acquire);
 		if ((int64_t)(done - transport_mail_word(peer->out.generations[i], 0)) < 0)
 			continue;
-		/* A block that is not mine is not freed, and a message has said so. */
+		/* memory_free has printed a message about a block that is not mine. */
 		ls_status status = memory_free(mailbox->memory, peer->blocks[i], trace_caller_text);
 		(void)status;
 		peer->blocks[i] = NULL;
@@ -220,7 +220,7 @@ static bool has_room(struct mailbox *mailbox, struct mailbox_peer *peer, const s
 	transport_mail_reclaim(peer->to, &peer->out, block, peer->unowned_rts);
 	for (unsigned half = 0; half < 2; half++) /* so that no returned block stays in use */
 		if (peer->unowned_rts[half])
-			sweep(mailbox, peer, half);
+			free_returned_rts(mailbox, peer, half);
 	return transport_mail_has_rts(&peer->out, block);
 }
 
@@ -250,9 +250,9 @@ struct mail_envelope mailbox_envelope(const struct op_call *call, uint64_t recor
 	};
 }
 
-/* Whether the call would have waited for the receiver of a long message; a call that sends a block
- * never does. */
-static bool waits(const struct op *op)
+/* Whether the call would have waited for the receiver of a long message. A call that sends a block
+ * never waits. */
+static bool would_wait(const struct op *op)
 {
 	return op->p2p.is_blocking && !op->p2p.hands_over_block;
 }
@@ -263,7 +263,7 @@ void mailbox_disown_rts(struct mailbox_peer *peer, unsigned index, void *block)
 	peer->blocks[index] = block;
 }
 
-static void post(struct mailbox *mailbox, struct mailbox_peer *peer, struct op *op)
+static void post_send(struct mailbox *mailbox, struct mailbox_peer *peer, struct op *op)
 	LOCK_REQUIRES(mail)
 {
 	bool rts = wants_rts(mailbox, op);
@@ -284,7 +284,8 @@ static void post(struct mailbox *mailbox, struct mailbox_peer *peer, struct op *
 	else
 		transport_mail_post(peer->to, &peer->out, &envelope, op->call.send.address,
 				    op->call.send.bytes);
-	mailbox_note_sent(mailbox, op->call.peer, waits(op) ? MAILBOX_WAITED : MAILBOX_NONBLOCKING);
+	mailbox_note_sent(mailbox, op->call.peer,
+			  would_wait(op) ? MAILBOX_WAITED : MAILBOX_NONBLOCKING);
 	if (op->p2p.hands_over_block) {
 		memory_give_block(mailbox->memory, op->call.send.address);
 		mailbox_disown_rts(peer, op->p2p.index, op->call.send.address);
@@ -309,7 +310,7 @@ bool mailbox_send(struct mailbox *mailbox, struct op *op)
 	mailbox_count(mailbox, op);
 	bool requests = !posted || wants_rts(mailbox, op);
 	if (posted) {
-		post(mailbox, peer, op);
+		post_send(mailbox, peer, op);
 	} else {
 		op->p2p.next = NULL;
 		if (peer->queue)
@@ -339,7 +340,7 @@ bool mailbox_flush_peer(struct mailbox *mailbox, int q)
 	while (peer->queue && has_room(mailbox, peer, peer->queue)) {
 		struct op *op = peer->queue;
 		peer->queue = op->p2p.next;
-		post(mailbox, peer, op);
+		post_send(mailbox, peer, op);
 		posted = true;
 	}
 	return posted;
@@ -401,7 +402,7 @@ int mailbox_source_words(struct mailbox *mailbox, int source, struct wait_word *
 			continue;
 		mailbox_source_word(mailbox, q, &words[count]);
 		/* A message for a receive from any source may come from another thread of this
-		 * rank. But that does not count as a hope when all other ranks are gone. */
+		 * rank. But such a message is not expected when all other ranks are gone. */
 		if (source == MATCH_ANY && q == mailbox->team->rank && mailbox->team->size > 1)
 			words[count].edge.record = WAIT_RECORD_OTHERS;
 		count++;

@@ -16,8 +16,8 @@
 
 struct mailbox;
 
-/* Allocates the mailbox of a group of at most the world's size; it serves one group after another.
- * `team` is the members of the present one. Errors: LS_OUT_OF_MEMORY, with a message. */
+/* Allocates the mailbox of a group of at most the world's size, which serves one group after
+ * another. `team` is the members of the present group. Errors: LS_OUT_OF_MEMORY, with a message. */
 LS_CHECKED ls_status mailbox_init(struct mailbox **mailbox, struct transport_team *team,
 				  struct memory *memory, const struct settings *settings);
 /* Call for a new group, after `team` was set to its members. cause: the group's cause word, see
@@ -71,8 +71,8 @@ bool mailbox_receive_short(struct mailbox *mailbox, const struct mailbox_short *
 struct ranks mailbox_crossed_ranks(struct mailbox *mailbox);
 /* Adds 1 to a word that threads change only by this function, and returns the new value. */
 uint64_t mailbox_increment(struct mailbox *mailbox, _Atomic uint64_t *word);
-/* Call when the handle of a short send was waited for. They are counted exactly if only one thread
- * sends, and the count is used only then. */
+/* Call when a thread has waited for the handle of a short send. The count of these calls is exact
+ * if only one thread sends, and is used only then. */
 void mailbox_note_waited(struct mailbox *mailbox);
 /* The number of a new send to `peer`, or of a new receive from `peer` or MATCH_ANY: 1, 2, … */
 uint64_t mailbox_number(struct mailbox *mailbox, enum trace_kind kind, int peer);
@@ -107,9 +107,11 @@ enum mailbox_need {
  * left before this call. What they did before counts. Any thread. */
 enum mailbox_need mailbox_needs(struct mailbox *mailbox, const struct op *op,
 				const struct ranks *gone, int *peer);
-/* The word that a message of this rank to itself would change; to find it among other words. */
+/* The word that a message of this rank to itself would change. Callers find it among other
+ * words. */
 const _Atomic uint64_t *mailbox_self_word(struct mailbox *mailbox);
-/* A detached operation that is complete, with op->status; returns each one once. NULL: none. */
+/* A detached operation that is complete, with op->status. Returns each operation once. NULL:
+ * none. */
 struct op *mailbox_take_complete(struct mailbox *mailbox);
 /* How many detached operations are not complete. */
 uint32_t mailbox_pending(const struct mailbox *mailbox);
@@ -117,8 +119,7 @@ uint32_t mailbox_pending(const struct mailbox *mailbox);
  * list, for mailbox_abandon; NULL: none. device_busy: also one of mailbox_await_device. */
 struct op *mailbox_remove(struct mailbox *mailbox, bool device_busy);
 /* For a failed operation on a stream, after mailbox_abandon has done all but wait for its device.
- * It becomes complete, with the status that it has, when the device has completed its work for
- * it. */
+ * The operation becomes complete, with its status, when the device has completed its work. */
 void mailbox_await_device(struct mailbox *mailbox, struct op *op);
 /* How many of mailbox_pending only wait for their device. */
 uint32_t mailbox_device_busy(const struct mailbox *mailbox);
@@ -130,25 +131,25 @@ static inline bool mailbox_is_queued(const struct op *op)
 {
 	return atomic_load_explicit(&op->p2p.state, memory_order_acquire) == OP_P2P_QUEUED;
 }
-/* Whether a send has had one. */
+/* Whether a send has had a slot. */
 static inline bool mailbox_is_posted(const struct op *op)
 {
 	uint32_t state = atomic_load_explicit(&op->p2p.state, memory_order_acquire);
 	return state == OP_P2P_SENT || state == OP_P2P_COMPLETE;
 }
-/* Cancels it. True: it was unmatched, and is now complete with LS_CANCELLED, or will be once the
- * thread that advances it has seen that. */
+/* Cancels an operation. True: it was unmatched, and is now complete with LS_CANCELLED, or will be
+ * once the thread that advances it has seen that. */
 bool mailbox_cancel(struct mailbox *mailbox, struct op *op);
-/* If that was false, asks a receiver on another host. True: wait for one of two words, call
- * mailbox_cancel again. The operation may end with LS_CANCELLED later, too. */
+/* If mailbox_cancel was false, asks a receiver on another host. True: wait for one of two words,
+ * call mailbox_cancel again. The operation may end with LS_CANCELLED later, too. */
 bool mailbox_ask_cancel(struct mailbox *mailbox, struct op *op, struct wait_word words[2]);
-/* OP_DONE: *out is the oldest message that such a receive would match. OP_BLOCKED: there is
- * none; wait for any of *count words. */
+/* OP_DONE: *out is the oldest message that a receive of this source and tag would match.
+ * OP_BLOCKED: there is none; wait for any of *count words. */
 enum op_progress mailbox_probe(struct mailbox *mailbox, int source, int tag,
 			       struct mail_message *out, struct wait_word *words, int *count);
-/* Returns a block that was received without a copy to its sender; false if it is none. */
+/* Returns a block that was received without a copy to its sender. False: it is no such block. */
 bool mailbox_give_back(struct mailbox *mailbox, void *block);
-/* How long the message in such a block is, as its sender says; 0: it is none. */
+/* How long the message in such a block is, as its sender says. 0: it is no such block. */
 size_t mailbox_held_bytes(struct mailbox *mailbox, const void *block);
 
 /* Call when this rank has no send or receive under way, and begins none any more. Counts messages

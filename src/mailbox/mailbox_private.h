@@ -26,7 +26,7 @@ enum {
 	MAILBOX_READ_MAX = 1024 * 1024,
 	MAILBOX_READ_LONG = 4 * 1024 * 1024,
 	MAILBOX_READ_BLOCKING_LONG = 64 * 1024 * 1024 + 1, /* 64 MiB are still copied */
-	/* Such a copy takes at most 1/64 of the arena. */
+	/* A payload is copied only if the copy takes at most 1/64 of the arena. */
 	MAILBOX_ARENA_SHARE = 64,
 	MAILBOX_READ_PIECE_BYTES = 1024 * 1024,
 	/* From here on a message that both ranks copy at once is stored past the cache: 5.3 us in
@@ -39,10 +39,10 @@ enum {
 
 /* The messages between this rank and one peer. */
 struct mailbox_peer {
-	struct mail_box *to;            /* in its segment: messages from me */
-	struct mail_box *from;          /* in my segment: messages from it */
-	const struct mail_cells *cells; /* in its segment: cells of its messages */
-	bool is_here;                   /* it shares this host */
+	struct mail_box *to;            /* in the peer's segment: messages from me */
+	struct mail_box *from;          /* in my segment: messages from the peer */
+	const struct mail_cells *cells; /* in the peer's segment: cells of its messages */
+	bool is_here;                   /* the peer shares this host */
 	bool to_open, from_open;        /* the boxes have memory */
 	struct mail_out out;
 	/* A thread that waits for a message of this source awaits `in.next`, read in the same
@@ -52,12 +52,12 @@ struct mailbox_peer {
 	struct op *queue, *queue_last; /* sends that wait for a free slot, in order */
 	/* RTS slots that no operation waits for: those of blocks that were handed over, and of
 	 * cancelled sends. Each slot, and its block, is free once the receiver has returned it. Any
-	 * thread may find that; it may find it for RTS slots of operations, too, before these do.
-	 * So no slot stays in use because no thread makes progress. */
+	 * thread may find a returned slot, even that of an operation, before the operation does. So
+	 * no slot stays in use because no thread makes progress. */
 	uint64_t unowned_rts[2]; /* as mail_out.rts */
 	void **blocks;           /* [MAIL_RTS]; NULL: none */
-	/* [MAIL_SLOTS] By the peer's RTS slot, of the second half: blocks that it has handed over
-	 * to me and that I have not returned. */
+	/* [MAIL_SLOTS] By the peer's RTS slot, of the second half: blocks that the peer has handed
+	 * over to me, and that I have not returned. */
 	void **held;
 	uint64_t sends, receives; /* how many were begun */
 	/* For crossed.c: calls waited for all messages to the peer from this position on; 0: not
@@ -80,15 +80,16 @@ struct mailbox_crossing {
 	/* The last send that the thread has waited for since its last blocking receive: to which
 	 * rank, -1: none. */
 	int to;
-	uint32_t run; /* it has waited for this many sends to that rank, up to this one */
-	bool unsure;  /* it is not known how many nonblocking ones it has waited for */
+	uint32_t run; /* the thread has waited for this many sends to that rank, up to this one */
+	bool waits_unknown; /* nobody knows for how many nonblocking sends it has waited */
 	uint64_t position;
-	/* Short nonblocking sends: how many, how many when it had last waited for all, and the last
-	 * one. */
-	uint64_t begun, seen, begun_position;
+	/* Short nonblocking sends: how many; how many there were when the thread had last waited
+	 * for all; and the last one. */
+	uint64_t begun, waited_up_to, begun_position;
 	int begun_to;
-	bool chooses;   /* it has begun a receive of any source that it did not wait for at once */
-	uint32_t count; /* how many receives were checked */
+	/* The thread has begun a receive from any source, and did not wait for it at once. */
+	bool left_any_open;
+	uint32_t count;    /* how many receives were checked */
 	struct ranks ring; /* what the last check has followed */
 };
 
@@ -100,7 +101,7 @@ struct mailbox_cell_use {
 /* My cells, the left ones of all pairs and the right ones: see cells.c. */
 struct mailbox_cells {
 	struct mail_cells *memory;
-	bool open;        /* they have memory */
+	bool open;        /* the cells have memory */
 	uint64_t free[2]; /* bit i: the cell of pair i is free; 0: in use when last checked */
 	unsigned half;    /* which half of a pair a message takes that needs one cell */
 	struct mailbox_cell_use uses[2][MAIL_CELL_PAIRS];
@@ -117,8 +118,8 @@ struct mailbox {
 	_Atomic uint64_t waited_sends; /* handles of short sends waited for so far */
 	struct match_table posted LOCK_GUARDED(mail);
 	/* Detached operations that need to be advanced. The thread that advances them takes them
-	 * out of the list meanwhile. When it puts them back it ends those that were cancelled; a
-	 * cancelled operation that is in the list is ended by the cancelling thread. */
+	 * out of the list meanwhile. When it puts them back it ends those that were cancelled. The
+	 * cancelling thread ends a cancelled operation that is in the list. */
 	struct op *active LOCK_GUARDED(mail);
 	/* Detached operations that are complete. The thread that has added one may go back to
 	 * sleep; so a thread that stops making progress, or arms the bell, checks this list
@@ -130,7 +131,7 @@ struct mailbox {
 	uint64_t any_receives;        /* how many receives from any source were begun */
 	unsigned limit;               /* setting MESSAGES */
 	uint32_t tid;                 /* the first thread that has sent or received */
-	bool mixed;                   /* other threads have, too */
+	bool several_threads;         /* other threads have sent or received, too */
 	int next_source;              /* the source that a receive from any source looks at first */
 	struct mailbox_crossing crossing;
 	struct mailbox_cells cells;
@@ -161,14 +162,14 @@ static inline void mailbox_set_state(struct op *op, enum op_p2p_state state)
  * lock is released; that of a blocking one at once, because its caller reads the stage without the
  * lock. */
 void mailbox_complete(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail);
-/* Whether mailbox_complete only begins the last part of a receive on a stream that has its
- * message: the stream copies that out. */
+/* Whether mailbox_complete only begins the last part of a receive on a stream: the message is here,
+ * and the stream copies it out. */
 bool mailbox_is_delivered_next(const struct op *op);
 /* Appends a detached operation to the list of complete ones; also one that has failed while its
  * peer may still touch its buffer, which its stage tells mailbox_abandon. */
 void mailbox_add_complete(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail);
-/* Call when the RTS slot of the operation shows its progress from now on. The memory of a blocking
- * one may be gone at once, too. */
+/* Call when the RTS slot of the operation shows its progress from now on. As after
+ * mailbox_complete, the memory of a blocking operation may be gone at once. */
 void mailbox_activate(struct mailbox *mailbox, struct op *op, enum op_p2p_state state)
 	LOCK_REQUIRES(mail);
 /* Counts a new operation, and notes the thread that made it. */
@@ -179,7 +180,7 @@ static inline void mailbox_note_thread(struct mailbox *mailbox)
 	uint32_t tid = trace_thread_id();
 	if (__builtin_expect(mailbox->tid == tid, 1))
 		return;
-	mailbox->mixed |= mailbox->tid != 0;
+	mailbox->several_threads |= mailbox->tid != 0;
 	mailbox->tid = mailbox->tid ? mailbox->tid : tid;
 }
 /* Allocates the inbox for messages that this rank sends to a peer, or receives from it, if it has
@@ -204,15 +205,15 @@ void mailbox_post_eager(struct mailbox *mailbox, int dest, struct mail_envelope 
 
 /* The envelope of a new message, as if its payload were in the slot. */
 struct mail_envelope mailbox_envelope(const struct op_call *call, uint64_t record);
-/* Finds the oldest unexpected message of one source that has this tag: its place in the list, or
- * -1. The second function removes it. */
+/* The place of the oldest unexpected message of one source that has this tag; -1: none. The second
+ * function removes the message at a place. */
 int mailbox_find_unexpected(const struct mailbox_peer *peer, int tag) LOCK_REQUIRES(mail);
 void mailbox_take_unexpected(struct mailbox_peer *peer, int place, struct mail_message *out)
 	LOCK_REQUIRES(mail);
 /* The call that has sent a message. */
 enum mailbox_sending {
-	MAILBOX_WAITED, /* a blocking one, which had waited for the receiver of a long message */
-	MAILBOX_HANDLE, /* a nonblocking one with a handle; a short message */
+	MAILBOX_WAITED,      /* a blocking one: with a long message it would have waited */
+	MAILBOX_HANDLE,      /* a nonblocking one with a handle; a short message */
 	MAILBOX_NONBLOCKING, /* another nonblocking one */
 };
 void mailbox_note_sent(struct mailbox *mailbox, int dest, enum mailbox_sending how)
@@ -222,7 +223,7 @@ void mailbox_note_sent(struct mailbox *mailbox, int dest, enum mailbox_sending h
 bool mailbox_crossed(struct mailbox *mailbox, const struct mail_message *message)
 	LOCK_REQUIRES(mail);
 /* Removes a receive from the posted ones. */
-void mailbox_forget(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail);
+void mailbox_unpost(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail);
 /* Completes a cancelled operation that no thread advances. */
 void mailbox_end_cancelled(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail);
 /* The RTS slot, and a block or NULL, belong to the receiver until it returns them. */
@@ -232,7 +233,7 @@ void mailbox_unqueue(struct mailbox_peer *peer, struct op *op);
 /* Takes all new messages of one source out of its ring: matches them, or adds them to the
  * unexpected ones. */
 void mailbox_arrive(struct mailbox *mailbox, int source) LOCK_REQUIRES(mail);
-/* Posts queued sends to this peer as far as there are free slots; true: the caller wakes the
+/* Posts queued sends to this peer as far as there are free slots. True: the caller wakes the
  * peer. */
 bool mailbox_flush_peer(struct mailbox *mailbox, int peer) LOCK_REQUIRES(mail);
 /* The word that changes when a message of this source arrives. */
@@ -290,20 +291,20 @@ enum op_progress mailbox_copy_pieces(struct mailbox *mailbox, struct op *op);
 /* The value that `staged` must reach before a receive that has its RTS slot can copy the next
  * piece; 0: it need not wait. */
 uint64_t mailbox_unstaged(const struct op *op);
-/* The word that such an operation waits for: until its payload is staged, then until the peer is
- * done. */
+/* The word that an operation with an RTS slot waits for: until its payload is staged, then until
+ * the peer is done. */
 void mailbox_word(struct mailbox *mailbox, const struct op *op, struct wait_word *word);
 
 /* Advances an operation whose buffers are in host memory. */
 enum op_progress mailbox_advance_host(struct mailbox *mailbox, struct op *op);
 
-/* ---- p2p_abandon.c ---- */
+/* ---- cancel.c ---- */
 
 /* As mailbox_abandon, for an operation whose buffers are in host memory. */
 enum op_progress mailbox_abandon_host(struct mailbox *mailbox, struct op *op,
 				      const struct ranks *gone, bool force);
 
-/* ---- sendrecv.c and p2p_abandon.c ---- */
+/* ---- sendrecv.c and cancel.c ---- */
 
 /* Adds a word of member `owner`'s segment, which the operation's peer writes. */
 static inline void mailbox_add_word(struct mailbox *mailbox, struct op *op, int owner,
@@ -313,8 +314,8 @@ static inline void mailbox_add_word(struct mailbox *mailbox, struct op *op, int 
 			    &op->words[op->word_count++]);
 }
 
-/* Whether the group has failed. It may lag, so nothing may depend on false: it only ends long work
- * early. */
+/* Whether the group has failed. The answer may lag, so nothing may depend on false: it only ends
+ * long work early. */
 static inline bool mailbox_has_failed_hint(const struct mailbox *mailbox)
 {
 	return wait_has_failed(atomic_load_explicit(mailbox->cause, memory_order_relaxed));

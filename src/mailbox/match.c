@@ -34,7 +34,7 @@ static struct match_entry **find_queue(const struct match_table *table, int32_t 
 	return at;
 }
 
-static void grow(struct match_table *table)
+static void grow_table(struct match_table *table)
 {
 	struct match_entry **old = table->buckets;
 	size_t count = (size_t)1 << table->bits;
@@ -58,7 +58,7 @@ static void grow(struct match_table *table)
 void mailbox_match_add(struct match_table *table, struct match_entry *entry)
 {
 	if (table->count >> table->bits > 1)
-		grow(table);
+		grow_table(table);
 	struct match_entry **at = find_queue(table, entry->source, entry->tag);
 	entry->order = ++table->order;
 	entry->next = NULL;

@@ -3,7 +3,8 @@
  *
  * Receives with the same source and tag form one queue, in the order of their calls; a hash table
  * has the first of each queue. A message may match four queues (its source or any, its tag or any);
- * of their first receives the earliest called gets it. Not for two threads at once. */
+ * of their first receives the one that was called first gets the message. Not for two threads at
+ * once. */
 #ifndef MAILBOX_MATCH_H
 #define MAILBOX_MATCH_H
 

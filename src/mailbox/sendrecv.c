@@ -16,7 +16,7 @@
 /* ---- a new send ---- */
 
 /* A message that may use cells is staged if no cells are free when it gets a slot. */
-static bool prepare(struct mailbox *mailbox, struct op *op)
+static bool prepare_send(struct mailbox *mailbox, struct op *op)
 {
 	uint64_t bytes = op->call.send.bytes;
 	bool plain = !op->p2p.hands_over_block && !op->p2p.cancellable && !op_is_on_stream(op);
@@ -189,11 +189,11 @@ static enum op_progress await_receiver(struct mailbox *mailbox, struct op *op)
 	return OP_BLOCKED;
 }
 
-static enum op_progress send(struct mailbox *mailbox, struct op *op)
+static enum op_progress advance_send(struct mailbox *mailbox, struct op *op)
 {
 	bool detached = op->p2p.detached;
 	if (mailbox_state_of(op) == OP_P2P_NEW) {
-		if (!prepare(mailbox, op))
+		if (!prepare_send(mailbox, op))
 			return OP_FAILED;
 		if (!mailbox_send(mailbox, op)) {
 			mailbox_stage_all(mailbox, op);
@@ -273,7 +273,7 @@ static enum op_progress await_source(struct mailbox *mailbox, struct op *op)
 	return OP_DONE;
 }
 
-static enum op_progress receive(struct mailbox *mailbox, struct op *op)
+static enum op_progress advance_receive(struct mailbox *mailbox, struct op *op)
 {
 	bool detached = op->p2p.detached, is_new = mailbox_state_of(op) == OP_P2P_NEW;
 	if (is_new)
@@ -301,7 +301,7 @@ static enum op_progress await_delivery(struct mailbox *mailbox, struct op *op)
 	return progress;
 }
 
-/* It has failed before. */
+/* The operation has failed before. */
 static enum op_progress await_failed_device(struct mailbox *mailbox, struct op *op)
 {
 	enum op_progress progress = op_stream_abandon(op);
@@ -358,7 +358,7 @@ void mailbox_word(struct mailbox *mailbox, const struct op *op, struct wait_word
 			op->call.peer, word);
 }
 
-static enum op_progress probe(struct mailbox *mailbox, struct op *op)
+static enum op_progress advance_probe(struct mailbox *mailbox, struct op *op)
 {
 	op->any = true;
 	enum op_progress progress = mailbox_probe(mailbox, op->call.peer, op->call.tag,
@@ -370,9 +370,9 @@ static enum op_progress probe(struct mailbox *mailbox, struct op *op)
 enum op_progress mailbox_advance_host(struct mailbox *mailbox, struct op *op)
 {
 	bool detached = op->p2p.detached;
-	enum op_progress progress = op->call.kind == TRACE_SEND   ? send(mailbox, op)
-				    : op->call.kind == TRACE_RECV ? receive(mailbox, op)
-								  : probe(mailbox, op);
+	enum op_progress progress = op->call.kind == TRACE_SEND   ? advance_send(mailbox, op)
+				    : op->call.kind == TRACE_RECV ? advance_receive(mailbox, op)
+								  : advance_probe(mailbox, op);
 	if (detached || progress != OP_DONE)
 		return progress;
 	mailbox_set_state(op, OP_P2P_COMPLETE);

@@ -6,7 +6,7 @@
 
 #include "mailbox/mailbox_private.h"
 
-static uint64_t *counter(struct mailbox *mailbox, enum trace_kind kind, int peer)
+static uint64_t *counter_of(struct mailbox *mailbox, enum trace_kind kind, int peer)
 {
 	if (peer == MATCH_ANY)
 		return &mailbox->any_receives;
@@ -16,7 +16,7 @@ static uint64_t *counter(struct mailbox *mailbox, enum trace_kind kind, int peer
 uint64_t mailbox_number(struct mailbox *mailbox, enum trace_kind kind, int peer)
 {
 	lock_mail_acquire(&mailbox->lock);
-	uint64_t number = ++*counter(mailbox, kind, peer);
+	uint64_t number = ++*counter_of(mailbox, kind, peer);
 	lock_mail_release(&mailbox->lock);
 	return number;
 }
@@ -82,7 +82,7 @@ bool mailbox_send_short(struct mailbox *mailbox, const struct mailbox_short *cal
 	return goes;
 }
 
-static bool fits(const struct mailbox_short *call, const struct mail_envelope *envelope)
+static bool fits_call(const struct mailbox_short *call, const struct mail_envelope *envelope)
 {
 	return !envelope->rts && envelope->dtype == (uint8_t)call->dtype &&
 	       envelope->count == call->count &&
@@ -90,8 +90,8 @@ static bool fits(const struct mailbox_short *call, const struct mail_envelope *e
 }
 
 /* The oldest message of the source with the tag, if its other fields match as well. */
-static bool find(struct mailbox *mailbox, const struct mailbox_short *call,
-		 struct mail_message *out) LOCK_REQUIRES(mail)
+static bool find_message(struct mailbox *mailbox, const struct mailbox_short *call,
+			 struct mail_message *out) LOCK_REQUIRES(mail)
 {
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
 	/* Messages that have arrived belong to receives that were posted before; and sources may
@@ -104,7 +104,7 @@ static bool find(struct mailbox *mailbox, const struct mailbox_short *call,
 			return false;
 		out->source = call->peer;
 		if ((call->tag == MATCH_ANY || call->tag == out->envelope.tag) &&
-		    fits(call, &out->envelope))
+		    fits_call(call, &out->envelope))
 			return true;
 		/* There is room, unless the peer has overwritten slots that are in use. */
 		if (peer->unexpected_count < MAIL_SLOTS)
@@ -112,7 +112,7 @@ static bool find(struct mailbox *mailbox, const struct mailbox_short *call,
 		mailbox_arrive(mailbox, call->peer);
 		place = mailbox_find_unexpected(peer, call->tag);
 	}
-	if (place < 0 || !fits(call, &peer->unexpected[place].envelope))
+	if (place < 0 || !fits_call(call, &peer->unexpected[place].envelope))
 		return false;
 	mailbox_take_unexpected(peer, place, out);
 	return true;
@@ -124,7 +124,7 @@ bool mailbox_receive_short(struct mailbox *mailbox, const struct mailbox_short *
 	struct mailbox_peer *peer = &mailbox->peers[call->peer];
 	lock_mail_acquire(&mailbox->lock);
 	bool opened = __builtin_expect(peer->from_open, 1) || mailbox_open_from(mailbox, call->peer);
-	bool there = opened && find(mailbox, call, &out->message);
+	bool there = opened && find_message(mailbox, call, &out->message);
 	if (there) {
 		transport_mail_copy(
 			call->recv,
@@ -140,7 +140,7 @@ bool mailbox_receive_short(struct mailbox *mailbox, const struct mailbox_short *
 			transport_mail_prefetch(peer->from, &peer->in);
 	} else if (word && opened) {
 		mailbox_source_word(mailbox, call->peer, word);
-	} else if (word) { /* it never comes; the general path prints the reason */
+	} else if (word) { /* no message comes; the general path prints the reason */
 		const struct transport_area *mine =
 			transport_area_of(mailbox->team, mailbox->team->rank);
 		transport_wait_word(mailbox->team, mailbox->team->rank, &mine->mail_ended, 2,

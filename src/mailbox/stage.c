@@ -2,7 +2,6 @@
  * Where the payload of a long send lies for its receiver: in the caller's buffer, if peers can
  * access that or may read it by address, else in a block of the sender's arena. */
 #include "mailbox/mailbox_private.h"
-#include "mailbox/mailbox_private.h"
 
 #include "base/clock.h"
 #include "kernel/kernel.h"
@@ -38,8 +37,8 @@ void mailbox_end_stores(struct mailbox *mailbox, const struct op *op)
 	bool copied_alone = p2p->stores.at && !p2p->pieces_copied;
 	if (!copied_alone && !p2p->transfer.at)
 		return;
-	/* Of a blocking send the copies overlap. One that does not block may be one of many, which
-	 * wait for each other: only its own copies count. */
+	/* Of a blocking send the copies overlap. A nonblocking send may be one of many, which wait
+	 * for each other: only its own copies count. */
 	bool overlaps = p2p->transfer.choice == OP_SEND_BLOCKING && !p2p->staged_all;
 	uint64_t copied = atomic_load_explicit(&p2p->rts->ticks, memory_order_relaxed);
 	uint64_t elapsed = atomic_load_explicit(&p2p->rts->elapsed, memory_order_relaxed);
@@ -71,7 +70,7 @@ static bool may_post_first(const struct mailbox *mailbox, const struct op *op)
 	       op->call.peer != mailbox->team->rank && mailbox->peers[op->call.peer].is_here;
 }
 
-/* Reading by address was faster lately. */
+/* Whether reading by address was faster lately. */
 static bool reading_is_faster(struct mailbox *mailbox, struct op *op)
 {
 	uint64_t bytes = op->call.send.bytes;

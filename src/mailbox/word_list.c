@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The words that a thread waits for while it makes progress on the detached operations of a group;
- * see p2p_words.h. */
+ * see word_list.h. */
 #include "mailbox/word_list.h"
 
 #include "base/ranks.h"
@@ -11,10 +11,10 @@ bool mailbox_word_has_come(const struct wait_word *word)
 	return wait_satisfied(&call);
 }
 
-/* ---- whose need one is ---- */
+/* ---- which operations need a word ---- */
 
-/* Bit i: own[i] is the operation, waits for it too, or stands for several operations of which it is
- * one. */
+/* Bit i: own[i] is the operation; or waits for it, too; or stands for several operations, of which
+ * this is one. */
 static uint64_t owners_of(const struct mailbox_words *list, const struct op *op)
 {
 	uint64_t owners = 0;
@@ -36,8 +36,8 @@ static bool has_same(const struct mailbox_words *list, const struct wait_edge *e
 	return false;
 }
 
-static void put(struct mailbox_words *list, const struct wait_word *word, uint32_t record,
-		uint32_t alternative)
+static void put_word(struct mailbox_words *list, const struct wait_word *word, uint32_t record,
+		     uint32_t alternative)
 {
 	struct wait_word given = *word;
 	given.edge.record = record;
@@ -58,7 +58,8 @@ struct need {
 	bool others;     /* another operation needs the word, too */
 };
 
-static void add(struct mailbox_words *list, const struct wait_word *word, const struct need *need)
+static void add_needed(struct mailbox_words *list, const struct wait_word *word,
+		       const struct need *need)
 {
 	uint32_t record = (uint32_t)need->record;
 	bool alone = need->any != 0, chosen = false;
@@ -70,24 +71,25 @@ static void add(struct mailbox_words *list, const struct wait_word *word, const 
 		alone |= alternative == 0;
 		if (alternative == 0)
 			continue;
-		put(list, word, record, alternative);
+		put_word(list, word, record, alternative);
 		list->chosen |= UINT64_C(1) << i;
 		chosen = true;
 	}
 	if (alone)
-		put(list, word, record, 0);
-	/* If another word rules an alternative out, other operations may still need this word. */
+		put_word(list, word, record, 0);
+	/* Other operations may still need this word after another word has ruled an alternative
+	 * out. */
 	else if ((!chosen || need->others) && !list->only_own)
-		put(list, word, WAIT_RECORD_OTHERS, 0);
+		put_word(list, word, WAIT_RECORD_OTHERS, 0);
 }
 
 void mailbox_words_add(struct mailbox_words *list, const struct op *op, const struct wait_word *word)
 {
 	struct need need = {.owners = owners_of(list, op), .record = op->record};
-	add(list, word, &need);
+	add_needed(list, word, &need);
 }
 
-/* ---- of those that are unmatched ---- */
+/* ---- the words of unmatched operations ---- */
 
 /* For each source, the own[i] that have posted a receive: bit i. If no own[i] stands for several
  * operations, only these are looked at. */
@@ -201,7 +203,7 @@ void mailbox_words_add_others(struct mailbox *mailbox, struct mailbox_words *lis
 			continue;
 		need = need_of_room(list, &mailbox->peers[q]);
 		mailbox_room_word(mailbox, q, &word);
-		add(list, &word, &need);
+		add_needed(list, &word, &need);
 	}
 	for (int q = 0; list->own_count > 0 && q < mailbox->team->size; q++)
 		list->chosen |= several_of(list, posted.sources[q]);
@@ -210,6 +212,6 @@ void mailbox_words_add_others(struct mailbox *mailbox, struct mailbox_words *lis
 			continue;
 		struct need need = need_of_source(mailbox, list, &posted, q);
 		mailbox_source_word(mailbox, q, &word);
-		add(list, &word, &need);
+		add_needed(list, &word, &need);
 	}
 }
