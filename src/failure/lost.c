@@ -29,7 +29,7 @@ static void describe(const ls_group *group, int from, int to, const struct mail_
 		message.seq = send.seq;
 		trace_site(trace, &send, message.site, sizeof message.site);
 	}
-	struct ranks members = world_members(group);
+	struct ranks members = world_members_if_part(group);
 	diagnose_message_text(&message, &members, out, bytes);
 }
 

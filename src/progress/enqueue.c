@@ -13,10 +13,10 @@
 static void enter_list(struct world_device *device, struct ls_op *op)
 {
 	lock_group_acquire(&device->lock);
-	op->on_next = device->operations;
-	op->on_link = &device->operations;
-	if (op->on_next)
-		op->on_next->on_link = &op->on_next;
+	op->stream_next = device->operations;
+	op->stream_link = &device->operations;
+	if (op->stream_next)
+		op->stream_next->stream_link = &op->stream_next;
 	device->operations = op;
 	lock_group_release(&device->lock);
 }
@@ -25,9 +25,9 @@ void progress_stream_resume(struct ls_op *op)
 {
 	struct world_device *device = op->group->world->device;
 	lock_group_acquire(&device->lock);
-	*op->on_link = op->on_next;
-	if (op->on_next)
-		op->on_next->on_link = op->on_link;
+	*op->stream_link = op->stream_next;
+	if (op->stream_next)
+		op->stream_next->stream_link = op->stream_link;
 	lock_group_release(&device->lock);
 }
 
@@ -35,7 +35,7 @@ void progress_stream_resume_failed(struct world *world)
 {
 	struct world_device *device = world->device;
 	lock_group_acquire(&device->lock);
-	for (struct ls_op *op = device->operations; op; op = op->on_next)
+	for (struct ls_op *op = device->operations; op; op = op->stream_next)
 		if (failure_status(op->group) != LS_OK)
 			op_stream_arrived(&op->base);
 	lock_group_release(&device->lock);

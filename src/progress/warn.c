@@ -36,7 +36,7 @@ static bool read_record(const ls_group *group, uint64_t index, struct diagnose_r
 
 static void describe_shared(const struct ls_op *op, char *out, size_t bytes)
 {
-	struct ranks members = world_members(op->group);
+	struct ranks members = world_members_if_part(op->group);
 	struct diagnose_record record = {0};
 	bool known = read_record(op->group, atomic_load(&op->newest), &record);
 	int used = snprintf(out, bytes, "a %s that completed at once%s",
@@ -49,7 +49,7 @@ static void describe_one(const struct ls_op *op, char *out, size_t bytes)
 {
 	ls_group *group = op->group;
 	const struct op_call *call = &op->base.call;
-	struct ranks members = world_members(group);
+	struct ranks members = world_members_if_part(group);
 	struct diagnose_record record = {0};
 	if (!read_record(group, op->base.record, &record)) /* the ring has gone on */
 		record.record = (struct trace_record){

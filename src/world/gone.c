@@ -3,8 +3,8 @@
  * missing_peer); a thread that only checks now and then learns of it here. */
 #include "registry.h"
 
-/* What is known of them. */
-static const struct ranks *known(const struct ls_group *group, struct ranks *room)
+/* The members that this rank knows to be gone; NULL: none. */
+static const struct ranks *known_gone(const struct ls_group *group, struct ranks *room)
 {
 	if (!atomic_load_explicit(&group->any_gone, memory_order_acquire))
 		return NULL;
@@ -23,7 +23,7 @@ const struct ranks *world_gone_now(struct ls_group *group, struct ranks *room)
 		atomic_fetch_or(&group->gone[q / 64], ranks_bit(q));
 		atomic_store(&group->any_gone, true);
 	}
-	return known(group, room);
+	return known_gone(group, room);
 }
 
 /* All members that were gone at a number of `departures` are seen then, because a member is gone
@@ -33,7 +33,7 @@ const struct ranks *world_gone_update(struct ls_group *group, struct ranks *room
 {
 	uint64_t now = world_departures(group);
 	if (atomic_load_explicit(&group->gone_seen, memory_order_acquire) == now)
-		return known(group, room);
+		return known_gone(group, room);
 	const struct ranks *gone = world_gone_now(group, room);
 	atomic_store_explicit(&group->gone_seen, now, memory_order_release);
 	return gone;

@@ -40,9 +40,9 @@ struct world_lane {
 	struct wait_item unattended;
 	struct wait_word words[RANKS_WORLD_MAX];
 	_Atomic uint32_t progress_waiters; /* threads that wait for the one that makes progress */
-	struct wait_bell waiters_bell;     /* theirs: peers have no news for them */
+	struct wait_bell waiters_bell;     /* of these threads: peers have no news for them */
 	struct waiter helper;              /* of a thread that makes progress for other callers */
-	struct waiter idle;                /* of those that wait for that thread */
+	struct waiter idle;                /* of threads that wait for that thread */
 };
 #define WORLD_LANE_FAST (UINT64_C(1) << 23)
 #define WORLD_LANE_PENDING (WORLD_LANE_FAST - 1)
@@ -57,21 +57,21 @@ struct ls_group {
 	/* How many threads, such as a watch, use the group outside of a call. Until it is 0 the
 	 * object is not reused, even if the group is closed. */
 	_Atomic uint32_t holders;
-	/* fork_generation of the process that has opened it; FORK_NEVER: it is not open. */
+	/* fork_generation of the process that has opened the group; FORK_NEVER: it is not open. */
 	uint32_t fork_generation;
-	/* All below is set again for each group. */
+	/* All fields below are set again for each group. */
 	struct trace_group *trace_entry; /* in my trace */
 	uint32_t id, parent;             /* parent: the id of the group it was made from, 0: none */
 	int rank, size;
 	uint32_t timeout_ms;
 	_Atomic bool cause_claimed; /* a thread of this rank works out the cause */
-	/* After a failure, for all operations of the group: when the access of peers to their
-	 * buffers is revoked, if they have not given it up by then; 0: no operation has asked
-	 * yet. */
+	/* After a failure, for all operations of the group: when this rank revokes the access of
+	 * peers to the buffers, if the peers have not given it up by then; 0: no operation has
+	 * asked yet. */
 	_Atomic uint64_t revoke_at_ns;
 	_Atomic bool has_failed;  /* world->failures counts its failure */
-	uint64_t failures_before; /* world->failures when it was opened */
-	/* Where it was made: a call site, and a label's id, as in struct trace_record. */
+	uint64_t failures_before; /* world->failures when the group was opened */
+	/* Where the group was made: a call site, and a label's id, as in struct trace_record. */
 	uint64_t site;
 	uint32_t label;
 	struct transport_team team;
@@ -80,20 +80,20 @@ struct ls_group {
 	struct wait_peer peers[RANKS_WORLD_MAX]; /* by world rank */
 	/* The members that are dead or have left, a set that only grows. */
 	_Atomic uint64_t gone[RANKS_WORLD_WORDS];
-	_Atomic bool any_gone; /* there are some; stored after the set */
-	/* 1 + the value of `departures` before they were last looked up. */
+	_Atomic bool any_gone; /* the set is not empty; stored after it */
+	/* 1 + the value of `departures` before the gone members were last looked up. */
 	_Atomic uint64_t gone_seen;
 	struct waiter waiter; /* of operations */
 	/* For waits that end soon whatever happens, such as those after a failure: the cause does
 	 * not end them, nothing is published, and nobody is asked to look. */
 	struct waiter quiet;
 	ls_group *next_requesting;      /* in progress.requesting */
-	_Atomic bool requests_progress; /* it is there */
+	_Atomic bool requests_progress; /* the group is in that list */
 	_Atomic bool is_attended;       /* the progress thread holds it */
 	struct world_pool pool;
 	ls_group *next_p2p;    /* in p2p.groups */
-	_Atomic bool has_p2p;  /* it is there */
-	struct ls_op *batches; /* that have not ended; under the pool's lock */
+	_Atomic bool has_p2p;  /* the group is in that list */
+	struct ls_op *batches; /* those that have not ended; under the pool's lock */
 	_Atomic uint32_t batch_count;
 	_Atomic uint64_t warned[WORLD_WARNED]; /* call sites, see progress_first_time */
 	/* The handles of all short messages that were complete when their calls returned. */

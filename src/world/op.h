@@ -19,20 +19,23 @@ struct ls_op {
 	uint64_t deadline_ns; /* 0: timeout_ms after its first wait, because it waits in no queue */
 	pthread_t caller;     /* in the lane: the thread that called it */
 	uint32_t timeout_ms;
-	bool has_own_limit; /* of time: it may end by itself, so it proves nothing */
+	bool has_own_limit; /* a time limit: the wait may end by itself, so it proves nothing */
 	_Atomic bool begun; /* it was submitted to the engine */
 	bool pooled;        /* from the pool, not on a stack */
 	ls_status failing;  /* not LS_OK: its status once no peer and no device uses its buffers */
-	bool on_stream;     /* it was put behind a stream; stays so when it is complete */
+	bool on_stream;     /* it was put behind a stream; stays true when it is complete */
 	uint64_t access;    /* of races/races.h, until it is complete; 0: none */
-	struct ls_op *on_next, **on_link; /* in the device's list of such operations */
+	/* In the device's list of operations on streams: the next one, and the pointer to this
+	 * one. */
+	struct ls_op *stream_next, **stream_link;
 	ls_op_callback *callback;
 	void *callback_data;
-	/* references: the lane, the user's handle; the last one returns it to the pool */
+	/* References: the lane, the user's handle. The thread that drops the last one returns it to
+	 * the pool. */
 	_Atomic uint32_t holders;
 	/* For waits that are resumed: when the first wait for the current word began. */
 	_Atomic uint64_t waited_ns;
-	uint64_t waited_word; /* in the lane: that word, for the thread that makes progress */
+	uint64_t waited_word; /* in the lane: the current word of the thread that makes progress */
 	_Atomic bool status_read;
 	/* For a shared handle. If each status is read before its handle is freed, asked >= freed.
 	 * Not freed are at least handed_out - freed. */
@@ -47,13 +50,13 @@ struct ls_op {
 	struct ls_message *message; /* the caller's, to be filled in; NULL: none */
 	/* where to store the address of the block; NULL: nowhere */
 	void **block;
-	/* It is in the list; it needs the progress thread; any wake-up of the rank must wake that
-	 * thread: p2p/pending.c. Under the lock of the list. */
+	/* The operation is in the list; it needs the progress thread; any wake-up of the rank must
+	 * wake that thread: p2p/pending.c. Under the lock of the list. */
 	bool listed, wants_progress, wants_urgent;
-	/* Under that lock: a thread begins it, or has begun it. */
+	/* Under the lock of the list: a thread begins the operation, or has begun it. */
 	bool claimed;
 	bool ordered;            /* setting P2P=serial: it waits for the sends before it */
-	struct ls_op *batch;     /* that it is a part of; NULL: none */
+	struct ls_op *batch;     /* of which it is a part; NULL: none */
 	struct ls_op *next_part; /* of a batch: its first part; of a part: the next one */
 	bool is_batch;
 	/* the handle of many complete operations; never returned to the pool */

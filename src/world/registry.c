@@ -46,7 +46,7 @@ void world_release(struct ls_group *group)
 	atomic_fetch_sub(&group->holders, 1);
 }
 
-struct ranks world_members(const struct ls_group *group)
+struct ranks world_members_if_part(const struct ls_group *group)
 {
 	return group->id == WORLD_GROUP_ID ? (struct ranks){{0}}
 					   : transport_team_ranks(&group->team);

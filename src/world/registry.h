@@ -6,8 +6,8 @@
 #include "base/fork.h"
 #include "ls_group.h"
 
-/* Whether this process has opened the group, and not closed it. Its object stays readable after
- * that (group/make.c). */
+/* Whether this process has opened the group, and not closed it. The object stays readable after the
+ * group is closed (group/make.c). */
 static inline bool world_is_usable(const ls_group *group)
 {
 	return fork_is_in(group->fork_generation);
@@ -20,8 +20,9 @@ int world_hold_all(struct world *world, struct ls_group **out);
 /* The open or closed group that has this area, held; NULL: none, or it is about to be closed. */
 struct ls_group *world_hold_area(struct world *world, unsigned area);
 void world_release(struct ls_group *group);
-/* Its members as a set of world ranks; empty for the world group. */
-struct ranks world_members(const struct ls_group *group);
+/* The members as a set of world ranks, if they are a part of the job; empty for the world group,
+ * which has all ranks. */
+struct ranks world_members_if_part(const struct ls_group *group);
 /* The group rank of a world rank; -1: not a member. */
 int world_rank_in(const struct ls_group *group, int world_rank);
 /* The world rank of a group rank; -1: there is no such rank. */
@@ -35,7 +36,7 @@ static inline uint64_t world_departures(const struct ls_group *group)
 	const struct transport_segment *mine = group->world->transport.segment;
 	return atomic_load_explicit(&mine->departures, memory_order_acquire) + 1;
 }
-/* world_gone, if some may be. */
+/* As world_gone, for the case that some may be gone. */
 const struct ranks *world_gone_update(struct ls_group *group, struct ranks *room);
 /* The members that are gone: dead, or left; by group rank. NULL: none is; otherwise the set is in
  * *room. Three loads while no member goes. */
@@ -47,7 +48,7 @@ static inline const struct ranks *world_gone(struct ls_group *group, struct rank
 		return NULL;
 	return world_gone_update(group, room);
 }
-/* Whether there are any. */
+/* Whether any member is gone. */
 static inline bool world_any_gone(struct ls_group *group)
 {
 	struct ranks room;

@@ -30,8 +30,9 @@ struct world_watch {
 	bool running;
 	_Atomic bool stop;
 	int event_fd; /* written by waits that last long, and to stop the thread */
-	/* Called before it looks: publishes in the wait table the words that would wake the
-	 * progress thread. It is p2p_show, of a higher floor: only that room knows the words. */
+	/* The watch calls it before it looks: publishes in the wait table the words that would wake
+	 * the progress thread. It is p2p_show, of a higher floor: only that room knows the
+	 * words. */
 	void (*show)(struct world *world);
 	/* for each peer, also after it has ended; -1: none (myself, or a rank in my process) */
 	_Atomic int pid_fds[RANKS_WORLD_MAX];
@@ -51,12 +52,12 @@ struct world_watch {
  * calling thread waits for: see progress/thread.c and group/attend.c. The first operation that
  * needs it starts it. */
 struct world_progress {
-	/* What it does: group_attend, of a higher floor, because sends and receives are, too. */
+	/* What the thread does: group_attend, of a higher floor, as sends and receives are. */
 	void (*act)(struct world *world);
 	struct progress_thread *threads; /* under the world's lock; the first is the newest */
 	_Atomic bool there, stop;
 	_Atomic uint32_t tid; /* of the current thread; 0: a thread is about to begin */
-	/* enum in progress/thread.c: whether the thread may act, which prevents proofs */
+	/* The enum in progress/thread.c: whether the thread may act, which prevents proofs. */
 	_Atomic int state;
 	/* groups that request progress on their collectives, each held */
 	ls_group *_Atomic requesting;
@@ -79,34 +80,35 @@ struct world_words {
 struct world_p2p {
 	struct lock_group lock;
 	struct ls_op *first LOCK_GUARDED(group),
-		*last LOCK_GUARDED(group); /* all that are not complete */
+		*last LOCK_GUARDED(group); /* all operations that are not complete */
 	/* not after the earliest of their deadlines */
 	uint64_t next_deadline_ns LOCK_GUARDED(group);
 	uint32_t progress_count LOCK_GUARDED(group), urgent_count
-		LOCK_GUARDED(group);          /* how many need the progress thread */
+		LOCK_GUARDED(group);          /* how many operations need the progress thread */
 	bool progressing LOCK_GUARDED(group); /* a thread makes progress */
 	bool armed LOCK_GUARDED(group), shown LOCK_GUARDED(group);
 	bool urgent LOCK_GUARDED(group); /* armed so that any wait_wake wakes the progress thread */
-	/* Threads that want to make progress because they close a group. Raised before `rechecks`,
-	 * so that the thread that does so now learns of it, even if it sleeps; lowered under the
-	 * lock when such a thread has taken over. */
+	/* How many threads want to make progress because they close a group. Raised before
+	 * `rechecks`, so that the thread that makes progress now learns of it, even if it sleeps;
+	 * lowered under the lock when a closing thread has taken over. */
 	_Atomic uint32_t wanted;
 	uint64_t shown_hash LOCK_GUARDED(group);
 	struct world_words to_show LOCK_GUARDED(group);
-	struct world_words to_await; /* by the thread that makes progress */
+	struct world_words to_await; /* for the thread that makes progress */
 	bool in_wait_table;          /* the watch has published words for the progress thread */
 	bool serial;
 	/* when the progress thread next checks deadlines */
 	uint64_t asleep_until_ns LOCK_GUARDED(group);
-	/* when it next checks receives that only threads of this rank may serve */
+	/* when the progress thread next checks receives that only threads of this rank may serve */
 	uint64_t self_only_until_ns LOCK_GUARDED(group);
-	/* threads that wait for the one that makes progress; and that one while it sleeps */
+	/* threads that wait for the thread that makes progress; and that thread while it sleeps */
 	_Atomic uint32_t progress_waiters;
 	/* the watch's: the number of gone members and failed groups at its last look */
 	uint64_t gone_at_look;
 	/* raised when the thread that makes progress has to check again */
 	_Atomic uint64_t rechecks;
-	/* that have or had some; only the thread that makes progress removes a group */
+	/* The groups that have or had operations. Only the thread that makes progress removes a
+	 * group. */
 	ls_group *_Atomic groups;
 };
 
@@ -116,9 +118,9 @@ struct world_device {
 	struct driver driver;
 	struct pool_gate *gate;
 	struct pool *pool;
-	struct memory_region *region; /* its memory; NULL: the processor may touch it */
+	struct memory_region *region; /* the device's memory; NULL: the processor may touch it */
 	struct lock_group lock;
-	struct ls_op *operations LOCK_GUARDED(group);      /* on streams, that are not complete */
+	struct ls_op *operations LOCK_GUARDED(group); /* those on streams that are not complete */
 	struct op_stream_words *words LOCK_GUARDED(group); /* of groups that are closed */
 	struct driver_watch watch;                         /* if world->races is not NULL */
 	char name[32];                                     /* "sim:0" */
@@ -144,9 +146,9 @@ struct world {
 	struct races *races;                    /* setting CHECK; NULL: it is not set */
 	_Atomic uint32_t dead[RANKS_WORLD_MAX]; /* set by the watch */
 	int pids[RANKS_WORLD_MAX];              /* 0: on another host */
-	int far_pids[RANKS_WORLD_MAX];          /* of ranks on other hosts, as those see them */
-	struct link *link;                      /* to other hosts; NULL: there are none */
-	/* The names of the hosts of ranks that are on other ones; "": it is on this one. */
+	int far_pids[RANKS_WORLD_MAX]; /* of ranks on other hosts, as these hosts see them */
+	struct link *link;             /* to other hosts; NULL: there are none */
+	/* For each rank the name of its host, if that is another one; "": it is this host. */
 	char far_hosts[RANKS_WORLD_MAX][TRACE_TEXT_BYTES];
 	struct trace_view views[RANKS_WORLD_MAX]; /* the traces of all ranks, for diagnosis */
 	struct wait_bell early_bell;              /* used until the segment exists */
