@@ -15,8 +15,8 @@ enum {
 	MISMATCH_GRACE_MS = 400,
 };
 
-/* Waits until all other living members have entered the operation too, so that the report can say
- * what each of them called; briefly, because some of them may never come. */
+/* Waits until all other living members have entered the operation, too, so that the report can say
+ * what each of them called. Waits briefly, because some members may never come. */
 static void await_others(struct ls_group *group, const struct diagnose_hint *hint)
 {
 	uint64_t grace_ms = hint->status == LS_MISMATCH ? MISMATCH_GRACE_MS : GRACE_MS;
@@ -39,8 +39,8 @@ static void await_others(struct ls_group *group, const struct diagnose_hint *hin
 	}
 }
 
-/* A peer whose memory could not be read any more is about to end; how it ended is known only
- * then. */
+/* A peer whose memory this rank cannot read any more is about to end. Only then it is known how the
+ * peer ended. */
 static void await_end(struct ls_group *group, int peer)
 {
 	struct world *world = group->world;
@@ -56,7 +56,7 @@ static void await_end(struct ls_group *group, int peer)
 	close(end.fd);
 }
 
-/* A short message is recorded a moment after it is posted, so its receiver may be here before. */
+/* A sender records a short message a moment after it posts it, so its receiver may come first. */
 static void await_record(struct ls_group *group, const struct diagnose_hint *hint)
 {
 	struct world *world = group->world;
@@ -85,7 +85,7 @@ static bool is_recorded(const struct trace_view *view, uint32_t group, uint64_t 
 	return true;
 }
 
-/* The same of a short collective: its entry is there before its record. */
+/* As await_record, for a short collective: its entry is there before its record. */
 static void await_records(struct ls_group *group, const struct diagnose_hint *hint)
 {
 	struct world *world = group->world;
@@ -106,7 +106,7 @@ static void await_records(struct ls_group *group, const struct diagnose_hint *hi
 	}
 }
 
-/* Numbers of messages say nothing about where others are. */
+/* Whether to wait for other members. Numbers of messages do not show where other ranks are. */
 static bool wants_others(const struct diagnose_hint *hint, bool collective)
 {
 	return collective && hint->seq > 0 &&

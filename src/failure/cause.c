@@ -25,7 +25,7 @@ enum {
  *   group id << 32 | 1 + world rank
  * The lower half is 0 while nobody holds the word. With the id a rank that was stopped while it
  * worked out a cause changes nothing of the group that has the area by then. */
-static uint64_t nobody(uint32_t id)
+static uint64_t held_by_nobody(uint32_t id)
 {
 	return (uint64_t)id << 32;
 }
@@ -43,14 +43,14 @@ struct failure_cause_ref failure_cause_ref_of(const struct ls_group *group)
 					  .head = transport_head_of(&group->team)};
 }
 
-/* Sets both words of a new area from 0 to `nobody`. Only members may call it: others cannot know
- * whether the area has been reused. */
+/* Sets both words of a new area to held_by_nobody from 0. Only members may call it: others cannot
+ * know whether the area has been reused. */
 static void open_words(const struct failure_cause_ref *ref)
 {
 	_Atomic uint64_t *words[] = {&ref->head->claim, &ref->head->cause};
 	for (int i = 0; i < 2; i++) {
 		uint64_t fresh = 0;
-		atomic_compare_exchange_strong(words[i], &fresh, nobody(ref->id));
+		atomic_compare_exchange_strong(words[i], &fresh, held_by_nobody(ref->id));
 	}
 }
 
@@ -68,7 +68,7 @@ static uint64_t cause_of(const struct failure_cause_ref *ref)
 
 bool failure_is_settled(const struct failure_cause_ref *ref)
 {
-	return cause_of(ref) != nobody(ref->id);
+	return cause_of(ref) != held_by_nobody(ref->id);
 }
 
 /* The report of world rank `teller`. */
@@ -78,8 +78,8 @@ static struct transport_report *report_of(const struct world *world,
 	return transport_report(ref->head, world->size, teller);
 }
 
-/* NULL: there is no cause, or it is nonsense. */
-static const struct transport_report *published(const struct ls_group *group, uint64_t cause)
+/* The report that `cause` names; NULL: there is no cause, or it is nonsense. */
+static const struct transport_report *published_report(const struct ls_group *group, uint64_t cause)
 {
 	struct failure_cause_ref ref = failure_cause_ref_of(group);
 	int teller = holder_of(cause, group->world);
@@ -97,7 +97,7 @@ static ls_status status_of(const struct transport_report *report, uint64_t cause
 ls_status failure_status(const struct ls_group *group)
 {
 	uint64_t cause = atomic_load_explicit(group->waiter.cause, memory_order_acquire);
-	return status_of(published(group, cause), cause);
+	return status_of(published_report(group, cause), cause);
 }
 
 static void name_process(const struct world *world, int rank, struct ls_failure *out)
@@ -113,8 +113,8 @@ static void name_process(const struct world *world, int rank, struct ls_failure 
 void failure_read(const struct ls_group *group, struct ls_failure *out)
 {
 	uint64_t cause = atomic_load_explicit(group->waiter.cause, memory_order_acquire);
-	const struct transport_report *report = published(group, cause);
-	/* The status of this one load, because another rank may publish the cause meanwhile. */
+	const struct transport_report *report = published_report(group, cause);
+	/* The status follows from this one load: another rank may publish the cause meanwhile. */
 	out->status = status_of(report, cause);
 	out->rank = -1;
 	out->pid = 0;
@@ -137,7 +137,7 @@ void failure_read(const struct ls_group *group, struct ls_failure *out)
 bool failure_copy(const struct ls_group *group, struct hosts_failure *out)
 {
 	uint64_t cause = atomic_load_explicit(group->waiter.cause, memory_order_acquire);
-	const struct transport_report *report = published(group, cause);
+	const struct transport_report *report = published_report(group, cause);
 	if (!report)
 		return false;
 	*out = (struct hosts_failure){.group = group->id,
@@ -154,8 +154,8 @@ bool failure_copy(const struct ls_group *group, struct hosts_failure *out)
 
 /* The operation that failed, and the send that a receive differs from, may be older than all
  * records that the snapshot has of their ranks: adds these two. */
-static void judge(const struct world *world, const struct diagnose_hint *given,
-		  struct diagnose_job *job, struct diagnose_verdict *out)
+static void judge_failure(const struct world *world, const struct diagnose_hint *given,
+			  struct diagnose_job *job, struct diagnose_verdict *out)
 {
 	struct diagnose_hint hint = *given;
 	hint.serial = world->p2p.serial;
@@ -167,9 +167,10 @@ static void judge(const struct world *world, const struct diagnose_hint *given,
 	diagnose_judge(job, &hint, out);
 }
 
-/* job: NULL without memory. */
-static void explain(struct world *world, struct diagnose_job *job, const struct diagnose_hint *hint,
-		    const uint32_t *groups, struct transport_report *out)
+/* Writes the report of a failure. job: NULL without memory. */
+static void write_report(struct world *world, struct diagnose_job *job,
+			 const struct diagnose_hint *hint, const uint32_t *groups,
+			 struct transport_report *out)
 {
 	memset(out->groups, 0, sizeof out->groups);
 	if (groups)
@@ -181,7 +182,7 @@ static void explain(struct world *world, struct diagnose_job *job, const struct 
 		 ls_status_text(hint->status), hint->rank, (unsigned long long)hint->seq);
 	struct diagnose_verdict verdict = {.status = LS_OK};
 	if (job)
-		judge(world, hint, job, &verdict);
+		judge_failure(world, hint, job, &verdict);
 	if (verdict.status != LS_OK) {
 		out->status = (uint32_t)verdict.status;
 		out->culprit = verdict.culprit;
@@ -195,14 +196,14 @@ static void explain(struct world *world, struct diagnose_job *job, const struct 
 
 /* ---- claiming ---- */
 
-/* False if nobody has published a cause by then, or `claimant` is dead. */
+/* Waits for a cause. False: nobody has published one by then, or `claimant` is dead. */
 static bool await_cause(struct ls_group *group, const struct failure_cause_ref *ref, int claimant,
 			uint64_t deadline_ns)
 {
 	const struct transport_segment *segment = group->world->transport.peers[ref->owner].segment;
 	struct wait_word word = {
 		.word = &ref->head->cause,
-		.edge = {.value = nobody(ref->id) + 1,
+		.edge = {.value = held_by_nobody(ref->id) + 1,
 			 .offset = (uintptr_t)&ref->head->cause - (uintptr_t)segment,
 			 .owner = ref->owner,
 			 .peer = claimant,
@@ -241,12 +242,14 @@ static bool claim_for_thread(struct ls_group *group)
 	return !atomic_exchange(&group->cause_claimed, true);
 }
 
-/* True: the caller works out the cause now. False: another rank or thread has published one.
- * `group` is how to wait; `own` that of the cause, NULL if this rank is not in it. */
-static bool claim(struct ls_group *group, const struct failure_cause_ref *ref, struct ls_group *own)
+/* True: the caller works out the cause now. False: another rank or thread has published one. The
+ * wait is one of `group`. own: the group of the cause; NULL: this rank is not in it. */
+static bool claim_cause(struct ls_group *group, const struct failure_cause_ref *ref,
+			struct ls_group *own)
 {
 	struct world *world = group->world;
-	uint64_t mine = nobody(ref->id) + (uint64_t)world->rank + 1, holder = nobody(ref->id);
+	uint64_t mine = held_by_nobody(ref->id) + (uint64_t)world->rank + 1,
+		 holder = held_by_nobody(ref->id);
 	/* If the wait ends without a cause, `holder` still names the rank that had the claim. So
 	 * the exchange takes the claim from that rank, unless a third one was faster. */
 	while (!atomic_compare_exchange_strong(&ref->head->claim, &holder, mine)) {
@@ -262,10 +265,10 @@ static bool claim(struct ls_group *group, const struct failure_cause_ref *ref, s
 /* ---- publishing ---- */
 
 /* True: this rank's report is the cause. False: another rank was faster. */
-static bool publish(struct world *world, const struct failure_cause_ref *ref)
+static bool publish_cause(struct world *world, const struct failure_cause_ref *ref)
 {
 	const struct transport_report *mine = report_of(world, ref, world->rank);
-	uint64_t open = nobody(ref->id);
+	uint64_t open = held_by_nobody(ref->id);
 	/* First, because ranks that the cause wakes may end the job. */
 	trace_report(&world->trace, ref->id, (ls_status)mine->status, mine->culprit,
 		     mine->operation, mine->text);
@@ -291,20 +294,20 @@ static void wake_all(struct world *world, const struct failure_cause_ref *refs, 
 	}
 }
 
-/* Publishes the same report as the cause of all these, of which `group` is one. groups: NULL if it
- * fails alone. */
-static void explain_and_publish(struct ls_group *group, const struct failure_cause_ref *refs,
-				int count, const uint32_t *groups, const struct diagnose_hint *hint,
-				struct diagnose_job *job)
+/* Publishes the same report as the cause of all these groups, of which `group` is one. groups: NULL
+ * if it fails alone. */
+static void report_and_publish(struct ls_group *group, const struct failure_cause_ref *refs,
+			       int count, const uint32_t *groups, const struct diagnose_hint *hint,
+			       struct diagnose_job *job)
 {
 	struct world *world = group->world;
 	struct transport_report *first = report_of(world, &refs[0], world->rank);
 	bool published = false;
-	explain(world, job, hint, groups, first);
-	for (int i = 1; i < count; i++) /* before any of them counts: see failure_complete */
+	write_report(world, job, hint, groups, first);
+	for (int i = 1; i < count; i++) /* before any cause counts: see failure_await_together */
 		*report_of(world, &refs[i], world->rank) = *first;
 	for (int i = 0; i < count; i++)
-		published |= publish(world, &refs[i]);
+		published |= publish_cause(world, &refs[i]);
 	/* Before a thread wakes and takes this core: if the job is killed then, the report would be
 	 * lost. */
 	if (published)
@@ -324,7 +327,7 @@ static void look_and_publish(struct ls_group *group, const struct failure_cause_
 		job = failure_far_request(group);
 	if (!job)
 		job = failure_collect(group->world, &(struct diagnose_closing){1, &ref->id});
-	explain_and_publish(group, ref, 1, NULL, hint, job);
+	report_and_publish(group, ref, 1, NULL, hint, job);
 	free(job);
 }
 
@@ -337,7 +340,7 @@ ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint
 	if (!failure_is_settled(&ref) && group->team.host_count > 1 &&
 	    !failure_is_speaker(group, hint))
 		(void)await_cause(group, &ref, -1, clock_deadline_ns(TOLD_MS));
-	if (failure_is_settled(&ref) || !claim(group, &ref, group))
+	if (failure_is_settled(&ref) || !claim_cause(group, &ref, group))
 		return failure_status(group);
 	failure_await_arrivals(group, hint, collective);
 	look_and_publish(group, &ref, hint);
@@ -350,7 +353,7 @@ void failure_report_locally(struct ls_group *group, const struct diagnose_hint *
 	struct transport_report *report = calloc(1, sizeof *report);
 	struct diagnose_job *job = failure_collect(world, &(struct diagnose_closing){1, &group->id});
 	if (report) {
-		explain(world, job, hint, NULL, report);
+		write_report(world, job, hint, NULL, report);
 		trace_report(&world->trace, group->id, (ls_status)report->status, report->culprit,
 			     report->operation, report->text);
 		message_report("LS-VERDICT", report->text);
@@ -371,20 +374,20 @@ void failure_raise_all(struct ls_group *group, const struct failure_cause_ref *r
 	open_words(&mine);
 	for (int i = 0; i < count; i++) {
 		struct ls_group *own = world_hold(group->world, refs[i].id);
-		if (!failure_is_settled(&refs[i]) && claim(group, &refs[i], own))
+		if (!failure_is_settled(&refs[i]) && claim_cause(group, &refs[i], own))
 			claimed[claimed_count++] = refs[i];
 		if (own)
 			world_release(own);
 		if (claimed_count == 0)
 			return;
 	}
-	explain_and_publish(group, claimed, claimed_count, groups, hint, job);
+	report_and_publish(group, claimed, claimed_count, groups, hint, job);
 }
 
 void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint)
 {
 	struct failure_cause_ref ref = failure_cause_ref_of(group);
-	uint64_t open = nobody(ref.id);
+	uint64_t open = held_by_nobody(ref.id);
 	open_words(&ref);
 	if (failure_is_settled(&ref) || !claim_for_thread(group))
 		return; /* there is a cause, or a thread of mine is about to publish one */
@@ -399,7 +402,7 @@ void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *h
 bool failure_write_told(struct world *world, const struct failure_cause_ref *ref,
 			struct ls_group *own, const struct hosts_failure *told)
 {
-	uint64_t open = nobody(ref->id);
+	uint64_t open = held_by_nobody(ref->id);
 	if (own)
 		open_words(ref);
 	if (failure_is_settled(ref))
@@ -433,7 +436,7 @@ void failure_await_cause(struct ls_group *group, const struct failure_cause_ref 
 void failure_publish(struct world *world, const struct failure_cause_ref *refs, int count)
 {
 	for (int i = 0; i < count; i++)
-		publish(world, &refs[i]);
+		publish_cause(world, &refs[i]);
 	if (count > 0)
 		wake_all(world, refs, count);
 }

@@ -10,12 +10,12 @@
 
 /* ---- collectives ---- */
 
-/* Whether this rank did not know of the failure before. */
-static bool note(struct ls_group *group)
+/* Notes that this rank knows of the failure. False: it has known of it before. */
+static bool note_failure(struct ls_group *group)
 {
 	if (atomic_load(&group->has_failed))
 		return false;
-	failure_complete(group); /* first: no thread of this rank returns before */
+	failure_await_together(group); /* first: no thread of this rank returns before */
 	if (atomic_exchange(&group->has_failed, true))
 		return false;
 	atomic_fetch_add(&group->world->failures, 1);
@@ -28,20 +28,21 @@ static bool note(struct ls_group *group)
 
 void failure_note(struct ls_group *group)
 {
-	if (note(group))
+	if (note_failure(group))
 		failure_note_returned(group);
 }
 
-/* Whether the collectives of this rank in the group can be compared. Not once another group has
- * failed that was open beside it: a rank may have given up in the middle because of that. */
+/* Whether the collectives of this rank in the group can be compared. Not once another group that
+ * was open at the same time has failed: a rank may have given up in the middle because of that. */
 static bool ends_well(struct ls_group *group)
 {
 	if (failure_status(group) != LS_OK)
-		(void)note(group);
+		(void)note_failure(group);
 	return atomic_load(&group->world->failures) == group->failures_before;
 }
 
-/* Both ranks may find the difference; on several hosts they have to agree on which reports it. */
+/* Both ranks may find the difference. On several hosts they have to agree on which one reports
+ * it. */
 struct diagnose_hint failure_difference_hint(const struct ls_group *group,
 					     const struct engine_difference *found)
 {
@@ -60,13 +61,13 @@ void failure_raise_difference(struct ls_group *group, const struct engine_differ
 			      bool closed)
 {
 	struct diagnose_hint hint = failure_difference_hint(group, found);
-	/* Calls of other ranks return it; closing a group returns nothing. */
+	/* Calls of other ranks return the status; closing a group returns nothing. */
 	if (failure_raise(group, &hint, true) == LS_OK)
 		failure_report_locally(group, &hint);
 	if (!closed)
 		return;
 	failure_note_unreturned(group);
-	(void)note(group);
+	(void)note_failure(group);
 }
 
 void failure_compare_ends(struct ls_group *group)
@@ -112,7 +113,7 @@ enum {
 	LIST_BYTES = 1024,
 };
 
-/* Warns once for each group: the first of its members does that closes the world group over it. */
+/* True once for each group: for the first of its members that closes the world group over it. */
 static bool is_to_be_told(const struct ls_group *group)
 {
 	_Atomic uint64_t *reported = &transport_head_of(&group->team)->reported;
@@ -121,7 +122,7 @@ static bool is_to_be_told(const struct ls_group *group)
 }
 
 /* "that of ranks 0, 2 and 3, made at train.c:12" */
-static size_t describe(const struct ls_group *group, char *out, size_t bytes)
+static size_t describe_group(const struct ls_group *group, char *out, size_t bytes)
 {
 	const struct world *world = group->world;
 	const struct trace_record record = {.site = group->site, .label = group->label};
@@ -153,7 +154,7 @@ void failure_warn_open(struct world *world)
 			used += (size_t)snprintf(list + used, sizeof list - used, "%s",
 						 count > 1 ? "; " : "");
 			if (used < sizeof list)
-				used += describe(groups[i], list + used, sizeof list - used);
+				used += describe_group(groups[i], list + used, sizeof list - used);
 		}
 		world_release(groups[i]);
 	}

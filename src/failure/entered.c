@@ -16,9 +16,9 @@ static unsigned area_of(const struct trace_view *trace, uint32_t id)
 	return area;
 }
 
-/* The collective after the last one on record, if its entry is there and its record is not. The
- * trace is looked at once more, because the snapshot may be older than the entry, and the area
- * another group's by then. */
+/* Adds the collective after the last one on record, if its entry is there and its record is not.
+ * Reads the trace once more: the snapshot may be older than the entry, and then the area may be
+ * another group's. */
 static void add_entered(const struct diagnose_source *source, const struct diagnose_group *known,
 			struct diagnose_job *job)
 {

@@ -27,10 +27,10 @@ static inline bool failure_is_claimed_here(const struct ls_group *group)
 {
 	return atomic_load_explicit(&group->cause_claimed, memory_order_acquire);
 }
-/* Waits until that thread has published it. */
+/* Waits until that thread has published the cause. */
 void failure_await_claimed(struct ls_group *group);
-/* For a group over several hosts: whether this host works out the cause. The others wait a moment
- * for that. */
+/* For a group over several hosts: whether this host works out the cause. The other hosts wait a
+ * moment for it. */
 bool failure_is_speaker(const struct ls_group *group, const struct diagnose_hint *hint);
 /* The published cause, LS_OK if there is none. */
 ls_status failure_status(const struct ls_group *group);
@@ -40,7 +40,7 @@ ls_status failure_status(const struct ls_group *group);
  * report can say what each of them called. Blocks for about a second at most, and in a group over
  * several hosts for two. If the rank that works out the cause is stuck, another one takes over
  * after 600 ms; each further rank that gets stuck meanwhile adds as much. If another thread of this
- * rank works it out, this one waits for that, which takes no longer. */
+ * rank works out the cause, this one waits for it, which takes no longer. */
 ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint, bool collective);
 /* Reports the failure of a group that all members have left. Its area may belong to another
  * group. */
@@ -70,8 +70,8 @@ void failure_read(const struct ls_group *group, struct ls_failure *out);
 /* Call for a new group, of which no failure has been claimed or published. */
 void failure_begin(const struct ls_group *group);
 struct failure_cause_ref failure_cause_ref_of(const struct ls_group *group);
-/* Whether no cause can be published there any more: the group has failed, or the area is another
- * group's by now. */
+/* Whether no cause can be published in this place any more: the group has failed, or the area is
+ * another group's by now. */
 bool failure_is_settled(const struct failure_cause_ref *ref);
 
 /* ---- together.c ---- */
@@ -84,7 +84,7 @@ void failure_raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 			    const struct diagnose_hint *hint);
 /* Call when this rank has seen that a group has failed, before it continues: waits until the groups
  * that fail with it have failed, too. Blocks for at most 600 ms. */
-void failure_complete(struct ls_group *group);
+void failure_await_together(struct ls_group *group);
 /* Fails the groups that a rank on another host says have failed. Does not block. */
 void failure_raise_told(struct world *world, const struct hosts_failure *failure);
 
@@ -169,11 +169,11 @@ void failure_compare_ends(struct ls_group *group);
 /* Warns of groups that are still open when the world group, with which they end, is closed. */
 void failure_warn_open(struct world *world);
 
-/* The hint for failure_raise about such a difference. */
+/* The hint for failure_raise about a difference between the collectives of two members. */
 struct diagnose_hint failure_difference_hint(const struct ls_group *group,
 					     const struct engine_difference *found);
-/* Fails the group for a difference between the collectives of two members. closed: this rank has
- * closed it, so no call of it can return the status. */
+/* Fails the group for such a difference. closed: this rank has closed the group, so none of its
+ * calls can return the status. */
 void failure_raise_difference(struct ls_group *group, const struct engine_difference *found,
 			      bool closed);
 /* Whether the group has failed for such a difference, and no call of this rank has returned it. */
@@ -183,11 +183,11 @@ bool failure_is_unreturned(const struct ls_group *group);
 
 void failure_ends_events(struct hosts_events *events);
 /* For the watch: fails the groups in which an end that has arrived differs from what this rank
- * called. If another host is to say so, this one waits a second for that first. */
+ * called. If another host is to report the difference, this one waits a second for its report. */
 void failure_ends_serve(struct world *world);
-/* When it has to be called again, if ever. */
+/* When failure_ends_serve has to be called again, if ever. */
 uint64_t failure_ends_due_ns(const struct world *world);
-/* Whether that is still to be done for this group. */
+/* Whether failure_ends_serve still has to look at this group. */
 bool failure_ends_are_due(const struct ls_group *group);
 /* Call when the group has just been closed. */
 void failure_ends_closed(struct ls_group *group);
@@ -198,8 +198,8 @@ void failure_ends_await(struct world *world);
 
 /* ---- run_notes.c ---- */
 
-/* Call when this rank has found only on closing the group that the group has failed, so no call of
- * it returned that. Does nothing if another rank has written the report. */
+/* Call when this rank has found only on closing the group that the group has failed, so none of its
+ * calls returned that. Does nothing if another rank has written the report. */
 void failure_note_unreturned(struct ls_group *group);
 /* For failure_note: tells the launcher that a call returns that a member has left. */
 void failure_note_returned(const struct ls_group *group);
@@ -226,7 +226,7 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 /* Adds call sites of the ranks of this host. */
 void failure_add_sites(const struct world *world, struct diagnose_job *job);
 /* Writes the report about `job`, with call sites, and with the lines of Python at which late ranks
- * are. These take about 10 ms, and at most 300. */
+ * are. To find these lines takes about 10 ms, and at most 300. */
 void failure_report(struct world *world, struct diagnose_job *job,
 		    const struct diagnose_verdict *verdict, char *text, size_t bytes);
 
@@ -251,12 +251,12 @@ ls_status failure_watch_start(struct world *world);
 void failure_watch_stop(struct world *world);
 /* Call when the process of rank `q` has ended: waits that need it end. */
 void failure_mark_dead(struct world *world, int q);
-/* For the watch: sleeps until it is woken or until deadline_ns, and notes meanwhile which peers
- * end. *wakeups: not 0 if it was woken. False: the program has closed its descriptors. */
+/* For the watch: sleeps until a thread wakes it or until deadline_ns, and notes meanwhile which
+ * peers end. *wakeups: not 0 if a thread woke it. False: the program has closed its descriptors. */
 bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wakeups);
-/* Makes it look now. */
+/* Makes the watch look now. */
 void failure_watch_wake(struct world_watch *watch);
-/* Makes it answer other hosts and commands now, but not look. */
+/* Makes the watch answer other hosts and commands now, but not look. */
 void failure_watch_serve(struct world_watch *watch);
 void failure_watch_init(struct world_watch *watch);
 /* Closes the descriptors. The caller is the only thread of this rank. */

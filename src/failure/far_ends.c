@@ -75,7 +75,7 @@ static bool raise_one(struct ls_group *group, const struct engine_difference *fo
 	return true;
 }
 
-/* False: as above. */
+/* Serves one area. False: another host reports the difference. */
 static bool serve_area(struct world *world, unsigned area, bool waits)
 {
 	struct failure_far *far = world->watch.far;
@@ -93,7 +93,7 @@ static bool serve_area(struct world *world, unsigned area, bool waits)
 	return done;
 }
 
-static bool serve(struct world *world, bool waits)
+static bool serve_areas(struct world *world, bool waits)
 {
 	struct failure_far *far = world->watch.far;
 	bool done = true;
@@ -108,7 +108,7 @@ void failure_ends_serve(struct world *world)
 	struct failure_far *far = world->watch.far;
 	if (!far)
 		return;
-	if (serve(world, !far->differs_until_ns || clock_now_ns() < far->differs_until_ns))
+	if (serve_areas(world, !far->differs_until_ns || clock_now_ns() < far->differs_until_ns))
 		far->differs_until_ns = 0;
 	else if (!far->differs_until_ns)
 		far->differs_until_ns = clock_deadline_ns(OTHERS_MS);
@@ -145,5 +145,5 @@ void failure_ends_await(struct world *world)
 		while (status == LS_INTERRUPTED && clock_now_ns() < call.deadline_ns)
 			status = wait_words(&group->quiet, &call, &peer);
 	world_release(group);
-	serve(world, false);
+	serve_areas(world, false);
 }

@@ -9,9 +9,9 @@
  *   after all: CONFIRM    ------->   looks again; sends what both looks show
  *                         <-------   a block, diagnose_pack
  *
- * A rank may be stopped. If it alone has not answered LOOK soon, another rank of its host is asked
- * as well; the one that answers confirms.
- * For commands (shown.h) it also asks for the traces of all ranks: COPY, and a block of copies.
+ * A rank may be stopped. If it alone has not answered LOOK soon, the rank that looks asks another
+ * rank of that host as well; the one that answers confirms. For commands (shown.h) the rank that
+ * looks also asks for the traces of all ranks: COPY, and a block of copies.
  *
  * All this is done by watches. A watch that waits for answers gives answers, too. Words and blocks
  * come from the thread that makes progress on the link, which leaves them here. */
@@ -99,8 +99,8 @@ static void read_traffic(const struct world *world, struct diagnose_traffic *out
 }
 
 /* Puts what both looks show into *second. */
-static void confirm(const struct world *world, const struct diagnose_job *first,
-		    struct diagnose_job *second)
+static void confirm_look(const struct world *world, const struct diagnose_job *first,
+			 struct diagnose_job *second)
 {
 	struct ranks here = failure_ranks_here(world);
 	if (second && first)
@@ -131,7 +131,7 @@ static void answer_confirm(struct world *world, int rank, struct heard *heard, u
 	struct diagnose_job *second = failure_collect(world, NULL);
 	void *block = NULL;
 	if (second) {
-		confirm(world, heard->first, second);
+		confirm_look(world, heard->first, second);
 		failure_add_sites(world, second);
 		block = diagnose_pack(second, &here, traffic, &bytes);
 	}
@@ -215,7 +215,8 @@ static struct ranks find_first_speakers(const struct world *world)
 	return find_speakers(world, &none, &none);
 }
 
-/* Sends the question. Returns the ranks to which the link has sent it; it may have no room. */
+/* Sends the question. Returns the ranks to which the link has sent it: the link may have no
+ * room. */
 static struct ranks ask_all(struct world *world, const struct ranks *speakers, enum what what,
 			    uint64_t round)
 {
@@ -243,8 +244,8 @@ static struct ranks find_answered(const struct world *world, const struct ranks 
 	return answered;
 }
 
-/* Asks one more rank of the only host that has not answered, if it has one. If several have not,
- * they are all slow, and more questions would make them slower. */
+/* If one host alone has not answered, asks one more rank of it, if there is one. Several hosts that
+ * have not answered are all slow, and more questions would make them slower. */
 static void ask_others(struct world *world, enum what what, uint64_t round,
 		       const struct ranks *answered, struct ranks *asked)
 {
@@ -259,7 +260,8 @@ static void ask_others(struct world *world, enum what what, uint64_t round,
 	ranks_join(asked, &others);
 }
 
-/* The last ones that were asked had little time, so nothing is noted of them. */
+/* Notes which of the ranks that were asked first are silent. Ranks that were asked later had little
+ * time. */
 static void note_silent(struct failure_far *far, const struct ranks *first,
 			const struct ranks *answered, enum what what, uint64_t round)
 {
@@ -269,9 +271,9 @@ static void note_silent(struct failure_far *far, const struct ranks *first,
 		far->heard[q].is_silent = false;
 }
 
-/* Waits for an answer of each host of these ranks, and answers others meanwhile. If an answer does
- * not come it asks another rank, except for a confirmation, which must come from the rank that has
- * looked. Returns the ranks that have answered in time, one of each host. */
+/* Waits for an answer of each host of these ranks, and answers other hosts meanwhile. If an answer
+ * does not come, asks another rank; but a confirmation must come from the rank that has looked.
+ * Returns the ranks that have answered in time, one of each host. */
 static struct ranks await_answers(struct world *world, const struct ranks *speakers, enum what what,
 				  uint64_t round)
 {
@@ -336,7 +338,7 @@ static void check_traffic(const struct world *world, const struct ranks *answere
 	diagnose_check_traffic(job, hosts, traffic);
 }
 
-/* The ranks on the hosts of these, and on this one. */
+/* The ranks on the hosts of `speakers`, and on this host. */
 static struct ranks ranks_of_hosts(const struct world *world, const struct ranks *speakers)
 {
 	struct ranks all = failure_ranks_here(world);
@@ -359,12 +361,12 @@ static struct diagnose_job *look_twice(struct world *world, const struct diagnos
 	bool is_good = false;
 	*speakers = ask_all(world, speakers, LOOK, round);
 	*speakers = await_answers(world, speakers, LOOK, round);
-	forget_told(world->watch.far, world->size); /* or it would be in the way of what comes */
+	forget_told(world->watch.far, world->size); /* makes room for the blocks that come */
 	if (first && (!whole || hosts_of(world, speakers) == hosts)) {
 		*speakers = ask_all(world, speakers, CONFIRM, round);
 		read_traffic(world, traffic);
 		second = failure_collect(world, closing);
-		confirm(world, first, second);
+		confirm_look(world, first, second);
 	}
 	if (second) {
 		*speakers = await_answers(world, speakers, CONFIRM, round);

@@ -11,13 +11,13 @@ enum what { LOOK = 1, SEEN, CONFIRM, COPY };
 
 /* What has come from one rank. */
 struct heard {
-	_Atomic uint64_t look, confirm, copy; /* rounds that it asks for; 0: none */
-	_Atomic uint64_t seen;                /* the round of mine that it has answered */
-	_Atomic uint64_t told;                /* the round of `block`, which is there then */
+	_Atomic uint64_t look, confirm, copy; /* rounds that the rank asks for; 0: none */
+	_Atomic uint64_t seen;                /* the round of mine that the rank has answered */
+	_Atomic uint64_t told;                /* the round of `block`; 0: there is no block */
 	void *block;
 	uint64_t bytes;
-	bool is_silent; /* it did not answer when it was last asked */
-	/* For the watch: what it has been shown. */
+	bool is_silent; /* the rank did not answer when it was last asked */
+	/* For the watch: the first look, whose confirmation the rank may ask for. */
 	struct diagnose_job *first;
 	uint64_t first_round;
 };
@@ -25,8 +25,8 @@ struct heard {
 /* A look that another thread of this rank wants: far_request.c. */
 struct request {
 	struct request *next;
-	uint32_t group;         /* that this thread is about to close */
-	_Atomic int holders;    /* that thread and the watch; the last one frees it */
+	uint32_t group;         /* that the thread is about to close */
+	_Atomic int holders;    /* the thread and the watch; the last one frees the request */
 	_Atomic uint64_t given; /* 1: the watch has stored the job */
 	struct diagnose_job *job;
 };
@@ -58,22 +58,22 @@ struct failure_far {
 	/* By area: stored by the thread that makes progress on the link, while the bit in `differs`
 	 * is 0. */
 	struct engine_difference differences[TRANSPORT_AREAS];
-	/* For the watch: until when it leaves such groups to other hosts; 0: there are none. */
+	/* For the watch: until when it leaves groups with differences to other hosts; 0: there are
+	 * none. */
 	uint64_t differs_until_ns;
 };
 
 /* ---- far_look.c: for the watch ---- */
 
 struct ranks failure_ranks_here(const struct world *world);
-/* As failure_far_collect. whole: NULL if a host has not answered; else that host is left out, and
- * nothing is proved with its ranks. *answered: the ranks of the hosts that have, and of this
- * one. */
+/* As failure_far_collect. whole: NULL if a host has not answered. Otherwise that host is left out,
+ * and nothing is proved with its ranks. *answered: the ranks of the hosts that have answered, and
+ * of this one. */
 struct diagnose_job *failure_far_collect_some(struct world *world,
 					      const struct diagnose_closing *closing, bool whole,
 					      struct ranks *answered);
 /* Asks for the traces of all other hosts, and calls `take` for each block that comes within
- * FAILURE_COPY_MS.
- * Returns the ranks of the hosts that have answered, and of this one. */
+ * FAILURE_COPY_MS. Returns the ranks of the hosts that have answered, and of this one. */
 struct ranks failure_far_copy(struct world *world,
 			      void (*take)(void *context, const void *block, size_t bytes),
 			      void *context);

@@ -3,8 +3,8 @@
  * cause of a group that has failed there. */
 #include "failure.h"
 
-/* The connection of a rank is broken: its process has ended, or has closed the world group; in that
- * case it has said so before. */
+/* The connection of a rank is broken: its process has ended; or has closed the world group, and has
+ * said so before. */
 static void note_lost(void *context, int rank)
 {
 	failure_mark_dead(context, rank);

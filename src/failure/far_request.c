@@ -8,7 +8,7 @@
 
 enum { REQUEST_MS = 4 * FAILURE_ANSWER_MS + 100 };
 
-static void drop(struct request *request)
+static void drop_request(struct request *request)
 {
 	if (atomic_fetch_sub(&request->holders, 1) > 1)
 		return;
@@ -45,18 +45,18 @@ struct diagnose_job *failure_far_request(struct ls_group *group)
 		job = request->job;
 		request->job = NULL;
 	} /* otherwise the caller makes do with its own host */
-	drop(request);
+	drop_request(request);
 	return job;
 }
 
-static void serve(struct world *world, struct request *request)
+static void serve_request(struct world *world, struct request *request)
 {
 	struct diagnose_closing closing = {1, &request->group};
 	struct ranks answered;
 	if (atomic_load(&request->holders) == 1)
 		return; /* the other thread waits no longer */
 	request->job = failure_far_collect(world, &closing);
-	if (!request->job) /* a rank that was asked may be stopped: now another one is asked */
+	if (!request->job) /* the rank that was asked may be stopped: this asks another one */
 		request->job = failure_far_collect_some(world, &closing, false, &answered);
 	wait_store(&request->given, 1);
 	wait_wake(world->waiter.bell);
@@ -68,8 +68,8 @@ void failure_far_serve(struct world *world)
 	struct request *request = far ? atomic_exchange(&far->requests, NULL) : NULL;
 	while (request) {
 		struct request *next = request->next;
-		serve(world, request);
-		drop(request);
+		serve_request(world, request);
+		drop_request(request);
 		request = next;
 	}
 }
@@ -78,6 +78,6 @@ void failure_requests_close(struct failure_far *far)
 {
 	for (struct request *request = atomic_load(&far->requests), *next; request; request = next) {
 		next = request->next;
-		drop(request);
+		drop_request(request);
 	}
 }

@@ -30,7 +30,7 @@
 
 enum {
 	STACK_BYTES = 16384,
-	STOP_MS = 100, /* how long a killed one may take to end */
+	STOP_MS = 100, /* how long a killed keeper may take to end */
 };
 
 struct failure_helper {
@@ -50,9 +50,9 @@ struct failure_helper {
 #define ALONE \
 	__attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
 
-/* A system call. Inlined, because both processes return from the one that makes the second. */
-ALONE static inline __attribute__((always_inline)) long raw(long number, long a, long b, long c,
-							    long d, long e)
+/* A system call. Inlined, because two processes return from the call that makes a process. */
+ALONE static inline __attribute__((always_inline)) long raw_syscall(long number, long a, long b,
+								    long c, long d, long e)
 {
 #if defined(__x86_64__)
 	register long fourth __asm__("r10") = d;
@@ -130,36 +130,36 @@ ALONE static long clone_here(void (*function)(struct failure_helper *),
 #endif
 }
 
-/* So that it ends with its parent; false if that has ended before. */
+/* Makes this process end with its parent; false: the parent has ended before. */
 ALONE static bool end_with(pid_t parent)
 {
-	return raw(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 &&
-	       raw(SYS_getppid, 0, 0, 0, 0, 0) == parent;
+	return raw_syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 &&
+	       raw_syscall(SYS_getppid, 0, 0, 0, 0, 0) == parent;
 }
 
-/* The descriptors are a copy of the rank's. */
+/* Closes all other descriptors, which are a copy of the rank's. */
 ALONE static bool keep_pipe_only(int pipe)
 {
-	raw(SYS_fcntl, pipe, F_SETFD, 0, 0, 0);
+	raw_syscall(SYS_fcntl, pipe, F_SETFD, 0, 0, 0);
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-		if (fd != pipe && raw(SYS_dup3, pipe, fd, 0, 0, 0) < 0)
+		if (fd != pipe && raw_syscall(SYS_dup3, pipe, fd, 0, 0, 0) < 0)
 			return false;
-	return raw(SYS_close_range, STDERR_FILENO + 1, UINT32_MAX, 0, 0, 0) == 0;
+	return raw_syscall(SYS_close_range, STDERR_FILENO + 1, UINT32_MAX, 0, 0, 0) == 0;
 }
 
 /* A function of its own, so that what it writes to the stack is not what the keeper has there. */
-ALONE static __attribute__((noinline, noreturn)) void execute(struct failure_helper *helper,
-							      pid_t keeper)
+ALONE static __attribute__((noinline, noreturn)) void execute_program(struct failure_helper *helper,
+								      pid_t keeper)
 {
 	char *no_environment[] = {NULL};
 	for (int i = 0; end_with(keeper) && i < HELPER_PLACE_MAX; i++)
-		raw(SYS_execve, (long)helper->command.places[i], (long)helper->words,
-		    (long)no_environment, 0, 0);
+		raw_syscall(SYS_execve, (long)helper->command.places[i], (long)helper->words,
+			    (long)no_environment, 0, 0);
 	for (;;)
-		raw(SYS_exit, 1, 0, 0, 0, 0);
+		raw_syscall(SYS_exit, 1, 0, 0, 0, 0);
 }
 
-ALONE static void run(struct failure_helper *helper)
+ALONE static void run_program(struct failure_helper *helper)
 {
 	if (!end_with(helper->rank) || !keep_pipe_only(helper->answer[1]))
 		return;
@@ -170,24 +170,25 @@ ALONE static void run(struct failure_helper *helper)
 		void (*restorer)(void);
 		uint64_t mask;
 	} by_default = {.handler = SIG_DFL};
-	raw(SYS_rt_sigaction, SIGCHLD, (long)&by_default, 0, sizeof by_default.mask, 0);
-	pid_t self = (pid_t)raw(SYS_getpid, 0, 0, 0, 0, 0);
-	long program = raw(SYS_clone, CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0);
+	raw_syscall(SYS_rt_sigaction, SIGCHLD, (long)&by_default, 0, sizeof by_default.mask, 0);
+	pid_t self = (pid_t)raw_syscall(SYS_getpid, 0, 0, 0, 0, 0);
+	long program = raw_syscall(SYS_clone, CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0);
 	if (program == 0)
-		execute(helper, self);
+		execute_program(helper, self);
 	if (program < 0)
 		return;
-	struct pollfd end = {.fd = (int)raw(SYS_pidfd_open, program, 0, 0, 0, 0), .events = POLLIN};
-	raw(SYS_ppoll, (long)&end, 1, (long)&helper->limit, 0, 0);
-	raw(SYS_kill, program, SIGKILL, 0, 0, 0);
-	raw(SYS_wait4, program, 0, 0, 0, 0);
+	struct pollfd end = {.fd = (int)raw_syscall(SYS_pidfd_open, program, 0, 0, 0, 0),
+			     .events = POLLIN};
+	raw_syscall(SYS_ppoll, (long)&end, 1, (long)&helper->limit, 0, 0);
+	raw_syscall(SYS_kill, program, SIGKILL, 0, 0, 0);
+	raw_syscall(SYS_wait4, program, 0, 0, 0, 0);
 }
 
-ALONE static __attribute__((noreturn)) void keep(struct failure_helper *helper)
+ALONE static __attribute__((noreturn)) void keeper_main(struct failure_helper *helper)
 {
-	run(helper);
+	run_program(helper);
 	for (;;)
-		raw(SYS_exit, 0, 0, 0, 0, 0);
+		raw_syscall(SYS_exit, 0, 0, 0, 0, 0);
 }
 
 /* ---- the rank ---- */
@@ -198,7 +199,7 @@ static pid_t clone_keeper(struct failure_helper *helper)
 	sigset_t all, old;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	pid_t keeper = (pid_t)clone_here(keep, helper);
+	pid_t keeper = (pid_t)clone_here(keeper_main, helper);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return keeper;
 }
@@ -268,7 +269,7 @@ bool failure_helper_reap(struct failure_helper *helper)
 
 void failure_helper_stop(struct failure_helper *helper)
 {
-	/* It fails if the program has been faster, see failure_helper_reap. */
+	/* The signal fails if the program has reaped the keeper: see failure_helper_reap. */
 	bool there = syscall(SYS_pidfd_send_signal, helper->pidfd, SIGKILL, NULL, 0) == 0;
 	if (!there || failure_helper_await(helper, clock_deadline_ns(STOP_MS)))
 		(void)failure_helper_reap(helper);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A program that runs beside the rank for a moment and answers with a few lines. Neither the rank's
- * own code nor its launcher notices it, and whatever becomes of it, nobody waits for it longer than
- * he said. */
+ * own code nor its launcher notices the program. Whatever becomes of it, nobody waits longer than
+ * the limit that the caller has set. */
 #ifndef FAILURE_HELPER_H
 #define FAILURE_HELPER_H
 
@@ -31,16 +31,16 @@ struct failure_helper; /* one that was started, and has not been reaped */
  * started. */
 struct failure_helper *failure_helper_start(const struct failure_command *command,
 					    uint64_t limit_ms);
-/* Waits until it has ended; false if it has not by then. */
+/* Waits until the program has ended; false: it has not ended by the deadline. */
 bool failure_helper_await(const struct failure_helper *helper, uint64_t deadline_ns);
-/* What it has written so far, at most bytes - 1 of it, as a string. Does not block. */
+/* What the program has written so far, at most bytes - 1 of it, as a string. Does not block. */
 void failure_helper_read(const struct failure_helper *helper, char *out, size_t bytes);
-/* Ready to read when it has ended. */
+/* A descriptor that is ready to read when the program has ended. */
 int failure_helper_fd(const struct failure_helper *helper);
-/* Reaps and frees it. False: it has not ended. Does not block. */
+/* Reaps and frees the helper. False: it has not ended. Does not block. */
 bool failure_helper_reap(struct failure_helper *helper);
-/* Kills, reaps and frees it. A process that hangs in the kernel stays there, with the memory that
- * it needs, until the kernel ends it. Blocks for at most some 100 ms. */
+/* Kills, reaps and frees the helper. A process that hangs in the kernel stays there, with the
+ * memory that it needs, until the kernel ends it. Blocks for at most some 100 ms. */
 void failure_helper_stop(struct failure_helper *helper);
 
 #endif

@@ -13,7 +13,7 @@
 
 enum {
 	STOPPED_MS = 650, /* how long a wait for a stopped rank lasts before it is reported */
-	KEPT_MS = 500,    /* and before it is asked whether a late rank is kept there */
+	KEPT_MS = 500,    /* and before a program finds out whether a late rank is kept there */
 };
 
 /* True for one watch of the group at a time, and not again before a look interval has passed. */
@@ -27,7 +27,7 @@ static bool take_lease(struct ls_group *group)
 	return atomic_compare_exchange_strong(looked, &last, now);
 }
 
-static uint64_t mix(uint64_t key, uint64_t value)
+static uint64_t mix_key(uint64_t key, uint64_t value)
 {
 	return (key ^ value) * UINT64_C(0x9e3779b97f4a7c15);
 }
@@ -60,7 +60,7 @@ static bool is_to_be_reported(const struct ls_group *group, const struct diagnos
 }
 
 /* What is reported once: an operation that waits; or a stopped rank, because a look at this host
- * alone sees other ranks wait for it than a look at all hosts. */
+ * alone sees other ranks wait for the stopped one than a look at all hosts. */
 static uint64_t occasion(const struct diagnose_job *job, const struct diagnose_verdict *verdict)
 {
 	uint64_t key = 0;
@@ -68,7 +68,7 @@ static uint64_t occasion(const struct diagnose_job *job, const struct diagnose_v
 		return verdict->seq;
 	RANKS_EACH (r, &verdict->culprits)
 		if (r < job->size && job->ranks[r].record_count)
-			key = mix(key, job->ranks[r].records[0].record.index);
+			key = mix_key(key, job->ranks[r].records[0].record.index);
 	return key;
 }
 
@@ -80,7 +80,7 @@ static void report_once(struct ls_group *group, struct diagnose_job *job,
 	uint64_t key = occasion(job, verdict) << 8 ^ (uint64_t)verdict->cause ^
 		       (uint64_t)verdict->group << 48;
 	RANKS_EACH (r, &verdict->culprits)
-		key = mix(key, (uint64_t)r);
+		key = mix_key(key, (uint64_t)r);
 	uint64_t last = atomic_load(reported);
 	if (group->team.host_count > 1 && !is_to_be_reported(group, job, verdict))
 		return;
@@ -113,7 +113,7 @@ static bool has_kept(struct world *world, struct diagnose_job *job,
 	return is_kept;
 }
 
-/* ---- what is done about it ---- */
+/* ---- what follows from the verdict ---- */
 
 /* Whether the look before this one saw the same ranks stopped: debuggers and programs that read
  * stacks stop a rank for a moment. Looks are at least half a look interval apart. */
@@ -130,8 +130,8 @@ static bool is_still_stopped(struct ls_group *group, const struct diagnose_verdi
 }
 
 /* Fails the group for what is proved; reports what is likely, once it has lasted long enough. */
-static void act(struct ls_group *group, struct diagnose_job *job,
-		const struct diagnose_verdict *verdict)
+static void act_on_verdict(struct ls_group *group, struct diagnose_job *job,
+			   const struct diagnose_verdict *verdict)
 {
 	struct world *world = group->world;
 	struct diagnose_hint hint = {.status = verdict->status,
@@ -208,7 +208,7 @@ static bool spans_hosts(struct ls_group *const *groups, int count)
 void failure_look(struct world *world)
 {
 	struct ls_group *groups[TRANSPORT_AREAS];
-	/* With more threads than slots it may be any. */
+	/* With more threads than slots a thread may wait in any group. */
 	bool any = atomic_load(&world->trace.wait_table->unpublished) != 0;
 	int count = any ? world_hold_all(world, groups) : hold_waiting(world, groups);
 	count = keep_leased(groups, count);
@@ -222,7 +222,7 @@ void failure_look(struct world *world)
 		struct diagnose_verdict verdict;
 		if (job) {
 			diagnose_judge(job, &focus, &verdict);
-			act(groups[i], job, &verdict);
+			act_on_verdict(groups[i], job, &verdict);
 		}
 		world_release(groups[i]);
 	}

@@ -11,9 +11,9 @@
 
 enum { TEXT_BYTES = 256, REASON_BYTES = TEXT_BYTES + 64 };
 
-/* Ranks are members. */
-static void describe(const ls_group *group, int from, int to, const struct mail_envelope *envelope,
-		     char *out, size_t bytes)
+/* from, to: group ranks. */
+static void describe_message(const ls_group *group, int from, int to,
+			     const struct mail_envelope *envelope, char *out, size_t bytes)
 {
 	struct diagnose_message message = {.group = group->id,
 					   .from = world_rank_of(group, from),
@@ -39,7 +39,7 @@ static void report_lost(ls_group *group, int from, int to, int count,
 	char text[TEXT_BYTES], more[64] = "", reason[REASON_BYTES];
 	if (count == 0)
 		return;
-	describe(group, from, to, first, text, sizeof text);
+	describe_message(group, from, to, first, text, sizeof text);
 	if (count > 1)
 		snprintf(more, sizeof more, ", nor %d later one%s", count - 1,
 			 count == 2 ? "" : "s");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The thread that sends and receives heartbeats. Of the ranks of a host one does: the agent, which
- * holds a lease in the host's shared memory. If it does not renew that, because it has ended, is
- * stopped or late, another rank takes over. */
+ * The thread that sends and receives heartbeats. Only one rank of a host does so: the agent, which
+ * holds a lease in the host's shared memory. If the agent does not renew the lease, because it has
+ * ended, is stopped or late, another rank takes over. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -50,13 +50,13 @@ static bool make_address(const char *ip, uint16_t port, struct sockaddr_storage 
 	return true;
 }
 
-static ls_status refuse(const char *ip, const char *what)
+static ls_status fail_socket(const char *ip, const char *what)
 {
 	MESSAGE_SAY(MESSAGE_HOST_SOCKET, ip, what, strerror(errno));
 	return LS_SYSTEM;
 }
 
-/* Both are of use, and neither is needed. */
+/* Both options help, and neither is needed. */
 static void tune_socket(int fd)
 {
 	int priority = PRIORITY, bytes = QUEUE_BYTES;
@@ -79,18 +79,18 @@ ls_status failure_pulse_open(struct world *world, const char *ip, uint16_t *port
 	pulse->socket = -1;
 	pulse->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (pulse->event_fd < 0)
-		return refuse(ip, "eventfd");
+		return fail_socket(ip, "eventfd");
 	errno = EINVAL;
 	if (!make_address(ip, 0, &address))
-		return refuse(ip, "inet_pton");
+		return fail_socket(ip, "inet_pton");
 	pulse->socket = socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (pulse->socket < 0)
-		return refuse(ip, "socket");
+		return fail_socket(ip, "socket");
 	tune_socket(pulse->socket);
 	if (bind(pulse->socket, (const struct sockaddr *)&address, address_bytes(&address)) != 0)
-		return refuse(ip, "bind");
+		return fail_socket(ip, "bind");
 	if (getsockname(pulse->socket, (struct sockaddr *)&address, &length) != 0)
-		return refuse(ip, "getsockname");
+		return fail_socket(ip, "getsockname");
 	*port = address.ss_family == AF_INET6
 			? ntohs(((const struct sockaddr_in6 *)(const void *)&address)->sin6_port)
 			: ntohs(((const struct sockaddr_in *)(const void *)&address)->sin_port);
@@ -174,7 +174,7 @@ static bool hold_lease(struct failure_pulse *pulse, uint64_t now_ns)
 
 /* ---- beats ---- */
 
-/* A beat that cannot be sent is as one that is lost. */
+/* A beat that cannot be sent counts as one that is lost. */
 static void send_to(const struct failure_pulse *pulse, int rank, const struct control_beat *beat)
 {
 	const struct sockaddr_storage *address = &pulse->addresses[rank];
@@ -182,8 +182,7 @@ static void send_to(const struct failure_pulse *pulse, int rank, const struct co
 		     (const struct sockaddr *)address, address_bytes(address));
 }
 
-/* Sends a beat to the agent of each other host; if that is not known, to all ranks that may be
- * it. */
+/* Sends a beat to the agent of each other host; if the agent is not known, to all ranks there. */
 static void send_beat(const struct failure_pulse *pulse, const struct control_beat *beat)
 {
 	for (int q = 0; q < pulse->world->size; q++) {
@@ -212,7 +211,7 @@ static void receive_beats(struct failure_pulse *pulse)
 	}
 }
 
-/* Ranks that have ended, or closed the world group, as their connections show. */
+/* Forgets hosts whose ranks have all ended, or closed the world group, as connections show. */
 static void forget_gone(struct failure_pulse *pulse)
 {
 	uint64_t there = UINT64_C(1) << pulse->host;
@@ -264,7 +263,7 @@ static void act_as_agent(struct failure_pulse *pulse)
 
 /* ---- the thread ---- */
 
-/* Takes what comes until the next beat is due; there is no more to do for it, and there are many
+/* Receives beats until the next beat is due, without the agent's other work, because there are many
  * hosts. False: the program has closed the descriptors. */
 static bool sleep_until(struct failure_pulse *pulse, bool is_agent)
 {
@@ -333,7 +332,7 @@ ls_status failure_pulse_start(struct world *world, const struct failure_hosts *h
 	sigset_t all, old;
 	errno = EINVAL;
 	if (!take_hosts(pulse, hosts))
-		return refuse(hosts->ips[world->rank], "inet_pton");
+		return fail_socket(hosts->ips[world->rank], "inet_pton");
 	atomic_fetch_or(&pulse->shared->present[world->rank / 64], ranks_bit(world->rank));
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -347,7 +346,7 @@ ls_status failure_pulse_start(struct world *world, const struct failure_hosts *h
 	return LS_OK;
 }
 
-/* The ranks that are left take over at once; the last one says that the host leaves. */
+/* The remaining ranks take over at once; the last rank says that the host leaves. */
 static void hand_over(struct failure_pulse *pulse)
 {
 	struct transport_agent *shared = pulse->shared;

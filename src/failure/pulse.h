@@ -14,9 +14,9 @@ enum { PULSE_NAME_BYTES = 64 };
 
 /* How it is known that a host and this one cannot exchange anything; in shared memory. */
 enum failure_silence {
-	FAILURE_SILENT = 1, /* nobody hears it */
-	FAILURE_LINK_FROM,  /* it is not heard here, elsewhere it is */
-	FAILURE_LINK_TO,    /* it does not hear this host, and is heard here */
+	FAILURE_SILENT = 1, /* nobody hears the host */
+	FAILURE_LINK_FROM,  /* this host does not hear it, another host does */
+	FAILURE_LINK_TO,    /* it does not hear this host, which hears it */
 };
 
 struct failure_pulse {
@@ -26,7 +26,7 @@ struct failure_pulse {
 	_Atomic bool stop;
 	int socket, event_fd;
 	/* Constant while the thread runs. */
-	int host, hosts;                                 /* this one, and how many */
+	int host, hosts;                                 /* the number of this host; how many */
 	int host_of[RANKS_WORLD_MAX];                    /* the number of each rank's host */
 	char names[CONTROL_HOSTS_MAX][PULSE_NAME_BYTES]; /* by number of the host */
 	struct sockaddr_storage addresses[RANKS_WORLD_MAX];
@@ -36,7 +36,7 @@ struct failure_pulse {
 	struct auth_session session;
 	struct transport_agent *shared; /* of this host */
 	/* Of the thread. */
-	uint64_t lease; /* while this rank is the agent: the word; else 0 */
+	uint64_t lease; /* while this rank is the agent: the word `lease`; else 0 */
 	struct control control;
 	uint64_t acted; /* hosts whose ranks count as lost: a bit for each */
 };

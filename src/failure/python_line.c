@@ -38,7 +38,7 @@ static bool find_program(struct failure_command *command)
 	return true;
 }
 
-/* Its trace may hold anything. */
+/* The trace of another rank may hold anything. */
 static bool is_thread(const struct diagnose_record *record)
 {
 	return record && record->record.tid > 0 && record->record.tid <= INT32_MAX;
@@ -65,9 +65,9 @@ int failure_python_words(const struct diagnose_source *sources, const struct dia
 	return count - 3;
 }
 
-/* A program that hangs is left to the watch; until it has ended no other one is started. */
-static void ask(struct world *world, const struct failure_command *command, char *answer,
-		size_t bytes)
+/* A program that hangs is left to the watch. Until it has ended, no thread starts another one. */
+static void ask_program(struct world *world, const struct failure_command *command, char *answer,
+			size_t bytes)
 {
 	struct world_watch *watch = &world->watch;
 	if (atomic_exchange(&watch->asks, true))
@@ -120,7 +120,7 @@ void failure_add_python(struct world *world, struct diagnose_job *job,
 	failure_fill_sources(world, sources);
 	if (failure_python_words(sources, job, verdict, &command) == 0)
 		return;
-	ask(world, &command, answer, sizeof answer);
+	ask_program(world, &command, answer, sizeof answer);
 	RANKS_EACH (r, &verdict->culprits)
 		if (r < world->size && is_there(world, r))
 			failure_python_take(answer, &job->ranks[r]);

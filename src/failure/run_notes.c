@@ -9,7 +9,8 @@
 
 /* Opened for each note: the program may close all descriptors. If the agent has ended, nobody reads
  * the note, and this rank is about to be killed. */
-static void note(const struct ls_group *group, enum failure_run_note_kind kind, ls_status status)
+static void write_note(const struct ls_group *group, enum failure_run_note_kind kind,
+		       ls_status status)
 {
 	const struct world *world = group->world;
 	struct failure_run_note text = {
@@ -28,11 +29,11 @@ void failure_note_unreturned(struct ls_group *group)
 {
 	ls_status status = trace_report_unreturned(&group->world->trace, group->id);
 	if (status != LS_OK)
-		note(group, FAILURE_NOTE_UNRETURNED, status);
+		write_note(group, FAILURE_NOTE_UNRETURNED, status);
 }
 
 void failure_note_returned(const struct ls_group *group)
 {
 	if (failure_status(group) == LS_PEER_LEFT)
-		note(group, FAILURE_NOTE_RETURNED, LS_PEER_LEFT);
+		write_note(group, FAILURE_NOTE_RETURNED, LS_PEER_LEFT);
 }

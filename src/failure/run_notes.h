@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 enum failure_run_note_kind {
-	/* The rank found the failure when it closed the group, so no call of it returned that. */
+	/* The rank found the failure when it closed the group, so none of its calls returned it. */
 	FAILURE_NOTE_UNRETURNED = 1,
-	/* A call returned it. Noted for LS_PEER_LEFT only. */
+	/* A call returned the failure. Noted for LS_PEER_LEFT only. */
 	FAILURE_NOTE_RETURNED,
 };
 

@@ -45,7 +45,7 @@ void failure_show_poll(struct world *world, bool is_agent, uint64_t now_ns)
 			atomic_store(&far->answers[i].wanted, true);
 		wakes |= (is_asked && is_agent) || is_old(&far->answers[i], now_ns);
 	}
-	/* The watch may be looking, and takes no notice then. */
+	/* A watch that is looking takes no notice of a wake-up. */
 	if (!wakes || now_ns - far->woken_ns < WAKE_MS * UINT64_C(1000000))
 		return;
 	far->woken_ns = now_ns;
@@ -54,7 +54,7 @@ void failure_show_poll(struct world *world, bool is_agent, uint64_t now_ns)
 
 /* ---- the file ---- */
 
-static void drop(struct answer *answer)
+static void drop_answer(struct answer *answer)
 {
 	struct stat status;
 	if (answer->fd >= 0 && fstat(answer->fd, &status) == 0 && status.st_ino == answer->inode)
@@ -81,7 +81,7 @@ static int make_file(const struct world *world, uint32_t question, size_t bytes,
 	return -1;
 }
 
-static void show(const struct world *world, int fd, struct failure_shown *shown)
+static void show_file(const struct world *world, int fd, struct failure_shown *shown)
 {
 	struct answer *answer = &world->watch.far->answers[shown->question];
 	struct stat status;
@@ -92,7 +92,7 @@ static void show(const struct world *world, int fd, struct failure_shown *shown)
 		close(fd);
 		return;
 	}
-	drop(answer);
+	drop_answer(answer);
 	answer->fd = fd;
 	answer->inode = status.st_ino;
 	atomic_store(&answer->since_ns, clock_now_ns());
@@ -114,7 +114,7 @@ static struct failure_shown head_of(const struct world *world, enum transport_qu
 	return head;
 }
 
-static struct diagnose_job *look(struct world *world, struct ranks *answered)
+static struct diagnose_job *look_at_hosts(struct world *world, struct ranks *answered)
 {
 	struct diagnose_job *job = failure_far_collect_some(world, NULL, false, answered);
 	for (int i = 1; i < TRIES && failure_far_may_try_again(world, answered); i++) {
@@ -128,7 +128,7 @@ static void show_job(struct world *world, uint64_t number)
 {
 	struct ranks answered, all = ranks_below(world->size);
 	struct diagnose_traffic *traffic = calloc((size_t)world->size, sizeof *traffic);
-	struct diagnose_job *job = look(world, &answered);
+	struct diagnose_job *job = look_at_hosts(world, &answered);
 	void *block = NULL, *memory;
 	size_t bytes = 0;
 	if (job && traffic) {
@@ -144,7 +144,7 @@ static void show_job(struct world *world, uint64_t number)
 	if (fd >= 0) {
 		memcpy(memory, &head, sizeof head);
 		memcpy((char *)memory + sizeof head, block, bytes);
-		show(world, fd, memory);
+		show_file(world, fd, memory);
 	}
 	free(block);
 }
@@ -162,7 +162,7 @@ struct copies {
 	uint64_t of[RANKS_WORLD_MAX]; /* the bytes of each rank's copy, which is aligned; 0: none */
 };
 
-static uint64_t align(uint64_t bytes)
+static uint64_t align_copy(uint64_t bytes)
 {
 	return (bytes + COPIES_ALIGN - 1) / COPIES_ALIGN * COPIES_ALIGN;
 }
@@ -174,10 +174,10 @@ void *failure_pack_traces(const struct world *world, const struct ranks *ranks, 
 	head.bytes = sizeof head;
 	RANKS_EACH (q, ranks) {
 		uint64_t more = world->views[q].header ? world->views[q].bytes : 0;
-		if (more > HOSTS_TELL_MAX || align(more) > HOSTS_TELL_MAX - head.bytes)
+		if (more > HOSTS_TELL_MAX || align_copy(more) > HOSTS_TELL_MAX - head.bytes)
 			continue;
 		head.of[q] = more;
-		head.bytes += align(more);
+		head.bytes += align_copy(more);
 	}
 	char *block = aligned_alloc(COPIES_ALIGN, head.bytes);
 	if (!block)
@@ -186,7 +186,7 @@ void *failure_pack_traces(const struct world *world, const struct ranks *ranks, 
 	RANKS_EACH (q, ranks) {
 		if (head.of[q])
 			trace_copy(&world->views[q], block + at, until_ns);
-		at += align(head.of[q]);
+		at += align_copy(head.of[q]);
 	}
 	((struct copies *)(void *)block)->now_ns = clock_now_ns();
 	*bytes = head.bytes;
@@ -209,12 +209,12 @@ static bool is_good(const struct world *world, const struct copies *head, size_t
 	for (int q = 0; q < RANKS_WORLD_MAX; q++) {
 		if (head->of[q] > bytes)
 			return false;
-		sum += align(head->of[q]);
+		sum += align_copy(head->of[q]);
 	}
 	return sum == bytes;
 }
 
-static void take(void *context, const void *block, size_t bytes)
+static void take_copies(void *context, const void *block, size_t bytes)
 {
 	struct gathered *all = context;
 	struct copies head;
@@ -233,10 +233,10 @@ static void take(void *context, const void *block, size_t bytes)
 	for (int q = 0; q < all->world->size; q++) {
 		if (head.of[q] && !all->head.traces[q].bytes) {
 			all->head.traces[q] = (struct failure_shown_part){
-				.offset = align(sizeof all->head) + at, .bytes = head.of[q]};
+				.offset = align_copy(sizeof all->head) + at, .bytes = head.of[q]};
 			all->head.copied_ns[q] = head.now_ns;
 		}
-		at += align(head.of[q]);
+		at += align_copy(head.of[q]);
 	}
 	all->bytes += more;
 }
@@ -247,16 +247,16 @@ static void show_traces(struct world *world, uint64_t number)
 	struct gathered all = {.world = world,
 			       .head = head_of(world, TRANSPORT_QUESTION_TRACES, number, &none)};
 	void *memory;
-	struct ranks answered = failure_far_copy(world, take, &all);
+	struct ranks answered = failure_far_copy(world, take_copies, &all);
 	memcpy(all.head.answered, answered.words, sizeof all.head.answered);
 	all.head.waited_ms = FAILURE_COPY_MS;
-	all.head.bytes = align(sizeof all.head) + all.bytes;
+	all.head.bytes = align_copy(sizeof all.head) + all.bytes;
 	int fd = make_file(world, all.head.question, all.head.bytes, &memory);
 	if (fd >= 0) {
 		memcpy(memory, &all.head, sizeof all.head);
 		if (all.bytes)
-			memcpy((char *)memory + align(sizeof all.head), all.copies, all.bytes);
-		show(world, fd, memory);
+			memcpy((char *)memory + align_copy(sizeof all.head), all.copies, all.bytes);
+		show_file(world, fd, memory);
 	}
 	free(all.copies);
 }
@@ -280,7 +280,7 @@ void failure_show_serve(struct world *world)
 		struct transport_agent *agent = agent_of(world);
 		uint64_t number = atomic_load(&agent->asked[i]);
 		if (is_old(&far->answers[i], clock_now_ns()))
-			drop(&far->answers[i]);
+			drop_answer(&far->answers[i]);
 		if (!atomic_exchange(&far->answers[i].wanted, false) ||
 		    number == atomic_load(&agent->given[i]))
 			continue;
@@ -295,5 +295,5 @@ void failure_show_serve(struct world *world)
 void failure_show_close(struct failure_far *far)
 {
 	for (int i = 0; i < TRANSPORT_QUESTIONS; i++)
-		drop(&far->answers[i]);
+		drop_answer(&far->answers[i]);
 }

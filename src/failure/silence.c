@@ -23,7 +23,8 @@ struct list {
 	size_t used;
 };
 
-__attribute__((format(printf, 2, 3))) static void add(struct list *list, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add_words(struct list *list, const char *format,
+							    ...)
 {
 	va_list args;
 	if (list->used >= sizeof list->text)
@@ -41,7 +42,7 @@ static struct list ranks_of_host(const struct failure_pulse *pulse, int host)
 	int count = 0, size = pulse->world->size;
 	for (int q = 0; q < size; q++)
 		count += pulse->host_of[q] == host;
-	add(&list, "rank%s", count == 1 ? "" : "s");
+	add_words(&list, "rank%s", count == 1 ? "" : "s");
 	const char *before = " ";
 	for (int q = 0; q < size; q++) {
 		int begin = q;
@@ -49,9 +50,9 @@ static struct list ranks_of_host(const struct failure_pulse *pulse, int host)
 			continue;
 		while (q + 1 < size && pulse->host_of[q + 1] == host)
 			q++;
-		add(&list, "%s%d", before, begin);
+		add_words(&list, "%s%d", before, begin);
 		if (q > begin)
-			add(&list, "-%d", q);
+			add_words(&list, "-%d", q);
 		before = ", ";
 	}
 	return list;
@@ -115,11 +116,11 @@ static void say_link(const struct failure_pulse *pulse, const struct control_ver
 	write_when(verdict->since_ns, now_ns, when);
 	write_next(pulse, false, next);
 	if (verdict->witness >= 0)
-		add(&proof, "host %s hears both", pulse->names[verdict->witness]);
+		add_words(&proof, "host %s hears both", pulse->names[verdict->witness]);
 	else if (verdict->from == pulse->host)
-		add(&proof, "host %s is heard here, and says so", to);
+		add_words(&proof, "host %s is heard here, and says so", to);
 	else
-		add(&proof, "both are heard here, and host %s says so", to);
+		add_words(&proof, "both are heard here, and host %s says so", to);
 	MESSAGE_SAY(MESSAGE_HOST_LINK, from, ranks.text, to, others.text, when,
 		    seconds_since(verdict->since_ns, now_ns), proof.text, next);
 }
@@ -136,7 +137,7 @@ static void say_heard(const struct failure_pulse *pulse, const struct control_ve
 
 /* ---- what the agent tells the ranks ---- */
 
-/* The host with which this one cannot exchange anything then; -1: it is between others. */
+/* The host with which this one cannot exchange anything; -1: the verdict is about other hosts. */
 static int other_end(const struct failure_pulse *pulse, const struct control_verdict *verdict)
 {
 	if (verdict->to < 0 || verdict->to == pulse->host)
@@ -151,7 +152,7 @@ static bool is_unheard(const struct failure_pulse *pulse, int host)
 	return from.silent || from.broken >> pulse->host & 1 || to.broken >> host & 1;
 }
 
-static void tell(struct failure_pulse *pulse, const struct control_verdict *verdict)
+static void tell_ranks(struct failure_pulse *pulse, const struct control_verdict *verdict)
 {
 	int host = other_end(pulse, verdict);
 	uint64_t none = 0;
@@ -171,7 +172,7 @@ static void tell(struct failure_pulse *pulse, const struct control_verdict *verd
 
 void failure_silence_note(struct failure_pulse *pulse, const struct control_verdict *verdict)
 {
-	tell(pulse, verdict);
+	tell_ranks(pulse, verdict);
 	switch (verdict->kind) {
 	case CONTROL_SILENT:
 		say_silent(pulse, verdict);
@@ -190,8 +191,8 @@ void failure_silence_note(struct failure_pulse *pulse, const struct control_verd
 
 /* ---- what each rank does ---- */
 
-static void explain(const struct failure_pulse *pulse, int host, uint64_t now_ns,
-		    struct hosts_failure *out)
+static void write_reason(const struct failure_pulse *pulse, int host, uint64_t now_ns,
+			 struct hosts_failure *out)
 {
 	struct transport_far_host *far = &pulse->shared->hosts[host];
 	uint64_t since_ns = atomic_load(&far->unheard_ns), how = atomic_load(&far->how);
@@ -245,7 +246,7 @@ static void give_up(struct failure_pulse *pulse, int host, uint64_t now_ns)
 	for (int q = world->size - 1; q >= 0; q--)
 		if (pulse->host_of[q] == host)
 			failure.culprit = q;
-	explain(pulse, host, now_ns, &failure);
+	write_reason(pulse, host, now_ns, &failure);
 	if (pulse->lease)
 		message_report("LS-VERDICT", failure.text);
 	int count = find_groups(pulse, host, ids);
@@ -264,8 +265,8 @@ static void give_up(struct failure_pulse *pulse, int host, uint64_t now_ns)
 	}
 }
 
-/* This host hears nobody, so it is likely to be deaf or cut off itself. If the others hear it, they
- * can prove that, and its own verdicts about them are wrong. */
+/* Whether this host hears nobody, so that it is likely to be deaf or cut off itself. If the other
+ * hosts hear it, they can prove that, and its own verdicts about them are wrong. */
 static bool hears_nobody(const struct failure_pulse *pulse)
 {
 	for (int h = 0; h < pulse->hosts; h++)

@@ -27,7 +27,7 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 				atomic_load(&world->dead[q]) ? DIAGNOSE_DEAD : DIAGNOSE_UNKNOWN;
 			continue;
 		}
-		/* A parent may have fetched how it ended before anybody looks into /proc. */
+		/* Once a parent has fetched how the process ended, /proc does not show it. */
 		bool known = diagnose_read_exit(world->watch.pid_fds[q], &sources[q]);
 		(void)known;
 	}
@@ -37,8 +37,8 @@ struct diagnose_job *failure_collect(const struct world *world,
 				     const struct diagnose_closing *closing)
 {
 	struct diagnose_source sources[RANKS_WORLD_MAX];
-	/* The collector clears what it needs of it, which is little of 95 KB for each rank; after
-	 * some large blocks calloc would clear all. */
+	/* The collector clears what it needs of the job, which is little of 95 KB for each rank.
+	 * After some large blocks calloc would clear all of it. */
 	struct diagnose_job *job = malloc(diagnose_job_bytes(world->size));
 	if (!job)
 		return NULL;

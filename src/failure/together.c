@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Groups that fail together: a cycle of ranks that wait in several of them. A thread whose call of
- * one of them fails may continue with a call of another. So on each host all fail before a thread
- * wakes. A report has the ids of all (struct transport_report), whichever rank brings it to a
- * host. */
+ * Groups that fail together: a cycle of ranks that wait in several groups. A thread whose call of
+ * one group fails may continue with a call of another. So on each host all groups fail before a
+ * thread wakes. A report has the ids of all (struct transport_report), whichever rank brings it to
+ * a host. */
 #include <limits.h>
 
 #include "world/registry.h"
@@ -11,7 +11,7 @@
 bool failure_find_cause_ref(struct world *world, uint32_t id, struct failure_cause_ref *out)
 {
 	struct ls_group *own = world_hold(world, id);
-	int first = INT_MAX; /* the first member that is here has the cause */
+	int first = INT_MAX; /* the first member on this host has the cause */
 	if (own) {
 		*out = failure_cause_ref_of(own);
 		world_release(own);
@@ -37,7 +37,7 @@ bool failure_find_cause_ref(struct world *world, uint32_t id, struct failure_cau
 }
 
 /* Adds a group, in the order of their numbers. */
-static int add(uint32_t *groups, int count, uint32_t id)
+static int add_group(uint32_t *groups, int count, uint32_t id)
 {
 	int at = count;
 	for (int i = 0; i < count; i++)
@@ -51,7 +51,7 @@ static int add(uint32_t *groups, int count, uint32_t id)
 	return count + 1;
 }
 
-/* All groups in which a rank of the cycle waits: it can never continue. */
+/* All groups in which a rank of the cycle waits: such a rank can never continue. */
 static int find_groups(const struct diagnose_job *job, const struct ranks *cycle, uint32_t *groups,
 		       int count)
 {
@@ -61,13 +61,13 @@ static int find_groups(const struct diagnose_job *job, const struct ranks *cycle
 			const struct wait_slot_body *wait = &rank->threads[i].wait;
 			if (wait->group &&
 			    (wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD))
-				count = add(groups, count, wait->group);
+				count = add_group(groups, count, wait->group);
 		}
 	}
 	return count;
 }
 
-/* Nobody of these groups may be on this host. */
+/* Tells the hosts of the cycle's ranks: perhaps no member of a group is on this host. */
 static void tell_others(struct ls_group *group, const struct ranks *cycle)
 {
 	struct world *world = group->world;
@@ -91,7 +91,8 @@ void failure_raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 	tell_others(group, &verdict->culprits);
 }
 
-static void complete(struct ls_group *group, uint32_t id, const struct hosts_failure *failure)
+static void complete_group(struct ls_group *group, uint32_t id,
+			   const struct hosts_failure *failure)
 {
 	struct world *world = group->world;
 	struct ls_group *own = world_hold(world, id);
@@ -106,14 +107,14 @@ static void complete(struct ls_group *group, uint32_t id, const struct hosts_fai
 		world_release(own);
 }
 
-void failure_complete(struct ls_group *group)
+void failure_await_together(struct ls_group *group)
 {
 	struct hosts_failure failure;
 	if (!failure_copy(group, &failure))
 		return;
 	for (int i = 0; i < TRANSPORT_TOGETHER && failure.groups[i]; i++)
 		if (failure.groups[i] != group->id)
-			complete(group, failure.groups[i], &failure);
+			complete_group(group, failure.groups[i], &failure);
 }
 
 /* ---- what another host tells ---- */
@@ -127,7 +128,7 @@ struct told {
 	int count, own_count;
 };
 
-static void take(struct told *told, uint32_t id)
+static void take_group(struct told *told, uint32_t id)
 {
 	struct failure_cause_ref ref;
 	struct ls_group *own = world_hold(told->world, id);
@@ -144,10 +145,10 @@ void failure_raise_told(struct world *world, const struct hosts_failure *failure
 	bool is_named = false;
 	for (int i = 0; i < TRANSPORT_TOGETHER && failure->groups[i]; i++) {
 		is_named = is_named || failure->groups[i] == failure->group;
-		take(&told, failure->groups[i]);
+		take_group(&told, failure->groups[i]);
 	}
 	if (!is_named)
-		take(&told, failure->group);
+		take_group(&told, failure->group);
 	failure_publish(world, told.refs, told.count);
 	for (int i = 0; i < told.own_count; i++) {
 		/* Also for threads that are in no call of the group now. */

@@ -6,7 +6,7 @@
 #include "transport/observe.h"
 #include "unexpected.h"
 
-enum { EACH = 2 }; /* of one rank to another: the oldest, which says enough */
+enum { EACH = 2 }; /* messages of one rank to another: the oldest, which say enough */
 
 static bool is_wait(const struct wait_slot_body *wait)
 {
@@ -37,8 +37,8 @@ static bool is_needed(const struct diagnose_job *job, uint32_t group)
 	return false;
 }
 
-/* Whether the message that it asks for may be in another group. */
-static bool receives(const struct diagnose_rank *rank)
+/* Whether the rank asks for a message, which may be in another group. */
+static bool may_receive(const struct diagnose_rank *rank)
 {
 	for (uint32_t i = 0; i < rank->record_count; i++) {
 		const struct trace_record *record = &rank->records[i].record;
@@ -83,7 +83,8 @@ static void add_from(const struct diagnose_source *owner, const struct diagnose_
 	}
 }
 
-static const struct diagnose_source *find(const struct diagnose_source *sources, int count, int rank)
+static const struct diagnose_source *find_source(const struct diagnose_source *sources, int count,
+						 int rank)
 {
 	for (int i = 0; i < count; i++)
 		if (sources[i].rank == rank)
@@ -91,15 +92,15 @@ static const struct diagnose_source *find(const struct diagnose_source *sources,
 	return NULL;
 }
 
-static void add_all(const struct diagnose_source *sources, int count,
-		    const struct diagnose_source *owner, int area, struct diagnose_job *job)
+static void add_messages(const struct diagnose_source *sources, int count,
+			 const struct diagnose_source *owner, int area, struct diagnose_job *job)
 {
 	const struct trace_group *group = &owner->trace->groups[area];
 	uint32_t id = atomic_load_explicit(&group->id, memory_order_acquire);
 	uint16_t members[TRACE_MEMBER_MAX];
 	uint32_t size = trace_read_members(owner->trace, area, members);
 	for (uint32_t q = 0; q < size; q++) {
-		const struct diagnose_source *source = find(sources, count, members[q]);
+		const struct diagnose_source *source = find_source(sources, count, members[q]);
 		if (source)
 			add_from(owner, source, area, (int)q, id, job);
 	}
@@ -115,7 +116,7 @@ void failure_add_unexpected(const struct diagnose_source *sources, int count,
 		const struct diagnose_source *owner = &sources[turn % count];
 		bool needed = turn < count;
 		if (!owner->trace || !owner->segment || owner->rank < 0 ||
-		    owner->rank >= job->size || (!needed && !receives(&job->ranks[owner->rank])))
+		    owner->rank >= job->size || (!needed && !may_receive(&job->ranks[owner->rank])))
 			continue;
 		for (int i = 0; i < TRACE_GROUP_MAX; i++) {
 			const struct trace_group *group = &owner->trace->groups[i];
@@ -123,7 +124,7 @@ void failure_add_unexpected(const struct diagnose_source *sources, int count,
 			bool open = atomic_load_explicit(&group->state, memory_order_acquire) !=
 				    TRACE_GROUP_CLOSED;
 			if (id != 0 && (needed || open) && is_needed(job, id) == needed)
-				add_all(sources, count, owner, i, job);
+				add_messages(sources, count, owner, i, job);
 		}
 	}
 }

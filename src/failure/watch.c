@@ -14,8 +14,8 @@
 #include "failure.h"
 #include "helper.h"
 
-/* The value that is added to the eventfd to make the watch serve others. Threads that wait add 1,
- * and then it looks, too. */
+/* A thread adds this value to the eventfd to make the watch serve others. Threads that wait add 1,
+ * and then the watch looks, too. */
 #define SERVE_WAKE (UINT64_C(1) << 32)
 
 void failure_watch_init(struct world_watch *watch)
@@ -47,10 +47,10 @@ static void look_at_end(struct world *world, int q)
 		return;
 	}
 	MESSAGE_SAY(MESSAGE_GROUP_WATCH, q, world->pids[q], strerror(errno));
-	world->watch.pid_fds[q] = -1; /* not ours any more: not to be closed either */
+	world->watch.pid_fds[q] = -1; /* it is another file's by now: this rank must not close it */
 }
 
-static int fill(const struct world *world, struct pollfd *fds, int *ranks)
+static int fill_fds(const struct world *world, struct pollfd *fds, int *ranks)
 {
 	const struct world_watch *watch = &world->watch;
 	int count = 1;
@@ -74,13 +74,13 @@ static int fill(const struct world *world, struct pollfd *fds, int *ranks)
 static void reap_helper(struct world_watch *watch)
 {
 	struct failure_helper *helper = atomic_exchange(&watch->helper, NULL);
-	/* Else that descriptor is somebody else's by now, and no other program is started. */
+	/* Otherwise the program has closed the descriptor: then no thread starts another helper. */
 	if (failure_helper_reap(helper))
 		atomic_store(&watch->asks, false);
 }
 
-/* Publishes what a proof has to know of threads that are in no wait, and that only their own
- * process can see. */
+/* Publishes how threads outside waits sleep: a proof needs it, and only their own process can see
+ * it. */
 static void note_sleepers(struct world *world)
 {
 	const struct trace_view *view = &world->views[world->rank];
@@ -92,7 +92,7 @@ bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wa
 	struct world_watch *watch = &world->watch;
 	struct pollfd fds[RANKS_HOST_MAX + 2];
 	int ranks[RANKS_HOST_MAX + 2];
-	int count = fill(world, fds, ranks);
+	int count = fill_fds(world, fds, ranks);
 	ls_status status = wait_fds(NULL, fds, count, -1, deadline_ns);
 	*wakeups = 0;
 	if (status != LS_OK)
@@ -172,7 +172,7 @@ ls_status failure_watch_start(struct world *world)
 	return LS_OK;
 }
 
-static void wake(const struct world_watch *watch, uint64_t how)
+static void wake_watch(const struct world_watch *watch, uint64_t how)
 {
 	/* An eventfd takes a write at once unless 2^64 - 2 wake-ups would be pending. */
 	ssize_t written = write(watch->event_fd, &how, sizeof how);
@@ -181,12 +181,12 @@ static void wake(const struct world_watch *watch, uint64_t how)
 
 void failure_watch_wake(struct world_watch *watch)
 {
-	wake(watch, 1);
+	wake_watch(watch, 1);
 }
 
 void failure_watch_serve(struct world_watch *watch)
 {
-	wake(watch, SERVE_WAKE);
+	wake_watch(watch, SERVE_WAKE);
 }
 
 void failure_watch_stop(struct world *world)
