@@ -97,7 +97,7 @@ bool progress_op_run(struct ls_op *op, struct op_workspace *workspace, struct wa
  * mailbox_await_device. */
 ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits);
 
-/* ---- enqueue.c: operations on streams of the program's, see op/stream.h ---- */
+/* ---- stream.c: operations on streams of the program's, see op/stream.h ---- */
 
 /* Makes the new operation one on this stream of the group's device; its call is set. Errors, with a
  * message: LS_BAD_ARGUMENT (the group has no device, or that has no such stream), LS_UNSUPPORTED
