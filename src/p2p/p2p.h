@@ -89,7 +89,7 @@ bool p2p_cancel(struct ls_op *op);
 /* Under the list's lock: whether there is a send that p2p_begin_next would begin. */
 bool p2p_can_begin(struct world_p2p *p2p) LOCK_REQUIRES(group);
 
-/* ---- progress.c ---- */
+/* ---- pass.c ---- */
 
 /* For ls_test of `op`: makes what progress is possible at once on all operations, unless another
  * thread does. Fails the group if `op` can never complete. */
