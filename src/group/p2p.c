@@ -59,7 +59,7 @@ static ls_status run_blocking(ls_group *group, const struct group_p2p_call *call
 	op.base.p2p.crossed = false; /* it may fail before it begins */
 	op.message = options->message;
 	op.block = call->block;
-	progress_op_open(&op, options, call->site);
+	progress_op_record(&op, options, call->site);
 	if (message && call->base.kind == TRACE_RECV && p2p_short_await(message, op.base.record)) {
 		p2p_collect(group);
 		return LS_OK;
@@ -70,7 +70,7 @@ static ls_status run_blocking(ls_group *group, const struct group_p2p_call *call
 	/* What it took in may have been for others. */
 	p2p_collect(group);
 	if (op.base.p2p.crossed)
-		p2p_warn(group, op.base.call.tag, op.base.record, call->site);
+		p2p_warn_crossed(group, op.base.call.tag, op.base.record, call->site);
 	return status;
 }
 
@@ -115,7 +115,7 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 		progress_op_discard(op);
 		return status;
 	}
-	progress_op_open(op, options, call->site);
+	progress_op_record(op, options, call->site);
 	if (batch)
 		group_batch_join(batch, op);
 	bool on_stream = op->on_stream;
@@ -391,7 +391,7 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 			return p2p_probe_gone(group, &call.base, gone, &options, call.site);
 		return count == 0 ? LS_OUT_OF_MEMORY : LS_PENDING; /* as in ls_probe */
 	}
-	p2p_fill(out, &met);
+	p2p_fill_message(out, &met);
 	return LS_OK;
 }
 
@@ -411,10 +411,10 @@ ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
 	call.base.tag = options.tag;
 	progress_op_prepare(&op, group, &call.base);
 	op.base.seq = 0;
-	progress_op_open(&op, &options, call.site);
+	progress_op_record(&op, &options, call.site);
 	progress_op_run(&op, &workspace, waiter, &progress_no_pause, &status);
 	p2p_collect(group);
 	if (status == LS_OK)
-		p2p_fill(out, &op.base.p2p.message);
+		p2p_fill_message(out, &op.base.p2p.message);
 	return status;
 }

@@ -19,8 +19,8 @@ static _Atomic uint32_t *unpublished_of(struct world *world)
 
 /* ---- the right to make progress ---- */
 
-/* What the watch has published for the progress thread, if anything, no longer holds. */
-static void hide(struct world *world) LOCK_REQUIRES(group)
+/* Removes what the watch has published for the progress thread: it no longer holds. */
+static void hide_words(struct world *world) LOCK_REQUIRES(group)
 {
 	struct world_p2p *p2p = &world->p2p;
 	if (!p2p->shown)
@@ -29,29 +29,29 @@ static void hide(struct world *world) LOCK_REQUIRES(group)
 	p2p->shown = false;
 }
 
-static void disarm(struct world *world) LOCK_REQUIRES(group)
+static void disarm_bell(struct world *world) LOCK_REQUIRES(group)
 {
 	struct world_p2p *p2p = &world->p2p;
 	if (!p2p->armed)
 		return;
-	hide(world);
+	hide_words(world);
 	p2p->armed = false;
 	wait_disarm(bell_of(world));
 	atomic_fetch_sub(unpublished_of(world), 1);
 }
 
-static void arm(struct world *world) LOCK_REQUIRES(group)
+static void arm_bell(struct world *world) LOCK_REQUIRES(group)
 {
 	struct world_p2p *p2p = &world->p2p;
 	if (!p2p->armed)
 		atomic_fetch_add(unpublished_of(world), 1);
 	p2p->armed = true;
 	p2p->urgent = p2p->urgent_count > 0;
-	hide(world);
+	hide_words(world);
 	wait_arm(bell_of(world), p2p->urgent);
 }
 
-static bool take(struct world_p2p *p2p, bool asked)
+static bool take_right(struct world_p2p *p2p, bool asked)
 {
 	struct world *world = (struct world *)(void *)((char *)p2p - offsetof(struct world, p2p));
 	lock_group_acquire(&p2p->lock);
@@ -60,7 +60,7 @@ static bool take(struct world_p2p *p2p, bool asked)
 		p2p->progressing = true;
 		if (asked)
 			atomic_fetch_sub(&p2p->wanted, 1);
-		disarm(world);
+		disarm_bell(world);
 	}
 	lock_group_release(&p2p->lock);
 	return mine;
@@ -68,12 +68,12 @@ static bool take(struct world_p2p *p2p, bool asked)
 
 bool p2p_take(struct world_p2p *p2p)
 {
-	return take(p2p, false);
+	return take_right(p2p, false);
 }
 
 bool p2p_take_over(struct world_p2p *p2p)
 {
-	return take(p2p, true);
+	return take_right(p2p, true);
 }
 
 bool p2p_is_progressing(struct world_p2p *p2p)
@@ -115,14 +115,14 @@ static bool arm_and_check(struct world *world)
 	lock_group_acquire(&p2p->lock);
 	bool arms = !p2p->progressing && p2p->progress_count > 0;
 	if (arms)
-		arm(world);
+		arm_bell(world);
 	bool ready = arms && is_ready(world);
 	lock_group_release(&p2p->lock);
 	return ready;
 }
 
-/* Wakes threads that wait for the one that makes progress, because one of them may have to take its
- * place; and that one, if it sleeps, because it may have to look again. */
+/* Wakes threads that wait for the thread that makes progress, because one of them may have to take
+ * its place; and that thread itself, if it sleeps, because it may have to look again. */
 static void wake_waiters(struct world *world)
 {
 	if (atomic_load(&world->p2p.progress_waiters) == 0)
@@ -134,12 +134,12 @@ static void wake_waiters(struct world *world)
 void p2p_recheck(struct world *world)
 {
 	/* Sequentially consistent, like the other side: either the thread that makes progress sees
-	 * this, or this thread sees it in `progress_waiters`. */
+	 * this store, or this thread sees that one in `progress_waiters`. */
 	atomic_fetch_add(&world->p2p.rechecks, 1);
 	wake_waiters(world);
 }
 
-/* When the progress thread has to look without being woken. */
+/* When the progress thread has to look although nobody wakes it. */
 static uint64_t next_check_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group)
 {
 	return p2p->self_only_until_ns < p2p->next_deadline_ns ? p2p->self_only_until_ns
@@ -168,7 +168,7 @@ void p2p_release(struct world *world, bool more)
 		p2p->progressing = false;
 		bool wakes = more && p2p->progress_count > 0;
 		if (wakes)
-			arm(world);
+			arm_bell(world);
 		bool late = sleeps_too_long(world);
 		lock_group_release(&p2p->lock);
 		wake_waiters(world);
@@ -184,11 +184,11 @@ void p2p_arm(struct world *world, bool has_work)
 {
 	struct world_p2p *p2p = &world->p2p;
 	lock_group_acquire(&p2p->lock);
-	/* If the doorbell is armed, or the progress thread has been woken since it was, that thread
-	 * looks at everything. */
+	/* If the doorbell is armed, the progress thread looks at everything, also if it has been
+	 * woken since. */
 	bool armed = p2p->armed && !has_work && p2p->urgent == (p2p->urgent_count > 0);
 	if (armed)
-		hide(world);
+		hide_words(world);
 	bool progressing = p2p->progressing, late = sleeps_too_long(world);
 	lock_group_release(&p2p->lock);
 	if (progressing)
@@ -214,8 +214,8 @@ void p2p_attend(struct world *world)
 }
 
 /* Another thread that makes progress checks deadlines, and wakes the progress thread when it stops
- * and leaves some to it. An earlier, shorter sleep is kept, because most operations complete long
- * before their deadlines. */
+ * and leaves some to that thread. An earlier, shorter sleep is kept, because most operations
+ * complete long before their deadlines. */
 uint64_t p2p_sleep_until(struct world_p2p *p2p)
 {
 	uint64_t now = clock_now_ns();
@@ -250,7 +250,7 @@ void p2p_fini(struct world *world)
 	lock_group_fini(&p2p->lock);
 }
 
-/* ---- what the watch shows for it ---- */
+/* ---- what the watch shows for the progress thread ---- */
 
 /* Identifies a set of words. */
 static uint64_t hash_words(const struct wait_word *words, int count)
@@ -265,7 +265,8 @@ static uint64_t hash_words(const struct wait_word *words, int count)
 	return hash;
 }
 
-static void show(struct world *world, const struct wait_word *words, int count) LOCK_REQUIRES(group)
+static void show_words(struct world *world, const struct wait_word *words, int count)
+	LOCK_REQUIRES(group)
 {
 	struct world_p2p *p2p = &world->p2p;
 	struct wait_call call = {.words = words, .count = count, .any = true};
@@ -283,8 +284,8 @@ static void show(struct world *world, const struct wait_word *words, int count) 
 
 /* The thread that makes progress learns in its sleep when a peer of its own operations goes, and
  * when its own group fails. If other members have gone since the last look, or another group has
- * failed, an operation with a callback, or one behind its own, may need them; so make it look for
- * those, too. */
+ * failed, an operation with a callback, or one behind its own, may need them. So this makes it look
+ * for these, too. */
 static void tell_gone(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
@@ -303,7 +304,7 @@ static void tell_gone(struct world *world)
 	p2p->gone_at_look = events;
 }
 
-/* The words that all operations wait for. False: no memory for this many. */
+/* Finds the words that all operations wait for. False: no memory for this many. */
 static bool find_words(struct world_p2p *p2p, struct wait_call *call, bool *has_work)
 	LOCK_REQUIRES(group)
 {
@@ -334,9 +335,9 @@ void p2p_show(struct world *world)
 	 * may act at any time prevents every proof. */
 	bool ready = fits && (has_work || wait_satisfied(&call));
 	if (fits && !ready) {
-		show(world, call.words, call.count);
+		show_words(world, call.words, call.count);
 	} else {
-		hide(world);
+		hide_words(world);
 		if (p2p->in_wait_table)
 			wait_thread_leave(&world->waiter);
 		p2p->in_wait_table = false;

@@ -78,20 +78,20 @@ static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
 	return 1;
 }
 
-/* The words that a wait publishes, of the thread that makes progress or of one that waits for it:
- * those of one operation, and those of others. */
+/* The words that a wait publishes, be it of the thread that makes progress or of a thread that
+ * waits for it: the words of one operation, and those of others. */
 struct shown {
-	ls_group *group; /* whose cause ends it */
+	ls_group *group; /* whose cause ends the wait */
 	uint64_t record;
 	bool has_own_limit, partial, device_busy;
 	uint64_t since_ns; /* as of struct progress_pause */
 	struct wait_word *words;
-	int count, max; /* max: of its own operations */
+	int count, max; /* max: words of the thread's own operations */
 };
 
-/* `first`: of those that are waited for. */
-static struct shown show(const struct ls_op *op, const struct ls_op *first,
-			 const struct progress_pause *pause, struct wait_word *words, int count)
+/* first: the first of the operations that the thread waits for. */
+static struct shown shown_of(const struct ls_op *op, const struct ls_op *first,
+			     const struct progress_pause *pause, struct wait_word *words, int count)
 {
 	return (struct shown){.group = op->group,
 			      .record = op->base.record,
@@ -127,7 +127,7 @@ static ls_status wait_once(const struct shown *shown, uint64_t until_ns, int *pe
 	return status;
 }
 
-/* ---- without those that are gone ---- */
+/* ---- without members that are gone ---- */
 
 static bool has_own(const struct wait_word *words, int count)
 {
@@ -137,9 +137,10 @@ static bool has_own(const struct wait_word *words, int count)
 	return false;
 }
 
-/* For a wait that shows an operation of this group. A diagnosis assumes that a rank that has left
- * the group does nothing more, but it may still act in another group. */
-static bool misleads(const ls_group *group, const struct wait_word *words, int count)
+/* Whether the words mislead a diagnosis, in a wait that shows an operation of this group: it
+ * assumes that a rank that has left the group does nothing more, but that rank may act in another
+ * group. */
+static bool would_mislead(const ls_group *group, const struct wait_word *words, int count)
 {
 	for (int i = 0; i < count; i++) {
 		const struct wait_word *word = &words[i];
@@ -186,8 +187,8 @@ static bool is_gone(ls_status status)
 
 /* ---- making progress ---- */
 
-/* Waits for the words of its operations, or until it has to check again: another thread has begun
- * or completed an operation meanwhile. */
+/* Waits for the words of the thread's operations, or until it has to check again, because another
+ * thread has begun or completed an operation meanwhile. */
 static ls_status wait_or_recheck(struct world *world, struct p2p_pass *pass,
 				 const struct progress_pause *pause, uint64_t soon_ns, int *peer)
 {
@@ -206,12 +207,12 @@ static ls_status wait_or_recheck(struct world *world, struct p2p_pass *pass,
 	int count = pass->word_count + 1;
 	count += lane_word(pass->ops, pass->count, &pass->words[count]);
 	struct shown shown =
-		show(progress_shown_for(first, pass->head), first, pause, pass->words, count);
+		shown_of(progress_shown_for(first, pass->head), first, pause, pass->words, count);
 	shown.device_busy = mailbox_device_busy(shown.group->mailbox) > 0;
 	/* The device may wait for an operation of another group, which fails unnoticed here. */
 	if (shown.device_busy && soon_ns == CLOCK_NEVER)
 		soon_ns = clock_deadline_ns(PROGRESS_SLICE_MS);
-	shown.partial = pass->partial || misleads(shown.group, pass->words, pass->word_count);
+	shown.partial = pass->partial || would_mislead(shown.group, pass->words, pass->word_count);
 	if (atomic_load(&p2p->rechecks) == pass->rechecks && !is_any_complete(pass->ops, pass->count))
 		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);
 	atomic_fetch_sub(&p2p->progress_waiters, 1);
@@ -224,7 +225,8 @@ static ls_status wait_after_pass(struct world *world, struct p2p_pass *pass,
 				 const struct progress_pause *pause,
 				 struct progress_self_only *self_only, ls_status *waited)
 {
-	/* All are of one group; the ordered send that represents some may be of another. */
+	/* All operations are of one group; the ordered send that represents some may be of
+	 * another. */
 	ls_group *group = first_of(pass->ops, pass->count)->group;
 	ls_group *other = pass->head && pass->head->group != group ? pass->head->group : NULL;
 	uint64_t soon = CLOCK_NEVER;
@@ -244,7 +246,7 @@ static ls_status wait_after_pass(struct world *world, struct p2p_pass *pass,
 	if (pass->partial) {
 		if (p2p_words_grow(&world->p2p.to_await, pass->word_count + P2P_EXTRA_WORDS))
 			return LS_OK;
-		soon = clock_deadline_ns(1); /* what is left out is looked at soon */
+		soon = clock_deadline_ns(1); /* the next pass looks at the words left out */
 		pass->word_count = pass->word_max;
 	}
 	leave_out(group, gone, self_only->slice_ns != 0, pass->words, pass->word_count);
@@ -255,7 +257,8 @@ static ls_status wait_after_pass(struct world *world, struct p2p_pass *pass,
 	return *waited == LS_INTERRUPTED ? LS_INTERRUPTED : LS_OK;
 }
 
-/* LS_OK when one of these is complete, or a thread that closes a group wants to take over. */
+/* LS_OK when one of the operations is complete, or a thread that closes a group wants to take
+ * over. */
 static ls_status make_progress(struct world *world, ls_op *const *ops, int count,
 			       const struct progress_pause *pause,
 			       struct progress_self_only *self_only, bool *more)
@@ -284,7 +287,7 @@ static ls_status make_progress(struct world *world, ls_op *const *ops, int count
 	}
 }
 
-/* ---- threads that wait for the one that makes progress ---- */
+/* ---- threads that wait for the thread that makes progress ---- */
 
 /* The words of the `own` operations, so that a diagnosis sees them. None if one of them has arrived
  * already: then the thread that makes progress is about to continue. */
@@ -300,8 +303,8 @@ static int own_words(ls_group *group, const struct mailbox_awaited *own, int own
 	return call.count;
 }
 
-/* Shows the words of the head, whose group may be another than that of the operations. That group
- * stays valid while the head is in the list, and then because it is held. False: there is no
+/* Shows the words of the head, whose group may be another than that of the operations. The head's
+ * group stays valid while the head is in the list, and then because it is held. False: there is no
  * head. */
 static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 			 const struct progress_pause *pause, struct shown *shown)
@@ -313,8 +316,8 @@ static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 		const struct mailbox_awaited own = {.op = &head->base};
 		ls_group *group = head->group;
 		int max = shown->max;
-		*shown = show(head, first, pause, shown->words,
-			      own_words(group, &own, 1, shown->words, shown->max));
+		*shown = shown_of(head, first, pause, shown->words,
+				  own_words(group, &own, 1, shown->words, shown->max));
 		shown->max = max;
 		atomic_fetch_add(&group->holders, 1);
 	}
@@ -346,8 +349,8 @@ static void fail_followed(ls_op *const *ops, int count, struct progress_self_onl
 		p2p_fail_without(ops, count, NULL, self_only); /* the next wait returns it */
 }
 
-/* Call when the group of the operations has failed, so its waits end at once. Waits until another
- * thread, which may be doing so, has ended one of the operations, or no thread makes progress. */
+/* Call when the group of the operations has failed, so that its waits end at once. Waits until
+ * another thread has ended one of the operations, or no thread makes progress. */
 static void await_end(struct world *world, ls_op *const *ops, int count)
 {
 	struct wait_word word;
@@ -370,13 +373,13 @@ static ls_status await_progress(struct world *world, ls_op *const *ops, int coun
 {
 	struct transport_area *mine = p2p_area(world);
 	struct wait_word few[P2P_FEW_WORDS + P2P_EXTRA_WORDS];
-	/* Without memory for all of them it shows none, if there are more than a few. */
+	/* Without memory for all words the thread shows none, if there are more than a few. */
 	int max = P2P_ANY_MAX + P2P_WORDS_OF_A_PEER * world->size;
 	struct wait_word *many =
 		max > P2P_FEW_WORDS ? malloc((size_t)(max + P2P_EXTRA_WORDS) * sizeof *many) : NULL;
 	struct wait_word *words = many ? many : few;
 	const struct ls_op *first = first_of(ops, count);
-	struct shown shown = show(first, first, pause, words, 0);
+	struct shown shown = shown_of(first, first, pause, words, 0);
 	int peer;
 	shown.max = many ? max : P2P_FEW_WORDS;
 	struct ranks room;
@@ -405,7 +408,8 @@ static ls_status await_progress(struct world *world, ls_op *const *ops, int coun
 	bool failed = failure_status(shown.group) != LS_OK;
 	if (has_head)
 		world_release(shown.group);
-	/* That thread checks only its own operations, and its group may be another one. */
+	/* The thread that makes progress checks only its own operations, perhaps of another
+	 * group. */
 	if (is_gone(status) || self_only->slice_ns) {
 		world_gone_now(first->group, &room);
 		fail_followed(ops, count, self_only);

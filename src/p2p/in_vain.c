@@ -28,7 +28,7 @@ bool p2p_poll_gone(const struct ls_op *op)
 	if (!part)
 		return false;
 	ls_status status = progress_op_fail_gone(part, gone, peer);
-	(void)status; /* the group ends with it */
+	(void)status; /* the operations of the group end with this status */
 	return true;
 }
 
@@ -41,7 +41,7 @@ ls_status p2p_probe_gone(ls_group *group, const struct op_call *call, const stru
 	if (!is_lost(&op, gone, &peer))
 		return LS_PENDING;
 	op.base.seq = 0;
-	progress_op_open(&op, options, site);
+	progress_op_record(&op, options, site);
 	ls_status status = progress_op_fail_gone(&op, gone, peer);
 	trace_end(&group->world->trace, op.base.record, status);
 	return status;
@@ -73,7 +73,7 @@ void p2p_fail_gone(ls_group *group)
 	if (!op)
 		return;
 	ls_status status = progress_op_fail_gone(op, gone, peer);
-	(void)status; /* the caller's own call learns it */
+	(void)status; /* the caller's own call returns it */
 	progress_op_unref(op);
 	/* If no thread makes progress, a call that asks for one of the operations ends it. */
 	p2p_recheck(group->world);
@@ -81,8 +81,8 @@ void p2p_fail_gone(ls_group *group)
 
 /* ---- operations that a thread waits for ---- */
 
-/* What it needs of the members that are gone from its own group; other operations may belong to
- * another group. */
+/* What one operation needs of the members that are gone from its group. Other operations may belong
+ * to another group. */
 static enum mailbox_need need_alone(const struct ls_op *op, int *peer)
 {
 	struct ranks room;
@@ -157,6 +157,6 @@ bool p2p_fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 	if (need == MAILBOX_NEEDS_SELF && progress_self_only_goes_on(which, gone, self_only))
 		return false;
 	ls_status status = progress_op_fail_gone(which, gone, peer);
-	(void)status; /* the next pass ends everything of the group with it */
+	(void)status; /* the next pass ends all operations of the group with this status */
 	return true;
 }

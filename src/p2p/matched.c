@@ -7,7 +7,7 @@
 #include "progress/warn.h"
 #include "p2p.h"
 
-void p2p_fill(struct ls_message *out, const struct mail_message *matched)
+void p2p_fill_message(struct ls_message *out, const struct mail_message *matched)
 {
 	struct ls_message all = {.size = out->size,
 				 .source = matched->source,
@@ -20,7 +20,7 @@ void p2p_fill(struct ls_message *out, const struct mail_message *matched)
 void p2p_deliver(const struct ls_op *op)
 {
 	if (op->message)
-		p2p_fill(op->message, &op->base.p2p.message);
+		p2p_fill_message(op->message, &op->base.p2p.message);
 	if (!op->block)
 		return;
 	const struct buffer *block = &op->base.call.recv;
@@ -29,7 +29,7 @@ void p2p_deliver(const struct ls_op *op)
 		races_allocated(op->group->world->races, block->address, block->bytes);
 }
 
-void p2p_warn(ls_group *group, int tag, uint64_t index, const void *site)
+void p2p_warn_crossed(ls_group *group, int tag, uint64_t index, const void *site)
 {
 	char where[TRACE_LABEL_BYTES];
 	struct ranks ranks = {{0}};

@@ -3,7 +3,7 @@
  * progress at once. One thread at a time makes the progress that this rank has to make on all of
  * them:
  *
- *   - a thread that waits for one of them makes progress on all until that one is complete;
+ *   - a thread that waits for an operation makes progress on all until its own is complete;
  *   - else the rank's progress thread. It sleeps until a peer wakes it (base/wait.h: wait_arm).
  *     Only these need it: receives, because a long message holds up its sender; sends without a
  *     free slot, or that wait for earlier sends; operations with a callback, or on a stream. So a
@@ -36,11 +36,11 @@ void p2p_await_complete(const struct ls_op *op);
 void p2p_await_begun(const struct ls_op *op);
 /* How many operations of a group are not complete. */
 long p2p_pending(ls_group *group);
-/* The first of these, with a reference; NULL: none. */
+/* The first operation that is not complete, with a reference; NULL: none. */
 struct ls_op *p2p_first(ls_group *group);
-/* The first on a stream, with a reference; NULL: none. */
+/* The first operation on a stream, with a reference; NULL: none. */
 struct ls_op *p2p_first_on_stream(ls_group *group);
-/* The first on a stream whose message has been copied out, by this rank or by the peer; with a
+/* The first operation on a stream whose message this rank or the peer has copied out; with a
  * reference. NULL: none. */
 struct ls_op *p2p_first_delivered(ls_group *group);
 /* Ends all operations of a group. Call before it is closed; it has failed if operations are
@@ -53,10 +53,10 @@ void p2p_close(ls_group *group);
 void p2p_deliver(const struct ls_op *op);
 
 /* Writes the envelope of the matched message for the caller. */
-void p2p_fill(struct ls_message *out, const struct mail_message *matched);
+void p2p_fill_message(struct ls_message *out, const struct mail_message *matched);
 /* Warns, once for each call site, that these members each sent before they received, which worked
  * only because the messages were short. */
-void p2p_warn(ls_group *group, int tag, uint64_t record, const void *site);
+void p2p_warn_crossed(ls_group *group, int tag, uint64_t record, const void *site);
 
 /* ---- short.c ---- */
 
@@ -69,20 +69,20 @@ struct p2p_short {
 	struct ls_message *message; /* of a receive: to be filled in; NULL: none */
 };
 
-/* Fills the two handles. */
+/* Fills the two shared handles of the group. */
 void p2p_short_init(ls_group *group);
-/* True: it is complete, with LS_OK, and recorded. False: nothing was done. */
+/* True: the message is complete, with LS_OK, and recorded. False: nothing was done. */
 bool p2p_short_send(const struct p2p_short *message);
 bool p2p_short_receive(const struct p2p_short *message);
-/* A blocking receive whose record has begun: true if its message arrived soon; then it is complete
- * and recorded. */
+/* A blocking receive whose record has begun. True: its message arrived soon, and the receive is
+ * complete and recorded. */
 bool p2p_short_await(const struct p2p_short *message, uint64_t index);
 
 /* ---- pending.c, for the thread that makes progress ---- */
 
-/* Ends all operations of a group that has failed. For that thread. */
+/* Ends all operations of a group that has failed. */
 void p2p_end_all(ls_group *group);
-/* Setting P2P=serial: begins the next send; true if there was one. For that thread. */
+/* Setting P2P=serial: begins the next send; true if there was one. */
 bool p2p_begin_next(struct world *world);
 /* Cancels a send that has not begun; false if it has begun or is complete. */
 bool p2p_cancel(struct ls_op *op);
@@ -101,11 +101,11 @@ bool p2p_pass(struct world *world);
 enum {
 	P2P_ANY_MAX = 64,    /* handles of one wait */
 	P2P_EXTRA_WORDS = 2, /* one for a recheck, one for collectives */
-	/* Words of the operations of one wait. An operation has one, or one for each source, or
-	 * that for room to a peer; a batch has up to three for each peer. Several batches may have
-	 * more, which are not shown. */
+	/* Words of the operations of one wait. An operation has one word, or one for each source,
+	 * or the word for room at a peer; a batch has up to three for each peer. Several batches
+	 * may have more, which are not shown. */
 	P2P_WORDS_OF_A_PEER = 3,
-	/* these are on the stack of a thread that waits */
+	/* The words on the stack of a thread that waits. */
 	P2P_FEW_WORDS = P2P_ANY_MAX + P2P_WORDS_OF_A_PEER * RANKS_HOST_MAX,
 };
 
@@ -122,12 +122,13 @@ void p2p_words_of(const ls_group *group, struct wait_word *words, int count);
 struct p2p_pass {
 	ls_op *const *ops;
 	int count;
-	/* Setting P2P=serial: the send that has begun, with a reference. All others wait for it, so
-	 * it represents them in each wait. NULL: there is none, or it is just being begun. */
+	/* Setting P2P=serial: the send that has begun, with a reference. All other sends wait for
+	 * it, so it represents them in each wait. NULL: there is none, or a thread just begins
+	 * it. */
 	struct ls_op *head;
 	struct wait_word *words;  /* [word_max + P2P_EXTRA_WORDS] */
 	int word_max, word_count; /* word_count > word_max: some were left out */
-	bool partial;             /* there was no memory for them */
+	bool partial;             /* there was no memory for all words */
 	bool more;
 	uint64_t rechecks; /* world_p2p.rechecks before the thread looked for work */
 };
@@ -139,15 +140,15 @@ void p2p_progress_pass(struct world *world, struct p2p_pass *pass);
 int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct mailbox_awaited *own);
 /* The head, with a reference that the caller drops. */
 struct ls_op *p2p_head(struct world_p2p *p2p);
-/* Whether the end of an operation may wake a thread that is not in a wait for it: by its callback,
- * or in its stream. */
+/* Whether the end of an operation may wake a thread that does not wait for it in Lockstep: by its
+ * callback, or in its stream. */
 static inline bool p2p_wakes(const struct ls_op *op)
 {
 	return op->callback || op->on_stream;
 }
 /* Under the list's lock: an operation that wakes a thread, and can never complete without the
- * members `gone`; *peer as in progress_op_need; NULL: none. *again: some operation may become such
- * a one, so the progress thread checks again. */
+ * members `gone`; *peer as in progress_op_need; NULL: none. *again: an operation may need them
+ * later, so the progress thread checks again. */
 struct ls_op *p2p_needing(ls_group *group, const struct ranks *gone, int *peer, bool *again)
 	LOCK_REQUIRES(group);
 
@@ -164,8 +165,8 @@ ls_status p2p_probe_gone(ls_group *group, const struct op_call *call, const stru
 /* For public calls: fails the group if one of its nonblocking sends can never be received. */
 void p2p_fail_gone(ls_group *group);
 
-/* For a thread that waits for one of these operations, which are not over; head: p2p_pass.head.
- * True: without those that are gone they never will be, and a group has failed. */
+/* For a thread that waits for one of these operations, none of which is complete. head:
+ * p2p_pass.head. True: without the gone members none can complete, and a group has failed. */
 bool p2p_fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 		      struct progress_self_only *self_only);
 
@@ -174,13 +175,13 @@ bool p2p_fail_without(ls_op *const *ops, int count, const struct ls_op *head,
 /* Blocks until one of `count` operations is complete, or until the pause: LS_PENDING; or
  * LS_INTERRUPTED. */
 ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_pause *pause);
-/* The first collective among them to end, because collectives of a group end in the order of their
- * numbers. NULL: there is none. */
+/* The collective among the operations that ends first: collectives of a group end in the order of
+ * their numbers. NULL: there is none. */
 struct ls_op *p2p_first_collective(struct ls_op *const *ops, int count);
 
 /* The area with the word `p2p_wakeups`. */
 struct transport_area *p2p_area(const struct world *world);
-/* Fills *out so that it waits until that word reaches `value`. */
+/* Fills *out to wait until the word `p2p_wakeups` reaches `value`. */
 void p2p_wakeups_word(const struct world *world, uint64_t value, struct wait_word *out);
 
 /* ---- arm.c ---- */
@@ -190,7 +191,7 @@ void p2p_init(struct world *world);
 void p2p_fini(struct world *world);
 
 /* For the watch, when a wait lasts long: publishes in the wait table what would wake the progress
- * thread, or removes it again. */
+ * thread, or removes what it has published. */
 void p2p_show(struct world *world);
 
 /* ---- arm.c; under the right to make progress, or with the list's lock as said ---- */
@@ -214,8 +215,8 @@ void p2p_release(struct world *world, bool more);
 /* Makes the thread that makes progress look again at new operations, at deadlines and at causes,
  * even if it sleeps. */
 void p2p_recheck(struct world *world);
-/* Call for a new operation: arms the doorbell, if no thread makes progress and it is not armed
- * already. has_work: the operation can make progress, or complete, at once. */
+/* Call for a new operation: arms the doorbell, if no thread makes progress and the doorbell is not
+ * armed already. has_work: the operation can make progress, or complete, at once. */
 void p2p_arm(struct world *world, bool has_work);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Makes progress on all sends and receives that outlive their call, and finds the words that the
- * thread that does so has to wait for. */
+ * One pass of progress over all sends and receives that outlive their call. Finds the words that
+ * the thread that makes progress has to wait for. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -61,9 +61,9 @@ int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct mail
 	return count;
 }
 
-/* Fails the group for an operation that no thread waits for, and that needs a peer that is gone, if
- * a thread may wait for its callback or stream. A thread that waits for an operation finds that out
- * by itself; until then the operation may be cancelled. */
+/* Only operations with a callback or on a stream: a thread may wait for these outside Lockstep. A
+ * thread that waits for an operation finds out by itself that it needs a peer that is gone; until
+ * then the operation may be cancelled. */
 struct ls_op *p2p_needing(ls_group *group, const struct ranks *gone, int *peer, bool *again)
 {
 	struct world_p2p *p2p = &group->world->p2p;
@@ -104,7 +104,7 @@ static void fail_needing(ls_group *group)
 	}
 	if (!progress_op_is_complete(needing)) {
 		ls_status status = progress_op_fail_gone(needing, gone, peer);
-		(void)status; /* everything of the group ends with it */
+		(void)status; /* all operations of the group end with this status */
 	}
 	progress_op_unref(needing);
 }
@@ -130,7 +130,7 @@ static void pass_group(struct p2p_pass *pass, ls_group *group)
 	pass->more |= mailbox_device_busy(group->mailbox) > device_busy;
 }
 
-/* Whether its caller is about to begin it, and so still writes to it. */
+/* Whether the operation's caller is about to begin it, and so still writes to it. */
 static bool is_being_begun(const struct ls_op *op)
 {
 	return op->claimed && !atomic_load_explicit(&op->begun, memory_order_acquire);
@@ -162,7 +162,7 @@ static void check_deadlines(struct world *world)
 	if (!late)
 		return;
 	ls_status status = progress_op_fail(late, LS_TIMED_OUT, -1, NULL);
-	(void)status; /* as above */
+	(void)status; /* as in fail_needing */
 	p2p_end_all(late->group);
 	progress_op_unref(late);
 }
@@ -204,8 +204,8 @@ void p2p_poll(const struct ls_op *op)
 {
 	struct world *world = op->group->world;
 	if (!p2p_take(&world->p2p)) {
-		/* Its group may have failed in a call of this thread, of which the one that makes
-		 * progress does not know. */
+		/* The group may have failed in a call of this thread, of which the thread that
+		 * makes progress does not know. */
 		if (!progress_op_is_complete(op) &&
 		    (p2p_poll_gone(op) || failure_status(op->group) != LS_OK))
 			p2p_recheck(world);

@@ -46,9 +46,9 @@ static bool is_behind(const struct ls_op *op) LOCK_REQUIRES(group)
 	return other != NULL;
 }
 
-/* True: the caller begins it. With P2P=serial only the first send has begun, or is about to; the
- * others are begun by p2p_begin_next. */
-static bool add(struct world_p2p *p2p, struct ls_op *op)
+/* True: the caller begins the operation. With P2P=serial only the first send has begun, or is about
+ * to; p2p_begin_next begins the others. */
+static bool add_to_list(struct world_p2p *p2p, struct ls_op *op)
 {
 	count_in(op);
 	lock_group_acquire(&p2p->lock);
@@ -72,7 +72,7 @@ static bool add(struct world_p2p *p2p, struct ls_op *op)
 	return begins;
 }
 
-static void take_out(struct world_p2p *p2p, struct ls_op *op)
+static void remove_from_list(struct world_p2p *p2p, struct ls_op *op)
 {
 	lock_group_acquire(&p2p->lock);
 	if (op->before)
@@ -104,9 +104,9 @@ static struct ls_op *next_to_begin(struct world_p2p *p2p) LOCK_REQUIRES(group)
 	return op;
 }
 
-/* Returns the group's first operation that no thread has claimed, or with NULL the next one to
- * begin, with a reference. The caller has claimed it, and begins or ends it. */
-static struct ls_op *claim(struct world_p2p *p2p, const ls_group *group)
+/* Returns the group's first operation that no thread has claimed; group NULL: the next one to
+ * begin. It has a reference. The caller has claimed the operation, and begins or ends it. */
+static struct ls_op *claim_next(struct world_p2p *p2p, const ls_group *group)
 {
 	lock_group_acquire(&p2p->lock);
 	struct ls_op *op = group ? p2p->first : next_to_begin(p2p);
@@ -125,7 +125,7 @@ bool p2p_can_begin(struct world_p2p *p2p)
 	return p2p->serial && next_to_begin(p2p) != NULL;
 }
 
-/* A queued send can continue when a slot is freed, which any wait_wake may announce; so each one
+/* A queued send can continue when a slot is freed. Any wait_wake may announce that, so each of them
  * has to wake the progress thread. */
 static void want_urgent(struct world_p2p *p2p, struct ls_op *op)
 {
@@ -193,8 +193,8 @@ struct ls_op *p2p_first_on_stream(ls_group *group)
 	return op;
 }
 
-/* Whether the message has been copied out: a receive's to its stream; a send's to its peer, so that
- * this rank only has to see it. */
+/* Whether the message has been copied out: that of a receive to its stream; that of a send to its
+ * peer, so that this rank only has to see it. */
 static bool is_delivered(const struct ls_op *op)
 {
 	struct ranks all = ranks_below(op->group->size);
@@ -218,12 +218,12 @@ struct ls_op *p2p_first_delivered(ls_group *group)
 	return op;
 }
 
-/* ---- the end of one ---- */
+/* ---- the end of an operation ---- */
 
-static void finish(struct ls_op *op, ls_status status)
+static void finish_op(struct ls_op *op, ls_status status)
 {
 	struct world *world = op->group->world;
-	take_out(&world->p2p, op);
+	remove_from_list(&world->p2p, op);
 	if (status == LS_OK)
 		p2p_deliver(op);
 	struct ls_op *batch = op->batch;
@@ -244,14 +244,14 @@ static void finish(struct ls_op *op, ls_status status)
 	wait_wake(world->waiter.bell);
 }
 
-/* While a device works on an operation it stays in the engine's list. */
+/* Settles one operation. While a device works on it, it stays in the mailbox' list. */
 static void end_one(struct ls_op *op, ls_status reason, bool waits)
 {
 	ls_status status = progress_op_settle(op, reason, -1, waits);
 	if (status == LS_PENDING)
 		mailbox_await_device(op->group->mailbox, &op->base);
 	else
-		finish(op, status);
+		finish_op(op, status);
 }
 
 void p2p_collect(ls_group *group)
@@ -272,8 +272,8 @@ static void end_all(ls_group *group, bool waits)
 		progress_stream_resume_failed(group->world);
 	while ((base = mailbox_remove(group->mailbox, waits)))
 		end_one(op_of(base), LS_ABORTED, waits);
-	while (p2p->serial && (op = claim(p2p, group))) {
-		finish(op, progress_op_settle(op, LS_ABORTED, -1, true));
+	while (p2p->serial && (op = claim_next(p2p, group))) {
+		finish_op(op, progress_op_settle(op, LS_ABORTED, -1, true));
 		progress_op_unref(op);
 	}
 }
@@ -285,7 +285,7 @@ void p2p_end_all(ls_group *group)
 
 /* ---- the beginning ---- */
 
-static ls_status begin(struct ls_op *op)
+static ls_status begin_op(struct ls_op *op)
 {
 	struct mailbox *mailbox = op->group->mailbox;
 	struct op_workspace workspace;
@@ -318,10 +318,10 @@ ls_status p2p_start(struct ls_op *op)
 	add_group(group);
 	progress_op_ref(op);
 	ls_status status = LS_OK;
-	if (add(p2p, op)) {
-		status = begin(op);
+	if (add_to_list(p2p, op)) {
+		status = begin_op(op);
 		if (status != LS_OK) {
-			take_out(p2p, op);
+			remove_from_list(p2p, op);
 			count_out(group->trace_entry, p2p_wakes(op), op->has_own_limit);
 		} else {
 			p2p_collect(group);
@@ -332,8 +332,7 @@ ls_status p2p_start(struct ls_op *op)
 	} else if (!op->ordered) {
 		want_urgent(p2p, op);
 	}
-	/* An armed progress thread is not woken by what has happened before, so such news count as
-	 * work. */
+	/* What has happened before does not wake an armed progress thread, so it counts as work. */
 	bool ends = failure_status(group) != LS_OK || (p2p_wakes(op) && world_any_gone(group));
 	progress_op_unref(op);
 	if (p2p_pending(group) > 0 || p2p->serial)
@@ -343,12 +342,12 @@ ls_status p2p_start(struct ls_op *op)
 
 bool p2p_begin_next(struct world *world)
 {
-	struct ls_op *op = claim(&world->p2p, NULL);
+	struct ls_op *op = claim_next(&world->p2p, NULL);
 	if (!op)
 		return false;
-	ls_status status = begin(op);
+	ls_status status = begin_op(op);
 	if (status != LS_OK)
-		finish(op, progress_op_settle(op, status, -1, true));
+		finish_op(op, progress_op_settle(op, status, -1, true));
 	progress_op_unref(op);
 	return true;
 }
@@ -366,7 +365,7 @@ bool p2p_cancel(struct ls_op *op)
 	if (!mine)
 		return false;
 	op->base.status = LS_CANCELLED;
-	finish(op, progress_op_settle(op, LS_OK, -1, true));
+	finish_op(op, progress_op_settle(op, LS_OK, -1, true));
 	return true;
 }
 
@@ -397,8 +396,8 @@ void p2p_await_complete(const struct ls_op *op)
 		await_completion(op->group->world, &op->group->quiet, op);
 }
 
-/* Setting P2P=serial: whether another thread has claimed it, and has not handed it to a peer
- * yet. */
+/* Setting P2P=serial: whether another thread has claimed the operation, and has not handed it to a
+ * peer yet. */
 static bool is_being_begun(const struct ls_op *op)
 {
 	struct world_p2p *p2p = &op->group->world->p2p;
@@ -416,8 +415,9 @@ void p2p_await_begun(const struct ls_op *op)
 		await_completion(op->group->world, &op->group->quiet, op);
 }
 
-/* The thread that makes progress is inside a call on another group, or is the progress thread. It
- * may be waiting for something that only the caller does later. */
+/* Takes the right to make progress from the thread that has it, which is inside a call on another
+ * group, or is the progress thread. That thread may wait for something that only the caller does
+ * later. */
 static void take_over(struct world *world, struct waiter *quiet)
 {
 	struct world_p2p *p2p = &world->p2p;

@@ -6,7 +6,7 @@
 
 enum { POLLS = 8 };
 
-static void init(ls_group *group, struct ls_op *op, enum trace_kind kind)
+static void init_handle(ls_group *group, struct ls_op *op, enum trace_kind kind)
 {
 	*op = (struct ls_op){.group = group, .shared = true};
 	op->base.call.kind = kind;
@@ -18,12 +18,12 @@ static void init(ls_group *group, struct ls_op *op, enum trace_kind kind)
 
 void p2p_short_init(ls_group *group)
 {
-	init(group, &group->short_send, TRACE_SEND);
-	init(group, &group->short_recv, TRACE_RECV);
+	init_handle(group, &group->short_send, TRACE_SEND);
+	init_handle(group, &group->short_recv, TRACE_RECV);
 }
 
-static void record(const struct p2p_short *message, uint64_t index, enum trace_kind kind,
-		   uint64_t number, int tag)
+static void record_message(const struct p2p_short *message, uint64_t index, enum trace_kind kind,
+			   uint64_t number, int tag)
 {
 	ls_group *group = message->group;
 	struct trace *trace = &group->world->trace;
@@ -63,20 +63,20 @@ bool p2p_short_send(const struct p2p_short *message)
 	uint64_t index = trace_reserve(&group->world->trace);
 	if (!mailbox_send_short(group->mailbox, &message->call, index, &sent))
 		return false;
-	record(message, index, TRACE_SEND, sent.number, message->call.tag);
+	record_message(message, index, TRACE_SEND, sent.number, message->call.tag);
 	if (__builtin_expect(sent.receiver_lags, 0))
 		wait_hold_back(&group->waiter);
 	return true;
 }
 
-static void tell(const struct p2p_short *message, const struct mailbox_short_received *received,
-		 uint64_t index)
+static void tell_caller(const struct p2p_short *message,
+			const struct mailbox_short_received *received, uint64_t index)
 {
 	const struct mail_message *matched = &received->message;
 	if (message->message)
-		p2p_fill(message->message, matched);
+		p2p_fill_message(message->message, matched);
 	if (received->crossed)
-		p2p_warn(message->group, matched->envelope.tag, index, message->site);
+		p2p_warn_crossed(message->group, matched->envelope.tag, index, message->site);
 }
 
 bool p2p_short_receive(const struct p2p_short *message)
@@ -86,8 +86,8 @@ bool p2p_short_receive(const struct p2p_short *message)
 	if (!mailbox_receive_short(group->mailbox, &message->call, true, &received, NULL))
 		return false;
 	uint64_t index = trace_reserve(&group->world->trace);
-	record(message, index, TRACE_RECV, received.number, received.message.envelope.tag);
-	tell(message, &received, index);
+	record_message(message, index, TRACE_RECV, received.number, received.message.envelope.tag);
+	tell_caller(message, &received, index);
 	return true;
 }
 
@@ -112,6 +112,6 @@ bool p2p_short_await(const struct p2p_short *message, uint64_t index)
 	if (message->call.tag != matched->envelope.tag)
 		trace_matched(&group->world->trace, index, matched->source, matched->envelope.tag);
 	trace_end(&group->world->trace, index, LS_OK);
-	tell(message, &received, index);
+	tell_caller(message, &received, index);
 	return true;
 }

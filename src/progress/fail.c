@@ -7,9 +7,9 @@
 #include "failure/failure.h"
 #include "progress.h"
 
-/* Adds what the operation itself has found, if that is why it failed: other counts, or the message
- * that a receive has matched, which is known even if its sender's record is gone. For any other
- * reason another thread may be advancing it, and write these fields. */
+/* Adds what the operation itself has found, if it failed for that reason: other counts, or the
+ * message that a receive has matched, which is known even if its sender's record is gone. For any
+ * other reason another thread may be advancing the operation, and write these fields. */
 static void add_found(const struct ls_op *op, struct diagnose_hint *hint)
 {
 	const struct mail_envelope *envelope = &op->base.p2p.message.envelope;
@@ -57,8 +57,8 @@ ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int world_p
 	add_found(op, &hint);
 	add_difference(op, &hint);
 	ls_status cause = failure_raise(op->group, &hint, op_is_collective(op->base.call.kind));
-	/* No cause counts if the words of this group are another's by now. The operation has failed
-	 * all the same. */
+	/* There is no cause if the words of this group are another's by now. The operation has
+	 * failed all the same. */
 	if (cause != LS_OK)
 		return cause;
 	return ls_status_scope(reason) == LS_SCOPE_GROUP ? reason : LS_ABORTED;

@@ -14,11 +14,11 @@ struct inline_state {
 	uint64_t record, history; /* valid once the entry is published */
 };
 
-/* The operation that the call becomes on the general path. One that may outlive the call comes from
- * the pool, and needs the progress thread. Without either the call blocks until the operation is
- * complete, because its entry cannot be revoked. */
-static struct ls_op *operation(ls_group *group, const struct op_call *call,
-			       const struct ls_op_options *options, struct ls_op *own)
+/* The operation that the call becomes on the general path. An operation that may outlive the call
+ * comes from the pool, and needs the progress thread. Without either the call blocks until the
+ * operation is complete, because its entry cannot be revoked. */
+static struct ls_op *operation_for(ls_group *group, const struct op_call *call,
+				   const struct ls_op_options *options, struct ls_op *own)
 {
 	struct ls_op *op = options->op ? progress_op_new(group, true) : NULL;
 	if (op && progress_thread_start(group->world) == LS_OK) {
@@ -38,10 +38,10 @@ __attribute__((noinline)) static ls_status continue_general(ls_group *group,
 							    const struct inline_state *state,
 							    const void *site)
 {
-	struct ls_op own, *op = operation(group, call, options, &own);
+	struct ls_op own, *op = operation_for(group, call, options, &own);
 	op->base.seq = state->seq;
 	if (!state->published) {
-		progress_op_open(op, options, site);
+		progress_op_record(op, options, site);
 	} else {
 		progress_op_limit(op, options);
 		op->base.record = state->record;
@@ -60,9 +60,9 @@ __attribute__((noinline)) static ls_status continue_general(ls_group *group,
 	return status;
 }
 
-static uint64_t record(ls_group *group, const struct op_call *call,
-		       const struct engine_inline_plan *plan, uint64_t seq, const char *label,
-		       const void *site)
+static uint64_t record_call(ls_group *group, const struct op_call *call,
+			    const struct engine_inline_plan *plan, uint64_t seq, const char *label,
+			    const void *site)
 {
 	struct trace_begin begin = progress_record(group, call, seq, label, site);
 	begin.algorithm = plan->algorithm;
@@ -84,7 +84,7 @@ bool progress_inline_call(ls_group *group, const struct op_call *call,
 	}
 	state.history = engine_inline_publish(engine, plan, call->send.address, state.seq);
 	state.published = true;
-	state.record = record(group, call, plan, state.seq, options->label, site);
+	state.record = record_call(group, call, plan, state.seq, options->label, site);
 	atomic_store_explicit(&group->trace_entry->entered, state.seq, memory_order_release);
 	engine_inline_prefetch(engine, plan);
 	if (!engine_inline_await(engine, plan, &group->waiter, state.seq, state.history)) {

@@ -27,8 +27,8 @@ void progress_lane_fini(ls_group *group)
 /* How long a thread that makes progress for other callers spins. Peers are often moments behind;
  * without spinning every fragment of a large payload costs a wake-up of 10 to 40 us (make
  * bench-torch: the excess of a DDP step is a fifth less). But unless there are two cores for each
- * rank, it spins no longer than a wake-up costs, so that it takes little time from the computing
- * thread. */
+ * rank, the thread spins no longer than a wake-up costs, so that it takes little time from the
+ * computing thread. */
 static uint32_t helper_spin(const ls_group *group)
 {
 	const struct world *world = group->world;
@@ -80,9 +80,9 @@ struct ls_op *progress_lane_first(ls_group *group)
 
 /* ---- nobody makes progress any more ---- */
 
-/* Wakes threads that wait for the one that made progress, so that one of them takes its place.
- * Sequentially consistent, as their side is: either such a thread sees that no thread makes
- * progress, or this one sees that it waits. */
+/* Wakes threads that wait for the thread that made progress, so that one of them takes its place.
+ * Sequentially consistent, as their side is: either a waiting thread sees that no thread makes
+ * progress, or this thread sees that it waits. */
 static void wake_waiters(ls_group *group)
 {
 	if (atomic_load(&group->lane.progress_waiters) == 0)
@@ -125,7 +125,7 @@ void progress_lane_enqueue(struct ls_op *op, const struct ls_op_options *options
 	op->base.seq = progress_lane_number(lane, state);
 	op->next = NULL;
 	/* All fields are set before another thread can find it. */
-	progress_op_open(op, options, site);
+	progress_op_record(op, options, site);
 	op->deadline_ns = clock_deadline_ns(op->timeout_ms);
 	op->caller = pthread_self();
 	op->waited_ns = op->waited_word = 0;
@@ -144,9 +144,10 @@ static bool read_status(const struct ls_op *op, ls_status *status)
 	return complete != 0;
 }
 
-/* The calling thread becomes the one that makes progress if there is none and something is queued.
- * only: if this operation is the next one; NULL: any. until: not if this operation is complete,
- * because the calling thread would then run later ones, and wait for them. */
+/* True: the calling thread makes progress from now on, because operations are queued and no other
+ * thread makes progress. only: this operation must be the next one; NULL: any. until: this
+ * operation must not be complete, because the calling thread would then run later ones, and wait
+ * for them. */
 static bool begin_progress(struct world_lane *lane, const struct ls_op *only,
 			   const struct ls_op *until)
 {
@@ -163,7 +164,7 @@ static bool begin_progress(struct world_lane *lane, const struct ls_op *only,
 	return mine;
 }
 
-static struct ls_op *first(struct world_lane *lane)
+static struct ls_op *first_queued(struct world_lane *lane)
 {
 	lock_group_acquire(&lane->lock);
 	struct ls_op *op = lane->head;
@@ -180,9 +181,9 @@ static void drop_first(struct world_lane *lane)
 	lock_group_release(&lane->lock);
 }
 
-/* After one operation. The thread gives up the lane in the same section in which the count of
- * operations under way falls: with count 0 the next blocking call may take the lane, and no thread
- * may make progress beside it. */
+/* Call after one operation. The thread gives up the lane in the same section of the lock in which
+ * the count of operations under way falls: with count 0 the next blocking call may take the lane,
+ * and no thread may make progress beside it. */
 static bool finish_one(struct world_lane *lane, bool wanted, bool *more)
 {
 	lock_group_acquire(&lane->lock);
@@ -223,8 +224,9 @@ static void leave_unattended(struct world_lane *lane, struct ls_op *op)
 	lock_group_release(&lane->lock);
 }
 
-/* Runs queued operations until `until` is complete, or until the pause. begin_progress was true;
- * this function ends what it began. True: there is more to do. Model: test/model/lane.pml. */
+/* Call after begin_progress was true. Runs queued operations until `until` is complete, or until
+ * the pause, and then stops making progress. True: there is more to do. Model:
+ * test/model/lane.pml. */
 static bool make_progress(ls_group *group, const struct ls_op *until, struct waiter *waiter,
 			  const struct progress_pause *pause)
 {
@@ -232,7 +234,7 @@ static bool make_progress(ls_group *group, const struct ls_op *until, struct wai
 	bool progressing = true, more = true;
 	while (progressing) {
 		ls_status status;
-		struct ls_op *op = first(lane);
+		struct ls_op *op = first_queued(lane);
 		if (!progress_op_run(op, &lane->workspace, waiter, pause, &status)) {
 			if (pause->checks_only && progress_thread_is_me(group->world))
 				leave_unattended(lane, op);
@@ -410,13 +412,13 @@ static ls_status await_in_time(struct ls_op *op)
 	while (status == LS_PENDING && clock_now_ns() < op->deadline_ns); /* a signal handler ran */
 	if (status != LS_PENDING)
 		return status;
-	/* Its time limit has passed. It may have begun meanwhile: the thread that makes progress on
-	 * it says the same then, and the first of both counts. */
+	/* The time limit has passed. The operation may have begun meanwhile: then the thread that
+	 * makes progress on it reports the same, and the first report counts. */
 	status = progress_op_fail(op, LS_TIMED_OUT, -1, NULL);
 	return await_failed(op, &progress_no_pause);
 }
 
-/* The caller had the lane, and has run the operation until it was complete, or until the
+/* Call after the caller had the lane, and has run the operation until it was complete, or until the
  * pause. */
 static ls_status leave_lane(struct ls_op *op, bool complete, ls_status status)
 {
@@ -455,7 +457,7 @@ ls_status progress_lane_run_blocking(struct ls_op *op, const struct ls_op_option
 	ls_status status;
 	if (!progress_lane_take(&group->lane, &op->base.seq))
 		return queue_and_await(op, options, site, pause);
-	progress_op_open(op, options, site);
+	progress_op_record(op, options, site);
 	bool complete = progress_op_run(op, &group->lane.workspace, &group->waiter, pause, &status);
 	return leave_lane(op, complete, status);
 }
@@ -488,5 +490,5 @@ void progress_lane_close(ls_group *group)
 		(void)status; /* the loop checks again in any case */
 	}
 	if (atomic_load(&group->is_attended))
-		progress_thread_wake(group); /* it gives up the lane */
+		progress_thread_wake(group); /* that thread gives up the lane */
 }

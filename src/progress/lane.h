@@ -13,7 +13,7 @@ void progress_lane_begin(ls_group *group);
 /* Call when the group is closed, and has failed if collectives are queued: ends them, and returns
  * when no thread makes progress on them. */
 void progress_lane_close(ls_group *group);
-/* The 64-bit number after the 40-bit one in `state`. Another thread may have taken later ones
+/* The 64-bit number after the 40-bit number in `state`. Another thread may have taken later numbers
  * since. */
 static inline uint64_t progress_lane_number(struct world_lane *lane, uint64_t state)
 {
@@ -39,8 +39,8 @@ static inline bool progress_lane_take(struct world_lane *lane, uint64_t *seq)
 	*seq = progress_lane_number(lane, state);
 	return true;
 }
-/* Call when others have queued meanwhile: wakes a thread that waits for them, or the progress
- * thread. */
+/* Call when other operations were queued meanwhile: wakes a thread that waits for them, or the
+ * progress thread. */
 void progress_lane_release_to_others(ls_group *group);
 static inline void progress_lane_release(ls_group *group)
 {
@@ -60,8 +60,8 @@ ls_status progress_lane_run_blocking(struct ls_op *op, const struct ls_op_option
  * thread must exist. `wake`: wakes it if it is needed. */
 void progress_lane_start(struct ls_op *op, const struct ls_op_options *options, const void *site,
 			 bool wake);
-/* Only gives it its number, its record and its place in the queue. The caller wakes the progress
- * thread afterwards. */
+/* Only gives the operation its number, its record and its place in the queue. The caller wakes the
+ * progress thread afterwards. */
 void progress_lane_enqueue(struct ls_op *op, const struct ls_op_options *options, const void *site);
 /* Blocks until op is complete, or until the pause or a signal that ends nothing: LS_PENDING. Makes
  * progress on the lane if no other thread does. */
@@ -70,15 +70,15 @@ ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pau
  * does. True: the first operation waits, and the lane has published for which words; or this thread
  * is no longer the progress thread (progress_thread_replace). */
 bool progress_lane_attend(ls_group *group);
-/* For the same thread: whether that wait is published and would not end yet. */
+/* For the progress thread: whether the lane's wait is published and would not end yet. */
 bool progress_lane_waits(const ls_group *group);
-/* Call when the calling thread has become the progress thread: it takes over that wait from the old
- * one. */
+/* Call when the calling thread has become the progress thread: it takes over the lane's wait from
+ * the old progress thread. */
 void progress_lane_adopt(ls_group *group);
-/* How many are queued, including the running one. A complete operation does not count, even if the
- * thread that ran it has not left the lane yet. */
+/* How many operations are queued, including the running one. A complete operation does not count,
+ * even if the thread that ran it has not left the lane yet. */
 long progress_lane_length(ls_group *group);
-/* The first of them, with a reference, if it comes from the pool; otherwise NULL. */
+/* The first queued operation, with a reference, if it comes from the pool; otherwise NULL. */
 struct ls_op *progress_lane_first(ls_group *group);
 
 #endif

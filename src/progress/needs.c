@@ -7,8 +7,8 @@
 #include "diagnose/diagnose.h"
 #include "progress.h"
 
-/* Setting P2P=serial: a long send that waits for earlier ones. A short one is complete as soon as
- * it has begun, whichever rank is gone. */
+/* Setting P2P=serial: whether this is a long send that waits for earlier sends. A short send is
+ * complete as soon as it has begun, whichever rank is gone. */
 static bool is_long_and_waits(const struct ls_op *op)
 {
 	const struct op_call *call = &op->base.call;
@@ -49,8 +49,8 @@ static bool is_there(const struct world *world, const struct wait_edge *edge)
 }
 
 enum standing {
-	/* Certainly blocked. A thread that waits for the one that makes progress and shows no words
-	 * does not count: it is about to continue. */
+	/* Certainly blocked. A thread that waits for the thread that makes progress, and shows no
+	 * words, does not count: it is about to continue. */
 	WAITS,
 	WAITS_FOR_US,
 	ACTS,
@@ -82,8 +82,8 @@ static enum standing standing_of(const struct world *world, const struct wait_sl
 	return for_us ? WAITS_FOR_US : WAITS;
 }
 
-/* The main thread may call at any time, whether it has called before or not, unless it sleeps where
- * only a thread of its process can wake it. */
+/* The main thread may call Lockstep at any time, whether it has called before or not, unless it
+ * sleeps where only a thread of its process can wake it. */
 static bool main_thread_may_call(const struct world *world)
 {
 	int pid = getpid();
@@ -91,13 +91,13 @@ static bool main_thread_may_call(const struct world *world)
 		return false;
 	for (int q = 0; q < world->size; q++)
 		if (q != world->rank && world->pids[q] == pid)
-			return false; /* it is another rank's main thread */
+			return false; /* the main thread is that of another rank */
 	return !diagnose_has_slot(&world->views[world->rank], (uint32_t)pid) &&
 	       diagnose_outside_sleep(&world->views[world->rank]) == 0;
 }
 
-/* What the threads of this rank do, except thread `tid` (0: all threads). asleep: threads outside
- * Lockstep are known to be asleep. */
+/* What the threads of this rank do, except thread `tid` (0: all threads). asleep: the caller knows
+ * that threads outside Lockstep are asleep. */
 static enum others look_for_others(const struct ls_group *group, uint32_t tid, bool asleep)
 {
 	const struct world *world = group->world;
@@ -126,8 +126,8 @@ static enum others look_for_others(const struct ls_group *group, uint32_t tid, b
 		if (others != BLOCKED_ON_US)
 			others = standing == WAITS_FOR_US ? BLOCKED_ON_US : BLOCKED;
 	}
-	/* Also if other slots have become free. A thread that takes a slot meanwhile changes the
-	 * sum of the epochs. */
+	/* A thread without a slot may call, also if slots have become free. A thread that takes a
+	 * slot meanwhile changes the sum of the epochs. */
 	if (atomic_load(&wait_table->slotless))
 		return FREE;
 	return main_thread_may_call(world) ? FREE : others;
@@ -143,8 +143,8 @@ static uint64_t sum_epochs(const struct wait_table *wait_table)
 	return sum;
 }
 
-/* Meanwhile a waiting thread may be woken by a thread that then ends, and a running thread may make
- * its first call. So the result counts only if nothing has changed. */
+/* While this thread looks, a thread may wake a waiting one and then end, and a running thread may
+ * make its first call. So the result counts only if nothing has changed. */
 static enum others look_around(const struct ls_group *group, uint32_t tid, bool asleep)
 {
 	const struct world *world = group->world;
@@ -155,8 +155,8 @@ static enum others look_around(const struct ls_group *group, uint32_t tid, bool 
 	return sum_epochs(world->trace.wait_table) == before ? others : FREE;
 }
 
-/* Whether a callback may come, from a thread that makes progress or from one that is in no wait
- * table, and wake a thread that sleeps outside. */
+/* Whether a callback may come and wake a thread that sleeps outside: from a thread that makes
+ * progress, or from one that is in no wait table. */
 static bool has_callbacks(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
@@ -166,9 +166,9 @@ static bool has_callbacks(struct world *world)
 	return has || atomic_load(&world->trace.wait_table->unpublished) != 0;
 }
 
-/* For an operation that thread `tid` waits for; 0: for one with a callback. A thread outside may
- * call, unless all threads outside sleep where only they and waiting threads can wake them, and
- * have slept so while the waiting threads were examined. */
+/* For an operation that thread `tid` waits for; 0: for one with a callback. A thread outside
+ * Lockstep may call, unless all threads outside sleep where only they and waiting threads can wake
+ * them, and have slept so while this thread examined the waiting ones. */
 static enum others others_of(const struct ls_group *group, uint32_t tid)
 {
 	struct world *world = group->world;

@@ -19,7 +19,7 @@ void progress_pool_init(struct world_pool *pool)
 	lock_group_release(&pool->lock);
 }
 
-static bool grow(struct world_pool *pool)
+static bool grow_pool(struct world_pool *pool)
 {
 	struct ls_op *block = calloc(WORLD_POOL_OPS, sizeof *block);
 	if (!block)
@@ -72,7 +72,7 @@ struct ls_op *progress_op_new(ls_group *group, bool handle)
 {
 	struct world_pool *pool = &group->pool;
 	struct ls_op *op = take_spare(pool, handle);
-	if (!op && grow(pool))
+	if (!op && grow_pool(pool))
 		op = take_spare(pool, handle);
 	if (!op) {
 		say_none(pool);
@@ -91,14 +91,15 @@ void progress_op_ref(struct ls_op *op)
 	atomic_fetch_add(&op->holders, 1);
 }
 
-/* Only a holder adds another one, so the last one needs no locked instruction. */
-static bool drop(struct ls_op *op)
+/* True: that was the last reference. Only a holder adds another one, so the last holder needs no
+ * locked instruction. */
+static bool drop_reference(struct ls_op *op)
 {
 	return atomic_load_explicit(&op->holders, memory_order_acquire) == 1 ||
 	       atomic_fetch_sub(&op->holders, 1) == 1;
 }
 
-static void put_back(struct ls_op *op, bool handle)
+static void return_to_pool(struct ls_op *op, bool handle)
 {
 	struct world_pool *pool = &op->group->pool;
 	while (op->is_batch && op->next_part) { /* a batch keeps its parts */
@@ -116,15 +117,15 @@ static void put_back(struct ls_op *op, bool handle)
 
 void progress_op_unref(struct ls_op *op)
 {
-	if (drop(op))
-		put_back(op, false);
+	if (drop_reference(op))
+		return_to_pool(op, false);
 }
 
 void progress_op_free_handle(struct ls_op *op)
 {
 	struct world_pool *pool = &op->group->pool;
-	if (drop(op)) {
-		put_back(op, true);
+	if (drop_reference(op)) {
+		return_to_pool(op, true);
 		return;
 	}
 	lock_group_acquire(&pool->lock);
@@ -141,7 +142,7 @@ static void end_access(struct ls_op *op)
 void progress_op_discard(struct ls_op *op)
 {
 	end_access(op);
-	put_back(op, atomic_load(&op->holders) > 1);
+	return_to_pool(op, atomic_load(&op->holders) > 1);
 }
 
 void progress_op_complete(struct ls_op *op, ls_status status)
@@ -156,8 +157,8 @@ void progress_op_complete(struct ls_op *op, ls_status status)
 	}
 	/* After this store an operation that is not from the pool may be gone: it is on the stack
 	 * of a thread that returns as soon as it sees the store. Sequentially consistent, as is the
-	 * load of a thread that is about to wait: either that thread sees this, or the caller sees
-	 * that it waits (finish of p2p/pending.c). */
+	 * load of a thread that is about to wait: either that thread sees this store, or the caller
+	 * sees that it waits (finish_op of p2p/pending.c). */
 	atomic_store(&op->complete, 1 + (uint32_t)status);
 	if (pooled)
 		progress_op_unref(op);
@@ -175,8 +176,8 @@ void progress_pool_fini(ls_group *group)
 {
 	struct world_pool *pool = &group->pool;
 	struct op_stream_words *words = NULL;
-	/* No other thread is in a call on the group any more; the lock makes what they wrote
-	 * visible. */
+	/* No other thread is in a call on the group any more. The lock makes visible what these
+	 * threads wrote. */
 	lock_group_acquire(&pool->lock);
 	for (int b = 0; b < pool->block_count; b++) {
 		struct ls_op *block = pool->blocks[b];

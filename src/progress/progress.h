@@ -58,7 +58,7 @@ extern const struct progress_pause progress_no_pause;
 /* The pause of a public wait. It ends after timeout_ms. With 0 it never ends, except in groups of
  * resume_after_signals: there now and then, so that signal handlers run. */
 struct progress_pause progress_op_pause(struct ls_op *op, uint32_t timeout_ms);
-/* When the first of its resumed waits began; now, if there was none before. */
+/* When the first of the operation's resumed waits began; now, if there was none before. */
 uint64_t progress_op_since(struct ls_op *op);
 
 /* Whether a thread that waits for the operation may stop waiting before it is complete. */
@@ -68,14 +68,14 @@ static inline bool progress_pause_has_own_limit(const struct progress_pause *pau
 	return op->has_own_limit || (pause->at_ns < op->deadline_ns && !pause->returns);
 }
 
-/* Sets all fields that no other function sets. The others keep their values, because clearing them
- * would cost more than a short collective. */
+/* Sets all fields that no other function sets. Other fields keep their values, because clearing
+ * them would cost more than a short collective. */
 void progress_op_prepare(struct ls_op *op, ls_group *group, const struct op_call *call);
-/* Sets its time limit. */
+/* Sets the operation's time limit. */
 void progress_op_limit(struct ls_op *op, const struct ls_op_options *options);
-/* Sets time limit and trace record. The caller has set op->base.seq and the fields that the call
- * asks for. */
-void progress_op_open(struct ls_op *op, const struct ls_op_options *options, const void *site);
+/* Sets the time limit, and begins the trace record. The caller has set op->base.seq and the fields
+ * that the call asks for. */
+void progress_op_record(struct ls_op *op, const struct ls_op_options *options, const void *site);
 /* What a trace record says of the wildcards of a receive or probe. */
 static inline uint32_t progress_wildcards(enum trace_kind kind, int peer, int tag)
 {
@@ -86,9 +86,9 @@ static inline uint32_t progress_wildcards(enum trace_kind kind, int peer, int ta
 /* The trace record of a call. label: NULL for none. */
 struct trace_begin progress_record(ls_group *group, const struct op_call *call, uint64_t seq,
 				   const char *label, const void *site);
-/* Makes progress on it: submits it to the engine if necessary, advances it, and waits. True:
- * *status is its status, and no peer touches its buffers any more. False, at the pause: another
- * thread may continue. */
+/* Makes progress on an operation: submits it to the engine if necessary, advances it, and waits.
+ * True: *status is its status, and no peer touches its buffers any more. False, at the pause:
+ * another thread may continue. */
 bool progress_op_run(struct ls_op *op, struct op_workspace *workspace, struct waiter *waiter,
 		     const struct progress_pause *pause, ls_status *status);
 /* As progress_op_run, for a detached operation, after the engine has finished it
@@ -100,22 +100,21 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool 
 /* ---- stream.c: operations on streams of the program's, see op/stream.h ---- */
 
 /* Makes the new operation one on this stream of the group's device; its call is set. Errors, with a
- * message: LS_BAD_ARGUMENT (the group has no device, or that has no such stream), LS_UNSUPPORTED
- * (the stream is being captured; the peer of a send is on another host), LS_OUT_OF_MEMORY,
- * LS_SYSTEM. */
+ * message: LS_BAD_ARGUMENT (the group has no device, or no such stream on it), LS_UNSUPPORTED (the
+ * stream is being captured; the peer of a send is on another host), LS_OUT_OF_MEMORY, LS_SYSTEM. */
 LS_CHECKED ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *stream);
 /* Puts the operation, which has begun, behind the stream. The call waits for room in the stream's
  * queue, or until the operation has arrived; other threads can advance it meanwhile. The caller
  * holds a reference to it. After an error the group has failed, and the thread that advances its
- * operations ends this one. Errors: the cause of that. */
+ * operations ends this one. Errors: the cause of the group. */
 LS_CHECKED ls_status progress_stream_launch(struct ls_op *op);
-/* The stream waits until the launched operation is done in its own. Errors: LS_BAD_ARGUMENT,
- * LS_UNSUPPORTED (the stream is being captured), LS_SYSTEM, with a message. */
+/* Makes `stream` wait until the launched operation is done in its own stream. Errors:
+ * LS_BAD_ARGUMENT, LS_UNSUPPORTED (the stream is being captured), LS_SYSTEM, with a message. */
 LS_CHECKED ls_status progress_stream_follow(const struct ls_op *op, void *stream);
-/* Whether it is on a stream, and the stream has done all of it. */
+/* Whether the operation is on a stream, and the stream has done all of it. */
 bool progress_stream_is_over(const struct ls_op *op);
-/* Lets streams continue that wait for operations of failed groups, because another operation may be
- * behind such a one in its stream. */
+/* Lets streams continue that wait for operations of failed groups, because other operations may be
+ * behind them in these streams. */
 void progress_stream_resume_failed(struct world *world);
 /* Keeps the words of operations that are freed; NULL is allowed. */
 void progress_stream_keep_words(struct world *world, struct op_stream_words *words);
@@ -126,10 +125,10 @@ void progress_stream_discard(struct ls_op *op);
 
 /* ---- fail.c ---- */
 
-/* Makes `reason` the group's cause. It was seen on world rank `world_peer`; -1: on none. Returns
- * the cause that counts, never LS_OK. Only the thread that advances the operation may say what the
- * operation itself has found: LS_MISMATCH and LS_TRUNCATED. Any other reason a thread may say that
- * does not advance it, while another one may. */
+/* Makes `reason` the group's cause. world_peer: the world rank on which it was seen; -1: none.
+ * Returns the cause that counts, never LS_OK. Only the thread that advances the operation may give
+ * what the operation itself has found: LS_MISMATCH and LS_TRUNCATED. Any other thread may give any
+ * other reason. */
 ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int world_peer,
 			   const struct ranks *needs);
 /* Fails the group because the operation needs `member` or, with -1, one of the members `gone`.
@@ -164,10 +163,10 @@ bool progress_op_is_lost(const struct ls_op *op, const struct ranks *gone, int *
 
 /* ---- representative.c ---- */
 
-/* The operation that represents this one in a wait: a part represents its batch; otherwise
- * itself. */
+/* The operation that represents this one in a wait: for a batch one of its parts; otherwise the
+ * operation itself. */
 const struct ls_op *progress_representative(const struct ls_op *op);
-/* Setting P2P=serial: whether it waits for the sends before it. */
+/* Setting P2P=serial: whether the operation waits for the sends before it. */
 bool progress_waits_for_sends(const struct ls_op *op);
 /* As progress_representative, but `head` if the operation waits for the sends before it, and head
  * is not NULL. */
@@ -178,7 +177,7 @@ struct ls_op *progress_first_ordered(struct world_p2p *p2p) LOCK_REQUIRES(group)
 
 /* ---- thread.c: the progress thread ---- */
 
-/* Starts the thread if there is none. Errors: LS_OUT_OF_MEMORY, with a message. */
+/* Starts the progress thread if there is none. Errors: LS_OUT_OF_MEMORY, with a message. */
 ls_status progress_thread_start(struct world *world);
 /* Call when collectives of the group are queued and no thread makes progress on them. */
 void progress_thread_wake(ls_group *group);
@@ -197,10 +196,10 @@ void progress_thread_stop(struct world *world);
 
 /* ---- thread.c, for the thread itself (group/attend.c) ---- */
 
-/* Where it sleeps. */
+/* The bell on which the thread sleeps. */
 struct wait_bell *progress_thread_bell(struct world *world);
 /* Between these two calls the thread may act, so nothing is proved about this rank. end: false if
- * the thread was woken meanwhile, so there may be work; otherwise it sleeps next. */
+ * another thread woke it meanwhile, so there may be work; otherwise it sleeps next. */
 void progress_thread_begin(struct world *world);
 bool progress_thread_end(struct world *world);
 

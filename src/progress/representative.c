@@ -11,7 +11,7 @@ struct ls_op *progress_first_ordered(struct world_p2p *p2p)
 	return op;
 }
 
-/* A batch waits for all its parts, so any part that is not complete stands for it. */
+/* A batch waits for all its parts, so any part that is not complete represents it. */
 const struct ls_op *progress_representative(const struct ls_op *op)
 {
 	const struct ls_op *part = op->is_batch ? op->next_part : NULL;

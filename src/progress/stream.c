@@ -105,7 +105,7 @@ void progress_stream_discard(struct ls_op *op)
 }
 
 /* Waits until the stream would not wait for the operation any more, or the device is broken. If
- * this wait fails, the group has failed or will, and the stream continues in any case. */
+ * this wait fails, the group has failed or will fail, and the stream continues in any case. */
 static void await_arrival(struct ls_op *op)
 {
 	const _Atomic uint64_t *broken = &op->base.stream.driver->broken;
@@ -125,7 +125,7 @@ static void await_arrival(struct ls_op *op)
 		op_stream_arrived(&op->base);
 }
 
-static ls_status put(struct ls_op *op, const struct pool_launch *launch, bool *stored)
+static ls_status put_behind(struct ls_op *op, const struct pool_launch *launch, bool *stored)
 {
 	struct waiter *waiter = &op->group->world->waiter;
 	wait_foreign_call_begin(waiter, "the driver, behind a stream");
@@ -146,17 +146,17 @@ ls_status progress_stream_launch(struct ls_op *op)
 	uint64_t deadline_ns = clock_deadline_ns(op->timeout_ms);
 	bool stored = false;
 	if (!op_stream_claim(&op->base))
-		return progress_op_fail(op, LS_ABORTED, -1, NULL); /* it has failed already */
+		return progress_op_fail(op, LS_ABORTED, -1, NULL); /* the operation has failed */
 	ls_status status = pool_launch_begin(pool, &op->group->waiter, op->base.stream.handle,
 					     deadline_ns, &launch);
 	if (status == LS_OK) {
-		status = put(op, &launch, &stored);
+		status = put_behind(op, &launch, &stored);
 		pool_launch_end(pool, &launch, stored);
 	}
 	if (op->access && stored)
 		races_launched(op->group->world->races, op->access, launch.done, launch.number);
 	op_stream_launched(&op->base, status);
-	/* Peers wait for it. */
+	/* Peers wait for the operation, so an error fails the group. */
 	return status == LS_OK ? LS_OK : progress_op_fail(op, status, -1, NULL);
 }
 
@@ -187,7 +187,7 @@ ls_status progress_stream_follow(const struct ls_op *op, void *stream)
 	const struct op_stream *own = &op->base.stream;
 	uint64_t deadline_ns = clock_deadline_ns(op->group->timeout_ms);
 	ls_status status = pool_stream_check(world->device->pool, stream);
-	if (status != LS_OK || !own->stored) /* not stored: it fails */
+	if (status != LS_OK || !own->stored) /* not stored: the operation fails */
 		return status;
 	struct pool_launch launch;
 	status = pool_launch_begin(world->device->pool, &op->group->waiter, stream, deadline_ns,

@@ -65,7 +65,7 @@ void progress_op_limit(struct ls_op *op, const struct ls_op_options *options)
 	op->has_own_limit = options->timeout_ms != 0;
 }
 
-void progress_op_open(struct ls_op *op, const struct ls_op_options *options, const void *site)
+void progress_op_record(struct ls_op *op, const struct ls_op_options *options, const void *site)
 {
 	progress_op_limit(op, options);
 	if (op->access)
@@ -77,22 +77,22 @@ void progress_op_open(struct ls_op *op, const struct ls_op_options *options, con
 }
 
 /* The engine runs collectives; the mailbox all others. */
-static enum op_progress advance(struct ls_op *op)
+static enum op_progress advance_op(struct ls_op *op)
 {
 	return op_is_collective(op->base.call.kind) ? engine_advance(&op->group->engine, &op->base)
 						    : mailbox_advance(op->group->mailbox, &op->base);
 }
 
-static enum op_progress abandon(struct ls_op *op, const struct ranks *gone, bool force)
+static enum op_progress abandon_op(struct ls_op *op, const struct ranks *gone, bool force)
 {
 	return op_is_collective(op->base.call.kind)
 		       ? engine_abandon(&op->group->engine, &op->base, gone, force)
 		       : mailbox_abandon(op->group->mailbox, &op->base, gone, force);
 }
 
-/* Until when a thread waits for a device to complete its work for a failed operation. The progress
- * thread has been replaced by then, so it may wait; not if it can come back to the operation
- * later. */
+/* Until when a thread waits for a device to complete its work for a failed operation. A progress
+ * thread that another one has replaced may wait without limit; any other thread waits until the
+ * pause, if it can come back to the operation later. */
 static uint64_t patience_of(const struct ls_op *op, const struct progress_pause *pause)
 {
 	bool waits = pause->checks_only && !progress_thread_is_me(op->group->world);
@@ -107,9 +107,9 @@ static uint64_t revoke_deadline(struct ls_group *group)
 }
 
 /* Call after the operation has failed and the cause is set: waits until neither peers nor devices
- * use the caller's buffers (OP_DONE). A peer that does not say so in time loses its access. A
- * device is waited for without limit, with a message; OP_BLOCKED: at until_ns it still used
- * them. OP_FAILED, after a message: the system refuses to revoke the access. */
+ * use the caller's buffers (OP_DONE). A peer that does not stop in time loses its access. For a
+ * device the wait has no limit, and prints a message; OP_BLOCKED: at until_ns the device still used
+ * the buffers. OP_FAILED, after a message: the system refuses to revoke the access. */
 static enum op_progress await_abandoned(struct ls_op *op, uint64_t until_ns)
 {
 	struct ls_group *group = op->group;
@@ -122,11 +122,10 @@ static enum op_progress await_abandoned(struct ls_op *op, uint64_t until_ns)
 	for (;;) {
 		uint64_t now = clock_now_ns();
 		bool force = now >= deadline;
-		enum op_progress progress = abandon(op, world_gone(group, &room), force);
+		enum op_progress progress = abandon_op(op, world_gone(group, &room), force);
 		if (progress != OP_BLOCKED || (now >= until_ns && op_stream_is_device_busy(base)))
 			return progress;
-		/* Without a device it waits for the thread that makes progress on the link to other
-		 * hosts. */
+		/* Without a device the wait is for the thread that makes progress on the link. */
 		bool on_device = op_is_on_stream(base) || group->engine.ops ||
 				 base->device.state != OP_DEVICE_NONE;
 		if (force && !warned && on_device)
@@ -142,8 +141,8 @@ static enum op_progress await_abandoned(struct ls_op *op, uint64_t until_ns)
 	}
 }
 
-/* The world ranks that the operation still needed. Nothing else shows them any more: its wait has
- * ended, and its words are no longer in the wait table. */
+/* The world ranks that the operation still needed. Only its words show them: the wait has ended, so
+ * the wait table has these words no longer. */
 static struct ranks awaited_peers(const struct op *op)
 {
 	struct ranks peers = {{0}};
@@ -160,9 +159,9 @@ static bool has_begun(const struct ls_op *op)
 	return atomic_load_explicit(&op->begun, memory_order_relaxed);
 }
 
-/* LS_PENDING: at the pause a device still works on it; call it again. */
-static ls_status fail(struct ls_op *op, ls_status reason, int peer,
-		      const struct progress_pause *pause)
+/* Fails the operation. LS_PENDING: at the pause a device still works on it; call again. */
+static ls_status fail_op(struct ls_op *op, ls_status reason, int peer,
+			 const struct progress_pause *pause)
 {
 	if (op->failing == LS_OK) {
 		struct ranks needs = {{0}};
@@ -185,7 +184,7 @@ static ls_status fail(struct ls_op *op, ls_status reason, int peer,
 	return status;
 }
 
-static ls_status succeed(struct ls_op *op)
+static ls_status complete_op(struct ls_op *op)
 {
 	if (op_is_collective(op->base.call.kind))
 		atomic_store_explicit(&op->group->trace_entry->finished, op->base.seq,
@@ -204,22 +203,22 @@ static void record_matched(struct ls_op *op)
 			      base->call.tag);
 }
 
-static ls_status settle(struct ls_op *op, ls_status reason, int peer,
-			const struct progress_pause *pause)
+static ls_status settle_op(struct ls_op *op, ls_status reason, int peer,
+			   const struct progress_pause *pause)
 {
 	struct op *base = &op->base;
 	if (reason != LS_OK || op->failing != LS_OK)
-		return fail(op, reason, peer, pause);
+		return fail_op(op, reason, peer, pause);
 	if (base->status == LS_OK) {
 		record_matched(op);
-		return succeed(op);
+		return complete_op(op);
 	}
 	if (base->status == LS_CANCELLED) {
 		trace_end(&op->group->world->trace, base->record, LS_CANCELLED);
 		return LS_CANCELLED;
 	}
 	record_matched(op);
-	return fail(op, base->status, world_rank_of(op->group, base->culprit), pause);
+	return fail_op(op, base->status, world_rank_of(op->group, base->culprit), pause);
 }
 
 ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits)
@@ -229,14 +228,14 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool 
 	struct wait_word words[RANKS_WORLD_MAX];
 	base->words = words;
 	base->word_count = 0;
-	ls_status status = settle(op, reason, peer, waits ? &progress_no_pause : &at_once);
-	base->words = NULL; /* they are this call's own */
+	ls_status status = settle_op(op, reason, peer, waits ? &progress_no_pause : &at_once);
+	base->words = NULL; /* the words are this call's own */
 	base->word_count = 0;
 	return status;
 }
 
-/* False if the group failed before the operation could begin: then it never begins. */
-static bool begin(struct ls_op *op, struct op_workspace *workspace)
+/* Submits the operation. False: the group has failed before, and the operation never begins. */
+static bool begin_op(struct ls_op *op, struct op_workspace *workspace)
 {
 	struct ls_group *group = op->group;
 	if (failure_status(group) != LS_OK) {
@@ -270,7 +269,7 @@ static void keep_self(struct ls_op *op)
 }
 
 /* When the operation began to wait for its current word. */
-static uint64_t since(struct ls_op *op)
+static uint64_t waiting_since(struct ls_op *op)
 {
 	uint64_t word = 0;
 	if (op->base.word_count > 0) {
@@ -306,7 +305,7 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter,
 	call.deadline_ns = progress_self_only_until(
 		self_only, pause->at_ns < op->deadline_ns ? pause->at_ns : op->deadline_ns);
 	if (pause->since_ns || pause->checks_only)
-		call.since_ns = since(op);
+		call.since_ns = waiting_since(op);
 	if (pause->checks_only) {
 		ls_status found;
 		call.deadline_ns = op->deadline_ns;
@@ -353,22 +352,22 @@ bool progress_op_run(struct ls_op *op, struct op_workspace *workspace, struct wa
 	struct progress_self_only self_only = {0};
 	int peer = -1;
 	if (op->failing != LS_OK) {
-		*status = fail(op, op->failing, -1, pause);
+		*status = fail_op(op, op->failing, -1, pause);
 		return *status != LS_PENDING;
 	}
-	if (!has_begun(op) && !begin(op, workspace)) {
-		*status = fail(op, LS_ABORTED, -1, pause);
+	if (!has_begun(op) && !begin_op(op, workspace)) {
+		*status = fail_op(op, LS_ABORTED, -1, pause);
 		return *status != LS_PENDING;
 	}
 	for (;;) {
-		enum op_progress progress = advance(op);
+		enum op_progress progress = advance_op(op);
 		if (progress != OP_BLOCKED)
 			record_matched(op);
 		if (progress == OP_DONE)
-			*status = succeed(op);
+			*status = complete_op(op);
 		if (progress == OP_FAILED)
-			*status = fail(op, op->base.status,
-				       world_rank_of(op->group, op->base.culprit), pause);
+			*status = fail_op(op, op->base.status,
+					  world_rank_of(op->group, op->base.culprit), pause);
 		if (progress != OP_BLOCKED)
 			return *status != LS_PENDING;
 		if (pause->at_ns == 0 && !pause->checks_only)
@@ -383,7 +382,7 @@ bool progress_op_run(struct ls_op *op, struct op_workspace *workspace, struct wa
 			continue;
 		if (resumes || (waited == LS_TIMED_OUT && clock_now_ns() < op->deadline_ns))
 			return false;
-		*status = fail(op, waited, peer, pause);
+		*status = fail_op(op, waited, peer, pause);
 		return *status != LS_PENDING;
 	}
 }

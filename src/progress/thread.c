@@ -19,10 +19,10 @@ struct progress_thread {
 
 /* A proof of deadlock needs to know of every thread that may still act. This thread is in no wait
  * slot. While it sleeps the wait table shows what would wake it: the lanes (wait_item), and p2p.h.
- * From the moment it is woken until it sleeps again the wait table says that it does not show all
- * threads:
+ * From the moment a thread wakes it until it sleeps again the wait table says that it does not show
+ * all threads:
  *   unpublished counts this thread  ==  (state != ASLEEP)
- * If it is woken while it is busy it looks once more before it sleeps. Model:
+ * A wake-up while it is busy makes it look once more before it sleeps. Model:
  * test/model/progress.pml. */
 enum { ASLEEP, WOKEN, BUSY, WOKEN_WHILE_BUSY };
 
@@ -92,7 +92,7 @@ static void *progress_main(void *argument)
 	return NULL;
 }
 
-/* 0 or an errno. */
+/* Returns 0 or an errno. */
 static int start_thread(struct world *world) LOCK_REQUIRES(group)
 {
 	struct progress_thread *thread = calloc(1, sizeof *thread);
@@ -149,7 +149,7 @@ void progress_thread_wake(ls_group *group)
 
 /* ---- handing over ---- */
 
-/* Removes a thread from the list: one that has ended, or with `any` any of them. NULL: none. */
+/* Removes a thread from the list: one that has ended; with `any`, any thread. NULL: none. */
 static struct progress_thread *take_thread(struct world *world, bool any)
 {
 	lock_group_acquire(&world->lock);

@@ -21,7 +21,7 @@ bool progress_first_time(ls_group *group, const void *site)
 	return false;
 }
 
-/* False: it is no longer on record. */
+/* Reads the record of an operation. False: the trace no longer has it. */
 static bool read_record(const ls_group *group, uint64_t index, struct diagnose_record *out)
 {
 	const struct trace_view *view = &group->world->views[group->world->rank];
@@ -107,8 +107,8 @@ void progress_warn_pending(const struct ls_op *first, long count, char *text, si
 		    and_more(count, more, sizeof more), count == 1 ? "it is" : "they are");
 }
 
-/* Says that `count` handles were not freed. newest: the newest operation of these, or a shared
- * handle; NULL: it is not known. */
+/* Says that `count` handles were not freed. newest: the newest of their operations, or a shared
+ * handle; NULL: not known. */
 static void tell_left(const struct ls_op *newest, long count)
 {
 	char text[PROGRESS_DESCRIBED_BYTES] = "", more[32];

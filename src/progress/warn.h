@@ -15,8 +15,8 @@ void progress_describe(const struct ls_op *op, char *out, size_t bytes);
 void progress_warn_device(const struct ls_op *op);
 /* The handle was freed at `site` although its status was never read. */
 void progress_warn_dropped(struct ls_op *op, const void *site);
-/* The group is closed while `count` operations are under way. `text`: describes the first; NULL: it
- * has just ended. */
+/* The group is closed while `count` operations are under way. first: NULL if it has just ended.
+ * Writes its description to `text`. */
 void progress_warn_pending(const struct ls_op *first, long count, char *text, size_t bytes);
 /* Each of these world ranks has sent before it received. */
 void progress_warn_buffered(const struct ranks *ranks, int tag, const char *where);
