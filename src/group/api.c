@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How every call on a group begins, and how a group is ended and asked why. */
+ * How every call on a group begins; how a program aborts a group, and asks why it has failed. */
 #include <string.h>
 
 #include "failure/failure.h"
@@ -24,8 +24,8 @@ ls_status group_check(const char *function, ls_group *group)
 	return failure_status(group);
 }
 
-ls_status group_begin_on_stream(const char *function, ls_group *group,
-				const struct ls_op_options *given, struct ls_op_options *out)
+ls_status group_begin_streamable(const char *function, ls_group *group,
+				 const struct ls_op_options *given, struct ls_op_options *out)
 {
 	ls_status status = group_read_options(function, given, out);
 	if (status == LS_OK && out->stream && out->resumable)
@@ -37,7 +37,7 @@ ls_status group_begin_on_stream(const char *function, ls_group *group,
 ls_status group_begin(const char *function, ls_group *group, const struct ls_op_options *given,
 		      struct ls_op_options *out)
 {
-	ls_status status = group_begin_on_stream(function, group, given, out);
+	ls_status status = group_begin_streamable(function, group, given, out);
 	if (status == LS_OK && out->stream)
 		return group_bad(group_caller(function, out), "options->stream", 1,
 				 "NULL: this call runs on no stream");

@@ -10,10 +10,11 @@
 /* Prints which argument of which call is wrong, and what would be right. Returns
  * LS_BAD_ARGUMENT. */
 ls_status group_bad(const char *function, const char *argument, long long value, const char *right);
-/* Whether ls_group_close has closed it, also with its world. Reads nothing that a close frees. */
+/* Whether ls_group_close has closed the group, also with its world. Reads nothing that a close
+ * frees. */
 bool group_is_closed(const ls_group *group);
-/* What a call returns on a group that this process cannot use: LS_BAD_ARGUMENT, after a message, if
- * it was closed; LS_FORKED if it is that of the process that forked this one. */
+/* What a call returns on a group that this process cannot use: LS_BAD_ARGUMENT, after a message:
+ * the group was closed; LS_FORKED: it belongs to the process that forked this one. */
 ls_status group_not_open(const char *function, const ls_group *group);
 /* Fills *out with the defaults, replaced by the caller's options. A shorter struct is from an older
  * header: fields that it lacks have their defaults. A longer one, from a newer header, is

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the progress thread of a rank does. It makes progress on nonblocking collectives, in all
  * groups, and on sends and receives that would hold up a peer (p2p.h), as long as no calling thread
- * waits for them. It never waits for only one of them. If the first operation of a lane waits, it
- * leaves the lane to any thread that comes, and waits for all such lanes at once. With nothing to
- * wait for it sleeps until it is woken itself (wait_wake_progress), so it costs nothing. */
+ * waits for them. It never waits for only one operation. If the first operation of a lane waits,
+ * the thread leaves the lane to any thread that comes, and waits for all such lanes at once. With
+ * nothing to wait for it sleeps until wait_wake_progress wakes it, so it costs nothing. */
 #include "world/registry.h"
 #include "progress/lane.h"
 #include "progress/progress.h"
 #include "p2p/p2p.h"
 #include "attend.h"
 
-/* ---- the lanes that it attends ---- */
+/* ---- the lanes that the thread attends ---- */
 
-/* If this thread has handed over, the next one may have been woken for the group meanwhile, and
- * found it attended. */
-static void let_go(ls_group *group)
+/* If this thread has handed over, the next progress thread may have been woken for the group
+ * meanwhile, and found it attended. */
+static void release_group(ls_group *group)
 {
 	atomic_store(&group->is_attended, false);
 	if (!progress_thread_is_me(group->world) && progress_lane_length(group) > 0)
@@ -41,7 +41,7 @@ static void take_requesting(struct world *world)
 
 /* Keeps the groups whose first operation waits. This thread may hand over while it makes progress
  * on a lane: the group is not in the list meanwhile, and the groups behind it have been checked. */
-static void attend(struct world *world)
+static void attend_lanes(struct world *world)
 {
 	struct world_attended *attended = &world->progress.attended;
 	for (int i = attended->count - 1; i >= 0 && progress_thread_is_me(world); i--) {
@@ -52,7 +52,7 @@ static void attend(struct world *world)
 		if (progress_lane_attend(group) && progress_thread_is_me(world))
 			attended->groups[attended->count++] = group;
 		else
-			let_go(group);
+			release_group(group);
 	}
 }
 
@@ -88,7 +88,7 @@ void group_attend(struct world *world)
 			return;
 		progress_thread_begin(world);
 		take_requesting(world);
-		attend(world);
+		attend_lanes(world);
 		bool looks = seen != last || clock_now_ns() >= until_ns;
 		if (progress_thread_is_me(world) && looks)
 			p2p_attend(world);

@@ -5,7 +5,8 @@
 
 #include "group_private.h"
 
-/* The body of that thread (world_progress.act): returns when it has to stop, or has handed over. */
+/* The body of the thread (world_progress.act): returns when the thread has to stop, or has handed
+ * over. */
 void group_attend(struct world *world);
 
 #endif

@@ -26,7 +26,7 @@ void group_batch_join(struct ls_op *batch, struct ls_op *op)
 	op->base.p2p.batch = &batch->base;
 	atomic_fetch_add(&batch->parts, 1);
 	progress_op_ref(batch);
-	progress_op_ref(op); /* as long as the batch, which waits for it */
+	progress_op_ref(op); /* the batch, which waits for the part, holds it */
 	op->next_part = batch->next_part;
 	batch->next_part = op;
 }

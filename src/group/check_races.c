@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * LOCKSTEP_CHECK=1: what calls touch, and the reports of calls that touch what is under way. */
+ * LOCKSTEP_CHECK=1: what calls touch, and the reports of calls that touch memory that is in use. */
 #include "races/races.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ static void write_place(const struct races_who *who, char *out, size_t bytes)
 	snprintf(out, bytes, "%s%s", from, from[0] ? "," : "");
 }
 
-static void describe(const struct races_who *who, struct who_text *out)
+static void describe_who(const struct races_who *who, struct who_text *out)
 {
 	*out = (struct who_text){0};
 	if (who->number)
@@ -55,7 +55,7 @@ static const char *advice(const struct races_who *earlier, const struct races_wh
 	return "Let the second stream follow it (ls_op_follow, or an event), or wait for it before";
 }
 
-/* The rank whose program is wrong is named in each message. Returns what message_set_rank restores
+/* Makes messages name the rank whose program is wrong. Returns what message_set_rank restores
  * afterwards. */
 static int speak_for(const struct world *world)
 {
@@ -68,8 +68,8 @@ static void say_overlap(const struct world *world, const struct races_who *later
 			const struct races_conflict *conflict)
 {
 	struct who_text second, first;
-	describe(later, &second);
-	describe(&conflict->earlier, &first);
+	describe_who(later, &second);
+	describe_who(&conflict->earlier, &first);
 	int outer_rank = speak_for(world);
 	MESSAGE_SAY(MESSAGE_RACE_OVERLAP, second.name, second.stream, second.from,
 		    conflict->later_writes ? "writes" : "reads", (unsigned long long)conflict->bytes,
@@ -78,14 +78,14 @@ static void say_overlap(const struct world *world, const struct races_who *later
 	message_set_rank(outer_rank);
 }
 
-/* what: "frees". */
+/* what: the verb, such as "frees". */
 static ls_status say_free(const struct world *world, const char *name, const char *what,
 			  const void *block, const void *site, const struct races_conflict *conflict)
 {
 	const struct races_who freer = {.name = name, .site = site};
 	struct who_text second, first;
-	describe(&freer, &second);
-	describe(&conflict->earlier, &first);
+	describe_who(&freer, &second);
+	describe_who(&conflict->earlier, &first);
 	int outer_rank = speak_for(world);
 	MESSAGE_SAY(MESSAGE_RACE_FREE, name, second.from, what, block, first.name, first.stream,
 		    first.from, conflict->earlier_writes ? "write" : "read",
@@ -101,8 +101,8 @@ static ls_status say_freed(const struct world *world, const struct races_who *wh
 			   const void *address, const struct races_who *freer)
 {
 	struct who_text second, first;
-	describe(who, &second);
-	describe(freer, &first);
+	describe_who(who, &second);
+	describe_who(freer, &first);
 	int outer_rank = speak_for(world);
 	MESSAGE_SAY(MESSAGE_RACE_FREED, second.name, second.stream, second.from, address,
 		    first.name, first.from);
@@ -128,8 +128,8 @@ static struct races_use use_of(const ls_group *group, const struct op_call *call
 	return use;
 }
 
-/* Whether some of it lies in memory that the program has freed. *address: where that begins. What
- * is free otherwise was never allocated, or was freed too long ago. */
+/* Whether some of the part lies in memory that the program has freed. *address: where that memory
+ * begins. Other free memory was never allocated, or was freed too long ago. */
 static bool has_freed(const struct world *world, const struct races_part *part,
 		      const void **address, struct races_who *freer)
 {
@@ -160,14 +160,14 @@ ls_status group_races_enter(ls_group *group, const struct op_call *call,
 	struct races_who freer;
 	const void *address;
 	struct races_use use = use_of(group, call, options, site);
-	/* On a stream it orders what follows it, even if it touches nothing, as a barrier. */
+	/* On a stream a call orders what follows it, even if it touches nothing, as a barrier. */
 	if (use.parts[0].bytes == 0 && use.parts[1].bytes == 0 && !options->stream)
 		return LS_OK;
 	if (is_freed(world, &use, &address, &freer))
 		return say_freed(world, &use.who, address, &freer);
 	if (races_begin(world->races, &use, access, &conflict))
 		return LS_OK;
-	/* A message may be there, and no thread has noticed. */
+	/* A message may have arrived unnoticed, and its operation be over. */
 	p2p_collect(group);
 	if (races_begin(world->races, &use, access, &conflict))
 		return LS_OK;
@@ -207,9 +207,10 @@ ls_status group_races_free_device(ls_group *group, void *block, const void *site
 	return LS_OK;
 }
 
-/* Of the arena: this rank's, or one that it has received. */
-static ls_status let_go(ls_group *group, const char *name, const char *what, const void *block,
-			const void *site)
+/* Checks whether a block of the arena may be released: this rank's own, or one that it has
+ * received. */
+static ls_status check_arena_block(ls_group *group, const char *name, const char *what,
+				   const void *block, const void *site)
 {
 	struct races *races = group->world->races;
 	struct races_conflict conflict;
@@ -231,15 +232,15 @@ void group_races_alloc(ls_group *group, const void *block, uint64_t bytes)
 
 ls_status group_races_free(ls_group *group, const void *block, const void *site)
 {
-	return let_go(group, "ls_free", "frees", block, site);
+	return check_arena_block(group, "ls_free", "frees", block, site);
 }
 
 ls_status group_races_hand_over(ls_group *group, const void *block, const void *site)
 {
-	return let_go(group, "ls_send_block", "hands over", block, site);
+	return check_arena_block(group, "ls_send_block", "hands over", block, site);
 }
 
-/* ---- what the driver tells of ---- */
+/* ---- what the driver reports ---- */
 
 /* The copy has been put behind its stream, so the result is lost: the group of the operation
  * fails. */
@@ -251,16 +252,16 @@ static void fail_group(struct world *world, const struct races_who *later,
 	ls_group *group = world_hold(world, conflict->earlier.group);
 	if (!group)
 		return;
-	describe(later, &second);
-	describe(&conflict->earlier, &first);
+	describe_who(later, &second);
+	describe_who(&conflict->earlier, &first);
 	snprintf(note, sizeof note, "%s%s touches what %s%s has not done yet", second.name,
 		 second.from, first.name, first.from);
 	failure_abort(group, note, false);
 	world_release(group);
 }
 
-static void copies(void *data, const char *name, const void *stream, void *to, const void *from,
-		   size_t bytes, const _Atomic uint64_t *done, uint64_t number, const void *site)
+static void on_copy(void *data, const char *name, const void *stream, void *to, const void *from,
+		    size_t bytes, const _Atomic uint64_t *done, uint64_t number, const void *site)
 {
 	struct world *world = data;
 	struct races_use use = {
@@ -276,25 +277,25 @@ static void copies(void *data, const char *name, const void *stream, void *to, c
 	fail_group(world, &use.who, &conflict);
 }
 
-static void records(void *data, const void *event, const void *stream)
+static void on_record(void *data, const void *event, const void *stream)
 {
 	const struct world *world = data;
 	races_record(world->races, event, stream);
 }
 
-static void follows(void *data, const void *event, const void *stream)
+static void on_follow(void *data, const void *event, const void *stream)
 {
 	const struct world *world = data;
 	races_follow_event(world->races, event, stream);
 }
 
-static void makes(void *data, const void *handle)
+static void on_make(void *data, const void *handle)
 {
 	const struct world *world = data;
 	races_made(world->races, handle);
 }
 
-static void awaits(void *data, const void *stream)
+static void on_await(void *data, const void *stream)
 {
 	const struct world *world = data;
 	races_await(world->races, stream);
@@ -312,7 +313,8 @@ ls_status group_races_open(struct world *world)
 		return LS_OUT_OF_MEMORY;
 	if (!device || !device->driver.ops->watch)
 		return LS_OK;
-	device->watch = (struct driver_watch){world, makes, copies, records, follows, awaits};
+	device->watch =
+		(struct driver_watch){world, on_make, on_copy, on_record, on_follow, on_await};
 	races_watch(world->races);
 	device->driver.ops->watch(&device->driver, &device->watch);
 	return LS_OK;

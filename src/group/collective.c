@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The public calls of collectives. Each fills in its operation; the rest is shared: the arguments
- * are checked, and the operation runs by the short path or is queued. The call site is the return
- * address of the public function, so each of these must stay a function. */
+ * The public calls of collectives. Each fills in its operation. The rest is shared: run_collective
+ * checks the arguments, and runs the operation by the short path, or queues it. The call site is
+ * the return address of the public function, so each of these must stay a function. */
 #include "progress/inline_call.h"
 #include "progress/lane.h"
 #include "progress/progress.h"
 #include "group_private.h"
 #include "arguments.h"
 #include "group.h"
-
-#define HERE __builtin_return_address(0)
 
 /* A blocking ls_*_many call has at most this many buffers under way at once. */
 enum { MANY_AT_ONCE = 1024 };
@@ -34,8 +32,8 @@ static ls_status make_op(ls_group *group, const struct op_call *call,
 	return status;
 }
 
-/* The last part of `queue` for a collective on a stream. It is queued before it is put behind the
- * stream, so that reports show it while the driver blocks. */
+/* The last part of queue_collective for a collective on a stream. The collective is queued before
+ * it is put behind the stream, so that reports show it while the driver blocks. */
 static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *options,
 				 const void *site, struct ls_op **held)
 {
@@ -48,7 +46,7 @@ static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *o
 	}
 	progress_op_ref(op);
 	progress_lane_enqueue(op, options, site);
-	progress_thread_wake(op->group); /* the launch may need it */
+	progress_thread_wake(op->group); /* the launch may need the progress thread */
 	status = progress_stream_launch(op);
 	group_launch_note(status);
 	if (status == LS_OK && options->op)
@@ -63,10 +61,11 @@ static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *o
 }
 
 /* A nonblocking collective. held: NULL, or where to store the operation, with a reference that the
- * caller drops: it may be complete when this returns, and its handle freed by the callback. */
-static ls_status queue(ls_group *group, const struct op_call *call,
-		       const struct ls_op_options *options, const void *site, bool wake,
-		       struct ls_op **held)
+ * caller drops: the operation may be complete when this returns, and the callback may have freed
+ * its handle. */
+static ls_status queue_collective(ls_group *group, const struct op_call *call,
+				  const struct ls_op_options *options, const void *site, bool wake,
+				  struct ls_op **held)
 {
 	struct ls_op *op;
 	ls_status status = make_op(group, call, options, site, &op);
@@ -128,10 +127,10 @@ static ls_status call_nonblocking(ls_group *group, const struct op_call *call,
 	 * for, so the call must not block. */
 	bool launches = options->stream && group_launch_is_open();
 	if (!group->world->settings.blocking || launches)
-		return queue(group, call, options, site, true, NULL);
+		return queue_collective(group, call, options, site, true, NULL);
 	struct ls_op *op;
-	bool reported = options->op || options->callback; /* by which the caller gets it */
-	ls_status status = queue(group, call, options, site, true, &op);
+	bool reported = options->op || options->callback; /* these give the caller the status */
+	ls_status status = queue_collective(group, call, options, site, true, &op);
 	if (status != LS_OK)
 		return status;
 	/* Meanwhile the callback may free the handle, and clear the caller's variable. */
@@ -150,8 +149,8 @@ static bool is_plain_blocking(const struct ls_op_options *options)
 	       options->tag >= 0;
 }
 
-static ls_status run(const char *function, ls_group *group, struct op_call *call,
-		     const struct ls_op_options *given, const void *site)
+static ls_status run_collective(const char *function, ls_group *group, struct op_call *call,
+				const struct ls_op_options *given, const void *site)
 {
 	static const struct ls_op_options none = {.size = sizeof none};
 	struct ls_op_options options;
@@ -168,7 +167,7 @@ static ls_status run(const char *function, ls_group *group, struct op_call *call
 		if (progress_inline_call(group, call, given ? given : &none, site, &status))
 			return status;
 	}
-	status = group_begin_on_stream(function, group, given, &options);
+	status = group_begin_streamable(function, group, given, &options);
 	if (status == LS_OK && call->kind != TRACE_BARRIER)
 		status = group_prepare_collective(group_caller(function, &options), group, call);
 	if (status != LS_OK)
@@ -228,7 +227,7 @@ static ls_status run_each(const char *function, ls_group *group, const struct op
 		/* Drops buffers that this rank does not use. */
 		status = group_prepare_collective(function, group, &call);
 		if (status == LS_OK && !last) {
-			status = queue(group, &call, &silent, site, false, NULL);
+			status = queue_collective(group, &call, &silent, site, false, NULL);
 		} else if (status == LS_OK && blocks) {
 			status = call_blocking(group, &call, options, site);
 		} else if (status == LS_OK) {
@@ -252,7 +251,7 @@ static ls_status run_many(const char *function, ls_group *group, struct op_call 
 			  const struct ls_op_options *given, const void *site)
 {
 	struct ls_op_options options;
-	ls_status status = group_begin_on_stream(function, group, given, &options);
+	ls_status status = group_begin_streamable(function, group, given, &options);
 	if (status != LS_OK)
 		return status;
 	function = group_caller(function, &options);
@@ -282,8 +281,8 @@ static inline struct op_call call_of(enum trace_kind kind, int root, const void 
 				.count = count};
 }
 
-static struct op_call allreduce(const void *send, void *recv, uint64_t count, ls_dtype dtype,
-				ls_reduce_op op)
+static struct op_call allreduce_call(const void *send, void *recv, uint64_t count, ls_dtype dtype,
+				     ls_reduce_op op)
 {
 	return (struct op_call){.kind = TRACE_ALLREDUCE,
 				.dtype = dtype,
@@ -298,15 +297,15 @@ ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_
 			  ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options,
 			  const void *site)
 {
-	struct op_call call = allreduce(send, recv, count, dtype, op);
-	return run("ls_allreduce", group, &call, options, site);
+	struct op_call call = allreduce_call(send, recv, count, dtype, op);
+	return run_collective("ls_allreduce", group, &call, options, site);
 }
 
 ls_status ls_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
-	struct op_call call = allreduce(send, recv, count, dtype, op);
-	return run("ls_allreduce", group, &call, options, HERE);
+	struct op_call call = allreduce_call(send, recv, count, dtype, op);
+	return run_collective("ls_allreduce", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_reduce(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
@@ -319,28 +318,28 @@ ls_status ls_reduce(ls_group *group, const void *send, void *recv, uint64_t coun
 			       .send = buffer_at(send),
 			       .recv = buffer_at(recv),
 			       .count = count};
-	return run("ls_reduce", group, &call, options, HERE);
+	return run_collective("ls_reduce", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, int root, const struct ls_op_options *options)
 {
 	struct op_call call = call_of(TRACE_BROADCAST, root, send, recv, count, dtype);
-	return run("ls_broadcast", group, &call, options, HERE);
+	return run_collective("ls_broadcast", group, &call, options, GROUP_SITE);
 }
 
 ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, const struct ls_op_options *options, const void *site)
 {
 	struct op_call call = call_of(TRACE_ALLGATHER, -1, send, recv, count, dtype);
-	return run("ls_allgather", group, &call, options, site);
+	return run_collective("ls_allgather", group, &call, options, site);
 }
 
 ls_status ls_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, const struct ls_op_options *options)
 {
 	struct op_call call = call_of(TRACE_ALLGATHER, -1, send, recv, count, dtype);
-	return run("ls_allgather", group, &call, options, HERE);
+	return run_collective("ls_allgather", group, &call, options, GROUP_SITE);
 }
 
 ls_status group_exchange(ls_group *group, enum trace_kind kind, const void *mine, void *all,
@@ -352,7 +351,7 @@ ls_status group_exchange(ls_group *group, enum trace_kind kind, const void *mine
 			       .send = buffer_host(mine, bytes),
 			       .recv = buffer_host(all, bytes * (size_t)group->size),
 			       .count = bytes};
-	return run("ls_group", group, &call, NULL, site);
+	return run_collective("ls_group", group, &call, NULL, site);
 }
 
 ls_status ls_allgatherv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
@@ -364,14 +363,14 @@ ls_status ls_allgatherv(ls_group *group, const void *send, void *recv, const uin
 			       .send = buffer_at(send),
 			       .recv = buffer_at(recv),
 			       .counts = counts};
-	return run("ls_allgatherv", group, &call, options, HERE);
+	return run_collective("ls_allgatherv", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_gather(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		    int root, const struct ls_op_options *options)
 {
 	struct op_call call = call_of(TRACE_GATHER, root, send, recv, count, dtype);
-	return run("ls_gather", group, &call, options, HERE);
+	return run_collective("ls_gather", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_gatherv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
@@ -383,14 +382,14 @@ ls_status ls_gatherv(ls_group *group, const void *send, void *recv, const uint64
 			       .send = buffer_at(send),
 			       .recv = buffer_at(recv),
 			       .counts = counts};
-	return run("ls_gatherv", group, &call, options, HERE);
+	return run_collective("ls_gatherv", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_scatter(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		     int root, const struct ls_op_options *options)
 {
 	struct op_call call = call_of(TRACE_SCATTER, root, send, recv, count, dtype);
-	return run("ls_scatter", group, &call, options, HERE);
+	return run_collective("ls_scatter", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_scatterv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
@@ -402,7 +401,7 @@ ls_status ls_scatterv(ls_group *group, const void *send, void *recv, const uint6
 			       .send = buffer_at(send),
 			       .recv = buffer_at(recv),
 			       .counts = counts};
-	return run("ls_scatterv", group, &call, options, HERE);
+	return run_collective("ls_scatterv", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_reduce_scatter(ls_group *group, const void *send, void *recv, uint64_t count,
@@ -415,7 +414,7 @@ ls_status ls_reduce_scatter(ls_group *group, const void *send, void *recv, uint6
 			       .send = buffer_at(send),
 			       .recv = buffer_at(recv),
 			       .count = count};
-	return run("ls_reduce_scatter", group, &call, options, HERE);
+	return run_collective("ls_reduce_scatter", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_reduce_scatterv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
@@ -428,14 +427,14 @@ ls_status ls_reduce_scatterv(ls_group *group, const void *send, void *recv, cons
 			       .send = buffer_at(send),
 			       .recv = buffer_at(recv),
 			       .counts = counts};
-	return run("ls_reduce_scatterv", group, &call, options, HERE);
+	return run_collective("ls_reduce_scatterv", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_alltoall(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		      const struct ls_op_options *options)
 {
 	struct op_call call = call_of(TRACE_ALLTOALL, -1, send, recv, count, dtype);
-	return run("ls_alltoall", group, &call, options, HERE);
+	return run_collective("ls_alltoall", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_alltoallv(ls_group *group, const void *send, const uint64_t *send_counts, void *recv,
@@ -449,34 +448,37 @@ ls_status ls_alltoallv(ls_group *group, const void *send, const uint64_t *send_c
 			       .recv = buffer_at(recv),
 			       .counts = send_counts,
 			       .recv_counts = recv_counts};
-	return run("ls_alltoallv", group, &call, options, HERE);
+	return run_collective("ls_alltoallv", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_barrier(ls_group *group, const struct ls_op_options *options)
 {
 	struct op_call call = {.kind = TRACE_BARRIER, .dtype = LS_UINT8, .peer = -1};
-	return run("ls_barrier", group, &call, options, HERE);
+	return run_collective("ls_barrier", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_allreduce_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
 			    ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
 	struct op_call call = {.kind = TRACE_ALLREDUCE, .dtype = dtype, .reduce = op, .peer = -1};
-	return run_many("ls_allreduce_many", group, &call, buffers, buffer_count, options, HERE);
+	return run_many("ls_allreduce_many", group, &call, buffers, buffer_count, options,
+			GROUP_SITE);
 }
 
 ls_status ls_broadcast_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
 			    ls_dtype dtype, int root, const struct ls_op_options *options)
 {
 	struct op_call call = {.kind = TRACE_BROADCAST, .dtype = dtype, .peer = root};
-	return run_many("ls_broadcast_many", group, &call, buffers, buffer_count, options, HERE);
+	return run_many("ls_broadcast_many", group, &call, buffers, buffer_count, options,
+			GROUP_SITE);
 }
 
 ls_status ls_allgather_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
 			    ls_dtype dtype, const struct ls_op_options *options)
 {
 	struct op_call call = {.kind = TRACE_ALLGATHER, .dtype = dtype, .peer = -1};
-	return run_many("ls_allgather_many", group, &call, buffers, buffer_count, options, HERE);
+	return run_many("ls_allgather_many", group, &call, buffers, buffer_count, options,
+			GROUP_SITE);
 }
 
 ls_status ls_reduce_scatter_many(ls_group *group, const struct ls_buffers *buffers,
@@ -486,5 +488,5 @@ ls_status ls_reduce_scatter_many(ls_group *group, const struct ls_buffers *buffe
 	struct op_call call = {
 		.kind = TRACE_REDUCE_SCATTER, .dtype = dtype, .reduce = op, .peer = -1};
 	return run_many("ls_reduce_scatter_many", group, &call, buffers, buffer_count, options,
-			HERE);
+			GROUP_SITE);
 }

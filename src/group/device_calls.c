@@ -13,8 +13,9 @@
 #include "world/registry.h"
 #include "group_private.h"
 #include "arguments.h"
+#include "group.h"
 
-/* ---- its life ---- */
+/* ---- the life of the device ---- */
 
 static ls_status open_driver(struct world_device *device, const char *name)
 {
@@ -80,7 +81,7 @@ static void free_words(struct world_device *device)
 	lock_group_release(&device->lock);
 }
 
-/* What could not be given back stays with the driver, so it is not closed then. */
+/* Memory that could not be given back stays with the driver, which is not closed then. */
 void group_device_close(struct world *world)
 {
 	struct world_device *device = world->device;
@@ -105,7 +106,7 @@ void group_device_close(struct world *world)
 
 /* ---- the calls ---- */
 
-static ls_status check(const char *function, const ls_group *group)
+static ls_status check_device(const char *function, const ls_group *group)
 {
 	if (!group)
 		return group_bad(function, "group", 0, "a group from ls_group_open");
@@ -126,7 +127,7 @@ ls_status ls_device_alloc(ls_group *group, size_t bytes, void *stream, void **ou
 {
 	if (out)
 		*out = NULL;
-	ls_status status = out ? check("ls_device_alloc", group)
+	ls_status status = out ? check_device("ls_device_alloc", group)
 			       : group_bad("ls_device_alloc", "out", 0, "not NULL");
 	if (status != LS_OK)
 		return status;
@@ -139,11 +140,11 @@ ls_status ls_device_alloc(ls_group *group, size_t bytes, void *stream, void **ou
 
 ls_status ls_device_free(ls_group *group, void *block)
 {
-	ls_status status = check("ls_device_free", group);
+	ls_status status = check_device("ls_device_free", group);
 	if (status != LS_OK || !block)
 		return status;
 	wait_thread_enter(&group->waiter);
-	status = group_races_free_device(group, block, __builtin_return_address(0));
+	status = group_races_free_device(group, block, GROUP_SITE);
 	if (status != LS_OK)
 		return status;
 	return pool_free(group->world->device->pool, block, trace_caller_text);
@@ -151,7 +152,7 @@ ls_status ls_device_free(ls_group *group, void *block)
 
 ls_status ls_device_record(ls_group *group, void *block, void *stream)
 {
-	ls_status status = check("ls_device_record", group);
+	ls_status status = check_device("ls_device_record", group);
 	if (status != LS_OK)
 		return status;
 	if (!block || !stream)
@@ -162,7 +163,7 @@ ls_status ls_device_record(ls_group *group, void *block, void *stream)
 
 ls_status ls_device_trim(ls_group *group, size_t keep_bytes)
 {
-	ls_status status = check("ls_device_trim", group);
+	ls_status status = check_device("ls_device_trim", group);
 	if (status != LS_OK)
 		return status;
 	wait_thread_enter(&group->waiter);
@@ -172,7 +173,7 @@ ls_status ls_device_trim(ls_group *group, size_t keep_bytes)
 
 ls_status ls_device_forget(ls_group *group, void *stream)
 {
-	ls_status status = check("ls_device_forget", group);
+	ls_status status = check_device("ls_device_forget", group);
 	if (status != LS_OK)
 		return status;
 	if (!stream)
@@ -186,7 +187,7 @@ ls_status ls_device_forget(ls_group *group, void *stream)
 ls_status ls_device_stats(ls_group *group, struct ls_device_stats *out)
 {
 	struct pool_stats stats;
-	ls_status status = check("ls_device_stats", group);
+	ls_status status = check_device("ls_device_stats", group);
 	if (status != LS_OK)
 		return status;
 	if (!out || out->size < sizeof out->size || out->size > sizeof *out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How the ranks of a list make a group by messages, if all of them have passed the same list; and
- * how they part if not. Each may try as often as it likes. The protocol is described below; model:
- * test/model/meet.pml. */
+ * how the calls end if not. Each rank may try as often as it likes. The protocol is described
+ * below; model: test/model/meet.pml. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,18 +45,21 @@
 struct note {
 	struct group_card card;
 	uint64_t confirmed; /* a hash of the set, 0: none */
-	bool refuses;       /* its sender has got LS_INCONSISTENT, and needs no refusal */
+	bool refuses;       /* the sender has got LS_INCONSISTENT, and needs no refusal */
 };
 
 /* A stopped rank neither receives nor withdraws. Nor does a rank that has confirmed a set with an
  * earlier call of mine, until other members of that set send something new. */
-enum { REFUSE_AT_MOST_MS = 1000, TURN_MS = 5 /* of some of many */ };
+enum {
+	REFUSE_AT_MOST_MS = 1000,
+	TURN_MS = 5, /* how long a wait for too many operations waits for some of them */
+};
 
 /* Another rank of the list. */
 struct peer {
 	int rank;
-	uint32_t serial;       /* of the card that I hold, 0: of none */
-	uint64_t confirmed;    /* by this rank, 0: nothing */
+	uint32_t serial;       /* of the card that I hold; 0: I hold none */
+	uint64_t confirmed;    /* the set that this rank has confirmed; 0: none */
 	ls_op *send, *receive; /* NULL: none */
 	struct note in;
 };
@@ -65,7 +68,7 @@ struct table {
 	struct group_meeting *meeting;
 	struct ls_op_options options; /* of the messages */
 	int count;
-	uint64_t confirmed; /* by me, 0: nothing; else I hold the cards of this set */
+	uint64_t confirmed; /* the set that I have confirmed, whose cards I hold; 0: none */
 	struct note note;   /* what I send; not changed while a send of it is under way */
 	struct peer *peers; /* [count] */
 };
@@ -94,7 +97,7 @@ static ls_status cancel_all(struct table *table)
 	return status == LS_CANCELLED ? LS_OK : status;
 }
 
-static ls_status listen(struct table *table, struct peer *peer)
+static ls_status listen_to(struct table *table, struct peer *peer)
 {
 	if (peer->receive)
 		return LS_OK;
@@ -102,8 +105,8 @@ static ls_status listen(struct table *table, struct peer *peer)
 			&table->options, &peer->receive);
 }
 
-/* peer->in has come. */
-static ls_status take_in(struct table *table, struct peer *peer)
+/* Takes the note that has arrived in peer->in. */
+static ls_status take_note(struct table *table, struct peer *peer)
 {
 	struct group_meeting *meeting = table->meeting;
 	const struct note *note = &peer->in;
@@ -119,29 +122,29 @@ static ls_status take_in(struct table *table, struct peer *peer)
 	return LS_INCONSISTENT;
 }
 
-/* ---- all of them ---- */
+/* ---- the notes of all ranks ---- */
 
 /* Receives all notes that have arrived, except those of ranks that have confirmed my set: they may
  * get LS_OK, and what they send next is not for this call. */
-static ls_status hear(struct table *table)
+static ls_status receive_notes(struct table *table)
 {
 	ls_status status = LS_OK;
 	for (int i = 0; i < table->count && status == LS_OK; i++) {
 		struct peer *peer = &table->peers[i];
 		while (status == LS_OK &&
 		       (!table->confirmed || peer->confirmed != table->confirmed)) {
-			status = listen(table, peer);
+			status = listen_to(table, peer);
 			if (status != LS_OK || !progress_op_is_complete(peer->receive))
 				break;
 			status = group_op_finish(&peer->receive);
 			if (status == LS_OK)
-				status = take_in(table, peer);
+				status = take_note(table, peer);
 		}
 	}
 	return status;
 }
 
-/* Of the set of all cards; 0: not all are there. */
+/* The hash of the set of all cards; 0: not all are there. */
 static uint64_t hash_of(const struct table *table)
 {
 	const struct group_meeting *meeting = table->meeting;
@@ -166,14 +169,14 @@ static ls_status stop_listening(struct table *table, uint64_t set)
 			continue;
 		ls_status status = group_op_cancel(&peer->receive);
 		if (status == LS_OK)
-			status = take_in(table, peer);
+			status = take_note(table, peer);
 		if (status != LS_CANCELLED)
 			return status == LS_OK ? LS_PENDING : status;
 	}
 	return LS_OK;
 }
 
-static ls_status confirm(struct table *table, uint64_t set)
+static ls_status confirm_set(struct table *table, uint64_t set)
 {
 	ls_status status = stop_listening(table, set);
 	if (status != LS_OK)
@@ -191,8 +194,8 @@ static bool is_agreed(const struct table *table)
 	return table->confirmed != 0;
 }
 
-/* Waits until one of them is complete. A wait takes P2P_ANY_MAX operations, so of more it waits for
- * so many at a time. */
+/* Waits until one of the operations is complete. A wait takes P2P_ANY_MAX operations at most, so
+ * this waits for that many at a time. */
 static ls_status wait_any_of(ls_op *const *ops, int count)
 {
 	ls_status status = LS_PENDING;
@@ -206,8 +209,8 @@ static ls_status wait_any_of(ls_op *const *ops, int count)
 	return status;
 }
 
-/* Waits until a rank that is behind sends something. If one of them cannot send any more, it waits
- * for that rank alone, so the wait fails. */
+/* Waits until a rank that is behind sends something. If one of these ranks cannot send any more,
+ * waits for that rank alone, so that the wait fails. */
 static ls_status wait_for_some(struct table *table)
 {
 	struct ranks room;
@@ -229,22 +232,22 @@ static ls_status wait_for_some(struct table *table)
 	return status == LS_PENDING ? LS_OK : status;
 }
 
-static ls_status agree(struct table *table)
+static ls_status agree_on_set(struct table *table)
 {
 	ls_status status = send_notes(table);
 	while (status == LS_OK) {
-		status = hear(table);
+		status = receive_notes(table);
 		if (status != LS_OK)
 			break;
 		uint64_t set = table->confirmed ? 0 : hash_of(table);
 		if (set)
-			status = confirm(table, set);
+			status = confirm_set(table, set);
 		else if (is_agreed(table))
 			break;
 		else
 			status = wait_for_some(table);
 	}
-	/* Each needs my confirmation, and waits for it. */
+	/* Each rank needs my confirmation, and waits for it. */
 	for (int i = 0; i < table->count && status == LS_OK; i++)
 		if (table->peers[i].send)
 			status = group_op_finish(&table->peers[i].send);
@@ -253,7 +256,7 @@ static ls_status agree(struct table *table)
 
 /* ---- LS_INCONSISTENT ---- */
 
-/* False also if that cannot be known. */
+/* Whether the rank has withdrawn its offer. False also if this rank cannot know that. */
 static bool has_withdrawn(const struct table *table, const struct peer *peer)
 {
 	const struct ls_group *parent = table->meeting->parent;
@@ -265,16 +268,16 @@ static bool has_withdrawn(const struct table *table, const struct peer *peer)
 	return atomic_load(&area->times_closed) != offer->left;
 }
 
-/* To have to wait for it is no reason to fail. */
-static ls_status refuse(struct table *table, struct peer *peer)
+/* Sends the refusal. A long wait for it is no reason to fail. */
+static ls_status send_refusal(struct table *table, struct peer *peer)
 {
 	if (peer->in.refuses)
 		return LS_OK;
 	table->note.refuses = true;
 	table->options.timeout_ms = 2 * REFUSE_AT_MOST_MS;
 	ls_status status = send_note(table, peer);
-	/* At once: it may leave the parent, and a send to a member that has left fails as soon as a
-	 * thread waits for it. */
+	/* At once: the rank may leave the parent, and a send to a member that has left fails as
+	 * soon as a thread waits for it. */
 	if (status == LS_OK && has_withdrawn(table, peer))
 		status = group_op_cancel(&peer->send);
 	return status == LS_CANCELLED ? LS_OK : status;
@@ -289,37 +292,37 @@ static ls_status wait_until_refused(struct peer *peer)
 	return status == LS_PENDING ? LS_OK : status;
 }
 
-/* Receives what was sent meanwhile, because its senders may wait for that. */
-static void receive_what_is_there(struct table *table)
+/* Receives what other ranks have sent meanwhile, because they may wait for that. */
+static void receive_rest(struct table *table)
 {
 	for (int i = 0; i < table->count; i++) {
 		struct peer *peer = &table->peers[i];
 		(void)group_op_cancel(&peer->receive);
-		if (listen(table, peer) == LS_OK)
+		if (listen_to(table, peer) == LS_OK)
 			(void)group_op_cancel(&peer->receive);
 	}
 }
 
-static ls_status part(struct table *table)
+static ls_status end_inconsistent(struct table *table)
 {
 	struct peer *other = table->peers;
 	while (other->rank != table->meeting->differs)
 		other++;
 	ls_status status = cancel_all(table);
 	if (status == LS_OK)
-		status = refuse(table, other);
+		status = send_refusal(table, other);
 	if (table->meeting->offered)
 		group_withdraw(table->meeting->offered);
-	receive_what_is_there(table);
+	receive_rest(table);
 	if (status == LS_OK && other->send)
 		status = wait_until_refused(other);
 	return status == LS_OK ? LS_INCONSISTENT : status;
 }
 
-/* ---- */
+/* ---- the call ---- */
 
 /* False without memory. */
-static bool sit_down(struct table *table, struct group_meeting *meeting)
+static bool init_table(struct table *table, struct group_meeting *meeting)
 {
 	const struct group_list *list = &meeting->mine.list;
 	memset(table, 0, sizeof *table);
@@ -339,14 +342,14 @@ static bool sit_down(struct table *table, struct group_meeting *meeting)
 ls_status group_meet(struct group_meeting *meeting)
 {
 	struct table table;
-	if (!sit_down(&table, meeting)) {
+	if (!init_table(&table, meeting)) {
 		MESSAGE_SAY(MESSAGE_GROUP_MEMORY, "ls_group_from_members",
 			    (size_t)meeting->mine.list.count * sizeof *table.peers);
 		return LS_OUT_OF_MEMORY;
 	}
-	ls_status status = agree(&table);
+	ls_status status = agree_on_set(&table);
 	if (status == LS_INCONSISTENT)
-		status = part(&table);
+		status = end_inconsistent(&table);
 	for (int i = 0; i < table.count; i++) {
 		(void)group_op_cancel(&table.peers[i].send);
 		(void)group_op_cancel(&table.peers[i].receive);

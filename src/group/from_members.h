@@ -20,7 +20,7 @@ struct group_offer {
 	uint16_t room;
 };
 _Static_assert(RANKS_WORLD_MAX < 1 << 15, "a number of members");
-/* A list of ranks, as far as others need to know it; what they compare is its hash. */
+/* A list of ranks, as far as other ranks need to know it. They compare its hash. */
 enum { GROUP_LIST_SHOWN = 32 };
 struct group_list {
 	uint64_t site;
@@ -38,9 +38,9 @@ struct group_card {
 struct group_meeting {
 	ls_group *parent;
 	const struct ls_op_options *options; /* of the messages */
-	const uint16_t *ranks;               /* mine.list.count of them: all */
+	const uint16_t *ranks;               /* all mine.list.count ranks of the list */
 	struct group_card mine;
-	struct ls_group *offered; /* the object of my offer, NULL: none */
+	struct ls_group *offered; /* the object of my offer; NULL: none */
 	/* With LS_OK: the offer of each member, by its rank in the parent. */
 	struct group_offer offers[RANKS_WORLD_MAX];
 	/* With LS_INCONSISTENT: the rank whose list differs, and its message. */

@@ -8,19 +8,22 @@
 #include "base/settings.h"
 #include "trace/trace.h"
 
+/* The call site of a public function, for records and reports. Only in that function itself. */
+#define GROUP_SITE __builtin_return_address(0)
+
 /* My own trace, for writing. */
 struct trace *group_trace(ls_group *group);
 /* The trace of a rank of the group, for reading; it stays readable after that rank's end. NULL when
  * the rank is out of range, or its trace could not be mapped (a message has said so). */
 const struct trace_view *group_view(const ls_group *group, int rank);
-/* Its rank in the world, -1 when out of range. */
+/* The world rank of a rank of the group; -1: out of range. */
 int group_world_rank(const ls_group *group, int rank);
 
 /* For calls of rooms above: LS_OK; LS_FORKED, or LS_BAD_ARGUMENT after a message: the group was
  * closed. */
 ls_status group_check_open(const char *function, const ls_group *group);
 
-/* What it was opened with. */
+/* The settings with which the group was opened. */
 const struct settings *group_settings(const ls_group *group);
 
 /* ls_allreduce for rooms above: reports name `site`, the return address of their own caller. */

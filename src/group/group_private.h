@@ -21,17 +21,17 @@ ls_status group_begin(const char *function, ls_group *group, const struct ls_op_
 		      struct ls_op_options *out);
 
 /* As group_begin, for calls that may run on a stream. */
-ls_status group_begin_on_stream(const char *function, ls_group *group,
-				const struct ls_op_options *given, struct ls_op_options *out);
+ls_status group_begin_streamable(const char *function, ls_group *group,
+				 const struct ls_op_options *given, struct ls_op_options *out);
 
 /* ---- device_calls.c ---- */
 
 /* Opens the device that the option names, for a rank that has no shared memory yet; NULL: none.
  * Errors, with a message: those of device_driver_find, LS_OUT_OF_MEMORY, LS_SYSTEM. */
 LS_CHECKED ls_status group_device_open(struct world *world, const char *name);
-/* Its memory may be passed to operations from now on: the waiter of the rank is final. */
+/* From now on operations may use the device's memory: the waiter of the rank is final. */
 LS_CHECKED ls_status group_device_register(struct world *world);
-/* Call it when no operation is left. Blocks until the streams have done their work, up to the time
+/* Call when no operation is left. Blocks until the streams have done their work, up to the time
  * limit. */
 void group_device_close(struct world *world);
 
@@ -50,15 +50,15 @@ ls_status group_exchange(ls_group *group, enum trace_kind kind, const void *mine
 
 /* ---- check.c ---- */
 
-/* Also sums up lists of counts, and drops buffers that this rank does not need. Errors:
- * LS_BAD_ARGUMENT, LS_UNSUPPORTED, with a message. */
+/* Checks the arguments. Also sums up lists of counts, and drops buffers that this rank does not
+ * need. Errors: LS_BAD_ARGUMENT, LS_UNSUPPORTED, with a message. */
 ls_status group_prepare_collective(const char *function, const ls_group *group,
 				   struct op_call *call);
 
 /* Whether the arguments are right, and the payloads so short that they travel in the entries; drops
  * buffers that this rank does not need. False: group_prepare_collective decides. */
 bool group_prepare_short(const ls_group *group, struct op_call *call);
-/* The caller owns the lists of counts: an operation that outlives the call needs copies. False: no
+/* Copies the caller's lists of counts, for an operation that outlives the call. False: no
  * memory. */
 bool group_keep_counts(struct ls_op *op);
 /* Whether a buffer is memory of a device. Then the call takes the general path: on the short paths
@@ -70,14 +70,14 @@ static inline bool group_is_on_device(ls_group *group, const struct op_call *cal
 	       memory_region_any_device(memory, &call->send, &call->recv);
 }
 
-/* Whether the call cannot take the short path: also because races are looked for. */
+/* Whether the call cannot take the short path, also because the rank looks for races. */
 static inline bool group_needs_operation(ls_group *group, const struct op_call *call)
 {
 	return memory_inspects_buffers(&group->world->memory) &&
 	       (group->world->races || group_is_on_device(group, call));
 }
 
-/* ---- check_races.c: with LOCKSTEP_CHECK=1; else they do nothing ---- */
+/* ---- check_races.c: without LOCKSTEP_CHECK=1 these functions do nothing ---- */
 
 /* Begins and ends to look for races, for the rank. Errors: LS_OUT_OF_MEMORY, with a message. */
 LS_CHECKED ls_status group_races_open(struct world *world);
@@ -86,9 +86,9 @@ void group_races_close(struct world *world);
 LS_CHECKED ls_status group_races_enter(ls_group *group, const struct op_call *call,
 				       const struct ls_op_options *options, const void *site,
 				       uint64_t *access);
-/* What the call touches is under way until its operation is complete, or until group_races_end; the
+/* What the call touches is in use until its operation is complete, or until group_races_end. The
  * caller has set *access to 0. Errors, with a message: LS_BAD_ARGUMENT: something that is not over
- * touches it, too, or it has been freed. */
+ * touches the same memory, or the memory has been freed. */
 LS_CHECKED static inline ls_status group_races_begin(ls_group *group, const struct op_call *call,
 						     const struct ls_op_options *options,
 						     const void *site, uint64_t *access)
@@ -119,7 +119,7 @@ void group_races_forget(ls_group *group, const void *stream);
 
 /* The batch of the calling thread, NULL: it is in none. */
 struct ls_op *group_batch_find(ls_group *group);
-/* Makes the operation, which has not begun, the newest part of the batch; and removes it again,
+/* Makes the operation, which has not begun, the newest part of the batch; unjoin removes it again,
  * because it could not begin. */
 void group_batch_join(struct ls_op *batch, struct ls_op *op);
 void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status);
@@ -135,14 +135,14 @@ ls_status group_op_finish(ls_op **op);
 /* ---- p2p.c, op.c ---- */
 
 /* ls_isend for the messages with which the library makes a group. With P2P=serial no send waits for
- * it, and it waits only for earlier sends to the same peer that have no slot yet, because ranks
- * that make a group take messages in their own order. However short, it can be cancelled until it
- * is matched. */
+ * such a send, which waits only for earlier sends to the same peer that have no slot yet, because
+ * ranks that make a group take messages in their own order. However short, it can be cancelled
+ * until it is matched. */
 ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int dst,
 		      const struct ls_op_options *options, ls_op **op);
 
-/* Cancels a send or receive (NULL: none) and frees its handle: LS_CANCELLED. If it is too late for
- * that, as group_op_finish. */
+/* Cancels a send or receive (NULL: none) and frees its handle: LS_CANCELLED. If it is too late to
+ * cancel, as group_op_finish. */
 ls_status group_op_cancel(ls_op **op);
 
 /* ---- make.c: group objects ---- */
@@ -154,7 +154,7 @@ struct group_making {
 	int rank, size;
 	uint16_t members[RANKS_WORLD_MAX];     /* world ranks */
 	uint16_t areas[RANKS_WORLD_MAX];       /* the area that each member has offered */
-	uint64_t left_before[RANKS_WORLD_MAX]; /* their times_closed before that */
+	uint64_t left_before[RANKS_WORLD_MAX]; /* times_closed of these areas before that */
 };
 
 /* Returns a group object whose area nobody uses; NULL, after a message that names the function, if
@@ -165,12 +165,12 @@ void group_free(struct ls_group *group);
 /* Withdraws the offer of the area of an object that was not opened: ranks that got the offer see
  * that by times_closed. */
 void group_withdraw(struct ls_group *group);
-/* As group_withdraw, if other ranks may have opened the group: they see that this member has left.
+/* As group_withdraw, if other ranks may have opened the group: these see that this member has left.
  * The object is not reused. */
 void group_retire(struct ls_group *group);
 /* This rank's area, also that of an object that is not open. */
 struct transport_area *group_own_area(const struct ls_group *group);
-/* Whether the area has memory, and transport_area_grow for it. */
+/* Whether the area has memory for so many members; and adds it, by transport_area_grow. */
 bool group_has_memory(const struct ls_group *group, int members, bool reports);
 LS_CHECKED ls_status group_add_memory(struct ls_group *group, int members, bool reports);
 /* Opens the group. */
@@ -178,7 +178,7 @@ void group_init(struct ls_group *group, const struct group_making *making);
 /* Ends the group's operations, publishes that this rank has left, and allows the object to be
  * reused once all members have left. */
 void group_leave(struct ls_group *group);
-/* Closes all open groups but that of all ranks. */
+/* Closes all open groups but the world group. */
 void group_leave_all(struct world *world);
 /* Frees all group objects, which no thread uses any more. */
 void group_free_all(struct world *world);

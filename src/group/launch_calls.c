@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Launches that belong together: ls_launch_begin and ls_launch_end. While one is open, the gates of
- * its devices let no memory go back to the driver. */
+ * Launches that belong together: ls_launch_begin and ls_launch_end. Between the two the gates of
+ * the devices let no memory go back to the driver. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -24,7 +24,7 @@ struct launch {
  * variables of threads in a library that is loaded late. */
 static _Thread_local struct launch *launch;
 
-static void drop(void)
+static void drop_launch(void)
 {
 	free(launch);
 	launch = NULL;
@@ -34,15 +34,15 @@ static void close_gates(void)
 {
 	while (launch->count > 0)
 		pool_gate_end(launch->gates[--launch->count]);
-	drop();
+	drop_launch();
 }
 
-/* Whether the launch was begun before this process was forked: then it is none of this one. */
+/* Drops a launch that was begun before this process was forked: it is the parent's. False: none. */
 static bool drop_parents(void)
 {
 	if (!launch || world_is_usable(launch->group))
 		return false;
-	drop();
+	drop_launch();
 	return true;
 }
 
@@ -57,7 +57,7 @@ static bool would_wait_for_itself(ls_group *const *groups, int count)
 	return several && !has_room;
 }
 
-static ls_status check(ls_group *const *groups, int count)
+static ls_status check_launch(ls_group *const *groups, int count)
 {
 	if (!drop_parents() && launch)
 		return group_bad("ls_launch_begin", "groups", 0,
@@ -103,7 +103,7 @@ static ls_status open_gate(ls_group *group)
 
 ls_status ls_launch_begin(ls_group *const *groups, int count)
 {
-	ls_status status = check(groups, count);
+	ls_status status = check_launch(groups, count);
 	if (status != LS_OK)
 		return status;
 	launch = calloc(1, sizeof *launch);

@@ -28,15 +28,15 @@ enum { ROOM_MS = 600 }; /* how long a new group waits for the progress thread to
  * fork while another of its threads is here. */
 static _Atomic(struct ls_group *) kept;
 
-static void keep(struct ls_group *first, struct ls_group *last)
+static void keep_objects(struct ls_group *first, struct ls_group *last)
 {
 	last->next = atomic_load(&kept);
 	while (!atomic_compare_exchange_weak(&kept, &last->next, first))
 		;
 }
 
-/* Takes all and puts back the others: one that was taken alone might come back meanwhile, with
- * another one behind it. */
+/* Takes all objects, and puts all but one back: an object that was taken alone might come back
+ * meanwhile, with another one behind it. */
 static struct ls_group *take_kept(void)
 {
 	struct ls_group *group = atomic_exchange(&kept, NULL);
@@ -44,11 +44,11 @@ static struct ls_group *take_kept(void)
 	while (last && last->next)
 		last = last->next;
 	if (others)
-		keep(others, last);
+		keep_objects(others, last);
 	return group;
 }
 
-static void destroy(struct ls_group *group)
+static void destroy_object(struct ls_group *group)
 {
 	mailbox_fini(group->mailbox);
 	group->mailbox = NULL;
@@ -56,12 +56,12 @@ static void destroy(struct ls_group *group)
 	hosts_team_fini(&group->team);
 	transport_team_fini(&group->team);
 	progress_lane_fini(group);
-	group->fork_generation = FORK_NEVER; /* a world whose opening failed has not left it */
-	keep(group, group);
+	group->fork_generation = FORK_NEVER; /* if opening the world failed, nobody has left it */
+	keep_objects(group, group);
 }
 
-/* But not the long arrays of the lane, with room for each rank that a job can have: they are
- * written before they are read, and in a small job most of their memory is never touched. */
+/* Clears all but the long arrays of the lane, with room for each rank that a job can have: these
+ * are written before they are read, and in a small job most of their memory is never touched. */
 static void clear_object(struct ls_group *group)
 {
 	const size_t workspace = offsetof(struct ls_group, lane.workspace);
@@ -74,8 +74,8 @@ static void clear_object(struct ls_group *group)
 	memset(at + rest, 0, sizeof *group - rest);
 }
 
-/* Area 0 is that of all ranks, and already has memory. */
-static struct ls_group *create(struct world *world, uint32_t area, const char *function)
+/* Area 0 is that of the world group, and already has memory. */
+static struct ls_group *create_object(struct world *world, uint32_t area, const char *function)
 {
 	struct ls_group *group = take_kept();
 	if (!group)
@@ -105,11 +105,11 @@ static struct ls_group *create(struct world *world, uint32_t area, const char *f
 				      &world->settings);
 	if (status == LS_OK)
 		return group;
-	destroy(group);
+	destroy_object(group);
 	return NULL;
 }
 
-/* Whether no member uses its area any more. */
+/* Whether no member uses the area any more. */
 static bool is_left_by_all(const struct ls_group *group)
 {
 	if (atomic_load_explicit(&group->holders, memory_order_acquire) > 0 ||
@@ -123,8 +123,8 @@ static bool is_left_by_all(const struct ls_group *group)
 	return true;
 }
 
-/* Resets the object. */
-static void clear(struct ls_group *group)
+/* Makes the object ready for another group. */
+static void reset_object(struct ls_group *group)
 {
 	transport_area_reset(&group->world->transport, group->area, group->size,
 			     atomic_load(&group->trace_entry->entered));
@@ -150,7 +150,7 @@ static struct ls_group *take_left(struct world *world) LOCK_REQUIRES(group)
 	return left;
 }
 
-/* Makes them spare, but not those of which a link still uses buffers. */
+/* Makes these groups spare, except those of which a link still uses buffers. */
 static void clear_left(struct world *world, struct ls_group *left)
 {
 	struct ls_group *next;
@@ -158,7 +158,7 @@ static void clear_left(struct world *world, struct ls_group *left)
 		bool free = hosts_team_close(&group->team);
 		next = group->next;
 		if (free)
-			clear(group);
+			reset_object(group);
 		lock_group_acquire(&world->lock);
 		struct ls_group **list = free ? &world->spare : &world->closed;
 		group->next = *list;
@@ -170,8 +170,8 @@ static void clear_left(struct world *world, struct ls_group *left)
 	lock_group_release(&world->lock);
 }
 
-/* *full: all are in use. */
-static struct ls_group *take(struct world *world, const char *function, bool *full)
+/* *full: all objects are in use. */
+static struct ls_group *take_object(struct world *world, const char *function, bool *full)
 {
 	lock_group_acquire(&world->lock);
 	struct ls_group *left = world->spare ? NULL : take_left(world);
@@ -188,10 +188,10 @@ static struct ls_group *take(struct world *world, const char *function, bool *fu
 		/* counts also if there is no memory, because then this rank cannot continue */
 		world->object_count++;
 	lock_group_release(&world->lock);
-	return group || *full ? group : create(world, area, function);
+	return group || *full ? group : create_object(world, area, function);
 }
 
-/* Another thread has spare objects in a moment. */
+/* Whether another thread has spare objects in a moment. */
 static bool is_clearing(struct world *world)
 {
 	lock_group_acquire(&world->lock);
@@ -204,10 +204,10 @@ struct ls_group *group_alloc(struct world *world, const char *function)
 {
 	uint64_t until_ns = clock_deadline_ns(ROOM_MS);
 	bool full;
-	struct ls_group *group = take(world, function, &full);
+	struct ls_group *group = take_object(world, function, &full);
 	while (full && clock_now_ns() < until_ns &&
 	       (is_clearing(world) || progress_thread_frees(world)))
-		group = take(world, function, &full);
+		group = take_object(world, function, &full);
 	if (full)
 		MESSAGE_SAY(MESSAGE_GROUP_MANY, function, TRANSPORT_AREAS - 1);
 	return group;
@@ -349,8 +349,8 @@ void group_init(struct ls_group *group, const struct group_making *making)
 
 /* ---- close ---- */
 
-/* Operations whose streams are through with them are as good as complete: the program may have
- * waited for the streams. */
+/* Completes operations that their streams have done: the program may have waited for the
+ * streams. */
 static void await_delivered(ls_group *group)
 {
 	struct ls_op *op;
@@ -367,10 +367,10 @@ static void await_delivered(ls_group *group)
 		if (!over)
 			break;
 	}
-	(void)status; /* it shows in the group's failure */
+	(void)status; /* the group's failure shows it */
 }
 
-/* The group has failed, or has no message on a stream: these remain until the device is done. */
+/* Waits for messages on streams: after a failure they remain until the device is done. */
 static void await_streams(ls_group *group)
 {
 	struct ls_op *op;
@@ -424,8 +424,8 @@ void group_leave(struct ls_group *group)
 	lock_group_release(&world->lock);
 	_Atomic uint64_t *left = &transport_area_of(&group->team, group->rank)->times_closed;
 	wait_store(left, atomic_load_explicit(left, memory_order_relaxed) + 1);
-	/* Sequentially consistent, as their side is: either they see that I have left, or I see
-	 * that they sleep. */
+	/* Sequentially consistent, as the members' side is: either a member sees that I have left,
+	 * or I see that it sleeps. */
 	for (int q = 0; q < group->size; q++) {
 		const struct transport_peer *mapped = group->team.members[q].peer;
 		atomic_fetch_add(&mapped->segment->departures, 1);
@@ -443,7 +443,7 @@ void group_leave(struct ls_group *group)
 	world_release(group);
 }
 
-static struct ls_group *newest(struct world *world)
+static struct ls_group *newest_group(struct world *world)
 {
 	lock_group_acquire(&world->lock);
 	struct ls_group *group = world->open;
@@ -453,8 +453,8 @@ static struct ls_group *newest(struct world *world)
 
 void group_leave_all(struct world *world)
 {
-	for (struct ls_group *group = newest(world); group && group->id != WORLD_GROUP_ID;
-	     group = newest(world))
+	for (struct ls_group *group = newest_group(world); group && group->id != WORLD_GROUP_ID;
+	     group = newest_group(world))
 		group_leave(group);
 }
 
@@ -462,7 +462,7 @@ static void destroy_list(struct ls_group *group)
 {
 	while (group) {
 		struct ls_group *next = group->next;
-		destroy(group);
+		destroy_object(group);
 		group = next;
 	}
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * An all-gather among some ranks of a group, by messages, so that the others need not take part. */
+ * An all-gather among some ranks of a group, by messages, so that the other ranks need not take
+ * part. */
 #include <string.h>
 
 #include "base/ranks.h"
@@ -11,8 +12,8 @@ struct exchange {
 		*receives[RANKS_WORLD_MAX]; /* by place in the participants; NULL: none */
 };
 
-static ls_status start(ls_group *parent, const struct group_participants *participants,
-		       const void *mine, void *all, size_t bytes, struct exchange *exchange)
+static ls_status start_all(ls_group *parent, const struct group_participants *participants,
+			   const void *mine, void *all, size_t bytes, struct exchange *exchange)
 {
 	ls_status status = LS_OK;
 	for (int i = 0; i < participants->count && status == LS_OK; i++) {
@@ -36,11 +37,11 @@ ls_status group_member_allgather(ls_group *parent, const struct group_participan
 {
 	struct exchange exchange;
 	memset(&exchange, 0, sizeof exchange);
-	ls_status status = start(parent, participants, mine, all, bytes, &exchange);
+	ls_status status = start_all(parent, participants, mine, all, bytes, &exchange);
 	for (int i = 0; i < participants->count && status == LS_OK; i++)
 		if (exchange.receives[i])
 			status = group_op_finish(&exchange.receives[i]);
-	/* They are short, and need nobody but room. */
+	/* The messages are short, and wait for nothing but room. */
 	for (int i = 0; i < participants->count && status == LS_OK; i++)
 		if (exchange.sends[i])
 			status = group_op_finish(&exchange.sends[i]);

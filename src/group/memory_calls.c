@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Memory that peers access: the calls of lockstep/memory.h. ls_register is one collective in two
- * exchanges: all ranks announce their memory and map that of the others; then all agree that
- * everybody could. Only after that a rank treats a buffer as registered. */
+ * exchanges: all ranks announce their memory, and each maps that of the others; then they agree
+ * that every rank could. Only after that a rank treats a buffer as registered. */
 #include <string.h>
 
 #include "base/messages.h"
@@ -33,10 +33,10 @@ ls_status ls_free(ls_group *group, void *block)
 		return memory_free_kept(block, trace_caller_text);
 	if (!world_is_usable(group))
 		return group_is_closed(group) ? group_not_open("ls_free", group) : LS_OK;
-	ls_status status = group_races_free(group, block, __builtin_return_address(0));
+	ls_status status = group_races_free(group, block, GROUP_SITE);
 	if (status != LS_OK)
 		return status;
-	/* A block of another rank's arena was handed over by it. */
+	/* Another rank has handed over a block of its arena. */
 	struct memory *memory = &group->world->memory;
 	bool mine = (uintptr_t)block - (uintptr_t)memory->base < memory->bytes;
 	if (!mine && mailbox_give_back(group->mailbox, block))
@@ -47,12 +47,12 @@ ls_status ls_free(ls_group *group, void *block)
 /* What a rank tells the others. */
 struct offer {
 	uint64_t status; /* its arguments are right, or why not */
-	uint64_t fresh;  /* some member may not have mapped it yet */
+	uint64_t fresh;  /* some member may not have mapped the range yet */
 	struct memory_region_name name;
 };
 
-/* The members have mapped it; with what others have mapped perhaps nobody lacks it. */
-static void show(const ls_group *group, struct memory_region *region)
+/* Notes that the members have mapped the range. Perhaps all ranks have it now. */
+static void note_mapped(const ls_group *group, struct memory_region *region)
 {
 	struct ranks have = memory_region_peers(region),
 		     members = transport_team_ranks(&group->team);
@@ -89,8 +89,8 @@ static struct memory_region *make_offer(const ls_group *group, void *address, si
 	return region;
 }
 
-/* LS_OK if all ranks can go on; otherwise the first that cannot is named, unless it is this one,
- * which has said why. */
+/* LS_OK if all ranks can go on. Otherwise a message names the first rank that cannot, unless it is
+ * this one, which has said why. */
 static ls_status first_refusal(const ls_group *group, const struct offer *offers)
 {
 	for (int q = 0; q < group->size; q++) {
@@ -104,7 +104,8 @@ static ls_status first_refusal(const ls_group *group, const struct offer *offers
 	return LS_OK;
 }
 
-/* Its own, too: a message to itself is found as one of any other rank. */
+/* Maps the ranges of all ranks, also its own: a message of a rank to itself is found as any
+ * other. */
 static ls_status map_offers(ls_group *group, const struct offer *offers)
 {
 	ls_status status = LS_OK;
@@ -118,7 +119,7 @@ static ls_status map_offers(ls_group *group, const struct offer *offers)
 ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint64_t offset,
 		      const struct ls_op_options *given)
 {
-	const void *site = __builtin_return_address(0);
+	const void *site = GROUP_SITE;
 	struct ls_op_options options;
 	struct offer mine, offers[RANKS_WORLD_MAX];
 	ls_status status = group_begin("ls_register", group, given, &options);
@@ -139,7 +140,7 @@ ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint
 	if (status != LS_OK || agreed != LS_OK)
 		return status != LS_OK ? status : (ls_status)agreed;
 	if (region && mine.fresh)
-		show(group, region);
+		note_mapped(group, region);
 	else if (region)
 		atomic_fetch_add_explicit(&world->registered_again, 1, memory_order_relaxed);
 	return LS_OK;

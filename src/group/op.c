@@ -9,10 +9,11 @@
 #include "p2p/p2p.h"
 #include "group_private.h"
 #include "arguments.h"
+#include "group.h"
 
 enum { CANCEL_MS = 100 };
 
-static ls_status check(const char *function, const ls_op *op)
+static ls_status check_op(const char *function, const ls_op *op)
 {
 	if (!op)
 		return group_bad(function, "op", 0,
@@ -23,7 +24,7 @@ static ls_status check(const char *function, const ls_op *op)
 }
 
 /* The status; LS_PENDING while the operation is under way. */
-static ls_status ask(ls_op *op)
+static ls_status read_status(ls_op *op)
 {
 	uint32_t complete = atomic_load_explicit(&op->complete, memory_order_acquire);
 	if (!complete)
@@ -37,18 +38,18 @@ static ls_status ask(ls_op *op)
 
 ls_status ls_test(ls_op *op)
 {
-	ls_status status = check("ls_test", op);
+	ls_status status = check_op("ls_test", op);
 	if (status != LS_OK)
 		return status;
-	status = ask(op);
+	status = read_status(op);
 	if (status != LS_PENDING || !progress_op_is_p2p(op))
 		return status;
 	p2p_fail_gone(op->group);
 	p2p_poll(op);
-	return ask(op);
+	return read_status(op);
 }
 
-/* LS_OK when one of them is complete. */
+/* LS_OK when one of the operations is complete. */
 static ls_status await_p2p(ls_op *const *ops, int count, const struct progress_pause *pause)
 {
 	ls_status status = p2p_await(ops, count, pause);
@@ -66,13 +67,13 @@ static ls_status await_p2p(ls_op *const *ops, int count, const struct progress_p
 
 ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 {
-	ls_status status = check("ls_wait", op);
+	ls_status status = check_op("ls_wait", op);
 	if (status != LS_OK)
 		return status;
 	if (atomic_load_explicit(&op->complete, memory_order_acquire)) {
 		if (op->shared && op->base.call.kind == TRACE_SEND)
 			mailbox_note_waited(op->group->mailbox);
-		return ask(op);
+		return read_status(op);
 	}
 	wait_thread_enter(&op->group->waiter);
 	struct progress_pause pause = progress_op_pause(op, timeout_ms);
@@ -81,7 +82,7 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 		status = progress_lane_await(op, &pause);
 	else
 		status = await_p2p(&op, 1, &pause);
-	return status == LS_PENDING ? LS_PENDING : ask(op);
+	return status == LS_PENDING ? LS_PENDING : read_status(op);
 }
 
 /* The index of the first complete operation, or -1. */
@@ -90,7 +91,7 @@ static int find_complete(ls_op *const *ops, int count, ls_status *status)
 	for (int i = 0; i < count; i++) {
 		if (!ops[i])
 			continue;
-		*status = ask(ops[i]);
+		*status = read_status(ops[i]);
 		if (*status != LS_PENDING)
 			return i;
 	}
@@ -114,8 +115,8 @@ static bool has_p2p(ls_op *const *ops, int count)
 	return false;
 }
 
-/* Waits until one operation is complete, or until the pause. If there are messages among them, the
- * progress thread runs the collectives. */
+/* Waits until one operation is complete, or until the pause. If there are messages among the
+ * operations, the progress thread runs the collectives. */
 static void await_any(ls_op *const *ops, int count, const struct progress_pause *pause)
 {
 	ls_status status = has_p2p(ops, count)
@@ -135,7 +136,7 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 		return group_bad(function, ops ? "count" : "ops", ops ? count : 0,
 				 "1 to 64 handles");
 	ls_op *first = find_first(ops, count);
-	status = check(function, first);
+	status = check_op(function, first);
 	if (status != LS_OK)
 		return status;
 	for (int i = 0; i < count; i++)
@@ -153,7 +154,7 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	return status;
 }
 
-/* It is not known which operation this was. But if the handle was freed more often than a status
+/* The handle does not tell which operation this was. But if it was freed more often than a status
  * was read, one status was not read. */
 static void free_shared(struct ls_op *op, const void *site)
 {
@@ -167,14 +168,14 @@ static void free_shared(struct ls_op *op, const void *site)
 
 void ls_op_free(ls_op *op)
 {
-	const void *site = __builtin_return_address(0);
+	const void *site = GROUP_SITE;
 	if (!op || !world_is_usable(op->group))
 		return;
 	if (op->shared) {
 		free_shared(op, site);
 		return;
 	}
-	/* The status cannot be read any more. A callback, which may be the caller, still gets
+	/* Nobody can read the status any more. A callback, which may be the caller, still gets
 	 * it. */
 	bool sends = op->is_batch || op->base.call.kind == TRACE_SEND;
 	if (sends && !op->callback && !progress_op_is_complete(op))
@@ -203,10 +204,10 @@ ls_status group_op_finish(ls_op **op)
 	return status;
 }
 
-/* ---- taking back ---- */
+/* ---- cancelling ---- */
 
-/* Of a long send to another host: whether its receiver has cancelled it. Any thread there that
- * makes progress on the link answers, so a healthy rank does so at once. */
+/* Whether the receiver of a long send to another host has cancelled it. Any thread there that makes
+ * progress on the link answers, so a healthy rank answers at once. */
 static bool is_cancelled_there(ls_op *op)
 {
 	struct ls_group *group = op->group;
@@ -217,7 +218,7 @@ static bool is_cancelled_there(ls_op *op)
 		.words = words, .count = 2, .any = true, .deadline_ns = clock_deadline_ns(CANCEL_MS)};
 	int peer;
 	ls_status status = wait_words(&group->quiet, &call, &peer);
-	(void)status; /* without an answer it goes on, and may be cancelled later */
+	(void)status; /* without an answer the send goes on, and may be cancelled later */
 	return mailbox_cancel(group->mailbox, &op->base) || atomic_load(&op->base.p2p.cancelled);
 }
 
@@ -240,7 +241,7 @@ ls_status ls_cancel(ls_op *op)
 	    (!mailbox_cancel(group->mailbox, &op->base) && !is_cancelled_there(op)))
 		return LS_PENDING;
 	p2p_collect(group);
-	/* If that did not complete it, another thread is completing it now. */
+	/* If that did not complete the operation, another thread is completing it now. */
 	p2p_await_complete(op);
 	atomic_store(&op->status_read, true);
 	return LS_OK;

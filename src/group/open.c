@@ -72,7 +72,8 @@ static ls_status read_opening(const struct ls_group_options *options, struct ope
 	return status;
 }
 
-/* Before its segment exists, a rank waits on a bell of its own, and others see only its trace. */
+/* Before its segment exists, a rank waits on a bell of its own, and other ranks see only its
+ * trace. */
 static ls_status early_waiter(struct world *world)
 {
 	world->waiter = (struct waiter){.wait_table = world->trace.wait_table,
@@ -83,7 +84,7 @@ static ls_status early_waiter(struct world *world)
 	return wait_open(&world->waiter);
 }
 
-/* The number of processors on which the ranks of a host together may run, and of its ranks. */
+/* On how many processors the ranks of a host together may run. *ranks: how many ranks it has. */
 static int count_cores(const struct world *world, uint16_t host, int *ranks)
 {
 	uint64_t cpus[TRANSPORT_CPU_WORDS] = {0};
@@ -131,9 +132,9 @@ static void publish_facts(struct transport_segment *segment, const struct open_f
 	memcpy(segment->cpus, facts->cpus, sizeof segment->cpus);
 }
 
-/* Ranks that choose different plans would wait for each other, and so would those that wait for all
- * to complete a collective beside those that do not. Every rank compares all ranks with
- * rank 0, so all find the same difference. */
+/* Ranks that choose different plans would wait for each other. So would ranks of which only some
+ * wait until all have completed a collective. Every rank compares all ranks with rank 0, so all
+ * find the same difference. */
 static ls_status compare_facts(const struct world *world)
 {
 	const struct transport_segment *first = world->transport.peers[0].segment;
@@ -190,7 +191,8 @@ struct company {
 	struct transport_exchange exchange;
 };
 
-/* With the second round of the meeting, if there are several hosts. */
+/* Finds the hosts. With several hosts all ranks exchange addresses in the second round of the
+ * meeting. */
 static ls_status share_addresses(struct world *world, struct rendezvous_meeting *meeting,
 				 const char *address, struct company *company)
 {
@@ -209,8 +211,9 @@ static ls_status share_addresses(struct world *world, struct rendezvous_meeting 
 	return status;
 }
 
-/* Meets the others; afterwards job, size and pids are known. */
-static ls_status meet(struct world *world, const struct opening *opening, struct company *company)
+/* Meets the other ranks. Afterwards job, size and pids are known. */
+static ls_status meet_ranks(struct world *world, const struct opening *opening,
+			    struct company *company)
 {
 	struct rendezvous_self self = {
 		.me = {.pid = getpid(), .uid = geteuid(), .host_key = rendezvous_host_key()},
@@ -261,8 +264,8 @@ static void open_views(struct world *world)
 	}
 }
 
-/* The process that all ranks descend from: the launcher at the other end of the control connection;
- * otherwise the parent process, as under torchrun and mpirun. */
+/* The process from which all ranks descend: the launcher at the other end of the control
+ * connection; otherwise the parent process, as under torchrun and mpirun. */
 static int launcher_pid(const struct world *world)
 {
 	struct ucred launcher = {0};
@@ -306,7 +309,7 @@ static ls_status connect_world(struct world *world, const struct opening *openin
 	exchange->deadline_ns = opening->deadline_ns;
 	exchange->listen_fd = -1;
 	company->facts = find_facts(opening);
-	ls_status status = meet(world, opening, company);
+	ls_status status = meet_ranks(world, opening, company);
 	if (status == LS_OK)
 		status = share_memory(world, company);
 	if (exchange->listen_fd >= 0)
@@ -340,7 +343,7 @@ static void world_close(struct world *world)
 	free(world);
 }
 
-/* The group of all ranks. */
+/* Makes the world group. */
 static ls_status fill_first(struct world *world, uint32_t timeout_ms)
 {
 	struct group_making making = {.id = WORLD_GROUP_ID,
@@ -357,8 +360,8 @@ static ls_status fill_first(struct world *world, uint32_t timeout_ms)
 }
 
 /* All that remains to be done once the ranks are connected. */
-static ls_status complete(struct world *world, const struct opening *opening,
-			  const struct company *company)
+static ls_status complete_world(struct world *world, const struct opening *opening,
+				const struct company *company)
 {
 	world->watch.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (world->watch.event_fd < 0) {
@@ -409,7 +412,7 @@ static ls_status world_fill(struct world *world, const struct opening *opening)
 	}
 	status = connect_world(world, opening, company);
 	if (status == LS_OK)
-		status = complete(world, opening, company);
+		status = complete_world(world, opening, company);
 	free(company);
 	return status;
 }

@@ -87,7 +87,7 @@ ls_status group_hosts_gather(struct world *world, const struct rendezvous_table 
 					    &mine.card.beat_port);
 	if (status == LS_OK && world->rank == hosts->root && *listen_fd < 0)
 		status = transport_listen(mine.card.address, sizeof mine.card.address, listen_fd);
-	/* The others get what this rank has just printed. */
+	/* The other ranks get the message that this rank has just printed. */
 	status = rendezvous_gather(meeting, status, message_last(), &mine, hosts->cards);
 	for (int q = 0; q < world->size && status == LS_OK; q++) {
 		const struct open_card *card = card_of(hosts, q);
@@ -148,7 +148,8 @@ struct list {
 	size_t used; /* more than fits: the rest is left out */
 };
 
-__attribute__((format(printf, 2, 3))) static void add(struct list *list, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add_text(struct list *list, const char *format,
+							   ...)
 {
 	va_list args;
 	if (list->used >= sizeof list->text)
@@ -167,7 +168,8 @@ static ls_status say_silent(const struct world *world, const struct rendezvous_t
 		const struct rendezvous_rank *rank = &table->ranks[q];
 		if (!world->transport.peers[q].mirror || net_has_answered(world->link, q))
 			continue;
-		add(&list, "%s%d (host %s, %s)", list.used ? ", " : "", q, rank->host, rank->ip);
+		add_text(&list, "%s%d (host %s, %s)", list.used ? ", " : "", q, rank->host,
+			 rank->ip);
 	}
 	MESSAGE_SAY(MESSAGE_GROUP_SILENT, list.text);
 	return LS_RANK_MISSING;
@@ -178,16 +180,16 @@ static void add_host(struct list *list, const struct rendezvous_table *table, co
 		     int lowest)
 {
 	const char *before = " ";
-	add(list, "%s%s:", lowest ? "; " : "", table->ranks[lowest].host);
+	add_text(list, "%s%s:", lowest ? "; " : "", table->ranks[lowest].host);
 	for (int q = lowest; q < table->size; q++) {
 		int begin = q;
 		if (first[q] != lowest)
 			continue;
 		while (q + 1 < table->size && first[q + 1] == lowest)
 			q++;
-		add(list, "%s%d", before, begin);
+		add_text(list, "%s%d", before, begin);
 		if (q > begin)
-			add(list, "-%d", q);
+			add_text(list, "-%d", q);
 		before = ", ";
 	}
 }

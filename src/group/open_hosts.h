@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The part of opening a world that concerns ranks on other hosts. In this order, each step of all
  * ranks: place, gather, mirror, then the transport connects the ranks of each host and the group of
- * all ranks is made, then connect and beat. With one host place says so, and the other steps are
- * left out. */
+ * all ranks is made, then connect and beat. If `place` finds one host, there are no other steps. */
 #ifndef GROUP_OPEN_HOSTS_H
 #define GROUP_OPEN_HOSTS_H
 
@@ -65,14 +64,14 @@ LS_CHECKED ls_status group_hosts_mirror(struct world *world, const struct rendez
 LS_CHECKED ls_status group_hosts_connect(struct world *world, const struct rendezvous_table *table,
 					 uint64_t deadline_ns);
 
-/* Starts the heartbeats between hosts. Once all are connected. token: NULL, they are not signed.
- * Errors: of failure_pulse_start. */
+/* Starts the heartbeats between hosts, once all ranks are connected. token: NULL: they are not
+ * signed. Errors: of failure_pulse_start. */
 LS_CHECKED ls_status group_hosts_beat(struct world *world, const struct rendezvous_table *table,
 				      const struct open_hosts *hosts,
 				      const struct auth_token *token);
 
-/* Cuts all, and closes the link. Before it waits, a second at most, until what this rank has said
- * is on its way. */
+/* Cuts all peers, and closes the link. First waits, a second at most, until all that this rank has
+ * sent is on its way. */
 void group_hosts_close(struct world *world);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The public calls on messages. The call site is the return address of the public function, so
- * these must stay functions of their own. */
+ * The public calls on messages. The call site is the return address of the public function, so each
+ * of these must stay a function. */
 #include <string.h>
 
 #include "base/messages.h"
@@ -10,14 +10,13 @@
 #include "p2p/p2p.h"
 #include "group_private.h"
 #include "arguments.h"
+#include "group.h"
 #include "p2p_check.h"
 #include "p2p_short.h"
 
-#define HERE __builtin_return_address(0)
-
 /* ---- the two ways ---- */
 
-/* False: the call needs an operation. asked: it has a handle. */
+/* False: the call needs an operation. asked: the caller wants a handle. */
 static bool may_be_short(ls_group *group, const struct group_p2p_call *call,
 			 const struct ls_op_options *options, bool blocks, bool asked,
 			 struct p2p_short *out)
@@ -56,7 +55,7 @@ static ls_status run_blocking(ls_group *group, const struct group_p2p_call *call
 	op.base.seq = mailbox_number(group->mailbox, call->base.kind, call->base.peer);
 	op.base.p2p.hands_over_block = call->hands_over_block;
 	op.base.p2p.receives_block = call->block != NULL;
-	op.base.p2p.crossed = false; /* it may fail before it begins */
+	op.base.p2p.crossed = false; /* the operation may fail before it begins */
 	op.message = options->message;
 	op.block = call->block;
 	progress_op_record(&op, options, call->site);
@@ -67,16 +66,16 @@ static ls_status run_blocking(ls_group *group, const struct group_p2p_call *call
 	progress_op_run(&op, &workspace, waiter, &progress_no_pause, &status);
 	if (status == LS_OK)
 		p2p_deliver(&op);
-	/* What it took in may have been for others. */
+	/* The call may have taken in messages for other operations. */
 	p2p_collect(group);
 	if (op.base.p2p.crossed)
 		p2p_warn_crossed(group, op.base.call.tag, op.base.record, call->site);
 	return status;
 }
 
-/* The operation has begun. After an error its group has failed, and the thread that makes progress
- * ends it. */
-static ls_status launch(struct ls_op *op)
+/* Launches an operation that has begun. After an error its group has failed, and the thread that
+ * makes progress ends the operation. */
+static ls_status launch_on_stream(struct ls_op *op)
 {
 	ls_status status = progress_stream_launch(op);
 	group_launch_note(status);
@@ -96,7 +95,7 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 	if (!op)
 		return LS_OUT_OF_MEMORY;
 	op->base.call = call->base;
-	op->access = call->access; /* the operation ends it */
+	op->access = call->access; /* the operation ends the access */
 	call->access = 0;
 	op->base.seq = mailbox_number(group->mailbox, call->base.kind, call->base.peer);
 	op->base.p2p.detached = true;
@@ -137,7 +136,7 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 		return status;
 	}
 	if (on_stream) {
-		status = launch(op);
+		status = launch_on_stream(op);
 		if (status != LS_OK && out) {
 			*out = NULL;
 			progress_op_free_handle(op);
@@ -147,12 +146,11 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 	return status;
 }
 
-/* Whether the operation is complete already; then *out is the handle that all such operations
- * share. */
+/* Whether the message is complete already. Then *out is the handle that all such messages share. */
 static bool run_short(const struct p2p_short *message, bool sends, ls_op **out)
 {
 	bool complete = sends ? p2p_short_send(message) : p2p_short_receive(message);
-	/* What it took in may have been for others. */
+	/* The call may have taken in messages for other operations. */
 	p2p_collect(message->group);
 	if (complete && out)
 		*out = message->handle;
@@ -187,8 +185,8 @@ static ls_status run_checked(ls_group *group, struct group_p2p_call *call,
 	return status;
 }
 
-static ls_status run(ls_group *group, struct group_p2p_call *call,
-		     const struct ls_op_options *given, ls_op **out)
+static ls_status run_message(ls_group *group, struct group_p2p_call *call,
+			     const struct ls_op_options *given, ls_op **out)
 {
 	struct ls_op_options options;
 	ls_status status = group_p2p_begin(call, group, given, &options);
@@ -211,8 +209,8 @@ static ls_status run(ls_group *group, struct group_p2p_call *call,
 
 /* Sets each field, because the compiler clears a struct of this size so slowly that a short message
  * takes noticeably longer. */
-static void fill(struct group_p2p_call *call, const char *name, enum trace_kind kind,
-		 uint64_t count, ls_dtype dtype, int peer, const void *site)
+static void fill_call(struct group_p2p_call *call, const char *name, enum trace_kind kind,
+		      uint64_t count, ls_dtype dtype, int peer, const void *site)
 {
 	struct op_call *op_call = &call->base;
 	call->name = name;
@@ -235,14 +233,14 @@ static void fill(struct group_p2p_call *call, const char *name, enum trace_kind 
 static void to_send(struct group_p2p_call *call, const char *name, const void *buffer,
 		    uint64_t count, ls_dtype dtype, int dst, const void *site)
 {
-	fill(call, name, TRACE_SEND, count, dtype, dst, site);
+	fill_call(call, name, TRACE_SEND, count, dtype, dst, site);
 	call->base.send = buffer_host(buffer, count * ls_dtype_bytes(dtype));
 }
 
 static void to_receive(struct group_p2p_call *call, const char *name, void *buffer, uint64_t count,
 		       ls_dtype dtype, int src, const void *site)
 {
-	fill(call, name, TRACE_RECV, count, dtype, src, site);
+	fill_call(call, name, TRACE_RECV, count, dtype, src, site);
 	call->base.recv = buffer_host(buffer, count * ls_dtype_bytes(dtype));
 }
 
@@ -264,23 +262,25 @@ static inline struct p2p_short to_short(ls_group *group, const void *send, void 
 ls_status ls_send(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
 		  const struct ls_op_options *options)
 {
-	struct p2p_short message = to_short(group, buffer, NULL, count, dtype, dst, true, HERE);
+	struct p2p_short message =
+		to_short(group, buffer, NULL, count, dtype, dst, true, GROUP_SITE);
 	if (group_try_send_short(group, options, &message, NULL))
 		return LS_OK;
 	struct group_p2p_call call;
-	to_send(&call, "ls_send", buffer, count, dtype, dst, HERE);
-	return run(group, &call, options, NULL);
+	to_send(&call, "ls_send", buffer, count, dtype, dst, GROUP_SITE);
+	return run_message(group, &call, options, NULL);
 }
 
 ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
 		  const struct ls_op_options *options)
 {
-	struct p2p_short message = to_short(group, NULL, buffer, count, dtype, src, true, HERE);
+	struct p2p_short message =
+		to_short(group, NULL, buffer, count, dtype, src, true, GROUP_SITE);
 	if (group_try_receive_short(group, options, &message, NULL))
 		return LS_OK;
 	struct group_p2p_call call;
-	to_receive(&call, "ls_recv", buffer, count, dtype, src, HERE);
-	return run(group, &call, options, NULL);
+	to_receive(&call, "ls_recv", buffer, count, dtype, src, GROUP_SITE);
+	return run_message(group, &call, options, NULL);
 }
 
 static ls_status check_handle(const char *call, const struct ls_op_options *options, ls_op **op)
@@ -296,35 +296,37 @@ static ls_status check_handle(const char *call, const struct ls_op_options *opti
 ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
 		   const struct ls_op_options *options, ls_op **op)
 {
-	struct p2p_short message = to_short(group, buffer, NULL, count, dtype, dst, false, HERE);
+	struct p2p_short message =
+		to_short(group, buffer, NULL, count, dtype, dst, false, GROUP_SITE);
 	if (op && group_try_send_short(group, options, &message, op))
 		return LS_OK;
 	struct group_p2p_call call;
-	to_send(&call, "ls_isend", buffer, count, dtype, dst, HERE);
+	to_send(&call, "ls_isend", buffer, count, dtype, dst, GROUP_SITE);
 	ls_status status = check_handle(call.name, options, op);
-	return status == LS_OK ? run(group, &call, options, op) : status;
+	return status == LS_OK ? run_message(group, &call, options, op) : status;
 }
 
 ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int dst,
 		      const struct ls_op_options *options, ls_op **op)
 {
 	struct group_p2p_call call;
-	to_send(&call, "ls_isend", buffer, bytes, LS_UINT8, dst, HERE);
+	to_send(&call, "ls_isend", buffer, bytes, LS_UINT8, dst, GROUP_SITE);
 	call.internal = true;
 	ls_status status = check_handle(call.name, options, op);
-	return status == LS_OK ? run(group, &call, options, op) : status;
+	return status == LS_OK ? run_message(group, &call, options, op) : status;
 }
 
 ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
 		   const struct ls_op_options *options, ls_op **op)
 {
-	struct p2p_short message = to_short(group, NULL, buffer, count, dtype, src, false, HERE);
+	struct p2p_short message =
+		to_short(group, NULL, buffer, count, dtype, src, false, GROUP_SITE);
 	if (op && group_try_receive_short(group, options, &message, op))
 		return LS_OK;
 	struct group_p2p_call call;
-	to_receive(&call, "ls_irecv", buffer, count, dtype, src, HERE);
+	to_receive(&call, "ls_irecv", buffer, count, dtype, src, GROUP_SITE);
 	ls_status status = check_handle(call.name, options, op);
-	return status == LS_OK ? run(group, &call, options, op) : status;
+	return status == LS_OK ? run_message(group, &call, options, op) : status;
 }
 
 /* ---- blocks ---- */
@@ -333,7 +335,7 @@ ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype d
 			const struct ls_op_options *options)
 {
 	struct group_p2p_call call;
-	to_send(&call, "ls_send_block", block, count, dtype, dst, HERE);
+	to_send(&call, "ls_send_block", block, count, dtype, dst, GROUP_SITE);
 	call.hands_over_block = true;
 	ls_status status = group_check(call.name, group);
 	if (status != LS_OK)
@@ -343,10 +345,10 @@ ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype d
 	if (!memory_has_block(memory, block, bytes))
 		return group_bad(call.name, "block", (long long)(uintptr_t)block,
 				 "a block of ls_alloc that is as long as the message");
-	status = group_races_hand_over(group, block, HERE);
+	status = group_races_hand_over(group, block, GROUP_SITE);
 	if (status != LS_OK)
 		return status;
-	status = run(group, &call, options, NULL);
+	status = run_message(group, &call, options, NULL);
 	/* Another thread may post the message as this call gives up: then it is sent. */
 	bool is_sent =
 		status != LS_OK && status != LS_PENDING && !memory_has_block(memory, block, bytes);
@@ -357,12 +359,12 @@ ls_status ls_recv_block(ls_group *group, void **block, uint64_t count, ls_dtype 
 			const struct ls_op_options *options)
 {
 	struct group_p2p_call call;
-	to_receive(&call, "ls_recv_block", NULL, count, dtype, src, HERE);
+	to_receive(&call, "ls_recv_block", NULL, count, dtype, src, GROUP_SITE);
 	call.block = block;
 	if (!block)
 		return group_bad(call.name, "block", 0, "not NULL");
 	*block = NULL;
-	return run(group, &call, options, NULL);
+	return run_message(group, &call, options, NULL);
 }
 
 /* ---- probes ---- */
@@ -371,7 +373,7 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 		    struct ls_message *out)
 {
 	struct group_p2p_call call = {
-		.name = "ls_iprobe", .base = {.kind = TRACE_PROBE, .peer = src}, .site = HERE};
+		.name = "ls_iprobe", .base = {.kind = TRACE_PROBE, .peer = src}, .site = GROUP_SITE};
 	struct ls_op_options options;
 	struct mail_message met;
 	struct wait_word words[RANKS_WORLD_MAX];
@@ -399,7 +401,7 @@ ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
 		   struct ls_message *out)
 {
 	struct group_p2p_call call = {
-		.name = "ls_probe", .base = {.kind = TRACE_PROBE, .peer = src}, .site = HERE};
+		.name = "ls_probe", .base = {.kind = TRACE_PROBE, .peer = src}, .site = GROUP_SITE};
 	struct ls_op_options options;
 	struct op_workspace workspace;
 	struct ls_op op;

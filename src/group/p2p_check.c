@@ -31,7 +31,7 @@ ls_status group_p2p_begin(const struct group_p2p_call *call, ls_group *group,
 		some.tag = 0;
 		given = &some;
 	}
-	ls_status status = group_begin_on_stream(call->name, group, given, options);
+	ls_status status = group_begin_streamable(call->name, group, given, options);
 	if (any)
 		options->tag = LS_ANY_TAG;
 	return status;
@@ -64,14 +64,13 @@ bool group_p2p_is_serial(const ls_group *group, const struct group_p2p_call *cal
 	return group->world->p2p.serial && call->base.kind == TRACE_SEND;
 }
 
-/* It waits for the sends before it. */
 bool group_p2p_is_ordered(const ls_group *group, const struct group_p2p_call *call)
 {
 	return group_p2p_is_serial(group, call) && !call->internal;
 }
 
-/* A send that outlives its call would need a place in the queue while the device fetches it, and no
- * thread waits for that device. */
+/* A send that outlives its call would need a place in the queue while the device fetches its
+ * payload, and no thread waits for that device. */
 ls_status group_p2p_check_nonblocking(ls_group *group, const struct group_p2p_call *call,
 				      const struct ls_op_options *options)
 {

@@ -34,8 +34,8 @@ LS_CHECKED ls_status group_p2p_check_nonblocking(ls_group *group, const struct g
 /* Checks that the call may have the stream that it names. */
 LS_CHECKED ls_status group_p2p_check_stream(ls_group *group, const struct group_p2p_call *call,
 					    const struct ls_op_options *options);
-/* Setting P2P=serial. is_serial: the call is a send that other sends may delay. is_ordered: it
- * waits for the sends before it. */
+/* Setting P2P=serial. is_serial: the call is a send that other sends may delay. is_ordered: the
+ * send waits for the sends before it. */
 bool group_p2p_is_serial(const ls_group *group, const struct group_p2p_call *call);
 bool group_p2p_is_ordered(const ls_group *group, const struct group_p2p_call *call);
 

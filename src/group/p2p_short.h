@@ -10,13 +10,13 @@
 #include "world/registry.h"
 
 /* All reasons to refuse, delay or note a call meet in one branch, because there is nearly always
- * none. False: the general path finds out which it is. */
+ * none. False: the general path finds out which reason it is. */
 static inline bool group_may_try_short(ls_group *group, const struct ls_op_options *options,
 				       struct p2p_short *message)
 {
 	struct mailbox_short *call = &message->call;
 	uint64_t odd = 0;
-	/* A forked child has none of the memory that is looked at below. */
+	/* A forked child has none of the memory that the code below reads. */
 	if (!group || !world_is_usable(group) || (options && options->size != sizeof *options))
 		return false;
 	if (options) {
@@ -63,7 +63,7 @@ static inline bool group_try_receive_short(ls_group *group, const struct ls_op_o
 	wait_thread_enter(&group->waiter);
 	message->handle = op ? &group->short_recv : NULL;
 	bool complete = p2p_short_receive(message);
-	p2p_collect(group); /* it may have matched receives of other calls */
+	p2p_collect(group); /* the call may have matched receives of other calls */
 	if (complete && op)
 		*op = message->handle;
 	return complete;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Groups made from a group. In one all-gather all its ranks exchange their arguments, and the clean
- * area of their segment that the new group can have. All see the same data, so all compute the same
- * members, or the same error. Only if some area has too little memory, a second round tells whether
- * there was enough. */
+ * area of their segment that the new group can have. All ranks see the same data, so they compute
+ * the same members, or the same error. Only if some area has too little memory, a second round
+ * tells whether the system had enough. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,8 +12,6 @@
 #include "from_members.h"
 #include "arguments.h"
 #include "group.h"
-
-#define HERE __builtin_return_address(0)
 
 _Static_assert(sizeof(struct group_offer) <= TRANSPORT_TINY_BYTES, "one cache line each");
 
@@ -30,9 +28,9 @@ struct request {
 	struct group_participants *participants; /* NULL: all ranks of the parent take part */
 	struct ls_group *mine; /* NULL: not to be a member, or no group object is free */
 	struct group_offer offers[RANKS_WORLD_MAX];
-	struct ranks members; /* those of the parent that are to be members of some new group */
+	struct ranks members; /* ranks of the parent that are to be members of some new group */
 	bool short_of_memory;
-	struct group_making making; /* size 0: this rank is in none */
+	struct group_making making; /* size 0: this rank is in no new group */
 };
 
 /* ---- ids ---- */
@@ -61,9 +59,9 @@ static uint32_t next_id(struct world *world)
 	return id;
 }
 
-/* ---- telling ---- */
+/* ---- offers ---- */
 
-static void give_back(struct request *request)
+static void give_object_back(struct request *request)
 {
 	if (request->mine)
 		group_free(request->mine);
@@ -86,7 +84,7 @@ static struct group_offer make_offer(struct request *request, uint64_t what, boo
 	return mine;
 }
 
-static ls_status exchange(struct request *request, const void *mine, void *all, size_t bytes)
+static ls_status exchange_bytes(struct request *request, const void *mine, void *all, size_t bytes)
 {
 	if (request->participants)
 		return group_member_allgather(request->parent, request->participants, mine, all,
@@ -99,25 +97,25 @@ static ls_status exchange(struct request *request, const void *mine, void *all, 
 static ls_status exchange_offers(struct request *request, uint64_t what, bool joins)
 {
 	struct group_offer mine = make_offer(request, what, joins);
-	ls_status status = exchange(request, &mine, request->offers, sizeof mine);
+	ls_status status = exchange_bytes(request, &mine, request->offers, sizeof mine);
 	if (status != LS_OK && request->mine)
 		group_retire(request->mine);
 	return status;
 }
 
-static ls_status refuse(const struct request *request, int rank, ls_status status)
+static ls_status say_refusal(const struct request *request, int rank, ls_status status)
 {
 	if (rank != request->parent->rank)
 		MESSAGE_SAY(MESSAGE_GROUP_PART, request->function, rank, ls_status_name(status));
 	return status;
 }
 
-/* Checks whether all ranks that are to be members can be. */
+/* Checks whether all ranks that are to be members can be members. */
 static ls_status check_offers(const struct request *request)
 {
 	for (int q = 0; q < request->parent->size; q++)
 		if (ranks_have(&request->members, q) && request->offers[q].area == 0)
-			return refuse(request, q, LS_OUT_OF_MEMORY);
+			return say_refusal(request, q, LS_OUT_OF_MEMORY);
 	return LS_OK;
 }
 
@@ -125,7 +123,7 @@ static ls_status first_wrong(const struct request *request)
 {
 	for (int q = 0; q < request->parent->size; q++)
 		if (request->offers[q].what == WRONG)
-			return refuse(request, q, LS_BAD_ARGUMENT);
+			return say_refusal(request, q, LS_BAD_ARGUMENT);
 	return LS_OK;
 }
 
@@ -136,7 +134,8 @@ static bool share_host(const struct ls_group *parent, int one, int other)
 	return parent->team.hosts[one] == parent->team.hosts[other];
 }
 
-/* The first member on each host has the words that all members there write. */
+/* Whether a member is the first on its host: its area has the words that all members there
+ * write. */
 static bool is_first_of_host(const struct ls_group *parent, const uint16_t *ranks, int i)
 {
 	for (int j = 0; j < i; j++)
@@ -187,7 +186,7 @@ static void sort_ranks(const struct request *request, uint16_t *ranks)
 	}
 }
 
-static void divide(struct request *request)
+static void divide_by_colour(struct request *request)
 {
 	uint16_t ranks[RANKS_WORLD_MAX];
 	int size = request->parent->size;
@@ -204,7 +203,7 @@ static void divide(struct request *request)
 
 /* ---- the end ---- */
 
-/* For the area of this rank, and the mirrors of those of members on other hosts. */
+/* Adds memory to the area of this rank, and to the mirrors of areas of members on other hosts. */
 static ls_status add_own_memory(const struct request *request)
 {
 	const struct group_making *making = &request->making;
@@ -227,7 +226,7 @@ static ls_status add_memory(struct request *request)
 	const struct group_making *making = &request->making;
 	if (making->size > 0)
 		mine = add_own_memory(request);
-	ls_status status = exchange(request, &mine, all, sizeof mine);
+	ls_status status = exchange_bytes(request, &mine, all, sizeof mine);
 	if (status != LS_OK) {
 		if (request->mine)
 			group_retire(request->mine);
@@ -236,11 +235,11 @@ static ls_status add_memory(struct request *request)
 	}
 	for (int q = 0; q < request->parent->size; q++)
 		if (all[q] != LS_OK)
-			return refuse(request, q, (ls_status)all[q]);
+			return say_refusal(request, q, (ls_status)all[q]);
 	return LS_OK;
 }
 
-static ls_status finish(struct request *request, ls_group **out)
+static ls_status finish_request(struct request *request, ls_group **out)
 {
 	ls_status status = check_offers(request);
 	if (status == LS_OK && request->short_of_memory)
@@ -250,12 +249,12 @@ static ls_status finish(struct request *request, ls_group **out)
 		*out = request->mine;
 		return LS_OK;
 	}
-	give_back(request);
+	give_object_back(request);
 	return status != LS_OK ? status : LS_NOT_MEMBER;
 }
 
-static void begin(struct request *request, const char *function, ls_group *parent,
-		  enum trace_kind kind, const void *site)
+static void begin_request(struct request *request, const char *function, ls_group *parent,
+			  enum trace_kind kind, const void *site)
 {
 	request->function = function;
 	request->parent = parent;
@@ -286,24 +285,24 @@ ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out)
 	if (what == WRONG) {
 		status = group_bad(function, "colour", colour,
 				   "-1, for no group, or a colour from 0 on");
-		(void)status; /* it takes part nevertheless, so that the others learn of it */
+		(void)status; /* the rank takes part nevertheless, so that the others learn of it */
 	}
-	begin(&request, function, parent, TRACE_GROUP_SPLIT, HERE);
+	begin_request(&request, function, parent, TRACE_GROUP_SPLIT, GROUP_SITE);
 	status = exchange_offers(&request, what, colour >= 0);
 	if (status != LS_OK)
 		return status;
 	status = first_wrong(&request);
 	if (status != LS_OK) {
-		give_back(&request);
+		give_object_back(&request);
 		return status;
 	}
-	divide(&request);
-	return finish(&request, out);
+	divide_by_colour(&request);
+	return finish_request(&request, out);
 }
 
 /* ---- a list of ranks ---- */
 
-/* All of them, and what others are told. */
+/* All ranks of a list, and what the others are told of it. */
 struct whole_list {
 	struct group_list told;
 	uint16_t ranks[RANKS_WORLD_MAX];
@@ -354,8 +353,8 @@ static bool has_rank(const struct whole_list *list, int rank)
 }
 
 /* "rank 2 gave 0, 1, 3 (called from a.c:10)" */
-static void describe(const struct ls_group *parent, const struct group_list *list, int rank,
-		     char *out, size_t bytes)
+static void describe_list(const struct ls_group *parent, const struct group_list *list, int rank,
+			  char *out, size_t bytes)
 {
 	char site[DIAGNOSE_SITE_BYTES] = "";
 	const struct trace_view *view = group_view(parent, rank);
@@ -373,7 +372,7 @@ static void describe(const struct ls_group *parent, const struct group_list *lis
 }
 
 /* All ranks exchange their lists, and print which two differ. */
-static ls_status differ(struct request *request, const struct group_list *mine)
+static ls_status say_difference(struct request *request, const struct group_list *mine)
 {
 	const struct ls_group *parent = request->parent;
 	struct group_list all[RANKS_WORLD_MAX];
@@ -385,8 +384,8 @@ static ls_status differ(struct request *request, const struct group_list *mine)
 		return status;
 	while (other < parent->size - 1 && request->offers[other].what == request->offers[0].what)
 		other++;
-	describe(parent, &all[0], 0, one, sizeof one);
-	describe(parent, &all[other], other, two, sizeof two);
+	describe_list(parent, &all[0], 0, one, sizeof one);
+	describe_list(parent, &all[other], other, two, sizeof two);
 	MESSAGE_SAY(MESSAGE_GROUP_LISTS, request->function, one, two);
 	return LS_INCONSISTENT;
 }
@@ -403,7 +402,7 @@ ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_
 {
 	const char *function = "ls_group_from_ranks";
 	struct request request;
-	struct whole_list list = {.told.site = (uintptr_t)HERE};
+	struct whole_list list = {.told.site = (uintptr_t)GROUP_SITE};
 	if (!out)
 		return group_bad(function, "out", 0, "not NULL");
 	*out = NULL;
@@ -412,28 +411,28 @@ ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_
 		return status;
 	/* A rank with wrong arguments takes part nevertheless, so that the others learn of it. */
 	bool good = is_list(function, parent, ranks, count, &list);
-	begin(&request, function, parent, TRACE_GROUP_FROM_RANKS, HERE);
+	begin_request(&request, function, parent, TRACE_GROUP_FROM_RANKS, GROUP_SITE);
 	status = exchange_offers(&request, good ? hash_list(&list) : WRONG,
 				 good && has_rank(&list, parent->rank));
 	if (status != LS_OK)
 		return status;
 	status = first_wrong(&request);
 	if (status == LS_OK && !all_alike(&request))
-		status = differ(&request, &list.told);
+		status = say_difference(&request, &list.told);
 	if (status != LS_OK) {
-		give_back(&request);
+		give_object_back(&request);
 		return status;
 	}
 	add_members(&request, list.ranks, list.told.count);
-	return finish(&request, out);
+	return finish_request(&request, out);
 }
 
 /* ---- ls_group_from_members ---- */
 
 /* Returns when all ranks of the list have sent their offers, or this rank has received another
  * list. */
-static ls_status meet(struct request *request, const struct whole_list *list,
-		      const struct ls_op_options *options)
+static ls_status meet_members(struct request *request, const struct whole_list *list,
+			      const struct ls_op_options *options)
 {
 	struct ls_group *parent = request->parent;
 	struct group_meeting meeting = {.parent = parent, .options = options, .ranks = list->ranks};
@@ -444,10 +443,10 @@ static ls_status meet(struct request *request, const struct whole_list *list,
 	meeting.offered = request->mine;
 	ls_status status = group_meet(&meeting);
 	if (status == LS_INCONSISTENT) {
-		describe(parent, &list->told, parent->rank, one, sizeof one);
-		describe(parent, &meeting.other.list, meeting.differs, two, sizeof two);
+		describe_list(parent, &list->told, parent->rank, one, sizeof one);
+		describe_list(parent, &meeting.other.list, meeting.differs, two, sizeof two);
 		MESSAGE_SAY(MESSAGE_GROUP_LISTS, request->function, one, two);
-		give_back(request);
+		give_object_back(request);
 	} else if (status != LS_OK && request->mine) {
 		group_retire(request->mine); /* other members may use its area */
 		request->mine = NULL;
@@ -462,7 +461,7 @@ ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 	const char *function = "ls_group_from_members";
 	struct request request;
 	struct ls_op_options options;
-	struct whole_list list = {.told.site = (uintptr_t)HERE};
+	struct whole_list list = {.told.site = (uintptr_t)GROUP_SITE};
 	if (!out)
 		return group_bad(function, "out", 0, "not NULL");
 	*out = NULL;
@@ -477,13 +476,13 @@ ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 	if (!has_rank(&list, parent->rank))
 		return group_bad(function, "ranks", parent->rank, "a list with the rank that calls");
 	uint32_t timeout_ms = options.timeout_ms;
-	options.timeout_ms = 0; /* it is for the new group, not for the messages */
-	begin(&request, function, parent, TRACE_GROUP_FROM_RANKS, HERE);
+	options.timeout_ms = 0; /* the limit is for the new group, not for the messages */
+	begin_request(&request, function, parent, TRACE_GROUP_FROM_RANKS, GROUP_SITE);
 	if (options.label)
 		request.making.label = trace_label(&parent->world->trace, options.label);
 	options.label = function;
 	list.told.label = request.making.label;
-	status = meet(&request, &list, &options);
+	status = meet_members(&request, &list, &options);
 	if (status != LS_OK)
 		return status;
 	struct group_participants participants = {
@@ -492,5 +491,5 @@ ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 	add_members(&request, list.ranks, list.told.count);
 	if (timeout_ms)
 		request.making.timeout_ms = timeout_ms;
-	return finish(&request, out);
+	return finish_request(&request, out);
 }
