@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Do all ranks hold the same parameters? One small exchange when they do. When they don't, all of
- * them find the first one that differs together, so the group stays usable and one message says
- * what differs. */
+ * Whether all ranks hold the same parameters. If they do, one small exchange shows it. If not, all
+ * ranks together find the first parameter that differs, so the group stays usable, and one message
+ * says what differs. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ struct hello {
 	uint64_t hash; /* of all parameters */
 	uint64_t count;
 	uint64_t first_bytes, bucket_bytes;
-	uint64_t status; /* ls_status: whether it could prepare */
+	uint64_t status; /* ls_status: whether the rank could prepare */
 };
 
 /* One parameter, for the message. */
@@ -42,7 +42,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
 
 static const uint64_t hash_start = UINT64_C(0xcbf29ce484222325);
 
-uint64_t ddp_hash(const struct ddp_parameter *parameter)
+uint64_t ddp_hash_parameter(const struct ddp_parameter *parameter)
 {
 	uint32_t facts[2] = {(uint32_t)parameter->dtype, (uint32_t)parameter->dims};
 	uint64_t hash = hash_bytes(hash_start, parameter->name, strlen(parameter->name) + 1);
@@ -56,7 +56,7 @@ static struct ls_op_options options_of(void)
 	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .label = "ls_ddp_open"};
 }
 
-static ls_status gather(const struct ls_ddp *ddp, const void *mine, void *all, size_t bytes)
+static ls_status gather_all(const struct ls_ddp *ddp, const void *mine, void *all, size_t bytes)
 {
 	struct ls_op_options options = options_of();
 	return ls_allgather(ddp->group, mine, all, bytes, LS_UINT8, &options);
@@ -70,8 +70,8 @@ static uint64_t min_count(const struct hello *hellos, int size)
 	return least;
 }
 
-/* *out = the lowest index at which some rank differs from rank 0; `shared` if all indices below
- * that agree. */
+/* *out = the lowest index at which some rank differs from rank 0; `shared` if all ranks agree at
+ * the indices below it. */
 static ls_status find_first(const struct ls_ddp *ddp, uint64_t shared, uint64_t *out)
 {
 	struct ls_op_options options = options_of();
@@ -96,7 +96,7 @@ static ls_status find_first(const struct ls_ddp *ddp, uint64_t shared, uint64_t 
 }
 
 /* "'fc2.weight' float32 [10, 128]" */
-static struct description describe(const struct ls_ddp *ddp, uint64_t index)
+static struct description describe_parameter(const struct ls_ddp *ddp, uint64_t index)
 {
 	struct description out = {.hash = 0};
 	if (index >= (uint64_t)ddp->parameter_count) {
@@ -128,7 +128,7 @@ static void say_different(const struct ls_ddp *ddp, const struct description *al
 		for (int q = r; q < ddp->size; q++)
 			if (all[q].hash == all[r].hash)
 				ranks_add(&same, q);
-		char what[DESCRIPTION_BYTES]; /* others wrote it */
+		char what[DESCRIPTION_BYTES]; /* other ranks wrote the text */
 		memcpy(what, all[r].text, sizeof what);
 		what[sizeof what - 1] = '\0';
 		text_clean(what, false);
@@ -140,15 +140,15 @@ static void say_different(const struct ls_ddp *ddp, const struct description *al
 	MESSAGE_SAY(MESSAGE_DDP_INCONSISTENT, (unsigned long long)index, text);
 }
 
-static ls_status explain(const struct ls_ddp *ddp, const struct hello *hellos)
+static ls_status say_first_difference(const struct ls_ddp *ddp, const struct hello *hellos)
 {
 	struct description mine, all[RANKS_WORLD_MAX];
 	uint64_t index;
 	ls_status status = find_first(ddp, min_count(hellos, ddp->size), &index);
 	if (status != LS_OK)
 		return status;
-	mine = describe(ddp, index);
-	status = gather(ddp, &mine, all, sizeof mine);
+	mine = describe_parameter(ddp, index);
+	status = gather_all(ddp, &mine, all, sizeof mine);
 	if (status != LS_OK)
 		return status;
 	if (ddp->rank == 0)
@@ -182,7 +182,7 @@ ls_status ddp_agree(const struct ls_ddp *ddp, ls_status status)
 	struct hello hellos[RANKS_WORLD_MAX];
 	for (int i = 0; status == LS_OK && i < ddp->parameter_count; i++)
 		mine.hash = hash_bytes(mine.hash, &ddp->parameters[i].hash, sizeof mine.hash);
-	ls_status gathered = gather(ddp, &mine, hellos, sizeof mine);
+	ls_status gathered = gather_all(ddp, &mine, hellos, sizeof mine);
 	if (gathered != LS_OK)
 		return gathered;
 	for (int r = 0; r < ddp->size; r++) {
@@ -192,6 +192,6 @@ ls_status ddp_agree(const struct ls_ddp *ddp, ls_status status)
 	}
 	for (int r = 1; r < ddp->size; r++)
 		if (hellos[r].hash != hellos[0].hash || hellos[r].count != hellos[0].count)
-			return explain(ddp, hellos);
+			return say_first_difference(ddp, hellos);
 	return compare_buckets(ddp, hellos);
 }

@@ -9,13 +9,13 @@
 
 enum { DTYPES = LS_COMPLEX128 + 1 };
 
-/* The bucket that a dtype fills at the moment, -1: none; and how large it is to become. */
+/* The bucket that a dtype fills at the moment, -1: none; and how large the bucket is to become. */
 struct filling {
 	int bucket;
 	uint64_t limit;
 };
 
-static void add(struct ls_ddp *ddp, int index, struct filling *filling)
+static void add_parameter(struct ls_ddp *ddp, int index, struct filling *filling)
 {
 	struct ddp_parameter *parameter = &ddp->parameters[index];
 	if (filling->bucket < 0) {
@@ -57,8 +57,8 @@ bool ddp_fill_buckets(struct ls_ddp *ddp)
 		fillings[d] = (struct filling){-1, ddp->first_bytes};
 	ddp->bucket_count = 0;
 	for (int i = ddp->parameter_count - 1; i >= 0; i--)
-		add(ddp, i, &fillings[ddp->parameters[i].dtype]);
-	/* A bucket is known by its last member, whatever its place. */
+		add_parameter(ddp, i, &fillings[ddp->parameters[i].dtype]);
+	/* The last member identifies a bucket, whatever the bucket's place. */
 	int *members = calloc((size_t)ddp->parameter_count, sizeof *members);
 	if (!members)
 		return false;

@@ -46,7 +46,7 @@ struct ddp_bucket {
 	int members;
 	_Atomic int pending;         /* members that are not ready in this step */
 	const void *_Atomic site;    /* the call that made one of the last members ready */
-	ls_op *op;                   /* while it is reduced */
+	ls_op *op;                   /* while the bucket is reduced */
 	char label[DDP_LABEL_BYTES]; /* for reports */
 };
 
@@ -76,8 +76,9 @@ struct ls_ddp {
 	_Atomic int status;    /* LS_OK, or why a bucket could not begin in this step */
 	_Atomic bool stepping; /* between the first ls_ddp_ready and ls_ddp_finish */
 	bool no_sync;
-	/* The number of this backward pass, from 0; and that of every rank, which ranks exchange
-	 * with the first bucket of averaged pass number `averaged`, if that one is checked. */
+	/* The number of this backward pass, from 0; and those of all ranks, which the ranks
+	 * exchange with the first bucket of averaged pass number `averaged`, if they check that
+	 * pass. */
 	uint64_t pass, averaged;
 	uint64_t passes[RANKS_WORLD_MAX];
 	ls_op *pass_op; /* the exchange, while it is under way */
@@ -92,19 +93,20 @@ struct ls_ddp {
 ls_status ddp_bad(const char *call, const char *argument, long long value, const char *right);
 /* "rank 3", "ranks 0 and 2", "ranks 1-3". */
 void ddp_text_ranks(const struct ranks *ranks, char *out, size_t bytes);
-/* The name, or only its end if it is too long: that tells more than "model.encoder.lay". */
+/* The name; only its end if it is too long, because the end tells more than the beginning
+ * "model.encoder.lay". */
 void ddp_text_name(const char *name, char *out, size_t bytes);
 
 /* ---- bucket.c ---- */
 
-/* Puts every parameter into a bucket and sets bucket_count; ddp->buckets has room for one each. No
- * memory is given to buckets. False without memory. */
+/* Puts every parameter into a bucket and sets bucket_count; ddp->buckets has room for one bucket
+ * for each parameter. Buckets get no memory yet. False: no memory. */
 bool ddp_fill_buckets(struct ls_ddp *ddp);
 
 /* ---- agree.c ---- */
 
 /* Hash of one parameter as the caller describes it; and the bytes of its text in reports. */
-uint64_t ddp_hash(const struct ddp_parameter *parameter);
+uint64_t ddp_hash_parameter(const struct ddp_parameter *parameter);
 /* Collective: whether all ranks could prepare (mine: `status`), with the same parameters and
  * buckets. */
 ls_status ddp_agree(const struct ls_ddp *ddp, ls_status status);
@@ -113,17 +115,17 @@ ls_status ddp_agree(const struct ls_ddp *ddp, ls_status status);
 
 /* Collective: sets all parameters to those of rank root. `call` is what reports name. */
 ls_status ddp_broadcast_parameters(struct ls_ddp *ddp, int root, const char *call);
-void ddp_zero(struct ls_ddp *ddp);
+void ddp_zero_buckets(struct ls_ddp *ddp);
 
 /* ---- step.c ---- */
 
-void ddp_reset(struct ls_ddp *ddp);
-/* Begins all buckets that have not begun, ready or not. `site` is the call site of those without
- * one. */
+void ddp_reset_step(struct ls_ddp *ddp);
+/* Begins all buckets that have not begun, ready or not. site: the call site of buckets that have
+ * none. */
 void ddp_begin_all(struct ls_ddp *ddp, const void *site);
 /* Blocks until no bucket is being reduced. Returns the first status that is not LS_OK. */
 ls_status ddp_wait_all(struct ls_ddp *ddp);
-/* The pass has ended, on this rank or on those that it shadows. */
+/* Call when the pass has ended, on this rank or on the ranks that it shadows. */
 void ddp_next_pass(struct ls_ddp *ddp, bool averaged);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Uneven inputs: before each step every rank tells all others whether it has a batch. While some
- * do, those that don't call their shadow; when nobody does, it is over. */
+ * ranks have one, the ranks without one run their shadow of the step. When no rank has a batch, the
+ * join is over. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +14,18 @@
 
 struct ls_join {
 	ls_group *group;
-	bool error; /* uneven inputs are one */
+	bool error; /* uneven inputs are an error */
 	ls_join_shadow *shadow;
 	void *data;
-	uint64_t step;             /* the next one */
-	struct ls_join_round last; /* in which a rank took part; active 0: none so far */
+	uint64_t step;             /* the number of the next step */
+	struct ls_join_round last; /* the last round with a batch; active 0: none so far */
 };
 
 /* What each rank tells all others before a step. */
 struct ballot {
 	uint64_t word;
 	uint32_t has_batch; /* 0 or 1 */
-	uint32_t error;     /* 1: its mode is LS_JOIN_ERROR */
+	uint32_t error;     /* 1: the rank's mode is LS_JOIN_ERROR */
 };
 
 static bool wants_error(const ls_group *group, uint32_t mode)
@@ -68,7 +69,7 @@ void ls_join_close(ls_join *join)
 	free(join);
 }
 
-/* The ranks that have a batch, and the values of the lowest one. */
+/* The ranks that have a batch, and the values of the lowest of them. */
 struct answer {
 	struct ranks having;
 	bool error;
@@ -114,10 +115,10 @@ static void start_over(struct ls_join *join)
 	join->last = (struct ls_join_round){.lead = 0};
 }
 
-/* One round of questions. LS_UNEVEN if some have a batch and some have not, and that is an
- * error. */
-static ls_status vote(struct ls_join *join, const struct ballot *mine, const char *call,
-		      struct answer *out)
+/* One round: all ranks exchange whether they have a batch. LS_UNEVEN: some have one and some have
+ * none, and that is an error. */
+static ls_status ask_round(struct ls_join *join, const struct ballot *mine, const char *call,
+			   struct answer *out)
 {
 	ls_status status = ask_all(join, mine, call, out);
 	if (status != LS_OK)
@@ -146,15 +147,15 @@ ls_status ls_join_step(ls_join *join, uint64_t word, struct ls_join_round *round
 	if (!join)
 		return ddp_bad("ls_join_step", "join", 0, "not NULL");
 	struct ballot mine = my_ballot(join, word, 1);
-	ls_status status = vote(join, &mine, "ls_join_step", &answer);
+	ls_status status = ask_round(join, &mine, "ls_join_step", &answer);
 	if (round)
 		*round = answer.round;
 	return status;
 }
 
-/* The step of the others, by the caller's function. They wait for it, so they must not wait in
- * vain. */
-static ls_status shadow(struct ls_join *join, const struct ls_join_round *round)
+/* Shadows the step of the other ranks by the caller's function. These wait for this rank, so if the
+ * function fails, the group fails. */
+static ls_status run_shadow(struct ls_join *join, const struct ls_join_round *round)
 {
 	ls_status status = join->shadow ? join->shadow(join->data, round) : LS_OK;
 	if (status == LS_OK)
@@ -175,9 +176,9 @@ ls_status ls_join_end(ls_join *join, struct ls_join_round *round)
 	struct ballot mine = my_ballot(join, 0, 0);
 	ls_status status;
 	do {
-		status = vote(join, &mine, "ls_join_end", &answer);
+		status = ask_round(join, &mine, "ls_join_end", &answer);
 		if (status == LS_OK && answer.round.active > 0)
-			status = shadow(join, &answer.round);
+			status = run_shadow(join, &answer.round);
 	} while (status == LS_OK && answer.round.active > 0);
 	if (round)
 		*round = join->last;

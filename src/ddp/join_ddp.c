@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Uneven inputs with gradient averaging: the shadow of a step is an all-reduce of zeros for each
- * bucket. At the end everybody takes over the parameters of a rank that took part in every step. */
+ * bucket. At the end all ranks take over the parameters of a rank that took part in every step. */
 #include <string.h>
 
 #include "ddp/ddp_private.h"
@@ -16,12 +16,12 @@ static ls_status shadow_step(void *data, const struct ls_join_round *round)
 	}
 	ddp->active = round->active;
 	ddp->joining = DDP_IN_STEP;
-	ddp_zero(ddp);
+	ddp_zero_buckets(ddp);
 	ddp_begin_all(ddp, NULL);
 	ls_status status = ddp_wait_all(ddp);
-	ddp_zero(ddp);
+	ddp_zero_buckets(ddp);
 	ddp_next_pass(ddp, true);
-	ddp_reset(ddp);
+	ddp_reset_step(ddp);
 	ddp->joining = DDP_BETWEEN_STEPS;
 	return status;
 }
@@ -52,7 +52,7 @@ ls_status ls_ddp_join_begin(ls_ddp *ddp, const struct ls_ddp_join_options *given
 	return LS_OK;
 }
 
-static void leave(struct ls_ddp *ddp)
+static void leave_join(struct ls_ddp *ddp)
 {
 	ls_join_close(ddp->join);
 	ddp->join = NULL;
@@ -78,7 +78,7 @@ ls_status ls_ddp_join_step(ls_ddp *ddp)
 		return status;
 	status = ls_join_step(ddp->join, ddp->no_sync ? 0 : WORD_SYNC, &round);
 	if (status != LS_OK) {
-		leave(ddp);
+		leave_join(ddp);
 		return status;
 	}
 	ddp->active = round.active;
@@ -95,7 +95,7 @@ ls_status ls_ddp_join_end(ls_ddp *ddp, int *last)
 	if (status != LS_OK)
 		return status;
 	status = ls_join_end(ddp->join, &round);
-	leave(ddp);
+	leave_join(ddp);
 	if (status != LS_OK || round.active == 0 || round.active == ddp->size)
 		return status;
 	if (last)

@@ -89,7 +89,7 @@ static bool is_gradient_dtype(ls_dtype dtype)
 	}
 }
 
-/* Says "parameters[3].dims" as the argument that is wrong. */
+/* Names "parameters[3].dims" as the argument that is wrong. */
 static ls_status bad_parameter(int index, const char *field, long long value, const char *right)
 {
 	char argument[64];
@@ -150,7 +150,7 @@ static ls_status read_parameters(const struct ls_ddp_parameter *given, int count
 		size_t bytes = strlen(given[i].name) + 1;
 		parameter->name = memcpy(name, given[i].name, bytes);
 		name += bytes;
-		parameter->hash = ddp_hash(parameter);
+		parameter->hash = ddp_hash_parameter(parameter);
 		ddp->buffers[i] =
 			(struct ls_buffers){parameter->data, parameter->data, parameter->bytes};
 	}
@@ -172,9 +172,9 @@ static ls_status give_memory(struct ls_ddp *ddp)
 	return LS_OK;
 }
 
-/* Everything that can go wrong on this rank alone. */
-static ls_status prepare(const struct ls_ddp_parameter *parameters, int count,
-			 const struct ls_ddp_options *options, struct ls_ddp *ddp)
+/* All steps that may fail on this rank alone. */
+static ls_status prepare_alone(const struct ls_ddp_parameter *parameters, int count,
+			       const struct ls_ddp_options *options, struct ls_ddp *ddp)
 {
 	ls_status status = read_options(options, ddp);
 	if (status == LS_OK)
@@ -193,7 +193,7 @@ ls_status ddp_broadcast_parameters(struct ls_ddp *ddp, int root, const char *cal
 				 &options);
 }
 
-void ddp_zero(struct ls_ddp *ddp)
+void ddp_zero_buckets(struct ls_ddp *ddp)
 {
 	for (int k = 0; k < ddp->bucket_count; k++)
 		memset(ddp->buckets[k].memory, 0, ddp->buckets[k].bytes);
@@ -203,7 +203,7 @@ static void free_all(struct ls_ddp *ddp)
 {
 	for (int k = 0; k < ddp->bucket_count; k++) {
 		ls_status status = ls_free(ddp->group, ddp->buckets[k].memory);
-		(void)status; /* it is a block of this group */
+		(void)status; /* the memory is a block of this group */
 	}
 	ls_join_close(ddp->join);
 	free(ddp->names);
@@ -227,8 +227,8 @@ ls_status ls_ddp_open(ls_group *group, const struct ls_ddp_parameter *parameters
 	mine->rank = ls_group_rank(group);
 	mine->size = ls_group_size(group);
 	if (status == LS_OK)
-		status = prepare(parameters, count, options, ddp);
-	/* The others wait for this, whatever has happened here. */
+		status = prepare_alone(parameters, count, options, ddp);
+	/* The other ranks wait for this exchange, whatever has happened here. */
 	status = ddp_agree(mine, status);
 	if (status == LS_OK)
 		status = ddp_broadcast_parameters(ddp, 0, "ls_ddp_open");
@@ -237,8 +237,8 @@ ls_status ls_ddp_open(ls_group *group, const struct ls_ddp_parameter *parameters
 			free_all(ddp);
 		return status;
 	}
-	ddp_zero(ddp);
-	ddp_reset(ddp);
+	ddp_zero_buckets(ddp);
+	ddp_reset_step(ddp);
 	*out = ddp;
 	return LS_OK;
 }
@@ -261,14 +261,14 @@ void ls_ddp_close(ls_ddp *ddp)
 
 /* ---- what the caller may ask, and set between steps ---- */
 
-static bool has(const ls_ddp *ddp, int parameter)
+static bool has_parameter(const ls_ddp *ddp, int parameter)
 {
 	return ddp && parameter >= 0 && parameter < ddp->parameter_count;
 }
 
 void *ls_ddp_gradient(const ls_ddp *ddp, int parameter)
 {
-	if (!has(ddp, parameter))
+	if (!has_parameter(ddp, parameter))
 		return NULL;
 	const struct ddp_parameter *p = &ddp->parameters[parameter];
 	return ddp->buckets[p->bucket].memory + p->offset;
@@ -276,7 +276,7 @@ void *ls_ddp_gradient(const ls_ddp *ddp, int parameter)
 
 int ls_ddp_bucket(const ls_ddp *ddp, int parameter)
 {
-	return has(ddp, parameter) ? ddp->parameters[parameter].bucket : -1;
+	return has_parameter(ddp, parameter) ? ddp->parameters[parameter].bucket : -1;
 }
 
 static ls_status check_between(const char *call, const ls_ddp *ddp)
@@ -303,6 +303,6 @@ ls_status ls_ddp_zero_gradients(ls_ddp *ddp)
 {
 	ls_status status = check_between("ls_ddp_zero_gradients", ddp);
 	if (status == LS_OK)
-		ddp_zero(ddp);
+		ddp_zero_buckets(ddp);
 	return status;
 }

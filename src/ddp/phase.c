@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The public calls on phases. What is recorded lies in the rank's trace, so a report needs the
- * traces of the others and nothing else of them. */
+ * The public calls on phases. The rank's trace has what they record, so a report needs only the
+ * traces of the other ranks. */
 #include <lockstep/phase.h>
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 _Static_assert(TRACE_PHASE_DEPTH == 8 && TRACE_PHASE_MAX == 64 && TRACE_PHASE_THREAD_MAX == 64,
 	       "messages and the manual say so");
 
-static ls_status bad(const char *call, const char *argument)
+static ls_status bad_argument(const char *call, const char *argument)
 {
 	char from[TRACE_CALLER_BYTES];
 	trace_caller_text(from, sizeof from);
@@ -20,7 +20,7 @@ static ls_status bad(const char *call, const char *argument)
 	return LS_BAD_ARGUMENT;
 }
 
-static ls_status many(const char *name, const char *what, ls_status status)
+static ls_status say_too_many(const char *name, const char *what, ls_status status)
 {
 	char from[TRACE_CALLER_BYTES];
 	trace_caller_text(from, sizeof from);
@@ -33,7 +33,7 @@ ls_status ls_phase_begin(ls_group *group, const char *name)
 	char from[TRACE_CALLER_BYTES];
 	const char *inside;
 	if (!group || !name)
-		return bad("ls_phase_begin", group ? "name" : "group");
+		return bad_argument("ls_phase_begin", group ? "name" : "group");
 	ls_status status = group_check_open("ls_phase_begin", group);
 	if (status != LS_OK)
 		return status;
@@ -47,11 +47,12 @@ ls_status ls_phase_begin(ls_group *group, const char *name)
 		MESSAGE_SAY(MESSAGE_PHASE_INSIDE, name, inside, inside, from);
 		return LS_BAD_ARGUMENT;
 	case TRACE_PHASE_DEEP:
-		return many(name, "8 phases are inside of each other already", LS_BAD_ARGUMENT);
+		return say_too_many(name, "8 phases are inside of each other already",
+				    LS_BAD_ARGUMENT);
 	case TRACE_PHASE_MANY_NAMES:
-		return many(name, "64 others have names already", LS_BAD_ARGUMENT);
+		return say_too_many(name, "64 others have names already", LS_BAD_ARGUMENT);
 	case TRACE_PHASE_MANY_THREADS:
-		return many(name, "64 threads are in phases already", LS_UNSUPPORTED);
+		return say_too_many(name, "64 threads are in phases already", LS_UNSUPPORTED);
 	case TRACE_PHASE_BAD_NAME:
 	case TRACE_PHASE_NOT_INSIDE:
 		break;
@@ -66,7 +67,7 @@ ls_status ls_phase_end(ls_group *group, const char *name)
 	char from[TRACE_CALLER_BYTES];
 	const char *inside;
 	if (!group || !name)
-		return bad("ls_phase_end", group ? "name" : "group");
+		return bad_argument("ls_phase_end", group ? "name" : "group");
 	ls_status status = group_check_open("ls_phase_end", group);
 	if (status != LS_OK)
 		return status;
@@ -87,9 +88,9 @@ ls_status ls_phase_end(ls_group *group, const char *name)
 ls_status ls_phase_report(ls_group *group, char *out, size_t bytes)
 {
 	if (!group)
-		return bad("ls_phase_report", "group");
+		return bad_argument("ls_phase_report", "group");
 	if (!out || !bytes)
-		return bad("ls_phase_report", out ? "bytes" : "out");
+		return bad_argument("ls_phase_report", out ? "bytes" : "out");
 	out[0] = 0;
 	ls_status status = group_check_open("ls_phase_report", group);
 	if (status != LS_OK)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Puts the phases of all ranks side by side, and finds who keeps the others waiting, in what, and
- * what that costs. */
+ * Puts the phases of all ranks side by side, and finds which ranks keep the others waiting, in
+ * which phase, and what that costs. */
 #include "ddp/phases.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Less than this is said of nobody: it is within what any two runs differ by. */
+/* A rank is named only above this: any two runs differ by less. */
 #define RATIO_LEAST 1.2
 #define SHARE_LEAST 0.01
-/* A rank this far above the median, measured by the farthest one, is named with it. */
+/* A rank whose excess over the median is this share of the largest excess is named, too. */
 #define EXCESS_SHARE 0.5
 
 struct ddp_phases *ddp_phases_new(int rank_count)
@@ -23,7 +23,7 @@ struct ddp_phases *ddp_phases_new(int rank_count)
 	return phases;
 }
 
-/* 0: there is no room for another one. */
+/* The column of a phase; 0: there is no room for another one. */
 static int column_of(struct ddp_phases *phases, const char *name)
 {
 	for (int column = 1; column < phases->column_count; column++)
@@ -58,7 +58,7 @@ void ddp_phases_add(struct ddp_phases *phases, int rank, const struct trace_phas
 		if (of->phases[i].running)
 			phases->running[rank] = column;
 	}
-	/* Several threads can be in phases at once, and then nothing can be said about the rest. */
+	/* If several threads were in phases at once, the rest may be negative, and says nothing. */
 	double outside = phases->span[rank] - inside - (double)of->outside_ns;
 	phases->own[rank][DDP_OUTSIDE] = outside > 0 ? outside : 0;
 	phases->waited_in[rank][DDP_OUTSIDE] = (double)of->outside_ns;
@@ -66,7 +66,7 @@ void ddp_phases_add(struct ddp_phases *phases, int rank, const struct trace_phas
 
 /* ---- which ranks are slow ---- */
 
-static int compare(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 	return (x > y) - (x < y);
@@ -81,7 +81,7 @@ static double median_of(const double *values, const struct ranks *which, int cou
 			sorted[used++] = values[rank];
 	if (!used)
 		return 0;
-	qsort(sorted, (size_t)used, sizeof sorted[0], compare);
+	qsort(sorted, (size_t)used, sizeof sorted[0], compare_times);
 	return sorted[(used - 1) / 2];
 }
 
@@ -138,7 +138,7 @@ static struct ddp_straggler judge_column(const struct ddp_phases *phases,
 	return out;
 }
 
-static void insert(struct ddp_verdict *verdict, const struct ddp_straggler *straggler)
+static void insert_straggler(struct ddp_verdict *verdict, const struct ddp_straggler *straggler)
 {
 	int at = verdict->count < DDP_STRAGGLER_MAX ? verdict->count++ : DDP_STRAGGLER_MAX;
 	while (at > 0 && verdict->stragglers[at - 1].share < straggler->share) {
@@ -165,7 +165,7 @@ void ddp_phases_judge(const struct ddp_phases *phases, struct ddp_verdict *out)
 	for (int column = 0; column < phases->column_count; column++) {
 		struct ddp_straggler straggler = judge_column(phases, out, column);
 		if (straggler.share >= SHARE_LEAST)
-			insert(out, &straggler);
+			insert_straggler(out, &straggler);
 	}
 }
 

@@ -25,8 +25,8 @@ enum {
 struct ddp_phases {
 	int rank_count, column_count;
 	int left_out;         /* phases for which there was no column */
-	struct ranks known;   /* those that have been added */
-	struct ranks entered; /* those that have begun some phase */
+	struct ranks known;   /* ranks that have been added */
+	struct ranks entered; /* ranks that have begun some phase */
 	char names[DDP_COLUMN_MAX][TRACE_PHASE_BYTES];
 	double own[DDP_RANK_MAX][DDP_COLUMN_MAX];
 	double waited_in[DDP_RANK_MAX][DDP_COLUMN_MAX];
@@ -38,7 +38,7 @@ struct ddp_phases {
 
 /* On the heap; NULL without memory. 1 <= rank_count <= DDP_RANK_MAX. */
 struct ddp_phases *ddp_phases_new(int rank_count);
-/* Once for each rank whose phases can be read. */
+/* Call once for each rank whose phases can be read. */
 void ddp_phases_add(struct ddp_phases *phases, int rank, const struct trace_phases *of);
 
 /* Ranks that are slow in one phase. */
@@ -53,7 +53,7 @@ struct ddp_straggler {
 struct ddp_verdict {
 	int count; /* of stragglers, the costliest first */
 	struct ddp_straggler stragglers[DDP_STRAGGLER_MAX];
-	double span;               /* of the rank that has the longest */
+	double span;               /* the longest span of a rank */
 	double work[DDP_RANK_MAX]; /* all own time of a rank */
 	double median_work;
 };

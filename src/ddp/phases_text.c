@@ -11,7 +11,7 @@ enum { LINE_BYTES = 256, WIDTH = 100, COLUMN_WIDTH = 10 };
 /* A larger ratio only says that the median rank has next to nothing to do. */
 enum { RATIO_MAX = 100 };
 
-/* A text made of whole lines: what does not fit ends it. used < bytes. */
+/* A text made of whole lines: a line that does not fit ends it. used < bytes. */
 struct text {
 	char *out;
 	size_t bytes, used;
@@ -30,7 +30,7 @@ static void put_line(struct text *text, const char *line)
 	text->used += length + 1;
 }
 
-__attribute__((format(printf, 2, 3))) static void append(char *line, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void append_text(char *line, const char *format, ...)
 {
 	size_t length = strlen(line);
 	va_list args;
@@ -44,12 +44,12 @@ static void append_ranks(char *line, const struct ranks *ranks)
 {
 	int count = ranks_count(ranks), said = 0;
 	if (count > 8) {
-		append(line, "%d ranks", count);
+		append_text(line, "%d ranks", count);
 		return;
 	}
-	append(line, count == 1 ? "rank " : "ranks ");
+	append_text(line, count == 1 ? "rank " : "ranks ");
 	RANKS_EACH (rank, ranks) {
-		append(line, "%s%d", !said ? "" : said == count - 1 ? " and " : ", ", rank);
+		append_text(line, "%s%d", !said ? "" : said == count - 1 ? " and " : ", ", rank);
 		said++;
 	}
 }
@@ -57,11 +57,11 @@ static void append_ranks(char *line, const struct ranks *ranks)
 static void append_time(char *line, double ns)
 {
 	if (ns < 1e6)
-		append(line, "%.0f us", ns / 1e3);
+		append_text(line, "%.0f us", ns / 1e3);
 	else if (ns < 10e9)
-		append(line, "%.*f ms", ns < 100e6 ? 1 : 0, ns / 1e6);
+		append_text(line, "%.*f ms", ns < 100e6 ? 1 : 0, ns / 1e6);
 	else
-		append(line, "%.1f s", ns / 1e9);
+		append_text(line, "%.1f s", ns / 1e9);
 }
 
 void ddp_phases_sentence(const struct ddp_phases *phases, const struct ddp_straggler *straggler,
@@ -72,24 +72,24 @@ void ddp_phases_sentence(const struct ddp_phases *phases, const struct ddp_strag
 	bool outside = straggler->column == DDP_OUTSIDE;
 	const char *where = outside ? "of phases" : phases->names[straggler->column];
 	append_ranks(line, &straggler->ranks);
-	append(line, one ? " spends " : " spend ");
+	append_text(line, one ? " spends " : " spend ");
 	snprintf(least, sizeof least, "%.1fx", straggler->least);
 	snprintf(most, sizeof most, "%.1fx", straggler->most);
 	if (straggler->most <= 0 || straggler->most > RATIO_MAX) {
-		append(line, one || straggler->most <= 0 ? "" : "up to ");
+		append_text(line, one || straggler->most <= 0 ? "" : "up to ");
 		append_time(line, straggler->most_ns);
-		append(line, " %s %s, where the median rank spends ", outside ? "outside" : "in",
-		       where);
+		append_text(line, " %s %s, where the median rank spends ",
+			    outside ? "outside" : "in", where);
 		if (straggler->most <= 0)
-			append(line, "nothing");
+			append_text(line, "nothing");
 		else
 			append_time(line, straggler->most_ns / straggler->most);
 	} else {
 		if (strcmp(least, most) != 0)
-			append(line, "%s to ", least);
-		append(line, "%s the median %s %s", most, outside ? "outside" : "in", where);
+			append_text(line, "%s to ", least);
+		append_text(line, "%s the median %s %s", most, outside ? "outside" : "in", where);
 	}
-	append(line, ", which costs %.0f %% of the step", straggler->share * 100);
+	append_text(line, ", which costs %.0f %% of the step", straggler->share * 100);
 	snprintf(out, bytes, "%s", line);
 }
 
@@ -99,7 +99,7 @@ static int width_of(const char *name)
 	return width < COLUMN_WIDTH ? COLUMN_WIDTH : width;
 }
 
-/* Whatever unit suits the whole table. */
+/* The unit of time that suits the whole table. */
 struct unit {
 	double ns;
 	const char *name;
@@ -110,22 +110,23 @@ static void put_rank(struct text *text, const struct ddp_phases *phases,
 		     int count, bool last, int rank)
 {
 	char line[LINE_BYTES] = "";
-	append(line, "  %4d", rank);
+	append_text(line, "  %4d", rank);
 	if (!ranks_have(&phases->known, rank)) {
-		append(line, "  cannot be read");
+		append_text(line, "  cannot be read");
 	} else if (!ranks_have(&phases->entered, rank)) {
-		append(line, "  has not begun a phase");
+		append_text(line, "  has not begun a phase");
 	} else {
 		for (int i = 0; i < count; i++)
-			append(line, "%*.2f", width_of(phases->names[columns[i]]),
-			       phases->own[rank][columns[i]] / unit->ns);
+			append_text(line, "%*.2f", width_of(phases->names[columns[i]]),
+				    phases->own[rank][columns[i]] / unit->ns);
 		if (last)
-			append(line, "%10.2f", phases->waited[rank] / unit->ns);
+			append_text(line, "%10.2f", phases->waited[rank] / unit->ns);
 		if (last && verdict->span > 0)
-			append(line, "%+8.0f %%",
-			       100 * (verdict->work[rank] - verdict->median_work) / verdict->span);
+			append_text(line, "%+8.0f %%",
+				    100 * (verdict->work[rank] - verdict->median_work) /
+					    verdict->span);
 		if (last && phases->running[rank])
-			append(line, "  in %s", phases->names[phases->running[rank]]);
+			append_text(line, "  in %s", phases->names[phases->running[rank]]);
 	}
 	put_line(text, line);
 }
@@ -145,10 +146,10 @@ static void put_table(struct text *text, const struct ddp_phases *phases,
 			width += width_of(name) + (next == count - 1 ? 20 : 0);
 			if (width > WIDTH && next > first)
 				break;
-			append(line, "%*s", width_of(name), name);
+			append_text(line, "%*s", width_of(name), name);
 		}
 		if (next == count)
-			append(line, "%10s%10s", "waiting", "skew");
+			append_text(line, "%10s%10s", "waiting", "skew");
 		put_line(text, line);
 		for (int rank = 0; rank < phases->rank_count; rank++)
 			put_rank(text, phases, verdict, unit, columns + first, next - first,

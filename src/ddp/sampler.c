@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The order of all samples is kept, and each rank takes every num_replicas-th of it from its own
- * number on. Positions past the end begin again at the head, which is all that padding is. */
+ * Each rank has the order of all samples, and takes every num_replicas-th of them, from its own
+ * number on. Padding is this: positions past the end begin again at the head. */
 #include <lockstep/sampler.h>
 
 #include <stdlib.h>
@@ -23,7 +23,8 @@ struct ls_sampler {
 	uint64_t *order; /* of all samples; NULL: their own */
 };
 
-static ls_status bad(const char *call, const char *argument, long long value, const char *right)
+static ls_status bad_argument(const char *call, const char *argument, long long value,
+			      const char *right)
 {
 	char from[TRACE_CALLER_BYTES];
 	trace_caller_text(from, sizeof from);
@@ -37,15 +38,16 @@ static ls_status read_options(const ls_group *group, const struct ls_sampler_opt
 	static const char call[] = "ls_sampler_open";
 	*out = (struct ls_sampler_options){.size = sizeof *out};
 	if (options && (options->size < sizeof options->size || options->size > sizeof *out))
-		return bad(call, "options->size", options->size,
-			   "sizeof(struct ls_sampler_options)");
+		return bad_argument(call, "options->size", options->size,
+				    "sizeof(struct ls_sampler_options)");
 	if (options)
 		memcpy(out, options, options->size);
 	if (out->num_replicas == 0) {
 		if (!group)
-			return bad(call, "group", 0, "not NULL when num_replicas is 0");
+			return bad_argument(call, "group", 0, "not NULL when num_replicas is 0");
 		if (out->rank != 0)
-			return bad(call, "options->rank", out->rank, "0 when num_replicas is 0");
+			return bad_argument(call, "options->rank", out->rank,
+					    "0 when num_replicas is 0");
 		ls_status status = group_check_open(call, group);
 		if (status != LS_OK)
 			return status;
@@ -53,9 +55,10 @@ static ls_status read_options(const ls_group *group, const struct ls_sampler_opt
 		out->rank = ls_group_rank(group);
 	}
 	if (out->num_replicas < 1)
-		return bad(call, "options->num_replicas", out->num_replicas, "at least 1, or 0");
+		return bad_argument(call, "options->num_replicas", out->num_replicas,
+				    "at least 1, or 0");
 	if (out->rank < 0 || out->rank >= out->num_replicas)
-		return bad(call, "options->rank", out->rank, "0 to num_replicas - 1");
+		return bad_argument(call, "options->rank", out->rank, "0 to num_replicas - 1");
 	return LS_OK;
 }
 
@@ -66,7 +69,7 @@ static uint64_t count_of(uint64_t length, uint64_t num_replicas, bool drop_last)
 	return length / num_replicas + (!drop_last && length % num_replicas != 0);
 }
 
-static void shuffle(struct ls_sampler *sampler)
+static void shuffle_order(struct ls_sampler *sampler)
 {
 	if (sampler->order)
 		ddp_permute(sampler->seed + sampler->epoch, sampler->length >= DDP_PERMUTE_WIDE,
@@ -78,13 +81,13 @@ ls_status ls_sampler_open(const ls_group *group, uint64_t length,
 {
 	struct ls_sampler_options all;
 	if (!out)
-		return bad("ls_sampler_open", "out", 0, "not NULL");
+		return bad_argument("ls_sampler_open", "out", 0, "not NULL");
 	*out = NULL;
 	ls_status status = read_options(group, options, &all);
 	if (status != LS_OK)
 		return status;
 	if (length > LENGTH_MAX)
-		return bad("ls_sampler_open", "length", (long long)length, "at most 2^53");
+		return bad_argument("ls_sampler_open", "length", (long long)length, "at most 2^53");
 	bool shuffles = !all.no_shuffle && length > 1;
 	ls_sampler *sampler = calloc(1, sizeof *sampler);
 	uint64_t *order = shuffles ? malloc(length * sizeof *order) : NULL;
@@ -102,7 +105,7 @@ ls_status ls_sampler_open(const ls_group *group, uint64_t length,
 		.seed = all.seed,
 		.order = order,
 	};
-	shuffle(sampler);
+	shuffle_order(sampler);
 	*out = sampler;
 	return LS_OK;
 }
@@ -110,10 +113,10 @@ ls_status ls_sampler_open(const ls_group *group, uint64_t length,
 ls_status ls_sampler_set_epoch(ls_sampler *sampler, uint64_t epoch)
 {
 	if (!sampler)
-		return bad("ls_sampler_set_epoch", "sampler", 0, "not NULL");
+		return bad_argument("ls_sampler_set_epoch", "sampler", 0, "not NULL");
 	if (epoch != sampler->epoch) {
 		sampler->epoch = epoch;
-		shuffle(sampler);
+		shuffle_order(sampler);
 	}
 	return LS_OK;
 }

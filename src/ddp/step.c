@@ -9,9 +9,7 @@
 #include "ddp/ddp_private.h"
 #include "group/group.h"
 
-#define HERE __builtin_return_address(0)
-
-void ddp_reset(struct ls_ddp *ddp)
+void ddp_reset_step(struct ls_ddp *ddp)
 {
 	for (int i = 0; i < ddp->parameter_count; i++)
 		atomic_store(&ddp->parameters[i].ready, false);
@@ -26,15 +24,15 @@ void ddp_reset(struct ls_ddp *ddp)
 
 /* ---- ranks exchange the numbers of their passes ---- */
 
-/* A rank that holds back in a pass in which others average would give them the gradients of a later
- * one: no call fails, but the training is wrong. A rank that has missed a pass stays behind, so it
- * is found even if few are checked: 0, 1, 2, 4, 8, … and each 256th. */
+/* A rank that does not average in a pass in which others do would give these the gradients of a
+ * later pass: no call fails, but the training is wrong. A rank that has missed a pass stays behind.
+ * So a check finds it even if few passes are checked: 0, 1, 2, 4, 8, … and each 256th. */
 static bool is_checked(uint64_t averaged)
 {
 	return (averaged & (averaged - 1)) == 0 || averaged % 256 == 0;
 }
 
-/* The passes of all ranks, as the sum of arrays that hold one each. */
+/* Exchanges the passes of all ranks, as the sum of arrays that hold one pass each. */
 static ls_status exchange_pass(struct ls_ddp *ddp, const void *site)
 {
 	struct ls_op_options options = {.size = sizeof options,
@@ -73,7 +71,7 @@ void ddp_next_pass(struct ls_ddp *ddp, bool averaged)
 
 /* ---- buckets begin ---- */
 
-/* The others wait for this bucket, so a failure of this rank alone is one of all. */
+/* The other ranks wait for this bucket, so if this rank alone fails, the group fails. */
 static void give_up(struct ls_ddp *ddp, const struct ddp_bucket *bucket, ls_status status)
 {
 	char text[DDP_TEXT_BYTES];
@@ -84,7 +82,7 @@ static void give_up(struct ls_ddp *ddp, const struct ddp_bucket *bucket, ls_stat
 	atomic_store(&ddp->status, (int)status);
 }
 
-static void begin(struct ls_ddp *ddp, struct ddp_bucket *bucket)
+static void begin_bucket(struct ls_ddp *ddp, struct ddp_bucket *bucket)
 {
 	bool by_active = ddp->joining != DDP_NOT_JOINING && ddp->divide_by_active &&
 			 ddp->active > 0 && ddp->active < ddp->size;
@@ -110,10 +108,10 @@ static void begin_complete(struct ls_ddp *ddp)
 {
 	while (ddp->next < ddp->bucket_count && atomic_load(&ddp->status) == LS_OK &&
 	       atomic_load(&ddp->buckets[ddp->next].pending) == 0)
-		begin(ddp, &ddp->buckets[ddp->next++]);
+		begin_bucket(ddp, &ddp->buckets[ddp->next++]);
 }
 
-/* One thread at a time; the others leave their request with it. */
+/* One thread at a time begins buckets; the others leave it a request. */
 static void begin_what_can(struct ls_ddp *ddp)
 {
 	if (atomic_fetch_add(&ddp->begin_requests, 1) != 0)
@@ -152,7 +150,7 @@ ls_status ddp_wait_all(struct ls_ddp *ddp)
 
 /* ---- the calls ---- */
 
-static ls_status check(const char *call, const ls_ddp *ddp)
+static ls_status check_in_step(const char *call, const ls_ddp *ddp)
 {
 	if (!ddp)
 		return ddp_bad(call, "ddp", 0, "not NULL");
@@ -163,7 +161,7 @@ static ls_status check(const char *call, const ls_ddp *ddp)
 
 ls_status ls_ddp_ready(ls_ddp *ddp, int parameter)
 {
-	ls_status status = check("ls_ddp_ready", ddp);
+	ls_status status = check_in_step("ls_ddp_ready", ddp);
 	if (status != LS_OK)
 		return status;
 	if (parameter < 0 || parameter >= ddp->parameter_count)
@@ -178,7 +176,7 @@ ls_status ls_ddp_ready(ls_ddp *ddp, int parameter)
 		atomic_store(&ddp->stepping, true);
 	if (ddp->no_sync)
 		return LS_OK;
-	atomic_store(&bucket->site, HERE);
+	atomic_store(&bucket->site, GROUP_SITE);
 	if (atomic_fetch_sub(&bucket->pending, 1) == 1)
 		begin_what_can(ddp);
 	return (ls_status)atomic_load(&ddp->status);
@@ -213,7 +211,8 @@ static bool name_unready(const struct ls_ddp *ddp, char *text, size_t bytes)
 	return true;
 }
 
-/* The others wait in the buckets that this rank cannot begin, so it fails the group at once. */
+/* The other ranks wait in the buckets that this rank cannot begin, so it fails the group at
+ * once. */
 static ls_status give_up_unready(struct ls_ddp *ddp, const char *text)
 {
 	struct ls_failure failure = {.size = offsetof(struct ls_failure, text)};
@@ -223,7 +222,7 @@ static ls_status give_up_unready(struct ls_ddp *ddp, const char *text)
 	return status == LS_OK ? failure.status : status;
 }
 
-static ls_status finish(struct ls_ddp *ddp, const void *site)
+static ls_status finish_pass(struct ls_ddp *ddp, const void *site)
 {
 	char text[DDP_TEXT_BYTES];
 	ls_status status = LS_OK, ended;
@@ -240,12 +239,12 @@ static ls_status finish(struct ls_ddp *ddp, const void *site)
 
 ls_status ls_ddp_finish(ls_ddp *ddp)
 {
-	ls_status status = check("ls_ddp_finish", ddp);
+	ls_status status = check_in_step("ls_ddp_finish", ddp);
 	if (status != LS_OK)
 		return status;
-	status = finish(ddp, HERE);
+	status = finish_pass(ddp, GROUP_SITE);
 	ddp_next_pass(ddp, !ddp->no_sync);
-	ddp_reset(ddp);
+	ddp_reset_step(ddp);
 	if (ddp->joining == DDP_IN_STEP)
 		ddp->joining = DDP_BETWEEN_STEPS;
 	return status;
