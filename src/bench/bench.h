@@ -59,7 +59,7 @@ struct bench_runtime {
 	/* count is in elements; of operations with a part for each rank, that of one part.
 	 * all-reduce, reduce and broadcast are in place: send == recv. */
 	bool (*run)(void *state, enum bench_op op, float *send, float *recv, size_t count);
-	/* *value = that of all ranks together. */
+	/* *value = the value of all ranks together. */
 	bool (*combine)(void *state, enum bench_combine how, double *value);
 	const struct bench_messages *messages; /* NULL: it has none */
 };
@@ -89,11 +89,11 @@ struct bench_time {
 const char *bench_op_name(enum bench_op op);
 int bench_op_from(const char *name);
 
-/* The sizes in bytes that an operation is timed at, when they are not for the caller to choose;
- * else NULL. */
+/* The sizes in bytes at which an operation is timed, if the caller cannot choose them; else
+ * NULL. */
 const size_t *bench_sizes(enum bench_op op, int *count);
 
-/* Whether it takes two ranks. */
+/* Whether the operation takes two ranks. */
 bool bench_needs_two(enum bench_op op);
 
 /* Elements of one part, at least one, and of a whole buffer. 0 for a barrier. */
@@ -118,7 +118,7 @@ bool bench_check(const struct bench_runtime *runtime, const struct bench_case *w
 bool bench_time(const struct bench_runtime *runtime, const struct bench_case *what,
 		const struct bench_effort *effort, struct bench_time *out);
 
-/* ---- message.c: what of the above is about messages and groups ---- */
+/* ---- message.c: messages and groups ---- */
 
 /* One round of an operation from BENCH_PING_PONG on, in which bench_round_messages() messages go
  * one way (of BENCH_GROUP: 1). False: the runtime has failed. */

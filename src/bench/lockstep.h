@@ -10,7 +10,7 @@
 
 struct bench_lockstep {
 	ls_group *group;
-	ls_op *ops[BENCH_OUTSTANDING_MAX]; /* those that are not finished yet */
+	ls_op *ops[BENCH_OUTSTANDING_MAX]; /* the messages that are not finished yet */
 };
 
 /* `out` must stay as long as the runtime is used. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Times one operation, and checks it first. Knows no runtime: see bench.h. All ranks take
- * the same decisions, as each is taken from numbers that the ranks have combined. */
+ * Times one operation, and checks it first. Knows no runtime: see bench.h. All ranks decide the
+ * same, because each decision follows from numbers that the ranks have combined. */
 #include "bench/bench.h"
 
 #include <sched.h>
@@ -115,7 +115,8 @@ static float element_sum(size_t i, int size)
 }
 
 /* Element i of the result on rank r. */
-static float wanted(const struct bench_runtime *runtime, enum bench_op op, size_t count, size_t i)
+static float wanted_element(const struct bench_runtime *runtime, enum bench_op op, size_t count,
+			    size_t i)
 {
 	size_t mine = (size_t)runtime->rank * count;
 
@@ -161,7 +162,7 @@ static size_t result_elements(const struct bench_runtime *runtime, const struct 
 	return bench_elements(op, what->bytes, runtime->size);
 }
 
-static double now(clockid_t clock)
+static double read_clock(clockid_t clock)
 {
 	struct timespec time;
 
@@ -171,7 +172,7 @@ static double now(clockid_t clock)
 	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-static bool run(const struct bench_runtime *runtime, const struct bench_case *what)
+static bool run_once(const struct bench_runtime *runtime, const struct bench_case *what)
 {
 	float *recv = in_place(what->op) ? what->send : what->recv;
 
@@ -186,13 +187,13 @@ static bool barrier(const struct bench_runtime *runtime)
 	return runtime->run(runtime->state, BENCH_BARRIER, NULL, NULL, 0);
 }
 
-/* Nobody may leave before the last one has come: the clock is the same for all processes. */
+/* No rank may leave before the last one has come. The clock is the same for all processes. */
 static bool check_barrier(const struct bench_runtime *runtime, char *text, size_t text_bytes)
 {
-	double entered = now(CLOCK_MONOTONIC);
+	double entered = read_clock(CLOCK_MONOTONIC);
 	if (!barrier(runtime))
 		return false;
-	double left = now(CLOCK_MONOTONIC);
+	double left = read_clock(CLOCK_MONOTONIC);
 	if (!runtime->combine(runtime->state, BENCH_MAX, &entered))
 		return false;
 	if (left < entered)
@@ -220,10 +221,10 @@ bool bench_check(const struct bench_runtime *runtime, const struct bench_case *w
 		if (!in_place(what->op))
 			what->recv[i] = -1;
 	}
-	if (!barrier(runtime) || !run(runtime, what))
+	if (!barrier(runtime) || !run_once(runtime, what))
 		return false;
 	for (size_t i = 0, end = result_elements(runtime, what); i < end; i++) {
-		float want = wanted(runtime, what->op, count, i);
+		float want = wanted_element(runtime, what->op, count, i);
 		if (result[i] == want)
 			continue;
 		snprintf(text, text_bytes, "element %zu of %s on rank %d is %g instead of %g", i,
@@ -242,7 +243,7 @@ struct loop {
 	double elapsed; /* of the loop, rewriting included */
 };
 
-static void rewrite(const struct bench_runtime *runtime, const struct bench_case *what)
+static void rewrite_send(const struct bench_runtime *runtime, const struct bench_case *what)
 {
 	size_t elements = bench_elements(what->op, what->bytes, runtime->size);
 	float value = (float)runtime->rank;
@@ -256,13 +257,13 @@ static bool loop_fresh(const struct bench_runtime *runtime, const struct bench_c
 {
 	*total = 0;
 	for (long i = 0; i < rounds; i++) {
-		rewrite(runtime, what);
+		rewrite_send(runtime, what);
 		if (!barrier(runtime))
 			return false;
-		double start = now(CLOCK_MONOTONIC);
-		if (!run(runtime, what))
+		double start = read_clock(CLOCK_MONOTONIC);
+		if (!run_once(runtime, what))
 			return false;
-		*total += now(CLOCK_MONOTONIC) - start;
+		*total += read_clock(CLOCK_MONOTONIC) - start;
 	}
 	return true;
 }
@@ -270,20 +271,20 @@ static bool loop_fresh(const struct bench_runtime *runtime, const struct bench_c
 static bool loop_hot(const struct bench_runtime *runtime, const struct bench_case *what,
 		     long rounds, double *total, double *cpu)
 {
-	double cpu_start = now(CLOCK_PROCESS_CPUTIME_ID), start = now(CLOCK_MONOTONIC);
+	double cpu_start = read_clock(CLOCK_PROCESS_CPUTIME_ID), start = read_clock(CLOCK_MONOTONIC);
 
 	for (long i = 0; i < rounds; i++)
-		if (!run(runtime, what))
+		if (!run_once(runtime, what))
 			return false;
-	*total = now(CLOCK_MONOTONIC) - start;
-	*cpu = now(CLOCK_PROCESS_CPUTIME_ID) - cpu_start;
+	*total = read_clock(CLOCK_MONOTONIC) - start;
+	*cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID) - cpu_start;
 	return true;
 }
 
-static bool loop(const struct bench_runtime *runtime, const struct bench_case *what, long rounds,
-		 struct loop *out)
+static bool time_loop(const struct bench_runtime *runtime, const struct bench_case *what,
+		      long rounds, struct loop *out)
 {
-	double start = now(CLOCK_MONOTONIC), total = 0, cpu = 0;
+	double start = read_clock(CLOCK_MONOTONIC), total = 0, cpu = 0;
 
 	if (!barrier(runtime))
 		return false;
@@ -291,13 +292,13 @@ static bool loop(const struct bench_runtime *runtime, const struct bench_case *w
 			  : loop_hot(runtime, what, rounds, &total, &cpu)))
 		return false;
 	*out = (struct loop){total / (double)rounds, cpu / (double)rounds,
-			     now(CLOCK_MONOTONIC) - start};
+			     read_clock(CLOCK_MONOTONIC) - start};
 	return runtime->combine(runtime->state, BENCH_MAX, &out->seconds) &&
 	       runtime->combine(runtime->state, BENCH_SUM, &out->cpu_seconds) &&
 	       runtime->combine(runtime->state, BENCH_MAX, &out->elapsed);
 }
 
-/* How many rounds fill repeat_s; the first ones also touch what has never been touched. */
+/* Chooses how many rounds fill repeat_s. The first rounds also touch new memory. */
 static bool choose_rounds(const struct bench_runtime *runtime, const struct bench_case *what,
 			  const struct bench_effort *effort, long *rounds)
 {
@@ -305,7 +306,7 @@ static bool choose_rounds(const struct bench_runtime *runtime, const struct benc
 
 	*rounds = 1;
 	for (int tries = 0; tries < 3; tries++) {
-		if (!loop(runtime, what, *rounds, &first))
+		if (!time_loop(runtime, what, *rounds, &first))
 			return false;
 		double one = first.elapsed / (double)*rounds;
 		double fill = effort->repeat_s / (one > 1e-9 ? one : 1e-9);
@@ -319,16 +320,16 @@ static bool choose_rounds(const struct bench_runtime *runtime, const struct benc
 	return true;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
 	return (x > y) - (x < y);
 }
 
-static double median(double *values, int count)
+static double median_of(double *values, int count)
 {
-	qsort(values, (size_t)count, sizeof *values, compare);
+	qsort(values, (size_t)count, sizeof *values, compare_times);
 	return values[count / 2];
 }
 
@@ -348,7 +349,7 @@ bool bench_time(const struct bench_runtime *runtime, const struct bench_case *wh
 		return false;
 	do {
 		struct loop one;
-		if (!loop(runtime, what, rounds, &one))
+		if (!time_loop(runtime, what, rounds, &one))
 			return false;
 		seconds[done] = one.seconds;
 		cpu[done] = one.cpu_seconds;
@@ -357,7 +358,7 @@ bool bench_time(const struct bench_runtime *runtime, const struct bench_case *wh
 	} while (done < repeats && spent < effort->limit_s);
 	int messages =
 		what->op < BENCH_COLLECTIVE_COUNT ? 1 : bench_round_messages(what->op, what->bytes);
-	out->seconds = median(seconds, done) / messages;
-	out->cpu_seconds = what->fresh ? -1 : median(cpu, done) / messages;
+	out->seconds = median_of(seconds, done) / messages;
+	out->cpu_seconds = what->fresh ? -1 : median_of(cpu, done) / messages;
 	return true;
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * One round of messages, or of a group that is opened and closed, for measure.c to check and time.
- * Includes nothing of Lockstep: see bench.h. Messages go from rank 0 to rank 1; the others look
- * on. */
+ * Includes nothing of Lockstep: see bench.h. Messages go from rank 0 to rank 1; other ranks do
+ * nothing. */
 #include "bench/bench.h"
 
 enum { SENDER, RECEIVER, TAG_BITS = 15, TAGS = 1 << TAG_BITS };
 static const size_t window_bytes = (size_t)256 << 20;
 enum { WINDOW_MIN = 4 };
 
-/* As osu_bw and ucx_perftest do it, all messages of a window lie in one buffer: it is the bytes of
- * a message that decide in which cache they are, and not how many are under way. */
+/* As in osu_bw and ucx_perftest, all messages of a window lie in one buffer. So the size of a
+ * message decides in which cache it is, and not how many are under way. */
 static int window_of(size_t bytes)
 {
 	size_t fit = bytes > 0 ? window_bytes / bytes : BENCH_WINDOW;
@@ -62,7 +62,8 @@ static bool ping_pong(const struct bench_runtime *runtime, const struct bench_ca
 	       messages->send(state, what->send, count, peer, 0);
 }
 
-static bool window(const struct bench_runtime *runtime, const struct bench_case *what, size_t count)
+static bool run_window(const struct bench_runtime *runtime, const struct bench_case *what,
+		       size_t count)
 {
 	const struct bench_messages *messages = runtime->messages;
 	void *state = runtime->state;
@@ -81,8 +82,8 @@ static bool window(const struct bench_runtime *runtime, const struct bench_case 
 	return messages->finish(state, size) && messages->send(state, what->send, 1, SENDER, 0);
 }
 
-/* Another for each of TAGS receives, in no order: every step can be undone, so no two give the
- * same. */
+/* Another tag for each of TAGS receives, in no order: every step can be undone, so no two receives
+ * get the same tag. */
 static int tag_of(int i)
 {
 	unsigned tag = (unsigned)i * 0x5bd1 + 0x3a7;
@@ -93,9 +94,8 @@ static int tag_of(int i)
 	return (int)(tag ^ tag >> 8);
 }
 
-/* A step of about `count` / golden ratio that comes by every number below `count`: messages are
- * sent in another order than receives were posted, and those that are found meanwhile lie all over
- * them. */
+/* A stride of about `count` / golden ratio that visits every number below `count`. So messages are
+ * sent in another order than receives were posted, and match receives all over the list. */
 static int stride_of(int count)
 {
 	for (int stride = (int)(0.618 * count);; stride++) {
@@ -110,8 +110,8 @@ static int stride_of(int count)
 	}
 }
 
-/* All receives are there before the first message is sent. */
-static bool match(const struct bench_runtime *runtime, const struct bench_case *what)
+/* All receives are posted before the first message is sent. */
+static bool run_match(const struct bench_runtime *runtime, const struct bench_case *what)
 {
 	const struct bench_messages *messages = runtime->messages;
 	const size_t elements = BENCH_SMALL_BYTES / sizeof(float);
@@ -148,5 +148,5 @@ bool bench_round(const struct bench_runtime *runtime, const struct bench_case *w
 		return true;
 	if (what->op == BENCH_PING_PONG)
 		return ping_pong(runtime, what, count);
-	return what->op == BENCH_MATCH ? match(runtime, what) : window(runtime, what, count);
+	return what->op == BENCH_MATCH ? run_match(runtime, what) : run_window(runtime, what, count);
 }
