@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * From times to a table. For each collective and size: the fastest algorithm, then, where data goes
  * from buffer to buffer, the fastest chunk and kind of store, and the fastest way to read plain
- * memory; then neighbours that say the same become one line. */
+ * memory. Then neighbouring sizes with the same choice become one line. */
 #include "tune/tune.h"
 
 enum { CHUNK = 64 << 10, READ = 0, LARGE = 256 << 10, STREAM_LEAST = 1 << 20 };
@@ -42,8 +42,8 @@ double *tune_at(const struct tune_times *times, int candidate, enum coll_id coll
 	return &times->seconds[(candidate * COLL_COUNT + (int)collective) * TUNE_SIZES_MAX + size];
 }
 
-/* What candidate 0 is: not the default table, whose borders are others where ranks share
- * processors. */
+/* The algorithm of candidate 0. It is not that of the default table, which has other borders where
+ * ranks share processors. */
 static enum plan_algorithm default_of(enum coll_id collective, uint64_t bytes, uint64_t inline_bytes)
 {
 	return bytes <= inline_bytes && plan_has(collective, PLAN_INLINE) ? PLAN_INLINE
@@ -78,21 +78,21 @@ struct place {
 	int size;
 };
 
-static double at(const struct place *place, int candidate)
+static double seconds_of(const struct place *place, int candidate)
 {
 	return *tune_at(place->times, candidate, place->collective, place->size);
 }
 
-/* The fastest of those for which `is_one` holds and that are clearly faster than `than`; else
+/* The fastest candidate for which `is_one` holds and that is clearly faster than `than`; else
  * `than`. */
-static int fastest(const struct place *place, int than,
-		   bool (*is_one)(const struct tune_candidate *candidate))
+static int fastest_candidate(const struct place *place, int than,
+			     bool (*is_one)(const struct tune_candidate *candidate))
 {
 	int best = than;
-	double most = at(place, than) * clearly;
+	double most = seconds_of(place, than) * clearly;
 
 	for (int i = 0; i < CANDIDATES; i++) {
-		double here = at(place, i);
+		double here = seconds_of(place, i);
 		if (i == than || !is_one(&candidates[i]) || here <= 0 || here >= most)
 			continue;
 		best = i;
@@ -128,16 +128,17 @@ static int usual_reader(void)
 	return i;
 }
 
-static struct plan_table_line choose(const struct place *place, uint64_t inline_bytes)
+static struct plan_table_line choose_line(const struct place *place, uint64_t inline_bytes)
 {
 	uint64_t bytes = place->times->sizes[place->size];
-	int best = fastest(place, 0, is_algorithm);
+	int best = fastest_candidate(place, 0, is_algorithm);
 	enum plan_algorithm algorithm = candidates[best].algorithm;
 
 	if (algorithm == PLAN_NONE)
 		algorithm = default_of(place->collective, bytes, inline_bytes);
-	int moves = algorithm == PLAN_DIRECT ? fastest(place, best, is_way_of_moving) : best;
-	int reads = fastest(place, usual_reader(), is_way_of_reading);
+	int moves =
+		algorithm == PLAN_DIRECT ? fastest_candidate(place, best, is_way_of_moving) : best;
+	int reads = fastest_candidate(place, usual_reader(), is_way_of_reading);
 	return (struct plan_table_line){
 		.collective = (uint8_t)place->collective,
 		.algorithm = (uint8_t)algorithm,
@@ -147,7 +148,7 @@ static struct plan_table_line choose(const struct place *place, uint64_t inline_
 	};
 }
 
-static bool same(const struct plan_table_line *a, const struct plan_table_line *b)
+static bool same_choice(const struct plan_table_line *a, const struct plan_table_line *b)
 {
 	return a->algorithm == b->algorithm && a->stores == b->stores &&
 	       a->chunk_bytes == b->chunk_bytes && a->read_bytes == b->read_bytes;
@@ -155,8 +156,8 @@ static bool same(const struct plan_table_line *a, const struct plan_table_line *
 
 /* Where one line ends and the next begins: between two sizes that were measured, at the power of
  * two in the middle. Inline ends by itself. */
-static uint64_t border(const struct plan_table_line *line, uint64_t below, uint64_t above,
-		       uint64_t inline_bytes)
+static uint64_t border_between(const struct plan_table_line *line, uint64_t below, uint64_t above,
+			       uint64_t inline_bytes)
 {
 	uint64_t middle = below;
 
@@ -175,16 +176,16 @@ bool tune_choose(const struct tune_times *times, uint64_t inline_bytes, int rank
 		struct plan_table_line line = {0};
 		for (int i = 0; i < sizes; i++) {
 			struct place place = {times, (enum coll_id)c, i};
-			struct plan_table_line here = choose(&place, inline_bytes);
+			struct plan_table_line here = choose_line(&place, inline_bytes);
 			here.ranks_min = (uint16_t)ranks_min;
 			here.ranks_max = (uint16_t)ranks_max;
 			here.bytes_max = UINT64_MAX;
-			if (i > 0 && !same(&line, &here)) {
+			if (i > 0 && !same_choice(&line, &here)) {
 				struct plan_table_line *last = &table->lines[table->count - 1];
-				last->bytes_max = border(last, times->sizes[i - 1], times->sizes[i],
-							 inline_bytes);
+				last->bytes_max = border_between(last, times->sizes[i - 1],
+								 times->sizes[i], inline_bytes);
 			}
-			if (i == 0 || !same(&line, &here)) {
+			if (i == 0 || !same_choice(&line, &here)) {
 				if (table->count == PLAN_TABLE_LINES_MAX)
 					return false;
 				table->lines[table->count++] = here;

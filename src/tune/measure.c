@@ -25,7 +25,7 @@ struct tuner {
 	const struct tune_request *request;
 	struct settings_launch launch;
 	struct tune_times times; /* of the round that is under way; then the medians */
-	double *rounds;          /* [rounds][the same] */
+	double *rounds;          /* [rounds][each]: the times of all rounds */
 	size_t each;             /* how many times a round has */
 	int openings;
 };
@@ -64,7 +64,7 @@ static bool set_table(const struct tune_candidate *candidate, int *fd)
 	return *fd >= 0 && setenv("LOCKSTEP_TABLE", path, 1) == 0;
 }
 
-/* `lockstep run` serves one meeting; these are many, each at a place of its own. */
+/* `lockstep run` serves one meeting. A rank here opens many groups, each at a place of its own. */
 static ls_status open_group(struct tuner *tuner, ls_group **out)
 {
 	char place[128];
@@ -86,7 +86,7 @@ static size_t buffer_bytes(enum bench_op op, uint64_t payload, int ranks)
 	return bytes <= buffer_max ? bytes : 0;
 }
 
-static size_t largest(const struct tuner *tuner, int ranks)
+static size_t largest_buffer(const struct tuner *tuner, int ranks)
 {
 	size_t bytes = 64;
 
@@ -162,7 +162,7 @@ static bool try_candidate(struct tuner *tuner, int candidate)
 	close(fd);
 	if (status != LS_OK)
 		return false;
-	size_t bytes = largest(tuner, ls_group_size(group));
+	size_t bytes = largest_buffer(tuner, ls_group_size(group));
 	bool good = get_buffers(group, plain, bytes, buffers) &&
 		    time_points(tuner, group, candidate, buffers) &&
 		    ls_barrier(group, NULL) == LS_OK;
@@ -172,7 +172,7 @@ static bool try_candidate(struct tuner *tuner, int candidate)
 	return good;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
@@ -187,17 +187,17 @@ static void take_medians(struct tuner *tuner)
 	for (size_t i = 0; i < tuner->each; i++) {
 		for (size_t r = 0; r < rounds; r++)
 			values[r] = tuner->rounds[r * tuner->each + i];
-		qsort(values, rounds, sizeof *values, compare);
+		qsort(values, rounds, sizeof *values, compare_times);
 		tuner->times.seconds[i] = values[rounds / 2];
 	}
 }
 
-static bool measure(struct tuner *tuner)
+static bool measure_all(struct tuner *tuner)
 {
 	int candidates = tune_candidates();
 
 	for (size_t r = 0; r < tuner->request->rounds; r++) {
-		/* All turn the order in the same way. */
+		/* All ranks turn the order in the same way. */
 		for (int k = 0; k < candidates; k++)
 			if (!try_candidate(tuner, (k + (int)r * 5) % candidates))
 				return false;
@@ -229,7 +229,7 @@ bool tune_measure(const struct tune_request *request)
 
 	if (settings_read_launch(NULL, &tuner.launch) != LS_OK || !tuner.launch.rendezvous)
 		return false;
-	unsetenv("LOCKSTEP_ALGORITHM"); /* it would win over every table */
+	unsetenv("LOCKSTEP_ALGORITHM"); /* the setting would win over every table */
 	bench_bind((int)tuner.launch.rank);
 	tuner.each = (size_t)tune_candidates() * COLL_COUNT * TUNE_SIZES_MAX;
 	tuner.times.size_count = request->size_count;
@@ -237,7 +237,7 @@ bool tune_measure(const struct tune_request *request)
 	tuner.times.seconds = calloc(tuner.each, sizeof(double));
 	tuner.rounds = calloc(tuner.each * request->rounds, sizeof(double));
 	if (tuner.times.seconds && tuner.rounds)
-		good = measure(&tuner);
+		good = measure_all(&tuner);
 	else
 		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "calloc", strerror(ENOMEM));
 	if (good && tuner.launch.rank == 0)

@@ -22,10 +22,10 @@ struct tune_candidate {
 	enum plan_stores stores;
 	uint32_t chunk_bytes, read_bytes;
 	bool plain;         /* tried with memory of malloc */
-	uint64_t bytes_min; /* below this nobody can tell it from candidate 0 */
+	uint64_t bytes_min; /* below this it does not differ from candidate 0 */
 };
 
-/* The i-th, NULL past the end. */
+/* The i-th candidate; NULL: past the end. */
 const struct tune_candidate *tune_candidate(int i);
 int tune_candidates(void);
 
@@ -41,8 +41,8 @@ struct tune_times {
 
 double *tune_at(const struct tune_times *times, int candidate, enum coll_id collective, int size);
 
-/* Adds to `table` the lines of all collectives for groups of ranks_min to ranks_max. What is not
- * clearly faster than the default does not replace it. False: there is no room. */
+/* Adds to `table` the lines of all collectives for groups of ranks_min to ranks_max. A candidate
+ * that is not clearly faster than the default does not replace it. False: there is no room. */
 bool tune_choose(const struct tune_times *times, uint64_t inline_bytes, int ranks_min,
 		 int ranks_max, struct plan_table *table);
 
