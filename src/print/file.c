@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Opens the files that the launcher writes. In a folder that others may write to, a name may be
- * somebody's trap: a link to a file that must not be lost, or a file that somebody else reads. */
+ * Opens the files that the launcher writes. In a folder that other users may write to, a name may
+ * be a trap: a link to a file that must not be lost, or a file that another user reads. */
 #include "print/print.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static const char *find_fault(int fd, bool exact)
 	return ftruncate(fd, 0) == 0 ? NULL : strerror(errno);
 }
 
-/* Links that this user or root has made. */
+/* Whether the name is a link that this user or root has made. */
 static bool is_own_link(int place, const char *name)
 {
 	struct stat status;
@@ -35,7 +35,7 @@ static bool is_own_link(int place, const char *name)
 
 int print_create(int place, const char *name, bool exact, unsigned mode, const char **why)
 {
-	/* Not blocking, as it may be a pipe; nor emptied before it is known to be a file. */
+	/* Not blocking, as the name may be a pipe. Not emptied before it is known to be a file. */
 	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK;
 	int fd = openat(place, name, flags | O_NOFOLLOW, mode);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Writes JSON. Strings come out of other processes' memory and may hold anything, so every byte is
- * escaped or checked to be UTF-8. */
+ * Writes JSON. Strings come out of other processes' memory and may hold anything. So every byte is
+ * escaped, or checked to be UTF-8. */
 #include <inttypes.h>
 
 #include "base/text.h"

@@ -35,15 +35,15 @@ const char *print_base_name(const char *path);
  * file. */
 void print_safely(FILE *out, const char *text, int indent);
 
-/* Prints `text` as text of XML: in place of what may not be shown, and so of all that XML does not
- * allow, '?'. */
+/* Prints `text` as text of XML. '?' replaces what may not be shown, and so all that XML does not
+ * allow. */
 void print_xml(FILE *out, const char *text);
 
 /* ---- file.c ---- */
 
-/* Opens `name` in `place` (AT_FDCWD) for writing, empty; -1 and *why. It is a regular file, and was
- * reached by no link that another user has made. exact: nor by any, symbolic or hard, and it is
- * this user's; for names that others can guess. */
+/* Opens `name` in `place` (AT_FDCWD) for writing, empty; -1 and *why. The file is a regular one,
+ * and no link that another user has made leads to it. exact: no link at all leads to it, symbolic
+ * or hard, and it is this user's; for names that others can guess. */
 int print_create(int place, const char *name, bool exact, unsigned mode, const char **why);
 
 /* ---- json.c: just enough to write one object ---- */
