@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a code object of Python says of itself: its function, its file, and which line an
- * instruction is of. */
+ * Reads a code object of Python: its function, its file, and the line of an instruction. */
 #include <stdio.h>
 #include <string.h>
 
@@ -44,8 +43,8 @@ void stack_cut_text(const char *text, bool tail, char *out, size_t bytes)
 	text_clean(out, false);
 }
 
-/* 0: it is none that could be shown. */
-static int encode(uint32_t character, char *out)
+/* Writes a character as UTF-8. Returns its length; 0: no character that can be shown. */
+static int encode_character(uint32_t character, char *out)
 {
 	if (character < 0x80) {
 		out[0] = (char)character;
@@ -72,8 +71,7 @@ static int encode(uint32_t character, char *out)
 static uint32_t character_at(const unsigned char *units, uint32_t width, uint64_t i)
 {
 	uint32_t value = 0;
-	for (uint32_t b = width; b > 0;
-	     b--) /* little-endian, as all machines are that this runs on */
+	for (uint32_t b = width; b > 0; b--) /* little-endian, as all machines on which this runs */
 		value = value << 8 | units[i * width + b - 1];
 	return value;
 }
@@ -85,7 +83,7 @@ static void encode_all(const unsigned char *units, uint32_t width, uint64_t coun
 	size_t used = 0;
 	for (uint64_t i = 0; i < count; i++) {
 		char *at = text + used;
-		int length = encode(character_at(units, width, i), at);
+		int length = encode_character(character_at(units, width, i), at);
 		if (length == 0)
 			*at = '?';
 		used += length ? (size_t)length : 1;
@@ -104,14 +102,14 @@ static bool read_text(const struct stack_python *python, uint64_t text, bool tai
 	    !stack_read_u64(python->memory, text + OBJECT_SIZE, &length) ||
 	    !stack_read_u32(python->memory, text + TEXT_STATE, &state))
 		return false;
-	/* Two bits that don't matter here, three of the width, and whether it is in one piece, and
-	 * of ASCII. */
+	/* Two bits that don't matter here; three with the width; whether the text is in one piece;
+	 * whether it is ASCII. */
 	uint32_t width = state >> 2 & 7;
 	if ((width != 1 && width != 2 && width != 4) || !(state >> 5 & 1) || length > LENGTH_MAX)
 		return false;
 	if (!(state >> 6 & 1))
 		data += python->layout.text_more;
-	if (length > CHARACTERS) { /* more than there is room for, so that shows */
+	if (length > CHARACTERS) { /* more than fits: stack_cut_text then marks the cut */
 		skip = tail ? length - CHARACTERS : 0;
 		length = CHARACTERS;
 	}
@@ -165,7 +163,8 @@ static int signed_byte(unsigned byte)
 	return byte < 128 ? (int)byte : (int)byte - 256;
 }
 
-/* Python 3.9: pairs of bytes, by how much the address grows to the next line, and the line then. */
+/* Python 3.9: pairs of bytes: by how much the address grows to the next line, and by how much the
+ * line grows then. */
 static int64_t line_by_deltas(struct table *table, uint64_t offset, int64_t line)
 {
 	for (uint64_t address = 0;;) {
@@ -177,8 +176,8 @@ static int64_t line_by_deltas(struct table *table, uint64_t offset, int64_t line
 	}
 }
 
-/* Python 3.10: pairs of bytes, the length of a range, and by how much its line is another than that
- * of the one before; -128 for a range without a line. */
+/* Python 3.10: pairs of bytes: the length of a range, and the difference of its line to that of the
+ * range before; -128 for a range without a line. */
 static int64_t line_by_ranges(struct table *table, uint64_t offset, int64_t line)
 {
 	for (uint64_t end = 0;;) {
@@ -213,8 +212,8 @@ static int64_t next_signed(struct table *table)
 	return value & 1 ? -(int64_t)(value >> 1) : (int64_t)(value >> 1);
 }
 
-/* From Python 3.11 on: entries that begin with a byte of 128 or more, which says how they go on,
- * and of how many instructions they are. */
+/* From Python 3.11 on: entries that begin with a byte of 128 or more. That byte has the kind of the
+ * entry, and the number of its instructions. */
 static int64_t line_by_locations(struct table *table, uint64_t offset, int64_t line)
 {
 	enum {
@@ -246,7 +245,7 @@ static int64_t line_by_locations(struct table *table, uint64_t offset, int64_t l
 	}
 }
 
-/* How many bytes into the code; before the first instruction it is the first. */
+/* The offset of an instruction in the code; before the first instruction it is 0. */
 static uint64_t offset_of(const struct stack_python *python, uint64_t code, uint64_t instruction)
 {
 	const struct stack_layout *layout = &python->layout;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where the members of CPython's structures lie, for 64-bit systems. From 3.13 on the interpreter
- * says so itself, at the head of _PyRuntime, and the table here says where in there; before that,
- * the table holds the offsets, which never change within a version. A version that is not in it is
- * not guessed. */
+ * Where the members of CPython's structures lie, for 64-bit systems. From 3.13 on the head of
+ * _PyRuntime has these offsets, and the table here says where. For older versions the table has the
+ * offsets themselves, which never change within a version. No offset is guessed for a version that
+ * is not in the table. */
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,8 +45,8 @@ static const struct stack_layout layouts[] = {
 	 -1, true, STACK_LINES_LOCATIONS, 16},
 };
 
-/* 0x030b of 0x030b07f0, 0: it is too old. Those before 3.11 do not say it, but differ in what they
- * export. False: it cannot be read. */
+/* The version: 0x030b of 0x030b07f0; 0: it is too old. Versions before 3.11 do not say which they
+ * are, but differ in what they export. False: it cannot be read. */
 static bool find_version(const struct stack_memory *memory, uint64_t image, uint32_t *out)
 {
 	static const struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Who waits for whose mutex. A thread that waits for a mutex of glibc is in the futex call, whose
- * arguments /proc shows: the mutex' address among them. The mutex says who holds it. */
+ * Which thread waits for which thread's mutex. A thread that waits for a mutex of glibc is in the
+ * futex call, whose arguments /proc shows, with the mutex' address. The mutex names its owner. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ enum {
 };
 enum { TID_MAX = 1 << 22 }; /* the kernel's own limit */
 
-/* How often a thread has been scheduled out; 0: not known, as one that sleeps has been. */
+/* How often a thread has been scheduled out; 0: not known, as a sleeping thread has been. */
 static uint64_t count_switches(int pid, uint32_t tid)
 {
 	char text[FILE_BYTES];
@@ -46,8 +46,9 @@ static uint64_t count_switches(int pid, uint32_t tid)
 	return sum;
 }
 
-/* Any word may be slept on in this way: a pool's, the allocator's own lock. So all that a mutex has
- * must be there. One that its owner takes again is awaited forever only if its kind lets it. */
+/* A thread may sleep in this way on any word: a pool's, the allocator's own lock. So all that a
+ * mutex has must be there. An owner that takes its mutex again waits forever only with some
+ * kinds. */
 static bool is_mutex(const struct mutex *mutex, uint32_t waiter)
 {
 	int32_t kind = mutex->kind & ~KIND_ELISION;
@@ -56,8 +57,8 @@ static bool is_mutex(const struct mutex *mutex, uint32_t waiter)
 	       (mutex->owner != waiter || kind == KIND_NORMAL || kind == KIND_ADAPTIVE);
 }
 
-/* Whether the owner is no thread of the process. Then its number says less: another sort of lock
- * may have any there. So the mutex must have exactly what one has that is held once. */
+/* Whether the owner is no thread of the process. Then its number proves less: another sort of lock
+ * may have any number there. So the word must look exactly like a mutex that is held once. */
 static bool is_ownerless(int pid, const struct mutex *mutex)
 {
 	bool recursive = (mutex->kind & ~KIND_ELISION) == KIND_RECURSIVE;
@@ -87,7 +88,7 @@ static bool read_wait(const struct stack_memory *memory, uint32_t tid, struct st
 /* One reading of one thread. */
 struct reading {
 	struct stack_lock_wait wait;
-	uint64_t switches; /* 0: it waits for no mutex, or that is not known */
+	uint64_t switches; /* 0: the thread waits for no mutex, or that is not known */
 };
 
 static bool is_listed(const uint32_t *tids, int count, uint32_t tid)
@@ -107,8 +108,8 @@ static const struct stack_lock_wait *wait_of(const struct stack_lock_wait *waits
 	return NULL;
 }
 
-/* Every thread of such a cycle slept between the readings, while the next one held what it waits
- * for. So none can go on. */
+/* Whether the wait is in a cycle. Every thread of a cycle slept between the readings, while the
+ * next one held what it waits for. So none can go on. */
 static bool is_in_cycle(const struct stack_lock_wait *waits, int count, int which)
 {
 	const struct stack_lock_wait *at = &waits[which];
@@ -129,8 +130,8 @@ static bool is_in_our_namespace(int pid)
 	return stat(path, &other) == 0 && (uint32_t)other.st_ino == fork_pid_space();
 }
 
-/* A thread that lets go of a mutex and ends wakes the one that waits. So the mutex still had this
- * owner after that was gone, and the process still existed. */
+/* Whether the owner ended with the mutex. A thread that releases a mutex and ends wakes the waiting
+ * one. So the mutex still had this owner after it was gone, and the process still existed. */
 static bool was_gone(const struct stack_memory *memory, const struct reading *first,
 		     const struct stack_lock_wait *second)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The C frames of a thread of another process, by what its files say of how functions call each
- * other. */
+ * The C frames of a thread of another process, by the unwind information of its files. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +14,9 @@ struct stack_native {
 	Dwfl_Callbacks callbacks;
 	Dwfl *dwfl;
 	const struct stack_memory *memory;
-	/* bytes that were put before the names of files: where they lie as we see it */
+	/* the length of the prefix that this file put before names of files: the process' root */
 	size_t root;
-	uint32_t tid; /* of the thread whose registers these are */
+	uint32_t tid; /* the thread whose registers these are */
 	struct stack_registers registers;
 };
 
@@ -41,7 +40,7 @@ static bool get_thread(Dwfl *dwfl, pid_t tid, void *context, void **thread)
 	return tid == (pid_t)native->tid;
 }
 
-/* Of the copy, as the stack itself goes on. */
+/* Reads a word of the copied stack, because the thread goes on and changes its own. */
 static bool read_word(Dwfl *dwfl, Dwarf_Addr address, Dwarf_Word *out, void *context)
 {
 	struct stack_native *native = context;
@@ -74,7 +73,7 @@ static const Dwfl_Thread_Callbacks thread_callbacks = {
 	.set_initial_registers = set_registers,
 };
 
-/* ---- its frames ---- */
+/* ---- the thread's frames ---- */
 
 struct frames {
 	const struct stack_native *native;
@@ -83,7 +82,7 @@ struct frames {
 	struct stack_depth *depth;
 };
 
-static void describe(const struct stack_native *native, uint64_t pc, struct stack_frame *out)
+static void describe_frame(const struct stack_native *native, uint64_t pc, struct stack_frame *out)
 {
 	const struct libdw *dw = native->dw;
 	Dwfl_Module *module = dw->dwfl_addrmodule(native->dwfl, pc);
@@ -114,7 +113,8 @@ static int add_frame(Dwfl_Frame *frame, void *context)
 	if (!frames->native->dw->dwfl_frame_pc(frame, &pc, &interrupted))
 		return DWARF_CB_ABORT;
 	/* Where the call returns to may be another line, or the next function. */
-	describe(frames->native, interrupted ? pc : pc - 1, &frames->out[frames->depth->count++]);
+	describe_frame(frames->native, interrupted ? pc : pc - 1,
+		       &frames->out[frames->depth->count++]);
 	return DWARF_CB_OK;
 }
 
@@ -127,8 +127,8 @@ enum stack_answer stack_native_frames(struct stack_native *native, uint32_t tid,
 	if (answer != STACK_FOUND)
 		return answer;
 	native->tid = tid;
-	/* It fails at the outermost frame whose caller is not known, which is none of those that
-	 * were added. */
+	/* The call fails at the first frame whose caller is not known. The frames before it have
+	 * been added. */
 	(void)native->dw->dwfl_getthread_frames(native->dwfl, (pid_t)tid, add_frame, &frames);
 	return STACK_FOUND;
 }
@@ -229,7 +229,7 @@ static bool report_by_root(struct stack_native *native, int pid)
 	return reported;
 }
 
-static bool report(struct stack_native *native, int pid)
+static bool report_files(struct stack_native *native, int pid)
 {
 	return sees_other_files(pid) ? report_by_root(native, pid)
 				     : native->dw->dwfl_linux_proc_report(native->dwfl, pid) == 0;
@@ -247,7 +247,7 @@ struct stack_native *stack_native_open(const struct stack_memory *memory)
 					     .find_debuginfo = libdw_find_no_debuginfo};
 	native->memory = memory;
 	native->dwfl = dw->dwfl_begin(&native->callbacks);
-	bool known = native->dwfl && report(native, pid) &&
+	bool known = native->dwfl && report_files(native, pid) &&
 		     dw->dwfl_report_end(native->dwfl, NULL, NULL) == 0 &&
 		     dw->dwfl_attach_state(native->dwfl, NULL, pid, &thread_callbacks, native);
 	if (known)

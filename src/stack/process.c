@@ -119,7 +119,7 @@ char stack_thread_state(int pid, uint32_t tid)
 	char line[STAT_BYTES];
 	if (!read_line(pid, tid, "stat", line, sizeof line))
 		return 0;
-	const char *end = strrchr(line, ')'); /* of its name, which may hold anything */
+	const char *end = strrchr(line, ')'); /* the end of the name, which may hold anything */
 	return end && end[1] == ' ' ? end[2] : (char)0;
 }
 
@@ -148,7 +148,7 @@ static bool waits_for_file(int pid, uint32_t tid)
 
 /* Reading the memory of a process takes a lock of that process. A thread that hangs in the kernel
  * may hold it if it maps memory or handles a page fault, but not if it waits for a file. */
-static bool hangs(int pid)
+static bool may_hang(int pid)
 {
 	uint32_t tids[STACK_THREAD_MAX];
 	int count = stack_list_threads(pid, tids, STACK_THREAD_MAX);
@@ -161,8 +161,8 @@ static bool hangs(int pid)
 /* ---- files ---- */
 
 /* The address at which a file is mapped that may contain an interpreter; 0: this line is not the
- * beginning of such a file. *first: no line with a file has come before, so it is the program's;
- * cleared by the first such line. */
+ * beginning of such a file. *first: no line with a file has come before, so the line is the
+ * program's. The first such line clears it. */
 static uint64_t image_of(const char *line, bool *first)
 {
 	uint64_t begin, offset;
@@ -182,7 +182,7 @@ enum stack_answer stack_find_images(const struct stack_memory *memory,
 {
 	char path[64], line[LINE_BYTES];
 	*count = 0;
-	if (hangs(memory->pid))
+	if (may_hang(memory->pid))
 		return STACK_HANGS;
 	snprintf(path, sizeof path, "/proc/%d/maps", memory->pid);
 	FILE *maps = fopen(path, "re");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The Python frames of the threads of another process, which goes on meanwhile. A chain of frames
- * is told only as far as two readings in a row agree on it: on each frame, what it runs, and which
- * call it is in. */
+ * is reported only as far as two readings in a row agree on it: on each frame, which code it runs,
+ * and in which call it is. */
 #include <string.h>
 
 #include "stack/stack_private.h"
@@ -15,7 +15,7 @@ enum {
 
 struct frame_link {
 	uint64_t frame, code, instruction;
-	uint64_t made_of[4]; /* of the code: others are at its address once it is freed */
+	uint64_t made_of[4]; /* parts of the code: once it is freed, other code has its address */
 };
 
 struct chain {
@@ -53,7 +53,7 @@ enum stack_answer stack_find_python(const struct stack_memory *memory, const uin
 	return whole ? STACK_FOUND : STACK_UNKNOWN;
 }
 
-/* ---- its threads ---- */
+/* ---- the interpreter's threads ---- */
 
 static bool is_listed(const struct stack_thread *threads, int count, uint64_t state)
 {
@@ -75,7 +75,8 @@ static uint32_t tid_of(const struct stack_python *python, uint64_t state)
 	return offset >= 0 && stack_read_u32(python->memory, id + (uint64_t)offset, &tid) ? tid : 0;
 }
 
-/* Adds those of one interpreter; the list may be cut or closed to a ring while it is read. */
+/* Adds the threads of one interpreter. The list may be cut or closed to a ring during the
+ * reading. */
 static int add_threads(const struct stack_python *python, uint64_t interpreter,
 		       struct stack_thread *out, int count, int max)
 {
@@ -155,8 +156,8 @@ static bool read_code(const struct stack_python *python, struct frame_link *link
 	return stack_is_object(memory, link->code, python->code_type);
 }
 
-/* Which code a frame that has been read runs, and where it is in it: read once more, between two
- * looks at the code, as both may have become others. */
+/* Which code a frame runs, and at which instruction. Reads the frame once more, between two looks
+ * at the code, because both may have been replaced. */
 static bool read_link(const struct stack_python *python, uint64_t frame, unsigned char *bytes,
 		      struct frame_link *out)
 {
@@ -173,7 +174,7 @@ static bool read_link(const struct stack_python *python, uint64_t frame, unsigne
 	       memcmp(out->made_of, again.made_of, sizeof again.made_of) == 0;
 }
 
-/* False: what is there is no chain of frames, at least not now. */
+/* False: there is no chain of frames, at least not now. */
 static bool read_chain(const struct stack_python *python, uint64_t state, struct chain *out)
 {
 	unsigned char bytes[FRAME_BYTES_MAX];
@@ -205,8 +206,8 @@ static bool runs_same(const struct frame_link *a, const struct frame_link *b)
 	       memcmp(a->made_of, b->made_of, sizeof a->made_of) == 0;
 }
 
-/* Whether the frames of `a` from `i` on are those of `b` from `j` on. The first of them may have
- * gone on; each further out is in the same call as before. */
+/* Whether the frames of `a` from `i` on are those of `b` from `j` on. The first frame may have gone
+ * on. Each frame further out is in the same call as before. */
 static bool goes_on_same(const struct chain *a, int i, const struct chain *b, int j)
 {
 	if (!runs_same(&a->links[i], &b->links[j]))
@@ -218,8 +219,8 @@ static bool goes_on_same(const struct chain *a, int i, const struct chain *b, in
 	return (i == a->count || b->more) && (j == b->count || a->more);
 }
 
-/* The first frame of `a` from which on both are the same, -1: there is none. *moved: further in
- * they differ. */
+/* The first frame of `a` from which on both chains are the same; -1: there is none. *moved: the
+ * chains differ further in. */
 static int find_common(const struct chain *a, const struct chain *b, bool *moved)
 {
 	*moved = a->count != b->count;
@@ -234,8 +235,8 @@ static int find_common(const struct chain *a, const struct chain *b, bool *moved
 	return -1;
 }
 
-static bool describe(const struct stack_python *python, const struct chain *chain, int first,
-		     struct stack_frame *out, int max, struct stack_depth *depth)
+static bool describe_chain(const struct stack_python *python, const struct chain *chain, int first,
+			   struct stack_frame *out, int max, struct stack_depth *depth)
 {
 	int i = first;
 	for (depth->count = 0; i < chain->count && depth->count < max; i++, depth->count++)
@@ -246,8 +247,8 @@ static bool describe(const struct stack_python *python, const struct chain *chai
 	return true;
 }
 
-/* Whether they are described so once more: a code object may be freed, and another one made at its
- * address. */
+/* Whether a second reading describes the frames in the same way: a code object may be freed, and
+ * another one made at its address. */
 static bool is_described_again(const struct stack_python *python, const struct chain *chain,
 			       int first, const struct stack_frame *told, int count)
 {
@@ -274,9 +275,9 @@ enum stack_answer stack_python_frames(const struct stack_python *python, uint64_
 		bool read_before = read;
 		read = read_chain(python, state, new);
 		int first = read_before && read ? find_common(old, new, &depth->moving) : -1;
-		/* Towards the end a part of it is better than nothing. */
+		/* Towards the end a part of the chain is better than nothing. */
 		if (first < 0 || (depth->moving && i < TRIES / 2) ||
-		    !describe(python, old, first, out, max, depth) ||
+		    !describe_chain(python, old, first, out, max, depth) ||
 		    !is_described_again(python, old, first, out, depth->count))
 			continue;
 		struct chain last;

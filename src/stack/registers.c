@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The registers of a thread of another process, and the top of its stack: copied while the thread
- * is stopped, so that it is let go after some 100 us, and frames are found afterwards. It is let go
- * in any case: what is left undone when this process ends the kernel does. */
+ * is stopped, so that it continues after some 100 us, and frames are found afterwards. The thread
+ * continues in any case: if this process ends before, the kernel detaches from the thread. */
 #include <elf.h>
 #include <errno.h>
 #include <pthread.h>
@@ -42,7 +42,7 @@ static void take_registers(const struct user_regs_struct *from, struct stack_reg
 #error "which registers are which in DWARF?"
 #endif
 
-/* As much as there is. */
+/* Copies as much of the stack as there is. */
 static void copy_stack(const struct stack_memory *memory, struct stack_registers *out)
 {
 	out->bytes = sizeof out->stack;
@@ -57,7 +57,7 @@ static void copy_stack(const struct stack_memory *memory, struct stack_registers
 	}
 }
 
-/* The state in which the thread has stopped, -1: it has not in time, or has ended. */
+/* The state in which the thread has stopped; -1: it has not stopped in time, or has ended. */
 static int await_stop(uint32_t tid)
 {
 	uint64_t deadline_ns = clock_now_ns() + STOP_MS * UINT64_C(1000000);
@@ -74,21 +74,21 @@ static int await_stop(uint32_t tid)
 	}
 }
 
-/* With the signal that stopped it, if it was one, which is delivered then. */
-static void let_go(uint32_t tid, int state)
+/* Lets the thread continue. If a signal stopped it, delivers the signal. */
+static void detach(uint32_t tid, int state)
 {
 	bool event = state >> 16 == PTRACE_EVENT_STOP;
 	uintptr_t number = event ? 0 : (uintptr_t)WSTOPSIG(state);
 	(void)ptrace(PTRACE_DETACH, (pid_t)tid, NULL, (void *)number);
 }
 
-static enum stack_answer copy(const struct stack_memory *memory, uint32_t tid,
-			      struct stack_registers *out)
+static enum stack_answer copy_thread(const struct stack_memory *memory, uint32_t tid,
+				     struct stack_registers *out)
 {
 	struct user_regs_struct registers;
 	struct iovec into = {.iov_base = &registers, .iov_len = sizeof registers};
 	if (stack_thread_state(memory->pid, tid) == 'D')
-		return STACK_HANGS; /* it would not stop in time */
+		return STACK_HANGS; /* the thread would not stop in time */
 	enum stack_answer answer = STACK_FOUND;
 	if (ptrace(PTRACE_SEIZE, (pid_t)tid, NULL, NULL) != 0) {
 		answer = errno == ESRCH ? STACK_GONE : STACK_REFUSED;
@@ -107,7 +107,7 @@ static enum stack_answer copy(const struct stack_memory *memory, uint32_t tid,
 			copy_stack(memory, out);
 		}
 		if (state >= 0)
-			let_go(tid, state);
+			detach(tid, state);
 	}
 	return answer;
 }
@@ -122,7 +122,7 @@ struct copying {
 static void *copy_main(void *argument)
 {
 	struct copying *copying = argument;
-	copying->answer = copy(copying->memory, copying->tid, copying->out);
+	copying->answer = copy_thread(copying->memory, copying->tid, copying->out);
 	return NULL;
 }
 

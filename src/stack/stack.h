@@ -33,7 +33,8 @@ enum stack_answer {
 	STACK_HANGS,   /* a thread hangs in the kernel, and a reader might hang as well */
 	STACK_GONE,    /* the process or the thread has ended */
 };
-/* The text for the user: what it means, and what to do. Empty for STACK_FOUND and STACK_NOTHING. */
+/* The text for the user: what an answer means, and what to do. Empty for STACK_FOUND and
+ * STACK_NOTHING. */
 const char *stack_answer_text(enum stack_answer answer);
 
 /* Memory of a process, or of a test. */
@@ -64,7 +65,7 @@ enum stack_answer stack_find_images(const struct stack_memory *memory,
 /* The threads of a process, at most `max`, as the kernel numbers them: the first is the main
  * thread. */
 int stack_list_threads(int pid, uint32_t *tids, int max);
-/* "S", "R", …, 0 if it cannot be seen; and its name. */
+/* The state of a thread: "S", "R", …; 0: it cannot be seen. And the name of a thread. */
 char stack_thread_state(int pid, uint32_t tid);
 void stack_thread_name(int pid, uint32_t tid, char *out, size_t bytes);
 
@@ -82,8 +83,8 @@ struct stack_lock_wait {
 	bool owner_is_gone;
 };
 /* Which of these threads wait so, at most `max`. All is read twice. A wait counts if both readings
- * agree and the thread slept all the time between them, and the owner is one of them or is gone.
- * Other locks (of Python, of a condition variable, spin locks) do not say who holds them. */
+ * agree, the thread slept all the time between them, and the owner is one of these threads or is
+ * gone. Other locks (of Python, of a condition variable, spin locks) do not name their owner. */
 int stack_lock_waits(const struct stack_memory *memory, const uint32_t *tids, int count,
 		     struct stack_lock_wait *out, int max);
 
@@ -116,11 +117,12 @@ enum stack_lines { STACK_LINES_DELTAS, STACK_LINES_RANGES, STACK_LINES_LOCATIONS
 struct stack_layout {
 	uint32_t version;                     /* 0x030b: 3.11 */
 	uint64_t members[STACK_MEMBER_COUNT]; /* offsets */
-	/* a thread points at what points at its frame, at this offset; -1: at the frame itself */
+	/* a thread points at a structure that points at the frame, at this offset; -1: at the
+	 * frame */
 	int holder;
 	bool own_ids;           /* a thread knows its number in the kernel */
 	enum stack_lines lines; /* how a code object says which line an instruction is of */
-	uint64_t text_more;     /* how much longer the head of a string is that is not of ASCII */
+	uint64_t text_more;     /* how much longer the head of a string is that is not ASCII */
 };
 
 struct stack_python {

@@ -22,8 +22,8 @@ bool stack_read_thread_file(int pid, uint32_t tid, const char *name, char *out, 
 
 /* ---- symbol.c ---- */
 
-/* The address of a symbol that the file mapped at `image` exports, 0: it does not. False: it is no
- * such file, or cannot be read. */
+/* The address of a symbol that the file mapped at `image` exports; 0: it exports none of this name.
+ * False: it is no such file, or cannot be read. */
 bool stack_find_symbol(const struct stack_memory *memory, uint64_t image, const char *name,
 		       uint64_t *out);
 
@@ -32,13 +32,13 @@ bool stack_find_symbol(const struct stack_memory *memory, uint64_t image, const 
 /* The layout of the interpreter whose symbols lie in `image`. */
 enum stack_answer stack_find_layout(const struct stack_memory *memory, uint64_t image,
 				    uint64_t runtime, struct stack_layout *out);
-/* Where the thread library keeps the kernel's number of a thread, from what it calls the thread;
- * -1: not known. */
+/* The offset, from a pthread_t, at which the thread library keeps the kernel's number of the
+ * thread; -1: not known. */
 int stack_tid_offset(void);
 
 /* ---- code.c ---- */
 
-/* Function, file and line of an instruction of a code object; false if what is there is none.
+/* Function, file and line of an instruction of a code object. False: there is no code object.
  * `instruction` is as the frame has it. */
 bool stack_describe_code(const struct stack_python *python, uint64_t code, uint64_t instruction,
 			 struct stack_frame *out);

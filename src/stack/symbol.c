@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A symbol of a file that another process has loaded, by the hash table that its dynamic linker
- * uses: from the memory of the process and not from the file, which may have been replaced, or lie
- * where we don't see it. */
+ * uses. It is read from the memory of the process and not from the file, which may have been
+ * replaced, or may lie where this process does not see it. */
 #include <elf.h>
 #include <link.h>
 #include <string.h>
@@ -14,7 +14,7 @@ struct symbols {
 	uint64_t bias, hash, table, names;
 };
 
-/* The linker turns some of these into addresses in place, and leaves others as the file has
+/* The linker turns some of these values into addresses in place, and leaves others as the file has
  * them. */
 static uint64_t relocated(uint64_t value, uint64_t image, uint64_t bias)
 {
@@ -76,7 +76,7 @@ static uint32_t hash_of(const char *name)
 	return hash;
 }
 
-/* False: it cannot be read. */
+/* *same: the symbol has this name. False: it cannot be read. */
 static bool has_name(const struct stack_memory *memory, uint64_t address, const char *name,
 		     bool *same)
 {
