@@ -13,10 +13,10 @@ struct inspect_memory {
 	const struct inspect_report *report;     /* of the same moment */
 	const struct inspect_snapshot *snapshot; /* NULL: it was read just now */
 	bool has_device[INSPECT_RANK_MAX];
-	struct trace_memory_seen ranks[INSPECT_RANK_MAX]; /* of those that have one */
+	struct trace_memory_seen ranks[INSPECT_RANK_MAX]; /* of ranks that have a device */
 };
 
-/* Of a job in memory, or in a file. The report, and the snapshot, must stay. */
+/* Reads it from a job in memory, or from a file. The report, and the snapshot, must stay. */
 void inspect_memory_take(const struct inspect_view *view, const struct inspect_report *report,
 			 struct inspect_memory *out);
 void inspect_memory_of_file(const struct inspect_snapshot *snapshot, struct inspect_memory *out);
@@ -25,7 +25,7 @@ void inspect_memory_of_file(const struct inspect_snapshot *snapshot, struct insp
 void inspect_memory_print(FILE *out, const struct inspect_memory *memory);
 void inspect_memory_json(struct print_json *json, const struct inspect_memory *memory);
 
-/* ---- memory_svg.c ---- */
+/* ---- device_memory_svg.c ---- */
 
 /* A whole SVG file, UTF-8: a bar for each rank that has a device. */
 void inspect_memory_svg(FILE *out, const struct inspect_memory *memory);

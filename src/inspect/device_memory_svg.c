@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Device memory of a job's ranks as a picture: a bar for each rank, with its peaks as marks. Texts
- * of traces go through print_xml alone; figures may be anything, and are drawn inside of the chart.
- */
+ * of traces go through print_xml alone. Figures may be anything, but no bar leaves the chart. */
 #include "inspect/device_memory.h"
 
 #include "inspect/report.h"
@@ -39,7 +38,7 @@ struct page {
 	int rows;
 };
 
-static double place(const struct page *page, double bytes)
+static double x_of(const struct page *page, double bytes)
 {
 	return bytes < page->scale ? bytes / page->scale * CHART : CHART;
 }
@@ -86,7 +85,7 @@ static void put_axis(const struct page *page)
 	while ((double)step * MARKS < page->scale && step < UINT64_C(1) << 62)
 		step *= 2;
 	for (uint64_t i = 0; i <= MARKS && (double)i * (double)step <= page->scale; i++) {
-		double x = LEFT + place(page, (double)i * (double)step);
+		double x = LEFT + x_of(page, (double)i * (double)step);
 		print_bytes(i * step, cell, sizeof cell);
 		fprintf(page->out,
 			"<path d=\"M%.2f %dV%d\" class=\"grid\"/><text x=\"%.2f\" y=\"%d\" "
@@ -120,7 +119,7 @@ static void put_tip(const struct page *page, int rank)
 static void put_peak(const struct page *page, uint64_t bytes, int y, const char *class)
 {
 	fprintf(page->out, "<path d=\"M%.2f %dv%d\" class=\"%s\"/>",
-		LEFT + place(page, (double)bytes), y - 3, BAR + 6, class);
+		LEFT + x_of(page, (double)bytes), y - 3, BAR + 6, class);
 }
 
 static void put_rank(const struct page *page, int rank, int y)
@@ -139,10 +138,10 @@ static void put_rank(const struct page *page, int rank, int y)
 	fputs("</text>\n<g>", out);
 	put_tip(page, rank);
 	for (int i = 0; i < PARTS; i++) {
-		double x = place(page, sum);
+		double x = x_of(page, sum);
 		sum += (double)bytes[i];
 		fprintf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"%s\"/>",
-			LEFT + x, y, place(page, sum) - x, BAR, parts[i].class);
+			LEFT + x, y, x_of(page, sum) - x, BAR, parts[i].class);
 	}
 	put_peak(page, seen->peak_live, y, "peak");
 	put_peak(page, seen->peak_reserved, y, "peak most");

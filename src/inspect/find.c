@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Finds jobs through the memory that their processes hold: memfds have no names in any file system,
- * but /proc/PID/fd shows them, also those of ranks that have ended as long as a peer or the
- * launcher holds them. Traces are made before the job has a number, so that number is read inside
- * them. */
+ * but /proc/PID/fd shows them, also those of ended ranks as long as a peer or the launcher holds
+ * them. Traces are made before the job has a number, so this reads the number inside them. */
 #include "inspect/inspect.h"
 
 #include "failure/shown.h"
@@ -24,7 +23,7 @@
 enum { JOB_MAX = 256, LINK_BYTES = 96 };
 
 struct search {
-	struct shown *shown;       /* look for that, and for nothing else */
+	struct shown *shown;       /* look for this answer, and for nothing else */
 	uint64_t job;              /* 0: any */
 	struct inspect_view *only; /* add segments to this view, and look for nothing else */
 	struct inspect_jobs *jobs;
@@ -154,10 +153,10 @@ static bool add_trace(struct search *search, int rank, int fd)
 	return view && inspect_view_add_trace(view, rank, fd);
 }
 
-/* Segments say which job they are of, but not its size, so they are only added to jobs that are
+/* Segments say to which job they belong, but not its size. So they are only added to jobs that are
  * known. */
-static void visit(struct search *search, int directory, const char *entry, const struct name *name,
-		  bool traces)
+static void visit_file(struct search *search, int directory, const char *entry,
+		       const struct name *name, bool traces)
 {
 	struct stat status;
 	struct inspect_view *view = search->only;
@@ -202,7 +201,7 @@ static bool visit_process(struct search *search, pid_t pid, bool traces)
 		if (search->shown)
 			visit_shown(search->shown, dirfd(directory), entry->d_name, link);
 		else if (parse_name(link, &name))
-			visit(search, dirfd(directory), entry->d_name, &name, traces);
+			visit_file(search, dirfd(directory), entry->d_name, &name, traces);
 	}
 	closedir(directory);
 	return true;
@@ -237,7 +236,7 @@ static ls_status visit_all(struct search *search, bool traces)
 	return LS_OK;
 }
 
-/* Of several jobs only those that process `pid` knows of: remembered in `ids`. */
+/* Lists in `ids` the jobs of which process `pid` knows. Only these are kept. */
 static size_t list_jobs(struct search *search, pid_t pid, uint64_t ids[JOB_MAX])
 {
 	visit_process(search, pid, true);

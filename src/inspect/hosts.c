@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Asks the ranks of this host for those of other hosts. What comes was written by other processes:
- * it is copied, and every number is checked. */
+ * Asks the ranks of this host for those of other hosts. Other processes write the answers: each is
+ * copied, and every number is checked. */
 #include "inspect/hosts.h"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ enum {
 	TRACE_ALIGN = 64
 };
 
-/* ---- what this host knows by itself ---- */
+/* ---- what this host shows without asking ---- */
 
 /* Some rank of this host, whose segment says where all ranks are; -1: there is none. */
 static int find_segment(const struct inspect_view *view)
@@ -135,7 +135,7 @@ struct ranks inspect_hosts_ranks(const struct inspect_hosts *hosts, int first, i
 
 /* ---- asking ---- */
 
-/* The same memory for writing; NULL: it may not be written. */
+/* Maps the same memory for writing; NULL: this user may not write it. */
 static struct transport_segment *map_again(const struct inspect_held *held)
 {
 	char path[48];
@@ -148,7 +148,7 @@ static struct transport_segment *map_again(const struct inspect_held *held)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* Whether nobody is left who could answer. */
+/* Whether all ranks that could answer have left. */
 static bool have_left(const struct inspect_view *view, const struct inspect_hosts *hosts)
 {
 	for (int q = 0; q < view->size; q++)
@@ -158,9 +158,9 @@ static bool have_left(const struct inspect_view *view, const struct inspect_host
 	return true;
 }
 
-/* Asks, and waits for an answer; *number: of the question. */
-static bool ask(const struct inspect_view *view, const struct inspect_hosts *hosts,
-		unsigned question, uint64_t *number, uint64_t *waited_ms)
+/* Asks, and waits for an answer. *number: the number of the question. */
+static bool ask_question(const struct inspect_view *view, const struct inspect_hosts *hosts,
+			 unsigned question, uint64_t *number, uint64_t *waited_ms)
 {
 	const struct inspect_held *held = &view->ranks[hosts->here];
 	struct transport_segment *segment = held->segment ? map_again(held) : NULL;
@@ -174,7 +174,7 @@ static bool ask(const struct inspect_view *view, const struct inspect_hosts *hos
 	*number = atomic_fetch_add(&segment->agent.asked[question], 1) + 1;
 	while (!given && clock_now_ns() < deadline_ns && !have_left(view, hosts)) {
 		ls_status status = wait_fds(NULL, NULL, 0, -1, clock_deadline_ns(LOOK_AGAIN_MS));
-		(void)status; /* it only sleeps */
+		(void)status; /* the wait only sleeps */
 		given = atomic_load(&segment->agent.given[question]) >= *number;
 	}
 	*waited_ms = (clock_now_ns() - begin_ns) / 1000000;
@@ -222,7 +222,7 @@ static struct failure_shown *ask_for(const struct inspect_hosts *hosts,
 				     uint64_t *waited_ms)
 {
 	uint64_t number;
-	if (!ask(view, hosts, question, &number, waited_ms))
+	if (!ask_question(view, hosts, question, &number, waited_ms))
 		return NULL;
 	struct failure_shown *shown = read_answer(view, question, number);
 	if (shown)
@@ -254,14 +254,14 @@ struct diagnose_job *inspect_hosts_ask(struct inspect_hosts *hosts, const struct
 	return job;
 }
 
-/* By how much what was known at at_ns may be wrong by now. */
+/* By how much the offset that was known at at_ns may be wrong by now. */
 static uint64_t error_now(const struct transport_far_clock *clock, uint64_t now_ns)
 {
 	uint64_t age_ns = now_ns > clock->at_ns ? now_ns - clock->at_ns : 0;
 	return clock->error_ns + age_ns / 1000000 * CONTROL_DRIFT_PPM;
 }
 
-/* Of rank q. asked_ns: when the answer was asked for, by the clock here. */
+/* Reads the clock offset of rank q's host. asked_ns: when this process asked, by the clock here. */
 static void read_clock(struct inspect_hosts *hosts, const struct inspect_view *view, int q,
 		       uint64_t asked_ns, const struct failure_shown *shown)
 {

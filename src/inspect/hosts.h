@@ -12,15 +12,15 @@
 struct inspect_hosts {
 	int here;              /* the lowest rank of the host that was asked */
 	bool has_told;         /* that host has answered */
-	struct ranks answered; /* those whose host has answered */
+	struct ranks answered; /* ranks whose host has answered */
 	uint64_t waited_ms;
 	/* By rank: the name of its host ("": not known), its pid there, the lowest rank there. */
 	struct transport_location locations[INSPECT_RANK_MAX];
 	/* By rank: since when its host and the one that was asked do not hear each other
 	 * (clock_now_ns); 0: they do. */
 	uint64_t unheard_ns[INSPECT_RANK_MAX];
-	/* By rank: the last collective of the group of all ranks that this host has heard of;
-	 * kind TRACE_NONE: none. */
+	/* By rank: the last collective of the world group of which this host has heard; kind
+	 * TRACE_NONE: none. */
 	struct trace_record last[INSPECT_RANK_MAX];
 	/* Copies of the traces of ranks on other hosts, and when they were made, by their clocks.
 	 * has_copied, copied: as has_told and answered. */
@@ -29,11 +29,11 @@ struct inspect_hosts {
 	bool has_copied;
 	struct ranks copied;
 	/* By rank: how far its host's clock_now_ns is ahead of that of the host that was asked, and
-	 * by how much that may be wrong; from heartbeats, else from when the copies were asked for
-	 * and came. Error 0: nothing is known, or it is that host. */
+	 * by how much that may be wrong; from heartbeats, else from the times of the question and
+	 * of its answer. Error 0: nothing is known, or the host is the one that was asked. */
 	int64_t offset_ns[INSPECT_RANK_MAX];
 	uint64_t error_ns[INSPECT_RANK_MAX];
-	void *memory; /* of these */
+	void *memory; /* of these copies */
 };
 
 /* NULL: all ranks are on one host, or there is no memory. */
@@ -41,7 +41,7 @@ struct inspect_hosts *inspect_hosts_new(const struct inspect_view *view);
 void inspect_hosts_free(struct inspect_hosts *hosts); /* NULL is allowed */
 
 /* Asks for a snapshot of the whole job: NULL if this host does not answer in 3 s. Hosts that are
- * not in hosts->answered then are left out of it. */
+ * not in hosts->answered afterwards are left out of the snapshot. */
 struct diagnose_job *inspect_hosts_ask(struct inspect_hosts *hosts, const struct inspect_view *view);
 /* Asks for copies of the traces of all ranks on other hosts. False: this host does not answer in
  * 5 s. */

@@ -21,8 +21,8 @@
 
 enum { INSPECT_RANK_MAX = RANKS_WORLD_MAX };
 
-/* The memory of one rank. Descriptors stay open, so that other processes can find it through this
- * one. */
+/* The memory of one rank. Descriptors stay open, so that other processes can find the memory
+ * through this one. */
 struct inspect_held {
 	struct trace_view trace; /* trace.header NULL: there is none */
 	const struct transport_segment *segment;
@@ -56,7 +56,7 @@ struct inspect_report {
 	/* The cause that the ranks themselves published. It counts more than the verdict, because
 	 * they saw the failure happen. LS_OK: none. */
 	ls_status failure;
-	uint32_t group; /* whose cause it is */
+	uint32_t group; /* whose cause this is */
 	int32_t culprit;
 	uint64_t operation;
 	/* the published report, else the verdict's, "" if healthy */
@@ -83,9 +83,9 @@ void inspect_report_update(struct inspect_report *report, const struct inspect_v
 void inspect_report_add_phases(struct inspect_report *report);
 /* Looks up call sites, adds phases and judges. May be slow, because it reads debug information. */
 void inspect_report_explain(struct inspect_report *report);
-/* Afterwards, in where.c: adds the line of Python at which a late rank is. It reads the memory of
- * other processes, which may block forever if they have mapped a file of a server that hangs. So
- * it is only for a command that its user can end. */
+/* Call afterwards: adds the line of Python at which a late rank is (where.c). Reads the memory of
+ * other processes, which may block forever if they have mapped a file of a server that hangs. So it
+ * is only for a command that its user can end. */
 void inspect_report_add_python(struct inspect_report *report);
 /* Also judges and adds that line, but a process of its own reads the memory: blocks for at most
  * 400 ms, as a rule for 10. Only for the program `lockstep`, as that process runs it, too. Does
@@ -98,9 +98,9 @@ void inspect_report_ask_python(struct inspect_report *report);
 bool inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes);
 /* Only judges, which is fast. */
 void inspect_report_judge(struct inspect_report *report);
-/* Whether the report is worth printing. A rank that computes keeps the others waiting all the time;
- * that counts only after `patience_ms`, unless one can never continue. All other verdicts count at
- * once. */
+/* Whether the report is worth printing. A rank that computes keeps the others waiting all the time:
+ * that counts only after `patience_ms`, unless a rank can never continue. All other verdicts count
+ * at once. */
 bool inspect_report_is_verdict(const struct inspect_report *report, uint64_t patience_ms);
 void inspect_report_free(struct inspect_report *report); /* NULL is allowed */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the ranks of a job spend their time on, where their programs say so. */
+ * On what the ranks of a job spend their time, as far as their programs say so. */
 #include "inspect/phase_report.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ void inspect_phases_add(struct ddp_phases *phases, const struct diagnose_rank *r
 			uint64_t now_ns, const struct trace_view *trace)
 {
 	struct trace_phases *of_rank = malloc(sizeof *of_rank);
-	/* Nobody knows when a process has ended, so what it was in then has no length. */
+	/* Nobody knows when a process ended, so the phase in which it ended has no length. */
 	bool goes_on = rank->process != DIAGNOSE_DEAD && !rank->left;
 
 	if (!of_rank)

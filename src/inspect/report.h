@@ -19,8 +19,8 @@ struct inspect_shown {
 
 void inspect_print(FILE *out, const struct inspect_shown *shown);
 void inspect_print_json(struct print_json *json, const struct inspect_shown *shown);
-/* What was asked for: "number", "count", "dtype", "reduce_op", "peer" and "tag"; null for what its
- * kind does not have, and "any" for any source and any tag. */
+/* The arguments of a call: "number", "count", "dtype", "reduce_op", "peer" and "tag"; null for what
+ * its kind does not have, and "any" for any source and any tag. */
 void inspect_json_call(struct print_json *json, const struct trace_record *record);
 
 /* "job 0123456789abcdef: running, train, 4 ranks", and how a job of a file ended. */
@@ -35,8 +35,8 @@ void inspect_foreign_calls_json(struct print_json *json, const struct diagnose_j
 
 /* True if a rank's process still exists. */
 bool inspect_is_running(const struct diagnose_job *job);
-/* Whom the threads of a rank say they wait for, as a set of ranks; *since_ns: the longest of them,
- * 0 if none waits; *record: the operation it waits in, NULL if unknown. */
+/* For which ranks the threads of a rank wait, as their wait slots say. *since_ns: when the longest
+ * wait began; 0: no thread waits. *record: the operation of that wait; NULL: unknown. */
 struct ranks inspect_waits_for(const struct diagnose_job *job, int rank, uint64_t *since_ns,
 			       const struct diagnose_record **record);
 

@@ -44,7 +44,7 @@ struct ranks inspect_waits_for(const struct diagnose_job *job, int rank_number, 
 	*since_ns = 0;
 	*record = NULL;
 	if (rank->process == DIAGNOSE_DEAD || rank->left)
-		return peers; /* its slots are what it left behind */
+		return peers; /* its slots are old */
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct diagnose_thread *thread = &rank->threads[i];
 		const struct wait_slot_body *wait = &thread->wait;
@@ -116,7 +116,7 @@ void inspect_process_text(const struct diagnose_rank *rank, char *out, size_t by
 	}
 }
 
-/* What one of several would do is not what all of them have to. */
+/* Whether one of several ranks would end the wait, and not all of them have to. */
 static bool is_from_any(const struct trace_record *record)
 {
 	return (record->kind == TRACE_RECV || record->kind == TRACE_PROBE) && record->peer < 0;
@@ -209,7 +209,7 @@ void inspect_print_head(FILE *out, const struct diagnose_job *job,
 	}
 }
 
-/* Of a rank that is not known. */
+/* Prints what is known of a rank that cannot be read. */
 static void print_unseen(FILE *out, const struct inspect_hosts *hosts, int number)
 {
 	char name[TRACE_NAME_BYTES];

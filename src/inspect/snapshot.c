@@ -19,7 +19,7 @@ static const char magic[8] = "LSSNAP";
 
 enum {
 	SNAPSHOT_VERSION = 12,
-	SNAPSHOT_BYTES_MAX = 256 << 20, /* none is written that is larger */
+	SNAPSHOT_BYTES_MAX = 256 << 20, /* no larger file is written */
 };
 
 struct part {
@@ -67,7 +67,7 @@ static bool write_all(int fd, const void *data, size_t bytes)
 	return true;
 }
 
-static uint64_t place(struct part *part, uint64_t offset, uint64_t bytes)
+static uint64_t place_part(struct part *part, uint64_t offset, uint64_t bytes)
 {
 	part->offset = offset;
 	part->bytes = bytes;
@@ -97,11 +97,11 @@ static void fill_head(struct file_head *head, const struct inspect_view *view,
 	memcpy(head->text, report->text, sizeof head->text);
 
 	/* Traces may be as long as their ranks were told; the report is whole without them. */
-	uint64_t next = place(&head->report, sizeof *head, diagnose_job_bytes(view->size));
+	uint64_t next = place_part(&head->report, sizeof *head, diagnose_job_bytes(view->size));
 	for (int i = 0; i < view->size; i++) {
 		uint64_t bytes = view->ranks[i].trace.header ? view->ranks[i].trace.bytes : 0;
 		if (bytes > 0 && bytes % 8 == 0 && bytes <= SNAPSHOT_BYTES_MAX - next)
-			next = place(&head->traces[i], next, bytes);
+			next = place_part(&head->traces[i], next, bytes);
 	}
 	head->total_bytes = next;
 }
@@ -127,7 +127,7 @@ int inspect_snapshot_write_to(int fd, const struct inspect_view *view,
 int inspect_snapshot_write(const char *path, const struct inspect_view *view,
 			   const struct inspect_report *report, const char *ended)
 {
-	/* In a folder that everybody may write to, a name may be somebody's trap. */
+	/* In a folder that all users may write to, a name may be a trap. */
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return errno;
@@ -198,7 +198,7 @@ static const char *copy_report(const struct file_head *head, const char *data,
 	return NULL;
 }
 
-/* Without memory for them, and of traces that are damaged, there are none. */
+/* Leaves out traces that are damaged, or for which there is no memory. */
 static void copy_traces(const struct file_head *head, const char *data, struct inspect_snapshot *out)
 {
 	out->report.phases = ddp_phases_new(head->size);
@@ -250,7 +250,7 @@ struct inspect_snapshot *inspect_snapshot_read(const char *path, const char **wh
 	size_t bytes = 0;
 	struct inspect_snapshot *out = NULL;
 
-	/* Not blocking: what looks like a file may be a pipe. */
+	/* Not blocking: the name may be a pipe. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0) {
 		*why = strerror(errno);

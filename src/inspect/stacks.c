@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Shows where threads are. Python frames come first, as they are read while the thread runs; for C
- * frames it is stopped for a moment. */
+ * Shows where threads are. Python frames come first, as they are read while the thread runs. For C
+ * frames the thread is stopped for a moment. */
 #include "inspect/stacks.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 
 enum { FRAME_MAX = 64, ROLE_BYTES = 512, PROBLEM_BYTES = 320 };
 
-/* One process, and of the thread that is looked at its frames. */
+/* One process, and the frames of the thread that is looked at. */
 struct look {
 	const struct inspect_report *report;
 	int rank, pid;
@@ -95,9 +95,8 @@ static void look_close(struct look *look)
 	free(look);
 }
 
-/* What was found in the meantime counts if the process is still there: else its number may be
- * another's. */
-static enum stack_answer confirm(struct look *look, enum stack_answer answer)
+/* An answer counts only if the process is still there: otherwise its number may be another's. */
+static enum stack_answer confirm_answer(struct look *look, enum stack_answer answer)
 {
 	if (stack_memory_is_there(&look->memory))
 		return answer;
@@ -105,15 +104,16 @@ static enum stack_answer confirm(struct look *look, enum stack_answer answer)
 	return STACK_GONE;
 }
 
-/* STACK_NOTHING: this thread knows no Python. */
+/* STACK_NOTHING: this thread runs no Python. */
 static enum stack_answer look_at_python(struct look *look, uint32_t tid)
 {
 	look->depth = (struct stack_depth){0};
 	for (int i = 0; i < look->python_count; i++)
 		if (look->python_threads[i].tid == tid)
-			return confirm(look, stack_python_frames(
-						     &look->python, look->python_threads[i].state,
-						     look->frames, FRAME_MAX, &look->depth));
+			return confirm_answer(
+				look,
+				stack_python_frames(&look->python, look->python_threads[i].state,
+						    look->frames, FRAME_MAX, &look->depth));
 	return look->python_answer == STACK_FOUND ? STACK_NOTHING : look->python_answer;
 }
 
@@ -122,8 +122,8 @@ static enum stack_answer look_at_native(struct look *look, uint32_t tid)
 	look->depth = (struct stack_depth){0};
 	if (!look->native)
 		return STACK_NOTHING;
-	return confirm(look, stack_native_frames(look->native, tid, look->frames, FRAME_MAX,
-						 &look->depth));
+	return confirm_answer(look, stack_native_frames(look->native, tid, look->frames, FRAME_MAX,
+							&look->depth));
 }
 
 /* ---- words ---- */
@@ -173,7 +173,7 @@ static void add_foreign_call(const struct diagnose_job *job, const struct diagno
 	}
 }
 
-/* What the thread does for Lockstep, or did last; "" if it has nothing to do with it. */
+/* What the thread does in Lockstep, or did last; "": nothing. */
 static void role_of(const struct look *look, uint32_t tid, char *out, size_t bytes)
 {
 	const struct diagnose_rank *rank = &look->report->job->ranks[look->rank];
@@ -196,7 +196,7 @@ static void role_of(const struct look *look, uint32_t tid, char *out, size_t byt
 	add_foreign_call(look->report->job, rank, tid, out, bytes);
 }
 
-/* What is to be said in place of frames of Python; "" if nothing. */
+/* The text in place of frames of Python; "": none. */
 static void python_problem(const struct look *look, enum stack_answer answer, char *out,
 			   size_t bytes)
 {
@@ -208,7 +208,7 @@ static void python_problem(const struct look *look, enum stack_answer answer, ch
 		snprintf(out, bytes, "%s", stack_answer_text(answer));
 }
 
-/* Nothing of the process can be read. */
+/* Whether nothing of the process can be read. */
 static bool is_closed(const struct look *look)
 {
 	return look->python_answer == STACK_REFUSED || look->python_answer == STACK_HANGS;
@@ -270,7 +270,7 @@ static void print_lock_wait(FILE *out, const struct look *look, const struct sta
 	fprintf(out, "     waits for the mutex %s, which %s holds\n", mutex, owner);
 }
 
-/* The cycle from this thread on; printed[i]: wait i has been. */
+/* Prints the cycle from this thread on. printed[i]: wait i has been printed. */
 static void print_cycle(FILE *out, const struct look *look, int first, bool *printed)
 {
 	char thread[64];
@@ -333,7 +333,7 @@ static void print_thread(FILE *out, struct look *look, uint32_t tid)
 		fputs("     Python:\n", out);
 		print_frames(out, look);
 	} else if (problem[0] &&
-		   look->python_answer == STACK_FOUND) { /* else it is told once, of all */
+		   look->python_answer == STACK_FOUND) { /* else printed once, for all threads */
 		fprintf(out, "     Python: %s\n", problem);
 	}
 	answer = look_at_native(look, tid);

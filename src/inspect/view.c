@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Maps what is held of a job, and turns it into a report. All of it was written by other processes,
- * so every number is checked before it is used. */
+ * Maps the memory of a job's ranks, and turns it into a report. Other processes wrote all of it, so
+ * every number is checked before it is used. */
 #include "base/ranks.h"
 #include "inspect/inspect.h"
 
@@ -195,7 +195,7 @@ void inspect_report_update(struct inspect_report *report, const struct inspect_v
 		read_traces(report, view);
 }
 
-/* Ranks of which nothing has come. */
+/* Names the hosts of ranks that have sent nothing. */
 static void name_unseen(struct inspect_report *report)
 {
 	for (int q = 0; q < report->job->size; q++) {
@@ -270,11 +270,11 @@ void inspect_report_add_phases(struct inspect_report *report)
 	}
 }
 
-static void judge(struct inspect_report *report)
+static void judge_job(struct inspect_report *report)
 {
 	failure_add_unexpected(report->sources, report->job->size, report->job);
-	/* Of a group that is not of all ranks the others may go on, and wait for each other now and
-	 * then. */
+	/* If the group does not have all ranks, the other ranks may go on, and wait for each other
+	 * now and then. */
 	struct diagnose_hint focus = {.status = LS_OK, .group = report->group};
 	bool some = report->failure != LS_OK && report->group != TRACE_GROUP_WORLD;
 	diagnose_judge(report->job, some ? &focus : NULL, &report->verdict);
@@ -296,14 +296,14 @@ static void fill_verdict(struct inspect_report *report)
 void inspect_report_explain(struct inspect_report *report)
 {
 	diagnose_add_sites(report->sources, report->job->size, report->job);
-	judge(report);
+	judge_job(report);
 	fill_verdict(report);
 	inspect_report_add_phases(report);
 }
 
 void inspect_report_judge(struct inspect_report *report)
 {
-	judge(report);
+	judge_job(report);
 	fill_verdict(report);
 }
 

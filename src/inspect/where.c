@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where a rank is that does not come: the operation that it called last says where it was, not
- * where it is now. At which line of Python, and for which of its own mutexes it waits. Of a process
- * that may not be looked into nothing is said. */
+ * Where a late rank is: at which line of Python, and for which of its own mutexes it waits. The
+ * operation that it called last only shows where it was. Nothing is reported of a process into
+ * which this user may not look. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "inspect/stacks.h"
 #include "stack/stack.h"
 
-enum { LOOK_MS = 20 }; /* for all ranks; those for which it has passed are not reported */
+enum { LOOK_MS = 20 }; /* for all ranks; after that no further rank is looked at */
 
 static const char *base_name(const char *path)
 {
@@ -46,8 +46,7 @@ static bool write_frame(const struct stack_memory *memory, uint32_t tid, char *o
 
 bool inspect_open_process(const struct diagnose_rank *rank, struct stack_memory *out)
 {
-	struct diagnose_rank *now =
-		calloc(1, sizeof *now); /* it holds much more than is asked for */
+	struct diagnose_rank *now = calloc(1, sizeof *now); /* too large for the stack */
 	stack_memory_open(rank->pid, out);
 	bool same = now && stack_memory_is_there(out);
 	if (same) {
@@ -66,14 +65,15 @@ static bool is_for_ever(const struct stack_lock_wait *wait)
 	return wait->is_deadlock || wait->owner_is_gone;
 }
 
-/* What keeps a thread for ever, before what may end; of those the one of `caller`, then the main
- * thread's. 0: others may wait as they like. */
+/* Ranks waits: one that lasts for ever before one that may end; among these that of `caller`, then
+ * that of the main thread. 0: the wait of another thread, which may end, does not count. */
 static int weight_of(const struct stack_lock_wait *wait, uint32_t caller, uint32_t main_thread)
 {
 	return 4 * is_for_ever(wait) + 2 * (wait->tid == caller) + (wait->tid == main_thread);
 }
 
-/* NULL: no thread is kept for ever, nor `caller` or the main thread for a while. */
+/* The wait to report. NULL: no thread waits for ever, nor `caller` or the main thread for a
+ * while. */
 static const struct stack_lock_wait *choose_wait(const struct stack_lock_wait *waits, int count,
 						 uint32_t caller, uint32_t main_thread)
 {
@@ -112,7 +112,7 @@ static void write_wait(const struct stack_lock_wait *wait, uint32_t main_thread,
 		snprintf(out, bytes, "%s waits for a mutex that %s holds", thread, owner);
 }
 
-/* Whether `caller` or the main thread is kept for ever. */
+/* Adds the wait to the text. True: `caller` or the main thread waits for ever. */
 static bool add_mutex(const struct stack_memory *memory, uint32_t caller, char *out, size_t bytes)
 {
 	uint64_t images[STACK_IMAGE_MAX];
@@ -121,7 +121,7 @@ static bool add_mutex(const struct stack_memory *memory, uint32_t caller, char *
 	uint32_t main_thread = (uint32_t)memory->pid;
 	int count;
 	if (stack_find_images(memory, images, &count) != STACK_FOUND)
-		return false; /* reading it may be forbidden, or block */
+		return false; /* reading the process may be forbidden, or block */
 	count = stack_list_threads(memory->pid, tids, STACK_THREAD_MAX);
 	count = stack_lock_waits(memory, tids, count, waits, STACK_THREAD_MAX);
 	const struct stack_lock_wait *wait = choose_wait(waits, count, caller, main_thread);
@@ -134,10 +134,11 @@ static bool add_mutex(const struct stack_memory *memory, uint32_t caller, char *
 	return is_for_ever(wait) && (wait->tid == caller || wait->tid == main_thread);
 }
 
-/* The thread that made the call which the verdict is about is likely to make the next one; if it is
- * in no function of Python, as those that PyTorch runs the backward pass in, the main thread is
- * what its user knows. */
-static bool look(const struct stack_memory *memory, uint32_t caller, char *out, size_t bytes)
+/* The thread whose call the verdict is about is likely to make the next call. If it is in no
+ * function of Python, like the threads in which PyTorch runs the backward pass, the user knows the
+ * main thread. */
+static bool look_at_process(const struct stack_memory *memory, uint32_t caller, char *out,
+			    size_t bytes)
 {
 	uint32_t main_thread = (uint32_t)memory->pid;
 	if (!write_frame(memory, caller, out, bytes) && caller != main_thread)
@@ -150,8 +151,8 @@ static void look_at_rank(struct diagnose_rank *rank, const struct diagnose_recor
 	struct stack_memory memory;
 	if (!inspect_open_process(rank, &memory))
 		return;
-	rank->is_kept = look(&memory, last ? last->record.tid : (uint32_t)rank->pid, rank->python,
-			     sizeof rank->python);
+	rank->is_kept = look_at_process(&memory, last ? last->record.tid : (uint32_t)rank->pid,
+					rank->python, sizeof rank->python);
 	stack_memory_close(&memory);
 }
 
@@ -160,7 +161,8 @@ bool inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes)
 	struct stack_memory memory;
 	out[0] = '\0';
 	stack_memory_open(pid, &memory);
-	bool is_kept = stack_memory_is_there(&memory) && look(&memory, caller, out, bytes);
+	bool is_kept =
+		stack_memory_is_there(&memory) && look_at_process(&memory, caller, out, bytes);
 	stack_memory_close(&memory);
 	return is_kept;
 }
@@ -181,8 +183,8 @@ void inspect_report_add_python(struct inspect_report *report)
 	inspect_report_judge(report);
 }
 
-/* The answer of a program that is this one. */
-static void ask(const struct failure_command *command, char *answer, size_t bytes)
+/* Runs this program as a helper, and reads its answer. */
+static void ask_helper(const struct failure_command *command, char *answer, size_t bytes)
 {
 	struct failure_helper *helper = failure_helper_start(command, PYTHON_LIMIT_MS);
 	if (!helper)
@@ -212,7 +214,7 @@ void inspect_report_ask_python(struct inspect_report *report)
 	inspect_report_judge(report);
 	if (failure_python_words(report->sources, report->job, &report->verdict, &command) == 0)
 		return;
-	ask(&command, answer, sizeof answer);
+	ask_helper(&command, answer, sizeof answer);
 	RANKS_EACH (r, &report->verdict.culprits)
 		if (r < report->job->size && is_there(&report->job->ranks[r]))
 			failure_python_take(answer, &report->job->ranks[r]);
