@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The launcher's agent on one host: checks that all is there, starts the ranks of this host when it
- * is told to, sends what they write and how they end, and passes signals on. It decides nothing; a
- * launcher that is gone is the end of the ranks. */
+ * The launcher's agent on one host: checks that all is there, starts the ranks of this host when
+ * the launcher says so, sends what they write and how they end, and passes signals on. It decides
+ * nothing. If the launcher is gone, the ranks end. */
 #include "launcher/launcher_private.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ struct agent {
 	/* Standard input of rank 0: a pipe, -1 after its end, and what has to be written to it. */
 	int input_fd, input_poll;
 	struct channel_queue input;
-	bool input_ends; /* after that */
+	bool input_ends; /* after `input` */
 	int started, ended;
 	uint64_t credit; /* bytes of output that may be sent */
 	bool has_order, is_ready, is_over;
@@ -53,8 +53,8 @@ static bool order_is_valid(const struct channel_order *order)
 	       memchr(order->run_id, '\0', sizeof order->run_id);
 }
 
-/* Keeps a copy of the strings, and takes them apart; false if there are not as many as there should
- * be, or no memory. */
+/* Keeps a copy of the strings, and takes them apart. False: their number is wrong, or there is no
+ * memory. */
 static bool take_strings(struct agent *agent, const char *bytes, size_t count)
 {
 	size_t strings = 0, wanted = (size_t)1 + agent->order.variables + agent->order.words;
@@ -78,7 +78,7 @@ static bool take_strings(struct agent *agent, const char *bytes, size_t count)
 	return true;
 }
 
-/* The secret, and an empty file for notes. */
+/* Opens a file with the secret, and an empty one for notes. */
 static bool open_files(struct agent *agent)
 {
 	int fd = memfd_create("lockstep-secret", MFD_CLOEXEC);
@@ -95,8 +95,9 @@ static bool open_files(struct agent *agent)
 
 /* ---- checks ---- */
 
-/* Says all that is missing; returns 0, or the exit status of the launcher. */
-static int check(struct agent *agent, struct channel_ready *ready)
+/* Checks that this host has all that the order needs, and says all that is missing. Returns 0, or
+ * the exit status of the launcher. */
+static int check_order(struct agent *agent, struct channel_ready *ready)
 {
 	uint16_t port = 0;
 	int failed = 0, program = 0;
@@ -117,7 +118,7 @@ static int check(struct agent *agent, struct channel_ready *ready)
 	return failed;
 }
 
-static void refuse(struct agent *agent, int exit_status)
+static void send_refused(struct agent *agent, int exit_status)
 {
 	struct channel_refused refused = {.exit_status = exit_status};
 
@@ -142,9 +143,9 @@ static bool hear_order(struct agent *agent, const struct channel_frame *frame)
 	agent->start.hosts = order->hosts;
 	memcpy(agent->start.run_id, order->run_id, sizeof agent->start.run_id);
 	memcpy(agent->start.master_addr, order->address, sizeof agent->start.master_addr);
-	int failed = check(agent, &ready);
+	int failed = check_order(agent, &ready);
 	if (failed) {
-		refuse(agent, failed);
+		send_refused(agent, failed);
 		return true;
 	}
 	agent->is_ready = true;
@@ -176,7 +177,7 @@ static bool hear_input(struct agent *agent, const struct channel_frame *frame)
 	if (frame->bytes > CHANNEL_INPUT_BYTES - waiting || agent->input_ends)
 		return false;
 	if (agent->input_fd < 0)
-		return true; /* it crossed the news that rank 0 takes no more */
+		return true; /* the launcher sent it before it knew that rank 0 takes no more */
 	agent->input_ends = frame->bytes == 0;
 	if (agent->input_ends && waiting == 0)
 		end_input(agent);
@@ -213,7 +214,7 @@ static int open_input(struct agent *agent)
 		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "pipe2", strerror(errno));
 		return -1;
 	}
-	/* Only this end: what the rank reads from must block. */
+	/* Only this end: the end from which the rank reads must block. */
 	if (fcntl(ends[1], F_SETFL, O_NONBLOCK) != 0) {
 		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fcntl", strerror(errno));
 		close(ends[0]);
@@ -254,7 +255,7 @@ static bool hear_go(struct agent *agent, const struct channel_frame *frame)
 	if (input >= 0)
 		close(input);
 	if (status != LS_OK)
-		refuse(agent, exit_status); /* and the launcher ends the job */
+		send_refused(agent, exit_status); /* and the launcher ends the job */
 	else
 		launcher_channel_send(&agent->channel, CHANNEL_STARTED, &started, sizeof started,
 				      NULL, 0);
@@ -306,7 +307,7 @@ static bool hear_credit(struct agent *agent, const struct channel_frame *frame)
 	return true;
 }
 
-static bool hear(struct agent *agent, const struct channel_frame *frame)
+static bool hear_frame(struct agent *agent, const struct channel_frame *frame)
 {
 	switch (frame->type) {
 	case CHANNEL_ORDER:
@@ -366,7 +367,7 @@ static void send_output(struct agent *agent, int i, int which)
 	size_t room = agent->credit < sizeof data ? (size_t)agent->credit : sizeof data;
 
 	if (room == 0)
-		return; /* the stream before has used it up */
+		return; /* the stream before has used up the credit */
 	ssize_t bytes = read(stream->fd, data, room);
 	if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
@@ -382,7 +383,7 @@ static void send_output(struct agent *agent, int i, int which)
 
 /* ---- the loop ---- */
 
-static void add(struct launcher_poll *set, int fd, int *poll)
+static void add_fd(struct launcher_poll *set, int fd, int *poll)
 {
 	*poll = set->count;
 	set->fds[set->count++] = (struct pollfd){.fd = fd, .events = POLLIN};
@@ -397,7 +398,7 @@ static void fill_poll(struct agent *agent, struct launcher_poll *set)
 	launcher_channel_poll(&agent->channel, set);
 	agent->input_poll = -1;
 	if (agent->input_fd >= 0) {
-		add(set, agent->input_fd, &agent->input_poll);
+		add_fd(set, agent->input_fd, &agent->input_poll);
 		/* Without text only the end of the reader is of interest. */
 		set->fds[agent->input_poll].events =
 			agent->input.start < agent->input.end ? POLLOUT : 0;
@@ -405,12 +406,12 @@ static void fill_poll(struct agent *agent, struct launcher_poll *set)
 	for (int i = 0; i < agent->started; i++) {
 		agent->ranks[i].poll = -1;
 		if (!agent->ranks[i].ended)
-			add(set, agent->ranks[i].pidfd, &agent->ranks[i].poll);
+			add_fd(set, agent->ranks[i].pidfd, &agent->ranks[i].poll);
 		for (int which = 0; which < 2; which++) {
 			struct launcher_stream *stream = &agent->streams[i][which];
 			stream->poll = -1;
 			if (stream->fd >= 0 && sends)
-				add(set, stream->fd, &stream->poll);
+				add_fd(set, stream->fd, &stream->poll);
 		}
 	}
 }
@@ -420,10 +421,10 @@ static bool is_ready(const struct launcher_poll *set, int poll)
 	return poll >= 0 && set->fds[poll].revents;
 }
 
-static void step(struct agent *agent, const struct launcher_poll *set)
+static void step_agent(struct agent *agent, const struct launcher_poll *set)
 {
 	struct channel_frame frame;
-	int started = agent->started; /* those that are in the set */
+	int started = agent->started; /* how many ranks are in the set */
 
 	for (int i = 0; i < started; i++) {
 		for (int which = 0; which < 2; which++)
@@ -436,12 +437,12 @@ static void step(struct agent *agent, const struct launcher_poll *set)
 		write_input(agent, set->fds[agent->input_poll].revents);
 	launcher_channel_step(&agent->channel, set);
 	while (!agent->is_over && launcher_channel_next(&agent->channel, &frame)) {
-		if (!hear(agent, &frame))
+		if (!hear_frame(agent, &frame))
 			agent->channel.wrong = agent->channel.ended = true;
 	}
 }
 
-static void loop(struct agent *agent)
+static void run_loop(struct agent *agent)
 {
 	struct launcher_poll set;
 
@@ -449,13 +450,13 @@ static void loop(struct agent *agent)
 		fill_poll(agent, &set);
 		ls_status status = wait_fds(NULL, set.fds, set.count, -1, CLOCK_NEVER);
 		if (status == LS_OK)
-			step(agent, &set);
+			step_agent(agent, &set);
 		else if (status != LS_INTERRUPTED)
 			return;
 	}
 }
 
-/* The channel gets descriptors of its own: nothing else may read it or write to it. */
+/* The channel gets descriptors of its own: nothing else may read from it or write to it. */
 static bool take_channel(struct agent *agent)
 {
 	int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -483,7 +484,7 @@ int launcher_agent_run(void)
 		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fcntl", strerror(errno));
 	} else {
 		launcher_channel_greet(&agent->channel);
-		loop(agent);
+		run_loop(agent);
 		if (agent->channel.wrong)
 			MESSAGE_SAY(MESSAGE_RUN_CHANNEL);
 		status = agent->is_over ? 0 : LAUNCHER_FAILED;

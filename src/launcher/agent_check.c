@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Whether a program that starts now would find the libraries for other hosts. The loader knows
- * LD_LIBRARY_PATH as it was when a program began, so the agent, which got it later, lets another
- * process look. */
+ * LD_LIBRARY_PATH as it was when a program began. The agent got the variable later, so it lets
+ * another process look. */
 #include "launcher/launcher_private.h"
 
 #include <errno.h>

@@ -103,7 +103,7 @@ void launcher_channel_flush(struct launcher_channel *channel)
 		if (done > 0)
 			to->start += (size_t)done;
 		else
-			to->start = to->end; /* whoever has closed this end closes the other */
+			to->start = to->end; /* the process that has closed this end closes both */
 	}
 }
 
@@ -186,7 +186,7 @@ void launcher_channel_greet(struct launcher_channel *channel)
 		channel->ended = true;
 }
 
-static int refuse(struct launcher_channel *channel)
+static int end_wrong(struct launcher_channel *channel)
 {
 	channel->wrong = channel->ended = true;
 	return -1;
@@ -201,18 +201,18 @@ int launcher_channel_hear_greeting(struct launcher_channel *channel,
 	const char *found = bytes ? memmem(text, bytes, greeting, sizeof greeting - 1) : NULL;
 
 	if (!found)
-		return bytes > CHANNEL_NOISE_MAX ? refuse(channel) : 0;
+		return bytes > CHANNEL_NOISE_MAX ? end_wrong(channel) : 0;
 	const char *word = found + sizeof greeting - 1;
 	size_t rest = bytes - (size_t)(word - text);
 	const char *newline = memchr(word, '\n', rest);
 	size_t length = newline ? (size_t)(newline - word) : rest;
 	if (length == 0 && newline)
-		return refuse(channel);
+		return end_wrong(channel);
 	if (length >= CHANNEL_VERSION_BYTES)
-		return refuse(channel);
+		return end_wrong(channel);
 	for (size_t i = 0; i < length; i++)
 		if (word[i] <= ' ' || word[i] > '~')
-			return refuse(channel);
+			return end_wrong(channel);
 	if (!newline)
 		return 0;
 	memcpy(version, word, length);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a launcher and its agents on the hosts of a job say to each other, over standard input and
+ * What a launcher and its agents on the hosts of a job send to each other, over standard input and
  * output of the agent: first a line of the agent in plain text, with its version, and then frames.
- * Both ends have the same version then, and so the same structs; yet every length and every number
+ * Then both ends have the same version, and so the same structs. Yet every length and every number
  * is checked. */
 #ifndef LAUNCHER_CHANNEL_H
 #define LAUNCHER_CHANNEL_H
@@ -31,7 +31,7 @@ enum channel_type {
 	CHANNEL_GO,        /* struct channel_go: start the ranks */
 	CHANNEL_SIGNAL,    /* struct channel_signal */
 	CHANNEL_CREDIT,    /* struct channel_credit */
-	CHANNEL_SHUT,      /* struct channel_output: nobody reads this any more */
+	CHANNEL_SHUT,      /* struct channel_output: nobody reads this stream any more */
 	CHANNEL_INPUT,     /* bytes for rank 0; none: the end */
 	CHANNEL_END,       /* nothing; all ranks have ended, clean up */
 	/* from the agent */
@@ -100,10 +100,10 @@ struct channel_queue {
 };
 
 struct launcher_channel {
-	int in, out; /* the caller's, who closes them; neither blocks */
+	int in, out; /* the caller closes them; neither blocks */
 	int poll_in, poll_out;
 	bool ended; /* the other side is gone, or has sent nonsense */
-	bool wrong; /* nonsense */
+	bool wrong; /* the other side has sent nonsense */
 	struct channel_queue from, to;
 };
 
@@ -127,15 +127,15 @@ void launcher_channel_send(struct launcher_channel *channel, enum channel_type t
 			   const void *head, size_t head_bytes, const void *tail, size_t tail_bytes);
 /* Writes what can be without blocking. */
 void launcher_channel_flush(struct launcher_channel *channel);
-/* Takes the next whole frame; false: none has come yet, or what came is none (ended, wrong). */
+/* Takes the next whole frame. False: none has come yet, or something else came (ended, wrong). */
 bool launcher_channel_next(struct launcher_channel *channel, struct channel_frame *out);
 /* Copies the fixed part of a payload; false if there is less of it. */
 bool launcher_channel_copy(const struct channel_frame *frame, void *out, size_t bytes);
 
 /* The agent's first line. */
 void launcher_channel_greet(struct launcher_channel *channel);
-/* Takes that line, and what a login script wrote before it. 1: version[] is the other side's; 0: it
- * has not come yet; -1: what came is something else, and the channel has ended. */
+/* Takes that line, and what a login script wrote before it. 1: version[] is the other side's; 0:
+ * the line has not come yet; -1: something else came, and the channel has ended. */
 int launcher_channel_hear_greeting(struct launcher_channel *channel,
 				   char version[CHANNEL_VERSION_BYTES]);
 

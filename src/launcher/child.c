@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Starts one rank: its environment, descriptors, process group, and its death with the
- * launcher's. */
+ * Starts one rank: its environment, descriptors and process group. The rank dies with the
+ * launcher. */
 #include "launcher/launcher_private.h"
 
 #include <arpa/inet.h>
@@ -88,11 +88,11 @@ struct environment {
 	char **entries; /* ended by NULL; on the heap, the strings are not */
 	char values[VARIABLE_MAX][VARIABLE_BYTES];
 	int count;
-	bool meets_by_hand; /* at MASTER_ADDR, not where an outer launcher's ranks meet */
+	bool meets_by_hand; /* the ranks meet at MASTER_ADDR, not at an outer launcher's place */
 };
 
 static void __attribute__((format(printf, 2, 3)))
-set(struct environment *environment, const char *format, ...)
+set_variable(struct environment *environment, const char *format, ...)
 {
 	va_list arguments;
 
@@ -102,7 +102,7 @@ set(struct environment *environment, const char *format, ...)
 	environment->count++;
 }
 
-static bool names(const char *entry, const char *variable)
+static bool names_variable(const char *entry, const char *variable)
 {
 	size_t length = strcspn(variable, "=");
 
@@ -112,19 +112,20 @@ static bool names(const char *entry, const char *variable)
 static bool is_replaced(const struct environment *environment, const char *entry)
 {
 	for (int i = 0; i < environment->count; i++)
-		if (names(entry, environment->values[i]))
+		if (names_variable(entry, environment->values[i]))
 			return true;
-	if (environment->meets_by_hand && names(entry, "LOCKSTEP_RENDEZVOUS"))
+	if (environment->meets_by_hand && names_variable(entry, "LOCKSTEP_RENDEZVOUS"))
 		return true;
 	for (size_t i = 0; i < sizeof removed / sizeof removed[0]; i++)
-		if (names(entry, removed[i]))
+		if (names_variable(entry, removed[i]))
 			return true;
 	return false;
 }
 
-/* As torchrun sets them, except that no store listens at MASTER_PORT yet: rank 0 of a program that
- * wants one opens it, as without torchrun. On several hosts the ranks meet there, too. With one
- * OpenMP thread for each core and rank, ranks of one host would disturb each other. */
+/* Sets the variables as torchrun does, except that no store listens at MASTER_PORT yet: if a
+ * program wants one, its rank 0 opens it, as without torchrun. On several hosts the ranks meet
+ * there, too. With one OpenMP thread for each core and rank, ranks of one host would disturb each
+ * other. */
 static bool environment_init(struct environment *environment, const struct launcher_start *start,
 			     int rank)
 {
@@ -132,28 +133,30 @@ static bool environment_init(struct environment *environment, const struct launc
 	size_t kept = 0;
 
 	environment->count = 0;
-	set(environment, "RANK=%d", rank);
-	set(environment, "LOCAL_RANK=%d", rank - start->first);
-	set(environment, "ROLE_RANK=%d", rank);
-	set(environment, "GROUP_RANK=%d", start->host);
-	set(environment, "WORLD_SIZE=%d", start->size);
-	set(environment, "LOCAL_WORLD_SIZE=%d", start->ranks);
-	set(environment, "ROLE_WORLD_SIZE=%d", start->size);
-	set(environment, "GROUP_WORLD_SIZE=%d", start->hosts);
-	set(environment, "ROLE_NAME=default");
-	set(environment, "MASTER_ADDR=%s", start->master_addr);
-	set(environment, "MASTER_PORT=%u", start->master_port);
-	set(environment, "TORCHELASTIC_RUN_ID=%s", start->run_id);
-	set(environment, "TORCHELASTIC_RESTART_COUNT=0");
-	set(environment, "TORCHELASTIC_MAX_RESTARTS=0");
+	set_variable(environment, "RANK=%d", rank);
+	set_variable(environment, "LOCAL_RANK=%d", rank - start->first);
+	set_variable(environment, "ROLE_RANK=%d", rank);
+	set_variable(environment, "GROUP_RANK=%d", start->host);
+	set_variable(environment, "WORLD_SIZE=%d", start->size);
+	set_variable(environment, "LOCAL_WORLD_SIZE=%d", start->ranks);
+	set_variable(environment, "ROLE_WORLD_SIZE=%d", start->size);
+	set_variable(environment, "GROUP_WORLD_SIZE=%d", start->hosts);
+	set_variable(environment, "ROLE_NAME=default");
+	set_variable(environment, "MASTER_ADDR=%s", start->master_addr);
+	set_variable(environment, "MASTER_PORT=%u", start->master_port);
+	set_variable(environment, "TORCHELASTIC_RUN_ID=%s", start->run_id);
+	set_variable(environment, "TORCHELASTIC_RESTART_COUNT=0");
+	set_variable(environment, "TORCHELASTIC_MAX_RESTARTS=0");
 	if (start->ranks > 1 && !launcher_variable("OMP_NUM_THREADS"))
-		set(environment, "OMP_NUM_THREADS=1");
+		set_variable(environment, "OMP_NUM_THREADS=1");
 	environment->meets_by_hand = !start->rendezvous[0];
 	if (environment->meets_by_hand) {
-		set(environment, "LOCKSTEP_SECRET_FILE=/proc/%d/fd/%d", getpid(), start->secret_fd);
-		set(environment, "LOCKSTEP_RUN_NOTES=/proc/%d/fd/%d", getpid(), start->notes_fd);
+		set_variable(environment, "LOCKSTEP_SECRET_FILE=/proc/%d/fd/%d", getpid(),
+			     start->secret_fd);
+		set_variable(environment, "LOCKSTEP_RUN_NOTES=/proc/%d/fd/%d", getpid(),
+			     start->notes_fd);
 	} else {
-		set(environment, "LOCKSTEP_RENDEZVOUS=unix:%s", start->rendezvous);
+		set_variable(environment, "LOCKSTEP_RENDEZVOUS=unix:%s", start->rendezvous);
 	}
 
 	while (environ[inherited])
@@ -227,8 +230,8 @@ static bool become_rank(const struct launcher_start *start, const struct handles
 }
 
 static void __attribute__((noreturn))
-child(const struct launcher_start *start, const struct handles *handles,
-      const struct environment *environment, pid_t launcher)
+run_child(const struct launcher_start *start, const struct handles *handles,
+	  const struct environment *environment, pid_t launcher)
 {
 	if (become_rank(start, handles, launcher))
 		execvpe(start->command[0], start->command, environment->entries);
@@ -238,7 +241,7 @@ child(const struct launcher_start *start, const struct handles *handles,
 	_exit(LAUNCHER_EXIT_CANNOT_EXECUTE);
 }
 
-/* errno of what kept the program from running, 0 if it runs. */
+/* Waits until the program runs: 0; otherwise the errno of what kept it from running. */
 static int await_program(int report)
 {
 	int error = 0;
@@ -318,8 +321,8 @@ static ls_status say_start(int rank, const char *call, int *exit_status)
 	return LS_SYSTEM;
 }
 
-static ls_status launch(const struct launcher_start *start, int rank, struct handles *handles,
-			struct launcher_rank *out, int *exit_status)
+static ls_status launch_rank(const struct launcher_start *start, int rank, struct handles *handles,
+			     struct launcher_rank *out, int *exit_status)
 {
 	struct environment environment;
 
@@ -330,7 +333,7 @@ static ls_status launch(const struct launcher_start *start, int rank, struct han
 	pid_t launcher = getpid();
 	pid_t pid = fork();
 	if (pid == 0)
-		child(start, handles, &environment, launcher);
+		run_child(start, handles, &environment, launcher);
 	free(environment.entries);
 	if (pid < 0)
 		return say_start(rank, "fork", exit_status);
@@ -347,7 +350,7 @@ static ls_status launch(const struct launcher_start *start, int rank, struct han
 	}
 	ls_status status = error != 0 ? say_program(start, error, exit_status)
 				      : say_start(rank, "pidfd_open", exit_status);
-	/* It has ended or is about to: a killed child without a program has no work to finish. */
+	/* The child has ended, or is about to: without a program it has no work to finish. */
 	kill(-pid, SIGKILL);
 	waitpid(pid, NULL, WNOHANG);
 	return status;
@@ -363,7 +366,7 @@ ls_status launcher_child_start(const struct launcher_start *start, int rank, int
 	*exit_status = 0;
 	if (!handles_open(&handles, stdin_fd))
 		return say_start(rank, "pipe2", exit_status);
-	ls_status status = launch(start, rank, &handles, out, exit_status);
+	ls_status status = launch_rank(start, rank, &handles, out, exit_status);
 	if (status == LS_OK) {
 		for (int i = 0; i < 2; i++) {
 			streams[i].fd = handles.output[i][0];
@@ -380,7 +383,8 @@ bool launcher_child_ended(struct launcher_rank *rank)
 {
 	siginfo_t info = {0};
 
-	/* The zombie stays: its number stays its own, and peers can read in /proc how it ended. */
+	/* The zombie stays, so that no other process gets its number, and peers can read in /proc
+	 * how it ended. */
 	if (waitid(P_PIDFD, (id_t)rank->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
 	    info.si_pid == 0)
 		return false;

@@ -48,7 +48,7 @@ static bool read_group(int fd, int32_t *group)
 	}
 }
 
-static void __attribute__((noreturn)) guard(int fd)
+static void __attribute__((noreturn)) guard_main(int fd)
 {
 	int32_t groups[RANKS_HOST_MAX];
 	int32_t group;
@@ -63,8 +63,8 @@ static void __attribute__((noreturn)) guard(int fd)
 		if (group > 1 && count < RANKS_HOST_MAX)
 			groups[count++] = group;
 	}
-	/* Leaders stay zombies while the launcher lives, so these numbers have meant nobody else
-	 * until a moment ago. */
+	/* Leaders stay zombies while the launcher lives. So until a moment ago no other process had
+	 * these numbers. */
 	for (int i = 0; i < count; i++)
 		kill(-groups[i], SIGKILL);
 	_exit(0);
@@ -87,7 +87,7 @@ ls_status launcher_guard_start(struct launcher_guard *out)
 		return LS_SYSTEM;
 	}
 	if (pid == 0)
-		guard(ends[0]);
+		guard_main(ends[0]);
 	close(ends[0]);
 	out->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (out->pidfd < 0) {
@@ -106,7 +106,7 @@ void launcher_guard_stop(struct launcher_guard *stopped)
 
 	if (stopped->fd < 0)
 		return;
-	/* If the guard is gone there is nobody to tell. */
+	/* If the guard is gone the write fails, which does not matter. */
 	ssize_t written = write(stopped->fd, &done, sizeof done);
 	(void)written;
 	close(stopped->fd);
@@ -115,7 +115,7 @@ void launcher_guard_stop(struct launcher_guard *stopped)
 	struct pollfd ended = {.fd = stopped->pidfd, .events = POLLIN};
 	ls_status status = wait_fds(NULL, &ended, 1, -1, clock_deadline_ns(GUARD_END_MS));
 	if (status != LS_OK)
-		kill(stopped->pid, SIGKILL); /* stopped, by whomever: init buries it */
+		kill(stopped->pid, SIGKILL); /* some process has stopped it; init reaps it */
 	waitpid(stopped->pid, NULL, WNOHANG);
 	close(stopped->pidfd);
 	stopped->pidfd = -1;

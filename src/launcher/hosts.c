@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A job on several hosts while it runs: what agents say becomes output and news of the job; what
- * the loop wants becomes frames to them. */
+ * A job on several hosts while it runs: frames of agents become output and news of the job;
+ * requests of the loop become frames to agents. */
 #include "launcher/hosts.h"
 
 #include <errno.h>
@@ -158,7 +158,7 @@ static bool hear_started(struct launcher_job *job, const struct launcher_host *h
 	return true;
 }
 
-/* Its ranks count as failed, those that have not ended before. */
+/* The host's ranks that have not ended before count as failed. */
 static void lose_ranks(struct launcher_job *job, struct launcher_host *host, int exit_code)
 {
 	for (int i = host->first; i < host->first + host->count; i++) {
@@ -219,8 +219,8 @@ static bool hear_notes(struct launcher_host *host, const struct channel_frame *f
 	       launcher_channel_put(&host->notes, frame->payload, frame->bytes);
 }
 
-static bool hear(struct launcher_job *job, struct launcher_host *host,
-		 const struct channel_frame *frame)
+static bool hear_frame(struct launcher_job *job, struct launcher_host *host,
+		       const struct channel_frame *frame)
 {
 	struct channel_refused refused;
 
@@ -240,7 +240,7 @@ static bool hear(struct launcher_job *job, struct launcher_host *host,
 		    refused.exit_status < 1 || refused.exit_status > 255)
 			return false;
 		host->state = HOST_REFUSED;
-		launcher_host_await(host, 0); /* what it has said */
+		launcher_host_await(host, 0); /* reads what the agent has said */
 		MESSAGE_SAY(MESSAGE_RUN_HOST, host->name, "could not start its ranks");
 		lose_ranks(job, host, refused.exit_status);
 		return true;
@@ -249,7 +249,7 @@ static bool hear(struct launcher_job *job, struct launcher_host *host,
 	}
 }
 
-static void lose(struct launcher_job *job, struct launcher_host *host)
+static void lose_host(struct launcher_job *job, struct launcher_host *host)
 {
 	char how[96], ranks[32];
 
@@ -272,7 +272,7 @@ static void pass_words_on(struct launcher_host *host)
 	host->words_used = 0;
 }
 
-static void add(struct launcher_poll *set, int fd, int *poll)
+static void add_fd(struct launcher_poll *set, int fd, int *poll)
 {
 	*poll = -1;
 	if (fd < 0)
@@ -286,15 +286,15 @@ void launcher_hosts_poll(struct launcher_job *job, struct launcher_poll *set)
 	for (int i = 0; job->hosts && i < job->hosts->count; i++) {
 		struct launcher_host *host = &job->hosts->hosts[i];
 		launcher_channel_poll(&host->channel, set);
-		add(set, host->words_fd, &host->words_poll);
+		add_fd(set, host->words_fd, &host->words_poll);
 	}
 	if (job->hosts)
-		add(set, job->hosts->input_room > 0 ? job->hosts->input_fd : -1,
-		    &job->hosts->input_poll);
+		add_fd(set, job->hosts->input_room > 0 ? job->hosts->input_fd : -1,
+		       &job->hosts->input_poll);
 }
 
-static void step(struct launcher_job *job, struct launcher_host *host,
-		 const struct launcher_poll *set)
+static void step_host(struct launcher_job *job, struct launcher_host *host,
+		      const struct launcher_poll *set)
 {
 	struct channel_frame frame;
 
@@ -305,10 +305,10 @@ static void step(struct launcher_job *job, struct launcher_host *host,
 		return;
 	launcher_channel_step(&host->channel, set);
 	while (launcher_channel_next(&host->channel, &frame))
-		if (!hear(job, host, &frame))
+		if (!hear_frame(job, host, &frame))
 			host->channel.wrong = host->channel.ended = true;
 	if (host->channel.ended && host->state == HOST_RUNS) {
-		lose(job, host);
+		lose_host(job, host);
 		pass_words_on(host);
 	}
 	if (host->owed > 0 && launcher_output_has_room(&job->output)) {
@@ -322,7 +322,7 @@ static void step(struct launcher_job *job, struct launcher_host *host,
 void launcher_hosts_step(struct launcher_job *job, const struct launcher_poll *set)
 {
 	for (int i = 0; job->hosts && i < job->hosts->count; i++)
-		step(job, &job->hosts->hosts[i], set);
+		step_host(job, &job->hosts->hosts[i], set);
 	if (job->hosts && job->hosts->input_fd >= 0 && job->hosts->input_poll >= 0 &&
 	    set->fds[job->hosts->input_poll].revents)
 		send_input(job->hosts);

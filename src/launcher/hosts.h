@@ -16,10 +16,10 @@ enum {
 enum launcher_host_state {
 	HOST_BAD,     /* its name cannot be used, or no process could be started */
 	HOST_STARTED, /* the agent's first line is awaited */
-	HOST_ASKED,   /* it has the order */
-	HOST_READY,   /* and all that it needs */
-	HOST_REFUSED, /* and not all that it needs, or it could not start its ranks */
-	HOST_OTHER,   /* of another version */
+	HOST_ASKED,   /* the agent has the order */
+	HOST_READY,   /* the host has all that the order needs */
+	HOST_REFUSED, /* it lacks something, or could not start its ranks */
+	HOST_OTHER,   /* its agent has another version */
 	HOST_RUNS,    /* its ranks run, or are about to */
 	HOST_GONE,    /* the channel has ended */
 };
@@ -38,7 +38,7 @@ struct launcher_host {
 	uint32_t port;
 	int exit_status;            /* REFUSED: what the launcher shall return */
 	struct channel_queue notes; /* structs failure_run_note */
-	uint64_t owed; /* bytes of output taken, for which the agent has no new credit yet */
+	uint64_t owed; /* bytes of output that were taken, and not yet credited to the agent */
 	/* Standard error of ssh and the agent: kept until the ranks begin, then passed on. */
 	int words_fd, words_poll;
 	char words[HOSTS_WORDS_BYTES];
@@ -56,8 +56,7 @@ struct launcher_hosts {
 
 /* ---- hosts_call.c ---- */
 
-/* Starts the agent of this host, by ssh if it is another one. False: it could not, and a message
- * says why. */
+/* Starts the agent of a host, by ssh if it is another one. False, with a message: that failed. */
 bool launcher_host_call(const struct launcher_job *job, struct launcher_host *host,
 			const struct launcher_options *options);
 /* The strings of the order, on the heap, and how many variables and words they have. NULL, with a
@@ -69,7 +68,7 @@ char *launcher_order_strings(const struct launcher_options *options, struct chan
 
 /* Gives up what rank 0 is to read. */
 void launcher_hosts_end_input(struct launcher_hosts *hosts);
-/* Reads what has come of the host's words; closes words_fd at their end. */
+/* Reads the host's words that have come; closes words_fd at their end. */
 void launcher_host_read_words(struct launcher_host *host);
 /* Says each line of its words by itself, with the host's name, and forgets them. */
 void launcher_host_say_words(struct launcher_host *host);

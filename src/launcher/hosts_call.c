@@ -25,8 +25,8 @@ struct call {
 	char name[LAUNCHER_HOST_BYTES];
 };
 
-/* One word of a shell, whatever is in it. */
-static bool quote(const char *text, char *out, size_t bytes)
+/* Writes the text as one word of a shell. False: it does not fit. */
+static bool quote_word(const char *text, char *out, size_t bytes)
 {
 	size_t used = 0;
 
@@ -41,8 +41,8 @@ static bool quote(const char *text, char *out, size_t bytes)
 	return *text == '\0';
 }
 
-/* What starts the agent of this host. ssh asks no questions, as nobody would see them; an option
- * that the user has given comes first and counts. */
+/* Sets the words that start the agent of a host. ssh asks no questions, as nobody would see them.
+ * An option that the user has given comes first, and counts. */
 static bool call_init(struct call *call, const struct launcher_host *host,
 		      const struct launcher_options *options)
 {
@@ -67,7 +67,7 @@ static bool call_init(struct call *call, const struct launcher_host *host,
 	}
 	if (snprintf(call->words_text, sizeof call->words_text, "%s",
 		     options->ssh ? options->ssh : "ssh") >= (int)sizeof call->words_text ||
-	    !quote(options->lockstep ? options->lockstep : call->own, path, sizeof path))
+	    !quote_word(options->lockstep ? options->lockstep : call->own, path, sizeof path))
 		return false;
 	for (char *at = call->words_text; *at;) {
 		at += strspn(at, " \t");
@@ -94,8 +94,9 @@ static bool call_init(struct call *call, const struct launcher_host *host,
 	return true;
 }
 
-static void __attribute__((noreturn)) child(const struct launcher_job *job, const struct call *call,
-					    int channel, int words, pid_t launcher)
+static void __attribute__((noreturn))
+run_agent(const struct launcher_job *job, const struct call *call, int channel, int words,
+	  pid_t launcher)
 {
 	/* A group of its own: what the terminal sends to the launcher reaches ranks through it. */
 	if (setpgid(0, 0) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == launcher &&
@@ -123,7 +124,7 @@ bool launcher_host_call(const struct launcher_job *job, struct launcher_host *ho
 		goto failed;
 	host->pid = fork();
 	if (host->pid == 0)
-		child(job, &call, ends[1], words[1], launcher);
+		run_agent(job, &call, ends[1], words[1], launcher);
 	if (host->pid < 0)
 		goto failed;
 	setpgid(host->pid, host->pid);
@@ -146,7 +147,7 @@ failed:
 	return false;
 }
 
-/* ---- what goes along ---- */
+/* ---- what the ranks get of this process ---- */
 
 static bool is_passed_on(const char *variable, const struct launcher_options *options)
 {

@@ -25,7 +25,7 @@ static bool name_is_usable(const char *name, size_t length)
 	return true;
 }
 
-/* The number after the last colon, 1 without one, 0 if it is none. */
+/* The number after the last colon; 1: there is no colon; 0: it is no number. */
 static int take_ranks(const char *item, size_t *length)
 {
 	size_t at = *length;

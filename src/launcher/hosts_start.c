@@ -75,7 +75,7 @@ static bool find_address(struct launcher_host *host, bool several)
 	return false;
 }
 
-/* Whether this host stands in the list before; then that was said. */
+/* Whether this host is in the list twice; then a message has said so. */
 static bool is_twice(const struct launcher_hosts *hosts, int i)
 {
 	const struct launcher_host *host = &hosts->hosts[i];
@@ -147,7 +147,7 @@ struct beginning {
 	char *strings;
 	size_t bytes;
 	uint64_t deadline_ns;
-	int signal; /* that asks to end, and has come; 0: none */
+	int signal; /* a signal that asks to end the job; 0: none has come */
 };
 
 static void hear_answer(struct launcher_host *host)
@@ -275,7 +275,7 @@ static void say_gone(struct launcher_host *host, const struct launcher_options *
 	MESSAGE_SAY(MESSAGE_RUN_HOST, host->name, text);
 }
 
-/* Says what is wrong with this host; false: nothing is. */
+/* Says what is wrong with this host. False: nothing is wrong. */
 static bool say_wrong(struct launcher_hosts *hosts, int i, const struct launcher_options *options)
 {
 	struct launcher_host *host = &hosts->hosts[i];
@@ -291,7 +291,7 @@ static bool say_wrong(struct launcher_hosts *hosts, int i, const struct launcher
 		MESSAGE_SAY(MESSAGE_RUN_HOST, host->name, text);
 		return true;
 	case HOST_REFUSED:
-		/* It wrote its reasons before it said so; yet they come another way. */
+		/* The agent wrote its reasons before this frame, but they come another way. */
 		launcher_channel_send(&host->channel, CHANNEL_END, NULL, 0, NULL, 0);
 		launcher_channel_flush(&host->channel);
 		launcher_host_await(host, 2000);
@@ -306,12 +306,12 @@ static bool say_wrong(struct launcher_hosts *hosts, int i, const struct launcher
 		snprintf(text, sizeof text, "has not answered within %d s", HOSTS_START_MS / 1000);
 		MESSAGE_SAY(MESSAGE_RUN_HOST, host->name, text);
 		return true;
-	default: /* was said before */
+	default: /* a message was printed before */
 		return true;
 	}
 }
 
-/* All errors of all hosts; then 0 or the exit status. */
+/* Says all errors of all hosts. Returns 0, or the exit status. */
 static int find_wrong(struct launcher_hosts *hosts, const struct launcher_options *options)
 {
 	int wrong = 0, exit_status = 0;
@@ -391,7 +391,7 @@ ls_status launcher_hosts_start(struct launcher_job *job, const struct launcher_o
 		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "calloc", strerror(ENOMEM));
 		return LS_OUT_OF_MEMORY;
 	}
-	/* Those that can be asked are asked, so that all errors are known at once. */
+	/* All hosts that can be asked are asked, so that all errors are known at once. */
 	bool good = find_hosts(job->hosts, options->hosts);
 	ls_status status = begin_init(&begin, job, options);
 	for (int i = 0; status == LS_OK && i < job->hosts->count; i++)
@@ -422,11 +422,10 @@ ls_status launcher_hosts_start(struct launcher_job *job, const struct launcher_o
 
 /* ---- the end ---- */
 
-static void release(struct launcher_host *host)
+static void release_host(struct launcher_host *host)
 {
 	if (host->pid > 0) {
-		kill(-host->pid,
-		     SIGKILL); /* what is left of it; not reaped, so the number is its own */
+		kill(-host->pid, SIGKILL); /* it is not reaped, so no other process has the number */
 		launcher_host_await(host, 1000);
 		waitpid(host->pid, NULL, WNOHANG);
 		close(host->pidfd);
@@ -447,7 +446,7 @@ void launcher_hosts_free(struct launcher_hosts *hosts)
 	launcher_hosts_end_input(hosts);
 	for (int i = 0; i < hosts->count; i++) {
 		struct launcher_host *host = &hosts->hosts[i];
-		/* Without an agent there is nobody to tell, and ssh may try for a long time. */
+		/* Without an agent nobody reads a frame, and ssh may try for a long time. */
 		if (host->state == HOST_STARTED || host->pid == 0)
 			continue;
 		launcher_channel_send(&host->channel, CHANNEL_END, NULL, 0, NULL, 0);
@@ -464,6 +463,6 @@ void launcher_hosts_free(struct launcher_hosts *hosts)
 		launcher_host_await(host, (deadline_ns - now_ns) / 1000000);
 	}
 	for (int i = 0; i < hosts->count; i++)
-		release(&hosts->hosts[i]);
+		release_host(&hosts->hosts[i]);
 	free(hosts);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Carries what is typed on a terminal to rank 0 through a pipe. Anything else than a terminal is
- * handed to rank 0 as it is. */
+ * Carries what is typed on a terminal to rank 0 through a pipe. Standard input that is no terminal
+ * goes to rank 0 as it is. */
 #include "launcher/launcher_private.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ ls_status launcher_input_init(struct launcher_input *input, int *child)
 		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "pipe2", strerror(errno));
 		return LS_SYSTEM;
 	}
-	/* Only this end: what the rank reads from must block. */
+	/* Only this end: the end from which the rank reads must block. */
 	if (fcntl(ends[1], F_SETFL, O_NONBLOCK) != 0) {
 		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fcntl", strerror(errno));
 		close(ends[0]);

@@ -13,7 +13,7 @@
 #include "base/messages.h"
 #include "launcher/launcher_private.h"
 
-/* Every signal that the loop hears is blocked, and so are ranks until their program begins. */
+/* Blocks every signal that the loop hears; also in ranks until their program begins. */
 static ls_status take_signals(struct launcher_job *job)
 {
 	static const int heard[] = {
@@ -65,7 +65,7 @@ static ls_status start_ranks(struct launcher_job *job, int *exit_status)
 	return status;
 }
 
-static ls_status prepare(struct launcher_job *job, const struct launcher_options *options)
+static ls_status prepare_job(struct launcher_job *job, const struct launcher_options *options)
 {
 	ls_status status = take_signals(job);
 	if (status == LS_OK)
@@ -82,12 +82,12 @@ static ls_status prepare(struct launcher_job *job, const struct launcher_options
 	return status;
 }
 
-static int run(struct launcher_job *job, const struct launcher_options *options)
+static int run_job(struct launcher_job *job, const struct launcher_options *options)
 {
 	int exit_status = LAUNCHER_FAILED;
 	int cannot_start = 0;
 
-	if (prepare(job, options) != LS_OK)
+	if (prepare_job(job, options) != LS_OK)
 		return LAUNCHER_FAILED;
 	ls_status started = options->hosts ? launcher_hosts_start(job, options, &cannot_start)
 					   : start_ranks(job, &cannot_start);
@@ -129,7 +129,7 @@ static struct launcher_job *job_new(const struct launcher_options *options)
 
 static void job_free(struct launcher_job *job)
 {
-	/* Ranks on several hosts are not this process' to signal. */
+	/* Only the agents signal ranks on several hosts. */
 	if (!job->hosts)
 		launcher_bury(job->ranks, job->started, &job->guard);
 	launcher_hosts_free(job->hosts);
@@ -156,7 +156,7 @@ int launcher_run(const struct launcher_options *options)
 	int status = LAUNCHER_FAILED;
 	if (settings_read(NULL, &job->settings) == LS_OK) {
 		message_set_level((enum setting_log)job->settings.log);
-		status = run(job, options);
+		status = run_job(job, options);
 	}
 	job_free(job);
 	return status;

@@ -20,7 +20,7 @@ enum { LAUNCHER_HOST_BYTES = 128 };
 
 /* The hosts of a job, in the order of their ranks. */
 struct launcher_list {
-	int count, ranks; /* ranks: the sum of those of all */
+	int count, ranks; /* ranks: the sum over all hosts */
 	struct launcher_list_host {
 		char name[LAUNCHER_HOST_BYTES]; /* as ssh takes it, perhaps with USER@ */
 		int ranks;
@@ -35,10 +35,10 @@ struct launcher_options {
 	int ranks;              /* 1 to RANKS_HOST_MAX */
 	char *const *command;   /* the program and its arguments, ended by NULL */
 	uint64_t timeout_ms;    /* 0: none */
-	const char *log_dir;    /* what ranks write is kept there, too; NULL: nowhere */
-	const char *trace_path; /* where their traces are kept at the end; NULL: nowhere */
+	const char *log_dir;    /* the folder for logs of what ranks write; NULL: none */
+	const char *trace_path; /* the file for the ranks' traces at the end; NULL: none */
 	bool prefix;            /* each line gets its rank in front */
-	bool phases;            /* what ranks spent their time on is said at the end */
+	bool phases;            /* print at the end on what ranks spent their time */
 	/* NULL: this one. Then there are neither traces nor phases. */
 	const struct launcher_list *hosts;
 	const char *ssh;      /* how to call it, words between spaces; NULL: "ssh" */
@@ -47,9 +47,9 @@ struct launcher_options {
 	const char *const *variables;
 };
 
-/* Runs the job until all its ranks have ended, and returns the exit status that tells how: 0 if all
- * returned 0, else that of the rank that failed first (128 + its signal), or one of the above, with
- * a message. Blocks signals, and handles those that it passes on; ignores SIGPIPE from then on. */
+/* Runs the job until all its ranks have ended. Returns the exit status: 0 if all returned 0, else
+ * that of the rank that failed first (128 + its signal), or one of the above, with a message.
+ * Blocks signals, and handles those that it passes on; ignores SIGPIPE from then on. */
 int launcher_run(const struct launcher_options *options);
 
 /* What a launcher runs on each host of its job, with a channel to it as standard input and output.

@@ -22,19 +22,19 @@
 #include "rendezvous/rendezvous.h"
 
 enum {
-	/* of a job on this host; one on several has a channel to each, and the words of its ssh */
+	/* Of a job on this host. A job on several has for each a channel, and the words of ssh. */
 	LAUNCHER_FDS = 3 * RANKS_HOST_MAX + RENDEZVOUS_FDS_MAX + 8,
 	LAUNCHER_LINE_MAX = 1 << 20,  /* a longer line is cut into several */
-	LAUNCHER_QUEUE_MAX = 1 << 20, /* above this it stops reading the ranks' pipes */
+	LAUNCHER_QUEUE_MAX = 1 << 20, /* above this the launcher stops reading the ranks' pipes */
 	LAUNCHER_READ_BYTES = 1 << 16,
 	LAUNCHER_GRACE_MS = 3000, /* from the first failure to SIGTERM */
 	LAUNCHER_TERM_MS = 2000,  /* from SIGTERM to SIGKILL */
 	/* After the first news of a failure, how long news of another one may have been sent before
 	 * it by another host. */
 	LAUNCHER_ROUND_MS = 200,
-	/* from SIGKILL until it gives up pipes that other processes hold open */
+	/* from SIGKILL until the launcher gives up pipes that other processes hold open */
 	LAUNCHER_DRAIN_MS = 1000,
-	/* this many times that, until it gives up hosts on which ranks have not ended */
+	/* after so many times that it gives up hosts on which ranks have not ended */
 	LAUNCHER_KILL_ROUNDS = 5,
 };
 
@@ -90,11 +90,12 @@ void launcher_output_fini(struct launcher_output *output);
 void launcher_output_poll(struct launcher_output *output, struct launcher_poll *set);
 /* Moves what can be moved without blocking. */
 void launcher_output_step(struct launcher_output *output, const struct launcher_poll *set);
-/* Text of a stream without a descriptor; no bytes: its end. False: nobody reads this any more. */
+/* Takes text of a stream without a descriptor; no bytes: its end. False: nobody reads the stream
+ * any more. */
 bool launcher_output_feed(struct launcher_stream *stream, const char *data, size_t bytes);
-/* Whether little enough is waiting for its reader that more may come. */
+/* Whether so little text waits for its reader that more may come. */
 bool launcher_output_has_room(const struct launcher_output *output);
-/* All pipes are at their end; and everything has been written, too. */
+/* Whether all pipes are at their end; whether all text has been written. */
 bool launcher_output_ended(const struct launcher_output *output);
 bool launcher_output_written(const struct launcher_output *output);
 /* close: gives up pipes that other processes hold open. drop: gives up text that could not be
@@ -143,11 +144,11 @@ struct launcher_rank {
 	int order;             /* in which the ends were found, from 0 */
 	bool ended_after_kill; /* the launcher had begun to end the job before this rank ended */
 	bool dumped;           /* core */
-	bool lost;             /* its host is; then exit_code is 1 */
-	bool news;     /* on several hosts: it has ended, and the loop has not heard it yet */
-	pid_t far_pid; /* on several hosts; pid is unused there */
-	int exit_code; /* -1 if a signal ended it */
-	int signal;    /* 0 if none did */
+	bool lost;             /* its host is lost; then exit_code is 1 */
+	bool news;             /* on several hosts: it has ended, and the loop does not know yet */
+	pid_t far_pid;         /* on several hosts; pid is unused there */
+	int exit_code;         /* -1 if a signal ended it */
+	int signal;            /* 0 if none did */
 };
 
 struct launcher_start {
@@ -162,12 +163,12 @@ struct launcher_start {
 	/* Without a rendezvous: files with the secret of the job, and for notes of its ranks
 	 * (failure/run_notes.h). */
 	int secret_fd, notes_fd;
-	sigset_t mask;                /* the launcher's own when it was started */
-	struct sigaction broken_pipe; /* likewise */
+	sigset_t mask;                /* the launcher's own, when it was started */
+	struct sigaction broken_pipe; /* that of SIGPIPE, when the launcher was started */
 	int guard_fd;
 };
 
-/* Fills run_id, rendezvous, master_addr and master_port with fresh ones. */
+/* Fills in a new run_id, rendezvous, master_addr and master_port. */
 LS_CHECKED ls_status launcher_start_init(struct launcher_start *start);
 /* A port that is free now at this address of this host, for programs that open a store of their own
  * at MASTER_PORT. Nobody can keep it free for them; that another program takes it in between is
@@ -224,18 +225,19 @@ struct launcher_job {
 	bool hurried;   /* a signal that asks to end has come */
 	int signal_fd, signal_poll;
 	struct rendezvous_server *server;
-	bool met; /* all ranks have come to it */
+	bool met; /* all ranks have come to the rendezvous */
 	int server_poll, server_fds;
-	/* What others see of the job's memory, held so that it can be read after the ranks' end. */
+	/* The job's memory, as other processes see it. Held so that it can be read after the ranks
+	 * have ended. */
 	struct inspect_view *view; /* NULL before the ranks have met */
 	uint64_t look_ns;          /* when to look for segments again, CLOCK_NEVER: all are there */
 	uint64_t look_pause_ns;
 	struct inspect_report *report; /* the state at the time of the failure, NULL: none taken */
-	bool frozen;                   /* nothing is added to it any more */
+	bool frozen;                   /* nothing is added to the report any more */
 	const char *log_dir;
-	bool phases; /* what ranks spent their time on is said at the end */
-	/* Where the traces are kept at the end, however it ends; NULL and -1: nowhere. It is opened
-	 * before the job begins: a file that cannot be written shall not cost a run. */
+	bool phases; /* print at the end on what ranks spent their time */
+	/* The file for the traces, however the job ends; NULL and -1: none. It is opened before the
+	 * job begins: a file that cannot be written shall not cost a run. */
 	const char *trace_path;
 	int trace_fd;
 };
@@ -258,7 +260,7 @@ LS_CHECKED ls_status launcher_hosts_start(struct launcher_job *job,
 					  const struct launcher_options *options, int *exit_status);
 /* Ends the agents and with them what their ranks have left; then frees. NULL is allowed. */
 void launcher_hosts_free(struct launcher_hosts *hosts);
-/* The rest does nothing without hosts. */
+/* The functions from here on do nothing without hosts. */
 void launcher_hosts_poll(struct launcher_job *job, struct launcher_poll *set);
 void launcher_hosts_step(struct launcher_job *job, const struct launcher_poll *set);
 void launcher_hosts_signal(struct launcher_job *job, int number, bool groups);
@@ -279,9 +281,9 @@ uint64_t launcher_watch_deadline(const struct launcher_job *job);
 void launcher_watch_ended(struct launcher_job *job, int rank);
 /* Takes the state of all ranks, the first time it is called. */
 void launcher_watch_collect(struct launcher_job *job);
-/* Call before telling ranks to end: what they report from then on is about that and not about what
- * was wrong before. Takes the state if nobody has, with the lines of Python at which late ranks
- * are; for those it blocks for at most 400 ms, as a rule for 10. */
+/* Call before telling ranks to end: what they report from then on is about their end, and not about
+ * what was wrong before. Takes the state, unless that was done before, with the lines of Python at
+ * which late ranks are. For these lines it blocks for at most 400 ms, as a rule for 10. */
 void launcher_watch_freeze(struct launcher_job *job);
 
 /* ---- outcome.c ---- */
@@ -290,8 +292,8 @@ void launcher_watch_freeze(struct launcher_job *job);
 void launcher_end_text(const struct launcher_job *job, int rank, char *out, size_t bytes);
 /* Opens and empties the file for the traces, if there is to be one. */
 LS_CHECKED ls_status launcher_end_prepare(struct launcher_job *job);
-/* Says how the job ended, if it ended badly, and what its time went into, if that was asked for;
- * writes the snapshot and the traces; returns the exit status. */
+/* Says how the job ended, if it ended badly, and on what it spent its time, if the user asked for
+ * that. Writes the snapshot and the traces. Returns the exit status. */
 int launcher_end_report(struct launcher_job *job);
 
 #endif

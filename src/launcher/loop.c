@@ -32,9 +32,8 @@ static void signal_all(struct launcher_job *job, int number, bool groups)
 	}
 }
 
-/* Sends a signal to all ranks, to end them. It stops them first: otherwise ranks that get the
- * signal last would report the death of the first ones. Ranks that were stopped before get it,
- * too. */
+/* Sends a signal to all ranks, to end them. Stops them first: otherwise ranks that get the signal
+ * last would report the death of the first ones. Ranks that were stopped before get it, too. */
 static void tell_all(struct launcher_job *job, int number, bool groups)
 {
 	signal_all(job, SIGSTOP, true);
@@ -42,7 +41,7 @@ static void tell_all(struct launcher_job *job, int number, bool groups)
 	signal_all(job, SIGCONT, true);
 }
 
-static void enter(struct launcher_job *job, enum launcher_phase phase, uint64_t now_ns)
+static void enter_phase(struct launcher_job *job, enum launcher_phase phase, uint64_t now_ns)
 {
 	static const uint64_t lasts_ms[] = {
 		[LAUNCHER_GRACE] = LAUNCHER_GRACE_MS,
@@ -80,29 +79,29 @@ static void pass_phases(struct launcher_job *job, uint64_t now_ns)
 	bool drops;
 	if (is_limited(job) && now_ns >= job->timeout_ns && !is_over(job)) {
 		job->timed_out = true;
-		enter(job, LAUNCHER_TERM, now_ns);
+		enter_phase(job, LAUNCHER_TERM, now_ns);
 	}
 	/* Processes that hold the pipes of ranks that have ended get as much time as survivors. So
 	 * does the reader of the output, once the job is to end. */
 	bool waits = !launcher_output_ended(&job->output) ||
 		     (job->hurried && !launcher_output_written(&job->output));
 	if (job->phase == LAUNCHER_NORMAL && job->ended == job->started && waits)
-		enter(job, LAUNCHER_GRACE, now_ns);
+		enter_phase(job, LAUNCHER_GRACE, now_ns);
 	if (now_ns < job->phase_end_ns)
 		return;
 	switch (job->phase) {
 	case LAUNCHER_NORMAL:
 		break;
 	case LAUNCHER_GRACE:
-		enter(job, LAUNCHER_TERM, now_ns);
+		enter_phase(job, LAUNCHER_TERM, now_ns);
 		break;
 	case LAUNCHER_TERM:
-		enter(job, LAUNCHER_KILL, now_ns);
+		enter_phase(job, LAUNCHER_KILL, now_ns);
 		break;
 	case LAUNCHER_KILL:
 		drops = job->timed_out || job->hurried;
-		/* Held by a process that has left the rank's group and is not ours to end. But
-		 * while nobody reads what was written before, they may hold more of that. */
+		/* A process that has left the rank's group holds the pipes, and the launcher may
+		 * not end it. But while nobody reads the text before, the pipes may hold more. */
 		if (job->ended == job->started && (drops || launcher_output_written(&job->output)))
 			launcher_output_close(&job->output);
 		if (drops) /* the job is to end */
@@ -116,8 +115,8 @@ static void pass_phases(struct launcher_job *job, uint64_t now_ns)
 
 /* ---- signals ---- */
 
-/* What the terminal sends to everybody in front of it goes to all processes of a rank, the rest to
- * the rank alone: its workers may not know the signal and would end. */
+/* A signal that the terminal sends to all processes in its foreground goes to all processes of a
+ * rank. Any other goes to the rank alone: its workers may not know the signal, and would end. */
 static bool is_for_groups(int number)
 {
 	return number == SIGINT || number == SIGHUP || number == SIGQUIT;
@@ -143,7 +142,7 @@ static void hear_signal(struct launcher_job *job, int number, uint64_t now_ns)
 		if (job->phase < LAUNCHER_KILL && job->ended < job->started)
 			job->killed = true;
 		launcher_output_drop(&job->output);
-		enter(job, LAUNCHER_KILL, now_ns);
+		enter_phase(job, LAUNCHER_KILL, now_ns);
 		return;
 	}
 	if (number == SIGUSR1 || number == SIGUSR2) {
@@ -167,7 +166,7 @@ static void hear_signals(struct launcher_job *job, uint64_t now_ns)
 
 /* ---- ends ---- */
 
-/* Whether the rank has ended since this was asked last. */
+/* Whether the rank has ended since the last call. */
 static bool has_news(const struct launcher_job *job, struct launcher_rank *rank)
 {
 	bool news = rank->news;
@@ -178,7 +177,7 @@ static bool has_news(const struct launcher_job *job, struct launcher_rank *rank)
 	return news;
 }
 
-static bool failed(const struct launcher_rank *rank)
+static bool has_failed(const struct launcher_rank *rank)
 {
 	return rank->signal != 0 || rank->exit_code != 0;
 }
@@ -198,15 +197,15 @@ static bool is_first_round(const struct launcher_job *job, uint64_t now_ns)
 	return job->first < 0 || (job->hosts && now_ns < job->round_end_ns);
 }
 
-/* What the survivors saw is better than that guess: a rank that failed because of another one has
- * published which. The launcher may notice the end of that other one later, because a rank that
- * raises an exception prints it before it ends. */
+/* What the survivors saw is better than the guess of note_failure: a rank that failed because of
+ * another one has published which. The launcher may notice the end of that other rank later,
+ * because a rank that raises an exception prints it before it ends. */
 static void note_cause(struct launcher_job *job)
 {
 	int culprit = job->report && job->report->failure != LS_OK ? job->report->culprit : -1;
 
 	if (culprit >= 0 && culprit < job->started && job->ranks[culprit].ended &&
-	    failed(&job->ranks[culprit]) && !job->ranks[culprit].ended_after_kill)
+	    has_failed(&job->ranks[culprit]) && !job->ranks[culprit].ended_after_kill)
 		job->first = culprit;
 }
 
@@ -219,8 +218,8 @@ static bool is_any_ready(const struct launcher_job *job, const struct launcher_p
 	return false;
 }
 
-/* Looks at all ranks if one is ready: poll goes through them one after the other, so it may show
- * the second end and not the first. */
+/* Looks at all ranks if one is ready: poll goes through the ranks one after the other, so it may
+ * show the second end and not the first. */
 static void hear_ends(struct launcher_job *job, const struct launcher_poll *set, uint64_t now_ns)
 {
 	bool had_failed = job->first >= 0, same_round = is_first_round(job, now_ns);
@@ -234,7 +233,7 @@ static void hear_ends(struct launcher_job *job, const struct launcher_poll *set,
 		rank->ended_after_kill = job->phase >= LAUNCHER_TERM;
 		rank->order = job->ended++;
 		launcher_watch_ended(job, i);
-		if (failed(rank))
+		if (has_failed(rank))
 			note_failure(job, i, same_round);
 	}
 	if (job->first < 0)
@@ -244,14 +243,14 @@ static void hear_ends(struct launcher_job *job, const struct launcher_poll *set,
 		launcher_watch_collect(job);
 	}
 	note_cause(job);
-	enter(job, LAUNCHER_GRACE, now_ns);
+	enter_phase(job, LAUNCHER_GRACE, now_ns);
 }
 
 /* ---- the loop ---- */
 
 void launcher_loop_kill(struct launcher_job *job)
 {
-	enter(job, LAUNCHER_KILL, clock_now_ns());
+	enter_phase(job, LAUNCHER_KILL, clock_now_ns());
 }
 
 static void fill_poll(struct launcher_job *job, struct launcher_poll *set)

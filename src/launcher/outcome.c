@@ -53,7 +53,7 @@ void launcher_end_text(const struct launcher_job *job, int rank, char *out, size
 }
 
 /* The rank that the report begins with, -1 if it begins with what the launcher did. */
-static int chief(const struct launcher_job *job)
+static int chief_rank(const struct launcher_job *job)
 {
 	return job->timed_out || job->killed ? -1 : job->first;
 }
@@ -61,7 +61,7 @@ static int chief(const struct launcher_job *job)
 enum end_kind {
 	KIND_BEFORE, /* ended well before anything happened */
 	KIND_AFTER,
-	KIND_AFTER_KILL, /* the launcher had to tell it to end */
+	KIND_AFTER_KILL, /* the launcher had to tell the rank to end */
 };
 
 static enum end_kind end_kind(const struct launcher_job *job, const struct launcher_rank *rank)
@@ -70,7 +70,7 @@ static enum end_kind end_kind(const struct launcher_job *job, const struct launc
 		return KIND_AFTER_KILL;
 	if (rank->signal != 0 || rank->exit_code != 0)
 		return KIND_AFTER;
-	int first = chief(job);
+	int first = chief_rank(job);
 	return first >= 0 && rank->order > job->ranks[first].order ? KIND_AFTER : KIND_BEFORE;
 }
 
@@ -101,7 +101,7 @@ static void add_group(const struct launcher_job *job, const struct ranks *group,
 		print_append(out, bytes, "; %s %s", who, how);
 		break;
 	case KIND_AFTER_KILL:
-		if (chief(job) < 0)
+		if (chief_rank(job) < 0)
 			print_append(out, bytes, "; %s %s", who, how);
 		else
 			print_append(out, bytes, "; %s did not end by %s within %d s, and %s", who,
@@ -114,7 +114,7 @@ static void add_group(const struct launcher_job *job, const struct ranks *group,
 /* All ranks but the first that failed, those with the same end together. */
 static void others_text(const struct launcher_job *job, char *out, size_t bytes)
 {
-	struct ranks said = ranks_of(chief(job));
+	struct ranks said = ranks_of(chief_rank(job));
 
 	for (int rank = 0; rank < job->started; rank++) {
 		struct ranks group = {{0}};
@@ -149,7 +149,8 @@ static void end_text(const struct launcher_job *job, char *out, size_t bytes)
 		snprintf(out, bytes, "the job was ended by a second SIGINT");
 	else
 		launcher_end_text(job, job->first, out, bytes);
-	if (chief(job) >= 0 && job->forwarded != 0 && job->forwarded == job->ranks[job->first].signal)
+	if (chief_rank(job) >= 0 && job->forwarded != 0 &&
+	    job->forwarded == job->ranks[job->first].signal)
 		print_append(out, bytes, ", which lockstep run was sent and passed on");
 	others_text(job, out, bytes);
 }
@@ -172,9 +173,9 @@ static bool is_returned(const struct inspect_view *view, const struct trace_repo
 }
 
 /* A rank that found out only when it closed a group that the group had failed, so that no call
- * returned it; -1: none. A mismatch has spoiled the data of ranks that closed the group before. A
- * rank that merely left early has harmed only ranks that wait: if one of their calls returned that,
- * and they exit with 0, they have handled it. */
+ * returned the failure; -1: none. A mismatch has spoiled the data of ranks that closed the group
+ * before. A rank that merely left early has harmed only ranks that wait: if one of their calls
+ * returned the failure, and they exit with 0, they have handled it. */
 static int find_unreturned(const struct launcher_job *job)
 {
 	struct trace_report report;
@@ -220,7 +221,7 @@ static void report_failure(struct launcher_job *job)
 	launcher_watch_freeze(job);
 	if (job->report)
 		inspect_report_explain(job->report);
-	/* What ranks have found out they have said themselves. */
+	/* Ranks have printed themselves what they have found. */
 	if (job->timed_out && job->report && job->report->failure == LS_OK && job->report->text[0])
 		message_report("LS-RUN-TIMEOUT", job->report->text);
 	if (job->timed_out)

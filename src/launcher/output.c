@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What ranks write: read from their pipes, cut into lines, marked with the rank, and written whole,
  * so that lines of two ranks are never mixed. Nothing here blocks: when the reader of the
- * launcher's output is slow its queue fills up, then the ranks' pipes do, then the ranks themselves
- * wait. */
+ * launcher's output is slow, the queue fills up, then the ranks' pipes, and then the ranks wait. */
 #include "launcher/launcher_private.h"
 
 #include <errno.h>
@@ -140,7 +139,7 @@ static void drop_sink(struct launcher_sink *sink)
 	sink->start = sink->end = 0;
 }
 
-static bool reserve(char **data, size_t *capacity, size_t needed)
+static bool reserve_bytes(char **data, size_t *capacity, size_t needed)
 {
 	size_t more = *capacity ? *capacity : LINE_FIRST_BYTES;
 
@@ -156,7 +155,8 @@ static bool reserve(char **data, size_t *capacity, size_t needed)
 	return true;
 }
 
-/* Without memory the line is lost, which is said: a launcher that gave up would end the job. */
+/* Without memory the line is lost, and a message says so: a launcher that gave up would end the
+ * job. */
 static void put_line(struct launcher_stream *stream, const char *line, size_t bytes)
 {
 	struct launcher_sink *sink = stream->sink;
@@ -175,7 +175,7 @@ static void put_line(struct launcher_stream *stream, const char *line, size_t by
 
 	if (sink->start > 0 && sink->start == sink->end)
 		sink->start = sink->end = 0;
-	if (!reserve(&sink->data, &sink->capacity, sink->end + prefix_bytes + bytes + 1)) {
+	if (!reserve_bytes(&sink->data, &sink->capacity, sink->end + prefix_bytes + bytes + 1)) {
 		MESSAGE_SAY(MESSAGE_RUN_LINE_LOST, stream->rank, bytes);
 		return;
 	}
@@ -261,12 +261,12 @@ static void write_log(struct launcher_stream *stream, const char *data, size_t b
 }
 
 /* Keeps the beginning of a line; a line that is too long is written in pieces. */
-static void keep(struct launcher_stream *stream, const char *data, size_t bytes)
+static void keep_part(struct launcher_stream *stream, const char *data, size_t bytes)
 {
 	if (bytes == 0)
 		return;
 	if (stream->used + bytes > LAUNCHER_LINE_MAX ||
-	    !reserve(&stream->line, &stream->capacity, stream->used + bytes)) {
+	    !reserve_bytes(&stream->line, &stream->capacity, stream->used + bytes)) {
 		if (stream->used > 0)
 			put_line(stream, stream->line, stream->used);
 		put_line(stream, data, bytes);
@@ -277,18 +277,18 @@ static void keep(struct launcher_stream *stream, const char *data, size_t bytes)
 	stream->used += bytes;
 }
 
-static void cut(struct launcher_stream *stream, const char *data, size_t bytes)
+static void cut_lines(struct launcher_stream *stream, const char *data, size_t bytes)
 {
 	while (bytes > 0) {
 		const char *newline = memchr(data, '\n', bytes);
 		if (!newline) {
-			keep(stream, data, bytes);
+			keep_part(stream, data, bytes);
 			return;
 		}
 		size_t length = (size_t)(newline - data) + 1;
 		if (stream->used > 0) {
-			/* keep() may have put the line out in pieces, with its end. */
-			keep(stream, data, length);
+			/* keep_part() may have put the line out in pieces, with its end. */
+			keep_part(stream, data, length);
 			if (stream->used > 0)
 				put_line(stream, stream->line, stream->used);
 			stream->used = 0;
@@ -312,8 +312,9 @@ static void read_stream(struct launcher_stream *stream)
 		return;
 	}
 	write_log(stream, data, (size_t)bytes);
-	cut(stream, data, (size_t)bytes);
-	/* Nobody reads this any more: the rank shall learn it as if it had written there itself. */
+	cut_lines(stream, data, (size_t)bytes);
+	/* If nobody reads the sink any more, the rank learns it as if it had written there
+	 * itself. */
 	if (stream->sink->closed && stream->log_fd < 0)
 		end_stream(stream);
 }
@@ -325,13 +326,13 @@ bool launcher_output_feed(struct launcher_stream *stream, const char *data, size
 		return true;
 	}
 	write_log(stream, data, bytes);
-	cut(stream, data, bytes);
+	cut_lines(stream, data, bytes);
 	return !stream->sink->closed || stream->log_fd >= 0;
 }
 
 /* ---- the loop's view ---- */
 
-static int add(struct launcher_poll *set, int fd, short events)
+static int add_fd(struct launcher_poll *set, int fd, short events)
 {
 	set->fds[set->count] = (struct pollfd){.fd = fd, .events = events};
 	return set->count++;
@@ -343,7 +344,7 @@ void launcher_output_poll(struct launcher_output *output, struct launcher_poll *
 		struct launcher_sink *sink = &output->sinks[i];
 		sink->poll = -1;
 		if (!sink->closed && sink->start < sink->end)
-			sink->poll = add(set, sink->fd, POLLOUT);
+			sink->poll = add_fd(set, sink->fd, POLLOUT);
 	}
 	for (int rank = 0; rank < output->ranks; rank++) {
 		for (int i = 0; i < 2; i++) {
@@ -351,7 +352,7 @@ void launcher_output_poll(struct launcher_output *output, struct launcher_poll *
 			size_t queued = stream->sink->end - stream->sink->start;
 			stream->poll = -1;
 			if (stream->fd >= 0 && queued < LAUNCHER_QUEUE_MAX)
-				stream->poll = add(set, stream->fd, POLLIN);
+				stream->poll = add_fd(set, stream->fd, POLLIN);
 		}
 	}
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The launcher as a witness: it lets the ranks meet, holds their traces and segments, and copies
- * their state the moment something goes wrong, before anybody is ended. */
+ * their state the moment something goes wrong, before any rank is ended. */
 #include "launcher/launcher_private.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ enum { LOOK_FIRST_MS = 10, LOOK_LAST_MS = 1000 };
 void launcher_watch_poll(struct launcher_job *job, struct launcher_poll *set)
 {
 	job->server_poll = set->count;
-	if (!job->server) /* rank 0 is, on several hosts */
+	if (!job->server) /* on several hosts rank 0 is the server */
 		return;
 	job->server_fds =
 		rendezvous_server_fds(job->server, set->fds + set->count, RENDEZVOUS_FDS_MAX);
@@ -53,7 +53,7 @@ static void hold_traces(struct launcher_job *job)
 	job->look_ns = clock_now_ns();
 }
 
-/* Ranks pass their segments around after they have met; every one of them then holds all. */
+/* Ranks pass their segments around after they have met. Then each rank holds all segments. */
 static void hold_segments(struct launcher_job *job, uint64_t now_ns)
 {
 	for (int rank = 0; rank < job->view->size; rank++) {
@@ -132,7 +132,7 @@ void launcher_watch_freeze(struct launcher_job *job)
 	launcher_watch_collect(job);
 	if (job->report && !job->frozen)
 		inspect_report_update(job->report, job->view);
-	/* Nothing has failed: so the ranks that keep the others waiting can still be read. */
+	/* If nothing has failed, the ranks that keep the others waiting can still be read. */
 	if (job->report && !job->frozen && first)
 		inspect_report_ask_python(job->report);
 	job->frozen = true;
