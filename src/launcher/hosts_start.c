@@ -425,7 +425,7 @@ ls_status launcher_hosts_start(struct launcher_job *job, const struct launcher_o
 static void release_host(struct launcher_host *host)
 {
 	if (host->pid > 0) {
-		kill(-host->pid, SIGKILL); /* it is not reaped, so no other process has the number */
+		kill(-host->pid, SIGKILL); /* not reaped: no other process has the number */
 		launcher_host_await(host, 1000);
 		waitpid(host->pid, NULL, WNOHANG);
 		close(host->pidfd);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A timeline as a page: the SVG, and a script that moves and widens its time. The page asks nobody
- * for anything, so it can be kept and passed on as one file. */
+ * A timeline as a page: the SVG, and a script that moves and widens its time. The page loads
+ * nothing else, so it can be kept and passed on as one file. */
 #include "timeline/timeline.h"
 
 static const char head[] =

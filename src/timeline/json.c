@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A timeline for programs: all that its bars are made of. Keys and words are stable, and those of
- * lockstep diagnose --json where both say the same; new keys may come. */
+ * A timeline for programs: all that its bars are made of. Keys and words are stable, though new
+ * keys may come; where lockstep diagnose --json says the same, its keys and words are used. */
 #include "print/print.h"
 #include "inspect/report.h"
 #include "timeline/timeline.h"
@@ -56,7 +56,7 @@ static void put_operation(struct print_json *json, const struct timeline *timeli
 	print_json_close(json, '}');
 }
 
-/* `next` is the first operation that has not been written; they are sorted by rank. */
+/* `next` is the first operation that has not been written; operations are sorted by rank. */
 static size_t put_rank(struct print_json *json, const struct timeline *timeline, int number,
 		       size_t next)
 {

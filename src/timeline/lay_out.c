@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a row keeps apart; each level less than the one before. */
+/* By what operations get rows of their own; each level keeps less apart than the one before. */
 enum level { BY_TAG, BY_PEER, BY_GROUP, BY_LANE };
 
-static int compare(uint64_t a, uint64_t b)
+static int compare_numbers(uint64_t a, uint64_t b)
 {
 	return a < b ? -1 : a > b;
 }
@@ -18,17 +18,17 @@ static int by_begin(const void *a, const void *b)
 {
 	const struct timeline_op *x = a, *y = b;
 
-	return compare(x->begin_ns, y->begin_ns);
+	return compare_numbers(x->begin_ns, y->begin_ns);
 }
 
 static int by_rank_and_begin(const void *a, const void *b)
 {
 	const struct timeline_op *x = a, *y = b;
-	int order = compare((uint64_t)x->rank, (uint64_t)y->rank);
+	int order = compare_numbers((uint64_t)x->rank, (uint64_t)y->rank);
 
 	if (order == 0)
-		order = compare(x->begin_ns, y->begin_ns);
-	return order ? order : compare(x->record.index, y->record.index);
+		order = compare_numbers(x->begin_ns, y->begin_ns);
+	return order ? order : compare_numbers(x->record.index, y->record.index);
 }
 
 static int by_lane(const void *a, const void *b)
@@ -96,7 +96,7 @@ static void set_span(struct timeline *timeline, uint64_t cut_ns, uint64_t last_n
 	timeline->begin_ns = first_ns > cut_ns ? first_ns : cut_ns;
 	timeline->end_ns = last_ns;
 	timeline->now_ns = now_ns > last_ns ? now_ns : last_ns;
-	/* Room for what runs to be seen running. */
+	/* Room after the last event, so that one sees which operations still run. */
 	uint64_t room_ns = (last_ns - timeline->begin_ns) / 10 + 1000;
 	if (runs && timeline->now_ns - last_ns > room_ns)
 		timeline->end_ns = last_ns + room_ns;
@@ -144,7 +144,7 @@ static int find_row(struct timeline_row *rows, uint32_t *count, const struct tim
 		if (soonest < 0 || rows[i].end_ns < rows[soonest].end_ns)
 			soonest = (int)i;
 	}
-	/* Each lane that is still to come needs one. */
+	/* Each lane that is still to come needs a row. */
 	uint32_t spare = squeeze && soonest >= 0 ? 2 : 0;
 	if (*count + spare < TIMELINE_ROW_MAX) {
 		rows[*count] = *wanted;
@@ -184,7 +184,7 @@ static void label_row(const struct timeline *timeline, enum level level, struct 
 		snprintf(row->label, sizeof row->label, "%s", group[0] ? group : lanes[0]);
 		return;
 	}
-	/* The world's need not say so. */
+	/* Operations of the world group need no prefix. */
 	if (timeline->group_count > 1 && group[0] && strcmp(group, "world") != 0)
 		snprintf(prefix, sizeof prefix, "%.24s: ", group);
 	if (level >= BY_GROUP) {
@@ -200,7 +200,8 @@ static void label_row(const struct timeline *timeline, enum level level, struct 
 	snprintf(row->label, sizeof row->label, "%s%s %s%s", prefix, way, peer, tag);
 }
 
-/* In an order in which the eye finds them again; the operations follow their rows. */
+/* Sorts the rows as a reader looks for them: by lane, group, peer and tag. The operations follow
+ * their rows. */
 static void sort_rows(struct timeline *timeline, size_t first, size_t last,
 		      struct timeline_row *rows, uint32_t count, enum level level)
 {

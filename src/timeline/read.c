@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Copies what a timeline shows out of traces. They belong to other processes or come from a file: a
- * record is copied whole or not at all, every text becomes printable, and there are limits to
- * everything. */
+ * Copies what a timeline shows out of traces. Traces belong to other processes or come from a file:
+ * so a record is copied whole or not at all, every text becomes printable, and every count has a
+ * limit. */
 #include "timeline/timeline.h"
 
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static void copy_text(char *out, size_t bytes, const char *text, size_t text_byt
 	out[length] = '\0';
 }
 
-/* Stays without members if they are not ranks of this job. */
+/* The group stays without members if the trace names any that are not ranks of this job. */
 static void copy_members(struct timeline_group *group, const struct trace_view *view, int at,
 			 int ranks)
 {
@@ -73,7 +73,7 @@ static void copy_members(struct timeline_group *group, const struct trace_view *
 	group->size = (int)size;
 }
 
-/* NULL if there is no room for one more. */
+/* The group with this number, added if it is new; NULL if there is no room for one more. */
 static struct timeline_group *add_group(struct timeline *timeline, uint32_t id,
 					const struct trace_view *view, int at)
 {
@@ -103,9 +103,9 @@ static void add_groups(struct timeline *timeline, int rank, const struct trace_v
 	}
 }
 
-/* All ranks of a machine read the same counter. A rate that each has measured for itself in some
- * milliseconds lets them drift apart by microseconds in each second, so they share one; unless that
- * shows that they do not read the same counter. */
+/* All ranks of a machine read the same counter. If each used the rate that it has measured in some
+ * milliseconds, ranks would drift apart by microseconds in each second. So all share one rate,
+ * unless the shared rate shows that they do not read the same counter. */
 static struct clock_rate choose_rate(const struct timeline *timeline, const struct clock_rate *own)
 {
 	for (int i = 0; i < timeline->size; i++) {
@@ -150,7 +150,7 @@ static bool copy_records(struct timeline *timeline, int number, const struct tra
 	return true;
 }
 
-static bool add(struct timeline *timeline, int number, const struct trace_view *view)
+static bool add_trace(struct timeline *timeline, int number, const struct trace_view *view)
 {
 	struct timeline_rank *rank = &timeline->ranks[number];
 
@@ -176,7 +176,7 @@ bool timeline_add(struct timeline *timeline, int rank, const struct trace_view *
 		return true;
 	memcpy(&own, &view->header->rate, sizeof own);
 	timeline->ranks[rank].rate = choose_rate(timeline, &own);
-	return add(timeline, rank, view);
+	return add_trace(timeline, rank, view);
 }
 
 bool timeline_add_at(struct timeline *timeline, int rank, const struct trace_view *view,
@@ -187,7 +187,7 @@ bool timeline_add_at(struct timeline *timeline, int rank, const struct trace_vie
 	timeline->ranks[rank].has_clock = true;
 	timeline->ranks[rank].clock = *clock;
 	timeline->ranks[rank].rate = clock->rate;
-	return add(timeline, rank, view);
+	return add_trace(timeline, rank, view);
 }
 
 void timeline_miss(struct timeline *timeline, int rank, const char *host, int first)

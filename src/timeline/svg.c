@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A timeline as SVG: one band for each rank, in it one row for each thing that may run beside the
- * others. Texts of traces go through print_xml alone, so that no trace can make the file something
- * else. */
+ * others. Texts of traces go through print_xml alone, so that no text can add markup to the
+ * file. */
 #include "timeline/timeline.h"
 
 #include <inttypes.h>
@@ -36,7 +36,7 @@ struct page {
 	bool used[TRACE_KIND_COUNT];
 };
 
-static double place(const struct page *page, uint64_t at_ns)
+static double x_of(const struct page *page, uint64_t at_ns)
 {
 	const struct timeline *timeline = page->timeline;
 	double span = (double)(timeline->end_ns - timeline->begin_ns);
@@ -84,8 +84,8 @@ static void put_style(const struct page *page)
 	      out);
 }
 
-/* A coloured square and what it means. Returns where the next one begins; without `put` only
- * that. */
+/* A coloured square and what it means. Returns where the next entry begins; without `put` nothing
+ * is written. */
 static int put_entry(const struct page *page, int at, const char *class, const char *word, bool put)
 {
 	int width = 20 + LETTER * (int)strlen(word) + 14;
@@ -156,7 +156,7 @@ static void put_axis(const struct page *page)
 
 	fputs("<g class=\"axis\">\n", page->out);
 	for (uint64_t at_ns = 0;; at_ns += step_ns) {
-		double x = LEFT + place(page, timeline->begin_ns + at_ns);
+		double x = LEFT + x_of(page, timeline->begin_ns + at_ns);
 		timeline_mark(at_ns, span_ns, step_ns, mark, sizeof mark);
 		fprintf(page->out,
 			"<line x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\" class=\"grid\"/>"
@@ -223,7 +223,7 @@ static void put_word(const struct page *page, const struct timeline_op *op, doub
 }
 
 /* Makes short bars visible, and leaves a gap between long ones. */
-static double visible(double width)
+static double visible_width(double width)
 {
 	return width > 3 ? width - 0.7 : width < 1 ? 1 : width;
 }
@@ -232,13 +232,13 @@ static void put_op(const struct page *page, const struct timeline_op *op, int y)
 {
 	const struct timeline *timeline = page->timeline;
 	uint64_t begin_ns = op->begin_ns > timeline->begin_ns ? op->begin_ns : timeline->begin_ns;
-	double x = place(page, begin_ns), width = place(page, op->end_ns) - x;
+	double x = x_of(page, begin_ns), width = x_of(page, op->end_ns) - x;
 	char text[DESCRIBED_BYTES];
 
 	fprintf(page->out,
 		"<g><rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"bar %s%u%s\" "
 		"data-b=\"%" PRIu64 "\" data-e=\"%" PRIu64 "\"><title>",
-		x, y, visible(width), BAR, timeline_runs(op) ? "run r" : "k", op->record.kind,
+		x, y, visible_width(width), BAR, timeline_runs(op) ? "run r" : "k", op->record.kind,
 		op->record.state == TRACE_FAILED ? " failed" : "", begin_ns - timeline->begin_ns,
 		op->end_ns - timeline->begin_ns);
 	timeline_describe(timeline, op, text, sizeof text);
@@ -259,7 +259,7 @@ static void put_lost(const struct page *page, const struct timeline_rank *rank, 
 		"<g><rect x=\"0\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"lost\" data-b=\"0\" "
 		"data-e=\"%" PRIu64 "\"><title>no longer recorded: see LOCKSTEP_TRACE_RECORDS</title>"
 		"</rect></g>\n",
-		y, place(page, rank->complete_ns), band_height(rank) - BAND, lost_ns);
+		y, x_of(page, rank->complete_ns), band_height(rank) - BAND, lost_ns);
 }
 
 static void put_chart(const struct page *page)

@@ -9,7 +9,7 @@
 enum { COLUMNS_MIN = 60, COLUMNS_MAX = 200, RANK_COLUMNS = 8, LABEL_MAX = 28, LISTED_MAX = 16 };
 enum { MARK_COLUMNS = 12 }; /* a mark and its time, such as "|250.5 ms" */
 
-/* Where what is: RANK_COLUMNS, label, '|', chart, '|'. */
+/* How a line is divided: RANK_COLUMNS, label, '|', chart, '|'. */
 struct frame {
 	const struct timeline *timeline;
 	FILE *out;
@@ -55,8 +55,8 @@ static void print_axis(const struct frame *frame)
 	fprintf(frame->out, "%*s%.*s\n", RANK_COLUMNS + frame->label + 1, "", last, line);
 }
 
-/* Adds to each column which part of it the operation fills. */
-static void fill(const struct frame *frame, const struct timeline_op *op, float *filled)
+/* Adds to each column which part of the column the operation fills. */
+static void fill_columns(const struct frame *frame, const struct timeline_op *op, float *filled)
 {
 	const struct timeline *timeline = frame->timeline;
 	double width = ((double)(timeline->end_ns - timeline->begin_ns) + 1) / frame->chart;
@@ -67,9 +67,9 @@ static void fill(const struct frame *frame, const struct timeline_op *op, float 
 		filled[i] += (float)((end < i + 1 ? end : i + 1) - (begin > i ? begin : i));
 }
 
-/* "[AAA]", "[rr~~>" while it runs, "[AA!" if it failed; where two operations share a column ':',
- * for now. */
-static void draw(const struct frame *frame, const struct timeline_op *op, char *line)
+/* "[AAA]", "[rr~~>" while the operation runs, "[AA!" if it failed. A column that two operations
+ * share gets a ':', which print_row may replace. */
+static void draw_op(const struct frame *frame, const struct timeline_op *op, char *line)
 {
 	char letter = timeline_look(op->record.kind).letter;
 	bool runs = timeline_runs(op), failed = op->record.state == TRACE_FAILED;
@@ -105,8 +105,8 @@ static void print_row(const struct frame *frame, uint32_t number, size_t first)
 		memset(line, '.', (size_t)column_at(frame, rank->complete_ns));
 	for (size_t i = first; i < timeline->op_count && timeline->ops[i].rank == row->rank; i++)
 		if (timeline->ops[i].row == number) {
-			draw(frame, &timeline->ops[i], line);
-			fill(frame, &timeline->ops[i], filled);
+			draw_op(frame, &timeline->ops[i], line);
+			fill_columns(frame, &timeline->ops[i], filled);
 		}
 	for (int i = 0; i < frame->chart; i++)
 		if (line[i] == ':' && filled[i] > 0.5f)
@@ -145,7 +145,8 @@ static void add_word(FILE *out, int *column, int columns, const char *word)
 	*column += fprintf(out, "  %s", word);
 }
 
-/* Of what is there; kinds with one letter share a word: "G all-gather, all-gatherv". */
+/* Explains the letters that are used; kinds with one letter share a word: "G all-gather,
+ * all-gatherv". */
 static void print_legend(const struct frame *frame)
 {
 	const struct timeline *timeline = frame->timeline;

@@ -15,15 +15,15 @@
 
 enum {
 	TIMELINE_RANK_MAX = RANKS_WORLD_MAX,
-	/* Of one rank. If there would be more, rows are joined: first different tags, then peers,
-	 * then groups. */
+	/* Rows of one rank. If there would be more, rows are joined: first those of different tags,
+	 * then of different peers, then of different groups. */
 	TIMELINE_ROW_MAX = 32,
 	TIMELINE_OP_MAX = 1 << 18, /* of all ranks; the newest are drawn */
 	TIMELINE_GROUP_MAX = 256,
 	TIMELINE_SITE_MAX = 64, /* of one rank; further call sites are not shown */
 	TIMELINE_SITE_BYTES = 96,
 	TIMELINE_LABEL_BYTES = 64,
-	TIMELINE_COLUMNS = 100, /* of text, if nothing speaks against it */
+	TIMELINE_COLUMNS = 100, /* of a text, unless a caller wants another width */
 };
 
 /* One operation: a bar. After the layout begin_ns <= end_ns, and an operation that still runs ends
@@ -61,20 +61,21 @@ struct timeline_site {
 struct timeline_clock {
 	int first;              /* the lowest rank of its host */
 	struct clock_rate rate; /* fresh: trace_rate_now */
-	/* How far its host's clock_now_ns is ahead, give or take error_ns; 0, 0: it is this
-	 * host. */
+	/* How far the clock_now_ns of the rank's host is ahead of this host's, give or take
+	 * error_ns; 0, 0: the rank is on this host. */
 	int64_t offset_ns;
 	uint64_t error_ns;
 };
 
 struct timeline_rank {
 	bool known;
-	/* Of a job on several hosts: `clock` and `host` are set; or only `clock.first` and `host`,
-	 * as its host has not answered. */
+	/* In a job on several hosts. has_clock: `clock` and `host` are set. is_missing: only
+	 * `clock.first` and `host` are, as the host has not answered. */
 	bool has_clock, is_missing;
 	struct timeline_clock clock;
 	char host[TIMELINE_LABEL_BYTES]; /* printable ASCII */
-	/* All records since then are there; 0: all records, because the ring was long enough. */
+	/* All records since this time are there; 0: all records are, as the ring was long
+	 * enough. */
 	uint64_t complete_ns;
 	int32_t pid;
 	uint64_t start_ns, start_s; /* one moment: clock_now_ns, and the wall clock */
@@ -125,12 +126,14 @@ bool timeline_add(struct timeline *timeline, int rank, const struct trace_view *
 /* As timeline_add, in a job on several hosts. */
 bool timeline_add_at(struct timeline *timeline, int rank, const struct trace_view *view,
 		     const struct timeline_clock *clock);
-/* There is no trace of this rank, as its host has not answered; first: the lowest rank there. */
+/* Notes that there is no trace of this rank, as its host has not answered. first: the lowest rank
+ * of that host. */
 void timeline_miss(struct timeline *timeline, int rank, const char *host, int first);
-/* Looks up where the operations of a rank that was added were called, which takes its time: after
- * all ranks have been added, so that their traces are of one moment. */
+/* Looks up where the operations of a rank that was added were called. That takes its time, so it is
+ * done after all ranks have been added, whose traces then are of one moment. */
 void timeline_add_sites(struct timeline *timeline, int rank, const struct trace_view *view);
-/* One operation; ended at end_ns unless its record says that it runs. False without memory. */
+/* Adds one operation, which ended at end_ns unless its record says that it runs. False without
+ * memory. */
 bool timeline_put(struct timeline *timeline, int rank, const struct trace_record *record,
 		  uint64_t begin_ns, uint64_t end_ns);
 
@@ -174,14 +177,15 @@ void timeline_describe(const struct timeline *timeline, const struct timeline_op
 /* "job 0123456789abcdef: train, 4 ranks on HOST, 120 operations in 3.1 ms" */
 void timeline_title(const struct timeline *timeline, char *out, size_t bytes);
 
-/* Of a job on several hosts, note `number` from 0, which belongs to every picture: "times are those
+/* Note `number`, from 0, on a job on several hosts. Every picture shows all notes: "times are those
  * of host a (ranks 0, 1)", "the clock of host b (ranks 2, 3) is 1.250000 s ahead, give or take 41.0
  * us", "host c (rank 4) has not answered". False: there are no more. */
 bool timeline_note(const struct timeline *timeline, int number, char *out, size_t bytes);
 
 /* ---- text.c, svg.c, html.c ---- */
 
-/* Lines of at most `columns` (60 to 200) characters, ASCII; then what has not ended, or failed. */
+/* Lines of at most `columns` (60 to 200) ASCII characters, then the operations that have not ended
+ * or have failed. */
 void timeline_text(const struct timeline *timeline, int columns, FILE *out);
 /* A whole SVG file, UTF-8. */
 void timeline_svg(const struct timeline *timeline, FILE *out);
@@ -190,7 +194,8 @@ void timeline_html(const struct timeline *timeline, FILE *out);
 
 /* ---- json.c ---- */
 
-/* One JSON object: groups with their members, and of each rank every operation, as they began. */
+/* One JSON object: groups with their members, and every operation of each rank in the order in
+ * which they began. */
 void timeline_json(const struct timeline *timeline, FILE *out);
 
 #endif

@@ -35,7 +35,7 @@ uint64_t timeline_step(uint64_t span_ns, int marks)
 {
 	uint64_t least = span_ns / (uint64_t)marks + (span_ns % (uint64_t)marks != 0);
 
-	/* The largest power of ten of 64 bits is the end of it, whatever a span is made of. */
+	/* The last power of ten in the loop is the last whose fivefold fits into 64 bits. */
 	for (uint64_t power = 1; power <= UINT64_C(1000000000000000000); power *= 10) {
 		if (power >= least)
 			return power;
@@ -53,7 +53,7 @@ struct unit {
 };
 static const struct unit units[] = {{1000000000, "s"}, {1000000, "ms"}, {1000, "us"}, {1, "ns"}};
 
-/* The largest that is not larger than the time. */
+/* The largest unit that is not larger than the time. */
 static const struct unit *unit_of(uint64_t ns)
 {
 	const struct unit *unit = units;
@@ -175,7 +175,8 @@ static bool has_host(const struct timeline_rank *rank)
 	return rank->has_clock || rank->is_missing;
 }
 
-/* The ranks of the host of rank `number` that are as well known as it is. */
+/* The ranks on the host of rank `number`: those with a trace if this rank has one, otherwise those
+ * without. */
 static struct ranks ranks_beside(const struct timeline *timeline, int number)
 {
 	const struct timeline_rank *rank = &timeline->ranks[number];
