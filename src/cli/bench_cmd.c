@@ -43,7 +43,7 @@ struct choices {
 	int size_count;
 	uint64_t ranks;
 	bool fresh, plain, unbound, json;
-	bool rank; /* not the command that was typed, but one of its ranks */
+	bool rank; /* this process is one of the ranks that the typed command has started */
 };
 
 /* ---- the command line ---- */
@@ -90,7 +90,7 @@ static int read_op(const struct cli_command *self, const char *word, struct choi
 	return cli_usage(self, "there is no operation '%s'", word);
 }
 
-/* -1: go on; else the exit status. */
+/* Returns -1 to go on, otherwise the exit status. */
 static int read_option(const struct cli_command *self, int option, struct choices *out)
 {
 	switch (option) {
@@ -130,7 +130,8 @@ static uint64_t default_ranks(void)
 	return count < 2 ? 2 : count > RANKS_HOST_MAX ? RANKS_HOST_MAX : (uint64_t)count;
 }
 
-/* "all" are all that can be run with this many ranks. */
+/* "all" selects every operation that can be run with this many ranks. Returns -1, or the exit
+ * status. */
 static int choose_ops(const struct cli_command *self, struct choices *out)
 {
 	for (int i = 0; i < BENCH_OP_COUNT; i++) {
@@ -144,7 +145,7 @@ static int choose_ops(const struct cli_command *self, struct choices *out)
 }
 
 /* Options may stand before and after operations. */
-static int parse(const struct cli_command *self, int argc, char **argv, struct choices *out)
+static int parse_options(const struct cli_command *self, int argc, char **argv, struct choices *out)
 {
 	bool any = false;
 
@@ -179,7 +180,7 @@ static int become_launcher(const struct choices *choices, int argc, char **argv)
 	char **words = calloc((size_t)argc + RUN_WORDS + 3, sizeof *words);
 	int count = 0;
 
-	/* The path is only nicer to read in reports than the link, which always works. */
+	/* The link would always work, but reports are easier to read with the path. */
 	ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
 	program[length > 0 ? length : 0] = '\0';
 	if (length <= 0 || access(program, X_OK) != 0)
@@ -351,7 +352,7 @@ static bool time_all(ls_group *group, const struct choices *choices, float *send
 }
 
 /* Bytes of the largest buffer that any of the operations needs. */
-static size_t largest(const struct choices *choices, int ranks)
+static size_t largest_buffer(const struct choices *choices, int ranks)
 {
 	size_t elements = 1;
 
@@ -386,11 +387,11 @@ static int be_rank(const struct choices *choices)
 		bench_bind((int)launch.rank);
 	if (ls_group_open(NULL, &group) != LS_OK)
 		return CLI_FAILED;
-	size_t bytes = largest(choices, ls_group_size(group));
+	size_t bytes = largest_buffer(choices, ls_group_size(group));
 	bool good = get_buffer(group, choices->plain, bytes, &send) &&
 		    get_buffer(group, choices->plain, bytes, &recv) &&
 		    time_all(group, choices, send, recv);
-	ls_group_close(group); /* which frees what ls_alloc gave */
+	ls_group_close(group); /* also frees memory of ls_alloc */
 	if (choices->plain) {
 		free(send);
 		free(recv);
@@ -402,7 +403,7 @@ static int bench_main(const struct cli_command *self, int argc, char **argv)
 {
 	struct choices choices;
 
-	int early = parse(self, argc, argv, &choices);
+	int early = parse_options(self, argc, argv, &choices);
 	if (early >= 0)
 		return early;
 	return choices.rank ? be_rank(&choices) : become_launcher(&choices, argc, argv);

@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* Exit statuses, the same for all commands but `run`, which returns that of the failed rank. */
+/* Exit statuses, the same for all commands but `run`, which returns the status of the failed
+ * rank. */
 enum {
 	CLI_OK = 0,
 	CLI_FAILED = 1, /* the command itself failed; of diagnose: there is a verdict */
@@ -56,7 +57,7 @@ int cli_option(const struct cli_command *command, int argc, char **argv, const c
 /* Whole numbers, and numbers of bytes with K, M or G (powers of 1024). False for anything else. */
 bool cli_number(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 bool cli_bytes(const char *text, uint64_t *out);
-/* How many this process may use; 2 if nobody knows. */
+/* How many processors this process may use; 2 if the kernel does not say. */
 int cli_processors(void);
 /* Seconds such as "2" or "0.5", to milliseconds; more than zero, at most a year. */
 bool cli_seconds(const char *text, uint64_t *out_ms);
@@ -64,8 +65,8 @@ bool cli_seconds(const char *text, uint64_t *out_ms);
 /* What a word on the command line stands for: 16 hexadecimal digits are a job, up to 9 decimal ones
  * a process, anything else a file. */
 struct cli_named {
-	uint64_t job; /* 0: it is none */
-	pid_t pid;    /* likewise */
+	uint64_t job; /* 0: the word is no job */
+	pid_t pid;    /* 0: the word is no process */
 	bool file;
 	char what[32]; /* as messages call it: "process 123"; "" for a file */
 };
@@ -75,12 +76,12 @@ struct cli_named cli_named(const char *word);
 
 struct inspect_jobs;
 
-/* Finds the one job that was named, or the only one there is. Returns CLI_OK, and *out has one job,
- * which the caller frees; or after a message another exit status. */
+/* Finds the job that was named, or the only one there is. Returns CLI_OK, and *out has that one
+ * job, which the caller frees; after a message another exit status. */
 int cli_find_job(const struct cli_command *self, const struct cli_named *named,
 		 struct inspect_jobs *out);
 /* Calls draw with the file at `path`, made or emptied, or with standard output (NULL and "-").
- * Returns CLI_OK, or after a message CLI_FAILED. */
+ * Returns CLI_OK; CLI_FAILED after a message. */
 int cli_draw(const char *path, void (*draw)(const void *what, FILE *out), const void *what);
 
 /* ---- nearest.c ---- */

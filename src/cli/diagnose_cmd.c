@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * lockstep diagnose: which jobs there are, who waits for whom in them, and why. Stops and disturbs
- * nothing, but for what --stacks does to see C frames. Reads only; but it asks the ranks of a job
- * on several hosts for those of the others (inspect/hosts.h). */
+ * lockstep diagnose: which jobs there are, who waits for whom in them, and why. The command stops
+ * and disturbs nothing, except that --stacks does so to see C frames. It only reads, except that it
+ * asks ranks of a job on several hosts for the traces of ranks on other hosts (inspect/hosts.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,8 +28,8 @@ struct output {
 	bool verdict;
 };
 
-static void show(struct output *output, const struct inspect_report *report,
-		 const struct inspect_snapshot *snapshot)
+static void show_report(struct output *output, const struct inspect_report *report,
+			const struct inspect_snapshot *snapshot)
 {
 	struct inspect_shown shown = {report, snapshot,
 				      inspect_report_is_verdict(report, output->patience_ms),
@@ -55,7 +55,7 @@ static int show_file(struct output *output, const char *path)
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_FILE, path, why);
 		return CLI_NOTHING;
 	}
-	show(output, &snapshot->report, snapshot);
+	show_report(output, &snapshot->report, snapshot);
 	output->verdict = output->verdict || !snapshot->ended_well;
 	inspect_snapshot_free(snapshot);
 	return CLI_OK;
@@ -76,7 +76,7 @@ static int show_jobs(struct output *output, uint64_t job, pid_t pid, const char 
 		inspect_report_ask_hosts(report, jobs.views[i]);
 		inspect_report_explain(report);
 		inspect_report_add_python(report);
-		show(output, report, NULL);
+		show_report(output, report, NULL);
 		inspect_report_free(report);
 	}
 	if (jobs.count == 0)
@@ -96,7 +96,8 @@ static int show_named(struct output *output, const char *name)
 			  : show_jobs(output, named.job, named.pid, named.what);
 }
 
-/* A line for each process of which it is known: what ranks ask for their reports. */
+/* Prints the Python line of each process that has one. Ranks ask for these lines when they write
+ * their reports. */
 static int show_python(const struct cli_command *self, int count, char **words)
 {
 	char line[DIAGNOSE_PYTHON_BYTES];

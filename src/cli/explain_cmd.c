@@ -53,7 +53,7 @@ static void print_status(int i)
 	       scope_text(ls_status_scope(status)));
 }
 
-/* Breaks at 80 columns, and where the text does. */
+/* Breaks lines at 80 columns, and where the text has a line break. */
 static void print_folded(const char *text)
 {
 	enum { COLUMNS = 80 };
@@ -73,7 +73,7 @@ static void print_folded(const char *text)
 	}
 }
 
-/* LS_TIMED_OUT, TIMED_OUT, LS-TIMED-OUT in any case, or 6; -1: none. */
+/* The status that LS_TIMED_OUT, TIMED_OUT, LS-TIMED-OUT (in any case) or 6 stands for; -1: none. */
 static int find_status(const char *id)
 {
 	char plain[64];

@@ -63,8 +63,8 @@ static int refuse_word(const char *word)
 	return cli_usage(NULL, "there is no %s '%s'", what, word);
 }
 
-/* If the caller has closed descriptor 0, 1 or 2, the next file would get that number, and our
- * messages. So these descriptors are opened first. */
+/* If the caller has closed descriptor 0, 1 or 2, the next file that is opened would get that
+ * number, and with it our messages. So these descriptors are opened first. */
 static int open_standard_descriptors(void)
 {
 	int fd;
@@ -73,7 +73,7 @@ static int open_standard_descriptors(void)
 		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 		if (fd < 0)
 			return CLI_FAILED;
-		/* Without the flag: these three are meant for the programs that run starts. */
+		/* Without FD_CLOEXEC: programs that lockstep run starts inherit these three. */
 		if (fd <= STDERR_FILENO && fcntl(fd, F_SETFD, 0) < 0)
 			return CLI_FAILED;
 	} while (fd <= STDERR_FILENO);
@@ -81,8 +81,8 @@ static int open_standard_descriptors(void)
 	return CLI_OK;
 }
 
-/* Output that could not be written is a failure, however right it was. */
-static int finish(int result)
+/* A command that could not write its output has failed, whatever its result. */
+static int finish_output(int result)
 {
 	if (fflush(stdout) != 0 || ferror(stdout))
 		return result == CLI_OK ? CLI_FAILED : result;
@@ -101,14 +101,14 @@ int main(int argc, char **argv)
 	const char *word = argv[1];
 	if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
 		print_help(stdout);
-		return finish(CLI_OK);
+		return finish_output(CLI_OK);
 	}
 	if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
 		printf("lockstep %s\n", LOCKSTEP_VERSION);
-		return finish(CLI_OK);
+		return finish_output(CLI_OK);
 	}
 	const struct cli_command *command = find_command(word);
 	if (!command)
 		return refuse_word(word);
-	return finish(command->main(command, argc - 1, argv + 1));
+	return finish_output(command->main(command, argc - 1, argv + 1));
 }

@@ -20,8 +20,8 @@ struct choices {
 	const char *name; /* "": the only job there is */
 };
 
-/* -1: go on; else the exit status. */
-static int parse(const struct cli_command *self, int argc, char **argv, struct choices *out)
+/* Returns -1 to go on, otherwise the exit status. */
+static int parse_options(const struct cli_command *self, int argc, char **argv, struct choices *out)
 {
 	int option;
 
@@ -55,7 +55,7 @@ static void draw_svg(const void *memory, FILE *out)
 	inspect_memory_svg(out, memory);
 }
 
-static int show(const struct choices *choices, const struct inspect_memory *memory)
+static int show_memory(const struct choices *choices, const struct inspect_memory *memory)
 {
 	struct print_json json = {.out = stdout};
 
@@ -81,7 +81,7 @@ static int show_file(const struct choices *choices)
 		return CLI_NOTHING;
 	}
 	inspect_memory_of_file(snapshot, &memory);
-	int status = show(choices, &memory);
+	int status = show_memory(choices, &memory);
 	inspect_snapshot_free(snapshot);
 	return status;
 }
@@ -98,7 +98,7 @@ static int show_job(const struct cli_command *self, const struct choices *choice
 	struct inspect_report *report = inspect_report_take(jobs.views[0], NULL);
 	if (report) {
 		inspect_memory_take(jobs.views[0], report, &memory);
-		status = show(choices, &memory);
+		status = show_memory(choices, &memory);
 	} else {
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
 		status = CLI_FAILED;
@@ -114,7 +114,7 @@ static int memory_main(const struct cli_command *self, int argc, char **argv)
 	struct settings settings;
 	struct choices choices;
 
-	int status = parse(self, argc, argv, &choices);
+	int status = parse_options(self, argc, argv, &choices);
 	if (status >= 0)
 		return status;
 	if (settings_read(NULL, &settings) != LS_OK)

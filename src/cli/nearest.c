@@ -12,8 +12,8 @@ static unsigned least(unsigned a, unsigned b)
 	return a < b ? a : b;
 }
 
-/* How many letters must be changed, added, dropped or swapped with their neighbour; upper case
- * counts as lower. */
+/* How many letters must be changed, added, dropped or swapped with their neighbour to make b of a;
+ * upper case counts as lower. */
 static unsigned distance(const char *a, size_t a_length, const char *b, size_t b_length)
 {
 	unsigned rows[3][WORD_MAX + 1];

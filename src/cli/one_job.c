@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What commands that draw one job share: to find it, and to write the picture to a file. */
+ * What commands that draw one job share: finding the job, and writing the picture to a file. */
 #include <errno.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ int cli_draw(const char *path, void (*draw)(const void *what, FILE *out), const 
 {
 	if (!path || strcmp(path, "-") == 0) {
 		draw(what, stdout);
-		return CLI_OK; /* main looks whether it was written */
+		return CLI_OK; /* main checks whether standard output was written */
 	}
 	FILE *out = fopen(path, "we");
 	if (out)

@@ -31,9 +31,9 @@ enum { DEFAULT_BYTES = 1 << 20, NAME_MAX_COUNT = 16 };
 struct choices {
 	struct plan_params params; /* rank is set for each plan */
 	uint64_t bytes;
-	int rank; /* only this one; -1: all */
+	int rank; /* print only this rank; -1: all */
 	bool asked_algorithm;
-	bool set_algorithm; /* by the setting */
+	bool set_algorithm; /* LOCKSTEP_ALGORITHM has set it */
 	const struct plan_table *table;
 };
 
@@ -76,7 +76,7 @@ static int refuse_name(const struct cli_command *self, const char *what, const c
 	return cli_usage(self, "there is no %s '%s', only %s", what, given, list);
 }
 
-/* The words as they were given, before they are checked against each other. */
+/* The words of the command line, before they are checked against each other. */
 struct words {
 	uint64_t ranks, bytes, root, rank;
 	bool has_bytes, has_root, has_rank, in_place, table;
@@ -84,7 +84,7 @@ struct words {
 	const char *collective;
 };
 
-/* -1: go on; else the exit status. */
+/* Returns -1 to go on, otherwise the exit status. */
 static int read_option(const struct cli_command *self, int option, struct words *words)
 {
 	switch (option) {
@@ -147,7 +147,7 @@ static int read_words(const struct cli_command *self, int argc, char **argv, str
 	return -1;
 }
 
-/* Checks what has to do with each other. */
+/* Checks words against each other, and makes the choices from them. */
 static int check_words(const struct cli_command *self, const struct words *words,
 		       struct choices *out)
 {
@@ -230,7 +230,7 @@ static enum plan_algorithm choose_of(const struct choices *choices, uint64_t byt
 	return choice.algorithm;
 }
 
-static void choose(struct choices *choices, const struct settings *settings)
+static void choose_algorithm(struct choices *choices, const struct settings *settings)
 {
 	struct plan_params *params = &choices->params;
 	enum plan_algorithm wanted = of_setting(settings->algorithm);
@@ -349,7 +349,7 @@ static void print_head(const struct choices *choices, const struct plan *plan)
 		print_blocks(choices, plan);
 }
 
-/* What the rank must have for it: "rank 1: peers read its input, needs scratch". */
+/* What the plan asks of the rank: "rank 1: peers read its input, needs scratch". */
 static void print_rank(const struct plan *plan)
 {
 	static const char *const inputs[] = {"", "peers read its input", "its input is mapped"};
@@ -416,7 +416,7 @@ static void print_lines(const struct plan_table *table, int first, const char *b
 	}
 }
 
-/* What it says can be written to a file and used: words that are no lines of it are comments. */
+/* The output can be used as a file for LOCKSTEP_TABLE: all but lines of the table are comments. */
 static void print_table(const struct plan_table *table, const struct settings *settings)
 {
 	enum plan_algorithm wanted = of_setting(settings->algorithm);
@@ -471,7 +471,7 @@ static int plan_main(const struct cli_command *self, int argc, char **argv)
 	if (cli_processors() < choices.params.size) /* as it would be for ranks here */
 		plan_table_oversubscribe(&table);
 	choices.table = &table;
-	choose(&choices, &settings);
+	choose_algorithm(&choices, &settings);
 	return print_plans(&choices);
 }
 

@@ -18,7 +18,7 @@ static const struct option options[] = {
 
 enum { VARIABLES_MAX = 32 };
 
-/* What the options point into. */
+/* The options, and the storage into which they point. */
 struct wanted {
 	struct launcher_options options;
 	struct launcher_list hosts;
@@ -27,7 +27,7 @@ struct wanted {
 	bool is_agent, is_check;
 };
 
-/* -1: go on; else the exit status. */
+/* Returns -1 to go on, otherwise the exit status. */
 static int take_hosts(const struct cli_command *self, const char *text, struct wanted *out)
 {
 	char why[256];
@@ -49,7 +49,7 @@ static int take_variable(const struct cli_command *self, const char *name, struc
 	return -1;
 }
 
-/* The options of a job on several hosts; -1: go on. */
+/* Takes the options of a job on several hosts. Returns -1 to go on, otherwise the exit status. */
 static int take_far(const struct cli_command *self, int option, struct wanted *out)
 {
 	switch (option) {
@@ -75,8 +75,8 @@ static int take_far(const struct cli_command *self, int option, struct wanted *o
 	return -1;
 }
 
-/* Whether the options fit each other; -1: they do. */
-static int check(const struct cli_command *self, const struct wanted *wanted, uint64_t ranks)
+/* Returns -1 if the options fit each other, otherwise the exit status. */
+static int check_wanted(const struct cli_command *self, const struct wanted *wanted, uint64_t ranks)
 {
 	const struct launcher_options *asked = &wanted->options;
 
@@ -92,8 +92,9 @@ static int check(const struct cli_command *self, const struct wanted *wanted, ui
 	return -1;
 }
 
-/* -1: go on; else the exit status. */
-static int parse(const struct cli_command *self, int argc, char **argv, struct wanted *wanted)
+/* Returns -1 to go on, otherwise the exit status. */
+static int parse_options(const struct cli_command *self, int argc, char **argv,
+			 struct wanted *wanted)
 {
 	struct launcher_options *out = &wanted->options;
 	uint64_t ranks = 0;
@@ -139,7 +140,7 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct w
 		return -1;
 	if (optind >= argc)
 		return cli_usage(self, "which program?");
-	early = check(self, wanted, ranks);
+	early = check_wanted(self, wanted, ranks);
 	if (early >= 0)
 		return early;
 	out->ranks = (int)ranks;
@@ -151,7 +152,7 @@ static int run_main(const struct cli_command *self, int argc, char **argv)
 {
 	struct wanted wanted;
 
-	int early = parse(self, argc, argv, &wanted);
+	int early = parse_options(self, argc, argv, &wanted);
 	if (early >= 0)
 		return early;
 	if (wanted.is_check)

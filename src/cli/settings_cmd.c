@@ -24,7 +24,7 @@ static void print_line(const struct settings_line *line)
 	printf("%-14s %-12s %s\n", line->value_default, set ? "environment" : "default", line->help);
 }
 
-/* With or without LOCKSTEP_, in any case. */
+/* The name may lack LOCKSTEP_, and be in any case. */
 static bool is_named(const struct settings_line *line, const char *name)
 {
 	return strcasecmp(line->name, name) == 0 ||
@@ -76,7 +76,7 @@ static int settings_main(const struct cli_command *self, int argc, char **argv)
 		return refuse_name(self, name);
 	fflush(stdout);
 
-	/* Says what cannot be used, and what is no setting. */
+	/* These two say which variables are no settings, and which values cannot be used. */
 	struct settings settings;
 	settings_warn_of_unknown(NULL);
 	return settings_read(NULL, &settings) == LS_OK ? CLI_OK : CLI_FAILED;

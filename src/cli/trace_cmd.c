@@ -43,8 +43,8 @@ static bool read_ms(const char *text, uint64_t *out_ns)
 	return true;
 }
 
-/* -1: go on; else the exit status. */
-static int parse(const struct cli_command *self, int argc, char **argv, struct choices *out)
+/* Returns -1 to go on, otherwise the exit status. */
+static int parse_options(const struct cli_command *self, int argc, char **argv, struct choices *out)
 {
 	int option;
 
@@ -80,7 +80,7 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct c
 
 /* ---- reading ---- */
 
-/* In a job on several hosts, of which one's clock counts. */
+/* Adds a rank of a job on several hosts, with its times as those of this host. */
 static bool add_at(struct timeline *timeline, int rank, const struct trace_view *trace,
 		   const struct inspect_hosts *hosts)
 {
@@ -97,7 +97,7 @@ static bool add_at(struct timeline *timeline, int rank, const struct trace_view 
 	return timeline_add_at(timeline, rank, trace, &clock);
 }
 
-/* All traces are copied before the first call site is looked up, for a job goes on meanwhile. */
+/* Copies all traces before the first call site is looked up, as the job goes on meanwhile. */
 static bool add_all(struct timeline *timeline, const struct trace_view *const *traces,
 		    const struct inspect_hosts *hosts)
 {
@@ -112,8 +112,9 @@ static bool add_all(struct timeline *timeline, const struct trace_view *const *t
 	return true;
 }
 
-static struct timeline *make(uint64_t job, int size, const struct trace_view *const *traces,
-			     const struct inspect_hosts *hosts, uint64_t last_ns, uint64_t now_ns)
+static struct timeline *timeline_of(uint64_t job, int size, const struct trace_view *const *traces,
+				    const struct inspect_hosts *hosts, uint64_t last_ns,
+				    uint64_t now_ns)
 {
 	struct timeline *timeline = timeline_new(job, size);
 
@@ -149,8 +150,8 @@ static struct timeline *read_file(const char *path, uint64_t last_ns, int *statu
 	for (int i = 0; i < job->size; i++)
 		if (snapshot->traces[i].header)
 			traces[i] = &snapshot->traces[i];
-	struct timeline *timeline =
-		make(job->job, job->size, traces, NULL, last_ns, job->now_ns ? job->now_ns : 1);
+	struct timeline *timeline = timeline_of(job->job, job->size, traces, NULL, last_ns,
+						job->now_ns ? job->now_ns : 1);
 	inspect_snapshot_free(snapshot);
 	if (!timeline)
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
@@ -176,7 +177,7 @@ static struct timeline *read_job(const struct cli_command *self, const struct cl
 			traces[i] = &view->ranks[i].trace;
 		else if (hosts && hosts->traces[i].header)
 			traces[i] = &hosts->traces[i];
-	timeline = make(view->job, view->size, traces, hosts, last_ns, 0);
+	timeline = timeline_of(view->job, view->size, traces, hosts, last_ns, 0);
 	inspect_hosts_free(hosts);
 	if (!timeline) {
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_MEMORY);
@@ -198,7 +199,7 @@ static void draw_html(const void *timeline, FILE *out)
 	timeline_html(timeline, out);
 }
 
-static int draw(const struct choices *choices, const struct timeline *timeline)
+static int draw_timeline(const struct choices *choices, const struct timeline *timeline)
 {
 	if (choices->svg)
 		return cli_draw(choices->svg, draw_svg, timeline);
@@ -218,7 +219,7 @@ static int trace_main(const struct cli_command *self, int argc, char **argv)
 	struct settings settings;
 	struct choices choices;
 
-	int status = parse(self, argc, argv, &choices);
+	int status = parse_options(self, argc, argv, &choices);
 	if (status >= 0)
 		return status;
 	if (settings_read(NULL, &settings) != LS_OK)
@@ -231,7 +232,7 @@ static int trace_main(const struct cli_command *self, int argc, char **argv)
 			      : read_job(self, &named, choices.last_ns, &status);
 	if (!timeline)
 		return status;
-	status = draw(&choices, timeline);
+	status = draw_timeline(&choices, timeline);
 	timeline_free(timeline);
 	return status;
 }

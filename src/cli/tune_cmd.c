@@ -31,13 +31,14 @@ struct choices {
 	uint64_t ranks[COUNTS_MAX];
 	int rank_count;
 	const char *list; /* of sizes, as it was given */
-	bool rank;        /* not the command that was typed, but one of its ranks */
+	bool rank;        /* this process is one of the ranks that the typed command has started */
 	struct tune_request request;
 };
 
 /* ---- the command line ---- */
 
-/* Growing numbers between commas; how many, or 0 if the list is not one. */
+/* Reads growing numbers between commas. Returns how many there are, 0 if the list has anything
+ * else. */
 static int read_list(const char *list, bool bytes, uint64_t max, int room, uint64_t *out)
 {
 	int count = 0;
@@ -102,7 +103,7 @@ static int read_option(const struct cli_command *self, int option, struct choice
 	}
 }
 
-static int parse(const struct cli_command *self, int argc, char **argv, struct choices *out)
+static int parse_options(const struct cli_command *self, int argc, char **argv, struct choices *out)
 {
 	int option;
 
@@ -125,7 +126,8 @@ static int parse(const struct cli_command *self, int argc, char **argv, struct c
 
 /* ---- the command itself ---- */
 
-/* What the launcher does to signals is undone. */
+/* Runs one job. What the launcher does to signals is undone, so that ranks of the next job do not
+ * inherit it. */
 static int run_job(const struct choices *choices, int count)
 {
 	char program[PATH_MAX], range[2 * NUMBER_BYTES], rounds[NUMBER_BYTES];
@@ -143,7 +145,7 @@ static int run_job(const struct choices *choices, int count)
 	const char *const words[] = {program, "tune",    "--rank",      range, "--rounds",
 				     rounds,  "--bytes", choices->list, NULL};
 	struct launcher_options job = {.ranks = (int)choices->ranks[count],
-				       /* They are only read. */
+				       /* The launcher only reads the words. */
 				       .command = (char **)(uintptr_t)words};
 	if (sigprocmask(SIG_BLOCK, NULL, &mask) != 0 || sigaction(SIGPIPE, NULL, &pipe_action) != 0)
 		return CLI_FAILED;
@@ -185,7 +187,7 @@ static int tune_main(const struct cli_command *self, int argc, char **argv)
 {
 	struct choices choices;
 
-	int early = parse(self, argc, argv, &choices);
+	int early = parse_options(self, argc, argv, &choices);
 	if (early >= 0)
 		return early;
 	if (choices.rank)

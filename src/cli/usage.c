@@ -58,8 +58,8 @@ static void say_unknown(const struct cli_command *command, const char *given,
 int cli_option(const struct cli_command *command, int argc, char **argv, const char *letters,
 	       const struct option *options)
 {
-	/* getopt_long has moved on past the option when it fails, or not, if it was one of several
-	 * letters; so remember where it looked. */
+	/* After an error optind need not tell the option: getopt_long stays at a word of several
+	 * letters, but moves past others. So remember where it looked. */
 	int before = optind;
 
 	opterr = 0;
@@ -147,7 +147,7 @@ bool cli_seconds(const char *text, uint64_t *out_ms)
 	return true;
 }
 
-static bool all(const char *text, int (*is)(int))
+static bool all_are(const char *text, int (*is)(int))
 {
 	for (; *text; text++)
 		if (!is((unsigned char)*text))
@@ -161,7 +161,7 @@ struct cli_named cli_named(const char *word)
 	size_t length = strlen(word);
 	uint64_t pid;
 
-	if (length == 16 && all(word, isxdigit)) {
+	if (length == 16 && all_are(word, isxdigit)) {
 		named.job = strtoull(word, NULL, 16);
 		snprintf(named.what, sizeof named.what, "%s", word);
 	} else if (length <= 9 && cli_number(word, 1, INT32_MAX, &pid)) {
