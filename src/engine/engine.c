@@ -413,11 +413,13 @@ static enum op_progress check_ends(struct engine *engine, struct op *op)
 {
 	op->state = OP_STEPS;
 	/* A failing rank sets the cause, then reads which ranks have entered. This rank has
-	 * entered, then reads the cause. So the failing rank waits for it, or it stops here. */
+	 * entered, then reads the cause. So the failing rank waits for this rank, or this rank
+	 * stops here. */
 	if (engine_has_failed(engine))
 		return op_fail(op, LS_ABORTED, -1);
 	/* A rank that closes the group raises members_ended, then reads what this rank has entered.
-	 * So it sees this collective, or this rank sees that it closes the group. */
+	 * So the closing rank sees this collective, or this rank sees that the group is being
+	 * closed. */
 	const struct transport_area *mine = transport_area_of(engine->team, engine->team->rank);
 	return atomic_load(&mine->members_ended) ? engine_end_check(engine, op) : OP_DONE;
 }

@@ -50,7 +50,7 @@ enum {
 struct engine_plan {
 	bool valid;
 	bool needs_staging; /* the caller's buffers alone, where they are, do not suffice */
-	bool reads_windows; /* it reads windows of peers, which may be in fragments */
+	bool reads_windows; /* its steps read windows of peers, which may be in fragments */
 	/* If one of the ranks shows its OUTPUT by address, PLAN_PULL replaces this plan once all
 	 * ranks have entered. Both plans begin by awaiting all ranks. */
 	bool may_switch_to_pull;

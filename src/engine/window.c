@@ -167,8 +167,8 @@ static bool stage_windows(struct engine *engine, struct op *op)
 }
 
 /* Whether a plain buffer travels in the pages beside the entry. Then nobody touches the buffers of
- * this rank, and it does not wait until the others have read the payload. Not if its output is
- * shown, too, because then it has to wait anyway. */
+ * this rank, and this rank does not wait until the others have read the payload. False if the
+ * output is shown, too, because then this rank has to wait anyway. */
 static bool fits_beside_entry(const struct engine *engine, const struct op *op,
 			      enum plan_buffer buffer, uint64_t bytes)
 {

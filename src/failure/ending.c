@@ -32,8 +32,9 @@ void failure_note(struct ls_group *group)
 		failure_note_returned(group);
 }
 
-/* Whether the collectives of this rank in the group can be compared. Not once another group that
- * was open at the same time has failed: a rank may have given up in the middle because of that. */
+/* Whether the collectives of this rank in the group can be compared. False once another group that
+ * was open at the same time has failed: a rank may have given up in the middle because of that
+ * failure. */
 static bool ends_well(struct ls_group *group)
 {
 	if (failure_status(group) != LS_OK)

@@ -164,7 +164,7 @@ void failure_abort_by_close(ls_group *group, const char *why);
 void failure_note(struct ls_group *group);
 /* Call before this rank leaves, with no operation in progress: compares the collectives of all
  * members so far. If they differ, the group fails. If no call of this rank can return that status
- * any more, it is printed on standard error and noted in the trace. */
+ * any more, the status is printed on standard error and noted in the trace. */
 void failure_compare_ends(struct ls_group *group);
 /* Warns of groups that are still open when the world group, with which they end, is closed. */
 void failure_warn_open(struct world *world);

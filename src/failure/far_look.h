@@ -33,7 +33,7 @@ struct request {
 
 enum { FAILURE_ANSWER_MS = 300, FAILURE_COPY_MS = 2000 };
 
-/* A memfd for commands. */
+/* An answer to commands: a memfd. */
 struct answer {
 	_Atomic bool wanted; /* commands have asked this host, and this rank is its agent */
 	int fd;              /* -1: there is none */

@@ -30,12 +30,12 @@ struct failure_pulse {
 	int host_of[RANKS_WORLD_MAX];                    /* the number of each rank's host */
 	char names[CONTROL_HOSTS_MAX][PULSE_NAME_BYTES]; /* by number of the host */
 	struct sockaddr_storage addresses[RANKS_WORLD_MAX];
-	bool is_lowest; /* of the ranks of this host */
+	bool is_lowest; /* this rank has the lowest number on this host */
 	uint64_t start_ns, job;
 	bool has_session;
 	struct auth_session session;
 	struct transport_agent *shared; /* of this host */
-	/* Of the thread. */
+	/* Only the thread uses these. */
 	uint64_t lease; /* while this rank is the agent: the word `lease`; else 0 */
 	struct control control;
 	uint64_t acted; /* hosts whose ranks count as lost: a bit for each */

@@ -128,7 +128,7 @@ static void *watch_main(void *argument)
 			failure_far_serve(world);
 			if (wakeups % SERVE_WAKE)
 				failure_look(world);
-			/* What was asked while it looked has woken it then. */
+			/* The look itself may have used up the wake-ups of later requests. */
 			failure_far_serve(world);
 			failure_show_serve(world);
 		}

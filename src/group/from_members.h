@@ -26,7 +26,7 @@ struct group_list {
 	uint64_t site;
 	uint32_t label; /* as in struct trace_record */
 	int32_t count;
-	uint16_t ranks[GROUP_LIST_SHOWN]; /* the first ones */
+	uint16_t ranks[GROUP_LIST_SHOWN]; /* the first ranks of the list */
 };
 /* The message that each member sends to the others. */
 struct group_card {
@@ -38,7 +38,7 @@ struct group_card {
 struct group_meeting {
 	ls_group *parent;
 	const struct ls_op_options *options; /* of the messages */
-	const uint16_t *ranks;               /* all mine.list.count ranks of the list */
+	const uint16_t *ranks;               /* the whole list: mine.list.count ranks */
 	struct group_card mine;
 	struct ls_group *offered; /* the object of my offer; NULL: none */
 	/* With LS_OK: the offer of each member, by its rank in the parent. */
@@ -49,20 +49,20 @@ struct group_meeting {
 };
 
 /* Blocking. LS_OK: all ranks of my list have passed the same list, and all get LS_OK with the same
- * offers. LS_INCONSISTENT: one of them has passed another list; no rank will get LS_OK with this
- * offer, which is withdrawn. Otherwise the error of a message: then other ranks may have got LS_OK
- * with this offer. */
+ * offers. LS_INCONSISTENT: one of these ranks has passed another list; no rank will get LS_OK with
+ * this offer, which is withdrawn. Otherwise the error of a message: then other ranks may have got
+ * LS_OK with this offer. */
 ls_status group_meet(struct group_meeting *meeting);
 
 /* ---- member_allgather.c: after the meeting ---- */
 
 struct group_participants {
-	const uint16_t *ranks; /* of the parent, with my own */
+	const uint16_t *ranks; /* ranks in the parent, this rank among them */
 	int count;
 	const struct ls_op_options *options; /* of the messages */
 };
 
-/* An all-gather of `bytes` among the participants; those of rank q go to place q of `all`.
+/* An all-gather of `bytes` among the participants; the bytes of rank q go to place q of `all`.
  * Blocking. Errors: those of messages. */
 ls_status group_member_allgather(ls_group *parent, const struct group_participants *participants,
 				 const void *mine, void *all, size_t bytes);

@@ -5,7 +5,7 @@
 
 /* ---- what has arrived, and what there is room for ---- */
 
-/* Peers for which there was room. */
+/* Peers to wake, because this rank has posted sends to them. */
 struct woken {
 	bool any;
 	uint64_t words[RANKS_WORLD_WORDS]; /* ranks_bit */

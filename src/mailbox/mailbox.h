@@ -79,7 +79,7 @@ uint64_t mailbox_number(struct mailbox *mailbox, enum trace_kind kind, int peer)
 /* An operation that the calling thread itself waits for. */
 struct mailbox_awaited {
 	const struct op *op;
-	const struct op *before; /* another that has to be complete first; NULL: none */
+	const struct op *before; /* an operation that has to be complete first; NULL: none */
 	/* 0: one operation. Otherwise `op` stands for all operations whose p2p.batch it is: all of
 	 * them are needed, and their words carry this alternative. */
 	uint32_t alternative;
@@ -90,8 +90,8 @@ struct mailbox_awaited {
  * (at most WAIT_ALTERNATIVE_MAX) carry WAIT_RECORD_OTHERS. For one thread at a time. */
 bool mailbox_progress(struct mailbox *mailbox, const struct mailbox_awaited *own, int own_count,
 		      struct wait_word *words, int max, int *count);
-/* Fills in the same words, makes no progress; with own_count only those of these operations. Any
- * thread. Returns their number. */
+/* Fills in the same words without making progress; with own_count only the words of these
+ * operations. Any thread. Returns the number of words. */
 int mailbox_list_words(struct mailbox *mailbox, const struct mailbox_awaited *own, int own_count,
 		       struct wait_word *words, int max);
 /* Whether one of these words has arrived, or a detached operation has something to copy. */

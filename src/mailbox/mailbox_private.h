@@ -59,9 +59,9 @@ struct mailbox_peer {
 	/* [MAIL_SLOTS] By the peer's RTS slot, of the second half: blocks that the peer has handed
 	 * over to me, and that I have not returned. */
 	void **held;
-	uint64_t sends, receives; /* how many were begun */
-	/* For crossed.c: calls waited for all messages to the peer from this position on; 0: not
-	 * for the last one. */
+	uint64_t sends, receives; /* how many this rank has begun */
+	/* For crossed.c: calls have waited for all messages to the peer from this position on; 0:
+	 * not for the last message. */
 	uint64_t waited_from;
 	uint32_t holds;        /* the number of blocks in `held` */
 	uint32_t posted_count; /* posted receives from this source alone */

@@ -110,7 +110,7 @@ bool mailbox_stage_payload(struct mailbox *mailbox, struct op *op)
 	if (memory_offset_for(mailbox->memory, op->call.send.address, op->call.send.bytes,
 			      &mailbox->members, &op->input_offset))
 		return true;
-	/* The caller has checked that it is a block; peers no longer see it. */
+	/* The caller has checked that the buffer is a block; so peers no longer see the block. */
 	if (op->p2p.hands_over_block) {
 		op->status = LS_BAD_ARGUMENT;
 		return false;

@@ -17,10 +17,10 @@ enum { MATCH_ANY = -1 };
 /* A posted receive in the table of posted receives (match.h). */
 struct match_entry {
 	int32_t source, tag;      /* what it receives; MATCH_ANY: any */
-	uint64_t order;           /* of the calls */
-	struct match_entry *next; /* in its queue */
-	struct match_entry *last,
-		*next_queue; /* of the first one: its queue's last, and the bucket's next */
+	uint64_t order;           /* place in the order of the calls */
+	struct match_entry *next; /* in the queue of this receive */
+	/* In the first receive of a queue: the last one, and the bucket's next queue. */
+	struct match_entry *last, *next_queue;
 };
 
 /* Which part of a send or receive comes next. */
@@ -48,22 +48,22 @@ struct op_p2p {
 	bool uses_cells;       /* send: it takes cells if some are free when it gets a slot */
 	bool posted_first;     /* send: it is posted first; then the call stages its payload */
 	bool fetches;          /* send on a stream: the device still fetches its payload */
-	/* The batch that it is a part of; NULL: none. It is compared, never followed. */
+	/* The batch of which the operation is a part; NULL: none. Compared, never followed. */
 	const struct op *batch;
 	/* Of a long send; written under the mailbox' lock, read without it. */
-	_Atomic bool cancelled, asks_cancel; /* asks_cancel: it asks its receiver on another host */
+	_Atomic bool cancelled, asks_cancel; /* asks_cancel: asks the receiver on another host */
 	/* Receive of a long message: what its RTS slot said when it was claimed. */
 	uint64_t window, window_bytes;
-	bool by_address, staged_all;  /* send: input_offset is an address; copied whole */
+	bool by_address, staged_all;  /* send: input_offset is an address; payload copied whole */
 	bool announced;               /* send: it has an RTS slot that the receiver knows */
 	bool crossed, is_plain;       /* receive: see mailbox_crossed_ranks; window is an address */
 	uint32_t index, generation;   /* of the RTS slot; the index is 0 .. MAIL_RTS - 1 */
-	uint64_t piece_bytes, pieces; /* size and number */
+	uint64_t piece_bytes, pieces; /* size and number of pieces */
 	uint64_t pieces_copied;       /* by this rank */
 	/* How long this rank has copied, in ticks of base/clock.h: a send into its block, a receive
 	 * out of it. */
 	uint64_t ticks;
-	struct op_stores_use stores, transfer; /* send: of its block; of its payload */
+	struct op_stores_use stores, transfer; /* send: the copy to its block; the transfer */
 	uint64_t matched_ticks;                /* receive of a long message: when it matched */
 	struct mail_rts *rts;                  /* NULL: none */
 	struct mail_message message;           /* receive: the message that it has matched */

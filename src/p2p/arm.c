@@ -19,7 +19,7 @@ static _Atomic uint32_t *unpublished_of(struct world *world)
 
 /* ---- the right to make progress ---- */
 
-/* Removes what the watch has published for the progress thread: it no longer holds. */
+/* Removes the words that the watch has published for the progress thread: they no longer hold. */
 static void hide_words(struct world *world) LOCK_REQUIRES(group)
 {
 	struct world_p2p *p2p = &world->p2p;

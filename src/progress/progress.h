@@ -22,7 +22,7 @@ struct ls_op *progress_op_new(ls_group *group, bool handle);
 void progress_op_discard(struct ls_op *op);
 /* Completes an operation with `status`: runs its callback, and drops one reference. */
 void progress_op_complete(struct ls_op *op, ls_status status);
-/* Whether it is a send, a receive or a batch, and so not in the lane. */
+/* Whether the operation is a send, a receive or a batch, and so not in the lane. */
 static inline bool progress_op_is_p2p(const struct ls_op *op)
 {
 	return op->is_batch || !op_is_collective(op->base.call.kind);

@@ -28,7 +28,7 @@ enum {
  * So a thread that releases the lane, and sees others under way, wakes the progress thread. */
 struct world_lane {
 	_Alignas(64) _Atomic uint64_t state;
-	_Atomic uint64_t recent_number; /* some number that was given lately */
+	_Atomic uint64_t recent_number; /* a number that a call has taken lately */
 	struct lock_group lock;
 	struct ls_op *head LOCK_GUARDED(group);
 	struct ls_op *tail LOCK_GUARDED(group);
@@ -51,7 +51,7 @@ enum { WORLD_LANE_SHIFT = 24 };
 struct ls_group {
 	struct world *world;
 	struct ls_group *next;
-	uint16_t area;           /* in my segment, and the entry in my trace: the same number */
+	uint16_t area; /* number of the area in my segment, and of the entry in my trace */
 	uint16_t memory_members; /* the number of members for whose channels the area has memory */
 	bool memory_reports;
 	/* How many threads, such as a watch, use the group outside of a call. Until it is 0 the
@@ -80,7 +80,7 @@ struct ls_group {
 	struct wait_peer peers[RANKS_WORLD_MAX]; /* by world rank */
 	/* The members that are dead or have left, a set that only grows. */
 	_Atomic uint64_t gone[RANKS_WORLD_WORDS];
-	_Atomic bool any_gone; /* the set is not empty; stored after it */
+	_Atomic bool any_gone; /* `gone` is not empty; stored after `gone` */
 	/* 1 + the value of `departures` before the gone members were last looked up. */
 	_Atomic uint64_t gone_seen;
 	struct waiter waiter; /* of operations */

@@ -9,8 +9,8 @@
 #include "base/lock.h"
 #include "engine/engine.h"
 
-/* One operation, from its call until it is complete, or, if it has a handle, until that is freed. A
- * blocking call has it on its stack. Complete means that the status is final. */
+/* One operation, from its call until it is complete; if it has a handle, until the handle is freed.
+ * A blocking call has it on its stack. Complete means that the status is final. */
 struct ls_op {
 	struct op base;
 	ls_group *group;
@@ -19,11 +19,11 @@ struct ls_op {
 	uint64_t deadline_ns; /* 0: timeout_ms after its first wait, because it waits in no queue */
 	pthread_t caller;     /* in the lane: the thread that called it */
 	uint32_t timeout_ms;
-	bool has_own_limit; /* a time limit: the wait may end by itself, so it proves nothing */
-	_Atomic bool begun; /* it was submitted to the engine */
+	bool has_own_limit; /* a time limit: its wait may end by itself, and so proves nothing */
+	_Atomic bool begun; /* submitted to the engine */
 	bool pooled;        /* from the pool, not on a stack */
 	ls_status failing;  /* not LS_OK: its status once no peer and no device uses its buffers */
-	bool on_stream;     /* it was put behind a stream; stays true when it is complete */
+	bool on_stream;     /* put behind a stream; stays true when it is complete */
 	uint64_t access;    /* of races/races.h, until it is complete; 0: none */
 	/* In the device's list of operations on streams: the next one, and the pointer to this
 	 * one. */
@@ -46,7 +46,7 @@ struct ls_op {
 	_Atomic uint32_t complete;   /* 0; or 1 + status, and no thread uses it any more */
 	/* from the pool: memory for two lists, kept for the next operation */
 	uint64_t *counts;
-	/* Of sends and receives. */
+	/* Fields of sends and receives. */
 	struct ls_message *message; /* the caller's, to be filled in; NULL: none */
 	/* where to store the address of the block; NULL: nowhere */
 	void **block;
@@ -56,7 +56,7 @@ struct ls_op {
 	/* Under the lock of the list: a thread begins the operation, or has begun it. */
 	bool claimed;
 	bool ordered;            /* setting P2P=serial: it waits for the sends before it */
-	struct ls_op *batch;     /* of which it is a part; NULL: none */
+	struct ls_op *batch;     /* of which this is a part; NULL: none */
 	struct ls_op *next_part; /* of a batch: its first part; of a part: the next one */
 	bool is_batch;
 	/* the handle of many complete operations; never returned to the pool */
