@@ -91,8 +91,7 @@ void failure_raise_deadlock(struct ls_group *group, struct diagnose_job *job,
 	tell_others(group, &verdict->culprits);
 }
 
-static void complete_group(struct ls_group *group, uint32_t id,
-			   const struct hosts_failure *failure)
+static void complete_group(struct ls_group *group, uint32_t id, const struct hosts_failure *failure)
 {
 	struct world *world = group->world;
 	struct ls_group *own = world_hold(world, id);
