@@ -12,7 +12,7 @@ static int find_slot(struct races *races, const void *stream) LOCK_REQUIRES(race
 	return -1;
 }
 
-/* Its times go on, as the clocks of other streams may have them. */
+/* The times of the slot go on, as the clocks of other streams may have them. */
 static void empty_slot(struct races *races, int slot) LOCK_REQUIRES(races)
 {
 	struct races_stream *gone = &races->streams[slot];
@@ -21,7 +21,7 @@ static void empty_slot(struct races *races, int slot) LOCK_REQUIRES(races)
 	gone->clock.at[slot] = time;
 }
 
-/* Whether nothing is under way of what the clock has: then it says as little as an empty one. */
+/* Whether all that the clock has is over: then the clock says as little as an empty one. */
 static bool says_nothing(const struct races *races, const struct races_clock *clock)
 	LOCK_REQUIRES(races)
 {
@@ -64,7 +64,7 @@ uint64_t races_tick(struct races *races, int slot)
 	return ++races->streams[slot].clock.at[slot];
 }
 
-static void join(struct races_clock *into, const struct races_clock *other)
+static void join_clock(struct races_clock *into, const struct races_clock *other)
 {
 	for (int i = 0; i < RACES_STREAMS; i++)
 		if (into->at[i] < other->at[i])
@@ -84,7 +84,7 @@ static void follow_clock(struct races *races, int slot, const struct races_clock
 	LOCK_REQUIRES(races)
 {
 	if (slot >= 0)
-		join(&races->streams[slot].clock, clock);
+		join_clock(&races->streams[slot].clock, clock);
 	else
 		races->rest_is_unknown |= !says_nothing(races, clock);
 }
@@ -95,7 +95,7 @@ static void follow_entry(struct races *races, int slot, const struct races_entry
 	if (entry->slot >= 0)
 		follow_clock(races, slot, &entry->clock);
 	else
-		follow_anything(races, slot); /* nothing is known of its stream */
+		follow_anything(races, slot); /* the stream of the entry has no slot */
 }
 
 void races_follow_group(struct races *races, int slot, const struct races_use *collective)
@@ -127,7 +127,8 @@ static struct races_event *find_event(struct races *races, const void *event) LO
 	return NULL;
 }
 
-/* To follow an event that says nothing is no wait, so it may be forgotten. */
+/* To follow an event whose clock says nothing is no wait, so that the event's place may be used
+ * again. */
 static struct races_event *reuse_event(struct races *races, const void *event) LOCK_REQUIRES(races)
 {
 	for (size_t i = 0; i < races->event_count; i++)
@@ -168,7 +169,8 @@ void races_record(struct races *races, const void *event, const void *stream)
 	lock_races_release(&races->lock);
 }
 
-/* An event that was never recorded is no wait. If some had no place, it may be one of those. */
+/* To follow an event that was never recorded is no wait. If some recorded events had no place, the
+ * event may be one of those. */
 void races_follow_event(struct races *races, const void *event, const void *stream)
 {
 	lock_races_acquire(&races->lock);
@@ -190,8 +192,8 @@ void races_await(struct races *races, const void *stream)
 	lock_races_release(&races->lock);
 }
 
-/* What has not been forgotten of the old stream may still be under way: it keeps its slot, under a
- * name that no stream has, and is not of the new one. */
+/* Uses on the old stream that are still listed may still be under way. So the old stream keeps its
+ * slot, under a name that no stream has, and its uses do not belong to the new stream. */
 void races_made(struct races *races, const void *handle)
 {
 	lock_races_acquire(&races->lock);

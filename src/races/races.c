@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The list of what is under way, and the comparison of what is to begin with it. */
+ * The list of the uses that are under way, and the comparison of a use that is to begin with the
+ * list. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,8 +82,8 @@ void races_drop(struct races *races)
 			races_remove(races, i - 1);
 }
 
-/* The index of its entry; false: it is over. */
-static bool find(const struct races *races, uint64_t ticket, size_t *index) LOCK_REQUIRES(races)
+/* Finds the index of the ticket's entry; false: the use is over. */
+static bool find_use(const struct races *races, uint64_t ticket, size_t *index) LOCK_REQUIRES(races)
 {
 	size_t i = 0;
 	while (i < races->count && races->keys[i].ticket != ticket)
@@ -94,7 +95,7 @@ static bool find(const struct races *races, uint64_t ticket, size_t *index) LOCK
 /* ---- what is ordered ---- */
 
 /* Whether all that the stream of the entry had by then is before what stream `slot` gets now, or
- * may be. It is if both are the same one. */
+ * may be before it. It is before it if both are the same stream. */
 static bool is_before_stream(const struct races *races, const struct races_entry *entry, int slot)
 	LOCK_REQUIRES(races)
 {
@@ -104,8 +105,8 @@ static bool is_before_stream(const struct races *races, const struct races_entry
 	return entry->clock.unknown || clock->unknown || clock->at[entry->slot] >= entry->time;
 }
 
-/* A collective begins when those before it in its group are over, on streams too. But a stream may
- * fetch what it gives before that. */
+/* A collective begins when the collectives before it in its group are over, on streams too. But a
+ * stream may read a collective's input before that. */
 static bool is_before_in_group(const struct races_use *earlier, const struct races_use *later,
 			       bool later_writes)
 {
@@ -123,7 +124,7 @@ static bool is_before(const struct races *races, const struct races_entry *entry
 		return true;
 	if (earlier->who.stream && later->who.stream)
 		return is_before_stream(races, entry, slot);
-	/* A stream that awaits something may await that the host is done with it. */
+	/* A stream that waits for a word may wait until the host is done with the memory. */
 	if (earlier->who.stream)
 		return entry->slot >= 0 ? entry->clock.unknown : races->rest_is_unknown;
 	return later->who.stream &&
@@ -159,7 +160,7 @@ static struct races_key key_of(const struct races_part *parts, int count)
 	return key;
 }
 
-/* Whether they have a byte in common. Of a part that is empty both ends are 0. */
+/* Whether the two have a byte in common. An empty part has 0 as both ends. */
 static bool keys_meet(const struct races_key *a, const struct races_key *b)
 {
 	bool meet = false;
@@ -213,7 +214,8 @@ static bool has_room(struct races *races) LOCK_REQUIRES(races)
 	return true;
 }
 
-static uint64_t add(struct races *races, const struct races_use *use, int slot) LOCK_REQUIRES(races)
+static uint64_t add_use(struct races *races, const struct races_use *use, int slot)
+	LOCK_REQUIRES(races)
 {
 	if (!has_room(races))
 		return 0;
@@ -241,7 +243,7 @@ bool races_begin(struct races *races, const struct races_use *use, uint64_t *tic
 	int slot = races_slot(races, use->who.stream);
 	bool fine = !find_conflict(races, use, slot, out);
 	if (fine)
-		*ticket = add(races, use, slot);
+		*ticket = add_use(races, use, slot);
 	lock_races_release(&races->lock);
 	return fine;
 }
@@ -250,7 +252,7 @@ void races_number(struct races *races, uint64_t ticket, uint64_t number)
 {
 	lock_races_acquire(&races->lock);
 	size_t i;
-	if (find(races, ticket, &i))
+	if (find_use(races, ticket, &i))
 		races->entries[i].use.who.number = number;
 	lock_races_release(&races->lock);
 }
@@ -260,7 +262,7 @@ void races_launched(struct races *races, uint64_t ticket, const _Atomic uint64_t
 {
 	lock_races_acquire(&races->lock);
 	size_t i;
-	if (find(races, ticket, &i)) {
+	if (find_use(races, ticket, &i)) {
 		races->entries[i].use.done = done;
 		races->entries[i].use.number = number;
 	}
@@ -271,14 +273,14 @@ void races_end(struct races *races, uint64_t ticket)
 {
 	lock_races_acquire(&races->lock);
 	size_t i;
-	if (find(races, ticket, &i))
+	if (find_use(races, ticket, &i))
 		races_remove(races, i);
 	lock_races_release(&races->lock);
 }
 
 /* ---- memory that is freed ---- */
 
-/* Whether the entry is over when these streams have done what they have now. */
+/* Whether the entry's use is over once these streams have done all that they have now. */
 static bool is_covered(struct races *races, const struct races_entry *entry, void *const *streams,
 		       int count) LOCK_REQUIRES(races)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Operations that touch the same memory at the same time, of one rank: LOCKSTEP_CHECK=1. README.md
- * has the rules, and says where they come from. */
+ * Finds operations of one rank that touch the same memory at the same time: LOCKSTEP_CHECK=1.
+ * README.md has the rules, and says where they come from. */
 #ifndef RACES_RACES_H
 #define RACES_RACES_H
 
@@ -12,10 +12,10 @@
 #include "base/lock.h"
 
 enum {
-	RACES_STREAMS = 64, /* more streams than this in use are compared with no other one */
+	RACES_STREAMS = 64, /* in use at a time; further streams are compared with no other */
 	RACES_EVENTS = 1024,
 	RACES_PARTS = 2,
-	RACES_FREED = 64, /* of blocks: the latest */
+	RACES_FREED = 64, /* the latest freed blocks */
 	RACES_LABEL_BYTES = 96,
 };
 
@@ -23,7 +23,7 @@ struct races;
 
 struct races_part {
 	const void *address;
-	uint64_t bytes; /* 0: there is none */
+	uint64_t bytes; /* 0: no part */
 	bool writes;
 };
 
@@ -43,14 +43,14 @@ struct races_use {
 	struct races_part parts[RACES_PARTS];
 	/* A collective whose group runs it after all its collectives before. */
 	bool is_collective;
-	/* Of the program: it is over when *done >= number. */
+	/* A use by the program itself is over when *done >= number. */
 	const _Atomic uint64_t *done;
 	uint64_t number;
 };
 
 struct races_conflict {
 	struct races_who earlier;
-	const void *address; /* of what both touch */
+	const void *address; /* of the memory that both touch */
 	uint64_t bytes;
 	bool earlier_writes, later_writes;
 };
@@ -59,20 +59,22 @@ struct races_conflict {
  * memory. */
 struct races *races_open(const _Atomic uint64_t *broken);
 void races_close(struct races *races);
-/* The driver tells of what the program does, from now on. */
+/* From now on the driver tells of what the program does. */
 void races_watch(struct races *races);
 
-/* Lists the use, until it is over. False: it races with another one, *out says with which, and it
- * is not listed. *ticket: to name it; 0: it is not listed. Of two uses of the program itself none
- * is reported. */
+/* Lists the use until it is over. False: the use races with another one, *out says with which, and
+ * the use is not listed. *ticket names the use; 0: it is not listed. Two uses by the program itself
+ * never count as a race. */
 bool races_begin(struct races *races, const struct races_use *use, uint64_t *ticket,
 		 struct races_conflict *out) LOCK_AVOIDS(races);
-/* Its number in its group is known. Here and below: of a ticket that is over nothing happens. */
+/* The use's number in its group is known. Here and below: nothing happens if the use of the ticket
+ * is over. */
 void races_number(struct races *races, uint64_t ticket, uint64_t number) LOCK_AVOIDS(races);
-/* All of it is behind its stream: it is over when *done >= number. The word stays. */
+/* All of the use has been put behind its stream: it is over when *done >= number. The word
+ * stays. */
 void races_launched(struct races *races, uint64_t ticket, const _Atomic uint64_t *done,
 		    uint64_t number) LOCK_AVOIDS(races);
-/* It is over. */
+/* The use is over. */
 void races_end(struct races *races, uint64_t ticket) LOCK_AVOIDS(races);
 
 /* The stream waits for the operation, for an event as it was recorded last, or for anything. */
@@ -81,20 +83,21 @@ void races_record(struct races *races, const void *event, const void *stream) LO
 void races_follow_event(struct races *races, const void *event, const void *stream)
 	LOCK_AVOIDS(races);
 void races_await(struct races *races, const void *stream) LOCK_AVOIDS(races);
-/* There is a new stream or event. It has nothing to do with one that had this address before. */
+/* There is a new stream or event. It has nothing to do with a former one of this address. */
 void races_made(struct races *races, const void *handle) LOCK_AVOIDS(races);
 /* The stream has done its work, and is destroyed. */
 void races_forget(struct races *races, const void *stream) LOCK_AVOIDS(races);
 
-/* Whether memory may be freed that is used again once what these streams have now is done. False:
- * something else uses it. Then, and with count 0, all that is under way on it is a conflict. */
+/* Whether memory may be freed that gets a new user once these streams have done all that they have
+ * now. False: a use that these streams do not cover touches the memory, and *out has it. With count
+ * 0 that can be any use under way. */
 bool races_may_free(struct races *races, const void *address, uint64_t bytes, void *const *streams,
 		    int count, struct races_conflict *out) LOCK_AVOIDS(races);
 /* The allocator has handed out this memory of the host, so nothing touches it any more: a block
  * that was sent (ls_send_block) can come back before its send has been said to be over. */
 void races_allocated(struct races *races, const void *address, uint64_t bytes) LOCK_AVOIDS(races);
-/* Notes who has freed it; and finds who has last freed a part of this memory, and where that part
- * begins. False: not known. */
+/* races_freed notes who has freed this memory; races_who_freed finds who has last freed a part of
+ * it, and where that part begins. False: not known. */
 void races_freed(struct races *races, const void *address, uint64_t bytes,
 		 const struct races_who *who) LOCK_AVOIDS(races);
 bool races_who_freed(struct races *races, const void *address, uint64_t bytes, const void **part,

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the files of this room share. All functions here: with the lock. */
+ * What the files of this room share. All functions here need the lock. */
 #ifndef RACES_RACES_PRIVATE_H
 #define RACES_RACES_PRIVATE_H
 
 #include "races.h"
 
-/* What is before something: of stream slot r, all up to time at[r]. */
+/* What is before a use or an event: of stream slot r, all up to time at[r]. */
 struct races_clock {
 	uint64_t at[RACES_STREAMS];
-	bool unknown; /* perhaps much more */
+	bool unknown; /* perhaps much more is before it */
 };
 
-/* What is under way. */
+/* A use that is under way. */
 struct races_entry {
 	struct races_use use;
 	int slot;      /* of its stream; -1: none */
 	bool renamed;  /* another stream has the handle of its stream by now */
-	uint64_t time; /* in its stream */
+	uint64_t time; /* of the use in its stream */
 	struct races_clock clock;
 };
 
-/* What each call compares of each entry: the two parts. An entry itself has many bytes, and there
- * may be thousands. */
+/* The two parts of an entry, which each call compares. They are apart from the entries, which have
+ * many bytes each, because there may be thousands. */
 struct races_key {
 	uintptr_t begin[RACES_PARTS], end[RACES_PARTS];
 	uint64_t ticket;
@@ -54,8 +54,8 @@ struct races {
 	size_t count LOCK_GUARDED(races), room LOCK_GUARDED(races), key_room LOCK_GUARDED(races);
 	size_t on_streams LOCK_GUARDED(races); /* of the entries */
 	struct races_stream streams[RACES_STREAMS] LOCK_GUARDED(races);
-	/* A stream without a slot has waited for something. So nothing is known of those, nor of
-	 * one that gets a slot later. */
+	/* A stream without a slot has waited for something. So nothing is known of the streams
+	 * without slots, nor of a stream that gets a slot later. */
 	bool rest_is_unknown LOCK_GUARDED(races);
 	struct races_event *events LOCK_GUARDED(races);
 	size_t event_count LOCK_GUARDED(races), event_room LOCK_GUARDED(races);
@@ -64,7 +64,7 @@ struct races {
 	uint64_t freed_count LOCK_GUARDED(races);
 };
 
-/* The array with room for one more; NULL: no memory, and it is as it was. */
+/* Returns the array with room for one more element; NULL: no memory, and the array is as it was. */
 void *races_grow(void *array, size_t count, size_t *room, size_t element);
 
 void races_remove(struct races *races, size_t index) LOCK_REQUIRES(races);
@@ -78,8 +78,8 @@ void races_drop(struct races *races) LOCK_REQUIRES(races);
 int races_slot(struct races *races, const void *stream) LOCK_REQUIRES(races);
 /* The next time of a stream. */
 uint64_t races_tick(struct races *races, int slot) LOCK_REQUIRES(races);
-/* The stream in the slot gets a collective, and waits for its end there. Those before it in its
- * group are over by then, on whichever streams. */
+/* The stream in the slot gets a collective, and waits for its end there. The collectives before it
+ * in its group are over by then, on whichever streams they are. */
 void races_follow_group(struct races *races, int slot, const struct races_use *collective)
 	LOCK_REQUIRES(races);
 
