@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What Lockstep needs of a device's driver: memory, to copy and to reduce it where the processor
- * does not touch it, and to learn when that is done. A plugin is an implementation of this table
- * (struct driver_ops) for one kind of device. device_driver_cpu is the processor itself.
+ * What Lockstep needs of a device's driver: to get memory, to copy and to reduce it where the
+ * processor does not touch it, and to learn when that is done. A plugin is an implementation of
+ * this table (struct driver_ops) for one kind of device. device_driver_cpu is the processor itself.
  * doc/decisions/023 and 028 say why the table has these functions, and which will follow.
  *
  *   caller   copy ── reduce ── … ── store(word, n)      returns at once
  *   device        does them in this order, later, then stores n and wakes the sleepers
  *   caller   waits for word >= n, through base/wait as for any other word
  *
- * Streams are the plugin's handles. What was put behind one is done in order. A stream waits for
- * words (await), and for no other stream. Any thread may call; calls on one stream by several
- * threads at once take some order. No lock of Lockstep is held in a call. The watch makes none; the
- * progress thread makes those of nonblocking operations on the plugin's own stream, so a plugin
- * whose device can make it wait enqueues these by a thread of its own. */
+ * Streams are the plugin's handles. The device does in order what was put behind one stream. A
+ * stream waits for words (await), and for no other stream. Any thread may call; calls on one stream
+ * by several threads at once take some order. No lock of Lockstep is held in a call. The watch
+ * makes no calls; the progress thread makes those of nonblocking operations on the plugin's own
+ * stream, so a plugin whose device can make a call wait enqueues these by a thread of its own. */
 #ifndef DEVICE_DRIVER_H
 #define DEVICE_DRIVER_H
 
@@ -31,9 +31,9 @@ enum { DRIVER_VERSION = 3 }; /* of the structs here */
 struct driver_ops;
 
 /* One device as one rank uses it. The opener fills ops, index, options and bell; open fills the
- * rest, which is constant until close. It is closed when no region names it any more, but stays in
- * memory until the group of all ranks is closed: the progress thread may look at `broken` once
- * more. */
+ * rest, which is constant until close. A driver is closed when no region names it any more, but
+ * stays in memory until the group of all ranks is closed: the progress thread may look at `broken`
+ * once more. */
 struct driver {
 	const struct driver_ops *ops;
 	int index;              /* which device of this plugin */
@@ -41,12 +41,12 @@ struct driver {
 	struct wait_bell *bell; /* of the rank: wait_wake follows each store; NULL: nobody sleeps */
 	void *state;            /* the plugin's own */
 	void *stream;           /* for what Lockstep does of its own accord */
-	/* All memory that `take` returns lies in this range, which has nothing else. bytes 0: it
-	 * lies anywhere, because the processor may touch it. */
+	/* All memory that `take` returns lies in this range, which has nothing else. bytes 0: such
+	 * memory lies anywhere, because the processor may touch it. */
 	void *address;
 	size_t bytes;
-	/* While one device does not let go of memory (give_waits), others of the same domain must
-	 * not be launched on. NULL: no other device matters. */
+	/* While one device waits to let go of memory (give_waits), nothing must be launched on
+	 * others of the same domain. NULL: no other device matters. */
 	const void *domain;
 	/* 0; or the status with which the device has stopped for good: it touches no memory any
 	 * more, and what it had not done will never be done or stored. A plugin whose calls can
@@ -61,7 +61,7 @@ struct driver_segment {
 	uint64_t handle; /* the plugin's own */
 };
 
-/* What a stream puts work into. Streams may share a queue. */
+/* The queue into which a stream puts work. Streams may share a queue. */
 struct driver_queue {
 	uint64_t id; /* the same for streams that share one */
 	/* How many entries that are not done the queue certainly holds. A call that finds it full
@@ -71,16 +71,16 @@ struct driver_queue {
 	uint32_t depth;
 };
 
-/* What the program does on a device by calls of the driver, as far as a plugin sees it. Each is
- * called by the program's thread, after the call that it tells of has done its work, before that
- * call returns, and with no lock of the plugin held. See races/races.h. */
+/* What the program does on a device by calls of the driver, as far as a plugin sees it. The plugin
+ * calls each of these functions in the program's thread, after the call that it tells of has done
+ * its work, before that call returns, and with no lock of the plugin held. See races/races.h. */
 struct driver_watch {
 	void *data;
 	/* There is a new stream or event. One that was destroyed may have had the same handle. */
 	void (*makes)(void *data, const void *handle);
-	/* stream: never NULL, the default stream has a handle as well. It is done when *done >=
-	 * number; the word stays until the device is closed. site: the return address of the call
-	 * `name`. */
+	/* stream: never NULL, the default stream has a handle as well. The copy is done when *done
+	 * >= number; the word stays until the device is closed. site: the return address of the
+	 * call `name`. */
 	void (*copies)(void *data, const char *name, const void *stream, void *to, const void *from,
 		       size_t bytes, const _Atomic uint64_t *done, uint64_t number,
 		       const void *site);
@@ -92,19 +92,20 @@ struct driver_watch {
 };
 
 /* copy, reduce and store put something behind what the stream has, and return. An error says that
- * they have put nothing there, while what was there before goes on; the plugin has said why in a
- * message. Once the device is broken they return that. None waits for the device, but for room in
- * a queue that is full. So callers look at `queue` first, and wait themselves (pool/launch.h).
+ * the call has put nothing there, while what was there before goes on; the plugin has said why in a
+ * message. Once the device is broken the three return that status. None waits for the device,
+ * except for room in a full queue. So callers look at `queue` first, and wait themselves
+ * (pool/launch.h).
  *
  * take and give may block, for as long as the driver wants. So they are called with no lock held,
  * as calls that the wait table shows (wait_foreign_call_begin), under the names that the plugin
  * gives. */
 struct driver_ops {
-	/* Loads kernels and makes the stream, so that no later call does. May block. Errors:
+	/* Loads kernels and makes the stream, so that no later call has to. May block. Errors:
 	 * LS_UNSUPPORTED, LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; then there is nothing to
 	 * close. */
 	LS_CHECKED ls_status (*open)(struct driver *driver);
-	/* Nothing is under way. May block. */
+	/* Called when nothing is under way. May block. */
 	void (*close)(struct driver *driver);
 	/* memcpy. Either side may be memory of the device, or host memory of this process; both
 	 * stay as they are until a later store has been seen. Errors: LS_SYSTEM. */
@@ -114,48 +115,48 @@ struct driver_ops {
 	 * lists belong to the caller again after the call. Errors: LS_SYSTEM, LS_OUT_OF_MEMORY. */
 	LS_CHECKED ls_status (*reduce)(struct driver *driver, void *stream,
 				       const struct kernel_reduce *reduce);
-	/* A word in host memory gets this value once all before it is done and can be seen by any
-	 * thread; then wait_wake follows. The word must stay until then. Errors: LS_SYSTEM. */
+	/* Stores this value to a word in host memory once all before it is done and can be seen by
+	 * any thread; then wait_wake follows. The word must stay until then. Errors: LS_SYSTEM. */
 	LS_CHECKED ls_status (*store)(struct driver *driver, void *stream, _Atomic uint64_t *word,
 				      uint64_t value);
-	/* What is put behind the stream from now on waits until (int64_t)(*word - value) >= 0. The
-	 * word is in host memory, is written by `signal` or by stores of streams, and must stay
+	/* All that is put behind the stream from now on waits until (int64_t)(*word - value) >= 0.
+	 * The word is in host memory, is written by `signal` or by stores of streams, and must stay
 	 * until a later store has been seen. Errors: LS_SYSTEM. */
 	LS_CHECKED ls_status (*await)(struct driver *driver, void *stream,
 				      const _Atomic uint64_t *word, uint64_t value);
-	/* The processor stores to a word that streams await. No call of the driver: it never
-	 * blocks, and locks may be held. */
+	/* The processor stores to a word that streams await. This calls no driver: it never blocks,
+	 * and locks may be held. */
 	void (*signal)(struct driver *driver, _Atomic uint64_t *word, uint64_t value);
 	/* At least this many bytes, aligned to 512; the content is undefined. Waits for no stream.
 	 * Errors: LS_OUT_OF_MEMORY, without a message, as the caller can try something else;
 	 * LS_SYSTEM, with one. */
 	LS_CHECKED ls_status (*take)(struct driver *driver, size_t bytes,
 				     struct driver_segment *out);
-	/* Nothing uses it any more. With `give_waits` the driver may wait here until the device,
-	 * and those whose memory it maps, are idle, and keep all other calls waiting meanwhile. So
-	 * pool/gate.h decides when it is called. Errors: LS_SYSTEM, with a message; then the memory
-	 * is still the caller's. */
+	/* Gives memory back that nothing uses any more. With `give_waits` the driver may wait here
+	 * until the device, and those whose memory it maps, are idle, and keep all other calls
+	 * waiting meanwhile. So pool/gate.h decides when to call it. Errors: LS_SYSTEM, with a
+	 * message; then the memory is still the caller's. */
 	LS_CHECKED ls_status (*give)(struct driver *driver, const struct driver_segment *segment);
-	/* Whether what is put behind the stream now is not done but kept, for a graph. Errors:
-	 * LS_SYSTEM. */
+	/* Whether the driver does not do what is put behind the stream now, but keeps it for a
+	 * graph. Errors: LS_SYSTEM. */
 	LS_CHECKED ls_status (*capturing)(struct driver *driver, void *stream, bool *out);
-	/* The queue of a stream. No call of the driver: it never blocks, and locks may be held.
-	 * NULL: nothing is known of queues. */
+	/* Finds the queue of a stream. This calls no driver: it never blocks, and locks may be
+	 * held. NULL: the plugin knows nothing of queues. */
 	void (*queue)(const struct driver *driver, const void *stream, struct driver_queue *out);
 	/* Tells the watch of what the program does from now on, and of all events; NULL: tells
-	 * nothing any more, and no thread is in a call of the former watch when this returns. A
+	 * nothing any more, and no thread is in a function of the former watch when this returns. A
 	 * plugin without this function sees nothing of the program. */
 	void (*watch)(struct driver *driver, const struct driver_watch *watch);
 	bool give_waits;
 	const char *take_call, *give_call; /* "cuMemCreate", for reports */
 };
 
-/* The processor: everything is done when the call returns. Its stream is NULL; it never fails. It
- * has no `await`, for which it would have to block. */
+/* The processor as a device: everything is done when the call returns. Its stream is NULL, and its
+ * calls never fail. It has no `await`, which would have to block. */
 extern const struct driver_ops device_driver_cpu;
 
-/* A plugin that is found by its name. "sim" is the symbol lockstep_driver_sim of the program, or
- * else of liblockstep-sim.so, which is loaded then and stays. */
+/* A plugin, found by its name. "sim" is the symbol lockstep_driver_sim of the program, or else of
+ * liblockstep-sim.so, which device_driver_find then loads, and which stays. */
 struct driver_plugin {
 	uint32_t version; /* DRIVER_VERSION */
 	uint32_t bytes;   /* sizeof(struct driver_ops) */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The processor as a device: memory of the host, nothing later. */
+ * The processor as a device: its memory is the host's, and each call does all at once. */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>

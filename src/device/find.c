@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Finds the plugin of a driver by its name: in the program itself, or in a library that is loaded.
- */
+ * Finds the plugin of a driver by its name: in the program itself, or in a library, which it loads.
+ * */
 #include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -12,7 +12,8 @@
 
 enum { NAME_BYTES = 32, INDEX_MAX = 1023 };
 
-/* The length of the name, of which a symbol and a file name are made. 0: there is none. */
+/* The length of the name, of which find.c makes a symbol and a file name. 0: no such name is
+ * possible. */
 static size_t name_length(const char *device)
 {
 	size_t length = strcspn(device, ":,");
@@ -40,8 +41,8 @@ static bool read_rest(const char *rest, struct driver *out)
 	return *rest == ',' || *rest == '\0';
 }
 
-/* RTLD_NOW: nothing is left to be bound later, under the loader's lock. */
-static const struct driver_plugin *load(const char *name, const char **why)
+/* RTLD_NOW: the loader binds everything here, and nothing later under its lock. */
+static const struct driver_plugin *load_plugin(const char *name, const char **why)
 {
 	char symbol[NAME_BYTES + 24], file[NAME_BYTES + 24];
 	snprintf(symbol, sizeof symbol, "lockstep_driver_%s", name);
@@ -66,7 +67,7 @@ ls_status device_driver_find(const char *device, struct driver *out)
 	}
 	memcpy(name, device, length);
 	name[length] = '\0';
-	const struct driver_plugin *plugin = load(name, &why);
+	const struct driver_plugin *plugin = load_plugin(name, &why);
 	if (plugin && (plugin->version != DRIVER_VERSION || plugin->bytes != sizeof *plugin->ops)) {
 		why = "it belongs to another version of Lockstep";
 		plugin = NULL;
