@@ -4,11 +4,13 @@
 
 #include <string.h>
 
-enum { AGENT_MS = 220 }; /* unheard for this long, a beat goes to all that might be the agent */
+/* If the agent was not heard for this long, a beat goes to all that might be the agent. */
+enum { AGENT_MS = 220 };
 
-/* The slow clock: time counts as far as somebody looked. After a gap it is not known who was heard
- * meanwhile, so nobody counts as heard all the time, and no beats as missed. */
-static void tick(struct control *control, uint64_t now_ns)
+/* Advances the slow clock, which counts time only as far as this host looked. After a gap it does
+ * not know whom it would have heard meanwhile, so no host counts as heard all the time, and no
+ * beats as missed. */
+static void advance_clock(struct control *control, uint64_t now_ns)
 {
 	uint64_t passed = now_ns > control->real_ns ? now_ns - control->real_ns : 0;
 	control->real_ns += passed;
@@ -51,7 +53,7 @@ void control_init(struct control *control, const struct control_options *options
 	control->options.past = NULL;
 }
 
-/* How many beats of it this host has heard, or sent. */
+/* How many beats of `host` this host has heard; of its own, how many it has sent. */
 static uint16_t count_of(const struct control *control, int host)
 {
 	return host == control->options.host ? (uint16_t)control->number
@@ -64,7 +66,8 @@ bool control_is_fresh(const struct control *control, int host)
 	return peer->has_come && control->clock_ns - peer->heard_ns <= control_ms(CONTROL_FRESH_MS);
 }
 
-/* What it says of whom it hears. anew: another agent, or after a gap. */
+/* Takes over what the peer says of whom it hears. anew: the peer has another agent, or is heard
+ * after a gap. */
 static void take_counts(struct control *control, struct control_peer *peer,
 			const struct control_beat *beat, bool anew)
 {
@@ -85,14 +88,15 @@ static void take_counts(struct control *control, struct control_peer *peer,
 	}
 }
 
-/* By how much what was known of a clock may be wrong by now. */
+/* By how much the last measurement of a clock may be wrong by now. */
 static uint64_t error_now(const struct control_clock *clock, uint64_t now_ns)
 {
 	uint64_t age_ns = now_ns > clock->at_ns ? now_ns - clock->at_ns : 0;
 	return clock->error_ns + age_ns / 1000000 * CONTROL_DRIFT_PPM;
 }
 
-/* My beat went at echo_ns and was there for held_ns until this one was sent. */
+/* Measures the peer's clock: my beat left at echo_ns, and was with the peer for held_ns until it
+ * sent this beat. */
 static void take_clock(const struct control *control, struct control_peer *peer,
 		       const struct control_beat *beat, uint64_t now_ns)
 {
@@ -117,7 +121,7 @@ bool control_clock(const struct control *control, int host, struct control_clock
 int control_receive(struct control *control, const void *bytes, size_t count, uint64_t now_ns)
 {
 	struct control_beat beat;
-	tick(control, now_ns);
+	advance_clock(control, now_ns);
 	if (!control_beat_parse(control, bytes, count, &beat))
 		return -1;
 	struct control_peer *peer = &control->peers[beat.host];
@@ -135,11 +139,12 @@ int control_receive(struct control *control, const void *bytes, size_t count, ui
 	take_clock(control, peer, &beat, now_ns);
 	if (gap)
 		peer->steady_ns = control->clock_ns;
-	/* What comes just after this host was late may have waited for it; and nobody has missed
-	 * anything while he slept. */
+	/* A beat that comes just after this host was late may have waited for it; and no host has
+	 * missed anything while it slept. */
 	bool waited = control->clock_ns - control->awake_ns < control_ms(CONTROL_BEAT_MS);
 	take_counts(control, peer, &beat, gap || waited || beat.late);
-	/* What others have heard after this beat begins with what they say next. */
+	/* What other hosts have heard of that host after this beat, counts from what they say
+	 * next. */
 	for (int w = 0; w < control->options.hosts; w++)
 		control->peers[w].has_base &= ~(UINT64_C(1) << beat.host);
 	return beat.host;
@@ -150,7 +155,7 @@ static void fill_echo(const struct control *control, uint64_t now_ns, struct con
 	out->sent_ns = now_ns;
 	for (int h = 0; h < control->options.hosts; h++) {
 		const struct control_peer *peer = &control->peers[h];
-		/* 0 says that none has come. */
+		/* 0 would say that no beat has come. */
 		uint64_t held_ns = now_ns > peer->came_ns ? now_ns - peer->came_ns : 1;
 		if (!peer->has_come || held_ns > UINT32_MAX)
 			continue;
@@ -159,10 +164,11 @@ static void fill_echo(const struct control *control, uint64_t now_ns, struct con
 	}
 }
 
-static void fill(struct control *control, uint64_t now_ns, struct control_beat *out)
+static void fill_beat(struct control *control, uint64_t now_ns, struct control_beat *out)
 {
 	const struct control_options *options = &control->options;
-	/* Then what it has missed may have come while it slept: it claims nothing yet. */
+	/* If this host was late, beats that it has missed may have come while it slept: it claims
+	 * nothing yet. */
 	bool was_late = control->awake_ns > 1 &&
 			control->clock_ns - control->awake_ns < control_ms(CONTROL_STEADY_MS);
 	*out = (struct control_beat){.job = options->job,
@@ -194,14 +200,14 @@ static void fill(struct control *control, uint64_t now_ns, struct control_beat *
 
 bool control_step(struct control *control, uint64_t now_ns, struct control_beat *out)
 {
-	tick(control, now_ns);
+	advance_clock(control, now_ns);
 	control_judge(control);
 	if (control->real_ns < control->next_ns)
 		return false;
 	control->next_ns += control_ms(CONTROL_BEAT_MS);
 	if (control->next_ns <= control->real_ns)
 		control->next_ns = control->real_ns + control_ms(CONTROL_BEAT_MS);
-	fill(control, now_ns, out);
+	fill_beat(control, now_ns, out);
 	return true;
 }
 

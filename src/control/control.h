@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Which hosts of a job are silent, as the agent of one host sees it: a state machine. The caller
- * moves the bytes, and has the clock, any that grows and counts nanoseconds.
+ * moves the bytes, and has the clock: any one that only grows and counts nanoseconds.
  *
  *   each beat that has come:  control_receive
  *   then, by control_deadline_ns at the latest:  control_step; its beat goes to all other hosts
@@ -21,19 +21,19 @@ enum {
 	CONTROL_HOSTS_MAX = RANKS_HOSTS_MAX,
 	CONTROL_BEAT_MS = 50,
 	CONTROL_SILENT_MS = 1000, /* unheard for this long: a verdict */
-	CONTROL_OPEN_MS = 3000,   /* the same, if others hear it now and then */
-	CONTROL_FRESH_MS = 400,   /* heard for this long ago at most: it is heard */
-	CONTROL_STEADY_MS = 600,  /* heard without a gap for this long: it is back */
+	CONTROL_OPEN_MS = 3000,   /* the same, if other hosts hear that host now and then */
+	CONTROL_FRESH_MS = 400,   /* last heard at most this long ago: counts as heard */
+	CONTROL_STEADY_MS = 600,  /* heard without a gap for this long: counts as back */
 	CONTROL_MISSED = 10,      /* beats that one host has heard, and another one not: a proof */
 	CONTROL_STEADY_MAX_MS = 32000,
 	CONTROL_START_MS = 5000, /* a host of which no beat has come by then */
 	CONTROL_STEP_MS = 200,   /* the longest time between two steps that counts in full */
-	CONTROL_GAP_MS = 100,    /* how much of a longer one counts */
+	CONTROL_GAP_MS = 100,    /* how much of a longer time counts */
 	CONTROL_NEVER_MS = 65535,
 	CONTROL_DRIFT_PPM = 500, /* how much faster one clock may be, as Linux corrects them */
 };
 
-/* What goes over the network, as it is; all hosts of a job have one byte order. */
+/* A beat as it goes over the network; all hosts of a job have one byte order. */
 struct control_beat {
 	char magic[8];
 	uint64_t job;
@@ -48,8 +48,9 @@ struct control_beat {
 	 * CONTROL_NEVER_MS: it never has. */
 	uint16_t age_ms[CONTROL_HOSTS_MAX];
 	uint16_t counts[CONTROL_HOSTS_MAX]; /* how many beats of each it has heard, modulo 2^16 */
-	/* For clocks: when it was sent, by the sender's clock; the same of the newest beat of each
-	 * host that the sender has heard, and how long before it had come (0: none has). */
+	/* For clocks: when this beat was sent, by the sender's clock; for each host, when its
+	 * newest beat that the sender has heard was sent, by that host's clock, and how long before
+	 * this beat that one had come (0: none has come). */
 	uint64_t sent_ns;
 	uint64_t echo_ns[CONTROL_HOSTS_MAX];
 	uint32_t held_ns[CONTROL_HOSTS_MAX];
@@ -61,7 +62,7 @@ _Static_assert(CONTROL_HOSTS_MAX <= 64 && CONTROL_HOSTS_MAX < UINT8_MAX &&
 	       "a bit and a number for each host, and room for a rank");
 
 enum control_kind {
-	CONTROL_SILENT, /* host `from`: nobody who is heard here hears it */
+	CONTROL_SILENT, /* host `from`: no host that is heard here hears it */
 	CONTROL_LINK,   /* what host `from` sends to host `to` does not arrive; both live */
 	CONTROL_HEARD,  /* the end of a silence (to: -1) or of a broken link */
 	CONTROL_NEVER,  /* no beat of host `from` has ever come */
@@ -74,8 +75,8 @@ struct control_verdict {
 	uint64_t since_ns; /* by the caller's clock: since when it is so, about */
 };
 
-/* What an agent must know of a host that an earlier agent of its own host has heard. Zero: it was
- * never heard. */
+/* What an agent must know of a host that an earlier agent of its own host has heard. Zero: that
+ * host was never heard. */
 struct control_past {
 	uint64_t generation, number; /* of its newest beat */
 	uint64_t broken;             /* a bit for each `to`: links from it that were reported */
@@ -87,7 +88,7 @@ struct control_options {
 	int agent;       /* 0 to 65535, to be told to all */
 	uint64_t job;
 	uint64_t generation;                /* larger than that of any earlier agent of this host */
-	const struct auth_session *session; /* must outlive it. NULL: beats have no signature */
+	const struct auth_session *session; /* must outlive the control. NULL: no signature */
 	const struct control_past *past;    /* of each host; NULL: all zero */
 };
 
@@ -96,8 +97,8 @@ struct control_dropped {
 	uint64_t malformed, foreign, forged, old;
 };
 
-/* The clock of another host. It was ahead of the caller's by offset_ns, give or take error_ns, when
- * that was measured, at at_ns. */
+/* The clock of another host. When it was measured, at at_ns, it was ahead of the caller's clock by
+ * offset_ns, give or take error_ns. */
 struct control_clock {
 	int64_t offset_ns;
 	uint64_t error_ns, at_ns; /* error_ns 0: not known */
@@ -105,11 +106,11 @@ struct control_clock {
 
 /* What is known of another host. Times by the slow clock, unless said. */
 struct control_peer {
-	uint64_t generation, number; /* of its newest beat; 0: it was never heard */
+	uint64_t generation, number; /* of its newest beat; 0: never heard */
 	uint64_t heard_ns, heard_real_ns;
 	uint64_t steady_ns; /* since when it is heard without a gap */
 	bool is_known;      /* heard, by this agent or an earlier one */
-	bool has_come;      /* heard by this one */
+	bool has_come;      /* heard by this agent */
 	bool is_gone;       /* it has left: no verdicts */
 	bool is_silent;     /* told */
 	bool is_never;      /* told */
@@ -119,23 +120,24 @@ struct control_peer {
 	uint16_t agent;
 	uint32_t calm_ms; /* for how long it must be heard until it is back */
 	uint16_t count;   /* of its beats that were heard, modulo 2^16 */
-	/* What it says of each host; since when it says that it hears it, 0: it does not. */
+	/* What the peer says of each host; since when it says that it hears that host, 0: it does
+	 * not hear it. */
 	uint16_t age_ms[CONTROL_HOSTS_MAX], counts[CONTROL_HOSTS_MAX];
 	uint64_t hears_ns[CONTROL_HOSTS_MAX];
-	/* Of each host: `counts` after this host last heard it, and a bit if that is known; this
-	 * host's own count of its beats when `counts` last changed, and how many more it had when
-	 * this peer was last heard. */
+	/* For each host X: base, `counts` of X after this host last heard X, with a bit in has_base
+	 * if that is known; mine, this host's own count of X's beats when `counts` of X last
+	 * changed; missed, how many more this host had when it last heard this peer. */
 	uint16_t base[CONTROL_HOSTS_MAX];
 	uint16_t mine[CONTROL_HOSTS_MAX], missed[CONTROL_HOSTS_MAX];
 	uint64_t has_base;
 };
 
-/* The caller provides it, and changes nothing in it. */
+/* The caller provides the memory, and changes nothing in it. */
 struct control {
 	struct control_options options;
 	uint64_t start_ns, real_ns; /* real: of the last call */
 	uint64_t clock_ns;          /* the slow clock; 1 at the start */
-	uint64_t awake_ns;          /* since when it has not stood still */
+	uint64_t awake_ns;          /* since when the slow clock has not stood still */
 	uint64_t next_ns;           /* of the next beat, real */
 	uint64_t number;
 	uint64_t broken[CONTROL_HOSTS_MAX]; /* by `from`: a bit for each `to`; told */
@@ -148,35 +150,37 @@ struct control {
 
 void control_init(struct control *control, const struct control_options *options, uint64_t now_ns);
 
-/* A beat, or whatever else has come. Returns the host that was heard; -1: it was dropped. */
+/* Takes a beat, or whatever else has come. Returns the host that was heard; -1: the bytes were
+ * dropped. */
 int control_receive(struct control *control, const void *bytes, size_t count, uint64_t now_ns);
 
-/* Call it when all that has come was received. True: *out is to be sent to all other hosts now. */
+/* To be called when control_receive has got all that has come. True: send *out to all other hosts
+ * now. */
 bool control_step(struct control *control, uint64_t now_ns, struct control_beat *out);
 uint64_t control_deadline_ns(const struct control *control);
 
-/* The next verdict since the last step, until it returns false. Those that are not taken by the
- * next step, or that find no room, are found again by it. */
+/* Gives the next verdict since the last step; false: there is no more. The next step finds verdicts
+ * again that nobody took, or that found no room. */
 bool control_next(struct control *control, struct control_verdict *out);
 
-/* Nothing is said of this host, until a beat comes that does not say that it leaves: its ranks have
- * ended, or left the job. */
+/* The ranks of this host have ended, or left the job: there is no verdict on it until a beat of it
+ * comes that does not say that it leaves. */
 void control_forget(struct control *control, int host);
 /* From now on beats say that this host leaves the job. */
 void control_leave(struct control *control);
 
-/* What the agent of that host has said of itself in its last beat; -1: it has not been heard for
- * some beats, so another one may have taken over. */
+/* What the agent of that host has said of itself in its last beat; -1: the agent has not been heard
+ * for some beats, so another one may have taken over. */
 int control_agent(const struct control *control, int host);
-/* Whether it was heard lately. */
+/* Whether that host was heard lately. */
 bool control_is_fresh(const struct control *control, int host);
-/* What is known of its clock. Each beat of that host answers one of this host, so its round trip is
- * known; the clock there was read somewhere within it. The shortest one counts, and the less the
- * older it is, as clocks drift. False: nothing is known. */
+/* What is known of that host's clock. Each beat of that host answers one of this host, so that the
+ * time of the round trip is known; the clock there was read somewhere within it. The shortest round
+ * trip counts, and the less the older it is, as clocks drift. False: nothing is known. */
 bool control_clock(const struct control *control, int host, struct control_clock *out);
-/* When it was last heard, or this agent began, by the caller's clock. */
+/* When that host was last heard, or else when this agent began, by the caller's clock. */
 uint64_t control_heard_ns(const struct control *control, int host);
-/* For the next agent of this host. */
+/* What the next agent of this host must know of `host`. */
 struct control_past control_past(const struct control *control, int host);
 
 /* The key of a job's beats. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What follows from who hears whom. */
+ * The verdicts that follow from who hears whom. */
 #include "control.h"
 
 static uint64_t age_of(const struct control *control, uint64_t then_ns)
@@ -7,8 +7,9 @@ static uint64_t age_of(const struct control *control, uint64_t then_ns)
 	return control->clock_ns - then_ns;
 }
 
-/* False: no room, so the state must not change, and is found again by the next step. */
-static bool say(struct control *control, const struct control_verdict *verdict)
+/* False: no room, so the caller must not change the state, and the next step finds the verdict
+ * again. */
+static bool add_verdict(struct control *control, const struct control_verdict *verdict)
 {
 	enum { ROOM = sizeof control->verdicts / sizeof *control->verdicts };
 	if (control->verdict_count == ROOM)
@@ -33,10 +34,10 @@ static void set_silent(struct control *control, int host)
 					  .to = -1,
 					  .witness = -1,
 					  .since_ns = peer->heard_real_ns};
-	/* A link that is known to be cut says enough. */
+	/* A link that is known to be broken says enough. */
 	if (peer->is_silent || control->broken[host] >> control->options.host & 1)
 		return;
-	if (!say(control, &verdict))
+	if (!add_verdict(control, &verdict))
 		return;
 	peer->is_silent = true;
 	calm_longer(peer);
@@ -50,7 +51,7 @@ static void set_broken(struct control *control, int from, int to, int witness, u
 					  .to = to,
 					  .witness = witness,
 					  .since_ns = since_ns};
-	if (control->broken[from] & bit || !say(control, &verdict))
+	if (control->broken[from] & bit || !add_verdict(control, &verdict))
 		return;
 	control->broken[from] |= bit;
 	if (to == control->options.host)
@@ -67,7 +68,7 @@ static void set_heard(struct control *control, int from, int to)
 					.since_ns = control->real_ns};
 	if (to < 0 ? !control->peers[from].is_silent : !(control->broken[from] >> to & 1))
 		return;
-	if (!say(control, &heard))
+	if (!add_verdict(control, &heard))
 		return;
 	if (to < 0)
 		control->peers[from].is_silent = false;
@@ -77,8 +78,8 @@ static void set_heard(struct control *control, int from, int to)
 
 /* ---- what this host does not hear ---- */
 
-/* A host that has heard beats of `host` after the last one that was heard here; -1: there is none.
- * Some of them may have been on their way here when that was. */
+/* A host that has heard CONTROL_MISSED beats of `host` or more after the last one that this host
+ * heard, as a few may still have been on their way here; -1: there is none. */
 static int find_witness(const struct control *control, int host)
 {
 	for (int w = 0; w < control->options.hosts; w++) {
@@ -91,8 +92,8 @@ static int find_witness(const struct control *control, int host)
 	return -1;
 }
 
-/* Whether that is not known yet: some host has heard `host` lately, but not yet for long; or this
- * host has been asleep. */
+/* Whether a witness may still come: some host has heard `host` lately, but not yet for long; or
+ * this host has been asleep. */
 static bool is_open(const struct control *control, int host)
 {
 	for (int w = 0; w < control->options.hosts; w++) {
@@ -110,7 +111,7 @@ static void judge_host(struct control *control, int host)
 	int me = control->options.host;
 	if (!peer->is_known) {
 		if (!peer->is_never && control->clock_ns >= control_ms(CONTROL_START_MS))
-			peer->is_never = say(
+			peer->is_never = add_verdict(
 				control, &(struct control_verdict){.kind = CONTROL_NEVER,
 								   .from = host,
 								   .to = -1,
