@@ -29,12 +29,13 @@ enum {
 	LAUNCHER_READ_BYTES = 1 << 16,
 	LAUNCHER_GRACE_MS = 3000, /* from the first failure to SIGTERM */
 	LAUNCHER_TERM_MS = 2000,  /* from SIGTERM to SIGKILL */
-	/* After the first news of a failure, how long news of another one may have been sent before
-	 * it by another host. */
+	/* After the first news of a failure, how long news of another failure may come late from
+	 * another host, which failed first. */
 	LAUNCHER_ROUND_MS = 200,
 	/* from SIGKILL until the launcher gives up pipes that other processes hold open */
 	LAUNCHER_DRAIN_MS = 1000,
-	/* after so many times that it gives up hosts on which ranks have not ended */
+	/* after so many times LAUNCHER_DRAIN_MS the launcher gives up hosts whose ranks have not
+	 * ended */
 	LAUNCHER_KILL_ROUNDS = 5,
 };
 

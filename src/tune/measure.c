@@ -108,7 +108,7 @@ static bool time_points(struct tuner *tuner, ls_group *group, int candidate, flo
 	const struct tune_request *request = tuner->request;
 
 	for (int op = 0; op < BENCH_COLLECTIVE_COUNT; op++) {
-		enum coll_id collective = (enum coll_id)op; /* both are of coll */
+		enum coll_id collective = (enum coll_id)op; /* numbered alike */
 		for (int i = 0; i < (op == BENCH_BARRIER ? 1 : request->size_count); i++) {
 			uint64_t payload = op == BENCH_BARRIER ? 0 : request->sizes[i];
 			struct bench_case what = {
@@ -166,7 +166,7 @@ static bool try_candidate(struct tuner *tuner, int candidate)
 	bool good = get_buffers(group, plain, bytes, buffers) &&
 		    time_points(tuner, group, candidate, buffers) &&
 		    ls_barrier(group, NULL) == LS_OK;
-	ls_group_close(group); /* which frees what ls_alloc gave */
+	ls_group_close(group); /* also frees memory of ls_alloc */
 	for (int i = 0; plain && i < 2; i++)
 		free(buffers[i]);
 	return good;
