@@ -264,7 +264,7 @@ const struct message_help *message_help_find(const char *id);
 
 /* ---- group ---- */
 #define MESSAGE_GROUP_ARGUMENT \
-	"LS-GROUP-ARGUMENT", SETTING_LOG_ERROR, "%s: %s is %lld, but must be %s%s"
+	"LS-GROUP-ARGUMENT", SETTING_LOG_ERROR, "%s: %s is %s, but must be %s%s"
 #define MESSAGE_GROUP_WATCH                 \
 	"LS-GROUP-WATCH", SETTING_LOG_WARN, \
 		"cannot watch rank %d (pid %d): %s; if it dies, calls that need it wait for their time limit"

@@ -11,7 +11,7 @@
 ls_status group_check(const char *function, ls_group *group)
 {
 	if (!group)
-		return group_bad(function, "group", 0, "a group from ls_group_open");
+		return group_bad_state(function, "group", "NULL", "a group from ls_group_open");
 	if (!world_is_usable(group))
 		return group_not_open(function, group);
 	p2p_fail_gone(group);
@@ -39,15 +39,16 @@ ls_status group_begin(const char *function, ls_group *group, const struct ls_op_
 {
 	ls_status status = group_begin_streamable(function, group, given, out);
 	if (status == LS_OK && out->stream)
-		return group_bad(group_caller(function, out), "options->stream", 1,
-				 "NULL: this call runs on no stream");
+		return group_bad_state(group_caller(function, out), "options->stream", "set",
+				       "NULL: this call runs on no stream");
 	return status;
 }
 
 ls_status ls_group_abort(ls_group *group, const char *reason)
 {
 	if (!group)
-		return group_bad("ls_group_abort", "group", 0, "a group from ls_group_open");
+		return group_bad_state("ls_group_abort", "group", "NULL",
+				       "a group from ls_group_open");
 	if (!world_is_usable(group))
 		return group_not_open("ls_group_abort", group);
 	failure_abort(group, reason, false);

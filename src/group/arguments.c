@@ -8,12 +8,20 @@
 #include "arguments.h"
 #include "group.h"
 
-ls_status group_bad(const char *function, const char *argument, long long value, const char *right)
+ls_status group_bad_state(const char *function, const char *argument, const char *state,
+			  const char *right)
 {
 	char from[TRACE_CALLER_BYTES];
 	trace_caller_text(from, sizeof from);
-	MESSAGE_SAY(MESSAGE_GROUP_ARGUMENT, function, argument, value, right, from);
+	MESSAGE_SAY(MESSAGE_GROUP_ARGUMENT, function, argument, state, right, from);
 	return LS_BAD_ARGUMENT;
+}
+
+ls_status group_bad(const char *function, const char *argument, long long value, const char *right)
+{
+	char text[24];
+	snprintf(text, sizeof text, "%lld", value);
+	return group_bad_state(function, argument, text, right);
 }
 
 bool group_is_closed(const ls_group *group)

@@ -7,8 +7,11 @@
 #include <lockstep/op.h>
 #include <lockstep/types.h>
 
-/* Prints which argument of which call is wrong, and what would be right. Returns
- * LS_BAD_ARGUMENT. */
+/* Prints which argument of which call is wrong, in which state it is ("NULL", "in a batch"), and
+ * what would be right. Returns LS_BAD_ARGUMENT. */
+ls_status group_bad_state(const char *function, const char *argument, const char *state,
+			  const char *right);
+/* As group_bad_state; `state` is the argument's value. */
 ls_status group_bad(const char *function, const char *argument, long long value, const char *right);
 /* Whether ls_group_close has closed the group, also with its world. Reads nothing that a close
  * frees. */

@@ -45,7 +45,8 @@ ls_status ls_batch_begin(ls_group *group)
 	if (status != LS_OK)
 		return status;
 	if (group_batch_find(group))
-		return group_bad("ls_batch_begin", "group", 1, "not in a batch of this thread");
+		return group_bad_state("ls_batch_begin", "group", "in a batch of this thread",
+				       "in none");
 	struct ls_op *batch = progress_op_new(group, true);
 	if (!batch)
 		return LS_OUT_OF_MEMORY;
@@ -76,12 +77,14 @@ ls_status ls_batch_end(ls_group *group, ls_op **op)
 	if (op)
 		*op = NULL;
 	if (!group)
-		return group_bad("ls_batch_end", "group", 0, "a group from ls_group_open");
+		return group_bad_state("ls_batch_end", "group", "NULL",
+				       "a group from ls_group_open");
 	if (!world_is_usable(group))
 		return group_not_open("ls_batch_end", group);
 	struct ls_op *batch = group_batch_find(group);
 	if (!batch)
-		return group_bad("ls_batch_end", "group", 0, "in a batch of this thread");
+		return group_bad_state("ls_batch_end", "group", "in no batch of this thread",
+				       "in one");
 	leave_batch(group, batch);
 	progress_batch_part_complete(batch, LS_OK); /* of the call itself */
 	if (op) {

@@ -77,9 +77,9 @@ static ls_status check_buffers(const char *function, const ls_group *group, stru
 	call->send.bytes = extent.give * element;
 	call->recv.bytes = extent.get * element;
 	if (extent.give > 0 && !call->send.address)
-		return group_bad(function, "send", 0, "a buffer");
+		return group_bad_state(function, "send", "NULL", "a buffer");
 	if (extent.get > 0 && !call->recv.address)
-		return group_bad(function, "recv", 0, "a buffer");
+		return group_bad_state(function, "recv", "NULL", "a buffer");
 	uintptr_t send = (uintptr_t)call->send.address, recv = (uintptr_t)call->recv.address;
 	if (is_disjoint(send, call->send.bytes, recv, call->recv.bytes))
 		return LS_OK;
@@ -108,11 +108,11 @@ static ls_status check_counts(const char *function, const ls_group *group, struc
 	}
 	bool own = coll_kinds[call->kind].counts == COLL_OWN_COUNTS;
 	if (!call->counts || (own && !call->recv_counts))
-		return group_bad(function, call->counts ? "recv_counts" : "counts", 0,
-				 "an array with a count for each rank");
+		return group_bad_state(function, call->counts ? "recv_counts" : "counts", "NULL",
+				       "an array with a count for each rank");
 	if (!add_up(call->counts, group->size, &call->count) ||
 	    (own && !add_up(call->recv_counts, group->size, &sum)))
-		return group_bad(function, "counts", -1, "below 2^63 bytes in all");
+		return group_bad_state(function, "counts", "2^63 bytes or more in all", "less");
 	/* Where each rank has lists of its own, two ranks may have different ones. */
 	call->shape = own ? 0 : engine_shape(call->counts, group->size);
 	ls_status status = group_check_count(function, call->dtype, call->count);

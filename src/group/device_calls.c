@@ -109,7 +109,7 @@ void group_device_close(struct world *world)
 static ls_status check_device(const char *function, const ls_group *group)
 {
 	if (!group)
-		return group_bad(function, "group", 0, "a group from ls_group_open");
+		return group_bad_state(function, "group", "NULL", "a group from ls_group_open");
 	if (!world_is_usable(group))
 		return group_not_open(function, group);
 	if (group->world->device)
@@ -128,7 +128,7 @@ ls_status ls_device_alloc(ls_group *group, size_t bytes, void *stream, void **ou
 	if (out)
 		*out = NULL;
 	ls_status status = out ? check_device("ls_device_alloc", group)
-			       : group_bad("ls_device_alloc", "out", 0, "not NULL");
+			       : group_bad_state("ls_device_alloc", "out", "NULL", "not NULL");
 	if (status != LS_OK)
 		return status;
 	if (bytes > SIZE_MAX / 2)
@@ -156,7 +156,8 @@ ls_status ls_device_record(ls_group *group, void *block, void *stream)
 	if (status != LS_OK)
 		return status;
 	if (!block || !stream)
-		return group_bad("ls_device_record", block ? "stream" : "block", 0, "not NULL");
+		return group_bad_state("ls_device_record", block ? "stream" : "block", "NULL",
+				       "not NULL");
 	wait_thread_enter(&group->waiter);
 	return pool_record(group->world->device->pool, block, stream, trace_caller_text);
 }
@@ -177,7 +178,7 @@ ls_status ls_device_forget(ls_group *group, void *stream)
 	if (status != LS_OK)
 		return status;
 	if (!stream)
-		return group_bad("ls_device_forget", "stream", 0, "not NULL");
+		return group_bad_state("ls_device_forget", "stream", "NULL", "not NULL");
 	wait_thread_enter(&group->waiter);
 	pool_forget(group->world->device->pool, stream);
 	group_races_forget(group, stream);
@@ -216,11 +217,12 @@ ls_status ls_device_stats(ls_group *group, struct ls_device_stats *out)
 static ls_status check_follow(const ls_op *op, void *stream)
 {
 	if (!op || !stream)
-		return group_bad("ls_op_follow", op ? "stream" : "op", 0, "not NULL");
+		return group_bad_state("ls_op_follow", op ? "stream" : "op", "NULL", "not NULL");
 	if (!world_is_usable(op->group))
 		return group_not_open("ls_op_follow", op->group);
 	if (!op->on_stream)
-		return group_bad("ls_op_follow", "op", 0, "a handle of an operation on a stream");
+		return group_bad_state("ls_op_follow", "op", "on no stream",
+				       "a handle of an operation on a stream");
 	return LS_OK;
 }
 

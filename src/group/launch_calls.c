@@ -60,8 +60,8 @@ static bool would_wait_for_itself(ls_group *const *groups, int count)
 static ls_status check_launch(ls_group *const *groups, int count)
 {
 	if (!drop_parents() && launch)
-		return group_bad("ls_launch_begin", "groups", 0,
-				 "called after ls_launch_end of the launch before");
+		return group_bad_state("ls_launch_begin", "this thread", "in a launch",
+				       "in none: call ls_launch_end first");
 	if (!groups || count < 1 || count > LAUNCH_GROUPS)
 		return group_bad("ls_launch_begin", groups ? "count" : "groups", groups ? count : 0,
 				 "1 to 64 groups");
@@ -137,8 +137,8 @@ ls_status ls_launch_end(void)
 	if (drop_parents())
 		return LS_FORKED;
 	if (!launch)
-		return group_bad("ls_launch_end", "launch", 0,
-				 "begun by ls_launch_begin in the same thread");
+		return group_bad_state("ls_launch_end", "this thread", "in no launch",
+				       "in one: call ls_launch_begin first");
 	ls_status first = launch->first;
 	close_gates();
 	return first;

@@ -16,7 +16,7 @@ ls_status ls_alloc(ls_group *group, size_t bytes, void **out)
 	if (out)
 		*out = NULL;
 	if (!group || !out)
-		return group_bad("ls_alloc", group ? "out" : "group", 0, "not NULL");
+		return group_bad_state("ls_alloc", group ? "out" : "group", "NULL", "not NULL");
 	if (!world_is_usable(group))
 		return group_not_open("ls_alloc", group);
 	ls_status status = memory_alloc_for_user(&group->world->memory, bytes, out);
@@ -126,8 +126,8 @@ ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint
 	if (status != LS_OK)
 		return status;
 	if (options.op || options.callback)
-		return group_bad(group_caller("ls_register", &options), "options->op", 1,
-				 "NULL, and no callback");
+		return group_bad_state(group_caller("ls_register", &options), "options",
+				       "one with op or a callback", "one without");
 	struct world *world = group->world;
 	struct memory_region *region = make_offer(group, address, bytes, fd, offset, &mine);
 	status = group_allgather(group, &mine, offers, sizeof mine, LS_UINT8, &options, site);
@@ -149,7 +149,8 @@ ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint
 ls_status ls_deregister(ls_group *group, const void *address)
 {
 	if (!group || !address)
-		return group_bad("ls_deregister", group ? "address" : "group", 0, "not NULL");
+		return group_bad_state("ls_deregister", group ? "address" : "group", "NULL",
+				       "not NULL");
 	if (!world_is_usable(group))
 		return group_is_closed(group) ? group_not_open("ls_deregister", group) : LS_OK;
 	if (memory_region_remove(&group->world->memory, address))

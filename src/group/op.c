@@ -16,8 +16,8 @@ enum { CANCEL_MS = 100 };
 static ls_status check_op(const char *function, const ls_op *op)
 {
 	if (!op)
-		return group_bad(function, "op", 0,
-				 "a handle of an operation that has not been freed");
+		return group_bad_state(function, "op", "NULL",
+				       "a handle of an operation that has not been freed");
 	if (!world_is_usable(op->group))
 		return group_not_open(function, op->group);
 	return LS_OK;
@@ -130,7 +130,7 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 	const char *function = "ls_wait_any";
 	ls_status status;
 	if (!index)
-		return group_bad(function, "index", 0, "not NULL");
+		return group_bad_state(function, "index", "NULL", "not NULL");
 	*index = -1;
 	if (!ops || count < 1 || count > P2P_ANY_MAX)
 		return group_bad(function, ops ? "count" : "ops", ops ? count : 0,
@@ -225,12 +225,14 @@ static bool is_cancelled_there(ls_op *op)
 ls_status ls_cancel(ls_op *op)
 {
 	if (!op)
-		return group_bad("ls_cancel", "op", 0, "a handle that has not been freed");
+		return group_bad_state("ls_cancel", "op", "NULL",
+				       "a handle that has not been freed");
 	ls_group *group = op->group;
 	if (!world_is_usable(group))
 		return group_not_open("ls_cancel", group);
 	if (op->is_batch || op_is_collective(op->base.call.kind) || op->on_stream)
-		return group_bad("ls_cancel", "op", 0, "a send or a receive that is on no stream");
+		return group_bad_state("ls_cancel", "op", "a collective, a batch or on a stream",
+				       "a send or a receive on no stream");
 	if (p2p_cancel(op)) {
 		atomic_store(&op->status_read, true);
 		return LS_OK;

@@ -454,7 +454,7 @@ ls_status ls_group_open(const struct ls_group_options *options, ls_group **out)
 	struct opening opening;
 	struct world *world;
 	if (!out)
-		return group_bad("ls_group_open", "out", 0, "not NULL");
+		return group_bad_state("ls_group_open", "out", "NULL", "not NULL");
 	*out = NULL;
 	ls_status status = read_opening(options, &opening);
 	if (status != LS_OK)

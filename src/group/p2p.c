@@ -286,10 +286,10 @@ ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype,
 static ls_status check_handle(const char *call, const struct ls_op_options *options, ls_op **op)
 {
 	if (!op)
-		return group_bad(call, "op", 0, "not NULL");
+		return group_bad_state(call, "op", "NULL", "not NULL");
 	*op = NULL;
 	if (options && options->size >= offsetof(struct ls_op_options, callback) && options->op)
-		return group_bad(call, "options->op", 1, "NULL: the handle goes to op");
+		return group_bad_state(call, "options->op", "set", "NULL: the handle goes to op");
 	return LS_OK;
 }
 
@@ -362,7 +362,7 @@ ls_status ls_recv_block(ls_group *group, void **block, uint64_t count, ls_dtype 
 	to_receive(&call, "ls_recv_block", NULL, count, dtype, src, GROUP_SITE);
 	call.block = block;
 	if (!block)
-		return group_bad(call.name, "block", 0, "not NULL");
+		return group_bad_state(call.name, "block", "NULL", "not NULL");
 	*block = NULL;
 	return run_message(group, &call, options, NULL);
 }

@@ -50,9 +50,9 @@ ls_status group_p2p_check(const struct group_p2p_call *call, const ls_group *gro
 	if (status == LS_OK)
 		status = check_peer(call, group, options);
 	if (status == LS_OK && op_call->count > 0 && !buffer->address && !call->block)
-		status = group_bad(name, "buffer", 0, "a buffer");
+		status = group_bad_state(name, "buffer", "NULL", "a buffer");
 	if (status == LS_OK && message && op_call->kind == TRACE_SEND)
-		status = group_bad(name, "options->message", 1, "NULL for a send");
+		status = group_bad_state(name, "options->message", "set", "NULL for a send");
 	if (status == LS_OK && message && message->size < sizeof message->size)
 		status = group_bad(name, "options->message->size", message->size,
 				   "sizeof(struct ls_message)");
@@ -95,7 +95,7 @@ ls_status group_p2p_check_stream(ls_group *group, const struct group_p2p_call *c
 								  : NULL;
 	if (!options->stream || !wrong)
 		return LS_OK;
-	return group_bad(group_caller(call->name, options), "options->stream", 1, wrong);
+	return group_bad_state(group_caller(call->name, options), "options->stream", "set", wrong);
 }
 
 ls_status group_p2p_check_probe(const struct group_p2p_call *call, ls_group *group,
@@ -104,8 +104,8 @@ ls_status group_p2p_check_probe(const struct group_p2p_call *call, ls_group *gro
 {
 	ls_status status = group_p2p_begin(call, group, given, options);
 	if (status == LS_OK && options->stream)
-		status = group_bad(group_caller(call->name, options), "options->stream", 1,
-				   "NULL: this call runs on no stream");
+		status = group_bad_state(group_caller(call->name, options), "options->stream",
+					 "set", "NULL: this call runs on no stream");
 	if (status == LS_OK)
 		status = check_peer(call, group, options);
 	if (status == LS_OK && (!out || out->size < sizeof out->size))

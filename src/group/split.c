@@ -275,7 +275,7 @@ ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out)
 	struct request request;
 	uint64_t what = (uint64_t)(uint32_t)colour << 32 | ((uint32_t)key ^ UINT32_C(1) << 31);
 	if (!out)
-		return group_bad(function, "out", 0, "not NULL");
+		return group_bad_state(function, "out", "NULL", "not NULL");
 	*out = NULL;
 	ls_status status = group_check(function, parent);
 	if (status != LS_OK)
@@ -404,7 +404,7 @@ ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_
 	struct request request;
 	struct whole_list list = {.told.site = (uintptr_t)GROUP_SITE};
 	if (!out)
-		return group_bad(function, "out", 0, "not NULL");
+		return group_bad_state(function, "out", "NULL", "not NULL");
 	*out = NULL;
 	ls_status status = group_check(function, parent);
 	if (status != LS_OK)
@@ -463,14 +463,15 @@ ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 	struct ls_op_options options;
 	struct whole_list list = {.told.site = (uintptr_t)GROUP_SITE};
 	if (!out)
-		return group_bad(function, "out", 0, "not NULL");
+		return group_bad_state(function, "out", "NULL", "not NULL");
 	*out = NULL;
 	ls_status status = group_begin(function, parent, given, &options);
 	if (status != LS_OK)
 		return status;
 	function = group_caller(function, &options);
 	if (options.op || options.callback)
-		return group_bad(function, "options->op", 1, "NULL, and no callback");
+		return group_bad_state(function, "options", "one with op or a callback",
+				       "one without");
 	if (!is_list(function, parent, ranks, count, &list))
 		return LS_BAD_ARGUMENT;
 	if (!has_rank(&list, parent->rank))

@@ -326,14 +326,14 @@ void wrong_calls_are_found(struct runner_rank *self)
 {
 	static const char *const said[] = {
 		"ls_send: dst is 7, but must be a rank of this group, 0 to 0, called from wrong_test.c:",
-		"ls_wait: op is 0, but must be a handle of an operation that has not been freed",
+		"ls_wait: op is NULL, but must be a handle of an operation that has not been freed",
 		"ls_reduce: root is -1, but must be a rank of this group, 0 to 0, called from wrong_test.c:",
 		"ls_phase_end: 'x' cannot end here: this thread is in no phase, called from wrong_test.c:",
-		"ls_group_open: out is 0, but must be not NULL, called from wrong_test.c:",
+		"ls_group_open: out is NULL, but must be not NULL, called from wrong_test.c:",
 		"train.py:42: root is -1, but must be",
 		"train.py:42: src is 7, but must be",
 		"train.py:42: ranks is 9, but must be",
-		"train.py:42: options->op is 1, but must be NULL, and no callback",
+		"train.py:42: options is one with op or a callback, but must be one without",
 	};
 	ls_group *group = runner_open(self), *none;
 	struct ls_op_options labelled = {.size = sizeof labelled, .label = "train.py:42"};
