@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Plain buffers in fragments. A collective that must copy its buffers into the arena does so piece
- * by piece, and runs its plan once for each piece: a round. To the plan a round is like a
+ * Plain buffers in fragments. A collective that must copy its buffers into the arena does so fragment
+ * by fragment, and runs its plan once for each: a round. To the plan a round is like a
  * collective of its own. The phases of all rounds follow each other in the same signal word.
  *
  *   round k:  copy fragment k in ── signal ── steps of the plan ── copy results out

@@ -70,8 +70,8 @@ struct hosts_far {
 	void *target;
 };
 
-/* What was sent from this rank to one on another host, in one team; and long messages. Used by the
- * thread that makes progress on the link, except the atomic members and `target`. */
+/* What was sent from this rank to one on another host, in one team; also the long messages that are under
+ * way in both directions. Used by the thread that makes progress on the link, except the atomic members and `target`. */
 struct hosts_relay {
 	struct transport_team *team;
 	int peer;                    /* world rank */
@@ -135,7 +135,7 @@ struct hosts {
 };
 
 /* The notes of a link. words[0]: this enum. A place is (area << 32 | offset in the area) << 1 |
- * TRANSPORT_OF_…; The inbox that one of the two ranks has for the other counts as the first of its
+ * HOSTS_OF_SOURCE or HOSTS_OF_TARGET. The inbox that one of the two ranks has for the other counts as the first of its
  * area. */
 enum hosts_note {
 	/* payload goes to place [1]; then the word at place [2] gets value [3] */

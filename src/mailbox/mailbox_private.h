@@ -159,14 +159,14 @@ static inline void mailbox_set_state(struct op *op, enum op_p2p_state state)
 /* ---- under the lock ---- */
 
 /* The operation is complete. Its memory may be gone afterwards: that of a detached one once the
- * lock is released; that of a blocking one at once, because its caller reads the stage without the
+ * lock is released; that of a blocking one at once, because its caller reads the state without the
  * lock. */
 void mailbox_complete(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail);
 /* Whether mailbox_complete only begins the last part of a receive on a stream: the message is here,
  * and the stream copies it out. */
 bool mailbox_is_delivered_next(const struct op *op);
 /* Appends a detached operation to the list of complete ones; also one that has failed while its
- * peer may still touch its buffer, which its stage tells mailbox_abandon. */
+ * peer may still touch its buffer, which its state tells mailbox_abandon. */
 void mailbox_add_complete(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail);
 /* Call when the RTS slot of the operation shows its progress from now on. As after
  * mailbox_complete, the memory of a blocking operation may be gone at once. */
@@ -239,7 +239,7 @@ bool mailbox_flush_peer(struct mailbox *mailbox, int peer) LOCK_REQUIRES(mail);
 /* The word that changes when a message of this source arrives. */
 void mailbox_source_word(struct mailbox *mailbox, int source, struct wait_word *word)
 	LOCK_REQUIRES(mail);
-/* As mailbox_source_word, for a source or LS_ANY_SOURCE; returns how many words. */
+/* As mailbox_source_word, for a source or MATCH_ANY; returns how many words. */
 int mailbox_source_words(struct mailbox *mailbox, int source, struct wait_word *words)
 	LOCK_REQUIRES(mail);
 /* The word that changes when a slot for a queued send may be free. */
@@ -260,7 +260,7 @@ void mailbox_receive(struct mailbox *mailbox, struct op *op);
 /* Polls the rings of all sources that this receive may match, and matches the arrived messages.
  * True, with op->words: the receive is still posted. */
 bool mailbox_poll_posted(struct mailbox *mailbox, struct op *op);
-/* Whether a send that asks for it was cancelled; then it is complete, except its stage. */
+/* Whether a send that asks for it was cancelled; then it is complete, except its state. */
 bool mailbox_is_cancelled(struct mailbox *mailbox, struct op *op);
 /* Completes a send with op->status: the receiver has freed its RTS slot, or it was cancelled. */
 void mailbox_complete_send(struct mailbox *mailbox, struct op *op);

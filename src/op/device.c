@@ -108,7 +108,7 @@ bool op_device_make_room(struct memory *memory, struct op *op, bool send, bool r
 void op_device_free_blocks(struct memory *memory, struct op *op)
 {
 	struct op_device *device = &op->device;
-	/* As in window.c: memory_free has printed what was wrong. */
+	/* As in engine/window.c: memory_free has printed what was wrong. */
 	ls_status status = memory_free(memory, device->send_block, trace_caller_text);
 	status = memory_free(memory, device->recv_block, trace_caller_text);
 	(void)status;

@@ -34,11 +34,11 @@ enum op_progress {
 	OP_FAILED,
 };
 
-/* Which part of an operation comes next. */
+/* Which part of an operation comes next. Messages have OP_STEPS, then OP_COMPLETE. */
 enum op_state {
 	OP_ENTER,    /* collective: waits until its entry slot is free */
 	OP_ENTERED,  /* collective: the entry is published; has a rank failed or closed? */
-	OP_STEPS,    /* collective: op->step is the cursor */
+	OP_STEPS,    /* collective: op->step is the cursor. Message: p2p.state says more */
 	OP_DRAIN,    /* collective: waits until peers have taken its last long messages */
 	OP_TOGETHER, /* collective: waits until all ranks have completed it */
 	OP_COMPLETE,
@@ -63,7 +63,7 @@ struct op_call {
 	double factor;  /* of LS_PREMUL_SUM */
 };
 
-/* One operation. The rooms above fill call, seq and record. The rest belongs to the engine or the
+/* One operation. Its caller fills call, seq and record. The rest belongs to the engine or the
  * mailbox, from engine_submit or mailbox_submit, which set it, until OP_DONE or the end of
  * engine_abandon or mailbox_abandon. */
 struct op {

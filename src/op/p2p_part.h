@@ -14,7 +14,7 @@ struct op;
 
 enum { MATCH_ANY = -1 };
 
-/* A posted receive in the table of posted receives (match.h). */
+/* A posted receive in the table of posted receives (mailbox/match.h). */
 struct match_entry {
 	int32_t source, tag;      /* what it receives; MATCH_ANY: any */
 	uint64_t order;           /* place in the order of the calls */

@@ -8,9 +8,9 @@
  *
  * Data that was stored past the cache takes longer to read. For collectives only the writer's time
  * is measured, so nontemporal stores must be clearly faster to be used. For messages the receiver's
- * time is measured, too, so slightly faster is enough. But a plain copy among nontemporal ones
- * finds nothing in a cache and takes twice as long as among plain ones: nontemporal stores are kept
- * only while they take less than half of that.
+ * time is measured, too, so slightly faster is enough. A trial of plain stores is unfair: the
+ * nontemporal copies around it leave nothing in the cache, so it takes twice its usual time. So
+ * nontemporal stores stay only while they take less than half of what the trial took.
  *
  * The transfer of a message is chosen by the same rule. Its cost is what both ranks copy, or, if
  * the copies overlap because the send blocks, what the receiver waits for from the match on.

@@ -61,9 +61,9 @@ int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct mail
 	return count;
 }
 
-/* Only operations with a callback or on a stream: a thread may wait for these outside Lockstep. A
- * thread that waits for an operation finds out by itself that it needs a peer that is gone; until
- * then the operation may be cancelled. */
+/* Returns an operation that needs a member in `gone`; NULL: none. Looks only at operations with a
+ * callback or on a stream, because a thread may wait for these outside Lockstep. For all others the
+ * thread that waits finds out by itself; until then the operation may be cancelled. */
 struct ls_op *p2p_needing(ls_group *group, const struct ranks *gone, int *peer, bool *again)
 {
 	struct world_p2p *p2p = &group->world->p2p;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The life of an operation: made, submitted to the engine, advanced, complete; what happens to it
+ * The life of an operation: made, submitted, advanced, complete; what happens to it
  * when members die or leave; and the progress thread, which makes progress on operations that no
  * calling thread waits for.
  *
@@ -86,12 +86,12 @@ static inline uint32_t progress_wildcards(enum trace_kind kind, int peer, int ta
 /* The trace record of a call. label: NULL for none. */
 struct trace_begin progress_record(ls_group *group, const struct op_call *call, uint64_t seq,
 				   const char *label, const void *site);
-/* Makes progress on an operation: submits it to the engine if necessary, advances it, and waits.
+/* Makes progress on an operation: submits it if necessary, advances it, and waits.
  * True: *status is its status, and no peer touches its buffers any more. False, at the pause:
  * another thread may continue. */
 bool progress_op_run(struct ls_op *op, struct op_workspace *workspace, struct waiter *waiter,
 		     const struct progress_pause *pause, ls_status *status);
-/* As progress_op_run, for a detached operation, after the engine has finished it
+/* As progress_op_run, for a detached operation, after the mailbox has finished it
  * (op->base.status) or because of `reason`: returns its final status; no peer touches its buffers
  * any more. LS_PENDING, only without `waits`: it has failed, and a device still works on it:
  * mailbox_await_device. */

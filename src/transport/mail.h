@@ -230,7 +230,7 @@ struct mail_message {
 	struct mail_envelope envelope;
 	uint64_t position;
 	uint32_t slot;
-	int32_t source; /* filled by the engine */
+	int32_t source; /* the caller of transport_mail_poll fills it */
 };
 
 struct mail_in {

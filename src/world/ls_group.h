@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * One group as one rank sees it: members, lane, engine, operations. The world group is one of them,
+ * One group as one rank sees it: members, lane, engine, mailbox, operations. The world group is one of them,
  * and ends with the world. */
 #ifndef WORLD_LS_GROUP_H
 #define WORLD_LS_GROUP_H

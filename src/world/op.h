@@ -20,7 +20,7 @@ struct ls_op {
 	pthread_t caller;     /* in the lane: the thread that called it */
 	uint32_t timeout_ms;
 	bool has_own_limit; /* a time limit: its wait may end by itself, and so proves nothing */
-	_Atomic bool begun; /* submitted to the engine */
+	_Atomic bool begun; /* submitted: engine_submit, mailbox_submit */
 	bool pooled;        /* from the pool, not on a stack */
 	ls_status failing;  /* not LS_OK: its status once no peer and no device uses its buffers */
 	bool on_stream;     /* put behind a stream; stays true when it is complete */

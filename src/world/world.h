@@ -76,7 +76,7 @@ struct world_words {
 	struct wait_word few[WAIT_EDGE_MAX];
 };
 
-/* See p2p.h. */
+/* See p2p/p2p.h. */
 struct world_p2p {
 	struct lock_group lock;
 	struct ls_op *first LOCK_GUARDED(group),

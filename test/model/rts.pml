@@ -166,7 +166,7 @@ inline withdraw()
 	}
 }
 
-/* mailbox_sent */
+/* mailbox_complete_send */
 inline send_is_over()
 {
 #if MUTANT == 1 /* it may be taken back, and seen by the owner, in between */
