@@ -38,9 +38,9 @@ static bool link_is_off_buffers(struct engine *engine, struct op *op, bool force
 		bool fetches = op->fetching && op->fetching_from == q;
 		if (transport_is_here(team, q))
 			continue;
-		if (force && (fetches || !transport_quiet(team, q, word)))
+		if (force && (fetches || !transport_channel_quiet(team, q, word)))
 			hosts_cut(team->transport, team->members[q].world);
-		if (!transport_quiet(team, q, word))
+		if (!transport_channel_quiet(team, q, word))
 			op->word_count++;
 	}
 	ls_status status = op->status;
@@ -55,7 +55,7 @@ static bool link_is_off_buffers(struct engine *engine, struct op *op, bool force
 enum op_progress engine_abandon_host(struct engine *engine, struct op *op, const struct ranks *gone,
 				     bool force)
 {
-	if (op->state == OP_COMPLETE || op->state == OP_TOGETHER)
+	if (op->state == OP_STATE_COMPLETE || op->state == OP_STATE_TOGETHER)
 		return OP_DONE;
 	op->any = false;
 	if (engine->ops) {
@@ -67,15 +67,15 @@ enum op_progress engine_abandon_host(struct engine *engine, struct op *op, const
 	if (team->host_count > 1 && !link_is_off_buffers(engine, op, force))
 		return OP_BLOCKED;
 	bool shown = engine_window_is_shown(op);
-	if (op->state != OP_ENTER) {
+	if (op->state != OP_STATE_ENTER) {
 		wait_store(&transport_area_of(team, team->rank)->finished, op->seq);
 		transport_notify_all(team);
 		if (shown && still_inside(engine, op, gone) > 0 && !force)
 			return OP_BLOCKED;
 	}
-	bool lost = op->state != OP_ENTER && shown && op->word_count > 0;
+	bool lost = op->state != OP_STATE_ENTER && shown && op->word_count > 0;
 	bool safe = !lost || engine_window_detach(engine, op);
 	engine_window_release(engine, op, lost);
-	op->state = OP_COMPLETE;
+	op->state = OP_STATE_COMPLETE;
 	return safe ? OP_DONE : OP_FAILED;
 }

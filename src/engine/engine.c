@@ -352,7 +352,7 @@ static void leave_collective(struct engine *engine, struct op *op)
 		engine_window_release(engine, op, false);
 	}
 	prefetch_for_store(transport_entry(team, team->rank, op->seq + 1));
-	op->state = engine->completes_together ? OP_TOGETHER : OP_COMPLETE;
+	op->state = engine->completes_together ? OP_STATE_TOGETHER : OP_STATE_COMPLETE;
 	_Atomic uint64_t *finished = &transport_area_of(team, team->rank)->finished;
 	if (!engine->completes_together) {
 		atomic_store_explicit(finished, op->seq, memory_order_release);
@@ -395,7 +395,7 @@ static enum op_progress await_all(struct engine *engine, struct op *op)
 		return OP_BLOCKED;
 	if (engine_has_failed(engine))
 		return op_fail(op, LS_ABORTED, -1);
-	op->state = OP_COMPLETE;
+	op->state = OP_STATE_COMPLETE;
 	return OP_DONE;
 }
 
@@ -405,13 +405,13 @@ static enum op_progress enter_collective(struct engine *engine, struct op *op)
 	if (progress != OP_DONE)
 		return progress;
 	publish_entry(engine, op);
-	op->state = OP_ENTERED;
+	op->state = OP_STATE_ENTERED;
 	return OP_DONE;
 }
 
 static enum op_progress check_ends(struct engine *engine, struct op *op)
 {
-	op->state = OP_STEPS;
+	op->state = OP_STATE_STEPS;
 	/* A failing rank sets the cause, then reads which ranks have entered. This rank has
 	 * entered, then reads the cause. So the failing rank waits for this rank, or this rank
 	 * stops here. */
@@ -429,23 +429,23 @@ static enum op_progress advance_host(void *self, struct op *op)
 	struct engine *engine = self;
 	enum op_progress progress = OP_DONE;
 	op->any = false;
-	if (op->state == OP_ENTER) {
+	if (op->state == OP_STATE_ENTER) {
 		progress = enter_collective(engine, op);
 		if (progress != OP_DONE)
 			return progress;
 	}
-	if (op->state == OP_ENTERED) {
+	if (op->state == OP_STATE_ENTERED) {
 		progress = check_ends(engine, op);
 		if (progress != OP_DONE)
 			return progress;
 	}
-	if (op->state == OP_STEPS) {
+	if (op->state == OP_STATE_STEPS) {
 		progress = run_steps(engine, op);
 		if (progress != OP_DONE)
 			return progress;
-		op->state = OP_DRAIN;
+		op->state = OP_STATE_DRAIN;
 	}
-	if (op->state == OP_DRAIN) {
+	if (op->state == OP_STATE_DRAIN) {
 		progress = await_taken(engine, op);
 		if (progress != OP_DONE)
 			return progress;
@@ -453,7 +453,7 @@ static enum op_progress advance_host(void *self, struct op *op)
 			return op_fail(op, LS_ABORTED, -1);
 		leave_collective(engine, op);
 	}
-	return op->state == OP_TOGETHER ? await_all(engine, op) : OP_DONE;
+	return op->state == OP_STATE_TOGETHER ? await_all(engine, op) : OP_DONE;
 }
 
 static enum op_progress abandon_host(void *self, struct op *op, const struct ranks *gone, bool force)

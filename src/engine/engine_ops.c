@@ -38,7 +38,7 @@ enum op_progress engine_ops_advance(struct engine *engine, struct op *op)
 enum op_progress engine_ops_abandon(struct engine *engine, struct op *op, bool force)
 {
 	op->word_count = 0;
-	if (op->state != OP_STEPS || op->step != OPS_RUNNING)
+	if (op->state != OP_STATE_STEPS || op->step != OPS_RUNNING)
 		return OP_DONE;
 	enum op_progress progress = engine->ops->abandon(engine->ops_state, op, force);
 	if (progress == OP_DONE)

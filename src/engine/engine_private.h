@@ -93,8 +93,8 @@ bool engine_window_shows_address(const struct engine *engine, const struct op *o
 bool engine_window_shows_fragments(const struct engine *engine, const struct op *op, int peer);
 /* Whether rank `rank` shows the buffer in fragments; then offsets count from the beginning of the
  * fragment. */
-bool engine_window_is_cut(const struct engine *engine, const struct op *op, int rank,
-			  enum plan_buffer buffer);
+bool engine_window_is_fragmented(const struct engine *engine, const struct op *op, int rank,
+				 enum plan_buffer buffer);
 /* A part of the OUTPUT of rank `rank`, to be written; NULL if its entry is nonsense. */
 unsigned char *engine_window_target(const struct engine *engine, const struct op *op, int rank,
 				    uint64_t offset, uint64_t bytes);
@@ -119,7 +119,7 @@ uint64_t engine_fragment_signal(const struct op *op, uint32_t round, unsigned ph
 uint64_t engine_fragment_slot(const struct op *op, enum plan_buffer buffer);
 /* Whether I write my own block of OUTPUT to the slot, where peers read it, rather than to the
  * caller's buffer. */
-static inline bool engine_fragment_is_own_cut(const struct op *op)
+static inline bool engine_fragment_shows_own(const struct op *op)
 {
 	return op->output_window == TRANSPORT_WINDOW_FRAGMENTED &&
 	       op->plan->plan.algorithm == PLAN_PULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Plain buffers in fragments. A collective that must copy its buffers into the arena does so fragment
- * by fragment, and runs its plan once for each: a round. To the plan a round is like a
+ * Plain buffers in fragments. A collective that must copy its buffers into the arena does so
+ * fragment by fragment, and runs its plan once for each: a round. To the plan a round is like a
  * collective of its own. The phases of all rounds follow each other in the same signal word.
  *
  *   round k:  copy fragment k in ── signal ── steps of the plan ── copy results out
@@ -160,7 +160,7 @@ void engine_fragment_stage(struct engine *engine, struct op *op)
 	struct op_stores_use use;
 	if (op->input_window != TRANSPORT_WINDOW_FRAGMENTED)
 		return;
-	bool nontemporal = op_stores_begin(&engine->stores, OP_COPY_IN, op->choice.stores,
+	bool nontemporal = op_stores_begin(&engine->stores, OP_CHOICE_COPY_IN, op->choice.stores,
 					   op->call.send.bytes, op->elements * op->element, &use);
 	copy_in(op, nontemporal);
 	op_stores_end(&use);
@@ -176,7 +176,7 @@ static void deliver_round(const struct op *op)
 					engine_fragment_slot(op, PLAN_OUTPUT),
 				op->element, false};
 	around_mine(op, &before, &after);
-	if (engine_fragment_is_own_cut(op)) {
+	if (engine_fragment_shows_own(op)) {
 		copy_elements(&copies, op->first + before, before, after - before);
 		return;
 	}

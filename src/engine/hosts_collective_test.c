@@ -77,7 +77,7 @@ static void settle(struct play *play)
 		struct wait_word word;
 		assert_true(transport_is_valid(team));
 		for (int q = 0; q < team->size; q++)
-			assert_true(transport_quiet(team, q, &word));
+			assert_true(transport_channel_quiet(team, q, &word));
 	}
 }
 

@@ -56,13 +56,14 @@ static void post_all(struct unit *unit, unsigned char *block)
 		MUST(memory_offset(&unit->link->memory, block, PASSED_BYTES, &offset));
 		memset(block, (int)i, PASSED_BYTES);
 		envelope.count = i;
-		while (!transport_post(team, FAR, &envelope, block, offset, &tickets[i], &word))
+		while (!transport_channel_post(team, FAR, &envelope, block, offset, &tickets[i],
+					       &word))
 			MUST(test_job_await(unit->link, &word) == LS_OK);
 	}
 	for (uint64_t i = 0; i < PASSED; i++)
-		while (!transport_taken(team, FAR, tickets[i], &refused, &word))
+		while (!transport_channel_taken(team, FAR, tickets[i], &refused, &word))
 			MUST(test_job_await(unit->link, &word) == LS_OK);
-	MUST(transport_quiet(team, FAR, &word));
+	MUST(transport_channel_quiet(team, FAR, &word));
 }
 
 /* Every second one is taken without its payload; the first one last, so that its slot is in use all
@@ -74,7 +75,7 @@ static void take_all(struct unit *unit, unsigned char *to)
 	struct wait_word word;
 	ls_status status = LS_OK;
 	for (uint64_t i = 0; i < PASSED; i++) {
-		while (!(message = transport_match(team, 0, PASSED_SEQ, &word)))
+		while (!(message = transport_channel_match(team, 0, PASSED_SEQ, &word)))
 			MUST(test_job_await(unit->link, &word) == LS_OK);
 		MUST(message->count == i && hosts_must_fetch(team, 0, message));
 		bool wanted = i % 2 == 0;
@@ -84,9 +85,9 @@ static void take_all(struct unit *unit, unsigned char *to)
 		if (i == 0)
 			first = message;
 		else
-			transport_take(team, 0, message, LS_OK);
+			transport_channel_take(team, 0, message, LS_OK);
 	}
-	transport_take(team, 0, first, LS_OK);
+	transport_channel_take(team, 0, first, LS_OK);
 }
 
 static void pass(struct unit *unit)

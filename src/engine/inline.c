@@ -183,5 +183,5 @@ void engine_inline_resume(struct engine *engine, struct op *op, struct op_worksp
 {
 	engine_submit(engine, op, workspace);
 	op->history = history;
-	op->state = OP_ENTERED;
+	op->state = OP_STATE_ENTERED;
 }

@@ -47,7 +47,7 @@ static struct range shown_range(const struct engine *engine, const struct op *op
 				int owner, unsigned block, unsigned blocks)
 {
 	return range_of(op, buffer, owner, block, blocks,
-			engine_window_is_cut(engine, op, owner, (enum plan_buffer)buffer));
+			engine_window_is_fragmented(engine, op, owner, (enum plan_buffer)buffer));
 }
 
 /* As range_of, for a buffer of this rank. */
@@ -171,7 +171,7 @@ enum op_progress engine_step_taken(struct engine *engine, struct op *op, int pee
 	ls_status refused;
 	if (!(op->undrained[peer / 64] & ranks_bit(peer)))
 		return OP_DONE;
-	if (transport_taken(engine->team, peer, op->tickets[peer], &refused, &blocked)) {
+	if (transport_channel_taken(engine->team, peer, op->tickets[peer], &refused, &blocked)) {
 		op->undrained[peer / 64] &= ~ranks_bit(peer);
 		return refused == LS_OK ? OP_DONE : op_fail(op, refused, peer);
 	}
@@ -319,8 +319,9 @@ static enum op_progress step_reduce_all(struct engine *engine, struct op *op,
 		uint64_t left = bytes - done;
 		uint64_t chunk = left < reduction.chunk ? left : reduction.chunk;
 		struct op_stores_use use;
-		reduce->nontemporal = op_stores_begin(&engine->stores, OP_REDUCE, reduction.stores,
-						      op->call.send.bytes, chunk, &use);
+		reduce->nontemporal =
+			op_stores_begin(&engine->stores, OP_CHOICE_REDUCE, reduction.stores,
+					op->call.send.bytes, chunk, &use);
 		if (!sources_of(engine, op, &reduction, done, chunk, sources))
 			return OP_FAILED;
 		for (int i = 0; i < reduce->target_count; i++)
@@ -373,7 +374,8 @@ static enum op_progress step_send(struct engine *engine, struct op *op, const st
 		range.offset + (step->from == PLAN_INPUT ? op->input_offset : op->output_offset);
 	uint64_t ticket;
 	struct wait_word blocked;
-	if (!transport_post(engine->team, step->peer, &envelope, payload, window, &ticket, &blocked))
+	if (!transport_channel_post(engine->team, step->peer, &envelope, payload, window, &ticket,
+				    &blocked))
 		return await_channel(engine, op, step->peer, &blocked);
 	if (range.bytes > TRANSPORT_MESSAGE_INLINE) {
 		op->undrained_any = true;
@@ -388,7 +390,7 @@ static enum op_progress refuse_message(struct engine *engine, struct op *op, int
 				       struct transport_message *message)
 {
 	uint64_t count = message->count;
-	transport_take(engine->team, peer, message, LS_OK);
+	transport_channel_take(engine->team, peer, message, LS_OK);
 	if (op->call.recv_counts && !transport_is_here(engine->team, peer) &&
 	    !engine_step_expects(op, peer, count))
 		return OP_FAILED;
@@ -398,7 +400,7 @@ static enum op_progress refuse_message(struct engine *engine, struct op *op, int
 static enum op_progress end_receive(struct engine *engine, struct op *op, int peer,
 				    struct transport_message *message, ls_status status)
 {
-	transport_take(engine->team, peer, message, LS_OK);
+	transport_channel_take(engine->team, peer, message, LS_OK);
 	if (status == LS_OK)
 		return OP_DONE;
 	return op_fail(op, status, status == LS_PEER_DIED ? peer : -1);
@@ -432,7 +434,7 @@ static enum op_progress step_recv(struct engine *engine, struct op *op, const st
 	if (!transport_inbox_open(engine->team, engine->team->rank, step->peer))
 		return op_fail(op, LS_OUT_OF_MEMORY, -1);
 	struct transport_message *message =
-		transport_match(engine->team, step->peer, op->seq, &op->words[0]);
+		transport_channel_match(engine->team, step->peer, op->seq, &op->words[0]);
 	if (!message) {
 		op->word_count = 1;
 		return OP_BLOCKED;
@@ -449,8 +451,9 @@ static enum op_progress step_recv(struct engine *engine, struct op *op, const st
 		op->target = target;
 		return engine_step_fetch(engine, op);
 	}
-	const void *payload =
-		whole && range.bytes ? transport_payload(engine->team, step->peer, message) : "";
+	const void *payload = whole && range.bytes
+				      ? transport_channel_payload(engine->team, step->peer, message)
+				      : "";
 	if (!payload)
 		return refuse_message(engine, op, step->peer, message);
 	if (whole && range.bytes)

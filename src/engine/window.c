@@ -317,7 +317,7 @@ static unsigned char *own_buffer(const struct op *op, enum plan_buffer buffer)
 {
 	if (buffer == PLAN_SCRATCH)
 		return op->scratch;
-	if (buffer == PLAN_OUTPUT && engine_fragment_is_own_cut(op))
+	if (buffer == PLAN_OUTPUT && engine_fragment_shows_own(op))
 		return (unsigned char *)op->output_block + engine_fragment_slot(op, PLAN_OUTPUT);
 	return buffer == PLAN_OUTPUT ? op->output : (unsigned char *)(uintptr_t)op->input;
 }
@@ -330,11 +330,11 @@ static unsigned window_of(const struct engine *engine, const struct op *op, int 
 			       __ATOMIC_RELAXED);
 }
 
-bool engine_window_is_cut(const struct engine *engine, const struct op *op, int rank,
-			  enum plan_buffer buffer)
+bool engine_window_is_fragmented(const struct engine *engine, const struct op *op, int rank,
+				 enum plan_buffer buffer)
 {
 	if (rank == engine->team->rank)
-		return buffer == PLAN_OUTPUT && engine_fragment_is_own_cut(op);
+		return buffer == PLAN_OUTPUT && engine_fragment_shows_own(op);
 	return window_of(engine, op, rank, buffer) == TRANSPORT_WINDOW_FRAGMENTED;
 }
 

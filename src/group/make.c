@@ -96,7 +96,7 @@ static struct ls_group *create_object(struct world *world, uint32_t area, const 
 		status = hosts_team_init(&group->team);
 	if (status != LS_OK)
 		MESSAGE_SAY(MESSAGE_GROUP_MEMORY, function,
-			    (size_t)world->size * sizeof *group->team.boxes);
+			    (size_t)world->size * sizeof *group->team.channels);
 	if (status == LS_OK)
 		status = engine_init(&group->engine, &group->team, &world->trace, &world->memory,
 				     &world->settings);

@@ -79,7 +79,7 @@ static void take_block(struct hosts *hosts, int peer, const struct link_message 
 	hosts->link->ops->fetch(hosts->link, peer, message, heard->memory, &heard->carried.transfer);
 }
 
-bool hosts_beside_arrived(struct hosts *hosts, int peer, const struct link_message *message)
+bool hosts_groupless_arrived(struct hosts *hosts, int peer, const struct link_message *message)
 {
 	uint64_t kind = message->note.words[0];
 	bool parts = kind == HOSTS_NOTE_LEAVES || kind == HOSTS_NOTE_HEARD;

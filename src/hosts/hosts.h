@@ -160,16 +160,17 @@ static inline bool hosts_must_fetch(const struct transport_team *team, int peer,
 bool hosts_collect(struct transport_team *team, int peer, const struct transport_message *message,
 		   void *to, ls_status *status, struct wait_word *blocked);
 /* After a failure: sends no message of a collective to other hosts any more, and takes none from
- * there that has not been matched. Then transport_quiet says when the link reads no payload of this
- * rank any more: once the peer has withdrawn, too, or was lost or cut off. So each rank of a group
- * that has failed calls this function, also a rank that is in no collective. Any thread. */
+ * there that has not been matched. Then transport_channel_quiet says when the link reads no payload
+ * of this rank any more: once the peer has withdrawn, too, or was lost or cut off. So each rank of
+ * a group that has failed calls this function, also a rank that is in no collective. Any thread. */
 void hosts_withdraw(struct transport_team *team);
 
 /* Call when a long message has just been matched, in mail_rts `index` of the box of member
  * `source`. If it comes from another host, this requests its bytes to be written to `to`, so no
  * rank copies pieces; `source_copied` shows when they have arrived. Then call transport_notify.
  * False: the message comes from this host. */
-bool hosts_fetch(struct transport_team *team, int source, unsigned index, void *to, uint64_t bytes);
+bool hosts_fetch_message(struct transport_team *team, int source, unsigned index, void *to,
+			 uint64_t bytes);
 /* Call for a long message to member `target`, in mail_rts `index` of its box, which can no longer
  * be cancelled here: asks the owner to cancel it. The thread that makes progress on the owner's
  * link does so, unless the message has been matched. Once the answer is here, `owner_copied` of
@@ -178,6 +179,6 @@ bool hosts_fetch(struct transport_team *team, int source, unsigned index, void *
 bool hosts_cancel(struct transport_team *team, int target, unsigned index, uint32_t generation);
 /* Why the RTS slot of a message that was matched is closed: LS_PEER_DIED, the connection to its
  * source broke while its bytes came; LS_ABORTED: anything else, also on this host. */
-ls_status hosts_fetch_failed(const struct transport_team *team, int source, unsigned index);
+ls_status hosts_fetch_status(const struct transport_team *team, int source, unsigned index);
 
 #endif

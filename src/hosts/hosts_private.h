@@ -43,15 +43,15 @@ struct hosts_carried {
 };
 
 /* How far the payload that this rank fetches is. */
-enum hosts_fetch {
+enum hosts_fetch_state {
 	HOSTS_FETCH_NONE,
 	HOSTS_FETCH_WANTED, /* the thread that makes progress on the link fetches it */
 	HOSTS_FETCH_OVER,   /* fetch.transfer.status says how */
 };
 
-/* Messages of collectives between this rank and one on another host: far.c. Used by the thread that
- * makes progress on the link, except the atomic members and `target`. */
-struct hosts_far {
+/* Messages of collectives between this rank and one on another host: channels.c. Used by the thread
+ * that makes progress on the link, except the atomic members and `target`. */
+struct hosts_channel {
 	struct transport_channel *to, *from; /* in its mirror, from me; in my segment, from it */
 	unsigned char (*pages)[TRANSPORT_PAGE_BYTES]; /* payloads of `from`, a page each slot */
 	uint64_t sent;    /* of `to`: the position of the last message that was sent to the peer */
@@ -65,28 +65,29 @@ struct hosts_far {
 	_Atomic uint32_t withdrawn; /* no payload of this rank is sent any more */
 	_Atomic uint32_t copying;   /* a thread reads what is offered */
 	/* One at a time, because the collectives of a group run one after the other. */
-	_Atomic uint32_t fetching; /* enum hosts_fetch */
+	_Atomic uint32_t fetching; /* enum hosts_fetch_state */
 	uint32_t wanted;           /* the slot whose payload is fetched */
 	void *target;
 };
 
-/* What was sent from this rank to one on another host, in one team; also the long messages that are under
- * way in both directions. Used by the thread that makes progress on the link, except the atomic members and `target`. */
+/* What was sent from this rank to one on another host, in one team; also the long messages that are
+ * under way in both directions. Used by the thread that makes progress on the link, except the
+ * atomic members and `target`. */
 struct hosts_relay {
 	struct transport_team *team;
 	int peer;                    /* world rank */
 	uint16_t area;               /* in the segment of that rank */
 	bool is_ready;               /* it has made the group: its `opened` is >= generation */
 	uint64_t generation, opened; /* opened: mine, as sent */
-	struct mail_box *to, *from;  /* in its mirror, from me; in my segment, from it */
+	struct mail_ring *to, *from; /* in its mirror, from me; in my segment, from it */
 	uint64_t entered, ended, finished, times_closed; /* values sent */
-	unsigned kept_back;    /* about how much since the last push: HOSTS_KEEP_MAX */
-	uint64_t linger_ns;    /* until when it does not send times_closed; 0: still open */
-	bool has_told_failure; /* the peer was told that the group has failed */
-	bool has_cells;        /* the mirror's cells have memory */
-	bool has_pages;        /* the mirror's pages of payloads have memory */
-	uint64_t next;         /* the next position of `to` to be sent */
-	uint64_t announced;    /* the last position whose long payload was offered */
+	unsigned kept_back;        /* about how much since the last push: HOSTS_KEEP_MAX */
+	uint64_t lingers_until_ns; /* until when it does not send times_closed; 0: still open */
+	bool has_told_failure;     /* the peer was told that the group has failed */
+	bool has_cells;            /* the mirror's cells have memory */
+	bool has_pages;            /* the mirror's pages of payloads have memory */
+	uint64_t next;             /* the next position of `to` to be sent */
+	uint64_t announced;        /* the last position whose long payload was offered */
 	uint64_t taken, returned;
 	uint64_t freed[MAIL_SLOTS], done[MAIL_SLOTS];
 	struct hosts_carried sent[MAIL_SLOTS], received[MAIL_SLOTS];
@@ -97,7 +98,7 @@ struct hosts_relay {
 	/* Bit i: the peer is to be asked to cancel message i, if its generation is this one. */
 	_Atomic uint64_t cancels;
 	_Atomic uint32_t cancelled[MAIL_SLOTS];
-	struct hosts_far far;
+	struct hosts_channel channel;
 };
 
 /* See pump.c. */
@@ -135,8 +136,8 @@ struct hosts {
 };
 
 /* The notes of a link. words[0]: this enum. A place is (area << 32 | offset in the area) << 1 |
- * HOSTS_OF_SOURCE or HOSTS_OF_TARGET. The inbox that one of the two ranks has for the other counts as the first of its
- * area. */
+ * HOSTS_OF_SOURCE or HOSTS_OF_TARGET. The inbox that one of the two ranks has for the other counts
+ * as the first of its area. */
 enum hosts_note {
 	/* payload goes to place [1]; then the word at place [2] gets value [3] */
 	HOSTS_NOTE_WRITE,
@@ -284,7 +285,7 @@ static inline void hosts_path_fetch(const struct hosts_path *path,
 			    ranks_bit(path->peer);
 }
 
-/* ---- far_fetch.c ---- */
+/* ---- fetch.c ---- */
 
 /* Fetches what hosts_fetch has asked for. */
 void hosts_fetch_wanted(const struct hosts_path *path);
@@ -300,7 +301,7 @@ void hosts_mirror_return(struct hosts *hosts, int peer, const struct link_messag
 /* As hosts_mirror_return, for all messages of one rank that the relay has. */
 void hosts_mirror_return_all(struct hosts *hosts, int peer, struct hosts_relay *relay);
 
-/* ---- far_team.c ---- */
+/* ---- teams.c ---- */
 
 /* Whether the peer may learn that this rank has closed the group: once it has all that this rank
  * has sent. Otherwise the peer might give up while the bytes of a message come, which on one host
@@ -325,10 +326,10 @@ void hosts_parting_lost(struct hosts *hosts, struct hosts_mirror *mirror);
 /* ---- ask.c ---- */
 
 /* Takes a note that belongs to no group. False: the note belongs to one. */
-bool hosts_beside_arrived(struct hosts *hosts, int peer, const struct link_message *message);
+bool hosts_groupless_arrived(struct hosts *hosts, int peer, const struct link_message *message);
 void hosts_tell_ended(struct hosts *hosts, struct hosts_carried *carried);
 
-/* ---- far_cancel.c ---- */
+/* ---- cancels.c ---- */
 
 /* Call when the link had no room for an offer: the source alone decides again whether to cancel
  * it. */
@@ -342,7 +343,7 @@ void hosts_cancel_arrived(struct hosts *hosts, int peer, struct hosts_relay *rel
 /* After a failure: cancels all messages that were offered to this rank and not matched. */
 void hosts_cancel_offered(struct hosts *hosts, int peer, struct hosts_relay *relay);
 
-/* ---- far.c ---- */
+/* ---- channels.c ---- */
 
 /* Of struct transport_hosts_ops: messages of collectives to and from a member on another host. */
 bool hosts_quiet(struct transport_team *team, int peer, struct wait_word *blocked);
@@ -351,15 +352,15 @@ const void *hosts_payload(const struct transport_team *team, int peer,
 
 /* Sends messages of collectives, and tells which were taken; fetches payloads, or returns those
  * that nobody wants. False: the link had no memory for all. */
-bool hosts_far_send(const struct hosts_path *path);
+bool hosts_channel_send(const struct hosts_path *path);
 /* A message of `peer` for this slot, in an area of mine that belongs to the team. */
-void hosts_far_arrived(struct transport_team *team, int peer, struct transport_slot *slot,
-		       const struct link_message *message);
+void hosts_channel_arrived(struct transport_team *team, int peer, struct transport_slot *slot,
+			   const struct link_message *message);
 /* `peer` has stored a word in an area of mine that belongs to the team: perhaps that a slot of the
  * channel to it is free. */
-void hosts_far_word(struct transport_team *team, int peer, const _Atomic uint64_t *word);
-void hosts_far_ended(struct hosts_carried *carried);
-void hosts_far_set(struct transport_team *team, int member, struct hosts_relay *relay);
+void hosts_channel_word(struct transport_team *team, int peer, const _Atomic uint64_t *word);
+void hosts_channel_ended(struct hosts_carried *carried);
+void hosts_channel_set(struct transport_team *team, int member, struct hosts_relay *relay);
 
 /* Allocates memory for a part of a mirror's area; *has: the part has memory. False, after a
  * message: the system has none. Then the peer is cut off, because nothing more of it would be

@@ -84,10 +84,10 @@ static void test_fetch(void **state)
 	assert_true(memory_offset(memory, from, LONG_BYTES, &offset));
 	memset(from, 7, LONG_BYTES);
 	begin_to_keep();
-	assert_true(transport_post(teams[0], 1, &envelope, from, offset, &ticket, &blocked));
+	assert_true(transport_channel_post(teams[0], 1, &envelope, from, offset, &ticket, &blocked));
 	enter(1, 1);
 	turn();
-	message = transport_match(teams[1], 0, 1, &blocked);
+	message = transport_channel_match(teams[1], 0, 1, &blocked);
 	assert_non_null(message);
 	assert_false(is_known(1, 1)); /* it is kept back */
 	assert_false(hosts_collect(teams[1], 0, message, to, &status, &blocked));
@@ -96,8 +96,8 @@ static void test_fetch(void **state)
 	assert_true(hosts_collect(teams[1], 0, message, to, &status, &blocked));
 	assert_int_equal(status, LS_OK);
 	assert_memory_equal(from, to, LONG_BYTES);
-	assert_true(transport_taken(teams[0], 1, ticket, &status, &blocked));
-	transport_take(teams[1], 0, message, LS_OK);
+	assert_true(transport_channel_taken(teams[0], 1, ticket, &status, &blocked));
+	transport_channel_take(teams[1], 0, message, LS_OK);
 	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
 }
 
@@ -119,9 +119,10 @@ static void test_withdrawn(void **state)
 	memset(from, 7, LONG_BYTES);
 	for (int i = 0; i < 2; i++) {
 		struct transport_envelope envelope = {.seq = 1 + (uint64_t)i, .bytes = sizes[i]};
-		assert_true(transport_post(teams[0], 1, &envelope, from, offset, &ticket, &blocked));
+		assert_true(transport_channel_post(teams[0], 1, &envelope, from, offset, &ticket,
+						   &blocked));
 		turn();
-		messages[i] = transport_match(teams[1], 0, envelope.seq, &blocked);
+		messages[i] = transport_channel_match(teams[1], 0, envelope.seq, &blocked);
 		assert_non_null(messages[i]);
 	}
 	hosts_withdraw(teams[1]);
@@ -129,12 +130,12 @@ static void test_withdrawn(void **state)
 	for (int i = 0; i < 2; i++) {
 		assert_true(hosts_collect(teams[1], 0, messages[i], to, &status, &blocked));
 		assert_int_equal(status, LS_ABORTED);
-		transport_take(teams[1], 0, messages[i], LS_ABORTED);
+		transport_channel_take(teams[1], 0, messages[i], LS_ABORTED);
 	}
 	assert_int_equal(to[0], 0);
 	hosts_withdraw(teams[0]);
 	turn();
-	assert_true(transport_quiet(teams[0], 1, &blocked));
+	assert_true(transport_channel_quiet(teams[0], 1, &blocked));
 	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
 }
 

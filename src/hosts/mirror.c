@@ -83,7 +83,7 @@ static int rts_of(uint64_t inside, uint64_t *box_at)
 	if (inside < sizeof(struct transport_area))
 		return -1;
 	uint64_t at = inside - sizeof(struct transport_area);
-	uint64_t first = offsetof(struct transport_inbox, mail) + offsetof(struct mail_box, rts);
+	uint64_t first = offsetof(struct transport_inbox, mail) + offsetof(struct mail_ring, rts);
 	*box_at = inside - at + offsetof(struct transport_inbox, mail);
 	if (at < first || (at - first) % sizeof(struct mail_rts) != offsetof(struct mail_rts, done))
 		return -1;
@@ -116,13 +116,13 @@ static void put_word(struct hosts *hosts, int peer, uint64_t place, uint64_t val
 		return;
 	wait_store(word, value);
 	if (!(place & HOSTS_OF_TARGET) && rts_of(inside, &box_at) >= 0) {
-		struct mail_box *box = (struct mail_box *)((uintptr_t)word - (inside - box_at));
+		struct mail_ring *box = (struct mail_ring *)((uintptr_t)word - (inside - box_at));
 		atomic_fetch_add(&box->returned, 1);
 	}
 	struct transport_team *team =
 		place & HOSTS_OF_TARGET ? atomic_load(&hosts->teams[area]) : NULL;
 	if (team)
-		hosts_far_word(team, peer, word);
+		hosts_channel_word(team, peer, word);
 	if (!(place & HOSTS_OF_TARGET) && inside == offsetof(struct transport_area, opened))
 		note_opened(hosts, peer, area, value);
 	if (!(place & HOSTS_OF_TARGET) && inside == offsetof(struct transport_area, ended))
@@ -148,9 +148,9 @@ static struct hosts_relay *relay_of_box(const struct hosts *hosts, int peer, uin
 {
 	uint64_t inside;
 	unsigned area;
-	const struct mail_box *box =
+	const struct mail_ring *box =
 		place & HOSTS_OF_TARGET
-			? find_place(hosts, peer, place, sizeof(struct mail_box), &area, &inside)
+			? find_place(hosts, peer, place, sizeof(struct mail_ring), &area, &inside)
 			: NULL;
 	struct transport_team *team = box ? atomic_load(&hosts->teams[area]) : NULL;
 	return team && team->relays[peer].from == box ? &team->relays[peer] : NULL;
@@ -178,7 +178,7 @@ static void put_long(struct hosts *hosts, int peer, const struct link_message *m
 			      memory_order_relaxed);
 	atomic_store_explicit(&rts->cursor, transport_mail_word(rts->generation, 0),
 			      memory_order_relaxed);
-	if (atomic_load(&relay->far.withdrawn))
+	if (atomic_load(&relay->channel.withdrawn))
 		hosts_cancel_offered(hosts, peer, relay);
 }
 
@@ -215,7 +215,7 @@ static void put_channel(struct hosts *hosts, int peer, const struct link_message
 			: NULL;
 	struct transport_team *team = slot ? atomic_load(&hosts->teams[area]) : NULL;
 	if (team)
-		hosts_far_arrived(team, peer, slot, message);
+		hosts_channel_arrived(team, peer, slot, message);
 	else
 		hosts_mirror_return(hosts, peer, message);
 }
@@ -291,7 +291,7 @@ static bool is_cut(const struct hosts *hosts, int peer)
 static void take_message(void *context, int peer, const struct link_message *message)
 {
 	struct hosts *hosts = context;
-	if (hosts_beside_arrived(hosts, peer, message))
+	if (hosts_groupless_arrived(hosts, peer, message))
 		return;
 	if (is_cut(hosts, peer) || hosts_is_forged(message))
 		hosts_mirror_return(hosts, peer, message);
@@ -366,7 +366,7 @@ static void end_carried(struct hosts_carried *carried)
 		break;
 	case HOSTS_CARRIES_POST:
 	case HOSTS_CARRIES_FETCH:
-		hosts_far_ended(carried);
+		hosts_channel_ended(carried);
 		break;
 	case HOSTS_CARRIES_TELL:
 	case HOSTS_CARRIES_HEAR:
@@ -473,8 +473,8 @@ void hosts_mirror_return_all(struct hosts *hosts, int peer, struct hosts_relay *
 		relay->offered[m].handle = NULL;
 	}
 	for (int i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++) {
-		hosts_mirror_return(hosts, peer, &relay->far.offered[i]);
-		relay->far.offered[i].handle = NULL;
+		hosts_mirror_return(hosts, peer, &relay->channel.offered[i]);
+		relay->channel.offered[i].handle = NULL;
 	}
 }
 

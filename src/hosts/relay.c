@@ -204,7 +204,7 @@ static bool send_messages(const struct hosts_path *path)
 static bool send_taken(const struct hosts_path *path)
 {
 	struct hosts_relay *relay = path->relay;
-	struct mail_box *box = relay->from;
+	struct mail_ring *box = relay->from;
 	uint64_t taken = atomic_load_explicit(&box->taken, memory_order_acquire);
 	uint64_t returned = atomic_load_explicit(&box->returned, memory_order_acquire);
 	for (int i = 0; i < MAIL_SLOTS && taken != relay->taken; i++)
@@ -253,12 +253,12 @@ static bool relay_to(struct hosts *hosts, struct transport_team *team, int peer)
 	if (!relay->is_ready)
 		return true;
 	hosts_fetch_wanted(&path);
-	if (atomic_load(&relay->far.withdrawn))
+	if (atomic_load(&relay->channel.withdrawn))
 		hosts_cancel_offered(hosts, peer, relay);
 	/* After a failure peers wait until this rank has finished. */
 	bool failed = wait_has_failed(atomic_load(&transport_head_of(team)->cause));
 	enum hosts_keep keep = failed ? HOSTS_KEEP_NOT : HOSTS_KEEP_WORD;
-	return send_failure(&path) && send_entries(&path) && hosts_far_send(&path) &&
+	return send_failure(&path) && send_entries(&path) && hosts_channel_send(&path) &&
 	       send_taken(&path) && send_messages(&path) && hosts_send_cancels(&path) &&
 	       send_mine(&path, keep, &mine->finished, finished, &relay->finished) &&
 	       hosts_send_end(&path, ended) &&

@@ -125,7 +125,7 @@ static void test_no_more_than_the_payload(void **state)
 		{193, 0}, {1000, 0}, {MAIL_CELL_BYTES, 0}};
 	struct pair pair = open_pair();
 	struct link *link = loop_link(pair.loop, HERE);
-	struct mail_box *to = pair.team->relays[FAR].to, *from = pair.far_team->relays[HERE].from;
+	struct mail_ring *to = pair.team->relays[FAR].to, *from = pair.far_team->relays[HERE].from;
 	const struct transport_area *mirror = transport_area_of(pair.far_team, HERE);
 	struct mail_cells *cells = &transport_area_of(pair.team, HERE)->cells;
 	struct link_ops noting = *link->ops;

@@ -62,7 +62,7 @@ enum op_progress mailbox_abandon_host(struct mailbox *mailbox, struct op *op,
 {
 	struct op_p2p *p2p = &op->p2p;
 	bool lost = false, safe = true;
-	if (op->state == OP_COMPLETE)
+	if (op->state == OP_STATE_COMPLETE)
 		return OP_DONE;
 	enum op_p2p_state state = mailbox_state_of(op);
 	/* If the cancel fails, another thread has just matched or sent the message. */
@@ -85,6 +85,6 @@ enum op_progress mailbox_abandon_host(struct mailbox *mailbox, struct op *op,
 	}
 	mailbox_release_payload(mailbox, op, lost);
 	mailbox_set_state(op, OP_P2P_COMPLETE);
-	op->state = OP_COMPLETE;
+	op->state = OP_STATE_COMPLETE;
 	return safe ? OP_DONE : OP_FAILED;
 }

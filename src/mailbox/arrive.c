@@ -94,8 +94,8 @@ static bool invite_source(struct mailbox *mailbox, struct op *op)
 	struct mail_rts *rts = p2p->rts;
 	uint64_t offset;
 	rts->target = 0;
-	if (hosts_fetch(mailbox->team, p2p->message.source, p2p->index, op->call.recv.address,
-			op->call.recv.bytes))
+	if (hosts_fetch_message(mailbox->team, p2p->message.source, p2p->index,
+				op->call.recv.address, op->call.recv.bytes))
 		return true;
 	if (p2p->pieces < 2 || p2p->is_plain ||
 	    !memory_offset_for(mailbox->memory, op->call.recv.address, op->call.recv.bytes,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Cancels sends and receives that have not been matched. Whether a long send to another host was
- * matched, this rank cannot know, so it asks the receiver (hosts/far_cancel.c). */
+ * matched, this rank cannot know, so it asks the receiver (hosts/cancels.c). */
 #include "mailbox/mailbox_private.h"
 #include "hosts/hosts.h"
 

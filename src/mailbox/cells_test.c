@@ -161,7 +161,7 @@ static void test_nonsense(void **state)
 	static const uint16_t cells[] = {0, 2 * MAIL_CELL_PAIRS + 1, UINT16_MAX, 2};
 	struct fixture *fixture = *state;
 	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
-	struct mail_box *box = transport_mail(&source->link->team, 1, 0);
+	struct mail_ring *box = transport_mail(&source->link->team, 1, 0);
 	static struct message message;
 	for (uint64_t i = 0; i < 4; i++) {
 		assert_true(send_from(source, BOTH, 1, 1));

@@ -39,8 +39,8 @@ enum {
 
 /* The messages between this rank and one peer. */
 struct mailbox_peer {
-	struct mail_box *to;            /* in the peer's segment: messages from me */
-	struct mail_box *from;          /* in my segment: messages from the peer */
+	struct mail_ring *to;           /* in the peer's segment: messages from me */
+	struct mail_ring *from;         /* in my segment: messages from the peer */
 	const struct mail_cells *cells; /* in the peer's segment: cells of its messages */
 	bool is_here;                   /* the peer shares this host */
 	bool to_open, from_open;        /* the boxes have memory */

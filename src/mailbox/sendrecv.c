@@ -261,7 +261,7 @@ static enum op_progress await_source(struct mailbox *mailbox, struct op *op)
 	int from = p2p->message.source;
 	/* The source closes the RTS slot when it fails, and then takes its buffer back. */
 	if (transport_mail_is_closed(rts, p2p->generation)) {
-		ls_status why = hosts_fetch_failed(mailbox->team, from, p2p->index);
+		ls_status why = hosts_fetch_status(mailbox->team, from, p2p->index);
 		return op_fail(op, why, why == LS_PEER_DIED ? from : -1);
 	}
 	atomic_store_explicit(&rts->ticks, p2p->ticks, memory_order_relaxed);
@@ -386,7 +386,7 @@ static void submit_host(void *self, struct op *op, struct op_workspace *workspac
 	struct op_p2p *p2p = &op->p2p;
 	(void)self;
 	op_reset(op, workspace);
-	op->state = OP_STEPS;
+	op->state = OP_STATE_STEPS;
 	p2p->rts = NULL;
 	p2p->cancelled = p2p->asks_cancel = p2p->by_address = p2p->fetches = p2p->crossed = false;
 	atomic_store_explicit(&p2p->state, OP_P2P_NEW, memory_order_relaxed);

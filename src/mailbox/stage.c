@@ -24,8 +24,8 @@ bool mailbox_begin_stores(struct mailbox *mailbox, struct op *op)
 	if (!is_measured(op) || !mailbox->peers[op->call.peer].is_here)
 		return false;
 	lock_mail_acquire(&mailbox->lock);
-	bool nontemporal =
-		op_stores_begin(&mailbox->stores, OP_STAGE, PLAN_STORES_AUTO, bytes, bytes, use);
+	bool nontemporal = op_stores_begin(&mailbox->stores, OP_CHOICE_STAGE, PLAN_STORES_AUTO,
+					   bytes, bytes, use);
 	lock_mail_release(&mailbox->lock);
 	return nontemporal;
 }
@@ -39,7 +39,7 @@ void mailbox_end_stores(struct mailbox *mailbox, const struct op *op)
 		return;
 	/* Of a blocking send the copies overlap. A nonblocking send may be one of many, which wait
 	 * for each other: only its own copies count. */
-	bool overlaps = p2p->transfer.choice == OP_SEND_BLOCKING && !p2p->staged_all;
+	bool overlaps = p2p->transfer.choice == OP_CHOICE_SEND_BLOCKING && !p2p->staged_all;
 	uint64_t copied = atomic_load_explicit(&p2p->rts->ticks, memory_order_relaxed);
 	uint64_t elapsed = atomic_load_explicit(&p2p->rts->elapsed, memory_order_relaxed);
 	uint64_t before_post = p2p->staged_all ? p2p->ticks : 0;
@@ -74,7 +74,7 @@ static bool may_post_first(const struct mailbox *mailbox, const struct op *op)
 static bool reading_is_faster(struct mailbox *mailbox, struct op *op)
 {
 	uint64_t bytes = op->call.send.bytes;
-	enum op_choice choice = op->p2p.posted_first ? OP_SEND_BLOCKING : OP_SEND;
+	enum op_choice choice = op->p2p.posted_first ? OP_CHOICE_SEND_BLOCKING : OP_CHOICE_SEND;
 	lock_mail_acquire(&mailbox->lock);
 	bool staged = op_stores_begin(&mailbox->stores, choice, PLAN_STORES_AUTO, bytes, bytes,
 				      &op->p2p.transfer);

@@ -266,7 +266,7 @@ static enum op_progress abandon_host(struct op *op, const struct op_runner *runn
 		op->device.state = state;
 	}
 	if (progress != OP_BLOCKED)
-		op->state = OP_COMPLETE;
+		op->state = OP_STATE_COMPLETE;
 	return progress;
 }
 
@@ -277,7 +277,7 @@ static enum op_progress abandon_on_stream(struct memory *memory, struct op *op,
 {
 	enum op_progress progress = OP_DONE;
 	op_stream_arrived(op);
-	if (op->state != OP_COMPLETE)
+	if (op->state != OP_STATE_COMPLETE)
 		progress = abandon_host(op, runner, self, gone, force);
 	if (progress == OP_BLOCKED)
 		return progress;

@@ -10,7 +10,7 @@ void op_reset(struct op *op, struct op_workspace *workspace)
 	op->undrained = workspace->undrained;
 	op->status = LS_OK;
 	op->culprit = -1;
-	op->state = OP_ENTER;
+	op->state = OP_STATE_ENTER;
 	op->word_count = 0;
 	op->any = false;
 	op->peer_sends = op->peer_expected = 0;

@@ -34,14 +34,14 @@ enum op_progress {
 	OP_FAILED,
 };
 
-/* Which part of an operation comes next. Messages have OP_STEPS, then OP_COMPLETE. */
+/* Which part of an operation comes next. Messages have OP_STATE_STEPS, then OP_STATE_COMPLETE. */
 enum op_state {
-	OP_ENTER,    /* collective: waits until its entry slot is free */
-	OP_ENTERED,  /* collective: the entry is published; has a rank failed or closed? */
-	OP_STEPS,    /* collective: op->step is the cursor. Message: p2p.state says more */
-	OP_DRAIN,    /* collective: waits until peers have taken its last long messages */
-	OP_TOGETHER, /* collective: waits until all ranks have completed it */
-	OP_COMPLETE,
+	OP_STATE_ENTER,    /* collective: waits until its entry slot is free */
+	OP_STATE_ENTERED,  /* collective: the entry is published; has a rank failed or closed? */
+	OP_STATE_STEPS,    /* collective: op->step is the cursor. Message: p2p.state says more */
+	OP_STATE_DRAIN,    /* collective: waits until peers have taken its last long messages */
+	OP_STATE_TOGETHER, /* collective: waits until all ranks have completed it */
+	OP_STATE_COMPLETE,
 };
 
 /* The arguments of a call. */

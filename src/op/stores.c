@@ -59,11 +59,11 @@ static float average_cost(float before, float now)
 
 static void choose_stores(struct op_stores_case *here, enum op_choice choice)
 {
-	bool is_transfer = choice == OP_SEND || choice == OP_SEND_BLOCKING;
-	float least = is_transfer          ? slightly
-		      : choice != OP_STAGE ? clearly
-		      : here->nontemporal  ? half
-					   : slightly;
+	bool is_transfer = choice == OP_CHOICE_SEND || choice == OP_CHOICE_SEND_BLOCKING;
+	float least = is_transfer                 ? slightly
+		      : choice != OP_CHOICE_STAGE ? clearly
+		      : here->nontemporal         ? half
+						  : slightly;
 	bool nontemporal = here->cost[true] < least * here->cost[false];
 	uint32_t twice = 2 * (here->pause ? here->pause : PAUSE_FIRST);
 	here->pause = nontemporal != here->nontemporal ? PAUSE_FIRST

@@ -23,7 +23,8 @@ struct costs {
 static bool use_once(struct op_stores *stores, uint64_t size, struct costs costs)
 {
 	struct op_stores_use use;
-	bool nontemporal = op_stores_begin(stores, OP_COPY_IN, PLAN_STORES_AUTO, size, BYTES, &use);
+	bool nontemporal =
+		op_stores_begin(stores, OP_CHOICE_COPY_IN, PLAN_STORES_AUTO, size, BYTES, &use);
 	assert_non_null(use.at);
 	use.start = clock_ticks() - BYTES * (nontemporal ? costs.nontemporal : costs.plain);
 	op_stores_end(&use);
@@ -108,8 +109,8 @@ static void many_at_once_try_once(void **state)
 	int tries = 0, windows = 0;
 	do {
 		for (int i = 0; i < WINDOW; i++)
-			tries += op_stores_begin(&stores, OP_STAGE, PLAN_STORES_AUTO, SIZE, BYTES,
-						 &uses[i]);
+			tries += op_stores_begin(&stores, OP_CHOICE_STAGE, PLAN_STORES_AUTO, SIZE,
+						 BYTES, &uses[i]);
 		for (int i = 0; i < WINDOW; i++)
 			op_stores_took(&uses[i], BYTES * (uses[i].nontemporal ? costs.nontemporal
 									      : costs.plain));
@@ -125,8 +126,8 @@ static int count_staged(struct op_stores *stores, uint64_t read, uint64_t staged
 	int count = 0;
 	for (int i = 0; i < uses; i++) {
 		struct op_stores_use use;
-		bool stages = op_stores_begin(stores, OP_SEND_BLOCKING, PLAN_STORES_AUTO, BYTES,
-					      BYTES, &use);
+		bool stages = op_stores_begin(stores, OP_CHOICE_SEND_BLOCKING, PLAN_STORES_AUTO,
+					      BYTES, BYTES, &use);
 		op_stores_took(&use, stages ? staged : read);
 		count += stages;
 	}
@@ -141,7 +142,8 @@ static void messages_take_the_way_that_was_faster(void **state)
 	assert_in_range(count_staged(&stores, 3300, 10300, 1000), 1, 10);
 	assert_in_range(count_staged(&stores, 7200, 5100, 1000), 900, 995);
 	assert_in_range(count_staged(&stores, 5000, 5000, 1000), 1, 100);
-	assert_int_equal(stores.cases[OP_SEND][BYTES >> 16].count, 0); /* a choice of its own */
+	assert_int_equal(stores.cases[OP_CHOICE_SEND][BYTES >> 16].count,
+			 0); /* a choice of its own */
 }
 
 static void what_is_wanted_or_short_is_not_measured(void **state)
@@ -149,14 +151,16 @@ static void what_is_wanted_or_short_is_not_measured(void **state)
 	(void)state;
 	struct op_stores stores = {0};
 	struct op_stores_use use;
-	assert_true(op_stores_begin(&stores, OP_REDUCE, PLAN_STORES_NONTEMPORAL, SIZE, BYTES, &use));
+	assert_true(op_stores_begin(&stores, OP_CHOICE_REDUCE, PLAN_STORES_NONTEMPORAL, SIZE, BYTES,
+				    &use));
 	assert_null(use.at);
 	op_stores_end(&use);
-	assert_false(op_stores_begin(&stores, OP_REDUCE, PLAN_STORES_CACHED, SIZE, BYTES, &use));
+	assert_false(
+		op_stores_begin(&stores, OP_CHOICE_REDUCE, PLAN_STORES_CACHED, SIZE, BYTES, &use));
 	assert_null(use.at);
-	assert_false(op_stores_begin(&stores, OP_REDUCE, PLAN_STORES_AUTO, 1000, 1000, &use));
+	assert_false(op_stores_begin(&stores, OP_CHOICE_REDUCE, PLAN_STORES_AUTO, 1000, 1000, &use));
 	assert_null(use.at);
-	assert_false(op_stores_begin(&stores, OP_REDUCE, PLAN_STORES_AUTO, SIZE, 0, &use));
+	assert_false(op_stores_begin(&stores, OP_CHOICE_REDUCE, PLAN_STORES_AUTO, SIZE, 0, &use));
 	assert_null(use.at);
 }
 

@@ -256,7 +256,7 @@ enum op_progress op_stream_abandon(struct op *op)
 
 bool op_stream_is_device_busy(const struct op *op)
 {
-	return op->stream.on && op->state == OP_COMPLETE;
+	return op->stream.on && op->state == OP_STATE_COMPLETE;
 }
 
 bool op_stream_word(const struct op *op, struct wait_word *word)

@@ -25,8 +25,8 @@
  * order. It may be complete, and back in the pool, when this returns. On failure it has not begun,
  * and the caller drops it. Errors: LS_OUT_OF_MEMORY. */
 ls_status p2p_start(struct ls_op *op);
-/* Completes the operations of a group that the mailbox has finished. Call it after every mailbox call
- * that takes messages from the rings. */
+/* Completes the operations of a group that the mailbox has finished. Call it after every mailbox
+ * call that takes messages from the rings. */
 void p2p_collect(ls_group *group);
 /* Blocks until op is complete. Only for an operation that another thread of this rank, which waits
  * for nobody, is just completing. */

@@ -82,21 +82,21 @@ struct ls_op *progress_op_new(ls_group *group, bool handle)
 			     .pooled = true,
 			     .counts = op->counts,
 			     .base.stream.words = op->base.stream.words};
-	atomic_init(&op->holders, handle ? 2 : 1);
+	atomic_init(&op->references, handle ? 2 : 1);
 	return op;
 }
 
 void progress_op_ref(struct ls_op *op)
 {
-	atomic_fetch_add(&op->holders, 1);
+	atomic_fetch_add(&op->references, 1);
 }
 
 /* True: that was the last reference. Only a holder adds another one, so the last holder needs no
  * locked instruction. */
 static bool drop_reference(struct ls_op *op)
 {
-	return atomic_load_explicit(&op->holders, memory_order_acquire) == 1 ||
-	       atomic_fetch_sub(&op->holders, 1) == 1;
+	return atomic_load_explicit(&op->references, memory_order_acquire) == 1 ||
+	       atomic_fetch_sub(&op->references, 1) == 1;
 }
 
 static void return_to_pool(struct ls_op *op, bool handle)
@@ -142,7 +142,7 @@ static void end_access(struct ls_op *op)
 void progress_op_discard(struct ls_op *op)
 {
 	end_access(op);
-	return_to_pool(op, atomic_load(&op->holders) > 1);
+	return_to_pool(op, atomic_load(&op->references) > 1);
 }
 
 void progress_op_complete(struct ls_op *op, ls_status status)

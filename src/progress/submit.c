@@ -53,7 +53,7 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct op_call
 	atomic_init(&op->begun, false);
 	op->callback = NULL;
 	op->callback_data = NULL;
-	atomic_init(&op->holders, 1);
+	atomic_init(&op->references, 1);
 	atomic_init(&op->status_read, false);
 	atomic_init(&op->complete, 0);
 	op->counts = NULL;

@@ -166,7 +166,7 @@ static const struct ls_op *find_left(struct world_pool *pool) LOCK_REQUIRES(grou
 	const struct ls_op *newest = NULL;
 	for (int i = 0; i < pool->block_count * WORLD_POOL_OPS; i++) {
 		const struct ls_op *op = &pool->blocks[i / WORLD_POOL_OPS][i % WORLD_POOL_OPS];
-		if (atomic_load(&op->holders) > 0 && !op->batch &&
+		if (atomic_load(&op->references) > 0 && !op->batch &&
 		    (!newest || op->base.record > newest->base.record))
 			newest = op;
 	}

@@ -44,11 +44,11 @@ static void fill_slot(struct transport_slot *slot, const struct transport_envelo
 		memcpy(slot->payload, payload, envelope->bytes);
 }
 
-bool transport_post(struct transport_team *team, int peer,
-		    const struct transport_envelope *envelope, const void *payload, uint64_t window,
-		    uint64_t *ticket, struct wait_word *blocked)
+bool transport_channel_post(struct transport_team *team, int peer,
+			    const struct transport_envelope *envelope, const void *payload,
+			    uint64_t window, uint64_t *ticket, struct wait_word *blocked)
 {
-	struct transport_box *box = &team->boxes[peer];
+	struct transport_channel_state *box = &team->channels[peer];
 	struct transport_channel *channel = transport_channel(team, peer, team->rank);
 	lock_peer_acquire(&box->lock);
 	struct transport_cursor *cursor = &box->cursor;
@@ -82,8 +82,8 @@ static bool is_released(struct transport_team *team, int peer, uint64_t position
 	return false;
 }
 
-bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_status *refused,
-		     struct wait_word *blocked)
+bool transport_channel_taken(struct transport_team *team, int peer, uint64_t ticket,
+			     ls_status *refused, struct wait_word *blocked)
 {
 	struct transport_channel *channel = transport_channel(team, peer, team->rank);
 	struct transport_slot *slot = &channel->slots[ticket % TRANSPORT_CHANNEL_SLOTS];
@@ -103,7 +103,7 @@ bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_
 	return true;
 }
 
-bool transport_quiet(struct transport_team *team, int peer, struct wait_word *blocked)
+bool transport_channel_quiet(struct transport_team *team, int peer, struct wait_word *blocked)
 {
 	struct transport_channel *channel = transport_channel(team, peer, team->rank);
 	if (!transport_is_here(team, peer))
@@ -166,10 +166,10 @@ static bool find_oldest(const struct transport_channel *channel, uint64_t seq, u
 	return found;
 }
 
-struct transport_message *transport_match(struct transport_team *team, int peer, uint64_t seq,
-					  struct wait_word *blocked)
+struct transport_message *transport_channel_match(struct transport_team *team, int peer,
+						  uint64_t seq, struct wait_word *blocked)
 {
-	struct transport_box *box = &team->boxes[peer];
+	struct transport_channel_state *box = &team->channels[peer];
 	struct transport_channel *channel = transport_channel(team, team->rank, peer);
 	struct transport_message found, *message = NULL;
 	lock_peer_acquire(&box->lock);
@@ -187,8 +187,8 @@ struct transport_message *transport_match(struct transport_team *team, int peer,
 	return message;
 }
 
-const void *transport_payload(struct transport_team *team, int peer,
-			      const struct transport_message *message)
+const void *transport_channel_payload(struct transport_team *team, int peer,
+				      const struct transport_message *message)
 {
 	if (message->bytes <= TRANSPORT_MESSAGE_INLINE)
 		return message->slot->payload;
@@ -197,10 +197,10 @@ const void *transport_payload(struct transport_team *team, int peer,
 	return memory_view_at(&team->members[peer].peer->arena, message->window, message->bytes);
 }
 
-void transport_take(struct transport_team *team, int peer, struct transport_message *message,
-		    ls_status refused)
+void transport_channel_take(struct transport_team *team, int peer,
+			    struct transport_message *message, ls_status refused)
 {
-	struct transport_box *box = &team->boxes[peer];
+	struct transport_channel_state *box = &team->channels[peer];
 	struct transport_channel *channel = transport_channel(team, team->rank, peer);
 	lock_peer_acquire(&box->lock);
 	struct transport_cursor *cursor = &box->cursor;
@@ -240,7 +240,7 @@ bool transport_is_valid(struct transport_team *team)
 {
 	bool valid = true;
 	for (int i = 0; i < team->size; i++) {
-		struct transport_box *box = &team->boxes[i];
+		struct transport_channel_state *box = &team->channels[i];
 		lock_peer_acquire(&box->lock);
 		const struct transport_channel *channel = transport_channel(team, team->rank, i);
 		valid = valid && channel_is_valid(channel, &box->cursor);

@@ -90,22 +90,22 @@ static bool exercise(struct transport_team *me, uint64_t *seed)
 	uint64_t ticket, word = 1;
 	ls_status refused;
 	struct transport_envelope envelope = {.bytes = sizeof word, .seq = next(seed) % 3};
-	if (!transport_post(me, 1, &envelope, &word, 0, &ticket, &blocked))
+	if (!transport_channel_post(me, 1, &envelope, &word, 0, &ticket, &blocked))
 		assert_int_equal(blocked.edge.owner, 1);
 	ticket = odd_number(seed); /* or almost any that was ever given */
-	if (transport_taken(me, 1, ticket, &refused, &blocked))
+	if (transport_channel_taken(me, 1, ticket, &refused, &blocked))
 		assert_string_not_equal(ls_status_name(refused), "LS_?");
-	if (!transport_quiet(me, 1, &blocked))
+	if (!transport_channel_quiet(me, 1, &blocked))
 		assert_int_equal(blocked.edge.owner, 1);
 	struct transport_message *message =
-		transport_match(me, 1, (int64_t)(next(seed) % 3), &blocked);
+		transport_channel_match(me, 1, (int64_t)(next(seed) % 3), &blocked);
 	if (!message)
 		return false;
-	const unsigned char *payload = transport_payload(me, 1, message);
+	const unsigned char *payload = transport_channel_payload(me, 1, message);
 	if (message->bytes > TEST_JOB_ARENA_BYTES)
 		assert_null(payload);
 	use(payload, message->bytes);
-	transport_take(me, 1, message, next(seed) % 4 ? LS_OK : LS_MISMATCH);
+	transport_channel_take(me, 1, message, next(seed) % 4 ? LS_OK : LS_MISMATCH);
 	return true;
 }
 

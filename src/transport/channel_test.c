@@ -25,7 +25,7 @@ static bool post(struct test_job *job, int from, int to, int tag, uint64_t value
 {
 	struct transport_envelope envelope = {
 		.seq = (uint64_t)tag, .count = 1, .bytes = sizeof value};
-	return transport_post(at(job, from), to, &envelope, &value, 0, ticket, blocked);
+	return transport_channel_post(at(job, from), to, &envelope, &value, 0, ticket, blocked);
 }
 
 static void must_post(struct test_job *job, int from, int to, int tag, uint64_t value)
@@ -38,7 +38,7 @@ static void must_post(struct test_job *job, int from, int to, int tag, uint64_t 
 static struct transport_message *match(struct test_job *job, int to, int from, int tag)
 {
 	struct wait_word blocked;
-	return transport_match(at(job, to), from, tag, &blocked);
+	return transport_channel_match(at(job, to), from, tag, &blocked);
 }
 
 static uint64_t value_of(struct test_job *job, int to, int from,
@@ -46,7 +46,7 @@ static uint64_t value_of(struct test_job *job, int to, int from,
 {
 	uint64_t value;
 	assert_int_equal(message->bytes, sizeof value);
-	memcpy(&value, transport_payload(at(job, to), from, message), sizeof value);
+	memcpy(&value, transport_channel_payload(at(job, to), from, message), sizeof value);
 	return value;
 }
 
@@ -57,7 +57,7 @@ static void must_take(struct test_job *job, int to, int from, int tag, uint64_t 
 	assert_non_null(message);
 	assert_int_equal(message->seq, tag);
 	assert_int_equal(value_of(job, to, from, message), value);
-	transport_take(at(job, to), from, message, LS_OK);
+	transport_channel_take(at(job, to), from, message, LS_OK);
 }
 
 static void assert_edge(const struct wait_word *word, struct test_job *job, int seen_by, int owner,
@@ -128,7 +128,7 @@ static void test_half_posted(void **state)
 	struct transport_channel *channel = transport_channel(at(job, 0), 1, 0);
 	must_post(job, 0, 1, 2, 11);
 	atomic_store(&channel->posted, 1);
-	assert_null(transport_match(at(job, 1), 0, 2, &blocked));
+	assert_null(transport_channel_match(at(job, 1), 0, 2, &blocked));
 	assert_int_equal(blocked.edge.value, 2);
 	must_take(job, 1, 0, 1, 10);
 	wait_store(&channel->posted, 2);
@@ -150,8 +150,8 @@ static void test_claims(void **state)
 	assert_null(match(job, 1, 0, 1));
 	assert_int_equal(value_of(job, 1, 0, first), 10);
 	assert_int_equal(value_of(job, 1, 0, second), 11);
-	transport_take(at(job, 1), 0, second, LS_OK);
-	transport_take(at(job, 1), 0, first, LS_OK);
+	transport_channel_take(at(job, 1), 0, second, LS_OK);
+	transport_channel_take(at(job, 1), 0, first, LS_OK);
 	assert_true(transport_is_valid(at(job, 1)));
 	test_job_close(job);
 }
@@ -187,13 +187,13 @@ static void test_nothing_there(void **state)
 	struct test_job *job = test_job_open(2);
 	struct wait_word blocked;
 	must_post(job, 0, 1, 3, 1);
-	assert_null(transport_match(at(job, 1), 0, 4, &blocked));
+	assert_null(transport_channel_match(at(job, 1), 0, 4, &blocked));
 	assert_edge(&blocked, job, 1, 1, 0);
 	assert_int_equal(blocked.edge.value, 2);
 	assert_false(satisfied(&blocked));
 	must_post(job, 0, 1, 3, 2);
 	assert_true(satisfied(&blocked)); /* something came, so it has to look again */
-	assert_null(transport_match(at(job, 1), 0, 4, &blocked));
+	assert_null(transport_channel_match(at(job, 1), 0, 4, &blocked));
 	assert_false(satisfied(&blocked));
 	must_post(job, 0, 1, 4, 3);
 	assert_true(satisfied(&blocked));
@@ -210,11 +210,11 @@ static void test_self(void **state)
 	ls_status refused;
 	for (uint64_t i = 0; i < SLOTS; i++)
 		assert_true(post(job, 0, 0, 1, i, &ticket, &blocked));
-	assert_false(transport_taken(at(job, 0), 0, ticket, &refused, &blocked));
+	assert_false(transport_channel_taken(at(job, 0), 0, ticket, &refused, &blocked));
 	assert_edge(&blocked, job, 0, 0, 0);
 	for (uint64_t i = 0; i < SLOTS; i++)
 		must_take(job, 0, 0, 1, i);
-	assert_true(transport_taken(at(job, 0), 0, ticket, &refused, &blocked));
+	assert_true(transport_channel_taken(at(job, 0), 0, ticket, &refused, &blocked));
 	assert_int_equal(refused, LS_OK);
 	test_job_close(job);
 }
@@ -228,29 +228,30 @@ static void test_long(void **state)
 	ls_status refused;
 	memset(job->ranks[0].memory.base + offset, 0x5a, bytes);
 	struct transport_envelope envelope = {.seq = 12, .count = bytes, .bytes = bytes};
-	assert_true(transport_post(at(job, 0), 1, &envelope, NULL, offset, &ticket, &blocked));
-	assert_null(transport_match(at(job, 1), 0, 11, &blocked));
-	struct transport_message *message = transport_match(at(job, 1), 0, 12, &blocked);
+	assert_true(
+		transport_channel_post(at(job, 0), 1, &envelope, NULL, offset, &ticket, &blocked));
+	assert_null(transport_channel_match(at(job, 1), 0, 11, &blocked));
+	struct transport_message *message = transport_channel_match(at(job, 1), 0, 12, &blocked);
 	assert_non_null(message);
 	assert_int_equal(message->count, bytes);
-	const unsigned char *payload = transport_payload(at(job, 1), 0, message);
+	const unsigned char *payload = transport_channel_payload(at(job, 1), 0, message);
 	assert_non_null(payload);
 	assert_int_equal(payload[0], 0x5a);
 	assert_int_equal(payload[bytes - 1], 0x5a);
 	assert_int_equal(payload[bytes], 0);
-	assert_false(transport_taken(at(job, 0), 1, ticket, &refused, &blocked));
+	assert_false(transport_channel_taken(at(job, 0), 1, ticket, &refused, &blocked));
 	assert_edge(&blocked, job, 0, 1, 1);
 	assert_false(satisfied(&blocked));
-	transport_take(at(job, 1), 0, message, LS_OK);
+	transport_channel_take(at(job, 1), 0, message, LS_OK);
 	assert_true(satisfied(&blocked));
-	assert_true(transport_taken(at(job, 0), 1, ticket, &refused, &blocked));
+	assert_true(transport_channel_taken(at(job, 0), 1, ticket, &refused, &blocked));
 	assert_int_equal(refused, LS_OK);
 	/* A window outside the arena is nonsense. */
 	envelope.bytes = TEST_JOB_ARENA_BYTES;
-	assert_true(transport_post(at(job, 0), 1, &envelope, NULL, 64, &ticket, &blocked));
-	message = transport_match(at(job, 1), 0, 12, &blocked);
+	assert_true(transport_channel_post(at(job, 0), 1, &envelope, NULL, 64, &ticket, &blocked));
+	message = transport_channel_match(at(job, 1), 0, 12, &blocked);
 	assert_non_null(message);
-	assert_null(transport_payload(at(job, 1), 0, message));
+	assert_null(transport_channel_payload(at(job, 1), 0, message));
 	test_job_close(job);
 }
 
@@ -264,18 +265,18 @@ static void test_refusal(void **state)
 	for (int i = 0; i < 3; i++)
 		assert_true(post(job, 0, 1, i, (uint64_t)i, &tickets[i], &blocked));
 	must_take(job, 1, 0, 0, 0);
-	assert_true(transport_taken(at(job, 0), 1, tickets[0], &refused, &blocked));
+	assert_true(transport_channel_taken(at(job, 0), 1, tickets[0], &refused, &blocked));
 	assert_int_equal(refused, LS_OK);
-	transport_take(at(job, 1), 0, match(job, 1, 0, 1), LS_MISMATCH);
+	transport_channel_take(at(job, 1), 0, match(job, 1, 0, 1), LS_MISMATCH);
 	/* The slot is used again before the sender asks; the first refusal stays. */
 	for (uint64_t i = 0; i < SLOTS - 1; i++)
 		must_post(job, 0, 1, 50, i);
-	transport_take(at(job, 1), 0, match(job, 1, 0, 50), LS_TRUNCATED);
-	assert_true(transport_taken(at(job, 0), 1, tickets[1], &refused, &blocked));
+	transport_channel_take(at(job, 1), 0, match(job, 1, 0, 50), LS_TRUNCATED);
+	assert_true(transport_channel_taken(at(job, 0), 1, tickets[1], &refused, &blocked));
 	assert_int_equal(refused, LS_MISMATCH);
-	assert_false(transport_taken(at(job, 0), 1, tickets[2], &refused, &blocked));
+	assert_false(transport_channel_taken(at(job, 0), 1, tickets[2], &refused, &blocked));
 	must_take(job, 1, 0, 2, 2);
-	assert_true(transport_taken(at(job, 0), 1, tickets[2], &refused, &blocked));
+	assert_true(transport_channel_taken(at(job, 0), 1, tickets[2], &refused, &blocked));
 	assert_int_equal(refused, LS_MISMATCH);
 	/* The other lane and the other direction are not closed. */
 	must_post(job, 1, 0, 0, 0);
@@ -292,14 +293,14 @@ static void test_quiet(void **state)
 	struct wait_word blocked;
 	must_post(job, 0, 1, 1, 10);
 	must_post(job, 0, 1, 2, 11);
-	assert_true(transport_quiet(at(job, 0), 1, &blocked));
+	assert_true(transport_channel_quiet(at(job, 0), 1, &blocked));
 	struct transport_message *message = match(job, 1, 0, 2);
-	assert_false(transport_quiet(at(job, 0), 1, &blocked));
+	assert_false(transport_channel_quiet(at(job, 0), 1, &blocked));
 	assert_edge(&blocked, job, 0, 1, 1);
 	assert_false(satisfied(&blocked));
-	transport_take(at(job, 1), 0, message, LS_OK);
+	transport_channel_take(at(job, 1), 0, message, LS_OK);
 	assert_true(satisfied(&blocked));
-	assert_true(transport_quiet(at(job, 0), 1, &blocked));
+	assert_true(transport_channel_quiet(at(job, 0), 1, &blocked));
 	test_job_close(job);
 }
 
@@ -325,7 +326,8 @@ static void *run_sender(void *argument)
 		ls_status refused;
 		while (!post(job, 0, 1, stream->tag, i, &ticket, &blocked))
 			assert_int_equal(test_job_await(&job->ranks[0], &blocked), LS_OK);
-		while (stream->ask && !transport_taken(at(job, 0), 1, ticket, &refused, &blocked))
+		while (stream->ask &&
+		       !transport_channel_taken(at(job, 0), 1, ticket, &refused, &blocked))
 			assert_int_equal(test_job_await(&job->ranks[0], &blocked), LS_OK);
 	}
 	wait_thread_leave(&job->ranks[0].waiter);
@@ -341,14 +343,14 @@ static void *run_receiver(void *argument)
 	for (uint64_t i = 1; i <= ROUNDS; i++) {
 		struct wait_word blocked;
 		struct transport_message *message;
-		while (!(message = transport_match(at(job, 1), 0, stream->tag, &blocked)))
+		while (!(message = transport_channel_match(at(job, 1), 0, stream->tag, &blocked)))
 			assert_int_equal(test_job_await(&job->ranks[1], &blocked), LS_OK);
 		uint64_t value = value_of(job, 1, 0, message);
 		if (stream->tag != 0)
 			assert_int_equal(value, last + 1);
 		last = value;
 		stream->sum += value;
-		transport_take(at(job, 1), 0, message, LS_OK);
+		transport_channel_take(at(job, 1), 0, message, LS_OK);
 	}
 	wait_thread_leave(&job->ranks[1].waiter);
 	return NULL;

@@ -81,10 +81,10 @@ static inline unsigned char duo_obey(struct duo *duo, unsigned char order)
 		transport_cma_fini(transport);
 		return 1;
 	case 'm':
-		while (!(message = transport_match(&rank->team, 0, 7, &blocked)))
+		while (!(message = transport_channel_match(&rank->team, 0, 7, &blocked)))
 			if (test_job_await(rank, &blocked) != LS_OK)
 				return 0;
-		transport_take(&rank->team, 0, message, LS_OK);
+		transport_channel_take(&rank->team, 0, message, LS_OK);
 		return 1;
 	case 's': {
 		unsigned char byte = 0;

@@ -29,9 +29,9 @@ static void pass_a_message(struct duo *duo)
 	struct wait_word blocked;
 	uint64_t ticket;
 	ls_status refused = LS_INTERNAL;
-	assert_true(transport_post(&rank->team, 1, &envelope, "abc", 0, &ticket, &blocked));
+	assert_true(transport_channel_post(&rank->team, 1, &envelope, "abc", 0, &ticket, &blocked));
 	assert_int_equal(duo_ask(duo, 'm'), 1);
-	assert_true(transport_taken(&rank->team, 1, ticket, &refused, &blocked));
+	assert_true(transport_channel_taken(&rank->team, 1, ticket, &refused, &blocked));
 	assert_int_equal(refused, LS_OK);
 }
 

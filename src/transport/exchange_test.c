@@ -259,24 +259,26 @@ static bool run_ring(struct test_job *job, int rank)
 		struct transport_envelope envelope = {.seq = lap, .bytes = sizeof token};
 		if (rank != 0) {
 			struct transport_message *message;
-			while (!(message = transport_match(team, left, (int64_t)lap, &blocked)))
+			while (!(message = transport_channel_match(team, left, (int64_t)lap,
+								   &blocked)))
 				if (test_job_await(&job->ranks[rank], &blocked) != LS_OK)
 					return false;
-			memcpy(&token, transport_payload(team, left, message), sizeof token);
-			transport_take(team, left, message, LS_OK);
+			memcpy(&token, transport_channel_payload(team, left, message), sizeof token);
+			transport_channel_take(team, left, message, LS_OK);
 		}
 		if (token != lap * PROCESSES + (uint64_t)rank)
 			return false;
 		token++;
-		while (!transport_post(team, right, &envelope, &token, 0, &ticket, &blocked))
+		while (!transport_channel_post(team, right, &envelope, &token, 0, &ticket, &blocked))
 			if (test_job_await(&job->ranks[rank], &blocked) != LS_OK)
 				return false;
 		struct transport_message *message = NULL;
-		while (rank == 0 && !(message = transport_match(team, left, (int64_t)lap, &blocked)))
+		while (rank == 0 &&
+		       !(message = transport_channel_match(team, left, (int64_t)lap, &blocked)))
 			if (test_job_await(&job->ranks[rank], &blocked) != LS_OK)
 				return false;
 		if (message)
-			transport_take(team, left, message, LS_OK);
+			transport_channel_take(team, left, message, LS_OK);
 	}
 	return true;
 }

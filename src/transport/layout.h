@@ -366,7 +366,7 @@ static inline size_t transport_areas_at(int world_size)
 /* For what one member sends to another. */
 struct transport_inbox {
 	struct transport_channel channel; /* for the plans of collectives that send messages */
-	struct mail_box mail;             /* for sends and receives */
+	struct mail_ring mail;            /* for sends and receives */
 };
 
 static inline struct transport_inbox *transport_inbox(struct transport_area *area, int source)

@@ -12,18 +12,18 @@
 #include "base/seqlock.h"
 #include "transport/mail.h"
 
-void transport_mail_end(struct mail_box *box)
+void transport_mail_end(struct mail_ring *box)
 {
 	atomic_fetch_or(&box->reported, 1);
 }
 
-bool transport_mail_has_ended(const struct mail_box *box)
+bool transport_mail_has_ended(const struct mail_ring *box)
 {
 	return atomic_load(&box->reported) & 1;
 }
 
 /* Claims the positions from the returned one up to `next`, whose messages the caller reports. */
-static uint64_t claim_positions(struct mail_box *box, uint64_t next)
+static uint64_t claim_positions(struct mail_ring *box, uint64_t next)
 {
 	uint64_t reported = atomic_load(&box->reported);
 	while (reported >> 1 < next &&
@@ -34,7 +34,7 @@ static uint64_t claim_positions(struct mail_box *box, uint64_t next)
 
 /* A long message does not count: its send is not complete, or was cancelled, so its sender
  * knows. */
-static bool is_lost(const struct mail_box *box, unsigned slot, uint64_t *position,
+static bool is_lost(const struct mail_ring *box, unsigned slot, uint64_t *position,
 		    struct mail_envelope *envelope)
 {
 	*position = atomic_load_explicit(&box->slots[slot].held, memory_order_acquire);
@@ -44,7 +44,7 @@ static bool is_lost(const struct mail_box *box, unsigned slot, uint64_t *positio
 	return !envelope->rts || envelope->flags & MAIL_BLOCK;
 }
 
-int transport_mail_lost(struct mail_box *box, uint64_t next, struct mail_envelope *first)
+int transport_mail_lost(struct mail_ring *box, uint64_t next, struct mail_envelope *first)
 {
 	uint64_t from = claim_positions(box, next), oldest = next;
 	int count = 0;

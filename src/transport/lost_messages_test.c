@@ -11,7 +11,7 @@
 
 #include "transport/mail.h"
 
-static struct mail_box *box;
+static struct mail_ring *box;
 static struct mail_out out;
 static struct mail_in in;
 
@@ -20,7 +20,7 @@ static int set_up(void **state)
 	(void)state;
 	box = aligned_alloc(64, sizeof *box);
 	assert_non_null(box);
-	*box = (struct mail_box){0};
+	*box = (struct mail_ring){0};
 	transport_mail_out_init(&out);
 	transport_mail_in_init(&in);
 	return 0;

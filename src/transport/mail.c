@@ -21,7 +21,7 @@ void transport_mail_out_init(struct mail_out *out)
 	*out = (struct mail_out){.next = 1, .clear = 1 + MAIL_SLOTS};
 }
 
-bool transport_mail_find_room(const struct mail_box *box, struct mail_out *out, unsigned limit)
+bool transport_mail_find_room(const struct mail_ring *box, struct mail_out *out, unsigned limit)
 {
 	if (out->posted - out->seen < limit)
 		return true;
@@ -36,7 +36,7 @@ bool transport_mail_find_room(const struct mail_box *box, struct mail_out *out, 
 	return out->posted - out->seen < limit;
 }
 
-unsigned transport_mail_rts_alloc(struct mail_box *box, struct mail_out *out, bool block,
+unsigned transport_mail_rts_alloc(struct mail_ring *box, struct mail_out *out, bool block,
 				  uint64_t window, bool plain, uint64_t bytes)
 {
 	unsigned bit = (unsigned)__builtin_ctzll(~out->rts[block]);
@@ -62,7 +62,7 @@ void transport_mail_rts_free(struct mail_out *out, unsigned index, uint32_t gene
 		out->rts[index / MAIL_SLOTS] &= ~(UINT64_C(1) << index % MAIL_SLOTS);
 }
 
-void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, bool block,
+void transport_mail_reclaim(const struct mail_ring *box, struct mail_out *out, bool block,
 			    const uint64_t *kept)
 {
 	if (transport_mail_has_rts(out, block))
@@ -78,21 +78,21 @@ void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, bo
 	}
 }
 
-void transport_mail_skip(struct mail_box *box, struct mail_out *out)
+void transport_mail_skip(struct mail_ring *box, struct mail_out *out)
 {
 	wait_store(&box->slots[transport_mail_index(out->next)].sequence, out->next);
 	out->next++;
 }
 
 /* Whether the slot of this position holds an older message that was not matched yet. */
-static bool is_occupied(const struct mail_box *box, uint64_t position)
+static bool is_occupied(const struct mail_ring *box, uint64_t position)
 {
 	const struct mail_slot *slot = &box->slots[transport_mail_index(position)];
 	return atomic_load_explicit(&box->freed[position % MAIL_SLOTS], memory_order_acquire) !=
 	       atomic_load_explicit(&slot->held, memory_order_relaxed);
 }
 
-void transport_mail_post(struct mail_box *box, struct mail_out *out,
+void transport_mail_post(struct mail_ring *box, struct mail_out *out,
 			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes)
 {
 	struct mail_slot *slot = &box->slots[transport_mail_index(out->next)];
@@ -125,7 +125,7 @@ void transport_mail_in_init(struct mail_in *in)
 	*in = (struct mail_in){.next = 1};
 }
 
-bool transport_mail_poll(struct mail_box *box, struct mail_in *in, struct mail_message *out)
+bool transport_mail_poll(struct mail_ring *box, struct mail_in *in, struct mail_message *out)
 {
 	for (;;) {
 		uint32_t index = transport_mail_index(in->next);
@@ -145,7 +145,7 @@ bool transport_mail_poll(struct mail_box *box, struct mail_in *in, struct mail_m
 	}
 }
 
-void transport_mail_free_slot(struct mail_box *box, struct mail_in *in,
+void transport_mail_free_slot(struct mail_ring *box, struct mail_in *in,
 			      const struct mail_message *message)
 {
 	/* In a line of my own: the slot's line would have to be fetched from the source first. */
@@ -154,7 +154,7 @@ void transport_mail_free_slot(struct mail_box *box, struct mail_in *in,
 	wait_store(&box->taken, ++in->taken);
 }
 
-void transport_mail_reset(struct mail_box *box)
+void transport_mail_reset(struct mail_ring *box)
 {
 	/* Slots and RTS slots are first used one after the other. */
 	for (unsigned i = 1; i <= MAIL_SLOTS; i++) {
@@ -176,7 +176,7 @@ void transport_mail_reset(struct mail_box *box)
 
 /* ---- RTS slots ---- */
 
-void transport_mail_rts_done(struct mail_box *box, unsigned index, uint32_t generation)
+void transport_mail_rts_done(struct mail_ring *box, unsigned index, uint32_t generation)
 {
 	_Atomic uint64_t *done = &box->rts[index].done;
 	uint64_t word = transport_mail_word(generation, 0), before = atomic_load(done);

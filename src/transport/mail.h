@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Messages of one rank (the source) to another (the owner), in a ring in the owner's memory that
- * both have mapped: struct mail_box. The receiver alone decides what a message matches. This file
+ * both have mapped: struct mail_ring. The receiver alone decides what a message matches. This file
  * only moves messages, lets both ranks copy the bytes of long ones, and shows both when that is
  * done.
  *
@@ -124,7 +124,7 @@ struct mail_rts {
 #define MAIL_CLOSED UINT64_C(0x80000000)
 _Static_assert(sizeof(struct mail_rts) == 128, "two cache lines");
 
-struct mail_box {
+struct mail_ring {
 	/* Written by the owner, unless said otherwise. */
 	_Alignas(64) _Atomic uint64_t taken; /* messages taken out so far */
 	/* Written by both, when the group is closed: 2 * the position below which all lost messages
@@ -143,7 +143,8 @@ struct mail_box {
 
 /* Whether the message of that position, which the slot's `held` names, is still there. False if the
  * position is 0, or cannot be in that slot. */
-static inline bool transport_mail_holds(const struct mail_box *box, unsigned slot, uint64_t position)
+static inline bool transport_mail_holds(const struct mail_ring *box, unsigned slot,
+					uint64_t position)
 {
 	return position != 0 && transport_mail_index(position) == slot &&
 	       atomic_load_explicit(&box->freed[position % MAIL_SLOTS], memory_order_acquire) !=
@@ -176,7 +177,7 @@ void transport_mail_out_init(struct mail_out *out);
 
 /* Whether a message may be posted: fewer than `limit` (<= MAIL_SLOTS) are there unmatched. Reads
  * `taken` into out->seen if it must. If not, wait until `taken` differs from out->seen. */
-bool transport_mail_find_room(const struct mail_box *box, struct mail_out *out, unsigned limit);
+bool transport_mail_find_room(const struct mail_ring *box, struct mail_out *out, unsigned limit);
 /* Whether an RTS slot is known to be free. block: in the half for blocks. */
 static inline bool transport_mail_has_rts(const struct mail_out *out, bool block)
 {
@@ -184,7 +185,7 @@ static inline bool transport_mail_has_rts(const struct mail_out *out, bool block
 }
 /* Takes a free RTS slot (transport_mail_has_rts); fills it and its generation. Nothing is staged
  * yet. */
-unsigned transport_mail_rts_alloc(struct mail_box *box, struct mail_out *out, bool block,
+unsigned transport_mail_rts_alloc(struct mail_ring *box, struct mail_out *out, bool block,
 				  uint64_t window, bool plain, uint64_t bytes);
 /* Call when the use `generation` has ended, or was never posted. Does nothing if another thread has
  * freed it before, even if it is in use again. */
@@ -192,7 +193,7 @@ void transport_mail_rts_free(struct mail_out *out, unsigned index, uint32_t gene
 /* If no RTS slot of this half is free: frees all whose uses have ended, except those in kept[2],
  * which the caller checks afterwards. If still none is free, wait until box->returned differs from
  * out->returned. */
-void transport_mail_reclaim(const struct mail_box *box, struct mail_out *out, bool block,
+void transport_mail_reclaim(const struct mail_ring *box, struct mail_out *out, bool block,
 			    const uint64_t *kept);
 /* Copies the payload of a slot, which most often is one element. */
 static inline void transport_mail_copy(void *to, const void *from, uint64_t bytes)
@@ -205,12 +206,12 @@ static inline void transport_mail_copy(void *to, const void *from, uint64_t byte
 /* Posts a message; transport_mail_find_room was true. payload: `bytes` for the slot, if the
  * envelope names neither an RTS slot nor cells. The last store is that of `sequence`, sequentially
  * consistent. */
-void transport_mail_post(struct mail_box *box, struct mail_out *out,
+void transport_mail_post(struct mail_ring *box, struct mail_out *out,
 			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes);
 
 /* Whether the message that was posted at this position has left its slot. Reads the owner's words
  * only if the source does not know yet. */
-static inline bool transport_mail_has_left(const struct mail_box *box, const struct mail_out *out,
+static inline bool transport_mail_has_left(const struct mail_ring *box, const struct mail_out *out,
 					   uint64_t position)
 {
 	if ((int64_t)(out->clear - MAIL_SLOTS - position) > 0)
@@ -221,7 +222,7 @@ static inline bool transport_mail_has_left(const struct mail_box *box, const str
 }
 
 /* Call when a posted message was cancelled, so that the owner looks for it; then notify it. */
-void transport_mail_skip(struct mail_box *box, struct mail_out *out);
+void transport_mail_skip(struct mail_ring *box, struct mail_out *out);
 
 /* ---- the owner ---- */
 
@@ -243,16 +244,16 @@ void transport_mail_in_init(struct mail_in *in);
 
 /* The next message. False: there is none yet, and the word of transport_mail_awaited reaches
  * in->next when it comes. */
-bool transport_mail_poll(struct mail_box *box, struct mail_in *in, struct mail_message *out);
+bool transport_mail_poll(struct mail_ring *box, struct mail_in *in, struct mail_message *out);
 /* The word to wait for if transport_mail_poll has found no message. */
-static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_box *box,
+static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_ring *box,
 							     const struct mail_in *in)
 {
 	return &box->slots[transport_mail_index(in->next)].sequence;
 }
 /* Call when a message was there at once: the owner is behind the source, so more are probably
  * there. Fetches some at a time, because it takes as long to fetch several lines as one. */
-static inline void transport_mail_prefetch(const struct mail_box *box, const struct mail_in *in)
+static inline void transport_mail_prefetch(const struct mail_ring *box, const struct mail_in *in)
 {
 	enum { TOGETHER = 8 };
 	if (in->next % TOGETHER == 1)
@@ -261,7 +262,7 @@ static inline void transport_mail_prefetch(const struct mail_box *box, const str
 }
 /* Call when the owner has waited for a message, and so will probably wait for those that follow:
  * fetches the line after the next one, so that the fetch does not meet the source's store. */
-static inline void transport_mail_prefetch_early(const struct mail_box *box,
+static inline void transport_mail_prefetch_early(const struct mail_ring *box,
 						 const struct mail_in *in)
 {
 	__builtin_prefetch(&box->slots[transport_mail_index(in->next + 1)]);
@@ -275,7 +276,7 @@ static inline bool transport_mail_is_in_cell(const struct mail_envelope *envelop
 }
 /* The payload of a message without an RTS slot; the source can still change it. cells: the source's
  * cells. NULL: the envelope is nonsense. */
-static inline const void *transport_mail_payload(const struct mail_box *box,
+static inline const void *transport_mail_payload(const struct mail_ring *box,
 						 const struct mail_cells *cells,
 						 const struct mail_message *message, uint64_t bytes)
 {
@@ -288,21 +289,21 @@ static inline const void *transport_mail_payload(const struct mail_box *box,
 		       : NULL;
 }
 /* Frees the slot. The caller notifies the source. */
-void transport_mail_free_slot(struct mail_box *box, struct mail_in *in,
+void transport_mail_free_slot(struct mail_ring *box, struct mail_in *in,
 			      const struct mail_message *message);
 
 /* ---- messages that nobody will receive: lost_messages.c ---- */
 
 /* Says that the owner takes no more messages out. It checks the box once more after this. */
-void transport_mail_end(struct mail_box *box);
-bool transport_mail_has_ended(const struct mail_box *box);
+void transport_mail_end(struct mail_ring *box);
+bool transport_mail_has_ended(const struct mail_ring *box);
 /* How many short messages and blocks at positions below `next` nobody will receive, and the
  * envelope of the oldest; each counts only once. Call after transport_mail_end, as the owner, or as
  * the source, which posts nothing any more. */
-int transport_mail_lost(struct mail_box *box, uint64_t next, struct mail_envelope *first);
+int transport_mail_lost(struct mail_ring *box, uint64_t next, struct mail_envelope *first);
 
 /* Resets a box that nobody uses any more. */
-void transport_mail_reset(struct mail_box *box);
+void transport_mail_reset(struct mail_ring *box);
 
 /* ---- RTS slots: both ranks ---- */
 
@@ -334,7 +335,7 @@ static inline uint64_t transport_mail_unstaged(const struct mail_rts *rts, uint3
 }
 /* Says that the owner will never touch the source's buffer again. Any thread of the owner, once for
  * each use. The caller notifies the source. */
-void transport_mail_rts_done(struct mail_box *box, unsigned index, uint32_t generation);
+void transport_mail_rts_done(struct mail_ring *box, unsigned index, uint32_t generation);
 /* The owner matches the message; false: the source has cancelled it. */
 bool transport_mail_match(struct mail_rts *rts, uint32_t generation);
 /* The source cancels the message; false: too late. */

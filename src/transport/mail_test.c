@@ -10,7 +10,7 @@
 #include "transport/mail.h"
 
 struct ends {
-	struct mail_box *box;
+	struct mail_ring *box;
 	struct mail_cells *cells;
 	struct mail_out out;
 	struct mail_in in;
@@ -206,7 +206,7 @@ static void test_any_order(void **state)
 static void test_rts_slots(void **state)
 {
 	struct ends *ends = *state;
-	struct mail_box *box = ends->box;
+	struct mail_ring *box = ends->box;
 	for (uint32_t use = 1; use <= 3; use++) {
 		unsigned index = transport_mail_rts_alloc(box, &ends->out, false, 4096, false,
 							  10 * MAIL_PIECE_BYTES);
@@ -255,7 +255,7 @@ static void test_rts_slots(void **state)
 static void test_rts_slots_used_for_long(void **state)
 {
 	struct ends *ends = *state;
-	struct mail_box *box = ends->box;
+	struct mail_ring *box = ends->box;
 	static const uint64_t none[2];
 	static const uint32_t uses[] = {UINT32_MAX - 1, UINT32_MAX, 1, 2};
 	for (size_t stop = 1; stop <= sizeof uses / sizeof uses[0]; stop++) {
@@ -291,7 +291,7 @@ static void test_rts_slots_used_for_long(void **state)
 static void test_rts_slots_reclaimed(void **state)
 {
 	struct ends *ends = *state;
-	struct mail_box *box = ends->box;
+	struct mail_ring *box = ends->box;
 	struct mail_out *out = &ends->out;
 	static const uint64_t none[2];
 	for (unsigned half = 0; half < 2; half++)
@@ -330,7 +330,7 @@ static void test_rts_slots_reclaimed(void **state)
 static void test_passes(void **state)
 {
 	struct ends *ends = *state;
-	struct mail_box *box = ends->box;
+	struct mail_ring *box = ends->box;
 	struct mail_message message;
 	for (uint64_t turn = 0; turn < 1000; turn++) {
 		const _Atomic uint64_t *awaited = transport_mail_awaited(box, &ends->in);

@@ -7,7 +7,7 @@
 #include "base/seqlock.h"
 #include "transport/observe.h"
 
-static bool read_slot(const struct mail_box *box, unsigned index, struct transport_unexpected *out)
+static bool read_slot(const struct mail_ring *box, unsigned index, struct transport_unexpected *out)
 {
 	const struct mail_slot *slot = &box->slots[index];
 	uint64_t before = atomic_load_explicit(&slot->held, memory_order_acquire);
@@ -77,7 +77,7 @@ int transport_unexpected(const void *segment, size_t bytes, int world_size, unsi
 	if (!at || source < 0 || source >= world_size || max < 1 ||
 	    !transport_inbox_is_open(at, source))
 		return 0;
-	const struct mail_box *box = &((const struct transport_inbox *)(at + 1))[source].mail;
+	const struct mail_ring *box = &((const struct transport_inbox *)(at + 1))[source].mail;
 	for (int i = 0; i < MAIL_SLOTS; i++) {
 		struct transport_unexpected one;
 		if (!read_slot(box, i, &one))

@@ -323,24 +323,24 @@ void transport_area_reset(struct transport *transport, unsigned index, int membe
 ls_status transport_team_init(struct transport_team *team, struct transport *transport)
 {
 	*team = (struct transport_team){.transport = transport};
-	team->boxes = calloc((size_t)transport->size, sizeof *team->boxes);
-	if (!team->boxes)
+	team->channels = calloc((size_t)transport->size, sizeof *team->channels);
+	if (!team->channels)
 		return LS_OUT_OF_MEMORY;
 	for (int i = 0; i < transport->size; i++)
-		lock_peer_init(&team->boxes[i].lock);
+		lock_peer_init(&team->channels[i].lock);
 	return LS_OK;
 }
 
 void transport_team_fini(struct transport_team *team)
 {
-	for (int i = 0; team->boxes && i < team->transport->size; i++)
-		lock_peer_fini(&team->boxes[i].lock);
-	free(team->boxes);
+	for (int i = 0; team->channels && i < team->transport->size; i++)
+		lock_peer_fini(&team->channels[i].lock);
+	free(team->channels);
 	*team = (struct transport_team){0};
 }
 
 /* `messages` keeps its content: each is written before it is read. */
-static void clear_box(struct transport_box *box)
+static void clear_box(struct transport_channel_state *box)
 {
 	lock_peer_acquire(&box->lock);
 	memset(&box->cursor, 0, offsetof(struct transport_cursor, messages));
@@ -381,7 +381,7 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 			.peer = peer,
 			.area = transport_peer_area(transport, peer, areas[q]),
 		};
-		clear_box(&team->boxes[q]);
+		clear_box(&team->channels[q]);
 	}
 	place_members(team);
 	atomic_store(&team->reads_me,
@@ -482,7 +482,7 @@ ls_status transport_peer_open_own(struct transport *transport, int arena_fd, int
 	return memory_view_open(&peer->arena, arena_fd, transport->rank);
 }
 
-struct mail_box *transport_mail(const struct transport_team *team, int owner, int source)
+struct mail_ring *transport_mail(const struct transport_team *team, int owner, int source)
 {
 	return &transport_inbox_of(team, owner, source)->mail;
 }

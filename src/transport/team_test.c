@@ -40,18 +40,18 @@ static bool post(struct transport_team *team, int to, int64_t value, struct wait
 {
 	struct transport_envelope envelope = {.seq = 7, .count = 1, .bytes = sizeof value};
 	uint64_t ticket;
-	return transport_post(team, to, &envelope, &value, 0, &ticket, blocked);
+	return transport_channel_post(team, to, &envelope, &value, 0, &ticket, blocked);
 }
 
 static void must_receive(struct transport_team *team, int from, int64_t expected)
 {
 	struct wait_word blocked;
 	int64_t value;
-	struct transport_message *message = transport_match(team, from, 7, &blocked);
+	struct transport_message *message = transport_channel_match(team, from, 7, &blocked);
 	assert_non_null(message);
-	memcpy(&value, transport_payload(team, from, message), sizeof value);
+	memcpy(&value, transport_channel_payload(team, from, message), sizeof value);
 	assert_int_equal(value, expected);
-	transport_take(team, from, message, LS_OK);
+	transport_channel_take(team, from, message, LS_OK);
 }
 
 static void test_apart(void **state)
@@ -65,9 +65,9 @@ static void test_apart(void **state)
 	assert_true(post(team[1], 0, 11, &blocked));
 	assert_true(post(all[1], 3, 22, &blocked));
 	must_receive(all[0], 1, 22);
-	assert_null(transport_match(all[0], 1, 7, &blocked));
+	assert_null(transport_channel_match(all[0], 1, 7, &blocked));
 	must_receive(team[0], 1, 11);
-	assert_null(transport_match(team[0], 1, 7, &blocked));
+	assert_null(transport_channel_match(team[0], 1, 7, &blocked));
 	assert_int_equal(blocked.edge.owner, 3);
 	assert_int_equal(blocked.edge.peer, 1);
 	assert_ptr_equal((const char *)job->ranks[3].transport.segment + blocked.edge.offset,
@@ -99,7 +99,7 @@ static bool is_new_channel(const struct transport_channel *channel)
 	return fresh;
 }
 
-static bool is_new_box(const struct mail_box *box)
+static bool is_new_box(const struct mail_ring *box)
 {
 	bool fresh = atomic_load(&box->taken) == 0 && is_zero(box->rts, sizeof box->rts);
 	for (int i = 0; i < MAIL_SLOTS; i++)
@@ -109,7 +109,7 @@ static bool is_new_box(const struct mail_box *box)
 }
 
 /* As many messages as there is room for, every other one long; some are taken. */
-static void use_box(struct mail_box *box, unsigned count)
+static void use_box(struct mail_ring *box, unsigned count)
 {
 	struct mail_message message;
 	struct mail_out out;

@@ -82,16 +82,16 @@ struct transport_hosts_ops {
 	/* transport_notify, transport_request_progress: sends what was not sent yet, or leaves that
 	 * to the thread that makes progress on the link */
 	void (*notify)(const struct transport_team *team, int rank);
-	/* transport_quiet */
+	/* transport_channel_quiet */
 	bool (*quiet)(struct transport_team *team, int peer, struct wait_word *blocked);
-	/* transport_payload */
+	/* transport_channel_payload */
 	const void *(*payload)(const struct transport_team *team, int peer,
 			       const struct transport_message *message);
 };
 
 /* What this process keeps of its channels with one member. Any thread may use them: the lock makes
  * posting atomic, and finding and claiming a message, too. */
-struct transport_box {
+struct transport_channel_state {
 	struct lock_peer lock;
 	struct transport_cursor cursor LOCK_GUARDED(peer);
 };
@@ -108,8 +108,8 @@ struct transport_member {
 struct transport_team {
 	struct transport *transport;
 	int rank, size;
-	_Atomic uint32_t reads_me;   /* enum transport_reads, found out by transport_reads_me */
-	struct transport_box *boxes; /* [world size]; NULL before init */
+	_Atomic uint32_t reads_me; /* enum transport_reads, found out by transport_reads_me */
+	struct transport_channel_state *channels; /* [world size]; NULL before init */
 	/* [world size]: what was sent to ranks on other hosts, by world rank; NULL: there are
 	 * none */
 	struct hosts_relay *relays;
@@ -282,7 +282,7 @@ static inline struct transport_inbox *transport_inbox_of(const struct transport_
 	return transport_inbox(member->area, member->peer->mirror ? 0 : source);
 }
 /* Messages of member `source` to member `owner`. */
-struct mail_box *transport_mail(const struct transport_team *team, int owner, int source);
+struct mail_ring *transport_mail(const struct transport_team *team, int owner, int source);
 /* The arena of member `rank`, as this process sees it. */
 static inline struct memory_view *transport_arena(const struct transport_team *team, int rank)
 {
@@ -296,37 +296,39 @@ static inline struct memory_view *transport_arena(const struct transport_team *t
 
 /* Posts a message to `peer` and wakes it. False if the channel has no free slot: wait for *blocked.
  * Payloads up to TRANSPORT_MESSAGE_INLINE are copied; a longer one must be in my arena at `window`,
- * unchanged until transport_taken. *ticket identifies the message for transport_taken and may be
- * ignored. */
-bool transport_post(struct transport_team *team, int peer,
-		    const struct transport_envelope *envelope, const void *payload, uint64_t window,
-		    uint64_t *ticket, struct wait_word *blocked) LOCK_AVOIDS(peer);
+ * unchanged until transport_channel_taken. *ticket identifies the message for
+ * transport_channel_taken and may be ignored. */
+bool transport_channel_post(struct transport_team *team, int peer,
+			    const struct transport_envelope *envelope, const void *payload,
+			    uint64_t window, uint64_t *ticket, struct wait_word *blocked)
+	LOCK_AVOIDS(peer);
 /* Whether a posted message has been taken; or, if it went to another host, whether the link no
  * longer needs its payload, nor that of an earlier message to this peer. If not, wait for *blocked.
  * *refused: the status to return, LS_OK or that of a refusal. The first refused message closes the
  * channel, so all later calls return its status. LS_INTERNAL if the peer wrote nonsense. */
-bool transport_taken(struct transport_team *team, int peer, uint64_t ticket, ls_status *refused,
-		     struct wait_word *blocked);
+bool transport_channel_taken(struct transport_team *team, int peer, uint64_t ticket,
+			     ls_status *refused, struct wait_word *blocked);
 
 /* Claims the oldest message from `peer` that has this collective number and that no other thread
  * has claimed. NULL if there is none: wait for *blocked. The returned copy, which the peer cannot
- * change, is valid until transport_take, which must follow. */
-struct transport_message *transport_match(struct transport_team *team, int peer, uint64_t seq,
-					  struct wait_word *blocked) LOCK_AVOIDS(peer);
+ * change, is valid until transport_channel_take, which must follow. */
+struct transport_message *transport_channel_match(struct transport_team *team, int peer,
+						  uint64_t seq, struct wait_word *blocked)
+	LOCK_AVOIDS(peer);
 /* After a failure: whether `peer` will read none of the long messages that I posted any more; if it
  * may, wait for *blocked. The caller has set the group's cause before. A rank that matches a
  * message reads the cause afterwards, and before it reads the payload. So once all matched messages
  * are taken, the peer reads none any more. A peer on another host reads through this rank's link:
  * call hosts_withdraw first. */
-bool transport_quiet(struct transport_team *team, int peer, struct wait_word *blocked);
+bool transport_channel_quiet(struct transport_team *team, int peer, struct wait_word *blocked);
 /* The payload (message->bytes), in memory that the peer can still change; NULL if the peer wrote
  * nonsense. Not for a message for which hosts_must_fetch is true. */
-const void *transport_payload(struct transport_team *team, int peer,
-			      const struct transport_message *message);
+const void *transport_channel_payload(struct transport_team *team, int peer,
+				      const struct transport_message *message);
 /* Frees the slot and wakes the sender. refused: LS_OK, or the status that the sender is to return.
  * `message` is no longer valid. */
-void transport_take(struct transport_team *team, int peer, struct transport_message *message,
-		    ls_status refused) LOCK_AVOIDS(peer);
+void transport_channel_take(struct transport_team *team, int peer,
+			    struct transport_message *message, ls_status refused) LOCK_AVOIDS(peer);
 
 /* For tests: whether the equations of struct transport_channel hold for this rank's inboxes, while
  * no message is under way. */

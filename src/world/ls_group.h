@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * One group as one rank sees it: members, lane, engine, mailbox, operations. The world group is one of them,
- * and ends with the world. */
+ * One group as one rank sees it: members, lane, engine, mailbox, operations. The world group is one
+ * of them, and ends with the world. */
 #ifndef WORLD_LS_GROUP_H
 #define WORLD_LS_GROUP_H
 
 #include "base/ranks.h"
 #include "engine/engine.h"
 #include "mailbox/mailbox.h"
-#include "op.h"
+#include "ls_op.h"
 #include "world.h"
 
 enum {

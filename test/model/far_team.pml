@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How ranks on two hosts use areas for one group after another (src/hosts/far_team.c; relay_to in relay.c; is_of_group,
+ * How ranks on two hosts use areas for one group after another (src/hosts/teams.c; relay_to in relay.c; is_of_group,
  * shows_life and note_opened in mirror.c). Each has two areas, and sends the other one word in each
  * group. It may close the group without having waited for that of the other, as after a failure. Rank 1 may take an offer
  * back first, of which nobody is told. The link keeps the order. Offers travel beside it, as other ranks may pass them on.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How a rank gets its buffer back after a failure (transport_quiet in src/transport/channel.c): two threads of
+ * How a rank gets its buffer back after a failure (transport_channel_quiet in src/transport/channel.c): two threads of
  * the owner of a channel each claim a message of the source, and read its buffer unless the group has
  * failed; the source fails, or learns that somebody else has, and waits until what was claimed has been
  * taken. A collective is the same with `entered` for matched, `finished` for taken, and one of each

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * One operation of a rank, and the pool of operations that outlive their call. */
-#ifndef WORLD_OP_H
-#define WORLD_OP_H
+#ifndef WORLD_LS_OP_H
+#define WORLD_LS_OP_H
 
 #include <lockstep/lockstep.h>
 #include <pthread.h>
@@ -32,7 +32,7 @@ struct ls_op {
 	void *callback_data;
 	/* References: the lane, the user's handle. The thread that drops the last one returns it to
 	 * the pool. */
-	_Atomic uint32_t holders;
+	_Atomic uint32_t references;
 	/* For waits that are resumed: when the first wait for the current word began. */
 	_Atomic uint64_t waited_ns;
 	uint64_t waited_word; /* in the lane: the current word of the thread that makes progress */

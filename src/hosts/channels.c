@@ -6,7 +6,7 @@
  *   slot, posted ---- note with up to 4 KiB ------->  slot, posted
  *                     longer: offered                 hosts_collect: fetches it to its place
  *                     up to 64 KiB: eager             hosts_collect: copies it
- *   slot free, taken <------ freed of that slot ----  transport_take
+ *   slot free, taken <------ freed of that slot ----  transport_channel_take
  *
  * A slot is free at the source only when the owner has taken its message and the link has released
  * its payload; then the source itself counts it in `taken`, for which its threads wait. */
@@ -16,14 +16,14 @@ _Static_assert((int)LINK_SHORT_BYTES == (int)TRANSPORT_PAGE_BYTES &&
 		       (int)TRANSPORT_CHANNEL_SLOTS <= (int)TRANSPORT_INLINE_PAGES,
 	       "a page of the mirror for each slot, as entries from other hosts have no payload");
 
-static struct hosts_far *far_of(const struct transport_team *team, int member)
+static struct hosts_channel *far_of(const struct transport_team *team, int member)
 {
-	return &team->relays[team->members[member].world].far;
+	return &team->relays[team->members[member].world].channel;
 }
 
-void hosts_far_set(struct transport_team *team, int member, struct hosts_relay *relay)
+void hosts_channel_set(struct transport_team *team, int member, struct hosts_relay *relay)
 {
-	struct hosts_far *far = &relay->far;
+	struct hosts_channel *far = &relay->channel;
 	far->to = transport_channel(team, member, team->rank);
 	far->from = transport_channel(team, team->rank, member);
 	far->pages = transport_area_of(team, member)->payloads;
@@ -47,13 +47,13 @@ static void add_one(_Atomic uint64_t *word)
  * rank has withdrawn the message. The thread that withdraws stores `withdrawn` and then reads
  * `begun`. This thread stores `begun` and then reads `withdrawn`. So at least one of the two
  * threads sees the other's store. */
-static bool begin_post(struct hosts_far *far)
+static bool begin_post(struct hosts_channel *far)
 {
 	atomic_store(&far->to->begun, atomic_load(&far->to->begun) + 1);
 	return !atomic_load(&far->withdrawn);
 }
 
-static void end_post(const struct hosts *hosts, struct hosts_far *far)
+static void end_post(const struct hosts *hosts, struct hosts_channel *far)
 {
 	add_one(&far->to->ended);
 	if (atomic_load(&far->withdrawn))
@@ -97,7 +97,7 @@ static unsigned slot_at(const struct transport_channel *channel, uint64_t positi
 /* Posts a message whose payload is in the arena. */
 static bool post_window(const struct hosts_path *path, const struct link_note *note, unsigned index)
 {
-	struct hosts_far *far = &path->relay->far;
+	struct hosts_channel *far = &path->relay->channel;
 	struct transport *transport = path->hosts->transport;
 	const struct transport_packed *packed = &far->to->slots[index].packed;
 	bool is_short = packed->bytes <= LINK_SHORT_BYTES, posted = false;
@@ -132,7 +132,7 @@ static bool post_window(const struct hosts_path *path, const struct link_note *n
 
 static bool post_messages(const struct hosts_path *path)
 {
-	struct hosts_far *far = &path->relay->far;
+	struct hosts_channel *far = &path->relay->channel;
 	while (far->sent < atomic_load_explicit(&far->to->posted, memory_order_acquire) &&
 	       !atomic_load(&far->withdrawn)) {
 		unsigned index = slot_at(far->to, far->sent + 1);
@@ -162,7 +162,7 @@ static void free_slot(struct transport_channel *to, unsigned index)
 	add_one(&to->taken);
 }
 
-static bool is_taken(const struct hosts_far *far, unsigned index)
+static bool is_taken(const struct hosts_channel *far, unsigned index)
 {
 	uint64_t state = atomic_load_explicit(&far->to->slots[index].state, memory_order_relaxed);
 	uint64_t freed = atomic_load_explicit(&far->from->slots[index].freed, memory_order_relaxed);
@@ -170,9 +170,9 @@ static bool is_taken(const struct hosts_far *far, unsigned index)
 	return state > 0 && state <= far->sent && state == freed;
 }
 
-void hosts_far_word(struct transport_team *team, int peer, const _Atomic uint64_t *word)
+void hosts_channel_word(struct transport_team *team, int peer, const _Atomic uint64_t *word)
 {
-	struct hosts_far *far = &team->relays[peer].far;
+	struct hosts_channel *far = &team->relays[peer].channel;
 	if (!far->from)
 		return;
 	uintptr_t at = (uintptr_t)word - (uintptr_t)far->from->slots;
@@ -186,7 +186,7 @@ void hosts_far_word(struct transport_team *team, int peer, const _Atomic uint64_
 
 /* ---- the owner ---- */
 
-static bool is_expected(const struct hosts_far *far, const struct transport_slot *slot,
+static bool is_expected(const struct hosts_channel *far, const struct transport_slot *slot,
 			const struct link_message *message)
 {
 	if (!far->from)
@@ -201,14 +201,14 @@ static bool is_expected(const struct hosts_far *far, const struct transport_slot
 
 static bool has_pages(struct hosts *hosts, struct hosts_relay *relay)
 {
-	return hosts_mirror_has(hosts, relay, &relay->has_pages, relay->far.pages,
-				sizeof *relay->far.pages * TRANSPORT_INLINE_PAGES);
+	return hosts_mirror_has(hosts, relay, &relay->has_pages, relay->channel.pages,
+				sizeof *relay->channel.pages * TRANSPORT_INLINE_PAGES);
 }
 
-void hosts_far_arrived(struct transport_team *team, int peer, struct transport_slot *slot,
-		       const struct link_message *message)
+void hosts_channel_arrived(struct transport_team *team, int peer, struct transport_slot *slot,
+			   const struct link_message *message)
 {
-	struct hosts_far *far = &team->relays[peer].far;
+	struct hosts_channel *far = &team->relays[peer].channel;
 	struct hosts *hosts = team->transport->hosts;
 	const uint64_t *words = message->note.words;
 	bool uses_page =
@@ -248,7 +248,7 @@ const void *hosts_payload(const struct transport_team *team, int peer,
 static bool copy_eager(struct transport_team *team, int peer, unsigned index, void *to,
 		       uint64_t bytes, ls_status *status)
 {
-	struct hosts_far *far = far_of(team, peer);
+	struct hosts_channel *far = far_of(team, peer);
 	const struct link_message *offered = &far->offered[index];
 	atomic_store(&far->copying, 1);
 	bool is_eager = !atomic_load(&far->withdrawn) && offered->is_eager;
@@ -265,12 +265,12 @@ static bool copy_eager(struct transport_team *team, int peer, unsigned index, vo
 bool hosts_collect(struct transport_team *team, int peer, const struct transport_message *message,
 		   void *to, ls_status *status, struct wait_word *blocked)
 {
-	struct hosts_far *far = far_of(team, peer);
+	struct hosts_channel *far = far_of(team, peer);
 	if (copy_eager(team, peer, message->index, to, message->bytes, status))
 		return true;
-	/* Read before the state: see hosts_far_ended. */
+	/* Read before the state: see hosts_channel_ended. */
 	uint64_t seen = atomic_load_explicit(&far->from->ended, memory_order_acquire);
-	enum hosts_fetch fetching = (enum hosts_fetch)atomic_load(&far->fetching);
+	enum hosts_fetch_state fetching = (enum hosts_fetch_state)atomic_load(&far->fetching);
 	if (fetching == HOSTS_FETCH_OVER) {
 		*status = far->fetch.transfer.status;
 		atomic_store(&far->fetching, HOSTS_FETCH_NONE);
@@ -290,7 +290,7 @@ bool hosts_collect(struct transport_team *team, int peer, const struct transport
 	return false;
 }
 
-static void end_fetch(const struct hosts *hosts, struct hosts_far *far)
+static void end_fetch(const struct hosts *hosts, struct hosts_channel *far)
 {
 	far->fetch.is_under_way = false;
 	atomic_store(&far->fetching, HOSTS_FETCH_OVER);
@@ -300,7 +300,7 @@ static void end_fetch(const struct hosts *hosts, struct hosts_far *far)
 
 static void fetch_wanted(const struct hosts_path *path)
 {
-	struct hosts_far *far = &path->relay->far;
+	struct hosts_channel *far = &path->relay->channel;
 	if (atomic_load(&far->fetching) != HOSTS_FETCH_WANTED || far->fetch.is_under_way)
 		return;
 	struct link_message message = far->offered[far->wanted];
@@ -319,7 +319,7 @@ static void fetch_wanted(const struct hosts_path *path)
 
 static void return_offer(const struct hosts_path *path, unsigned index)
 {
-	struct link_message *message = &path->relay->far.offered[index];
+	struct link_message *message = &path->relay->channel.offered[index];
 	hosts_mirror_return(path->hosts, path->peer, message);
 	*message = (struct link_message){0};
 }
@@ -327,7 +327,7 @@ static void return_offer(const struct hosts_path *path, unsigned index)
 /* Tells the source which slots it can use again. */
 static bool send_freed(const struct hosts_path *path)
 {
-	struct hosts_far *far = &path->relay->far;
+	struct hosts_channel *far = &path->relay->channel;
 	uint64_t taken = atomic_load_explicit(&far->from->taken, memory_order_acquire);
 	uint64_t refused = atomic_load_explicit(&far->from->refused, memory_order_acquire);
 	if (refused != far->refused &&
@@ -352,9 +352,9 @@ static bool send_freed(const struct hosts_path *path)
 
 /* ---- source and owner ---- */
 
-bool hosts_far_send(const struct hosts_path *path)
+bool hosts_channel_send(const struct hosts_path *path)
 {
-	const struct hosts_far *far = &path->relay->far;
+	const struct hosts_channel *far = &path->relay->channel;
 	fetch_wanted(path);
 	bool withdrawn = atomic_load(&far->withdrawn) && !atomic_load(&far->copying);
 	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && withdrawn; i++)
@@ -362,9 +362,9 @@ bool hosts_far_send(const struct hosts_path *path)
 	return send_freed(path) && post_messages(path);
 }
 
-void hosts_far_ended(struct hosts_carried *carried)
+void hosts_channel_ended(struct hosts_carried *carried)
 {
-	struct hosts_far *far = &carried->relay->far;
+	struct hosts_channel *far = &carried->relay->channel;
 	struct hosts *hosts = carried->relay->team->transport->hosts;
 	if (carried->carries == HOSTS_CARRIES_FETCH) {
 		end_fetch(hosts, far);

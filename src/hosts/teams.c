@@ -73,11 +73,11 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 	relay->opened = relay->taken = relay->returned = 0;
 	relay->has_told_failure = relay->has_cells = relay->has_pages = false;
 	atomic_store(&relay->cancels, 0);
-	relay->linger_ns = 0;
+	relay->lingers_until_ns = 0;
 	relay->next = 1;
 	memset(relay->freed, 0, sizeof relay->freed);
 	memset(relay->done, 0, sizeof relay->done);
-	hosts_far_set(team, q, relay);
+	hosts_channel_set(team, q, relay);
 	mirror->relays[area] = relay;
 	hosts_mark(team->transport->hosts, team->area, member->world);
 }
@@ -108,9 +108,9 @@ bool hosts_may_leave(struct hosts_relay *relay)
 		has_payloads = has_payloads || relay->sent[i].is_under_way;
 	if (!has_payloads || wait_has_failed(atomic_load(&transport_head_of(relay->team)->cause)))
 		return true;
-	if (!relay->linger_ns)
-		relay->linger_ns = clock_deadline_ns(LINGER_MS);
-	return clock_now_ns() >= relay->linger_ns;
+	if (!relay->lingers_until_ns)
+		relay->lingers_until_ns = clock_deadline_ns(LINGER_MS);
+	return clock_now_ns() >= relay->lingers_until_ns;
 }
 
 /* Whether the link still uses buffers of the group, or still has to send that this rank has closed
@@ -118,12 +118,12 @@ bool hosts_may_leave(struct hosts_relay *relay)
 static bool is_used(const struct hosts_relay *relay)
 {
 	const struct transport_team *team = relay->team;
-	bool used = relay->far.fetch.is_under_way ||
+	bool used = relay->channel.fetch.is_under_way ||
 		    (relay->to &&
 		     relay->times_closed !=
 			     atomic_load(&transport_area_of(team, team->rank)->times_closed));
 	for (int i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++)
-		used = used || relay->far.posts[i].is_under_way;
+		used = used || relay->channel.posts[i].is_under_way;
 	for (int i = 0; i < MAIL_SLOTS; i++)
 		used = used || relay->sent[i].is_under_way || relay->received[i].is_under_way;
 	return used;

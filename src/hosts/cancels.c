@@ -8,7 +8,8 @@
  *                                              matched: nothing; the payload is fetched
  *   the payload's end: LS_CANCELLED or LS_OK
  *
- * The slot of a cancelled message stays in the ring until the owner looks for it (transport/mail.h). */
+ * The slot of a cancelled message stays in the ring until the owner looks for it
+ * (transport/mail.h). */
 #include "hosts/hosts_private.h"
 
 bool hosts_cancel(struct transport_team *team, int target, unsigned index, uint32_t generation)

@@ -25,7 +25,8 @@ void hosts_fetch_wanted(const struct hosts_path *path)
 	}
 }
 
-bool hosts_fetch(struct transport_team *team, int source, unsigned index, void *to, uint64_t bytes)
+bool hosts_fetch_message(struct transport_team *team, int source, unsigned index, void *to,
+			 uint64_t bytes)
 {
 	const struct transport_member *member = &team->members[source];
 	if (!member->peer->mirror)
@@ -37,7 +38,7 @@ bool hosts_fetch(struct transport_team *team, int source, unsigned index, void *
 	return true;
 }
 
-ls_status hosts_fetch_failed(const struct transport_team *team, int source, unsigned index)
+ls_status hosts_fetch_status(const struct transport_team *team, int source, unsigned index)
 {
 	const struct transport_member *member = &team->members[source];
 	if (!member->peer->mirror)
