@@ -172,7 +172,7 @@ static void open_net(void)
 				  .events = {NULL, arrived, word, done, lost}};
 	net->ucx = &library;
 	net->ended_end = &net->ended;
-	net->is_connected = net->begins = true;
+	net->is_connected = net->has_begun = true;
 	for (int q = 0; q < SIZE; q++) {
 		net->peers[q].net = net;
 		net->peers[q].rank = q;
