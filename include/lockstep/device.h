@@ -16,9 +16,9 @@
  * An operation on a stream cannot be cancelled. LOCKSTEP_BLOCKING=1 makes each collective outside
  * of a launch wait until it is complete. Without `op` and `callback` the call then returns the
  * operation's status; otherwise it returns LS_OK, and the handle or the callback has the status.
- * Errors, beside those of the call: LS_BAD_ARGUMENT (no device, the stream is not of this device,
- * or options->resumable is set), LS_UNSUPPORTED (the stream is being captured for a graph, or the
- * peer of a send is on another host), LS_OUT_OF_MEMORY, LS_SYSTEM (the driver failed).
+ * Errors, in addition to those of the call: LS_BAD_ARGUMENT (no device, the stream is not of this
+ * device, or options->resumable is set), LS_UNSUPPORTED (the stream is being captured for a graph,
+ * or the peer of a send is on another host), LS_OUT_OF_MEMORY, LS_SYSTEM (the driver failed).
  *
  * Without options->stream a call on device memory needs the memory to be ready, and blocks as on
  * host memory. Collectives take device memory, and so do sends and receives that block; ls_isend,

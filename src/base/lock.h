@@ -75,8 +75,8 @@ enum lock_level_index {
 struct lock_state {
 	pthread_mutex_t mutex;
 	struct bias bias;
-	/* The holder writes it. Not NULL: the holder is the bias' owner, and holds the lock without
-	 * the mutex. */
+	/* The holder writes it. Not NULL: the holder is the bias's owner, and holds the lock
+	 * without the mutex. */
 	_Atomic uint32_t *inside;
 	/* Under the mutex: the thread that took the mutex last, and how often in a row. After
 	 * run_least times in a row that thread becomes the owner. run_least 0: the lock never has

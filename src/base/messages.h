@@ -172,7 +172,7 @@ const struct message_help *message_help_find(const char *id);
 	"LS-GROUP-HOSTS", SETTING_LOG_INFO, "%d ranks on %d hosts (%s); data between hosts: %s"
 #define MESSAGE_GROUP_SETTINGS                  \
 	"LS-GROUP-SETTINGS", SETTING_LOG_ERROR, \
-		"rank %d has another %s than rank 0; it must be the same on all ranks of a job"
+		"rank %d and rank 0 have different values of %s, which must be the same on all ranks of a job"
 #define MESSAGE_GROUP_REGISTER \
 	"LS-GROUP-REGISTER", SETTING_LOG_ERROR, "ls_register: rank %d could not take part (%s)"
 

@@ -97,7 +97,7 @@ static bool is_wanted(const struct wanted *wanted, uint32_t id)
 	return false;
 }
 
-/* Adds the groups in which the threads of a rank wait just now. False: there are too many. */
+/* Adds the groups in which the threads of a rank wait now. False: there are too many. */
 static bool want_waiting(const struct trace_view *trace, struct wanted *wanted)
 {
 	for (int i = 0; i < WAIT_SLOT_MAX; i++) {

@@ -169,7 +169,9 @@ const struct ranks *diagnose_members(const struct diagnose_job *job, uint32_t id
  * the job. */
 const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job, uint32_t id);
 
-/* ---- ranks on other hosts ---- Each host looks at its own ranks, twice; the second time only
+/* ---- ranks on other hosts ---- */
+
+/* Each host looks at its own ranks, twice; the second time only
  * after all hosts have looked once. A thread that is in the same wait both times was in it at the
  * moment between, which is the same for the threads of all hosts. What a rank has stored by then
  * for a rank on another host has arrived there if nothing is under way from the one to the other
@@ -313,7 +315,7 @@ struct diagnose_hint {
 	int peer; /* the world rank that it saw; -1: none */
 	uint32_t group;
 	uint64_t seq;    /* operation */
-	bool collective; /* seq is a collective's; false: it may be a message's */
+	bool seq_is_collective; /* true where no record identifies the operation */
 	/* the operation's trace record in `rank`; 0: found by group and seq */
 	uint64_t record;
 	struct ranks needs; /* the peers it still waited for when it gave up; empty: unknown */
@@ -343,7 +345,7 @@ struct diagnose_verdict {
 	uint64_t since_ns; /* when the longest of these waits began; 0: unknown */
 	/* a rank that waits directly for a culprit, the hint's before others; -1: none */
 	int32_t witness;
-	uint64_t record; /* index of the trace record of the witness' operation; 0: unknown */
+	uint64_t record; /* index of the trace record of the witness's operation; 0: unknown */
 	bool timed_out;  /* the hint's operation timed out; `cause` says why it waited */
 	/* DIAGNOSE_EXCHANGE and DIAGNOSE_PAIR: rank `from` sends `sent` elements to rank `to`,
 	 * which expects `expected`. */

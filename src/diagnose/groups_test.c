@@ -148,7 +148,7 @@ static void one_group_is_left_by_whom_nobody_waits_for(void **state)
 		test_done(job, 0, test_broadcast(2, 0), 2, "a.c:1");
 		in_group(job, 0, FIRST, 5);
 		struct diagnose_hint hint = {LS_PEER_LEFT, .peer = 2, .group = FIRST, .seq = 2,
-					     .collective = true};
+					     .seq_is_collective = true};
 		struct diagnose_verdict got = test_judge(job, &hint);
 		diagnose_headline(job, &got, text, sizeof text);
 		assert_string_equal(

@@ -361,7 +361,7 @@ static const struct diagnose_thread *find_longest(const struct diagnose_job *job
  * collective. The ranks that called it may have continued, and wait for something else. */
 static bool is_found_at_close(const struct diagnose_hint *hint)
 {
-	return hint && hint->status == LS_PEER_LEFT && hint->collective && hint->seq &&
+	return hint && hint->status == LS_PEER_LEFT && hint->seq_is_collective && hint->seq &&
 	       !hint->record;
 }
 

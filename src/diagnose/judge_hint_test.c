@@ -76,7 +76,7 @@ static void hint_of_a_collective(void **state)
 	taken_back->record.status = LS_CANCELLED;
 	test_done(job, 1, test_broadcast(57, 0), 2, "site.c:1");
 	job->ranks[1].left = true;
-	hint.collective = true;
+	hint.seq_is_collective = true;
 	struct diagnose_verdict verdict = test_judge(job, &hint);
 	diagnose_headline(job, &verdict, text, sizeof text);
 	assert_string_equal(text, "rank 1 finished after broadcast #57 but rank 0 called "

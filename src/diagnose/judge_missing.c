@@ -20,7 +20,7 @@ static const struct diagnose_record *find_hint_record(const struct diagnose_rank
 	const struct diagnose_record *best = diagnose_record_at(rank, hint->record);
 	for (uint32_t i = 0; !best && i < rank->record_count; i++) {
 		const struct trace_record *record = &rank->records[i].record;
-		if (hint->collective && !diagnose_is_collective(record))
+		if (hint->seq_is_collective && !diagnose_is_collective(record))
 			continue;
 		if (record->group == hint->group && record->seq == hint->seq &&
 		    (!diagnose_is_p2p(record) || hint->peer < 0 || record->peer == hint->peer) &&

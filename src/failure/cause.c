@@ -363,7 +363,7 @@ void failure_report_locally(struct ls_group *group, const struct diagnose_hint *
 }
 
 /* All ranks claim the groups in the same order, so the rank that gets the first claim gets all
- * others, except those of groups whose own cause another rank is finding just now. */
+ * others, except those of groups whose own cause another rank is finding at the moment. */
 void failure_raise_all(struct ls_group *group, const struct failure_cause_ref *refs, int count,
 		       const uint32_t groups[TRANSPORT_TOGETHER], const struct diagnose_hint *hint,
 		       struct diagnose_job *job)

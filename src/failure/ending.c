@@ -55,7 +55,7 @@ struct diagnose_hint failure_difference_hint(const struct ls_group *group,
 		.peer = world_rank_of(group, swaps ? found->one : found->other),
 		.group = group->id,
 		.seq = found->seq,
-		.collective = true};
+		.seq_is_collective = true};
 }
 
 void failure_raise_difference(struct ls_group *group, const struct engine_difference *found,

@@ -60,7 +60,7 @@ ls_status group_read_options(const char *function, const struct ls_op_options *o
 		return group_bad(function, "options->resumable", out->resumable, "0 or 1");
 	if (out->resumable && out->callback)
 		return group_bad(function, "options->resumable", out->resumable,
-				 "0 beside a callback");
+				 "0 when a callback is set");
 	return LS_OK;
 }
 

@@ -12,8 +12,8 @@
 /* A blocking ls_*_many call has at most this many buffers under way at once. */
 enum { MANY_AT_ONCE = 1024 };
 
-/* An operation from the pool that is ready to be queued, with a handle if the options ask for one;
- * the progress thread exists. */
+/* Makes an operation from the pool that is ready to be queued, with a handle if the options ask for
+ * one, and starts the progress thread if there is none. */
 static ls_status make_op(ls_group *group, const struct op_call *call,
 			 const struct ls_op_options *options, const void *site, struct ls_op **out)
 {

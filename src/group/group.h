@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the rooms above may know of a group beside its public calls. */
+ * What the rooms above may know of a group besides its public calls. */
 #ifndef GROUP_GROUP_H
 #define GROUP_GROUP_H
 

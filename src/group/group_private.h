@@ -124,7 +124,7 @@ struct ls_op *group_batch_find(ls_group *group);
 void group_batch_join(struct ls_op *batch, struct ls_op *op);
 void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status);
 
-/* ---- op.c: handles ---- */
+/* ---- handles.c ---- */
 
 /* Waits for the handle *op as ls_wait does. Returns LS_PENDING; or the operation's status, and then
  * the handle is freed and *op is NULL. */
@@ -132,7 +132,7 @@ ls_status group_op_await(struct ls_op **op);
 /* As group_op_await, but no signal ends the wait. */
 ls_status group_op_finish(ls_op **op);
 
-/* ---- p2p.c, op.c ---- */
+/* ---- p2p.c, handles.c ---- */
 
 /* ls_isend for the messages with which the library makes a group. With P2P=serial no send waits for
  * such a send, which waits only for earlier sends to the same peer that have no slot yet, because

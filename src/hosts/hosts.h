@@ -108,8 +108,8 @@ LS_CHECKED ls_status hosts_mirror_grow(const struct transport *transport, int ra
 bool hosts_advance(struct transport *transport);
 
 /* Sends what is kept back because usually no rank waits for it: entries, `finished` and freed
- * slots. If another thread makes progress on the link just now, that thread does it. Any thread,
- * without locks; never blocks. */
+ * slots. If another thread makes progress on the link at the moment, that thread does it. Any
+ * thread, without locks; never blocks. */
 void hosts_push(struct transport *transport);
 
 /* True: there is nothing to do, and until the next hosts_advance the link's descriptor becomes

@@ -287,7 +287,7 @@ static inline void hosts_path_fetch(const struct hosts_path *path,
 
 /* ---- fetch.c ---- */
 
-/* Fetches what hosts_fetch has asked for. */
+/* Fetches what hosts_fetch_message has asked for. */
 void hosts_fetch_wanted(const struct hosts_path *path);
 
 /* ---- mirror.c ---- */

@@ -157,7 +157,7 @@ static struct hosts_relay *relay_of_box(const struct hosts *hosts, int peer, uin
 }
 
 /* The slot that names the message arrives next. This rank does not read from the source: see
- * hosts_fetch. */
+ * hosts_fetch_message. */
 static void put_long(struct hosts *hosts, int peer, const struct link_message *message)
 {
 	const uint64_t *words = message->note.words;

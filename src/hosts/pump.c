@@ -21,7 +21,8 @@
 
 enum {
 	TICK_MS = 1,
-	/* UCX has lost events of long messages: https://github.com/rapidsai/ucxx/issues/15 */
+	/* The longest sleep on the link's descriptor: UCX may lose the event of a long message
+	 * (https://github.com/rapidsai/ucxx/issues/15), so the pump looks again after this. */
 	NAP_MS = 100,
 };
 

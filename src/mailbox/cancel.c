@@ -48,7 +48,7 @@ static bool withdraw_send(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(
 	return true;
 }
 
-/* Completes the cancelled send, if no thread makes progress on it just now. */
+/* Completes the cancelled send, if no thread makes progress on it at the moment. */
 static void end_active(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
 {
 	struct op **at = &mailbox->active;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Sends, arrived messages and posted receives: all that happens under the mailbox' lock. */
+ * The life of a mailbox; posting and queueing of sends; the list of complete operations; words to
+ * wait for. */
 #include "mailbox/mailbox_private.h"
 #include "op/stream.h"
 

@@ -3,11 +3,6 @@
  * matched), and posted receives (not matched yet). One lock guards all of them. It is held for
  * look-ups and short copies only; long messages are copied without it (sendrecv.c).
  *
- * There are two sorts of operations. A blocking one is advanced by the calling thread alone,
- * although another thread may complete it. A detached one is advanced by any thread that calls
- * mailbox_progress; when it is complete it stays in the list `complete` until
- * mailbox_take_complete returns it.
- *
  *   send     new -> queued (no free slot) -> sent (long: until it is received) -> complete
  *   receive  new -> posted -> matched (long: pieces are copied) -> draining (the source still
  *            copies some) -> complete */
@@ -201,7 +196,7 @@ bool mailbox_find_cells(struct mailbox *mailbox, uint64_t bytes) LOCK_REQUIRES(m
 void mailbox_post_eager(struct mailbox *mailbox, int dest, struct mail_envelope *envelope,
 			const void *payload, uint64_t bytes) LOCK_REQUIRES(mail);
 
-/* ---- matching, and queued sends ---- */
+/* ---- arrive.c, cancel.c, crossed.c, mailbox.c: matching, and queued sends ---- */
 
 /* The envelope of a new message, as if its payload were in the slot. */
 struct mail_envelope mailbox_envelope(const struct op_call *call, uint64_t record);
@@ -298,13 +293,13 @@ void mailbox_word(struct mailbox *mailbox, const struct op *op, struct wait_word
 /* Advances an operation whose buffers are in host memory. */
 enum op_progress mailbox_advance_host(struct mailbox *mailbox, struct op *op);
 
-/* ---- cancel.c ---- */
+/* ---- abandon.c ---- */
 
 /* As mailbox_abandon, for an operation whose buffers are in host memory. */
 enum op_progress mailbox_abandon_host(struct mailbox *mailbox, struct op *op,
 				      const struct ranks *gone, bool force);
 
-/* ---- sendrecv.c and cancel.c ---- */
+/* ---- sendrecv.c and abandon.c ---- */
 
 /* Adds a word of member `owner`'s segment, which the operation's peer writes. */
 static inline void mailbox_add_word(struct mailbox *mailbox, struct op *op, int owner,

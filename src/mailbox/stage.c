@@ -6,12 +6,12 @@
 #include "base/clock.h"
 #include "kernel/kernel.h"
 
-/* A message in cells is staged under the mailbox' lock, which the choice takes itself. */
+/* A message in cells is staged under the mailbox's lock, which the choice takes itself. */
 _Static_assert((int)MAIL_EAGER_BYTES < (int)MAILBOX_READ_BLOCKING_MIN &&
 		       MAIL_EAGER_BYTES < 1 << OP_STORES_MIN,
 	       "nothing is chosen for a message in cells");
 
-/* Shorter payloads are staged with plain stores, some of them under the mailbox' lock. */
+/* Shorter payloads are staged with plain stores, some of them under the mailbox's lock. */
 static bool is_measured(const struct op *op)
 {
 	return op->call.send.bytes >= UINT64_C(1) << OP_STORES_MIN;

@@ -21,7 +21,7 @@ enum {
 };
 
 enum net_kind {
-	NET_BATCH,  /* notes with their payloads, and words: struct net_item */
+	NET_BATCH,  /* notes with their payloads, and words: see NET_ITEM_WORD */
 	NET_OFFER,  /* a note, with a payload to be fetched */
 	NET_EAGER,  /* a note, with a payload of up to LINK_EAGER_BYTES */
 	NET_REFUSE, /* `position` is an offer's, whose payload is not wanted */

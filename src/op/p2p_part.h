@@ -37,7 +37,7 @@ enum op_p2p_state {
 };
 
 struct op_p2p {
-	/* enum op_p2p_state; changes under the mailbox' lock while other threads see it */
+	/* enum op_p2p_state; changes under the mailbox's lock while other threads see it */
 	_Atomic uint32_t state;
 	/* Set by the caller. */
 	bool detached;         /* mailbox_progress advances it; mailbox_take_complete returns it */
@@ -50,7 +50,7 @@ struct op_p2p {
 	bool fetches;          /* send on a stream: the device still fetches its payload */
 	/* The batch of which the operation is a part; NULL: none. Compared, never followed. */
 	const struct op *batch;
-	/* Of a long send; written under the mailbox' lock, read without it. */
+	/* Of a long send; written under the mailbox's lock, read without it. */
 	_Atomic bool cancelled, asks_cancel; /* asks_cancel: asks the receiver on another host */
 	/* Receive of a long message: what its RTS slot said when it was claimed. */
 	uint64_t window, window_bytes;

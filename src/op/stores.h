@@ -13,11 +13,11 @@
 enum op_choice {
 	OP_CHOICE_COPY_IN, /* into a slot of mine that peers read */
 	OP_CHOICE_REDUCE,  /* into buffers of mine and of peers */
-	/* a message into a block that its receiver reads; under the mailbox' lock, and the
+	/* a message into a block that its receiver reads; under the mailbox's lock, and the
 	 * receiver's time is measured, too */
 	OP_CHOICE_STAGE,
 	/* Not the stores, but the transfer of a plain payload: false, its receiver reads it by
-	 * address; true, its sender stages it. Both under the mailbox' lock. */
+	 * address; true, its sender stages it. Both under the mailbox's lock. */
 	OP_CHOICE_SEND,
 	OP_CHOICE_SEND_BLOCKING,
 	OP_CHOICES,

@@ -244,7 +244,7 @@ static void finish_op(struct ls_op *op, ls_status status)
 	wait_wake(world->waiter.bell);
 }
 
-/* Settles one operation. While a device works on it, it stays in the mailbox' list. */
+/* Settles one operation. While a device works on it, it stays in the mailbox's list. */
 static void end_one(struct ls_op *op, ls_status reason, bool waits)
 {
 	ls_status status = progress_op_settle(op, reason, -1, waits);

@@ -193,9 +193,9 @@ bool plan_build(const struct plan_params *params, struct plan_step *steps, struc
 bool plan_has(enum coll_id collective, enum plan_algorithm algorithm);
 /* Whether plans of this algorithm work on several hosts: they open windows only within a host. */
 bool plan_crosses_hosts(enum plan_algorithm algorithm);
-/* `chosen` where it works on several hosts, otherwise what does there for this many `bytes` of the
- * longest INPUT, in any placement of the ranks: an all-reduce in two levels if several ranks share
- * a host. NULL or one host: `chosen`. Pure: the same on all ranks. */
+/* `chosen` where it works on several hosts, otherwise the algorithm that works there for this many
+ * `bytes` of the longest INPUT, in any placement of the ranks: an all-reduce in two levels if
+ * several ranks share a host. NULL or one host: `chosen`. Pure: the same on all ranks. */
 enum plan_algorithm plan_across(enum coll_id collective, enum plan_algorithm chosen, uint64_t bytes,
 				int size, const struct plan_topology *topology);
 

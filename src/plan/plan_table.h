@@ -76,7 +76,7 @@ void plan_table_default(struct plan_table *out);
  * alike. */
 void plan_table_oversubscribe(struct plan_table *table);
 
-/* Reads a table; `#` begins a comment, empty lines are nothing. False: *error says what is wrong,
+/* Reads a table; `#` begins a comment, empty lines are ignored. False: *error says what is wrong,
  * and *out is the default table. */
 bool plan_table_parse(const char *text, struct plan_table *out, struct plan_table_error *error);
 

@@ -31,7 +31,7 @@ void print_append(char *out, size_t bytes, const char *format, ...)
 const char *print_base_name(const char *path);
 
 /* Prints `text` with everything that may not be shown (base/text.h) replaced by '?', and each line
- * after the first indented by `indent`. For text that came out of another process' memory or a
+ * after the first indented by `indent`. For text that came out of another process's memory or a
  * file. */
 void print_safely(FILE *out, const char *text, int indent);
 

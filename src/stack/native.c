@@ -14,7 +14,7 @@ struct stack_native {
 	Dwfl_Callbacks callbacks;
 	Dwfl *dwfl;
 	const struct stack_memory *memory;
-	/* the length of the prefix that this file put before names of files: the process' root */
+	/* the length of the prefix that this file put before names of files: the process's root */
 	size_t root;
 	uint32_t tid; /* the thread whose registers these are */
 	struct stack_registers registers;

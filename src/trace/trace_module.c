@@ -17,7 +17,7 @@ struct module_list {
 	struct trace_module modules[TRACE_MODULE_MAX];
 };
 
-/* Finds the build-id among the notes of one segment; `notes` is this process' own memory. */
+/* Finds the build-id among the notes of one segment; `notes` is this process's own memory. */
 static void find_build_id(const unsigned char *notes, size_t bytes, struct trace_module *module)
 {
 	size_t at = 0;

@@ -61,7 +61,7 @@ def test_ranks_with_different_tables_are_refused():
         script = '[ $RANK = 0 ] || export LOCKSTEP_TABLE=%s; exec "$0" bench --rank --bytes 64' % file.name
         result = lockstep('run', '-n', 2, '--', 'sh', '-c', script, program())
         equal((result.returncode, result.stdout), (1, ''), result.stderr)
-        matches(r'rank 1 has another LOCKSTEP_TABLE than rank 0.*\[LS-GROUP-SETTINGS\]', result.stderr)
+        matches(r'rank 1 and rank 0 have different values of LOCKSTEP_TABLE.*\[LS-GROUP-SETTINGS\]', result.stderr)
         # The same content is the same table, wherever it lies.
         with tempfile.NamedTemporaryFile('w') as other:
             other.write('# a comment\nallreduce 1-4096 max tree 65536 plain 256K')
