@@ -119,7 +119,7 @@ struct driver_ops {
 	 * any thread; then wait_wake follows. The word must stay until then. Errors: LS_SYSTEM. */
 	LS_CHECKED ls_status (*store)(struct driver *driver, void *stream, _Atomic uint64_t *word,
 				      uint64_t value);
-	/* All that is put behind the stream from now on waits until (int64_t)(*word - value) >= 0.
+	/* All that is enqueued on the stream from now on waits until (int64_t)(*word - value) >= 0.
 	 * The word is in host memory, is written by `signal` or by stores of streams, and must stay
 	 * until a later store has been seen. Errors: LS_SYSTEM. */
 	LS_CHECKED ls_status (*await)(struct driver *driver, void *stream,
@@ -137,7 +137,7 @@ struct driver_ops {
 	 * waiting meanwhile. So pool/gate.h decides when to call it. Errors: LS_SYSTEM, with a
 	 * message; then the memory is still the caller's. */
 	LS_CHECKED ls_status (*give)(struct driver *driver, const struct driver_segment *segment);
-	/* Whether the driver does not do what is put behind the stream now, but keeps it for a
+	/* Whether the driver does not do what is enqueued on the stream now, but keeps it for a
 	 * graph. Errors: LS_SYSTEM. */
 	LS_CHECKED ls_status (*capturing)(struct driver *driver, void *stream, bool *out);
 	/* Finds the queue of a stream. This calls no driver: it never blocks, and locks may be

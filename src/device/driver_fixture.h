@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * For tests: a device that is late. What is put behind a stream is done later, by a thread or step
+ * For tests: a device that is late. What is enqueued on a stream is done later, by a thread or step
  * by step by the test, and its memory is where the processor cannot touch it: at addresses that
  * fault. A seed draws how much is done at once; a call, or a step, can be made to fail. */
 #ifndef DEVICE_DRIVER_FIXTURE_H
@@ -36,7 +36,7 @@ struct late {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool threaded, held, closed;
-	uint64_t seed, put, done; /* works put behind the stream, and done */
+	uint64_t seed, put, done; /* works enqueued on the stream, and done */
 	uint64_t calls, fail_at;  /* the call that fails, from 1; 0: none */
 	uint64_t break_at;        /* the work at which the device breaks, from 1; 0: none */
 	pthread_t thread;

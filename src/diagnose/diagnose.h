@@ -314,7 +314,7 @@ struct diagnose_hint {
 	int rank; /* the world rank that saw it */
 	int peer; /* the world rank that it saw; -1: none */
 	uint32_t group;
-	uint64_t seq;    /* operation */
+	uint64_t seq;           /* operation */
 	bool seq_is_collective; /* true where no record identifies the operation */
 	/* the operation's trace record in `rank`; 0: found by group and seq */
 	uint64_t record;

@@ -57,7 +57,7 @@ enum op_progress engine_abandon_host(struct engine *engine, struct op *op, const
 {
 	if (op->state == OP_STATE_COMPLETE || op->state == OP_STATE_TOGETHER)
 		return OP_DONE;
-	op->any = false;
+	op->any_suffices = false;
 	if (engine->ops) {
 		enum op_progress progress = engine_ops_abandon(engine, op, force);
 		if (progress != OP_DONE)

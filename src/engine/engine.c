@@ -215,7 +215,7 @@ static void submit_host(void *self, struct op *op, struct op_workspace *workspac
 	op->output_block = op->scratch_block = NULL;
 	op->input_window = op->output_window = TRANSPORT_WINDOW_NONE;
 	op->output_offset = 0;
-	op->undrained_any = false;
+	op->has_undrained = false;
 	memset(op->checked, 0, sizeof workspace->checked);
 	memset(op->undrained, 0, sizeof workspace->undrained);
 	bool prepared = prepare_plan(engine, op, workspace);
@@ -295,8 +295,8 @@ static void publish_entry(struct engine *engine, struct op *op)
 static enum op_progress await_taken(struct engine *engine, struct op *op)
 {
 	op->word_count = 0;
-	for (int w = 0; w < RANKS_WORLD_WORDS && op->undrained_any; w++)
-		for (uint64_t left = op->undrained[w]; left && !op->any; left &= left - 1)
+	for (int w = 0; w < RANKS_WORLD_WORDS && op->has_undrained; w++)
+		for (uint64_t left = op->undrained[w]; left && !op->any_suffices; left &= left - 1)
 			if (engine_step_taken(engine, op, 64 * w + __builtin_ctzll(left)) ==
 			    OP_FAILED)
 				return OP_FAILED;
@@ -428,7 +428,7 @@ static enum op_progress advance_host(void *self, struct op *op)
 {
 	struct engine *engine = self;
 	enum op_progress progress = OP_DONE;
-	op->any = false;
+	op->any_suffices = false;
 	if (op->state == OP_STATE_ENTER) {
 		progress = enter_collective(engine, op);
 		if (progress != OP_DONE)

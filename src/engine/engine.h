@@ -23,7 +23,7 @@
 #include "memory/buffer.h"
 #include "memory/memory.h"
 #include "op/op.h"
-#include "op/stores.h"
+#include "op/tuner.h"
 #include "plan/plan.h"
 #include "plan/plan_table.h"
 #include "trace/trace.h"
@@ -129,7 +129,7 @@ struct engine {
 	uint64_t payload_seqs[TRANSPORT_INLINE_PAGES];
 	enum setting_remote remote; /* whether plain buffers are shown by address */
 	uint64_t fragment_bytes;    /* ENGINE_FRAGMENT_BYTES; the same on all ranks */
-	struct op_stores stores;
+	struct op_tuner tuner;
 	_Atomic uint64_t device_done; /* how many copies of collectives devices have completed */
 	unsigned char *bounce;        /* [ENGINE_BOUNCE_BYTES] for bytes of peers' plain memory */
 	size_t steps_max;

@@ -157,13 +157,13 @@ static void copy_in(const struct op *op, bool nontemporal)
 
 void engine_fragment_stage(struct engine *engine, struct op *op)
 {
-	struct op_stores_use use;
+	struct op_tuner_use use;
 	if (op->input_window != TRANSPORT_WINDOW_FRAGMENTED)
 		return;
-	bool nontemporal = op_stores_begin(&engine->stores, OP_CHOICE_COPY_IN, op->choice.stores,
-					   op->call.send.bytes, op->elements * op->element, &use);
+	bool nontemporal = op_tuner_begin(&engine->tuner, OP_CHOICE_COPY_IN, op->choice.stores,
+					  op->call.send.bytes, op->elements * op->element, &use);
 	copy_in(op, nontemporal);
-	op_stores_end(&use);
+	op_tuner_end(&use);
 }
 
 static void deliver_round(const struct op *op)

@@ -73,8 +73,9 @@ static inline void begin(struct play *play, int rank, const struct call *call)
 
 static inline void advance(struct player *player)
 {
-	struct wait_call wait = {
-		.words = player->op.words, .count = player->op.word_count, .any = player->op.any};
+	struct wait_call wait = {.words = player->op.words,
+				 .count = player->op.word_count,
+				 .any = player->op.any_suffices};
 	if (player->is_done || (player->is_blocked && !wait_satisfied(&wait)))
 		return;
 	player->progress = engine_advance(player->unit->engine, &player->op);

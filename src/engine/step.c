@@ -158,7 +158,7 @@ static enum op_progress await_channel(struct engine *engine, struct op *op, int 
 	if (progress == OP_BLOCKED && !is_here) {
 		op->words[0] = op->words[op->word_count - 1];
 		op->word_count = 1;
-		op->any = true;
+		op->any_suffices = true;
 	}
 	if (progress == OP_DONE || !is_here)
 		op->words[op->word_count++] = *blocked;
@@ -318,17 +318,17 @@ static enum op_progress step_reduce_all(struct engine *engine, struct op *op,
 	for (uint64_t done = 0; done < bytes; done += reduction.chunk) {
 		uint64_t left = bytes - done;
 		uint64_t chunk = left < reduction.chunk ? left : reduction.chunk;
-		struct op_stores_use use;
+		struct op_tuner_use use;
 		reduce->nontemporal =
-			op_stores_begin(&engine->stores, OP_CHOICE_REDUCE, reduction.stores,
-					op->call.send.bytes, chunk, &use);
+			op_tuner_begin(&engine->tuner, OP_CHOICE_REDUCE, reduction.stores,
+				       op->call.send.bytes, chunk, &use);
 		if (!sources_of(engine, op, &reduction, done, chunk, sources))
 			return OP_FAILED;
 		for (int i = 0; i < reduce->target_count; i++)
 			targets[i] = reduction.to[i] + done;
 		reduce->count = chunk / op->element;
 		kernel_reduce(reduce);
-		op_stores_end(&use);
+		op_tuner_end(&use);
 	}
 	return OP_DONE;
 }
@@ -378,7 +378,7 @@ static enum op_progress step_send(struct engine *engine, struct op *op, const st
 				    &blocked))
 		return await_channel(engine, op, step->peer, &blocked);
 	if (range.bytes > TRANSPORT_MESSAGE_INLINE) {
-		op->undrained_any = true;
+		op->has_undrained = true;
 		op->undrained[step->peer / 64] |= ranks_bit(step->peer);
 		op->tickets[step->peer] = ticket;
 	}

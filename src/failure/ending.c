@@ -115,7 +115,7 @@ enum {
 };
 
 /* True once for each group: for the first of its members that closes the world group over it. */
-static bool is_to_be_told(const struct ls_group *group)
+static bool claim_open_report(const struct ls_group *group)
 {
 	_Atomic uint64_t *reported = &transport_head_of(&group->team)->reported;
 	return group->id != WORLD_GROUP_ID && failure_status(group) == LS_OK &&
@@ -151,7 +151,8 @@ void failure_warn_open(struct world *world)
 	bool sound = held > 0 && atomic_load(&world->failures) == 0 &&
 		     failure_status(groups[held - 1]) == LS_OK;
 	for (int i = held; i-- > 0;) {
-		if (sound && is_to_be_told(groups[i]) && count++ < TOLD_MAX && used < sizeof list) {
+		if (sound && claim_open_report(groups[i]) && count++ < TOLD_MAX &&
+		    used < sizeof list) {
 			used += (size_t)snprintf(list + used, sizeof list - used, "%s",
 						 count > 1 ? "; " : "");
 			if (used < sizeof list)

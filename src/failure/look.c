@@ -61,7 +61,7 @@ static bool is_to_be_reported(const struct ls_group *group, const struct diagnos
 
 /* What is reported once: an operation that waits; or a stopped rank, because a look at this host
  * alone sees other ranks wait for the stopped one than a look at all hosts. */
-static uint64_t occasion(const struct diagnose_job *job, const struct diagnose_verdict *verdict)
+static uint64_t report_key(const struct diagnose_job *job, const struct diagnose_verdict *verdict)
 {
 	uint64_t key = 0;
 	if (verdict->cause != DIAGNOSE_IS_STOPPED)
@@ -77,7 +77,7 @@ static void report_once(struct ls_group *group, struct diagnose_job *job,
 			const struct diagnose_verdict *verdict)
 {
 	_Atomic uint64_t *reported = &transport_head_of(&group->team)->reported;
-	uint64_t key = occasion(job, verdict) << 8 ^ (uint64_t)verdict->cause ^
+	uint64_t key = report_key(job, verdict) << 8 ^ (uint64_t)verdict->cause ^
 		       (uint64_t)verdict->group << 48;
 	RANKS_EACH (r, &verdict->culprits)
 		key = mix_key(key, (uint64_t)r);
@@ -117,7 +117,7 @@ static bool has_kept(struct world *world, struct diagnose_job *job,
 
 /* Whether the look before this one saw the same ranks stopped: debuggers and programs that read
  * stacks stop a rank for a moment. Looks are at least half a look interval apart. */
-static bool is_still_stopped(struct ls_group *group, const struct diagnose_verdict *verdict)
+static bool note_stopped(struct ls_group *group, const struct diagnose_verdict *verdict)
 {
 	bool reported = verdict->cause == DIAGNOSE_IS_STOPPED;
 	struct transport_area *head = transport_head_of(&group->team);
@@ -142,7 +142,7 @@ static void act_on_verdict(struct ls_group *group, struct diagnose_job *job,
 	uint64_t now = clock_now_ns();
 	bool known = verdict->since_ns > 0 && verdict->since_ns < now;
 	uint64_t waited_ms = known ? (now - verdict->since_ns) / 1000000 : 0;
-	bool still_stopped = is_still_stopped(group, verdict);
+	bool still_stopped = note_stopped(group, verdict);
 	ls_status status;
 	switch (verdict->cause) {
 	case DIAGNOSE_DEADLOCK:

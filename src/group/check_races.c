@@ -242,7 +242,7 @@ ls_status group_races_hand_over(ls_group *group, const void *block, const void *
 
 /* ---- what the driver reports ---- */
 
-/* The copy has been put behind its stream, so the result is lost: the group of the operation
+/* The copy has been enqueued on its stream, so the result is lost: the group of the operation
  * fails. */
 static void fail_group(struct world *world, const struct races_who *later,
 		       const struct races_conflict *conflict)

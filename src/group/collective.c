@@ -33,7 +33,7 @@ static ls_status make_op(ls_group *group, const struct op_call *call,
 }
 
 /* The last part of queue_collective for a collective on a stream. The collective is queued before
- * it is put behind the stream, so that reports show it while the driver blocks. */
+ * it is enqueued on the stream, so that reports show it while the driver blocks. */
 static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *options,
 				 const void *site, struct ls_op **held)
 {

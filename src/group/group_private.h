@@ -37,7 +37,7 @@ void group_device_close(struct world *world);
 
 /* ---- launch_calls.c ---- */
 
-/* Notes how a call has put an operation behind a stream, for ls_launch_end. */
+/* Notes how a call has enqueued an operation on a stream, for ls_launch_end. */
 void group_launch_note(ls_status status);
 /* Whether the calling thread is between ls_launch_begin and ls_launch_end. */
 bool group_launch_is_open(void);

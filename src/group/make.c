@@ -206,7 +206,7 @@ struct ls_group *group_alloc(struct world *world, const char *function)
 	bool full;
 	struct ls_group *group = take_object(world, function, &full);
 	while (full && clock_now_ns() < until_ns &&
-	       (is_clearing(world) || progress_thread_frees(world)))
+	       (is_clearing(world) || progress_thread_release_closed(world)))
 		group = take_object(world, function, &full);
 	if (full)
 		MESSAGE_SAY(MESSAGE_GROUP_MANY, function, TRANSPORT_AREAS - 1);

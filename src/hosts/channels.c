@@ -124,7 +124,7 @@ static bool post_window(const struct hosts_path *path, const struct link_note *n
 			atomic_fetch_sub(&transport_traffic(path->mine, path->peer)->ahead, 1);
 	}
 	if (posted && carried->transfer.is_eager)
-		hosts_pump_sees(&path->hosts->pump);
+		hosts_pump_recheck(&path->hosts->pump);
 	if (!posted || is_short)
 		end_post(path->hosts, far);
 	return posted;
@@ -201,8 +201,8 @@ static bool is_expected(const struct hosts_channel *far, const struct transport_
 
 static bool has_pages(struct hosts *hosts, struct hosts_relay *relay)
 {
-	return hosts_mirror_has(hosts, relay, &relay->has_pages, relay->channel.pages,
-				sizeof *relay->channel.pages * TRANSPORT_INLINE_PAGES);
+	return hosts_mirror_ensure(hosts, relay, &relay->has_pages, relay->channel.pages,
+				   sizeof *relay->channel.pages * TRANSPORT_INLINE_PAGES);
 }
 
 void hosts_channel_arrived(struct transport_team *team, int peer, struct transport_slot *slot,

@@ -165,13 +165,13 @@ bool hosts_collect(struct transport_team *team, int peer, const struct transport
  * a group that has failed calls this function, also a rank that is in no collective. Any thread. */
 void hosts_withdraw(struct transport_team *team);
 
-/* Call when a long message has just been matched, in mail_rts `index` of the box of member
+/* Call when a long message has just been matched, in mail_rts `index` of the ring of member
  * `source`. If it comes from another host, this requests its bytes to be written to `to`, so no
  * rank copies pieces; `source_copied` shows when they have arrived. Then call transport_notify.
  * False: the message comes from this host. */
 bool hosts_fetch_message(struct transport_team *team, int source, unsigned index, void *to,
 			 uint64_t bytes);
-/* Call for a long message to member `target`, in mail_rts `index` of its box, which can no longer
+/* Call for a long message to member `target`, in mail_rts `index` of its ring, which can no longer
  * be cancelled here: asks the owner to cancel it. The thread that makes progress on the owner's
  * link does so, unless the message has been matched. Once the answer is here, `owner_copied` of
  * this use has its last value: then transport_mail_was_cancelled says whether the message was

@@ -141,7 +141,7 @@ struct hosts {
 enum hosts_note {
 	/* payload goes to place [1]; then the word at place [2] gets value [3] */
 	HOSTS_NOTE_WRITE,
-	/* a long message of the box at place [1]: RTS slot [2], generation [3] */
+	/* a long message of the ring at place [1]: RTS slot [2], generation [3] */
 	HOSTS_NOTE_LONG,
 	/* a message of a collective for the slot at place [1]: seq [2], count [3], position [4] */
 	HOSTS_NOTE_CHANNEL,
@@ -151,7 +151,7 @@ enum hosts_note {
 	HOSTS_NOTE_ASK, /* the words of hosts_ask */
 	/* payload: the message in a cell of the source at place [1] */
 	HOSTS_NOTE_CELL,
-	/* cancels a long message of the source's, of the box at place [1]: RTS slot [2],
+	/* cancels a long message of the source's, of the ring at place [1]: RTS slot [2],
 	 * generation [3] */
 	HOSTS_NOTE_CANCEL,
 	HOSTS_NOTE_TELL,   /* round [1]; the block as payload */
@@ -184,9 +184,9 @@ static inline uint64_t hosts_my_place(const struct hosts_path *path, const void 
 	const struct transport_team *team = path->relay->team;
 	const struct transport_area *area = transport_area_of(team, team->rank);
 	uint64_t offset = (uintptr_t)at - (uintptr_t)area;
-	uint64_t box = (uintptr_t)path->relay->from - offsetof(struct transport_inbox, mail);
+	uint64_t ring = (uintptr_t)path->relay->from - offsetof(struct transport_inbox, mail);
 	if (offset >= sizeof *area)
-		offset = sizeof *area + ((uintptr_t)at - box);
+		offset = sizeof *area + ((uintptr_t)at - ring);
 	return ((uint64_t)team->area << 32 | offset) << 1 | HOSTS_OF_SOURCE;
 }
 /* The place of `at`, which is in the peer's mirror here. The peer finds it in its own area. */
@@ -217,7 +217,7 @@ void hosts_relay_send(const struct transport_team *team, int rank);
 void hosts_pump_init(struct hosts_pump *pump, struct transport *transport);
 /* Call when a post has completed at once: the link says so at the next advance, but its descriptor
  * does not wake the pump. Any thread. */
-void hosts_pump_sees(struct hosts_pump *pump);
+void hosts_pump_recheck(struct hosts_pump *pump);
 /* After progress on the link, by whichever thread: whether the pump pushes soon what the link keeps
  * back. False: this thread has to. */
 bool hosts_pump_pushes(struct hosts_pump *pump);
@@ -307,7 +307,7 @@ void hosts_mirror_return_all(struct hosts *hosts, int peer, struct hosts_relay *
  * has sent. Otherwise the peer might give up while the bytes of a message come, which on one host
  * it could still read. After a failure, or if the peer does not receive them, it may always learn
  * that. */
-bool hosts_may_leave(struct hosts_relay *relay);
+bool hosts_may_send_closed(struct hosts_relay *relay);
 
 /* ---- parting.c ---- */
 
@@ -337,7 +337,7 @@ void hosts_take_offer_back(const struct hosts *hosts, struct mail_rts *rts);
 
 /* Sends the requests of hosts_cancel to the peer. False: the link had no memory for all. */
 bool hosts_send_cancels(const struct hosts_path *path);
-/* `peer` asks this rank to cancel a message of one of my boxes. */
+/* `peer` asks this rank to cancel a message of one of my rings. */
 void hosts_cancel_arrived(struct hosts *hosts, int peer, struct hosts_relay *relay, uint64_t index,
 			  uint32_t generation);
 /* After a failure: cancels all messages that were offered to this rank and not matched. */
@@ -365,8 +365,8 @@ void hosts_channel_set(struct transport_team *team, int member, struct hosts_rel
 /* Allocates memory for a part of a mirror's area; *has: the part has memory. False, after a
  * message: the system has none. Then the peer is cut off, because nothing more of it would be
  * right. */
-bool hosts_mirror_has(struct hosts *hosts, const struct hosts_relay *relay, bool *has, void *at,
-		      size_t bytes);
+bool hosts_mirror_ensure(struct hosts *hosts, const struct hosts_relay *relay, bool *has, void *at,
+			 size_t bytes);
 
 /* Fails a receive whose payload will never arrive. */
 void hosts_mirror_fail(struct hosts_relay *relay, unsigned index);

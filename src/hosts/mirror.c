@@ -76,8 +76,8 @@ static void *find_place(const struct hosts *hosts, int peer, uint64_t place, uin
 	return (unsigned char *)its_inbox(mine, relay) + (*inside - head);
 }
 
-/* The RTS slot whose `done` is at an offset of an area, and the offset of its box; -1: another word
- * is there. */
+/* The RTS slot whose `done` is at an offset of an area, and the offset of its ring; -1: another
+ * word is there. */
 static int rts_of(uint64_t inside, uint64_t *box_at)
 {
 	if (inside < sizeof(struct transport_area))
@@ -116,8 +116,8 @@ static void put_word(struct hosts *hosts, int peer, uint64_t place, uint64_t val
 		return;
 	wait_store(word, value);
 	if (!(place & HOSTS_OF_TARGET) && rts_of(inside, &box_at) >= 0) {
-		struct mail_ring *box = (struct mail_ring *)((uintptr_t)word - (inside - box_at));
-		atomic_fetch_add(&box->returned, 1);
+		struct mail_ring *ring = (struct mail_ring *)((uintptr_t)word - (inside - box_at));
+		atomic_fetch_add(&ring->returned, 1);
 	}
 	struct transport_team *team =
 		place & HOSTS_OF_TARGET ? atomic_load(&hosts->teams[area]) : NULL;
@@ -143,17 +143,17 @@ void hosts_mirror_return(struct hosts *hosts, int peer, const struct link_messag
 	atomic_fetch_add(&traffic->copied, message->is_eager);
 }
 
-/* The relay of the box of mine at this place, which only this peer writes; NULL: none. */
+/* The relay of the ring of mine at this place, which only this peer writes; NULL: none. */
 static struct hosts_relay *relay_of_box(const struct hosts *hosts, int peer, uint64_t place)
 {
 	uint64_t inside;
 	unsigned area;
-	const struct mail_ring *box =
+	const struct mail_ring *ring =
 		place & HOSTS_OF_TARGET
 			? find_place(hosts, peer, place, sizeof(struct mail_ring), &area, &inside)
 			: NULL;
-	struct transport_team *team = box ? atomic_load(&hosts->teams[area]) : NULL;
-	return team && team->relays[peer].from == box ? &team->relays[peer] : NULL;
+	struct transport_team *team = ring ? atomic_load(&hosts->teams[area]) : NULL;
+	return team && team->relays[peer].from == ring ? &team->relays[peer] : NULL;
 }
 
 /* The slot that names the message arrives next. This rank does not read from the source: see
@@ -201,7 +201,7 @@ static void put_cell(struct hosts *hosts, int peer, const struct link_message *m
 		return;
 	struct transport_area *area = (struct transport_area *)((uintptr_t)to - inside);
 	struct hosts_relay *relay = hosts->transport->peers[peer].mirror->relays[index];
-	if (hosts_mirror_has(hosts, relay, &relay->has_cells, &area->cells, sizeof area->cells))
+	if (hosts_mirror_ensure(hosts, relay, &relay->has_cells, &area->cells, sizeof area->cells))
 		memcpy(to, message->payload, message->bytes);
 }
 

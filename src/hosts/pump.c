@@ -58,7 +58,7 @@ static void advance_link(void *context)
 	wake_armed(pump);
 }
 
-void hosts_pump_sees(struct hosts_pump *pump)
+void hosts_pump_recheck(struct hosts_pump *pump)
 {
 	/* Not MADE: the pump looks once more, but no other thread makes progress in its place. */
 	uint32_t none = PROGRESS_NONE;

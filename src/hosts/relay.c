@@ -204,22 +204,22 @@ static bool send_messages(const struct hosts_path *path)
 static bool send_taken(const struct hosts_path *path)
 {
 	struct hosts_relay *relay = path->relay;
-	struct mail_ring *box = relay->from;
-	uint64_t taken = atomic_load_explicit(&box->taken, memory_order_acquire);
-	uint64_t returned = atomic_load_explicit(&box->returned, memory_order_acquire);
+	struct mail_ring *ring = relay->from;
+	uint64_t taken = atomic_load_explicit(&ring->taken, memory_order_acquire);
+	uint64_t returned = atomic_load_explicit(&ring->returned, memory_order_acquire);
 	for (int i = 0; i < MAIL_SLOTS && taken != relay->taken; i++)
-		if (!send_mine(path, HOSTS_KEEP_SLOT, &box->freed[i],
-			       atomic_load_explicit(&box->freed[i], memory_order_acquire),
+		if (!send_mine(path, HOSTS_KEEP_SLOT, &ring->freed[i],
+			       atomic_load_explicit(&ring->freed[i], memory_order_acquire),
 			       &relay->freed[i]))
 			return false;
-	if (!send_mine(path, HOSTS_KEEP_WORD, &box->taken, taken, &relay->taken))
+	if (!send_mine(path, HOSTS_KEEP_WORD, &ring->taken, taken, &relay->taken))
 		return false;
 	for (int i = 0; i < MAIL_SLOTS && returned != relay->returned; i++) {
 		const struct hosts_carried *carried = &relay->received[i];
-		uint64_t done = atomic_load_explicit(&box->rts[i].done, memory_order_acquire);
+		uint64_t done = atomic_load_explicit(&ring->rts[i].done, memory_order_acquire);
 		if (carried->relay && done == transport_mail_word(carried->generation, 0))
 			relay->done[i] = done; /* the link tells its source */
-		else if (!send_mine(path, HOSTS_KEEP_NOT, &box->rts[i].done, done, &relay->done[i]))
+		else if (!send_mine(path, HOSTS_KEEP_NOT, &ring->rts[i].done, done, &relay->done[i]))
 			return false;
 	}
 	relay->returned = returned;
@@ -262,7 +262,7 @@ static bool relay_to(struct hosts *hosts, struct transport_team *team, int peer)
 	       send_taken(&path) && send_messages(&path) && hosts_send_cancels(&path) &&
 	       send_mine(&path, keep, &mine->finished, finished, &relay->finished) &&
 	       hosts_send_end(&path, ended) &&
-	       (left == relay->times_closed || hosts_may_leave(relay)) &&
+	       (left == relay->times_closed || hosts_may_send_closed(relay)) &&
 	       send_mine(&path, HOSTS_KEEP_NOT, &mine->times_closed, left, &relay->times_closed);
 }
 

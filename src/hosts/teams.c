@@ -101,7 +101,7 @@ void hosts_team_open(struct transport_team *team, unsigned area, const uint16_t 
 		transport_notify_all(team);
 }
 
-bool hosts_may_leave(struct hosts_relay *relay)
+bool hosts_may_send_closed(struct hosts_relay *relay)
 {
 	bool has_payloads = false;
 	for (int i = 0; i < MAIL_SLOTS; i++)
@@ -183,8 +183,8 @@ ls_status hosts_mirror_grow(const struct transport *transport, int rank, unsigne
 	return transport_errno_status(error);
 }
 
-bool hosts_mirror_has(struct hosts *hosts, const struct hosts_relay *relay, bool *has, void *at,
-		      size_t bytes)
+bool hosts_mirror_ensure(struct hosts *hosts, const struct hosts_relay *relay, bool *has, void *at,
+			 size_t bytes)
 {
 	if (*has || !hosts->transport->populates)
 		return true;

@@ -25,7 +25,7 @@ static bool has_peer_stopped(struct mailbox *mailbox, struct op *op)
 	uint64_t begun = transport_mail_close(p2p->rts, p2p->generation, p2p->pieces);
 	uint64_t theirs = begun > p2p->pieces_copied ? begun - p2p->pieces_copied : 0;
 	op->word_count = 0;
-	op->any = false;
+	op->any_suffices = false;
 	if (theirs == 0 || mailbox_is_reached(word, transport_mail_word(p2p->generation, theirs)))
 		return true;
 	mailbox_add_word(mailbox, op, source ? op->call.peer : mailbox->team->rank, word,

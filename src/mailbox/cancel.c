@@ -60,7 +60,7 @@ static void end_active(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mai
 	}
 }
 
-bool mailbox_is_cancelled(struct mailbox *mailbox, struct op *op)
+bool mailbox_finish_cancel(struct mailbox *mailbox, struct op *op)
 {
 	int peer = op->call.peer;
 	if (!atomic_load_explicit(&op->p2p.asks_cancel, memory_order_relaxed))

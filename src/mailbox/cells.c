@@ -59,7 +59,7 @@ static bool reclaim_all(struct mailbox *mailbox, bool both) LOCK_REQUIRES(mail)
 	return free_pairs(cells, both) != 0;
 }
 
-bool mailbox_find_cells(struct mailbox *mailbox, uint64_t bytes)
+bool mailbox_reclaim_cells(struct mailbox *mailbox, uint64_t bytes)
 {
 	struct mailbox_cells *cells = &mailbox->cells;
 	bool both = bytes > MAIL_CELL_BYTES;

@@ -161,11 +161,11 @@ static void test_nonsense(void **state)
 	static const uint16_t cells[] = {0, 2 * MAIL_CELL_PAIRS + 1, UINT16_MAX, 2};
 	struct fixture *fixture = *state;
 	struct unit *source = &fixture->units[0], *owner = &fixture->units[1];
-	struct mail_ring *box = transport_mail(&source->link->team, 1, 0);
+	struct mail_ring *ring = transport_mail(&source->link->team, 1, 0);
 	static struct message message;
 	for (uint64_t i = 0; i < 4; i++) {
 		assert_true(send_from(source, BOTH, 1, 1));
-		box->slots[transport_mail_index(1 + i)].envelope.cell = cells[i];
+		ring->slots[transport_mail_index(1 + i)].envelope.cell = cells[i];
 		assert_false(short_call(owner, &message, false, BOTH, 0, 1));
 		assert_int_equal(begin(owner, &message, TRACE_RECV, BOTH, 0, 1), OP_FAILED);
 		assert_int_equal(message.op.status, LS_INTERNAL);

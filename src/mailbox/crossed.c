@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Ranks that each send to another one of them, wait for that send, and only then receive: with long
- * messages all would have waited forever. Each rank publishes in shared memory which message it
- * had sent before it received which. The rank that receives last sees what all others published,
+ * messages all would have waited forever. Each rank publishes in shared memory which message it had
+ * sent before it received which. The rank that receives last sees what all others published,
  * sequentially consistent, and finds itself at the end of the chain.
  *
- *   box of the source -> dest: `crossed` = the `run` messages of this box up to `position` had been
- *   sent, each waited for, before the source began the call that received message `taken` of rank
- *   `from`
+ *   ring from source to dest: `crossed` = the `run` messages of this ring up to `position` had
+ *   been sent, each waited for, before the source began the call that received message `taken` of
+ *   rank `from`
  *
  * So that rank finds only what certainly happened, provided that one thread of each of these ranks
  * made all the calls. The next publication overwrites the last.

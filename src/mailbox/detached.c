@@ -118,7 +118,7 @@ static void list_all_words(struct mailbox *mailbox, struct mailbox_words *list) 
 {
 	struct wait_word word;
 	for (struct op *op = mailbox->active; op; op = op->p2p.next) {
-		mailbox_word(mailbox, op, &word);
+		mailbox_rts_word(mailbox, op, &word);
 		mailbox_words_add(list, op, &word);
 	}
 	mailbox_words_add_others(mailbox, list);

@@ -394,7 +394,7 @@ static void test_late_answer(void **state)
 	assert_int_equal(mailbox_advance(source->mailbox, &message->send), OP_BLOCKED);
 	struct wait_call call = {.words = message->send.words,
 				 .count = message->send.word_count,
-				 .any = message->send.any};
+				 .any = message->send.any_suffices};
 	assert_false(wait_satisfied(&call));
 	advance_both(hosts, 1000);
 	assert_true(wait_satisfied(&call));

@@ -3,7 +3,7 @@
  * transport/lost_messages.c. */
 #include "mailbox/mailbox_private.h"
 
-/* Takes messages until none is left; sequentially consistent, after the box has ended. */
+/* Takes messages until none is left; sequentially consistent, after the ring has ended. */
 static void look_last(struct mailbox *mailbox, int source) LOCK_REQUIRES(mail)
 {
 	struct mailbox_peer *peer = &mailbox->peers[source];

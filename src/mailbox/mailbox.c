@@ -205,7 +205,7 @@ static bool is_kept(const struct mailbox_peer *peer, const struct op *op)
 static bool wants_rts(struct mailbox *mailbox, const struct op *op) LOCK_REQUIRES(mail)
 {
 	if (op->p2p.uses_cells)
-		return !mailbox_find_cells(mailbox, op->call.send.bytes);
+		return !mailbox_reclaim_cells(mailbox, op->call.send.bytes);
 	return op->call.send.bytes > MAIL_INLINE_BYTES || op->p2p.hands_over_block ||
 	       op->p2p.cancellable || op_is_on_stream(op);
 }

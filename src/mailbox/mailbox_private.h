@@ -38,7 +38,7 @@ struct mailbox_peer {
 	struct mail_ring *from;         /* in my segment: messages from the peer */
 	const struct mail_cells *cells; /* in the peer's segment: cells of its messages */
 	bool is_here;                   /* the peer shares this host */
-	bool to_open, from_open;        /* the boxes have memory */
+	bool to_open, from_open;        /* the rings have memory */
 	struct mail_out out;
 	/* A thread that waits for a message of this source awaits `in.next`, read in the same
 	 * section of the lock in which it found no message. So the awaited word changes for each
@@ -109,7 +109,7 @@ struct mailbox {
 	const _Atomic uint64_t *cause; /* the group's cause word, see wait_has_failed */
 	struct ranks members;          /* by world rank */
 	enum setting_remote remote;    /* whether plain buffers are shown by address */
-	struct op_stores stores LOCK_GUARDED(mail);
+	struct op_tuner tuner LOCK_GUARDED(mail);
 	_Atomic uint64_t waited_sends; /* handles of short sends waited for so far */
 	struct match_table posted LOCK_GUARDED(mail);
 	/* Detached operations that need to be advanced. The thread that advances them takes them
@@ -190,7 +190,7 @@ bool mailbox_open_from(struct mailbox *mailbox, int peer) LOCK_REQUIRES(mail);
 void mailbox_cells_init(struct mailbox *mailbox);
 /* Whether there are free cells for this many bytes, at most MAIL_EAGER_BYTES. The first call
  * allocates the cells' memory, and each looks which cells the receivers have read meanwhile. */
-bool mailbox_find_cells(struct mailbox *mailbox, uint64_t bytes) LOCK_REQUIRES(mail);
+bool mailbox_reclaim_cells(struct mailbox *mailbox, uint64_t bytes) LOCK_REQUIRES(mail);
 /* Posts a message of more than MAIL_INLINE_BYTES, for which there are free cells and a free slot;
  * writes the place of the cells into the envelope. */
 void mailbox_post_eager(struct mailbox *mailbox, int dest, struct mail_envelope *envelope,
@@ -256,7 +256,7 @@ void mailbox_receive(struct mailbox *mailbox, struct op *op);
  * True, with op->words: the receive is still posted. */
 bool mailbox_poll_posted(struct mailbox *mailbox, struct op *op);
 /* Whether a send that asks for it was cancelled; then it is complete, except its state. */
-bool mailbox_is_cancelled(struct mailbox *mailbox, struct op *op);
+bool mailbox_finish_cancel(struct mailbox *mailbox, struct op *op);
 /* Completes a send with op->status: the receiver has freed its RTS slot, or it was cancelled. */
 void mailbox_complete_send(struct mailbox *mailbox, struct op *op);
 /* The oldest message that fits. False if there is none, with words[*count] to wait for; *count is 0
@@ -288,7 +288,7 @@ enum op_progress mailbox_copy_pieces(struct mailbox *mailbox, struct op *op);
 uint64_t mailbox_unstaged(const struct op *op);
 /* The word that an operation with an RTS slot waits for: until its payload is staged, then until
  * the peer is done. */
-void mailbox_word(struct mailbox *mailbox, const struct op *op, struct wait_word *word);
+void mailbox_rts_word(struct mailbox *mailbox, const struct op *op, struct wait_word *word);
 
 /* Advances an operation whose buffers are in host memory. */
 enum op_progress mailbox_advance_host(struct mailbox *mailbox, struct op *op);

@@ -161,9 +161,9 @@ static enum op_progress await_receiver(struct mailbox *mailbox, struct op *op)
 			return progress;
 	}
 	op->word_count = 0;
-	op->any = true;
+	op->any_suffices = true;
 	for (;;) {
-		bool cancelled = mailbox_is_cancelled(mailbox, op);
+		bool cancelled = mailbox_finish_cancel(mailbox, op);
 		if (cancelled || mailbox_is_reached(&rts->done, done)) {
 			if (!cancelled)
 				mailbox_end_stores(mailbox, op);
@@ -207,7 +207,7 @@ static enum op_progress advance_send(struct mailbox *mailbox, struct op *op)
 		if (!stage_pieces(mailbox, op))
 			return OP_FAILED;
 	}
-	op->any = true;
+	op->any_suffices = true;
 	op->word_count = 1;
 	if (mailbox_state_of(op) == OP_P2P_QUEUED && !mailbox_flush(mailbox, op, &op->words[0]))
 		return OP_BLOCKED;
@@ -280,7 +280,7 @@ static enum op_progress advance_receive(struct mailbox *mailbox, struct op *op)
 		mailbox_receive(mailbox, op);
 	if (detached)
 		return OP_BLOCKED; /* it may be complete, and gone */
-	op->any = true;
+	op->any_suffices = true;
 	if (mailbox_state_of(op) == OP_P2P_POSTED && (is_new || mailbox_poll_posted(mailbox, op)))
 		return OP_BLOCKED;
 	enum op_progress progress = OP_DONE;
@@ -333,7 +333,7 @@ uint64_t mailbox_unstaged(const struct op *op)
 		       : 0;
 }
 
-void mailbox_word(struct mailbox *mailbox, const struct op *op, struct wait_word *word)
+void mailbox_rts_word(struct mailbox *mailbox, const struct op *op, struct wait_word *word)
 {
 	const struct op_p2p *p2p = &op->p2p;
 	int rank = mailbox->team->rank;
@@ -360,7 +360,7 @@ void mailbox_word(struct mailbox *mailbox, const struct op *op, struct wait_word
 
 static enum op_progress advance_probe(struct mailbox *mailbox, struct op *op)
 {
-	op->any = true;
+	op->any_suffices = true;
 	enum op_progress progress = mailbox_probe(mailbox, op->call.peer, op->call.tag,
 						  &op->p2p.message, op->words, &op->word_count);
 	return progress == OP_BLOCKED && op->word_count == 0 ? op_fail(op, LS_OUT_OF_MEMORY, -1)

@@ -248,7 +248,7 @@ static void test_rts_slots_of_others(void **state)
 		sweep(owner, words);
 		hand_out(owner, receives[i], LS_OK);
 		if (i == MANY - 1) {
-			/* First a place in the box, then an RTS slot. */
+			/* First a place in the ring, then an RTS slot. */
 			assert_true(is_there(last->op.words, last->op.word_count));
 			mailbox_advance(source->mailbox, &last->op);
 			assert_int_equal(last->op.p2p.index, MANY - 1);
@@ -270,8 +270,8 @@ static void test_rts_slots_of_others(void **state)
 	free(last);
 }
 
-/* One that is taken back is over at once, and so is its place in the box as soon as its owner looks
- * for anything else, at what it has seen before and what it has not. */
+/* One that is taken back is over at once, and so is its place in the ring as soon as its owner
+ * looks for anything else, at what it has seen before and what it has not. */
 static void test_taken_back(void **state)
 {
 	struct fixture *fixture = *state;

@@ -50,7 +50,7 @@ static bool prepare_post(struct mailbox *mailbox, struct mailbox_peer *peer,
 	if (__builtin_expect(!peer->to_open, 0) && !mailbox_open_to(mailbox, call->peer))
 		return false;
 	return !peer->queue && transport_mail_find_room(peer->to, &peer->out, mailbox->limit) &&
-	       (fits_slot(call) || mailbox_find_cells(mailbox, call->bytes));
+	       (fits_slot(call) || mailbox_reclaim_cells(mailbox, call->bytes));
 }
 
 bool mailbox_send_short(struct mailbox *mailbox, const struct mailbox_short *call, uint64_t record,

@@ -8,24 +8,24 @@
 
 /* A message in cells is staged under the mailbox's lock, which the choice takes itself. */
 _Static_assert((int)MAIL_EAGER_BYTES < (int)MAILBOX_READ_BLOCKING_MIN &&
-		       MAIL_EAGER_BYTES < 1 << OP_STORES_MIN,
+		       MAIL_EAGER_BYTES < 1 << OP_TUNER_MIN,
 	       "nothing is chosen for a message in cells");
 
 /* Shorter payloads are staged with plain stores, some of them under the mailbox's lock. */
 static bool is_measured(const struct op *op)
 {
-	return op->call.send.bytes >= UINT64_C(1) << OP_STORES_MIN;
+	return op->call.send.bytes >= UINT64_C(1) << OP_TUNER_MIN;
 }
 
 bool mailbox_begin_stores(struct mailbox *mailbox, struct op *op)
 {
-	struct op_stores_use *use = &op->p2p.stores;
+	struct op_tuner_use *use = &op->p2p.stores;
 	uint64_t bytes = op->call.send.bytes;
 	if (!is_measured(op) || !mailbox->peers[op->call.peer].is_here)
 		return false;
 	lock_mail_acquire(&mailbox->lock);
-	bool nontemporal = op_stores_begin(&mailbox->stores, OP_CHOICE_STAGE, PLAN_STORES_AUTO,
-					   bytes, bytes, use);
+	bool nontemporal = op_tuner_begin(&mailbox->tuner, OP_CHOICE_STAGE, PLAN_STORES_AUTO, bytes,
+					  bytes, use);
 	lock_mail_release(&mailbox->lock);
 	return nontemporal;
 }
@@ -45,9 +45,9 @@ void mailbox_end_stores(struct mailbox *mailbox, const struct op *op)
 	uint64_t before_post = p2p->staged_all ? p2p->ticks : 0;
 	lock_mail_acquire(&mailbox->lock);
 	if (copied_alone)
-		op_stores_took(&p2p->stores, p2p->ticks + copied);
+		op_tuner_record(&p2p->stores, p2p->ticks + copied);
 	if (p2p->transfer.at)
-		op_stores_took(&p2p->transfer, overlaps ? elapsed : copied + before_post);
+		op_tuner_record(&p2p->transfer, overlaps ? elapsed : copied + before_post);
 	lock_mail_release(&mailbox->lock);
 }
 
@@ -76,8 +76,8 @@ static bool reading_is_faster(struct mailbox *mailbox, struct op *op)
 	uint64_t bytes = op->call.send.bytes;
 	enum op_choice choice = op->p2p.posted_first ? OP_CHOICE_SEND_BLOCKING : OP_CHOICE_SEND;
 	lock_mail_acquire(&mailbox->lock);
-	bool staged = op_stores_begin(&mailbox->stores, choice, PLAN_STORES_AUTO, bytes, bytes,
-				      &op->p2p.transfer);
+	bool staged = op_tuner_begin(&mailbox->tuner, choice, PLAN_STORES_AUTO, bytes, bytes,
+				     &op->p2p.transfer);
 	lock_mail_release(&mailbox->lock);
 	return !staged;
 }

@@ -33,7 +33,7 @@ static enum op_progress await_device(struct op *op)
 {
 	struct op_device *device = &op->device;
 	op->word_count = 0;
-	op->any = true;
+	op->any_suffices = true;
 	if (atomic_load_explicit(device->done, memory_order_acquire) >= device->issued)
 		return OP_DONE;
 	uint64_t broken = atomic_load_explicit(&device->driver->broken, memory_order_acquire);

@@ -39,7 +39,7 @@ struct op_device {
 struct op_stream_words {
 	struct op_stream_words *next; /* in the list of words that no operation uses */
 	_Atomic uint64_t claimed;     /* 1: a thread puts the operation there, or none will */
-	_Atomic uint64_t launched;    /* 0 until all is behind the stream, then 1 + status */
+	_Atomic uint64_t launched;    /* 0 until all is enqueued on the stream, then 1 + status */
 	_Atomic uint64_t fetched;     /* 1: the device has copied this rank's input */
 	_Atomic uint64_t arrived;     /* 1: the stream continues */
 	_Atomic uint64_t own_done;    /* 1: as *done, if the store to *done was refused */
@@ -52,11 +52,11 @@ struct op_stream {
 	void *handle;          /* the stream's */
 	struct trace *trace;   /* of the rank */
 	struct op_stream_words *words;
-	/* Written before `launched`. The device is done when *done >= number. has_put: the stream
-	 * has at least a part; stored: it has the last store. */
+	/* Written before `launched`. The device is done when *done >= number. has_enqueued: the
+	 * stream has at least a part; stored: it has the last store. */
 	_Atomic uint64_t *done;
 	uint64_t number;
-	bool has_put, stored;
+	bool has_enqueued, stored;
 	bool own_stored; /* the stream has a store to own_done, after the last store was refused */
 	bool lost; /* peers may still touch the blocks, which therefore are never used again */
 };

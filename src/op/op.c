@@ -12,7 +12,7 @@ void op_reset(struct op *op, struct op_workspace *workspace)
 	op->culprit = -1;
 	op->state = OP_STATE_ENTER;
 	op->word_count = 0;
-	op->any = false;
+	op->any_suffices = false;
 	op->peer_sends = op->peer_expected = 0;
 	op->input_block = NULL;
 	op->input_offset = 0;

@@ -24,7 +24,7 @@
 enum op_progress {
 	/* The operation, or the part of it that the function is for, is complete. */
 	OP_DONE,
-	/* It cannot continue before op->words are stored (one of them suffices if op->any). Wait
+	/* It cannot continue before op->words are stored (one of them if op->any_suffices). Wait
 	 * for them, then call again. */
 	OP_BLOCKED,
 	/* It can continue at once: it has returned so that the thread checks for other work. Call
@@ -100,8 +100,8 @@ struct op {
 	void *input_block, *output_block, *scratch_block;
 	uint64_t peer_sends, peer_expected; /* see op_count_difference */
 	int word_count;
-	bool any, undrained_any; /* one of the words suffices; `undrained` may have some */
-	struct wait_word *words; /* OP_BLOCKED: what it waits for; in the workspace */
+	bool any_suffices, has_undrained; /* of the words; of `undrained` there are some */
+	struct wait_word *words;          /* OP_BLOCKED: what it waits for; in the workspace */
 	/* In the workspace. checked: peers (ranks_bit) whose entry has been compared with mine.
 	 * undrained: those that may not have taken the last long message to them, `tickets`. */
 	uint64_t *tickets, *checked, *undrained;

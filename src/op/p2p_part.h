@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "op/stores.h"
+#include "op/tuner.h"
 #include "transport/mail.h"
 
 struct op;
@@ -63,11 +63,11 @@ struct op_p2p {
 	/* How long this rank has copied, in ticks of base/clock.h: a send into its block, a receive
 	 * out of it. */
 	uint64_t ticks;
-	struct op_stores_use stores, transfer; /* send: the copy to its block; the transfer */
-	uint64_t matched_ticks;                /* receive of a long message: when it matched */
-	struct mail_rts *rts;                  /* NULL: none */
-	struct mail_message message;           /* receive: the message that it has matched */
-	struct match_entry entry;              /* receive that is unmatched */
+	struct op_tuner_use stores, transfer; /* send: the copy to its block; the transfer */
+	uint64_t matched_ticks;               /* receive of a long message: when it matched */
+	struct mail_rts *rts;                 /* NULL: none */
+	struct mail_message message;          /* receive: the message that it has matched */
+	struct match_entry entry;             /* receive that is unmatched */
 	/* in the queue for a slot, in the list of active operations, or in that of complete ones */
 	struct op *next;
 };

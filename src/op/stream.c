@@ -22,7 +22,7 @@ ls_status op_stream_prepare(struct memory *memory, struct trace *trace, struct o
 	stream->trace = trace;
 	stream->done = NULL;
 	stream->number = 0;
-	stream->has_put = stream->stored = stream->own_stored = stream->lost = false;
+	stream->has_enqueued = stream->stored = stream->own_stored = stream->lost = false;
 	if (!stream->words)
 		stream->words = calloc(1, sizeof *stream->words);
 	if (!stream->words) {
@@ -65,11 +65,11 @@ bool op_stream_claim(struct op *op)
 static bool note_put(struct op *op, ls_status status, ls_status *first)
 {
 	*first = status;
-	op->stream.has_put |= status == LS_OK;
+	op->stream.has_enqueued |= status == LS_OK;
 	return status == LS_OK;
 }
 
-ls_status op_stream_put_first(struct op *op)
+ls_status op_stream_enqueue_first(struct op *op)
 {
 	struct op_stream *stream = &op->stream;
 	const struct driver_ops *ops = stream->driver->ops;
@@ -105,8 +105,8 @@ static ls_status put_result(struct op *op)
 	return status;
 }
 
-ls_status op_stream_put_rest(struct op *op, ls_status first, _Atomic uint64_t *done,
-			     uint64_t number, bool *stored)
+ls_status op_stream_enqueue_rest(struct op *op, ls_status first, _Atomic uint64_t *done,
+				 uint64_t number, bool *stored)
 {
 	struct op_stream *stream = &op->stream;
 	stream->done = done;
@@ -127,12 +127,12 @@ void op_stream_launched(struct op *op, ls_status status)
 
 /* ---- what it waits for ---- */
 
-/* What was put behind the stream is done, or the device is broken and touches nothing. */
+/* What was enqueued on the stream is done, or the device is broken and touches nothing. */
 static bool is_over(const struct op_stream *stream)
 {
 	if (!atomic_load_explicit(&stream->words->launched, memory_order_acquire))
 		return false;
-	return (!stream->has_put && !stream->stored) ||
+	return (!stream->has_enqueued && !stream->stored) ||
 	       (stream->stored &&
 		atomic_load_explicit(stream->done, memory_order_acquire) >= stream->number) ||
 	       atomic_load_explicit(&stream->words->own_done, memory_order_acquire) != 0 ||
@@ -150,7 +150,7 @@ static void over_word(const struct op_stream *stream, const _Atomic uint64_t **w
 	} else if (launched && stream->stored) {
 		*word = stream->done;
 		*value = stream->number;
-	} else if (launched && stream->has_put) {
+	} else if (launched && stream->has_enqueued) {
 		*word = &stream->words->own_done;
 	}
 }
@@ -161,7 +161,7 @@ static enum op_progress await_over(struct op *op)
 	const _Atomic uint64_t *word;
 	uint64_t value;
 	op->word_count = 0;
-	op->any = true;
+	op->any_suffices = true;
 	if (is_over(stream))
 		return OP_DONE;
 	over_word(stream, &word, &value);
@@ -197,7 +197,7 @@ enum op_progress op_stream_fetched(struct op *op)
 	if (broken)
 		return op_fail(op, (ls_status)broken, -1);
 	op->word_count = 0;
-	op->any = true;
+	op->any_suffices = true;
 	if (op_is_collective(op->call.kind))
 		op_add_private_word(op, &stream->words->fetched, 1);
 	else if (launched)

@@ -21,20 +21,20 @@
  * a message. */
 LS_CHECKED ls_status op_stream_prepare(struct memory *memory, struct trace *trace, struct op *op,
 				       struct driver *driver, void *handle);
-/* Frees the blocks of an operation, if nothing of it has been put behind the stream, or all of it
+/* Frees the blocks of an operation, if nothing of it has been enqueued on the stream, or all of it
  * is done. */
 void op_stream_end(struct memory *memory, struct op *op);
 
-/* Whether the caller may put the operation behind the stream. False: the operation has failed. */
+/* Whether the caller may enqueue the operation on the stream. False: the operation has failed. */
 bool op_stream_claim(struct op *op);
-/* Puts the operation behind the stream, in two parts. Nothing in the first one waits for other
+/* Enqueues the operation on the stream, in two parts. Nothing in the first one waits for other
  * ranks. Between the two the caller may wait until the operation has arrived; then nothing in the
  * second part waits for other ranks, either. Other threads can advance it meanwhile. `first`: the
  * result of the first part. The last call of the driver stores `number` to `done` (pool/launch.h).
  * *stored: that call was accepted. */
-LS_CHECKED ls_status op_stream_put_first(struct op *op);
-LS_CHECKED ls_status op_stream_put_rest(struct op *op, ls_status first, _Atomic uint64_t *done,
-					uint64_t number, bool *stored);
+LS_CHECKED ls_status op_stream_enqueue_first(struct op *op);
+LS_CHECKED ls_status op_stream_enqueue_rest(struct op *op, ls_status first, _Atomic uint64_t *done,
+					    uint64_t number, bool *stored);
 /* Call after both parts, or if nothing was put there. When it returns the operation may be
  * complete. */
 void op_stream_launched(struct op *op, ls_status status);

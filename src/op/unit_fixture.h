@@ -142,7 +142,7 @@ static inline ls_status unit_finish(struct unit *unit, struct op *op)
 		MUST(op->word_count > 0 && op->word_count <= RANKS_WORLD_MAX);
 		call.words = op->words;
 		call.count = op->word_count;
-		call.any = op->any;
+		call.any = op->any_suffices;
 		ls_status status = wait_words(&unit->link->waiter, &call, &peer);
 		if (status != LS_OK)
 			return status;

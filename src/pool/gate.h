@@ -105,7 +105,7 @@ LS_CHECKED ls_status pool_gate_begin(struct pool_gate *gate, struct waiter *wait
 /* Between begin and end, before something is launched: from now on the lane is in flight, until
  * the device has stored the result in lane->done. The caller puts that store behind its launch. */
 uint64_t pool_gate_issue(struct pool_lane *lane);
-/* Call when the launch has failed, and nothing was put behind the stream: takes the newest number
+/* Call when the launch has failed, and nothing was enqueued on the stream: takes the newest number
  * back. */
 void pool_gate_retract(struct pool_lane *lane);
 void pool_gate_end(struct pool_gate *gate);

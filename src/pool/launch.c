@@ -9,7 +9,7 @@
 
 /* ---- the launcher of a stream ---- */
 
-static bool is_idle(const struct pool_launcher *launcher)
+static bool is_idle(const struct pool_launch_queue *launcher)
 {
 	const struct pool_lane *lane = launcher->lane;
 	return launcher->users == 0 &&
@@ -17,11 +17,12 @@ static bool is_idle(const struct pool_launcher *launcher)
 }
 
 /* The launcher of this stream, else one that nobody uses; its numbers go on. NULL: none. */
-static struct pool_launcher *find_launcher(struct pool *pool, const void *stream) LOCK_REQUIRES(pool)
+static struct pool_launch_queue *find_launcher(struct pool *pool, const void *stream)
+	LOCK_REQUIRES(pool)
 {
-	struct pool_launcher *found = NULL;
+	struct pool_launch_queue *found = NULL;
 	for (int i = 0; i < POOL_STREAMS; i++) {
-		struct pool_launcher *one = &pool->launchers[i];
+		struct pool_launch_queue *one = &pool->launchers[i];
 		if (one->lane && one->handle == stream)
 			return one;
 		if (!found && is_idle(one))
@@ -30,10 +31,10 @@ static struct pool_launcher *find_launcher(struct pool *pool, const void *stream
 	return found;
 }
 
-static struct pool_launcher *enter_launcher(struct pool *pool, void *stream)
+static struct pool_launch_queue *enter_launcher(struct pool *pool, void *stream)
 {
 	lock_pool_acquire(&pool->lock);
-	struct pool_launcher *launcher = find_launcher(pool, stream);
+	struct pool_launch_queue *launcher = find_launcher(pool, stream);
 	if (launcher && !launcher->lane)
 		launcher->lane = pool_lane_open(pool->options.gate, pool->options.driver);
 	if (launcher && !launcher->lane)
@@ -52,7 +53,7 @@ static struct pool_launcher *enter_launcher(struct pool *pool, void *stream)
 	return launcher;
 }
 
-static void leave_launcher(struct pool *pool, struct pool_launcher *launcher)
+static void leave_launcher(struct pool *pool, struct pool_launch_queue *launcher)
 {
 	lock_pool_acquire(&pool->lock);
 	launcher->users--;
@@ -79,7 +80,7 @@ void pool_launchers_close(struct pool *pool)
 /* ---- turns ---- */
 
 /* One thread at a time launches on a stream: `turns` is odd meanwhile. */
-static ls_status take_turn(struct pool_launcher *launcher, struct waiter *waiter,
+static ls_status take_turn(struct pool_launch_queue *launcher, struct waiter *waiter,
 			   uint64_t deadline_ns)
 {
 	ls_status status = LS_OK;
@@ -99,7 +100,7 @@ static ls_status take_turn(struct pool_launcher *launcher, struct waiter *waiter
 	return status;
 }
 
-static void end_turn(struct pool *pool, struct pool_launcher *launcher)
+static void end_turn(struct pool *pool, struct pool_launch_queue *launcher)
 {
 	wait_store(&launcher->turns, atomic_load(&launcher->turns) + 1);
 	wait_wake(pool->options.waiter->bell);
@@ -117,7 +118,7 @@ static ls_status open_gate(struct pool *pool, struct waiter *waiter, uint64_t de
 /* ---- the calls ---- */
 
 /* Call with the turn. No launch is open while this thread waits for room. */
-static ls_status begin_launch(struct pool *pool, struct pool_launcher *launcher,
+static ls_status begin_launch(struct pool *pool, struct pool_launch_queue *launcher,
 			      struct waiter *waiter, uint64_t deadline_ns, struct pool_launch *out)
 {
 	uint64_t number;
@@ -143,7 +144,7 @@ static ls_status begin_launch(struct pool *pool, struct pool_launcher *launcher,
 ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, void *stream,
 			    uint64_t deadline_ns, struct pool_launch *out)
 {
-	struct pool_launcher *launcher = enter_launcher(pool, stream);
+	struct pool_launch_queue *launcher = enter_launcher(pool, stream);
 	if (!launcher)
 		return LS_OUT_OF_MEMORY;
 	ls_status status = take_turn(launcher, waiter, deadline_ns);

@@ -69,7 +69,7 @@ struct pool_stream {
 	struct driver_queue queue;
 	_Atomic uint64_t done;
 	uint64_t issued, wanted;
-	bool putting; /* a thread is about to put mark `issued` behind the stream */
+	bool putting; /* a thread is about to enqueue mark `issued` on the stream */
 	/* The program has no such stream, or not any more: it has reached every number. */
 	bool forgotten;
 	/* blocks that belong to it, and its uses of other streams' blocks */
@@ -79,7 +79,7 @@ struct pool_stream {
 
 /* A stream that launches have been put behind, or a place for one. It may become another stream's
  * when nothing is in flight; `lane` stays, so that its numbers go on. */
-struct pool_launcher {
+struct pool_launch_queue {
 	void *handle;              /* under the lock */
 	struct driver_queue queue; /* under the lock */
 	uint32_t users;            /* under the lock: threads between begin and end */
@@ -95,7 +95,7 @@ struct pool {
 	struct pool_stream streams[POOL_STREAMS]; /* fields but `done` under the lock */
 	int stream_count LOCK_GUARDED(pool);
 	int last_stream LOCK_GUARDED(pool); /* the stream that a call named last */
-	struct pool_launcher launchers[POOL_STREAMS];
+	struct pool_launch_queue launchers[POOL_STREAMS];
 	struct pool_segment *segments LOCK_GUARDED(pool);
 	struct pool_block *pending LOCK_GUARDED(pool);
 	uint64_t puts LOCK_GUARDED(pool); /* how often a block became a cached one */
@@ -178,7 +178,7 @@ static inline uint64_t pool_stream_number(const struct pool *pool, int stream) L
 {
 	return pool->streams[stream].issued + 1;
 }
-/* Asks for a mark of that number behind the stream; pool_put_marks puts it there. */
+/* Asks for a mark of that number on the stream; pool_put_marks puts it there. */
 void pool_want(struct pool *pool, int stream, uint64_t number) LOCK_REQUIRES(pool);
 /* Puts the wanted marks behind their streams, where none is under way. A stream that is captured,
  * whose queue refuses or may be full, gets its mark at a later call. */
@@ -208,7 +208,7 @@ bool pool_queue_has_room(const struct pool *pool, const struct driver_queue *que
 			 uint64_t entries) LOCK_REQUIRES(pool);
 /* The number of the next launch of this launcher, once its queue has room for it. Whoever takes a
  * number has the room. Errors: LS_TIMED_OUT and what else ends a wait. */
-LS_CHECKED ls_status pool_queue_issue(struct pool *pool, struct pool_launcher *launcher,
+LS_CHECKED ls_status pool_queue_issue(struct pool *pool, struct pool_launch_queue *launcher,
 				      struct waiter *waiter, uint64_t deadline_ns, uint64_t *number)
 	LOCK_AVOIDS_ALL;
 

@@ -25,7 +25,7 @@ static uint64_t entries_in(const struct pool *pool, uint64_t id) LOCK_REQUIRES(p
 {
 	uint64_t entries = 0;
 	for (int i = 0; i < POOL_STREAMS; i++) {
-		const struct pool_launcher *launcher = &pool->launchers[i];
+		const struct pool_launch_queue *launcher = &pool->launchers[i];
 		const struct pool_stream *stream = &pool->streams[i];
 		if (launcher->lane && launcher->queue.id == id) {
 			uint64_t done = atomic_load(&launcher->lane->done);
@@ -49,7 +49,8 @@ bool pool_queue_has_room(const struct pool *pool, const struct driver_queue *que
 
 enum { WORDS = 2 + 2 * POOL_STREAMS };
 
-static bool issue_number(struct pool *pool, const struct pool_launcher *launcher, uint64_t *number)
+static bool issue_number(struct pool *pool, const struct pool_launch_queue *launcher,
+			 uint64_t *number)
 {
 	lock_pool_acquire(&pool->lock);
 	uint64_t spare = launcher->queue.depth / 8;
@@ -68,13 +69,13 @@ static int add_word(struct wait_word *words, int count, const _Atomic uint64_t *
 }
 
 /* The words that the device stores when something in the queue is done. */
-static int add_words(struct pool *pool, const struct pool_launcher *mine, struct wait_word *words,
-		     int count)
+static int add_words(struct pool *pool, const struct pool_launch_queue *mine,
+		     struct wait_word *words, int count)
 {
 	lock_pool_acquire(&pool->lock);
 	uint64_t id = mine->queue.id;
 	for (int i = 0; i < POOL_STREAMS; i++) {
-		const struct pool_launcher *launcher = &pool->launchers[i];
+		const struct pool_launch_queue *launcher = &pool->launchers[i];
 		const struct pool_stream *stream = &pool->streams[i];
 		uint64_t done;
 		if (launcher->lane && launcher->queue.id == id) {
@@ -90,8 +91,8 @@ static int add_words(struct pool *pool, const struct pool_launcher *mine, struct
 	return add_word(words, count, &pool->options.driver->broken, 1);
 }
 
-ls_status pool_queue_issue(struct pool *pool, struct pool_launcher *launcher, struct waiter *waiter,
-			   uint64_t deadline_ns, uint64_t *number)
+ls_status pool_queue_issue(struct pool *pool, struct pool_launch_queue *launcher,
+			   struct waiter *waiter, uint64_t deadline_ns, uint64_t *number)
 {
 	struct pool_gate *gate = pool->options.gate;
 	struct pool_waiting waiting;

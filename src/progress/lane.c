@@ -213,7 +213,7 @@ static void leave_unattended(struct world_lane *lane, struct ls_op *op)
 	lane->unattended.tid = trace_thread_id();
 	lane->unattended.call = (struct wait_call){.words = lane->words,
 						   .count = base->word_count,
-						   .any = base->any,
+						   .any = base->any_suffices,
 						   .has_own_limit = op->has_own_limit,
 						   .deadline_ns = op->deadline_ns,
 						   .since_ns = since,

@@ -31,7 +31,7 @@ static inline bool progress_lane_take(struct world_lane *lane, uint64_t *seq)
 {
 	uint64_t state = atomic_load_explicit(&lane->state, memory_order_relaxed), next;
 	do {
-		if (state & WORLD_LANE_PENDING)
+		if (state & WORLD_LANE_COUNT_MASK)
 			return false;
 		next = ((state >> WORLD_LANE_SHIFT) + 1) << WORLD_LANE_SHIFT | WORLD_LANE_FAST | 1;
 	} while (!atomic_compare_exchange_weak_explicit(
@@ -45,7 +45,7 @@ void progress_lane_release_to_others(ls_group *group);
 static inline void progress_lane_release(ls_group *group)
 {
 	uint64_t before = atomic_fetch_sub(&group->lane.state, WORLD_LANE_FAST | 1);
-	if (__builtin_expect((before & WORLD_LANE_PENDING) > 1, 0))
+	if (__builtin_expect((before & WORLD_LANE_COUNT_MASK) > 1, 0))
 		progress_lane_release_to_others(group);
 }
 /* For a caller that has taken the lane: runs its operation until that is complete or until the

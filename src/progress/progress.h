@@ -103,7 +103,7 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool 
  * message: LS_BAD_ARGUMENT (the group has no device, or no such stream on it), LS_UNSUPPORTED (the
  * stream is being captured; the peer of a send is on another host), LS_OUT_OF_MEMORY, LS_SYSTEM. */
 LS_CHECKED ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *stream);
-/* Puts the operation, which has begun, behind the stream. The call waits for room in the stream's
+/* Enqueues the operation, which has begun, on the stream. The call waits for room in the stream's
  * queue, or until the operation has arrived; other threads can advance it meanwhile. The caller
  * holds a reference to it. After an error the group has failed, and the thread that advances its
  * operations ends this one. Errors: the cause of the group. */
@@ -190,7 +190,7 @@ bool progress_thread_is_me(const struct world *world);
 void progress_thread_replace(struct world *world);
 /* Called when no group object is free: waits a moment for the progress thread to release those of
  * closed groups. False: it holds none. */
-bool progress_thread_frees(struct world *world);
+bool progress_thread_release_closed(struct world *world);
 /* After all groups are closed: waits until the thread has ended. */
 void progress_thread_stop(struct world *world);
 

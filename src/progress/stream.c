@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Operations on streams of the program: how the calling thread puts them behind the stream. */
+ * Operations on streams of the program: how the calling thread enqueues them on the stream. */
 #include "op/stream.h"
 
 #include "base/messages.h"
@@ -129,12 +129,12 @@ static ls_status put_behind(struct ls_op *op, const struct pool_launch *launch, 
 {
 	struct waiter *waiter = &op->group->world->waiter;
 	wait_foreign_call_begin(waiter, "the driver, behind a stream");
-	ls_status status = op_stream_put_first(&op->base);
+	ls_status status = op_stream_enqueue_first(&op->base);
 	wait_foreign_call_end(waiter);
 	if (status == LS_OK && !launch->has_room)
 		await_arrival(op);
 	wait_foreign_call_begin(waiter, "the driver, behind a stream");
-	status = op_stream_put_rest(&op->base, status, launch->done, launch->number, stored);
+	status = op_stream_enqueue_rest(&op->base, status, launch->done, launch->number, stored);
 	wait_foreign_call_end(waiter);
 	return status;
 }

@@ -133,7 +133,7 @@ static enum op_progress await_abandoned(struct ls_op *op, uint64_t until_ns)
 		warned = force;
 		struct wait_call call = {.words = base->words,
 					 .count = base->word_count,
-					 .any = base->any,
+					 .any = base->any_suffices,
 					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 		int peer;
 		ls_status status = wait_words(&group->quiet, &call, &peer);
@@ -293,7 +293,7 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter,
 	struct wait_call call = {
 		.words = op->base.words,
 		.count = op->base.word_count,
-		.any = op->base.any,
+		.any = op->base.any_suffices,
 		.group = op->group->id,
 		.record = op->base.record,
 	};

@@ -194,7 +194,7 @@ void progress_thread_replace(struct world *world)
 		MESSAGE_SAY(MESSAGE_GROUP_HAND_OVER, strerror(error));
 }
 
-bool progress_thread_frees(struct world *world)
+bool progress_thread_release_closed(struct world *world)
 {
 	bool holds = false;
 	if (!atomic_load(&world->progress.there) || progress_thread_is_me(world))

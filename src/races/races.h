@@ -70,7 +70,7 @@ bool races_begin(struct races *races, const struct races_use *use, uint64_t *tic
 /* The use's number in its group is known. Here and below: nothing happens if the use of the ticket
  * is over. */
 void races_number(struct races *races, uint64_t ticket, uint64_t number) LOCK_AVOIDS(races);
-/* All of the use has been put behind its stream: it is over when *done >= number. The word
+/* All of the use has been enqueued on its stream: it is over when *done >= number. The word
  * stays. */
 void races_launched(struct races *races, uint64_t ticket, const _Atomic uint64_t *done,
 		    uint64_t number) LOCK_AVOIDS(races);

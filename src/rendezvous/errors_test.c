@@ -2,7 +2,7 @@
  * Meetings that fail because of the ranks: each error reaches every rank that came, in time, and
  * its text names the rank, what was expected and found, and what to do. */
 #include "base/ranks.h"
-#include "rendezvous/fixture_test.h"
+#include "rendezvous/rendezvous_fixture.h"
 #include "rendezvous/server.h"
 
 static const int sizes[] = {2, 8, RANKS_WORLD_MAX};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What strangers can do to a server: nothing. Random bytes, half a hello, silence, floods,
  * uninvited descriptors, and a process that is out of descriptors. */
-#include "rendezvous/fixture_test.h"
+#include "rendezvous/rendezvous_fixture.h"
 
 #include <dirent.h>
 #include <linux/filter.h>

@@ -2,7 +2,7 @@
  * The second round at the server: in a launcher's event loop, with signed cards, with ranks that
  * take nothing. And which ranks are on one host. */
 #include "base/ranks.h"
-#include "rendezvous/gather_fixture_test.h"
+#include "rendezvous/gather_fixture.h"
 #include "rendezvous/server.h"
 
 static const int sizes[] = {2, 8, RANKS_WORLD_MAX};

@@ -2,7 +2,7 @@
  * The second round, from rank to rank: all get the cards of all, or the same error, whoever fails,
  * ends, is silent or says nonsense between the rounds. */
 #include "base/ranks.h"
-#include "rendezvous/gather_fixture_test.h"
+#include "rendezvous/gather_fixture.h"
 
 static const int sizes[] = {2, 8, RANKS_WORLD_MAX};
 enum { CASES = 2 * sizeof sizes / sizeof sizes[0] };

@@ -2,7 +2,7 @@
  * Meetings that succeed: with rank 0 as server and with a launcher, over Unix sockets and TCP, of
  * all sizes, whoever comes late. */
 #include "base/ranks.h"
-#include "rendezvous/fixture_test.h"
+#include "rendezvous/rendezvous_fixture.h"
 
 #include <sys/mman.h>
 

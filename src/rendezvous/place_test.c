@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Where to meet: every way to say it, and every way to say it wrong, with the words on standard
  * error. */
-#include "rendezvous/fixture_test.h"
+#include "rendezvous/rendezvous_fixture.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -2,7 +2,7 @@
  * What a rank meets at an address that is not its job's: nobody, a mute, a web server, nonsense,
  * another version, another user. And what rank 0 does when its address is taken. */
 #include "base/ranks.h"
-#include "rendezvous/fixture_test.h"
+#include "rendezvous/rendezvous_fixture.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The parsers: what is whole, what is not yet, and what never will be. */
 #include "base/ranks.h"
-#include "rendezvous/fixture_test.h"
+#include "rendezvous/rendezvous_fixture.h"
 
 static struct rendezvous_place place = {.world_size = 4};
 

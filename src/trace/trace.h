@@ -71,7 +71,7 @@ enum trace_wildcard { TRACE_ANY_SOURCE = 1, TRACE_ANY_TAG = 2 };
 /* How far an operation on a stream of a device is, as its rank has seen it. */
 enum trace_stream {
 	TRACE_ON_STREAM = 1,
-	TRACE_LAUNCHED = 2, /* all of it is behind the stream */
+	TRACE_LAUNCHED = 2, /* all of it is enqueued on the stream */
 	TRACE_REACHED = 4,  /* the stream has copied what this rank gives; not of a receive */
 	TRACE_ARRIVED = 8,  /* the result is in host memory, for the stream to copy */
 };

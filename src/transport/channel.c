@@ -48,15 +48,15 @@ bool transport_channel_post(struct transport_team *team, int peer,
 			    const struct transport_envelope *envelope, const void *payload,
 			    uint64_t window, uint64_t *ticket, struct wait_word *blocked)
 {
-	struct transport_channel_state *box = &team->channels[peer];
+	struct transport_channel_state *state = &team->channels[peer];
 	struct transport_channel *channel = transport_channel(team, peer, team->rank);
-	lock_peer_acquire(&box->lock);
-	struct transport_cursor *cursor = &box->cursor;
+	lock_peer_acquire(&state->lock);
+	struct transport_cursor *cursor = &state->cursor;
 	/* Read before the slots: a slot that is freed from now on changes the awaited word. */
 	uint64_t seen = atomic_load_explicit(&channel->taken, memory_order_acquire);
 	unsigned index = find_free(channel, cursor->posted);
 	if (index == TRANSPORT_CHANNEL_SLOTS) {
-		lock_peer_release(&box->lock);
+		lock_peer_release(&state->lock);
 		*ticket = 0;
 		transport_wait_word(team, peer, &channel->taken, seen + 1, peer, blocked);
 		return false;
@@ -65,7 +65,7 @@ bool transport_channel_post(struct transport_team *team, int peer,
 	fill_slot(&channel->slots[index], envelope, payload, window);
 	atomic_store_explicit(&channel->slots[index].state, position, memory_order_release);
 	wait_store(&channel->posted, position);
-	lock_peer_release(&box->lock);
+	lock_peer_release(&state->lock);
 	*ticket = ticket_of(position, index);
 	transport_notify(team, peer);
 	return true;
@@ -169,11 +169,11 @@ static bool find_oldest(const struct transport_channel *channel, uint64_t seq, u
 struct transport_message *transport_channel_match(struct transport_team *team, int peer,
 						  uint64_t seq, struct wait_word *blocked)
 {
-	struct transport_channel_state *box = &team->channels[peer];
+	struct transport_channel_state *state = &team->channels[peer];
 	struct transport_channel *channel = transport_channel(team, team->rank, peer);
 	struct transport_message found, *message = NULL;
-	lock_peer_acquire(&box->lock);
-	struct transport_cursor *cursor = &box->cursor;
+	lock_peer_acquire(&state->lock);
+	struct transport_cursor *cursor = &state->cursor;
 	uint64_t seen = atomic_load_explicit(&channel->posted, memory_order_acquire);
 	if (find_oldest(channel, seq, seen, cursor, &found)) {
 		cursor->claimed |= 1u << found.index;
@@ -181,7 +181,7 @@ struct transport_message *transport_channel_match(struct transport_team *team, i
 		message = &cursor->messages[found.index];
 		*message = found;
 	}
-	lock_peer_release(&box->lock);
+	lock_peer_release(&state->lock);
 	if (!message)
 		transport_wait_word(team, team->rank, &channel->posted, seen + 1, peer, blocked);
 	return message;
@@ -200,10 +200,10 @@ const void *transport_channel_payload(struct transport_team *team, int peer,
 void transport_channel_take(struct transport_team *team, int peer,
 			    struct transport_message *message, ls_status refused)
 {
-	struct transport_channel_state *box = &team->channels[peer];
+	struct transport_channel_state *state = &team->channels[peer];
 	struct transport_channel *channel = transport_channel(team, team->rank, peer);
-	lock_peer_acquire(&box->lock);
-	struct transport_cursor *cursor = &box->cursor;
+	lock_peer_acquire(&state->lock);
+	struct transport_cursor *cursor = &state->cursor;
 	if (refused != LS_OK) {
 		uint64_t none = LS_OK;
 		atomic_compare_exchange_strong(&channel->refused, &none, refused);
@@ -212,7 +212,7 @@ void transport_channel_take(struct transport_team *team, int peer,
 	atomic_store_explicit(&channel->slots[message->index].state, 0, memory_order_release);
 	cursor->claimed &= ~(1u << message->index);
 	wait_store(&channel->taken, ++cursor->taken);
-	lock_peer_release(&box->lock);
+	lock_peer_release(&state->lock);
 	transport_notify(team, peer);
 }
 
@@ -240,11 +240,11 @@ bool transport_is_valid(struct transport_team *team)
 {
 	bool valid = true;
 	for (int i = 0; i < team->size; i++) {
-		struct transport_channel_state *box = &team->channels[i];
-		lock_peer_acquire(&box->lock);
+		struct transport_channel_state *state = &team->channels[i];
+		lock_peer_acquire(&state->lock);
 		const struct transport_channel *channel = transport_channel(team, team->rank, i);
-		valid = valid && channel_is_valid(channel, &box->cursor);
-		lock_peer_release(&box->lock);
+		valid = valid && channel_is_valid(channel, &state->cursor);
+		lock_peer_release(&state->lock);
 	}
 	return valid;
 }

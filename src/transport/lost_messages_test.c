@@ -11,16 +11,16 @@
 
 #include "transport/mail.h"
 
-static struct mail_ring *box;
+static struct mail_ring *ring;
 static struct mail_out out;
 static struct mail_in in;
 
 static int set_up(void **state)
 {
 	(void)state;
-	box = aligned_alloc(64, sizeof *box);
-	assert_non_null(box);
-	*box = (struct mail_ring){0};
+	ring = aligned_alloc(64, sizeof *ring);
+	assert_non_null(ring);
+	*ring = (struct mail_ring){0};
 	transport_mail_out_init(&out);
 	transport_mail_in_init(&in);
 	return 0;
@@ -29,28 +29,28 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
 	(void)state;
-	free(box);
+	free(ring);
 	return 0;
 }
 
 static void post(int tag, uint16_t rts, uint8_t flags)
 {
 	struct mail_envelope envelope = {.tag = tag, .rts = rts, .flags = flags};
-	assert_true(transport_mail_find_room(box, &out, MAIL_SLOTS));
-	transport_mail_post(box, &out, &envelope, NULL, 0);
+	assert_true(transport_mail_find_room(ring, &out, MAIL_SLOTS));
+	transport_mail_post(ring, &out, &envelope, NULL, 0);
 }
 
 static void take(void)
 {
 	struct mail_message message;
-	assert_true(transport_mail_poll(box, &in, &message));
-	transport_mail_free_slot(box, &in, &message);
+	assert_true(transport_mail_poll(ring, &in, &message));
+	transport_mail_free_slot(ring, &in, &message);
 }
 
 static void expect(uint64_t next, int count, int tag)
 {
 	struct mail_envelope first = {.tag = -1};
-	assert_int_equal(transport_mail_lost(box, next, &first), count);
+	assert_int_equal(transport_mail_lost(ring, next, &first), count);
 	assert_int_equal(first.tag, tag);
 }
 
@@ -61,31 +61,31 @@ static void each_is_told_once(void **state)
 	for (int tag = 1; tag <= 3; tag++)
 		post(tag, 0, 0);
 	take();
-	while (transport_mail_poll(box, &in, &message))
+	while (transport_mail_poll(ring, &in, &message))
 		;
-	assert_false(transport_mail_has_ended(box));
-	transport_mail_end(box);
-	assert_true(transport_mail_has_ended(box));
+	assert_false(transport_mail_has_ended(ring));
+	transport_mail_end(ring);
+	assert_true(transport_mail_has_ended(ring));
 	post(4, 0, 0); /* the owner has not seen it */
 	expect(in.next, 2, 2);
 	expect(in.next, 0, -1);
 	expect(out.next, 1, 4);
 	expect(out.next, 0, -1);
 	expect(in.next, 0, -1);
-	transport_mail_reset(box);
-	assert_false(transport_mail_has_ended(box));
+	transport_mail_reset(ring);
+	assert_false(transport_mail_has_ended(ring));
 }
 
 static void the_source_may_be_first(void **state)
 {
 	(void)state;
 	post(1, 0, 0);
-	transport_mail_end(box);
+	transport_mail_end(ring);
 	post(2, 0, 0);
 	expect(out.next, 2, 1);
 	expect(out.next - 1, 0, -1);
 	expect(out.next, 0, -1);
-	assert_true(transport_mail_has_ended(box));
+	assert_true(transport_mail_has_ended(ring));
 }
 
 /* The send of a long one has not been over, but that of a block that was handed over has. */
@@ -95,7 +95,7 @@ static void long_ones_are_not_lost(void **state)
 	post(1, 1, 0);
 	post(2, 2, MAIL_BLOCK);
 	post(3, 3, 0);
-	transport_mail_end(box);
+	transport_mail_end(ring);
 	expect(out.next, 1, 2);
 }
 
@@ -108,11 +108,11 @@ static void among_many(void **state)
 		struct mail_message message;
 		post(i, 0, 0);
 		do
-			assert_true(transport_mail_poll(box, &in, &message));
+			assert_true(transport_mail_poll(ring, &in, &message));
 		while (message.envelope.tag == 1000);
-		transport_mail_free_slot(box, &in, &message);
+		transport_mail_free_slot(ring, &in, &message);
 	}
-	transport_mail_end(box);
+	transport_mail_end(ring);
 	expect(in.next, 1, 1000);
 	expect(out.next, 0, -1);
 }
@@ -122,12 +122,12 @@ static void among_many(void **state)
 static void a_slot_that_was_never_filled(void **state)
 {
 	(void)state;
-	transport_mail_skip(box, &out);
+	transport_mail_skip(ring, &out);
 	for (int i = 0; i < MAIL_SLOTS - 1; i++) {
 		post(i, 0, 0);
 		take();
 	}
-	transport_mail_end(box);
+	transport_mail_end(ring);
 	expect(in.next, 0, -1);
 }
 

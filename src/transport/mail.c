@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A box of messages; the protocol is in mail.h. Nothing here blocks, wakes a thread, or takes a
+ * A ring of messages; the protocol is in mail.h. Nothing here blocks, wakes a thread, or takes a
  * lock: the caller ensures that source and owner are one thread each at a time. */
 #include "mail.h"
 
@@ -21,13 +21,13 @@ void transport_mail_out_init(struct mail_out *out)
 	*out = (struct mail_out){.next = 1, .clear = 1 + MAIL_SLOTS};
 }
 
-bool transport_mail_find_room(const struct mail_ring *box, struct mail_out *out, unsigned limit)
+bool transport_mail_find_room(const struct mail_ring *ring, struct mail_out *out, unsigned limit)
 {
 	if (out->posted - out->seen < limit)
 		return true;
 	/* This line of the owner is read once for as many messages as there were free slots. */
 	uint64_t before = out->seen;
-	out->seen = atomic_load_explicit(&box->taken, memory_order_acquire);
+	out->seen = atomic_load_explicit(&ring->taken, memory_order_acquire);
 	/* If none was taken, the difference wraps around, so a ring that stands still does not
 	 * count. */
 	out->receiver_lags = out->seen - before - 1 < limit / 4;
@@ -36,12 +36,12 @@ bool transport_mail_find_room(const struct mail_ring *box, struct mail_out *out,
 	return out->posted - out->seen < limit;
 }
 
-unsigned transport_mail_rts_alloc(struct mail_ring *box, struct mail_out *out, bool block,
+unsigned transport_mail_rts_alloc(struct mail_ring *ring, struct mail_out *out, bool block,
 				  uint64_t window, bool plain, uint64_t bytes)
 {
 	unsigned bit = (unsigned)__builtin_ctzll(~out->rts[block]);
 	unsigned index = block * MAIL_SLOTS + bit;
-	struct mail_rts *rts = &box->rts[index];
+	struct mail_rts *rts = &ring->rts[index];
 	/* 0 says that the slot was never used. So a generation that wraps around skips it. */
 	uint32_t generation = ++out->generations[index];
 	if (generation == 0)
@@ -62,15 +62,15 @@ void transport_mail_rts_free(struct mail_out *out, unsigned index, uint32_t gene
 		out->rts[index / MAIL_SLOTS] &= ~(UINT64_C(1) << index % MAIL_SLOTS);
 }
 
-void transport_mail_reclaim(const struct mail_ring *box, struct mail_out *out, bool block,
+void transport_mail_reclaim(const struct mail_ring *ring, struct mail_out *out, bool block,
 			    const uint64_t *kept)
 {
 	if (transport_mail_has_rts(out, block))
 		return;
 	/* This word counts for both halves. */
-	out->returned = atomic_load_explicit(&box->returned, memory_order_acquire);
+	out->returned = atomic_load_explicit(&ring->returned, memory_order_acquire);
 	for (unsigned i = 0; i < MAIL_RTS; i++) {
-		uint64_t done = atomic_load_explicit(&box->rts[i].done, memory_order_acquire);
+		uint64_t done = atomic_load_explicit(&ring->rts[i].done, memory_order_acquire);
 		uint64_t mine = transport_mail_word(out->generations[i], 0);
 		bool is_kept = kept[i / MAIL_SLOTS] >> i % MAIL_SLOTS & 1;
 		if (!is_kept && (int64_t)(done - mine) >= 0)
@@ -78,29 +78,29 @@ void transport_mail_reclaim(const struct mail_ring *box, struct mail_out *out, b
 	}
 }
 
-void transport_mail_skip(struct mail_ring *box, struct mail_out *out)
+void transport_mail_skip(struct mail_ring *ring, struct mail_out *out)
 {
-	wait_store(&box->slots[transport_mail_index(out->next)].sequence, out->next);
+	wait_store(&ring->slots[transport_mail_index(out->next)].sequence, out->next);
 	out->next++;
 }
 
 /* Whether the slot of this position holds an older message that was not matched yet. */
-static bool is_occupied(const struct mail_ring *box, uint64_t position)
+static bool is_occupied(const struct mail_ring *ring, uint64_t position)
 {
-	const struct mail_slot *slot = &box->slots[transport_mail_index(position)];
-	return atomic_load_explicit(&box->freed[position % MAIL_SLOTS], memory_order_acquire) !=
+	const struct mail_slot *slot = &ring->slots[transport_mail_index(position)];
+	return atomic_load_explicit(&ring->freed[position % MAIL_SLOTS], memory_order_acquire) !=
 	       atomic_load_explicit(&slot->held, memory_order_relaxed);
 }
 
-void transport_mail_post(struct mail_ring *box, struct mail_out *out,
+void transport_mail_post(struct mail_ring *ring, struct mail_out *out,
 			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes)
 {
-	struct mail_slot *slot = &box->slots[transport_mail_index(out->next)];
-	for (int i = 0; i < MAIL_SLOTS && out->next >= out->clear && is_occupied(box, out->next);
+	struct mail_slot *slot = &ring->slots[transport_mail_index(out->next)];
+	for (int i = 0; i < MAIL_SLOTS && out->next >= out->clear && is_occupied(ring, out->next);
 	     i++) {
 		/* The owner learns of the skipped position by `sequence`. */
 		atomic_store_explicit(&slot->sequence, out->next, memory_order_release);
-		slot = &box->slots[transport_mail_index(++out->next)];
+		slot = &ring->slots[transport_mail_index(++out->next)];
 	}
 	/* As whole words, because a diagnosis may read the envelope at any time. */
 	seqlock_store(&slot->envelope, envelope, sizeof *envelope);
@@ -111,7 +111,7 @@ void transport_mail_post(struct mail_ring *box, struct mail_out *out,
 	wait_store(&slot->sequence, out->next);
 	out->next++;
 	out->posted++;
-	const struct mail_slot *ahead = &box->slots[transport_mail_index(out->next + AHEAD)];
+	const struct mail_slot *ahead = &ring->slots[transport_mail_index(out->next + AHEAD)];
 	prefetch_for_store(ahead);
 	if (bytes > MAIL_TINY_BYTES)
 		for (uint64_t i = 0; i < bytes; i += LINE)
@@ -125,11 +125,11 @@ void transport_mail_in_init(struct mail_in *in)
 	*in = (struct mail_in){.next = 1};
 }
 
-bool transport_mail_poll(struct mail_ring *box, struct mail_in *in, struct mail_message *out)
+bool transport_mail_poll(struct mail_ring *ring, struct mail_in *in, struct mail_message *out)
 {
 	for (;;) {
 		uint32_t index = transport_mail_index(in->next);
-		struct mail_slot *slot = &box->slots[index];
+		struct mail_slot *slot = &ring->slots[index];
 		uint64_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
 		if ((int64_t)(sequence - in->next) < 0)
 			return false;
@@ -145,46 +145,46 @@ bool transport_mail_poll(struct mail_ring *box, struct mail_in *in, struct mail_
 	}
 }
 
-void transport_mail_free_slot(struct mail_ring *box, struct mail_in *in,
+void transport_mail_free_slot(struct mail_ring *ring, struct mail_in *in,
 			      const struct mail_message *message)
 {
 	/* In a line of my own: the slot's line would have to be fetched from the source first. */
-	atomic_store_explicit(&box->freed[message->position % MAIL_SLOTS], message->position,
+	atomic_store_explicit(&ring->freed[message->position % MAIL_SLOTS], message->position,
 			      memory_order_release);
-	wait_store(&box->taken, ++in->taken);
+	wait_store(&ring->taken, ++in->taken);
 }
 
-void transport_mail_reset(struct mail_ring *box)
+void transport_mail_reset(struct mail_ring *ring)
 {
 	/* Slots and RTS slots are first used one after the other. */
 	for (unsigned i = 1; i <= MAIL_SLOTS; i++) {
-		struct mail_slot *slot = &box->slots[transport_mail_index(i)];
+		struct mail_slot *slot = &ring->slots[transport_mail_index(i)];
 		if (atomic_load_explicit(&slot->sequence, memory_order_relaxed) == 0)
 			break;
 		atomic_store_explicit(&slot->sequence, 0, memory_order_relaxed);
 		atomic_store_explicit(&slot->held, 0, memory_order_relaxed);
-		atomic_store_explicit(&box->freed[i % MAIL_SLOTS], 0, memory_order_relaxed);
+		atomic_store_explicit(&ring->freed[i % MAIL_SLOTS], 0, memory_order_relaxed);
 	}
 	for (int half = 0; half < MAIL_RTS; half += MAIL_SLOTS)
-		for (int i = half; i < half + MAIL_SLOTS && box->rts[i].generation != 0; i++)
-			memset(&box->rts[i], 0, sizeof box->rts[i]);
-	atomic_store_explicit(&box->taken, 0, memory_order_relaxed);
-	atomic_store_explicit(&box->reported, 0, memory_order_relaxed);
-	atomic_store_explicit(&box->crossed, 0, memory_order_relaxed);
-	atomic_store_explicit(&box->returned, 0, memory_order_relaxed);
+		for (int i = half; i < half + MAIL_SLOTS && ring->rts[i].generation != 0; i++)
+			memset(&ring->rts[i], 0, sizeof ring->rts[i]);
+	atomic_store_explicit(&ring->taken, 0, memory_order_relaxed);
+	atomic_store_explicit(&ring->reported, 0, memory_order_relaxed);
+	atomic_store_explicit(&ring->crossed, 0, memory_order_relaxed);
+	atomic_store_explicit(&ring->returned, 0, memory_order_relaxed);
 }
 
 /* ---- RTS slots ---- */
 
-void transport_mail_rts_done(struct mail_ring *box, unsigned index, uint32_t generation)
+void transport_mail_rts_done(struct mail_ring *ring, unsigned index, uint32_t generation)
 {
-	_Atomic uint64_t *done = &box->rts[index].done;
+	_Atomic uint64_t *done = &ring->rts[index].done;
 	uint64_t word = transport_mail_word(generation, 0), before = atomic_load(done);
 	/* A source on another host may already have got the slot back, and its next use may be
 	 * done, too. */
 	while ((int64_t)(word - before) > 0 && !atomic_compare_exchange_weak(done, &before, word))
 		continue;
-	atomic_fetch_add(&box->returned, 1);
+	atomic_fetch_add(&ring->returned, 1);
 }
 
 bool transport_mail_match(struct mail_rts *rts, uint32_t generation)

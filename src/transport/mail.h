@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum {
-	MAIL_SLOTS = 64, /* unmatched messages that a box can hold; one bit each in a set */
+	MAIL_SLOTS = 64, /* unmatched messages that a ring can hold; one bit each in a set */
 	/* The first half is for messages that are copied, so each is free soon after its match.
 	 * The second half is for blocks that are handed over, which the receiver may keep: no other
 	 * message has to wait until it returns one. */
@@ -143,11 +143,11 @@ struct mail_ring {
 
 /* Whether the message of that position, which the slot's `held` names, is still there. False if the
  * position is 0, or cannot be in that slot. */
-static inline bool transport_mail_holds(const struct mail_ring *box, unsigned slot,
+static inline bool transport_mail_holds(const struct mail_ring *ring, unsigned slot,
 					uint64_t position)
 {
 	return position != 0 && transport_mail_index(position) == slot &&
-	       atomic_load_explicit(&box->freed[position % MAIL_SLOTS], memory_order_acquire) !=
+	       atomic_load_explicit(&ring->freed[position % MAIL_SLOTS], memory_order_acquire) !=
 		       position;
 }
 
@@ -177,7 +177,7 @@ void transport_mail_out_init(struct mail_out *out);
 
 /* Whether a message may be posted: fewer than `limit` (<= MAIL_SLOTS) are there unmatched. Reads
  * `taken` into out->seen if it must. If not, wait until `taken` differs from out->seen. */
-bool transport_mail_find_room(const struct mail_ring *box, struct mail_out *out, unsigned limit);
+bool transport_mail_find_room(const struct mail_ring *ring, struct mail_out *out, unsigned limit);
 /* Whether an RTS slot is known to be free. block: in the half for blocks. */
 static inline bool transport_mail_has_rts(const struct mail_out *out, bool block)
 {
@@ -185,15 +185,15 @@ static inline bool transport_mail_has_rts(const struct mail_out *out, bool block
 }
 /* Takes a free RTS slot (transport_mail_has_rts); fills it and its generation. Nothing is staged
  * yet. */
-unsigned transport_mail_rts_alloc(struct mail_ring *box, struct mail_out *out, bool block,
+unsigned transport_mail_rts_alloc(struct mail_ring *ring, struct mail_out *out, bool block,
 				  uint64_t window, bool plain, uint64_t bytes);
 /* Call when the use `generation` has ended, or was never posted. Does nothing if another thread has
  * freed it before, even if it is in use again. */
 void transport_mail_rts_free(struct mail_out *out, unsigned index, uint32_t generation);
 /* If no RTS slot of this half is free: frees all whose uses have ended, except those in kept[2],
- * which the caller checks afterwards. If still none is free, wait until box->returned differs from
+ * which the caller checks afterwards. If still none is free, wait until ring->returned differs from
  * out->returned. */
-void transport_mail_reclaim(const struct mail_ring *box, struct mail_out *out, bool block,
+void transport_mail_reclaim(const struct mail_ring *ring, struct mail_out *out, bool block,
 			    const uint64_t *kept);
 /* Copies the payload of a slot, which most often is one element. */
 static inline void transport_mail_copy(void *to, const void *from, uint64_t bytes)
@@ -206,23 +206,23 @@ static inline void transport_mail_copy(void *to, const void *from, uint64_t byte
 /* Posts a message; transport_mail_find_room was true. payload: `bytes` for the slot, if the
  * envelope names neither an RTS slot nor cells. The last store is that of `sequence`, sequentially
  * consistent. */
-void transport_mail_post(struct mail_ring *box, struct mail_out *out,
+void transport_mail_post(struct mail_ring *ring, struct mail_out *out,
 			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes);
 
 /* Whether the message that was posted at this position has left its slot. Reads the owner's words
  * only if the source does not know yet. */
-static inline bool transport_mail_has_left(const struct mail_ring *box, const struct mail_out *out,
+static inline bool transport_mail_has_left(const struct mail_ring *ring, const struct mail_out *out,
 					   uint64_t position)
 {
 	if ((int64_t)(out->clear - MAIL_SLOTS - position) > 0)
 		return true;
 	uint64_t freed =
-		atomic_load_explicit(&box->freed[position % MAIL_SLOTS], memory_order_acquire);
+		atomic_load_explicit(&ring->freed[position % MAIL_SLOTS], memory_order_acquire);
 	return (int64_t)(freed - position) >= 0;
 }
 
 /* Call when a posted message was cancelled, so that the owner looks for it; then notify it. */
-void transport_mail_skip(struct mail_ring *box, struct mail_out *out);
+void transport_mail_skip(struct mail_ring *ring, struct mail_out *out);
 
 /* ---- the owner ---- */
 
@@ -244,28 +244,28 @@ void transport_mail_in_init(struct mail_in *in);
 
 /* The next message. False: there is none yet, and the word of transport_mail_awaited reaches
  * in->next when it comes. */
-bool transport_mail_poll(struct mail_ring *box, struct mail_in *in, struct mail_message *out);
+bool transport_mail_poll(struct mail_ring *ring, struct mail_in *in, struct mail_message *out);
 /* The word to wait for if transport_mail_poll has found no message. */
-static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_ring *box,
+static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_ring *ring,
 							     const struct mail_in *in)
 {
-	return &box->slots[transport_mail_index(in->next)].sequence;
+	return &ring->slots[transport_mail_index(in->next)].sequence;
 }
 /* Call when a message was there at once: the owner is behind the source, so more are probably
  * there. Fetches some at a time, because it takes as long to fetch several lines as one. */
-static inline void transport_mail_prefetch(const struct mail_ring *box, const struct mail_in *in)
+static inline void transport_mail_prefetch(const struct mail_ring *ring, const struct mail_in *in)
 {
 	enum { TOGETHER = 8 };
 	if (in->next % TOGETHER == 1)
 		for (uint64_t next = in->next; next % TOGETHER != 0; next++)
-			__builtin_prefetch(&box->slots[transport_mail_index(next)]);
+			__builtin_prefetch(&ring->slots[transport_mail_index(next)]);
 }
 /* Call when the owner has waited for a message, and so will probably wait for those that follow:
  * fetches the line after the next one, so that the fetch does not meet the source's store. */
-static inline void transport_mail_prefetch_early(const struct mail_ring *box,
+static inline void transport_mail_prefetch_early(const struct mail_ring *ring,
 						 const struct mail_in *in)
 {
-	__builtin_prefetch(&box->slots[transport_mail_index(in->next + 1)]);
+	__builtin_prefetch(&ring->slots[transport_mail_index(in->next + 1)]);
 }
 /* Whether a payload of more than MAIL_INLINE_BYTES is in the source's cells. */
 static inline bool transport_mail_is_in_cell(const struct mail_envelope *envelope, uint64_t bytes)
@@ -276,11 +276,11 @@ static inline bool transport_mail_is_in_cell(const struct mail_envelope *envelop
 }
 /* The payload of a message without an RTS slot; the source can still change it. cells: the source's
  * cells. NULL: the envelope is nonsense. */
-static inline const void *transport_mail_payload(const struct mail_ring *box,
+static inline const void *transport_mail_payload(const struct mail_ring *ring,
 						 const struct mail_cells *cells,
 						 const struct mail_message *message, uint64_t bytes)
 {
-	const struct mail_slot *slot = &box->slots[message->slot];
+	const struct mail_slot *slot = &ring->slots[message->slot];
 	unsigned cell = message->envelope.cell - 1u;
 	if (bytes <= MAIL_INLINE_BYTES)
 		return bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload;
@@ -289,21 +289,21 @@ static inline const void *transport_mail_payload(const struct mail_ring *box,
 		       : NULL;
 }
 /* Frees the slot. The caller notifies the source. */
-void transport_mail_free_slot(struct mail_ring *box, struct mail_in *in,
+void transport_mail_free_slot(struct mail_ring *ring, struct mail_in *in,
 			      const struct mail_message *message);
 
 /* ---- messages that nobody will receive: lost_messages.c ---- */
 
-/* Says that the owner takes no more messages out. It checks the box once more after this. */
-void transport_mail_end(struct mail_ring *box);
-bool transport_mail_has_ended(const struct mail_ring *box);
+/* Says that the owner takes no more messages out. It checks the ring once more after this. */
+void transport_mail_end(struct mail_ring *ring);
+bool transport_mail_has_ended(const struct mail_ring *ring);
 /* How many short messages and blocks at positions below `next` nobody will receive, and the
  * envelope of the oldest; each counts only once. Call after transport_mail_end, as the owner, or as
  * the source, which posts nothing any more. */
-int transport_mail_lost(struct mail_ring *box, uint64_t next, struct mail_envelope *first);
+int transport_mail_lost(struct mail_ring *ring, uint64_t next, struct mail_envelope *first);
 
-/* Resets a box that nobody uses any more. */
-void transport_mail_reset(struct mail_ring *box);
+/* Resets a ring that nobody uses any more. */
+void transport_mail_reset(struct mail_ring *ring);
 
 /* ---- RTS slots: both ranks ---- */
 
@@ -335,7 +335,7 @@ static inline uint64_t transport_mail_unstaged(const struct mail_rts *rts, uint3
 }
 /* Says that the owner will never touch the source's buffer again. Any thread of the owner, once for
  * each use. The caller notifies the source. */
-void transport_mail_rts_done(struct mail_ring *box, unsigned index, uint32_t generation);
+void transport_mail_rts_done(struct mail_ring *ring, unsigned index, uint32_t generation);
 /* The owner matches the message; false: the source has cancelled it. */
 bool transport_mail_match(struct mail_rts *rts, uint32_t generation);
 /* The source cancels the message; false: too late. */

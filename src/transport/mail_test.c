@@ -10,7 +10,7 @@
 #include "transport/mail.h"
 
 struct ends {
-	struct mail_ring *box;
+	struct mail_ring *ring;
 	struct mail_cells *cells;
 	struct mail_out out;
 	struct mail_in in;
@@ -19,8 +19,8 @@ struct ends {
 static int open_box(void **state)
 {
 	struct ends *ends = calloc(1, sizeof *ends);
-	ends->box = aligned_alloc(64, sizeof *ends->box);
-	memset(ends->box, 0, sizeof *ends->box);
+	ends->ring = aligned_alloc(64, sizeof *ends->ring);
+	memset(ends->ring, 0, sizeof *ends->ring);
 	ends->cells = aligned_alloc(64, sizeof *ends->cells);
 	transport_mail_out_init(&ends->out);
 	transport_mail_in_init(&ends->in);
@@ -31,7 +31,7 @@ static int open_box(void **state)
 static int close_box(void **state)
 {
 	struct ends *ends = *state;
-	free(ends->box);
+	free(ends->ring);
 	free(ends->cells);
 	free(ends);
 	return 0;
@@ -42,9 +42,9 @@ static bool post(struct ends *ends, uint64_t value, size_t bytes)
 	unsigned char payload[MAIL_INLINE_BYTES] = {0};
 	struct mail_envelope envelope = {.count = value, .tag = (int32_t)bytes};
 	memcpy(payload, &value, sizeof value);
-	if (!transport_mail_find_room(ends->box, &ends->out, MAIL_SLOTS))
+	if (!transport_mail_find_room(ends->ring, &ends->out, MAIL_SLOTS))
 		return false;
-	transport_mail_post(ends->box, &ends->out, &envelope, payload, bytes);
+	transport_mail_post(ends->ring, &ends->out, &envelope, payload, bytes);
 	return true;
 }
 
@@ -52,7 +52,7 @@ static uint64_t value_of(const struct ends *ends, const struct mail_message *mes
 {
 	uint64_t value = 0;
 	size_t bytes = (size_t)message->envelope.tag;
-	memcpy(&value, transport_mail_payload(ends->box, ends->cells, message, bytes),
+	memcpy(&value, transport_mail_payload(ends->ring, ends->cells, message, bytes),
 	       bytes < 8 ? bytes : 8);
 	return value;
 }
@@ -63,12 +63,12 @@ static void test_sizes(void **state)
 	struct mail_message message;
 	for (size_t bytes = 0; bytes <= MAIL_INLINE_BYTES; bytes++) {
 		uint64_t value = bytes >= 8 ? UINT64_C(0x1234567890abcdef) + bytes : 0;
-		assert_false(transport_mail_poll(ends->box, &ends->in, &message));
+		assert_false(transport_mail_poll(ends->ring, &ends->in, &message));
 		assert_true(post(ends, value, bytes));
-		assert_true(transport_mail_poll(ends->box, &ends->in, &message));
+		assert_true(transport_mail_poll(ends->ring, &ends->in, &message));
 		assert_int_equal(message.envelope.count, value);
 		assert_int_equal(value_of(ends, &message), value);
-		transport_mail_free_slot(ends->box, &ends->in, &message);
+		transport_mail_free_slot(ends->ring, &ends->in, &message);
 	}
 }
 
@@ -95,7 +95,7 @@ static void test_cells(void **state)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct mail_message message = {.envelope = {.cell = cases[i].cell}};
 		const unsigned char *payload =
-			transport_mail_payload(ends->box, ends->cells, &message, cases[i].bytes);
+			transport_mail_payload(ends->ring, ends->cells, &message, cases[i].bytes);
 		assert_ptr_equal(payload, cases[i].there ? all + (size_t)(cases[i].cell - 1) *
 									   MAIL_CELL_BYTES
 							 : NULL);
@@ -112,20 +112,20 @@ static void test_has_left(void **state)
 	for (uint64_t i = 1; i < TURNS; i++) {
 		assert_true(post(ends, i, 8));
 		uint64_t position = ends->out.next - 1;
-		assert_false(transport_mail_has_left(ends->box, &ends->out, position));
-		assert_true(transport_mail_poll(ends->box, &ends->in, &message));
+		assert_false(transport_mail_has_left(ends->ring, &ends->out, position));
+		assert_true(transport_mail_poll(ends->ring, &ends->in, &message));
 		if (i == KEPT) {
 			kept = message;
 			continue;
 		}
-		transport_mail_free_slot(ends->box, &ends->in, &message);
-		assert_true(transport_mail_has_left(ends->box, &ends->out, position));
-		assert_true(transport_mail_has_left(ends->box, &ends->out, 1));
+		transport_mail_free_slot(ends->ring, &ends->in, &message);
+		assert_true(transport_mail_has_left(ends->ring, &ends->out, position));
+		assert_true(transport_mail_has_left(ends->ring, &ends->out, 1));
 		assert_true(i < KEPT ||
-			    !transport_mail_has_left(ends->box, &ends->out, kept.position));
+			    !transport_mail_has_left(ends->ring, &ends->out, kept.position));
 	}
-	transport_mail_free_slot(ends->box, &ends->in, &kept);
-	assert_true(transport_mail_has_left(ends->box, &ends->out, kept.position));
+	transport_mail_free_slot(ends->ring, &ends->in, &kept);
+	assert_true(transport_mail_has_left(ends->ring, &ends->out, kept.position));
 }
 
 /* There is room for as many as the limit says, whatever its size, and again once some are taken. */
@@ -137,18 +137,18 @@ static void test_room(void **state)
 		assert_true(post(ends, i, 8));
 	assert_false(post(ends, 99, 8));
 	for (uint64_t i = 0; i < MAIL_SLOTS; i++) {
-		assert_true(transport_mail_poll(ends->box, &ends->in, &messages[i]));
+		assert_true(transport_mail_poll(ends->ring, &ends->in, &messages[i]));
 		assert_int_equal(messages[i].envelope.count, i);
 	}
-	assert_false(transport_mail_poll(ends->box, &ends->in, &messages[0]));
-	transport_mail_free_slot(ends->box, &ends->in, &messages[17]);
+	assert_false(transport_mail_poll(ends->ring, &ends->in, &messages[0]));
+	transport_mail_free_slot(ends->ring, &ends->in, &messages[17]);
 	assert_true(post(ends, 100, 8));
 	assert_false(post(ends, 101, 8));
 	/* Sixty-three slots are passed over on the way to the one that is free. */
-	assert_true(transport_mail_poll(ends->box, &ends->in, &messages[17]));
+	assert_true(transport_mail_poll(ends->ring, &ends->in, &messages[17]));
 	assert_int_equal(messages[17].envelope.count, 100);
 	assert_int_equal(messages[17].slot, transport_mail_index(18));
-	assert_false(transport_mail_find_room(ends->box, &ends->out, 1));
+	assert_false(transport_mail_find_room(ends->ring, &ends->out, 1));
 }
 
 /* A source that finds little room learns that it looks too often, unless the owner does nothing. */
@@ -159,18 +159,18 @@ static void test_receiver_lags(void **state)
 	for (uint64_t i = 0; i < MAIL_SLOTS; i++) {
 		assert_true(post(ends, i, 8));
 		assert_false(ends->out.receiver_lags);
-		assert_true(transport_mail_poll(ends->box, &ends->in, &messages[i]));
+		assert_true(transport_mail_poll(ends->ring, &ends->in, &messages[i]));
 	}
 	assert_false(post(ends, 0, 8));
 	assert_false(ends->out.receiver_lags);
-	transport_mail_free_slot(ends->box, &ends->in, &messages[0]);
+	transport_mail_free_slot(ends->ring, &ends->in, &messages[0]);
 	assert_true(post(ends, 0, 8));
 	assert_true(ends->out.receiver_lags);
 	ends->out.receiver_lags = false;
 	assert_false(post(ends, 0, 8));
 	assert_false(ends->out.receiver_lags);
 	for (int i = 1; i <= MAIL_SLOTS / 2; i++)
-		transport_mail_free_slot(ends->box, &ends->in, &messages[i]);
+		transport_mail_free_slot(ends->ring, &ends->in, &messages[i]);
 	for (int i = 1; i <= MAIL_SLOTS / 2; i++)
 		assert_true(post(ends, 0, 8));
 	assert_false(ends->out.receiver_lags);
@@ -189,13 +189,13 @@ static void test_any_order(void **state)
 		if (choice < 7) {
 			posted += post(ends, posted, 8);
 		} else if (choice < 11 && count < MAIL_SLOTS &&
-			   transport_mail_poll(ends->box, &ends->in, &lying[count])) {
+			   transport_mail_poll(ends->ring, &ends->in, &lying[count])) {
 			assert_int_equal(lying[count].envelope.count, seen++);
 			count++;
 		} else if (count > 0) {
 			int at = (int)((seed >> 32) % (unsigned)count);
 			assert_int_equal(value_of(ends, &lying[at]), lying[at].envelope.count);
-			transport_mail_free_slot(ends->box, &ends->in, &lying[at]);
+			transport_mail_free_slot(ends->ring, &ends->in, &lying[at]);
 			lying[at] = lying[--count];
 		}
 		assert_true(posted - seen <= MAIL_SLOTS);
@@ -206,11 +206,11 @@ static void test_any_order(void **state)
 static void test_rts_slots(void **state)
 {
 	struct ends *ends = *state;
-	struct mail_ring *box = ends->box;
+	struct mail_ring *ring = ends->ring;
 	for (uint32_t use = 1; use <= 3; use++) {
-		unsigned index = transport_mail_rts_alloc(box, &ends->out, false, 4096, false,
+		unsigned index = transport_mail_rts_alloc(ring, &ends->out, false, 4096, false,
 							  10 * MAIL_PIECE_BYTES);
-		struct mail_rts *rts = &box->rts[index];
+		struct mail_rts *rts = &ring->rts[index];
 		uint64_t piece, pieces = transport_mail_pieces(rts->bytes);
 		assert_int_equal(index, 0);
 		assert_int_equal(rts->generation, use);
@@ -242,12 +242,12 @@ static void test_rts_slots(void **state)
 		assert_int_equal(ends->out.rts[0], 1);
 		transport_mail_rts_free(&ends->out, index, use);
 	}
-	unsigned index = transport_mail_rts_alloc(box, &ends->out, false, 4096, true, 1);
-	assert_true(transport_mail_cancel(&box->rts[index], 4));
-	assert_true(transport_mail_is_cancelled(&box->rts[index]));
-	assert_false(transport_mail_match(&box->rts[index], 4));
+	unsigned index = transport_mail_rts_alloc(ring, &ends->out, false, 4096, true, 1);
+	assert_true(transport_mail_cancel(&ring->rts[index], 4));
+	assert_true(transport_mail_is_cancelled(&ring->rts[index]));
+	assert_false(transport_mail_match(&ring->rts[index], 4));
 	/* One that is in use is not taken again. */
-	assert_int_equal(transport_mail_rts_alloc(box, &ends->out, false, 0, false, 1), 1);
+	assert_int_equal(transport_mail_rts_alloc(ring, &ends->out, false, 0, false, 1), 1);
 }
 
 /* Their numbers begin again after 2^32 uses: the words go on growing, and no use has the number 0,
@@ -255,34 +255,34 @@ static void test_rts_slots(void **state)
 static void test_rts_slots_used_for_long(void **state)
 {
 	struct ends *ends = *state;
-	struct mail_ring *box = ends->box;
+	struct mail_ring *ring = ends->ring;
 	static const uint64_t none[2];
 	static const uint32_t uses[] = {UINT32_MAX - 1, UINT32_MAX, 1, 2};
 	for (size_t stop = 1; stop <= sizeof uses / sizeof uses[0]; stop++) {
 		transport_mail_out_init(&ends->out);
 		ends->out.generations[0] = ends->out.generations[1] = UINT32_MAX - 2;
-		box->rts[0].done = box->rts[1].done = transport_mail_word(UINT32_MAX - 2, 0);
+		ring->rts[0].done = ring->rts[1].done = transport_mail_word(UINT32_MAX - 2, 0);
 		for (size_t i = 0; i < stop; i++) {
 			for (unsigned slot = 0; slot < 2; slot++) {
-				assert_int_equal(transport_mail_rts_alloc(box, &ends->out, false, 0,
-									  false, 1),
+				assert_int_equal(transport_mail_rts_alloc(ring, &ends->out, false,
+									  0, false, 1),
 						 slot);
-				assert_int_equal(box->rts[slot].generation, uses[i]);
-				assert_true(transport_mail_match(&box->rts[slot], uses[i]));
+				assert_int_equal(ring->rts[slot].generation, uses[i]);
+				assert_true(transport_mail_match(&ring->rts[slot], uses[i]));
 			}
 			ends->out.rts[0] = UINT64_MAX;
-			transport_mail_reclaim(box, &ends->out, false, none);
+			transport_mail_reclaim(ring, &ends->out, false, none);
 			assert_int_equal(ends->out.rts[0] & 3, 3);
-			transport_mail_rts_done(box, 0, uses[i]);
-			transport_mail_rts_done(box, 1, uses[i]);
+			transport_mail_rts_done(ring, 0, uses[i]);
+			transport_mail_rts_done(ring, 1, uses[i]);
 			ends->out.rts[0] = UINT64_MAX;
-			transport_mail_reclaim(box, &ends->out, false, none);
+			transport_mail_reclaim(ring, &ends->out, false, none);
 			assert_int_equal(ends->out.rts[0] & 3, 0);
 		}
-		transport_mail_reset(box);
+		transport_mail_reset(ring);
 		for (unsigned slot = 0; slot < 2; slot++) {
-			assert_int_equal(box->rts[slot].generation, 0);
-			assert_true(box->rts[slot].done == 0 && box->rts[slot].cursor == 0);
+			assert_int_equal(ring->rts[slot].generation, 0);
+			assert_true(ring->rts[slot].done == 0 && ring->rts[slot].cursor == 0);
 		}
 	}
 }
@@ -291,36 +291,36 @@ static void test_rts_slots_used_for_long(void **state)
 static void test_rts_slots_reclaimed(void **state)
 {
 	struct ends *ends = *state;
-	struct mail_ring *box = ends->box;
+	struct mail_ring *ring = ends->ring;
 	struct mail_out *out = &ends->out;
 	static const uint64_t none[2];
 	for (unsigned half = 0; half < 2; half++)
 		for (unsigned i = 0; i < MAIL_SLOTS; i++) {
-			transport_mail_reclaim(box, out, half, none);
+			transport_mail_reclaim(ring, out, half, none);
 			assert_true(transport_mail_has_rts(out, half));
-			assert_int_equal(transport_mail_rts_alloc(box, out, half, 4096, false, 1),
+			assert_int_equal(transport_mail_rts_alloc(ring, out, half, 4096, false, 1),
 					 half * MAIL_SLOTS + i);
 		}
 	for (uint32_t use = 1; use <= 5; use += 2)
 		for (unsigned i = MAIL_RTS; i-- > 0;) {
 			unsigned half = i / MAIL_SLOTS;
 			uint64_t kept[2] = {0};
-			transport_mail_reclaim(box, out, half, none);
+			transport_mail_reclaim(ring, out, half, none);
 			assert_false(transport_mail_has_rts(out, half));
-			assert_int_equal(out->returned, box->returned);
-			transport_mail_rts_done(box, i, use);
-			assert_int_equal(box->returned, out->returned + 1);
-			transport_mail_reclaim(box, out, !half, kept);
+			assert_int_equal(out->returned, ring->returned);
+			transport_mail_rts_done(ring, i, use);
+			assert_int_equal(ring->returned, out->returned + 1);
+			transport_mail_reclaim(ring, out, !half, kept);
 			assert_false(transport_mail_has_rts(out, !half));
 			assert_true(transport_mail_has_rts(out, half));
-			assert_int_equal(transport_mail_rts_alloc(box, out, half, 4096, false, 1),
+			assert_int_equal(transport_mail_rts_alloc(ring, out, half, 4096, false, 1),
 					 i);
-			transport_mail_rts_done(box, i, use + 1);
+			transport_mail_rts_done(ring, i, use + 1);
 			kept[half] = UINT64_C(1) << i % MAIL_SLOTS;
-			transport_mail_reclaim(box, out, half, kept);
+			transport_mail_reclaim(ring, out, half, kept);
 			assert_false(transport_mail_has_rts(out, half));
-			transport_mail_reclaim(box, out, half, none);
-			assert_int_equal(transport_mail_rts_alloc(box, out, half, 4096, false, 1),
+			transport_mail_reclaim(ring, out, half, none);
+			assert_int_equal(transport_mail_rts_alloc(ring, out, half, 4096, false, 1),
 					 i);
 		}
 }
@@ -330,27 +330,27 @@ static void test_rts_slots_reclaimed(void **state)
 static void test_passes(void **state)
 {
 	struct ends *ends = *state;
-	struct mail_ring *box = ends->box;
+	struct mail_ring *ring = ends->ring;
 	struct mail_message message;
 	for (uint64_t turn = 0; turn < 1000; turn++) {
-		const _Atomic uint64_t *awaited = transport_mail_awaited(box, &ends->in);
+		const _Atomic uint64_t *awaited = transport_mail_awaited(ring, &ends->in);
 		uint64_t next = ends->in.next;
 		assert_true(*awaited < next);
 		for (uint64_t i = 0; i <= turn % 150; i++)
-			transport_mail_skip(box, &ends->out);
+			transport_mail_skip(ring, &ends->out);
 		assert_true(*awaited >= next);
 		assert_false(ends->in.skipped);
-		assert_false(transport_mail_poll(box, &ends->in, &message));
+		assert_false(transport_mail_poll(ring, &ends->in, &message));
 		assert_true(ends->in.skipped);
 		ends->in.skipped = false;
 		if (turn % 3)
 			continue;
-		assert_true(transport_mail_find_room(box, &ends->out, MAIL_SLOTS));
+		assert_true(transport_mail_find_room(ring, &ends->out, MAIL_SLOTS));
 		struct mail_envelope envelope = {.count = turn};
-		transport_mail_post(box, &ends->out, &envelope, NULL, 0);
-		assert_true(transport_mail_poll(box, &ends->in, &message));
+		transport_mail_post(ring, &ends->out, &envelope, NULL, 0);
+		assert_true(transport_mail_poll(ring, &ends->in, &message));
 		assert_int_equal(message.envelope.count, turn);
-		transport_mail_free_slot(box, &ends->in, &message);
+		transport_mail_free_slot(ring, &ends->in, &message);
 		ends->in.skipped = false;
 	}
 }
@@ -387,17 +387,17 @@ static void test_threads(void **state)
 	int count = 0;
 	assert_int_equal(pthread_create(&thread, NULL, send_stream, ends), 0);
 	for (uint64_t i = 0; i < STREAM;) {
-		if (!transport_mail_poll(ends->box, &ends->in, &lying[count]))
+		if (!transport_mail_poll(ends->ring, &ends->in, &lying[count]))
 			continue;
 		assert_int_equal(lying[count].envelope.count, i);
 		assert_int_equal(value_of(ends, &lying[count]), i);
 		i++;
 		if (++count < 2)
 			continue;
-		transport_mail_free_slot(ends->box, &ends->in, &lying[1]);
+		transport_mail_free_slot(ends->ring, &ends->in, &lying[1]);
 		count = 1;
 		if (i % 50 == 0) {
-			transport_mail_free_slot(ends->box, &ends->in, &lying[0]);
+			transport_mail_free_slot(ends->ring, &ends->in, &lying[0]);
 			count = 0;
 		}
 	}

@@ -7,14 +7,14 @@
 #include "base/seqlock.h"
 #include "transport/observe.h"
 
-static bool read_slot(const struct mail_ring *box, unsigned index, struct transport_unexpected *out)
+static bool read_slot(const struct mail_ring *ring, unsigned index, struct transport_unexpected *out)
 {
-	const struct mail_slot *slot = &box->slots[index];
+	const struct mail_slot *slot = &ring->slots[index];
 	uint64_t before = atomic_load_explicit(&slot->held, memory_order_acquire);
 	struct mail_envelope envelope;
 	_Static_assert(sizeof envelope % 8 == 0, "is copied as words");
 	seqlock_load(&envelope, &slot->envelope, sizeof envelope);
-	if (!transport_mail_holds(box, index, before) ||
+	if (!transport_mail_holds(ring, index, before) ||
 	    atomic_load_explicit(&slot->held, memory_order_acquire) != before)
 		return false;
 	*out = (struct transport_unexpected){.position = before,
@@ -77,10 +77,10 @@ int transport_unexpected(const void *segment, size_t bytes, int world_size, unsi
 	if (!at || source < 0 || source >= world_size || max < 1 ||
 	    !transport_inbox_is_open(at, source))
 		return 0;
-	const struct mail_ring *box = &((const struct transport_inbox *)(at + 1))[source].mail;
+	const struct mail_ring *ring = &((const struct transport_inbox *)(at + 1))[source].mail;
 	for (int i = 0; i < MAIL_SLOTS; i++) {
 		struct transport_unexpected one;
-		if (!read_slot(box, i, &one))
+		if (!read_slot(ring, i, &one))
 			continue;
 		++*total;
 		keep_oldest(out, max, &count, &one);

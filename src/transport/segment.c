@@ -340,11 +340,11 @@ void transport_team_fini(struct transport_team *team)
 }
 
 /* `messages` keeps its content: each is written before it is read. */
-static void clear_box(struct transport_channel_state *box)
+static void clear_channel_state(struct transport_channel_state *state)
 {
-	lock_peer_acquire(&box->lock);
-	memset(&box->cursor, 0, offsetof(struct transport_cursor, messages));
-	lock_peer_release(&box->lock);
+	lock_peer_acquire(&state->lock);
+	memset(&state->cursor, 0, offsetof(struct transport_cursor, messages));
+	lock_peer_release(&state->lock);
 }
 
 /* Numbers the hosts in the order of the members, so that each host has the same number on all
@@ -381,7 +381,7 @@ void transport_team_set(struct transport_team *team, int rank, int size, const u
 			.peer = peer,
 			.area = transport_peer_area(transport, peer, areas[q]),
 		};
-		clear_box(&team->channels[q]);
+		clear_channel_state(&team->channels[q]);
 	}
 	place_members(team);
 	atomic_store(&team->reads_me,

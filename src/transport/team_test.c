@@ -99,31 +99,31 @@ static bool is_new_channel(const struct transport_channel *channel)
 	return fresh;
 }
 
-static bool is_new_box(const struct mail_ring *box)
+static bool is_new_box(const struct mail_ring *ring)
 {
-	bool fresh = atomic_load(&box->taken) == 0 && is_zero(box->rts, sizeof box->rts);
+	bool fresh = atomic_load(&ring->taken) == 0 && is_zero(ring->rts, sizeof ring->rts);
 	for (int i = 0; i < MAIL_SLOTS; i++)
-		fresh = fresh && atomic_load(&box->slots[i].sequence) == 0 &&
-			atomic_load(&box->slots[i].held) == 0 && atomic_load(&box->freed[i]) == 0;
+		fresh = fresh && atomic_load(&ring->slots[i].sequence) == 0 &&
+			atomic_load(&ring->slots[i].held) == 0 && atomic_load(&ring->freed[i]) == 0;
 	return fresh;
 }
 
 /* As many messages as there is room for, every other one long; some are taken. */
-static void use_box(struct mail_ring *box, unsigned count)
+static void use_box(struct mail_ring *ring, unsigned count)
 {
 	struct mail_message message;
 	struct mail_out out;
 	struct mail_in in;
 	transport_mail_out_init(&out);
 	transport_mail_in_init(&in);
-	for (unsigned i = 0; i < count && transport_mail_find_room(box, &out, MAIL_SLOTS); i++) {
+	for (unsigned i = 0; i < count && transport_mail_find_room(ring, &out, MAIL_SLOTS); i++) {
 		struct mail_envelope envelope = {.count = 1};
 		if (i % 2)
-			envelope.rts = (uint16_t)(1 + transport_mail_rts_alloc(box, &out, false,
+			envelope.rts = (uint16_t)(1 + transport_mail_rts_alloc(ring, &out, false,
 									       4096, false, 1000));
-		transport_mail_post(box, &out, &envelope, "12345678", 8);
-		if (i % 3 == 0 && transport_mail_poll(box, &in, &message))
-			transport_mail_free_slot(box, &in, &message);
+		transport_mail_post(ring, &out, &envelope, "12345678", 8);
+		if (i % 3 == 0 && transport_mail_poll(ring, &in, &message))
+			transport_mail_free_slot(ring, &in, &message);
 	}
 }
 

@@ -45,7 +45,7 @@ struct world_lane {
 	struct waiter idle;                /* of threads that wait for that thread */
 };
 #define WORLD_LANE_FAST (UINT64_C(1) << 23)
-#define WORLD_LANE_PENDING (WORLD_LANE_FAST - 1)
+#define WORLD_LANE_COUNT_MASK (WORLD_LANE_FAST - 1)
 enum { WORLD_LANE_SHIFT = 24 };
 
 struct ls_group {

@@ -23,7 +23,7 @@ struct ls_op {
 	_Atomic bool begun; /* submitted: engine_submit, mailbox_submit */
 	bool pooled;        /* from the pool, not on a stack */
 	ls_status failing;  /* not LS_OK: its status once no peer and no device uses its buffers */
-	bool on_stream;     /* put behind a stream; stays true when it is complete */
+	bool on_stream;     /* enqueued on a stream; stays true when it is complete */
 	uint64_t access;    /* of races/races.h, until it is complete; 0: none */
 	/* In the device's list of operations on streams: the next one, and the pointer to this
 	 * one. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Refused: a mark is put behind a stream, a call of the driver, while the pool's lock is held. */
+ * Refused: a mark is enqueued on a stream, a call of the driver, while the pool's lock is held. */
 #include "device.h"
 
 int test(struct pool *pool, struct pool_gate *gate, struct waiter *waiter, struct pool_due *due)

@@ -97,7 +97,7 @@ void more_ids_than_bits(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-/* As if this many long messages had used each RTS slot of the boxes to and from this rank. */
+/* As if this many long messages had used each RTS slot of the rings to and from this rank. */
 static void use_rts_slots(ls_group *group, uint32_t count)
 {
 	for (int q = 0; q < group->size; q++) {

@@ -16,7 +16,7 @@
  * the copies overlap because the send blocks, what the receiver waits for from the match on.
  * Reading makes one copy, but asks the system for each page; staging makes two. Which one is faster
  * depends on the processor: see decision 039. */
-#include "op/stores.h"
+#include "op/tuner.h"
 
 #include "base/clock.h"
 
@@ -24,29 +24,28 @@ enum { PAUSE_FIRST = 8, PAUSE_MAX = 1024 };
 static const float clearly = 0.67f, slightly = 0.9f, half = 0.5f;
 static const float changed = 1.5f, smooth = 0.125f, outlier = 4;
 
-static struct op_stores_case *case_of(struct op_stores *stores, enum op_choice choice,
-				      uint64_t bytes)
+static struct op_tuner_case *case_of(struct op_tuner *stores, enum op_choice choice, uint64_t bytes)
 {
-	int size = 63 - __builtin_clzll(bytes | UINT64_C(1) << OP_STORES_MIN);
-	size -= OP_STORES_MIN;
-	return &stores->cases[choice][size < OP_STORES_SIZES ? size : OP_STORES_SIZES - 1];
+	int size = 63 - __builtin_clzll(bytes | UINT64_C(1) << OP_TUNER_MIN);
+	size -= OP_TUNER_MIN;
+	return &stores->cases[choice][size < OP_TUNER_SIZES ? size : OP_TUNER_SIZES - 1];
 }
 
-bool op_stores_begin(struct op_stores *stores, enum op_choice choice, enum plan_stores wanted,
-		     uint64_t size, uint64_t bytes, struct op_stores_use *out)
+bool op_tuner_begin(struct op_tuner *stores, enum op_choice choice, enum plan_stores wanted,
+		    uint64_t size, uint64_t bytes, struct op_tuner_use *out)
 {
-	*out = (struct op_stores_use){
-		.bytes = bytes, .choice = choice, .nontemporal = wanted == PLAN_STORES_NONTEMPORAL};
-	if (wanted != PLAN_STORES_AUTO || size < UINT64_C(1) << OP_STORES_MIN || bytes == 0)
-		return out->nontemporal;
-	struct op_stores_case *here = out->at = case_of(stores, choice, size);
+	*out = (struct op_tuner_use){
+		.bytes = bytes, .choice = choice, .second = wanted == PLAN_STORES_NONTEMPORAL};
+	if (wanted != PLAN_STORES_AUTO || size < UINT64_C(1) << OP_TUNER_MIN || bytes == 0)
+		return out->second;
+	struct op_tuner_case *here = out->at = case_of(stores, choice, size);
 	/* One use at a time is a try, also if more uses begin before it ends. */
 	bool tries = ++here->count > (here->pause ? here->pause : PAUSE_FIRST);
 	here->count = tries ? 0 : here->count;
 	out->tries = tries;
-	out->nontemporal = here->nontemporal != tries;
+	out->second = here->second != tries;
 	out->start = clock_ticks();
-	return out->nontemporal;
+	return out->second;
 }
 
 /* A time in which the rank lost its core says nothing about stores. */
@@ -57,32 +56,31 @@ static float average_cost(float before, float now)
 	return before + smooth * ((now < outlier * before ? now : outlier * before) - before);
 }
 
-static void choose_stores(struct op_stores_case *here, enum op_choice choice)
+static void choose_stores(struct op_tuner_case *here, enum op_choice choice)
 {
 	bool is_transfer = choice == OP_CHOICE_SEND || choice == OP_CHOICE_SEND_BLOCKING;
 	float least = is_transfer                 ? slightly
 		      : choice != OP_CHOICE_STAGE ? clearly
-		      : here->nontemporal         ? half
+		      : here->second              ? half
 						  : slightly;
 	bool nontemporal = here->cost[true] < least * here->cost[false];
 	uint32_t twice = 2 * (here->pause ? here->pause : PAUSE_FIRST);
-	here->pause = nontemporal != here->nontemporal ? PAUSE_FIRST
-		      : twice < PAUSE_MAX              ? twice
-						       : PAUSE_MAX;
-	here->nontemporal = nontemporal;
+	here->pause = nontemporal != here->second ? PAUSE_FIRST
+		      : twice < PAUSE_MAX         ? twice
+						  : PAUSE_MAX;
+	here->second = nontemporal;
 	here->count = 0;
 	here->level = here->cost[nontemporal];
 }
 
-void op_stores_took(const struct op_stores_use *use, uint64_t ticks)
+void op_tuner_record(const struct op_tuner_use *use, uint64_t ticks)
 {
-	struct op_stores_case *here = use->at;
+	struct op_tuner_case *here = use->at;
 	if (!here)
 		return;
 	float now = (float)ticks / (float)use->bytes;
-	float *cost = &here->cost[use->nontemporal];
-	if (use->tries ? use->nontemporal == here->nontemporal
-		       : use->nontemporal != here->nontemporal)
+	float *cost = &here->cost[use->second];
+	if (use->tries ? use->second == here->second : use->second != here->second)
 		return; /* the choice has changed since it began */
 	*cost = use->tries ? now : average_cost(*cost, now);
 	if (use->tries)
@@ -93,8 +91,8 @@ void op_stores_took(const struct op_stores_use *use, uint64_t ticks)
 	}
 }
 
-void op_stores_end(const struct op_stores_use *use)
+void op_tuner_end(const struct op_tuner_use *use)
 {
 	if (use->at)
-		op_stores_took(use, clock_ticks() - use->start);
+		op_tuner_record(use, clock_ticks() - use->start);
 }

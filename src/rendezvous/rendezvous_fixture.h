@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * For this room's tests: ranks as threads, each with a waiter of its own; places that do not
  * collide with those of other tests; and raw connections, to say what no Lockstep would say. */
-#ifndef RENDEZVOUS_FIXTURE_TEST_H
-#define RENDEZVOUS_FIXTURE_TEST_H
+#ifndef RENDEZVOUS_RENDEZVOUS_FIXTURE_H
+#define RENDEZVOUS_RENDEZVOUS_FIXTURE_H
 
 #include <arpa/inet.h>
 #include <errno.h>

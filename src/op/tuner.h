@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Which stores a copy uses, plain or nontemporal ones, and how a message is transferred, read or
- * staged: what was faster lately. See stores.c. A struct op_stores serves one thread at a time
+ * staged: what was faster lately. See stores.c. A struct op_tuner serves one thread at a time
  * for each choice. */
-#ifndef OP_STORES_H
-#define OP_STORES_H
+#ifndef OP_TUNER_H
+#define OP_TUNER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,38 +24,40 @@ enum op_choice {
 };
 
 enum {
-	OP_STORES_MIN = 13,   /* log2 of the bytes from which on uses are measured */
-	OP_STORES_SIZES = 11, /* powers of two from there on; the last one and all above are one */
+	OP_TUNER_MIN = 13,   /* log2 of the bytes from which on uses are measured */
+	OP_TUNER_SIZES = 11, /* powers of two from there on; the last one and all above are one */
 };
 
-struct op_stores_case {
-	float cost[2]; /* ticks for each byte: plain, nontemporal; 0: not measured yet */
-	float level;   /* at the last choice: the cost of the stores that were chosen */
+struct op_tuner_case {
+	/* Ticks for each byte: plain stores, nontemporal ones; of a transfer: read, staged. 0: not
+	 * measured yet. */
+	float cost[2];
+	float level; /* at the last choice: the cost of the stores that were chosen */
 	/* The uses since the last choice; and after how many uses the other stores are tried, 0:
 	 * not tried yet. */
 	uint32_t count, pause;
-	bool nontemporal; /* nontemporal stores are chosen */
+	bool second; /* the second way is chosen: nontemporal stores; of a transfer: staged */
 };
 
-struct op_stores {
-	struct op_stores_case cases[OP_CHOICES][OP_STORES_SIZES];
+struct op_tuner {
+	struct op_tuner_case cases[OP_CHOICES][OP_TUNER_SIZES];
 };
 
 /* One measured use of stores, from begin to end; a use without an end does not count. */
-struct op_stores_use {
-	struct op_stores_case *at; /* NULL: nothing is measured */
+struct op_tuner_use {
+	struct op_tuner_case *at; /* NULL: nothing is measured */
 	uint64_t start, bytes;
 	enum op_choice choice;
-	bool nontemporal, tries;
+	bool second, tries;
 };
 
 /* Whether these `bytes`, a part of the `size` bytes of an operation, are to be stored past the
  * cache. wanted: what the table of plans says. */
-bool op_stores_begin(struct op_stores *stores, enum op_choice choice, enum plan_stores wanted,
-		     uint64_t size, uint64_t bytes, struct op_stores_use *out);
-/* Call when the bytes are stored: op_stores_end at once; op_stores_took with the ticks
+bool op_tuner_begin(struct op_tuner *stores, enum op_choice choice, enum plan_stores wanted,
+		    uint64_t size, uint64_t bytes, struct op_tuner_use *out);
+/* Call when the bytes are stored: op_tuner_end at once; op_tuner_record with the ticks
  * (base/clock.h) that the whole use took. */
-void op_stores_end(const struct op_stores_use *use);
-void op_stores_took(const struct op_stores_use *use, uint64_t ticks);
+void op_tuner_end(const struct op_tuner_use *use);
+void op_tuner_record(const struct op_tuner_use *use, uint64_t ticks);
 
 #endif

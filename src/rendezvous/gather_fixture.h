@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * For tests of the second round: ranks that claim to be on two hosts, which their keys say, and
  * what they do once they have met. */
-#ifndef RENDEZVOUS_GATHER_FIXTURE_TEST_H
-#define RENDEZVOUS_GATHER_FIXTURE_TEST_H
+#ifndef RENDEZVOUS_GATHER_FIXTURE_H
+#define RENDEZVOUS_GATHER_FIXTURE_H
 
-#include "rendezvous/fixture_test.h"
+#include "rendezvous/rendezvous_fixture.h"
 
 static inline void fixture_fill_card(int rank, unsigned char card[RENDEZVOUS_CARD_BYTES])
 {
