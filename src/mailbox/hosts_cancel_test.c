@@ -344,7 +344,7 @@ static void test_given_up(void **state)
 	}
 	assert_int_equal(progress, OP_DONE);
 	assert_null(other_thread); /* it came in between, or this tests nothing */
-	memset(to, 0, LARGE); /* the caller's again */
+	memset(to, 0, LARGE);      /* the caller's again */
 	advance_both(hosts, 10000);
 	assert_null(memchr(to, 1, LARGE));
 	close_hosts(hosts);
