@@ -142,7 +142,8 @@ static void messages_take_the_way_that_was_faster(void **state)
 	assert_in_range(count_staged(&tuner, 3300, 10300, 1000), 1, 10);
 	assert_in_range(count_staged(&tuner, 7200, 5100, 1000), 900, 995);
 	assert_in_range(count_staged(&tuner, 5000, 5000, 1000), 1, 100);
-	assert_int_equal(tuner.cases[OP_CHOICE_SEND][BYTES >> 16].count, 0); /* a choice of its own */
+	/* a choice of its own */
+	assert_int_equal(tuner.cases[OP_CHOICE_SEND][BYTES >> 16].count, 0);
 }
 
 static void what_is_wanted_or_short_is_not_measured(void **state)
