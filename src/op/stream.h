@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Operations that take their turn in a stream of the program. The call puts all of an operation
- * behind the stream, and nothing is enqueued later. So no thread of Lockstep's enters the driver
+ * Operations that take their turn in a stream of the program. The call enqueues all of an operation
+ * on the stream, and nothing later. So no thread of Lockstep's enters the driver
  * while others wait for it. pool/launch.h says why the driver does not hold the caller. The
  * operation itself runs on blocks of the arena, like any other:
  *

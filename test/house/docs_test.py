@@ -4,7 +4,7 @@
 
 Looks at every Markdown file and manual page: at files and names with an underscore between backticks, and anywhere at
 public names (LS_…, ls_…) and settings. A file may be named by the end of its path. A name that stands for many, and the
-functions of other projects, are listed below.
+functions of other projects, are listed below. ARCHITECTURE.md stays one page.
 """
 
 import re
@@ -47,6 +47,11 @@ def missing(text, paths, names):
     return found
 
 
+def is_one_page(text):
+    lines = text.splitlines()
+    return len(lines) <= 100 and all(len(line) <= 100 for line in lines)
+
+
 def main():
     paths = tracked()
     names = words(paths)
@@ -54,7 +59,11 @@ def main():
     wrong = "see `base/nowhere.c`, `gone_with_the_wind()` and `wait.c`, `base/wait.h`, `wait_words`, LS_OK, ls_opne\n"
     gone = {"gone_with_the_wind", "ls_opne"}
     assert [name for _, name in missing(wrong, paths, names - gone)] == ["base/nowhere.c", "gone_with_the_wind", "ls_opne"]
+    assert is_one_page("x" * 100 + "\n") and not is_one_page("x" * 101) and not is_one_page("x\n" * 101)
     failures = 0
+    if not is_one_page((ROOT / "ARCHITECTURE.md").read_text()):
+        print("ARCHITECTURE.md:1: at most 100 lines of at most 100 characters; shorten it")
+        failures += 1
     for path in paths:
         if path.endswith((".md", ".scd")):
             for line, name in missing((ROOT / path).read_text(), paths, names):
