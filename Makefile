@@ -157,6 +157,7 @@ release-tests:
 release:
 	@tools/setup
 	@[ -f $(BUILD)/build.ninja ] || meson setup $(BUILD) -Doptimization=3 -Ddebug=true >/dev/null
+	@[ -x $(BUILD)/lockstep ] || echo 'building Lockstep: some minutes, and what the compiler says is in $(BUILD)/build.log' >&2
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
 .PHONY: help demo demo-hang demo-hosts demo-torch demo-torch-hang check check-torch-suite explore explorer explore-mutants museum asan tsan nightly bench bench-hosts bench-torch \
