@@ -148,7 +148,10 @@ static void act_on_verdict(struct ls_group *group, struct diagnose_job *job,
 	case DIAGNOSE_DEADLOCK:
 		failure_raise_deadlock(group, job, verdict, &hint);
 		return;
-	case DIAGNOSE_MISMATCH:
+	case DIAGNOSE_MISMATCH: /* only collectives differ; a member that is missing may decide */
+		status = failure_raise(group, &hint, true);
+		(void)status; /* the waiting calls return it */
+		return;
 	case DIAGNOSE_DIED:
 	case DIAGNOSE_LEFT:
 		status = failure_raise(group, &hint, false);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Wrong arguments of every collective: each is refused with the documented status, alone and at
  * once, and the group goes on as if nothing had been called. */
+#include <sched.h>
 #include <string.h>
 
+#include "world/ls_group.h"
 #include "caught.h"
 #include "operation.h"
 #include "tests.h"
@@ -309,8 +311,32 @@ static void mismatch(const struct runner_rank *self, enum operation_kind kind, e
 	runner_meet(self); /* the next group meets at the same place */
 }
 
+/* Ranks 0 and 2 wait for the root, so neither of them compares the two calls. The root comes once a
+ * watch has found that they differ; until then nobody can say which of them is wrong. */
+static void mismatch_seen_by_a_watch(const struct runner_rank *self)
+{
+	ls_group *group = runner_open(self);
+	const _Atomic uint64_t *claim = &transport_head_of(&group->team)->claim;
+	bool odd = self->rank == 2;
+	int32_t value = 0;
+	runner_note(self, "a broadcast whose root comes late");
+	while (self->rank == 1 && (uint32_t)atomic_load(claim) == 0)
+		sched_yield();
+	ls_status status =
+		ls_broadcast(group, &value, &value, 1, odd ? LS_UINT32 : LS_INT32, 1, NULL);
+	if (status == LS_OK)
+		status = ls_barrier(group, NULL);
+	GIVES(LS_MISMATCH, status);
+	struct ls_failure failure = {.size = sizeof failure};
+	OK(ls_group_failure(group, &failure));
+	CHECK_THAT(failure.rank == 2, "rank %d is blamed: %s", failure.rank, failure.text);
+	ls_group_close(group);
+}
+
 void mismatch_of_every_kind(struct runner_rank *self)
 {
+	if (self->size == 3)
+		mismatch_seen_by_a_watch(self);
 	for (int kind = 0; kind < OPERATION_EXCHANGE; kind++) {
 		struct operation_facts facts = operation_facts((enum operation_kind)kind);
 		for (int fault = 0; fault < FAULTS; fault++)
