@@ -158,7 +158,7 @@ const struct message_help *message_help_find(const char *id);
 		"Both hosts are alive: %s, so the network between them is broken at least in this " \
 		"direction; %s"
 #define MESSAGE_HOST_HEARD \
-	"LS-HOST-HEARD", SETTING_LOG_WARN, "host %s (%s) has heard host %s (%s) again since %s"
+	"LS-HOST-HEARD", SETTING_LOG_WARN, "host %s (%s) has heard host %s (%s) again since %s%s"
 #define MESSAGE_HOST_NEVER                                                                       \
 	"LS-HOST-NEVER", SETTING_LOG_WARN,                                                       \
 		"no heartbeat of host %s (%s) has come, although data do: a firewall may block " \

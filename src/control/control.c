@@ -118,6 +118,15 @@ bool control_clock(const struct control *control, int host, struct control_clock
 	return out->error_ns != 0;
 }
 
+/* The first beat after a silence tells how many were sent meanwhile. */
+static void count_unheard(const struct control *control, struct control_peer *peer,
+			  const struct control_beat *beat)
+{
+	bool same_agent = beat->generation == peer->generation;
+	peer->unheard_ms += (control->real_ns - peer->heard_real_ns) / control_ms(1);
+	peer->unheard_beats += beat->number - (same_agent ? peer->number : 0) - 1;
+}
+
 int control_receive(struct control *control, const void *bytes, size_t count, uint64_t now_ns)
 {
 	struct control_beat beat;
@@ -126,6 +135,8 @@ int control_receive(struct control *control, const void *bytes, size_t count, ui
 		return -1;
 	struct control_peer *peer = &control->peers[beat.host];
 	bool gap = beat.generation != peer->generation || !control_is_fresh(control, beat.host);
+	if (gap && peer->is_silent)
+		count_unheard(control, peer, &beat);
 	peer->generation = beat.generation;
 	peer->number = beat.number;
 	peer->heard_ns = control->clock_ns;

@@ -73,6 +73,9 @@ struct control_verdict {
 	int from, to;      /* `to` -1: none */
 	int witness;       /* of a link to this host: who hears `from`; else -1 */
 	uint64_t since_ns; /* by the caller's clock: since when it is so, about */
+	/* After a silence: how long it was, and how many of the beats that the host sent meanwhile
+	 * did not come. A host that was frozen has sent none. Otherwise 0. */
+	uint64_t unheard_ms, unheard_beats;
 };
 
 /* What an agent must know of a host that an earlier agent of its own host has heard. Zero: that
@@ -114,6 +117,7 @@ struct control_peer {
 	bool is_gone;       /* it has left: no verdicts */
 	bool is_silent;     /* told */
 	bool is_never;      /* told */
+	uint64_t unheard_ms, unheard_beats; /* of the silence that was told last */
 	/* Its newest beat: when it was sent, by its clock, and when it came, by the caller's. */
 	uint64_t sent_ns, came_ns;
 	struct control_clock clock;

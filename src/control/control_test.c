@@ -179,6 +179,33 @@ static void test_past(void **state)
 	assert_int_equal(verdict.kind, CONTROL_HEARD);
 }
 
+/* A silence of 2 s that ends: whether the host was frozen, or its beats were lost. */
+static struct control_verdict end_of_silence(bool frozen)
+{
+	struct control_options options = options_of(0, NULL), other = options_of(1, NULL);
+	static struct control peer;
+	struct control_verdict verdict = {0};
+	struct control_beat beat;
+	control_init(&control, &options, AT(0));
+	control_init(&peer, &other, AT(0));
+	for (uint64_t ms = 0; ms < 4000; ms += 10) {
+		bool silent = ms >= 500 && ms < 2500;
+		if (!(silent && frozen) && control_step(&peer, AT(ms), &beat) && !silent)
+			assert_int_equal(give(&beat, AT(ms)), 1);
+		(void)step_until(ms, ms, &verdict);
+	}
+	assert_int_equal(verdict.kind, CONTROL_HEARD);
+	assert_in_range(verdict.unheard_ms, 1900, 2200);
+	return verdict;
+}
+
+static void test_why(void **state)
+{
+	(void)state;
+	assert_int_equal(end_of_silence(true).unheard_beats, 0);
+	assert_in_range(end_of_silence(false).unheard_beats, 38, 42);
+}
+
 static void test_never(void **state)
 {
 	(void)state;
@@ -292,8 +319,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_signed),     cmocka_unit_test(test_malformed),
 		cmocka_unit_test(test_takes_over), cmocka_unit_test(test_past),
-		cmocka_unit_test(test_never),      cmocka_unit_test(test_leaves),
-		cmocka_unit_test(test_late),       cmocka_unit_test(test_clock),
+		cmocka_unit_test(test_why),        cmocka_unit_test(test_never),
+		cmocka_unit_test(test_leaves),     cmocka_unit_test(test_late),
+		cmocka_unit_test(test_clock),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,6 +45,7 @@ struct told {
 	int silent_tick[MANY], heard_tick[MANY]; /* -1: not told */
 	int link_tick[MANY][MANY], mended_tick[MANY][MANY];
 	int others;
+	bool froze[MANY]; /* as the end of its silence said */
 };
 
 static struct world {
@@ -130,6 +131,13 @@ static void deliver(void)
 	bucket->count = 0;
 }
 
+static void note_heard(struct told *told, const struct control_verdict *verdict)
+{
+	told->heard_tick[verdict->from] = world.now;
+	told->froze[verdict->from] =
+		2 * verdict->unheard_beats < verdict->unheard_ms / CONTROL_BEAT_MS;
+}
+
 static void note(struct told *told, const struct control_verdict *verdict)
 {
 	int from = verdict->from, to = verdict->to;
@@ -146,7 +154,7 @@ static void note(struct told *told, const struct control_verdict *verdict)
 		return;
 	case CONTROL_HEARD:
 		if (to < 0)
-			told->heard_tick[from] = world.now;
+			note_heard(told, verdict);
 		else
 			told->mended_tick[from][to] = world.now;
 		return;
@@ -269,9 +277,11 @@ static void check(int me)
 	}
 	EXPECT(told->others == 0);
 	for (int from = 0; from < world.hosts; from++) {
-		if (sees_silence(me, from))
+		if (sees_silence(me, from)) {
 			check_told(me, told->silent_tick[from], told->heard_tick[from], late, true);
-		else if (!(is_loose() && sees_link(me, from, me))) /* else the witness was late */
+			if (told->heard_tick[from] >= 0 && !world.late && !is_loose())
+				EXPECT(told->froze[from] == (world.fault == FREEZE));
+		} else if (!(is_loose() && sees_link(me, from, me))) /* else the witness was late */
 			EXPECT(told->silent_tick[from] < 0);
 		for (int to = 0; to < world.hosts; to++)
 			if (sees_link(me, from, to))

@@ -40,6 +40,7 @@ static void set_silent(struct control *control, int host)
 	if (!add_verdict(control, &verdict))
 		return;
 	peer->is_silent = true;
+	peer->unheard_ms = peer->unheard_beats = 0;
 	calm_longer(peer);
 }
 
@@ -68,6 +69,10 @@ static void set_heard(struct control *control, int from, int to)
 					.since_ns = control->real_ns};
 	if (to < 0 ? !control->peers[from].is_silent : !(control->broken[from] >> to & 1))
 		return;
+	if (to < 0) {
+		heard.unheard_ms = control->peers[from].unheard_ms;
+		heard.unheard_beats = control->peers[from].unheard_beats;
+	}
 	if (!add_verdict(control, &heard))
 		return;
 	if (to < 0)

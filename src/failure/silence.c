@@ -14,7 +14,13 @@
 #include "world/registry.h"
 
 enum { ALONE_MS = 500 }; /* how much longer a host that hears nobody waits */
-enum { WHEN_BYTES = 32, LIST_BYTES = 256, NEXT_BYTES = 160, NS_IN_TENTH = 100000000 };
+enum {
+	WHEN_BYTES = 32,
+	LIST_BYTES = 256,
+	NEXT_BYTES = 160,
+	WHY_BYTES = 160,
+	NS_IN_TENTH = 100000000
+};
 
 /* ---- words ---- */
 
@@ -125,14 +131,30 @@ static void say_link(const struct failure_pulse *pulse, const struct control_ver
 		    seconds_since(verdict->since_ns, now_ns), proof.text, next);
 }
 
+/* Why the host was silent: a host that sends less than half of its heartbeats has not run. */
+static void write_why(const struct control_verdict *verdict, char out[WHY_BYTES])
+{
+	uint64_t due = verdict->unheard_ms / CONTROL_BEAT_MS, sent = verdict->unheard_beats;
+	*out = 0;
+	if (due > 0 && sent < due / 2)
+		snprintf(out, WHY_BYTES,
+			 "; of %" PRIu64 " heartbeats that were due it sent %" PRIu64
+			 ": it was stopped, or short of processors",
+			 due, sent);
+	else if (due > 0)
+		snprintf(out, WHY_BYTES,
+			 "; it sent %" PRIu64 " heartbeats meanwhile, which the network lost", sent);
+}
+
 static void say_heard(const struct failure_pulse *pulse, const struct control_verdict *verdict)
 {
 	int to = verdict->to < 0 ? pulse->host : verdict->to;
 	struct list ranks = ranks_of_host(pulse, verdict->from), others = ranks_of_host(pulse, to);
-	char when[WHEN_BYTES];
+	char when[WHEN_BYTES], why[WHY_BYTES];
 	write_when(verdict->since_ns, clock_now_ns(), when);
+	write_why(verdict, why);
 	MESSAGE_SAY(MESSAGE_HOST_HEARD, pulse->names[to], others.text, pulse->names[verdict->from],
-		    ranks.text, when);
+		    ranks.text, when, why);
 }
 
 /* ---- what the agent tells the ranks ---- */

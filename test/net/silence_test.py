@@ -225,8 +225,8 @@ CASES = {
     "given_up": (2, lambda text: silence_of_1(text) and all(got(text, rank, r"LS_(UNREACHABLE|PEER_DIED)", "") for rank in (2, 3))),
     "unplugged": (2, lambda text: silence_of_1(text) and in_time(text, 1, SILENT.format(0, 0, 1)) and all(
         got(text, rank, "LS_UNREACHABLE", SILENT.format(0, 0, 1)) for rank in (2, 3))),
-    "resumed": (2, lambda text: in_time(text, 0, SILENT.format(1, 2, 3)) and "has heard host host1 (ranks 2-3) again" in text
-                and went_on(text)),
+    "resumed": (2, lambda text: in_time(text, 0, SILENT.format(1, 2, 3)) and went_on(text) and re.search(
+        r"has heard host host1 \(ranks 2-3\) again .*: it was stopped, or short of processors", text)),
     "one_way": (2, lambda text: in_time(text, 1, LINK.format(1, 0)) and in_time(text, 0, SILENT.format(1, 2, 3)) and all(
         got(text, rank, "LS_UNREACHABLE", "host host") for rank in range(4))),
     "link": (3, lambda text: all(in_time(text, host, LINK.format(*ends)) for host, ends in (
