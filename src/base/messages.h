@@ -208,8 +208,8 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_TRANSPORT_IMPOSTOR                  \
 	"LS-TRANSPORT-IMPOSTOR", SETTING_LOG_ERROR, \
 		"process %d of user %u answers in place of rank %d, but %s"
-#define MESSAGE_TRANSPORT_REMOTE                                                                \
-	"LS-TRANSPORT-REMOTE", SETTING_LOG_INFO,                                                \
+#define MESSAGE_TRANSPORT_CMA                                                                   \
+	"LS-TRANSPORT-CMA", SETTING_LOG_INFO,                                                   \
 		"cannot read the memory of rank %d: %s; buffers that are not from ls_alloc or " \
 		"ls_register are copied through shared memory, which is slower"
 #define MESSAGE_TRANSPORT_READ                  \

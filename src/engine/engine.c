@@ -30,7 +30,7 @@ ls_status engine_init(struct engine *engine, struct transport_team *team, struct
 				  .memory = memory,
 				  .wanted = wanted_of[settings->algorithm],
 				  .completes_together = settings->blocking != 0,
-				  .remote = (enum setting_remote)settings->remote,
+				  .cma = (enum setting_cma)settings->cma,
 				  .fragment_bytes = ENGINE_FRAGMENT_BYTES};
 	engine->steps_max = plan_steps_max(&(struct plan_params){.size = team->transport->size});
 	engine->steps = calloc(ENGINE_PLANS * engine->steps_max, sizeof *engine->steps);

@@ -127,8 +127,8 @@ struct engine {
 	 * fits there; and for each page the last collective that used it, 0: none. */
 	unsigned payload_last, payload_next;
 	uint64_t payload_seqs[TRANSPORT_INLINE_PAGES];
-	enum setting_remote remote; /* whether plain buffers are shown by address */
-	uint64_t fragment_bytes;    /* ENGINE_FRAGMENT_BYTES; the same on all ranks */
+	enum setting_cma cma;    /* whether plain buffers are shown by address */
+	uint64_t fragment_bytes; /* ENGINE_FRAGMENT_BYTES; the same on all ranks */
 	struct op_tuner tuner;
 	_Atomic uint64_t device_done; /* how many copies of collectives devices have completed */
 	unsigned char *bounce;        /* [ENGINE_BOUNCE_BYTES] for bytes of peers' plain memory */

@@ -195,8 +195,8 @@ static void huge_counts(struct transport_area *area)
 }
 
 /* Whether plain buffers are copied, or shown by address. */
-static const struct settings copying = {.remote = SETTING_REMOTE_OFF};
-static const struct settings reading = {.remote = SETTING_REMOTE_ALWAYS};
+static const struct settings copying = {.cma = SETTING_CMA_OFF};
+static const struct settings reading = {.cma = SETTING_CMA_ALWAYS};
 
 static void nonsense_is_refused(void **state)
 {
@@ -237,7 +237,7 @@ static void too_much_to_stage(void **state)
 	(void)state;
 	enum { COUNT = TEST_ARENA_BYTES / 4 * 3 / 4 }; /* one of the two fits */
 	/* Sends and receives want it as a whole. */
-	const struct settings messages = {.remote = SETTING_REMOTE_OFF,
+	const struct settings messages = {.cma = SETTING_CMA_OFF,
 					  .algorithm = SETTING_ALGORITHM_RING};
 	struct fixture *fixture = fixture_open(2, &messages);
 	struct unit *unit = &fixture->units[0];

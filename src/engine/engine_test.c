@@ -415,10 +415,10 @@ static void repeated_and_changed(void **state)
  * rank. */
 static void run_in_fragments(struct unit *unit)
 {
-	static const enum setting_remote remote[] = {SETTING_REMOTE_OFF, SETTING_REMOTE_ALWAYS};
+	static const enum setting_cma settings[] = {SETTING_CMA_OFF, SETTING_CMA_ALWAYS};
 	unit->engine->fragment_bytes = 1000;
 	run_everything(unit);
-	unit->engine->remote = remote[unit->rank % 2];
+	unit->engine->cma = settings[unit->rank % 2];
 	run_everything(unit);
 }
 

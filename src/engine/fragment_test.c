@@ -5,7 +5,7 @@
 
 #include "engine/engine_private.h"
 
-static const struct settings copying = {.remote = SETTING_REMOTE_OFF};
+static const struct settings copying = {.cma = SETTING_CMA_OFF};
 
 /* The signals of all phases of all rounds, in the order in which a rank gives them. */
 static void check_signals(const struct op *op, uint32_t first, uint32_t end)

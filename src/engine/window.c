@@ -46,8 +46,8 @@ static bool is_readable(const struct engine *engine, const struct op *op, enum p
 		plan->plan.reach[buffer] == PLAN_REACH_READ ||
 		(buffer == PLAN_OUTPUT && plan->may_switch_to_pull && engine->wanted != PLAN_DIRECT);
 	bool chosen = op->choice.read_bytes > 0 || (op->call.counts && bytes >= ENGINE_CMA_BYTES);
-	bool wanted = engine->remote == SETTING_REMOTE_ALWAYS ||
-		      (engine->remote == SETTING_REMOTE_AUTO && chosen);
+	bool wanted =
+		engine->cma == SETTING_CMA_ALWAYS || (engine->cma == SETTING_CMA_AUTO && chosen);
 	return only_read && wanted && transport_reads_buffer(engine->team, caller->address, bytes);
 }
 

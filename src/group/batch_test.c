@@ -25,7 +25,7 @@ static void test_a_send_without_memory(void **state)
 	char byte, *buffer = calloc(1, TOO_LONG);
 	assert_non_null(buffer);
 	assert_int_equal(setenv("LOCKSTEP_ARENA_BYTES", "16777216", 1), 0);
-	assert_int_equal(setenv("LOCKSTEP_REMOTE", "off", 1), 0);
+	assert_int_equal(setenv("LOCKSTEP_CMA", "off", 1), 0);
 	assert_int_equal(ls_group_open(&alone, &group), LS_OK);
 	assert_int_equal(ls_batch_begin(group), LS_OK);
 	capture_begin(&capture);

@@ -297,7 +297,7 @@ static ls_status share_memory(struct world *world, struct company *company)
 	exchange->arena_fd = world->memory.fd;
 	exchange->trace_fd = world->trace.fd;
 	exchange->waiter = &world->waiter;
-	exchange->no_cma = world->settings.remote == SETTING_REMOTE_OFF;
+	exchange->no_cma = world->settings.cma == SETTING_CMA_OFF;
 	exchange->launcher = launcher_pid(world);
 	return transport_connect(&world->transport, exchange);
 }

@@ -28,7 +28,7 @@ ls_status mailbox_init(struct mailbox **out, struct transport_team *team, struct
 	lock_mail_release(&mailbox->lock);
 	mailbox->team = team;
 	mailbox->memory = memory;
-	mailbox->remote = (enum setting_remote)settings->remote;
+	mailbox->cma = (enum setting_cma)settings->cma;
 	mailbox->limit = (unsigned)settings->messages;
 	struct mailbox_store *stores = (void *)((unsigned char *)mailbox + peers);
 	for (int q = 0; q < world_size; q++) {

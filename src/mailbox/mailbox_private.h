@@ -108,7 +108,7 @@ struct mailbox {
 	struct memory *memory;
 	const _Atomic uint64_t *cause; /* the group's cause word, see wait_has_failed */
 	struct ranks members;          /* by world rank */
-	enum setting_remote remote;    /* whether plain buffers are shown by address */
+	enum setting_cma cma;          /* whether plain buffers are shown by address */
 	struct op_tuner tuner LOCK_GUARDED(mail);
 	_Atomic uint64_t waited_sends; /* handles of short sends waited for so far */
 	struct match_table posted LOCK_GUARDED(mail);

@@ -86,10 +86,10 @@ static bool reading_is_faster(struct mailbox *mailbox, struct op *op)
 static bool is_read(struct mailbox *mailbox, struct op *op)
 {
 	uint64_t bytes = op->call.send.bytes, from = MAILBOX_READ_LONG;
-	bool always = mailbox->remote == SETTING_REMOTE_ALWAYS;
+	bool always = mailbox->cma == SETTING_CMA_ALWAYS;
 	uint64_t least =
 		op->p2p.posted_first || always ? MAILBOX_READ_BLOCKING_MIN : MAILBOX_READ_MIN;
-	if (mailbox->remote == SETTING_REMOTE_OFF || bytes < least ||
+	if (mailbox->cma == SETTING_CMA_OFF || bytes < least ||
 	    !mailbox->peers[op->call.peer].is_here ||
 	    !transport_reads_buffer(mailbox->team, op->call.send.address, bytes))
 		return false;

@@ -158,7 +158,7 @@ void transport_probe(struct transport *transport, bool allowed)
 	if (allowed && refused >= 0 &&
 	    atomic_compare_exchange_strong(&transport->peers[first].segment->cma.warned, &unwarned,
 					   1))
-		MESSAGE_SAY(MESSAGE_TRANSPORT_REMOTE, refused, strerror(why));
+		MESSAGE_SAY(MESSAGE_TRANSPORT_CMA, refused, strerror(why));
 }
 
 /* Tries the first and the last byte. If this process itself may not make the call, that says

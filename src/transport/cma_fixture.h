@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * For tests: two ranks in two processes, of which the second obeys the first; and ways to make the
  * system refuse what one process may read of another. */
-#ifndef TRANSPORT_REMOTE_FIXTURE_H
-#define TRANSPORT_REMOTE_FIXTURE_H
+#ifndef TRANSPORT_CMA_FIXTURE_H
+#define TRANSPORT_CMA_FIXTURE_H
 
 #include <linux/audit.h>
 #include <linux/filter.h>

@@ -149,7 +149,7 @@ struct transport_exchange {
 	/* The process of each rank, so that the end of one that has not connected yet is noticed at
 	 * once. NULL: it is noticed at the deadline. */
 	const int *pids;
-	/* Setting REMOTE is off: this rank and its peers do not read each other's plain memory. */
+	/* Setting CMA is off: this rank and its peers do not read each other's plain memory. */
 	bool no_cma;
 	/* The process that started all ranks; 0: not known. Under the Yama security module
 	 * (ptrace_scope 1) this rank permits that process and its descendants to read its memory,

@@ -461,7 +461,7 @@ int late_rank(const struct late_plan *plan, int me, struct late_shared *shared,
 		 (unsigned long long)plan->seed);
 	setenv("LOCKSTEP_TIMEOUT_MS", limit, 1);
 	setenv("LOCKSTEP_ALGORITHM", plan->algorithm, 1);
-	setenv("LOCKSTEP_REMOTE", plan->read ? "always" : "off", 1);
+	setenv("LOCKSTEP_CMA", plan->read ? "always" : "off", 1);
 	struct ls_group_options options = {
 		.size = sizeof options, .rank = me, .world_size = plan->size, .rendezvous = name};
 	struct ls_op_options patient = {.size = sizeof patient, .timeout_ms = LATE_LONG_MS};

@@ -69,7 +69,7 @@ static void deregister_meanwhile(ls_group *group, void *memory)
 		CHECK(buffer[i] == size * (size + 1) / 2);
 }
 
-/* Run with LOCKSTEP_REMOTE=off, so that what is not registered is copied. */
+/* Run with LOCKSTEP_CMA=off, so that what is not registered is copied. */
 void register_shared_memory(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -255,7 +255,7 @@ void registered_memory_is_gone(struct runner_rank *self)
 	ls_group_close(group);
 }
 
-/* Run with LOCKSTEP_REMOTE=off. Other shared memory where some was: it is what peers reach. */
+/* Run with LOCKSTEP_CMA=off. Other shared memory where some was: it is what peers reach. */
 void register_over_memory_that_is_gone(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
@@ -316,7 +316,7 @@ static void run_plain(const struct runner_rank *self, ls_group *group, int first
 }
 
 /* An all-reduce takes blocks of the arena exactly if a peer cannot read this rank. Run with
- * LOCKSTEP_REMOTE=always. */
+ * LOCKSTEP_CMA=always. */
 static void run_refused(const struct runner_rank *self, int error, bool all)
 {
 	if (error && (all || self->rank == 0))

@@ -15,7 +15,7 @@ enum {
 	INLINE_BYTES = 4096,
 	STORES_BYTES = 16384,
 	CHUNK_BYTES = 65536,
-	REMOTE_CHUNK_BYTES = 262144,
+	CMA_CHUNK_BYTES = 262144,
 	FRAGMENT_BYTES = 524288
 };
 
@@ -49,7 +49,7 @@ static uint32_t below(uint64_t *generator, uint32_t end)
 static uint64_t random_count(uint64_t *generator, size_t element, unsigned parts)
 {
 	static const uint32_t edges[] = {INLINE_BYTES,  2 * INLINE_BYTES, 4 * INLINE_BYTES,
-					 STORES_BYTES,  CHUNK_BYTES,      REMOTE_CHUNK_BYTES,
+					 STORES_BYTES,  CHUNK_BYTES,      CMA_CHUNK_BYTES,
 					 FRAGMENT_BYTES};
 	switch (below(generator, 8)) {
 	case 0:
