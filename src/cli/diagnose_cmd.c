@@ -110,9 +110,10 @@ static int show_python(const struct cli_command *self, int count, char **words)
 		unsigned long tid = *end == ':' ? strtoul(end + 1, &end, 10) : pid;
 		if (*end || pid == 0 || pid > INT32_MAX || tid == 0 || tid > INT32_MAX)
 			return cli_usage(self, "'%s' is neither PID nor PID:TID", words[i]);
-		bool is_kept = inspect_python_line((int)pid, (uint32_t)tid, line, sizeof line);
+		bool awaits_mutex = inspect_python_line((int)pid, (uint32_t)tid, line, sizeof line);
 		if (line[0])
-			printf("%lu%.*s %s\n", pid, is_kept, (char[]){PYTHON_KEPT}, line);
+			printf("%lu%.*s %s\n", pid, awaits_mutex, (char[]){PYTHON_AWAITS_MUTEX},
+			       line);
 	}
 	return CLI_OK;
 }

@@ -103,7 +103,7 @@ struct diagnose_rank {
 	 * the time. 0: that is not known; 1: these threads may belong to any of several ranks. */
 	uint64_t sleep;
 	/* proved: the thread that `python` is about waits forever for a mutex of the program */
-	bool is_kept;
+	bool awaits_mutex;
 	int32_t rank, pid;
 	/* when its trace began (clock_now_ns); a younger process with this pid is another
 	 * process */
@@ -182,7 +182,7 @@ const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job,
 struct diagnose_traffic {
 	uint64_t posted[RANKS_WORLD_MAX], arrived[RANKS_WORLD_MAX];
 	uint64_t begun[RANKS_WORLD_MAX], fetched[RANKS_WORLD_MAX], released[RANKS_WORLD_MAX];
-	uint64_t copied[RANKS_WORLD_MAX], ahead[RANKS_WORLD_MAX], kept[RANKS_WORLD_MAX];
+	uint64_t copied[RANKS_WORLD_MAX], ahead[RANKS_WORLD_MAX], kept_back[RANKS_WORLD_MAX];
 	bool is_served;             /* all that it has stored is posted */
 	bool lost[RANKS_WORLD_MAX]; /* its connection has broken, and nothing comes from there */
 };

@@ -54,11 +54,11 @@ static bool rank_is_valid(const struct diagnose_rank *rank, int r)
 	uint32_t process;
 	memcpy(&process, &rank->process, sizeof process);
 	if (!is_flag(&rank->known) || !is_flag(&rank->incomplete) || !is_flag(&rank->awake) ||
-	    !is_flag(&rank->idle) || !is_flag(&rank->has_callbacks) ||
-	    !is_flag(&rank->calls_back) || !is_flag(&rank->serial) || !is_flag(&rank->is_kept) ||
-	    !is_flag(&rank->left) || process > DIAGNOSE_DEAD || rank->rank != r ||
-	    rank->group_count > DIAGNOSE_GROUP_MAX || rank->thread_count > WAIT_SLOT_MAX ||
-	    rank->record_count > DIAGNOSE_RECORD_MAX || !memchr(rank->host, 0, sizeof rank->host) ||
+	    !is_flag(&rank->idle) || !is_flag(&rank->has_callbacks) || !is_flag(&rank->calls_back) ||
+	    !is_flag(&rank->serial) || !is_flag(&rank->awaits_mutex) || !is_flag(&rank->left) ||
+	    process > DIAGNOSE_DEAD || rank->rank != r || rank->group_count > DIAGNOSE_GROUP_MAX ||
+	    rank->thread_count > WAIT_SLOT_MAX || rank->record_count > DIAGNOSE_RECORD_MAX ||
+	    !memchr(rank->host, 0, sizeof rank->host) ||
 	    !memchr(rank->program, 0, sizeof rank->program) ||
 	    !memchr(rank->python, 0, sizeof rank->python))
 		return false;

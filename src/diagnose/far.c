@@ -197,7 +197,7 @@ static bool is_kept_by_stopped(const struct diagnose_job *job,
 			       const struct diagnose_traffic *traffic, int w, int r)
 {
 	return job->ranks[w].process == DIAGNOSE_STOPPED && traffic[w].is_served &&
-	       traffic[w].posted[r] - traffic[w].kept[r] == traffic[r].arrived[w];
+	       traffic[w].posted[r] - traffic[w].kept_back[r] == traffic[r].arrived[w];
 }
 
 /* Whether a payload of rank w is under way, whose end both ranks learn by themselves. */

@@ -161,7 +161,8 @@ static void test_who_is_stopped(void **state)
 	for (int sent = 0; sent < 3; sent++) {
 		traffic[1].posted[FAR] = 1;
 		traffic[FAR].posted[1] = (uint64_t)sent;
-		traffic[FAR].kept[1] = sent == 2 ? 2 : 0; /* and will not come before it goes on */
+		traffic[FAR].kept_back[1] =
+			sent == 2 ? 2 : 0; /* and will not come before it goes on */
 		struct diagnose_job *job = look_at_all(fixture, traffic);
 		diagnose_judge(job, &hint, &verdict);
 		assert_int_equal(verdict.cause, sent == 1 ? DIAGNOSE_HEALTHY : DIAGNOSE_IS_STOPPED);

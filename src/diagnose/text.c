@@ -246,17 +246,17 @@ static void write_stopped_advice(struct diagnose_writer *writer, const struct re
 	diagnose_write(writer, ", or leave the debugger that holds it.");
 }
 
-static bool has_kept(const struct report *report)
+static bool any_awaits_mutex(const struct report *report)
 {
 	RANKS_EACH (r, &report->verdict->culprits)
-		if (r < report->job->size && report->job->ranks[r].is_kept)
+		if (r < report->job->size && report->job->ranks[r].awaits_mutex)
 			return true;
 	return false;
 }
 
 static void write_late_advice(struct diagnose_writer *writer, const struct report *report)
 {
-	if (has_kept(report)) {
+	if (any_awaits_mutex(report)) {
 		diagnose_write(writer,
 			       "\nIt can never continue, and no time limit helps. Let all threads "
 			       "take these mutexes in the same\norder, and hold none of them in a "

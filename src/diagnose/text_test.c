@@ -154,14 +154,14 @@ static void lines_of_python(void **state)
 			       "  rank 3: elsewhere, "));
 	assert_non_null(strstr(text, "data.py:89 (pid 103; asleep)"));
 	assert_non_null(strstr(text, "\nNothing has failed yet. If the rank is only slow, wait."));
-	job->ranks[2].is_kept = true;
+	job->ranks[2].awaits_mutex = true;
 	diagnose_text(job, &verdict, text, sizeof text);
 	assert_non_null(strstr(text, "\nIt can never continue, and no time limit helps. Let all "
 				     "threads take these mutexes"));
 	assert_null(strstr(text, "only slow"));
-	job->ranks[2].is_kept = false;
+	job->ranks[2].awaits_mutex = false;
 	verdict.culprits = ranks_of(3); /* a rank that is not named does not count */
-	job->ranks[1].is_kept = true;
+	job->ranks[1].awaits_mutex = true;
 	diagnose_text(job, &verdict, text, sizeof text);
 	assert_null(strstr(text, "never continue"));
 	memset(job->ranks[1].python, 'x', sizeof job->ranks[1].python);

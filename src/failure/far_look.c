@@ -91,7 +91,7 @@ static void read_traffic(const struct world *world, struct diagnose_traffic *out
 			out[q].begun[r] = atomic_load(&traffic->begun);
 			out[q].copied[r] = atomic_load(&traffic->copied);
 			out[q].ahead[r] = atomic_load(&traffic->ahead);
-			out[q].kept[r] = atomic_load(&traffic->kept);
+			out[q].kept_back[r] = atomic_load(&traffic->kept_back);
 			out[q].released[r] = atomic_load(&traffic->released);
 			out[q].lost[r] = atomic_load(&traffic->lost) != 0;
 		}

@@ -13,7 +13,7 @@
 
 enum {
 	STOPPED_MS = 650, /* how long a wait for a stopped rank lasts before it is reported */
-	KEPT_MS = 500,    /* and before a program finds out whether a late rank is kept there */
+	ASK_MS = 500,     /* and before a program finds out whether a late rank is kept there */
 };
 
 /* True for one watch of the group at a time, and not again before a look interval has passed. */
@@ -94,23 +94,23 @@ static void report_once(struct ls_group *group, struct diagnose_job *job,
 /* Whether one of the late ranks can never continue. A rank that computes can. The program that
  * finds out costs some 10 ms, so it is started again only when the wait lasts twice as long as
  * before. */
-static bool has_kept(struct world *world, struct diagnose_job *job,
-		     const struct diagnose_verdict *verdict, uint64_t waited_ms)
+static bool any_awaits_mutex(struct world *world, struct diagnose_job *job,
+			     const struct diagnose_verdict *verdict, uint64_t waited_ms)
 {
 	struct world_watch *watch = &world->watch;
-	bool sleeps = false, is_kept = false;
+	bool sleeps = false, awaits_mutex = false;
 	RANKS_EACH (r, &verdict->culprits)
 		sleeps |= r < job->size && job->ranks[r].process == DIAGNOSE_SLEEPING;
 	if (verdict->since_ns > watch->asked_ns) /* another wait */
 		watch->asked_ms = 0;
-	if (!sleeps || waited_ms < KEPT_MS || waited_ms < 2 * watch->asked_ms)
+	if (!sleeps || waited_ms < ASK_MS || waited_ms < 2 * watch->asked_ms)
 		return false;
 	watch->asked_ns = clock_now_ns();
 	watch->asked_ms = waited_ms;
 	failure_add_python(world, job, verdict);
 	RANKS_EACH (r, &verdict->culprits)
-		is_kept |= r < job->size && job->ranks[r].is_kept;
-	return is_kept;
+		awaits_mutex |= r < job->size && job->ranks[r].awaits_mutex;
+	return awaits_mutex;
 }
 
 /* ---- what follows from the verdict ---- */
@@ -159,7 +159,7 @@ static void act_on_verdict(struct ls_group *group, struct diagnose_job *job,
 		return;
 	case DIAGNOSE_LATE:
 		if (waited_ms >= world->settings.patience_ms ||
-		    has_kept(world, job, verdict, waited_ms))
+		    any_awaits_mutex(world, job, verdict, waited_ms))
 			report_once(group, job, verdict);
 		return;
 	case DIAGNOSE_IS_STOPPED: /* a rank that goes on within half a second is not worth a line */

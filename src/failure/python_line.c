@@ -93,11 +93,11 @@ void failure_python_take(const char *answer, struct diagnose_rank *rank)
 		line += *line == '\n';
 		const char *text = line + length;
 		bool is_its = strncmp(line, number, (size_t)length) == 0;
-		bool is_kept = is_its && *text == PYTHON_KEPT;
-		text += is_kept;
+		bool awaits_mutex = is_its && *text == PYTHON_AWAITS_MUTEX;
+		text += awaits_mutex;
 		if (!is_its || *text != ' ')
 			continue;
-		rank->is_kept = is_kept;
+		rank->awaits_mutex = awaits_mutex;
 		snprintf(rank->python, sizeof rank->python, "%.*s", (int)strcspn(text + 1, "\n"),
 			 text + 1);
 		return;

@@ -13,7 +13,8 @@ enum {
 	PYTHON_END_MS = 50,    /* how long it takes to end the program */
 	PYTHON_RANK_MAX = HELPER_WORD_MAX - 3,
 	PYTHON_ANSWER_BYTES = PYTHON_RANK_MAX * (DIAGNOSE_PYTHON_BYTES + 16), /* "PID LINE\n" */
-	PYTHON_KEPT = '*', /* after the number of a process: struct diagnose_rank.is_kept */
+	/* After the number of a process: struct diagnose_rank.awaits_mutex. */
+	PYTHON_AWAITS_MUTEX = '*',
 };
 
 /* Writes command->words: of each rank that is late the process, and the thread that made the call
@@ -21,8 +22,8 @@ enum {
  * or none may be looked into. */
 int failure_python_words(const struct diagnose_source *sources, const struct diagnose_job *job,
 			 const struct diagnose_verdict *verdict, struct failure_command *command);
-/* Copies what the answer says about the process of this rank to rank->python and is_kept. Only for
- * a process that still has its number: then it had it when it was read. */
+/* Copies what the answer says about the process of this rank to rank->python and awaits_mutex. Only
+ * for a process that still has its number: then it had it when it was read. */
 void failure_python_take(const char *answer, struct diagnose_rank *rank);
 
 #endif

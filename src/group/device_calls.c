@@ -99,7 +99,7 @@ void group_device_close(struct world *world)
 	lock_group_fini(&device->lock);
 	world->device = NULL;
 	if (device->gate)
-		pool_gate_leave(device->gate, &device->kept);
+		pool_gate_leave(device->gate, &device->deferred);
 	else
 		free(device);
 }

@@ -26,25 +26,25 @@ enum { ROOM_MS = 600 }; /* how long a new group waits for the progress thread to
 /* Objects of worlds that are closed, of all ranks of this process. They stay readable for a program
  * that uses a group after it has closed it: each call then says so. No lock, because a process may
  * fork while another of its threads is here. */
-static _Atomic(struct ls_group *) kept;
+static _Atomic(struct ls_group *) retired_objects;
 
-static void keep_objects(struct ls_group *first, struct ls_group *last)
+static void keep_retired(struct ls_group *first, struct ls_group *last)
 {
-	last->next = atomic_load(&kept);
-	while (!atomic_compare_exchange_weak(&kept, &last->next, first))
+	last->next = atomic_load(&retired_objects);
+	while (!atomic_compare_exchange_weak(&retired_objects, &last->next, first))
 		;
 }
 
 /* Takes all objects, and puts all but one back: an object that was taken alone might come back
  * meanwhile, with another one behind it. */
-static struct ls_group *take_kept(void)
+static struct ls_group *take_retired(void)
 {
-	struct ls_group *group = atomic_exchange(&kept, NULL);
+	struct ls_group *group = atomic_exchange(&retired_objects, NULL);
 	struct ls_group *others = group ? group->next : NULL, *last = others;
 	while (last && last->next)
 		last = last->next;
 	if (others)
-		keep_objects(others, last);
+		keep_retired(others, last);
 	return group;
 }
 
@@ -57,7 +57,7 @@ static void destroy_object(struct ls_group *group)
 	transport_team_fini(&group->team);
 	progress_lane_fini(group);
 	group->fork_generation = FORK_NEVER; /* if opening the world failed, nobody has left it */
-	keep_objects(group, group);
+	keep_retired(group, group);
 }
 
 /* Clears all but the long arrays of the lane, with room for each rank that a job can have: these
@@ -77,7 +77,7 @@ static void clear_object(struct ls_group *group)
 /* Area 0 is that of the world group, and already has memory. */
 static struct ls_group *create_object(struct world *world, uint32_t area, const char *function)
 {
-	struct ls_group *group = take_kept();
+	struct ls_group *group = take_retired();
 	if (!group)
 		group = aligned_alloc(64, (sizeof *group + 63) / 64 * 64);
 	if (!group) {

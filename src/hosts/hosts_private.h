@@ -125,9 +125,9 @@ struct hosts {
 	_Atomic uint64_t parted;   /* how many mirrors have_parted */
 	bool owes_heard;           /* some mirror owes_heard */
 	_Atomic uint32_t progress; /* see relay.c */
-	/* By world rank (ranks_bit). kept: the link keeps something back for that rank. due: this
-	 * turn has to push it. The thread that makes progress stores both. */
-	_Atomic uint64_t kept[RANKS_WORLD_WORDS];
+	/* By world rank (ranks_bit). kept_back: the link keeps something back for that rank. due:
+	 * this turn has to push it. The thread that makes progress stores both. */
+	_Atomic uint64_t kept_back[RANKS_WORLD_WORDS];
 	uint64_t due[RANKS_WORLD_WORDS];
 	/* By team, for each world rank: there is something to send to it. */
 	_Atomic uint64_t unsent[TRANSPORT_AREAS][RANKS_WORLD_WORDS];
@@ -241,13 +241,13 @@ static inline bool hosts_path_taken(const struct hosts_path *path, enum hosts_ke
 {
 	struct hosts *hosts = path->hosts;
 	uint64_t bit = ranks_bit(path->peer);
-	_Atomic uint64_t *kept = &hosts->kept[path->peer / 64];
+	_Atomic uint64_t *kept_back = &hosts->kept_back[path->peer / 64];
 	struct hosts_relay *relay = path->relay;
 	atomic_fetch_add(&transport_traffic(path->mine, path->peer)->posted, 1);
 	if (keep != HOSTS_KEEP_NOT && (relay->kept_back += keep) < HOSTS_KEEP_MAX) {
-		atomic_fetch_add(&transport_traffic(path->mine, path->peer)->kept, 1);
-		if (!(atomic_load_explicit(kept, memory_order_relaxed) & bit))
-			atomic_fetch_or(kept, bit);
+		atomic_fetch_add(&transport_traffic(path->mine, path->peer)->kept_back, 1);
+		if (!(atomic_load_explicit(kept_back, memory_order_relaxed) & bit))
+			atomic_fetch_or(kept_back, bit);
 		return true;
 	}
 	if (relay)
@@ -281,7 +281,7 @@ static inline void hosts_path_fetch(const struct hosts_path *path,
 	path->link->ops->fetch(path->link, path->peer, message, to, transfer);
 	struct hosts *hosts = path->hosts;
 	int word = path->peer / 64;
-	hosts->due[word] |= atomic_load_explicit(&hosts->kept[word], memory_order_relaxed) &
+	hosts->due[word] |= atomic_load_explicit(&hosts->kept_back[word], memory_order_relaxed) &
 			    ranks_bit(path->peer);
 }
 

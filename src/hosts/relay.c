@@ -298,11 +298,11 @@ static bool is_any_marked(const struct hosts *hosts)
 static void push_to(struct hosts *hosts, int w, uint64_t peers)
 {
 	if (peers)
-		atomic_fetch_and(&hosts->kept[w], ~peers);
+		atomic_fetch_and(&hosts->kept_back[w], ~peers);
 	for (; peers; peers &= peers - 1) {
 		int peer = 64 * w + __builtin_ctzll(peers);
 		hosts->link->ops->push(hosts->link, peer);
-		atomic_store(&transport_traffic(hosts->transport->segment, peer)->kept, 0);
+		atomic_store(&transport_traffic(hosts->transport->segment, peer)->kept_back, 0);
 	}
 }
 
@@ -318,7 +318,7 @@ static bool keeps_any(const struct hosts *hosts)
 {
 	uint64_t any = 0;
 	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
-		any |= atomic_load(&hosts->kept[w]);
+		any |= atomic_load(&hosts->kept_back[w]);
 	return any != 0;
 }
 
@@ -353,7 +353,7 @@ static void serve_others(struct hosts *hosts)
 	uint32_t asked = atomic_fetch_and(&hosts->progress, ~(uint32_t)AGAIN);
 	relay_all(hosts);
 	for (int w = 0; w < RANKS_WORLD_WORDS && asked & PUSH; w++)
-		push_to(hosts, w, atomic_load(&hosts->kept[w]));
+		push_to(hosts, w, atomic_load(&hosts->kept_back[w]));
 }
 
 /* False: this thread has to serve others first. */
@@ -441,15 +441,15 @@ bool hosts_arm(struct transport *transport)
 	if (atomic_fetch_or(&hosts->progress, HELD | AGAIN) & HELD)
 		return false;
 	serve_others(hosts);
-	uint64_t kept[RANKS_WORLD_WORDS];
+	uint64_t kept_back[RANKS_WORLD_WORDS];
 	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
-		kept[w] = atomic_exchange(&hosts->kept[w], 0);
+		kept_back[w] = atomic_exchange(&hosts->kept_back[w], 0);
 	bool armed = hosts->link->ops->arm(hosts->link);
 	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
-		for (uint64_t left = kept[w]; left; left &= left - 1)
+		for (uint64_t left = kept_back[w]; left; left &= left - 1)
 			atomic_store(&transport_traffic(transport->segment,
 							64 * w + __builtin_ctzll(left))
-					      ->kept,
+					      ->kept_back,
 				     0);
 	/* What another thread has left to this one meanwhile is served by the next advance. */
 	if (!stop_progress(hosts)) {

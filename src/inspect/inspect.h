@@ -93,7 +93,7 @@ void inspect_report_add_python(struct inspect_report *report);
 void inspect_report_ask_python(struct inspect_report *report);
 /* "its main thread is in load at data.py:88": where the thread `caller` of a process is, or if that
  * is in no function of Python the main thread; and which mutexes of the process keep them. "" if
- * there is nothing to say. Returns struct diagnose_rank.is_kept. May block forever, as
+ * there is nothing to say. Returns struct diagnose_rank.awaits_mutex. May block forever, as
  * inspect_report_add_python. */
 bool inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes);
 /* Only judges, which is fast. */

@@ -318,7 +318,7 @@ bool inspect_report_is_verdict(const struct inspect_report *report, uint64_t pat
 	if (verdict->cause != DIAGNOSE_LATE)
 		return true;
 	RANKS_EACH (r, &verdict->culprits)
-		if (r < report->job->size && report->job->ranks[r].is_kept)
+		if (r < report->job->size && report->job->ranks[r].awaits_mutex)
 			return true;
 	uint64_t waited_ns = report->job->now_ns - verdict->since_ns;
 	return verdict->since_ns != 0 && verdict->since_ns < report->job->now_ns &&

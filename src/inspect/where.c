@@ -151,8 +151,8 @@ static void look_at_rank(struct diagnose_rank *rank, const struct diagnose_recor
 	struct stack_memory memory;
 	if (!inspect_open_process(rank, &memory))
 		return;
-	rank->is_kept = look_at_process(&memory, last ? last->record.tid : (uint32_t)rank->pid,
-					rank->python, sizeof rank->python);
+	rank->awaits_mutex = look_at_process(&memory, last ? last->record.tid : (uint32_t)rank->pid,
+					     rank->python, sizeof rank->python);
 	stack_memory_close(&memory);
 }
 
@@ -161,10 +161,10 @@ bool inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes)
 	struct stack_memory memory;
 	out[0] = '\0';
 	stack_memory_open(pid, &memory);
-	bool is_kept =
+	bool awaits_mutex =
 		stack_memory_is_there(&memory) && look_at_process(&memory, caller, out, bytes);
 	stack_memory_close(&memory);
-	return is_kept;
+	return awaits_mutex;
 }
 
 void inspect_report_add_python(struct inspect_report *report)

@@ -197,7 +197,7 @@ static void free_returned_rts(struct mailbox *mailbox, struct mailbox_peer *peer
 
 /* Whether the receiver gets the block itself, and returns it at any time. A receiver on another
  * host gets a copy. */
-static bool is_kept(const struct mailbox_peer *peer, const struct op *op)
+static bool hands_over_here(const struct mailbox_peer *peer, const struct op *op)
 {
 	return op->p2p.hands_over_block && peer->is_here;
 }
@@ -217,7 +217,7 @@ static bool has_room(struct mailbox *mailbox, struct mailbox_peer *peer, const s
 		return false;
 	if (!wants_rts(mailbox, op))
 		return true;
-	bool block = is_kept(peer, op);
+	bool block = hands_over_here(peer, op);
 	transport_mail_reclaim(peer->to, &peer->out, block, peer->unowned_rts);
 	for (unsigned half = 0; half < 2; half++) /* so that no returned block stays in use */
 		if (peer->unowned_rts[half])
@@ -229,8 +229,8 @@ static void take_rts(struct mailbox_peer *peer, struct op *op)
 {
 	struct op_p2p *p2p = &op->p2p;
 	p2p->index =
-		transport_mail_rts_alloc(peer->to, &peer->out, is_kept(peer, op), op->input_offset,
-					 p2p->by_address, op->call.send.bytes);
+		transport_mail_rts_alloc(peer->to, &peer->out, hands_over_here(peer, op),
+					 op->input_offset, p2p->by_address, op->call.send.bytes);
 	p2p->rts = &peer->to->rts[p2p->index];
 	p2p->generation = peer->out.generations[p2p->index];
 	p2p->piece_bytes = transport_mail_piece_bytes(op->call.send.bytes);

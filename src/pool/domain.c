@@ -52,20 +52,20 @@ struct pool_gate *pool_gate_join(const char *name, const void *domain)
 	return gate;
 }
 
-void pool_gate_leave(struct pool_gate *gate, struct pool_kept *kept)
+void pool_gate_leave(struct pool_gate *gate, struct pool_deferred_free *deferred)
 {
 	lock_gate_acquire(&lock);
-	kept->next = gate->kept;
-	gate->kept = kept;
+	deferred->next = gate->deferred;
+	gate->deferred = deferred;
 	bool last = --gate->users == 0;
 	if (last)
 		unlink_gate(gate);
 	lock_gate_release(&lock);
 	if (!last)
 		return;
-	while (gate->kept) {
-		struct pool_kept *one = gate->kept;
-		gate->kept = one->next;
+	while (gate->deferred) {
+		struct pool_deferred_free *one = gate->deferred;
+		gate->deferred = one->next;
 		free(one);
 	}
 	pool_gate_fini(gate);

@@ -57,8 +57,8 @@ struct pool_waiting {
 };
 
 /* The beginning of a block of malloc that has a driver in it. */
-struct pool_kept {
-	struct pool_kept *next;
+struct pool_deferred_free {
+	struct pool_deferred_free *next;
 };
 
 struct pool_gate {
@@ -66,7 +66,7 @@ struct pool_gate {
 	 * left it. */
 	const void *domain;
 	uint32_t users;
-	struct pool_kept *kept;
+	struct pool_deferred_free *deferred;
 	struct pool_gate *next;
 	_Atomic uint64_t state; /* launches that are open, and GATE_GIVING */
 	/* Raised when a give has ended; also when a launch has ended, if a thread waits for the
@@ -88,9 +88,9 @@ void pool_gate_fini(struct pool_gate *gate);
  * the device: no memory. */
 struct pool_gate *pool_gate_join(const char *name, const void *domain) LOCK_AVOIDS(gate);
 /* Call when the caller does not need the gate any more; the last caller to leave ends it. Other
- * threads may still read the caller's driver, because it had a lane. So the gate frees `kept`, the
- * memory of that driver, only when the last one has left. */
-void pool_gate_leave(struct pool_gate *gate, struct pool_kept *kept) LOCK_AVOIDS(gate);
+ * threads may still read the caller's driver, because it had a lane. So the gate frees `deferred`,
+ * the memory of that driver, only when the last one has left. */
+void pool_gate_leave(struct pool_gate *gate, struct pool_deferred_free *deferred) LOCK_AVOIDS(gate);
 
 /* A lane for launches behind one stream, or behind several one after the other. NULL: all
  * POOL_LANES are in use. */

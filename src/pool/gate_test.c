@@ -292,7 +292,7 @@ static void threads_launch_and_give(void **state)
 static void a_driver_stays_until_all_have_left(void **state)
 {
 	struct left {
-		struct pool_kept kept;
+		struct pool_deferred_free deferred;
 		struct driver driver;
 	} *left = calloc(1, sizeof *left), *other = calloc(1, sizeof *other);
 	(void)state;
@@ -305,9 +305,9 @@ static void a_driver_stays_until_all_have_left(void **state)
 	struct wait_word words[4];
 	assert_int_equal(pool_gate_words(gate, words, 4), 3); /* changes, done, broken */
 	pool_lane_close(lane);
-	pool_gate_leave(gate, &left->kept);
+	pool_gate_leave(gate, &left->deferred);
 	assert_int_equal(atomic_load(words[2].word), 0);
-	pool_gate_leave(gate, &other->kept);
+	pool_gate_leave(gate, &other->deferred);
 }
 
 int main(void)

@@ -114,7 +114,7 @@ struct world_p2p {
 
 /* The device of a rank: option `device` of ls_group_open. */
 struct world_device {
-	struct pool_kept kept;
+	struct pool_deferred_free deferred;
 	struct driver driver;
 	struct pool_gate *gate;
 	struct pool *pool;
