@@ -9,7 +9,7 @@
 
 /* A block that is sent or received. */
 struct block {
-	struct hosts_carried carried; /* the first member, because events name it */
+	struct hosts_transfer transfer; /* the first member, because events name it */
 	int peer;
 	uint64_t round, bytes;
 	void *memory;
@@ -48,11 +48,11 @@ bool hosts_tell(struct transport *transport, int rank, uint64_t round, void *blo
 	struct block *told = calloc(1, sizeof *told);
 	if (!told)
 		return false;
-	told->carried.carries = HOSTS_CARRIES_TELL;
+	told->transfer.kind = HOSTS_TRANSFER_TELL;
 	told->memory = block;
 	hosts_progress_begin(hosts);
 	bool posted = hosts->link->ops->post(hosts->link, rank, &note, block, bytes,
-					     &told->carried.transfer);
+					     &told->transfer.link_transfer);
 	hosts_progress_end(hosts);
 	if (!posted)
 		free(told);
@@ -72,11 +72,12 @@ static void take_block(struct hosts *hosts, int peer, const struct link_message 
 			hosts->link->ops->fetch(hosts->link, peer, message, NULL, NULL);
 		return;
 	}
-	heard->carried.carries = HOSTS_CARRIES_HEAR;
+	heard->transfer.kind = HOSTS_TRANSFER_HEAR;
 	heard->peer = peer;
 	heard->round = message->note.words[1];
 	heard->bytes = message->bytes;
-	hosts->link->ops->fetch(hosts->link, peer, message, heard->memory, &heard->carried.transfer);
+	hosts->link->ops->fetch(hosts->link, peer, message, heard->memory,
+				&heard->transfer.link_transfer);
 }
 
 bool hosts_groupless_arrived(struct hosts *hosts, int peer, const struct link_message *message)
@@ -96,10 +97,11 @@ bool hosts_groupless_arrived(struct hosts *hosts, int peer, const struct link_me
 	return parts || kind == HOSTS_NOTE_ASK;
 }
 
-void hosts_tell_ended(struct hosts *hosts, struct hosts_carried *carried)
+void hosts_tell_ended(struct hosts *hosts, struct hosts_transfer *transfer)
 {
-	struct block *block = (struct block *)carried;
-	bool heard = carried->carries == HOSTS_CARRIES_HEAR && carried->transfer.status == LS_OK;
+	struct block *block = (struct block *)transfer;
+	bool heard =
+		transfer->kind == HOSTS_TRANSFER_HEAR && transfer->link_transfer.status == LS_OK;
 	if (heard)
 		hosts->events.told(hosts->events.context, block->peer, block->round, block->memory,
 				   block->bytes);

@@ -53,13 +53,13 @@ bool hosts_send_cancels(const struct hosts_path *path)
 		return true;
 	for (uint64_t left = atomic_exchange(&relay->cancels, 0); left; left &= left - 1) {
 		unsigned i = (unsigned)__builtin_ctzll(left);
-		const struct hosts_carried *carried = &relay->sent[i];
+		const struct hosts_transfer *transfer = &relay->sent[i];
 		uint32_t generation = atomic_load(&relay->cancelled[i]);
 		struct link_note note = {.words = {HOSTS_NOTE_CANCEL,
 						   hosts_its_place(path, relay->to), i, generation}};
-		if (!carried->is_under_way && transport_mail_cancel(&relay->to->rts[i], generation))
+		if (!transfer->is_under_way && transport_mail_cancel(&relay->to->rts[i], generation))
 			end_send(path->hosts, &relay->to->rts[i]); /* not offered yet */
-		if (!carried->is_under_way || carried->generation != generation)
+		if (!transfer->is_under_way || transfer->generation != generation)
 			continue;
 		if (!hosts_path_post(path, HOSTS_KEEP_NOT, &note, NULL, 0, NULL)) {
 			atomic_fetch_or(&relay->cancels, left);

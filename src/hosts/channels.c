@@ -101,29 +101,29 @@ static bool post_window(const struct hosts_path *path, const struct link_note *n
 	struct transport *transport = path->hosts->transport;
 	const struct transport_packed *packed = &far->to->slots[index].packed;
 	bool is_short = packed->bytes <= LINK_SHORT_BYTES, posted = false;
-	struct hosts_carried *carried = &far->posts[index];
+	struct hosts_transfer *transfer = &far->posts[index];
 	bool reads = begin_post(far);
 	const void *payload = reads ? memory_view_at(&transport->peers[transport->rank].arena,
 						     packed->window, packed->bytes)
 				    : NULL;
-	*carried = (struct hosts_carried){.relay = path->relay,
-					  .index = (uint8_t)index,
-					  .carries = HOSTS_CARRIES_POST,
-					  .is_under_way = !is_short};
+	*transfer = (struct hosts_transfer){.relay = path->relay,
+					    .index = (uint8_t)index,
+					    .kind = HOSTS_TRANSFER_POST,
+					    .is_under_way = !is_short};
 	/* Messages of collectives are not cancelled, so a payload may be sent before it is
 	 * fetched. */
-	carried->transfer.is_eager = !is_short && packed->bytes <= LINK_EAGER_BYTES;
-	if (carried->transfer.is_eager)
+	transfer->link_transfer.is_eager = !is_short && packed->bytes <= LINK_EAGER_BYTES;
+	if (transfer->link_transfer.is_eager)
 		atomic_fetch_add(&transport_traffic(path->mine, path->peer)->ahead, 1);
 	if (payload)
 		posted = hosts_path_post(path, HOSTS_KEEP_NOT, note, payload, packed->bytes,
-					 is_short ? NULL : &carried->transfer);
+					 is_short ? NULL : &transfer->link_transfer);
 	if (!posted) {
-		carried->is_under_way = false;
-		if (carried->transfer.is_eager)
+		transfer->is_under_way = false;
+		if (transfer->link_transfer.is_eager)
 			atomic_fetch_sub(&transport_traffic(path->mine, path->peer)->ahead, 1);
 	}
-	if (posted && carried->transfer.is_eager)
+	if (posted && transfer->link_transfer.is_eager)
 		hosts_pump_recheck(&path->hosts->pump);
 	if (!posted || is_short)
 		end_post(path->hosts, far);
@@ -272,7 +272,7 @@ bool hosts_collect(struct transport_team *team, int peer, const struct transport
 	uint64_t seen = atomic_load_explicit(&far->from->ended, memory_order_acquire);
 	enum hosts_fetch_state fetching = (enum hosts_fetch_state)atomic_load(&far->fetching);
 	if (fetching == HOSTS_FETCH_OVER) {
-		*status = far->fetch.transfer.status;
+		*status = far->fetch.link_transfer.status;
 		atomic_store(&far->fetching, HOSTS_FETCH_NONE);
 		return true;
 	}
@@ -304,17 +304,17 @@ static void fetch_wanted(const struct hosts_path *path)
 	if (atomic_load(&far->fetching) != HOSTS_FETCH_WANTED || far->fetch.is_under_way)
 		return;
 	struct link_message message = far->offered[far->wanted];
-	far->fetch = (struct hosts_carried){.relay = path->relay,
-					    .index = (uint8_t)far->wanted,
-					    .carries = HOSTS_CARRIES_FETCH,
-					    .is_under_way = true};
+	far->fetch = (struct hosts_transfer){.relay = path->relay,
+					     .index = (uint8_t)far->wanted,
+					     .kind = HOSTS_TRANSFER_FETCH,
+					     .is_under_way = true};
 	if (!message.handle) { /* it was returned, because this rank has withdrawn */
-		far->fetch.transfer.status = LS_ABORTED;
+		far->fetch.link_transfer.status = LS_ABORTED;
 		end_fetch(path->hosts, far);
 		return;
 	}
 	far->offered[far->wanted].handle = NULL;
-	hosts_path_fetch(path, &message, far->target, &far->fetch.transfer);
+	hosts_path_fetch(path, &message, far->target, &far->fetch.link_transfer);
 }
 
 static void return_offer(const struct hosts_path *path, unsigned index)
@@ -362,17 +362,17 @@ bool hosts_channel_send(const struct hosts_path *path)
 	return send_freed(path) && post_messages(path);
 }
 
-void hosts_channel_ended(struct hosts_carried *carried)
+void hosts_channel_ended(struct hosts_transfer *transfer)
 {
-	struct hosts_channel *far = &carried->relay->channel;
-	struct hosts *hosts = carried->relay->team->transport->hosts;
-	if (carried->carries == HOSTS_CARRIES_FETCH) {
+	struct hosts_channel *far = &transfer->relay->channel;
+	struct hosts *hosts = transfer->relay->team->transport->hosts;
+	if (transfer->kind == HOSTS_TRANSFER_FETCH) {
 		end_fetch(hosts, far);
 		return;
 	}
-	carried->is_under_way = false;
+	transfer->is_under_way = false;
 	add_one(&far->to->ended);
-	if (is_taken(far, carried->index))
-		free_slot(far->to, carried->index);
+	if (is_taken(far, transfer->index))
+		free_slot(far->to, transfer->index);
 	hosts_mirror_wake(hosts);
 }

@@ -10,18 +10,19 @@ void hosts_fetch_wanted(const struct hosts_path *path)
 		unsigned i = (unsigned)__builtin_ctzll(left);
 		struct link_message message = relay->offered[i];
 		if (!message.handle) {
-			relay->received[i].transfer.status = LS_ABORTED;
+			relay->received[i].link_transfer.status = LS_ABORTED;
 			hosts_mirror_fail(relay, i);
 			continue;
 		}
 		relay->offered[i].handle = NULL;
 		relay->received[i] =
-			(struct hosts_carried){.relay = relay,
-					       .generation = relay->from->rts[i].generation,
-					       .index = (uint8_t)i,
-					       .carries = HOSTS_CARRIES_RECEIVE,
-					       .is_under_way = true};
-		hosts_path_fetch(path, &message, relay->target[i], &relay->received[i].transfer);
+			(struct hosts_transfer){.relay = relay,
+						.generation = relay->from->rts[i].generation,
+						.index = (uint8_t)i,
+						.kind = HOSTS_TRANSFER_RECEIVE,
+						.is_under_way = true};
+		hosts_path_fetch(path, &message, relay->target[i],
+				 &relay->received[i].link_transfer);
 	}
 }
 
@@ -43,6 +44,6 @@ ls_status hosts_fetch_status(const struct transport_team *team, int source, unsi
 	const struct transport_member *member = &team->members[source];
 	if (!member->peer->mirror)
 		return LS_ABORTED;
-	ls_status status = team->relays[member->world].received[index].transfer.status;
+	ls_status status = team->relays[member->world].received[index].link_transfer.status;
 	return status == LS_PEER_DIED ? status : LS_ABORTED;
 }

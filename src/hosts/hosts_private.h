@@ -23,30 +23,32 @@ struct hosts_mirror {
 	struct hosts_relay *relays[TRANSPORT_AREAS];
 };
 
-enum hosts_carries {
-	HOSTS_CARRIES_SEND,
-	HOSTS_CARRIES_RECEIVE,
-	HOSTS_CARRIES_POST,  /* of a collective: sent */
-	HOSTS_CARRIES_FETCH, /* of a collective: received */
-	HOSTS_CARRIES_TELL,  /* a block: sent */
-	HOSTS_CARRIES_HEAR,  /* a block: received */
+/* What a transfer moves, and whether this rank sends or receives it. */
+enum hosts_transfer_kind {
+	HOSTS_TRANSFER_SEND,    /* a long message: sent */
+	HOSTS_TRANSFER_RECEIVE, /* a long message: received */
+	HOSTS_TRANSFER_POST,    /* a message of a collective: sent */
+	HOSTS_TRANSFER_FETCH,   /* a message of a collective: received */
+	HOSTS_TRANSFER_TELL,    /* a block: sent */
+	HOSTS_TRANSFER_HEAR,    /* a block: received */
 };
 
-/* The payload of one long message. */
-struct hosts_carried {
-	struct link_transfer transfer; /* the first member, because events name it */
-	struct hosts_relay *relay;
-	uint32_t generation; /* of the RTS slot */
-	uint8_t index;       /* of the RTS slot, or of the channel's slot */
-	uint8_t carries;     /* enum hosts_carries */
-	bool is_under_way;   /* the link uses it */
+/* One payload that the link sends to another host, or fetches from there, and what this rank has to
+ * know when that ends. */
+struct hosts_transfer {
+	struct link_transfer link_transfer; /* the first member, because events name it */
+	struct hosts_relay *relay;          /* of a block: NULL */
+	uint32_t generation;                /* of the RTS slot */
+	uint8_t index;                      /* of the RTS slot, or of the channel's slot */
+	uint8_t kind;                       /* enum hosts_transfer_kind */
+	bool is_under_way;                  /* the link uses it */
 };
 
 /* How far the payload that this rank fetches is. */
 enum hosts_fetch_state {
 	HOSTS_FETCH_NONE,
 	HOSTS_FETCH_WANTED, /* the thread that makes progress on the link fetches it */
-	HOSTS_FETCH_OVER,   /* fetch.transfer.status says how */
+	HOSTS_FETCH_OVER,   /* fetch.link_transfer.status says how */
 };
 
 /* Messages of collectives between this rank and one on another host: channels.c. Used by the thread
@@ -61,7 +63,7 @@ struct hosts_channel {
 	 * was told is taken. */
 	uint64_t arrived[TRANSPORT_CHANNEL_SLOTS], told[TRANSPORT_CHANNEL_SLOTS];
 	struct link_message offered[TRANSPORT_CHANNEL_SLOTS]; /* handle NULL: none */
-	struct hosts_carried posts[TRANSPORT_CHANNEL_SLOTS], fetch;
+	struct hosts_transfer posts[TRANSPORT_CHANNEL_SLOTS], fetch;
 	_Atomic uint32_t withdrawn; /* no payload of this rank is sent any more */
 	_Atomic uint32_t copying;   /* a thread reads what is offered */
 	/* One at a time, because the collectives of a group run one after the other. */
@@ -90,7 +92,7 @@ struct hosts_relay {
 	uint64_t announced;        /* the last position whose long payload was offered */
 	uint64_t taken, returned;
 	uint64_t freed[MAIL_SLOTS], done[MAIL_SLOTS];
-	struct hosts_carried sent[MAIL_SLOTS], received[MAIL_SLOTS];
+	struct hosts_transfer sent[MAIL_SLOTS], received[MAIL_SLOTS];
 	struct link_message offered[MAIL_SLOTS]; /* handle NULL: none */
 	/* Bit i: the payload of message i is to be fetched to target[i]. */
 	_Atomic uint64_t wanted;
@@ -327,7 +329,7 @@ void hosts_parting_lost(struct hosts *hosts, struct hosts_mirror *mirror);
 
 /* Takes a note that belongs to no group. False: the note belongs to one. */
 bool hosts_groupless_arrived(struct hosts *hosts, int peer, const struct link_message *message);
-void hosts_tell_ended(struct hosts *hosts, struct hosts_carried *carried);
+void hosts_tell_ended(struct hosts *hosts, struct hosts_transfer *transfer);
 
 /* ---- cancels.c ---- */
 
@@ -359,7 +361,7 @@ void hosts_channel_arrived(struct transport_team *team, int peer, struct transpo
 /* `peer` has stored a word in an area of mine that belongs to the team: perhaps that a slot of the
  * channel to it is free. */
 void hosts_channel_word(struct transport_team *team, int peer, const _Atomic uint64_t *word);
-void hosts_channel_ended(struct hosts_carried *carried);
+void hosts_channel_ended(struct hosts_transfer *transfer);
 void hosts_channel_set(struct transport_team *team, int member, struct hosts_relay *relay);
 
 /* Allocates memory for a part of a mirror's area; *has: the part has memory. False, after a

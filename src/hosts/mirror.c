@@ -319,76 +319,76 @@ void hosts_mirror_fail(struct hosts_relay *relay, unsigned index)
 	hosts_mirror_wake(relay->team->transport->hosts);
 }
 
-static void end_received(struct hosts_carried *carried)
+static void end_received(struct hosts_transfer *transfer)
 {
-	struct hosts_relay *relay = carried->relay;
-	struct mail_rts *rts = &relay->from->rts[carried->index];
-	if (carried->transfer.status != LS_OK) {
-		hosts_mirror_fail(relay, carried->index);
+	struct hosts_relay *relay = transfer->relay;
+	struct mail_rts *rts = &relay->from->rts[transfer->index];
+	if (transfer->link_transfer.status != LS_OK) {
+		hosts_mirror_fail(relay, transfer->index);
 		return;
 	}
 	wait_store(&rts->source_copied,
-		   transport_mail_word(carried->generation, transport_mail_pieces(rts->bytes)));
+		   transport_mail_word(transfer->generation, transport_mail_pieces(rts->bytes)));
 }
 
 /* No rank reads the send's buffer any more. LS_CANCELLED: this rank has asked for that, or the
  * group has ended on the other host. Other errors: the send remains incomplete until its group
  * fails. */
-static void end_sent(struct hosts_carried *carried)
+static void end_sent(struct hosts_transfer *transfer)
 {
-	struct hosts_relay *relay = carried->relay;
-	struct mail_rts *rts = &relay->to->rts[carried->index];
-	if (carried->transfer.status == LS_CANCELLED) {
-		atomic_store(&rts->cursor, transport_mail_word(carried->generation, MAIL_CLOSED));
+	struct hosts_relay *relay = transfer->relay;
+	struct mail_rts *rts = &relay->to->rts[transfer->index];
+	if (transfer->link_transfer.status == LS_CANCELLED) {
+		atomic_store(&rts->cursor, transport_mail_word(transfer->generation, MAIL_CLOSED));
 		/* Threads that wait for the receiver look again. */
-		wait_store(&rts->matched, transport_mail_word(carried->generation, 0));
+		wait_store(&rts->matched, transport_mail_word(transfer->generation, 0));
 	}
 	wait_store(&rts->owner_copied,
-		   transport_mail_word(carried->generation, transport_mail_pieces(rts->bytes)));
-	if (carried->transfer.status == LS_OK)
-		transport_mail_rts_done(relay->to, carried->index, carried->generation);
+		   transport_mail_word(transfer->generation, transport_mail_pieces(rts->bytes)));
+	if (transfer->link_transfer.status == LS_OK)
+		transport_mail_rts_done(relay->to, transfer->index, transfer->generation);
 }
 
-static void end_carried(struct hosts_carried *carried)
+static void end_by_kind(struct hosts_transfer *transfer)
 {
-	bool was_mail = carried->carries < HOSTS_CARRIES_POST;
-	carried->is_under_way = carried->is_under_way && !was_mail;
-	if (!carried->relay->to) { /* the group has ended */
-		carried->is_under_way = false;
+	bool was_mail = transfer->kind < HOSTS_TRANSFER_POST;
+	transfer->is_under_way = transfer->is_under_way && !was_mail;
+	if (!transfer->relay->to) { /* the group has ended */
+		transfer->is_under_way = false;
 		return;
 	}
-	switch ((enum hosts_carries)carried->carries) {
-	case HOSTS_CARRIES_SEND:
-		end_sent(carried);
+	switch ((enum hosts_transfer_kind)transfer->kind) {
+	case HOSTS_TRANSFER_SEND:
+		end_sent(transfer);
 		break;
-	case HOSTS_CARRIES_RECEIVE:
-		end_received(carried);
+	case HOSTS_TRANSFER_RECEIVE:
+		end_received(transfer);
 		break;
-	case HOSTS_CARRIES_POST:
-	case HOSTS_CARRIES_FETCH:
-		hosts_channel_ended(carried);
+	case HOSTS_TRANSFER_POST:
+	case HOSTS_TRANSFER_FETCH:
+		hosts_channel_ended(transfer);
 		break;
-	case HOSTS_CARRIES_TELL:
-	case HOSTS_CARRIES_HEAR:
+	case HOSTS_TRANSFER_TELL:
+	case HOSTS_TRANSFER_HEAR:
 		break; /* of no group */
 	}
 }
 
 /* Counts a transfer after its effect. */
-static void end_transfer(void *context, struct link_transfer *transfer)
+static void end_transfer(void *context, struct link_transfer *link_transfer)
 {
 	struct hosts *hosts = context;
-	struct hosts_carried *carried = (struct hosts_carried *)transfer;
-	if (carried->carries >= HOSTS_CARRIES_TELL) {
-		hosts_tell_ended(hosts, carried);
+	struct hosts_transfer *transfer = (struct hosts_transfer *)link_transfer;
+	if (transfer->kind >= HOSTS_TRANSFER_TELL) {
+		hosts_tell_ended(hosts, transfer);
 		return;
 	}
 	struct transport_traffic *traffic =
-		transport_traffic(hosts->transport->segment, carried->relay->peer);
-	bool received = carried->carries == HOSTS_CARRIES_RECEIVE ||
-			carried->carries == HOSTS_CARRIES_FETCH;
-	bool is_eager = transfer->is_eager;
-	end_carried(carried);
+		transport_traffic(hosts->transport->segment, transfer->relay->peer);
+	bool received =
+		transfer->kind == HOSTS_TRANSFER_RECEIVE || transfer->kind == HOSTS_TRANSFER_FETCH;
+	bool is_eager = link_transfer->is_eager;
+	end_by_kind(transfer);
 	atomic_fetch_add(received ? &traffic->fetched : &traffic->released, received || !is_eager);
 	atomic_fetch_sub(&traffic->ahead, !received && is_eager);
 	hosts_mirror_wake(hosts);

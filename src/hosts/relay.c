@@ -98,7 +98,7 @@ static bool send_long(const struct hosts_path *path, unsigned index)
 {
 	struct hosts_relay *relay = path->relay;
 	struct mail_rts *rts = &relay->to->rts[index];
-	struct hosts_carried *carried = &relay->sent[index];
+	struct hosts_transfer *transfer = &relay->sent[index];
 	uint64_t pieces = transport_mail_pieces(rts->bytes);
 	uint64_t open = transport_mail_word(rts->generation, 0);
 	uint64_t gone = transport_mail_word(rts->generation, MAIL_MATCHED | pieces);
@@ -112,14 +112,14 @@ static bool send_long(const struct hosts_path *path, unsigned index)
 					   rts->generation}};
 	const void *payload =
 		memory_view_at(&transport->peers[transport->rank].arena, rts->window, rts->bytes);
-	*carried = (struct hosts_carried){.relay = relay,
-					  .generation = rts->generation,
-					  .index = (uint8_t)index,
-					  .carries = HOSTS_CARRIES_SEND,
-					  .is_under_way = true};
+	*transfer = (struct hosts_transfer){.relay = relay,
+					    .generation = rts->generation,
+					    .index = (uint8_t)index,
+					    .kind = HOSTS_TRANSFER_SEND,
+					    .is_under_way = true};
 	if (!payload || !hosts_path_post(path, HOSTS_KEEP_NOT, &note, payload, rts->bytes,
-					 &carried->transfer)) {
-		carried->is_under_way = false;
+					 &transfer->link_transfer)) {
+		transfer->is_under_way = false;
 		hosts_take_offer_back(path->hosts, rts);
 		return false;
 	}
@@ -215,9 +215,9 @@ static bool send_taken(const struct hosts_path *path)
 	if (!send_mine(path, HOSTS_KEEP_WORD, &ring->taken, taken, &relay->taken))
 		return false;
 	for (int i = 0; i < MAIL_SLOTS && returned != relay->returned; i++) {
-		const struct hosts_carried *carried = &relay->received[i];
+		const struct hosts_transfer *transfer = &relay->received[i];
 		uint64_t done = atomic_load_explicit(&ring->rts[i].done, memory_order_acquire);
-		if (carried->relay && done == transport_mail_word(carried->generation, 0))
+		if (transfer->relay && done == transport_mail_word(transfer->generation, 0))
 			relay->done[i] = done; /* the link tells its source */
 		else if (!send_mine(path, HOSTS_KEEP_NOT, &ring->rts[i].done, done, &relay->done[i]))
 			return false;
