@@ -25,7 +25,7 @@ static const uint64_t *add_up(const uint64_t *counts, int size, uint64_t *starts
 /* The longest INPUT of any rank, if all have the same count: plan_table_choose needs it. */
 static uint64_t longest_input(const struct op *op, const struct coll *coll, int size)
 {
-	uint64_t unit = op->call.count * op->element;
+	uint64_t unit = op->call.count * op->element_bytes;
 	return coll->input == COLL_PARTS ? unit * (uint64_t)size : unit;
 }
 
@@ -40,7 +40,7 @@ static uint64_t longest_input_of_lists(const struct op *op, const struct coll *c
 		for (int r = 0; r < size; r++)
 			most = op->call.counts[r] > most ? op->call.counts[r] : most;
 	}
-	return most * op->element;
+	return most * op->element_bytes;
 }
 
 /* If the buffers differ in length, the shorter one is my part of the longer one. */
@@ -50,8 +50,8 @@ static bool is_in_place(const struct op *op, const struct coll *coll, int rank)
 		return false;
 	if (coll->input == coll->output)
 		return coll->input == COLL_WHOLE && op->call.send.address == op->call.recv.address;
-	uint64_t before =
-		(op->starts ? op->starts[rank] : op->call.count * (uint64_t)rank) * op->element;
+	uint64_t before = (op->starts ? op->starts[rank] : op->call.count * (uint64_t)rank) *
+			  op->element_bytes;
 	uintptr_t send = (uintptr_t)op->call.send.address, recv = (uintptr_t)op->call.recv.address;
 	return coll->input == COLL_PARTS ? recv == send + before : send == recv + before;
 }
@@ -63,7 +63,7 @@ void engine_buffers_set(const struct engine *engine, struct op *op, struct op_wo
 	int rank = engine->team->rank, size = engine->team->size;
 	bool rooted = coll->root != COLL_NO_ROOT;
 	uint64_t payload = 0;
-	op->element = dtype_bytes(op->call.dtype);
+	op->element_bytes = dtype_bytes(op->call.dtype);
 	op->starts = op->recv_starts = NULL;
 	/* A rank that has no such buffer may pass any pointer, which must not be touched. */
 	if (rooted && rank != op->call.peer) {

@@ -134,14 +134,14 @@ struct call_buffers {
 static inline void call_open(const struct call *call, int rank, struct op *op,
 			     struct call_buffers *out)
 {
-	size_t element = coll_table[call_collective(call)].input == COLL_NOTHING
-				 ? 0
-				 : reference_bytes[call->dtype];
+	size_t element_bytes = coll_table[call_collective(call)].input == COLL_NOTHING
+				       ? 0
+				       : reference_bytes[call->dtype];
 	enum coll_id collective = call_collective(call);
 	uint64_t inputs = call_elements(call, rank, true);
-	uint64_t before = call_sum(call->parts, rank) * element;
-	*out = (struct call_buffers){.send_bytes = inputs * element,
-				     .recv_bytes = call_elements(call, rank, false) * element};
+	uint64_t before = call_sum(call->parts, rank) * element_bytes;
+	*out = (struct call_buffers){.send_bytes = inputs * element_bytes,
+				     .recv_bytes = call_elements(call, rank, false) * element_bytes};
 	out->memory = malloc(out->send_bytes + out->recv_bytes + 64);
 	MUST(out->memory);
 	memset(out->memory, 0xee, out->send_bytes + out->recv_bytes + 64);
@@ -156,8 +156,8 @@ static inline void call_open(const struct call *call, int rank, struct op *op,
 		else if (out->send_bytes > out->recv_bytes)
 			out->recv = out->send + before;
 	}
-	for (uint64_t i = 0; i < inputs && element; i++)
-		call_input(call, rank, i, out->send + i * element);
+	for (uint64_t i = 0; i < inputs && element_bytes; i++)
+		call_input(call, rank, i, out->send + i * element_bytes);
 	for (int r = 0; r < call->size; r++)
 		out->recv_counts[r] = call->pairs[r][rank];
 	bool listed = call_is_listed(call), pairs = collective == COLL_ALLTOALL;
@@ -182,16 +182,16 @@ static inline void call_open(const struct call *call, int rank, struct op *op,
 
 static inline void call_check(const struct call *call, int rank, const struct call_buffers *buffers)
 {
-	size_t element = reference_bytes[call->dtype];
+	size_t element_bytes = reference_bytes[call->dtype];
 	unsigned char expected[16];
-	for (uint64_t i = 0; i < buffers->recv_bytes / element; i++) {
+	for (uint64_t i = 0; i < buffers->recv_bytes / element_bytes; i++) {
 		call_output(call, rank, i, expected);
-		if (memcmp(buffers->recv + i * element, expected, element) == 0)
+		if (memcmp(buffers->recv + i * element_bytes, expected, element_bytes) == 0)
 			continue;
 		fprintf(stderr, "%s of %s, %s: rank %d of %d, element %llu of %llu is wrong\n",
 			coll_kinds[call->kind].name, reference_dtypes[call->dtype],
 			reference_ops[call->reduce], rank, call->size, (unsigned long long)i,
-			(unsigned long long)(buffers->recv_bytes / element));
+			(unsigned long long)(buffers->recv_bytes / element_bytes));
 		abort();
 	}
 }

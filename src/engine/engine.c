@@ -160,7 +160,7 @@ static bool recall_memo(struct engine *engine, struct op *op)
 		return false;
 	op->plan = memo->plan;
 	op->choice = memo->choice;
-	op->element = memo->element;
+	op->element_bytes = memo->element_bytes;
 	op->signature = memo->signature;
 	op->starts = op->recv_starts = NULL;
 	return true;
@@ -181,7 +181,7 @@ static void remember_memo(struct engine *engine, const struct op *op)
 		.has_recv = call->recv.address != NULL,
 		.plan = op->plan,
 		.choice = op->choice,
-		.element = op->element,
+		.element_bytes = op->element_bytes,
 		.signature = op->signature,
 	};
 	engine_inline_learn(engine, op, &engine->memos[call->kind].inline_plan);

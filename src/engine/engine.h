@@ -101,7 +101,7 @@ struct engine_memo {
 	/* The results; plan NULL: there are none. */
 	const struct engine_plan *plan;
 	struct plan_table_choice choice;
-	size_t element;
+	size_t element_bytes;
 	uint64_t signature;
 	struct engine_inline_plan inline_plan;
 };

@@ -228,22 +228,22 @@ static void run_form(struct unit *unit, const struct memory_of *memory, const st
 {
 	static _Thread_local unsigned char before[BUFFER_BYTES];
 	struct layout layout = layout_of(unit, form);
-	size_t element = form->dtype == LS_INT8 ? 1 : form->dtype == LS_INT32 ? 4 : 8;
+	size_t element_bytes = form->dtype == LS_INT8 ? 1 : form->dtype == LS_INT32 ? 4 : 8;
 	unsigned char *send = form->plain_send ? memory->plain[0] : memory->mapped[0];
 	unsigned char *recv = form->plain_recv ? memory->plain[1] : memory->mapped[1];
 	uint64_t lists[2][TEST_RANKS];
 	if (form->in_place) { /* the shorter one is a part of the longer one */
 		recv = send;
 		if (layout.give > layout.get && layout.get)
-			recv += layout.before * element;
+			recv += layout.before * element_bytes;
 		if (layout.get > layout.give && layout.give)
-			send += layout.before * element;
+			send += layout.before * element_bytes;
 	}
-	memset(send, BLOT, layout.give * element + 8);
-	memset(recv, BLOT, layout.get * element + 8);
+	memset(send, BLOT, layout.give * element_bytes + 8);
+	memset(recv, BLOT, layout.get * element_bytes + 8);
 	for (uint64_t i = 0; i < layout.give; i++)
 		put(send, i, form->dtype, value_at(unit->rank, i, form->seed));
-	memcpy(before, send, layout.give * element);
+	memcpy(before, send, layout.give * element_bytes);
 	for (int r = 0; r < unit->size; r++) {
 		lists[0][r] = layout.parts[unit->rank][r];
 		lists[1][r] = layout.parts[r][unit->rank];
@@ -252,14 +252,15 @@ static void run_form(struct unit *unit, const struct memory_of *memory, const st
 				 .dtype = form->dtype,
 				 .reduce = form->reduce,
 				 .peer = form->root,
-				 .send = buffer_of(send, layout.give * element),
-				 .recv = buffer_of(recv, layout.get * element),
+				 .send = buffer_of(send, layout.give * element_bytes),
+				 .recv = buffer_of(recv, layout.get * element_bytes),
 				 .count = form->count,
 				 .factor = unit->rank + 1}};
 	if (form->kind == TRACE_REDUCE && form->in_place)
 		op.call.recv = buffer_of(
 			recv,
-			layout.give * element); /* as callers do who pass the same on all ranks */
+			layout.give *
+				element_bytes); /* as callers do who pass the same on all ranks */
 	if (is_list(form->kind)) {
 		op.call.counts = lists[0];
 		op.call.recv_counts = form->kind == TRACE_ALLTOALLV ? lists[1] : NULL;
@@ -269,11 +270,12 @@ static void run_form(struct unit *unit, const struct memory_of *memory, const st
 	}
 	MUST(unit_call(unit, &op) == LS_OK);
 	check_result(unit, form, &layout, recv);
-	MUST(layout.get == 0 || recv[layout.get * element] == BLOT || layout.get < layout.give);
+	MUST(layout.get == 0 || recv[layout.get * element_bytes] == BLOT ||
+	     layout.get < layout.give);
 	/* Of what I gave only the result may have been written over. */
-	for (uint64_t i = 0; i < layout.give * element; i++) {
+	for (uint64_t i = 0; i < layout.give * element_bytes; i++) {
 		bool result = form->in_place && layout.get && send + i >= recv &&
-			      send + i < recv + layout.get * element;
+			      send + i < recv + layout.get * element_bytes;
 		MUST(result || send[i] == before[i]);
 	}
 }

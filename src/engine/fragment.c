@@ -31,7 +31,7 @@ static uint64_t fragment_elements(const struct engine *engine, const struct op *
 {
 	uint64_t parts =
 		has_parts(op, PLAN_INPUT) || has_parts(op, PLAN_OUTPUT) ? op->plan->plan.size : 1;
-	uint64_t unit = 64 / op->element; /* so that fragments begin at cache lines */
+	uint64_t unit = 64 / op->element_bytes; /* so that fragments begin at cache lines */
 	uint64_t units = engine->fragment_bytes / 64 / parts;
 	uint64_t least = op->call.count / ROUNDS_MAX / unit + 1;
 	return (units > least ? units : least) * unit;
@@ -79,7 +79,7 @@ uint64_t engine_fragment_signal(const struct op *op, uint32_t round, unsigned ph
 static uint64_t slot_bytes(const struct op *op, enum plan_buffer buffer)
 {
 	uint64_t parts = has_parts(op, buffer) ? op->plan->plan.size : 1;
-	return (op->fragment * parts * op->element + 63) / 64 * 64;
+	return (op->fragment * parts * op->element_bytes + 63) / 64 * 64;
 }
 
 uint64_t engine_fragment_slot(const struct op *op, enum plan_buffer buffer)
@@ -109,7 +109,7 @@ static void around_mine(const struct op *op, uint64_t *before, uint64_t *after)
 	uint64_t own = 0;
 	*before = op->elements;
 	if (plan->blocks == plan->size)
-		plan_block_range(op->elements, (unsigned)(64 / op->element), plan->blocks,
+		plan_block_range(op->elements, (unsigned)(64 / op->element_bytes), plan->blocks,
 				 plan->rank, 1, before, &own);
 	*after = *before + own;
 }
@@ -117,7 +117,7 @@ static void around_mine(const struct op *op, uint64_t *before, uint64_t *after)
 struct copies {
 	unsigned char *to;
 	const unsigned char *from;
-	size_t element;
+	size_t element_bytes;
 	bool nontemporal;
 };
 
@@ -125,9 +125,9 @@ static void copy_elements(const struct copies *copies, uint64_t to_first, uint64
 			  uint64_t elements)
 {
 	if (elements > 0)
-		kernel_copy(copies->to + to_first * copies->element,
-			    copies->from + from_first * copies->element, elements * copies->element,
-			    copies->nontemporal);
+		kernel_copy(copies->to + to_first * copies->element_bytes,
+			    copies->from + from_first * copies->element_bytes,
+			    elements * copies->element_bytes, copies->nontemporal);
 }
 
 /* Copies the parts of this round's fragment that peers read to its slot. */
@@ -135,7 +135,7 @@ static void copy_in(const struct op *op, bool nontemporal)
 {
 	struct copies copies = {(unsigned char *)op->input_block +
 					engine_fragment_slot(op, PLAN_INPUT),
-				op->input, op->element, nontemporal};
+				op->input, op->element_bytes, nontemporal};
 	uint64_t before, after;
 	switch ((enum plan_layout)op->plan->plan.layout[PLAN_INPUT]) {
 	case PLAN_LAYOUT_BLOCKS:
@@ -160,8 +160,9 @@ void engine_fragment_stage(struct engine *engine, struct op *op)
 	struct op_tuner_use use;
 	if (op->input_window != TRANSPORT_WINDOW_FRAGMENTED)
 		return;
-	bool nontemporal = op_tuner_begin(&engine->tuner, OP_CHOICE_COPY_IN, op->choice.stores,
-					  op->call.send.bytes, op->elements * op->element, &use);
+	bool nontemporal =
+		op_tuner_begin(&engine->tuner, OP_CHOICE_COPY_IN, op->choice.stores,
+			       op->call.send.bytes, op->elements * op->element_bytes, &use);
 	copy_in(op, nontemporal);
 	op_tuner_end(&use);
 }
@@ -174,7 +175,7 @@ static void deliver_round(const struct op *op)
 	struct copies copies = {op->output,
 				(unsigned char *)op->output_block +
 					engine_fragment_slot(op, PLAN_OUTPUT),
-				op->element, false};
+				op->element_bytes, false};
 	around_mine(op, &before, &after);
 	if (engine_fragment_shows_own(op)) {
 		copy_elements(&copies, op->first + before, before, after - before);

@@ -34,8 +34,10 @@ static void signals_grow_whatever_the_length(void **state)
 			struct plan_params params = {.algorithm = (enum plan_algorithm)algorithm,
 						     .size = 2};
 			assert_true(plan_build(&params, steps, &plan.plan));
-			struct op op = {
-				.call = {.count = counts[i]}, .seq = 7, .plan = &plan, .element = 8};
+			struct op op = {.call = {.count = counts[i]},
+					.seq = 7,
+					.plan = &plan,
+					.element_bytes = 8};
 			engine_fragment_none(&op);
 			assert_int_equal(op.rounds, 1);
 			assert_true(op.elements == counts[i]);

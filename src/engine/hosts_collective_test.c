@@ -10,18 +10,18 @@ enum { EAGER = 20000, OFFERED = 70000, OFFERED_INTS = 60000, CALLS = 60 };
 
 /* ---- calls ---- */
 
-static uint64_t draw_count(struct play *play, size_t element)
+static uint64_t draw_count(struct play *play, size_t element_bytes)
 {
 	const uint64_t counts[] = {0,
 				   1,
 				   3,
-				   192 / element,
-				   192 / element + 1,
+				   192 / element_bytes,
+				   192 / element_bytes + 1,
 				   600,
-				   4096 / element,
-				   4096 / element + 1,
-				   EAGER / element,
-				   OFFERED / element};
+				   4096 / element_bytes,
+				   4096 / element_bytes + 1,
+				   EAGER / element_bytes,
+				   OFFERED / element_bytes};
 	return counts[draw(play, sizeof counts / sizeof counts[0])];
 }
 
@@ -47,15 +47,15 @@ static void draw_call(struct play *play, enum trace_kind kind, struct call *out)
 	*out = (struct call){.kind = kind, .size = size, .salt = draw(play, 1 << 20)};
 	out->dtype = (ls_dtype)draw(play, REFERENCE_DTYPES);
 	out->reduce = draw_reduce(play, out->dtype);
-	size_t element = reference_bytes[out->dtype];
+	size_t element_bytes = reference_bytes[out->dtype];
 	out->root = (int)draw(play, (uint64_t)size);
 	out->in_place = draw(play, 2);
-	out->count = kind == TRACE_BARRIER ? 0 : draw_count(play, element);
+	out->count = kind == TRACE_BARRIER ? 0 : draw_count(play, element_bytes);
 	for (int r = 0; r < size; r++) {
-		out->parts[r] = call_is_listed(out) ? draw_count(play, element) : out->count;
+		out->parts[r] = call_is_listed(out) ? draw_count(play, element_bytes) : out->count;
 		for (int q = 0; q < size; q++)
 			out->pairs[r][q] =
-				call_is_listed(out) ? draw_count(play, element) : out->count;
+				call_is_listed(out) ? draw_count(play, element_bytes) : out->count;
 	}
 }
 

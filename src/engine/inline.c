@@ -22,7 +22,7 @@ static void learn_result(const struct engine *engine, const struct op *op, const
 	bool root = call->peer == engine->team->rank;
 	bool receives = coll->output != COLL_NOTHING && (coll->root != COLL_ROOT_RECEIVES || root);
 	bool mine_only = coll->root == COLL_ROOT_SENDS && root;
-	uint64_t part = call->count * op->element;
+	uint64_t part = call->count * op->element_bytes;
 	plan->source = coll->root == COLL_ROOT_SENDS ? call->peer : ENGINE_INLINE_EVERYBODY;
 	if (mine_only || (coll->root == COLL_ROOT_RECEIVES && !root))
 		plan->source = ENGINE_INLINE_NOBODY;

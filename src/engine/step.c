@@ -26,8 +26,8 @@ static struct range range_of(const struct op *op, unsigned buffer, int owner, un
 		if (blocks == plan->blocks)
 			elements = op->elements;
 		else if (blocks > 0)
-			plan_block_range(op->elements, (unsigned)(64 / op->element), plan->blocks,
-					 block, blocks, &first, &elements);
+			plan_block_range(op->elements, (unsigned)(64 / op->element_bytes),
+					 plan->blocks, block, blocks, &first, &elements);
 		break;
 	case PLAN_LAYOUT_PARTS:
 		first = starts ? starts[block] : block * (cut ? op->elements : op->call.count);
@@ -39,7 +39,7 @@ static struct range range_of(const struct op *op, unsigned buffer, int owner, un
 		break;
 	}
 	first += cut ? 0 : op->first;
-	return (struct range){first * op->element, elements * op->element, elements};
+	return (struct range){first * op->element_bytes, elements * op->element_bytes, elements};
 }
 
 /* As range_of, as rank `owner` shows the buffer. */
@@ -98,8 +98,8 @@ static bool range_for_me(const struct engine *engine, const struct op *op, int p
 		if (__builtin_add_overflow(first, peer_count(engine, op, peer, r), &first))
 			return false;
 	out->elements = op->call.recv_counts[peer];
-	out->bytes = out->elements * op->element;
-	return !__builtin_mul_overflow(first, op->element, &out->offset);
+	out->bytes = out->elements * op->element_bytes;
+	return !__builtin_mul_overflow(first, op->element_bytes, &out->offset);
 }
 
 enum op_progress engine_step_check(struct engine *engine, struct op *op, int peer)
@@ -326,7 +326,7 @@ static enum op_progress step_reduce_all(struct engine *engine, struct op *op,
 			return OP_FAILED;
 		for (int i = 0; i < reduce->target_count; i++)
 			targets[i] = reduction.to[i] + done;
-		reduce->count = chunk / op->element;
+		reduce->count = chunk / op->element_bytes;
 		kernel_reduce(reduce);
 		op_tuner_end(&use);
 	}

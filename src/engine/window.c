@@ -24,14 +24,14 @@ static uint64_t laid_out(const struct op *op, enum plan_buffer buffer)
 	switch ((enum plan_layout)plan->layout[buffer]) {
 	case PLAN_LAYOUT_PARTS:
 		return (op->recv_starts ? op->recv_starts[plan->size] : op->call.count * plan->size) *
-		       op->element;
+		       op->element_bytes;
 	case PLAN_LAYOUT_PART:
 		return (op->call.counts ? op->call.counts[plan->rank] : op->call.count) *
-		       op->element;
+		       op->element_bytes;
 	case PLAN_LAYOUT_BLOCKS:
 		break;
 	}
-	return op->call.count * op->element;
+	return op->call.count * op->element_bytes;
 }
 
 /* Whether peers can read a plain buffer by address. Each rank decides for itself, and its entry
@@ -58,7 +58,7 @@ static bool scale_input(struct engine *engine, struct op *op)
 			    &op->input_offset))
 		return false;
 	kernel_scale(op->input_block, op->call.send.address, op->call.dtype,
-		     op->call.send.bytes / op->element, op->call.factor);
+		     op->call.send.bytes / op->element_bytes, op->call.factor);
 	op->input = op->input_block;
 	return true;
 }
@@ -226,7 +226,7 @@ static void put_input(struct engine *engine, const struct op *op)
 		memcpy(payload, op->input, bytes);
 		return;
 	}
-	uint64_t part = op->call.count * op->element, mine = plan->rank * part;
+	uint64_t part = op->call.count * op->element_bytes, mine = plan->rank * part;
 	memcpy(payload, op->input, mine);
 	memcpy(payload + mine + part, op->input + mine + part, bytes - mine - part);
 }

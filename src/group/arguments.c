@@ -66,10 +66,10 @@ ls_status group_read_options(const char *function, const struct ls_op_options *o
 
 ls_status group_check_count(const char *function, ls_dtype dtype, uint64_t count)
 {
-	size_t element = ls_dtype_bytes(dtype);
-	if (!element)
+	size_t element_bytes = ls_dtype_bytes(dtype);
+	if (!element_bytes)
 		return group_bad(function, "dtype", dtype, "one of enum ls_dtype");
-	if (count > INT64_MAX / element)
+	if (count > INT64_MAX / element_bytes)
 		return group_bad(function, "count", (long long)count, "below 2^63 bytes in all");
 	return LS_OK;
 }

@@ -66,7 +66,7 @@ static bool is_disjoint(uintptr_t a, uint64_t a_bytes, uintptr_t b, uint64_t b_b
 
 static ls_status check_buffers(const char *function, const ls_group *group, struct op_call *call)
 {
-	size_t element = ls_dtype_bytes(call->dtype);
+	size_t element_bytes = ls_dtype_bytes(call->dtype);
 	struct extent extent = extent_of(group, call);
 	/* A buffer that this rank does not use may be any pointer. It becomes NULL, because the
 	 * engine tests for that. */
@@ -74,8 +74,8 @@ static ls_status check_buffers(const char *function, const ls_group *group, stru
 		call->send.address = NULL;
 	if (extent.get == 0)
 		call->recv.address = NULL;
-	call->send.bytes = extent.give * element;
-	call->recv.bytes = extent.get * element;
+	call->send.bytes = extent.give * element_bytes;
+	call->recv.bytes = extent.get * element_bytes;
 	if (extent.give > 0 && !call->send.address)
 		return group_bad_state(function, "send", "NULL", "a buffer");
 	if (extent.get > 0 && !call->recv.address)
@@ -83,8 +83,8 @@ static ls_status check_buffers(const char *function, const ls_group *group, stru
 	uintptr_t send = (uintptr_t)call->send.address, recv = (uintptr_t)call->recv.address;
 	if (is_disjoint(send, call->send.bytes, recv, call->recv.bytes))
 		return LS_OK;
-	bool in_place = extent.give <= extent.get ? send == recv + extent.offset * element
-						  : recv == send + extent.offset * element;
+	bool in_place = extent.give <= extent.get ? send == recv + extent.offset * element_bytes
+						  : recv == send + extent.offset * element_bytes;
 	if (extent.may_be_in_place && in_place)
 		return LS_OK;
 	return group_bad(function, "recv", (long long)recv,
@@ -97,8 +97,9 @@ static ls_status check_counts(const char *function, const ls_group *group, struc
 	uint64_t sum;
 	if (!trace_kind_facts(call->kind).per_rank) {
 		uint64_t ranks = (uint64_t)group->size, whole, bytes;
-		uint64_t element = ls_dtype_bytes(call->dtype);
-		if (element && !__builtin_mul_overflow(call->count, ranks * element, &bytes) &&
+		uint64_t element_bytes = ls_dtype_bytes(call->dtype);
+		if (element_bytes &&
+		    !__builtin_mul_overflow(call->count, ranks * element_bytes, &bytes) &&
 		    bytes <= INT64_MAX)
 			return LS_OK;
 		if (__builtin_mul_overflow(call->count, ranks, &whole))
@@ -156,13 +157,13 @@ bool group_prepare_short(const ls_group *group, struct op_call *call)
 	const struct coll *coll = &coll_table[kind->collective];
 	if (call->kind == TRACE_BARRIER)
 		return true;
-	size_t element = dtype_bytes(call->dtype);
+	size_t element_bytes = dtype_bytes(call->dtype);
 	bool rooted = coll->root != COLL_NO_ROOT, root = call->peer == group->rank;
-	if (kind->counts != COLL_ONE_COUNT || call->count > TRANSPORT_INLINE_BYTES || !element ||
-	    (rooted && (unsigned)call->peer >= (unsigned)group->size) ||
+	if (kind->counts != COLL_ONE_COUNT || call->count > TRANSPORT_INLINE_BYTES ||
+	    !element_bytes || (rooted && (unsigned)call->peer >= (unsigned)group->size) ||
 	    (coll->reduces && !kernel_has(call->dtype, call->reduce)))
 		return false;
-	uint64_t part = call->count * element, all = part * (uint64_t)group->size;
+	uint64_t part = call->count * element_bytes, all = part * (uint64_t)group->size;
 	uint64_t give = coll->input == COLL_PARTS ? all : part;
 	uint64_t get = coll->output == COLL_PARTS ? all : part;
 	uint64_t before = part * (uint64_t)group->rank;

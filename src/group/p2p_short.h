@@ -26,9 +26,9 @@ static inline bool group_may_try_short(ls_group *group, const struct ls_op_optio
 		call->tag = options->tag;
 		message->label = options->label;
 	}
-	size_t element = dtype_bytes(call->dtype);
-	call->bytes = call->count * element;
-	odd |= ((unsigned)call->peer >= (unsigned)group->size) | !element |
+	size_t element_bytes = dtype_bytes(call->dtype);
+	call->bytes = call->count * element_bytes;
+	odd |= ((unsigned)call->peer >= (unsigned)group->size) | !element_bytes |
 	       (call->count > MAIL_EAGER_BYTES) | (call->bytes > MAIL_EAGER_BYTES) |
 	       (!call->send && !call->recv);
 	odd |= (uint64_t)group->world->p2p.serial | memory_inspects_buffers(&group->world->memory) |

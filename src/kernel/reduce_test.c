@@ -104,7 +104,7 @@ static void check(const struct shape *shape, uint64_t *random)
 	if (!kernels || !kernel_has(shape->dtype, shape->op))
 		return;
 	ls_dtype number = reference_number(shape->dtype);
-	size_t element = reference_bytes[shape->dtype], bytes = shape->count * element;
+	size_t element_bytes = reference_bytes[shape->dtype], bytes = shape->count * element_bytes;
 	size_t number_bytes = reference_bytes[number];
 	unsigned char *places[BUFFERS];
 	const void *sources[KERNEL_REDUCE_MAX];

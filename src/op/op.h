@@ -86,7 +86,7 @@ struct op {
 	const struct engine_plan *plan;
 	struct plan_table_choice choice; /* its chunk: the cause is read between chunks */
 	uint64_t signature, history;     /* of this collective; the hash of all before it */
-	size_t element;                  /* bytes of one element */
+	size_t element_bytes;
 	/* With a count for each rank: starts[r] is the first element of part r of INPUT,
 	 * starts[size] the end; recv_starts: the same of OUTPUT. In the workspace, or NULL. */
 	const uint64_t *starts, *recv_starts;

@@ -39,15 +39,15 @@ void races_watch(struct races *races)
 	atomic_store(&races->is_watching, true);
 }
 
-void *races_grow(void *array, size_t count, size_t *room, size_t element)
+void *races_grow(void *array, size_t count, size_t *room, size_t element_bytes)
 {
 	if (count < *room)
 		return array;
 	size_t more = *room ? 2 * *room : FIRST_ROOM;
-	unsigned char *grown = realloc(array, more * element);
+	unsigned char *grown = realloc(array, more * element_bytes);
 	if (!grown)
 		return NULL;
-	memset(grown + count * element, 0, (more - count) * element);
+	memset(grown + count * element_bytes, 0, (more - count) * element_bytes);
 	*room = more;
 	return grown;
 }

@@ -65,7 +65,7 @@ struct races {
 };
 
 /* Returns the array with room for one more element; NULL: no memory, and the array is as it was. */
-void *races_grow(void *array, size_t count, size_t *room, size_t element);
+void *races_grow(void *array, size_t count, size_t *room, size_t element_bytes);
 
 void races_remove(struct races *races, size_t index) LOCK_REQUIRES(races);
 /* Drops the entries that are over. */

@@ -13,23 +13,23 @@ enum {
 	MEMORIES = 4,
 };
 
-static uint64_t count_of(int c, size_t element, int size)
+static uint64_t count_of(int c, size_t element_bytes, int size)
 {
 	static const uint64_t few[] = {0, 1, 3, 7, 1009};
 	switch (c % COUNTS) {
 	case 5:
-		return INLINE_BYTES / element / (uint64_t)size;
+		return INLINE_BYTES / element_bytes / (uint64_t)size;
 	case 6:
-		return INLINE_BYTES / element;
+		return INLINE_BYTES / element_bytes;
 	case 7:
-		return INLINE_BYTES / element + 1;
+		return INLINE_BYTES / element_bytes + 1;
 	case 8:
 		/* Of two ranks long enough for several pieces of what is read from another process;
 		 * of many shorter, but still long enough to be read there. */
 		return (size == 2  ? 4 * CHUNK_BYTES
 			: size > 4 ? CHUNK_BYTES / 4
 				   : CHUNK_BYTES) /
-			       element +
+			       element_bytes +
 		       13;
 	default:
 		return few[c % COUNTS];
@@ -95,9 +95,9 @@ static void sweep_kind(const struct runner_rank *self, ls_group *group, enum ope
 					.root = facts.rooted ? round % self->size : 0,
 					.seed = n,
 					.item_count = facts.many ? OPERATION_ITEMS : 1};
-				size_t element = ls_dtype_bytes(dtype);
+				size_t element_bytes = ls_dtype_bytes(dtype);
 				for (int i = 0; i < op.item_count; i++)
-					op.count[i] = count_of(c + 2 * i, element, self->size);
+					op.count[i] = count_of(c + 2 * i, element_bytes, self->size);
 				make_lists(&op, op.count[0], n, self->size);
 				op.place = place_of(self, (unsigned)(round + c + in_place), n,
 						    in_place);

@@ -210,8 +210,9 @@ uint64_t operation_bytes(const struct operation *op, int rank, int size)
 static void buffer_open(struct operation_buffer *buffer, const struct operation *op, uint64_t count,
 			bool plain)
 {
-	size_t element = ls_dtype_bytes(op->dtype), shift = op->place.shift % 8 * element;
-	buffer->bytes = count * element;
+	size_t element_bytes = ls_dtype_bytes(op->dtype),
+	       shift = op->place.shift % 8 * element_bytes;
+	buffer->bytes = count * element_bytes;
 	buffer->room = buffer->bytes + shift + 2 * GUARD;
 	buffer->plain = plain;
 	buffer->memory = values_alloc(op->group, buffer->room, plain);
@@ -261,7 +262,7 @@ static void item_open(struct operation *op, int i)
 	struct operation_item *item = &op->items[i];
 	int me = op->self->rank, size = op->self->size;
 	uint64_t give = given(op, i, me, size), get = got(op, i, me, size);
-	size_t element = ls_dtype_bytes(op->dtype);
+	size_t element_bytes = ls_dtype_bytes(op->dtype);
 	ls_reduce_op filled = kinds[op->kind].reduces ? op->op : LS_SUM;
 	unsigned char *from = NULL, *to = NULL;
 	*item = (struct operation_item){.in_place = op->place.in_place && may_be_in_place(op) &&
@@ -270,9 +271,9 @@ static void item_open(struct operation *op, int i)
 		buffer_open(&item->outer, op, give > get ? give : get, op->place.plain_send);
 		from = to = item->outer.at;
 		if (kinds[op->kind].give == ALL)
-			to += given_before(op, i, me, me) * element;
+			to += given_before(op, i, me, me) * element_bytes;
 		if (kinds[op->kind].get == ALL)
-			from += got_before(op, i, me, me) * element;
+			from += got_before(op, i, me, me) * element_bytes;
 	} else {
 		if (give > 0) {
 			buffer_open(&item->send, op, give, op->place.plain_send);

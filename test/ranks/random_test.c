@@ -46,7 +46,7 @@ static uint32_t below(uint64_t *generator, uint32_t end)
 }
 
 /* Often none, few, or where the library begins to do something else. */
-static uint64_t random_count(uint64_t *generator, size_t element, unsigned parts)
+static uint64_t random_count(uint64_t *generator, size_t element_bytes, unsigned parts)
 {
 	static const uint32_t edges[] = {INLINE_BYTES,  2 * INLINE_BYTES, 4 * INLINE_BYTES,
 					 STORES_BYTES,  CHUNK_BYTES,      CMA_CHUNK_BYTES,
@@ -57,22 +57,22 @@ static uint64_t random_count(uint64_t *generator, size_t element, unsigned parts
 	case 1:
 		return 1 + below(generator, 3);
 	case 2:
-		return edges[below(generator, 5)] / element + below(generator, 3) - 1;
+		return edges[below(generator, 5)] / element_bytes + below(generator, 3) - 1;
 	case 3:
-		return edges[below(generator, 7)] / element / parts + below(generator, 3);
+		return edges[below(generator, 7)] / element_bytes / parts + below(generator, 3);
 	default:
-		return below(generator, 1u << below(generator, 18)) / element / parts;
+		return below(generator, 1u << below(generator, 18)) / element_bytes / parts;
 	}
 }
 
-static void random_lists(struct program *program, struct operation *op, size_t element)
+static void random_lists(struct program *program, struct operation *op, size_t element_bytes)
 {
 	int size = program->self->size;
 	uint64_t *common = &program->common;
 	unsigned parts = (unsigned)size * (op->kind == OPERATION_ALLTOALLV ? 2 : 1);
 	for (int q = 0; q < size; q++)
 		for (int r = 0; r < size; r++)
-			op->counts[q][r] = random_count(common, element, parts);
+			op->counts[q][r] = random_count(common, element_bytes, parts);
 }
 
 static ls_reduce_op random_op(uint64_t *generator, ls_dtype dtype)
@@ -97,11 +97,11 @@ static void random_action(struct program *program, struct action *action, unsign
 	op->root = facts.rooted ? (int)below(common, size) : 0;
 	op->seed = program->number * 7 + place;
 	op->item_count = facts.many ? 1 + (int)below(common, OPERATION_ITEMS) : 1;
-	size_t element = ls_dtype_bytes(op->dtype);
+	size_t element_bytes = ls_dtype_bytes(op->dtype);
 	for (int i = 0; i < op->item_count; i++)
-		op->count[i] = random_count(common, element, below(common, 2) ? size : 1);
+		op->count[i] = random_count(common, element_bytes, below(common, 2) ? size : 1);
 	if (facts.lists)
-		random_lists(program, op, element);
+		random_lists(program, op, element_bytes);
 	op->place = (struct operation_place){.plain_send = below(local, 2),
 					     .plain_recv = below(local, 2),
 					     .in_place = below(local, 2),
