@@ -82,8 +82,9 @@ struct engine_inline_plan {
 	uint32_t input_bytes, peer_bytes; /* of my payload, and of a peer's */
 	int source;                       /* a member, or enum engine_inline_source */
 	enum engine_inline_result result;
-	uint32_t part, from; /* how many bytes of a payload I need, and the offset of the first */
-	uint32_t stride;     /* in my output: from the part of one source to that of the next */
+	uint32_t part_bytes;   /* of each payload I need a part of this length, */
+	uint32_t offset_bytes; /* which begins here */
+	uint32_t stride_bytes; /* in my output: from the part of one source to that of the next */
 	struct kernel_few few;
 	struct kernel_reduce reduce; /* without its sources and targets */
 };

@@ -27,11 +27,11 @@ static void learn_result(const struct engine *engine, const struct op *op, const
 	if (mine_only || (coll->root == COLL_ROOT_RECEIVES && !root))
 		plan->source = ENGINE_INLINE_NOBODY;
 	plan->others_ahead = coll->root == COLL_ROOT_RECEIVES && root;
-	plan->part = (uint32_t)part;
+	plan->part_bytes = (uint32_t)part;
 	plan->peer_bytes =
 		(uint32_t)(coll->input == COLL_PARTS ? part * (uint64_t)engine->team->size : part);
-	plan->from = coll->input == COLL_PARTS ? (uint32_t)(engine->team->rank * part) : 0;
-	plan->stride = coll->output == COLL_PARTS ? (uint32_t)part : 0;
+	plan->offset_bytes = coll->input == COLL_PARTS ? (uint32_t)(engine->team->rank * part) : 0;
+	plan->stride_bytes = coll->output == COLL_PARTS ? (uint32_t)part : 0;
 	if (!receives || part == 0 || !call->recv.address)
 		return;
 	plan->result = coll->reduces ? ENGINE_INLINE_REDUCE
@@ -112,10 +112,10 @@ static const unsigned char *payload_of(const struct engine *engine,
 {
 	const struct transport_team *team = engine->team;
 	if (rank == team->rank)
-		return (const unsigned char *)send + plan->from;
+		return (const unsigned char *)send + plan->offset_bytes;
 	return (plan->peer_bytes <= TRANSPORT_TINY_BYTES ? transport_entry(team, rank, seq)->tiny
 							 : paged_payload(engine, plan, rank, seq)) +
-	       plan->from;
+	       plan->offset_bytes;
 }
 
 void engine_inline_compute(const struct engine *engine, const struct engine_inline_plan *plan,
@@ -126,8 +126,9 @@ void engine_inline_compute(const struct engine *engine, const struct engine_inli
 	unsigned char *out = recv;
 	switch (plan->result) {
 	case ENGINE_INLINE_COPY_MINE:
-		if (recv != (const unsigned char *)send + plan->from)
-			memcpy(recv, (const unsigned char *)send + plan->from, plan->part);
+		if (recv != (const unsigned char *)send + plan->offset_bytes)
+			memcpy(recv, (const unsigned char *)send + plan->offset_bytes,
+			       plan->part_bytes);
 		return;
 	case ENGINE_INLINE_COPY:
 		for (int q = 0; q < size; q++) {
@@ -135,8 +136,8 @@ void engine_inline_compute(const struct engine *engine, const struct engine_inli
 				continue;
 			const unsigned char *from = payload_of(engine, plan, send, q, seq);
 			/* not my own part of an in-place buffer */
-			if (from != out + q * (size_t)plan->stride)
-				memcpy(out + q * (size_t)plan->stride, from, plan->part);
+			if (from != out + q * (size_t)plan->stride_bytes)
+				memcpy(out + q * (size_t)plan->stride_bytes, from, plan->part_bytes);
 		}
 		return;
 	default:
