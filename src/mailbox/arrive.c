@@ -97,7 +97,7 @@ static bool invite_source(struct mailbox *mailbox, struct op *op)
 	if (hosts_fetch_message(mailbox->team, p2p->message.source, p2p->index,
 				op->call.recv.address, op->call.recv.bytes))
 		return true;
-	if (p2p->pieces < 2 || p2p->is_plain ||
+	if (p2p->pieces < 2 || p2p->window_by_address ||
 	    !memory_offset_for(mailbox->memory, op->call.recv.address, op->call.recv.bytes,
 			       &mailbox->members, &offset))
 		return false;
@@ -111,10 +111,10 @@ static void receive_long(struct mailbox *mailbox, struct mailbox_peer *peer, str
 {
 	struct op_p2p *p2p = &op->p2p;
 	bool given = p2p->message.envelope.flags & MAIL_BLOCK;
-	/* This rank alone copies a plain payload, through the kernel. The payload is split only to
-	 * read the group's cause between the pieces. */
-	p2p->piece_bytes = p2p->is_plain ? MAILBOX_READ_PIECE_BYTES
-					 : transport_mail_piece_bytes(op->call.recv.bytes);
+	/* This rank alone copies a payload that is given by address, through the kernel. The
+	 * payload is split only to read the group's cause between the pieces. */
+	p2p->piece_bytes = p2p->window_by_address ? MAILBOX_READ_PIECE_BYTES
+						  : transport_mail_piece_bytes(op->call.recv.bytes);
 	p2p->pieces = (op->call.recv.bytes + p2p->piece_bytes - 1) / p2p->piece_bytes;
 	p2p->pieces_copied = p2p->ticks = 0;
 	p2p->matched_ticks = clock_ticks();
@@ -158,7 +158,7 @@ static bool claim_message(struct mailbox *mailbox, struct op *op,
 	p2p->generation = generation;
 	p2p->window = rts->window;
 	p2p->window_bytes = rts->bytes;
-	p2p->is_plain = rts->plain;
+	p2p->window_by_address = rts->by_address;
 	return true;
 }
 

@@ -223,12 +223,12 @@ static enum op_progress copy_matched(struct mailbox *mailbox, struct op *op)
 	int source = p2p->message.source;
 	struct pieces all = {
 		.to = op->call.recv.address, .bytes = op->call.recv.bytes, .source = source};
-	if (p2p->is_plain)
+	if (p2p->window_by_address)
 		all.address = p2p->window;
 	else
 		all.from = memory_view_at(transport_arena(mailbox->team, source), p2p->window,
 					  all.bytes);
-	if ((!all.from && !p2p->is_plain) || p2p->window_bytes != all.bytes)
+	if ((!all.from && !p2p->window_by_address) || p2p->window_bytes != all.bytes)
 		return op_fail(op, LS_INTERNAL, source);
 	op->word_count = 0;
 	while (!copy_pieces(mailbox, op, &all, &rts->owner_copied)) {

@@ -339,7 +339,7 @@ static void test_rts_is_read_once(void **state)
 	struct mail_rts *rts = send->op.p2p.rts;
 	rts->window = UINT64_MAX;
 	rts->bytes = 1;
-	rts->plain = !rts->plain;
+	rts->by_address = !rts->by_address;
 	stage_rest(send);
 	assert_int_equal(mailbox_advance(owner->mailbox, &receive->op), OP_DONE);
 	assert_memory_equal(receive->data, send->data, sizeof send->data);

@@ -56,7 +56,8 @@ struct op_p2p {
 	uint64_t window, window_bytes;
 	bool by_address, staged_all;  /* send: input_offset is an address; payload copied whole */
 	bool announced;               /* send: it has an RTS slot that the receiver knows */
-	bool crossed, is_plain;       /* receive: see mailbox_crossed_ranks; window is an address */
+	bool crossed;                 /* receive: see mailbox_crossed_ranks */
+	bool window_by_address;       /* receive: window is an address, not an arena offset */
 	uint32_t index, generation;   /* of the RTS slot; the index is 0 .. MAIL_RTS - 1 */
 	uint64_t piece_bytes, pieces; /* size and number of pieces */
 	uint64_t pieces_copied;       /* by this rank */

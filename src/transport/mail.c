@@ -37,7 +37,7 @@ bool transport_mail_find_room(const struct mail_ring *ring, struct mail_out *out
 }
 
 unsigned transport_mail_rts_alloc(struct mail_ring *ring, struct mail_out *out, bool block,
-				  uint64_t window, bool plain, uint64_t bytes)
+				  uint64_t window, bool by_address, uint64_t bytes)
 {
 	unsigned bit = (unsigned)__builtin_ctzll(~out->rts[block]);
 	unsigned index = block * MAIL_SLOTS + bit;
@@ -49,7 +49,7 @@ unsigned transport_mail_rts_alloc(struct mail_ring *ring, struct mail_out *out, 
 	out->rts[block] |= UINT64_C(1) << bit;
 	rts->window = window;
 	rts->bytes = bytes;
-	rts->plain = plain;
+	rts->by_address = by_address;
 	rts->generation = generation;
 	atomic_store_explicit(&rts->cursor, transport_mail_word(generation, 0),
 			      memory_order_relaxed);

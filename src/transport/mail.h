@@ -105,7 +105,7 @@ struct mail_rts {
 	_Alignas(64) uint64_t window; /* arena offset, or address in its process */
 	uint64_t bytes;
 	uint32_t generation;
-	uint32_t plain;                 /* 1: window is an address */
+	uint32_t by_address;            /* 1: window is an address in its private memory */
 	_Atomic uint64_t source_copied; /* pieces that the source has copied to `target` */
 	/* how many pieces are at `window`, which may be begun; MAIL_CLAIMS: all */
 	_Atomic uint64_t staged;
@@ -186,7 +186,7 @@ static inline bool transport_mail_has_rts(const struct mail_out *out, bool block
 /* Takes a free RTS slot (transport_mail_has_rts); fills it and its generation. Nothing is staged
  * yet. */
 unsigned transport_mail_rts_alloc(struct mail_ring *ring, struct mail_out *out, bool block,
-				  uint64_t window, bool plain, uint64_t bytes);
+				  uint64_t window, bool by_address, uint64_t bytes);
 /* Call when the use `generation` has ended, or was never posted. Does nothing if another thread has
  * freed it before, even if it is in use again. */
 void transport_mail_rts_free(struct mail_out *out, unsigned index, uint32_t generation);
