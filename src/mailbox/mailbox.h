@@ -134,7 +134,7 @@ static inline bool mailbox_is_queued(const struct op *op)
 /* Whether a send has had a slot. */
 static inline bool mailbox_is_posted(const struct op *op)
 {
-	uint32_t state = atomic_load_explicit(&op->p2p.state, memory_order_acquire);
+	enum op_p2p_state state = atomic_load_explicit(&op->p2p.state, memory_order_acquire);
 	return state == OP_P2P_SENT || state == OP_P2P_COMPLETE;
 }
 /* Cancels an operation. True: it was unmatched, and is now complete with LS_CANCELLED, or will be

@@ -50,7 +50,7 @@ static inline size_t memory_table_bytes(const struct memory *memory)
 }
 
 /* Returns LS_BAD_ARGUMENT, with a message: a block in this state cannot be freed. */
-LS_CHECKED ls_status memory_say_wrong(const void *address, unsigned state,
+LS_CHECKED ls_status memory_say_wrong(const void *address, enum block_state state,
 				      void (*called)(char *out, size_t bytes));
 /* As memory_fini; stays: mapping and table belong to another owner from now on. */
 void memory_end(struct memory *memory, bool stays);

@@ -125,7 +125,7 @@ ls_status memory_free_kept(void *address, void (*called)(char *out, size_t bytes
 	struct kept **at, *over = NULL;
 	lock_memory_acquire(&all.lock);
 	struct memory_block *block = find_block(address, &at);
-	unsigned state = block ? block->state : BLOCK_NONE;
+	enum block_state state = block ? block->state : BLOCK_NONE;
 	bool frees = block && is_in_use(block), silent = frees || (!block && all.inherited);
 	if (frees) {
 		block->state = state == BLOCK_LIVE ? BLOCK_CACHED : BLOCK_DETACHED_FREED;

@@ -228,7 +228,7 @@ void memory_give_block(struct memory *memory, const void *address)
 	lock_memory_release(&memory->lock);
 }
 
-ls_status memory_say_wrong(const void *address, unsigned state,
+ls_status memory_say_wrong(const void *address, enum block_state state,
 			   void (*called)(char *out, size_t bytes))
 {
 	char from[CALLED_BYTES] = "";
@@ -247,7 +247,7 @@ ls_status memory_free(struct memory *memory, void *address, void (*called)(char 
 		return LS_OK;
 	lock_memory_acquire(&memory->lock);
 	struct memory_block *block = find_block(memory, address);
-	unsigned state = block ? block->state : BLOCK_NONE;
+	enum block_state state = block ? block->state : BLOCK_NONE;
 	if (state == BLOCK_LIVE) {
 		size_t bytes = memory_block_bytes(memory, block);
 		block->state = BLOCK_CACHED;

@@ -74,8 +74,8 @@ struct op {
 	 * LS_PEER_DIED, LS_ABORTED, LS_BAD_ARGUMENT, LS_OUT_OF_MEMORY, LS_INTERNAL, or an error of
 	 * transport_read or of a device. OP_DONE: LS_OK or LS_CANCELLED. */
 	ls_status status;
-	int culprit; /* the peer on which the error was seen; -1: none */
-	int state;   /* enum op_state: which part of the operation comes next */
+	int culprit;         /* the peer on which the error was seen; -1: none */
+	enum op_state state; /* which part of the operation comes next */
 	uint32_t step;
 	/* A collective in fragments runs its plan, from step `loop` on, once for each fragment.
 	 * Fragment `round` of `rounds` is elements [first, first + elements) of each part, or of
