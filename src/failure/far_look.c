@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A snapshot of all hosts. The rank that looks asks one rank of each other host, which looks at all
- * ranks of its host; twice, the second time after all have looked once (diagnose.h says why that
- * proves something).
+ * A snapshot of all hosts. The rank that looks asks one rank of each other host, the delegate of
+ * that host, which looks at all ranks there; twice, the second time after all have looked once
+ * (diagnose.h says why that proves something).
  *
- *   the rank that looks              one rank of each other host
+ *   the rank that looks              the delegate of each other host
  *   LOOK round            ------->   looks, and keeps what it sees
  *                         <-------   SEEN round
  *   after all: CONFIRM    ------->   looks again; sends what both looks show
@@ -176,52 +176,52 @@ static uint64_t host_bit(const struct world *world, int rank)
 	return UINT64_C(1) << world->transport.peers[rank].host;
 }
 
-static uint64_t hosts_of(const struct world *world, const struct ranks *speakers)
+static uint64_t hosts_of(const struct world *world, const struct ranks *delegates)
 {
 	uint64_t hosts = 0;
-	RANKS_EACH (q, speakers)
+	RANKS_EACH (q, delegates)
 		hosts |= host_bit(world, q);
 	return hosts;
 }
 
 /* Adds the first living one of these ranks on each other host that is not in *hosts. */
-static void add_speakers(const struct world *world, bool silent, const struct ranks *ranks,
-			 uint64_t *hosts, struct ranks *speakers)
+static void add_delegates(const struct world *world, bool silent, const struct ranks *ranks,
+			  uint64_t *hosts, struct ranks *delegates)
 {
 	RANKS_EACH (q, ranks) {
 		if (!world->transport.peers[q].mirror || atomic_load(&world->dead[q]) ||
 		    *hosts & host_bit(world, q) || world->watch.far->heard[q].is_silent != silent)
 			continue;
 		*hosts |= host_bit(world, q);
-		ranks_add(speakers, q);
+		ranks_add(delegates, q);
 	}
 }
 
 /* One rank, not asked before, of each other host that has not answered; first not silent ones. */
-static struct ranks find_speakers(const struct world *world, const struct ranks *asked,
-				  const struct ranks *answered)
+static struct ranks find_delegates(const struct world *world, const struct ranks *asked,
+				   const struct ranks *answered)
 {
-	struct ranks speakers = {{0}}, ranks = ranks_below(world->size);
+	struct ranks delegates = {{0}}, ranks = ranks_below(world->size);
 	uint64_t hosts = hosts_of(world, answered);
 	ranks_drop(&ranks, asked);
-	add_speakers(world, false, &ranks, &hosts, &speakers);
-	add_speakers(world, true, &ranks, &hosts, &speakers);
-	return speakers;
+	add_delegates(world, false, &ranks, &hosts, &delegates);
+	add_delegates(world, true, &ranks, &hosts, &delegates);
+	return delegates;
 }
 
-static struct ranks find_first_speakers(const struct world *world)
+static struct ranks find_first_delegates(const struct world *world)
 {
 	struct ranks none = {{0}};
-	return find_speakers(world, &none, &none);
+	return find_delegates(world, &none, &none);
 }
 
 /* Sends the question. Returns the ranks to which the link has sent it: the link may have no
  * room. */
-static struct ranks ask_all(struct world *world, const struct ranks *speakers, enum what what,
+static struct ranks ask_all(struct world *world, const struct ranks *delegates, enum what what,
 			    uint64_t round)
 {
 	struct ranks asked = {{0}};
-	RANKS_EACH (q, speakers)
+	RANKS_EACH (q, delegates)
 		if (hosts_ask(&world->transport, q, (uint64_t[]){what, round}))
 			ranks_add(&asked, q);
 	return asked;
@@ -249,7 +249,7 @@ static struct ranks find_answered(const struct world *world, const struct ranks 
 static void ask_others(struct world *world, enum what what, uint64_t round,
 		       const struct ranks *answered, struct ranks *asked)
 {
-	struct ranks others = find_speakers(world, asked, answered);
+	struct ranks others = find_delegates(world, asked, answered);
 	uint64_t hosts = hosts_of(world, &others);
 	if (ranks_count(&others) != 1)
 		return;
@@ -274,14 +274,14 @@ static void note_silent(struct failure_far *far, const struct ranks *first,
 /* Waits for an answer of each host of these ranks, and answers other hosts meanwhile. If an answer
  * does not come, asks another rank; but a confirmation must come from the rank that has looked.
  * Returns the ranks that have answered in time, one of each host. */
-static struct ranks await_answers(struct world *world, const struct ranks *speakers, enum what what,
-				  uint64_t round)
+static struct ranks await_answers(struct world *world, const struct ranks *delegates,
+				  enum what what, uint64_t round)
 {
 	uint64_t limit_ms = what == COPY ? FAILURE_COPY_MS : FAILURE_ANSWER_MS;
 	uint64_t deadline_ns = clock_deadline_ns(limit_ms);
 	uint64_t part_ms = limit_ms / ASKED_MAX, next_ns = clock_deadline_ns(part_ms);
-	uint64_t hosts = hosts_of(world, speakers);
-	struct ranks asked = *speakers, answered = find_answered(world, &asked, what, round);
+	uint64_t hosts = hosts_of(world, delegates);
+	struct ranks asked = *delegates, answered = find_answered(world, &asked, what, round);
 	while (hosts & ~hosts_of(world, &answered)) {
 		uint64_t wakeups;
 		if (what != CONFIRM && clock_now_ns() >= next_ns) {
@@ -294,7 +294,7 @@ static struct ranks await_answers(struct world *world, const struct ranks *speak
 		failure_far_answer(world);
 		answered = find_answered(world, &asked, what, round);
 	}
-	note_silent(world->watch.far, speakers, &answered, what, round);
+	note_silent(world->watch.far, delegates, &answered, what, round);
 	return answered;
 }
 
@@ -311,12 +311,12 @@ static void forget_told(struct failure_far *far, int size)
 }
 
 /* False: a block is no good, and neither is the job now. */
-static bool take_told(struct world *world, const struct ranks *speakers, struct diagnose_job *job,
+static bool take_told(struct world *world, const struct ranks *delegates, struct diagnose_job *job,
 		      struct diagnose_traffic *traffic)
 {
 	struct ranks here = failure_ranks_here(world);
 	bool complete = true;
-	RANKS_EACH (q, speakers) {
+	RANKS_EACH (q, delegates) {
 		struct heard *heard = &world->watch.far->heard[q];
 		complete = complete &&
 			   diagnose_unpack(job, &here, heard->block, heard->bytes, traffic);
@@ -338,39 +338,39 @@ static void check_traffic(const struct world *world, const struct ranks *answere
 	diagnose_check_traffic(job, hosts, traffic);
 }
 
-/* The ranks on the hosts of `speakers`, and on this host. */
-static struct ranks ranks_of_hosts(const struct world *world, const struct ranks *speakers)
+/* The ranks on the hosts of `delegates`, and on this host. */
+static struct ranks ranks_of_hosts(const struct world *world, const struct ranks *delegates)
 {
 	struct ranks all = failure_ranks_here(world);
 	for (int q = 0; q < world->size; q++)
-		RANKS_EACH (s, speakers)
+		RANKS_EACH (s, delegates)
 			if (world->transport.peers[q].host == world->transport.peers[s].host)
 				ranks_add(&all, q);
 	return all;
 }
 
-/* Makes both looks. The second leaves out hosts that did not answer the first one. *speakers: the
+/* Makes both looks. The second leaves out hosts that did not answer the first one. *delegates: the
  * ranks to ask first; then those that have answered. */
 static struct diagnose_job *look_twice(struct world *world, const struct diagnose_closing *closing,
-				       struct ranks *speakers, struct diagnose_traffic *traffic,
+				       struct ranks *delegates, struct diagnose_traffic *traffic,
 				       bool whole)
 {
 	struct diagnose_job *first = failure_collect(world, closing), *second = NULL;
 	uint64_t round = ++world->watch.far->round;
-	uint64_t hosts = hosts_of(world, speakers);
+	uint64_t hosts = hosts_of(world, delegates);
 	bool is_good = false;
-	*speakers = ask_all(world, speakers, LOOK, round);
-	*speakers = await_answers(world, speakers, LOOK, round);
+	*delegates = ask_all(world, delegates, LOOK, round);
+	*delegates = await_answers(world, delegates, LOOK, round);
 	forget_told(world->watch.far, world->size); /* makes room for the blocks that come */
-	if (first && (!whole || hosts_of(world, speakers) == hosts)) {
-		*speakers = ask_all(world, speakers, CONFIRM, round);
+	if (first && (!whole || hosts_of(world, delegates) == hosts)) {
+		*delegates = ask_all(world, delegates, CONFIRM, round);
 		read_traffic(world, traffic);
 		second = failure_collect(world, closing);
 		confirm_look(world, first, second);
 	}
 	if (second) {
-		*speakers = await_answers(world, speakers, CONFIRM, round);
-		is_good = take_told(world, speakers, second, traffic);
+		*delegates = await_answers(world, delegates, CONFIRM, round);
+		is_good = take_told(world, delegates, second, traffic);
 	}
 	free(first);
 	if (!is_good)
@@ -384,14 +384,14 @@ struct diagnose_job *failure_far_collect_some(struct world *world,
 {
 	struct failure_far *far = world->watch.far;
 	struct diagnose_traffic *traffic = calloc((size_t)world->size, sizeof *traffic);
-	struct ranks speakers = find_first_speakers(world);
-	uint64_t hosts = hosts_of(world, &speakers);
+	struct ranks delegates = find_first_delegates(world);
+	uint64_t hosts = hosts_of(world, &delegates);
 	struct diagnose_job *job = NULL;
 	forget_told(far, world->size);
 	if (traffic)
-		job = look_twice(world, closing, &speakers, traffic, whole);
-	bool all = job && hosts_of(world, &speakers) == hosts;
-	*answered = ranks_of_hosts(world, &speakers);
+		job = look_twice(world, closing, &delegates, traffic, whole);
+	bool all = job && hosts_of(world, &delegates) == hosts;
+	*answered = ranks_of_hosts(world, &delegates);
 	if (job)
 		check_traffic(world, answered, job, traffic);
 	far->failed = all ? 0 : far->failed + 1;
@@ -414,15 +414,15 @@ struct ranks failure_far_copy(struct world *world,
 			      void *context)
 {
 	struct failure_far *far = world->watch.far;
-	struct ranks speakers = find_first_speakers(world);
+	struct ranks delegates = find_first_delegates(world);
 	uint64_t round = ++far->round;
 	forget_told(far, world->size);
-	speakers = ask_all(world, &speakers, COPY, round);
-	speakers = await_answers(world, &speakers, COPY, round);
-	RANKS_EACH (q, &speakers)
+	delegates = ask_all(world, &delegates, COPY, round);
+	delegates = await_answers(world, &delegates, COPY, round);
+	RANKS_EACH (q, &delegates)
 		take(context, far->heard[q].block, far->heard[q].bytes);
 	forget_told(far, world->size);
-	return ranks_of_hosts(world, &speakers);
+	return ranks_of_hosts(world, &delegates);
 }
 
 bool failure_far_may_try_again(const struct world *world, const struct ranks *answered)

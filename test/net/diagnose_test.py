@@ -150,7 +150,7 @@ def agent_stopped(host):
     one_stopped(host, 0)
 
 
-def speaker_stopped(host):
+def delegate_stopped(host):
     one_stopped(host, 2)
 
 
@@ -309,7 +309,7 @@ def after_dead(text, pids):
         assert f"rank {rank} blames pid {pids[3]} of '{name}'" in text, text
 
 
-CASES = {"whole": None, "agent_stopped": None, "speaker_stopped": None, "first_ones_stopped": None, "host_stopped": None,
+CASES = {"whole": None, "agent_stopped": None, "delegate_stopped": None, "first_ones_stopped": None, "host_stopped": None,
          "all_here_stopped": None, "many": None, "timeline": None, "cycle": None, "dead": after_dead}
 
 
