@@ -127,7 +127,7 @@ struct wait_table {
 	 * other ranks see that in transport_traffic. 0: none. */
 	_Atomic uint32_t link_tids[2];
 	/* The thread that sends heartbeats to other hosts, and acts for none. 0: none */
-	_Atomic uint32_t pulse_tid;
+	_Atomic uint32_t heartbeat_tid;
 	/* The sleep of the process's threads that are in no wait, as the watch has seen it
 	 * (diagnose_outside_sleep), if only such threads or threads in a wait can wake them. The
 	 * main thread is among them, because it might call at any time, whether or not it has

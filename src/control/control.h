@@ -111,12 +111,12 @@ struct control_clock {
 struct control_peer {
 	uint64_t generation, number; /* of its newest beat; 0: never heard */
 	uint64_t heard_ns, heard_real_ns;
-	uint64_t steady_ns; /* since when it is heard without a gap */
-	bool is_known;      /* heard, by this agent or an earlier one */
-	bool has_come;      /* heard by this agent */
-	bool is_gone;       /* it has left: no verdicts */
-	bool is_silent;     /* told */
-	bool is_never;      /* told */
+	uint64_t steady_ns;                 /* since when it is heard without a gap */
+	bool is_known;                      /* heard, by this agent or an earlier one */
+	bool has_come;                      /* heard by this agent */
+	bool is_gone;                       /* it has left: no verdicts */
+	bool is_silent;                     /* told */
+	bool is_never;                      /* told */
 	uint64_t unheard_ms, unheard_beats; /* of the silence that was told last */
 	/* Its newest beat: when it was sent, by its clock, and when it came, by the caller's. */
 	uint64_t sent_ns, came_ns;

@@ -144,7 +144,7 @@ static const struct wait_slot *find_slot(const struct wait_table *wait_table, ui
 static bool is_watch(const struct wait_table *wait_table, uint32_t tid)
 {
 	return tid == atomic_load_explicit(&wait_table->watch_tid, memory_order_relaxed) ||
-	       tid == atomic_load_explicit(&wait_table->pulse_tid, memory_order_relaxed) ||
+	       tid == atomic_load_explicit(&wait_table->heartbeat_tid, memory_order_relaxed) ||
 	       tid == atomic_load_explicit(&wait_table->link_tids[0], memory_order_relaxed) ||
 	       tid == atomic_load_explicit(&wait_table->link_tids[1], memory_order_relaxed);
 }

@@ -127,31 +127,6 @@ void failure_show_serve(struct world *world);
 /* The reactions to failures and ends of ranks on other hosts. */
 struct hosts_events failure_hosts_events(struct world *world);
 
-/* ---- pulse.c: heartbeats between hosts (room control) ---- */
-
-/* What is known of the ranks of a job on several hosts. */
-struct failure_hosts {
-	uint64_t job;
-	const struct auth_token *token;     /* NULL: heartbeats are not signed */
-	int first[RANKS_WORLD_MAX];         /* by rank: the lowest rank of its host */
-	const char *names[RANKS_WORLD_MAX]; /* by rank: its host */
-	const char *ips[RANKS_WORLD_MAX];   /* by rank: its address */
-	uint16_t ports[RANKS_WORLD_MAX];    /* by rank: as failure_pulse_open returned it there */
-};
-
-/* Opens the socket of this rank's heartbeats. Call failure_pulse_close in any case. Errors, with a
- * message: LS_SYSTEM, LS_OUT_OF_MEMORY. */
-LS_CHECKED ls_status failure_pulse_open(struct world *world, const char *ip, uint16_t *port);
-/* Starts the thread of heartbeats. It sends them if this rank is the agent of its host. Otherwise
- * it watches the agent, and takes over if that is stuck. Call once the segments of this host's
- * ranks are mapped and all ranks are connected. Copies what `hosts` points to. Errors, with a
- * message: LS_OUT_OF_MEMORY, LS_SYSTEM. */
-LS_CHECKED ls_status failure_pulse_start(struct world *world, const struct failure_hosts *hosts);
-/* Joins the thread. The last rank of a host to do so tells all other hosts that its host leaves the
- * job. Call before the segments are unmapped. */
-void failure_pulse_stop(struct world *world);
-void failure_pulse_close(struct world *world);
-
 /* ---- ending.c ---- */
 
 /* Fails the group with LS_ABORTED of this rank, with a note in the caller's words. closes: as in

@@ -23,7 +23,6 @@ void failure_watch_init(struct world_watch *watch)
 	*watch = (struct world_watch){.event_fd = -1,
 				      .show = watch->show,
 				      .far = watch->far,
-				      .pulse = watch->pulse,
 				      .asks = settings_is_under_valgrind(NULL)};
 	for (int q = 0; q < RANKS_WORLD_MAX; q++)
 		watch->pid_fds[q] = -1;

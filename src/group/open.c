@@ -18,6 +18,7 @@
 #include "rendezvous/rendezvous.h"
 #include "world/registry.h"
 #include "failure/failure.h"
+#include "heartbeat/heartbeat.h"
 #include "progress/progress.h"
 #include "p2p/p2p.h"
 #include "group_private.h"
@@ -319,7 +320,7 @@ static ls_status connect_world(struct world *world, const struct opening *openin
 
 static void world_close(struct world *world)
 {
-	failure_pulse_stop(world);
+	heartbeat_stop(world);
 	failure_watch_stop(world);
 	progress_thread_stop(world);
 	failure_watch_fini(&world->watch);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/messages.h"
 #include "failure/failure.h"
+#include "heartbeat/heartbeat.h"
 #include "hosts/hosts.h"
 
 enum { FLUSH_MS = 1000 };
@@ -83,8 +84,7 @@ ls_status group_hosts_gather(struct world *world, const struct rendezvous_table 
 	snprintf(mine.card.address, sizeof mine.card.address, "%s", address);
 	ls_status status = open_link(world, table, &mine.card);
 	if (status == LS_OK)
-		status = failure_pulse_open(world, table->ranks[world->rank].ip,
-					    &mine.card.beat_port);
+		status = heartbeat_open(world, table->ranks[world->rank].ip, &mine.card.beat_port);
 	if (status == LS_OK && world->rank == hosts->root && *listen_fd < 0)
 		status = transport_listen(mine.card.address, sizeof mine.card.address, listen_fd);
 	/* The other ranks get the message that this rank has just printed. */
@@ -237,19 +237,19 @@ ls_status group_hosts_connect(struct world *world, const struct rendezvous_table
 ls_status group_hosts_beat(struct world *world, const struct rendezvous_table *table,
 			   const struct open_hosts *hosts, const struct auth_token *token)
 {
-	struct failure_hosts facts = {.job = table->job, .token = token};
+	struct heartbeat_hosts facts = {.job = table->job, .token = token};
 	for (int q = 0; q < world->size; q++) {
 		facts.first[q] = hosts->first[q];
 		facts.names[q] = table->ranks[q].host;
 		facts.ips[q] = table->ranks[q].ip;
 		facts.ports[q] = card_of(hosts, q)->beat_port;
 	}
-	return failure_pulse_start(world, &facts);
+	return heartbeat_start(world, &facts);
 }
 
 void group_hosts_close(struct world *world)
 {
-	failure_pulse_close(world);
+	heartbeat_close(world);
 	if (!world->link)
 		return;
 	hosts_flush(&world->transport, clock_deadline_ns(FLUSH_MS));

@@ -65,7 +65,7 @@ LS_CHECKED ls_status group_hosts_connect(struct world *world, const struct rende
 					 uint64_t deadline_ns);
 
 /* Starts the heartbeats between hosts, once all ranks are connected. token: NULL: they are not
- * signed. Errors: of failure_pulse_start. */
+ * signed. Errors: of heartbeat_start. */
 LS_CHECKED ls_status group_hosts_beat(struct world *world, const struct rendezvous_table *table,
 				      const struct open_hosts *hosts,
 				      const struct auth_token *token);

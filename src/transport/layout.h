@@ -280,7 +280,7 @@ struct transport_traffic {
 struct transport_far_host {
 	_Atomic uint64_t generation, number, broken, silent;
 	/* Since when one of the two does not hear the other, by CLOCK_MONOTONIC; 0: both hear each
-	 * other. how: how that is known, enum failure_silence. */
+	 * other. how: how that is known, enum heartbeat_silence. */
 	_Atomic uint64_t unheard_ns, how;
 	/* What is known of the other host's clock, under a sequence lock; error_ns 0: nothing. */
 	_Atomic uint32_t clock_epoch;

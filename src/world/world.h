@@ -41,8 +41,7 @@ struct world_watch {
 	 * such a process. */
 	_Atomic bool asks;
 	struct failure_helper *_Atomic helper;
-	struct failure_far *far;     /* looks at other hosts; NULL: there are none */
-	struct failure_pulse *pulse; /* heartbeats between hosts; NULL: there are none */
+	struct failure_far *far; /* looks at other hosts; NULL: there are none */
 	/* For the watch alone: when it last started such a program for a rank that did not yet
 	 * count as late, and for how long others had waited for that rank. */
 	uint64_t asked_ns, asked_ms;
@@ -155,6 +154,7 @@ struct world {
 	/* Of no group. Used while the world is opened, and copied to groups. */
 	struct waiter waiter;
 	struct world_watch watch;
+	struct heartbeat *heartbeat; /* heartbeats between hosts; NULL: there are none */
 	struct world_progress progress;
 	struct world_p2p p2p;
 	_Atomic uint64_t registered_again; /* of ls_memory_stats */

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/messages.h"
 #include "base/text.h"
-#include "failure/pulse.h"
+#include "heartbeat_private.h"
 #include "world/registry.h"
 
 enum { ALONE_MS = 500 }; /* how much longer a host that hears nobody waits */
@@ -42,19 +42,19 @@ __attribute__((format(printf, 2, 3))) static void add_words(struct list *list, c
 }
 
 /* "ranks 0-3, 8" */
-static struct list ranks_of_host(const struct failure_pulse *pulse, int host)
+static struct list ranks_of_host(const struct heartbeat *heartbeat, int host)
 {
 	struct list list = {.used = 0};
-	int count = 0, size = pulse->world->size;
+	int count = 0, size = heartbeat->world->size;
 	for (int q = 0; q < size; q++)
-		count += pulse->host_of[q] == host;
+		count += heartbeat->host_of[q] == host;
 	add_words(&list, "rank%s", count == 1 ? "" : "s");
 	const char *before = " ";
 	for (int q = 0; q < size; q++) {
 		int begin = q;
-		if (pulse->host_of[q] != host)
+		if (heartbeat->host_of[q] != host)
 			continue;
-		while (q + 1 < size && pulse->host_of[q + 1] == host)
+		while (q + 1 < size && heartbeat->host_of[q + 1] == host)
 			q++;
 		add_words(&list, "%s%d", before, begin);
 		if (q > begin)
@@ -85,45 +85,45 @@ static double seconds_since(uint64_t then_ns, uint64_t now_ns)
 	return now_ns > then_ns ? (double)(now_ns - then_ns) / 1e9 : 0;
 }
 
-static void write_next(const struct failure_pulse *pulse, bool concerns, char out[NEXT_BYTES])
+static void write_next(const struct heartbeat *heartbeat, bool concerns, char out[NEXT_BYTES])
 {
 	if (concerns)
 		snprintf(out, NEXT_BYTES,
 			 "operations that need its ranks fail after %.1f s "
 			 "(LOCKSTEP_UNREACHABLE_MS), unless it is heard before",
-			 (double)pulse->world->settings.unreachable_ms / 1e3);
+			 (double)heartbeat->world->settings.unreachable_ms / 1e3);
 	else
 		snprintf(out, NEXT_BYTES,
 			 "groups with ranks on both fail after %.1f s "
 			 "(LOCKSTEP_UNREACHABLE_MS)",
-			 (double)pulse->world->settings.unreachable_ms / 1e3);
+			 (double)heartbeat->world->settings.unreachable_ms / 1e3);
 }
 
 /* ---- what the agent says ---- */
 
-static void say_silent(const struct failure_pulse *pulse, const struct control_verdict *verdict)
+static void say_silent(const struct heartbeat *heartbeat, const struct control_verdict *verdict)
 {
 	uint64_t now_ns = clock_now_ns();
-	struct list ranks = ranks_of_host(pulse, verdict->from);
+	struct list ranks = ranks_of_host(heartbeat, verdict->from);
 	char when[WHEN_BYTES], next[NEXT_BYTES];
 	write_when(verdict->since_ns, now_ns, when);
-	write_next(pulse, true, next);
-	MESSAGE_SAY(MESSAGE_HOST_SILENT, pulse->names[verdict->from], ranks.text, when,
+	write_next(heartbeat, true, next);
+	MESSAGE_SAY(MESSAGE_HOST_SILENT, heartbeat->names[verdict->from], ranks.text, when,
 		    seconds_since(verdict->since_ns, now_ns), next);
 }
 
-static void say_link(const struct failure_pulse *pulse, const struct control_verdict *verdict)
+static void say_link(const struct heartbeat *heartbeat, const struct control_verdict *verdict)
 {
 	uint64_t now_ns = clock_now_ns();
-	const char *from = pulse->names[verdict->from], *to = pulse->names[verdict->to];
-	struct list ranks = ranks_of_host(pulse, verdict->from);
-	struct list others = ranks_of_host(pulse, verdict->to), proof = {.used = 0};
+	const char *from = heartbeat->names[verdict->from], *to = heartbeat->names[verdict->to];
+	struct list ranks = ranks_of_host(heartbeat, verdict->from);
+	struct list others = ranks_of_host(heartbeat, verdict->to), proof = {.used = 0};
 	char when[WHEN_BYTES], next[NEXT_BYTES];
 	write_when(verdict->since_ns, now_ns, when);
-	write_next(pulse, false, next);
+	write_next(heartbeat, false, next);
 	if (verdict->witness >= 0)
-		add_words(&proof, "host %s hears both", pulse->names[verdict->witness]);
-	else if (verdict->from == pulse->host)
+		add_words(&proof, "host %s hears both", heartbeat->names[verdict->witness]);
+	else if (verdict->from == heartbeat->host)
 		add_words(&proof, "host %s is heard here, and says so", to);
 	else
 		add_words(&proof, "both are heard here, and host %s says so", to);
@@ -146,90 +146,91 @@ static void write_why(const struct control_verdict *verdict, char out[WHY_BYTES]
 			 "; it sent %" PRIu64 " heartbeats meanwhile, which the network lost", sent);
 }
 
-static void say_heard(const struct failure_pulse *pulse, const struct control_verdict *verdict)
+static void say_heard(const struct heartbeat *heartbeat, const struct control_verdict *verdict)
 {
-	int to = verdict->to < 0 ? pulse->host : verdict->to;
-	struct list ranks = ranks_of_host(pulse, verdict->from), others = ranks_of_host(pulse, to);
+	int to = verdict->to < 0 ? heartbeat->host : verdict->to;
+	struct list ranks = ranks_of_host(heartbeat, verdict->from),
+		    others = ranks_of_host(heartbeat, to);
 	char when[WHEN_BYTES], why[WHY_BYTES];
 	write_when(verdict->since_ns, clock_now_ns(), when);
 	write_why(verdict, why);
-	MESSAGE_SAY(MESSAGE_HOST_HEARD, pulse->names[to], others.text, pulse->names[verdict->from],
-		    ranks.text, when, why);
+	MESSAGE_SAY(MESSAGE_HOST_HEARD, heartbeat->names[to], others.text,
+		    heartbeat->names[verdict->from], ranks.text, when, why);
 }
 
 /* ---- what the agent tells the ranks ---- */
 
 /* The host with which this one cannot exchange anything; -1: the verdict is about other hosts. */
-static int other_end(const struct failure_pulse *pulse, const struct control_verdict *verdict)
+static int other_end(const struct heartbeat *heartbeat, const struct control_verdict *verdict)
 {
-	if (verdict->to < 0 || verdict->to == pulse->host)
+	if (verdict->to < 0 || verdict->to == heartbeat->host)
 		return verdict->from;
-	return verdict->from == pulse->host ? verdict->to : -1;
+	return verdict->from == heartbeat->host ? verdict->to : -1;
 }
 
-static bool is_unheard(const struct failure_pulse *pulse, int host)
+static bool is_unheard(const struct heartbeat *heartbeat, int host)
 {
-	struct control_past from = control_past(&pulse->control, host);
-	struct control_past to = control_past(&pulse->control, pulse->host);
-	return from.silent || from.broken >> pulse->host & 1 || to.broken >> host & 1;
+	struct control_past from = control_past(&heartbeat->control, host);
+	struct control_past to = control_past(&heartbeat->control, heartbeat->host);
+	return from.silent || from.broken >> heartbeat->host & 1 || to.broken >> host & 1;
 }
 
-static void tell_ranks(struct failure_pulse *pulse, const struct control_verdict *verdict)
+static void tell_ranks(struct heartbeat *heartbeat, const struct control_verdict *verdict)
 {
-	int host = other_end(pulse, verdict);
+	int host = other_end(heartbeat, verdict);
 	uint64_t none = 0;
 	if (host < 0 || verdict->kind == CONTROL_NEVER)
 		return;
-	struct transport_far_host *far = &pulse->shared->hosts[host];
+	struct transport_far_host *far = &heartbeat->shared->hosts[host];
 	if (verdict->kind == CONTROL_HEARD) {
-		if (!is_unheard(pulse, host))
+		if (!is_unheard(heartbeat, host))
 			atomic_store(&far->unheard_ns, 0);
 		return;
 	}
-	atomic_store(&far->how, verdict->kind == CONTROL_SILENT ? FAILURE_SILENT
-				: verdict->from == host         ? FAILURE_LINK_FROM
-								: FAILURE_LINK_TO);
+	atomic_store(&far->how, verdict->kind == CONTROL_SILENT ? HEARTBEAT_SILENT
+				: verdict->from == host         ? HEARTBEAT_LINK_FROM
+								: HEARTBEAT_LINK_TO);
 	atomic_compare_exchange_strong(&far->unheard_ns, &none, verdict->since_ns);
 }
 
-void failure_silence_note(struct failure_pulse *pulse, const struct control_verdict *verdict)
+void heartbeat_note(struct heartbeat *heartbeat, const struct control_verdict *verdict)
 {
-	tell_ranks(pulse, verdict);
+	tell_ranks(heartbeat, verdict);
 	switch (verdict->kind) {
 	case CONTROL_SILENT:
-		say_silent(pulse, verdict);
+		say_silent(heartbeat, verdict);
 		return;
 	case CONTROL_LINK:
-		say_link(pulse, verdict);
+		say_link(heartbeat, verdict);
 		return;
 	case CONTROL_HEARD:
-		say_heard(pulse, verdict);
+		say_heard(heartbeat, verdict);
 		return;
 	case CONTROL_NEVER:
-		MESSAGE_SAY(MESSAGE_HOST_NEVER, pulse->names[verdict->from],
-			    ranks_of_host(pulse, verdict->from).text);
+		MESSAGE_SAY(MESSAGE_HOST_NEVER, heartbeat->names[verdict->from],
+			    ranks_of_host(heartbeat, verdict->from).text);
 	}
 }
 
 /* ---- what each rank does ---- */
 
-static void write_reason(const struct failure_pulse *pulse, int host, uint64_t now_ns,
+static void write_reason(const struct heartbeat *heartbeat, int host, uint64_t now_ns,
 			 struct hosts_failure *out)
 {
-	struct transport_far_host *far = &pulse->shared->hosts[host];
+	struct transport_far_host *far = &heartbeat->shared->hosts[host];
 	uint64_t since_ns = atomic_load(&far->unheard_ns), how = atomic_load(&far->how);
-	struct list ranks = ranks_of_host(pulse, host);
-	const char *name = pulse->names[host], *here = pulse->names[pulse->host];
+	struct list ranks = ranks_of_host(heartbeat, host);
+	const char *name = heartbeat->names[host], *here = heartbeat->names[heartbeat->host];
 	char when[WHEN_BYTES];
 	write_when(since_ns, now_ns, when);
 	double seconds = seconds_since(since_ns, now_ns);
-	if (how == FAILURE_LINK_FROM)
+	if (how == HEARTBEAT_LINK_FROM)
 		snprintf(out->text, sizeof out->text,
 			 "host %s (%s) cannot be reached: host %s has heard nothing of it since "
 			 "%s, for %.1f s, and another host hears both: the network between them is "
 			 "broken (proved). Its ranks are not proved dead",
 			 name, ranks.text, here, when, seconds);
-	else if (how == FAILURE_LINK_TO)
+	else if (how == HEARTBEAT_LINK_TO)
 		snprintf(out->text, sizeof out->text,
 			 "host %s (%s) cannot be reached: it says that it has heard nothing of "
 			 "host %s since %s, for %.1f s: the network from here to there is broken "
@@ -244,14 +245,14 @@ static void write_reason(const struct failure_pulse *pulse, int host, uint64_t n
 }
 
 /* The groups of this rank that need the host. */
-static int find_groups(struct failure_pulse *pulse, int host, uint32_t ids[TRANSPORT_AREAS])
+static int find_groups(struct heartbeat *heartbeat, int host, uint32_t ids[TRANSPORT_AREAS])
 {
 	struct ls_group *groups[TRANSPORT_AREAS];
-	int found = 0, count = world_hold_all(pulse->world, groups);
+	int found = 0, count = world_hold_all(heartbeat->world, groups);
 	for (int i = 0; i < count; i++) {
 		bool needs = false;
 		for (int q = 0; q < groups[i]->size; q++)
-			needs |= pulse->host_of[groups[i]->team.members[q].world] == host;
+			needs |= heartbeat->host_of[groups[i]->team.members[q].world] == host;
 		if (needs && failure_status(groups[i]) == LS_OK)
 			ids[found++] = groups[i]->id;
 		world_release(groups[i]);
@@ -260,18 +261,18 @@ static int find_groups(struct failure_pulse *pulse, int host, uint32_t ids[TRANS
 }
 
 /* The groups fail first, so that the ranks do not count as dead. */
-static void give_up(struct failure_pulse *pulse, int host, uint64_t now_ns)
+static void give_up(struct heartbeat *heartbeat, int host, uint64_t now_ns)
 {
-	struct world *world = pulse->world;
+	struct world *world = heartbeat->world;
 	struct hosts_failure failure = {.status = LS_UNREACHABLE, .culprit = -1};
 	uint32_t ids[TRANSPORT_AREAS];
 	for (int q = world->size - 1; q >= 0; q--)
-		if (pulse->host_of[q] == host)
+		if (heartbeat->host_of[q] == host)
 			failure.culprit = q;
-	write_reason(pulse, host, now_ns, &failure);
-	if (pulse->lease)
+	write_reason(heartbeat, host, now_ns, &failure);
+	if (heartbeat->lease)
 		message_report("LS-VERDICT", failure.text);
-	int count = find_groups(pulse, host, ids);
+	int count = find_groups(heartbeat, host, ids);
 	for (int i = 0; i < count; i += TRANSPORT_TOGETHER) {
 		int some = count - i < TRANSPORT_TOGETHER ? count - i : TRANSPORT_TOGETHER;
 		memset(failure.groups, 0, sizeof failure.groups);
@@ -280,7 +281,7 @@ static void give_up(struct failure_pulse *pulse, int host, uint64_t now_ns)
 		failure_raise_told(world, &failure);
 	}
 	for (int q = 0; q < world->size; q++) {
-		if (pulse->host_of[q] != host || atomic_load(&world->dead[q]))
+		if (heartbeat->host_of[q] != host || atomic_load(&world->dead[q]))
 			continue;
 		failure_mark_dead(world, q);
 		hosts_cut(&world->transport, q);
@@ -289,25 +290,25 @@ static void give_up(struct failure_pulse *pulse, int host, uint64_t now_ns)
 
 /* Whether this host hears nobody, so that it is likely to be deaf or cut off itself. If the other
  * hosts hear it, they can prove that, and its own verdicts about them are wrong. */
-static bool hears_nobody(const struct failure_pulse *pulse)
+static bool hears_nobody(const struct heartbeat *heartbeat)
 {
-	for (int h = 0; h < pulse->hosts; h++)
-		if (h != pulse->host && !atomic_load(&pulse->shared->hosts[h].unheard_ns))
+	for (int h = 0; h < heartbeat->hosts; h++)
+		if (h != heartbeat->host && !atomic_load(&heartbeat->shared->hosts[h].unheard_ns))
 			return false;
-	return pulse->hosts > 2;
+	return heartbeat->hosts > 2;
 }
 
-void failure_silence_act(struct failure_pulse *pulse, uint64_t now_ns)
+void heartbeat_act(struct heartbeat *heartbeat, uint64_t now_ns)
 {
-	uint64_t limit_ns = pulse->world->settings.unreachable_ms * 1000000;
-	if (hears_nobody(pulse))
+	uint64_t limit_ns = heartbeat->world->settings.unreachable_ms * 1000000;
+	if (hears_nobody(heartbeat))
 		limit_ns += ALONE_MS * UINT64_C(1000000);
-	for (int h = 0; h < pulse->hosts; h++) {
-		uint64_t unheard_ns = atomic_load(&pulse->shared->hosts[h].unheard_ns);
-		if (!unheard_ns || pulse->acted >> h & 1 || now_ns < unheard_ns ||
+	for (int h = 0; h < heartbeat->hosts; h++) {
+		uint64_t unheard_ns = atomic_load(&heartbeat->shared->hosts[h].unheard_ns);
+		if (!unheard_ns || heartbeat->acted >> h & 1 || now_ns < unheard_ns ||
 		    now_ns - unheard_ns < limit_ns)
 			continue;
-		pulse->acted |= UINT64_C(1) << h;
-		give_up(pulse, h, now_ns);
+		heartbeat->acted |= UINT64_C(1) << h;
+		give_up(heartbeat, h, now_ns);
 	}
 }

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The heartbeats of a rank, and what ranks do about hosts that are silent. For files of this
- * room. */
-#ifndef FAILURE_PULSE_H
-#define FAILURE_PULSE_H
+ * The heartbeats of a rank: what the files of this room share. */
+#ifndef HEARTBEAT_HEARTBEAT_PRIVATE_H
+#define HEARTBEAT_HEARTBEAT_PRIVATE_H
 
 #include <pthread.h>
 #include <sys/socket.h>
 
 #include "control/control.h"
-#include "failure.h"
+#include "failure/failure.h"
+#include "heartbeat.h"
 
-enum { PULSE_NAME_BYTES = 64 };
+enum { HEARTBEAT_NAME_BYTES = 64 };
 
 /* How it is known that a host and this one cannot exchange anything; in shared memory. */
-enum failure_silence {
-	FAILURE_SILENT = 1, /* nobody hears the host */
-	FAILURE_LINK_FROM,  /* this host does not hear it, another host does */
-	FAILURE_LINK_TO,    /* it does not hear this host, which hears it */
+enum heartbeat_silence {
+	HEARTBEAT_SILENT = 1, /* nobody hears the host */
+	HEARTBEAT_LINK_FROM,  /* this host does not hear it, another host does */
+	HEARTBEAT_LINK_TO,    /* it does not hear this host, which hears it */
 };
 
-struct failure_pulse {
+struct heartbeat {
 	struct world *world;
 	pthread_t thread;
 	bool running;
 	_Atomic bool stop;
 	int socket, event_fd;
 	/* Constant while the thread runs. */
-	int host, hosts;                                 /* the number of this host; how many */
-	int host_of[RANKS_WORLD_MAX];                    /* the number of each rank's host */
-	char names[CONTROL_HOSTS_MAX][PULSE_NAME_BYTES]; /* by number of the host */
+	int host, hosts;                                     /* the number of this host; how many */
+	int host_of[RANKS_WORLD_MAX];                        /* the number of each rank's host */
+	char names[CONTROL_HOSTS_MAX][HEARTBEAT_NAME_BYTES]; /* by number of the host */
 	struct sockaddr_storage addresses[RANKS_WORLD_MAX];
 	bool is_lowest; /* this rank has the lowest number on this host */
 	uint64_t start_ns, job;
@@ -44,9 +44,9 @@ struct failure_pulse {
 /* ---- silence.c ---- */
 
 /* Tells the ranks of this host, and the user, what this rank has found as the agent. */
-void failure_silence_note(struct failure_pulse *pulse, const struct control_verdict *verdict);
+void heartbeat_note(struct heartbeat *heartbeat, const struct control_verdict *verdict);
 /* Fails the groups of this rank that need a host which has been silent for too long. Does not
  * block. */
-void failure_silence_act(struct failure_pulse *pulse, uint64_t now_ns);
+void heartbeat_act(struct heartbeat *heartbeat, uint64_t now_ns);
 
 #endif
