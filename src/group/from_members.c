@@ -9,6 +9,7 @@
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "world/registry.h"
+#include "failure/failure.h"
 #include "progress/progress.h"
 #include "p2p/p2p.h"
 #include "group_private.h"
@@ -316,6 +317,10 @@ static ls_status end_inconsistent(struct table *table)
 	receive_rest(table);
 	if (status == LS_OK && other->send)
 		status = wait_until_refused(other);
+	/* A wait of this call may have failed the parent, because a member has left without this
+	 * rank's note. The other list may have arrived while that was reported. */
+	if (status == LS_OK)
+		status = failure_status(table->meeting->parent);
 	return status == LS_OK ? LS_INCONSISTENT : status;
 }
 

@@ -50,8 +50,8 @@ struct group_meeting {
 
 /* Blocking. LS_OK: all ranks of my list have passed the same list, and all get LS_OK with the same
  * offers. LS_INCONSISTENT: one of these ranks has passed another list; no rank will get LS_OK with
- * this offer, which is withdrawn. Otherwise the error of a message: then other ranks may have got
- * LS_OK with this offer. */
+ * this offer, which is withdrawn, and the parent has not failed. Otherwise the error of a message:
+ * then other ranks may have got LS_OK with this offer. */
 ls_status group_meet(struct group_meeting *meeting);
 
 /* ---- member_allgather.c: after the meeting ---- */
