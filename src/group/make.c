@@ -23,29 +23,45 @@ enum { ROOM_MS = 600 }; /* how long a new group waits for the progress thread to
 
 /* ---- objects ---- */
 
-/* Objects of worlds that are closed, of all ranks of this process. They stay readable for a program
- * that uses a group after it has closed it: each call then says so. No lock, because a process may
- * fork while another of its threads is here. */
-static _Atomic(struct ls_group *) retired_objects;
+/* Objects are never freed. After its world is closed an object stays readable for a program that
+ * uses a group after it has closed it: each call then says so. Until it is used again. */
+struct object {
+	struct ls_group group; /* first, so that a group's address is that of its object */
+	struct object *older;
+	_Atomic bool is_used;
+};
 
-static void keep_retired(struct ls_group *first, struct ls_group *last)
+/* All objects of all ranks of this process, the newest first. None is ever removed, so a thread
+ * needs no lock to look for an unused one: a process may fork while another of its threads is
+ * here. */
+static struct object *_Atomic objects;
+
+/* NULL: all are in use. */
+static struct object *use_again(void)
 {
-	last->next = atomic_load(&retired_objects);
-	while (!atomic_compare_exchange_weak(&retired_objects, &last->next, first))
-		;
+	for (struct object *object = atomic_load(&objects); object; object = object->older) {
+		bool is_used = false;
+		if (!atomic_load_explicit(&object->is_used, memory_order_relaxed) &&
+		    atomic_compare_exchange_strong(&object->is_used, &is_used, true))
+			return object;
+	}
+	return NULL;
 }
 
-/* Takes all objects, and puts all but one back: an object that was taken alone might come back
- * meanwhile, with another one behind it. */
-static struct ls_group *take_retired(void)
+/* NULL: no memory. */
+static struct ls_group *acquire_object(void)
 {
-	struct ls_group *group = atomic_exchange(&retired_objects, NULL);
-	struct ls_group *others = group ? group->next : NULL, *last = others;
-	while (last && last->next)
-		last = last->next;
-	if (others)
-		keep_retired(others, last);
-	return group;
+	struct object *object = use_again();
+	if (object)
+		return &object->group;
+	object = aligned_alloc(_Alignof(struct object), sizeof *object);
+	if (!object)
+		return NULL;
+	atomic_init(&object->is_used, true);
+	object->older = atomic_load(&objects);
+	while (!atomic_compare_exchange_weak(&objects, &object->older, object))
+		;
+	return &object->group;
 }
 
 static void destroy_object(struct ls_group *group)
@@ -57,7 +73,7 @@ static void destroy_object(struct ls_group *group)
 	transport_team_fini(&group->team);
 	progress_lane_fini(group);
 	group->fork_generation = FORK_NEVER; /* if opening the world failed, nobody has left it */
-	keep_retired(group, group);
+	atomic_store(&((struct object *)group)->is_used, false);
 }
 
 /* Clears all but the long arrays of the lane, with room for each rank that a job can have: these
@@ -77,9 +93,7 @@ static void clear_object(struct ls_group *group)
 /* Area 0 is that of the world group, and already has memory. */
 static struct ls_group *create_object(struct world *world, uint32_t area, const char *function)
 {
-	struct ls_group *group = take_retired();
-	if (!group)
-		group = aligned_alloc(64, (sizeof *group + 63) / 64 * 64);
+	struct ls_group *group = acquire_object();
 	if (!group) {
 		MESSAGE_SAY(MESSAGE_GROUP_MEMORY, function, sizeof *group);
 		return NULL;
