@@ -152,8 +152,8 @@ enum wait_listens { WAIT_LISTENS_NOT, WAIT_LISTENS_REQUESTS, WAIT_LISTENS_WAKEUP
 #define WAIT_SLEEPERS UINT32_C(0xffff)
 
 /* What a waiter knows of one peer. `left` is a word that the peer changes from `left_before` when
- * it leaves the group; NULL: none. `dead` is a word that the watch of this process sets; NULL:
- * none. */
+ * it leaves the group; NULL: none. `dead` is a word that threads of this process set once the
+ * peer's process has ended, or its host is given up; NULL: none. */
 struct wait_peer {
 	const _Atomic uint64_t *left;
 	uint64_t left_before;

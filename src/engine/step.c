@@ -377,7 +377,7 @@ static enum op_progress step_send(struct engine *engine, struct op *op, const st
 	if (!transport_channel_post(engine->team, step->peer, &envelope, payload, window, &ticket,
 				    &blocked))
 		return await_channel(engine, op, step->peer, &blocked);
-	if (range.bytes > TRANSPORT_MESSAGE_INLINE) {
+	if (range.bytes > TRANSPORT_MESSAGE_INLINE_BYTES) {
 		op->has_undrained = true;
 		op->undrained[step->peer / 64] |= ranks_bit(step->peer);
 		op->tickets[step->peer] = ticket;

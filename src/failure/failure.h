@@ -3,7 +3,6 @@
 #ifndef FAILURE_FAILURE_H
 #define FAILURE_FAILURE_H
 
-#include "auth/auth.h"
 #include "diagnose/diagnose.h"
 #include "hosts/hosts.h"
 #include "world/ls_group.h"
@@ -112,7 +111,7 @@ struct diagnose_job *failure_far_request(struct ls_group *group);
 /* For the watch: collects what failure_far_request has asked for. */
 void failure_far_serve(struct world *world);
 /* Whether some host has not answered for several looks. */
-bool failure_far_is_silent(const struct failure_far *far);
+bool failure_far_is_unanswering(const struct failure_far *far);
 
 /* ---- show.c: what commands on this host are shown of the others (shown.h) ---- */
 
@@ -220,11 +219,12 @@ void failure_look(struct world *world);
 
 /* ---- watch.c ---- */
 
-ls_status failure_watch_start(struct world *world);
+/* Starts the thread. Errors, with a message: LS_OUT_OF_MEMORY. */
+LS_CHECKED ls_status failure_watch_start(struct world *world);
 /* Joins the thread. The progress thread may still look, and ask for a look; that is then
  * ignored. */
 void failure_watch_stop(struct world *world);
-/* Call when the process of rank `q` has ended: waits that need it end. */
+/* Call when the process of rank `q` has ended, or its host is given up: waits that need it end. */
 void failure_mark_dead(struct world *world, int q);
 /* For the watch: sleeps until a thread wakes it or until deadline_ns, and notes meanwhile which
  * peers end. *wakeups: not 0 if a thread woke it. False: the program has closed its descriptors. */

@@ -24,7 +24,7 @@
 
 enum {
 	RETRY_MS = 5,
-	SILENT_LOOKS = 3, /* in a row, after which a host counts as silent */
+	UNANSWERED_LOOKS = 3, /* in a row, after which a host counts as unanswering */
 	ASKED_MAX = 4, /* ranks of a host, one after the other, while the time for answers lasts */
 };
 
@@ -33,12 +33,12 @@ enum {
 static void note_asked(void *context, int rank, const uint64_t words[HOSTS_ASK_WORDS])
 {
 	struct world *world = context;
-	struct heard *heard = &world->watch.far->heard[rank];
-	_Atomic uint64_t *word = words[0] == LOOK      ? &heard->look
-				 : words[0] == CONFIRM ? &heard->confirm
-				 : words[0] == SEEN    ? &heard->seen
-				 : words[0] == COPY    ? &heard->copy
-						       : NULL;
+	struct failure_heard *heard = &world->watch.far->heard[rank];
+	_Atomic uint64_t *word = words[0] == FAILURE_LOOK      ? &heard->look
+				 : words[0] == FAILURE_CONFIRM ? &heard->confirm
+				 : words[0] == FAILURE_SEEN    ? &heard->seen
+				 : words[0] == FAILURE_COPY    ? &heard->copy
+							       : NULL;
 	if (!word)
 		return;
 	atomic_store(word, words[1]);
@@ -48,7 +48,7 @@ static void note_asked(void *context, int rank, const uint64_t words[HOSTS_ASK_W
 static void note_told(void *context, int rank, uint64_t round, void *block, uint64_t bytes)
 {
 	struct world *world = context;
-	struct heard *heard = &world->watch.far->heard[rank];
+	struct failure_heard *heard = &world->watch.far->heard[rank];
 	if (atomic_load(&heard->told) || round == 0) { /* the watch has not taken the last one */
 		free(block);
 		return;
@@ -109,16 +109,17 @@ static void confirm_look(const struct world *world, const struct diagnose_job *f
 
 /* ---- the watch: answers ---- */
 
-static void answer_look(struct world *world, int rank, struct heard *heard, uint64_t round)
+static void answer_look(struct world *world, int rank, struct failure_heard *heard, uint64_t round)
 {
 	free(heard->first);
 	heard->first = failure_collect(world, NULL);
 	heard->first_round = round;
 	if (heard->first)
-		(void)hosts_ask(&world->transport, rank, (uint64_t[]){SEEN, round});
+		(void)hosts_ask(&world->transport, rank, (uint64_t[]){FAILURE_SEEN, round});
 }
 
-static void answer_confirm(struct world *world, int rank, struct heard *heard, uint64_t round)
+static void answer_confirm(struct world *world, int rank, struct failure_heard *heard,
+			   uint64_t round)
 {
 	struct diagnose_traffic *traffic = calloc((size_t)world->size, sizeof *traffic);
 	struct ranks here = failure_ranks_here(world);
@@ -156,7 +157,7 @@ void failure_far_answer(struct world *world)
 {
 	struct failure_far *far = world->watch.far;
 	for (int q = 0; far && q < world->size; q++) {
-		struct heard *heard = &far->heard[q];
+		struct failure_heard *heard = &far->heard[q];
 		uint64_t round = atomic_exchange(&heard->look, 0);
 		if (round)
 			answer_look(world, q, heard, round);
@@ -190,7 +191,8 @@ static void add_delegates(const struct world *world, bool silent, const struct r
 {
 	RANKS_EACH (q, ranks) {
 		if (!world->transport.peers[q].mirror || atomic_load(&world->dead[q]) ||
-		    *hosts & host_bit(world, q) || world->watch.far->heard[q].is_silent != silent)
+		    *hosts & host_bit(world, q) ||
+		    world->watch.far->heard[q].is_unanswering != silent)
 			continue;
 		*hosts |= host_bit(world, q);
 		ranks_add(delegates, q);
@@ -217,8 +219,8 @@ static struct ranks find_first_delegates(const struct world *world)
 
 /* Sends the question. Returns the ranks to which the link has sent it: the link may have no
  * room. */
-static struct ranks ask_all(struct world *world, const struct ranks *delegates, enum what what,
-			    uint64_t round)
+static struct ranks ask_all(struct world *world, const struct ranks *delegates,
+			    enum failure_question what, uint64_t round)
 {
 	struct ranks asked = {{0}};
 	RANKS_EACH (q, delegates)
@@ -227,14 +229,15 @@ static struct ranks ask_all(struct world *world, const struct ranks *delegates, 
 	return asked;
 }
 
-static bool has_answered(const struct heard *heard, enum what what, uint64_t round)
+static bool has_answered(const struct failure_heard *heard, enum failure_question what,
+			 uint64_t round)
 {
-	return atomic_load(what == LOOK ? &heard->seen : &heard->told) == round;
+	return atomic_load(what == FAILURE_LOOK ? &heard->seen : &heard->told) == round;
 }
 
 /* One rank of each host that has answered. */
 static struct ranks find_answered(const struct world *world, const struct ranks *asked,
-				  enum what what, uint64_t round)
+				  enum failure_question what, uint64_t round)
 {
 	struct ranks answered = {{0}};
 	RANKS_EACH (q, asked)
@@ -246,7 +249,7 @@ static struct ranks find_answered(const struct world *world, const struct ranks 
 
 /* If one host alone has not answered, asks one more rank of it, if there is one. Several hosts that
  * have not answered are all slow, and more questions would make them slower. */
-static void ask_others(struct world *world, enum what what, uint64_t round,
+static void ask_others(struct world *world, enum failure_question what, uint64_t round,
 		       const struct ranks *answered, struct ranks *asked)
 {
 	struct ranks others = find_delegates(world, asked, answered);
@@ -256,35 +259,35 @@ static void ask_others(struct world *world, enum what what, uint64_t round,
 	others = ask_all(world, &others, what, round);
 	RANKS_EACH (q, asked)
 		if (hosts & host_bit(world, q))
-			world->watch.far->heard[q].is_silent = true;
+			world->watch.far->heard[q].is_unanswering = true;
 	ranks_join(asked, &others);
 }
 
 /* Notes which of the ranks that were asked first are silent. Ranks that were asked later had little
  * time. */
 static void note_silent(struct failure_far *far, const struct ranks *first,
-			const struct ranks *answered, enum what what, uint64_t round)
+			const struct ranks *answered, enum failure_question what, uint64_t round)
 {
 	RANKS_EACH (q, first)
-		far->heard[q].is_silent = !has_answered(&far->heard[q], what, round);
+		far->heard[q].is_unanswering = !has_answered(&far->heard[q], what, round);
 	RANKS_EACH (q, answered)
-		far->heard[q].is_silent = false;
+		far->heard[q].is_unanswering = false;
 }
 
 /* Waits for an answer of each host of these ranks, and answers other hosts meanwhile. If an answer
  * does not come, asks another rank; but a confirmation must come from the rank that has looked.
  * Returns the ranks that have answered in time, one of each host. */
 static struct ranks await_answers(struct world *world, const struct ranks *delegates,
-				  enum what what, uint64_t round)
+				  enum failure_question what, uint64_t round)
 {
-	uint64_t limit_ms = what == COPY ? FAILURE_COPY_MS : FAILURE_ANSWER_MS;
+	uint64_t limit_ms = what == FAILURE_COPY ? FAILURE_COPY_MS : FAILURE_ANSWER_MS;
 	uint64_t deadline_ns = clock_deadline_ns(limit_ms);
 	uint64_t part_ms = limit_ms / ASKED_MAX, next_ns = clock_deadline_ns(part_ms);
 	uint64_t hosts = hosts_of(world, delegates);
 	struct ranks asked = *delegates, answered = find_answered(world, &asked, what, round);
 	while (hosts & ~hosts_of(world, &answered)) {
 		uint64_t wakeups;
-		if (what != CONFIRM && clock_now_ns() >= next_ns) {
+		if (what != FAILURE_CONFIRM && clock_now_ns() >= next_ns) {
 			ask_others(world, what, round, &answered, &asked);
 			next_ns = clock_deadline_ns(part_ms);
 		}
@@ -302,7 +305,7 @@ static struct ranks await_answers(struct world *world, const struct ranks *deleg
 static void forget_told(struct failure_far *far, int size)
 {
 	for (int q = 0; q < size; q++) {
-		struct heard *heard = &far->heard[q];
+		struct failure_heard *heard = &far->heard[q];
 		if (!atomic_load(&heard->told))
 			continue;
 		free(heard->block);
@@ -317,7 +320,7 @@ static bool take_told(struct world *world, const struct ranks *delegates, struct
 	struct ranks here = failure_ranks_here(world);
 	bool complete = true;
 	RANKS_EACH (q, delegates) {
-		struct heard *heard = &world->watch.far->heard[q];
+		struct failure_heard *heard = &world->watch.far->heard[q];
 		complete = complete &&
 			   diagnose_unpack(job, &here, heard->block, heard->bytes, traffic);
 	}
@@ -359,17 +362,17 @@ static struct diagnose_job *look_twice(struct world *world, const struct diagnos
 	uint64_t round = ++world->watch.far->round;
 	uint64_t hosts = hosts_of(world, delegates);
 	bool is_good = false;
-	*delegates = ask_all(world, delegates, LOOK, round);
-	*delegates = await_answers(world, delegates, LOOK, round);
+	*delegates = ask_all(world, delegates, FAILURE_LOOK, round);
+	*delegates = await_answers(world, delegates, FAILURE_LOOK, round);
 	forget_told(world->watch.far, world->size); /* makes room for the blocks that come */
 	if (first && (!whole || hosts_of(world, delegates) == hosts)) {
-		*delegates = ask_all(world, delegates, CONFIRM, round);
+		*delegates = ask_all(world, delegates, FAILURE_CONFIRM, round);
 		read_traffic(world, traffic);
 		second = failure_collect(world, closing);
 		confirm_look(world, first, second);
 	}
 	if (second) {
-		*delegates = await_answers(world, delegates, CONFIRM, round);
+		*delegates = await_answers(world, delegates, FAILURE_CONFIRM, round);
 		is_good = take_told(world, delegates, second, traffic);
 	}
 	free(first);
@@ -417,8 +420,8 @@ struct ranks failure_far_copy(struct world *world,
 	struct ranks delegates = find_first_delegates(world);
 	uint64_t round = ++far->round;
 	forget_told(far, world->size);
-	delegates = ask_all(world, &delegates, COPY, round);
-	delegates = await_answers(world, &delegates, COPY, round);
+	delegates = ask_all(world, &delegates, FAILURE_COPY, round);
+	delegates = await_answers(world, &delegates, FAILURE_COPY, round);
 	RANKS_EACH (q, &delegates)
 		take(context, far->heard[q].block, far->heard[q].bytes);
 	forget_told(far, world->size);
@@ -429,14 +432,14 @@ bool failure_far_may_try_again(const struct world *world, const struct ranks *an
 {
 	for (int q = 0; q < world->size; q++)
 		if (!ranks_have(answered, q) && !atomic_load(&world->dead[q]) &&
-		    !world->watch.far->heard[q].is_silent)
+		    !world->watch.far->heard[q].is_unanswering)
 			return true;
 	return false;
 }
 
-bool failure_far_is_silent(const struct failure_far *far)
+bool failure_far_is_unanswering(const struct failure_far *far)
 {
-	return far && far->failed >= SILENT_LOOKS;
+	return far && far->failed >= UNANSWERED_LOOKS;
 }
 
 /* ---- life ---- */

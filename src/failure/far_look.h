@@ -7,24 +7,24 @@
 
 enum { FAILURE_AREA_WORDS = (TRANSPORT_AREAS + 63) / 64 };
 
-enum what { LOOK = 1, SEEN, CONFIRM, COPY };
+enum failure_question { FAILURE_LOOK = 1, FAILURE_SEEN, FAILURE_CONFIRM, FAILURE_COPY };
 
 /* What has come from one rank. */
-struct heard {
+struct failure_heard {
 	_Atomic uint64_t look, confirm, copy; /* rounds that the rank asks for; 0: none */
 	_Atomic uint64_t seen;                /* the round of mine that the rank has answered */
 	_Atomic uint64_t told;                /* the round of `block`; 0: there is no block */
 	void *block;
 	uint64_t bytes;
-	bool is_silent; /* the rank did not answer when it was last asked */
+	bool is_unanswering; /* the rank did not answer when it was last asked */
 	/* For the watch: the first look, whose confirmation the rank may ask for. */
 	struct diagnose_job *first;
 	uint64_t first_round;
 };
 
 /* A look that another thread of this rank wants: far_request.c. */
-struct request {
-	struct request *next;
+struct failure_request {
+	struct failure_request *next;
 	uint32_t group;         /* that the thread is about to close */
 	_Atomic int holders;    /* the thread and the watch; the last one frees the request */
 	_Atomic uint64_t given; /* 1: the watch has stored the job */
@@ -34,7 +34,7 @@ struct request {
 enum { FAILURE_ANSWER_MS = 300, FAILURE_COPY_MS = 2000 };
 
 /* An answer to commands: a memfd. */
-struct answer {
+struct failure_answer {
 	_Atomic bool wanted; /* commands have asked this host, and this rank is its agent */
 	int fd;              /* -1: there is none */
 	uint64_t inode; /* so that no other file is closed, if the program has closed this one */
@@ -42,14 +42,14 @@ struct answer {
 };
 
 struct failure_far {
-	uint64_t round;                   /* of my looks */
-	unsigned failed;                  /* looks in a row that were not answered by all */
-	struct request *_Atomic requests; /* that the watch has not taken */
+	uint64_t round;                           /* of my looks */
+	unsigned failed;                          /* looks in a row that were not answered by all */
+	struct failure_request *_Atomic requests; /* that the watch has not taken */
 	/* For the watch: what this rank shows to commands. */
-	struct answer answers[TRANSPORT_QUESTIONS];
+	struct failure_answer answers[TRANSPORT_QUESTIONS];
 	/* For the thread of heartbeats: when it has last woken the watch for a command. */
 	uint64_t woken_ns;
-	struct heard heard[RANKS_WORLD_MAX];
+	struct failure_heard heard[RANKS_WORLD_MAX];
 	/* By area of this rank, a bit each: far_ends.c. differs: the collectives of the group that
 	 * has the area differ from those of a member on another host (`differences`), and the watch
 	 * has not reported it yet. raised: the group has failed for that, and perhaps no call of

@@ -8,7 +8,7 @@
 
 enum { REQUEST_MS = 4 * FAILURE_ANSWER_MS + 100 };
 
-static void drop_request(struct request *request)
+static void drop_request(struct failure_request *request)
 {
 	if (atomic_fetch_sub(&request->holders, 1) > 1)
 		return;
@@ -23,7 +23,7 @@ struct diagnose_job *failure_far_request(struct ls_group *group)
 	struct diagnose_job *job = NULL;
 	if (atomic_load(&world->trace.wait_table->watch_tid) == trace_thread_id())
 		return failure_far_collect(world, &(struct diagnose_closing){1, &group->id});
-	struct request *request = calloc(1, sizeof *request);
+	struct failure_request *request = calloc(1, sizeof *request);
 	if (!request)
 		return NULL;
 	request->group = group->id;
@@ -49,7 +49,7 @@ struct diagnose_job *failure_far_request(struct ls_group *group)
 	return job;
 }
 
-static void serve_request(struct world *world, struct request *request)
+static void serve_request(struct world *world, struct failure_request *request)
 {
 	struct diagnose_closing closing = {1, &request->group};
 	struct ranks answered;
@@ -65,9 +65,9 @@ static void serve_request(struct world *world, struct request *request)
 void failure_far_serve(struct world *world)
 {
 	struct failure_far *far = world->watch.far;
-	struct request *request = far ? atomic_exchange(&far->requests, NULL) : NULL;
+	struct failure_request *request = far ? atomic_exchange(&far->requests, NULL) : NULL;
 	while (request) {
-		struct request *next = request->next;
+		struct failure_request *next = request->next;
 		serve_request(world, request);
 		drop_request(request);
 		request = next;
@@ -76,7 +76,8 @@ void failure_far_serve(struct world *world)
 
 void failure_requests_close(struct failure_far *far)
 {
-	for (struct request *request = atomic_load(&far->requests), *next; request; request = next) {
+	for (struct failure_request *request = atomic_load(&far->requests), *next; request;
+	     request = next) {
 		next = request->next;
 		drop_request(request);
 	}

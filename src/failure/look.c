@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Looking for the cause of a long wait. A rank with such a wait wakes its own watch. The first
- * watch that takes the lease (a time stamp that all members share) looks for the whole group. A
- * proved cause fails the group. A stopped or late rank is only reported, once for each
+ * watch that takes the lease (a time stamp that all members on a host share) looks for the whole
+ * group. A proved cause fails the group. A stopped or late rank is only reported, once for each
  * operation. */
 #include <stdlib.h>
 
@@ -52,7 +52,7 @@ static bool is_to_be_reported(const struct ls_group *group, const struct diagnos
 	const struct world *world = group->world;
 	RANKS_EACH (r, &verdict->culprits)
 		if (r < job->size && world->transport.peers[r].mirror && !job->ranks[r].known)
-			return failure_far_is_silent(world->watch.far);
+			return failure_far_is_unanswering(world->watch.far);
 	for (int q = 0; q < group->size; q++)
 		if (waits_in(&job->ranks[group->team.members[q].world], group->id))
 			return transport_is_here(&group->team, q);

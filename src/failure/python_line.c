@@ -70,14 +70,14 @@ static void ask_program(struct world *world, const struct failure_command *comma
 			size_t bytes)
 {
 	struct world_watch *watch = &world->watch;
-	if (atomic_exchange(&watch->asks, true))
+	if (atomic_exchange(&watch->helper_is_busy, true))
 		return;
 	struct failure_helper *helper = failure_helper_start(command, PYTHON_LIMIT_MS);
 	if (helper &&
 	    failure_helper_await(helper, clock_deadline_ns(PYTHON_LIMIT_MS + PYTHON_END_MS)))
 		failure_helper_read(helper, answer, bytes);
 	if (!helper || failure_helper_reap(helper)) {
-		atomic_store(&watch->asks, false);
+		atomic_store(&watch->helper_is_busy, false);
 		return;
 	}
 	atomic_store(&watch->helper, helper);

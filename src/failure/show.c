@@ -28,7 +28,7 @@ static struct transport_agent *agent_of(const struct world *world)
 
 /* ---- the thread of heartbeats ---- */
 
-static bool is_old(const struct answer *answer, uint64_t now_ns)
+static bool is_old(const struct failure_answer *answer, uint64_t now_ns)
 {
 	uint64_t since_ns = atomic_load(&answer->since_ns);
 	return since_ns && now_ns - since_ns > KEEP_MS * UINT64_C(1000000);
@@ -54,7 +54,7 @@ void failure_show_poll(struct world *world, bool is_agent, uint64_t now_ns)
 
 /* ---- the file ---- */
 
-static void drop_answer(struct answer *answer)
+static void drop_answer(struct failure_answer *answer)
 {
 	struct stat status;
 	if (answer->fd >= 0 && fstat(answer->fd, &status) == 0 && status.st_ino == answer->inode)
@@ -83,7 +83,7 @@ static int make_file(const struct world *world, uint32_t question, size_t bytes,
 
 static void show_file(const struct world *world, int fd, struct failure_shown *shown)
 {
-	struct answer *answer = &world->watch.far->answers[shown->question];
+	struct failure_answer *answer = &world->watch.far->answers[shown->question];
 	struct stat status;
 	shown->now_ns = clock_now_ns();
 	munmap(shown, shown->bytes);

@@ -23,7 +23,7 @@ void failure_watch_init(struct world_watch *watch)
 	*watch = (struct world_watch){.event_fd = -1,
 				      .show = watch->show,
 				      .far = watch->far,
-				      .asks = settings_is_under_valgrind(NULL)};
+				      .helper_is_busy = settings_is_under_valgrind(NULL)};
 	for (int q = 0; q < RANKS_WORLD_MAX; q++)
 		watch->pid_fds[q] = -1;
 }
@@ -75,7 +75,7 @@ static void reap_helper(struct world_watch *watch)
 	struct failure_helper *helper = atomic_exchange(&watch->helper, NULL);
 	/* Otherwise the program has closed the descriptor: then no thread starts another helper. */
 	if (failure_helper_reap(helper))
-		atomic_store(&watch->asks, false);
+		atomic_store(&watch->helper_is_busy, false);
 }
 
 /* Publishes how threads outside waits sleep: a proof needs it, and only their own process can see

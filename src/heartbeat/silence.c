@@ -260,7 +260,7 @@ static int find_groups(struct heartbeat *heartbeat, int host, uint32_t ids[TRANS
 	return found;
 }
 
-/* The groups fail first, so that the ranks do not count as dead. */
+/* The groups fail first, with LS_UNREACHABLE, so that no wait ends with LS_PEER_DIED. */
 static void give_up(struct heartbeat *heartbeat, int host, uint64_t now_ns)
 {
 	struct world *world = heartbeat->world;

@@ -142,7 +142,7 @@ static bool post_messages(const struct hosts_path *path)
 		const struct transport_packed *packed = &slot->packed;
 		struct link_note note = {.words = {HOSTS_NOTE_CHANNEL, hosts_its_place(path, slot),
 						   packed->seq, packed->count, far->sent + 1}};
-		bool posted = packed->bytes > TRANSPORT_MESSAGE_INLINE
+		bool posted = packed->bytes > TRANSPORT_MESSAGE_INLINE_BYTES
 				      ? post_window(path, &note, index)
 				      : hosts_path_post(path, HOSTS_KEEP_NOT, &note, slot->payload,
 							packed->bytes, NULL);
@@ -211,8 +211,8 @@ void hosts_channel_arrived(struct transport_team *team, int peer, struct transpo
 	struct hosts_channel *far = &team->relays[peer].channel;
 	struct hosts *hosts = team->transport->hosts;
 	const uint64_t *words = message->note.words;
-	bool uses_page =
-		message->bytes > TRANSPORT_MESSAGE_INLINE && message->bytes <= LINK_SHORT_BYTES;
+	bool uses_page = message->bytes > TRANSPORT_MESSAGE_INLINE_BYTES &&
+			 message->bytes <= LINK_SHORT_BYTES;
 	if (!is_expected(far, slot, message) || atomic_load(&far->withdrawn) ||
 	    (uses_page && !has_pages(hosts, &team->relays[peer]))) {
 		hosts_mirror_return(hosts, peer, message);
@@ -224,7 +224,7 @@ void hosts_channel_arrived(struct transport_team *team, int peer, struct transpo
 	if (message->bytes > LINK_SHORT_BYTES) {
 		hosts_mirror_return(hosts, peer, &far->offered[index]);
 		far->offered[index] = *message;
-	} else if (message->bytes > TRANSPORT_MESSAGE_INLINE)
+	} else if (message->bytes > TRANSPORT_MESSAGE_INLINE_BYTES)
 		memcpy(far->pages[index], message->payload, message->bytes);
 	else if (message->bytes > 0)
 		memcpy(slot->payload, message->payload, message->bytes);

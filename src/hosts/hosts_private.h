@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Shared by the two halves of the traffic between hosts: relay.c finds what is to be sent, mirror.c
- * writes what has arrived. For files of this room only. */
+ * What the files of this room share. relay.c finds what is to be sent, mirror.c writes what has
+ * arrived; the others serve them. */
 #ifndef HOSTS_HOSTS_PRIVATE_H
 #define HOSTS_HOSTS_PRIVATE_H
 

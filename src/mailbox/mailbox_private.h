@@ -15,13 +15,15 @@
 
 enum {
 	/* From MIN to MAX bytes a plain payload is read by address or copied into the arena, as
-	 * was faster lately (decision 039). From LONG on it is read: a copy takes room. */
-	MAILBOX_READ_MIN = 64 * 1024,
-	MAILBOX_READ_BLOCKING_MIN = 16 * 1024,
-	MAILBOX_READ_MAX = 1024 * 1024,
-	MAILBOX_READ_LONG = 4 * 1024 * 1024,
-	MAILBOX_READ_BLOCKING_LONG = 64 * 1024 * 1024 + 1, /* 64 MiB are still copied */
-	/* A payload is copied only if the copy takes at most 1/64 of the arena. */
+	 * was faster lately (decision 039). Between MAX and LONG it is copied. From LONG on it is
+	 * read: a copy takes room. If it cannot be read, it is copied in any case. */
+	MAILBOX_READ_MIN_BYTES = 64 * 1024,
+	MAILBOX_READ_BLOCKING_MIN_BYTES = 16 * 1024,
+	MAILBOX_READ_MAX_BYTES = 1024 * 1024,
+	MAILBOX_READ_LONG_BYTES = 4 * 1024 * 1024,
+	MAILBOX_READ_BLOCKING_LONG_BYTES = 64 * 1024 * 1024 + 1, /* 64 MiB are still copied */
+	/* Up to MAX, and from LONG on if the send blocks, a payload is copied only if the copy
+	 * takes at most 1/64 of the arena. */
 	MAILBOX_ARENA_SHARE = 64,
 	MAILBOX_READ_PIECE_BYTES = 1024 * 1024,
 	/* From here on a message that both ranks copy at once is stored past the cache: 5.3 us in

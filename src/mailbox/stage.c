@@ -7,14 +7,14 @@
 #include "kernel/kernel.h"
 
 /* A message in cells is staged under the mailbox's lock, which the choice takes itself. */
-_Static_assert((int)MAIL_EAGER_BYTES < (int)MAILBOX_READ_BLOCKING_MIN &&
-		       MAIL_EAGER_BYTES < 1 << OP_TUNER_MIN,
+_Static_assert((int)MAIL_EAGER_BYTES < (int)MAILBOX_READ_BLOCKING_MIN_BYTES &&
+		       MAIL_EAGER_BYTES < 1 << OP_TUNER_MIN_LOG2,
 	       "nothing is chosen for a message in cells");
 
 /* Shorter payloads are staged with plain stores, some of them under the mailbox's lock. */
 static bool is_measured(const struct op *op)
 {
-	return op->call.send.bytes >= UINT64_C(1) << OP_TUNER_MIN;
+	return op->call.send.bytes >= UINT64_C(1) << OP_TUNER_MIN_LOG2;
 }
 
 bool mailbox_begin_stores(struct mailbox *mailbox, struct op *op)
@@ -85,10 +85,10 @@ static bool reading_is_faster(struct mailbox *mailbox, struct op *op)
 /* Whether the receiver reads the plain memory by address: only on this host. */
 static bool is_read(struct mailbox *mailbox, struct op *op)
 {
-	uint64_t bytes = op->call.send.bytes, from = MAILBOX_READ_LONG;
+	uint64_t bytes = op->call.send.bytes, from = MAILBOX_READ_LONG_BYTES;
 	bool always = mailbox->cma == SETTING_CMA_ALWAYS;
-	uint64_t least =
-		op->p2p.posted_first || always ? MAILBOX_READ_BLOCKING_MIN : MAILBOX_READ_MIN;
+	uint64_t least = op->p2p.posted_first || always ? MAILBOX_READ_BLOCKING_MIN_BYTES
+							: MAILBOX_READ_MIN_BYTES;
 	if (mailbox->cma == SETTING_CMA_OFF || bytes < least ||
 	    !mailbox->peers[op->call.peer].is_here ||
 	    !transport_reads_buffer(mailbox->team, op->call.send.address, bytes))
@@ -96,10 +96,10 @@ static bool is_read(struct mailbox *mailbox, struct op *op)
 	if (always)
 		return true;
 	bool has_room = bytes <= mailbox->memory->bytes / MAILBOX_ARENA_SHARE;
-	if (bytes <= MAILBOX_READ_MAX)
+	if (bytes <= MAILBOX_READ_MAX_BYTES)
 		return !has_room || reading_is_faster(mailbox, op);
 	if (op->p2p.posted_first && has_room)
-		from = MAILBOX_READ_BLOCKING_LONG;
+		from = MAILBOX_READ_BLOCKING_LONG_BYTES;
 	return bytes >= from;
 }
 

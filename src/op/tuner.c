@@ -24,21 +24,21 @@ enum { PAUSE_FIRST = 8, PAUSE_MAX = 1024 };
 static const float clearly = 0.67f, slightly = 0.9f, half = 0.5f;
 static const float changed = 1.5f, smooth = 0.125f, outlier = 4;
 
-static struct op_tuner_case *case_of(struct op_tuner *stores, enum op_choice choice, uint64_t bytes)
+static struct op_tuner_case *case_of(struct op_tuner *tuner, enum op_choice choice, uint64_t bytes)
 {
-	int size = 63 - __builtin_clzll(bytes | UINT64_C(1) << OP_TUNER_MIN);
-	size -= OP_TUNER_MIN;
-	return &stores->cases[choice][size < OP_TUNER_SIZES ? size : OP_TUNER_SIZES - 1];
+	int size = 63 - __builtin_clzll(bytes | UINT64_C(1) << OP_TUNER_MIN_LOG2);
+	size -= OP_TUNER_MIN_LOG2;
+	return &tuner->cases[choice][size < OP_TUNER_SIZES ? size : OP_TUNER_SIZES - 1];
 }
 
-bool op_tuner_begin(struct op_tuner *stores, enum op_choice choice, enum plan_stores wanted,
+bool op_tuner_begin(struct op_tuner *tuner, enum op_choice choice, enum plan_stores wanted,
 		    uint64_t size, uint64_t bytes, struct op_tuner_use *out)
 {
 	*out = (struct op_tuner_use){
 		.bytes = bytes, .choice = choice, .second = wanted == PLAN_STORES_NONTEMPORAL};
-	if (wanted != PLAN_STORES_AUTO || size < UINT64_C(1) << OP_TUNER_MIN || bytes == 0)
+	if (wanted != PLAN_STORES_AUTO || size < UINT64_C(1) << OP_TUNER_MIN_LOG2 || bytes == 0)
 		return out->second;
-	struct op_tuner_case *here = out->at = case_of(stores, choice, size);
+	struct op_tuner_case *here = out->at = case_of(tuner, choice, size);
 	/* One use at a time is a try, also if more uses begin before it ends. */
 	bool tries = ++here->count > (here->pause ? here->pause : PAUSE_FIRST);
 	here->count = tries ? 0 : here->count;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Which stores a copy uses, plain or nontemporal ones, and how a message is transferred, read or
- * staged: what was faster lately. See stores.c. A struct op_tuner serves one thread at a time
+ * staged: what was faster lately. See tuner.c. A struct op_tuner serves one thread at a time
  * for each choice. */
 #ifndef OP_TUNER_H
 #define OP_TUNER_H
@@ -24,7 +24,7 @@ enum op_choice {
 };
 
 enum {
-	OP_TUNER_MIN = 13,   /* log2 of the bytes from which on uses are measured */
+	OP_TUNER_MIN_LOG2 = 13, /* log2 of the bytes from which on uses are measured */
 	OP_TUNER_SIZES = 11, /* powers of two from there on; the last one and all above are one */
 };
 
@@ -53,7 +53,7 @@ struct op_tuner_use {
 
 /* Whether these `bytes`, a part of the `size` bytes of an operation, are to be stored past the
  * cache. wanted: what the table of plans says. */
-bool op_tuner_begin(struct op_tuner *stores, enum op_choice choice, enum plan_stores wanted,
+bool op_tuner_begin(struct op_tuner *tuner, enum op_choice choice, enum plan_stores wanted,
 		    uint64_t size, uint64_t bytes, struct op_tuner_use *out);
 /* Call when the bytes are stored: op_tuner_end at once; op_tuner_record with the ticks
  * (base/clock.h) that the whole use took. */

@@ -7,7 +7,7 @@
 
 static inline size_t pool_slot_of(const struct pool *pool, const void *address) LOCK_REQUIRES(pool)
 {
-	uint64_t key = (uint64_t)(uintptr_t)address / POOL_UNIT;
+	uint64_t key = (uint64_t)(uintptr_t)address / POOL_UNIT_BYTES;
 	return (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & pool->table_mask;
 }
 
@@ -26,7 +26,7 @@ static inline struct pool_block *pool_lookup(const struct pool *pool, const void
 /* The bin of blocks with these bytes: exact up to 15 units, then eight bins to a doubling. */
 static inline int pool_bin_of(size_t bytes)
 {
-	uint64_t units = bytes / POOL_UNIT;
+	uint64_t units = bytes / POOL_UNIT_BYTES;
 	if (units < 16)
 		return (int)units;
 	int log = 63 - __builtin_clzll(units);

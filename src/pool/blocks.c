@@ -275,7 +275,7 @@ static bool fits_well(const struct pool *pool, const struct pool_block *block, s
 static void take_block(struct pool *pool, struct pool_block *block, size_t bytes) LOCK_REQUIRES(pool)
 {
 	size_t rest = block->bytes - bytes,
-	       least = block->segment->small ? POOL_UNIT : POOL_SMALL_BYTES;
+	       least = block->segment->small ? POOL_UNIT_BYTES : POOL_SMALL_BYTES;
 	pool_unlink(block);
 	if (rest >= least && (!block->segment->small || rest > block->bytes / 16))
 		split_block(pool, block, bytes);

@@ -28,12 +28,12 @@ LS_CHECKED ls_status pool_stream_check(struct pool *pool, void *stream) LOCK_AVO
 /* Whether launches have room (has_room), as far as the device's own stream tells. */
 bool pool_has_room(const struct pool *pool);
 
-struct pool_launch_queue; /* a stream that launches have been put behind */
+struct pool_launch_stream; /* a stream that launches have been put behind */
 
 enum { POOL_LAUNCH_ENTRIES = 5 }; /* calls of the driver between begin and end, at most */
 
 struct pool_launch {
-	struct pool_launch_queue *launcher;
+	struct pool_launch_stream *launched;
 	bool has_room; /* for all entries, whether or not they can be done */
 	/* Stays in memory, and its numbers go on, until the pool is closed. */
 	_Atomic uint64_t *done;

@@ -152,7 +152,7 @@ ls_status pool_alloc(struct pool *pool, size_t bytes, void *handle, uint64_t dea
 		pool_say_exhausted(pool, bytes);
 		return LS_OUT_OF_MEMORY;
 	}
-	size_t rounded = pool_round(bytes > 0 ? bytes : 1, POOL_UNIT);
+	size_t rounded = pool_round(bytes > 0 ? bytes : 1, POOL_UNIT_BYTES);
 	*out = alloc_fast(pool, rounded, handle);
 	return *out ? LS_OK : alloc_checked(pool, rounded, handle, deadline_ns, out);
 }
@@ -371,7 +371,7 @@ static bool is_segment_valid(const struct pool *pool, const struct pool_segment 
 	const struct pool_block *left = NULL;
 	for (struct pool_block *block = segment->first; block; block = block->right) {
 		if (block->address != at || block->left != left || block->segment != segment ||
-		    block->bytes == 0 || block->bytes % POOL_UNIT != 0 ||
+		    block->bytes == 0 || block->bytes % POOL_UNIT_BYTES != 0 ||
 		    pool_lookup(pool, at) != block)
 			return false;
 		if (block->state == POOL_CACHED && *block->link != block)

@@ -9,7 +9,7 @@
 #include "pool/pool.h"
 
 enum {
-	POOL_UNIT = 512,              /* sizes of blocks are multiples */
+	POOL_UNIT_BYTES = 512,        /* sizes of blocks are multiples */
 	POOL_SMALL_BYTES = 1 << 20,   /* a request of up to this much comes from a shared segment */
 	POOL_SEGMENT_BYTES = 2 << 20, /* bytes of such a segment; other segments have multiples */
 	POOL_BINS = 8 * 44,           /* eight to a doubling */
@@ -79,7 +79,7 @@ struct pool_stream {
 
 /* A stream that launches have been put behind, or a place for one. It may become another stream's
  * when nothing is in flight; `lane` stays, so that its numbers go on. */
-struct pool_launch_queue {
+struct pool_launch_stream {
 	void *handle;              /* under the lock */
 	struct driver_queue queue; /* under the lock */
 	uint32_t users;            /* under the lock: threads between begin and end */
@@ -95,7 +95,7 @@ struct pool {
 	struct pool_stream streams[POOL_STREAMS]; /* fields but `done` under the lock */
 	int stream_count LOCK_GUARDED(pool);
 	int last_stream LOCK_GUARDED(pool); /* the stream that a call named last */
-	struct pool_launch_queue launchers[POOL_STREAMS];
+	struct pool_launch_stream launch_streams[POOL_STREAMS];
 	struct pool_segment *segments LOCK_GUARDED(pool);
 	struct pool_block *pending LOCK_GUARDED(pool);
 	uint64_t puts LOCK_GUARDED(pool); /* how often a block became a cached one */
@@ -206,17 +206,17 @@ static inline bool pool_queue_is_certain(const struct driver_queue *queue)
  * there is room. */
 bool pool_queue_has_room(const struct pool *pool, const struct driver_queue *queue,
 			 uint64_t entries) LOCK_REQUIRES(pool);
-/* The number of the next launch of this launcher, once its queue has room for it. Whoever takes a
+/* The number of the next launch on this stream, once its queue has room for it. Whoever takes a
  * number has the room. Errors: LS_TIMED_OUT and what else ends a wait. */
-LS_CHECKED ls_status pool_queue_issue(struct pool *pool, struct pool_launch_queue *launcher,
+LS_CHECKED ls_status pool_queue_issue(struct pool *pool, struct pool_launch_stream *launched,
 				      struct waiter *waiter, uint64_t deadline_ns, uint64_t *number)
 	LOCK_AVOIDS_ALL;
 
 /* ---- launch.c ---- */
 
 /* Whether the device reads and stores no word of a launch any more. */
-bool pool_launchers_are_done(struct pool *pool);
-void pool_launchers_close(struct pool *pool);
+bool pool_launches_are_done(struct pool *pool);
+void pool_launches_close(struct pool *pool);
 
 /* ---- reclaim.c ---- */
 

@@ -25,12 +25,12 @@ static uint64_t entries_in(const struct pool *pool, uint64_t id) LOCK_REQUIRES(p
 {
 	uint64_t entries = 0;
 	for (int i = 0; i < POOL_STREAMS; i++) {
-		const struct pool_launch_queue *launcher = &pool->launchers[i];
+		const struct pool_launch_stream *launched = &pool->launch_streams[i];
 		const struct pool_stream *stream = &pool->streams[i];
-		if (launcher->lane && launcher->queue.id == id) {
-			uint64_t done = atomic_load(&launcher->lane->done);
+		if (launched->lane && launched->queue.id == id) {
+			uint64_t done = atomic_load(&launched->lane->done);
 			entries +=
-				POOL_LAUNCH_ENTRIES * (atomic_load(&launcher->lane->issued) - done);
+				POOL_LAUNCH_ENTRIES * (atomic_load(&launched->lane->issued) - done);
 		}
 		if (i < pool->stream_count && stream->queue.id == id && !stream->forgotten)
 			entries += stream->issued - atomic_load(&stream->done);
@@ -49,14 +49,14 @@ bool pool_queue_has_room(const struct pool *pool, const struct driver_queue *que
 
 enum { WORDS = 2 + 2 * POOL_STREAMS };
 
-static bool issue_number(struct pool *pool, const struct pool_launch_queue *launcher,
+static bool issue_number(struct pool *pool, const struct pool_launch_stream *launched,
 			 uint64_t *number)
 {
 	lock_pool_acquire(&pool->lock);
-	uint64_t spare = launcher->queue.depth / 8;
-	bool has_room = pool_queue_has_room(pool, &launcher->queue, POOL_LAUNCH_ENTRIES + spare);
+	uint64_t spare = launched->queue.depth / 8;
+	bool has_room = pool_queue_has_room(pool, &launched->queue, POOL_LAUNCH_ENTRIES + spare);
 	if (has_room)
-		*number = pool_gate_issue(launcher->lane);
+		*number = pool_gate_issue(launched->lane);
 	lock_pool_release(&pool->lock);
 	return has_room;
 }
@@ -69,19 +69,19 @@ static int add_word(struct wait_word *words, int count, const _Atomic uint64_t *
 }
 
 /* The words that the device stores when something in the queue is done. */
-static int add_words(struct pool *pool, const struct pool_launch_queue *mine,
+static int add_words(struct pool *pool, const struct pool_launch_stream *mine,
 		     struct wait_word *words, int count)
 {
 	lock_pool_acquire(&pool->lock);
 	uint64_t id = mine->queue.id;
 	for (int i = 0; i < POOL_STREAMS; i++) {
-		const struct pool_launch_queue *launcher = &pool->launchers[i];
+		const struct pool_launch_stream *launched = &pool->launch_streams[i];
 		const struct pool_stream *stream = &pool->streams[i];
 		uint64_t done;
-		if (launcher->lane && launcher->queue.id == id) {
-			done = atomic_load(&launcher->lane->done);
-			if (done < atomic_load(&launcher->lane->issued))
-				count = add_word(words, count, &launcher->lane->done, done + 1);
+		if (launched->lane && launched->queue.id == id) {
+			done = atomic_load(&launched->lane->done);
+			if (done < atomic_load(&launched->lane->issued))
+				count = add_word(words, count, &launched->lane->done, done + 1);
 		}
 		done = atomic_load(&stream->done);
 		if (i < pool->stream_count && stream->queue.id == id && done < stream->issued)
@@ -91,7 +91,7 @@ static int add_words(struct pool *pool, const struct pool_launch_queue *mine,
 	return add_word(words, count, &pool->options.driver->broken, 1);
 }
 
-ls_status pool_queue_issue(struct pool *pool, struct pool_launch_queue *launcher,
+ls_status pool_queue_issue(struct pool *pool, struct pool_launch_stream *launched,
 			   struct waiter *waiter, uint64_t deadline_ns, uint64_t *number)
 {
 	struct pool_gate *gate = pool->options.gate;
@@ -99,7 +99,7 @@ ls_status pool_queue_issue(struct pool *pool, struct pool_launch_queue *launcher
 	struct wait_word words[WORDS];
 	ls_status status = LS_OK;
 	uint64_t since_ns = 0;
-	bool has_room = issue_number(pool, launcher, number);
+	bool has_room = issue_number(pool, launched, number);
 	int peer;
 	while (!has_room && (status == LS_OK || status == LS_INTERRUPTED)) {
 		since_ns = since_ns ? since_ns : clock_now_ns();
@@ -108,12 +108,12 @@ ls_status pool_queue_issue(struct pool *pool, struct pool_launch_queue *launcher
 		 * queue. */
 		pool_gate_words(gate, words, 1);
 		struct wait_call call = {.words = words,
-					 .count = add_words(pool, launcher, words, 1),
+					 .count = add_words(pool, launched, words, 1),
 					 .any = true,
 					 .since_ns = since_ns,
 					 .deadline_ns = deadline_ns,
 					 .foreign = "a launch (waiting for room in its queue)"};
-		has_room = issue_number(pool, launcher, number);
+		has_room = issue_number(pool, launched, number);
 		if (!has_room)
 			status = wait_words(waiter, &call, &peer);
 		pool_gate_wait_end(gate, &waiting);

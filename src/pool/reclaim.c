@@ -390,7 +390,7 @@ static ls_status await_streams(struct pool *pool, struct pool_patience *patience
 	for (;;) {
 		uint64_t moment = pool_moment(pool);
 		if (status != LS_OK ||
-		    (all_have_reached(pool, numbers) && pool_launchers_are_done(pool)))
+		    (all_have_reached(pool, numbers) && pool_launches_are_done(pool)))
 			return status;
 		pool_put_marks(pool);
 		status = wait_for_any(pool, moment, patience);
@@ -488,7 +488,7 @@ ls_status pool_close(struct pool *pool, uint64_t deadline_ns)
 		MESSAGE_SAY(MESSAGE_DEVICE_CLOSE, pool->name, ls_status_name(status), what);
 		return status;
 	}
-	pool_launchers_close(pool);
+	pool_launches_close(pool);
 	for (int i = 0; i < POOL_STREAMS; i++)
 		free(pool->streams[i].bins);
 	lock_pool_acquire(&pool->lock);

@@ -40,7 +40,7 @@ static void fill_slot(struct transport_slot *slot, const struct transport_envelo
 		.bytes = envelope->bytes,
 		.window = window,
 	};
-	if (envelope->bytes != 0 && envelope->bytes <= TRANSPORT_MESSAGE_INLINE)
+	if (envelope->bytes != 0 && envelope->bytes <= TRANSPORT_MESSAGE_INLINE_BYTES)
 		memcpy(slot->payload, payload, envelope->bytes);
 }
 
@@ -190,7 +190,7 @@ struct transport_message *transport_channel_match(struct transport_team *team, i
 const void *transport_channel_payload(struct transport_team *team, int peer,
 				      const struct transport_message *message)
 {
-	if (message->bytes <= TRANSPORT_MESSAGE_INLINE)
+	if (message->bytes <= TRANSPORT_MESSAGE_INLINE_BYTES)
 		return message->slot->payload;
 	if (!transport_is_here(team, peer))
 		return team->transport->hosts_ops->payload(team, peer, message);

@@ -35,9 +35,10 @@ enum {
 	TRANSPORT_ENTRIES = 32,
 	TRANSPORT_INLINE_BYTES = 16384, /* payload of an entry, in pages of the area */
 	TRANSPORT_INLINE_PAGES = 32,
-	TRANSPORT_TINY_BYTES = 24,      /* payload of an entry, in the entry itself */
-	TRANSPORT_CHANNEL_SLOTS = 32,   /* messages to a peer that are under way at once */
-	TRANSPORT_MESSAGE_INLINE = 192, /* payload of a slot; longer ones stay with the sender */
+	TRANSPORT_TINY_BYTES = 24,    /* payload of an entry, in the entry itself */
+	TRANSPORT_CHANNEL_SLOTS = 32, /* messages to a peer that are under way at once */
+	/* The payload of a slot; longer ones stay with the sender. */
+	TRANSPORT_MESSAGE_INLINE_BYTES = 192,
 	TRANSPORT_TEXT_BYTES = 2048,
 	TRANSPORT_TOGETHER = 64, /* groups that fail with one report */
 	TRANSPORT_PHASE_BITS = 16,
@@ -111,7 +112,7 @@ static inline unsigned transport_entry_index(uint64_t seq)
 	return (unsigned)(seq * STEP % TRANSPORT_ENTRIES);
 }
 
-/* A rank's report on why a group is closed; valid once the group's cause names that rank. */
+/* A rank's report on why a group has failed; valid once the group's cause names that rank. */
 struct transport_report {
 	_Alignas(64) uint32_t status;
 	int32_t culprit; /* world rank, -1: none */
@@ -201,7 +202,7 @@ struct transport_slot {
 	 * from the same slot of the channel in the other direction. */
 	_Atomic uint64_t freed;
 	uint64_t reserved[2];
-	unsigned char payload[TRANSPORT_MESSAGE_INLINE];
+	unsigned char payload[TRANSPORT_MESSAGE_INLINE_BYTES];
 };
 _Static_assert(sizeof(struct transport_slot) == 256, "message slot");
 

@@ -29,7 +29,7 @@ enum {
 	MAIL_CELL_BYTES = 2112,  /* 2 KiB and a line, so that cells begin in all sets of a cache */
 	MAIL_CELL_PAIRS = 64,    /* of a rank in a group; one bit each in a set */
 	MAIL_PIECE_BYTES = 64 * 1024,
-	MAIL_PIECE_LEAST = 4096,
+	MAIL_PIECE_LEAST_BYTES = 4096,
 	MAIL_CLAIMS = 0x3fffffff, /* the bits of a cursor that count pieces */
 };
 
@@ -311,7 +311,7 @@ void transport_mail_reset(struct mail_ring *ring);
 static inline uint64_t transport_mail_piece_bytes(uint64_t bytes)
 {
 	uint64_t piece = MAIL_PIECE_BYTES;
-	while (piece > MAIL_PIECE_LEAST && piece * 8 > bytes)
+	while (piece > MAIL_PIECE_LEAST_BYTES && piece * 8 > bytes)
 		piece /= 2;
 	return piece;
 }

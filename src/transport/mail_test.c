@@ -362,7 +362,7 @@ static void test_pieces(void **state)
 	for (uint64_t bytes = 1; bytes < UINT64_C(1) << 40; bytes = bytes * 3 / 2 + 1) {
 		uint64_t piece = transport_mail_piece_bytes(bytes),
 			 pieces = transport_mail_pieces(bytes);
-		assert_true(piece >= MAIL_PIECE_LEAST && piece <= MAIL_PIECE_BYTES);
+		assert_true(piece >= MAIL_PIECE_LEAST_BYTES && piece <= MAIL_PIECE_BYTES);
 		assert_true(pieces * piece >= bytes && (pieces - 1) * piece < bytes);
 		assert_true(pieces < MAIL_CLAIMS);
 	}

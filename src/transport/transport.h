@@ -295,8 +295,8 @@ static inline struct memory_view *transport_arena(const struct transport_team *t
  * later level. */
 
 /* Posts a message to `peer` and wakes it. False if the channel has no free slot: wait for *blocked.
- * Payloads up to TRANSPORT_MESSAGE_INLINE are copied; a longer one must be in my arena at `window`,
- * unchanged until transport_channel_taken. *ticket identifies the message for
+ * Payloads up to TRANSPORT_MESSAGE_INLINE_BYTES are copied; a longer one must be in my arena at
+ * `window`, unchanged until transport_channel_taken. *ticket identifies the message for
  * transport_channel_taken and may be ignored. */
 bool transport_channel_post(struct transport_team *team, int peer,
 			    const struct transport_envelope *envelope, const void *payload,

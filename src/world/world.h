@@ -29,7 +29,7 @@ struct world_watch {
 	pthread_t thread;
 	bool running;
 	_Atomic bool stop;
-	int event_fd; /* written by waits that last long, and to stop the thread */
+	int event_fd; /* written by waits that last long, to serve others, and to stop the thread */
 	/* The watch calls it before it looks: publishes in the wait table the words that would wake
 	 * the progress thread. It is p2p_show, of a higher floor: only that room knows the
 	 * words. */
@@ -39,7 +39,7 @@ struct world_watch {
 	/* A thread of this rank is starting a program for a report, or an earlier one hangs; then
 	 * `helper` is the one that hangs. Always set under Valgrind, which ends a rank that starts
 	 * such a process. */
-	_Atomic bool asks;
+	_Atomic bool helper_is_busy;
 	struct failure_helper *_Atomic helper;
 	struct failure_far *far; /* looks at other hosts; NULL: there are none */
 	/* For the watch alone: when it last started such a program for a rank that did not yet
@@ -141,10 +141,12 @@ struct world {
 	struct memory memory;
 	struct transport transport;
 	struct plan_table table;
-	struct world_device *device;            /* NULL: none */
-	struct races *races;                    /* setting CHECK; NULL: it is not set */
-	_Atomic uint32_t dead[RANKS_WORLD_MAX]; /* set by the watch */
-	int pids[RANKS_WORLD_MAX];              /* 0: on another host */
+	struct world_device *device; /* NULL: none */
+	struct races *races;         /* setting CHECK; NULL: it is not set */
+	/* Set by failure_mark_dead: by the watch, by the thread that makes progress on the link,
+	 * and by the thread of heartbeats. */
+	_Atomic uint32_t dead[RANKS_WORLD_MAX];
+	int pids[RANKS_WORLD_MAX];     /* 0: on another host */
 	int far_pids[RANKS_WORLD_MAX]; /* of ranks on other hosts, as these hosts see them */
 	struct link *link;             /* to other hosts; NULL: there are none */
 	/* For each rank the name of its host, if that is another one; "": it is this host. */
