@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Gives and revokes biases; see bias.h. */
-#include "bias.h"
+#include "base/bias.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -12,7 +12,7 @@
 enum { __libc_single_threaded = 0 };
 #endif
 
-#include "wait.h"
+#include "base/wait.h"
 
 _Thread_local _Alignas(BIAS_OWNERS) char bias_thread;
 

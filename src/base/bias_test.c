@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "bias.h"
+#include "base/bias.h"
 
 static bool may_enter(struct bias *bias)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Monotonic time, and the rate at which ticks pass. */
-#include "clock.h"
+#include "base/clock.h"
 
 #include <stdlib.h>
 #include <time.h>
 
-#include "wait.h"
+#include "base/wait.h"
 
 enum {
 	NS_PER_MS = 1000000,

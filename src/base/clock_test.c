@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "clock.h"
+#include "base/clock.h"
 
 static void test_now(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The counter is the one piece of mutable process-wide state that a fork handler needs: it is about
  * the process, not about a rank. */
-#include "fork.h"
+#include "base/fork.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

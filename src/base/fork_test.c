@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "fork.h"
+#include "base/fork.h"
 
 static void test_generations(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Loads libdw. What this file keeps belongs to the process, as all that the loader does. */
-#include "libdw.h"
+#include "base/libdw.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "messages.h"
+#include "base/messages.h"
 
 enum { WHY_BYTES = 160 };
 

@@ -2,12 +2,12 @@
  * Locks with levels: a pthread mutex each, and a thread-local mask of the levels that the thread
  * holds. An acquire tests the mask before it locks the mutex, so a wrong order is a message, not a
  * hang. */
-#include "lock.h"
+#include "base/lock.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "messages.h"
+#include "base/messages.h"
 
 struct lock_level lock_level_none;
 #define X(level, before, what) struct lock_level lock_level_##level;

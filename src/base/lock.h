@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "bias.h"
+#include "base/bias.h"
 
 /* X(level, the level before it, "what it protects"), outermost first. Y: the same for locks that
  * are biased to the one thread that nearly always takes them (bias.h); init_unbiased is for locks

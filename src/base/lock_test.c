@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "capture.h"
-#include "lock.h"
-#include "wait.h"
+#include "base/capture.h"
+#include "base/lock.h"
+#include "base/wait.h"
 
 static struct lock_group outer;
 static struct lock_memory inner, other_inner;

@@ -3,7 +3,7 @@
  * tears that of another message. A reader who does not read holds nobody up: then messages are
  * lost, and the next one that is read says so. All threads share the level and the number of lost
  * messages. Each thread has a rank and a last error of its own. */
-#include "messages.h"
+#include "base/messages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,9 +19,9 @@
 
 #include <lockstep/status.h>
 
-#include "clock.h"
-#include "text.h"
-#include "wait.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "base/wait.h"
 
 enum {
 	TEXT_BYTES = 8192,
@@ -45,12 +45,12 @@ static _Thread_local __attribute__((tls_model("global-dynamic"))) char last_erro
 
 static const struct message_help helps[] = {
 #define X(id, level, help) {ID_OF(MESSAGE_##id), SETTING_LOG_##level, help},
-#include "messages.def"
+#include "base/messages.def"
 #undef X
 };
 #define X(id, level, help) \
 	_Static_assert(LEVEL_OF(MESSAGE_##id) == SETTING_LOG_##level, #id ": two levels");
-#include "messages.def"
+#include "base/messages.def"
 #undef X
 
 /* A text that grows up to its buffer: size <= TEXT_BYTES, and what does not fit is cut. */

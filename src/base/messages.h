@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "settings.h"
+#include "base/settings.h"
 
 /* Prints "lockstep: TEXT [ID]" on standard error in one write, with the rank in front if one was
  * set for this thread. If nobody reads, it waits 0.3 s and no longer: the message is lost, and the

@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "capture.h"
-#include "messages.h"
+#include "base/capture.h"
+#include "base/messages.h"
 
 static void test_form(void **state)
 {
@@ -189,7 +189,7 @@ static void test_help(void **state)
 	(void)state;
 	static const char *const names[] = {
 #define X(id, level, help) #id,
-#include "messages.def"
+#include "base/messages.def"
 #undef X
 	};
 	size_t count = sizeof names / sizeof names[0];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Reads settings.def's table from the environment. The only file that looks at the environment. */
-#include "settings.h"
+#include "base/settings.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "messages.h"
+#include "base/messages.h"
 
 #define PREFIX "LOCKSTEP_"
 
@@ -58,7 +58,7 @@ static const struct setting table[] = {
 	 max,                                     \
 	 CHOICES_OF_##type(field),                \
 	 help},
-#include "settings.def"
+#include "base/settings.def"
 #undef X
 };
 enum { SETTING_COUNT = sizeof table / sizeof table[0] };

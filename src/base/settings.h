@@ -50,7 +50,7 @@ enum setting_ddp { SETTING_CHOICES_ddp(SETTING_ENUMERATOR) };
 /* A file is NULL, or points into the environment. */
 struct settings {
 #define X(field, name, type, def, min, max, help) SETTING_C_##type field;
-#include "settings.def"
+#include "base/settings.def"
 #undef X
 };
 

@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "capture.h"
-#include "messages.h"
-#include "settings.h"
+#include "base/capture.h"
+#include "base/messages.h"
+#include "base/settings.h"
 
 #define ENVIRONMENT(...) ((char *const[]){__VA_ARGS__, NULL})
 
@@ -45,7 +45,7 @@ static void test_defaults(void **state)
 #define X(field, name, type, def, min, max, help) \
 	assert_int_equal(settings.field, (def));  \
 	assert_in_range(settings.field, min, max);
-#include "settings.def"
+#include "base/settings.def"
 #undef X
 }
 

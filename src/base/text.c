@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Characters that may be shown, and the names of signals. */
-#include "text.h"
+#include "base/text.h"
 
 #include <signal.h>
 #include <stddef.h>

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "text.h"
+#include "base/text.h"
 
 static void expect(const char *text, const char *line, const char *lines)
 {

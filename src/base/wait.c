@@ -2,7 +2,7 @@
  * The wait for words. Every loop here looks at the caller's condition, the group's failure,
  * the peers and the deadline, so none can hang. First a wait spins or yields, unseen; then it
  * publishes itself and sleeps by the protocol in wait.h. */
-#include "wait.h"
+#include "base/wait.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,10 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "messages.h"
-#include "wait_private.h"
-#include "wait_slot.h"
+#include "base/clock.h"
+#include "base/messages.h"
+#include "base/wait_private.h"
+#include "base/wait_slot.h"
 
 enum {
 	NS_PER_S = 1000000000,

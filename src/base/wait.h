@@ -23,7 +23,7 @@
 
 #include <lockstep/status.h>
 
-#include "lock.h"
+#include "base/lock.h"
 
 enum {
 	WAIT_EDGE_MAX = 64,        /* words in a slot, and in each page of further words */

@@ -7,10 +7,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "messages.h"
-#include "wait.h"
-#include "wait_slot.h"
+#include "base/clock.h"
+#include "base/messages.h"
+#include "base/wait.h"
+#include "base/wait_slot.h"
 
 enum { NS_PER_S = 1000000000 };
 

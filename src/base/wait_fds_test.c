@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "capture.h"
-#include "wait_fixture.h"
+#include "base/capture.h"
+#include "base/wait_fixture.h"
 
 struct polling {
 	struct fixture *fixture;

@@ -14,9 +14,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "seqlock.h"
-#include "wait.h"
+#include "base/clock.h"
+#include "base/seqlock.h"
+#include "base/wait.h"
 
 enum { PEERS = 4, GENEROUS_MS = 30000 };
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "wait_fixture.h"
+#include "base/wait_fixture.h"
 
 static struct {
 	struct fixture *fixture;

@@ -4,7 +4,7 @@
 #ifndef BASE_WAIT_PRIVATE_H
 #define BASE_WAIT_PRIVATE_H
 
-#include "wait.h"
+#include "base/wait.h"
 
 enum {
 	/* A thread that spins for longer is likely to wait for a rank that has no core: another

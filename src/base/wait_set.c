@@ -2,9 +2,9 @@
  * Several waits of one thread: each in the wait table by itself, one sleep for all of them. */
 #include <sched.h>
 
-#include "clock.h"
-#include "wait_private.h"
-#include "wait_slot.h"
+#include "base/clock.h"
+#include "base/wait_private.h"
+#include "base/wait_slot.h"
 
 void wait_item_show(struct wait_item *item)
 {

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "wait_fixture.h"
+#include "base/wait_fixture.h"
 
 static _Atomic int handled;
 

@@ -4,16 +4,16 @@
  * unmapped by then. So a registration refers to a registry: a small object on the heap, counted by
  * its registrations and its waiter, which wait_close cuts off from the wait table. Threads touch
  * wait tables only under the registry's lock, or in a call. */
-#include "wait_slot.h"
+#include "base/wait_slot.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "messages.h"
-#include "seqlock.h"
+#include "base/clock.h"
+#include "base/messages.h"
+#include "base/seqlock.h"
 
 /* Invariant: references = (waiter not closed yet ? 1 : 0) + registrations that point here. */
 struct wait_registry {

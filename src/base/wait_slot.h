@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-#include "lock.h"
-#include "wait.h"
+#include "base/lock.h"
+#include "base/wait.h"
 
 /* Copies as much of the text as there is room for. */
 static inline void wait_name_foreign(struct wait_slot_body *body, const char *call)

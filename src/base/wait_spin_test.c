@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "wait_fixture.h"
+#include "base/wait_fixture.h"
 
 enum { SPIN_NS = 100000, LIMIT_MS = 20 };
 

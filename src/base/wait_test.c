@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-#include "capture.h"
-#include "wait_fixture.h"
+#include "base/capture.h"
+#include "base/wait_fixture.h"
 
 static int setup(void **state)
 {

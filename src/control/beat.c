@@ -2,7 +2,7 @@
  * The bytes of beats. */
 #include <string.h>
 
-#include "control.h"
+#include "control/control.h"
 
 static const char magic[8] = "LSBEAT3";
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What comes in, and the beats that go out. */
-#include "control.h"
+#include "control/control.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The verdicts that follow from who hears whom. */
-#include "control.h"
+#include "control/control.h"
 
 static uint64_t age_of(const struct control *control, uint64_t then_ns)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Waits for any of several things, of which one may need several ranks. */
-#include "job_fixture.h"
+#include "diagnose/job_fixture.h"
 
 static void check(struct diagnose_job *job, enum diagnose_cause cause, uint64_t culprits,
 		  uint64_t waiting)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "engine_private.h"
+#include "engine/engine_private.h"
 
 uint64_t engine_shape(const uint64_t *counts, int size)
 {

@@ -17,7 +17,7 @@
  * reset only after all have left; so all that is read belongs to this group. Nothing blocks.
  * Models: test/model/ending.pml, and far_ending.pml between hosts. */
 #include "engine/end.h"
-#include "engine_private.h"
+#include "engine/engine_private.h"
 
 void engine_end_publish(struct engine *engine, uint64_t seq)
 {

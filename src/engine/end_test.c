@@ -2,7 +2,7 @@
  * What two ranks that have closed a group find out from each other's numbers alone: by then no
  * entry may be left to compare. */
 #include "engine/end.h"
-#include "engine_fixture.h"
+#include "engine/engine_fixture.h"
 
 enum { SEQ = 40 };
 

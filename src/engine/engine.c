@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Life of an operation in the engine of the processor: choose the plan, enter, run the steps,
  * leave; or abandon it after a failure so that nobody touches the caller's buffers any more. */
-#include "engine.h"
+#include "engine/engine.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/messages.h"
 #include "base/prefetch.h"
-#include "engine_ops.h"
-#include "engine_private.h"
-#include "inline.h"
+#include "engine/engine_ops.h"
+#include "engine/engine_private.h"
+#include "engine/inline.h"
 #include "op/device.h"
 #include "op/stream.h"
 #include "hosts/hosts.h"

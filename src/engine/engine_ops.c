@@ -2,8 +2,8 @@
  * Collectives that another engine runs: engine_ops.h. */
 #include <string.h>
 
-#include "engine_ops.h"
-#include "engine_private.h"
+#include "engine/engine_ops.h"
+#include "engine/engine_private.h"
 
 /* Where op->step stands. */
 enum { OPS_COMPARING, OPS_RUNNING };

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 #include "engine/payload.h"
 
 /* ---- buffers.c ---- */

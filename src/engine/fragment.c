@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "kernel/kernel.h"
-#include "engine_private.h"
+#include "engine/engine_private.h"
 
 enum {
 	PHASE_MAX = (1 << TRANSPORT_PHASE_BITS) - 1,

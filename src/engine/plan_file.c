@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Reads the file that LOCKSTEP_TABLE names. */
-#include "plan_file.h"
+#include "engine/plan_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

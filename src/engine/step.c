@@ -5,7 +5,7 @@
 
 #include "base/ranks.h"
 #include "kernel/kernel.h"
-#include "engine_private.h"
+#include "engine/engine_private.h"
 #include "hosts/hosts.h"
 
 struct range {

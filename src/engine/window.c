@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "kernel/kernel.h"
-#include "engine_private.h"
+#include "engine/engine_private.h"
 
 /* Whether all members have the caller's buffer mapped, and at which offset. */
 static bool is_mapped(const struct engine *engine, const struct buffer *buffer, uint64_t *offset)

@@ -2,7 +2,7 @@
  * Adds to a snapshot the collectives that ranks have entered and have not recorded: a short
  * collective publishes its entry first, and a rank may be killed or stopped before its record is
  * written. */
-#include "entered.h"
+#include "failure/entered.h"
 #include "engine/engine.h"
 #include "transport/observe.h"
 

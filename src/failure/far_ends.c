@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "engine/end.h"
 #include "world/registry.h"
-#include "far_look.h"
+#include "failure/far_look.h"
 
 enum {
 	LEAVE_MS = 1000,

@@ -19,8 +19,8 @@
 
 #include "base/clock.h"
 #include "base/ranks.h"
-#include "entered.h"
-#include "far_look.h"
+#include "failure/entered.h"
+#include "failure/far_look.h"
 
 enum {
 	RETRY_MS = 5,

@@ -3,7 +3,7 @@
 #ifndef FAILURE_FAR_LOOK_H
 #define FAILURE_FAR_LOOK_H
 
-#include "failure.h"
+#include "failure/failure.h"
 
 enum { FAILURE_AREA_WORDS = (TRANSPORT_AREAS + 63) / 64 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "far_look.h"
+#include "failure/far_look.h"
 
 enum { REQUEST_MS = 4 * FAILURE_ANSWER_MS + 100 };
 

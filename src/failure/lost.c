@@ -7,7 +7,7 @@
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "world/registry.h"
-#include "failure.h"
+#include "failure/failure.h"
 
 enum { TEXT_BYTES = 256, REASON_BYTES = TEXT_BYTES + 64 };
 

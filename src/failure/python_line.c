@@ -9,9 +9,9 @@
 
 #include "base/clock.h"
 #include "base/ranks.h"
-#include "failure.h"
-#include "helper.h"
-#include "python_line.h"
+#include "failure/failure.h"
+#include "failure/helper.h"
+#include "failure/python_line.h"
 
 static bool ends_with(const char *text, const char *end)
 {

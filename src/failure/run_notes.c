@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "failure.h"
+#include "failure/failure.h"
 
 /* Opened for each note: the program may close all descriptors. If the agent has ended, nobody reads
  * the note, and this rank is about to be killed. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Answers commands on this host that ask for the ranks of other hosts: see shown.h. */
-#include "shown.h"
+#include "failure/shown.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "far_look.h"
+#include "failure/far_look.h"
 
 enum {
 	KEEP_MS = 5000, /* for how long an answer is kept */

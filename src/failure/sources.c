@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "base/ranks.h"
-#include "entered.h"
-#include "failure.h"
-#include "unexpected.h"
+#include "failure/entered.h"
+#include "failure/failure.h"
+#include "failure/unexpected.h"
 
 void failure_fill_sources(const struct world *world, struct diagnose_source *sources)
 {

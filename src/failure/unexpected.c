@@ -4,7 +4,7 @@
 #include "diagnose/diagnose.h"
 #include "engine/engine.h"
 #include "transport/observe.h"
-#include "unexpected.h"
+#include "failure/unexpected.h"
 
 enum { EACH = 2 }; /* messages of one rank to another: the oldest, which say enough */
 

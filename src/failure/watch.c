@@ -11,8 +11,8 @@
 
 #include "base/messages.h"
 #include "base/ranks.h"
-#include "failure.h"
-#include "helper.h"
+#include "failure/failure.h"
+#include "failure/helper.h"
 
 /* A thread adds this value to the eventfd to make the watch serve others. Threads that wait add 1,
  * and then the watch looks, too. */

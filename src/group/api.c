@@ -5,8 +5,8 @@
 #include "failure/failure.h"
 #include "p2p/p2p.h"
 #include "world/registry.h"
-#include "group_private.h"
-#include "arguments.h"
+#include "group/group_private.h"
+#include "group/arguments.h"
 
 ls_status group_check(const char *function, ls_group *group)
 {

@@ -5,8 +5,8 @@
 
 #include "base/messages.h"
 #include "world/registry.h"
-#include "arguments.h"
-#include "group.h"
+#include "group/arguments.h"
+#include "group/group.h"
 
 ls_status group_bad_state(const char *function, const char *argument, const char *state,
 			  const char *right)

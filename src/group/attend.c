@@ -8,7 +8,7 @@
 #include "progress/lane.h"
 #include "progress/progress.h"
 #include "p2p/p2p.h"
-#include "attend.h"
+#include "group/attend.h"
 
 /* ---- the lanes that the thread attends ---- */
 

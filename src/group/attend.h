@@ -3,7 +3,7 @@
 #ifndef GROUP_ATTEND_H
 #define GROUP_ATTEND_H
 
-#include "group_private.h"
+#include "group/group_private.h"
 
 /* The body of the thread (world_progress.act): returns when the thread has to stop, or has handed
  * over. */

@@ -3,8 +3,8 @@
  * together. */
 #include "progress/progress.h"
 #include "world/registry.h"
-#include "group_private.h"
-#include "arguments.h"
+#include "group/group_private.h"
+#include "group/arguments.h"
 
 struct ls_op *group_batch_find(ls_group *group)
 {

@@ -7,8 +7,8 @@
 #include "base/dtype.h"
 #include "base/messages.h"
 #include "kernel/kernel.h"
-#include "group_private.h"
-#include "arguments.h"
+#include "group/group_private.h"
+#include "group/arguments.h"
 
 /* Elements of this rank's buffers: what it sends, what it receives, and the part that both have in
  * common when in place, at `offset` of the longer one. */

@@ -5,9 +5,9 @@
 #include "progress/inline_call.h"
 #include "progress/lane.h"
 #include "progress/progress.h"
-#include "group_private.h"
-#include "arguments.h"
-#include "group.h"
+#include "group/group_private.h"
+#include "group/arguments.h"
+#include "group/group.h"
 
 /* A blocking ls_*_many call has at most this many buffers under way at once. */
 enum { MANY_AT_ONCE = 1024 };

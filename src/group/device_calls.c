@@ -11,9 +11,9 @@
 #include "pool/pool.h"
 #include "trace/trace.h"
 #include "world/registry.h"
-#include "group_private.h"
-#include "arguments.h"
-#include "group.h"
+#include "group/group_private.h"
+#include "group/arguments.h"
+#include "group/group.h"
 
 /* ---- the life of the device ---- */
 

@@ -10,7 +10,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "device_fixture.h"
+#include "group/device_fixture.h"
 
 /* Rank 0's device stands still in the call; rank 1 ends the group, and only then lets it go on. */
 static void abort_it(struct rank *rank)

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "device_fixture.h"
+#include "group/device_fixture.h"
 
 enum { MOST = 200000 };
 

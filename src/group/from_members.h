@@ -5,7 +5,7 @@
 #define GROUP_FROM_MEMBERS_H
 
 #include "base/ranks.h"
-#include "group_private.h"
+#include "group/group_private.h"
 
 /* ---- from_members.c ---- */
 

@@ -7,9 +7,9 @@
 #include "progress/warn.h"
 #include "progress/progress.h"
 #include "p2p/p2p.h"
-#include "group_private.h"
-#include "arguments.h"
-#include "group.h"
+#include "group/group_private.h"
+#include "group/arguments.h"
+#include "group/group.h"
 
 enum { CANCEL_MS = 100 };
 

@@ -8,8 +8,8 @@
 #include "pool/gate.h"
 #include "pool/launch.h"
 #include "world/registry.h"
-#include "group_private.h"
-#include "arguments.h"
+#include "group/group_private.h"
+#include "group/arguments.h"
 
 enum { LAUNCH_GROUPS = 64 };
 

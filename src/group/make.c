@@ -15,7 +15,7 @@
 #include "progress/warn.h"
 #include "progress/progress.h"
 #include "p2p/p2p.h"
-#include "group_private.h"
+#include "group/group_private.h"
 
 _Static_assert((int)TRACE_GROUP_MAX == (int)TRANSPORT_AREAS, "an entry of the trace for each area");
 

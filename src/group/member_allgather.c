@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/ranks.h"
-#include "group_private.h"
-#include "from_members.h"
+#include "group/group_private.h"
+#include "group/from_members.h"
 
 struct exchange {
 	ls_op *sends[RANKS_WORLD_MAX],

@@ -7,9 +7,9 @@
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "world/registry.h"
-#include "group_private.h"
-#include "arguments.h"
-#include "group.h"
+#include "group/group_private.h"
+#include "group/arguments.h"
+#include "group/group.h"
 
 ls_status ls_alloc(ls_group *group, size_t bytes, void **out)
 {

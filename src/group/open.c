@@ -21,10 +21,10 @@
 #include "heartbeat/heartbeat.h"
 #include "progress/progress.h"
 #include "p2p/p2p.h"
-#include "group_private.h"
-#include "open_hosts.h"
-#include "attend.h"
-#include "arguments.h"
+#include "group/group_private.h"
+#include "group/open_hosts.h"
+#include "group/attend.h"
+#include "group/arguments.h"
 
 /* Arguments of ls_group_open after defaults. */
 struct opening {

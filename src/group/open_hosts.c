@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The part of opening and closing the world that concerns other hosts: which ranks are there, the
  * link to them, their mirrors and heartbeats. */
-#include "open_hosts.h"
+#include "group/open_hosts.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -8,11 +8,11 @@
 #include "world/registry.h"
 #include "progress/progress.h"
 #include "p2p/p2p.h"
-#include "group_private.h"
-#include "arguments.h"
-#include "group.h"
-#include "p2p_check.h"
-#include "p2p_short.h"
+#include "group/group_private.h"
+#include "group/arguments.h"
+#include "group/group.h"
+#include "group/p2p_check.h"
+#include "group/p2p_short.h"
 
 /* ---- the two ways ---- */
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Checks the arguments and options of sends, receives and probes. */
-#include "p2p_check.h"
+#include "group/p2p_check.h"
 
 #include <string.h>
 
-#include "group_private.h"
-#include "arguments.h"
+#include "group/group_private.h"
+#include "group/arguments.h"
 
 static ls_status check_peer(const struct group_p2p_call *call, const ls_group *group,
 			    const struct ls_op_options *options)

@@ -2,8 +2,8 @@
  * What programs and the rooms above can query about a group. */
 #include "base/fork.h"
 #include "world/registry.h"
-#include "arguments.h"
-#include "group.h"
+#include "group/arguments.h"
+#include "group/group.h"
 
 int ls_group_rank(const ls_group *group)
 {

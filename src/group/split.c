@@ -8,10 +8,10 @@
 
 #include "base/messages.h"
 #include "base/ranks.h"
-#include "group_private.h"
-#include "from_members.h"
-#include "arguments.h"
-#include "group.h"
+#include "group/group_private.h"
+#include "group/from_members.h"
+#include "group/arguments.h"
+#include "group/group.h"
 
 _Static_assert(sizeof(struct group_offer) <= TRANSPORT_TINY_BYTES, "one cache line each");
 

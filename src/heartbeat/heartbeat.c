@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/messages.h"
 #include "base/seqlock.h"
-#include "heartbeat_private.h"
+#include "heartbeat/heartbeat_private.h"
 
 enum {
 	LEASE_MS = 300,

@@ -8,7 +8,7 @@
 
 #include "control/control.h"
 #include "failure/failure.h"
-#include "heartbeat.h"
+#include "heartbeat/heartbeat.h"
 
 enum { HEARTBEAT_NAME_BYTES = 64 };
 

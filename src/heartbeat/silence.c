@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/messages.h"
 #include "base/text.h"
-#include "heartbeat_private.h"
+#include "heartbeat/heartbeat_private.h"
 #include "world/registry.h"
 
 enum { ALONE_MS = 500 }; /* how much longer a host that hears nobody waits */

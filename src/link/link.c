@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Checks what every implementation of a link has to fill in. */
-#include "link.h"
+#include "link/link.h"
 
 #include <stddef.h>
 

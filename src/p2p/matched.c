@@ -5,7 +5,7 @@
 #include "races/races.h"
 #include "world/registry.h"
 #include "progress/warn.h"
-#include "p2p.h"
+#include "p2p/p2p.h"
 
 void p2p_fill_message(struct ls_message *out, const struct mail_message *matched)
 {

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "races/races.h"
-#include "p2p.h"
+#include "p2p/p2p.h"
 
 /* A block from another host lies where one lay that was sent, and whose send is not over yet. */
 static void nothing_touches_a_block_that_arrives(void **state)

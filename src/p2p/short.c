@@ -2,7 +2,7 @@
  * Sends and receives of short messages that complete within their call. They are tried first,
  * without an operation that other threads could see, and are recorded when they are complete. */
 #include "progress/progress.h"
-#include "p2p.h"
+#include "p2p/p2p.h"
 
 enum { POLLS = 8 };
 

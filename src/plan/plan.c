@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Choosing an algorithm, building its plan, and cutting elements into blocks. The steps themselves
  * come from one file for each algorithm: plan_inline.c, plan_direct.c and so on. */
-#include "plan.h"
+#include "plan/plan.h"
 
 #include <assert.h>
 
 #include "base/ranks.h"
-#include "plan_build.h"
+#include "plan/plan_build.h"
 
 /* Which collective has which algorithm. A barrier has no payload, and so nothing to put into an
  * entry. */

@@ -7,7 +7,7 @@
 #ifndef PLAN_BUILD_H
 #define PLAN_BUILD_H
 
-#include "plan.h"
+#include "plan/plan.h"
 
 /* A chain broadcast cuts its payload into this many blocks: rank i forwards one while it receives
  * the next.

@@ -2,7 +2,7 @@
  * Ranks read large payloads from, and write them to, the peers' own buffers. Entering says "my
  * buffers are ready", phase 1 says "I no longer touch anybody's"; a rank leaves when all ranks that
  * touch its buffers have said that. */
-#include "plan_build.h"
+#include "plan/plan_build.h"
 
 /* Rank i alone reads and writes block i, in all ranks' buffers; so in place needs nothing
  * special. */

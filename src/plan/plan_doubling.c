@@ -2,7 +2,7 @@
  * Recursive doubling: in round i partners at distance 2^i exchange all they have and both combine
  * it. If the size is no power of two, the first ranks pair up before and after the rounds ("fold"),
  * so that a power of two remains for them. Barrier: dissemination, which needs no fold. */
-#include "plan_build.h"
+#include "plan/plan_build.h"
 
 struct doubling {
 	int core;   /* largest power of two that is <= size */

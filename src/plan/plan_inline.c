@@ -2,7 +2,7 @@
  * Small payloads travel in the entries (24 bytes) or in pages beside them (16 KiB): a rank that
  * needs one reads it there. There is no second synchronisation, as a rank writes its entry again
  * only when all ranks have left the collective. */
-#include "plan_build.h"
+#include "plan/plan_build.h"
 
 static void add_reduction(struct plan *plan, int block)
 {

@@ -2,7 +2,7 @@
  * Messages between each pair of ranks, or between the root and each rank, with a part in each. In
  * round i a rank receives from the i-th rank behind it and sends to the i-th rank before it: each
  * rank has one message to send and one to receive, and no two ranks send to the same rank. */
-#include "plan_build.h"
+#include "plan/plan_build.h"
 
 static int rank_behind(const struct plan *plan, int distance)
 {

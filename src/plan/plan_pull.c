@@ -2,7 +2,7 @@
  * All-reduce where peers can read each other's buffers, but not write them. Entering says "my INPUT
  * is ready", phase 1 "I no longer read yours, and my block of OUTPUT is ready", phase 2 "I no
  * longer read that either". */
-#include "plan_build.h"
+#include "plan/plan_build.h"
 
 /* In place the block that I copy from a peer's OUTPUT goes to where that peer, and nobody else,
  * read from my INPUT; that peer has signalled that it no longer reads there. */

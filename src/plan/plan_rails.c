@@ -4,7 +4,7 @@
  * is ready", phase 1 "I no longer read yours, and my slice of OUTPUT is ready", phase 2 "I no
  * longer read that either". Between hosts ranks of equal local rank, a rail, exchange their slice.
  * */
-#include "plan_build.h"
+#include "plan/plan_build.h"
 
 struct rails {
 	int mine;                   /* my host */

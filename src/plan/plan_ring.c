@@ -2,7 +2,7 @@
  * Around a ring of neighbours. All-reduce: size - 1 rounds in which block after block is summed up
  * on its way round, then size - 1 rounds in which the finished blocks go round. All-gather is the
  * second half of all-reduce. Broadcast: a chain that begins at the root. */
-#include "plan_build.h"
+#include "plan/plan_build.h"
 
 /* Each block goes round, from the rank that has it, which is `mine` here, to all others. */
 static void add_circulation(struct plan *plan, int mine)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The table of choices: reading, writing, and looking up. */
-#include "plan_table.h"
+#include "plan/plan_table.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -15,7 +15,7 @@
 #ifndef PLAN_PLAN_TABLE_H
 #define PLAN_PLAN_TABLE_H
 
-#include "plan.h"
+#include "plan/plan.h"
 
 enum {
 	PLAN_TABLE_LINES_MAX = 512,

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "plan.h"
+#include "plan/plan.h"
 
 static const char *const algorithm_names[PLAN_ALGORITHM_COUNT] = {
 	[PLAN_NONE] = "none", [PLAN_INLINE] = "inline",     [PLAN_DIRECT] = "direct",

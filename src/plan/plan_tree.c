@@ -2,7 +2,7 @@
  * A binomial tree: place v (the rank, counted from the root) has the parent v - lowest_bit(v) and
  * the children v + 1, v + 2, v + 4, … below v + lowest_bit(v). Reduce goes up to the root;
  * all-reduce and barrier go up to rank 0 and down again. */
-#include "plan_build.h"
+#include "plan/plan_build.h"
 
 static int lowest_bit(int place)
 {

@@ -4,7 +4,7 @@
 #include <sched.h>
 #include <signal.h>
 
-#include "pool_fixture.h"
+#include "pool/pool_fixture.h"
 
 enum { MIB = 1 << 20 };
 

@@ -3,7 +3,7 @@
 #ifndef POOL_BINS_H
 #define POOL_BINS_H
 
-#include "pool_private.h"
+#include "pool/pool_private.h"
 
 static inline size_t pool_slot_of(const struct pool *pool, const void *address) LOCK_REQUIRES(pool)
 {

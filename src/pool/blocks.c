@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bins.h"
+#include "pool/bins.h"
 
 enum { CHUNK = 64 };
 

@@ -4,7 +4,7 @@
 #include "pool/launch.h"
 
 #include "base/messages.h"
-#include "pool_private.h"
+#include "pool/pool_private.h"
 #include "trace/trace.h"
 
 /* ---- a stream ---- */

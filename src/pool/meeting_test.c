@@ -3,8 +3,8 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "pool_fixture.h"
-#include "pool_private.h"
+#include "pool/pool_fixture.h"
+#include "pool/pool_private.h"
 
 enum { MIB = 1 << 20, THREADS = 8 };
 

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
-#include "bins.h"
+#include "pool/bins.h"
 
 enum { TRIES = 3 }; /* tries of an allocation that its time limit does not prevent */
 

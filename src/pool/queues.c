@@ -3,7 +3,7 @@
  * done, so that no call of the driver has to wait for room. Launches leave an eighth to marks and
  * copies. */
 #include "base/clock.h"
-#include "pool_private.h"
+#include "pool/pool_private.h"
 
 void pool_queue_find(const struct pool *pool, const void *handle, struct driver_queue *out)
 {

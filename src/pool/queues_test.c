@@ -4,7 +4,7 @@
 #include <sched.h>
 
 #include "pool/launch.h"
-#include "pool_fixture.h"
+#include "pool/pool_fixture.h"
 
 /* The first two streams share a queue. */
 static uint32_t depth;

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/messages.h"
-#include "pool_private.h"
+#include "pool/pool_private.h"
 
 /* ---- from the driver ---- */
 

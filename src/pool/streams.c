@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/messages.h"
 #include "trace/trace.h"
-#include "bins.h"
+#include "pool/bins.h"
 
 int pool_stream_search(struct pool *pool, const void *handle)
 {

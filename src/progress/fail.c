@@ -5,7 +5,7 @@
 #include "engine/end.h"
 #include "world/registry.h"
 #include "failure/failure.h"
-#include "progress.h"
+#include "progress/progress.h"
 
 /* Adds what the operation itself has found, if it failed for that reason: other counts, or the
  * message that a receive has matched, which is known even if its sender's record is gone. For any

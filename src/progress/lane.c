@@ -4,8 +4,8 @@
  * progress does not queue, and takes no lock. */
 #include <string.h>
 
-#include "lane.h"
-#include "progress.h"
+#include "progress/lane.h"
+#include "progress/progress.h"
 
 enum {
 	/* a nonblocking collective of so few bytes runs inside its call if all peers have

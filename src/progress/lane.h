@@ -4,7 +4,7 @@
 #ifndef PROGRESS_LANE_H
 #define PROGRESS_LANE_H
 
-#include "progress.h"
+#include "progress/progress.h"
 
 /* init and fini once for each group object; begin for each new group. */
 void progress_lane_init(ls_group *group);

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "diagnose/diagnose.h"
-#include "progress.h"
+#include "progress/progress.h"
 
 /* Setting P2P=serial: whether this is a long send that waits for earlier sends. A short send is
  * complete as soon as it has begun, whichever rank is gone. */

@@ -7,7 +7,7 @@
 
 #include "base/messages.h"
 #include "races/races.h"
-#include "progress.h"
+#include "progress/progress.h"
 
 void progress_pool_init(struct world_pool *pool)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * When a wait returns to its caller before the operation is complete. */
-#include "progress.h"
+#include "progress/progress.h"
 
 /* how often a caller checks for signals that were handled before the wait began */
 enum { SIGNALS_MS = 50 };

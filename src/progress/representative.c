@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The operation that represents another one in a wait: a part represents its batch; with the
  * setting P2P=serial the send that has begun represents those behind it. */
-#include "progress.h"
+#include "progress/progress.h"
 
 struct ls_op *progress_first_ordered(struct world_p2p *p2p)
 {

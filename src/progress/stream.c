@@ -6,7 +6,7 @@
 #include "failure/failure.h"
 #include "pool/launch.h"
 #include "races/races.h"
-#include "progress.h"
+#include "progress/progress.h"
 
 /* ---- the list ---- */
 

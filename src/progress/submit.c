@@ -10,8 +10,8 @@
 #include "races/races.h"
 #include "world/registry.h"
 #include "failure/failure.h"
-#include "progress.h"
-#include "warn.h"
+#include "progress/progress.h"
+#include "progress/warn.h"
 
 /* how long a failed call waits until peers have stopped using its buffers */
 enum { REVOKE_MS = 250 };

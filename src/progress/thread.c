@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/messages.h"
-#include "progress.h"
+#include "progress/progress.h"
 
 /* A thread that is the progress thread, or was until it handed over. */
 struct progress_thread {

@@ -6,7 +6,7 @@
 #include "base/ranks.h"
 #include "diagnose/diagnose.h"
 #include "world/registry.h"
-#include "warn.h"
+#include "progress/warn.h"
 
 bool progress_first_time(ls_group *group, const void *site)
 {

@@ -2,7 +2,7 @@
  * Which streams follow which: a vector clock for each stream and for each event. */
 #include <stdlib.h>
 
-#include "races_private.h"
+#include "races/races_private.h"
 
 static int find_slot(struct races *races, const void *stream) LOCK_REQUIRES(races)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Which streams follow which, and what is known of many of them. */
-#include "races_fixture.h"
+#include "races/races_fixture.h"
 
 static const char event[1], later_event[1];
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/messages.h"
-#include "races_private.h"
+#include "races/races_private.h"
 
 enum { FIRST_ROOM = 16 };
 

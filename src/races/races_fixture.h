@@ -3,7 +3,7 @@
 #ifndef RACES_FIXTURE_H
 #define RACES_FIXTURE_H
 
-#include "races.h"
+#include "races/races.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

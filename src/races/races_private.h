@@ -3,7 +3,7 @@
 #ifndef RACES_RACES_PRIVATE_H
 #define RACES_RACES_PRIVATE_H
 
-#include "races.h"
+#include "races/races.h"
 
 /* What is before a use or an event: of stream slot r, all up to time at[r]. */
 struct races_clock {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What is a race, what is over, and which memory may be freed, without ranks and devices. */
-#include "races_fixture.h"
+#include "races/races_fixture.h"
 
 /* ---- the host ---- */
 

@@ -3,7 +3,7 @@
  * transport_channel. Nothing here blocks: a call that cannot proceed returns the word to wait for.
  * The source relies on its own cursor alone for what it has posted. The owner copies once what a
  * source has written, and uses the copy. */
-#include "segment.h"
+#include "transport/segment.h"
 
 #include "base/seqlock.h"
 

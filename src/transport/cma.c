@@ -4,7 +4,7 @@
  * the call. The ranks try it when they connect. A process number alone proves nothing: some time
  * after its owner has ended, the system gives it to another process. So every read also reads the
  * owner's word. */
-#include "segment.h"
+#include "transport/segment.h"
 
 #include <errno.h>
 #include <string.h>

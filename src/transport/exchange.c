@@ -2,7 +2,7 @@
  * How the ranks of a host map each other's memory: a star through the root (root.c), to which every
  * other rank, a client, connects. The protocol is in handshake.h. Afterwards no connection is left;
  * the ranks notice deaths by other means. */
-#include "handshake.h"
+#include "transport/handshake.h"
 
 #include <stdio.h>
 #include <string.h>

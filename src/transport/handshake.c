@@ -2,7 +2,7 @@
  * Sending and receiving the messages of handshake.h, and the descriptors beside them. What arrives
  * may come from anybody: this file checks the length and the head before it looks at the rest, and
  * leaks no descriptor. */
-#include "handshake.h"
+#include "transport/handshake.h"
 
 #include <string.h>
 #include <sys/socket.h>

@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-#include "segment.h"
+#include "transport/segment.h"
 
 #define HANDSHAKE_MAGIC UINT64_C(0x314b4e494c534c) /* "LSLINK1" */
 enum {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A ring of messages; the protocol is in mail.h. Nothing here blocks, wakes a thread, or takes a
  * lock: the caller ensures that source and owner are one thread each at a time. */
-#include "mail.h"
+#include "transport/mail.h"
 
 #include <string.h>
 

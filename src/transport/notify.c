@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The words that ranks await: how a wait for one is described, and which ranks a store wakes. */
-#include "segment.h"
+#include "transport/segment.h"
 
 void transport_wait_word(const struct transport_team *team, int owner, const _Atomic uint64_t *word,
 			 uint64_t value, int peer, struct wait_word *out)

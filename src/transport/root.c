@@ -3,7 +3,7 @@
  * every rank, and lets the ranks continue only when all have mapped all. A connection belongs to no
  * rank until a proper hello admits it as its rank. Connections without a rank disturb nobody and
  * are closed at the end. The root sends every rank the error that it finds. */
-#include "handshake.h"
+#include "transport/handshake.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * The memory of a rank that its peers write: made here, and sealed so that nobody can shrink it
  * under the ranks that map it. Its pages are there before anybody touches them, so that no access
  * can end in SIGBUS: most from the beginning, those of inboxes and cells once they are opened. */
-#include "segment.h"
+#include "transport/segment.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Members that are dead or have left. A waiting thread learns of it in its wait (base/wait.c:
  * missing_peer); a thread that only checks now and then learns of it here. */
-#include "registry.h"
+#include "world/registry.h"
 
 /* The members that this rank knows to be gone; NULL: none. */
 static const struct ranks *known_gone(const struct ls_group *group, struct ranks *room)

@@ -7,8 +7,8 @@
 #include "base/ranks.h"
 #include "engine/engine.h"
 #include "mailbox/mailbox.h"
-#include "ls_op.h"
-#include "world.h"
+#include "world/ls_op.h"
+#include "world/world.h"
 
 enum {
 	WORLD_GROUP_ID = TRACE_GROUP_WORLD,

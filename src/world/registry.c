@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The groups of a rank, and who is in them. */
-#include "registry.h"
+#include "world/registry.h"
 
 struct ls_group *world_hold(struct world *world, uint32_t id)
 {

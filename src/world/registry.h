@@ -4,7 +4,7 @@
 #define WORLD_REGISTRY_H
 
 #include "base/fork.h"
-#include "ls_group.h"
+#include "world/ls_group.h"
 
 /* Whether this process has opened the group, and not closed it. The object stays readable after the
  * group is closed (group/make.c). */

@@ -44,7 +44,7 @@ CLEAN = {
     "src/base/wait.c": C + "int wait_fds(void)\n{\n\treturn poll(0, 0, 1) + (int)syscall(SYS_futex, FUTEX_WAIT);\n}\n",
     "src/base/settings.c": C + 'int settings_read(void)\n{\n\treturn getenv("A") != 0;\n}\n',
     "src/base/lock.c": C + "void lock_take(void)\n{\n\tpthread_mutex_lock(0);\n}\n",
-    "src/base/clock.c": C + '#include "wait.h"\n/* sleep(1), strcpy(a, b) and getenv are only spoken of */\n'
+    "src/base/clock.c": C + '#include "base/wait.h"\n/* sleep(1), strcpy(a, b) and getenv are only spoken of */\n'
     'static const char *const words = "poll(x)";\n',
     "src/base/settings.def": C + 'X(wait_ms, WAIT_MS, U64, 5, 1, 10u, "how long")\n',
     "src/base/messages.def": C + 'X(BAD_WORD, ERROR, "A word is bad. "\n\t"Take another.")\n',
@@ -88,6 +88,7 @@ REFUSED = [
         {"src/plan/plan.c": C + '#include "memory/memory.h"\n' + SAYS},
     ),
     ("floor", "src/plan/plan.c:2", "in no room", {"src/plan/plan.c": C + '#include "../memory/memory.h"\n' + SAYS}),
+    ("floor", "src/plan/plan.c:2", "room/file.h", {"src/plan/plan.c": C + '#include "plan.h"\n' + SAYS}),
     ("floor", "include/lockstep/group.h:2", "installed", {"include/lockstep/group.h": C + '#include "base/wait.h"\n'}),
     ("floor", "src/attic/a.c:1", "not in src/floors", {"src/attic/a.c": C, **room("attic", "a.c")}),
     *[("collectives", f"{path}:1", "is missing", {path: (HASH if path.endswith("py") else C)}) for path in FOLLOWING],
