@@ -136,8 +136,8 @@ static bool is_being_begun(const struct ls_op *op)
 	return op->claimed && !atomic_load_explicit(&op->begun, memory_order_acquire);
 }
 
-/* Fails the group of an operation whose time limit has passed. */
-static void check_deadlines(struct world *world)
+/* An operation whose time limit has passed, with a reference; NULL: none. */
+static struct ls_op *find_late(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
 	struct ls_op *late = NULL;
@@ -159,11 +159,18 @@ static void check_deadlines(struct world *world)
 	if (late)
 		progress_op_ref(late); /* another thread may end it meanwhile */
 	lock_group_release(&p2p->lock);
-	if (!late)
-		return;
-	ls_status status = progress_op_fail(late, LS_TIMED_OUT, -1, NULL);
-	(void)status; /* as in fail_needing */
-	p2p_end_all(late->group);
+	return late;
+}
+
+/* Fails the group of an operation that is late and still in progress. */
+static void fail_late(struct p2p_pass *pass, struct ls_op *late)
+{
+	if (!progress_op_is_complete(late)) {
+		ls_status status = progress_op_fail(late, LS_TIMED_OUT, -1, NULL);
+		(void)status; /* as in fail_needing */
+		p2p_end_all(late->group);
+		pass->more = true; /* what the pass found of this group is void */
+	}
 	progress_op_unref(late);
 }
 
@@ -172,9 +179,12 @@ void p2p_progress_pass(struct world *world, struct p2p_pass *pass)
 	pass->word_count = 0;
 	pass->more = false;
 	pass->rechecks = atomic_load_explicit(&world->p2p.rechecks, memory_order_acquire);
-	check_deadlines(world);
+	struct ls_op *late = find_late(world);
 	for (ls_group *group = atomic_load(&world->p2p.groups); group; group = group->next_p2p)
 		pass_group(pass, group);
+	/* Only now, because what has arrived before the limit counts. */
+	if (late)
+		fail_late(pass, late);
 	if (world->p2p.serial)
 		pass->more |= p2p_begin_next(world);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How sends and receives end before they have met their other half: time-outs, signals, a group
  * that is closed or aborted too early, a forked child. */
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,8 +58,41 @@ static void time_out(struct runner_rank *self, struct message *message, enum way
 	ls_group_close(group);
 }
 
+/* The message has gone through long before its limit, and its handle is waited for long after. */
+static void goes_in_time(struct runner_rank *self, bool sends)
+{
+	enum { SOON_MS = 1500 };
+	ls_group *group = runner_open(self);
+	int32_t *buffer = values_alloc(group, LONG * 4, false);
+	struct ls_op_options soon = {.size = sizeof soon, .timeout_ms = SOON_MS};
+	int count = sends ? LONG : 1;
+	ls_op *op;
+	runner_ready(self, group);
+	if (self->rank == 0) {
+		double begin_s = now_s();
+		OK(sends ? ls_isend(group, buffer, count, LS_INT32, 1, &soon, &op)
+			 : ls_irecv(group, buffer, count, LS_INT32, 1, &soon, &op));
+		runner_meet(self);
+		while (now_s() < begin_s + 1.2e-3 * SOON_MS)
+			sched_yield();
+		OK(ls_wait(op, 0));
+		ls_op_free(op);
+	} else if (self->rank == 1) {
+		OK(sends ? ls_recv(group, buffer, count, LS_INT32, 0, NULL)
+			 : ls_send(group, buffer, count, LS_INT32, 0, NULL));
+		runner_meet(self);
+	} else {
+		runner_meet(self);
+	}
+	OK(ls_barrier(group, NULL));
+	values_free(group, buffer, false);
+	ls_group_close(group);
+	runner_meet(self);
+}
+
 void timeout_of_a_receive_handle(struct runner_rank *self)
 {
+	goes_in_time(self, false);
 	time_out(self, &(struct message){.count = LONG}, HANDLE);
 }
 
@@ -74,6 +108,7 @@ void timeout_of_a_receive_batch(struct runner_rank *self)
 
 void timeout_of_a_send_handle(struct runner_rank *self)
 {
+	goes_in_time(self, true);
 	time_out(self, &(struct message){.count = LONG, .sends = true}, HANDLE);
 }
 
