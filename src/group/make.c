@@ -429,6 +429,7 @@ void group_leave(struct ls_group *group)
 		atomic_store(&world->trace.header->left_ns, clock_now_ns());
 	atomic_store(&group->trace_entry->state, TRACE_GROUP_CLOSED);
 	failure_compare_ends(group);
+	mailbox_free_returned(group->mailbox);
 	lock_group_acquire(&world->lock);
 	struct ls_group **at = &world->open;
 	while (*at && *at != group)

@@ -66,7 +66,7 @@ enum op_progress mailbox_abandon_host(struct mailbox *mailbox, struct op *op,
 		return OP_DONE;
 	enum op_p2p_state state = mailbox_state_of(op);
 	/* If the cancel fails, another thread has just matched or sent the message. */
-	if ((state == OP_P2P_QUEUED || state == OP_P2P_POSTED) && !mailbox_cancel(mailbox, op))
+	if ((state == OP_P2P_QUEUED || state == OP_P2P_POSTED) && !mailbox_take_back(mailbox, op))
 		state = mailbox_state_of(op);
 	bool shown = p2p->rts &&
 		     (state == OP_P2P_SENT ? !transport_mail_cancel(p2p->rts, p2p->generation)

@@ -95,7 +95,7 @@ bool mailbox_ask_cancel(struct mailbox *mailbox, struct op *op, struct wait_word
 	return asks && hosts_cancel(mailbox->team, peer, index, generation);
 }
 
-bool mailbox_cancel(struct mailbox *mailbox, struct op *op)
+bool mailbox_take_back(struct mailbox *mailbox, struct op *op)
 {
 	bool back = true, was_sent = false;
 	lock_mail_acquire(&mailbox->lock);
@@ -125,4 +125,17 @@ bool mailbox_cancel(struct mailbox *mailbox, struct op *op)
 	if (was_sent)
 		transport_request_progress(mailbox->team, peer);
 	return back;
+}
+
+bool mailbox_cancel(struct mailbox *mailbox, struct op *op)
+{
+	bool was_queued = mailbox_state_of(op) == OP_P2P_QUEUED;
+	int peer = op->call.peer;
+	if (!mailbox_take_back(mailbox, op))
+		return false;
+	/* The sends behind it may have room where it had none: other slots, or none but the ring's.
+	 * The word for which they wait does not show that. */
+	if (was_queued)
+		mailbox_flush_queue(mailbox, peer);
+	return true;
 }

@@ -195,6 +195,15 @@ static void free_returned_rts(struct mailbox *mailbox, struct mailbox_peer *peer
 	}
 }
 
+void mailbox_free_returned(struct mailbox *mailbox)
+{
+	lock_mail_acquire(&mailbox->lock);
+	for (int q = 0; q < mailbox->team->size; q++)
+		for (unsigned half = 0; half < 2; half++)
+			free_returned_rts(mailbox, &mailbox->peers[q], half);
+	lock_mail_release(&mailbox->lock);
+}
+
 /* Whether the receiver gets the block itself, and returns it at any time. A receiver on another
  * host gets a copy. */
 static bool hands_over_here(const struct mailbox_peer *peer, const struct op *op)
@@ -345,6 +354,15 @@ bool mailbox_flush_peer(struct mailbox *mailbox, int q)
 		posted = true;
 	}
 	return posted;
+}
+
+void mailbox_flush_queue(struct mailbox *mailbox, int q)
+{
+	lock_mail_acquire(&mailbox->lock);
+	bool posted = mailbox_flush_peer(mailbox, q);
+	lock_mail_release(&mailbox->lock);
+	if (posted)
+		transport_request_progress(mailbox->team, q);
 }
 
 bool mailbox_flush(struct mailbox *mailbox, const struct op *op, struct wait_word *word)

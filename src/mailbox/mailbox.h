@@ -137,8 +137,12 @@ static inline bool mailbox_is_posted(const struct op *op)
 	enum op_p2p_state state = atomic_load_explicit(&op->p2p.state, memory_order_acquire);
 	return state == OP_P2P_SENT || state == OP_P2P_COMPLETE;
 }
+/* Before this rank leaves the group: frees the blocks that their receivers have returned. Those
+ * that they still have stay allocated until the world is closed. */
+void mailbox_free_returned(struct mailbox *mailbox);
 /* Cancels an operation. True: it was unmatched, and is now complete with LS_CANCELLED, or will be
- * once the thread that advances it has seen that. */
+ * once the thread that advances it has seen that. Sends that were queued behind it begin if there
+ * is room for them. */
 bool mailbox_cancel(struct mailbox *mailbox, struct op *op);
 /* If mailbox_cancel was false, asks a receiver on another host. True: wait for one of two words,
  * call mailbox_cancel again. The operation may end with LS_CANCELLED later, too. */
