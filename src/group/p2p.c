@@ -132,7 +132,7 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 		if (on_stream)
 			progress_op_unref(op);
 		progress_stream_discard(op);
-		progress_op_discard(op);
+		progress_op_drop(op, out != NULL);
 		return status;
 	}
 	if (on_stream) {

@@ -244,14 +244,20 @@ static void finish_op(struct ls_op *op, ls_status status)
 	wait_wake(world->waiter.bell);
 }
 
-/* Settles one operation. While a device works on it, it stays in the mailbox's list. */
+/* Settles one operation. While a device works on it, it stays in the mailbox's list, and its time
+ * limit counts no more: its group has failed. */
 static void end_one(struct ls_op *op, ls_status reason, bool waits)
 {
+	struct world_p2p *p2p = &op->group->world->p2p;
 	ls_status status = progress_op_settle(op, reason, -1, waits);
-	if (status == LS_PENDING)
-		mailbox_await_device(op->group->mailbox, &op->base);
-	else
+	if (status != LS_PENDING) {
 		finish_op(op, status);
+		return;
+	}
+	lock_group_acquire(&p2p->lock);
+	op->deadline_ns = CLOCK_NEVER;
+	lock_group_release(&p2p->lock);
+	mailbox_await_device(op->group->mailbox, &op->base);
 }
 
 void p2p_collect(ls_group *group)

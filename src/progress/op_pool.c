@@ -108,6 +108,7 @@ static void return_to_pool(struct ls_op *op, bool handle)
 		part->next_part = NULL;
 		progress_op_unref(part);
 	}
+	atomic_store_explicit(&op->references, 0, memory_order_relaxed); /* see warn.c */
 	lock_group_acquire(&pool->lock);
 	op->next = pool->spare;
 	pool->spare = op;
@@ -143,6 +144,14 @@ void progress_op_discard(struct ls_op *op)
 {
 	end_access(op);
 	return_to_pool(op, atomic_load(&op->references) > 1);
+}
+
+void progress_op_drop(struct ls_op *op, bool handle)
+{
+	end_access(op);
+	if (handle)
+		progress_op_free_handle(op);
+	progress_op_unref(op);
 }
 
 void progress_op_complete(struct ls_op *op, ls_status status)

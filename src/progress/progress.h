@@ -20,6 +20,8 @@ enum { PROGRESS_SLICE_MS = 5 };
 struct ls_op *progress_op_new(ls_group *group, bool handle);
 /* Returns an operation to the pool that was never queued. */
 void progress_op_discard(struct ls_op *op);
+/* As progress_op_discard, for an operation that was listed, so that other threads may hold it. */
+void progress_op_drop(struct ls_op *op, bool handle);
 /* Completes an operation with `status`: runs its callback, and drops one reference. */
 void progress_op_complete(struct ls_op *op, ls_status status);
 /* Whether the operation is a send, a receive or a batch, and so not in the lane. */

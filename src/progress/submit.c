@@ -43,6 +43,7 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct op_call
 	op->base.p2p.detached = op->base.p2p.hands_over_block = op->base.p2p.receives_block = false;
 	op->base.p2p.cancellable = op->base.p2p.uses_cells = false;
 	op->base.p2p.is_blocking = true;
+	op->base.p2p.batch = NULL;
 	op->base.stream.on = false;
 	op->group = group;
 	op->next = NULL;
