@@ -242,11 +242,57 @@ static void two_failures_one_queue(void **state)
 		run_job(one_gives_up_twice, "queues=1");
 }
 
+/* ---- a time limit behind one that has passed ---- */
+
+static _Atomic uint64_t held_word;
+static _Atomic bool limit_is_over;
+
+/* Two receives are late, and their device is busy. The limit of a third one counts all the same. */
+static void limits_behind_a_busy_device(struct rank *rank)
+{
+	ls_group *late;
+	MUST(ls_group_split(rank->group, 0, rank->rank, &late) == LS_OK);
+	if (rank->rank == 0) {
+		int32_t *block = device_block(rank, 8), value;
+		struct ls_op_options busy = on(rank, 0);
+		struct ls_op_options soon = {.size = sizeof soon, .timeout_ms = 200};
+		struct ls_failure failure = {.size = sizeof failure};
+		ls_op *ops[3];
+		busy.timeout_ms = 100;
+		MUST(sim_await(rank->streams[0], &held_word, 1) == SIM_OK);
+		for (int i = 0; i < 2; i++)
+			MUST(ls_irecv(late, block + i, 1, LS_INT32, 1, &busy, &ops[i]) == LS_OK);
+		while (failure.status == LS_OK) {
+			MUST(ls_wait(ops[0], 10) == LS_PENDING);
+			MUST(ls_group_failure(late, &failure) == LS_OK);
+		}
+		MUST(ls_irecv(rank->group, &value, 1, LS_INT32, 1, &soon, &ops[2]) == LS_OK);
+		MUST(ls_wait(ops[2], 0) == LS_TIMED_OUT);
+		sim_board_store(rank->sim, &held_word, 1);
+		for (int i = 0; i < 3; i++) {
+			MUST(ls_wait(ops[i], 0) == LS_TIMED_OUT);
+			ls_op_free(ops[i]);
+		}
+		atomic_store(&limit_is_over, true);
+	}
+	while (!atomic_load(&limit_is_over))
+		sched_yield();
+	ls_group_close(late);
+}
+
+static void limits_count_behind_a_busy_device(void **state)
+{
+	(void)state;
+	run_job(limits_behind_a_busy_device, "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(other_threads_get_into_the_driver),
-		cmocka_unit_test(messages_arrive), cmocka_unit_test(two_failures_one_queue),
+		cmocka_unit_test(messages_arrive),
+		cmocka_unit_test(two_failures_one_queue),
+		cmocka_unit_test(limits_count_behind_a_busy_device),
 		cmocka_unit_test(failures_end_the_wait),
 		cmocka_unit_test(a_launch_that_would_wait_for_itself_is_refused)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
