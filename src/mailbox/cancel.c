@@ -129,13 +129,13 @@ bool mailbox_take_back(struct mailbox *mailbox, struct op *op)
 
 bool mailbox_cancel(struct mailbox *mailbox, struct op *op)
 {
+	struct wait_word word;
 	bool was_queued = mailbox_state_of(op) == OP_P2P_QUEUED;
-	int peer = op->call.peer;
 	if (!mailbox_take_back(mailbox, op))
 		return false;
-	/* The sends behind it may have room where it had none: other slots, or none but the ring's.
-	 * The word for which they wait does not show that. */
+	/* The sends behind it may need no RTS slot, and so have room where it had none. The word for
+	 * which they wait does not show that. */
 	if (was_queued)
-		mailbox_flush_queue(mailbox, peer);
+		(void)mailbox_flush(mailbox, op, &word);
 	return true;
 }

@@ -296,9 +296,9 @@ int __wrap_transport_populate(void *from, size_t bytes)
 	return -1;
 }
 
-bool __real_mailbox_cancel(struct mailbox *mailbox, struct op *op);
-bool __wrap_mailbox_cancel(struct mailbox *mailbox, struct op *op);
-bool __wrap_mailbox_cancel(struct mailbox *mailbox, struct op *op)
+bool __real_mailbox_take_back(struct mailbox *mailbox, struct op *op);
+bool __wrap_mailbox_take_back(struct mailbox *mailbox, struct op *op);
+bool __wrap_mailbox_take_back(struct mailbox *mailbox, struct op *op)
 {
 	static struct op other;
 	static struct op_workspace workspace;
@@ -308,7 +308,7 @@ bool __wrap_mailbox_cancel(struct mailbox *mailbox, struct op *op)
 		assert_int_equal(mailbox_advance(mailbox, &other), OP_BLOCKED);
 		other_thread = NULL;
 	}
-	return __real_mailbox_cancel(mailbox, op);
+	return __real_mailbox_take_back(mailbox, op);
 }
 
 static void advance_both(struct test_hosts *hosts, int turns)

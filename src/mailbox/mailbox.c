@@ -356,15 +356,6 @@ bool mailbox_flush_peer(struct mailbox *mailbox, int q)
 	return posted;
 }
 
-void mailbox_flush_queue(struct mailbox *mailbox, int q)
-{
-	lock_mail_acquire(&mailbox->lock);
-	bool posted = mailbox_flush_peer(mailbox, q);
-	lock_mail_release(&mailbox->lock);
-	if (posted)
-		transport_request_progress(mailbox->team, q);
-}
-
 bool mailbox_flush(struct mailbox *mailbox, const struct op *op, struct wait_word *word)
 {
 	int q = op->call.peer;

@@ -233,8 +233,6 @@ void mailbox_arrive(struct mailbox *mailbox, int source) LOCK_REQUIRES(mail);
 /* Posts queued sends to this peer as far as there are free slots. True: the caller wakes the
  * peer. */
 bool mailbox_flush_peer(struct mailbox *mailbox, int peer) LOCK_REQUIRES(mail);
-/* The same with the lock, and tells the peer. */
-void mailbox_flush_queue(struct mailbox *mailbox, int peer);
 /* As mailbox_cancel, but begins no send that waited behind this one: for a group that has
  * failed. */
 bool mailbox_take_back(struct mailbox *mailbox, struct op *op);
