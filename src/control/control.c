@@ -26,6 +26,19 @@ static void advance_clock(struct control *control, uint64_t now_ns)
 	}
 }
 
+/* Which of the two did not hear the other follows from what was told. If nothing was, this agent has
+ * to hear that host, or to find again that it does not. */
+static void take_unheard(struct control *control, int host, const struct control_past *past)
+{
+	struct control_peer *peer = &control->peers[host];
+	const struct control_options *options = &control->options;
+	peer->is_proved = past->broken >> options->host & 1;
+	if (options->past[options->host].broken >> host & 1)
+		peer->deaf_ns = past->unheard_ns;
+	if (past->silent || peer->is_proved || !peer->deaf_ns)
+		peer->unheard_ns = past->unheard_ns;
+}
+
 void control_init(struct control *control, const struct control_options *options, uint64_t now_ns)
 {
 	*control = (struct control){.options = *options,
@@ -49,6 +62,7 @@ void control_init(struct control *control, const struct control_options *options
 		peer->is_known = past->generation != 0;
 		peer->is_silent = past->silent != 0;
 		control->broken[h] = past->broken;
+		take_unheard(control, h, past);
 	}
 	control->options.past = NULL;
 }
@@ -253,8 +267,11 @@ uint64_t control_heard_ns(const struct control *control, int host)
 struct control_past control_past(const struct control *control, int host)
 {
 	const struct control_peer *peer = &control->peers[host];
-	return (struct control_past){.generation = peer->generation,
-				     .number = peer->number,
-				     .broken = control->broken[host],
-				     .silent = peer->is_silent};
+	struct control_verdict verdict;
+	return (struct control_past){
+		.generation = peer->generation,
+		.number = peer->number,
+		.broken = control->broken[host],
+		.silent = peer->is_silent,
+		.unheard_ns = control_is_unheard(control, host, &verdict) ? verdict.since_ns : 0};
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Which hosts of a job are silent, as the agent of one host sees it: a state machine. The caller
- * moves the bytes, and has the clock: any one that only grows and counts nanoseconds.
+ * moves the bytes, and has the clock: any one that only grows from 1 on and counts nanoseconds.
  *
  *   each beat that has come:  control_receive
  *   then, by control_deadline_ns at the latest:  control_step; its beat goes to all other hosts
@@ -84,6 +84,7 @@ struct control_past {
 	uint64_t generation, number; /* of its newest beat */
 	uint64_t broken;             /* a bit for each `to`: links from it that were reported */
 	uint64_t silent;             /* 1: its silence was reported */
+	uint64_t unheard_ns;         /* as control_is_unheard said; 0: it was heard */
 };
 
 struct control_options {
@@ -118,6 +119,11 @@ struct control_peer {
 	bool is_silent;                     /* told */
 	bool is_never;                      /* told */
 	uint64_t unheard_ms, unheard_beats; /* of the silence that was told last */
+	/* By the caller's clock: since when this host does not hear it (proved: but another host
+	 * does), and since when it does not hear this host, as it says; 0: heard. A verdict is taken
+	 * back later than these end. */
+	uint64_t unheard_ns, deaf_ns;
+	bool is_proved;
 	/* Its newest beat: when it was sent, by its clock, and when it came, by the caller's. */
 	uint64_t sent_ns, came_ns;
 	struct control_clock clock;
@@ -166,6 +172,11 @@ uint64_t control_deadline_ns(const struct control *control);
 /* Gives the next verdict since the last step; false: there is no more. The next step finds verdicts
  * again that nobody took, or that found no room. */
 bool control_next(struct control *control, struct control_verdict *out);
+/* Whether this host and `host` do not hear each other as of the last step; *out: the verdict, of the
+ * kind CONTROL_SILENT or CONTROL_LINK, with since when that is so. It begins with a verdict, and
+ * ends when both have heard each other for CONTROL_STEADY_MS, or `host` leaves. CONTROL_HEARD comes
+ * later the more verdicts there were; until then this may begin and end again without a verdict. */
+bool control_is_unheard(const struct control *control, int host, struct control_verdict *out);
 
 /* The ranks of this host have ended, or left the job: there is no verdict on it until a beat of it
  * comes that does not say that it leaves. */

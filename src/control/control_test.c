@@ -164,7 +164,11 @@ static void test_past(void **state)
 	past[1] = control_past(&control, 1);
 	options.generation = 3;
 	control_init(&control, &options, AT(1300));
+	assert_true(control_is_unheard(&control, 1, &verdict));
 	assert_int_equal(step_until(1310, 4000, &verdict), 0);
+	assert_true(control_is_unheard(&control, 1, &verdict));
+	assert_int_equal(verdict.kind, CONTROL_SILENT);
+	assert_int_equal(verdict.since_ns, AT(100));
 	for (uint64_t ms = 4000; ms < 4500; ms += 50) {
 		beat = beat_of(&peer, AT(ms));
 		assert_int_equal(give(&beat, AT(ms)), 1);
@@ -177,6 +181,103 @@ static void test_past(void **state)
 			break;
 	}
 	assert_int_equal(verdict.kind, CONTROL_HEARD);
+}
+
+enum { UNHEARD_MS = 10000 }; /* after which ranks give a host up, most often */
+
+/* Host 1 runs until end_ms, except in the first pause_ms of each 20 s but the first. Returns how
+ * many silences were told; *longest_ms: for how long it counted as unheard at most. */
+static int pause_often(struct control *peer, uint64_t pause_ms, uint64_t end_ms,
+		       uint64_t *longest_ms)
+{
+	enum { EACH_MS = 20000 };
+	struct control_options options = options_of(0, NULL), other = options_of(1, NULL);
+	struct control_verdict verdict;
+	struct control_beat beat;
+	int told = 0;
+	options.hosts = other.hosts = 2;
+	control_init(&control, &options, AT(0));
+	control_init(peer, &other, AT(0));
+	*longest_ms = 0;
+	for (uint64_t ms = 0; ms < end_ms; ms += 10) {
+		bool pauses = ms >= EACH_MS && ms % EACH_MS < pause_ms;
+		if (!pauses && control_step(peer, AT(ms), &beat))
+			assert_int_equal(give(&beat, AT(ms)), 1);
+		(void)control_step(&control, AT(ms), &beat);
+		while (control_next(&control, &verdict))
+			told += verdict.kind == CONTROL_SILENT;
+		if (!control_is_unheard(&control, 1, &verdict))
+			continue;
+		uint64_t unheard_ms = (AT(ms) - verdict.since_ns) / control_ms(1);
+		*longest_ms = unheard_ms > *longest_ms ? unheard_ms : *longest_ms;
+	}
+	return told;
+}
+
+/* A host that pauses often is heard at once after each pause, though its verdicts are taken back
+ * later and later. */
+static void test_pauses(void **state)
+{
+	(void)state;
+	static struct control peer;
+	struct control_verdict verdict;
+	uint64_t longest_ms;
+	assert_in_range(pause_often(&peer, 1100, 400000, &longest_ms), 5, 19);
+	assert_in_range(longest_ms, CONTROL_SILENT_MS, 1100 + CONTROL_STEADY_MS + 200);
+	assert_true(control.peers[1].calm_ms > UNHEARD_MS);
+	assert_false(control_is_unheard(&control, 1, &verdict));
+}
+
+/* If it dies then, it counts as unheard again, from its last beat on, without a further verdict. */
+static void test_dies_in_calm(void **state)
+{
+	(void)state;
+	static struct control peer;
+	struct control_verdict verdict;
+	uint64_t longest_ms;
+	(void)pause_often(&peer, 1100, 306000, &longest_ms);
+	assert_true(control_past(&control, 1).silent);
+	assert_int_equal(step_until(306000, 306900, &verdict), 0);
+	assert_false(control_is_unheard(&control, 1, &verdict));
+	assert_int_equal(step_until(306900, 307100, &verdict), 0);
+	assert_true(control_is_unheard(&control, 1, &verdict));
+	assert_int_equal(verdict.kind, CONTROL_SILENT);
+	assert_int_equal(verdict.from, 1);
+	assert_in_range(verdict.since_ns, AT(305900), AT(306000));
+	assert_int_equal(step_until(307100, 330000, &verdict), 0);
+	assert_true(control_is_unheard(&control, 1, &verdict));
+	assert_in_range(verdict.since_ns, AT(305900), AT(306000));
+}
+
+/* This host's beats no longer arrive at host 1, as that says; then they do. */
+static void test_deaf(void **state)
+{
+	(void)state;
+	struct control_options options = options_of(0, NULL), other = options_of(1, NULL);
+	static struct control peer;
+	struct control_verdict verdict;
+	struct control_beat beat;
+	control_init(&control, &options, AT(0));
+	control_init(&peer, &other, AT(0));
+	control.peers[0].calm_ms = CONTROL_STEADY_MAX_MS;
+	for (uint64_t ms = 0; ms < 10000; ms += 10) {
+		bool cut = ms >= 3000 && ms < 6000;
+		if (control_step(&control, AT(ms), &beat) && !cut)
+			assert_int_equal(control_receive(&peer, &beat, sizeof beat, AT(ms)), 0);
+		if (control_step(&peer, AT(ms), &beat))
+			assert_int_equal(give(&beat, AT(ms)), 1);
+		bool is_unheard = control_is_unheard(&control, 1, &verdict);
+		if (ms < 3900 || ms > 6900)
+			assert_false(is_unheard);
+		if (ms < 4300 || ms > 6500)
+			continue;
+		assert_true(is_unheard);
+		assert_int_equal(verdict.kind, CONTROL_LINK);
+		assert_int_equal(verdict.from, 0);
+		assert_int_equal(verdict.to, 1);
+		assert_in_range(verdict.since_ns, AT(2900), AT(3100));
+	}
+	assert_true(control_past(&control, 0).broken >> 1 & 1); /* not yet taken back */
 }
 
 /* A silence of 2 s that ends: whether the host was frozen, or its beats were lost. */
@@ -319,9 +420,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_signed),     cmocka_unit_test(test_malformed),
 		cmocka_unit_test(test_takes_over), cmocka_unit_test(test_past),
-		cmocka_unit_test(test_why),        cmocka_unit_test(test_never),
-		cmocka_unit_test(test_leaves),     cmocka_unit_test(test_late),
-		cmocka_unit_test(test_clock),
+		cmocka_unit_test(test_pauses),     cmocka_unit_test(test_dies_in_calm),
+		cmocka_unit_test(test_deaf),       cmocka_unit_test(test_why),
+		cmocka_unit_test(test_never),      cmocka_unit_test(test_leaves),
+		cmocka_unit_test(test_late),       cmocka_unit_test(test_clock),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

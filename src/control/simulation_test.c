@@ -53,6 +53,7 @@ static struct world {
 	int hosts, now; /* tick */
 	enum fault fault;
 	int begin, end;                    /* ticks of the fault; end TICKS: forever */
+	int resume;                        /* from then on the fault is there again; TICKS: never */
 	int a, b;                          /* of the fault: hosts */
 	unsigned side;                     /* of a partition */
 	bool drops;                        /* what comes for a host that is asleep */
@@ -82,7 +83,7 @@ static uint64_t now_ns(void)
 
 static bool during_fault(void)
 {
-	return world.now >= world.begin && world.now < world.end;
+	return (world.now >= world.begin && world.now < world.end) || world.now >= world.resume;
 }
 
 static bool is_dead(int host)
@@ -195,7 +196,7 @@ static void expect(bool good, int me, const char *what)
 }
 #define EXPECT(what) expect(what, me, #what)
 
-enum { MUST_MS = 1500, MAY_MS = 700, AGAIN_MS = 2600, PROOF_MS = 2000 };
+enum { MUST_MS = 1500, MAY_MS = 700, AGAIN_MS = 2600, BACK_MS = 1500, PROOF_MS = 2000 };
 
 static int ticks(int ms)
 {
@@ -206,11 +207,12 @@ static int ticks(int ms)
  * short fault may look longer. */
 static bool is_loose(void)
 {
+	int end = world.resume < TICKS ? TICKS : world.end;
 	/* A few lost beats in a row are a gap. */
 	if ((int)world.late > ticks(CONTROL_BEAT_MS) || (world.late > 0 && world.loss > 0))
 		return true;
 	for (int h = 0; h < world.hosts; h++)
-		if (world.pause_begin[h] < world.end + ticks(PROOF_MS) &&
+		if (world.pause_begin[h] < end + ticks(PROOF_MS) &&
 		    world.pause_end[h] > world.begin - ticks(PROOF_MS))
 			return true;
 	return false;
@@ -225,6 +227,11 @@ static void check_told(int me, int tick, int again_tick, int late, bool must)
 		late += 2 * ticks(PROOF_MS); /* both may have been */
 	if ((int)world.late > LATE)
 		late += ticks(CONTROL_OPEN_MS);
+	if (world.resume < TICKS) { /* there may have been a verdict on either part, or both */
+		if (TICKS - world.resume >= ticks(MUST_MS) + late && must)
+			EXPECT(tick >= 0);
+		return;
+	}
 	if (lasted >= ticks(MUST_MS) + late && must)
 		EXPECT(tick >= 0 && tick <= world.begin + ticks(MUST_MS) + late);
 	if (lasted <= ticks(MAY_MS) && !is_loose())
@@ -266,6 +273,26 @@ static bool sees_link(int me, int from, int to)
 	       ((there && me != world.a) || (back && me != world.b));
 }
 
+/* Whom the agent counts as unheard at the end, whatever it has told. */
+static void check_unheard(int me, int host, int late)
+{
+	bool is_cut = sees_silence(me, host) || sees_link(me, host, me) || sees_link(me, me, host);
+	bool lasts = world.end == TICKS || world.resume < TICKS;
+	int begin = world.resume < TICKS ? world.resume : world.begin;
+	struct control_verdict verdict;
+	bool is_unheard = control_is_unheard(&world.agents[me], host, &verdict);
+	if (is_loose())
+		late += 2 * ticks(PROOF_MS);
+	if ((int)world.late > LATE)
+		late += ticks(CONTROL_OPEN_MS);
+	if (!is_cut)
+		EXPECT(!is_unheard || is_loose());
+	else if (lasts && TICKS - begin >= ticks(MUST_MS) + late && (int)world.late <= LATE)
+		EXPECT(is_unheard);
+	else if (!lasts && TICKS - world.end >= ticks(BACK_MS) + 3 * late)
+		EXPECT(!is_unheard);
+}
+
 static void check(int me)
 {
 	const struct told *told = &world.told[me];
@@ -277,6 +304,8 @@ static void check(int me)
 	}
 	EXPECT(told->others == 0);
 	for (int from = 0; from < world.hosts; from++) {
+		if (from != me)
+			check_unheard(me, from, late);
 		if (sees_silence(me, from)) {
 			check_told(me, told->silent_tick[from], told->heard_tick[from], late, true);
 			if (told->heard_tick[from] >= 0 && !world.late && !is_loose())
@@ -310,6 +339,13 @@ static void draw_fault(void)
 	while (world.side == 0 || world.side == (1U << world.hosts) - 1);
 }
 
+static void draw_resume(void)
+{
+	world.resume = TICKS;
+	if (world.seed % 4 == 3 && world.fault != NO_FAULT && world.end < TICKS)
+		world.resume = world.end + 20 + (int)draw(150);
+}
+
 static void draw_world(uint64_t seed)
 {
 	memset(&world, 0, offsetof(struct world, agents));
@@ -335,6 +371,7 @@ static void draw_world(uint64_t seed)
 		memset(&world.told[h], -1, sizeof world.told[h]);
 		world.told[h].others = 0;
 	}
+	draw_resume();
 }
 
 static void simulate(uint64_t seed, const struct auth_session *session)

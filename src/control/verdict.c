@@ -126,15 +126,26 @@ static void judge_host(struct control *control, int host)
 	}
 	if (age_of(control, peer->heard_ns) >= control_ms(CONTROL_SILENT_MS)) {
 		int witness = find_witness(control, host);
+		if (witness < 0 && is_open(control, host) &&
+		    age_of(control, peer->heard_ns) < control_ms(CONTROL_OPEN_MS))
+			return;
+		if (!peer->unheard_ns)
+			peer->unheard_ns = peer->heard_real_ns;
+		peer->is_proved |= witness >= 0;
 		if (witness >= 0)
 			set_broken(control, host, me, witness, peer->heard_real_ns);
-		else if (!is_open(control, host) ||
-			 age_of(control, peer->heard_ns) >= control_ms(CONTROL_OPEN_MS))
+		else
 			set_silent(control, host);
 		return;
 	}
-	if (control_is_fresh(control, host) &&
-	    age_of(control, peer->steady_ns) >= control_ms(peer->calm_ms)) {
+	if (!control_is_fresh(control, host))
+		return;
+	uint64_t steady_ns = age_of(control, peer->steady_ns);
+	if (steady_ns >= control_ms(CONTROL_STEADY_MS)) {
+		peer->unheard_ns = 0;
+		peer->is_proved = false;
+	}
+	if (steady_ns >= control_ms(peer->calm_ms)) {
 		set_heard(control, host, -1);
 		set_heard(control, host, me);
 	}
@@ -144,18 +155,27 @@ static void judge_host(struct control *control, int host)
 
 static void judge_link(struct control *control, int from, int to)
 {
-	const struct control_peer *peer = &control->peers[to];
+	struct control_peer *peer = &control->peers[to];
 	uint32_t calm_ms = control->peers[from].calm_ms;
 	if (!control_is_fresh(control, to))
 		return;
 	uint32_t age_ms = peer->age_ms[from];
 	if (age_ms != CONTROL_NEVER_MS && age_ms >= CONTROL_SILENT_MS &&
-	    peer->missed[from] >= CONTROL_MISSED)
-		set_broken(control, from, to, -1,
-			   peer->heard_real_ns > control_ms(age_ms)
-				   ? peer->heard_real_ns - control_ms(age_ms)
-				   : 0);
-	else if (peer->hears_ns[from] && age_of(control, peer->hears_ns[from]) >= control_ms(calm_ms))
+	    peer->missed[from] >= CONTROL_MISSED) {
+		uint64_t since_ns = peer->heard_real_ns > control_ms(age_ms)
+					    ? peer->heard_real_ns - control_ms(age_ms)
+					    : 1;
+		if (from == control->options.host && !peer->deaf_ns)
+			peer->deaf_ns = since_ns;
+		set_broken(control, from, to, -1, since_ns);
+		return;
+	}
+	if (!peer->hears_ns[from])
+		return;
+	uint64_t steady_ns = age_of(control, peer->hears_ns[from]);
+	if (from == control->options.host && steady_ns >= control_ms(CONTROL_STEADY_MS))
+		peer->deaf_ns = 0;
+	if (steady_ns >= control_ms(calm_ms))
 		set_heard(control, from, to);
 }
 
@@ -170,6 +190,24 @@ void control_judge(struct control *control)
 			if (from != h && !control->peers[from].is_gone)
 				judge_link(control, from, h);
 	}
+}
+
+bool control_is_unheard(const struct control *control, int host, struct control_verdict *out)
+{
+	const struct control_peer *peer = &control->peers[host];
+	int me = control->options.host;
+	if (!peer->unheard_ns && !peer->deaf_ns)
+		return false;
+	bool here = peer->unheard_ns != 0;
+	*out = (struct control_verdict){.kind = here && !peer->is_proved ? CONTROL_SILENT
+									 : CONTROL_LINK,
+					.from = here ? host : me,
+					.to = here ? peer->is_proved ? me : -1 : host,
+					.witness = -1,
+					.since_ns = here ? peer->unheard_ns : peer->deaf_ns};
+	if (here && peer->deaf_ns && peer->deaf_ns < peer->unheard_ns)
+		out->since_ns = peer->deaf_ns;
+	return true;
 }
 
 bool control_next(struct control *control, struct control_verdict *out)

@@ -133,7 +133,8 @@ static void begin_agent(struct heartbeat *heartbeat, uint64_t lease)
 		past[h] = (struct control_past){.generation = atomic_load(&host->generation),
 						.number = atomic_load(&host->number),
 						.broken = atomic_load(&host->broken),
-						.silent = atomic_load(&host->silent)};
+						.silent = atomic_load(&host->silent),
+						.unheard_ns = atomic_load(&host->unheard_ns)};
 	}
 	struct control_options options = {.host = heartbeat->host,
 					  .hosts = heartbeat->hosts,
@@ -252,15 +253,13 @@ static void publish_past(struct heartbeat *heartbeat)
 
 static void act_as_agent(struct heartbeat *heartbeat)
 {
-	struct control_verdict verdict;
 	struct control_beat beat;
 	receive_beats(heartbeat);
 	forget_gone(heartbeat);
 	if (control_step(&heartbeat->control, clock_now_ns(), &beat))
 		send_beat(heartbeat, &beat);
 	publish_past(heartbeat);
-	while (control_next(&heartbeat->control, &verdict))
-		heartbeat_note(heartbeat, &verdict);
+	heartbeat_tell(heartbeat);
 }
 
 /* ---- the thread ---- */

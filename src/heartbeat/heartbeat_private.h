@@ -43,8 +43,9 @@ struct heartbeat {
 
 /* ---- silence.c ---- */
 
-/* Tells the ranks of this host, and the user, what this rank has found as the agent. */
-void heartbeat_note(struct heartbeat *heartbeat, const struct control_verdict *verdict);
+/* Tells the ranks of this host, and the user, what this rank has found as the agent: the ranks whom
+ * this host does not hear now, the user the verdicts. */
+void heartbeat_tell(struct heartbeat *heartbeat);
 /* Fails the groups of this rank that need a host which has been silent for too long. Does not
  * block. */
 void heartbeat_act(struct heartbeat *heartbeat, uint64_t now_ns);

@@ -160,42 +160,22 @@ static void say_heard(const struct heartbeat *heartbeat, const struct control_ve
 
 /* ---- what the agent tells the ranks ---- */
 
-/* The host with which this one cannot exchange anything; -1: the verdict is about other hosts. */
-static int other_end(const struct heartbeat *heartbeat, const struct control_verdict *verdict)
+static void tell_ranks(struct heartbeat *heartbeat, int host)
 {
-	if (verdict->to < 0 || verdict->to == heartbeat->host)
-		return verdict->from;
-	return verdict->from == heartbeat->host ? verdict->to : -1;
-}
-
-static bool is_unheard(const struct heartbeat *heartbeat, int host)
-{
-	struct control_past from = control_past(&heartbeat->control, host);
-	struct control_past to = control_past(&heartbeat->control, heartbeat->host);
-	return from.silent || from.broken >> heartbeat->host & 1 || to.broken >> host & 1;
-}
-
-static void tell_ranks(struct heartbeat *heartbeat, const struct control_verdict *verdict)
-{
-	int host = other_end(heartbeat, verdict);
-	uint64_t none = 0;
-	if (host < 0 || verdict->kind == CONTROL_NEVER)
-		return;
 	struct transport_far_host *far = &heartbeat->shared->hosts[host];
-	if (verdict->kind == CONTROL_HEARD) {
-		if (!is_unheard(heartbeat, host))
-			atomic_store(&far->unheard_ns, 0);
+	struct control_verdict verdict;
+	if (!control_is_unheard(&heartbeat->control, host, &verdict)) {
+		atomic_store(&far->unheard_ns, 0);
 		return;
 	}
-	atomic_store(&far->how, verdict->kind == CONTROL_SILENT ? HEARTBEAT_SILENT
-				: verdict->from == host         ? HEARTBEAT_LINK_FROM
-								: HEARTBEAT_LINK_TO);
-	atomic_compare_exchange_strong(&far->unheard_ns, &none, verdict->since_ns);
+	atomic_store(&far->how, verdict.kind == CONTROL_SILENT ? HEARTBEAT_SILENT
+				: verdict.from == host         ? HEARTBEAT_LINK_FROM
+							       : HEARTBEAT_LINK_TO);
+	atomic_store(&far->unheard_ns, verdict.since_ns);
 }
 
-void heartbeat_note(struct heartbeat *heartbeat, const struct control_verdict *verdict)
+static void say(const struct heartbeat *heartbeat, const struct control_verdict *verdict)
 {
-	tell_ranks(heartbeat, verdict);
 	switch (verdict->kind) {
 	case CONTROL_SILENT:
 		say_silent(heartbeat, verdict);
@@ -210,6 +190,16 @@ void heartbeat_note(struct heartbeat *heartbeat, const struct control_verdict *v
 		MESSAGE_SAY(MESSAGE_HOST_NEVER, heartbeat->names[verdict->from],
 			    ranks_of_host(heartbeat, verdict->from).text);
 	}
+}
+
+void heartbeat_tell(struct heartbeat *heartbeat)
+{
+	struct control_verdict verdict;
+	for (int h = 0; h < heartbeat->hosts; h++)
+		if (h != heartbeat->host)
+			tell_ranks(heartbeat, h);
+	while (control_next(&heartbeat->control, &verdict))
+		say(heartbeat, &verdict);
 }
 
 /* ---- what each rank does ---- */
