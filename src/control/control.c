@@ -141,6 +141,17 @@ static void count_unheard(const struct control *control, struct control_peer *pe
 	peer->unheard_beats += beat->number - (same_agent ? peer->number : 0) - 1;
 }
 
+/* A host that leaves ends all that was said about it. */
+static void end_verdicts(struct control *control, int host)
+{
+	struct control_peer *peer = &control->peers[host];
+	peer->is_silent = peer->is_proved = false;
+	peer->unheard_ns = peer->deaf_ns = 0;
+	control->broken[host] = 0;
+	for (int from = 0; from < control->options.hosts; from++)
+		control->broken[from] &= ~(UINT64_C(1) << host);
+}
+
 int control_receive(struct control *control, const void *bytes, size_t count, uint64_t now_ns)
 {
 	struct control_beat beat;
@@ -157,6 +168,8 @@ int control_receive(struct control *control, const void *bytes, size_t count, ui
 	peer->heard_real_ns = control->real_ns;
 	peer->is_known = peer->has_come = true;
 	peer->is_gone = beat.leaves;
+	if (beat.leaves)
+		end_verdicts(control, beat.host);
 	peer->agent = beat.agent;
 	peer->count++;
 	peer->sent_ns = beat.sent_ns;

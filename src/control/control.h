@@ -178,8 +178,8 @@ bool control_next(struct control *control, struct control_verdict *out);
  * later the more verdicts there were; until then this may begin and end again without a verdict. */
 bool control_is_unheard(const struct control *control, int host, struct control_verdict *out);
 
-/* The ranks of this host have ended, or left the job: there is no verdict on it until a beat of it
- * comes that does not say that it leaves. */
+/* The ranks of this host have ended, or left the job, as far as the caller can see: there is no
+ * verdict on it, and control_is_unheard stays as it is, until a beat of it comes. */
 void control_forget(struct control *control, int host);
 /* From now on beats say that this host leaves the job. */
 void control_leave(struct control *control);

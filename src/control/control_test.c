@@ -342,6 +342,39 @@ static void test_leaves(void **state)
 	}
 }
 
+/* A host that leaves before its silence was taken back is not unheard any more, and nothing is told.
+ * One whose connections have ended stays as it was: other ranks may not know that they have. */
+static void test_leaves_in_silence(void **state)
+{
+	(void)state;
+	struct control_options options = options_of(0, NULL), other = options_of(1, NULL);
+	static struct control peer;
+	struct control_verdict verdict;
+	for (int forgets = 0; forgets < 2; forgets++) {
+		control_init(&control, &options, AT(0));
+		control_init(&peer, &other, AT(0));
+		struct control_beat beat = beat_of(&peer, AT(0));
+		assert_int_equal(give(&beat, AT(1)), 1);
+		assert_int_equal(step_until(10, 1200, &verdict), 1);
+		assert_int_equal(verdict.kind, CONTROL_SILENT);
+		control.broken[0] = control.broken[2] = 1 << 1; /* as if told */
+		control.broken[1] = 1 << 2;
+		control.peers[1].deaf_ns = AT(1000);
+		if (forgets) {
+			control_forget(&control, 1);
+		} else {
+			control_leave(&peer);
+			assert_true(control_step(&peer, AT(1201), &beat));
+			assert_int_equal(give(&beat, AT(1202)), 1);
+		}
+		assert_int_equal(step_until(1210, 4000, &verdict), 0);
+		assert_int_equal(control_is_unheard(&control, 1, &verdict), forgets);
+		assert_int_equal(control_past(&control, 1).silent, forgets);
+		for (int h = 0; h < 3; h++)
+			assert_int_equal(control_past(&control, h).broken != 0, forgets);
+	}
+}
+
 /* An agent that was frozen has to hear for itself first. */
 static void test_late(void **state)
 {
@@ -418,12 +451,19 @@ static void test_clock(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_signed),     cmocka_unit_test(test_malformed),
-		cmocka_unit_test(test_takes_over), cmocka_unit_test(test_past),
-		cmocka_unit_test(test_pauses),     cmocka_unit_test(test_dies_in_calm),
-		cmocka_unit_test(test_deaf),       cmocka_unit_test(test_why),
-		cmocka_unit_test(test_never),      cmocka_unit_test(test_leaves),
-		cmocka_unit_test(test_late),       cmocka_unit_test(test_clock),
+		cmocka_unit_test(test_signed),
+		cmocka_unit_test(test_malformed),
+		cmocka_unit_test(test_takes_over),
+		cmocka_unit_test(test_past),
+		cmocka_unit_test(test_pauses),
+		cmocka_unit_test(test_dies_in_calm),
+		cmocka_unit_test(test_deaf),
+		cmocka_unit_test(test_why),
+		cmocka_unit_test(test_never),
+		cmocka_unit_test(test_leaves),
+		cmocka_unit_test(test_leaves_in_silence),
+		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_clock),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

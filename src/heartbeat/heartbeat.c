@@ -217,12 +217,8 @@ static void receive_beats(struct heartbeat *heartbeat)
 /* Forgets hosts whose ranks have all ended, or closed the world group, as connections show. */
 static void forget_gone(struct heartbeat *heartbeat)
 {
-	uint64_t there = UINT64_C(1) << heartbeat->host;
-	for (int q = 0; q < heartbeat->world->size; q++)
-		if (!atomic_load(&heartbeat->world->dead[q]))
-			there |= UINT64_C(1) << heartbeat->host_of[q];
 	for (int h = 0; h < heartbeat->hosts; h++)
-		if (!(there >> h & 1))
+		if (h != heartbeat->host && heartbeat_has_ended(heartbeat, h))
 			control_forget(&heartbeat->control, h);
 }
 

@@ -46,6 +46,9 @@ struct heartbeat {
 /* Tells the ranks of this host, and the user, what this rank has found as the agent: the ranks whom
  * this host does not hear now, the user the verdicts. */
 void heartbeat_tell(struct heartbeat *heartbeat);
+/* Whether all ranks of the host have ended or left the job, as this rank's own connections show. If
+ * the host has broken down, those of other ranks may not show it. */
+bool heartbeat_has_ended(const struct heartbeat *heartbeat, int host);
 /* Fails the groups of this rank that need a host which has been silent for too long. Does not
  * block. */
 void heartbeat_act(struct heartbeat *heartbeat, uint64_t now_ns);

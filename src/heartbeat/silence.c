@@ -204,6 +204,14 @@ void heartbeat_tell(struct heartbeat *heartbeat)
 
 /* ---- what each rank does ---- */
 
+bool heartbeat_has_ended(const struct heartbeat *heartbeat, int host)
+{
+	for (int q = 0; q < heartbeat->world->size; q++)
+		if (heartbeat->host_of[q] == host && !atomic_load(&heartbeat->world->dead[q]))
+			return false;
+	return true;
+}
+
 static void write_reason(const struct heartbeat *heartbeat, int host, uint64_t now_ns,
 			 struct hosts_failure *out)
 {
@@ -296,7 +304,7 @@ void heartbeat_act(struct heartbeat *heartbeat, uint64_t now_ns)
 	for (int h = 0; h < heartbeat->hosts; h++) {
 		uint64_t unheard_ns = atomic_load(&heartbeat->shared->hosts[h].unheard_ns);
 		if (!unheard_ns || heartbeat->acted >> h & 1 || now_ns < unheard_ns ||
-		    now_ns - unheard_ns < limit_ns)
+		    now_ns - unheard_ns < limit_ns || heartbeat_has_ended(heartbeat, h))
 			continue;
 		heartbeat->acted |= UINT64_C(1) << h;
 		give_up(heartbeat, h, now_ns);
