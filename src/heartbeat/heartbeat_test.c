@@ -42,6 +42,31 @@ static int close_agent(void **state)
 	return 0;
 }
 
+static uint64_t stored(const struct heartbeat *heartbeat, int host)
+{
+	return atomic_load(&heartbeat->shared->hosts[host].unheard_ns);
+}
+
+/* Only the agent tells the ranks; and what a late one has stored, the agent mends. */
+static void test_lost_lease(void **state)
+{
+	struct heartbeat *heartbeat = *state;
+	heartbeat->control.peers[1].unheard_ns = 77; /* as if it had been found */
+	atomic_store(&heartbeat->shared->lease, LEASE + (1 << 16));
+	assert_false(heartbeat_tell(heartbeat));
+	assert_int_equal(stored(heartbeat, 1), 0);
+	heartbeat->lease = LEASE + (1 << 16);
+	assert_true(heartbeat_tell(heartbeat));
+	assert_int_equal(stored(heartbeat, 1), 77);
+	assert_int_equal(atomic_load(&heartbeat->shared->hosts[1].how), HEARTBEAT_SILENT);
+	assert_int_equal(stored(heartbeat, 2), 0);
+	atomic_store(&heartbeat->shared->hosts[1].unheard_ns, 0); /* by the late one */
+	atomic_store(&heartbeat->shared->hosts[2].unheard_ns, 78);
+	assert_true(heartbeat_tell(heartbeat));
+	assert_int_equal(stored(heartbeat, 1), 77);
+	assert_int_equal(stored(heartbeat, 2), 0);
+}
+
 static void test_ended(void **state)
 {
 	struct heartbeat *heartbeat = *state;
@@ -59,6 +84,7 @@ static void test_ended(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_lost_lease, open_agent, close_agent),
 		cmocka_unit_test_setup_teardown(test_ended, open_agent, close_agent),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

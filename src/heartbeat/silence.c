@@ -192,14 +192,17 @@ static void say(const struct heartbeat *heartbeat, const struct control_verdict 
 	}
 }
 
-void heartbeat_tell(struct heartbeat *heartbeat)
+bool heartbeat_tell(struct heartbeat *heartbeat)
 {
 	struct control_verdict verdict;
+	if (atomic_load(&heartbeat->shared->lease) != heartbeat->lease)
+		return false;
 	for (int h = 0; h < heartbeat->hosts; h++)
 		if (h != heartbeat->host)
 			tell_ranks(heartbeat, h);
 	while (control_next(&heartbeat->control, &verdict))
 		say(heartbeat, &verdict);
+	return true;
 }
 
 /* ---- what each rank does ---- */
