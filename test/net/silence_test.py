@@ -15,6 +15,7 @@ from cases import job_folder, play_all, refusal, run_on_hosts, start_rank
 
 PER_HOST = 2
 QUIET_S = 3  # in which a wrong verdict would come
+PAUSES = 3  # then a verdict is taken back only when the host has been heard for 4.8 s
 
 
 class Ranks:
@@ -49,8 +50,8 @@ class Ranks:
         while not os.path.exists(os.path.join(self.folder, name)) and self.live():
             threading.Event().wait(0.01)
 
-    def await_line(self, words):
-        while words not in self.text and self.live():
+    def await_line(self, words, times=1):
+        while self.text.count(words) < times and self.live():
             threading.Event().wait(0.01)
 
     def live(self):
@@ -121,6 +122,24 @@ def resumed(ranks):
         ranks.make("silent")
         ranks.await_line("LS-HOST-HEARD")
         ranks.make("stop")
+
+
+def paused(ranks):
+    """Host 1 pauses again and again. It is heard again for longer each time until its silence is taken back; meanwhile nobody
+    gives it up."""
+    ranks.await_file("going")
+    for n in range(1, PAUSES + 1):
+        if ranks.host == 1:
+            ranks.signal(signal.SIGSTOP)
+            ranks.await_file(f"silent{n}")
+            ranks.signal(signal.SIGCONT)
+            ranks.await_file(f"heard{n}")
+        else:
+            ranks.await_line("LS-HOST-SILENT", n)
+            ranks.make(f"silent{n}")
+            ranks.await_line("LS-HOST-HEARD", n)
+            ranks.make(f"heard{n}")
+    ranks.make("stop")
 
 
 def one_way(ranks):
@@ -227,6 +246,7 @@ CASES = {
         got(text, rank, "LS_UNREACHABLE", SILENT.format(0, 0, 1)) for rank in (2, 3))),
     "resumed": (2, lambda text: in_time(text, 0, SILENT.format(1, 2, 3)) and went_on(text) and re.search(
         r"has heard host host1 \(ranks 2-3\) again .*: it was stopped, or short of processors", text)),
+    "paused": (2, lambda text: went_on(text) and text.count("LS-HOST-HEARD") == PAUSES),
     "one_way": (2, lambda text: in_time(text, 1, LINK.format(1, 0)) and in_time(text, 0, SILENT.format(1, 2, 3)) and all(
         got(text, rank, "LS_UNREACHABLE", "host host") for rank in range(4))),
     "link": (3, lambda text: all(in_time(text, host, LINK.format(*ends)) for host, ends in (
@@ -240,7 +260,8 @@ CASES = {
 
 def run(case, program):
     hosts, is_right = CASES[case]
-    settings = {"LOCKSTEP_UNREACHABLE_MS": "60000" if case in ("resumed", "agent_stopped") else "2000", "LOCKSTEP_TIMEOUT_MS": "60000"}
+    unreachable_ms = {"resumed": "60000", "agent_stopped": "60000", "paused": "4000"}.get(case, "2000")
+    settings = {"LOCKSTEP_UNREACHABLE_MS": unreachable_ms, "LOCKSTEP_TIMEOUT_MS": "60000"}
     if case in ("agent_killed", "given_up"):
         settings["LINGERS"] = "1"
     with job_folder() as folder:
