@@ -323,11 +323,13 @@ static void world_close(struct world *world)
 	heartbeat_stop(world);
 	failure_watch_stop(world);
 	progress_thread_stop(world);
-	failure_watch_fini(&world->watch);
 	p2p_fini(world);
 	group_races_close(world);
 	group_device_close(world);
 	group_hosts_close(world);
+	/* Until here the thread that makes progress on the link ran: other hosts may have asked for
+	 * a look, and its waits write to the descriptor of the watch. */
+	failure_watch_fini(&world->watch);
 	wait_close(&world->waiter);
 	group_free_all(world);
 	for (int q = 0; q < world->size; q++)
