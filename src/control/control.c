@@ -26,8 +26,8 @@ static void advance_clock(struct control *control, uint64_t now_ns)
 	}
 }
 
-/* Which of the two did not hear the other follows from what was told. If nothing was, this agent has
- * to hear that host, or to find again that it does not. */
+/* Which of the two did not hear the other follows from what was told. If nothing was, this agent
+ * has to hear that host, or to find again that it does not. */
 static void take_unheard(struct control *control, int host, const struct control_past *past)
 {
 	struct control_peer *peer = &control->peers[host];

@@ -120,8 +120,8 @@ struct control_peer {
 	bool is_never;                      /* told */
 	uint64_t unheard_ms, unheard_beats; /* of the silence that was told last */
 	/* By the caller's clock: since when this host does not hear it (proved: but another host
-	 * does), and since when it does not hear this host, as it says; 0: heard. A verdict is taken
-	 * back later than these end. */
+	 * does), and since when it does not hear this host, as it says; 0: heard. These end before
+	 * a verdict is taken back. */
 	uint64_t unheard_ns, deaf_ns;
 	bool is_proved;
 	/* Its newest beat: when it was sent, by its clock, and when it came, by the caller's. */
@@ -172,10 +172,11 @@ uint64_t control_deadline_ns(const struct control *control);
 /* Gives the next verdict since the last step; false: there is no more. The next step finds verdicts
  * again that nobody took, or that found no room. */
 bool control_next(struct control *control, struct control_verdict *out);
-/* Whether this host and `host` do not hear each other as of the last step; *out: the verdict, of the
- * kind CONTROL_SILENT or CONTROL_LINK, with since when that is so. It begins with a verdict, and
- * ends when both have heard each other for CONTROL_STEADY_MS, or `host` leaves. CONTROL_HEARD comes
- * later the more verdicts there were; until then this may begin and end again without a verdict. */
+/* Whether this host and `host` do not hear each other, as of the last step; *out: the verdict, of
+ * the kind CONTROL_SILENT or CONTROL_LINK, with since when that is so. It begins with a verdict.
+ * It ends when both have heard each other for CONTROL_STEADY_MS, or `host` leaves. CONTROL_HEARD
+ * comes later the more verdicts there were; until it comes, this may begin and end again without
+ * a verdict. */
 bool control_is_unheard(const struct control *control, int host, struct control_verdict *out);
 
 /* The ranks of this host have ended, or left the job, as far as the caller can see: there is no

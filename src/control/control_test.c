@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Beats that are dropped, agents that take over, hosts that pause or leave. The rest: simulation_test.c. */
+ * Dropped beats, agents that take over, hosts that pause or leave. The rest: simulation_test.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -183,8 +183,8 @@ static void test_past(void **state)
 	assert_int_equal(verdict.kind, CONTROL_HEARD);
 }
 
-/* The agent was lost when it had told the ranks that a host is unheard, but not the next agent. That
- * one hears the host; or it does not, and then the host is unheard for as long as the ranks know. */
+/* The agent was lost when it had told the ranks that a host is unheard, but not the next agent,
+ * which hears the host; or does not, and then the host is unheard for as long as the ranks know. */
 static void test_half_told(void **state)
 {
 	(void)state;
@@ -379,7 +379,7 @@ static void test_leaves(void **state)
 	}
 }
 
-/* A host that leaves before its silence was taken back is not unheard any more, and nothing is told.
+/* A host that leaves before its silence was taken back is not unheard any more; nothing is told.
  * One whose connections have ended stays as it was: other ranks may not know that they have. */
 static void test_leaves_in_silence(void **state)
 {

@@ -254,8 +254,8 @@ static void act_as_agent(struct heartbeat *heartbeat)
 	forget_gone(heartbeat);
 	if (control_step(&heartbeat->control, clock_now_ns(), &beat))
 		send_beat(heartbeat, &beat);
-	/* If this rank is stopped in between, the next agent tells the user again: better twice than
-	 * never. */
+	/* If this rank is stopped in between, the next agent tells the user again: better twice
+	 * than never. */
 	if (heartbeat_tell(heartbeat))
 		publish_past(heartbeat);
 }
