@@ -77,6 +77,7 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 	relay->next = 1;
 	memset(relay->freed, 0, sizeof relay->freed);
 	memset(relay->done, 0, sizeof relay->done);
+	memset(relay->received, 0, sizeof relay->received); /* generations start again, too */
 	hosts_channel_set(team, q, relay);
 	mirror->relays[area] = relay;
 	hosts_mark(team->transport->hosts, team->area, member->world);

@@ -404,6 +404,85 @@ static void test_late_answer(void **state)
 	close_hosts(hosts);
 }
 
+/* ---- the next group with the same objects ---- */
+
+static void receive_large(struct test_hosts *hosts)
+{
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[1];
+	unsigned char *from = calloc(1, LARGE), *to = malloc(LARGE);
+	struct op send, receive;
+	bool sent = false, received = false;
+	assert_true(from && to);
+	begin(source, &send, &source->workspace, TRACE_SEND, 5, from, LARGE, false);
+	begin(target, &receive, &target->workspace, TRACE_RECV, 5, to, LARGE, false);
+	while (!sent || !received) {
+		go_on(source, &send, &sent);
+		go_on(target, &receive, &received);
+		advance_both(hosts, 1);
+	}
+	assert_int_equal(receive.status, LS_OK);
+	free(from);
+	free(to);
+}
+
+static void open_next_group(struct test_hosts *hosts)
+{
+	static const uint16_t areas[RANKS] = {0, 0};
+	static const uint64_t closed[RANKS] = {1, 1};
+	struct unit *units = hosts->fixture->units;
+	for (int r = 0; r < RANKS; r++) {
+		struct transport_team *team = &units[r].link->team;
+		wait_store(&transport_area_of(team, r)->times_closed, 1);
+		transport_notify_all(team);
+	}
+	advance_both(hosts, 1000);
+	for (int r = 0; r < RANKS; r++) {
+		assert_true(hosts_team_close(&units[r].link->team));
+		transport_area_reset(&units[r].link->transport, 0, RANKS, 0);
+	}
+	for (int r = 0; r < RANKS; r++) {
+		transport_team_set_world(&units[r].link->team);
+		hosts_team_open(&units[r].link->team, 0, areas, closed);
+		mailbox_begin(units[r].mailbox, &hosts->fixture->cause);
+	}
+	advance_both(hosts, 1000);
+}
+
+/* In each group the RTS slots count their uses from 1. The link told the source of the last group
+ * that the first use had ended; of a message that was cancelled it tells nothing. */
+static void test_next_group(void **state)
+{
+	(void)state;
+	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct unit *units = hosts->fixture->units;
+	struct message *message = calloc(1, sizeof *message);
+	struct wait_word words[2];
+	struct op other;
+	unsigned char byte;
+	assert_non_null(message);
+	receive_large(hosts);
+	open_next_group(hosts);
+	message->length = LONGEST;
+	begin(&units[0], &message->send, &message->workspaces[0], TRACE_SEND, 7, message->from,
+	      LONGEST, true);
+	assert_int_equal(mailbox_advance(units[0].mailbox, &message->send), OP_BLOCKED);
+	advance_both(hosts, 1000);
+	assert_false(mailbox_cancel(units[0].mailbox, &message->send));
+	assert_true(mailbox_ask_cancel(units[0].mailbox, &message->send, words));
+	advance_both(hosts, 1000);
+	assert_int_equal(mailbox_advance(units[0].mailbox, &message->send), OP_FAILED);
+	assert_int_equal(message->send.status, LS_CANCELLED);
+	begin(&units[1], &other, &message->workspaces[1], TRACE_RECV, 99, &byte, 1, false);
+	assert_int_equal(mailbox_advance(units[1].mailbox, &other), OP_BLOCKED);
+	advance_both(hosts, 1000);
+	assert_int_equal(mailbox_advance(units[1].mailbox, &other), OP_BLOCKED);
+	advance_both(hosts, 1000);
+	const struct mail_rts *rts = &transport_mail(&units[0].link->team, 1, 0)->rts[0];
+	assert_int_equal(atomic_load(&rts->done), transport_mail_word(rts->generation, 0));
+	free(message);
+	close_hosts(hosts);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -413,6 +492,7 @@ int main(void)
 		cmocka_unit_test(test_given_up),
 		cmocka_unit_test(test_no_memory_for_cells),
 		cmocka_unit_test(test_late_answer),
+		cmocka_unit_test(test_next_group),
 		cmocka_unit_test(test_receive_is_left),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
