@@ -283,6 +283,7 @@ bool hosts_collect(struct transport_team *team, int peer, const struct transport
 	if (fetching == HOSTS_FETCH_NONE) {
 		far->wanted = message->index;
 		far->target = to;
+		far->target_bytes = message->bytes;
 		atomic_store(&far->fetching, HOSTS_FETCH_WANTED);
 		transport_notify(team, peer);
 	}
@@ -310,6 +311,11 @@ static void fetch_wanted(const struct hosts_path *path)
 					     .is_under_way = true};
 	if (!message.handle) { /* it was returned, because this rank has withdrawn */
 		far->fetch.link_transfer.status = LS_ABORTED;
+		end_fetch(path->hosts, far);
+		return;
+	}
+	if (message.bytes != far->target_bytes) { /* it goes back once it is taken */
+		far->fetch.link_transfer.status = LS_INTERNAL;
 		end_fetch(path->hosts, far);
 		return;
 	}

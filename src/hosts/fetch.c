@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Long messages from other hosts: once one is matched, the thread that makes progress on the link
- * fetches its bytes to the receiver's buffer. */
+ * fetches its bytes to the receiver's buffer, if they are as many as the envelope said. */
 #include "hosts/hosts_private.h"
 
 void hosts_fetch_wanted(const struct hosts_path *path)
@@ -15,6 +15,12 @@ void hosts_fetch_wanted(const struct hosts_path *path)
 			continue;
 		}
 		relay->offered[i].handle = NULL;
+		if (message.bytes != relay->target_bytes[i]) {
+			hosts_mirror_return(path->hosts, path->peer, &message);
+			relay->received[i].link_transfer.status = LS_INTERNAL;
+			hosts_mirror_fail(relay, i);
+			continue;
+		}
 		relay->received[i] =
 			(struct hosts_transfer){.relay = relay,
 						.generation = relay->from->rts[i].generation,
@@ -35,6 +41,7 @@ bool hosts_fetch_message(struct transport_team *team, int source, unsigned index
 	struct hosts_relay *relay = &team->relays[member->world];
 	atomic_fetch_add(&relay->from->rts[index].cursor, transport_mail_pieces(bytes));
 	relay->target[index] = to;
+	relay->target_bytes[index] = bytes;
 	atomic_fetch_or(&relay->wanted, UINT64_C(1) << index);
 	return true;
 }
@@ -45,5 +52,5 @@ ls_status hosts_fetch_status(const struct transport_team *team, int source, unsi
 	if (!member->peer->mirror)
 		return LS_ABORTED;
 	ls_status status = team->relays[member->world].received[index].link_transfer.status;
-	return status == LS_PEER_DIED ? status : LS_ABORTED;
+	return status == LS_PEER_DIED || status == LS_INTERNAL ? status : LS_ABORTED;
 }

@@ -154,9 +154,10 @@ static inline bool hosts_must_fetch(const struct transport_team *team, int peer,
 	return !transport_is_here(team, peer) && message->bytes > LINK_SHORT_BYTES;
 }
 /* Fetches that payload to `to`, any memory of this process. The link owns `to` until this function
- * returns true: then *status is LS_OK, LS_PEER_DIED, or LS_ABORTED (cut, or withdrawn). False: the
- * payload is not there yet; wait for *blocked, and call again with the same arguments. At most one
- * message of a member at a time. */
+ * returns true: then *status is LS_OK, LS_PEER_DIED, LS_ABORTED (cut, or withdrawn), or LS_INTERNAL
+ * (the peer offers another length than the message has). False: the payload is not there yet; wait
+ * for *blocked, and call again with the same arguments. At most one message of a member at a
+ * time. */
 bool hosts_collect(struct transport_team *team, int peer, const struct transport_message *message,
 		   void *to, ls_status *status, struct wait_word *blocked);
 /* After a failure: sends no message of a collective to other hosts any more, and takes none from
@@ -178,7 +179,8 @@ bool hosts_fetch_message(struct transport_team *team, int source, unsigned index
  * cancelled. May be repeated. Any thread; never blocks. False: the member is on this host. */
 bool hosts_cancel(struct transport_team *team, int target, unsigned index, uint32_t generation);
 /* Why the RTS slot of a message that was matched is closed: LS_PEER_DIED, the connection to its
- * source broke while its bytes came; LS_ABORTED: anything else, also on this host. */
+ * source broke while its bytes came; LS_INTERNAL, the source offered another length than it had
+ * announced; LS_ABORTED: anything else, also on this host. */
 ls_status hosts_fetch_status(const struct transport_team *team, int source, unsigned index);
 
 #endif

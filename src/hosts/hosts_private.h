@@ -52,7 +52,7 @@ enum hosts_fetch_state {
 };
 
 /* Messages of collectives between this rank and one on another host: channels.c. Used by the thread
- * that makes progress on the link, except the atomic members and `target`. */
+ * that makes progress on the link, except the atomic members, `target` and `target_bytes`. */
 struct hosts_channel {
 	struct transport_channel *to, *from; /* in its mirror, from me; in my segment, from it */
 	unsigned char (*pages)[TRANSPORT_PAGE_BYTES]; /* payloads of `from`, a page each slot */
@@ -70,11 +70,12 @@ struct hosts_channel {
 	_Atomic uint32_t fetching; /* enum hosts_fetch_state */
 	uint32_t wanted;           /* the slot whose payload is fetched */
 	void *target;
+	uint64_t target_bytes; /* as in struct hosts_relay */
 };
 
 /* What was sent from this rank to one on another host, in one team; also the long messages that are
  * under way in both directions. Used by the thread that makes progress on the link, except the
- * atomic members and `target`. */
+ * atomic members, `target` and `target_bytes`. */
 struct hosts_relay {
 	struct transport_team *team;
 	int peer;                    /* world rank */
@@ -97,6 +98,7 @@ struct hosts_relay {
 	/* Bit i: the payload of message i is to be fetched to target[i]. */
 	_Atomic uint64_t wanted;
 	void *target[MAIL_SLOTS];
+	uint64_t target_bytes[MAIL_SLOTS]; /* what the receive expects, whatever the peer offers */
 	/* Bit i: the peer is to be asked to cancel message i, if its generation is this one. */
 	_Atomic uint64_t cancels;
 	_Atomic uint32_t cancelled[MAIL_SLOTS];

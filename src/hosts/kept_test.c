@@ -101,6 +101,40 @@ static void test_fetch(void **state)
 	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
 }
 
+/* The peer has written another length beside its message than the link has counted. Nothing is
+ * fetched: a longer payload has no room, and a shorter one leaves old bytes in it. */
+static void test_another_length(void **state)
+{
+	(void)state;
+	struct memory *memory = &job->ranks[0].memory;
+	static unsigned char to[LONG_BYTES];
+	struct transport_envelope envelope = {.seq = 1, .bytes = LONG_BYTES};
+	struct transport_message *message = NULL;
+	struct wait_word blocked;
+	uint64_t ticket, offset;
+	ls_status status;
+	void *from;
+	assert_int_equal(memory_alloc(memory, LONG_BYTES, &from), LS_OK);
+	assert_true(memory_offset(memory, from, LONG_BYTES, &offset));
+	memset(from, 7, LONG_BYTES);
+	assert_true(transport_channel_post(teams[0], 1, &envelope, from, offset, &ticket, &blocked));
+	turn();
+	teams[1]->relays[0].channel.from->slots[0].packed.bytes = LINK_SHORT_BYTES + 8;
+	message = transport_channel_match(teams[1], 0, 1, &blocked);
+	assert_non_null(message);
+	assert_int_equal(message->bytes, LINK_SHORT_BYTES + 8);
+	assert_false(hosts_collect(teams[1], 0, message, to, &status, &blocked));
+	turn();
+	assert_true(hosts_collect(teams[1], 0, message, to, &status, &blocked));
+	assert_int_equal(status, LS_INTERNAL);
+	assert_null(memchr(to, 7, LONG_BYTES));
+	transport_channel_take(teams[1], 0, message, LS_OK);
+	transport_notify(teams[1], 0);
+	turn(); /* it goes back */
+	assert_true(transport_channel_taken(teams[0], 1, ticket, &status, &blocked));
+	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
+}
+
 /* What was offered goes back once this rank has withdrawn. It has no part in what that was then. */
 static void test_withdrawn(void **state)
 {
@@ -172,6 +206,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_fetch, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_another_length, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_withdrawn, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_left, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_replaced, set_up, tear_down),

@@ -311,7 +311,7 @@ static void take_word(void *context, int peer, uint64_t place, uint64_t value)
 void hosts_mirror_fail(struct hosts_relay *relay, unsigned index)
 {
 	struct mail_rts *rts = &relay->from->rts[index];
-	uint64_t pieces = transport_mail_pieces(rts->bytes);
+	uint64_t pieces = transport_mail_pieces(relay->target_bytes[index]);
 	/* In this order: a reader that sees all pieces copied also sees that the cursor is
 	 * closed. */
 	transport_mail_close(rts, rts->generation, pieces);
@@ -328,7 +328,8 @@ static void end_received(struct hosts_transfer *transfer)
 		return;
 	}
 	wait_store(&rts->source_copied,
-		   transport_mail_word(transfer->generation, transport_mail_pieces(rts->bytes)));
+		   transport_mail_word(transfer->generation,
+				       transport_mail_pieces(relay->target_bytes[transfer->index])));
 }
 
 /* No rank reads the send's buffer any more. LS_CANCELLED: this rank has asked for that, or the

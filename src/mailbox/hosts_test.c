@@ -3,6 +3,7 @@
  * rank 2 on another; what is between the hosts is a loop-back that is late and has little room. */
 #include "mailbox/mailbox_fixture.h"
 #include "op/hosts_run_fixture.h"
+#include "hosts/hosts_private.h"
 
 enum { MANY = 300, LONGEST = 300000 };
 
@@ -155,12 +156,73 @@ static void test_cut(void **state)
 	free(to);
 }
 
+/* ---- a peer that lies ---- */
+
+static const struct link_ops *plain;
+static uint64_t offered; /* instead of the length that the envelope says */
+static unsigned char offered_bytes[LONGEST];
+
+static bool offer_another_length(struct link *link, int peer, const struct link_note *note,
+				 const void *payload, uint64_t bytes, struct link_transfer *moves)
+{
+	if (note->words[0] == HOSTS_NOTE_LONG) {
+		payload = offered_bytes;
+		bytes = offered;
+	}
+	return plain->post(link, peer, note, payload, bytes, moves);
+}
+
+static void receive_from_liar(uint64_t length)
+{
+	struct test_hosts *hosts = open_hosts(RANKS, host_of, 1);
+	struct unit *source = &hosts->fixture->units[0], *target = &hosts->fixture->units[FAR];
+	struct link *link = loop_link(hosts->loop, 0);
+	struct link_ops lying = *link->ops;
+	unsigned char *from = calloc(1, LONGEST), *to = calloc(1, LONGEST);
+	struct op send, receive;
+	enum op_progress progress = OP_BLOCKED;
+	MUST(from && to);
+	plain = link->ops;
+	lying.post = offer_another_length;
+	link->ops = &lying;
+	begin(source, &send, &source->workspace, TRACE_SEND, FAR, 5, from, length);
+	begin(target, &receive, &target->workspace, TRACE_RECV, 0, 5, to, length);
+	(void)mailbox_advance(source->mailbox, &send);
+	for (int i = 0; i < 100000 && progress == OP_BLOCKED; i++) {
+		progress = mailbox_advance(target->mailbox, &receive);
+		hosts_advance(&source->link->transport);
+		hosts_advance(&target->link->transport);
+	}
+	assert_int_equal(progress, OP_FAILED);
+	assert_int_equal(receive.status, LS_INTERNAL);
+	assert_int_equal(receive.culprit, 0);
+	assert_null(memchr(to, 1, LONGEST));
+	atomic_store(&hosts->fixture->cause, 1);
+	assert_int_equal(mailbox_abandon(target->mailbox, &receive, NULL, false), OP_DONE);
+	link->ops = plain;
+	close_hosts(hosts);
+	free(from);
+	free(to);
+}
+
+/* The payload is longer or shorter than the message: nothing of it is fetched. */
+static void test_another_length(void **state)
+{
+	(void)state;
+	memset(offered_bytes, 1, sizeof offered_bytes);
+	offered = LONGEST;
+	receive_from_liar(5000);
+	offered = 5000;
+	receive_from_liar(LONGEST / 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_more_than_there_is_room_for),
 		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_another_length),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -262,7 +262,7 @@ static enum op_progress await_source(struct mailbox *mailbox, struct op *op)
 	/* The source closes the RTS slot when it fails, and then takes its buffer back. */
 	if (transport_mail_is_closed(rts, p2p->generation)) {
 		ls_status why = hosts_fetch_status(mailbox->team, from, p2p->index);
-		return op_fail(op, why, why == LS_PEER_DIED ? from : -1);
+		return op_fail(op, why, why == LS_ABORTED ? -1 : from);
 	}
 	atomic_store_explicit(&rts->ticks, p2p->ticks, memory_order_relaxed);
 	atomic_store_explicit(&rts->elapsed, clock_ticks() - p2p->matched_ticks,
