@@ -359,6 +359,8 @@ void group_init(struct ls_group *group, const struct group_making *making)
 	group->next = world->open;
 	world->open = group;
 	lock_group_release(&world->lock);
+	if (!first)
+		hosts_team_announce(&group->team); /* from now on other hosts tell of a failure */
 }
 
 /* ---- close ---- */

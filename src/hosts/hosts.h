@@ -90,11 +90,14 @@ LS_CHECKED ls_status hosts_team_init(struct transport_team *team);
 void hosts_team_fini(struct transport_team *team);
 /* Call once the members of a team are set, if some are on other hosts: from now on its messages
  * come to area `area` of my segment. areas: the areas of the members; closed: how often the groups
- * with these areas had been closed. Of two members neither sends anything to the other before both
- * have called this. `areas` NULL: the world group, before the link is connected. Does nothing if
- * all members are here. */
+ * with these areas had been closed. `areas` NULL: the world group, before the link is connected;
+ * this call announces it, too. Does nothing if all members are here. */
 void hosts_team_open(struct transport_team *team, unsigned area, const uint16_t *areas,
 		     const uint64_t *closed);
+/* Call once the events of hosts_open find the group: a member on another host may say once, as soon
+ * as it knows that this rank has the group, that the group has failed. Of two members neither sends
+ * anything to the other before both have called this. Does nothing if all members are here. */
+void hosts_team_announce(struct transport_team *team);
 /* Call once all members have left the group. True: area and team may be used for another one.
  * False: the link still uses buffers of the group; call it later. Not under a lock of level
  * `group`. */

@@ -247,6 +247,8 @@ static bool relay_to(struct hosts *hosts, struct transport_team *team, int peer)
 	uint64_t left = atomic_load_explicit(&mine->times_closed, memory_order_acquire);
 	uint64_t ended = atomic_load_explicit(&mine->ended, memory_order_acquire);
 	uint64_t finished = atomic_load_explicit(&mine->finished, memory_order_acquire);
+	if (!relay->opened && opened <= relay->times_closed) /* not announced yet */
+		return true;
 	/* Until the peer has made the group it could do nothing with the rest. */
 	if (!send_mine(&path, HOSTS_KEEP_NOT, &mine->opened, opened, &relay->opened))
 		return false;

@@ -192,6 +192,43 @@ static void test_nothing_behind_the_inboxes(void **state)
 	close_pair(&pair);
 }
 
+/* ---- the next group ---- */
+
+/* A rank that has opened a group says so when it announces it, even if it has something to send
+ * before that. */
+static void test_announced(void **state)
+{
+	(void)state;
+	static const uint16_t areas[RANKS] = {0, 0};
+	static const uint64_t closed[RANKS] = {1, 1};
+	struct pair pair = open_pair();
+	struct transport_team *teams[RANKS] = {pair.team, pair.far_team};
+	for (int r = 0; r < RANKS; r++) {
+		wait_store(&transport_area_of(teams[r], r)->times_closed, 1);
+		transport_notify_all(teams[r]);
+	}
+	advance_both(&pair);
+	for (int r = 0; r < RANKS; r++) {
+		assert_true(hosts_team_close(teams[r]));
+		transport_area_reset(teams[r]->transport, 0, RANKS, 0);
+	}
+	for (int r = 0; r < RANKS; r++) {
+		transport_team_set_world(teams[r]);
+		hosts_team_open(teams[r], 0, areas, closed);
+	}
+	hosts_team_announce(pair.far_team);
+	publish(pair.team, 1);
+	advance_both(&pair);
+	assert_true(pair.team->relays[FAR].is_ready);
+	assert_false(pair.far_team->relays[HERE].is_ready);
+	hosts_team_announce(pair.team);
+	advance_both(&pair);
+	assert_true(pair.far_team->relays[HERE].is_ready);
+	hosts_push(pair.here);
+	assert_int_equal(comes(&pair), 1); /* it was not sent too early */
+	close_pair(&pair);
+}
+
 /* ---- parting ---- */
 
 static bool has_come(const struct wait_word *word)
@@ -281,6 +318,7 @@ int main(void)
 		cmocka_unit_test(test_left_to_who_pushes),
 		cmocka_unit_test(test_no_more_than_the_payload),
 		cmocka_unit_test(test_nothing_behind_the_inboxes),
+		cmocka_unit_test(test_announced),
 		cmocka_unit_test(test_end_arrives),
 		cmocka_unit_test(test_parts_when_heard),
 		cmocka_unit_test(test_parts_when_both_leave),

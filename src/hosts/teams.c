@@ -3,8 +3,8 @@
  * after another uses an area, on each host at other times. What keeps the groups apart:
  *
  *   this rank                                   a member on another host
- *   makes the group: opened = n + 1  -------->  sends nothing to this rank before that
- *   sends nothing before that      <----------  makes the group: opened
+ *   has made the group: opened = n + 1 ------>  sends nothing to this rank before that
+ *   sends nothing before that      <----------  has made the group: opened
  *   ... messages ...
  *   closes it: times_closed = n + 1  -------->  the last that this rank says of it
  *
@@ -83,23 +83,35 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 	hosts_mark(team->transport->hosts, team->area, member->world);
 }
 
+static void store_opened(const struct transport_team *team)
+{
+	struct transport_area *mine = transport_area_of(team, team->rank);
+	atomic_store(&mine->opened, atomic_load(&mine->times_closed) + 1);
+}
+
 void hosts_team_open(struct transport_team *team, unsigned area, const uint16_t *areas,
 		     const uint64_t *closed)
 {
 	struct hosts *hosts = team->transport->hosts;
-	struct transport_area *mine = transport_area_of(team, team->rank);
 	if (!hosts || team->host_count == 1)
 		return;
 	hosts_progress_begin(hosts);
 	team->area = (uint16_t)area;
-	atomic_store(&mine->opened, atomic_load(&mine->times_closed) + 1);
 	for (int q = 0; q < team->size; q++)
 		if (team->members[q].peer->mirror)
 			set_relay(team, q, areas ? areas[q] : 0, closed ? closed[q] : 0);
 	atomic_store(&hosts->teams[area], team);
+	if (!areas)
+		store_opened(team);
 	hosts_progress_end(hosts);
-	if (areas)
-		transport_notify_all(team);
+}
+
+void hosts_team_announce(struct transport_team *team)
+{
+	if (!team->transport->hosts || team->host_count == 1)
+		return;
+	store_opened(team);
+	transport_notify_all(team);
 }
 
 bool hosts_may_send_closed(struct hosts_relay *relay)

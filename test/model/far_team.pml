@@ -49,8 +49,9 @@ inline send(r, kind, area, value)
 
 #define HAS_ROOM(r) ((r == 0 && len(link_1) < 2) || (r == 1 && len(link_0) < 2))
 
+#define IS_ANNOUNCED(r, x) (sent_opened[AT(r, x)] || opened[AT(r, x)] > sent_closed[AT(r, x)])
 #define SENDS(r, x)                                                                         \
-	(has_team[AT(r, x)] && has_to[AT(r, x)] &&                                           \
+	(has_team[AT(r, x)] && has_to[AT(r, x)] && IS_ANNOUNCED(r, x) &&                     \
 	 (opened[AT(r, x)] != sent_opened[AT(r, x)] ||                                       \
 	  (READY(r, x) && (published[AT(r, x)] != sent_word[AT(r, x)] ||                     \
 			   times_closed[AT(r, x)] != sent_closed[AT(r, x)]))))
@@ -177,7 +178,6 @@ inline open(r, x, area, closed)
 {
 	atomic {
 		!held[r] ->
-		opened[AT(r, x)] = times_closed[AT(r, x)] + 1;
 		if
 		:: relay_of[AT(r, area)] != NONE -> has_to[AT(r, relay_of[AT(r, area)])] = 0
 		:: else
@@ -239,6 +239,7 @@ proctype member(byte r)
 		};
 		atomic { made[1 - r] >= group -> before[x] = told_closed[2 * group - 2 + 1 - r] };
 		open(r, x, told_area[2 * group - 2 + 1 - r], before[x]);
+		opened[AT(r, x)] = times_closed[AT(r, x)] + 1; /* hosts_team_announce */
 		published[AT(r, x)] = group;
 		if
 		:: atomic { word[AT(r, x)] != 0 -> assert(word[AT(r, x)] == group) }
