@@ -4,7 +4,8 @@
 #include "failure/failure.h"
 
 /* The connection of a rank is broken: its process has ended; or has closed the world group, and has
- * said so before. */
+ * said so before. Or one of the two ranks has cut the other off, after a failure: then neither can
+ * do anything for the other any more. */
 static void note_lost(void *context, int rank)
 {
 	failure_mark_dead(context, rank);

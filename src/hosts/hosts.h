@@ -47,7 +47,8 @@ struct hosts_failure {
  * lock when they return. */
 struct hosts_events {
 	void *context;
-	/* The connection to a rank has broken, and nothing comes from it any more. */
+	/* The connection to a rank has broken, or this rank has cut it off: nothing comes from it
+	 * any more. May be called twice. */
 	void (*lost)(void *context, int rank);
 	/* A group has failed. Called once or more for each group. */
 	void (*failed)(void *context, const struct hosts_failure *failure);
@@ -144,7 +145,8 @@ void hosts_flush(struct transport *transport, uint64_t deadline_ns);
 /* Cuts rank `rank` off. This thread does it, or the thread that makes progress on the link just
  * now. Afterwards nobody on that host touches this rank's buffers, as the words of messages under
  * way show (mail_rts: owner_copied, source_copied), and receives of these messages fail with
- * LS_ABORTED. */
+ * LS_ABORTED. That rank finds the connection broken. The event `lost` tells the same to this rank,
+ * for all its groups: what it sends there is dropped. */
 void hosts_cut(struct transport *transport, int rank);
 /* Whether the connection to rank `rank` has broken. */
 bool hosts_is_lost(const struct transport *transport, int rank);

@@ -324,8 +324,9 @@ void hosts_end_arrived(struct hosts *hosts, int peer, unsigned area);
 void hosts_parting_send(struct hosts *hosts);
 /* Call when `peer` has sent LEAVES (`leaves`) or HEARD. */
 void hosts_parting_arrived(struct hosts *hosts, int peer, bool leaves);
-/* Nothing comes from that rank any more. */
-void hosts_parting_lost(struct hosts *hosts, struct hosts_mirror *mirror);
+/* Call when nothing comes from `peer` any more, because its connection has broken or this rank has
+ * cut it off: causes the event `lost`. */
+void hosts_parting_lost(struct hosts *hosts, int peer);
 
 /* ---- ask.c ---- */
 

@@ -401,12 +401,7 @@ static void note_lost(void *context, int peer)
 	struct hosts_mirror *mirror = hosts->transport->peers[peer].mirror;
 	if (mirror)
 		atomic_store(&mirror->lost, 1);
-	atomic_store(&transport_traffic(hosts->transport->segment, peer)->lost, 1);
-	if (mirror && hosts->events.lost)
-		hosts->events.lost(hosts->events.context, peer);
-	if (mirror)
-		hosts_parting_lost(hosts, mirror);
-	hosts_mirror_wake(hosts);
+	hosts_parting_lost(hosts, peer);
 }
 
 bool hosts_is_lost(const struct transport *transport, int rank)

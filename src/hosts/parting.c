@@ -84,12 +84,23 @@ void hosts_parting_send(struct hosts *hosts)
 	}
 }
 
-void hosts_parting_lost(struct hosts *hosts, struct hosts_mirror *mirror)
+static void part(struct hosts *hosts, struct hosts_mirror *mirror)
 {
 	if (mirror->has_parted)
 		return;
 	mirror->has_parted = true;
 	wait_store(&hosts->parted, atomic_load(&hosts->parted) + 1);
+	hosts_mirror_wake(hosts);
+}
+
+void hosts_parting_lost(struct hosts *hosts, int peer)
+{
+	struct hosts_mirror *mirror = hosts->transport->peers[peer].mirror;
+	atomic_store(&transport_traffic(hosts->transport->segment, peer)->lost, 1);
+	if (mirror && hosts->events.lost)
+		hosts->events.lost(hosts->events.context, peer);
+	if (mirror)
+		part(hosts, mirror);
 	hosts_mirror_wake(hosts);
 }
 
@@ -100,7 +111,7 @@ void hosts_parting_arrived(struct hosts *hosts, int peer, bool leaves)
 		return;
 	if (leaves)
 		mirror->owes_heard = hosts->owes_heard = true;
-	hosts_parting_lost(hosts, mirror);
+	part(hosts, mirror);
 }
 
 bool hosts_leave(struct transport *transport, struct wait_word *parted)

@@ -333,7 +333,7 @@ static void relay_all(struct hosts *hosts)
 		if (mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed) &&
 		    atomic_exchange(&mirror->cut, 0)) {
 			hosts->link->ops->cut(hosts->link, q);
-			hosts_parting_lost(hosts, mirror);
+			hosts_parting_lost(hosts, q); /* the link does not say so */
 		}
 	}
 	for (unsigned w = 0; w < HOSTS_AREA_WORDS; w++) {

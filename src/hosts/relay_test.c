@@ -294,6 +294,28 @@ static void test_parts_when_cut(void **state)
 	close_pair(&pair);
 }
 
+static int lost_rank;
+
+static void note_lost(void *context, int rank)
+{
+	(void)context;
+	lost_rank = rank;
+}
+
+/* The link says so only to the other rank; but this one must not wait for it either. */
+static void test_cutter_knows(void **state)
+{
+	(void)state;
+	struct pair pair = open_pair();
+	pair.here->hosts->events.lost = note_lost;
+	lost_rank = -1;
+	hosts_cut(pair.here, FAR);
+	assert_int_equal(lost_rank, FAR);
+	assert_int_equal(atomic_load(&transport_traffic(pair.here->segment, FAR)->lost), 1);
+	assert_false(hosts_is_lost(pair.here, FAR)); /* its connection has not broken by itself */
+	close_pair(&pair);
+}
+
 /* Ranks on another host cannot read plain memory of this rank, and do not have to. */
 static void test_who_reads_plain_memory(void **state)
 {
@@ -323,6 +345,7 @@ int main(void)
 		cmocka_unit_test(test_parts_when_heard),
 		cmocka_unit_test(test_parts_when_both_leave),
 		cmocka_unit_test(test_parts_when_cut),
+		cmocka_unit_test(test_cutter_knows),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -273,7 +273,7 @@ struct transport_traffic {
 	_Atomic uint64_t ahead;  /* eager ones for the other rank that the link still reads */
 	/* Those of `posted` that were kept back since the last push; full batches have gone. */
 	_Atomic uint64_t kept_back;
-	_Atomic uint64_t lost; /* 1: the connection has broken, and nothing comes any more */
+	_Atomic uint64_t lost; /* 1: the connection has broken or was cut: nothing comes any more */
 };
 
 /* What the agent of a host knows of another host. The next agent begins with it (struct
