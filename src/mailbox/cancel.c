@@ -133,8 +133,8 @@ bool mailbox_cancel(struct mailbox *mailbox, struct op *op)
 	bool was_queued = mailbox_state_of(op) == OP_P2P_QUEUED;
 	if (!mailbox_take_back(mailbox, op))
 		return false;
-	/* The sends behind it may need no RTS slot, and so have room where it had none. The word for
-	 * which they wait does not show that. */
+	/* The sends behind it may need no RTS slot, and so have room where it had none. The word
+	 * for which they wait does not show that. */
 	if (was_queued)
 		(void)mailbox_flush(mailbox, op, &word);
 	return true;
