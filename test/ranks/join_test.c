@@ -382,8 +382,8 @@ void join_ends_when_a_rank_dies(struct runner_rank *self)
 	ls_join *join;
 	OK(ls_join_open(group, &options, &join));
 	OK(ls_join_step(join, 0, NULL));
-	runner_meet(
-		self); /* what rank 1 has sent to another host may end with it, if it goes at once */
+	/* What rank 1 has sent to another host might end with it. */
+	runner_meet(self);
 	if (self->rank == 1)
 		raise(SIGKILL);
 	if (self->rank % 2 == 0)
