@@ -12,7 +12,7 @@
 #include "failure/failure.h"
 
 enum {
-	STOPPED_MS = 650, /* how long a wait for a stopped rank lasts before it is reported */
+	STOPPED_MS = 500, /* how long a wait for a stopped rank lasts before it is reported */
 	ASK_MS = 500,     /* and before a program finds out whether a late rank is kept there */
 };
 

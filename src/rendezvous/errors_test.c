@@ -66,23 +66,37 @@ static void test_duplicate_rank_0(void **state)
 	}
 }
 
+/* The ranks meet without rank 1. The deadline decides who is missing, and on a busy machine a rank
+ * that did start may come after it: then another meeting gets twice the time. */
+static struct fixture meet_without_rank_1(int i, const char *missing)
+{
+	for (uint64_t limit_ms = FIXTURE_COME_MS;; limit_ms *= 2) {
+		struct fixture fixture = fixture_case(i);
+		fixture.ranks[1].absent = true;
+		for (int rank = 0; rank < fixture.size; rank++)
+			fixture.ranks[rank].limit_ms = limit_ms;
+		fixture_start(&fixture);
+		fixture_wait(&fixture);
+		if (limit_ms >= FIXTURE_QUICK_MS || strstr(fixture.ranks[0].text, missing))
+			return fixture;
+		fixture_free(&fixture);
+	}
+}
+
 static void test_rank_missing(void **state)
 {
 	(void)state;
 	for (int i = 0; i < CASES; i++) {
-		struct fixture fixture = fixture_case(i);
-		uint64_t limit_ms =
-			fixture.size < RANKS_WORLD_MAX ? FIXTURE_COME_MS : 2 * FIXTURE_COME_MS;
-		char expected[48];
-		snprintf(expected, sizeof expected, "1 of %d ranks did not come", fixture.size);
-		fixture.ranks[1].absent = true;
-		for (int rank = 0; rank < fixture.size; rank++)
-			fixture.ranks[rank].limit_ms = limit_ms;
-		run_failing(&fixture, LS_RANK_MISSING, FIXTURE_QUICK_MS,
-			    fixture.size == 2
-				    ? FIXTURE_WORDS("1 of 2", "rank 1", "LOCKSTEP_OPEN_TIMEOUT_MS")
-				    : FIXTURE_WORDS(expected, ": rank 1", "here: 0, 2-",
-						    "LOCKSTEP_OPEN_TIMEOUT_MS"));
+		char missing[48];
+		snprintf(missing, sizeof missing, "1 of %d ranks did not come", sizes[i / 2]);
+		struct fixture fixture = meet_without_rank_1(i, missing);
+		fixture_check_failed(
+			&fixture, LS_RANK_MISSING, FIXTURE_LONG_MS,
+			fixture.size == 2
+				? FIXTURE_WORDS("1 of 2", "rank 1", "LOCKSTEP_OPEN_TIMEOUT_MS")
+				: FIXTURE_WORDS(missing, ": rank 1", "here: 0, 2-",
+						"LOCKSTEP_OPEN_TIMEOUT_MS"));
+		fixture_free(&fixture);
 	}
 }
 
@@ -244,7 +258,8 @@ static void test_table_is_not_taken(void **state)
 	uint64_t began_ns = clock_now_ns();
 
 	assert_int_equal(
-		rendezvous_server_open(&place, clock_deadline_ns(FIXTURE_COME_MS), &server), LS_OK);
+		rendezvous_server_open(&place, clock_deadline_ns(FIXTURE_MANY_COME_MS), &server),
+		LS_OK);
 	place = *rendezvous_server_place(server);
 	for (int i = 0; i < RANKS_WORLD_MAX; i++) {
 		struct wire_hello hello = fixture_hello(&place, i);
@@ -263,7 +278,7 @@ static void test_table_is_not_taken(void **state)
 		assert_int_not_equal(wait_fds(NULL, fds, count, -1, until_ns), LS_SYSTEM);
 		assert_int_equal(rendezvous_server_step(server), LS_OK);
 	}
-	assert_true(clock_now_ns() - began_ns >= (uint64_t)FIXTURE_COME_MS * 1000000);
+	assert_true(clock_now_ns() - began_ns >= (uint64_t)FIXTURE_MANY_COME_MS * 1000000);
 	assert_int_equal(rendezvous_server_deadline_ns(server), CLOCK_NEVER);
 	rendezvous_server_close(server);
 	for (int i = 0; i < RANKS_WORLD_MAX; i++)

@@ -83,7 +83,7 @@ class VerifyTest(unittest.TestCase):
                                              "1 of 2 test programs, 1 cases passed, 1 FAILED")]
         self.assertEqual(at, sorted(at), text)
         self.assertTrue(text.endswith("\nfailed: gcc: long: FAIL (long)\n  not ok 1 - a\n  # why\n"
-                                      "  1 passed, 1 failed\n1 passed, 1 failed\n"), text)
+                                      "  1 passed, 1 failed\nfailed: gcc: long: FAIL\n1 passed, 1 failed\n"), text)
 
     def test_each_failure_is_repeated_at_the_end(self):
         noise = "".join(f"noise {n}\n" for n in range(100))
