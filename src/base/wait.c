@@ -27,7 +27,7 @@ enum {
 	MOMENT_SPINS = 64 * WAIT_SPIN_BATCH,
 	MOMENT_PAUSE_NS = 50000,
 	STORES_NS = 10000000,
-	/* Of this many turns of a wait for ranks of this host, one is for the link. */
+	/* A wait for ranks of this host looks at the link once in so many rounds. */
 	LINK_RARELY = 8,
 };
 

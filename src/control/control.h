@@ -44,7 +44,7 @@ struct control_beat {
 	uint8_t late;        /* 1: the sender was asleep a moment ago */
 	uint16_t agent;      /* what the sender says of itself, such as its rank */
 	uint8_t zero[2];
-	/* Of each host: for how long the sender has not heard it, by its slow clock;
+	/* For each host, how long the sender has not heard it, by its slow clock;
 	 * CONTROL_NEVER_MS: it never has. */
 	uint16_t age_ms[CONTROL_HOSTS_MAX];
 	uint16_t counts[CONTROL_HOSTS_MAX]; /* how many beats of each it has heard, modulo 2^16 */

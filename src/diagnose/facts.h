@@ -162,7 +162,7 @@ struct diagnose_class {
 	const struct diagnose_record *example;
 };
 
-/* Of more different calls at one position, the last class has all others. */
+/* If ranks made more different calls at one position, the last class has all others. */
 enum { DIAGNOSE_CLASS_MAX = 16 };
 
 /* A position of a group's collectives at which ranks made different calls. */

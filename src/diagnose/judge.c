@@ -132,7 +132,7 @@ static bool has_own_reason(const struct diagnose_job *job, const struct ranks *r
 	return false;
 }
 
-/* Of the ranks that are gone, those that went first: their own last operation had not failed
+/* The ranks that went first among those that are gone: their own last operation had not failed
  * already. If a death has made them all go, as when some members of a new group have the group and
  * others do not, these are the dead members of the group. */
 static struct ranks first_gone(const struct inquiry *inquiry, struct ranks gone)

@@ -214,8 +214,8 @@ static bool is_in_call(const struct diagnose_thread *thread)
 	return thread->stable && thread->wait.state == WAIT_FOREIGN;
 }
 
-/* Of the rank's other threads the one that has been longest in a foreign call; NULL: none is in
- * one. */
+/* Among the rank's other threads the one that has been in a foreign call for longest; NULL: none
+ * is in one. */
 static const struct diagnose_thread *find_second_call(const struct diagnose_rank *rank,
 						      const struct diagnose_thread *longest,
 						      uint32_t *count)

@@ -19,10 +19,9 @@ static bool ends_with(const char *text, const char *end)
 	return length >= bytes && strcmp(text + length - bytes, end) == 0;
 }
 
-/* Of a build folder, of the prefix of `make install`, of a Python environment: beside the file that
- * this library was loaded from, ../bin from lib, ../../../../bin from
- * lib/python3.11/site-packages/lockstep. Of another folder the third one could be anybody's. No
- * file is touched: that could take forever, too. */
+/* The program lies beside the file that this library was loaded from (a build folder), in ../bin
+ * from lib (`make install`), or in ../../../../bin from lib/python3.11/site-packages/lockstep. The
+ * third place counts only for such a folder. No file is touched: that could take forever, too. */
 static bool find_program(struct failure_command *command)
 {
 	static const char *const places[] = {"lockstep", "../bin/lockstep",

@@ -42,9 +42,9 @@ struct failure_shown {
 	uint64_t now_ns; /* CLOCK_MONOTONIC of this host, when it was complete */
 	int32_t size, teller;
 	uint32_t question, waited_ms; /* for how long it has waited for hosts that do not answer */
-	/* Of the question for the job: a block of all ranks, as diagnose_pack makes it. */
+	/* The answer to the question for the job: a block of all ranks, made by diagnose_pack. */
 	struct failure_shown_part block;
-	/* Of the question for traces: a copy of the trace of each rank on another host. */
+	/* The answer to the question for traces: copies of the traces of other hosts' ranks. */
 	struct failure_shown_part traces[RANKS_WORLD_MAX];
 	uint64_t copied_ns[RANKS_WORLD_MAX]; /* when, by CLOCK_MONOTONIC of the rank's host */
 };

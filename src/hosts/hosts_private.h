@@ -59,7 +59,7 @@ struct hosts_channel {
 	uint64_t sent;    /* of `to`: the position of the last message that was sent to the peer */
 	uint64_t refused; /* of `from`: the value that was sent to the peer */
 	uint64_t taken;   /* of `from`: its value when the peer was last told of freed slots */
-	/* Of each slot of `from`: the newest position that arrived, and the newest that the peer
+	/* For each slot of `from`: the newest position that arrived, and the newest that the peer
 	 * was told is taken. */
 	uint64_t arrived[TRANSPORT_CHANNEL_SLOTS], told[TRANSPORT_CHANNEL_SLOTS];
 	struct link_message offered[TRANSPORT_CHANNEL_SLOTS]; /* handle NULL: none */
@@ -213,7 +213,7 @@ bool hosts_turn(struct transport *transport);
 /* Marks this pair for the thread that makes progress next. */
 void hosts_mark(struct hosts *hosts, unsigned area, int rank);
 
-/* Of struct transport_hosts_ops. */
+/* Implements struct transport_hosts_ops. */
 void hosts_relay_send(const struct transport_team *team, int rank);
 
 /* ---- pump.c ---- */
@@ -350,7 +350,7 @@ void hosts_cancel_offered(struct hosts *hosts, int peer, struct hosts_relay *rel
 
 /* ---- channels.c ---- */
 
-/* Of struct transport_hosts_ops: messages of collectives to and from a member on another host. */
+/* Implement struct transport_hosts_ops: messages of collectives with a member on another host. */
 bool hosts_quiet(struct transport_team *team, int peer, struct wait_word *blocked);
 const void *hosts_payload(const struct transport_team *team, int peer,
 			  const struct transport_message *message);

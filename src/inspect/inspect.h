@@ -63,7 +63,7 @@ struct inspect_report {
 	char text[TRANSPORT_TEXT_BYTES];
 	/* after inspect_report_add_phases, or of a snapshot; NULL: none */
 	struct ddp_phases *phases;
-	/* Of a job on several hosts, after inspect_report_ask_hosts; else NULL. */
+	/* Set by inspect_report_ask_hosts for a job on several hosts; else NULL. */
 	struct inspect_hosts *hosts;
 	/* The sources given to diagnose_collect, for inspect_report_explain. */
 	struct diagnose_source sources[INSPECT_RANK_MAX];

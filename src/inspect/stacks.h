@@ -17,7 +17,7 @@ bool inspect_open_process(const struct diagnose_rank *rank, struct stack_memory 
 
 /* ---- stacks.c ---- */
 
-/* Of all ranks of the report that live. */
+/* Prints the stacks of all ranks of the report that live. */
 void inspect_stacks_print(FILE *out, const struct inspect_report *report);
 /* "threads" of one rank: a list, null if its process cannot be looked into. */
 void inspect_stacks_json(struct print_json *json, const struct inspect_report *report, int rank);

@@ -22,7 +22,7 @@
 #include "rendezvous/rendezvous.h"
 
 enum {
-	/* Of a job on this host. A job on several has for each a channel, and the words of ssh. */
+	/* For a job on this host. A job on several has for each a channel, and the words of ssh. */
 	LAUNCHER_FDS = 3 * RANKS_HOST_MAX + RENDEZVOUS_FDS_MAX + 8,
 	LAUNCHER_LINE_MAX = 1 << 20,  /* a longer line is cut into several */
 	LAUNCHER_QUEUE_MAX = 1 << 20, /* above this the launcher stops reading the ranks' pipes */

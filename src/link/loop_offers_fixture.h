@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Of loop_fixture.h: the life of a long payload, from its post until neither end needs it. */
+ * Part of loop_fixture.h: the life of a long payload, from its post until neither end needs it. */
 #ifndef LINK_LOOP_OFFERS_FIXTURE_H
 #define LINK_LOOP_OFFERS_FIXTURE_H
 

@@ -37,7 +37,7 @@ void mailbox_end_stores(struct mailbox *mailbox, const struct op *op)
 	bool copied_alone = p2p->stores.at && !p2p->pieces_copied;
 	if (!copied_alone && !p2p->transfer.at)
 		return;
-	/* Of a blocking send the copies overlap. A nonblocking send may be one of many, which wait
+	/* The copies of a blocking send overlap. A nonblocking send may be one of many, which wait
 	 * for each other: only its own copies count. */
 	bool overlaps = p2p->transfer.choice == OP_CHOICE_SEND_BLOCKING && !p2p->staged_all;
 	uint64_t copied = atomic_load_explicit(&p2p->rts->ticks, memory_order_relaxed);

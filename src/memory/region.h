@@ -41,7 +41,7 @@ struct memory_region {
 	/* The driver of the device whose memory this is; peers never see such memory. NULL: host
 	 * memory. */
 	struct driver *driver;
-	/* Of a device: how many buffers of operations in flight lie in the region;
+	/* Memory of a device: how many buffers of operations in flight lie in the region;
 	 * MEMORY_REGION_CLOSED once it is removed. */
 	_Atomic uint32_t users;
 	_Atomic bool registered;   /* from memory_region_show to memory_region_remove */

@@ -37,7 +37,7 @@ struct net_header {
 	uint32_t epoch;
 	uint16_t source, target;
 	uint8_t kind, zero[3];
-	/* Of batches, offers and eager ones, from 1 for each pair; of pings, their number. */
+	/* Batch, offer, eager message: its place in the order of the pair. Ping: its number. */
 	uint32_t position;
 	uint32_t taken; /* the last position from the target that the source has delivered */
 	uint32_t zeros;

@@ -50,7 +50,7 @@ struct op_p2p {
 	bool fetches;          /* send on a stream: the device still fetches its payload */
 	/* The batch of which the operation is a part; NULL: none. Compared, never followed. */
 	const struct op *batch;
-	/* Of a long send; written under the mailbox's lock, read without it. */
+	/* For a long send. Written under the mailbox's lock, read without it. */
 	_Atomic bool cancelled, asks_cancel; /* asks_cancel: asks the receiver on another host */
 	/* Receive of a long message: what its RTS slot said when it was claimed. */
 	uint64_t window, window_bytes;

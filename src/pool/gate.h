@@ -62,8 +62,8 @@ struct pool_deferred_free {
 };
 
 struct pool_gate {
-	/* Of pool_gate_join: the domain, how many use the gate, and the memory of drivers that have
-	 * left it. */
+	/* Used by pool_gate_join: the domain, how many use the gate, and the memory of drivers that
+	 * have left it. */
 	const void *domain;
 	uint32_t users;
 	struct pool_deferred_free *deferred;

@@ -19,7 +19,7 @@ enum {
 };
 #define IMAGE_BASE UINT64_C(0x400000)
 
-/* Of the symbols that are looked for. */
+/* The symbols that are looked for. */
 enum image_symbol {
 	IMAGE_RUNTIME,
 	IMAGE_VERSION,

@@ -67,10 +67,10 @@ struct transport {
 	uint64_t *word;               /* the word at my segment's cma.address; NULL: none */
 	bool no_cma;                  /* peers do not read my plain memory */
 	bool populates;               /* the system has MADV_POPULATE_WRITE */
-	/* Of ranks on other hosts; NULL: all ranks are on this host. The room `hosts` sets both. */
+	/* How ranks on other hosts are reached; NULL: all are here. The room `hosts` sets both. */
 	struct hosts *hosts;
 	const struct transport_hosts_ops *hosts_ops;
-	/* Of transport_reads_buffer: a hash of each buffer that could be read; 0: none. */
+	/* Used by transport_reads_buffer: a hash of each buffer that could be read; 0: none. */
 	_Atomic uint64_t readable_buffers[32];
 };
 

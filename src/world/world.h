@@ -153,7 +153,7 @@ struct world {
 	char far_hosts[RANKS_WORLD_MAX][TRACE_TEXT_BYTES];
 	struct trace_view views[RANKS_WORLD_MAX]; /* the traces of all ranks, for diagnosis */
 	struct wait_bell early_bell;              /* used until the segment exists */
-	/* Of no group. Used while the world is opened, and copied to groups. */
+	/* The rank uses it while it opens the world. Each group gets a copy. */
 	struct waiter waiter;
 	struct world_watch watch;
 	struct heartbeat *heartbeat; /* heartbeats between hosts; NULL: there are none */
