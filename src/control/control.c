@@ -141,12 +141,15 @@ static void count_unheard(const struct control *control, struct control_peer *pe
 	peer->unheard_beats += beat->number - (same_agent ? peer->number : 0) - 1;
 }
 
-/* A host that leaves ends all that was said about it. */
-static void end_verdicts(struct control *control, int host)
+/* A host that leaves ends all that was said about it. But if it does not hear this host, its ranks
+ * may leave because of that: this stays known. */
+static void end_verdicts(struct control *control, int host, bool hears_me)
 {
 	struct control_peer *peer = &control->peers[host];
 	peer->is_silent = peer->is_proved = false;
-	peer->unheard_ns = peer->deaf_ns = 0;
+	peer->unheard_ns = 0;
+	if (hears_me)
+		peer->deaf_ns = 0;
 	control->broken[host] = 0;
 	for (int from = 0; from < control->options.hosts; from++)
 		control->broken[from] &= ~(UINT64_C(1) << host);
@@ -169,7 +172,7 @@ int control_receive(struct control *control, const void *bytes, size_t count, ui
 	peer->is_known = peer->has_come = true;
 	peer->is_gone = beat.leaves;
 	if (beat.leaves)
-		end_verdicts(control, beat.host);
+		end_verdicts(control, beat.host, beat.hears >> control->options.host & 1);
 	peer->agent = beat.agent;
 	peer->count++;
 	peer->sent_ns = beat.sent_ns;

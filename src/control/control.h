@@ -174,7 +174,8 @@ uint64_t control_deadline_ns(const struct control *control);
 bool control_next(struct control *control, struct control_verdict *out);
 /* Whether this host and `host` do not hear each other, as of the last step; *out: the verdict, of
  * the kind CONTROL_SILENT or CONTROL_LINK, with since when that is so. It begins with a verdict.
- * It ends when both have heard each other for CONTROL_STEADY_MS, or `host` leaves. CONTROL_HEARD
+ * It ends when both have heard each other for CONTROL_STEADY_MS, or when `host` leaves, unless its
+ * last beat says that it does not hear this host. CONTROL_HEARD
  * comes later the more verdicts there were; until it comes, this may begin and end again without
  * a verdict. */
 bool control_is_unheard(const struct control *control, int host, struct control_verdict *out);

@@ -379,15 +379,17 @@ static void test_leaves(void **state)
 	}
 }
 
-/* A host that leaves before its silence was taken back is not unheard any more; nothing is told.
- * One whose connections have ended stays as it was: other ranks may not know that they have. */
+/* A host that leaves before its silence was taken back is not unheard any more, unless it does not
+ * hear this one; nothing is told. One whose connections have ended stays as it was: other ranks may
+ * not know that they have. */
 static void test_leaves_in_silence(void **state)
 {
 	(void)state;
 	struct control_options options = options_of(0, NULL), other = options_of(1, NULL);
 	static struct control peer;
 	struct control_verdict verdict;
-	for (int forgets = 0; forgets < 2; forgets++) {
+	enum { LEAVES, LEAVES_DEAF, FORGOTTEN, WAYS };
+	for (int way = 0; way < WAYS; way++) {
 		control_init(&control, &options, AT(0));
 		control_init(&peer, &other, AT(0));
 		struct control_beat beat = beat_of(&peer, AT(0));
@@ -397,18 +399,27 @@ static void test_leaves_in_silence(void **state)
 		control.broken[0] = control.broken[2] = 1 << 1; /* as if told */
 		control.broken[1] = 1 << 2;
 		control.peers[1].deaf_ns = AT(1000);
-		if (forgets) {
+		if (way == FORGOTTEN) {
 			control_forget(&control, 1);
 		} else {
+			struct control_beat mine = beat_of(&control, AT(1200));
+			if (way == LEAVES)
+				assert_int_equal(
+					control_receive(&peer, &mine, sizeof mine, AT(1200)), 0);
 			control_leave(&peer);
 			assert_true(control_step(&peer, AT(1201), &beat));
 			assert_int_equal(give(&beat, AT(1202)), 1);
 		}
 		assert_int_equal(step_until(1210, 4000, &verdict), 0);
-		assert_int_equal(control_is_unheard(&control, 1, &verdict), forgets);
-		assert_int_equal(control_past(&control, 1).silent, forgets);
+		assert_int_equal(control_is_unheard(&control, 1, &verdict), way != LEAVES);
+		if (way == LEAVES_DEAF) {
+			assert_int_equal(verdict.kind, CONTROL_LINK);
+			assert_int_equal(verdict.from, 0);
+			assert_int_equal(verdict.to, 1);
+		}
+		assert_int_equal(control_past(&control, 1).silent, way == FORGOTTEN);
 		for (int h = 0; h < 3; h++)
-			assert_int_equal(control_past(&control, h).broken != 0, forgets);
+			assert_int_equal(control_past(&control, h).broken != 0, way == FORGOTTEN);
 	}
 }
 

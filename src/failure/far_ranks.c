@@ -5,10 +5,13 @@
 
 /* The connection of a rank is broken: its process has ended; or has closed the world group, and has
  * said so before. Or one of the two ranks has cut the other off, after a failure: then neither can
- * do anything for the other any more. */
+ * do anything for the other any more. Behind a link that is proved to be broken, the rank may have
+ * ended because of that: then the thread of the heartbeats decides (heartbeat/silence.c). */
 static void note_lost(void *context, int rank)
 {
-	failure_mark_dead(context, rank);
+	struct world *world = context;
+	if (!atomic_load(&world->behind_broken_link[rank]))
+		failure_mark_dead(world, rank);
 }
 
 static void note_failed(void *context, const struct hosts_failure *told)

@@ -296,6 +296,7 @@ static void *heartbeat_main(void *argument)
 		failure_show_poll(heartbeat->world, is_agent, now_ns);
 		ours = sleep_until(heartbeat, is_agent);
 	}
+	heartbeat_act_no_more(heartbeat);
 	return NULL;
 }
 

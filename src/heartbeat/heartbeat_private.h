@@ -54,5 +54,7 @@ bool heartbeat_has_ended(const struct heartbeat *heartbeat, int host);
 /* Fails the groups of this rank that need a host which has been silent for too long. Does not
  * block. */
 void heartbeat_act(struct heartbeat *heartbeat, uint64_t now_ns);
+/* Call when the thread ends: from now on a rank whose connection is lost counts as ended. */
+void heartbeat_act_no_more(struct heartbeat *heartbeat);
 
 #endif

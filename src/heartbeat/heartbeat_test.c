@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -22,6 +23,12 @@ static int open_agent(void **state)
 	heartbeat->shared = calloc(1, sizeof *heartbeat->shared);
 	assert_true(heartbeat->world && heartbeat->shared);
 	heartbeat->world->size = heartbeat->hosts = HOSTS;
+	heartbeat->world->transport.segment = aligned_alloc(
+		64, sizeof(struct transport_segment) + HOSTS * sizeof(struct transport_traffic));
+	assert_non_null(heartbeat->world->transport.segment);
+	memset(heartbeat->world->transport.segment, 0,
+	       sizeof(struct transport_segment) + HOSTS * sizeof(struct transport_traffic));
+	heartbeat->world->waiter.bell = &heartbeat->world->early_bell;
 	heartbeat->world->settings.unreachable_ms = 10000;
 	heartbeat->lease = LEASE;
 	atomic_store(&heartbeat->shared->lease, LEASE);
@@ -36,6 +43,7 @@ static int open_agent(void **state)
 static int close_agent(void **state)
 {
 	struct heartbeat *heartbeat = *state;
+	free(heartbeat->world->transport.segment);
 	free(heartbeat->shared);
 	free(heartbeat->world);
 	free(heartbeat);
@@ -81,11 +89,49 @@ static void test_ended(void **state)
 	assert_int_equal(heartbeat->acted, 0);
 }
 
+/* While the link to a host is proved to be broken, a lost connection does not mean that a rank there
+ * has died. When the host is heard again, it does. */
+static void test_lost_behind_broken_link(void **state)
+{
+	struct heartbeat *heartbeat = *state;
+	struct world *world = heartbeat->world;
+	struct transport_far_host *far = &heartbeat->shared->hosts[1];
+	struct hosts_events events = failure_hosts_events(world);
+	uint64_t now_ns = clock_now_ns();
+	atomic_store(&far->how, HEARTBEAT_LINK_TO);
+	atomic_store(&far->unheard_ns, now_ns);
+	heartbeat_act(heartbeat, now_ns);
+	events.lost(world, 1);
+	assert_int_equal(atomic_load(&world->dead[1]), 0);
+	events.lost(world, 2);
+	assert_int_equal(atomic_load(&world->dead[2]), 1);
+	atomic_store(&transport_traffic(world->transport.segment, 1)->lost, 1);
+	atomic_store(&far->unheard_ns, 0);
+	heartbeat_act(heartbeat, now_ns);
+	assert_int_equal(atomic_load(&world->dead[1]), 1);
+}
+
+/* Nobody hears the host, which may lose a rank all the same; its system says so. */
+static void test_lost_of_silent_host(void **state)
+{
+	struct heartbeat *heartbeat = *state;
+	struct hosts_events events = failure_hosts_events(heartbeat->world);
+	uint64_t now_ns = clock_now_ns();
+	atomic_store(&heartbeat->shared->hosts[1].how, HEARTBEAT_SILENT);
+	atomic_store(&heartbeat->shared->hosts[1].unheard_ns, now_ns);
+	heartbeat_act(heartbeat, now_ns);
+	events.lost(heartbeat->world, 1);
+	assert_int_equal(atomic_load(&heartbeat->world->dead[1]), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_lost_lease, open_agent, close_agent),
 		cmocka_unit_test_setup_teardown(test_ended, open_agent, close_agent),
+		cmocka_unit_test_setup_teardown(test_lost_behind_broken_link, open_agent,
+						close_agent),
+		cmocka_unit_test_setup_teardown(test_lost_of_silent_host, open_agent, close_agent),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -245,15 +245,16 @@ static void write_reason(const struct heartbeat *heartbeat, int host, uint64_t n
 	text_clean(out->text, true);
 }
 
-/* The groups of this rank that need the host. */
-static int find_groups(struct heartbeat *heartbeat, int host, uint32_t ids[TRANSPORT_AREAS])
+/* The groups of this rank that need one of the ranks. */
+static int find_groups(struct heartbeat *heartbeat, const struct ranks *ranks,
+		       uint32_t ids[TRANSPORT_AREAS])
 {
 	struct ls_group *groups[TRANSPORT_AREAS];
 	int found = 0, count = world_hold_all(heartbeat->world, groups);
 	for (int i = 0; i < count; i++) {
 		bool needs = false;
 		for (int q = 0; q < groups[i]->size; q++)
-			needs |= heartbeat->host_of[groups[i]->team.members[q].world] == host;
+			needs |= ranks_have(ranks, groups[i]->team.members[q].world);
 		if (needs && failure_status(groups[i]) == LS_OK)
 			ids[found++] = groups[i]->id;
 		world_release(groups[i]);
@@ -261,19 +262,18 @@ static int find_groups(struct heartbeat *heartbeat, int host, uint32_t ids[TRANS
 	return found;
 }
 
-/* The groups fail first, with LS_UNREACHABLE, so that no wait ends with LS_PEER_DIED. */
-static void give_up(struct heartbeat *heartbeat, int host, uint64_t now_ns)
+/* The groups that need these ranks of the host fail first, with LS_UNREACHABLE, so that no wait ends
+ * with LS_PEER_DIED. */
+static void give_up(struct heartbeat *heartbeat, int host, const struct ranks *ranks,
+		    uint64_t now_ns)
 {
 	struct world *world = heartbeat->world;
-	struct hosts_failure failure = {.status = LS_UNREACHABLE, .culprit = -1};
+	struct hosts_failure failure = {.status = LS_UNREACHABLE, .culprit = ranks_first(ranks)};
 	uint32_t ids[TRANSPORT_AREAS];
-	for (int q = world->size - 1; q >= 0; q--)
-		if (heartbeat->host_of[q] == host)
-			failure.culprit = q;
 	write_reason(heartbeat, host, now_ns, &failure);
 	if (heartbeat->lease)
 		message_report("LS-VERDICT", failure.text);
-	int count = find_groups(heartbeat, host, ids);
+	int count = find_groups(heartbeat, ranks, ids);
 	for (int i = 0; i < count; i += TRANSPORT_TOGETHER) {
 		int some = count - i < TRANSPORT_TOGETHER ? count - i : TRANSPORT_TOGETHER;
 		memset(failure.groups, 0, sizeof failure.groups);
@@ -281,12 +281,47 @@ static void give_up(struct heartbeat *heartbeat, int host, uint64_t now_ns)
 		failure.group = ids[i];
 		failure_raise_told(world, &failure);
 	}
-	for (int q = 0; q < world->size; q++) {
-		if (heartbeat->host_of[q] != host || atomic_load(&world->dead[q]))
-			continue;
+	RANKS_EACH (q, ranks) {
 		failure_mark_dead(world, q);
 		hosts_cut(&world->transport, q);
 	}
+}
+
+/* The ranks of the host that have not ended or left; with `lost`, those whose connection is lost. */
+static struct ranks remaining(const struct heartbeat *heartbeat, int host, bool lost)
+{
+	const struct world *world = heartbeat->world;
+	const struct transport_segment *segment = world->transport.segment;
+	struct ranks ranks = {{0}};
+	for (int q = 0; q < world->size; q++)
+		if (heartbeat->host_of[q] == host && !atomic_load(&world->dead[q]) &&
+		    (!lost || atomic_load(&transport_traffic(segment, q)->lost)))
+			ranks_add(&ranks, q);
+	return ranks;
+}
+
+/* A rank whose connection is lost behind a link that is proved to be broken may have ended because
+ * of that link, as its groups have failed there. So the groups here fail for the link, too, and not
+ * because the rank has died. If the host has been heard again meanwhile, the rank has ended. */
+static void act_on_lost(struct heartbeat *heartbeat, int host, bool is_broken, uint64_t now_ns)
+{
+	struct world *world = heartbeat->world;
+	bool has_changed = false;
+	for (int q = 0; q < world->size; q++) {
+		if (heartbeat->host_of[q] != host ||
+		    atomic_load(&world->behind_broken_link[q]) == is_broken)
+			continue;
+		atomic_store(&world->behind_broken_link[q], is_broken);
+		has_changed = true;
+	}
+	if (!is_broken && !has_changed)
+		return;
+	struct ranks lost = remaining(heartbeat, host, true);
+	if (is_broken && ranks_any(&lost))
+		give_up(heartbeat, host, &lost, now_ns);
+	else
+		RANKS_EACH (q, &lost)
+			failure_mark_dead(world, q);
 }
 
 /* Whether this host hears nobody, so that it is likely to be deaf or cut off itself. If the other
@@ -305,11 +340,21 @@ void heartbeat_act(struct heartbeat *heartbeat, uint64_t now_ns)
 	if (hears_nobody(heartbeat))
 		limit_ns += ALONE_MS * UINT64_C(1000000);
 	for (int h = 0; h < heartbeat->hosts; h++) {
-		uint64_t unheard_ns = atomic_load(&heartbeat->shared->hosts[h].unheard_ns);
+		const struct transport_far_host *far = &heartbeat->shared->hosts[h];
+		uint64_t unheard_ns = atomic_load(&far->unheard_ns);
+		act_on_lost(heartbeat, h, unheard_ns && atomic_load(&far->how) != HEARTBEAT_SILENT,
+			    now_ns);
 		if (!unheard_ns || heartbeat->acted >> h & 1 || now_ns < unheard_ns ||
 		    now_ns - unheard_ns < limit_ns || heartbeat_has_ended(heartbeat, h))
 			continue;
 		heartbeat->acted |= UINT64_C(1) << h;
-		give_up(heartbeat, h, now_ns);
+		struct ranks ranks = remaining(heartbeat, h, false);
+		give_up(heartbeat, h, &ranks, now_ns);
 	}
+}
+
+void heartbeat_act_no_more(struct heartbeat *heartbeat)
+{
+	for (int h = 0; h < heartbeat->hosts; h++)
+		act_on_lost(heartbeat, h, false, 0);
 }

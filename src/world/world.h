@@ -146,6 +146,9 @@ struct world {
 	/* Set by failure_mark_dead: by the watch, by the thread that makes progress on the link,
 	 * and by the thread of heartbeats. */
 	_Atomic uint32_t dead[RANKS_WORLD_MAX];
+	/* The thread of heartbeats sets it for all ranks of a host while the link between the two
+	 * hosts is proved to be broken: then that thread decides what a lost connection means. */
+	_Atomic bool behind_broken_link[RANKS_WORLD_MAX];
 	int pids[RANKS_WORLD_MAX];     /* 0: on another host */
 	int far_pids[RANKS_WORLD_MAX]; /* of ranks on other hosts, as these hosts see them */
 	struct link *link;             /* to other hosts; NULL: there are none */

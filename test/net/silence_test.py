@@ -148,6 +148,11 @@ def one_way(ranks):
         deafen(0)
 
 
+def one_way_first(ranks):
+    """Host 0 gives up first, and its ranks end. To host 1 the link is the reason, and not their end."""
+    one_way(ranks)
+
+
 def link(ranks):
     ranks.await_file("going")
     if ranks.host < 2:
@@ -195,6 +200,8 @@ def flaky(ranks):
 
 
 def on_host(case, folder, program):
+    if case == "one_way_first" and os.environ["HOST"] == "1":
+        os.environ["LOCKSTEP_UNREACHABLE_MS"] = "60000"
     ranks = Ranks(folder, program)
     try:
         globals()[case](ranks)
@@ -249,6 +256,7 @@ CASES = {
     "paused": (2, lambda text: went_on(text) and text.count("LS-HOST-HEARD") == PAUSES),
     "one_way": (2, lambda text: in_time(text, 1, LINK.format(1, 0)) and in_time(text, 0, SILENT.format(1, 2, 3)) and all(
         got(text, rank, "LS_UNREACHABLE", "host host") for rank in range(4))),
+    "one_way_first": (2, lambda text: all(got(text, rank, "LS_UNREACHABLE", "host host") for rank in range(4))),
     "link": (3, lambda text: all(in_time(text, host, LINK.format(*ends)) for host, ends in (
         (0, (1, 0)), (1, (0, 1)), (2, (0, 1)), (2, (1, 0)))) and "LS-HOST-SILENT" not in text and all(
             got(text, rank, "LS_UNREACHABLE", r"host host\d \(ranks \d-\d\) cannot be reached") for rank in range(6))),
