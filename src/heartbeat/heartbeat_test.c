@@ -89,8 +89,8 @@ static void test_ended(void **state)
 	assert_int_equal(heartbeat->acted, 0);
 }
 
-/* While the link to a host is proved to be broken, a lost connection does not mean that a rank there
- * has died. When the host is heard again, it does. */
+/* While the link to a host is proved to be broken, a lost connection does not mean that a rank
+ * there has died. When the host is heard again, it does. */
 static void test_lost_behind_broken_link(void **state)
 {
 	struct heartbeat *heartbeat = *state;

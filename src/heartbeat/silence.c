@@ -262,8 +262,8 @@ static int find_groups(struct heartbeat *heartbeat, const struct ranks *ranks,
 	return found;
 }
 
-/* The groups that need these ranks of the host fail first, with LS_UNREACHABLE, so that no wait ends
- * with LS_PEER_DIED. */
+/* The groups that need these ranks of the host fail first, with LS_UNREACHABLE, so that no wait
+ * ends with LS_PEER_DIED. */
 static void give_up(struct heartbeat *heartbeat, int host, const struct ranks *ranks,
 		    uint64_t now_ns)
 {
@@ -287,7 +287,7 @@ static void give_up(struct heartbeat *heartbeat, int host, const struct ranks *r
 	}
 }
 
-/* The ranks of the host that have not ended or left; with `lost`, those whose connection is lost. */
+/* The ranks of the host that have not ended or left; with `lost`, those that are lost. */
 static struct ranks remaining(const struct heartbeat *heartbeat, int host, bool lost)
 {
 	const struct world *world = heartbeat->world;
