@@ -321,27 +321,6 @@ static bool adapt_plan(struct engine *engine, struct op *op, const struct plan_s
 	return true;
 }
 
-static enum op_progress run_steps(struct engine *engine, struct op *op)
-{
-	if (engine->ops)
-		return engine_ops_advance(engine, op);
-	do {
-		while (op->step < op->plan->plan.step_count) {
-			const struct plan_step *step = &op->plan->plan.steps[op->step];
-			enum op_progress progress = engine_steps[step->kind](engine, op, step);
-			if (progress != OP_DONE)
-				return progress;
-			op->step++;
-			if (op->plan->reads_windows && op->round == 0 &&
-			    step->kind == PLAN_STEP_AWAIT && step->phase == 0 &&
-			    !adapt_plan(engine, op, step))
-				return op_fail(op, LS_INTERNAL, -1);
-			trace_step(engine->trace, op->record, op->step);
-		}
-	} while (engine_fragment_next(engine, op));
-	return OP_DONE;
-}
-
 /* `finished` is stored last: a peer that sees it knows that the result is in the caller's buffer,
  * and that nothing of the operation is left to do here. */
 static void leave_collective(struct engine *engine, struct op *op)
@@ -439,10 +418,27 @@ static enum op_progress advance_host(void *self, struct op *op)
 		if (progress != OP_DONE)
 			return progress;
 	}
-	if (op->state == OP_STATE_STEPS) {
-		progress = run_steps(engine, op);
+	if (op->state == OP_STATE_STEPS && engine->ops) {
+		progress = engine_ops_advance(engine, op);
 		if (progress != OP_DONE)
 			return progress;
+		op->state = OP_STATE_DRAIN;
+	}
+	if (op->state == OP_STATE_STEPS) {
+		do {
+			while (op->step < op->plan->plan.step_count) {
+				const struct plan_step *step = &op->plan->plan.steps[op->step];
+				progress = engine_steps[step->kind](engine, op, step);
+				if (progress != OP_DONE)
+					return progress;
+				op->step++;
+				if (op->plan->reads_windows && op->round == 0 &&
+				    step->kind == PLAN_STEP_AWAIT && step->phase == 0 &&
+				    !adapt_plan(engine, op, step))
+					return op_fail(op, LS_INTERNAL, -1);
+				trace_step(engine->trace, op->record, op->step);
+			}
+		} while (engine_fragment_next(engine, op));
 		op->state = OP_STATE_DRAIN;
 	}
 	if (op->state == OP_STATE_DRAIN) {

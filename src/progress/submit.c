@@ -78,12 +78,6 @@ void progress_op_record(struct ls_op *op, const struct ls_op_options *options, c
 }
 
 /* The engine runs collectives; the mailbox all others. */
-static enum op_progress advance_op(struct ls_op *op)
-{
-	return op_is_collective(op->base.call.kind) ? engine_advance(&op->group->engine, &op->base)
-						    : mailbox_advance(op->group->mailbox, &op->base);
-}
-
 static enum op_progress abandon_op(struct ls_op *op, const struct ranks *gone, bool force)
 {
 	return op_is_collective(op->base.call.kind)
@@ -361,7 +355,9 @@ bool progress_op_run(struct ls_op *op, struct op_workspace *workspace, struct wa
 		return *status != LS_PENDING;
 	}
 	for (;;) {
-		enum op_progress progress = advance_op(op);
+		enum op_progress progress = op_is_collective(op->base.call.kind)
+						    ? engine_advance(&op->group->engine, &op->base)
+						    : mailbox_advance(op->group->mailbox, &op->base);
 		if (progress != OP_BLOCKED)
 			record_matched(op);
 		if (progress == OP_DONE)
