@@ -11,6 +11,7 @@
 #include "engine/engine_ops.h"
 #include "engine/engine_private.h"
 #include "engine/inline.h"
+#include "memory/memory.h"
 #include "op/device.h"
 #include "op/stream.h"
 #include "hosts/hosts.h"

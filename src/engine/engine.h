@@ -20,8 +20,6 @@
 #include "base/settings.h"
 #include "base/wait.h"
 #include "kernel/kernel.h"
-#include "memory/buffer.h"
-#include "memory/memory.h"
 #include "op/op.h"
 #include "op/tuner.h"
 #include "plan/plan.h"
@@ -108,6 +106,7 @@ struct engine_memo {
 };
 
 struct engine_ops;
+struct memory;
 
 struct engine {
 	struct transport_team *team;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernel/kernel.h"
+#include "memory/memory.h"
 #include "engine/engine_private.h"
 
 /* Whether all members have the caller's buffer mapped, and at which offset. */

@@ -9,6 +9,7 @@
 #include "p2p/p2p.h"
 #include "pool/pool.h"
 #include "trace/trace.h"
+#include "world/device.h"
 #include "group/group_private.h"
 
 enum { WHO_BYTES = 160, REPORT_BYTES = 1024 };

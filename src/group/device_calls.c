@@ -10,6 +10,7 @@
 #include "op/stream.h"
 #include "pool/pool.h"
 #include "trace/trace.h"
+#include "world/device.h"
 #include "world/registry.h"
 #include "group/group_private.h"
 #include "group/arguments.h"

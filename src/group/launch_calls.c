@@ -7,6 +7,7 @@
 #include "base/messages.h"
 #include "pool/gate.h"
 #include "pool/launch.h"
+#include "world/device.h"
 #include "world/registry.h"
 #include "group/group_private.h"
 #include "group/arguments.h"

@@ -6,6 +6,7 @@
 #include "failure/failure.h"
 #include "pool/launch.h"
 #include "races/races.h"
+#include "world/device.h"
 #include "progress/progress.h"
 
 /* ---- the list ---- */

@@ -12,14 +12,13 @@
 #include "base/ranks.h"
 #include "base/settings.h"
 #include "base/wait.h"
-#include "device/driver.h"
 #include "memory/memory.h"
-#include "plan/plan.h"
-#include "pool/pool.h"
+#include "plan/plan_table.h"
 #include "trace/trace.h"
 #include "transport/transport.h"
 
 struct world;
+struct world_device;
 struct failure_helper;
 struct races;
 
@@ -111,20 +110,6 @@ struct world_p2p {
 	ls_group *_Atomic groups;
 };
 
-/* The device of a rank: option `device` of ls_group_open. */
-struct world_device {
-	struct pool_deferred_free deferred;
-	struct driver driver;
-	struct pool_gate *gate;
-	struct pool *pool;
-	struct memory_region *region; /* the device's memory; NULL: the processor may touch it */
-	struct lock_group lock;
-	struct ls_op *operations LOCK_GUARDED(group); /* those on streams that are not complete */
-	struct op_stream_words *words LOCK_GUARDED(group); /* of groups that are closed */
-	struct driver_watch watch;                         /* if world->races is not NULL */
-	char name[32];                                     /* "sim:0" */
-};
-
 /* "/proc/PID/fd/NUMBER" */
 enum { WORLD_RUN_NOTES_BYTES = 48 };
 
@@ -141,7 +126,7 @@ struct world {
 	struct memory memory;
 	struct transport transport;
 	struct plan_table table;
-	struct world_device *device; /* NULL: none */
+	struct world_device *device; /* world/device.h; NULL: none */
 	struct races *races;         /* setting CHECK; NULL: it is not set */
 	/* Set by failure_mark_dead: by the watch, by the thread that makes progress on the link,
 	 * and by the thread of heartbeats. */
