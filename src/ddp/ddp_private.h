@@ -89,6 +89,8 @@ struct ls_ddp {
 	int active; /* ranks with a batch in this step */
 };
 
+/* ---- words.c ---- */
+
 /* LS_BAD_ARGUMENT, after saying which argument of which call is wrong and what would be right. */
 ls_status ddp_bad(const char *call, const char *argument, long long value, const char *right);
 /* "rank 3", "ranks 0 and 2", "ranks 1-3". */
