@@ -344,16 +344,6 @@ static void leave_collective(struct engine *engine, struct op *op)
 		hosts_push(team->transport);
 }
 
-enum op_progress engine_check_all(struct engine *engine, struct op *op)
-{
-	const struct transport_team *team = engine->team;
-	op->word_count = 0;
-	for (int q = 0; q < team->size; q++)
-		if (q != team->rank && engine_step_check(engine, op, q) == OP_FAILED)
-			return OP_FAILED;
-	return op->word_count ? OP_BLOCKED : OP_DONE;
-}
-
 /* Setting BLOCKING: compares the entries of all ranks, and waits until all have finished. A rank in
  * which the collective failed also counts as finished, but has set the cause before. */
 static enum op_progress await_all(struct engine *engine, struct op *op)
@@ -471,6 +461,14 @@ void engine_submit(struct engine *engine, struct op *op, struct op_workspace *wo
 	else if (has_own_way ||
 		 !op_device_submit(engine->memory, op, workspace, &engine->device_done))
 		submit_host(engine, op, workspace);
+}
+
+void engine_inline_resume(struct engine *engine, struct op *op, struct op_workspace *workspace,
+			  uint64_t history)
+{
+	engine_submit(engine, op, workspace);
+	op->history = history;
+	op->state = OP_STATE_ENTERED;
 }
 
 enum op_progress engine_advance(struct engine *engine, struct op *op)

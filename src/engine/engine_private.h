@@ -25,11 +25,6 @@ static inline uint64_t engine_common_count(const struct op *op)
  * group: compares the collective with those of the ranks that close. */
 enum op_progress engine_end_check(struct engine *engine, struct op *op);
 
-/* ---- engine.c ---- */
-
-/* Compares the entries of all peers with mine. OP_BLOCKED: some have not entered yet. */
-enum op_progress engine_check_all(struct engine *engine, struct op *op);
-
 /* ---- engine_ops.c: collectives of an engine with engine->ops ---- */
 
 void engine_ops_submit(struct engine *engine, struct op *op);
@@ -134,6 +129,16 @@ typedef enum op_progress engine_step(struct engine *engine, struct op *op,
 extern engine_step *const engine_steps[PLAN_STEP_KIND_COUNT]; /* by enum plan_step_kind */
 /* Compares peer's entry with mine, once. OP_BLOCKED: peer has not entered yet. */
 enum op_progress engine_step_check(struct engine *engine, struct op *op, int peer);
+/* Compares the entries of all peers with mine. OP_BLOCKED: some have not entered yet. */
+static inline enum op_progress engine_check_all(struct engine *engine, struct op *op)
+{
+	const struct transport_team *team = engine->team;
+	op->word_count = 0;
+	for (int q = 0; q < team->size; q++)
+		if (q != team->rank && engine_step_check(engine, op, q) == OP_FAILED)
+			return OP_FAILED;
+	return op->word_count ? OP_BLOCKED : OP_DONE;
+}
 /* All-to-allv: whether peer sends as many elements as I expect from it; false is a mismatch. */
 bool engine_step_expects(struct op *op, int peer, uint64_t sends);
 /* Whether peer has taken the long messages of this operation; if not, adds a word to wait for. */

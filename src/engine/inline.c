@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Short collectives: what the next call needs to know, the result, and the way back to the general
- * path. */
+ * Short collectives: what the next call needs to know, and the result. */
 #include "engine/inline.h"
 
 #include "coll/coll.h"
@@ -177,12 +176,4 @@ void engine_inline_prefetch_next(const struct engine *engine, const struct engin
 		for (uint32_t at = 0; at < bytes && at < AHEAD_BYTES; at += 64)
 			__builtin_prefetch(payload + at);
 	}
-}
-
-void engine_inline_resume(struct engine *engine, struct op *op, struct op_workspace *workspace,
-			  uint64_t history)
-{
-	engine_submit(engine, op, workspace);
-	op->history = history;
-	op->state = OP_STATE_ENTERED;
 }

@@ -131,7 +131,7 @@ static inline void engine_inline_finish(struct engine *engine, const struct engi
 }
 
 /* The entry has been published, with this history: makes of `op`, whose call, seq and record are
- * set, what engine_submit and the publication would have made of it. */
+ * set, what engine_submit and the publication would have made of it. In engine.c. */
 void engine_inline_resume(struct engine *engine, struct op *op, struct op_workspace *workspace,
 			  uint64_t history);
 
