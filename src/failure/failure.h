@@ -224,8 +224,17 @@ LS_CHECKED ls_status failure_watch_start(struct world *world);
 /* Joins the thread. The progress thread may still look, and ask for a look; that is then
  * ignored. */
 void failure_watch_stop(struct world *world);
+void failure_watch_init(struct world_watch *watch);
+/* Closes the descriptors. The caller is the only thread of this rank. */
+void failure_watch_fini(struct world_watch *watch);
+
+/* ---- watch_bell.c ---- */
+
 /* Call when the process of rank `q` has ended, or its host is given up: waits that need it end. */
 void failure_mark_dead(struct world *world, int q);
+/* A thread adds this to the eventfd to make the watch serve others. Threads that wait add 1, and
+ * then the watch looks, too. */
+#define FAILURE_SERVE_WAKE (UINT64_C(1) << 32)
 /* For the watch: sleeps until a thread wakes it or until deadline_ns, and notes meanwhile which
  * peers end. *wakeups: not 0 if a thread woke it. False: the program has closed its descriptors. */
 bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wakeups);
@@ -233,8 +242,5 @@ bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wa
 void failure_watch_wake(struct world_watch *watch);
 /* Makes the watch answer other hosts and commands now, but not look. */
 void failure_watch_serve(struct world_watch *watch);
-void failure_watch_init(struct world_watch *watch);
-/* Closes the descriptors. The caller is the only thread of this rank. */
-void failure_watch_fini(struct world_watch *watch);
 
 #endif

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,10 +12,6 @@
 #include "base/ranks.h"
 #include "failure/failure.h"
 #include "failure/helper.h"
-
-/* A thread adds this value to the eventfd to make the watch serve others. Threads that wait add 1,
- * and then the watch looks, too. */
-#define SERVE_WAKE (UINT64_C(1) << 32)
 
 void failure_watch_init(struct world_watch *watch)
 {
@@ -28,84 +23,12 @@ void failure_watch_init(struct world_watch *watch)
 		watch->pid_fds[q] = -1;
 }
 
-void failure_mark_dead(struct world *world, int q)
-{
-	atomic_store(&world->dead[q], 1);
-	atomic_fetch_add(&world->transport.segment->departures, 1);
-	wait_wake(world->waiter.bell);
-}
-
-/* A descriptor of a process shows that it has ended. But a program that closes all descriptors,
- * like some daemons, leaves this rank with closed ones, or with descriptors of something else. */
-static void look_at_end(struct world *world, int q)
-{
-	int fd = world->watch.pid_fds[q];
-	long sent = syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0);
-	if (sent == 0 || errno == ESRCH || errno == EPERM) {
-		failure_mark_dead(world, q);
-		return;
-	}
-	MESSAGE_SAY(MESSAGE_GROUP_WATCH, q, world->pids[q], strerror(errno));
-	world->watch.pid_fds[q] = -1; /* it is another file's by now: this rank must not close it */
-}
-
-static int fill_fds(const struct world *world, struct pollfd *fds, int *ranks)
-{
-	const struct world_watch *watch = &world->watch;
-	int count = 1;
-	fds[0] = (struct pollfd){.fd = watch->event_fd, .events = POLLIN};
-	ranks[0] = -1;
-	for (int q = 0; q < world->size && count <= RANKS_HOST_MAX; q++) {
-		if (watch->pid_fds[q] < 0 || atomic_load(&world->dead[q]))
-			continue;
-		fds[count] = (struct pollfd){.fd = watch->pid_fds[q], .events = POLLIN};
-		ranks[count++] = q;
-	}
-	struct failure_helper *helper = atomic_load(&watch->helper);
-	if (helper) {
-		fds[count] = (struct pollfd){.fd = failure_helper_fd(helper), .events = POLLIN};
-		ranks[count++] = -1;
-	}
-	return count;
-}
-
-/* The program that reads lines of Python has ended, later than its report. */
-static void reap_helper(struct world_watch *watch)
-{
-	struct failure_helper *helper = atomic_exchange(&watch->helper, NULL);
-	/* Otherwise the program has closed the descriptor: then no thread starts another helper. */
-	if (failure_helper_reap(helper))
-		atomic_store(&watch->helper_is_busy, false);
-}
-
 /* Publishes how threads outside waits sleep: a proof needs it, and only their own process can see
  * it. */
 static void note_sleepers(struct world *world)
 {
 	const struct trace_view *view = &world->views[world->rank];
 	atomic_store(&world->trace.wait_table->outside_sleep, diagnose_outside_sleep(view));
-}
-
-bool failure_watch_sleep(struct world *world, uint64_t deadline_ns, uint64_t *wakeups)
-{
-	struct world_watch *watch = &world->watch;
-	struct pollfd fds[RANKS_HOST_MAX + 2];
-	int ranks[RANKS_HOST_MAX + 2];
-	int count = fill_fds(world, fds, ranks);
-	ls_status status = wait_fds(NULL, fds, count, -1, deadline_ns);
-	*wakeups = 0;
-	if (status != LS_OK)
-		return status == LS_TIMED_OUT; /* else its message has been printed */
-	for (int i = 1; i < count; i++)
-		if (fds[i].revents && ranks[i] >= 0)
-			look_at_end(world, ranks[i]);
-		else if (fds[i].revents)
-			reap_helper(watch);
-	if (fds[0].revents & ~POLLIN)
-		return false;
-	if (fds[0].revents && read(watch->event_fd, wakeups, sizeof *wakeups) < 0)
-		*wakeups = 0;
-	return true;
 }
 
 static void *watch_main(void *argument)
@@ -125,7 +48,7 @@ static void *watch_main(void *argument)
 			watch->show(world);
 			failure_far_answer(world);
 			failure_far_serve(world);
-			if (wakeups % SERVE_WAKE)
+			if (wakeups % FAILURE_SERVE_WAKE)
 				failure_look(world);
 			/* The look itself may have used up the wake-ups of later requests. */
 			failure_far_serve(world);
@@ -169,23 +92,6 @@ ls_status failure_watch_start(struct world *world)
 	}
 	watch->running = true;
 	return LS_OK;
-}
-
-static void wake_watch(const struct world_watch *watch, uint64_t how)
-{
-	/* An eventfd takes a write at once unless 2^64 - 2 wake-ups would be pending. */
-	ssize_t written = write(watch->event_fd, &how, sizeof how);
-	(void)written;
-}
-
-void failure_watch_wake(struct world_watch *watch)
-{
-	wake_watch(watch, 1);
-}
-
-void failure_watch_serve(struct world_watch *watch)
-{
-	wake_watch(watch, SERVE_WAKE);
 }
 
 void failure_watch_stop(struct world *world)
