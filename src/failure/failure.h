@@ -93,12 +93,15 @@ void failure_raise_told(struct world *world, const struct hosts_failure *failure
 void failure_await_arrivals(struct ls_group *group, const struct diagnose_hint *hint,
 			    bool collective);
 
-/* ---- far_look.c, far_request.c: looks at all hosts; by the watch, unless said otherwise ---- */
+/* ---- far.c ---- */
 
 /* NULL without memory. */
 struct failure_far *failure_far_open(void);
 /* After the link is closed. */
 void failure_far_close(struct failure_far *far);
+
+/* ---- far_look.c, far_request.c: looks at all hosts; by the watch, unless said otherwise ---- */
+
 void failure_far_events(struct hosts_events *events);
 /* Answers what other hosts have asked. */
 void failure_far_answer(struct world *world);

@@ -301,8 +301,7 @@ static struct ranks await_answers(struct world *world, const struct ranks *deleg
 	return answered;
 }
 
-/* Frees the blocks that have come, of any round. */
-static void forget_told(struct failure_far *far, int size)
+void failure_far_forget_told(struct failure_far *far, int size)
 {
 	for (int q = 0; q < size; q++) {
 		struct failure_heard *heard = &far->heard[q];
@@ -364,7 +363,8 @@ static struct diagnose_job *look_twice(struct world *world, const struct diagnos
 	bool is_good = false;
 	*delegates = ask_all(world, delegates, FAILURE_LOOK, round);
 	*delegates = await_answers(world, delegates, FAILURE_LOOK, round);
-	forget_told(world->watch.far, world->size); /* makes room for the blocks that come */
+	/* Makes room for the blocks that come. */
+	failure_far_forget_told(world->watch.far, world->size);
 	if (first && (!whole || hosts_of(world, delegates) == hosts)) {
 		*delegates = ask_all(world, delegates, FAILURE_CONFIRM, round);
 		read_traffic(world, traffic);
@@ -390,7 +390,7 @@ struct diagnose_job *failure_far_collect_some(struct world *world,
 	struct ranks delegates = find_first_delegates(world);
 	uint64_t hosts = hosts_of(world, &delegates);
 	struct diagnose_job *job = NULL;
-	forget_told(far, world->size);
+	failure_far_forget_told(far, world->size);
 	if (traffic)
 		job = look_twice(world, closing, &delegates, traffic, whole);
 	bool all = job && hosts_of(world, &delegates) == hosts;
@@ -398,7 +398,7 @@ struct diagnose_job *failure_far_collect_some(struct world *world,
 	if (job)
 		check_traffic(world, answered, job, traffic);
 	far->failed = all ? 0 : far->failed + 1;
-	forget_told(far, world->size);
+	failure_far_forget_told(far, world->size);
 	free(traffic);
 	if (job && (all || !whole))
 		return job;
@@ -419,12 +419,12 @@ struct ranks failure_far_copy(struct world *world,
 	struct failure_far *far = world->watch.far;
 	struct ranks delegates = find_first_delegates(world);
 	uint64_t round = ++far->round;
-	forget_told(far, world->size);
+	failure_far_forget_told(far, world->size);
 	delegates = ask_all(world, &delegates, FAILURE_COPY, round);
 	delegates = await_answers(world, &delegates, FAILURE_COPY, round);
 	RANKS_EACH (q, &delegates)
 		take(context, far->heard[q].block, far->heard[q].bytes);
-	forget_told(far, world->size);
+	failure_far_forget_told(far, world->size);
 	return ranks_of_hosts(world, &delegates);
 }
 
@@ -440,26 +440,4 @@ bool failure_far_may_try_again(const struct world *world, const struct ranks *an
 bool failure_far_is_unanswering(const struct failure_far *far)
 {
 	return far && far->failed >= UNANSWERED_LOOKS;
-}
-
-/* ---- life ---- */
-
-struct failure_far *failure_far_open(void)
-{
-	struct failure_far *far = calloc(1, sizeof *far);
-	for (int i = 0; far && i < TRANSPORT_QUESTIONS; i++)
-		far->answers[i].fd = -1;
-	return far;
-}
-
-void failure_far_close(struct failure_far *far)
-{
-	if (!far)
-		return;
-	forget_told(far, RANKS_WORLD_MAX);
-	failure_requests_close(far);
-	failure_show_close(far);
-	for (int q = 0; q < RANKS_WORLD_MAX; q++)
-		free(far->heard[q].first);
-	free(far);
 }

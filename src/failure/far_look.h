@@ -79,6 +79,8 @@ struct ranks failure_far_copy(struct world *world,
 			      void *context);
 /* Whether a host that has not answered has another rank that can be asked. */
 bool failure_far_may_try_again(const struct world *world, const struct ranks *answered);
+/* Frees the blocks that have come, of any round. */
+void failure_far_forget_told(struct failure_far *far, int size);
 
 /* ---- far_request.c ---- */
 
