@@ -21,6 +21,7 @@
 #include "base/ranks.h"
 #include "failure/entered.h"
 #include "failure/far_look.h"
+#include "failure/traces.h"
 
 enum {
 	RETRY_MS = 5,

@@ -89,8 +89,6 @@ void failure_requests_close(struct failure_far *far);
 
 /* ---- show.c ---- */
 
-/* A block with copies of the traces of these ranks; NULL without memory. */
-void *failure_pack_traces(const struct world *world, const struct ranks *ranks, size_t *bytes);
 void failure_show_close(struct failure_far *far);
 
 #endif

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "failure/far_look.h"
+#include "failure/traces.h"
 
 enum {
 	KEEP_MS = 5000, /* for how long an answer is kept */
@@ -151,48 +152,6 @@ static void show_job(struct world *world, uint64_t number)
 
 /* ---- traces ---- */
 
-#define COPIES_MAGIC UINT64_C(0x3259504f4353) /* "SCOPY2" */
-enum { SITES_MS = 100, COPIES_ALIGN = 64 };
-
-/* A block: this, then the copies, in the order of the ranks that are set. All hosts of a job have
- * the same version of Lockstep. */
-struct copies {
-	_Alignas(COPIES_ALIGN) uint64_t magic;
-	uint64_t job, bytes, now_ns;
-	uint64_t of[RANKS_WORLD_MAX]; /* the bytes of each rank's copy, which is aligned; 0: none */
-};
-
-static uint64_t align_copy(uint64_t bytes)
-{
-	return (bytes + COPIES_ALIGN - 1) / COPIES_ALIGN * COPIES_ALIGN;
-}
-
-void *failure_pack_traces(const struct world *world, const struct ranks *ranks, size_t *bytes)
-{
-	struct copies head = {.magic = COPIES_MAGIC, .job = world->transport.job};
-	uint64_t until_ns = clock_deadline_ns(SITES_MS), at = sizeof head;
-	head.bytes = sizeof head;
-	RANKS_EACH (q, ranks) {
-		uint64_t more = world->views[q].header ? world->views[q].bytes : 0;
-		if (more > HOSTS_TELL_MAX || align_copy(more) > HOSTS_TELL_MAX - head.bytes)
-			continue;
-		head.of[q] = more;
-		head.bytes += align_copy(more);
-	}
-	char *block = aligned_alloc(COPIES_ALIGN, head.bytes);
-	if (!block)
-		return NULL;
-	memcpy(block, &head, sizeof head);
-	RANKS_EACH (q, ranks) {
-		if (head.of[q])
-			trace_copy(&world->views[q], block + at, until_ns);
-		at += align_copy(head.of[q]);
-	}
-	((struct copies *)(void *)block)->now_ns = clock_now_ns();
-	*bytes = head.bytes;
-	return block;
-}
-
 /* The blocks of all hosts, one after the other. */
 struct gathered {
 	const struct world *world;
@@ -201,27 +160,14 @@ struct gathered {
 	size_t bytes;
 };
 
-static bool is_good(const struct world *world, const struct copies *head, size_t bytes)
-{
-	uint64_t sum = sizeof *head;
-	if (head->magic != COPIES_MAGIC || head->job != world->transport.job || head->bytes != bytes)
-		return false;
-	for (int q = 0; q < RANKS_WORLD_MAX; q++) {
-		if (head->of[q] > bytes)
-			return false;
-		sum += align_copy(head->of[q]);
-	}
-	return sum == bytes;
-}
-
 static void take_copies(void *context, const void *block, size_t bytes)
 {
 	struct gathered *all = context;
-	struct copies head;
+	struct failure_copies head;
 	if (bytes < sizeof head)
 		return;
 	memcpy(&head, block, sizeof head);
-	if (!is_good(all->world, &head, bytes))
+	if (!failure_copies_are_good(all->world, &head, bytes))
 		return;
 	size_t more = bytes - sizeof head;
 	char *copies = realloc(all->copies, all->bytes + more + 1);
@@ -233,10 +179,11 @@ static void take_copies(void *context, const void *block, size_t bytes)
 	for (int q = 0; q < all->world->size; q++) {
 		if (head.of[q] && !all->head.traces[q].bytes) {
 			all->head.traces[q] = (struct failure_shown_part){
-				.offset = align_copy(sizeof all->head) + at, .bytes = head.of[q]};
+				.offset = failure_copies_align(sizeof all->head) + at,
+				.bytes = head.of[q]};
 			all->head.copied_ns[q] = head.now_ns;
 		}
-		at += align_copy(head.of[q]);
+		at += failure_copies_align(head.of[q]);
 	}
 	all->bytes += more;
 }
@@ -250,12 +197,13 @@ static void show_traces(struct world *world, uint64_t number)
 	struct ranks answered = failure_far_copy(world, take_copies, &all);
 	memcpy(all.head.answered, answered.words, sizeof all.head.answered);
 	all.head.waited_ms = FAILURE_COPY_MS;
-	all.head.bytes = align_copy(sizeof all.head) + all.bytes;
+	all.head.bytes = failure_copies_align(sizeof all.head) + all.bytes;
 	int fd = make_file(world, all.head.question, all.head.bytes, &memory);
 	if (fd >= 0) {
 		memcpy(memory, &all.head, sizeof all.head);
 		if (all.bytes)
-			memcpy((char *)memory + align_copy(sizeof all.head), all.copies, all.bytes);
+			memcpy((char *)memory + failure_copies_align(sizeof all.head), all.copies,
+			       all.bytes);
 		show_file(world, fd, memory);
 	}
 	free(all.copies);
