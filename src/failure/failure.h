@@ -202,6 +202,9 @@ uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
 void failure_fill_sources(const struct world *world, struct diagnose_source *sources);
 /* Adds call sites of the ranks of this host. */
 void failure_add_sites(const struct world *world, struct diagnose_job *job);
+
+/* ---- report.c ---- */
+
 /* Writes the report about `job`, with call sites, and with the lines of Python at which late ranks
  * are. To find these lines takes about 10 ms, and at most 300. */
 void failure_report(struct world *world, struct diagnose_job *job,

@@ -5,7 +5,6 @@
 #include "base/ranks.h"
 #include "failure/entered.h"
 #include "failure/failure.h"
-#include "failure/unexpected.h"
 
 void failure_fill_sources(const struct world *world, struct diagnose_source *sources)
 {
@@ -64,15 +63,4 @@ void failure_add_sites(const struct world *world, struct diagnose_job *job)
 	struct diagnose_source sources[RANKS_WORLD_MAX];
 	failure_fill_sources(world, sources);
 	diagnose_add_sites(sources, world->size, job);
-}
-
-void failure_report(struct world *world, struct diagnose_job *job,
-		    const struct diagnose_verdict *verdict, char *text, size_t bytes)
-{
-	struct diagnose_source sources[RANKS_WORLD_MAX];
-	failure_add_python(world, job, verdict);
-	failure_fill_sources(world, sources);
-	diagnose_add_sites(sources, world->size, job);
-	failure_add_unexpected(sources, world->size, job);
-	diagnose_text(job, verdict, text, bytes);
 }
