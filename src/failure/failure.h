@@ -153,8 +153,6 @@ struct diagnose_hint failure_difference_hint(const struct ls_group *group,
  * calls can return the status. */
 void failure_raise_difference(struct ls_group *group, const struct engine_difference *found,
 			      bool closed);
-/* Whether the group has failed for such a difference, and no call of this rank has returned it. */
-bool failure_is_unreturned(const struct ls_group *group);
 
 /* ---- far_ends.c: the ends of members on other hosts ---- */
 
@@ -175,6 +173,9 @@ void failure_ends_await(struct world *world);
 
 /* ---- run_notes.c ---- */
 
+/* Whether the group has failed for a difference that failure_ends_serve has found, and no call of
+ * this rank has returned that. */
+bool failure_is_unreturned(const struct ls_group *group);
 /* Call when this rank has found only on closing the group that the group has failed, so none of its
  * calls returned that. Does nothing if another rank has written the report. */
 void failure_note_unreturned(struct ls_group *group);

@@ -12,11 +12,6 @@ enum {
 	OTHERS_MS = 1000, /* how long the watch waits for the host that is to say what differs */
 };
 
-static uint64_t bit_of(unsigned area)
-{
-	return UINT64_C(1) << area % 64;
-}
-
 /* ---- from the thread that makes progress on the link ---- */
 
 /* Compares now, because the mirror of the member's area may be another group's before the watch
@@ -32,7 +27,7 @@ static void note_ended(void *context, const struct transport_team *team, int ran
 	if (q < 0 || failure_ends_are_due(group) || !engine_end_arrived(&group->engine, q, &found))
 		return;
 	far->differences[group->area] = found;
-	atomic_fetch_or(&far->differs[group->area / 64], bit_of(group->area));
+	atomic_fetch_or(&far->differs[group->area / 64], failure_area_bit(group->area));
 	failure_watch_serve(&world->watch);
 }
 
@@ -46,14 +41,7 @@ void failure_ends_events(struct hosts_events *events)
 bool failure_ends_are_due(const struct ls_group *group)
 {
 	struct failure_far *far = group->world->watch.far;
-	return far && atomic_load(&far->differs[group->area / 64]) & bit_of(group->area);
-}
-
-bool failure_is_unreturned(const struct ls_group *group)
-{
-	struct failure_far *far = group->world->watch.far;
-	return far && atomic_load(&far->raised[group->area / 64]) & bit_of(group->area) &&
-	       failure_status(group) != LS_OK && !atomic_load(&group->has_failed);
+	return far && atomic_load(&far->differs[group->area / 64]) & failure_area_bit(group->area);
 }
 
 /* False: another host reports the difference. As in failure_compare_ends, a rank that knows of a
@@ -70,7 +58,7 @@ static bool raise_one(struct ls_group *group, const struct engine_difference *fo
 	if (waits && !failure_is_speaker(group, &hint))
 		return false;
 	if (!closed)
-		atomic_fetch_or(&far->raised[group->area / 64], bit_of(group->area));
+		atomic_fetch_or(&far->raised[group->area / 64], failure_area_bit(group->area));
 	failure_raise_difference(group, found, closed);
 	return true;
 }
@@ -88,7 +76,7 @@ static bool serve_area(struct world *world, unsigned area, bool waits)
 		done = raise_one(group, &found, waits);
 	}
 	if (done)
-		atomic_fetch_and(&far->differs[area / 64], ~bit_of(area));
+		atomic_fetch_and(&far->differs[area / 64], ~failure_area_bit(area));
 	world_release(group);
 	return done;
 }
@@ -126,7 +114,7 @@ void failure_ends_closed(struct ls_group *group)
 {
 	struct failure_far *far = group->world->watch.far;
 	if (far)
-		atomic_fetch_and(&far->raised[group->area / 64], ~bit_of(group->area));
+		atomic_fetch_and(&far->raised[group->area / 64], ~failure_area_bit(group->area));
 	if (failure_ends_are_due(group))
 		failure_watch_serve(&group->world->watch);
 }

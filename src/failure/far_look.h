@@ -63,6 +63,12 @@ struct failure_far {
 	uint64_t differs_until_ns;
 };
 
+/* In `differs` and `raised`. */
+static inline uint64_t failure_area_bit(unsigned area)
+{
+	return UINT64_C(1) << area % 64;
+}
+
 /* ---- far_look.c: for the watch ---- */
 
 struct ranks failure_ranks_here(const struct world *world);

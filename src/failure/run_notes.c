@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Notes for `lockstep run --hosts`: see run_notes.h. */
+ * Failures that no call of this rank has returned; notes of them for `lockstep run --hosts`, see
+ * run_notes.h. */
 #include "failure/run_notes.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "failure/failure.h"
+#include "failure/far_look.h"
 
 /* Opened for each note: the program may close all descriptors. If the agent has ended, nobody reads
  * the note, and this rank is about to be killed. */
@@ -23,6 +24,13 @@ static void write_note(const struct ls_group *group, enum failure_run_note_kind 
 	ssize_t written = write(fd, &text, sizeof text);
 	(void)written;
 	close(fd);
+}
+
+bool failure_is_unreturned(const struct ls_group *group)
+{
+	struct failure_far *far = group->world->watch.far;
+	return far && atomic_load(&far->raised[group->area / 64]) & failure_area_bit(group->area) &&
+	       failure_status(group) != LS_OK && !atomic_load(&group->has_failed);
 }
 
 void failure_note_unreturned(struct ls_group *group)
