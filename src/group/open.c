@@ -23,7 +23,6 @@
 #include "p2p/p2p.h"
 #include "group/group_private.h"
 #include "group/open_hosts.h"
-#include "group/attend.h"
 #include "group/arguments.h"
 
 /* Arguments of ls_group_open after defaults. */
@@ -442,7 +441,7 @@ static ls_status world_open(const struct opening *opening, struct world **out)
 	failure_watch_init(&world->watch);
 	p2p_init(world);
 	world->watch.show = p2p_show;
-	world->progress.act = group_attend;
+	world->progress.act = p2p_thread_run;
 	ls_status status = world_fill(world, opening);
 	if (status != LS_OK) {
 		world_close(world);

@@ -194,6 +194,12 @@ void p2p_fini(struct world *world);
  * thread, or removes what it has published. */
 void p2p_show(struct world *world);
 
+/* ---- attend.c ---- */
+
+/* The body of the progress thread (world_progress.act): returns when the thread has to stop, or has
+ * handed over. */
+void p2p_thread_run(struct world *world);
+
 /* ---- arm.c; under the right to make progress, or with the list's lock as said ---- */
 
 /* For the progress thread: makes all progress that is possible without waiting, unless another

@@ -196,7 +196,7 @@ bool progress_thread_release_closed(struct world *world);
 /* After all groups are closed: waits until the thread has ended. */
 void progress_thread_stop(struct world *world);
 
-/* ---- thread.c, for the thread itself (group/attend.c) ---- */
+/* ---- thread.c, for the thread itself (p2p/attend.c) ---- */
 
 /* The bell on which the thread sleeps. */
 struct wait_bell *progress_thread_bell(struct world *world);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The progress thread of a rank: how it is started and woken, how proofs of deadlock take account
- * of it, how it hands over to another thread, and how it ends. group/attend.c is what it does. */
+ * of it, how it hands over to another thread, and how it ends. p2p/attend.c is what it does. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -47,10 +47,10 @@ struct world_watch {
 };
 
 /* The progress thread of a rank, which makes progress on collectives, sends and receives that no
- * calling thread waits for: see progress/thread.c and group/attend.c. The first operation that
+ * calling thread waits for: see progress/thread.c and p2p/attend.c. The first operation that
  * needs it starts it. */
 struct world_progress {
-	/* What the thread does: group_attend, of a higher floor, as sends and receives are. */
+	/* What the thread does: p2p_thread_run, of a higher floor, as sends and receives are. */
 	void (*act)(struct world *world);
 	struct progress_thread *threads; /* under the world's lock; the first is the newest */
 	_Atomic bool there, stop;

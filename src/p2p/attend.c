@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the progress thread of a rank does. It makes progress on nonblocking collectives, in all
- * groups, and on sends and receives that would hold up a peer (p2p.h), as long as no calling thread
- * waits for them. It never waits for only one operation. If the first operation of a lane waits,
+ * groups, and on sends and receives that would hold up a peer, as long as no calling thread waits
+ * for them. It never waits for only one operation. If the first operation of a lane waits,
  * the thread leaves the lane to any thread that comes, and waits for all such lanes at once. With
  * nothing to wait for it sleeps until wait_wake_progress wakes it, so it costs nothing. */
 #include "world/registry.h"
 #include "progress/lane.h"
 #include "progress/progress.h"
 #include "p2p/p2p.h"
-#include "group/attend.h"
 
 /* ---- the lanes that the thread attends ---- */
 
@@ -73,7 +72,7 @@ static void wait_for_all(struct world *world, uint32_t seen, uint64_t until_ns)
 	wait_for_set(&set);
 }
 
-void group_attend(struct world *world)
+void p2p_thread_run(struct world *world)
 {
 	const struct world_attended *attended = &world->progress.attended;
 	uint64_t until_ns = 0;
