@@ -1,28 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Dropped beats, agents that take over, hosts that pause or leave. The rest: simulation_test.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "control/control.h"
-
-#define AT(ms) (UINT64_C(5000000000) + control_ms(ms))
-
-static struct control control;
-
-static struct control_options options_of(int host, const struct auth_session *session)
-{
-	return (struct control_options){.host = host,
-					.hosts = 3,
-					.agent = 4 * host,
-					.job = 77,
-					.generation = 1,
-					.session = session};
-}
+ * Dropped beats, hosts that pause or leave. The rest: takeover_test.c, simulation_test.c. */
+#include "control/control_fixture.h"
 
 static struct auth_session session_of(uint64_t job)
 {
@@ -31,33 +9,6 @@ static struct auth_session session_of(uint64_t job)
 	assert_int_equal(auth_token_open(&token), LS_OK);
 	control_session(&token, job, &session);
 	return session;
-}
-
-/* The next beat of a host, whose agent is `agent`. */
-static struct control_beat beat_of(struct control *agent, uint64_t now_ns)
-{
-	struct control_beat beat;
-	while (!control_step(agent, now_ns, &beat))
-		now_ns += control_ms(1);
-	return beat;
-}
-
-static int give(const struct control_beat *beat, uint64_t now_ns)
-{
-	return control_receive(&control, beat, sizeof *beat, now_ns);
-}
-
-/* Steps until then. Returns how many verdicts there were, and the last one. */
-static int step_until(uint64_t ms, uint64_t end_ms, struct control_verdict *out)
-{
-	struct control_beat beat;
-	int count = 0;
-	for (; ms <= end_ms; ms += 10) {
-		(void)control_step(&control, AT(ms), &beat);
-		while (control_next(&control, out))
-			count++;
-	}
-	return count;
 }
 
 static void test_signed(void **state)
@@ -114,111 +65,6 @@ static void test_malformed(void **state)
 	assert_int_equal(control.dropped.foreign, 1);
 	assert_int_equal(control.dropped.forged, 1);
 	assert_int_equal(give(&good, AT(1)), 1);
-}
-
-/* An agent of a newer generation counts at once, and the older one no more. */
-static void test_takes_over(void **state)
-{
-	(void)state;
-	struct control_options options = options_of(0, NULL), other = options_of(1, NULL);
-	static struct control old, new;
-	control_init(&control, &options, AT(0));
-	control_init(&old, &other, AT(0));
-	other.generation = 2;
-	other.agent = 5;
-	control_init(&new, &other, AT(0));
-	struct control_beat first = beat_of(&old, AT(0)), second = beat_of(&old, AT(50)),
-			    newer = beat_of(&new, AT(60));
-	assert_int_equal(give(&first, AT(1)), 1);
-	assert_int_equal(control_agent(&control, 1), 4);
-	assert_int_equal(give(&newer, AT(61)), 1);
-	assert_int_equal(control_agent(&control, 1), 5);
-	assert_int_equal(give(&second, AT(62)), -1);
-	assert_int_equal(control.dropped.old, 1);
-	struct control_verdict verdict;
-	assert_int_equal(step_until(70, 400, &verdict), 0);
-	assert_int_equal(control_agent(&control, 1), -1); /* perhaps another one again */
-}
-
-/* A new agent of this host knows what the old one has heard and said. */
-static void test_past(void **state)
-{
-	(void)state;
-	struct control_options options = options_of(0, NULL), other = options_of(1, NULL);
-	static struct control peer;
-	struct control_past past[3] = {{0}};
-	struct control_verdict verdict;
-	control_init(&control, &options, AT(0));
-	control_init(&peer, &other, AT(0));
-	struct control_beat beat = beat_of(&peer, AT(0));
-	assert_int_equal(give(&beat, AT(1)), 1);
-	past[1] = control_past(&control, 1);
-	options.generation = 2;
-	options.past = past;
-	control_init(&control, &options, AT(100));
-	assert_int_equal(give(&beat, AT(101)), -1); /* replayed */
-	assert_int_equal(step_until(110, 1090, &verdict), 0);
-	assert_int_equal(step_until(1100, 1200, &verdict), 1);
-	assert_int_equal(verdict.kind, CONTROL_SILENT);
-	assert_int_equal(verdict.from, 1);
-	past[1] = control_past(&control, 1);
-	options.generation = 3;
-	control_init(&control, &options, AT(1300));
-	assert_true(control_is_unheard(&control, 1, &verdict));
-	assert_int_equal(step_until(1310, 4000, &verdict), 0);
-	assert_true(control_is_unheard(&control, 1, &verdict));
-	assert_int_equal(verdict.kind, CONTROL_SILENT);
-	assert_int_equal(verdict.since_ns, AT(100));
-	for (uint64_t ms = 4000; ms < 4500; ms += 50) {
-		beat = beat_of(&peer, AT(ms));
-		assert_int_equal(give(&beat, AT(ms)), 1);
-		assert_int_equal(step_until(ms, ms + 40, &verdict), 0);
-	}
-	for (uint64_t ms = 4500; ms < 4650; ms += 50) {
-		beat = beat_of(&peer, AT(ms));
-		assert_int_equal(give(&beat, AT(ms)), 1);
-		if (step_until(ms, ms + 40, &verdict) == 1)
-			break;
-	}
-	assert_int_equal(verdict.kind, CONTROL_HEARD);
-}
-
-/* The agent was lost when it had told the ranks that a host is unheard, but not the next agent,
- * which hears the host; or does not, and then the host is unheard for as long as the ranks know. */
-static void test_half_told(void **state)
-{
-	(void)state;
-	struct control_options options = options_of(0, NULL), other = options_of(1, NULL);
-	static struct control peer;
-	struct control_past past[3] = {{0}};
-	struct control_verdict verdict;
-	struct control_beat beat;
-	options.generation = 2;
-	options.past = past;
-	past[1] = (struct control_past){.generation = 1, .number = 5, .unheard_ns = AT(100)};
-	control_init(&control, &options, AT(2000));
-	assert_int_equal(step_until(2010, 3100, &verdict), 1);
-	assert_int_equal(verdict.kind, CONTROL_SILENT);
-	assert_true(control_is_unheard(&control, 1, &verdict));
-	assert_int_equal(verdict.since_ns, AT(100));
-	other.generation = 2;
-	control_init(&control, &options, AT(2000));
-	control_init(&peer, &other, AT(2000));
-	for (uint64_t ms = 2000; ms < 3000; ms += 10) {
-		if (control_step(&peer, AT(ms), &beat))
-			assert_int_equal(give(&beat, AT(ms)), 1);
-		assert_int_equal(step_until(ms, ms, &verdict), 0);
-		assert_int_equal(control_is_unheard(&control, 1, &verdict),
-				 ms < 2000 + CONTROL_STEADY_MS);
-	}
-	/* The other way round: a verdict that is not taken back yet does not make it unheard, but
-	 * silence does. */
-	past[1] = (struct control_past){.generation = 1, .number = 5, .silent = 1};
-	control_init(&control, &options, AT(4000));
-	assert_false(control_is_unheard(&control, 1, &verdict));
-	assert_int_equal(step_until(4010, 5100, &verdict), 0);
-	assert_true(control_is_unheard(&control, 1, &verdict));
-	assert_int_equal(verdict.since_ns, AT(4000));
 }
 
 enum { UNHEARD_MS = 10000 }; /* after which ranks give a host up, most often */
@@ -499,13 +345,17 @@ static void test_clock(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_signed),       cmocka_unit_test(test_malformed),
-		cmocka_unit_test(test_takes_over),   cmocka_unit_test(test_past),
-		cmocka_unit_test(test_half_told),    cmocka_unit_test(test_pauses),
-		cmocka_unit_test(test_dies_in_calm), cmocka_unit_test(test_deaf),
-		cmocka_unit_test(test_why),          cmocka_unit_test(test_never),
-		cmocka_unit_test(test_leaves),       cmocka_unit_test(test_leaves_in_silence),
-		cmocka_unit_test(test_late),         cmocka_unit_test(test_clock),
+		cmocka_unit_test(test_signed),
+		cmocka_unit_test(test_malformed),
+		cmocka_unit_test(test_pauses),
+		cmocka_unit_test(test_dies_in_calm),
+		cmocka_unit_test(test_deaf),
+		cmocka_unit_test(test_why),
+		cmocka_unit_test(test_never),
+		cmocka_unit_test(test_leaves),
+		cmocka_unit_test(test_leaves_in_silence),
+		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_clock),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
