@@ -5,6 +5,7 @@
 #include "progress/inline_call.h"
 #include "progress/lane.h"
 #include "progress/progress.h"
+#include "pool/launch.h"
 #include "group/group_private.h"
 #include "group/arguments.h"
 #include "group/group.h"
@@ -33,7 +34,8 @@ static ls_status make_op(ls_group *group, const struct op_call *call,
 }
 
 /* The last part of queue_collective for a collective on a stream. The collective is queued before
- * it is enqueued on the stream, so that reports show it while the driver blocks. */
+ * it is enqueued on the stream, so that reports show it while the driver blocks. If the launch
+ * cannot be claimed, it is queued all the same, because peers wait for it: it fails the group. */
 static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *options,
 				 const void *site, struct ls_op **held)
 {
@@ -44,10 +46,13 @@ static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *o
 		progress_op_discard(op);
 		return status;
 	}
+	struct pool_launch launch;
+	progress_op_limit(op, options);
+	ls_status claimed = progress_stream_claim(op, &launch);
 	progress_op_ref(op);
 	progress_lane_enqueue(op, options, site);
 	progress_thread_wake(op->group); /* the launch may need the progress thread */
-	status = progress_stream_launch(op);
+	status = progress_stream_launch(op, claimed, &launch);
 	group_launch_note(status);
 	if (status == LS_OK && options->op)
 		*options->op = op;

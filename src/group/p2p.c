@@ -7,6 +7,7 @@
 #include "base/ranks.h"
 #include "world/registry.h"
 #include "progress/progress.h"
+#include "pool/launch.h"
 #include "p2p/p2p.h"
 #include "group/group_private.h"
 #include "group/arguments.h"
@@ -77,7 +78,9 @@ static ls_status run_blocking(ls_group *group, const struct group_p2p_call *call
  * makes progress ends the operation. */
 static ls_status launch_on_stream(struct ls_op *op)
 {
-	ls_status status = progress_stream_launch(op);
+	struct pool_launch launch;
+	ls_status claimed = progress_stream_claim(op, &launch);
+	ls_status status = progress_stream_launch(op, claimed, &launch);
 	group_launch_note(status);
 	if (status != LS_OK)
 		p2p_arm(op->group->world, true);

@@ -117,45 +117,50 @@ static ls_status open_gate(struct pool *pool, struct waiter *waiter, uint64_t de
 
 /* ---- the calls ---- */
 
-/* Call with the turn. No launch is open while this thread waits for room. */
-static ls_status begin_launch(struct pool *pool, struct pool_launch_stream *launched,
-			      struct waiter *waiter, uint64_t deadline_ns, struct pool_launch *out)
-{
-	uint64_t number;
-	ls_status status = pool_queue_issue(pool, launched, waiter, deadline_ns, &number);
-	if (status != LS_OK)
-		return status;
-	status = open_gate(pool, waiter, deadline_ns);
-	if (status != LS_OK) {
-		pool_gate_retract(launched->lane);
-		pool_gate_tell(pool->options.gate);
-		return status;
-	}
-	lock_pool_acquire(&pool->lock);
-	bool has_room = pool_queue_is_certain(&launched->queue);
-	lock_pool_release(&pool->lock);
-	*out = (struct pool_launch){.launched = launched,
-				    .has_room = has_room,
-				    .done = &launched->lane->done,
-				    .number = number};
-	return LS_OK;
-}
-
-ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, void *stream,
+ls_status pool_launch_claim(struct pool *pool, struct waiter *waiter, void *stream,
 			    uint64_t deadline_ns, struct pool_launch *out)
 {
 	struct pool_launch_stream *launched = enter_stream(pool, stream);
 	if (!launched)
 		return LS_OUT_OF_MEMORY;
 	ls_status status = take_turn(launched, waiter, deadline_ns);
-	if (status == LS_OK) {
-		status = begin_launch(pool, launched, waiter, deadline_ns, out);
-		if (status != LS_OK)
-			end_turn(pool, launched);
-	}
-	if (status != LS_OK)
+	if (status == LS_OK)
+		*out = (struct pool_launch){.launched = launched};
+	else
 		leave_stream(pool, launched);
 	return status;
+}
+
+void pool_launch_unclaim(struct pool *pool, const struct pool_launch *launch)
+{
+	end_turn(pool, launch->launched);
+	leave_stream(pool, launch->launched);
+}
+
+/* No launch is open while this thread waits for room. */
+ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, uint64_t deadline_ns,
+			    struct pool_launch *launch)
+{
+	struct pool_launch_stream *launched = launch->launched;
+	uint64_t number;
+	ls_status status = pool_queue_issue(pool, launched, waiter, deadline_ns, &number);
+	if (status == LS_OK) {
+		status = open_gate(pool, waiter, deadline_ns);
+		if (status != LS_OK) {
+			pool_gate_retract(launched->lane);
+			pool_gate_tell(pool->options.gate);
+		}
+	}
+	if (status != LS_OK) {
+		pool_launch_unclaim(pool, launch);
+		return status;
+	}
+	lock_pool_acquire(&pool->lock);
+	launch->has_room = pool_queue_is_certain(&launched->queue);
+	lock_pool_release(&pool->lock);
+	launch->done = &launched->lane->done;
+	launch->number = number;
+	return LS_OK;
 }
 
 void pool_launch_end(struct pool *pool, const struct pool_launch *launch, bool stored)
@@ -163,6 +168,5 @@ void pool_launch_end(struct pool *pool, const struct pool_launch *launch, bool s
 	if (!stored)
 		pool_gate_retract(launch->launched->lane);
 	pool_gate_end(pool->options.gate);
-	end_turn(pool, launch->launched);
-	leave_stream(pool, launch->launched);
+	pool_launch_unclaim(pool, launch);
 }

@@ -3,7 +3,8 @@
  * driver on one stream. The last call stores the launch's number, so a word shows how far the
  * stream is:
  *
- *   pool_launch_begin ── driver calls … ── store(launch.done, launch.number) ── pool_launch_end
+ *   pool_launch_claim ── pool_launch_begin ── driver calls … ── store(launch.done, launch.number)
+ *                                                                             └── pool_launch_end
  *
  * Launches on one stream happen one after the other, so the stored numbers only grow, and a launch
  * is complete when *done >= number. A launch that waits for its turn waits only for what the stream
@@ -40,13 +41,22 @@ struct pool_launch {
 	uint64_t number;
 };
 
-/* The caller has checked the stream. Waits, as `waiter`, while memory is given back, another thread
- * launches on the stream, or its queue has no room. Errors: LS_OUT_OF_MEMORY, with a message
- * (launches are in flight on as many other streams as can be); LS_TIMED_OUT and what else ends a
- * wait. Then nothing has begun. */
-LS_CHECKED ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, void *stream,
+/* The caller has checked the stream. Waits, as `waiter`, while another thread launches on it. From
+ * then on no other thread does, until pool_launch_end, or until pool_launch_begin fails. So what
+ * the caller does in between is in the order of the stream. Errors: LS_OUT_OF_MEMORY, with a
+ * message (launches are in flight on as many other streams as can be); LS_TIMED_OUT and what else
+ * ends a wait. Then nothing has begun. */
+LS_CHECKED ls_status pool_launch_claim(struct pool *pool, struct waiter *waiter, void *stream,
 				       uint64_t deadline_ns, struct pool_launch *out)
 	LOCK_AVOIDS_ALL;
+/* The caller has claimed the launch. Waits, as `waiter`, while memory is given back or the stream's
+ * queue has no room. Errors: LS_TIMED_OUT and what else ends a wait. Then nothing has begun, and
+ * the claim is given up. */
+LS_CHECKED ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter,
+				       uint64_t deadline_ns, struct pool_launch *launch)
+	LOCK_AVOIDS_ALL;
+/* Gives up a claim without a launch. */
+void pool_launch_unclaim(struct pool *pool, const struct pool_launch *launch) LOCK_AVOIDS_ALL;
 /* stored: the store has been enqueued on the stream. Otherwise the number is never stored. */
 void pool_launch_end(struct pool *pool, const struct pool_launch *launch, bool stored)
 	LOCK_AVOIDS_ALL;

@@ -25,7 +25,9 @@ static struct device *begin(uint32_t entries)
 /* With a time limit that has passed. */
 static ls_status try_launch(struct device *device, int stream, struct pool_launch *out)
 {
-	return pool_launch_begin(device->pool, &device->waiter, &device->streams[stream], 1, out);
+	ls_status status =
+		pool_launch_claim(device->pool, &device->waiter, &device->streams[stream], 1, out);
+	return status == LS_OK ? pool_launch_begin(device->pool, &device->waiter, 1, out) : status;
 }
 
 /* Behind the stream until device_run. */
@@ -69,9 +71,10 @@ static void *launch_second(void *argument)
 	struct device *device = argument;
 	struct pool_launch launch;
 	uint64_t limit = clock_now_ns() + UINT64_C(3000000000);
-	assert_int_equal(pool_launch_begin(device->pool, &device->waiter, &device->streams[1],
+	assert_int_equal(pool_launch_claim(device->pool, &device->waiter, &device->streams[1],
 					   limit, &launch),
 			 LS_OK);
+	assert_int_equal(pool_launch_begin(device->pool, &device->waiter, limit, &launch), LS_OK);
 	pool_launch_end(device->pool, &launch, false);
 	return NULL;
 }

@@ -10,6 +10,8 @@
 
 #include "world/ls_group.h"
 
+struct pool_launch;
+
 /* A thread that waits for another thread of this rank checks for itself after this long. */
 enum { PROGRESS_SLICE_MS = 5 };
 
@@ -105,11 +107,16 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool 
  * message: LS_BAD_ARGUMENT (the group has no device, or no such stream on it), LS_UNSUPPORTED (the
  * stream is being captured; the peer of a send is on another host), LS_OUT_OF_MEMORY, LS_SYSTEM. */
 LS_CHECKED ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *stream);
-/* Enqueues the operation, which has begun, on the stream. The call waits for room in the stream's
- * queue, or until the operation has arrived; other threads can advance it meanwhile. The caller
- * holds a reference to it. After an error the group has failed, and the thread that advances its
- * operations ends this one. Errors: the cause of the group. */
-LS_CHECKED ls_status progress_stream_launch(struct ls_op *op);
+/* Claims the launch of the operation (pool/launch.h). A collective claims it before it takes its
+ * number: so the collectives of a group run in the order in which the stream has them. */
+LS_CHECKED ls_status progress_stream_claim(struct ls_op *op, struct pool_launch *out);
+/* Enqueues the operation, which has begun, on the stream. claimed: what progress_stream_claim
+ * returned; the claim ends. The call waits for room in the stream's queue, or until the operation
+ * has arrived; other threads can advance it meanwhile. The caller holds a reference to it. After an
+ * error the group has failed, and the thread that advances its operations ends this one. Errors:
+ * the cause of the group. */
+LS_CHECKED ls_status progress_stream_launch(struct ls_op *op, ls_status claimed,
+					    struct pool_launch *launch);
 /* Makes `stream` wait until the launched operation is done in its own stream. Errors:
  * LS_BAD_ARGUMENT, LS_UNSUPPORTED (the stream is being captured), LS_SYSTEM, with a message. */
 LS_CHECKED ls_status progress_stream_follow(const struct ls_op *op, void *stream);

@@ -140,22 +140,31 @@ static ls_status put_behind(struct ls_op *op, const struct pool_launch *launch, 
 	return status;
 }
 
-ls_status progress_stream_launch(struct ls_op *op)
+ls_status progress_stream_claim(struct ls_op *op, struct pool_launch *out)
+{
+	return pool_launch_claim(op->group->world->device->pool, &op->group->waiter,
+				 op->base.stream.handle, clock_deadline_ns(op->timeout_ms), out);
+}
+
+ls_status progress_stream_launch(struct ls_op *op, ls_status claimed, struct pool_launch *launch)
 {
 	struct pool *pool = op->group->world->device->pool;
-	struct pool_launch launch;
-	uint64_t deadline_ns = clock_deadline_ns(op->timeout_ms);
 	bool stored = false;
-	if (!op_stream_claim(&op->base))
+	ls_status status = claimed;
+	if (!op_stream_claim(&op->base)) {
+		if (claimed == LS_OK)
+			pool_launch_unclaim(pool, launch);
 		return progress_op_fail(op, LS_ABORTED, -1, NULL); /* the operation has failed */
-	ls_status status = pool_launch_begin(pool, &op->group->waiter, op->base.stream.handle,
-					     deadline_ns, &launch);
+	}
+	if (status == LS_OK)
+		status = pool_launch_begin(pool, &op->group->waiter,
+					   clock_deadline_ns(op->timeout_ms), launch);
 	if (status == LS_OK) {
-		status = put_behind(op, &launch, &stored);
-		pool_launch_end(pool, &launch, stored);
+		status = put_behind(op, launch, &stored);
+		pool_launch_end(pool, launch, stored);
 	}
 	if (op->access && stored)
-		races_launched(op->group->world->races, op->access, launch.done, launch.number);
+		races_launched(op->group->world->races, op->access, launch->done, launch->number);
 	op_stream_launched(&op->base, status);
 	/* Peers wait for the operation, so an error fails the group. */
 	return status == LS_OK ? LS_OK : progress_op_fail(op, status, -1, NULL);
@@ -191,8 +200,11 @@ ls_status progress_stream_follow(const struct ls_op *op, void *stream)
 	if (status != LS_OK || !own->stored) /* not stored: the operation fails */
 		return status;
 	struct pool_launch launch;
-	status = pool_launch_begin(world->device->pool, &op->group->waiter, stream, deadline_ns,
+	status = pool_launch_claim(world->device->pool, &op->group->waiter, stream, deadline_ns,
 				   &launch);
+	if (status == LS_OK)
+		status = pool_launch_begin(world->device->pool, &op->group->waiter, deadline_ns,
+					   &launch);
 	if (status != LS_OK)
 		return status;
 	if (!launch.has_room)

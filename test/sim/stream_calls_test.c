@@ -159,6 +159,48 @@ static void follows_late(struct rank *rank)
 	release(rank);
 }
 
+/* ---- two threads on one stream ---- */
+
+enum { SHARED_CALLS = 200 };
+
+struct sharer {
+	struct rank *rank;
+	ls_group *group;
+};
+
+static void *share_stream(void *argument)
+{
+	struct sharer *sharer = argument;
+	struct rank *rank = sharer->rank;
+	int32_t *block = device_block(rank, sizeof *block);
+	struct ls_op_options options = on(rank, 0);
+	for (int i = 0; i < SHARED_CALLS; i++)
+		MUST(ls_allreduce(sharer->group, block, block, 1, LS_INT32, LS_MAX, &options) ==
+		     LS_OK);
+	return NULL;
+}
+
+static void share_group(struct rank *rank, ls_group *group)
+{
+	struct sharer sharer = {rank, group};
+	pthread_t other;
+	MUST(pthread_create(&other, NULL, share_stream, &sharer) == 0);
+	(void)share_stream(&sharer);
+	wait_join(other);
+	MUST(ls_barrier(group, NULL) == LS_OK);
+}
+
+/* Whichever thread calls first: the collectives of the group are in the order of the stream. If
+ * they were not, the stream would wait for one that waits for an earlier one behind it. */
+static void two_threads_share_a_stream(struct rank *rank)
+{
+	ls_group *alone;
+	MUST(ls_group_split(rank->group, rank->rank, 0, &alone) == LS_OK);
+	share_group(rank, alone);
+	ls_group_close(alone);
+	share_group(rank, rank->group);
+}
+
 static void orders(void **state)
 {
 	(void)state;
@@ -172,6 +214,7 @@ static void orders(void **state)
 	run_job(without_handles, "");
 	run_job(one_for_all, "devices=3,process=2");
 	assert_int_equal(unsetenv("LOCKSTEP_BLOCKING"), 0);
+	run_job(two_threads_share_a_stream, "");
 }
 
 /* ---- failures ---- */
