@@ -234,8 +234,11 @@ class Communicator:
     def sweep(self):
         """Forgets operations that are complete and were not waited for: the oldest, up to the first one under way. Now and
         then it checks all of them, because messages overtake each other. The cost for each operation is small."""
-        while len(self.pending) >= SWEEP and next(iter(self.pending.values())).is_completed():
-            pass
+        while len(self.pending) >= SWEEP:
+            oldest = next(iter(self.pending.values()))
+            if not oldest.is_completed():
+                break
+            self.pending.pop(id(oldest), None)  # if a signal has kept the work from it
         if len(self.pending) >= self.sweep_at:
             for work in list(self.pending.values()):
                 work.is_completed()

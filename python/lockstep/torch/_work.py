@@ -7,9 +7,16 @@ So no thread waits for a handle that was freed. A Work exists before its operati
 signal ends the wait), and keeps what the operation needs: a signal handler may raise an exception between any two steps,
 also after the library has begun the operation and before its call has returned. A future is made only if it is
 requested, and then completed by a thread of the group, the pump.
+
+    the status is known → the error is known, and the results are where the caller wants them
+
+So the status may be read without the lock. If a handler raises while results are copied, the status stays unknown, and
+the next wait copies them again. A handler that itself waits for the operation then copies them, too.
 """
 
+import os
 import threading
+import traceback
 from collections import deque
 from functools import partial
 from threading import get_ident
@@ -22,6 +29,8 @@ from lockstep import errors
 from lockstep._library import C, OK, PENDING
 from lockstep._sites import called_by_library
 from lockstep.torch import _profile
+
+_PACKAGE = os.path.join(os.path.dirname(errors.__file__), "")
 
 
 def milliseconds(timeout):
@@ -38,7 +47,8 @@ class Work(_Work):
     options where the library puts the handle; there is none before the operation begins, and after it is freed
     result  tensors, the value of the future
     keep    what must live as long as the operation: buffers, counts, the message
-    finish  called once after success, to bring results where the caller wants them; None: they are there
+    finish  called after success, to bring results where the caller wants them; None: they are there. It can be called
+            again, as a handler of a signal may interrupt it
     label   where it was called, if that is known
     """
 
@@ -68,34 +78,32 @@ class Work(_Work):
 
     def _over(self, status):
         """Called with the lock held, by the first thread that learns that the operation is complete."""
-        self._status = status
         if status != OK:
             self._error = self._communicator.error(status)
         elif self._finish is not None:
             try:
                 self._finish()
-            except Exception as error:  # wait() and the future raise it
-                self._error = error
+            except Exception as error:
+                if _is_of_handler(error):
+                    raise
+                self._error = error  # wait() and the future raise it
         if self._future is not None:
             self._communicator.lost = self._communicator.lost or self._error
         self._finish = self._keep = None
+        self._status = status
         self._communicator.pending.pop(id(self), None)
 
     def attach(self, finish, back):
-        """More to do when it is over, with the place of the call as argument; `back` gives what its result is then."""
-        with self._communicator.lock:
-            before, self._result = self._finish, back(self._result)
+        """Before it begins: more to do when it is over, with the place of the call as argument; `back` gives what its
+        result is then."""
+        before, self._result = self._finish, back(self._result)
 
-            def both():
-                if before is not None:
-                    before()
-                finish(self._label)
+        def both():
+            if before is not None:
+                before()
+            finish(self._label)
 
-            if self._status is None:
-                self._finish = both
-            elif self._error is None:  # another thread has seen its end
-                self._finish = both
-                self._over(OK)
+        self._finish = both
 
     def _leave(self, status):
         with self._communicator.lock:
@@ -251,6 +259,15 @@ class Work(_Work):
             if communicator.pump is None:
                 communicator.pump = Pump()
             return communicator.pump
+
+
+def _is_of_handler(error):
+    """Whether a handler of a signal has raised it, in the middle of what is done here: its trace leaves this package. What
+    PyTorch raises comes from its C++, which is in no trace."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(not frame.f_code.co_filename.startswith(_PACKAGE) for frame, _ in frames)
 
 
 def _same(tensors):
