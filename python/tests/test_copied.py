@@ -65,7 +65,7 @@ def raised_while_copied(kind):
     return early, have_results(tensors), work.is_success(), len(dist.group.WORLD.communicator.pending)
 
 
-@pytest.mark.parametrize("check", ["0"])
+@pytest.mark.parametrize("check", ["0", "1"])
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, Raised])
 def test_raised_while_results_are_copied(ranks, kind, check):
     """The next wait copies them."""
@@ -99,7 +99,7 @@ def waited_while_copied(beside):
     return there
 
 
-@pytest.mark.parametrize("check", ["0"])
+@pytest.mark.parametrize("check", ["0", "1"])
 @pytest.mark.parametrize("beside", [True, False], ids=["thread", "handler"])
 def test_waited_for_while_results_are_copied(ranks, beside, check):
     with ranks.setting(LOCKSTEP_CHECK=check):

@@ -43,6 +43,8 @@ def _has_memory(tensor):
 class _Guard:
     """One tensor of an operation."""
 
+    brought = False  # it may have the result, or a part of it
+
     def __init__(self, tensor):
         self.tensor = tensor
         self.copy = tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
@@ -50,7 +52,9 @@ class _Guard:
         self.address = tensor.data_ptr()
 
     def change(self):
-        """What has happened to it; None: nothing."""
+        """What has happened to it; None: nothing but its result."""
+        if self.brought:
+            return None
         if not _has_memory(self.tensor) or (self.tensor.data_ptr() != self.address):
             return "its memory was given back or replaced"
         now = _bytes(self.tensor)
@@ -64,6 +68,7 @@ class _Guard:
     def bring(self):
         """The result, past the counter by which autograd sees changes: what writes without copies does not count."""
         if not torch.equal(_bytes(self.copy), self.given):
+            self.brought = True
             self.tensor.data.copy_(self.copy)
 
     def __str__(self):
@@ -103,7 +108,8 @@ class _Guards:
         work.attach(self.finish, self.back)
 
     def finish(self, label):
-        """What the operation calls when it is over: none of its tensors gets a result if one was changed."""
+        """What the operation calls when it is over, and again if a signal has interrupted it: none of its tensors gets a
+        result if one was changed."""
         guards = list(self.by_id.values())
         for guard in guards:
             change = guard.change()
