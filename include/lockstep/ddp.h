@@ -80,8 +80,9 @@ LS_EXPORT int ls_ddp_bucket(const ls_ddp *ddp, int parameter);
 
 /* Declares the gradient of this parameter complete: the caller must not touch it until
  * ls_ddp_finish has returned. Does not block.
- * Errors: LS_BAD_ARGUMENT, with a message that names the parameter, if it is ready already; the
- * status with which the group has failed. */
+ * Errors: LS_BAD_ARGUMENT, with a message that names the parameter, if it is ready already. If the
+ * group has failed, the first call that would begin an all-reduce returns the status with which it
+ * failed, and so do the later ones of this step. Calls before it return LS_OK. */
 LS_EXPORT LS_CHECKED ls_status ls_ddp_ready(ls_ddp *ddp, int parameter);
 
 /* Ends the step: blocks until all gradients are averages.

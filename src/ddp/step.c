@@ -49,9 +49,7 @@ static ls_status await_passes(struct ls_ddp *ddp)
 {
 	if (!ddp->pass_op)
 		return LS_OK;
-	ls_status status = ls_wait(ddp->pass_op, 0);
-	ls_op_free(ddp->pass_op);
-	ddp->pass_op = NULL;
+	ls_status status = group_op_finish(&ddp->pass_op);
 	for (int r = 1; status == LS_OK && r < ddp->size; r++) {
 		if (ddp->passes[r] == ddp->passes[0])
 			continue;
@@ -139,9 +137,7 @@ ls_status ddp_wait_all(struct ls_ddp *ddp)
 		struct ddp_bucket *bucket = &ddp->buckets[k];
 		if (!bucket->op)
 			continue;
-		ls_status ended = ls_wait(bucket->op, 0);
-		ls_op_free(bucket->op);
-		bucket->op = NULL;
+		ls_status ended = group_op_finish(&bucket->op);
 		status = status == LS_OK ? ended : status;
 	}
 	ls_status passed = await_passes(ddp);

@@ -14,6 +14,7 @@
 #include "p2p/p2p.h"
 #include "group/group_private.h"
 #include "group/from_members.h"
+#include "group/group.h"
 
 /* Each call has a card: a serial, a list and an offer. Every note contains the card of its sender's
  * call, and stays with the sender (group_isend): it is received while that call is in progress, or

@@ -34,4 +34,8 @@ ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_
 ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, const struct ls_op_options *options, const void *site);
 
+/* Waits until the operation of the handle *op is complete, whatever signals come, and returns its
+ * status; ls_wait may return LS_PENDING (resume_after_signals). Frees the handle; *op is NULL. */
+ls_status group_op_finish(ls_op **op);
+
 #endif

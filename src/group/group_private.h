@@ -129,8 +129,6 @@ void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status)
 /* Waits for the handle *op as ls_wait does. Returns LS_PENDING; or the operation's status, and then
  * the handle is freed and *op is NULL. */
 ls_status group_op_await(struct ls_op **op);
-/* As group_op_await, but no signal ends the wait. */
-ls_status group_op_finish(ls_op **op);
 
 /* ---- p2p.c, handles.c ---- */
 

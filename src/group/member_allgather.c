@@ -6,6 +6,7 @@
 #include "base/ranks.h"
 #include "group/group_private.h"
 #include "group/from_members.h"
+#include "group/group.h"
 
 struct exchange {
 	ls_op *sends[RANKS_WORLD_MAX],

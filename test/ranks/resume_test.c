@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "caught.h"
+#include "model.h"
 #include "process.h"
 #include "tests.h"
 
@@ -149,6 +150,44 @@ void signals_end_no_wait(struct runner_rank *self)
 	free(value);
 	ls_group_close(group);
 	ls_group_close(world);
+}
+
+/* Rank 1 has its gradients when rank 0, which waits for the averages, has been interrupted. */
+void averages_under_signals(struct runner_rank *self)
+{
+	struct sigaction action = {.sa_handler = count};
+	ls_group *group = runner_open_resuming(self);
+	struct model model;
+	ls_ddp *ddp;
+	model_init(&model, 5, false, 3, self->rank);
+	OK(ls_ddp_open(group, model.parameters, model.count, NULL, &ddp));
+	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+	for (unsigned pass = 0; pass < 2; pass++) { /* the numbers of the passes are checked, too */
+		_Atomic uint64_t *word = &self->shared->words[pass];
+		struct nagging nagging = {.whom = pthread_self()};
+		pthread_t thread;
+		runner_meet(self);
+		if (self->rank == 0) {
+			handled = word;
+			CHECK(pthread_create(&thread, NULL, nag, &nagging) == 0);
+		}
+		while (self->rank == 1 && atomic_load(word) < SIGNALS)
+			sched_yield();
+		OK(ls_ddp_zero_gradients(ddp));
+		for (int p = 0; p < model.count; p++) {
+			model_add(&model, ddp, p, self->rank, pass, 1);
+			OK(ls_ddp_ready(ddp, p));
+		}
+		OK(ls_ddp_finish(ddp));
+		atomic_store(&nagging.over, true);
+		if (self->rank == 0)
+			pthread_join(thread, NULL);
+		model_check_averages(&model, ddp, self->size, pass);
+	}
+	runner_meet(self);
+	ls_ddp_close(ddp);
+	model_free(&model);
+	ls_group_close(group);
 }
 
 /* The report says what the other rank did last, wherever that rank is. */

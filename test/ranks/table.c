@@ -484,6 +484,7 @@ const struct runner_test runner_tests[] = {
 	TEST(members_differ_and_leave, R(2) | R(3) | R(4), PROCESSES),
 	SETTING(members_of_two_threads, "checked", "CHECK=1", R(3) | R(4)),
 	TEST(signals_end_no_wait, R(2)),
+	TEST(averages_under_signals, R(2)),
 	TEST(a_timeout_under_signals, R(2), PROCESSES),
 	TEST(left_calls_keep_the_order, R(2)),
 	TEST(left_calls_keep_their_counts, R(2)),
