@@ -147,6 +147,40 @@ def test_conjugated_tensors(ranks):
     ranks.against(2, conjugated_reference, conjugated)
 
 
+VIEWS = {
+    "conjugated": lambda tensor: tensor.conj(),
+    "negated": lambda tensor: torch._neg_view(tensor.real.clone()),
+}
+
+
+def whole(rank, view):
+    return VIEWS[view](torch.complex(number(rank, 8), number(rank + 1, 8)))
+
+
+def chunks_of_views(group, view):
+    """Lists of tensors that lie in memory one behind the other, where their elements are not as they look."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    chunks = list(whole(rank, view).chunk(size))
+    summed, scattered = plain(chunks[0]), plain(chunks[0])
+    group.reduce_scatter([summed], [chunks]).wait()
+    group.scatter([scattered], [chunks] if rank == 0 else [], dist.ScatterOptions()).wait()
+    gathered, rooted = whole(7, view), whole(7, view)
+    group.allgather([list(gathered.chunk(size))], [plain(chunks[0])]).wait()
+    group.gather([list(rooted.chunk(size))] if rank == 0 else [], [plain(chunks[1])], dist.GatherOptions()).wait()
+    return [plain(tensor) for tensor in (summed, scattered, gathered, *([rooted] if rank == 0 else []))]
+
+
+def chunks_reference(rank, size, view):
+    parts = [plain(whole(r, view)).chunk(size) for r in range(size)]
+    first, second = (torch.cat([part[i] for part in parts]) for i in range(2))
+    return [sum(part[rank] for part in parts), parts[0][rank], first, *([second] if rank == 0 else [])]
+
+
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_lists_of_chunks_of_views(ranks, view):
+    ranks.against(2, chunks_reference, chunks_of_views, view)
+
+
 def in_place_views(group):
     """Input and output of all_gather and reduce_scatter in one storage, as FSDP has them."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)

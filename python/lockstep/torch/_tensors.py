@@ -101,7 +101,7 @@ def _without_expanded(target, source):
 
 
 def lie_in_a_row(tensors):
-    """Whether each begins where the one before it ends, in one storage."""
+    """Whether each begins where the one before it ends, in one storage, and all elements are in memory as they are."""
     first = tensors[0]
     storage, step = first.untyped_storage().data_ptr(), first.nbytes
     where = first.data_ptr()
@@ -110,6 +110,8 @@ def lie_in_a_row(tensors):
             tensor.data_ptr() != where
             or tensor.nbytes != step
             or not tensor.is_contiguous()
+            or tensor.is_conj()
+            or tensor.is_neg()
             or tensor.untyped_storage().data_ptr() != storage
         ):
             return False
