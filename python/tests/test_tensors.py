@@ -316,6 +316,30 @@ def test_wrong_sizes_are_refused_and_the_group_goes_on(ranks, call):
     assert ranks(2, wrong_size, call) == [2.0, 2.0]
 
 
+MIXED = {
+    "allgather": lambda group, one, other: group.allgather([[other]], [one]),
+    "allgather_coalesced": lambda group, one, other: group.allgather_coalesced([[other]], [one]),
+    "allreduce_coalesced": lambda group, one, other: group.allreduce_coalesced([one, other]),
+    "all_gather_single": lambda group, one, other: group.all_gather_single(other, one),
+    "all_to_all_single": lambda group, one, other: group.all_to_all_single(other, one),
+    "alltoall": lambda group, one, other: group.alltoall([other], [one]),
+    "gather": lambda group, one, other: group.gather([[other]], [one], dist.GatherOptions()),
+    "reduce_scatter": lambda group, one, other: group.reduce_scatter([other], [[one]]),
+    "reduce_scatter_single": lambda group, one, other: group.reduce_scatter_single(other, one),
+    "scatter": lambda group, one, other: group.scatter([other], [[one]], dist.ScatterOptions()),
+}
+
+
+def mixed(call):
+    with pytest.raises(lockstep.BadArgument, match="one dtype"):
+        MIXED[call](dist.group.WORLD, torch.ones(4, dtype=torch.float64), torch.ones(4, dtype=torch.float32))
+
+
+@pytest.mark.parametrize("call", list(MIXED))
+def test_tensors_of_two_dtypes_are_refused(ranks, call):
+    ranks(1, mixed, call)
+
+
 # ---- elements that share memory ----
 
 EXPANDED = {

@@ -106,6 +106,7 @@ class Lists:
         if is_root:
             outputs = only(outputs, call)
             where, keep, finish = self._gathering(outputs, call)
+            same_dtype([input, outputs[0]], call)
             for output in outputs:
                 if output.numel() != input.numel():
                     raise errors.BadArgument(f"{call}: all tensors must have as many elements as the input")
