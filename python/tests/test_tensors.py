@@ -257,6 +257,39 @@ def test_sums_of_sparse_tensors(ranks, dtype):
     ranks.both(3, sparse_sum, dtype)
 
 
+def sparse_average(group, dtype, is_dense):
+    """The parts of the last row are no multiples of the size, but their sum is; sums of halves do not fit, but averages
+    do."""
+    rank = dist.get_rank(group)
+    dense = torch.zeros(6, 3).to(dtype)
+    if rank != 1:
+        dense[rank], dense[4], dense[5] = 7 + rank, -5, 1 + rank // 2
+    if dtype is torch.float16:
+        dense[3] = 60000
+    tensor = dense if is_dense else dense.to_sparse(1)
+    dist.all_reduce(tensor, dist.ReduceOp.AVG, group=group)
+    return tensor if is_dense else tensor.to_dense()
+
+
+def sparse_average_is_the_dense_one(dtype):
+    sparse, dense = (sparse_average(None, dtype, is_dense) for is_dense in (False, True))
+    assert sparse.dtype == dtype and torch.equal(sparse, dense) and dense.isfinite().all(), (sparse, dense)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int8, torch.int64, torch.uint8], ids=str)
+def test_averages_of_sparse_tensors(ranks, dtype):
+    ranks(3, sparse_average_is_the_dense_one, dtype)
+
+
+def sparse_average_of_flags():
+    dist.all_reduce(torch.eye(3, dtype=torch.bool).to_sparse(), dist.ReduceOp.AVG)
+
+
+def test_an_average_of_sparse_flags_is_refused(ranks):
+    for outcome in ranks.outcomes(2, sparse_average_of_flags):
+        assert isinstance(outcome.error, lockstep.Unsupported), outcome.trace
+
+
 # ---- refused ----
 
 

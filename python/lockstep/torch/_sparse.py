@@ -13,10 +13,12 @@ from torch._C._distributed_c10d import AllreduceOptions, ReduceOp
 
 from lockstep import errors
 from lockstep._library import C
-from lockstep.torch._tensors import BYTES, contiguous, transfer_dtype
+from lockstep.torch._tensors import BYTES, contiguous, reducible, transfer_dtype
 
 _INT64 = 3  # the library's number of it
 _MOST_DIMENSIONS = 27  # with the five other numbers of a shape 256 bytes
+_AVERAGE = 1  # as above
+_HALVES = torch.float16, torch.bfloat16
 _CALL = "all_reduce of sparse tensors"
 
 
@@ -67,7 +69,8 @@ def _packed(tensor, extent):
 
 
 def _sum(tensor, room, extents, divisor):
-    """Of the parts of all ranks, in the order of ranks, so that it is the same everywhere."""
+    """Of the parts of all ranks, in the order of ranks, so that it is the same everywhere. As dense tensors are summed:
+    halves in float32, and divided when they are summed."""
     indices, values = [], []
     row = tensor.shape[tensor.sparse_dim() :]
     for part, (end_of_values, begin, end, _) in zip(room.split([extent[3] for extent in extents]), extents):
@@ -78,8 +81,15 @@ def _sum(tensor, room, extents, divisor):
     if not indices:
         return tensor
     joined = torch.cat(values)
-    joined = joined if divisor == 1 else (joined / divisor).to(tensor.dtype)
-    return torch.sparse_coo_tensor(torch.cat(indices, 1), joined, tensor.shape, check_invariants=False).coalesce()
+    wide = joined.float() if tensor.dtype in _HALVES else joined
+    summed = torch.sparse_coo_tensor(torch.cat(indices, 1), wide, tensor.shape, check_invariants=False).coalesce()
+    whole = not (tensor.is_floating_point() or tensor.is_complex())
+    result = summed.values()
+    if divisor != 1:
+        result = torch.div(result, divisor, rounding_mode="trunc" if whole else None)
+    return torch.sparse_coo_tensor(
+        summed.indices(), result.to(tensor.dtype), tensor.shape, check_invariants=False, is_coalesced=True
+    )
 
 
 def allreduce(group, tensor, opts):
@@ -89,6 +99,8 @@ def allreduce(group, tensor, opts):
     op = opts.reduceOp.op
     if op not in (ReduceOp.SUM, ReduceOp.AVG):
         raise errors.Unsupported(f"{_CALL}: only SUM and AVG are defined where most elements are missing")
+    if op == ReduceOp.AVG:
+        reducible(tensor, _CALL, _AVERAGE)
     own = tensor.detach().coalesce()
     shapes = _shapes(group, own, opts)
     extents = _extents(shapes, own.shape[own.sparse_dim() :].numel() * own.element_size())
