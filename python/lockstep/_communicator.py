@@ -3,6 +3,7 @@
 
 import ctypes
 import os
+import re
 import threading
 import time
 from functools import partial
@@ -15,13 +16,20 @@ _IN_PYTORCH = {
     errors.TimedOut: "In PyTorch it is the timeout of init_process_group or new_group.",
     errors.Forked: "Only the process that made the group can communicate; a worker of a DataLoader is a forked child of it.",
 }
+_SPLITS = (
+    "In PyTorch all_to_all_single with split sizes is another operation than without: either all ranks give split "
+    "sizes, or none does. Lists of equal sizes are allowed."
+)
 culprits = set()  # processes that are to blame for groups that were closed; 0: nobody
 SWEEP = 64  # with so many operations under way, the complete ones that nobody has waited for are dropped
 _SLICE_S = 0.05  # how often a thread looks for Ctrl-C while another one makes a group
 
 
 def _in_pytorch(kind, text):
-    return "\n".join(filter(None, [text.rstrip("\n"), _IN_PYTORCH.get(kind)]))
+    more = _IN_PYTORCH.get(kind)
+    if kind is errors.Mismatch and {"all-to-all", "all-to-allv"} <= set(re.findall(r"[\w-]+", text.split("\n", 1)[0])):
+        more = _SPLITS
+    return "\n".join(filter(None, [text.rstrip("\n"), more]))
 
 
 def _made(make, inside):

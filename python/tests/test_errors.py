@@ -156,6 +156,16 @@ def test_mismatch(ranks, how):
         expect(outcome, lockstep.Mismatch, *sites, "rank 0", "rank 1", "(mismatch)")
 
 
+def split_on_one_rank():
+    sizes = ([2, 2], [2, 2]) if dist.get_rank() == 1 else ()
+    dist.all_to_all_single(torch.empty(4), torch.ones(4), *sizes)
+
+
+def test_split_sizes_on_some_ranks_only(ranks):
+    for outcome in ranks.outcomes(2, split_on_one_rank, fresh=True):
+        expect(outcome, lockstep.Mismatch, "either all ranks give split sizes, or none does")
+
+
 def message_mismatch(how):
     if dist.get_rank() == 0:
         dist.send(torch.ones(10), 1)  # at: send

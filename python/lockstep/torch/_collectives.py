@@ -269,6 +269,8 @@ class Collectives(Lists):
         return self._run(opts, C.ls_reduce_scatter, arguments, [output], (send, recv), finish, factor)
 
     def all_to_all_single(self, output, input, output_split_sizes=(), input_split_sizes=(), opts=None, timeout=None):
+        """No rank knows whether all others have equal parts. So ranks must agree whether they give sizes: for those that
+        give none, the exchange of equal parts is faster."""
         if opts.__class__ is not AllToAllOptions:
             opts = _short.options(AllToAllOptions, opts, timeout)
         call = "all_to_all_single"
