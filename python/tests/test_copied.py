@@ -21,12 +21,21 @@ class Raised(Exception):
 ELEMENTS = 12
 
 
-def begun_strided():
-    """(Work, its three tensors, each of which gets its result from a copy)"""
+def strided():
+    """Each gets its result from a copy."""
+    return [torch.full((4, ELEMENTS // 4), 1.0).t() for _ in range(3)]
+
+
+def begun(tensors, beside=True):
     options = dist.AllreduceCoalescedOptions()
-    options.asyncOp = True
-    tensors = [torch.full((4, ELEMENTS // 4), 1.0).t() for _ in range(3)]
-    return dist.group.WORLD.allreduce_coalesced(tensors, options), tensors
+    options.asyncOp = beside
+    return dist.group.WORLD.allreduce_coalesced(tensors, options)
+
+
+def begun_strided():
+    """(Work, its tensors)"""
+    tensors = strided()
+    return begun(tensors), tensors
 
 
 def have_results(tensors):
@@ -71,6 +80,25 @@ def test_raised_while_results_are_copied(ranks, kind, check):
     """The next wait copies them."""
     with ranks.setting(LOCKSTEP_CHECK=check):
         assert ranks(2, raised_while_copied, kind) == [(False, True, True, 0)] * 2
+
+
+def raised_in_a_blocking_call(kind):
+    tensors = strided()
+
+    def handler(number, frame):
+        raise kind
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    with copying(lambda: os.kill(os.getpid(), signal.SIGUSR1)), pytest.raises(kind):
+        begun(tensors, beside=False)
+    signal.signal(signal.SIGUSR1, before)
+    dist.group.WORLD._wait_for_pending_works()
+    return have_results(tensors)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, Raised])
+def test_raised_while_a_blocking_call_copies(ranks, kind):
+    assert ranks(2, raised_in_a_blocking_call, kind) == [True] * 2
 
 
 def waited_while_copied(beside):

@@ -27,7 +27,7 @@ from lockstep._sites import addresses, here
 from lockstep.torch import _profile, _short, _sparse
 from lockstep.torch._lists import Lists, array
 from lockstep.torch._tensors import DTYPES, contiguous, copy_into, reducible, same_dtype, transfer_dtype
-from lockstep.torch._work import Several, Work, milliseconds
+from lockstep.torch._work import Several, Work, bring, milliseconds
 
 # By the numbers of enum ls_reduce_op.
 _REDUCE_NAMES = "SUM AVG MIN MAX PRODUCT BAND BOR BXOR PREMUL_SUM".split()
@@ -104,7 +104,7 @@ class Collectives(Lists):
             if status != OK:
                 raise communicator.error(status)
             if finish is not None:
-                finish()
+                bring(finish)
             _spare.append(options)
         if shown is not None:
             shown.end()

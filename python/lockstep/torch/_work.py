@@ -270,6 +270,17 @@ def _is_of_handler(error):
     return any(not frame.f_code.co_filename.startswith(_PACKAGE) for frame, _ in frames)
 
 
+def bring(finish):
+    """For a blocking call. A handler that raises meanwhile ends the call, but its results are there, as they will be if a
+    handler interrupts the operation itself."""
+    try:
+        finish()
+    except BaseException as error:
+        if not isinstance(error, Exception) or _is_of_handler(error):
+            finish()
+        raise
+
+
 def _same(tensors):
     return tensors
 
