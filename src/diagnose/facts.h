@@ -272,7 +272,7 @@ void diagnose_write_name(struct diagnose_writer *writer, const struct trace_reco
 void diagnose_write_tag(struct diagnose_writer *writer, int tag);
 /* " from rank 1 (tag 7)" for a receive, " from any rank (any tag)", nothing for a collective. */
 void diagnose_write_partner(struct diagnose_writer *writer, const struct trace_record *op);
-/* " behind its stream", and how far that is; nothing for an operation on no stream. */
+/* The clause of trace_stream_clause, for an operation that has not ended. */
 void diagnose_write_stream(struct diagnose_writer *writer, const struct trace_record *op);
 /* ", called from a.c:10", or nothing. */
 void diagnose_write_site(struct diagnose_writer *writer, const struct diagnose_record *record);

@@ -172,15 +172,8 @@ void diagnose_write_operation(struct diagnose_writer *writer, const struct diagn
 
 void diagnose_write_stream(struct diagnose_writer *writer, const struct trace_record *op)
 {
-	if (!(op->stream & TRACE_ON_STREAM) || op->state != TRACE_RUNNING)
-		return;
-	const char *text =
-		op->stream & TRACE_ARRIVED       ? ", whose result its stream has not taken yet"
-		: op->stream & TRACE_REACHED     ? ", on a stream"
-		: !(op->stream & TRACE_LAUNCHED) ? ", which is being put behind its stream"
-		: op->kind == TRACE_RECV         ? ", on a stream"
-						 : ", to which its stream has not come yet";
-	diagnose_write(writer, "%s", text);
+	if (op->state == TRACE_RUNNING)
+		diagnose_write(writer, "%s", trace_stream_clause(op));
 }
 
 void diagnose_write_site(struct diagnose_writer *writer, const struct diagnose_record *record)

@@ -80,14 +80,6 @@ void inspect_json_call(struct print_json *json, const struct trace_record *recor
 		print_json_number(json, "tag", record->tag);
 }
 
-static const char *stream_word(uint32_t stream)
-{
-	return stream & TRACE_ARRIVED    ? "arrived"
-	       : stream & TRACE_REACHED  ? "reached"
-	       : stream & TRACE_LAUNCHED ? "launched"
-					 : "called";
-}
-
 static void put_operation(struct print_json *json, const struct diagnose_job *job,
 			  const struct diagnose_record *record)
 {
@@ -104,8 +96,8 @@ static void put_operation(struct print_json *json, const struct diagnose_job *jo
 	print_json_string(json, "status", ls_status_name((ls_status)fields->status));
 	print_json_unsigned(json, "step", record->step);
 	print_json_unsigned(json, "steps", fields->step_count);
-	if (fields->stream & TRACE_ON_STREAM)
-		print_json_string(json, "stream", stream_word(fields->stream));
+	if (trace_stream_word(fields))
+		print_json_string(json, "stream", trace_stream_word(fields));
 	print_json_string(json, "site", record->site);
 	put_seconds(json, "began_ms_ago", job->now_ns, record->begin_ns);
 	put_seconds(json, "ended_ms_ago", job->now_ns, record->end_ns);

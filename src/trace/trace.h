@@ -23,6 +23,7 @@
 #include "base/wait.h"
 #include "coll/coll.h"
 #include "trace/trace_memory.h"
+#include "trace/trace_stream.h"
 
 #define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
 enum {
@@ -68,13 +69,6 @@ const char *trace_dtype_name(uint32_t dtype);
 const char *trace_reduce_name(uint32_t op);
 
 enum trace_wildcard { TRACE_ANY_SOURCE = 1, TRACE_ANY_TAG = 2 };
-/* How far an operation on a stream of a device is, as its rank has seen it. */
-enum trace_stream {
-	TRACE_ON_STREAM = 1,
-	TRACE_LAUNCHED = 2, /* all of it is enqueued on the stream */
-	TRACE_REACHED = 4,  /* the stream has copied what this rank gives; not of a receive */
-	TRACE_ARRIVED = 8,  /* the result is in host memory, for the stream to copy */
-};
 enum trace_state { TRACE_RUNNING = 1, TRACE_DONE = 2, TRACE_FAILED = 3 };
 
 /* One operation. 120 bytes + its sequence lock = two cache lines. */

@@ -43,6 +43,31 @@ void trace_name(const struct trace_record *record, char *out, size_t bytes)
 		snprintf(out, bytes, "%s", name);
 }
 
+const char *trace_stream_word(const struct trace_record *record)
+{
+	uint32_t seen = record->stream;
+	if (!(seen & TRACE_ON_STREAM))
+		return NULL;
+	return seen & TRACE_ARRIVED    ? "arrived"
+	       : seen & TRACE_REACHED  ? "reached"
+	       : seen & TRACE_LAUNCHED ? "launched"
+				       : "called";
+}
+
+const char *trace_stream_clause(const struct trace_record *record)
+{
+	uint32_t seen = record->stream;
+	if (!(seen & TRACE_ON_STREAM))
+		return "";
+	if (record->state != TRACE_RUNNING)
+		return ", on a stream";
+	return seen & TRACE_ARRIVED         ? ", whose result its stream has not taken yet"
+	       : seen & TRACE_REACHED       ? ", on a stream"
+	       : !(seen & TRACE_LAUNCHED)   ? ", which is being put behind its stream"
+	       : record->kind == TRACE_RECV ? ", on a stream"
+					    : ", to which its stream has not come yet";
+}
+
 struct trace_kind_facts trace_kind_facts(uint32_t number)
 {
 	const struct coll_kind *kind =

@@ -382,6 +382,40 @@ static void names_are_total(void **state)
 	assert_string_equal(trace_reduce_name(LS_PREMUL_SUM + 1), "?");
 }
 
+static void words_of_streams(void **state)
+{
+	enum { LAUNCHED = TRACE_ON_STREAM | TRACE_LAUNCHED };
+	static const struct {
+		uint32_t stream, kind;
+		const char *word, *clause;
+	} cases[] = {
+		{TRACE_ON_STREAM, TRACE_SEND, "called", ", which is being put behind its stream"},
+		{LAUNCHED, TRACE_SEND, "launched", ", to which its stream has not come yet"},
+		{LAUNCHED, TRACE_RECV, "launched", ", on a stream"},
+		{LAUNCHED | TRACE_REACHED, TRACE_BARRIER, "reached", ", on a stream"},
+		/* the stream comes to it while the call still puts it there */
+		{TRACE_ON_STREAM | TRACE_REACHED, TRACE_BARRIER, "reached", ", on a stream"},
+		{LAUNCHED | TRACE_REACHED | TRACE_ARRIVED, TRACE_BARRIER, "arrived",
+		 ", whose result its stream has not taken yet"},
+		{LAUNCHED | TRACE_ARRIVED, TRACE_RECV, "arrived",
+		 ", whose result its stream has not taken yet"},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct trace_record record = {.kind = (uint16_t)cases[i].kind,
+					      .stream = cases[i].stream,
+					      .state = TRACE_RUNNING};
+		assert_string_equal(trace_stream_word(&record), cases[i].word);
+		assert_string_equal(trace_stream_clause(&record), cases[i].clause);
+		record.state = TRACE_FAILED; /* how far it has come is over */
+		assert_string_equal(trace_stream_word(&record), cases[i].word);
+		assert_string_equal(trace_stream_clause(&record), ", on a stream");
+		record.stream = 0;
+		assert_null(trace_stream_word(&record));
+		assert_string_equal(trace_stream_clause(&record), "");
+	}
+}
+
 /* The names say it: what ends in v has counts of its own, what reduces has the word. */
 static void facts_fit_the_names(void **state)
 {
@@ -418,6 +452,7 @@ int main(void)
 		cmocka_unit_test(lowest_bits_of_an_index),
 		cmocka_unit_test(only_sealed_memory_is_mapped),
 		cmocka_unit_test(names_are_total),
+		cmocka_unit_test(words_of_streams),
 		cmocka_unit_test(facts_fit_the_names),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
