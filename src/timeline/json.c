@@ -46,6 +46,8 @@ static void put_operation(struct print_json *json, const struct timeline *timeli
 	inspect_json_call(json, record);
 	print_json_string(json, "state", state_word(record->state));
 	print_json_string(json, "status", ls_status_name((ls_status)record->status));
+	if (trace_stream_word(record))
+		print_json_string(json, "stream", trace_stream_word(record));
 	print_json_string(json, "site", timeline_site(timeline, op));
 	print_json_unsigned(json, "begin_ns", op->begin_ns);
 	if (timeline_runs(op))

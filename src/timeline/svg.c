@@ -59,6 +59,7 @@ static void put_style(const struct page *page)
 	      ".band{fill:#f4f4f4}.lost{fill:url(#lost)}.in{pointer-events:none;font-size:10px}\n"
 	      "\n"
 	      ".run+.in{paint-order:stroke;stroke:#fff;stroke-width:3px}\n"
+	      ".stream{rx:7px}\n"
 	      ".failed{stroke:#000;stroke-width:1.5;stroke-dasharray:3 2}\n",
 	      out);
 	for (uint32_t kind = 0; kind < TRACE_KIND_COUNT; kind++) {
@@ -110,7 +111,7 @@ static int put_entry(const struct page *page, int at, const char *class, const c
 static int put_legend(const struct page *page, bool put)
 {
 	const struct timeline *timeline = page->timeline;
-	bool said[TRACE_KIND_COUNT] = {false}, failed = false, lost = false;
+	bool said[TRACE_KIND_COUNT] = {false}, failed = false, streams = false, lost = false;
 	char class[16], word[128];
 	uint32_t runs = 0;
 	int at = 12;
@@ -134,10 +135,13 @@ static int put_legend(const struct page *page, bool put)
 		if (timeline_runs(op))
 			runs = op->record.kind;
 		failed = failed || op->record.state == TRACE_FAILED;
+		streams = streams || timeline_streams(op);
 	}
 	for (int i = 0; i < timeline->size; i++)
 		lost = lost || timeline->ranks[i].complete_ns > timeline->begin_ns;
 	snprintf(class, sizeof class, "r%u", runs);
+	if (streams)
+		at = put_entry(page, at, "row stream", "on a stream", put);
 	if (runs)
 		at = put_entry(page, at, class, "still running", put);
 	if (failed)
@@ -236,9 +240,10 @@ static void put_op(const struct page *page, const struct timeline_op *op, int y)
 	char text[DESCRIBED_BYTES];
 
 	fprintf(page->out,
-		"<g><rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"bar %s%u%s\" "
+		"<g><rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"bar %s%u%s%s\" "
 		"data-b=\"%" PRIu64 "\" data-e=\"%" PRIu64 "\"><title>",
 		x, y, visible_width(width), BAR, timeline_runs(op) ? "run r" : "k", op->record.kind,
+		timeline_streams(op) ? " stream" : "",
 		op->record.state == TRACE_FAILED ? " failed" : "", begin_ns - timeline->begin_ns,
 		op->end_ns - timeline->begin_ns);
 	timeline_describe(timeline, op, text, sizeof text);

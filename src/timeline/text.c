@@ -67,25 +67,26 @@ static void fill_columns(const struct frame *frame, const struct timeline_op *op
 		filled[i] += (float)((end < i + 1 ? end : i + 1) - (begin > i ? begin : i));
 }
 
-/* "[AAA]", "[rr~~>" while the operation runs, "[AA!" if it failed. A column that two operations
- * share gets a ':', which print_row may replace. */
+/* "[AAA]", "(AAA)" on a stream of a device, "[rr~~>" while the operation runs, "[AA!" if it failed.
+ * A column that two operations share gets a ':', which print_row may replace. */
 static void draw_op(const struct frame *frame, const struct timeline_op *op, char *line)
 {
 	char letter = timeline_look(op->record.kind).letter;
 	bool runs = timeline_runs(op), failed = op->record.state == TRACE_FAILED;
+	bool streams = timeline_streams(op);
 	int first = column_at(frame, op->begin_ns), last = column_at(frame, op->end_ns);
 	bool shared = line[first] != ' ' && line[first] != '.';
 
 	for (int i = first; i <= last; i++)
 		line[i] = runs && i > first + 2 ? '~' : letter;
 	if (last - first >= 2)
-		line[first] = '[';
+		line[first] = streams ? '(' : '[';
 	if (last > first && runs)
 		line[last] = '>';
 	else if (failed)
 		line[last] = '!';
 	else if (last - first >= 2)
-		line[last] = ']';
+		line[last] = streams ? ')' : ']';
 	if (shared)
 		line[first] = ':';
 }
@@ -150,7 +151,8 @@ static void add_word(FILE *out, int *column, int columns, const char *word)
 static void print_legend(const struct frame *frame)
 {
 	const struct timeline *timeline = frame->timeline;
-	bool used[TRACE_KIND_COUNT] = {false}, runs = false, failed = false, lost = false;
+	bool used[TRACE_KIND_COUNT] = {false};
+	bool runs = false, failed = false, streams = false, lost = false;
 	int columns = RANK_COLUMNS + frame->label + frame->chart + 2, column = 0;
 	char word[96];
 
@@ -159,6 +161,7 @@ static void print_legend(const struct frame *frame)
 		used[op->record.kind] = true;
 		runs = runs || timeline_runs(op);
 		failed = failed || op->record.state == TRACE_FAILED;
+		streams = streams || timeline_streams(op);
 	}
 	for (int i = 0; i < timeline->size; i++)
 		lost = lost || timeline->ranks[i].complete_ns > timeline->begin_ns;
@@ -177,6 +180,8 @@ static void print_legend(const struct frame *frame)
 	}
 	if (timeline->op_count > 0)
 		add_word(frame->out, &column, columns, "# several, : short ones");
+	if (streams)
+		add_word(frame->out, &column, columns, "() on a stream");
 	if (runs)
 		add_word(frame->out, &column, columns, "~> still running");
 	if (failed)
@@ -191,6 +196,7 @@ static void print_one(const struct frame *frame, const struct timeline_op *op)
 {
 	const struct timeline *timeline = frame->timeline;
 	const char *site = timeline_site(timeline, op);
+	const char *stream = trace_stream_clause(&op->record);
 	bool runs = timeline_runs(op);
 	char name[160], took[32];
 
@@ -202,6 +208,7 @@ static void print_one(const struct frame *frame, const struct timeline_op *op)
 		print_safely(frame->out, site, 0);
 		fputc(')', frame->out);
 	}
+	fprintf(frame->out, "%s%s", stream, stream[0] ? "," : "");
 	if (runs)
 		fprintf(frame->out, " still runs after %s\n", took);
 	else

@@ -146,6 +146,10 @@ static inline bool timeline_runs(const struct timeline_op *op)
 {
 	return op->record.state == TRACE_RUNNING;
 }
+static inline bool timeline_streams(const struct timeline_op *op)
+{
+	return (op->record.stream & TRACE_ON_STREAM) != 0;
+}
 
 /* ---- words.c ---- */
 

@@ -158,6 +158,7 @@ void timeline_describe(const struct timeline *timeline, const struct timeline_op
 	const char *site = timeline_site(timeline, op);
 
 	timeline_name(timeline, op, out, bytes);
+	print_append(out, bytes, "%s", trace_stream_clause(&op->record));
 	add_data(&op->record, out, bytes);
 	if (site[0])
 		print_append(out, bytes, "\n%s", site);
