@@ -9,7 +9,7 @@
 
 #include "job_fixture.h"
 
-enum { MOST = 40000, ROUNDS = 3 }; /* elements of one part */
+enum { MOST = 40000, ITEMS = 3, ROUNDS = 3 }; /* MOST elements of one part */
 
 enum kind {
 	ALLREDUCE,
@@ -25,17 +25,46 @@ enum kind {
 	REDUCE_SCATTERV,
 	ALLTOALL,
 	ALLTOALLV,
+	ALLREDUCE_MANY,
+	BROADCAST_MANY,
+	ALLGATHER_MANY,
+	REDUCE_SCATTER_MANY,
 	KINDS,
 };
 
 struct form {
 	enum kind kind;
 	ls_dtype dtype;
+	ls_reduce_op op;
 	uint64_t count; /* of a part */
 	int root;
 	bool in_place;
-	uint64_t counts[RANKS];
+	uint64_t counts[RANKS]; /* of each rank's part, or of each of the many */
 };
+_Static_assert((int)ITEMS == (int)RANKS, "both have their counts there");
+
+/* Each of the many has as much room as the others. */
+static ls_status call_many(const struct form *form, ls_group *group, const void *send, void *recv,
+			   const struct ls_op_options *options)
+{
+	struct ls_buffers buffers[ITEMS];
+	for (int i = 0; i < ITEMS; i++) {
+		size_t at = (size_t)i * (MOST / ITEMS) * 8 * RANKS;
+		buffers[i] = (struct ls_buffers){.send = (const char *)send + at,
+						 .recv = (char *)recv + at,
+						 .count = form->counts[i] / ITEMS};
+	}
+	switch (form->kind) {
+	case ALLREDUCE_MANY:
+		return ls_allreduce_many(group, buffers, ITEMS, form->dtype, form->op, options);
+	case BROADCAST_MANY:
+		return ls_broadcast_many(group, buffers, ITEMS, form->dtype, form->root, options);
+	case ALLGATHER_MANY:
+		return ls_allgather_many(group, buffers, ITEMS, form->dtype, options);
+	default:
+		return ls_reduce_scatter_many(group, buffers, ITEMS, form->dtype, form->op, options);
+	}
+}
 
 static ls_status call(const struct form *form, ls_group *group, const void *send, void *recv,
 		      const struct ls_op_options *options)
@@ -43,9 +72,9 @@ static ls_status call(const struct form *form, ls_group *group, const void *send
 	const uint64_t *counts = form->counts;
 	switch (form->kind) {
 	case ALLREDUCE:
-		return ls_allreduce(group, send, recv, form->count, form->dtype, LS_SUM, options);
+		return ls_allreduce(group, send, recv, form->count, form->dtype, form->op, options);
 	case REDUCE:
-		return ls_reduce(group, send, recv, form->count, form->dtype, LS_MAX, form->root,
+		return ls_reduce(group, send, recv, form->count, form->dtype, form->op, form->root,
 				 options);
 	case BROADCAST:
 		return ls_broadcast(group, send, recv, form->count, form->dtype, form->root,
@@ -63,14 +92,16 @@ static ls_status call(const struct form *form, ls_group *group, const void *send
 	case SCATTERV:
 		return ls_scatterv(group, send, recv, counts, form->dtype, form->root, options);
 	case REDUCE_SCATTER:
-		return ls_reduce_scatter(group, send, recv, form->count, form->dtype, LS_SUM,
+		return ls_reduce_scatter(group, send, recv, form->count, form->dtype, form->op,
 					 options);
 	case REDUCE_SCATTERV:
-		return ls_reduce_scatterv(group, send, recv, counts, form->dtype, LS_SUM, options);
+		return ls_reduce_scatterv(group, send, recv, counts, form->dtype, form->op, options);
 	case ALLTOALL:
 		return ls_alltoall(group, send, recv, form->count, form->dtype, options);
-	default:
+	case ALLTOALLV:
 		return ls_alltoallv(group, send, counts, recv, counts, form->dtype, options);
+	default:
+		return call_many(form, group, send, recv, options);
 	}
 }
 
@@ -80,27 +111,61 @@ static uint64_t draw(uint64_t *seed, uint64_t limit)
 	return (*seed >> 33) % limit;
 }
 
-/* The same on all ranks. */
+static bool is_float(ls_dtype dtype)
+{
+	return (dtype >= LS_FLOAT16 && dtype <= LS_FLOAT64) || dtype >= LS_COMPLEX64;
+}
+
+static bool is_allowed(ls_dtype dtype, ls_reduce_op op)
+{
+	switch (op) {
+	case LS_SUM:
+		return true;
+	case LS_AVERAGE:
+		return dtype != LS_BOOL;
+	case LS_BAND:
+	case LS_BOR:
+	case LS_BXOR:
+		return !is_float(dtype);
+	case LS_PREMUL_SUM:
+		return is_float(dtype);
+	default:
+		return dtype < LS_COMPLEX64;
+	}
+}
+
+/* The same on all ranks. No element has more than 8 bytes. */
 static struct form draw_form(uint64_t *seed, enum kind kind)
 {
 	static const uint64_t sizes[] = {1, 7, 100, 3000, MOST};
-	struct form form = {.kind = kind, .dtype = draw(seed, 2) ? LS_FLOAT32 : LS_INT64};
+	struct form form = {.kind = kind, .dtype = (ls_dtype)draw(seed, LS_COMPLEX128)};
+	do {
+		form.op = (ls_reduce_op)draw(seed, LS_PREMUL_SUM + 1);
+	} while (!is_allowed(form.dtype, form.op));
 	form.count = sizes[draw(seed, 5)];
 	form.root = (int)draw(seed, RANKS);
-	form.in_place = draw(seed, 2) && (kind == ALLREDUCE || kind == REDUCE || kind == BROADCAST);
+	form.in_place = draw(seed, 2) && (kind == ALLREDUCE || kind == REDUCE || kind == BROADCAST ||
+					  kind == ALLREDUCE_MANY || kind == BROADCAST_MANY);
 	uint64_t both = draw(seed, form.count + 1);
 	for (int r = 0; r < RANKS; r++) /* an all-to-all needs the same both ways */
 		form.counts[r] = kind == ALLTOALLV ? both : draw(seed, form.count + 1);
 	return form;
 }
 
+/* Numbers whose sums and products are finite. */
 static void fill(unsigned char *buffer, size_t bytes, uint64_t seed, ls_dtype dtype)
 {
+	for (size_t i = 0; i < bytes; i++)
+		buffer[i] = (unsigned char)draw(&seed, dtype == LS_BOOL ? 2 : 256);
+	uint16_t *halves = (void *)buffer;
 	float *floats = (void *)buffer;
-	for (size_t i = 0; dtype == LS_FLOAT32 && i < bytes / 4; i++)
+	double *doubles = (void *)buffer;
+	for (size_t i = 0; (dtype == LS_FLOAT16 || dtype == LS_BFLOAT16) && i < bytes / 2; i++)
+		halves[i] = (uint16_t)((halves[i] & 0x807f) | 0x3f80); /* 1 to 2 */
+	for (size_t i = 0; (dtype == LS_FLOAT32 || dtype == LS_COMPLEX64) && i < bytes / 4; i++)
 		floats[i] = (float)draw(&seed, 100000) / 7;
-	for (size_t i = 0; dtype != LS_FLOAT32 && i < bytes; i++)
-		buffer[i] = (unsigned char)draw(&seed, 256);
+	for (size_t i = 0; dtype == LS_FLOAT64 && i < bytes / 8; i++)
+		doubles[i] = (double)draw(&seed, 100000) / 7;
 }
 
 static void compare(struct rank *rank, const struct form *form, uint64_t seed, bool waits)
@@ -110,7 +175,9 @@ static void compare(struct rank *rank, const struct form *form, uint64_t seed, b
 	unsigned char *device_send = device_block(rank, bytes);
 	unsigned char *device_recv = form->in_place ? device_send : device_block(rank, bytes);
 	struct ls_op_options options = on(rank, 0);
+	struct ls_op_options here = {.size = sizeof here};
 	ls_op *op = NULL;
+	options.factor = here.factor = rank->rank + 0.5;
 	MUST(send && host && got);
 	fill(send, bytes, seed * RANKS + (uint64_t)rank->rank, form->dtype);
 	memset(host, 0xee, bytes);
@@ -119,7 +186,7 @@ static void compare(struct rank *rank, const struct form *form, uint64_t seed, b
 	MUST(sim_stream_sync(rank->streams[0]) == SIM_OK);
 	if (form->in_place)
 		memcpy(host, send, bytes);
-	MUST(call(form, rank->group, form->in_place ? host : send, host, NULL) == LS_OK);
+	MUST(call(form, rank->group, form->in_place ? host : send, host, &here) == LS_OK);
 	if (waits)
 		options.op = &op;
 	MUST(call(form, rank->group, device_send, device_recv, &options) == LS_OK);

@@ -342,36 +342,94 @@ static void one_has_left(struct rank *rank)
 	MUST(failure.status == LS_PEER_LEFT);
 }
 
-/* The n-th call of the driver fails, for every n: whoever sees it gets an error, and nobody
- * hangs. */
-static _Atomic int failed_calls;
+/* The n-th call of the driver fails, for every n: its rank gets an error, and nobody hangs. A free
+ * gets none: it tries again later. */
+enum part { ALLOC, RECORD, LAUNCH, FOLLOW, MESSAGES, FREE, PARTS };
+static uint64_t fail_at;
+/* How many ranks have come to the driver's call that fails; of them, before they free. */
+static _Atomic int refused, refused_before;
+static _Atomic int failed_calls, failed_parts[PARTS];
 
-static void some_call_fails(struct rank *rank)
+/* Whether the call succeeded. */
+static bool note(enum part part, ls_status status)
+{
+	if (status == LS_OK)
+		return true;
+	atomic_fetch_add(&failed_calls, 1);
+	atomic_fetch_add(&failed_parts[part], 1);
+	return false;
+}
+
+static void note_sim(enum sim_error error)
+{
+	if (error != SIM_OK)
+		atomic_fetch_add(&failed_calls, 1);
+}
+
+/* Two all-reduces in one launch, which another stream follows while theirs waits. */
+static void launch_two(struct rank *rank, void *block)
+{
+	static const int32_t one = 1;
+	static int32_t sums[RANKS];
+	ls_op *op = NULL;
+	struct ls_op_options options = on(rank, 0);
+	atomic_store(&held[rank->rank], 0);
+	note_sim(sim_await(rank->streams[0], &held[rank->rank], 1));
+	if (!note(LAUNCH, ls_launch_begin(&rank->group, 1))) {
+		release(rank);
+		return;
+	}
+	ls_status first = ls_allreduce(rank->group, block, block, 1, LS_INT32, LS_SUM, &options);
+	options.op = &op;
+	ls_status second =
+		ls_allreduce(rank->group, &one, &sums[rank->rank], 1, LS_INT32, LS_SUM, &options);
+	ls_status end = ls_launch_end();
+	/* Not of a call that was refused before it enqueued anything. */
+	MUST(end == LS_OK || end == first || end == second);
+	if (note(LAUNCH, first) && note(LAUNCH, second))
+		note(FOLLOW, ls_op_follow(op, rank->streams[1]));
+	release(rank);
+	if (op)
+		note(LAUNCH, ls_wait(op, 0));
+	ls_op_free(op);
+}
+
+static void send_around(struct rank *rank, void *block)
+{
+	ls_op *op = NULL;
+	struct ls_op_options options = on(rank, 0);
+	int to = (rank->rank + 1) % RANKS, from = (rank->rank + 2) % RANKS;
+	ls_status status = ls_isend(rank->group, block, 1, LS_INT32, to, &options, &op);
+	if (status == LS_OK)
+		status = ls_recv(rank->group, block, 1, LS_INT32, from, &options);
+	note(MESSAGES, status);
+	if (op)
+		note(MESSAGES, ls_wait(op, 0));
+	ls_op_free(op);
+}
+
+static void call_each(struct rank *rank)
 {
 	static const int32_t one = 1; /* read later, if the call fails before the end */
 	void *block;
-	ls_op *op = NULL;
-	struct ls_op_options options = on(rank, 0);
-	if (ls_device_alloc(rank->group, 4, rank->streams[0], &block) != LS_OK) {
-		atomic_fetch_add(&failed_calls, 1);
+	if (!note(ALLOC, ls_device_alloc(rank->group, 4, rank->streams[0], &block)))
 		return;
-	}
-	bool fine = sim_copy(rank->streams[0], block, &one, 4) == SIM_OK;
-	ls_status status = ls_allreduce(rank->group, block, block, 1, LS_INT32, LS_SUM, &options);
-	int to = (rank->rank + 1) % RANKS, from = (rank->rank + 2) % RANKS;
-	if (status == LS_OK)
-		status = ls_isend(rank->group, block, 1, LS_INT32, to, &options, &op);
-	if (status == LS_OK)
-		status = ls_recv(rank->group, block, 1, LS_INT32, from, &options);
-	if (op) {
-		ls_status sent = ls_wait(op, 0);
-		status = status == LS_OK ? sent : status;
-	}
-	ls_op_free(op);
-	fine &= status == LS_OK && sim_stream_sync(rank->streams[0]) == SIM_OK;
-	status = ls_device_free(rank->group, block);
-	fine &= status == LS_OK && ls_barrier(rank->group, NULL) == LS_OK;
-	atomic_fetch_add(&failed_calls, !fine);
+	note_sim(sim_copy(rank->streams[0], block, &one, 4));
+	note(RECORD, ls_device_record(rank->group, block, rank->streams[1]));
+	launch_two(rank, block);
+	send_around(rank, block);
+	for (int i = 0; i < STREAMS; i++)
+		note_sim(sim_stream_sync(rank->streams[i]));
+	atomic_fetch_add(&refused_before, sim_calls(rank->sim) >= fail_at);
+	note(FREE, ls_device_free(rank->group, block));
+	note(FREE, ls_device_trim(rank->group, 0));
+	note(FREE, ls_barrier(rank->group, NULL));
+}
+
+static void some_call_fails(struct rank *rank)
+{
+	call_each(rank);
+	atomic_fetch_add(&refused, sim_calls(rank->sim) >= fail_at);
 }
 
 static void failures(void **state)
@@ -381,18 +439,21 @@ static void failures(void **state)
 	run_job(one_has_left, "");
 	run_job(a_stream_that_does_not_come, "");
 	run_job(messages_that_do_not_come, "");
-	for (int n = 2 + STREAMS;;
-	     n++) { /* before, the device opens its own stream, and the test two */
+	/* before, the device opens its own stream, and the test two */
+	for (fail_at = 2 + STREAMS;; fail_at++) {
 		char options[32];
-		snprintf(options, sizeof options, "fail_at=%d", n);
+		snprintf(options, sizeof options, "fail_at=%d", (int)fail_at);
+		atomic_store(&refused, 0);
+		atomic_store(&refused_before, 0);
 		atomic_store(&failed_calls, 0);
 		run_job(some_call_fails, options);
-		if (atomic_load(&failed_calls) == 0) {
-			assert_true(n > 20);
+		assert_true(atomic_load(&failed_calls) >= atomic_load(&refused_before));
+		if (atomic_load(&refused) == 0)
 			break;
-		}
-		assert_true(n < 100);
+		assert_true(fail_at < 100);
 	}
+	for (int part = 0; part < FREE; part++) /* each other one has seen it */
+		assert_true(atomic_load(&failed_parts[part]) > 0);
 }
 
 int main(void)
