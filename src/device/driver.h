@@ -156,7 +156,8 @@ struct driver_ops {
 extern const struct driver_ops device_driver_cpu;
 
 /* A plugin, found by its name. "sim" is the symbol lockstep_driver_sim of the program, or else of
- * liblockstep-sim.so, which device_driver_find then loads, and which stays. */
+ * liblockstep-sim.so, which device_driver_find then loads, and which stays: from the folder of the
+ * library, or where the system's loader looks. */
 struct driver_plugin {
 	uint32_t version; /* DRIVER_VERSION */
 	uint32_t bytes;   /* sizeof(struct driver_ops) */

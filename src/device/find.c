@@ -3,9 +3,11 @@
  * */
 #include <ctype.h>
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/messages.h"
 #include "device/driver.h"
@@ -41,16 +43,32 @@ static bool read_rest(const char *rest, struct driver *out)
 	return *rest == ',' || *rest == '\0';
 }
 
-/* RTLD_NOW: the loader binds everything here, and nothing later under its lock. */
+/* The file beside the library, or beside a program that has all of the library in it; false: there
+ * is none. */
+static bool find_beside(const char *file, char out[PATH_MAX])
+{
+	Dl_info here;
+	const char *end = NULL;
+	if (dladdr(&device_driver_cpu, &here) && here.dli_fname)
+		end = strrchr(here.dli_fname, '/');
+	if (!end)
+		return false;
+	int size = snprintf(out, PATH_MAX, "%.*s/%s", (int)(end - here.dli_fname), here.dli_fname,
+			    file);
+	return size < PATH_MAX && access(out, R_OK) == 0;
+}
+
+/* The file beside the library comes first, as it has the same version. RTLD_NOW: the loader binds
+ * everything here, and nothing later under its lock. */
 static const struct driver_plugin *load_plugin(const char *name, const char **why)
 {
-	char symbol[NAME_BYTES + 24], file[NAME_BYTES + 24];
+	char symbol[NAME_BYTES + 24], file[NAME_BYTES + 24], path[PATH_MAX];
 	snprintf(symbol, sizeof symbol, "lockstep_driver_%s", name);
 	snprintf(file, sizeof file, "liblockstep-%s.so", name);
 	const struct driver_plugin *plugin = dlsym(RTLD_DEFAULT, symbol);
 	if (plugin)
 		return plugin;
-	void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+	void *library = dlopen(find_beside(file, path) ? path : file, RTLD_NOW | RTLD_LOCAL);
 	*why = library ? "it has no driver of this name" : dlerror();
 	return library ? dlsym(library, symbol) : NULL;
 }

@@ -312,8 +312,8 @@ static ls_status open_named(struct driver *driver)
 	return LS_OK;
 }
 
-__attribute__((visibility("default")))
-const struct driver_plugin lockstep_driver_sim = {DRIVER_VERSION, sizeof(struct driver_ops), &waits};
+LS_EXPORT const struct driver_plugin lockstep_driver_sim = {DRIVER_VERSION,
+							    sizeof(struct driver_ops), &waits};
 
 void lockstep_sim_forget_left(void)
 {
@@ -326,7 +326,7 @@ bool lockstep_sim_has_left(void)
 	return atomic_load(&bytes_left) > 0 || atomic_load(&open_count) != 0;
 }
 
-__attribute__((visibility("default"))) struct sim *lockstep_sim(void)
+struct sim *lockstep_sim(void)
 {
 	return opened_last;
 }

@@ -19,15 +19,9 @@ bool sim_driver_open(struct sim_driver *out, struct sim *sim, int index, struct 
 /* Blocks until what was put behind its own stream is done. */
 void sim_driver_close(struct sim_driver *driver);
 
-/* The driver "sim". Each device that is opened is one of SIM_DEVICES of a simulated process of its
- * own, unless "process=N", from 1 to 8, names one that ranks share; then the options of the first
- * one count. Options are separated by commas: "seed=N", "devices=N" of the process (SIM_DEVICES),
- * "bytes=N" of each device (64 MiB), "resident=N", "queues=N", "depth=N", "fail_at=N" as in struct
- * sim_options; "free=waits", "free=at_once", "free=drawn"; "launch=waits"; "loads_lazily". */
+/* The driver "sim"; <lockstep/sim.h> has its options. Each device that is opened is one of a
+ * simulated process of its own, unless "process=N" names one that ranks share. */
 extern const struct driver_plugin lockstep_driver_sim;
-/* The simulated process of the device that the calling thread has opened last, for streams and
- * kernels of the program. */
-struct sim *lockstep_sim(void);
 /* Whether a device is open, or one that has not failed had memory in use when it was closed. */
 bool lockstep_sim_has_left(void);
 /* From now on that is asked of devices that are opened after this. No other one is closed any more:
