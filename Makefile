@@ -35,6 +35,9 @@ demo-hosts: release ## the same as demo on 2 hosts of 2 ranks, which are network
 		NETWORK=$(NETWORK) tools/demo-hosts $(BUILD)/examples/train_digits $(if $(NETWORK),--epochs 1000,--fault='$(FAULT)') || \
 		[ '$(FAULT)' != none -a $$? = 1 ]
 
+demo-device: release ## average gradients on streams of a simulated device, with 4 ranks: examples/device.c
+	@$(BUILD)/lockstep run -n $(RANKS) $(BUILD)/examples/device
+
 demo-torch: ## train a small transformer with PyTorch on 2 ranks, over Lockstep and over Gloo; about a minute
 	@tools/setup-torch
 	@build/venv/bin/python examples/torch/train_gpt.py
@@ -160,6 +163,6 @@ release:
 	@[ -x $(BUILD)/lockstep ] || echo 'building Lockstep: some minutes, and what the compiler says is in $(BUILD)/build.log' >&2
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
-.PHONY: help demo demo-hang demo-hosts demo-torch demo-torch-hang check check-torch-suite explore explorer explore-mutants museum asan tsan nightly bench bench-hosts bench-torch \
+.PHONY: help demo demo-hang demo-hosts demo-device demo-torch demo-torch-hang check check-torch-suite explore explorer explore-mutants museum asan tsan nightly bench bench-hosts bench-torch \
 	campaign-torch install wheel format tidy clean release \
 	release-tests

@@ -59,6 +59,28 @@ for name in hello train_digits; do
 	try "$name compiles with the static library" $compiler -std=c17 -D_GNU_SOURCE -O2 \
 		"-DDIGITS_DATA=\"$source/examples/data/digits.csv\"" -o "$work/$name-static" $files $static -lm
 done
+# The example of its manual page, which uses a device.
+sed -n '/^# EXAMPLE/,/^# SEE/{/^#include/,/^```/p}' "$source/doc/man/ls_device.3.scd" | sed '/^```/,$d' >"$work/device.c"
+# shellcheck disable=SC2046
+try "the example of ls_device(3) compiles" $compiler -std=c17 -Wall -Wextra -Werror -o "$work/device" "$work/device.c" \
+	$($package --cflags --libs lockstep-sim)
+try "it runs" says 'rank 2: success: 3' "$prefix/bin/lockstep" run -n 3 "$work/device"
+cat >"$work/plain.c" <<'END'
+#include <lockstep/lockstep.h>
+int main(void)
+{
+	ls_group *group;
+	struct ls_group_options open = {.size = sizeof open, .world_size = 1, .rendezvous = "unix:install-test", .device = "sim:0"};
+	return ls_group_open(&open, &group) != LS_OK;
+}
+END
+# shellcheck disable=SC2086
+try "a program without the driver compiles" $compiler -o "$work/plain" "$work/plain.c" $flags -Wl,--enable-new-dtags "-Wl,-rpath,$folder"
+try "the library finds the driver beside itself" env -u LD_LIBRARY_PATH "$work/plain"
+mv "$folder/liblockstep-sim.so" "$work/"
+try "and nowhere else" says LS-DEVICE-DRIVER sh -c "! env -u LD_LIBRARY_PATH '$work/plain'"
+try "but where LD_LIBRARY_PATH says" env LD_LIBRARY_PATH="$work:$folder" "$work/plain"
+mv "$work/liblockstep-sim.so" "$folder/"
 try "the shared one needs liblockstep.so.0" says 'liblockstep\.so\.0' readelf -d "$work/hello"
 try "the static one does not" sh -c "! readelf -d '$work/hello-static' | grep liblockstep"
 try "one rank runs" says 'rank 0 of 1: the sum of all ranks is 0' "$work/hello"
@@ -90,9 +112,9 @@ END
 		CC='$work/poor-cc' meson setup '$work/poor-${headers%:*}' '$source' 2>&1 | grep 'ERROR.*Debian, Ubuntu: ${headers#*:}'"
 done
 if command -v clang >/dev/null; then
-	echo '#include <lockstep/lockstep.h>' >"$work/header.cc"
+	printf '#include <lockstep/%s.h>\n' lockstep sim >"$work/header.cc"
 	# shellcheck disable=SC2086
-	try "the header is C++" clang -x c++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only \
+	try "the headers are C++" clang -x c++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only \
 		$($package --cflags lockstep) "$work/header.cc"
 fi
 if [ -d "$prefix/share/man" ]; then
