@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The scripts of examples/hangs, each with a usual mistake: what `lockstep run` prints names ranks, operation, lines of the
+"""The programs of examples/hangs, each with a usual mistake: what `lockstep run` prints names ranks, operation, lines of the
 script and cause, and no rank hangs. doc/common-hangs.md shows each script and its report, which --write-docs writes."""
 
 import concurrent.futures
@@ -24,11 +24,11 @@ VERDICT, WAITING = r"\[LS-VERDICT\]$", r"\[LS-WAITING\]$"
 
 class Case:
     """told: what the report says, with {0}, {1} … for the lines of the script that begin so, or end with that comment;
-    ends: the last line of the report; raises: the exception of each rank, None: none."""
+    ends: the last line of the report; raises: the exception of each rank, None: none; fails: the job, without one."""
 
-    def __init__(self, told, *lines, ends=VERDICT, raises=(None, None), gloo=None, options=(), **environment):
+    def __init__(self, told, *lines, ends=VERDICT, raises=(None, None), fails=False, gloo=None, options=(), **environment):
         self.told, self.lines, self.ends, self.raises, self.gloo = told, lines, ends, raises, gloo
-        self.options, self.environment = options, environment
+        self.options, self.environment, self.fails = options, environment, fails or any(raises)
 
 
 # What gloo says of it within its time limit, on one of the ranks; None: it says nothing, as nothing fails or it waits on.
@@ -102,6 +102,12 @@ CASES = {
         "work = dist.all_reduce(", "work.wait()",
         ends="", raises=(EITHER, EITHER), LOCKSTEP_CHECK=1,
     ),
+    "two_streams": Case(
+        "lockstep: rank 0: all-reduce on stream N, called from {1}, reads the 4000 bytes at N while all-reduce #1 on stream N, "
+        "called from {0}, may still write them",
+        "ls_status status = ls_allreduce(", "status = ls_allreduce(group, sum,",
+        ends=r"\[LS-RACE-OVERLAP\]$", fails=True, LOCKSTEP_CHECK=1,
+    ),
     "workers": Case(
         "lockstep.Forked: LS_FORKED: the group belongs to the parent of this forked process",
         ends="", raises=("Forked", "Forked"),
@@ -123,14 +129,25 @@ CASES = {
     ),
 }
 UNSEEN = {"other_thread": Case("", LOCKSTEP_CHECK=1)}
-SLOW = ("slow_loader", "checkpoint", "world_size")
+SLOW = ("slow_loader", "checkpoint", "two_streams", "world_size")
 
 
 # ---- what the ranks wrote ----
 
 
 def script(name):
-    return os.path.join(EXAMPLES, f"{name}.py")
+    in_c = os.path.join(EXAMPLES, f"{name}.c")
+    return in_c if os.path.exists(in_c) else os.path.join(EXAMPLES, f"{name}.py")
+
+
+def command(name):
+    """What runs it. Of a program in C, what the build folder has."""
+    if script(name).endswith(".py"):
+        return [sys.executable, script(name)]
+    built = os.path.join(os.path.dirname(processes.program("lockstep")), "examples", name)
+    if not os.path.exists(built):
+        pytest.skip(f"{name} is in no folder beside the program lockstep")
+    return [built]
 
 
 def place(name, begin):
@@ -138,7 +155,7 @@ def place(name, begin):
     with open(script(name), encoding="utf-8") as file:
         found = [number for number, line in enumerate(file, 1) if line.strip().startswith(begin)]
     assert len(found) == 1, f"{name}: {begin!r} begins {len(found)} lines"
-    return f"{name}.py:{found[0]}"
+    return f"{os.path.basename(script(name))}:{found[0]}"
 
 
 def plain(text):
@@ -188,7 +205,7 @@ def run(name, folder):
     case = {**CASES, **UNSEEN}[name]
     for seconds in SLOW_S if name in SLOW else (0,):
         ended = processes.run(
-            [program, "run", "-n", "2", *case.options, sys.executable, script(name)],
+            [program, "run", "-n", "2", *case.options, *command(name)],
             SLOW_S=4 * seconds if name == "world_size" else seconds,
             PYTHONUNBUFFERED=1,
             TMPDIR=folder,
@@ -215,10 +232,7 @@ def test_the_mistake_is_told(runs, name):
     case, ended = CASES[name], runs[name].result()
     found = report(name, ended.text)
     assert found, ended.text
-    if not any(case.raises):
-        assert ended.code == 0, ended.text
-    else:
-        assert ended.code != 0, ended.text
+    assert (ended.code != 0) == case.fails, ended.text
     for rank, kind in enumerate(case.raises):
         raised = [line for line, _ in of_rank(ended.text, rank) if kind and line.startswith(f"lockstep.{kind}: ")]
         assert kind == EITHER or bool(raised) == bool(kind), ended.text
@@ -259,18 +273,24 @@ MARKS = "<!-- begin: {}, written by pytest --write-docs -->", "<!-- end: {} -->"
 
 
 def shown(name):
-    """The script past what all scripts begin with, with the numbers of its lines."""
+    """The script past what all scripts begin with, or a program's function train_step, with the numbers of its lines."""
     with open(script(name), encoding="utf-8") as file:
         lines = file.read().splitlines()
-    begins = [number for number, line in enumerate(lines) if line.startswith("rank = dist.get_rank()")]
-    first = begins[0] + 1 if begins else next(i for i, line in enumerate(lines) if "init_process_group(" in line)
-    rest = [f"{number:2d}  {lines[number - 1]}".rstrip() for number in range(first + 1, len(lines) + 1)]
+    last = len(lines)
+    if script(name).endswith(".c"):
+        first = next(i for i, line in enumerate(lines) if re.match(r"\w.* train_step\(", line))
+        last = lines.index("}", first) + 1
+    else:
+        begins = [number for number, line in enumerate(lines) if line.startswith("rank = dist.get_rank()")]
+        first = begins[0] + 1 if begins else next(i for i, line in enumerate(lines) if "init_process_group(" in line)
+    rest = [f"{number:2d}  {lines[number - 1]}".rstrip() for number in range(first + 1, last + 1)]
     return re.sub(r"(?m)(^ ?\d+\n)+", "", "\n".join(rest))
 
 
 def section(name, text):
     phases = PHASES.findall(text) if "--phases" in CASES[name].options else []
-    return "\n".join(["```python", shown(name), "```", "```", report(name, text), *phases, "```"])
+    language = "c" if script(name).endswith(".c") else "python"
+    return "\n".join([f"```{language}", shown(name), "```", "```", report(name, text), *phases, "```"])
 
 
 @pytest.mark.parametrize("name", CASES)
