@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Opening and closing the world: meet the other ranks, share memory with each, start the watch.
- * Everything that operations will need exists when ls_group_open returns, except the progress
- * thread. */
+ * When ls_group_open returns, all that operations need exists, except the progress thread. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -325,6 +324,7 @@ static void world_close(struct world *world)
 	p2p_fini(world);
 	group_races_close(world);
 	group_device_close(world);
+	world->transport.keeps_segment = world->device != NULL; /* it may ring the doorbell there */
 	group_hosts_close(world);
 	/* Until here the thread that makes progress on the link ran: other hosts may have asked for
 	 * a look, and its waits write to the descriptor of the watch. */
@@ -342,7 +342,8 @@ static void world_close(struct world *world)
 	if (world->control_fd >= 0)
 		close(world->control_fd);
 	lock_group_fini(&world->lock);
-	free(world);
+	if (!world->device)
+		free(world);
 }
 
 /* Makes the world group. */

@@ -225,7 +225,8 @@ void transport_fini(struct transport *transport)
 		transport_cma_fini(transport);
 	for (int i = 0; transport->peers && i < transport->size; i++) {
 		struct transport_peer *peer = &transport->peers[i];
-		if (mapped && peer->segment && !peer->mirror)
+		bool stays = transport->keeps_segment && i == transport->rank;
+		if (mapped && peer->segment && !peer->mirror && !stays)
 			munmap(peer->segment, peer->segment_bytes);
 		if (mapped && peer->arena.base)
 			memory_view_close(&peer->arena);

@@ -67,6 +67,7 @@ struct transport {
 	uint64_t *word;               /* the word at my segment's cma.address; NULL: none */
 	bool no_cma;                  /* peers do not read my plain memory */
 	bool populates;               /* the system has MADV_POPULATE_WRITE */
+	bool keeps_segment;           /* transport_fini leaves this rank's own mapped */
 	/* How ranks on other hosts are reached; NULL: all are here. The room `hosts` sets both. */
 	struct hosts *hosts;
 	const struct transport_hosts_ops *hosts_ops;

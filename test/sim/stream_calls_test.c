@@ -432,6 +432,31 @@ static void some_call_fails(struct rank *rank)
 	atomic_fetch_add(&refused, sim_calls(rank->sim) >= fail_at);
 }
 
+static struct sim *given_up;
+static struct sim_stream *left_behind;
+
+/* Its stream has not come to the free when the job ends. */
+static void leaves_work_behind(struct rank *rank)
+{
+	if (rank->rank != 0)
+		return;
+	void *block = device_block(rank, 4096);
+	given_up = rank->sim;
+	left_behind = rank->streams[0];
+	hold(rank, 0);
+	MUST(ls_device_free(rank->group, block) == LS_OK);
+}
+
+/* The job closes without the device. When the stream goes on, the device does what it was told. */
+static void a_device_that_is_given_up(void)
+{
+	assert_int_equal(setenv("LOCKSTEP_TIMEOUT_MS", "300", 1), 0);
+	run_job(leaves_work_behind, "");
+	assert_int_equal(unsetenv("LOCKSTEP_TIMEOUT_MS"), 0);
+	sim_board_store(given_up, &held[0], 1);
+	assert_int_equal(sim_stream_sync(left_behind), SIM_OK);
+}
+
 static void failures(void **state)
 {
 	(void)state;
@@ -439,6 +464,7 @@ static void failures(void **state)
 	run_job(one_has_left, "");
 	run_job(a_stream_that_does_not_come, "");
 	run_job(messages_that_do_not_come, "");
+	a_device_that_is_given_up();
 	/* before, the device opens its own stream, and the test two */
 	for (fail_at = 2 + STREAMS;; fail_at++) {
 		char options[32];
