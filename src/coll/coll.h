@@ -71,8 +71,8 @@ enum coll_colour {
 	COLL_WINE,
 };
 
-/* X(id, name, collective, counts, letter, colour). The numbers of the kinds are in traces. So only
- * append, and raise TRACE_VERSION: an older program would show the new kind as '?'. */
+/* X(id, name, collective, counts, letter, colour). Only append: the numbers of the kinds are in
+ * traces. */
 #define COLL_KINDS(X)                                                                       \
 	X(ALLREDUCE, "all-reduce", ALLREDUCE, ONE_COUNT, 'A', BLUE)                         \
 	X(REDUCE, "reduce", REDUCE, ONE_COUNT, 'R', SKY)                                    \
