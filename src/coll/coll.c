@@ -6,7 +6,7 @@
 
 const struct coll coll_table[COLL_COUNT + 1] = {
 #define X(id, name, input, output, root, reduces) \
-	[COLL_##id] = {name, COLL_##input, COLL_##output, COLL_##root, reduces},
+	[COLL_##id] = {name, COLL_##input, COLL_##output, COLL_##root, COLL_##reduces},
 	COLL_TABLE(X)
 #undef X
 		[COLL_NONE] = {.name = "?"},

@@ -22,17 +22,27 @@ enum coll_root {
 	COLL_ROOT_RECEIVES, /* only the root has an output */
 };
 
-/* X(id, name, input, output, root, reduces) */
-#define COLL_TABLE(X)                                                   \
-	X(ALLREDUCE, "all-reduce", WHOLE, WHOLE, NO_ROOT, true)         \
-	X(REDUCE, "reduce", WHOLE, WHOLE, ROOT_RECEIVES, true)          \
-	X(BROADCAST, "broadcast", WHOLE, WHOLE, ROOT_SENDS, false)      \
-	X(ALLGATHER, "all-gather", PART, PARTS, NO_ROOT, false)         \
-	X(GATHER, "gather", PART, PARTS, ROOT_RECEIVES, false)          \
-	X(SCATTER, "scatter", PARTS, PART, ROOT_SENDS, false)           \
-	X(REDUCE_SCATTER, "reduce-scatter", PARTS, PART, NO_ROOT, true) \
-	X(ALLTOALL, "all-to-all", PARTS, PARTS, NO_ROOT, false)         \
-	X(BARRIER, "barrier", NOTHING, NOTHING, NO_ROOT, false)
+/* Whose inputs a result combines, by the call's reduction. */
+enum coll_reduces {
+	COLL_REDUCES_NOTHING, /* inputs are only copied */
+	COLL_REDUCES_ALL,     /* those of all ranks: the same combination for everybody */
+	/* Those of some ranks, as in a prefix reduction (scan). Only the plan knows of which. */
+	COLL_REDUCES_SOME,
+};
+
+/* X(id, name, input, output, root, reduces). The engine computes short results from a line of this
+ * table, without the plan, if the line determines them. So two collectives whose results differ
+ * must not have the same line, unless it says REDUCES_SOME. */
+#define COLL_TABLE(X)                                                          \
+	X(ALLREDUCE, "all-reduce", WHOLE, WHOLE, NO_ROOT, REDUCES_ALL)         \
+	X(REDUCE, "reduce", WHOLE, WHOLE, ROOT_RECEIVES, REDUCES_ALL)          \
+	X(BROADCAST, "broadcast", WHOLE, WHOLE, ROOT_SENDS, REDUCES_NOTHING)   \
+	X(ALLGATHER, "all-gather", PART, PARTS, NO_ROOT, REDUCES_NOTHING)      \
+	X(GATHER, "gather", PART, PARTS, ROOT_RECEIVES, REDUCES_NOTHING)       \
+	X(SCATTER, "scatter", PARTS, PART, ROOT_SENDS, REDUCES_NOTHING)        \
+	X(REDUCE_SCATTER, "reduce-scatter", PARTS, PART, NO_ROOT, REDUCES_ALL) \
+	X(ALLTOALL, "all-to-all", PARTS, PARTS, NO_ROOT, REDUCES_NOTHING)      \
+	X(BARRIER, "barrier", NOTHING, NOTHING, NO_ROOT, REDUCES_NOTHING)
 
 enum coll_id {
 #define X(id, ...) COLL_##id,
@@ -46,7 +56,7 @@ struct coll {
 	const char *name;      /* "all-reduce" */
 	uint8_t input, output; /* enum coll_extent */
 	uint8_t root;          /* enum coll_root */
-	bool reduces;
+	uint8_t reduces;       /* enum coll_reduces */
 };
 extern const struct coll coll_table[COLL_COUNT + 1]; /* the entry of COLL_NONE has no buffers */
 

@@ -12,6 +12,16 @@ static uint16_t window_of(uint64_t bytes)
 					       : TRANSPORT_WINDOW_INLINE;
 }
 
+/* Whether the collective's line of the table determines the result. It does not say which of the
+ * inputs a scan reduces, nor which one is copied, where all ranks have one and get one. */
+static bool is_determined(const struct coll *coll)
+{
+	if (coll->reduces != COLL_REDUCES_NOTHING)
+		return coll->reduces == COLL_REDUCES_ALL;
+	return coll->output == COLL_NOTHING || coll->output == COLL_PARTS ||
+	       coll->root == COLL_ROOT_SENDS;
+}
+
 /* Sets which entries this rank waits for and what it computes, from the shapes of the collective's
  * buffers. */
 static void learn_result(const struct engine *engine, const struct op *op, const struct coll *coll,
@@ -33,10 +43,11 @@ static void learn_result(const struct engine *engine, const struct op *op, const
 	plan->stride_bytes = coll->output == COLL_PARTS ? (uint32_t)part : 0;
 	if (!receives || part == 0 || !call->recv.address)
 		return;
-	plan->result = coll->reduces ? ENGINE_INLINE_REDUCE
-		       : mine_only   ? ENGINE_INLINE_COPY_MINE
-				     : ENGINE_INLINE_COPY;
-	if (!coll->reduces)
+	bool reduces = coll->reduces == COLL_REDUCES_ALL;
+	plan->result = reduces     ? ENGINE_INLINE_REDUCE
+		       : mine_only ? ENGINE_INLINE_COPY_MINE
+				   : ENGINE_INLINE_COPY;
+	if (!reduces)
 		return;
 	plan->reduce = (struct kernel_reduce){
 		.dtype = call->dtype,
@@ -57,8 +68,9 @@ void engine_inline_learn(const struct engine *engine, const struct op *op,
 	bool carries = op->plan->plan.algorithm == PLAN_INLINE ||
 		       (coll->input == COLL_NOTHING && op->plan->plan.algorithm == PLAN_DIRECT);
 	*out = (struct engine_inline_plan){0};
-	if (!carries || op->call.counts || engine_is_scaled(op) || engine->completes_together ||
-	    engine->ops || op->call.send.region || op->call.recv.region)
+	if (!carries || !is_determined(coll) || op->call.counts || engine_is_scaled(op) ||
+	    engine->completes_together || engine->ops || op->call.send.region ||
+	    op->call.recv.region)
 		return;
 	out->signature = op->signature;
 	out->count = engine_common_count(op);

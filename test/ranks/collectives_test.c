@@ -8,6 +8,8 @@
 
 enum {
 	COUNTS = 9,
+	LONG = 8,            /* the last of them */
+	REPEATED = 100000,   /* with other values */
 	INLINE_BYTES = 4096, /* a payload up to this is published with the entry */
 	CHUNK_BYTES = 65536, /* longer ones are moved in pieces */
 	MEMORIES = 4,
@@ -23,7 +25,7 @@ static uint64_t count_of(int c, size_t element_bytes, int size)
 		return INLINE_BYTES / element_bytes;
 	case 7:
 		return INLINE_BYTES / element_bytes + 1;
-	case 8:
+	case LONG:
 		/* Of two ranks long enough for several pieces of what is read from another process;
 		 * of many shorter, but still long enough to be read there. */
 		return (size == 2  ? 4 * CHUNK_BYTES
@@ -102,6 +104,15 @@ static void sweep_kind(const struct runner_rank *self, ls_group *group, enum ope
 				op.place = place_of(self, (unsigned)(round + c + in_place), n,
 						    in_place);
 				operation_run(&op, self, group);
+				if (c == LONG)
+					continue;
+				/* A short call that repeats the last takes another path, if all
+				 * ranks come at once. */
+				op.seed += REPEATED;
+				operation_open(&op, self, group);
+				runner_meet(self);
+				OK(operation_begin(&op, NULL));
+				operation_close(&op);
 			}
 }
 
