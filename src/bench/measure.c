@@ -49,14 +49,20 @@ bool bench_needs_two(enum bench_op op)
 	return op >= BENCH_COLLECTIVE_COUNT && op != BENCH_GROUP;
 }
 
+/* Of an operation that is no collective: one without buffers. */
+static const struct coll *coll_of(enum bench_op op)
+{
+	return &coll_table[op < BENCH_COLLECTIVE_COUNT ? (int)op : COLL_NONE];
+}
+
 static bool in_place(enum bench_op op)
 {
-	return op == BENCH_ALLREDUCE || op == BENCH_REDUCE || op == BENCH_BROADCAST;
+	return coll_of(op)->output == COLL_WHOLE;
 }
 
 static bool has_parts(enum bench_op op)
 {
-	return !in_place(op) && op < BENCH_BARRIER;
+	return coll_of(op)->input == COLL_PARTS || coll_of(op)->output == COLL_PARTS;
 }
 
 size_t bench_count(enum bench_op op, size_t bytes, int size)
@@ -153,11 +159,11 @@ static size_t result_elements(const struct bench_runtime *runtime, const struct 
 {
 	enum bench_op op = what->op;
 
-	if ((op == BENCH_REDUCE || op == BENCH_GATHER) && runtime->rank != 0)
+	if (coll_of(op)->root == COLL_ROOT_RECEIVES && runtime->rank != 0)
 		return 0;
 	if (op >= BENCH_COLLECTIVE_COUNT && bench_round_source(runtime, op) < 0)
 		return 0;
-	if (op == BENCH_SCATTER || op == BENCH_REDUCE_SCATTER)
+	if (coll_of(op)->output == COLL_PART)
 		return bench_count(op, what->bytes, runtime->size);
 	return bench_elements(op, what->bytes, runtime->size);
 }

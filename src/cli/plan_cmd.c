@@ -324,7 +324,7 @@ static void print_head(const struct choices *choices, const struct plan *plan)
 {
 	const struct plan_params *params = &choices->params;
 	bool gathers = plan->layout[PLAN_INPUT] == PLAN_LAYOUT_PART;
-	bool gives = params->collective == COLL_BROADCAST || params->collective == COLL_SCATTER;
+	bool gives = coll_table[params->collective].root == COLL_ROOT_SENDS;
 	char bytes[32];
 
 	print_bytes(choices->bytes, bytes, sizeof bytes);

@@ -54,36 +54,6 @@ struct operation_facts operation_facts(enum operation_kind kind)
 
 /* ---- the calls ---- */
 
-static ls_status issue_one(const struct operation_call *c)
-{
-	switch (c->kind) {
-	case OPERATION_ALLREDUCE:
-		return ls_allreduce(c->group, c->send, c->recv, c->count, c->dtype, c->op,
-				    c->options);
-	case OPERATION_REDUCE:
-		return ls_reduce(c->group, c->send, c->recv, c->count, c->dtype, c->op, c->root,
-				 c->options);
-	case OPERATION_BROADCAST:
-		return ls_broadcast(c->group, c->send, c->recv, c->count, c->dtype, c->root,
-				    c->options);
-	case OPERATION_ALLGATHER:
-		return ls_allgather(c->group, c->send, c->recv, c->count, c->dtype, c->options);
-	case OPERATION_GATHER:
-		return ls_gather(c->group, c->send, c->recv, c->count, c->dtype, c->root,
-				 c->options);
-	case OPERATION_SCATTER:
-		return ls_scatter(c->group, c->send, c->recv, c->count, c->dtype, c->root,
-				  c->options);
-	case OPERATION_REDUCE_SCATTER:
-		return ls_reduce_scatter(c->group, c->send, c->recv, c->count, c->dtype, c->op,
-					 c->options);
-	case OPERATION_ALLTOALL:
-		return ls_alltoall(c->group, c->send, c->recv, c->count, c->dtype, c->options);
-	default:
-		return ls_barrier(c->group, c->options);
-	}
-}
-
 static int partner(int root, int me, int size)
 {
 	return (root + size - me) % size;
@@ -108,8 +78,30 @@ static ls_status exchange(const struct operation_call *c)
 ls_status operation_issue(const struct operation_call *c)
 {
 	switch (c->kind) {
-	case OPERATION_EXCHANGE:
-		return exchange(c);
+	case OPERATION_ALLREDUCE:
+		return ls_allreduce(c->group, c->send, c->recv, c->count, c->dtype, c->op,
+				    c->options);
+	case OPERATION_REDUCE:
+		return ls_reduce(c->group, c->send, c->recv, c->count, c->dtype, c->op, c->root,
+				 c->options);
+	case OPERATION_BROADCAST:
+		return ls_broadcast(c->group, c->send, c->recv, c->count, c->dtype, c->root,
+				    c->options);
+	case OPERATION_ALLGATHER:
+		return ls_allgather(c->group, c->send, c->recv, c->count, c->dtype, c->options);
+	case OPERATION_GATHER:
+		return ls_gather(c->group, c->send, c->recv, c->count, c->dtype, c->root,
+				 c->options);
+	case OPERATION_SCATTER:
+		return ls_scatter(c->group, c->send, c->recv, c->count, c->dtype, c->root,
+				  c->options);
+	case OPERATION_REDUCE_SCATTER:
+		return ls_reduce_scatter(c->group, c->send, c->recv, c->count, c->dtype, c->op,
+					 c->options);
+	case OPERATION_ALLTOALL:
+		return ls_alltoall(c->group, c->send, c->recv, c->count, c->dtype, c->options);
+	case OPERATION_BARRIER:
+		return ls_barrier(c->group, c->options);
 	case OPERATION_ALLGATHERV:
 		return ls_allgatherv(c->group, c->send, c->recv, c->counts, c->dtype, c->options);
 	case OPERATION_GATHERV:
@@ -136,9 +128,12 @@ ls_status operation_issue(const struct operation_call *c)
 	case OPERATION_REDUCE_SCATTER_MANY:
 		return ls_reduce_scatter_many(c->group, c->buffers, c->buffer_count, c->dtype,
 					      c->op, c->options);
-	default:
-		return issue_one(c);
+	case OPERATION_EXCHANGE:
+		return exchange(c);
+	case OPERATION_KINDS:
+		break;
 	}
+	return LS_BAD_ARGUMENT;
 }
 
 /* ---- how much belongs where ---- */
