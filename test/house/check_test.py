@@ -28,12 +28,16 @@ def room(name, *sources):
 
 
 CLEAN = {
-    "src/floors": HASH + "0 base coll\n1 plan memory\n2 transport\n",
+    "src/floors": HASH + "0 base coll\n1 plan memory\n2 transport\n3 group\n",
     **room("coll", "coll.c"),
     "src/coll/coll.c": C,
-    "src/coll/coll.h": C + "#define KINDS(X) \\\n\tX(SUM, \"sum-up\", SUM, ALIKE, 'S', RED)\n",
+    "src/coll/coll.h": C + "#define KINDS(X) \\\n\tX(SUM, \"sum-up\", SUM, ONE_COUNT, 'S', RED)\n",
     "include/lockstep/collective.h": C + "int ls_sum(void);\n",
     "doc/man/ls_collective.3.scd": HASH + "*ls_sum*\n",
+    "doc/man/meson.build": HASH + "links = ['ls_sum.3']\n",
+    **room("group", "collective.c"),
+    "src/group/collective.c": C + "static const int kind = TRACE_SUM;\n",
+    "test/ranks/collectives_test.c": C + "static const int swept = OPERATION_SUM;\n",
     "python/lockstep/torch/_recorder.py": HASH + '_NAMES = {"sum-up": "sum"}\n',
     "test/ranks/operation.c": C + "static const int kinds[] = {[OPERATION_SUM] = 1};\n",
     **room("base", "wait.c", "settings.c", "lock.c", "clock.c"),
@@ -75,7 +79,14 @@ def call(code):
 
 
 # What a kind of collective has to be in.
-FOLLOWING = ("include/lockstep/collective.h", "python/lockstep/torch/_recorder.py", "test/ranks/operation.c")
+FOLLOWING = (
+    "include/lockstep/collective.h",
+    "doc/man/meson.build",
+    "src/group/collective.c",
+    "python/lockstep/torch/_recorder.py",
+    "test/ranks/operation.c",
+    "test/ranks/collectives_test.c",
+)
 
 
 # (rule, where the finding must stand, a word of it, files that break the rule in the clean tree)
@@ -91,7 +102,7 @@ REFUSED = [
     ("floor", "src/plan/plan.c:2", "room/file.h", {"src/plan/plan.c": C + '#include "plan.h"\n' + SAYS}),
     ("floor", "include/lockstep/group.h:2", "installed", {"include/lockstep/group.h": C + '#include "base/wait.h"\n'}),
     ("floor", "src/attic/a.c:1", "not in src/floors", {"src/attic/a.c": C, **room("attic", "a.c")}),
-    *[("collectives", f"{path}:1", "is missing", {path: (HASH if path.endswith("py") else C)}) for path in FOLLOWING],
+    *[("collectives", f"{path}:1", "is missing", {path: (C if path.endswith((".c", ".h")) else HASH)}) for path in FOLLOWING],
     ("file-size", "src/plan/plan.c:501", "501 lines", {"src/plan/plan.c": C + SAYS + "\n" * 495}),
     ("file-size", "test/faults/run.sh:501", "501 lines", {"test/faults/run.sh": HASH + "\n" * 500}),
     ("columns", "src/plan/plan.c:2", "100 columns", {"src/plan/plan.c": C + f"/* {'x' * 95} */\n" + SAYS}),
