@@ -286,43 +286,34 @@ static inline struct op_call call_of(enum trace_kind kind, int root, const void 
 				.count = count};
 }
 
-static struct op_call allreduce_call(const void *send, void *recv, uint64_t count, ls_dtype dtype,
-				     ls_reduce_op op)
+static inline struct op_call reduction_of(enum trace_kind kind, int root, const void *send,
+					  void *recv, uint64_t count, ls_dtype dtype,
+					  ls_reduce_op op)
 {
-	return (struct op_call){.kind = TRACE_ALLREDUCE,
-				.dtype = dtype,
-				.reduce = op,
-				.peer = -1,
-				.send = buffer_at(send),
-				.recv = buffer_at(recv),
-				.count = count};
+	struct op_call call = call_of(kind, root, send, recv, count, dtype);
+	call.reduce = op;
+	return call;
 }
 
 ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options,
 			  const void *site)
 {
-	struct op_call call = allreduce_call(send, recv, count, dtype, op);
+	struct op_call call = reduction_of(TRACE_ALLREDUCE, -1, send, recv, count, dtype, op);
 	return run_collective("ls_allreduce", group, &call, options, site);
 }
 
 ls_status ls_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
-	struct op_call call = allreduce_call(send, recv, count, dtype, op);
+	struct op_call call = reduction_of(TRACE_ALLREDUCE, -1, send, recv, count, dtype, op);
 	return run_collective("ls_allreduce", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_reduce(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		    ls_reduce_op op, int root, const struct ls_op_options *options)
 {
-	struct op_call call = {.kind = TRACE_REDUCE,
-			       .dtype = dtype,
-			       .reduce = op,
-			       .peer = root,
-			       .send = buffer_at(send),
-			       .recv = buffer_at(recv),
-			       .count = count};
+	struct op_call call = reduction_of(TRACE_REDUCE, root, send, recv, count, dtype, op);
 	return run_collective("ls_reduce", group, &call, options, GROUP_SITE);
 }
 
@@ -412,13 +403,7 @@ ls_status ls_scatterv(ls_group *group, const void *send, void *recv, const uint6
 ls_status ls_reduce_scatter(ls_group *group, const void *send, void *recv, uint64_t count,
 			    ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
-	struct op_call call = {.kind = TRACE_REDUCE_SCATTER,
-			       .dtype = dtype,
-			       .reduce = op,
-			       .peer = -1,
-			       .send = buffer_at(send),
-			       .recv = buffer_at(recv),
-			       .count = count};
+	struct op_call call = reduction_of(TRACE_REDUCE_SCATTER, -1, send, recv, count, dtype, op);
 	return run_collective("ls_reduce_scatter", group, &call, options, GROUP_SITE);
 }
 
