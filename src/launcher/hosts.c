@@ -351,6 +351,7 @@ void launcher_hosts_give_up(struct launcher_job *job)
 		MESSAGE_SAY(MESSAGE_RUN_HOST, host->name,
 			    "has not told that its ranks are killed; they may still run there");
 		host->state = HOST_GONE;
+		host->channel.ended = true; /* nobody reads it any more, so it would stay ready */
 		lose_ranks(job, host, LAUNCHER_FAILED);
 	}
 }
