@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Meetings that fail because of the ranks: each error reaches every rank that came, in time, and
  * its text names the rank, what was expected and found, and what to do. */
+#include <sys/resource.h>
+
 #include "base/ranks.h"
 #include "rendezvous/rendezvous_fixture.h"
 #include "rendezvous/server.h"
@@ -305,6 +307,70 @@ static void test_all_know(void **state)
 	rendezvous_server_close(server);
 }
 
+/* Lets this process open `count` more descriptors. Returns the limit before. */
+static struct rlimit limit_descriptors(int count)
+{
+	struct rlimit before;
+	int fds[8];
+
+	assert_true(count <= 8);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	for (int i = 0; i < count; i++) {
+		fds[i] = dup(STDOUT_FILENO);
+		assert_true(fds[i] >= 0);
+	}
+	struct rlimit limit = {.rlim_cur = (rlim_t)fds[count - 1] + 1, .rlim_max = before.rlim_max};
+	for (int i = 0; i < count; i++)
+		rendezvous_close_fd(&fds[i]);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	return before;
+}
+
+/* The server may accept `free` connections: with free == world_size all meet; otherwise all ranks
+ * get the reason, also those that could not be accepted. */
+static void check_exhausted(bool tcp, int world_size, int free)
+{
+	struct rendezvous_place place = fixture_place(tcp, world_size);
+	struct rendezvous_server *server;
+	struct wire_head head;
+	int ranks[8];
+	bool fits = free == world_size + tcp; /* TCP: and one to ask whose connection it is */
+
+	assert_int_equal(
+		rendezvous_server_open(&place, clock_deadline_ns(FIXTURE_LONG_MS), &server), LS_OK);
+	place = *rendezvous_server_place(server);
+	for (int i = 0; i < world_size; i++) {
+		struct wire_hello hello = fixture_hello(&place, i);
+		ranks[i] = fixture_say(&place, &hello, sizeof hello);
+	}
+	struct rlimit before = limit_descriptors(free);
+	ls_status status = rendezvous_server_step(server);
+	if (!fits)
+		status = rendezvous_server_step(server);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_int_equal(status, fits ? LS_OK : LS_OUT_OF_MEMORY);
+	for (int i = 0; i < world_size; i++) {
+		/* Those that the server accepted at once were welcomed. */
+		if (i < free - tcp)
+			assert_int_equal(fixture_read(ranks[i], &head, sizeof head), sizeof head);
+		if (!fits)
+			fixture_check_answer(ranks[i], LS_OUT_OF_MEMORY,
+					     FIXTURE_WORDS("cannot accept", "ulimit -n"));
+	}
+	rendezvous_server_close(server);
+	for (int i = 0; fits && i < world_size; i++)
+		rendezvous_close_fd(&ranks[i]);
+}
+
+static void test_descriptors_run_out(void **state)
+{
+	(void)state;
+	for (int free = 1; free <= 4; free++)
+		check_exhausted(false, 4, free);
+	for (int free = 2; free <= 5; free++)
+		check_exhausted(true, 4, free);
+}
+
 static void on_signal(int signal)
 {
 	(void)signal;
@@ -372,6 +438,7 @@ int main(void)
 		cmocka_unit_test(test_launcher_fails_the_meeting),
 		cmocka_unit_test(test_table_is_not_taken),
 		cmocka_unit_test(test_all_know),
+		cmocka_unit_test(test_descriptors_run_out),
 		cmocka_unit_test(test_interrupted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

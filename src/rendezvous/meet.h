@@ -64,9 +64,10 @@ void rendezvous_close_fd(int *fd);
 /* ---- peer.c ---- */
 
 enum rendezvous_peer {
-	RENDEZVOUS_PEER_KNOWN,  /* *out has its user, and its pid or 0 if that is unknown */
-	RENDEZVOUS_PEER_GONE,   /* the other end has closed the connection */
-	RENDEZVOUS_PEER_HIDDEN, /* TCP, and this system does not tell the owner of a socket */
+	RENDEZVOUS_PEER_KNOWN,     /* *out has its user, and its pid or 0 if that is unknown */
+	RENDEZVOUS_PEER_GONE,      /* the other end has closed the connection */
+	RENDEZVOUS_PEER_HIDDEN,    /* TCP, and this system does not tell the owner of a socket */
+	RENDEZVOUS_PEER_EXHAUSTED, /* errno: no descriptor or memory to ask with */
 };
 
 /* Finds the process at the other end of a connection, as the kernel knows it. A TCP connection that

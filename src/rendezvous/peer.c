@@ -104,7 +104,7 @@ static enum rendezvous_peer find_tcp(int fd, struct ucred *out)
 	int netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
 	if (netlink < 0)
 		return errno == EMFILE || errno == ENFILE || errno == ENOMEM
-			       ? peer
+			       ? RENDEZVOUS_PEER_EXHAUSTED
 			       : RENDEZVOUS_PEER_HIDDEN;
 	if (!ask_kernel(netlink, &there, &here, &found)) {
 		if (!kernel_answers(netlink))

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/ranks.h"
+#include "base/wait.h"
 #include "rendezvous/meet.h"
 #include "rendezvous/server.h"
 
@@ -101,10 +102,11 @@ static void hear_connection(struct rendezvous_server *server, struct server_conn
 	}
 }
 
-/* An empty place for a connection; if there is none, ends the oldest connection, which has had the
- * most time, and returns its place. */
+/* An empty place for a connection; if there is none, ends the oldest connection but `spared`, which
+ * has had the most time, and returns its place. */
 static struct server_connection *find_connection_place(struct rendezvous_server *server,
-						       bool make_room)
+						       bool make_room,
+						       const struct server_connection *spared)
 {
 	struct server_connection *oldest = NULL;
 
@@ -112,7 +114,8 @@ static struct server_connection *find_connection_place(struct rendezvous_server 
 		struct server_connection *connection = &server->connections[i];
 		if (connection->fd < 0 && !make_room)
 			return connection;
-		if (connection->fd >= 0 && (!oldest || connection->number < oldest->number))
+		if (connection->fd >= 0 && connection != spared &&
+		    (!oldest || connection->number < oldest->number))
 			oldest = connection;
 	}
 	if (oldest)
@@ -120,21 +123,51 @@ static struct server_connection *find_connection_place(struct rendezvous_server 
 	return oldest;
 }
 
-static void accept_failed(struct rendezvous_server *server, int error)
+static bool is_exhaustion(int error)
 {
-	bool exhausted = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
-	if (!exhausted && error != EBADF && error != EINVAL && error != ENOTSOCK)
-		return; /* the trouble of one connection */
-	if (exhausted && find_connection_place(server, true))
-		return; /* there is room for the next step */
+	return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
 
-	rendezvous_close_fd(&server->listen_fd); /* an open one would stay ready forever */
-	if (server->state != SERVER_MEETING)
-		return;
+static void fail_to_accept(struct rendezvous_server *server, int error)
+{
 	errno = error;
 	rendezvous_text_add(server->text, "cannot accept connections at %s: %m%s", server->where,
 			    error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
-	rendezvous_fail(server, exhausted ? LS_OUT_OF_MEMORY : LS_SYSTEM);
+	rendezvous_fail(server, is_exhaustion(error) ? LS_OUT_OF_MEMORY : LS_SYSTEM);
+}
+
+void rendezvous_exhausted(struct rendezvous_server *server,
+			  const struct server_connection *connection, int error)
+{
+	if (!find_connection_place(server, true, connection) && server->state == SERVER_MEETING)
+		fail_to_accept(server, error);
+}
+
+/* Whether a connection waits to be accepted. Linux looks for a free descriptor first, and so may
+ * report that there is none although nobody waits. */
+static bool is_awaited(const struct rendezvous_server *server)
+{
+	struct pollfd queue = {.fd = server->listen_fd, .events = POLLIN};
+
+	return wait_fds(NULL, &queue, 1, -1, 0) == LS_OK;
+}
+
+static void accept_failed(struct rendezvous_server *server, int error)
+{
+	bool exhausted = is_exhaustion(error);
+	if (!exhausted && error != EBADF && error != EINVAL && error != ENOTSOCK)
+		return; /* the trouble of one connection */
+	bool meeting = server->state == SERVER_MEETING;
+	if (exhausted && meeting && rendezvous_count_came(server) == server->place.world_size)
+		return; /* nobody is missing */
+	if (exhausted && (!is_awaited(server) || find_connection_place(server, true, NULL)))
+		return; /* there is room for the next step */
+	/* When the meeting fails for want of descriptors, those of the ranks that have come become
+	 * free, so that the server can accept the others, to tell them. */
+	if (!exhausted || !meeting)
+		rendezvous_close_fd(&server->listen_fd); /* an open one would stay ready forever */
+	if (meeting)
+		fail_to_accept(server, error);
 }
 
 static void accept_connections(struct rendezvous_server *server)
@@ -144,8 +177,11 @@ static void accept_connections(struct rendezvous_server *server)
 		if (fd < 0) {
 			if (errno == EAGAIN)
 				return;
-			if (errno != EINTR && errno != ECONNABORTED)
-				accept_failed(server, errno);
+			int error = errno;
+			if (error != EINTR && error != ECONNABORTED)
+				accept_failed(server, error);
+			if (is_exhaustion(error) && server->state != SERVER_FAILED)
+				return;
 			continue;
 		}
 		bool remote = false;
@@ -154,7 +190,7 @@ static void accept_connections(struct rendezvous_server *server)
 			rendezvous_close_fd(&fd);
 			continue;
 		}
-		struct server_connection *connection = find_connection_place(server, false);
+		struct server_connection *connection = find_connection_place(server, false, NULL);
 		connection->fd = fd;
 		connection->number = server->connections_ever++;
 		connection->remote = remote;

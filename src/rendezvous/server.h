@@ -91,6 +91,12 @@ bool rendezvous_drain(int fd);
 /* Empties the connection's place. */
 void rendezvous_connection_end(struct server_connection *connection);
 
+/* A question about this connection failed, because descriptors or memory ran out: ends another
+ * connection that belongs to no rank. If there is none, fails the meeting, which frees the
+ * descriptors of the ranks that have come. */
+void rendezvous_exhausted(struct rendezvous_server *server,
+			  const struct server_connection *connection, int error);
+
 /* ---- verdict.c; functions that fail the meeting expect SERVER_MEETING ---- */
 
 /* How many ranks have said hello. */

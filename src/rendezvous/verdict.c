@@ -304,8 +304,12 @@ static bool is_of_this_user(struct rendezvous_server *server, struct server_conn
 		return true;
 	}
 	*peer = rendezvous_find_peer(connection->fd, server->place.tcp, &credentials);
+	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX && *peer == RENDEZVOUS_PEER_EXHAUSTED; i++) {
+		rendezvous_exhausted(server, connection, errno);
+		*peer = rendezvous_find_peer(connection->fd, server->place.tcp, &credentials);
+	}
 	*pid = credentials.pid;
-	if (*peer == RENDEZVOUS_PEER_GONE) {
+	if (*peer == RENDEZVOUS_PEER_GONE || *peer == RENDEZVOUS_PEER_EXHAUSTED) {
 		server->incomplete++;
 		rendezvous_connection_end(connection);
 		return false;
