@@ -13,18 +13,21 @@
 #include "base/messages.h"
 #include "launcher/launcher_private.h"
 
-/* Blocks every signal that the loop hears; also in ranks until their program begins. */
+/* Blocks every signal that the loop hears; also in ranks until their program begins. A signal that
+ * the caller had set to be ignored, as nohup does, is not heard: blocking alone would queue it. */
 static ls_status take_signals(struct launcher_job *job)
 {
 	static const int heard[] = {
 		SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT,
 	};
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
+	struct sigaction was;
 	sigset_t set;
 
 	sigemptyset(&set);
 	for (size_t i = 0; i < sizeof heard / sizeof heard[0]; i++)
-		sigaddset(&set, heard[i]);
+		if (sigaction(heard[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+			sigaddset(&set, heard[i]);
 	if (sigprocmask(SIG_BLOCK, &set, &job->start.mask) == 0 &&
 	    sigaction(SIGPIPE, &ignore, &job->start.broken_pipe) == 0) {
 		job->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

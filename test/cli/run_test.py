@@ -400,6 +400,24 @@ def test_ignored_signals_stay_ignored():
     equal(ignored >> (signal.SIGPIPE - 1) & 1, 0, 'SIGPIPE')
 
 
+def test_ignored_signals_are_not_obeyed():
+    # As under nohup, or in the background of a script: two SIGINTs would kill the ranks. The launcher hears signals
+    # in the order of their numbers, so SIGUSR1 comes last.
+    code = 'import signal\nsignal.signal(signal.SIGUSR1, lambda *_: exit(5))\nprint("ready")\nwhile True: signal.pause()'
+    with Job('run', '-n', 1, *python(code), preexec_fn=lambda: [
+            signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)]) as job:
+        job.expect('[0] ready')
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1):
+            job.process.send_signal(number)
+            until(lambda: not pending(job.pid), 'the launcher to hear the signal')
+        equal(job.end()[0], 5)
+
+
+def pending(pid):
+    """The signals that wait for this process, as a bit mask."""
+    return int(dict(line.split(b':') for line in read('/proc/%d/status' % pid).splitlines()).get(b'ShdPnd', b'0'), 16)
+
+
 def test_no_descriptors_leak_into_ranks():
     with tempfile.TemporaryDirectory() as place:
         result = lockstep('run', '-n', 2, '--log-dir', place, 'sh', '-c', 'ls /proc/self/fd')
