@@ -29,6 +29,8 @@ enum {
 	LAUNCHER_READ_BYTES = 1 << 16,
 	LAUNCHER_GRACE_MS = 3000, /* from the first failure to SIGTERM */
 	LAUNCHER_TERM_MS = 2000,  /* from SIGTERM to SIGKILL */
+	/* how long after a signal that asks to end a failure counts as its effect */
+	LAUNCHER_SIGNAL_MS = LAUNCHER_GRACE_MS + LAUNCHER_TERM_MS,
 	/* After the first news of a failure, how long news of another failure may come late from
 	 * another host, which failed first. */
 	LAUNCHER_ROUND_MS = 200,
@@ -224,6 +226,8 @@ struct launcher_job {
 	int interrupts; /* SIGINTs so far */
 	int forwarded;  /* the last signal that asks to end and was passed on, 0: none */
 	bool hurried;   /* a signal that asks to end has come */
+	/* when the job counts as having survived the last such signal, CLOCK_NEVER: none came */
+	uint64_t signal_end_ns;
 	int signal_fd, signal_poll;
 	struct rendezvous_server *server;
 	bool met; /* all ranks have come to the rendezvous */
@@ -286,6 +290,8 @@ void launcher_watch_collect(struct launcher_job *job);
  * what was wrong before. Takes the state, unless that was done before, with the lines of Python at
  * which late ranks are. For these lines it blocks for at most 400 ms, as a rule for 10. */
 void launcher_watch_freeze(struct launcher_job *job);
+/* Drops the state, so that it can be taken anew. */
+void launcher_watch_thaw(struct launcher_job *job);
 
 /* ---- outcome.c ---- */
 

@@ -122,6 +122,18 @@ static bool is_for_groups(int number)
 	return number == SIGINT || number == SIGHUP || number == SIGQUIT;
 }
 
+/* A job that runs on after a signal has handled it. What fails later has another cause, and its
+ * evidence is that of its own time. */
+static void forget_signal(struct launcher_job *job, uint64_t now_ns)
+{
+	if (job->phase != LAUNCHER_NORMAL || now_ns < job->signal_end_ns)
+		return;
+	job->signal_end_ns = CLOCK_NEVER;
+	job->forwarded = 0;
+	job->hurried = false;
+	launcher_watch_thaw(job);
+}
+
 static void hear_signal(struct launcher_job *job, int number, uint64_t now_ns)
 {
 	switch (number) {
@@ -152,6 +164,7 @@ static void hear_signal(struct launcher_job *job, int number, uint64_t now_ns)
 	if (job->first < 0)
 		job->forwarded = number;
 	job->hurried = true;
+	job->signal_end_ns = now_ns + LAUNCHER_SIGNAL_MS * UINT64_C(1000000);
 	launcher_watch_freeze(job);
 	tell_all(job, number, is_for_groups(number));
 }
@@ -295,6 +308,7 @@ ls_status launcher_loop(struct launcher_job *job)
 			for (int i = 0; i < set.count; i++)
 				set.fds[i].revents = 0;
 		uint64_t now_ns = clock_now_ns();
+		forget_signal(job, now_ns);
 		if (set.fds[job->signal_poll].revents)
 			hear_signals(job, now_ns);
 		/* Before the ends: a rank that has met is not missing. */

@@ -137,3 +137,10 @@ void launcher_watch_freeze(struct launcher_job *job)
 		inspect_report_ask_python(job->report);
 	job->frozen = true;
 }
+
+void launcher_watch_thaw(struct launcher_job *job)
+{
+	inspect_report_free(job->report);
+	job->report = NULL;
+	job->frozen = false;
+}
