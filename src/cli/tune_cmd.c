@@ -131,7 +131,7 @@ static int parse_options(const struct cli_command *self, int argc, char **argv, 
 static int run_job(const struct choices *choices, int count)
 {
 	char program[PATH_MAX], range[2 * NUMBER_BYTES], rounds[NUMBER_BYTES];
-	struct sigaction pipe_action;
+	struct sigaction pipe_action, limit_action;
 	sigset_t mask;
 	uint64_t min = count > 0 ? choices->ranks[count - 1] + 1 : 1;
 	uint64_t max = count + 1 < choices->rank_count ? choices->ranks[count] : RANKS_HOST_MAX;
@@ -147,11 +147,13 @@ static int run_job(const struct choices *choices, int count)
 	struct launcher_options job = {.ranks = (int)choices->ranks[count],
 				       /* The launcher only reads the words. */
 				       .command = (char **)(uintptr_t)words};
-	if (sigprocmask(SIG_BLOCK, NULL, &mask) != 0 || sigaction(SIGPIPE, NULL, &pipe_action) != 0)
+	if (sigprocmask(SIG_BLOCK, NULL, &mask) != 0 || sigaction(SIGPIPE, NULL, &pipe_action) != 0 ||
+	    sigaction(SIGXFSZ, NULL, &limit_action) != 0)
 		return CLI_FAILED;
 	int status = launcher_run(&job);
 	if (sigprocmask(SIG_SETMASK, &mask, NULL) != 0 ||
-	    sigaction(SIGPIPE, &pipe_action, NULL) != 0)
+	    sigaction(SIGPIPE, &pipe_action, NULL) != 0 ||
+	    sigaction(SIGXFSZ, &limit_action, NULL) != 0)
 		return CLI_FAILED;
 	return status;
 }

@@ -480,7 +480,8 @@ int launcher_agent_run(void)
 	agent->credit = CHANNEL_CREDIT_BYTES;
 	int status = LAUNCHER_FAILED;
 	if (sigprocmask(SIG_BLOCK, NULL, &agent->start.mask) != 0 ||
-	    sigaction(SIGPIPE, &ignore, &agent->start.broken_pipe) != 0 || !take_channel(agent)) {
+	    sigaction(SIGPIPE, &ignore, &agent->start.broken_pipe) != 0 ||
+	    sigaction(SIGXFSZ, &ignore, &agent->start.file_limit) != 0 || !take_channel(agent)) {
 		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fcntl", strerror(errno));
 	} else {
 		launcher_channel_greet(&agent->channel);

@@ -226,6 +226,7 @@ static bool become_rank(const struct launcher_start *start, const struct handles
 	    dup2(handles->output[1][1], STDERR_FILENO) < 0)
 		return false;
 	return sigaction(SIGPIPE, &start->broken_pipe, NULL) == 0 &&
+	       sigaction(SIGXFSZ, &start->file_limit, NULL) == 0 &&
 	       sigprocmask(SIG_SETMASK, &start->mask, NULL) == 0;
 }
 

@@ -103,6 +103,7 @@ run_agent(const struct launcher_job *job, const struct call *call, int channel, 
 	    dup2(channel, STDIN_FILENO) >= 0 && dup2(channel, STDOUT_FILENO) >= 0 &&
 	    dup2(words, STDERR_FILENO) >= 0 &&
 	    sigaction(SIGPIPE, &job->start.broken_pipe, NULL) == 0 &&
+	    sigaction(SIGXFSZ, &job->start.file_limit, NULL) == 0 &&
 	    sigprocmask(SIG_SETMASK, &job->start.mask, NULL) == 0)
 		execvp(call->words[0], call->words);
 	MESSAGE_SAY(MESSAGE_RUN_CANNOT_EXECUTE, call->words[0], strerror(errno));

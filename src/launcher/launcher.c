@@ -29,7 +29,8 @@ static ls_status take_signals(struct launcher_job *job)
 		if (sigaction(heard[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
 			sigaddset(&set, heard[i]);
 	if (sigprocmask(SIG_BLOCK, &set, &job->start.mask) == 0 &&
-	    sigaction(SIGPIPE, &ignore, &job->start.broken_pipe) == 0) {
+	    sigaction(SIGPIPE, &ignore, &job->start.broken_pipe) == 0 &&
+	    sigaction(SIGXFSZ, &ignore, &job->start.file_limit) == 0) {
 		job->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 		if (job->signal_fd >= 0)
 			return LS_OK;

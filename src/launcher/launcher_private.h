@@ -168,6 +168,7 @@ struct launcher_start {
 	int secret_fd, notes_fd;
 	sigset_t mask;                /* the launcher's own, when it was started */
 	struct sigaction broken_pipe; /* that of SIGPIPE, when the launcher was started */
+	struct sigaction file_limit;  /* that of SIGXFSZ */
 	int guard_fd;
 };
 

@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_limit.h"
 #include "base/messages.h"
 #include "memory/memory.h"
 
@@ -100,12 +100,8 @@ ls_status memory_arena_open(size_t bytes, uint64_t job, int rank, unsigned char 
 	int file = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (file < 0)
 		return say_no_arena(bytes, call);
-	/* A file beyond this limit would end the process with a signal. */
-	struct rlimit limit;
-	call = "the limit of file sizes (ulimit -f)";
-	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
-		errno = EFBIG;
-		ls_status status = say_no_arena(bytes, call);
+	if (!file_limit_allows(bytes)) {
+		ls_status status = say_no_arena(bytes, FILE_LIMIT_NAME);
 		close(file);
 		return status;
 	}

@@ -14,6 +14,7 @@
 
 #include <lockstep/lockstep.h>
 
+#include "base/file_limit.h"
 #include "base/fork.h"
 #include "base/messages.h"
 #include "base/seqlock.h"
@@ -86,6 +87,8 @@ static ls_status make_file(struct trace *trace, const struct trace_options *opti
 	trace->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (trace->fd < 0)
 		return say_failed("memfd_create");
+	if (!file_limit_allows(trace->bytes))
+		return say_failed(FILE_LIMIT_NAME);
 	if (ftruncate(trace->fd, (off_t)trace->bytes) != 0)
 		return say_failed("ftruncate");
 	if (fallocate(trace->fd, 0, 0, (off_t)trace->bytes) != 0)

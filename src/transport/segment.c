@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_limit.h"
 #include "base/messages.h"
 #include "base/ranks.h"
 #include "base/seqlock.h"
@@ -101,8 +102,12 @@ struct transport_segment *transport_segment_create(uint64_t job, int rank, int s
 	if (*fd < 0)
 		return NULL;
 	struct transport_segment *segment = NULL;
-	*step = "ftruncate";
-	int rc = ftruncate(*fd, (off_t)bytes);
+	*step = FILE_LIMIT_NAME;
+	int rc = file_limit_allows(bytes) ? 0 : -1;
+	if (rc == 0) {
+		*step = "ftruncate";
+		rc = ftruncate(*fd, (off_t)bytes);
+	}
 	if (rc == 0) {
 		*step = "fallocate";
 		rc = allocate_pages(*fd, 0, transport_areas_at(size));

@@ -418,6 +418,18 @@ def pending(pid):
     return int(dict(line.split(b':') for line in read('/proc/%d/status' % pid).splitlines()).get(b'ShdPnd', b'0'), 16)
 
 
+def test_limit_of_file_sizes():
+    # The log of the rank is beyond the limit: the launcher loses the log, and not its life.
+    with tempfile.TemporaryDirectory() as place:
+        run = subprocess.run(['sh', '-c', 'ulimit -f 4; exec "$@"', 'sh', program(), 'run', '-n', '1', '--log-dir', place,
+                              'sh', '-c', 'grep SigIgn /proc/self/status; head -c 100000 /dev/zero; exit 3'],
+                             env=environment(), capture_output=True)
+        equal(run.returncode, 3, run.stderr)
+        matches('the log of rank 0.*File too large', run.stderr.decode())
+        ignored = int(run.stdout.split()[2], 16)
+        equal(ignored >> (signal.SIGXFSZ - 1) & 1, 0, 'SIGXFSZ')
+
+
 def test_no_descriptors_leak_into_ranks():
     with tempfile.TemporaryDirectory() as place:
         result = lockstep('run', '-n', 2, '--log-dir', place, 'sh', '-c', 'ls /proc/self/fd')

@@ -4,11 +4,12 @@ import glob
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 
-from harness import Job, equal, lockstep, main, matches
+from harness import Job, environment, equal, lockstep, main, matches, program
 
 SURVIVED_S = 5  # LAUNCHER_SIGNAL_MS
 
@@ -27,6 +28,15 @@ def test_later_failure_has_evidence_of_its_own():
         verdict = found['jobs'][0]['verdict']
         equal((verdict['cause'], verdict['blamed']), ('stopped', 1), errors)
         matches(r'(?m)^rank 1 \(pid \d+\) is stopped', errors)
+
+
+def test_limit_of_file_sizes():
+    # Files in memory count, too. Beyond the limit ftruncate ends a process by SIGXFSZ, without a word.
+    for blocks in 4, 100, 10000:
+        result = subprocess.run(['sh', '-c', 'ulimit -f %d; exec "$@"' % blocks, 'sh', program(), 'run', '-n', '2',
+                                 sys.argv[2], '--rounds', '4'], env=environment(), capture_output=True, text=True)
+        equal(result.returncode, 1, result.stderr)
+        matches(r'ulimit -f', result.stderr)
 
 
 if __name__ == '__main__':
