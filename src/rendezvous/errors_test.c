@@ -367,7 +367,7 @@ static void test_descriptors_run_out(void **state)
 	(void)state;
 	for (int free = 1; free <= 4; free++)
 		check_exhausted(false, 4, free);
-	for (int free = 2; free <= 5; free++)
+	for (int free = 1; free <= 5; free++)
 		check_exhausted(true, 4, free);
 }
 

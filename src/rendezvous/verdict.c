@@ -308,6 +308,9 @@ static bool is_of_this_user(struct rendezvous_server *server, struct server_conn
 		rendezvous_exhausted(server, connection, errno);
 		*peer = rendezvous_find_peer(connection->fd, server->place.tcp, &credentials);
 	}
+	/* All that the rank will get is the reason. */
+	if (*peer == RENDEZVOUS_PEER_EXHAUSTED && server->state == SERVER_FAILED)
+		*peer = RENDEZVOUS_PEER_HIDDEN;
 	*pid = credentials.pid;
 	if (*peer == RENDEZVOUS_PEER_GONE || *peer == RENDEZVOUS_PEER_EXHAUSTED) {
 		server->incomplete++;
