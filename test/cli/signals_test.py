@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from harness import Job, environment, equal, lockstep, main, matches, program
+from harness import Job, environment, equal, lockstep, main, matches, program, until
 
 SURVIVED_S = 5  # LAUNCHER_SIGNAL_MS
 
@@ -20,7 +20,8 @@ def test_later_failure_has_evidence_of_its_own():
             Job('run', '-n', 2, '--timeout', SURVIVED_S + 4, '--log-dir', place, *ignores, sys.argv[2]) as job:
         job.expect('[0] round 16', '[1] round 16')
         job.process.send_signal(signal.SIGHUP)
-        time.sleep(SURVIVED_S + 0.5)  # it is this time that the job has to survive
+        end = time.monotonic() + SURVIVED_S + 0.5
+        until(lambda: time.monotonic() > end, 'the job to survive the signal')
         os.kill(job.ranks()[1], signal.SIGSTOP)
         status, _, errors = job.end()
         equal(status, 124, errors)
