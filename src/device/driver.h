@@ -23,21 +23,26 @@
 
 #include <lockstep/status.h>
 
+#include "base/messages.h"
 #include "base/wait.h"
 #include "kernel/kernel.h"
 
-enum { DRIVER_VERSION = 3 }; /* of the structs here */
+enum { DRIVER_VERSION = 4 }; /* of the structs here */
 
 struct driver_ops;
 
-/* One device as one rank uses it. The opener fills ops, index, options and bell; open fills the
- * rest, which is constant until close. A driver is closed when no region names it any more, but
+/* One device as one rank uses it. The opener fills ops, index, options, say and bell; open fills
+ * the rest, which is constant until close. A driver is closed when no region names it any more, but
  * stays in memory until the group of all ranks is closed: the progress thread may look at `broken`
  * once more. */
 struct driver {
 	const struct driver_ops *ops;
-	int index;              /* which device of this plugin */
-	const char *options;    /* of this plugin, such as "bytes=1048576"; valid in open only */
+	int index;           /* which device of this plugin */
+	const char *options; /* of this plugin, such as "bytes=1048576"; valid in open only */
+	/* message_say of the library. A plugin in a file of its own has a copy of message_say,
+	 * which does not know the rank, and what it says does not get into ls_last_error. */
+	void (*say)(const char *id, enum setting_log level, const char *format, ...)
+		__attribute__((format(printf, 3, 4)));
 	struct wait_bell *bell; /* of the rank: wait_wake follows each store; NULL: nobody sleeps */
 	void *state;            /* the plugin's own */
 	void *stream;           /* for what Lockstep does of its own accord */

@@ -95,5 +95,6 @@ ls_status device_driver_find(const char *device, struct driver *out)
 		return LS_UNSUPPORTED;
 	}
 	out->ops = plugin->ops;
+	out->say = message_say;
 	return LS_OK;
 }

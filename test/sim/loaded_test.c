@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -35,8 +36,24 @@ static void a_driver_in_a_file(void **state)
 	}
 }
 
+/* Not into its own copy of what has the last error. */
+static void what_it_says_is_the_last_error(void **state)
+{
+	(void)state;
+	struct ls_group_options options = {.size = sizeof options,
+					   .world_size = 1,
+					   .rendezvous = "unix:sim-loaded-test",
+					   .device = "sim:0,colour=red"};
+	ls_group *group;
+	char said[256];
+	assert_int_equal(ls_group_open(&options, &group), LS_BAD_ARGUMENT);
+	assert_true(ls_last_error(said, sizeof said) > 0);
+	assert_non_null(strstr(said, "unknown options"));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(a_driver_in_a_file)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(a_driver_in_a_file),
+					   cmocka_unit_test(what_it_says_is_the_last_error)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

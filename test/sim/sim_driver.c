@@ -15,11 +15,11 @@ static struct sim *of(const struct driver *driver)
 	return driver->state;
 }
 
-static ls_status say(const char *call, enum sim_error error)
+static ls_status say(const struct driver *driver, const char *call, enum sim_error error)
 {
 	if (error == SIM_OK)
 		return LS_OK;
-	MESSAGE_SAY(MESSAGE_DEVICE_CALL, call, sim_error_name(error));
+	driver->say(MESSAGE_DEVICE_CALL, call, sim_error_name(error));
 	return LS_SYSTEM;
 }
 
@@ -30,21 +30,20 @@ static ls_status open_driver(struct driver *driver)
 	driver->stream = stream;
 	driver->domain = of(driver);
 	driver->address = sim_addresses(of(driver), driver->index, &driver->bytes);
-	return say("sim_stream_open", error);
+	return say(driver, "sim_stream_open", error);
 }
 
 static void close_driver(struct driver *driver)
 {
 	ls_status status = LS_OK;
 	if (atomic_load(&driver->broken) == 0)
-		status = say("sim_stream_close", sim_stream_close(driver->stream));
+		status = say(driver, "sim_stream_close", sim_stream_close(driver->stream));
 	(void)status; /* it has been said */
 }
 
 static ls_status copy(struct driver *driver, void *stream, void *to, const void *from, size_t bytes)
 {
-	(void)driver;
-	return say("sim_copy", sim_copy_unseen(stream, to, from, bytes));
+	return say(driver, "sim_copy", sim_copy_unseen(stream, to, from, bytes));
 }
 
 /* ---- reductions: a kernel that has its operands on the heap ---- */
@@ -84,21 +83,20 @@ static ls_status reduce(struct driver *driver, void *stream, const struct kernel
 	enum sim_error error = sim_launch(stream, &reduces, &mine, sizeof mine);
 	if (error != SIM_OK)
 		free(mine);
-	return say("sim_launch", error);
+	return say(driver, "sim_launch", error);
 }
 
 /* ---- words and memory ---- */
 
 static ls_status store(struct driver *driver, void *stream, _Atomic uint64_t *word, uint64_t value)
 {
-	return say("sim_store", sim_store(stream, word, value, driver->bell));
+	return say(driver, "sim_store", sim_store(stream, word, value, driver->bell));
 }
 
 static ls_status await(struct driver *driver, void *stream, const _Atomic uint64_t *word,
 		       uint64_t value)
 {
-	(void)driver;
-	return say("sim_await", sim_await_unseen(stream, word, value));
+	return say(driver, "sim_await", sim_await_unseen(stream, word, value));
 }
 
 static void signal(struct driver *driver, _Atomic uint64_t *word, uint64_t value)
@@ -111,22 +109,22 @@ static ls_status take(struct driver *driver, size_t bytes, struct driver_segment
 	void *address;
 	enum sim_error error = sim_alloc(of(driver), driver->index, bytes, &address);
 	*out = (struct driver_segment){.address = address, .bytes = bytes};
-	return error == SIM_OUT_OF_MEMORY ? LS_OUT_OF_MEMORY : say("sim_alloc", error);
+	return error == SIM_OUT_OF_MEMORY ? LS_OUT_OF_MEMORY : say(driver, "sim_alloc", error);
 }
 
 static ls_status give(struct driver *driver, const struct driver_segment *segment)
 {
-	return say("sim_free", sim_free(of(driver), segment->address));
+	return say(driver, "sim_free", sim_free(of(driver), segment->address));
 }
 
 static ls_status capturing(struct driver *driver, void *stream, bool *out)
 {
 	if (!sim_is_stream(of(driver), driver->index, stream)) {
-		MESSAGE_SAY(MESSAGE_DEVICE_CALL, "sim_is_captured",
+		driver->say(MESSAGE_DEVICE_CALL, "sim_is_captured",
 			    "the stream is not one of this device");
 		return LS_BAD_ARGUMENT;
 	}
-	return say("sim_is_captured", sim_is_captured(stream, out));
+	return say(driver, "sim_is_captured", sim_is_captured(stream, out));
 }
 
 static void queue(const struct driver *driver, const void *stream, struct driver_queue *out)
@@ -153,7 +151,8 @@ static void watch(struct driver *driver, const struct driver_watch *watch)
 bool sim_driver_open(struct sim_driver *out, struct sim *sim, int index, struct wait_bell *bell)
 {
 	*out = (struct sim_driver){.ops = OPS(open_driver, close_driver, sim_free_may_wait(sim))};
-	out->driver = (struct driver){.ops = &out->ops, .index = index, .bell = bell, .state = sim};
+	out->driver = (struct driver){
+		.ops = &out->ops, .index = index, .bell = bell, .say = message_say, .state = sim};
 	return out->ops.open(&out->driver) == LS_OK;
 }
 
@@ -270,14 +269,14 @@ static ls_status join(struct driver *driver)
 	struct sim_options options;
 	uint64_t process;
 	if (!read_options(driver->options, &options, &process) || driver->index >= options.devices) {
-		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "ls_group_open", "sim",
+		driver->say(MESSAGE_DEVICE_OPEN, "ls_group_open", "sim",
 			    "no such device, or unknown options");
 		return LS_BAD_ARGUMENT;
 	}
 	driver->state = opened_last = join_process(process, &options);
 	if (driver->state)
 		return LS_OK;
-	MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "ls_group_open", "sim", "bad options, or no memory");
+	driver->say(MESSAGE_DEVICE_OPEN, "ls_group_open", "sim", "bad options, or no memory");
 	return LS_OUT_OF_MEMORY;
 }
 
