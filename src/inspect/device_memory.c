@@ -152,7 +152,12 @@ static void put_figures(struct print_json *json, const struct trace_memory_seen 
 	print_json_unsigned(json, "reserved", seen->reserved);
 	print_json_unsigned(json, "peak_live", seen->peak_live);
 	print_json_unsigned(json, "peak_reserved", seen->peak_reserved);
-	print_json_unsigned(json, "largest_cached", seen->largest_cached);
+	/* The counter is old unless an allocation has just failed: 0 beside many cached bytes would
+	 * look as if they were in pieces. */
+	if (seen->failed > 0)
+		print_json_unsigned(json, "largest_cached", seen->largest_cached);
+	else
+		print_json_null(json, "largest_cached");
 	print_json_unsigned(json, "live_blocks", seen->live_blocks);
 	print_json_unsigned(json, "segments", seen->segments);
 	print_json_unsigned(json, "hits", seen->hits);

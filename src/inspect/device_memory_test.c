@@ -112,6 +112,9 @@ static void who_holds_what(void **state)
 		  "\"peak_live\":7340032,\"peak_reserved\":12582912,\"largest_cached\":0,"
 		  "\"live_blocks\":2,\"segments\":3,\"hits\":6,\"misses\":5,\"failed\":1}");
 	has(text, "\"device\":null,\"memory\":null");
+	trace_memory_set(&fixture->traces[0].device->memory.failed, 0);
+	has(show(fixture, JSON), "\"largest_cached\":null,");
+	trace_memory_set(&fixture->traces[0].device->memory.failed, 1);
 	text = show(fixture, SVG);
 	/* 3 of 12 MiB of a chart of 720. */
 	has(text, "<rect x=\"170.00\" y=\"96\" width=\"180.00\" height=\"18\" class=\"live\"/>");
