@@ -102,9 +102,9 @@ struct driver_watch {
  * except for room in a full queue. So callers look at `queue` first, and wait themselves
  * (pool/launch.h).
  *
- * take and give may block, for as long as the driver wants. So they are called with no lock held,
- * as calls that the wait table shows (wait_foreign_call_begin), under the names that the plugin
- * gives. */
+ * open, close, take and give may block, for as long as the driver wants. So they are called with no
+ * lock held, as calls that the wait table shows (wait_foreign_call_begin); take and give under the
+ * names that the plugin gives. */
 struct driver_ops {
 	/* Loads kernels and makes the stream, so that no later call has to. May block. Errors:
 	 * LS_UNSUPPORTED, LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; then there is nothing to

@@ -18,13 +18,16 @@
 
 /* ---- the life of the device ---- */
 
-static ls_status open_driver(struct world_device *device, const char *name)
+static ls_status open_driver(struct world *world, struct world_device *device, const char *name)
 {
+	wait_foreign_call_begin(&world->waiter, "the driver, to open a device");
 	ls_status status = device_driver_find(name, &device->driver);
-	if (status != LS_OK)
-		return status;
-	snprintf(device->name, sizeof device->name, "%.*s", (int)strcspn(name, ","), name);
-	return device->driver.ops->open(&device->driver);
+	if (status == LS_OK) {
+		snprintf(device->name, sizeof device->name, "%.*s", (int)strcspn(name, ","), name);
+		status = device->driver.ops->open(&device->driver);
+	}
+	wait_foreign_call_end(&world->waiter);
+	return status;
 }
 
 static ls_status open_pool(struct world *world, struct world_device *device)
@@ -47,7 +50,7 @@ ls_status group_device_open(struct world *world, const char *name)
 		MESSAGE_SAY(MESSAGE_DEVICE_OPEN, "ls_group_open", name, "out of memory");
 		return LS_OUT_OF_MEMORY;
 	}
-	ls_status status = open_driver(device, name);
+	ls_status status = open_driver(world, device, name);
 	if (status != LS_OK) {
 		free(device);
 		return status;
@@ -95,7 +98,9 @@ void group_device_close(struct world *world)
 		pool_detach(device->pool); /* the trace ends, the pool does not */
 		return;
 	}
+	wait_foreign_call_begin(&world->waiter, "the driver, to close a device");
 	device->driver.ops->close(&device->driver);
+	wait_foreign_call_end(&world->waiter);
 	free_words(device);
 	lock_group_fini(&device->lock);
 	world->device = NULL;
