@@ -436,12 +436,8 @@ int main(void)
 		cmocka_unit_test(lowest_bits_of_an_index),
 		cmocka_unit_test(only_sealed_memory_is_mapped),
 		cmocka_unit_test(names_are_total),
-<<<<<<< HEAD
 		cmocka_unit_test(words_of_streams),
-		cmocka_unit_test(facts_fit_the_names),
-=======
 		cmocka_unit_test(facts_follow_the_table),
->>>>>>> 54f8be34 (What a collective needs: its recipe names every place, and two places less)
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
