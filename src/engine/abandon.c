@@ -74,7 +74,7 @@ enum op_progress engine_abandon_host(struct engine *engine, struct op *op, const
 			return OP_BLOCKED;
 	}
 	bool lost = op->state != OP_STATE_ENTER && shown && op->word_count > 0;
-	bool safe = !lost || engine_window_detach(engine, op);
+	bool safe = !lost || engine_window_revoke(engine, op);
 	engine_window_release(engine, op, lost);
 	op->state = OP_STATE_COMPLETE;
 	return safe ? OP_DONE : OP_FAILED;

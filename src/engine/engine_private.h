@@ -52,7 +52,7 @@ void engine_window_deliver(struct op *op);
 void engine_window_release(struct engine *engine, struct op *op, bool lost);
 /* Revokes peers' access to the caller's own buffers; false, after a message, if that is not
  * possible. */
-bool engine_window_detach(struct engine *engine, struct op *op);
+bool engine_window_revoke(struct engine *engine, struct op *op);
 /* False if another failed operation of mine has revoked peers' access to pages of my output: what
  * they wrote since then is lost. */
 bool engine_window_is_whole(struct engine *engine, const struct op *op);

@@ -282,21 +282,21 @@ void engine_window_release(struct engine *engine, struct op *op, bool lost)
 	release_block(engine, &op->scratch_block, false); /* no peer ever saw it */
 }
 
-/* A part of the buffer may have been detached before, by another operation with a buffer on the
+/* A part of the buffer may have been revoked before, by another operation with a buffer on the
  * same page. */
-static bool detach_own(struct engine *engine, const struct buffer *buffer)
+static bool revoke_own(struct engine *engine, const struct buffer *buffer)
 {
-	return memory_detach(engine->memory, buffer->address, buffer->bytes) == LS_OK;
+	return memory_revoke(engine->memory, buffer->address, buffer->bytes) == LS_OK;
 }
 
-bool engine_window_detach(struct engine *engine, struct op *op)
+bool engine_window_revoke(struct engine *engine, struct op *op)
 {
 	bool input =
 		op->input_window == TRANSPORT_WINDOW_ARENA && op->input == op->call.send.address;
 	bool output =
 		op->output_window == TRANSPORT_WINDOW_ARENA && op->output == op->call.recv.address;
-	bool done = !input || detach_own(engine, &op->call.send);
-	return (!output || detach_own(engine, &op->call.recv)) && done;
+	bool done = !input || revoke_own(engine, &op->call.send);
+	return (!output || revoke_own(engine, &op->call.recv)) && done;
 }
 
 bool engine_window_is_whole(struct engine *engine, const struct op *op)

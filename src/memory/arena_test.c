@@ -229,7 +229,7 @@ static void errors_of_the_system_come_back(void **state)
 	assert_int_equal(memory_alloc(&memory, MIB, &block), LS_OUT_OF_MEMORY);
 	assert_null(block);
 	memset(kept, 1, MIB);
-	assert_int_not_equal(memory_detach(&memory, kept, MIB), LS_OK);
+	assert_int_not_equal(memory_revoke(&memory, kept, MIB), LS_OK);
 	assert_true(is_filled(kept, MIB, 1));
 	close(memory.fd);
 	memory.fd = real;
@@ -237,7 +237,7 @@ static void errors_of_the_system_come_back(void **state)
 	memory_fini(&memory);
 }
 
-static void detached_memory_is_the_owners_alone(void **state)
+static void revoked_memory_is_the_owners_alone(void **state)
 {
 	(void)state;
 	struct memory memory;
@@ -248,7 +248,7 @@ static void detached_memory_is_the_owners_alone(void **state)
 	memset(here, 1, 10 * PAGE);
 	/* From the middle of page 2 to the middle of page 5. */
 	unsigned char *from = here + 2 * PAGE + 100;
-	assert_int_equal(memory_detach(&memory, from, 3 * PAGE), LS_OK);
+	assert_int_equal(memory_revoke(&memory, from, 3 * PAGE), LS_OK);
 	assert_true(memory_is_valid(&memory));
 	assert_true(is_filled(here, 10 * PAGE, 1));
 	memset(there, 2, 10 * PAGE); /* a late store */
@@ -267,7 +267,7 @@ static void detached_memory_is_the_owners_alone(void **state)
 
 	/* Again, and more of it: what was private keeps its content. */
 	memset(there, 4, 10 * PAGE);
-	assert_int_equal(memory_detach(&memory, here, 10 * PAGE), LS_OK);
+	assert_int_equal(memory_revoke(&memory, here, 10 * PAGE), LS_OK);
 	memset(there, 5, 10 * PAGE);
 	assert_true(is_filled(here, 2 * PAGE, 4));
 	assert_true(is_filled(here + 2 * PAGE, 4 * PAGE, 3));
@@ -276,7 +276,7 @@ static void detached_memory_is_the_owners_alone(void **state)
 	struct memory_stats stats;
 	memory_stats(&memory, &stats);
 	assert_int_equal(stats.live, 0);
-	assert_int_equal(stats.detached, 10 * PAGE);
+	assert_int_equal(stats.revoked, 10 * PAGE);
 	assert_int_equal(memory_free(&memory, here, NULL), LS_OK);
 	assert_int_equal(memory_free(&memory, here, NULL), LS_BAD_ARGUMENT);
 	unsigned char *next_there, *next = alloc(&memory, &peer, 10 * PAGE, &next_there);
@@ -295,7 +295,7 @@ static void neighbours_are_left_alone(void **state)
 		here[i] = alloc(&memory, &peer, 100, &there[i]);
 		memset(here[i], i, 100);
 	}
-	assert_int_equal(memory_detach(&memory, here[1] + 50, 50), LS_OK);
+	assert_int_equal(memory_revoke(&memory, here[1] + 50, 50), LS_OK);
 	for (int i = 0; i < 3; i++) {
 		uint64_t offset;
 		memset(there[i], 9, 100);
@@ -305,7 +305,7 @@ static void neighbours_are_left_alone(void **state)
 	close_both(&memory, &peer);
 }
 
-static void only_memory_in_use_is_detached(void **state)
+static void only_memory_in_use_is_revoked(void **state)
 {
 	(void)state;
 	struct memory memory;
@@ -315,18 +315,18 @@ static void only_memory_in_use_is_detached(void **state)
 	unsigned char *freed = alloc(&memory, &peer, PAGE, &there);
 	int on_stack;
 	assert_int_equal(memory_free(&memory, freed, NULL), LS_OK);
-	assert_int_equal(memory_detach(&memory, &on_stack, 4), LS_BAD_ARGUMENT);
-	assert_int_equal(memory_detach(&memory, freed, 4), LS_BAD_ARGUMENT);
-	assert_int_equal(memory_detach(&memory, here, 2 * PAGE), LS_BAD_ARGUMENT);
-	assert_int_equal(memory_detach(&memory, here, SIZE_MAX), LS_BAD_ARGUMENT);
-	assert_int_equal(memory_detach(&memory, here, 0), LS_OK);
+	assert_int_equal(memory_revoke(&memory, &on_stack, 4), LS_BAD_ARGUMENT);
+	assert_int_equal(memory_revoke(&memory, freed, 4), LS_BAD_ARGUMENT);
+	assert_int_equal(memory_revoke(&memory, here, 2 * PAGE), LS_BAD_ARGUMENT);
+	assert_int_equal(memory_revoke(&memory, here, SIZE_MAX), LS_BAD_ARGUMENT);
+	assert_int_equal(memory_revoke(&memory, here, 0), LS_OK);
 	struct memory_stats stats;
 	memory_stats(&memory, &stats);
-	assert_int_equal(stats.detached, 0);
+	assert_int_equal(stats.revoked, 0);
 	close_both(&memory, &peer);
 }
 
-/* ---- detaching beside writers ---- */
+/* ---- revoking beside writers ---- */
 
 struct writer {
 	_Atomic uint64_t *words;
@@ -350,7 +350,7 @@ static void *write_on(void *context)
 
 /* A peer stores to the first word of each page while the owner's other thread stores to the last
  * one: none of the owner's stores may be lost, and none of the peer's may arrive afterwards. */
-static void detach_beside_writers(void **state)
+static void revoke_beside_writers(void **state)
 {
 	(void)state;
 	enum { PAGES = 64, WORDS = PAGE / 8 };
@@ -367,7 +367,7 @@ static void detach_beside_writers(void **state)
 				     .stride = WORDS};
 		assert_int_equal(pthread_create(&late.id, NULL, write_on, &late), 0);
 		assert_int_equal(pthread_create(&own.id, NULL, write_on, &own), 0);
-		ls_status status = memory_detach(&memory, here, PAGES * PAGE);
+		ls_status status = memory_revoke(&memory, here, PAGES * PAGE);
 		uint64_t seen[PAGES], again[PAGES];
 		_Atomic uint64_t *words = (_Atomic uint64_t *)(void *)here;
 		for (int i = 0; i < PAGES; i++)
@@ -397,10 +397,10 @@ int main(void)
 		cmocka_unit_test(file_is_named_sealed_and_sparse),
 		cmocka_unit_test(others_files_are_refused),
 		cmocka_unit_test(errors_of_the_system_come_back),
-		cmocka_unit_test(detached_memory_is_the_owners_alone),
+		cmocka_unit_test(revoked_memory_is_the_owners_alone),
 		cmocka_unit_test(neighbours_are_left_alone),
-		cmocka_unit_test(only_memory_in_use_is_detached),
-		cmocka_unit_test(detach_beside_writers),
+		cmocka_unit_test(only_memory_in_use_is_revoked),
+		cmocka_unit_test(revoke_beside_writers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,16 +9,16 @@ enum block_state {
 	BLOCK_NONE = 0, /* no block starts at this page */
 	BLOCK_LIVE,
 	BLOCK_CACHED,
-	BLOCK_DETACHED,       /* in use, but peers no longer see it, in whole or in part */
-	BLOCK_DETACHED_FREED, /* freed as well: never reused */
+	BLOCK_REVOKED,       /* in use, but peers no longer see it, in whole or in part */
+	BLOCK_REVOKED_FREED, /* freed as well: never reused */
 };
 
 struct memory_block {
 	struct memory_block *next; /* in its free list, while cached */
 	uint8_t state;             /* enum block_state */
 	uint8_t size_class;
-	bool of_user;       /* the user frees it, perhaps after the group has closed */
-	bool page_detached; /* this page is private */
+	bool of_user;      /* the user frees it, perhaps after the group has closed */
+	bool page_revoked; /* this page is private */
 };
 
 static inline size_t memory_class_pages(unsigned size_class)

@@ -38,7 +38,7 @@ static void register_handler(void)
 
 static bool is_in_use(const struct memory_block *block)
 {
-	return block->of_user && (block->state == BLOCK_LIVE || block->state == BLOCK_DETACHED);
+	return block->of_user && (block->state == BLOCK_LIVE || block->state == BLOCK_REVOKED);
 }
 
 /* Gives the pages of a block that nobody uses back to the system. */
@@ -47,7 +47,7 @@ static void release_block(const struct memory *memory, struct memory_block *bloc
 	void *address = memory_block_address(memory, block);
 	size_t bytes = memory_block_bytes(memory, block);
 	/* Private pages first; a failure costs memory, nothing else. */
-	if (madvise(address, bytes, MADV_DONTNEED) != 0 || block->state >= BLOCK_DETACHED)
+	if (madvise(address, bytes, MADV_DONTNEED) != 0 || block->state >= BLOCK_REVOKED)
 		return;
 	int result = madvise(address, bytes, MADV_REMOVE);
 	(void)result;
@@ -128,7 +128,7 @@ ls_status memory_free_kept(void *address, void (*called)(char *out, size_t bytes
 	enum block_state state = block ? block->state : BLOCK_NONE;
 	bool frees = block && is_in_use(block), silent = frees || (!block && all.inherited);
 	if (frees) {
-		block->state = state == BLOCK_LIVE ? BLOCK_CACHED : BLOCK_DETACHED_FREED;
+		block->state = state == BLOCK_LIVE ? BLOCK_CACHED : BLOCK_REVOKED_FREED;
 		release_block(&(*at)->memory, block);
 		if (--(*at)->blocks == 0) {
 			over = *at;

@@ -63,8 +63,8 @@ static void what_is_in_use_stays(void **state)
 	struct memory memory;
 	open_arena(&memory);
 	unsigned char *first = alloc(&memory, 1), *freed = alloc(&memory, 2),
-		      *detached = alloc(&memory, 3);
-	assert_int_equal(memory_detach(&memory, detached, LENGTH), LS_OK);
+		      *revoked = alloc(&memory, 3);
+	assert_int_equal(memory_revoke(&memory, revoked, LENGTH), LS_OK);
 	unsigned char *given = alloc(&memory, 5), *checked = alloc(&memory, 6);
 	void *inner;
 	assert_int_equal(memory_alloc(&memory, LENGTH, &inner), LS_OK);
@@ -76,11 +76,11 @@ static void what_is_in_use_stays(void **state)
 	assert_false(memory_has_block(&memory, given, LENGTH));
 	memory_keep(&memory);
 	assert_null(memory.base);
-	assert_true(holds(first, 1) && holds(detached, 3) && holds(checked, 6));
+	assert_true(holds(first, 1) && holds(revoked, 3) && holds(checked, 6));
 	assert_int_equal(count_pages(freed) + count_pages(given) + count_pages(inner), 0);
 	assert_int_equal(memory_free_kept(checked, NULL), LS_OK);
 	memset(first, 4, LENGTH);
-	assert_int_equal(memory_free_kept(detached, NULL), LS_OK);
+	assert_int_equal(memory_free_kept(revoked, NULL), LS_OK);
 	assert_true(holds(first, 4));
 	assert_int_equal(memory_free_kept(first, NULL), LS_OK);
 	assert_false(is_mapped(first));

@@ -151,7 +151,7 @@ static ls_status say_exhausted(struct memory *memory, size_t bytes, int error)
 	memory_stats(memory, &stats);
 	const char *full = bytes > memory->bytes ? "the arena is smaller" : "the arena is full";
 	MESSAGE_SAY(MESSAGE_MEMORY_EXHAUSTED, bytes, error ? strerror(error) : full,
-		    stats.bytes >> 10, stats.live >> 10, stats.cached >> 10, stats.detached >> 10);
+		    stats.bytes >> 10, stats.live >> 10, stats.cached >> 10, stats.revoked >> 10);
 	return LS_OUT_OF_MEMORY;
 }
 
@@ -255,15 +255,15 @@ ls_status memory_free(struct memory *memory, void *address, void (*called)(char 
 		memory->free_lists[block->size_class] = block;
 		memory->live -= bytes;
 		memory->cached += bytes;
-	} else if (state == BLOCK_DETACHED) {
-		block->state = BLOCK_DETACHED_FREED;
+	} else if (state == BLOCK_REVOKED) {
+		block->state = BLOCK_REVOKED_FREED;
 		/* Gives the private copies back; a failure costs memory, nothing else. */
 		int result = madvise(address, memory_block_bytes(memory, block), MADV_DONTNEED);
 		(void)result;
 	}
 	lock_memory_release(&memory->lock);
 
-	if (state == BLOCK_LIVE || state == BLOCK_DETACHED)
+	if (state == BLOCK_LIVE || state == BLOCK_REVOKED)
 		return LS_OK;
 	return memory_say_wrong(address, state, called);
 }
@@ -295,10 +295,10 @@ bool memory_offset_for(struct memory *memory, const void *address, size_t bytes,
 	if (!find_pages(memory, address, bytes, &first, &last))
 		return memory_region_offset(memory, address, bytes, peers, offset);
 	bool seen = true;
-	if (load_counter(&memory->detached)) {
+	if (load_counter(&memory->revoked)) {
 		lock_memory_acquire(&memory->lock);
 		for (size_t page = first; page <= last && seen; page++)
-			seen = !memory->table[page].page_detached;
+			seen = !memory->table[page].page_revoked;
 		lock_memory_release(&memory->lock);
 	}
 	if (seen)
@@ -314,7 +314,7 @@ static bool all_in_use(const struct memory *memory, size_t *first, size_t last) 
 		(*first)--; /* page 0 starts a block */
 	for (size_t page = *first; page <= last;) {
 		const struct memory_block *block = &memory->table[page];
-		if (block->state != BLOCK_LIVE && block->state != BLOCK_DETACHED)
+		if (block->state != BLOCK_LIVE && block->state != BLOCK_REVOKED)
 			return false;
 		page += memory_class_pages(block->size_class);
 	}
@@ -326,8 +326,8 @@ static int make_private(struct memory *memory, size_t first, size_t stop) LOCK_R
 {
 	size_t end;
 	for (size_t page = first; page < stop; page = end) {
-		bool done = memory->table[page].page_detached;
-		for (end = page; end < stop && memory->table[end].page_detached == done;)
+		bool done = memory->table[page].page_revoked;
+		for (end = page; end < stop && memory->table[end].page_revoked == done;)
 			end++;
 		if (done)
 			continue;
@@ -339,13 +339,13 @@ static int make_private(struct memory *memory, size_t first, size_t stop) LOCK_R
 			return error;
 		for (struct memory_block *block = &memory->table[page]; block < &memory->table[end];
 		     block++)
-			block->page_detached = true;
+			block->page_revoked = true;
 	}
 	return 0;
 }
 
 /* EINVAL: the range is no memory in use. */
-static ls_status say_not_detached(struct memory *memory, size_t bytes, void *address, int error)
+static ls_status say_not_revoked(struct memory *memory, size_t bytes, void *address, int error)
 {
 	static const struct ranks nobody; /* it may be registered with a part of the ranks */
 	uint64_t offset;
@@ -357,14 +357,14 @@ static ls_status say_not_detached(struct memory *memory, size_t bytes, void *add
 	return error == EINVAL ? LS_BAD_ARGUMENT : LS_OUT_OF_MEMORY;
 }
 
-ls_status memory_detach(struct memory *memory, void *address, size_t bytes)
+ls_status memory_revoke(struct memory *memory, void *address, size_t bytes)
 {
 	size_t first, last;
 	int error = 0;
 	if (memory_in_child(memory))
 		return LS_FORKED;
 	if (!find_pages(memory, address, bytes, &first, &last))
-		return say_not_detached(memory, bytes, address, EINVAL);
+		return say_not_revoked(memory, bytes, address, EINVAL);
 	if (!bytes)
 		return LS_OK;
 	size_t block_first = first;
@@ -373,9 +373,9 @@ ls_status memory_detach(struct memory *memory, void *address, size_t bytes)
 	for (size_t page = block_first; in_use && page <= last;) {
 		struct memory_block *block = &memory->table[page];
 		if (block->state == BLOCK_LIVE) {
-			block->state = BLOCK_DETACHED;
+			block->state = BLOCK_REVOKED;
 			memory->live -= memory_block_bytes(memory, block);
-			add_to_counter(&memory->detached, memory_block_bytes(memory, block));
+			add_to_counter(&memory->revoked, memory_block_bytes(memory, block));
 		}
 		page += memory_class_pages(block->size_class);
 	}
@@ -384,7 +384,7 @@ ls_status memory_detach(struct memory *memory, void *address, size_t bytes)
 	lock_memory_release(&memory->lock);
 	if (!in_use)
 		error = EINVAL;
-	return error ? say_not_detached(memory, bytes, address, error) : LS_OK;
+	return error ? say_not_revoked(memory, bytes, address, error) : LS_OK;
 }
 
 void memory_stats(struct memory *memory, struct memory_stats *out)
@@ -396,7 +396,7 @@ void memory_stats(struct memory *memory, struct memory_stats *out)
 		.carved = load_counter(&memory->carved),
 		.live = memory->live,
 		.cached = memory->cached,
-		.detached = load_counter(&memory->detached),
+		.revoked = load_counter(&memory->revoked),
 		.hits = memory->hits,
 		.misses = memory->misses,
 	};
@@ -405,7 +405,7 @@ void memory_stats(struct memory *memory, struct memory_stats *out)
 
 /* What a walk over the table finds. */
 struct tally {
-	size_t live, cached, detached, cached_blocks;
+	size_t live, cached, revoked, cached_blocks;
 };
 
 /* False if the blocks do not fill [0, carved), or a page is private that may not be. */
@@ -416,16 +416,16 @@ static bool walk_table(const struct memory *memory, size_t pages, struct tally *
 	while (page < pages) {
 		const struct memory_block *block = &memory->table[page];
 		size_t bytes = memory_block_bytes(memory, block);
-		bool detached = block->state >= BLOCK_DETACHED;
-		if (block->state == BLOCK_NONE || block->state > BLOCK_DETACHED_FREED)
+		bool revoked = block->state >= BLOCK_REVOKED;
+		if (block->state == BLOCK_NONE || block->state > BLOCK_REVOKED_FREED)
 			return false;
 		tally->live += block->state == BLOCK_LIVE ? bytes : 0;
 		tally->cached += block->state == BLOCK_CACHED ? bytes : 0;
 		tally->cached_blocks += block->state == BLOCK_CACHED;
-		tally->detached += detached ? bytes : 0;
+		tally->revoked += revoked ? bytes : 0;
 		for (size_t i = 0; i < memory_class_pages(block->size_class); i++)
 			if ((i > 0 && block[i].state != BLOCK_NONE) ||
-			    (block[i].page_detached && !detached))
+			    (block[i].page_revoked && !revoked))
 				return false;
 		page += memory_class_pages(block->size_class);
 	}
@@ -449,12 +449,12 @@ bool memory_is_valid(struct memory *memory)
 {
 	struct tally tally = {0};
 	lock_memory_acquire(&memory->lock);
-	size_t carved = load_counter(&memory->carved), detached = load_counter(&memory->detached);
+	size_t carved = load_counter(&memory->carved), revoked = load_counter(&memory->revoked);
 	bool valid = carved <= memory->committed && memory->committed <= memory->bytes &&
-		     memory->live + memory->cached + detached == carved &&
+		     memory->live + memory->cached + revoked == carved &&
 		     walk_table(memory, carved / memory->page_bytes, &tally) &&
 		     walk_lists(memory, tally.cached_blocks) && tally.live == memory->live &&
-		     tally.cached == memory->cached && tally.detached == detached;
+		     tally.cached == memory->cached && tally.revoked == revoked;
 	lock_memory_release(&memory->lock);
 	return valid;
 }

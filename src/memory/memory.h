@@ -8,7 +8,7 @@
  * 7, 8, 10, …). A freed block goes to the list of its class and is reused from there, also for a
  * request of half the size. Blocks are never split or merged (doc/decisions/038). The table of
  * blocks lies outside of the arena, so no write past a block and no peer can damage it. Invariants
- * (memory_is_valid): live + cached + detached == carved <= committed <= bytes, and the blocks of
+ * (memory_is_valid): live + cached + revoked == carved <= committed <= bytes, and the blocks of
  * the table fill [0, carved) without gaps. */
 #ifndef MEMORY_MEMORY_H
 #define MEMORY_MEMORY_H
@@ -38,7 +38,7 @@ struct memory {
 	/* Changed under the lock only; read without it by memory_offset. */
 	_Atomic size_t carved; /* all memory below was once in a block */
 	/* bytes of blocks whose memory peers no longer see, in whole or in part */
-	_Atomic size_t detached;
+	_Atomic size_t revoked;
 	size_t committed LOCK_GUARDED(memory); /* all pages below exist in the file: no SIGBUS */
 	size_t live LOCK_GUARDED(memory);
 	size_t cached LOCK_GUARDED(memory);
@@ -54,7 +54,7 @@ struct memory {
 };
 
 struct memory_stats {
-	size_t bytes, committed, carved, live, cached, detached;
+	size_t bytes, committed, carved, live, cached, revoked;
 	uint64_t hits, misses; /* allocations that reused a block, and that did not */
 };
 
@@ -97,7 +97,7 @@ void memory_give_block(struct memory *memory, const void *address) LOCK_AVOIDS(m
 
 /* True, with the offset that peers use, if [address, address + bytes) lies in a block of the arena
  * that peers still see, or in one region that all have mapped. The cost is one range compare; once
- * something was detached also a look at each page; and a look at each region, if there are any. For
+ * something was revoked also a look at each page; and a look at each region, if there are any. For
  * a region one system call of less than a microsecond checks whether the region is still mapped
  * there. */
 bool memory_offset(struct memory *memory, const void *address, size_t bytes, uint64_t *offset)
@@ -128,7 +128,7 @@ static inline void memory_inspect_buffers(struct memory *memory)
  * Errors: LS_BAD_ARGUMENT if the range is not live memory of the arena (a region belongs to the
  * program, which shares it with others); LS_OUT_OF_MEMORY, with a message: pages that could not be
  * copied are unchanged. */
-LS_CHECKED ls_status memory_detach(struct memory *memory, void *address, size_t bytes)
+LS_CHECKED ls_status memory_revoke(struct memory *memory, void *address, size_t bytes)
 	LOCK_AVOIDS(memory);
 
 void memory_stats(struct memory *memory, struct memory_stats *out) LOCK_AVOIDS(memory);

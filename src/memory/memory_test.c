@@ -262,7 +262,7 @@ static int use_in_child(struct memory *memory, unsigned char *block)
 	for (int i = 0; i < 2; i++)
 		if (memory_free(memory, block, NULL) != LS_OK)
 			return 3;
-	if (memory_detach(memory, block, 100) != LS_FORKED)
+	if (memory_revoke(memory, block, 100) != LS_FORKED)
 		return 4;
 	memory_fini(memory);
 	return memory->base || memory->fd != -1 ? 5 : 0;
@@ -326,7 +326,7 @@ struct worker {
 	struct memory *memory;
 	uint64_t random;
 	int operations;
-	bool check; /* the invariants now and then, and detaching */
+	bool check; /* the invariants now and then, and revoking */
 	int failures;
 	pthread_t id;
 };
@@ -355,7 +355,7 @@ static void *work(void *context)
 			uint64_t *block = held[slot].block;
 			worker->failures += block[0] != mark || block[held[slot].words - 1] != mark;
 			if (worker->check && random >> 20 & 1 && random % 7 == 0)
-				worker->failures += memory_detach(worker->memory, block, 8) != LS_OK;
+				worker->failures += memory_revoke(worker->memory, block, 8) != LS_OK;
 			worker->failures += memory_free(worker->memory, block, NULL) != LS_OK;
 			held[slot].block = NULL;
 			continue;
@@ -389,7 +389,7 @@ static void random_operations_keep_the_invariants(void **state)
 	assert_true(memory_is_valid(&memory));
 	struct memory_stats stats = stats_of(&memory);
 	assert_int_equal(stats.live, 0);
-	assert_true(stats.detached > 0 && stats.hits > stats.misses);
+	assert_true(stats.revoked > 0 && stats.hits > stats.misses);
 	/* The check can fail. */
 	memory.carved += memory.page_bytes;
 	assert_false(memory_is_valid(&memory));

@@ -130,7 +130,7 @@ static void buffers_are_found_and_seen(void **state)
 	/* It is not the arena's to take away. */
 	struct capture capture;
 	capture_begin(&capture);
-	assert_int_equal(memory_detach(&memory, file.base, 10), LS_BAD_ARGUMENT);
+	assert_int_equal(memory_revoke(&memory, file.base, 10), LS_BAD_ARGUMENT);
 	assert_non_null(strstr(capture_end(&capture), "shared with others"));
 
 	assert_true(memory_region_remove(&memory, file.base));
@@ -142,7 +142,7 @@ static void buffers_are_found_and_seen(void **state)
 }
 
 /* A region of a part of the ranks is as much the program's as one of all. */
-static void a_region_of_some_is_not_detached(void **state)
+static void a_region_of_some_is_not_revoked(void **state)
 {
 	(void)state;
 	struct memory memory;
@@ -160,7 +160,7 @@ static void a_region_of_some_is_not_detached(void **state)
 	assert_true(memory_offset_for(&memory, file.base, 10, &some, &offset));
 	assert_false(memory_offset_for(&memory, file.base, 10, &both, &offset));
 	capture_begin(&capture);
-	assert_int_equal(memory_detach(&memory, file.base, 10), LS_BAD_ARGUMENT);
+	assert_int_equal(memory_revoke(&memory, file.base, 10), LS_BAD_ARGUMENT);
 	assert_non_null(strstr(capture_end(&capture), "shared with others"));
 	memory_fini(&memory);
 	drop_file(&file);
@@ -464,7 +464,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(wrong_ranges_are_refused),
 		cmocka_unit_test(buffers_are_found_and_seen),
-		cmocka_unit_test(a_region_of_some_is_not_detached),
+		cmocka_unit_test(a_region_of_some_is_not_revoked),
 		cmocka_unit_test(places_run_out_and_never_overlap),
 		cmocka_unit_test(what_a_peer_names_is_checked),
 		cmocka_unit_test(a_region_ends_with_its_mapping),
