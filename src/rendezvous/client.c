@@ -244,7 +244,7 @@ static bool judge_reply(struct rendezvous_client *client, struct rendezvous_tabl
 	struct wire_answer *reply = &client->reply;
 
 	for (;;) {
-		enum wire_verdict verdict = rendezvous_reply_parse(client->in, client->got, reply);
+		enum wire_check verdict = rendezvous_reply_parse(client->in, client->got, reply);
 		if (verdict == WIRE_MORE)
 			return false;
 		if (verdict == WIRE_NONSENSE) {

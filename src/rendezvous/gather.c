@@ -100,9 +100,9 @@ void rendezvous_server_put_card(struct rendezvous_server *server, const struct w
 
 static void judge_card(struct rendezvous_server *server, int rank)
 {
-	struct server_rank *seat = &server->ranks[rank];
+	struct server_rank *member = &server->ranks[rank];
 	struct wire_card card;
-	enum wire_verdict verdict = rendezvous_card_parse(seat->in, seat->got, &card);
+	enum wire_check verdict = rendezvous_card_parse(member->in, member->got, &card);
 
 	if (verdict == WIRE_MORE)
 		return;
@@ -110,11 +110,11 @@ static void judge_card(struct rendezvous_server *server, int rank)
 		fail_nonsense(server, rank);
 		return;
 	}
-	if (seat->remote) {
+	if (member->remote) {
 		struct wire_card bare;
-		memcpy(&bare, seat->in, sizeof bare);
+		memcpy(&bare, member->in, sizeof bare);
 		memset(&bare.tag, 0, sizeof bare.tag);
-		if (!auth_verify(&seat->session, AUTH_CLIENT, 1, &bare, sizeof bare, &card.tag)) {
+		if (!auth_verify(&member->session, AUTH_CLIENT, 1, &bare, sizeof bare, &card.tag)) {
 			fail_unsigned(server, rank);
 			return;
 		}
@@ -124,23 +124,24 @@ static void judge_card(struct rendezvous_server *server, int rank)
 
 static void hear_rank(struct rendezvous_server *server, int rank)
 {
-	struct server_rank *seat = &server->ranks[rank];
+	struct server_rank *member = &server->ranks[rank];
 
-	while (seat->fd >= 0 && server->state == SERVER_GATHERING) {
+	while (member->fd >= 0 && server->state == SERVER_GATHERING) {
 		char excess;
 		int none = -1;
-		ssize_t got = seat->carded ? rendezvous_receive(seat->fd, &excess, 1, &none)
-					   : rendezvous_receive(seat->fd, seat->in + seat->got,
-								sizeof seat->in - seat->got, &none);
+		ssize_t got = member->carded
+				      ? rendezvous_receive(member->fd, &excess, 1, &none)
+				      : rendezvous_receive(member->fd, member->in + member->got,
+							   sizeof member->in - member->got, &none);
 		rendezvous_close_fd(&none);
 		if (got < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (got <= 0) {
 			fail_ended(server, rank);
-		} else if (seat->carded) {
+		} else if (member->carded) {
 			fail_nonsense(server, rank);
 		} else {
-			seat->got += (size_t)got;
+			member->got += (size_t)got;
 			judge_card(server, rank);
 		}
 	}
@@ -192,13 +193,13 @@ void rendezvous_gather_end(struct rendezvous_server *server)
 {
 	(void)rendezvous_tell_more(server);
 	for (int i = 0; i < server->place.world_size; i++) {
-		struct server_rank *seat = &server->ranks[i];
-		if (seat->fd < 0)
+		struct server_rank *member = &server->ranks[i];
+		if (member->fd < 0)
 			continue;
 		if (!rendezvous_is_untold(server, i))
-			(void)shutdown(seat->fd, SHUT_WR);
-		if (rendezvous_drain(seat->fd))
-			rendezvous_close_fd(&seat->fd);
+			(void)shutdown(member->fd, SHUT_WR);
+		if (rendezvous_drain(member->fd))
+			rendezvous_close_fd(&member->fd);
 	}
 }
 

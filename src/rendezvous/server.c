@@ -59,7 +59,7 @@ static void judge_bytes(struct rendezvous_server *server, struct server_connecti
 {
 	struct wire_hello hello;
 	struct wire_proof proof;
-	enum wire_verdict verdict =
+	enum wire_check verdict =
 		connection->challenged
 			? rendezvous_proof_parse(connection->in, connection->got, &proof)
 			: rendezvous_hello_parse(connection->in, connection->got, &hello);

@@ -69,7 +69,7 @@ ls_status rendezvous_client_gather(struct rendezvous_client *client, struct wire
 		status = rendezvous_client_give_up(client);
 	while (status == LS_OK) {
 		/* The cards may have come behind the table. */
-		enum wire_verdict verdict =
+		enum wire_check verdict =
 			rendezvous_cards_parse(client->in, client->got, &client->cards);
 		if (verdict == WIRE_WHOLE)
 			return take_cards(client, cards);

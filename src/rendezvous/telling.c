@@ -10,8 +10,8 @@
 
 bool rendezvous_is_untold(const struct rendezvous_server *server, int rank)
 {
-	const struct server_rank *seat = &server->ranks[rank];
-	return seat->fd >= 0 && seat->sent < server->message.size;
+	const struct server_rank *member = &server->ranks[rank];
+	return member->fd >= 0 && member->sent < server->message.size;
 }
 
 /* Makes `bytes` the message that all ranks get next. number: of this message among the server's,
@@ -21,10 +21,10 @@ static void begin_message(struct rendezvous_server *server, const void *bytes, s
 {
 	server->message = (struct server_message){.bytes = bytes, .size = size, .tag_at = tag_at};
 	for (int i = 0; i < server->place.world_size; i++) {
-		struct server_rank *seat = &server->ranks[i];
-		seat->sent = 0;
-		if (seat->remote)
-			auth_sign(&seat->session, AUTH_SERVER, number, bytes, size, &seat->tag);
+		struct server_rank *member = &server->ranks[i];
+		member->sent = 0;
+		if (member->remote)
+			auth_sign(&member->session, AUTH_SERVER, number, bytes, size, &member->tag);
 	}
 }
 
@@ -65,17 +65,17 @@ void rendezvous_tell_cards(struct rendezvous_server *server)
 
 /* Sends the next bytes of the message to a rank. The bytes for a rank on another host differ by the
  * tag. */
-static ssize_t send_some(const struct server_message *message, const struct server_rank *seat)
+static ssize_t send_some(const struct server_message *message, const struct server_rank *member)
 {
-	size_t tag_end = message->tag_at + sizeof seat->tag;
+	size_t tag_end = message->tag_at + sizeof member->tag;
 	char head[WIRE_ANSWER_BYTES(0)];
 
-	if (!seat->remote || seat->sent >= tag_end)
-		return rendezvous_send(seat->fd, message->bytes + seat->sent,
-				       message->size - seat->sent, -1);
+	if (!member->remote || member->sent >= tag_end)
+		return rendezvous_send(member->fd, message->bytes + member->sent,
+				       message->size - member->sent, -1);
 	memcpy(head, message->bytes, tag_end);
-	memcpy(head + message->tag_at, &seat->tag, sizeof seat->tag);
-	return rendezvous_send(seat->fd, head + seat->sent, tag_end - seat->sent, -1);
+	memcpy(head + message->tag_at, &member->tag, sizeof member->tag);
+	return rendezvous_send(member->fd, head + member->sent, tag_end - member->sent, -1);
 }
 
 bool rendezvous_tell_more(struct rendezvous_server *server)
@@ -83,14 +83,14 @@ bool rendezvous_tell_more(struct rendezvous_server *server)
 	bool all = true;
 
 	for (int i = 0; i < server->place.world_size; i++) {
-		struct server_rank *seat = &server->ranks[i];
+		struct server_rank *member = &server->ranks[i];
 		ssize_t sent = 0;
 		while (rendezvous_is_untold(server, i) && sent >= 0) {
-			sent = send_some(&server->message, seat);
+			sent = send_some(&server->message, member);
 			if (sent >= 0)
-				seat->sent += (size_t)sent;
+				member->sent += (size_t)sent;
 			else if (errno != EAGAIN && errno != EINTR)
-				seat->sent = server->message.size;
+				member->sent = server->message.size;
 		}
 		all = all && !rendezvous_is_untold(server, i);
 	}

@@ -56,12 +56,12 @@ void rendezvous_fail(struct rendezvous_server *server, ls_status status)
 		return;
 	}
 	for (int i = 0; i < server->place.world_size; i++) {
-		struct server_rank *seat = &server->ranks[i];
-		if (seat->fd >= 0)
-			tell_answer(server, seat->fd, seat->remote ? &seat->session : NULL, status,
-				    server->text);
-		server->told += seat->came;
-		rendezvous_close_fd(&seat->fd);
+		struct server_rank *member = &server->ranks[i];
+		if (member->fd >= 0)
+			tell_answer(server, member->fd, member->remote ? &member->session : NULL,
+				    status, server->text);
+		server->told += member->came;
+		rendezvous_close_fd(&member->fd);
 	}
 }
 
@@ -157,16 +157,16 @@ static void seat_connection(struct rendezvous_server *server, struct server_conn
 			    const struct wire_hello *hello)
 {
 	bool remote = connection->remote;
-	struct server_rank *seat = &server->ranks[hello->head.rank];
+	struct server_rank *member = &server->ranks[hello->head.rank];
 	struct rendezvous_rank *rank = &server->table.ranks[hello->head.rank];
 	struct wire_head welcome;
 
-	seat->came = true;
-	seat->fd = connection->fd;
-	seat->trace_fd = connection->trace_fd;
-	seat->remote = remote;
-	seat->session = connection->session;
-	seat->pid_space = hello->pid_space;
+	member->came = true;
+	member->fd = connection->fd;
+	member->trace_fd = connection->trace_fd;
+	member->remote = remote;
+	member->session = connection->session;
+	member->pid_space = hello->pid_space;
 	connection->fd = connection->trace_fd = -1;
 	rendezvous_connection_end(connection);
 	rank->host_key = hello->host_key;
@@ -182,7 +182,7 @@ static void seat_connection(struct rendezvous_server *server, struct server_conn
 
 	rendezvous_head_fill(&welcome, WIRE_WELCOME, sizeof welcome, server->holder, getpid());
 	/* If this fails the connection is broken, which the next look at the ranks finds. */
-	(void)rendezvous_send(seat->fd, &welcome, sizeof welcome, -1);
+	(void)rendezvous_send(member->fd, &welcome, sizeof welcome, -1);
 }
 
 static bool is_other_space(uint32_t one, uint32_t other)
@@ -203,12 +203,12 @@ static bool find_other_space(const struct rendezvous_server *server, bool remote
 	struct rendezvous_rank here = {.host_key = hello->host_key};
 	memcpy(here.ip, hello->ip, sizeof here.ip);
 	for (int i = 0; i < server->place.world_size; i++) {
-		const struct server_rank *seat = &server->ranks[i];
+		const struct server_rank *member = &server->ranks[i];
 		const struct rendezvous_rank *there = &server->table.ranks[i];
 		*rank = i;
 		*pid = there->pid;
-		if (seat->came && seat->remote && rendezvous_share_host(there, &here) &&
-		    is_other_space(seat->pid_space, hello->pid_space))
+		if (member->came && member->remote && rendezvous_share_host(there, &here) &&
+		    is_other_space(member->pid_space, hello->pid_space))
 			return true;
 	}
 	return false;

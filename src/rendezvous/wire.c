@@ -80,7 +80,7 @@ void rendezvous_hello_fill(struct wire_hello *out, const struct rendezvous_place
 				  sizeof me->address);
 }
 
-static enum wire_verdict head_parse(const void *bytes, size_t got, struct wire_head *out)
+static enum wire_check head_parse(const void *bytes, size_t got, struct wire_head *out)
 {
 	size_t known = got < sizeof magic ? got : sizeof magic;
 	if (memcmp(bytes, magic, known) != 0)
@@ -108,9 +108,9 @@ static enum wire_verdict head_parse(const void *bytes, size_t got, struct wire_h
 	return WIRE_WHOLE;
 }
 
-enum wire_verdict rendezvous_hello_parse(const void *bytes, size_t got, struct wire_hello *out)
+enum wire_check rendezvous_hello_parse(const void *bytes, size_t got, struct wire_hello *out)
 {
-	enum wire_verdict verdict = head_parse(bytes, got, &out->head);
+	enum wire_check verdict = head_parse(bytes, got, &out->head);
 	if (verdict != WIRE_WHOLE)
 		return verdict;
 	if (out->head.kind != WIRE_HELLO || out->head.bytes != sizeof *out)
@@ -130,9 +130,9 @@ enum wire_verdict rendezvous_hello_parse(const void *bytes, size_t got, struct w
 	return WIRE_WHOLE;
 }
 
-enum wire_verdict rendezvous_proof_parse(const void *bytes, size_t got, struct wire_proof *out)
+enum wire_check rendezvous_proof_parse(const void *bytes, size_t got, struct wire_proof *out)
 {
-	enum wire_verdict verdict = head_parse(bytes, got, &out->head);
+	enum wire_check verdict = head_parse(bytes, got, &out->head);
 	if (verdict != WIRE_WHOLE)
 		return verdict;
 	if (out->head.kind != WIRE_PROOF || out->head.bytes != sizeof *out)
@@ -166,9 +166,9 @@ static bool answer_is_valid(const struct wire_answer *answer)
 	return true;
 }
 
-enum wire_verdict rendezvous_reply_parse(const void *bytes, size_t got, struct wire_answer *out)
+enum wire_check rendezvous_reply_parse(const void *bytes, size_t got, struct wire_answer *out)
 {
-	enum wire_verdict verdict = head_parse(bytes, got, &out->head);
+	enum wire_check verdict = head_parse(bytes, got, &out->head);
 	if (verdict != WIRE_WHOLE)
 		return verdict;
 
@@ -194,9 +194,9 @@ enum wire_verdict rendezvous_reply_parse(const void *bytes, size_t got, struct w
 	return WIRE_WHOLE;
 }
 
-enum wire_verdict rendezvous_card_parse(const void *bytes, size_t got, struct wire_card *out)
+enum wire_check rendezvous_card_parse(const void *bytes, size_t got, struct wire_card *out)
 {
-	enum wire_verdict verdict = head_parse(bytes, got, &out->head);
+	enum wire_check verdict = head_parse(bytes, got, &out->head);
 	if (verdict != WIRE_WHOLE)
 		return verdict;
 	if (out->head.kind != WIRE_CARD || out->head.bytes != sizeof *out)
@@ -214,9 +214,9 @@ enum wire_verdict rendezvous_card_parse(const void *bytes, size_t got, struct wi
 	return WIRE_WHOLE;
 }
 
-enum wire_verdict rendezvous_cards_parse(const void *bytes, size_t got, struct wire_cards *out)
+enum wire_check rendezvous_cards_parse(const void *bytes, size_t got, struct wire_cards *out)
 {
-	enum wire_verdict verdict = head_parse(bytes, got, &out->head);
+	enum wire_check verdict = head_parse(bytes, got, &out->head);
 	if (verdict != WIRE_WHOLE)
 		return verdict;
 

@@ -119,7 +119,7 @@ _Static_assert(WIRE_ANSWER_BYTES(0) == 64 + 16 + 32 + 512, "no padding on the wi
 _Static_assert(sizeof(struct wire_card) == 64 + 8 + 32 + 384 + 512, "no padding on the wire");
 _Static_assert(WIRE_CARDS_BYTES(0) == 64 + 8 + 32 + 512, "no padding on the wire");
 
-enum wire_verdict {
+enum wire_check {
 	WIRE_MORE, /* right so far, but not all has come */
 	/* a struct that this version understands, and its strings end and are printable */
 	WIRE_WHOLE,
@@ -129,15 +129,15 @@ enum wire_verdict {
 
 /* What stands so far at `bytes`, of which `got` have come. The out-struct is filled when the
  * verdict is WIRE_WHOLE, its head also when it is WIRE_OTHER. */
-enum wire_verdict rendezvous_hello_parse(const void *bytes, size_t got, struct wire_hello *out);
+enum wire_check rendezvous_hello_parse(const void *bytes, size_t got, struct wire_hello *out);
 /* A welcome, a challenge or an answer; out->head.kind says which. In a challenge only the head is
  * filled. */
-enum wire_verdict rendezvous_reply_parse(const void *bytes, size_t got, struct wire_answer *out);
+enum wire_check rendezvous_reply_parse(const void *bytes, size_t got, struct wire_answer *out);
 
-enum wire_verdict rendezvous_proof_parse(const void *bytes, size_t got, struct wire_proof *out);
-enum wire_verdict rendezvous_card_parse(const void *bytes, size_t got, struct wire_card *out);
+enum wire_check rendezvous_proof_parse(const void *bytes, size_t got, struct wire_proof *out);
+enum wire_check rendezvous_card_parse(const void *bytes, size_t got, struct wire_card *out);
 /* Fills the out-struct up to its head.bytes. */
-enum wire_verdict rendezvous_cards_parse(const void *bytes, size_t got, struct wire_cards *out);
+enum wire_check rendezvous_cards_parse(const void *bytes, size_t got, struct wire_cards *out);
 
 void rendezvous_head_fill(struct wire_head *out, enum wire_kind kind, size_t bytes, int rank,
 			  int pid);

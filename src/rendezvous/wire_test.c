@@ -5,7 +5,7 @@
 
 static struct rendezvous_place place = {.world_size = 4};
 
-static enum wire_verdict parse(const struct wire_hello *hello)
+static enum wire_check parse(const struct wire_hello *hello)
 {
 	struct wire_hello out;
 	return rendezvous_hello_parse(hello, sizeof *hello, &out);

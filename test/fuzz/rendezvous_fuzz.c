@@ -58,13 +58,13 @@ static bool ends(const char *text, size_t bytes)
 }
 
 /* More bytes may decide what was open, and never change what was decided. */
-static enum wire_verdict feed_hello(const struct input *input)
+static enum wire_check feed_hello(const struct input *input)
 {
 	struct wire_hello hello;
-	enum wire_verdict verdict = WIRE_MORE;
+	enum wire_check verdict = WIRE_MORE;
 
 	for (size_t got = 0; got <= input->size; got++) {
-		enum wire_verdict next = rendezvous_hello_parse(input->bytes, got, &hello);
+		enum wire_check next = rendezvous_hello_parse(input->bytes, got, &hello);
 		MUST(verdict == WIRE_MORE || next == verdict);
 		verdict = next;
 	}
@@ -81,11 +81,11 @@ static enum wire_verdict feed_hello(const struct input *input)
 static void feed_reply(const struct input *input)
 {
 	struct wire_answer answer;
-	enum wire_verdict verdict = WIRE_MORE;
+	enum wire_check verdict = WIRE_MORE;
 	size_t step = input->size / 32 + 1;
 
 	for (size_t got = 0; got <= input->size; got += step) {
-		enum wire_verdict next = rendezvous_reply_parse(input->bytes, got, &answer);
+		enum wire_check next = rendezvous_reply_parse(input->bytes, got, &answer);
 		MUST(verdict == WIRE_MORE || next == verdict);
 		verdict = next;
 	}
@@ -102,10 +102,10 @@ static void feed_reply(const struct input *input)
 static void feed_proof(const struct input *input)
 {
 	struct wire_proof proof;
-	enum wire_verdict verdict = WIRE_MORE;
+	enum wire_check verdict = WIRE_MORE;
 
 	for (size_t got = 0; got <= input->size; got++) {
-		enum wire_verdict next = rendezvous_proof_parse(input->bytes, got, &proof);
+		enum wire_check next = rendezvous_proof_parse(input->bytes, got, &proof);
 		MUST(verdict == WIRE_MORE || next == verdict);
 		verdict = next;
 	}
@@ -113,12 +113,12 @@ static void feed_proof(const struct input *input)
 		MUST(proof.head.kind == WIRE_PROOF && input->size >= sizeof proof);
 }
 
-static enum wire_verdict feed_card(const struct input *input, struct wire_card *card)
+static enum wire_check feed_card(const struct input *input, struct wire_card *card)
 {
-	enum wire_verdict verdict = WIRE_MORE;
+	enum wire_check verdict = WIRE_MORE;
 
 	for (size_t got = 0; got <= input->size; got++) {
-		enum wire_verdict next = rendezvous_card_parse(input->bytes, got, card);
+		enum wire_check next = rendezvous_card_parse(input->bytes, got, card);
 		MUST(verdict == WIRE_MORE || next == verdict);
 		verdict = next;
 	}
@@ -132,11 +132,11 @@ static enum wire_verdict feed_card(const struct input *input, struct wire_card *
 static void feed_cards(const struct input *input)
 {
 	struct wire_cards cards;
-	enum wire_verdict verdict = WIRE_MORE;
+	enum wire_check verdict = WIRE_MORE;
 	size_t step = input->size / 32 + 1;
 
 	for (size_t got = 0; got <= input->size; got += step) {
-		enum wire_verdict next = rendezvous_cards_parse(input->bytes, got, &cards);
+		enum wire_check next = rendezvous_cards_parse(input->bytes, got, &cards);
 		MUST(verdict == WIRE_MORE || next == verdict);
 		verdict = next;
 	}
@@ -160,7 +160,7 @@ static bool dial_as_other_user(const struct rendezvous_place *place, int *fd)
 
 /* The server fails only by what is a hello, and by nothing that another user says; anything else
  * leaves it as it was. */
-static void feed_server(const struct input *input, enum wire_verdict verdict, bool tcp, bool foreign)
+static void feed_server(const struct input *input, enum wire_check verdict, bool tcp, bool foreign)
 {
 	struct rendezvous_place place = {.tcp = tcp, .world_size = WORLD_SIZE};
 	struct rendezvous_server *server;
@@ -213,7 +213,7 @@ static void feed_round(const struct input *input)
 	}
 	MUST(rendezvous_server_step(server) == LS_OK && rendezvous_server_met(server) != NULL);
 	size_t half = input->size / 2;
-	enum wire_verdict verdict = feed_card(input, &card);
+	enum wire_check verdict = feed_card(input, &card);
 	MUST(rendezvous_send(fds[1], input->bytes, half, -1) == (ssize_t)half || half == 0);
 	status = rendezvous_server_step(server);
 	ssize_t sent = rendezvous_send(fds[1], input->bytes + half, input->size - half, -1);
