@@ -182,8 +182,8 @@ static void final_waiter(struct world *world)
 	};
 }
 
-/* The ranks, while they open the world. */
-struct company {
+/* What this rank learns of the others while it opens the world. */
+struct job_map {
 	struct rendezvous_table table;
 	struct open_hosts hosts;
 	struct open_facts facts;
@@ -193,31 +193,30 @@ struct company {
 /* Finds the hosts. With several hosts all ranks exchange addresses in the second round of the
  * meeting. */
 static ls_status share_addresses(struct world *world, struct rendezvous_meeting *meeting,
-				 const char *address, struct company *company)
+				 const char *address, struct job_map *map)
 {
-	struct transport_exchange *exchange = &company->exchange;
-	group_hosts_place(&company->table, world->rank, &company->hosts);
-	ls_status status = group_hosts_check(&company->table, &company->hosts, world->rank);
+	struct transport_exchange *exchange = &map->exchange;
+	group_hosts_place(&map->table, world->rank, &map->hosts);
+	ls_status status = group_hosts_check(&map->table, &map->hosts, world->rank);
 	if (status != LS_OK)
 		return status;
-	exchange->here = company->hosts.here;
-	exchange->address = company->table.ranks[0].address;
-	if (company->hosts.count == 1)
+	exchange->here = map->hosts.here;
+	exchange->address = map->table.ranks[0].address;
+	if (map->hosts.count == 1)
 		return LS_OK;
-	status = group_hosts_gather(world, &company->table, &company->facts, address, meeting,
-				    &company->hosts, &exchange->listen_fd);
-	exchange->address = group_hosts_root_address(&company->hosts);
+	status = group_hosts_gather(world, &map->table, &map->facts, address, meeting, &map->hosts,
+				    &exchange->listen_fd);
+	exchange->address = group_hosts_root_address(&map->hosts);
 	return status;
 }
 
 /* Meets the other ranks. Afterwards job, size and pids are known. */
-static ls_status meet_ranks(struct world *world, const struct opening *opening,
-			    struct company *company)
+static ls_status meet_ranks(struct world *world, const struct opening *opening, struct job_map *map)
 {
 	struct rendezvous_self self = {
 		.me = {.pid = getpid(), .uid = geteuid(), .host_key = rendezvous_host_key()},
 		.trace_fd = world->trace.fd};
-	struct transport_exchange *exchange = &company->exchange;
+	struct transport_exchange *exchange = &map->exchange;
 	struct rendezvous_meeting *meeting = NULL;
 	ls_status status = LS_OK;
 	if (gethostname(self.me.host, sizeof self.me.host - 1))
@@ -227,19 +226,19 @@ static ls_status meet_ranks(struct world *world, const struct opening *opening,
 					  &exchange->listen_fd);
 	if (status == LS_OK)
 		status = rendezvous_join(&opening->place, &self, &world->waiter,
-					 opening->deadline_ns, &company->table, &meeting);
+					 opening->deadline_ns, &map->table, &meeting);
 	if (status == LS_OK)
-		status = share_addresses(world, meeting, self.me.address, company);
+		status = share_addresses(world, meeting, self.me.address, map);
 	rendezvous_leave(meeting, &world->control_fd);
 	if (status != LS_OK)
 		return status;
-	trace_set_job(&world->trace, company->table.job, world->size);
+	trace_set_job(&world->trace, map->table.job, world->size);
 	for (int q = 0; q < world->size; q++)
-		if (ranks_have(&company->hosts.here, q)) {
-			world->pids[q] = company->table.ranks[q].pid;
+		if (ranks_have(&map->hosts.here, q)) {
+			world->pids[q] = map->table.ranks[q].pid;
 		} else {
-			world->far_pids[q] = company->table.ranks[q].pid;
-			memcpy(world->far_hosts[q], company->table.ranks[q].host,
+			world->far_pids[q] = map->table.ranks[q].pid;
+			memcpy(world->far_hosts[q], map->table.ranks[q].host,
 			       sizeof world->far_hosts[q]);
 		}
 	exchange->pids = world->pids;
@@ -277,22 +276,22 @@ static int launcher_pid(const struct world *world)
 }
 
 /* Memory is shared within each host; other hosts have mirrors. */
-static ls_status share_memory(struct world *world, struct company *company)
+static ls_status share_memory(struct world *world, struct job_map *map)
 {
-	struct transport_exchange *exchange = &company->exchange;
-	ls_status status = memory_init(&world->memory, world->settings.arena_bytes,
-				       company->table.job, world->rank);
+	struct transport_exchange *exchange = &map->exchange;
+	ls_status status = memory_init(&world->memory, world->settings.arena_bytes, map->table.job,
+				       world->rank);
 	if (status == LS_OK)
-		status = company->hosts.count > 1
-				 ? transport_init_mirrors(&world->transport, company->table.job,
+		status = map->hosts.count > 1
+				 ? transport_init_mirrors(&world->transport, map->table.job,
 							  world->rank, world->size)
-				 : transport_init(&world->transport, company->table.job,
-						  world->rank, world->size);
-	if (status == LS_OK && company->hosts.count > 1)
-		status = group_hosts_mirror(world, &company->table, &company->hosts);
+				 : transport_init(&world->transport, map->table.job, world->rank,
+						  world->size);
+	if (status == LS_OK && map->hosts.count > 1)
+		status = group_hosts_mirror(world, &map->table, &map->hosts);
 	if (status != LS_OK)
 		return status;
-	publish_facts(world->transport.segment, &company->facts);
+	publish_facts(world->transport.segment, &map->facts);
 	exchange->arena_fd = world->memory.fd;
 	exchange->trace_fd = world->trace.fd;
 	exchange->waiter = &world->waiter;
@@ -302,15 +301,15 @@ static ls_status share_memory(struct world *world, struct company *company)
 }
 
 static ls_status connect_world(struct world *world, const struct opening *opening,
-			       struct company *company)
+			       struct job_map *map)
 {
-	struct transport_exchange *exchange = &company->exchange;
+	struct transport_exchange *exchange = &map->exchange;
 	exchange->deadline_ns = opening->deadline_ns;
 	exchange->listen_fd = -1;
-	company->facts = find_facts(opening);
-	ls_status status = meet_ranks(world, opening, company);
+	map->facts = find_facts(opening);
+	ls_status status = meet_ranks(world, opening, map);
 	if (status == LS_OK)
-		status = share_memory(world, company);
+		status = share_memory(world, map);
 	if (exchange->listen_fd >= 0)
 		close(exchange->listen_fd);
 	return status;
@@ -364,7 +363,7 @@ static ls_status fill_first(struct world *world, uint32_t timeout_ms)
 
 /* All that remains to be done once the ranks are connected. */
 static ls_status complete_world(struct world *world, const struct opening *opening,
-				const struct company *company)
+				const struct job_map *map)
 {
 	world->watch.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (world->watch.event_fd < 0) {
@@ -384,9 +383,9 @@ static ls_status complete_world(struct world *world, const struct opening *openi
 	transport_hold(&world->transport);
 	status = fill_first(world, opening->timeout_ms);
 	if (status == LS_OK && world->link)
-		status = group_hosts_connect(world, &company->table, opening->deadline_ns);
+		status = group_hosts_connect(world, &map->table, opening->deadline_ns);
 	if (status == LS_OK && world->link)
-		status = group_hosts_beat(world, &company->table, &company->hosts,
+		status = group_hosts_beat(world, &map->table, &map->hosts,
 					  opening->settings.secret_file ? &opening->place.token
 									: NULL);
 	return status == LS_OK ? failure_watch_start(world) : status;
@@ -408,15 +407,15 @@ static ls_status world_fill(struct world *world, const struct opening *opening)
 		status = group_races_open(world);
 	if (status != LS_OK)
 		return status;
-	struct company *company = calloc(1, sizeof *company);
-	if (!company) {
-		MESSAGE_SAY(MESSAGE_GROUP_MEMORY, "ls_group_open", sizeof *company);
+	struct job_map *map = calloc(1, sizeof *map);
+	if (!map) {
+		MESSAGE_SAY(MESSAGE_GROUP_MEMORY, "ls_group_open", sizeof *map);
 		return LS_OUT_OF_MEMORY;
 	}
-	status = connect_world(world, opening, company);
+	status = connect_world(world, opening, map);
 	if (status == LS_OK)
-		status = complete_world(world, opening, company);
-	free(company);
+		status = complete_world(world, opening, map);
+	free(map);
 	return status;
 }
 
