@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The parts of the launcher: one process, one thread, one loop (loop.c) over signals, processes,
  * pipes and the rendezvous. child.c starts a rank; output.c moves the output of ranks; input.c
- * moves the terminal's input to rank 0; witness.c holds what explains a failure; outcome.c
+ * moves the terminal's input to rank 0; monitor.c holds what explains a failure; outcome.c
  * reports how the job ended; guard.c cleans up after kill -9. */
 #ifndef LAUNCHER_PRIVATE_H
 #define LAUNCHER_PRIVATE_H
@@ -277,22 +277,22 @@ int launcher_hosts_find_unreturned(const struct launcher_job *job);
 /* What the user calls the host of this rank. */
 const char *launcher_hosts_name(const struct launcher_job *job, int rank);
 
-/* ---- witness.c ---- */
+/* ---- monitor.c ---- */
 
 /* Serves the rendezvous, and keeps what is needed to explain a failure later. */
-void launcher_watch_poll(struct launcher_job *job, struct launcher_poll *set);
-void launcher_watch_step(struct launcher_job *job, uint64_t now_ns);
-uint64_t launcher_watch_deadline(const struct launcher_job *job);
+void launcher_monitor_poll(struct launcher_job *job, struct launcher_poll *set);
+void launcher_monitor_step(struct launcher_job *job, uint64_t now_ns);
+uint64_t launcher_monitor_deadline(const struct launcher_job *job);
 /* A rank has ended: if the others still wait for it in the rendezvous, they get an error. */
-void launcher_watch_ended(struct launcher_job *job, int rank);
+void launcher_monitor_ended(struct launcher_job *job, int rank);
 /* Takes the state of all ranks, the first time it is called. */
-void launcher_watch_collect(struct launcher_job *job);
+void launcher_monitor_collect(struct launcher_job *job);
 /* Call before telling ranks to end: what they report from then on is about their end, and not about
  * what was wrong before. Takes the state, unless that was done before, with the lines of Python at
  * which late ranks are. For these lines it blocks for at most 400 ms, as a rule for 10. */
-void launcher_watch_freeze(struct launcher_job *job);
+void launcher_monitor_freeze(struct launcher_job *job);
 /* Drops the state, so that it can be taken anew. */
-void launcher_watch_thaw(struct launcher_job *job);
+void launcher_monitor_thaw(struct launcher_job *job);
 
 /* ---- outcome.c ---- */
 

@@ -54,7 +54,7 @@ static void enter_phase(struct launcher_job *job, enum launcher_phase phase, uin
 	job->phase = phase;
 	job->phase_end_ns = now_ns + lasts_ms[phase] * UINT64_C(1000000);
 	if (phase >= LAUNCHER_TERM && job->ended < job->started)
-		launcher_watch_freeze(job);
+		launcher_monitor_freeze(job);
 	if (phase == LAUNCHER_TERM)
 		tell_all(job, SIGTERM, true);
 	else if (phase == LAUNCHER_KILL)
@@ -131,7 +131,7 @@ static void forget_signal(struct launcher_job *job, uint64_t now_ns)
 	job->signal_end_ns = CLOCK_NEVER;
 	job->forwarded = 0;
 	job->hurried = false;
-	launcher_watch_thaw(job);
+	launcher_monitor_thaw(job);
 }
 
 static void hear_signal(struct launcher_job *job, int number, uint64_t now_ns)
@@ -165,7 +165,7 @@ static void hear_signal(struct launcher_job *job, int number, uint64_t now_ns)
 		job->forwarded = number;
 	job->hurried = true;
 	job->signal_end_ns = now_ns + LAUNCHER_SIGNAL_MS * UINT64_C(1000000);
-	launcher_watch_freeze(job);
+	launcher_monitor_freeze(job);
 	tell_all(job, number, is_for_groups(number));
 }
 
@@ -245,7 +245,7 @@ static void hear_ends(struct launcher_job *job, const struct launcher_poll *set,
 			continue;
 		rank->ended_after_kill = job->phase >= LAUNCHER_TERM;
 		rank->order = job->ended++;
-		launcher_watch_ended(job, i);
+		launcher_monitor_ended(job, i);
 		if (has_failed(rank))
 			note_failure(job, i, same_round);
 	}
@@ -253,7 +253,7 @@ static void hear_ends(struct launcher_job *job, const struct launcher_poll *set,
 		return;
 	if (!had_failed) {
 		job->round_end_ns = now_ns + LAUNCHER_ROUND_MS * UINT64_C(1000000);
-		launcher_watch_collect(job);
+		launcher_monitor_collect(job);
 	}
 	note_cause(job);
 	enter_phase(job, LAUNCHER_GRACE, now_ns);
@@ -278,7 +278,7 @@ static void fill_poll(struct launcher_job *job, struct launcher_poll *set)
 		set->fds[set->count] = (struct pollfd){.fd = job->ranks[i].pidfd, .events = POLLIN};
 		job->ranks[i].poll = set->count++;
 	}
-	launcher_watch_poll(job, set);
+	launcher_monitor_poll(job, set);
 	launcher_hosts_poll(job, set);
 	launcher_output_poll(&job->output, set);
 	launcher_input_poll(&job->input, set);
@@ -286,7 +286,7 @@ static void fill_poll(struct launcher_job *job, struct launcher_poll *set)
 
 static uint64_t next_deadline(const struct launcher_job *job)
 {
-	uint64_t deadline_ns = launcher_watch_deadline(job);
+	uint64_t deadline_ns = launcher_monitor_deadline(job);
 
 	if (is_limited(job) && job->timeout_ns < deadline_ns)
 		deadline_ns = job->timeout_ns;
@@ -312,7 +312,7 @@ ls_status launcher_loop(struct launcher_job *job)
 		if (set.fds[job->signal_poll].revents)
 			hear_signals(job, now_ns);
 		/* Before the ends: a rank that has met is not missing. */
-		launcher_watch_step(job, now_ns);
+		launcher_monitor_step(job, now_ns);
 		launcher_hosts_step(job, &set);
 		launcher_output_step(&job->output, &set);
 		launcher_input_step(&job->input, &set);

@@ -218,7 +218,7 @@ static void report_failure(struct launcher_job *job)
 	char text[INSPECT_ENDED_BYTES];
 
 	end_text(job, text, sizeof text);
-	launcher_watch_freeze(job);
+	launcher_monitor_freeze(job);
 	if (job->report)
 		inspect_report_explain(job->report);
 	/* Ranks have printed themselves what they have found. */
@@ -237,7 +237,7 @@ static void report_unreturned(struct launcher_job *job, int rank)
 	char text[INSPECT_ENDED_BYTES];
 
 	snprintf(text, sizeof text, "all ranks exited with 0, but something had gone wrong");
-	launcher_watch_freeze(job);
+	launcher_monitor_freeze(job);
 	if (job->report)
 		inspect_report_explain(job->report);
 	MESSAGE_SAY(MESSAGE_RUN_AT_CLOSE, rank);
@@ -247,7 +247,7 @@ static void report_unreturned(struct launcher_job *job, int rank)
 /* The traces are still held, so this shows all that the ranks have recorded until their end. */
 static void report_phases(struct launcher_job *job)
 {
-	launcher_watch_collect(job);
+	launcher_monitor_collect(job);
 	if (!job->report)
 		return;
 	inspect_report_add_phases(job->report);
@@ -271,7 +271,7 @@ static void write_trace(struct launcher_job *job, bool ended_well)
 {
 	char text[INSPECT_ENDED_BYTES] = "all ranks exited with 0";
 
-	launcher_watch_collect(job);
+	launcher_monitor_collect(job);
 	if (!job->report) {
 		MESSAGE_SAY(MESSAGE_RUN_TRACE_FAILED, job->trace_path,
 			    "no ranks have met, so there is none");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The launcher as a witness: it lets the ranks meet, holds their traces and segments, and copies
- * their state the moment something goes wrong, before any rank is ended. */
+ * What the launcher sees of the ranks: it lets them meet, holds their traces and segments, and
+ * copies their state the moment something goes wrong, before any rank is ended. */
 #include "launcher/launcher_private.h"
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 enum { LOOK_FIRST_MS = 10, LOOK_LAST_MS = 1000 };
 
-void launcher_watch_poll(struct launcher_job *job, struct launcher_poll *set)
+void launcher_monitor_poll(struct launcher_job *job, struct launcher_poll *set)
 {
 	job->server_poll = set->count;
 	if (!job->server) /* on several hosts rank 0 is the server */
@@ -24,7 +24,7 @@ void launcher_watch_poll(struct launcher_job *job, struct launcher_poll *set)
 	set->count += job->server_fds;
 }
 
-uint64_t launcher_watch_deadline(const struct launcher_job *job)
+uint64_t launcher_monitor_deadline(const struct launcher_job *job)
 {
 	uint64_t meeting_ns = job->server ? rendezvous_server_deadline_ns(job->server) : CLOCK_NEVER;
 
@@ -71,7 +71,7 @@ static void hold_segments(struct launcher_job *job, uint64_t now_ns)
 		job->look_pause_ns = LOOK_LAST_MS * UINT64_C(1000000);
 }
 
-void launcher_watch_step(struct launcher_job *job, uint64_t now_ns)
+void launcher_monitor_step(struct launcher_job *job, uint64_t now_ns)
 {
 	if (!job->server)
 		return;
@@ -87,7 +87,7 @@ void launcher_watch_step(struct launcher_job *job, uint64_t now_ns)
 		hold_segments(job, now_ns);
 }
 
-void launcher_watch_ended(struct launcher_job *job, int rank)
+void launcher_monitor_ended(struct launcher_job *job, int rank)
 {
 	char text[RENDEZVOUS_TEXT_BYTES];
 	char how[128];
@@ -102,7 +102,7 @@ void launcher_watch_ended(struct launcher_job *job, int rank)
 	rendezvous_server_fail(job->server, LS_RANK_MISSING, text);
 }
 
-void launcher_watch_collect(struct launcher_job *job)
+void launcher_monitor_collect(struct launcher_job *job)
 {
 	struct diagnose_source known[RANKS_HOST_MAX];
 
@@ -126,10 +126,10 @@ void launcher_watch_collect(struct launcher_job *job)
 		MESSAGE_SAY(MESSAGE_RUN_WITNESS);
 }
 
-void launcher_watch_freeze(struct launcher_job *job)
+void launcher_monitor_freeze(struct launcher_job *job)
 {
 	bool first = !job->report;
-	launcher_watch_collect(job);
+	launcher_monitor_collect(job);
 	if (job->report && !job->frozen)
 		inspect_report_update(job->report, job->view);
 	/* If nothing has failed, the ranks that keep the others waiting can still be read. */
@@ -138,7 +138,7 @@ void launcher_watch_freeze(struct launcher_job *job)
 	job->frozen = true;
 }
 
-void launcher_watch_thaw(struct launcher_job *job)
+void launcher_monitor_thaw(struct launcher_job *job)
 {
 	inspect_report_free(job->report);
 	job->report = NULL;
