@@ -277,7 +277,7 @@ enum diagnose_cause {
 	DIAGNOSE_DEADLOCK,   /* proved */
 	DIAGNOSE_IS_STOPPED, /* a needed rank is stopped: reported */
 	/* a needed rank is alive but not in the operation: reported after LOCKSTEP_PATIENCE_MS */
-	DIAGNOSE_LATE,
+	DIAGNOSE_ELSEWHERE,
 	DIAGNOSE_TIMED_OUT,   /* only with a hint: the time limit came before any of the others */
 	DIAGNOSE_WAS_ABORTED, /* only with a hint: ls_group_abort, or an interrupt */
 };

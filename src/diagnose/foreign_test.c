@@ -46,7 +46,7 @@ static void the_only_thread(void **state)
 {
 	(void)state;
 	test_verdict(one_in_a_call(), NULL,
-		     (struct diagnose_verdict){.cause = DIAGNOSE_LATE,
+		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
 					       .status = LS_TIMED_OUT,
 					       .culprit = 2,
 					       .culprits = ranks_of(2),
@@ -92,7 +92,7 @@ static void nothing_is_proved(void **state)
 		job = ring_with(true, beside);
 		assert_int_equal(diagnose_find_cycle(job, NULL, 0, &cycle), 0);
 		got = test_judge(job, NULL);
-		assert_int_equal(got.cause, DIAGNOSE_LATE);
+		assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 		assert_int_equal(got.culprit, 1);
 		free(job);
 	}

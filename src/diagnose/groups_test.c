@@ -59,10 +59,10 @@ static void an_old_mismatch_hides_nothing(void **state)
 	test_call(job, 0, test_barrier(8), 2, "new.c:2");
 	wait_in(job, 0, &job->ranks[0].threads[0], SECOND, 5, test_bit(2));
 	struct diagnose_verdict got = test_judge(job, NULL);
-	assert_int_equal(got.cause, DIAGNOSE_LATE);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(got.culprit, 2);
 	assert_int_equal(got.group, SECOND);
-	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_LATE);
+	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_ELSEWHERE);
 	diagnose_headline(job, &got, text, sizeof text);
 	assert_non_null(strstr(text, "while rank 0 waits in barrier #8 of group 9 (ranks 0 and 2)"));
 	got = ask(job, FIRST);
@@ -124,7 +124,7 @@ static void one_group_is_left(void **state)
 			    "while rank 0 waits in barrier #2 of group 5 (ranks 0 and 2), called "
 			    "from a.c:1");
 	wait_in(job, 0, &job->ranks[0].threads[0], SECOND, 5, test_bit(2));
-	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_LATE);
+	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_ELSEWHERE);
 	free(job);
 }
 
@@ -209,7 +209,7 @@ static void those_that_wait_are_blamed(void **state)
 	test_call(job, 2, test_barrier(1), 5, "b.c:1");
 	wait_in(job, 2, &job->ranks[2].threads[0], SECOND, 5, test_bit(0));
 	struct diagnose_verdict got = ask(job, FIRST);
-	assert_int_equal(got.cause, DIAGNOSE_LATE);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(test_bits(got.culprits), 3);
 	assert_int_equal(test_bits(got.waiting), test_bit(2));
 	assert_int_equal(got.since_ns, test_now - 3 * test_second);
@@ -228,10 +228,10 @@ static void the_dead_wait_for_nobody(void **state)
 			test_bit(r == 0));
 		job->ranks[r].awake = true;
 	}
-	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_LATE);
+	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_ELSEWHERE);
 	job->ranks[2].process = DIAGNOSE_DEAD;
 	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_HEALTHY);
-	assert_int_equal(ask(job, FIRST).cause, DIAGNOSE_LATE);
+	assert_int_equal(ask(job, FIRST).cause, DIAGNOSE_ELSEWHERE);
 	free(job);
 }
 
@@ -270,7 +270,7 @@ static void only_members_are_missing(void **state)
 	job->ranks[3].record_count = 0;
 	job->ranks[0].records[0].record.state = TRACE_RUNNING;
 	struct diagnose_verdict got = test_judge(job, &hint);
-	assert_int_equal(got.cause, DIAGNOSE_LATE);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(test_bits(got.culprits), test_bit(2));
 	free(job);
 }

@@ -275,7 +275,8 @@ static void write_missing(struct diagnose_writer *writer, const struct diagnose_
 			  const struct diagnose_verdict *verdict)
 {
 	struct ranks who = verdict->culprit >= 0 ? ranks_of(verdict->culprit) : verdict->culprits;
-	bool reported = verdict->cause == DIAGNOSE_IS_STOPPED || verdict->cause == DIAGNOSE_LATE;
+	bool reported =
+		verdict->cause == DIAGNOSE_IS_STOPPED || verdict->cause == DIAGNOSE_ELSEWHERE;
 	if (ranks_count(&who) == 1) {
 		write_one_missing(writer, job, verdict, ranks_first(&who));
 	} else if (!ranks_any(&who)) {
@@ -283,10 +284,10 @@ static void write_missing(struct diagnose_writer *writer, const struct diagnose_
 			       verdict->cause == DIAGNOSE_LEFT ? "a rank finished" : "a rank died");
 	} else {
 		diagnose_write_ranks(writer, &who);
-		diagnose_write(writer, verdict->cause == DIAGNOSE_DIED   ? " died"
-				       : verdict->cause == DIAGNOSE_LEFT ? " finished"
-				       : verdict->cause == DIAGNOSE_LATE ? " are elsewhere"
-									 : " are stopped");
+		diagnose_write(writer, verdict->cause == DIAGNOSE_DIED        ? " died"
+				       : verdict->cause == DIAGNOSE_LEFT      ? " finished"
+				       : verdict->cause == DIAGNOSE_ELSEWHERE ? " are elsewhere"
+									      : " are stopped");
 	}
 	write_while(writer, job, verdict, reported);
 }

@@ -31,7 +31,7 @@ static ls_status status_of_cause(enum diagnose_cause cause)
 	case DIAGNOSE_WAS_ABORTED:
 		return LS_ABORTED;
 	case DIAGNOSE_IS_STOPPED:
-	case DIAGNOSE_LATE:
+	case DIAGNOSE_ELSEWHERE:
 	case DIAGNOSE_TIMED_OUT:
 		break;
 	}
@@ -220,7 +220,7 @@ static struct ranks hint_reaches(const struct inquiry *inquiry, const struct ran
 static bool judge_late(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	struct ranks stopped, late;
-	diagnose_find_late(inquiry->job, &inquiry->needs, inquiry->group, &stopped, &late);
+	diagnose_find_elsewhere(inquiry->job, &inquiry->needs, inquiry->group, &stopped, &late);
 	struct ranks missing = stopped;
 	ranks_join(&missing, &late);
 	struct ranks reached = hint_reaches(inquiry, &missing);
@@ -229,7 +229,7 @@ static bool judge_late(const struct inquiry *inquiry, struct diagnose_verdict *o
 	if (inquiry->hint && !ranks_any(&stopped))
 		stopped = diagnose_find_behind(inquiry->job, &inquiry->needs, &late);
 	out->cause = ranks_any(&stopped) ? DIAGNOSE_IS_STOPPED
-		     : ranks_any(&late)  ? DIAGNOSE_LATE
+		     : ranks_any(&late)  ? DIAGNOSE_ELSEWHERE
 					 : DIAGNOSE_HEALTHY;
 	out->culprits = ranks_any(&stopped) ? stopped : late;
 	return ranks_any(&out->culprits);

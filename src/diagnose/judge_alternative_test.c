@@ -53,7 +53,7 @@ static void a_part_of_a_batch(void **state)
 				  "batch.c:5), rank 1 waits for rank 0 (receive #1, tag 7, called "
 				  "from client.c:9)");
 	check(job, DIAGNOSE_DEADLOCK, 3, 0);
-	check(batch_of_two(true), DIAGNOSE_LATE, 12, 3);
+	check(batch_of_two(true), DIAGNOSE_ELSEWHERE, 12, 3);
 	job = batch_of_two(true);
 	job->ranks[3].left = true; /* nor does that come */
 	check(job, DIAGNOSE_DEADLOCK, 3, 0);
@@ -93,7 +93,7 @@ static void a_collective_among_others(void **state)
 	(void)state;
 	check(any_of_both(test_bit(1) | test_bit(2)), DIAGNOSE_DEADLOCK, 3, 0);
 	check(any_of_both(test_bit(1)), DIAGNOSE_DEADLOCK, 3, 0);
-	check(any_of_both(test_bit(2)), DIAGNOSE_LATE, 4, 3);
+	check(any_of_both(test_bit(2)), DIAGNOSE_ELSEWHERE, 4, 3);
 	struct diagnose_job *job = any_of_both(test_bit(1) | test_bit(2));
 	job->ranks[0].threads[1].satisfied = 3; /* the other thread is about to go on */
 	check(job, DIAGNOSE_HEALTHY, 0, 0);

@@ -265,7 +265,7 @@ static void any_source_without_those_that_are_gone(void **state)
 	(void)state;
 	static const char *const ends[] = {"; rank 2 has left", "; rank 2 died"};
 	char text[DIAGNOSE_TEXT_BYTES], want[DIAGNOSE_TEXT_BYTES];
-	check(any_of_two(7), DIAGNOSE_LATE, test_bit(2), 3);
+	check(any_of_two(7), DIAGNOSE_ELSEWHERE, test_bit(2), 3);
 	for (int dies = 0; dies < 2; dies++) {
 		struct diagnose_job *job = any_of_two(dies ? -1 : 7);
 		if (dies)
@@ -408,7 +408,7 @@ static void unproved_since(void **state)
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.since_ns, test_now - 2 * test_second);
 	assert_int_equal(got.witness, 0);
-	check(job, DIAGNOSE_LATE, 3, 0);
+	check(job, DIAGNOSE_ELSEWHERE, 3, 0);
 }
 
 static void waits_for_any(void **state)
@@ -422,7 +422,7 @@ static void waits_for_any(void **state)
 	assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
 	wait->state = WAIT_ANY_WORD; /* rank 2 can still help */
 	got = test_judge(job, NULL);
-	assert_int_equal(got.cause, DIAGNOSE_LATE);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(test_bits(got.culprits), test_bit(2));
 	wait->edges[1].peer = 1;
 	check(job, DIAGNOSE_DEADLOCK, 3, 0);

@@ -169,7 +169,7 @@ static void hint_beside_one_that_is_stopped(void **state)
 	struct diagnose_job *job = given_up(3, test_bit(1) | test_bit(2));
 	job->ranks[2].process = DIAGNOSE_STOPPED;
 	struct diagnose_verdict got = test_judge(job, &hint);
-	assert_int_equal(got.cause, DIAGNOSE_LATE);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(got.culprit, 1);
 	free(job);
 	/* The stopped one has done its part. */
@@ -190,7 +190,7 @@ static void hint_of_a_time_out(void **state)
 	assert_true(got.timed_out);
 	assert_int_equal(got.witness, 0);
 	/* Rank 2 has not come to #58, so it must be what rank 0 has waited for. */
-	struct diagnose_verdict want = {.cause = DIAGNOSE_LATE,
+	struct diagnose_verdict want = {.cause = DIAGNOSE_ELSEWHERE,
 					.status = LS_TIMED_OUT,
 					.culprit = 2,
 					.culprits = {{test_bit(2)}},
@@ -256,7 +256,7 @@ static void time_out_is_not_what_others_wait_for(void **state)
 	job->ranks[1].threads[0].stable = true;
 	job->ranks[2].threads[0].wait.state = WAIT_OUTSIDE;
 	got = test_judge(job, &hint);
-	assert_int_equal(got.cause, DIAGNOSE_LATE);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(test_bits(got.culprits), test_bit(2));
 	/* It waits in a second thread, for rank 0, and is away with the first. */
 	test_call(job, 2, test_point(TRACE_RECV, 0, 8), 2, "a.c:2");

@@ -196,8 +196,8 @@ static struct ranks find_needed(const struct diagnose_job *job, uint32_t group,
 	return needs;
 }
 
-void diagnose_find_late(const struct diagnose_job *job, const struct diagnose_needs *needs,
-			uint32_t group, struct ranks *stopped, struct ranks *late)
+void diagnose_find_elsewhere(const struct diagnose_job *job, const struct diagnose_needs *needs,
+			     uint32_t group, struct ranks *stopped, struct ranks *late)
 {
 	*stopped = *late = (struct ranks){{0}};
 	for (int r = 0; r < job->size; r++) {

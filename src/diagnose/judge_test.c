@@ -95,7 +95,7 @@ static void gone_ranks_that_nobody_needs(void **state)
 	job->ranks[3].process = DIAGNOSE_DEAD;
 	job->ranks[2].process = DIAGNOSE_RUNNING;
 	struct diagnose_verdict got = test_judge(job, NULL);
-	assert_int_equal(got.cause, DIAGNOSE_LATE);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(test_bits(got.culprits), test_bit(2));
 	free(job);
 }
@@ -167,7 +167,7 @@ static void stopped_rank_that_only_waits(void **state)
 	struct diagnose_job *job = test_ring(3, (const int[]){1, 2, -1});
 	job->ranks[1].process = DIAGNOSE_STOPPED;
 	test_verdict(job, NULL,
-		     (struct diagnose_verdict){.cause = DIAGNOSE_LATE,
+		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
 					       .status = LS_TIMED_OUT,
 					       .culprit = 2,
 					       .culprits = {{test_bit(2)}},
@@ -192,7 +192,7 @@ static void rank_elsewhere(void **state)
 		struct diagnose_job *job = test_absent(size, test_bit(size - 1));
 		struct diagnose_verdict got = test_judge(job, NULL);
 		assert_int_equal(got.since_ns, test_now - 2 * test_second);
-		test_verdict(job, NULL, absent_verdict(DIAGNOSE_LATE, LS_TIMED_OUT, size));
+		test_verdict(job, NULL, absent_verdict(DIAGNOSE_ELSEWHERE, LS_TIMED_OUT, size));
 	}
 }
 
@@ -207,7 +207,7 @@ static void chain_to_a_rank_elsewhere(void **state)
 	assert_int_equal(got.witness, 1); /* the one that waits for it directly */
 	assert_int_equal(got.since_ns, test_now - 3 * test_second);
 	test_verdict(job, NULL,
-		     (struct diagnose_verdict){.cause = DIAGNOSE_LATE,
+		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
 					       .status = LS_TIMED_OUT,
 					       .culprit = 2,
 					       .culprits = {{test_bit(2)}},
@@ -222,7 +222,7 @@ static void dead_ranks_do_not_wait(void **state)
 	struct diagnose_job *job = test_ring(3, (const int[]){2, 2, -1});
 	job->ranks[1].process = DIAGNOSE_DEAD;
 	test_verdict(job, NULL,
-		     (struct diagnose_verdict){.cause = DIAGNOSE_LATE,
+		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
 					       .status = LS_TIMED_OUT,
 					       .culprit = 2,
 					       .culprits = {{test_bit(2)}},
@@ -247,7 +247,7 @@ static void helper_threads(void **state)
 	test_call(job, 2, test_point(TRACE_RECV, 0, 1), 900, "serve.c:1");
 	test_wait_on(job, 2, test_thread(job, 2, 777), test_bit(0));
 	struct diagnose_verdict got = test_judge(job, NULL);
-	assert_int_equal(got.cause, DIAGNOSE_LATE);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(test_bits(got.culprits) & test_bit(2), test_bit(2));
 	free(job);
 
@@ -256,7 +256,7 @@ static void helper_threads(void **state)
 	test_wait_on(job, 1, test_thread(job, 1, 777), test_bit(2));
 	job->ranks[1].threads[0].wait.state = WAIT_OUTSIDE;
 	job->ranks[0].threads[0].wait.edges[0].peer = 1; /* 0 waits for 1, which waits for 2 */
-	test_verdict(job, NULL, absent_verdict(DIAGNOSE_LATE, LS_TIMED_OUT, 3));
+	test_verdict(job, NULL, absent_verdict(DIAGNOSE_ELSEWHERE, LS_TIMED_OUT, 3));
 
 	/* Rank 1's main thread last sent to rank 0, which now waits for more; that another thread
 	 * of it waits for rank 2 is no excuse. */
@@ -265,7 +265,7 @@ static void helper_threads(void **state)
 	test_call(job, 1, test_point(TRACE_RECV, 2, 7), 2, "b.c:1");
 	test_wait_on(job, 1, test_thread(job, 1, 777), test_bit(2));
 	got = test_judge(job, NULL);
-	assert_int_equal(got.cause, DIAGNOSE_LATE);
+	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(test_bits(got.culprits), test_bit(1) | test_bit(2));
 	free(job);
 }

@@ -208,7 +208,7 @@ static void one_is_elsewhere(void **state)
 		int away = put_chain(many);
 		snprintf(headline, sizeof headline, "rank %d is elsewhere", away);
 		struct diagnose_verdict verdict = look(many, headline, true);
-		check(&verdict, DIAGNOSE_LATE, away);
+		check(&verdict, DIAGNOSE_ELSEWHERE, away);
 	}
 }
 

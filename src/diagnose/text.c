@@ -42,7 +42,7 @@ static const char *role_of(const struct report *report, int r, const struct diag
 			return "in the cycle";
 		case DIAGNOSE_IS_STOPPED:
 			return "stopped";
-		case DIAGNOSE_LATE:
+		case DIAGNOSE_ELSEWHERE:
 			return "elsewhere";
 		case DIAGNOSE_WAS_ABORTED:
 			return verdict->closes                     ? "left"
@@ -431,7 +431,7 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 	case DIAGNOSE_IS_STOPPED:
 		write_stopped_advice(writer, report);
 		break;
-	case DIAGNOSE_LATE:
+	case DIAGNOSE_ELSEWHERE:
 		write_late_advice(writer, report);
 		break;
 	case DIAGNOSE_TIMED_OUT:

@@ -339,7 +339,7 @@ static void a_ring_of_processes(void **state)
 	/* Which is likely still. */
 	struct diagnose_verdict verdict;
 	diagnose_judge(fixture->job, NULL, &verdict);
-	assert_int_equal(verdict.cause, DIAGNOSE_LATE);
+	assert_int_equal(verdict.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(verdict.culprit, 1);
 	char text[DIAGNOSE_TEXT_BYTES];
 	diagnose_headline(fixture->job, &verdict, text, sizeof text);
@@ -373,7 +373,7 @@ static void a_ring_that_is_closed(void **state)
 		diagnose_collect(fixture->sources, SIZE, &closing, fixture->job);
 		diagnose_judge(fixture->job, &hint, &verdict);
 		assert_int_equal(fixture->job->ranks[1].awake, processes);
-		assert_int_equal(verdict.cause, processes ? DIAGNOSE_LATE : DIAGNOSE_DEADLOCK);
+		assert_int_equal(verdict.cause, processes ? DIAGNOSE_ELSEWHERE : DIAGNOSE_DEADLOCK);
 	}
 }
 

@@ -360,7 +360,7 @@ const char *diagnose_cause_name(unsigned cause)
 		[DIAGNOSE_HEALTHY] = "healthy",     [DIAGNOSE_MISMATCH] = "mismatch",
 		[DIAGNOSE_DIED] = "died",           [DIAGNOSE_LEFT] = "left",
 		[DIAGNOSE_DEADLOCK] = "deadlock",   [DIAGNOSE_IS_STOPPED] = "stopped",
-		[DIAGNOSE_LATE] = "elsewhere",      [DIAGNOSE_TIMED_OUT] = "timed out",
+		[DIAGNOSE_ELSEWHERE] = "elsewhere", [DIAGNOSE_TIMED_OUT] = "timed out",
 		[DIAGNOSE_WAS_ABORTED] = "aborted",
 	};
 	return cause < sizeof names / sizeof names[0] ? names[cause] : "?";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Looking for the cause of a long wait. A rank with such a wait wakes its own watch. The first
- * watch that takes the lease (a time stamp that all members on a host share) looks for the whole
+ * watch that stores its time (`looked_ns`, which all members on a host share) looks for the whole
  * group. A proved cause fails the group. A stopped or late rank is only reported, once for each
  * operation. */
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum {
 };
 
 /* True for one watch of the group at a time, and not again before a look interval has passed. */
-static bool take_lease(struct ls_group *group)
+static bool take_look(struct ls_group *group)
 {
 	_Atomic uint64_t *looked = &transport_head_of(&group->team)->looked_ns;
 	uint64_t now = clock_now_ns();
@@ -157,7 +157,7 @@ static void act_on_verdict(struct ls_group *group, struct diagnose_job *job,
 		status = failure_raise(group, &hint, false);
 		(void)status; /* the waiting calls return it */
 		return;
-	case DIAGNOSE_LATE:
+	case DIAGNOSE_ELSEWHERE:
 		if (waited_ms >= world->settings.patience_ms ||
 		    any_awaits_mutex(world, job, verdict, waited_ms))
 			report_once(group, job, verdict);
@@ -188,11 +188,11 @@ static int hold_waiting(struct world *world, struct ls_group **out)
 }
 
 /* Keeps the groups that no other watch has just looked at; releases the others. */
-static int keep_leased(struct ls_group **groups, int count)
+static int keep_unlooked(struct ls_group **groups, int count)
 {
 	int kept = 0;
 	for (int i = 0; i < count; i++) {
-		if (failure_status(groups[i]) == LS_OK && take_lease(groups[i]))
+		if (failure_status(groups[i]) == LS_OK && take_look(groups[i]))
 			groups[kept++] = groups[i];
 		else
 			world_release(groups[i]);
@@ -214,7 +214,7 @@ void failure_look(struct world *world)
 	/* With more threads than slots a thread may wait in any group. */
 	bool any = atomic_load(&world->trace.wait_table->unpublished) != 0;
 	int count = any ? world_hold_all(world, groups) : hold_waiting(world, groups);
-	count = keep_leased(groups, count);
+	count = keep_unlooked(groups, count);
 	struct diagnose_job *job = NULL;
 	if (spans_hosts(groups, count))
 		job = failure_far_collect(world, NULL);

@@ -49,7 +49,7 @@ int failure_python_words(const struct diagnose_source *sources, const struct dia
 	int count = 3;
 	memcpy(command->words, (char[3][HELPER_WORD_BYTES]){"lockstep", "diagnose", "--python"},
 	       3 * HELPER_WORD_BYTES);
-	if (verdict->cause != DIAGNOSE_LATE)
+	if (verdict->cause != DIAGNOSE_ELSEWHERE)
 		return 0;
 	RANKS_EACH (r, &verdict->culprits) {
 		if (r >= job->size || count == HELPER_WORD_MAX)
@@ -114,7 +114,7 @@ void failure_add_python(struct world *world, struct diagnose_job *job,
 	struct diagnose_source sources[RANKS_WORLD_MAX];
 	struct failure_command command = {0};
 	char answer[PYTHON_ANSWER_BYTES] = "";
-	if (verdict->cause != DIAGNOSE_LATE || !find_program(&command))
+	if (verdict->cause != DIAGNOSE_ELSEWHERE || !find_program(&command))
 		return;
 	failure_fill_sources(world, sources);
 	if (failure_python_words(sources, job, verdict, &command) == 0)

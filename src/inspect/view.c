@@ -315,7 +315,7 @@ bool inspect_report_is_verdict(const struct inspect_report *report, uint64_t pat
 		return true;
 	if (verdict->cause == DIAGNOSE_HEALTHY)
 		return false;
-	if (verdict->cause != DIAGNOSE_LATE)
+	if (verdict->cause != DIAGNOSE_ELSEWHERE)
 		return true;
 	RANKS_EACH (r, &verdict->culprits)
 		if (r < report->job->size && report->job->ranks[r].awaits_mutex)

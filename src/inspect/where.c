@@ -175,7 +175,7 @@ void inspect_report_add_python(struct inspect_report *report)
 	for (int i = 0; i < job->size && clock_now_ns() < end_ns; i++) {
 		const struct diagnose_source *source = &report->sources[i];
 		int r = source->rank;
-		if (verdict->cause == DIAGNOSE_LATE && r >= 0 && r < job->size &&
+		if (verdict->cause == DIAGNOSE_ELSEWHERE && r >= 0 && r < job->size &&
 		    ranks_have(&verdict->culprits, r) &&
 		    diagnose_may_look_into(source, &job->ranks[r]))
 			look_at_rank(&job->ranks[r], diagnose_part_of(job, verdict, r).record);

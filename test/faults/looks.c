@@ -174,7 +174,7 @@ static void count(const struct inspect_report *report)
 	done.looks++;
 	done.busy += busy;
 	done.waiting += waiting;
-	done.elsewhere += report->verdict.cause == DIAGNOSE_LATE;
+	done.elsewhere += report->verdict.cause == DIAGNOSE_ELSEWHERE;
 }
 
 static void look(struct job *job)
