@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Meetings that fail because of the ranks: each error reaches every rank that came, in time, and
  * its text names the rank, what was expected and found, and what to do. */
+#include <fcntl.h>
 #include <sys/resource.h>
 
 #include "base/ranks.h"
@@ -316,7 +317,7 @@ static struct rlimit limit_descriptors(int count)
 	assert_true(count <= 8);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	for (int i = 0; i < count; i++) {
-		fds[i] = dup(STDOUT_FILENO);
+		fds[i] = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
 		assert_true(fds[i] >= 0);
 	}
 	struct rlimit limit = {.rlim_cur = (rlim_t)fds[count - 1] + 1, .rlim_max = before.rlim_max};
