@@ -175,6 +175,10 @@ def main(tests):
     def late(*_):
         raise Late('the test took more than %d s' % LIMIT_S)
     signal.signal(signal.SIGALRM, late)
+    # The tests may have been started in the background, or by nohup; the launcher leaves ignored what its caller ignores.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     for name, test in list(tests.items()):
         if not name.startswith('test_') or (chosen and name not in chosen):
             continue
