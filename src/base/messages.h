@@ -390,8 +390,9 @@ const struct message_help *message_help_find(const char *id);
 #define MESSAGE_RUN_LINE_LOST                  \
 	"LS-RUN-LINE-LOST", SETTING_LOG_ERROR, \
 		"no memory for a line of rank %d (%zu bytes): the line is lost"
-#define MESSAGE_RUN_WITNESS \
-	"LS-RUN-WITNESS", SETTING_LOG_WARN, "no memory to keep the state of the ranks"
+#define MESSAGE_RUN_WITNESS                 \
+	"LS-RUN-WITNESS", SETTING_LOG_WARN, \
+		"no memory, or no descriptor, to keep the state of all ranks"
 #define MESSAGE_RUN_FAILED "LS-RUN-FAILED", SETTING_LOG_ERROR, "%s"
 #define MESSAGE_RUN_AT_CLOSE                                                                        \
 	"LS-RUN-AT-CLOSE", SETTING_LOG_ERROR,                                                       \

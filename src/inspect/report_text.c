@@ -263,9 +263,19 @@ static void print_each(FILE *out, const struct inspect_report *report)
 	}
 }
 
+static int count_unread(const struct diagnose_job *job)
+{
+	int count = 0;
+
+	for (int i = 0; i < job->size; i++)
+		count += !job->ranks[i].known;
+	return count;
+}
+
 void inspect_print(FILE *out, const struct inspect_shown *shown)
 {
 	const struct inspect_report *report = shown->report;
+	int unread = count_unread(report->job);
 
 	inspect_print_head(out, report->job, shown->snapshot);
 	print_each(out, report);
@@ -277,6 +287,9 @@ void inspect_print(FILE *out, const struct inspect_shown *shown)
 		fprintf(out, "  verdict: ");
 	else if (report->text[0])
 		fprintf(out, "  no verdict so far; if it stays like this:\n    ");
+	else if (unread)
+		fprintf(out, "  no verdict: what %d rank%s for is not known\n", unread,
+			unread == 1 ? " waits" : "s wait");
 	else
 		fprintf(out, "  nothing is wrong%s\n",
 			shown->snapshot ? " with the communication" : "");

@@ -35,6 +35,7 @@ uint64_t launcher_monitor_deadline(const struct launcher_job *job)
 static void hold_traces(struct launcher_job *job)
 {
 	const struct rendezvous_table *table = rendezvous_server_table(job->server);
+	bool has_all = true;
 	if (!table)
 		return;
 
@@ -46,9 +47,12 @@ static void hold_traces(struct launcher_job *job)
 	for (int rank = 0; rank < table->size; rank++) {
 		int trace = rendezvous_server_trace(job->server, rank);
 		int copy = trace < 0 ? -1 : fcntl(trace, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+		has_all &= trace < 0 || copy >= 0;
 		if (copy >= 0 && !inspect_view_add_trace(job->view, rank, copy))
 			close(copy);
 	}
+	if (!has_all)
+		MESSAGE_SAY(MESSAGE_RUN_WITNESS);
 	job->look_pause_ns = LOOK_FIRST_MS * UINT64_C(1000000);
 	job->look_ns = clock_now_ns();
 }

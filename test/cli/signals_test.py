@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Signals that ranks survive, and those that they avoid."""
+"""Signals that ranks survive, and those that they avoid; a launcher short of descriptors."""
 import glob
 import json
 import os
@@ -17,7 +17,7 @@ SURVIVED_S = 5  # LAUNCHER_SIGNAL_MS
 def test_later_failure_has_evidence_of_its_own():
     ignores = ('sh', '-c', 'trap "" HUP; exec "$@"', 'sh')
     with tempfile.TemporaryDirectory() as place, \
-            Job('run', '-n', 2, '--timeout', SURVIVED_S + 4, '--log-dir', place, *ignores, sys.argv[2]) as job:
+            Job('run', '-n', 2, '--timeout', SURVIVED_S + 12, '--log-dir', place, *ignores, sys.argv[2]) as job:
         job.expect('[0] round 16', '[1] round 16')
         job.process.send_signal(signal.SIGHUP)
         end = time.monotonic() + SURVIVED_S + 0.5
@@ -38,6 +38,23 @@ def test_limit_of_file_sizes():
                                  sys.argv[2], '--rounds', '4'], env=environment(), capture_output=True, text=True)
         equal(result.returncode, 1, result.stderr)
         matches(r'ulimit -f', result.stderr)
+
+
+def test_too_few_descriptors():
+    # With the least limit with which the job runs, the launcher cannot hold all that explains a failure.
+    for limit in range(28, 60):
+        with tempfile.TemporaryDirectory() as place:
+            run = ['sh', '-c', 'ulimit -n %d; exec "$@"' % limit, 'sh', program(), 'run', '-n', '4', '--timeout', '1',
+                   '--log-dir', place, sys.argv[2]]
+            result = subprocess.run(run, env=environment(), capture_output=True, text=True)
+            if result.returncode != 124:
+                continue
+            matches(r'LS-RUN-WITNESS', result.stderr)
+            shown = lockstep('diagnose', *glob.glob(place + '/*.snapshot')).stdout
+            matches(r'rank 3 .*cannot be read', shown)
+            matches(r'no verdict: what \d ranks? waits? for is not known', shown)
+            return
+    raise AssertionError('the job never ran')
 
 
 if __name__ == '__main__':
