@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/must_fixture.h"
 #include "device/driver.h"
 
 enum { LATE_BYTES = 8 << 20, LATE_DEPTH = 1024, LATE_OPERANDS = 8 };
@@ -42,14 +43,6 @@ struct late {
 	pthread_t thread;
 	struct late_work queue[LATE_DEPTH];
 };
-
-#define LATE_MUST(condition)                                                                      \
-	do {                                                                                      \
-		if (!(condition)) {                                                               \
-			fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                                  \
-		}                                                                                 \
-	} while (0)
 
 /* Where an address of the device's, or of the host's, really is. */
 static inline void *late_where(const struct late *late, const void *address)
@@ -153,7 +146,7 @@ static inline ls_status late_put(struct driver *driver, const struct late_work *
 	ls_status status =
 		++late->calls == late->fail_at || late_is_broken(late) ? LS_SYSTEM : LS_OK;
 	if (status == LS_OK) {
-		LATE_MUST(late->put - late->done < LATE_DEPTH);
+		MUST(late->put - late->done < LATE_DEPTH);
 		struct late_work *here = &late->queue[late->put++ % LATE_DEPTH];
 		*here = *work;
 		pthread_cond_broadcast(&late->changed);
@@ -165,7 +158,7 @@ static inline ls_status late_put(struct driver *driver, const struct late_work *
 static inline ls_status late_copy(struct driver *driver, void *stream, void *to, const void *from,
 				  size_t bytes)
 {
-	LATE_MUST(stream == driver->stream);
+	MUST(stream == driver->stream);
 	struct late_work work = {.kind = LATE_COPY, .to = to, .from = from, .bytes = bytes};
 	return late_put(driver, &work);
 }
@@ -173,8 +166,8 @@ static inline ls_status late_copy(struct driver *driver, void *stream, void *to,
 static inline ls_status late_reduce(struct driver *driver, void *stream,
 				    const struct kernel_reduce *reduce)
 {
-	LATE_MUST(stream == driver->stream);
-	LATE_MUST(reduce->source_count <= LATE_OPERANDS && reduce->target_count <= LATE_OPERANDS);
+	MUST(stream == driver->stream);
+	MUST(reduce->source_count <= LATE_OPERANDS && reduce->target_count <= LATE_OPERANDS);
 	struct late_work work = {.kind = LATE_REDUCE, .reduce = *reduce};
 	memcpy(work.sources, reduce->sources, (size_t)reduce->source_count * sizeof(void *));
 	memcpy(work.targets, reduce->targets, (size_t)reduce->target_count * sizeof(void *));
@@ -184,7 +177,7 @@ static inline ls_status late_reduce(struct driver *driver, void *stream,
 static inline ls_status late_store(struct driver *driver, void *stream, _Atomic uint64_t *word,
 				   uint64_t value)
 {
-	LATE_MUST(stream == driver->stream);
+	MUST(stream == driver->stream);
 	struct late_work work = {.kind = LATE_STORE, .word = word, .value = value};
 	return late_put(driver, &work);
 }
@@ -196,11 +189,11 @@ static inline ls_status late_open(struct driver *driver)
 	driver->stream = &late->queue;
 	late->device = mmap(NULL, LATE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	late->memory = calloc(1, LATE_BYTES);
-	LATE_MUST(late->device != MAP_FAILED && late->memory);
+	MUST(late->device != MAP_FAILED && late->memory);
 	pthread_mutex_init(&late->lock, NULL);
 	pthread_cond_init(&late->changed, NULL);
 	if (late->threaded)
-		LATE_MUST(pthread_create(&late->thread, NULL, late_main, late) == 0);
+		MUST(pthread_create(&late->thread, NULL, late_main, late) == 0);
 	return LS_OK;
 }
 
@@ -213,7 +206,7 @@ static inline void late_close(struct driver *driver)
 	pthread_mutex_unlock(&late->lock);
 	if (late->threaded)
 		pthread_join(late->thread, NULL);
-	LATE_MUST(late_is_broken(late) || late->done == late->put);
+	MUST(late_is_broken(late) || late->done == late->put);
 	munmap(late->device, LATE_BYTES);
 	free(late->memory);
 	pthread_mutex_destroy(&late->lock);
@@ -230,13 +223,13 @@ static const struct driver_ops driver_late = {.open = late_open,
 static inline struct late *late_new(struct wait_bell *bell, bool threaded, uint64_t seed)
 {
 	struct late *late = calloc(1, sizeof *late);
-	LATE_MUST(late);
+	MUST(late);
 	late->driver.ops = &driver_late;
 	late->driver.bell = bell;
 	late->driver.state = late;
 	late->threaded = threaded;
 	late->seed = seed;
-	LATE_MUST(driver_late.open(&late->driver) == LS_OK);
+	MUST(driver_late.open(&late->driver) == LS_OK);
 	return late;
 }
 

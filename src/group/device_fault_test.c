@@ -26,13 +26,13 @@ static void abort_it(struct rank *rank)
 			sched_yield();
 		struct late *other = job->ranks[0].late;
 		ls_status status = ls_group_abort(rank->group, "the device is late");
-		LATE_MUST(status == LS_OK && !is_idle(other));
+		MUST(status == LS_OK && !is_idle(other));
 		late_hold(other, false);
 		return;
 	}
 	ls_status status = ls_allreduce(rank->group, late->device, late->device, 1000, LS_FLOAT32,
 					LS_SUM, NULL);
-	LATE_MUST(status == LS_ABORTED && is_idle(late));
+	MUST(status == LS_ABORTED && is_idle(late));
 }
 
 static void an_abort_waits_for_the_device(void **state)
@@ -51,14 +51,14 @@ static void remove_it(struct rank *rank)
 	ls_op *op;
 	struct ls_op_options options = {.size = sizeof options, .op = &op};
 	late_hold(late, true);
-	LATE_MUST(ls_allreduce(rank->group, late->device, late->device, 1000, LS_FLOAT32, LS_SUM,
-			       &options) == LS_OK);
+	MUST(ls_allreduce(rank->group, late->device, late->device, 1000, LS_FLOAT32, LS_SUM,
+			  &options) == LS_OK);
 	while (is_idle(late)) /* the progress thread begins it */
 		sched_yield();
-	LATE_MUST(!memory_region_remove(memory, late->device));
-	LATE_MUST(has_said("in flight"));
+	MUST(!memory_region_remove(memory, late->device));
+	MUST(has_said("in flight"));
 	late_hold(late, false);
-	LATE_MUST(ls_wait(op, 0) == LS_OK);
+	MUST(ls_wait(op, 0) == LS_OK);
 	ls_op_free(op);
 }
 
@@ -74,7 +74,7 @@ static bool was_said(int file, const char *text)
 {
 	char said[1 << 14];
 	ssize_t size = pread(file, said, sizeof said - 1, 0);
-	LATE_MUST(size >= 0);
+	MUST(size >= 0);
 	said[size] = '\0';
 	return strstr(said, text) != NULL;
 }
@@ -84,7 +84,7 @@ static void say_again(int file)
 {
 	char said[1 << 14];
 	ssize_t size = pread(file, said, sizeof said, 0);
-	LATE_MUST(size >= 0 && write(STDERR_FILENO, said, (size_t)size) == size);
+	MUST(size >= 0 && write(STDERR_FILENO, said, (size_t)size) == size);
 }
 
 /* Rank 0's device never does what it was given. The time limit ends the call for all others, and
@@ -100,16 +100,16 @@ static void stand_still(struct rank *rank)
 	}
 	ls_status status = ls_allreduce(rank->group, late->device, late->device, 1000, LS_FLOAT32,
 					LS_SUM, &options);
-	LATE_MUST(status == LS_TIMED_OUT && (rank->rank != 0 || is_idle(late)));
+	MUST(status == LS_TIMED_OUT && (rank->rank != 0 || is_idle(late)));
 	struct ls_failure failure = {.size = sizeof failure};
-	LATE_MUST(ls_group_failure(rank->group, &failure) == LS_OK);
-	LATE_MUST(strstr(failure.text, "all-reduce #2"));
+	MUST(ls_group_failure(rank->group, &failure) == LS_OK);
+	MUST(strstr(failure.text, "all-reduce #2"));
 	if (rank->rank != 1)
 		return;
 	while (atomic_load(&job->step) < 1 || !was_said(job->stderr_fd, "[LS-GROUP-DEVICE]"))
 		sched_yield();
-	LATE_MUST(was_said(job->stderr_fd, "all-reduce #2, called from device_fault_test.c:"));
-	LATE_MUST(!is_idle(job->ranks[0].late));
+	MUST(was_said(job->stderr_fd, "all-reduce #2, called from device_fault_test.c:"));
+	MUST(!is_idle(job->ranks[0].late));
 	late_hold(job->ranks[0].late, false);
 }
 
@@ -118,10 +118,10 @@ static void a_device_that_never_ends_is_named(void **state)
 	(void)state;
 	int said = memfd_create("said", MFD_CLOEXEC),
 	    saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
-	LATE_MUST(said >= 0 && saved >= 0 && fcntl(said, F_SETFL, O_APPEND) == 0);
-	LATE_MUST(dup2(said, STDERR_FILENO) == STDERR_FILENO);
+	MUST(said >= 0 && saved >= 0 && fcntl(said, F_SETFL, O_APPEND) == 0);
+	MUST(dup2(said, STDERR_FILENO) == STDERR_FILENO);
 	run_capturing(stand_still, 1, said);
-	LATE_MUST(dup2(saved, STDERR_FILENO) == STDERR_FILENO);
+	MUST(dup2(saved, STDERR_FILENO) == STDERR_FILENO);
 	say_again(said);
 	close(said);
 	close(saved);
@@ -141,11 +141,10 @@ static void fail_it(struct rank *rank)
 	if (rank->rank != 0 && status == LS_OK) /* it was the last that this rank has done for it */
 		status = ls_barrier(rank->group, NULL);
 	struct ls_failure failure = {.size = sizeof failure};
-	LATE_MUST(ls_group_failure(rank->group, &failure) == LS_OK);
-	LATE_MUST(status == LS_ABORTED && failure.rank == 0);
-	LATE_MUST(strstr(failure.text, "all-reduce #2") &&
-		  strstr(failure.text, "device_fault_test.c"));
-	LATE_MUST(rank->rank != 0 || is_idle(late) || atomic_load(&late->driver.broken));
+	MUST(ls_group_failure(rank->group, &failure) == LS_OK);
+	MUST(status == LS_ABORTED && failure.rank == 0);
+	MUST(strstr(failure.text, "all-reduce #2") && strstr(failure.text, "device_fault_test.c"));
+	MUST(rank->rank != 0 || is_idle(late) || atomic_load(&late->driver.broken));
 }
 
 /* A copy or a store, on the way to the host or back; and a device that breaks. The rank could not

@@ -43,19 +43,19 @@ static inline void *rank_main(void *argument)
 					   .rank = rank->rank,
 					   .world_size = RANKS,
 					   .rendezvous = rank->job->rendezvous};
-	LATE_MUST(ls_group_open(&options, &rank->group) == LS_OK);
+	MUST(ls_group_open(&options, &rank->group) == LS_OK);
 	struct world *world = rank->group->world;
 	struct wait_bell *bell = &rank->group->team.members[rank->rank].peer->segment->bell;
 	rank->late = late_new(bell, true, rank->job->seed * RANKS + (uint64_t)rank->rank);
-	LATE_MUST(memory_region_add_device(&world->memory, rank->late->device, LATE_BYTES,
-					   &rank->late->driver));
-	LATE_MUST(ls_barrier(rank->group, NULL) == LS_OK);
+	MUST(memory_region_add_device(&world->memory, rank->late->device, LATE_BYTES,
+				      &rank->late->driver));
+	MUST(ls_barrier(rank->group, NULL) == LS_OK);
 	atomic_fetch_add(&rank->job->ready, 1);
 	/* A rank that fails at once would end the barrier of the others. */
 	while (atomic_load(&rank->job->ready) < RANKS)
 		sched_yield();
 	rank->program(rank);
-	LATE_MUST(memory_region_remove(&world->memory, rank->late->device));
+	MUST(memory_region_remove(&world->memory, rank->late->device));
 	driver_late.close(&rank->late->driver); /* the call has waited for all of it */
 	ls_group_close(rank->group);
 	free(rank->late);
@@ -67,15 +67,14 @@ static inline void run_capturing(rank_function *program, uint64_t seed, int stde
 {
 	static unsigned serial;
 	struct job *job = calloc(1, sizeof *job);
-	LATE_MUST(job);
+	MUST(job);
 	job->seed = seed;
 	job->stderr_fd = stderr_fd;
 	snprintf(job->rendezvous, sizeof job->rendezvous, "unix:device-memory-test-%d-%u",
 		 (int)getpid(), serial++);
 	for (int r = 0; r < RANKS; r++) {
 		job->ranks[r] = (struct rank){.job = job, .rank = r, .program = program};
-		LATE_MUST(pthread_create(&job->ranks[r].thread, NULL, rank_main, &job->ranks[r]) ==
-			  0);
+		MUST(pthread_create(&job->ranks[r].thread, NULL, rank_main, &job->ranks[r]) == 0);
 	}
 	for (int r = 0; r < RANKS; r++)
 		pthread_join(job->ranks[r].thread, NULL);

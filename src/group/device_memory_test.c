@@ -52,7 +52,7 @@ static void compare(struct rank *rank, enum call call, uint64_t count, bool in_p
 	size_t bytes = RANKS * count * sizeof(float);
 	float *send = malloc(bytes), *recv = calloc(1, bytes);
 	struct late *late = rank->late;
-	LATE_MUST(send && recv && 2 * bytes <= LATE_BYTES);
+	MUST(send && recv && 2 * bytes <= LATE_BYTES);
 	for (size_t i = 0; i < RANKS * count; i++)
 		send[i] = 0.1f * (float)(i % 1013) + (float)rank->rank * 1.7f;
 	unsigned char *to = in_place ? late->device : late->device + bytes;
@@ -62,13 +62,13 @@ static void compare(struct rank *rank, enum call call, uint64_t count, bool in_p
 		memcpy(recv, send, bytes);
 	ls_op *op = NULL;
 	struct ls_op_options options = {.size = sizeof options, .op = beside ? &op : NULL};
-	LATE_MUST(make(call, rank->group, in_place ? recv : send, recv, count, NULL) == LS_OK);
-	LATE_MUST(make(call, rank->group, late->device, to, count, &options) == LS_OK);
+	MUST(make(call, rank->group, in_place ? recv : send, recv, count, NULL) == LS_OK);
+	MUST(make(call, rank->group, late->device, to, count, &options) == LS_OK);
 	if (beside) {
-		LATE_MUST(ls_wait(op, 0) == LS_OK);
+		MUST(ls_wait(op, 0) == LS_OK);
 		ls_op_free(op);
 	}
-	LATE_MUST(memcmp(late_where(late, to), recv, bytes) == 0);
+	MUST(memcmp(late_where(late, to), recv, bytes) == 0);
 	free(send);
 	free(recv);
 }
@@ -98,7 +98,7 @@ static void short_call(struct rank *rank, enum call call, uint64_t count, int wh
 	struct late *late = rank->late;
 	float host[2][RANKS * MOST_SHORT], expected[RANKS * MOST_SHORT];
 	size_t bytes = sizeof host[0];
-	LATE_MUST(count <= MOST_SHORT);
+	MUST(count <= MOST_SHORT);
 	for (int round = 0; round < ROUNDS; round++) {
 		bool on_device = round == 2 || round == 3;
 		const void *send = on_device && which != 2 ? late->device : (void *)host[0];
@@ -111,9 +111,9 @@ static void short_call(struct rank *rank, enum call call, uint64_t count, int wh
 		memset(got, 0, bytes);
 		/* With options a call is never short. */
 		struct ls_op_options options = {.size = sizeof options};
-		LATE_MUST(make(call, rank->group, host[0], expected, count, &options) == LS_OK);
-		LATE_MUST(make(call, rank->group, send, recv, count, NULL) == LS_OK);
-		LATE_MUST(memcmp(got, expected, bytes) == 0);
+		MUST(make(call, rank->group, host[0], expected, count, &options) == LS_OK);
+		MUST(make(call, rank->group, send, recv, count, NULL) == LS_OK);
+		MUST(memcmp(got, expected, bytes) == 0);
 	}
 }
 
@@ -143,15 +143,14 @@ static void pass_on(struct rank *rank)
 		uint64_t bytes = sizes[i];
 		memset(late->memory, rank->rank ? 0 : (int)i + 1, bytes);
 		if (rank->rank == 0)
-			LATE_MUST(ls_send(rank->group, late->device, bytes, LS_UINT8, to,
-					  &options) == LS_OK);
-		LATE_MUST(ls_recv(rank->group, late->device, bytes, LS_UINT8, from, &options) ==
-			  LS_OK);
+			MUST(ls_send(rank->group, late->device, bytes, LS_UINT8, to, &options) ==
+			     LS_OK);
+		MUST(ls_recv(rank->group, late->device, bytes, LS_UINT8, from, &options) == LS_OK);
 		for (uint64_t at = 0; at < bytes; at++)
-			LATE_MUST(late->memory[at] == i + 1);
+			MUST(late->memory[at] == i + 1);
 		if (rank->rank != 0)
-			LATE_MUST(ls_send(rank->group, late->device, bytes, LS_UINT8, to,
-					  &options) == LS_OK);
+			MUST(ls_send(rank->group, late->device, bytes, LS_UINT8, to, &options) ==
+			     LS_OK);
 	}
 }
 
@@ -177,26 +176,24 @@ static void outlive(struct rank *rank)
 	struct ls_op_options tells = {.size = sizeof tells, .callback = note};
 	for (uint64_t bytes = 8; bytes <= 80000; bytes *= 100) {
 		ls_op *op = NULL;
-		LATE_MUST(ls_isend(group, late->device, bytes, LS_UINT8, to, NULL, &op) ==
-			  LS_BAD_ARGUMENT);
-		LATE_MUST(!op && has_said("only ls_send and ls_recv"));
-		LATE_MUST(ls_irecv(group, late->device, bytes, LS_UINT8, from, NULL, &op) ==
-			  LS_BAD_ARGUMENT);
-		LATE_MUST(ls_send(group, late->device, bytes, LS_UINT8, to, &tells) ==
-			  LS_BAD_ARGUMENT);
-		LATE_MUST(ls_batch_begin(group) == LS_OK);
-		LATE_MUST(ls_recv(group, late->device, bytes, LS_UINT8, from, NULL) ==
-			  LS_BAD_ARGUMENT);
-		LATE_MUST(ls_batch_end(group, NULL) == LS_OK);
+		MUST(ls_isend(group, late->device, bytes, LS_UINT8, to, NULL, &op) ==
+		     LS_BAD_ARGUMENT);
+		MUST(!op && has_said("only ls_send and ls_recv"));
+		MUST(ls_irecv(group, late->device, bytes, LS_UINT8, from, NULL, &op) ==
+		     LS_BAD_ARGUMENT);
+		MUST(ls_send(group, late->device, bytes, LS_UINT8, to, &tells) == LS_BAD_ARGUMENT);
+		MUST(ls_batch_begin(group) == LS_OK);
+		MUST(ls_recv(group, late->device, bytes, LS_UINT8, from, NULL) == LS_BAD_ARGUMENT);
+		MUST(ls_batch_end(group, NULL) == LS_OK);
 	}
 	/* The bytes of an empty message lie nowhere, and memory of the host is as good as ever. */
 	int out = rank->rank, in = -1;
 	ls_op *sent, *empty;
-	LATE_MUST(ls_isend(group, late->device, 0, LS_UINT8, to, NULL, &empty) == LS_OK);
-	LATE_MUST(ls_isend(group, &out, 1, LS_INT32, to, NULL, &sent) == LS_OK);
-	LATE_MUST(ls_recv(group, late->device, 0, LS_UINT8, from, NULL) == LS_OK);
-	LATE_MUST(ls_recv(group, &in, 1, LS_INT32, from, NULL) == LS_OK && in == from);
-	LATE_MUST(ls_wait(sent, 0) == LS_OK && ls_wait(empty, 0) == LS_OK);
+	MUST(ls_isend(group, late->device, 0, LS_UINT8, to, NULL, &empty) == LS_OK);
+	MUST(ls_isend(group, &out, 1, LS_INT32, to, NULL, &sent) == LS_OK);
+	MUST(ls_recv(group, late->device, 0, LS_UINT8, from, NULL) == LS_OK);
+	MUST(ls_recv(group, &in, 1, LS_INT32, from, NULL) == LS_OK && in == from);
+	MUST(ls_wait(sent, 0) == LS_OK && ls_wait(empty, 0) == LS_OK);
 	ls_op_free(sent);
 	ls_op_free(empty);
 }
@@ -214,12 +211,12 @@ static void send_serially(struct rank *rank)
 	int to = (rank->rank + 1) % RANKS, from = (rank->rank + RANKS - 1) % RANKS;
 	int out = rank->rank;
 	ls_op *sent;
-	LATE_MUST(ls_send(rank->group, late->device, 8, LS_UINT8, to, NULL) == LS_BAD_ARGUMENT);
-	LATE_MUST(has_said("LOCKSTEP_P2P=serial"));
-	LATE_MUST(ls_isend(rank->group, &out, 1, LS_INT32, to, NULL, &sent) == LS_OK);
-	LATE_MUST(ls_recv(rank->group, late->device, 1, LS_INT32, from, NULL) == LS_OK);
-	LATE_MUST(memcmp(late->memory, &from, sizeof from) == 0);
-	LATE_MUST(ls_wait(sent, 0) == LS_OK);
+	MUST(ls_send(rank->group, late->device, 8, LS_UINT8, to, NULL) == LS_BAD_ARGUMENT);
+	MUST(has_said("LOCKSTEP_P2P=serial"));
+	MUST(ls_isend(rank->group, &out, 1, LS_INT32, to, NULL, &sent) == LS_OK);
+	MUST(ls_recv(rank->group, late->device, 1, LS_INT32, from, NULL) == LS_OK);
+	MUST(memcmp(late->memory, &from, sizeof from) == 0);
+	MUST(ls_wait(sent, 0) == LS_OK);
 	ls_op_free(sent);
 }
 
@@ -245,14 +242,13 @@ static void *reduce_beside(void *argument)
 		struct ls_op_options options = {.size = sizeof options, .op = &op};
 		for (int i = 0; i < 2 * COUNT; i++)
 			values[i] = rank->rank + i + round;
-		LATE_MUST(ls_allreduce(rank->group, at, at, COUNT, LS_INT32, LS_SUM, &options) ==
-			  LS_OK);
-		LATE_MUST(ls_allreduce(rank->group, at + BYTES, at + BYTES, COUNT, LS_INT32, LS_SUM,
-				       NULL) == LS_OK);
-		LATE_MUST(ls_wait(op, 0) == LS_OK);
+		MUST(ls_allreduce(rank->group, at, at, COUNT, LS_INT32, LS_SUM, &options) == LS_OK);
+		MUST(ls_allreduce(rank->group, at + BYTES, at + BYTES, COUNT, LS_INT32, LS_SUM,
+				  NULL) == LS_OK);
+		MUST(ls_wait(op, 0) == LS_OK);
 		ls_op_free(op);
 		for (int i = 0; i < 2 * COUNT; i++)
-			LATE_MUST(values[i] == RANKS * (i + round) + RANKS * (RANKS - 1) / 2);
+			MUST(values[i] == RANKS * (i + round) + RANKS * (RANKS - 1) / 2);
 	}
 	return NULL;
 }
@@ -262,21 +258,19 @@ static void two_at_once(struct rank *rank)
 	struct late *late = rank->late;
 	pthread_t other;
 	int to = (rank->rank + 1) % RANKS, from = (rank->rank + RANKS - 1) % RANKS;
-	LATE_MUST(pthread_create(&other, NULL, reduce_beside, rank) == 0);
+	MUST(pthread_create(&other, NULL, reduce_beside, rank) == 0);
 	for (uint64_t round = 1; round <= 40; round++) {
 		uint64_t bytes = round % 2 ? 8 : 50000;
 		memset(late->memory, (int)round, bytes);
 		if (rank->rank == 0)
-			LATE_MUST(ls_send(rank->group, late->device, bytes, LS_UINT8, to, NULL) ==
-				  LS_OK);
-		LATE_MUST(ls_recv(rank->group, late->device + bytes, bytes, LS_UINT8, from, NULL) ==
-			  LS_OK);
-		LATE_MUST(late->memory[bytes] == round && late->memory[2 * bytes - 1] == round);
+			MUST(ls_send(rank->group, late->device, bytes, LS_UINT8, to, NULL) == LS_OK);
+		MUST(ls_recv(rank->group, late->device + bytes, bytes, LS_UINT8, from, NULL) ==
+		     LS_OK);
+		MUST(late->memory[bytes] == round && late->memory[2 * bytes - 1] == round);
 		if (rank->rank != 0)
-			LATE_MUST(ls_send(rank->group, late->device, bytes, LS_UINT8, to, NULL) ==
-				  LS_OK);
+			MUST(ls_send(rank->group, late->device, bytes, LS_UINT8, to, NULL) == LS_OK);
 	}
-	LATE_MUST(pthread_join(other, NULL) == 0);
+	MUST(pthread_join(other, NULL) == 0);
 }
 
 static void two_threads_share_a_device(void **state)

@@ -15,18 +15,11 @@
 
 #include <lockstep/lockstep.h>
 
+#include "base/must_fixture.h"
 #include "engine/engine_ops.h"
 #include "world/ls_group.h"
 
 enum { RANKS = 2, COUNT = 1000, LIMIT_MS = 60000, CUTS = 5 };
-
-#define MUST(condition)                                                                           \
-	do {                                                                                      \
-		if (!(condition)) {                                                               \
-			fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                                  \
-		}                                                                                 \
-	} while (0)
 
 /* Of one rank. The device adds what both have enqueued, in the order of their numbers. */
 struct device {

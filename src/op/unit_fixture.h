@@ -13,19 +13,12 @@
 
 #include <cmocka.h>
 
+#include "base/must_fixture.h"
 #include "base/ranks.h"
 #include "op/op.h"
 #include "transport/transport_fixture.h"
 
 enum { TEST_RANKS = 8, TEST_ARENA_BYTES = 64 << 20 };
-
-#define MUST(condition)                                                                           \
-	do {                                                                                      \
-		if (!(condition)) {                                                               \
-			fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                                  \
-		}                                                                                 \
-	} while (0)
 
 struct fixture;
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "timeline/timeline.h"
+#include "timeline/timeline_fixture.h"
 
 enum { SIZE = 5, WORLD = 1, LAUNCHED = TRACE_ON_STREAM | TRACE_LAUNCHED };
 
@@ -65,18 +65,6 @@ static int tear_down(void **state)
 {
 	timeline_free(*state);
 	return 0;
-}
-
-static char *drawn(const struct timeline *timeline, void (*draw)(const struct timeline *, FILE *))
-{
-	char *text = NULL;
-	size_t bytes = 0;
-	FILE *out = open_memstream(&text, &bytes);
-
-	assert_non_null(out);
-	draw(timeline, out);
-	assert_int_equal(fclose(out), 0);
-	return text;
 }
 
 static void draw_text(const struct timeline *timeline, FILE *out)

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "timeline/timeline.h"
+#include "timeline/timeline_fixture.h"
 
 enum { SIZE = 3, WORLD = 1, TEXT_BYTES = 1 << 16 };
 
@@ -350,18 +350,6 @@ static void every_kind_has_a_look(void **state)
 }
 
 /* ---- pictures ---- */
-
-static char *drawn(const struct timeline *timeline, void (*draw)(const struct timeline *, FILE *))
-{
-	char *text = NULL;
-	size_t bytes = 0;
-	FILE *out = open_memstream(&text, &bytes);
-
-	assert_non_null(out);
-	draw(timeline, out);
-	assert_int_equal(fclose(out), 0);
-	return text;
-}
 
 static void draw_text(const struct timeline *timeline, FILE *out)
 {

@@ -9,17 +9,10 @@
 
 #include <lockstep/lockstep.h>
 
+#include "base/must_fixture.h"
 #include "sim_driver.h"
 
 enum { MIB = 1 << 20 };
-
-#define MUST(condition)                                                                           \
-	do {                                                                                      \
-		if (!(condition)) {                                                               \
-			fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                                  \
-		}                                                                                 \
-	} while (0)
 
 static enum sim_step spin(struct sim *sim, void *argument)
 {

@@ -12,15 +12,8 @@
 
 #include <lockstep/lockstep.h>
 
+#include "base/must_fixture.h"
 #include "sim_driver.h"
-
-#define MUST(condition)                                                                           \
-	do {                                                                                      \
-		if (!(condition)) {                                                               \
-			fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                                  \
-		}                                                                                 \
-	} while (0)
 
 static _Atomic uint64_t signalled;
 

@@ -12,18 +12,11 @@
 
 #include <lockstep/lockstep.h>
 
+#include "base/must_fixture.h"
 #include "sim.h"
 #include "sim_driver.h"
 
 enum { RANKS = 3, STREAMS = 2 };
-
-#define MUST(condition)                                                                           \
-	do {                                                                                      \
-		if (!(condition)) {                                                               \
-			fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                                  \
-		}                                                                                 \
-	} while (0)
 
 struct rank;
 typedef void rank_program(struct rank *rank);
