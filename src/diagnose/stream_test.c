@@ -76,10 +76,10 @@ static void a_waiting_rank(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < CASES; i++) {
-		struct diagnose_job *job = test_absent(2, test_bit(1));
 		char text[DIAGNOSE_TEXT_BYTES], want[512];
 		if (cases[i].receives)
 			continue;
+		struct diagnose_job *job = test_absent(2, test_bit(1));
 		job->ranks[0].records[0].record.stream = cases[i].stream;
 		job->ranks[1].process = DIAGNOSE_STOPPED;
 		report(job, text, sizeof text);
@@ -95,10 +95,10 @@ static void one_that_has_ended(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < CASES; i++) {
-		struct diagnose_job *job = test_absent(2, test_bit(1));
 		char text[DIAGNOSE_TEXT_BYTES];
 		if (cases[i].receives) /* a report says what collective was the last */
 			continue;
+		struct diagnose_job *job = test_absent(2, test_bit(1));
 		test_done(job, 1, operation(i), 1, "train.c:9");
 		report(job, text, sizeof text);
 		expect_part(text, "its last operation was ");

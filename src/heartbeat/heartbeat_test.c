@@ -12,7 +12,14 @@
 #include "base/clock.h"
 #include "heartbeat/heartbeat_private.h"
 
-enum { HOSTS = 3, LEASE = 1 << 16 | 1 };
+enum {
+	HOSTS = 3,
+	LEASE = 1 << 16 | 1,
+	/* In whole cache lines, as aligned_alloc wants it. */
+	SEGMENT_BYTES =
+		(sizeof(struct transport_segment) + HOSTS * sizeof(struct transport_traffic) + 63) /
+		64 * 64,
+};
 
 /* Rank 0 of three, each on a host of its own; it is the agent. */
 static int open_agent(void **state)
@@ -23,11 +30,9 @@ static int open_agent(void **state)
 	heartbeat->shared = calloc(1, sizeof *heartbeat->shared);
 	assert_true(heartbeat->world && heartbeat->shared);
 	heartbeat->world->size = heartbeat->hosts = HOSTS;
-	heartbeat->world->transport.segment = aligned_alloc(
-		64, sizeof(struct transport_segment) + HOSTS * sizeof(struct transport_traffic));
+	heartbeat->world->transport.segment = aligned_alloc(64, SEGMENT_BYTES);
 	assert_non_null(heartbeat->world->transport.segment);
-	memset(heartbeat->world->transport.segment, 0,
-	       sizeof(struct transport_segment) + HOSTS * sizeof(struct transport_traffic));
+	memset(heartbeat->world->transport.segment, 0, SEGMENT_BYTES);
 	heartbeat->world->waiter.bell = &heartbeat->world->early_bell;
 	heartbeat->world->settings.unreachable_ms = 10000;
 	heartbeat->lease = LEASE;
