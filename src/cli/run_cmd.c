@@ -86,9 +86,6 @@ static int check_wanted(const struct cli_command *self, const struct wanted *wan
 		return cli_usage(self, "how many ranks? say -n NUMBER before the program");
 	if (asked->hosts && ranks != 0)
 		return cli_usage(self, "-n is for one host; with --hosts say HOST:RANKS,HOST:RANKS");
-	if (asked->hosts && (asked->phases || asked->trace_path))
-		return cli_usage(self, "--phases and --trace see the ranks of one host only, so they "
-				       "do not go with --hosts");
 	return -1;
 }
 

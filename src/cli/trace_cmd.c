@@ -147,10 +147,11 @@ static struct timeline *read_file(const char *path, uint64_t last_ns, int *statu
 		return NULL;
 	}
 	const struct diagnose_job *job = snapshot->report.job;
+	const struct inspect_hosts *hosts = snapshot->report.hosts;
 	for (int i = 0; i < job->size; i++)
 		if (snapshot->traces[i].header)
-			traces[i] = &snapshot->traces[i];
-	struct timeline *timeline = timeline_of(job->job, job->size, traces, NULL, last_ns,
+			traces[i] = hosts ? &hosts->traces[i] : &snapshot->traces[i];
+	struct timeline *timeline = timeline_of(job->job, job->size, traces, hosts, last_ns,
 						job->now_ns ? job->now_ns : 1);
 	inspect_snapshot_free(snapshot);
 	if (!timeline)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Failures that no call of this rank has returned; notes of them for `lockstep run --hosts`, see
+ * Failures that no call of this rank has returned; notes for `lockstep run --hosts`, see
  * run_notes.h. */
 #include "failure/run_notes.h"
 
@@ -10,12 +10,15 @@
 
 /* Opened for each note: the program may close all descriptors. If the agent has ended, nobody reads
  * the note, and this rank is about to be killed. */
-static void write_note(const struct ls_group *group, enum failure_run_note_kind kind,
+static void write_note(const struct world *world, enum failure_run_note_kind kind, uint32_t group,
 		       ls_status status)
 {
-	const struct world *world = group->world;
-	struct failure_run_note text = {
-		.kind = kind, .rank = world->rank, .group = group->id, .status = (uint32_t)status};
+	struct failure_run_note text = {.kind = kind,
+					.rank = world->rank,
+					.group = group,
+					.status = (uint32_t)status,
+					.pid = getpid(),
+					.job = world->transport.job};
 	if (!world->run_notes[0])
 		return;
 	int fd = open(world->run_notes, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
@@ -37,11 +40,16 @@ void failure_note_unreturned(struct ls_group *group)
 {
 	ls_status status = trace_report_unreturned(&group->world->trace, group->id);
 	if (status != LS_OK)
-		write_note(group, FAILURE_NOTE_UNRETURNED, status);
+		write_note(group->world, FAILURE_NOTE_UNRETURNED, group->id, status);
 }
 
 void failure_note_returned(const struct ls_group *group)
 {
 	if (failure_status(group) == LS_PEER_LEFT)
-		write_note(group, FAILURE_NOTE_RETURNED, LS_PEER_LEFT);
+		write_note(group->world, FAILURE_NOTE_RETURNED, group->id, LS_PEER_LEFT);
+}
+
+void failure_note_met(const struct world *world)
+{
+	write_note(world, FAILURE_NOTE_MET, TRACE_GROUP_WORLD, LS_OK);
 }

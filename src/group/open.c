@@ -447,6 +447,7 @@ static ls_status world_open(const struct opening *opening, struct world **out)
 		world_close(world);
 		return status;
 	}
+	failure_note_met(world);
 	*out = world;
 	return LS_OK;
 }

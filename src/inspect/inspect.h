@@ -136,7 +136,8 @@ struct inspect_snapshot {
 	void *memory[INSPECT_RANK_MAX]; /* the memory of these traces */
 };
 
-/* Writes to an open file, at its current offset. Returns 0, or errno. */
+/* Writes to an open file, at its current offset. view NULL: the report is one of
+ * inspect_parts_join, and has the traces. Returns 0, or errno. */
 int inspect_snapshot_write_to(int fd, const struct inspect_view *view,
 			      const struct inspect_report *report, const char *ended,
 			      bool ended_well);

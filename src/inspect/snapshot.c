@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A report in a file: struct file_head, the job as it was judged, then a raw copy of each rank's
- * trace. The reader trusts nothing: every offset is checked against the length, every text is
+ * A report in a file: struct file_head, the job as it was judged, where its ranks were if they were
+ * on several hosts, then a raw copy of each rank's trace. The reader trusts nothing: every offset is checked against the length, every text is
  * ended. */
 #include "base/ranks.h"
 #include "inspect/inspect.h"
@@ -13,17 +13,26 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "inspect/hosts.h"
 #include "inspect/phase_report.h"
 
 static const char magic[8] = "LSSNAP";
 
 enum {
-	SNAPSHOT_VERSION = 12,
+	SNAPSHOT_VERSION = 13,
 	SNAPSHOT_BYTES_MAX = 256 << 20, /* no larger file is written */
 };
 
 struct part {
 	uint64_t offset, bytes; /* bytes 0: not there */
+};
+
+/* One for each rank of a job on several hosts; see struct inspect_hosts. */
+struct host_entry {
+	struct transport_location location;
+	int64_t offset_ns;
+	uint64_t error_ns, copied_ns;
+	uint64_t answered; /* 1: its host has told of its ranks */
 };
 
 /* All parts lie in [sizeof(struct file_head), total_bytes). */
@@ -43,7 +52,7 @@ struct file_head {
 	uint64_t since_ns;
 	uint32_t status;
 	uint32_t ended_well; /* 0: no, or the file does not say it */
-	struct part report;
+	struct part report, hosts;
 	struct part traces[INSPECT_RANK_MAX];
 	char ended[INSPECT_ENDED_BYTES];
 	char text[TRANSPORT_TEXT_BYTES];
@@ -74,6 +83,12 @@ static uint64_t place_part(struct part *part, uint64_t offset, uint64_t bytes)
 	return offset + bytes;
 }
 
+static const struct trace_view *trace_of(const struct inspect_view *view,
+					 const struct inspect_report *report, int rank)
+{
+	return view ? &view->ranks[rank].trace : &report->hosts->traces[rank];
+}
+
 static void fill_head(struct file_head *head, const struct inspect_view *view,
 		      const struct inspect_report *report, const char *ended, bool ended_well)
 {
@@ -82,8 +97,8 @@ static void fill_head(struct file_head *head, const struct inspect_view *view,
 	head->version = SNAPSHOT_VERSION;
 	head->head_bytes = sizeof *head;
 	head->written_s = (uint64_t)time(NULL);
-	head->job = view->job;
-	head->size = view->size;
+	head->job = report->job->job;
+	head->size = report->job->size;
 	head->failure = report->failure;
 	head->culprit = report->culprit;
 	head->operation = report->operation;
@@ -97,13 +112,35 @@ static void fill_head(struct file_head *head, const struct inspect_view *view,
 	memcpy(head->text, report->text, sizeof head->text);
 
 	/* Traces may be as long as their ranks were told; the report is whole without them. */
-	uint64_t next = place_part(&head->report, sizeof *head, diagnose_job_bytes(view->size));
-	for (int i = 0; i < view->size; i++) {
-		uint64_t bytes = view->ranks[i].trace.header ? view->ranks[i].trace.bytes : 0;
+	uint64_t next = place_part(&head->report, sizeof *head, diagnose_job_bytes(head->size));
+	if (!view)
+		next = place_part(&head->hosts, next,
+				  (uint64_t)head->size * sizeof(struct host_entry));
+	for (int i = 0; i < head->size; i++) {
+		const struct trace_view *trace = trace_of(view, report, i);
+		uint64_t bytes = trace->header ? trace->bytes : 0;
 		if (bytes > 0 && bytes % 8 == 0 && bytes <= SNAPSHOT_BYTES_MAX - next)
 			next = place_part(&head->traces[i], next, bytes);
 	}
 	head->total_bytes = next;
+}
+
+static bool write_hosts(int fd, const struct inspect_report *report)
+{
+	const struct inspect_hosts *hosts = report->hosts;
+
+	for (int i = 0; i < report->job->size; i++) {
+		struct host_entry entry = {
+			.location = hosts->locations[i],
+			.offset_ns = hosts->offset_ns[i],
+			.error_ns = hosts->error_ns[i],
+			.copied_ns = hosts->copied_ns[i],
+			.answered = ranks_have(&hosts->answered, i),
+		};
+		if (!write_all(fd, &entry, sizeof entry))
+			return false;
+	}
+	return true;
 }
 
 int inspect_snapshot_write_to(int fd, const struct inspect_view *view,
@@ -116,9 +153,12 @@ int inspect_snapshot_write_to(int fd, const struct inspect_view *view,
 	fill_head(head, view, report, ended, ended_well);
 	bool good =
 		write_all(fd, head, sizeof *head) && write_all(fd, report->job, head->report.bytes);
-	for (int i = 0; good && i < view->size; i++)
+	if (good && !view)
+		good = write_hosts(fd, report);
+	for (int i = 0; good && i < head->size; i++)
 		if (head->traces[i].bytes > 0)
-			good = write_all(fd, view->ranks[i].trace.header, head->traces[i].bytes);
+			good = write_all(fd, trace_of(view, report, i)->header,
+					 head->traces[i].bytes);
 	int error = good ? 0 : errno;
 	free(head);
 	return error;
@@ -160,6 +200,10 @@ static const char *check_head(const struct file_head *head, size_t bytes)
 		return "its head is damaged";
 	if (!is_inside(&head->report, bytes) || head->report.bytes != diagnose_job_bytes(head->size))
 		return "its report is damaged";
+	if (head->hosts.bytes > 0 &&
+	    (!is_inside(&head->hosts, bytes) ||
+	     head->hosts.bytes != (uint64_t)head->size * sizeof(struct host_entry)))
+		return "its hosts are damaged";
 	for (int i = 0; i < INSPECT_RANK_MAX; i++)
 		if (head->traces[i].bytes > 0 && !is_inside(&head->traces[i], bytes))
 			return "its traces are damaged";
@@ -198,6 +242,50 @@ static const char *copy_report(const struct file_head *head, const char *data,
 	return NULL;
 }
 
+/* Of a job on several hosts. */
+static const char *copy_hosts(const struct file_head *head, const char *data,
+			      struct inspect_snapshot *out)
+{
+	struct inspect_hosts *hosts;
+
+	if (head->hosts.bytes == 0)
+		return NULL;
+	hosts = out->report.hosts = calloc(1, sizeof *hosts);
+	if (!hosts)
+		return "there is not enough memory";
+	hosts->here = -1;
+	hosts->has_told = hosts->has_copied = true;
+	for (int i = 0; i < head->size; i++) {
+		struct host_entry entry;
+		memcpy(&entry, data + head->hosts.offset + (size_t)i * sizeof entry, sizeof entry);
+		entry.location.host[sizeof entry.location.host - 1] = '\0';
+		if (entry.location.first < 0 || entry.location.first > i)
+			return "its hosts are damaged";
+		hosts->locations[i] = entry.location;
+		hosts->offset_ns[i] = entry.offset_ns;
+		hosts->error_ns[i] = entry.error_ns;
+		hosts->copied_ns[i] = entry.copied_ns;
+		if (entry.answered)
+			ranks_add(&hosts->answered, i);
+	}
+	hosts->copied = hosts->answered;
+	return NULL;
+}
+
+static void take_trace(struct inspect_snapshot *out, int rank)
+{
+	struct inspect_report *report = &out->report;
+	uint64_t now_ns = report->job->now_ns;
+
+	if (report->hosts) {
+		report->hosts->traces[rank] = out->traces[rank];
+		now_ns = report->hosts->copied_ns[rank];
+	}
+	if (report->phases)
+		inspect_phases_add(report->phases, &report->job->ranks[rank], now_ns,
+				   &out->traces[rank]);
+}
+
 /* Leaves out traces that are damaged, or for which there is no memory. */
 static void copy_traces(const struct file_head *head, const char *data, struct inspect_snapshot *out)
 {
@@ -210,10 +298,8 @@ static void copy_traces(const struct file_head *head, const char *data, struct i
 		if (!out->memory[i])
 			continue;
 		memcpy(out->memory[i], data + part->offset, part->bytes);
-		if (trace_check(out->memory[i], part->bytes, &out->traces[i], &why) &&
-		    out->report.phases)
-			inspect_phases_add(out->report.phases, &out->report.job->ranks[i],
-					   out->report.job->now_ns, &out->traces[i]);
+		if (trace_check(out->memory[i], part->bytes, &out->traces[i], &why))
+			take_trace(out, i);
 	}
 }
 
@@ -266,6 +352,8 @@ struct inspect_snapshot *inspect_snapshot_read(const char *path, const char **wh
 			   : "there is not enough memory";
 	}
 	if (!*why)
+		*why = copy_hosts((const struct file_head *)(const void *)data, data, out);
+	if (!*why)
 		copy_traces((const struct file_head *)(const void *)data, data, out);
 	free(data);
 	if (*why) {
@@ -281,6 +369,7 @@ void inspect_snapshot_free(struct inspect_snapshot *snapshot)
 		return;
 	free(snapshot->report.job);
 	free(snapshot->report.phases);
+	inspect_hosts_free(snapshot->report.hosts);
 	for (int i = 0; i < INSPECT_RANK_MAX; i++)
 		free(snapshot->memory[i]);
 	free(snapshot);

@@ -17,6 +17,7 @@
 #include "base/wait.h"
 #include "failure/run_notes.h"
 #include "launcher/channel.h"
+#include "launcher/evidence.h"
 
 enum { SEND_QUEUE_MAX = 1 << 20 };
 
@@ -33,7 +34,8 @@ struct agent {
 	/* Standard input of rank 0: a pipe, -1 after its end, and what has to be written to it. */
 	int input_fd, input_poll;
 	struct channel_queue input;
-	bool input_ends; /* after `input` */
+	bool input_ends;                   /* after `input` */
+	struct launcher_evidence evidence; /* if is_ready */
 	int started, ended;
 	uint64_t credit; /* bytes of output that may be sent */
 	bool has_order, is_ready, is_over;
@@ -149,6 +151,8 @@ static bool hear_order(struct agent *agent, const struct channel_frame *frame)
 		return true;
 	}
 	agent->is_ready = true;
+	launcher_evidence_init(&agent->evidence, agent->ranks, order->first, order->count,
+			       agent->start.notes_fd);
 	launcher_channel_send(&agent->channel, CHANNEL_READY, &ready, sizeof ready, NULL, 0);
 	return true;
 }
@@ -307,6 +311,27 @@ static bool hear_credit(struct agent *agent, const struct channel_frame *frame)
 	return true;
 }
 
+static bool hear_evidence(struct agent *agent, const struct channel_frame *frame)
+{
+	struct channel_copy copy;
+
+	switch (frame->type) {
+	case CHANNEL_COPY:
+		if (!launcher_channel_copy(frame, &copy, sizeof copy))
+			return false;
+		launcher_evidence_copy(&agent->evidence, copy.last != 0);
+		return true;
+	case CHANNEL_FORGET:
+		launcher_evidence_forget(&agent->evidence);
+		return true;
+	case CHANNEL_ASK:
+		launcher_evidence_tell(&agent->evidence, &agent->channel);
+		return true;
+	default:
+		return false;
+	}
+}
+
 static bool hear_frame(struct agent *agent, const struct channel_frame *frame)
 {
 	switch (frame->type) {
@@ -326,7 +351,7 @@ static bool hear_frame(struct agent *agent, const struct channel_frame *frame)
 		agent->is_over = true;
 		return true;
 	default:
-		return false;
+		return agent->started > 0 && hear_evidence(agent, frame);
 	}
 }
 
@@ -354,6 +379,8 @@ static void send_end(struct agent *agent, int i)
 		.dumped = rank->dumped,
 	};
 
+	if (rank->exit_code != 0) /* -1: by a signal */
+		launcher_evidence_copy(&agent->evidence, false);
 	if (++agent->ended == agent->started)
 		send_notes(agent);
 	launcher_channel_send(&agent->channel, CHANNEL_ENDED, &ended, sizeof ended, NULL, 0);
@@ -403,6 +430,8 @@ static void fill_poll(struct agent *agent, struct launcher_poll *set)
 		set->fds[agent->input_poll].events =
 			agent->input.start < agent->input.end ? POLLOUT : 0;
 	}
+	if (agent->is_ready)
+		launcher_evidence_poll(&agent->evidence, set);
 	for (int i = 0; i < agent->started; i++) {
 		agent->ranks[i].poll = -1;
 		if (!agent->ranks[i].ended)
@@ -426,6 +455,8 @@ static void step_agent(struct agent *agent, const struct launcher_poll *set)
 	struct channel_frame frame;
 	int started = agent->started; /* how many ranks are in the set */
 
+	if (agent->is_ready && set->count > 0)
+		launcher_evidence_step(&agent->evidence, set);
 	for (int i = 0; i < started; i++) {
 		for (int which = 0; which < 2; which++)
 			if (is_ready(set, agent->streams[i][which].poll))
@@ -440,6 +471,7 @@ static void step_agent(struct agent *agent, const struct launcher_poll *set)
 		if (!hear_frame(agent, &frame))
 			agent->channel.wrong = agent->channel.ended = true;
 	}
+	launcher_evidence_send(&agent->evidence, &agent->channel);
 }
 
 static void run_loop(struct agent *agent)
@@ -477,6 +509,7 @@ int launcher_agent_run(void)
 	if (!agent)
 		return LAUNCHER_FAILED;
 	agent->guard.fd = agent->start.secret_fd = agent->start.notes_fd = agent->input_fd = -1;
+	agent->evidence.poll = -1;
 	agent->credit = CHANNEL_CREDIT_BYTES;
 	int status = LAUNCHER_FAILED;
 	if (sigprocmask(SIG_BLOCK, NULL, &agent->start.mask) != 0 ||
@@ -491,6 +524,8 @@ int launcher_agent_run(void)
 		status = agent->is_over ? 0 : LAUNCHER_FAILED;
 	}
 	launcher_bury(agent->ranks, agent->started, &agent->guard);
+	if (agent->is_ready)
+		launcher_evidence_fini(&agent->evidence);
 	launcher_channel_fini(&agent->channel);
 	free(agent->input.data);
 	free(agent->command);

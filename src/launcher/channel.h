@@ -34,6 +34,9 @@ enum channel_type {
 	CHANNEL_SHUT,      /* struct channel_output: nobody reads this stream any more */
 	CHANNEL_INPUT,     /* bytes for rank 0; none: the end */
 	CHANNEL_END,       /* nothing; all ranks have ended, clean up */
+	CHANNEL_COPY,   /* struct channel_copy: copy the state of the ranks, launcher/evidence.h */
+	CHANNEL_FORGET, /* nothing; drop that copy */
+	CHANNEL_ASK,    /* nothing; send it, and the traces */
 	/* from the agent */
 	CHANNEL_READY,   /* struct channel_ready: all that the order needs is here */
 	CHANNEL_REFUSED, /* struct channel_refused; the agent has said why on standard error */
@@ -42,6 +45,8 @@ enum channel_type {
 	CHANNEL_ENDED,   /* struct channel_ended */
 	CHANNEL_TAKEN,   /* struct channel_credit: bytes of input; 0: rank 0 takes no more */
 	CHANNEL_NOTES,   /* structs failure_run_note, before the end of the host's last rank */
+	CHANNEL_STATE,   /* struct channel_state, at once after CHANNEL_ASK */
+	CHANNEL_PART,    /* then the bytes of inspect_part_pack; none: the end */
 };
 
 enum { CHANNEL_SECRET_BYTES = 32, CHANNEL_ADDRESS_BYTES = 64, CHANNEL_RUN_ID_BYTES = 32 };
@@ -77,6 +82,14 @@ struct channel_ready {
 
 struct channel_refused {
 	int32_t exit_status; /* what the launcher shall return */
+};
+
+struct channel_copy {
+	uint32_t last; /* ranks are about to be told to end */
+};
+
+struct channel_state {
+	uint64_t now_ns; /* clock_now_ns */
 };
 
 struct channel_started {

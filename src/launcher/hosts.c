@@ -231,6 +231,10 @@ static bool hear_frame(struct launcher_job *job, struct launcher_host *host,
 		return hear_ended(job, host, frame);
 	case CHANNEL_NOTES:
 		return hear_notes(host, frame);
+	case CHANNEL_STATE:
+		return launcher_host_hear_state(host, frame);
+	case CHANNEL_PART:
+		return launcher_host_hear_part(host, frame);
 	case CHANNEL_TAKEN:
 		return hear_taken(job->hosts, host, frame);
 	case CHANNEL_STARTED:

@@ -38,6 +38,12 @@ struct launcher_host {
 	uint32_t port;
 	int exit_status;            /* REFUSED: what the launcher shall return */
 	struct channel_queue notes; /* structs failure_run_note */
+	/* What it told of its ranks at the end, has_told: all of it. asked_ns: when it was asked, 0:
+	 * not yet. Its clock as in struct inspect_part; error_ns 0: it has not answered. */
+	struct channel_queue part;
+	bool has_told;
+	uint64_t asked_ns, error_ns;
+	int64_t offset_ns;
 	uint64_t owed; /* bytes of output that were taken, and not yet credited to the agent */
 	/* Standard error of ssh and the agent: kept until the ranks begin, then passed on. */
 	int words_fd, words_poll;
@@ -74,6 +80,10 @@ void launcher_host_read_words(struct launcher_host *host);
 void launcher_host_say_words(struct launcher_host *host);
 /* Waits up to `limit_ms` until the process has ended and all its words are read. */
 void launcher_host_await(struct launcher_host *host, uint64_t limit_ms);
+/* Take CHANNEL_STATE and CHANNEL_PART; hosts_gather.c. False: it was not asked, or sends too
+ * much. */
+bool launcher_host_hear_state(struct launcher_host *host, const struct channel_frame *frame);
+bool launcher_host_hear_part(struct launcher_host *host, const struct channel_frame *frame);
 /* "ssh ended with 255", of a process that launcher_host_await has awaited. */
 void launcher_host_end_text(const struct launcher_host *host, char *out, size_t bytes);
 

@@ -436,6 +436,7 @@ static void release_host(struct launcher_host *host)
 		close(host->words_fd);
 	launcher_channel_fini(&host->channel);
 	free(host->notes.data);
+	free(host->part.data);
 	free(host->stream.line);
 }
 

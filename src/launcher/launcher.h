@@ -39,7 +39,7 @@ struct launcher_options {
 	const char *trace_path; /* the file for the ranks' traces at the end; NULL: none */
 	bool prefix;            /* each line gets its rank in front */
 	bool phases;            /* print at the end on what ranks spent their time */
-	/* NULL: this one. Then there are neither traces nor phases. */
+	/* NULL: this one */
 	const struct launcher_list *hosts;
 	const char *ssh;      /* how to call it, words between spaces; NULL: "ssh" */
 	const char *lockstep; /* its path on other hosts; NULL: as here */

@@ -235,7 +235,7 @@ struct launcher_job {
 	int server_poll, server_fds;
 	/* The job's memory, as other processes see it. Held so that it can be read after the ranks
 	 * have ended. */
-	struct inspect_view *view; /* NULL before the ranks have met */
+	struct inspect_view *view; /* NULL before the ranks have met, and on several hosts */
 	uint64_t look_ns;          /* when to look for segments again, CLOCK_NEVER: all are there */
 	uint64_t look_pause_ns;
 	struct inspect_report *report; /* the state at the time of the failure, NULL: none taken */
@@ -248,6 +248,8 @@ struct launcher_job {
 	int trace_fd;
 };
 
+/* Takes the rank that the survivors blame as the one that failed first. */
+void launcher_note_cause(struct launcher_job *job);
 /* Runs until all ranks have ended and what they wrote is written. */
 LS_CHECKED ls_status launcher_loop(struct launcher_job *job);
 /* Kills all ranks; the loop is still needed to see them end. */
@@ -274,6 +276,13 @@ void launcher_hosts_signal(struct launcher_job *job, int number, bool groups);
 void launcher_hosts_give_up(struct launcher_job *job);
 /* A rank that noted what report_unreturned (outcome.c) tells; -1: none. */
 int launcher_hosts_find_unreturned(const struct launcher_job *job);
+/* hosts_gather.c; only with hosts. Has each host copy the state of its ranks, unless it has (last:
+ * ranks are about to be told to end), or drop the copy. */
+void launcher_hosts_copy(struct launcher_job *job, bool last);
+void launcher_hosts_forget(struct launcher_job *job);
+/* Fetches these copies and the traces, and makes job->report of them; NULL if no ranks have met.
+ * Blocks for at most 20 s, or until a signal comes. Call when all ranks have ended, once. */
+void launcher_hosts_gather(struct launcher_job *job);
 /* What the user calls the host of this rank. */
 const char *launcher_hosts_name(const struct launcher_job *job, int rank);
 

@@ -213,7 +213,7 @@ static bool is_first_round(const struct launcher_job *job, uint64_t now_ns)
 /* What the survivors saw is better than the guess of note_failure: a rank that failed because of
  * another one has published which. The launcher may notice the end of that other rank later,
  * because a rank that raises an exception prints it before it ends. */
-static void note_cause(struct launcher_job *job)
+void launcher_note_cause(struct launcher_job *job)
 {
 	int culprit = job->report && job->report->failure != LS_OK ? job->report->culprit : -1;
 
@@ -255,7 +255,7 @@ static void hear_ends(struct launcher_job *job, const struct launcher_poll *set,
 		job->round_end_ns = now_ns + LAUNCHER_ROUND_MS * UINT64_C(1000000);
 		launcher_monitor_collect(job);
 	}
-	note_cause(job);
+	launcher_note_cause(job);
 	enter_phase(job, LAUNCHER_GRACE, now_ns);
 }
 

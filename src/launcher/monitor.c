@@ -110,6 +110,8 @@ void launcher_monitor_collect(struct launcher_job *job)
 {
 	struct diagnose_source known[RANKS_HOST_MAX];
 
+	if (job->hosts)
+		launcher_hosts_copy(job, false);
 	if (job->report || !job->view)
 		return;
 	if (job->look_ns != CLOCK_NEVER)
@@ -133,6 +135,10 @@ void launcher_monitor_collect(struct launcher_job *job)
 void launcher_monitor_freeze(struct launcher_job *job)
 {
 	bool first = !job->report;
+	if (job->hosts) {
+		launcher_hosts_copy(job, true);
+		return;
+	}
 	launcher_monitor_collect(job);
 	if (job->report && !job->frozen)
 		inspect_report_update(job->report, job->view);
@@ -144,6 +150,8 @@ void launcher_monitor_freeze(struct launcher_job *job)
 
 void launcher_monitor_thaw(struct launcher_job *job)
 {
+	if (job->hosts)
+		launcher_hosts_forget(job);
 	inspect_report_free(job->report);
 	job->report = NULL;
 	job->frozen = false;

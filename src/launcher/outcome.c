@@ -203,7 +203,7 @@ static void write_snapshot(struct launcher_job *job, const char *ended)
 	if (!directory || !directory[0])
 		directory = "/tmp";
 	int length = snprintf(path, sizeof path, "%s/lockstep-%016llx.snapshot", directory,
-			      (unsigned long long)job->view->job);
+			      (unsigned long long)job->report->job->job);
 	int error = length >= (int)sizeof path
 			    ? ENAMETOOLONG
 			    : inspect_snapshot_write(path, job->view, job->report, ended);
@@ -218,7 +218,8 @@ static void report_failure(struct launcher_job *job)
 	char text[INSPECT_ENDED_BYTES];
 
 	end_text(job, text, sizeof text);
-	launcher_monitor_freeze(job);
+	if (!job->hosts)
+		launcher_monitor_freeze(job);
 	if (job->report)
 		inspect_report_explain(job->report);
 	/* Ranks have printed themselves what they have found. */
@@ -237,7 +238,8 @@ static void report_unreturned(struct launcher_job *job, int rank)
 	char text[INSPECT_ENDED_BYTES];
 
 	snprintf(text, sizeof text, "all ranks exited with 0, but something had gone wrong");
-	launcher_monitor_freeze(job);
+	if (!job->hosts)
+		launcher_monitor_freeze(job);
 	if (job->report)
 		inspect_report_explain(job->report);
 	MESSAGE_SAY(MESSAGE_RUN_AT_CLOSE, rank);
@@ -247,7 +249,8 @@ static void report_unreturned(struct launcher_job *job, int rank)
 /* The traces are still held, so this shows all that the ranks have recorded until their end. */
 static void report_phases(struct launcher_job *job)
 {
-	launcher_monitor_collect(job);
+	if (!job->hosts)
+		launcher_monitor_collect(job);
 	if (!job->report)
 		return;
 	inspect_report_add_phases(job->report);
@@ -271,7 +274,8 @@ static void write_trace(struct launcher_job *job, bool ended_well)
 {
 	char text[INSPECT_ENDED_BYTES] = "all ranks exited with 0";
 
-	launcher_monitor_collect(job);
+	if (!job->hosts)
+		launcher_monitor_collect(job);
 	if (!job->report) {
 		MESSAGE_SAY(MESSAGE_RUN_TRACE_FAILED, job->trace_path,
 			    "no ranks have met, so there is none");
@@ -295,6 +299,12 @@ int launcher_end_report(struct launcher_job *job)
 	int status = exit_status(job);
 	int unreturned = status == 0 ? find_unreturned(job) : -1;
 
+	if (job->hosts && (status != 0 || unreturned >= 0 || job->trace_path || job->phases)) {
+		launcher_hosts_gather(job);
+		if (status != 0)
+			launcher_note_cause(job);
+		status = exit_status(job);
+	}
 	if (status != 0)
 		report_failure(job);
 	if (unreturned >= 0) {

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What the launcher's process on one of several hosts keeps of the ranks there: it holds their
+ * traces and segments, copies their state the moment something goes wrong, and at the end sends
+ * both to the launcher. On one host monitor.c does the same, and knows the ranks from their
+ * rendezvous; here they tell it by notes (failure/run_notes.h). */
+#ifndef LAUNCHER_EVIDENCE_H
+#define LAUNCHER_EVIDENCE_H
+
+#include "inspect/inspect.h"
+#include "launcher/channel.h"
+
+struct launcher_evidence {
+	const struct launcher_rank *ranks; /* of this host: first to first + count - 1 */
+	int first, count;
+	int notes_fd;      /* the caller closes it */
+	int changes, poll; /* inotify tells of new notes; -1: it does not */
+	off_t read_bytes;  /* of the notes */
+	/* The job that ranks have met in last, and how many have. */
+	uint64_t job;
+	int met;
+	struct inspect_view *view;     /* NULL: nothing is held */
+	struct inspect_report *report; /* NULL: nothing has gone wrong */
+	bool frozen;                   /* nothing is added to the report any more */
+	bool tells;                    /* the launcher has asked */
+	char *part;                    /* what it gets, inspect_part_pack */
+	size_t part_bytes, sent_bytes;
+};
+
+/* `ranks` and `notes_fd` must stay valid. Never fails: what cannot be kept is missing in the
+ * report. */
+void launcher_evidence_init(struct launcher_evidence *evidence, const struct launcher_rank *ranks,
+			    int first, int count, int notes_fd);
+void launcher_evidence_fini(struct launcher_evidence *evidence);
+void launcher_evidence_poll(struct launcher_evidence *evidence, struct launcher_poll *set);
+/* Holds the memory of the ranks once all of this host have met. */
+void launcher_evidence_step(struct launcher_evidence *evidence, const struct launcher_poll *set);
+/* Copies the state of the ranks, unless that was done before. last: ranks are about to be told to
+ * end, so what they report later is not added. */
+void launcher_evidence_copy(struct launcher_evidence *evidence, bool last);
+/* Drops the copy: what had gone wrong has not ended the job. */
+void launcher_evidence_forget(struct launcher_evidence *evidence);
+/* Answers CHANNEL_ASK. */
+void launcher_evidence_tell(struct launcher_evidence *evidence, struct launcher_channel *channel);
+/* Queues more of the answer while the channel's queue is short. */
+void launcher_evidence_send(struct launcher_evidence *evidence, struct launcher_channel *channel);
+
+#endif
