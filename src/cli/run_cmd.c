@@ -12,7 +12,7 @@ static const struct option options[] = {
 	{"phases", no_argument, NULL, 'P'},         {"trace", required_argument, NULL, 'T'},
 	{"hosts", required_argument, NULL, 'H'},    {"ssh", required_argument, NULL, 's'},
 	{"lockstep", required_argument, NULL, 'L'}, {"env", required_argument, NULL, 'e'},
-	{"agent", no_argument, NULL, 'A'},          {"agent-check", no_argument, NULL, 'C'},
+	{"daemon", no_argument, NULL, 'D'},         {"daemon-check", no_argument, NULL, 'C'},
 	{"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
 };
 
@@ -24,7 +24,7 @@ struct wanted {
 	struct launcher_list hosts;
 	const char *variables[VARIABLES_MAX + 1];
 	int variable_count;
-	bool is_agent, is_check;
+	bool is_daemon, is_check;
 };
 
 /* Returns -1 to go on, otherwise the exit status. */
@@ -63,8 +63,8 @@ static int take_far(const struct cli_command *self, int option, struct wanted *o
 		break;
 	case 'e':
 		return take_variable(self, optarg, out);
-	case 'A':
-		out->is_agent = true;
+	case 'D':
+		out->is_daemon = true;
 		break;
 	case 'C':
 		out->is_check = true;
@@ -133,7 +133,7 @@ static int parse_options(const struct cli_command *self, int argc, char **argv,
 				return early;
 		}
 	}
-	if (wanted->is_agent || wanted->is_check)
+	if (wanted->is_daemon || wanted->is_check)
 		return -1;
 	if (optind >= argc)
 		return cli_usage(self, "which program?");
@@ -153,8 +153,8 @@ static int run_main(const struct cli_command *self, int argc, char **argv)
 	if (early >= 0)
 		return early;
 	if (wanted.is_check)
-		return launcher_agent_check();
-	return wanted.is_agent ? launcher_agent_run() : launcher_run(&wanted.options);
+		return launcher_daemon_check();
+	return wanted.is_daemon ? launcher_daemon_run() : launcher_run(&wanted.options);
 }
 
 const struct cli_command cli_run_command = {
@@ -195,7 +195,7 @@ const struct cli_command cli_run_command = {
 		"\n"
 		"On other hosts ranks have the launcher's working directory, and of its environment PATH,\n"
 		"LD_LIBRARY_PATH, OMP_NUM_THREADS, LOCKSTEP_*, UCX_*, PYTHON* and what --env names.\n"
-		"lockstep run --agent is what runs on each host.\n"
+		"lockstep run --daemon is what runs on each host.\n"
 		"\n"
 		"After a failure the state of all ranks is kept in DIR or $TMPDIR or /tmp, for\n"
 		"lockstep diagnose FILE; not with --hosts.\n",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What ranks note for `lockstep run --hosts`. The agent on each host makes a file and names it in
- * LOCKSTEP_RUN_NOTES; ranks append notes to it, and the agent reads them as they come. */
+ * What ranks note for `lockstep run --hosts`. The daemon on each host makes a file and names it in
+ * LOCKSTEP_RUN_NOTES; ranks append notes to it, and the daemon reads them as they come. */
 #ifndef FAILURE_RUN_NOTES_H
 #define FAILURE_RUN_NOTES_H
 

@@ -12,7 +12,7 @@
 
 enum { READ_BYTES = 1 << 16 };
 
-static const char greeting[] = "\nlockstep agent ";
+static const char greeting[] = "\nlockstep daemon ";
 
 struct head {
 	uint32_t type, bytes;

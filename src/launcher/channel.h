@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a launcher and its agents on the hosts of a job send to each other, over standard input and
- * output of the agent: first a line of the agent in plain text, with its version, and then frames.
+ * What a launcher and its daemons on the hosts of a job send to each other, over standard input and
+ * output of the daemon: first a line of the daemon in plain text, with its version, and then frames.
  * Then both ends have the same version, and so the same structs. Yet every length and every number
  * is checked. */
 #ifndef LAUNCHER_CHANNEL_H
@@ -16,9 +16,9 @@
 
 enum {
 	CHANNEL_FRAME_MAX = 8 << 20, /* an order has the arguments of the program */
-	CHANNEL_NOISE_MAX = 1 << 16, /* what a login script may write before the agent's line */
+	CHANNEL_NOISE_MAX = 1 << 16, /* what a login script may write before the daemon's line */
 	CHANNEL_VERSION_BYTES = 32,
-	/* Output of ranks that an agent may send before the launcher has asked for more. So a
+	/* Output of ranks that a daemon may send before the launcher has asked for more. So a
 	 * frame that tells the end of a rank never waits behind output that nobody reads. */
 	CHANNEL_CREDIT_BYTES = 1 << 20,
 	CHANNEL_INPUT_BYTES = 1 << 16, /* of input that rank 0 has not taken yet */
@@ -26,7 +26,7 @@ enum {
 };
 
 enum channel_type {
-	/* to the agent */
+	/* to the daemon */
 	CHANNEL_ORDER = 1, /* struct channel_order, then its strings */
 	CHANNEL_GO,        /* struct channel_go: start the ranks */
 	CHANNEL_SIGNAL,    /* struct channel_signal */
@@ -34,12 +34,12 @@ enum channel_type {
 	CHANNEL_SHUT,      /* struct channel_output: nobody reads this stream any more */
 	CHANNEL_INPUT,     /* bytes for rank 0; none: the end */
 	CHANNEL_END,       /* nothing; all ranks have ended, clean up */
-	CHANNEL_COPY,   /* struct channel_copy: copy the state of the ranks, launcher/evidence.h */
-	CHANNEL_FORGET, /* nothing; drop that copy */
-	CHANNEL_ASK,    /* nothing; send it, and the traces */
-	/* from the agent */
+	CHANNEL_COPY,      /* struct channel_copy: copy the state of the ranks, evidence.c */
+	CHANNEL_FORGET,    /* nothing; drop that copy */
+	CHANNEL_ASK,       /* nothing; send it, and the traces */
+	/* from the daemon */
 	CHANNEL_READY,   /* struct channel_ready: all that the order needs is here */
-	CHANNEL_REFUSED, /* struct channel_refused; the agent has said why on standard error */
+	CHANNEL_REFUSED, /* struct channel_refused; the daemon has said why on standard error */
 	CHANNEL_STARTED, /* struct channel_started */
 	CHANNEL_OUTPUT,  /* struct channel_output, then bytes; none: the end */
 	CHANNEL_ENDED,   /* struct channel_ended */
@@ -145,7 +145,7 @@ bool launcher_channel_next(struct launcher_channel *channel, struct channel_fram
 /* Copies the fixed part of a payload; false if there is less of it. */
 bool launcher_channel_copy(const struct channel_frame *frame, void *out, size_t bytes);
 
-/* The agent's first line. */
+/* The daemon's first line. */
 void launcher_channel_greet(struct launcher_channel *channel);
 /* Takes that line, and what a login script wrote before it. 1: version[] is the other side's; 0:
  * the line has not come yet; -1: something else came, and the channel has ended. */

@@ -162,13 +162,14 @@ static void test_greeting(void **state)
 	assert_string_equal(version, LOCKSTEP_VERSION);
 	pair_close(&pair);
 
-	assert_int_equal(GREETED("Welcome!\nlast login: now\n\nlockstep agent 9.1\nrest"), 1);
+	assert_int_equal(GREETED("Welcome!\nlast login: now\n\nlockstep daemon 9.1\nrest"), 1);
 	assert_string_equal(version, "9.1");
-	assert_int_equal(GREETED("\nlockstep agent 9.1"), 0);
+	assert_int_equal(GREETED("\nlockstep daemon 9.1"), 0);
 	assert_int_equal(GREETED("sh: lockstep: not found\n"), 0);
-	assert_int_equal(GREETED("\nlockstep agent \n"), -1);
-	assert_int_equal(GREETED("\nlockstep agent 9\x01\n"), -1);
-	assert_int_equal(GREETED("\nlockstep agent 0123456789012345678901234567890123456789\n"), -1);
+	assert_int_equal(GREETED("\nlockstep daemon \n"), -1);
+	assert_int_equal(GREETED("\nlockstep daemon 9\x01\n"), -1);
+	assert_int_equal(GREETED("\nlockstep daemon 0123456789012345678901234567890123456789\n"),
+			 -1);
 	static char noise[CHANNEL_NOISE_MAX + 4096];
 	memset(noise, 'x', sizeof noise);
 	assert_int_equal(greeted(noise, sizeof noise, version), -1);

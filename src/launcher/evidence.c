@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Keeps what explains a failure on one of several hosts; see evidence.h. */
-#include "launcher/evidence.h"
+ * Keeps what explains a failure on one of several hosts; see daemon.h. */
+#include "launcher/daemon.h"
 
 #include <stdio.h>
 #include <stdlib.h>

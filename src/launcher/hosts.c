@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A job on several hosts while it runs: frames of agents become output and news of the job;
- * requests of the loop become frames to agents. */
+ * A job on several hosts while it runs: frames of daemons become output and news of the job;
+ * requests of the loop become frames to daemons. */
 #include "launcher/hosts.h"
 
 #include <errno.h>
@@ -99,7 +99,7 @@ void launcher_host_end_text(const struct launcher_host *host, char *out, size_t 
 			 info.si_status);
 }
 
-/* ---- what agents say ---- */
+/* ---- what daemons say ---- */
 
 static struct launcher_stream *find_stream(struct launcher_job *job,
 					   const struct launcher_host *host, int rank,
@@ -244,7 +244,7 @@ static bool hear_frame(struct launcher_job *job, struct launcher_host *host,
 		    refused.exit_status < 1 || refused.exit_status > 255)
 			return false;
 		host->state = HOST_REFUSED;
-		launcher_host_await(host, 0); /* reads what the agent has said */
+		launcher_host_await(host, 0); /* reads what the daemon has said */
 		MESSAGE_SAY(MESSAGE_RUN_HOST, host->name, "could not start its ranks");
 		lose_ranks(job, host, refused.exit_status);
 		return true;

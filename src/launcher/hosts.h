@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The hosts of a job as its launcher sees them: an agent on each (agent.c), started by ssh or as a
+ * The hosts of a job as its launcher sees them: a daemon on each (daemon.c), started by ssh or as a
  * child, and a channel to it. For hosts.c and hosts_start.c. */
 #ifndef LAUNCHER_HOSTS_H
 #define LAUNCHER_HOSTS_H
@@ -8,18 +8,18 @@
 #include "launcher/launcher_private.h"
 
 enum {
-	HOSTS_WORDS_BYTES = 4096, /* what an agent and ssh write before the ranks begin */
-	HOSTS_START_MS = 60000,   /* until all agents have answered */
-	HOSTS_END_MS = 3000,      /* until all agents have ended */
+	HOSTS_WORDS_BYTES = 4096, /* what a daemon and ssh write before the ranks begin */
+	HOSTS_START_MS = 60000,   /* until all daemons have answered */
+	HOSTS_END_MS = 3000,      /* until all daemons have ended */
 };
 
 enum launcher_host_state {
 	HOST_BAD,     /* its name cannot be used, or no process could be started */
-	HOST_STARTED, /* the agent's first line is awaited */
-	HOST_ASKED,   /* the agent has the order */
+	HOST_STARTED, /* the daemon's first line is awaited */
+	HOST_ASKED,   /* the daemon has the order */
 	HOST_READY,   /* the host has all that the order needs */
 	HOST_REFUSED, /* it lacks something, or could not start its ranks */
-	HOST_OTHER,   /* its agent has another version */
+	HOST_OTHER,   /* its daemon has another version */
 	HOST_RUNS,    /* its ranks run, or are about to */
 	HOST_GONE,    /* the channel has ended */
 };
@@ -30,7 +30,7 @@ struct launcher_host {
 	char address[RENDEZVOUS_ADDRESS_BYTES];
 	bool is_here; /* the address is one of this host: no ssh */
 	enum launcher_host_state state;
-	pid_t pid; /* ssh, or the agent itself; leads a process group; 0: none */
+	pid_t pid; /* ssh, or the daemon itself; leads a process group; 0: none */
 	int pidfd;
 	struct launcher_channel channel;
 	char version[CHANNEL_VERSION_BYTES];
@@ -44,8 +44,8 @@ struct launcher_host {
 	bool has_told;
 	uint64_t asked_ns, error_ns;
 	int64_t offset_ns;
-	uint64_t owed; /* bytes of output that were taken, and not yet credited to the agent */
-	/* Standard error of ssh and the agent: kept until the ranks begin, then passed on. */
+	uint64_t owed; /* bytes of output that were taken, and not yet credited to the daemon */
+	/* Standard error of ssh and the daemon: kept until the ranks begin, then passed on. */
 	int words_fd, words_poll;
 	char words[HOSTS_WORDS_BYTES];
 	size_t words_used; /* < HOSTS_WORDS_BYTES */
@@ -62,7 +62,7 @@ struct launcher_hosts {
 
 /* ---- hosts_call.c ---- */
 
-/* Starts the agent of a host, by ssh if it is another one. False, with a message: that failed. */
+/* Starts the daemon of a host, by ssh if it is another one. False, with a message: that failed. */
 bool launcher_host_call(const struct launcher_job *job, struct launcher_host *host,
 			const struct launcher_options *options);
 /* The strings of the order, on the heap, and how many variables and words they have. NULL, with a

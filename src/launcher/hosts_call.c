@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How the agent of a host is called, by ssh or as a child, and what ranks there get of this
+ * How the daemon of a host is called, by ssh or as a child, and what ranks there get of this
  * process: its folder, command and part of its environment. */
 #include "launcher/hosts.h"
 
@@ -41,7 +41,7 @@ static bool quote_word(const char *text, char *out, size_t bytes)
 	return *text == '\0';
 }
 
-/* Sets the words that start the agent of a host. ssh asks no questions, as nobody would see them.
+/* Sets the words that start the daemon of a host. ssh asks no questions, as nobody would see them.
  * An option that the user has given comes first, and counts. */
 static bool call_init(struct call *call, const struct launcher_host *host,
 		      const struct launcher_options *options)
@@ -61,7 +61,7 @@ static bool call_init(struct call *call, const struct launcher_host *host,
 	if (host->is_here) {
 		call->words[0] = call->own;
 		call->words[1] = (char *)(uintptr_t) "run";
-		call->words[2] = (char *)(uintptr_t) "--agent";
+		call->words[2] = (char *)(uintptr_t) "--daemon";
 		call->words[3] = NULL;
 		return length > 0;
 	}
@@ -87,7 +87,7 @@ static bool call_init(struct call *call, const struct launcher_host *host,
 		if (*at != '[' && *at != ']')
 			call->name[named++] = *at;
 	call->name[named] = '\0';
-	snprintf(call->command, sizeof call->command, "exec %s run --agent", path);
+	snprintf(call->command, sizeof call->command, "exec %s run --daemon", path);
 	call->words[count++] = call->name;
 	call->words[count++] = call->command;
 	call->words[count] = NULL;
@@ -95,8 +95,8 @@ static bool call_init(struct call *call, const struct launcher_host *host,
 }
 
 static void __attribute__((noreturn))
-run_agent(const struct launcher_job *job, const struct call *call, int channel, int words,
-	  pid_t launcher)
+run_daemon(const struct launcher_job *job, const struct call *call, int channel, int words,
+	   pid_t launcher)
 {
 	/* A group of its own: what the terminal sends to the launcher reaches ranks through it. */
 	if (setpgid(0, 0) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == launcher &&
@@ -125,7 +125,7 @@ bool launcher_host_call(const struct launcher_job *job, struct launcher_host *ho
 		goto failed;
 	host->pid = fork();
 	if (host->pid == 0)
-		run_agent(job, &call, ends[1], words[1], launcher);
+		run_daemon(job, &call, ends[1], words[1], launcher);
 	if (host->pid < 0)
 		goto failed;
 	setpgid(host->pid, host->pid);

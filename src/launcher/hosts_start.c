@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How a job on several hosts begins and ends: names to addresses, an agent on each host, the order,
+ * How a job on several hosts begins and ends: names to addresses, a daemon on each host, the order,
  * and when all have what they need, the start. Every error that can be found is said before the
  * launcher gives up. */
 #include "launcher/hosts.h"
@@ -291,7 +291,7 @@ static bool say_wrong(struct launcher_hosts *hosts, int i, const struct launcher
 		MESSAGE_SAY(MESSAGE_RUN_HOST, host->name, text);
 		return true;
 	case HOST_REFUSED:
-		/* The agent wrote its reasons before this frame, but they come another way. */
+		/* The daemon wrote its reasons before this frame, but they come another way. */
 		launcher_channel_send(&host->channel, CHANNEL_END, NULL, 0, NULL, 0);
 		launcher_channel_flush(&host->channel);
 		launcher_host_await(host, 2000);
@@ -447,7 +447,7 @@ void launcher_hosts_free(struct launcher_hosts *hosts)
 	launcher_hosts_end_input(hosts);
 	for (int i = 0; i < hosts->count; i++) {
 		struct launcher_host *host = &hosts->hosts[i];
-		/* Without an agent nobody reads a frame, and ssh may try for a long time. */
+		/* Without a daemon nobody reads a frame, and ssh may try for a long time. */
 		if (host->state == HOST_STARTED || host->pid == 0)
 			continue;
 		launcher_channel_send(&host->channel, CHANNEL_END, NULL, 0, NULL, 0);

@@ -133,7 +133,7 @@ static struct launcher_job *job_new(const struct launcher_options *options)
 
 static void job_free(struct launcher_job *job)
 {
-	/* Only the agents signal ranks on several hosts. */
+	/* Only the daemons signal ranks on several hosts. */
 	if (!job->hosts)
 		launcher_bury(job->ranks, job->started, &job->guard);
 	launcher_hosts_free(job->hosts);

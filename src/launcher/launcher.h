@@ -54,9 +54,9 @@ int launcher_run(const struct launcher_options *options);
 
 /* What a launcher runs on each host of its job, with a channel to it as standard input and output.
  * Returns when the job or the launcher has ended. */
-int launcher_agent_run(void);
-/* What the agent runs to see whether ranks would find UCX and libsodium: 0, or says what is
+int launcher_daemon_run(void);
+/* What the daemon runs to see whether ranks would find UCX and libsodium: 0, or says what is
  * missing. */
-int launcher_agent_check(void);
+int launcher_daemon_check(void);
 
 #endif

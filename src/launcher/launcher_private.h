@@ -255,18 +255,18 @@ LS_CHECKED ls_status launcher_loop(struct launcher_job *job);
 /* Kills all ranks; the loop is still needed to see them end. */
 void launcher_loop_kill(struct launcher_job *job);
 
-/* ---- agent_check.c ---- */
+/* ---- daemon_check.c ---- */
 
 /* Whether ranks that start now would find UCX and libsodium. If not, a message was said. */
 bool launcher_has_libraries(void);
 
 /* ---- hosts.c; hosts_start.c: how a job on several hosts begins and ends ---- */
 
-/* Starts an agent on each host, lets all check what they need, and then start their ranks. If one
+/* Starts a daemon on each host, lets all check what they need, and then start their ranks. If one
  * cannot, nothing is started, all errors are said, and *exit_status is the launcher's. */
 LS_CHECKED ls_status launcher_hosts_start(struct launcher_job *job,
 					  const struct launcher_options *options, int *exit_status);
-/* Ends the agents and with them what their ranks have left; then frees. NULL is allowed. */
+/* Ends the daemons and with them what their ranks have left; then frees. NULL is allowed. */
 void launcher_hosts_free(struct launcher_hosts *hosts);
 /* The functions from here on do nothing without hosts. */
 void launcher_hosts_poll(struct launcher_job *job, struct launcher_poll *set);

@@ -44,10 +44,10 @@ def order(size=1, first=0, count=1, host=0, hosts=1, variables=1, words=1, addre
     return 1, struct.pack('5i2I32s64s32s', first, count, size, host, hosts, variables, words, bytes(32), address, b'') + strings
 
 
-def test_agent_refuses_nonsense():
+def test_daemon_refuses_nonsense():
     go = 2, struct.pack('I', 20000)
     for name, frames in (
-            ('no frame', [(0, b'')]), ('a frame of the agent', [(8, bytes(16))]), ('too long', [(1, None)]),
+            ('no frame', [(0, b'')]), ('a frame of the daemon', [(8, bytes(16))]), ('too long', [(1, None)]),
             ('half an order', [(1, bytes(20))]), ('two orders', [order(), order()]),
             ('no ranks', [order(count=0)]), ('too many ranks', [order(size=65, count=65)]),
             ('ranks beyond the last', [order(size=2, first=1, count=2)]), ('a rank below 0', [order(first=-1)]),
@@ -60,12 +60,12 @@ def test_agent_refuses_nonsense():
             ('too much credit', [(4, struct.pack('Q', 1))]), ('output of nobody', [(5, struct.pack('iI', 0, 0))]),
             ('too much input', [(6, bytes(2**16 + 1))])):
         sent = b''.join(struct.pack('2I', kind, 2**31 if data is None else len(data)) + (data or b'') for kind, data in frames)
-        result = subprocess.run([program(), 'run', '--agent'], input=sent, env=environment(), stdout=subprocess.PIPE,
+        result = subprocess.run([program(), 'run', '--daemon'], input=sent, env=environment(), stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, timeout=20, check=False)
         equal(result.returncode, 1, name, result.stderr)
         assert b'[LS-RUN-CHANNEL]' in result.stderr, (name, result.stderr)
-        assert result.stdout.startswith(b'\nlockstep agent '), (name, result.stdout)
-    result = subprocess.run([program(), 'run', '--agent'], input=b'', env=environment(), stdout=subprocess.PIPE,
+        assert result.stdout.startswith(b'\nlockstep daemon '), (name, result.stdout)
+    result = subprocess.run([program(), 'run', '--daemon'], input=b'', env=environment(), stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, timeout=20, check=False)
     equal((result.returncode, result.stderr), (1, b''))
 

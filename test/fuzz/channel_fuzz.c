@@ -77,7 +77,7 @@ size_t fuzz_draw(uint64_t *state, uint8_t *data)
 	static const char *const texts[] = {
 		"node[1-3,07]", "a:4,b:2", "me@[fd00::1]:3,x", "rack[2]n[1],q", "[1", "a:65",
 	};
-	static const char greeting[] = "\nlockstep agent 0.1.0\n";
+	static const char greeting[] = "\nlockstep daemon 0.1.0\n";
 	size_t size = 0;
 
 	if (fuzz_random(state) % 4 == 0) {

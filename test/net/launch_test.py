@@ -103,7 +103,7 @@ def begin():
             with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
                 file.write(text.format(folder))
         os.mkfifo(f"{folder}/door")
-        for path, text in ("only0/program", "#!/bin/sh\n"), ("other", "#!/bin/sh\nprintf '\\nlockstep agent 9.9\\n'; cat\n"):
+        for path, text in ("only0/program", "#!/bin/sh\n"), ("other", "#!/bin/sh\nprintf '\\nlockstep daemon 9.9\\n'; cat\n"):
             with open(os.open(f"{folder}/{path}", os.O_WRONLY | os.O_CREAT, 0o755), "w", encoding="utf-8") as file:
                 file.write(text)
         words = [sys.executable, os.path.abspath(__file__), *map(os.path.abspath, sys.argv[1:3]), *sys.argv[3:]]
@@ -123,13 +123,13 @@ def marked(mark):
     return [pid for pid in all_processes() if f"PYTHON_MARK={mark}".encode() in read(f"/proc/{pid}/environ").split(b"\0")]
 
 
-def agents(network=None):
-    """Agents on the hosts of this test."""
+def daemons(network=None):
+    """Daemons on the hosts of this test."""
     found = []
     for pid in all_processes():
         words = read(f"/proc/{pid}/cmdline").split(b"\0")
         try:
-            if words[0] == program().encode() and b"--agent" in words and not is_gone(pid) and \
+            if words[0] == program().encode() and b"--daemon" in words and not is_gone(pid) and \
                     b"guard" not in read(f"/proc/{pid}/comm") and \
                     (network is None or os.readlink(f"/proc/{pid}/ns/net") == network):
                 found.append(pid)
@@ -175,7 +175,7 @@ def refused(*words, lines, status=1):
         matches(line, result.stderr)
     equal((result.returncode, result.stdout), (status, ""), result.stderr)
     matches(r"no rank was started, because of \d of \d hosts: .*\[LS-RUN-HOSTS\]", result.stderr)
-    until(lambda: not agents(), "all agents to end")
+    until(lambda: not daemons(), "all daemons to end")
     return result.stderr
 
 
@@ -383,15 +383,15 @@ def test_launcher_is_killed():
         ranks = job.begun()
         job.process.kill()
         until(lambda: all(is_gone(pid) for pid in ranks.values()), "all ranks to end")
-        until(lambda: not agents(), "all agents to end")
+        until(lambda: not daemons(), "all daemons to end")
 
 
 def test_connection_is_cut():
     with Far(*WAITS) as job:
         ranks = job.begun()
-        agent = agents(network_of_ranks(ranks, 3))
-        equal(len(agent), 1)
-        session = parent(agent[0])
+        daemon = daemons(network_of_ranks(ranks, 3))
+        equal(len(daemon), 1)
+        session = parent(daemon[0])
         assert b"sshd" in read(f"/proc/{session}/cmdline"), read(f"/proc/{session}/cmdline")
         os.kill(session, signal.SIGKILL)
         status, _, errors = job.end()
@@ -403,19 +403,19 @@ def test_connection_is_cut():
 def test_host_that_does_not_answer():
     with Far("--timeout", 1, *WAITS) as job:
         ranks = job.begun()
-        agent = agents(network_of_ranks(ranks, 3))[0]
-        os.kill(agent, signal.SIGSTOP)
+        daemon = daemons(network_of_ranks(ranks, 3))[0]
+        os.kill(daemon, signal.SIGSTOP)
         status, _, errors = job.end()
         equal(status, 124, errors)
         matches(r"host host1: has not told that its ranks are killed; they may still run there", errors)
         matches(r"ranks 2, 3 were lost with the connection to the host", errors)
-        os.kill(agent, signal.SIGCONT)  # and it finds its channel closed
+        os.kill(daemon, signal.SIGCONT)  # and it finds its channel closed
 
 
-def test_agent_here_is_killed():
+def test_daemon_here_is_killed():
     with Far(*WAITS) as job:
         ranks = job.begun()
-        os.kill(agents(network_of_ranks(ranks, 0))[0], signal.SIGKILL)
+        os.kill(daemons(network_of_ranks(ranks, 0))[0], signal.SIGKILL)
         status, _, errors = job.end()
         equal(status, 1, errors)
         matches(r"connection to host host0 \(ranks 0-1\) has ended: lockstep there was killed by signal 9", errors)

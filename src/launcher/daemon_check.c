@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Whether a program that starts now would find the libraries for other hosts. The loader knows
- * LD_LIBRARY_PATH as it was when a program began. The agent got the variable later, so it lets
+ * LD_LIBRARY_PATH as it was when a program began. The daemon got the variable later, so it lets
  * another process look. */
 #include "launcher/launcher_private.h"
 
@@ -18,7 +18,7 @@
 
 enum { CHECK_MS = 20000 };
 
-int launcher_agent_check(void)
+int launcher_daemon_check(void)
 {
 	struct auth_token token;
 
@@ -33,7 +33,7 @@ bool launcher_has_libraries(void)
 
 	pid_t pid = fork();
 	if (pid == 0) {
-		execl(own, own, "run", "--agent-check", (char *)NULL);
+		execl(own, own, "run", "--daemon-check", (char *)NULL);
 		_exit(LAUNCHER_EXIT_CANNOT_EXECUTE);
 	}
 	int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;

@@ -1,14 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the launcher's process on one of several hosts keeps of the ranks there: it holds their
- * traces and segments, copies their state the moment something goes wrong, and at the end sends
- * both to the launcher. On one host monitor.c does the same, and knows the ranks from their
- * rendezvous; here they tell it by notes (failure/run_notes.h). */
-#ifndef LAUNCHER_EVIDENCE_H
-#define LAUNCHER_EVIDENCE_H
+ * The parts of a daemon (daemon.c): what rank 0 reads, and what explains a failure later. */
+#ifndef LAUNCHER_DAEMON_H
+#define LAUNCHER_DAEMON_H
 
 #include "inspect/inspect.h"
 #include "launcher/channel.h"
 
+/* ---- daemon_input.c ---- */
+
+/* Standard input of rank 0, as the launcher sends it. */
+struct launcher_daemon_input {
+	int fd, poll;               /* a pipe to the rank; -1: its end has come */
+	struct channel_queue queue; /* what is to be written to it */
+	bool ends;                  /* after `queue` */
+};
+
+/* Makes the pipe. Returns its read end, which rank 0 gets; -1, with a message: there is none. */
+int launcher_daemon_input_open(struct launcher_daemon_input *input);
+/* Takes CHANNEL_INPUT. False: it is more than the launcher may send. */
+bool launcher_daemon_input_hear(struct launcher_daemon_input *input,
+				const struct channel_frame *frame);
+void launcher_daemon_input_poll(struct launcher_daemon_input *input, struct launcher_poll *set);
+/* Writes what can be without blocking, and tells the launcher how much rank 0 has taken. */
+void launcher_daemon_input_step(struct launcher_daemon_input *input,
+				const struct launcher_poll *set, struct launcher_channel *channel);
+
+/* ---- evidence.c ---- */
+
+/* What a daemon keeps of the ranks of its host: it holds their traces and segments, copies their
+ * state the moment something goes wrong, and at the end sends both to the launcher. On one host
+ * monitor.c does the same, and knows the ranks from their rendezvous; here they tell it by notes
+ * (failure/run_notes.h). */
 struct launcher_evidence {
 	const struct launcher_rank *ranks; /* of this host: first to first + count - 1 */
 	int first, count;
