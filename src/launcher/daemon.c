@@ -31,10 +31,7 @@ struct daemon {
 	/* The strings of the order, and pointers to those of the command, ended by NULL. */
 	char *strings;
 	char **command;
-	/* Standard input of rank 0: a pipe, -1 after its end, and what has to be written to it. */
-	int input_fd, input_poll;
-	struct channel_queue input;
-	bool input_ends;                   /* after `input` */
+	struct launcher_daemon_input input;
 	struct launcher_evidence evidence; /* if is_ready */
 	int started, ended;
 	uint64_t credit; /* bytes of output that may be sent */
