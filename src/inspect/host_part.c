@@ -130,12 +130,21 @@ struct joining {
 	size_t used, room; /* of hosts->memory */
 };
 
+/* A job whose ranks are not known yet; NULL without memory. */
+static struct diagnose_job *empty_job(int size)
+{
+	struct diagnose_job *job = diagnose_job_new(size);
+	for (int q = 0; job && q < size; q++)
+		job->ranks[q].rank = q;
+	return job;
+}
+
 /* Whether the part has ranks of its host, and no others: tries it with a job of its own, as a bad
  * part spoils the job to which it is added. */
 static bool has_good_ranks(struct joining *join, const struct inspect_part *part)
 {
 	const struct ranks none = {{0}};
-	struct diagnose_job *trial = diagnose_job_new(join->size);
+	struct diagnose_job *trial = empty_job(join->size);
 	if (!trial)
 		return false;
 	trial->job = join->head.job;
@@ -211,11 +220,9 @@ static void place_ranks(struct joining *join, const struct inspect_part *part, b
 		location->pid = rank->known ? rank->pid : 0;
 		hosts->offset_ns[q] = part->offset_ns;
 		hosts->error_ns[q] = part->error_ns;
-		rank->rank = q;
 		if (!rank->known)
 			snprintf(rank->host, sizeof rank->host, "%s", part->host);
-		for (uint32_t i = 0; i < rank->thread_count; i++)
-			rank->threads[i].stable = rank->threads[i].asleep = false;
+		rank->incomplete = true; /* see inspect_parts_join */
 		if (told)
 			ranks_add(&hosts->answered, q);
 	}
@@ -233,7 +240,7 @@ static bool join_init(struct joining *join, const struct inspect_part *parts, in
 		return false;
 	join->report->hosts = join->hosts;
 	join->report->culprit = -1;
-	join->report->job = diagnose_job_new(size);
+	join->report->job = empty_job(size);
 	if (join->report->job)
 		join->report->job->now_ns = clock_now_ns();
 	join->hosts->memory = join->room ? aligned_alloc(TRACE_ALIGN, join->room) : NULL;

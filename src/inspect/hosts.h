@@ -10,7 +10,8 @@
 
 /* What is known of the hosts of a job. */
 struct inspect_hosts {
-	int here;              /* the lowest rank of the host that was asked */
+	/* the lowest rank of the host that was asked; -1: each was, see inspect_parts_join */
+	int here;
 	bool has_told;         /* that host has answered */
 	struct ranks answered; /* ranks whose host has answered */
 	uint64_t waited_ms;

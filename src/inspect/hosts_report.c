@@ -48,8 +48,9 @@ void inspect_hosts_print(FILE *out, const struct inspect_report *report)
 		print_host(out, report, q);
 		bool is_missing = hosts->has_told && !has_answered(hosts, q);
 		if (is_missing)
-			fprintf(out, " did not answer within %llu ms",
-				(unsigned long long)hosts->waited_ms);
+			fputs(" did not answer", out);
+		if (is_missing && hosts->waited_ms)
+			fprintf(out, " within %llu ms", (unsigned long long)hosts->waited_ms);
 		if (ms) {
 			fputs(is_missing ? "; it and " : " and ", out);
 			print_host(out, report, hosts->here);

@@ -47,6 +47,8 @@ void inspect_view_free(struct inspect_view *view); /* NULL is allowed */
  * one. */
 bool inspect_view_add_trace(struct inspect_view *view, int rank, int fd);
 bool inspect_view_add_segment(struct inspect_view *view, int rank, int fd);
+/* Drops the memory of all other ranks. */
+void inspect_view_keep(struct inspect_view *view, const struct ranks *kept);
 bool inspect_view_has_segments(const struct inspect_view *view);
 
 /* The state of a job at one moment, and what it means. */
@@ -70,7 +72,7 @@ struct inspect_report {
 };
 
 /* Copies the state. `known` (NULL, or one for each rank) is what the caller knows of the processes;
- * only process, signal and exit_code are read. NULL without memory. */
+ * only process, signal, exit_code and host are read. NULL without memory. */
 struct inspect_report *inspect_report_take(const struct inspect_view *view,
 					   const struct diagnose_source *known);
 /* If the job is on several hosts: asks its ranks for those of the other hosts, for 3 s at most.

@@ -32,21 +32,34 @@ struct inspect_view *inspect_view_new(uint64_t job, int size)
 	return view;
 }
 
+static void release(struct inspect_held *held)
+{
+	trace_unmap(&held->trace);
+	if (held->segment)
+		munmap((void *)(uintptr_t)held->segment, held->segment_bytes);
+	if (held->trace_fd >= 0)
+		close(held->trace_fd);
+	if (held->segment_fd >= 0)
+		close(held->segment_fd);
+}
+
 void inspect_view_free(struct inspect_view *view)
 {
 	if (!view)
 		return;
-	for (int i = 0; i < INSPECT_RANK_MAX; i++) {
-		struct inspect_held *held = &view->ranks[i];
-		trace_unmap(&held->trace);
-		if (held->segment)
-			munmap((void *)(uintptr_t)held->segment, held->segment_bytes);
-		if (held->trace_fd >= 0)
-			close(held->trace_fd);
-		if (held->segment_fd >= 0)
-			close(held->segment_fd);
-	}
+	for (int i = 0; i < INSPECT_RANK_MAX; i++)
+		release(&view->ranks[i]);
 	free(view);
+}
+
+void inspect_view_keep(struct inspect_view *view, const struct ranks *kept)
+{
+	for (int i = 0; i < view->size; i++) {
+		if (ranks_have(kept, i))
+			continue;
+		release(&view->ranks[i]);
+		view->ranks[i] = (struct inspect_held){.trace_fd = -1, .segment_fd = -1};
+	}
 }
 
 bool inspect_view_add_trace(struct inspect_view *view, int rank, int fd)
@@ -129,6 +142,7 @@ struct inspect_report *inspect_report_take(const struct inspect_view *view,
 			.process = known ? known[i].process : DIAGNOSE_UNKNOWN,
 			.signal = known ? known[i].signal : -1,
 			.exit_code = known ? known[i].exit_code : -1,
+			.host = known ? known[i].host : NULL,
 			.segment = held->segment,
 			.segment_bytes = held->segment_bytes,
 		};
@@ -270,6 +284,18 @@ void inspect_report_add_phases(struct inspect_report *report)
 	}
 }
 
+/* Each host copied its ranks at a moment of its own: a wait may have ended, and a rank have closed
+ * its group, between two of them. What ranks prove they publish; only what they do not publish is
+ * left to say. */
+static void drop_unproved(struct inspect_report *report)
+{
+	enum diagnose_cause cause = report->verdict.cause;
+	bool joined = report->hosts && report->hosts->here < 0;
+	if (joined &&
+	    (cause == DIAGNOSE_MISMATCH || cause == DIAGNOSE_LEFT || cause == DIAGNOSE_DEADLOCK))
+		report->verdict = (struct diagnose_verdict){.culprit = -1, .witness = -1};
+}
+
 static void judge_job(struct inspect_report *report)
 {
 	failure_add_unexpected(report->sources, report->job->size, report->job);
@@ -278,6 +304,7 @@ static void judge_job(struct inspect_report *report)
 	struct diagnose_hint focus = {.status = LS_OK, .group = report->group};
 	bool some = report->failure != LS_OK && report->group != TRACE_GROUP_WORLD;
 	diagnose_judge(report->job, some ? &focus : NULL, &report->verdict);
+	drop_unproved(report);
 }
 
 static void fill_verdict(struct inspect_report *report)

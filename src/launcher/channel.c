@@ -151,8 +151,7 @@ bool launcher_channel_next(struct launcher_channel *channel, struct channel_fram
 	if (channel->wrong || queue_bytes(from) < sizeof head)
 		return false;
 	memcpy(&head, from->data + from->start, sizeof head);
-	if (head.type < CHANNEL_ORDER || head.type > CHANNEL_NOTES ||
-	    head.bytes > CHANNEL_FRAME_MAX) {
+	if (head.type < CHANNEL_ORDER || head.type > CHANNEL_LAST || head.bytes > CHANNEL_FRAME_MAX) {
 		channel->wrong = channel->ended = true;
 		return false;
 	}

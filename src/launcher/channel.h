@@ -47,6 +47,7 @@ enum channel_type {
 	CHANNEL_NOTES,   /* structs failure_run_note, before the end of the host's last rank */
 	CHANNEL_STATE,   /* struct channel_state, at once after CHANNEL_ASK */
 	CHANNEL_PART,    /* then the bytes of inspect_part_pack; none: the end */
+	CHANNEL_LAST = CHANNEL_PART,
 };
 
 enum { CHANNEL_SECRET_BYTES = 32, CHANNEL_ADDRESS_BYTES = 64, CHANNEL_RUN_ID_BYTES = 32 };

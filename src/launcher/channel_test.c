@@ -123,7 +123,7 @@ static void test_nonsense(void **state)
 {
 	(void)state;
 	refused(0, 4);
-	refused(CHANNEL_NOTES + 1, 4);
+	refused(CHANNEL_LAST + 1, 4);
 	refused(CHANNEL_OUTPUT, CHANNEL_FRAME_MAX + 1);
 	refused(UINT32_MAX, UINT32_MAX);
 }

@@ -46,6 +46,14 @@ void launcher_evidence_fini(struct launcher_evidence *evidence)
 
 /* ---- holding ---- */
 
+static struct ranks ranks_here(const struct launcher_evidence *evidence)
+{
+	struct ranks here = {{0}};
+	for (int q = evidence->first; q < evidence->first + evidence->count; q++)
+		ranks_add(&here, q);
+	return here;
+}
+
 static void hold(struct launcher_evidence *evidence)
 {
 	struct inspect_jobs jobs = {0};
@@ -57,6 +65,10 @@ static void hold(struct launcher_evidence *evidence)
 	if (jobs.count > 0)
 		jobs.views[0] = NULL;
 	inspect_jobs_free(&jobs);
+	/* Hosts may share a /proc, as containers on one machine can. */
+	struct ranks here = ranks_here(evidence);
+	if (evidence->view)
+		inspect_view_keep(evidence->view, &here);
 }
 
 static void take_note(struct launcher_evidence *evidence, const struct failure_run_note *note)
@@ -136,6 +148,7 @@ void launcher_evidence_copy(struct launcher_evidence *evidence, bool last)
 			.process = ended ? DIAGNOSE_DEAD : DIAGNOSE_UNKNOWN,
 			.signal = ended ? mine->signal : -1,
 			.exit_code = ended ? mine->exit_code : -1,
+			.host = at >= 0 && at < evidence->count ? NULL : "another",
 		};
 	}
 	evidence->report = inspect_report_take(view, known);
@@ -153,7 +166,7 @@ void launcher_evidence_forget(struct launcher_evidence *evidence)
 void launcher_evidence_tell(struct launcher_evidence *evidence, struct launcher_channel *channel)
 {
 	struct channel_state state = {.now_ns = clock_now_ns()};
-	struct ranks here = {{0}};
+	struct ranks here = ranks_here(evidence);
 
 	if (evidence->tells)
 		return;
@@ -162,8 +175,6 @@ void launcher_evidence_tell(struct launcher_evidence *evidence, struct launcher_
 	launcher_channel_send(channel, CHANNEL_STATE, &state, sizeof state, NULL, 0);
 	launcher_channel_flush(channel);
 	launcher_evidence_copy(evidence, true);
-	for (int q = evidence->first; q < evidence->first + evidence->count; q++)
-		ranks_add(&here, q);
 	if (evidence->report && evidence->view->size >= evidence->first + evidence->count)
 		evidence->part = inspect_part_pack(evidence->view, evidence->report, &here,
 						   &evidence->part_bytes);

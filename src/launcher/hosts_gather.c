@@ -126,6 +126,9 @@ void launcher_hosts_gather(struct launcher_job *job)
 	send_all(job, CHANNEL_ASK, NULL, 0);
 	await_parts(job, clock_deadline_ns(GATHER_MS));
 	job->report = join_parts(job, (clock_now_ns() - begin_ns) / 1000000);
+	for (int q = 0; job->report && q < job->count; q++)
+		if (!job->report->job->ranks[q].known)
+			job->report->job->ranks[q].pid = job->ranks[q].far_pid;
 	for (int i = 0; i < job->hosts->count; i++) {
 		free(job->hosts->hosts[i].part.data);
 		job->hosts->hosts[i].part = (struct channel_queue){0};
