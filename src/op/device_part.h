@@ -38,7 +38,7 @@ struct op_device {
  * stay until the device is closed. */
 struct op_stream_words {
 	struct op_stream_words *next; /* in the list of words that no operation uses */
-	_Atomic uint64_t claimed;     /* 1: a thread puts the operation there, or none will */
+	_Atomic uint64_t launching;   /* 1: a thread enqueues the operation, or none will */
 	_Atomic uint64_t launched;    /* 0 until all is enqueued on the stream, then 1 + status */
 	_Atomic uint64_t fetched;     /* 1: the device has copied this rank's input */
 	_Atomic uint64_t arrived;     /* 1: the stream continues */

@@ -31,7 +31,7 @@ ls_status op_stream_prepare(struct memory *memory, struct trace *trace, struct o
 		MESSAGE_SAY(MESSAGE_GROUP_HANDLES, from, "out of memory");
 		return LS_OUT_OF_MEMORY;
 	}
-	atomic_store(&stream->words->claimed, 0);
+	atomic_store(&stream->words->launching, 0);
 	atomic_store(&stream->words->launched, 0);
 	atomic_store(&stream->words->fetched, 0);
 	atomic_store(&stream->words->arrived, 0);
@@ -56,9 +56,9 @@ void op_stream_end(struct memory *memory, struct op *op)
 
 /* ---- the launch ---- */
 
-bool op_stream_claim(struct op *op)
+bool op_stream_begin_launch(struct op *op)
 {
-	return atomic_exchange(&op->stream.words->claimed, 1) == 0;
+	return atomic_exchange(&op->stream.words->launching, 1) == 0;
 }
 
 /* Notes the result of one call of the driver. After a failed call there is no other. */
@@ -240,7 +240,7 @@ enum op_progress op_stream_abandon(struct op *op)
 {
 	struct op_stream *stream = &op->stream;
 	op_stream_arrived(op);
-	if (op_stream_claim(op))
+	if (op_stream_begin_launch(op))
 		op_stream_launched(op, LS_ABORTED); /* nothing was put there, nor will be */
 	enum op_progress progress = await_over(op);
 	bool launched = atomic_load_explicit(&stream->words->launched, memory_order_acquire) != 0;

@@ -25,8 +25,9 @@ LS_CHECKED ls_status op_stream_prepare(struct memory *memory, struct trace *trac
  * is done. */
 void op_stream_end(struct memory *memory, struct op *op);
 
-/* Whether the caller may enqueue the operation on the stream. False: the operation has failed. */
-bool op_stream_claim(struct op *op);
+/* Whether the caller may enqueue the operation on the stream: true for the first thread that calls
+ * this. False: another thread has ended the operation, which has failed. */
+bool op_stream_begin_launch(struct op *op);
 /* Enqueues the operation on the stream, in two parts. Nothing in the first one waits for other
  * ranks. Between the two the caller may wait until the operation has arrived; then nothing in the
  * second part waits for other ranks, either. Other threads can advance it meanwhile. `first`: the

@@ -16,7 +16,7 @@ static uint64_t limit(void)
 
 static struct scene {
 	struct device *device;
-	struct pool_lane *lane;
+	struct pool_inflight *inflight;
 	uint64_t number;
 	void *block;
 	pthread_t thread;
@@ -33,9 +33,9 @@ static void begin(bool give_waits)
 static void launch_on(struct driver *driver)
 {
 	struct device *device = scene.device;
-	scene.lane = pool_lane_open(&device->gate, driver);
+	scene.inflight = pool_inflight_open(&device->gate, driver);
 	assert_int_equal(pool_gate_begin(&device->gate, &device->waiter, CLOCK_NEVER), LS_OK);
-	scene.number = pool_gate_issue(scene.lane);
+	scene.number = pool_gate_issue(scene.inflight);
 	pool_gate_end(&device->gate);
 }
 
@@ -64,7 +64,7 @@ static void put_off(void)
 static void *give_due(void *unused)
 {
 	struct device *device = scene.device;
-	driver_stored(&device->driver, &scene.lane->done, scene.number);
+	driver_stored(&device->driver, &scene.inflight->done, scene.number);
 	assert_true(pool_gate_give_due(&device->gate, &device->waiter));
 	return unused;
 }
@@ -90,7 +90,7 @@ static void memory_that_was_just_given_back_is_had(void **state)
 	assert_true(scene.met);
 	assert_int_equal(scene.device->gives, 1);
 	assert_int_equal(scene.status, LS_OK);
-	pool_lane_close(scene.lane);
+	pool_inflight_close(scene.inflight);
 	device_end(scene.device);
 }
 
@@ -161,7 +161,7 @@ static void a_broken_device_ends_the_wait(void **state)
 	pthread_join(scene.thread, NULL);
 	assert_int_equal(device->gives, 1);
 	assert_int_equal(scene.status, LS_OK); /* of the test's driver, which goes on to take */
-	pool_lane_close(scene.lane);
+	pool_inflight_close(scene.inflight);
 	device_end(device);
 }
 
@@ -183,7 +183,7 @@ static void another_broken_device_ends_the_wait(void **state)
 	driver_broke(&other, LS_SYSTEM);
 	pthread_join(scene.thread, NULL);
 	assert_int_equal(scene.status, LS_OK);
-	pool_lane_close(scene.lane);
+	pool_inflight_close(scene.inflight);
 	device_end(device);
 }
 
@@ -230,10 +230,10 @@ static void a_signal_handler_does_not_end_the_wait_for_memory(void **state)
 	put_off();
 	assert_int_equal(pthread_create(&scene.thread, NULL, alloc_until_ended, NULL), 0);
 	interrupt_often();
-	driver_stored(&device->driver, &scene.lane->done, scene.number);
+	driver_stored(&device->driver, &scene.inflight->done, scene.number);
 	pthread_join(scene.thread, NULL);
 	assert_int_equal(scene.status, LS_OK);
-	pool_lane_close(scene.lane);
+	pool_inflight_close(scene.inflight);
 	device_end(device);
 }
 
@@ -260,14 +260,14 @@ static void close_interrupted(bool put_off_gives)
 	assert_int_equal(pthread_create(&scene.thread, NULL, close_until_ended, NULL), 0);
 	interrupt_often();
 	if (put_off_gives)
-		driver_stored(&other, &scene.lane->done, scene.number);
+		driver_stored(&other, &scene.inflight->done, scene.number);
 	else
 		device_run_all(device);
 	pthread_join(scene.thread, NULL);
 	assert_int_equal(scene.status, LS_OK);
 	assert_int_equal(device->taken, 0);
 	if (put_off_gives)
-		pool_lane_close(scene.lane);
+		pool_inflight_close(scene.inflight);
 	pool_gate_fini(&device->gate);
 	free(device);
 }

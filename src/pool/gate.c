@@ -20,44 +20,45 @@ void pool_gate_fini(struct pool_gate *gate)
 
 /* ---- what is in flight ---- */
 
-struct pool_lane *pool_lane_open(struct pool_gate *gate, struct driver *driver)
+struct pool_inflight *pool_inflight_open(struct pool_gate *gate, struct driver *driver)
 {
-	for (int i = 0; i < POOL_LANES; i++) {
+	for (int i = 0; i < POOL_INFLIGHT_MAX; i++) {
 		struct driver *none = NULL;
-		if (atomic_compare_exchange_strong(&gate->lanes[i].driver, &none, driver))
-			return &gate->lanes[i];
+		if (atomic_compare_exchange_strong(&gate->inflight[i].driver, &none, driver))
+			return &gate->inflight[i];
 	}
 	return NULL;
 }
 
-void pool_lane_close(struct pool_lane *lane)
+void pool_inflight_close(struct pool_inflight *inflight)
 {
-	/* A broken device stores nothing any more; the next owner of the lane goes on from here. */
-	atomic_store(&lane->done, atomic_load(&lane->issued));
-	atomic_store(&lane->driver, NULL);
+	/* A broken device stores nothing any more; the next owner of `inflight` goes on from
+	 * here. */
+	atomic_store(&inflight->done, atomic_load(&inflight->issued));
+	atomic_store(&inflight->driver, NULL);
 }
 
-uint64_t pool_gate_issue(struct pool_lane *lane)
+uint64_t pool_gate_issue(struct pool_inflight *inflight)
 {
-	return atomic_fetch_add(&lane->issued, 1) + 1;
+	return atomic_fetch_add(&inflight->issued, 1) + 1;
 }
 
-void pool_gate_retract(struct pool_lane *lane)
+void pool_gate_retract(struct pool_inflight *inflight)
 {
-	atomic_fetch_sub(&lane->issued, 1);
+	atomic_fetch_sub(&inflight->issued, 1);
 }
 
-static bool is_in_flight(const struct pool_lane *lane)
+static bool is_in_flight(const struct pool_inflight *inflight)
 {
-	const struct driver *driver = atomic_load(&lane->driver);
-	return driver && atomic_load(&lane->done) < atomic_load(&lane->issued) &&
+	const struct driver *driver = atomic_load(&inflight->driver);
+	return driver && atomic_load(&inflight->done) < atomic_load(&inflight->issued) &&
 	       atomic_load(&driver->broken) == 0;
 }
 
 static bool any_in_flight(const struct pool_gate *gate)
 {
-	for (int i = 0; i < POOL_LANES; i++)
-		if (is_in_flight(&gate->lanes[i]))
+	for (int i = 0; i < POOL_INFLIGHT_MAX; i++)
+		if (is_in_flight(&gate->inflight[i]))
 			return true;
 	return false;
 }
@@ -116,12 +117,12 @@ int pool_gate_words(struct pool_gate *gate, struct wait_word *out, int max)
 	int count = 0;
 	const struct driver *last = NULL; /* whose `broken` was added */
 	add_word(out, max, &count, &gate->changes, atomic_load(&gate->changes) + 1);
-	for (int i = 0; i < POOL_LANES; i++) {
-		const struct pool_lane *lane = &gate->lanes[i];
-		const struct driver *driver = atomic_load(&lane->driver);
-		if (!is_in_flight(lane))
+	for (int i = 0; i < POOL_INFLIGHT_MAX; i++) {
+		const struct pool_inflight *inflight = &gate->inflight[i];
+		const struct driver *driver = atomic_load(&inflight->driver);
+		if (!is_in_flight(inflight))
 			continue;
-		add_word(out, max, &count, &lane->done, atomic_load(&lane->issued));
+		add_word(out, max, &count, &inflight->done, atomic_load(&inflight->issued));
 		if (driver && driver != last)
 			add_word(out, max, &count, &driver->broken, 1);
 		last = driver;

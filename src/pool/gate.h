@@ -29,13 +29,14 @@
 #include "base/wait.h"
 #include "device/driver.h"
 
-enum { POOL_LANES = 256 };
+enum { POOL_INFLIGHT_MAX = 256 };
 
-/* One stream of launches. The device stores `done` behind each launch. */
-struct pool_lane {
+/* The launches on one stream: `issued` of them, of which the device has completed `done`. It stores
+ * that number behind each launch. */
+struct pool_inflight {
 	_Atomic uint64_t done;
 	_Atomic uint64_t issued;
-	struct driver *_Atomic driver; /* NULL: the lane is free */
+	struct driver *_Atomic driver; /* NULL: no stream has this one */
 };
 
 /* Memory that is due to be given back to its driver. It belongs to the gate from pool_gate_give
@@ -73,7 +74,7 @@ struct pool_gate {
 	 * gate. */
 	_Atomic uint64_t changes;
 	_Atomic uint32_t waiting_count; /* of `waiting` */
-	struct pool_lane lanes[POOL_LANES];
+	struct pool_inflight inflight[POOL_INFLIGHT_MAX];
 	struct lock_gate lock;
 	struct pool_due *first LOCK_GUARDED(gate), *last LOCK_GUARDED(gate);
 	struct pool_waiting *waiting LOCK_GUARDED(gate);
@@ -88,26 +89,27 @@ void pool_gate_fini(struct pool_gate *gate);
  * the device: no memory. */
 struct pool_gate *pool_gate_join(const char *name, const void *domain) LOCK_AVOIDS(gate);
 /* Call when the caller does not need the gate any more; the last caller to leave ends it. Other
- * threads may still read the caller's driver, because it had a lane. So the gate frees `deferred`,
- * the memory of that driver, only when the last one has left. */
+ * threads may still read the caller's driver, because it had launches in flight. So the gate frees
+ * `deferred`, the memory of that driver, only when the last one has left. */
 void pool_gate_leave(struct pool_gate *gate, struct pool_deferred_free *deferred) LOCK_AVOIDS(gate);
 
-/* A lane for launches behind one stream, or behind several one after the other. NULL: all
- * POOL_LANES are in use. */
-struct pool_lane *pool_lane_open(struct pool_gate *gate, struct driver *driver) LOCK_AVOIDS(gate);
-/* Call when all launches of the lane are done, or the device is broken. */
-void pool_lane_close(struct pool_lane *lane);
+/* Counts the launches on one stream, or on several one after the other. NULL: all POOL_INFLIGHT_MAX
+ * are in use. */
+struct pool_inflight *pool_inflight_open(struct pool_gate *gate, struct driver *driver)
+	LOCK_AVOIDS(gate);
+/* Call when all its launches are done, or the device is broken. */
+void pool_inflight_close(struct pool_inflight *inflight);
 
 /* Begins a launch. Launches may be nested. Waits while a give is under way; LS_OK, or the status
  * with which that wait ended (wait_words), and then nothing has begun. */
 LS_CHECKED ls_status pool_gate_begin(struct pool_gate *gate, struct waiter *waiter,
 				     uint64_t deadline_ns) LOCK_AVOIDS_ALL;
-/* Between begin and end, before something is launched: from now on the lane is in flight, until
- * the device has stored the result in lane->done. The caller puts that store behind its launch. */
-uint64_t pool_gate_issue(struct pool_lane *lane);
+/* Between begin and end, before something is launched: from now on a launch is in flight, until the
+ * device has stored the result in inflight->done. The caller puts that store behind its launch. */
+uint64_t pool_gate_issue(struct pool_inflight *inflight);
 /* Call when the launch has failed, and nothing was enqueued on the stream: takes the newest number
  * back. */
-void pool_gate_retract(struct pool_lane *lane);
+void pool_gate_retract(struct pool_inflight *inflight);
 void pool_gate_end(struct pool_gate *gate);
 /* Whether the calling thread has a launch open, at any gate. */
 bool pool_gate_is_open_here(void);

@@ -25,7 +25,7 @@ struct device {
 	_Atomic int open; /* launches of the test, as it counts them */
 	_Atomic bool hold_give, is_giving, stop;
 	ls_status give_status;
-	struct pool_lane *lanes[LAUNCHERS];
+	struct pool_inflight *inflight[LAUNCHERS];
 	_Atomic uint64_t launched[LAUNCHERS], done[LAUNCHERS];
 };
 
@@ -84,21 +84,21 @@ static void a_give_is_put_off_until_the_launch_is_done(void **state)
 {
 	(void)state;
 	struct device *device = device_new(true);
-	struct pool_lane *lane = pool_lane_open(&device->gate, &device->driver);
+	struct pool_inflight *inflight = pool_inflight_open(&device->gate, &device->driver);
 	begin(device);
 	assert_true(pool_gate_is_open_here());
 	pool_gate_give(&device->gate, &device->waiter, &device->due);
 	assert_int_equal(device->gives, 0);
-	uint64_t number = pool_gate_issue(lane);
+	uint64_t number = pool_gate_issue(inflight);
 	pool_gate_end(&device->gate);
 	assert_false(pool_gate_is_open_here());
 	assert_false(pool_gate_give_due(&device->gate, &device->waiter));
-	driver_stored(&device->driver, &lane->done, number);
+	driver_stored(&device->driver, &inflight->done, number);
 	assert_true(pool_gate_give_due(&device->gate, &device->waiter));
 	assert_int_equal(device->gives, 1);
 	assert_int_equal(device->given_count, 1);
 	assert_false(pool_gate_give_due(&device->gate, &device->waiter));
-	pool_lane_close(lane);
+	pool_inflight_close(inflight);
 	device_end(device);
 }
 
@@ -120,15 +120,15 @@ static void a_launch_that_failed_is_not_in_flight(void **state)
 {
 	(void)state;
 	struct device *device = device_new(true);
-	struct pool_lane *lane = pool_lane_open(&device->gate, &device->driver);
+	struct pool_inflight *inflight = pool_inflight_open(&device->gate, &device->driver);
 	begin(device);
-	pool_gate_issue(lane);
-	pool_gate_retract(lane);
+	pool_gate_issue(inflight);
+	pool_gate_retract(inflight);
 	pool_gate_end(&device->gate);
 	device->give_status = LS_SYSTEM;
 	pool_gate_give(&device->gate, &device->waiter, &device->due);
 	assert_int_equal(device->given_count, 1);
-	pool_lane_close(lane);
+	pool_inflight_close(inflight);
 	device_end(device);
 }
 
@@ -136,17 +136,17 @@ static void nothing_is_in_flight_on_a_broken_device(void **state)
 {
 	(void)state;
 	struct device *device = device_new(true);
-	struct pool_lane *lane = pool_lane_open(&device->gate, &device->driver);
+	struct pool_inflight *inflight = pool_inflight_open(&device->gate, &device->driver);
 	begin(device);
-	uint64_t number = pool_gate_issue(lane);
+	uint64_t number = pool_gate_issue(inflight);
 	pool_gate_end(&device->gate);
 	driver_broke(&device->driver, LS_SYSTEM);
 	pool_gate_give(&device->gate, &device->waiter, &device->due);
 	assert_int_equal(device->gives, 1);
-	pool_lane_close(lane);
-	lane = pool_lane_open(&device->gate, &device->driver);
-	assert_int_equal(pool_gate_issue(lane), number + 1);
-	pool_lane_close(lane);
+	pool_inflight_close(inflight);
+	inflight = pool_inflight_open(&device->gate, &device->driver);
+	assert_int_equal(pool_gate_issue(inflight), number + 1);
+	pool_inflight_close(inflight);
 	device_end(device);
 }
 
@@ -154,12 +154,12 @@ static void lanes_end(void **state)
 {
 	(void)state;
 	struct device *device = device_new(true);
-	struct pool_lane *lanes[POOL_LANES];
-	for (int i = 0; i < POOL_LANES; i++)
-		assert_non_null(lanes[i] = pool_lane_open(&device->gate, &device->driver));
-	assert_null(pool_lane_open(&device->gate, &device->driver));
-	pool_lane_close(lanes[77]);
-	assert_ptr_equal(pool_lane_open(&device->gate, &device->driver), lanes[77]);
+	struct pool_inflight *inflight[POOL_INFLIGHT_MAX];
+	for (int i = 0; i < POOL_INFLIGHT_MAX; i++)
+		assert_non_null(inflight[i] = pool_inflight_open(&device->gate, &device->driver));
+	assert_null(pool_inflight_open(&device->gate, &device->driver));
+	pool_inflight_close(inflight[77]);
+	assert_ptr_equal(pool_inflight_open(&device->gate, &device->driver), inflight[77]);
 	device_end(device);
 }
 
@@ -237,18 +237,18 @@ static void *launch_many(void *argument)
 {
 	const struct thread *thread = argument;
 	struct device *device = thread->device;
-	struct pool_lane *lane = device->lanes[thread->number];
+	struct pool_inflight *inflight = device->inflight[thread->number];
 	for (int i = 0; i < TURNS; i++) {
 		begin(device);
 		atomic_fetch_add(&device->open, 1);
 		atomic_fetch_add(&device->launched[thread->number], 1);
-		uint64_t number = pool_gate_issue(lane);
+		uint64_t number = pool_gate_issue(inflight);
 		atomic_fetch_sub(&device->open, 1);
 		pool_gate_end(&device->gate);
 		if (i % 3 == 0)
 			sched_yield();
 		atomic_fetch_add(&device->done[thread->number], 1);
-		driver_stored(&device->driver, &lane->done, number);
+		driver_stored(&device->driver, &inflight->done, number);
 	}
 	return NULL;
 }
@@ -274,7 +274,7 @@ static void threads_launch_and_give(void **state)
 	struct device *device = device_new(true);
 	struct thread launchers[LAUNCHERS], giver = {.device = device};
 	for (int i = 0; i < LAUNCHERS; i++)
-		device->lanes[i] = pool_lane_open(&device->gate, &device->driver);
+		device->inflight[i] = pool_inflight_open(&device->gate, &device->driver);
 	assert_int_equal(pthread_create(&giver.thread, NULL, give_many, &giver), 0);
 	for (int i = 0; i < LAUNCHERS; i++) {
 		launchers[i] = (struct thread){.device = device, .number = i};
@@ -288,7 +288,8 @@ static void threads_launch_and_give(void **state)
 	device_end(device);
 }
 
-/* Whoever has looked up the lane's driver may still read it when its rank has closed it. */
+/* A thread that has looked up the driver of a launch in flight may still read it when its rank has
+ * closed it. */
 static void a_driver_stays_until_all_have_left(void **state)
 {
 	struct left {
@@ -299,12 +300,12 @@ static void a_driver_stays_until_all_have_left(void **state)
 	assert_true(left && other);
 	struct pool_gate *gate = pool_gate_join("one", left);
 	assert_ptr_equal(pool_gate_join("two", left), gate);
-	struct pool_lane *lane = pool_lane_open(gate, &left->driver);
-	assert_non_null(lane);
-	pool_gate_issue(lane);
+	struct pool_inflight *inflight = pool_inflight_open(gate, &left->driver);
+	assert_non_null(inflight);
+	pool_gate_issue(inflight);
 	struct wait_word words[4];
 	assert_int_equal(pool_gate_words(gate, words, 4), 3); /* changes, done, broken */
-	pool_lane_close(lane);
+	pool_inflight_close(inflight);
 	pool_gate_leave(gate, &left->deferred);
 	assert_int_equal(atomic_load(words[2].word), 0);
 	pool_gate_leave(gate, &other->deferred);

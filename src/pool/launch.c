@@ -11,9 +11,9 @@
 
 static bool is_idle(const struct pool_launch_stream *launched)
 {
-	const struct pool_lane *lane = launched->lane;
+	const struct pool_inflight *inflight = launched->inflight;
 	return launched->users == 0 &&
-	       (!lane || atomic_load(&lane->done) >= atomic_load(&lane->issued));
+	       (!inflight || atomic_load(&inflight->done) >= atomic_load(&inflight->issued));
 }
 
 /* The entry of this stream, else one that nobody uses; its numbers go on. NULL: none. */
@@ -23,7 +23,7 @@ static struct pool_launch_stream *find_stream(struct pool *pool, const void *str
 	struct pool_launch_stream *found = NULL;
 	for (int i = 0; i < POOL_STREAMS; i++) {
 		struct pool_launch_stream *one = &pool->launch_streams[i];
-		if (one->lane && one->handle == stream)
+		if (one->inflight && one->handle == stream)
 			return one;
 		if (!found && is_idle(one))
 			found = one;
@@ -35,9 +35,9 @@ static struct pool_launch_stream *enter_stream(struct pool *pool, void *stream)
 {
 	lock_pool_acquire(&pool->lock);
 	struct pool_launch_stream *launched = find_stream(pool, stream);
-	if (launched && !launched->lane)
-		launched->lane = pool_lane_open(pool->options.gate, pool->options.driver);
-	if (launched && !launched->lane)
+	if (launched && !launched->inflight)
+		launched->inflight = pool_inflight_open(pool->options.gate, pool->options.driver);
+	if (launched && !launched->inflight)
 		launched = NULL;
 	if (launched) {
 		launched->handle = stream;
@@ -73,26 +73,26 @@ bool pool_launches_are_done(struct pool *pool)
 void pool_launches_close(struct pool *pool)
 {
 	for (int i = 0; i < POOL_STREAMS; i++)
-		if (pool->launch_streams[i].lane)
-			pool_lane_close(pool->launch_streams[i].lane);
+		if (pool->launch_streams[i].inflight)
+			pool_inflight_close(pool->launch_streams[i].inflight);
 }
 
-/* ---- turns ---- */
+/* ---- one thread at a time ---- */
 
-/* One thread at a time launches on a stream: `turns` is odd meanwhile. */
-static ls_status take_turn(struct pool_launch_stream *launched, struct waiter *waiter,
-			   uint64_t deadline_ns)
+/* `claims` is odd while a thread has claimed the stream. */
+static ls_status claim_stream(struct pool_launch_stream *launched, struct waiter *waiter,
+			      uint64_t deadline_ns)
 {
 	ls_status status = LS_OK;
 	while (status == LS_OK || status == LS_INTERRUPTED) {
-		uint64_t turns = atomic_load(&launched->turns);
-		if (turns % 2 == 0) {
-			if (atomic_compare_exchange_strong(&launched->turns, &turns, turns + 1))
+		uint64_t claims = atomic_load(&launched->claims);
+		if (claims % 2 == 0) {
+			if (atomic_compare_exchange_strong(&launched->claims, &claims, claims + 1))
 				return LS_OK;
 			continue;
 		}
-		struct wait_word word = {.word = &launched->turns,
-					 .edge = {.value = turns + 1, .owner = -1, .peer = -1}};
+		struct wait_word word = {.word = &launched->claims,
+					 .edge = {.value = claims + 1, .owner = -1, .peer = -1}};
 		struct wait_call call = {.words = &word, .count = 1, .deadline_ns = deadline_ns};
 		int peer;
 		status = wait_words(waiter, &call, &peer);
@@ -100,9 +100,9 @@ static ls_status take_turn(struct pool_launch_stream *launched, struct waiter *w
 	return status;
 }
 
-static void end_turn(struct pool *pool, struct pool_launch_stream *launched)
+static void unclaim_stream(struct pool *pool, struct pool_launch_stream *launched)
 {
-	wait_store(&launched->turns, atomic_load(&launched->turns) + 1);
+	wait_store(&launched->claims, atomic_load(&launched->claims) + 1);
 	wait_wake(pool->options.waiter->bell);
 }
 
@@ -123,7 +123,7 @@ ls_status pool_launch_claim(struct pool *pool, struct waiter *waiter, void *stre
 	struct pool_launch_stream *launched = enter_stream(pool, stream);
 	if (!launched)
 		return LS_OUT_OF_MEMORY;
-	ls_status status = take_turn(launched, waiter, deadline_ns);
+	ls_status status = claim_stream(launched, waiter, deadline_ns);
 	if (status == LS_OK)
 		*out = (struct pool_launch){.launched = launched};
 	else
@@ -133,7 +133,7 @@ ls_status pool_launch_claim(struct pool *pool, struct waiter *waiter, void *stre
 
 void pool_launch_unclaim(struct pool *pool, const struct pool_launch *launch)
 {
-	end_turn(pool, launch->launched);
+	unclaim_stream(pool, launch->launched);
 	leave_stream(pool, launch->launched);
 }
 
@@ -147,7 +147,7 @@ ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, uint64_t d
 	if (status == LS_OK) {
 		status = open_gate(pool, waiter, deadline_ns);
 		if (status != LS_OK) {
-			pool_gate_retract(launched->lane);
+			pool_gate_retract(launched->inflight);
 			pool_gate_tell(pool->options.gate);
 		}
 	}
@@ -158,7 +158,7 @@ ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, uint64_t d
 	lock_pool_acquire(&pool->lock);
 	launch->has_room = pool_queue_is_certain(&launched->queue);
 	lock_pool_release(&pool->lock);
-	launch->done = &launched->lane->done;
+	launch->done = &launched->inflight->done;
 	launch->number = number;
 	return LS_OK;
 }
@@ -166,7 +166,7 @@ ls_status pool_launch_begin(struct pool *pool, struct waiter *waiter, uint64_t d
 void pool_launch_end(struct pool *pool, const struct pool_launch *launch, bool stored)
 {
 	if (!stored)
-		pool_gate_retract(launch->launched->lane);
+		pool_gate_retract(launch->launched->inflight);
 	pool_gate_end(pool->options.gate);
 	pool_launch_unclaim(pool, launch);
 }

@@ -7,9 +7,9 @@
  *                                                                             └── pool_launch_end
  *
  * Launches on one stream happen one after the other, so the stored numbers only grow, and a launch
- * is complete when *done >= number. A launch that waits for its turn waits only for what the stream
- * would make it wait for in any case. Memory is not given back while a launch is open or in flight:
- * gate.h.
+ * is complete when *done >= number. One thread at a time claims a stream. A launch that waits for
+ * this claim waits only for what the stream would make it wait for anyway. Memory is not given back
+ * while a launch is open or in flight: gate.h.
  *
  * A driver whose queue is full makes a call wait, perhaps with its locks held. Then all other
  * threads of the process that need the driver stand still, and one of them may have to send what

@@ -208,9 +208,9 @@ static void each_pool_takes_back_its_own(void **state)
 	void *block;
 	struct pool_stats stats;
 	assert_int_equal(pool_open(&second, &options), LS_OK);
-	struct pool_lane *lane = pool_lane_open(&device->gate, &device->driver);
+	struct pool_inflight *inflight = pool_inflight_open(&device->gate, &device->driver);
 	assert_int_equal(pool_gate_begin(&device->gate, &device->waiter, CLOCK_NEVER), LS_OK);
-	pool_gate_issue(lane);
+	pool_gate_issue(inflight);
 	pool_gate_end(&device->gate);
 	assert_int_equal(pool_alloc(second, 8 * MIB, &device->streams[0], 0, &block), LS_OK);
 	assert_int_equal(pool_free(second, block, NULL), LS_OK);
@@ -222,8 +222,8 @@ static void each_pool_takes_back_its_own(void **state)
 	assert_int_equal(stats.put_off, 8 * MIB);
 	pool_stats(device->pool, &stats);
 	assert_int_equal(stats.put_off, 0);
-	pool_gate_retract(lane);
-	pool_lane_close(lane);
+	pool_gate_retract(inflight);
+	pool_inflight_close(inflight);
 	device->runs_in_wait = true;
 	device_run_all(device);
 	assert_int_equal(pool_close(second, CLOCK_NEVER), LS_OK);

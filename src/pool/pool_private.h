@@ -78,14 +78,15 @@ struct pool_stream {
 };
 
 /* A stream that launches have been put behind, or a place for one. It may become another stream's
- * when nothing is in flight; `lane` stays, so that its numbers go on. */
+ * when nothing is in flight; `inflight` stays, so that its numbers go on. */
 struct pool_launch_stream {
-	void *handle;              /* under the lock */
-	struct driver_queue queue; /* under the lock */
-	uint32_t users;            /* under the lock: threads between begin and end */
-	struct pool_lane *lane;    /* NULL: no stream has used this place yet */
-	/* raised when a thread begins to launch, and when it ends; odd in between */
-	_Atomic uint64_t turns;
+	void *handle;                   /* under the lock */
+	struct driver_queue queue;      /* under the lock */
+	uint32_t users;                 /* under the lock: threads between begin and end */
+	struct pool_inflight *inflight; /* NULL: no stream has used this place yet */
+	/* raised when a thread claims the stream to launch on it, and when the claim ends; odd in
+	 * between */
+	_Atomic uint64_t claims;
 };
 
 struct pool {
@@ -113,7 +114,7 @@ struct pool {
 	 * word says both that there is less to come, and that a wait may be over. Their difference
 	 * is counters->put_off, as far as others may see it. */
 	_Atomic size_t offered, returned;
-	size_t claimed LOCK_GUARDED(pool); /* bytes on their way into blocks */
+	size_t reserved LOCK_GUARDED(pool); /* bytes on their way into blocks */
 };
 
 /* ---- blocks.c: all with the lock ---- */

@@ -222,11 +222,11 @@ static void memory_that_was_put_off_is_taken_back(void **state)
 {
 	(void)state;
 	struct device *device = device_new(true);
-	struct pool_lane *lane = pool_lane_open(&device->gate, &device->driver);
+	struct pool_inflight *inflight = pool_inflight_open(&device->gate, &device->driver);
 	void *block = take_block(device, 8 * MIB, 0);
 	free_block(device, block);
 	assert_int_equal(pool_gate_begin(&device->gate, &device->waiter, CLOCK_NEVER), LS_OK);
-	uint64_t number = pool_gate_issue(lane);
+	uint64_t number = pool_gate_issue(inflight);
 	pool_gate_end(&device->gate);
 	pool_trim(device->pool, 0);
 	device_run_all(device);
@@ -236,8 +236,8 @@ static void memory_that_was_put_off_is_taken_back(void **state)
 	take_block(device, 8 * MIB, 3);
 	assert_int_equal(device->takes, 1);
 	assert_int_equal(stats_of(device).put_off, 0);
-	atomic_store(&lane->done, number);
-	pool_lane_close(lane);
+	atomic_store(&inflight->done, number);
+	pool_inflight_close(inflight);
 	device_end(device);
 }
 
@@ -432,9 +432,9 @@ static void a_free_of_another_thread_ends_the_wait(void **state)
 	struct device *device = device_new(true);
 	device->runs_in_wait = true;
 	void *put_off = take_block(device, 4 * MIB, 0), *block = take_block(device, 42 * MIB, 1);
-	struct pool_lane *lane = pool_lane_open(&device->gate, &device->driver);
+	struct pool_inflight *inflight = pool_inflight_open(&device->gate, &device->driver);
 	assert_int_equal(pool_gate_begin(&device->gate, &device->waiter, CLOCK_NEVER), LS_OK);
-	uint64_t number = pool_gate_issue(lane);
+	uint64_t number = pool_gate_issue(inflight);
 	pool_gate_end(&device->gate);
 	free_block(device, put_off);
 	pool_trim(device->pool, 0);
@@ -445,8 +445,8 @@ static void a_free_of_another_thread_ends_the_wait(void **state)
 	assert_int_equal(pool_free(device->pool, block, NULL), LS_OK);
 	pthread_join(waiting.thread, NULL);
 	assert_int_equal(waiting.status, LS_OK);
-	atomic_store(&lane->done, number);
-	pool_lane_close(lane);
+	atomic_store(&inflight->done, number);
+	pool_inflight_close(inflight);
 	device_end(device);
 }
 

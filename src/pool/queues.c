@@ -27,10 +27,10 @@ static uint64_t entries_in(const struct pool *pool, uint64_t id) LOCK_REQUIRES(p
 	for (int i = 0; i < POOL_STREAMS; i++) {
 		const struct pool_launch_stream *launched = &pool->launch_streams[i];
 		const struct pool_stream *stream = &pool->streams[i];
-		if (launched->lane && launched->queue.id == id) {
-			uint64_t done = atomic_load(&launched->lane->done);
-			entries +=
-				POOL_LAUNCH_ENTRIES * (atomic_load(&launched->lane->issued) - done);
+		if (launched->inflight && launched->queue.id == id) {
+			uint64_t done = atomic_load(&launched->inflight->done);
+			entries += POOL_LAUNCH_ENTRIES *
+				   (atomic_load(&launched->inflight->issued) - done);
 		}
 		if (i < pool->stream_count && stream->queue.id == id && !stream->forgotten)
 			entries += stream->issued - atomic_load(&stream->done);
@@ -56,7 +56,7 @@ static bool issue_number(struct pool *pool, const struct pool_launch_stream *lau
 	uint64_t spare = launched->queue.depth / 8;
 	bool has_room = pool_queue_has_room(pool, &launched->queue, POOL_LAUNCH_ENTRIES + spare);
 	if (has_room)
-		*number = pool_gate_issue(launched->lane);
+		*number = pool_gate_issue(launched->inflight);
 	lock_pool_release(&pool->lock);
 	return has_room;
 }
@@ -78,10 +78,10 @@ static int add_words(struct pool *pool, const struct pool_launch_stream *mine,
 		const struct pool_launch_stream *launched = &pool->launch_streams[i];
 		const struct pool_stream *stream = &pool->streams[i];
 		uint64_t done;
-		if (launched->lane && launched->queue.id == id) {
-			done = atomic_load(&launched->lane->done);
-			if (done < atomic_load(&launched->lane->issued))
-				count = add_word(words, count, &launched->lane->done, done + 1);
+		if (launched->inflight && launched->queue.id == id) {
+			done = atomic_load(&launched->inflight->done);
+			if (done < atomic_load(&launched->inflight->issued))
+				count = add_word(words, count, &launched->inflight->done, done + 1);
 		}
 		done = atomic_load(&stream->done);
 		if (i < pool->stream_count && stream->queue.id == id && done < stream->issued)

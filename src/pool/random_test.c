@@ -19,7 +19,7 @@ struct program {
 	uint64_t random;
 	struct live live[LIVE];
 	int count;
-	struct pool_lane *lane;
+	struct pool_inflight *inflight;
 	uint64_t issued;
 	bool open;
 };
@@ -101,7 +101,7 @@ static void launch(struct program *program)
 {
 	struct device *device = program->device;
 	if (program->open) {
-		program->issued = pool_gate_issue(program->lane);
+		program->issued = pool_gate_issue(program->inflight);
 		pool_gate_end(&device->gate);
 	} else {
 		assert_int_equal(pool_gate_begin(&device->gate, &device->waiter, CLOCK_NEVER),
@@ -139,7 +139,7 @@ static void step(struct program *program)
 		launch(program);
 		break;
 	default:
-		atomic_store(&program->lane->done, program->issued);
+		atomic_store(&program->inflight->done, program->issued);
 		if (draw(program, 16) == 0)
 			device->store_fails_at = device->stores + 1;
 		break;
@@ -149,7 +149,7 @@ static void step(struct program *program)
 static void run(uint64_t seed, bool give_waits)
 {
 	struct program program = {.device = device_new(give_waits), .random = seed};
-	program.lane = pool_lane_open(&program.device->gate, &program.device->driver);
+	program.inflight = pool_inflight_open(&program.device->gate, &program.device->driver);
 	for (int i = 0; i < STEPS; i++) {
 		step(&program);
 		if (i % 16 == 0)
@@ -160,8 +160,8 @@ static void run(uint64_t seed, bool give_waits)
 		free_one(&program);
 	if (program.open)
 		launch(&program);
-	atomic_store(&program.lane->done, program.issued);
-	pool_lane_close(program.lane);
+	atomic_store(&program.inflight->done, program.issued);
+	pool_inflight_close(program.inflight);
 	device_end(program.device);
 }
 

@@ -23,11 +23,11 @@ static void count_offered(struct pool *pool, size_t bytes) LOCK_REQUIRES(pool)
 	atomic_fetch_add(&pool->offered, bytes);
 }
 
-static void count_returned(struct pool *pool, size_t bytes, size_t claimed)
+static void count_returned(struct pool *pool, size_t bytes, size_t reserved)
 {
 	lock_pool_acquire(&pool->lock);
 	trace_memory_sub(&pool->counters->put_off, bytes);
-	pool->claimed += claimed; /* these of the bytes count until they are in blocks again */
+	pool->reserved += reserved; /* these of the bytes count until they are in blocks again */
 	lock_pool_release(&pool->lock);
 	atomic_fetch_add(&pool->returned, bytes); /* the last access: pool_close waits for it */
 }
@@ -47,16 +47,16 @@ static size_t owned_bytes(const struct pool *pool) LOCK_REQUIRES(pool)
 	return trace_memory_get(&pool->counters->owned);
 }
 
-/* Claims bytes that the driver is about to be asked for, so that the limit holds for all threads
+/* Reserves bytes that the driver is about to be asked for, so that the limit holds for all threads
  * together. */
-static bool claim_bytes(struct pool *pool, size_t bytes)
+static bool reserve_bytes(struct pool *pool, size_t bytes)
 {
 	size_t limit = pool->options.limit_bytes;
 	lock_pool_acquire(&pool->lock);
-	size_t reserved = owned_bytes(pool) + pool->claimed + pool_put_off(pool);
-	bool fits = limit == 0 || (bytes <= limit && reserved <= limit - bytes);
+	size_t taken = owned_bytes(pool) + pool->reserved + pool_put_off(pool);
+	bool fits = limit == 0 || (bytes <= limit && taken <= limit - bytes);
 	if (fits)
-		pool->claimed += bytes;
+		pool->reserved += bytes;
 	trace_memory_set(&pool->counters->largest_cached, pool_largest_cached(pool));
 	lock_pool_release(&pool->lock);
 	return fits;
@@ -83,11 +83,11 @@ static ls_status ask_driver(struct pool *pool, size_t bytes, struct pool_segment
 	return status;
 }
 
-/* The segment becomes part of the pool. False: the host has no memory for that. */
-static bool add_segment(struct pool *pool, struct pool_segment *segment, int stream, size_t claimed)
+/* Adds the segment, for which `held` bytes are reserved. False: the host has no memory for it. */
+static bool add_segment(struct pool *pool, struct pool_segment *segment, int stream, size_t held)
 {
 	lock_pool_acquire(&pool->lock);
-	pool->claimed -= claimed;
+	pool->reserved -= held;
 	bool prepared = pool_prepare(pool);
 	if (prepared)
 		pool_add_segment(pool, segment, stream);
@@ -101,28 +101,28 @@ static bool add_segment(struct pool *pool, struct pool_segment *segment, int str
 ls_status pool_take(struct pool *pool, size_t bytes, int stream)
 {
 	struct pool_gate *gate = pool->options.gate;
-	size_t wanted = segment_bytes(bytes), claimed = 0;
+	size_t wanted = segment_bytes(bytes), reserved = 0;
 	struct pool_due *due = pool_gate_take_back(gate, pool, wanted, wanted + wanted / 4);
 	struct pool_segment *segment = (struct pool_segment *)due;
 	ls_status status = LS_OK;
 	if (due)
-		count_returned(pool, due->segment.bytes, claimed = due->segment.bytes);
-	else if (!claim_bytes(pool, wanted))
+		count_returned(pool, due->segment.bytes, reserved = due->segment.bytes);
+	else if (!reserve_bytes(pool, wanted))
 		return LS_OUT_OF_MEMORY;
 	else
-		status = ask_driver(pool, claimed = wanted, &segment);
+		status = ask_driver(pool, reserved = wanted, &segment);
 	if (status != LS_OK) {
 		lock_pool_acquire(&pool->lock);
-		pool->claimed -= claimed;
+		pool->reserved -= reserved;
 		lock_pool_release(&pool->lock);
 	} else {
 		segment->small = bytes <= POOL_SMALL_BYTES;
-		if (!add_segment(pool, segment, stream, claimed)) {
+		if (!add_segment(pool, segment, stream, reserved)) {
 			pool_gate_give(gate, pool->options.waiter, &segment->due);
 			status = LS_OUT_OF_MEMORY;
 		}
 	}
-	pool_gate_tell(gate); /* a waiting thread may use the rest, or claim in this one's place */
+	pool_gate_tell(gate); /* a waiting thread may use or reserve the rest */
 	return status;
 }
 

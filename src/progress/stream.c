@@ -151,7 +151,7 @@ ls_status progress_stream_launch(struct ls_op *op, ls_status claimed, struct poo
 	struct pool *pool = op->group->world->device->pool;
 	bool stored = false;
 	ls_status status = claimed;
-	if (!op_stream_claim(&op->base)) {
+	if (!op_stream_begin_launch(&op->base)) {
 		if (claimed == LS_OK)
 			pool_launch_unclaim(pool, launch);
 		return progress_op_fail(op, LS_ABORTED, -1, NULL); /* the operation has failed */

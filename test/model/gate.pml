@@ -40,7 +40,7 @@ bit asks; /* rank 1 launches after a message, that rank 0 has the memory or has 
 bit told;
 bit huge; /* the device has less than the allocation wants */
 
-/* Rank 0: struct pool_gate. Lane 0: receives; lane 1: sends. */
+/* Rank 0: struct pool_gate. Stream 0: receives; stream 1: sends. */
 byte open_count; /* also for a moment by a thread that finds `giving` */
 bit begun;       /* a launch has */
 bit giving;
@@ -61,7 +61,7 @@ bit pool_lock;        /* is held in a call of the driver: by mutant 4 only */
 bit memory;           /* the driver has the segment */
 bit trimmed, closed;
 
-#define IN_FLIGHT(lane) (issued[lane] && !done[lane])
+#define IN_FLIGHT(stream) (issued[stream] && !done[stream])
 #define IDLE (!(received[0] && !done[0]) && !(sent[0] && !done[1]) && !mark)
 #if MUTANT == 9 /* it does not show what was given */
 #define MOMENT (puts + mark_done)

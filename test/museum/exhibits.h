@@ -29,10 +29,10 @@ struct exhibit_rank {
 	struct waiter waiter;
 	struct pool_gate gate;
 	struct sim_driver drivers[EXHIBIT_STREAMS];
-	struct pool *pool;                        /* of the first device */
-	struct pool_lane *lanes[EXHIBIT_STREAMS]; /* of what is launched behind each stream */
-	void *block;                              /* of the pool, HALF of the memory; in use */
-	int owner;                                /* number of the stream that it belongs to */
+	struct pool *pool;                               /* of the first device */
+	struct pool_inflight *inflight[EXHIBIT_STREAMS]; /* on each stream */
+	void *block; /* of the pool, HALF of the memory; in use */
+	int owner;   /* number of the stream that it belongs to */
 };
 
 struct scene {

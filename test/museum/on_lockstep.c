@@ -26,13 +26,14 @@ static void begin(struct exhibit_rank *rank)
 /* Before something is launched behind the stream; `launched` after it. */
 static uint64_t issue(struct exhibit_rank *rank, int stream)
 {
-	return pool_gate_issue(rank->lanes[stream]);
+	return pool_gate_issue(rank->inflight[stream]);
 }
 
 static void launched(struct exhibit_rank *rank, int stream, uint64_t number)
 {
 	struct driver *driver = &rank->drivers[stream].driver;
-	must(driver->ops->store(driver, rank->streams[stream], &rank->lanes[stream]->done, number));
+	must(driver->ops->store(driver, rank->streams[stream], &rank->inflight[stream]->done,
+				number));
 }
 
 static void launch_local(struct exhibit_rank *rank)
@@ -172,7 +173,7 @@ void lockstep_retry_synchronises(struct scene *scene, int rank, int thread)
  * accounted for, kernels that run are let go, and both ranks know the round. */
 static bool run_round(struct scene *scene, struct exhibit_rank *here, int member, uint64_t round)
 {
-	_Atomic uint64_t *done = &here->lanes[0]->done;
+	_Atomic uint64_t *done = &here->inflight[0]->done;
 	begin(here);
 	uint64_t number = issue(here, 0);
 	bool failed = exhibit_try_collective(scene, here->streams[0], 0, member, 2, round) != SIM_OK;
@@ -212,7 +213,7 @@ bool lockstep_open(struct scene *scene, const struct exhibit *exhibit, int rank)
 		int device = i < exhibit->options.devices ? i : exhibit->options.devices - 1;
 		if (!sim_driver_open(&here->drivers[i], here->sim, device, bell))
 			return false;
-		here->lanes[i] = pool_lane_open(&here->gate, &here->drivers[i].driver);
+		here->inflight[i] = pool_inflight_open(&here->gate, &here->drivers[i].driver);
 	}
 	struct pool_options options = {.driver = &here->drivers[0].driver,
 				       .gate = &here->gate,
@@ -230,7 +231,7 @@ void lockstep_close(struct exhibit_rank *rank)
 {
 	must(pool_close(rank->pool, CLOCK_NEVER));
 	for (int i = 0; i < EXHIBIT_STREAMS; i++)
-		pool_lane_close(rank->lanes[i]);
+		pool_inflight_close(rank->inflight[i]);
 	pool_gate_fini(&rank->gate);
 	for (int i = 0; i < EXHIBIT_STREAMS; i++)
 		sim_driver_close(&rank->drivers[i]);

@@ -45,7 +45,7 @@ struct rank {
 	struct sim_driver drivers[DEVICES];
 	struct pool *pools[DEVICES];
 	struct sim_stream *streams[DEVICES][STREAMS];
-	struct pool_lane *lanes[DEVICES], *send_lane;
+	struct pool_inflight *inflight[DEVICES], *sends_inflight;
 	struct sim_event *events[DEVICES][DEVICE_PROGRAM_THREADS];
 	struct thread threads[DEVICE_PROGRAM_THREADS];
 	bool limited;
@@ -230,14 +230,14 @@ static void begin(struct rank *rank)
 	must_be(pool_gate_begin(&rank->gate, &rank->waiter, CLOCK_NEVER), LS_OK);
 }
 
-static void launch(struct rank *rank, struct pool_lane *lane, int device, int stream,
+static void launch(struct rank *rank, struct pool_inflight *inflight, int device, int stream,
 		   const struct sim_kernel *kernel, const struct meeting *meeting)
 {
 	struct driver *driver = &rank->drivers[device].driver;
 	struct sim_stream *behind = rank->streams[device][stream];
-	uint64_t number = pool_gate_issue(lane);
+	uint64_t number = pool_gate_issue(inflight);
 	must(sim_launch(behind, kernel, meeting, sizeof *meeting));
-	must_be(driver->ops->store(driver, behind, &lane->done, number), LS_OK);
+	must_be(driver->ops->store(driver, behind, &inflight->done, number), LS_OK);
 }
 
 /* All devices of the rank take part, and are launched one after the other. */
@@ -248,7 +248,7 @@ static void launch_collective(struct device_program *program, struct rank *rank,
 		struct meeting meeting = {program, which,
 					  (int)(rank - program->all) * program->devices + i,
 					  program->ranks * program->devices};
-		launch(rank, rank->lanes[i], i, 0, &collective, &meeting);
+		launch(rank, rank->inflight[i], i, 0, &collective, &meeting);
 	}
 	pool_gate_end(&rank->gate);
 }
@@ -260,10 +260,10 @@ static void exchange(struct device_program *program, struct rank *rank, int whic
 	struct meeting from = {program, which, (here + 1) % program->ranks, 0};
 	struct meeting to = {program, which, here, 0};
 	begin(rank);
-	launch(rank, rank->lanes[0], 0, 0, &receives, &from);
+	launch(rank, rank->inflight[0], 0, 0, &receives, &from);
 	pool_gate_end(&rank->gate);
 	begin(rank);
-	launch(rank, rank->send_lane, 0, SENDS, &sends, &to);
+	launch(rank, rank->sends_inflight, 0, SENDS, &sends, &to);
 	pool_gate_end(&rank->gate);
 }
 
@@ -316,7 +316,7 @@ static bool open_device(struct rank *rank, int device)
 {
 	if (!sim_driver_open(&rank->drivers[device], rank->sim, device, &rank->bell))
 		return false;
-	rank->lanes[device] = pool_lane_open(&rank->gate, &rank->drivers[device].driver);
+	rank->inflight[device] = pool_inflight_open(&rank->gate, &rank->drivers[device].driver);
 	for (int i = 0; i < STREAMS; i++)
 		must(sim_stream_open(rank->sim, device, &rank->streams[device][i]));
 	for (int i = 0; i < DEVICE_PROGRAM_THREADS; i++)
@@ -353,7 +353,7 @@ static bool open_rank(struct device_program *program, int number, uint64_t *rand
 	for (int i = 0; opened && i < program->devices; i++)
 		opened = open_device(rank, i);
 	if (opened)
-		rank->send_lane = pool_lane_open(&rank->gate, &rank->drivers[0].driver);
+		rank->sends_inflight = pool_inflight_open(&rank->gate, &rank->drivers[0].driver);
 	return opened;
 }
 
@@ -381,9 +381,9 @@ static bool close_rank(struct device_program *program, struct rank *rank)
 	for (int i = 0; i < program->devices; i++) {
 		for (int j = 0; j < STREAMS; j++)
 			must(sim_stream_close(rank->streams[i][j])); /* when its work is done */
-		pool_lane_close(rank->lanes[i]);
+		pool_inflight_close(rank->inflight[i]);
 	}
-	pool_lane_close(rank->send_lane);
+	pool_inflight_close(rank->sends_inflight);
 	for (int i = 0; i < program->devices; i++) {
 		sim_driver_close(&rank->drivers[i]);
 		empty &= sim_bytes_used(rank->sim, i) == 0;
