@@ -8,8 +8,8 @@
 
 #include "failure/far_look.h"
 
-/* Opened for each note: the program may close all descriptors. If the daemon has ended, nobody reads
- * the note, and this rank is about to be killed. */
+/* Opened for each note: the program may close all descriptors. If the daemon has ended, nobody
+ * reads the note, and this rank is about to be killed. */
 static void write_note(const struct world *world, enum failure_run_note_kind kind, uint32_t group,
 		       ls_status status)
 {

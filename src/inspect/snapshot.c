@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A report in a file: struct file_head, the job as it was judged, where its ranks were if they were
- * on several hosts, then a raw copy of each rank's trace. The reader trusts nothing: every offset is checked against the length, every text is
- * ended. */
+ * on several hosts, then a raw copy of each rank's trace. The reader trusts nothing: every offset
+ * is checked against the length, every text is ended. */
 #include "base/ranks.h"
 #include "inspect/inspect.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What a launcher and its daemons on the hosts of a job send to each other, over standard input and
- * output of the daemon: first a line of the daemon in plain text, with its version, and then frames.
- * Then both ends have the same version, and so the same structs. Yet every length and every number
- * is checked. */
+ * output of the daemon: first a line of the daemon in plain text, with its version, and then
+ * frames. Then both ends have the same version, and so the same structs. Yet every length and every
+ * number is checked. */
 #ifndef LAUNCHER_CHANNEL_H
 #define LAUNCHER_CHANNEL_H
 

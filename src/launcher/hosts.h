@@ -38,8 +38,8 @@ struct launcher_host {
 	uint32_t port;
 	int exit_status;            /* REFUSED: what the launcher shall return */
 	struct channel_queue notes; /* structs failure_run_note */
-	/* What it told of its ranks at the end, has_told: all of it. asked_ns: when it was asked, 0:
-	 * not yet. Its clock as in struct inspect_part; error_ns 0: it has not answered. */
+	/* What it told of its ranks at the end, has_told: all of it. asked_ns: when it was asked,
+	 * 0: not yet. Its clock as in struct inspect_part; error_ns 0: it has not answered. */
 	struct channel_queue part;
 	bool has_told;
 	uint64_t asked_ns, error_ns;
