@@ -243,7 +243,7 @@ static bool hear_frame(struct launcher_job *job, struct launcher_host *host,
 		if (!launcher_channel_copy(frame, &refused, sizeof refused) ||
 		    refused.exit_status < 1 || refused.exit_status > 255)
 			return false;
-		host->state = HOST_REFUSED;
+		host->state = LAUNCHER_HOST_REFUSED;
 		launcher_host_await(host, 0); /* reads what the daemon has said */
 		MESSAGE_SAY(MESSAGE_RUN_HOST, host->name, "could not start its ranks");
 		lose_ranks(job, host, refused.exit_status);
@@ -263,7 +263,7 @@ static void lose_host(struct launcher_job *job, struct launcher_host *host)
 		 host->first + host->count - 1);
 	MESSAGE_SAY(MESSAGE_RUN_HOST_LOST, host->name, ranks,
 		    host->channel.wrong ? "what comes from it is not lockstep's" : how);
-	host->state = HOST_GONE;
+	host->state = LAUNCHER_HOST_GONE;
 	lose_ranks(job, host, LAUNCHER_FAILED);
 }
 
@@ -305,13 +305,13 @@ static void step_host(struct launcher_job *job, struct launcher_host *host,
 	if (host->words_poll >= 0 && set->fds[host->words_poll].revents)
 		launcher_host_read_words(host);
 	pass_words_on(host);
-	if (host->state == HOST_GONE)
+	if (host->state == LAUNCHER_HOST_GONE)
 		return;
 	launcher_channel_step(&host->channel, set);
 	while (launcher_channel_next(&host->channel, &frame))
 		if (!hear_frame(job, host, &frame))
 			host->channel.wrong = host->channel.ended = true;
-	if (host->channel.ended && host->state == HOST_RUNS) {
+	if (host->channel.ended && host->state == LAUNCHER_HOST_RUNS) {
 		lose_host(job, host);
 		pass_words_on(host);
 	}
@@ -350,11 +350,11 @@ void launcher_hosts_give_up(struct launcher_job *job)
 		bool all = true;
 		for (int rank = host->first; rank < host->first + host->count; rank++)
 			all &= job->ranks[rank].ended;
-		if (all || host->state != HOST_RUNS)
+		if (all || host->state != LAUNCHER_HOST_RUNS)
 			continue;
 		MESSAGE_SAY(MESSAGE_RUN_HOST, host->name,
 			    "has not told that its ranks are killed; they may still run there");
-		host->state = HOST_GONE;
+		host->state = LAUNCHER_HOST_GONE;
 		host->channel.ended = true; /* nobody reads it any more, so it would stay ready */
 		lose_ranks(job, host, LAUNCHER_FAILED);
 	}

@@ -8,20 +8,20 @@
 #include "launcher/launcher_private.h"
 
 enum {
-	HOSTS_WORDS_BYTES = 4096, /* what a daemon and ssh write before the ranks begin */
-	HOSTS_START_MS = 60000,   /* until all daemons have answered */
-	HOSTS_END_MS = 3000,      /* until all daemons have ended */
+	LAUNCHER_HOST_WORDS_BYTES = 4096, /* what a daemon and ssh write before the ranks begin */
+	LAUNCHER_HOST_START_MS = 60000,   /* until all daemons have answered */
+	LAUNCHER_HOST_END_MS = 3000,      /* until all daemons have ended */
 };
 
 enum launcher_host_state {
-	HOST_BAD,     /* its name cannot be used, or no process could be started */
-	HOST_STARTED, /* the daemon's first line is awaited */
-	HOST_ASKED,   /* the daemon has the order */
-	HOST_READY,   /* the host has all that the order needs */
-	HOST_REFUSED, /* it lacks something, or could not start its ranks */
-	HOST_OTHER,   /* its daemon has another version */
-	HOST_RUNS,    /* its ranks run, or are about to */
-	HOST_GONE,    /* the channel has ended */
+	LAUNCHER_HOST_BAD,     /* its name cannot be used, or no process could be started */
+	LAUNCHER_HOST_STARTED, /* the daemon's first line is awaited */
+	LAUNCHER_HOST_ASKED,   /* the daemon has the order */
+	LAUNCHER_HOST_READY,   /* the host has all that the order needs */
+	LAUNCHER_HOST_REFUSED, /* it lacks something, or could not start its ranks */
+	LAUNCHER_HOST_OTHER,   /* its daemon has another version */
+	LAUNCHER_HOST_RUNS,    /* its ranks run, or are about to */
+	LAUNCHER_HOST_GONE,    /* the channel has ended */
 };
 
 struct launcher_host {
@@ -47,8 +47,8 @@ struct launcher_host {
 	uint64_t owed; /* bytes of output that were taken, and not yet credited to the daemon */
 	/* Standard error of ssh and the daemon: kept until the ranks begin, then passed on. */
 	int words_fd, words_poll;
-	char words[HOSTS_WORDS_BYTES];
-	size_t words_used; /* < HOSTS_WORDS_BYTES */
+	char words[LAUNCHER_HOST_WORDS_BYTES];
+	size_t words_used; /* < LAUNCHER_HOST_WORDS_BYTES */
 	struct launcher_stream stream;
 };
 

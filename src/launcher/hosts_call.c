@@ -143,7 +143,7 @@ failed:
 		if (words[i] >= 0)
 			close(words[i]);
 	}
-	host->state = HOST_BAD;
+	host->state = LAUNCHER_HOST_BAD;
 	host->pid = 0;
 	return false;
 }

@@ -19,7 +19,7 @@ static void send_all(struct launcher_job *job, enum channel_type type, const voi
 {
 	for (int i = 0; i < job->hosts->count; i++) {
 		struct launcher_host *host = &job->hosts->hosts[i];
-		if (host->state != HOST_RUNS)
+		if (host->state != LAUNCHER_HOST_RUNS)
 			continue;
 		launcher_channel_send(&host->channel, type, head, bytes, NULL, 0);
 		launcher_channel_flush(&host->channel);
@@ -64,7 +64,7 @@ bool launcher_host_hear_part(struct launcher_host *host, const struct channel_fr
 
 static bool is_awaited(const struct launcher_host *host)
 {
-	return host->state == HOST_RUNS && !host->channel.ended && !host->has_told;
+	return host->state == LAUNCHER_HOST_RUNS && !host->channel.ended && !host->has_told;
 }
 
 static void await_parts(struct launcher_job *job, uint64_t deadline_ns)

@@ -117,10 +117,10 @@ static bool find_hosts(struct launcher_hosts *hosts, const struct launcher_list 
 		host->channel.ended = true;
 		first += host->count;
 		if (!find_address(host, list->count > 1) || is_twice(hosts, i)) {
-			host->state = HOST_BAD;
+			host->state = LAUNCHER_HOST_BAD;
 			good = false;
 		} else {
-			host->state = HOST_STARTED;
+			host->state = LAUNCHER_HOST_STARTED;
 		}
 	}
 	return good;
@@ -160,13 +160,13 @@ static void hear_answer(struct launcher_host *host)
 		return;
 	if (frame.type == CHANNEL_READY && launcher_channel_copy(&frame, &ready, sizeof ready) &&
 	    ready.port <= UINT16_MAX) {
-		host->state = HOST_READY;
+		host->state = LAUNCHER_HOST_READY;
 		host->host_key = ready.host_key;
 		host->port = ready.port;
 	} else if (frame.type == CHANNEL_REFUSED &&
 		   launcher_channel_copy(&frame, &refused, sizeof refused) &&
 		   refused.exit_status >= 1 && refused.exit_status <= 255) {
-		host->state = HOST_REFUSED;
+		host->state = LAUNCHER_HOST_REFUSED;
 		host->exit_status = refused.exit_status;
 	} else {
 		host->channel.wrong = host->channel.ended = true;
@@ -179,24 +179,25 @@ static void hear_host(struct beginning *begin, struct launcher_host *host,
 	if (host->words_poll >= 0 && set->fds[host->words_poll].revents)
 		launcher_host_read_words(host);
 	launcher_channel_step(&host->channel, set);
-	if (host->state == HOST_STARTED &&
+	if (host->state == LAUNCHER_HOST_STARTED &&
 	    launcher_channel_hear_greeting(&host->channel, host->version) == 1) {
-		host->state = HOST_OTHER;
+		host->state = LAUNCHER_HOST_OTHER;
 		if (strcmp(host->version, LOCKSTEP_VERSION) == 0) {
-			host->state = HOST_ASKED;
+			host->state = LAUNCHER_HOST_ASKED;
 			send_order(begin->job->hosts, host, &begin->order, begin->strings,
 				   begin->bytes);
 		}
 	}
-	if (host->state == HOST_ASKED)
+	if (host->state == LAUNCHER_HOST_ASKED)
 		hear_answer(host);
-	if (host->channel.ended && (host->state == HOST_STARTED || host->state == HOST_ASKED))
-		host->state = HOST_GONE;
+	if (host->channel.ended &&
+	    (host->state == LAUNCHER_HOST_STARTED || host->state == LAUNCHER_HOST_ASKED))
+		host->state = LAUNCHER_HOST_GONE;
 }
 
 static bool is_awaited(const struct launcher_host *host)
 {
-	return host->state == HOST_STARTED || host->state == HOST_ASKED;
+	return host->state == LAUNCHER_HOST_STARTED || host->state == LAUNCHER_HOST_ASKED;
 }
 
 static void hear_signals(struct beginning *begin)
@@ -282,28 +283,29 @@ static bool say_wrong(struct launcher_hosts *hosts, int i, const struct launcher
 	char text[256];
 
 	switch (host->state) {
-	case HOST_READY:
+	case LAUNCHER_HOST_READY:
 		return is_twice(hosts, i);
-	case HOST_OTHER:
+	case LAUNCHER_HOST_OTHER:
 		snprintf(text, sizeof text,
 			 "has lockstep %s, and this host %s: install one version on all",
 			 host->version, LOCKSTEP_VERSION);
 		MESSAGE_SAY(MESSAGE_RUN_HOST, host->name, text);
 		return true;
-	case HOST_REFUSED:
+	case LAUNCHER_HOST_REFUSED:
 		/* The daemon wrote its reasons before this frame, but they come another way. */
 		launcher_channel_send(&host->channel, CHANNEL_END, NULL, 0, NULL, 0);
 		launcher_channel_flush(&host->channel);
 		launcher_host_await(host, 2000);
 		launcher_host_say_words(host);
 		return true;
-	case HOST_GONE:
+	case LAUNCHER_HOST_GONE:
 		say_gone(host, options);
 		return true;
-	case HOST_STARTED:
-	case HOST_ASKED:
+	case LAUNCHER_HOST_STARTED:
+	case LAUNCHER_HOST_ASKED:
 		launcher_host_say_words(host);
-		snprintf(text, sizeof text, "has not answered within %d s", HOSTS_START_MS / 1000);
+		snprintf(text, sizeof text, "has not answered within %d s",
+			 LAUNCHER_HOST_START_MS / 1000);
 		MESSAGE_SAY(MESSAGE_RUN_HOST, host->name, text);
 		return true;
 	default: /* a message was printed before */
@@ -341,7 +343,7 @@ static ls_status begin_init(struct beginning *begin, struct launcher_job *job,
 	*begin = (struct beginning){
 		.job = job,
 		.order = {.size = job->count, .hosts = job->hosts->count},
-		.deadline_ns = clock_deadline_ns(HOSTS_START_MS),
+		.deadline_ns = clock_deadline_ns(LAUNCHER_HOST_START_MS),
 	};
 	if (getrandom(begin->order.secret, CHANNEL_SECRET_BYTES, 0) != CHANNEL_SECRET_BYTES ||
 	    getrandom(&fresh, sizeof fresh, 0) != (ssize_t)sizeof fresh) {
@@ -363,7 +365,7 @@ static void start_ranks(struct launcher_job *job)
 
 	for (int i = 0; i < hosts->count; i++) {
 		struct launcher_host *host = &hosts->hosts[i];
-		host->state = HOST_RUNS;
+		host->state = LAUNCHER_HOST_RUNS;
 		host->stream = (struct launcher_stream){
 			.fd = -1,
 			.log_fd = -1,
@@ -395,7 +397,7 @@ ls_status launcher_hosts_start(struct launcher_job *job, const struct launcher_o
 	bool good = find_hosts(job->hosts, options->hosts);
 	ls_status status = begin_init(&begin, job, options);
 	for (int i = 0; status == LS_OK && i < job->hosts->count; i++)
-		if (job->hosts->hosts[i].state == HOST_STARTED)
+		if (job->hosts->hosts[i].state == LAUNCHER_HOST_STARTED)
 			good &= launcher_host_call(job, &job->hosts->hosts[i], options);
 	if (status == LS_OK)
 		await_answers(&begin);
@@ -448,16 +450,16 @@ void launcher_hosts_free(struct launcher_hosts *hosts)
 	for (int i = 0; i < hosts->count; i++) {
 		struct launcher_host *host = &hosts->hosts[i];
 		/* Without a daemon nobody reads a frame, and ssh may try for a long time. */
-		if (host->state == HOST_STARTED || host->pid == 0)
+		if (host->state == LAUNCHER_HOST_STARTED || host->pid == 0)
 			continue;
 		launcher_channel_send(&host->channel, CHANNEL_END, NULL, 0, NULL, 0);
 		launcher_channel_flush(&host->channel);
 	}
-	uint64_t deadline_ns = clock_deadline_ns(HOSTS_END_MS);
+	uint64_t deadline_ns = clock_deadline_ns(LAUNCHER_HOST_END_MS);
 	for (int i = 0; i < hosts->count; i++) {
 		struct launcher_host *host = &hosts->hosts[i];
 		uint64_t now_ns = clock_now_ns();
-		if (host->state == HOST_STARTED || host->pid == 0 || now_ns >= deadline_ns)
+		if (host->state == LAUNCHER_HOST_STARTED || host->pid == 0 || now_ns >= deadline_ns)
 			continue;
 		if (host->channel.in >= 0)
 			shutdown(host->channel.in, SHUT_WR);
