@@ -106,11 +106,11 @@ static void a_view_takes_each_trace_once(void **state)
 static int make_segment(uint64_t job, int rank, bool sealed)
 {
 	int fd = memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	struct transport_head head = {
+	struct transport_header header = {
 		.magic = TRANSPORT_MAGIC, .bytes = 1 << 20, .job = job, .rank = rank, .size = SIZE};
 
 	assert_int_equal(ftruncate(fd, (off_t)transport_segment_bytes(SIZE)), 0);
-	assert_int_equal(pwrite(fd, &head, sizeof head, 0), sizeof head);
+	assert_int_equal(pwrite(fd, &header, sizeof header, 0), sizeof header);
 	if (sealed)
 		assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
 	return fd;

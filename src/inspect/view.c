@@ -100,9 +100,9 @@ bool inspect_view_add_segment(struct inspect_view *view, int rank, int fd)
 	const struct transport_segment *segment = map_segment(fd, view->size, &bytes);
 	if (!segment)
 		return false;
-	const struct transport_head *head = &segment->head;
-	if (__atomic_load_n(&head->magic, __ATOMIC_ACQUIRE) != TRANSPORT_MAGIC ||
-	    head->job != view->job || head->rank != rank || head->size != view->size) {
+	const struct transport_header *header = &segment->header;
+	if (__atomic_load_n(&header->magic, __ATOMIC_ACQUIRE) != TRANSPORT_MAGIC ||
+	    header->job != view->job || header->rank != rank || header->size != view->size) {
 		munmap((void *)(uintptr_t)segment, bytes);
 		return false;
 	}

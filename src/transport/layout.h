@@ -238,7 +238,7 @@ struct transport_channel {
 };
 
 /* Identifies the segment; checked before anything else in it is read. */
-struct transport_head {
+struct transport_header {
 	uint64_t magic;
 	uint64_t bytes; /* of the whole segment */
 	uint64_t job;
@@ -317,7 +317,7 @@ struct transport_location {
 };
 
 struct transport_segment {
-	struct transport_head head;
+	struct transport_header header;
 	uint64_t cpus[TRANSPORT_CPU_WORDS]; /* processors on which the owner may run (cpu_set_t) */
 	/* What must be the same on all ranks, written before others map this: a hash of the owner's
 	 * table of algorithms, and the settings ALGORITHM and BLOCKING. */

@@ -177,14 +177,14 @@ static ls_status init_transport(struct transport *transport, uint64_t job, int r
 		peers[i].segment_fd = peers[i].trace_fd = -1;
 		peers[i].edge_segment = WAIT_SEGMENT_MAPPED;
 	}
-	segment->head = (struct transport_head){
+	segment->header = (struct transport_header){
 		.bytes = bytes,
 		.job = job,
 		.rank = rank,
 		.size = size,
 	};
 	/* Last: a rank that sees the magic sees all the rest. */
-	__atomic_store_n(&segment->head.magic, TRANSPORT_MAGIC, __ATOMIC_RELEASE);
+	__atomic_store_n(&segment->header.magic, TRANSPORT_MAGIC, __ATOMIC_RELEASE);
 	peers[rank].segment = segment;
 	peers[rank].segment_bytes = bytes;
 	peers[rank].segment_fd = fd;
@@ -419,14 +419,14 @@ static const char *refuse_file(int fd, size_t bytes)
 	return NULL;
 }
 
-static const char *refuse_head(const struct transport *transport, int rank,
-			       const struct transport_segment *segment)
+static const char *refuse_header(const struct transport *transport, int rank,
+				 const struct transport_segment *segment)
 {
-	struct transport_head head;
-	seqlock_load(&head, &segment->head, sizeof head);
-	if (head.magic != TRANSPORT_MAGIC || head.bytes != transport->file_bytes)
+	struct transport_header header;
+	seqlock_load(&header, &segment->header, sizeof header);
+	if (header.magic != TRANSPORT_MAGIC || header.bytes != transport->file_bytes)
 		return "its segment is of another version";
-	if (head.job != transport->job || head.rank != rank || head.size != transport->size)
+	if (header.job != transport->job || header.rank != rank || header.size != transport->size)
 		return "its segment belongs to another job or rank";
 	return NULL;
 }
@@ -445,7 +445,7 @@ static ls_status map_peer(const struct transport *transport, int rank, int fd,
 			status = transport_errno_status(errno);
 			why = strerror(errno);
 		} else {
-			why = refuse_head(transport, rank, segment);
+			why = refuse_header(transport, rank, segment);
 		}
 	}
 	if (why) {
