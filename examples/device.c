@@ -66,8 +66,12 @@ static void *take(struct rank *rank, size_t bytes)
 static ls_op *enqueue_step(struct rank *rank, float *gradients, float *loss, float *on_host)
 {
 	struct backward backward = {gradients, loss, rank->rank};
-	driver_must(sim_launch(rank->compute, &backward_kernel, &backward, sizeof backward),
-		    "sim_launch");
+	/* LOCKSTEP_CHECK=1 sees what the kernel touches, because its buffers are named. */
+	const struct sim_use uses[] = {{gradients, COUNT * sizeof *gradients, true},
+				       {loss, sizeof *loss, true}};
+	driver_must(sim_launch_using(rank->compute, &backward_kernel, &backward, sizeof backward,
+				     uses, 2),
+		    "sim_launch_using");
 
 	/* Both all-reduces belong together: no memory is given back to the driver in between. */
 	ls_op *averaged;

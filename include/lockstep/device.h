@@ -27,7 +27,8 @@
  * Order: Lockstep orders work within one stream only. Two streams that touch the same memory need
  * an order from the program: ls_op_follow, an event, or a wait of the host. With LOCKSTEP_CHECK=1
  * Lockstep refuses an operation without one, and names both call sites (LS-RACE-OVERLAP), if the
- * driver shows it the program's events. It also refuses ls_device_free of a block that a stream
+ * driver shows it the program's events. It sees copies of the program, and kernels whose buffers
+ * the program has named (sim_launch_using). It also refuses ls_device_free of a block that a stream
  * still uses (LS-RACE-FREE), and an operation on memory that was freed (LS-RACE-FREED).
  *
  * Deadlocks: Lockstep calls the driver with no lock of its own held. A driver may wait for all its

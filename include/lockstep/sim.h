@@ -47,6 +47,7 @@ enum {
 	SIM_RESIDENT = 16, /* kernels that run at once on one device */
 	SIM_KERNELS = 32,  /* different kernels of one process */
 	SIM_ARGUMENT_BYTES = 64,
+	SIM_USES = 8, /* buffers that sim_launch_using names */
 };
 
 enum sim_error {
@@ -71,7 +72,8 @@ enum sim_step {
 };
 
 /* A kernel: a function that the device's thread calls until it is done. It reaches device memory
- * by sim_where, and must not block. `argument` is the copy that sim_launch has made. */
+ * by sim_where, and must not block. `argument` is the copy that sim_launch has made. A kernel and
+ * its name stay until the device is closed. */
 struct sim_kernel {
 	const char *name;
 	enum sim_step (*step)(struct sim *sim, void *argument);
@@ -102,6 +104,17 @@ LS_EXPORT enum sim_error sim_stream_close(struct sim_stream *stream);
  * side of a copy may be memory of the device or of the host. */
 LS_EXPORT enum sim_error sim_launch(struct sim_stream *stream, const struct sim_kernel *kernel,
 				    const void *argument, size_t bytes);
+/* The same, and names the `count` buffers that the kernel touches, at most SIM_USES. So
+ * LOCKSTEP_CHECK=1 compares them with Lockstep's operations, as it does the buffers of sim_copy.
+ * Do not name buffers if the kernel orders streams by words in memory, and no event does. */
+struct sim_use {
+	const void *address; /* memory of the device or of the host */
+	size_t bytes;
+	bool writes; /* else it only reads */
+};
+LS_EXPORT enum sim_error sim_launch_using(struct sim_stream *stream,
+					  const struct sim_kernel *kernel, const void *argument,
+					  size_t bytes, const struct sim_use *uses, int count);
 LS_EXPORT enum sim_error sim_copy(struct sim_stream *stream, void *to, const void *from,
 				  size_t bytes);
 /* The stream waits for the function, which runs on a thread of the process that runs all of them,

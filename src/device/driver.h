@@ -27,7 +27,7 @@
 #include "base/wait.h"
 #include "kernel/kernel.h"
 
-enum { DRIVER_VERSION = 4 }; /* of the structs here */
+enum { DRIVER_VERSION = 5 }; /* of the structs here */
 
 struct driver_ops;
 
@@ -76,6 +76,26 @@ struct driver_queue {
 	uint32_t depth;
 };
 
+/* Memory that work on a stream reads, or writes. */
+struct driver_range {
+	const void *address;
+	size_t bytes;
+	bool writes;
+};
+
+/* A call of the program has put a copy or a kernel behind a stream. It is done when *done >=
+ * number; the word stays until the device is closed. */
+struct driver_touch {
+	const char *call;   /* "sim_copy" */
+	const char *kernel; /* its name, which stays until the device is closed; NULL: none */
+	const void *stream; /* never NULL: the default stream has a handle as well */
+	const void *site;   /* the return address of the call */
+	const struct driver_range *ranges;
+	int count;
+	const _Atomic uint64_t *done;
+	uint64_t number;
+};
+
 /* What the program does on a device by calls of the driver, as far as a plugin sees it. The plugin
  * calls each of these functions in the program's thread, after the call that it tells of has done
  * its work, before that call returns, and with no lock of the plugin held. See races/races.h. */
@@ -83,12 +103,8 @@ struct driver_watch {
 	void *data;
 	/* There is a new stream or event. One that was destroyed may have had the same handle. */
 	void (*makes)(void *data, const void *handle);
-	/* stream: never NULL, the default stream has a handle as well. The copy is done when *done
-	 * >= number; the word stays until the device is closed. site: the return address of the
-	 * call `name`. */
-	void (*copies)(void *data, const char *name, const void *stream, void *to, const void *from,
-		       size_t bytes, const _Atomic uint64_t *done, uint64_t number,
-		       const void *site);
+	/* A copy, or a kernel of which the plugin knows what it touches. */
+	void (*touches)(void *data, const struct driver_touch *touch);
 	void (*records)(void *data, const void *event, const void *stream);
 	void (*follows)(void *data, const void *event, const void *stream);
 	/* The stream waits for what the plugin does not tell of: a word, a host function, or a

@@ -38,7 +38,8 @@ static void describe_who(const struct races_who *who, struct who_text *out)
 		snprintf(out->name, sizeof out->name, "%s #%llu", who->name,
 			 (unsigned long long)who->number);
 	else
-		snprintf(out->name, sizeof out->name, "%s", who->name);
+		snprintf(out->name, sizeof out->name, "%s%s%s", who->name,
+			 who->kernel ? " of kernel " : "", who->kernel ? who->kernel : "");
 	if (who->stream)
 		snprintf(out->stream, sizeof out->stream, " on stream %p", who->stream);
 	write_place(who, out->from, sizeof out->from);
@@ -243,8 +244,8 @@ ls_status group_races_hand_over(ls_group *group, const void *block, const void *
 
 /* ---- what the driver reports ---- */
 
-/* The copy has been enqueued on its stream, so the result is lost: the group of the operation
- * fails. */
+/* The copy or kernel has been enqueued on its stream, so the result is lost: the group of the
+ * operation fails. */
 static void fail_group(struct world *world, const struct races_who *later,
 		       const struct races_conflict *conflict)
 {
@@ -261,21 +262,34 @@ static void fail_group(struct world *world, const struct races_who *later,
 	world_release(group);
 }
 
-static void on_copy(void *data, const char *name, const void *stream, void *to, const void *from,
-		    size_t bytes, const _Atomic uint64_t *done, uint64_t number, const void *site)
+/* Compares one range, or two. False: the group has failed. */
+static bool compare_ranges(struct world *world, const struct driver_touch *touch, int first)
 {
-	struct world *world = data;
-	struct races_use use = {
-		.who = {.name = name, .site = site, .stream = stream, .is_program = true},
-		.parts = {{from, bytes, false}, {to, bytes, true}},
-		.done = done,
-		.number = number};
+	struct races_use use = {.who = {.name = touch->call,
+					.kernel = touch->kernel,
+					.site = touch->site,
+					.stream = touch->stream,
+					.is_program = true},
+				.done = touch->done,
+				.number = touch->number};
 	struct races_conflict conflict;
 	uint64_t ticket;
+	for (int i = 0; i < RACES_PARTS && first + i < touch->count; i++) {
+		const struct driver_range *range = &touch->ranges[first + i];
+		use.parts[i] = (struct races_part){range->address, range->bytes, range->writes};
+	}
 	if (races_begin(world->races, &use, &ticket, &conflict))
-		return;
+		return true;
 	say_overlap(world, &use.who, &conflict);
 	fail_group(world, &use.who, &conflict);
+	return false;
+}
+
+static void on_touch(void *data, const struct driver_touch *touch)
+{
+	bool fine = true;
+	for (int i = 0; fine && i < touch->count; i += RACES_PARTS)
+		fine = compare_ranges(data, touch, i);
 }
 
 static void on_record(void *data, const void *event, const void *stream)
@@ -315,7 +329,7 @@ ls_status group_races_open(struct world *world)
 	if (!device || !device->driver.ops->watch)
 		return LS_OK;
 	device->watch =
-		(struct driver_watch){world, on_make, on_copy, on_record, on_follow, on_await};
+		(struct driver_watch){world, on_make, on_touch, on_record, on_follow, on_await};
 	races_watch(world->races);
 	device->driver.ops->watch(&device->driver, &device->watch);
 	return LS_OK;

@@ -27,10 +27,11 @@ struct races_part {
 	bool writes;
 };
 
-/* Who touches memory. */
+/* Who touches memory. The strings stay as long as the use. */
 struct races_who {
-	const char *name; /* "all-reduce"; lives as long as the process */
-	uint64_t number;  /* in its group; 0: not known */
+	const char *name;   /* "all-reduce" */
+	const char *kernel; /* that the call `name` has launched; NULL: none */
+	uint64_t number;    /* in its group; 0: not known */
 	uint32_t group;
 	const void *site;              /* the call's return address */
 	char label[RACES_LABEL_BYTES]; /* of the call; "": none */

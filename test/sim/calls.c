@@ -150,38 +150,26 @@ static enum sim_error load(struct sim_device *device, const struct sim_kernel *k
 	return error;
 }
 
-enum sim_error sim_launch(struct sim_stream *stream, const struct sim_kernel *kernel,
-			  const void *argument, size_t bytes)
+/* Puts it behind the stream under the driver lock, which is released. *watch: whom to tell that it
+ * is operation `number` there, with no lock held; NULL: nobody. What is captured is not done. */
+static enum sim_error put_and_leave(struct sim_stream *stream, struct sim_op *op,
+				    const struct driver_watch **watch, uint64_t *number)
 {
 	struct sim *sim = stream->device->sim;
-	struct sim_op op = {.kind = SIM_KERNEL, .kernel = kernel};
-	if (bytes > sizeof op.argument)
-		return SIM_BAD_VALUE;
-	if (bytes > 0)
-		memcpy(op.argument, argument, bytes);
-	enum sim_error error = sim_enter(sim, false);
-	if (error != SIM_OK)
-		return error;
-	error = load(stream->device, kernel);
-	return sim_leave(sim, error == SIM_OK ? sim_put(stream, &op) : error);
+	bool captured = sim->captured == stream;
+	*number = stream->put + 1;
+	enum sim_error error = sim_put(stream, op);
+	*watch = error == SIM_OK && !captured ? begin_to_tell(stream->device) : NULL;
+	return sim_leave(sim, error);
 }
 
-/* Puts it behind the stream as `put` does. *watch: whom to tell that it is operation `number`
- * there, with no lock held; NULL: nobody. What is captured is not done. */
+/* The same as `put`, which a watch is to be told of. */
 static enum sim_error put_seen(struct sim_stream *stream, struct sim_op *op,
 			       const struct driver_watch **watch, uint64_t *number)
 {
-	struct sim *sim = stream->device->sim;
 	*watch = NULL;
-	enum sim_error error = sim_enter(sim, false);
-	if (error != SIM_OK)
-		return error;
-	bool captured = sim->captured == stream;
-	*number = stream->put + 1;
-	error = sim_put(stream, op);
-	if (error == SIM_OK && !captured)
-		*watch = begin_to_tell(stream->device);
-	return sim_leave(sim, error);
+	enum sim_error error = sim_enter(stream->device->sim, false);
+	return error == SIM_OK ? put_and_leave(stream, op, watch, number) : error;
 }
 
 void sim_watch(struct sim *sim, int device, const struct driver_watch *watch)
@@ -211,17 +199,77 @@ static enum sim_error put_wait(struct sim_stream *stream, struct sim_op *op)
 	return error;
 }
 
+/* ---- work on streams ---- */
+
+/* Tells the watch, unless it is NULL, of what has been put behind the stream. */
+static void tell_touch(const struct driver_watch *watch, struct sim_stream *stream,
+		       struct driver_touch *touch)
+{
+	if (!watch)
+		return;
+	touch->stream = stream;
+	touch->done = &stream->done;
+	if (touch->count > 0)
+		watch->touches(watch->data, touch);
+	end_telling(stream->device);
+}
+
+/* Puts the kernel behind the stream. *watch and *number are as for put_seen. */
+static enum sim_error launch(struct sim_stream *stream, const struct sim_kernel *kernel,
+			     const void *argument, size_t bytes, const struct driver_watch **watch,
+			     uint64_t *number)
+{
+	struct sim_op op = {.kind = SIM_KERNEL, .kernel = kernel};
+	*watch = NULL;
+	if (bytes > sizeof op.argument)
+		return SIM_BAD_VALUE;
+	if (bytes > 0)
+		memcpy(op.argument, argument, bytes);
+	enum sim_error error = sim_enter(stream->device->sim, false);
+	if (error != SIM_OK)
+		return error;
+	error = load(stream->device, kernel);
+	return error == SIM_OK ? put_and_leave(stream, &op, watch, number)
+			       : sim_leave(stream->device->sim, error);
+}
+
+enum sim_error sim_launch(struct sim_stream *stream, const struct sim_kernel *kernel,
+			  const void *argument, size_t bytes)
+{
+	return sim_launch_using(stream, kernel, argument, bytes, NULL, 0);
+}
+
+enum sim_error sim_launch_using(struct sim_stream *stream, const struct sim_kernel *kernel,
+				const void *argument, size_t bytes, const struct sim_use *uses,
+				int count)
+{
+	struct driver_range ranges[SIM_USES];
+	struct driver_touch touch = {.call = "sim_launch_using",
+				     .kernel = kernel->name,
+				     .site = __builtin_return_address(0),
+				     .ranges = ranges,
+				     .count = count};
+	const struct driver_watch *watch;
+	if (count < 0 || count > SIM_USES)
+		return SIM_BAD_VALUE;
+	for (int i = 0; i < count; i++)
+		ranges[i] = (struct driver_range){uses[i].address, uses[i].bytes, uses[i].writes};
+	enum sim_error error = launch(stream, kernel, argument, bytes, &watch, &touch.number);
+	tell_touch(watch, stream, &touch);
+	return error;
+}
+
 enum sim_error sim_copy(struct sim_stream *stream, void *to, const void *from, size_t bytes)
 {
 	struct sim_op op = {.kind = SIM_COPY, .copy = {to, from, bytes}};
+	const struct driver_range ranges[] = {{from, bytes, false}, {to, bytes, true}};
+	struct driver_touch touch = {.call = "sim_copy",
+				     .site = __builtin_return_address(0),
+				     .ranges = ranges,
+				     .count = 2};
 	const struct driver_watch *watch;
-	uint64_t number;
-	enum sim_error error = put_seen(stream, &op, &watch, &number);
-	if (watch) {
-		watch->copies(watch->data, "sim_copy", stream, to, from, bytes, &stream->done,
-			      number, __builtin_return_address(0));
-		end_telling(stream->device);
-	}
+	enum sim_error error = put_seen(stream, &op, &watch, &touch.number);
+	tell_touch(watch, stream, &touch);
 	return error;
 }
 

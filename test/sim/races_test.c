@@ -284,6 +284,129 @@ static void copy_after_operation(struct rank *rank)
 	MUST(ls_device_free(rank->group, a) == LS_OK);
 }
 
+/* ---- the program's kernels ---- */
+
+struct kernel {
+	_Atomic uint64_t *word; /* it ends when this is not 0 */
+	char *from, *to;
+};
+
+static enum sim_step add_one(struct sim *sim, void *argument)
+{
+	const struct kernel *kernel = argument;
+	if (!atomic_load(kernel->word))
+		return SIM_STEP_SPINS;
+	const int32_t *from = sim_where(sim, kernel->from);
+	int32_t *to = sim_where(sim, kernel->to);
+	for (int i = 0; i < COUNT; i++)
+		to[i] = from[i] + 1;
+	return SIM_STEP_DONE;
+}
+static const struct sim_kernel adds_one = {"adds_one", add_one};
+
+/* The kernel's first two buffers touch nothing that others use. */
+static enum sim_error launch_named(struct rank *rank, int stream, struct kernel kernel)
+{
+	static char other[2];
+	const struct sim_use uses[] = {{other, 1, true},
+				       {other + 1, 1, false},
+				       {kernel.from, BYTES, false},
+				       {kernel.to, BYTES, true}};
+	return sim_launch_using(rank->streams[stream], &adds_one, &kernel, sizeof kernel, uses, 4);
+}
+
+/* A kernel computes gradients on one stream, and the all-reduce on another one is not told to wait
+ * for it: the forgotten synchronise. */
+static void operation_after_kernel(struct rank *rank)
+{
+	static _Atomic uint64_t gate;
+	ls_op *op;
+	if (rank->rank > 0) {
+		take_part(1, rank);
+		return;
+	}
+	char *a = device_block(rank, BYTES), *b = device_block(rank, BYTES);
+	struct sim_event *event;
+	MUST(sim_event_open(rank->sim, &event) == SIM_OK);
+	MUST(launch_named(rank, 1, (struct kernel){&gate, a, b}) == SIM_OK);
+	MUST(sum(rank, b, b, 0, &op) == LS_BAD_ARGUMENT && !op);
+	MUST(SAID("all-reduce on stream", "reads the 4000 bytes",
+		  "sim_launch_using of kernel adds_one on stream", "may still write",
+		  "follow an event"));
+	MUST(sum(rank, a, a, 0, &op) == LS_BAD_ARGUMENT && !op);
+	MUST(SAID("all-reduce on stream", "writes the 4000 bytes", "may still read"));
+	MUST(sum(rank, b, b, -1, NULL) == LS_BAD_ARGUMENT);
+	MUST(SAID("kernel adds_one", "synchronise of its stream"));
+	MUST(ls_device_free(rank->group, b) == LS_BAD_ARGUMENT);
+	MUST(SAID("ls_device_free", "kernel adds_one", "ls_device_record"));
+	MUST(sim_record(event, rank->streams[1]) == SIM_OK);
+	MUST(sim_follow(rank->streams[0], event) == SIM_OK);
+	MUST(sum(rank, b, b, 0, &op) == LS_OK);
+	sim_board_store(rank->sim, &gate, 1);
+	allow(1);
+	end(op);
+	MUST(ls_device_free(rank->group, a) == LS_OK);
+	MUST(ls_device_free(rank->group, b) == LS_OK && sim_event_close(event) == SIM_OK);
+}
+
+/* One that only reads, and one of another buffer, do no harm. The one that writes is under way when
+ * it is seen, so the group fails, with both call sites. */
+static void kernel_after_operation(struct rank *rank)
+{
+	static _Atomic uint64_t word = 1;
+	int32_t mine[COUNT] = {0};
+	ls_op *op;
+	struct ls_failure failure = {.size = sizeof failure};
+	if (rank->rank > 0) {
+		await_step(1);
+		MUST(sum(rank, mine, mine, -1, NULL) == LS_ABORTED);
+		MUST(ls_group_failure(rank->group, &failure) == LS_OK && failure.rank == 0);
+		MUST(strstr(failure.text, "kernel adds_one") &&
+		     strstr(failure.text, "all-reduce #1") && strstr(failure.text, "races_test.c:") &&
+		     strstr(failure.text, "races_fixture.h:"));
+		return;
+	}
+	char *a = device_block(rank, BYTES), *b = device_block(rank, BYTES);
+	char *c = device_block(rank, BYTES);
+	MUST(sum(rank, a, b, 0, &op) == LS_OK);
+	MUST(launch_named(rank, 1, (struct kernel){&word, a, c}) == SIM_OK);
+	MUST(ls_group_failure(rank->group, &failure) == LS_OK && failure.status == LS_OK);
+	MUST(launch_named(rank, 1, (struct kernel){&word, c, a}) == SIM_OK);
+	allow(1);
+	MUST(ls_wait(op, 0) == LS_ABORTED);
+	ls_op_free(op);
+	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
+	MUST(ls_device_free(rank->group, a) == LS_OK && ls_device_free(rank->group, b) == LS_OK);
+	MUST(ls_device_free(rank->group, c) == LS_OK);
+}
+
+/* What a kernel has not named, and what is captured and so not done, is not seen. */
+static void unseen_kernels(struct rank *rank)
+{
+	static _Atomic uint64_t gate;
+	struct kernel kernel = {.word = &gate};
+	uint64_t count;
+	if (rank->rank > 0) {
+		take_part(1, rank);
+		return;
+	}
+	char *a = device_block(rank, BYTES);
+	kernel.from = kernel.to = a;
+	MUST(sim_capture_begin(rank->streams[1]) == SIM_OK);
+	MUST(launch_named(rank, 1, kernel) == SIM_OK);
+	MUST(sim_capture_end(rank->streams[1], &count) == SIM_OK && count == 1);
+	MUST(sim_launch(rank->streams[1], &adds_one, &kernel, sizeof kernel) == SIM_OK);
+	ls_op *op;
+	MUST(sum(rank, a, a, 0, &op) == LS_OK);
+	sim_board_store(rank->sim, &gate, 1);
+	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
+	allow(1);
+	end(op);
+	MUST(sim_launch_using(rank->streams[1], &adds_one, NULL, 0, NULL, SIM_USES + 1) ==
+	     SIM_BAD_VALUE);
+	MUST(ls_device_free(rank->group, a) == LS_OK);
+}
+
 /* Words and host functions order a stream in ways that nobody can see: nothing is said. */
 static void unknown_orders(struct rank *rank)
 {
@@ -331,12 +454,21 @@ static void copies(void **state)
 	check_job(copy_after_operation);
 }
 
+static void kernels(void **state)
+{
+	(void)state;
+	check_job(operation_after_kernel);
+	check_job(kernel_after_operation);
+	check_job(unseen_kernels);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(on_streams),
 		cmocka_unit_test(freed_memory),
 		cmocka_unit_test(copies),
+		cmocka_unit_test(kernels),
 	};
 	if (setenv("LOCKSTEP_CHECK", "1", 1) != 0)
 		return 1;

@@ -282,13 +282,10 @@ struct slow_watch {
 	_Atomic bool called, may_end, has_ended;
 };
 
-static void copies_slowly(void *data, const char *name, const void *stream, void *to,
-			  const void *from, size_t bytes, const _Atomic uint64_t *done,
-			  uint64_t number, const void *site)
+static void touches_slowly(void *data, const struct driver_touch *touch)
 {
 	struct slow_watch *slow = data;
-	(void)name, (void)stream, (void)to, (void)from, (void)bytes, (void)done, (void)number;
-	(void)site;
+	(void)touch;
 	atomic_store(&slow->called, true);
 	while (!atomic_load(&slow->may_end))
 		sched_yield();
@@ -314,7 +311,7 @@ static void no_thread_is_in_a_former_watch(void **state)
 {
 	(void)state;
 	struct slow_watch slow = {.sim = open_sim((struct sim_options){0})};
-	const struct driver_watch watch = {.data = &slow, .copies = copies_slowly};
+	const struct driver_watch watch = {.data = &slow, .touches = touches_slowly};
 	struct blocked unwatch = {.call = call_unwatch, .data = &slow};
 	pthread_t thread;
 	void *result;
