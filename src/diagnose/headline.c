@@ -197,6 +197,23 @@ static void write_last(struct diagnose_writer *writer, const struct diagnose_ran
 			       ls_status_name((ls_status)last->record.status));
 }
 
+/* A rank may have closed a group and gone on in others: then its last operation is no part of what
+ * it did before it closed the group. */
+static void write_left(struct diagnose_writer *writer, const struct diagnose_verdict *verdict,
+		       const struct diagnose_rank *rank, const struct diagnose_record *last)
+{
+	bool in_another = !rank->left && last && last->record.group != verdict->group;
+	diagnose_write(writer, rank->left ? "finished" : "closed the group");
+	if (!in_another || !verdict->group) {
+		write_last(writer, rank, last);
+		return;
+	}
+	bool running = last->record.state == TRACE_RUNNING;
+	diagnose_write(writer, running ? " and is in " : " (its last operation was ");
+	diagnose_write_operation(writer, last);
+	diagnose_write(writer, running ? "" : ")");
+}
+
 /* What a late rank did last, and what it does now. */
 static void write_whereabouts(struct diagnose_writer *writer, const struct diagnose_job *job,
 			      const struct diagnose_rank *rank, const struct diagnose_record *last)
@@ -256,8 +273,7 @@ static void write_one_missing(struct diagnose_writer *writer, const struct diagn
 			diagnose_write(writer, " without closing its group");
 		break;
 	case DIAGNOSE_LEFT:
-		diagnose_write(writer, rank->left ? "finished" : "closed the group");
-		write_last(writer, rank, last);
+		write_left(writer, verdict, rank, last);
 		break;
 	case DIAGNOSE_IS_STOPPED:
 		write_pid(writer, job, r);
@@ -277,6 +293,9 @@ static void write_missing(struct diagnose_writer *writer, const struct diagnose_
 	struct ranks who = verdict->culprit >= 0 ? ranks_of(verdict->culprit) : verdict->culprits;
 	bool reported =
 		verdict->cause == DIAGNOSE_IS_STOPPED || verdict->cause == DIAGNOSE_ELSEWHERE;
+	bool all_left = true;
+	RANKS_EACH (r, &who)
+		all_left &= r >= job->size || job->ranks[r].left || !job->ranks[r].known;
 	if (ranks_count(&who) == 1) {
 		write_one_missing(writer, job, verdict, ranks_first(&who));
 	} else if (!ranks_any(&who)) {
@@ -284,8 +303,9 @@ static void write_missing(struct diagnose_writer *writer, const struct diagnose_
 			       verdict->cause == DIAGNOSE_LEFT ? "a rank finished" : "a rank died");
 	} else {
 		diagnose_write_ranks(writer, &who);
-		diagnose_write(writer, verdict->cause == DIAGNOSE_DIED        ? " died"
-				       : verdict->cause == DIAGNOSE_LEFT      ? " finished"
+		diagnose_write(writer, verdict->cause == DIAGNOSE_DIED ? " died"
+				       : verdict->cause == DIAGNOSE_LEFT
+					       ? (all_left ? " finished" : " closed the group")
 				       : verdict->cause == DIAGNOSE_ELSEWHERE ? " are elsewhere"
 									      : " are stopped");
 	}

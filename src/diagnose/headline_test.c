@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The first line of a report about ranks that have closed one group of several. */
+#include "diagnose/job_fixture.h"
+
+enum { OTHER_GROUP = 9 };
+
+static void check(struct diagnose_job *job, const char *want)
+{
+	char text[DIAGNOSE_TEXT_BYTES];
+	struct diagnose_verdict verdict = test_judge(job, NULL);
+	diagnose_headline(job, &verdict, text, sizeof text);
+	assert_string_equal(text, want);
+	free(job);
+}
+
+/* Two ranks, of which rank 1 has closed the group of the wait, and not the one of all. */
+static struct diagnose_job *closed_job(void)
+{
+	struct diagnose_job *job = test_absent(2, test_bit(1));
+	job->ranks[1].groups[job->ranks[1].group_count++] =
+		(struct diagnose_group){.id = TEST_GROUP, .closed = 1};
+	return job;
+}
+
+/* What a rank does in another group was not before it closed this one. */
+static void closed_one_group(void **state)
+{
+	(void)state;
+	check(closed_job(),
+	      "rank 1 closed the group after all-reduce #57 while rank 0 waits in all-reduce #58, "
+	      "called from train.c:211");
+	struct diagnose_job *job = closed_job();
+	test_call(job, 1, test_barrier(3), 1, "b.c:2")->record.group = OTHER_GROUP;
+	check(job,
+	      "rank 1 closed the group and is in barrier #3 while rank 0 waits in all-reduce #58, "
+	      "called from train.c:211");
+	job = closed_job();
+	job->ranks[1].record_count = 0;
+	test_done(job, 1, test_barrier(3), 1, "b.c:2")->record.group = OTHER_GROUP;
+	check(job,
+	      "rank 1 closed the group (its last operation was barrier #3) while rank 0 waits in "
+	      "all-reduce #58, called from train.c:211");
+	job = test_absent(3, test_bit(1) | test_bit(2));
+	for (int r = 1; r < 3; r++)
+		job->ranks[r].groups[job->ranks[r].group_count++] =
+			(struct diagnose_group){.id = TEST_GROUP, .closed = 1};
+	check(job, "ranks 1 and 2 closed the group while rank 0 waits in all-reduce #58, called from "
+		   "train.c:211");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(closed_one_group),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
