@@ -64,13 +64,20 @@ ls_status group_read_options(const char *function, const struct ls_op_options *o
 	return LS_OK;
 }
 
+ls_status group_bad_count(const char *function, uint64_t count)
+{
+	char text[24];
+	snprintf(text, sizeof text, "%llu", (unsigned long long)count);
+	return group_bad_state(function, "count", text, "below 2^63 bytes in all");
+}
+
 ls_status group_check_count(const char *function, ls_dtype dtype, uint64_t count)
 {
 	size_t element_bytes = ls_dtype_bytes(dtype);
 	if (!element_bytes)
 		return group_bad(function, "dtype", dtype, "one of enum ls_dtype");
 	if (count > INT64_MAX / element_bytes)
-		return group_bad(function, "count", (long long)count, "below 2^63 bytes in all");
+		return group_bad_count(function, count);
 	return LS_OK;
 }
 

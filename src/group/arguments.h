@@ -28,6 +28,8 @@ ls_status group_read_options(const char *function, const struct ls_op_options *o
  * other languages know neither the C function nor its caller; otherwise with `function`. */
 const char *group_caller(const char *function, const struct ls_op_options *options);
 ls_status group_check_rank(const char *function, const char *name, const ls_group *group, int rank);
+/* For a call with so many elements that no memory has room for them. */
+ls_status group_bad_count(const char *function, uint64_t count);
 /* Checks that count elements fit into memory. */
 ls_status group_check_count(const char *function, ls_dtype dtype, uint64_t count);
 

@@ -96,16 +96,13 @@ static ls_status check_counts(const char *function, const ls_group *group, struc
 {
 	uint64_t sum;
 	if (!trace_kind_facts(call->kind).per_rank) {
-		uint64_t ranks = (uint64_t)group->size, whole, bytes;
-		uint64_t element_bytes = ls_dtype_bytes(call->dtype);
-		if (element_bytes &&
-		    !__builtin_mul_overflow(call->count, ranks * element_bytes, &bytes) &&
-		    bytes <= INT64_MAX)
-			return LS_OK;
-		if (__builtin_mul_overflow(call->count, ranks, &whole))
-			return group_bad(function, "count", (long long)call->count,
-					 "below 2^63 bytes in all");
-		return group_check_count(function, call->dtype, whole);
+		uint64_t element_bytes = ls_dtype_bytes(call->dtype), bytes;
+		if (!element_bytes)
+			return group_check_count(function, call->dtype, call->count);
+		bool fits = !__builtin_mul_overflow(
+				    call->count, (uint64_t)group->size * element_bytes, &bytes) &&
+			    bytes <= INT64_MAX;
+		return fits ? LS_OK : group_bad_count(function, call->count);
 	}
 	bool own = coll_kinds[call->kind].counts == COLL_OWN_COUNTS;
 	if (!call->counts || (own && !call->recv_counts))

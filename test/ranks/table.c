@@ -220,6 +220,7 @@ const struct runner_test runner_tests[] = {
 	TEST(short_handles_dropped_are_told, R(1), PROCESSES),
 	TEST(short_handles_left_are_counted, R(1), PROCESSES),
 	TEST(wrong_frees_name_the_place, R(1), PROCESSES),
+	TEST(wrong_counts_are_told, R(1), PROCESSES),
 	TEST(closed_with_a_collective, R(2), PROCESSES),
 	TEST(wrong_calls_are_found, R(1), PROCESSES),
 	TEST(lost_messages_are_told, R(2), PROCESSES),
