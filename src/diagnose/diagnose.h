@@ -363,6 +363,11 @@ struct diagnose_verdict {
 void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *hint,
 		    struct diagnose_verdict *out);
 
+/* The number of the operation of this group that cannot continue: that of the verdict, or of the
+ * culprit or waiting rank that has waited longest in the group. 0: none waits there. */
+uint64_t diagnose_operation_in(const struct diagnose_job *job,
+			       const struct diagnose_verdict *verdict, uint32_t group);
+
 /* What the report shows of a rank: the operation that matters for the verdict (NULL: unknown), and
  * since when the rank waits there (0: it does not). */
 struct diagnose_part {

@@ -237,3 +237,26 @@ int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hop
 	} while (r != lowest);
 	return length;
 }
+
+uint64_t diagnose_operation_in(const struct diagnose_job *job,
+			       const struct diagnose_verdict *verdict, uint32_t group)
+{
+	struct ranks all = verdict->culprits;
+	uint64_t since_ns = UINT64_MAX, seq = 0;
+	if (verdict->group == group && verdict->seq)
+		return verdict->seq;
+	ranks_join(&all, &verdict->waiting);
+	RANKS_EACH (r, &all) {
+		for (uint32_t i = 0; r < job->size && i < job->ranks[r].thread_count; i++) {
+			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
+			const struct diagnose_record *record =
+				diagnose_record_at(&job->ranks[r], thread->wait.record);
+			if (thread->wait.group != group || !record || record->record.group != group ||
+			    thread->wait.since_ns >= since_ns || !diagnose_waits(job, thread))
+				continue;
+			since_ns = thread->wait.since_ns;
+			seq = record->record.seq;
+		}
+	}
+	return seq;
+}

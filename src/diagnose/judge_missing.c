@@ -18,7 +18,7 @@ static const struct diagnose_record *find_hint_record(const struct diagnose_rank
 						      const struct diagnose_hint *hint)
 {
 	const struct diagnose_record *best = diagnose_record_at(rank, hint->record);
-	for (uint32_t i = 0; !best && i < rank->record_count; i++) {
+	for (uint32_t i = 0; !best && hint->seq && i < rank->record_count; i++) {
 		const struct trace_record *record = &rank->records[i].record;
 		if (hint->seq_is_collective && !diagnose_is_collective(record))
 			continue;

@@ -167,10 +167,11 @@ static void judge_failure(const struct world *world, const struct diagnose_hint 
 	diagnose_judge(job, &hint, out);
 }
 
-/* Writes the report of a failure. job: NULL without memory. */
+/* Writes the report of a failure. job: NULL without memory. *verdict: its status is LS_OK if there
+ * is none. */
 static void write_report(struct world *world, struct diagnose_job *job,
 			 const struct diagnose_hint *hint, const uint32_t *groups,
-			 struct transport_report *out)
+			 struct transport_report *out, struct diagnose_verdict *verdict)
 {
 	memset(out->groups, 0, sizeof out->groups);
 	if (groups)
@@ -180,14 +181,14 @@ static void write_report(struct world *world, struct diagnose_job *job,
 	out->operation = hint->seq;
 	snprintf(out->text, sizeof out->text, "%s (rank %d, operation #%llu)",
 		 ls_status_text(hint->status), hint->rank, (unsigned long long)hint->seq);
-	struct diagnose_verdict verdict = {.status = LS_OK};
+	*verdict = (struct diagnose_verdict){.status = LS_OK};
 	if (job)
-		judge_failure(world, hint, job, &verdict);
-	if (verdict.status != LS_OK) {
-		out->status = (uint32_t)verdict.status;
-		out->culprit = verdict.culprit;
-		out->operation = verdict.seq ? verdict.seq : hint->seq;
-		failure_report(world, job, &verdict, out->text, sizeof out->text);
+		judge_failure(world, hint, job, verdict);
+	if (verdict->status != LS_OK) {
+		out->status = (uint32_t)verdict->status;
+		out->culprit = verdict->culprit;
+		out->operation = verdict->seq ? verdict->seq : hint->seq;
+		failure_report(world, job, verdict, out->text, sizeof out->text);
 	}
 	/* What broke one rank's call, such as memory, breaks the group for all. */
 	if (ls_status_scope((ls_status)out->status) != LS_SCOPE_GROUP)
@@ -294,18 +295,37 @@ static void wake_all(struct world *world, const struct failure_cause_ref *refs, 
 	}
 }
 
-/* Publishes the same report as the cause of all these groups, of which `group` is one. groups: NULL
- * if it fails alone. */
+/* The same report for each of these groups, but in each the operation is one of that group. */
+static void write_each(struct world *world, const struct failure_cause_ref *refs, int count,
+		       const struct diagnose_hint *hint, const struct diagnose_job *job,
+		       const struct diagnose_verdict *verdict)
+{
+	const struct transport_report *first = report_of(world, &refs[0], world->rank);
+	for (int i = count - 1; i >= 0; i--) {
+		struct transport_report *report = report_of(world, &refs[i], world->rank);
+		uint64_t operation = verdict->status == LS_OK
+					     ? 0
+					     : diagnose_operation_in(job, verdict, refs[i].id);
+		if (!operation && refs[i].id == hint->group)
+			operation = hint->seq;
+		*report = *first;
+		report->operation = operation;
+	}
+}
+
+/* Publishes one report as the cause of all these groups, of which `group` is one. groups: NULL if
+ * it fails alone. */
 static void report_and_publish(struct ls_group *group, const struct failure_cause_ref *refs,
 			       int count, const uint32_t *groups, const struct diagnose_hint *hint,
 			       struct diagnose_job *job)
 {
 	struct world *world = group->world;
 	struct transport_report *first = report_of(world, &refs[0], world->rank);
+	struct diagnose_verdict verdict;
 	bool published = false;
-	write_report(world, job, hint, groups, first);
-	for (int i = 1; i < count; i++) /* before any cause counts: see failure_await_together */
-		*report_of(world, &refs[i], world->rank) = *first;
+	write_report(world, job, hint, groups, first, &verdict);
+	/* before any cause counts: see failure_await_together */
+	write_each(world, refs, count, hint, job, &verdict);
 	for (int i = 0; i < count; i++)
 		published |= publish_cause(world, &refs[i]);
 	/* Before a thread wakes and takes this core: if the job is killed then, the report would be
@@ -353,13 +373,30 @@ void failure_report_locally(struct ls_group *group, const struct diagnose_hint *
 	struct transport_report *report = calloc(1, sizeof *report);
 	struct diagnose_job *job = failure_collect(world, &(struct diagnose_closing){1, &group->id});
 	if (report) {
-		write_report(world, job, hint, NULL, report);
+		struct diagnose_verdict verdict;
+		write_report(world, job, hint, NULL, report, &verdict);
 		trace_report(&world->trace, group->id, (ls_status)report->status, report->culprit,
 			     report->operation, report->text);
 		message_report("LS-VERDICT", report->text);
 	}
 	free(job);
 	free(report);
+}
+
+/* Whether one of these groups has failed since the snapshot, or another rank is about to fail one:
+ * then threads of the cycle go on, and it is none any more. If they do not, the next look sees it. */
+static bool is_outdated(struct ls_group *group, const struct failure_cause_ref *refs, int count)
+{
+	for (int i = 0; i < count; i++) {
+		uint64_t claim = atomic_load(&refs[i].head->claim);
+		int claimant = claim >> 32 == refs[i].id ? holder_of(claim, group->world) : -1;
+		if (claimant >= 0)
+			(void)await_cause(group, &refs[i], claimant, clock_deadline_ns(CLAIM_MS));
+		uint64_t cause = cause_of(&refs[i]);
+		if (cause >> 32 == refs[i].id && wait_has_failed(cause))
+			return true;
+	}
+	return false;
 }
 
 /* All ranks claim the groups in the same order, so the rank that gets the first claim gets all
@@ -372,6 +409,8 @@ void failure_raise_all(struct ls_group *group, const struct failure_cause_ref *r
 				 claimed[TRANSPORT_TOGETHER] = {mine};
 	int claimed_count = 0;
 	open_words(&mine);
+	if (is_outdated(group, refs, count))
+		return;
 	for (int i = 0; i < count; i++) {
 		struct ls_group *own = world_hold(group->world, refs[i].id);
 		if (!failure_is_settled(&refs[i]) && claim_cause(group, &refs[i], own))
@@ -415,7 +454,8 @@ bool failure_write_told(struct world *world, const struct failure_cause_ref *ref
 	struct transport_report *mine = report_of(world, ref, world->rank);
 	mine->status = told->status;
 	mine->culprit = told->culprit;
-	mine->operation = told->operation;
+	/* the number is one of the group that the other host tells of */
+	mine->operation = ref->id == told->group ? told->operation : 0;
 	memcpy(mine->groups, told->groups, sizeof mine->groups);
 	memcpy(mine->text, told->text, sizeof mine->text);
 	return true;

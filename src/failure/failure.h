@@ -46,7 +46,8 @@ ls_status failure_raise(struct ls_group *group, const struct diagnose_hint *hint
 void failure_report_locally(struct ls_group *group, const struct diagnose_hint *hint);
 /* As failure_raise, for a cause that fails several groups, `group` among them. refs: of those
  * with members on this host; groups: the ids of all, as in struct transport_report. `job` proves
- * the cause: a later snapshot might find one of the threads between two waits. */
+ * the cause: a later snapshot might find one of the threads between two waits. Fails none if one
+ * of these groups has failed meanwhile: then there is no cycle any more. */
 void failure_raise_all(struct ls_group *group, const struct failure_cause_ref *refs, int count,
 		       const uint32_t groups[TRANSPORT_TOGETHER], const struct diagnose_hint *hint,
 		       struct diagnose_job *job);

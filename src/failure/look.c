@@ -138,7 +138,8 @@ static void act_on_verdict(struct ls_group *group, struct diagnose_job *job,
 				     .rank = world->rank,
 				     .peer = verdict->culprit,
 				     .group = group->id,
-				     .seq = verdict->seq};
+				     /* a cycle is told by the operation of one of its groups */
+				     .seq = verdict->group == group->id ? verdict->seq : 0};
 	uint64_t now = clock_now_ns();
 	bool known = verdict->since_ns > 0 && verdict->since_ns < now;
 	uint64_t waited_ms = known ? (now - verdict->since_ns) / 1000000 : 0;
