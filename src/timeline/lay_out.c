@@ -178,7 +178,7 @@ static void label_row(const struct timeline *timeline, enum level level, struct 
 	static const char *const lanes[] = {"collectives", "sends", "receives"};
 	const char *way = row->lane == TIMELINE_LANE_SEND ? "to" : "from";
 	const char *group = level < BY_LANE ? timeline_group(timeline, row->group) : "";
-	char peer[16] = "any", tag[24] = "", prefix[32] = "";
+	char peer[TIMELINE_PEER_BYTES], tag[24] = "", prefix[32] = "";
 
 	if (row->lane == TIMELINE_LANE_COLLECTIVE) {
 		snprintf(row->label, sizeof row->label, "%s", group[0] ? group : lanes[0]);
@@ -191,13 +191,12 @@ static void label_row(const struct timeline *timeline, enum level level, struct 
 		snprintf(row->label, sizeof row->label, "%s%s", prefix, lanes[row->lane]);
 		return;
 	}
-	if (row->peer >= 0)
-		snprintf(peer, sizeof peer, "%d", row->peer);
+	timeline_peer(timeline, row->group, row->peer, peer, sizeof peer);
 	if (level == BY_TAG && row->tag > 0)
 		snprintf(tag, sizeof tag, " tag %d", row->tag);
 	else if (level == BY_TAG && row->tag < 0)
 		snprintf(tag, sizeof tag, " any tag");
-	snprintf(row->label, sizeof row->label, "%s%s %s%s", prefix, way, peer, tag);
+	snprintf(row->label, sizeof row->label, "%.26s%s %.11s%.15s", prefix, way, peer, tag);
 }
 
 /* Sorts the rows as a reader looks for them: by lane, group, peer and tag. The operations follow

@@ -23,6 +23,7 @@ enum {
 	TIMELINE_SITE_MAX = 64, /* of one rank; further call sites are not shown */
 	TIMELINE_SITE_BYTES = 96,
 	TIMELINE_LABEL_BYTES = 64,
+	TIMELINE_PEER_BYTES = 24,
 	TIMELINE_COLUMNS = 100, /* of a text, unless a caller wants another width */
 };
 
@@ -170,6 +171,10 @@ void timeline_mark(uint64_t at_ns, uint64_t span_ns, uint64_t step_ns, char *out
 void timeline_duration(uint64_t ns, char *out, size_t bytes);
 
 const char *timeline_group(const struct timeline *timeline, uint32_t id);
+/* A rank of a group by its number in the job, which the bands have, too: "3"; "member 1" if the
+ * members of the group are not known; "any" for -1. */
+void timeline_peer(const struct timeline *timeline, uint32_t id, int32_t peer, char *out,
+		   size_t bytes);
 /* "" if it is not known. */
 const char *timeline_site(const struct timeline *timeline, const struct timeline_op *op);
 /* "receive #3 from 1, tag 99", "broadcast #12 of world" */

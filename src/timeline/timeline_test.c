@@ -119,7 +119,7 @@ static void each_lane_has_a_row(void **state)
 	put(timeline, 0, other, 80, 90);
 	assert_true(timeline_lay_out(timeline, 0, 0));
 	expect_rows(timeline, "0 to 1 tag 5: 1\n"
-			      "0 tensor: to 1: 1\n"
+			      "0 tensor: to member 1: 1\n"
 			      "1 world: 2\n"
 			      "1 tensor: 1\n"
 			      "1 to 2: 2\n"

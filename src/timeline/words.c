@@ -91,6 +91,23 @@ const char *timeline_group(const struct timeline *timeline, uint32_t id)
 	return "an unknown group";
 }
 
+void timeline_peer(const struct timeline *timeline, uint32_t id, int32_t peer, char *out,
+		   size_t bytes)
+{
+	if (peer < 0) {
+		snprintf(out, bytes, "any");
+		return;
+	}
+	for (uint32_t i = 0; i < timeline->group_count; i++) {
+		const struct timeline_group *group = &timeline->groups[i];
+		if (group->id != id || peer >= group->size)
+			continue;
+		snprintf(out, bytes, "%u", group->members[peer]);
+		return;
+	}
+	snprintf(out, bytes, "%s%d", id == TRACE_GROUP_WORLD ? "" : "member ", peer);
+}
+
 const char *timeline_site(const struct timeline *timeline, const struct timeline_op *op)
 {
 	return op->site ? timeline->ranks[op->rank].sites[op->site - 1].text : "";
@@ -100,17 +117,15 @@ void timeline_name(const struct timeline *timeline, const struct timeline_op *op
 		   size_t bytes)
 {
 	const struct trace_record *record = &op->record;
+	char peer[TIMELINE_PEER_BYTES];
 
 	trace_name(record, out, bytes);
 	if (trace_kind_facts(record->kind).collective) {
 		print_append(out, bytes, " of %s", timeline_group(timeline, record->group));
 		return;
 	}
-	print_append(out, bytes, record->kind == TRACE_SEND ? " to " : " from ");
-	if (record->peer >= 0)
-		print_append(out, bytes, "%d", record->peer);
-	else
-		print_append(out, bytes, "any");
+	timeline_peer(timeline, record->group, record->peer, peer, sizeof peer);
+	print_append(out, bytes, " %s %s", record->kind == TRACE_SEND ? "to" : "from", peer);
 	if (record->tag >= 0)
 		print_append(out, bytes, ", tag %d", record->tag);
 	else
@@ -119,8 +134,10 @@ void timeline_name(const struct timeline *timeline, const struct timeline_op *op
 		print_append(out, bytes, ", in %s", timeline_group(timeline, record->group));
 }
 
-static void add_data(const struct trace_record *record, char *out, size_t bytes)
+static void add_data(const struct timeline *timeline, const struct trace_record *record, char *out,
+		     size_t bytes)
 {
+	char root[TIMELINE_PEER_BYTES];
 	struct trace_kind_facts facts = trace_kind_facts(record->kind);
 
 	if (record->algorithm != PLAN_NONE)
@@ -131,8 +148,10 @@ static void add_data(const struct trace_record *record, char *out, size_t bytes)
 		     trace_dtype_name(record->dtype));
 	if (facts.reduces)
 		print_append(out, bytes, ", %s", trace_reduce_name(record->reduce_op));
-	if (facts.rooted)
-		print_append(out, bytes, ", root %d", record->peer);
+	if (!facts.rooted)
+		return;
+	timeline_peer(timeline, record->group, record->peer, root, sizeof root);
+	print_append(out, bytes, ", root %s", root);
 }
 
 static void add_times(const struct timeline *timeline, const struct timeline_op *op, char *out,
@@ -159,7 +178,7 @@ void timeline_describe(const struct timeline *timeline, const struct timeline_op
 
 	timeline_name(timeline, op, out, bytes);
 	print_append(out, bytes, "%s", trace_stream_clause(&op->record));
-	add_data(&op->record, out, bytes);
+	add_data(timeline, &op->record, out, bytes);
 	if (site[0])
 		print_append(out, bytes, "\n%s", site);
 	add_times(timeline, op, out, bytes);
