@@ -383,8 +383,9 @@ void failure_report_locally(struct ls_group *group, const struct diagnose_hint *
 	free(report);
 }
 
-/* Whether one of these groups has failed since the snapshot, or another rank is about to fail one:
- * then threads of the cycle go on, and it is none any more. If they do not, the next look sees it. */
+/* Whether one of these groups has failed since the snapshot, or another rank is about to fail one.
+ * Then threads of the cycle go on, and there is no cycle any more. If they do not, the next look
+ * sees it. */
 static bool is_outdated(struct ls_group *group, const struct failure_cause_ref *refs, int count)
 {
 	for (int i = 0; i < count; i++) {
