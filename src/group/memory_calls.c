@@ -98,7 +98,8 @@ static ls_status first_refusal(const ls_group *group, const struct offer *offers
 		if (status == LS_OK)
 			continue;
 		if (q != group->rank)
-			MESSAGE_SAY(MESSAGE_GROUP_REGISTER, q, ls_status_name(status));
+			MESSAGE_SAY(MESSAGE_GROUP_REGISTER, world_rank_of(group, q),
+				    ls_status_name(status));
 		return status;
 	}
 	return LS_OK;

@@ -106,7 +106,8 @@ static ls_status exchange_offers(struct request *request, uint64_t what, bool jo
 static ls_status say_refusal(const struct request *request, int rank, ls_status status)
 {
 	if (rank != request->parent->rank)
-		MESSAGE_SAY(MESSAGE_GROUP_PART, request->function, rank, ls_status_name(status));
+		MESSAGE_SAY(MESSAGE_GROUP_PART, request->function,
+			    world_rank_of(request->parent, rank), ls_status_name(status));
 	return status;
 }
 
@@ -352,14 +353,15 @@ static bool has_rank(const struct whole_list *list, int rank)
 	return false;
 }
 
-/* "rank 2 gave 0, 1, 3 (called from a.c:10)" */
+/* "rank 2 gave 0, 1, 3 (called from a.c:10)": a rank of the job, and the list of the call, which
+ * has ranks of the parent. */
 static void describe_list(const struct ls_group *parent, const struct group_list *list, int rank,
 			  char *out, size_t bytes)
 {
 	char site[DIAGNOSE_SITE_BYTES] = "";
 	const struct trace_view *view = group_view(parent, rank);
 	const struct trace_record record = {.site = list->site, .label = list->label};
-	int used = snprintf(out, bytes, "rank %d gave", rank);
+	int used = snprintf(out, bytes, "rank %d gave", world_rank_of(parent, rank));
 	for (int i = 0; i < list->count && i < GROUP_LIST_SHOWN && (size_t)used < bytes; i++)
 		used += snprintf(out + used, bytes - (size_t)used, "%s %u", i ? "," : "",
 				 list->ranks[i]);

@@ -48,6 +48,26 @@ static ls_group *all_reversed(struct runner_rank *self, ls_group *world)
 
 /* ---- lists ---- */
 
+/* In a group that numbers its ranks in another order the messages name ranks of the job. */
+static void ranks_are_named_as_in_the_job(struct runner_rank *self, ls_group *world)
+{
+	ls_group *group, *parent = all_reversed(self, world);
+	int last = self->size - 1, mine[] = {0, self->rank == 0 ? 2 : 1};
+	struct caught caught;
+	char part[64];
+	caught_begin(&caught);
+	GIVES(LS_INCONSISTENT, ls_group_from_ranks(parent, mine, 2, &group));
+	GIVES(LS_BAD_ARGUMENT, ls_group_split(parent, self->rank == last ? -7 : 0, 0, &group));
+	const char *text = caught_end(&caught);
+	SAYS(text, "rank 0 gave 0, 2");
+	snprintf(part, sizeof part, "rank %d gave 0, 1", last);
+	SAYS(text, part);
+	snprintf(part, sizeof part, "because rank %d could not take part", last);
+	if (self->rank != last)
+		SAYS(text, part);
+	ls_group_close(parent);
+}
+
 void lists_that_differ(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group = world;
@@ -67,6 +87,7 @@ void lists_that_differ(struct runner_rank *self)
 	works(world);
 	OK(ls_group_from_ranks(world, all, self->size, &group));
 	works(group);
+	ranks_are_named_as_in_the_job(self, world);
 	ls_group_close(world);
 }
 
