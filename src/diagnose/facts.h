@@ -205,10 +205,11 @@ struct ranks diagnose_find_stuck_if(const struct diagnose_job *job, const struct
  * call, and may still act. */
 struct ranks diagnose_find_unproved(const struct diagnose_job *job);
 
-/* One cycle of a proved deadlock: each hop's peer is the next hop's rank. Writes its first hops, at
+/* One cycle of a proved deadlock: each hop's peer is the next hop's rank. If there are several, it
+ * is one to which the waits of a rank of `from` lead; NULL or empty: any. Writes its first hops, at
  * most `max`, and the set of its ranks. Returns its length; 0: none. */
-int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hops, int max,
-			struct ranks *ranks);
+int diagnose_find_cycle(const struct diagnose_job *job, const struct ranks *from,
+			struct diagnose_hop *hops, int max, struct ranks *ranks);
 
 /* ---- judge_missing.c ---- */
 

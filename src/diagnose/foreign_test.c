@@ -90,7 +90,7 @@ static void nothing_is_proved(void **state)
 	for (int beside = 0; beside < 2; beside++) {
 		struct ranks cycle;
 		job = ring_with(true, beside);
-		assert_int_equal(diagnose_find_cycle(job, NULL, 0, &cycle), 0);
+		assert_int_equal(diagnose_find_cycle(job, NULL, NULL, 0, &cycle), 0);
 		got = test_judge(job, NULL);
 		assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 		assert_int_equal(got.culprit, 1);

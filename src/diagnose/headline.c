@@ -378,7 +378,7 @@ static void write_cycle(struct diagnose_writer *writer, const struct diagnose_jo
 {
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
 	struct ranks cycle;
-	int length = diagnose_find_cycle(job, hops, DIAGNOSE_HOP_MAX, &cycle);
+	int length = diagnose_find_cycle(job, &verdict->culprits, hops, DIAGNOSE_HOP_MAX, &cycle);
 	if (length != 1) {
 		if (ranks_any(&verdict->culprits))
 			diagnose_write_ranks(writer, &verdict->culprits);

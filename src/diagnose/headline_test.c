@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The first line of a report about ranks that have closed one group of several. */
+ * The first line of a report where there are several groups: of a rank that has closed one of them,
+ * and of one of several deadlocks. */
 #include "diagnose/job_fixture.h"
 
 enum { OTHER_GROUP = 9 };
@@ -48,10 +49,36 @@ static void closed_one_group(void **state)
 		   "train.c:211");
 }
 
+/* Two pairs wait for each other, each in a group of its own: each group is told of its pair. */
+static void each_group_has_its_own_cycle(void **state)
+{
+	(void)state;
+	for (int turn = 0; turn < 2; turn++) {
+		struct diagnose_job *job = test_ring(4, (const int[]){1, 0, 3, 2});
+		struct diagnose_hint focus = {.status = LS_OK,
+					      .group = turn ? OTHER_GROUP : TEST_GROUP};
+		char text[DIAGNOSE_TEXT_BYTES], report[DIAGNOSE_TEXT_BYTES];
+		for (int r = 2; r < 4; r++) {
+			job->ranks[r].records[0].record.group = OTHER_GROUP;
+			job->ranks[r].threads[0].wait.group = OTHER_GROUP;
+		}
+		struct diagnose_verdict verdict = test_judge(job, &focus);
+		assert_int_equal(verdict.cause, DIAGNOSE_DEADLOCK);
+		assert_int_equal(test_bits(verdict.culprits), turn ? 12 : 3);
+		diagnose_headline(job, &verdict, text, sizeof text);
+		assert_non_null(strstr(text, turn ? ": rank 2 waits for rank 3 (receive #1"
+						  : ": rank 0 waits for rank 1 (receive #1"));
+		diagnose_text(job, &verdict, report, sizeof report);
+		assert_non_null(strstr(report, "let it send before it receives"));
+		free(job);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(closed_one_group),
+		cmocka_unit_test(each_group_has_its_own_cycle),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

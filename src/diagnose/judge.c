@@ -169,25 +169,27 @@ static bool judge_gone(const struct inquiry *inquiry, struct diagnose_verdict *o
 	return true;
 }
 
-/* Whether in this group a rank that can never go on waits for ranks that cannot either. */
-static bool has_stuck_wait(const struct diagnose_job *job, uint32_t group)
+/* The ranks that can never go on and for which others that cannot either wait in this group. */
+static struct ranks find_awaited(const struct diagnose_job *job, uint32_t group)
 {
-	struct ranks stuck = diagnose_find_stuck(job);
+	struct ranks stuck = diagnose_find_stuck(job), awaited = {{0}};
 	RANKS_EACH (r, &stuck)
 		for (uint32_t i = 0; i < job->ranks[r].thread_count; i++) {
 			const struct diagnose_thread *thread = &job->ranks[r].threads[i];
 			struct ranks needs = diagnose_thread_needs(job, thread);
-			if (diagnose_is_in(thread, group) && ranks_meet(&needs, &stuck))
-				return true;
+			if (diagnose_is_in(thread, group))
+				ranks_join(&awaited, &needs);
 		}
-	return false;
+	ranks_keep(&awaited, &stuck);
+	return awaited;
 }
 
+/* There may be several cycles. The one that counts is that for which ranks wait in this group. */
 static bool judge_cycle(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
-	struct ranks cycle;
-	if (!has_stuck_wait(inquiry->job, inquiry->group) ||
-	    diagnose_find_cycle(inquiry->job, NULL, 0, &cycle) == 0)
+	struct ranks cycle, awaited = find_awaited(inquiry->job, inquiry->group);
+	const struct ranks *from = inquiry->group ? &awaited : NULL;
+	if (!ranks_any(&awaited) || diagnose_find_cycle(inquiry->job, from, NULL, 0, &cycle) == 0)
 		return false;
 	out->culprits = cycle;
 	out->cause = DIAGNOSE_DEADLOCK;

@@ -209,17 +209,19 @@ static struct diagnose_hop hop_from(const struct diagnose_job *job, int r, const
 	return (struct diagnose_hop){r, -1, NULL}; /* not for a rank of the set */
 }
 
-int diagnose_find_cycle(const struct diagnose_job *job, struct diagnose_hop *hops, int max,
-			struct ranks *ranks)
+int diagnose_find_cycle(const struct diagnose_job *job, const struct ranks *from,
+			struct diagnose_hop *hops, int max, struct ranks *ranks)
 {
-	struct ranks stuck = diagnose_find_stuck(job), seen = {{0}};
+	struct ranks stuck = diagnose_find_stuck(job), begin = stuck, seen = {{0}};
 	int r, length = 0;
 	*ranks = (struct ranks){{0}};
-	if (!ranks_any(&stuck))
+	if (from && ranks_any(from))
+		ranks_keep(&begin, from);
+	if (!ranks_any(&begin))
 		return 0;
 	/* Every rank of the set waits for a rank of the set, so following these waits ends in a
 	 * cycle. */
-	for (r = ranks_first(&stuck); !ranks_have(&seen, r); r = hop_from(job, r, &stuck).peer)
+	for (r = ranks_first(&begin); !ranks_have(&seen, r); r = hop_from(job, r, &stuck).peer)
 		ranks_add(&seen, r);
 	/* r lies on the cycle. Begin at its lowest rank, so that the same cycle is always told the
 	 * same way. */

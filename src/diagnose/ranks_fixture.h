@@ -38,7 +38,7 @@ TEST_UNUSED static void test_members(struct diagnose_job *job, uint32_t id, uint
 TEST_UNUSED static int test_cycle(const struct diagnose_job *job, struct diagnose_hop *hops)
 {
 	struct ranks all;
-	int length = diagnose_find_cycle(job, hops, DIAGNOSE_HOP_MAX, &all);
+	int length = diagnose_find_cycle(job, NULL, hops, DIAGNOSE_HOP_MAX, &all);
 	assert_int_equal(ranks_count(&all), length);
 	return length;
 }

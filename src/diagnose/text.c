@@ -306,11 +306,13 @@ static void write_left_advice(struct diagnose_writer *writer, const struct repor
 /* What the calls of a cycle are. */
 enum { CYCLE_COLLECTIVE = 1, CYCLE_SEND = 2, CYCLE_RECEIVE = 4 };
 
-static unsigned calls_of_cycle(const struct diagnose_job *job, bool *itself)
+static unsigned calls_of_cycle(const struct report *report, bool *itself)
 {
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
+	const struct diagnose_job *job = report->job;
 	struct ranks cycle;
-	int length = diagnose_find_cycle(job, hops, DIAGNOSE_HOP_MAX, &cycle);
+	int length = diagnose_find_cycle(job, &report->verdict->culprits, hops, DIAGNOSE_HOP_MAX,
+					 &cycle);
 	unsigned calls = 0;
 	*itself = length == 1;
 	for (int i = 0; i < length && i < DIAGNOSE_HOP_MAX; i++) {
@@ -362,7 +364,7 @@ static void write_deadlock_advice(struct diagnose_writer *writer, const struct r
 				  unsigned hints)
 {
 	bool itself;
-	unsigned calls = calls_of_cycle(report->job, &itself);
+	unsigned calls = calls_of_cycle(report, &itself);
 	if (itself && calls == CYCLE_RECEIVE)
 		diagnose_write(writer, "\nA rank that receives from itself must have begun the send "
 				       "before, with isend if it is long;\nor it begins the receive "
