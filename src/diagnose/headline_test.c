@@ -74,11 +74,45 @@ static void each_group_has_its_own_cycle(void **state)
 	}
 }
 
+static void call_in(struct diagnose_job *job, int r, struct trace_record op, uint32_t group,
+		    uint64_t peers)
+{
+	test_call(job, r, op, 1, "a.c:1")->record.group = group;
+	test_wait(job, r, peers);
+	job->ranks[r].threads[0].wait.group = group;
+}
+
+/* Rank 1 receives from any rank of a group that rank 0 has closed. So it waits for rank 2, and not
+ * for rank 0, although that one waits for rank 1 in the group of all. */
+static void who_has_left_is_in_no_cycle(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_job(3);
+	struct diagnose_hint focus = {.status = LS_OK};
+	char text[DIAGNOSE_TEXT_BYTES];
+	job->ranks[0].groups[job->ranks[0].group_count++] =
+		(struct diagnose_group){.id = OTHER_GROUP, .closed = 1};
+	call_in(job, 0, test_barrier(3), TEST_GROUP, 6);
+	call_in(job, 1, test_point(TRACE_RECV, -1, 7), OTHER_GROUP, 5);
+	job->ranks[1].threads[0].wait.state = WAIT_ANY_WORD;
+	call_in(job, 2, test_point(TRACE_RECV, 1, 7), OTHER_GROUP, 2);
+	for (uint32_t group = 0; group <= OTHER_GROUP; group += OTHER_GROUP) {
+		focus.group = group;
+		struct diagnose_verdict verdict = test_judge(job, group ? &focus : NULL);
+		assert_int_equal(verdict.cause, DIAGNOSE_DEADLOCK);
+		assert_int_equal(test_bits(verdict.culprits), 6);
+		diagnose_headline(job, &verdict, text, sizeof text);
+		assert_non_null(strstr(text, "; rank 0 has left"));
+	}
+	free(job);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(closed_one_group),
 		cmocka_unit_test(each_group_has_its_own_cycle),
+		cmocka_unit_test(who_has_left_is_in_no_cycle),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

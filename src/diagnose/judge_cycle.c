@@ -172,15 +172,30 @@ struct ranks diagnose_find_unproved(const struct diagnose_job *job)
 	return unproved;
 }
 
+/* Where any of several ranks would do, those that are dead or have left the group of the wait do not
+ * matter, although they may be stuck elsewhere. */
+static void drop_gone(const struct diagnose_job *job, const struct diagnose_thread *thread,
+		      struct diagnose_gone *last, struct ranks *needs)
+{
+	struct ranks here = *needs;
+	if (thread->wait.state != WAIT_ANY_WORD)
+		return;
+	ranks_drop(&here, diagnose_gone_again(job, thread->wait.group, last));
+	if (ranks_any(&here))
+		*needs = here;
+}
+
 /* Chooses among the ranks that a thread waits for. If all ranks contribute to a collective, the
  * ranks in it only wait as well: the ones that they all wait for are those that have not come. */
 static struct ranks reduce_needs(const struct diagnose_job *job, int r,
-				 const struct diagnose_thread *thread, const struct ranks *stuck)
+				 const struct diagnose_thread *thread, const struct ranks *stuck,
+				 struct diagnose_gone *last)
 {
 	struct ranks needs = diagnose_thread_needs(job, thread);
 	const struct diagnose_record *record =
 		diagnose_record_at(&job->ranks[r], thread->wait.record);
 	ranks_keep(&needs, stuck);
+	drop_gone(job, thread, last, &needs);
 	if (!ranks_any(&needs) || !record || !diagnose_is_collective(&record->record))
 		return needs;
 	struct trace_kind_facts facts = trace_kind_facts(record->record.kind);
@@ -195,11 +210,12 @@ static struct ranks reduce_needs(const struct diagnose_job *job, int r,
 
 /* The first thread of rank r that waits for a rank of the set, and that rank: if there are several,
  * another rank than r. */
-static struct diagnose_hop hop_from(const struct diagnose_job *job, int r, const struct ranks *stuck)
+static struct diagnose_hop hop_from(const struct diagnose_job *job, int r,
+				    const struct ranks *stuck, struct diagnose_gone *last)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
-		struct ranks needs = reduce_needs(job, r, &rank->threads[i], stuck);
+		struct ranks needs = reduce_needs(job, r, &rank->threads[i], stuck, last);
 		int peer = ranks_first(&needs);
 		if (peer == r && r + 1 < RANKS_JOB_MAX && ranks_from(&needs, r + 1) >= 0)
 			peer = ranks_from(&needs, r + 1);
@@ -213,6 +229,7 @@ int diagnose_find_cycle(const struct diagnose_job *job, const struct ranks *from
 			struct diagnose_hop *hops, int max, struct ranks *ranks)
 {
 	struct ranks stuck = diagnose_find_stuck(job), begin = stuck, seen = {{0}};
+	struct diagnose_gone last = {0};
 	int r, length = 0;
 	*ranks = (struct ranks){{0}};
 	if (from && ranks_any(from))
@@ -221,16 +238,18 @@ int diagnose_find_cycle(const struct diagnose_job *job, const struct ranks *from
 		return 0;
 	/* Every rank of the set waits for a rank of the set, so following these waits ends in a
 	 * cycle. */
-	for (r = ranks_first(&begin); !ranks_have(&seen, r); r = hop_from(job, r, &stuck).peer)
+	for (r = ranks_first(&begin); !ranks_have(&seen, r);
+	     r = hop_from(job, r, &stuck, &last).peer)
 		ranks_add(&seen, r);
 	/* r lies on the cycle. Begin at its lowest rank, so that the same cycle is always told the
 	 * same way. */
 	int lowest = r;
-	for (int q = hop_from(job, r, &stuck).peer; q != r; q = hop_from(job, q, &stuck).peer)
+	for (int q = hop_from(job, r, &stuck, &last).peer; q != r;
+	     q = hop_from(job, q, &stuck, &last).peer)
 		lowest = q < lowest ? q : lowest;
 	r = lowest;
 	do {
-		struct diagnose_hop hop = hop_from(job, r, &stuck);
+		struct diagnose_hop hop = hop_from(job, r, &stuck, &last);
 		if (length < max)
 			hops[length] = hop;
 		ranks_add(ranks, r);
