@@ -172,8 +172,8 @@ struct ranks diagnose_find_unproved(const struct diagnose_job *job)
 	return unproved;
 }
 
-/* Where any of several ranks would do, those that are dead or have left the group of the wait do not
- * matter, although they may be stuck elsewhere. */
+/* Where any of several ranks would do, those that are dead or have left the group of the wait do
+ * not matter, although they may be stuck elsewhere. */
 static void drop_gone(const struct diagnose_job *job, const struct diagnose_thread *thread,
 		      struct diagnose_gone *last, struct ranks *needs)
 {
