@@ -314,7 +314,8 @@ static void print_blocks(const struct choices *choices, const struct plan *plan)
 
 	printf("  %u %s%s", plan->blocks, cut ? "block" : "part", plan->blocks == 1 ? "" : "s");
 	if (plan->blocks > 1) {
-		print_bytes((choices->bytes + share - 1) / share, bytes, sizeof bytes);
+		print_bytes(choices->bytes / share + (choices->bytes % share != 0), bytes,
+			    sizeof bytes);
 		printf(" of %s%s each", gathers ? "" : "about ", bytes);
 	}
 	printf("; %s\n", way_text((enum plan_algorithm)plan->algorithm));

@@ -116,6 +116,8 @@ def test_plan_by_size():
     above = matches(r'ranks: (\w+)\n', plan('allreduce', '-n', 8, '--bytes', int(limit) + 1)[0])[1]
     assert above != small
     matches('then %s' % above, head)
+    head = plan('allreduce', '-n', 4, '--bytes', 2**64 - 1)[0]
+    matches(r'4 blocks of about 4\.194e\+06 TiB each', head)
 
 
 def test_plan_by_setting():
