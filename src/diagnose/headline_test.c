@@ -107,12 +107,41 @@ static void who_has_left_is_in_no_cycle(void **state)
 	free(job);
 }
 
+/* Rank 1 waits for any of a send to rank 2 and an all-reduce, which its other thread runs. All wait
+ * for rank 2 then, also rank 0, which is in the all-reduce; so rank 0 is in no cycle. */
+static void a_send_is_told_with_its_receiver(void **state)
+{
+	(void)state;
+	struct diagnose_job *job = test_job(3);
+	char text[DIAGNOSE_TEXT_BYTES];
+	test_call(job, 0, test_allreduce(1), 1, "a.c:1");
+	test_wait(job, 0, 6);
+	test_call(job, 1, test_allreduce(1), 1, "a.c:1");
+	test_wait_on(job, 1, test_thread(job, 1, 7), 5);
+	test_call(job, 1, test_point(TRACE_SEND, 2, 7), 1, "a.c:2");
+	test_wait(job, 1, 4);
+	struct wait_slot_body *wait = &job->ranks[1].threads[0].wait;
+	wait->state = WAIT_ANY_WORD;
+	wait->edges[0].record = 2;
+	wait->edges[wait->edge_count++] = (struct wait_edge){
+		.owner = 1, .peer = -1, .value = 1, .record = 1, .segment = WAIT_SEGMENT_MAPPED};
+	test_call(job, 2, test_point(TRACE_RECV, 1, 9), 1, "a.c:3");
+	test_wait(job, 2, 2);
+	struct diagnose_verdict verdict = test_judge(job, NULL);
+	assert_int_equal(verdict.cause, DIAGNOSE_DEADLOCK);
+	assert_int_equal(test_bits(verdict.culprits), 6);
+	diagnose_headline(job, &verdict, text, sizeof text);
+	assert_non_null(strstr(text, "rank 1 waits for rank 2 (send #1"));
+	free(job);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(closed_one_group),
 		cmocka_unit_test(each_group_has_its_own_cycle),
 		cmocka_unit_test(who_has_left_is_in_no_cycle),
+		cmocka_unit_test(a_send_is_told_with_its_receiver),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

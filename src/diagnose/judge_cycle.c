@@ -185,6 +185,21 @@ static void drop_gone(const struct diagnose_job *job, const struct diagnose_thre
 		*needs = here;
 }
 
+/* A thread that waits for a message or for a collective that another thread runs waits for the ranks
+ * of both. What it waits for itself is told, if there is such a rank. */
+static void keep_own(const struct diagnose_thread *thread, struct ranks *needs)
+{
+	const struct wait_slot_body *wait = &thread->wait;
+	struct ranks own = {{0}};
+	if (wait->state != WAIT_ANY_WORD)
+		return;
+	for (uint32_t i = 0; i < wait->edge_count; i++)
+		if (wait->edges[i].record != WAIT_RECORD_OTHERS && !(thread->satisfied >> i & 1))
+			ranks_add(&own, wait->edges[i].peer);
+	if (ranks_meet(&own, needs))
+		ranks_keep(needs, &own);
+}
+
 /* Chooses among the ranks that a thread waits for. If all ranks contribute to a collective, the
  * ranks in it only wait as well: the ones that they all wait for are those that have not come. */
 static struct ranks reduce_needs(const struct diagnose_job *job, int r,
@@ -196,6 +211,7 @@ static struct ranks reduce_needs(const struct diagnose_job *job, int r,
 		diagnose_record_at(&job->ranks[r], thread->wait.record);
 	ranks_keep(&needs, stuck);
 	drop_gone(job, thread, last, &needs);
+	keep_own(thread, &needs);
 	if (!ranks_any(&needs) || !record || !diagnose_is_collective(&record->record))
 		return needs;
 	struct trace_kind_facts facts = trace_kind_facts(record->record.kind);
