@@ -311,11 +311,10 @@ static void print_blocks(const struct choices *choices, const struct plan *plan)
 	bool cut = plan->layout[PLAN_INPUT] == PLAN_LAYOUT_BLOCKS;
 	bool gathers = plan->layout[PLAN_INPUT] == PLAN_LAYOUT_PART; /* each rank has one part */
 	unsigned share = gathers ? 1 : plan->blocks;
-
 	printf("  %u %s%s", plan->blocks, cut ? "block" : "part", plan->blocks == 1 ? "" : "s");
 	if (plan->blocks > 1) {
-		print_bytes(choices->bytes / share + (choices->bytes % share != 0), bytes,
-			    sizeof bytes);
+		uint64_t most = choices->bytes / share + (choices->bytes % share != 0);
+		print_bytes(most, bytes, sizeof bytes);
 		printf(" of %s%s each", gathers ? "" : "about ", bytes);
 	}
 	printf("; %s\n", way_text((enum plan_algorithm)plan->algorithm));

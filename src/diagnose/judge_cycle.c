@@ -185,8 +185,8 @@ static void drop_gone(const struct diagnose_job *job, const struct diagnose_thre
 		*needs = here;
 }
 
-/* A thread that waits for a message or for a collective that another thread runs waits for the ranks
- * of both. What it waits for itself is told, if there is such a rank. */
+/* A thread that waits for a message, or for a collective that another thread runs, waits for the
+ * ranks of both. What it waits for itself is told, if there is such a rank. */
 static void keep_own(const struct diagnose_thread *thread, struct ranks *needs)
 {
 	const struct wait_slot_body *wait = &thread->wait;
