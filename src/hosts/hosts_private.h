@@ -130,7 +130,8 @@ struct hosts {
 	bool owes_heard;           /* some mirror owes_heard */
 	_Atomic uint32_t progress; /* see relay.c */
 	/* By world rank (ranks_bit). kept_back: the link keeps something back for that rank. due:
-	 * this turn has to push it. The thread that makes progress stores both. */
+	 * it must be pushed before this thread stops. The thread that makes progress stores
+	 * both. */
 	_Atomic uint64_t kept_back[RANKS_WORLD_WORDS];
 	uint64_t due[RANKS_WORLD_WORDS];
 	/* By team, for each world rank: there is something to send to it. */
@@ -209,7 +210,7 @@ static inline uint64_t hosts_its_place(const struct hosts_path *path, const void
 void hosts_progress_begin(struct hosts *hosts);
 void hosts_progress_end(struct hosts *hosts);
 /* As hosts_advance, for the pump, which pushes when it has nothing else to do. */
-bool hosts_turn(struct transport *transport);
+bool hosts_advance_without_push(struct transport *transport);
 /* Marks this pair for the thread that makes progress next. */
 void hosts_mark(struct hosts *hosts, unsigned area, int rank);
 
@@ -320,7 +321,7 @@ bool hosts_may_send_closed(struct hosts_relay *relay);
 bool hosts_send_end(const struct hosts_path *path, uint64_t ended);
 /* Call once the end of `peer` has been stored in this area of its mirror. */
 void hosts_end_arrived(struct hosts *hosts, int peer, unsigned area);
-/* Sends LEAVES and HEARD to the ranks that are due to get them. Call after all else in a turn. */
+/* Sends LEAVES and HEARD to the ranks that are due to get them. Call after all else of a pass. */
 void hosts_parting_send(struct hosts *hosts);
 /* Call when `peer` has sent LEAVES (`leaves`) or HEARD. */
 void hosts_parting_arrived(struct hosts *hosts, int peer, bool leaves);

@@ -11,16 +11,16 @@
 #include "hosts/hosts_fixture.h"
 #include "hosts/hosts_private.h"
 
-enum { TURNS = 1000, LONG_BYTES = LINK_EAGER_BYTES + 1 };
+enum { PASSES = 1000, LONG_BYTES = LINK_EAGER_BYTES + 1 };
 
 static const int host_of[2] = {0, 1};
 static struct test_job *job;
 static struct loop *loop;
 static struct transport_team *teams[2];
 
-static void turn(void)
+static void advance_both(void)
 {
-	for (int i = 0; i < TURNS; i++)
+	for (int i = 0; i < PASSES; i++)
 		for (int r = 0; r < 2; r++)
 			hosts_advance(&job->ranks[r].transport);
 }
@@ -32,7 +32,7 @@ static int set_up(void **state)
 	loop = hosts_connect(job, host_of, 1);
 	for (int r = 0; r < 2; r++)
 		teams[r] = &job->ranks[r].team;
-	turn(); /* both have the group */
+	advance_both(); /* both have the group */
 	return 0;
 }
 
@@ -86,12 +86,12 @@ static void test_fetch(void **state)
 	begin_to_keep();
 	assert_true(transport_channel_post(teams[0], 1, &envelope, from, offset, &ticket, &blocked));
 	enter(1, 1);
-	turn();
+	advance_both();
 	message = transport_channel_match(teams[1], 0, 1, &blocked);
 	assert_non_null(message);
 	assert_false(is_known(1, 1)); /* it is kept back */
 	assert_false(hosts_collect(teams[1], 0, message, to, &status, &blocked));
-	turn();
+	advance_both();
 	assert_true(is_known(1, 1));
 	assert_true(hosts_collect(teams[1], 0, message, to, &status, &blocked));
 	assert_int_equal(status, LS_OK);
@@ -118,19 +118,19 @@ static void test_another_length(void **state)
 	assert_true(memory_offset(memory, from, LONG_BYTES, &offset));
 	memset(from, 7, LONG_BYTES);
 	assert_true(transport_channel_post(teams[0], 1, &envelope, from, offset, &ticket, &blocked));
-	turn();
+	advance_both();
 	teams[1]->relays[0].channel.from->slots[0].packed.bytes = LINK_SHORT_BYTES + 8;
 	message = transport_channel_match(teams[1], 0, 1, &blocked);
 	assert_non_null(message);
 	assert_int_equal(message->bytes, LINK_SHORT_BYTES + 8);
 	assert_false(hosts_collect(teams[1], 0, message, to, &status, &blocked));
-	turn();
+	advance_both();
 	assert_true(hosts_collect(teams[1], 0, message, to, &status, &blocked));
 	assert_int_equal(status, LS_INTERNAL);
 	assert_null(memchr(to, 7, LONG_BYTES));
 	transport_channel_take(teams[1], 0, message, LS_OK);
 	transport_notify(teams[1], 0);
-	turn(); /* it goes back */
+	advance_both(); /* it goes back */
 	assert_true(transport_channel_taken(teams[0], 1, ticket, &status, &blocked));
 	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
 }
@@ -155,12 +155,12 @@ static void test_withdrawn(void **state)
 		struct transport_envelope envelope = {.seq = 1 + (uint64_t)i, .bytes = sizes[i]};
 		assert_true(transport_channel_post(teams[0], 1, &envelope, from, offset, &ticket,
 						   &blocked));
-		turn();
+		advance_both();
 		messages[i] = transport_channel_match(teams[1], 0, envelope.seq, &blocked);
 		assert_non_null(messages[i]);
 	}
 	hosts_withdraw(teams[1]);
-	turn();
+	advance_both();
 	for (int i = 0; i < 2; i++) {
 		assert_true(hosts_collect(teams[1], 0, messages[i], to, &status, &blocked));
 		assert_int_equal(status, LS_ABORTED);
@@ -168,7 +168,7 @@ static void test_withdrawn(void **state)
 	}
 	assert_int_equal(to[0], 0);
 	hosts_withdraw(teams[0]);
-	turn();
+	advance_both();
 	assert_true(transport_channel_quiet(teams[0], 1, &blocked));
 	assert_int_equal(memory_free(memory, from, NULL), LS_OK);
 }
@@ -182,8 +182,8 @@ static void test_left(void **state)
 	hosts_progress_begin(hosts);
 	enter(1, 1);
 	hosts_progress_end(hosts);
-	for (int i = 0; i < TURNS; i++)
-		hosts_turn(&job->ranks[0].transport);
+	for (int i = 0; i < PASSES; i++)
+		hosts_advance_without_push(&job->ranks[0].transport);
 	assert_true(is_known(1, 1));
 }
 
@@ -197,7 +197,7 @@ static void test_replaced(void **state)
 	for (uint64_t seq = 1; seq <= TRANSPORT_ENTRIES + 1; seq++)
 		enter(1, seq);
 	hosts_progress_end(hosts);
-	turn();
+	advance_both();
 	for (uint64_t seq = 1; seq <= TRANSPORT_ENTRIES + 1; seq++)
 		assert_true(is_known(1, seq));
 }

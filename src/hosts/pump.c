@@ -138,7 +138,7 @@ static void *pump_main(void *argument)
 	atomic_store(pump->tid, (uint32_t)gettid());
 	atomic_store(&pump->waits, 0);
 	while (ours && !atomic_load(&pump->stop)) {
-		if (hosts_turn(pump->transport))
+		if (hosts_advance_without_push(pump->transport))
 			continue;
 		if (atomic_exchange(&pump->progress, PROGRESS_NONE) == PROGRESS_MADE)
 			ours = tick(pump);

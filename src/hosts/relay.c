@@ -380,8 +380,8 @@ static bool make_progress(struct hosts *hosts, uint32_t asks, bool advances)
 	return did;
 }
 
-/* Call after each turn but the pump's: this thread may have served others that do not look
- * again. */
+/* Call after progress by any thread but the pump: this thread may have served others that do not
+ * look again. */
 static void push_or_leave(struct hosts *hosts)
 {
 	if (keeps_any(hosts) && !hosts_pump_pushes(&hosts->pump))
@@ -418,7 +418,7 @@ void hosts_relay_send(const struct transport_team *team, int rank)
 	push_or_leave(hosts);
 }
 
-bool hosts_turn(struct transport *transport)
+bool hosts_advance_without_push(struct transport *transport)
 {
 	return make_progress(transport->hosts, AGAIN, true);
 }
@@ -427,7 +427,7 @@ bool hosts_advance(struct transport *transport)
 {
 	if (!transport->hosts)
 		return false;
-	bool did = hosts_turn(transport);
+	bool did = hosts_advance_without_push(transport);
 	push_or_leave(transport->hosts);
 	return did;
 }

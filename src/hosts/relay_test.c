@@ -15,7 +15,7 @@
 #include "transport/notify.h"
 #include "hosts/hosts_private.h"
 
-enum { HERE = 0, FAR = 1, RANKS = 2, TURNS = 1000 };
+enum { HERE = 0, FAR = 1, RANKS = 2, PASSES = 1000 };
 
 static const int host_of[RANKS] = {0, 1};
 
@@ -60,14 +60,14 @@ static void publish(struct transport_team *team, uint64_t finished)
 /* Rank HERE does nothing more. */
 static uint64_t comes(const struct pair *pair)
 {
-	for (int i = 0; i < TURNS; i++)
+	for (int i = 0; i < PASSES; i++)
 		hosts_advance(pair->there);
 	return atomic_load(&transport_area_of(pair->far_team, HERE)->finished);
 }
 
 static void advance_both(const struct pair *pair)
 {
-	for (int i = 0; i < TURNS; i++) {
+	for (int i = 0; i < PASSES; i++) {
 		hosts_advance(pair->here);
 		hosts_advance(pair->there);
 	}
@@ -183,7 +183,7 @@ static void test_nothing_behind_the_inboxes(void **state)
 	atomic_store(&area->inboxes[0], 0);
 	post_empty(&pair, HOSTS_NOTE_WRITE, end);
 	post_empty(&pair, HOSTS_NOTE_CELL, end);
-	for (int i = 0; i < TURNS; i++) {
+	for (int i = 0; i < PASSES; i++) {
 		loop_link(pair.loop, HERE)->ops->push(loop_link(pair.loop, HERE), FAR);
 		hosts_advance(pair.there);
 	}
@@ -261,7 +261,7 @@ static void test_parts_when_heard(void **state)
 	struct pair pair = open_pair();
 	struct wait_word parted;
 	assert_true(hosts_leave(pair.here, &parted));
-	for (int i = 0; i < TURNS; i++)
+	for (int i = 0; i < PASSES; i++)
 		hosts_advance(pair.here);
 	assert_false(has_come(&parted));
 	advance_both(&pair);

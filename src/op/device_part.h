@@ -45,7 +45,7 @@ struct op_stream_words {
 	_Atomic uint64_t own_done;    /* 1: as *done, if the store to *done was refused */
 };
 
-/* The part of an operation that takes its turn in a stream of the program's: see stream.h. */
+/* The part of an operation that a stream of the program runs: see stream.h. */
 struct op_stream {
 	bool on;               /* from op_stream_prepare to op_stream_end */
 	struct driver *driver; /* stays, as the words do */

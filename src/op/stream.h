@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Operations that take their turn in a stream of the program. The call enqueues all of an operation
+ * Operations that a stream of the program runs in its order. The call enqueues all of an operation
  * on the stream, and nothing later. So no thread of Lockstep's enters the driver
  * while others wait for it. pool/launch.h says why the driver does not hold the caller. The
  * operation itself runs on blocks of the arena, like any other:
