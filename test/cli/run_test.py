@@ -32,7 +32,6 @@ def test_command_line():
             (['run', '--hosts', 'a:0', 'true'], "--hosts: 'a:0': each host has 1 to 64 ranks"),
             (['run', '--hosts', '-oX=y:1', 'true'], "--hosts: '-oX=y:1' is no host"),
             (['run', '--hosts', 'a:1', '-n', '2', 'true'], '-n is for one host'),
-            (['run', '--hosts', 'a:1', '--phases', 'true'], 'do not go with --hosts'),
             (['run', '--hosts', 'a:1', '--env', 'A=b', 'true'], '--env needs the name'),
             (['run', '-n', '1', '--ssh', 'ssh -v', 'true'], 'go with --hosts')):
         result = lockstep(*arguments)
