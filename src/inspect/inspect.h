@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * One job seen from outside: the traces and segments of its ranks, mapped read-only; also those of
  * ended ranks, as long as some process holds them. `diagnose` uses it, and `run` after a failure.
- * find.c finds jobs, view.c reads them, snapshot.c saves them in a file. */
+ * find.c finds jobs, view.c maps their memory, report_take.c makes reports of it, and snapshot.c
+ * saves these in a file. */
 #ifndef INSPECT_INSPECT_H
 #define INSPECT_INSPECT_H
 
@@ -50,6 +51,8 @@ bool inspect_view_add_segment(struct inspect_view *view, int rank, int fd);
 /* Drops the memory of all other ranks. */
 void inspect_view_keep(struct inspect_view *view, const struct ranks *kept);
 bool inspect_view_has_segments(const struct inspect_view *view);
+
+/* ---- report_take.c ---- */
 
 /* The state of a job at one moment, and what it means. */
 struct inspect_report {

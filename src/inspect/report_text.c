@@ -14,14 +14,6 @@
 
 enum { FOREIGN_TEXT_BYTES = 256 };
 
-bool inspect_is_running(const struct diagnose_job *job)
-{
-	for (int i = 0; i < job->size; i++)
-		if (job->ranks[i].known && job->ranks[i].process != DIAGNOSE_DEAD)
-			return true;
-	return false;
-}
-
 static const struct diagnose_record *find_record(const struct diagnose_rank *rank, uint64_t index)
 {
 	for (uint32_t i = 0; i < rank->record_count; i++)

@@ -147,7 +147,7 @@ static inline struct net *net_of(const struct link *link)
 	return link->state;
 }
 
-/* ---- net.c, open.c ---- */
+/* ---- peer.c ---- */
 
 bool net_peer_is_valid(const struct net_peer *peer);
 
@@ -184,6 +184,8 @@ void net_end(struct link_transfer *transfer, ls_status status);
 /* Reports transfers that have ended; with `only` not NULL, those with this peer. True: there were
  * some. */
 bool net_tell_ended(struct net *net, const struct net_peer *only);
+
+/* ---- net.c, open.c ---- */
 
 bool net_advance(struct link *link);
 bool net_arm(struct link *link);
