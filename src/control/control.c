@@ -74,12 +74,6 @@ static uint16_t count_of(const struct control *control, int host)
 					     : control->peers[host].count;
 }
 
-bool control_is_fresh(const struct control *control, int host)
-{
-	const struct control_peer *peer = &control->peers[host];
-	return peer->has_come && control->clock_ns - peer->heard_ns <= control_ms(CONTROL_FRESH_MS);
-}
-
 /* Takes over what the peer says of whom it hears. anew: the peer has another agent, or is heard
  * after a gap. */
 static void take_counts(struct control *control, struct control_peer *peer,

@@ -7,6 +7,12 @@ static uint64_t age_of(const struct control *control, uint64_t then_ns)
 	return control->clock_ns - then_ns;
 }
 
+bool control_is_fresh(const struct control *control, int host)
+{
+	const struct control_peer *peer = &control->peers[host];
+	return peer->has_come && control->clock_ns - peer->heard_ns <= control_ms(CONTROL_FRESH_MS);
+}
+
 /* False: no room, so the caller must not change the state, and the next step finds the verdict
  * again. */
 static bool add_verdict(struct control *control, const struct control_verdict *verdict)

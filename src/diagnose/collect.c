@@ -93,18 +93,6 @@ static void look_at_slots(const struct trace_view *trace, struct diagnose_rank *
 	look_at_unpublished(trace, rank);
 }
 
-const _Atomic uint64_t *diagnose_find_word(const struct diagnose_source *const *by_rank, int size,
-					   int owner, uint64_t offset)
-{
-	if (owner < 0 || owner >= size || !by_rank[owner])
-		return NULL;
-	const struct diagnose_source *source = by_rank[owner];
-	if (!source->segment || source->segment_bytes < 8 || offset % 8 ||
-	    offset > source->segment_bytes - 8 || (uintptr_t)source->segment % 8)
-		return NULL;
-	return (const void *)((const unsigned char *)source->segment + offset);
-}
-
 /* Whether the rank is on another host. What such a rank has sent may be under way;
  * diagnose_check_traffic sees to that later. */
 static bool is_far(const struct diagnose_source *source)

@@ -44,14 +44,6 @@ static bool find_group(const struct trace_view *trace, uint32_t id, struct diagn
 	return false;
 }
 
-const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank, uint32_t id)
-{
-	for (uint32_t i = 0; id != 0 && i < rank->group_count; i++)
-		if (rank->groups[i].id == id)
-			return &rank->groups[i];
-	return NULL;
-}
-
 /* Adds the members only if all of them are ranks of the job. */
 static void add_members(struct diagnose_job *job, const struct diagnose_group *group,
 			const struct ranks *members)

@@ -5,6 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank, uint32_t id)
+{
+	for (uint32_t i = 0; id != 0 && i < rank->group_count; i++)
+		if (rank->groups[i].id == id)
+			return &rank->groups[i];
+	return NULL;
+}
+
+const _Atomic uint64_t *diagnose_find_word(const struct diagnose_source *const *by_rank, int size,
+					   int owner, uint64_t offset)
+{
+	if (owner < 0 || owner >= size || !by_rank[owner])
+		return NULL;
+	const struct diagnose_source *source = by_rank[owner];
+	if (!source->segment || source->segment_bytes < 8 || offset % 8 ||
+	    offset > source->segment_bytes - 8 || (uintptr_t)source->segment % 8)
+		return NULL;
+	return (const void *)((const unsigned char *)source->segment + offset);
+}
+
 int diagnose_set_max(int size)
 {
 	return 128 + 2 * size;

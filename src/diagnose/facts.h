@@ -84,6 +84,11 @@ const struct diagnose_record *diagnose_newest(const struct diagnose_rank *rank);
  * between the same two ranks. `like` is a record of rank `other`. */
 const struct diagnose_record *diagnose_newest_like(const struct diagnose_rank *rank,
 						   const struct trace_record *like, int other);
+/* A word in the segment of rank `owner`; NULL: it cannot be read. */
+const _Atomic uint64_t *diagnose_find_word(const struct diagnose_source *const *by_rank, int size,
+					   int owner, uint64_t offset);
+/* NULL: as far as the job shows, the rank is not in such a group. */
+const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank, uint32_t id);
 
 /* ---- process.c ---- */
 
@@ -117,12 +122,6 @@ struct diagnose_look diagnose_look_threads(const struct diagnose_source *source)
 /* Marks the threads of these slots (bit i: slot i) as asleep outside. */
 void diagnose_set_asleep(struct diagnose_rank *rank, uint32_t slots);
 
-/* ---- collect.c ---- */
-
-/* A word in the segment of rank `owner`; NULL: it cannot be read. */
-const _Atomic uint64_t *diagnose_find_word(const struct diagnose_source *const *by_rank, int size,
-					   int owner, uint64_t offset);
-
 /* ---- collect_records.c ---- */
 
 /* What one rank has done, newest first. */
@@ -142,8 +141,6 @@ void diagnose_look_at_callbacks(const struct diagnose_source *const *by_rank,
 const struct diagnose_set *diagnose_sets(const struct diagnose_job *job);
 /* Adds the members of a group to the job, unless they are there or the job has no room. */
 void diagnose_add_members(struct diagnose_job *job, uint32_t id, const struct ranks *members);
-/* NULL: as far as the job shows, the rank is not in such a group. */
-const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank, uint32_t id);
 /* For all ranks, before slots and words are read: the groups in which threads wait, and who has
  * closed them. */
 void diagnose_copy_groups_first(const struct trace_view *const *traces, struct diagnose_job *job);

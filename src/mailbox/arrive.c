@@ -346,8 +346,8 @@ void mailbox_receive(struct mailbox *mailbox, struct op *op)
 }
 
 /* Also discards cancelled messages that come first. */
-bool mailbox_peek(struct mailbox *mailbox, int source, int tag, struct mail_message *out,
-		  struct wait_word *words, int *count)
+enum op_progress mailbox_probe(struct mailbox *mailbox, int source, int tag,
+			       struct mail_message *out, struct wait_word *words, int *count)
 {
 	int place, q;
 	lock_mail_acquire(&mailbox->lock);
@@ -363,7 +363,7 @@ bool mailbox_peek(struct mailbox *mailbox, int source, int tag, struct mail_mess
 	bool waits = q < 0 && open_from(mailbox, source);
 	*count = waits ? mailbox_source_words(mailbox, source, words) : 0;
 	lock_mail_release(&mailbox->lock);
-	return q >= 0;
+	return q >= 0 ? OP_DONE : OP_BLOCKED;
 }
 
 /* The RTS slot of a block that this rank holds; NULL: it holds no such block. */

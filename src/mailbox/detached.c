@@ -321,9 +321,3 @@ struct op *mailbox_remove(struct mailbox *mailbox, bool device_busy)
 	lock_mail_release(&mailbox->lock);
 	return op;
 }
-
-enum op_progress mailbox_probe(struct mailbox *mailbox, int source, int tag,
-			       struct mail_message *out, struct wait_word *words, int *count)
-{
-	return mailbox_peek(mailbox, source, tag, out, words, count) ? OP_DONE : OP_BLOCKED;
-}

@@ -148,7 +148,8 @@ bool mailbox_cancel(struct mailbox *mailbox, struct op *op);
  * call mailbox_cancel again. The operation may end with LS_CANCELLED later, too. */
 bool mailbox_ask_cancel(struct mailbox *mailbox, struct op *op, struct wait_word words[2]);
 /* OP_DONE: *out is the oldest message that a receive of this source and tag would match.
- * OP_BLOCKED: there is none; wait for any of *count words. */
+ * OP_BLOCKED: there is none; wait for any of *count words. *count is 0 if the system has no memory
+ * for an inbox, which a message has said. */
 enum op_progress mailbox_probe(struct mailbox *mailbox, int source, int tag,
 			       struct mail_message *out, struct wait_word *words, int *count);
 /* Returns a block that was received without a copy to its sender. False: it is no such block. */

@@ -264,10 +264,6 @@ bool mailbox_poll_posted(struct mailbox *mailbox, struct op *op);
 bool mailbox_finish_cancel(struct mailbox *mailbox, struct op *op);
 /* Completes a send with op->status: the receiver has freed its RTS slot, or it was cancelled. */
 void mailbox_complete_send(struct mailbox *mailbox, struct op *op);
-/* The oldest message that fits. False if there is none, with words[*count] to wait for; *count is 0
- * if the system has no memory for an inbox, which a message has said. */
-bool mailbox_peek(struct mailbox *mailbox, int source, int tag, struct mail_message *out,
-		  struct wait_word *words, int *count);
 
 /* ---- stage.c ---- */
 
