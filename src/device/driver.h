@@ -31,10 +31,10 @@ enum { DRIVER_VERSION = 5 }; /* of the structs here */
 
 struct driver_ops;
 
-/* One device as one rank uses it. The opener fills ops, index, options, say and bell; open fills
- * the rest, which is constant until close. A driver is closed when no region names it any more, but
- * stays in memory until the group of all ranks is closed: the progress thread may look at `broken`
- * once more. */
+/* One device as one rank uses it. The opener fills ops, index, options, say, bell and waiter; open
+ * fills the rest, which is constant until close. A driver is closed when no region names it any
+ * more, but stays in memory until the group of all ranks is closed: the progress thread may look at
+ * `broken` once more. */
 struct driver {
 	const struct driver_ops *ops;
 	int index;           /* which device of this plugin */
@@ -44,6 +44,7 @@ struct driver {
 	void (*say)(const char *id, enum setting_log level, const char *format, ...)
 		__attribute__((format(printf, 3, 4)));
 	struct wait_bell *bell; /* of the rank: wait_wake follows each store; NULL: nobody sleeps */
+	struct waiter *waiter;  /* of the rank, to show calls of the driver; not for plugins */
 	void *state;            /* the plugin's own */
 	void *stream;           /* for what Lockstep does of its own accord */
 	/* All memory that `take` returns lies in this range, which has nothing else. bytes 0: such
@@ -118,9 +119,9 @@ struct driver_watch {
  * except for room in a full queue. So callers look at `queue` first, and wait themselves
  * (pool/launch.h).
  *
- * open, close, take and give may block, for as long as the driver wants. So they are called with no
- * lock held, as calls that the wait table shows (wait_foreign_call_begin); take and give under the
- * names that the plugin gives. */
+ * open, close, take and give may block, for as long as the driver wants; the others, too, if the
+ * program has filled the queue. So all are called with no lock held, as calls that the wait table
+ * shows (wait_foreign_call_begin); take and give under the names that the plugin gives. */
 struct driver_ops {
 	/* Loads kernels and makes the stream, so that no later call has to. May block. Errors:
 	 * LS_UNSUPPORTED, LS_OUT_OF_MEMORY, LS_SYSTEM, with a message; then there is nothing to

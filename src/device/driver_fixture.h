@@ -39,6 +39,7 @@ struct late {
 	bool threaded, held, closed;
 	uint64_t seed, put, done; /* works enqueued on the stream, and done */
 	uint64_t calls, fail_at;  /* the call that fails, from 1; 0: none */
+	uint64_t stays_at;        /* the call that does not return while this is its number */
 	uint64_t break_at;        /* the work at which the device breaks, from 1; 0: none */
 	pthread_t thread;
 	struct late_work queue[LATE_DEPTH];
@@ -134,6 +135,15 @@ static inline void late_hold(struct late *late, bool held)
 	pthread_mutex_unlock(&late->lock);
 }
 
+/* The n-th call from now does not return; 0: all return. */
+static inline void late_stay(struct late *late, uint64_t n)
+{
+	pthread_mutex_lock(&late->lock);
+	late->stays_at = n ? late->calls + n : 0;
+	pthread_cond_broadcast(&late->changed);
+	pthread_mutex_unlock(&late->lock);
+}
+
 static inline struct late *late_of(struct driver *driver)
 {
 	return driver->state;
@@ -143,8 +153,10 @@ static inline ls_status late_put(struct driver *driver, const struct late_work *
 {
 	struct late *late = late_of(driver);
 	pthread_mutex_lock(&late->lock);
-	ls_status status =
-		++late->calls == late->fail_at || late_is_broken(late) ? LS_SYSTEM : LS_OK;
+	uint64_t call = ++late->calls;
+	while (late->stays_at == call)
+		pthread_cond_wait(&late->changed, &late->lock);
+	ls_status status = call == late->fail_at || late_is_broken(late) ? LS_SYSTEM : LS_OK;
 	if (status == LS_OK) {
 		MUST(late->put - late->done < LATE_DEPTH);
 		struct late_work *here = &late->queue[late->put++ % LATE_DEPTH];

@@ -67,6 +67,7 @@ ls_status group_device_register(struct world *world)
 		return LS_OK;
 	struct driver *driver = &device->driver;
 	driver->bell = world->waiter.bell;
+	driver->waiter = &world->waiter;
 	if (driver->bytes == 0)
 		return LS_OK;
 	device->region =

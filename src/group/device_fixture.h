@@ -47,6 +47,7 @@ static inline void *rank_main(void *argument)
 	struct world *world = rank->group->world;
 	struct wait_bell *bell = &rank->group->team.members[rank->rank].peer->segment->bell;
 	rank->late = late_new(bell, true, rank->job->seed * RANKS + (uint64_t)rank->rank);
+	rank->late->driver.waiter = &world->waiter;
 	MUST(memory_region_add_device(&world->memory, rank->late->device, LATE_BYTES,
 				      &rank->late->driver));
 	MUST(ls_barrier(rank->group, NULL) == LS_OK);

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/clock.h"
+#include "base/seqlock.h"
 #include "group/device_fixture.h"
 
 enum { MOST = 200000 };
@@ -280,6 +282,66 @@ static void two_threads_share_a_device(void **state)
 		run(two_at_once, seed);
 }
 
+/* ---- calls of the driver that block ---- */
+
+enum { FETCH = 1, FETCH_STORE, DELIVERY, DELIVERY_STORE, STAYS };
+static _Atomic int stays_at;
+
+/* Whether a thread of the rank is in a foreign call of this name. */
+static bool sees_call(const struct rank *rank, const char *name)
+{
+	struct wait_slot_body body;
+	uint32_t epoch;
+	bool found = false;
+	for (int i = 0; i < WAIT_SLOT_MAX && !found; i++) {
+		const struct wait_slot *slot = &rank->group->world->trace.wait_table->slots[i];
+		found = seqlock_read(&slot->epoch, &body, &slot->body, sizeof body, &epoch) &&
+			body.state == WAIT_FOREIGN && strcmp(body.foreign, name) == 0;
+	}
+	return found;
+}
+
+static void *look_for_call(void *argument)
+{
+	struct rank *rank = argument;
+	bool is_store = stays_at == FETCH_STORE || stays_at == DELIVERY_STORE;
+	uint64_t limit_ns = clock_deadline_ns(LIMIT_MS / 2);
+	const char *name = is_store ? "the driver, behind a stream" : "the driver, to copy a buffer";
+	while (!sees_call(rank, name)) {
+		MUST(clock_now_ns() < limit_ns);
+		sched_yield();
+	}
+	late_stay(rank->late, 0);
+	return NULL;
+}
+
+static void sum_while_one_stays(struct rank *rank)
+{
+	struct late *late = rank->late;
+	int32_t *value = (int32_t *)(void *)late->memory;
+	pthread_t looker;
+	*value = 1;
+	if (rank->rank == 0) {
+		late_stay(late, (uint64_t)stays_at);
+		MUST(pthread_create(&looker, NULL, look_for_call, rank) == 0);
+	}
+	MUST(ls_allreduce(rank->group, late->device, late->device, 1, LS_INT32, LS_SUM, NULL) ==
+	     LS_OK);
+	MUST(*value == RANKS);
+	if (rank->rank == 0)
+		pthread_join(looker, NULL);
+	MUST(!sees_call(rank, "the driver, to copy a buffer"));
+}
+
+static void calls_that_block_show_themselves(void **state)
+{
+	(void)state;
+	for (int at = FETCH; at < STAYS; at++) {
+		atomic_store(&stays_at, at);
+		run(sum_while_one_stays, 1);
+	}
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -289,6 +351,7 @@ int main(void)
 		cmocka_unit_test(messages_that_outlive_their_call_are_refused),
 		cmocka_unit_test(sends_in_turn_are_refused),
 		cmocka_unit_test(two_threads_share_a_device),
+		cmocka_unit_test(calls_that_block_show_themselves),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,8 +21,11 @@ static ls_status issue_store(struct op_device *device)
 {
 	struct driver *driver = device->driver;
 	ls_status status = LS_OK;
-	if (device->stored < device->issued)
+	if (device->stored < device->issued) {
+		wait_foreign_call_begin(driver->waiter, "the driver, behind a stream");
 		status = driver->ops->store(driver, driver->stream, device->done, device->issued);
+		wait_foreign_call_end(driver->waiter);
+	}
 	if (status == LS_OK)
 		device->stored = device->issued;
 	return status;
@@ -51,7 +54,9 @@ static bool issue_copy(struct op *op, const struct memory_region *region, void *
 {
 	struct op_device *device = &op->device;
 	struct driver *driver = region->driver;
+	wait_foreign_call_begin(driver->waiter, "the driver, to copy a buffer");
 	ls_status status = driver->ops->copy(driver, driver->stream, to, from, bytes);
+	wait_foreign_call_end(driver->waiter);
 	if (status == LS_OK) {
 		device->driver = driver;
 		device->issued++;

@@ -248,8 +248,10 @@ enum op_progress op_stream_abandon(struct op *op)
 		return progress;
 	/* The store at the end was refused. Without it no thread would learn when the device has
 	 * completed the operation, so it is tried again. */
-	ls_status status = stream->driver->ops->store(stream->driver, stream->handle,
-						      &stream->words->own_done, 1);
+	struct driver *driver = stream->driver;
+	wait_foreign_call_begin(driver->waiter, "the driver, behind a stream");
+	ls_status status = driver->ops->store(driver, stream->handle, &stream->words->own_done, 1);
+	wait_foreign_call_end(driver->waiter);
 	stream->own_stored = status == LS_OK;
 	return progress;
 }
