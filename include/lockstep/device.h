@@ -109,6 +109,28 @@ struct ls_device_stats {
 /* Fills *out. Errors, with a report: LS_BAD_ARGUMENT (no device, or out->size is wrong). */
 LS_EXPORT LS_CHECKED ls_status ls_device_stats(ls_group *group, struct ls_device_stats *out);
 
+enum ls_device_block_state {
+	LS_DEVICE_BLOCK_LIVE,    /* in use */
+	LS_DEVICE_BLOCK_CACHED,  /* free, see `cached` above */
+	LS_DEVICE_BLOCK_PENDING, /* freed, and still used by a stream that was recorded */
+	LS_DEVICE_BLOCK_PUT_OFF, /* the driver gets it back when nothing is in flight */
+};
+struct ls_device_block {
+	void *address; /* of the device */
+	uint64_t bytes;
+	void *segment; /* where the memory begins that came from the driver in one piece */
+	void *stream;  /* the block belongs to it; NULL: to none, or to one that was forgotten */
+	uint32_t recorded; /* how many other streams ls_device_record has named */
+	uint32_t state;    /* enum ls_device_block_state */
+};
+/* Lists the blocks of the device's memory as they are at one moment; those of a segment follow each
+ * other by address, without gaps. Writes at most `max` of them to `out`, which may be NULL if `max`
+ * is 0, and how many there are to *count. If that is more than `max`, call again with more room.
+ * The blocks' bytes add up to `reserved` of ls_device_stats, less what the driver is just getting
+ * back. Errors, with a report: LS_BAD_ARGUMENT (no device, or a NULL that is not allowed). */
+LS_EXPORT LS_CHECKED ls_status ls_device_snapshot(ls_group *group, struct ls_device_block *out,
+						  size_t max, size_t *count);
+
 /* Makes work that is enqueued on `stream` from now on wait until `op`, an operation on another
  * stream, is done. The call does not wait for `op`. It may wait, up to the group's time limit, for
  * room in the queue of `stream`, for another thread that enqueues there, or while memory is given

@@ -219,6 +219,18 @@ ls_status ls_device_stats(ls_group *group, struct ls_device_stats *out)
 	return LS_OK;
 }
 
+ls_status ls_device_snapshot(ls_group *group, struct ls_device_block *out, size_t max, size_t *count)
+{
+	ls_status status = check_device("ls_device_snapshot", group);
+	if (status != LS_OK)
+		return status;
+	if (!count || (!out && max > 0))
+		return group_bad_state("ls_device_snapshot", count ? "out" : "count", "NULL",
+				       "not NULL");
+	*count = pool_snapshot(group->world->device->pool, out, max);
+	return LS_OK;
+}
+
 /* ---- streams ---- */
 
 static ls_status check_follow(const ls_op *op, void *stream)

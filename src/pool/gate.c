@@ -257,6 +257,16 @@ void pool_gate_give(struct pool_gate *gate, struct waiter *waiter, struct pool_d
 		pool_gate_give_due(gate, waiter);
 }
 
+void pool_gate_visit(struct pool_gate *gate, const void *owner,
+		     void (*visit)(void *data, const struct pool_due *due), void *data)
+{
+	lock_gate_acquire(&gate->lock);
+	for (const struct pool_due *due = gate->first; due; due = due->next)
+		if (due->owner == owner)
+			visit(data, due);
+	lock_gate_release(&gate->lock);
+}
+
 struct pool_due *pool_gate_take_back(struct pool_gate *gate, const void *owner, size_t bytes,
 				     size_t most)
 {

@@ -125,6 +125,11 @@ bool pool_gate_give_due(struct pool_gate *gate, struct waiter *waiter) LOCK_AVOI
 struct pool_due *pool_gate_take_back(struct pool_gate *gate, const void *owner, size_t bytes,
 				     size_t most) LOCK_AVOIDS(gate);
 
+/* Calls `visit`, with the gate's lock held, for all memory of that owner that was not given yet. */
+void pool_gate_visit(struct pool_gate *gate, const void *owner,
+		     void (*visit)(void *data, const struct pool_due *due), void *data)
+	LOCK_AVOIDS(gate);
+
 /* To wait until pool_gate_give_due may give something: pool_gate_wait_begin, pool_gate_words,
  * pool_gate_give_due once more, and if that has given nothing, a wait for any of the words; then
  * pool_gate_wait_end. pool_gate_words writes at most `max` words, and returns how many there

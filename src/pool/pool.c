@@ -364,6 +364,61 @@ void pool_stats(struct pool *pool, struct pool_stats *out)
 	out->reserved = out->live + out->cached + out->pending + out->put_off;
 }
 
+/* ---- the snapshot ---- */
+
+struct listing {
+	struct ls_device_block *out;
+	size_t max, count;
+};
+
+static void list_block(struct listing *listing, struct ls_device_block block)
+{
+	if (listing->count < listing->max)
+		listing->out[listing->count] = block;
+	listing->count++;
+}
+
+static void list_due(void *data, const struct pool_due *due)
+{
+	list_block(data, (struct ls_device_block){.address = due->segment.address,
+						  .bytes = due->segment.bytes,
+						  .segment = due->segment.address,
+						  .state = LS_DEVICE_BLOCK_PUT_OFF});
+}
+
+static void *program_stream_of(const struct pool *pool, const struct pool_block *block)
+	LOCK_REQUIRES(pool)
+{
+	const struct pool_stream *stream = &pool->streams[block->stream];
+	bool is_own = stream->handle == pool->options.driver->stream;
+	return stream->forgotten || is_own ? NULL : stream->handle;
+}
+
+size_t pool_snapshot(struct pool *pool, struct ls_device_block *out, size_t max)
+{
+	static const uint32_t states[] = {[POOL_LIVE] = LS_DEVICE_BLOCK_LIVE,
+					  [POOL_CACHED] = LS_DEVICE_BLOCK_CACHED,
+					  [POOL_PENDING] = LS_DEVICE_BLOCK_PENDING};
+	struct listing listing = {.out = out, .max = max};
+	lock_pool_acquire(&pool->lock);
+	for (const struct pool_segment *one = pool->segments; one; one = one->next)
+		for (const struct pool_block *block = one->first; block; block = block->right) {
+			struct ls_device_block seen = {.address = block->address,
+						       .bytes = block->bytes,
+						       .segment = one->due.segment.address,
+						       .stream = program_stream_of(pool, block),
+						       .state = states[block->state]};
+			for (const struct pool_use *use = block->uses; use; use = use->next)
+				seen.recorded++;
+			list_block(&listing, seen);
+		}
+	pool_gate_visit(pool->options.gate, pool, list_due, &listing);
+	lock_pool_release(&pool->lock);
+	return listing.count;
+}
+
+/* ---- whether it is valid ---- */
+
 static bool is_segment_valid(const struct pool *pool, const struct pool_segment *segment,
 			     size_t *bytes) LOCK_REQUIRES(pool)
 {

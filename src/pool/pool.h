@@ -25,6 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <lockstep/device.h>
 #include <lockstep/status.h>
 
 #include "base/lock.h"
@@ -117,6 +118,9 @@ const void *pool_find_free(struct pool *pool, const void *address, size_t bytes,
 	LOCK_AVOIDS(pool);
 
 void pool_stats(struct pool *pool, struct pool_stats *out) LOCK_AVOIDS(pool);
+/* Writes at most `max` blocks, and returns how many there are; see ls_device_snapshot. Looks at all
+ * blocks with the lock held. */
+size_t pool_snapshot(struct pool *pool, struct ls_device_block *out, size_t max) LOCK_AVOIDS(pool);
 bool pool_is_valid(struct pool *pool) LOCK_AVOIDS(pool);
 
 #endif
