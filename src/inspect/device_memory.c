@@ -33,43 +33,44 @@ void inspect_memory_of_file(const struct inspect_snapshot *snapshot, struct insp
 
 /* ---- text ---- */
 
-enum { COLUMNS = 7, SUMMED = 5 };
-static const int widths[COLUMNS] = {10, 10, 10, 10, 13, 11, 13};
+/* Peaks are of different moments, so only the first columns have sums, without LARGEST. */
+enum { COLUMNS = 8, SUMMED = 6, LARGEST = 2 };
+static const int widths[COLUMNS] = {9, 9, 9, 10, 9, 9, 11, 13};
 
 static void put_row(FILE *out, const char *rank, const char *device, const uint64_t *bytes,
-		    int columns)
+		    bool is_sum)
 {
 	char cell[CELL_BYTES];
 
-	fprintf(out, "  %-4s  ", rank);
+	fprintf(out, "  %-4s ", rank);
 	print_safely(out, device, 0);
-	for (size_t i = strlen(device); i < 8; i++)
+	for (size_t i = strlen(device); i < 7; i++)
 		fputc(' ', out);
-	for (int i = 0; i < columns; i++) {
+	for (int i = 0; i < (is_sum ? SUMMED : COLUMNS); i++) {
 		print_bytes(bytes[i], cell, sizeof cell);
-		fprintf(out, " %*s", widths[i], cell);
+		fprintf(out, " %*s", widths[i], is_sum && i == LARGEST ? "" : cell);
 	}
 }
 
 static void print_table(FILE *out, const struct inspect_memory *memory)
 {
 	const struct diagnose_job *job = memory->report->job;
-	uint64_t sums[SUMMED] = {0}; /* peaks are of different moments */
+	uint64_t sums[SUMMED] = {0};
 	int count = 0;
 
-	fputs("  rank  device       in use     cached on streams    put off      reserved "
+	fputs("  rank device     in use    cached   largest on streams   put off  reserved "
 	      "peak in use peak reserved  process\n",
 	      out);
 	for (int i = 0; i < job->size; i++) {
 		const struct trace_memory_seen *seen = &memory->ranks[i];
 		const uint64_t bytes[COLUMNS] = {
-			seen->live,     seen->cached,    seen->pending,      seen->put_off,
-			seen->reserved, seen->peak_live, seen->peak_reserved};
+			seen->live,    seen->cached,   seen->largest_cached, seen->pending,
+			seen->put_off, seen->reserved, seen->peak_live,      seen->peak_reserved};
 		char rank[8], process[64];
 		if (!memory->has_device[i])
 			continue;
 		snprintf(rank, sizeof rank, "%d", i);
-		put_row(out, rank, seen->name, bytes, COLUMNS);
+		put_row(out, rank, seen->name, bytes, false);
 		inspect_process_text(&job->ranks[i], process, sizeof process);
 		fprintf(out, "  %s\n", process);
 		for (int j = 0; j < SUMMED; j++)
@@ -78,7 +79,7 @@ static void print_table(FILE *out, const struct inspect_memory *memory)
 		count++;
 	}
 	if (count > 1) {
-		put_row(out, "all", "", sums, SUMMED);
+		put_row(out, "all", "", sums, true);
 		fputc('\n', out);
 	}
 }
@@ -87,16 +88,11 @@ static void print_table(FILE *out, const struct inspect_memory *memory)
 static void print_notes(FILE *out, const struct inspect_memory *memory, int rank)
 {
 	const struct trace_memory_seen *seen = &memory->ranks[rank];
-	char call[CALL_BYTES], largest[CELL_BYTES];
+	char call[CALL_BYTES];
 
-	if (seen->failed > 0) {
-		print_bytes(seen->largest_cached, largest, sizeof largest);
-		fprintf(out,
-			"  rank %d: %" PRIu64
-			" allocation%s found no memory; when the device was last "
-			"asked, the largest cached block had %s\n",
-			rank, seen->failed, seen->failed == 1 ? "" : "s", largest);
-	}
+	if (seen->failed > 0)
+		fprintf(out, "  rank %d: %" PRIu64 " allocation%s found no memory\n", rank,
+			seen->failed, seen->failed == 1 ? "" : "s");
 	if (!seen->consistent)
 		fprintf(out,
 			"  rank %d: the figures do not fit together, as they were read in the middle "
@@ -152,12 +148,7 @@ static void put_figures(struct print_json *json, const struct trace_memory_seen 
 	print_json_unsigned(json, "reserved", seen->reserved);
 	print_json_unsigned(json, "peak_live", seen->peak_live);
 	print_json_unsigned(json, "peak_reserved", seen->peak_reserved);
-	/* The counter is old unless an allocation has just failed: 0 beside many cached bytes would
-	 * look as if they were in pieces. */
-	if (seen->failed > 0)
-		print_json_unsigned(json, "largest_cached", seen->largest_cached);
-	else
-		print_json_null(json, "largest_cached");
+	print_json_unsigned(json, "largest_cached", seen->largest_cached);
 	print_json_unsigned(json, "live_blocks", seen->live_blocks);
 	print_json_unsigned(json, "segments", seen->segments);
 	print_json_unsigned(json, "hits", seen->hits);

@@ -101,9 +101,13 @@ static void put_tip(const struct page *page, int rank)
 		const char *word;
 		uint64_t bytes;
 	} lines[] = {
-		{"in use", seen->live},           {"freed, still used by streams", seen->pending},
-		{"put off", seen->put_off},       {"cached", seen->cached},
-		{"peak in use", seen->peak_live}, {"peak reserved", seen->peak_reserved},
+		{"in use", seen->live},
+		{"freed, still used by streams", seen->pending},
+		{"put off", seen->put_off},
+		{"cached", seen->cached},
+		{"largest cached block", seen->largest_cached},
+		{"peak in use", seen->peak_live},
+		{"peak reserved", seen->peak_reserved},
 	};
 	char cell[CELL_BYTES];
 

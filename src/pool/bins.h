@@ -49,14 +49,16 @@ static inline void pool_link(struct pool *pool, struct pool_block *block) LOCK_R
 		block->next->link = &block->next;
 	bins->lists[bin] = block;
 	bins->has[bin / 64] |= UINT64_C(1) << bin % 64;
+	trace_memory_add(&pool->counters->bins[bin], trace_memory_one_cached(block->bytes));
 }
 
 /* Leaves the bit of the list set: next_bin finds out whether the list has become empty. */
-static inline void pool_unlink(struct pool_block *block)
+static inline void pool_unlink(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
 {
 	*block->link = block->next;
 	if (block->next)
 		block->next->link = block->link;
+	trace_memory_sub(&pool->counters->bins[block->bin], trace_memory_one_cached(block->bytes));
 }
 
 /* The smallest of the first blocks of this bin that has room. */

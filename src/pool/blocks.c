@@ -142,7 +142,7 @@ void pool_remove_segment(struct pool *pool, struct pool_segment *segment)
 {
 	struct pool_block *block = segment->first;
 	if (block->state == POOL_CACHED)
-		pool_unlink(block);
+		pool_unlink(pool, block);
 	remove_from_table(pool, block);
 	trace_memory_sub(&pool->counters->owned, block->bytes);
 	trace_memory_sub(&pool->counters->segments, 1);
@@ -175,8 +175,8 @@ static bool may_merge(const struct pool *pool, const struct pool_block *a,
 static void merge_right(struct pool *pool, struct pool_block *block) LOCK_REQUIRES(pool)
 {
 	struct pool_block *right = block->right;
-	pool_unlink(block);
-	pool_unlink(right);
+	pool_unlink(pool, block);
+	pool_unlink(pool, right);
 	remove_from_table(pool, right);
 	if (block->stream != right->stream)
 		block->number = 0;
@@ -276,7 +276,7 @@ static void take_block(struct pool *pool, struct pool_block *block, size_t bytes
 {
 	size_t rest = block->bytes - bytes,
 	       least = block->segment->small ? POOL_UNIT_BYTES : POOL_SMALL_BYTES;
-	pool_unlink(block);
+	pool_unlink(pool, block);
 	if (rest >= least && (!block->segment->small || rest > block->bytes / 16))
 		split_block(pool, block, bytes);
 	block->state = POOL_LIVE;
@@ -312,7 +312,7 @@ void pool_hand_over(struct pool *pool, int stream, int to)
 				pool_want(pool, stream, block->number);
 				continue;
 			}
-			pool_unlink(block);
+			pool_unlink(pool, block);
 			change_stream(pool, block, to);
 			pool_link(pool, block);
 		}

@@ -60,7 +60,7 @@ static void *alloc_fast(struct pool *pool, size_t bytes, const void *handle)
 				  bytes);
 	/* The block is of the request's own bin. A rest this small is not split off. */
 	if (block && block->bytes - bytes < POOL_SMALL_BYTES) {
-		pool_unlink(block);
+		pool_unlink(pool, block);
 		block->state = POOL_LIVE;
 		block->segment->unwanted = false;
 		address = hand_out(pool, block);
@@ -438,6 +438,15 @@ static bool is_segment_valid(const struct pool *pool, const struct pool_segment 
 	return at == (unsigned char *)segment->due.segment.address + segment->due.segment.bytes;
 }
 
+static size_t bytes_in_bins(const struct trace_memory *counters)
+{
+	size_t bytes = 0;
+	uint64_t count;
+	for (int i = 0; i < TRACE_MEMORY_BINS; i++)
+		bytes += trace_memory_bin_bytes(&counters->bins[i], &count);
+	return bytes;
+}
+
 bool pool_is_valid(struct pool *pool)
 {
 	size_t bytes[3] = {0};
@@ -448,6 +457,7 @@ bool pool_is_valid(struct pool *pool)
 	const struct trace_memory *counters = pool->counters;
 	valid = valid && bytes[POOL_LIVE] == trace_memory_get(&counters->live) &&
 		bytes[POOL_CACHED] == pool_cached(pool) &&
+		bytes[POOL_CACHED] == bytes_in_bins(counters) &&
 		bytes[POOL_PENDING] == trace_memory_get(&counters->pending);
 	lock_pool_release(&pool->lock);
 	return valid;

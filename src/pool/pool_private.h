@@ -9,10 +9,10 @@
 #include "pool/pool.h"
 
 enum {
-	POOL_UNIT_BYTES = 512,        /* sizes of blocks are multiples */
+	POOL_UNIT_BYTES = TRACE_MEMORY_UNIT_BYTES,
 	POOL_SMALL_BYTES = 1 << 20,   /* a request of up to this much comes from a shared segment */
 	POOL_SEGMENT_BYTES = 2 << 20, /* bytes of such a segment; other segments have multiples */
-	POOL_BINS = 8 * 44,           /* eight to a doubling */
+	POOL_BINS = TRACE_MEMORY_BINS, /* eight to a doubling */
 	POOL_BIN_WORDS = (POOL_BINS + 63) / 64,
 	POOL_SCAN = 16,             /* blocks of one bin that a search looks at */
 	POOL_LARGE_BYTES = 8 << 20, /* smaller blocks are split for any request */

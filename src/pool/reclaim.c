@@ -57,7 +57,6 @@ static bool reserve_bytes(struct pool *pool, size_t bytes)
 	bool fits = limit == 0 || (bytes <= limit && taken <= limit - bytes);
 	if (fits)
 		pool->reserved += bytes;
-	trace_memory_set(&pool->counters->largest_cached, pool_largest_cached(pool));
 	lock_pool_release(&pool->lock);
 	return fits;
 }
@@ -401,10 +400,11 @@ static ls_status await_streams(struct pool *pool, struct pool_patience *patience
 static void clear_counters(struct pool *pool) LOCK_REQUIRES(pool)
 {
 	struct trace_memory *counters = pool->counters;
-	_Atomic uint64_t *const all[] = {&counters->live, &counters->pending, &counters->owned,
-					 &counters->largest_cached, &counters->segments};
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		trace_memory_set(all[i], 0);
+	trace_memory_set(&counters->live, 0);
+	trace_memory_set(&counters->pending, 0);
+	trace_memory_set(&counters->owned, 0);
+	trace_memory_set(&counters->segments, 0);
+	trace_memory_empty_bins(counters);
 	trace_memory_set(&counters->frees, trace_memory_get(&counters->allocs));
 }
 

@@ -27,7 +27,7 @@
 
 #define TRACE_MAGIC UINT64_C(0x31454341525453) /* "STRACE1" */
 enum {
-	TRACE_VERSION = 14 << 8 | COLL_KIND_COUNT, /* older programs would not know a new kind */
+	TRACE_VERSION = 15 << 8 | COLL_KIND_COUNT, /* older programs would not know a new kind */
 	TRACE_GROUP_MAX = 513, /* the groups that a rank may be a member of: TRANSPORT_AREAS */
 	TRACE_MEMBER_MAX = RANKS_WORLD_MAX,
 	TRACE_GROUP_WORLD = 1, /* the id of the world group, which has the first entry */

@@ -346,6 +346,16 @@ static uint64_t subtract(uint64_t a, uint64_t b, bool *fits)
 	return a >= b ? a - b : 0;
 }
 
+/* The blocks of one bin have about one size, so it is their mean. */
+static uint64_t largest_cached(const struct trace_memory *memory, uint64_t cached)
+{
+	uint64_t count = 0, bytes = 0;
+	for (int i = TRACE_MEMORY_BINS; count == 0 && i > 0; i--)
+		bytes = trace_memory_bin_bytes(&memory->bins[i - 1], &count);
+	uint64_t mean = count ? bytes / count : 0;
+	return mean < cached ? mean : cached;
+}
+
 /* Whether the figures fit together. */
 static bool load_memory(const struct trace_memory *memory, struct trace_memory_seen *out)
 {
@@ -357,11 +367,11 @@ static bool load_memory(const struct trace_memory *memory, struct trace_memory_s
 	out->put_off = trace_memory_get(&memory->put_off);
 	out->peak_live = trace_memory_get(&memory->peak_live);
 	out->peak_reserved = trace_memory_get(&memory->peak_reserved);
-	out->largest_cached = trace_memory_get(&memory->largest_cached);
 	out->segments = trace_memory_get(&memory->segments);
 	out->misses = trace_memory_get(&memory->misses);
 	out->failed = trace_memory_get(&memory->failed);
 	out->cached = subtract(subtract(owned, out->live, &fits), out->pending, &fits);
+	out->largest_cached = largest_cached(memory, out->cached);
 	out->live_blocks = subtract(allocs, trace_memory_get(&memory->frees), &fits);
 	out->hits = subtract(allocs, subtract(out->misses, out->failed, &fits), &fits);
 	if (__builtin_add_overflow(owned, out->put_off, &out->reserved))

@@ -39,14 +39,15 @@ def check_figures(job, states):
         equal({key: seen[key] // MIB for key in ('live', 'cached', 'pending', 'put_off', 'reserved')},
               dict(live=live // MIB, cached=20, pending=2, put_off=6, reserved=reserved // MIB))
         equal((seen['peak_live'], seen['peak_reserved']), (live + 20 * MIB, reserved))
+        equal(seen['largest_cached'], 20 * MIB)
         equal((seen['live_blocks'], seen['segments'], seen['hits'] + seen['misses'], seen['failed']), (1, 3, 4, 0))
 
 
 def check_text(text, states):
-    matches(r'(?m)^  rank +device +in use +cached +on streams +put off +reserved +peak in use +peak reserved +process$',
+    matches(r'(?m)^  rank +device +in use +cached +largest +on streams +put off +reserved +peak in use +peak reserved +process$',
             text)
-    matches(r'(?m)^  0 +sim:0 +4 MiB +20 MiB +2 MiB +6 MiB +32 MiB +24 MiB +32 MiB +%s$' % states[0], text)
-    matches(r'(?m)^  1 +sim:1 +8 MiB +20 MiB +2 MiB +6 MiB +36 MiB +28 MiB +36 MiB +%s$' % states[1], text)
+    matches(r'(?m)^  0 +sim:0 +4 MiB +20 MiB +20 MiB +2 MiB +6 MiB +32 MiB +24 MiB +32 MiB +%s$' % states[0], text)
+    matches(r'(?m)^  1 +sim:1 +8 MiB +20 MiB +20 MiB +2 MiB +6 MiB +36 MiB +28 MiB +36 MiB +%s$' % states[1], text)
     matches(r'(?m)^  all +12 MiB +40 MiB +4 MiB +12 MiB +68 MiB$', text)
     matches(r'(?m)^  rank 2 has no device$', text)
     assert max(map(len, text.splitlines())) <= 120 and text.isascii(), text
