@@ -57,7 +57,8 @@ struct launcher_sink {
 	int fd;
 	int poll;
 	bool regular; /* a file: can always be written */
-	bool closed;  /* its reader has closed it */
+	bool closed;  /* its reader has closed it, or it cannot be written */
+	bool lost;    /* it could not be written, such as on a full disk */
 	bool color;
 	char *data;
 	size_t start, end, capacity;
@@ -101,6 +102,8 @@ bool launcher_output_has_room(const struct launcher_output *output);
 /* Whether all pipes are at their end; whether all text has been written. */
 bool launcher_output_ended(const struct launcher_output *output);
 bool launcher_output_written(const struct launcher_output *output);
+/* Whether text is lost although its reader has not gone away. A message has said so. */
+bool launcher_output_lost(const struct launcher_output *output);
 /* close: gives up pipes that other processes hold open. drop: gives up text that could not be
  * written. */
 void launcher_output_close(struct launcher_output *output);

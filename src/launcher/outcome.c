@@ -315,5 +315,5 @@ int launcher_end_report(struct launcher_job *job)
 		write_trace(job, status == 0);
 	if (job->phases)
 		report_phases(job);
-	return status;
+	return status == 0 && launcher_output_lost(&job->output) ? LAUNCHER_FAILED : status;
 }

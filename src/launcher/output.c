@@ -199,7 +199,8 @@ static bool write_chunk(struct launcher_sink *sink)
 	if (written < 0) {
 		if (errno == EAGAIN || errno == EINTR)
 			return false;
-		if (errno != EPIPE)
+		sink->lost = errno != EPIPE;
+		if (sink->lost)
 			MESSAGE_SAY(MESSAGE_RUN_LOG,
 				    sink->fd == STDOUT_FILENO ? "standard output" : "standard error",
 				    strerror(errno));
@@ -380,6 +381,11 @@ bool launcher_output_ended(const struct launcher_output *output)
 			if (output->streams[rank][i].fd >= 0 || output->streams[rank][i].fed)
 				return false;
 	return true;
+}
+
+bool launcher_output_lost(const struct launcher_output *output)
+{
+	return output->sinks[0].lost || output->sinks[1].lost;
 }
 
 bool launcher_output_written(const struct launcher_output *output)

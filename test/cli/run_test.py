@@ -109,6 +109,14 @@ def test_threads_of_openmp():
         equal(sorted(result.stdout.splitlines()), [f'[{rank}] {threads}' for rank in range(ranks)], ranks, said)
 
 
+def test_output_that_cannot_be_written():
+    with open('/dev/full', 'w', encoding='utf-8') as full:
+        result = subprocess.run([program(), 'run', '-n', '1', 'echo', 'hi'], stdout=full, stderr=subprocess.PIPE, text=True,
+                                env=environment(), stdin=subprocess.DEVNULL, check=False)
+    equal(result.returncode, 1, result.stderr)
+    matches('standard output.*No space left', result.stderr)
+
+
 def test_exit_status():
     equal(lockstep('run', '-n', 4, 'true').returncode, 0)
     equal(lockstep('run', '-n', 2, 'sh', '-c', 'exit $((RANK * 7))').returncode, 7)
