@@ -32,7 +32,8 @@ struct inspect_part {
 /* One report of `count` parts, which have all of `size` ranks, with report->hosts; waited_ms: how
  * long hosts that have not told were waited for. Nothing points into the parts. The ranks of
  * different hosts were not copied at one moment, so they prove neither a deadlock nor that a needed
- * rank has left; the ranks have published it if there was one. NULL without memory, or if no part is good. */
+ * rank has left; the ranks have published it if there was one. NULL without memory, or if no part
+ * is good. */
 struct inspect_report *inspect_parts_join(const struct inspect_part *parts, int count, int size,
 					  uint64_t waited_ms);
 

@@ -120,7 +120,7 @@ static void parts_become_one_report(void **state)
 	assert_non_null(report);
 	expect_whole(report, report->hosts->traces);
 	assert_int_equal(report->hosts->waited_ms, 12);
-	/* What the ranks of one host wait for is not of the moment at which the other was copied. */
+	/* The hosts were copied at different moments. */
 	inspect_report_explain(report);
 	assert_int_equal(report->verdict.cause, DIAGNOSE_HEALTHY);
 	inspect_report_free(report);

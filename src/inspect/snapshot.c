@@ -193,7 +193,9 @@ static const char *check_head(const struct file_head *head, size_t bytes)
 		return "it is no snapshot or trace of lockstep run";
 	if (head->version != SNAPSHOT_VERSION || head->head_bytes != sizeof *head)
 		return "another version of Lockstep wrote it";
-	if (head->total_bytes != bytes)
+	if (head->total_bytes < bytes)
+		return "more follows than Lockstep has written";
+	if (head->total_bytes > bytes)
 		return "its end is missing";
 	if (head->size < 1 || head->size > INSPECT_RANK_MAX || head->failure > LS_INTERNAL ||
 	    head->status > LS_INTERNAL || head->cause > DIAGNOSE_WAS_ABORTED)

@@ -7,6 +7,7 @@
 #include "pool/launch.h"
 #include "races/races.h"
 #include "world/device.h"
+#include "world/registry.h"
 #include "progress/progress.h"
 
 /* ---- the list ---- */
@@ -80,7 +81,7 @@ ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *
 		return LS_BAD_ARGUMENT;
 	}
 	if (call->kind == TRACE_SEND && group->team.members[call->peer].peer->mirror) {
-		MESSAGE_SAY(MESSAGE_DEVICE_REMOTE, function, call->peer);
+		MESSAGE_SAY(MESSAGE_DEVICE_REMOTE, function, world_rank_of(group, call->peer));
 		return LS_UNSUPPORTED;
 	}
 	ls_status status = pool_stream_check(device->pool, stream);
