@@ -9,6 +9,7 @@ FULL ?=
 SUITE ?=
 SEED ?=
 SCHEDULES ?=
+SOAK_S ?= 180
 ONLY ?=
 REPLAY ?=
 PYTHON ?= build/venv/bin/python
@@ -63,13 +64,14 @@ tsan: ## unit tests and ranks as threads under ThreadSanitizer
 	@tools/setup check
 	@tools/verify tsan
 
-nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, all mutants of the models, ranks as threads without a sanitizer, 25,000 programs that use devices, 100,000 random programs, 10,000 random schedules, an idle minute, all tests of ranks with LOCKSTEP_CHECK=1 and on several hosts, 50 faults of each kind in a job of 64 ranks on 8 hosts, an hour on a network that loses packets, 4 GiB in one message, 5,000 kills, 1,000,000 looks, 1,000,000 networks of hosts, a minute of each fuzzer, 1,000,000 drawn schedules, as many of each exhibit of the museum, what schedules find when the library is broken
+nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, all mutants of the models, ranks as threads without a sanitizer, 25,000 programs that use devices, minutes of these under each sanitizer, 100,000 random programs, 10,000 random schedules, an idle minute, all tests of ranks with LOCKSTEP_CHECK=1 and on several hosts, 50 faults of each kind in a job of 64 ranks on 8 hosts, an hour on a network that loses packets, 4 GiB in one message, 5,000 kills, 1,000,000 looks, 1,000,000 networks of hosts, a minute of each fuzzer, 1,000,000 drawn schedules, as many of each exhibit of the museum, what schedules find when the library is broken
 	@meson compile -C $(BUILD) plan-nightly
 	@meson compile -C $(BUILD) plan-hosts-nightly
 	@for model in test/model/*.pml; do test/model/spin.sh "$$model" || exit 1; done
 	@meson test -C $(BUILD) --no-rebuild --suite threads
 	@$(BUILD)/test/sim/sim-programs_test 20000
 	@$(BUILD)/test/sim/sim-stream_programs_test 5000
+	@test/reliability.py soak $(MAKE) --no-print-directory soak-devices
 	@$(BUILD)/test/ranks/ranks_runner --filter random_program --cases 100000
 	@$(BUILD)/test/ranks/ranks_runner --filter random_schedules --cases 10000
 	@$(BUILD)/test/ranks/ranks_runner --filter async_idle --repeat 40
@@ -93,6 +95,10 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@$(MAKE) --no-print-directory tidy
 	@python3 python/tests/run.py $(BUILD) --nightly python/tests || [ $$? = 77 ]
 	@$(MAKE) --no-print-directory explore-mutants
+
+soak-devices: ## random programs that use devices (alloc, free, record, trim, collectives, messages, abort, close), each sort for SOAK_S seconds (180) under ThreadSanitizer and under AddressSanitizer
+	@tools/setup check
+	@test/sim/soak.sh $(SOAK_S)
 
 explore: explorer ## drawn programs under drawn schedules: SEED=, SCHEDULES=, ONLY=; REPLAY=FILE shows a finding step by step
 	@$(TESTED)/test/explore/explore --folder $(TESTED)/test/explore \
@@ -163,6 +169,6 @@ release:
 	@[ -x $(BUILD)/lockstep ] || echo 'building Lockstep: some minutes, and what the compiler says is in $(BUILD)/build.log' >&2
 	@meson compile -C $(BUILD) >$(BUILD)/build.log 2>&1 || { cat $(BUILD)/build.log; exit 1; }
 
-.PHONY: help demo demo-hang demo-hosts demo-device demo-torch demo-torch-hang check check-torch-suite explore explorer explore-mutants museum asan tsan nightly bench bench-hosts bench-torch \
+.PHONY: help demo demo-hang demo-hosts demo-device demo-torch demo-torch-hang check check-torch-suite explore explorer explore-mutants museum asan tsan soak-devices nightly bench bench-hosts bench-torch \
 	campaign-torch install wheel format tidy clean release \
 	release-tests

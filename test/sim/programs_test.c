@@ -12,11 +12,12 @@
 
 #include "base/messages.h"
 #include "device_program.h"
+#include "seeds.h"
 
 enum { THREADS = DEVICE_PROGRAM_RANKS * DEVICE_PROGRAM_THREADS };
 
-/* How many; more by the first argument. */
-static uint64_t seeds = 60;
+enum { SEEDS = 60 };
+static struct seeds seeds;
 
 struct one {
 	struct device_program *program;
@@ -34,7 +35,7 @@ static void *run_one(void *argument)
 static void programs(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 1; seed <= seeds; seed++) {
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
 		struct one all[THREADS];
 		int count = 0;
 		struct device_program *program = device_program_open(seed);
@@ -48,14 +49,16 @@ static void programs(void **state)
 		while (count > 0)
 			pthread_join(all[--count].id, NULL);
 		if (!device_program_close(program))
-			fail_msg("seed %d", (int)seed);
+			fail_msg("seed %llu", (unsigned long long)seed);
 	}
 }
 
 int main(int argc, char **argv)
 {
-	if (argc > 1)
-		seeds = strtoull(argv[1], NULL, 10);
 	const struct CMUnitTest tests[] = {cmocka_unit_test(programs)};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	seeds = seeds_read(argc, argv, SEEDS);
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	if (failed == 0)
+		seeds_print(&seeds, "programs of allocations, frees and launches over the pool");
+	return failed;
 }

@@ -11,11 +11,12 @@
 
 #include <cmocka.h>
 
+#include "seeds.h"
 #include "sim_driver.h"
 #include "stream_program.h"
 
-/* How many; more by the first argument. */
-static uint64_t seeds = 60;
+enum { SEEDS = 60 };
+static struct seeds seeds;
 
 struct one {
 	struct stream_program *program;
@@ -75,7 +76,7 @@ static void put_settings(const char *settings)
 static void programs(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 1; seed <= seeds; seed++) {
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
 		struct one all[STREAM_PROGRAM_RANKS];
 		char rendezvous[64], why[1024];
 		struct stream_program *program = stream_program_draw(seed, false);
@@ -86,8 +87,8 @@ static void programs(void **state)
 		assert_int_equal(
 			pthread_barrier_init(&begun, NULL, (unsigned)stream_program_ranks(program)),
 			0);
-		snprintf(rendezvous, sizeof rendezvous, "unix:stream-programs-%d-%d", (int)getpid(),
-			 (int)seed);
+		snprintf(rendezvous, sizeof rendezvous, "unix:stream-programs-%d-%llu",
+			 (int)getpid(), (unsigned long long)seed);
 		for (int rank = 0; rank < stream_program_ranks(program); rank++) {
 			all[rank] = (struct one){program, rendezvous, &begun, rank, 0, 0};
 			assert_int_equal(pthread_create(&all[rank].id, NULL, run_rank, &all[rank]),
@@ -99,7 +100,7 @@ static void programs(void **state)
 		/* What is said goes to standard error. */
 		if (!stream_program_judge(program, "", why, sizeof why)) {
 			stream_program_show(program, stderr);
-			fail_msg("seed %d: %s", (int)seed, why);
+			fail_msg("seed %llu: %s", (unsigned long long)seed, why);
 		}
 		stream_program_free(program);
 	}
@@ -107,8 +108,11 @@ static void programs(void **state)
 
 int main(int argc, char **argv)
 {
-	if (argc > 1)
-		seeds = strtoull(argv[1], NULL, 10);
 	const struct CMUnitTest tests[] = {cmocka_unit_test(programs)};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	seeds = seeds_read(argc, argv, SEEDS);
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	if (failed == 0)
+		seeds_print(&seeds,
+			    "programs of operations on streams, with aborts, failures and closes");
+	return failed;
 }
