@@ -23,7 +23,7 @@ def room(name, *sources):
     listed = ", ".join(f"'{source}'" for source in sources)
     return {
         f"src/{name}/meson.build": HASH + f"{name}_sources = files({listed})\n{name}_tests = []\n",
-        f"src/{name}/README.md": f"# {name}\n",
+        f"src/{name}/README.md": f"# {name}: a room\n",
     }
 
 
@@ -167,12 +167,13 @@ REFUSED = [
     ("spdx", "src/plan/plan.c:1", "licence", {"src/plan/plan.c": SAYS}),
     ("spdx", "src/plan/plan.c:1", "licence", {"src/plan/plan.c": C.replace(" */", " Plans. */") + SAYS}),
     ("spdx", "src/plan/meson.build:1", "licence", {"src/plan/meson.build": "plan_sources = files('plan.c')\n"}),
-    ("words", "src/plan/README.md:1", "machine", {"src/plan/README.md": "see /wor" + "k/x\n"}),
+    ("words", "src/plan/README.md:1", "machine", {"src/plan/README.md": "# plan: see /wor" + "k/x\n"}),
     ("unlisted", "src/plan/new.c:1", "src/plan/meson.build", {"src/plan/new.c": C}),
     ("unlisted", "examples/new.c:1", "examples/meson.build", {"examples/new.c": C}),
     ("missing", "src/plan/README.md:1", "does not exist", {"src/plan/README.md": None}),
-    ("readme", "src/plan/README.md:41", "more than 40 lines", {"src/plan/README.md": "\n" * 41}),
-    ("readme", "src/plan/README.md:2", "401 characters", {"src/plan/README.md": "\n" + "x" * 401 + "\n"}),
+    ("readme", "src/plan/README.md:1", "begin with", {"src/plan/README.md": "# plan\n"}),
+    ("readme", "src/plan/README.md:61", "more than 60 lines", {"src/plan/README.md": "# plan: steps\n" + "\n" * 60}),
+    ("readme", "src/plan/README.md:2", "101 columns", {"src/plan/README.md": "# plan: steps\n" + "x" * 101 + "\n"}),
     (
         "settings",
         "src/base/settings.def:32",
