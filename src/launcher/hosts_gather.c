@@ -88,10 +88,13 @@ static void await_parts(struct launcher_job *job, uint64_t deadline_ns)
 			return;
 		/* Whoever interrupts now does not want to wait for a report. */
 		while (set.fds[0].revents &&
-		       read(job->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
-			if (info.ssi_signo != SIGCONT && info.ssi_signo != SIGUSR1 &&
-			    info.ssi_signo != SIGUSR2)
+		       read(job->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+			if (info.ssi_signo == SIGTSTP)
+				raise(SIGSTOP);
+			else if (info.ssi_signo != SIGCONT && info.ssi_signo != SIGUSR1 &&
+				 info.ssi_signo != SIGUSR2)
 				return;
+		}
 		launcher_hosts_step(job, &set);
 	}
 }
