@@ -278,7 +278,10 @@ static void write_trace(struct launcher_job *job, bool ended_well)
 		launcher_monitor_collect(job);
 	if (!job->report) {
 		MESSAGE_SAY(MESSAGE_RUN_TRACE_FAILED, job->trace_path,
-			    "no ranks have met, so there is none");
+			    job->hosts
+				    ? "no ranks have met, or they ended before a daemon held their "
+				      "memory, so there is none"
+				    : "no ranks have met, so there is none");
 		return;
 	}
 	if (ended_well)
