@@ -182,7 +182,8 @@ bool failure_is_unreturned(const struct ls_group *group);
 void failure_note_unreturned(struct ls_group *group);
 /* For failure_note: tells the launcher that a call returns that a member has left. */
 void failure_note_returned(const struct ls_group *group);
-/* Call when the world is open: tells the launcher that it can read what this rank does. */
+/* Call when the world is open: hands the trace and the segment of this rank to the daemon of
+ * `lockstep run --hosts`, if that has started it. Does not block. */
 void failure_note_met(const struct world *world);
 
 /* ---- lost.c ---- */

@@ -4,21 +4,21 @@
 #include "failure/run_notes.h"
 
 #include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "failure/far_look.h"
 
 /* Opened for each note: the program may close all descriptors. If the daemon has ended, nobody
  * reads the note, and this rank is about to be killed. */
-static void write_note(const struct world *world, enum failure_run_note_kind kind, uint32_t group,
+static void write_note(const struct ls_group *group, enum failure_run_note_kind kind,
 		       ls_status status)
 {
-	struct failure_run_note text = {.kind = kind,
-					.rank = world->rank,
-					.group = group,
-					.status = (uint32_t)status,
-					.pid = getpid(),
-					.job = world->transport.job};
+	const struct world *world = group->world;
+	struct failure_run_note text = {
+		.kind = kind, .rank = world->rank, .group = group->id, .status = (uint32_t)status};
 	if (!world->run_notes[0])
 		return;
 	int fd = open(world->run_notes, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
@@ -40,16 +40,67 @@ void failure_note_unreturned(struct ls_group *group)
 {
 	ls_status status = trace_report_unreturned(&group->world->trace, group->id);
 	if (status != LS_OK)
-		write_note(group->world, FAILURE_NOTE_UNRETURNED, group->id, status);
+		write_note(group, FAILURE_NOTE_UNRETURNED, status);
 }
 
 void failure_note_returned(const struct ls_group *group)
 {
 	if (failure_status(group) == LS_PEER_LEFT)
-		write_note(group->world, FAILURE_NOTE_RETURNED, group->id, LS_PEER_LEFT);
+		write_note(group, FAILURE_NOTE_RETURNED, LS_PEER_LEFT);
+}
+
+/* ---- the daemon's socket ---- */
+
+bool failure_run_address(const char *notes, struct sockaddr_un *out, socklen_t *bytes)
+{
+	*out = (struct sockaddr_un){.sun_family = AF_UNIX};
+	/* The leading NUL makes it abstract. */
+	int length = snprintf(out->sun_path + 1, sizeof out->sun_path - 1, "lockstep-run:%s", notes);
+	*bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+	return length > 0 && (size_t)length < sizeof out->sun_path - 1;
+}
+
+static bool is_mine(int fd)
+{
+	struct ucred who = {0};
+	socklen_t bytes = sizeof who;
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 && who.uid == geteuid();
+}
+
+static void send_met(int fd, const struct world *world)
+{
+	struct failure_run_met met = {
+		.job = world->transport.job, .rank = world->rank, .size = world->size};
+	int fds[FAILURE_RUN_FDS] = {
+		[FAILURE_RUN_TRACE] = world->trace.fd, [FAILURE_RUN_SEGMENT] = world->transport.segment_fd};
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(sizeof fds)];
+	} control = {.bytes = {0}};
+	struct iovec part = {&met, sizeof met};
+	struct msghdr message = {.msg_iov = &part,
+				 .msg_iovlen = 1,
+				 .msg_control = control.bytes,
+				 .msg_controllen = sizeof control.bytes};
+	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+	head->cmsg_level = SOL_SOCKET;
+	head->cmsg_type = SCM_RIGHTS;
+	head->cmsg_len = CMSG_LEN(sizeof fds);
+	memcpy(CMSG_DATA(head), fds, sizeof fds);
+	ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	(void)sent; /* without it a report lacks this rank */
 }
 
 void failure_note_met(const struct world *world)
 {
-	write_note(world, FAILURE_NOTE_MET, TRACE_GROUP_WORLD, LS_OK);
+	struct sockaddr_un address;
+	socklen_t bytes;
+	if (!world->run_notes[0] || !failure_run_address(world->run_notes, &address, &bytes))
+		return;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return;
+	if (connect(fd, (const struct sockaddr *)&address, bytes) == 0 && is_mine(fd))
+		send_met(fd, world);
+	close(fd);
 }

@@ -4,25 +4,37 @@
 #ifndef FAILURE_RUN_NOTES_H
 #define FAILURE_RUN_NOTES_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 enum failure_run_note_kind {
 	/* The rank found the failure when it closed the group, so none of its calls returned it. */
 	FAILURE_NOTE_UNRETURNED = 1,
 	/* A call returned the failure. Noted for LS_PEER_LEFT only. */
 	FAILURE_NOTE_RETURNED,
-	/* The rank has met the others of `job`. From now on its trace and segment can be read. */
-	FAILURE_NOTE_MET,
 };
 
 /* Each is written by one write, so notes of several ranks do not mix. */
 struct failure_run_note {
 	uint32_t kind;
 	int32_t rank;
-	uint32_t group, status; /* not of FAILURE_NOTE_MET */
-	int32_t pid;
-	uint32_t reserved;
-	uint64_t job;
+	uint32_t group, status;
 };
+
+/* A rank that has met the others of a job hands its trace and its segment to the daemon, so that
+ * they can be read when it has ended: it connects to the daemon's socket (SOCK_SEQPACKET), sends
+ * this with both descriptors, and goes on without an answer. */
+struct failure_run_met {
+	uint64_t job;
+	int32_t rank, size;
+};
+enum { FAILURE_RUN_TRACE, FAILURE_RUN_SEGMENT, FAILURE_RUN_FDS };
+
+/* The address of that socket, in the abstract namespace of the host's network: made from the name
+ * of the file of notes. Anybody may have taken it, so both ends ask the kernel who the other one
+ * is. False: the name does not fit. */
+bool failure_run_address(const char *notes, struct sockaddr_un *out, socklen_t *bytes);
 
 #endif

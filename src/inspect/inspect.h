@@ -48,8 +48,6 @@ void inspect_view_free(struct inspect_view *view); /* NULL is allowed */
  * one. */
 bool inspect_view_add_trace(struct inspect_view *view, int rank, int fd);
 bool inspect_view_add_segment(struct inspect_view *view, int rank, int fd);
-/* Drops the memory of all other ranks. */
-void inspect_view_keep(struct inspect_view *view, const struct ranks *kept);
 bool inspect_view_has_segments(const struct inspect_view *view);
 
 /* ---- report_take.c ---- */

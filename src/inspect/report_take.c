@@ -185,6 +185,9 @@ void inspect_report_add_phases(struct inspect_report *report)
 	}
 }
 
+/* More than the copies of several hosts are apart. */
+enum { APART_NS = 200000000 };
+
 /* Each host copied its ranks at a moment of its own: a wait may have ended, and a rank have closed
  * its group, between two of them. What ranks prove they publish; only what they do not publish is
  * left to say. */
@@ -192,8 +195,10 @@ static void drop_unproved(struct inspect_report *report)
 {
 	enum diagnose_cause cause = report->verdict.cause;
 	bool joined = report->hosts && report->hosts->here < 0;
-	if (joined &&
-	    (cause == DIAGNOSE_MISMATCH || cause == DIAGNOSE_LEFT || cause == DIAGNOSE_DEADLOCK))
+	bool is_short = cause == DIAGNOSE_ELSEWHERE &&
+			report->job->now_ns - report->verdict.since_ns < APART_NS;
+	if (joined && (is_short || cause == DIAGNOSE_MISMATCH || cause == DIAGNOSE_LEFT ||
+		       cause == DIAGNOSE_DEADLOCK))
 		report->verdict = (struct diagnose_verdict){.culprit = -1, .witness = -1};
 }
 

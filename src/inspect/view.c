@@ -44,16 +44,6 @@ void inspect_view_free(struct inspect_view *view)
 	free(view);
 }
 
-void inspect_view_keep(struct inspect_view *view, const struct ranks *kept)
-{
-	for (int i = 0; i < view->size; i++) {
-		if (ranks_have(kept, i))
-			continue;
-		release(&view->ranks[i]);
-		view->ranks[i] = (struct inspect_held){.trace_fd = -1, .segment_fd = -1};
-	}
-}
-
 bool inspect_view_add_trace(struct inspect_view *view, int rank, int fd)
 {
 	const char *why;

@@ -29,17 +29,12 @@ void launcher_daemon_input_step(struct launcher_daemon_input *input,
 
 /* What a daemon keeps of the ranks of its host: it holds their traces and segments, copies their
  * state the moment something goes wrong, and at the end sends both to the launcher. On one host
- * monitor.c does the same, and knows the ranks from their rendezvous; here they tell it by notes
- * (failure/run_notes.h). */
+ * monitor.c does the same, and knows the ranks from their rendezvous; here they connect to the
+ * daemon (failure/run_notes.h). */
 struct launcher_evidence {
 	const struct launcher_rank *ranks; /* of this host: first to first + count - 1 */
 	int first, count;
-	int notes_fd;      /* the caller closes it */
-	int changes, poll; /* inotify tells of new notes; -1: it does not */
-	off_t read_bytes;  /* of the notes */
-	/* The job that ranks have met in last, and how many have. */
-	uint64_t job;
-	int met;
+	int listener, poll;            /* ranks hand their memory over there; -1: they cannot */
 	struct inspect_view *view;     /* NULL: nothing is held */
 	struct inspect_report *report; /* NULL: nothing has gone wrong */
 	bool frozen;                   /* nothing is added to the report any more */
@@ -48,13 +43,13 @@ struct launcher_evidence {
 	size_t part_bytes, sent_bytes;
 };
 
-/* `ranks` and `notes_fd` must stay valid. Never fails: what cannot be kept is missing in the
+/* `ranks` must stay valid. notes_fd: the file of notes, which names the socket. Never fails: what cannot be kept is missing in the
  * report. */
 void launcher_evidence_init(struct launcher_evidence *evidence, const struct launcher_rank *ranks,
 			    int first, int count, int notes_fd);
 void launcher_evidence_fini(struct launcher_evidence *evidence);
 void launcher_evidence_poll(struct launcher_evidence *evidence, struct launcher_poll *set);
-/* Holds the memory of the ranks once all of this host have met. */
+/* Holds the memory of ranks that have met. */
 void launcher_evidence_step(struct launcher_evidence *evidence, const struct launcher_poll *set);
 /* Copies the state of the ranks, unless that was done before. last: ranks are about to be told to
  * end, so what they report later is not added. */

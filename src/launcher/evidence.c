@@ -5,40 +5,51 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/inotify.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/wait.h"
 #include "failure/run_notes.h"
 #include "inspect/host_part.h"
 
-enum { SEND_BYTES = 1 << 18, QUEUE_BYTES = 1 << 20 };
+enum { SEND_BYTES = 1 << 18, QUEUE_BYTES = 1 << 20, MET_MS = 100 };
+
+/* -1: ranks cannot hand over anything. */
+static int listen_for(int notes_fd)
+{
+	char notes[64];
+	struct sockaddr_un address;
+	socklen_t bytes;
+
+	snprintf(notes, sizeof notes, "/proc/%d/fd/%d", getpid(), notes_fd);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -1;
+	if (failure_run_address(notes, &address, &bytes) &&
+	    bind(fd, (const struct sockaddr *)&address, bytes) == 0 && listen(fd, SOMAXCONN) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
 
 void launcher_evidence_init(struct launcher_evidence *evidence, const struct launcher_rank *ranks,
 			    int first, int count, int notes_fd)
 {
-	char path[32];
-
 	*evidence = (struct launcher_evidence){
 		.ranks = ranks,
 		.first = first,
 		.count = count,
-		.notes_fd = notes_fd,
-		.changes = inotify_init1(IN_CLOEXEC | IN_NONBLOCK),
+		.listener = listen_for(notes_fd),
 		.poll = -1,
 	};
-	snprintf(path, sizeof path, "/proc/self/fd/%d", notes_fd);
-	if (evidence->changes >= 0 && inotify_add_watch(evidence->changes, path, IN_MODIFY) < 0) {
-		close(evidence->changes);
-		evidence->changes = -1;
-	}
 }
 
 void launcher_evidence_fini(struct launcher_evidence *evidence)
 {
-	if (evidence->changes >= 0)
-		close(evidence->changes);
-	evidence->changes = -1;
+	if (evidence->listener >= 0)
+		close(evidence->listener);
+	evidence->listener = -1;
 	inspect_report_free(evidence->report);
 	inspect_view_free(evidence->view);
 	free(evidence->part);
@@ -46,75 +57,92 @@ void launcher_evidence_fini(struct launcher_evidence *evidence)
 
 /* ---- holding ---- */
 
-static struct ranks ranks_here(const struct launcher_evidence *evidence)
+/* Reads what a rank sends at once after it has connected. Other descriptors than those that it is
+ * to send are closed. */
+static bool receive_met(int fd, struct failure_run_met *met, int fds[FAILURE_RUN_FDS])
 {
-	struct ranks here = {{0}};
-	for (int q = evidence->first; q < evidence->first + evidence->count; q++)
-		ranks_add(&here, q);
-	return here;
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(FAILURE_RUN_FDS * sizeof(int))];
+	} control;
+	struct iovec part = {met, sizeof *met};
+	struct msghdr message = {.msg_iov = &part,
+				 .msg_iovlen = 1,
+				 .msg_control = control.bytes,
+				 .msg_controllen = sizeof control.bytes};
+	struct pollfd ready = {.fd = fd, .events = POLLIN};
+
+	if (wait_fds(NULL, &ready, 1, -1, clock_deadline_ns(MET_MS)) != LS_OK)
+		return false;
+	ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct cmsghdr *head = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
+	if (!head || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
+		return false;
+	size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	memcpy(fds, CMSG_DATA(head), count * sizeof(int));
+	return got == sizeof *met && count == FAILURE_RUN_FDS;
 }
 
-static void hold(struct launcher_evidence *evidence)
+/* Takes over what it uses of fds, and leaves -1 there. */
+static void hold(struct launcher_evidence *evidence, const struct failure_run_met *met,
+		 int fds[FAILURE_RUN_FDS])
 {
-	struct inspect_jobs jobs = {0};
-
-	if (evidence->job == 0 || inspect_find_jobs(evidence->job, 0, &jobs) != LS_OK)
+	if (evidence->report || met->rank < evidence->first ||
+	    met->rank >= evidence->first + evidence->count || met->size <= met->rank ||
+	    met->size > INSPECT_RANK_MAX)
 		return;
-	inspect_view_free(evidence->view);
-	evidence->view = jobs.count > 0 ? jobs.views[0] : NULL;
-	if (jobs.count > 0)
-		jobs.views[0] = NULL;
-	inspect_jobs_free(&jobs);
-	/* Hosts may share a /proc, as containers on one machine can. */
-	struct ranks here = ranks_here(evidence);
-	if (evidence->view)
-		inspect_view_keep(evidence->view, &here);
-}
-
-static void take_note(struct launcher_evidence *evidence, const struct failure_run_note *note)
-{
-	if (note->kind != FAILURE_NOTE_MET || evidence->report)
-		return;
-	if (note->job != evidence->job) {
-		evidence->job = note->job;
-		evidence->met = 0;
+	/* Ranks may meet again, as another job: the last one counts. */
+	if (!evidence->view || evidence->view->job != met->job || evidence->view->size != met->size) {
+		inspect_view_free(evidence->view);
+		evidence->view = inspect_view_new(met->job, met->size);
 	}
-	if (++evidence->met == evidence->count)
-		hold(evidence);
+	if (!evidence->view)
+		return;
+	if (inspect_view_add_trace(evidence->view, met->rank, fds[FAILURE_RUN_TRACE]))
+		fds[FAILURE_RUN_TRACE] = -1;
+	if (inspect_view_add_segment(evidence->view, met->rank, fds[FAILURE_RUN_SEGMENT]))
+		fds[FAILURE_RUN_SEGMENT] = -1;
 }
 
-static void read_notes(struct launcher_evidence *evidence)
+static void hear_rank(struct launcher_evidence *evidence, int fd)
 {
-	struct failure_run_note notes[64];
-	ssize_t got;
+	struct failure_run_met met;
+	int fds[FAILURE_RUN_FDS] = {-1, -1};
+	struct ucred who = {0};
+	socklen_t bytes = sizeof who;
 
-	while ((got = pread(evidence->notes_fd, notes, sizeof notes, evidence->read_bytes)) >=
-	       (ssize_t)sizeof notes[0]) {
-		size_t count = (size_t)got / sizeof notes[0];
-		for (size_t i = 0; i < count; i++)
-			take_note(evidence, &notes[i]);
-		evidence->read_bytes += (off_t)(count * sizeof notes[0]);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 && who.uid == geteuid() &&
+	    receive_met(fd, &met, fds))
+		hold(evidence, &met, fds);
+	for (int i = 0; i < FAILURE_RUN_FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+static void hear_ranks(struct launcher_evidence *evidence)
+{
+	int fd;
+
+	while (evidence->listener >= 0 &&
+	       (fd = accept4(evidence->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+		hear_rank(evidence, fd);
+		close(fd);
 	}
 }
 
 void launcher_evidence_poll(struct launcher_evidence *evidence, struct launcher_poll *set)
 {
 	evidence->poll = -1;
-	if (evidence->changes < 0)
+	if (evidence->listener < 0)
 		return;
 	evidence->poll = set->count;
-	set->fds[set->count++] = (struct pollfd){.fd = evidence->changes, .events = POLLIN};
+	set->fds[set->count++] = (struct pollfd){.fd = evidence->listener, .events = POLLIN};
 }
 
 void launcher_evidence_step(struct launcher_evidence *evidence, const struct launcher_poll *set)
 {
-	char events[4096];
-
-	if (evidence->poll < 0 || !set->fds[evidence->poll].revents)
-		return;
-	while (read(evidence->changes, events, sizeof events) > 0)
-		;
-	read_notes(evidence);
+	if (evidence->poll >= 0 && set->fds[evidence->poll].revents)
+		hear_ranks(evidence);
 }
 
 /* ---- copying ---- */
@@ -123,12 +151,8 @@ void launcher_evidence_copy(struct launcher_evidence *evidence, bool last)
 {
 	struct diagnose_source known[INSPECT_RANK_MAX];
 
-	if (!evidence->report) {
-		read_notes(evidence);
-		/* Some ranks of this host have not met, or some have no segment yet. */
-		if (!evidence->view)
-			hold(evidence);
-	}
+	if (!evidence->report)
+		hear_ranks(evidence);
 	struct inspect_view *view = evidence->view;
 	if (!view || evidence->frozen)
 		return;
@@ -166,7 +190,7 @@ void launcher_evidence_forget(struct launcher_evidence *evidence)
 void launcher_evidence_tell(struct launcher_evidence *evidence, struct launcher_channel *channel)
 {
 	struct channel_state state = {.now_ns = clock_now_ns()};
-	struct ranks here = ranks_here(evidence);
+	struct ranks here = {{0}};
 
 	if (evidence->tells)
 		return;
@@ -175,6 +199,8 @@ void launcher_evidence_tell(struct launcher_evidence *evidence, struct launcher_
 	launcher_channel_send(channel, CHANNEL_STATE, &state, sizeof state, NULL, 0);
 	launcher_channel_flush(channel);
 	launcher_evidence_copy(evidence, true);
+	for (int q = evidence->first; q < evidence->first + evidence->count; q++)
+		ranks_add(&here, q);
 	if (evidence->report && evidence->view->size >= evidence->first + evidence->count)
 		evidence->part = inspect_part_pack(evidence->view, evidence->report, &here,
 						   &evidence->part_bytes);

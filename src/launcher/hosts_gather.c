@@ -128,6 +128,10 @@ void launcher_hosts_gather(struct launcher_job *job)
 		job->hosts->hosts[i].asked_ns = clock_now_ns();
 	send_all(job, CHANNEL_ASK, NULL, 0);
 	await_parts(job, clock_deadline_ns(GATHER_MS));
+	for (int i = 0; i < job->hosts->count; i++)
+		if (is_awaited(&job->hosts->hosts[i]))
+			MESSAGE_SAY(MESSAGE_RUN_HOST, job->hosts->hosts[i].name,
+				    "has not told in time what its ranks did");
 	job->report = join_parts(job, (clock_now_ns() - begin_ns) / 1000000);
 	for (int q = 0; job->report && q < job->count; q++)
 		if (!job->report->job->ranks[q].known)
