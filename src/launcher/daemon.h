@@ -29,8 +29,8 @@ void launcher_daemon_input_step(struct launcher_daemon_input *input,
 
 /* What a daemon keeps of the ranks of its host: it holds their traces and segments, copies their
  * state the moment something goes wrong, and at the end sends both to the launcher. On one host
- * monitor.c does the same, and knows the ranks from their rendezvous; here they connect to the
- * daemon (failure/run_notes.h). */
+ * monitor.c does the same, and gets the traces in the rendezvous; here ranks connect to the daemon
+ * (failure/run_notes.h). */
 struct launcher_evidence {
 	const struct launcher_rank *ranks; /* of this host: first to first + count - 1 */
 	int first, count;
@@ -43,8 +43,8 @@ struct launcher_evidence {
 	size_t part_bytes, sent_bytes;
 };
 
-/* `ranks` must stay valid. notes_fd: the file of notes, which names the socket. Never fails: what cannot be kept is missing in the
- * report. */
+/* `ranks` must stay valid. notes_fd: the file of notes, which names the socket. Never fails: what
+ * cannot be kept is missing in the report. */
 void launcher_evidence_init(struct launcher_evidence *evidence, const struct launcher_rank *ranks,
 			    int first, int count, int notes_fd);
 void launcher_evidence_fini(struct launcher_evidence *evidence);
