@@ -198,6 +198,6 @@ const struct cli_command cli_run_command = {
 		"lockstep run --daemon is what runs on each host.\n"
 		"\n"
 		"After a failure the state of all ranks is kept in DIR or $TMPDIR or /tmp, for\n"
-		"lockstep diagnose FILE; not with --hosts.\n",
+		"lockstep diagnose FILE.\n",
 	.main = run_main,
 };

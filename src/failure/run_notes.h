@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What ranks note for `lockstep run --hosts`. The daemon on each host makes a file and names it in
- * LOCKSTEP_RUN_NOTES; ranks append notes to it, and the daemon reads them as they come. */
+ * LOCKSTEP_RUN_NOTES; ranks append notes to it, and the daemon reads it when its ranks have
+ * ended. */
 #ifndef FAILURE_RUN_NOTES_H
 #define FAILURE_RUN_NOTES_H
 

@@ -57,7 +57,8 @@ void launcher_evidence_fini(struct launcher_evidence *evidence)
 
 /* ---- holding ---- */
 
-/* Reads what a rank sends at once after it has connected. Other descriptors than those that it is
+/* Reads what a rank sends at once after it has connected: so this waits only for a rank that is
+ * stopped or starved between the two calls, and gives it up then. Other descriptors than those that it is
  * to send are closed. */
 static bool receive_met(int fd, struct failure_run_met *met, int fds[FAILURE_RUN_FDS])
 {
@@ -87,9 +88,8 @@ static bool receive_met(int fd, struct failure_run_met *met, int fds[FAILURE_RUN
 static void hold(struct launcher_evidence *evidence, const struct failure_run_met *met,
 		 int fds[FAILURE_RUN_FDS])
 {
-	if (evidence->report || met->rank < evidence->first ||
-	    met->rank >= evidence->first + evidence->count || met->size <= met->rank ||
-	    met->size > INSPECT_RANK_MAX)
+	if (met->rank < evidence->first || met->rank >= evidence->first + evidence->count ||
+	    met->size <= met->rank || met->size > INSPECT_RANK_MAX)
 		return;
 	/* Ranks may meet again, as another job: the last one counts. */
 	if (!evidence->view || evidence->view->job != met->job || evidence->view->size != met->size) {
@@ -133,7 +133,9 @@ static void hear_ranks(struct launcher_evidence *evidence)
 void launcher_evidence_poll(struct launcher_evidence *evidence, struct launcher_poll *set)
 {
 	evidence->poll = -1;
-	if (evidence->listener < 0)
+	/* A copy of the ranks' state points into what is held; ranks that meet again meanwhile wait
+	 * in the queue of the socket. */
+	if (evidence->listener < 0 || evidence->report)
 		return;
 	evidence->poll = set->count;
 	set->fds[set->count++] = (struct pollfd){.fd = evidence->listener, .events = POLLIN};
