@@ -58,8 +58,8 @@ void launcher_evidence_fini(struct launcher_evidence *evidence)
 /* ---- holding ---- */
 
 /* Reads what a rank sends at once after it has connected: so this waits only for a rank that is
- * stopped or starved between the two calls, and gives it up then. Other descriptors than those that it is
- * to send are closed. */
+ * stopped or starved between the two calls, and gives it up then. Other descriptors than those that
+ * it is to send are closed. */
 static bool receive_met(int fd, struct failure_run_met *met, int fds[FAILURE_RUN_FDS])
 {
 	union {
