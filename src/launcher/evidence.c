@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/messages.h"
 #include "base/wait.h"
 #include "failure/run_notes.h"
 #include "inspect/host_part.h"
@@ -43,6 +44,8 @@ void launcher_evidence_init(struct launcher_evidence *evidence, const struct lau
 		.listener = listen_for(notes_fd),
 		.poll = -1,
 	};
+	if (evidence->listener < 0)
+		MESSAGE_SAY(MESSAGE_RUN_WITNESS);
 }
 
 void launcher_evidence_fini(struct launcher_evidence *evidence)
