@@ -5,13 +5,10 @@
 #define TEST_EXPLORE_POINTS_H
 
 #include <stdint.h>
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
 
 uint64_t explore_ticks(void);
 void explore_pause(void);
-#define __rdtsc explore_ticks
+#define __builtin_ia32_rdtsc explore_ticks
 #define __builtin_ia32_pause explore_pause
 
 #endif
