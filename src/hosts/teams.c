@@ -13,6 +13,7 @@
  * and the rank drops it. Model: test/model/far_team.pml. */
 #include "hosts/hosts_private.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"

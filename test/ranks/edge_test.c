@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Groups that have gone on for weeks: numbers beyond what their words hold at a time. */
+#include <stdlib.h>
+
 #include "mailbox/mailbox_private.h"
 #include "tests.h"
 #include "world/ls_group.h"
