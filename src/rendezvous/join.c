@@ -195,7 +195,8 @@ ls_status rendezvous_meet(const struct rendezvous_place *place, const struct ren
 	struct rendezvous_meeting *meeting = calloc(1, sizeof *meeting);
 	int none;
 
-	memset(out, 0, sizeof *out);
+	out->job = 0;
+	out->size = 0;
 	*out_meeting = NULL;
 	if (!meeting) {
 		rendezvous_text_add(text, "no memory for the rendezvous");
@@ -216,7 +217,8 @@ ls_status rendezvous_meet(const struct rendezvous_place *place, const struct ren
 	if (status != LS_OK) {
 		client->kept = false;
 		rendezvous_leave(meeting, &none);
-		memset(out, 0, sizeof *out);
+		out->job = 0;
+		out->size = 0;
 		return status;
 	}
 	meeting->gathers = rendezvous_has_hosts(out);

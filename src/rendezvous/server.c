@@ -283,7 +283,8 @@ ls_status rendezvous_server_start(const struct rendezvous_place *place,
 	server->began_ns = clock_now_ns();
 	server->deadline_ns = deadline_ns;
 	server->holder = WIRE_LAUNCHER;
-	for (int i = 0; i < RANKS_WORLD_MAX; i++)
+	/* Only as many as there are: each takes a kilobyte. */
+	for (int i = 0; i < place->world_size; i++)
 		server->ranks[i].fd = server->ranks[i].trace_fd = -1;
 	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
 		server->connections[i].fd = server->connections[i].trace_fd = -1;
@@ -319,7 +320,7 @@ void rendezvous_server_close(struct rendezvous_server *server)
 	rendezvous_close_fd(&server->listen_fd);
 	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
 		rendezvous_connection_end(&server->connections[i]);
-	for (int i = 0; i < RANKS_WORLD_MAX; i++) {
+	for (int i = 0; i < server->place.world_size; i++) {
 		rendezvous_close_fd(&server->ranks[i].fd);
 		rendezvous_close_fd(&server->ranks[i].trace_fd);
 	}

@@ -46,7 +46,7 @@ void rendezvous_tell_table(struct rendezvous_server *server)
 	answer->status = LS_OK;
 	answer->size = size;
 	answer->job = server->table.job;
-	memcpy(answer->ranks, server->table.ranks, sizeof answer->ranks);
+	memcpy(answer->ranks, server->table.ranks, (size_t)size * sizeof answer->ranks[0]);
 	begin_message(server, answer, WIRE_ANSWER_BYTES(size), offsetof(struct wire_answer, tag), 1);
 	server->state = rendezvous_has_hosts(&server->table) ? SERVER_GATHERING : SERVER_TELLING;
 }

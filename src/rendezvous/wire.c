@@ -185,7 +185,6 @@ enum wire_check rendezvous_reply_parse(const void *bytes, size_t got, struct wir
 	if (got < head.bytes)
 		return WIRE_MORE;
 
-	memset(out, 0, sizeof *out);
 	memcpy(out, bytes, head.bytes);
 	out->head = head;
 	if (out->size < 0 || out->size > RANKS_WORLD_MAX ||
