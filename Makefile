@@ -64,7 +64,7 @@ tsan: ## unit tests and ranks as threads under ThreadSanitizer
 	@tools/setup check
 	@tools/verify tsan
 
-nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, all mutants of the models, ranks as threads without a sanitizer, 25,000 programs that use devices, minutes of these under each sanitizer, 100,000 random programs, 10,000 random schedules, an idle minute, all tests of ranks with LOCKSTEP_CHECK=1 and on several hosts, 50 faults of each kind in a job of 64 ranks on 8 hosts, an hour on a network that loses packets, 4 GiB in one message, 5,000 kills, 1,000,000 looks, 1,000,000 networks of hosts, a minute of each fuzzer, 1,000,000 drawn schedules, as many of each exhibit of the museum, what schedules find when the library is broken
+nightly: release-tests ## what takes too long for check: every plan up to 1024 ranks, all mutants of the models, ranks as threads without a sanitizer, 25,000 programs that use devices, minutes of these under each sanitizer, 100,000 random programs, 10,000 random schedules, an idle minute, all tests of ranks with LOCKSTEP_CHECK=1 and on several hosts, 50 faults of each kind in a job of 64 ranks on 8 hosts, an hour on a network that loses packets, 4 GiB in one message, 5,000 kills, 300 pauses, 1,000,000 looks, 1,000,000 networks of hosts, a minute of each fuzzer, 1,000,000 drawn schedules, as many of each exhibit of the museum, what schedules find when the library is broken
 	@meson compile -C $(BUILD) plan-nightly
 	@meson compile -C $(BUILD) plan-hosts-nightly
 	@for model in test/model/*.pml; do test/model/spin.sh "$$model" || exit 1; done
@@ -86,6 +86,7 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@test/reliability.py loss python3 test/net/loss_test.py $(BUILD)/test/net/loss_rank 3600 --busy
 	@test/reliability.py kills python3 test/faults/kill_test.py $(BUILD)/lockstep $(BUILD)/test/faults/loop $(BUILD)/test/faults/reopen \
 		--kills 5000 --at-once 1 --only 'ranks killed'
+	@python3 test/faults/faults_test.py $(BUILD)/lockstep $(BUILD)/test/faults/raw $(BUILD)/examples/train_digits --only paused --paused 300
 	@test/reliability.py reports python3 test/museum/reports.py $(BUILD)/lockstep $(BUILD)/test/museum/old_ways --times 100 --quiet
 	@test/reliability.py looks $(BUILD)/test/faults/looks $(BUILD)/lockstep --looks 1000000 --seed "$$(date +%s)"
 	@tools/setup fuzz || echo 'nightly: without libFuzzer' >&2

@@ -204,7 +204,7 @@ def test_paused(count):
         size = 2 + i % 4
         pause_s = LATE_S
         while pause_s >= LATE_S:  # of this script, for want of a processor: that pause was another one
-            process = start([LOCKSTEP, "run", "-n", str(size), "--", TRAIN, "--epochs", "60"])
+            process = start([LOCKSTEP, "run", "-n", str(size), "--", TRAIN, "--epochs", "30"])
             read_until(process, r"epoch  \d")
             victim = children(process.pid)[i % size]
             begin = time.monotonic()
@@ -253,7 +253,7 @@ def main():
         parser.add_argument(name)
     parser.add_argument("--repeat", type=int, default=20)
     parser.add_argument("--healthy", type=int, default=1000)
-    parser.add_argument("--paused", type=int, default=100)
+    parser.add_argument("--paused", type=int, default=25)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     LOCKSTEP, RAW, TRAIN = options.lockstep, options.raw, options.train
