@@ -174,8 +174,8 @@ bool group_prepare_short(const ls_group *group, struct op_call *call)
 		get = 0;
 	else if (!call->recv.address)
 		return false;
-	call->send = buffer_host(give ? call->send.address : NULL, give);
-	call->recv = buffer_host(get ? call->recv.address : NULL, get);
+	buffer_set(&call->send, give ? call->send.address : NULL, give);
+	buffer_set(&call->recv, get ? call->recv.address : NULL, get);
 	if (!give || !get)
 		return true;
 	if (coll->input == coll->output)

@@ -275,66 +275,70 @@ static ls_status run_many(const char *function, ls_group *group, struct op_call 
 	return status;
 }
 
-static inline struct op_call call_of(enum trace_kind kind, int root, const void *send, void *recv,
-				     uint64_t count, ls_dtype dtype)
+/* Sets every field by itself: a structure of which most fields are left out is cleared by a slow
+ * instruction, and one that is copied right after it was written waits for the stores. */
+static inline void set_call(struct op_call *call, enum trace_kind kind, int root, const void *send,
+			    void *recv, uint64_t count, ls_dtype dtype, ls_reduce_op op)
 {
-	return (struct op_call){.kind = kind,
-				.dtype = dtype,
-				.peer = root,
-				.send = buffer_at(send),
-				.recv = buffer_at(recv),
-				.count = count};
-}
-
-static inline struct op_call reduction_of(enum trace_kind kind, int root, const void *send,
-					  void *recv, uint64_t count, ls_dtype dtype,
-					  ls_reduce_op op)
-{
-	struct op_call call = call_of(kind, root, send, recv, count, dtype);
-	call.reduce = op;
-	return call;
+	call->kind = kind;
+	call->dtype = dtype;
+	call->reduce = op;
+	call->peer = root;
+	call->tag = 0;
+	buffer_set(&call->send, send, 0);
+	buffer_set(&call->recv, recv, 0);
+	call->count = count;
+	call->counts = call->recv_counts = NULL;
+	call->shape = 0;
+	call->factor = 0;
 }
 
 ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options,
 			  const void *site)
 {
-	struct op_call call = reduction_of(TRACE_ALLREDUCE, -1, send, recv, count, dtype, op);
+	struct op_call call;
+	set_call(&call, TRACE_ALLREDUCE, -1, send, recv, count, dtype, op);
 	return run_collective("ls_allreduce", group, &call, options, site);
 }
 
 ls_status ls_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
-	struct op_call call = reduction_of(TRACE_ALLREDUCE, -1, send, recv, count, dtype, op);
+	struct op_call call;
+	set_call(&call, TRACE_ALLREDUCE, -1, send, recv, count, dtype, op);
 	return run_collective("ls_allreduce", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_reduce(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		    ls_reduce_op op, int root, const struct ls_op_options *options)
 {
-	struct op_call call = reduction_of(TRACE_REDUCE, root, send, recv, count, dtype, op);
+	struct op_call call;
+	set_call(&call, TRACE_REDUCE, root, send, recv, count, dtype, op);
 	return run_collective("ls_reduce", group, &call, options, GROUP_SITE);
 }
 
 ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, int root, const struct ls_op_options *options)
 {
-	struct op_call call = call_of(TRACE_BROADCAST, root, send, recv, count, dtype);
+	struct op_call call;
+	set_call(&call, TRACE_BROADCAST, root, send, recv, count, dtype, LS_SUM);
 	return run_collective("ls_broadcast", group, &call, options, GROUP_SITE);
 }
 
 ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 			  ls_dtype dtype, const struct ls_op_options *options, const void *site)
 {
-	struct op_call call = call_of(TRACE_ALLGATHER, -1, send, recv, count, dtype);
+	struct op_call call;
+	set_call(&call, TRACE_ALLGATHER, -1, send, recv, count, dtype, LS_SUM);
 	return run_collective("ls_allgather", group, &call, options, site);
 }
 
 ls_status ls_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
 		       ls_dtype dtype, const struct ls_op_options *options)
 {
-	struct op_call call = call_of(TRACE_ALLGATHER, -1, send, recv, count, dtype);
+	struct op_call call;
+	set_call(&call, TRACE_ALLGATHER, -1, send, recv, count, dtype, LS_SUM);
 	return run_collective("ls_allgather", group, &call, options, GROUP_SITE);
 }
 
@@ -365,7 +369,8 @@ ls_status ls_allgatherv(ls_group *group, const void *send, void *recv, const uin
 ls_status ls_gather(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		    int root, const struct ls_op_options *options)
 {
-	struct op_call call = call_of(TRACE_GATHER, root, send, recv, count, dtype);
+	struct op_call call;
+	set_call(&call, TRACE_GATHER, root, send, recv, count, dtype, LS_SUM);
 	return run_collective("ls_gather", group, &call, options, GROUP_SITE);
 }
 
@@ -384,7 +389,8 @@ ls_status ls_gatherv(ls_group *group, const void *send, void *recv, const uint64
 ls_status ls_scatter(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		     int root, const struct ls_op_options *options)
 {
-	struct op_call call = call_of(TRACE_SCATTER, root, send, recv, count, dtype);
+	struct op_call call;
+	set_call(&call, TRACE_SCATTER, root, send, recv, count, dtype, LS_SUM);
 	return run_collective("ls_scatter", group, &call, options, GROUP_SITE);
 }
 
@@ -403,7 +409,8 @@ ls_status ls_scatterv(ls_group *group, const void *send, void *recv, const uint6
 ls_status ls_reduce_scatter(ls_group *group, const void *send, void *recv, uint64_t count,
 			    ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
 {
-	struct op_call call = reduction_of(TRACE_REDUCE_SCATTER, -1, send, recv, count, dtype, op);
+	struct op_call call;
+	set_call(&call, TRACE_REDUCE_SCATTER, -1, send, recv, count, dtype, op);
 	return run_collective("ls_reduce_scatter", group, &call, options, GROUP_SITE);
 }
 
@@ -423,7 +430,8 @@ ls_status ls_reduce_scatterv(ls_group *group, const void *send, void *recv, cons
 ls_status ls_alltoall(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
 		      const struct ls_op_options *options)
 {
-	struct op_call call = call_of(TRACE_ALLTOALL, -1, send, recv, count, dtype);
+	struct op_call call;
+	set_call(&call, TRACE_ALLTOALL, -1, send, recv, count, dtype, LS_SUM);
 	return run_collective("ls_alltoall", group, &call, options, GROUP_SITE);
 }
 

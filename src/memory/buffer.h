@@ -24,6 +24,15 @@ static inline struct buffer buffer_host(const void *address, uint64_t bytes)
 	return (struct buffer){.address = (void *)(uintptr_t)address, .bytes = bytes};
 }
 
+/* *buffer = buffer_host(address, bytes), each field by itself. gcc 12 copies a structure in pieces
+ * of 16 bytes, and a piece that was just stored in halves waits until these are in the cache. */
+static inline void buffer_set(struct buffer *buffer, const void *address, uint64_t bytes)
+{
+	buffer->address = (void *)(uintptr_t)address;
+	buffer->bytes = bytes;
+	buffer->region = NULL;
+}
+
 /* As buffer_host; the length is set later. */
 static inline struct buffer buffer_at(const void *address)
 {
