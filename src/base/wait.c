@@ -136,6 +136,21 @@ bool wait_briefly(const struct waiter *waiter, const struct wait_call *call)
 	return true;
 }
 
+bool wait_word_poll(const struct waiter *waiter, const _Atomic uint64_t *word, uint64_t value)
+{
+	enum { YIELDS = 2 }; /* nobody sees meanwhile what the thread waits for */
+	unsigned polls = waiter->yield ? YIELDS : WAIT_SPIN_BATCH - 1;
+	for (unsigned i = 0; i < polls && waiter->spin_ns > 0; i++) {
+		if (waiter->yield)
+			sched_yield();
+		else
+			wait_relax();
+		if ((int64_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0)
+			return true;
+	}
+	return false;
+}
+
 /* Whether a word comes through the link. If not, its writer needs the processor more than the link
  * does, so the link is looked at only now and then. */
 static bool awaits_link(const struct wait_call *call)

@@ -297,18 +297,14 @@ bool wait_satisfied(const struct wait_call *call);
 bool wait_briefly(const struct waiter *waiter, const struct wait_call *call);
 
 /* As wait_briefly, for one word, without a struct wait_call: the word has nearly always arrived
- * already. */
+ * already. Where ranks share processors it yields instead, twice at most: the writer is likely to
+ * need this processor. */
+bool wait_word_poll(const struct waiter *waiter, const _Atomic uint64_t *word, uint64_t value);
 static inline bool wait_word_briefly(const struct waiter *waiter, const _Atomic uint64_t *word,
 				     uint64_t value)
 {
-	bool spins = !waiter->yield && waiter->spin_ns > 0;
-	for (unsigned i = 1;
-	     (int64_t)(atomic_load_explicit(word, memory_order_acquire) - value) < 0; i++) {
-		if (!spins || i == WAIT_SPIN_BATCH)
-			return false;
-		wait_relax();
-	}
-	return true;
+	return (int64_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0 ||
+	       wait_word_poll(waiter, word, value);
 }
 
 /* Blocks until the condition holds. Before it returns for another reason it tests the condition

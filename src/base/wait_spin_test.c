@@ -89,11 +89,31 @@ static void test_set(void **state)
 	wait_item_hide(&item);
 }
 
+/* A poll for one word shows nothing, so it yields less than a wait: twice. */
+static void test_word_briefly(void **state)
+{
+	struct fixture *fixture = *state;
+	_Atomic uint64_t word = 1;
+	fixture->waiter.yield = true;
+	slow_yields = 0;
+	assert_true(wait_word_briefly(&fixture->waiter, &word, 1));
+	assert_int_equal(slow_yields, 0);
+	assert_false(wait_word_briefly(&fixture->waiter, &word, 2));
+	assert_int_equal(slow_yields, 2);
+	fixture->waiter.spin_ns = 0;
+	assert_false(wait_word_briefly(&fixture->waiter, &word, 2));
+	fixture->waiter.spin_ns = SPIN_NS;
+	fixture->waiter.yield = false;
+	assert_false(wait_word_briefly(&fixture->waiter, &word, 2));
+	assert_int_equal(slow_yields, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_words, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_set, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_word_briefly, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

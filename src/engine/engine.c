@@ -263,16 +263,21 @@ static bool all_have_entered(struct engine *engine, struct op *op, uint64_t seq)
 _Static_assert(4 * TRANSPORT_INLINE_BYTES <= TRANSPORT_INLINE_PAGES * TRANSPORT_PAGE_BYTES,
 	       "there are pages for three payloads in a row, and a gap before page 0");
 _Static_assert(TRANSPORT_ENTRIES > 2, "as with the pages");
+uint64_t engine_room_awaits(const struct engine *engine, uint64_t seq, uint64_t bytes)
+{
+	uint64_t need = bytes > 0 ? engine_payload_needs(engine, bytes) : 0;
+	if (seq >= TRANSPORT_ENTRIES && seq - TRANSPORT_ENTRIES + 1 > need)
+		need = seq - TRANSPORT_ENTRIES + 1;
+	if (engine->entered_by_all >= need)
+		return 0;
+	bool by_all = engine->table.oversubscribed && engine->team->host_count == 1;
+	return by_all ? seq - 1 : need + (seq - need + 1) / 2;
+}
+
 static enum op_progress await_free_entry(struct engine *engine, struct op *op)
 {
-	uint64_t bytes = engine_window_payload(op);
-	uint64_t need = bytes > 0 ? engine_payload_needs(engine, bytes) : 0;
-	if (op->seq >= TRANSPORT_ENTRIES && op->seq - TRANSPORT_ENTRIES + 1 > need)
-		need = op->seq - TRANSPORT_ENTRIES + 1;
-	bool by_all = engine->table.oversubscribed && engine->team->host_count == 1;
-	uint64_t last = by_all ? op->seq - 1 : need + (op->seq - need + 1) / 2;
-	bool is_free = engine->entered_by_all >= need || all_have_entered(engine, op, last);
-	return is_free ? OP_DONE : OP_BLOCKED;
+	uint64_t last = engine_room_awaits(engine, op->seq, engine_window_payload(op));
+	return last == 0 || all_have_entered(engine, op, last) ? OP_DONE : OP_BLOCKED;
 }
 
 static void publish_entry(struct engine *engine, struct op *op)

@@ -82,6 +82,21 @@ void engine_inline_learn(const struct engine *engine, const struct op *op,
 	out->usable = true;
 }
 
+bool engine_inline_make_room(struct engine *engine, const struct engine_inline_plan *plan,
+			     const struct waiter *waiter, uint64_t seq)
+{
+	const struct transport_team *team = engine->team;
+	uint64_t bytes = plan->window == TRANSPORT_WINDOW_INLINE ? plan->input_bytes : 0;
+	uint64_t last = engine_room_awaits(engine, seq, bytes);
+	for (int q = 0; q < team->size; q++)
+		if (q != team->rank &&
+		    !wait_word_briefly(waiter, &transport_entry(team, q, last)->signal,
+				       transport_signal(last, 0)))
+			return false;
+	engine->entered_by_all = last;
+	return true;
+}
+
 bool engine_inline_await_all(struct engine *engine, const struct engine_inline_plan *plan,
 			     const struct waiter *waiter, uint64_t seq, uint64_t history)
 {

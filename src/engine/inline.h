@@ -19,21 +19,28 @@
 #include "engine/engine.h"
 #include "engine/payload.h"
 
-/* NULL: the call has to take the general path. Changes nothing. */
-static inline const struct engine_inline_plan *engine_inline_find(const struct engine *engine,
+/* The entry, or the pages of the payload, may still be in use. Polls for a moment for the members
+ * that are behind; true once both are free. In inline.c. */
+bool engine_inline_make_room(struct engine *engine, const struct engine_inline_plan *plan,
+			     const struct waiter *waiter, uint64_t seq);
+
+/* NULL: the call has to take the general path. */
+static inline const struct engine_inline_plan *engine_inline_find(struct engine *engine,
 								  const struct op_call *call,
+								  const struct waiter *waiter,
 								  uint64_t seq)
 {
 	const struct engine_memo *memo = &engine->memos[call->kind];
-	bool alike = memo->plan && memo->inline_plan.usable && memo->count == call->count &&
+	const struct engine_inline_plan *plan = &memo->inline_plan;
+	bool alike = memo->plan && plan->usable && memo->count == call->count &&
 		     memo->dtype == call->dtype && memo->reduce == call->reduce &&
 		     memo->peer == call->peer && memo->has_send == (call->send.address != NULL) &&
 		     memo->has_recv == (call->recv.address != NULL);
 	bool is_free = seq < engine->entered_by_all + TRANSPORT_ENTRIES &&
-		       (memo->inline_plan.window != TRANSPORT_WINDOW_INLINE ||
-			engine_payload_needs(engine, memo->inline_plan.input_bytes) <=
-				engine->entered_by_all);
-	return alike && is_free ? &memo->inline_plan : NULL;
+		       (plan->window != TRANSPORT_WINDOW_INLINE ||
+			engine_payload_needs(engine, plan->input_bytes) <= engine->entered_by_all);
+	return alike && (is_free || engine_inline_make_room(engine, plan, waiter, seq)) ? plan
+											: NULL;
 }
 
 /* Returns the history that the entry shows. */

@@ -77,7 +77,8 @@ bool progress_inline_call(ls_group *group, const struct op_call *call,
 	struct inline_state state = {.published = false};
 	if (!progress_lane_take(&group->lane, &state.seq))
 		return false;
-	const struct engine_inline_plan *plan = engine_inline_find(engine, call, state.seq);
+	const struct engine_inline_plan *plan =
+		engine_inline_find(engine, call, &group->waiter, state.seq);
 	if (!plan) {
 		*status = continue_general(group, call, options, &state, site);
 		return true;
