@@ -182,25 +182,54 @@ void engine_inline_compute(const struct engine *engine, const struct engine_inli
 	kernel_reduce(&reduce);
 }
 
+enum {
+	/* How many collectives ahead a short payload is fetched: a cache line takes about as long
+	 * as one or two. The next payload lies in the next page. */
+	STEPS = 4,
+	/* Of longer payloads this much of the next one: the rest follows by itself. */
+	AHEAD_BYTES = 1024,
+};
+
+static bool is_fetched_early(const struct engine_inline_plan *plan)
+{
+	return plan->part_bytes <= AHEAD_BYTES && plan->peer_bytes <= TRANSPORT_PAGE_BYTES;
+}
+
+static void prefetch_payload(const struct engine *engine, int rank, unsigned page, uint32_t offset,
+			     uint32_t bytes)
+{
+	const unsigned char *payload =
+		transport_area_of(engine->team, rank)->payloads[page % TRANSPORT_INLINE_PAGES];
+	for (uint32_t at = 0; at < bytes && at < AHEAD_BYTES; at += 64)
+		__builtin_prefetch(payload + offset + at);
+}
+
+void engine_inline_prefetch_source(const struct engine *engine,
+				   const struct engine_inline_plan *plan, uint64_t seq)
+{
+	const struct transport_entry *entry = transport_entry(engine->team, plan->source, seq);
+	unsigned page = __atomic_load_n(&entry->page, __ATOMIC_RELAXED);
+	if (is_fetched_early(plan))
+		prefetch_payload(engine, plan->source, page + STEPS, plan->offset_bytes,
+				 plan->part_bytes);
+}
+
 void engine_inline_prefetch_next(const struct engine *engine, const struct engine_inline_plan *plan,
 				 uint64_t seq)
 {
-	enum {
-		TOGETHER = 8,
-		AHEAD_BYTES = 1024
-	}; /* of longer payloads the rest follows by itself */
+	enum { TOGETHER = 8 };
 	const struct transport_team *team = engine->team;
 	/* The next payloads of all ranks begin with the same page. */
 	unsigned page = engine_payload_page(engine, plan->peer_bytes);
 	uint32_t bytes = plan->peer_bytes <= TRANSPORT_TINY_BYTES ? 0 : plan->peer_bytes;
+	if (is_fetched_early(plan))
+		page += STEPS - 1;
 	for (int q = 0; q < team->size; q++) {
 		if (q == team->rank)
 			continue;
 		/* It takes as long to fetch several entries as to fetch one. */
 		for (uint64_t next = seq + 1; seq % TOGETHER == 0 && next <= seq + TOGETHER; next++)
 			__builtin_prefetch(transport_entry(team, q, next));
-		const unsigned char *payload = transport_area_of(team, q)->payloads[page];
-		for (uint32_t at = 0; at < bytes && at < AHEAD_BYTES; at += 64)
-			__builtin_prefetch(payload + at);
+		prefetch_payload(engine, q, page, 0, bytes);
 	}
 }

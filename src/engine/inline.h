@@ -4,7 +4,8 @@
  * so that the next call with the same kind, count, dtype, op and root publishes its entry at once.
  * The caller has taken the group's lane, and has checked the call's arguments:
  *
- *   find      NULL unless the call repeats the last one of its kind and its entry is free
+ *   find      NULL unless the call repeats the last one of its kind and its entry is free; polls
+ *             for a moment for members that are behind
  *   publish   stores the entry, which cannot be taken back, and wakes sleeping members
  *   prefetch  of the pages for the next payload, while the others' entries are on their way
  *   await     polls for the other members for a moment: false if one is missing or differs, or the
@@ -115,6 +116,11 @@ void engine_inline_compute(const struct engine *engine, const struct engine_inli
 void engine_inline_prefetch_next(const struct engine *engine, const struct engine_inline_plan *plan,
 				 uint64_t seq);
 
+/* For a rank that receives from a root, which runs ahead: fetches what it needs of a later payload
+ * of the root, if that is short. */
+void engine_inline_prefetch_source(const struct engine *engine,
+				   const struct engine_inline_plan *plan, uint64_t seq);
+
 static inline void engine_inline_finish(struct engine *engine, const struct engine_inline_plan *plan,
 					const void *send, void *recv, uint64_t seq)
 {
@@ -127,6 +133,8 @@ static inline void engine_inline_finish(struct engine *engine, const struct engi
 	if (plan->source >= 0 && seq % TOGETHER == 0)
 		for (uint64_t next = seq + 1; next <= seq + TOGETHER; next++)
 			__builtin_prefetch(transport_entry(team, plan->source, next));
+	if (plan->source >= 0 && plan->peer_bytes > TRANSPORT_TINY_BYTES)
+		engine_inline_prefetch_source(engine, plan, seq);
 	if (plan->others_ahead)
 		engine_inline_prefetch_next(engine, plan, seq);
 	/* The entry that this rank stores next is prefetched, too. Where peers poll, only the next
