@@ -88,8 +88,24 @@ static inline uint32_t progress_wildcards(enum trace_kind kind, int peer, int ta
 	return (peer < 0 ? TRACE_ANY_SOURCE : 0u) | (tag < 0 ? TRACE_ANY_TAG : 0u);
 }
 /* The trace record of a call. label: NULL for none. */
-struct trace_begin progress_record(ls_group *group, const struct op_call *call, uint64_t seq,
-				   const char *label, const void *site);
+static inline struct trace_begin progress_record(ls_group *group, const struct op_call *call,
+						 uint64_t seq, const char *label, const void *site)
+{
+	return (struct trace_begin){
+		.seq = seq,
+		.count = call->count,
+		.shape = call->shape,
+		.site = (uint64_t)(uintptr_t)site,
+		.label = label ? trace_label(&group->world->trace, label) : 0,
+		.group = group->id,
+		.peer = call->peer,
+		.tag = call->tag,
+		.kind = (uint16_t)call->kind,
+		.dtype = (uint8_t)call->dtype,
+		.reduce_op = (uint8_t)call->reduce,
+		.wildcards = progress_wildcards(call->kind, call->peer, call->tag),
+	};
+}
 /* Makes progress on an operation: submits it if necessary, advances it, and waits.
  * True: *status is its status, and no peer touches its buffers any more. False, at the pause:
  * another thread may continue. */

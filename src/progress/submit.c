@@ -16,25 +16,6 @@
 /* how long a failed call waits until peers have stopped using its buffers */
 enum { REVOKE_MS = 250 };
 
-struct trace_begin progress_record(ls_group *group, const struct op_call *call, uint64_t seq,
-				   const char *label, const void *site)
-{
-	return (struct trace_begin){
-		.seq = seq,
-		.count = call->count,
-		.shape = call->shape,
-		.site = (uint64_t)(uintptr_t)site,
-		.label = label ? trace_label(&group->world->trace, label) : 0,
-		.group = group->id,
-		.peer = call->peer,
-		.tag = call->tag,
-		.kind = (uint16_t)call->kind,
-		.dtype = (uint8_t)call->dtype,
-		.reduce_op = (uint8_t)call->reduce,
-		.wildcards = progress_wildcards(call->kind, call->peer, call->tag),
-	};
-}
-
 void progress_op_prepare(struct ls_op *op, ls_group *group, const struct op_call *call)
 {
 	op->base.call = *call;
