@@ -153,8 +153,8 @@ void engine_inline_compute(const struct engine *engine, const struct engine_inli
 	switch (plan->result) {
 	case ENGINE_INLINE_COPY_MINE:
 		if (recv != (const unsigned char *)send + plan->offset_bytes)
-			memcpy(recv, (const unsigned char *)send + plan->offset_bytes,
-			       plan->part_bytes);
+			engine_inline_copy(recv, (const unsigned char *)send + plan->offset_bytes,
+					   plan->part_bytes);
 		return;
 	case ENGINE_INLINE_COPY:
 		for (int q = 0; q < size; q++) {
@@ -163,7 +163,8 @@ void engine_inline_compute(const struct engine *engine, const struct engine_inli
 			const unsigned char *from = payload_of(engine, plan, send, q, seq);
 			/* not my own part of an in-place buffer */
 			if (from != out + q * (size_t)plan->stride_bytes)
-				memcpy(out + q * (size_t)plan->stride_bytes, from, plan->part_bytes);
+				engine_inline_copy(out + q * (size_t)plan->stride_bytes, from,
+						   plan->part_bytes);
 		}
 		return;
 	default:
