@@ -122,7 +122,7 @@ def with_program(folder, program):
     return {"LD_LIBRARY_PATH": str(folder)}
 
 
-@pytest.mark.parametrize("launcher", ["lockstep", pytest.param("torchrun", marks=pytest.mark.nightly), "spawn"])
+@pytest.mark.parametrize("launcher", ["lockstep", *[pytest.param(other, marks=pytest.mark.nightly) for other in ("torchrun", "spawn")]])
 def test_reports_tell_the_line(tmp_path, launcher):
     text = run(tmp_path, launcher)
     for report in reports(text):
