@@ -6,41 +6,10 @@
 #include "base/ranks.h"
 #include "plan/plan_build.h"
 
-/* Which collective has which algorithm. A barrier has no payload, and so nothing to put into an
- * entry. */
 static plan_builder *const builders[COLL_COUNT][PLAN_ALGORITHM_COUNT] = {
-	[COLL_ALLREDUCE] = {[PLAN_INLINE] = plan_inline_allreduce,
-			    [PLAN_DIRECT] = plan_direct_allreduce,
-			    [PLAN_PULL] = plan_pull_allreduce,
-			    [PLAN_RING] = plan_ring_allreduce,
-			    [PLAN_DOUBLING] = plan_doubling_allreduce,
-			    [PLAN_TREE] = plan_tree_allreduce,
-			    [PLAN_RAILS] = plan_rails_allreduce},
-	[COLL_REDUCE] = {[PLAN_INLINE] = plan_inline_reduce,
-			 [PLAN_DIRECT] = plan_direct_reduce,
-			 [PLAN_TREE] = plan_tree_reduce},
-	[COLL_BROADCAST] = {[PLAN_INLINE] = plan_inline_broadcast,
-			    [PLAN_DIRECT] = plan_direct_broadcast,
-			    [PLAN_RING] = plan_ring_broadcast,
-			    [PLAN_TREE] = plan_tree_broadcast},
-	[COLL_ALLGATHER] = {[PLAN_INLINE] = plan_inline_allgather,
-			    [PLAN_DIRECT] = plan_direct_allgather,
-			    [PLAN_RING] = plan_ring_allgather},
-	[COLL_GATHER] = {[PLAN_INLINE] = plan_inline_gather,
-			 [PLAN_DIRECT] = plan_direct_gather,
-			 [PLAN_PAIRWISE] = plan_pairwise_gather},
-	[COLL_SCATTER] = {[PLAN_INLINE] = plan_inline_scatter,
-			  [PLAN_DIRECT] = plan_direct_scatter,
-			  [PLAN_PAIRWISE] = plan_pairwise_scatter},
-	[COLL_REDUCE_SCATTER] = {[PLAN_INLINE] = plan_inline_reduce_scatter,
-				 [PLAN_DIRECT] = plan_direct_reduce_scatter,
-				 [PLAN_PAIRWISE] = plan_pairwise_reduce_scatter},
-	[COLL_ALLTOALL] = {[PLAN_INLINE] = plan_inline_alltoall,
-			   [PLAN_DIRECT] = plan_direct_alltoall,
-			   [PLAN_PAIRWISE] = plan_pairwise_alltoall},
-	[COLL_BARRIER] = {[PLAN_DIRECT] = plan_direct_barrier,
-			  [PLAN_DOUBLING] = plan_doubling_barrier,
-			  [PLAN_TREE] = plan_tree_barrier},
+#define X(collective, algorithm, builder) [COLL_##collective][PLAN_##algorithm] = builder,
+	PLAN_BUILDERS(X)
+#undef X
 };
 
 /* How a buffer is cut, whatever the algorithm. */

@@ -16,18 +16,45 @@ enum { PLAN_CHAIN_BLOCKS = 8 };
 
 typedef void plan_builder(const struct plan_params *params, struct plan *plan);
 
-plan_builder plan_inline_allreduce, plan_inline_reduce, plan_inline_broadcast, plan_inline_allgather,
-	plan_inline_gather, plan_inline_scatter, plan_inline_reduce_scatter, plan_inline_alltoall;
-plan_builder plan_direct_allreduce, plan_direct_reduce, plan_direct_broadcast,
-	plan_direct_allgather, plan_direct_gather, plan_direct_scatter, plan_direct_reduce_scatter,
-	plan_direct_alltoall, plan_direct_barrier;
-plan_builder plan_pull_allreduce;
-plan_builder plan_ring_allreduce, plan_ring_broadcast, plan_ring_allgather;
-plan_builder plan_doubling_allreduce, plan_doubling_barrier;
-plan_builder plan_tree_allreduce, plan_tree_reduce, plan_tree_broadcast, plan_tree_barrier;
-plan_builder plan_rails_allreduce;
-plan_builder plan_pairwise_gather, plan_pairwise_scatter, plan_pairwise_reduce_scatter,
-	plan_pairwise_alltoall;
+/* X(collective, algorithm, builder): which collective has which algorithm. A barrier has no
+ * payload, and so nothing to put into an entry. */
+#define PLAN_BUILDERS(X)                                          \
+	X(ALLREDUCE, INLINE, plan_inline_allreduce)               \
+	X(ALLREDUCE, DIRECT, plan_direct_allreduce)               \
+	X(ALLREDUCE, PULL, plan_pull_allreduce)                   \
+	X(ALLREDUCE, RING, plan_ring_allreduce)                   \
+	X(ALLREDUCE, DOUBLING, plan_doubling_allreduce)           \
+	X(ALLREDUCE, TREE, plan_tree_allreduce)                   \
+	X(ALLREDUCE, RAILS, plan_rails_allreduce)                 \
+	X(REDUCE, INLINE, plan_inline_reduce)                     \
+	X(REDUCE, DIRECT, plan_direct_reduce)                     \
+	X(REDUCE, TREE, plan_tree_reduce)                         \
+	X(BROADCAST, INLINE, plan_inline_broadcast)               \
+	X(BROADCAST, DIRECT, plan_direct_broadcast)               \
+	X(BROADCAST, RING, plan_ring_broadcast)                   \
+	X(BROADCAST, TREE, plan_tree_broadcast)                   \
+	X(ALLGATHER, INLINE, plan_inline_allgather)               \
+	X(ALLGATHER, DIRECT, plan_direct_allgather)               \
+	X(ALLGATHER, RING, plan_ring_allgather)                   \
+	X(GATHER, INLINE, plan_inline_gather)                     \
+	X(GATHER, DIRECT, plan_direct_gather)                     \
+	X(GATHER, PAIRWISE, plan_pairwise_gather)                 \
+	X(SCATTER, INLINE, plan_inline_scatter)                   \
+	X(SCATTER, DIRECT, plan_direct_scatter)                   \
+	X(SCATTER, PAIRWISE, plan_pairwise_scatter)               \
+	X(REDUCE_SCATTER, INLINE, plan_inline_reduce_scatter)     \
+	X(REDUCE_SCATTER, DIRECT, plan_direct_reduce_scatter)     \
+	X(REDUCE_SCATTER, PAIRWISE, plan_pairwise_reduce_scatter) \
+	X(ALLTOALL, INLINE, plan_inline_alltoall)                 \
+	X(ALLTOALL, DIRECT, plan_direct_alltoall)                 \
+	X(ALLTOALL, PAIRWISE, plan_pairwise_alltoall)             \
+	X(BARRIER, DIRECT, plan_direct_barrier)                   \
+	X(BARRIER, DOUBLING, plan_doubling_barrier)               \
+	X(BARRIER, TREE, plan_tree_barrier)
+
+#define X(collective, algorithm, builder) plan_builder builder;
+PLAN_BUILDERS(X)
+#undef X
 
 /* Appends a step; fields that are not given are zero. */
 #define PLAN_ADD(plan, ...) plan_add(plan, &(struct plan_step){__VA_ARGS__})
