@@ -81,23 +81,27 @@ enum coll_colour {
 	COLL_WINE,
 };
 
-/* X(id, name, collective, counts, letter, colour). Only append: the numbers of the kinds are in
- * traces. */
+/* X(id, name, collective, counts, letter, colour): the calls of <lockstep/collective.h>. A call
+ * with several buffers, as ls_allreduce_many, is recorded as one of these for each buffer. */
+#define COLL_CALLS(X)                                                                \
+	X(ALLREDUCE, "all-reduce", ALLREDUCE, ONE_COUNT, 'A', BLUE)                  \
+	X(REDUCE, "reduce", REDUCE, ONE_COUNT, 'R', SKY)                             \
+	X(BROADCAST, "broadcast", BROADCAST, ONE_COUNT, 'B', YELLOW)                 \
+	X(ALLGATHER, "all-gather", ALLGATHER, ONE_COUNT, 'G', GREEN)                 \
+	X(ALLGATHERV, "all-gatherv", ALLGATHER, SAME_COUNTS, 'G', GREEN)             \
+	X(GATHER, "gather", GATHER, ONE_COUNT, 'g', PINK)                            \
+	X(GATHERV, "gatherv", GATHER, SAME_COUNTS, 'g', PINK)                        \
+	X(SCATTER, "scatter", SCATTER, ONE_COUNT, 'c', PINK)                         \
+	X(SCATTERV, "scatterv", SCATTER, SAME_COUNTS, 'c', PINK)                     \
+	X(REDUCE_SCATTER, "reduce-scatter", REDUCE_SCATTER, ONE_COUNT, 'S', SKY)     \
+	X(REDUCE_SCATTERV, "reduce-scatterv", REDUCE_SCATTER, SAME_COUNTS, 'S', SKY) \
+	X(ALLTOALL, "all-to-all", ALLTOALL, ONE_COUNT, 'T', ORANGE)                  \
+	X(ALLTOALLV, "all-to-allv", ALLTOALL, OWN_COUNTS, 'T', ORANGE)               \
+	X(BARRIER, "barrier", BARRIER, UNCOUNTED, 'b', GREY)
+
+/* All kinds. Their numbers are in traces, whose version changes with COLL_KIND_COUNT. */
 #define COLL_KINDS(X)                                                                       \
-	X(ALLREDUCE, "all-reduce", ALLREDUCE, ONE_COUNT, 'A', BLUE)                         \
-	X(REDUCE, "reduce", REDUCE, ONE_COUNT, 'R', SKY)                                    \
-	X(BROADCAST, "broadcast", BROADCAST, ONE_COUNT, 'B', YELLOW)                        \
-	X(ALLGATHER, "all-gather", ALLGATHER, ONE_COUNT, 'G', GREEN)                        \
-	X(ALLGATHERV, "all-gatherv", ALLGATHER, SAME_COUNTS, 'G', GREEN)                    \
-	X(GATHER, "gather", GATHER, ONE_COUNT, 'g', PINK)                                   \
-	X(GATHERV, "gatherv", GATHER, SAME_COUNTS, 'g', PINK)                               \
-	X(SCATTER, "scatter", SCATTER, ONE_COUNT, 'c', PINK)                                \
-	X(SCATTERV, "scatterv", SCATTER, SAME_COUNTS, 'c', PINK)                            \
-	X(REDUCE_SCATTER, "reduce-scatter", REDUCE_SCATTER, ONE_COUNT, 'S', SKY)            \
-	X(REDUCE_SCATTERV, "reduce-scatterv", REDUCE_SCATTER, SAME_COUNTS, 'S', SKY)        \
-	X(ALLTOALL, "all-to-all", ALLTOALL, ONE_COUNT, 'T', ORANGE)                         \
-	X(ALLTOALLV, "all-to-allv", ALLTOALL, OWN_COUNTS, 'T', ORANGE)                      \
-	X(BARRIER, "barrier", BARRIER, UNCOUNTED, 'b', GREY)                                \
+	COLL_CALLS(X)                                                                       \
 	X(GROUP_SPLIT, "group-split", ALLGATHER, UNCOUNTED, 'n', GREY) /* ls_group_split */ \
 	X(GROUP_FROM_RANKS, "group-from-ranks", ALLGATHER, UNCOUNTED, 'n', GREY)            \
 	X(SEND, "send", NONE, ONE_COUNT, 's', RED)                                          \
