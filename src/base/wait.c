@@ -22,11 +22,6 @@
 
 enum {
 	NS_PER_S = 1000000000,
-	/* If the awaited thread does not run, it may have a lower priority than the waiting one; a
-	 * yield would not help then. */
-	MOMENT_SPINS = 64 * WAIT_SPIN_BATCH,
-	MOMENT_PAUSE_NS = 50000,
-	STORES_NS = 10000000,
 	/* A wait for ranks of this host looks at the link once in so many rounds. */
 	LINK_RARELY = 8,
 };
@@ -415,26 +410,6 @@ bool wait_check(const struct waiter *waiter, const struct wait_call *call, ls_st
 		return true;
 	*status = LS_TIMED_OUT;
 	return late;
-}
-
-void wait_moment(const _Atomic uint32_t *word)
-{
-	const struct timespec pause = {.tv_nsec = MOMENT_PAUSE_NS};
-	for (unsigned i = 1; atomic_load_explicit(word, memory_order_acquire); i++)
-		if (i % WAIT_SPIN_BATCH != 0)
-			wait_relax();
-		else if (i < MOMENT_SPINS)
-			sched_yield();
-		else
-			nanosleep(&pause, NULL);
-}
-
-void wait_until_stores_are_seen(void)
-{
-	const struct timespec pause = {.tv_nsec = MOMENT_PAUSE_NS};
-	uint64_t until_ns = clock_now_ns() + STORES_NS;
-	while (clock_now_ns() < until_ns)
-		nanosleep(&pause, NULL);
 }
 
 void wait_join(pthread_t thread)

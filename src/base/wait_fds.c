@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The wait for descriptors. Besides wait.c this is the only file that blocks. */
+ * The wait for descriptors. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -97,20 +97,6 @@ static ls_status poll_resuming(const struct waiter *waiter, struct pollfd *fds, 
 	if (fd >= 0)
 		close(fd);
 	return status;
-}
-
-bool wait_room(int fd, uint64_t deadline_ns)
-{
-	for (;;) {
-		struct pollfd room = {.fd = fd, .events = POLLOUT};
-		uint64_t now = clock_now_ns();
-		struct timespec left = to_timespec(now < deadline_ns ? deadline_ns - now : 0);
-		int ready = ppoll(&room, 1, &left, NULL);
-		if (ready > 0)
-			return true;
-		if (ready == 0 || errno != EINTR || clock_now_ns() >= deadline_ns)
-			return false;
-	}
 }
 
 ls_status wait_fds(struct waiter *waiter, struct pollfd *fds, int count, int peer,
