@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A rank that does not serve: dials until a server listens, says hello, and reads the verdict. Any
+ * A rank that does not serve: dials until a server listens, says hello, and reads the answer. Any
  * program may listen at the address, so every byte goes through the parser and every wait has a
  * limit. */
 #include <errno.h>
@@ -244,14 +244,14 @@ static bool judge_reply(struct rendezvous_client *client, struct rendezvous_tabl
 	struct wire_answer *reply = &client->reply;
 
 	for (;;) {
-		enum wire_check verdict = rendezvous_reply_parse(client->in, client->got, reply);
-		if (verdict == WIRE_MORE)
+		enum wire_check check = rendezvous_reply_parse(client->in, client->got, reply);
+		if (check == WIRE_MORE)
 			return false;
-		if (verdict == WIRE_NONSENSE) {
+		if (check == WIRE_NONSENSE) {
 			*status = say_stranger(client);
 			return true;
 		}
-		if (verdict == WIRE_OTHER) {
+		if (check == WIRE_OTHER) {
 			*status = say_version(client, &reply->head);
 			return true;
 		}
@@ -290,8 +290,8 @@ static ls_status say_vanished(struct rendezvous_client *client)
 
 /* True once *status decides. False: the connection ended before the server said a word, so try
  * again. */
-static bool await_verdict(struct rendezvous_client *client, struct rendezvous_table *out,
-			  ls_status *status)
+static bool await_answer(struct rendezvous_client *client, struct rendezvous_table *out,
+			 ls_status *status)
 {
 	for (;;) {
 		bool ended;
@@ -329,7 +329,7 @@ static bool try_once(struct rendezvous_client *client, struct rendezvous_table *
 		*status = rendezvous_client_give_up(client);
 	if (*status != LS_OK)
 		return true;
-	return await_verdict(client, out, status);
+	return await_answer(client, out, status);
 }
 
 ls_status rendezvous_client_meet(struct rendezvous_client *client, struct rendezvous_table *out)

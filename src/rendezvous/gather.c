@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The second round of a meeting of several hosts, at the server: the server takes a card from each
- * rank, and gives all cards to each. As in the first round there is one verdict for all; but here
+ * rank, and gives all cards to each. As in the first round all ranks get the same answer; but here
  * the ranks are known, so whatever goes wrong fails the meeting, and the text names the rank. */
 #include <errno.h>
 #include <string.h>
@@ -102,11 +102,11 @@ static void judge_card(struct rendezvous_server *server, int rank)
 {
 	struct server_rank *member = &server->ranks[rank];
 	struct wire_card card;
-	enum wire_check verdict = rendezvous_card_parse(member->in, member->got, &card);
+	enum wire_check check = rendezvous_card_parse(member->in, member->got, &card);
 
-	if (verdict == WIRE_MORE)
+	if (check == WIRE_MORE)
 		return;
-	if (verdict != WIRE_WHOLE || card.head.rank != rank) {
+	if (check != WIRE_WHOLE || card.head.rank != rank) {
 		fail_nonsense(server, rank);
 		return;
 	}
@@ -171,35 +171,6 @@ void rendezvous_gather_step(struct rendezvous_server *server)
 		server->state = SERVER_SHARING;
 	} else if (now_ns >= server->deadline_ns) {
 		fail_silent(server, now_ns);
-	}
-}
-
-void rendezvous_gather_fail(struct rendezvous_server *server)
-{
-	struct wire_cards *cards = &server->cards;
-
-	memset(cards, 0, sizeof *cards);
-	cards->status = server->status;
-	rendezvous_copy_printable(cards->text, sizeof cards->text, server->text,
-				  sizeof server->text);
-	rendezvous_tell_cards(server);
-	server->told = server->place.world_size;
-	rendezvous_gather_end(server);
-}
-
-/* The connections stay until the ranks have ended them: a rank may be sending its card, and closing
- * a socket with unread bytes would reset it. */
-void rendezvous_gather_end(struct rendezvous_server *server)
-{
-	(void)rendezvous_tell_more(server);
-	for (int i = 0; i < server->place.world_size; i++) {
-		struct server_rank *member = &server->ranks[i];
-		if (member->fd < 0)
-			continue;
-		if (!rendezvous_is_untold(server, i))
-			(void)shutdown(member->fd, SHUT_WR);
-		if (rendezvous_drain(member->fd))
-			rendezvous_close_fd(&member->fd);
 	}
 }
 

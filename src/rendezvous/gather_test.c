@@ -85,7 +85,7 @@ static void test_rank_0_leaves(void **state)
 
 static struct fixture *silent_fixture;
 
-/* Says nothing before the others have their verdict; then it hears it as well. */
+/* Says nothing before the others have their answer; then it hears it as well. */
 static void be_silent(struct fixture_rank *rank)
 {
 	const struct fixture *fixture = silent_fixture;

@@ -15,7 +15,7 @@ enum {
 	 * and at most LINGER. */
 	RENDEZVOUS_QUIET_MS = 1000,
 	RENDEZVOUS_LINGER_MS = 10000,
-	/* A welcomed rank waits this long past its deadline for the verdict. */
+	/* A welcomed rank waits this long past its deadline for the answer. */
 	RENDEZVOUS_GRACE_MS = 1000,
 };
 
@@ -58,6 +58,11 @@ int rendezvous_dialled(const struct rendezvous_place *place, int fd);
 ssize_t rendezvous_receive(int fd, void *to, size_t bytes, int *passed);
 /* As send without blocking or SIGPIPE. passed: a descriptor to send along; -1: none. */
 ssize_t rendezvous_send(int fd, const void *from, size_t bytes, int passed);
+/* Discards what has arrived: closing a TCP socket with unread bytes would reset it, and the peer
+ * might lose the answer. True if the connection is at its end. */
+bool rendezvous_drain(int fd);
+/* Whether a system call failed because descriptors or memory ran out. */
+bool rendezvous_is_exhaustion(int error);
 /* Closes *fd if it is >= 0, and sets it to -1. */
 void rendezvous_close_fd(int *fd);
 
@@ -80,7 +85,7 @@ struct rendezvous_client {
 	const struct rendezvous_place *place;
 	const struct rendezvous_self *self;
 	struct waiter *waiter;
-	uint64_t deadline_ns; /* for the verdict */
+	uint64_t deadline_ns; /* for the answer */
 	uint64_t silence_ns;  /* for the first word; not after deadline_ns */
 	bool once;            /* give up when nobody listens, instead of trying again */
 	char *text;           /* why it failed */

@@ -126,7 +126,7 @@ struct rendezvous_self {
 /* One rank's part in a meeting, from rendezvous_join to rendezvous_leave. For one thread. */
 struct rendezvous_meeting;
 
-/* Meets the other ranks. Blocks until deadline_ns, and up to a second longer for a verdict that is
+/* Meets the other ranks. Blocks until deadline_ns, and up to a second longer for an answer that is
  * on its way. Rank 0 of a job without a launcher also serves, in the same thread. After a failure
  * it stays until no rank has come for a second (at most ten seconds, never past its deadline), so
  * that late ranks get the error. The meeting ends at the earliest deadline of a rank that came.

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The server of a rendezvous: a state machine over non-blocking sockets that the launcher steps
  * from its event loop, and rank 0 from rendezvous_join. A connection belongs to no rank until a
- * whole hello has come over it; then it takes the place of its rank. All ranks get one verdict,
+ * whole hello has come over it; then it takes the place of its rank. All ranks get the same answer,
  * latecomers too. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -20,51 +19,17 @@ enum {
 	STRANGER_MS = 2000, /* that a connection from another host may take to become a rank's */
 };
 
-void rendezvous_connection_end(struct server_connection *connection)
-{
-	rendezvous_close_fd(&connection->fd);
-	rendezvous_close_fd(&connection->trace_fd);
-	connection->got = 0;
-	connection->remote = connection->challenged = false;
-}
-
-static void connection_end_stranger(struct rendezvous_server *server,
-				    struct server_connection *connection)
-{
-	if (connection->challenged)
-		server->unproved++;
-	else
-		server->incomplete++;
-	rendezvous_connection_end(connection);
-}
-
-bool rendezvous_drain(int fd)
-{
-	char waste[1024];
-	int none = -1;
-
-	for (int i = 0; i < 16; i++) {
-		ssize_t got = rendezvous_receive(fd, waste, sizeof waste, &none);
-		rendezvous_close_fd(&none);
-		if (got == 0)
-			return true;
-		if (got < 0)
-			return errno != EAGAIN && errno != EINTR;
-	}
-	return false;
-}
-
 /* Parses what has come so far from a connection, and acts if it is whole or wrong. */
 static void judge_bytes(struct rendezvous_server *server, struct server_connection *connection)
 {
 	struct wire_hello hello;
 	struct wire_proof proof;
-	enum wire_check verdict =
+	enum wire_check check =
 		connection->challenged
 			? rendezvous_proof_parse(connection->in, connection->got, &proof)
 			: rendezvous_hello_parse(connection->in, connection->got, &hello);
 
-	switch (verdict) {
+	switch (check) {
 	case WIRE_MORE:
 		return;
 	case WIRE_WHOLE:
@@ -75,12 +40,12 @@ static void judge_bytes(struct rendezvous_server *server, struct server_connecti
 		return;
 	case WIRE_OTHER:
 		if (connection->challenged) /* its hello was of this version */
-			connection_end_stranger(server, connection);
+			rendezvous_connection_end_stranger(server, connection);
 		else
 			rendezvous_hear_other(server, connection, &hello.head);
 		return;
 	case WIRE_NONSENSE:
-		connection_end_stranger(server, connection);
+		rendezvous_connection_end_stranger(server, connection);
 		return;
 	}
 }
@@ -94,53 +59,12 @@ static void hear_connection(struct rendezvous_server *server, struct server_conn
 		if (got < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (got <= 0) {
-			connection_end_stranger(server, connection);
+			rendezvous_connection_end_stranger(server, connection);
 			return;
 		}
 		connection->got += (size_t)got;
 		judge_bytes(server, connection);
 	}
-}
-
-/* An empty place for a connection; if there is none, ends the oldest connection but `spared`, which
- * has had the most time, and returns its place. */
-static struct server_connection *find_connection_place(struct rendezvous_server *server,
-						       bool make_room,
-						       const struct server_connection *spared)
-{
-	struct server_connection *oldest = NULL;
-
-	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++) {
-		struct server_connection *connection = &server->connections[i];
-		if (connection->fd < 0 && !make_room)
-			return connection;
-		if (connection->fd >= 0 && connection != spared &&
-		    (!oldest || connection->number < oldest->number))
-			oldest = connection;
-	}
-	if (oldest)
-		connection_end_stranger(server, oldest);
-	return oldest;
-}
-
-static bool is_exhaustion(int error)
-{
-	return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
-}
-
-static void fail_to_accept(struct rendezvous_server *server, int error)
-{
-	errno = error;
-	rendezvous_text_add(server->text, "cannot accept connections at %s: %m%s", server->where,
-			    error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
-	rendezvous_fail(server, is_exhaustion(error) ? LS_OUT_OF_MEMORY : LS_SYSTEM);
-}
-
-void rendezvous_exhausted(struct rendezvous_server *server,
-			  const struct server_connection *connection, int error)
-{
-	if (!find_connection_place(server, true, connection) && server->state == SERVER_MEETING)
-		fail_to_accept(server, error);
 }
 
 /* Whether a connection waits to be accepted. Linux looks for a free descriptor first, and so may
@@ -154,20 +78,20 @@ static bool is_awaited(const struct rendezvous_server *server)
 
 static void accept_failed(struct rendezvous_server *server, int error)
 {
-	bool exhausted = is_exhaustion(error);
+	bool exhausted = rendezvous_is_exhaustion(error);
 	if (!exhausted && error != EBADF && error != EINVAL && error != ENOTSOCK)
 		return; /* the trouble of one connection */
 	bool meeting = server->state == SERVER_MEETING;
 	if (exhausted && meeting && rendezvous_count_came(server) == server->place.world_size)
 		return; /* nobody is missing */
-	if (exhausted && (!is_awaited(server) || find_connection_place(server, true, NULL)))
+	if (exhausted && (!is_awaited(server) || rendezvous_connection_place(server, true, NULL)))
 		return; /* there is room for the next step */
 	/* When the meeting fails for want of descriptors, those of the ranks that have come become
 	 * free, so that the server can accept the others, to tell them. */
 	if (!exhausted || !meeting)
 		rendezvous_close_fd(&server->listen_fd); /* an open one would stay ready forever */
 	if (meeting)
-		fail_to_accept(server, error);
+		rendezvous_fail_accepting(server, error);
 }
 
 static void accept_connections(struct rendezvous_server *server)
@@ -180,7 +104,7 @@ static void accept_connections(struct rendezvous_server *server)
 			int error = errno;
 			if (error != EINTR && error != ECONNABORTED)
 				accept_failed(server, error);
-			if (is_exhaustion(error) && server->state != SERVER_FAILED)
+			if (rendezvous_is_exhaustion(error) && server->state != SERVER_FAILED)
 				return;
 			continue;
 		}
@@ -190,7 +114,8 @@ static void accept_connections(struct rendezvous_server *server)
 			rendezvous_close_fd(&fd);
 			continue;
 		}
-		struct server_connection *connection = find_connection_place(server, false, NULL);
+		struct server_connection *connection =
+			rendezvous_connection_place(server, false, NULL);
 		connection->fd = fd;
 		connection->number = server->connections_ever++;
 		connection->remote = remote;
@@ -206,12 +131,12 @@ static void hear_connections(struct rendezvous_server *server)
 		hear_connection(server, connection);
 		if (connection->fd >= 0 && connection->remote &&
 		    clock_now_ns() >= connection->until_ns)
-			connection_end_stranger(server, connection);
+			rendezvous_connection_end_stranger(server, connection);
 	}
 }
 
 /* While the meeting lasts, a rank whose connection ends can never be filled again. */
-static void watch_seats(struct rendezvous_server *server)
+static void check_members(struct rendezvous_server *server)
 {
 	for (int i = 0; i < server->place.world_size && server->state == SERVER_MEETING; i++)
 		if (server->ranks[i].fd >= 0 && rendezvous_drain(server->ranks[i].fd))
@@ -232,15 +157,18 @@ static uint64_t state_deadline_ns(const struct rendezvous_server *server)
 
 ls_status rendezvous_server_step(struct rendezvous_server *server)
 {
-	watch_seats(server);
+	check_members(server);
 	hear_connections(server);
 	accept_connections(server);
 	if (server->state == SERVER_MEETING) {
 		uint64_t now_ns = clock_now_ns();
+		ls_status told = LS_OK;
 		if (rendezvous_count_came(server) == server->place.world_size)
-			rendezvous_tell_table(server);
+			told = rendezvous_tell_table(server);
 		else if (now_ns >= server->deadline_ns)
 			rendezvous_fail_missing(server, now_ns);
+		if (told != LS_OK)
+			rendezvous_fail(server, told);
 	}
 	if (server->state == SERVER_GATHERING)
 		rendezvous_gather_step(server);
@@ -253,7 +181,7 @@ ls_status rendezvous_server_step(struct rendezvous_server *server)
 		}
 	}
 	if (server->state == SERVER_FAILED)
-		rendezvous_gather_end(server);
+		rendezvous_finish_telling(server);
 	return server->status;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The server's state, for its files: server.c moves connections, verdict.c decides and words the
- * result, telling.c sends the ranks what is the same for all, gather.c is the second round. */
+ * The server's state, for its files: server.c moves connections, hello.c judges what they say,
+ * failed_meeting.c fails the meeting, telling.c sends, gather.c is the second round. */
 #ifndef RENDEZVOUS_SERVER_H
 #define RENDEZVOUS_SERVER_H
 
@@ -85,19 +85,25 @@ struct rendezvous_server {
 	char text[RENDEZVOUS_TEXT_BYTES];
 };
 
-/* Discards what has arrived: closing a TCP socket with unread bytes would reset it, and the peer
- * might lose the answer. True if the connection is at its end. */
-bool rendezvous_drain(int fd);
+/* ---- connections.c ---- */
+
 /* Empties the connection's place. */
 void rendezvous_connection_end(struct server_connection *connection);
-
+/* As rendezvous_connection_end, and counts the connection among those that became no rank's. */
+void rendezvous_connection_end_stranger(struct rendezvous_server *server,
+					struct server_connection *connection);
+/* An empty place for a connection. If there is none, or with make_room, ends the oldest connection
+ * but `spared`, which has had the most time, and returns its place; NULL: there is none to end. */
+struct server_connection *rendezvous_connection_place(struct rendezvous_server *server,
+						      bool make_room,
+						      const struct server_connection *spared);
 /* A question about this connection failed, because descriptors or memory ran out: ends another
  * connection that belongs to no rank. If there is none, fails the meeting, which frees the
  * descriptors of the ranks that have come. */
 void rendezvous_exhausted(struct rendezvous_server *server,
 			  const struct server_connection *connection, int error);
 
-/* ---- verdict.c; functions that fail the meeting expect SERVER_MEETING ---- */
+/* ---- failed_meeting.c; functions that fail the meeting expect SERVER_MEETING ---- */
 
 /* How many ranks have said hello. */
 int rendezvous_count_came(const struct rendezvous_server *server);
@@ -108,6 +114,11 @@ void rendezvous_fail(struct rendezvous_server *server, ls_status status);
 void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns);
 /* The connection of a rank that had come is at its end: fails the meeting. */
 void rendezvous_fail_ended(struct rendezvous_server *server, int rank);
+/* The server can accept no connection any more: fails the meeting. */
+void rendezvous_fail_accepting(struct rendezvous_server *server, int error);
+
+/* ---- hello.c ---- */
+
 /* The connection has sent a complete hello: admits the rank, fails the meeting, or refuses only
  * this connection. */
 void rendezvous_hear_hello(struct rendezvous_server *server, struct server_connection *connection,
@@ -122,8 +133,13 @@ void rendezvous_hear_other(struct rendezvous_server *server, struct server_conne
 
 /* ---- telling.c ---- */
 
-/* All ranks have come: begins to send them the table. */
-void rendezvous_tell_table(struct rendezvous_server *server);
+/* Tells one connection that it gets no table, and why, and that nothing follows. session: of a rank
+ * on another host that has proved that it knows the secret; NULL for every other rank. */
+void rendezvous_tell_answer(const struct rendezvous_server *server, int fd,
+			    const struct auth_session *session, ls_status status, const char *text);
+/* All ranks have come: begins to send them the table. LS_SYSTEM: server->text says why it
+ * cannot. */
+LS_CHECKED ls_status rendezvous_tell_table(struct rendezvous_server *server);
 /* Begins to send all ranks server->cards, whose size, status and content the caller has filled in.
  * Ranks that have not been sent all of the table get no more. */
 void rendezvous_tell_cards(struct rendezvous_server *server);
@@ -131,14 +147,14 @@ void rendezvous_tell_cards(struct rendezvous_server *server);
 bool rendezvous_tell_more(struct rendezvous_server *server);
 /* Whether the server has still to send the rank something. */
 bool rendezvous_is_untold(const struct rendezvous_server *server, int rank);
+/* The meeting has failed after SERVER_GATHERING: sends all ranks the status and text. */
+void rendezvous_tell_failure(struct rendezvous_server *server);
+/* In SERVER_FAILED: sends the reason on, and closes the connections that have ended. */
+void rendezvous_finish_telling(struct rendezvous_server *server);
 
 /* ---- gather.c ---- */
 
 /* In SERVER_GATHERING: sends tables, hears cards, and fails or shares. */
 void rendezvous_gather_step(struct rendezvous_server *server);
-/* After SERVER_GATHERING: as rendezvous_fail. */
-void rendezvous_gather_fail(struct rendezvous_server *server);
-/* In SERVER_FAILED: sends the reason on, and closes the connections that have ended. */
-void rendezvous_gather_end(struct rendezvous_server *server);
 
 #endif

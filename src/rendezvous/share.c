@@ -69,11 +69,11 @@ ls_status rendezvous_client_gather(struct rendezvous_client *client, struct wire
 		status = rendezvous_client_give_up(client);
 	while (status == LS_OK) {
 		/* The cards may have come behind the table. */
-		enum wire_check verdict =
+		enum wire_check check =
 			rendezvous_cards_parse(client->in, client->got, &client->cards);
-		if (verdict == WIRE_WHOLE)
+		if (check == WIRE_WHOLE)
 			return take_cards(client, cards);
-		if (verdict != WIRE_MORE)
+		if (check != WIRE_MORE)
 			return say_changed(client, "is not what Lockstep says");
 		if (ended)
 			return say_vanished(client);

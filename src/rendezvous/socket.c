@@ -305,3 +305,24 @@ ssize_t rendezvous_send(int fd, const void *from, size_t bytes, int passed)
 	}
 	return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
+
+bool rendezvous_drain(int fd)
+{
+	char waste[1024];
+	int none = -1;
+
+	for (int i = 0; i < 16; i++) {
+		ssize_t got = rendezvous_receive(fd, waste, sizeof waste, &none);
+		rendezvous_close_fd(&none);
+		if (got == 0)
+			return true;
+		if (got < 0)
+			return errno != EAGAIN && errno != EINTR;
+	}
+	return false;
+}
+
+bool rendezvous_is_exhaustion(int error)
+{
+	return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}

@@ -8,7 +8,7 @@
 #include "rendezvous/meet.h"
 
 /* Until when to wait for what answers: a server that has welcomed this rank knows its deadline and
- * gives the verdict then, so that takes a little longer. */
+ * gives the answer then, so that takes a little longer. */
 static uint64_t limit_ns(const struct rendezvous_client *client)
 {
 	uint64_t grace_ns = (uint64_t)RENDEZVOUS_GRACE_MS * 1000000;

@@ -1,12 +1,47 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How the server sends all ranks the same message: first the table, then, between several hosts,
- * the cards. To a rank of another host each message is signed. */
+ * What the server sends: to one connection an answer without a table, and to all ranks the same
+ * message, first the table, then, between several hosts, the cards or the error. To a rank of
+ * another host each message is signed. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "rendezvous/server.h"
+
+/* Signs the first `bytes` of *answer for a rank on another host. */
+static void sign_answer(const struct auth_session *session, struct wire_answer *answer, size_t bytes)
+{
+	struct auth_tag tag;
+
+	memset(&answer->tag, 0, sizeof answer->tag);
+	auth_sign(session, AUTH_SERVER, 1, answer, bytes, &tag);
+	answer->tag = tag;
+}
+
+/* An answer without a table fits into the empty buffer of any socket, so one try is enough. */
+void rendezvous_tell_answer(const struct rendezvous_server *server, int fd,
+			    const struct auth_session *session, ls_status status, const char *text)
+{
+	/* On the heap: an answer takes much of a small stack. Without memory the rank learns only
+	 * that the meeting failed. */
+	struct wire_answer *answer = calloc(1, sizeof *answer);
+
+	if (!answer)
+		return;
+	rendezvous_head_fill(&answer->head, WIRE_ANSWER, WIRE_ANSWER_BYTES(0), server->holder,
+			     getpid());
+	answer->status = status;
+	rendezvous_copy_printable(answer->text, sizeof answer->text, text, RENDEZVOUS_TEXT_BYTES);
+	if (session)
+		sign_answer(session, answer, WIRE_ANSWER_BYTES(0));
+	(void)rendezvous_send(fd, answer, WIRE_ANSWER_BYTES(0), -1);
+	free(answer);
+	(void)shutdown(fd, SHUT_WR);
+	(void)rendezvous_drain(fd);
+}
 
 bool rendezvous_is_untold(const struct rendezvous_server *server, int rank)
 {
@@ -28,7 +63,7 @@ static void begin_message(struct rendezvous_server *server, const void *bytes, s
 	}
 }
 
-void rendezvous_tell_table(struct rendezvous_server *server)
+ls_status rendezvous_tell_table(struct rendezvous_server *server)
 {
 	int size = server->place.world_size;
 	struct wire_answer *answer = &server->answer;
@@ -38,8 +73,7 @@ void rendezvous_tell_table(struct rendezvous_server *server)
 		if (getrandom(&server->table.job, sizeof server->table.job, 0) < 0 &&
 		    errno != EINTR) {
 			rendezvous_text_add(server->text, "no random numbers from the system: %m");
-			rendezvous_fail(server, LS_SYSTEM);
-			return;
+			return LS_SYSTEM;
 		}
 	rendezvous_head_fill(&answer->head, WIRE_ANSWER, WIRE_ANSWER_BYTES(size), server->holder,
 			     getpid());
@@ -49,6 +83,7 @@ void rendezvous_tell_table(struct rendezvous_server *server)
 	memcpy(answer->ranks, server->table.ranks, (size_t)size * sizeof answer->ranks[0]);
 	begin_message(server, answer, WIRE_ANSWER_BYTES(size), offsetof(struct wire_answer, tag), 1);
 	server->state = rendezvous_has_hosts(&server->table) ? SERVER_GATHERING : SERVER_TELLING;
+	return LS_OK;
 }
 
 void rendezvous_tell_cards(struct rendezvous_server *server)
@@ -95,4 +130,33 @@ bool rendezvous_tell_more(struct rendezvous_server *server)
 		all = all && !rendezvous_is_untold(server, i);
 	}
 	return all;
+}
+
+void rendezvous_tell_failure(struct rendezvous_server *server)
+{
+	struct wire_cards *cards = &server->cards;
+
+	memset(cards, 0, sizeof *cards);
+	cards->status = server->status;
+	rendezvous_copy_printable(cards->text, sizeof cards->text, server->text,
+				  sizeof server->text);
+	rendezvous_tell_cards(server);
+	server->told = server->place.world_size;
+	rendezvous_finish_telling(server);
+}
+
+/* The connections stay until the ranks have ended them: a rank may be sending its card, and closing
+ * a socket with unread bytes would reset it. */
+void rendezvous_finish_telling(struct rendezvous_server *server)
+{
+	(void)rendezvous_tell_more(server);
+	for (int i = 0; i < server->place.world_size; i++) {
+		struct server_rank *member = &server->ranks[i];
+		if (member->fd < 0)
+			continue;
+		if (!rendezvous_is_untold(server, i))
+			(void)shutdown(member->fd, SHUT_WR);
+		if (rendezvous_drain(member->fd))
+			rendezvous_close_fd(&member->fd);
+	}
 }

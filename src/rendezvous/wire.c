@@ -110,9 +110,9 @@ static enum wire_check head_parse(const void *bytes, size_t got, struct wire_hea
 
 enum wire_check rendezvous_hello_parse(const void *bytes, size_t got, struct wire_hello *out)
 {
-	enum wire_check verdict = head_parse(bytes, got, &out->head);
-	if (verdict != WIRE_WHOLE)
-		return verdict;
+	enum wire_check check = head_parse(bytes, got, &out->head);
+	if (check != WIRE_WHOLE)
+		return check;
 	if (out->head.kind != WIRE_HELLO || out->head.bytes != sizeof *out)
 		return WIRE_NONSENSE;
 	if (got < sizeof *out)
@@ -132,9 +132,9 @@ enum wire_check rendezvous_hello_parse(const void *bytes, size_t got, struct wir
 
 enum wire_check rendezvous_proof_parse(const void *bytes, size_t got, struct wire_proof *out)
 {
-	enum wire_check verdict = head_parse(bytes, got, &out->head);
-	if (verdict != WIRE_WHOLE)
-		return verdict;
+	enum wire_check check = head_parse(bytes, got, &out->head);
+	if (check != WIRE_WHOLE)
+		return check;
 	if (out->head.kind != WIRE_PROOF || out->head.bytes != sizeof *out)
 		return WIRE_NONSENSE;
 	if (got < sizeof *out)
@@ -168,9 +168,9 @@ static bool answer_is_valid(const struct wire_answer *answer)
 
 enum wire_check rendezvous_reply_parse(const void *bytes, size_t got, struct wire_answer *out)
 {
-	enum wire_check verdict = head_parse(bytes, got, &out->head);
-	if (verdict != WIRE_WHOLE)
-		return verdict;
+	enum wire_check check = head_parse(bytes, got, &out->head);
+	if (check != WIRE_WHOLE)
+		return check;
 
 	struct wire_head head = out->head;
 	if (head.rank < WIRE_LAUNCHER || head.pid < 1)
@@ -195,9 +195,9 @@ enum wire_check rendezvous_reply_parse(const void *bytes, size_t got, struct wir
 
 enum wire_check rendezvous_card_parse(const void *bytes, size_t got, struct wire_card *out)
 {
-	enum wire_check verdict = head_parse(bytes, got, &out->head);
-	if (verdict != WIRE_WHOLE)
-		return verdict;
+	enum wire_check check = head_parse(bytes, got, &out->head);
+	if (check != WIRE_WHOLE)
+		return check;
 	if (out->head.kind != WIRE_CARD || out->head.bytes != sizeof *out)
 		return WIRE_NONSENSE;
 	if (got < sizeof *out)
@@ -215,9 +215,9 @@ enum wire_check rendezvous_card_parse(const void *bytes, size_t got, struct wire
 
 enum wire_check rendezvous_cards_parse(const void *bytes, size_t got, struct wire_cards *out)
 {
-	enum wire_check verdict = head_parse(bytes, got, &out->head);
-	if (verdict != WIRE_WHOLE)
-		return verdict;
+	enum wire_check check = head_parse(bytes, got, &out->head);
+	if (check != WIRE_WHOLE)
+		return check;
 
 	struct wire_head head = out->head;
 	if (head.kind != WIRE_CARDS || head.rank < WIRE_LAUNCHER || head.pid < 1 ||

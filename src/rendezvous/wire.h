@@ -128,7 +128,7 @@ enum wire_check {
 };
 
 /* What stands so far at `bytes`, of which `got` have come. The out-struct is filled when the
- * verdict is WIRE_WHOLE, its head also when it is WIRE_OTHER. */
+ * check is WIRE_WHOLE, its head also when it is WIRE_OTHER. */
 enum wire_check rendezvous_hello_parse(const void *bytes, size_t got, struct wire_hello *out);
 /* A welcome, a challenge or an answer; out->head.kind says which. In a challenge only the head is
  * filled. */

@@ -27,11 +27,11 @@ static void test_hello_is_checked(void **state)
 	(void)state;
 	struct wire_hello good = fixture_hello(&place, 2), hello;
 
-#define REFUSED(verdict, change)                          \
-	do {                                              \
-		hello = good;                             \
-		change;                                   \
-		assert_int_equal(parse(&hello), verdict); \
+#define REFUSED(check, change)                          \
+	do {                                            \
+		hello = good;                           \
+		change;                                 \
+		assert_int_equal(parse(&hello), check); \
 	} while (0)
 	for (int i = 0; i < WIRE_MAGIC_BYTES; i++)
 		REFUSED(WIRE_NONSENSE, hello.head.magic[i] ^= 1);

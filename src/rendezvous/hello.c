@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the server decides and says: who is admitted, what fails the meeting for all, what is
- * refused to one alone, and the words for each. */
+ * What a hello leads to: the server admits the rank, fails the meeting for all, or refuses this
+ * connection alone. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,127 +9,6 @@
 #include "base/fork.h"
 #include "base/ranks.h"
 #include "rendezvous/server.h"
-
-/* Signs the first `bytes` of *answer for a rank on another host. */
-static void sign_answer(const struct auth_session *session, struct wire_answer *answer, size_t bytes)
-{
-	struct auth_tag tag;
-
-	memset(&answer->tag, 0, sizeof answer->tag);
-	auth_sign(session, AUTH_SERVER, 1, answer, bytes, &tag);
-	answer->tag = tag;
-}
-
-/* session: of a rank on another host that has proved that it knows the secret; NULL for every other
- * rank. An answer without a table fits into the empty buffer of any socket, so one try is
- * enough. */
-static void tell_answer(const struct rendezvous_server *server, int fd,
-			const struct auth_session *session, ls_status status, const char *text)
-{
-	/* On the heap: an answer takes much of a small stack. Without memory the rank learns only
-	 * that the meeting failed. */
-	struct wire_answer *answer = calloc(1, sizeof *answer);
-
-	if (!answer)
-		return;
-	rendezvous_head_fill(&answer->head, WIRE_ANSWER, WIRE_ANSWER_BYTES(0), server->holder,
-			     getpid());
-	answer->status = status;
-	rendezvous_copy_printable(answer->text, sizeof answer->text, text, RENDEZVOUS_TEXT_BYTES);
-	if (session)
-		sign_answer(session, answer, WIRE_ANSWER_BYTES(0));
-	(void)rendezvous_send(fd, answer, WIRE_ANSWER_BYTES(0), -1);
-	free(answer);
-	(void)shutdown(fd, SHUT_WR);
-	(void)rendezvous_drain(fd);
-}
-
-void rendezvous_fail(struct rendezvous_server *server, ls_status status)
-{
-	bool gathers = server->state == SERVER_GATHERING;
-
-	server->state = SERVER_FAILED;
-	server->status = status;
-	if (gathers) {
-		rendezvous_gather_fail(server);
-		return;
-	}
-	for (int i = 0; i < server->place.world_size; i++) {
-		struct server_rank *member = &server->ranks[i];
-		if (member->fd >= 0)
-			tell_answer(server, member->fd, member->remote ? &member->session : NULL,
-				    status, server->text);
-		server->told += member->came;
-		rendezvous_close_fd(&member->fd);
-	}
-}
-
-static void say_ranks(struct rendezvous_server *server, bool came)
-{
-	bool in[RANKS_WORLD_MAX];
-	for (int i = 0; i < server->place.world_size; i++)
-		in[i] = server->ranks[i].came;
-	rendezvous_text_ranks(server->text, in, server->place.world_size, came);
-}
-
-static void say_count(char *text, uint64_t count, const char *what)
-{
-	if (count != 0)
-		rendezvous_text_add(text, ". %llu connection%s %s", (unsigned long long)count,
-				    count == 1 ? "" : "s", what);
-}
-
-int rendezvous_count_came(const struct rendezvous_server *server)
-{
-	int came = 0;
-	for (int i = 0; i < server->place.world_size; i++)
-		came += server->ranks[i].came;
-	return came;
-}
-
-void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns)
-{
-	int missing = server->place.world_size - rendezvous_count_came(server);
-	uint64_t silent = server->incomplete;
-	char *text = server->text;
-
-	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++)
-		silent += server->connections[i].fd >= 0;
-	rendezvous_text_add(text, "%d of %d ranks did not come to %s within %.1f s: rank%s ",
-			    missing, server->place.world_size, server->where,
-			    (double)(now_ns - server->began_ns) * 1e-9, missing == 1 ? "" : "s");
-	say_ranks(server, false);
-	if (missing < server->place.world_size) {
-		rendezvous_text_add(text, " (here: ");
-		say_ranks(server, true);
-		rendezvous_text_add(text, ")");
-	}
-	say_count(text, silent, "said nothing that Lockstep understands");
-	say_count(text, server->other_users, "came from processes of another user");
-	say_count(text, server->other_versions, "came from another version of Lockstep");
-	say_count(text, server->unproved, "did not prove that they know the secret of this job");
-	say_count(text, server->unasked,
-		  "came from other hosts, while this process has no secret (LOCKSTEP_SECRET_FILE)");
-	if (server->place.name[0] != '\0' && rendezvous_place_is_loopback(&server->place))
-		rendezvous_text_add(text, ". The name %s is %s here, which no other host can reach",
-				    server->place.name, server->place.address);
-	rendezvous_text_add(text, ". See whether those ranks were started and what they printed; if "
-				  "they need longer, raise LOCKSTEP_OPEN_TIMEOUT_MS");
-	rendezvous_fail(server, LS_RANK_MISSING);
-}
-
-void rendezvous_fail_ended(struct rendezvous_server *server, int rank)
-{
-	rendezvous_text_add(server->text,
-			    "rank %d (pid %d) ended before all ranks had come to %s: see what it "
-			    "printed. Not yet here: rank",
-			    rank, server->table.ranks[rank].pid, server->where);
-	rendezvous_text_add(server->text,
-			    server->place.world_size - rendezvous_count_came(server) == 1 ? " "
-											  : "s ");
-	say_ranks(server, false);
-	rendezvous_fail(server, LS_RANK_MISSING);
-}
 
 static void say_version(const struct rendezvous_server *server, const struct wire_head *other,
 			char *text)
@@ -146,15 +24,13 @@ static void say_version(const struct rendezvous_server *server, const struct wir
 			    server->where, mine.version, mine.protocol);
 }
 
-/* ---- what a hello leads to ---- */
-
 static const struct auth_session *session_of(const struct server_connection *connection)
 {
 	return connection->challenged ? &connection->session : NULL;
 }
 
-static void seat_connection(struct rendezvous_server *server, struct server_connection *connection,
-			    const struct wire_hello *hello)
+static void admit_connection(struct rendezvous_server *server, struct server_connection *connection,
+			     const struct wire_hello *hello)
 {
 	bool remote = connection->remote;
 	struct server_rank *member = &server->ranks[hello->head.rank];
@@ -246,11 +122,11 @@ static void judge_hello(struct rendezvous_server *server, struct server_connecti
 				    server->table.ranks[rank].pid, pid, hello->world_size - 1);
 		rendezvous_fail(server, LS_DUPLICATE_RANK);
 	} else {
-		seat_connection(server, connection, hello);
+		admit_connection(server, connection, hello);
 		return;
 	}
 	server->told++;
-	tell_answer(server, connection->fd, session_of(connection), server->status, text);
+	rendezvous_tell_answer(server, connection->fd, session_of(connection), server->status, text);
 	rendezvous_connection_end(connection);
 }
 
@@ -262,8 +138,8 @@ static void tell_latecomer(struct rendezvous_server *server, struct server_conne
 
 	if (server->state == SERVER_FAILED) {
 		server->told++;
-		tell_answer(server, connection->fd, session_of(connection), server->status,
-			    server->text);
+		rendezvous_tell_answer(server, connection->fd, session_of(connection),
+				       server->status, server->text);
 	} else {
 		rendezvous_text_add(text, "rank %d came to %s after all %d ranks had met", rank,
 				    server->where, server->place.world_size);
@@ -271,7 +147,8 @@ static void tell_latecomer(struct rendezvous_server *server, struct server_conne
 			rendezvous_text_add(text, " (rank %d is pid %d)", rank,
 					    server->table.ranks[rank].pid);
 		rendezvous_text_add(text, ": a rank can join a job only once");
-		tell_answer(server, connection->fd, session_of(connection), LS_DUPLICATE_RANK, text);
+		rendezvous_tell_answer(server, connection->fd, session_of(connection),
+				       LS_DUPLICATE_RANK, text);
 	}
 	rendezvous_connection_end(connection);
 }
@@ -285,7 +162,7 @@ static void refuse_other_user(struct rendezvous_server *server,
 			    "the rendezvous at %s belongs to user %u, and this process runs as user "
 			    "%u: choose another port or name for this job",
 			    server->where, (unsigned)geteuid(), uid);
-	tell_answer(server, connection->fd, NULL, LS_UNTRUSTED_PEER, text);
+	rendezvous_tell_answer(server, connection->fd, NULL, LS_UNTRUSTED_PEER, text);
 	server->other_users++;
 	rendezvous_connection_end(connection);
 }
@@ -338,7 +215,7 @@ static void refuse_remote(struct rendezvous_server *server, struct server_connec
 			    "ranks LOCKSTEP_SECRET_FILE, a file with the same 32 random bytes on "
 			    "every host, or LOCKSTEP_TRUST_NETWORK=1",
 			    server->where);
-	tell_answer(server, connection->fd, NULL, LS_UNTRUSTED_PEER, text);
+	rendezvous_tell_answer(server, connection->fd, NULL, LS_UNTRUSTED_PEER, text);
 	server->unasked++;
 	rendezvous_connection_end(connection);
 }
@@ -421,7 +298,7 @@ void rendezvous_hear_other(struct rendezvous_server *server, struct server_conne
 		 * others. */
 		char text[RENDEZVOUS_TEXT_BYTES] = "";
 		say_version(server, head, text);
-		tell_answer(server, connection->fd, NULL, LS_WRONG_VERSION, text);
+		rendezvous_tell_answer(server, connection->fd, NULL, LS_WRONG_VERSION, text);
 		server->other_versions++;
 		rendezvous_connection_end(connection);
 		return;
