@@ -14,6 +14,7 @@
 #include "base/messages.h"
 #include "base/wait.h"
 #include "failure/run_notes.h"
+#include "inspect/host_part.h"
 
 /* ---- words ---- */
 
@@ -219,6 +220,29 @@ static bool hear_notes(struct launcher_host *host, const struct channel_frame *f
 	       launcher_channel_put(&host->notes, frame->payload, frame->bytes);
 }
 
+/* False, here and in hear_part: hosts_gather.c has not asked, or the daemon sends too much. */
+static bool hear_state(struct launcher_host *host, const struct channel_frame *frame)
+{
+	struct channel_state state;
+	uint64_t now_ns = clock_now_ns();
+
+	if (!host->asked_ns || host->error_ns || !launcher_channel_copy(frame, &state, sizeof state))
+		return false;
+	/* It read its clock between the question and now. */
+	host->error_ns = (now_ns - host->asked_ns) / 2 + 1;
+	host->offset_ns = (int64_t)(state.now_ns - (host->asked_ns + host->error_ns));
+	return true;
+}
+
+static bool hear_part(struct launcher_host *host, const struct channel_frame *frame)
+{
+	if (!host->error_ns || host->has_told ||
+	    frame->bytes > 2 * (size_t)INSPECT_PART_BYTES_MAX - (host->part.end - host->part.start))
+		return false;
+	host->has_told = frame->bytes == 0;
+	return host->has_told || launcher_channel_put(&host->part, frame->payload, frame->bytes);
+}
+
 static bool hear_frame(struct launcher_job *job, struct launcher_host *host,
 		       const struct channel_frame *frame)
 {
@@ -232,9 +256,9 @@ static bool hear_frame(struct launcher_job *job, struct launcher_host *host,
 	case CHANNEL_NOTES:
 		return hear_notes(host, frame);
 	case CHANNEL_STATE:
-		return launcher_host_hear_state(host, frame);
+		return hear_state(host, frame);
 	case CHANNEL_PART:
-		return launcher_host_hear_part(host, frame);
+		return hear_part(host, frame);
 	case CHANNEL_TAKEN:
 		return hear_taken(job->hosts, host, frame);
 	case CHANNEL_STARTED:

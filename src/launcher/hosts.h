@@ -80,10 +80,6 @@ void launcher_host_read_words(struct launcher_host *host);
 void launcher_host_say_words(struct launcher_host *host);
 /* Waits up to `limit_ms` until the process has ended and all its words are read. */
 void launcher_host_await(struct launcher_host *host, uint64_t limit_ms);
-/* Take CHANNEL_STATE and CHANNEL_PART; hosts_gather.c. False: it was not asked, or sends too
- * much. */
-bool launcher_host_hear_state(struct launcher_host *host, const struct channel_frame *frame);
-bool launcher_host_hear_part(struct launcher_host *host, const struct channel_frame *frame);
 /* "ssh ended with 255", of a process that launcher_host_await has awaited. */
 void launcher_host_end_text(const struct launcher_host *host, char *out, size_t bytes);
 

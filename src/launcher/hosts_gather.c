@@ -40,28 +40,6 @@ void launcher_hosts_forget(struct launcher_job *job)
 
 /* ---- fetching ---- */
 
-bool launcher_host_hear_state(struct launcher_host *host, const struct channel_frame *frame)
-{
-	struct channel_state state;
-	uint64_t now_ns = clock_now_ns();
-
-	if (!host->asked_ns || host->error_ns || !launcher_channel_copy(frame, &state, sizeof state))
-		return false;
-	/* It read its clock between the question and now. */
-	host->error_ns = (now_ns - host->asked_ns) / 2 + 1;
-	host->offset_ns = (int64_t)(state.now_ns - (host->asked_ns + host->error_ns));
-	return true;
-}
-
-bool launcher_host_hear_part(struct launcher_host *host, const struct channel_frame *frame)
-{
-	if (!host->error_ns || host->has_told ||
-	    frame->bytes > 2 * (size_t)INSPECT_PART_BYTES_MAX - (host->part.end - host->part.start))
-		return false;
-	host->has_told = frame->bytes == 0;
-	return host->has_told || launcher_channel_put(&host->part, frame->payload, frame->bytes);
-}
-
 static bool is_awaited(const struct launcher_host *host)
 {
 	return host->state == LAUNCHER_HOST_RUNS && !host->channel.ended && !host->has_told;

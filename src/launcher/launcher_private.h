@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The parts of the launcher: one process, one thread, one loop (loop.c) over signals, processes,
  * pipes and the rendezvous. child.c starts a rank; output.c moves the output of ranks; input.c
- * moves the terminal's input to rank 0; monitor.c holds what explains a failure; outcome.c
- * reports how the job ended; guard.c cleans up after kill -9. */
+ * moves the terminal's input to rank 0; monitor.c holds what explains a failure; end_text.c
+ * and outcome.c report how ranks and the job ended; guard.c cleans up after kill -9. */
 #ifndef LAUNCHER_PRIVATE_H
 #define LAUNCHER_PRIVATE_H
 
@@ -251,8 +251,6 @@ struct launcher_job {
 	int trace_fd;
 };
 
-/* Takes the rank that the survivors blame as the one that failed first. */
-void launcher_note_cause(struct launcher_job *job);
 /* Runs until all ranks have ended and what they wrote is written. */
 LS_CHECKED ls_status launcher_loop(struct launcher_job *job);
 /* Kills all ranks; the loop is still needed to see them end. */
@@ -306,10 +304,23 @@ void launcher_monitor_freeze(struct launcher_job *job);
 /* Drops the state, so that it can be taken anew. */
 void launcher_monitor_thaw(struct launcher_job *job);
 
-/* ---- outcome.c ---- */
+/* ---- end_text.c ---- */
 
+enum { LAUNCHER_HOW_BYTES = 96 };
+
+/* Of a rank that has ended. */
+bool launcher_has_failed(const struct launcher_rank *rank);
+/* "was killed by SIGKILL (9)", "then exited with 1". several: of several ranks that ended alike.
+ * then: after something else that the sentence tells. */
+void launcher_how_ended(const struct launcher_rank *rank, bool several, bool then, char *out,
+			size_t bytes);
 /* "rank 2 (pid 123) was killed by SIGKILL (9)" */
 void launcher_end_text(const struct launcher_job *job, int rank, char *out, size_t bytes);
+
+/* ---- outcome.c ---- */
+
+/* Takes the rank that the survivors blame as the one that failed first. */
+void launcher_note_cause(struct launcher_job *job);
 /* Opens and empties the file for the traces, if there is to be one. */
 LS_CHECKED ls_status launcher_end_prepare(struct launcher_job *job);
 /* Says how the job ended, if it ended badly, and on what it spent its time, if the user asked for

@@ -190,11 +190,6 @@ static bool has_news(const struct launcher_job *job, struct launcher_rank *rank)
 	return news;
 }
 
-static bool has_failed(const struct launcher_rank *rank)
-{
-	return rank->signal != 0 || rank->exit_code != 0;
-}
-
 /* Among ranks found to have ended in the same round, one that was ended by a signal counts as the
  * first: more likely the others ended because of it than the other way round. */
 static void note_failure(struct launcher_job *job, int rank, bool same_round)
@@ -208,18 +203,6 @@ static void note_failure(struct launcher_job *job, int rank, bool same_round)
 static bool is_first_round(const struct launcher_job *job, uint64_t now_ns)
 {
 	return job->first < 0 || (job->hosts && now_ns < job->round_end_ns);
-}
-
-/* What the survivors saw is better than the guess of note_failure: a rank that failed because of
- * another one has published which. The launcher may notice the end of that other rank later,
- * because a rank that raises an exception prints it before it ends. */
-void launcher_note_cause(struct launcher_job *job)
-{
-	int culprit = job->report && job->report->failure != LS_OK ? job->report->culprit : -1;
-
-	if (culprit >= 0 && culprit < job->started && job->ranks[culprit].ended &&
-	    has_failed(&job->ranks[culprit]) && !job->ranks[culprit].ended_after_kill)
-		job->first = culprit;
 }
 
 static bool is_any_ready(const struct launcher_job *job, const struct launcher_poll *set)
@@ -246,7 +229,7 @@ static void hear_ends(struct launcher_job *job, const struct launcher_poll *set,
 		rank->ended_after_kill = job->phase >= LAUNCHER_TERM;
 		rank->order = job->ended++;
 		launcher_monitor_ended(job, i);
-		if (has_failed(rank))
+		if (launcher_has_failed(rank))
 			note_failure(job, i, same_round);
 	}
 	if (job->first < 0)

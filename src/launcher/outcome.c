@@ -14,43 +14,7 @@
 #include "print/print.h"
 #include "inspect/phase_report.h"
 
-enum { HOW_BYTES = 96, PATH_BYTES = 4096 };
-
-/* "was killed by SIGKILL (9)", "then exited with 1" */
-static void how_ended(const struct launcher_rank *rank, bool several, bool then, char *out,
-		      size_t bytes)
-{
-	char name[32];
-
-	if (rank->lost && rank->far_pid == 0) {
-		snprintf(out, bytes, "%s never started", several ? "were" : "was");
-		return;
-	}
-	if (rank->lost) {
-		snprintf(out, bytes, "%s lost with the connection to the host",
-			 several ? "were" : "was");
-		return;
-	}
-	if (rank->signal == 0) {
-		snprintf(out, bytes, "%sexited with %d", then ? "then " : "", rank->exit_code);
-		return;
-	}
-	print_signal(rank->signal, name, sizeof name);
-	snprintf(out, bytes, "%s %skilled by %s (%d)%s", several ? "were" : "was",
-		 then ? "then " : "", name, rank->signal, rank->dumped ? ", core dumped" : "");
-}
-
-void launcher_end_text(const struct launcher_job *job, int rank, char *out, size_t bytes)
-{
-	char how[HOW_BYTES];
-
-	how_ended(&job->ranks[rank], false, false, how, sizeof how);
-	if (job->hosts)
-		snprintf(out, bytes, "rank %d (pid %d on host %s) %s", rank,
-			 job->ranks[rank].far_pid, launcher_hosts_name(job, rank), how);
-	else
-		snprintf(out, bytes, "rank %d (pid %d) %s", rank, job->ranks[rank].pid, how);
-}
+enum { PATH_BYTES = 4096 };
 
 /* The rank that the report begins with, -1 if it begins with what the launcher did. */
 static int chief_rank(const struct launcher_job *job)
@@ -87,12 +51,12 @@ static void add_group(const struct launcher_job *job, const struct ranks *group,
 		      char *out, size_t bytes)
 {
 	char who[256];
-	char how[HOW_BYTES];
+	char how[LAUNCHER_HOW_BYTES];
 	const struct launcher_rank *rank = &job->ranks[example];
 	bool several = ranks_count(group) > 1;
 
 	print_ranks(group, who, sizeof who);
-	how_ended(rank, several, true, how, sizeof how);
+	launcher_how_ended(rank, several, true, how, sizeof how);
 	switch (end_kind(job, rank)) {
 	case KIND_BEFORE:
 		print_append(out, bytes, "; %s had exited with 0", who);
@@ -126,6 +90,18 @@ static void others_text(const struct launcher_job *job, char *out, size_t bytes)
 		ranks_join(&said, &group);
 		add_group(job, &group, rank, out, bytes);
 	}
+}
+
+/* What the survivors saw is better than the guess of the loop: a rank that failed because of
+ * another one has published which. The launcher may notice the end of that other rank later,
+ * because a rank that raises an exception prints it before it ends. */
+void launcher_note_cause(struct launcher_job *job)
+{
+	int culprit = job->report && job->report->failure != LS_OK ? job->report->culprit : -1;
+
+	if (culprit >= 0 && culprit < job->started && job->ranks[culprit].ended &&
+	    launcher_has_failed(&job->ranks[culprit]) && !job->ranks[culprit].ended_after_kill)
+		job->first = culprit;
 }
 
 static int exit_status(const struct launcher_job *job)
