@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "auth/library.h"
+#include "auth/libsodium.h"
 #include "base/messages.h"
 
 /* Each label keeps the hashes of one purpose apart from all others. It goes into the hash with its

@@ -113,7 +113,7 @@ uint64_t ddp_hash_parameter(const struct ddp_parameter *parameter);
  * buckets. */
 ls_status ddp_agree(const struct ls_ddp *ddp, ls_status status);
 
-/* ---- open.c ---- */
+/* ---- open_ddp.c ---- */
 
 /* Collective: sets all parameters to those of rank root. `call` is what reports name. */
 ls_status ddp_broadcast_parameters(struct ls_ddp *ddp, int root, const char *call);

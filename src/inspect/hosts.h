@@ -54,7 +54,7 @@ struct ranks inspect_hosts_ranks(const struct inspect_hosts *hosts, int first, i
 void inspect_hosts_print(FILE *out, const struct inspect_report *report);
 void inspect_hosts_json(struct print_json *json, const struct inspect_report *report);
 
-/* ---- find.c ---- */
+/* ---- find_jobs.c ---- */
 
 /* The newest answer to this question or a later one, which the caller closes; -1: there is none. */
 int inspect_find_shown(uint64_t job, unsigned question, uint64_t number);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * One job seen from outside: the traces and segments of its ranks, mapped read-only; also those of
  * ended ranks, as long as some process holds them. `diagnose` uses it, and `run` after a failure.
- * find.c finds jobs, view.c maps their memory, report_take.c makes reports of it, and snapshot.c
- * saves these in a file. */
+ * find_jobs.c finds jobs, view.c maps their memory, report_take.c makes reports of it, and
+ * snapshot.c saves these in a file. */
 #ifndef INSPECT_INSPECT_H
 #define INSPECT_INSPECT_H
 
@@ -107,7 +107,7 @@ void inspect_report_judge(struct inspect_report *report);
 bool inspect_report_is_verdict(const struct inspect_report *report, uint64_t patience_ms);
 void inspect_report_free(struct inspect_report *report); /* NULL is allowed */
 
-/* ---- find.c ---- */
+/* ---- find_jobs.c ---- */
 
 /* The jobs that were found. */
 struct inspect_jobs {

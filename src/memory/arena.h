@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The system's side of an arena, for memory.c and view.c alone: the file, its mappings, its
+ * The system's side of an arena, for memory.c and peer_view.c alone: the file, its mappings, its
  * pages. */
 #ifndef MEMORY_ARENA_H
 #define MEMORY_ARENA_H

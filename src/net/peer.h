@@ -6,7 +6,7 @@
 #include <net/if.h>
 #include <stdbool.h>
 
-#include "net/library.h"
+#include "net/libucx.h"
 #include "net/net.h"
 
 enum {
@@ -185,7 +185,7 @@ void net_end(struct link_transfer *transfer, ls_status status);
  * some. */
 bool net_tell_ended(struct net *net, const struct net_peer *only);
 
-/* ---- net.c, open.c ---- */
+/* ---- net.c, open_link.c ---- */
 
 bool net_advance(struct link *link);
 bool net_arm(struct link *link);

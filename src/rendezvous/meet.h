@@ -19,7 +19,7 @@ enum {
 	RENDEZVOUS_GRACE_MS = 1000,
 };
 
-/* ---- text.c ---- */
+/* ---- error_text.c ---- */
 
 /* FNV-1a. */
 uint64_t rendezvous_hash(const char *string);
@@ -66,7 +66,7 @@ bool rendezvous_is_exhaustion(int error);
 /* Closes *fd if it is >= 0, and sets it to -1. */
 void rendezvous_close_fd(int *fd);
 
-/* ---- peer.c ---- */
+/* ---- peer_user.c ---- */
 
 enum rendezvous_peer {
 	RENDEZVOUS_PEER_KNOWN,     /* *out has its user, and its pid or 0 if that is unknown */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * UCX, loaded if it is installed. Only its headers are needed to build. For files of this room. */
-#ifndef NET_LIBRARY_H
-#define NET_LIBRARY_H
+#ifndef NET_LIBUCX_H
+#define NET_LIBUCX_H
 
 #include <ucp/api/ucp.h>
 

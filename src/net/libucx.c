@@ -2,7 +2,7 @@
  * Loads UCX. UCX reads the environment while it is loaded, so the environment has to say then what
  * UCX must not do. Afterwards this file restores the environment, for the children of this process.
  * All that it keeps belongs to the process, like the loaded library. */
-#include "net/library.h"
+#include "net/libucx.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

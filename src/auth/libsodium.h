@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * libsodium, loaded if it is installed. Only its headers are needed to build. For files of this
  * room. */
-#ifndef AUTH_LIBRARY_H
-#define AUTH_LIBRARY_H
+#ifndef AUTH_LIBSODIUM_H
+#define AUTH_LIBSODIUM_H
 
 #include <sodium.h>
 

@@ -14,7 +14,7 @@
 
 enum { NAME_BYTES = 32, INDEX_MAX = 1023 };
 
-/* The length of the name, of which find.c makes a symbol and a file name. 0: no such name is
+/* The length of the name, of which find_driver.c makes a symbol and a file name. 0: no such name is
  * possible. */
 static size_t name_length(const char *device)
 {

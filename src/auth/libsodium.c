@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Loads libsodium. The state here belongs to the process, as does all that the loader does. */
-#include "auth/library.h"
+#include "auth/libsodium.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
