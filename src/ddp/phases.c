@@ -110,7 +110,7 @@ static void name_rank(struct ddp_straggler *straggler, int rank, double time, do
 
 /* The slow ranks of one column, and what they cost. If there are none, the share is 0. */
 static struct ddp_straggler judge_column(const struct ddp_phases *phases,
-					 const struct ddp_verdict *verdict, int column)
+					 const struct ddp_stragglers *found, int column)
 {
 	struct ddp_straggler out = {.column = column};
 	double times[DDP_RANK_MAX] = {0}, farthest = 0, pace = 0, better = 0;
@@ -121,7 +121,7 @@ static struct ddp_straggler judge_column(const struct ddp_phases *phases,
 		if (times[rank] - median > farthest)
 			farthest = times[rank] - median;
 	for (int rank = 0; rank < phases->rank_count; rank++) {
-		double work = verdict->work[rank], excess = times[rank] - median, without = work;
+		double work = found->work[rank], excess = times[rank] - median, without = work;
 		if (ranks_have(&phases->entered, rank) && times[rank] > median * RATIO_LEAST &&
 		    excess >= farthest * EXCESS_SHARE) {
 			name_rank(&out, rank, times[rank], median);
@@ -131,28 +131,28 @@ static struct ddp_straggler judge_column(const struct ddp_phases *phases,
 		better = without > better ? without : better;
 	}
 	double gain = pace - better, waiting = least_waiting(phases, &out.ranks);
-	if (ranks_any(&out.ranks) && verdict->span > 0)
-		out.share = (gain < waiting ? gain : waiting) / verdict->span;
+	if (ranks_any(&out.ranks) && found->span > 0)
+		out.share = (gain < waiting ? gain : waiting) / found->span;
 	if (out.share > 1) /* of several threads, whose times add up */
 		out.share = 1;
 	return out;
 }
 
-static void insert_straggler(struct ddp_verdict *verdict, const struct ddp_straggler *straggler)
+static void insert_straggler(struct ddp_stragglers *found, const struct ddp_straggler *straggler)
 {
-	int at = verdict->count < DDP_STRAGGLER_MAX ? verdict->count++ : DDP_STRAGGLER_MAX;
-	while (at > 0 && verdict->stragglers[at - 1].share < straggler->share) {
+	int at = found->count < DDP_STRAGGLER_MAX ? found->count++ : DDP_STRAGGLER_MAX;
+	while (at > 0 && found->stragglers[at - 1].share < straggler->share) {
 		if (at < DDP_STRAGGLER_MAX)
-			verdict->stragglers[at] = verdict->stragglers[at - 1];
+			found->stragglers[at] = found->stragglers[at - 1];
 		at--;
 	}
 	if (at < DDP_STRAGGLER_MAX)
-		verdict->stragglers[at] = *straggler;
+		found->stragglers[at] = *straggler;
 }
 
-void ddp_phases_judge(const struct ddp_phases *phases, struct ddp_verdict *out)
+void ddp_phases_judge(const struct ddp_phases *phases, struct ddp_stragglers *out)
 {
-	*out = (struct ddp_verdict){0};
+	*out = (struct ddp_stragglers){0};
 	for (int rank = 0; rank < phases->rank_count; rank++) {
 		if (!ranks_have(&phases->entered, rank))
 			continue;

@@ -50,7 +50,8 @@ struct ddp_straggler {
 	double share; /* of the step that it costs */
 };
 
-struct ddp_verdict {
+/* Which ranks the others wait for in their phases, and the spans from which that follows. */
+struct ddp_stragglers {
 	int count; /* of stragglers, the costliest first */
 	struct ddp_straggler stragglers[DDP_STRAGGLER_MAX];
 	double span;               /* the longest span of a rank */
@@ -60,7 +61,7 @@ struct ddp_verdict {
 
 /* The median of an even number of ranks is the lower one of the middle two, so that with half of
  * all ranks slow the other half is the measure. */
-void ddp_phases_judge(const struct ddp_phases *phases, struct ddp_verdict *out);
+void ddp_phases_judge(const struct ddp_phases *phases, struct ddp_stragglers *out);
 
 /* The columns to show, in the order of a step: data, forward, backward, optimizer, each with what
  * is inside of it, then others, then the time outside. Returns how many. */

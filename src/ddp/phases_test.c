@@ -148,14 +148,13 @@ static void stragglers_are_named(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct ddp_phases *phases = table(cases[i].rows, RANKS);
-		struct ddp_verdict verdict;
-		ddp_phases_judge(phases, &verdict);
-		if (verdict.count != cases[i].count)
-			fail_msg("%s: %d stragglers", cases[i].what, verdict.count);
-		for (int s = 0; s < verdict.count; s++) {
+		struct ddp_stragglers found;
+		ddp_phases_judge(phases, &found);
+		if (found.count != cases[i].count)
+			fail_msg("%s: %d stragglers", cases[i].what, found.count);
+		for (int s = 0; s < found.count; s++) {
 			char sentence[256];
-			ddp_phases_sentence(phases, &verdict.stragglers[s], sentence,
-					    sizeof sentence);
+			ddp_phases_sentence(phases, &found.stragglers[s], sentence, sizeof sentence);
 			assert_string_equal(sentence, cases[i].sentences[s]);
 		}
 		free(phases);
@@ -167,15 +166,15 @@ static void two_ranks_and_one(void **state)
 	(void)state;
 	const struct row rows[] = {{{50, 60, 5, 25}, 0, 0, 0}, {{50, 20, 5, 25}, 40, 0, 0}};
 	struct ddp_phases *phases = table(rows, 2);
-	struct ddp_verdict verdict;
-	ddp_phases_judge(phases, &verdict);
-	assert_int_equal(verdict.count, 1);
-	assert_true(ranks_are_equal(&verdict.stragglers[0].ranks, &(struct ranks){{1}}));
-	assert_true(verdict.stragglers[0].share > 0.285 && verdict.stragglers[0].share < 0.286);
+	struct ddp_stragglers found;
+	ddp_phases_judge(phases, &found);
+	assert_int_equal(found.count, 1);
+	assert_true(ranks_are_equal(&found.stragglers[0].ranks, &(struct ranks){{1}}));
+	assert_true(found.stragglers[0].share > 0.285 && found.stragglers[0].share < 0.286);
 	free(phases);
 	phases = table(rows, 1);
-	ddp_phases_judge(phases, &verdict);
-	assert_int_equal(verdict.count, 0);
+	ddp_phases_judge(phases, &found);
+	assert_int_equal(found.count, 0);
 	free(phases);
 }
 
@@ -192,11 +191,11 @@ static void absent_ranks_do_not_count(void **state)
 	const struct trace_phases none = {.span_ns = 0};
 	ddp_phases_add(phases, 2, &none);
 	ddp_phases_add(phases, 4, &none);
-	struct ddp_verdict verdict;
-	ddp_phases_judge(phases, &verdict);
-	assert_int_equal(verdict.count, 1);
-	assert_true(ranks_are_equal(&verdict.stragglers[0].ranks, &(struct ranks){{1}}));
-	assert_true(verdict.stragglers[0].most == 3);
+	struct ddp_stragglers found;
+	ddp_phases_judge(phases, &found);
+	assert_int_equal(found.count, 1);
+	assert_true(ranks_are_equal(&found.stragglers[0].ranks, &(struct ranks){{1}}));
+	assert_true(found.stragglers[0].most == 3);
 	ddp_phases_text(phases, text, sizeof text);
 	assert_non_null(strstr(text, "\n     2  has not begun a phase\n"));
 	assert_non_null(strstr(text, "\n     3  cannot be read\n"));
@@ -211,7 +210,7 @@ static void threads_cost_what_others_wait(void **state)
 	static const int waited[] = {0, 30, 150}; /* the last one is nonsense */
 	for (size_t i = 0; i < sizeof waited / sizeof waited[0]; i++) {
 		struct ddp_phases *phases = ddp_phases_new(2);
-		struct ddp_verdict verdict;
+		struct ddp_stragglers found;
 		assert_non_null(phases);
 		for (int rank = 0; rank < 2; rank++) {
 			struct trace_phases of = {.span_ns = 100 * MS, .count = 1};
@@ -220,10 +219,10 @@ static void threads_cost_what_others_wait(void **state)
 			of.outside_ns = rank ? 0 : (uint64_t)waited[i] * MS;
 			ddp_phases_add(phases, rank, &of);
 		}
-		ddp_phases_judge(phases, &verdict);
-		assert_int_equal(verdict.count, waited[i] > 0);
-		if (verdict.count)
-			assert_true(verdict.stragglers[0].share == (i == 1 ? 0.3 : 1));
+		ddp_phases_judge(phases, &found);
+		assert_int_equal(found.count, waited[i] > 0);
+		if (found.count)
+			assert_true(found.stragglers[0].share == (i == 1 ? 0.3 : 1));
 		assert_true(phases->own[1][DDP_OUTSIDE] == 0);
 		free(phases);
 	}

@@ -106,8 +106,8 @@ struct unit {
 };
 
 static void put_rank(struct text *text, const struct ddp_phases *phases,
-		     const struct ddp_verdict *verdict, const struct unit *unit, const int *columns,
-		     int count, bool last, int rank)
+		     const struct ddp_stragglers *found, const struct unit *unit,
+		     const int *columns, int count, bool last, int rank)
 {
 	char line[LINE_BYTES] = "";
 	append_text(line, "  %4d", rank);
@@ -121,10 +121,9 @@ static void put_rank(struct text *text, const struct ddp_phases *phases,
 				    phases->own[rank][columns[i]] / unit->ns);
 		if (last)
 			append_text(line, "%10.2f", phases->waited[rank] / unit->ns);
-		if (last && verdict->span > 0)
+		if (last && found->span > 0)
 			append_text(line, "%+8.0f %%",
-				    100 * (verdict->work[rank] - verdict->median_work) /
-					    verdict->span);
+				    100 * (found->work[rank] - found->median_work) / found->span);
 		if (last && phases->running[rank])
 			append_text(line, "  in %s", phases->names[phases->running[rank]]);
 	}
@@ -133,7 +132,7 @@ static void put_rank(struct text *text, const struct ddp_phases *phases,
 
 /* As many columns side by side as fit into a terminal; the next ones below. */
 static void put_table(struct text *text, const struct ddp_phases *phases,
-		      const struct ddp_verdict *verdict, const struct unit *unit)
+		      const struct ddp_stragglers *found, const struct unit *unit)
 {
 	int columns[DDP_COLUMN_MAX];
 	int count = ddp_phases_order(phases, columns), next = 0;
@@ -152,7 +151,7 @@ static void put_table(struct text *text, const struct ddp_phases *phases,
 			append_text(line, "%10s%10s", "waiting", "skew");
 		put_line(text, line);
 		for (int rank = 0; rank < phases->rank_count; rank++)
-			put_rank(text, phases, verdict, unit, columns + first, next - first,
+			put_rank(text, phases, found, unit, columns + first, next - first,
 				 next == count, rank);
 	}
 }
@@ -160,7 +159,7 @@ static void put_table(struct text *text, const struct ddp_phases *phases,
 void ddp_phases_text(const struct ddp_phases *phases, char *out, size_t bytes)
 {
 	struct text text = {.out = out, .bytes = bytes, .full = bytes == 0};
-	struct ddp_verdict verdict;
+	struct ddp_stragglers found;
 	char line[LINE_BYTES] = "";
 	if (bytes)
 		out[0] = 0;
@@ -168,21 +167,21 @@ void ddp_phases_text(const struct ddp_phases *phases, char *out, size_t bytes)
 		put_line(&text, "no rank has begun a phase");
 		return;
 	}
-	ddp_phases_judge(phases, &verdict);
-	for (int i = 0; i < verdict.count; i++) {
-		ddp_phases_sentence(phases, &verdict.stragglers[i], line, sizeof line);
+	ddp_phases_judge(phases, &found);
+	for (int i = 0; i < found.count; i++) {
+		ddp_phases_sentence(phases, &found.stragglers[i], line, sizeof line);
 		put_line(&text, line);
 	}
-	if (!verdict.count && phases->rank_count > 1)
+	if (!found.count && phases->rank_count > 1)
 		put_line(&text, "no straggler: no rank's time in a phase costs 1 % of the step");
 	struct unit unit = {1e6, "milliseconds"};
-	if (verdict.span >= 100e9)
+	if (found.span >= 100e9)
 		unit = (struct unit){1e9, "seconds"};
 	snprintf(line, sizeof line,
 		 "%s of own work in each phase, of %.2f in all; skew: work beyond the median rank's",
-		 unit.name, verdict.span / unit.ns);
+		 unit.name, found.span / unit.ns);
 	put_line(&text, line);
-	put_table(&text, phases, &verdict, &unit);
+	put_table(&text, phases, &found, &unit);
 	if (phases->left_out)
 		put_line(&text, "more phases were left out, for there are too many names");
 }

@@ -42,7 +42,7 @@ static void reset_mirror(const struct transport_team *team, int member)
 
 /* Detaches also a previous group with this area that was not closed with hosts_team_close here:
  * all its members have left it. */
-static void detach_relay(struct hosts *hosts, int peer, struct hosts_relay *relay)
+static void end_relay(struct hosts *hosts, int peer, struct hosts_relay *relay)
 {
 	hosts_mirror_return_all(hosts, peer, relay);
 	hosts->transport->peers[peer].mirror->relays[relay->area] = NULL;
@@ -57,7 +57,7 @@ static void set_relay(struct transport_team *team, int q, uint16_t area, uint64_
 	struct hosts_mirror *mirror = member->peer->mirror;
 	uint64_t generation = closed + 1;
 	if (mirror->relays[area])
-		detach_relay(team->transport->hosts, member->world, mirror->relays[area]);
+		end_relay(team->transport->hosts, member->world, mirror->relays[area]);
 	reset_mirror(team, q);
 	/* The peer may have taken an offer back, and no note says so. */
 	if (atomic_load(&member->area->times_closed) < closed)
@@ -148,7 +148,7 @@ static void forget_team(struct hosts *hosts, struct transport_team *team)
 	for (int q = 0; q < hosts->transport->size; q++) {
 		struct hosts_relay *relay = &team->relays[q];
 		if (relay->to)
-			detach_relay(hosts, q, relay);
+			end_relay(hosts, q, relay);
 	}
 	atomic_store(&hosts->teams[team->area], NULL);
 }

@@ -86,14 +86,14 @@ void inspect_phases_json(struct print_json *json, const struct ddp_phases *phase
 
 void inspect_stragglers_json(struct print_json *json, const struct ddp_phases *phases)
 {
-	struct ddp_verdict verdict = {0};
+	struct ddp_stragglers found = {0};
 	char text[256];
 
 	if (phases)
-		ddp_phases_judge(phases, &verdict);
+		ddp_phases_judge(phases, &found);
 	print_json_open(json, "stragglers", '[');
-	for (int i = 0; i < verdict.count; i++) {
-		const struct ddp_straggler *straggler = &verdict.stragglers[i];
+	for (int i = 0; i < found.count; i++) {
+		const struct ddp_straggler *straggler = &found.stragglers[i];
 		ddp_phases_sentence(phases, straggler, text, sizeof text);
 		print_json_open(json, NULL, '{');
 		print_json_ranks(json, "ranks", &straggler->ranks);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the files of the plan room share: one builder for each collective of an algorithm, and the
- * helpers that append steps (plan_add.c). A builder is called with size >= 2, checked arguments,
+ * functions that append steps (plan_add.c). A builder is called with size >= 2, checked arguments,
  * `in_place` only where it means something, and a plan that is filled but for steps; the builder
  * sets blocks, phase_end, needs_scratch and reach where the plan needs other values than those that
  * are there (plan_add_send sets the reach of the buffer that it sends from). */

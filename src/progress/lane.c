@@ -29,7 +29,7 @@ void progress_lane_fini(ls_group *group)
  * bench-torch: the excess of a DDP step is a fifth less). But unless there are two cores for each
  * rank, the thread spins no longer than a wake-up costs, so that it takes little time from the
  * computing thread. */
-static uint32_t helper_spin(const ls_group *group)
+static uint32_t spin_for_others(const ls_group *group)
 {
 	const struct world *world = group->world;
 	uint32_t spin_ns = group->waiter.spin_ns;
@@ -48,12 +48,12 @@ void progress_lane_begin(ls_group *group)
 	lock_group_release(&lane->lock);
 	atomic_store(&lane->state, 0);
 	atomic_store(&lane->recent_number, 0);
-	lane->helper = group->waiter;
-	lane->helper.spin_ns = helper_spin(group);
+	lane->for_others = group->waiter;
+	lane->for_others.spin_ns = spin_for_others(group);
 	lane->idle = group->waiter;
 	lane->idle.spin_ns = 0;
 	lane->idle.bell = &lane->waiters_bell;
-	lane->unattended.waiter = &lane->helper;
+	lane->unattended.waiter = &lane->for_others;
 }
 
 long progress_lane_length(ls_group *group)
@@ -268,7 +268,7 @@ bool progress_lane_attend(ls_group *group)
 {
 	static const struct progress_pause check = {.at_ns = 0, .checks_only = true};
 	return begin_progress(&group->lane, NULL, NULL) &&
-	       make_progress(group, NULL, &group->lane.helper, &check);
+	       make_progress(group, NULL, &group->lane.for_others, &check);
 }
 
 bool progress_lane_waits(const ls_group *group)
@@ -368,7 +368,7 @@ static ls_status await_failed(struct ls_op *op, const struct progress_pause *pau
 static struct waiter *waiter_of(const struct ls_op *op)
 {
 	ls_group *group = op->group;
-	return pthread_equal(op->caller, pthread_self()) ? &group->waiter : &group->lane.helper;
+	return pthread_equal(op->caller, pthread_self()) ? &group->waiter : &group->lane.for_others;
 }
 
 ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pause)

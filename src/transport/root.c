@@ -18,9 +18,9 @@ enum {
 	/* without a rank; the one silent for longest makes room for the next */
 	CONNECTION_MAX = 64,
 	ACCEPTS_A_TURN = 64,
-	/* the root gives up this much earlier, so that its verdict comes in time */
-	VERDICT_MS = 250,
-	FAREWELL_MS = 1000, /* how long the verdict waits for ranks that have not come yet */
+	/* the root gives up this much earlier, so that its answer comes in time */
+	ANSWER_MS = 250,
+	FAREWELL_MS = 1000, /* how long the answer is sent to ranks that have not come yet */
 	POLLS_MAX = 2 * RANKS_HOST_MAX + CONNECTION_MAX,
 };
 
@@ -366,7 +366,7 @@ static ls_status map_and_go(struct root *root)
 	return LS_OK;
 }
 
-/* Sends the verdict to all ranks that have come, and for a while to late ones, so that all ranks
+/* Sends the answer to all ranks that have come, and for a while to late ones, so that all ranks
  * return the same. Does not wait for the rank at fault, which may never come. */
 static void say_farewell(struct root *root, ls_status status)
 {
@@ -398,7 +398,7 @@ static uint64_t verdict_deadline(uint64_t deadline_ns)
 	if (deadline_ns == CLOCK_NEVER || deadline_ns <= now)
 		return deadline_ns;
 	uint64_t some = (deadline_ns - now) / 8;
-	uint64_t most = VERDICT_MS * UINT64_C(1000000);
+	uint64_t most = ANSWER_MS * UINT64_C(1000000);
 	return deadline_ns - (some < most ? some : most);
 }
 

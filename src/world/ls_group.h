@@ -41,7 +41,7 @@ struct world_lane {
 	struct wait_word words[RANKS_WORLD_MAX];
 	_Atomic uint32_t progress_waiters; /* threads that wait for the one that makes progress */
 	struct wait_bell waiters_bell;     /* of these threads: peers have no news for them */
-	struct waiter helper;              /* of a thread that makes progress for other callers */
+	struct waiter for_others;          /* of a thread that makes progress for other callers */
 	struct waiter idle;                /* of threads that wait for that thread */
 };
 #define WORLD_LANE_FAST (UINT64_C(1) << 23)

@@ -184,11 +184,11 @@ static void read_trace(const struct trace_view *view, uint64_t now_ns, int rank,
 static void compare_phases(const struct ddp_phases *phases, size_t room)
 {
 	static char text[256 * 16 + 1];
-	struct ddp_verdict verdict;
-	ddp_phases_judge(phases, &verdict);
-	MUST(verdict.count >= 0 && verdict.count <= DDP_STRAGGLER_MAX);
-	for (int i = 0; i < verdict.count; i++) {
-		const struct ddp_straggler *straggler = &verdict.stragglers[i];
+	struct ddp_stragglers found;
+	ddp_phases_judge(phases, &found);
+	MUST(found.count >= 0 && found.count <= DDP_STRAGGLER_MAX);
+	for (int i = 0; i < found.count; i++) {
+		const struct ddp_straggler *straggler = &found.stragglers[i];
 		MUST(straggler->share > 0 && straggler->share <= 1);
 		MUST(ranks_any(&straggler->ranks) && ranks_last(&straggler->ranks) < RANKS);
 		MUST(straggler->column >= 0 && straggler->column < phases->column_count);
