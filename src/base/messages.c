@@ -59,7 +59,7 @@ struct text {
 	char bytes[TEXT_BYTES];
 };
 
-static void append(struct text *text, const char *from, size_t size)
+static void append_bytes(struct text *text, const char *from, size_t size)
 {
 	size_t room = TEXT_BYTES - text->size;
 	if (size > room)
@@ -74,9 +74,9 @@ static void append_id(struct text *text, const char *id)
 	size_t tail = strlen(id) + sizeof(" []\n") - 1;
 	if (text->size > TEXT_BYTES - tail)
 		text->size = TEXT_BYTES - tail;
-	append(text, " [", 2);
-	append(text, id, strlen(id));
-	append(text, "]\n", 2);
+	append_bytes(text, " [", 2);
+	append_bytes(text, id, strlen(id));
+	append_bytes(text, "]\n", 2);
 }
 
 struct writer {
@@ -195,7 +195,7 @@ void message_report(const char *id, const char *report)
 		size--;
 	if (size > TEXT_BYTES - 1)
 		size = TEXT_BYTES - 1;
-	append(&text, report, size);
+	append_bytes(&text, report, size);
 	text.bytes[text.size] = '\0';
 	text_clean(text.bytes, true);
 	text.size = strlen(text.bytes);

@@ -9,7 +9,7 @@ static ls_group *group_of(void *state)
 	return ((const struct bench_lockstep *)state)->group;
 }
 
-static bool run(void *state, enum bench_op op, float *send, float *recv, size_t count)
+static bool run_collective(void *state, enum bench_op op, float *send, float *recv, size_t count)
 {
 	ls_group *group = group_of(state);
 	const ls_dtype dtype = LS_FLOAT32;
@@ -44,7 +44,7 @@ static bool run(void *state, enum bench_op op, float *send, float *recv, size_t 
 	return false;
 }
 
-static bool combine(void *state, enum bench_combine how, double *value)
+static bool combine_value(void *state, enum bench_combine how, double *value)
 {
 	return ls_allreduce(group_of(state), value, value, 1, LS_FLOAT64,
 			    how == BENCH_MAX ? LS_MAX : LS_SUM, NULL) == LS_OK;
@@ -82,7 +82,7 @@ static bool irecv(void *state, int number, float *buffer, size_t count, int peer
 			&mine->ops[number]) == LS_OK;
 }
 
-static bool finish(void *state, int count)
+static bool finish_messages(void *state, int count)
 {
 	struct bench_lockstep *mine = state;
 	bool good = true;
@@ -106,13 +106,14 @@ static bool regroup(void *state)
 
 struct bench_runtime bench_lockstep(ls_group *group, struct bench_lockstep *out)
 {
-	static const struct bench_messages messages = {send, recv, isend, irecv, finish, regroup};
+	static const struct bench_messages messages = {send,   recv, isend, irecv, finish_messages,
+						       regroup};
 
 	*out = (struct bench_lockstep){.group = group};
 	return (struct bench_runtime){.rank = ls_group_rank(group),
 				      .size = ls_group_size(group),
 				      .state = out,
-				      .run = run,
-				      .combine = combine,
+				      .run = run_collective,
+				      .combine = combine_value,
 				      .messages = &messages};
 }

@@ -174,7 +174,7 @@ static void tell_ranks(struct heartbeat *heartbeat, int host)
 	atomic_store(&far->unheard_ns, verdict.since_ns);
 }
 
-static void say(const struct heartbeat *heartbeat, const struct control_verdict *verdict)
+static void say_verdict(const struct heartbeat *heartbeat, const struct control_verdict *verdict)
 {
 	switch (verdict->kind) {
 	case CONTROL_SILENT:
@@ -201,7 +201,7 @@ bool heartbeat_tell(struct heartbeat *heartbeat)
 		if (h != heartbeat->host)
 			tell_ranks(heartbeat, h);
 	while (control_next(&heartbeat->control, &verdict))
-		say(heartbeat, &verdict);
+		say_verdict(heartbeat, &verdict);
 	return true;
 }
 

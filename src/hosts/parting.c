@@ -84,7 +84,7 @@ void hosts_parting_send(struct hosts *hosts)
 	}
 }
 
-static void part(struct hosts *hosts, struct hosts_mirror *mirror)
+static void note_parted(struct hosts *hosts, struct hosts_mirror *mirror)
 {
 	if (mirror->has_parted)
 		return;
@@ -100,7 +100,7 @@ void hosts_parting_lost(struct hosts *hosts, int peer)
 	if (mirror && hosts->events.lost)
 		hosts->events.lost(hosts->events.context, peer);
 	if (mirror)
-		part(hosts, mirror);
+		note_parted(hosts, mirror);
 	hosts_mirror_wake(hosts);
 }
 
@@ -111,7 +111,7 @@ void hosts_parting_arrived(struct hosts *hosts, int peer, bool leaves)
 		return;
 	if (leaves)
 		mirror->owes_heard = hosts->owes_heard = true;
-	part(hosts, mirror);
+	note_parted(hosts, mirror);
 }
 
 bool hosts_leave(struct transport *transport, struct wait_word *parted)

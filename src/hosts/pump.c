@@ -52,8 +52,8 @@ static void advance_link(void *context)
 {
 	struct hosts_pump *pump = context;
 	hosts_advance(pump->transport);
-	/* In this order: see nap. And after this thread has made progress, because the pump may
-	 * have armed the link before that. */
+	/* In this order: see sleep_armed. And after this thread has made progress, because the
+	 * pump may have armed the link before that. */
 	atomic_store(&pump->progress, PROGRESS_MADE);
 	wake_armed(pump);
 }
@@ -107,7 +107,7 @@ static bool sleep_on(struct hosts_pump *pump, int link_fd, uint64_t ms)
 	return (status == LS_OK || status == LS_TIMED_OUT) && !(fds[0].revents & ~POLLIN);
 }
 
-static bool tick(struct hosts_pump *pump)
+static bool sleep_one_tick(struct hosts_pump *pump)
 {
 	hosts_push(pump->transport);
 	atomic_store(&pump->state, PUMP_TICKS);
@@ -119,7 +119,7 @@ static bool tick(struct hosts_pump *pump)
 	return ours;
 }
 
-static bool nap(struct hosts_pump *pump)
+static bool sleep_armed(struct hosts_pump *pump)
 {
 	atomic_store(&pump->state, PUMP_ARMED);
 	/* A thread that has made progress before this store, and after the link was armed, has not
@@ -141,9 +141,9 @@ static void *pump_main(void *argument)
 		if (hosts_advance_without_push(pump->transport))
 			continue;
 		if (atomic_exchange(&pump->progress, PROGRESS_NONE) == PROGRESS_MADE)
-			ours = tick(pump);
+			ours = sleep_one_tick(pump);
 		else if (hosts_arm(pump->transport))
-			ours = nap(pump);
+			ours = sleep_armed(pump);
 	}
 	return NULL;
 }

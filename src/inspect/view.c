@@ -24,7 +24,7 @@ struct inspect_view *inspect_view_new(uint64_t job, int size)
 	return view;
 }
 
-static void release(struct inspect_held *held)
+static void release_held(struct inspect_held *held)
 {
 	trace_unmap(&held->trace);
 	if (held->segment)
@@ -40,7 +40,7 @@ void inspect_view_free(struct inspect_view *view)
 	if (!view)
 		return;
 	for (int i = 0; i < INSPECT_RANK_MAX; i++)
-		release(&view->ranks[i]);
+		release_held(&view->ranks[i]);
 	free(view);
 }
 

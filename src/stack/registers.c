@@ -75,7 +75,7 @@ static int await_stop(uint32_t tid)
 }
 
 /* Lets the thread continue. If a signal stopped it, delivers the signal. */
-static void detach(uint32_t tid, int state)
+static void detach_thread(uint32_t tid, int state)
 {
 	bool event = state >> 16 == PTRACE_EVENT_STOP;
 	uintptr_t number = event ? 0 : (uintptr_t)WSTOPSIG(state);
@@ -107,7 +107,7 @@ static enum stack_answer copy_thread(const struct stack_memory *memory, uint32_t
 			copy_stack(memory, out);
 		}
 		if (state >= 0)
-			detach(tid, state);
+			detach_thread(tid, state);
 	}
 	return answer;
 }
