@@ -254,15 +254,16 @@ static bool all_have_entered(struct engine *engine, struct op *op, uint64_t seq)
 	return true;
 }
 
-/* If the ring is full, the rank waits until peers have caught up by half the distance, so that it
- * does not wait again at the next call. Where ranks share processors the rank waits for all of the
- * distance; but not between hosts, because hosts keep the last entries back. Each check takes cache
- * lines from the ranks that are behind. The rank never waits for peers to enter the collective that
- * it has yet to enter itself: need is at most seq - 2, because neither of the last two collectives
- * used these pages. */
 _Static_assert(4 * TRANSPORT_INLINE_BYTES <= TRANSPORT_INLINE_PAGES * TRANSPORT_PAGE_BYTES,
 	       "there are pages for three payloads in a row, and a gap before page 0");
 _Static_assert(TRANSPORT_ENTRIES > 2, "as with the pages");
+/* need: the newest collective whose entry or payload pages this one reuses. It is at most seq - 2,
+ * because neither of the last two collectives used them: so the rank never waits for peers to enter
+ * a collective that it has yet to enter itself. If a peer has not entered `need`, the rank waits
+ * until the peers have come half the way from there to seq, so that it does not wait again at the
+ * next call: each check takes cache lines from the ranks that are behind. Where ranks share
+ * processors it waits for all of the way; but not between hosts, which keep the last entries back.
+ */
 uint64_t engine_room_awaits(const struct engine *engine, uint64_t seq, uint64_t bytes)
 {
 	uint64_t need = bytes > 0 ? engine_payload_needs(engine, bytes) : 0;

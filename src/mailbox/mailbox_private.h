@@ -14,9 +14,13 @@
 #include "transport/mail.h"
 
 enum {
-	/* From MIN to MAX bytes a plain payload is read by address or copied into the arena, as
-	 * was faster lately (decision 039). Between MAX and LONG it is copied. From LONG on it is
-	 * read: a copy takes room. If it cannot be read, it is copied in any case. */
+	/* How a plain payload travels. It is copied into the arena, or read by address. Either: as
+	 * was faster lately (decision 039). One that cannot be read is copied in any case.
+	 *            nonblocking    blocking
+	 *   copied   below 64 KiB   below 16 KiB
+	 *   either   to 1 MiB       to 1 MiB       MIN, MAX
+	 *   copied   below 4 MiB    to 64 MiB
+	 *   read     above          above          LONG: a copy takes room */
 	MAILBOX_READ_MIN_BYTES = 64 * 1024,
 	MAILBOX_READ_BLOCKING_MIN_BYTES = 16 * 1024,
 	MAILBOX_READ_MAX_BYTES = 1024 * 1024,
