@@ -59,6 +59,8 @@ bool cli_number(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 bool cli_bytes(const char *text, uint64_t *out);
 /* How many processors this process may use; 2 if the kernel does not say. */
 int cli_processors(void);
+/* A decimal number such as "2", "0.5" or "1e-3", without a sign. */
+bool cli_decimal(const char *text, double *out);
 /* Seconds such as "2" or "0.5", to milliseconds; more than zero, at most a year. */
 bool cli_seconds(const char *text, uint64_t *out_ms);
 

@@ -32,12 +32,9 @@ static const struct option options[] = {
 
 static bool read_ms(const char *text, uint64_t *out_ns)
 {
-	char *end;
+	double ms;
 
-	if ((text[0] < '0' || text[0] > '9') && text[0] != '.')
-		return false;
-	double ms = strtod(text, &end);
-	if (end == text || *end != '\0' || !(ms >= 1e-6) || ms > 1e12)
+	if (!cli_decimal(text, &ms) || !(ms >= 1e-6) || ms > 1e12)
 		return false;
 	*out_ns = (uint64_t)(ms * 1e6);
 	return true;

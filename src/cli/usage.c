@@ -133,15 +133,25 @@ bool cli_bytes(const char *text, uint64_t *out)
 	return true;
 }
 
-bool cli_seconds(const char *text, uint64_t *out_ms)
+bool cli_decimal(const char *text, double *out)
 {
 	char *end;
 
-	*out_ms = 0;
-	if ((text[0] < '0' || text[0] > '9') && text[0] != '.')
+	*out = 0;
+	/* strtod would also take a sign, words such as "inf", and hexadecimal numbers. */
+	if (text[0] == '\0' || text[strspn(text, "0123456789.eE+-")] != '\0' || text[0] == '+' ||
+	    text[0] == '-')
 		return false;
-	double seconds = strtod(text, &end);
-	if (end == text || *end != '\0' || !(seconds > 0) || seconds > 366.0 * 86400)
+	*out = strtod(text, &end);
+	return end != text && *end == '\0';
+}
+
+bool cli_seconds(const char *text, uint64_t *out_ms)
+{
+	double seconds;
+
+	*out_ms = 0;
+	if (!cli_decimal(text, &seconds) || !(seconds > 0) || seconds > 366.0 * 86400)
 		return false;
 	*out_ms = (uint64_t)ceil(seconds * 1000);
 	return true;

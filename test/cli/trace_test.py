@@ -242,7 +242,7 @@ def test_trace_replaces_what_was_there():
 
 
 def test_wrong_words():
-    for arguments in (('--last', '0'), ('--last', 'x'), ('--last', '-1'), ('--text', '--svg', '-'), ('--json', '--text'),
+    for arguments in (('--last', '0'), ('--last', 'x'), ('--last', '0x10'), ('--last', '-1'), ('--text', '--svg', '-'), ('--json', '--text'),
                       ('--svg', 'a', '--html', 'b'), ('',), ('a', 'b')):
         result = lockstep('trace', *arguments)
         equal((result.returncode, result.stdout), (2, ''), arguments)
