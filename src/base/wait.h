@@ -297,8 +297,8 @@ bool wait_satisfied(const struct wait_call *call);
 bool wait_briefly(const struct waiter *waiter, const struct wait_call *call);
 
 /* As wait_briefly, for one word, without a struct wait_call: the word has nearly always arrived
- * already. Where ranks share processors it yields instead, twice at most: the writer is likely to
- * need this processor. */
+ * already. Where ranks share processors it yields instead, twice at most for each word: the writer
+ * is likely to need this processor. */
 bool wait_word_poll(const struct waiter *waiter, const _Atomic uint64_t *word, uint64_t value);
 static inline bool wait_word_briefly(const struct waiter *waiter, const _Atomic uint64_t *word,
 				     uint64_t value)

@@ -131,7 +131,7 @@ enum wire_check {
  * check is WIRE_WHOLE, its head also when it is WIRE_OTHER. */
 enum wire_check rendezvous_hello_parse(const void *bytes, size_t got, struct wire_hello *out);
 /* A welcome, a challenge or an answer; out->head.kind says which. In a challenge only the head is
- * filled. */
+ * filled, an answer up to its head.bytes. */
 enum wire_check rendezvous_reply_parse(const void *bytes, size_t got, struct wire_answer *out);
 
 enum wire_check rendezvous_proof_parse(const void *bytes, size_t got, struct wire_proof *out);
