@@ -135,7 +135,8 @@ static void hear_connections(struct rendezvous_server *server)
 	}
 }
 
-/* While the meeting lasts, no other process can take the place of a rank whose connection has ended. */
+/* While the meeting lasts, no other process can take the place of a rank whose connection has
+ * ended. */
 static void check_members(struct rendezvous_server *server)
 {
 	for (int i = 0; i < server->place.world_size && server->state == SERVER_MEETING; i++)
