@@ -13,13 +13,13 @@ static float data[1000];
 /* The progress thread has work once, so that there is one. */
 static ls_status work_once(ls_group *group)
 {
-	ls_op *op;
-	struct ls_op_options options = {.size = sizeof options, .op = &op};
+	ls_request *request;
+	struct ls_call_options options = {.size = sizeof options, .request = &request};
 	ls_status status = ls_allreduce(group, data, data, 1000, LS_FLOAT32, LS_SUM, &options);
 	if (status != LS_OK)
 		return status;
-	status = ls_wait(op, 0);
-	ls_op_free(op);
+	status = ls_wait(request, 0);
+	ls_request_free(request);
 	return status == LS_OK ? ls_barrier(group, NULL) : status;
 }
 

@@ -14,7 +14,7 @@
 
 struct state {
 	struct bench_lockstep group; /* first: what the runtime calls its state */
-	ls_op *op;
+	ls_request *request;
 	void *plain[2]; /* what bench_allocate gave, to be freed */
 };
 
@@ -67,7 +67,7 @@ void *bench_allocate(struct bench_runtime *runtime, size_t bytes, bool plain)
 bool bench_begin(struct bench_runtime *runtime, float *buffer, size_t count)
 {
 	struct state *state = runtime->state;
-	struct ls_op_options options = {.size = sizeof options, .op = &state->op};
+	struct ls_call_options options = {.size = sizeof options, .request = &state->request};
 	return ls_allreduce(group_of(runtime), buffer, buffer, count, LS_FLOAT32, LS_SUM,
 			    &options) == LS_OK;
 }
@@ -75,8 +75,8 @@ bool bench_begin(struct bench_runtime *runtime, float *buffer, size_t count)
 bool bench_finish(struct bench_runtime *runtime)
 {
 	struct state *state = runtime->state;
-	ls_status status = ls_wait(state->op, 0);
-	ls_op_free(state->op);
+	ls_status status = ls_wait(state->request, 0);
+	ls_request_free(state->request);
 	return status == LS_OK;
 }
 

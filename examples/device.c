@@ -63,7 +63,7 @@ static void *take(struct rank *rank, size_t bytes)
 }
 
 /* Puts a training step's work on the streams, and returns before the device has done it. */
-static ls_op *enqueue_step(struct rank *rank, float *gradients, float *loss, float *on_host)
+static ls_request *enqueue_step(struct rank *rank, float *gradients, float *loss, float *on_host)
 {
 	struct backward backward = {gradients, loss, rank->rank};
 	/* LOCKSTEP_CHECK=1 sees what the kernel touches, because its buffers are named. */
@@ -74,10 +74,10 @@ static ls_op *enqueue_step(struct rank *rank, float *gradients, float *loss, flo
 		    "sim_launch_using");
 
 	/* Both all-reduces belong together: no memory is given back to the driver in between. */
-	ls_op *averaged;
-	struct ls_op_options on = {.size = sizeof on, .stream = rank->compute};
-	struct ls_op_options on_with_handle = on;
-	on_with_handle.op = &averaged;
+	ls_request *averaged;
+	struct ls_call_options on = {.size = sizeof on, .stream = rank->compute};
+	struct ls_call_options on_with_handle = on;
+	on_with_handle.request = &averaged;
 	must(ls_launch_begin(&rank->group, 1), "ls_launch_begin");
 	must(ls_allreduce(rank->group, loss, loss, 1, LS_FLOAT32, LS_AVERAGE, &on), "the loss");
 	must(ls_allreduce(rank->group, gradients, gradients, COUNT, LS_FLOAT32, LS_AVERAGE,
@@ -85,9 +85,9 @@ static ls_op *enqueue_step(struct rank *rank, float *gradients, float *loss, flo
 	     "the gradients");
 	must(ls_launch_end(), "ls_launch_end");
 
-	/* The other stream copies once the all-reduce is done. Without ls_op_follow it could copy
-	 * too early: LOCKSTEP_CHECK=1 finds that. */
-	must(ls_op_follow(averaged, rank->copies), "ls_op_follow");
+	/* The other stream copies once the all-reduce is done. Without ls_request_follow it could
+	 * copy too early: LOCKSTEP_CHECK=1 finds that. */
+	must(ls_request_follow(averaged, rank->copies), "ls_request_follow");
 	driver_must(sim_copy(rank->copies, on_host, gradients, COUNT * sizeof *on_host), "sim_copy");
 	return averaged;
 }
@@ -109,7 +109,7 @@ static void run(struct rank *rank, float *on_host)
 {
 	float *gradients = take(rank, COUNT * sizeof *gradients);
 	float *loss = take(rank, sizeof *loss);
-	ls_op *averaged = enqueue_step(rank, gradients, loss, on_host);
+	ls_request *averaged = enqueue_step(rank, gradients, loss, on_host);
 	show_memory(rank, "while the device works");
 	/* The stream `copies` uses the block, too, so it is not reused before the copy is done. */
 	must(ls_device_record(rank->group, gradients, rank->copies), "ls_device_record");
@@ -118,7 +118,7 @@ static void run(struct rank *rank, float *on_host)
 
 	driver_must(sim_stream_sync(rank->copies), "sim_stream_sync");
 	must(ls_wait(averaged, 0), "the gradients");
-	ls_op_free(averaged);
+	ls_request_free(averaged);
 }
 
 static void open_streams(struct rank *rank)

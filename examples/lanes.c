@@ -31,9 +31,9 @@ int main(void)
 	float *numbers = memory, *sums = numbers + COUNT, late = (float)rank;
 	for (int i = 0; i < COUNT; i++)
 		numbers[i] = 1;
-	struct ls_op_options last = {.size = sizeof last, .tag = LAST};
-	struct ls_op_options other = {.size = sizeof other, .tag = OTHER};
-	ls_op *unanswered = NULL;
+	struct ls_call_options last = {.size = sizeof last, .tag = LAST};
+	struct ls_call_options other = {.size = sizeof other, .tag = OTHER};
+	ls_request *unanswered = NULL;
 	if (rank == 0)
 		must(ls_irecv(group, &late, 1, LS_FLOAT32, 1, &last, &unanswered), "receive");
 	for (int round = 0; round < ROUNDS; round++) {
@@ -54,7 +54,7 @@ int main(void)
 		must(ls_send(group, &late, 1, LS_FLOAT32, 0, &last), "send");
 	if (rank == 0) {
 		must(ls_wait(unanswered, 0), "wait");
-		ls_op_free(unanswered);
+		ls_request_free(unanswered);
 		printf("%d sums, sends and receives went on while one receive was not answered\n",
 		       3 * ROUNDS);
 	}

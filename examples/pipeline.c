@@ -18,7 +18,7 @@
 /* What passes through one chunk with one micro-batch, and the messages it is part of. */
 struct cell {
 	double *x, *y, *dy, *dx;
-	ls_op *receives[2],
+	ls_request *receives[2],
 		*sends[2]; /* of the forward and of the backward pass; NULL: not under way */
 };
 
@@ -28,7 +28,7 @@ struct chunk {
 	double *bias;
 	/* to be added over all ranks: the gradients of the bias, and this rank's loss */
 	double *sums;
-	ls_op *adds;
+	ls_request *adds;
 	struct cell *cells; /* of each micro-batch */
 };
 
@@ -51,13 +51,13 @@ static bool is_good(const char *what, ls_status status)
 }
 
 /* Waits, and gives the handle back. */
-static ls_status end_of(ls_op **op)
+static ls_status end_of(ls_request **request)
 {
-	if (!*op)
+	if (!*request)
 		return LS_OK;
-	ls_status status = ls_wait(*op, 0);
-	ls_op_free(*op);
-	*op = NULL;
+	ls_status status = ls_wait(*request, 0);
+	ls_request_free(*request);
+	*request = NULL;
 	return status;
 }
 
@@ -72,8 +72,8 @@ static int tag_of(enum pipeline_pass pass, int chunk, int microbatch)
 static ls_status receive(struct pipeline *p, const struct pipeline_input *input)
 {
 	struct cell *cell = &p->chunks[input->chunk].cells[input->microbatch];
-	struct ls_op_options options = {.size = sizeof options,
-					.tag = tag_of(input->pass, input->chunk, input->microbatch)};
+	struct ls_call_options options = {
+		.size = sizeof options, .tag = tag_of(input->pass, input->chunk, input->microbatch)};
 	return ls_irecv(p->group, input->pass == PIPELINE_FORWARD ? cell->x : cell->dy,
 			pipeline_rows(&p->shape), LS_FLOAT64, input->source, &options,
 			&cell->receives[input->pass]);
@@ -88,8 +88,8 @@ static ls_status send(struct pipeline *p, const struct pipeline_task *task)
 	int next = forward ? stage + 1 : stage - 1;
 	if (next < 0 || next == PIPELINE_CHUNKS * ranks)
 		return LS_OK;
-	struct ls_op_options options = {.size = sizeof options,
-					.tag = tag_of(task->pass, next / ranks, task->microbatch)};
+	struct ls_call_options options = {
+		.size = sizeof options, .tag = tag_of(task->pass, next / ranks, task->microbatch)};
 	return ls_isend(p->group, forward ? cell->y : cell->dx, pipeline_rows(&p->shape),
 			LS_FLOAT64, next % ranks, &options, &cell->sends[task->pass]);
 }
@@ -128,7 +128,7 @@ static void compute(struct pipeline *p, const struct pipeline_task *task)
 static ls_status add_up(struct pipeline *p, const struct pipeline_task *task)
 {
 	struct chunk *chunk = &p->chunks[task->chunk];
-	struct ls_op_options options = {.size = sizeof options, .op = &chunk->adds};
+	struct ls_call_options options = {.size = sizeof options, .request = &chunk->adds};
 	if (task->pass == PIPELINE_FORWARD || task->microbatch < p->shape.microbatches - 1)
 		return LS_OK;
 	return ls_allreduce(p->group, chunk->sums, chunk->sums, (uint64_t)p->shape.width + 1,

@@ -12,11 +12,11 @@
 #include <stdbool.h>
 
 #include "lockstep/collective.h"
-#include "lockstep/op.h"
+#include "lockstep/request.h"
 #include "dlpack.h"
 
 typedef ls_status allreduce_function(ls_group *, const void *, void *, uint64_t, ls_dtype,
-				     ls_reduce_op, const struct ls_op_options *);
+				     ls_reduce_op, const struct ls_call_options *);
 
 /* What _collectives.py hands over once, and names that are looked up at each call. */
 static struct {
@@ -166,7 +166,7 @@ static void leave(PyObject *inside, PyObject *me)
 
 /* A handler of a signal is due. It may raise, and the operation goes on then; else it is waited
  * for. The Work that the operation needs for either is made before Python code can end the call. */
-static PyObject *outlast(const struct call *call, ls_op *op)
+static PyObject *outlast(const struct call *call, ls_request *op)
 {
 	int raised = PyErr_CheckSignals();
 	PyObject *type = NULL, *value = NULL, *trace = NULL;
@@ -200,12 +200,12 @@ static PyObject *reduce(const struct call *call)
 	PyObject *address = PyObject_GetItem(torch.addresses, call->label);
 	if (!address)
 		return NULL;
-	ls_op *op = NULL;
-	struct ls_op_options options = {
+	ls_request *op = NULL;
+	struct ls_call_options options = {
 		.size = sizeof options,
 		.timeout_ms = call->timeout_ms,
 		.resumable = 1,
-		.op = &op,
+		.request = &op,
 		.label = address == Py_None ? NULL : PyLong_AsVoidPtr(address),
 		.factor = 1.0,
 	};

@@ -25,7 +25,7 @@ static enum sim_step run_backward(struct sim *sim, void *argument)
 static const struct sim_kernel backward = {"backward", run_backward};
 
 static ls_status train_step(ls_group *group, const void *gradients, void *sum, void *norm,
-			    const struct ls_op_options on[STREAMS])
+			    const struct ls_call_options on[STREAMS])
 {
 	ls_status status = ls_allreduce(group, gradients, sum, COUNT, LS_FLOAT32, LS_SUM, &on[0]);
 	if (status == LS_OK) /* the second stream does not wait for the first one */
@@ -39,7 +39,7 @@ int main(void)
 	double busy_s = (slow ? strtod(slow, NULL) : 1) / 10;
 	ls_group *group;
 	struct ls_group_options options = {.size = sizeof options, .device = "sim:0"};
-	struct ls_op_options on[STREAMS] = {{.size = sizeof on[0]}, {.size = sizeof on[1]}};
+	struct ls_call_options on[STREAMS] = {{.size = sizeof on[0]}, {.size = sizeof on[1]}};
 	void *gradients, *sum, *norm;
 	if (ls_group_open(&options, &group) != LS_OK)
 		return 2;

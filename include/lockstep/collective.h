@@ -20,7 +20,7 @@
  * contribute data, such as the root of a broadcast, may run ahead of the others by an unspecified
  * amount. Only ls_barrier synchronises all ranks.
  *
- * Blocking, threads, buffers: see group.h and op.h. With options NULL a call blocks.
+ * Blocking, threads, buffers: see group.h and request.h. With options NULL a call blocks.
  *
  * Errors: LS_BAD_ARGUMENT, LS_UNSUPPORTED (this dtype with this op), LS_OUT_OF_MEMORY and LS_FORKED
  * leave the group as it is, except in the middle of a ..._many call, see there. With all others the
@@ -31,7 +31,7 @@
 #include <stdint.h>
 
 #include "group.h"
-#include "op.h"
+#include "request.h"
 #include "types.h"
 
 #ifdef __cplusplus
@@ -41,69 +41,69 @@ extern "C" {
 /* recv[i] = op over all ranks of send[i], for i < count. In place: send == recv. */
 LS_EXPORT LS_CHECKED ls_status ls_allreduce(ls_group *group, const void *send, void *recv,
 					    uint64_t count, ls_dtype dtype, ls_reduce_op op,
-					    const struct ls_op_options *options);
+					    const struct ls_call_options *options);
 
 /* The same result on rank `root` only. Other ranks do not use recv (it may be NULL). In place: send
  * == recv. */
 LS_EXPORT LS_CHECKED ls_status ls_reduce(ls_group *group, const void *send, void *recv,
 					 uint64_t count, ls_dtype dtype, ls_reduce_op op, int root,
-					 const struct ls_op_options *options);
+					 const struct ls_call_options *options);
 
 /* recv[i] on all ranks = send[i] of rank root. Other ranks do not use send (it may be NULL). In
  * place: send == recv. */
 LS_EXPORT LS_CHECKED ls_status ls_broadcast(ls_group *group, const void *send, void *recv,
 					    uint64_t count, ls_dtype dtype, int root,
-					    const struct ls_op_options *options);
+					    const struct ls_call_options *options);
 
 /* Part r of recv on all ranks = send of rank r. In place: send is this rank's part of recv. */
 LS_EXPORT LS_CHECKED ls_status ls_allgather(ls_group *group, const void *send, void *recv,
 					    uint64_t count, ls_dtype dtype,
-					    const struct ls_op_options *options);
+					    const struct ls_call_options *options);
 LS_EXPORT LS_CHECKED ls_status ls_allgatherv(ls_group *group, const void *send, void *recv,
 					     const uint64_t *counts, ls_dtype dtype,
-					     const struct ls_op_options *options);
+					     const struct ls_call_options *options);
 
 /* The same result on rank `root` only. Other ranks do not use recv (it may be NULL). In place on
  * root: send is its part of recv. */
 LS_EXPORT LS_CHECKED ls_status ls_gather(ls_group *group, const void *send, void *recv,
 					 uint64_t count, ls_dtype dtype, int root,
-					 const struct ls_op_options *options);
+					 const struct ls_call_options *options);
 LS_EXPORT LS_CHECKED ls_status ls_gatherv(ls_group *group, const void *send, void *recv,
 					  const uint64_t *counts, ls_dtype dtype, int root,
-					  const struct ls_op_options *options);
+					  const struct ls_call_options *options);
 
 /* recv on rank r = part r of send of rank root. Other ranks do not use send (it may be NULL). In
  * place on root: recv is its part of send. */
 LS_EXPORT LS_CHECKED ls_status ls_scatter(ls_group *group, const void *send, void *recv,
 					  uint64_t count, ls_dtype dtype, int root,
-					  const struct ls_op_options *options);
+					  const struct ls_call_options *options);
 LS_EXPORT LS_CHECKED ls_status ls_scatterv(ls_group *group, const void *send, void *recv,
 					   const uint64_t *counts, ls_dtype dtype, int root,
-					   const struct ls_op_options *options);
+					   const struct ls_call_options *options);
 
 /* recv on rank r = op over all ranks of part r of send. In place: recv is this rank's part of
  * send. */
 LS_EXPORT LS_CHECKED ls_status ls_reduce_scatter(ls_group *group, const void *send, void *recv,
 						 uint64_t count, ls_dtype dtype, ls_reduce_op op,
-						 const struct ls_op_options *options);
+						 const struct ls_call_options *options);
 LS_EXPORT LS_CHECKED ls_status ls_reduce_scatterv(ls_group *group, const void *send, void *recv,
 						  const uint64_t *counts, ls_dtype dtype,
 						  ls_reduce_op op,
-						  const struct ls_op_options *options);
+						  const struct ls_call_options *options);
 
 /* Part q of recv on rank r = part r of send of rank q. Not in place. In ls_alltoallv this rank
  * sends send_counts[q] elements to rank q and receives recv_counts[q] from it; that must be the
  * count which rank q sends to this rank. */
 LS_EXPORT LS_CHECKED ls_status ls_alltoall(ls_group *group, const void *send, void *recv,
 					   uint64_t count, ls_dtype dtype,
-					   const struct ls_op_options *options);
+					   const struct ls_call_options *options);
 LS_EXPORT LS_CHECKED ls_status ls_alltoallv(ls_group *group, const void *send,
 					    const uint64_t *send_counts, void *recv,
 					    const uint64_t *recv_counts, ls_dtype dtype,
-					    const struct ls_op_options *options);
+					    const struct ls_call_options *options);
 
 /* Returns LS_OK after every rank has entered it. */
-LS_EXPORT LS_CHECKED ls_status ls_barrier(ls_group *group, const struct ls_op_options *options);
+LS_EXPORT LS_CHECKED ls_status ls_barrier(ls_group *group, const struct ls_call_options *options);
 
 /* Several buffers in one call: as many collectives, one after the other, with one handle, one
  * callback and one status, the first that is not LS_OK. buffer_count is 1 or more, and the same on
@@ -118,18 +118,18 @@ struct ls_buffers {
 };
 LS_EXPORT LS_CHECKED ls_status ls_allreduce_many(ls_group *group, const struct ls_buffers *buffers,
 						 int buffer_count, ls_dtype dtype, ls_reduce_op op,
-						 const struct ls_op_options *options);
+						 const struct ls_call_options *options);
 LS_EXPORT LS_CHECKED ls_status ls_broadcast_many(ls_group *group, const struct ls_buffers *buffers,
 						 int buffer_count, ls_dtype dtype, int root,
-						 const struct ls_op_options *options);
+						 const struct ls_call_options *options);
 LS_EXPORT LS_CHECKED ls_status ls_allgather_many(ls_group *group, const struct ls_buffers *buffers,
 						 int buffer_count, ls_dtype dtype,
-						 const struct ls_op_options *options);
+						 const struct ls_call_options *options);
 LS_EXPORT LS_CHECKED ls_status ls_reduce_scatter_many(ls_group *group,
 						      const struct ls_buffers *buffers,
 						      int buffer_count, ls_dtype dtype,
 						      ls_reduce_op op,
-						      const struct ls_op_options *options);
+						      const struct ls_call_options *options);
 
 #ifdef __cplusplus
 }

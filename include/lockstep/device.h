@@ -9,41 +9,44 @@
  * Operations on a stream: with options->stream set, a call enqueues its collective, send or receive
  * on that stream, behind the work that the stream already has. Work that the program enqueues
  * afterwards sees the result. Buffers may be device memory, of whatever origin, or host memory.
- * Without `op` and `callback` the call returns when everything is enqueued, and does not wait for
- * the data to move; a failure shows in the next call on the group, in ls_group_failure, and in the
- * report. With `op`, ls_wait returns when the stream has done the operation. The order of the calls
- * decides which collectives and messages match, as without a stream; the streams do not change it.
- * An operation on a stream cannot be cancelled. LOCKSTEP_BLOCKING=1 makes each collective outside
- * of a launch wait until it is complete. Without `op` and `callback` the call then returns the
- * operation's status; otherwise it returns LS_OK, and the handle or the callback has the status.
- * Errors, in addition to those of the call: LS_BAD_ARGUMENT (no device, the stream is not of this
- * device, or options->resumable is set), LS_UNSUPPORTED (the stream is being captured for a graph,
- * or the peer of a send is on another host), LS_OUT_OF_MEMORY, LS_SYSTEM (the driver failed).
+ * Without `request` and `callback` the call returns when everything is enqueued, and does not wait
+ * for the data to move; a failure shows in the next call on the group, in ls_group_failure, and in
+ * the report. With `request`, ls_wait returns when the stream has done the operation. The order of
+ * the calls decides which collectives and messages match, as without a stream; the streams do not
+ * change it. An operation on a stream cannot be cancelled. LOCKSTEP_BLOCKING=1 makes each
+ * collective outside of a launch wait until it is complete. Without `request` and `callback` the
+ * call then returns the operation's status; otherwise it returns LS_OK, and the handle or the
+ * callback has the status. Errors, in addition to those of the call: LS_BAD_ARGUMENT (no device,
+ * the stream is not of this device, or options->resumable is set), LS_UNSUPPORTED (the stream is
+ * being captured for a graph, or the peer of a send is on another host), LS_OUT_OF_MEMORY,
+ * LS_SYSTEM (the driver failed).
  *
  * Without options->stream a call on device memory needs the memory to be ready, and blocks as on
  * host memory. Collectives take device memory, and so do sends and receives that block; ls_isend,
  * ls_irecv and batches refuse it.
  *
  * Order: Lockstep orders work within one stream only. Two streams that touch the same memory need
- * an order from the program: ls_op_follow, an event, or a wait of the host. With LOCKSTEP_CHECK=1
- * Lockstep refuses an operation without one, and names both call sites (LS-RACE-OVERLAP), if the
- * driver shows it the program's events. It sees copies of the program, and kernels whose buffers
- * the program has named (sim_launch_using). It also refuses ls_device_free of a block that a stream
- * still uses (LS-RACE-FREE), and an operation on memory that was freed (LS-RACE-FREED).
+ * an order from the program: ls_request_follow, an event, or a wait of the host. With
+ * LOCKSTEP_CHECK=1 Lockstep refuses an operation without one, and names both call sites
+ * (LS-RACE-OVERLAP), if the driver shows it the program's events. It sees copies of the program,
+ * and kernels whose buffers the program has named (sim_launch_using). It also refuses
+ * ls_device_free of a block that a stream still uses (LS-RACE-FREE), and an operation on memory
+ * that was freed (LS-RACE-FREED).
  *
  * Deadlocks: Lockstep calls the driver with no lock of its own held. A driver may wait for all its
  * devices when it gets memory back. So Lockstep gives memory back only while no operation is in
  * flight on these devices, and keeps it until then, for allocations to use. No call makes one
- * stream wait for another, except ls_op_follow.
+ * stream wait for another, except ls_request_follow.
  *
  * Threads: any thread may call, on one stream too. A call waits neither for other ranks nor for the
  * device, unless its comment says so, with two exceptions. (1) While earlier operations leave no
- * room in the queue of a stream, an operation on it, and ls_op_follow, wait for room. No thread is
- * in the driver meanwhile, so others can call it; a failure of the group or the time limit ends the
- * wait. (2) If the driver does not report the length of its queues, or its calls wait for their own
- * work, the call returns only when this operation needs no other rank any more. Lockstep does not
- * see the work that the program enqueues itself: if that fills a queue, the driver makes callers
- * wait, callers of Lockstep included. In a forked child all calls return LS_FORKED. */
+ * room in the queue of a stream, an operation on it, and ls_request_follow, wait for room. No
+ * thread is in the driver meanwhile, so others can call it; a failure of the group or the time
+ * limit ends the wait. (2) If the driver does not report the length of its queues, or its calls
+ * wait for their own work, the call returns only when this operation needs no other rank any more.
+ * Lockstep does not see the work that the program enqueues itself: if that fills a queue, the
+ * driver makes callers wait, callers of Lockstep included. In a forked child all calls return
+ * LS_FORKED. */
 #ifndef LOCKSTEP_DEVICE_H
 #define LOCKSTEP_DEVICE_H
 
@@ -51,7 +54,7 @@
 #include <stdint.h>
 
 #include "group.h"
-#include "op.h"
+#include "request.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -131,14 +134,14 @@ struct ls_device_block {
 LS_EXPORT LS_CHECKED ls_status ls_device_snapshot(ls_group *group, struct ls_device_block *out,
 						  size_t max, size_t *count);
 
-/* Makes work that is enqueued on `stream` from now on wait until `op`, an operation on another
- * stream, is done. The call does not wait for `op`. It may wait, up to the group's time limit, for
- * room in the queue of `stream`, for another thread that enqueues there, or while memory is given
- * back to the driver. If `op` is complete already, the call enqueues nothing and returns the status
- * of `op`. Errors: LS_BAD_ARGUMENT (`op` is not on a stream, or `stream` is not of the same
- * device), LS_UNSUPPORTED (`stream` is being captured), LS_OUT_OF_MEMORY (64 other streams have
- * operations in flight), LS_TIMED_OUT, LS_SYSTEM, LS_FORKED. */
-LS_EXPORT LS_CHECKED ls_status ls_op_follow(ls_op *op, void *stream);
+/* Makes work that is enqueued on `stream` from now on wait until `request`, an operation on another
+ * stream, is done. The call does not wait for `request`. It may wait, up to the group's time limit,
+ * for room in the queue of `stream`, for another thread that enqueues there, or while memory is
+ * given back to the driver. If `request` is complete already, the call enqueues nothing and returns
+ * the status of `request`. Errors: LS_BAD_ARGUMENT (`request` is not on a stream, or `stream` is
+ * not of the same device), LS_UNSUPPORTED (`stream` is being captured), LS_OUT_OF_MEMORY (64 other
+ * streams have operations in flight), LS_TIMED_OUT, LS_SYSTEM, LS_FORKED. */
+LS_EXPORT LS_CHECKED ls_status ls_request_follow(ls_request *request, void *stream);
 
 /* Begins a launch: all that this thread enqueues until ls_launch_end belongs together. That may be
  * operations on several groups whose ranks are in this process, on several devices, or kernels of

@@ -12,7 +12,7 @@
  * and reported. Sends and receives may run concurrently with collectives and with each other.
  *
  * Blocking: a blocking operation returns when this rank's part is done, when the operation has
- * failed, or at its time limit. A nonblocking operation (op.h) returns at once.
+ * failed, or at its time limit. A nonblocking operation (request.h) returns at once.
  *
  * Buffers: any host memory; memory of a device as device.h says. Peers access memory from ls_alloc
  * without a copy, so it is faster. After an error no peer accesses the caller's buffer any more,
@@ -34,7 +34,7 @@
  *
  * Fork: in a child that was forked without exec, a call on a group or on an operation returns
  * LS_FORKED if it returns a status. The exceptions are ls_free and ls_deregister, which do nothing
- * and return LS_OK. ls_op_free and ls_group_close do nothing, and ls_group_get returns NULL.
+ * and return LS_OK. ls_request_free and ls_group_close do nothing, and ls_group_get returns NULL.
  * ls_group_rank, ls_group_size and ls_group_rank_in answer as in the parent.
  *
  * After its close a group stays recognisable, until another group gets the same address: a call on
@@ -142,7 +142,7 @@ LS_EXPORT LS_CHECKED ls_status ls_group_split(ls_group *parent, int colour, int 
 LS_EXPORT LS_CHECKED ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count,
 						   ls_group **out);
 
-struct ls_op_options; /* op.h */
+struct ls_call_options; /* request.h */
 
 /* Makes the same group, but only the ranks of the list call it (as with MPI_Comm_create_group).
  * Blocking. It takes no position in the order of the parent's collectives: the members exchange
@@ -156,7 +156,7 @@ struct ls_op_options; /* op.h */
  * a rank may call again at once, with the same tag. Once all ranks of a list pass that list, all of
  * them get the group, also those that have been waiting meanwhile. */
 LS_EXPORT LS_CHECKED ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
-						     const struct ls_op_options *options,
+						     const struct ls_call_options *options,
 						     ls_group **out);
 
 /* Finds the open group that this rank has made from `parent` (by ls_group_split,

@@ -9,7 +9,7 @@
 #include "group.h"
 #include "join.h"
 #include "memory.h"
-#include "op.h"
+#include "request.h"
 #include "p2p.h"
 #include "phase.h"
 #include "sampler.h"

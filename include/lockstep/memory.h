@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "group.h"
-#include "op.h"
+#include "request.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -52,13 +52,13 @@ LS_EXPORT LS_CHECKED ls_status ls_free(ls_group *group, void *block);
  * says so (LS-MEMORY-DETACH).
  *
  * Collective and blocking; it takes its place in the order of the group's collectives. Of the
- * options, `label` and `timeout_ms` are used; `op` and `callback` must be NULL, else
+ * options, `label` and `timeout_ms` are used; `request` and `callback` must be NULL, else
  * LS_BAD_ARGUMENT. Either all
  * ranks have registered, or all return the same error, which a message explains: LS_BAD_ARGUMENT
  * (some rank's memory is not as described), LS_UNSUPPORTED (the system does not let ranks open each
  * other's files), LS_OUT_OF_MEMORY, LS_SYSTEM, or the errors of a collective. */
 LS_EXPORT LS_CHECKED ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd,
-					   uint64_t offset, const struct ls_op_options *options);
+					   uint64_t offset, const struct ls_call_options *options);
 
 /* Ends the registration of the range that begins at `address`: buffers in it are plain memory from
  * now on. Call it before the memory is unmapped. Local; any thread; does not block; operations that

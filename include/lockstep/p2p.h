@@ -15,7 +15,7 @@
  * LOCKSTEP_MESSAGES unmatched messages under way to each peer in each group; one more send to that
  * peer waits until one of them has been received.
  *
- * Threads and blocking: any thread; see group.h and op.h.
+ * Threads and blocking: any thread; see group.h and request.h.
  *
  * Errors: those of collectives (ls_collective(3)). A message that is longer than the receive buffer
  * is LS_TRUNCATED. A message that is shorter, or of another dtype, is LS_MISMATCH. With both
@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #include "group.h"
-#include "op.h"
+#include "request.h"
 #include "types.h"
 
 #ifdef __cplusplus
@@ -48,25 +48,26 @@ struct ls_message {
 };
 
 /* Sends count elements to rank `dst`, which may be the sender itself, with options->tag. Returns
- * when the caller may reuse the buffer. With options->op or options->callback, and in a batch, it
- * returns at once, and the caller may reuse the buffer when the operation is complete. */
+ * when the caller may reuse the buffer. With options->request or options->callback, and in a batch,
+ * it returns at once, and the caller may reuse the buffer when the operation is complete. */
 LS_EXPORT LS_CHECKED ls_status ls_send(ls_group *group, const void *buffer, uint64_t count,
-				       ls_dtype dtype, int dst, const struct ls_op_options *options);
+				       ls_dtype dtype, int dst,
+				       const struct ls_call_options *options);
 
 /* Receives a message from rank `src` (or LS_ANY_SOURCE) with options->tag (or LS_ANY_TAG). `count`
  * must be exactly the count of the message, not more as in MPI. Fills in options->message if it is
  * not NULL. Blocks as ls_send does. */
-LS_EXPORT LS_CHECKED ls_status ls_recv(ls_group *group, void *buffer, uint64_t count,
-				       ls_dtype dtype, int src, const struct ls_op_options *options);
+LS_EXPORT LS_CHECKED ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype,
+				       int src, const struct ls_call_options *options);
 
-/* Nonblocking ls_send and ls_recv: *op is the handle (op.h), NULL on failure. The caller must not
- * touch the buffer until the operation is complete. options->op must be NULL. */
+/* Nonblocking ls_send and ls_recv: *request is the handle (request.h), NULL on failure. The caller
+ * must not touch the buffer until the operation is complete. options->request must be NULL. */
 LS_EXPORT LS_CHECKED ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count,
 					ls_dtype dtype, int dst,
-					const struct ls_op_options *options, ls_op **op);
+					const struct ls_call_options *options, ls_request **request);
 LS_EXPORT LS_CHECKED ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count,
 					ls_dtype dtype, int src,
-					const struct ls_op_options *options, ls_op **op);
+					const struct ls_call_options *options, ls_request **request);
 
 /* ls_probe blocks until there is a message that a receive of `src` and options->tag would match,
  * and writes its envelope to *out; the caller sets out->size. The message is not received or
@@ -74,9 +75,10 @@ LS_EXPORT LS_CHECKED ls_status ls_irecv(ls_group *group, void *buffer, uint64_t 
  * block: it returns LS_PENDING if there is no such message. If there can never be one, both return
  * LS_PEER_DIED or LS_PEER_LEFT, and the group fails. */
 LS_EXPORT LS_CHECKED ls_status ls_probe(ls_group *group, int src,
-					const struct ls_op_options *options, struct ls_message *out);
+					const struct ls_call_options *options,
+					struct ls_message *out);
 LS_EXPORT LS_CHECKED ls_status ls_iprobe(ls_group *group, int src,
-					 const struct ls_op_options *options,
+					 const struct ls_call_options *options,
 					 struct ls_message *out);
 
 /* Cancels a send or a receive that has not been matched. LS_OK: the operation is complete with the
@@ -84,19 +86,19 @@ LS_EXPORT LS_CHECKED ls_status ls_iprobe(ls_group *group, int src,
  * continues, or is complete already. Does not block, with one exception: for a long send to
  * another host it waits for that host's answer, for at most 100 ms. Without an answer it returns
  * LS_PENDING, and the operation may still end with LS_CANCELLED. Any thread. The handle must still
- * be freed. LS_BAD_ARGUMENT: `op` is a collective, a batch, or on a stream. */
-LS_EXPORT LS_CHECKED ls_status ls_cancel(ls_op *op);
+ * be freed. LS_BAD_ARGUMENT: `request` is a collective, a batch, or on a stream. */
+LS_EXPORT LS_CHECKED ls_status ls_cancel(ls_request *request);
 
 /* A batch: between ls_batch_begin and ls_batch_end, the calling thread's ls_send, ls_recv,
  * ls_send_block and ls_recv_block on this group do not block. Each starts, and takes its position
  * in the matching order, when it is called, as ls_isend and ls_irecv do; unlike an NCCL group,
  * nothing is deferred to the end, and other ranks need not use the same batches. Calls with a
- * handle or callback of their own are not part of the batch. ls_batch_end with op NULL waits for
- * all parts and returns the first status that is not LS_OK; with `op` it does not wait, and *op is
- * one handle for all parts. A thread has one batch at a time on each group. LS_BAD_ARGUMENT: begin
- * inside a batch, or end outside of one. */
+ * handle or callback of their own are not part of the batch. ls_batch_end with request NULL waits
+ * for all parts and returns the first status that is not LS_OK; with `request` it does not wait,
+ * and *request is one handle for all parts. A thread has one batch at a time on each group.
+ * LS_BAD_ARGUMENT: begin inside a batch, or end outside of one. */
 LS_EXPORT LS_CHECKED ls_status ls_batch_begin(ls_group *group);
-LS_EXPORT LS_CHECKED ls_status ls_batch_end(ls_group *group, ls_op **op);
+LS_EXPORT LS_CHECKED ls_status ls_batch_end(ls_group *group, ls_request **request);
 
 /* Sends a block by handing over its ownership. `block` comes from ls_alloc on this rank, and may be
  * longer than the message. When the call has returned LS_OK (with a handle: when the operation is
@@ -107,7 +109,7 @@ LS_EXPORT LS_CHECKED ls_status ls_batch_end(ls_group *group, ls_op **op);
  * rank. On failure the block still belongs to the caller. */
 LS_EXPORT LS_CHECKED ls_status ls_send_block(ls_group *group, void *block, uint64_t count,
 					     ls_dtype dtype, int dst,
-					     const struct ls_op_options *options);
+					     const struct ls_call_options *options);
 
 /* Receives a message into memory of the library. If it was sent with ls_send_block, *block is the
  * sender's own block, if the sender is on this host; otherwise it is a new block of ls_alloc. The
@@ -115,7 +117,7 @@ LS_EXPORT LS_CHECKED ls_status ls_send_block(ls_group *group, void *block, uint6
  * ls_send_block. *block is NULL on failure. */
 LS_EXPORT LS_CHECKED ls_status ls_recv_block(ls_group *group, void **block, uint64_t count,
 					     ls_dtype dtype, int src,
-					     const struct ls_op_options *options);
+					     const struct ls_call_options *options);
 
 #ifdef __cplusplus
 }

@@ -48,7 +48,7 @@ class Message(ctypes.Structure):
 
 
 class OpOptions(ctypes.Structure):
-    """struct ls_op_options, and behind it where the call puts the handle."""
+    """struct ls_call_options, and behind it where the call puts the handle."""
 
     _fields_ = [
         ("size", c_uint32),
@@ -57,7 +57,7 @@ class OpOptions(ctypes.Structure):
         ("resumable", c_uint32),
         ("label", c_void_p),  # of _sites.addresses
         ("stream", c_void_p),
-        ("op", c_void_p),
+        ("request", c_void_p),
         ("callback", c_void_p),
         ("callback_data", c_void_p),
         ("factor", c_double),
@@ -73,7 +73,7 @@ def call_options(resumable=0):
     """Of a call that gives a handle, in the same object; `where` is its address, as a call takes it without conversion."""
     options = OpOptions(OP_OPTIONS_BYTES, resumable=resumable)
     where = ctypes.addressof(options)
-    options.op = where + OpOptions.handle.offset
+    options.request = where + OpOptions.handle.offset
     options.where = c_void_p(where)
     return options
 
@@ -141,7 +141,7 @@ _FUNCTIONS = {
     "ls_group_failure": (c_int, [c_void_p, c_void_p]),
     "ls_test": (c_int, [c_void_p]),
     "ls_wait": (c_int, [c_void_p, c_uint32]),
-    "ls_op_free": (None, [c_void_p]),
+    "ls_request_free": (None, [c_void_p]),
     "ls_allreduce": (c_int, [*_buffers, c_int, c_void_p]),
     "ls_reduce": (c_int, [*_buffers, c_int, c_int, c_void_p]),
     "ls_broadcast": (c_int, [*_buffers, c_int, c_void_p]),

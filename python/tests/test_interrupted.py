@@ -152,10 +152,10 @@ def called_when_freed():
         if not sent:
             sent.append(handle)
             os.kill(os.getpid(), signal.SIGUSR1)
-        library.ls_op_free(handle)
+        library.ls_request_free(handle)
 
     before = signal.signal(signal.SIGUSR1, handler)
-    with replaced(ls_op_free=freeing) as library:
+    with replaced(ls_request_free=freeing) as library:
         for work in works:
             work.wait()
     signal.signal(signal.SIGUSR1, before)
@@ -207,9 +207,9 @@ def asked_before_it_is_known():
 
     def freeing(handle):
         freed.append(handle)
-        library.ls_op_free(handle)
+        library.ls_request_free(handle)
 
-    with replaced(ls_op_free=freeing) as library, pytest.MonkeyPatch.context() as patch:
+    with replaced(ls_request_free=freeing) as library, pytest.MonkeyPatch.context() as patch:
         patch.setattr(_work.Work, "_over", asking)
         dist.all_reduce(torch.ones(3), async_op=True).wait()
     return len(freed), asked[1]

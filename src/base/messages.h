@@ -319,7 +319,7 @@ const struct message_help *message_help_find(const char *id);
 		"be buffered; %s"
 #define MESSAGE_GROUP_DROPPED                 \
 	"LS-GROUP-DROPPED", SETTING_LOG_WARN, \
-		"the handle of %s was freed (ls_op_free%s), but its status was never read"
+		"the handle of %s was freed (ls_request_free%s), but its status was never read"
 #define MESSAGE_GROUP_PART                  \
 	"LS-GROUP-PART", SETTING_LOG_ERROR, \
 		"%s: no rank gets a group, because rank %d could not take part (%s); it says why"

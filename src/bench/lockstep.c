@@ -52,14 +52,14 @@ static bool combine_value(void *state, enum bench_combine how, double *value)
 
 static bool send(void *state, const float *buffer, size_t count, int peer, int tag)
 {
-	const struct ls_op_options options = {.size = sizeof options, .tag = tag};
+	const struct ls_call_options options = {.size = sizeof options, .tag = tag};
 
 	return ls_send(group_of(state), buffer, count, LS_FLOAT32, peer, &options) == LS_OK;
 }
 
 static bool recv(void *state, float *buffer, size_t count, int peer, int tag)
 {
-	const struct ls_op_options options = {.size = sizeof options, .tag = tag};
+	const struct ls_call_options options = {.size = sizeof options, .tag = tag};
 
 	return ls_recv(group_of(state), buffer, count, LS_FLOAT32, peer, &options) == LS_OK;
 }
@@ -67,19 +67,19 @@ static bool recv(void *state, float *buffer, size_t count, int peer, int tag)
 static bool isend(void *state, int number, const float *buffer, size_t count, int peer, int tag)
 {
 	struct bench_lockstep *mine = state;
-	const struct ls_op_options options = {.size = sizeof options, .tag = tag};
+	const struct ls_call_options options = {.size = sizeof options, .tag = tag};
 
 	return ls_isend(mine->group, buffer, count, LS_FLOAT32, peer, &options,
-			&mine->ops[number]) == LS_OK;
+			&mine->requests[number]) == LS_OK;
 }
 
 static bool irecv(void *state, int number, float *buffer, size_t count, int peer, int tag)
 {
 	struct bench_lockstep *mine = state;
-	const struct ls_op_options options = {.size = sizeof options, .tag = tag};
+	const struct ls_call_options options = {.size = sizeof options, .tag = tag};
 
 	return ls_irecv(mine->group, buffer, count, LS_FLOAT32, peer, &options,
-			&mine->ops[number]) == LS_OK;
+			&mine->requests[number]) == LS_OK;
 }
 
 static bool finish_messages(void *state, int count)
@@ -88,8 +88,8 @@ static bool finish_messages(void *state, int count)
 	bool good = true;
 
 	for (int i = 0; i < count; i++) {
-		good &= ls_wait(mine->ops[i], 0) == LS_OK;
-		ls_op_free(mine->ops[i]);
+		good &= ls_wait(mine->requests[i], 0) == LS_OK;
+		ls_request_free(mine->requests[i]);
 	}
 	return good;
 }

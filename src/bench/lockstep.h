@@ -4,13 +4,13 @@
 #define BENCH_LOCKSTEP_H
 
 #include <lockstep/group.h>
-#include <lockstep/op.h>
+#include <lockstep/request.h>
 
 #include "bench/bench.h"
 
 struct bench_lockstep {
 	ls_group *group;
-	ls_op *ops[BENCH_OUTSTANDING_MAX]; /* the messages that are not finished yet */
+	ls_request *requests[BENCH_OUTSTANDING_MAX]; /* the messages that are not finished yet */
 };
 
 /* `out` must stay as long as the runtime is used. */

@@ -51,14 +51,15 @@ uint64_t ddp_hash_parameter(const struct ddp_parameter *parameter)
 	return hash ? hash : 1;
 }
 
-static struct ls_op_options options_of(void)
+static struct ls_call_options options_of(void)
 {
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .label = "ls_ddp_open"};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options),
+					.label = "ls_ddp_open"};
 }
 
 static ls_status gather_all(const struct ls_ddp *ddp, const void *mine, void *all, size_t bytes)
 {
-	struct ls_op_options options = options_of();
+	struct ls_call_options options = options_of();
 	return ls_allgather(ddp->group, mine, all, bytes, LS_UINT8, &options);
 }
 
@@ -74,7 +75,7 @@ static uint64_t min_count(const struct hello *hellos, int size)
  * the indices below it. */
 static ls_status find_first(const struct ls_ddp *ddp, uint64_t shared, uint64_t *out)
 {
-	struct ls_op_options options = options_of();
+	struct ls_call_options options = options_of();
 	uint64_t hashes[BLOCK];
 	*out = shared;
 	for (uint64_t begin = 0; begin < shared && *out == shared; begin += BLOCK) {

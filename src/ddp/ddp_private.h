@@ -46,7 +46,7 @@ struct ddp_bucket {
 	int members;
 	_Atomic int pending;         /* members that are not ready in this step */
 	const void *_Atomic site;    /* the call that made one of the last members ready */
-	ls_op *op;                   /* while the bucket is reduced */
+	ls_request *op;              /* while the bucket is reduced */
 	char label[DDP_LABEL_BYTES]; /* for reports */
 };
 
@@ -81,7 +81,7 @@ struct ls_ddp {
 	 * pass. */
 	uint64_t pass, averaged;
 	uint64_t passes[RANKS_WORLD_MAX];
-	ls_op *pass_op; /* the exchange, while it is under way */
+	ls_request *pass_op; /* the exchange, while it is under way */
 	/* Uneven inputs. */
 	ls_join *join;
 	enum ddp_joining joining;

@@ -80,7 +80,7 @@ static ls_status ask_all(const struct ls_join *join, const struct ballot *mine, 
 			 struct answer *out)
 {
 	struct ballot ballots[RANKS_WORLD_MAX];
-	struct ls_op_options options = {.size = sizeof options, .label = call};
+	struct ls_call_options options = {.size = sizeof options, .label = call};
 	ls_status status =
 		ls_allgather(join->group, mine, ballots, sizeof *mine, LS_UINT8, &options);
 	*out = (struct answer){.round = {.step = join->step, .lead = -1}};

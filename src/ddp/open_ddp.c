@@ -149,7 +149,7 @@ static ls_status prepare_alone(const struct ls_ddp_parameter *parameters, int co
 
 ls_status ddp_broadcast_parameters(struct ls_ddp *ddp, int root, const char *call)
 {
-	struct ls_op_options options = {.size = sizeof options, .label = call};
+	struct ls_call_options options = {.size = sizeof options, .label = call};
 	return ls_broadcast_many(ddp->group, ddp->buffers, ddp->parameter_count, LS_UINT8, root,
 				 &options);
 }

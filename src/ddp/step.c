@@ -35,10 +35,10 @@ static bool is_checked(uint64_t averaged)
 /* Exchanges the passes of all ranks, as the sum of arrays that hold one pass each. */
 static ls_status exchange_pass(struct ls_ddp *ddp, const void *site)
 {
-	struct ls_op_options options = {.size = sizeof options,
-					.timeout_ms = ddp->timeout_ms,
-					.label = site ? NULL : DDP_SHADOW_LABEL,
-					.op = &ddp->pass_op};
+	struct ls_call_options options = {.size = sizeof options,
+					  .timeout_ms = ddp->timeout_ms,
+					  .label = site ? NULL : DDP_SHADOW_LABEL,
+					  .request = &ddp->pass_op};
 	memset(ddp->passes, 0, sizeof ddp->passes);
 	ddp->passes[ddp->rank] = ddp->pass;
 	return group_allreduce(ddp->group, ddp->passes, ddp->passes, (uint64_t)ddp->size, LS_UINT64,
@@ -85,11 +85,11 @@ static void begin_bucket(struct ls_ddp *ddp, struct ddp_bucket *bucket)
 	bool by_active = ddp->joining != DDP_NOT_JOINING && ddp->divide_by_active &&
 			 ddp->active > 0 && ddp->active < ddp->size;
 	const void *site = atomic_load(&bucket->site);
-	struct ls_op_options options = {.size = sizeof options,
-					.timeout_ms = ddp->timeout_ms,
-					.label = site ? NULL : DDP_SHADOW_LABEL,
-					.op = &bucket->op,
-					.factor = by_active ? 1.0 / ddp->active : 0};
+	struct ls_call_options options = {.size = sizeof options,
+					  .timeout_ms = ddp->timeout_ms,
+					  .label = site ? NULL : DDP_SHADOW_LABEL,
+					  .request = &bucket->op,
+					  .factor = by_active ? 1.0 / ddp->active : 0};
 	ls_status status = LS_OK;
 	if (bucket == ddp->buckets && is_checked(ddp->averaged))
 		status = exchange_pass(ddp, site);

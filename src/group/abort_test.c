@@ -80,9 +80,9 @@ static void an_operation_that_finds_no_cause_fails(void **state)
 {
 	(void)state;
 	struct ls_group_options options = {.size = sizeof options, .world_size = 1};
-	struct ls_op_options in_time = {.size = sizeof in_time, .timeout_ms = 1};
+	struct ls_call_options in_time = {.size = sizeof in_time, .timeout_ms = 1};
 	ls_group *group;
-	ls_op *op;
+	ls_request *op;
 	char byte;
 
 	assert_int_equal(ls_group_open(&options, &group), LS_OK);
@@ -91,7 +91,7 @@ static void an_operation_that_finds_no_cause_fails(void **state)
 	assert_int_equal(ls_recv(group, &byte, 1, LS_UINT8, 0, &in_time), LS_TIMED_OUT);
 	assert_int_equal(ls_irecv(group, &byte, 1, LS_UINT8, 0, &in_time, &op), LS_OK);
 	assert_int_equal(ls_wait(op, 0), LS_ABORTED); /* as all of its group */
-	ls_op_free(op);
+	ls_request_free(op);
 	atomic_store(claim, mine);
 	ls_group_close(group);
 }

@@ -27,7 +27,7 @@ ls_status group_check(const char *function, ls_group *group)
 }
 
 ls_status group_begin_streamable(const char *function, ls_group *group,
-				 const struct ls_op_options *given, struct ls_op_options *out)
+				 const struct ls_call_options *given, struct ls_call_options *out)
 {
 	ls_status status = group_read_options(function, given, out);
 	if (status == LS_OK && out->stream && out->resumable)
@@ -36,8 +36,8 @@ ls_status group_begin_streamable(const char *function, ls_group *group,
 	return status == LS_OK ? group_check(function, group) : status;
 }
 
-ls_status group_begin(const char *function, ls_group *group, const struct ls_op_options *given,
-		      struct ls_op_options *out)
+ls_status group_begin(const char *function, ls_group *group, const struct ls_call_options *given,
+		      struct ls_call_options *out)
 {
 	ls_status status = group_begin_streamable(function, group, given, out);
 	if (status == LS_OK && out->stream)

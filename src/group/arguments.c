@@ -42,17 +42,18 @@ ls_status group_check_open(const char *function, const ls_group *group)
 	return world_is_usable(group) ? LS_OK : group_not_open(function, group);
 }
 
-ls_status group_read_options(const char *function, const struct ls_op_options *options,
-			     struct ls_op_options *out)
+ls_status group_read_options(const char *function, const struct ls_call_options *options,
+			     struct ls_call_options *out)
 {
-	*out = (struct ls_op_options){.size = sizeof *out};
+	*out = (struct ls_call_options){.size = sizeof *out};
 	if (!options)
 		return LS_OK;
-	if (options->size >= offsetof(struct ls_op_options, op) + sizeof options->op && options->op)
-		*options->op = NULL;
+	if (options->size >= offsetof(struct ls_call_options, request) + sizeof options->request &&
+	    options->request)
+		*options->request = NULL;
 	if (options->size < sizeof options->size || options->size > sizeof *out)
 		return group_bad(function, "options->size", options->size,
-				 "sizeof(struct ls_op_options)");
+				 "sizeof(struct ls_call_options)");
 	memcpy(out, options, options->size);
 	if (out->tag < 0)
 		return group_bad(function, "options->tag", out->tag, "0 to 2147483647");
@@ -90,7 +91,7 @@ ls_status group_check_rank(const char *function, const char *name, const ls_grou
 	return group_bad(function, name, rank, right);
 }
 
-const char *group_caller(const char *function, const struct ls_op_options *options)
+const char *group_caller(const char *function, const struct ls_call_options *options)
 {
 	return options->label ? options->label : function;
 }

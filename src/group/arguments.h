@@ -4,7 +4,7 @@
 #define GROUP_ARGUMENTS_H
 
 #include <lockstep/group.h>
-#include <lockstep/op.h>
+#include <lockstep/request.h>
 #include <lockstep/types.h>
 
 /* Prints which argument of which call is wrong, in which state it is ("NULL", "in a batch"), and
@@ -22,11 +22,11 @@ ls_status group_not_open(const char *function, const ls_group *group);
 /* Fills *out with the defaults, replaced by the caller's options. A shorter struct is from an older
  * header: fields that it lacks have their defaults. A longer one, from a newer header, is
  * refused. */
-ls_status group_read_options(const char *function, const struct ls_op_options *options,
-			     struct ls_op_options *out);
+ls_status group_read_options(const char *function, const struct ls_call_options *options,
+			     struct ls_call_options *out);
 /* How messages about the arguments of a call begin: with its label, if it has one, because users of
  * other languages know neither the C function nor its caller; otherwise with `function`. */
-const char *group_caller(const char *function, const struct ls_op_options *options);
+const char *group_caller(const char *function, const struct ls_call_options *options);
 ls_status group_check_rank(const char *function, const char *name, const ls_group *group, int rank);
 /* For a call with so many elements that no memory has room for them. */
 ls_status group_bad_count(const char *function, uint64_t count);

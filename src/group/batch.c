@@ -6,13 +6,13 @@
 #include "group/group_private.h"
 #include "group/arguments.h"
 
-struct ls_op *group_batch_find(ls_group *group)
+struct ls_request *group_batch_find(ls_group *group)
 {
 	if (!atomic_load_explicit(&group->batch_count, memory_order_relaxed))
 		return NULL;
 	uint32_t tid = trace_thread_id();
 	lock_group_acquire(&group->pool.lock);
-	struct ls_op *batch = group->batches;
+	struct ls_request *batch = group->batches;
 	while (batch && batch->batch_tid != tid)
 		batch = batch->next;
 	lock_group_release(&group->pool.lock);
@@ -20,7 +20,7 @@ struct ls_op *group_batch_find(ls_group *group)
 }
 
 /* Each part that is not complete has a reference to the batch, and so has the call that ends it. */
-void group_batch_join(struct ls_op *batch, struct ls_op *op)
+void group_batch_join(struct ls_request *batch, struct ls_request *op)
 {
 	op->batch = batch;
 	op->base.p2p.batch = &batch->base;
@@ -31,7 +31,7 @@ void group_batch_join(struct ls_op *batch, struct ls_op *op)
 	batch->next_part = op;
 }
 
-void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status)
+void group_batch_unjoin(struct ls_request *batch, struct ls_request *op, ls_status status)
 {
 	batch->next_part = op->next_part;
 	op->next_part = NULL;
@@ -47,7 +47,7 @@ ls_status ls_batch_begin(ls_group *group)
 	if (group_batch_find(group))
 		return group_bad_state("ls_batch_begin", "group", "in a batch of this thread",
 				       "in none");
-	struct ls_op *batch = progress_op_new(group, true);
+	struct ls_request *batch = progress_op_new(group, true);
 	if (!batch)
 		return LS_OUT_OF_MEMORY;
 	batch->is_batch = true;
@@ -61,10 +61,10 @@ ls_status ls_batch_begin(ls_group *group)
 	return LS_OK;
 }
 
-static void leave_batch(ls_group *group, struct ls_op *batch)
+static void leave_batch(ls_group *group, struct ls_request *batch)
 {
 	lock_group_acquire(&group->pool.lock);
-	struct ls_op **at = &group->batches;
+	struct ls_request **at = &group->batches;
 	while (*at != batch)
 		at = &(*at)->next;
 	*at = batch->next;
@@ -72,7 +72,7 @@ static void leave_batch(ls_group *group, struct ls_op *batch)
 	atomic_fetch_sub(&group->batch_count, 1);
 }
 
-ls_status ls_batch_end(ls_group *group, ls_op **op)
+ls_status ls_batch_end(ls_group *group, ls_request **op)
 {
 	if (op)
 		*op = NULL;
@@ -81,7 +81,7 @@ ls_status ls_batch_end(ls_group *group, ls_op **op)
 				       "a group from ls_group_open");
 	if (!world_is_usable(group))
 		return group_not_open("ls_batch_end", group);
-	struct ls_op *batch = group_batch_find(group);
+	struct ls_request *batch = group_batch_find(group);
 	if (!batch)
 		return group_bad_state("ls_batch_end", "group", "in no batch of this thread",
 				       "in one");

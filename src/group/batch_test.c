@@ -21,7 +21,7 @@ static void test_a_send_without_memory(void **state)
 	(void)state;
 	struct capture capture;
 	ls_group *group;
-	ls_op *op;
+	ls_request *op;
 	char byte, *buffer = calloc(1, TOO_LONG);
 	assert_non_null(buffer);
 	assert_int_equal(setenv("LOCKSTEP_ARENA_BYTES", "16777216", 1), 0);

@@ -183,7 +183,7 @@ bool group_prepare_short(const ls_group *group, struct op_call *call)
 	return buffers_are_allowed(call, give, get, coll->input == COLL_PARTS ? before : -before);
 }
 
-bool group_keep_counts(struct ls_op *op)
+bool group_keep_counts(struct ls_request *op)
 {
 	size_t size = (size_t)op->group->size;
 	struct op_call *call = &op->base.call;

@@ -54,7 +54,7 @@ static const char *advice(const struct races_who *earlier, const struct races_wh
 	if (earlier->is_program)
 		return "Let the second stream follow an event of the first one, or wait for that "
 		       "before";
-	return "Let the second stream follow it (ls_op_follow, or an event), or wait for it before";
+	return "Let the second stream follow it (ls_request_follow, or an event), or wait for it before";
 }
 
 /* Makes messages name the rank whose program is wrong. Returns what message_set_rank restores
@@ -115,7 +115,7 @@ static ls_status say_freed(const struct world *world, const struct races_who *wh
 /* ---- operations ---- */
 
 static struct races_use use_of(const ls_group *group, const struct op_call *call,
-			       const struct ls_op_options *options, const void *site)
+			       const struct ls_call_options *options, const void *site)
 {
 	struct races_use use = {
 		.who = {.name = trace_kind_name(call->kind),
@@ -155,7 +155,8 @@ static bool is_freed(const struct world *world, const struct races_use *use, con
 }
 
 ls_status group_races_enter(ls_group *group, const struct op_call *call,
-			    const struct ls_op_options *options, const void *site, uint64_t *access)
+			    const struct ls_call_options *options, const void *site,
+			    uint64_t *access)
 {
 	struct world *world = group->world;
 	struct races_conflict conflict;
@@ -177,7 +178,7 @@ ls_status group_races_enter(ls_group *group, const struct op_call *call,
 	return LS_BAD_ARGUMENT;
 }
 
-void group_races_follow(const struct ls_op *op, const void *stream)
+void group_races_follow(const struct ls_request *op, const void *stream)
 {
 	if (op->access)
 		races_follow(op->group->world->races, op->access, stream);

@@ -22,13 +22,13 @@ static void assert_said(ls_status status)
 
 static void data_calls_refuse(ls_group *group)
 {
-	struct ls_op_options options = {.size = sizeof options};
+	struct ls_call_options options = {.size = sizeof options};
 	struct ls_message message = {.size = sizeof message};
 	float value = 1;
-	ls_op *op = NULL;
+	ls_request *op = NULL;
 	assert_said(ls_allreduce(group, &value, &value, 1, LS_FLOAT32, LS_SUM, NULL));
 	assert_said(ls_barrier(group, NULL));
-	options.op = &op;
+	options.request = &op;
 	assert_said(ls_barrier(group, &options));
 	assert_null(op);
 	assert_said(ls_send(group, &value, 1, LS_FLOAT32, 0, NULL));

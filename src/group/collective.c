@@ -13,12 +13,12 @@
 /* A blocking ls_*_many call has at most this many buffers under way at once. */
 enum { MANY_AT_ONCE = 1024 };
 
-/* Makes an operation from the pool that is ready to be queued, with a handle if the options ask for
- * one, and starts the progress thread if there is none. */
+/* Makes an operation that is ready to be queued, and starts the progress thread if need be. */
 static ls_status make_op(ls_group *group, const struct op_call *call,
-			 const struct ls_op_options *options, const void *site, struct ls_op **out)
+			 const struct ls_call_options *options, const void *site,
+			 struct ls_request **out)
 {
-	struct ls_op *op = progress_op_new(group, options->op != NULL);
+	struct ls_request *op = progress_op_new(group, options->request != NULL);
 	if (!op)
 		return LS_OUT_OF_MEMORY;
 	op->base.call = *call;
@@ -36,8 +36,8 @@ static ls_status make_op(ls_group *group, const struct op_call *call,
 /* The last part of queue_collective for a collective on a stream. The collective is queued before
  * it is enqueued on the stream, so that reports show it while the driver blocks. If the launch
  * cannot be claimed, it is queued all the same, because peers wait for it: it fails the group. */
-static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *options,
-				 const void *site, struct ls_op **held)
+static ls_status queue_on_stream(struct ls_request *op, const struct ls_call_options *options,
+				 const void *site, struct ls_request **held)
 {
 	const char *name = trace_kind_name(op->base.call.kind);
 	ls_status status = progress_stream_prepare(group_caller(name, options), op, options->stream);
@@ -54,9 +54,9 @@ static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *o
 	progress_thread_wake(op->group); /* the launch may need the progress thread */
 	status = progress_stream_launch(op, claimed, &launch);
 	group_launch_note(status);
-	if (status == LS_OK && options->op)
-		*options->op = op;
-	else if (options->op)
+	if (status == LS_OK && options->request)
+		*options->request = op;
+	else if (options->request)
 		progress_op_free_handle(op); /* the operation fails, and the call has said so */
 	if (status == LS_OK && held)
 		*held = op;
@@ -69,10 +69,10 @@ static ls_status queue_on_stream(struct ls_op *op, const struct ls_op_options *o
  * caller drops: the operation may be complete when this returns, and the callback may have freed
  * its handle. */
 static ls_status queue_collective(ls_group *group, const struct op_call *call,
-				  const struct ls_op_options *options, const void *site, bool wake,
-				  struct ls_op **held)
+				  const struct ls_call_options *options, const void *site,
+				  bool wake, struct ls_request **held)
 {
-	struct ls_op *op;
+	struct ls_request *op;
 	ls_status status = make_op(group, call, options, site, &op);
 	if (status != LS_OK)
 		return status;
@@ -84,24 +84,24 @@ static ls_status queue_collective(ls_group *group, const struct op_call *call,
 		progress_op_ref(op);
 		*held = op;
 	}
-	if (options->op)
-		*options->op = op; /* before the callback, which may free it */
+	if (options->request)
+		*options->request = op; /* before the callback, which may free it */
 	progress_lane_start(op, options, site, wake);
 	return LS_OK;
 }
 
 /* A blocking call that returns a handle if its wait ends before the operation. */
 static ls_status call_resumable(ls_group *group, const struct op_call *call,
-				const struct ls_op_options *options, const void *site)
+				const struct ls_call_options *options, const void *site)
 {
-	struct ls_op *op;
+	struct ls_request *op;
 	ls_status status = make_op(group, call, options, site, &op);
 	if (status != LS_OK)
 		return status;
 	struct progress_pause pause = progress_op_pause(op, 0);
 	status = progress_lane_run_blocking(op, options, site, &pause);
 	if (status == LS_PENDING) {
-		*options->op = op;
+		*options->request = op;
 		return status;
 	}
 	group_races_end(group, op->access);
@@ -110,9 +110,9 @@ static ls_status call_resumable(ls_group *group, const struct op_call *call,
 }
 
 static ls_status call_blocking(ls_group *group, const struct op_call *call,
-			       const struct ls_op_options *options, const void *site)
+			       const struct ls_call_options *options, const void *site)
 {
-	struct ls_op op;
+	struct ls_request op;
 	progress_op_prepare(&op, group, call);
 	ls_status status = group_races_begin(group, call, options, site, &op.access);
 	if (status != LS_OK)
@@ -124,17 +124,17 @@ static ls_status call_blocking(ls_group *group, const struct op_call *call,
 
 /* A call with a handle or a callback. */
 static ls_status call_nonblocking(ls_group *group, const struct op_call *call,
-				  const struct ls_op_options *options, const void *site)
+				  const struct ls_call_options *options, const void *site)
 {
-	if (options->op && options->resumable)
+	if (options->request && options->resumable)
 		return call_resumable(group, call, options, site);
 	/* Between ls_launch_begin and ls_launch_end this thread may yet enqueue what the call waits
 	 * for, so the call must not block. */
 	bool launches = options->stream && group_launch_is_open();
 	if (!group->world->settings.blocking || launches)
 		return queue_collective(group, call, options, site, true, NULL);
-	struct ls_op *op;
-	bool reported = options->op || options->callback; /* these give the caller the status */
+	struct ls_request *op;
+	bool reported = options->request || options->callback; /* these tell the caller */
 	ls_status status = queue_collective(group, call, options, site, true, &op);
 	if (status != LS_OK)
 		return status;
@@ -147,9 +147,9 @@ static ls_status call_nonblocking(ls_group *group, const struct op_call *call,
 
 /* Whether the options are valid and make a blocking call: a label, a time limit, or a handle for a
  * call that a signal may interrupt. */
-static bool is_plain_blocking(const struct ls_op_options *options)
+static bool is_plain_blocking(const struct ls_call_options *options)
 {
-	return options->size == sizeof *options && (!options->op || options->resumable == 1) &&
+	return options->size == sizeof *options && (!options->request || options->resumable == 1) &&
 	       options->resumable <= 1 && !options->callback && !options->stream &&
 	       options->tag >= 0;
 }
@@ -157,10 +157,10 @@ static bool is_plain_blocking(const struct ls_op_options *options)
 /* A call that the short path does not take. Apart, so that the short path saves few registers. */
 __attribute__((noinline)) static ls_status run_general(const char *function, ls_group *group,
 						       struct op_call *call,
-						       const struct ls_op_options *given,
+						       const struct ls_call_options *given,
 						       const void *site)
 {
-	struct ls_op_options options;
+	struct ls_call_options options;
 	ls_status status = group_begin_streamable(function, group, given, &options);
 	if (status == LS_OK && call->kind != TRACE_BARRIER)
 		status = group_prepare_collective(group_caller(function, &options), group, call);
@@ -168,22 +168,22 @@ __attribute__((noinline)) static ls_status run_general(const char *function, ls_
 		return status;
 	wait_thread_enter(&group->waiter);
 	call->factor = options.factor;
-	if (options.op || options.callback || options.stream)
+	if (options.request || options.callback || options.stream)
 		return call_nonblocking(group, call, &options, site);
 	return call_blocking(group, call, &options, site);
 }
 
 static ls_status run_collective(const char *function, ls_group *group, struct op_call *call,
-				const struct ls_op_options *given, const void *site)
+				const struct ls_call_options *given, const void *site)
 {
-	static const struct ls_op_options none = {.size = sizeof none};
+	static const struct ls_call_options none = {.size = sizeof none};
 	ls_status status;
 	/* A closed group may have no world any more; the general path says so. */
 	if ((!given || is_plain_blocking(given)) && group && world_is_usable(group) &&
 	    group_prepare_short(group, call) && !group_needs_operation(group, call)) {
 		status = group_check(function, group);
-		if (given && given->op)
-			*given->op = NULL;
+		if (given && given->request)
+			*given->request = NULL;
 		if (status != LS_OK)
 			return status;
 		wait_thread_enter(&group->waiter);
@@ -206,7 +206,7 @@ static struct op_call one_of(const struct op_call *common, const struct ls_buffe
 /* Checks each buffer. With LOCKSTEP_CHECK=1 also that nothing under way uses one of them. */
 static ls_status check_many(const char *function, ls_group *group, const struct op_call *common,
 			    const struct ls_buffers *buffers, int count,
-			    const struct ls_op_options *options, const void *site)
+			    const struct ls_call_options *options, const void *site)
 {
 	if (!buffers || count < 1)
 		return group_bad(function, buffers ? "buffer_count" : "buffers",
@@ -228,12 +228,12 @@ static ls_status check_many(const char *function, ls_group *group, const struct 
  * then, so that it never has many under way. */
 static ls_status run_each(const char *function, ls_group *group, const struct op_call *common,
 			  const struct ls_buffers *buffers, int count,
-			  const struct ls_op_options *options, const void *site)
+			  const struct ls_call_options *options, const void *site)
 {
-	bool blocks = !options->op && !options->callback && !options->stream;
-	struct ls_op_options silent = *options;
+	bool blocks = !options->request && !options->callback && !options->stream;
+	struct ls_call_options silent = *options;
 	ls_status status = LS_OK;
-	silent.op = NULL;
+	silent.request = NULL;
 	silent.callback = NULL;
 	for (int i = 0; status == LS_OK && i < count; i++) {
 		struct op_call call = one_of(common, &buffers[i]);
@@ -262,9 +262,9 @@ static ls_status run_each(const char *function, ls_group *group, const struct op
 /* Checks all collectives before the first one begins. */
 static ls_status run_many(const char *function, ls_group *group, struct op_call *common,
 			  const struct ls_buffers *buffers, int count,
-			  const struct ls_op_options *given, const void *site)
+			  const struct ls_call_options *given, const void *site)
 {
-	struct ls_op_options options;
+	struct ls_call_options options;
 	ls_status status = group_begin_streamable(function, group, given, &options);
 	if (status != LS_OK)
 		return status;
@@ -273,7 +273,7 @@ static ls_status run_many(const char *function, ls_group *group, struct op_call 
 	status = check_many(function, group, common, buffers, count, &options, site);
 	if (status != LS_OK)
 		return status;
-	if ((options.op || options.callback || options.stream) &&
+	if ((options.request || options.callback || options.stream) &&
 	    count > WORLD_POOL_OPS * WORLD_POOL_BLOCKS)
 		return group_bad(function, "buffer_count", count,
 				 "at most 65536 in a call that does not block");
@@ -303,7 +303,7 @@ static inline void set_call(struct op_call *call, enum trace_kind kind, int root
 }
 
 ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
-			  ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options,
+			  ls_dtype dtype, ls_reduce_op op, const struct ls_call_options *options,
 			  const void *site)
 {
 	struct op_call call;
@@ -312,7 +312,7 @@ ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_
 }
 
 ls_status ls_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
-		       ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
+		       ls_dtype dtype, ls_reduce_op op, const struct ls_call_options *options)
 {
 	struct op_call call;
 	set_call(&call, TRACE_ALLREDUCE, -1, send, recv, count, dtype, op);
@@ -320,7 +320,7 @@ ls_status ls_allreduce(ls_group *group, const void *send, void *recv, uint64_t c
 }
 
 ls_status ls_reduce(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
-		    ls_reduce_op op, int root, const struct ls_op_options *options)
+		    ls_reduce_op op, int root, const struct ls_call_options *options)
 {
 	struct op_call call;
 	set_call(&call, TRACE_REDUCE, root, send, recv, count, dtype, op);
@@ -328,7 +328,7 @@ ls_status ls_reduce(ls_group *group, const void *send, void *recv, uint64_t coun
 }
 
 ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t count,
-		       ls_dtype dtype, int root, const struct ls_op_options *options)
+		       ls_dtype dtype, int root, const struct ls_call_options *options)
 {
 	struct op_call call;
 	set_call(&call, TRACE_BROADCAST, root, send, recv, count, dtype, LS_SUM);
@@ -336,7 +336,7 @@ ls_status ls_broadcast(ls_group *group, const void *send, void *recv, uint64_t c
 }
 
 ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
-			  ls_dtype dtype, const struct ls_op_options *options, const void *site)
+			  ls_dtype dtype, const struct ls_call_options *options, const void *site)
 {
 	struct op_call call;
 	set_call(&call, TRACE_ALLGATHER, -1, send, recv, count, dtype, LS_SUM);
@@ -344,7 +344,7 @@ ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_
 }
 
 ls_status ls_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
-		       ls_dtype dtype, const struct ls_op_options *options)
+		       ls_dtype dtype, const struct ls_call_options *options)
 {
 	struct op_call call;
 	set_call(&call, TRACE_ALLGATHER, -1, send, recv, count, dtype, LS_SUM);
@@ -364,7 +364,7 @@ ls_status group_exchange(ls_group *group, enum trace_kind kind, const void *mine
 }
 
 ls_status ls_allgatherv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
-			ls_dtype dtype, const struct ls_op_options *options)
+			ls_dtype dtype, const struct ls_call_options *options)
 {
 	struct op_call call = {.kind = TRACE_ALLGATHERV,
 			       .dtype = dtype,
@@ -376,7 +376,7 @@ ls_status ls_allgatherv(ls_group *group, const void *send, void *recv, const uin
 }
 
 ls_status ls_gather(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
-		    int root, const struct ls_op_options *options)
+		    int root, const struct ls_call_options *options)
 {
 	struct op_call call;
 	set_call(&call, TRACE_GATHER, root, send, recv, count, dtype, LS_SUM);
@@ -384,7 +384,7 @@ ls_status ls_gather(ls_group *group, const void *send, void *recv, uint64_t coun
 }
 
 ls_status ls_gatherv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
-		     ls_dtype dtype, int root, const struct ls_op_options *options)
+		     ls_dtype dtype, int root, const struct ls_call_options *options)
 {
 	struct op_call call = {.kind = TRACE_GATHERV,
 			       .dtype = dtype,
@@ -396,7 +396,7 @@ ls_status ls_gatherv(ls_group *group, const void *send, void *recv, const uint64
 }
 
 ls_status ls_scatter(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
-		     int root, const struct ls_op_options *options)
+		     int root, const struct ls_call_options *options)
 {
 	struct op_call call;
 	set_call(&call, TRACE_SCATTER, root, send, recv, count, dtype, LS_SUM);
@@ -404,7 +404,7 @@ ls_status ls_scatter(ls_group *group, const void *send, void *recv, uint64_t cou
 }
 
 ls_status ls_scatterv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
-		      ls_dtype dtype, int root, const struct ls_op_options *options)
+		      ls_dtype dtype, int root, const struct ls_call_options *options)
 {
 	struct op_call call = {.kind = TRACE_SCATTERV,
 			       .dtype = dtype,
@@ -416,7 +416,7 @@ ls_status ls_scatterv(ls_group *group, const void *send, void *recv, const uint6
 }
 
 ls_status ls_reduce_scatter(ls_group *group, const void *send, void *recv, uint64_t count,
-			    ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
+			    ls_dtype dtype, ls_reduce_op op, const struct ls_call_options *options)
 {
 	struct op_call call;
 	set_call(&call, TRACE_REDUCE_SCATTER, -1, send, recv, count, dtype, op);
@@ -424,7 +424,7 @@ ls_status ls_reduce_scatter(ls_group *group, const void *send, void *recv, uint6
 }
 
 ls_status ls_reduce_scatterv(ls_group *group, const void *send, void *recv, const uint64_t *counts,
-			     ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
+			     ls_dtype dtype, ls_reduce_op op, const struct ls_call_options *options)
 {
 	struct op_call call = {.kind = TRACE_REDUCE_SCATTERV,
 			       .dtype = dtype,
@@ -437,7 +437,7 @@ ls_status ls_reduce_scatterv(ls_group *group, const void *send, void *recv, cons
 }
 
 ls_status ls_alltoall(ls_group *group, const void *send, void *recv, uint64_t count, ls_dtype dtype,
-		      const struct ls_op_options *options)
+		      const struct ls_call_options *options)
 {
 	struct op_call call;
 	set_call(&call, TRACE_ALLTOALL, -1, send, recv, count, dtype, LS_SUM);
@@ -446,7 +446,7 @@ ls_status ls_alltoall(ls_group *group, const void *send, void *recv, uint64_t co
 
 ls_status ls_alltoallv(ls_group *group, const void *send, const uint64_t *send_counts, void *recv,
 		       const uint64_t *recv_counts, ls_dtype dtype,
-		       const struct ls_op_options *options)
+		       const struct ls_call_options *options)
 {
 	struct op_call call = {.kind = TRACE_ALLTOALLV,
 			       .dtype = dtype,
@@ -458,7 +458,7 @@ ls_status ls_alltoallv(ls_group *group, const void *send, const uint64_t *send_c
 	return run_collective("ls_alltoallv", group, &call, options, GROUP_SITE);
 }
 
-ls_status ls_barrier(ls_group *group, const struct ls_op_options *options)
+ls_status ls_barrier(ls_group *group, const struct ls_call_options *options)
 {
 	struct op_call call;
 	set_call(&call, TRACE_BARRIER, -1, NULL, NULL, 0, LS_UINT8, LS_SUM);
@@ -466,7 +466,7 @@ ls_status ls_barrier(ls_group *group, const struct ls_op_options *options)
 }
 
 ls_status ls_allreduce_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
-			    ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options)
+			    ls_dtype dtype, ls_reduce_op op, const struct ls_call_options *options)
 {
 	struct op_call call = {.kind = TRACE_ALLREDUCE, .dtype = dtype, .reduce = op, .peer = -1};
 	return run_many("ls_allreduce_many", group, &call, buffers, buffer_count, options,
@@ -474,7 +474,7 @@ ls_status ls_allreduce_many(ls_group *group, const struct ls_buffers *buffers, i
 }
 
 ls_status ls_broadcast_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
-			    ls_dtype dtype, int root, const struct ls_op_options *options)
+			    ls_dtype dtype, int root, const struct ls_call_options *options)
 {
 	struct op_call call = {.kind = TRACE_BROADCAST, .dtype = dtype, .peer = root};
 	return run_many("ls_broadcast_many", group, &call, buffers, buffer_count, options,
@@ -482,7 +482,7 @@ ls_status ls_broadcast_many(ls_group *group, const struct ls_buffers *buffers, i
 }
 
 ls_status ls_allgather_many(ls_group *group, const struct ls_buffers *buffers, int buffer_count,
-			    ls_dtype dtype, const struct ls_op_options *options)
+			    ls_dtype dtype, const struct ls_call_options *options)
 {
 	struct op_call call = {.kind = TRACE_ALLGATHER, .dtype = dtype, .peer = -1};
 	return run_many("ls_allgather_many", group, &call, buffers, buffer_count, options,
@@ -491,7 +491,7 @@ ls_status ls_allgather_many(ls_group *group, const struct ls_buffers *buffers, i
 
 ls_status ls_reduce_scatter_many(ls_group *group, const struct ls_buffers *buffers,
 				 int buffer_count, ls_dtype dtype, ls_reduce_op op,
-				 const struct ls_op_options *options)
+				 const struct ls_call_options *options)
 {
 	struct op_call call = {
 		.kind = TRACE_REDUCE_SCATTER, .dtype = dtype, .reduce = op, .peer = -1};

@@ -233,19 +233,20 @@ ls_status ls_device_snapshot(ls_group *group, struct ls_device_block *out, size_
 
 /* ---- streams ---- */
 
-static ls_status check_follow(const ls_op *op, void *stream)
+static ls_status check_follow(const ls_request *op, void *stream)
 {
 	if (!op || !stream)
-		return group_bad_state("ls_op_follow", op ? "stream" : "op", "NULL", "not NULL");
+		return group_bad_state("ls_request_follow", op ? "stream" : "request", "NULL",
+				       "not NULL");
 	if (!world_is_usable(op->group))
-		return group_not_open("ls_op_follow", op->group);
+		return group_not_open("ls_request_follow", op->group);
 	if (!op->on_stream)
-		return group_bad_state("ls_op_follow", "op", "on no stream",
+		return group_bad_state("ls_request_follow", "request", "on no stream",
 				       "a handle of an operation on a stream");
 	return LS_OK;
 }
 
-ls_status ls_op_follow(ls_op *op, void *stream)
+ls_status ls_request_follow(ls_request *op, void *stream)
 {
 	ls_status status = check_follow(op, stream);
 	if (status != LS_OK)

@@ -48,8 +48,8 @@ static void remove_it(struct rank *rank)
 {
 	struct late *late = rank->late;
 	struct memory *memory = &rank->group->world->memory;
-	ls_op *op;
-	struct ls_op_options options = {.size = sizeof options, .op = &op};
+	ls_request *op;
+	struct ls_call_options options = {.size = sizeof options, .request = &op};
 	late_hold(late, true);
 	MUST(ls_allreduce(rank->group, late->device, late->device, 1000, LS_FLOAT32, LS_SUM,
 			  &options) == LS_OK);
@@ -59,7 +59,7 @@ static void remove_it(struct rank *rank)
 	MUST(has_said("in flight"));
 	late_hold(late, false);
 	MUST(ls_wait(op, 0) == LS_OK);
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 static void memory_in_use_is_not_removed(void **state)
@@ -93,7 +93,7 @@ static void stand_still(struct rank *rank)
 {
 	struct late *late = rank->late;
 	struct job *job = rank->job;
-	struct ls_op_options options = {.size = sizeof options, .timeout_ms = 700};
+	struct ls_call_options options = {.size = sizeof options, .timeout_ms = 700};
 	if (rank->rank == 0) {
 		late_hold(late, true);
 		atomic_store(&job->step, 1);

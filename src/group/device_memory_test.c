@@ -26,7 +26,7 @@ enum call {
 };
 
 static ls_status make(enum call call, ls_group *group, const void *send, void *recv, uint64_t count,
-		      const struct ls_op_options *options)
+		      const struct ls_call_options *options)
 {
 	switch (call) {
 	case ALLREDUCE:
@@ -62,13 +62,13 @@ static void compare(struct rank *rank, enum call call, uint64_t count, bool in_p
 	memset(late->memory + bytes, 0, bytes);
 	if (in_place)
 		memcpy(recv, send, bytes);
-	ls_op *op = NULL;
-	struct ls_op_options options = {.size = sizeof options, .op = beside ? &op : NULL};
+	ls_request *op = NULL;
+	struct ls_call_options options = {.size = sizeof options, .request = beside ? &op : NULL};
 	MUST(make(call, rank->group, in_place ? recv : send, recv, count, NULL) == LS_OK);
 	MUST(make(call, rank->group, late->device, to, count, &options) == LS_OK);
 	if (beside) {
 		MUST(ls_wait(op, 0) == LS_OK);
-		ls_op_free(op);
+		ls_request_free(op);
 	}
 	MUST(memcmp(late_where(late, to), recv, bytes) == 0);
 	free(send);
@@ -112,7 +112,7 @@ static void short_call(struct rank *rank, enum call call, uint64_t count, int wh
 		memset(expected, 0, bytes);
 		memset(got, 0, bytes);
 		/* With options a call is never short. */
-		struct ls_op_options options = {.size = sizeof options};
+		struct ls_call_options options = {.size = sizeof options};
 		MUST(make(call, rank->group, host[0], expected, count, &options) == LS_OK);
 		MUST(make(call, rank->group, send, recv, count, NULL) == LS_OK);
 		MUST(memcmp(got, expected, bytes) == 0);
@@ -139,7 +139,7 @@ static void pass_on(struct rank *rank)
 {
 	static const uint64_t sizes[] = {1, 8, 500, 70000, 6 << 20};
 	struct late *late = rank->late;
-	struct ls_op_options options = {.size = sizeof options, .tag = 3};
+	struct ls_call_options options = {.size = sizeof options, .tag = 3};
 	int to = (rank->rank + 1) % RANKS, from = (rank->rank + RANKS - 1) % RANKS;
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		uint64_t bytes = sizes[i];
@@ -175,9 +175,9 @@ static void outlive(struct rank *rank)
 	struct late *late = rank->late;
 	ls_group *group = rank->group;
 	int to = (rank->rank + 1) % RANKS, from = (rank->rank + RANKS - 1) % RANKS;
-	struct ls_op_options tells = {.size = sizeof tells, .callback = note};
+	struct ls_call_options tells = {.size = sizeof tells, .callback = note};
 	for (uint64_t bytes = 8; bytes <= 80000; bytes *= 100) {
-		ls_op *op = NULL;
+		ls_request *op = NULL;
 		MUST(ls_isend(group, late->device, bytes, LS_UINT8, to, NULL, &op) ==
 		     LS_BAD_ARGUMENT);
 		MUST(!op && has_said("only ls_send and ls_recv"));
@@ -190,14 +190,14 @@ static void outlive(struct rank *rank)
 	}
 	/* The bytes of an empty message lie nowhere, and memory of the host is as good as ever. */
 	int out = rank->rank, in = -1;
-	ls_op *sent, *empty;
+	ls_request *sent, *empty;
 	MUST(ls_isend(group, late->device, 0, LS_UINT8, to, NULL, &empty) == LS_OK);
 	MUST(ls_isend(group, &out, 1, LS_INT32, to, NULL, &sent) == LS_OK);
 	MUST(ls_recv(group, late->device, 0, LS_UINT8, from, NULL) == LS_OK);
 	MUST(ls_recv(group, &in, 1, LS_INT32, from, NULL) == LS_OK && in == from);
 	MUST(ls_wait(sent, 0) == LS_OK && ls_wait(empty, 0) == LS_OK);
-	ls_op_free(sent);
-	ls_op_free(empty);
+	ls_request_free(sent);
+	ls_request_free(empty);
 }
 
 static void messages_that_outlive_their_call_are_refused(void **state)
@@ -212,14 +212,14 @@ static void send_serially(struct rank *rank)
 	struct late *late = rank->late;
 	int to = (rank->rank + 1) % RANKS, from = (rank->rank + RANKS - 1) % RANKS;
 	int out = rank->rank;
-	ls_op *sent;
+	ls_request *sent;
 	MUST(ls_send(rank->group, late->device, 8, LS_UINT8, to, NULL) == LS_BAD_ARGUMENT);
 	MUST(has_said("LOCKSTEP_P2P=serial"));
 	MUST(ls_isend(rank->group, &out, 1, LS_INT32, to, NULL, &sent) == LS_OK);
 	MUST(ls_recv(rank->group, late->device, 1, LS_INT32, from, NULL) == LS_OK);
 	MUST(memcmp(late->memory, &from, sizeof from) == 0);
 	MUST(ls_wait(sent, 0) == LS_OK);
-	ls_op_free(sent);
+	ls_request_free(sent);
 }
 
 static void sends_in_turn_are_refused(void **state)
@@ -240,15 +240,15 @@ static void *reduce_beside(void *argument)
 	for (int round = 0; round < ROUNDS; round++) {
 		int32_t *values = (int32_t *)(void *)(late->memory + AT);
 		unsigned char *at = late->device + AT;
-		ls_op *op;
-		struct ls_op_options options = {.size = sizeof options, .op = &op};
+		ls_request *op;
+		struct ls_call_options options = {.size = sizeof options, .request = &op};
 		for (int i = 0; i < 2 * COUNT; i++)
 			values[i] = rank->rank + i + round;
 		MUST(ls_allreduce(rank->group, at, at, COUNT, LS_INT32, LS_SUM, &options) == LS_OK);
 		MUST(ls_allreduce(rank->group, at + BYTES, at + BYTES, COUNT, LS_INT32, LS_SUM,
 				  NULL) == LS_OK);
 		MUST(ls_wait(op, 0) == LS_OK);
-		ls_op_free(op);
+		ls_request_free(op);
 		for (int i = 0; i < 2 * COUNT; i++)
 			MUST(values[i] == RANKS * (i + round) + RANKS * (RANKS - 1) / 2);
 	}

@@ -228,9 +228,9 @@ static void add_up(struct device *device, ls_group *group)
 	int64_t values[3][COUNT];
 	for (int round = 0; round < ROUNDS; round++) {
 		_Atomic int told = 0;
-		ls_op *op;
-		struct ls_op_options beside = {.size = sizeof beside, .op = &op};
-		struct ls_op_options tells = {
+		ls_request *op;
+		struct ls_call_options beside = {.size = sizeof beside, .request = &op};
+		struct ls_call_options tells = {
 			.size = sizeof tells, .callback = note, .callback_data = (void *)&told};
 		for (int i = 0; i < 3; i++)
 			fill(values[i], device->rank, round + i);
@@ -241,7 +241,7 @@ static void add_up(struct device *device, ls_group *group)
 		MUST(ls_allreduce(group, values[2], values[2], COUNT, LS_INT64, LS_SUM, &tells) ==
 		     LS_OK);
 		MUST(ls_wait(op, 0) == LS_OK);
-		ls_op_free(op);
+		ls_request_free(op);
 		while (!atomic_load(&told))
 			sched_yield();
 		for (int i = 0; i < 3; i++)
@@ -280,7 +280,7 @@ static void ranks_that_differ_enqueue_nothing(void **state)
 static void stand_still(struct device *device, ls_group *group)
 {
 	int64_t values[COUNT] = {0};
-	struct ls_op_options options = {.size = sizeof options, .timeout_ms = 2500};
+	struct ls_call_options options = {.size = sizeof options, .timeout_ms = 2500};
 	hold(device->all, true);
 	ls_status status = ls_allreduce(group, values, values, COUNT, LS_INT64, LS_SUM, &options);
 	MUST(status == LS_TIMED_OUT);

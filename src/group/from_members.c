@@ -60,15 +60,15 @@ enum {
 /* Another rank of the list. */
 struct peer {
 	int rank;
-	uint32_t serial;       /* of the card that I hold; 0: I hold none */
-	uint64_t confirmed;    /* the set that this rank has confirmed; 0: none */
-	ls_op *send, *receive; /* NULL: none */
+	uint32_t serial;            /* of the card that I hold; 0: I hold none */
+	uint64_t confirmed;         /* the set that this rank has confirmed; 0: none */
+	ls_request *send, *receive; /* NULL: none */
 	struct note in;
 };
 
 struct table {
 	struct group_meeting *meeting;
-	struct ls_op_options options; /* of the messages */
+	struct ls_call_options options; /* of the messages */
 	int count;
 	uint64_t confirmed; /* the set that I have confirmed, whose cards I hold; 0: none */
 	struct note note;   /* what I send; not changed while a send of it is under way */
@@ -198,7 +198,7 @@ static bool is_agreed(const struct table *table)
 
 /* Waits until one of the operations is complete. A wait takes P2P_ANY_MAX operations at most, so
  * this waits for that many at a time. */
-static ls_status wait_any_of(ls_op *const *ops, int count)
+static ls_status wait_any_of(ls_request *const *ops, int count)
 {
 	ls_status status = LS_PENDING;
 	int index;
@@ -217,7 +217,7 @@ static ls_status wait_for_some(struct table *table)
 {
 	struct ranks room;
 	const struct ranks *gone = world_gone(table->meeting->parent, &room);
-	ls_op *behind[RANKS_WORLD_MAX];
+	ls_request *behind[RANKS_WORLD_MAX];
 	int count = 0;
 	for (int i = 0; i < table->count; i++) {
 		struct peer *peer = &table->peers[i];

@@ -37,8 +37,8 @@ struct group_card {
 
 struct group_meeting {
 	ls_group *parent;
-	const struct ls_op_options *options; /* of the messages */
-	const uint16_t *ranks;               /* the whole list: mine.list.count ranks */
+	const struct ls_call_options *options; /* of the messages */
+	const uint16_t *ranks;                 /* the whole list: mine.list.count ranks */
 	struct group_card mine;
 	struct ls_group *offered; /* the object of my offer; NULL: none */
 	/* With LS_OK: the offer of each member, by its rank in the parent. */
@@ -59,7 +59,7 @@ ls_status group_meet(struct group_meeting *meeting);
 struct group_participants {
 	const uint16_t *ranks; /* ranks in the parent, this rank among them */
 	int count;
-	const struct ls_op_options *options; /* of the messages */
+	const struct ls_call_options *options; /* of the messages */
 };
 
 /* An all-gather of `bytes` among the participants; the bytes of rank q go to place q of `all`.

@@ -28,14 +28,14 @@ const struct settings *group_settings(const ls_group *group);
 
 /* ls_allreduce for rooms above: reports name `site`, the return address of their own caller. */
 ls_status group_allreduce(ls_group *group, const void *send, void *recv, uint64_t count,
-			  ls_dtype dtype, ls_reduce_op op, const struct ls_op_options *options,
+			  ls_dtype dtype, ls_reduce_op op, const struct ls_call_options *options,
 			  const void *site);
 /* As group_allreduce, but ls_allgather. */
 ls_status group_allgather(ls_group *group, const void *send, void *recv, uint64_t count,
-			  ls_dtype dtype, const struct ls_op_options *options, const void *site);
+			  ls_dtype dtype, const struct ls_call_options *options, const void *site);
 
 /* Waits until the operation of the handle *op is complete, whatever signals come, and returns its
  * status; ls_wait may return LS_PENDING (resume_after_signals). Frees the handle; *op is NULL. */
-ls_status group_op_finish(ls_op **op);
+ls_status group_op_finish(ls_request **op);
 
 #endif

@@ -17,12 +17,12 @@
 ls_status group_check(const char *function, ls_group *group);
 /* How a call begins: its options over the defaults, checked, and then the group. A handle that was
  * asked for is NULL if this fails. */
-ls_status group_begin(const char *function, ls_group *group, const struct ls_op_options *given,
-		      struct ls_op_options *out);
+ls_status group_begin(const char *function, ls_group *group, const struct ls_call_options *given,
+		      struct ls_call_options *out);
 
 /* As group_begin, for calls that may run on a stream. */
 ls_status group_begin_streamable(const char *function, ls_group *group,
-				 const struct ls_op_options *given, struct ls_op_options *out);
+				 const struct ls_call_options *given, struct ls_call_options *out);
 
 /* ---- device_calls.c ---- */
 
@@ -60,7 +60,7 @@ ls_status group_prepare_collective(const char *function, const ls_group *group,
 bool group_prepare_short(const ls_group *group, struct op_call *call);
 /* Copies the caller's lists of counts, for an operation that outlives the call. False: no
  * memory. */
-bool group_keep_counts(struct ls_op *op);
+bool group_keep_counts(struct ls_request *op);
 /* Whether a buffer is memory of a device. Then the call takes the general path: on the short paths
  * the processor itself reads and writes the payload. */
 static inline bool group_is_on_device(ls_group *group, const struct op_call *call)
@@ -84,13 +84,13 @@ LS_CHECKED ls_status group_races_open(struct world *world);
 void group_races_close(struct world *world);
 /* The second part of group_races_begin. */
 LS_CHECKED ls_status group_races_enter(ls_group *group, const struct op_call *call,
-				       const struct ls_op_options *options, const void *site,
+				       const struct ls_call_options *options, const void *site,
 				       uint64_t *access);
 /* What the call touches is in use until its operation is complete, or until group_races_end. The
  * caller has set *access to 0. Errors, with a message: LS_BAD_ARGUMENT: something that is not over
  * touches the same memory, or the memory has been freed. */
 LS_CHECKED static inline ls_status group_races_begin(ls_group *group, const struct op_call *call,
-						     const struct ls_op_options *options,
+						     const struct ls_call_options *options,
 						     const void *site, uint64_t *access)
 {
 	return __builtin_expect(group->world->races != NULL, false)
@@ -103,7 +103,7 @@ static inline void group_races_end(ls_group *group, uint64_t access)
 		races_end(group->world->races, access);
 }
 /* From now on the stream's work comes after that of the operation. */
-void group_races_follow(const struct ls_op *op, const void *stream);
+void group_races_follow(const struct ls_request *op, const void *stream);
 /* Call for memory that the allocator has handed out. */
 void group_races_alloc(ls_group *group, const void *block, uint64_t bytes);
 /* Call before a block of the device is freed (free_device), before one of the arena is freed
@@ -118,17 +118,17 @@ void group_races_forget(ls_group *group, const void *stream);
 /* ---- batch.c ---- */
 
 /* The batch of the calling thread, NULL: it is in none. */
-struct ls_op *group_batch_find(ls_group *group);
+struct ls_request *group_batch_find(ls_group *group);
 /* Makes the operation, which has not begun, the newest part of the batch; unjoin removes it again,
  * because it could not begin. */
-void group_batch_join(struct ls_op *batch, struct ls_op *op);
-void group_batch_unjoin(struct ls_op *batch, struct ls_op *op, ls_status status);
+void group_batch_join(struct ls_request *batch, struct ls_request *op);
+void group_batch_unjoin(struct ls_request *batch, struct ls_request *op, ls_status status);
 
 /* ---- handles.c ---- */
 
 /* Waits for the handle *op as ls_wait does. Returns LS_PENDING; or the operation's status, and then
  * the handle is freed and *op is NULL. */
-ls_status group_op_await(struct ls_op **op);
+ls_status group_op_await(struct ls_request **op);
 
 /* ---- p2p.c, handles.c ---- */
 
@@ -137,11 +137,11 @@ ls_status group_op_await(struct ls_op **op);
  * ranks that make a group take messages in their own order. However short, it can be cancelled
  * until it is matched. */
 ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int dst,
-		      const struct ls_op_options *options, ls_op **op);
+		      const struct ls_call_options *options, ls_request **op);
 
 /* Cancels a send or receive (NULL: none) and frees its handle: LS_CANCELLED. If it is too late to
  * cancel, as group_op_finish. */
-ls_status group_op_cancel(ls_op **op);
+ls_status group_op_cancel(ls_request **op);
 
 /* ---- make.c: group objects ---- */
 

@@ -13,10 +13,10 @@
 
 enum { CANCEL_MS = 100 };
 
-static ls_status check_op(const char *function, const ls_op *op)
+static ls_status check_op(const char *function, const ls_request *op)
 {
 	if (!op)
-		return group_bad_state(function, "op", "NULL",
+		return group_bad_state(function, "request", "NULL",
 				       "a handle of an operation that has not been freed");
 	if (!world_is_usable(op->group))
 		return group_not_open(function, op->group);
@@ -24,7 +24,7 @@ static ls_status check_op(const char *function, const ls_op *op)
 }
 
 /* The status; LS_PENDING while the operation is under way. */
-static ls_status read_status(ls_op *op)
+static ls_status read_status(ls_request *op)
 {
 	uint32_t complete = atomic_load_explicit(&op->complete, memory_order_acquire);
 	if (!complete)
@@ -36,7 +36,7 @@ static ls_status read_status(ls_op *op)
 	return (ls_status)(complete - 1);
 }
 
-ls_status ls_test(ls_op *op)
+ls_status ls_test(ls_request *op)
 {
 	ls_status status = check_op("ls_test", op);
 	if (status != LS_OK)
@@ -50,12 +50,12 @@ ls_status ls_test(ls_op *op)
 }
 
 /* LS_OK when one of the operations is complete. */
-static ls_status await_p2p(ls_op *const *ops, int count, const struct progress_pause *pause)
+static ls_status await_p2p(ls_request *const *ops, int count, const struct progress_pause *pause)
 {
 	ls_status status = p2p_await(ops, count, pause);
 	if (status != LS_INTERRUPTED)
 		return status;
-	ls_op *first = ops[0];
+	ls_request *first = ops[0];
 	for (int i = 0; !first; i++)
 		first = ops[i];
 	if (first->group->world->resumes)
@@ -65,7 +65,7 @@ static ls_status await_p2p(ls_op *const *ops, int count, const struct progress_p
 	return p2p_await(ops, count, &progress_no_pause);
 }
 
-ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
+ls_status ls_wait(ls_request *op, uint32_t timeout_ms)
 {
 	ls_status status = check_op("ls_wait", op);
 	if (status != LS_OK)
@@ -86,7 +86,7 @@ ls_status ls_wait(ls_op *op, uint32_t timeout_ms)
 }
 
 /* The index of the first complete operation, or -1. */
-static int find_complete(ls_op *const *ops, int count, ls_status *status)
+static int find_complete(ls_request *const *ops, int count, ls_status *status)
 {
 	for (int i = 0; i < count; i++) {
 		if (!ops[i])
@@ -99,7 +99,7 @@ static int find_complete(ls_op *const *ops, int count, ls_status *status)
 	return -1;
 }
 
-static ls_op *find_first(ls_op *const *ops, int count)
+static ls_request *find_first(ls_request *const *ops, int count)
 {
 	for (int i = 0; i < count; i++)
 		if (ops[i])
@@ -107,7 +107,7 @@ static ls_op *find_first(ls_op *const *ops, int count)
 	return NULL;
 }
 
-static bool has_p2p(ls_op *const *ops, int count)
+static bool has_p2p(ls_request *const *ops, int count)
 {
 	for (int i = 0; i < count; i++)
 		if (ops[i] && progress_op_is_p2p(ops[i]))
@@ -117,7 +117,7 @@ static bool has_p2p(ls_op *const *ops, int count)
 
 /* Waits until one operation is complete, or until the pause. If there are messages among the
  * operations, the progress thread runs the collectives. */
-static void await_any(ls_op *const *ops, int count, const struct progress_pause *pause)
+static void await_any(ls_request *const *ops, int count, const struct progress_pause *pause)
 {
 	ls_status status = has_p2p(ops, count)
 				   ? await_p2p(ops, count, pause)
@@ -125,7 +125,7 @@ static void await_any(ls_op *const *ops, int count, const struct progress_pause 
 	(void)status; /* ls_test and ls_wait of each operation return it */
 }
 
-ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *index)
+ls_status ls_wait_any(ls_request *const *ops, int count, uint32_t timeout_ms, int *index)
 {
 	const char *function = "ls_wait_any";
 	ls_status status;
@@ -133,15 +133,15 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 		return group_bad_state(function, "index", "NULL", "not NULL");
 	*index = -1;
 	if (!ops || count < 1 || count > P2P_ANY_MAX)
-		return group_bad(function, ops ? "count" : "ops", ops ? count : 0,
+		return group_bad(function, ops ? "count" : "requests", ops ? count : 0,
 				 "1 to 64 handles");
-	ls_op *first = find_first(ops, count);
+	ls_request *first = find_first(ops, count);
 	status = check_op(function, first);
 	if (status != LS_OK)
 		return status;
 	for (int i = 0; i < count; i++)
 		if (ops[i] && ops[i]->group != first->group)
-			return group_bad(function, "ops", i,
+			return group_bad(function, "requests", i,
 					 "a handle of the same group as the others");
 	*index = find_complete(ops, count, &status);
 	if (*index >= 0)
@@ -156,7 +156,7 @@ ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms, int *in
 
 /* The handle does not tell which operation this was. But if it was freed more often than a status
  * was read, one status was not read. */
-static void free_shared(struct ls_op *op, const void *site)
+static void free_shared(struct ls_request *op, const void *site)
 {
 	struct mailbox *mailbox = op->group->mailbox;
 	uint64_t freed = mailbox_increment(mailbox, &op->freed);
@@ -166,7 +166,7 @@ static void free_shared(struct ls_op *op, const void *site)
 	progress_warn_dropped(op, site);
 }
 
-void ls_op_free(ls_op *op)
+void ls_request_free(ls_request *op)
 {
 	const void *site = GROUP_SITE;
 	if (!op || !world_is_usable(op->group))
@@ -185,17 +185,17 @@ void ls_op_free(ls_op *op)
 	progress_op_free_handle(op);
 }
 
-ls_status group_op_await(struct ls_op **op)
+ls_status group_op_await(struct ls_request **op)
 {
 	ls_status status = ls_wait(*op, 0);
 	if (status == LS_PENDING)
 		return LS_PENDING;
-	ls_op_free(*op);
+	ls_request_free(*op);
 	*op = NULL;
 	return status;
 }
 
-ls_status group_op_finish(ls_op **op)
+ls_status group_op_finish(ls_request **op)
 {
 	ls_status status;
 	do
@@ -208,7 +208,7 @@ ls_status group_op_finish(ls_op **op)
 
 /* Whether the receiver of a long send to another host has cancelled it. Any thread there that makes
  * progress on the link answers, so a healthy rank answers at once. */
-static bool is_cancelled_there(ls_op *op)
+static bool is_cancelled_there(ls_request *op)
 {
 	struct ls_group *group = op->group;
 	struct wait_word words[2];
@@ -222,16 +222,17 @@ static bool is_cancelled_there(ls_op *op)
 	return mailbox_cancel(group->mailbox, &op->base) || atomic_load(&op->base.p2p.cancelled);
 }
 
-ls_status ls_cancel(ls_op *op)
+ls_status ls_cancel(ls_request *op)
 {
 	if (!op)
-		return group_bad_state("ls_cancel", "op", "NULL",
+		return group_bad_state("ls_cancel", "request", "NULL",
 				       "a handle that has not been freed");
 	ls_group *group = op->group;
 	if (!world_is_usable(group))
 		return group_not_open("ls_cancel", group);
 	if (op->is_batch || op_is_collective(op->base.call.kind) || op->on_stream)
-		return group_bad_state("ls_cancel", "op", "a collective, a batch or on a stream",
+		return group_bad_state("ls_cancel", "request",
+				       "a collective, a batch or on a stream",
 				       "a send or a receive on no stream");
 	if (p2p_cancel(op)) {
 		atomic_store(&op->status_read, true);
@@ -249,7 +250,7 @@ ls_status ls_cancel(ls_op *op)
 	return LS_OK;
 }
 
-ls_status group_op_cancel(ls_op **op)
+ls_status group_op_cancel(ls_request **op)
 {
 	if (!*op)
 		return LS_CANCELLED;

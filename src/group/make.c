@@ -369,7 +369,7 @@ void group_init(struct ls_group *group, const struct group_making *making)
  * streams. */
 static void await_delivered(ls_group *group)
 {
-	struct ls_op *op;
+	struct ls_request *op;
 	ls_status status = LS_OK;
 	while ((op = p2p_first_delivered(group))) {
 		status = p2p_await(&op, 1, &progress_no_pause);
@@ -389,7 +389,7 @@ static void await_delivered(ls_group *group)
 /* Waits for messages on streams: after a failure they remain until the device is done. */
 static void await_streams(ls_group *group)
 {
-	struct ls_op *op;
+	struct ls_request *op;
 	while ((op = p2p_first_on_stream(group))) {
 		ls_status status = p2p_await(&op, 1, &progress_no_pause);
 		(void)status; /* as above */
@@ -406,7 +406,7 @@ static void end_operations(ls_group *group)
 	long pending = progress_lane_length(group) + p2p_pending(group);
 	if (pending > 0) {
 		char text[PROGRESS_DESCRIBED_BYTES], reason[PROGRESS_DESCRIBED_BYTES + 64];
-		struct ls_op *first = p2p_first(group);
+		struct ls_request *first = p2p_first(group);
 		first = first ? first : progress_lane_first(group);
 		progress_warn_pending(first, pending, text, sizeof text);
 		if (first)

@@ -9,7 +9,7 @@
 #include "group/group.h"
 
 struct exchange {
-	ls_op *sends[RANKS_WORLD_MAX],
+	ls_request *sends[RANKS_WORLD_MAX],
 		*receives[RANKS_WORLD_MAX]; /* by place in the participants; NULL: none */
 };
 

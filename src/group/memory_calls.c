@@ -118,15 +118,15 @@ static ls_status map_offers(ls_group *group, const struct offer *offers)
 }
 
 ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd, uint64_t offset,
-		      const struct ls_op_options *given)
+		      const struct ls_call_options *given)
 {
 	const void *site = GROUP_SITE;
-	struct ls_op_options options;
+	struct ls_call_options options;
 	struct offer mine, offers[RANKS_WORLD_MAX];
 	ls_status status = group_begin("ls_register", group, given, &options);
 	if (status != LS_OK)
 		return status;
-	if (options.op || options.callback)
+	if (options.request || options.callback)
 		return group_bad_state(group_caller("ls_register", &options), "options",
 				       "one with op or a callback", "one without");
 	struct world *world = group->world;

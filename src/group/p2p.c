@@ -19,7 +19,7 @@
 
 /* False: the call needs an operation. asked: the caller wants a handle. */
 static bool may_be_short(ls_group *group, const struct group_p2p_call *call,
-			 const struct ls_op_options *options, bool blocks, bool asked,
+			 const struct ls_call_options *options, bool blocks, bool asked,
 			 struct p2p_short *out)
 {
 	const struct op_call *op_call = &call->base;
@@ -46,10 +46,10 @@ static bool may_be_short(ls_group *group, const struct group_p2p_call *call,
 
 /* message: NULL if the call cannot take the short path. */
 static ls_status run_blocking(ls_group *group, const struct group_p2p_call *call,
-			      const struct ls_op_options *options, const struct p2p_short *message)
+			      const struct ls_call_options *options, const struct p2p_short *message)
 {
 	struct op_workspace workspace;
-	struct ls_op op;
+	struct ls_request op;
 	ls_status status;
 	struct waiter *waiter = &group->waiter;
 	progress_op_prepare(&op, group, &call->base);
@@ -76,7 +76,7 @@ static ls_status run_blocking(ls_group *group, const struct group_p2p_call *call
 
 /* Launches an operation that has begun. After an error its group has failed, and the thread that
  * makes progress ends the operation. */
-static ls_status launch_on_stream(struct ls_op *op)
+static ls_status launch_on_stream(struct ls_request *op)
 {
 	struct pool_launch launch;
 	ls_status claimed = progress_stream_claim(op, &launch);
@@ -88,13 +88,13 @@ static ls_status launch_on_stream(struct ls_op *op)
 }
 
 static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
-				 const struct ls_op_options *options, struct ls_op *batch,
-				 ls_op **out)
+				 const struct ls_call_options *options, struct ls_request *batch,
+				 ls_request **out)
 {
 	ls_status status = group_p2p_check_nonblocking(group, call, options);
 	if (status != LS_OK)
 		return status;
-	struct ls_op *op = progress_op_new(group, out != NULL);
+	struct ls_request *op = progress_op_new(group, out != NULL);
 	if (!op)
 		return LS_OUT_OF_MEMORY;
 	op->base.call = call->base;
@@ -150,7 +150,7 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 }
 
 /* Whether the message is complete already. Then *out is the handle that all such messages share. */
-static bool run_short(const struct p2p_short *message, bool sends, ls_op **out)
+static bool run_short(const struct p2p_short *message, bool sends, ls_request **out)
 {
 	bool complete = sends ? p2p_short_send(message) : p2p_short_receive(message);
 	/* The call may have taken in messages for other operations. */
@@ -161,9 +161,9 @@ static bool run_short(const struct p2p_short *message, bool sends, ls_op **out)
 }
 
 static ls_status run_checked(ls_group *group, struct group_p2p_call *call,
-			     const struct ls_op_options *options, ls_op **out)
+			     const struct ls_call_options *options, ls_request **out)
 {
-	struct ls_op *batch = out || options->callback ? NULL : group_batch_find(group);
+	struct ls_request *batch = out || options->callback ? NULL : group_batch_find(group);
 	bool blocks = !out && !options->callback && !batch;
 	struct p2p_short message;
 	ls_status status;
@@ -178,7 +178,7 @@ static ls_status run_checked(ls_group *group, struct group_p2p_call *call,
 		return run_nonblocking(group, call, options, batch, NULL);
 	if (!group_p2p_is_ordered(group, call))
 		return run_blocking(group, call, options, is_short ? &message : NULL);
-	ls_op *op;
+	ls_request *op;
 	status = run_nonblocking(group, call, options, NULL, &op);
 	if (status != LS_OK)
 		return status;
@@ -189,9 +189,9 @@ static ls_status run_checked(ls_group *group, struct group_p2p_call *call,
 }
 
 static ls_status run_message(ls_group *group, struct group_p2p_call *call,
-			     const struct ls_op_options *given, ls_op **out)
+			     const struct ls_call_options *given, ls_request **out)
 {
-	struct ls_op_options options;
+	struct ls_call_options options;
 	ls_status status = group_p2p_begin(call, group, given, &options);
 	if (status == LS_OK)
 		status = group_p2p_check(call, group, &options);
@@ -203,7 +203,7 @@ static ls_status run_message(ls_group *group, struct group_p2p_call *call,
 	wait_thread_enter(&group->waiter);
 	status = group_races_begin(group, &call->base, &options, call->site, &call->access);
 	if (status == LS_OK)
-		status = run_checked(group, call, &options, out ? out : options.op);
+		status = run_checked(group, call, &options, out ? out : options.request);
 	group_races_end(group, call->access);
 	return status;
 }
@@ -263,7 +263,7 @@ static inline struct p2p_short to_short(ls_group *group, const void *send, void 
 }
 
 ls_status ls_send(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
-		  const struct ls_op_options *options)
+		  const struct ls_call_options *options)
 {
 	struct p2p_short message =
 		to_short(group, buffer, NULL, count, dtype, dst, true, GROUP_SITE);
@@ -275,7 +275,7 @@ ls_status ls_send(ls_group *group, const void *buffer, uint64_t count, ls_dtype 
 }
 
 ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
-		  const struct ls_op_options *options)
+		  const struct ls_call_options *options)
 {
 	struct p2p_short message =
 		to_short(group, NULL, buffer, count, dtype, src, true, GROUP_SITE);
@@ -286,18 +286,21 @@ ls_status ls_recv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype,
 	return run_message(group, &call, options, NULL);
 }
 
-static ls_status check_handle(const char *call, const struct ls_op_options *options, ls_op **op)
+static ls_status check_handle(const char *call, const struct ls_call_options *options,
+			      ls_request **op)
 {
 	if (!op)
-		return group_bad_state(call, "op", "NULL", "not NULL");
+		return group_bad_state(call, "request", "NULL", "not NULL");
 	*op = NULL;
-	if (options && options->size >= offsetof(struct ls_op_options, callback) && options->op)
-		return group_bad_state(call, "options->op", "set", "NULL: the handle goes to op");
+	if (options && options->size >= offsetof(struct ls_call_options, callback) &&
+	    options->request)
+		return group_bad_state(call, "options->request", "set",
+				       "NULL: the handle goes to request");
 	return LS_OK;
 }
 
 ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype dtype, int dst,
-		   const struct ls_op_options *options, ls_op **op)
+		   const struct ls_call_options *options, ls_request **op)
 {
 	struct p2p_short message =
 		to_short(group, buffer, NULL, count, dtype, dst, false, GROUP_SITE);
@@ -310,7 +313,7 @@ ls_status ls_isend(ls_group *group, const void *buffer, uint64_t count, ls_dtype
 }
 
 ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int dst,
-		      const struct ls_op_options *options, ls_op **op)
+		      const struct ls_call_options *options, ls_request **op)
 {
 	struct group_p2p_call call;
 	to_send(&call, "ls_isend", buffer, bytes, LS_UINT8, dst, GROUP_SITE);
@@ -320,7 +323,7 @@ ls_status group_isend(ls_group *group, const void *buffer, uint64_t bytes, int d
 }
 
 ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype, int src,
-		   const struct ls_op_options *options, ls_op **op)
+		   const struct ls_call_options *options, ls_request **op)
 {
 	struct p2p_short message =
 		to_short(group, NULL, buffer, count, dtype, src, false, GROUP_SITE);
@@ -335,7 +338,7 @@ ls_status ls_irecv(ls_group *group, void *buffer, uint64_t count, ls_dtype dtype
 /* ---- blocks ---- */
 
 ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype dtype, int dst,
-			const struct ls_op_options *options)
+			const struct ls_call_options *options)
 {
 	struct group_p2p_call call;
 	to_send(&call, "ls_send_block", block, count, dtype, dst, GROUP_SITE);
@@ -359,7 +362,7 @@ ls_status ls_send_block(ls_group *group, void *block, uint64_t count, ls_dtype d
 }
 
 ls_status ls_recv_block(ls_group *group, void **block, uint64_t count, ls_dtype dtype, int src,
-			const struct ls_op_options *options)
+			const struct ls_call_options *options)
 {
 	struct group_p2p_call call;
 	to_receive(&call, "ls_recv_block", NULL, count, dtype, src, GROUP_SITE);
@@ -372,12 +375,12 @@ ls_status ls_recv_block(ls_group *group, void **block, uint64_t count, ls_dtype 
 
 /* ---- probes ---- */
 
-ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
+ls_status ls_iprobe(ls_group *group, int src, const struct ls_call_options *given,
 		    struct ls_message *out)
 {
 	struct group_p2p_call call = {
 		.name = "ls_iprobe", .base = {.kind = TRACE_PROBE, .peer = src}, .site = GROUP_SITE};
-	struct ls_op_options options;
+	struct ls_call_options options;
 	struct mail_message met;
 	struct wait_word words[RANKS_WORLD_MAX];
 	int count;
@@ -400,14 +403,14 @@ ls_status ls_iprobe(ls_group *group, int src, const struct ls_op_options *given,
 	return LS_OK;
 }
 
-ls_status ls_probe(ls_group *group, int src, const struct ls_op_options *given,
+ls_status ls_probe(ls_group *group, int src, const struct ls_call_options *given,
 		   struct ls_message *out)
 {
 	struct group_p2p_call call = {
 		.name = "ls_probe", .base = {.kind = TRACE_PROBE, .peer = src}, .site = GROUP_SITE};
-	struct ls_op_options options;
+	struct ls_call_options options;
 	struct op_workspace workspace;
-	struct ls_op op;
+	struct ls_request op;
 	ls_status status = group_p2p_check_probe(&call, group, given, &options, out);
 	if (status != LS_OK)
 		return status;

@@ -8,7 +8,7 @@
 #include "group/arguments.h"
 
 static ls_status check_peer(const struct group_p2p_call *call, const ls_group *group,
-			    const struct ls_op_options *options)
+			    const struct ls_call_options *options)
 {
 	bool sends = call->base.kind == TRACE_SEND;
 	if (!sends && call->base.peer == LS_ANY_SOURCE)
@@ -19,11 +19,11 @@ static ls_status check_peer(const struct group_p2p_call *call, const ls_group *g
 
 /* LS_ANY_TAG is only for receives and probes. */
 ls_status group_p2p_begin(const struct group_p2p_call *call, ls_group *group,
-			  const struct ls_op_options *given, struct ls_op_options *options)
+			  const struct ls_call_options *given, struct ls_call_options *options)
 {
-	struct ls_op_options some;
+	struct ls_call_options some;
 	bool any = call->base.kind != TRACE_SEND && given &&
-		   given->size >= offsetof(struct ls_op_options, resumable) &&
+		   given->size >= offsetof(struct ls_call_options, resumable) &&
 		   given->size <= sizeof some && given->tag == LS_ANY_TAG;
 	if (any) {
 		memset(&some, 0, sizeof some);
@@ -38,7 +38,7 @@ ls_status group_p2p_begin(const struct group_p2p_call *call, ls_group *group,
 }
 
 ls_status group_p2p_check(const struct group_p2p_call *call, const ls_group *group,
-			  const struct ls_op_options *options)
+			  const struct ls_call_options *options)
 {
 	const struct op_call *op_call = &call->base;
 	const struct buffer *buffer = op_call->kind == TRACE_SEND ? &op_call->send : &op_call->recv;
@@ -72,7 +72,7 @@ bool group_p2p_is_ordered(const ls_group *group, const struct group_p2p_call *ca
 /* A send that outlives its call would need a place in the queue while the device fetches its
  * payload, and no thread waits for that device. */
 ls_status group_p2p_check_nonblocking(ls_group *group, const struct group_p2p_call *call,
-				      const struct ls_op_options *options)
+				      const struct ls_call_options *options)
 {
 	if (options->stream || !group_is_on_device(group, &call->base))
 		return LS_OK;
@@ -88,7 +88,7 @@ ls_status group_p2p_check_nonblocking(ls_group *group, const struct group_p2p_ca
 
 /* Which calls may run on a stream. */
 ls_status group_p2p_check_stream(ls_group *group, const struct group_p2p_call *call,
-				 const struct ls_op_options *options)
+				 const struct ls_call_options *options)
 {
 	const char *wrong = call->hands_over_block || call->block ? "NULL for blocks"
 			    : group_p2p_is_ordered(group, call)   ? "NULL with LOCKSTEP_P2P=serial"
@@ -99,8 +99,8 @@ ls_status group_p2p_check_stream(ls_group *group, const struct group_p2p_call *c
 }
 
 ls_status group_p2p_check_probe(const struct group_p2p_call *call, ls_group *group,
-				const struct ls_op_options *given, struct ls_op_options *options,
-				const struct ls_message *out)
+				const struct ls_call_options *given,
+				struct ls_call_options *options, const struct ls_message *out)
 {
 	ls_status status = group_p2p_begin(call, group, given, options);
 	if (status == LS_OK && options->stream)

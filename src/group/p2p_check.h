@@ -19,21 +19,21 @@ struct group_p2p_call {
 /* Fills in the options of the call and defaults, then checks the group. LS_ANY_TAG is only for
  * receives and probes. */
 LS_CHECKED ls_status group_p2p_begin(const struct group_p2p_call *call, ls_group *group,
-				     const struct ls_op_options *given,
-				     struct ls_op_options *options);
+				     const struct ls_call_options *given,
+				     struct ls_call_options *options);
 LS_CHECKED ls_status group_p2p_check(const struct group_p2p_call *call, const ls_group *group,
-				     const struct ls_op_options *options);
+				     const struct ls_call_options *options);
 /* Checks a probe: its peer, and that it has no stream. */
 LS_CHECKED ls_status group_p2p_check_probe(const struct group_p2p_call *call, ls_group *group,
-					   const struct ls_op_options *given,
-					   struct ls_op_options *options,
+					   const struct ls_call_options *given,
+					   struct ls_call_options *options,
 					   const struct ls_message *out);
 /* Checks that the buffer may be used after the call returns. */
 LS_CHECKED ls_status group_p2p_check_nonblocking(ls_group *group, const struct group_p2p_call *call,
-						 const struct ls_op_options *options);
+						 const struct ls_call_options *options);
 /* Checks that the call may have the stream that it names. */
 LS_CHECKED ls_status group_p2p_check_stream(ls_group *group, const struct group_p2p_call *call,
-					    const struct ls_op_options *options);
+					    const struct ls_call_options *options);
 /* Setting P2P=serial. is_serial: the call is a send that other sends may delay. is_ordered: the
  * send waits for the sends before it. */
 bool group_p2p_is_serial(const ls_group *group, const struct group_p2p_call *call);

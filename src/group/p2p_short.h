@@ -11,7 +11,7 @@
 
 /* All reasons to refuse, delay or note a call meet in one branch, because there is nearly always
  * none. False: the general path finds out which reason it is. */
-static inline bool group_may_try_short(ls_group *group, const struct ls_op_options *options,
+static inline bool group_may_try_short(ls_group *group, const struct ls_call_options *options,
 				       struct p2p_short *message)
 {
 	struct mailbox_short *call = &message->call;
@@ -20,7 +20,7 @@ static inline bool group_may_try_short(ls_group *group, const struct ls_op_optio
 	if (!group || !world_is_usable(group) || (options && options->size != sizeof *options))
 		return false;
 	if (options) {
-		odd = (uintptr_t)options->stream | (uintptr_t)options->op |
+		odd = (uintptr_t)options->stream | (uintptr_t)options->request |
 		      (uintptr_t)options->message | (options->callback != NULL) |
 		      options->resumable | (options->tag < 0);
 		call->tag = options->tag;
@@ -41,8 +41,8 @@ static inline bool group_may_try_short(ls_group *group, const struct ls_op_optio
 }
 
 /* op: NULL for a call that blocks; else filled if this returns true. */
-static inline bool group_try_send_short(ls_group *group, const struct ls_op_options *options,
-					struct p2p_short *message, ls_op **op)
+static inline bool group_try_send_short(ls_group *group, const struct ls_call_options *options,
+					struct p2p_short *message, ls_request **op)
 {
 	if (!group_may_try_short(group, options, message))
 		return false;
@@ -55,8 +55,8 @@ static inline bool group_try_send_short(ls_group *group, const struct ls_op_opti
 	return true;
 }
 
-static inline bool group_try_receive_short(ls_group *group, const struct ls_op_options *options,
-					   struct p2p_short *message, ls_op **op)
+static inline bool group_try_receive_short(ls_group *group, const struct ls_call_options *options,
+					   struct p2p_short *message, ls_request **op)
 {
 	if (!group_may_try_short(group, options, message))
 		return false;

@@ -434,7 +434,7 @@ ls_status ls_group_from_ranks(ls_group *parent, const int *ranks, int count, ls_
 /* Returns when all ranks of the list have sent their offers, or this rank has received another
  * list. */
 static ls_status meet_members(struct request *request, const struct whole_list *list,
-			      const struct ls_op_options *options)
+			      const struct ls_call_options *options)
 {
 	struct ls_group *parent = request->parent;
 	struct group_meeting meeting = {.parent = parent, .options = options, .ranks = list->ranks};
@@ -458,11 +458,11 @@ static ls_status meet_members(struct request *request, const struct whole_list *
 }
 
 ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
-				const struct ls_op_options *given, ls_group **out)
+				const struct ls_call_options *given, ls_group **out)
 {
 	const char *function = "ls_group_from_members";
 	struct request request;
-	struct ls_op_options options;
+	struct ls_call_options options;
 	struct whole_list list = {.told.site = (uintptr_t)GROUP_SITE};
 	if (!out)
 		return group_bad_state(function, "out", "NULL", "not NULL");
@@ -471,7 +471,7 @@ ls_status ls_group_from_members(ls_group *parent, const int *ranks, int count,
 	if (status != LS_OK)
 		return status;
 	function = group_caller(function, &options);
-	if (options.op || options.callback)
+	if (options.request || options.callback)
 		return group_bad_state(function, "options", "one with op or a callback",
 				       "one without");
 	if (!is_list(function, parent, ranks, count, &list))

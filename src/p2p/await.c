@@ -9,7 +9,7 @@
 #include "progress/progress.h"
 #include "p2p/p2p.h"
 
-static bool is_any_complete(ls_op *const *ops, int count)
+static bool is_any_complete(ls_request *const *ops, int count)
 {
 	for (int i = 0; i < count; i++)
 		if (ops[i] && progress_op_is_complete(ops[i]))
@@ -17,9 +17,9 @@ static bool is_any_complete(ls_op *const *ops, int count)
 	return false;
 }
 
-static const struct ls_op *first_of(ls_op *const *ops, int count)
+static const struct ls_request *first_of(ls_request *const *ops, int count)
 {
-	const struct ls_op *first = NULL;
+	const struct ls_request *first = NULL;
 	for (int i = 0; i < count && !first; i++)
 		first = ops[i];
 	return progress_representative(first);
@@ -52,9 +52,9 @@ void p2p_wakeups_word(const struct world *world, uint64_t value, struct wait_wor
 			 .segment = WAIT_SEGMENT_MAPPED}};
 }
 
-struct ls_op *p2p_first_collective(ls_op *const *ops, int count)
+struct ls_request *p2p_first_collective(ls_request *const *ops, int count)
 {
-	struct ls_op *first = NULL;
+	struct ls_request *first = NULL;
 	for (int i = 0; i < count; i++)
 		if (ops[i] && !progress_op_is_p2p(ops[i]) &&
 		    (!first || ops[i]->base.seq < first->base.seq))
@@ -64,9 +64,9 @@ struct ls_op *p2p_first_collective(ls_op *const *ops, int count)
 
 /* If there are collectives among the operations: words[0] waits for the one that completes first,
  * which the progress thread runs. Returns the number of words. */
-static int lane_word(ls_op *const *ops, int count, struct wait_word *words)
+static int lane_word(ls_request *const *ops, int count, struct wait_word *words)
 {
-	const struct ls_op *earliest = p2p_first_collective(ops, count);
+	const struct ls_request *earliest = p2p_first_collective(ops, count);
 	if (!earliest)
 		return 0;
 	const struct ls_group *group = earliest->group;
@@ -90,7 +90,7 @@ struct shown {
 };
 
 /* first: the first of the operations that the thread waits for. */
-static struct shown shown_of(const struct ls_op *op, const struct ls_op *first,
+static struct shown shown_of(const struct ls_request *op, const struct ls_request *first,
 			     const struct progress_pause *pause, struct wait_word *words, int count)
 {
 	return (struct shown){.group = op->group,
@@ -194,7 +194,7 @@ static ls_status wait_or_recheck(struct world *world, struct p2p_pass *pass,
 {
 	struct world_p2p *p2p = &world->p2p;
 	struct wait_call call = {.words = pass->words, .count = pass->word_count, .any = true};
-	const struct ls_op *first = first_of(pass->ops, pass->count);
+	const struct ls_request *first = first_of(pass->ops, pass->count);
 	ls_status status = LS_OK;
 	*peer = -1;
 	if (wait_briefly(&first->group->waiter, &call))
@@ -259,7 +259,7 @@ static ls_status wait_after_pass(struct world *world, struct p2p_pass *pass,
 
 /* LS_OK when one of the operations is complete, or a thread that closes a group wants to take
  * over. */
-static ls_status make_progress(struct world *world, ls_op *const *ops, int count,
+static ls_status make_progress(struct world *world, ls_request *const *ops, int count,
 			       const struct progress_pause *pause,
 			       struct progress_self_only *self_only, bool *more)
 {
@@ -306,11 +306,11 @@ static int own_words(ls_group *group, const struct mailbox_awaited *own, int own
 /* Shows the words of the head, whose group may be another than that of the operations. The head's
  * group stays valid while the head is in the list, and then because it is held. False: there is no
  * head. */
-static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
+static bool look_at_head(struct world_p2p *p2p, const struct ls_request *first,
 			 const struct progress_pause *pause, struct shown *shown)
 {
 	lock_group_acquire(&p2p->lock);
-	const struct ls_op *head = progress_first_ordered(p2p);
+	const struct ls_request *head = progress_first_ordered(p2p);
 	bool begun = head && atomic_load_explicit(&head->begun, memory_order_acquire);
 	if (begun) {
 		const struct mailbox_awaited own = {.op = &head->base};
@@ -326,7 +326,7 @@ static bool look_at_head(struct world_p2p *p2p, const struct ls_op *first,
 }
 
 /* Shows the words of the operations themselves, of which the first waits for no earlier send. */
-static void look_at_own(ls_op *const *ops, int count, const struct ranks *gone,
+static void look_at_own(ls_request *const *ops, int count, const struct ranks *gone,
 			const struct progress_self_only *self_only, struct shown *shown)
 {
 	struct mailbox_awaited own[P2P_ANY_MAX];
@@ -343,7 +343,7 @@ static void look_at_own(ls_op *const *ops, int count, const struct ranks *gone,
 
 /* Fails operations that can never complete because members have gone. The thread that makes
  * progress does the same for the head of the list. */
-static void fail_followed(ls_op *const *ops, int count, struct progress_self_only *self_only)
+static void fail_followed(ls_request *const *ops, int count, struct progress_self_only *self_only)
 {
 	if (!is_any_complete(ops, count))
 		p2p_fail_without(ops, count, NULL, self_only); /* the next wait returns it */
@@ -351,7 +351,7 @@ static void fail_followed(ls_op *const *ops, int count, struct progress_self_onl
 
 /* Call when the group of the operations has failed, so that its waits end at once. Waits until
  * another thread has ended one of the operations, or no thread makes progress. */
-static void await_end(struct world *world, ls_op *const *ops, int count)
+static void await_end(struct world *world, ls_request *const *ops, int count)
 {
 	struct wait_word word;
 	struct wait_call call = {
@@ -367,7 +367,7 @@ static void await_end(struct world *world, ls_op *const *ops, int count)
 }
 
 /* Waits while another thread makes progress. */
-static ls_status await_progress(struct world *world, ls_op *const *ops, int count,
+static ls_status await_progress(struct world *world, ls_request *const *ops, int count,
 				const struct progress_pause *pause,
 				struct progress_self_only *self_only)
 {
@@ -378,7 +378,7 @@ static ls_status await_progress(struct world *world, ls_op *const *ops, int coun
 	struct wait_word *many =
 		max > P2P_FEW_WORDS ? malloc((size_t)(max + P2P_EXTRA_WORDS) * sizeof *many) : NULL;
 	struct wait_word *words = many ? many : few;
-	const struct ls_op *first = first_of(ops, count);
+	const struct ls_request *first = first_of(ops, count);
 	struct shown shown = shown_of(first, first, pause, words, 0);
 	int peer;
 	shown.max = many ? max : P2P_FEW_WORDS;
@@ -422,7 +422,7 @@ static ls_status await_progress(struct world *world, ls_op *const *ops, int coun
 	return status;
 }
 
-ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_pause *pause)
+ls_status p2p_await(struct ls_request *const *ops, int count, const struct progress_pause *pause)
 {
 	struct world *world = first_of(ops, count)->group->world;
 	struct progress_self_only self_only = {0};

@@ -7,7 +7,7 @@
 #include "p2p/p2p.h"
 
 /* Whether the operation can never complete. Does not block. */
-static bool is_lost(const struct ls_op *op, const struct ranks *gone, int *peer)
+static bool is_lost(const struct ls_request *op, const struct ranks *gone, int *peer)
 {
 	struct progress_self_only self_only = {0};
 	enum mailbox_need need = progress_op_need(op, gone, peer);
@@ -15,14 +15,14 @@ static bool is_lost(const struct ls_op *op, const struct ranks *gone, int *peer)
 	       (need == MAILBOX_NEEDS_SELF && !progress_self_only_goes_on(op, gone, &self_only));
 }
 
-bool p2p_poll_gone(const struct ls_op *op)
+bool p2p_poll_gone(const struct ls_request *op)
 {
 	struct ranks room;
 	const struct ranks *gone = world_gone(op->group, &room);
 	int peer;
 	if (!gone || failure_status(op->group) != LS_OK)
 		return false;
-	const struct ls_op *part = op->is_batch ? op->next_part : op;
+	const struct ls_request *part = op->is_batch ? op->next_part : op;
 	while (part && (progress_op_is_complete(part) || !is_lost(part, gone, &peer)))
 		part = part->next_part;
 	if (!part)
@@ -33,9 +33,9 @@ bool p2p_poll_gone(const struct ls_op *op)
 }
 
 ls_status p2p_probe_gone(ls_group *group, const struct op_call *call, const struct ranks *gone,
-			 const struct ls_op_options *options, const void *site)
+			 const struct ls_call_options *options, const void *site)
 {
-	struct ls_op op;
+	struct ls_request op;
 	int peer;
 	progress_op_prepare(&op, group, call);
 	if (!is_lost(&op, gone, &peer))
@@ -48,11 +48,11 @@ ls_status p2p_probe_gone(ls_group *group, const struct op_call *call, const stru
 }
 
 /* A nonblocking send of the group that can never be received, with a reference; NULL: none. */
-static struct ls_op *find_lost_send(ls_group *group, const struct ranks *gone, int *peer)
+static struct ls_request *find_lost_send(ls_group *group, const struct ranks *gone, int *peer)
 {
 	struct world_p2p *p2p = &group->world->p2p;
 	lock_group_acquire(&p2p->lock);
-	struct ls_op *op = p2p->first;
+	struct ls_request *op = p2p->first;
 	while (op && (op->group != group || op->base.call.kind != TRACE_SEND ||
 		      progress_op_need(op, gone, peer) != MAILBOX_NEEDS_GONE))
 		op = op->next;
@@ -69,7 +69,7 @@ void p2p_fail_gone(ls_group *group)
 	int peer;
 	if (!gone || failure_status(group) != LS_OK)
 		return;
-	struct ls_op *op = find_lost_send(group, gone, &peer);
+	struct ls_request *op = find_lost_send(group, gone, &peer);
 	if (!op)
 		return;
 	ls_status status = progress_op_fail_gone(op, gone, peer);
@@ -83,7 +83,7 @@ void p2p_fail_gone(ls_group *group)
 
 /* What one operation needs of the members that are gone from its group. Other operations may belong
  * to another group. */
-static enum mailbox_need need_alone(const struct ls_op *op, int *peer)
+static enum mailbox_need need_alone(const struct ls_request *op, int *peer)
 {
 	struct ranks room;
 	const struct ranks *gone = progress_op_is_p2p(op) ? world_gone(op->group, &room) : NULL;
@@ -93,15 +93,16 @@ static enum mailbox_need need_alone(const struct ls_op *op, int *peer)
 
 /* A thread that waits for a part of a batch waits for all parts. *which: the part that needs
  * most. */
-static enum mailbox_need need_of_one(const struct ls_op *op, const struct ls_op **which, int *peer)
+static enum mailbox_need need_of_one(const struct ls_request *op, const struct ls_request **which,
+				     int *peer)
 {
-	const struct ls_op *batch = op->is_batch ? op : op->batch;
+	const struct ls_request *batch = op->is_batch ? op : op->batch;
 	enum mailbox_need most = MAILBOX_NEEDS_NOBODY;
 	*which = op;
 	*peer = -1;
 	if (!world_any_gone(op->group))
 		return most;
-	for (const struct ls_op *part = batch ? batch->next_part : op; part;
+	for (const struct ls_request *part = batch ? batch->next_part : op; part;
 	     part = batch ? part->next_part : NULL) {
 		int whom;
 		enum mailbox_need need = progress_op_is_complete(part) ? MAILBOX_NEEDS_NOBODY
@@ -116,8 +117,8 @@ static enum mailbox_need need_of_one(const struct ls_op *op, const struct ls_op 
 }
 
 /* The least that one of the operations needs to complete, and which operation that is. */
-static enum mailbox_need need_of(ls_op *const *ops, int count, const struct ls_op *head,
-				 const struct ls_op **which, int *peer)
+static enum mailbox_need need_of(ls_request *const *ops, int count, const struct ls_request *head,
+				 const struct ls_request **which, int *peer)
 {
 	enum mailbox_need least = MAILBOX_NEEDS_GONE;
 	*which = NULL;
@@ -125,7 +126,7 @@ static enum mailbox_need need_of(ls_op *const *ops, int count, const struct ls_o
 	for (int i = 0; i < count; i++) {
 		if (!ops[i])
 			continue;
-		const struct ls_op *one;
+		const struct ls_request *one;
 		int whom;
 		enum mailbox_need need = need_of_one(ops[i], &one, &whom);
 		/* An ordered send that waits also needs what the head needs. */
@@ -142,10 +143,10 @@ static enum mailbox_need need_of(ls_op *const *ops, int count, const struct ls_o
 	return least;
 }
 
-bool p2p_fail_without(ls_op *const *ops, int count, const struct ls_op *head,
+bool p2p_fail_without(ls_request *const *ops, int count, const struct ls_request *head,
 		      struct progress_self_only *self_only)
 {
-	const struct ls_op *which;
+	const struct ls_request *which;
 	int peer;
 	enum mailbox_need need = need_of(ops, count, head, &which, &peer);
 	if (need == MAILBOX_NEEDS_NOBODY) {

@@ -17,7 +17,7 @@ void p2p_fill_message(struct ls_message *out, const struct mail_message *matched
 	memcpy(out, &all, all.size < sizeof all ? all.size : sizeof all);
 }
 
-void p2p_deliver(const struct ls_op *op)
+void p2p_deliver(const struct ls_request *op)
 {
 	if (op->message)
 		p2p_fill_message(op->message, &op->base.p2p.message);

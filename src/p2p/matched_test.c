@@ -14,7 +14,7 @@ static void nothing_touches_a_block_that_arrives(void **state)
 {
 	static struct world world;
 	static ls_group group;
-	static struct ls_op op;
+	static struct ls_request op;
 	static char block[64], other[64];
 	const struct races_use sends[] = {
 		{.who = {.name = "send"}, .parts = {{block, sizeof block, false}}},

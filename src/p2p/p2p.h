@@ -24,25 +24,25 @@
 /* Begins `op` (from the pool, detached, its record begun): it takes its place in the matching
  * order. It may be complete, and back in the pool, when this returns. On failure it has not begun,
  * and the caller drops it. Errors: LS_OUT_OF_MEMORY. */
-ls_status p2p_start(struct ls_op *op);
+ls_status p2p_start(struct ls_request *op);
 /* Completes the operations of a group that the mailbox has finished. Call it after every mailbox
  * call that takes messages from the rings. */
 void p2p_collect(ls_group *group);
 /* Blocks until op is complete. Only for an operation that another thread of this rank, which waits
  * for nobody, is just completing. */
-void p2p_await_complete(const struct ls_op *op);
+void p2p_await_complete(const struct ls_request *op);
 /* Blocks until op has begun or is complete. Only for an operation that another thread is about to
  * begin. */
-void p2p_await_begun(const struct ls_op *op);
+void p2p_await_begun(const struct ls_request *op);
 /* How many operations of a group are not complete. */
 long p2p_pending(ls_group *group);
 /* The first operation that is not complete, with a reference; NULL: none. */
-struct ls_op *p2p_first(ls_group *group);
+struct ls_request *p2p_first(ls_group *group);
 /* The first operation on a stream, with a reference; NULL: none. */
-struct ls_op *p2p_first_on_stream(ls_group *group);
+struct ls_request *p2p_first_on_stream(ls_group *group);
 /* The first operation on a stream whose message this rank or the peer has copied out; with a
  * reference. NULL: none. */
-struct ls_op *p2p_first_delivered(ls_group *group);
+struct ls_request *p2p_first_delivered(ls_group *group);
 /* Ends all operations of a group. Call before it is closed; it has failed if operations are
  * pending. */
 void p2p_close(ls_group *group);
@@ -50,7 +50,7 @@ void p2p_close(ls_group *group);
 /* ---- matched.c ---- */
 
 /* After a receive is complete: fills in the caller's message and block. */
-void p2p_deliver(const struct ls_op *op);
+void p2p_deliver(const struct ls_request *op);
 
 /* Writes the envelope of the matched message for the caller. */
 void p2p_fill_message(struct ls_message *out, const struct mail_message *matched);
@@ -65,7 +65,7 @@ struct p2p_short {
 	struct mailbox_short call; /* checked */
 	const char *label;
 	const void *site;
-	struct ls_op *handle;       /* for the caller, if it completes at once; NULL: none */
+	struct ls_request *handle;  /* for the caller, if it completes at once; NULL: none */
 	struct ls_message *message; /* of a receive: to be filled in; NULL: none */
 };
 
@@ -85,7 +85,7 @@ void p2p_end_all(ls_group *group);
 /* Setting P2P=serial: begins the next send; true if there was one. */
 bool p2p_begin_next(struct world *world);
 /* Cancels a send that has not begun; false if it has begun or is complete. */
-bool p2p_cancel(struct ls_op *op);
+bool p2p_cancel(struct ls_request *op);
 /* Under the list's lock: whether there is a send that p2p_begin_next would begin. */
 bool p2p_can_begin(struct world_p2p *p2p) LOCK_REQUIRES(group);
 
@@ -93,7 +93,7 @@ bool p2p_can_begin(struct world_p2p *p2p) LOCK_REQUIRES(group);
 
 /* For ls_test of `op`: makes what progress is possible at once on all operations, unless another
  * thread does. Fails the group if `op` can never complete. */
-void p2p_poll(const struct ls_op *op);
+void p2p_poll(const struct ls_request *op);
 /* Call with the right to make progress: makes all progress that is possible without waiting. True:
  * there is more to do. */
 bool p2p_pass(struct world *world);
@@ -120,12 +120,12 @@ void p2p_words_of(const ls_group *group, struct wait_word *words, int count);
 /* One pass of progress over all operations: for which of them the thread waits, and what it has to
  * wait for afterwards. */
 struct p2p_pass {
-	ls_op *const *ops;
+	ls_request *const *ops;
 	int count;
 	/* Setting P2P=serial: the send that has begun, with a reference. All other sends wait for
 	 * it, so it represents them in each wait. NULL: there is none, or a thread just begins
 	 * it. */
-	struct ls_op *head;
+	struct ls_request *head;
 	struct wait_word *words;  /* [word_max + P2P_EXTRA_WORDS] */
 	int word_max, word_count; /* word_count > word_max: some were left out */
 	bool partial;             /* there was no memory for all words */
@@ -139,45 +139,45 @@ void p2p_progress_pass(struct world *world, struct p2p_pass *pass);
  * P2P_ANY_MAX. */
 int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct mailbox_awaited *own);
 /* The head, with a reference that the caller drops. */
-struct ls_op *p2p_head(struct world_p2p *p2p);
+struct ls_request *p2p_head(struct world_p2p *p2p);
 /* Whether the end of an operation may wake a thread that does not wait for it in Lockstep: by its
  * callback, or in its stream. */
-static inline bool p2p_wakes(const struct ls_op *op)
+static inline bool p2p_wakes(const struct ls_request *op)
 {
 	return op->callback || op->on_stream;
 }
 /* Under the list's lock: an operation that wakes a thread, and can never complete without the
  * members `gone`; *peer as in progress_op_need; NULL: none. *again: an operation may need them
  * later, so the progress thread checks again. */
-struct ls_op *p2p_needing(ls_group *group, const struct ranks *gone, int *peer, bool *again)
+struct ls_request *p2p_needing(ls_group *group, const struct ranks *gone, int *peer, bool *again)
 	LOCK_REQUIRES(group);
 
 /* ---- in_vain.c ---- */
 
 /* For ls_test after a member has died or left: true, having failed the group, if op or a part of it
  * can never complete. */
-bool p2p_poll_gone(const struct ls_op *op);
+bool p2p_poll_gone(const struct ls_request *op);
 
 /* After a probe has found nothing: LS_PENDING, or the status with which it can never find a
  * message. `gone`: the members that were dead or had left before the probe looked. */
 ls_status p2p_probe_gone(ls_group *group, const struct op_call *call, const struct ranks *gone,
-			 const struct ls_op_options *options, const void *site);
+			 const struct ls_call_options *options, const void *site);
 /* For public calls: fails the group if one of its nonblocking sends can never be received. */
 void p2p_fail_gone(ls_group *group);
 
 /* For a thread that waits for one of these operations, none of which is complete. head:
  * p2p_pass.head. True: without the gone members none can complete, and a group has failed. */
-bool p2p_fail_without(ls_op *const *ops, int count, const struct ls_op *head,
+bool p2p_fail_without(ls_request *const *ops, int count, const struct ls_request *head,
 		      struct progress_self_only *self_only);
 
 /* ---- await.c ---- */
 
 /* Blocks until one of `count` operations is complete, or until the pause: LS_PENDING; or
  * LS_INTERRUPTED. */
-ls_status p2p_await(struct ls_op *const *ops, int count, const struct progress_pause *pause);
+ls_status p2p_await(struct ls_request *const *ops, int count, const struct progress_pause *pause);
 /* The collective among the operations that ends first: collectives of a group end in the order of
  * their numbers. NULL: there is none. */
-struct ls_op *p2p_first_collective(struct ls_op *const *ops, int count);
+struct ls_request *p2p_first_collective(struct ls_request *const *ops, int count);
 
 /* The area with the word `p2p_wakeups`. */
 struct transport_area *p2p_area(const struct world *world);

@@ -43,11 +43,11 @@ void p2p_words_of(const ls_group *group, struct wait_word *words, int count)
 
 int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct mailbox_awaited *own)
 {
-	const struct ls_op *head = pass->head;
+	const struct ls_request *head = pass->head;
 	bool has_head = head && head->group == group && !progress_op_is_complete(head);
 	int count = 0;
 	for (int i = 0; i < pass->count; i++) {
-		const struct ls_op *op = pass->ops[i];
+		const struct ls_request *op = pass->ops[i];
 		if (!op || !progress_op_is_p2p(op) || progress_op_is_complete(op))
 			continue;
 		bool behind = has_head && progress_waits_for_sends(op);
@@ -64,13 +64,13 @@ int p2p_pass_own(const struct p2p_pass *pass, const ls_group *group, struct mail
 /* Returns an operation that needs a member in `gone`; NULL: none. Looks only at operations with a
  * callback or on a stream, because a thread may wait for these outside Lockstep. For all others the
  * thread that waits finds out by itself; until then the operation may be cancelled. */
-struct ls_op *p2p_needing(ls_group *group, const struct ranks *gone, int *peer, bool *again)
+struct ls_request *p2p_needing(ls_group *group, const struct ranks *gone, int *peer, bool *again)
 {
 	struct world_p2p *p2p = &group->world->p2p;
-	struct ls_op *needing = NULL;
+	struct ls_request *needing = NULL;
 	bool self_only;
 	*again = false;
-	for (struct ls_op *op = p2p->urgent_count ? p2p->first : NULL; op && !needing;
+	for (struct ls_request *op = p2p->urgent_count ? p2p->first : NULL; op && !needing;
 	     op = op->next) {
 		if (op->group != group || !p2p_wakes(op) || !atomic_load(&op->begun))
 			continue;
@@ -93,7 +93,7 @@ static void fail_needing(ls_group *group)
 	if (!gone)
 		return;
 	lock_group_acquire(&p2p->lock);
-	struct ls_op *needing = p2p_needing(group, gone, &peer, &again);
+	struct ls_request *needing = p2p_needing(group, gone, &peer, &again);
 	if (needing)
 		progress_op_ref(needing); /* another thread may cancel and free it */
 	lock_group_release(&p2p->lock);
@@ -131,21 +131,21 @@ static void pass_group(struct p2p_pass *pass, ls_group *group)
 }
 
 /* Whether the operation's caller is about to begin it, and so still writes to it. */
-static bool is_being_begun(const struct ls_op *op)
+static bool is_being_begun(const struct ls_request *op)
 {
 	return op->claimed && !atomic_load_explicit(&op->begun, memory_order_acquire);
 }
 
 /* An operation whose time limit has passed, with a reference; NULL: none. */
-static struct ls_op *find_late(struct world *world)
+static struct ls_request *find_late(struct world *world)
 {
 	struct world_p2p *p2p = &world->p2p;
-	struct ls_op *late = NULL;
+	struct ls_request *late = NULL;
 	uint64_t now = clock_now_ns(), next = CLOCK_NEVER;
 	lock_group_acquire(&p2p->lock);
 	p2p->self_only_until_ns = CLOCK_NEVER; /* a group passed after this sets it */
 	if (p2p->first && p2p->next_deadline_ns <= now) {
-		for (struct ls_op *op = p2p->first; op; op = op->next) {
+		for (struct ls_request *op = p2p->first; op; op = op->next) {
 			uint64_t deadline_ns = op->deadline_ns;
 			if (deadline_ns <= now && is_being_begun(op))
 				deadline_ns = now + SOON_NS;
@@ -163,7 +163,7 @@ static struct ls_op *find_late(struct world *world)
 }
 
 /* Fails the group of an operation that is late and still in progress. */
-static void fail_late(struct p2p_pass *pass, struct ls_op *late)
+static void fail_late(struct p2p_pass *pass, struct ls_request *late)
 {
 	if (!progress_op_is_complete(late)) {
 		ls_status status = progress_op_fail(late, LS_TIMED_OUT, -1, NULL);
@@ -179,7 +179,7 @@ void p2p_progress_pass(struct world *world, struct p2p_pass *pass)
 	pass->word_count = 0;
 	pass->more = false;
 	pass->rechecks = atomic_load_explicit(&world->p2p.rechecks, memory_order_acquire);
-	struct ls_op *late = find_late(world);
+	struct ls_request *late = find_late(world);
 	for (ls_group *group = atomic_load(&world->p2p.groups); group; group = group->next_p2p)
 		pass_group(pass, group);
 	/* Only now, because what has arrived before the limit counts. */
@@ -196,12 +196,12 @@ bool p2p_pass(struct world *world)
 	return pass.more;
 }
 
-struct ls_op *p2p_head(struct world_p2p *p2p)
+struct ls_request *p2p_head(struct world_p2p *p2p)
 {
 	if (!p2p->serial)
 		return NULL;
 	lock_group_acquire(&p2p->lock);
-	struct ls_op *head = progress_first_ordered(p2p);
+	struct ls_request *head = progress_first_ordered(p2p);
 	if (head && !atomic_load_explicit(&head->begun, memory_order_acquire))
 		head = NULL;
 	if (head)
@@ -210,7 +210,7 @@ struct ls_op *p2p_head(struct world_p2p *p2p)
 	return head;
 }
 
-void p2p_poll(const struct ls_op *op)
+void p2p_poll(const struct ls_request *op)
 {
 	struct world *world = op->group->world;
 	if (!p2p_take(&world->p2p)) {
@@ -222,7 +222,7 @@ void p2p_poll(const struct ls_op *op)
 		return;
 	}
 	bool more = p2p_pass(world);
-	struct ls_op *head = progress_op_is_complete(op) ? NULL : p2p_head(&world->p2p);
+	struct ls_request *head = progress_op_is_complete(op) ? NULL : p2p_head(&world->p2p);
 	bool behind = head && progress_waits_for_sends(op);
 	if (!progress_op_is_complete(op) && (p2p_poll_gone(op) || (behind && p2p_poll_gone(head))))
 		more = p2p_pass(world);

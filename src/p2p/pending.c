@@ -8,15 +8,15 @@
 #include "progress/progress.h"
 #include "p2p/p2p.h"
 
-static struct ls_op *op_of(struct op *base)
+static struct ls_request *op_of(struct op *base)
 {
-	return (struct ls_op *)(void *)((char *)base - offsetof(struct ls_op, base));
+	return (struct ls_request *)(void *)((char *)base - offsetof(struct ls_request, base));
 }
 
 /* ---- the list ---- */
 
 /* What proofs must know about nonblocking operations: see struct trace_group. */
-static void count_in(const struct ls_op *op)
+static void count_in(const struct ls_request *op)
 {
 	struct trace_group *entry = op->group->trace_entry;
 	if (p2p_wakes(op))
@@ -36,9 +36,9 @@ static void count_out(struct trace_group *entry, bool calls, bool limited)
 /* Setting P2P=serial: whether an earlier send to the same peer has no slot yet. Then a send that
  * waits for no other must not take a slot either: it may be the only one, and the peer may receive
  * the earlier send first. */
-static bool is_behind(const struct ls_op *op) LOCK_REQUIRES(group)
+static bool is_behind(const struct ls_request *op) LOCK_REQUIRES(group)
 {
-	const struct ls_op *other = op->before;
+	const struct ls_request *other = op->before;
 	while (other && !(other->ordered && other->group == op->group &&
 			  other->base.call.peer == op->base.call.peer &&
 			  atomic_load(&other->base.p2p.state) == OP_P2P_NEW))
@@ -48,7 +48,7 @@ static bool is_behind(const struct ls_op *op) LOCK_REQUIRES(group)
 
 /* True: the caller begins the operation. With P2P=serial only the first send has begun, or is about
  * to; p2p_begin_next begins the others. */
-static bool add_to_list(struct world_p2p *p2p, struct ls_op *op)
+static bool add_to_list(struct world_p2p *p2p, struct ls_request *op)
 {
 	count_in(op);
 	lock_group_acquire(&p2p->lock);
@@ -72,7 +72,7 @@ static bool add_to_list(struct world_p2p *p2p, struct ls_op *op)
 	return begins;
 }
 
-static void remove_from_list(struct world_p2p *p2p, struct ls_op *op)
+static void remove_from_list(struct world_p2p *p2p, struct ls_request *op)
 {
 	lock_group_acquire(&p2p->lock);
 	if (op->before)
@@ -93,9 +93,9 @@ static void remove_from_list(struct world_p2p *p2p, struct ls_op *op)
 
 /* Setting P2P=serial: the first ordered send, or one that is not ordered; NULL: all sends that may
  * begin have begun. */
-static struct ls_op *next_to_begin(struct world_p2p *p2p) LOCK_REQUIRES(group)
+static struct ls_request *next_to_begin(struct world_p2p *p2p) LOCK_REQUIRES(group)
 {
-	struct ls_op *op = progress_first_ordered(p2p);
+	struct ls_request *op = progress_first_ordered(p2p);
 	if (op && !op->claimed)
 		return op;
 	op = p2p->first;
@@ -106,10 +106,10 @@ static struct ls_op *next_to_begin(struct world_p2p *p2p) LOCK_REQUIRES(group)
 
 /* Returns the group's first operation that no thread has claimed; group NULL: the next one to
  * begin. It has a reference. The caller has claimed the operation, and begins or ends it. */
-static struct ls_op *claim_next(struct world_p2p *p2p, const ls_group *group)
+static struct ls_request *claim_next(struct world_p2p *p2p, const ls_group *group)
 {
 	lock_group_acquire(&p2p->lock);
-	struct ls_op *op = group ? p2p->first : next_to_begin(p2p);
+	struct ls_request *op = group ? p2p->first : next_to_begin(p2p);
 	while (op && group && (op->group != group || op->claimed))
 		op = op->next;
 	if (op) {
@@ -127,7 +127,7 @@ bool p2p_can_begin(struct world_p2p *p2p)
 
 /* A queued send can continue when a slot is freed. Any wait_wake may announce that, so each of them
  * has to wake the progress thread. */
-static void want_urgent(struct world_p2p *p2p, struct ls_op *op)
+static void want_urgent(struct world_p2p *p2p, struct ls_request *op)
 {
 	lock_group_acquire(&p2p->lock);
 	if (op->listed && !op->wants_urgent) {
@@ -154,7 +154,7 @@ static long count_unbegun(struct world_p2p *p2p, const ls_group *group)
 {
 	long count = 0;
 	lock_group_acquire(&p2p->lock);
-	for (const struct ls_op *op = p2p->first; op; op = op->next)
+	for (const struct ls_request *op = p2p->first; op; op = op->next)
 		count += op->group == group && !op->claimed;
 	lock_group_release(&p2p->lock);
 	return count;
@@ -167,11 +167,11 @@ long p2p_pending(ls_group *group)
 	return p2p->serial ? begun + count_unbegun(p2p, group) : begun;
 }
 
-struct ls_op *p2p_first(ls_group *group)
+struct ls_request *p2p_first(ls_group *group)
 {
 	struct world_p2p *p2p = &group->world->p2p;
 	lock_group_acquire(&p2p->lock);
-	struct ls_op *op = p2p->first;
+	struct ls_request *op = p2p->first;
 	while (op && op->group != group)
 		op = op->next;
 	if (op)
@@ -180,11 +180,11 @@ struct ls_op *p2p_first(ls_group *group)
 	return op;
 }
 
-struct ls_op *p2p_first_on_stream(ls_group *group)
+struct ls_request *p2p_first_on_stream(ls_group *group)
 {
 	struct world_p2p *p2p = &group->world->p2p;
 	lock_group_acquire(&p2p->lock);
-	struct ls_op *op = p2p->first;
+	struct ls_request *op = p2p->first;
 	while (op && !(op->group == group && op->on_stream))
 		op = op->next;
 	if (op)
@@ -195,7 +195,7 @@ struct ls_op *p2p_first_on_stream(ls_group *group)
 
 /* Whether the message has been copied out: that of a receive to its stream; that of a send to its
  * peer, so that this rank only has to see it. */
-static bool is_delivered(const struct ls_op *op)
+static bool is_delivered(const struct ls_request *op)
 {
 	struct ranks all = ranks_below(op->group->size);
 	int peer;
@@ -205,11 +205,11 @@ static bool is_delivered(const struct ls_op *op)
 	       progress_op_need(op, &all, &peer) == MAILBOX_NEEDS_NOBODY;
 }
 
-struct ls_op *p2p_first_delivered(ls_group *group)
+struct ls_request *p2p_first_delivered(ls_group *group)
 {
 	struct world_p2p *p2p = &group->world->p2p;
 	lock_group_acquire(&p2p->lock);
-	struct ls_op *op = p2p->first;
+	struct ls_request *op = p2p->first;
 	while (op && !(op->group == group && op->on_stream && is_delivered(op)))
 		op = op->next;
 	if (op)
@@ -220,13 +220,13 @@ struct ls_op *p2p_first_delivered(ls_group *group)
 
 /* ---- the end of an operation ---- */
 
-static void finish_op(struct ls_op *op, ls_status status)
+static void finish_op(struct ls_request *op, ls_status status)
 {
 	struct world *world = op->group->world;
 	remove_from_list(&world->p2p, op);
 	if (status == LS_OK)
 		p2p_deliver(op);
-	struct ls_op *batch = op->batch;
+	struct ls_request *batch = op->batch;
 	bool was_ordered = op->ordered;
 	bool calls = p2p_wakes(op), limited = op->has_own_limit;
 	struct trace_group *entry = op->group->trace_entry;
@@ -246,7 +246,7 @@ static void finish_op(struct ls_op *op, ls_status status)
 
 /* Settles one operation. While a device works on it, it stays in the mailbox's list, and its time
  * limit counts no more: its group has failed. */
-static void end_one(struct ls_op *op, ls_status reason, bool waits)
+static void end_one(struct ls_request *op, ls_status reason, bool waits)
 {
 	struct world_p2p *p2p = &op->group->world->p2p;
 	ls_status status = progress_op_settle(op, reason, -1, waits);
@@ -272,7 +272,7 @@ static void end_all(ls_group *group, bool waits)
 {
 	struct world_p2p *p2p = &group->world->p2p;
 	struct op *base;
-	struct ls_op *op;
+	struct ls_request *op;
 	p2p_collect(group);
 	if (group->world->device)
 		progress_stream_resume_failed(group->world);
@@ -291,7 +291,7 @@ void p2p_end_all(ls_group *group)
 
 /* ---- the beginning ---- */
 
-static ls_status begin_op(struct ls_op *op)
+static ls_status begin_op(struct ls_request *op)
 {
 	struct mailbox *mailbox = op->group->mailbox;
 	struct op_workspace workspace;
@@ -302,7 +302,7 @@ static ls_status begin_op(struct ls_op *op)
 
 /* Whether the operation needs progress even if no thread waits for it: because it may hold up a
  * peer, or may wake a thread when it completes. */
-static void choose_progress(struct ls_op *op)
+static void choose_progress(struct ls_request *op)
 {
 	const struct op_call *call = &op->base.call;
 	/* The device wakes sleepers as a peer that stores a word does, and requests no progress. */
@@ -310,7 +310,7 @@ static void choose_progress(struct ls_op *op)
 	op->wants_progress = op->wants_urgent || call->kind == TRACE_RECV;
 }
 
-ls_status p2p_start(struct ls_op *op)
+ls_status p2p_start(struct ls_request *op)
 {
 	ls_group *group = op->group;
 	struct world_p2p *p2p = &group->world->p2p;
@@ -348,7 +348,7 @@ ls_status p2p_start(struct ls_op *op)
 
 bool p2p_begin_next(struct world *world)
 {
-	struct ls_op *op = claim_next(&world->p2p, NULL);
+	struct ls_request *op = claim_next(&world->p2p, NULL);
 	if (!op)
 		return false;
 	ls_status status = begin_op(op);
@@ -358,7 +358,7 @@ bool p2p_begin_next(struct world *world)
 	return true;
 }
 
-bool p2p_cancel(struct ls_op *op)
+bool p2p_cancel(struct ls_request *op)
 {
 	struct world_p2p *p2p = &op->group->world->p2p;
 	if (!p2p->serial)
@@ -380,7 +380,7 @@ bool p2p_cancel(struct ls_op *op)
 /* Waits until some operation of this rank completes; returns at once if `op` is complete, or, with
  * NULL, if no thread makes progress. Publishes no wait, because other threads of this rank are
  * completing the operation and wait for nobody. */
-static void await_completion(struct world *world, struct waiter *quiet, const struct ls_op *op)
+static void await_completion(struct world *world, struct waiter *quiet, const struct ls_request *op)
 {
 	struct wait_word word;
 	atomic_fetch_add(&world->p2p.progress_waiters, 1);
@@ -396,7 +396,7 @@ static void await_completion(struct world *world, struct waiter *quiet, const st
 	atomic_fetch_sub(&world->p2p.progress_waiters, 1);
 }
 
-void p2p_await_complete(const struct ls_op *op)
+void p2p_await_complete(const struct ls_request *op)
 {
 	while (!progress_op_is_complete(op))
 		await_completion(op->group->world, &op->group->quiet, op);
@@ -404,7 +404,7 @@ void p2p_await_complete(const struct ls_op *op)
 
 /* Setting P2P=serial: whether another thread has claimed the operation, and has not handed it to a
  * peer yet. */
-static bool is_being_begun(const struct ls_op *op)
+static bool is_being_begun(const struct ls_request *op)
 {
 	struct world_p2p *p2p = &op->group->world->p2p;
 	if (!p2p->serial)
@@ -415,7 +415,7 @@ static bool is_being_begun(const struct ls_op *op)
 	return being;
 }
 
-void p2p_await_begun(const struct ls_op *op)
+void p2p_await_begun(const struct ls_request *op)
 {
 	while (is_being_begun(op))
 		await_completion(op->group->world, &op->group->quiet, op);

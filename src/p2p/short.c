@@ -6,9 +6,9 @@
 
 enum { POLLS = 8 };
 
-static void init_handle(ls_group *group, struct ls_op *op, enum trace_kind kind)
+static void init_handle(ls_group *group, struct ls_request *op, enum trace_kind kind)
 {
-	*op = (struct ls_op){.group = group, .shared = true};
+	*op = (struct ls_request){.group = group, .shared = true};
 	op->base.call.kind = kind;
 	op->base.status = LS_OK;
 	atomic_store(&op->begun, true);
@@ -41,7 +41,7 @@ static void record_message(const struct p2p_short *message, uint64_t index, enum
 		.wildcards = progress_wildcards(kind, call->peer, call->tag),
 	};
 	trace_add(trace, index, &begin);
-	struct ls_op *handle = message->handle;
+	struct ls_request *handle = message->handle;
 	if (!handle)
 		return;
 	uint64_t handed_out = atomic_load_explicit(&handle->handed_out, memory_order_relaxed);

@@ -10,7 +10,7 @@
 /* Adds what the operation itself has found, if it failed for that reason: other counts, or the
  * message that a receive has matched, which is known even if its sender's record is gone. For any
  * other reason another thread may be advancing the operation, and write these fields. */
-static void add_found(const struct ls_op *op, struct diagnose_hint *hint)
+static void add_found(const struct ls_request *op, struct diagnose_hint *hint)
 {
 	const struct mail_envelope *envelope = &op->base.p2p.message.envelope;
 	if (hint->status != LS_MISMATCH && hint->status != LS_TRUNCATED)
@@ -29,7 +29,7 @@ static void add_found(const struct ls_op *op, struct diagnose_hint *hint)
 
 /* A member on another host that has left may have called other collectives than this rank. Then
  * that mismatch is the cause. Its end arrived only after this rank had entered. */
-static void add_difference(const struct ls_op *op, struct diagnose_hint *hint)
+static void add_difference(const struct ls_request *op, struct diagnose_hint *hint)
 {
 	const struct ls_group *group = op->group;
 	struct engine_difference found;
@@ -43,7 +43,7 @@ static void add_difference(const struct ls_op *op, struct diagnose_hint *hint)
 	hint->record = 0;
 }
 
-ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int world_peer,
+ls_status progress_op_fail(const struct ls_request *op, ls_status reason, int world_peer,
 			   const struct ranks *needs)
 {
 	struct diagnose_hint hint = {.status = reason,
@@ -64,7 +64,7 @@ ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int world_p
 	return ls_status_scope(reason) == LS_SCOPE_GROUP ? reason : LS_ABORTED;
 }
 
-ls_status progress_op_fail_gone(const struct ls_op *op, const struct ranks *gone, int member)
+ls_status progress_op_fail_gone(const struct ls_request *op, const struct ranks *gone, int member)
 {
 	const ls_group *group = op->group;
 	ls_status reason = LS_PEER_LEFT;

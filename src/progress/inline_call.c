@@ -17,10 +17,11 @@ struct inline_state {
 /* The operation that the call becomes on the general path. An operation that may outlive the call
  * comes from the pool, and needs the progress thread. Without either the call blocks until the
  * operation is complete, because its entry cannot be revoked. */
-static struct ls_op *operation_for(ls_group *group, const struct op_call *call,
-				   const struct ls_op_options *options, struct ls_op *own)
+static struct ls_request *operation_for(ls_group *group, const struct op_call *call,
+					const struct ls_call_options *options,
+					struct ls_request *own)
 {
-	struct ls_op *op = options->op ? progress_op_new(group, true) : NULL;
+	struct ls_request *op = options->request ? progress_op_new(group, true) : NULL;
 	if (op && progress_thread_start(group->world) == LS_OK) {
 		op->base.call = *call;
 		return op;
@@ -34,11 +35,11 @@ static struct ls_op *operation_for(ls_group *group, const struct op_call *call,
 /* Continues the call on the general path, before or after its entry was published. */
 __attribute__((noinline)) static ls_status continue_general(ls_group *group,
 							    const struct op_call *call,
-							    const struct ls_op_options *options,
+							    const struct ls_call_options *options,
 							    const struct inline_state *state,
 							    const void *site)
 {
-	struct ls_op own, *op = operation_for(group, call, options, &own);
+	struct ls_request own, *op = operation_for(group, call, options, &own);
 	op->base.seq = state->seq;
 	if (!state->published) {
 		progress_op_record(op, options, site);
@@ -54,7 +55,7 @@ __attribute__((noinline)) static ls_status continue_general(ls_group *group,
 	struct progress_pause pause = progress_op_pause(op, 0);
 	ls_status status = progress_lane_run_taken(op, &pause);
 	if (status == LS_PENDING)
-		*options->op = op;
+		*options->request = op;
 	else
 		progress_op_free_handle(op);
 	return status;
@@ -71,7 +72,7 @@ static uint64_t record_call(ls_group *group, const struct op_call *call,
 }
 
 bool progress_inline_call(ls_group *group, const struct op_call *call,
-			  const struct ls_op_options *options, const void *site, ls_status *status)
+			  const struct ls_call_options *options, const void *site, ls_status *status)
 {
 	struct engine *engine = &group->engine;
 	struct inline_state state = {.published = false};

@@ -6,10 +6,11 @@
 #include "world/ls_group.h"
 
 /* Runs a short blocking collective. The caller has checked the arguments, and the payloads fit into
- * the entries or beside them. The options have no callback; with `op` they are `resumable`, and *op
- * is NULL. False: another collective is in progress, and nothing was done. True: *status is the
- * result, or LS_PENDING with the handle in *op. */
+ * the entries or beside them. The options have no callback; with `request` they are `resumable`,
+ * and *request is NULL. False: another collective is in progress, and nothing was done. True:
+ * *status is the result, or LS_PENDING with the handle in *request. */
 bool progress_inline_call(ls_group *group, const struct op_call *call,
-			  const struct ls_op_options *options, const void *site, ls_status *status);
+			  const struct ls_call_options *options, const void *site,
+			  ls_status *status);
 
 #endif

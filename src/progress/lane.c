@@ -60,16 +60,16 @@ long progress_lane_length(ls_group *group)
 {
 	long count = 0;
 	lock_group_acquire(&group->lane.lock);
-	for (const struct ls_op *op = group->lane.head; op; op = op->next)
+	for (const struct ls_request *op = group->lane.head; op; op = op->next)
 		count++;
 	lock_group_release(&group->lane.lock);
 	return count;
 }
 
-struct ls_op *progress_lane_first(ls_group *group)
+struct ls_request *progress_lane_first(ls_group *group)
 {
 	lock_group_acquire(&group->lane.lock);
-	struct ls_op *op = group->lane.head;
+	struct ls_request *op = group->lane.head;
 	if (op && op->pooled)
 		progress_op_ref(op);
 	else
@@ -101,7 +101,7 @@ void progress_lane_release_to_others(ls_group *group)
 
 /* The caller has the lane, and leaves its operation to the next thread that makes progress, ahead
  * of operations that were queued meanwhile. */
-static void requeue_first(struct ls_op *op)
+static void requeue_first(struct ls_request *op)
 {
 	struct world_lane *lane = &op->group->lane;
 	op->caller = pthread_self();
@@ -117,7 +117,8 @@ static void requeue_first(struct ls_op *op)
 
 /* ---- the queue ---- */
 
-void progress_lane_enqueue(struct ls_op *op, const struct ls_op_options *options, const void *site)
+void progress_lane_enqueue(struct ls_request *op, const struct ls_call_options *options,
+			   const void *site)
 {
 	struct world_lane *lane = &op->group->lane;
 	lock_group_acquire(&lane->lock);
@@ -137,7 +138,7 @@ void progress_lane_enqueue(struct ls_op *op, const struct ls_op_options *options
 	lock_group_release(&lane->lock);
 }
 
-static bool read_status(const struct ls_op *op, ls_status *status)
+static bool read_status(const struct ls_request *op, ls_status *status)
 {
 	uint32_t complete = atomic_load_explicit(&op->complete, memory_order_acquire);
 	*status = complete ? (ls_status)(complete - 1) : LS_PENDING;
@@ -148,8 +149,8 @@ static bool read_status(const struct ls_op *op, ls_status *status)
  * thread makes progress. only: this operation must be the next one; NULL: any. until: this
  * operation must not be complete, because the calling thread would then run later ones, and wait
  * for them. */
-static bool begin_progress(struct world_lane *lane, const struct ls_op *only,
-			   const struct ls_op *until)
+static bool begin_progress(struct world_lane *lane, const struct ls_request *only,
+			   const struct ls_request *until)
 {
 	ls_status status;
 	lock_group_acquire(&lane->lock);
@@ -164,10 +165,10 @@ static bool begin_progress(struct world_lane *lane, const struct ls_op *only,
 	return mine;
 }
 
-static struct ls_op *first_queued(struct world_lane *lane)
+static struct ls_request *first_queued(struct world_lane *lane)
 {
 	lock_group_acquire(&lane->lock);
-	struct ls_op *op = lane->head;
+	struct ls_request *op = lane->head;
 	lock_group_release(&lane->lock);
 	return op;
 }
@@ -204,7 +205,7 @@ static void stop_progress(struct world_lane *lane)
 
 /* As stop_progress, for the progress thread, which then publishes a wait for the lane while no
  * thread makes progress on it. */
-static void leave_unattended(struct world_lane *lane, struct ls_op *op)
+static void leave_unattended(struct world_lane *lane, struct ls_request *op)
 {
 	const struct op *base = &op->base;
 	uint64_t since = progress_op_since(op);
@@ -227,14 +228,14 @@ static void leave_unattended(struct world_lane *lane, struct ls_op *op)
 /* Call after begin_progress was true. Runs queued operations until `until` is complete, or until
  * the pause, and then stops making progress. True: there is more to do. Model:
  * test/model/lane.pml. */
-static bool make_progress(ls_group *group, const struct ls_op *until, struct waiter *waiter,
+static bool make_progress(ls_group *group, const struct ls_request *until, struct waiter *waiter,
 			  const struct progress_pause *pause)
 {
 	struct world_lane *lane = &group->lane;
 	bool progressing = true, more = true;
 	while (progressing) {
 		ls_status status;
-		struct ls_op *op = first_queued(lane);
+		struct ls_request *op = first_queued(lane);
 		if (!progress_op_run(op, &lane->workspace, waiter, pause, &status)) {
 			if (pause->checks_only && progress_thread_is_me(group->world))
 				leave_unattended(lane, op);
@@ -257,8 +258,8 @@ static bool make_progress(ls_group *group, const struct ls_op *until, struct wai
 }
 
 /* As make_progress, for a calling thread: the progress thread continues what is left. */
-static void make_progress_in_call(ls_group *group, const struct ls_op *until, struct waiter *waiter,
-				  const struct progress_pause *pause)
+static void make_progress_in_call(ls_group *group, const struct ls_request *until,
+				  struct waiter *waiter, const struct progress_pause *pause)
 {
 	if (make_progress(group, until, waiter, pause))
 		progress_thread_wake(group);
@@ -329,7 +330,7 @@ static ls_status wait_following(ls_group *group, uint64_t seq, struct waiter *wa
 }
 
 /* Waits until the operation is complete, a moment has passed, or the caller has to act. */
-static ls_status await_progress(struct ls_op *op, struct waiter *waiter,
+static ls_status await_progress(struct ls_request *op, struct waiter *waiter,
 				const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
@@ -346,7 +347,7 @@ static ls_status await_progress(struct ls_op *op, struct waiter *waiter,
 
 /* The group has failed: waits while the thread that makes progress ends one operation after the
  * other. Devices may take longer for that than the caller has time. */
-static ls_status await_failed(struct ls_op *op, const struct progress_pause *pause)
+static ls_status await_failed(struct ls_request *op, const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
 	ls_status status;
@@ -365,13 +366,13 @@ static ls_status await_failed(struct ls_op *op, const struct progress_pause *pau
 
 /* A thread that waits for its own call has nothing else to do, and may spin. Any other waiting
  * thread must not, and the progress thread must not either: the calling thread may be computing. */
-static struct waiter *waiter_of(const struct ls_op *op)
+static struct waiter *waiter_of(const struct ls_request *op)
 {
 	ls_group *group = op->group;
 	return pthread_equal(op->caller, pthread_self()) ? &group->waiter : &group->lane.for_others;
 }
 
-ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pause)
+ls_status progress_lane_await(struct ls_request *op, const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
 	bool comes_back = group->world->resumes && pause->at_ns != CLOCK_NEVER;
@@ -403,7 +404,7 @@ ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pau
 /* ---- the two ways in ---- */
 
 /* Waits for a queued operation. */
-static ls_status await_in_time(struct ls_op *op)
+static ls_status await_in_time(struct ls_request *op)
 {
 	struct progress_pause late = {.at_ns = op->deadline_ns};
 	ls_status status;
@@ -420,7 +421,7 @@ static ls_status await_in_time(struct ls_op *op)
 
 /* Call after the caller had the lane, and has run the operation until it was complete, or until the
  * pause. */
-static ls_status leave_lane(struct ls_op *op, bool complete, ls_status status)
+static ls_status leave_lane(struct ls_request *op, bool complete, ls_status status)
 {
 	if (!complete) {
 		requeue_first(op);
@@ -432,7 +433,7 @@ static ls_status leave_lane(struct ls_op *op, bool complete, ls_status status)
 	return status;
 }
 
-ls_status progress_lane_run_taken(struct ls_op *op, const struct progress_pause *pause)
+ls_status progress_lane_run_taken(struct ls_request *op, const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
 	ls_status status;
@@ -440,7 +441,7 @@ ls_status progress_lane_run_taken(struct ls_op *op, const struct progress_pause 
 	return leave_lane(op, complete, status);
 }
 
-static ls_status queue_and_await(struct ls_op *op, const struct ls_op_options *options,
+static ls_status queue_and_await(struct ls_request *op, const struct ls_call_options *options,
 				 const void *site, const struct progress_pause *pause)
 {
 	ls_status status = progress_thread_start(op->group->world);
@@ -450,7 +451,7 @@ static ls_status queue_and_await(struct ls_op *op, const struct ls_op_options *o
 	return pause->returns ? progress_lane_await(op, pause) : await_in_time(op);
 }
 
-ls_status progress_lane_run_blocking(struct ls_op *op, const struct ls_op_options *options,
+ls_status progress_lane_run_blocking(struct ls_request *op, const struct ls_call_options *options,
 				     const void *site, const struct progress_pause *pause)
 {
 	ls_group *group = op->group;
@@ -462,8 +463,8 @@ ls_status progress_lane_run_blocking(struct ls_op *op, const struct ls_op_option
 	return leave_lane(op, complete, status);
 }
 
-void progress_lane_start(struct ls_op *op, const struct ls_op_options *options, const void *site,
-			 bool wake)
+void progress_lane_start(struct ls_request *op, const struct ls_call_options *options,
+			 const void *site, bool wake)
 {
 	ls_group *group = op->group;
 	static const struct progress_pause at_once = {.at_ns = 0};

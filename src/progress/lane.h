@@ -50,22 +50,23 @@ static inline void progress_lane_release(ls_group *group)
 }
 /* For a caller that has taken the lane: runs its operation until that is complete or until the
  * pause, as progress_lane_run_blocking does, and releases the lane. */
-ls_status progress_lane_run_taken(struct ls_op *op, const struct progress_pause *pause);
+ls_status progress_lane_run_taken(struct ls_request *op, const struct progress_pause *pause);
 /* Runs op until it is complete, or until the pause. Then it returns LS_PENDING and op continues as
  * a nonblocking operation; for that op must come from the pool, and the progress thread must exist.
  * Drops the lane's reference to an operation of the pool that is complete. */
-ls_status progress_lane_run_blocking(struct ls_op *op, const struct ls_op_options *options,
+ls_status progress_lane_run_blocking(struct ls_request *op, const struct ls_call_options *options,
 				     const void *site, const struct progress_pause *pause);
 /* Queues `op`, from the pool, and makes what progress is possible without waiting; the progress
  * thread must exist. `wake`: wakes it if it is needed. */
-void progress_lane_start(struct ls_op *op, const struct ls_op_options *options, const void *site,
-			 bool wake);
+void progress_lane_start(struct ls_request *op, const struct ls_call_options *options,
+			 const void *site, bool wake);
 /* Only gives the operation its number, its record and its place in the queue. The caller wakes the
  * progress thread afterwards. */
-void progress_lane_enqueue(struct ls_op *op, const struct ls_op_options *options, const void *site);
+void progress_lane_enqueue(struct ls_request *op, const struct ls_call_options *options,
+			   const void *site);
 /* Blocks until op is complete, or until the pause or a signal that ends nothing: LS_PENDING. Makes
  * progress on the lane if no other thread does. */
-ls_status progress_lane_await(struct ls_op *op, const struct progress_pause *pause);
+ls_status progress_lane_await(struct ls_request *op, const struct progress_pause *pause);
 /* For the progress thread: makes what progress is possible without waiting, unless another thread
  * does. True: the first operation waits, and the lane has published for which words; or this thread
  * is no longer the progress thread (progress_thread_replace). */
@@ -79,6 +80,6 @@ void progress_lane_adopt(ls_group *group);
  * even if the thread that ran it has not left the lane yet. */
 long progress_lane_length(ls_group *group);
 /* The first queued operation, with a reference, if it comes from the pool; otherwise NULL. */
-struct ls_op *progress_lane_first(ls_group *group);
+struct ls_request *progress_lane_first(ls_group *group);
 
 #endif

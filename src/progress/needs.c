@@ -9,7 +9,7 @@
 
 /* Setting P2P=serial: whether this is a long send that waits for earlier sends. A short send is
  * complete as soon as it has begun, whichever rank is gone. */
-static bool is_long_and_waits(const struct ls_op *op)
+static bool is_long_and_waits(const struct ls_request *op)
 {
 	const struct op_call *call = &op->base.call;
 	if (call->kind != TRACE_SEND || !op->pooled || !progress_waits_for_sends(op))
@@ -18,7 +18,7 @@ static bool is_long_and_waits(const struct ls_op *op)
 	       call->count * ls_dtype_bytes(call->dtype) > MAIL_EAGER_BYTES;
 }
 
-enum mailbox_need progress_op_need(const struct ls_op *op, const struct ranks *gone, int *peer)
+enum mailbox_need progress_op_need(const struct ls_request *op, const struct ranks *gone, int *peer)
 {
 	if (is_long_and_waits(op)) {
 		*peer = op->base.call.peer;
@@ -199,7 +199,7 @@ static uint64_t choose_slice(const struct ls_group *group,
 
 /* A thread that has ended, or blocks, may have sent the message just before. So the receive's own
  * words are checked last. */
-bool progress_self_only_goes_on(const struct ls_op *op, const struct ranks *gone,
+bool progress_self_only_goes_on(const struct ls_request *op, const struct ranks *gone,
 				struct progress_self_only *self_only)
 {
 	int peer;
@@ -213,7 +213,7 @@ uint64_t progress_self_only_until(const struct progress_self_only *self_only, ui
 	return slice < until_ns ? slice : until_ns;
 }
 
-bool progress_op_is_lost(const struct ls_op *op, const struct ranks *gone, int *peer,
+bool progress_op_is_lost(const struct ls_request *op, const struct ranks *gone, int *peer,
 			 bool *self_only)
 {
 	enum mailbox_need need = progress_op_need(op, gone, peer);

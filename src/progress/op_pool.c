@@ -21,7 +21,7 @@ void progress_pool_init(struct world_pool *pool)
 
 static bool grow_pool(struct world_pool *pool)
 {
-	struct ls_op *block = calloc(WORLD_POOL_OPS, sizeof *block);
+	struct ls_request *block = calloc(WORLD_POOL_OPS, sizeof *block);
 	if (!block)
 		return false;
 	lock_group_acquire(&pool->lock);
@@ -39,10 +39,10 @@ static bool grow_pool(struct world_pool *pool)
 	return fits;
 }
 
-static struct ls_op *take_spare(struct world_pool *pool, bool handle)
+static struct ls_request *take_spare(struct world_pool *pool, bool handle)
 {
 	lock_group_acquire(&pool->lock);
-	struct ls_op *op = pool->spare;
+	struct ls_request *op = pool->spare;
 	if (op) {
 		pool->spare = op->next;
 		pool->handles += handle;
@@ -68,42 +68,42 @@ static void say_none(struct world_pool *pool)
 	MESSAGE_SAY(MESSAGE_GROUP_HANDLES, from, why);
 }
 
-struct ls_op *progress_op_new(ls_group *group, bool handle)
+struct ls_request *progress_op_new(ls_group *group, bool handle)
 {
 	struct world_pool *pool = &group->pool;
-	struct ls_op *op = take_spare(pool, handle);
+	struct ls_request *op = take_spare(pool, handle);
 	if (!op && grow_pool(pool))
 		op = take_spare(pool, handle);
 	if (!op) {
 		say_none(pool);
 		return NULL;
 	}
-	*op = (struct ls_op){.group = group,
-			     .pooled = true,
-			     .counts = op->counts,
-			     .base.stream.words = op->base.stream.words};
+	*op = (struct ls_request){.group = group,
+				  .pooled = true,
+				  .counts = op->counts,
+				  .base.stream.words = op->base.stream.words};
 	atomic_init(&op->references, handle ? 2 : 1);
 	return op;
 }
 
-void progress_op_ref(struct ls_op *op)
+void progress_op_ref(struct ls_request *op)
 {
 	atomic_fetch_add(&op->references, 1);
 }
 
 /* True: that was the last reference. Only a holder adds another one, so the last holder needs no
  * locked instruction. */
-static bool drop_reference(struct ls_op *op)
+static bool drop_reference(struct ls_request *op)
 {
 	return atomic_load_explicit(&op->references, memory_order_acquire) == 1 ||
 	       atomic_fetch_sub(&op->references, 1) == 1;
 }
 
-static void return_to_pool(struct ls_op *op, bool handle)
+static void return_to_pool(struct ls_request *op, bool handle)
 {
 	struct world_pool *pool = &op->group->pool;
 	while (op->is_batch && op->next_part) { /* a batch keeps its parts */
-		struct ls_op *part = op->next_part;
+		struct ls_request *part = op->next_part;
 		op->next_part = part->next_part;
 		part->next_part = NULL;
 		progress_op_unref(part);
@@ -116,13 +116,13 @@ static void return_to_pool(struct ls_op *op, bool handle)
 	lock_group_release(&pool->lock);
 }
 
-void progress_op_unref(struct ls_op *op)
+void progress_op_unref(struct ls_request *op)
 {
 	if (drop_reference(op))
 		return_to_pool(op, false);
 }
 
-void progress_op_free_handle(struct ls_op *op)
+void progress_op_free_handle(struct ls_request *op)
 {
 	struct world_pool *pool = &op->group->pool;
 	if (drop_reference(op)) {
@@ -134,19 +134,19 @@ void progress_op_free_handle(struct ls_op *op)
 	lock_group_release(&pool->lock);
 }
 
-static void end_access(struct ls_op *op)
+static void end_access(struct ls_request *op)
 {
 	if (op->access)
 		races_end(op->group->world->races, op->access);
 }
 
-void progress_op_discard(struct ls_op *op)
+void progress_op_discard(struct ls_request *op)
 {
 	end_access(op);
 	return_to_pool(op, atomic_load(&op->references) > 1);
 }
 
-void progress_op_drop(struct ls_op *op, bool handle)
+void progress_op_drop(struct ls_request *op, bool handle)
 {
 	end_access(op);
 	if (handle)
@@ -154,7 +154,7 @@ void progress_op_drop(struct ls_op *op, bool handle)
 	progress_op_unref(op);
 }
 
-void progress_op_complete(struct ls_op *op, ls_status status)
+void progress_op_complete(struct ls_request *op, ls_status status)
 {
 	bool pooled = op->pooled;
 	if (op->on_stream)
@@ -189,7 +189,7 @@ void progress_pool_fini(ls_group *group)
 	 * threads wrote. */
 	lock_group_acquire(&pool->lock);
 	for (int b = 0; b < pool->block_count; b++) {
-		struct ls_op *block = pool->blocks[b];
+		struct ls_request *block = pool->blocks[b];
 		for (int i = 0; i < WORLD_POOL_OPS; i++) {
 			free(block[i].counts);
 			words = add_words(words, block[i].base.stream.words);
@@ -202,7 +202,7 @@ void progress_pool_fini(ls_group *group)
 	progress_stream_keep_words(group->world, words);
 }
 
-void progress_batch_part_complete(struct ls_op *batch, ls_status status)
+void progress_batch_part_complete(struct ls_request *batch, ls_status status)
 {
 	uint32_t fine = LS_OK;
 	if (status != LS_OK)

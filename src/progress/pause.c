@@ -7,7 +7,7 @@ enum { SIGNALS_MS = 50 };
 
 const struct progress_pause progress_no_pause = {.at_ns = CLOCK_NEVER};
 
-uint64_t progress_op_since(struct ls_op *op)
+uint64_t progress_op_since(struct ls_request *op)
 {
 	uint64_t since = atomic_load(&op->waited_ns), now = since ? since : clock_now_ns();
 	if (!since && !atomic_compare_exchange_strong(&op->waited_ns, &since, now))
@@ -24,7 +24,7 @@ static uint64_t next_return(uint64_t since_ns, uint64_t now_ns)
 	return now_ns + interval_ns - (now_ns - since_ns + interval_ns / 5) % interval_ns;
 }
 
-struct progress_pause progress_op_pause(struct ls_op *op, uint32_t timeout_ms)
+struct progress_pause progress_op_pause(struct ls_request *op, uint32_t timeout_ms)
 {
 	struct progress_pause pause = progress_no_pause;
 	if (timeout_ms) {

@@ -19,33 +19,33 @@ enum { PROGRESS_SLICE_MS = 5 };
 
 /* An operation from the pool, zeroed. The lane has a reference to it, and with `handle` the user
  * has one, too. NULL, with a message, if there is no memory. */
-struct ls_op *progress_op_new(ls_group *group, bool handle);
+struct ls_request *progress_op_new(ls_group *group, bool handle);
 /* Returns an operation to the pool that was never queued. */
-void progress_op_discard(struct ls_op *op);
+void progress_op_discard(struct ls_request *op);
 /* As progress_op_discard, for an operation that was listed, so that other threads may hold it. */
-void progress_op_drop(struct ls_op *op, bool handle);
+void progress_op_drop(struct ls_request *op, bool handle);
 /* Completes an operation with `status`: runs its callback, and drops one reference. */
-void progress_op_complete(struct ls_op *op, ls_status status);
+void progress_op_complete(struct ls_request *op, ls_status status);
 /* Whether the operation is a send, a receive or a batch, and so not in the lane. */
-static inline bool progress_op_is_p2p(const struct ls_op *op)
+static inline bool progress_op_is_p2p(const struct ls_request *op)
 {
 	return op->is_batch || !op_is_collective(op->base.call.kind);
 }
 /* Sequentially consistent: see progress_op_complete. */
-static inline bool progress_op_is_complete(const struct ls_op *op)
+static inline bool progress_op_is_complete(const struct ls_request *op)
 {
 	return atomic_load(&op->complete) != 0;
 }
 /* The user frees the handle. */
-void progress_op_free_handle(struct ls_op *op);
+void progress_op_free_handle(struct ls_request *op);
 /* Adds a reference, and drops one. */
-void progress_op_ref(struct ls_op *op);
-void progress_op_unref(struct ls_op *op);
+void progress_op_ref(struct ls_request *op);
+void progress_op_unref(struct ls_request *op);
 void progress_pool_init(struct world_pool *pool);
 /* Frees the handles that the user has not freed; progress_warn_left has named them. */
 void progress_pool_fini(ls_group *group);
 /* A part of the batch is complete, or ls_batch_end was called. */
-void progress_batch_part_complete(struct ls_op *batch, ls_status status);
+void progress_batch_part_complete(struct ls_request *batch, ls_status status);
 
 /* ---- submit.c and pause.c: one operation ---- */
 
@@ -61,25 +61,26 @@ struct progress_pause {
 extern const struct progress_pause progress_no_pause;
 /* The pause of a public wait. It ends after timeout_ms. With 0 it never ends, except in groups of
  * resume_after_signals: there now and then, so that signal handlers run. */
-struct progress_pause progress_op_pause(struct ls_op *op, uint32_t timeout_ms);
+struct progress_pause progress_op_pause(struct ls_request *op, uint32_t timeout_ms);
 /* When the first of the operation's resumed waits began; now, if there was none before. */
-uint64_t progress_op_since(struct ls_op *op);
+uint64_t progress_op_since(struct ls_request *op);
 
 /* Whether a thread that waits for the operation may stop waiting before it is complete. */
 static inline bool progress_pause_has_own_limit(const struct progress_pause *pause,
-						const struct ls_op *op)
+						const struct ls_request *op)
 {
 	return op->has_own_limit || (pause->at_ns < op->deadline_ns && !pause->returns);
 }
 
 /* Sets all fields that no other function sets. Other fields keep their values, because clearing
  * them would cost more than a short collective. */
-void progress_op_prepare(struct ls_op *op, ls_group *group, const struct op_call *call);
+void progress_op_prepare(struct ls_request *op, ls_group *group, const struct op_call *call);
 /* Sets the operation's time limit. */
-void progress_op_limit(struct ls_op *op, const struct ls_op_options *options);
+void progress_op_limit(struct ls_request *op, const struct ls_call_options *options);
 /* Sets the time limit, and begins the trace record. The caller has set op->base.seq and the fields
  * that the call asks for. */
-void progress_op_record(struct ls_op *op, const struct ls_op_options *options, const void *site);
+void progress_op_record(struct ls_request *op, const struct ls_call_options *options,
+			const void *site);
 /* What a trace record says of the wildcards of a receive or probe. */
 static inline uint32_t progress_wildcards(enum trace_kind kind, int peer, int tag)
 {
@@ -109,44 +110,45 @@ static inline struct trace_begin progress_record(ls_group *group, const struct o
 /* Makes progress on an operation: submits it if necessary, advances it, and waits.
  * True: *status is its status, and no peer touches its buffers any more. False, at the pause:
  * another thread may continue. */
-bool progress_op_run(struct ls_op *op, struct op_workspace *workspace, struct waiter *waiter,
+bool progress_op_run(struct ls_request *op, struct op_workspace *workspace, struct waiter *waiter,
 		     const struct progress_pause *pause, ls_status *status);
 /* As progress_op_run, for a detached operation, after the mailbox has finished it
  * (op->base.status) or because of `reason`: returns its final status; no peer touches its buffers
  * any more. LS_PENDING, only without `waits`: it has failed, and a device still works on it:
  * mailbox_await_device. */
-ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits);
+ls_status progress_op_settle(struct ls_request *op, ls_status reason, int peer, bool waits);
 
 /* ---- stream.c: operations on streams of the program's, see op/stream.h ---- */
 
 /* Makes the new operation one on this stream of the group's device; its call is set. Errors, with a
  * message: LS_BAD_ARGUMENT (the group has no device, or no such stream on it), LS_UNSUPPORTED (the
  * stream is being captured; the peer of a send is on another host), LS_OUT_OF_MEMORY, LS_SYSTEM. */
-LS_CHECKED ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *stream);
+LS_CHECKED ls_status progress_stream_prepare(const char *function, struct ls_request *op,
+					     void *stream);
 /* Claims the launch of the operation (pool/launch.h). A collective claims it before it takes its
  * number: so the collectives of a group run in the order in which the stream has them. */
-LS_CHECKED ls_status progress_stream_claim(struct ls_op *op, struct pool_launch *out);
+LS_CHECKED ls_status progress_stream_claim(struct ls_request *op, struct pool_launch *out);
 /* Enqueues the operation, which has begun, on the stream. claimed: what progress_stream_claim
  * returned; the claim ends. The call waits for room in the stream's queue, or until the operation
  * has arrived; other threads can advance it meanwhile. The caller holds a reference to it. After an
  * error the group has failed, and the thread that advances its operations ends this one. Errors:
  * the cause of the group. */
-LS_CHECKED ls_status progress_stream_launch(struct ls_op *op, ls_status claimed,
+LS_CHECKED ls_status progress_stream_launch(struct ls_request *op, ls_status claimed,
 					    struct pool_launch *launch);
 /* Makes `stream` wait until the launched operation is done in its own stream. Errors:
  * LS_BAD_ARGUMENT, LS_UNSUPPORTED (the stream is being captured), LS_SYSTEM, with a message. */
-LS_CHECKED ls_status progress_stream_follow(const struct ls_op *op, void *stream);
+LS_CHECKED ls_status progress_stream_follow(const struct ls_request *op, void *stream);
 /* Whether the operation is on a stream, and the stream has done all of it. */
-bool progress_stream_is_over(const struct ls_op *op);
+bool progress_stream_is_over(const struct ls_request *op);
 /* Lets streams continue that wait for operations of failed groups, because other operations may be
  * behind them in these streams. */
 void progress_stream_resume_failed(struct world *world);
 /* Keeps the words of operations that are freed; NULL is allowed. */
 void progress_stream_keep_words(struct world *world, struct op_stream_words *words);
 /* The operation is complete: lets what is behind it in its stream continue. */
-void progress_stream_resume(struct ls_op *op);
+void progress_stream_resume(struct ls_request *op);
 /* For an operation that was prepared and will not be launched. */
-void progress_stream_discard(struct ls_op *op);
+void progress_stream_discard(struct ls_request *op);
 
 /* ---- fail.c ---- */
 
@@ -154,17 +156,17 @@ void progress_stream_discard(struct ls_op *op);
  * Returns the cause that counts, never LS_OK. Only the thread that advances the operation may give
  * what the operation itself has found: LS_MISMATCH and LS_TRUNCATED. Any other thread may give any
  * other reason. */
-ls_status progress_op_fail(const struct ls_op *op, ls_status reason, int world_peer,
+ls_status progress_op_fail(const struct ls_request *op, ls_status reason, int world_peer,
 			   const struct ranks *needs);
 /* Fails the group because the operation needs `member` or, with -1, one of the members `gone`.
  * Returns the cause that counts. */
-ls_status progress_op_fail_gone(const struct ls_op *op, const struct ranks *gone, int member);
+ls_status progress_op_fail_gone(const struct ls_request *op, const struct ranks *gone, int member);
 
 /* ---- needs.c ---- */
 
 /* Whether the operation can complete without the members `gone`. *peer: the member that it needs;
  * -1: any of them. */
-enum mailbox_need progress_op_need(const struct ls_op *op, const struct ranks *gone, int *peer);
+enum mailbox_need progress_op_need(const struct ls_request *op, const struct ranks *gone, int *peer);
 
 /* A receive or probe from any source when all other members are gone: it continues as long as
  * another thread of this rank may still send the message, because it runs or has called
@@ -178,27 +180,28 @@ struct progress_self_only {
 };
 /* After progress_op_need has returned MAILBOX_NEEDS_SELF: whether the operation may continue, or
  * its message has arrived. */
-bool progress_self_only_goes_on(const struct ls_op *op, const struct ranks *gone,
+bool progress_self_only_goes_on(const struct ls_request *op, const struct ranks *gone,
 				struct progress_self_only *self_only);
 uint64_t progress_self_only_until(const struct progress_self_only *self_only, uint64_t until_ns);
 /* For an operation that no thread waits for: whether it can never complete. *self_only: another
  * thread of this rank may complete it, so the caller checks again later. */
-bool progress_op_is_lost(const struct ls_op *op, const struct ranks *gone, int *peer,
+bool progress_op_is_lost(const struct ls_request *op, const struct ranks *gone, int *peer,
 			 bool *self_only);
 
 /* ---- representative.c ---- */
 
 /* The operation that represents this one in a wait: for a batch one of its parts; otherwise the
  * operation itself. */
-const struct ls_op *progress_representative(const struct ls_op *op);
+const struct ls_request *progress_representative(const struct ls_request *op);
 /* Setting P2P=serial: whether the operation waits for the sends before it. */
-bool progress_waits_for_sends(const struct ls_op *op);
+bool progress_waits_for_sends(const struct ls_request *op);
 /* As progress_representative, but `head` if the operation waits for the sends before it, and head
  * is not NULL. */
-const struct ls_op *progress_shown_for(const struct ls_op *op, const struct ls_op *head);
+const struct ls_request *progress_shown_for(const struct ls_request *op,
+					    const struct ls_request *head);
 /* Under the list's lock: the first of the sends that wait for each other, whether it has begun or
  * not; NULL: none. */
-struct ls_op *progress_first_ordered(struct world_p2p *p2p) LOCK_REQUIRES(group);
+struct ls_request *progress_first_ordered(struct world_p2p *p2p) LOCK_REQUIRES(group);
 
 /* ---- thread.c: the progress thread ---- */
 

@@ -12,7 +12,7 @@
 
 /* ---- the list ---- */
 
-static void enter_list(struct world_device *device, struct ls_op *op)
+static void enter_list(struct world_device *device, struct ls_request *op)
 {
 	lock_group_acquire(&device->lock);
 	op->stream_next = device->operations;
@@ -23,7 +23,7 @@ static void enter_list(struct world_device *device, struct ls_op *op)
 	lock_group_release(&device->lock);
 }
 
-void progress_stream_resume(struct ls_op *op)
+void progress_stream_resume(struct ls_request *op)
 {
 	struct world_device *device = op->group->world->device;
 	lock_group_acquire(&device->lock);
@@ -37,7 +37,7 @@ void progress_stream_resume_failed(struct world *world)
 {
 	struct world_device *device = world->device;
 	lock_group_acquire(&device->lock);
-	for (struct ls_op *op = device->operations; op; op = op->stream_next)
+	for (struct ls_request *op = device->operations; op; op = op->stream_next)
 		if (failure_status(op->group) != LS_OK)
 			op_stream_arrived(&op->base);
 	lock_group_release(&device->lock);
@@ -71,7 +71,7 @@ static struct op_stream_words *take_words(struct world_device *device)
 
 /* ---- the calls ---- */
 
-ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *stream)
+ls_status progress_stream_prepare(const char *function, struct ls_request *op, void *stream)
 {
 	ls_group *group = op->group;
 	struct world_device *device = group->world->device;
@@ -98,7 +98,7 @@ ls_status progress_stream_prepare(const char *function, struct ls_op *op, void *
 	return LS_OK;
 }
 
-void progress_stream_discard(struct ls_op *op)
+void progress_stream_discard(struct ls_request *op)
 {
 	if (!op->on_stream)
 		return;
@@ -108,7 +108,7 @@ void progress_stream_discard(struct ls_op *op)
 
 /* Waits until the stream would not wait for the operation any more, or the device is broken. If
  * this wait fails, the group has failed or will fail, and the stream continues in any case. */
-static void await_arrival(struct ls_op *op)
+static void await_arrival(struct ls_request *op)
 {
 	const _Atomic uint64_t *broken = &op->base.stream.driver->broken;
 	struct wait_word words[2] = {
@@ -127,7 +127,7 @@ static void await_arrival(struct ls_op *op)
 		op_stream_arrived(&op->base);
 }
 
-static ls_status put_behind(struct ls_op *op, const struct pool_launch *launch, bool *stored)
+static ls_status put_behind(struct ls_request *op, const struct pool_launch *launch, bool *stored)
 {
 	struct waiter *waiter = &op->group->world->waiter;
 	wait_foreign_call_begin(waiter, "the driver, behind a stream");
@@ -141,13 +141,14 @@ static ls_status put_behind(struct ls_op *op, const struct pool_launch *launch, 
 	return status;
 }
 
-ls_status progress_stream_claim(struct ls_op *op, struct pool_launch *out)
+ls_status progress_stream_claim(struct ls_request *op, struct pool_launch *out)
 {
 	return pool_launch_claim(op->group->world->device->pool, &op->group->waiter,
 				 op->base.stream.handle, clock_deadline_ns(op->timeout_ms), out);
 }
 
-ls_status progress_stream_launch(struct ls_op *op, ls_status claimed, struct pool_launch *launch)
+ls_status progress_stream_launch(struct ls_request *op, ls_status claimed,
+				 struct pool_launch *launch)
 {
 	struct pool *pool = op->group->world->device->pool;
 	bool stored = false;
@@ -172,7 +173,7 @@ ls_status progress_stream_launch(struct ls_op *op, ls_status claimed, struct poo
 }
 
 /* Waits until the operation is done in its own stream, or the device is broken. */
-static void await_done(const struct ls_op *op, uint64_t deadline_ns)
+static void await_done(const struct ls_request *op, uint64_t deadline_ns)
 {
 	const struct op_stream *own = &op->base.stream;
 	struct wait_word words[] = {
@@ -191,7 +192,7 @@ static void await_done(const struct ls_op *op, uint64_t deadline_ns)
 }
 
 /* The word and its numbers stay when the operation ends meanwhile, until the pool is closed. */
-ls_status progress_stream_follow(const struct ls_op *op, void *stream)
+ls_status progress_stream_follow(const struct ls_request *op, void *stream)
 {
 	struct world *world = op->group->world;
 	struct driver *driver = &world->device->driver;
@@ -219,7 +220,7 @@ ls_status progress_stream_follow(const struct ls_op *op, void *stream)
 	return status == LS_OK ? stored : status;
 }
 
-bool progress_stream_is_over(const struct ls_op *op)
+bool progress_stream_is_over(const struct ls_request *op)
 {
 	struct wait_word word;
 	return op->on_stream && !op_stream_word(&op->base, &word);

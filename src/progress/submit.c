@@ -16,7 +16,7 @@
 /* how long a failed call waits until peers have stopped using its buffers */
 enum { REVOKE_MS = 250 };
 
-void progress_op_prepare(struct ls_op *op, ls_group *group, const struct op_call *call)
+void progress_op_prepare(struct ls_request *op, ls_group *group, const struct op_call *call)
 {
 	op->base.call = *call;
 	op->base.peer_sends = op->base.peer_expected =
@@ -41,13 +41,14 @@ void progress_op_prepare(struct ls_op *op, ls_group *group, const struct op_call
 	op->counts = NULL;
 }
 
-void progress_op_limit(struct ls_op *op, const struct ls_op_options *options)
+void progress_op_limit(struct ls_request *op, const struct ls_call_options *options)
 {
 	op->timeout_ms = options->timeout_ms ? options->timeout_ms : op->group->timeout_ms;
 	op->has_own_limit = options->timeout_ms != 0;
 }
 
-void progress_op_record(struct ls_op *op, const struct ls_op_options *options, const void *site)
+void progress_op_record(struct ls_request *op, const struct ls_call_options *options,
+			const void *site)
 {
 	progress_op_limit(op, options);
 	if (op->access)
@@ -59,7 +60,7 @@ void progress_op_record(struct ls_op *op, const struct ls_op_options *options, c
 }
 
 /* The engine runs collectives; the mailbox all others. */
-static enum op_progress abandon_op(struct ls_op *op, const struct ranks *gone, bool force)
+static enum op_progress abandon_op(struct ls_request *op, const struct ranks *gone, bool force)
 {
 	return op_is_collective(op->base.call.kind)
 		       ? engine_abandon(&op->group->engine, &op->base, gone, force)
@@ -69,7 +70,7 @@ static enum op_progress abandon_op(struct ls_op *op, const struct ranks *gone, b
 /* Until when a thread waits for a device to complete its work for a failed operation. A progress
  * thread that another one has replaced may wait without limit; any other thread waits until the
  * pause, if it can come back to the operation later. */
-static uint64_t patience_of(const struct ls_op *op, const struct progress_pause *pause)
+static uint64_t patience_of(const struct ls_request *op, const struct progress_pause *pause)
 {
 	bool waits = pause->checks_only && !progress_thread_is_me(op->group->world);
 	return waits || !op_is_on_stream(&op->base) ? CLOCK_NEVER : pause->at_ns;
@@ -86,7 +87,7 @@ static uint64_t revoke_deadline(struct ls_group *group)
  * use the caller's buffers (OP_DONE). A peer that does not stop in time loses its access. For a
  * device the wait has no limit, and prints a message; OP_BLOCKED: at until_ns the device still used
  * the buffers. OP_FAILED, after a message: the system refuses to revoke the access. */
-static enum op_progress await_abandoned(struct ls_op *op, uint64_t until_ns)
+static enum op_progress await_abandoned(struct ls_request *op, uint64_t until_ns)
 {
 	struct ls_group *group = op->group;
 	struct op *base = &op->base;
@@ -130,13 +131,13 @@ static struct ranks awaited_peers(const struct op *op)
 	return peers;
 }
 
-static bool has_begun(const struct ls_op *op)
+static bool has_begun(const struct ls_request *op)
 {
 	return atomic_load_explicit(&op->begun, memory_order_relaxed);
 }
 
 /* Fails the operation. LS_PENDING: at the pause a device still works on it; call again. */
-static ls_status fail_op(struct ls_op *op, ls_status reason, int peer,
+static ls_status fail_op(struct ls_request *op, ls_status reason, int peer,
 			 const struct progress_pause *pause)
 {
 	if (op->failing == LS_OK) {
@@ -160,7 +161,7 @@ static ls_status fail_op(struct ls_op *op, ls_status reason, int peer,
 	return status;
 }
 
-static ls_status complete_op(struct ls_op *op)
+static ls_status complete_op(struct ls_request *op)
 {
 	if (op_is_collective(op->base.call.kind))
 		atomic_store_explicit(&op->group->trace_entry->finished, op->base.seq,
@@ -170,7 +171,7 @@ static ls_status complete_op(struct ls_op *op)
 }
 
 /* The source of a receive with a wildcard is known only now. */
-static void record_matched(struct ls_op *op)
+static void record_matched(struct ls_request *op)
 {
 	const struct op *base = &op->base;
 	const struct match_entry *asked = &base->p2p.entry;
@@ -179,7 +180,7 @@ static void record_matched(struct ls_op *op)
 			      base->call.tag);
 }
 
-static ls_status settle_op(struct ls_op *op, ls_status reason, int peer,
+static ls_status settle_op(struct ls_request *op, ls_status reason, int peer,
 			   const struct progress_pause *pause)
 {
 	struct op *base = &op->base;
@@ -197,7 +198,7 @@ static ls_status settle_op(struct ls_op *op, ls_status reason, int peer,
 	return fail_op(op, base->status, world_rank_of(op->group, base->culprit), pause);
 }
 
-ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool waits)
+ls_status progress_op_settle(struct ls_request *op, ls_status reason, int peer, bool waits)
 {
 	static const struct progress_pause at_once = {.at_ns = 0};
 	struct op *base = &op->base;
@@ -211,7 +212,7 @@ ls_status progress_op_settle(struct ls_op *op, ls_status reason, int peer, bool 
 }
 
 /* Submits the operation. False: the group has failed before, and the operation never begins. */
-static bool begin_op(struct ls_op *op, struct op_workspace *workspace)
+static bool begin_op(struct ls_request *op, struct op_workspace *workspace)
 {
 	struct ls_group *group = op->group;
 	if (failure_status(group) != LS_OK) {
@@ -231,7 +232,7 @@ static bool begin_op(struct ls_op *op, struct op_workspace *workspace)
 
 /* Keeps only one word of a receive from any source: the one that announces messages of this rank to
  * itself. */
-static void keep_self(struct ls_op *op)
+static void keep_self(struct ls_request *op)
 {
 	struct op *base = &op->base;
 	int count = 0;
@@ -245,7 +246,7 @@ static void keep_self(struct ls_op *op)
 }
 
 /* When the operation began to wait for its current word. */
-static uint64_t waiting_since(struct ls_op *op)
+static uint64_t waiting_since(struct ls_request *op)
 {
 	uint64_t word = 0;
 	if (op->base.word_count > 0) {
@@ -259,7 +260,7 @@ static uint64_t waiting_since(struct ls_op *op)
 }
 
 /* One wait; phases count its time as waiting. */
-static ls_status wait_for(struct ls_op *op, struct waiter *waiter,
+static ls_status wait_for(struct ls_request *op, struct waiter *waiter,
 			  const struct progress_pause *pause,
 			  const struct progress_self_only *self_only, int *peer)
 {
@@ -296,7 +297,7 @@ static ls_status wait_for(struct ls_op *op, struct waiter *waiter,
 /* After the wait of a send, receive or probe has failed. True: it may wait once more, because its
  * message has arrived, or may come from another thread of this rank. Otherwise *waited and *peer
  * say why not. */
-static bool may_wait_again(struct ls_op *op, struct progress_self_only *self_only,
+static bool may_wait_again(struct ls_request *op, struct progress_self_only *self_only,
 			   ls_status *waited, int *peer)
 {
 	bool gone = *waited == LS_PEER_DIED || *waited == LS_PEER_LEFT;
@@ -322,7 +323,7 @@ static bool may_wait_again(struct ls_op *op, struct progress_self_only *self_onl
 	return false;
 }
 
-bool progress_op_run(struct ls_op *op, struct op_workspace *workspace, struct waiter *waiter,
+bool progress_op_run(struct ls_request *op, struct op_workspace *workspace, struct waiter *waiter,
 		     const struct progress_pause *pause, ls_status *status)
 {
 	struct progress_self_only self_only = {0};

@@ -34,7 +34,7 @@ static bool read_record(const ls_group *group, uint64_t index, struct diagnose_r
 	return true;
 }
 
-static void describe_shared(const struct ls_op *op, char *out, size_t bytes)
+static void describe_shared(const struct ls_request *op, char *out, size_t bytes)
 {
 	struct ranks members = world_members_if_part(op->group);
 	struct diagnose_record record = {0};
@@ -45,7 +45,7 @@ static void describe_shared(const struct ls_op *op, char *out, size_t bytes)
 		diagnose_operation_text(&record, &members, out + used, bytes - (size_t)used);
 }
 
-static void describe_one(const struct ls_op *op, char *out, size_t bytes)
+static void describe_one(const struct ls_request *op, char *out, size_t bytes)
 {
 	ls_group *group = op->group;
 	const struct op_call *call = &op->base.call;
@@ -61,7 +61,7 @@ static void describe_one(const struct ls_op *op, char *out, size_t bytes)
 	diagnose_operation_text(&record, &members, out, bytes);
 }
 
-void progress_describe(const struct ls_op *op, char *out, size_t bytes)
+void progress_describe(const struct ls_request *op, char *out, size_t bytes)
 {
 	if (op->is_batch)
 		snprintf(out, bytes, "a batch");
@@ -71,14 +71,14 @@ void progress_describe(const struct ls_op *op, char *out, size_t bytes)
 		describe_one(op, out, bytes);
 }
 
-void progress_warn_device(const struct ls_op *op)
+void progress_warn_device(const struct ls_request *op)
 {
 	char text[PROGRESS_DESCRIBED_BYTES];
 	describe_one(op, text, sizeof text);
 	MESSAGE_SAY(MESSAGE_GROUP_DEVICE, text);
 }
 
-void progress_warn_dropped(struct ls_op *op, const void *site)
+void progress_warn_dropped(struct ls_request *op, const void *site)
 {
 	char text[PROGRESS_DESCRIBED_BYTES], from[TRACE_CALLER_BYTES];
 	if (!progress_first_time(op->group, site))
@@ -97,7 +97,7 @@ static const char *and_more(long count, char *out, size_t bytes)
 	return out;
 }
 
-void progress_warn_pending(const struct ls_op *first, long count, char *text, size_t bytes)
+void progress_warn_pending(const struct ls_request *first, long count, char *text, size_t bytes)
 {
 	char more[32];
 	snprintf(text, bytes, "%s", "an operation");
@@ -109,7 +109,7 @@ void progress_warn_pending(const struct ls_op *first, long count, char *text, si
 
 /* Says that `count` handles were not freed. newest: the newest of their operations, or a shared
  * handle; NULL: not known. */
-static void tell_left(const struct ls_op *newest, long count)
+static void tell_left(const struct ls_request *newest, long count)
 {
 	char text[PROGRESS_DESCRIBED_BYTES] = "", more[32];
 	if (newest)
@@ -161,11 +161,11 @@ void progress_warn_buffered(const struct ranks *ranks, int tag, const char *wher
 }
 
 /* The newest operation whose handle was not freed. */
-static const struct ls_op *find_left(struct world_pool *pool) LOCK_REQUIRES(group)
+static const struct ls_request *find_left(struct world_pool *pool) LOCK_REQUIRES(group)
 {
-	const struct ls_op *newest = NULL;
+	const struct ls_request *newest = NULL;
 	for (int i = 0; i < pool->block_count * WORLD_POOL_OPS; i++) {
-		const struct ls_op *op = &pool->blocks[i / WORLD_POOL_OPS][i % WORLD_POOL_OPS];
+		const struct ls_request *op = &pool->blocks[i / WORLD_POOL_OPS][i % WORLD_POOL_OPS];
 		if (atomic_load(&op->references) > 0 && !op->batch &&
 		    (!newest || op->base.record > newest->base.record))
 			newest = op;
@@ -174,7 +174,7 @@ static const struct ls_op *find_left(struct world_pool *pool) LOCK_REQUIRES(grou
 }
 
 /* How many copies of a shared handle are not freed. */
-static long count_left(const struct ls_op *shared)
+static long count_left(const struct ls_request *shared)
 {
 	int64_t left = (int64_t)(atomic_load(&shared->handed_out) - atomic_load(&shared->freed));
 	return left > 0 ? (long)left : 0;
@@ -184,7 +184,7 @@ void progress_warn_left(ls_group *group)
 {
 	struct world_pool *pool = &group->pool;
 	long sent = count_left(&group->short_send), received = count_left(&group->short_recv);
-	const struct ls_op *newest = sent ? &group->short_send : &group->short_recv;
+	const struct ls_request *newest = sent ? &group->short_send : &group->short_recv;
 	lock_group_acquire(&pool->lock);
 	long handles = pool->handles;
 	if (handles > 0)

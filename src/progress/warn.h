@@ -10,14 +10,14 @@ enum { PROGRESS_DESCRIBED_BYTES = 320 };
 bool progress_first_time(ls_group *group, const void *site);
 /* "send #1 to rank 0 (tag 7), called from a.c:10". A shared handle belongs to several operations:
  * "a send that completed at once, such as send #1 …" */
-void progress_describe(const struct ls_op *op, char *out, size_t bytes);
+void progress_describe(const struct ls_request *op, char *out, size_t bytes);
 /* The operation has failed, and waits for a device. Not for batches and shared handles. */
-void progress_warn_device(const struct ls_op *op);
+void progress_warn_device(const struct ls_request *op);
 /* The handle was freed at `site` although its status was never read. */
-void progress_warn_dropped(struct ls_op *op, const void *site);
+void progress_warn_dropped(struct ls_request *op, const void *site);
 /* The group is closed while `count` operations are under way. first: NULL if it has just ended.
  * Writes its description to `text`. */
-void progress_warn_pending(const struct ls_op *first, long count, char *text, size_t bytes);
+void progress_warn_pending(const struct ls_request *first, long count, char *text, size_t bytes);
 /* Each of these world ranks has sent before it received. */
 void progress_warn_buffered(const struct ranks *ranks, int tag, const char *where);
 /* When the group is closed: how many handles were not freed. */

@@ -7,7 +7,7 @@
 #include "device/driver.h"
 #include "pool/pool.h"
 
-struct ls_op;
+struct ls_request;
 struct memory_region;
 struct op_stream_words;
 
@@ -19,7 +19,7 @@ struct world_device {
 	struct pool *pool;
 	struct memory_region *region; /* the device's memory; NULL: the processor may touch it */
 	struct lock_group lock;
-	struct ls_op *operations LOCK_GUARDED(group); /* those on streams that are not complete */
+	struct ls_request *operations LOCK_GUARDED(group); /* on streams, not complete */
 	struct op_stream_words *words LOCK_GUARDED(group); /* of groups that are closed */
 	struct driver_watch watch;                         /* if world->races is not NULL */
 	char name[32];                                     /* "sim:0" */

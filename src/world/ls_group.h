@@ -7,7 +7,7 @@
 #include "base/ranks.h"
 #include "engine/engine.h"
 #include "mailbox/mailbox.h"
-#include "world/ls_op.h"
+#include "world/ls_request.h"
 #include "world/world.h"
 
 enum {
@@ -30,8 +30,8 @@ struct world_lane {
 	_Alignas(64) _Atomic uint64_t state;
 	_Atomic uint64_t recent_number; /* a number that a call has taken lately */
 	struct lock_group lock;
-	struct ls_op *head LOCK_GUARDED(group);
-	struct ls_op *tail LOCK_GUARDED(group);
+	struct ls_request *head LOCK_GUARDED(group);
+	struct ls_request *tail LOCK_GUARDED(group);
 	bool progressing LOCK_GUARDED(group); /* a thread makes progress on the queue */
 	struct op_workspace workspace;        /* of the running operation */
 	/* What the first operation waits for while no thread makes progress. The progress thread
@@ -91,13 +91,13 @@ struct ls_group {
 	_Atomic bool requests_progress; /* the group is in that list */
 	_Atomic bool is_attended;       /* the progress thread holds it */
 	struct world_pool pool;
-	ls_group *next_p2p;    /* in p2p.groups */
-	_Atomic bool has_p2p;  /* the group is in that list */
-	struct ls_op *batches; /* those that have not ended; under the pool's lock */
+	ls_group *next_p2p;         /* in p2p.groups */
+	_Atomic bool has_p2p;       /* the group is in that list */
+	struct ls_request *batches; /* those that have not ended; under the pool's lock */
 	_Atomic uint32_t batch_count;
 	_Atomic uint64_t warned[WORLD_WARNED]; /* call sites, see progress_first_time */
 	/* The handles of all short messages that were complete when their calls returned. */
-	struct ls_op short_send, short_recv;
+	struct ls_request short_send, short_recv;
 	struct world_lane lane;
 };
 

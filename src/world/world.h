@@ -77,7 +77,7 @@ struct world_words {
 /* See p2p/p2p.h. */
 struct world_p2p {
 	struct lock_group lock;
-	struct ls_op *first LOCK_GUARDED(group),
+	struct ls_request *first LOCK_GUARDED(group),
 		*last LOCK_GUARDED(group); /* all operations that are not complete */
 	/* not after the earliest of their deadlines */
 	uint64_t next_deadline_ns LOCK_GUARDED(group);

@@ -42,7 +42,7 @@ static ls_status receive_in_a_circle(ls_group *group)
 
 static ls_status send_in_a_circle(ls_group *group)
 {
-	struct ls_op_options options = {.size = sizeof options, .tag = 7, .label = "circle.py:3"};
+	struct ls_call_options options = {.size = sizeof options, .tag = 7, .label = "circle.py:3"};
 	int size = ls_group_size(group), rank = ls_group_rank(group);
 	double value = rank;
 
@@ -57,9 +57,9 @@ static ls_status send_in_a_circle(ls_group *group)
 static ls_status leave_out(ls_group *group, int rank, float *values, bool pending)
 {
 	static int64_t never;
-	struct ls_op_options options = {.size = sizeof options, .tag = 9};
+	struct ls_call_options options = {.size = sizeof options, .tag = 9};
 	int64_t pid = getpid();
-	ls_op *op;
+	ls_request *op;
 	ls_status status = LS_OK;
 
 	if (ls_group_rank(group) != rank) {

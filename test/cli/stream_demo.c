@@ -59,10 +59,10 @@ int main(void)
 {
 	static int32_t one = 1, sum;
 	struct ls_group_options options = {.size = sizeof options, .device = "sim:0"};
-	struct ls_op_options on = {.size = sizeof on};
+	struct ls_call_options on = {.size = sizeof on};
 	struct sim_stream *streams[2];
 	ls_group *group;
-	ls_op *op;
+	ls_request *op;
 	sigset_t set = signals();
 	pthread_t thread;
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -73,7 +73,7 @@ int main(void)
 	MUST(pthread_create(&thread, NULL, await_signal, lockstep_sim()) == 0);
 	prepare(ls_group_rank(group), streams);
 	on.stream = streams[0];
-	on.op = &op;
+	on.request = &op;
 	MUST(ls_allreduce(group, &one, &sum, 1, LS_INT32, LS_SUM, &on) == LS_OK);
 	puts("called");
 	printf("ended %s\n", ls_status_name(ls_wait(op, 0)));

@@ -37,7 +37,7 @@ static void must(ls_status status)
 static void call(ls_group *group, int what)
 {
 	static double from = 1, to;
-	const struct ls_op_options labelled = {.size = sizeof labelled, .label = "train.py:42"};
+	const struct ls_call_options labelled = {.size = sizeof labelled, .label = "train.py:42"};
 	switch (what) {
 	case BARRIERS:
 		must(ls_barrier(group, NULL));

@@ -18,10 +18,10 @@ enum {
 	TAGGED_SENDS, /* the same with a tag */
 	RECEIVES,     /* ls_recv of a message that is there */
 	TAGGED_RECEIVES,
-	BEGUN_SENDS,    /* ls_isend, ls_wait and ls_op_free */
+	BEGUN_SENDS,    /* ls_isend, ls_wait and ls_request_free */
 	BEGUN_RECEIVES, /* ls_irecv, the same */
 	POSTS,          /* ls_irecv, the message is not there */
-	WAITS,          /* ls_wait of such a one, and ls_op_free, once it is there */
+	WAITS,          /* ls_wait of such a one, and ls_request_free, once it is there */
 	WHATS,
 	EACH = 8, /* so often each is counted */
 	WARM = 40,
@@ -33,10 +33,10 @@ static const char *const names[WHATS] = {
 	"ls_send 8 B, tag",
 	"ls_recv 8 B, there",
 	"ls_recv 8 B, there, tag",
-	"ls_isend 8 B, ls_wait, ls_op_free",
-	"ls_irecv 8 B, there, ls_wait, ls_op_free",
+	"ls_isend 8 B, ls_wait, ls_request_free",
+	"ls_irecv 8 B, there, ls_wait, ls_request_free",
 	"ls_irecv 8 B, not there",
-	"ls_wait of that, once it is there, ls_op_free",
+	"ls_wait of that, once it is there, ls_request_free",
 };
 static const struct cost_limit limits[WHATS] = {
 	{COST_LIMITS(635, 655), 1},    {COST_LIMITS(660, 680), 1}, {COST_LIMITS(700, 720), 1},
@@ -84,20 +84,20 @@ static ls_group *open_group(int rank)
 	return group;
 }
 
-static void finish(ls_op *op)
+static void finish(ls_request *op)
 {
 	must(ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
-static ls_op *posted[WARM + EACH];
+static ls_request *posted[WARM + EACH];
 
 static void call(ls_group *group, int what, int i, double *value)
 {
-	struct ls_op_options tagged = {.size = sizeof tagged, .tag = TAG};
-	const struct ls_op_options *options =
+	struct ls_call_options tagged = {.size = sizeof tagged, .tag = TAG};
+	const struct ls_call_options *options =
 		what == TAGGED_SENDS || what == TAGGED_RECEIVES ? &tagged : NULL;
-	ls_op *op;
+	ls_request *op;
 	switch (what) {
 	case SENDS:
 	case TAGGED_SENDS:
@@ -144,12 +144,12 @@ static void count_all(ls_group *group, struct count *counts)
 /* All that it sends is there before the other one begins to receive. */
 static int peer(void)
 {
-	struct ls_op_options tagged = {.size = sizeof tagged, .tag = TAG};
+	struct ls_call_options tagged = {.size = sizeof tagged, .tag = TAG};
 	ls_group *group = open_group(1);
 	for (int what = 0; what < WHATS; what++) {
 		bool sends = what == SENDS || what == TAGGED_SENDS || what == BEGUN_SENDS;
 		bool receives = !sends && what != POSTS;
-		const struct ls_op_options *options =
+		const struct ls_call_options *options =
 			what == TAGGED_SENDS || what == TAGGED_RECEIVES ? &tagged : NULL;
 		double value = 1;
 		for (int i = 0; i < WARM + EACH && receives; i++)

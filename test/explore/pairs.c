@@ -138,9 +138,9 @@ static void called(void *data, ls_status status)
 	scheduler_store(&side->called, side->called + 1);
 }
 
-static struct ls_op_options options_of(struct side *side, enum way way)
+static struct ls_call_options options_of(struct side *side, enum way way)
 {
-	struct ls_op_options options = {
+	struct ls_call_options options = {
 		.size = sizeof options, .tag = 1 + side->pair, .label = "pairs"};
 	if (way == CALLS_BACK) {
 		options.callback = called;
@@ -150,7 +150,7 @@ static struct ls_op_options options_of(struct side *side, enum way way)
 }
 
 /* Until it is over. */
-static void finish(struct side *side, enum way way, ls_op *op, int calls)
+static void finish(struct side *side, enum way way, ls_request *op, int calls)
 {
 	switch (way) {
 	case WAITS:
@@ -169,14 +169,14 @@ static void finish(struct side *side, enum way way, ls_op *op, int calls)
 	default:
 		break;
 	}
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 static void send(struct side *side)
 {
-	struct ls_op_options options = options_of(side, side->send);
+	struct ls_call_options options = options_of(side, side->send);
 	ls_group *world = drawn.worlds[side->rank];
-	ls_op *op = NULL;
+	ls_request *op = NULL;
 	int calls = side->called, peer = 1 - side->rank;
 	if (side->send == BLOCKS)
 		must(ls_send(world, side->out, drawn.count, LS_INT32, peer, &options), "ls_send");
@@ -188,10 +188,10 @@ static void send(struct side *side)
 
 static void receive(struct side *side)
 {
-	struct ls_op_options options = options_of(side, side->receive);
+	struct ls_call_options options = options_of(side, side->receive);
 	struct ls_message message = {.size = sizeof message};
 	ls_group *world = drawn.worlds[side->rank];
-	ls_op *op = NULL;
+	ls_request *op = NULL;
 	int calls = side->called, peer = 1 - side->rank;
 	if (side->receive == PROBES) {
 		must(ls_probe(world, peer, &options, &message), "ls_probe");
@@ -221,7 +221,7 @@ static void compute(uint64_t us)
 /* Finds nothing: what the others send has other tags. */
 static void look(int rank)
 {
-	struct ls_op_options options = {.size = sizeof options, .tag = 1 + PAIRS_MAX};
+	struct ls_call_options options = {.size = sizeof options, .tag = 1 + PAIRS_MAX};
 	struct ls_message message = {.size = sizeof message};
 	if (ls_iprobe(drawn.worlds[rank], 1 - rank, &options, &message) != LS_PENDING)
 		scheduler_fail("a probe finds what nobody has sent");

@@ -89,13 +89,13 @@ void collective_begin(struct lane_run *lane, int event)
 	half->operation = operation_of(lane, &self, event);
 	for (int turn = as->otherwise & PROGRAM_TWICE ? 2 : 1; turn > 0 && half->status == LS_OK;
 	     turn--) {
-		struct ls_op_options options = lane_options(lane, event, label);
+		struct ls_call_options options = lane_options(lane, event, label);
 		options.timeout_ms = as->timeout_ms;
 		half_options(half, as, 0, &options);
 		half_note(half, operation_begin(half->operation, &options));
 		if (half->status == LS_OK && options.callback) {
 			half->callbacks++;
-			ls_op_free(half->ops[0]);
+			ls_request_free(half->ops[0]);
 			half->ops[0] = NULL;
 		}
 	}
@@ -114,7 +114,7 @@ static ls_status make(struct lane_run *lane, const struct program_group *group, 
 	ls_group *from = lane_group(lane, group->parent);
 	int ranks[PROGRAM_RANKS], me = program_rank_in(group, lane->rank);
 	char label[LABEL_BYTES];
-	struct ls_op_options options = lane_options(lane, event, label);
+	struct ls_call_options options = lane_options(lane, event, label);
 	for (int i = 0; i < group->size; i++)
 		ranks[i] = program_rank_in(parent, group->members[i]);
 	options.tag = program_tag(lane->run->program, event);

@@ -39,7 +39,7 @@ static void is_called_back(void *data, ls_status status)
 }
 
 void half_options(struct half_run *half, const struct program_half *as, int i,
-		  struct ls_op_options *options)
+		  struct ls_call_options *options)
 {
 	switch ((enum program_form)as->form) {
 	case PROGRAM_ANY:
@@ -49,10 +49,10 @@ void half_options(struct half_run *half, const struct program_half *as, int i,
 	case PROGRAM_TEST:
 	case PROGRAM_BRIEF:
 	case PROGRAM_POLL:
-		options->op = &half->ops[i];
+		options->request = &half->ops[i];
 		break;
 	case PROGRAM_DROPPED:
-		options->op = &half->ops[i];
+		options->request = &half->ops[i];
 		/* fallthrough */
 	case PROGRAM_CALLBACK:
 		options->callback = is_called_back;
@@ -90,7 +90,7 @@ void half_over(struct lane_run *lane, struct half_run *half)
 static void take(struct half_run *half, int i, ls_status status)
 {
 	half_note(half, status);
-	ls_op_free(half->ops[i]);
+	ls_request_free(half->ops[i]);
 	half->ops[i] = NULL;
 }
 
@@ -120,7 +120,7 @@ struct place {
 };
 
 /* Adds the handles of a half; how many there are then. */
-static int list(struct half_run *half, ls_op **ops, struct place *places, int count)
+static int list(struct half_run *half, ls_request **ops, struct place *places, int count)
 {
 	for (int i = 0; i < half->count && count < WAIT_ANY_MAX; i++)
 		if (half->ops[i]) {
@@ -135,7 +135,7 @@ static int list(struct half_run *half, ls_op **ops, struct place *places, int co
 static bool wait_any(const struct lane_run *lane, struct half_run *half)
 {
 	const struct program *program = lane->run->program;
-	ls_op *ops[WAIT_ANY_MAX];
+	ls_request *ops[WAIT_ANY_MAX];
 	struct place places[WAIT_ANY_MAX];
 	int count = list(half, ops, places, 0), index = NEVER;
 	if (count == 0)
@@ -186,12 +186,12 @@ void half_leave(struct lane_run *lane, struct half_run *half)
 static void end_batch(struct lane_run *lane)
 {
 	ls_group *group = lane_group(lane, lane->batch);
-	ls_op *op = NULL;
+	ls_request *op = NULL;
 	bool waits = (lane->halves & 1) != 0;
 	ls_status status = ls_batch_end(group, waits ? &op : NULL);
 	if (op) {
 		status = ls_wait(op, 0);
-		ls_op_free(op);
+		ls_request_free(op);
 	}
 	lane->batch = -1;
 	for (int i = 0; i < lane->count; i++) {

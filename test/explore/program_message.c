@@ -166,7 +166,7 @@ struct call {
 	uint64_t count;
 	ls_dtype dtype;
 	int peer;
-	struct ls_op_options options;
+	struct ls_call_options options;
 	char label[LABEL_BYTES];
 };
 
@@ -231,15 +231,15 @@ static ls_status probe_and_receive(struct half_run *half, struct call *call, boo
 /* Takes it back; if that went well, once more, and now it blocks. */
 static ls_status retract(struct half_run *half, struct call *call)
 {
-	ls_op *op = NULL;
-	call->options.op = &op;
+	ls_request *op = NULL;
+	call->options.request = &op;
 	ls_status status = send_or_receive(half, call, false);
 	if (status != LS_OK)
 		return status;
 	ls_status taken = ls_cancel(op);
 	status = ls_wait(op, 0);
-	ls_op_free(op);
-	call->options.op = NULL;
+	ls_request_free(op);
+	call->options.request = NULL;
 	if (taken != LS_OK)
 		return taken == LS_PENDING ? status : taken;
 	return status == LS_CANCELLED ? send_or_receive(half, call, false)
@@ -286,9 +286,9 @@ static ls_status call_one(struct lane_run *lane, struct half_run *half, int i)
 		break;
 	}
 	half_options(half, as, i, &call.options);
-	if (call.options.op && !call.options.callback && as->choice & 2) {
-		ls_op **op = call.options.op;
-		call.options.op = NULL;
+	if (call.options.request && !call.options.callback && as->choice & 2) {
+		ls_request **op = call.options.request;
+		call.options.request = NULL;
 		call.options.label = call.label;
 		return half->receives ? ls_irecv(call.group, call.buffer, call.count, call.dtype,
 						 call.peer, &call.options, op)
@@ -298,7 +298,7 @@ static ls_status call_one(struct lane_run *lane, struct half_run *half, int i)
 	status = send_or_receive(half, &call, false);
 	if (status == LS_OK && call.options.callback) {
 		half->callbacks++;
-		ls_op_free(half->ops[i]);
+		ls_request_free(half->ops[i]);
 		half->ops[i] = NULL;
 	}
 	return status;
@@ -350,7 +350,7 @@ static void send_to_itself(struct lane_run *lane, int event)
 	for (int i = 0; i < sends->count; i++)
 		if (sends->ops[i]) {
 			half_note(receives, ls_wait(sends->ops[i], 0));
-			ls_op_free(sends->ops[i]);
+			ls_request_free(sends->ops[i]);
 		}
 	message_free(lane, sends);
 	free(sends->ops);
@@ -424,7 +424,7 @@ void cancel_run(struct lane_run *lane, int event)
 	const struct program_event *of = event_of(lane, event);
 	bool receives = of->kind == PROGRAM_CANCEL_RECV;
 	struct half_run *half = half_new(lane, event, receives);
-	ls_op *ops[PROGRAM_REPEAT] = {NULL};
+	ls_request *ops[PROGRAM_REPEAT] = {NULL};
 	open_buffers(lane, half);
 	for (int i = 0; i < of->repeat && half->status == LS_OK; i++) {
 		struct call call = call_of(lane, half, 0);
@@ -446,7 +446,7 @@ void cancel_run(struct lane_run *lane, int event)
 			half_note(half, status == LS_OK ? LS_INTERNAL : status);
 		else
 			half_note(half, taken == LS_PENDING ? status : taken);
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	}
 	ls_status status = half->status;
 	message_free(lane, half);

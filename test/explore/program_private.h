@@ -32,7 +32,7 @@ struct half_run {
 	int event, due;
 	bool batched, receives, waits_any;
 	int count;        /* calls */
-	ls_op **ops;      /* NULL: over, or there is none */
+	ls_request **ops; /* NULL: over, or there is none */
 	ls_status status; /* the first that is not LS_OK */
 	int called, bad; /* callbacks: how many came, and 1 + the first status that was not LS_OK */
 	int callbacks;   /* how many are to come; 0: it has handles */
@@ -75,7 +75,7 @@ struct program_run {
 _Noreturn void lane_fail(const struct lane_run *lane, int event, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 ls_group *lane_group(const struct lane_run *lane, int group);
-struct ls_op_options lane_options(const struct lane_run *lane, int event, char label[LABEL_BYTES]);
+struct ls_call_options lane_options(const struct lane_run *lane, int event, char label[LABEL_BYTES]);
 /* A half of the lane is over. */
 void lane_over(struct lane_run *lane, int event, ls_status status);
 
@@ -88,7 +88,7 @@ void half_over(struct lane_run *lane, struct half_run *half);
 void half_note(struct half_run *half, ls_status status);
 /* The options for call `i`, as its form has them; *op takes the handle. */
 void half_options(struct half_run *half, const struct program_half *as, int i,
-		  struct ls_op_options *options);
+		  struct ls_call_options *options);
 /* It has handles or callbacks, and is waited for later. */
 void half_leave(struct lane_run *lane, struct half_run *half);
 /* Waits for what is due before the lane begins `next` (-1: nothing), for all in `group` (-1: any),

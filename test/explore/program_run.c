@@ -77,10 +77,10 @@ ls_group *lane_group(const struct lane_run *lane, int group)
 	return lane->run->groups[lane->rank][group];
 }
 
-struct ls_op_options lane_options(const struct lane_run *lane, int event, char label[LABEL_BYTES])
+struct ls_call_options lane_options(const struct lane_run *lane, int event, char label[LABEL_BYTES])
 {
 	snprintf(label, LABEL_BYTES, "%sa%d", lane->name, event);
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .label = label};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .label = label};
 }
 
 static bool is_planted(const struct program_run *run, int event, ls_status status)
@@ -230,7 +230,7 @@ static void come_in(struct lane_run *lane)
 	enum { TAG_NOBODY = 9999, LATE_NS_MAX = 40000000 };
 	static const int never;
 	struct program_run *run = lane->run;
-	struct ls_op_options options = {.size = sizeof options, .tag = TAG_NOBODY};
+	struct ls_call_options options = {.size = sizeof options, .tag = TAG_NOBODY};
 	struct ls_message message = {.size = sizeof message};
 	uint64_t random = run->program->seed >> 7;
 	bool is_main = lane->number % PROGRAM_THREADS == 0;

@@ -276,7 +276,7 @@ static void tell_worker(void *data, ls_status status)
 	sem_post(&worker->told);
 }
 
-static ls_status call_message(struct worker *worker, const struct ls_op_options *options)
+static ls_status call_message(struct worker *worker, const struct ls_call_options *options)
 {
 	const struct late_plan *plan = worker->rank->plan;
 	ls_group *group = worker->rank->group;
@@ -287,13 +287,13 @@ static ls_status call_message(struct worker *worker, const struct ls_op_options 
 
 static ls_status pass_message(struct worker *worker)
 {
-	struct ls_op_options options = {.size = sizeof options, .tag = worker->tag};
+	struct ls_call_options options = {.size = sizeof options, .tag = worker->tag};
 	ls_group *group = worker->rank->group;
-	ls_op *op = NULL;
+	ls_request *op = NULL;
 	if (worker->way == LATE_BATCH && (worker->status = ls_batch_begin(group)) != LS_OK)
 		return worker->status;
 	if (worker->way == LATE_HANDLE)
-		options.op = &op;
+		options.request = &op;
 	if (worker->way == LATE_CALLBACK) {
 		options.callback = tell_worker;
 		options.callback_data = worker;
@@ -301,7 +301,7 @@ static ls_status pass_message(struct worker *worker)
 	ls_status status = call_message(worker, &options), ended;
 	if (op)
 		status = ls_wait(op, 0);
-	ls_op_free(op);
+	ls_request_free(op);
 	if (worker->way == LATE_BATCH && (ended = ls_batch_end(group, NULL)) != LS_OK)
 		return ended;
 	if (worker->way != LATE_CALLBACK || status != LS_OK)
@@ -464,7 +464,7 @@ int late_rank(const struct late_plan *plan, int me, struct late_shared *shared,
 	setenv("LOCKSTEP_CMA", plan->read ? "always" : "off", 1);
 	struct ls_group_options options = {
 		.size = sizeof options, .rank = me, .world_size = plan->size, .rendezvous = name};
-	struct ls_op_options patient = {.size = sizeof patient, .timeout_ms = LATE_LONG_MS};
+	struct ls_call_options patient = {.size = sizeof patient, .timeout_ms = LATE_LONG_MS};
 	if (ls_group_open(&options, &rank.group) != LS_OK)
 		give_up(&rank, "no group");
 	catch_faults(&rank);

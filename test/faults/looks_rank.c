@@ -102,31 +102,31 @@ static void *collect(void *argument)
 
 /* ---- messages ---- */
 
-static struct ls_op_options with_tag(int tag)
+static struct ls_call_options with_tag(int tag)
 {
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .tag = tag};
 }
 
 /* Around in a ring. */
 static void ring(struct thread *thread, float *data, int tag)
 {
 	const struct looks_rank *self = thread->self;
-	struct ls_op_options options = with_tag(tag);
+	struct ls_call_options options = with_tag(tag);
 	int next = (self->rank + 1) % self->size,
 	    before = (self->rank + self->size - 1) % self->size;
 	uint64_t count = draw_count(thread);
-	ls_op *op;
+	ls_request *op;
 	OK(ls_irecv(thread->group, data, count, LS_FLOAT32, before, &options, &op));
 	OK(ls_send(thread->group, data + LONG, count, LS_FLOAT32, next, &options));
 	OK(ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 /* Rank `to` receives from anybody; some probe first. */
 static void gather(struct thread *thread, float *data, int tag)
 {
 	const struct looks_rank *self = thread->self;
-	struct ls_op_options options = with_tag(tag);
+	struct ls_call_options options = with_tag(tag);
 	int to = (int)draw(thread, (unsigned)self->size);
 	uint64_t count = draw_count(thread);
 	bool probes = draw(thread, 2);
@@ -151,11 +151,11 @@ static void flood(struct thread *thread, float *data, int tag)
 	const struct looks_rank *self = thread->self;
 	int next = (self->rank + 1) % self->size,
 	    before = (self->rank + self->size - 1) % self->size;
-	ls_op *ops[2 * MANY];
+	ls_request *ops[2 * MANY];
 	int count = 1 + (int)draw(thread, MANY);
 	for (int i = 0; i < count; i++) {
-		struct ls_op_options there = with_tag(tag + i);
-		struct ls_op_options here = with_tag(tag + count - 1 - i);
+		struct ls_call_options there = with_tag(tag + i);
+		struct ls_call_options here = with_tag(tag + count - 1 - i);
 		OK(ls_isend(thread->group, data + LONG, SHORT * 32, LS_FLOAT32, next, &there,
 			    &ops[2 * i]));
 		OK(ls_irecv(thread->group, data + i * SHORT * 32, SHORT * 32, LS_FLOAT32, before,
@@ -163,21 +163,21 @@ static void flood(struct thread *thread, float *data, int tag)
 	}
 	for (int i = 0; i < 2 * count; i++) {
 		OK(ls_wait(ops[i], 0));
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	}
 }
 
 /* A receive that nobody will ever answer, taken back; meanwhile a message comes. */
 static void cancel(struct thread *thread, float *data, int tag)
 {
-	struct ls_op_options never = with_tag(tag + NEVER);
+	struct ls_call_options never = with_tag(tag + NEVER);
 	int from = draw(thread, 2) ? LS_ANY_SOURCE : (thread->self->rank + 1) % thread->self->size;
-	ls_op *op;
+	ls_request *op;
 	OK(ls_irecv(thread->group, data, SHORT, LS_FLOAT32, from, &never, &op));
 	ring(thread, data + SHORT, tag);
 	OK(ls_cancel(op));
 	must(ls_test(op) == LS_CANCELLED ? LS_OK : LS_INTERNAL, "a cancelled receive", __LINE__);
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 static void *exchange(void *argument)
@@ -205,11 +205,12 @@ static void *work_beside(void *argument)
 	_Atomic int called = 0;
 	int expected = 0;
 	for (int round = 0; round < ROUNDS / 2; round++) {
-		ls_op *ops[MANY] = {NULL};
+		ls_request *ops[MANY] = {NULL};
 		int count = 1 + (int)draw(thread, MANY);
 		for (int i = 0; i < count; i++) {
 			bool calls = draw(thread, 2);
-			struct ls_op_options options = {.size = sizeof options, .op = &ops[i]};
+			struct ls_call_options options = {.size = sizeof options,
+							  .request = &ops[i]};
 			if (calls) {
 				options.callback = count_one;
 				options.callback_data = &called;
@@ -220,7 +221,7 @@ static void *work_beside(void *argument)
 		}
 		if (thread->self->rank < 2) {
 			int peer = 1 - thread->self->rank;
-			struct ls_op_options options = {.size = sizeof options, .tag = round};
+			struct ls_call_options options = {.size = sizeof options, .tag = round};
 			OK(ls_batch_begin(thread->group));
 			OK(ls_send(thread->group, message[0], LONG, LS_FLOAT32, peer, &options));
 			OK(ls_recv(thread->group, message[1], LONG, LS_FLOAT32, peer, &options));
@@ -228,7 +229,7 @@ static void *work_beside(void *argument)
 		}
 		for (int i = count - 1; i >= 0; i--) {
 			OK(ls_wait(ops[i], 0));
-			ls_op_free(ops[i]);
+			ls_request_free(ops[i]);
 		}
 	}
 	while (atomic_load(&called) < expected)

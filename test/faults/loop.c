@@ -233,14 +233,14 @@ static ls_status meet(int round)
 static ls_status beside(int round)
 {
 	enum { COUNT = 4 };
-	ls_op *ops[COUNT] = {NULL};
+	ls_request *ops[COUNT] = {NULL};
 	float *at = memory[0];
-	struct ls_op_options tag = {.size = sizeof tag, .tag = round};
+	struct ls_call_options tag = {.size = sizeof tag, .tag = round};
 	int next = (rank + 1) % size, before = (rank + size - 1) % size;
 	for (int i = 0; i < COUNT; i++)
 		fill(at + (uint64_t)i * LONG, LONG, round, rank + 1);
-	struct ls_op_options first = {.size = sizeof first, .op = &ops[0]};
-	struct ls_op_options second = {.size = sizeof second, .op = &ops[1]};
+	struct ls_call_options first = {.size = sizeof first, .request = &ops[0]};
+	struct ls_call_options second = {.size = sizeof second, .request = &ops[1]};
 	ls_status status = CALL(ls_allreduce(group, at, at, LONG, LS_FLOAT32, LS_SUM, &first));
 	if (status == LS_OK)
 		status = CALL(ls_allreduce(group, at + LONG, at + LONG, LONG, LS_FLOAT32, LS_SUM,
@@ -253,7 +253,7 @@ static ls_status beside(int round)
 	for (int i = 0; i < COUNT; i++) {
 		ls_status end = ops[i] ? CALL(ls_wait(ops[i], 0)) : status;
 		status = status == LS_OK ? end : status;
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	}
 	for (int i = 0; i < 3 && status == LS_OK; i++)
 		check(at + (uint64_t)i * LONG, LONG, round, i < 2 ? factor_of_all() : before + 1);
@@ -308,7 +308,7 @@ static ls_status exchange(int round)
 	int first = (int)draw((unsigned)size);
 	int second = (first + 1 + (int)draw((unsigned)size - 1)) % size;
 	float *buffer = draw_memory();
-	struct ls_op_options tag = {.size = sizeof tag, .tag = round};
+	struct ls_call_options tag = {.size = sizeof tag, .tag = round};
 	if (rank != first && rank != second)
 		return LS_OK;
 	int peer = rank == first ? second : first;

@@ -123,7 +123,7 @@ static ls_status run_healthy(void)
 		status = reduce(COUNT, LS_FLOAT32, LS_SUM);
 		if (status == LS_OK && rank < 2 && size > 1) {
 			dawdle(&seed);
-			struct ls_op_options tag = {.size = sizeof tag, .tag = i};
+			struct ls_call_options tag = {.size = sizeof tag, .tag = i};
 			status = rank == 0 ? ls_send(group, values, 100, LS_FLOAT32, 1, &tag)
 					   : ls_recv(group, values, 100, LS_FLOAT32, 0, &tag);
 		}

@@ -30,7 +30,7 @@ void lazy_pairs(void)
 void serial_lane(void)
 {
 	static float values[2][MESSAGE_FLOATS];
-	ls_op *sends[2];
+	ls_request *sends[2];
 	edge();
 	if (my_rank == 0) {
 		for (int i = 0; i < 2; i++)
@@ -39,7 +39,7 @@ void serial_lane(void)
 		for (int i = 0; i < 2; i++)
 			must_status(ls_wait(sends[i], 0));
 		for (int i = 0; i < 2; i++)
-			ls_op_free(sends[i]);
+			ls_request_free(sends[i]);
 	} else if (my_rank == 1) {
 		must_status(ls_recv(world, values[0], MESSAGE_FLOATS, LS_FLOAT32, 2, NULL));
 		must_status(ls_recv(world, values[0], MESSAGE_FLOATS, LS_FLOAT32, 0, NULL));

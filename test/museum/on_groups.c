@@ -34,10 +34,10 @@ static void check(const int32_t *data, int32_t value)
 			must(LS_INTERNAL);
 }
 
-static void end(ls_op *op)
+static void end(ls_request *op)
 {
 	must(ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 /* Each rank sends to its right neighbour before it receives from the left one. */
@@ -45,7 +45,7 @@ void groups_lazy_pairs(struct scene *scene, ls_group *world, int rank)
 {
 	int32_t mine[COUNT], got[COUNT];
 	int right = (rank + 1) % 3, left = (rank + 2) % 3;
-	ls_op *op;
+	ls_request *op;
 	(void)scene;
 	for (int round = 0; round < EXHIBIT_ROUNDS; round++) {
 		fill(mine, 10 * round + rank);
@@ -61,7 +61,7 @@ void groups_lazy_pairs(struct scene *scene, ls_group *world, int rank)
 void groups_serial_lane(struct scene *scene, ls_group *world, int rank)
 {
 	int32_t data[COUNT];
-	ls_op *sends[2];
+	ls_request *sends[2];
 	(void)scene;
 	for (int round = 0; round < EXHIBIT_ROUNDS; round++) {
 		if (rank == 0) {
@@ -88,14 +88,15 @@ void groups_opposite_order(struct scene *scene, ls_group *world, int rank)
 	struct exhibit_rank *here = &scene->ranks[rank];
 	int32_t data[2][COUNT];
 	ls_group *groups[2];
-	ls_op *ops[2];
+	ls_request *ops[2];
 	for (int g = 0; g < 2; g++)
 		must(ls_group_split(world, 0, rank, &groups[g]));
 	for (int round = 0; round < EXHIBIT_ROUNDS; round++) {
 		for (int i = 0; i < 2; i++) {
 			int g = rank == 1 ? !i : i;
-			struct ls_op_options options = {
-				.size = sizeof options, .stream = here->streams[g], .op = &ops[g]};
+			struct ls_call_options options = {.size = sizeof options,
+							  .stream = here->streams[g],
+							  .request = &ops[g]};
 			fill(data[g], 10 * round + g + rank);
 			must(ls_allreduce(groups[g], data[g], data[g], COUNT, LS_INT32, LS_SUM,
 					  &options));
@@ -112,10 +113,11 @@ void groups_opposite_order(struct scene *scene, ls_group *world, int rank)
 /* ---- what waits for the device ---- */
 
 /* Behind the stream; both ranks have the same. */
-static void sum(struct exhibit_rank *here, ls_group *group, int stream, int32_t *data, ls_op **op)
+static void sum(struct exhibit_rank *here, ls_group *group, int stream, int32_t *data,
+		ls_request **op)
 {
-	struct ls_op_options options = {
-		.size = sizeof options, .stream = here->streams[stream], .op = op};
+	struct ls_call_options options = {
+		.size = sizeof options, .stream = here->streams[stream], .request = op};
 	fill(data, 1);
 	must(ls_allreduce(group, data, data, COUNT, LS_INT32, LS_SUM, &options));
 }
@@ -124,16 +126,16 @@ static void sum(struct exhibit_rank *here, ls_group *group, int stream, int32_t 
 static void receive_in_vain(ls_group *world, ls_status expected)
 {
 	int32_t got;
-	struct ls_op_options limit = {.size = sizeof limit, .timeout_ms = LIMIT_MS};
+	struct ls_call_options limit = {.size = sizeof limit, .timeout_ms = LIMIT_MS};
 	if (ls_recv(world, &got, 1, LS_INT32, 0, &limit) != expected)
 		must(LS_INTERNAL);
 }
 
-static void end_failed(ls_op *op, ls_status expected)
+static void end_failed(ls_request *op, ls_status expected)
 {
 	if (ls_wait(op, 0) != expected)
 		must(LS_INTERNAL);
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 /* Half of the seeds: rank 0 tells of its error by ls_group_abort, before it waits for the stream.
@@ -144,7 +146,7 @@ void groups_abort_in_error_path(struct scene *scene, ls_group *world, int rank)
 	bool tells = scene->seed % 2 == 0;
 	ls_status expected = tells ? LS_ABORTED : LS_TIMED_OUT;
 	int32_t data[COUNT];
-	ls_op *op;
+	ls_request *op;
 	if (rank == 1) {
 		receive_in_vain(world, expected);
 		return;
@@ -162,13 +164,13 @@ static void launch_another(struct exhibit_rank *here, ls_group *world, int rank)
 {
 	int32_t data[2][COUNT], message = 0;
 	ls_group *other;
-	ls_op *ops[2];
+	ls_request *ops[2];
 	must(ls_group_split(world, 0, rank, &other));
 	if (rank == 1)
 		must(ls_recv(world, &message, 1, LS_INT32, 0, NULL));
 	sum(here, world, 0, data[0], &ops[0]);
-	struct ls_op_options options = {
-		.size = sizeof options, .stream = here->streams[1], .op = &ops[1]};
+	struct ls_call_options options = {
+		.size = sizeof options, .stream = here->streams[1], .request = &ops[1]};
 	fill(data[1], 3);
 	must(ls_reduce(other, data[1], data[1], COUNT, LS_INT32, LS_PRODUCT, 0, &options));
 	if (rank == 0)
@@ -186,7 +188,7 @@ static void launch_another(struct exhibit_rank *here, ls_group *world, int rank)
 static void launch_own(struct exhibit_rank *here, ls_group *world, int rank)
 {
 	int32_t data[COUNT];
-	ls_op *op;
+	ls_request *op;
 	if (rank == 1) {
 		receive_in_vain(world, LS_TIMED_OUT);
 		return;
@@ -209,7 +211,7 @@ void groups_callback_lock(struct scene *scene, ls_group *world, int rank)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
 	int32_t data[COUNT];
-	ls_op *op;
+	ls_request *op;
 	if (rank == 0)
 		pthread_mutex_lock(&here->allocator_lock);
 	sum(here, world, 0, data, &op);

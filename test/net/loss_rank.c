@@ -39,8 +39,9 @@ static ls_status shift(ls_group *group, long round, int count, bool *right)
 {
 	int rank = ls_group_rank(group), size = ls_group_size(group);
 	int before = (rank + size - 1) % size;
-	const struct ls_op_options options = {.size = sizeof options, .tag = (int32_t)(round % 100)};
-	ls_op *receive, *send;
+	const struct ls_call_options options = {.size = sizeof options,
+						.tag = (int32_t)(round % 100)};
+	ls_request *receive, *send;
 	fill(buffers[0], count, round, rank);
 	ls_status status =
 		ls_irecv(group, buffers[1], (uint64_t)count, LS_UINT8, before, &options, &receive);
@@ -50,10 +51,10 @@ static ls_status shift(ls_group *group, long round, int count, bool *right)
 			  &send);
 	if (status == LS_OK) {
 		status = ls_wait(send, 0);
-		ls_op_free(send);
+		ls_request_free(send);
 	}
 	ls_status received = ls_wait(receive, 0);
-	ls_op_free(receive);
+	ls_request_free(receive);
 	*right = is_right(buffers[1], count, round, before);
 	return status != LS_OK ? status : received;
 }

@@ -39,7 +39,7 @@ static void fetch(int count)
 	MUST(sim_stream_sync(stream) == SIM_OK);
 }
 
-static void all_reduce(int count, const struct ls_op_options *on)
+static void all_reduce(int count, const struct ls_call_options *on)
 {
 	fill(count);
 	MUST(ls_allreduce(group, block, block, (uint64_t)count, LS_FLOAT32, LS_SUM, on) == LS_OK);
@@ -49,10 +49,10 @@ static void all_reduce(int count, const struct ls_op_options *on)
 }
 
 /* From the rank before, which is on another host: messages of all lengths. */
-static void receive(int count, const struct ls_op_options *on)
+static void receive(int count, const struct ls_call_options *on)
 {
 	int from = (rank + size - 1) % size;
-	ls_op *op;
+	ls_request *op;
 	fill(count);
 	MUST(ls_isend(group, host, (uint64_t)count, LS_FLOAT32, (rank + 1) % size, NULL, &op) ==
 	     LS_OK);
@@ -61,11 +61,11 @@ static void receive(int count, const struct ls_op_options *on)
 	for (int i = 0; i < count; i++)
 		MUST(got[i] == (float)(from + i));
 	MUST(ls_wait(op, 0) == LS_OK);
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 /* It says so, and does nothing: the receiver has nothing to take. */
-static void send(const struct ls_op_options *on)
+static void send(const struct ls_call_options *on)
 {
 	char said[512];
 	MUST(ls_send(group, block, 1, LS_FLOAT32, (rank + 1) % size, on) == LS_UNSUPPORTED);
@@ -88,7 +88,7 @@ int main(void)
 	host = malloc(bytes);
 	got = malloc(bytes);
 	MUST(host && got);
-	struct ls_op_options on = {.size = sizeof on, .stream = stream};
+	struct ls_call_options on = {.size = sizeof on, .stream = stream};
 	for (int round = 0; round < ROUNDS; round++) {
 		all_reduce(counts[round % SIZES], &on);
 		receive(counts[round % SIZES], &on);

@@ -228,12 +228,12 @@ static void exchange(const struct wide *wide)
 	int64_t *send = calloc(40000, sizeof *send), *recv = calloc(40000, sizeof *recv);
 	MUST(send && recv && wide->size % 2 == 0);
 	for (int i = 0; i < 4; i++) {
-		ls_op *op;
+		ls_request *op;
 		give(wide, send, peer, counts[i]);
 		DONE(ls_irecv(wide->group, recv, counts[i], LS_INT64, peer, NULL, &op));
 		DONE(ls_send(wide->group, send, counts[i], LS_INT64, peer, NULL));
 		DONE(ls_wait(op, 0));
-		ls_op_free(op);
+		ls_request_free(op);
 		got(recv, peer, wide->rank, counts[i]);
 	}
 	free(send);
@@ -246,7 +246,7 @@ static void from_any(const struct wide *wide)
 	int64_t mine = wide->rank, seen = 0;
 	for (int i = 0; i < wide->size - 1 && wide->rank == wide->last; i++) {
 		struct ls_message met = {.size = sizeof met};
-		struct ls_op_options options = {
+		struct ls_call_options options = {
 			.size = sizeof options, .tag = LS_ANY_TAG, .message = &met};
 		int64_t number;
 		DONE(ls_recv(wide->group, &number, 1, LS_INT64, LS_ANY_SOURCE, &options));

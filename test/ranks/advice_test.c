@@ -5,9 +5,9 @@
 #include "caught.h"
 #include "tests.h"
 
-static struct ls_op_options with_tag(int tag)
+static struct ls_call_options with_tag(int tag)
 {
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .tag = tag};
 }
 
 /* The group fails, and its report says both. */
@@ -22,7 +22,7 @@ static void fails_saying(ls_group *group, const char *first, const char *second)
 /* Rank 0 sends a message of another tag than rank 1 asks for, and is gone. */
 void another_tag_is_told(struct runner_rank *self)
 {
-	struct ls_op_options one = with_tag(1);
+	struct ls_call_options one = with_tag(1);
 	ls_group *group = runner_open(self);
 	int32_t value = 1;
 	if (self->rank == 0) {

@@ -11,14 +11,14 @@
 #include "tests.h"
 #include "values.h"
 
-static struct ls_op_options with_handle(ls_op **op)
+static struct ls_call_options with_handle(ls_request **op)
 {
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .op = op};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .request = op};
 }
 
-static void start_sum(ls_group *group, int64_t *value, ls_op **op)
+static void start_sum(ls_group *group, int64_t *value, ls_request **op)
 {
-	struct ls_op_options options = with_handle(op);
+	struct ls_call_options options = with_handle(op);
 	OK(ls_allreduce(group, value, value, 1, LS_INT64, LS_SUM, &options));
 	CHECK(*op);
 }
@@ -29,7 +29,7 @@ void async_many_in_flight(struct runner_rank *self)
 	enum { MANY = 3000 };
 	ls_group *group = runner_open(self);
 	int64_t *values = calloc(MANY, sizeof *values);
-	ls_op **ops = calloc(MANY, sizeof *ops);
+	ls_request **ops = calloc(MANY, sizeof *ops);
 	CHECK(values && ops);
 	for (int turn = 0; turn < 3; turn++) {
 		for (int i = 0; i < MANY; i++) {
@@ -45,7 +45,7 @@ void async_many_in_flight(struct runner_rank *self)
 				   (long long)values[k], (long long)want);
 		}
 		for (int i = 0; i < MANY; i++)
-			ls_op_free(ops[i]);
+			ls_request_free(ops[i]);
 	}
 	free(values);
 	free(ops);
@@ -61,12 +61,12 @@ void async_large_and_blocking(struct runner_rank *self)
 	for (int turn = 0; turn < 4; turn++) {
 		bool plain = turn % 2;
 		float *buffers[OPS];
-		ls_op *ops[OPS];
+		ls_request *ops[OPS];
 		for (int i = 0; i < OPS; i++) {
 			buffers[i] = values_alloc(group, COUNT * sizeof(float), plain);
 			for (int k = 0; k < COUNT; k++)
 				buffers[i][k] = (float)(k % 100 + i + self->rank);
-			struct ls_op_options options = with_handle(&ops[i]);
+			struct ls_call_options options = with_handle(&ops[i]);
 			OK(ls_allreduce(group, buffers[i], buffers[i], COUNT, LS_FLOAT32, LS_MAX,
 					&options));
 			if (i == 2)
@@ -75,7 +75,7 @@ void async_large_and_blocking(struct runner_rank *self)
 		CHECK(ls_test(ops[0]) == LS_OK); /* before the barrier, so it is over */
 		for (int i = 0; i < OPS; i++) {
 			OK(ls_wait(ops[i], 0));
-			ls_op_free(ops[i]);
+			ls_request_free(ops[i]);
 			for (int k = 0; k < COUNT; k++)
 				CHECK(buffers[i][k] == (float)(k % 100 + i + self->size - 1));
 			values_free(group, buffers[i], plain);
@@ -92,13 +92,13 @@ void async_goes_on_by_itself(struct runner_rank *self)
 	int32_t *buffer = values_alloc(group, COUNT * sizeof *buffer, false);
 	for (int k = 0; k < COUNT; k++)
 		buffer[k] = self->rank;
-	ls_op *op;
-	struct ls_op_options options = with_handle(&op);
+	ls_request *op;
+	struct ls_call_options options = with_handle(&op);
 	OK(ls_allreduce(group, buffer, buffer, COUNT, LS_INT32, LS_SUM, &options));
 	while (ls_test(op) == LS_PENDING)
 		;
 	OK(ls_test(op));
-	ls_op_free(op);
+	ls_request_free(op);
 	CHECK(buffer[COUNT - 1] == self->size * (self->size - 1) / 2);
 	values_free(group, buffer, false);
 	ls_group_close(group);
@@ -124,14 +124,14 @@ void async_callbacks(struct runner_rank *self)
 	int64_t values[MANY];
 	memset(counted, 0, sizeof counted);
 	for (int i = 0; i < MANY; i++) {
-		ls_op *op = NULL;
+		ls_request *op = NULL;
 		values[i] = i;
-		struct ls_op_options options = {.size = sizeof options,
-						.callback = count_call,
-						.callback_data = &counted[i],
-						.op = i % 2 ? &op : NULL};
+		struct ls_call_options options = {.size = sizeof options,
+						  .callback = count_call,
+						  .callback_data = &counted[i],
+						  .request = i % 2 ? &op : NULL};
 		OK(ls_allreduce(group, &values[i], &values[i], 1, LS_INT64, LS_SUM, &options));
-		ls_op_free(op); /* a callback tells, so nobody needs to wait */
+		ls_request_free(op); /* a callback tells, so nobody needs to wait */
 	}
 	OK(ls_barrier(group, NULL)); /* after all of them */
 	for (int i = 0; i < MANY; i++) {
@@ -148,20 +148,22 @@ void async_dropped_handles(struct runner_rank *self)
 	ls_group *group = runner_open(self);
 	struct caught caught;
 	int64_t values[2] = {1, 2};
-	ls_op *op;
+	ls_request *op;
 	struct counted counted = {0};
-	struct ls_op_options options = {
-		.size = sizeof options, .callback = count_call, .callback_data = &counted, .op = &op};
+	struct ls_call_options options = {.size = sizeof options,
+					  .callback = count_call,
+					  .callback_data = &counted,
+					  .request = &op};
 	if (self->rank == 0) /* so that the others' cannot be over when they give it back */
 		runner_meet(self);
 	caught_begin(&caught);
 	OK(ls_allreduce(group, &values[0], &values[0], 1, LS_INT64, LS_SUM, &options));
-	ls_op_free(op);
+	ls_request_free(op);
 	const char *text = caught_end(&caught);
 	CHECK_THAT(!*text, "printed: %s", text);
 	caught_begin(&caught);
 	start_sum(group, &values[1], &op);
-	ls_op_free(op);
+	ls_request_free(op);
 	text = caught_end(&caught);
 	SAYS(text, "LS-GROUP-DROPPED");
 	SAYS(text, "the handle of all-reduce #2, called from async_test.c:");
@@ -178,7 +180,7 @@ void async_wait_has_a_limit(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	int64_t values[3] = {1, 2, 3};
-	ls_op *ops[4] = {NULL};
+	ls_request *ops[4] = {NULL};
 	int index = 5;
 	if (self->rank != 0) {
 		for (int i = 0; i < 3; i++)
@@ -197,13 +199,13 @@ void async_wait_has_a_limit(struct runner_rank *self)
 		OK(ls_wait_any(ops, 4, 0, &index));
 		CHECK(index == i);
 		CHECK(values[i - 1] == (int64_t)i * self->size);
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 		ops[i] = NULL;
 	}
 	GIVES(LS_BAD_ARGUMENT, ls_wait_any(ops, 4, 0, &index));
 	GIVES(LS_BAD_ARGUMENT, ls_wait(NULL, 0));
 	GIVES(LS_BAD_ARGUMENT, ls_test(NULL));
-	ls_op_free(NULL);
+	ls_request_free(NULL);
 	ls_group_close(group);
 }
 
@@ -212,7 +214,7 @@ void async_does_not_hold_messages(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	int64_t sum = 1, token = self->rank;
-	ls_op *op;
+	ls_request *op;
 	int next = (self->rank + 1) % self->size, last = self->size - 1;
 	if (self->rank != last)
 		start_sum(group, &sum, &op);
@@ -226,13 +228,13 @@ void async_does_not_hold_messages(struct runner_rank *self)
 	if (self->rank == last)
 		start_sum(group, &sum, &op);
 	OK(ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 	CHECK(sum == self->size);
 	ls_group_close(group);
 }
 
 struct waiter_thread {
-	ls_op *op;
+	ls_request *op;
 	ls_status status;
 };
 
@@ -252,7 +254,7 @@ void async_many_waiters(struct runner_rank *self)
 		pthread_t ids[THREADS];
 		struct waiter_thread threads[THREADS];
 		int64_t values[OPS];
-		ls_op *ops[OPS];
+		ls_request *ops[OPS];
 		for (int i = 0; i < OPS; i++) {
 			values[i] = i;
 			start_sum(group, &values[i], &ops[i]);
@@ -268,7 +270,7 @@ void async_many_waiters(struct runner_rank *self)
 		}
 		for (int i = 0; i < OPS; i++) {
 			CHECK(values[i] == (int64_t)i * self->size);
-			ls_op_free(ops[i]);
+			ls_request_free(ops[i]);
 		}
 	}
 	ls_group_close(group);
@@ -289,12 +291,12 @@ void many_buffers_in_one_call(struct runner_rank *self)
 				memory[i][k] = (int64_t)k + self->rank;
 			buffers[i] = (struct ls_buffers){memory[i], memory[i], count};
 		}
-		ls_op *op = NULL;
-		struct ls_op_options options = with_handle(turn < 2 ? NULL : &op);
+		ls_request *op = NULL;
+		struct ls_call_options options = with_handle(turn < 2 ? NULL : &op);
 		OK(ls_allreduce_many(group, buffers, MANY, LS_INT64, LS_SUM, &options));
 		if (op)
 			OK(ls_wait(op, 0));
-		ls_op_free(op);
+		ls_request_free(op);
 		for (int i = 0; i < MANY; i++) {
 			for (uint64_t k = 0; k < buffers[i].count; k++)
 				CHECK(memory[i][k] ==
@@ -314,8 +316,8 @@ void more_buffers_than_handles(struct runner_rank *self)
 	ls_group *group = runner_open(self);
 	int64_t *values = calloc(MANY, sizeof *values);
 	struct ls_buffers *buffers = calloc(MANY, sizeof *buffers);
-	ls_op *op;
-	struct ls_op_options options = with_handle(&op);
+	ls_request *op;
+	struct ls_call_options options = with_handle(&op);
 	CHECK(values && buffers);
 	for (int i = 0; i < MANY; i++) {
 		values[i] = i + self->rank;
@@ -337,17 +339,17 @@ void async_ends_when_a_rank_dies(struct runner_rank *self)
 	enum { OPS = 50 };
 	ls_group *group = runner_open(self);
 	int64_t values[OPS];
-	ls_op *ops[OPS];
+	ls_request *ops[OPS];
 	struct counted counted = {0};
 	runner_ready(self, group);
 	if (self->rank == 1)
 		raise(SIGKILL);
 	for (int i = 0; i < OPS; i++) {
 		values[i] = 1;
-		struct ls_op_options options = {.size = sizeof options,
-						.op = &ops[i],
-						.callback = count_call,
-						.callback_data = &counted};
+		struct ls_call_options options = {.size = sizeof options,
+						  .request = &ops[i],
+						  .callback = count_call,
+						  .callback_data = &counted};
 		ls_status status =
 			ls_allreduce(group, &values[i], &values[i], 1, LS_INT64, LS_SUM, &options);
 		CHECK(status == LS_OK || status == LS_PEER_DIED);
@@ -357,7 +359,7 @@ void async_ends_when_a_rank_dies(struct runner_rank *self)
 		if (ops[i])
 			GIVES(LS_PEER_DIED, ls_wait(ops[i], 0));
 	for (int i = 0; i < OPS; i++)
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	CHECK(atomic_load(&counted.status) == LS_PEER_DIED);
 	GIVES(LS_PEER_DIED, ls_barrier(group, NULL));
 	ls_group_close(group);
@@ -368,13 +370,13 @@ void async_times_out(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	int64_t value = 1;
-	ls_op *op;
-	struct ls_op_options options = {.size = sizeof options, .op = &op, .timeout_ms = 200};
+	ls_request *op;
+	struct ls_call_options options = {.size = sizeof options, .request = &op, .timeout_ms = 200};
 	runner_ready(self, group);
 	if (self->rank != 0) {
 		OK(ls_allreduce(group, &value, &value, 1, LS_INT64, LS_SUM, &options));
 		GIVES(LS_TIMED_OUT, ls_wait(op, 0));
-		ls_op_free(op);
+		ls_request_free(op);
 	}
 	runner_meet(self);
 	runner_await_failure(group);
@@ -388,7 +390,7 @@ void async_closed_too_early(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	int64_t value = 1;
-	ls_op *op;
+	ls_request *op;
 	runner_meet(self);
 	if (self->rank == 1) {
 		start_sum(group, &value, &op);
@@ -419,7 +421,7 @@ static void ping_pong(const struct runner_rank *self, ls_group *group, int round
 static void call_it_while_it_makes_progress(const struct runner_rank *self, ls_group *group)
 {
 	int64_t values[2] = {0};
-	ls_op *ops[2];
+	ls_request *ops[2];
 	for (int i = 0; i < 2; i++) {
 		if (self->rank == 0)
 			start_sum(group, &values[i], &ops[i]);
@@ -429,7 +431,7 @@ static void call_it_while_it_makes_progress(const struct runner_rank *self, ls_g
 		if (self->rank == 1)
 			start_sum(group, &values[i], &ops[i]);
 		OK(ls_wait(ops[i], 0));
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	}
 }
 
@@ -440,7 +442,7 @@ void async_cycle_is_proved(struct runner_rank *self)
 	enum { OPS = 3 };
 	ls_group *group = runner_open(self);
 	int64_t values[OPS] = {0}, other = 0;
-	ls_op *ops[OPS];
+	ls_request *ops[OPS];
 	call_it_while_it_makes_progress(self, group);
 	if (self->rank == 0)
 		start_sum(group, &values[0], &ops[0]);
@@ -450,7 +452,7 @@ void async_cycle_is_proved(struct runner_rank *self)
 			start_sum(group, &values[i], &ops[i]);
 		for (int i = 0; i < OPS; i++) {
 			GIVES(LS_DEADLOCK, ls_wait(ops[i], 0));
-			ls_op_free(ops[i]);
+			ls_request_free(ops[i]);
 		}
 	} else {
 		GIVES(LS_DEADLOCK, ls_recv(group, &other, 1, LS_INT64, 0, NULL));
@@ -482,10 +484,10 @@ void async_idle_costs_nothing(struct runner_rank *self)
 	int allowed = runner_is_on_hosts ? 2 * IDLE_MS / 50 + IDLE_MS / 100 + 30 : 3;
 	ls_group *group = runner_open(self);
 	int64_t value = 1;
-	ls_op *op;
+	ls_request *op;
 	start_sum(group, &value, &op);
 	OK(ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 	OK(ls_barrier(group, NULL));
 	double used_ms = POLLING_MS;
 	int wakeups = 0;

@@ -18,7 +18,7 @@ enum { LIMIT_MS = 300 };
 /* The thread that waits first. */
 struct sleeper {
 	ls_group *group;
-	ls_op *op;
+	ls_request *op;
 	int32_t value;
 	_Atomic int tid;
 	ls_status status;
@@ -64,7 +64,7 @@ static void end(struct sleeper *sleeper, ls_status status)
 	pthread_join(sleeper->thread, NULL);
 	CHECK_THAT(sleeper->status == status, "the first thread got %s, not %s",
 		   ls_status_name(sleeper->status), ls_status_name(status));
-	ls_op_free(sleeper->op);
+	ls_request_free(sleeper->op);
 }
 
 /* The message of the second thread. */
@@ -79,15 +79,15 @@ static void *sleep_for_either(void *argument)
 	enum { LONG = 3000 };
 	int64_t values[LONG] = {0};
 	struct sleeper *sleeper = argument;
-	ls_op *ops[2];
-	struct ls_op_options options = {.size = sizeof options, .op = &ops[1]};
+	ls_request *ops[2];
+	struct ls_call_options options = {.size = sizeof options, .request = &ops[1]};
 	int which = -1;
 	OK(ls_irecv(sleeper->group, &sleeper->value, 1, LS_INT32, 1, NULL, &ops[0]));
 	OK(ls_allreduce(sleeper->group, values, values, LONG, LS_INT64, LS_SUM, &options));
 	atomic_store(&sleeper->tid, gettid());
 	sleeper->status = ls_wait_any(ops, 2, 0, &which);
 	CHECK(which == 1);
-	ls_op_free(ops[1]);
+	ls_request_free(ops[1]);
 	sleeper->op = ops[0];
 	return NULL;
 }
@@ -114,7 +114,7 @@ void beside_a_collective(struct runner_rank *self)
 			continue;
 		OK(sleeper.status);
 		OK(ls_wait(sleeper.op, 0));
-		ls_op_free(sleeper.op);
+		ls_request_free(sleeper.op);
 	}
 	ls_group_close(group);
 }
@@ -140,22 +140,22 @@ void beside_a_cancel_of_another(struct runner_rank *self)
 	enum { LONG = 5000, TIMES = 20 };
 	static int32_t buffer[LONG];
 	ls_group *group = runner_open(self);
-	struct ls_op_options options = {.size = sizeof options, .tag = 2};
+	struct ls_call_options options = {.size = sizeof options, .tag = 2};
 	struct sleeper sleeper;
 	int32_t value = 0;
-	ls_op *op;
+	ls_request *op;
 	if (self->rank == 0) {
 		begin(&sleeper, group, sleep_in_wait);
 		for (int i = 0; i < TIMES; i++) {
 			OK(ls_isend(group, buffer, LONG, LS_INT32, 1, NULL, &op));
 			OK(ls_cancel(op));
 			GIVES(LS_CANCELLED, ls_test(op));
-			ls_op_free(op);
+			ls_request_free(op);
 		}
 		OK(ls_irecv(group, &value, 1, LS_INT32, 1, &options, &op));
 		OK(ls_cancel(op));
 		GIVES(LS_CANCELLED, ls_test(op));
-		ls_op_free(op);
+		ls_request_free(op);
 		OK(ls_send(group, &value, 1, LS_INT32, 1, &options));
 		end(&sleeper, LS_OK);
 	} else {
@@ -171,16 +171,16 @@ void beside_a_close(struct runner_rank *self)
 {
 	enum { TIMES = 10 };
 	ls_group *world = runner_open(self), *group;
-	struct ls_op_options options = {.size = sizeof options, .tag = 2};
+	struct ls_call_options options = {.size = sizeof options, .tag = 2};
 	struct sleeper sleeper;
 	int32_t value = 0, got;
-	ls_op *op;
+	ls_request *op;
 	for (int i = 0; i < TIMES; i++) {
 		OK(ls_group_split(world, 0, 0, &group));
 		OK(ls_irecv(group, &got, 1, LS_INT32, 1 - self->rank, NULL, &op));
 		OK(ls_send(group, &value, 1, LS_INT32, 1 - self->rank, NULL));
 		OK(ls_wait(op, 0));
-		ls_op_free(op);
+		ls_request_free(op);
 		if (self->rank == 0) {
 			begin(&sleeper, world, sleep_in_wait);
 			ls_group_close(group);
@@ -339,7 +339,7 @@ static void only_asks(struct runner_rank *self, bool sends)
 	ls_group *world = runner_open(self), *group;
 	struct sleeper sleeper;
 	int32_t value = 7;
-	ls_op *op;
+	ls_request *op;
 	OK(ls_group_split(world, 0, self->rank, &group));
 	if (self->rank == 1) {
 		runner_meet(self);
@@ -361,7 +361,7 @@ static void only_asks(struct runner_rank *self, bool sends)
 		while (status == LS_PENDING)
 			status = ls_test(op);
 		CHECK(status == LS_PEER_LEFT);
-		ls_op_free(op);
+		ls_request_free(op);
 		runner_meet(self);
 		end(&sleeper, LS_OK);
 		ls_group_close(group);
@@ -383,7 +383,7 @@ void beside_a_send_that_is_lost(struct runner_rank *self)
  * sleeps. */
 static void *wait_for_callback(ls_group *group, int32_t *value, _Atomic int *kept)
 {
-	struct ls_op_options options = {
+	struct ls_call_options options = {
 		.size = sizeof options, .callback = message_keep_status, .callback_data = kept};
 	OK(ls_recv(group, value, 1, LS_INT32, 1, &options));
 	await_rest();

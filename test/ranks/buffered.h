@@ -5,35 +5,35 @@
 
 #include "tests.h"
 
-static inline struct ls_op_options with_tag(int tag)
+static inline struct ls_call_options with_tag(int tag)
 {
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .tag = tag};
 }
 
 static inline void send_one(ls_group *group, int32_t value, int to, int tag)
 {
-	struct ls_op_options options = with_tag(tag);
+	struct ls_call_options options = with_tag(tag);
 	OK(ls_send(group, &value, 1, LS_INT32, to, &options));
 }
 
 static inline void receive_one(ls_group *group, int from, int tag)
 {
-	struct ls_op_options options = with_tag(tag);
+	struct ls_call_options options = with_tag(tag);
 	int32_t value;
 	OK(ls_recv(group, &value, 1, LS_INT32, from, &options));
 }
 
 static inline void isend_one(ls_group *group, int to, int tag, bool waits)
 {
-	struct ls_op_options options = with_tag(tag);
+	struct ls_call_options options = with_tag(tag);
 	int32_t value = 1;
-	ls_op *op;
+	ls_request *op;
 	OK(ls_isend(group, &value, 1, LS_INT32, to, &options, &op));
 	if (waits)
 		OK(ls_wait(op, 0));
 	else
 		OK(ls_test(op));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 #endif

@@ -20,7 +20,7 @@ static int times(const char *text, const char *part)
  * places. */
 static void both_send_first(struct runner_rank *self, ls_group *group, int turns)
 {
-	struct ls_op_options three = with_tag(3), four = with_tag(4);
+	struct ls_call_options three = with_tag(3), four = with_tag(4);
 	int other = 1 - self->rank;
 	for (int i = 0; i < turns; i++) {
 		bool last = i % 2 == self->rank;
@@ -75,7 +75,7 @@ static void begin_both(struct runner_rank *self, ls_group *group, int other)
 {
 	for (int i = 0; i < 50; i++) {
 		int32_t from = i, to;
-		ls_op *op;
+		ls_request *op;
 		if (i % 2)
 			OK(ls_isend(group, &from, 1, LS_INT32, other, NULL, &op));
 		else
@@ -86,7 +86,7 @@ static void begin_both(struct runner_rank *self, ls_group *group, int other)
 		else
 			OK(ls_send(group, &from, 1, LS_INT32, other, NULL));
 		OK(ls_wait(op, 0));
-		ls_op_free(op);
+		ls_request_free(op);
 	}
 }
 
@@ -95,7 +95,7 @@ static void begin_one(struct runner_rank *self, ls_group *group, int other)
 {
 	for (int i = 0; i < 50; i++) {
 		int32_t from = i, to;
-		ls_op *op = NULL;
+		ls_request *op = NULL;
 		if (self->rank == 0)
 			OK(ls_send(group, &from, 1, LS_INT32, other, NULL));
 		else
@@ -104,7 +104,7 @@ static void begin_one(struct runner_rank *self, ls_group *group, int other)
 		OK(ls_recv(group, &to, 1, LS_INT32, other, NULL));
 		if (op)
 			OK(ls_wait(op, 0));
-		ls_op_free(op);
+		ls_request_free(op);
 	}
 }
 
@@ -113,9 +113,9 @@ static void begin_one(struct runner_rank *self, ls_group *group, int other)
 static void begin_any(struct runner_rank *self, ls_group *group, int other)
 {
 	for (int i = 0; i < 50; i++) {
-		struct ls_op_options three = with_tag(3);
+		struct ls_call_options three = with_tag(3);
 		int32_t to;
-		ls_op *op;
+		ls_request *op;
 		OK(ls_irecv(group, &to, 1, LS_INT32, LS_ANY_SOURCE, &three, &op));
 		runner_meet(self);
 		send_one(group, i, other, 3);
@@ -124,7 +124,7 @@ static void begin_any(struct runner_rank *self, ls_group *group, int other)
 		else
 			receive_one(group, other, 4);
 		OK(ls_wait(op, 0));
-		ls_op_free(op);
+		ls_request_free(op);
 	}
 }
 
@@ -133,9 +133,9 @@ static void begin_any(struct runner_rank *self, ls_group *group, int other)
  * rank 0's message would have met that one. */
 static void begin_any_for_another(struct runner_rank *self, ls_group *group, int other, bool begins)
 {
-	struct ls_op_options three = with_tag(3);
+	struct ls_call_options three = with_tag(3);
 	int32_t to[2], from = 1;
-	ls_op *op, *sent;
+	ls_request *op, *sent;
 	if (self->rank == 0) {
 		runner_meet(self);
 		send_one(group, 1, other, 3);
@@ -154,8 +154,8 @@ static void begin_any_for_another(struct runner_rank *self, ls_group *group, int
 	runner_meet(self);
 	receive_one(group, other, 3);
 	OK(ls_wait(sent, 0));
-	ls_op_free(op);
-	ls_op_free(sent);
+	ls_request_free(op);
+	ls_request_free(sent);
 }
 
 static void batch_both(struct runner_rank *self, ls_group *group, int other)
@@ -174,9 +174,9 @@ static void batch_both(struct runner_rank *self, ls_group *group, int other)
  * rank 0 itself, if that had come first. From another host it has come when the next one has. */
 static void any_takes_at_once(struct runner_rank *self, ls_group *group, int other)
 {
-	struct ls_op_options three = with_tag(3);
+	struct ls_call_options three = with_tag(3);
 	int32_t to;
-	ls_op *op;
+	ls_request *op;
 	if (self->rank == 1) {
 		send_one(group, 1, other, 3);
 		send_one(group, 1, other, 4);
@@ -187,7 +187,7 @@ static void any_takes_at_once(struct runner_rank *self, ls_group *group, int oth
 	isend_one(group, self->rank, 3, true);
 	receive_one(group, self->rank, 3);
 	OK(ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 static void begin_any_and_isend(struct runner_rank *self, ls_group *group, int other)
@@ -203,13 +203,13 @@ static void begin_any_and_send(struct runner_rank *self, ls_group *group, int ot
 static void send_to_own_receive(struct runner_rank *self, ls_group *group, int other)
 {
 	(void)other;
-	struct ls_op_options five = with_tag(5);
+	struct ls_call_options five = with_tag(5);
 	int32_t to;
-	ls_op *op;
+	ls_request *op;
 	OK(ls_irecv(group, &to, 1, LS_INT32, self->rank, &five, &op));
 	send_one(group, 1, self->rank, 5);
 	OK(ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 void what_is_in_order_is_not_told(struct runner_rank *self)
@@ -285,7 +285,7 @@ void a_thread_that_received_is_not_told(struct runner_rank *self)
 
 static void *probe_in_thread(void *argument)
 {
-	struct ls_op_options options = with_tag(9);
+	struct ls_call_options options = with_tag(9);
 	struct ls_message message = {.size = sizeof message};
 	GIVES(LS_PENDING, ls_iprobe(argument, LS_ANY_SOURCE, &options, &message));
 	return NULL;

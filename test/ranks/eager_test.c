@@ -9,18 +9,18 @@
 
 enum { EAGER = 4096, CELL = 2112, ROUNDS = 3, EACH = 20, PLACES = 64, AGAIN = 256, WINDOW = 8 };
 
-static struct ls_op_options with_tag(int tag)
+static struct ls_call_options with_tag(int tag)
 {
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .tag = tag};
 }
 
-static ls_op *start(ls_group *group, uint64_t bytes, int to, int tag)
+static ls_request *start(ls_group *group, uint64_t bytes, int to, int tag)
 {
 	/* One thread of each rank sends. */
 	static unsigned char buffers[RUNNER_RANKS_MAX][2 * EAGER];
 	unsigned char *buffer = buffers[ls_group_rank(group)];
-	struct ls_op_options options = with_tag(tag);
-	ls_op *op;
+	struct ls_call_options options = with_tag(tag);
+	ls_request *op;
 	values_fill(buffer, bytes, LS_UINT8, LS_SUM, ls_group_rank(group), (unsigned)tag);
 	OK(ls_isend(group, buffer, bytes, LS_UINT8, to, &options, &op));
 	return op;
@@ -28,23 +28,23 @@ static ls_op *start(ls_group *group, uint64_t bytes, int to, int tag)
 
 static void send_at_once(ls_group *group, uint64_t bytes, int to, int tag)
 {
-	ls_op *op = start(group, bytes, to, tag);
+	ls_request *op = start(group, bytes, to, tag);
 	OK(ls_test(op));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 static void send_not_at_once(ls_group *group, uint64_t bytes, int to, int tag)
 {
-	ls_op *op = start(group, bytes, to, tag);
+	ls_request *op = start(group, bytes, to, tag);
 	GIVES(LS_PENDING, ls_test(op));
 	OK(ls_cancel(op));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 static void receive(ls_group *group, uint64_t bytes, int from, int tag)
 {
 	unsigned char buffer[2 * EAGER];
-	struct ls_op_options options = with_tag(tag);
+	struct ls_call_options options = with_tag(tag);
 	values_blot(buffer, bytes + 1, LS_UINT8, 0xdd);
 	OK(ls_recv(group, buffer, bytes, LS_UINT8, from, &options));
 	values_check_from(buffer, bytes, LS_UINT8, from, (unsigned)tag);
@@ -112,26 +112,26 @@ static unsigned char passing[AGAIN][EAGER];
 
 static void pass_all(ls_group *group)
 {
-	ls_op *ops[AGAIN];
+	ls_request *ops[AGAIN];
 	for (int i = 0; i < AGAIN; i++) {
-		struct ls_op_options options = with_tag(i);
+		struct ls_call_options options = with_tag(i);
 		values_fill(passing[i], size_of(i), LS_UINT8, LS_SUM, 0, (unsigned)i);
 		OK(ls_isend(group, passing[i], size_of(i), LS_UINT8, 1 + i % 2, &options, &ops[i]));
 	}
 	for (int i = 0; i < AGAIN; i++) {
 		OK(ls_wait(ops[i], 0));
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	}
 }
 
 static void take_window(ls_group *group, int first, bool before)
 {
 	unsigned char(*into)[EAGER] = calloc(WINDOW, sizeof *into);
-	ls_op *ops[WINDOW];
+	ls_request *ops[WINDOW];
 	CHECK(into);
 	for (int i = WINDOW - 1; i >= 0; i--) {
 		int tag = first + 2 * i;
-		struct ls_op_options options = with_tag(tag);
+		struct ls_call_options options = with_tag(tag);
 		if (!before)
 			receive(group, size_of(tag), 0, tag);
 		else
@@ -140,7 +140,7 @@ static void take_window(ls_group *group, int first, bool before)
 	for (int i = 0; i < WINDOW && before; i++) {
 		int tag = first + 2 * i;
 		OK(ls_wait(ops[i], 0));
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 		values_check_from(into[i], size_of(tag), LS_UINT8, 0, (unsigned)tag);
 	}
 	free(into);
@@ -164,8 +164,8 @@ void eager_sends_without_a_cell_call_the_receiver(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	unsigned char buffer[EAGER];
-	struct ls_op_options options = with_tag(99);
-	ls_op *op = NULL;
+	struct ls_call_options options = with_tag(99);
+	ls_request *op = NULL;
 	if (self->rank == 1)
 		OK(ls_irecv(group, buffer, 200, LS_UINT8, 0, &options, &op));
 	runner_meet(self);
@@ -178,7 +178,7 @@ void eager_sends_without_a_cell_call_the_receiver(struct runner_rank *self)
 	runner_meet(self);
 	if (self->rank == 1) {
 		OK(ls_wait(op, 0)); /* its sender may see a moment earlier that it is over */
-		ls_op_free(op);
+		ls_request_free(op);
 		values_check_from(buffer, 200, LS_UINT8, 0, 99);
 	}
 	for (int i = 0; i < PLACES && self->rank == 2; i++)

@@ -33,15 +33,15 @@ void more_collectives_than_bits(struct runner_rank *self)
 		OK(ls_barrier(world, NULL));
 		for (int i = 0; i < 100; i++) {
 			int64_t mine = rank + i, sum = 0, later = 0;
-			struct ls_op_options options = {.size = sizeof options};
-			ls_op *op = NULL;
-			options.op = &op;
+			struct ls_call_options options = {.size = sizeof options};
+			ls_request *op = NULL;
+			options.request = &op;
 			OK(ls_allreduce(group, &mine, &later, 1, LS_INT64, LS_SUM,
 					i % 3 ? NULL : &options));
 			OK(ls_allreduce(group, &mine, &sum, 1, LS_INT64, LS_SUM, NULL));
 			if (op) {
 				OK(ls_wait(op, 0));
-				ls_op_free(op);
+				ls_request_free(op);
 			}
 			CHECK(sum == size * (size - 1) / 2 + (int64_t)i * size);
 			CHECK(later == sum);
@@ -136,12 +136,12 @@ void more_long_messages_than_bits(struct runner_rank *self)
 			OK(ls_barrier(group, NULL));
 			for (int i = 0; i < COUNT; i++)
 				mine[i] = (uint64_t)(rank * TURNS + turn) << 32 | (uint64_t)i;
-			ls_op *ops[2];
+			ls_request *ops[2];
 			OK(ls_irecv(group, theirs, COUNT, LS_INT64, last, NULL, &ops[0]));
 			OK(ls_isend(group, mine, COUNT, LS_INT64, next, NULL, &ops[1]));
 			for (int i = 0; i < 2; i++) {
 				OK(ls_wait(ops[i], 0));
-				ls_op_free(ops[i]);
+				ls_request_free(ops[i]);
 			}
 			bool is_of_this_turn = true;
 			for (int i = 0; i < COUNT; i++)

@@ -306,23 +306,23 @@ void members_that_end_at_once_differ(struct runner_rank *self)
 void groups_end_one_by_one(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group;
-	struct ls_op_options options = {.size = sizeof options};
+	struct ls_call_options options = {.size = sizeof options};
 	float values[10][3] = {{0}};
 	for (int turn = 0; turn < 120; turn++) {
 		int parts = turn % 3 == 2 ? self->size : 1 + turn % 3;
-		ls_op *ops[10] = {NULL};
+		ls_request *ops[10] = {NULL};
 		OK(ls_group_split(world, self->rank % parts, -self->rank, &group));
 		bool root = ls_group_rank(group) == 0, meets = turn % 2;
 		if (meets && !root)
 			runner_meet(self);
 		for (int i = 0; i < turn % 10; i++) {
-			options.op = root ? NULL : &ops[i];
+			options.request = root ? NULL : &ops[i];
 			OK(ls_broadcast(group, values[i], values[i], 3, LS_FLOAT32, 0, &options));
 		}
 		for (int i = 0; i < 10; i++) {
 			if (ops[i])
 				OK(ls_wait(ops[i], 0));
-			ls_op_free(ops[i]);
+			ls_request_free(ops[i]);
 		}
 		close_and_hear(self, group, NULL);
 		if (meets && root)

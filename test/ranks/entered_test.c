@@ -102,7 +102,7 @@ void a_rank_stopped_before_its_record_is_named(struct runner_rank *self)
 	} else {
 		uint64_t pid;
 		struct ls_failure failure = {.size = sizeof failure};
-		struct ls_op_options options = {.size = sizeof options, .timeout_ms = 300};
+		struct ls_call_options options = {.size = sizeof options, .timeout_ms = 300};
 		reduce(group, 1);
 		while ((pid = atomic_load(&self->shared->words[0])) == 0 ||
 		       process_state((int)pid) != 'T')

@@ -64,7 +64,7 @@ void an_open_group_has_no_failure(struct runner_rank *self)
 
 /* Rank 0 never comes, though it lives: the others go at their time limit, and not before. */
 static void time_out(struct runner_rank *self,
-		     ls_status (*call)(ls_group *, void *, uint64_t, const struct ls_op_options *))
+		     ls_status (*call)(ls_group *, void *, uint64_t, const struct ls_call_options *))
 {
 	enum { COUNT = 50000, LIMIT_MS = 300 };
 	ls_group *group = runner_open(self);
@@ -72,7 +72,7 @@ static void time_out(struct runner_rank *self,
 	values_blot(buffer, COUNT, LS_UINT8, 1);
 	runner_ready(self, group);
 	if (self->rank != 0) {
-		struct ls_op_options options = {.size = sizeof options, .timeout_ms = LIMIT_MS};
+		struct ls_call_options options = {.size = sizeof options, .timeout_ms = LIMIT_MS};
 		double begin_s = now_s();
 		GIVES(LS_TIMED_OUT, call(group, buffer, COUNT, &options));
 		double took_s = now_s() - begin_s;
@@ -97,19 +97,19 @@ static void time_out(struct runner_rank *self,
 }
 
 static ls_status call_allreduce(ls_group *group, void *buffer, uint64_t count,
-				const struct ls_op_options *options)
+				const struct ls_call_options *options)
 {
 	return ls_allreduce(group, buffer, buffer, count, LS_UINT8, LS_MAX, options);
 }
 
 static ls_status call_broadcast(ls_group *group, void *buffer, uint64_t count,
-				const struct ls_op_options *options)
+				const struct ls_call_options *options)
 {
 	return ls_broadcast(group, buffer, buffer, count, LS_UINT8, 0, options);
 }
 
 static ls_status call_barrier(ls_group *group, void *buffer, uint64_t count,
-			      const struct ls_op_options *options)
+			      const struct ls_call_options *options)
 {
 	(void)buffer;
 	(void)count;
@@ -118,7 +118,7 @@ static ls_status call_barrier(ls_group *group, void *buffer, uint64_t count,
 
 /* Long enough that it stays with the sender: rank 0 has to take it. */
 static ls_status call_p2p(ls_group *group, void *buffer, uint64_t count,
-			  const struct ls_op_options *options)
+			  const struct ls_call_options *options)
 {
 	if (ls_group_rank(group) % 2 == 1)
 		return ls_send(group, buffer, count, LS_UINT8, 0, options);
@@ -354,11 +354,11 @@ static bool differ_before_a_late_rank(struct runner_rank *self)
 	_Atomic uint64_t *too_late = &self->shared->words[1];
 	int64_t value = 1, never;
 	OK(ls_barrier(group, NULL));
-	ls_op *op = NULL;
+	ls_request *op = NULL;
 	if (self->rank == 1)
 		atomic_store(began_ms, (uint64_t)(now_s() * 1e3));
 	if (self->rank == 0) {
-		struct ls_op_options late = {.size = sizeof late, .op = &op};
+		struct ls_call_options late = {.size = sizeof late, .request = &op};
 		OK(ls_recv(group, &never, 1, LS_INT64, 1, &late));
 		GIVES(LS_PENDING, ls_wait(op, 150));
 		uint64_t before = atomic_load(began_ms), now = (uint64_t)(now_s() * 1e3);
@@ -375,7 +375,7 @@ static bool differ_before_a_late_rank(struct runner_rank *self)
 	CHECK_THAT(failure.rank == 2 || !in_time, "rank %d is blamed: %s", failure.rank,
 		   failure.text);
 	if (op)
-		ls_op_free(op);
+		ls_request_free(op);
 	ls_group_close(group);
 	return in_time;
 }
@@ -439,15 +439,15 @@ void a_rank_stopped_inside_is_named(struct runner_rank *self)
 	int64_t *buffer = values_alloc(group, COUNT * sizeof *buffer, false);
 	memset(buffer, 0, COUNT * sizeof *buffer);
 	OK(ls_barrier(group, NULL));
-	ls_op *op;
-	struct ls_op_options options = {.size = sizeof options, .timeout_ms = 300};
+	ls_request *op;
+	struct ls_call_options options = {.size = sizeof options, .timeout_ms = 300};
 	if (self->rank == 1) {
-		options.op = &op;
+		options.request = &op;
 		OK(ls_allreduce(group, buffer, buffer, COUNT, LS_INT64, LS_SUM, &options));
 		atomic_store(&self->shared->words[0], (uint64_t)getpid());
 		raise(SIGSTOP);
 		GIVES(LS_TIMED_OUT, ls_wait(op, 0));
-		ls_op_free(op);
+		ls_request_free(op);
 	} else {
 		uint64_t pid;
 		while ((pid = atomic_load(&self->shared->words[0])) == 0 ||

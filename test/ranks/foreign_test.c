@@ -25,7 +25,7 @@ static void a_late_rank_is_in_a_foreign_call(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	struct waiter *waiter = &group->world->waiter;
-	struct ls_op_options soon = {.size = sizeof soon, .timeout_ms = LIMIT_MS};
+	struct ls_call_options soon = {.size = sizeof soon, .timeout_ms = LIMIT_MS};
 	runner_ready(self, group);
 	if (self->rank == 0)
 		wait_foreign_call_begin(waiter, "cuMemFree");

@@ -165,7 +165,7 @@ void a_mismatch_closes_one_group(struct runner_rank *self)
 void a_time_out_closes_one_group(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group = all_reversed(self, world);
-	struct ls_op_options soon = {.size = sizeof soon, .timeout_ms = 200};
+	struct ls_call_options soon = {.size = sizeof soon, .timeout_ms = 200};
 	int last = self->size - 1;
 	if (self->rank != 0)
 		GIVES(LS_TIMED_OUT, ls_barrier(group, &soon));
@@ -364,8 +364,8 @@ void buffers_are_free_after_a_failure(struct runner_rank *self)
 	ls_group *world = runner_open(self), *group;
 	int last = self->size - 1;
 	void *reduced, *sent;
-	ls_op *sum, *send;
-	struct ls_op_options options = {.size = sizeof options, .op = &sum};
+	ls_request *sum, *send;
+	struct ls_call_options options = {.size = sizeof options, .request = &sum};
 	OK(ls_group_split(world, 0, self->rank, &group));
 	OK(ls_alloc(world, LONG * sizeof(int32_t), &reduced));
 	OK(ls_alloc(world, LONG * sizeof(int32_t), &sent));
@@ -384,8 +384,8 @@ void buffers_are_free_after_a_failure(struct runner_rank *self)
 	} else {
 		GIVES(LS_ABORTED, ls_wait(sum, 0));
 		GIVES(LS_ABORTED, ls_wait(send, 0));
-		ls_op_free(sum);
-		ls_op_free(send);
+		ls_request_free(sum);
+		ls_request_free(send);
 	}
 	OK(ls_allreduce(world, reduced, reduced, LONG, LS_INT32, LS_SUM, NULL));
 	OK(ls_allreduce(world, sent, sent, LONG, LS_INT32, LS_SUM, NULL));

@@ -154,16 +154,17 @@ void the_same_members_twice(struct runner_rank *self)
 	int64_t sum = (int64_t)self->size * (self->size - 1) / 2;
 	for (int64_t round = 0; round < ROUNDS; round++) {
 		int64_t give[2], get[2];
-		ls_op *ops[2];
+		ls_request *ops[2];
 		for (int i = 0; i < 2; i++) {
 			int g = (i + self->rank) % 2;
-			struct ls_op_options options = {.size = sizeof options, .op = &ops[g]};
+			struct ls_call_options options = {.size = sizeof options,
+							  .request = &ops[g]};
 			give[g] = self->rank * (1000 * g + 1) + round;
 			OK(ls_allreduce(two[g], &give[g], &get[g], 1, LS_INT64, LS_SUM, &options));
 		}
 		for (int g = 0; g < 2; g++) {
 			OK(ls_wait(ops[g], 0));
-			ls_op_free(ops[g]);
+			ls_request_free(ops[g]);
 			CHECK(get[g] == sum * (1000 * g + 1) + round * self->size);
 		}
 	}
@@ -307,9 +308,9 @@ void register_with_some(struct runner_rank *self)
 static void use(ls_group *group)
 {
 	int64_t word = 1, sum = 0;
-	struct ls_op_options beside = {.size = sizeof beside};
-	ls_op *op;
-	beside.op = &op;
+	struct ls_call_options beside = {.size = sizeof beside};
+	ls_request *op;
+	beside.request = &op;
 	OK(ls_allreduce(group, &word, &sum, 1, LS_INT64, LS_SUM, NULL));
 	CHECK(sum == ls_group_size(group));
 	if (ls_group_size(group) > 1 && ls_group_rank(group) == 0)
@@ -318,7 +319,7 @@ static void use(ls_group *group)
 		OK(ls_recv(group, &word, 1, LS_INT64, 0, NULL));
 	OK(ls_barrier(group, &beside)); /* with a progress thread */
 	OK(ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 enum { MOST = 512 }; /* groups that can be open at once */

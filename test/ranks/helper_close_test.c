@@ -81,7 +81,7 @@ static void close_beside(const struct runner_rank *self, ls_group *group, int li
  * moment at which the world is closed. */
 static void beside_a_call(struct runner_rank *self, int listener, bool let_go)
 {
-	struct ls_op_options options = {.size = sizeof options, .timeout_ms = 50};
+	struct ls_call_options options = {.size = sizeof options, .timeout_ms = 50};
 	ls_group *group = runner_open(self);
 	runner_ready(self, group);
 	if (self->rank == 0)
@@ -92,13 +92,13 @@ static void beside_a_call(struct runner_rank *self, int listener, bool let_go)
 /* The watch is in the midst of asking when it is to end. */
 static void beside_the_watch(struct runner_rank *self, int listener)
 {
-	ls_op *op = NULL;
-	struct ls_op_options options = {.size = sizeof options, .op = &op};
+	ls_request *op = NULL;
+	struct ls_call_options options = {.size = sizeof options, .request = &op};
 	ls_group *group = runner_open(self);
 	runner_ready(self, group);
 	if (self->rank == 0)
 		OK(ls_barrier(group, &options));
-	ls_op_free(op); /* the operation itself continues */
+	ls_request_free(op); /* the operation itself continues */
 	close_beside(self, group, listener, false);
 }
 

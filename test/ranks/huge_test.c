@@ -60,7 +60,7 @@ static void check_marks(const signed char *memory, uint64_t bytes)
 void huge_messages(struct runner_rank *self)
 {
 	static const uint64_t sizes[] = {0, 1, UINT64_C(0x100000005)};
-	struct ls_op_options patient = {.size = sizeof patient, .timeout_ms = 100000};
+	struct ls_call_options patient = {.size = sizeof patient, .timeout_ms = 100000};
 	ls_group *group = runner_open(self);
 	/* A rank that is ahead does not know yet whether it can be read, and copies. */
 	OK(ls_barrier(group, NULL));

@@ -35,7 +35,7 @@ struct lanes {
 	uint32_t limit_ms; /* of what must not wait */
 	int32_t *unanswered, *answered, *mine, *sum;
 	pthread_t receiver, sender;
-	ls_op *receive, *sends[UNMATCHED];
+	ls_request *receive, *sends[UNMATCHED];
 	_Atomic bool received;
 };
 
@@ -101,7 +101,7 @@ static void await_begun(void)
 
 static void begin_unanswered(struct lanes *lanes)
 {
-	struct ls_op_options options = {.size = sizeof options, .tag = UNANSWERED};
+	struct ls_call_options options = {.size = sizeof options, .tag = UNANSWERED};
 	if (lanes->how != HANDLES) {
 		CHECK(pthread_create(&lanes->receiver, NULL, receive_unanswered, lanes) == 0);
 		CHECK(pthread_create(&lanes->sender, NULL, send_unanswered, lanes) == 0);
@@ -121,10 +121,10 @@ static bool is_unanswered(struct lanes *lanes)
 				     : ls_test(lanes->receive) == LS_PENDING;
 }
 
-static void finish(ls_op *op)
+static void finish(ls_request *op)
 {
 	OK(ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 static void end_unanswered(struct lanes *lanes)
@@ -168,7 +168,7 @@ static void receive_answered(struct lanes *lanes, int from, unsigned turn)
 /* Another peer, all ranks together, and another tag of the same peer. */
 static void go_on(struct lanes *lanes, unsigned turn)
 {
-	struct ls_op_options options = {.size = sizeof options, .timeout_ms = lanes->limit_ms};
+	struct ls_call_options options = {.size = sizeof options, .timeout_ms = lanes->limit_ms};
 	int rank = lanes->self->rank;
 	if (rank == 0)
 		send_answered(lanes, 2, turn);
@@ -271,7 +271,7 @@ static void exchange(struct talker *talker, int with, int count)
 	for (int i = 0; i < count; i++) {
 		const struct talk *talk = &talks[i];
 		unsigned char *from = talker->from[talk->plain], *to = talker->to[talk->plain];
-		ls_op *ops[2];
+		ls_request *ops[2];
 		values_fill(from, talk->bytes, LS_UINT8, LS_SUM, talker->self->rank, (unsigned)i);
 		OK(ls_irecv(talker->group, to, talk->bytes, LS_UINT8, with, NULL, &ops[0]));
 		OK(ls_isend(talker->group, from, talk->bytes, LS_UINT8, with, NULL, &ops[1]));

@@ -133,7 +133,7 @@ static void wrong_messages(const struct runner_rank *self, ls_group *group)
 	GIVES(bad, ls_recv(group, a, UINT64_MAX, LS_INT32, 0, NULL));
 	GIVES(bad, ls_recv(group, a, 8, LS_INT32, -2, NULL)); /* -1 is any source */
 	GIVES(bad, ls_recv(group, a, 8, LS_INT32, self->size, NULL));
-	ls_op *op = (ls_op *)a;
+	ls_request *op = (ls_request *)a;
 	GIVES(bad, ls_isend(group, a, 8, LS_INT32, 0, NULL, NULL));
 	GIVES(bad, ls_isend(group, a, 8, LS_INT32, -1, NULL, &op));
 	CHECK(!op);
@@ -149,16 +149,16 @@ static void wrong_messages(const struct runner_rank *self, ls_group *group)
 static void wrong_options(ls_group *group)
 {
 	int32_t a[8] = {0};
-	struct ls_op_options any = {.size = sizeof any, .tag = LS_ANY_TAG};
+	struct ls_call_options any = {.size = sizeof any, .tag = LS_ANY_TAG};
 	GIVES(LS_BAD_ARGUMENT, ls_send(group, a, 8, LS_INT32, 0, &any));
-	struct ls_op_options wrong[] = {
+	struct ls_call_options wrong[] = {
 		{.size = 0},
 		{.size = 1u << 30},
 		{.size = sizeof *wrong, .tag = -2},
 		{.size = sizeof *wrong, .stream = a},
 	};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-		const struct ls_op_options *options = &wrong[i];
+		const struct ls_call_options *options = &wrong[i];
 		GIVES(LS_BAD_ARGUMENT, ls_send(group, a, 8, LS_INT32, 0, options));
 		GIVES(LS_BAD_ARGUMENT, ls_recv(group, a, 8, LS_INT32, 0, options));
 	}
@@ -220,13 +220,13 @@ void shorter_options(struct runner_rank *self)
 		uint32_t size, timeout_ms;
 	} old = {.size = sizeof old, .timeout_ms = RUNNER_TIMEOUT_MS};
 	ls_group *group = runner_open(self);
-	OK(ls_barrier(group, (const struct ls_op_options *)&old));
+	OK(ls_barrier(group, (const struct ls_call_options *)&old));
 	ls_group_close(group);
 }
 
 /* ---- forked children ---- */
 
-static void forked(ls_group *group, void *block, ls_op *op)
+static void forked(ls_group *group, void *block, ls_request *op)
 {
 	int32_t value = 0;
 	void *out = &value;
@@ -251,7 +251,7 @@ static void forked(ls_group *group, void *block, ls_op *op)
 	GIVES(LS_FORKED, ls_wait(op, 0));
 	GIVES(LS_FORKED, ls_wait_any(&op, 1, 0, &index));
 	CHECK(index == -1);
-	ls_op_free(op);
+	ls_request_free(op);
 	OK(ls_free(group, block));
 	ls_group_close(group);
 }
@@ -263,8 +263,8 @@ void a_forked_child_is_told(struct runner_rank *self)
 	void *block;
 	OK(ls_alloc(group, 5000, &block));
 	memset(block, 7, 5000);
-	ls_op *op;
-	struct ls_op_options options = {.size = sizeof options, .op = &op};
+	ls_request *op;
+	struct ls_call_options options = {.size = sizeof options, .request = &op};
 	OK(ls_barrier(group, &options));
 	OK(ls_wait(op, 0));
 	pid_t child = fork();
@@ -278,7 +278,7 @@ void a_forked_child_is_told(struct runner_rank *self)
 	CHECK(waitpid(child, &status, 0) == child);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	reduce_something(self, group, 2);
-	ls_op_free(op);
+	ls_request_free(op);
 	OK(ls_free(group, block));
 	OK(ls_barrier(group, NULL));
 	ls_group_close(group);

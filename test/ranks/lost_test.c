@@ -9,21 +9,21 @@
 
 enum { LONG = 1 << 16, ROUNDS = 200 };
 
-static struct ls_op_options with_tag(int tag)
+static struct ls_call_options with_tag(int tag)
 {
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .tag = tag};
 }
 
 static void send_one(ls_group *group, int to, int tag)
 {
-	struct ls_op_options options = with_tag(tag);
+	struct ls_call_options options = with_tag(tag);
 	int32_t value = tag;
 	OK(ls_send(group, &value, 1, LS_INT32, to, &options));
 }
 
 static void receive_one(ls_group *group, int from, int tag)
 {
-	struct ls_op_options options = with_tag(tag);
+	struct ls_call_options options = with_tag(tag);
 	int32_t value;
 	OK(ls_recv(group, &value, 1, LS_INT32, from, &options));
 	CHECK(value == tag);
@@ -92,7 +92,7 @@ void what_is_not_lost_is_not_told(struct runner_rank *self)
 	ls_group *world = runner_open(self), *group;
 	struct caught caught;
 	int32_t *buffer = calloc(LONG, sizeof *buffer);
-	ls_op *op;
+	ls_request *op;
 	OK(ls_group_split(world, 0, self->rank, &group));
 	if (self->rank == 0) {
 		for (int tag = 0; tag < 40; tag++)
@@ -100,7 +100,7 @@ void what_is_not_lost_is_not_told(struct runner_rank *self)
 		OK(ls_isend(group, buffer, LONG, LS_INT32, 1, NULL, &op));
 		OK(ls_cancel(op));
 		OK(ls_wait(op, 0) == LS_CANCELLED ? LS_OK : LS_INTERNAL);
-		ls_op_free(op);
+		ls_request_free(op);
 		OK(ls_barrier(group, NULL));
 	} else {
 		OK(ls_barrier(group, NULL));

@@ -14,7 +14,7 @@ enum { TAG = 77, OTHER_TAG = 78, ROUNDS = 30, MORE_THAN_AREAS = 600, SIGNALS = 5
 
 static ls_status make(ls_group *parent, const int *ranks, int count, int tag, ls_group **out)
 {
-	struct ls_op_options options = {.size = sizeof options, .tag = tag};
+	struct ls_call_options options = {.size = sizeof options, .tag = tag};
 	return ls_group_from_members(parent, ranks, count, &options, out);
 }
 
@@ -36,7 +36,7 @@ static void works(ls_group *group)
 /* Until it has told its list. */
 static void await_member(ls_group *group, int rank, int tag)
 {
-	struct ls_op_options options = {.size = sizeof options, .tag = tag};
+	struct ls_call_options options = {.size = sizeof options, .tag = tag};
 	struct ls_message found = {.size = sizeof found};
 	OK(ls_probe(group, rank, &options, &found));
 }
@@ -50,7 +50,7 @@ static void await_others(ls_group *group, int tag)
 
 static bool is_open(ls_group *group)
 {
-	struct ls_op_options options = {.size = sizeof options, .tag = OTHER_TAG};
+	struct ls_call_options options = {.size = sizeof options, .tag = OTHER_TAG};
 	struct ls_message found = {.size = sizeof found};
 	return ls_iprobe(group, 0, &options, &found) == LS_PENDING;
 }
@@ -115,7 +115,7 @@ void members_are_aborted(struct runner_rank *self)
 /* Rank 1 does not come in time. */
 void members_wait_in_vain(struct runner_rank *self)
 {
-	struct ls_op_options soon = {.size = sizeof soon, .tag = TAG, .timeout_ms = 200};
+	struct ls_call_options soon = {.size = sizeof soon, .tag = TAG, .timeout_ms = 200};
 	int all[RUNNER_RANKS_MAX];
 	ls_group *world = runner_open(self), *parent, *group = world;
 	for (int i = 0; i < self->size; i++)

@@ -7,7 +7,7 @@ enum { TAG = 77, AGAIN = 300 };
 
 static ls_status make(ls_group *parent, const int *ranks, int count, ls_group **out)
 {
-	struct ls_op_options options = {.size = sizeof options, .tag = TAG, .label = "here"};
+	struct ls_call_options options = {.size = sizeof options, .tag = TAG, .label = "here"};
 	return ls_group_from_members(parent, ranks, count, &options, out);
 }
 

@@ -57,14 +57,14 @@ static void deregister_meanwhile(ls_group *group, void *memory)
 {
 	int32_t *buffer = memory;
 	int rank = ls_group_rank(group), size = ls_group_size(group);
-	ls_op *op;
-	struct ls_op_options options = {.size = sizeof options, .op = &op};
+	ls_request *op;
+	struct ls_call_options options = {.size = sizeof options, .request = &op};
 	for (int i = 0; i < COUNT; i++)
 		buffer[i] = rank + 1;
 	OK(ls_allreduce(group, buffer, buffer, COUNT, LS_INT32, LS_SUM, &options));
 	OK(ls_deregister(group, memory));
 	OK(ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 	for (int i = 0; i < COUNT; i++)
 		CHECK(buffer[i] == size * (size + 1) / 2);
 }
@@ -94,7 +94,7 @@ void register_shared_memory(struct runner_rank *self)
 	unsigned char *got = malloc(BYTES);
 	CHECK(got);
 	memset(memory, 'a' + self->rank, BYTES);
-	struct ls_op_options options = {.size = sizeof options};
+	struct ls_call_options options = {.size = sizeof options};
 	if (self->rank % 2 == 0)
 		OK(ls_send(group, memory, BYTES, LS_UINT8, to, &options));
 	OK(ls_recv(group, got, BYTES, LS_UINT8, from, &options));
@@ -119,8 +119,8 @@ static void to_oneself(ls_group *group, unsigned char *from, unsigned char *to, 
 {
 	int self = ls_group_rank(group);
 	unsigned char mark = (unsigned char)(from[0] + 1);
-	ls_op *op;
-	struct ls_op_options options = {.size = sizeof options, .op = &op};
+	ls_request *op;
+	struct ls_call_options options = {.size = sizeof options, .request = &op};
 	memset(from, mark, COUNT);
 	memset(to, mark + 1, COUNT);
 	if (asks_first) {
@@ -131,7 +131,7 @@ static void to_oneself(ls_group *group, unsigned char *from, unsigned char *to, 
 		OK(ls_recv(group, to, COUNT, LS_UINT8, self, NULL));
 	}
 	OK(ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 	for (int i = 0; i < COUNT; i++)
 		CHECK(from[i] == mark && to[i] == mark);
 }
@@ -157,7 +157,7 @@ void registered_memory_to_oneself(struct runner_rank *self)
 		to_oneself(group, memory[way / 2 / SORTS][0], memory[way / 2 % SORTS][1], way % 2);
 	sum_in(group, memory[REGISTERED][0]);
 	/* It is handed over to oneself as to anybody else. */
-	struct ls_op_options options = {.size = sizeof options};
+	struct ls_call_options options = {.size = sizeof options};
 	void *got;
 	memset(memory[BLOCK][0], 'b', COUNT);
 	OK(ls_send_block(group, memory[BLOCK][0], COUNT, LS_UINT8, self->rank, &options));
@@ -214,14 +214,14 @@ static void pass_on(ls_group *group, unsigned char *memory)
 	int rank = ls_group_rank(group), size = ls_group_size(group);
 	int to = (rank + 1) % size, from = (rank + size - 1) % size;
 	size_t half = BYTES / 2;
-	ls_op *receive;
-	struct ls_op_options options = {.size = sizeof options, .op = &receive};
+	ls_request *receive;
+	struct ls_call_options options = {.size = sizeof options, .request = &receive};
 	memset(memory, 'a' + rank, half);
 	memset(memory + half, 0, half);
 	OK(ls_recv(group, memory + half, half, LS_UINT8, from, &options));
 	OK(ls_send(group, memory, half, LS_UINT8, to, NULL));
 	OK(ls_wait(receive, 0));
-	ls_op_free(receive);
+	ls_request_free(receive);
 	for (size_t i = 0; i < half; i++)
 		CHECK(memory[i] == 'a' + rank && memory[half + i] == 'a' + from);
 }
@@ -375,13 +375,13 @@ void memory_that_no_peer_reads(struct runner_rank *self)
 	CHECK(got);
 	for (unsigned i = 0; secret && i < sizeof counts / sizeof *counts; i++) {
 		uint64_t count = counts[i], last = count - 1;
-		ls_op *op;
+		ls_request *op;
 		secret[0] = secret[last] = 100 * self->rank + (int)i;
 		if (self->rank == 0) {
 			OK(ls_send(group, secret, count, LS_INT32, 1, NULL));
 			OK(ls_isend(group, secret, count, LS_INT32, 1, NULL, &op));
 			OK(ls_wait(op, 0));
-			ls_op_free(op);
+			ls_request_free(op);
 		} else if (self->rank == 1) {
 			OK(ls_recv(group, got, count, LS_INT32, 0, NULL));
 			CHECK(got[0] == (int)i && got[last] == (int)i);
@@ -445,12 +445,12 @@ void plain_memory_of_a_dead_rank(struct runner_rank *self)
 	enum { OPS = 8, ELEMENTS = 1 << 19 };
 	ls_group *group = runner_open(self);
 	float *buffer[OPS];
-	ls_op *ops[OPS];
+	ls_request *ops[OPS];
 	ls_status status = LS_OK, last = LS_OK;
 	int begun = 0;
 	for (; begun < OPS && status == LS_OK; begun++) {
 		buffer[begun] = calloc(ELEMENTS, sizeof(float));
-		struct ls_op_options options = {.size = sizeof options, .op = &ops[begun]};
+		struct ls_call_options options = {.size = sizeof options, .request = &ops[begun]};
 		CHECK(buffer[begun]);
 		status = ls_allreduce(group, buffer[begun], buffer[begun], ELEMENTS, LS_FLOAT32,
 				      LS_SUM, &options);
@@ -465,7 +465,7 @@ void plain_memory_of_a_dead_rank(struct runner_rank *self)
 			status = ls_wait(ops[i], 0);
 		CHECK(status == LS_OK ? last == LS_OK : status == LS_PEER_DIED);
 		last = status;
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	}
 	if (status == LS_OK)
 		GIVES(LS_PEER_DIED, ls_barrier(group, NULL));

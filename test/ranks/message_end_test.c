@@ -64,9 +64,9 @@ static void goes_in_time(struct runner_rank *self, bool sends)
 	enum { SOON_MS = 1500 };
 	ls_group *group = runner_open(self);
 	int32_t *buffer = values_alloc(group, LONG * 4, false);
-	struct ls_op_options soon = {.size = sizeof soon, .timeout_ms = SOON_MS};
+	struct ls_call_options soon = {.size = sizeof soon, .timeout_ms = SOON_MS};
 	int count = sends ? LONG : 1;
-	ls_op *op;
+	ls_request *op;
 	runner_ready(self, group);
 	if (self->rank == 0) {
 		double begin_s = now_s();
@@ -76,7 +76,7 @@ static void goes_in_time(struct runner_rank *self, bool sends)
 		while (now_s() < begin_s + 1.2e-3 * SOON_MS)
 			sched_yield();
 		OK(ls_wait(op, 0));
-		ls_op_free(op);
+		ls_request_free(op);
 	} else if (self->rank == 1) {
 		OK(sends ? ls_recv(group, buffer, count, LS_INT32, 0, NULL)
 			 : ls_send(group, buffer, count, LS_INT32, 0, NULL));
@@ -138,7 +138,7 @@ void a_wait_that_gives_up_is_no_time_out(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	int32_t value = self->rank + 5;
-	ls_op *op;
+	ls_request *op;
 	int index;
 	if (self->rank == 0) {
 		OK(ls_irecv(group, &value, 1, LS_INT32, 1, NULL, &op));
@@ -153,7 +153,7 @@ void a_wait_that_gives_up_is_no_time_out(struct runner_rank *self)
 	if (self->rank == 0) {
 		OK(ls_wait(op, 0));
 		CHECK(value == 6);
-		ls_op_free(op);
+		ls_request_free(op);
 	}
 	ls_group_close(group);
 }
@@ -164,7 +164,7 @@ void timeout_of_a_probe(struct runner_rank *self)
 	struct ls_message found = {.size = sizeof found};
 	runner_ready(self, group);
 	if (self->rank == 0) {
-		struct ls_op_options options = {.size = sizeof options, .timeout_ms = LIMIT_MS};
+		struct ls_call_options options = {.size = sizeof options, .timeout_ms = LIMIT_MS};
 		int source = self->turn % 2 ? 1 : LS_ANY_SOURCE;
 		double begin_s = now_s();
 		GIVES(LS_TIMED_OUT, ls_probe(group, source, &options, &found));
@@ -200,15 +200,15 @@ static void *nag(void *argument)
 
 static ls_status wait_any(ls_group *group, int32_t *value)
 {
-	ls_op *ops[2];
+	ls_request *ops[2];
 	int index;
 	OK(ls_irecv(group, value, 1, LS_INT32, 1, NULL, &ops[0]));
 	OK(ls_irecv(group, value + 1, 1, LS_INT32, LS_ANY_SOURCE, NULL, &ops[1]));
 	ls_status status = ls_wait_any(ops, 2, 0, &index);
 	CHECK(index == 0 || index == 1);
 	GIVES(LS_INTERRUPTED, ls_wait(ops[1 - index], 0));
-	ls_op_free(ops[0]);
-	ls_op_free(ops[1]);
+	ls_request_free(ops[0]);
+	ls_request_free(ops[1]);
 	return status;
 }
 
@@ -268,12 +268,12 @@ void closed_with_messages(struct runner_rank *self)
 	_Atomic int kept = LS_PENDING;
 	runner_ready(self, group);
 	if (self->rank == 1) {
-		struct ls_op_options options = {.size = sizeof options,
-						.callback = message_keep_status,
-						.callback_data = &kept};
+		struct ls_call_options options = {.size = sizeof options,
+						  .callback = message_keep_status,
+						  .callback_data = &kept};
 		struct caught caught;
 		int32_t second;
-		ls_op *ops[2];
+		ls_request *ops[2];
 		OK(ls_isend(group, buffer, LONG, LS_INT32, 0, NULL, &ops[0]));
 		OK(ls_irecv(group, &value, 1, LS_INT32, LS_ANY_SOURCE, NULL, &ops[1]));
 		OK(ls_recv(group, &second, 1, LS_INT32, 0, &options));
@@ -285,7 +285,7 @@ void closed_with_messages(struct runner_rank *self)
 		SAYS(caught.text, "LS-GROUP-CLOSE-PENDING");
 		CHECK(atomic_load(&kept) == LS_ABORTED);
 	} else {
-		struct ls_op_options other = {.size = sizeof other, .tag = 7};
+		struct ls_call_options other = {.size = sizeof other, .tag = 7};
 		GIVES(LS_ABORTED, ls_recv(group, &value, 1, LS_INT32, 1, &other));
 		message_is_closed(group, LS_ABORTED, 1, "under way");
 		ls_group_close(group);
@@ -301,9 +301,9 @@ void closed_with_a_collective(struct runner_rank *self)
 	int32_t value = 0;
 	runner_ready(self, group);
 	if (self->rank == 1) {
-		struct ls_op_options options = {.size = sizeof options};
-		ls_op *op;
-		options.op = &op;
+		struct ls_call_options options = {.size = sizeof options};
+		ls_request *op;
+		options.request = &op;
 		OK(ls_allreduce(group, &value, &value, 1, LS_INT32, LS_SUM, &options));
 		caught_begin(&caught);
 		ls_group_close(group);
@@ -376,12 +376,12 @@ void an_abort_ends_all_receives(struct runner_rank *self)
 
 /* ---- a forked child ---- */
 
-static void in_child(ls_group *group, ls_op *pending)
+static void in_child(ls_group *group, ls_request *pending)
 {
 	int32_t value = 0;
 	void *block = &value;
 	struct ls_message found = {.size = sizeof found};
-	ls_op *op = pending;
+	ls_request *op = pending;
 	GIVES(LS_FORKED, ls_isend(group, &value, 1, LS_INT32, 0, NULL, &op));
 	CHECK(!op);
 	GIVES(LS_FORKED, ls_irecv(group, &value, 1, LS_INT32, 0, NULL, &op));
@@ -394,7 +394,7 @@ static void in_child(ls_group *group, ls_op *pending)
 	GIVES(LS_FORKED, ls_batch_end(group, &op));
 	GIVES(LS_FORKED, ls_cancel(pending));
 	GIVES(LS_FORKED, ls_wait(pending, 0));
-	ls_op_free(pending);
+	ls_request_free(pending);
 	ls_group_close(group);
 }
 
@@ -405,7 +405,7 @@ void a_forked_child_has_no_messages(struct runner_rank *self)
 	int other = 1 - self->rank, status;
 	int32_t *from = values_alloc(group, LONG * 4, true),
 		*to = values_alloc(group, LONG * 4, false);
-	ls_op *send, *receive;
+	ls_request *send, *receive;
 	values_fill(from, LONG, LS_INT32, LS_SUM, self->rank, 3);
 	OK(ls_isend(group, from, LONG, LS_INT32, other, NULL, &send));
 	pid_t child = fork();
@@ -420,8 +420,8 @@ void a_forked_child_has_no_messages(struct runner_rank *self)
 	OK(ls_wait(receive, 0));
 	OK(ls_wait(send, 0));
 	values_check_from(to, LONG, LS_INT32, other, 3);
-	ls_op_free(receive);
-	ls_op_free(send);
+	ls_request_free(receive);
+	ls_request_free(send);
 	OK(ls_barrier(group, NULL));
 	values_free(group, from, true);
 	values_free(group, to, false);

@@ -347,7 +347,7 @@ struct feeder {
 static void *pass_on(void *argument)
 {
 	struct feeder *feeder = argument;
-	struct ls_op_options first = {.size = sizeof first, .tag = 2};
+	struct ls_call_options first = {.size = sizeof first, .tag = 2};
 	atomic_store(&feeder->tid, gettid());
 	OK(ls_recv(feeder->group, &feeder->value, 1, LS_INT32, 1, &first));
 	OK(ls_send(feeder->group, &feeder->value, 1, LS_INT32, 0, NULL));
@@ -360,7 +360,7 @@ void what_came_last_is_passed_on(struct runner_rank *self)
 {
 	for (int i = 0; i < 12; i++) {
 		ls_group *group = runner_open(self);
-		struct ls_op_options first = {.size = sizeof first, .tag = 2};
+		struct ls_call_options first = {.size = sizeof first, .tag = 2};
 		struct feeder feeder = {.group = group};
 		int32_t value = 7, got = 0;
 		pthread_t thread;
@@ -403,7 +403,7 @@ void cancel_what_left(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	int32_t value = 5;
-	ls_op *receive = NULL, *send = NULL;
+	ls_request *receive = NULL, *send = NULL;
 	int32_t *buffer = values_alloc(group, LONG * 4, true);
 	values_blot(buffer, LONG, LS_INT32, 0);
 	if (self->rank == 0) {
@@ -423,8 +423,8 @@ void cancel_what_left(struct runner_rank *self)
 		OK(ls_cancel(send));
 		GIVES(LS_CANCELLED, ls_wait(receive, 0));
 		GIVES(LS_CANCELLED, ls_wait(send, 0));
-		ls_op_free(receive);
-		ls_op_free(send);
+		ls_request_free(receive);
+		ls_request_free(send);
 		OK(ls_send(group, &value, 1, LS_INT32, self->size - 1, NULL));
 		OK(ls_recv(group, buffer, LONG, LS_INT32, self->size - 1, NULL));
 	} else if (self->rank == self->size - 1) {

@@ -9,34 +9,34 @@
 
 enum { LONG = 300000, SHORT = 5 };
 
-static struct ls_op_options tagged(int tag)
+static struct ls_call_options tagged(int tag)
 {
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .tag = tag};
 }
 
-static ls_op *start_send(ls_group *group, const void *buffer, uint64_t count, int to, int tag)
+static ls_request *start_send(ls_group *group, const void *buffer, uint64_t count, int to, int tag)
 {
-	struct ls_op_options options = tagged(tag);
-	ls_op *op;
+	struct ls_call_options options = tagged(tag);
+	ls_request *op;
 	OK(ls_isend(group, buffer, count, LS_INT32, to, &options, &op));
 	CHECK(op);
 	return op;
 }
 
-static ls_op *start_receive(ls_group *group, void *buffer, uint64_t count, int from, int tag)
+static ls_request *start_receive(ls_group *group, void *buffer, uint64_t count, int from, int tag)
 {
-	struct ls_op_options options = tagged(tag);
-	ls_op *op;
+	struct ls_call_options options = tagged(tag);
+	ls_request *op;
 	OK(ls_irecv(group, buffer, count, LS_INT32, from, &options, &op));
 	CHECK(op);
 	return op;
 }
 
-static void finish(ls_op *op)
+static void finish(ls_request *op)
 {
 	OK(ls_wait(op, 0));
 	OK(ls_test(op));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 /* All to all, everything under way at once, lengths mixed, receives before and after the sends. */
@@ -46,7 +46,7 @@ void messages_all_at_once(struct runner_rank *self)
 	static const uint64_t counts[EACH] = {0, 1, SHORT, 49, 1024, LONG};
 	ls_group *group = runner_open(self);
 	for (int turn = 0; turn < 4; turn++) {
-		ls_op *sends[RUNNER_RANKS_MAX][EACH], *receives[RUNNER_RANKS_MAX][EACH];
+		ls_request *sends[RUNNER_RANKS_MAX][EACH], *receives[RUNNER_RANKS_MAX][EACH];
 		int32_t *from[EACH], *to[RUNNER_RANKS_MAX][EACH];
 		bool plain = turn & 1, late = turn & 2;
 		for (int i = 0; i < EACH; i++) {
@@ -88,7 +88,7 @@ void messages_beyond_the_limit(struct runner_rank *self)
 	ls_group *group = runner_open(self);
 	static int32_t values[RUNNER_RANKS_MAX][MANY];
 	int32_t *mine = values[self->rank];
-	ls_op **ops = calloc(MANY, sizeof *ops);
+	ls_request **ops = calloc(MANY, sizeof *ops);
 	for (int i = 0; i < MANY; i++) {
 		if (self->rank == 0) {
 			mine[i] = i * 7;
@@ -115,12 +115,12 @@ void messages_of_any_source(struct runner_rank *self)
 	if (self->rank != 0)
 		for (int i = 0; i < EACH; i++) {
 			int32_t value = self->rank * 1000 + i;
-			struct ls_op_options options = tagged(self->rank + 10);
+			struct ls_call_options options = tagged(self->rank + 10);
 			OK(ls_send(group, &value, 1, LS_INT32, 0, &options));
 		}
 	for (int i = 0; self->rank == 0 && i < EACH * (self->size - 1); i++) {
 		struct ls_message message = {.size = sizeof message};
-		struct ls_op_options options = tagged(i % 3 ? LS_ANY_TAG : 11);
+		struct ls_call_options options = tagged(i % 3 ? LS_ANY_TAG : 11);
 		int32_t value = -1;
 		if (seen[1] == EACH)
 			options.tag = LS_ANY_TAG;
@@ -144,7 +144,7 @@ void messages_are_taken_in_order(struct runner_rank *self)
 	enum { MANY = 40 };
 	ls_group *group = runner_open(self);
 	int32_t values[MANY];
-	ls_op *ops[MANY];
+	ls_request *ops[MANY];
 	if (self->rank == 0) {
 		OK(ls_barrier(group, NULL));
 		for (int i = 0; i < MANY; i++)
@@ -166,7 +166,7 @@ void messages_are_probed(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	struct ls_message message = {.size = sizeof message};
-	struct ls_op_options options = tagged(LS_ANY_TAG);
+	struct ls_call_options options = tagged(LS_ANY_TAG);
 	for (int i = 0; i < 50; i++) {
 		uint64_t count = (uint64_t)(i * i);
 		int32_t *buffer = values_alloc(group, count * 4 + 4, true);
@@ -179,7 +179,7 @@ void messages_are_probed(struct runner_rank *self)
 			if (i % 2 == 0)
 				OK(ls_probe(group, LS_ANY_SOURCE, &options, &message));
 			CHECK(message.source == 0 && message.tag == i && message.count == count);
-			struct ls_op_options wanted = tagged(1000);
+			struct ls_call_options wanted = tagged(1000);
 			GIVES(LS_PENDING, ls_iprobe(group, 0, &wanted, &message));
 			finish(start_receive(group, buffer, count, 0, i));
 			values_check_from(buffer, count, LS_INT32, 0, (unsigned)i);
@@ -196,8 +196,8 @@ void messages_are_taken_back(struct runner_rank *self)
 	int other = 1 - self->rank;
 	int32_t *buffer = values_alloc(group, 2 * LONG * 4, self->rank == 0), small = 5;
 	for (int i = 0; i < 100; i++) {
-		ls_op *send = start_send(group, buffer, LONG, other, 1);
-		ls_op *receive = start_receive(group, buffer + LONG, LONG, other, 2);
+		ls_request *send = start_send(group, buffer, LONG, other, 1);
+		ls_request *receive = start_receive(group, buffer + LONG, LONG, other, 2);
 		OK(ls_cancel(send));
 		ls_status status = ls_cancel(receive);
 		CHECK_THAT(status == LS_OK, "the receive was not taken back: %s, and is %s",
@@ -205,12 +205,12 @@ void messages_are_taken_back(struct runner_rank *self)
 		GIVES(LS_CANCELLED, ls_wait(send, 0));
 		GIVES(LS_CANCELLED, ls_test(receive));
 		GIVES(LS_PENDING, ls_cancel(send));
-		ls_op_free(send);
-		ls_op_free(receive);
+		ls_request_free(send);
+		ls_request_free(receive);
 		OK(ls_barrier(group, NULL));
 		struct ls_message message = {.size = sizeof message};
 		GIVES(LS_PENDING, ls_iprobe(group, LS_ANY_SOURCE, NULL, &message));
-		struct ls_op_options first = tagged(1);
+		struct ls_call_options first = tagged(1);
 		GIVES(LS_PENDING, ls_iprobe(group, other, &first, &message));
 		OK(ls_barrier(group, NULL));
 		/* What comes behind a message that is not there any more. */
@@ -233,30 +233,30 @@ void messages_taken_back_meanwhile(struct runner_rank *self)
 	enum { TURNS = 400 };
 	ls_group *group = runner_open(self);
 	int32_t *buffer = values_alloc(group, LONG * 4, false);
-	struct ls_op_options options = tagged(1);
+	struct ls_call_options options = tagged(1);
 	int taken_back = 0;
 	for (int i = 0; i < TURNS; i++) {
 		OK(ls_barrier(group, NULL));
 		if (self->rank == 0) {
 			values_fill(buffer, LONG, LS_INT32, LS_SUM, 0, (unsigned)i);
-			ls_op *op = start_send(group, buffer, LONG, 1, 1);
+			ls_request *op = start_send(group, buffer, LONG, 1, 1);
 			for (volatile int spin = 0; spin < i * 10; spin++)
 				;
 			int32_t went = ls_cancel(op) == LS_PENDING;
 			GIVES(went ? LS_OK : LS_CANCELLED, ls_wait(op, 0));
-			ls_op_free(op);
+			ls_request_free(op);
 			taken_back += !went;
 			options.tag = 2;
 			OK(ls_send(group, &went, 1, LS_INT32, 1, &options));
 		} else {
 			int32_t went;
-			ls_op *op = start_receive(group, buffer, LONG, 0, 1);
+			ls_request *op = start_receive(group, buffer, LONG, 0, 1);
 			options.tag = 2;
 			OK(ls_recv(group, &went, 1, LS_INT32, 0, &options));
 			if (!went) {
 				OK(ls_cancel(op));
 				GIVES(LS_CANCELLED, ls_wait(op, 0));
-				ls_op_free(op);
+				ls_request_free(op);
 				continue;
 			}
 			finish(op);
@@ -277,7 +277,7 @@ void batches_need_not_agree(struct runner_rank *self)
 	int32_t *from = values_alloc(group, LONG * 4, true),
 		*to = values_alloc(group, LONG * 4, false);
 	for (int turn = 0; turn < 20; turn++) {
-		ls_op *op = NULL;
+		ls_request *op = NULL;
 		values_fill(from, LONG, LS_INT32, LS_SUM, self->rank, (unsigned)turn);
 		bool batched = (self->rank + turn) % 2;
 		if (batched)
@@ -362,7 +362,7 @@ void blocks_change_hands(struct runner_rank *self)
 	int32_t *plain = values_alloc(group, LONG * 4, true);
 	OK(ls_alloc(group, LONG * 4, &memory));
 	values_fill(memory, LONG, LS_INT32, LS_SUM, self->rank, 1);
-	ls_op *op = start_receive(group, plain, LONG, other, 0);
+	ls_request *op = start_receive(group, plain, LONG, other, 0);
 	OK(ls_send_block(group, memory, LONG, LS_INT32, other, NULL));
 	finish(op);
 	values_check_from(plain, LONG, LS_INT32, other, 1);
@@ -385,7 +385,7 @@ void messages_go_on_by_themselves(struct runner_rank *self)
 	ls_group *group = runner_open(self);
 	int32_t *buffer = values_alloc(group, LONG * 4, false);
 	int32_t values[MANY];
-	ls_op *op, *ops[MANY];
+	ls_request *op, *ops[MANY];
 	if (self->rank == 0) {
 		op = start_receive(group, buffer, LONG, 1, 1);
 		for (int i = 0; i < MANY; i++)
@@ -400,7 +400,7 @@ void messages_go_on_by_themselves(struct runner_rank *self)
 			CHECK(values[i] == i);
 		}
 	} else {
-		struct ls_op_options options = tagged(1);
+		struct ls_call_options options = tagged(1);
 		values_fill(buffer, LONG, LS_INT32, LS_SUM, 1, 4);
 		runner_meet(self);
 		OK(ls_send(group, buffer, LONG, LS_INT32, 0, &options));
@@ -426,7 +426,7 @@ void messages_call_back(struct runner_rank *self)
 	ls_group *group = runner_open(self);
 	int32_t values[MANY], mine[MANY];
 	_Atomic int left = 2 * MANY;
-	struct ls_op_options options = tagged(0);
+	struct ls_call_options options = tagged(0);
 	options.callback = count_down;
 	options.callback_data = &left;
 	int other = 1 - self->rank;
@@ -451,12 +451,12 @@ void messages_any_of_several(struct runner_rank *self)
 	int other = 1 - self->rank;
 	for (int turn = 0; turn < 50; turn++) {
 		int32_t values[4] = {0}, sum = 0, one = 1;
-		ls_op *ops[4];
-		struct ls_op_options options = tagged(0);
+		ls_request *ops[4];
+		struct ls_call_options options = tagged(0);
 		int left = 4;
 		for (int i = 0; i < 3; i++)
 			ops[i] = start_receive(group, &values[i], 1, other, i);
-		options.op = &ops[3];
+		options.request = &ops[3];
 		OK(ls_allreduce(group, &one, &sum, 1, LS_INT32, LS_SUM, &options));
 		for (int i = 2; i >= 0; i--) {
 			int32_t value = i + turn;
@@ -468,7 +468,7 @@ void messages_any_of_several(struct runner_rank *self)
 			OK(ls_wait_any(ops, 4, 0, &index));
 			CHECK(index >= 0 && index < 4 && ops[index]);
 			CHECK(index == 3 ? sum == 2 : values[index] == index + turn);
-			ls_op_free(ops[index]);
+			ls_request_free(ops[index]);
 			ops[index] = NULL;
 			left--;
 		}

@@ -27,7 +27,7 @@ struct message {
 };
 
 static inline ls_status message_call(const struct message *message, int peer,
-				     const struct ls_op_options *options)
+				     const struct ls_call_options *options)
 {
 	if (message->sends)
 		return ls_send(message->group, message->buffer, message->count, LS_INT32, peer,
@@ -38,19 +38,19 @@ static inline ls_status message_call(const struct message *message, int peer,
 /* How it ended. The limit is the call's own, 0: the group's. */
 static inline ls_status message_pass(const struct message *message, enum way way, uint32_t limit_ms)
 {
-	struct ls_op_options options = {
+	struct ls_call_options options = {
 		.size = sizeof options, .tag = message->tag, .timeout_ms = limit_ms};
 	int peer = way == ANY && !message->sends ? LS_ANY_SOURCE : message->peer;
 	_Atomic int kept = LS_PENDING;
-	ls_op *op = NULL;
+	ls_request *op = NULL;
 	ls_status status, ended;
 	switch (way) {
 	case HANDLE:
-		options.op = &op;
+		options.request = &op;
 		status = message_call(message, peer, &options);
 		if (status == LS_OK)
 			status = ls_wait(op, 0);
-		ls_op_free(op);
+		ls_request_free(op);
 		return status;
 	case CALLBACK:
 		options.callback = message_keep_status;
@@ -84,11 +84,11 @@ static inline void message_is_closed(ls_group *group, ls_status status, int culp
 	CHECK_THAT(failure.status == status && failure.rank == culprit && strstr(failure.text, part),
 		   "%s, rank %d is blamed: %s", ls_status_name(failure.status), failure.rank,
 		   failure.text);
-	ls_op *op;
+	ls_request *op;
 	GIVES(status, ls_recv(group, &value, 1, LS_INT32, 0, NULL));
 	if (ls_irecv(group, &value, 1, LS_INT32, 0, NULL, &op) == LS_OK) {
 		GIVES(status, ls_wait(op, 0));
-		ls_op_free(op);
+		ls_request_free(op);
 	}
 }
 

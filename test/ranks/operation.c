@@ -298,9 +298,9 @@ void operation_open(struct operation *op, const struct runner_rank *self, ls_gro
 	}
 }
 
-ls_status operation_begin(struct operation *op, const struct ls_op_options *options)
+ls_status operation_begin(struct operation *op, const struct ls_call_options *options)
 {
-	struct ls_op_options all = {.size = sizeof all};
+	struct ls_call_options all = {.size = sizeof all};
 	if (options)
 		all = *options;
 	if (op->op == LS_PREMUL_SUM)

@@ -44,7 +44,7 @@ struct operation_call {
 	ls_dtype dtype;
 	ls_reduce_op op;
 	int root;
-	const struct ls_op_options *options;
+	const struct ls_call_options *options;
 };
 ls_status operation_issue(const struct operation_call *call);
 
@@ -104,7 +104,7 @@ void operation_text(const struct operation *op, int size, char *text, size_t byt
 void operation_open(struct operation *op, const struct runner_rank *self, ls_group *group);
 /* The call. `options` may be NULL; the factor of LS_PREMUL_SUM is put in. Its lists are no longer
  * needed when it has returned. */
-ls_status operation_begin(struct operation *op, const struct ls_op_options *options);
+ls_status operation_begin(struct operation *op, const struct ls_call_options *options);
 /* Fails the test unless all is as it must be after the operation, and gives the buffers back. */
 void operation_close(struct operation *op);
 /* Gives the buffers back, whatever is in them: after a failure. */

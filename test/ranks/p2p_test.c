@@ -7,20 +7,20 @@
 #include "tests.h"
 #include "values.h"
 
-static struct ls_op_options with_tag(int tag)
+static struct ls_call_options with_tag(int tag)
 {
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .tag = tag};
 }
 
 static void send_tagged(ls_group *group, int64_t value, int to, int tag)
 {
-	struct ls_op_options options = with_tag(tag);
+	struct ls_call_options options = with_tag(tag);
 	OK(ls_send(group, &value, 1, LS_INT64, to, &options));
 }
 
 static void expect_tagged(ls_group *group, int64_t expected, int from, int tag)
 {
-	struct ls_op_options options = with_tag(tag);
+	struct ls_call_options options = with_tag(tag);
 	int64_t value = -1;
 	OK(ls_recv(group, &value, 1, LS_INT64, from, &options));
 	CHECK_THAT(value == expected, "tag %d brought %lld, not %lld", tag, (long long)value,
@@ -204,7 +204,7 @@ struct receiving {
 static void *receive_in_thread(void *argument)
 {
 	struct receiving *receiving = argument;
-	struct ls_op_options options = with_tag(receiving->tag);
+	struct ls_call_options options = with_tag(receiving->tag);
 	receiving->status = ls_recv(receiving->group, &receiving->value, 1, LS_INT64, 1, &options);
 	return NULL;
 }

@@ -29,9 +29,9 @@ struct asking {
 	int32_t *buffer;
 };
 
-static ls_op *begin(const struct asking *asking)
+static ls_request *begin(const struct asking *asking)
 {
-	ls_op *op = NULL;
+	ls_request *op = NULL;
 	int32_t *buffer = asking->buffer;
 	if (asking->question == PROBE)
 		return NULL;
@@ -50,20 +50,20 @@ static ls_op *begin(const struct asking *asking)
 	return op;
 }
 
-static ls_status ask_once(const struct asking *asking, ls_op *op)
+static ls_status ask_once(const struct asking *asking, ls_request *op)
 {
 	struct ls_message found = {.size = sizeof found};
 	return op ? ls_test(op) : ls_iprobe(asking->group, asking->peer, NULL, &found);
 }
 
-static ls_status ask(const struct asking *asking, ls_op *op)
+static ls_status ask(const struct asking *asking, ls_request *op)
 {
 	uint64_t end_ms = now_ms() + PROMPT_MS;
 	ls_status status;
 	do
 		status = ask_once(asking, op);
 	while (status == LS_PENDING && now_ms() < end_ms);
-	ls_op_free(op);
+	ls_request_free(op);
 	return status;
 }
 
@@ -85,7 +85,7 @@ static void peers_go(struct runner_rank *self, struct asking *asking, ls_status 
 	asking->group = group;
 	asking->buffer = values_alloc(group, LONG * 4, false);
 	values_blot(asking->buffer, LONG, LS_INT32, 0);
-	ls_op *op = late ? begin(asking) : NULL;
+	ls_request *op = late ? begin(asking) : NULL;
 	if (late)
 		GIVES(LS_PENDING, ask_once(asking, op));
 	atomic_store(&self->shared->words[0], 1);
@@ -163,7 +163,7 @@ void polled_behind_one_that_left(struct runner_rank *self)
 	ls_group *group = runner_open(self);
 	struct asking asking = {.group = group, .peer = self->size - 1};
 	int32_t value = 0;
-	ls_op *first, *second;
+	ls_request *first, *second;
 	runner_ready(self, group);
 	if (self->rank == 0) {
 		OK(ls_isend(group, held, LONG, LS_INT32, 1, NULL, &first));
@@ -177,7 +177,7 @@ void polled_behind_one_that_left(struct runner_rank *self)
 	if (self->rank == 0) {
 		GIVES(LS_PEER_LEFT, ask(&asking, second));
 		GIVES(LS_PEER_LEFT, ls_test(first));
-		ls_op_free(first);
+		ls_request_free(first);
 	} else {
 		GIVES(LS_PEER_LEFT, ls_recv(group, &value, 1, LS_INT32, 0, NULL));
 	}
@@ -191,9 +191,9 @@ void polled_before_many_that_run(struct runner_rank *self)
 	enum { MANY = 100 };
 	static int32_t values[MANY];
 	ls_group *group = runner_open(self);
-	struct ls_op_options options = {.size = sizeof options, .label = "the first of many"};
+	struct ls_call_options options = {.size = sizeof options, .label = "the first of many"};
 	struct asking asking = {.group = group, .peer = 1};
-	ls_op *ops[MANY];
+	ls_request *ops[MANY];
 	runner_ready(self, group);
 	for (int i = 0; self->rank == 0 && i < MANY; i++)
 		OK(ls_irecv(group, &values[i], 1, LS_INT32, 1, i ? NULL : &options, &ops[i]));
@@ -202,7 +202,7 @@ void polled_before_many_that_run(struct runner_rank *self)
 		GIVES(LS_PEER_LEFT, ask(&asking, ops[0]));
 		message_is_closed(group, LS_PEER_LEFT, 1, options.label);
 		for (int i = 1; i < MANY; i++)
-			ls_op_free(ops[i]);
+			ls_request_free(ops[i]);
 	}
 	ls_group_close(group);
 }
@@ -226,7 +226,7 @@ void polled_what_was_sent_before(struct runner_rank *self)
 	for (int32_t i = 0; self->rank == 0 && i < MESSAGES; i++) {
 		struct asking asking = {.group = group, .peer = i % 2 ? 1 : LS_ANY_SOURCE};
 		int32_t value = -1;
-		ls_op *op;
+		ls_request *op;
 		OK(ls_iprobe(group, asking.peer, NULL, &found));
 		OK(ls_irecv(group, &value, 1, LS_INT32, asking.peer, NULL, &op));
 		OK(ask(&asking, op));
@@ -250,7 +250,7 @@ void polled_what_was_sent_before(struct runner_rank *self)
 enum next_call { CALL_SEND, CALL_COLLECTIVE, TEST_OTHER, WAIT_OTHER, FREE, CLOSE, NEXT_CALLS };
 
 /* `op` is not the send, but for FREE. */
-static void call_next(struct runner_rank *self, ls_group *group, enum next_call call, ls_op *op)
+static void call_next(struct runner_rank *self, ls_group *group, enum next_call call, ls_request *op)
 {
 	int32_t value = 1;
 	switch (call) {
@@ -267,7 +267,7 @@ static void call_next(struct runner_rank *self, ls_group *group, enum next_call 
 		GIVES(LS_PEER_LEFT, ls_wait(op, 0));
 		break;
 	case FREE:
-		ls_op_free(op);
+		ls_request_free(op);
 		break;
 	default:
 		break;
@@ -281,7 +281,7 @@ void sends_that_are_lost_are_told(struct runner_rank *self)
 	for (enum next_call call = 0; call < NEXT_CALLS; call++) {
 		ls_group *world = runner_open(self), *group;
 		int32_t *buffer = values_alloc(world, LONG * 4, true), value = 0;
-		ls_op *send = NULL, *other = NULL;
+		ls_request *send = NULL, *other = NULL;
 		values_blot(buffer, LONG, LS_INT32, 0);
 		OK(ls_group_split(world, 0, self->rank, &group));
 		if (self->rank == 0) {
@@ -295,8 +295,8 @@ void sends_that_are_lost_are_told(struct runner_rank *self)
 			OK(ls_group_failure(group, &failure));
 			CHECK(failure.status == (call == CLOSE ? LS_OK : LS_PEER_LEFT));
 			if (call != FREE)
-				ls_op_free(send);
-			ls_op_free(other);
+				ls_request_free(send);
+			ls_request_free(other);
 			ls_group_close(group);
 		} else {
 			runner_meet(self);

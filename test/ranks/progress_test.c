@@ -33,15 +33,15 @@ void a_rank_has_one_progress_thread(struct runner_rank *self)
 	enum { GROUPS = 100, COUNT = 20000 };
 	ls_group *world = runner_open(self), *groups[GROUPS];
 	int32_t(*values)[COUNT] = calloc(GROUPS, sizeof *values);
-	ls_op *ops[GROUPS];
-	struct ls_op_options beside = {.size = sizeof beside};
+	ls_request *ops[GROUPS];
+	struct ls_call_options beside = {.size = sizeof beside};
 	CHECK(values);
 	for (int i = 0; i < GROUPS; i++)
 		groups[i] = split(world);
 	if (self->rank != 0)
 		runner_meet(self);
 	for (int i = 0; i < GROUPS; i++) {
-		beside.op = &ops[i];
+		beside.request = &ops[i];
 		values_fill(values[i], COUNT, LS_INT32, LS_SUM, self->rank, (unsigned)i);
 		OK(ls_allreduce(groups[i], values[i], values[i], COUNT, LS_INT32, LS_SUM, &beside));
 	}
@@ -51,7 +51,7 @@ void a_rank_has_one_progress_thread(struct runner_rank *self)
 	}
 	for (int i = GROUPS - 1; i >= 0; i--) {
 		OK(ls_wait(ops[i], 0));
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 		values_check_reduced(values[i], COUNT, LS_INT32, LS_SUM, self->size, (unsigned)i);
 	}
 	close_all(groups, GROUPS);
@@ -71,7 +71,7 @@ static void *call_in_vain(void *group)
 static void *wait_in_vain(void *op)
 {
 	GIVES(LS_DEADLOCK, ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 	return NULL;
 }
 
@@ -103,11 +103,11 @@ void deadlock_of_handles_in_one_group(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *groups[2] = {split(world), split(world)};
 	int32_t values[2] = {1, 2};
-	ls_op *ops[2];
-	struct ls_op_options beside = {.size = sizeof beside};
+	ls_request *ops[2];
+	struct ls_call_options beside = {.size = sizeof beside};
 	runner_ready(self, world);
 	for (int i = 0; i < 2; i++) {
-		beside.op = &ops[i];
+		beside.request = &ops[i];
 		OK(ls_allreduce(groups[self->rank == 0], &values[i], &values[i], 1, LS_INT32,
 				LS_SUM, &beside));
 	}
@@ -124,8 +124,8 @@ void a_wait_in_short_turns_is_looked_at(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	int32_t value = 1;
-	ls_op *op;
-	struct ls_op_options beside = {.size = sizeof beside, .op = &op};
+	ls_request *op;
+	struct ls_call_options beside = {.size = sizeof beside, .request = &op};
 	struct caught caught;
 	runner_ready(self, group);
 	if (self->rank == 0) {
@@ -139,7 +139,7 @@ void a_wait_in_short_turns_is_looked_at(struct runner_rank *self)
 		SAYS(caught_end(&caught), "rank 1");
 		runner_meet(self);
 		OK(ls_wait(op, 0));
-		ls_op_free(op);
+		ls_request_free(op);
 	} else {
 		runner_meet(self);
 		OK(ls_allreduce(group, &value, &value, 1, LS_INT32, LS_SUM, NULL));
@@ -165,7 +165,7 @@ void groups_that_wait_for_the_progress_thread(struct runner_rank *self)
 	ls_group *world = runner_open(self), *kept = split(world), *parent = split(world);
 	int32_t value = 1, values[5000] = {0};
 	_Atomic bool released = false;
-	struct ls_op_options keeps = {
+	struct ls_call_options keeps = {
 		.size = sizeof keeps, .callback = keep_thread, .callback_data = &released};
 	if (self->rank == 0)
 		OK(ls_allreduce(kept, &value, &value, 1, LS_INT32, LS_SUM, &keeps));
@@ -173,12 +173,12 @@ void groups_that_wait_for_the_progress_thread(struct runner_rank *self)
 	if (self->rank != 0)
 		OK(ls_allreduce(kept, &value, &value, 1, LS_INT32, LS_SUM, NULL));
 	for (int i = 0; i < CYCLES; i++) {
-		ls_op *op;
-		struct ls_op_options beside = {.size = sizeof beside, .op = &op};
+		ls_request *op;
+		struct ls_call_options beside = {.size = sizeof beside, .request = &op};
 		ls_group *group = split(parent);
 		OK(ls_allreduce(group, values, values, 5000, LS_INT32, LS_SUM, &beside));
 		OK(ls_wait(op, 0));
-		ls_op_free(op);
+		ls_request_free(op);
 		ls_group_close(group);
 		if (i == ROOM - 1)
 			atomic_store(&released, true);
@@ -233,9 +233,9 @@ void failures_do_not_wait_for_each_other(struct runner_rank *self)
 	}; /* too long for an entry, and short enough to be begun by the caller */
 	static int64_t values[FAILING][COUNT];
 	ls_group *world = runner_open(self), *groups[FAILING];
-	ls_op *ops[FAILING];
+	ls_request *ops[FAILING];
 	struct ends ends = {0};
-	struct ls_op_options options = {.size = sizeof options, .timeout_ms = 300};
+	struct ls_call_options options = {.size = sizeof options, .timeout_ms = 300};
 	_Atomic uint64_t *pid = &self->shared->words[0];
 	CHECK(sem_init(&ends.all, 0, 0) == 0);
 	for (int i = 0; i < FAILING; i++)
@@ -246,7 +246,7 @@ void failures_do_not_wait_for_each_other(struct runner_rank *self)
 			;
 	for (int i = 0; i < FAILING && self->rank < 2; i++) {
 		if (self->rank == 1)
-			options.op = &ops[i];
+			options.request = &ops[i];
 		options.callback = self->rank == 0 ? note_end : NULL;
 		options.callback_data = &ends;
 		OK(ls_allreduce(groups[i], values[i], values[i], COUNT, LS_INT64, LS_SUM, &options));
@@ -263,7 +263,7 @@ void failures_do_not_wait_for_each_other(struct runner_rank *self)
 		raise(SIGSTOP);
 		for (int i = 0; i < FAILING; i++) {
 			GIVES(LS_TIMED_OUT, ls_wait(ops[i], 0));
-			ls_op_free(ops[i]);
+			ls_request_free(ops[i]);
 		}
 	}
 	runner_meet(self);
@@ -288,7 +288,7 @@ struct receiver {
 static void *receive_one(void *argument)
 {
 	struct receiver *receiver = argument;
-	struct ls_op_options options = {.size = sizeof options, .tag = receiver->tag};
+	struct ls_call_options options = {.size = sizeof options, .tag = receiver->tag};
 	int32_t value;
 	atomic_store(&receiver->tid, gettid());
 	OK(ls_recv(receiver->world, &value, 1, LS_INT32, 1, &options));
@@ -300,8 +300,8 @@ void a_lane_is_shown_once_there_is_a_slot(struct runner_rank *self)
 	struct receiver receivers[SLOTS] = {0};
 	ls_group *world = runner_open(self), *group = split(world);
 	int32_t value = 1, got;
-	ls_op *op;
-	struct ls_op_options beside = {.size = sizeof beside, .op = &op};
+	ls_request *op;
+	struct ls_call_options beside = {.size = sizeof beside, .request = &op};
 	for (int i = 0; i < SLOTS && self->rank == 0; i++) {
 		struct receiver *receiver = &receivers[i];
 		*receiver = (struct receiver){.world = world, .tag = i};
@@ -313,7 +313,7 @@ void a_lane_is_shown_once_there_is_a_slot(struct runner_rank *self)
 		OK(ls_allreduce(group, &value, &value, 1, LS_INT32, LS_SUM, &beside));
 	runner_ready(self, world);
 	for (int i = 0; i < SLOTS; i++) {
-		struct ls_op_options options = {.size = sizeof options, .tag = i};
+		struct ls_call_options options = {.size = sizeof options, .tag = i};
 		if (self->rank == 1)
 			OK(ls_send(world, &value, 1, LS_INT32, 0, &options));
 		else
@@ -321,7 +321,7 @@ void a_lane_is_shown_once_there_is_a_slot(struct runner_rank *self)
 	}
 	GIVES(LS_DEADLOCK, ls_recv(world, &got, 1, LS_INT32, !self->rank, NULL));
 	if (self->rank == 0)
-		ls_op_free(op);
+		ls_request_free(op);
 	runner_meet(self);
 	ls_group_close(group);
 	ls_group_close(world);
@@ -339,7 +339,7 @@ void deadlock_of_callbacks(struct runner_rank *self)
 	ls_group *world = runner_open(self), *groups[2] = {split(world), split(world)};
 	int32_t value = 1;
 	sem_t told;
-	struct ls_op_options options = {
+	struct ls_call_options options = {
 		.size = sizeof options, .callback = note_deadlock, .callback_data = &told};
 	CHECK(sem_init(&told, 0, 0) == 0);
 	runner_ready(self, world);
@@ -365,10 +365,10 @@ void a_failure_without_another_thread(struct runner_rank *self)
 	ls_group *world = runner_open(self);
 	int32_t value = 1;
 	_Atomic bool over = false;
-	struct ls_op_options options = {.size = sizeof options,
-					.timeout_ms = 100,
-					.callback = note_timeout,
-					.callback_data = (void *)&over};
+	struct ls_call_options options = {.size = sizeof options,
+					  .timeout_ms = 100,
+					  .callback = note_timeout,
+					  .callback_data = (void *)&over};
 	struct caught caught;
 	runner_ready(self, world);
 	if (self->rank == 0) {
@@ -391,7 +391,7 @@ void a_failure_without_another_thread(struct runner_rank *self)
 }
 
 struct freed {
-	ls_op *op;
+	ls_request *op;
 	_Atomic int calls;
 };
 
@@ -400,7 +400,7 @@ static void free_handle(void *data, ls_status status)
 	struct freed *freed = data;
 	if (status == LS_OK && freed->op)
 		atomic_fetch_add(&freed->calls, 1);
-	ls_op_free(freed->op);
+	ls_request_free(freed->op);
 	freed->op = NULL;
 }
 
@@ -417,19 +417,19 @@ void a_callback_frees_the_handle(struct runner_rank *self)
 	CHECK(values && sent);
 	for (int i = 0; i < MANY; i++) {
 		int64_t *own = values + i * LARGE;
-		struct ls_op_options options = {.size = sizeof options,
-						.callback = free_handle,
-						.callback_data = &freed[i],
-						.op = &freed[i].op};
+		struct ls_call_options options = {.size = sizeof options,
+						  .callback = free_handle,
+						  .callback_data = &freed[i],
+						  .request = &freed[i].op};
 		OK(ls_allreduce(group, own, own, i % 2 ? LARGE : 1, LS_INT64, LS_SUM, &options));
 	}
 	OK(ls_barrier(group, NULL)); /* after all of them */
 	for (int i = MANY; i < 2 * MANY; i++) {
 		uint64_t count = i % 2 ? LARGE : 1;
-		struct ls_op_options options = {.size = sizeof options,
-						.callback = free_handle,
-						.callback_data = &freed[i],
-						.op = &freed[i].op};
+		struct ls_call_options options = {.size = sizeof options,
+						  .callback = free_handle,
+						  .callback_data = &freed[i],
+						  .request = &freed[i].op};
 		OK(ls_recv(group, values + i * LARGE, count, LS_INT64, last, &options));
 		OK(ls_send(group, sent, count, LS_INT64, next, NULL));
 		while (!atomic_load(&freed[i].calls))

@@ -32,21 +32,21 @@ static void outlast_looks(void)
 static const int counts[] = {20, 40, 64, 100, OPS_MAX};
 
 /* Long sends to the next rank, which nobody receives. */
-static ls_op **begin_sends(ls_group *group, int to, int count)
+static ls_request **begin_sends(ls_group *group, int to, int count)
 {
 	static const int32_t values[LONG];
-	ls_op **ops = calloc((size_t)count, sizeof *ops);
-	struct ls_op_options options = {.size = sizeof options, .tag = 1};
+	ls_request **ops = calloc((size_t)count, sizeof *ops);
+	struct ls_call_options options = {.size = sizeof options, .tag = 1};
 	CHECK(ops);
 	for (int i = 0; i < count; i++)
 		OK(ls_isend(group, values, LONG, LS_INT32, to, &options, &ops[i]));
 	return ops;
 }
 
-static void end_sends(ls_op **ops, int count)
+static void end_sends(ls_request **ops, int count)
 {
 	for (int i = 0; i < count; i++)
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	free(ops);
 }
 
@@ -61,8 +61,8 @@ void deadlock_behind_many_sends(struct runner_rank *self)
 			int next = (self->rank + 1) % self->size;
 			runner_note(self, "%d sends, %d", counts[i], receives);
 			runner_ready(self, group);
-			ls_op **ops = begin_sends(group, next, counts[i]);
-			struct ls_op_options other = {.size = sizeof other, .tag = 2};
+			ls_request **ops = begin_sends(group, next, counts[i]);
+			struct ls_call_options other = {.size = sizeof other, .tag = 2};
 			GIVES(LS_DEADLOCK,
 			      receives ? ls_recv(group, &value, 1, LS_INT32, next, &other)
 				       : ls_wait(ops[0], 0));
@@ -75,7 +75,7 @@ void deadlock_behind_many_sends(struct runner_rank *self)
 static void take_all(ls_group *group, int count)
 {
 	int32_t values[LONG]; /* of this rank: others may receive beside it */
-	struct ls_op_options options = {.size = sizeof options, .tag = 1};
+	struct ls_call_options options = {.size = sizeof options, .tag = 1};
 	for (int i = 0; i < count; i++)
 		OK(ls_recv(group, values, LONG, LS_INT32, 0, &options));
 }
@@ -85,20 +85,21 @@ static void take_all(ls_group *group, int count)
 void any_of_many_goes_on(struct runner_rank *self)
 {
 	enum { SENDS = 63 };
-	struct ls_op_options asked = {.size = sizeof asked, .tag = 1}, last = {.size = sizeof last};
+	struct ls_call_options asked = {.size = sizeof asked, .tag = 1},
+			       last = {.size = sizeof last};
 	int32_t value = 0;
 	ls_group *group = runner_open(self);
 	runner_ready(self, group);
 	if (self->rank == 0) {
-		ls_op **sends = begin_sends(group, 1, SENDS), *ops[SENDS + 1];
-		ls_op **others = begin_sends(group, 2, OPS_MAX);
+		ls_request **sends = begin_sends(group, 1, SENDS), *ops[SENDS + 1];
+		ls_request **others = begin_sends(group, 2, OPS_MAX);
 		int which;
 		for (int i = 0; i < SENDS; i++)
 			ops[i] = sends[i];
 		OK(ls_irecv(group, &value, 1, LS_INT32, 2, &asked, &ops[SENDS]));
 		OK(ls_wait_any(ops, SENDS + 1, 0, &which));
 		CHECK(which == SENDS);
-		ls_op_free(ops[SENDS]);
+		ls_request_free(ops[SENDS]);
 		OK(ls_send(group, &value, 1, LS_INT32, 1, &last));
 		for (int i = 0; i < SENDS; i++)
 			OK(ls_wait(sends[i], 0));
@@ -125,7 +126,7 @@ void any_of_many_goes_on(struct runner_rank *self)
 void deadlock_beside_a_message(struct runner_rank *self)
 {
 	int32_t value = 1, got = 0;
-	ls_op *op = NULL;
+	ls_request *op = NULL;
 	ls_group *group = runner_open(self), *two[2];
 	OK(ls_group_split(group, 0, 0, &two[0]));
 	OK(ls_group_split(group, 0, 0, &two[1]));
@@ -138,7 +139,7 @@ void deadlock_beside_a_message(struct runner_rank *self)
 	if (self->rank == 0) {
 		OK(ls_wait(op, 0));
 		CHECK(got == value);
-		ls_op_free(op);
+		ls_request_free(op);
 	}
 	runner_meet(self);
 	ls_group_close(two[0]);
@@ -214,7 +215,7 @@ static void *ask_of_rank_1(void *argument)
  * rank 1. */
 void the_main_thread_may_call(struct runner_rank *self)
 {
-	struct ls_op_options first = {.size = sizeof first, .tag = 2};
+	struct ls_call_options first = {.size = sizeof first, .tag = 2};
 	int32_t value = 0;
 	ls_group *group = open_in_a_thread(self);
 	if (self->rank == 0) {
@@ -251,7 +252,7 @@ void the_main_thread_is_dormant(struct runner_rank *self)
 
 static void *compute_and_send(void *argument)
 {
-	struct ls_op_options first = {.size = sizeof first, .tag = 2};
+	struct ls_call_options first = {.size = sizeof first, .tag = 2};
 	struct timespec now, end;
 	int32_t value = 0;
 	clock_gettime(CLOCK_MONOTONIC, &end);
@@ -265,7 +266,7 @@ static void *compute_and_send(void *argument)
 /* So may another thread that has made no call yet, as long as it runs. */
 void a_thread_that_runs_may_call(struct runner_rank *self)
 {
-	struct ls_op_options first = {.size = sizeof first, .tag = 2};
+	struct ls_call_options first = {.size = sizeof first, .tag = 2};
 	int32_t value = 0;
 	ls_group *group = runner_open(self);
 	runner_ready(self, group);
@@ -347,8 +348,8 @@ static void await_post(sem_t *wakes)
  * 1. */
 static void wake_main_thread(struct runner_rank *self, bool by_callback)
 {
-	struct ls_op_options first = {.size = sizeof first, .tag = 2},
-			     other = {.size = sizeof other};
+	struct ls_call_options first = {.size = sizeof first, .tag = 2},
+			       other = {.size = sizeof other};
 	int32_t value = 0, told;
 	ls_group *group = runner_open(self);
 	runner_ready(self, group);
@@ -357,7 +358,7 @@ static void wake_main_thread(struct runner_rank *self, bool by_callback)
 		pthread_t thread, waker;
 		sem_t wakes;
 		CHECK(sem_init(&wakes, 0, 0) == 0);
-		other = (struct ls_op_options){
+		other = (struct ls_call_options){
 			.size = sizeof other, .tag = 3, .callback = wake, .callback_data = &wakes};
 		if (by_callback)
 			OK(ls_recv(group, &told, 1, LS_INT32, 2, &other));
@@ -394,7 +395,7 @@ void who_sleeps_may_be_called_back(struct runner_rank *self)
 
 static void *wait_for_first(void *argument)
 {
-	OK(ls_wait(*(ls_op **)argument, 0));
+	OK(ls_wait(*(ls_request **)argument, 0));
 	return NULL;
 }
 
@@ -403,22 +404,22 @@ static void *wait_for_first(void *argument)
 void who_sleeps_may_be_called_back_behind_many(struct runner_rank *self)
 {
 	enum { SENDS = 50 }; /* of two words each */
-	struct ls_op_options first = {.size = sizeof first, .tag = 2},
-			     other = {.size = sizeof other, .tag = 3},
-			     last = {.size = sizeof last, .tag = 4};
+	struct ls_call_options first = {.size = sizeof first, .tag = 2},
+			       other = {.size = sizeof other, .tag = 3},
+			       last = {.size = sizeof last, .tag = 4};
 	int32_t value = 0, told, got;
 	ls_group *group = runner_open(self);
 	runner_ready(self, group);
 	if (self->rank == 0) {
 		pthread_t thread;
 		sem_t wakes;
-		ls_op *op;
+		ls_request *op;
 		CHECK(sem_init(&wakes, 0, 0) == 0);
 		OK(ls_irecv(group, &got, 1, LS_INT32, 1, &last, &op));
 		other.callback = wake;
 		other.callback_data = &wakes;
 		OK(ls_recv(group, &told, 1, LS_INT32, 2, &other));
-		ls_op **ops = begin_sends(group, 1, SENDS);
+		ls_request **ops = begin_sends(group, 1, SENDS);
 		CHECK(pthread_create(&thread, NULL, wait_for_first, &ops[0]) == 0);
 		await_post(&wakes);
 		OK(ls_send(group, &value, 1, LS_INT32, 1, &first));
@@ -427,7 +428,7 @@ void who_sleeps_may_be_called_back_behind_many(struct runner_rank *self)
 			OK(ls_wait(ops[i], 0));
 		OK(ls_wait(op, 0));
 		end_sends(ops, SENDS);
-		ls_op_free(op);
+		ls_request_free(op);
 		sem_destroy(&wakes);
 	} else if (self->rank == 1) {
 		OK(ls_recv(group, &value, 1, LS_INT32, 0, &first));
@@ -472,16 +473,17 @@ void deadlock_behind_a_message(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	int32_t values[LONG], value = 1;
-	struct ls_op_options first = {.size = sizeof first, .tag = 1}, second = first, third = first;
+	struct ls_call_options first = {.size = sizeof first, .tag = 1}, second = first,
+			       third = first;
 	second.tag = 2;
 	third.tag = 3;
-	ls_op *op = NULL;
+	ls_request *op = NULL;
 	if (self->rank == 0)
 		OK(ls_irecv(group, values, LONG, LS_INT32, 1, &first, &op));
 	OK(ls_barrier(group, NULL));
 	if (self->rank == 0) {
 		GIVES(LS_DEADLOCK, ls_barrier(group, NULL));
-		ls_op_free(op);
+		ls_request_free(op);
 	} else {
 		OK(ls_send(group, &value, 1, LS_INT32, 0, &second));
 		GIVES(LS_DEADLOCK, ls_recv(group, &value, 1, LS_INT32, 0, &third));

@@ -37,14 +37,14 @@ static void *ask_of_rank_1(void *argument)
 {
 	const struct asking *asking = argument;
 	int32_t value;
-	ls_op *op = NULL;
+	ls_request *op = NULL;
 	if (!asking->beside) {
 		OK(ls_recv(asking->group, &value, 1, LS_INT32, 1, NULL));
 		return NULL;
 	}
 	OK(ls_irecv(asking->group, &value, 1, LS_INT32, 1, NULL, &op));
 	OK(ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 	return NULL;
 }
 
@@ -55,10 +55,10 @@ static void wait_for_call(ls_group *group, ls_group *other, uint32_t limit_ms, b
 {
 	struct called called = {.status = LS_OK};
 	struct asking asking = {.group = group, .beside = beside};
-	struct ls_op_options options = {.size = sizeof options,
-					.timeout_ms = limit_ms,
-					.callback = wake,
-					.callback_data = &called};
+	struct ls_call_options options = {.size = sizeof options,
+					  .timeout_ms = limit_ms,
+					  .callback = wake,
+					  .callback_data = &called};
 	int32_t value = 0, never;
 	pthread_t thread;
 	CHECK(sem_init(&called.wakes, 0, 0) == 0);
@@ -152,7 +152,7 @@ void who_sleeps_is_stuck_without_who_left(struct runner_rank *self)
 	runner_ready(self, group);
 	if (self->rank == 0) {
 		struct stuck stuck = {.group = group};
-		struct ls_op_options options = {
+		struct ls_call_options options = {
 			.size = sizeof options, .tag = 1, .callback = fails, .callback_data = &stuck};
 		pthread_t thread;
 		CHECK(sem_init(&stuck.wakes, 0, 0) == 0);
@@ -171,17 +171,17 @@ void who_sleeps_is_stuck_without_who_left(struct runner_rank *self)
 /* Rank 1 waits for rank 0, which waits for rank 1 in another group, where the wait ends in time. */
 void who_waits_goes_on_when_another_is_late(struct runner_rank *self)
 {
-	struct ls_op_options late = {.size = sizeof late, .tag = 1, .timeout_ms = LIMIT_MS};
+	struct ls_call_options late = {.size = sizeof late, .tag = 1, .timeout_ms = LIMIT_MS};
 	int32_t value = 0, never;
 	ls_group *group = runner_open(self), *other;
 	OK(ls_group_split(group, 0, 0, &other));
 	runner_ready(self, group);
 	if (self->rank == 0) {
-		ls_op *op;
+		ls_request *op;
 		OK(ls_irecv(other, &never, 1, LS_INT32, 1, &late, &op));
 		GIVES(LS_TIMED_OUT, ls_recv(other, &value, 1, LS_INT32, 1, NULL));
 		GIVES(LS_TIMED_OUT, ls_wait(op, 0));
-		ls_op_free(op);
+		ls_request_free(op);
 		OK(ls_send(group, &value, 1, LS_INT32, 1, NULL));
 	} else {
 		OK(ls_recv(group, &value, 1, LS_INT32, 0, NULL));

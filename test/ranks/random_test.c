@@ -26,7 +26,7 @@ struct action {
 	struct operation op;
 	enum waiting waiting;
 	bool dropped; /* its handle is given back at once, as the callback tells */
-	ls_op *handle;
+	ls_request *handle;
 	_Atomic int calls, status; /* of the callback */
 };
 
@@ -146,23 +146,23 @@ static void begin(struct action *action)
 {
 	bool handle = action->waiting == HANDLE || action->waiting == HANDLE_AND_CALLBACK;
 	bool callback = action->waiting == CALLBACK || action->waiting == HANDLE_AND_CALLBACK;
-	struct ls_op_options options = {.size = sizeof options,
-					.tag = (int32_t)(action->op.seed % 5),
-					.op = handle ? &action->handle : NULL,
-					.callback = callback ? is_over : NULL,
-					.callback_data = action};
+	struct ls_call_options options = {.size = sizeof options,
+					  .tag = (int32_t)(action->op.seed % 5),
+					  .request = handle ? &action->handle : NULL,
+					  .callback = callback ? is_over : NULL,
+					  .callback_data = action};
 	OK(operation_begin(&action->op, &options));
 	CHECK(handle == (action->handle != NULL));
 	if (!action->dropped)
 		return;
-	ls_op_free(action->handle);
+	ls_request_free(action->handle);
 	action->handle = NULL;
 }
 
 static void end_handle(struct action *action)
 {
 	OK(ls_test(action->handle));
-	ls_op_free(action->handle);
+	ls_request_free(action->handle);
 	action->handle = NULL;
 }
 
@@ -170,7 +170,7 @@ static void end_handle(struct action *action)
 static bool wait_for_one(struct program *program)
 {
 	uint64_t *local = &program->local;
-	ls_op *handles[ACTIONS_MAX] = {NULL};
+	ls_request *handles[ACTIONS_MAX] = {NULL};
 	int open[ACTIONS_MAX], count = 0, index = -1;
 	for (int i = 0; i < program->count; i++) {
 		handles[i] = program->actions[i].handle;

@@ -16,9 +16,9 @@
 
 enum { BETWEEN = 60 }; /* more than a report looks at, and than LOCKSTEP_TRACE_RECORDS=16 keeps */
 
-static struct ls_op_options with_tag(int tag)
+static struct ls_call_options with_tag(int tag)
 {
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .tag = tag};
 }
 
 /* ---- a message that differs, and was sent long ago ---- */
@@ -27,7 +27,7 @@ static struct ls_op_options with_tag(int tag)
  * look like it. */
 static void send_many(ls_group *group, int to, uint64_t count)
 {
-	struct ls_op_options seven = with_tag(7), nine = with_tag(9);
+	struct ls_call_options seven = with_tag(7), nine = with_tag(9);
 	int64_t values[5] = {0};
 	ls_status status = ls_send(group, values, count, LS_INT64, to, &seven);
 	for (int i = 0; i < BETWEEN && status == LS_OK; i++)
@@ -39,7 +39,7 @@ static void send_many(ls_group *group, int to, uint64_t count)
 
 static void receive_many(ls_group *group, int from)
 {
-	struct ls_op_options nine = with_tag(9);
+	struct ls_call_options nine = with_tag(9);
 	int64_t value;
 	for (int i = 0; i < BETWEEN; i++)
 		OK(ls_recv(group, &value, 1, LS_INT64, from, &nine));
@@ -50,7 +50,7 @@ static void receive_many(ls_group *group, int from)
 static void old_send(struct runner_rank *self, uint64_t count, ls_status status, bool kept)
 {
 	ls_group *world = runner_open(self), *group;
-	struct ls_op_options seven = with_tag(7);
+	struct ls_call_options seven = with_tag(7);
 	int64_t values[3];
 	OK(ls_group_split(world, 0, -self->rank, &group));
 	if (self->rank == 0) {
@@ -97,14 +97,14 @@ void a_send_not_on_record_is_told(struct runner_rank *self)
 /* Its end, or its handle among others: then a part stands for it, until that is over. */
 static ls_status end_batch(ls_group *group, bool any)
 {
-	ls_op *ops[2] = {NULL, NULL};
+	ls_request *ops[2] = {NULL, NULL};
 	int index;
 	if (!any)
 		return ls_batch_end(group, NULL);
 	OK(ls_batch_end(group, &ops[1]));
 	ls_status status = ls_wait_any(ops, 2, 0, &index);
 	CHECK(index == 1);
-	ls_op_free(ops[1]);
+	ls_request_free(ops[1]);
 	return status;
 }
 
@@ -113,7 +113,7 @@ static ls_status end_batch(ls_group *group, bool any)
 static void never_ends(struct runner_rank *self, bool first, bool any, bool plain)
 {
 	enum { LONG = 1 << 20 };
-	struct ls_op_options one = with_tag(1), three = with_tag(3);
+	struct ls_call_options one = with_tag(1), three = with_tag(3);
 	ls_group *group = runner_open(self);
 	int64_t *buffer = values_alloc(group, 2 * LONG * sizeof *buffer, plain);
 	if (self->rank == 0) {
@@ -182,14 +182,14 @@ void a_batch_of_which_one_part_never_ends(struct runner_rank *self)
 static void wait_for_either(ls_group *group, int turn)
 {
 	int x = 1, y, z, index;
-	ls_op *ops[2];
-	struct ls_op_options options = {.size = sizeof options, .op = &ops[turn & 1]};
+	ls_request *ops[2];
+	struct ls_call_options options = {.size = sizeof options, .request = &ops[turn & 1]};
 	OK(ls_allreduce(group, &x, &y, 1, LS_INT32, LS_SUM, &options));
 	OK(ls_irecv(group, &z, 1, LS_INT32, 1, NULL, &ops[!(turn & 1)]));
 	GIVES(LS_DEADLOCK, ls_wait_any(ops, 2, 0, &index));
 	for (int i = 0; i < 2; i++) {
 		GIVES(LS_DEADLOCK, ls_wait(ops[i], 0));
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	}
 }
 

@@ -25,17 +25,17 @@ static void count(int number)
 }
 
 /* Until it is over; then the handle is given back. */
-static ls_status wait_again(ls_op *op, _Atomic uint64_t *returns)
+static ls_status wait_again(ls_request *op, _Atomic uint64_t *returns)
 {
 	ls_status status;
 	while ((status = ls_wait(op, 0)) == LS_PENDING)
 		atomic_fetch_add(returns, 1);
-	ls_op_free(op);
+	ls_request_free(op);
 	return status;
 }
 
 /* The same of a call that waits itself. */
-static ls_status await_left(ls_status status, ls_op *op, _Atomic uint64_t *returns)
+static ls_status await_left(ls_status status, ls_request *op, _Atomic uint64_t *returns)
 {
 	CHECK((status == LS_PENDING) == (op != NULL));
 	if (!op)
@@ -64,17 +64,17 @@ static void *nag(void *argument)
 /* Every call that can wait; `returns` counts how often it came back before the end. */
 static void wait_through(ls_group *group, int which, int32_t *value, _Atomic uint64_t *returns)
 {
-	struct ls_op_options asked = {.size = sizeof asked, .resumable = 1};
+	struct ls_call_options asked = {.size = sizeof asked, .resumable = 1};
 	struct ls_message found = {.size = sizeof found};
 	int index = -1;
 	ls_status status;
-	ls_op *op = NULL, *ops[2] = {NULL, NULL};
+	ls_request *op = NULL, *ops[2] = {NULL, NULL};
 	switch (which) {
 	case 0:
 		OK(ls_allreduce(group, value, value, LONG, LS_INT32, LS_SUM, NULL));
 		break;
 	case 1:
-		asked.op = &op;
+		asked.request = &op;
 		status = ls_allreduce(group, value, value, LONG, LS_INT32, LS_SUM, &asked);
 		OK(await_left(status, op, returns));
 		break;
@@ -100,7 +100,7 @@ static void wait_through(ls_group *group, int which, int32_t *value, _Atomic uin
 			atomic_fetch_add(returns, 1);
 		CHECK(index == 1);
 		OK(ls_test(ops[1]));
-		ls_op_free(ops[1]);
+		ls_request_free(ops[1]);
 	}
 }
 
@@ -195,7 +195,7 @@ void a_timeout_under_signals(struct runner_rank *self)
 {
 	struct sigaction action = {.sa_handler = count};
 	struct ls_failure failure = {.size = sizeof failure};
-	struct ls_op_options briefly = {.size = sizeof briefly, .timeout_ms = 300};
+	struct ls_call_options briefly = {.size = sizeof briefly, .timeout_ms = 300};
 	ls_group *group = runner_open_resuming(self);
 	OK(ls_barrier(group, NULL));
 	if (self->rank == 0) {
@@ -231,7 +231,7 @@ void a_resumed_deadlock_is_proved(struct runner_rank *self)
 	ls_group *group = runner_open_resuming(self);
 	_Atomic uint64_t returns = 0;
 	int32_t value = 0;
-	ls_op *op;
+	ls_request *op;
 	OK(ls_irecv(group, &value, 1, LS_INT32, 1 - self->rank, NULL, &op));
 	GIVES(LS_DEADLOCK, wait_again(op, &returns));
 	CHECK(atomic_load(&returns) > 0);
@@ -247,9 +247,9 @@ void a_resumed_collective_is_proved(struct runner_rank *self)
 	ls_group *group = runner_open_resuming(self);
 	_Atomic uint64_t returns = 0;
 	int32_t value = 0;
-	ls_op *op;
-	struct ls_op_options asked = {
-		.size = sizeof asked, .resumable = 1, .op = self->rank == 0 ? &op : NULL};
+	ls_request *op;
+	struct ls_call_options asked = {
+		.size = sizeof asked, .resumable = 1, .request = self->rank == 0 ? &op : NULL};
 	ls_status status = self->rank == 0 ? ls_barrier(group, &asked)
 					   : ls_irecv(group, &value, 1, LS_INT32, 0, &asked, &op);
 	GIVES(LS_DEADLOCK, await_left(status, op, &returns));
@@ -266,7 +266,7 @@ enum { ROUNDS = 6, BEHIND = 3, MANY = 20000 };
 struct leaving {
 	ls_group *group;
 	int32_t (*values)[BEHIND * MANY];
-	ls_op *ops[BEHIND];
+	ls_request *ops[BEHIND];
 	_Atomic int tid; /* of the thread that is left by its wait */
 	_Atomic bool left;
 	bool in_time; /* the others were queued before that */
@@ -278,12 +278,12 @@ struct leaving {
 static void *queue_others(void *argument)
 {
 	struct leaving *leaving = argument;
-	struct ls_op_options queued = {.size = sizeof queued};
+	struct ls_call_options queued = {.size = sizeof queued};
 	while (!atomic_load(&leaving->tid) || process_state(atomic_load(&leaving->tid)) != 'S')
 		sched_yield();
 	for (int i = 1; i < BEHIND; i++) {
 		int32_t *values = leaving->values[i];
-		queued.op = &leaving->ops[i];
+		queued.request = &leaving->ops[i];
 		OK(ls_allreduce(leaving->group, values, values, (uint64_t)(i + 1) * MANY, LS_INT32,
 				LS_SUM, &queued));
 	}
@@ -294,7 +294,8 @@ static void *queue_others(void *argument)
 static void leave(struct leaving *leaving)
 {
 	int32_t *values = leaving->values[0];
-	struct ls_op_options asked = {.size = sizeof asked, .resumable = 1, .op = &leaving->ops[0]};
+	struct ls_call_options asked = {
+		.size = sizeof asked, .resumable = 1, .request = &leaving->ops[0]};
 	CHECK(pthread_create(&leaving->other, NULL, queue_others, leaving) == 0);
 	atomic_store(&leaving->tid, gettid());
 	GIVES(LS_PENDING,
@@ -318,8 +319,8 @@ void left_calls_keep_the_order(struct runner_rank *self)
 	int32_t(*values)[BEHIND * MANY] = malloc(BEHIND * sizeof *values);
 	CHECK(values);
 	_Atomic uint64_t *in_time = &self->shared->words[2];
-	ls_op *op;
-	struct ls_op_options queued = {.size = sizeof queued, .op = &op};
+	ls_request *op;
+	struct ls_call_options queued = {.size = sizeof queued, .request = &op};
 	OK(ls_barrier(group, &queued)); /* with a progress thread */
 	OK(wait_again(op, &self->shared->words[1]));
 	/* On a busy machine the other thread may come too late, for any number of rounds. */
@@ -353,9 +354,9 @@ void left_calls_keep_their_counts(struct runner_rank *self)
 	ls_group *group = runner_open_resuming(self);
 	int32_t first = 1, values[] = {1, 2, 3}, sums[2] = {0};
 	uint64_t counts[] = {1, 2}, mine = counts[self->rank];
-	ls_op *before, *op;
-	struct ls_op_options queued = {.size = sizeof queued, .op = &before};
-	struct ls_op_options asked = {.size = sizeof asked, .resumable = 1, .op = &op};
+	ls_request *before, *op;
+	struct ls_call_options queued = {.size = sizeof queued, .request = &before};
+	struct ls_call_options asked = {.size = sizeof asked, .resumable = 1, .request = &op};
 	if (self->rank == 0) {
 		OK(ls_allreduce(group, &first, &first, 1, LS_INT32, LS_SUM, &queued));
 		GIVES(LS_PENDING,
@@ -383,8 +384,8 @@ void resumable_calls_keep_nothing(struct runner_rank *self)
 	CHECK(value);
 	struct ls_buffers buffers[] = {{value, value, 1}, {value + 1, value + 1, 1}};
 	for (uint64_t count = 2; count <= LONG; count *= LONG / 2) {
-		ls_op *op = (ls_op *)value;
-		struct ls_op_options asked = {.size = sizeof asked, .resumable = 1, .op = &op};
+		ls_request *op = (ls_request *)value;
+		struct ls_call_options asked = {.size = sizeof asked, .resumable = 1, .request = &op};
 		value[0] = value[1] = 1 + self->rank;
 		OK(ls_allreduce_many(group, buffers, 2, LS_INT32, LS_SUM, &asked));
 		CHECK(!op && value[0] == 3 && value[1] == 3);
@@ -405,8 +406,8 @@ void resumable_calls_are_many(struct runner_rank *self)
 	enum { HANDLES = 1 << 16 };
 	ls_group *group = runner_open(self);
 	struct caught caught;
-	ls_op *op;
-	struct ls_op_options asked = {.size = sizeof asked, .resumable = 1, .op = &op};
+	ls_request *op;
+	struct ls_call_options asked = {.size = sizeof asked, .resumable = 1, .request = &op};
 	for (int i = 0; i <= HANDLES; i++)
 		OK(ls_barrier(group, &asked));
 	caught_begin(&caught);

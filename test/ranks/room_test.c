@@ -9,9 +9,9 @@
 
 enum { PLACES = 64, LONG = 2000 }; /* longer than a message that is over without a receive */
 
-static struct ls_op_options tagged(int tag)
+static struct ls_call_options tagged(int tag)
 {
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .tag = tag};
 }
 
 /* Rank 0 is about to block; rank 1 goes on once it sleeps. */
@@ -101,7 +101,7 @@ void a_block_is_back_before_its_send(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	struct sender sender = {group, self->drawn ? DRAWN_ROUNDS : ROUNDS};
-	struct ls_op_options options = tagged(BACK);
+	struct ls_call_options options = tagged(BACK);
 	pthread_t thread;
 	CHECK(pthread_create(&thread, NULL, self->rank == 0 ? give_blocks : take_blocks, &sender) ==
 	      0);
@@ -196,9 +196,9 @@ void the_block_of_a_cancelled_send_is_kept(struct runner_rank *self)
 		else
 			blocks[i] = take_block(group);
 	if (self->rank == 0) {
-		ls_op *op, *behind;
+		ls_request *op, *behind;
 		ls_status status;
-		struct ls_op_options options = {.size = sizeof options, .op = &op};
+		struct ls_call_options options = {.size = sizeof options, .request = &op};
 		OK(ls_alloc(group, LONG * sizeof(int32_t), &mine));
 		values_fill(mine, LONG, LS_INT32, LS_SUM, 0, 1);
 		OK(ls_send_block(group, mine, LONG, LS_INT32, 1, &options));
@@ -207,10 +207,10 @@ void the_block_of_a_cancelled_send_is_kept(struct runner_rank *self)
 		while ((status = ls_cancel(op)) == LS_PENDING)
 			sched_yield();
 		OK(status);
-		ls_op_free(op);
+		ls_request_free(op);
 		OK(ls_recv(group, &token, 1, LS_INT32, 1, NULL));
 		OK(ls_wait(behind, 0));
-		ls_op_free(behind);
+		ls_request_free(behind);
 	} else {
 		OK(ls_recv(group, &token, 1, LS_INT32, 0, NULL));
 		OK(ls_send(group, &token, 1, LS_INT32, 0, NULL));
@@ -231,7 +231,7 @@ void sends_that_nobody_goes_on_with(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	int32_t *buffer = values_alloc(group, (PLACES + 1) * LONG * sizeof *buffer, false);
-	ls_op *ops[PLACES + 1];
+	ls_request *ops[PLACES + 1];
 	if (self->rank == 0) {
 		values_fill(buffer, (PLACES + 1) * LONG, LS_INT32, LS_SUM, 0, 1);
 		for (int i = 0; i < PLACES; i++)
@@ -245,7 +245,7 @@ void sends_that_nobody_goes_on_with(struct runner_rank *self)
 	}
 	for (int i = 0; i < PLACES + self->rank; i++) {
 		OK(ls_wait(ops[i], 0));
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	}
 	if (self->rank == 1)
 		values_check_from(buffer, (PLACES + 1) * LONG, LS_INT32, 0, 1);
@@ -255,13 +255,13 @@ void sends_that_nobody_goes_on_with(struct runner_rank *self)
 
 static void take_back_all(ls_group *group, const int32_t *buffer)
 {
-	struct ls_op_options unwanted = tagged(1);
-	ls_op *ops[PLACES];
+	struct ls_call_options unwanted = tagged(1);
+	ls_request *ops[PLACES];
 	for (int i = 0; i < PLACES; i++)
 		OK(ls_isend(group, buffer, LONG, LS_INT32, 1, &unwanted, &ops[i]));
 	for (int i = 0; i < PLACES; i++) {
 		OK(ls_cancel(ops[i]));
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	}
 }
 
@@ -271,12 +271,12 @@ static void leave_room(struct runner_rank *self, bool beside)
 {
 	enum { TURNS = 8 };
 	ls_group *group = runner_open(self);
-	struct ls_op_options wanted = tagged(2), seen = tagged(3);
+	struct ls_call_options wanted = tagged(2), seen = tagged(3);
 	int32_t *buffer = values_alloc(group, LONG * sizeof *buffer, false);
 	for (int turn = 0; turn < TURNS; turn++) {
 		uint64_t count = turn & 1 ? LONG : 1;
 		bool before = turn & 2;
-		ls_op *op = NULL;
+		ls_request *op = NULL;
 		if (self->rank == 0) {
 			values_fill(buffer, count, LS_INT32, LS_SUM, 0, (unsigned)turn);
 			take_back_all(group, buffer);
@@ -293,7 +293,7 @@ static void leave_room(struct runner_rank *self, bool beside)
 				OK(ls_recv(group, buffer, count, LS_INT32, 0, &wanted));
 			else
 				OK(ls_wait(op, 0));
-			ls_op_free(op);
+			ls_request_free(op);
 			values_check_from(buffer, count, LS_INT32, 0, (unsigned)turn);
 		}
 		OK(ls_barrier(group, NULL));
@@ -319,9 +319,9 @@ void what_was_taken_back_makes_room(struct runner_rank *self)
 	enum { BYTES = 5000, TURNS = 20 };
 	static unsigned char buffer[BYTES];
 	ls_group *group = runner_open(self);
-	struct ls_op_options wanted = {.size = sizeof wanted, .tag = 2};
+	struct ls_call_options wanted = {.size = sizeof wanted, .tag = 2};
 	int32_t value = 7;
-	ls_op *first, *second;
+	ls_request *first, *second;
 	for (int turn = 0; turn < TURNS; turn++) {
 		if (self->rank == 1)
 			OK(ls_irecv(group, &value, 1, LS_INT32, 0, &wanted, &second));
@@ -331,12 +331,12 @@ void what_was_taken_back_makes_room(struct runner_rank *self)
 			OK(ls_isend(group, &value, 1, LS_INT32, 1, &wanted, &second));
 			OK(ls_cancel(first));
 			OK(ls_wait(second, 0));
-			ls_op_free(first);
+			ls_request_free(first);
 		}
 		runner_meet(self);
 		if (self->rank == 1)
 			OK(ls_wait(second, 0));
-		ls_op_free(second);
+		ls_request_free(second);
 	}
 	ls_group_close(group);
 }

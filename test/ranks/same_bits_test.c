@@ -69,9 +69,10 @@ static uint64_t reduce_rough(struct rough *rough, int kind, ls_dtype dtype, ls_r
 	size_t get = count * ls_dtype_bytes(dtype), give = parts ? get * (size_t)self->size : get;
 	bool plain = (way + self->rank / 2) % 2, apart = (way + self->rank) % 2;
 	unsigned char *send = rough->send[plain], *recv = rough->recv[apart];
-	ls_op *handle = NULL;
-	struct ls_op_options options = {
-		.size = sizeof options, .factor = 0.3 + self->rank, .op = way == 1 ? &handle : NULL};
+	ls_request *handle = NULL;
+	struct ls_call_options options = {.size = sizeof options,
+					  .factor = 0.3 + self->rank,
+					  .request = way == 1 ? &handle : NULL};
 	if (in_place)
 		recv = parts ? send + (size_t)self->rank * get : send;
 	fill_rough(send, give, dtype, 77 + (unsigned)self->rank);
@@ -87,7 +88,7 @@ static uint64_t reduce_rough(struct rough *rough, int kind, ls_dtype dtype, ls_r
 	OK(operation_issue(&call));
 	if (handle)
 		OK(ls_wait(handle, 0));
-	ls_op_free(handle);
+	ls_request_free(handle);
 	bool gets = kinds[kind] != OPERATION_REDUCE || self->rank == self->size - 1;
 	return gets ? values_hash(recv, get) : 0;
 }

@@ -123,14 +123,14 @@ static ls_status send_one(struct schedule_run *run, int i)
 	const struct schedule_action *action = action_of(run, i);
 	struct schedule_slot *slot = &run->slots[i];
 	uint32_t bytes = schedule_bytes(run->schedule, action->peer, action->tag);
-	struct ls_op_options options = {.size = sizeof options, .tag = action->tag};
+	struct ls_call_options options = {.size = sizeof options, .tag = action->tag};
 	if (action->blocks || action->batched)
 		return ls_send(run->group, slot->buffer, count_of(bytes), dtype_of(bytes),
 			       action->peer, &options);
 	if (action->choice & 2)
 		return ls_isend(run->group, slot->buffer, count_of(bytes), dtype_of(bytes),
 				action->peer, &options, &slot->op);
-	options.op = &slot->op;
+	options.request = &slot->op;
 	return ls_send(run->group, slot->buffer, count_of(bytes), dtype_of(bytes), action->peer,
 		       &options);
 }
@@ -150,7 +150,7 @@ static ls_status probe_and_receive(struct schedule_run *run, int i)
 {
 	const struct schedule_action *action = action_of(run, i);
 	struct schedule_slot *slot = &run->slots[i];
-	struct ls_op_options options = {.size = sizeof options, .tag = tag_of(action)};
+	struct ls_call_options options = {.size = sizeof options, .tag = tag_of(action)};
 	struct ls_message there = {.size = sizeof there};
 	ls_status status = LS_PENDING;
 	for (unsigned tries = action->choice >> 8 & 3; tries > 0 && status == LS_PENDING; tries--)
@@ -183,10 +183,10 @@ static ls_status receive_one(struct schedule_run *run, int i)
 	    (schedule_must_probe(run->schedule, action) || action->choice % 16 < 3))
 		return probe_and_receive(run, i);
 	uint32_t bytes = schedule_bytes(run->schedule, run->self->rank, action->tag);
-	struct ls_op_options options = {.size = sizeof options,
-					.tag = tag_of(action),
-					.message =
-						one && action->choice & 4 ? NULL : &slot->message};
+	struct ls_call_options options = {.size = sizeof options,
+					  .tag = tag_of(action),
+					  .message = one && action->choice & 4 ? NULL
+									       : &slot->message};
 	if (!options.message)
 		slot->message = (struct ls_message){.source = action->peer,
 						    .tag = action->tag,
@@ -198,7 +198,7 @@ static ls_status receive_one(struct schedule_run *run, int i)
 	if (action->choice & 2)
 		return ls_irecv(run->group, slot->buffer, count_of(bytes), dtype_of(bytes),
 				source_of(action), &options, &slot->op);
-	options.op = &slot->op;
+	options.request = &slot->op;
 	return ls_recv(run->group, slot->buffer, count_of(bytes), dtype_of(bytes),
 		       source_of(action), &options);
 }
@@ -207,8 +207,8 @@ static ls_status call_collective(struct schedule_run *run, int i)
 {
 	const struct schedule_action *action = action_of(run, i);
 	struct schedule_slot *slot = &run->slots[i];
-	struct ls_op_options options = {.size = sizeof options,
-					.op = action->blocks ? NULL : &slot->op};
+	struct ls_call_options options = {.size = sizeof options,
+					  .request = action->blocks ? NULL : &slot->op};
 	int64_t *buffer = (int64_t *)(void *)slot->buffer;
 	switch ((enum schedule_collective)action->collective) {
 	case SCHEDULE_ALLREDUCE:
@@ -242,7 +242,7 @@ static void is_over(struct schedule_run *run, int i)
 
 static void free_handle(struct schedule_run *run, int i)
 {
-	ls_op_free(run->slots[i].op);
+	ls_request_free(run->slots[i].op);
 	run->slots[i].op = NULL;
 }
 
@@ -277,7 +277,7 @@ static ls_status wait_for_all(struct schedule_run *run, const struct schedule_ac
 
 static ls_status wait_for_any(struct schedule_run *run, const struct schedule_action *action)
 {
-	ls_op *handles[SCHEDULE_ACTIONS] = {NULL};
+	ls_request *handles[SCHEDULE_ACTIONS] = {NULL};
 	int index;
 	for (uint64_t set = action->of; set; set &= set - 1) {
 		int i = __builtin_ctzll(set);

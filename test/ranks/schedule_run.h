@@ -11,7 +11,7 @@ struct schedule_slot {
 	unsigned char *buffer;
 	bool plain;                /* not from ls_alloc */
 	bool over;                 /* the library has said so */
-	ls_op *op;                 /* NULL: none, or it has been waited for */
+	ls_request *op;            /* NULL: none, or it has been waited for */
 	struct ls_message message; /* of a receive */
 };
 

@@ -44,7 +44,7 @@ static void be_elsewhere(struct other *other)
 /* Has called before. */
 static void be_known(struct other *other)
 {
-	struct ls_op_options options = {.size = sizeof options, .tag = 99};
+	struct ls_call_options options = {.size = sizeof options, .tag = 99};
 	struct ls_message found = {.size = sizeof found};
 	GIVES(LS_PENDING, ls_iprobe(other->group, 0, &options, &found));
 	be_elsewhere(other);
@@ -73,7 +73,7 @@ static void *send_first(void *argument)
 static void *block_late(void *argument)
 {
 	struct other *other = argument;
-	struct ls_op_options options = {.size = sizeof options, .tag = 5};
+	struct ls_call_options options = {.size = sizeof options, .tag = 5};
 	int32_t value;
 	be_known(other);
 	other->status = ls_recv(other->group, &value, 1, LS_INT32, 0, &options);
@@ -161,7 +161,7 @@ struct crowd {
 
 static void probe(ls_group *group)
 {
-	struct ls_op_options options = {.size = sizeof options, .tag = 99};
+	struct ls_call_options options = {.size = sizeof options, .tag = 99};
 	struct ls_message found = {.size = sizeof found};
 	GIVES(LS_PENDING, ls_iprobe(group, 0, &options, &found));
 }

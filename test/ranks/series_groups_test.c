@@ -9,10 +9,11 @@
 enum { LONG = 100000 };
 static int32_t held[LONG]; /* by all that send it, and never changed */
 
-static ls_op *start(ls_group *group, int32_t *buffer, uint64_t count, int peer, int tag, bool sends)
+static ls_request *start(ls_group *group, int32_t *buffer, uint64_t count, int peer, int tag,
+			 bool sends)
 {
-	struct ls_op_options options = {.size = sizeof options, .tag = tag};
-	ls_op *op;
+	struct ls_call_options options = {.size = sizeof options, .tag = tag};
+	ls_request *op;
 	if (sends)
 		OK(ls_isend(group, buffer, count, LS_INT32, peer, &options, &op));
 	else
@@ -20,19 +21,19 @@ static ls_op *start(ls_group *group, int32_t *buffer, uint64_t count, int peer, 
 	return op;
 }
 
-static void finish(ls_op *op, ls_status status)
+static void finish(ls_request *op, ls_status status)
 {
 	GIVES(status, ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 /* Rank 0 waits for a send that waits for its turn behind one in another group, and for a receive.
  * The two groups number their members differently. */
-static ls_op *begin_behind(ls_group *before, ls_group *group, int32_t *value, ls_op **ops)
+static ls_request *begin_behind(ls_group *before, ls_group *group, int32_t *value, ls_request **ops)
 {
 	int sender = 1, receiver = 2;
 	CHECK(ls_group_rank(group) == 0 && ls_group_rank(before) == 0);
-	ls_op *first = start(before, held, LONG, ls_group_size(before) - 1, 1, true);
+	ls_request *first = start(before, held, LONG, ls_group_size(before) - 1, 1, true);
 	ops[0] = start(group, held, LONG, receiver, 1, true);
 	ops[1] = start(group, value, 1, sender, 2, false);
 	return first;
@@ -60,9 +61,9 @@ void in_series_any_behind_another_group(struct runner_rank *self)
 		ls_group_close(group);
 	runner_meet(self);
 	if (self->rank == 0) {
-		ls_op *ops[2], *first = begin_behind(before, group, &value, ops);
+		ls_request *ops[2], *first = begin_behind(before, group, &value, ops);
 		/* Both orders: of which it is looked at first. */
-		ls_op *turned[2] = {ops[1], ops[0]};
+		ls_request *turned[2] = {ops[1], ops[0]};
 		ls_status status = ls_wait_any(turned, 2, 200, &which);
 		CHECK_THAT(status == LS_PENDING, "%s", ls_status_name(status));
 		GIVES(LS_PENDING, ls_wait_any(ops, 2, 200, &which));
@@ -71,11 +72,11 @@ void in_series_any_behind_another_group(struct runner_rank *self)
 		CHECK(which == 1);
 		OK(ls_cancel(ops[1]));
 		finish(ops[1], LS_CANCELLED);
-		ls_op_free(ops[0]);
+		ls_request_free(ops[0]);
 		finish(first, LS_OK);
 	} else if (self->rank == 2) {
-		struct ls_op_options late = {.size = sizeof late, .tag = 3};
-		ls_op *never = start(world, &value, 1, 1, 4, false);
+		struct ls_call_options late = {.size = sizeof late, .tag = 3};
+		ls_request *never = start(world, &value, 1, 1, 4, false);
 		GIVES(LS_PENDING, ls_wait(never, 500));
 		OK(ls_cancel(never));
 		finish(never, LS_CANCELLED);
@@ -95,7 +96,7 @@ void in_series_any_behind_another_group(struct runner_rank *self)
 void in_series_any_of_one_that_left_another(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group, *before;
-	struct ls_op_options late = {.size = sizeof late, .tag = 2};
+	struct ls_call_options late = {.size = sizeof late, .tag = 2};
 	int32_t value = 0, which;
 	OK(ls_group_split(world, 0, 0, &group));
 	OK(ls_group_split(world, 0, 0, &before));
@@ -106,16 +107,16 @@ void in_series_any_of_one_that_left_another(struct runner_rank *self)
 	}
 	runner_meet(self);
 	if (self->rank == 0) {
-		ls_op *ops[2], *first = begin_behind(before, group, &value, ops);
+		ls_request *ops[2], *first = begin_behind(before, group, &value, ops);
 		OK(ls_wait_any(ops, 2, 0, &which));
 		CHECK(which == 1 && value == 5);
-		ls_op_free(ops[1]);
+		ls_request_free(ops[1]);
 		value = 6;
 		OK(ls_barrier(world, NULL));
 		finish(first, LS_OK);
 		finish(ops[0], LS_OK);
 	} else {
-		ls_op *never = start(world, &value, 1, 3 - self->rank, 4, false);
+		ls_request *never = start(world, &value, 1, 3 - self->rank, 4, false);
 		if (self->rank == 1) {
 			GIVES(LS_PENDING, ls_wait(never, 200));
 			int32_t five = 5;
@@ -143,15 +144,15 @@ void in_series_behind_and_left(struct runner_rank *self)
 	OK(ls_group_split(world, 0, 0, &group));
 	runner_ready(self, group);
 	if (self->rank == 0) {
-		ls_op *first = start(world, held, LONG, last, 1, true);
-		ls_op *waits = start(group, held, LONG, 1, 1, true);
+		ls_request *first = start(world, held, LONG, last, 1, true);
+		ls_request *waits = start(group, held, LONG, 1, 1, true);
 		bool polls = self->turn % 2;
 		ls_status status = LS_PENDING;
 		runner_meet(self);
 		while (polls && status == LS_PENDING)
 			status = ls_test(waits);
 		GIVES(LS_PEER_LEFT, ls_wait(waits, 0));
-		ls_op_free(waits);
+		ls_request_free(waits);
 		GIVES(LS_PENDING, ls_test(first));
 		runner_meet(self);
 		finish(first, LS_OK);
@@ -179,14 +180,14 @@ void in_series_behind_who_comes(struct runner_rank *self)
 	int32_t *into = values_alloc(world, LONG * 4, true), value = 0;
 	runner_ready(self, world);
 	if (self->rank == 0) {
-		ls_op *never = start(world, &value, 1, 1, 4, false);
+		ls_request *never = start(world, &value, 1, 1, 4, false);
 		GIVES(LS_PENDING, ls_wait(never, 300));
 		OK(ls_cancel(never));
 		finish(never, LS_CANCELLED);
 		finish(start(world, into, LONG, 1, 1, false), LS_OK);
 	} else if (self->rank == 1) {
-		ls_op *first = start(world, held, LONG, 0, 1, true);
-		ls_op *second = start(world, held, LONG, 2, 1, true);
+		ls_request *first = start(world, held, LONG, 0, 1, true);
+		ls_request *second = start(world, held, LONG, 2, 1, true);
 		finish(start(world, &value, 1, 2, 2, false), LS_OK);
 		finish(first, LS_OK);
 		finish(second, LS_OK);

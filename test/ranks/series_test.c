@@ -11,10 +11,11 @@
 enum { TURNS = 60, WINDOW = 8, SHORT = 5, LONG = 100000 };
 static int32_t held[LONG]; /* by all that send it, and never changed */
 
-static ls_op *start(ls_group *group, int32_t *buffer, uint64_t count, int peer, int tag, bool sends)
+static ls_request *start(ls_group *group, int32_t *buffer, uint64_t count, int peer, int tag,
+			 bool sends)
 {
-	struct ls_op_options options = {.size = sizeof options, .tag = tag};
-	ls_op *op;
+	struct ls_call_options options = {.size = sizeof options, .tag = tag};
+	ls_request *op;
 	if (sends)
 		OK(ls_isend(group, buffer, count, LS_INT32, peer, &options, &op));
 	else
@@ -22,10 +23,10 @@ static ls_op *start(ls_group *group, int32_t *buffer, uint64_t count, int peer, 
 	return op;
 }
 
-static void finish(ls_op *op, ls_status status)
+static void finish(ls_request *op, ls_status status)
 {
 	GIVES(status, ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 struct prober {
@@ -37,7 +38,7 @@ struct prober {
 static void *probe(void *argument)
 {
 	struct prober *prober = argument;
-	struct ls_op_options options = {.size = sizeof options, .tag = TURNS};
+	struct ls_call_options options = {.size = sizeof options, .tag = TURNS};
 	struct ls_message message = {.size = sizeof message};
 	while (!atomic_load(&prober->stop)) {
 		GIVES(LS_PENDING, ls_iprobe(prober->group, LS_ANY_SOURCE, &options, &message));
@@ -58,7 +59,7 @@ void in_series_by_turns(struct runner_rank *self)
 	pthread_t thread;
 	CHECK(pthread_create(&thread, NULL, probe, &prober) == 0);
 	for (int turn = 0; turn < TURNS; turn++) {
-		ls_op *sends[WINDOW], *receives[WINDOW];
+		ls_request *sends[WINDOW], *receives[WINDOW];
 		for (int i = 0; i < WINDOW; i++) {
 			unsigned seed = (unsigned)(turn * WINDOW + i);
 			values_fill(from[i], SHORT, LS_INT32, LS_SUM, self->rank, seed);
@@ -87,13 +88,13 @@ void in_series_by_turns(struct runner_rank *self)
 void in_series_taken_back(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
-	struct ls_op_options options = {.size = sizeof options, .tag = 2};
+	struct ls_call_options options = {.size = sizeof options, .tag = 2};
 	struct ls_message message = {.size = sizeof message};
 	int32_t value = 5, got = 0;
 	if (self->rank == 0) {
-		ls_op *first = start(group, held, LONG, 1, 1, true);
-		ls_op *waits = start(group, &value, 1, 1, 2, true);
-		ls_op *last = start(group, &value, 1, 1, 3, true);
+		ls_request *first = start(group, held, LONG, 1, 1, true);
+		ls_request *waits = start(group, &value, 1, 1, 2, true);
+		ls_request *last = start(group, &value, 1, 1, 3, true);
 		OK(ls_cancel(waits));
 		GIVES(LS_PENDING, ls_cancel(waits));
 		finish(waits, LS_CANCELLED);
@@ -122,9 +123,9 @@ void in_series_ended(struct runner_rank *self)
 	OK(ls_group_split(world, 0, 0, &group));
 	if (self->rank == 0) {
 		value = 5;
-		ls_op *first = start(group, buffer, LONG, 1, 1, true);
-		ls_op *second = start(group, buffer, LONG, 1, 1, true);
-		ls_op *other = start(world, &value, 1, 1, 1, true);
+		ls_request *first = start(group, buffer, LONG, 1, 1, true);
+		ls_request *second = start(group, buffer, LONG, 1, 1, true);
+		ls_request *other = start(world, &value, 1, 1, 1, true);
 		OK(ls_group_abort(group, "no longer needed"));
 		finish(second, LS_ABORTED);
 		finish(first, LS_ABORTED);
@@ -142,7 +143,7 @@ void in_series_ended(struct runner_rank *self)
 /* ---- what can never go on ---- */
 
 struct waiting {
-	ls_op *op;
+	ls_request *op;
 	_Atomic bool waits;
 	ls_status status;
 	pthread_t thread;
@@ -156,7 +157,7 @@ static void *wait_in_thread(void *argument)
 	return NULL;
 }
 
-static void wait_beside(struct waiting *waiting, ls_op *op)
+static void wait_beside(struct waiting *waiting, ls_request *op)
 {
 	*waiting = (struct waiting){.op = op};
 	CHECK(pthread_create(&waiting->thread, NULL, wait_in_thread, waiting) == 0);
@@ -168,7 +169,7 @@ static void finish_beside(struct waiting *waiting, ls_status status)
 {
 	pthread_join(waiting->thread, NULL);
 	GIVES(status, waiting->status);
-	ls_op_free(waiting->op);
+	ls_request_free(waiting->op);
 }
 
 /* All send before they receive. Two threads wait: one for the send that has begun and one for
@@ -181,9 +182,9 @@ void in_series_cycle(struct runner_rank *self)
 		int32_t values[3] = {1, 2, 3};
 		struct waiting beside;
 		struct ls_failure failure = {.size = sizeof failure};
-		ls_op *ops[3] = {start(group, held, LONG, next, 1, true),
-				 start(group, &values[1], 1, next, 1, true),
-				 start(group, &values[2], 1, next, 1, true)};
+		ls_request *ops[3] = {start(group, held, LONG, next, 1, true),
+				      start(group, &values[1], 1, next, 1, true),
+				      start(group, &values[2], 1, next, 1, true)};
 		int first = turn == 0 ? 0 : 1, second = turn == 1 ? 0 : turn == 0 ? 1 : 2;
 		wait_beside(&beside, ops[first]);
 		finish(ops[second], LS_DEADLOCK);
@@ -208,9 +209,9 @@ void in_series_cycle_through_groups(struct runner_rank *self)
 	int32_t values[4] = {0, 1, 2, 3};
 	struct waiting beside;
 	OK(ls_group_split(world, 0, 0, &group));
-	ls_op *first = start(group, held, LONG, other, 1, true);
-	ls_op *sends[2] = {start(world, &values[1], 1, other, 1, true),
-			   start(world, &values[2], 1, other, 2, true)};
+	ls_request *first = start(group, held, LONG, other, 1, true);
+	ls_request *sends[2] = {start(world, &values[1], 1, other, 1, true),
+				start(world, &values[2], 1, other, 2, true)};
 	wait_beside(&beside, sends[0]);
 	finish(sends[1], LS_OK);
 	finish_beside(&beside, LS_OK);
@@ -225,11 +226,11 @@ void in_series_cycle_through_groups(struct runner_rank *self)
 void in_series_behind_a_limit(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
-	struct ls_op_options options = {.size = sizeof options, .tag = 1, .timeout_ms = 800};
+	struct ls_call_options options = {.size = sizeof options, .tag = 1, .timeout_ms = 800};
 	int other = 1 - self->rank;
 	int32_t values[3] = {0, 1, 2};
 	struct waiting beside;
-	ls_op *first;
+	ls_request *first;
 	OK(ls_isend(group, held, LONG, LS_INT32, other, &options, &first));
 	wait_beside(&beside, start(group, &values[1], 1, other, 1, true));
 	finish(start(group, &values[2], 1, other, 1, true), LS_TIMED_OUT);
@@ -247,16 +248,15 @@ void in_series_before_a_group(struct runner_rank *self)
 	ls_group *group = runner_open(self), *made;
 	for (int32_t round = 0; round < ROUNDS; round++) {
 		int32_t values[SENDS];
-		ls_op *sends[SENDS];
+		ls_request *sends[SENDS];
+		const struct ls_call_options first = {.size = sizeof first, .tag = 1};
 		runner_meet(self);
 		for (int32_t i = 0; i < SENDS; i++) {
 			values[i] = round * SENDS + i;
 			if (self->rank == 0)
 				sends[i] = start(group, &values[i], 1, 1, 1, true);
 			else
-				OK(ls_recv(group, &values[i], 1, LS_INT32, 0,
-					   &(struct ls_op_options){
-						   .size = sizeof(struct ls_op_options), .tag = 1}));
+				OK(ls_recv(group, &values[i], 1, LS_INT32, 0, &first));
 			CHECK(values[i] == round * SENDS + i);
 		}
 		OK(ls_group_from_members(group, ranks, 2, NULL, &made));
@@ -276,7 +276,7 @@ void in_series_goes_on(struct runner_rank *self)
 	int other = 1 - self->rank;
 	int32_t values[3] = {0, 1, 2}, got[2];
 	struct waiting beside[2];
-	ls_op *first = start(group, held, LONG, other, 1, true);
+	ls_request *first = start(group, held, LONG, other, 1, true);
 	for (int i = 0; i < 2; i++)
 		wait_beside(&beside[i], start(group, &values[1 + i], 1, other, 2 + i, true));
 	for (int i = 0; i < GLANCES; i++)
@@ -302,15 +302,15 @@ void in_series_any_goes_on(struct runner_rank *self)
 	struct waiting beside;
 	int which;
 	if (self->rank == 0) {
-		ls_op *first = start(group, held, LONG, 2, 1, true);
-		ls_op *ops[2] = {start(group, &got[0], 1, 1, 2, false),
-				 start(group, &value, 1, 1, 3, true)};
+		ls_request *first = start(group, held, LONG, 2, 1, true);
+		ls_request *ops[2] = {start(group, &got[0], 1, 1, 2, false),
+				      start(group, &value, 1, 1, 3, true)};
 		wait_beside(&beside, start(group, &got[1], 1, 1, 4, false));
 		for (int i = 0; i < 3; i++) /* from then on the other one makes progress */
 			GIVES(LS_PENDING, ls_wait(ops[0], GLANCE_MS));
 		OK(ls_wait_any(ops, 2, 0, &which));
 		CHECK(which == 1);
-		ls_op_free(ops[1]);
+		ls_request_free(ops[1]);
 		finish(start(group, &value, 1, 1, 5, true), LS_OK);
 		finish_beside(&beside, LS_OK);
 		finish(ops[0], LS_OK);
@@ -321,7 +321,7 @@ void in_series_any_goes_on(struct runner_rank *self)
 		finish(start(group, &value, 1, 0, 4, true), LS_OK);
 		finish(start(group, &got[2], 1, 0, 3, false), LS_OK);
 	} else {
-		ls_op *never = start(group, &got[2], 1, 0, 6, false);
+		ls_request *never = start(group, &got[2], 1, 0, 6, false);
 		for (int i = 0; i < GLANCES; i++)
 			GIVES(LS_PENDING, ls_wait(never, GLANCE_MS));
 		OK(ls_cancel(never));
@@ -341,14 +341,14 @@ void in_series_before_collectives(struct runner_rank *self)
 	for (int turn = 0; turn < 2; turn++) {
 		int32_t value = 5, got = 0, sum = 1;
 		int other = 1 - self->rank;
-		ls_op *collective = NULL;
-		struct ls_op_options beside = {.size = sizeof beside, .op = &collective};
-		ls_op *receive = start(group, &got, 1, other, 1, false);
-		ls_op *send = start(group, held, LONG, other, 2, true);
+		ls_request *collective = NULL;
+		struct ls_call_options beside = {.size = sizeof beside, .request = &collective};
+		ls_request *receive = start(group, &got, 1, other, 1, false);
+		ls_request *send = start(group, held, LONG, other, 2, true);
 		OK(ls_allreduce(group, &sum, &sum, 1, LS_INT32, LS_SUM, turn == 0 ? NULL : &beside));
 		if (collective)
 			OK(ls_wait(collective, 0));
-		ls_op_free(collective);
+		ls_request_free(collective);
 		CHECK(sum == 2);
 		GIVES(LS_PENDING, ls_test(receive));
 		GIVES(LS_PENDING, ls_test(send));
@@ -356,7 +356,7 @@ void in_series_before_collectives(struct runner_rank *self)
 		OK(ls_cancel(send));
 		finish(send, LS_CANCELLED);
 		OK(ls_send(group, &value, 1, LS_INT32, other,
-			   &(struct ls_op_options){.size = sizeof beside, .tag = 1}));
+			   &(struct ls_call_options){.size = sizeof beside, .tag = 1}));
 		finish(receive, LS_OK);
 		CHECK(got == 5);
 	}
@@ -364,7 +364,7 @@ void in_series_before_collectives(struct runner_rank *self)
 }
 
 struct helper {
-	_Atomic(ls_op *) op; /* NULL: nothing to do */
+	_Atomic(ls_request *) op; /* NULL: nothing to do */
 	_Atomic bool busy, stop;
 };
 
@@ -374,7 +374,7 @@ static void *help(void *argument)
 	struct helper *helper = argument;
 	while (!atomic_load(&helper->stop)) {
 		atomic_store(&helper->busy, true);
-		ls_op *op = atomic_load(&helper->op);
+		ls_request *op = atomic_load(&helper->op);
 		if (op) {
 			ls_status status = ls_test(op);
 			CHECK(status == LS_OK || status == LS_PENDING);
@@ -392,9 +392,9 @@ void in_series_turn_beside_a_barrier(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	int32_t value = 5, got = 0;
-	ls_op *next = NULL;
+	ls_request *next = NULL;
 	if (self->rank == 0) {
-		ls_op *first = start(group, held, LONG, 1, 1, true);
+		ls_request *first = start(group, held, LONG, 1, 1, true);
 		next = start(group, &value, 1, 1, 2, true);
 		OK(ls_cancel(first));
 		finish(first, LS_CANCELLED);
@@ -432,8 +432,8 @@ void in_series_taken_back_meanwhile(struct runner_rank *self)
 				finish(start(group, &got, 1, 0, (int)turn + 2, false), LS_OK);
 			continue;
 		}
-		ls_op *first = start(group, held, LONG, 1, 1, true);
-		ls_op *second = start(group, &value, 1, 1, (int)turn + 2, true);
+		ls_request *first = start(group, held, LONG, 1, 1, true);
+		ls_request *second = start(group, &value, 1, 1, (int)turn + 2, true);
 		atomic_store(&helper.op, first);
 		atomic_store(&words[0], turn + 1);
 		for (int spins = 0; atomic_load(&words[3]) <= turn; spins++)
@@ -448,7 +448,7 @@ void in_series_taken_back_meanwhile(struct runner_rank *self)
 		atomic_store(&helper.op, NULL);
 		while (atomic_load(&helper.busy))
 			sched_yield();
-		ls_op_free(first);
+		ls_request_free(first);
 		atomic_store(&words[2], status != LS_OK);
 		atomic_store(&words[1], turn + 1);
 	}
@@ -457,7 +457,7 @@ void in_series_taken_back_meanwhile(struct runner_rank *self)
 		CHECK(pthread_join(thread, NULL) == 0);
 	OK(ls_barrier(group, NULL));
 	struct ls_message message = {.size = sizeof message};
-	struct ls_op_options any = {.size = sizeof any, .tag = LS_ANY_TAG};
+	struct ls_call_options any = {.size = sizeof any, .tag = LS_ANY_TAG};
 	GIVES(LS_PENDING, ls_iprobe(group, LS_ANY_SOURCE, &any, &message));
 	runner_meet(self); /* alone it could not come any more */
 	values_free(group, into, true);
@@ -476,9 +476,9 @@ void in_series_taken_back_by_threads(struct runner_rank *self)
 	if (self->rank == 0)
 		CHECK(pthread_create(&thread, NULL, help, &helper) == 0);
 	for (int i = 0; self->rank == 0 && i < times; i++) {
-		ls_op *first = start(group, held, COUNT, 1, 1, true);
-		ls_op *second = start(group, held, COUNT, 1, 1, true);
-		ls_op *third = start(group, held, COUNT, 1, 1, true);
+		ls_request *first = start(group, held, COUNT, 1, 1, true);
+		ls_request *second = start(group, held, COUNT, 1, 1, true);
+		ls_request *third = start(group, held, COUNT, 1, 1, true);
 		atomic_store(&helper.op, third);
 		OK(ls_cancel(first));
 		for (int looks = i % 64 * 8; looks > 0; looks--)

@@ -9,9 +9,9 @@
 
 enum { SHORT = 10, LONG = 100000, OWN = 120 };
 
-static struct ls_op_options with_tag(int tag)
+static struct ls_call_options with_tag(int tag)
 {
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .tag = tag};
 }
 
 static void await_turn(struct runner_rank *self, uint64_t turn)
@@ -28,7 +28,7 @@ void short_ones_keep_the_order(struct runner_rank *self)
 	ls_group *group = runner_open(self);
 	for (uint64_t turn = 0; turn < TURNS; turn++) {
 		int32_t values[EACH];
-		ls_op *ops[EACH];
+		ls_request *ops[EACH];
 		for (int i = 0; i < EACH && self->rank == 0; i++) {
 			values[i] = (int32_t)turn * EACH + i;
 			if (i == EACH - 1) {
@@ -39,7 +39,7 @@ void short_ones_keep_the_order(struct runner_rank *self)
 		}
 		for (int i = 0; i < EACH && self->rank == 0; i++) {
 			OK(ls_wait(ops[i], 0));
-			ls_op_free(ops[i]);
+			ls_request_free(ops[i]);
 		}
 		if (self->rank == 0)
 			continue;
@@ -124,16 +124,16 @@ void short_handles_are_shared(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
 	int32_t values[SHORT] = {0}, *buffer = values_alloc(group, LONG * 4, true);
-	struct ls_op_options two = with_tag(2);
+	struct ls_call_options two = with_tag(2);
 	struct caught caught;
-	ls_op *op, *last;
+	ls_request *op, *last;
 	if (self->rank == 0) {
 		for (int i = 0; i < SHORT; i++) {
 			OK(ls_isend(group, &values[i], 1, LS_INT32, 1, NULL, &op));
 			GIVES(LS_PENDING, ls_cancel(op));
 			OK(ls_test(op));
 			OK(ls_wait(op, 0));
-			ls_op_free(op);
+			ls_request_free(op);
 		}
 		OK(ls_isend(group, buffer, LONG, LS_INT32, 1, &two, &last));
 		OK(ls_wait(last, 0));
@@ -141,7 +141,7 @@ void short_handles_are_shared(struct runner_rank *self)
 		for (int i = 0; i < SHORT; i++) {
 			OK(ls_irecv(group, &values[i], 1, LS_INT32, 0, NULL, &op));
 			OK(ls_wait(op, 0));
-			ls_op_free(op);
+			ls_request_free(op);
 		}
 		OK(ls_irecv(group, buffer, LONG, LS_INT32, 0, &two, &last));
 		OK(ls_wait(last, 0));
@@ -161,14 +161,14 @@ void short_handles_are_shared(struct runner_rank *self)
 void short_handles_left_are_counted(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
-	struct ls_op_options seven = with_tag(7);
+	struct ls_call_options seven = with_tag(7);
 	struct caught caught;
 	int32_t value = 0;
-	ls_op *op;
+	ls_request *op;
 	for (int i = 0; i < 3; i++)
 		OK(ls_isend(group, &value, 1, LS_INT32, self->rank, &seven, &op));
 	OK(ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 	for (int i = 0; i < 3; i++)
 		OK(ls_irecv(group, &value, 1, LS_INT32, self->rank, &seven, &op));
 	caught_begin(&caught);
@@ -187,27 +187,27 @@ void short_handles_dropped_are_told(struct runner_rank *self)
 	ls_group *group = runner_open(self);
 	struct caught caught;
 	int32_t value = 0;
-	ls_op *op, *other;
+	ls_request *op, *other;
 	caught_begin(&caught);
 	for (int i = 0; i < 2; i++) {
 		OK(ls_isend(group, &value, 1, LS_INT32, self->rank, NULL, &op));
 		OK(ls_isend(group, &value, 1, LS_INT32, self->rank, NULL, &other));
 		OK(ls_wait(other, 0));
 		OK(ls_test(op));
-		ls_op_free(op);
-		ls_op_free(other);
+		ls_request_free(op);
+		ls_request_free(other);
 	}
 	const char *text = caught_end(&caught);
 	CHECK_THAT(!*text, "printed: %s", text);
 	caught_begin(&caught);
 	for (int i = 0; i < 3; i++) {
 		OK(ls_isend(group, &value, 1, LS_INT32, self->rank, NULL, &op));
-		ls_op_free(op);
+		ls_request_free(op);
 	}
 	text = caught_end(&caught);
 	SAYS(text, "the handle of a send that completed at once, such as send #5 to rank 0 (tag 0), "
 		   "called from short_test.c:");
-	SAYS(text, " was freed (ls_op_free, called from short_test.c:");
+	SAYS(text, " was freed (ls_request_free, called from short_test.c:");
 	const char *said = strstr(text, "LS-GROUP-DROPPED");
 	CHECK_THAT(said && !strstr(said + 1, "LS-GROUP-DROPPED"), "%s", text);
 	for (int i = 0; i < 7; i++)
@@ -228,11 +228,11 @@ static int32_t receive_one_own(struct runner_rank *self, ls_group *group, int32_
 	enum { BLOCKING, WAITED, CALLED_BACK, FORMS };
 	int form = i % FORMS, source = i / FORMS % 2 ? LS_ANY_SOURCE : self->rank;
 	int32_t got = -1;
-	ls_op *op = NULL;
+	ls_request *op = NULL;
 	_Atomic int over = 0;
-	struct ls_op_options options = {.size = sizeof options,
-					.callback = form == CALLED_BACK ? note_over : NULL,
-					.callback_data = &over};
+	struct ls_call_options options = {.size = sizeof options,
+					  .callback = form == CALLED_BACK ? note_over : NULL,
+					  .callback_data = &over};
 	if (form != BLOCKING)
 		OK(ls_irecv(group, &got, 1, LS_INT32, source, &options, &op));
 	atomic_store(&self->shared->words[self->rank], (uint64_t)i + 1);
@@ -242,7 +242,7 @@ static int32_t receive_one_own(struct runner_rank *self, ls_group *group, int32_
 		OK(ls_wait(op, 0));
 	while (form == CALLED_BACK && !atomic_load(&over))
 		sched_yield();
-	ls_op_free(op);
+	ls_request_free(op);
 	return got;
 }
 

@@ -9,14 +9,14 @@
 
 enum { ROUNDS = 3 };
 
-static struct ls_op_options with_tag(int tag)
+static struct ls_call_options with_tag(int tag)
 {
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options), .tag = tag};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .tag = tag};
 }
 
 static void *receive_late(void *argument)
 {
-	struct ls_op_options options = with_tag(99);
+	struct ls_call_options options = with_tag(99);
 	int value = 0;
 
 	OK(ls_recv(argument, &value, 1, LS_INT32, 1, &options));
@@ -78,7 +78,7 @@ static void expect_some_in_row(const char *text, int rank, const char *label, co
 void timelines_show_all_ranks(struct runner_rank *self)
 {
 	ls_group *group = runner_open(self);
-	struct ls_op_options seven = with_tag(7);
+	struct ls_call_options seven = with_tag(7);
 	pthread_t thread;
 	int value = 5, sum;
 
@@ -110,7 +110,7 @@ void timelines_show_all_ranks(struct runner_rank *self)
 	}
 	runner_meet(self);
 	if (self->rank == 1) {
-		struct ls_op_options late = with_tag(99);
+		struct ls_call_options late = with_tag(99);
 		OK(ls_send(group, &value, 1, LS_INT32, 0, &late));
 	}
 	if (self->rank == 0)

@@ -51,8 +51,8 @@ static void make_sound(struct sound *sound, const struct runner_rank *self, ls_g
 static void refused(const struct sound *sound, const struct operation_call *wrong, ls_status status,
 		    const char *what)
 {
-	ls_op *handle = (ls_op *)(uintptr_t)64;
-	struct ls_op_options options = {.size = sizeof options, .op = &handle};
+	ls_request *handle = (ls_request *)(uintptr_t)64;
+	struct ls_call_options options = {.size = sizeof options, .request = &handle};
 	struct operation_call call = *wrong;
 	runner_note(sound->self, "%s, %s", sound->facts.name, what);
 	if (!call.options) {
@@ -191,7 +191,7 @@ static void never(void *data, ls_status status)
 
 static void wrong_options(const struct sound *sound)
 {
-	const struct ls_op_options wrong[] = {
+	const struct ls_call_options wrong[] = {
 		{.size = 0},
 		{.size = 3},
 		{.size = sizeof *wrong + 8},
@@ -352,7 +352,7 @@ void wrong_calls_are_found(struct runner_rank *self)
 {
 	static const char *const said[] = {
 		"ls_send: dst is 7, but must be a rank of this group, 0 to 0, called from wrong_test.c:",
-		"ls_wait: op is NULL, but must be a handle of an operation that has not been freed",
+		"ls_wait: request is NULL, but must be a handle of an operation that has not been freed",
 		"ls_reduce: root is -1, but must be a rank of this group, 0 to 0, called from wrong_test.c:",
 		"ls_phase_end: 'x' cannot end here: this thread is in no phase, called from wrong_test.c:",
 		"ls_group_open: out is NULL, but must be not NULL, called from wrong_test.c:",
@@ -362,9 +362,9 @@ void wrong_calls_are_found(struct runner_rank *self)
 		"train.py:42: options is one with op or a callback, but must be one without",
 	};
 	ls_group *group = runner_open(self), *none;
-	struct ls_op_options labelled = {.size = sizeof labelled, .label = "train.py:42"};
+	struct ls_call_options labelled = {.size = sizeof labelled, .label = "train.py:42"};
 	const int ranks[] = {9};
-	ls_op *op;
+	ls_request *op;
 	struct caught caught;
 	int32_t value = 0;
 	caught_begin(&caught);
@@ -376,7 +376,7 @@ void wrong_calls_are_found(struct runner_rank *self)
 	GIVES(LS_BAD_ARGUMENT, ls_broadcast(group, &value, &value, 1, LS_INT32, -1, &labelled));
 	GIVES(LS_BAD_ARGUMENT, ls_recv(group, &value, 1, LS_INT32, 7, &labelled));
 	GIVES(LS_BAD_ARGUMENT, ls_group_from_members(group, ranks, 1, &labelled, &none));
-	labelled.op = &op;
+	labelled.request = &op;
 	GIVES(LS_BAD_ARGUMENT, ls_register(group, NULL, 0, -1, 0, &labelled));
 	caught_end(&caught);
 	for (size_t i = 0; i < sizeof said / sizeof said[0]; i++)

@@ -23,8 +23,8 @@ static void refuses_streams(struct rank *rank)
 	ls_group *group = rank->group;
 	int32_t value = 1, sum;
 	int not_a_stream;
-	ls_op *op = (void *)&value;
-	struct ls_op_options options = on(rank, 0);
+	ls_request *op = (void *)&value;
+	struct ls_call_options options = on(rank, 0);
 	options.stream = &not_a_stream;
 	MUST(ls_allreduce(group, &value, &sum, 1, LS_INT32, LS_SUM, &options) == LS_BAD_ARGUMENT);
 	MUST(ls_isend(group, &value, 1, LS_INT32, 0, &options, &op) == LS_BAD_ARGUMENT && !op);
@@ -43,7 +43,7 @@ static void refuses_streams(struct rank *rank)
 	int all[RANKS] = {0, 1, 2};
 	MUST(ls_group_from_members(group, all, RANKS, &options, &other) == LS_BAD_ARGUMENT);
 	options.resumable = 1;
-	options.op = &op;
+	options.request = &op;
 	MUST(ls_barrier(group, &options) == LS_BAD_ARGUMENT && !op);
 	/* None of these was a collective. */
 	MUST(ls_barrier(group, NULL) == LS_OK);
@@ -54,14 +54,14 @@ static void refuses_stream(struct rank *rank, void *stream)
 {
 	int32_t value = 1;
 	void *block = device_block(rank, sizeof value), *none = block;
-	ls_op *op;
-	struct ls_op_options options = on(rank, 0);
-	options.op = &op;
+	ls_request *op;
+	struct ls_call_options options = on(rank, 0);
+	options.request = &op;
 	MUST(ls_barrier(rank->group, &options) == LS_OK);
-	MUST(ls_op_follow(op, stream) == LS_BAD_ARGUMENT || ls_test(op) == LS_OK);
+	MUST(ls_request_follow(op, stream) == LS_BAD_ARGUMENT || ls_test(op) == LS_OK);
 	MUST(ls_wait(op, 0) == LS_OK);
-	ls_op_free(op);
-	options = (struct ls_op_options){.size = sizeof options, .stream = stream};
+	ls_request_free(op);
+	options = (struct ls_call_options){.size = sizeof options, .stream = stream};
 	MUST(ls_allreduce(rank->group, &value, &value, 1, LS_INT32, LS_SUM, &options) ==
 	     LS_BAD_ARGUMENT);
 	MUST(has_said("the stream is not one of this device"));
@@ -145,14 +145,14 @@ static void refuses_launches(struct rank *rank)
 	MUST(ls_launch_begin(&rank->group, 1) == LS_BAD_ARGUMENT && has_said("ls_launch_end"));
 	MUST(ls_launch_end() == LS_OK);
 	MUST(ls_launch_end() == LS_BAD_ARGUMENT);
-	MUST(ls_op_follow(NULL, rank->streams[0]) == LS_BAD_ARGUMENT);
+	MUST(ls_request_follow(NULL, rank->streams[0]) == LS_BAD_ARGUMENT);
 	int32_t value = 1;
-	ls_op *op;
-	struct ls_op_options host = {.size = sizeof host, .op = &op};
+	ls_request *op;
+	struct ls_call_options host = {.size = sizeof host, .request = &op};
 	MUST(ls_allreduce(rank->group, &value, &value, 1, LS_INT32, LS_SUM, &host) == LS_OK);
-	MUST(ls_op_follow(op, rank->streams[0]) == LS_BAD_ARGUMENT);
+	MUST(ls_request_follow(op, rank->streams[0]) == LS_BAD_ARGUMENT);
 	MUST(ls_wait(op, 0) == LS_OK);
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 static void refusals(void **state)
@@ -199,7 +199,7 @@ static void devices_that_are_not(void **state)
 	assert_int_equal(ls_device_alloc(group, 1, NULL, &block), LS_BAD_ARGUMENT);
 	assert_true(has_said("has no device"));
 	assert_int_equal(ls_launch_begin(&group, 1), LS_BAD_ARGUMENT);
-	struct ls_op_options on_stream = {.size = sizeof on_stream, .stream = &group};
+	struct ls_call_options on_stream = {.size = sizeof on_stream, .stream = &group};
 	assert_int_equal(ls_barrier(group, &on_stream), LS_BAD_ARGUMENT);
 	ls_group_close(group);
 }

@@ -45,7 +45,7 @@ _Static_assert((int)ITEMS == (int)RANKS, "both have their counts there");
 
 /* Each of the many has as much room as the others. */
 static ls_status call_many(const struct form *form, ls_group *group, const void *send, void *recv,
-			   const struct ls_op_options *options)
+			   const struct ls_call_options *options)
 {
 	struct ls_buffers buffers[ITEMS];
 	for (int i = 0; i < ITEMS; i++) {
@@ -67,7 +67,7 @@ static ls_status call_many(const struct form *form, ls_group *group, const void 
 }
 
 static ls_status call(const struct form *form, ls_group *group, const void *send, void *recv,
-		      const struct ls_op_options *options)
+		      const struct ls_call_options *options)
 {
 	const uint64_t *counts = form->counts;
 	switch (form->kind) {
@@ -174,9 +174,9 @@ static void compare(struct rank *rank, const struct form *form, uint64_t seed, b
 	unsigned char *send = malloc(bytes), *host = malloc(bytes), *got = malloc(bytes);
 	unsigned char *device_send = device_block(rank, bytes);
 	unsigned char *device_recv = form->in_place ? device_send : device_block(rank, bytes);
-	struct ls_op_options options = on(rank, 0);
-	struct ls_op_options here = {.size = sizeof here};
-	ls_op *op = NULL;
+	struct ls_call_options options = on(rank, 0);
+	struct ls_call_options here = {.size = sizeof here};
+	ls_request *op = NULL;
 	options.factor = here.factor = rank->rank + 0.5;
 	MUST(send && host && got);
 	fill(send, bytes, seed * RANKS + (uint64_t)rank->rank, form->dtype);
@@ -188,11 +188,11 @@ static void compare(struct rank *rank, const struct form *form, uint64_t seed, b
 		memcpy(host, send, bytes);
 	MUST(call(form, rank->group, form->in_place ? host : send, host, &here) == LS_OK);
 	if (waits)
-		options.op = &op;
+		options.request = &op;
 	MUST(call(form, rank->group, device_send, device_recv, &options) == LS_OK);
 	if (waits)
 		MUST(ls_wait(op, 0) == LS_OK);
-	ls_op_free(op);
+	ls_request_free(op);
 	to_host(rank, 0, got, device_recv, bytes);
 	MUST(memcmp(host, got, bytes) == 0);
 	MUST(ls_device_free(rank->group, device_send) == LS_OK);
@@ -210,7 +210,7 @@ static void each_collective(struct rank *rank)
 		for (enum kind kind = 0; kind < KINDS; kind++) {
 			struct form form = draw_form(&seed, kind);
 			compare(rank, &form, seed, draw(&seed, 2));
-			struct ls_op_options options = on(rank, 1);
+			struct ls_call_options options = on(rank, 1);
 			MUST(ls_barrier(rank->group, &options) == LS_OK);
 		}
 	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
@@ -232,7 +232,7 @@ static void chain(struct rank *rank)
 {
 	double one = rank->rank + 1, sum = 0, factor = 1;
 	double *block = device_block(rank, sizeof one);
-	struct ls_op_options options = on(rank, 0);
+	struct ls_call_options options = on(rank, 0);
 	to_device(rank, 0, block, &one, sizeof one);
 	for (int i = 0; i < CHAIN; i++) {
 		MUST(ls_allreduce(rank->group, block, block, 1, LS_FLOAT64, LS_SUM, &options) ==
@@ -269,11 +269,11 @@ static void ring(struct rank *rank)
 	size_t bytes = 70000 * 8;
 	uint64_t *values = malloc(bytes), *got = malloc(bytes);
 	uint64_t *out[MESSAGES], *in[MESSAGES];
-	ls_op *sends[MESSAGES], *receives[MESSAGES];
+	ls_request *sends[MESSAGES], *receives[MESSAGES];
 	MUST(values && got);
 	for (int i = 0; i < MESSAGES; i++) {
 		uint64_t count = length_of(i);
-		struct ls_op_options options = on(rank, i % STREAMS);
+		struct ls_call_options options = on(rank, i % STREAMS);
 		out[i] = device_block(rank, bytes);
 		in[i] = device_block(rank, bytes);
 		for (uint64_t k = 0; k < count; k++)
@@ -290,8 +290,8 @@ static void ring(struct rank *rank)
 	for (int i = 0; i < MESSAGES; i++) {
 		uint64_t count = length_of(i);
 		MUST(ls_wait(sends[i], 0) == LS_OK && ls_wait(receives[i], 0) == LS_OK);
-		ls_op_free(sends[i]);
-		ls_op_free(receives[i]);
+		ls_request_free(sends[i]);
+		ls_request_free(receives[i]);
 		to_host(rank, i % STREAMS, got, in[i], count * 8);
 		for (uint64_t k = 0; k < count; k++)
 			MUST(got[k] == ((uint64_t)from << 40 | (uint64_t)i << 32 | k));
@@ -307,7 +307,7 @@ static void keeps_its_place(struct rank *rank)
 {
 	int32_t first = 1, second = 2, got[2] = {0};
 	int32_t *block = device_block(rank, sizeof first);
-	struct ls_op_options options = on(rank, 0);
+	struct ls_call_options options = on(rank, 0);
 	if (rank->rank == 0) {
 		to_device(rank, 0, block, &first, sizeof first);
 		MUST(ls_send(rank->group, block, 1, LS_INT32, 1, &options) == LS_OK);

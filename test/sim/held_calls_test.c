@@ -51,11 +51,11 @@ static void *send_from_beside(void *argument)
 	return NULL;
 }
 
-static void wait_for_all(struct rank *rank, ls_op **ops, const int32_t *sums)
+static void wait_for_all(struct rank *rank, ls_request **ops, const int32_t *sums)
 {
 	for (int i = 0; i < CALLS; i++) {
 		MUST(ls_wait(ops[i], 0) == LS_OK && sums[i] == RANKS);
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	}
 	MUST(ls_barrier(rank->group, NULL) == LS_OK);
 }
@@ -63,7 +63,7 @@ static void wait_for_all(struct rank *rank, ls_op **ops, const int32_t *sums)
 static void two_threads(struct rank *rank)
 {
 	int32_t one = 1, got = 0, sums[CALLS];
-	ls_op *ops[CALLS];
+	ls_request *ops[CALLS];
 	pthread_t beside;
 	if (rank->rank == 1) {
 		MUST(pthread_create(&beside, NULL, send_from_beside, rank) == 0);
@@ -72,11 +72,11 @@ static void two_threads(struct rank *rank)
 		MUST(ls_recv(rank->group, &got, 1, LS_INT32, 1, NULL) == LS_OK && got == 7);
 	}
 	for (int i = 0; i < CALLS; i++) {
-		struct ls_op_options options = on(rank, 0);
-		options.op = &ops[i];
+		struct ls_call_options options = on(rank, 0);
+		options.request = &ops[i];
 		MUST(ls_allreduce(rank->group, &one, &sums[i], 1, LS_INT32, LS_SUM, &options) ==
 		     LS_OK);
-		MUST(ls_op_follow(ops[i], rank->streams[1]) == LS_OK);
+		MUST(ls_request_follow(ops[i], rank->streams[1]) == LS_OK);
 	}
 	wait_for_all(rank, ops, sums);
 	if (rank->rank == 1)
@@ -99,10 +99,10 @@ static void other_threads_get_into_the_driver(void **state)
 static void shifts(struct rank *rank)
 {
 	int32_t mine[CALLS], got[CALLS];
-	ls_op *ops[2 * CALLS];
+	ls_request *ops[2 * CALLS];
 	int to = (rank->rank + 1) % RANKS, from = (rank->rank + RANKS - 1) % RANKS;
 	for (int i = 0; i < CALLS; i++) {
-		struct ls_op_options options = on(rank, i % 2);
+		struct ls_call_options options = on(rank, i % 2);
 		mine[i] = 10 * rank->rank + i;
 		MUST(ls_isend(rank->group, &mine[i], 1, LS_INT32, to, &options, &ops[2 * i]) ==
 		     LS_OK);
@@ -111,7 +111,7 @@ static void shifts(struct rank *rank)
 	}
 	for (int i = 0; i < 2 * CALLS; i++) {
 		MUST(ls_wait(ops[i], 0) == LS_OK);
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	}
 	for (int i = 0; i < CALLS; i++)
 		MUST(got[i] == 10 * from + i);
@@ -128,7 +128,7 @@ static void messages_arrive(void **state)
 /* ---- failures ---- */
 
 /* Calls until one fails, which must come. */
-static void call_until_it_fails(struct rank *rank, const struct ls_op_options *options)
+static void call_until_it_fails(struct rank *rank, const struct ls_call_options *options)
 {
 	int32_t one = 1, sums[CALLS];
 	ls_status status = LS_OK;
@@ -143,7 +143,7 @@ static void call_until_it_fails(struct rank *rank, const struct ls_op_options *o
 
 static void one_gives_up(struct rank *rank)
 {
-	struct ls_op_options options = on(rank, 0);
+	struct ls_call_options options = on(rank, 0);
 	if (rank->rank == 1)
 		atomic_store(&main_thread, (int)syscall(SYS_gettid));
 	if (rank->rank != 0) {
@@ -158,7 +158,7 @@ static void one_gives_up(struct rank *rank)
 /* Rank 0 waits for a message instead. */
 static void one_does_not_come(struct rank *rank)
 {
-	struct ls_op_options options = on(rank, 0);
+	struct ls_call_options options = on(rank, 0);
 	int32_t got;
 	options.timeout_ms = 100;
 	if (rank->rank != 0)
@@ -212,14 +212,14 @@ static void one_gives_up_twice(struct rank *rank)
 	MUST(ls_group_split(rank->group, 0, 0, &second) == LS_OK);
 	if (rank->rank == 0) {
 		int32_t *block = device_block(rank, 8);
-		ls_op *ops[2];
-		struct ls_op_options options[] = {on(rank, 0), on(rank, 1)};
+		ls_request *ops[2];
+		struct ls_call_options options[] = {on(rank, 0), on(rank, 1)};
 		MUST(ls_irecv(first, block, 1, LS_INT32, 1, &options[0], &ops[0]) == LS_OK);
 		MUST(ls_irecv(second, block + 1, 1, LS_INT32, 1, &options[1], &ops[1]) == LS_OK);
 		MUST(ls_barrier(rank->group, NULL) == LS_OK);
 		for (int i = 1; i >= 0; i--) {
 			MUST(ls_wait(ops[i], 0) == LS_ABORTED);
-			ls_op_free(ops[i]);
+			ls_request_free(ops[i]);
 		}
 	} else {
 		MUST(ls_barrier(rank->group, NULL) == LS_OK);
@@ -254,10 +254,10 @@ static void limits_behind_a_busy_device(struct rank *rank)
 	MUST(ls_group_split(rank->group, 0, rank->rank, &late) == LS_OK);
 	if (rank->rank == 0) {
 		int32_t *block = device_block(rank, 8), value;
-		struct ls_op_options busy = on(rank, 0);
-		struct ls_op_options soon = {.size = sizeof soon, .timeout_ms = 200};
+		struct ls_call_options busy = on(rank, 0);
+		struct ls_call_options soon = {.size = sizeof soon, .timeout_ms = 200};
 		struct ls_failure failure = {.size = sizeof failure};
-		ls_op *ops[3];
+		ls_request *ops[3];
 		busy.timeout_ms = 100;
 		MUST(sim_await(rank->streams[0], &held_word, 1) == SIM_OK);
 		for (int i = 0; i < 2; i++)
@@ -271,7 +271,7 @@ static void limits_behind_a_busy_device(struct rank *rank)
 		sim_board_store(rank->sim, &held_word, 1);
 		for (int i = 0; i < 3; i++) {
 			MUST(ls_wait(ops[i], 0) == LS_TIMED_OUT);
-			ls_op_free(ops[i]);
+			ls_request_free(ops[i]);
 		}
 		atomic_store(&limit_is_over, true);
 	}

@@ -8,7 +8,7 @@
 static void host_buffers(struct rank *rank)
 {
 	static int32_t a[COUNT], b[COUNT], c[COUNT];
-	ls_op *op, *none;
+	ls_request *op, *none;
 	if (rank->rank > 0) {
 		take_part(3, rank);
 		return;
@@ -30,7 +30,7 @@ static void host_buffers(struct rank *rank)
 	MUST(sum(rank, b, b, -1, NULL) == LS_OK);
 	end(op);
 	/* A call that a signal may interrupt, and that was not interrupted, is over. */
-	struct ls_op_options resumable = {.size = sizeof resumable, .op = &op, .resumable = 1};
+	struct ls_call_options resumable = {.size = sizeof resumable, .request = &op, .resumable = 1};
 	MUST(ls_allreduce(rank->group, b, b, COUNT, LS_INT32, LS_SUM, &resumable) == LS_OK && !op);
 	MUST(ls_isend(rank->group, b, 5, LS_INT32, 0, NULL, &none) == LS_OK);
 	MUST(ls_recv(rank->group, a, 5, LS_INT32, 0, NULL) == LS_OK);
@@ -41,7 +41,7 @@ static void host_buffers(struct rank *rank)
 static void messages(struct rank *rank)
 {
 	static int32_t a[LONG], b[LONG];
-	ls_op *op, *none;
+	ls_request *op, *none;
 	int32_t value = 1, got = 0;
 	if (rank->rank == 1) {
 		await_step(1);
@@ -54,7 +54,7 @@ static void messages(struct rank *rank)
 	MUST(ls_irecv(rank->group, a + LONG / 2, 1, LS_INT32, 1, NULL, &none) == LS_BAD_ARGUMENT);
 	MUST(SAID("receive", "writes the 4 bytes", "send #1", "may still read"));
 	/* Also by a label, and in a batch; and the other parts of that go on. */
-	struct ls_op_options named = {.size = sizeof named, .label = "train.py:12 (step)"};
+	struct ls_call_options named = {.size = sizeof named, .label = "train.py:12 (step)"};
 	MUST(ls_recv(rank->group, a, 1, LS_INT32, 1, &named) == LS_BAD_ARGUMENT);
 	MUST(SAID("called from train.py:12 (step)"));
 	MUST(ls_batch_begin(rank->group) == LS_OK);
@@ -72,7 +72,7 @@ static void messages(struct rank *rank)
 static void blocks_of_the_host(struct rank *rank)
 {
 	static int32_t result[COUNT];
-	ls_op *op;
+	ls_request *op;
 	void *block;
 	if (rank->rank > 0) {
 		take_part(1, rank);
@@ -98,7 +98,7 @@ static ls_status sum_two(struct rank *rank, void *first, void *second)
  * if one of them is wrong. */
 static void hand_over(struct rank *rank, int32_t *mine)
 {
-	ls_op *op;
+	ls_request *op;
 	void *block;
 	MUST(ls_alloc(rank->group, BYTES, &block) == LS_OK);
 	memset(block, 0, BYTES);
@@ -115,7 +115,7 @@ static void hand_over(struct rank *rank, int32_t *mine)
 /* Nor is it freed by the rank that has received it. */
 static void take_over(struct rank *rank, int32_t *mine)
 {
-	ls_op *op;
+	ls_request *op;
 	void *block;
 	await_step(1);
 	MUST(ls_send(rank->group, mine, 1, LS_INT32, 0, NULL) == LS_OK);
@@ -145,9 +145,9 @@ static void after_failure(struct rank *rank)
 	static int32_t all[RANKS][LONG];
 	int32_t *mine = all[rank->rank];
 	ls_group *other;
-	ls_op *op;
+	ls_request *op;
 	MUST(ls_group_split(rank->group, 0, rank->rank, &other) == LS_OK);
-	struct ls_op_options options = {.size = sizeof options, .op = &op};
+	struct ls_call_options options = {.size = sizeof options, .request = &op};
 	ls_status status = ls_allreduce(other, mine, mine, COUNT, LS_INT32, LS_SUM, &options);
 	MUST(status == LS_OK || status == LS_ABORTED);
 	if (rank->rank == 0)
@@ -155,7 +155,7 @@ static void after_failure(struct rank *rank)
 	if (op)
 		status = ls_wait(op, 0);
 	MUST(status == LS_OK || status == LS_ABORTED);
-	ls_op_free(op);
+	ls_request_free(op);
 	MUST(sum(rank, mine, mine, -1, NULL) == LS_OK);
 	ls_group_close(other);
 }

@@ -80,10 +80,10 @@ static inline void run_job(rank_program *program, const char *options)
 
 /* ---- what ranks do ---- */
 
-static inline struct ls_op_options on(struct rank *rank, int stream)
+static inline struct ls_call_options on(struct rank *rank, int stream)
 {
-	return (struct ls_op_options){.size = sizeof(struct ls_op_options),
-				      .stream = rank->streams[stream]};
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options),
+					.stream = rank->streams[stream]};
 }
 
 static inline void *device_block(struct rank *rank, size_t bytes)

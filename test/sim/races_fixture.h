@@ -55,18 +55,19 @@ static inline bool has_said_lines(const char *file, int first)
 }
 #define SAID(...) has_said((const char *const[]){__VA_ARGS__, NULL})
 
-static inline ls_status sum(struct rank *rank, const void *send, void *recv, int stream, ls_op **op)
+static inline ls_status sum(struct rank *rank, const void *send, void *recv, int stream,
+			    ls_request **op)
 {
-	struct ls_op_options options = {.size = sizeof options, .op = op};
+	struct ls_call_options options = {.size = sizeof options, .request = op};
 	if (stream >= 0)
 		options.stream = rank->streams[stream];
 	return ls_allreduce(rank->group, send, recv, COUNT, LS_INT32, LS_SUM, &options);
 }
 
-static inline void end(ls_op *op)
+static inline void end(ls_request *op)
 {
 	MUST(ls_wait(op, 0) == LS_OK);
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 /* What the other ranks do: this many all-reduces, once rank 0 has tried all that is wrong. */

@@ -8,16 +8,16 @@
 /* An operation on one stream, and then another one on a second stream without an order. */
 static void two_operations(struct rank *rank)
 {
-	ls_op *op, *second;
+	ls_request *op, *second;
 	if (rank->rank > 0) {
 		take_part(3, rank);
 		return;
 	}
 	char *a = device_block(rank, 2 * BYTES), *b = a + BYTES;
 	ls_group *group = rank->group;
-	struct ls_op_options on_first = on(rank, 0), on_second = on(rank, 1);
-	on_first.op = &op;
-	on_second.op = &second;
+	struct ls_call_options on_first = on(rank, 0), on_second = on(rank, 1);
+	on_first.request = &op;
+	on_second.request = &second;
 	/* clang-format off: a line each */
 	int line = __LINE__ + 1;
 	ls_status status = ls_allreduce(group, a, b, COUNT, LS_INT32, LS_SUM, &on_first);
@@ -29,13 +29,13 @@ static void two_operations(struct rank *rank)
 	MUST(ls_send(rank->group, b, COUNT, LS_INT32, 1, NULL) == LS_BAD_ARGUMENT);
 	MUST(SAID("send, called", "all-reduce #1 on stream", "synchronise of its stream"));
 	/* The right way. */
-	MUST(ls_op_follow(op, rank->streams[1]) == LS_OK);
+	MUST(ls_request_follow(op, rank->streams[1]) == LS_OK);
 	MUST(sum(rank, b, b, 1, &second) == LS_OK);
 	/* An event is an order, too. */
 	struct sim_event *event;
 	MUST(sim_event_open(rank->sim, &event) == SIM_OK);
 	MUST(sim_record(event, rank->streams[1]) == SIM_OK);
-	on_first.op = NULL;
+	on_first.request = NULL;
 	MUST(ls_send(rank->group, b, 1, LS_INT32, 1, &on_first) == LS_BAD_ARGUMENT);
 	MUST(sim_follow(rank->streams[0], event) == SIM_OK);
 	MUST(sum(rank, b, a, 0, NULL) == LS_OK);
@@ -53,7 +53,7 @@ static void three_streams(struct rank *rank)
 {
 	struct sim_stream *third;
 	struct sim_event *event;
-	ls_op *op;
+	ls_request *op;
 	if (rank->rank > 0) {
 		take_part(3, rank);
 		return;
@@ -61,9 +61,9 @@ static void three_streams(struct rank *rank)
 	MUST(sim_stream_open(rank->sim, 0, &third) == SIM_OK);
 	MUST(sim_event_open(rank->sim, &event) == SIM_OK);
 	char *a = device_block(rank, BYTES), *b = device_block(rank, BYTES);
-	struct ls_op_options on_third = {.size = sizeof on_third, .stream = third};
+	struct ls_call_options on_third = {.size = sizeof on_third, .stream = third};
 	MUST(sum(rank, a, a, 0, &op) == LS_OK);
-	MUST(ls_op_follow(op, rank->streams[1]) == LS_OK);
+	MUST(ls_request_follow(op, rank->streams[1]) == LS_OK);
 	MUST(ls_allreduce(rank->group, a, b, COUNT, LS_INT32, LS_SUM, &on_third) == LS_BAD_ARGUMENT);
 	MUST(SAID("reads the 4000 bytes", "all-reduce #1 on stream", "may still write"));
 	MUST(sum(rank, b, b, 1, NULL) == LS_OK);
@@ -90,7 +90,7 @@ static void opened_again(struct rank *rank)
 	static _Atomic uint64_t word;
 	struct sim_event *event, *new_event;
 	struct sim_stream *third, *new_third;
-	ls_op *op;
+	ls_request *op;
 	if (rank->rank > 0) {
 		take_part(1, rank);
 		return;
@@ -109,7 +109,7 @@ static void opened_again(struct rank *rank)
 	MUST(sim_await(third, &word, 1) == SIM_OK);
 	MUST(sim_stream_close(third) == SIM_OK);
 	MUST(sim_stream_open(rank->sim, 0, &new_third) == SIM_OK && new_third == third);
-	struct ls_op_options on_third = {.size = sizeof on_third, .stream = new_third};
+	struct ls_call_options on_third = {.size = sizeof on_third, .stream = new_third};
 	MUST(ls_send(rank->group, a, 1, LS_INT32, 1, &on_third) == LS_BAD_ARGUMENT);
 	MUST(SAID("send on stream", "all-reduce #1 on stream", "follow"));
 	allow(1);
@@ -123,7 +123,7 @@ static void barriers(struct rank *rank)
 {
 	static int32_t all[RANKS][COUNT];
 	int32_t *got = all[rank->rank];
-	ls_op *op, *second;
+	ls_request *op, *second;
 	if (rank->rank > 0) {
 		take_part(1, rank);
 		for (int i = 0; i < 3; i++)
@@ -133,7 +133,7 @@ static void barriers(struct rank *rank)
 		return;
 	}
 	char *a = device_block(rank, 2 * BYTES), *b = a + BYTES;
-	struct ls_op_options on_first = on(rank, 0), on_second = on(rank, 1);
+	struct ls_call_options on_first = on(rank, 0), on_second = on(rank, 1);
 	MUST(sum(rank, a, a, 0, &op) == LS_OK);
 	MUST(ls_send(rank->group, a, COUNT, LS_INT32, 1, &on_second) == LS_BAD_ARGUMENT);
 	MUST(ls_barrier(rank->group, &on_second) == LS_OK);
@@ -141,12 +141,12 @@ static void barriers(struct rank *rank)
 	/* What follows a barrier follows all that was before it in its stream. */
 	struct sim_stream *third;
 	MUST(sim_stream_open(rank->sim, 0, &third) == SIM_OK);
-	struct ls_op_options on_third = {.size = sizeof on_third, .stream = third};
+	struct ls_call_options on_third = {.size = sizeof on_third, .stream = third};
 	to_device(rank, 0, b, got, BYTES);
-	on_first.op = &second;
+	on_first.request = &second;
 	MUST(ls_barrier(rank->group, &on_first) == LS_OK);
 	MUST(ls_send(rank->group, b, COUNT, LS_INT32, 1, &on_third) == LS_BAD_ARGUMENT);
-	MUST(ls_op_follow(second, third) == LS_OK);
+	MUST(ls_request_follow(second, third) == LS_OK);
 	MUST(ls_send(rank->group, b, COUNT, LS_INT32, 1, &on_third) == LS_OK);
 	allow(1);
 	end(op);
@@ -160,7 +160,7 @@ static void barriers(struct rank *rank)
 /* Freed memory: an operation on it is refused; but what the next call gets is used at once. */
 static void after_free(struct rank *rank)
 {
-	ls_op *op, *none;
+	ls_request *op, *none;
 	if (rank->rank > 0) {
 		take_part(2, rank);
 		return;
@@ -235,7 +235,7 @@ static void operation_after_copy(struct rank *rank)
 	static int32_t mine[COUNT];
 	static _Atomic uint64_t gate;
 	_Atomic uint64_t *at = &gate;
-	ls_op *op;
+	ls_request *op;
 	if (rank->rank > 0) {
 		take_part(1, rank);
 		return;
@@ -262,7 +262,7 @@ static void operation_after_copy(struct rank *rank)
 static void copy_after_operation(struct rank *rank)
 {
 	int32_t mine[COUNT] = {0};
-	ls_op *op;
+	ls_request *op;
 	struct ls_failure failure = {.size = sizeof failure};
 	if (rank->rank > 0) {
 		await_step(1);
@@ -277,7 +277,7 @@ static void copy_after_operation(struct rank *rank)
 	MUST(sim_copy(rank->streams[1], a, mine, BYTES) == SIM_OK);
 	allow(1);
 	MUST(ls_wait(op, 0) == LS_ABORTED);
-	ls_op_free(op);
+	ls_request_free(op);
 	/* It is over after the failure: its memory can be used and freed. */
 	MUST(sim_copy(rank->streams[1], a, mine, BYTES) == SIM_OK);
 	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
@@ -320,7 +320,7 @@ static enum sim_error launch_named(struct rank *rank, int stream, struct kernel 
 static void operation_after_kernel(struct rank *rank)
 {
 	static _Atomic uint64_t gate;
-	ls_op *op;
+	ls_request *op;
 	if (rank->rank > 0) {
 		take_part(1, rank);
 		return;
@@ -355,7 +355,7 @@ static void kernel_after_operation(struct rank *rank)
 {
 	static _Atomic uint64_t word = 1;
 	int32_t mine[COUNT] = {0};
-	ls_op *op;
+	ls_request *op;
 	struct ls_failure failure = {.size = sizeof failure};
 	if (rank->rank > 0) {
 		await_step(1);
@@ -374,7 +374,7 @@ static void kernel_after_operation(struct rank *rank)
 	MUST(launch_named(rank, 1, (struct kernel){&word, c, a}) == SIM_OK);
 	allow(1);
 	MUST(ls_wait(op, 0) == LS_ABORTED);
-	ls_op_free(op);
+	ls_request_free(op);
 	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
 	MUST(ls_device_free(rank->group, a) == LS_OK && ls_device_free(rank->group, b) == LS_OK);
 	MUST(ls_device_free(rank->group, c) == LS_OK);
@@ -396,7 +396,7 @@ static void unseen_kernels(struct rank *rank)
 	MUST(launch_named(rank, 1, kernel) == SIM_OK);
 	MUST(sim_capture_end(rank->streams[1], &count) == SIM_OK && count == 1);
 	MUST(sim_launch(rank->streams[1], &adds_one, &kernel, sizeof kernel) == SIM_OK);
-	ls_op *op;
+	ls_request *op;
 	MUST(sum(rank, a, a, 0, &op) == LS_OK);
 	sim_board_store(rank->sim, &gate, 1);
 	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
@@ -411,7 +411,7 @@ static void unseen_kernels(struct rank *rank)
 static void unknown_orders(struct rank *rank)
 {
 	static _Atomic uint64_t word;
-	ls_op *op, *second;
+	ls_request *op, *second;
 	if (rank->rank > 0) {
 		take_part(2, rank);
 		return;

@@ -30,9 +30,9 @@ static void waits_for_its_stream(struct rank *rank)
 {
 	int32_t one = 1, sum = 0;
 	int32_t *block = device_block(rank, sizeof one);
-	ls_op *op;
-	struct ls_op_options options = on(rank, 0);
-	options.op = &op;
+	ls_request *op;
+	struct ls_call_options options = on(rank, 0);
+	options.request = &op;
 	if (rank->rank == 1)
 		hold(rank, 0);
 	to_device(rank, 0, block, &one, sizeof one);
@@ -49,13 +49,13 @@ static void waits_for_its_stream(struct rank *rank)
 		MUST(ls_send(rank->group, &seven, 1, LS_INT32, 1, NULL) == LS_OK);
 	}
 	/* The other stream waits for the operation. */
-	MUST(ls_op_follow(op, rank->streams[1]) == LS_OK);
+	MUST(ls_request_follow(op, rank->streams[1]) == LS_OK);
 	MUST(ls_device_record(rank->group, block, rank->streams[1]) == LS_OK);
 	to_host(rank, 1, &sum, block, sizeof sum);
 	MUST(sum == RANKS);
 	MUST(ls_wait(op, 0) == LS_OK);
-	MUST(ls_op_follow(op, rank->streams[1]) == LS_OK); /* it is complete */
-	ls_op_free(op);
+	MUST(ls_request_follow(op, rank->streams[1]) == LS_OK); /* it is complete */
+	ls_request_free(op);
 	MUST(ls_device_free(rank->group, block) == LS_OK);
 }
 
@@ -63,8 +63,8 @@ static void waits_for_its_stream(struct rank *rank)
 static void a_held_send(struct rank *rank)
 {
 	int32_t value = 5, got = 0;
-	ls_op *op;
-	struct ls_op_options options = on(rank, 0);
+	ls_request *op;
+	struct ls_call_options options = on(rank, 0);
 	if (rank->rank == 0) {
 		hold(rank, 0);
 		MUST(ls_isend(rank->group, &value, 1, LS_INT32, 1, &options, &op) == LS_OK);
@@ -76,7 +76,7 @@ static void a_held_send(struct rank *rank)
 		MUST(ls_test(op) == LS_PENDING);
 		release(rank);
 		MUST(ls_wait(op, 0) == LS_OK);
-		ls_op_free(op);
+		ls_request_free(op);
 	} else if (rank->rank == 1) {
 		options.stream = NULL;
 		options.tag = 3;
@@ -92,7 +92,7 @@ static void without_handles(struct rank *rank)
 {
 	int32_t one = 1, got = 0;
 	int32_t *block = device_block(rank, sizeof one);
-	struct ls_op_options options = on(rank, 0);
+	struct ls_call_options options = on(rank, 0);
 	to_device(rank, 0, block, &one, sizeof one);
 	ls_group *groups[] = {rank->group, rank->group};
 	MUST(ls_launch_begin(groups, 2) == LS_OK);
@@ -120,7 +120,7 @@ static void launch_for_all(void)
 		groups[r] = all_ranks[r]->group;
 	MUST(ls_launch_begin(groups, RANKS) == LS_OK);
 	for (int r = 0; r < RANKS; r++) {
-		struct ls_op_options options = on(all_ranks[r], 0);
+		struct ls_call_options options = on(all_ranks[r], 0);
 		MUST(ls_allreduce(groups[r], &one, &sums[r], 1, LS_INT32, LS_SUM, &options) == LS_OK);
 	}
 	MUST(ls_launch_end() == LS_OK);
@@ -146,16 +146,16 @@ static void one_for_all(struct rank *rank)
 static void follows_late(struct rank *rank)
 {
 	int32_t one = 1, sum = 0;
-	ls_op *op;
-	struct ls_op_options options = on(rank, 0);
-	options.op = &op;
+	ls_request *op;
+	struct ls_call_options options = on(rank, 0);
+	options.request = &op;
 	hold(rank, 1);
 	MUST(ls_allreduce(rank->group, &one, &sum, 1, LS_INT32, LS_SUM, &options) == LS_OK);
-	MUST(ls_op_follow(op, rank->streams[1]) == LS_OK || ls_test(op) == LS_OK);
+	MUST(ls_request_follow(op, rank->streams[1]) == LS_OK || ls_test(op) == LS_OK);
 	MUST(ls_wait(op, 0) == LS_OK && sum == RANKS);
 	struct ls_device_stats stats = {.size = sizeof stats};
 	MUST(ls_device_stats(rank->group, &stats) == LS_OK);
-	ls_op_free(op);
+	ls_request_free(op);
 	release(rank);
 }
 
@@ -173,7 +173,7 @@ static void *share_stream(void *argument)
 	struct sharer *sharer = argument;
 	struct rank *rank = sharer->rank;
 	int32_t *block = device_block(rank, sizeof *block);
-	struct ls_op_options options = on(rank, 0);
+	struct ls_call_options options = on(rank, 0);
 	for (int i = 0; i < SHARED_CALLS; i++)
 		MUST(ls_allreduce(sharer->group, block, block, 1, LS_INT32, LS_MAX, &options) ==
 		     LS_OK);
@@ -224,13 +224,13 @@ static void orders(void **state)
 static void one_gives_up(struct rank *rank)
 {
 	int32_t *block = device_block(rank, 4);
-	ls_op *ops[3];
-	struct ls_op_options options = on(rank, 0);
+	ls_request *ops[3];
+	struct ls_call_options options = on(rank, 0);
 	if (rank->rank == 0) {
 		MUST(ls_group_abort(rank->group, "it has had enough") == LS_OK);
 		return;
 	}
-	options.op = &ops[0];
+	options.request = &ops[0];
 	ls_status statuses[] = {
 		ls_allreduce(rank->group, block, block, 1, LS_INT32, LS_SUM, &options),
 		LS_OK,
@@ -244,7 +244,7 @@ static void one_gives_up(struct rank *rank)
 			MUST(ls_wait(ops[i], 0) == LS_ABORTED);
 		else
 			MUST(statuses[i] == LS_ABORTED && !ops[i]);
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	}
 	MUST(sim_stream_sync(rank->streams[0]) == SIM_OK);
 	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
@@ -252,7 +252,7 @@ static void one_gives_up(struct rank *rank)
 
 /* The time limit passes while the stream of rank 1 has other work: the report says so. Waits with a
  * limit of their own end, and the operations when the stream has let go of them. */
-static void ends_in_time(struct rank *rank, ls_op **ops, int count, const char *says)
+static void ends_in_time(struct rank *rank, ls_request **ops, int count, const char *says)
 {
 	struct ls_failure failure = {.size = sizeof failure};
 	ls_status status;
@@ -266,16 +266,16 @@ static void ends_in_time(struct rank *rank, ls_op **ops, int count, const char *
 		release(rank);
 	for (int i = 0; i < count; i++) {
 		MUST(ls_wait(ops[i], 0) == LS_TIMED_OUT);
-		ls_op_free(ops[i]);
+		ls_request_free(ops[i]);
 	}
 }
 
 static void a_stream_that_does_not_come(struct rank *rank)
 {
 	int32_t *block = device_block(rank, 4);
-	ls_op *op;
-	struct ls_op_options options = on(rank, 0);
-	options.op = &op;
+	ls_request *op;
+	struct ls_call_options options = on(rank, 0);
+	options.request = &op;
 	options.timeout_ms = 300;
 	if (rank->rank == 1)
 		hold(rank, 0);
@@ -287,16 +287,16 @@ static void messages_that_do_not_come(struct rank *rank)
 {
 	int32_t *block = device_block(rank, 4);
 	int to = (rank->rank + 1) % RANKS, from = (rank->rank + 2) % RANKS;
-	ls_op *ops[2];
-	struct ls_op_options options = on(rank, 0);
+	ls_request *ops[2];
+	struct ls_call_options options = on(rank, 0);
 	options.timeout_ms = 300;
 	if (rank->rank == 1)
 		hold(rank, 0);
 	MUST(ls_isend(rank->group, block, 1, LS_INT32, to, &options, &ops[0]) == LS_OK);
 	MUST(ls_irecv(rank->group, block, 1, LS_INT32, from, &options, &ops[1]) == LS_OK);
 	/* Nobody receives it from rank 0. */
-	struct ls_op_options other = on(rank, 1);
-	ls_op *more[2];
+	struct ls_call_options other = on(rank, 1);
+	ls_request *more[2];
 	other.tag = 1;
 	other.timeout_ms = 300;
 	MUST(ls_irecv(rank->group, block, 1, LS_INT32, from, &other, &more[0]) == LS_OK);
@@ -314,8 +314,8 @@ static void messages_that_do_not_come(struct rank *rank)
 		ls_status status = ls_wait(ops[i], 0);
 		MUST(status == LS_TIMED_OUT || status == LS_OK);
 		MUST(ls_wait(more[i], 0) == LS_TIMED_OUT);
-		ls_op_free(ops[i]);
-		ls_op_free(more[i]);
+		ls_request_free(ops[i]);
+		ls_request_free(more[i]);
 	}
 	MUST(sim_stream_sync(rank->streams[0]) == SIM_OK);
 	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
@@ -326,8 +326,8 @@ static void one_has_left(struct rank *rank)
 {
 	static const int32_t value = 1;
 	struct ls_failure failure = {.size = sizeof failure};
-	struct ls_op_options options = on(rank, 0);
-	struct ls_op_options host = {.size = sizeof host, .tag = 5};
+	struct ls_call_options options = on(rank, 0);
+	struct ls_call_options host = {.size = sizeof host, .tag = 5};
 	if (rank->rank == 0) { /* when rank 1 has begun */
 		int32_t got;
 		MUST(ls_recv(rank->group, &got, 1, LS_INT32, 1, &host) == LS_OK);
@@ -371,8 +371,8 @@ static void launch_two(struct rank *rank, void *block)
 {
 	static const int32_t one = 1;
 	static int32_t sums[RANKS];
-	ls_op *op = NULL;
-	struct ls_op_options options = on(rank, 0);
+	ls_request *op = NULL;
+	struct ls_call_options options = on(rank, 0);
 	atomic_store(&held[rank->rank], 0);
 	note_sim(sim_await(rank->streams[0], &held[rank->rank], 1));
 	if (!note(LAUNCH, ls_launch_begin(&rank->group, 1))) {
@@ -380,24 +380,24 @@ static void launch_two(struct rank *rank, void *block)
 		return;
 	}
 	ls_status first = ls_allreduce(rank->group, block, block, 1, LS_INT32, LS_SUM, &options);
-	options.op = &op;
+	options.request = &op;
 	ls_status second =
 		ls_allreduce(rank->group, &one, &sums[rank->rank], 1, LS_INT32, LS_SUM, &options);
 	ls_status end = ls_launch_end();
 	/* Not of a call that was refused before it enqueued anything. */
 	MUST(end == LS_OK || end == first || end == second);
 	if (note(LAUNCH, first) && note(LAUNCH, second))
-		note(FOLLOW, ls_op_follow(op, rank->streams[1]));
+		note(FOLLOW, ls_request_follow(op, rank->streams[1]));
 	release(rank);
 	if (op)
 		note(LAUNCH, ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 static void send_around(struct rank *rank, void *block)
 {
-	ls_op *op = NULL;
-	struct ls_op_options options = on(rank, 0);
+	ls_request *op = NULL;
+	struct ls_call_options options = on(rank, 0);
 	int to = (rank->rank + 1) % RANKS, from = (rank->rank + 2) % RANKS;
 	ls_status status = ls_isend(rank->group, block, 1, LS_INT32, to, &options, &op);
 	if (status == LS_OK)
@@ -405,7 +405,7 @@ static void send_around(struct rank *rank, void *block)
 	note(MESSAGES, status);
 	if (op)
 		note(MESSAGES, ls_wait(op, 0));
-	ls_op_free(op);
+	ls_request_free(op);
 }
 
 static void call_each(struct rank *rank)

@@ -55,7 +55,7 @@ static bool is_ok(const struct player *me, int step, const char *call, ls_status
 	return status == LS_OK;
 }
 
-static bool await_handle(struct player *me, int step, ls_op **op)
+static bool await_handle(struct player *me, int step, ls_request **op)
 {
 	int index = 0;
 	ls_status status = LS_PENDING;
@@ -64,9 +64,9 @@ static bool await_handle(struct player *me, int step, ls_op **op)
 	if (step % 3 == 1)
 		status = ls_test(*op);
 	if (status == LS_PENDING)
-		status = step % 3 == 2 ? ls_wait_any((ls_op *const *)op, 1, 0, &index)
+		status = step % 3 == 2 ? ls_wait_any((ls_request *const *)op, 1, 0, &index)
 				       : ls_wait(*op, 0);
-	ls_op_free(*op);
+	ls_request_free(*op);
 	*op = NULL;
 	stream_program_progress();
 	return is_ok(me, step, "a wait", status);
@@ -81,7 +81,7 @@ void end_handles(struct stream_program *program, int rank, int thread)
 		struct note *note = &state->notes[thread][i];
 		for (int j = 0; j < 2; j++) {
 			if (state->stopped) {
-				ls_op_free(note->ops[j]);
+				ls_request_free(note->ops[j]);
 				note->ops[j] = NULL;
 			} else if (!await_handle(&me, i, &note->ops[j])) {
 				give_up(program, rank, thread);
@@ -185,9 +185,10 @@ static void called_back(void *data, ls_status status)
 		atomic_fetch_add(&note->callbacks, 1);
 }
 
-static struct ls_op_options options_of(struct player *me, const struct step *step, struct note *note)
+static struct ls_call_options options_of(struct player *me, const struct step *step,
+					 struct note *note)
 {
-	struct ls_op_options options = {.size = sizeof options, .tag = step->tag};
+	struct ls_call_options options = {.size = sizeof options, .tag = step->tag};
 	if (step->stream != ON_HOST)
 		options.stream = me->state->streams[step->stream];
 	if (step->form == CALLBACK) {
@@ -202,11 +203,11 @@ static ls_status collective(struct player *me, const struct step *step, struct n
 {
 	ls_group *group = me->state->groups[step->group];
 	uint64_t count = (uint64_t)step->count;
-	struct ls_op_options options = options_of(me, step, note);
+	struct ls_call_options options = options_of(me, step, note);
 	/* On the host a callback alone would not show that it is complete. */
 	if (step->form == HANDLE || step->form == LATER ||
 	    (step->form == CALLBACK && step->stream == ON_HOST))
-		options.op = &note->ops[0];
+		options.request = &note->ops[0];
 	note->expected_callbacks = step->form == CALLBACK;
 	switch (step->kind) {
 	case BROADCAST:
@@ -244,7 +245,7 @@ static ls_status exchange(struct player *me, const struct step *step, struct not
 	    place = place_in(me->program, step->group, me->rank);
 	int to = (place + 1) % size, from = (place + size - 1) % size;
 	bool has_handle = step->form == HANDLE || step->form == LATER;
-	struct ls_op_options options = options_of(me, step, note);
+	struct ls_call_options options = options_of(me, step, note);
 	uint64_t count = (uint64_t)step->count;
 	ls_status status = LS_OK;
 	note->expected_callbacks =
@@ -296,7 +297,8 @@ static bool on_device(struct player *me, int number, const struct step *step, st
 	if (!is_ok(me, number, "an operation", status))
 		return false;
 	if (step->follows != ON_HOST &&
-	    !is_ok(me, number, "ls_op_follow", ls_op_follow(note->ops[0], state->streams[reader])))
+	    !is_ok(me, number, "ls_request_follow",
+		   ls_request_follow(note->ops[0], state->streams[reader])))
 		return false;
 	if (note->recv && reader != stream &&
 	    !is_ok(me, number, "ls_device_record",
@@ -323,8 +325,9 @@ static bool play_step(struct player *me, int number)
 					   : exchange(me, step, note, note->in, note->out);
 		fine = is_ok(me, number, "an operation", status);
 		if (fine && step->follows != ON_HOST)
-			fine = is_ok(me, number, "ls_op_follow",
-				     ls_op_follow(note->ops[0], me->state->streams[step->follows]));
+			fine = is_ok(
+				me, number, "ls_request_follow",
+				ls_request_follow(note->ops[0], me->state->streams[step->follows]));
 	} else {
 		fine = on_device(me, number, step, note, in, out);
 	}

@@ -52,7 +52,7 @@ struct step {
 struct note {
 	int32_t *in, *out;
 	void *send, *recv; /* blocks of the device that are freed at the end */
-	ls_op *ops[2];
+	ls_request *ops[2];
 	_Atomic int callbacks;
 	int expected_callbacks;
 	bool called; /* all of it is under way */

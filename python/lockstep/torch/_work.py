@@ -113,7 +113,7 @@ class Work(_Work):
             if self._status is not None and self._waiters == 0:
                 handle, self._options.handle = self._options.handle, None  # once: whoever comes between finds None
                 if handle is not None:
-                    C.ls_op_free(handle)
+                    C.ls_request_free(handle)
         self._complete()
 
     def _complete(self):

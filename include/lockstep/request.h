@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Options of operations, and nonblocking operations. See ls_op(3).
+ * Options of operations, and nonblocking operations. See ls_request(3).
  *
- * Nonblocking: with options->op set, a call returns when the operation has its position in the
+ * Nonblocking: with options->request set, a call returns when the operation has its position in the
  * order of the group's calls, without waiting for other ranks; a short collective may be complete
- * by then. *options->op is its handle (what MPI calls a request). The caller must not touch the
+ * by then. *options->request is its handle. The caller must not touch the
  * operation's buffers until the operation is complete, and must not pass them to another one that
  * writes them (with LOCKSTEP_CHECK=1 an error: LS-RACE-OVERLAP); only collectives of one group may
  * share buffers, as they run one after the other. Counts and options are copied. Unlike MPI_Wait,
- * ls_wait and ls_test do not free the handle: ls_op_free does.
+ * ls_wait and ls_test do not free the handle: ls_request_free does.
  *
  * Collectives of one group run in the order of their calls, blocking and nonblocking ones alike. So
  * a blocking collective also waits for those before it. A thread that waits for one of them runs
@@ -27,18 +27,19 @@ extern "C" {
 #endif
 
 /* A handle of a nonblocking operation that is under way, or complete and not yet freed. */
-typedef struct ls_op ls_op;
+typedef struct ls_request ls_request;
 struct ls_message; /* p2p.h */
 
 /* Called once when an operation is complete, with its status. It runs in a thread of the library,
  * or in any thread that is inside a call on this group, or inside a send or receive on another
- * group. It must not block, and may call no function of Lockstep but ls_op_free. It must take no
- * lock that a thread holds while it calls Lockstep: that thread may be the one that calls back. */
-typedef void ls_op_callback(void *data, ls_status status);
+ * group. It must not block, and may call no function of Lockstep but ls_request_free. It must take
+ * no lock that a thread holds while it calls Lockstep: that thread may be the one that calls back.
+ * */
+typedef void ls_request_callback(void *data, ls_status status);
 
 /* `size` is sizeof the struct; every other field may be zero for its default; NULL in place of the
  * struct means all defaults. */
-struct ls_op_options {
+struct ls_call_options {
 	uint32_t size;
 	/* Time limit of the operation in milliseconds, counted from its call; 0: the group's. An
 	 * operation with a limit of its own may end by itself, so it is never part of a proved
@@ -47,10 +48,11 @@ struct ls_op_options {
 	/* Matches sends with receives: 0 to 2^31-1, or LS_ANY_TAG in receives and probes.
 	 * Collectives do not use it, and refuse a negative one (LS_BAD_ARGUMENT). */
 	int32_t tag;
-	/* With `op`, 1: the call blocks as ls_wait(*op, 0) would. If the operation is complete when
-	 * that wait ends, *op is NULL and the call returns the operation's status. Otherwise it
-	 * returns LS_PENDING, and *op is the handle. For languages whose signal handlers run
-	 * between calls, in groups opened with resume_after_signals. Not with `callback`. */
+	/* With `request`, 1: the call blocks as ls_wait(*request, 0) would. If the operation is
+	 * complete when that wait ends, *request is NULL and the call returns the operation's
+	 * status. Otherwise it returns LS_PENDING, and *request is the handle. For languages whose
+	 * signal handlers run between calls, in groups opened with resume_after_signals. Not with
+	 * `callback`. */
 	uint32_t resumable;
 	/* Shown in reports in place of the C call site, e.g. "train.py:42", and in messages about
 	 * wrong arguments in place of the function's name. Copied. NULL: none. */
@@ -60,12 +62,12 @@ struct ls_op_options {
 	 * return LS_BAD_ARGUMENT for a stream, and so do sends with LOCKSTEP_P2P=serial. Not with
 	 * `resumable`. NULL: none. */
 	void *stream;
-	/* Not NULL: the call does not block, unless `resumable` is 1, and *op is the handle, which
-	 * the caller frees with ls_op_free. *op is NULL on failure. */
-	ls_op **op;
+	/* Not NULL: the call does not block, unless `resumable` is 1, and *request is the handle,
+	 * which the caller frees with ls_request_free. *request is NULL on failure. */
+	ls_request **request;
 	/* Not NULL: called when the operation is complete. The call does not block then, even
-	 * without `op`; without `op` there is no handle. */
-	ls_op_callback *callback;
+	 * without `request`; without `request` there is no handle. */
+	ls_request_callback *callback;
 	void *callback_data;
 	/* For LS_PREMUL_SUM: this rank's elements are multiplied by it. Ranks may pass different
 	 * factors. */
@@ -77,12 +79,12 @@ struct ls_op_options {
 };
 
 /* Returns LS_PENDING while the operation is under way, then its status. Any thread. Does not wait
- * for other ranks, except for up to a second to report a failure. If `op` is a send, a receive or a
- * batch, the call also makes whatever progress is possible at once on all sends and receives of the
- * rank; it does not progress collectives. If the operation can never complete, because a peer that
- * it needs has failed or left, it ends as it would in ls_wait and the group fails. Errors:
- * LS_BAD_ARGUMENT, LS_FORKED. */
-LS_EXPORT LS_CHECKED ls_status ls_test(ls_op *op);
+ * for other ranks, except for up to a second to report a failure. If `request` is a send, a receive
+ * or a batch, the call also makes whatever progress is possible at once on all sends and receives
+ * of the rank; it does not progress collectives. If the operation can never complete, because a
+ * peer that it needs has failed or left, it ends as it would in ls_wait and the group fails.
+ * Errors: LS_BAD_ARGUMENT, LS_FORKED. */
+LS_EXPORT LS_CHECKED ls_status ls_test(ls_request *request);
 
 /* Blocks until the operation is complete and returns its status. After timeout_ms it returns
  * LS_PENDING: the operation continues, and may be waited for again. timeout_ms 0: no limit to the
@@ -90,7 +92,7 @@ LS_EXPORT LS_CHECKED ls_status ls_test(ls_op *op);
  * handler fails the group with LS_INTERRUPTED, as in a blocking call; in a group that was opened
  * with resume_after_signals, ls_wait returns LS_PENDING instead (group.h). Errors of its own:
  * LS_BAD_ARGUMENT, LS_FORKED. */
-LS_EXPORT LS_CHECKED ls_status ls_wait(ls_op *op, uint32_t timeout_ms);
+LS_EXPORT LS_CHECKED ls_status ls_wait(ls_request *request, uint32_t timeout_ms);
 
 /* Blocks until one of `count` operations is complete, and returns its status; *index is its place
  * in `ops`, the lowest if several are complete. The operations may be collectives, sends, receives
@@ -99,8 +101,8 @@ LS_EXPORT LS_CHECKED ls_status ls_wait(ls_op *op, uint32_t timeout_ms);
  * several operations, wait for each in turn, or use a batch (p2p.h). Errors of its own:
  * LS_BAD_ARGUMENT (`index` or `ops` is NULL, count is not 1 to 64, all entries are NULL, or they
  * are of several groups), LS_FORKED. */
-LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_op *const *ops, int count, uint32_t timeout_ms,
-					   int *index);
+LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_request *const *requests, int count,
+					   uint32_t timeout_ms, int *index);
 
 /* Frees the handle; NULL is allowed. The operation itself continues. If it is a send that can never
  * be received, because its peer has died or left, the group fails. Freeing a handle whose status
@@ -108,7 +110,7 @@ LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_op *const *ops, int count, uint32_
  * callback read it. Free every handle before ls_group_close, exactly once for each call that
  * returned one. Two calls may return the same pointer, because short messages that complete at once
  * share a handle: so never use the pointer as a key. */
-LS_EXPORT void ls_op_free(ls_op *op);
+LS_EXPORT void ls_request_free(ls_request *request);
 
 #ifdef __cplusplus
 }

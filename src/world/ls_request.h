@@ -11,11 +11,11 @@
 
 /* One operation, from its call until it is complete; if it has a handle, until the handle is freed.
  * A blocking call has it on its stack. Complete means that the status is final. */
-struct ls_op {
+struct ls_request {
 	struct op base;
 	ls_group *group;
-	struct ls_op *next;   /* in the lane, in the pool, or in the list of sends and receives */
-	struct ls_op *before; /* in the list of sends and receives */
+	struct ls_request *next;   /* in the lane, the pool, or the list of sends and receives */
+	struct ls_request *before; /* in the list of sends and receives */
 	uint64_t deadline_ns; /* 0: timeout_ms after its first wait, because it waits in no queue */
 	pthread_t caller;     /* in the lane: the thread that called it */
 	uint32_t timeout_ms;
@@ -27,8 +27,8 @@ struct ls_op {
 	uint64_t access;    /* of races/races.h, until it is complete; 0: none */
 	/* In the device's list of operations on streams: the next one, and the pointer to this
 	 * one. */
-	struct ls_op *stream_next, **stream_link;
-	ls_op_callback *callback;
+	struct ls_request *stream_next, **stream_link;
+	ls_request_callback *callback;
 	void *callback_data;
 	/* References: the lane, the user's handle. The thread that drops the last one returns it to
 	 * the pool. */
@@ -55,9 +55,9 @@ struct ls_op {
 	bool listed, wants_progress, wants_urgent;
 	/* Under the lock of the list: a thread begins the operation, or has begun it. */
 	bool claimed;
-	bool ordered;            /* setting P2P=serial: it waits for the sends before it */
-	struct ls_op *batch;     /* of which this is a part; NULL: none */
-	struct ls_op *next_part; /* of a batch: its first part; of a part: the next one */
+	bool ordered;                 /* setting P2P=serial: it waits for the sends before it */
+	struct ls_request *batch;     /* of which this is a part; NULL: none */
+	struct ls_request *next_part; /* of a batch: its first part; of a part: the next one */
 	bool is_batch;
 	/* the handle of many complete operations; never returned to the pool */
 	bool shared;
@@ -72,8 +72,8 @@ struct ls_op {
 enum { WORLD_POOL_OPS = 64, WORLD_POOL_BLOCKS = 1024 };
 struct world_pool {
 	struct lock_group lock;
-	struct ls_op *spare LOCK_GUARDED(group);
-	struct ls_op *blocks[WORLD_POOL_BLOCKS] LOCK_GUARDED(group);
+	struct ls_request *spare LOCK_GUARDED(group);
+	struct ls_request *blocks[WORLD_POOL_BLOCKS] LOCK_GUARDED(group);
 	int block_count LOCK_GUARDED(group);
 	long handles LOCK_GUARDED(group); /* that the user has not freed */
 };
