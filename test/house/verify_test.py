@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 
 TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
@@ -18,11 +19,14 @@ TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "to
 MESON = """#!/bin/sh
 case "$1" in
 setup) mkdir -p "$2" ;;
-compile) echo '[1/2] first'; echo '[2/2] second'; exit %(compile)d ;;
+introspect) cat "told$3" ;;
 test)
 	cd "$3" && mkdir -p meson-logs && cp told/log meson-logs/testlog.json && cat told/lines
 	exit %(test)d ;;
 esac
+"""
+NINJA = """#!/bin/sh
+echo '[1/2] first'; echo '[2/2] second'; exit %(compile)d
 """
 
 
@@ -43,6 +47,12 @@ class VerifyTest(unittest.TestCase):
         os.environ["PATH"] = self.path
         self.folder.cleanup()
 
+    def pretend(self, name, text):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+
     def play(self, lines, records, compile=0, test=0):
         told = os.path.join(self.folder.name, "build", "gcc", "told")
         os.makedirs(told)
@@ -51,10 +61,8 @@ class VerifyTest(unittest.TestCase):
         with open(os.path.join(told, "log"), "w", encoding="utf-8") as file:
             for name, result, text in records:
                 file.write(json.dumps({"name": name, "result": result, "stdout": text, "command": [name]}) + "\n")
-        meson = os.path.join(self.folder.name, "meson")
-        with open(meson, "w", encoding="utf-8") as file:
-            file.write(MESON % {"compile": compile, "test": test})
-        os.chmod(meson, 0o755)
+        self.pretend("meson", MESON % {"test": test})
+        self.pretend("ninja", NINJA % {"compile": compile})
         with redirect_stdout(io.StringIO()) as output:
             self.verify.PROGRESS = self.verify.Progress()
             self.verify.PROGRESS.every_s = 0  # says everything
@@ -104,6 +112,21 @@ class VerifyTest(unittest.TestCase):
         status, text = self.play([], [], compile=1)
         self.assertEqual((status, text.splitlines()[-1]), (1, "0 passed, 1 failed"))
         self.assertIn("gcc: the build failed", text)
+
+    def test_a_sanitizer_builds_what_its_tests_need(self):
+        folder = os.path.join(self.folder.name, "build", "tsan")
+        told = {
+            "--targets": [{"id": name, "filename": [os.path.join(folder, name)]} for name in ("a", "b", "c", "d")],
+            "--tests": [{"suite": ["lockstep:unit"], "depends": ["a", "b"]}, {"suite": ["lockstep:cli"], "depends": ["c"]},
+                        {"suite": ["lockstep:unit", "lockstep:plan"], "depends": ["d"]}],
+        }
+        for what, answer in told.items():
+            with open(os.path.join(self.folder.name, "told" + what), "w", encoding="utf-8") as file:
+                json.dump(answer, file)
+        self.pretend("meson", MESON % {"test": 0})
+        with ThreadPoolExecutor(max_workers=1) as builders:
+            self.assertEqual(self.verify.Build("gcc", builders).targets(folder), [])
+            self.assertEqual(self.verify.Build("tsan", builders).targets(folder), ["a", "b"])
 
     def test_log_gets_few_lines(self):
         lines = ["1/1 lockstep:ranks / long  RUNNING"] + [f"ok {n} - case" for n in range(1000)]
