@@ -59,6 +59,10 @@ static void look_at_rank(const struct diagnose_source *source, struct diagnose_r
 	 * rank's. */
 	if (rank->process == DIAGNOSE_UNKNOWN && !source->host)
 		diagnose_look_process(foreign ? 0 : rank->pid, rank);
+	if (diagnose_may_look_into(source, rank) && diagnose_is_replaced(rank->pid, trace)) {
+		rank->process = DIAGNOSE_DEAD;
+		rank->exit_code = DIAGNOSE_EXEC;
+	}
 }
 
 /* ---- then: the slots, the words, the slots again ---- */

@@ -32,6 +32,7 @@ enum {
 	DIAGNOSE_SITE_BYTES = 96,
 	DIAGNOSE_PYTHON_BYTES = 320,
 	DIAGNOSE_TEXT_BYTES = 2048,
+	DIAGNOSE_EXEC = -2, /* as an exit code */
 };
 
 enum diagnose_process {
@@ -112,7 +113,7 @@ struct diagnose_rank {
 	char program[TRACE_PATH_BYTES];
 	enum diagnose_process process;
 	int32_t signal;    /* if DIAGNOSE_DEAD, the signal that ended it; 0: none, -1: unknown */
-	int32_t exit_code; /* -1 unknown */
+	int32_t exit_code; /* -1: unknown; DIAGNOSE_EXEC: its process runs another program */
 	bool left;         /* it closed the world group, and so every other group */
 	/* "its main thread is in load at data.py:88", and for which mutex it waits; "" if not
 	 * requested */

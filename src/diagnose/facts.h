@@ -96,6 +96,10 @@ const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank,
  * user owns it, or is root. */
 ssize_t diagnose_read_file(const char *path, char *text, size_t bytes, bool *mine);
 
+/* Whether the living process `pid` has been a rank with this trace, mapped here, and runs another
+ * program now. False also if /proc does not tell. */
+bool diagnose_is_replaced(int pid, const struct trace_view *trace);
+
 /* ---- threads.c ---- */
 
 /* What those threads of a rank's process do that are in no wait of its wait table. */
@@ -284,6 +288,9 @@ void diagnose_write_named_call(struct diagnose_writer *writer, const struct diag
 			       const struct wait_slot_body *wait);
 /* "was killed by SIGKILL (9)", "exited with code 3", … */
 void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_rank *rank);
+/* What to do, as rank r is dead. */
+void diagnose_write_death_advice(struct diagnose_writer *writer, const struct diagnose_job *job,
+				 int r);
 /* Whether the rank is on another host, so that its trace is not seen here. */
 static inline bool diagnose_is_far(const struct diagnose_rank *rank)
 {

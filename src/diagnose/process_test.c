@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -20,6 +21,7 @@
 
 #include "base/clock.h"
 #include "diagnose/diagnose.h"
+#include "diagnose/facts.h"
 
 /* Valid until the next look. */
 static const struct diagnose_rank *look(int pid, uint64_t start_ns)
@@ -296,6 +298,109 @@ static void other_namespace(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* ---- a rank that runs another program ---- */
+
+static struct trace_view trace;
+static size_t trace_bytes;
+
+static void map_trace(void)
+{
+	int fd = memfd_create("trace", MFD_CLOEXEC);
+	trace_bytes = 4096 + sizeof *trace.wait_table;
+	assert_true(fd >= 0 && ftruncate(fd, (off_t)trace_bytes) == 0);
+	char *at = mmap(NULL, trace_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(at, MAP_FAILED);
+	close(fd);
+	trace.header = (void *)at;
+	trace.wait_table = (void *)(at + 4096);
+}
+
+static _Atomic uint32_t *watch_tid(void)
+{
+	return &((struct wait_table *)(uintptr_t)trace.wait_table)->watch_tid;
+}
+
+static void *be_the_watch(void *ends)
+{
+	atomic_store(watch_tid(), (uint32_t)gettid());
+	while (!ends)
+		pause();
+	return NULL;
+}
+
+static void have_a_watch(void)
+{
+	pthread_t thread;
+	if (pthread_create(&thread, NULL, be_the_watch, NULL) == 0)
+		pause();
+}
+
+/* As of a process that is killed, and whose memory is not freed yet. */
+static void lose_the_watch(void)
+{
+	pthread_t thread;
+	if (pthread_create(&thread, NULL, be_the_watch, watch_tid()) == 0)
+		pthread_join(thread, NULL);
+	pause();
+}
+
+static void run_another(void)
+{
+	execlp("sleep", "sleep", "1000", NULL);
+}
+
+/* Waits until the program of the process is this one. */
+static void await_program(pid_t pid, const char *name)
+{
+	char path[64], text[64] = "";
+	snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+	while (strncmp(text, name, strlen(name)) != 0)
+		assert_true(diagnose_read_file(path, text, sizeof text, NULL) > 0);
+}
+
+static void await_watch(void)
+{
+	while (atomic_load(watch_tid()) == 0)
+		sched_yield();
+}
+
+static void runs_another_program(void **state)
+{
+	(void)state;
+	map_trace();
+	struct trace_header *header = (void *)(uintptr_t)trace.header;
+	pid_t pid = start(have_a_watch);
+	await_watch();
+	assert_false(diagnose_is_replaced(pid, &trace));
+	reap(pid);
+	assert_false(diagnose_is_replaced(pid, &trace));
+
+	atomic_store(watch_tid(), 0);
+	pid = start(lose_the_watch);
+	await_watch();
+	char path[64];
+	snprintf(path, sizeof path, "/proc/%d/task/%u", (int)pid, atomic_load(watch_tid()));
+	while (access(path, F_OK) == 0)
+		sched_yield();
+	assert_false(diagnose_is_replaced(pid, &trace));
+	kill(pid, SIGKILL);
+	await_zombie(pid);
+	assert_false(diagnose_is_replaced(pid, &trace));
+	reap(pid);
+
+	for (uint32_t tid = 0; tid < 2; tid++) { /* without a watch yet; with one that is gone */
+		atomic_store(watch_tid(), tid ? 999999999 : 0);
+		pid = start(run_another);
+		await_program(pid, "sleep");
+		assert_true(diagnose_is_replaced(pid, &trace));
+		atomic_store(&header->left_ns, 1);
+		assert_false(diagnose_is_replaced(pid, &trace));
+		atomic_store(&header->left_ns, 0);
+		reap(pid);
+	}
+	munmap((void *)(uintptr_t)trace.header, trace_bytes);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -309,6 +414,7 @@ int main(void)
 		cmocka_unit_test(number_of_another_process),
 		cmocka_unit_test(no_process),
 		cmocka_unit_test(other_namespace),
+		cmocka_unit_test(runs_another_program),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

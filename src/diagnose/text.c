@@ -4,7 +4,6 @@
 #include "diagnose/facts.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <string.h>
 
 /* All that a line says except pids; ranks with equal lines are told together. */
@@ -218,12 +217,6 @@ static void write_line(struct diagnose_writer *writer, const struct diagnose_job
 	write_process(writer, job, line);
 }
 
-static bool was_killed(const struct report *report)
-{
-	int r = report->verdict->culprit;
-	return r >= 0 && r < report->job->size && report->job->ranks[r].signal == SIGKILL;
-}
-
 /* The operation has failed, so advice on late ranks would not help any more. */
 static void write_time_limit(struct diagnose_writer *writer)
 {
@@ -416,11 +409,7 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 					       "root: compare what leads to these calls.");
 		break;
 	case DIAGNOSE_DIED:
-		diagnose_write(writer,
-			       was_killed(report)
-				       ? "\nSomebody killed it, or the kernel did for want of "
-					 "memory: see `dmesg` for \"Out of memory\"."
-				       : "\nSee what it printed before it ended.");
+		diagnose_write_death_advice(writer, report->job, report->verdict->culprit);
 		break;
 	case DIAGNOSE_LEFT:
 		write_left_advice(writer, report);

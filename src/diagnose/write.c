@@ -3,6 +3,7 @@
 #include "diagnose/facts.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -293,10 +294,27 @@ void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_ra
 		diagnose_write(writer, "was killed by signal %d", rank->signal);
 	else if (rank->signal == 0 && rank->exit_code >= 0)
 		diagnose_write(writer, "exited with code %d", rank->exit_code);
+	else if (rank->exit_code == DIAGNOSE_EXEC)
+		diagnose_write(writer, "was replaced by another program (exec)");
 	else
 		diagnose_write(writer, rank->left              ? "ended"
 				       : diagnose_is_far(rank) ? "died or was cut off"
 							       : "died of an unknown cause");
+}
+
+void diagnose_write_death_advice(struct diagnose_writer *writer, const struct diagnose_job *job,
+				 int r)
+{
+	static const struct diagnose_rank unknown;
+	const struct diagnose_rank *rank = r >= 0 && r < job->size ? &job->ranks[r] : &unknown;
+	if (rank->signal == SIGKILL)
+		diagnose_write(writer, "\nSomebody killed it, or the kernel did for want of "
+				       "memory: see `dmesg` for \"Out of memory\".");
+	else if (rank->exit_code == DIAGNOSE_EXEC)
+		diagnose_write(writer, "\nIt called exec with open groups. Start that program as a "
+				       "child, or close the groups before.");
+	else
+		diagnose_write(writer, "\nSee what it printed before it ended.");
 }
 
 void diagnose_write_unseen(struct diagnose_writer *writer, const struct diagnose_rank *rank)

@@ -428,7 +428,7 @@ void group_leave(struct ls_group *group)
 	end_operations(group);
 	failure_warn_lost(group);
 	if (group->id == WORLD_GROUP_ID)
-		atomic_store(&world->trace.header->left_ns, clock_now_ns());
+		world_leave(world);
 	atomic_store(&group->trace_entry->state, TRACE_GROUP_CLOSED);
 	failure_compare_ends(group);
 	mailbox_free_returned(group->mailbox);

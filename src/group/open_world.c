@@ -317,6 +317,7 @@ static ls_status connect_world(struct world *world, const struct opening *openin
 
 static void world_close(struct world *world)
 {
+	world_leave(world);
 	heartbeat_stop(world);
 	failure_watch_stop(world);
 	progress_thread_stop(world);
@@ -361,7 +362,6 @@ static ls_status fill_first(struct world *world, uint32_t timeout_ms)
 	return LS_OK;
 }
 
-/* All that remains to be done once the ranks are connected. */
 static ls_status complete_world(struct world *world, const struct opening *opening,
 				const struct job_map *map)
 {

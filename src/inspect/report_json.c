@@ -139,7 +139,9 @@ static void put_rank(struct print_json *json, const struct inspect_shown *shown,
 	print_json_string(json, "process", inspect_process_word(rank->process));
 	if (rank->process == DIAGNOSE_DEAD) {
 		print_json_number(json, "signal", rank->signal);
-		print_json_number(json, "exit_code", rank->exit_code);
+		print_json_number(json, "exit_code",
+				  rank->exit_code == DIAGNOSE_EXEC ? -1 : rank->exit_code);
+		print_json_bool(json, "replaced", rank->exit_code == DIAGNOSE_EXEC);
 	}
 	print_json_bool(json, "left", rank->left);
 	print_json_ranks(json, "waits_for", &peers);

@@ -103,6 +103,8 @@ void inspect_process_text(const struct diagnose_rank *rank, char *out, size_t by
 		snprintf(out, bytes, "killed by %s", name);
 	} else if (rank->signal == 0 && rank->exit_code >= 0) {
 		snprintf(out, bytes, "exited with %d", rank->exit_code);
+	} else if (rank->exit_code == DIAGNOSE_EXEC) {
+		snprintf(out, bytes, "replaced by another program");
 	} else {
 		snprintf(out, bytes, "ended");
 	}

@@ -2,6 +2,8 @@
  * The groups of a rank, and who is in them. */
 #include "world/registry.h"
 
+#include "base/clock.h"
+
 struct ls_group *world_hold(struct world *world, uint32_t id)
 {
 	lock_group_acquire(&world->lock);
@@ -63,4 +65,12 @@ int world_rank_in(const struct ls_group *group, int world_rank)
 int world_rank_of(const ls_group *group, int rank)
 {
 	return rank >= 0 && rank < group->size ? group->team.members[rank].world : -1;
+}
+
+void world_leave(struct world *world)
+{
+	uint64_t not_yet = 0;
+	if (world->trace.header)
+		atomic_compare_exchange_strong(&world->trace.header->left_ns, &not_yet,
+					       clock_now_ns());
 }

@@ -54,6 +54,9 @@ static inline bool world_any_gone(struct ls_group *group)
 	struct ranks room;
 	return world_gone(group, &room) != NULL;
 }
+/* From now on reports say that this rank has left. Also for a rank that could not open the world:
+ * those that could must not wait for it. */
+void world_leave(struct world *world);
 /* As world_gone, for a thread that has seen a member go, which may be a moment before that member
  * has published it to all others. */
 const struct ranks *world_gone_now(struct ls_group *group, struct ranks *room);

@@ -13,9 +13,10 @@ from lockstep import _sites
 from lockstep._communicator import culprits
 
 # A launcher reports the process that ends first as the reason why the job has failed. So a process that ends because of
-# another one waits until that one has ended, for at most _OUTLIVE_S; then for _NOTICE_S, because a launcher may check its
-# processes only every tenth of a second.
-_OUTLIVE_S, _NOTICE_S = 3.0, 0.3
+# another one waits until that one has ended, for at most _OUTLIVE_S; then for _NOTICE_S, because a launcher checks its
+# processes only now and then: torchrun every tenth of a second, or less often on a busy machine. Most launchers end it
+# meanwhile.
+_OUTLIVE_S, _NOTICE_S = 3.0, 1.0
 
 _open = weakref.WeakSet()
 _watched = 0  # the process whose end is watched
