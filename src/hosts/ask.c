@@ -93,7 +93,7 @@ bool hosts_groupless_arrived(struct hosts *hosts, int peer, const struct link_me
 	if (parts)
 		hosts_parting_arrived(hosts, peer, kind == HOSTS_NOTE_LEAVES);
 	if (parts || kind == HOSTS_NOTE_ASK)
-		hosts_mirror_return(hosts, peer, message);
+		hosts_return_offer(hosts, peer, message);
 	return parts || kind == HOSTS_NOTE_ASK;
 }
 

@@ -31,7 +31,7 @@ static void end_send(const struct hosts *hosts, struct mail_rts *rts)
 	uint64_t pieces = transport_mail_pieces(rts->bytes);
 	wait_store(&rts->owner_copied, transport_mail_word(generation, pieces));
 	wait_store(&rts->matched, transport_mail_word(generation, 0));
-	hosts_mirror_wake(hosts);
+	hosts_wake(hosts);
 }
 
 void hosts_take_offer_back(const struct hosts *hosts, struct mail_rts *rts)
@@ -75,7 +75,7 @@ static void cancel_offered(struct hosts *hosts, int peer, struct hosts_relay *re
 	struct link_message *message = &relay->offered[index];
 	if (!message->handle || !transport_mail_cancel(&relay->from->rts[index], generation))
 		return;
-	hosts_mirror_return(hosts, peer, message);
+	hosts_return_offer(hosts, peer, message);
 	message->handle = NULL;
 }
 

@@ -57,7 +57,7 @@ static void end_post(const struct hosts *hosts, struct hosts_channel *far)
 {
 	add_one(&far->to->ended);
 	if (atomic_load(&far->withdrawn))
-		hosts_mirror_wake(hosts);
+		hosts_wake(hosts);
 }
 
 void hosts_withdraw(struct transport_team *team)
@@ -149,7 +149,7 @@ static bool post_messages(const struct hosts_path *path)
 		if (!posted)
 			return atomic_load(&far->withdrawn);
 		wait_store(&far->to->sent, ++far->sent);
-		hosts_mirror_wake(path->hosts);
+		hosts_wake(path->hosts);
 	}
 	return true;
 }
@@ -215,14 +215,14 @@ void hosts_channel_arrived(struct transport_team *team, int peer, struct transpo
 			 message->bytes <= LINK_SHORT_BYTES;
 	if (!is_expected(far, slot, message) || atomic_load(&far->withdrawn) ||
 	    (uses_page && !has_pages(hosts, &team->relays[peer]))) {
-		hosts_mirror_return(hosts, peer, message);
+		hosts_return_offer(hosts, peer, message);
 		return;
 	}
 	unsigned index = (unsigned)(slot - far->from->slots);
 	slot->packed = (struct transport_packed){
 		.seq = words[2], .count = words[3], .bytes = message->bytes};
 	if (message->bytes > LINK_SHORT_BYTES) {
-		hosts_mirror_return(hosts, peer, &far->offered[index]);
+		hosts_return_offer(hosts, peer, &far->offered[index]);
 		far->offered[index] = *message;
 	} else if (message->bytes > TRANSPORT_MESSAGE_INLINE_BYTES)
 		memcpy(far->pages[index], message->payload, message->bytes);
@@ -231,7 +231,7 @@ void hosts_channel_arrived(struct transport_team *team, int peer, struct transpo
 	far->arrived[index] = words[4];
 	atomic_store_explicit(&slot->state, words[4], memory_order_release);
 	wait_store(&far->from->posted, words[4]);
-	hosts_mirror_wake(hosts);
+	hosts_wake(hosts);
 }
 
 const void *hosts_payload(const struct transport_team *team, int peer,
@@ -296,7 +296,7 @@ static void end_fetch(const struct hosts *hosts, struct hosts_channel *far)
 	far->fetch.is_under_way = false;
 	atomic_store(&far->fetching, HOSTS_FETCH_OVER);
 	add_one(&far->from->ended);
-	hosts_mirror_wake(hosts);
+	hosts_wake(hosts);
 }
 
 static void fetch_wanted(const struct hosts_path *path)
@@ -326,7 +326,7 @@ static void fetch_wanted(const struct hosts_path *path)
 static void return_offer(const struct hosts_path *path, unsigned index)
 {
 	struct link_message *message = &path->relay->channel.offered[index];
-	hosts_mirror_return(path->hosts, path->peer, message);
+	hosts_return_offer(path->hosts, path->peer, message);
 	*message = (struct link_message){0};
 }
 
@@ -380,5 +380,5 @@ void hosts_channel_ended(struct hosts_transfer *transfer)
 	add_one(&far->to->ended);
 	if (is_taken(far, transfer->index))
 		free_slot(far->to, transfer->index);
-	hosts_mirror_wake(hosts);
+	hosts_wake(hosts);
 }

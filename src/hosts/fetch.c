@@ -3,6 +3,17 @@
  * fetches its bytes to the receiver's buffer, if they are as many as the envelope said. */
 #include "hosts/hosts_private.h"
 
+void hosts_fetch_fail(struct hosts_relay *relay, unsigned index)
+{
+	struct mail_rts *rts = &relay->from->rts[index];
+	uint64_t pieces = transport_mail_pieces(relay->target_bytes[index]);
+	/* In this order: a reader that sees all pieces copied also sees that the cursor is
+	 * closed. */
+	transport_mail_close(rts, rts->generation, pieces);
+	wait_store(&rts->source_copied, transport_mail_word(rts->generation, pieces));
+	hosts_wake(relay->team->transport->hosts);
+}
+
 void hosts_fetch_wanted(const struct hosts_path *path)
 {
 	struct hosts_relay *relay = path->relay;
@@ -11,14 +22,14 @@ void hosts_fetch_wanted(const struct hosts_path *path)
 		struct link_message message = relay->offered[i];
 		if (!message.handle) {
 			relay->received[i].link_transfer.status = LS_ABORTED;
-			hosts_mirror_fail(relay, i);
+			hosts_fetch_fail(relay, i);
 			continue;
 		}
 		relay->offered[i].handle = NULL;
 		if (message.bytes != relay->target_bytes[i]) {
-			hosts_mirror_return(path->hosts, path->peer, &message);
+			hosts_return_offer(path->hosts, path->peer, &message);
 			relay->received[i].link_transfer.status = LS_INTERNAL;
-			hosts_mirror_fail(relay, i);
+			hosts_fetch_fail(relay, i);
 			continue;
 		}
 		relay->received[i] =

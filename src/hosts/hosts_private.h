@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the files of this room share. relay.c finds what is to be sent, mirror.c writes what has
- * arrived; the others serve them. */
+ * What the files of this room share. A file calls only files above it in this header; those of one
+ * section do not call each other. relay.c finds what is to be sent, mirror.c writes what has
+ * arrived. */
 #ifndef HOSTS_HOSTS_PRIVATE_H
 #define HOSTS_HOSTS_PRIVATE_H
 
@@ -105,6 +106,11 @@ struct hosts_relay {
 	struct hosts_channel channel;
 };
 
+enum hosts_pump_state { HOSTS_PUMP_AWAKE, HOSTS_PUMP_TICKS, HOSTS_PUMP_ARMED };
+
+/* What another thread has done last since the pump looked. */
+enum hosts_pump_progress { HOSTS_PROGRESS_NONE, HOSTS_PROGRESS_MADE, HOSTS_PROGRESS_HANDED_OVER };
+
 /* See pump.c. */
 struct hosts_pump {
 	struct transport *transport;
@@ -114,9 +120,9 @@ struct hosts_pump {
 	_Atomic uint32_t waits; /* until the thread has begun */
 	int event_fd;           /* wakes the pump */
 	_Atomic bool stop;
-	/* enum pump_state; stored by the pump, and by threads that wake it */
+	/* enum hosts_pump_state; stored by the pump, and by threads that wake it */
 	_Atomic uint32_t state;
-	_Atomic uint32_t progress; /* enum pump_progress; stored by all */
+	_Atomic uint32_t progress; /* enum hosts_pump_progress; stored by all */
 	struct wait_pump calls;    /* for waiters */
 };
 
@@ -128,7 +134,7 @@ struct hosts {
 	_Atomic bool leaves;       /* hosts_leave was called */
 	_Atomic uint64_t parted;   /* how many mirrors have_parted */
 	bool owes_heard;           /* some mirror owes_heard */
-	_Atomic uint32_t progress; /* see relay.c */
+	_Atomic uint32_t progress; /* see advance.c */
 	/* By world rank (ranks_bit). kept_back: the link keeps something back for that rank. due:
 	 * it must be pushed before this thread stops. The thread that makes progress stores
 	 * both. */
@@ -202,31 +208,6 @@ static inline uint64_t hosts_its_place(const struct hosts_path *path, const void
 	return ((uint64_t)area << 32 | offset) << 1 | HOSTS_OF_TARGET;
 }
 
-/* ---- relay.c ---- */
-
-/* Between these two calls the thread alone uses the link; it calls no function that makes progress
- * on the link. The first call waits for another thread that makes progress, which never blocks. Not
- * under a lock that an event takes. */
-void hosts_progress_begin(struct hosts *hosts);
-void hosts_progress_end(struct hosts *hosts);
-/* As hosts_advance, for the pump, which pushes when it has nothing else to do. */
-bool hosts_advance_without_push(struct transport *transport);
-/* Marks this pair for the thread that makes progress next. */
-void hosts_mark(struct hosts *hosts, unsigned area, int rank);
-
-/* Implements struct transport_hosts_ops. */
-void hosts_relay_send(const struct transport_team *team, int rank);
-
-/* ---- pump.c ---- */
-
-void hosts_pump_init(struct hosts_pump *pump, struct transport *transport);
-/* Call when a post has completed at once: the link says so at the next advance, but its descriptor
- * does not wake the pump. Any thread. */
-void hosts_pump_recheck(struct hosts_pump *pump);
-/* After progress on the link, by whichever thread: whether the pump pushes soon what the link keeps
- * back. False: this thread has to. */
-bool hosts_pump_pushes(struct hosts_pump *pump);
-
 /* ---- what a peer is told ---- */
 
 /* A rank sends what no rank waits for together with the next thing that a rank does wait for, or
@@ -290,50 +271,43 @@ static inline void hosts_path_fetch(const struct hosts_path *path,
 			    ranks_bit(path->peer);
 }
 
+/* ---- mark.c, return.c, mirror_memory.c ---- */
+
+/* Marks this pair for the thread that makes progress next. */
+void hosts_mark(struct hosts *hosts, unsigned area, int rank);
+/* Wakes threads of this rank. */
+void hosts_wake(const struct hosts *hosts);
+
+/* Call when nobody wants the payload of a message: returns it, if the message has one that has not
+ * been fetched. */
+void hosts_return_offer(struct hosts *hosts, int peer, const struct link_message *message);
+/* As hosts_return_offer, for all messages of one rank that the relay has. */
+void hosts_return_offers(struct hosts *hosts, int peer, struct hosts_relay *relay);
+
+/* Allocates memory for a part of a mirror's area; *has: the part has memory. False, after a
+ * message: the system has none. Then the peer is cut off, because nothing more of it would be
+ * right. */
+bool hosts_mirror_ensure(struct hosts *hosts, const struct hosts_relay *relay, bool *has, void *at,
+			 size_t bytes);
+
+/* ---- wake_pump.c ---- */
+
+void hosts_pump_wake(const struct hosts_pump *pump);
+/* As hosts_pump_wake, if the pump sleeps on the link's descriptor. */
+void hosts_pump_wake_armed(struct hosts_pump *pump);
+/* Call when a post has completed at once: the link says so at the next advance, but its descriptor
+ * does not wake the pump. Any thread. */
+void hosts_pump_recheck(struct hosts_pump *pump);
+/* After progress on the link, by whichever thread: whether the pump pushes soon what the link keeps
+ * back. False: this thread has to. */
+bool hosts_pump_pushes(struct hosts_pump *pump);
+
 /* ---- fetch.c ---- */
 
 /* Fetches what hosts_fetch_message has asked for. */
 void hosts_fetch_wanted(const struct hosts_path *path);
-
-/* ---- mirror.c ---- */
-
-/* Wakes threads of this rank. */
-void hosts_mirror_wake(const struct hosts *hosts);
-/* Call when nobody wants the payload of a message: returns it, if the message has one that has not
- * been fetched. */
-void hosts_mirror_return(struct hosts *hosts, int peer, const struct link_message *message);
-
-/* As hosts_mirror_return, for all messages of one rank that the relay has. */
-void hosts_mirror_return_all(struct hosts *hosts, int peer, struct hosts_relay *relay);
-
-/* ---- teams.c ---- */
-
-/* Whether the peer may learn that this rank has closed the group: once it has all that this rank
- * has sent. Otherwise the peer might give up while the bytes of a message come, which on one host
- * it could still read. After a failure, or if the peer does not receive them, it may always learn
- * that. */
-bool hosts_may_send_closed(struct hosts_relay *relay);
-
-/* ---- parting.c ---- */
-
-/* Sends how many collectives this rank has called, once it has closed the group: after its entries,
- * and before times_closed. False: the link had no memory. */
-bool hosts_send_end(const struct hosts_path *path, uint64_t ended);
-/* Call once the end of `peer` has been stored in this area of its mirror. */
-void hosts_end_arrived(struct hosts *hosts, int peer, unsigned area);
-/* Sends LEAVES and HEARD to the ranks that are due to get them. Call after all else of a pass. */
-void hosts_parting_send(struct hosts *hosts);
-/* Call when `peer` has sent LEAVES (`leaves`) or HEARD. */
-void hosts_parting_arrived(struct hosts *hosts, int peer, bool leaves);
-/* Call when nothing comes from `peer` any more, because its connection has broken or this rank has
- * cut it off: causes the event `lost`. */
-void hosts_parting_lost(struct hosts *hosts, int peer);
-
-/* ---- ask.c ---- */
-
-/* Takes a note that belongs to no group. False: the note belongs to one. */
-bool hosts_groupless_arrived(struct hosts *hosts, int peer, const struct link_message *message);
-void hosts_tell_ended(struct hosts *hosts, struct hosts_transfer *transfer);
+/* Fails a receive whose payload will never arrive. */
+void hosts_fetch_fail(struct hosts_relay *relay, unsigned index);
 
 /* ---- cancels.c ---- */
 
@@ -368,13 +342,50 @@ void hosts_channel_word(struct transport_team *team, int peer, const _Atomic uin
 void hosts_channel_ended(struct hosts_transfer *transfer);
 void hosts_channel_set(struct transport_team *team, int member, struct hosts_relay *relay);
 
-/* Allocates memory for a part of a mirror's area; *has: the part has memory. False, after a
- * message: the system has none. Then the peer is cut off, because nothing more of it would be
- * right. */
-bool hosts_mirror_ensure(struct hosts *hosts, const struct hosts_relay *relay, bool *has, void *at,
-			 size_t bytes);
+/* ---- parting.c ---- */
 
-/* Fails a receive whose payload will never arrive. */
-void hosts_mirror_fail(struct hosts_relay *relay, unsigned index);
+/* Sends how many collectives this rank has called, once it has closed the group: after its entries,
+ * and before times_closed. False: the link had no memory. */
+bool hosts_send_end(const struct hosts_path *path, uint64_t ended);
+/* Call once the end of `peer` has been stored in this area of its mirror. */
+void hosts_end_arrived(struct hosts *hosts, int peer, unsigned area);
+/* Sends LEAVES and HEARD to the ranks that are due to get them. Call after all else of a pass. */
+void hosts_parting_send(struct hosts *hosts);
+/* Call when `peer` has sent LEAVES (`leaves`) or HEARD. */
+void hosts_parting_arrived(struct hosts *hosts, int peer, bool leaves);
+/* Call when nothing comes from `peer` any more, because its connection has broken or this rank has
+ * cut it off: causes the event `lost`. */
+void hosts_parting_lost(struct hosts *hosts, int peer);
+
+/* ---- relay.c ---- */
+
+/* Sends what is new in this team to all marked members. Keeps the marks of those for whom the link
+ * had no room. */
+void hosts_relay_team(struct hosts *hosts, unsigned area);
+
+/* ---- advance.c ---- */
+
+/* Between these two calls the thread alone uses the link; it calls no function that makes progress
+ * on the link. The first call waits for another thread that makes progress, which never blocks. Not
+ * under a lock that an event takes. */
+void hosts_progress_begin(struct hosts *hosts);
+void hosts_progress_end(struct hosts *hosts);
+/* As hosts_advance, for the pump, which pushes when it has nothing else to do. */
+bool hosts_advance_without_push(struct transport *transport);
+
+/* Implements struct transport_hosts_ops. */
+void hosts_relay_send(const struct transport_team *team, int rank);
+
+/* ---- pump.c ---- */
+
+void hosts_pump_init(struct hosts_pump *pump, struct transport *transport);
+/* Ends the thread. */
+void hosts_pump_stop(struct hosts_pump *pump);
+
+/* ---- ask.c ---- */
+
+/* Takes a note that belongs to no group. False: the note belongs to one. */
+bool hosts_groupless_arrived(struct hosts *hosts, int peer, const struct link_message *message);
+void hosts_tell_ended(struct hosts *hosts, struct hosts_transfer *transfer);
 
 #endif

@@ -4,11 +4,8 @@
  * and of mine only its inboxes. This file checks each place first. */
 #include "hosts/hosts_private.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/messages.h"
 #include "base/seqlock.h"
@@ -92,11 +89,6 @@ static int rts_of(uint64_t inside, uint64_t *box_at)
 
 /* ---- events ---- */
 
-void hosts_mirror_wake(const struct hosts *hosts)
-{
-	wait_request_progress(&hosts->transport->segment->bell);
-}
-
 static void note_opened(struct hosts *hosts, int peer, unsigned area, uint64_t value)
 {
 	struct hosts_relay *relay = hosts->transport->peers[peer].mirror->relays[area];
@@ -129,18 +121,7 @@ static void put_word(struct hosts *hosts, int peer, uint64_t place, uint64_t val
 		hosts_end_arrived(hosts, peer, area);
 	if (!(place & HOSTS_OF_TARGET) && inside == offsetof(struct transport_area, times_closed))
 		atomic_fetch_add(&hosts->transport->segment->departures, 1);
-	hosts_mirror_wake(hosts);
-}
-
-void hosts_mirror_return(struct hosts *hosts, int peer, const struct link_message *message)
-{
-	struct transport_traffic *traffic = transport_traffic(hosts->transport->segment, peer);
-	if (!message->handle)
-		return;
-	atomic_fetch_add(&traffic->begun, 1);
-	hosts->link->ops->fetch(hosts->link, peer, message, NULL, NULL);
-	atomic_fetch_add(&traffic->fetched, 1);
-	atomic_fetch_add(&traffic->copied, message->is_eager);
+	hosts_wake(hosts);
 }
 
 /* The relay of the ring of mine at this place, which only this peer writes; NULL: none. */
@@ -164,11 +145,11 @@ static void put_long(struct hosts *hosts, int peer, const struct link_message *m
 	uint64_t index = words[2];
 	struct hosts_relay *relay = relay_of_box(hosts, peer, words[1]);
 	if (!relay || index >= MAIL_SLOTS || !message->handle) {
-		hosts_mirror_return(hosts, peer, message);
+		hosts_return_offer(hosts, peer, message);
 		return;
 	}
 	struct mail_rts *rts = &relay->from->rts[index];
-	hosts_mirror_return(hosts, peer, &relay->offered[index]);
+	hosts_return_offer(hosts, peer, &relay->offered[index]);
 	relay->offered[index] = *message;
 	rts->window = 0;
 	rts->bytes = message->bytes;
@@ -217,7 +198,7 @@ static void put_channel(struct hosts *hosts, int peer, const struct link_message
 	if (team)
 		hosts_channel_arrived(team, peer, slot, message);
 	else
-		hosts_mirror_return(hosts, peer, message);
+		hosts_return_offer(hosts, peer, message);
 }
 
 /* The text comes from a peer, so this copies it once, and ends the copy with NUL. */
@@ -257,23 +238,23 @@ static void put_message(struct hosts *hosts, int peer, const struct link_message
 	}
 	if (words[0] == HOSTS_NOTE_FAILED) {
 		put_failure(hosts, message);
-		hosts_mirror_return(hosts, peer, message);
+		hosts_return_offer(hosts, peer, message);
 		return;
 	}
 	if (words[0] == HOSTS_NOTE_CELL) {
 		put_cell(hosts, peer, message);
-		hosts_mirror_return(hosts, peer, message);
+		hosts_return_offer(hosts, peer, message);
 		return;
 	}
 	if (words[0] == HOSTS_NOTE_CANCEL) {
 		put_cancel(hosts, peer, words);
-		hosts_mirror_return(hosts, peer, message);
+		hosts_return_offer(hosts, peer, message);
 		return;
 	}
 	bool writes = words[0] == HOSTS_NOTE_WRITE && message->payload;
 	void *to = writes ? find_place(hosts, peer, words[1], message->bytes, &area, &inside) : NULL;
 	if (!to) {
-		hosts_mirror_return(hosts, peer, message);
+		hosts_return_offer(hosts, peer, message);
 		return;
 	}
 	seqlock_store(to, message->payload, message->bytes);
@@ -294,7 +275,7 @@ static void take_message(void *context, int peer, const struct link_message *mes
 	if (hosts_groupless_arrived(hosts, peer, message))
 		return;
 	if (is_cut(hosts, peer) || hosts_is_forged(message))
-		hosts_mirror_return(hosts, peer, message);
+		hosts_return_offer(hosts, peer, message);
 	else
 		put_message(hosts, peer, message);
 	atomic_fetch_add(&transport_traffic(hosts->transport->segment, peer)->arrived, 1);
@@ -308,23 +289,12 @@ static void take_word(void *context, int peer, uint64_t place, uint64_t value)
 	atomic_fetch_add(&transport_traffic(hosts->transport->segment, peer)->arrived, 1);
 }
 
-void hosts_mirror_fail(struct hosts_relay *relay, unsigned index)
-{
-	struct mail_rts *rts = &relay->from->rts[index];
-	uint64_t pieces = transport_mail_pieces(relay->target_bytes[index]);
-	/* In this order: a reader that sees all pieces copied also sees that the cursor is
-	 * closed. */
-	transport_mail_close(rts, rts->generation, pieces);
-	wait_store(&rts->source_copied, transport_mail_word(rts->generation, pieces));
-	hosts_mirror_wake(relay->team->transport->hosts);
-}
-
 static void end_received(struct hosts_transfer *transfer)
 {
 	struct hosts_relay *relay = transfer->relay;
 	struct mail_rts *rts = &relay->from->rts[transfer->index];
 	if (transfer->link_transfer.status != LS_OK) {
-		hosts_mirror_fail(relay, transfer->index);
+		hosts_fetch_fail(relay, transfer->index);
 		return;
 	}
 	wait_store(&rts->source_copied,
@@ -392,7 +362,7 @@ static void end_transfer(void *context, struct link_transfer *link_transfer)
 	end_by_kind(transfer);
 	atomic_fetch_add(received ? &traffic->fetched : &traffic->released, received || !is_eager);
 	atomic_fetch_sub(&traffic->ahead, !received && is_eager);
-	hosts_mirror_wake(hosts);
+	hosts_wake(hosts);
 }
 
 static void note_lost(void *context, int peer)
@@ -441,39 +411,6 @@ ls_status hosts_open(struct transport *transport, struct link *link, const uint1
 	return LS_OK;
 }
 
-ls_status hosts_mirror_open(struct transport *transport, int rank)
-{
-	struct transport_peer *mapped = &transport->peers[rank];
-	struct hosts_mirror *mirror = calloc(1, sizeof *mirror);
-	size_t bytes = transport_mirror_bytes();
-	struct transport_segment *segment = mirror ? transport_mirror_create(transport, rank) : NULL;
-	if (!segment) {
-		int error = errno;
-		MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, rank, bytes, "fallocate", strerror(error));
-		free(mirror);
-		return transport_errno_status(error);
-	}
-	/* The mirror's bell always has one sleeper, the link: see transport_notify. */
-	atomic_store(&segment->bell.sleepers, 1);
-	mapped->segment = segment;
-	mapped->segment_bytes = bytes;
-	mapped->mirror = mirror;
-	mapped->edge_segment = WAIT_SEGMENT_MIRROR;
-	return LS_OK;
-}
-
-void hosts_mirror_return_all(struct hosts *hosts, int peer, struct hosts_relay *relay)
-{
-	for (int m = 0; m < MAIL_SLOTS; m++) {
-		hosts_mirror_return(hosts, peer, &relay->offered[m]);
-		relay->offered[m].handle = NULL;
-	}
-	for (int i = 0; i < TRANSPORT_CHANNEL_SLOTS; i++) {
-		hosts_mirror_return(hosts, peer, &relay->channel.offered[i]);
-		relay->channel.offered[i].handle = NULL;
-	}
-}
-
 void hosts_close(struct transport *transport)
 {
 	struct hosts *hosts = transport->hosts;
@@ -485,7 +422,7 @@ void hosts_close(struct transport *transport)
 	for (int i = 0; i < TRANSPORT_AREAS; i++) {
 		struct transport_team *team = atomic_load(&hosts->teams[i]);
 		for (int q = 0; team && q < transport->size; q++)
-			hosts_mirror_return_all(hosts, q, &team->relays[q]);
+			hosts_return_offers(hosts, q, &team->relays[q]);
 	}
 	transport->hosts = NULL;
 	free(hosts);

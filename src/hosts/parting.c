@@ -90,7 +90,7 @@ static void note_parted(struct hosts *hosts, struct hosts_mirror *mirror)
 		return;
 	mirror->has_parted = true;
 	wait_store(&hosts->parted, atomic_load(&hosts->parted) + 1);
-	hosts_mirror_wake(hosts);
+	hosts_wake(hosts);
 }
 
 void hosts_parting_lost(struct hosts *hosts, int peer)
@@ -101,7 +101,7 @@ void hosts_parting_lost(struct hosts *hosts, int peer)
 		hosts->events.lost(hosts->events.context, peer);
 	if (mirror)
 		note_parted(hosts, mirror);
-	hosts_mirror_wake(hosts);
+	hosts_wake(hosts);
 }
 
 void hosts_parting_arrived(struct hosts *hosts, int peer, bool leaves)
@@ -112,19 +112,4 @@ void hosts_parting_arrived(struct hosts *hosts, int peer, bool leaves)
 	if (leaves)
 		mirror->owes_heard = hosts->owes_heard = true;
 	note_parted(hosts, mirror);
-}
-
-bool hosts_leave(struct transport *transport, struct wait_word *parted)
-{
-	struct hosts *hosts = transport->hosts;
-	uint64_t count = 0;
-	for (int q = 0; hosts && q < transport->size; q++)
-		count += transport->peers[q].mirror != NULL;
-	if (!count)
-		return false;
-	atomic_store(&hosts->leaves, true);
-	*parted = (struct wait_word){.word = &hosts->parted,
-				     .edge = {.value = count, .owner = -1, .peer = -1}};
-	hosts_push(transport);
-	return true;
 }

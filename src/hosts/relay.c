@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * From shared memory to the link. A thread that publishes marks what may be new, and makes progress
- * on the link if no other thread does. The thread that makes progress compares the words of each
- * marked pair with what it has sent, and sends what is new; a word only after the data that it
- * announces. If the link has no room, the mark stays. The link keeps back for a while what no rank
- * waits for: see enum hosts_keep. Model: test/model/pump.pml. */
+ * From shared memory to the link: compares the words of each marked pair with what this rank has
+ * sent, and sends what is new; a word only after the data that it announces. If the link has no
+ * room, the mark stays. The link keeps back for a while what no rank waits for: see enum
+ * hosts_keep. */
 #include "hosts/hosts_private.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include <lockstep/types.h>
 
-#include "base/seqlock.h"
+#include "base/clock.h"
 
-/* hosts.progress. HELD: a thread makes progress on the link. AGAIN: another thread has
- * left something to that thread, which checks once more before it stops. PUSH, set with AGAIN: that
- * thread also pushes all that the link keeps back, because nobody looks again afterwards. */
-enum { HELD = 1, AGAIN = 2, PUSH = 4 };
+enum { LINGER_MS = 600 }; /* less than the time that a rank waits before it cuts off all peers */
 
 _Static_assert(sizeof(struct mail_slot) <= LINK_SHORT_BYTES, "a slot is one note");
 _Static_assert(sizeof(struct transport_report) <= LINK_SHORT_BYTES &&
@@ -226,7 +221,23 @@ static bool send_taken(const struct hosts_path *path)
 	return true;
 }
 
-/* ---- progress on the link ---- */
+/* ---- all that is new ---- */
+
+/* Whether the peer may learn that this rank has closed the group: once it has all that this rank
+ * has sent. Otherwise the peer might give up while the bytes of a message come, which on one host
+ * it could still read. After a failure, or if the peer does not receive them, it may always learn
+ * that. */
+static bool may_send_closed(struct hosts_relay *relay)
+{
+	bool has_payloads = false;
+	for (int i = 0; i < MAIL_SLOTS; i++)
+		has_payloads = has_payloads || relay->sent[i].is_under_way;
+	if (!has_payloads || wait_has_failed(atomic_load(&transport_head_of(relay->team)->cause)))
+		return true;
+	if (!relay->lingers_until_ns)
+		relay->lingers_until_ns = clock_deadline_ns(LINGER_MS);
+	return clock_now_ns() >= relay->lingers_until_ns;
+}
 
 /* False: the link had no memory for all. This function reads a word that announces others before
  * them, and sends it after them. */
@@ -264,11 +275,11 @@ static bool relay_to(struct hosts *hosts, struct transport_team *team, int peer)
 	       send_taken(&path) && send_messages(&path) && hosts_send_cancels(&path) &&
 	       send_mine(&path, keep, &mine->finished, finished, &relay->finished) &&
 	       hosts_send_end(&path, ended) &&
-	       (left == relay->times_closed || hosts_may_send_closed(relay)) &&
+	       (left == relay->times_closed || may_send_closed(relay)) &&
 	       send_mine(&path, HOSTS_KEEP_NOT, &mine->times_closed, left, &relay->times_closed);
 }
 
-static void relay_team(struct hosts *hosts, unsigned area)
+void hosts_relay_team(struct hosts *hosts, unsigned area)
 {
 	struct transport_team *team = atomic_load(&hosts->teams[area]);
 	bool any = false;
@@ -286,184 +297,4 @@ static void relay_team(struct hosts *hosts, unsigned area)
 	}
 	if (any)
 		atomic_fetch_or(&hosts->areas[area / 64], UINT64_C(1) << area % 64);
-}
-
-static bool is_any_marked(const struct hosts *hosts)
-{
-	uint64_t any = 0;
-	for (unsigned w = 0; w < HOSTS_AREA_WORDS; w++)
-		any |= atomic_load(&hosts->areas[w]);
-	return any != 0;
-}
-
-/* Pushes to the peers whose bits are set in `peers`, word w of a set of ranks. */
-static void push_to(struct hosts *hosts, int w, uint64_t peers)
-{
-	if (peers)
-		atomic_fetch_and(&hosts->kept_back[w], ~peers);
-	for (; peers; peers &= peers - 1) {
-		int peer = 64 * w + __builtin_ctzll(peers);
-		hosts->link->ops->push(hosts->link, peer);
-		atomic_store(&transport_traffic(hosts->transport->segment, peer)->kept_back, 0);
-	}
-}
-
-static void push_due(struct hosts *hosts)
-{
-	for (int w = 0; w < RANKS_WORLD_WORDS; w++) {
-		push_to(hosts, w, hosts->due[w]);
-		hosts->due[w] = 0;
-	}
-}
-
-static bool keeps_any(const struct hosts *hosts)
-{
-	uint64_t any = 0;
-	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
-		any |= atomic_load(&hosts->kept_back[w]);
-	return any != 0;
-}
-
-static void relay_all(struct hosts *hosts)
-{
-	struct transport *transport = hosts->transport;
-	uint64_t marked = atomic_load(&transport->segment->marked);
-	for (int q = 0; q < transport->size; q++) {
-		struct hosts_mirror *mirror = transport->peers[q].mirror;
-		if (mirror && atomic_load_explicit(&mirror->cut, memory_order_relaxed) &&
-		    atomic_exchange(&mirror->cut, 0)) {
-			hosts->link->ops->cut(hosts->link, q);
-			hosts_parting_lost(hosts, q); /* the link does not say so */
-		}
-	}
-	for (unsigned w = 0; w < HOSTS_AREA_WORDS; w++) {
-		if (!atomic_load_explicit(&hosts->areas[w], memory_order_relaxed))
-			continue;
-		for (uint64_t left = atomic_exchange(&hosts->areas[w], 0); left; left &= left - 1)
-			relay_team(hosts, w * 64 + (unsigned)__builtin_ctzll(left));
-	}
-	hosts_parting_send(hosts);
-	push_due(hosts);
-	if (atomic_load_explicit(&transport->segment->served, memory_order_relaxed) != marked &&
-	    !is_any_marked(hosts))
-		atomic_store(&transport->segment->served, marked);
-}
-
-/* Serves what other threads have left to this one. */
-static void serve_others(struct hosts *hosts)
-{
-	uint32_t asked = atomic_fetch_and(&hosts->progress, ~(uint32_t)AGAIN);
-	relay_all(hosts);
-	for (int w = 0; w < RANKS_WORLD_WORDS && asked & PUSH; w++)
-		push_to(hosts, w, atomic_load(&hosts->kept_back[w]));
-}
-
-/* False: this thread has to serve others first. */
-static bool stop_progress(struct hosts *hosts)
-{
-	uint32_t held = atomic_load(&hosts->progress);
-	return !(held & AGAIN) && atomic_compare_exchange_strong(&hosts->progress, &held, 0);
-}
-
-/* `asks`: AGAIN, or AGAIN | PUSH. False: there was nothing to do; or another thread makes progress,
- * and will check once more before it stops. */
-static bool make_progress(struct hosts *hosts, uint32_t asks, bool advances)
-{
-	bool did = false;
-	if (atomic_fetch_or(&hosts->progress, HELD | asks) & HELD)
-		return false;
-	do {
-		if (advances && hosts->link->ops->advance(hosts->link))
-			did = true;
-		serve_others(hosts);
-	} while (!stop_progress(hosts));
-	return did;
-}
-
-/* Call after progress by any thread but the pump: this thread may have served others that do not
- * look again. */
-static void push_or_leave(struct hosts *hosts)
-{
-	if (keeps_any(hosts) && !hosts_pump_pushes(&hosts->pump))
-		make_progress(hosts, AGAIN | PUSH, false);
-}
-
-void hosts_progress_begin(struct hosts *hosts)
-{
-	while (atomic_fetch_or(&hosts->progress, HELD) & HELD)
-		wait_moment(&hosts->progress);
-}
-
-void hosts_progress_end(struct hosts *hosts)
-{
-	push_due(hosts);
-	while (!stop_progress(hosts))
-		serve_others(hosts);
-	push_or_leave(hosts);
-}
-
-void hosts_mark(struct hosts *hosts, unsigned area, int rank)
-{
-	atomic_fetch_or(&hosts->unsent[area][rank / 64], ranks_bit(rank));
-	atomic_fetch_or(&hosts->areas[area / 64], UINT64_C(1) << area % 64);
-	/* Last: `served` reaches this count once the link has what the bits stand for. */
-	atomic_fetch_add(&hosts->transport->segment->marked, 1);
-}
-
-void hosts_relay_send(const struct transport_team *team, int rank)
-{
-	struct hosts *hosts = team->transport->hosts;
-	hosts_mark(hosts, team->area, team->members[rank].world);
-	make_progress(hosts, AGAIN, false);
-	push_or_leave(hosts);
-}
-
-bool hosts_advance_without_push(struct transport *transport)
-{
-	return make_progress(transport->hosts, AGAIN, true);
-}
-
-bool hosts_advance(struct transport *transport)
-{
-	if (!transport->hosts)
-		return false;
-	bool did = hosts_advance_without_push(transport);
-	push_or_leave(transport->hosts);
-	return did;
-}
-
-void hosts_push(struct transport *transport)
-{
-	make_progress(transport->hosts, AGAIN | PUSH, false);
-}
-
-bool hosts_arm(struct transport *transport)
-{
-	struct hosts *hosts = transport->hosts;
-	if (atomic_fetch_or(&hosts->progress, HELD | AGAIN) & HELD)
-		return false;
-	serve_others(hosts);
-	uint64_t kept_back[RANKS_WORLD_WORDS];
-	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
-		kept_back[w] = atomic_exchange(&hosts->kept_back[w], 0);
-	bool armed = hosts->link->ops->arm(hosts->link);
-	for (int w = 0; w < RANKS_WORLD_WORDS; w++)
-		for (uint64_t left = kept_back[w]; left; left &= left - 1)
-			atomic_store(&transport_traffic(transport->segment,
-							64 * w + __builtin_ctzll(left))
-					      ->kept_back,
-				     0);
-	/* What another thread has left to this one meanwhile is served by the next advance. */
-	if (!stop_progress(hosts)) {
-		atomic_store(&hosts->progress, 0);
-		armed = false;
-	}
-	return armed;
-}
-
-void hosts_cut(struct transport *transport, int rank)
-{
-	atomic_store(&transport->peers[rank].mirror->cut, 1);
-	make_progress(transport->hosts, AGAIN, false);
-	push_or_leave(transport->hosts);
 }

@@ -16,11 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/messages.h"
-
-enum { LINGER_MS = 600 }; /* less than the time that a rank waits before it cuts off all peers */
-
 /* Resets the mirror of the area of member `member`, as the member resets the area. */
 static void reset_mirror(const struct transport_team *team, int member)
 {
@@ -44,7 +39,7 @@ static void reset_mirror(const struct transport_team *team, int member)
  * all its members have left it. */
 static void end_relay(struct hosts *hosts, int peer, struct hosts_relay *relay)
 {
-	hosts_mirror_return_all(hosts, peer, relay);
+	hosts_return_offers(hosts, peer, relay);
 	hosts->transport->peers[peer].mirror->relays[relay->area] = NULL;
 	relay->to = NULL;
 }
@@ -115,18 +110,6 @@ void hosts_team_announce(struct transport_team *team)
 	transport_notify_all(team);
 }
 
-bool hosts_may_send_closed(struct hosts_relay *relay)
-{
-	bool has_payloads = false;
-	for (int i = 0; i < MAIL_SLOTS; i++)
-		has_payloads = has_payloads || relay->sent[i].is_under_way;
-	if (!has_payloads || wait_has_failed(atomic_load(&transport_head_of(relay->team)->cause)))
-		return true;
-	if (!relay->lingers_until_ns)
-		relay->lingers_until_ns = clock_deadline_ns(LINGER_MS);
-	return clock_now_ns() >= relay->lingers_until_ns;
-}
-
 /* Whether the link still uses buffers of the group, or still has to send that this rank has closed
  * it. */
 static bool is_used(const struct hosts_relay *relay)
@@ -183,30 +166,4 @@ void hosts_team_fini(struct transport_team *team)
 		(void)hosts_team_close(team);
 	free(team->relays);
 	team->relays = NULL;
-}
-
-ls_status hosts_mirror_grow(const struct transport *transport, int rank, unsigned area)
-{
-	struct transport_area *mirror = transport_mirror_area(transport->peers[rank].segment, area);
-	size_t bytes = offsetof(struct transport_area, payloads);
-	if (!transport->populates || transport_populate(mirror, bytes) == 0)
-		return LS_OK;
-	int error = errno;
-	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, rank, bytes, "madvise(MADV_POPULATE_WRITE)",
-		    strerror(error));
-	return transport_errno_status(error);
-}
-
-bool hosts_mirror_ensure(struct hosts *hosts, const struct hosts_relay *relay, bool *has, void *at,
-			 size_t bytes)
-{
-	if (*has || !hosts->transport->populates)
-		return true;
-	*has = transport_populate(at, bytes) == 0;
-	if (*has)
-		return true;
-	MESSAGE_SAY(MESSAGE_TRANSPORT_SEGMENT, relay->peer, bytes, "madvise(MADV_POPULATE_WRITE)",
-		    strerror(errno));
-	atomic_store(&hosts->transport->peers[relay->peer].mirror->cut, 1);
-	return false;
 }

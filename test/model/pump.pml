@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which thread makes progress on the link to another host (src/hosts/pump.c, relay.c). A thread of a rank publishes
+ * Which thread makes progress on the link to another host (src/hosts/pump.c, advance.c). A thread of a rank publishes
  * something, which the link sends at once or keeps back, and waits: it makes progress while it spins, and hands over when it
  * sleeps. Beside it another thread publishes, or waits, or uses the link between hosts_progress_begin and _end. The pump
  * ticks while others make progress; else it arms the link and sleeps. The network brings a message, and says when there is
