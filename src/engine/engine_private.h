@@ -120,12 +120,6 @@ static inline bool engine_fragment_shows_own(const struct op *op)
 	       op->plan->plan.algorithm == PLAN_PULL;
 }
 
-/* ---- engine.c ---- */
-
-/* Before collective `seq`, with a payload of `bytes` in pages, is entered: the collective that all
- * members must have entered, because the entry or the pages are in use. 0: they are free. */
-uint64_t engine_room_awaits(const struct engine *engine, uint64_t seq, uint64_t bytes);
-
 /* ---- step.c ---- */
 
 /* Either completes the step; or changes nothing, and fills op->words. Then the caller waits, and

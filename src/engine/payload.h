@@ -38,6 +38,29 @@ static inline uint64_t engine_payload_needs(const struct engine *engine, uint64_
 			last = engine->payload_seqs[page + i];
 	return last ? last + 1 : 0;
 }
+_Static_assert(4 * TRANSPORT_INLINE_BYTES <= TRANSPORT_INLINE_PAGES * TRANSPORT_PAGE_BYTES,
+	       "there are pages for three payloads in a row, and a gap before page 0");
+_Static_assert(TRANSPORT_ENTRIES > 2, "as with the pages");
+/* Before collective `seq`, with a payload of `bytes` in pages, is entered: the collective that all
+ * members must have entered, because the entry or the pages are in use. 0: they are free.
+ *
+ * need: the newest collective whose entry or payload pages this one reuses. It is at most seq - 2,
+ * because neither of the last two collectives used them: so the rank never waits for peers to enter
+ * a collective that it has yet to enter itself. If a peer has not entered `need`, the rank waits
+ * until the peers have come half the way from there to seq, so that it does not wait again at the
+ * next call: each check takes cache lines from the ranks that are behind. Where ranks share
+ * processors it waits for all of the way; but not between hosts, which keep the last entries back.
+ */
+static inline uint64_t engine_room_awaits(const struct engine *engine, uint64_t seq, uint64_t bytes)
+{
+	uint64_t need = bytes > 0 ? engine_payload_needs(engine, bytes) : 0;
+	if (seq >= TRANSPORT_ENTRIES && seq - TRANSPORT_ENTRIES + 1 > need)
+		need = seq - TRANSPORT_ENTRIES + 1;
+	if (engine->entered_by_all >= need)
+		return 0;
+	bool by_all = engine->table.oversubscribed && engine->team->host_count == 1;
+	return by_all ? seq - 1 : need + (seq - need + 1) / 2;
+}
 /* Makes these pages the payload of entry `seq`. */
 static inline unsigned char *engine_payload_take(struct engine *engine, uint64_t seq, uint64_t bytes)
 {
