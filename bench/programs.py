@@ -25,7 +25,7 @@ KEEP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 << 30), "MALLOC
 OPS = ("all-reduce", "reduce", "broadcast", "all-gather", "gather", "scatter", "reduce-scatter", "all-to-all", "barrier")
 ANY = 1 << 62
 # What times a runtime, and knows none: built into the program of each.
-TIMING = [HERE / "collectives.c", HERE / "beside.c"] + [ROOT / "src" / name for name in ("bench/measure.c", "bench/message.c", "coll/coll.c")]
+TIMING = [HERE / "collectives.c", HERE / "beside.c"] + [ROOT / "src" / name for name in ("bench/measure.c", "bench/message.c", "bench/operations.c", "coll/coll.c")]
 SHARED = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 

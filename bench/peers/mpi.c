@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * An MPI as a runtime to be timed: mpicc peers/mpi.c collectives.c beside.c
- * ../src/bench/measure.c ../src/bench/message.c
+ * ../src/bench/measure.c ../src/bench/message.c ../src/bench/operations.c ../src/coll/coll.c
  * MPI_COPY=1: all-reduces are not in place, and what they send is a copy that they make first.
  * Open MPI 4.1's HAN reads wild addresses if it cuts an all-reduce in place into segments. */
 #include <mpi.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How collectives, messages and groups are timed, the same for every runtime: `lockstep bench`
- * times Lockstep, and the programs of bench time it and its peers. measure.c and message.c need
- * nothing but the room coll, so that they can be built into programs that know no Lockstep. */
+ * times Lockstep, and the programs of bench time it and its peers. operations.c, measure.c and
+ * message.c need nothing but the room coll, so that they can be built into programs that know no
+ * Lockstep. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
@@ -96,6 +97,15 @@ const size_t *bench_sizes(enum bench_op op, int *count);
 /* Whether the operation takes two ranks. */
 bool bench_needs_two(enum bench_op op);
 
+/* The collective; of an operation that is none: one without buffers. */
+static inline const struct coll *bench_coll(enum bench_op op)
+{
+	return &coll_table[op < BENCH_COLLECTIVE_COUNT ? (int)op : COLL_NONE];
+}
+
+/* How many messages go one way in a round. Of a collective and of BENCH_GROUP: 1. */
+int bench_round_messages(enum bench_op op, size_t bytes);
+
 /* Elements of one part, at least one, and of a whole buffer. 0 for a barrier. */
 size_t bench_count(enum bench_op op, size_t bytes, int size);
 size_t bench_elements(enum bench_op op, size_t bytes, int size);
@@ -120,10 +130,8 @@ bool bench_time(const struct bench_runtime *runtime, const struct bench_case *wh
 
 /* ---- message.c: messages and groups ---- */
 
-/* One round of an operation from BENCH_PING_PONG on, in which bench_round_messages() messages go
- * one way (of BENCH_GROUP: 1). False: the runtime has failed. */
+/* One round of an operation from BENCH_PING_PONG on. False: the runtime has failed. */
 bool bench_round(const struct bench_runtime *runtime, const struct bench_case *what);
-int bench_round_messages(enum bench_op op, size_t bytes);
 
 /* The rank whose send buffer the caller's recv buffer holds after a round, -1 if none. */
 int bench_round_source(const struct bench_runtime *runtime, enum bench_op op);

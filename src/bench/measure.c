@@ -11,84 +11,6 @@
 
 enum { REPEATS_MAX = 99, ROUNDS_MAX = 200000, PATTERN = 251 };
 
-const char *bench_op_name(enum bench_op op)
-{
-	static const char *const others[] = {
-		[BENCH_PING_PONG] = "ping-pong",
-		[BENCH_BANDWIDTH] = "bandwidth",
-		[BENCH_MESSAGE_RATE] = "message-rate",
-		[BENCH_MATCH] = "match",
-		[BENCH_GROUP] = "group",
-	};
-
-	return op < BENCH_COLLECTIVE_COUNT ? coll_table[op].name : others[op];
-}
-
-int bench_op_from(const char *name)
-{
-	for (int op = 0; op < BENCH_OP_COUNT; op++)
-		if (coll_is_name(name, bench_op_name((enum bench_op)op)))
-			return op;
-	return -1;
-}
-
-const size_t *bench_sizes(enum bench_op op, int *count)
-{
-	static const size_t none[] = {0}, small[] = {BENCH_SMALL_BYTES};
-	static const size_t outstanding[] = {BENCH_SMALL_BYTES, 10 * BENCH_SMALL_BYTES,
-					     100 * BENCH_SMALL_BYTES, 1000 * BENCH_SMALL_BYTES};
-
-	*count = op == BENCH_MATCH ? 4 : 1;
-	if (op == BENCH_BARRIER || op == BENCH_GROUP)
-		return none;
-	return op == BENCH_MESSAGE_RATE ? small : op == BENCH_MATCH ? outstanding : NULL;
-}
-
-bool bench_needs_two(enum bench_op op)
-{
-	return op >= BENCH_COLLECTIVE_COUNT && op != BENCH_GROUP;
-}
-
-/* Of an operation that is no collective: one without buffers. */
-static const struct coll *coll_of(enum bench_op op)
-{
-	return &coll_table[op < BENCH_COLLECTIVE_COUNT ? (int)op : COLL_NONE];
-}
-
-static bool in_place(enum bench_op op)
-{
-	return coll_of(op)->output == COLL_WHOLE;
-}
-
-static bool has_parts(enum bench_op op)
-{
-	return coll_of(op)->input == COLL_PARTS || coll_of(op)->output == COLL_PARTS;
-}
-
-size_t bench_count(enum bench_op op, size_t bytes, int size)
-{
-	if (op == BENCH_BARRIER || op == BENCH_GROUP)
-		return 0;
-	if (op == BENCH_MATCH)
-		bytes = (size_t)bench_round_messages(op, bytes) * BENCH_SMALL_BYTES;
-	size_t count = bytes / sizeof(float) / (has_parts(op) ? (size_t)size : 1);
-	return count > 0 ? count : 1;
-}
-
-size_t bench_elements(enum bench_op op, size_t bytes, int size)
-{
-	return bench_count(op, bytes, size) * (has_parts(op) ? (size_t)size : 1);
-}
-
-double bench_bus_factor(enum bench_op op, int size)
-{
-	double part = (double)(size - 1) / size;
-
-	if (op == BENCH_ALLREDUCE)
-		return 2 * part;
-	return has_parts(op) ? part : 1;
-}
-
 void bench_bind(int rank)
 {
 	cpu_set_t all, one;
@@ -159,11 +81,11 @@ static size_t result_elements(const struct bench_runtime *runtime, const struct 
 {
 	enum bench_op op = what->op;
 
-	if (coll_of(op)->root == COLL_ROOT_RECEIVES && runtime->rank != 0)
+	if (bench_coll(op)->root == COLL_ROOT_RECEIVES && runtime->rank != 0)
 		return 0;
 	if (op >= BENCH_COLLECTIVE_COUNT && bench_round_source(runtime, op) < 0)
 		return 0;
-	if (coll_of(op)->output == COLL_PART)
+	if (bench_coll(op)->output == COLL_PART)
 		return bench_count(op, what->bytes, runtime->size);
 	return bench_elements(op, what->bytes, runtime->size);
 }
@@ -178,9 +100,14 @@ static double read_clock(clockid_t clock)
 	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
+static bool is_in_place(enum bench_op op)
+{
+	return bench_coll(op)->output == COLL_WHOLE;
+}
+
 static bool run_once(const struct bench_runtime *runtime, const struct bench_case *what)
 {
-	float *recv = in_place(what->op) ? what->send : what->recv;
+	float *recv = is_in_place(what->op) ? what->send : what->recv;
 
 	if (what->op >= BENCH_COLLECTIVE_COUNT)
 		return bench_round(runtime, what);
@@ -213,7 +140,7 @@ bool bench_check(const struct bench_runtime *runtime, const struct bench_case *w
 {
 	size_t count = bench_count(what->op, what->bytes, runtime->size);
 	size_t elements = bench_elements(what->op, what->bytes, runtime->size);
-	const float *result = in_place(what->op) ? what->send : what->recv;
+	const float *result = is_in_place(what->op) ? what->send : what->recv;
 
 	text[0] = '\0';
 	if (what->op == BENCH_BARRIER)
@@ -224,7 +151,7 @@ bool bench_check(const struct bench_runtime *runtime, const struct bench_case *w
 	}
 	for (size_t i = 0; i < elements; i++) {
 		what->send[i] = element(i, runtime->rank);
-		if (!in_place(what->op))
+		if (!is_in_place(what->op))
 			what->recv[i] = -1;
 	}
 	if (!barrier(runtime) || !run_once(runtime, what))

@@ -5,39 +5,6 @@
 #include "bench/bench.h"
 
 enum { SENDER, RECEIVER, TAG_BITS = 15, TAGS = 1 << TAG_BITS };
-static const size_t window_bytes = (size_t)256 << 20;
-enum { WINDOW_MIN = 4 };
-
-/* As in osu_bw and ucx_perftest, all messages of a window lie in one buffer. So the size of a
- * message decides in which cache it is, and not how many are under way. */
-static int window_of(size_t bytes)
-{
-	size_t fit = bytes > 0 ? window_bytes / bytes : BENCH_WINDOW;
-
-	return fit < WINDOW_MIN ? WINDOW_MIN : fit < BENCH_WINDOW ? (int)fit : BENCH_WINDOW;
-}
-
-static int outstanding_of(size_t bytes)
-{
-	size_t count = bytes / BENCH_SMALL_BYTES;
-
-	return count < 1 ? 1 : count < BENCH_OUTSTANDING_MAX ? (int)count : BENCH_OUTSTANDING_MAX;
-}
-
-int bench_round_messages(enum bench_op op, size_t bytes)
-{
-	switch (op) {
-	case BENCH_PING_PONG:
-		return 2;
-	case BENCH_BANDWIDTH:
-	case BENCH_MESSAGE_RATE:
-		return window_of(bytes);
-	case BENCH_MATCH:
-		return outstanding_of(bytes);
-	default:
-		return 1;
-	}
-}
 
 int bench_round_source(const struct bench_runtime *runtime, enum bench_op op)
 {
@@ -67,7 +34,7 @@ static bool run_window(const struct bench_runtime *runtime, const struct bench_c
 {
 	const struct bench_messages *messages = runtime->messages;
 	void *state = runtime->state;
-	int size = window_of(what->bytes);
+	int size = bench_round_messages(what->op, what->bytes);
 
 	if (runtime->rank == SENDER) {
 		for (int i = 0; i < size; i++)
@@ -116,7 +83,7 @@ static bool run_match(const struct bench_runtime *runtime, const struct bench_ca
 	const struct bench_messages *messages = runtime->messages;
 	const size_t elements = BENCH_SMALL_BYTES / sizeof(float);
 	void *state = runtime->state;
-	int count = outstanding_of(what->bytes);
+	int count = bench_round_messages(what->op, what->bytes);
 
 	if (runtime->rank == RECEIVER) {
 		for (int i = 0; i < count; i++)
