@@ -27,6 +27,8 @@ enum op_progress op_device_abandon(struct memory *memory, struct op *op,
 				   const struct op_runner *runner, void *self,
 				   const struct ranks *gone, bool force);
 
+/* ---- host_blocks.c, also for operations on streams ---- */
+
 /* Allocates blocks for op->device.send, op->device.recv, or both, and makes them the buffers of
  * op->call. False, with op->status and a message: no memory. */
 bool op_device_make_room(struct memory *memory, struct op *op, bool send, bool recv);
