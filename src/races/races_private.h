@@ -64,6 +64,8 @@ struct races {
 	uint64_t freed_count LOCK_GUARDED(races);
 };
 
+/* ---- entries.c ---- */
+
 /* Returns the array with room for one more element; NULL: no memory, and the array is as it was. */
 void *races_grow(void *array, size_t count, size_t *room, size_t element_bytes);
 
