@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the files of this room share. blocks.c and bins.h: blocks, segments and free lists.
- * streams.c: how far streams are. queues.c: room in their queues. reclaim.c: what the driver gets
- * back. pool.c: the calls. */
+ * streams.c: which streams there are. marks.c: how far they are. queues.c: room in their queues.
+ * reclaim.c: what the driver gets back. contents.c: what the pool has. pool.c: the calls. */
 #ifndef POOL_POOL_PRIVATE_H
 #define POOL_POOL_PRIVATE_H
 
@@ -158,6 +158,22 @@ static inline size_t pool_cached(const struct pool *pool) LOCK_REQUIRES(pool)
 /* Bytes of the largest cached block. Looks at all blocks. */
 size_t pool_largest_cached(const struct pool *pool) LOCK_REQUIRES(pool);
 
+/* ---- marks.c ---- */
+
+bool pool_stream_has_reached(const struct pool *pool, int stream, uint64_t number);
+/* The number that the stream has reached when it has done what it has now. */
+static inline uint64_t pool_stream_number(const struct pool *pool, int stream) LOCK_REQUIRES(pool)
+{
+	return pool->streams[stream].issued + 1;
+}
+/* Asks for a mark of that number on the stream; pool_put_marks puts it there. */
+void pool_want(struct pool *pool, int stream, uint64_t number) LOCK_REQUIRES(pool);
+/* Puts the wanted marks behind their streams, where none is under way. A stream that is captured,
+ * whose queue refuses or may be full, gets its mark at a later call. */
+void pool_put_marks(struct pool *pool) LOCK_AVOIDS_ALL;
+/* Frees pending blocks whose streams have done their work. True: there were some. */
+bool pool_settle(struct pool *pool) LOCK_REQUIRES(pool);
+
 /* ---- streams.c ---- */
 
 /* The slot of a stream. -1: it has none. */
@@ -173,20 +189,6 @@ static inline int pool_stream_find(struct pool *pool, const void *handle) LOCK_R
  * has `checked` it. *out counts as in use until the caller lowers `blocks`. */
 LS_CHECKED ls_status pool_stream_enter(struct pool *pool, void *handle, bool checked, int *out)
 	LOCK_AVOIDS_ALL;
-bool pool_stream_has_reached(const struct pool *pool, int stream, uint64_t number);
-/* The number that the stream has reached when it has done what it has now. */
-static inline uint64_t pool_stream_number(const struct pool *pool, int stream) LOCK_REQUIRES(pool)
-{
-	return pool->streams[stream].issued + 1;
-}
-/* Asks for a mark of that number on the stream; pool_put_marks puts it there. */
-void pool_want(struct pool *pool, int stream, uint64_t number) LOCK_REQUIRES(pool);
-/* Puts the wanted marks behind their streams, where none is under way. A stream that is captured,
- * whose queue refuses or may be full, gets its mark at a later call. */
-void pool_put_marks(struct pool *pool) LOCK_AVOIDS_ALL;
-/* Frees pending blocks whose streams have done their work. True: there were some. */
-bool pool_settle(struct pool *pool) LOCK_REQUIRES(pool);
-
 /* Bytes at the gate. */
 static inline size_t pool_put_off(const struct pool *pool)
 {

@@ -193,7 +193,7 @@ inline give_due(any, may, flying)
 	od
 }
 
-/* ---- pool/streams.c ---- */
+/* ---- pool/marks.c ---- */
 
 inline want(n)
 {
