@@ -118,7 +118,7 @@ static struct launcher_job *job_new(const struct launcher_options *options)
 	job->count = options->hosts ? options->hosts->ranks : options->ranks;
 	job->first = -1;
 	job->timeout_ms = options->timeout_ms;
-	job->timeout_ns = job->phase_end_ns = job->look_ns = job->signal_end_ns = CLOCK_NEVER;
+	job->timeout_ns = job->ending_until_ns = job->look_ns = job->signal_end_ns = CLOCK_NEVER;
 	job->signal_fd = job->guard.fd = job->trace_fd = -1;
 	job->input.fd = job->input.out = -1;
 	job->log_dir = options->log_dir;

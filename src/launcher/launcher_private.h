@@ -148,7 +148,7 @@ struct launcher_rank {
 	int poll;
 	bool ended;
 	int order;             /* in which the ends were found, from 0 */
-	bool ended_after_kill; /* the launcher had begun to end the job before this rank ended */
+	bool ended_after_term; /* the launcher had sent it SIGTERM or SIGKILL before it ended */
 	bool dumped;           /* core */
 	bool lost;             /* its host is lost; then exit_code is 1 */
 	bool news;             /* on several hosts: it has ended, and the loop does not know yet */
@@ -200,9 +200,9 @@ void launcher_bury(struct launcher_rank *ranks, int started, struct launcher_gua
 
 /* ---- loop.c ---- */
 
-enum launcher_phase {
-	LAUNCHER_NORMAL,
-	LAUNCHER_GRACE, /* a rank has failed; or all have ended, and a process holds their pipes */
+enum launcher_ending {
+	LAUNCHER_NORMAL, /* the job is not ending */
+	LAUNCHER_GRACE,  /* a rank has failed; or all have ended, and a process holds their pipes */
 	LAUNCHER_TERM,
 	LAUNCHER_KILL,
 };
@@ -222,9 +222,9 @@ struct launcher_job {
 	int ended;
 	int first; /* the rank that failed first, -1 */
 	uint64_t timeout_ms;
-	enum launcher_phase phase;
-	uint64_t phase_end_ns; /* when the next phase begins by itself */
-	uint64_t timeout_ns;   /* CLOCK_NEVER: none */
+	enum launcher_ending ending;
+	uint64_t ending_until_ns; /* when its next stage begins by itself */
+	uint64_t timeout_ns;      /* CLOCK_NEVER: none */
 	bool timed_out;
 	bool killed;    /* by a second SIGINT */
 	int interrupts; /* SIGINTs so far */
@@ -244,7 +244,7 @@ struct launcher_job {
 	struct inspect_report *report; /* the state at the time of the failure, NULL: none taken */
 	bool frozen;                   /* nothing is added to the report any more */
 	const char *log_dir;
-	bool phases; /* print at the end on what ranks spent their time */
+	bool phases; /* of training steps (ls_phase): print at the end on what ranks spent their time */
 	/* The file for the traces, however the job ends; NULL and -1: none. It is opened before the
 	 * job begins: a file that cannot be written shall not cost a run. */
 	const char *trace_path;

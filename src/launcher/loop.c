@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The launcher's one loop, and the phases of a job's end: normal, then after the first failure a
+ * The launcher's one loop, and the stages of a job's end: normal, then after the first failure a
  * time in which survivors may report and end by themselves, then SIGTERM, then SIGKILL. Only
  * process groups of ranks are ever signalled; their leaders are not reaped before the end, so no
  * group's number can come to mean other processes. */
@@ -41,7 +41,7 @@ static void tell_all(struct launcher_job *job, int number, bool groups)
 	signal_all(job, SIGCONT, true);
 }
 
-static void enter_phase(struct launcher_job *job, enum launcher_phase phase, uint64_t now_ns)
+static void enter_ending(struct launcher_job *job, enum launcher_ending ending, uint64_t now_ns)
 {
 	static const uint64_t lasts_ms[] = {
 		[LAUNCHER_GRACE] = LAUNCHER_GRACE_MS,
@@ -49,15 +49,15 @@ static void enter_phase(struct launcher_job *job, enum launcher_phase phase, uin
 		[LAUNCHER_KILL] = LAUNCHER_DRAIN_MS,
 	};
 
-	if (phase <= job->phase)
+	if (ending <= job->ending)
 		return;
-	job->phase = phase;
-	job->phase_end_ns = now_ns + lasts_ms[phase] * UINT64_C(1000000);
-	if (phase >= LAUNCHER_TERM && job->ended < job->started)
+	job->ending = ending;
+	job->ending_until_ns = now_ns + lasts_ms[ending] * UINT64_C(1000000);
+	if (ending >= LAUNCHER_TERM && job->ended < job->started)
 		launcher_monitor_freeze(job);
-	if (phase == LAUNCHER_TERM)
+	if (ending == LAUNCHER_TERM)
 		tell_all(job, SIGTERM, true);
-	else if (phase == LAUNCHER_KILL)
+	else if (ending == LAUNCHER_KILL)
 		tell_all(job, SIGKILL, true);
 }
 
@@ -71,32 +71,32 @@ static bool is_over(const struct launcher_job *job)
  * reason. */
 static bool is_limited(const struct launcher_job *job)
 {
-	return job->phase == LAUNCHER_NORMAL || (job->phase == LAUNCHER_GRACE && job->first < 0);
+	return job->ending == LAUNCHER_NORMAL || (job->ending == LAUNCHER_GRACE && job->first < 0);
 }
 
-static void pass_phases(struct launcher_job *job, uint64_t now_ns)
+static void advance_ending(struct launcher_job *job, uint64_t now_ns)
 {
 	bool drops;
 	if (is_limited(job) && now_ns >= job->timeout_ns && !is_over(job)) {
 		job->timed_out = true;
-		enter_phase(job, LAUNCHER_TERM, now_ns);
+		enter_ending(job, LAUNCHER_TERM, now_ns);
 	}
 	/* Processes that hold the pipes of ranks that have ended get as much time as survivors. So
 	 * does the reader of the output, once the job is to end. */
 	bool waits = !launcher_output_ended(&job->output) ||
 		     (job->hurried && !launcher_output_written(&job->output));
-	if (job->phase == LAUNCHER_NORMAL && job->ended == job->started && waits)
-		enter_phase(job, LAUNCHER_GRACE, now_ns);
-	if (now_ns < job->phase_end_ns)
+	if (job->ending == LAUNCHER_NORMAL && job->ended == job->started && waits)
+		enter_ending(job, LAUNCHER_GRACE, now_ns);
+	if (now_ns < job->ending_until_ns)
 		return;
-	switch (job->phase) {
+	switch (job->ending) {
 	case LAUNCHER_NORMAL:
 		break;
 	case LAUNCHER_GRACE:
-		enter_phase(job, LAUNCHER_TERM, now_ns);
+		enter_ending(job, LAUNCHER_TERM, now_ns);
 		break;
 	case LAUNCHER_TERM:
-		enter_phase(job, LAUNCHER_KILL, now_ns);
+		enter_ending(job, LAUNCHER_KILL, now_ns);
 		break;
 	case LAUNCHER_KILL:
 		drops = job->timed_out || job->hurried;
@@ -108,7 +108,7 @@ static void pass_phases(struct launcher_job *job, uint64_t now_ns)
 			launcher_output_drop(&job->output);
 		if (++job->kill_rounds > LAUNCHER_KILL_ROUNDS)
 			launcher_hosts_give_up(job);
-		job->phase_end_ns = now_ns + LAUNCHER_DRAIN_MS * UINT64_C(1000000);
+		job->ending_until_ns = now_ns + LAUNCHER_DRAIN_MS * UINT64_C(1000000);
 		break;
 	}
 }
@@ -126,7 +126,7 @@ static bool is_for_groups(int number)
  * evidence is that of its own time. */
 static void forget_signal(struct launcher_job *job, uint64_t now_ns)
 {
-	if (job->phase != LAUNCHER_NORMAL || now_ns < job->signal_end_ns)
+	if (job->ending != LAUNCHER_NORMAL || now_ns < job->signal_end_ns)
 		return;
 	job->signal_end_ns = CLOCK_NEVER;
 	job->forwarded = 0;
@@ -151,10 +151,10 @@ static void hear_signal(struct launcher_job *job, int number, uint64_t now_ns)
 		break;
 	}
 	if (number == SIGINT && job->interrupts > 1) {
-		if (job->phase < LAUNCHER_KILL && job->ended < job->started)
+		if (job->ending < LAUNCHER_KILL && job->ended < job->started)
 			job->killed = true;
 		launcher_output_drop(&job->output);
-		enter_phase(job, LAUNCHER_KILL, now_ns);
+		enter_ending(job, LAUNCHER_KILL, now_ns);
 		return;
 	}
 	if (number == SIGUSR1 || number == SIGUSR2) {
@@ -226,7 +226,7 @@ static void hear_ends(struct launcher_job *job, const struct launcher_poll *set,
 		struct launcher_rank *rank = &job->ranks[i];
 		if (!has_news(job, rank))
 			continue;
-		rank->ended_after_kill = job->phase >= LAUNCHER_TERM;
+		rank->ended_after_term = job->ending >= LAUNCHER_TERM;
 		rank->order = job->ended++;
 		launcher_monitor_ended(job, i);
 		if (launcher_has_failed(rank))
@@ -239,14 +239,14 @@ static void hear_ends(struct launcher_job *job, const struct launcher_poll *set,
 		launcher_monitor_collect(job);
 	}
 	launcher_note_cause(job);
-	enter_phase(job, LAUNCHER_GRACE, now_ns);
+	enter_ending(job, LAUNCHER_GRACE, now_ns);
 }
 
 /* ---- the loop ---- */
 
 void launcher_loop_kill(struct launcher_job *job)
 {
-	enter_phase(job, LAUNCHER_KILL, clock_now_ns());
+	enter_ending(job, LAUNCHER_KILL, clock_now_ns());
 }
 
 static void fill_poll(struct launcher_job *job, struct launcher_poll *set)
@@ -273,8 +273,8 @@ static uint64_t next_deadline(const struct launcher_job *job)
 
 	if (is_limited(job) && job->timeout_ns < deadline_ns)
 		deadline_ns = job->timeout_ns;
-	if (job->phase != LAUNCHER_NORMAL && job->phase_end_ns < deadline_ns)
-		deadline_ns = job->phase_end_ns;
+	if (job->ending != LAUNCHER_NORMAL && job->ending_until_ns < deadline_ns)
+		deadline_ns = job->ending_until_ns;
 	return deadline_ns;
 }
 
@@ -300,7 +300,7 @@ ls_status launcher_loop(struct launcher_job *job)
 		launcher_output_step(&job->output, &set);
 		launcher_input_step(&job->input, &set);
 		hear_ends(job, &set, now_ns);
-		pass_phases(job, now_ns);
+		advance_ending(job, now_ns);
 	}
 	return LS_OK;
 }

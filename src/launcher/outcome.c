@@ -25,13 +25,13 @@ static int chief_rank(const struct launcher_job *job)
 enum end_kind {
 	KIND_BEFORE, /* ended well before anything happened */
 	KIND_AFTER,
-	KIND_AFTER_KILL, /* the launcher had to tell the rank to end */
+	KIND_AFTER_TERM, /* the launcher had to tell the rank to end */
 };
 
 static enum end_kind end_kind(const struct launcher_job *job, const struct launcher_rank *rank)
 {
-	if (rank->ended_after_kill)
-		return KIND_AFTER_KILL;
+	if (rank->ended_after_term)
+		return KIND_AFTER_TERM;
 	if (rank->signal != 0 || rank->exit_code != 0)
 		return KIND_AFTER;
 	int first = chief_rank(job);
@@ -64,7 +64,7 @@ static void add_group(const struct launcher_job *job, const struct ranks *group,
 	case KIND_AFTER:
 		print_append(out, bytes, "; %s %s", who, how);
 		break;
-	case KIND_AFTER_KILL:
+	case KIND_AFTER_TERM:
 		if (chief_rank(job) < 0)
 			print_append(out, bytes, "; %s %s", who, how);
 		else
@@ -100,7 +100,7 @@ void launcher_note_cause(struct launcher_job *job)
 	int culprit = job->report && job->report->failure != LS_OK ? job->report->culprit : -1;
 
 	if (culprit >= 0 && culprit < job->started && job->ranks[culprit].ended &&
-	    launcher_has_failed(&job->ranks[culprit]) && !job->ranks[culprit].ended_after_kill)
+	    launcher_has_failed(&job->ranks[culprit]) && !job->ranks[culprit].ended_after_term)
 		job->first = culprit;
 }
 
@@ -108,7 +108,7 @@ static int exit_status(const struct launcher_job *job)
 {
 	if (job->timed_out)
 		return LAUNCHER_EXIT_TIMEOUT;
-	if (job->killed && (job->first < 0 || job->ranks[job->first].ended_after_kill))
+	if (job->killed && (job->first < 0 || job->ranks[job->first].ended_after_term))
 		return 128 + SIGINT;
 	if (job->first < 0)
 		return 0;
