@@ -143,7 +143,7 @@ static struct timeline *read_file(const char *path, uint64_t last_ns, int *statu
 		MESSAGE_SAY(MESSAGE_DIAGNOSE_FILE, path, why);
 		return NULL;
 	}
-	const struct diagnose_job *job = snapshot->report.job;
+	const struct diagnose_snapshot *job = snapshot->report.job;
 	const struct inspect_hosts *hosts = snapshot->report.hosts;
 	for (int i = 0; i < job->size; i++)
 		if (snapshot->traces[i].header)

@@ -265,7 +265,7 @@ static bool is_one_process(const struct diagnose_rank *rank, const struct diagno
 
 /* Finds ranks that are threads of one process. To which rank the other threads of such a process
  * belong, nobody knows. On another host the same number is another process. */
-static void find_shared(const struct diagnose_job *job, struct place *places, bool *out)
+static void find_shared(const struct diagnose_snapshot *job, struct place *places, bool *out)
 {
 	for (int r = 0; r < job->size; r++)
 		places[r] = (struct place){.pid = job->ranks[r].pid, .rank = r};
@@ -284,11 +284,11 @@ static void find_shared(const struct diagnose_job *job, struct place *places, bo
 	}
 }
 
-static void look_at_all(const struct sources *sources, struct diagnose_job *job)
+static void look_at_all(const struct sources *sources, struct diagnose_snapshot *job)
 {
 	const struct trace_view *const *traces = sources->traces;
 	int size = job->size;
-	diagnose_job_clear(job, size);
+	diagnose_snapshot_clear(job, size);
 	for (int r = 0; r < size; r++) {
 		job->ranks[r].rank = r;
 		job->ranks[r].signal = job->ranks[r].exit_code = -1;
@@ -324,7 +324,7 @@ static void look_at_all(const struct sources *sources, struct diagnose_job *job)
 }
 
 /* The ranks that are stuck if all threads outside sleep, and all ranks on other hosts are stuck. */
-static struct ranks find_likely(struct diagnose_job *job, const struct ranks *far)
+static struct ranks find_likely(struct diagnose_snapshot *job, const struct ranks *far)
 {
 	for (int r = 0; r < job->size; r++)
 		diagnose_set_asleep(&job->ranks[r], UINT32_MAX);
@@ -338,7 +338,7 @@ static struct ranks find_likely(struct diagnose_job *job, const struct ranks *fa
 /* Ranks that seem to be stuck are so only if their threads that no wait table shows in a wait have
  * done nothing all the time. To look at such threads is slow. So this looks only at those of ranks
  * that seem to be stuck, before and after a second look at all else. */
-static void look_closely(const struct sources *sources, struct diagnose_job *job)
+static void look_closely(const struct sources *sources, struct diagnose_snapshot *job)
 {
 	struct diagnose_look *before = sources->before;
 	struct ranks stuck = find_likely(job, &sources->far), seen = {{0}};
@@ -404,14 +404,14 @@ static void sources_fini(struct sources *all)
 }
 
 void diagnose_collect(const struct diagnose_source *sources, int count,
-		      const struct diagnose_closing *closing, struct diagnose_job *job)
+		      const struct diagnose_closing *closing, struct diagnose_snapshot *job)
 {
 	struct sources all = {.closing = closing};
 	if (sources_init(&all, sources, count, job->size)) {
 		look_at_all(&all, job);
 		look_closely(&all, job);
 	} else {
-		diagnose_job_clear(job, job->size);
+		diagnose_snapshot_clear(job, job->size);
 		for (int r = 0; r < job->size; r++)
 			job->ranks[r].rank = r;
 	}

@@ -6,8 +6,8 @@
 #include "base/seqlock.h"
 #include "diagnose/facts.h"
 
-static bool is_gone(const struct diagnose_job *job, const struct diagnose_source *const *by_rank,
-		    int q, uint32_t id)
+static bool is_gone(const struct diagnose_snapshot *job,
+		    const struct diagnose_source *const *by_rank, int q, uint32_t id)
 {
 	const struct trace_view *trace = by_rank[q] ? by_rank[q]->trace : NULL;
 	if (diagnose_is_gone(&job->ranks[q]))
@@ -20,7 +20,7 @@ static bool is_gone(const struct diagnose_job *job, const struct diagnose_source
 
 /* Members that are dead or have left, unless the rank has found that no operation with a callback
  * needs them. */
-static bool has_unspared(const struct diagnose_job *job,
+static bool has_unspared(const struct diagnose_snapshot *job,
 			 const struct diagnose_source *const *by_rank,
 			 const struct trace_view *trace, int at, uint32_t id)
 {
@@ -35,8 +35,9 @@ static bool has_unspared(const struct diagnose_job *job,
 }
 
 /* Whether the group has failed, or a rank is about to say why. */
-static bool is_ending(const struct diagnose_job *job, const struct diagnose_source *const *by_rank,
-		      const struct trace_view *trace, int at)
+static bool is_ending(const struct diagnose_snapshot *job,
+		      const struct diagnose_source *const *by_rank, const struct trace_view *trace,
+		      int at)
 {
 	const struct trace_group *group = &trace->groups[at];
 	uint64_t claim_at = __atomic_load_n(&group->claim_offset, __ATOMIC_ACQUIRE);
@@ -67,7 +68,7 @@ static void set_limited(struct diagnose_rank *rank, uint32_t id)
 }
 
 void diagnose_look_at_callbacks(const struct diagnose_source *const *by_rank,
-				struct diagnose_job *job)
+				struct diagnose_snapshot *job)
 {
 	for (int r = 0; r < job->size; r++) {
 		const struct trace_view *trace = by_rank[r] ? by_rank[r]->trace : NULL;

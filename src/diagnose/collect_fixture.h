@@ -27,7 +27,7 @@ struct collect_fixture {
 	struct trace_view views[SIZE];
 	_Atomic uint64_t segments[SIZE][WORDS];
 	struct diagnose_source sources[SIZE];
-	struct diagnose_job *job;
+	struct diagnose_snapshot *job;
 };
 
 FIXTURE_UNUSED static int set_up(void **state)
@@ -51,7 +51,7 @@ FIXTURE_UNUSED static int set_up(void **state)
 			.exit_code = -1,
 		};
 	}
-	fixture->job = diagnose_job_new(SIZE);
+	fixture->job = diagnose_snapshot_new(SIZE);
 	assert_non_null(fixture->job);
 	*state = fixture;
 	return 0;
@@ -72,7 +72,7 @@ FIXTURE_UNUSED static int tear_down(void **state)
 FIXTURE_UNUSED static struct diagnose_rank *collect(struct collect_fixture *fixture, int r)
 {
 	diagnose_collect(fixture->sources, SIZE, NULL, fixture->job);
-	assert_true(diagnose_job_is_valid(fixture->job, diagnose_job_bytes(SIZE)));
+	assert_true(diagnose_snapshot_is_valid(fixture->job, diagnose_snapshot_bytes(SIZE)));
 	return &fixture->job->ranks[r];
 }
 

@@ -45,7 +45,7 @@ static bool find_group(const struct trace_view *trace, uint32_t id, struct diagn
 }
 
 /* Adds the members only if all of them are ranks of the job. */
-static void add_members(struct diagnose_job *job, const struct diagnose_group *group,
+static void add_members(struct diagnose_snapshot *job, const struct diagnose_group *group,
 			const struct ranks *members)
 {
 	struct ranks all = ranks_below(job->size);
@@ -56,7 +56,7 @@ static void add_members(struct diagnose_job *job, const struct diagnose_group *g
 
 /* NULL: there is no such group, or no room (*full), or the rank has it already. */
 static struct diagnose_group *add_group(const struct trace_view *trace, uint32_t id,
-					struct diagnose_job *job, struct diagnose_rank *rank,
+					struct diagnose_snapshot *job, struct diagnose_rank *rank,
 					bool *full)
 {
 	struct diagnose_group group = {0};
@@ -107,7 +107,7 @@ static bool want_waiting(const struct trace_view *trace, struct wanted *wanted)
 
 /* Copies the wanted groups of one rank. */
 static void add_wanted(const struct trace_view *trace, const struct wanted *wanted,
-		       struct diagnose_job *job, struct diagnose_rank *rank)
+		       struct diagnose_snapshot *job, struct diagnose_rank *rank)
 {
 	for (int i = 0; i < TRACE_GROUP_MAX; i++) {
 		bool full;
@@ -122,7 +122,8 @@ static void add_wanted(const struct trace_view *trace, const struct wanted *want
 	}
 }
 
-void diagnose_copy_groups_first(const struct trace_view *const *traces, struct diagnose_job *job)
+void diagnose_copy_groups_first(const struct trace_view *const *traces,
+				struct diagnose_snapshot *job)
 {
 	struct wanted wanted = {.count = 1, .ids = {TRACE_GROUP_WORLD}};
 	for (int r = 0; r < job->size; r++)
@@ -135,7 +136,7 @@ void diagnose_copy_groups_first(const struct trace_view *const *traces, struct d
 
 /* ---- at last ---- */
 
-void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_job *job,
+void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_snapshot *job,
 			       struct diagnose_rank *rank)
 {
 	struct ranks members;
@@ -154,7 +155,7 @@ void diagnose_copy_groups_last(const struct trace_view *trace, struct diagnose_j
 			  job, rank, &full);
 }
 
-void diagnose_translate(const struct trace_view *trace, struct diagnose_job *job,
+void diagnose_translate(const struct trace_view *trace, struct diagnose_snapshot *job,
 			struct diagnose_record *record)
 {
 	struct diagnose_group group;

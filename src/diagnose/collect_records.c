@@ -78,8 +78,8 @@ static uint64_t ticks_to_ns(const struct clock_rate *rate, uint64_t ticks)
 }
 
 /* False: the record is gone. */
-static bool copy_record(const struct trace_view *trace, struct diagnose_job *job, uint64_t index,
-			struct diagnose_record *record)
+static bool copy_record(const struct trace_view *trace, struct diagnose_snapshot *job,
+			uint64_t index, struct diagnose_record *record)
 {
 	const struct clock_rate *from = &trace->header->rate;
 	struct clock_rate rate;
@@ -97,7 +97,7 @@ static bool copy_record(const struct trace_view *trace, struct diagnose_job *job
 	return true;
 }
 
-void diagnose_copy_records(const struct trace_view *trace, struct diagnose_job *job,
+void diagnose_copy_records(const struct trace_view *trace, struct diagnose_snapshot *job,
 			   struct diagnose_rank *rank)
 {
 	struct selection selection = {0};
@@ -152,7 +152,7 @@ static bool insert_record(struct diagnose_rank *rank, const struct diagnose_reco
 }
 
 uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
-			     struct diagnose_job *job)
+			     struct diagnose_snapshot *job)
 {
 	struct diagnose_record added;
 	if (!source->trace || source->rank < 0 || source->rank >= job->size)
@@ -167,7 +167,7 @@ uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
 }
 
 void diagnose_add_entered(const struct diagnose_source *source, const struct trace_record *entered,
-			  struct diagnose_job *job)
+			  struct diagnose_snapshot *job)
 {
 	struct diagnose_rank *rank = &job->ranks[source->rank];
 	struct diagnose_record added = {.record = *entered};

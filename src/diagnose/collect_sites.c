@@ -19,7 +19,8 @@ static void add_sites(const struct trace_view *trace, struct diagnose_rank *rank
 	}
 }
 
-void diagnose_add_sites(const struct diagnose_source *sources, int count, struct diagnose_job *job)
+void diagnose_add_sites(const struct diagnose_source *sources, int count,
+			struct diagnose_snapshot *job)
 {
 	for (int i = 0; i < count; i++)
 		if (sources[i].trace && sources[i].rank >= 0 && sources[i].rank < job->size)

@@ -181,7 +181,7 @@ static void a_certain_record(void **state)
 	assert_non_null(diagnose_record_at(rank, running));
 	for (uint32_t i = 1; i < rank->record_count; i++)
 		assert_true(rank->records[i - 1].record.index > rank->records[i].record.index);
-	assert_true(diagnose_job_is_valid(fixture->job, diagnose_job_bytes(SIZE)));
+	assert_true(diagnose_snapshot_is_valid(fixture->job, diagnose_snapshot_bytes(SIZE)));
 	/* Not yet, no longer, of nobody, of a rank that is not. */
 	assert_int_equal(diagnose_add_record(source, RECORDS + 1, fixture->job), 0);
 	assert_int_equal(diagnose_add_record(source, UINT32_MAX, fixture->job), 0);

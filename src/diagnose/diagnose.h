@@ -26,8 +26,8 @@
 #include "trace/trace.h"
 
 enum {
-	DIAGNOSE_RECORD_MAX = 32, /* records of a rank that a job holds */
-	DIAGNOSE_GROUP_MAX = 64,  /* groups of a rank that a job holds */
+	DIAGNOSE_RECORD_MAX = 32, /* records of a rank that a snapshot holds */
+	DIAGNOSE_GROUP_MAX = 64,  /* groups of a rank that a snapshot holds */
 	DIAGNOSE_MESSAGE_MAX = 32,
 	DIAGNOSE_SITE_BYTES = 96,
 	DIAGNOSE_PYTHON_BYTES = 320,
@@ -142,7 +142,8 @@ struct diagnose_message {
 	char site[DIAGNOSE_SITE_BYTES];
 };
 
-struct diagnose_job {
+/* A job as it was at one moment. */
+struct diagnose_snapshot {
 	uint64_t job;
 	uint64_t now_ns;
 	int32_t size; /* ranks 0 to size - 1 are in `ranks` */
@@ -156,19 +157,20 @@ struct diagnose_job {
 	struct diagnose_rank ranks[];
 };
 
-/* The bytes of a job of `size` ranks, 0 for an impossible size; and a new job on the heap, zeroed,
- * NULL without memory. Most of a job is room that few jobs need, and its pages are not touched. */
-size_t diagnose_job_bytes(int size);
+/* The bytes of a snapshot of `size` ranks, 0 for an impossible size; and a new one on the heap,
+ * zeroed, NULL without memory. Most of it is room that few jobs need, and its pages are not
+ * touched. */
+size_t diagnose_snapshot_bytes(int size);
 int diagnose_set_max(int size);
-struct diagnose_job *diagnose_job_new(int size);
-/* Whether a job that was read from a file is consistent, so that it can be judged and printed
+struct diagnose_snapshot *diagnose_snapshot_new(int size);
+/* Whether a snapshot that was read from a file is consistent, so that it can be judged and printed
  * safely. */
-bool diagnose_job_is_valid(const struct diagnose_job *job, size_t bytes);
+bool diagnose_snapshot_is_valid(const struct diagnose_snapshot *job, size_t bytes);
 /* The members of a group; NULL for the world group and for an unknown group. */
-const struct ranks *diagnose_members(const struct diagnose_job *job, uint32_t id);
+const struct ranks *diagnose_members(const struct diagnose_snapshot *job, uint32_t id);
 /* What some rank's trace says about a group; NULL: no trace has it. Its `first` is a valid rank of
  * the job. */
-const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job, uint32_t id);
+const struct diagnose_group *diagnose_find_group(const struct diagnose_snapshot *job, uint32_t id);
 
 /* ---- ranks on other hosts ---- */
 
@@ -189,20 +191,20 @@ struct diagnose_traffic {
 };
 
 /* Keeps as proved, of the ranks `here`, only what both looks show. */
-void diagnose_confirm(struct diagnose_job *second, const struct diagnose_job *first,
+void diagnose_confirm(struct diagnose_snapshot *second, const struct diagnose_snapshot *first,
 		      const struct ranks *here);
-/* The ranks `here` of a job, for another host: a block on the heap; NULL without memory. traffic:
+/* The ranks `here` of a snapshot, for another host: a block on the heap; NULL without memory. traffic:
  * by rank. */
-void *diagnose_pack(const struct diagnose_job *job, const struct ranks *here,
+void *diagnose_pack(const struct diagnose_snapshot *job, const struct ranks *here,
 		    const struct diagnose_traffic *traffic, size_t *bytes);
-/* Adds the ranks of a block to a job, except those of `here`, with times as of this host's clock. A
- * job without a time gets the time of the block, whose clock counts then. False: the block is not
- * one that diagnose_pack makes; then nothing of the job may be used. */
-LS_CHECKED bool diagnose_unpack(struct diagnose_job *job, const struct ranks *here,
+/* Adds the ranks of a block to a snapshot, except those of `here`, with times as of this host's
+ * clock. A snapshot without a time gets the time of the block, whose clock counts then. False: the
+ * block is not one that diagnose_pack makes; then nothing of the snapshot may be used. */
+LS_CHECKED bool diagnose_unpack(struct diagnose_snapshot *job, const struct ranks *here,
 				const void *block, size_t bytes, struct diagnose_traffic *traffic);
 /* Call once the job has all ranks: those to which something may be under way prove nothing. hosts:
  * the host of each rank. */
-void diagnose_check_traffic(struct diagnose_job *job, const uint16_t *hosts,
+void diagnose_check_traffic(struct diagnose_snapshot *job, const uint16_t *hosts,
 			    const struct diagnose_traffic *traffic);
 
 struct diagnose_verdict;
@@ -231,20 +233,21 @@ struct diagnose_closing {
  * waits in these count. The collector needs to know this, not only the judge, because it reads
  * other threads only of ranks that seem stuck. */
 void diagnose_collect(const struct diagnose_source *sources, int count,
-		      const struct diagnose_closing *closing, struct diagnose_job *job);
+		      const struct diagnose_closing *closing, struct diagnose_snapshot *job);
 /* Looks up the call sites of a job. Slow, because it reads debug information: call it only when
  * there is something to report. Not for two threads at once (trace_site). */
-void diagnose_add_sites(const struct diagnose_source *sources, int count, struct diagnose_job *job);
+void diagnose_add_sites(const struct diagnose_source *sources, int count,
+			struct diagnose_snapshot *job);
 /* Adds the record of `source` whose index has these lowest bits, which may come from a peer. If
  * there is no room it replaces the oldest record of the least interest. Returns the index; 0: the
  * ring no longer has that record, or all records in the job matter more. */
 uint64_t diagnose_add_record(const struct diagnose_source *source, uint32_t low,
-			     struct diagnose_job *job);
+			     struct diagnose_snapshot *job);
 /* Adds a collective that the rank of `source` has entered and has not recorded, as its newest
  * operation; without room it replaces the oldest record of the least interest. entered: its group,
  * seq, kind, and what else its entry tells; peer is a group rank. */
 void diagnose_add_entered(const struct diagnose_source *source, const struct trace_record *entered,
-			  struct diagnose_job *job);
+			  struct diagnose_snapshot *job);
 /* Reads the state of process `pid` from /proc, and a zombie's signal and exit code. Writes the
  * three fields of the process. Reads rank->start_ns (0: accept any process with this pid). */
 void diagnose_look_process(int pid, struct diagnose_rank *rank);
@@ -361,12 +364,12 @@ struct diagnose_verdict {
  * later one. hint may be NULL. With a hint the verdict is about its group; other groups take part
  * only in a deadlock. A rank that only waits is never blamed. In a mismatch the minority is wrong;
  * without a minority (two ranks, a tie) culprit is -1 and all are culprits. */
-void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *hint,
+void diagnose_judge(const struct diagnose_snapshot *job, const struct diagnose_hint *hint,
 		    struct diagnose_verdict *out);
 
 /* The number of the operation of this group that cannot continue: that of the verdict, or of the
  * culprit or waiting rank that has waited longest in the group. 0: none waits there. */
-uint64_t diagnose_operation_in(const struct diagnose_job *job,
+uint64_t diagnose_operation_in(const struct diagnose_snapshot *job,
 			       const struct diagnose_verdict *verdict, uint32_t group);
 
 /* What the report shows of a rank: the operation that matters for the verdict (NULL: unknown), and
@@ -375,17 +378,17 @@ struct diagnose_part {
 	const struct diagnose_record *record;
 	uint64_t since_ns;
 };
-struct diagnose_part diagnose_part_of(const struct diagnose_job *job,
+struct diagnose_part diagnose_part_of(const struct diagnose_snapshot *job,
 				      const struct diagnose_verdict *verdict, int rank);
 
 /* The report, of at most `bytes` (a line that does not fit is left out as a whole). The first line
  * is a summary, such as "rank 2 finished after all-reduce #57 while ranks 0, 1 and 3 wait in
  * all-reduce #58, called from train_digits.c:211". Then follow a line for each rank, and what to
  * do. No colours, and no newline at the end. */
-void diagnose_text(const struct diagnose_job *job, const struct diagnose_verdict *verdict,
+void diagnose_text(const struct diagnose_snapshot *job, const struct diagnose_verdict *verdict,
 		   char *out, size_t bytes);
 /* The first line alone. */
-void diagnose_headline(const struct diagnose_job *job, const struct diagnose_verdict *verdict,
+void diagnose_headline(const struct diagnose_snapshot *job, const struct diagnose_verdict *verdict,
 		       char *out, size_t bytes);
 
 /* One operation in words: "send #1 to rank 0 (tag 7), called from a.c:10". `members` of its group,
@@ -402,10 +405,11 @@ void diagnose_message_text(const struct diagnose_message *message, const struct 
 const struct diagnose_thread *diagnose_foreign_call(const struct diagnose_rank *rank);
 /* "its thread 4711 has been in the foreign call cuMemFree for 12.3 s", the same of a second thread,
  * and how many more are in such calls; empty if none is. */
-void diagnose_foreign_call_text(const struct diagnose_job *job, int rank, char *out, size_t bytes);
+void diagnose_foreign_call_text(const struct diagnose_snapshot *job, int rank, char *out,
+				size_t bytes);
 /* "cuMemFree for 12.3 s": of a thread in state WAIT_FOREIGN. */
-void diagnose_named_call_text(const struct diagnose_job *job, const struct wait_slot_body *wait,
-			      char *out, size_t bytes);
+void diagnose_named_call_text(const struct diagnose_snapshot *job,
+			      const struct wait_slot_body *wait, char *out, size_t bytes);
 
 /* "mismatch", "died", …: stable words, for --json and tests. */
 const char *diagnose_cause_name(unsigned cause);

@@ -32,32 +32,32 @@ int diagnose_set_max(int size)
 
 static size_t sets_at(int size)
 {
-	return sizeof(struct diagnose_job) + (size_t)size * sizeof(struct diagnose_rank);
+	return sizeof(struct diagnose_snapshot) + (size_t)size * sizeof(struct diagnose_rank);
 }
 
-size_t diagnose_job_bytes(int size)
+size_t diagnose_snapshot_bytes(int size)
 {
 	if (size < 0 || size > RANKS_JOB_MAX)
 		return 0;
 	return sets_at(size) + (size_t)diagnose_set_max(size) * sizeof(struct diagnose_set);
 }
 
-struct diagnose_job *diagnose_job_new(int size)
+struct diagnose_snapshot *diagnose_snapshot_new(int size)
 {
-	size_t bytes = diagnose_job_bytes(size);
-	struct diagnose_job *job = bytes ? calloc(1, bytes) : NULL;
+	size_t bytes = diagnose_snapshot_bytes(size);
+	struct diagnose_snapshot *job = bytes ? calloc(1, bytes) : NULL;
 	if (job)
 		job->size = size;
 	return job;
 }
 
-void diagnose_job_clear(struct diagnose_job *job, int size)
+void diagnose_snapshot_clear(struct diagnose_snapshot *job, int size)
 {
 	size_t sets = sets_at(size);
-	memset(job, 0, offsetof(struct diagnose_job, ranks));
+	memset(job, 0, offsetof(struct diagnose_snapshot, ranks));
 	for (int r = 0; r < size; r++)
 		memset(&job->ranks[r], 0, offsetof(struct diagnose_rank, groups));
-	memset((char *)job + sets, 0, diagnose_job_bytes(size) - sets);
+	memset((char *)job + sets, 0, diagnose_snapshot_bytes(size) - sets);
 	job->size = size;
 }
 
@@ -93,10 +93,10 @@ static bool rank_is_valid(const struct diagnose_rank *rank, int r)
 	return true;
 }
 
-bool diagnose_job_is_valid(const struct diagnose_job *job, size_t bytes)
+bool diagnose_snapshot_is_valid(const struct diagnose_snapshot *job, size_t bytes)
 {
 	if (bytes < sizeof *job || job->size < 0 || job->size > RANKS_JOB_MAX ||
-	    bytes != diagnose_job_bytes(job->size))
+	    bytes != diagnose_snapshot_bytes(job->size))
 		return false;
 	if (job->message_count < 0 || job->message_count > DIAGNOSE_MESSAGE_MAX)
 		return false;
@@ -111,14 +111,14 @@ bool diagnose_job_is_valid(const struct diagnose_job *job, size_t bytes)
 
 /* ---- groups ---- */
 
-const struct diagnose_set *diagnose_sets(const struct diagnose_job *job)
+const struct diagnose_set *diagnose_sets(const struct diagnose_snapshot *job)
 {
 	return (const struct diagnose_set *)((uintptr_t)job + sets_at(job->size));
 }
 
 /* The place of a group, or the free place where the group belongs; NULL: other groups have all
  * places. */
-static struct diagnose_set *find_set(const struct diagnose_job *job, uint32_t id)
+static struct diagnose_set *find_set(const struct diagnose_snapshot *job, uint32_t id)
 {
 	struct diagnose_set *sets = (struct diagnose_set *)((uintptr_t)job + sets_at(job->size));
 	uint32_t max = (uint32_t)diagnose_set_max(job->size);
@@ -131,7 +131,7 @@ static struct diagnose_set *find_set(const struct diagnose_job *job, uint32_t id
 	return NULL;
 }
 
-void diagnose_add_members(struct diagnose_job *job, uint32_t id, const struct ranks *members)
+void diagnose_add_members(struct diagnose_snapshot *job, uint32_t id, const struct ranks *members)
 {
 	struct diagnose_set *set = id == 0 || id == TRACE_GROUP_WORLD ? NULL : find_set(job, id);
 	if (!set || set->group == id)
@@ -141,14 +141,14 @@ void diagnose_add_members(struct diagnose_job *job, uint32_t id, const struct ra
 	job->set_count++;
 }
 
-const struct ranks *diagnose_members(const struct diagnose_job *job, uint32_t id)
+const struct ranks *diagnose_members(const struct diagnose_snapshot *job, uint32_t id)
 {
 	const struct diagnose_set *set =
 		id == 0 || id == TRACE_GROUP_WORLD ? NULL : find_set(job, id);
 	return set && set->group == id ? &set->members : NULL;
 }
 
-const struct diagnose_group *diagnose_find_group(const struct diagnose_job *job, uint32_t id)
+const struct diagnose_group *diagnose_find_group(const struct diagnose_snapshot *job, uint32_t id)
 {
 	for (int r = 0; id != 0 && r < job->size; r++) {
 		const struct diagnose_group *group = diagnose_group_of(&job->ranks[r], id);
@@ -169,7 +169,7 @@ bool diagnose_is_gone(const struct diagnose_rank *rank)
 	return rank->left || rank->process == DIAGNOSE_DEAD;
 }
 
-struct ranks diagnose_gone_from(const struct diagnose_job *job, uint32_t group)
+struct ranks diagnose_gone_from(const struct diagnose_snapshot *job, uint32_t group)
 {
 	struct ranks gone = {{0}};
 	for (int r = 0; r < job->size; r++)
@@ -178,7 +178,7 @@ struct ranks diagnose_gone_from(const struct diagnose_job *job, uint32_t group)
 	return gone;
 }
 
-const struct ranks *diagnose_gone_again(const struct diagnose_job *job, uint32_t group,
+const struct ranks *diagnose_gone_again(const struct diagnose_snapshot *job, uint32_t group,
 					struct diagnose_gone *last)
 {
 	if (!last->known || last->group != group)
@@ -196,7 +196,7 @@ bool diagnose_has_failed(const struct diagnose_rank *rank)
 	       ls_status_scope((ls_status)last->record.status) == LS_SCOPE_GROUP;
 }
 
-static bool is_satisfied(const struct diagnose_job *job, const struct diagnose_thread *thread,
+static bool is_satisfied(const struct diagnose_snapshot *job, const struct diagnose_thread *thread,
 			 uint32_t edge)
 {
 	int32_t peer = thread->wait.edges[edge].peer;
@@ -204,7 +204,8 @@ static bool is_satisfied(const struct diagnose_job *job, const struct diagnose_t
 }
 
 /* Whether another rank is about to end the thread's wait. A dead or stopped rank is not. */
-static bool is_about_to_end(const struct diagnose_job *job, const struct diagnose_thread *thread)
+static bool is_about_to_end(const struct diagnose_snapshot *job,
+			    const struct diagnose_thread *thread)
 {
 	uint32_t closing_rank = thread->closing_rank;
 	if (closing_rank == 0 || closing_rank > (uint32_t)job->size)
@@ -216,7 +217,7 @@ static bool is_about_to_end(const struct diagnose_job *job, const struct diagnos
 /* A thread may wait until a collective is over that another thread of its rank runs. Returns the
  * next thread after `last` that runs it. NULL: no thread is seen to run it, and one may be about
  * to. */
-static const struct diagnose_thread *next_running(const struct diagnose_job *job,
+static const struct diagnose_thread *next_running(const struct diagnose_snapshot *job,
 						  const struct diagnose_thread *thread,
 						  const struct diagnose_thread *last)
 {
@@ -235,7 +236,7 @@ static const struct diagnose_thread *next_running(const struct diagnose_job *job
 
 /* Whether word i says that a collective is over that another thread of the rank runs
  * (next_running). */
-static bool is_run_here(const struct diagnose_job *job, const struct diagnose_thread *thread,
+static bool is_run_here(const struct diagnose_snapshot *job, const struct diagnose_thread *thread,
 			uint32_t i)
 {
 	const struct wait_edge *edge = &thread->wait.edges[i];
@@ -246,7 +247,7 @@ static bool is_run_here(const struct diagnose_job *job, const struct diagnose_th
 
 /* Words of other threads' operations are no needs of this thread. But it is not blocked if one of
  * these words has come, because it would act on that. */
-static bool is_blocked(const struct diagnose_job *job, const struct diagnose_thread *thread)
+static bool is_blocked(const struct diagnose_snapshot *job, const struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;
 	if (is_about_to_end(job, thread) || !thread->stable ||
@@ -261,7 +262,7 @@ static bool is_blocked(const struct diagnose_job *job, const struct diagnose_thr
 	return true;
 }
 
-struct ranks diagnose_thread_needs(const struct diagnose_job *job,
+struct ranks diagnose_thread_needs(const struct diagnose_snapshot *job,
 				   const struct diagnose_thread *thread)
 {
 	const struct wait_slot_body *wait = &thread->wait;
@@ -284,14 +285,14 @@ struct ranks diagnose_thread_needs(const struct diagnose_job *job,
 	return needs;
 }
 
-bool diagnose_waits(const struct diagnose_job *job, const struct diagnose_thread *thread)
+bool diagnose_waits(const struct diagnose_snapshot *job, const struct diagnose_thread *thread)
 {
 	struct ranks needs = diagnose_thread_needs(job, thread);
 	return ranks_any(&needs);
 }
 
-static bool running_is_in_vain(const struct diagnose_job *job, const struct diagnose_thread *thread,
-			       const struct ranks *silent)
+static bool running_is_in_vain(const struct diagnose_snapshot *job,
+			       const struct diagnose_thread *thread, const struct ranks *silent)
 {
 	const struct diagnose_thread *running = NULL;
 	while ((running = next_running(job, thread, running))) {
@@ -307,7 +308,7 @@ static uint64_t alternative_bit(uint16_t alternative)
 	return alternative >= 1 && alternative <= 64 ? UINT64_C(1) << (alternative - 1) : 0;
 }
 
-bool diagnose_is_in_vain(const struct diagnose_job *job, const struct diagnose_thread *thread,
+bool diagnose_is_in_vain(const struct diagnose_snapshot *job, const struct diagnose_thread *thread,
 			 const struct ranks *silent)
 {
 	const struct wait_slot_body *wait = &thread->wait;
@@ -353,7 +354,7 @@ bool diagnose_is_armed(const struct diagnose_thread *thread)
 	return wait->state == WAIT_ANY_WORD;
 }
 
-struct ranks diagnose_rank_needs(const struct diagnose_job *job, int r)
+struct ranks diagnose_rank_needs(const struct diagnose_snapshot *job, int r)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
 	struct ranks needs = {{0}};
@@ -372,7 +373,7 @@ static void add_waiter(struct ranks *waiters_on, int size, int rank, int waiter)
 		ranks_add(&waiters_on[rank], waiter);
 }
 
-struct ranks *diagnose_find_waiters(const struct diagnose_job *job)
+struct ranks *diagnose_find_waiters(const struct diagnose_snapshot *job)
 {
 	struct ranks *waiters_on = calloc((size_t)job->size + 1, sizeof *waiters_on);
 	for (int r = 0; waiters_on && r < job->size; r++)
@@ -455,7 +456,7 @@ static uint64_t collectives_entered(const struct diagnose_rank *rank, uint32_t g
 	return entered;
 }
 
-struct ranks diagnose_missing_from(const struct diagnose_job *job, int rank,
+struct ranks diagnose_missing_from(const struct diagnose_snapshot *job, int rank,
 				   const struct diagnose_record *record)
 {
 	const struct ranks *members = diagnose_members(job, record->record.group);

@@ -17,7 +17,7 @@ static const struct diagnose_thread *find_slot(const struct diagnose_rank *rank,
 	return NULL;
 }
 
-void diagnose_confirm(struct diagnose_job *second, const struct diagnose_job *first,
+void diagnose_confirm(struct diagnose_snapshot *second, const struct diagnose_snapshot *first,
 		      const struct ranks *here)
 {
 	RANKS_EACH (r, here) {
@@ -74,7 +74,7 @@ static unsigned char *put_rank(unsigned char *to, const struct diagnose_rank *ra
 	return put_bytes(to, traffic, sizeof *traffic);
 }
 
-void *diagnose_pack(const struct diagnose_job *job, const struct ranks *here,
+void *diagnose_pack(const struct diagnose_snapshot *job, const struct ranks *here,
 		    const struct diagnose_traffic *traffic, size_t *bytes)
 {
 	const struct diagnose_set *sets = diagnose_sets(job);
@@ -138,7 +138,7 @@ static void shift_rank(struct diagnose_rank *rank, uint64_t by)
 }
 
 /* Reads one rank to its place. */
-static bool get_rank(struct reader *reader, struct diagnose_job *job, const struct ranks *here,
+static bool get_rank(struct reader *reader, struct diagnose_snapshot *job, const struct ranks *here,
 		     uint64_t by, struct diagnose_traffic *traffic)
 {
 	struct diagnose_rank head;
@@ -158,7 +158,7 @@ static bool get_rank(struct reader *reader, struct diagnose_job *job, const stru
 	return true;
 }
 
-bool diagnose_unpack(struct diagnose_job *job, const struct ranks *here, const void *block,
+bool diagnose_unpack(struct diagnose_snapshot *job, const struct ranks *here, const void *block,
 		     size_t bytes, struct diagnose_traffic *traffic)
 {
 	struct reader reader = {.at = block, .left = bytes};
@@ -179,7 +179,8 @@ bool diagnose_unpack(struct diagnose_job *job, const struct ranks *here, const v
 	for (uint32_t i = 0; i < pack.rank_count; i++)
 		if (!get_rank(&reader, job, here, job->now_ns - pack.now_ns, traffic))
 			return false;
-	return reader.left == 0 && diagnose_job_is_valid(job, diagnose_job_bytes(job->size));
+	return reader.left == 0 &&
+	       diagnose_snapshot_is_valid(job, diagnose_snapshot_bytes(job->size));
 }
 
 /* ---- what is under way ---- */
@@ -193,7 +194,7 @@ static bool has_words(const struct diagnose_traffic *traffic, int w, int r)
 
 /* Whether rank w is stopped, and keeps back all that has not arrived at rank r: none of it comes
  * before w goes on. */
-static bool is_kept_by_stopped(const struct diagnose_job *job,
+static bool is_kept_by_stopped(const struct diagnose_snapshot *job,
 			       const struct diagnose_traffic *traffic, int w, int r)
 {
 	return job->ranks[w].process == DIAGNOSE_STOPPED && traffic[w].is_served &&
@@ -224,7 +225,7 @@ static void set_unclear(struct diagnose_rank *rank, int w)
 	}
 }
 
-void diagnose_check_traffic(struct diagnose_job *job, const uint16_t *hosts,
+void diagnose_check_traffic(struct diagnose_snapshot *job, const uint16_t *hosts,
 			    const struct diagnose_traffic *traffic)
 {
 	for (int r = 0; r < job->size; r++)

@@ -7,9 +7,9 @@ enum { FAR = 2 };
 static const uint16_t hosts[SIZE] = {0, 0, FAR};
 
 /* One host's look at its own ranks; those of the other host are named only. */
-static struct diagnose_job *look(const struct collect_fixture *fixture, bool at_far)
+static struct diagnose_snapshot *look(const struct collect_fixture *fixture, bool at_far)
 {
-	struct diagnose_job *job = diagnose_job_new(SIZE);
+	struct diagnose_snapshot *job = diagnose_snapshot_new(SIZE);
 	struct diagnose_source sources[SIZE];
 	assert_non_null(job);
 	for (int r = 0; r < SIZE; r++) {
@@ -36,10 +36,10 @@ static struct ranks ranks_at(bool at_far)
 }
 
 /* What both looks of a host show. */
-static struct diagnose_job *look_twice(const struct collect_fixture *fixture, bool at_far)
+static struct diagnose_snapshot *look_twice(const struct collect_fixture *fixture, bool at_far)
 {
 	struct ranks here = ranks_at(at_far);
-	struct diagnose_job *first = look(fixture, at_far), *second = look(fixture, at_far);
+	struct diagnose_snapshot *first = look(fixture, at_far), *second = look(fixture, at_far);
 	diagnose_confirm(second, first, &here);
 	free(first);
 	return second;
@@ -57,11 +57,12 @@ static struct diagnose_traffic *new_traffic(void)
 /* All ranks, as this host sees them in the end. */
 static bool stopped; /* rank FAR is */
 
-static struct diagnose_job *look_at_all(const struct collect_fixture *fixture,
-					struct diagnose_traffic *traffic)
+static struct diagnose_snapshot *look_at_all(const struct collect_fixture *fixture,
+					     struct diagnose_traffic *traffic)
 {
 	struct ranks here = ranks_at(false), there = ranks_at(true);
-	struct diagnose_job *job = look_twice(fixture, false), *other = look_twice(fixture, true);
+	struct diagnose_snapshot *job = look_twice(fixture, false),
+				 *other = look_twice(fixture, true);
 	struct diagnose_traffic *read = new_traffic();
 	size_t bytes;
 	void *block = diagnose_pack(other, &there, traffic, &bytes);
@@ -81,7 +82,7 @@ static struct diagnose_job *look_at_all(const struct collect_fixture *fixture,
 
 static uint64_t stuck(const struct collect_fixture *fixture, struct diagnose_traffic *traffic)
 {
-	struct diagnose_job *job = look_at_all(fixture, traffic);
+	struct diagnose_snapshot *job = look_at_all(fixture, traffic);
 	uint64_t bits = test_bits(diagnose_find_stuck(job));
 	free(job);
 	return bits;
@@ -92,7 +93,7 @@ static void test_a_ring_over_hosts(void **state)
 	struct collect_fixture *fixture = *state;
 	struct diagnose_traffic *traffic = new_traffic();
 	publish_ring(fixture);
-	struct diagnose_job *alone = look(fixture, false);
+	struct diagnose_snapshot *alone = look(fixture, false);
 	assert_int_equal(test_bits(diagnose_find_stuck(alone)), 0);
 	assert_false(alone->ranks[FAR].known);
 	assert_string_equal(alone->ranks[FAR].host, "b");
@@ -163,7 +164,7 @@ static void test_who_is_stopped(void **state)
 		traffic[FAR].posted[1] = (uint64_t)sent;
 		traffic[FAR].kept_back[1] =
 			sent == 2 ? 2 : 0; /* and will not come before it goes on */
-		struct diagnose_job *job = look_at_all(fixture, traffic);
+		struct diagnose_snapshot *job = look_at_all(fixture, traffic);
 		diagnose_judge(job, &hint, &verdict);
 		assert_int_equal(verdict.cause, sent == 1 ? DIAGNOSE_HEALTHY : DIAGNOSE_IS_STOPPED);
 		assert_int_equal(verdict.culprit, sent == 1 ? -1 : FAR);
@@ -182,7 +183,7 @@ static void test_who_has_left(void **state)
 	struct diagnose_verdict verdict;
 	wait_for_far(fixture);
 	atomic_store(&fixture->traces[FAR].header->left_ns, 99);
-	struct diagnose_job *job = look_at_all(fixture, traffic);
+	struct diagnose_snapshot *job = look_at_all(fixture, traffic);
 	diagnose_judge(job, &hint, &verdict);
 	assert_int_equal(verdict.cause, DIAGNOSE_LEFT);
 	free(job);
@@ -205,7 +206,7 @@ static void test_two_looks(void **state)
 	struct collect_fixture *fixture = *state;
 	struct ranks here = ranks_at(false);
 	publish_ring(fixture);
-	struct diagnose_job *first = look(fixture, false), *second = look(fixture, false);
+	struct diagnose_snapshot *first = look(fixture, false), *second = look(fixture, false);
 	first->ranks[0].threads[0].epoch += 2;
 	first->ranks[1].sleep = 5;
 	second->ranks[1].sleep = 7;
@@ -235,12 +236,12 @@ static void test_bad_blocks(void **state)
 	struct ranks here = ranks_at(false), there = ranks_at(true);
 	publish_ring(fixture);
 	test_members(fixture->job, 9, 3);
-	struct diagnose_job *other = look(fixture, true);
+	struct diagnose_snapshot *other = look(fixture, true);
 	size_t bytes;
 	unsigned char *block = diagnose_pack(other, &there, traffic, &bytes);
 	assert_non_null(block);
 	for (size_t cut = 0; cut < bytes; cut += cut < 200 ? 1 : 97) {
-		struct diagnose_job *job = look(fixture, false);
+		struct diagnose_snapshot *job = look(fixture, false);
 		void *part = malloc(cut ? cut : 1);
 		assert_non_null(part);
 		memcpy(part, block, cut);
@@ -249,7 +250,7 @@ static void test_bad_blocks(void **state)
 		free(job);
 	}
 	for (size_t at = 0; at < bytes; at += at < 900 ? 1 : 31) {
-		struct diagnose_job *job = look(fixture, false);
+		struct diagnose_snapshot *job = look(fixture, false);
 		block[at] ^= 0xff;
 		if (diagnose_unpack(job, &here, block, bytes, traffic)) {
 			struct diagnose_hint hint = {.status = LS_OK, .group = GROUP};
@@ -259,7 +260,7 @@ static void test_bad_blocks(void **state)
 		block[at] ^= 0xff;
 		free(job);
 	}
-	struct diagnose_job *job = look(fixture, false);
+	struct diagnose_snapshot *job = look(fixture, false);
 	assert_false(diagnose_unpack(job, &there, block, bytes, traffic)); /* it is here itself */
 	free(job);
 	free(block);

@@ -15,7 +15,7 @@ static void test_foreign(struct diagnose_thread *thread, const char *call, unsig
 	snprintf(thread->wait.foreign, sizeof thread->wait.foreign, "%s", call);
 }
 
-static void check_headline(struct diagnose_job *job, const char *want)
+static void check_headline(struct diagnose_snapshot *job, const char *want)
 {
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_verdict verdict = test_judge(job, NULL);
@@ -24,7 +24,7 @@ static void check_headline(struct diagnose_job *job, const char *want)
 	free(job);
 }
 
-static void check_report(struct diagnose_job *job, const char *want)
+static void check_report(struct diagnose_snapshot *job, const char *want)
 {
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_verdict verdict = test_judge(job, NULL);
@@ -35,9 +35,9 @@ static void check_report(struct diagnose_job *job, const char *want)
 }
 
 /* All others wait for rank 2, whose only thread is in a foreign call. */
-static struct diagnose_job *one_in_a_call(void)
+static struct diagnose_snapshot *one_in_a_call(void)
 {
-	struct diagnose_job *job = test_absent(3, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
 	test_foreign(&job->ranks[2].threads[0], "cuMemFree", 123);
 	return job;
 }
@@ -66,9 +66,9 @@ static void the_only_thread(void **state)
 }
 
 /* As a thread outside that sleeps, but for the call. */
-static struct diagnose_job *ring_with(bool foreign, bool beside)
+static struct diagnose_snapshot *ring_with(bool foreign, bool beside)
 {
-	struct diagnose_job *job = test_ring(3, (const int[]){1, 2, 0});
+	struct diagnose_snapshot *job = test_ring(3, (const int[]){1, 2, 0});
 	if (!beside)
 		job->ranks[1].threads[0].wait =
 			(struct wait_slot_body){.state = WAIT_OUTSIDE, .tid = 101};
@@ -83,7 +83,7 @@ static struct diagnose_job *ring_with(bool foreign, bool beside)
 static void nothing_is_proved(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = ring_with(false, true);
+	struct diagnose_snapshot *job = ring_with(false, true);
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
 	free(job);
@@ -120,7 +120,7 @@ static void beside_a_thread_that_waits(void **state)
 static void a_call_that_returns(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = one_in_a_call();
+	struct diagnose_snapshot *job = one_in_a_call();
 	job->ranks[2].threads[0].stable = false;
 	assert_null(diagnose_foreign_call(&job->ranks[2]));
 	struct diagnose_verdict got = test_judge(job, NULL);
@@ -132,7 +132,7 @@ static void several_threads(void **state)
 {
 	(void)state;
 	char text[256];
-	struct diagnose_job *job = one_in_a_call();
+	struct diagnose_snapshot *job = one_in_a_call();
 	test_foreign(test_thread(job, 2, 778), "cuMemAlloc", 400);
 	diagnose_foreign_call_text(job, 2, text, sizeof text);
 	assert_string_equal(text,
@@ -160,7 +160,7 @@ static void several_ranks(void **state)
 {
 	(void)state;
 	for (int same = 0; same < 2; same++) {
-		struct diagnose_job *job = test_absent(4, test_bit(2) | test_bit(3));
+		struct diagnose_snapshot *job = test_absent(4, test_bit(2) | test_bit(3));
 		test_foreign(&job->ranks[2].threads[0], "ncclCommInitRank", 123);
 		test_foreign(&job->ranks[3].threads[0], same ? "ncclCommInitRank" : "cuMemFree",
 			     456);
@@ -182,7 +182,7 @@ static void hostile_names(void **state)
 {
 	(void)state;
 	char text[256];
-	struct diagnose_job *job = one_in_a_call();
+	struct diagnose_snapshot *job = one_in_a_call();
 	struct wait_slot_body *wait = &job->ranks[2].threads[0].wait;
 	snprintf(wait->foreign, sizeof wait->foreign, "free\033[31m\n%%s\x9b%%n");
 	wait->since_ns = UINT64_MAX;
@@ -192,7 +192,7 @@ static void hostile_names(void **state)
 	diagnose_foreign_call_text(job, 2, text, sizeof text);
 	assert_string_equal(text, "its main thread has been in the foreign call without a name");
 	memset(wait->foreign, 'x', sizeof wait->foreign);
-	assert_false(diagnose_job_is_valid(job, diagnose_job_bytes(job->size)));
+	assert_false(diagnose_snapshot_is_valid(job, diagnose_snapshot_bytes(job->size)));
 	free(job);
 }
 

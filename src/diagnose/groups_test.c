@@ -10,7 +10,7 @@
 enum { FIRST = 5, SECOND = 9 };
 
 /* Rank r's newest record is of this group. */
-static struct diagnose_record *in_group(struct diagnose_job *job, int r, uint32_t group,
+static struct diagnose_record *in_group(struct diagnose_snapshot *job, int r, uint32_t group,
 					uint64_t members)
 {
 	struct diagnose_record *record = &job->ranks[r].records[0];
@@ -19,15 +19,15 @@ static struct diagnose_record *in_group(struct diagnose_job *job, int r, uint32_
 	return record;
 }
 
-static void wait_in(struct diagnose_job *job, int r, struct diagnose_thread *thread, uint32_t group,
-		    uint64_t members, uint64_t peers)
+static void wait_in(struct diagnose_snapshot *job, int r, struct diagnose_thread *thread,
+		    uint32_t group, uint64_t members, uint64_t peers)
 {
 	in_group(job, r, group, members);
 	test_wait_on(job, r, thread, peers);
 	thread->wait.group = group;
 }
 
-static void member_of(struct diagnose_job *job, int r, uint32_t id, uint32_t state,
+static void member_of(struct diagnose_snapshot *job, int r, uint32_t id, uint32_t state,
 		      const uint16_t *members, uint32_t size)
 {
 	struct diagnose_group *group = &job->ranks[r].groups[job->ranks[r].group_count++];
@@ -37,7 +37,7 @@ static void member_of(struct diagnose_job *job, int r, uint32_t id, uint32_t sta
 	test_members(job, id, test_bit(members[0]) | test_bit(members[1]));
 }
 
-static struct diagnose_verdict ask(const struct diagnose_job *job, uint32_t group)
+static struct diagnose_verdict ask(const struct diagnose_snapshot *job, uint32_t group)
 {
 	struct diagnose_hint hint = {.status = LS_OK, .group = group};
 	return test_judge(job, &hint);
@@ -50,7 +50,7 @@ static void an_old_mismatch_hides_nothing(void **state)
 	(void)state;
 	static const uint16_t members[] = {0, 1};
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	for (int r = 0; r < 2; r++) {
 		test_done(job, r, r ? test_barrier(3) : test_allreduce(3), 9, "old.c:1");
 		in_group(job, r, FIRST, 3)->record.state = TRACE_FAILED;
@@ -87,7 +87,7 @@ static void a_place_that_is_used_again(void **state)
 {
 	(void)state;
 	static const uint16_t members[] = {0, 1};
-	struct diagnose_job *job = test_job(2);
+	struct diagnose_snapshot *job = test_job(2);
 	for (int r = 0; r < 2; r++) {
 		test_done(job, r, test_broadcast(1, r ? 1 : -1), 9, "old.c:1");
 		in_group(job, r, FIRST, r ? 3 : 0);
@@ -108,7 +108,7 @@ static void one_group_is_left(void **state)
 	(void)state;
 	static const uint16_t members[] = {2, 0};
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	test_done(job, 2, test_barrier(1), 4, "a.c:1");
 	in_group(job, 2, FIRST, 5);
 	member_of(job, 2, FIRST, TRACE_GROUP_CLOSED, members, 2);
@@ -136,7 +136,7 @@ static void one_group_is_left_by_whom_nobody_waits_for(void **state)
 	static const uint16_t members[] = {2, 0};
 	char text[DIAGNOSE_TEXT_BYTES];
 	for (int same = 0; same < 2; same++) {
-		struct diagnose_job *job = test_job(3);
+		struct diagnose_snapshot *job = test_job(3);
 		test_done(job, 2, test_barrier(1), 4, "a.c:1");
 		in_group(job, 2, FIRST, 5);
 		member_of(job, 2, FIRST, TRACE_GROUP_CLOSED, members, 2);
@@ -166,7 +166,7 @@ static void a_cycle_through_two(void **state)
 {
 	(void)state;
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	test_call(job, 0, test_barrier(1), 2, "a.c:1");
 	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 3, test_bit(1));
 	test_call(job, 1, test_allreduce(1), 2, "b.c:1");
@@ -199,7 +199,7 @@ static void a_cycle_through_two(void **state)
 static void those_that_wait_are_blamed(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	for (int r = 0; r < 2; r++) {
 		test_call(job, r, test_point(TRACE_RECV, 1 - r, 7), 2 + (unsigned)r, "a.c:1");
 		wait_in(job, r, &job->ranks[r].threads[0], FIRST, 3, test_bit(1 - r));
@@ -221,7 +221,7 @@ static void those_that_wait_are_blamed(void **state)
 static void the_dead_wait_for_nobody(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	for (int r = 0; r < 3; r++) {
 		test_call(job, r, test_point(TRACE_RECV, r == 0, 7), 2, "a.c:1");
 		wait_in(job, r, &job->ranks[r].threads[0], r < 2 ? FIRST : SECOND, 7,
@@ -239,7 +239,7 @@ static void the_dead_wait_for_nobody(void **state)
 static void a_wait_about_to_end(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	test_call(job, 0, test_barrier(1), 2, "a.c:1");
 	wait_in(job, 0, &job->ranks[0].threads[0], FIRST, 3, test_bit(1));
 	test_call(job, 1, test_allreduce(1), 2, "b.c:1");
@@ -260,7 +260,7 @@ static void a_wait_about_to_end(void **state)
 static void only_members_are_missing(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(4);
+	struct diagnose_snapshot *job = test_job(4);
 	struct diagnose_hint hint = {
 		.status = LS_TIMED_OUT, .rank = 0, .peer = -1, .group = FIRST, .seq = 2};
 	for (int r = 0; r < 4; r++) {

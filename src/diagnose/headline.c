@@ -7,12 +7,12 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const struct diagnose_rank *rank_of(const struct diagnose_job *job, int rank)
+static const struct diagnose_rank *rank_of(const struct diagnose_snapshot *job, int rank)
 {
 	return rank >= 0 && rank < job->size ? &job->ranks[rank] : NULL;
 }
 
-static const struct diagnose_record *witness_record(const struct diagnose_job *job,
+static const struct diagnose_record *witness_record(const struct diagnose_snapshot *job,
 						    const struct diagnose_verdict *verdict)
 {
 	return diagnose_record_at(rank_of(job, verdict->witness), verdict->record);
@@ -21,7 +21,7 @@ static const struct diagnose_record *witness_record(const struct diagnose_job *j
 /* ---- a rank's part ---- */
 
 /* The thread that has waited longest for one of the ranks `whom`. */
-static const struct diagnose_thread *longest_wait(const struct diagnose_job *job, int r,
+static const struct diagnose_thread *longest_wait(const struct diagnose_snapshot *job, int r,
 						  const struct ranks *whom)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
@@ -38,7 +38,7 @@ static const struct diagnose_thread *longest_wait(const struct diagnose_job *job
 	return longest;
 }
 
-static struct diagnose_part waiting_part(const struct diagnose_job *job,
+static struct diagnose_part waiting_part(const struct diagnose_snapshot *job,
 					 const struct diagnose_verdict *verdict, int r)
 {
 	struct ranks whom = verdict->culprits;
@@ -58,7 +58,7 @@ static struct diagnose_part waiting_part(const struct diagnose_job *job,
 	return (struct diagnose_part){NULL, 0};
 }
 
-static const struct diagnose_record *mismatch_record(const struct diagnose_job *job,
+static const struct diagnose_record *mismatch_record(const struct diagnose_snapshot *job,
 						     const struct diagnose_verdict *verdict, int r)
 {
 	if (!(verdict->fields & DIAGNOSE_PAIR))
@@ -69,7 +69,7 @@ static const struct diagnose_record *mismatch_record(const struct diagnose_job *
 	return r == verdict->from ? diagnose_find_send(job, verdict) : NULL;
 }
 
-struct diagnose_part diagnose_part_of(const struct diagnose_job *job,
+struct diagnose_part diagnose_part_of(const struct diagnose_snapshot *job,
 				      const struct diagnose_verdict *verdict, int r)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
@@ -113,7 +113,7 @@ static bool is_same_operation(const struct diagnose_record *a, const struct diag
 /* " but rank 1 called reduce #58, called from a.c:10", if a rank left before that collective.
  * False, and writes nothing: the ranks that called it have continued, because they needed nothing
  * from the one that left. */
-static bool write_called(struct diagnose_writer *writer, const struct diagnose_job *job,
+static bool write_called(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			 const struct diagnose_verdict *verdict)
 {
 	const struct diagnose_record *first = NULL;
@@ -137,7 +137,7 @@ static bool write_called(struct diagnose_writer *writer, const struct diagnose_j
 }
 
 /* " while ranks 0 and 1 wait in all-reduce #58, called from a.c:10", or nothing. */
-static void write_while(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_while(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			const struct diagnose_verdict *verdict, bool with_duration)
 {
 	const struct diagnose_record *record = witness_record(job, verdict);
@@ -215,7 +215,7 @@ static void write_left(struct diagnose_writer *writer, const struct diagnose_ver
 }
 
 /* What a late rank did last, and what it does now. */
-static void write_whereabouts(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_whereabouts(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			      const struct diagnose_rank *rank, const struct diagnose_record *last)
 {
 	diagnose_write(writer, " (");
@@ -249,7 +249,7 @@ static void write_whereabouts(struct diagnose_writer *writer, const struct diagn
 							  : diagnose_process_text(rank->process));
 }
 
-static void write_pid(struct diagnose_writer *writer, const struct diagnose_job *job, int r)
+static void write_pid(struct diagnose_writer *writer, const struct diagnose_snapshot *job, int r)
 {
 	if (job->ranks[r].pid <= 0)
 		return;
@@ -258,7 +258,7 @@ static void write_pid(struct diagnose_writer *writer, const struct diagnose_job 
 	diagnose_write(writer, ") ");
 }
 
-static void write_one_missing(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_one_missing(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			      const struct diagnose_verdict *verdict, int r)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
@@ -287,7 +287,7 @@ static void write_one_missing(struct diagnose_writer *writer, const struct diagn
 	}
 }
 
-static void write_missing(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_missing(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			  const struct diagnose_verdict *verdict)
 {
 	struct ranks who = verdict->culprit >= 0 ? ranks_of(verdict->culprit) : verdict->culprits;
@@ -316,7 +316,7 @@ static void write_missing(struct diagnose_writer *writer, const struct diagnose_
 
 enum { HOP_MAX = 8 }; /* hops of a cycle told in the first line */
 
-static void write_hop(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_hop(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 		      const struct diagnose_hop *hop)
 {
 	struct ranks peer = ranks_of(hop->peer);
@@ -346,7 +346,7 @@ static void write_hop(struct diagnose_writer *writer, const struct diagnose_job 
 
 /* "; rank 2 has left, rank 3 died": ranks that might have ended the cycle, because one of several
  * would have sufficed. */
-static void write_gone(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_gone(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 		       const struct diagnose_hop *hops, int length)
 {
 	struct ranks left = {{0}}, died = {{0}};
@@ -373,7 +373,7 @@ static void write_gone(struct diagnose_writer *writer, const struct diagnose_job
 	}
 }
 
-static void write_cycle(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_cycle(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			const struct diagnose_verdict *verdict)
 {
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
@@ -398,7 +398,7 @@ static void write_cycle(struct diagnose_writer *writer, const struct diagnose_jo
 	write_gone(writer, job, hops, length);
 }
 
-static void write_own_doing(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_own_doing(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			    const struct diagnose_verdict *verdict)
 {
 	const struct diagnose_record *record = witness_record(job, verdict);
@@ -424,7 +424,7 @@ static void write_own_doing(struct diagnose_writer *writer, const struct diagnos
 	}
 }
 
-static void write_time_out(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_time_out(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			   const struct diagnose_verdict *verdict)
 {
 	const struct diagnose_record *record = witness_record(job, verdict);
@@ -449,7 +449,7 @@ static void write_time_out(struct diagnose_writer *writer, const struct diagnose
 	diagnose_write(writer, "; no rank is known to be dead, stopped or elsewhere");
 }
 
-void diagnose_write_headline(struct diagnose_writer *writer, const struct diagnose_job *job,
+void diagnose_write_headline(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			     const struct diagnose_verdict *verdict)
 {
 	if (verdict->timed_out)
@@ -475,7 +475,7 @@ void diagnose_write_headline(struct diagnose_writer *writer, const struct diagno
 	}
 }
 
-void diagnose_headline(const struct diagnose_job *job, const struct diagnose_verdict *verdict,
+void diagnose_headline(const struct diagnose_snapshot *job, const struct diagnose_verdict *verdict,
 		       char *out, size_t bytes)
 {
 	struct diagnose_writer writer;

@@ -150,7 +150,7 @@ static void write_neutrally(struct diagnose_writer *writer, const struct diagnos
 }
 
 /* Where the two calls came from, as far as they are on record. */
-static void write_pair_sites(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_pair_sites(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			     const struct diagnose_verdict *verdict)
 {
 	const struct diagnose_record *send = diagnose_find_send(job, verdict);
@@ -176,7 +176,7 @@ static void write_pair_sites(struct diagnose_writer *writer, const struct diagno
 
 /* "rank 0 sends 10 float32 to rank 1 with tag 7 where rank 1 receives 9 float32", with both call
  * sites. All but the call sites is what the message has said of itself. */
-static void write_pair(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_pair(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 		       const struct diagnose_verdict *verdict)
 {
 	diagnose_write(writer, "rank %d sends %" PRIu64 " %s to rank %d with tag %d", verdict->from,
@@ -192,7 +192,7 @@ static void write_pair(struct diagnose_writer *writer, const struct diagnose_job
 
 /* "rank 2 sends 10 elements to rank 0 in all-to-allv #7, where rank 0 expects 12", with both call
  * sites. */
-static void write_exchange(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_exchange(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			   const struct diagnose_verdict *verdict)
 {
 	int from = verdict->from, to = verdict->to;
@@ -215,12 +215,12 @@ static void write_exchange(struct diagnose_writer *writer, const struct diagnose
 	write_sites(writer, &sites, -1);
 }
 
-static bool is_rank(const struct diagnose_job *job, int rank)
+static bool is_rank(const struct diagnose_snapshot *job, int rank)
 {
 	return rank >= 0 && rank < job->size;
 }
 
-void diagnose_write_mismatch(struct diagnose_writer *writer, const struct diagnose_job *job,
+void diagnose_write_mismatch(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			     const struct diagnose_verdict *verdict)
 {
 	struct diagnose_mismatch mismatch;

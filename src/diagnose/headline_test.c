@@ -5,7 +5,7 @@
 
 enum { OTHER_GROUP = 9 };
 
-static void check(struct diagnose_job *job, const char *want)
+static void check(struct diagnose_snapshot *job, const char *want)
 {
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_verdict verdict = test_judge(job, NULL);
@@ -15,9 +15,9 @@ static void check(struct diagnose_job *job, const char *want)
 }
 
 /* Two ranks, of which rank 1 has closed the group of the wait, and not the one of all. */
-static struct diagnose_job *closed_job(void)
+static struct diagnose_snapshot *closed_job(void)
 {
-	struct diagnose_job *job = test_absent(2, test_bit(1));
+	struct diagnose_snapshot *job = test_absent(2, test_bit(1));
 	job->ranks[1].groups[job->ranks[1].group_count++] =
 		(struct diagnose_group){.id = TEST_GROUP, .closed = 1};
 	return job;
@@ -30,7 +30,7 @@ static void closed_one_group(void **state)
 	check(closed_job(),
 	      "rank 1 closed the group after all-reduce #57 while rank 0 waits in all-reduce #58, "
 	      "called from train.c:211");
-	struct diagnose_job *job = closed_job();
+	struct diagnose_snapshot *job = closed_job();
 	test_call(job, 1, test_barrier(3), 1, "b.c:2")->record.group = OTHER_GROUP;
 	check(job,
 	      "rank 1 closed the group and is in barrier #3 while rank 0 waits in all-reduce #58, "
@@ -54,7 +54,7 @@ static void each_group_has_its_own_cycle(void **state)
 {
 	(void)state;
 	for (int turn = 0; turn < 2; turn++) {
-		struct diagnose_job *job = test_ring(4, (const int[]){1, 0, 3, 2});
+		struct diagnose_snapshot *job = test_ring(4, (const int[]){1, 0, 3, 2});
 		struct diagnose_hint focus = {.status = LS_OK,
 					      .group = turn ? OTHER_GROUP : TEST_GROUP};
 		char text[DIAGNOSE_TEXT_BYTES], report[DIAGNOSE_TEXT_BYTES];
@@ -74,7 +74,7 @@ static void each_group_has_its_own_cycle(void **state)
 	}
 }
 
-static void call_in(struct diagnose_job *job, int r, struct trace_record op, uint32_t group,
+static void call_in(struct diagnose_snapshot *job, int r, struct trace_record op, uint32_t group,
 		    uint64_t peers)
 {
 	test_call(job, r, op, 1, "a.c:1")->record.group = group;
@@ -87,7 +87,7 @@ static void call_in(struct diagnose_job *job, int r, struct trace_record op, uin
 static void who_has_left_is_in_no_cycle(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	struct diagnose_hint focus = {.status = LS_OK};
 	char text[DIAGNOSE_TEXT_BYTES];
 	job->ranks[0].groups[job->ranks[0].group_count++] =
@@ -112,7 +112,7 @@ static void who_has_left_is_in_no_cycle(void **state)
 static void a_send_is_told_with_its_receiver(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	char text[DIAGNOSE_TEXT_BYTES];
 	test_call(job, 0, test_allreduce(1), 1, "a.c:1");
 	test_wait(job, 0, 6);

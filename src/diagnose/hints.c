@@ -8,7 +8,7 @@
 
 enum { HINT_MAX = 4, MESSAGE_BYTES = 512 };
 
-static void write_message(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_message(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			  const struct diagnose_message *message)
 {
 	char text[MESSAGE_BYTES];
@@ -33,7 +33,7 @@ static unsigned fields_that_differ(const struct diagnose_message *message,
 }
 
 /* The message that differs from the receive in one field only. */
-static const struct diagnose_message *find_nearly(const struct diagnose_job *job, int rank,
+static const struct diagnose_message *find_nearly(const struct diagnose_snapshot *job, int rank,
 						  const struct trace_record *asked, unsigned *field)
 {
 	const struct diagnose_message *best = NULL;
@@ -74,8 +74,8 @@ static void write_asked(struct diagnose_writer *writer, int rank, const struct t
 	diagnose_write_tag(writer, asked->tag);
 }
 
-static bool hint_message(struct diagnose_writer *writer, const struct diagnose_job *job, int rank,
-			 const struct trace_record *asked)
+static bool hint_message(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+			 int rank, const struct trace_record *asked)
 {
 	unsigned field;
 	const struct diagnose_message *message = find_nearly(job, rank, asked, &field);
@@ -108,8 +108,8 @@ static const struct diagnose_record *find_taker(const struct diagnose_rank *rank
 	return NULL;
 }
 
-static bool hint_taken(struct diagnose_writer *writer, const struct diagnose_job *job, int rank,
-		       const struct trace_record *asked)
+static bool hint_taken(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+		       int rank, const struct trace_record *asked)
 {
 	const struct diagnose_record *took = find_taker(&job->ranks[rank], asked);
 	if (!took)
@@ -129,7 +129,7 @@ static bool hint_taken(struct diagnose_writer *writer, const struct diagnose_job
 	return true;
 }
 
-static unsigned hint_receive(struct diagnose_writer *writer, const struct diagnose_job *job,
+static unsigned hint_receive(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			     int rank, const struct diagnose_verdict *verdict,
 			     const struct trace_record *asked)
 {
@@ -140,8 +140,8 @@ static unsigned hint_receive(struct diagnose_writer *writer, const struct diagno
 }
 
 /* A send that waits for room stands behind messages that nobody receives. */
-static unsigned hint_send(struct diagnose_writer *writer, const struct diagnose_job *job, int rank,
-			  const struct trace_record *record)
+static unsigned hint_send(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+			  int rank, const struct trace_record *record)
 {
 	int to = record->peer;
 	for (int i = 0; i < job->message_count; i++) {
@@ -159,7 +159,7 @@ static unsigned hint_send(struct diagnose_writer *writer, const struct diagnose_
 	return 0;
 }
 
-unsigned diagnose_write_hints(struct diagnose_writer *writer, const struct diagnose_job *job,
+unsigned diagnose_write_hints(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			      const struct diagnose_verdict *verdict)
 {
 	struct ranks ranks = verdict->culprits;

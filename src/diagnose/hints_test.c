@@ -3,7 +3,7 @@
 #include "diagnose/job_fixture.h"
 
 /* Whether the report says this, and only if it is wanted. */
-static void check_says(struct diagnose_job *job, const char *part, bool wanted)
+static void check_says(struct diagnose_snapshot *job, const char *part, bool wanted)
 {
 	char report[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_verdict verdict = test_judge(job, NULL);
@@ -12,22 +12,22 @@ static void check_says(struct diagnose_job *job, const char *part, bool wanted)
 		fail_msg("'%s' is %s in\n%s", part, wanted ? "not" : "also", report);
 }
 
-static void check(struct diagnose_job *job, const char *part)
+static void check(struct diagnose_snapshot *job, const char *part)
 {
 	check_says(job, part, true);
 	free(job);
 }
 
-static void check_not(struct diagnose_job *job, const char *part)
+static void check_not(struct diagnose_snapshot *job, const char *part)
 {
 	check_says(job, part, false);
 	free(job);
 }
 
 /* Rank 1 asks rank 0, which has left, for tag 7. */
-static struct diagnose_job *asked_in_vain(int peer, int tag)
+static struct diagnose_snapshot *asked_in_vain(int peer, int tag)
 {
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	struct trace_record op = test_point(TRACE_RECV, peer, tag);
 	op.wildcards = (peer < 0 ? TRACE_ANY_SOURCE : 0u) | (tag < 0 ? TRACE_ANY_TAG : 0u);
 	test_call(job, 1, op, 2, "recv.c:5");
@@ -36,7 +36,7 @@ static struct diagnose_job *asked_in_vain(int peer, int tag)
 	return job;
 }
 
-static struct diagnose_message *lies_there(struct diagnose_job *job, int from, int tag)
+static struct diagnose_message *lies_there(struct diagnose_snapshot *job, int from, int tag)
 {
 	struct diagnose_message *message = &job->messages[job->message_count++];
 	*message = (struct diagnose_message){.group = TEST_GROUP,
@@ -51,7 +51,7 @@ static struct diagnose_message *lies_there(struct diagnose_job *job, int from, i
 	return message;
 }
 
-static struct diagnose_group *add_group(struct diagnose_job *job, int rank, uint32_t id)
+static struct diagnose_group *add_group(struct diagnose_snapshot *job, int rank, uint32_t id)
 {
 	struct diagnose_group *group = &job->ranks[rank].groups[job->ranks[rank].group_count++];
 	*group = (struct diagnose_group){.id = id, .size = 2};
@@ -62,7 +62,7 @@ static struct diagnose_group *add_group(struct diagnose_job *job, int rank, uint
 static void of_another_tag(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = asked_in_vain(0, 7);
+	struct diagnose_snapshot *job = asked_in_vain(0, 7);
 	lies_there(job, 0, 8);
 	check(job,
 	      "\n  not received: send #3 of 10 float32 from rank 0 to rank 1 (tag 8), called from "
@@ -85,7 +85,7 @@ static void of_another_tag(void **state)
 static void of_another_source(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = asked_in_vain(0, 7);
+	struct diagnose_snapshot *job = asked_in_vain(0, 7);
 	lies_there(job, 2, 7);
 	check(job,
 	      "from rank 2 to rank 1 (tag 7), called from send.c:9; rank 1 asks rank 0 for tag 7\n");
@@ -102,7 +102,7 @@ static void of_another_source(void **state)
 static void of_another_group(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = asked_in_vain(0, 7);
+	struct diagnose_snapshot *job = asked_in_vain(0, 7);
 	lies_there(job, 0, 7)->group = 5;
 	add_group(job, 1, 5);
 	check(job,
@@ -116,9 +116,9 @@ static void of_another_group(void **state)
 	check(job, "; rank 1 asks for a message of group 5 (ranks 0 and 1)\n");
 }
 
-static struct diagnose_job *taken(uint32_t wildcards, int peer, int tag)
+static struct diagnose_snapshot *taken(uint32_t wildcards, int peer, int tag)
 {
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	struct diagnose_record *took =
 		test_done(job, 1, test_point(TRACE_RECV, peer, tag), 3, "any.c:4");
 	took->record.wildcards = wildcards;
@@ -141,7 +141,7 @@ static void what_another_receive_took(void **state)
 	check_not(taken(TRACE_ANY_SOURCE, 2, 7), "taken before");
 	check_not(taken(TRACE_ANY_SOURCE, 0, 8), "taken before");
 	/* One that lies there says more. */
-	struct diagnose_job *job = taken(TRACE_ANY_SOURCE, 0, 7);
+	struct diagnose_snapshot *job = taken(TRACE_ANY_SOURCE, 0, 7);
 	lies_there(job, 0, 8);
 	check_not(job, "taken before");
 }
@@ -150,7 +150,7 @@ static void advice_on_who_has_left(void **state)
 {
 	(void)state;
 	check(asked_in_vain(0, 7), "\nLet each receive meet a send: compare group, source and tag");
-	struct diagnose_job *job = test_job(2);
+	struct diagnose_snapshot *job = test_job(2);
 	test_call(job, 1, test_point(TRACE_SEND, 0, 7), 2, "send.c:5");
 	test_wait(job, 1, 1);
 	job->ranks[0].left = true;
@@ -161,9 +161,9 @@ static void advice_on_who_has_left(void **state)
 }
 
 /* Each rank waits for the other in what is called there. */
-static struct diagnose_job *two(struct trace_record first, struct trace_record second)
+static struct diagnose_snapshot *two(struct trace_record first, struct trace_record second)
 {
-	struct diagnose_job *job = test_job(2);
+	struct diagnose_snapshot *job = test_job(2);
 	test_call(job, 0, first, 2, "a.c:1");
 	test_wait(job, 0, 2);
 	test_call(job, 1, second, 2, "b.c:2");
@@ -173,9 +173,9 @@ static struct diagnose_job *two(struct trace_record first, struct trace_record s
 	return job;
 }
 
-static struct diagnose_job *to_itself(uint16_t kind)
+static struct diagnose_snapshot *to_itself(uint16_t kind)
 {
-	struct diagnose_job *job = test_job(2);
+	struct diagnose_snapshot *job = test_job(2);
 	test_call(job, 1, test_point(kind, 1, 7), 2, "self.c:5");
 	test_wait(job, 1, 2);
 	return job;
@@ -203,7 +203,7 @@ static void advice_on_messages_in_deadlocks(void **state)
 	(void)state;
 	struct trace_record send = test_point(TRACE_SEND, 1, 7),
 			    receive = test_point(TRACE_RECV, 0, 7);
-	struct diagnose_job *job = two(test_point(TRACE_RECV, 1, 7), receive);
+	struct diagnose_snapshot *job = two(test_point(TRACE_RECV, 1, 7), receive);
 	job->ranks[1].records[0].record.group = TEST_GROUP;
 	lies_there(job, 0, 8);
 	check(job, "\nLet each receive ask for what was sent: compare its group, source and tag");
@@ -232,7 +232,7 @@ static void advice_on_who_is_late(void **state)
 					    "\nIf the operation may take so long, raise"};
 	for (int i = 0; i < 2; i++) {
 		char report[DIAGNOSE_TEXT_BYTES];
-		struct diagnose_job *job = test_absent(3, test_bit(2));
+		struct diagnose_snapshot *job = test_absent(3, test_bit(2));
 		job->ranks[2].process = processes[i];
 		check_says(job, before[i], true);
 		check_says(job, after[i], false);

@@ -20,9 +20,9 @@ enum { TEST_GROUP = 1 };
 static const uint64_t test_second = UINT64_C(1000000000);
 static const uint64_t test_now = UINT64_C(1000) * 1000000000;
 
-TEST_UNUSED static struct diagnose_job *test_job(int size)
+TEST_UNUSED static struct diagnose_snapshot *test_job(int size)
 {
-	struct diagnose_job *job = diagnose_job_new(size);
+	struct diagnose_snapshot *job = diagnose_snapshot_new(size);
 	assert_non_null(job);
 	job->now_ns = test_now;
 	for (int r = 0; r < size; r++) {
@@ -41,7 +41,8 @@ TEST_UNUSED static struct diagnose_job *test_job(int size)
 }
 
 /* Another thread of rank r, outside. */
-TEST_UNUSED static struct diagnose_thread *test_thread(struct diagnose_job *job, int r, uint32_t tid)
+TEST_UNUSED static struct diagnose_thread *test_thread(struct diagnose_snapshot *job, int r,
+						       uint32_t tid)
 {
 	struct diagnose_rank *rank = &job->ranks[r];
 	struct diagnose_thread *thread = &rank->threads[rank->thread_count++];
@@ -52,7 +53,7 @@ TEST_UNUSED static struct diagnose_thread *test_thread(struct diagnose_job *job,
 }
 
 /* The newest operation of rank r, running since `ago` seconds, by its first thread. */
-TEST_UNUSED static struct diagnose_record *test_call(struct diagnose_job *job, int r,
+TEST_UNUSED static struct diagnose_record *test_call(struct diagnose_snapshot *job, int r,
 						     struct trace_record op, unsigned ago,
 						     const char *site)
 {
@@ -71,7 +72,7 @@ TEST_UNUSED static struct diagnose_record *test_call(struct diagnose_job *job, i
 }
 
 /* As test_call, and finished `ago` seconds ago. */
-TEST_UNUSED static struct diagnose_record *test_done(struct diagnose_job *job, int r,
+TEST_UNUSED static struct diagnose_record *test_done(struct diagnose_snapshot *job, int r,
 						     struct trace_record op, unsigned ago,
 						     const char *site)
 {
@@ -113,7 +114,7 @@ TEST_UNUSED static struct trace_record test_point(uint16_t kind, int peer, int t
 
 /* `thread` of rank r waits in its rank's newest operation, as long as that lasts, for all of
  * `peers`. */
-TEST_UNUSED static void test_wait_on(struct diagnose_job *job, int r,
+TEST_UNUSED static void test_wait_on(struct diagnose_snapshot *job, int r,
 				     struct diagnose_thread *thread, uint64_t peers)
 {
 	struct diagnose_record *record = &job->ranks[r].records[0];
@@ -132,16 +133,16 @@ TEST_UNUSED static void test_wait_on(struct diagnose_job *job, int r,
 	record->record.tid = wait->tid;
 }
 
-TEST_UNUSED static void test_wait(struct diagnose_job *job, int r, uint64_t peers)
+TEST_UNUSED static void test_wait(struct diagnose_snapshot *job, int r, uint64_t peers)
 {
 	test_wait_on(job, r, &job->ranks[r].threads[0], peers);
 }
 
 /* All ranks have done all-reduce #57; those of `waiting` wait since 2 s in #58 for those of
  * `absent`. */
-TEST_UNUSED static struct diagnose_job *test_absent(int size, uint64_t absent)
+TEST_UNUSED static struct diagnose_snapshot *test_absent(int size, uint64_t absent)
 {
-	struct diagnose_job *job = test_job(size);
+	struct diagnose_snapshot *job = test_job(size);
 	for (int r = 0; r < size; r++) {
 		test_done(job, r, test_allreduce(57), 3, "train.c:211");
 		if (absent >> r & 1)
@@ -153,9 +154,9 @@ TEST_UNUSED static struct diagnose_job *test_absent(int size, uint64_t absent)
 }
 
 /* Rank r waits in a receive from `peers`[r] for each r below `size`; -1: it does not. */
-TEST_UNUSED static struct diagnose_job *test_ring(int size, const int *peers)
+TEST_UNUSED static struct diagnose_snapshot *test_ring(int size, const int *peers)
 {
-	struct diagnose_job *job = test_job(size);
+	struct diagnose_snapshot *job = test_job(size);
 	for (int r = 0; r < size; r++) {
 		if (peers[r] < 0)
 			continue;
@@ -170,18 +171,18 @@ TEST_UNUSED static uint64_t test_all(int size)
 	return size == 64 ? UINT64_MAX : (UINT64_C(1) << size) - 1;
 }
 
-TEST_UNUSED static struct diagnose_verdict test_judge(const struct diagnose_job *job,
+TEST_UNUSED static struct diagnose_verdict test_judge(const struct diagnose_snapshot *job,
 						      const struct diagnose_hint *hint)
 {
 	struct diagnose_verdict verdict;
-	assert_true(diagnose_job_is_valid(job, diagnose_job_bytes(job->size)));
+	assert_true(diagnose_snapshot_is_valid(job, diagnose_snapshot_bytes(job->size)));
 	diagnose_judge(job, hint, &verdict);
 	return verdict;
 }
 
 /* Judges, compares, and frees the job. */
-TEST_UNUSED static void test_verdict(struct diagnose_job *job, const struct diagnose_hint *hint,
-				     struct diagnose_verdict want)
+TEST_UNUSED static void test_verdict(struct diagnose_snapshot *job,
+				     const struct diagnose_hint *hint, struct diagnose_verdict want)
 {
 	struct diagnose_verdict got = test_judge(job, hint);
 	assert_string_equal(diagnose_cause_name(got.cause), diagnose_cause_name(want.cause));

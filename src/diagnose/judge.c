@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct inquiry {
-	const struct diagnose_job *job;
+	const struct diagnose_snapshot *job;
 	const struct diagnose_hint *hint; /* NULL, or with a status that is not LS_OK */
 	uint32_t group;                   /* the group whose waits are asked about, 0: all */
 	struct diagnose_needs needs;
@@ -111,7 +111,7 @@ static bool judge_exchange(const struct inquiry *inquiry, struct diagnose_verdic
 
 static struct ranks left_ranks(const struct inquiry *inquiry)
 {
-	const struct diagnose_job *job = inquiry->job;
+	const struct diagnose_snapshot *job = inquiry->job;
 	struct ranks left = {{0}};
 	for (int r = 0; r < job->size; r++)
 		if (diagnose_has_left(&job->ranks[r], inquiry->group))
@@ -121,7 +121,7 @@ static struct ranks left_ranks(const struct inquiry *inquiry)
 
 /* Whether the last operation of one of these ranks failed for another reason than a death. No
  * record says why ls_group_open failed; a rank that ended in another way is the likelier reason. */
-static bool has_own_reason(const struct diagnose_job *job, const struct ranks *ranks)
+static bool has_own_reason(const struct diagnose_snapshot *job, const struct ranks *ranks)
 {
 	RANKS_EACH (r, ranks) {
 		const struct diagnose_rank *rank = &job->ranks[r];
@@ -137,7 +137,7 @@ static bool has_own_reason(const struct diagnose_job *job, const struct ranks *r
  * others do not, these are the dead members of the group. */
 static struct ranks first_gone(const struct inquiry *inquiry, struct ranks gone)
 {
-	const struct diagnose_job *job = inquiry->job;
+	const struct diagnose_snapshot *job = inquiry->job;
 	const struct ranks *members = diagnose_members(job, inquiry->group);
 	struct ranks failed = {{0}}, first = gone, left = left_ranks(inquiry);
 	for (int r = 0; r < job->size; r++)
@@ -170,7 +170,7 @@ static bool judge_gone(const struct inquiry *inquiry, struct diagnose_verdict *o
 }
 
 /* The ranks that can never go on and for which others that cannot either wait in this group. */
-static struct ranks find_awaited(const struct diagnose_job *job, uint32_t group)
+static struct ranks find_awaited(const struct diagnose_snapshot *job, uint32_t group)
 {
 	struct ranks stuck = diagnose_find_stuck(job), awaited = {{0}};
 	RANKS_EACH (r, &stuck)
@@ -336,8 +336,8 @@ static void find_waiting(const struct inquiry *inquiry, struct diagnose_verdict 
 }
 
 /* Among `ranks`, the thread that has waited longest in this group for one of the ranks `whom`. */
-static const struct diagnose_thread *find_longest(const struct diagnose_job *job, uint32_t group,
-						  const struct ranks *ranks,
+static const struct diagnose_thread *find_longest(const struct diagnose_snapshot *job,
+						  uint32_t group, const struct ranks *ranks,
 						  const struct ranks *whom, int *rank)
 {
 	const struct diagnose_thread *longest = NULL;
@@ -369,7 +369,7 @@ static bool is_found_at_close(const struct diagnose_hint *hint)
 
 static void find_witness(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
-	const struct diagnose_job *job = inquiry->job;
+	const struct diagnose_snapshot *job = inquiry->job;
 	const struct diagnose_needs *needs = &inquiry->needs;
 	const struct diagnose_record *record = needs->hint_record;
 	/* If no other rank waits, the blamed ranks wait for each other, though not all that they do
@@ -438,7 +438,7 @@ static void judge_inquiry(const struct inquiry *asked, struct diagnose_verdict *
 }
 
 /* The next group after `group` in which a thread waits, 0: none. */
-static uint32_t next_group(const struct diagnose_job *job, uint32_t group)
+static uint32_t next_group(const struct diagnose_snapshot *job, uint32_t group)
 {
 	uint32_t next = 0;
 	for (int r = 0; r < job->size; r++)
@@ -453,7 +453,7 @@ static uint32_t next_group(const struct diagnose_job *job, uint32_t group)
 
 /* What has come to an end in one group must not hide why threads wait in another. If several groups
  * have the same cause, the one counts in which a thread has waited longest. */
-static void judge_each(const struct diagnose_job *job, struct diagnose_verdict *out)
+static void judge_each(const struct diagnose_snapshot *job, struct diagnose_verdict *out)
 {
 	struct ranks *waiters_on = diagnose_find_waiters(job);
 	struct inquiry inquiry = {.job = job, .waiters_on = waiters_on};
@@ -474,7 +474,7 @@ static void judge_each(const struct diagnose_job *job, struct diagnose_verdict *
 	free(waiters_on);
 }
 
-void diagnose_judge(const struct diagnose_job *job, const struct diagnose_hint *hint,
+void diagnose_judge(const struct diagnose_snapshot *job, const struct diagnose_hint *hint,
 		    struct diagnose_verdict *out)
 {
 	struct inquiry inquiry = {.job = job,

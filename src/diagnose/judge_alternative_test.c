@@ -2,7 +2,7 @@
  * Waits for any of several things, of which one may need several ranks. */
 #include "diagnose/job_fixture.h"
 
-static void check(struct diagnose_job *job, enum diagnose_cause cause, uint64_t culprits,
+static void check(struct diagnose_snapshot *job, enum diagnose_cause cause, uint64_t culprits,
 		  uint64_t waiting)
 {
 	struct diagnose_verdict got = test_judge(job, NULL);
@@ -21,9 +21,9 @@ static void check(struct diagnose_job *job, enum diagnose_cause cause, uint64_t 
 
 /* Rank 0 waits for a batch of receives from 1 and 2, that from 2 being in its wait's record; with
  * `either`, or for a message of 3. Rank 1 waits for rank 0, the others are still there. */
-static struct diagnose_job *batch_of_two(bool either)
+static struct diagnose_snapshot *batch_of_two(bool either)
 {
-	struct diagnose_job *job = test_job(4);
+	struct diagnose_snapshot *job = test_job(4);
 	test_call(job, 0, test_point(TRACE_RECV, 1, 7), 2, "batch.c:5");
 	test_call(job, 0, test_point(TRACE_RECV, 2, 7), 2, "batch.c:6");
 	uint64_t peers = test_bit(1) | test_bit(2);
@@ -45,7 +45,7 @@ static void a_part_of_a_batch(void **state)
 {
 	(void)state;
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_job *job = batch_of_two(false);
+	struct diagnose_snapshot *job = batch_of_two(false);
 	struct diagnose_verdict got = test_judge(job, NULL);
 	diagnose_headline(job, &got, text, sizeof text);
 	assert_string_equal(text, "ranks 0 and 1 wait for each other and can never go on: "
@@ -69,9 +69,9 @@ static void a_part_of_a_batch(void **state)
 
 /* Rank 0 waits for any of a message of 1 and an all-reduce that another thread of it runs, for
  * `needs`; 1 for rank 0. */
-static struct diagnose_job *any_of_both(uint64_t needs)
+static struct diagnose_snapshot *any_of_both(uint64_t needs)
 {
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	struct diagnose_thread *running = test_thread(job, 0, 777);
 	test_call(job, 0, test_allreduce(1), 2, "both.c:4");
 	test_wait_on(job, 0, running, needs);
@@ -94,7 +94,7 @@ static void a_collective_among_others(void **state)
 	check(any_of_both(test_bit(1) | test_bit(2)), DIAGNOSE_DEADLOCK, 3, 0);
 	check(any_of_both(test_bit(1)), DIAGNOSE_DEADLOCK, 3, 0);
 	check(any_of_both(test_bit(2)), DIAGNOSE_ELSEWHERE, 4, 3);
-	struct diagnose_job *job = any_of_both(test_bit(1) | test_bit(2));
+	struct diagnose_snapshot *job = any_of_both(test_bit(1) | test_bit(2));
 	job->ranks[0].threads[1].satisfied = 3; /* the other thread is about to go on */
 	check(job, DIAGNOSE_HEALTHY, 0, 0);
 }
@@ -106,7 +106,7 @@ static void who_needs_a_dead_one_goes_on(void **state)
 	(void)state;
 	struct diagnose_hint asks = {.rank = 1, .peer = -1, .group = TEST_GROUP};
 	for (int dies = 0; dies < 2; dies++) {
-		struct diagnose_job *job = test_job(3);
+		struct diagnose_snapshot *job = test_job(3);
 		test_call(job, 0, test_barrier(1), 2, "inner.c:4")->record.group = 5;
 		test_wait(job, 0, test_bit(1) | test_bit(2));
 		job->ranks[0].threads[0].wait.group = 5;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 struct search {
-	const struct diagnose_job *job;
+	const struct diagnose_snapshot *job;
 	/* also ranks that have threads which are not seen to wait, or are in foreign calls */
 	bool likely;
 	struct ranks assumed; /* they are stuck, whatever is known of them */
@@ -22,7 +22,7 @@ struct search {
  * itself, so it is not stuck. */
 static bool is_stuck(struct search *search, const struct diagnose_thread *thread)
 {
-	const struct diagnose_job *job = search->job;
+	const struct diagnose_snapshot *job = search->job;
 	const struct ranks *gone = diagnose_gone_again(job, thread->wait.group, &search->gone);
 	struct ranks silent = search->stuck;
 	ranks_join(&silent, gone);
@@ -129,7 +129,7 @@ static bool rank_is_stuck(struct search *search, int r)
 }
 
 /* A rank needs another check only when a rank that it names was removed from the set. */
-static struct ranks find_stuck(const struct diagnose_job *job, bool likely,
+static struct ranks find_stuck(const struct diagnose_snapshot *job, bool likely,
 			       const struct ranks *assumed)
 {
 	struct search search = {
@@ -152,17 +152,17 @@ static struct ranks find_stuck(const struct diagnose_job *job, bool likely,
 	return search.stuck;
 }
 
-struct ranks diagnose_find_stuck(const struct diagnose_job *job)
+struct ranks diagnose_find_stuck(const struct diagnose_snapshot *job)
 {
 	return find_stuck(job, false, &(struct ranks){{0}});
 }
 
-struct ranks diagnose_find_stuck_if(const struct diagnose_job *job, const struct ranks *assumed)
+struct ranks diagnose_find_stuck_if(const struct diagnose_snapshot *job, const struct ranks *assumed)
 {
 	return find_stuck(job, false, assumed);
 }
 
-struct ranks diagnose_find_unproved(const struct diagnose_job *job)
+struct ranks diagnose_find_unproved(const struct diagnose_snapshot *job)
 {
 	struct ranks unproved = find_stuck(job, true, &(struct ranks){{0}});
 	for (int r = 0; r < job->size; r++)
@@ -174,7 +174,7 @@ struct ranks diagnose_find_unproved(const struct diagnose_job *job)
 
 /* Where any of several ranks would do, those that are dead or have left the group of the wait do
  * not matter, although they may be stuck elsewhere. */
-static void drop_gone(const struct diagnose_job *job, const struct diagnose_thread *thread,
+static void drop_gone(const struct diagnose_snapshot *job, const struct diagnose_thread *thread,
 		      struct diagnose_gone *last, struct ranks *needs)
 {
 	struct ranks here = *needs;
@@ -202,7 +202,7 @@ static void keep_own(const struct diagnose_thread *thread, struct ranks *needs)
 
 /* Chooses among the ranks that a thread waits for. If all ranks contribute to a collective, the
  * ranks in it only wait as well: the ones that they all wait for are those that have not come. */
-static struct ranks reduce_needs(const struct diagnose_job *job, int r,
+static struct ranks reduce_needs(const struct diagnose_snapshot *job, int r,
 				 const struct diagnose_thread *thread, const struct ranks *stuck,
 				 struct diagnose_gone *last)
 {
@@ -226,7 +226,7 @@ static struct ranks reduce_needs(const struct diagnose_job *job, int r,
 
 /* The first thread of rank r that waits for a rank of the set, and that rank: if there are several,
  * another rank than r. */
-static struct diagnose_hop hop_from(const struct diagnose_job *job, int r,
+static struct diagnose_hop hop_from(const struct diagnose_snapshot *job, int r,
 				    const struct ranks *stuck, struct diagnose_gone *last)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
@@ -241,7 +241,7 @@ static struct diagnose_hop hop_from(const struct diagnose_job *job, int r,
 	return (struct diagnose_hop){r, -1, NULL}; /* not for a rank of the set */
 }
 
-int diagnose_find_cycle(const struct diagnose_job *job, const struct ranks *from,
+int diagnose_find_cycle(const struct diagnose_snapshot *job, const struct ranks *from,
 			struct diagnose_hop *hops, int max, struct ranks *ranks)
 {
 	struct ranks stuck = diagnose_find_stuck(job), begin = stuck, seen = {{0}};
@@ -275,7 +275,7 @@ int diagnose_find_cycle(const struct diagnose_job *job, const struct ranks *from
 	return length;
 }
 
-uint64_t diagnose_operation_in(const struct diagnose_job *job,
+uint64_t diagnose_operation_in(const struct diagnose_snapshot *job,
 			       const struct diagnose_verdict *verdict, uint32_t group)
 {
 	struct ranks all = verdict->culprits;

@@ -2,7 +2,7 @@
  * Deadlocks: what is one, and above all what is none. */
 #include "diagnose/job_fixture.h"
 
-static void check(struct diagnose_job *job, enum diagnose_cause cause, uint64_t culprits,
+static void check(struct diagnose_snapshot *job, enum diagnose_cause cause, uint64_t culprits,
 		  uint64_t waiting)
 {
 	struct diagnose_verdict got = test_judge(job, NULL);
@@ -19,7 +19,7 @@ static void check(struct diagnose_job *job, enum diagnose_cause cause, uint64_t 
 	free(job);
 }
 
-static struct diagnose_job *full_ring(int size)
+static struct diagnose_snapshot *full_ring(int size)
 {
 	int peers[DIAGNOSE_HOP_MAX];
 	for (int r = 0; r < size; r++)
@@ -33,7 +33,7 @@ static void rings(void **state)
 	static const int sizes[] = {1, 2, 3, 4, 5, 64};
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-		struct diagnose_job *job = full_ring(sizes[i]);
+		struct diagnose_snapshot *job = full_ring(sizes[i]);
 		assert_int_equal(test_cycle(job, hops), sizes[i]);
 		for (int h = 0; h < sizes[i]; h++) {
 			assert_int_equal(hops[h].rank, h);
@@ -49,7 +49,7 @@ static void the_one_that_has_not_come(void **state)
 {
 	(void)state;
 	for (int rooted = 0; rooted < 2; rooted++) {
-		struct diagnose_job *job = test_job(3);
+		struct diagnose_snapshot *job = test_job(3);
 		struct trace_record op = rooted ? test_broadcast(1, 1) : test_barrier(1);
 		for (int r = 0; r < 2; r++) {
 			test_call(job, r, op, 1, "train.c:7");
@@ -62,11 +62,11 @@ static void the_one_that_has_not_come(void **state)
 }
 
 /* Each thing that alone breaks the proof, on each rank of a ring of three in turn. */
-static void breaks(void (*break_it)(struct diagnose_job *job, int r))
+static void breaks(void (*break_it)(struct diagnose_snapshot *job, int r))
 {
 	for (int r = 0; r < 3; r++) {
 		struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-		struct diagnose_job *job = full_ring(3);
+		struct diagnose_snapshot *job = full_ring(3);
 		assert_int_equal(test_cycle(job, hops), 3);
 		break_it(job, r);
 		assert_int_equal(test_cycle(job, hops), 0);
@@ -75,54 +75,54 @@ static void breaks(void (*break_it)(struct diagnose_job *job, int r))
 	}
 }
 
-static void make_satisfied(struct diagnose_job *job, int r)
+static void make_satisfied(struct diagnose_snapshot *job, int r)
 {
 	job->ranks[r].threads[0].satisfied = 1;
 }
-static void make_unstable(struct diagnose_job *job, int r)
+static void make_unstable(struct diagnose_snapshot *job, int r)
 {
 	job->ranks[r].threads[0].stable = false;
 }
-static void limit_wait(struct diagnose_job *job, int r)
+static void limit_wait(struct diagnose_snapshot *job, int r)
 {
 	job->ranks[r].threads[0].wait.has_own_limit = 1;
 }
-static void make_incomplete(struct diagnose_job *job, int r)
+static void make_incomplete(struct diagnose_snapshot *job, int r)
 {
 	job->ranks[r].incomplete = true;
 }
-static void make_unknown(struct diagnose_job *job, int r)
+static void make_unknown(struct diagnose_snapshot *job, int r)
 {
 	job->ranks[r].known = false;
 }
-static void make_dead(struct diagnose_job *job, int r)
+static void make_dead(struct diagnose_snapshot *job, int r)
 {
 	job->ranks[r].process = DIAGNOSE_DEAD;
 }
-static void make_left(struct diagnose_job *job, int r)
+static void make_left(struct diagnose_snapshot *job, int r)
 {
 	job->ranks[r].left = true;
 }
-static void make_threadless(struct diagnose_job *job, int r)
+static void make_threadless(struct diagnose_snapshot *job, int r)
 {
 	job->ranks[r].thread_count = 0;
 }
-static void make_fd_wait(struct diagnose_job *job, int r)
+static void make_fd_wait(struct diagnose_snapshot *job, int r)
 {
 	job->ranks[r].threads[0].wait.state = WAIT_FDS;
 }
-static void add_thread_outside(struct diagnose_job *job, int r)
+static void add_thread_outside(struct diagnose_snapshot *job, int r)
 {
 	test_thread(job, r, 777);
 }
-static void add_thread_that_waits_outside_the_ring(struct diagnose_job *job, int r)
+static void add_thread_that_waits_outside_the_ring(struct diagnose_snapshot *job, int r)
 {
 	struct diagnose_thread *thread = test_thread(job, r, 777);
 	test_wait_on(job, r, thread, test_bit(r));
 	thread->satisfied = 1; /* its turn has come */
 }
 /* A thread that waits for its rank's own lane, next to the one that is in the ring. */
-static struct diagnose_thread *add_follower(struct diagnose_job *job, int r)
+static struct diagnose_thread *add_follower(struct diagnose_snapshot *job, int r)
 {
 	struct diagnose_thread *thread = test_thread(job, r, 777);
 	thread->wait.state = WAIT_WORDS;
@@ -135,11 +135,11 @@ static struct diagnose_thread *add_follower(struct diagnose_job *job, int r)
 	return thread;
 }
 /* The ring is one of messages, and no thread is seen to run the lane: one may be about to. */
-static void add_follower_of_nobody(struct diagnose_job *job, int r)
+static void add_follower_of_nobody(struct diagnose_snapshot *job, int r)
 {
 	add_follower(job, r);
 }
-static struct diagnose_thread *add_follower_of_another(struct diagnose_job *job, int r)
+static struct diagnose_thread *add_follower_of_another(struct diagnose_snapshot *job, int r)
 {
 	struct wait_slot_body *running = &job->ranks[r].threads[0].wait;
 	running->record = test_call(job, r, test_allreduce(1), 1, "train.c:7")->record.index;
@@ -149,24 +149,24 @@ static struct diagnose_thread *add_follower_of_another(struct diagnose_job *job,
 	return thread;
 }
 /* Whoever waits for messages that another thread sees to follows none of its collectives. */
-static void add_rester_of_messages(struct diagnose_job *job, int r)
+static void add_rester_of_messages(struct diagnose_snapshot *job, int r)
 {
 	uint64_t index = test_call(job, r, test_point(TRACE_RECV, 0, 7), 1, "")->record.index;
 	add_follower_of_another(job, r)->wait.record = index;
 }
-static void add_rester_that_is_called(struct diagnose_job *job, int r)
+static void add_rester_that_is_called(struct diagnose_snapshot *job, int r)
 {
 	add_follower_of_another(job, r)->satisfied = 2;
 }
-static void add_follower_that_is_done(struct diagnose_job *job, int r)
+static void add_follower_that_is_done(struct diagnose_snapshot *job, int r)
 {
 	add_follower_of_another(job, r)->satisfied = 1;
 }
-static void add_follower_that_moves(struct diagnose_job *job, int r)
+static void add_follower_that_moves(struct diagnose_snapshot *job, int r)
 {
 	add_follower_of_another(job, r)->stable = false;
 }
-static void add_follower_with_own_limit(struct diagnose_job *job, int r)
+static void add_follower_with_own_limit(struct diagnose_snapshot *job, int r)
 {
 	add_follower_of_another(job, r)->wait.has_own_limit = 1;
 }
@@ -176,7 +176,7 @@ static void followers(void **state)
 	(void)state;
 	for (int r = 0; r < 3; r++) {
 		struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-		struct diagnose_job *job = full_ring(3);
+		struct diagnose_snapshot *job = full_ring(3);
 		add_follower_of_another(job, r);
 		assert_int_equal(test_cycle(job, hops), 3);
 		free(job);
@@ -190,7 +190,7 @@ static void followers(void **state)
 }
 
 /* What the rank would see to by itself, next to the thread that is in the ring. */
-static struct diagnose_thread *add_armed(struct diagnose_job *job, int r)
+static struct diagnose_thread *add_armed(struct diagnose_snapshot *job, int r)
 {
 	struct diagnose_thread *thread = test_thread(job, r, 777);
 	thread->wait.state = WAIT_ANY_WORD;
@@ -201,11 +201,11 @@ static struct diagnose_thread *add_armed(struct diagnose_job *job, int r)
 						   .record = WAIT_RECORD_OTHERS};
 	return thread;
 }
-static void add_armed_with_something_to_do(struct diagnose_job *job, int r)
+static void add_armed_with_something_to_do(struct diagnose_snapshot *job, int r)
 {
 	add_armed(job, r)->satisfied = 1;
 }
-static void add_armed_that_moves(struct diagnose_job *job, int r)
+static void add_armed_that_moves(struct diagnose_snapshot *job, int r)
 {
 	add_armed(job, r)->stable = false;
 }
@@ -215,7 +215,7 @@ static void armed_ones(void **state)
 	(void)state;
 	for (int r = 0; r < 3; r++) {
 		struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-		struct diagnose_job *job = full_ring(3);
+		struct diagnose_snapshot *job = full_ring(3);
 		add_armed(job, r);
 		assert_int_equal(test_cycle(job, hops), 3);
 		free(job);
@@ -224,7 +224,7 @@ static void armed_ones(void **state)
 	breaks(add_armed_that_moves);
 }
 
-static void make_any_with_a_way_out(struct diagnose_job *job, int r)
+static void make_any_with_a_way_out(struct diagnose_snapshot *job, int r)
 {
 	struct wait_slot_body *wait = &job->ranks[r].threads[0].wait;
 	wait->state = WAIT_ANY_WORD;
@@ -249,9 +249,9 @@ static void no_deadlocks(void **state)
 }
 
 /* Rank 0 waits for a message of any other, rank 1 for rank 0; rank 2 is still there. */
-static struct diagnose_job *any_of_two(int tag)
+static struct diagnose_snapshot *any_of_two(int tag)
 {
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	test_call(job, 0, test_point(TRACE_RECV, -1, tag), 2, "server.c:5");
 	test_wait(job, 0, test_bit(1) | test_bit(2));
 	job->ranks[0].threads[0].wait.state = WAIT_ANY_WORD;
@@ -267,7 +267,7 @@ static void any_source_without_those_that_are_gone(void **state)
 	char text[DIAGNOSE_TEXT_BYTES], want[DIAGNOSE_TEXT_BYTES];
 	check(any_of_two(7), DIAGNOSE_ELSEWHERE, test_bit(2), 3);
 	for (int dies = 0; dies < 2; dies++) {
-		struct diagnose_job *job = any_of_two(dies ? -1 : 7);
+		struct diagnose_snapshot *job = any_of_two(dies ? -1 : 7);
 		if (dies)
 			job->ranks[2].process = DIAGNOSE_DEAD;
 		else
@@ -302,7 +302,7 @@ static void a_cycle_that_is_not_shown(void **state)
 {
 	(void)state;
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_job *job = full_ring(2);
+	struct diagnose_snapshot *job = full_ring(2);
 	struct diagnose_hint hint = {
 		.status = LS_DEADLOCK, .rank = 1, .peer = 0, .group = TEST_GROUP};
 	job->ranks[1].threads[0].stable = false;
@@ -321,7 +321,7 @@ static void sends_one_after_the_other(void **state)
 	for (int i = 0; i < 4; i++) {
 		struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
 		bool serial = i & 1, away = i & 2;
-		struct diagnose_job *job = test_ring(4, (int[]){1, 2, 0, 0});
+		struct diagnose_snapshot *job = test_ring(4, (int[]){1, 2, 0, 0});
 		if (away)
 			job->ranks[3].threads[0].wait.state = WAIT_OUTSIDE;
 		job->ranks[1].serial = serial;
@@ -336,7 +336,7 @@ static void sends_one_after_the_other(void **state)
 static void stopped_before_its_wake_up(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = full_ring(3);
+	struct diagnose_snapshot *job = full_ring(3);
 	job->ranks[1].process = DIAGNOSE_STOPPED;
 	job->ranks[1].threads[0].satisfied = 1;
 	check(job, DIAGNOSE_IS_STOPPED, test_bit(1), test_bit(0) | test_bit(2));
@@ -349,7 +349,7 @@ static void stopped_before_its_wake_up(void **state)
 static void slots_without_a_thread_do_not_count(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = full_ring(3);
+	struct diagnose_snapshot *job = full_ring(3);
 	test_thread(job, 1, 777)->wait.state = WAIT_UNUSED;
 	check(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
 }
@@ -357,7 +357,7 @@ static void slots_without_a_thread_do_not_count(void **state)
 static void all_threads_of_a_rank_in_the_set(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = full_ring(3);
+	struct diagnose_snapshot *job = full_ring(3);
 	test_call(job, 1, test_point(TRACE_RECV, 0, 9), 1, "ring.c:9");
 	test_wait_on(job, 1, test_thread(job, 1, 777), test_bit(0));
 	check(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
@@ -390,7 +390,7 @@ static void begins_at_the_lowest_rank(void **state)
 {
 	(void)state;
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-	struct diagnose_job *job = test_ring(4, (const int[]){3, 2, 3, 1});
+	struct diagnose_snapshot *job = test_ring(4, (const int[]){3, 2, 3, 1});
 	assert_int_equal(test_cycle(job, hops), 3);
 	assert_int_equal(hops[0].rank, 1);
 	assert_int_equal(hops[1].rank, 2);
@@ -402,7 +402,7 @@ static void begins_at_the_lowest_rank(void **state)
 static void unproved_since(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_ring(2, (const int[]){1, 0});
+	struct diagnose_snapshot *job = test_ring(2, (const int[]){1, 0});
 	job->ranks[0].awake = job->ranks[1].awake = true;
 	job->ranks[1].threads[0].wait.since_ns += test_second;
 	struct diagnose_verdict got = test_judge(job, NULL);
@@ -415,7 +415,7 @@ static void waits_for_any(void **state)
 {
 	(void)state;
 	/* All of several, one of which never comes; any of several, none of which ever comes. */
-	struct diagnose_job *job = test_ring(4, (const int[]){1, 0, -1, -1});
+	struct diagnose_snapshot *job = test_ring(4, (const int[]){1, 0, -1, -1});
 	struct wait_slot_body *wait = &job->ranks[0].threads[0].wait;
 	wait->edges[wait->edge_count++] = (struct wait_edge){.peer = 2};
 	struct diagnose_verdict got = test_judge(job, NULL);
@@ -432,7 +432,7 @@ static void waits_for_any(void **state)
 static void long_chain_unravels(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = full_ring(64);
+	struct diagnose_snapshot *job = full_ring(64);
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
 	job->ranks[63].threads[0].satisfied = 1;
 	assert_int_equal(test_cycle(job, hops), 0);
@@ -442,7 +442,7 @@ static void long_chain_unravels(void **state)
 static void dead_rank_goes_before_the_cycle(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_ring(4, (const int[]){1, 0, 3, -1});
+	struct diagnose_snapshot *job = test_ring(4, (const int[]){1, 0, 3, -1});
 	job->ranks[3].process = DIAGNOSE_DEAD;
 	check(job, DIAGNOSE_DIED, test_bit(3), test_bit(2));
 	/* A dead rank's slots are stale, and prove nothing. */
@@ -456,7 +456,7 @@ static void hinted(void **state)
 	(void)state;
 	struct diagnose_hint hint = {
 		.status = LS_DEADLOCK, .rank = 3, .peer = -1, .group = TEST_GROUP, .seq = 1};
-	struct diagnose_job *job = test_ring(4, (const int[]){1, 2, 0, -1});
+	struct diagnose_snapshot *job = test_ring(4, (const int[]){1, 2, 0, -1});
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_DEADLOCK);
 	assert_int_equal(test_bits(got.culprits), 7);

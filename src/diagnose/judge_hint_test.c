@@ -10,9 +10,9 @@ static struct diagnose_hint hint_of(ls_status status, int rank, int peer)
 }
 
 /* The hinting rank does not wait any more: its slot says outside. */
-static struct diagnose_job *given_up(int size, uint64_t absent)
+static struct diagnose_snapshot *given_up(int size, uint64_t absent)
 {
-	struct diagnose_job *job = test_absent(size, absent);
+	struct diagnose_snapshot *job = test_absent(size, absent);
 	for (int r = 0; r < size; r++)
 		job->ranks[r].threads[0].wait.state = WAIT_OUTSIDE;
 	return job;
@@ -30,7 +30,7 @@ static void hint_of_a_gone_peer(void **state)
 					.seq = 58};
 	/* Even if the snapshot does not show it. */
 	test_verdict(given_up(3, test_bit(2)), &hint, want);
-	struct diagnose_job *job = given_up(3, test_bit(2));
+	struct diagnose_snapshot *job = given_up(3, test_bit(2));
 	job->ranks[2].left = true;
 	hint.status = want.status = LS_PEER_LEFT;
 	want.cause = DIAGNOSE_LEFT;
@@ -45,7 +45,7 @@ static void hint_of_who_left_for_a_death(void **state)
 	static const ls_status why[] = {LS_PEER_DIED, LS_ABORTED, LS_OK};
 	for (size_t i = 0; i < sizeof why / sizeof why[0]; i++) {
 		struct diagnose_hint hint = hint_of(LS_PEER_LEFT, 1, 2);
-		struct diagnose_job *job = given_up(3, test_bit(2) | test_bit(0));
+		struct diagnose_snapshot *job = given_up(3, test_bit(2) | test_bit(0));
 		struct diagnose_record *last = test_done(job, 2, test_barrier(57), 1, "site.c:2");
 		last->record.state = why[i] == LS_OK ? TRACE_DONE : TRACE_FAILED;
 		last->record.status = (uint16_t)why[i];
@@ -65,7 +65,7 @@ static void hint_of_who_left_for_a_death(void **state)
 static void hint_of_a_collective(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(2);
+	struct diagnose_snapshot *job = test_job(2);
 	struct diagnose_hint hint = hint_of(LS_PEER_LEFT, 0, 1);
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct trace_record receive = test_point(TRACE_RECV, 1, 7);
@@ -88,7 +88,7 @@ static void hint_of_a_collective(void **state)
  * just returned. It waits for both, or for rank 2 alone. */
 static void check_victim(uint64_t needs)
 {
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	struct diagnose_verdict want = {.cause = DIAGNOSE_DIED,
 					.status = LS_PEER_DIED,
 					.culprit = 0,
@@ -117,7 +117,7 @@ static void hint_of_a_victim(void **state)
 static void hint_of_an_onlooker(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_ring(4, (const int[]){2, 2, -1, -1});
+	struct diagnose_snapshot *job = test_ring(4, (const int[]){2, 2, -1, -1});
 	struct diagnose_hint hint = hint_of(LS_PEER_LEFT, 3, 2);
 	hint.seq = 1;
 	job->ranks[2].left = true;
@@ -135,7 +135,7 @@ static void hint_of_one_stopped_inside(void **state)
 {
 	(void)state;
 	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
-	struct diagnose_job *job = given_up(2, 0);
+	struct diagnose_snapshot *job = given_up(2, 0);
 	job->ranks[1].process = DIAGNOSE_STOPPED;
 	hint.needs = ranks_of_bits(test_bit(1));
 	struct diagnose_verdict got = test_judge(job, &hint);
@@ -153,7 +153,7 @@ static void hint_beside_one_that_is_stopped(void **state)
 	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
 	hint.needs = ranks_of_bits(test_bit(1));
 	for (int unseen = 0; unseen < 2; unseen++) {
-		struct diagnose_job *job = given_up(3, test_bit(2));
+		struct diagnose_snapshot *job = given_up(3, test_bit(2));
 		job->ranks[2].process = DIAGNOSE_STOPPED;
 		if (unseen) {
 			job->ranks[1].known = false;
@@ -166,7 +166,7 @@ static void hint_beside_one_that_is_stopped(void **state)
 		free(job);
 	}
 	/* It is elsewhere for certain. */
-	struct diagnose_job *job = given_up(3, test_bit(1) | test_bit(2));
+	struct diagnose_snapshot *job = given_up(3, test_bit(1) | test_bit(2));
 	job->ranks[2].process = DIAGNOSE_STOPPED;
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
@@ -185,7 +185,7 @@ static void hint_of_a_time_out(void **state)
 {
 	(void)state;
 	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
-	struct diagnose_job *job = given_up(3, test_bit(2));
+	struct diagnose_snapshot *job = given_up(3, test_bit(2));
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_true(got.timed_out);
 	assert_int_equal(got.witness, 0);
@@ -220,7 +220,7 @@ static void time_out_reads_the_group_table(void **state)
 {
 	(void)state;
 	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
-	struct diagnose_job *job = given_up(3, test_bit(2));
+	struct diagnose_snapshot *job = given_up(3, test_bit(2));
 	struct diagnose_rank *rank = &job->ranks[2];
 	rank->groups[0] = (struct diagnose_group){.id = TEST_GROUP, .size = 3, .entered = 60};
 	rank->group_count = 1;
@@ -234,7 +234,7 @@ static void time_out_reads_the_group_table(void **state)
 static void time_out_is_not_what_others_wait_for(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
 	char text[DIAGNOSE_TEXT_BYTES];
 	test_call(job, 0, test_point(TRACE_RECV, 1, 7), 2, "a.c:1");
@@ -284,7 +284,7 @@ static void hint_of_an_abort(void **state)
 	note[sizeof note - 1] = 0;
 	hint.note = note;
 	hint.seq = 0;
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(strlen(got.note), sizeof got.note - 1);
 	struct diagnose_verdict want = {.cause = DIAGNOSE_WAS_ABORTED,
@@ -303,7 +303,7 @@ static void hint_of_a_rank_that_is_not(void **state)
 	(void)state;
 	struct diagnose_hint hint = hint_of(LS_PEER_DIED, 99, 77);
 	struct diagnose_verdict got;
-	struct diagnose_job *job = test_job(2);
+	struct diagnose_snapshot *job = test_job(2);
 	got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_DIED);
 	assert_int_equal(test_bits(got.culprits), 0);

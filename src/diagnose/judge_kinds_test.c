@@ -15,9 +15,9 @@ static struct trace_record call_of(uint16_t kind)
 				     .peer = 0};
 }
 
-static struct diagnose_job *job_of(int size, struct trace_record many, struct trace_record one)
+static struct diagnose_snapshot *job_of(int size, struct trace_record many, struct trace_record one)
 {
-	struct diagnose_job *job = test_job(size);
+	struct diagnose_snapshot *job = test_job(size);
 	for (int r = 0; r < size; r++)
 		test_call(job, r, r == 1 ? one : many, 2, r == 1 ? "b.c:20" : "a.c:10");
 	return job;
@@ -55,7 +55,7 @@ static void every_kind_every_field(void **state)
 				want = facts.rooted ? DIAGNOSE_ROOT : 0;
 				break;
 			}
-			struct diagnose_job *job = job_of(3, call_of(kind), one);
+			struct diagnose_snapshot *job = job_of(3, call_of(kind), one);
 			struct diagnose_verdict got = test_judge(job, NULL);
 			assert_int_equal(got.cause, want ? DIAGNOSE_MISMATCH : DIAGNOSE_HEALTHY);
 			assert_int_equal(got.fields, want);
@@ -65,7 +65,7 @@ static void every_kind_every_field(void **state)
 	}
 }
 
-static void check_headline(struct diagnose_job *job, const struct diagnose_hint *hint,
+static void check_headline(struct diagnose_snapshot *job, const struct diagnose_hint *hint,
 			   const char *want)
 {
 	char text[512];
@@ -121,7 +121,7 @@ static void words_of_the_lines(void **state)
 		struct trace_record many = call_of(cases[i].kind), one = many;
 		char text[DIAGNOSE_TEXT_BYTES];
 		one.kind = TRACE_BROADCAST;
-		struct diagnose_job *job = job_of(3, many, one);
+		struct diagnose_snapshot *job = job_of(3, many, one);
 		struct diagnose_verdict got = test_judge(job, NULL);
 		diagnose_text(job, &got, text, sizeof text);
 		assert_non_null(strstr(text, cases[i].text));
@@ -131,9 +131,9 @@ static void words_of_the_lines(void **state)
 
 /* ---- all-to-allv ---- */
 
-static struct diagnose_job *exchange_of(int size)
+static struct diagnose_snapshot *exchange_of(int size)
 {
-	struct diagnose_job *job = test_job(size);
+	struct diagnose_snapshot *job = test_job(size);
 	for (int r = 0; r < size; r++) {
 		struct trace_record op = call_of(TRACE_ALLTOALLV);
 		op.count = 100 + (uint64_t)r; /* each has its own */
@@ -156,7 +156,7 @@ static const struct diagnose_hint expected_other = {.status = LS_MISMATCH,
 static void two_ranks_of_an_exchange(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = exchange_of(4);
+	struct diagnose_snapshot *job = exchange_of(4);
 	struct diagnose_verdict got = test_judge(job, &expected_other);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
 	assert_int_equal(got.fields, DIAGNOSE_COUNT | DIAGNOSE_EXCHANGE);
@@ -190,7 +190,7 @@ static void two_ranks_of_an_exchange(void **state)
 static void hints_that_do_not_fit(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = exchange_of(3);
+	struct diagnose_snapshot *job = exchange_of(3);
 	job->ranks[1].records[0].record.dtype = LS_INT8;
 	struct diagnose_verdict got = test_judge(job, &expected_other);
 	assert_int_equal(got.fields, DIAGNOSE_DTYPE);

@@ -37,7 +37,7 @@ static bool is_history(const struct diagnose_rank *rank, const struct trace_reco
 }
 
 /* NULL: rank r has no such record that counts. */
-static const struct diagnose_record *at_position(const struct diagnose_job *job, int r,
+static const struct diagnose_record *at_position(const struct diagnose_snapshot *job, int r,
 						 uint32_t group, uint64_t seq, uint32_t only)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
@@ -47,8 +47,8 @@ static const struct diagnose_record *at_position(const struct diagnose_job *job,
 
 /* Whether the next rank above r that has collective (group, seq) called another one. Looking from
  * each rank to the next finds every position where any two differ. */
-static bool next_differs(const struct diagnose_job *job, int r, const struct trace_record *record,
-			 uint32_t only)
+static bool next_differs(const struct diagnose_snapshot *job, int r,
+			 const struct trace_record *record, uint32_t only)
 {
 	const struct ranks *members = diagnose_members(job, record->group);
 	for (int q = r + 1; q < job->size; q++) {
@@ -62,7 +62,7 @@ static bool next_differs(const struct diagnose_job *job, int r, const struct tra
 	return false;
 }
 
-static bool find_position(const struct diagnose_job *job, uint32_t only, uint32_t *group,
+static bool find_position(const struct diagnose_snapshot *job, uint32_t only, uint32_t *group,
 			  uint64_t *seq)
 {
 	bool found = false;
@@ -102,7 +102,7 @@ static int largest_class(const struct diagnose_mismatch *mismatch)
 	return largest;
 }
 
-bool diagnose_find_mismatch(const struct diagnose_job *job, uint32_t group,
+bool diagnose_find_mismatch(const struct diagnose_snapshot *job, uint32_t group,
 			    struct diagnose_mismatch *out)
 {
 	*out = (struct diagnose_mismatch){.majority = -1};
@@ -132,7 +132,7 @@ bool diagnose_find_mismatch(const struct diagnose_job *job, uint32_t group,
 }
 
 /* The record's number comes from a peer: it may name nothing any more, or something else. */
-const struct diagnose_record *diagnose_find_send(const struct diagnose_job *job,
+const struct diagnose_record *diagnose_find_send(const struct diagnose_snapshot *job,
 						 const struct diagnose_verdict *verdict)
 {
 	const struct diagnose_matched *matched = &verdict->matched;
@@ -147,7 +147,7 @@ const struct diagnose_record *diagnose_find_send(const struct diagnose_job *job,
 	return send;
 }
 
-const struct diagnose_record *diagnose_find_receive(const struct diagnose_job *job,
+const struct diagnose_record *diagnose_find_receive(const struct diagnose_snapshot *job,
 						    const struct diagnose_verdict *verdict)
 {
 	if (verdict->to < 0 || verdict->to >= job->size || verdict->to != verdict->witness)

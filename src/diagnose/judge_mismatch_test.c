@@ -71,9 +71,9 @@ static const struct {
 	 "called from a.c:10 (rank 0) and b.c:20 (rank 1)"},
 };
 
-static struct diagnose_job *job_of(int size, size_t i)
+static struct diagnose_snapshot *job_of(int size, size_t i)
 {
-	struct diagnose_job *job = test_job(size);
+	struct diagnose_snapshot *job = test_job(size);
 	for (int r = 0; r < size; r++) {
 		bool one = r == 1;
 		test_done(job, r, test_allreduce(11), 3, "a.c:10");
@@ -83,8 +83,8 @@ static struct diagnose_job *job_of(int size, size_t i)
 	return job;
 }
 
-static void check_headline(const struct diagnose_job *job, const struct diagnose_verdict *verdict,
-			   const char *want)
+static void check_headline(const struct diagnose_snapshot *job,
+			   const struct diagnose_verdict *verdict, const char *want)
 {
 	char text[512];
 	diagnose_headline(job, verdict, text, sizeof text);
@@ -97,7 +97,7 @@ static void every_field_every_size(void **state)
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
 		for (size_t s = 0; s < SIZES; s++) {
 			int size = sizes[s];
-			struct diagnose_job *job = job_of(size, i);
+			struct diagnose_snapshot *job = job_of(size, i);
 			struct diagnose_verdict got = test_judge(job, NULL);
 			assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
 			assert_int_equal(got.status, LS_MISMATCH);
@@ -120,7 +120,7 @@ static void every_field_every_size(void **state)
 static void fields_that_do_not_count(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	for (int r = 0; r < 3; r++) {
 		struct trace_record barrier = test_barrier(1), broadcast = test_broadcast(2, 1);
 		struct trace_record allreduce = test_allreduce(3);
@@ -145,7 +145,7 @@ static void fields_that_do_not_count(void **state)
 static void the_earliest_counts(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(4);
+	struct diagnose_snapshot *job = test_job(4);
 	for (int r = 0; r < 4; r++) {
 		test_done(job, r, test_allreduce(5), 5, "a.c:5");
 		test_done(job, r, r == 2 ? with_dtype(6) : test_allreduce(6), 4, "a.c:6");
@@ -171,7 +171,7 @@ static void the_earliest_counts(void **state)
 static void groups_apart(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(2);
+	struct diagnose_snapshot *job = test_job(2);
 	test_call(job, 0, test_allreduce(1), 1, "a.c:1");
 	test_call(job, 1, with_count(1), 1, "a.c:1")->record.group = 2;
 	struct diagnose_verdict got = test_judge(job, NULL);
@@ -183,7 +183,7 @@ static void groups_apart(void **state)
 static void some_have_not_come(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(5);
+	struct diagnose_snapshot *job = test_job(5);
 	test_call(job, 1, test_allreduce(12), 1, "a.c:1");
 	test_call(job, 2, with_count(12), 1, "a.c:1");
 	struct diagnose_verdict got = test_judge(job, NULL);
@@ -203,7 +203,7 @@ static void some_have_not_come(void **state)
 static void ties_and_several_minorities(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(4);
+	struct diagnose_snapshot *job = test_job(4);
 	for (int r = 0; r < 4; r++)
 		test_call(job, r, r < 2 ? test_allreduce(12) : with_count(12), 1, "a.c:1");
 	struct diagnose_verdict got = test_judge(job, NULL);
@@ -236,7 +236,7 @@ static void ties_and_several_minorities(void **state)
 static void two_fields_at_once(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	for (int r = 0; r < 3; r++) {
 		struct trace_record op = r == 2 ? with_count(12) : test_allreduce(12);
 		if (r == 2)
@@ -254,7 +254,7 @@ static void two_fields_at_once(void **state)
 static void mismatch_goes_before_all_else(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = job_of(4, 0);
+	struct diagnose_snapshot *job = job_of(4, 0);
 	job->ranks[3].process = DIAGNOSE_DEAD;
 	for (int r = 0; r < 3; r++)
 		test_wait(job, r, test_bit(3));
@@ -267,9 +267,9 @@ static void mismatch_goes_before_all_else(void **state)
 /* ---- with a hint ---- */
 
 /* Rank 0 has sent, which is its record *send, and rank 1 receives 999 with the same tag. */
-static struct diagnose_job *pair_of(uint64_t send_count, uint64_t *send)
+static struct diagnose_snapshot *pair_of(uint64_t send_count, uint64_t *send)
 {
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	struct trace_record sent = test_point(TRACE_SEND, 1, 7), recv = test_point(TRACE_RECV, 0, 7);
 	sent.count = send_count;
 	recv.count = 999;
@@ -299,7 +299,7 @@ static void send_and_receive(void **state)
 {
 	(void)state;
 	uint64_t send;
-	struct diagnose_job *job = pair_of(998, &send);
+	struct diagnose_snapshot *job = pair_of(998, &send);
 	struct diagnose_hint hint = hint_of_pair(LS_MISMATCH, 998, send);
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
@@ -328,7 +328,7 @@ static void message_too_long(void **state)
 {
 	(void)state;
 	uint64_t send;
-	struct diagnose_job *job = pair_of(1000, &send);
+	struct diagnose_snapshot *job = pair_of(1000, &send);
 	struct diagnose_hint hint = hint_of_pair(LS_TRUNCATED, 1000, send);
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
@@ -350,7 +350,7 @@ static void send_that_is_not_on_record(void **state)
 		"called from b.c:2 (rank 1); the send is not on record";
 	for (int i = 0; i < 8; i++) {
 		uint64_t send;
-		struct diagnose_job *job = pair_of(998, &send);
+		struct diagnose_snapshot *job = pair_of(998, &send);
 		struct trace_record *record = &job->ranks[0].records[0].record;
 		struct diagnose_hint hint = hint_of_pair(LS_MISMATCH, 998, i == 0 ? 0 : send);
 		record->kind = i == 1 ? TRACE_RECV : TRACE_SEND;
@@ -372,7 +372,7 @@ static void message_beside_collectives(void **state)
 {
 	(void)state;
 	uint64_t send;
-	struct diagnose_job *job = pair_of(998, &send);
+	struct diagnose_snapshot *job = pair_of(998, &send);
 	struct diagnose_hint hint = hint_of_pair(LS_MISMATCH, 998, 0);
 	test_call(job, 0, test_barrier(4), 1, "a.c:3");
 	test_call(job, 2, test_allreduce(4), 1, "c.c:3");
@@ -392,7 +392,7 @@ static void hint_that_the_records_do_not_show(void **state)
 	(void)state;
 	struct diagnose_hint hint = {
 		.status = LS_MISMATCH, .rank = 1, .peer = 0, .group = TEST_GROUP, .seq = 4};
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_MISMATCH);
 	assert_int_equal(test_bits(got.culprits), 3);
@@ -414,7 +414,7 @@ static void hint_of_a_collective(void **state)
 	(void)state;
 	struct diagnose_hint hint = {
 		.status = LS_MISMATCH, .rank = 0, .peer = 1, .group = TEST_GROUP, .seq = 12};
-	struct diagnose_job *job = job_of(4, 0);
+	struct diagnose_snapshot *job = job_of(4, 0);
 	struct trace_record send = test_point(TRACE_SEND, 1, 7);
 	send.seq = 12;
 	test_call(job, 0, send, 1, "c.c:3");
@@ -434,7 +434,7 @@ static void timed_out_on_a_mismatch(void **state)
 	(void)state;
 	struct diagnose_hint hint = {
 		.status = LS_TIMED_OUT, .rank = 0, .peer = -1, .group = TEST_GROUP, .seq = 12};
-	struct diagnose_job *job = job_of(4, 0);
+	struct diagnose_snapshot *job = job_of(4, 0);
 	struct diagnose_verdict got = test_judge(job, &hint);
 	char want[300];
 	assert_int_equal(got.status, LS_TIMED_OUT);

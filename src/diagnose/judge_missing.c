@@ -6,7 +6,7 @@
 
 /* The ranks that an operation which has been given up must have waited for, as far as the traces of
  * others show. */
-static struct ranks needs_of_record(const struct diagnose_job *job, int rank,
+static struct ranks needs_of_record(const struct diagnose_snapshot *job, int rank,
 				    const struct diagnose_record *record)
 {
 	if (diagnose_is_p2p(&record->record))
@@ -32,7 +32,7 @@ static const struct diagnose_record *find_hint_record(const struct diagnose_rank
 
 /* Adds ranks that are in the same collective as the hint's rank, and have not blocked yet or have
  * seen the same failure: they need the same ranks. */
-static void share_needs(const struct diagnose_job *job, const struct trace_record *spoken,
+static void share_needs(const struct diagnose_snapshot *job, const struct trace_record *spoken,
 			struct diagnose_needs *out)
 {
 	for (int r = 0; r < job->size; r++)
@@ -51,7 +51,7 @@ static void share_needs(const struct diagnose_job *job, const struct trace_recor
 		}
 }
 
-void diagnose_find_needs(const struct diagnose_job *job, const struct diagnose_hint *hint,
+void diagnose_find_needs(const struct diagnose_snapshot *job, const struct diagnose_hint *hint,
 			 struct diagnose_needs *out)
 {
 	*out = (struct diagnose_needs){.hint_rank = -1};
@@ -73,8 +73,8 @@ void diagnose_find_needs(const struct diagnose_job *job, const struct diagnose_h
 }
 
 /* A rank that gave up may have waited for its own threads. */
-struct ranks diagnose_needs_of(const struct diagnose_job *job, const struct diagnose_needs *needs,
-			       int rank)
+struct ranks diagnose_needs_of(const struct diagnose_snapshot *job,
+			       const struct diagnose_needs *needs, int rank)
 {
 	struct ranks all = diagnose_rank_needs(job, rank), more = needs->hint_needs;
 	if (rank != needs->hint_rank && ranks_have(&needs->sharers, rank))
@@ -84,8 +84,8 @@ struct ranks diagnose_needs_of(const struct diagnose_job *job, const struct diag
 	return all;
 }
 
-struct ranks diagnose_find_gone(const struct diagnose_job *job, const struct diagnose_needs *needs,
-				uint32_t group)
+struct ranks diagnose_find_gone(const struct diagnose_snapshot *job,
+				const struct diagnose_needs *needs, uint32_t group)
 {
 	struct ranks found = {{0}};
 	struct diagnose_gone last = {0};
@@ -121,7 +121,7 @@ enum standing {
 	LATE,
 };
 
-static enum standing standing_of_thread(const struct diagnose_job *job,
+static enum standing standing_of_thread(const struct diagnose_snapshot *job,
 					const struct diagnose_thread *thread)
 {
 	if (diagnose_waits(job, thread))
@@ -134,7 +134,7 @@ static enum standing standing_of_thread(const struct diagnose_job *job,
  * counts that made the previous call of the same sort, because it will most likely make the next: a
  * main thread that only opened the group is outside for good, and a thread that serves receives is
  * blocked for good. */
-static enum standing standing_of(const struct diagnose_job *job, int r,
+static enum standing standing_of(const struct diagnose_snapshot *job, int r,
 				 const struct diagnose_record *record, int waiter)
 {
 	const struct diagnose_rank *rank = &job->ranks[r];
@@ -159,7 +159,7 @@ static enum standing standing_of(const struct diagnose_job *job, int r,
 	return goes_on ? GOES_ON : BLOCKED;
 }
 
-static void sort_by_standing(const struct diagnose_job *job, const struct ranks *wanted,
+static void sort_by_standing(const struct diagnose_snapshot *job, const struct ranks *wanted,
 			     const struct diagnose_record *record, int waiter,
 			     struct ranks *stopped, struct ranks *late)
 {
@@ -177,7 +177,7 @@ static void sort_by_standing(const struct diagnose_job *job, const struct ranks 
 }
 
 /* Those of `ranks` that some rank waits for in this group. */
-static struct ranks find_needed(const struct diagnose_job *job, uint32_t group,
+static struct ranks find_needed(const struct diagnose_snapshot *job, uint32_t group,
 				const struct ranks *ranks)
 {
 	struct ranks needs = {{0}};
@@ -196,7 +196,7 @@ static struct ranks find_needed(const struct diagnose_job *job, uint32_t group,
 	return needs;
 }
 
-void diagnose_find_elsewhere(const struct diagnose_job *job, const struct diagnose_needs *needs,
+void diagnose_find_elsewhere(const struct diagnose_snapshot *job, const struct diagnose_needs *needs,
 			     uint32_t group, struct ranks *stopped, struct ranks *late)
 {
 	*stopped = *late = (struct ranks){{0}};
@@ -231,7 +231,7 @@ static bool is_unclear(const struct diagnose_rank *rank, const struct trace_reco
 	return !rank->known || (last && last->record.state == TRACE_RUNNING);
 }
 
-struct ranks diagnose_find_behind(const struct diagnose_job *job,
+struct ranks diagnose_find_behind(const struct diagnose_snapshot *job,
 				  const struct diagnose_needs *needs, const struct ranks *late)
 {
 	struct ranks behind = {{0}};

@@ -28,7 +28,7 @@ static void dead_rank_that_is_needed(void **state)
 	FOR_SIZES(n)
 	{
 		int size = (int)n;
-		struct diagnose_job *job = test_absent(size, test_bit(size - 1));
+		struct diagnose_snapshot *job = test_absent(size, test_bit(size - 1));
 		job->ranks[size - 1].process = DIAGNOSE_DEAD;
 		job->ranks[size - 1].signal = 9;
 		test_verdict(job, NULL, absent_verdict(DIAGNOSE_DIED, LS_PEER_DIED, size));
@@ -38,7 +38,7 @@ static void dead_rank_that_is_needed(void **state)
 static void exit_without_close_is_death(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(3, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
 	job->ranks[2].process = DIAGNOSE_DEAD;
 	job->ranks[2].signal = 0;
 	job->ranks[2].exit_code = 0;
@@ -51,7 +51,7 @@ static void left_rank_that_is_needed(void **state)
 	FOR_SIZES(n)
 	{
 		int size = (int)n;
-		struct diagnose_job *job = test_absent(size, test_bit(size - 1));
+		struct diagnose_snapshot *job = test_absent(size, test_bit(size - 1));
 		job->ranks[size - 1].left = true;
 		/* That its process has ended since makes no difference. */
 		job->ranks[size - 1].process = size % 2 ? DIAGNOSE_DEAD : DIAGNOSE_RUNNING;
@@ -62,7 +62,7 @@ static void left_rank_that_is_needed(void **state)
 static void unreadable_dead_rank(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(3, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
 	job->ranks[2].known = false;
 	job->ranks[2].record_count = job->ranks[2].thread_count = 0;
 	job->ranks[2].process = DIAGNOSE_DEAD;
@@ -72,7 +72,7 @@ static void unreadable_dead_rank(void **state)
 static void gone_ranks_that_nobody_needs(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(4); /* nobody waits */
+	struct diagnose_snapshot *job = test_job(4); /* nobody waits */
 	job->ranks[1].process = DIAGNOSE_DEAD;
 	job->ranks[2].left = true;
 	test_verdict(job, NULL, healthy);
@@ -104,7 +104,7 @@ static void gone_ranks_that_nobody_needs(void **state)
 static void first_of_several_gone(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(4, test_bit(2) | test_bit(3));
+	struct diagnose_snapshot *job = test_absent(4, test_bit(2) | test_bit(3));
 	struct diagnose_record *failed = test_call(job, 2, test_allreduce(58), 2, "train.c:211");
 	failed->record.state = TRACE_FAILED;
 	failed->record.status = LS_PEER_LEFT;
@@ -123,7 +123,7 @@ static void two_dead_ranks(void **state)
 {
 	(void)state;
 	uint64_t dead = test_bit(2) | test_bit(3);
-	struct diagnose_job *job = test_absent(4, dead);
+	struct diagnose_snapshot *job = test_absent(4, dead);
 	job->ranks[2].process = job->ranks[3].process = DIAGNOSE_DEAD;
 	test_verdict(job, NULL,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_DIED,
@@ -140,7 +140,7 @@ static void stopped_rank(void **state)
 	FOR_SIZES(n)
 	{
 		int size = (int)n;
-		struct diagnose_job *job = test_absent(size, test_bit(size - 1));
+		struct diagnose_snapshot *job = test_absent(size, test_bit(size - 1));
 		job->ranks[size - 1].process = DIAGNOSE_STOPPED;
 		test_verdict(job, NULL, absent_verdict(DIAGNOSE_IS_STOPPED, LS_TIMED_OUT, size));
 	}
@@ -150,7 +150,7 @@ static void stopped_rank(void **state)
 static void stopped_in_a_wait_that_is_over(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(3, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
 	job->ranks[2].records[0].record.state = TRACE_RUNNING;
 	test_wait(job, 2, 3);
 	job->ranks[2].threads[0].satisfied = 3;
@@ -164,7 +164,7 @@ static void stopped_in_a_wait_that_is_over(void **state)
 static void stopped_rank_that_only_waits(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_ring(3, (const int[]){1, 2, -1});
+	struct diagnose_snapshot *job = test_ring(3, (const int[]){1, 2, -1});
 	job->ranks[1].process = DIAGNOSE_STOPPED;
 	test_verdict(job, NULL,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
@@ -178,7 +178,7 @@ static void stopped_rank_that_only_waits(void **state)
 static void stopped_rank_that_nobody_needs(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	job->ranks[1].process = DIAGNOSE_STOPPED;
 	test_verdict(job, NULL, healthy);
 }
@@ -189,7 +189,7 @@ static void rank_elsewhere(void **state)
 	FOR_SIZES(n)
 	{
 		int size = (int)n;
-		struct diagnose_job *job = test_absent(size, test_bit(size - 1));
+		struct diagnose_snapshot *job = test_absent(size, test_bit(size - 1));
 		struct diagnose_verdict got = test_judge(job, NULL);
 		assert_int_equal(got.since_ns, test_now - 2 * test_second);
 		test_verdict(job, NULL, absent_verdict(DIAGNOSE_ELSEWHERE, LS_TIMED_OUT, size));
@@ -201,7 +201,7 @@ static void rank_elsewhere(void **state)
 static void chain_to_a_rank_elsewhere(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_ring(4, (const int[]){1, 2, -1, -1});
+	struct diagnose_snapshot *job = test_ring(4, (const int[]){1, 2, -1, -1});
 	job->ranks[0].threads[0].wait.since_ns -= test_second;
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.witness, 1); /* the one that waits for it directly */
@@ -219,7 +219,7 @@ static void chain_to_a_rank_elsewhere(void **state)
 static void dead_ranks_do_not_wait(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_ring(3, (const int[]){2, 2, -1});
+	struct diagnose_snapshot *job = test_ring(3, (const int[]){2, 2, -1});
 	job->ranks[1].process = DIAGNOSE_DEAD;
 	test_verdict(job, NULL,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
@@ -233,7 +233,7 @@ static void dead_ranks_do_not_wait(void **state)
 static void rank_that_moves_is_not_elsewhere(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(3, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
 	job->ranks[2].threads[0].stable = false;
 	test_verdict(job, NULL, healthy);
 }
@@ -243,7 +243,7 @@ static void helper_threads(void **state)
 {
 	(void)state;
 	/* Rank 2 computes; a helper of it always waits in a receive. */
-	struct diagnose_job *job = test_absent(3, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
 	test_call(job, 2, test_point(TRACE_RECV, 0, 1), 900, "serve.c:1");
 	test_wait_on(job, 2, test_thread(job, 2, 777), test_bit(0));
 	struct diagnose_verdict got = test_judge(job, NULL);
@@ -274,7 +274,7 @@ static void nobody_waits(void **state)
 {
 	(void)state;
 	FOR_SIZES(n) test_verdict(test_job((int)n), NULL, healthy);
-	struct diagnose_job *job = test_job(3);
+	struct diagnose_snapshot *job = test_job(3);
 	for (int r = 0; r < 3; r++)
 		job->ranks[r].known = false;
 	test_verdict(job, NULL, healthy);
@@ -283,7 +283,7 @@ static void nobody_waits(void **state)
 static void descriptor_waits_prove_nothing(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_ring(2, (const int[]){1, 0});
+	struct diagnose_snapshot *job = test_ring(2, (const int[]){1, 0});
 	for (int r = 0; r < 2; r++)
 		job->ranks[r].threads[0].wait.state = WAIT_FDS;
 	test_verdict(job, NULL, healthy);
@@ -292,7 +292,7 @@ static void descriptor_waits_prove_nothing(void **state)
 static void nonsense_edges(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_ring(2, (const int[]){1, 0});
+	struct diagnose_snapshot *job = test_ring(2, (const int[]){1, 0});
 	job->ranks[0].threads[0].wait.edges[0].peer = 64;
 	job->ranks[1].threads[0].wait.edges[0].peer = -5;
 	test_verdict(job, NULL, healthy);
@@ -301,24 +301,24 @@ static void nonsense_edges(void **state)
 static void validity(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(2);
-	size_t bytes = diagnose_job_bytes(2);
-	assert_true(diagnose_job_is_valid(job, bytes));
-	assert_false(diagnose_job_is_valid(job, bytes - 1));
-	assert_false(diagnose_job_is_valid(job, 4));
-	assert_null(diagnose_job_new(RANKS_JOB_MAX + 1));
-	assert_null(diagnose_job_new(-1));
+	struct diagnose_snapshot *job = test_job(2);
+	size_t bytes = diagnose_snapshot_bytes(2);
+	assert_true(diagnose_snapshot_is_valid(job, bytes));
+	assert_false(diagnose_snapshot_is_valid(job, bytes - 1));
+	assert_false(diagnose_snapshot_is_valid(job, 4));
+	assert_null(diagnose_snapshot_new(RANKS_JOB_MAX + 1));
+	assert_null(diagnose_snapshot_new(-1));
 	job->ranks[1].thread_count = WAIT_SLOT_MAX + 1;
-	assert_false(diagnose_job_is_valid(job, bytes));
+	assert_false(diagnose_snapshot_is_valid(job, bytes));
 	job->ranks[1].thread_count = 1;
 	job->ranks[1].threads[0].wait.edge_count = WAIT_EDGE_MAX + 1;
-	assert_false(diagnose_job_is_valid(job, bytes));
+	assert_false(diagnose_snapshot_is_valid(job, bytes));
 	job->ranks[1].threads[0].wait.edge_count = 0;
 	memset(job->ranks[1].host, 'a', sizeof job->ranks[1].host);
-	assert_false(diagnose_job_is_valid(job, bytes));
+	assert_false(diagnose_snapshot_is_valid(job, bytes));
 	job->ranks[1].host[0] = 0;
 	memset(&job->ranks[0].left, 7, 1);
-	assert_false(diagnose_job_is_valid(job, bytes));
+	assert_false(diagnose_snapshot_is_valid(job, bytes));
 	free(job);
 }
 

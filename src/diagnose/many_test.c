@@ -30,7 +30,7 @@ struct many {
 	struct image *images;
 	struct trace_view *views;
 	struct diagnose_source *sources;
-	struct diagnose_job *job;
+	struct diagnose_snapshot *job;
 	int order[SIZE]; /* a permutation of all ranks */
 	uint64_t random;
 };
@@ -165,7 +165,7 @@ static struct diagnose_verdict look(struct many *many, const char *headline, boo
 	print_message("# %s: collected in %.0f ms, judged in %.0f, told in %.0f\n",
 		      diagnose_cause_name(verdict.cause), 1e3 * (collected_s - begin_s),
 		      1e3 * (judged_s - collected_s), 1e3 * (told_s - judged_s));
-	assert_true(diagnose_job_is_valid(many->job, diagnose_job_bytes(SIZE)));
+	assert_true(diagnose_snapshot_is_valid(many->job, diagnose_snapshot_bytes(SIZE)));
 	assert_true(judged_s - collected_s < 1 && told_s - judged_s < 1);
 	if (strncmp(text, headline, strlen(headline)) != 0)
 		fail_msg("'%s' is not '%s'", text, headline);
@@ -279,7 +279,7 @@ static int open_many(void **state)
 	assert_true(many->images != MAP_FAILED);
 	many->views = calloc(SIZE, sizeof *many->views);
 	many->sources = calloc(SIZE, sizeof *many->sources);
-	many->job = diagnose_job_new(SIZE);
+	many->job = diagnose_snapshot_new(SIZE);
 	assert_true(many->views && many->sources && many->job);
 	*state = many;
 	return 0;

@@ -27,7 +27,7 @@ TEST_UNUSED static uint64_t test_bits(struct ranks set)
 }
 
 /* The job learns the members of a group; 0: it does not. */
-TEST_UNUSED static void test_members(struct diagnose_job *job, uint32_t id, uint64_t members)
+TEST_UNUSED static void test_members(struct diagnose_snapshot *job, uint32_t id, uint64_t members)
 {
 	struct ranks set = ranks_of_bits(members);
 	if (members)
@@ -35,7 +35,7 @@ TEST_UNUSED static void test_members(struct diagnose_job *job, uint32_t id, uint
 }
 
 /* The cycle, and whether its ranks are as many as its hops; hops[DIAGNOSE_HOP_MAX]. */
-TEST_UNUSED static int test_cycle(const struct diagnose_job *job, struct diagnose_hop *hops)
+TEST_UNUSED static int test_cycle(const struct diagnose_snapshot *job, struct diagnose_hop *hops)
 {
 	struct ranks all;
 	int length = diagnose_find_cycle(job, NULL, hops, DIAGNOSE_HOP_MAX, &all);

@@ -19,7 +19,7 @@ static const struct {
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 /* The report of a job whose rank 0 waits for rank 1. */
-static void report(struct diagnose_job *job, char *text, size_t bytes)
+static void report(struct diagnose_snapshot *job, char *text, size_t bytes)
 {
 	struct diagnose_verdict verdict = test_judge(job, NULL);
 	diagnose_text(job, &verdict, text, bytes);
@@ -51,7 +51,7 @@ static void a_late_rank(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < CASES; i++) {
-		struct diagnose_job *job = test_absent(2, test_bit(1));
+		struct diagnose_snapshot *job = test_absent(2, test_bit(1));
 		char text[DIAGNOSE_TEXT_BYTES], want[512];
 		bool receives = cases[i].receives;
 		test_call(job, 1, operation(i), 2, "train.c:9");
@@ -79,7 +79,7 @@ static void a_waiting_rank(void **state)
 		char text[DIAGNOSE_TEXT_BYTES], want[512];
 		if (cases[i].receives)
 			continue;
-		struct diagnose_job *job = test_absent(2, test_bit(1));
+		struct diagnose_snapshot *job = test_absent(2, test_bit(1));
 		job->ranks[0].records[0].record.stream = cases[i].stream;
 		job->ranks[1].process = DIAGNOSE_STOPPED;
 		report(job, text, sizeof text);
@@ -98,7 +98,7 @@ static void one_that_has_ended(void **state)
 		char text[DIAGNOSE_TEXT_BYTES];
 		if (cases[i].receives) /* a report says what collective was the last */
 			continue;
-		struct diagnose_job *job = test_absent(2, test_bit(1));
+		struct diagnose_snapshot *job = test_absent(2, test_bit(1));
 		test_done(job, 1, operation(i), 1, "train.c:9");
 		report(job, text, sizeof text);
 		expect_part(text, "its last operation was ");

@@ -19,7 +19,7 @@ struct line {
 enum { LINE_MAX = 32 }; /* more than there is room for */
 
 struct report {
-	const struct diagnose_job *job;
+	const struct diagnose_snapshot *job;
 	const struct diagnose_verdict *verdict;
 	int count;
 	struct line lines[LINE_MAX];
@@ -137,7 +137,7 @@ static void write_signature(struct diagnose_writer *writer, const struct diagnos
 		diagnose_write(writer, ", root %d", op->peer);
 }
 
-static void write_ago(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_ago(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 		      const char *before, uint64_t ns, const char *after)
 {
 	if (!ns || ns > job->now_ns)
@@ -147,7 +147,7 @@ static void write_ago(struct diagnose_writer *writer, const struct diagnose_job 
 	diagnose_write(writer, "%s", after);
 }
 
-static void write_doing(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_doing(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			const struct line *line)
 {
 	const struct diagnose_record *record = line->part.record;
@@ -178,7 +178,7 @@ static void write_doing(struct diagnose_writer *writer, const struct diagnose_jo
 	diagnose_write_site(writer, record);
 }
 
-static void write_foreign_call(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_foreign_call(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			       const struct line *line)
 {
 	if (ranks_count(&line->ranks) == 1) {
@@ -191,7 +191,7 @@ static void write_foreign_call(struct diagnose_writer *writer, const struct diag
 
 enum { PID_MAX = 8 }; /* process ids told in one line */
 
-static void write_process(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_process(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			  const struct line *line)
 {
 	int count = ranks_count(&line->ranks);
@@ -205,7 +205,7 @@ static void write_process(struct diagnose_writer *writer, const struct diagnose_
 	diagnose_write(writer, ")");
 }
 
-static void write_line(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_line(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 		       const struct line *line)
 {
 	diagnose_write(writer, "\n  ");
@@ -302,7 +302,7 @@ enum { CYCLE_COLLECTIVE = 1, CYCLE_SEND = 2, CYCLE_RECEIVE = 4 };
 static unsigned calls_of_cycle(const struct report *report, bool *itself)
 {
 	struct diagnose_hop hops[DIAGNOSE_HOP_MAX];
-	const struct diagnose_job *job = report->job;
+	const struct diagnose_snapshot *job = report->job;
 	struct ranks cycle;
 	int length = diagnose_find_cycle(job, &report->verdict->culprits, hops, DIAGNOSE_HOP_MAX,
 					 &cycle);
@@ -465,7 +465,7 @@ static void write_lines(struct diagnose_writer *writer, const struct report *rep
 		diagnose_write(writer, "%s", text);
 }
 
-void diagnose_text(const struct diagnose_job *job, const struct diagnose_verdict *verdict,
+void diagnose_text(const struct diagnose_snapshot *job, const struct diagnose_verdict *verdict,
 		   char *out, size_t bytes)
 {
 	struct report report = {.job = job, .verdict = verdict};

@@ -2,7 +2,7 @@
  * The words of a report, to the letter, and its behaviour where there is little room. */
 #include "diagnose/job_fixture.h"
 
-static void check(struct diagnose_job *job, const struct diagnose_hint *hint, const char *want)
+static void check(struct diagnose_snapshot *job, const struct diagnose_hint *hint, const char *want)
 {
 	char text[DIAGNOSE_TEXT_BYTES];
 	struct diagnose_verdict verdict = test_judge(job, hint);
@@ -15,9 +15,9 @@ static void check(struct diagnose_job *job, const struct diagnose_hint *hint, co
 	free(job);
 }
 
-static struct diagnose_job *dead(int signal, int exit_code)
+static struct diagnose_snapshot *dead(int signal, int exit_code)
 {
-	struct diagnose_job *job = test_absent(4, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(4, test_bit(2));
 	job->ranks[2].process = DIAGNOSE_DEAD;
 	job->ranks[2].signal = signal;
 	job->ranks[2].exit_code = exit_code;
@@ -27,7 +27,7 @@ static struct diagnose_job *dead(int signal, int exit_code)
 static void left(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(4, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(4, test_bit(2));
 	job->ranks[2].left = true;
 	check(job, NULL,
 	      "rank 2 finished after all-reduce #57 while ranks 0, 1 and 3 wait in all-reduce #58, "
@@ -71,7 +71,7 @@ static void died(void **state)
 	check(dead(0, 3), NULL,
 	      "rank 2 (pid 102) exited with code 3 after all-reduce #57 without closing its group "
 	      "while ranks 0, 1 and 3 wait in all-reduce #58, called from train.c:211");
-	struct diagnose_job *job = dead(-1, -1);
+	struct diagnose_snapshot *job = dead(-1, -1);
 	test_call(job, 2, test_allreduce(58), 2, "train.c:211");
 	check(job, NULL,
 	      "rank 2 (pid 102) died of an unknown cause in all-reduce #58 while ranks 0, 1 and 3 "
@@ -92,7 +92,7 @@ static void died(void **state)
 static void stopped(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(3, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
 	job->ranks[2].process = DIAGNOSE_STOPPED;
 	check(job, NULL,
 	      "rank 2 (pid 102) is stopped after all-reduce #57 while ranks 0 and 1 wait in "
@@ -102,7 +102,7 @@ static void stopped(void **state)
 static void elsewhere(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(3, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
 	check(job, NULL,
 	      "rank 2 is elsewhere (its last operation was all-reduce #57, finished 3.0 s ago, called "
 	      "from train.c:211; it is sleeping in a system call) while ranks 0 and 1 wait in "
@@ -134,7 +134,7 @@ static void lines_of_python(void **state)
 {
 	(void)state;
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_job *job = test_absent(2, test_bit(1));
+	struct diagnose_snapshot *job = test_absent(2, test_bit(1));
 	snprintf(job->ranks[1].python, sizeof job->ranks[1].python,
 		 "its main thread is in l\033oad at data.py:88");
 	check(job, NULL,
@@ -165,14 +165,14 @@ static void lines_of_python(void **state)
 	diagnose_text(job, &verdict, text, sizeof text);
 	assert_null(strstr(text, "never continue"));
 	memset(job->ranks[1].python, 'x', sizeof job->ranks[1].python);
-	assert_false(diagnose_job_is_valid(job, diagnose_job_bytes(4)));
+	assert_false(diagnose_snapshot_is_valid(job, diagnose_snapshot_bytes(4)));
 	free(job);
 }
 
 static void different_sites(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(4, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(4, test_bit(2));
 	snprintf(job->ranks[3].records[0].site, DIAGNOSE_SITE_BYTES, "other.c:9");
 	job->ranks[2].left = true;
 	check(job, NULL,
@@ -188,7 +188,7 @@ static void deadlocks(void **state)
 	      "(receive #1, tag 7, called from ring.c:5), rank 1 waits for rank 2 (receive #1, tag 7, "
 	      "called from ring.c:5), rank 2 waits for rank 0 (receive #1, tag 7, called from "
 	      "ring.c:5)");
-	struct diagnose_job *job = test_ring(2, (const int[]){1, -1});
+	struct diagnose_snapshot *job = test_ring(2, (const int[]){1, -1});
 	test_call(job, 1, test_allreduce(4), 1, "a.c:1");
 	test_wait(job, 1, 1);
 	check(job, NULL,
@@ -215,7 +215,7 @@ static void with_hints(void **state)
 	(void)state;
 	struct diagnose_hint hint = {
 		.status = LS_TIMED_OUT, .rank = 0, .peer = -1, .group = TEST_GROUP, .seq = 58};
-	struct diagnose_job *job = test_absent(3, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
 	job->ranks[0].threads[0].wait.state = WAIT_OUTSIDE;
 	job->ranks[2].process = DIAGNOSE_STOPPED;
 	check(job, &hint,
@@ -252,9 +252,9 @@ static const char demo[] =
 	"Let all ranks make the same calls: give each the same number of batches, or let all agree\n"
 	"when to stop before the first one closes its group.";
 
-static struct diagnose_job *demo_job(void)
+static struct diagnose_snapshot *demo_job(void)
 {
-	struct diagnose_job *job = test_absent(4, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(4, test_bit(2));
 	job->ranks[2].left = true;
 	job->ranks[2].process = DIAGNOSE_RUNNING;
 	return job;
@@ -264,7 +264,7 @@ static void whole_report(void **state)
 {
 	(void)state;
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_job *job = demo_job();
+	struct diagnose_snapshot *job = demo_job();
 	struct diagnose_verdict verdict = test_judge(job, NULL);
 	diagnose_text(job, &verdict, text, sizeof text);
 	assert_string_equal(text, demo);
@@ -276,7 +276,7 @@ static void waits_no_more(void **state)
 {
 	(void)state;
 	char text[DIAGNOSE_TEXT_BYTES];
-	struct diagnose_job *job = test_absent(3, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
 	struct diagnose_verdict verdict = test_judge(job, NULL);
 	job->ranks[1].thread_count = 0;
 	job->ranks[1].records[0].record.state = TRACE_DONE;
@@ -290,7 +290,7 @@ static void waits_no_more(void **state)
 static void little_room(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = demo_job();
+	struct diagnose_snapshot *job = demo_job();
 	struct diagnose_verdict verdict = test_judge(job, NULL);
 	size_t headline = strcspn(demo, "\n");
 	for (size_t bytes = 0; bytes < 1000; bytes++) {
@@ -321,7 +321,7 @@ static void little_room(void **state)
 static void too_many_lines(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_job(64);
+	struct diagnose_snapshot *job = test_job(64);
 	char text[DIAGNOSE_TEXT_BYTES];
 	for (int r = 0; r < 64; r++) {
 		struct trace_record op = test_allreduce(12);
@@ -404,7 +404,7 @@ static void cut_between_characters(void **state)
 static void several_hosts(void **state)
 {
 	(void)state;
-	struct diagnose_job *job = test_absent(3, test_bit(2));
+	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
 	struct diagnose_verdict verdict;
 	char text[DIAGNOSE_TEXT_BYTES];
 	for (int r = 0; r < 3; r++)

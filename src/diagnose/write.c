@@ -10,8 +10,8 @@
 
 #include "base/text.h"
 
-void diagnose_writer_init(struct diagnose_writer *writer, const struct diagnose_job *job, char *out,
-			  size_t bytes)
+void diagnose_writer_init(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+			  char *out, size_t bytes)
 {
 	*writer =
 		(struct diagnose_writer){.out = out, .bytes = bytes, .cut = bytes == 0, .job = job};
@@ -193,7 +193,7 @@ void diagnose_write_python(struct diagnose_writer *writer, const struct diagnose
 	diagnose_write_foreign(writer, rank->python);
 }
 
-void diagnose_write_named_call(struct diagnose_writer *writer, const struct diagnose_job *job,
+void diagnose_write_named_call(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			       const struct wait_slot_body *wait)
 {
 	diagnose_write_foreign(writer, wait->foreign[0] ? wait->foreign : "without a name");
@@ -238,7 +238,7 @@ static void write_thread(struct diagnose_writer *writer, const struct diagnose_r
 
 /* Names two threads: the one may be in its call because of the other, as when a free keeps a
  * driver's lock. */
-static void write_foreign_call(struct diagnose_writer *writer, const struct diagnose_job *job,
+static void write_foreign_call(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			       const struct diagnose_rank *rank)
 {
 	const struct diagnose_thread *longest = diagnose_foreign_call(rank);
@@ -258,7 +258,7 @@ static void write_foreign_call(struct diagnose_writer *writer, const struct diag
 			       others - 1);
 }
 
-void diagnose_write_foreign_call(struct diagnose_writer *writer, const struct diagnose_job *job,
+void diagnose_write_foreign_call(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 				 const struct diagnose_rank *rank)
 {
 	if (!diagnose_foreign_call(rank))
@@ -267,7 +267,8 @@ void diagnose_write_foreign_call(struct diagnose_writer *writer, const struct di
 	write_foreign_call(writer, job, rank);
 }
 
-void diagnose_foreign_call_text(const struct diagnose_job *job, int rank, char *out, size_t bytes)
+void diagnose_foreign_call_text(const struct diagnose_snapshot *job, int rank, char *out,
+				size_t bytes)
 {
 	struct diagnose_writer writer;
 	diagnose_writer_init(&writer, job, out, bytes);
@@ -276,8 +277,8 @@ void diagnose_foreign_call_text(const struct diagnose_job *job, int rank, char *
 	diagnose_write_ellipsis(&writer);
 }
 
-void diagnose_named_call_text(const struct diagnose_job *job, const struct wait_slot_body *wait,
-			      char *out, size_t bytes)
+void diagnose_named_call_text(const struct diagnose_snapshot *job,
+			      const struct wait_slot_body *wait, char *out, size_t bytes)
 {
 	struct diagnose_writer writer;
 	diagnose_writer_init(&writer, job, out, bytes);
@@ -325,7 +326,7 @@ void diagnose_write_unseen(struct diagnose_writer *writer, const struct diagnose
 		diagnose_write(writer, "its trace cannot be read");
 }
 
-static bool has_several_hosts(const struct diagnose_job *job)
+static bool has_several_hosts(const struct diagnose_snapshot *job)
 {
 	const char *first = "";
 	for (int r = 0; r < job->size; r++) {
@@ -337,13 +338,14 @@ static bool has_several_hosts(const struct diagnose_job *job)
 	return false;
 }
 
-void diagnose_write_host(struct diagnose_writer *writer, const struct diagnose_job *job, int rank)
+void diagnose_write_host(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+			 int rank)
 {
 	if (rank >= 0 && rank < job->size && job->ranks[rank].host[0] && has_several_hosts(job))
 		diagnose_write(writer, " on host %s", job->ranks[rank].host);
 }
 
-void diagnose_write_pids(struct diagnose_writer *writer, const struct diagnose_job *job,
+void diagnose_write_pids(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			 const struct ranks *ranks)
 {
 	const char *between = ranks_count(ranks) == 1 ? "pid " : "pids ";
@@ -364,7 +366,8 @@ void diagnose_write_pids(struct diagnose_writer *writer, const struct diagnose_j
 	diagnose_write(writer, "; ");
 }
 
-void diagnose_write_pid(struct diagnose_writer *writer, const struct diagnose_job *job, int rank)
+void diagnose_write_pid(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
+			int rank)
 {
 	if (rank >= 0 && rank < job->size && job->ranks[rank].pid > 0)
 		diagnose_write(writer, "%d", job->ranks[rank].pid);

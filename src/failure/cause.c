@@ -155,7 +155,7 @@ bool failure_copy(const struct ls_group *group, struct hosts_failure *out)
 /* The operation that failed, and the send that a receive differs from, may be older than all
  * records that the snapshot has of their ranks: adds these two. */
 static void judge_failure(const struct world *world, const struct diagnose_hint *given,
-			  struct diagnose_job *job, struct diagnose_verdict *out)
+			  struct diagnose_snapshot *job, struct diagnose_verdict *out)
 {
 	struct diagnose_hint hint = *given;
 	hint.serial = world->p2p.serial;
@@ -169,7 +169,7 @@ static void judge_failure(const struct world *world, const struct diagnose_hint 
 
 /* Writes the report of a failure. job: NULL without memory. *verdict: its status is LS_OK if there
  * is none. */
-static void write_report(struct world *world, struct diagnose_job *job,
+static void write_report(struct world *world, struct diagnose_snapshot *job,
 			 const struct diagnose_hint *hint, const uint32_t *groups,
 			 struct transport_report *out, struct diagnose_verdict *verdict)
 {
@@ -297,7 +297,7 @@ static void wake_all(struct world *world, const struct failure_cause_ref *refs, 
 
 /* The same report for each of these groups, but in each the operation is one of that group. */
 static void write_each(struct world *world, const struct failure_cause_ref *refs, int count,
-		       const struct diagnose_hint *hint, const struct diagnose_job *job,
+		       const struct diagnose_hint *hint, const struct diagnose_snapshot *job,
 		       const struct diagnose_verdict *verdict)
 {
 	const struct transport_report *first = report_of(world, &refs[0], world->rank);
@@ -317,7 +317,7 @@ static void write_each(struct world *world, const struct failure_cause_ref *refs
  * it fails alone. */
 static void report_and_publish(struct ls_group *group, const struct failure_cause_ref *refs,
 			       int count, const uint32_t *groups, const struct diagnose_hint *hint,
-			       struct diagnose_job *job)
+			       struct diagnose_snapshot *job)
 {
 	struct world *world = group->world;
 	struct transport_report *first = report_of(world, &refs[0], world->rank);
@@ -339,7 +339,7 @@ static void report_and_publish(struct ls_group *group, const struct failure_caus
 static void look_and_publish(struct ls_group *group, const struct failure_cause_ref *ref,
 			     const struct diagnose_hint *hint)
 {
-	struct diagnose_job *job = NULL;
+	struct diagnose_snapshot *job = NULL;
 	/* A verdict blames ranks on other hosts only if a snapshot of their hosts shows what they
 	 * do. */
 	if (group->team.host_count > 1 &&
@@ -371,7 +371,8 @@ void failure_report_locally(struct ls_group *group, const struct diagnose_hint *
 {
 	struct world *world = group->world;
 	struct transport_report *report = calloc(1, sizeof *report);
-	struct diagnose_job *job = failure_collect(world, &(struct diagnose_closing){1, &group->id});
+	struct diagnose_snapshot *job =
+		failure_collect(world, &(struct diagnose_closing){1, &group->id});
 	if (report) {
 		struct diagnose_verdict verdict;
 		write_report(world, job, hint, NULL, report, &verdict);
@@ -404,7 +405,7 @@ static bool is_outdated(struct ls_group *group, const struct failure_cause_ref *
  * others, except those of groups whose own cause another rank is finding at the moment. */
 void failure_raise_all(struct ls_group *group, const struct failure_cause_ref *refs, int count,
 		       const uint32_t groups[TRANSPORT_TOGETHER], const struct diagnose_hint *hint,
-		       struct diagnose_job *job)
+		       struct diagnose_snapshot *job)
 {
 	struct failure_cause_ref mine = failure_cause_ref_of(group),
 				 claimed[TRANSPORT_TOGETHER] = {mine};

@@ -20,7 +20,7 @@ static unsigned area_of(const struct trace_view *trace, uint32_t id)
  * Reads the trace once more: the snapshot may be older than the entry, and then the area may be
  * another group's. */
 static void add_entered(const struct diagnose_source *source, const struct diagnose_group *known,
-			struct diagnose_job *job)
+			struct diagnose_snapshot *job)
 {
 	struct transport_entered entry;
 	struct engine_signature signature;
@@ -48,7 +48,8 @@ static void add_entered(const struct diagnose_source *source, const struct diagn
 	diagnose_add_entered(source, &record, job);
 }
 
-void failure_add_entered(const struct diagnose_source *sources, int count, struct diagnose_job *job)
+void failure_add_entered(const struct diagnose_source *sources, int count,
+			 struct diagnose_snapshot *job)
 {
 	for (int i = 0; i < count; i++) {
 		const struct diagnose_source *source = &sources[i];

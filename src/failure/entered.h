@@ -6,6 +6,7 @@
 #include "diagnose/diagnose.h"
 
 /* Adds them to a snapshot that was made of these sources. Call before the snapshot is judged. */
-void failure_add_entered(const struct diagnose_source *sources, int count, struct diagnose_job *job);
+void failure_add_entered(const struct diagnose_source *sources, int count,
+			 struct diagnose_snapshot *job);
 
 #endif

@@ -50,7 +50,7 @@ void failure_report_locally(struct ls_group *group, const struct diagnose_hint *
  * of these groups has failed meanwhile: then there is no cycle any more. */
 void failure_raise_all(struct ls_group *group, const struct failure_cause_ref *refs, int count,
 		       const uint32_t groups[TRANSPORT_TOGETHER], const struct diagnose_hint *hint,
-		       struct diagnose_job *job);
+		       struct diagnose_snapshot *job);
 /* As failure_raise, for ls_group_abort: does not wait for other ranks, and takes over no claim. The
  * first rank that publishes wins. */
 void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint);
@@ -79,7 +79,7 @@ bool failure_is_settled(const struct failure_cause_ref *ref);
 /* Finds the cause of a group that has members on this host. False: there are none. */
 bool failure_find_cause_ref(struct world *world, uint32_t id, struct failure_cause_ref *out);
 /* Fails every group in which a rank of the cycle waits, on all hosts. */
-void failure_raise_deadlock(struct ls_group *group, struct diagnose_job *job,
+void failure_raise_deadlock(struct ls_group *group, struct diagnose_snapshot *job,
 			    const struct diagnose_verdict *verdict,
 			    const struct diagnose_hint *hint);
 /* Call when this rank has seen that a group has failed, before it continues: waits until the groups
@@ -108,10 +108,10 @@ void failure_far_events(struct hosts_events *events);
 void failure_far_answer(struct world *world);
 /* A snapshot of all ranks on all hosts, to be freed with free(). NULL: some host has not answered
  * in time, or there is no memory. Waits for 600 ms at most. closing: as in failure_collect. */
-struct diagnose_job *failure_far_collect(struct world *world,
-					 const struct diagnose_closing *closing);
+struct diagnose_snapshot *failure_far_collect(struct world *world,
+					      const struct diagnose_closing *closing);
 /* As failure_far_collect, for any thread, of a group of several hosts: the watch collects. */
-struct diagnose_job *failure_far_request(struct ls_group *group);
+struct diagnose_snapshot *failure_far_request(struct ls_group *group);
 /* For the watch: collects what failure_far_request has asked for. */
 void failure_far_serve(struct world *world);
 /* Whether some host has not answered for several looks. */
@@ -197,29 +197,29 @@ void failure_warn_lost(struct ls_group *group);
 
 /* A snapshot of all ranks, to be freed with free(); NULL without memory. `closing`: groups that
  * this thread is about to close, see diagnose_collect. */
-struct diagnose_job *failure_collect(const struct world *world,
-				     const struct diagnose_closing *closing);
+struct diagnose_snapshot *failure_collect(const struct world *world,
+					  const struct diagnose_closing *closing);
 /* Adds the record of world rank `rank` whose index has these lowest bits. Returns that index; 0:
  * nothing was added. */
 uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
-			    struct diagnose_job *job);
+			    struct diagnose_snapshot *job);
 /* Where the collector finds each rank of the world. */
 void failure_fill_sources(const struct world *world, struct diagnose_source *sources);
 /* Adds call sites of the ranks of this host. */
-void failure_add_sites(const struct world *world, struct diagnose_job *job);
+void failure_add_sites(const struct world *world, struct diagnose_snapshot *job);
 
 /* ---- report.c ---- */
 
 /* Writes the report about `job`, with call sites, and with the lines of Python at which late ranks
  * are. To find these lines takes about 10 ms, and at most 300. */
-void failure_report(struct world *world, struct diagnose_job *job,
+void failure_report(struct world *world, struct diagnose_snapshot *job,
 		    const struct diagnose_verdict *verdict, char *text, size_t bytes);
 
 /* ---- python_line.c ---- */
 
 /* If the verdict is that ranks are late: adds to `job` at which line of Python they are. Blocks for
  * at most 300 ms. */
-void failure_add_python(struct world *world, struct diagnose_job *job,
+void failure_add_python(struct world *world, struct diagnose_snapshot *job,
 			const struct diagnose_verdict *verdict);
 
 /* ---- look.c ---- */

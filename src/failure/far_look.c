@@ -100,8 +100,8 @@ static void read_traffic(const struct world *world, struct diagnose_traffic *out
 }
 
 /* Puts what both looks show into *second. */
-static void confirm_look(const struct world *world, const struct diagnose_job *first,
-			 struct diagnose_job *second)
+static void confirm_look(const struct world *world, const struct diagnose_snapshot *first,
+			 struct diagnose_snapshot *second)
 {
 	struct ranks here = failure_ranks_here(world);
 	if (second && first)
@@ -130,7 +130,7 @@ static void answer_confirm(struct world *world, int rank, struct failure_heard *
 		return;
 	}
 	read_traffic(world, traffic);
-	struct diagnose_job *second = failure_collect(world, NULL);
+	struct diagnose_snapshot *second = failure_collect(world, NULL);
 	void *block = NULL;
 	if (second) {
 		confirm_look(world, heard->first, second);
@@ -314,8 +314,8 @@ void failure_far_forget_told(struct failure_far *far, int size)
 }
 
 /* False: a block is no good, and neither is the job now. */
-static bool take_told(struct world *world, const struct ranks *delegates, struct diagnose_job *job,
-		      struct diagnose_traffic *traffic)
+static bool take_told(struct world *world, const struct ranks *delegates,
+		      struct diagnose_snapshot *job, struct diagnose_traffic *traffic)
 {
 	struct ranks here = failure_ranks_here(world);
 	bool complete = true;
@@ -330,7 +330,7 @@ static bool take_told(struct world *world, const struct ranks *delegates, struct
 /* Nothing is known of ranks whose hosts have not answered. So nothing is proved about them,
  * whatever is under way to or from them. */
 static void check_traffic(const struct world *world, const struct ranks *answered,
-			  struct diagnose_job *job, struct diagnose_traffic *traffic)
+			  struct diagnose_snapshot *job, struct diagnose_traffic *traffic)
 {
 	uint16_t hosts[RANKS_WORLD_MAX];
 	for (int q = 0; q < world->size; q++) {
@@ -354,11 +354,12 @@ static struct ranks ranks_of_hosts(const struct world *world, const struct ranks
 
 /* Makes both looks. The second leaves out hosts that did not answer the first one. *delegates: the
  * ranks to ask first; then those that have answered. */
-static struct diagnose_job *look_twice(struct world *world, const struct diagnose_closing *closing,
-				       struct ranks *delegates, struct diagnose_traffic *traffic,
-				       bool whole)
+static struct diagnose_snapshot *look_twice(struct world *world,
+					    const struct diagnose_closing *closing,
+					    struct ranks *delegates,
+					    struct diagnose_traffic *traffic, bool whole)
 {
-	struct diagnose_job *first = failure_collect(world, closing), *second = NULL;
+	struct diagnose_snapshot *first = failure_collect(world, closing), *second = NULL;
 	uint64_t round = ++world->watch.far->round;
 	uint64_t hosts = hosts_of(world, delegates);
 	bool is_good = false;
@@ -382,15 +383,15 @@ static struct diagnose_job *look_twice(struct world *world, const struct diagnos
 	return is_good ? second : NULL;
 }
 
-struct diagnose_job *failure_far_collect_some(struct world *world,
-					      const struct diagnose_closing *closing, bool whole,
-					      struct ranks *answered)
+struct diagnose_snapshot *failure_far_collect_some(struct world *world,
+						   const struct diagnose_closing *closing,
+						   bool whole, struct ranks *answered)
 {
 	struct failure_far *far = world->watch.far;
 	struct diagnose_traffic *traffic = calloc((size_t)world->size, sizeof *traffic);
 	struct ranks delegates = find_first_delegates(world);
 	uint64_t hosts = hosts_of(world, &delegates);
-	struct diagnose_job *job = NULL;
+	struct diagnose_snapshot *job = NULL;
 	failure_far_forget_told(far, world->size);
 	if (traffic)
 		job = look_twice(world, closing, &delegates, traffic, whole);
@@ -407,7 +408,8 @@ struct diagnose_job *failure_far_collect_some(struct world *world,
 	return NULL;
 }
 
-struct diagnose_job *failure_far_collect(struct world *world, const struct diagnose_closing *closing)
+struct diagnose_snapshot *failure_far_collect(struct world *world,
+					      const struct diagnose_closing *closing)
 {
 	struct ranks answered;
 	return failure_far_collect_some(world, closing, true, &answered);

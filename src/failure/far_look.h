@@ -18,7 +18,7 @@ struct failure_heard {
 	uint64_t bytes;
 	bool is_unanswering; /* the rank did not answer when it was last asked */
 	/* For the watch: the first look, whose confirmation the rank may ask for. */
-	struct diagnose_job *first;
+	struct diagnose_snapshot *first;
 	uint64_t first_round;
 };
 
@@ -28,7 +28,7 @@ struct failure_request {
 	uint32_t group;         /* that the thread is about to close */
 	_Atomic int holders;    /* the thread and the watch; the last one frees the request */
 	_Atomic uint64_t given; /* 1: the watch has stored the job */
-	struct diagnose_job *job;
+	struct diagnose_snapshot *job;
 };
 
 enum { FAILURE_ANSWER_MS = 300, FAILURE_COPY_MS = 2000 };
@@ -75,9 +75,9 @@ struct ranks failure_ranks_here(const struct world *world);
 /* As failure_far_collect. whole: NULL if a host has not answered. Otherwise that host is left out,
  * and nothing is proved with its ranks. *answered: the ranks of the hosts that have answered, and
  * of this one. */
-struct diagnose_job *failure_far_collect_some(struct world *world,
-					      const struct diagnose_closing *closing, bool whole,
-					      struct ranks *answered);
+struct diagnose_snapshot *failure_far_collect_some(struct world *world,
+						   const struct diagnose_closing *closing,
+						   bool whole, struct ranks *answered);
 /* Asks for the traces of all other hosts, and calls `take` for each block that comes within
  * FAILURE_COPY_MS. Returns the ranks of the hosts that have answered, and of this one. */
 struct ranks failure_far_copy(struct world *world,

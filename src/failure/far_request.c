@@ -16,11 +16,11 @@ static void drop_request(struct failure_request *request)
 	free(request);
 }
 
-struct diagnose_job *failure_far_request(struct ls_group *group)
+struct diagnose_snapshot *failure_far_request(struct ls_group *group)
 {
 	struct world *world = group->world;
 	struct failure_far *far = world->watch.far;
-	struct diagnose_job *job = NULL;
+	struct diagnose_snapshot *job = NULL;
 	if (atomic_load(&world->trace.wait_table->watch_tid) == trace_thread_id())
 		return failure_far_collect(world, &(struct diagnose_closing){1, &group->id});
 	struct failure_request *request = calloc(1, sizeof *request);

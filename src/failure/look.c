@@ -46,7 +46,7 @@ static bool waits_in(const struct diagnose_rank *rank, uint32_t group)
 /* Whether this host reports the verdict: in a group over several hosts, that of the first rank that
  * waits. Late ranks on other hosts of which nothing is known are no reason for a report, unless
  * their host does not answer any more. */
-static bool is_to_be_reported(const struct ls_group *group, const struct diagnose_job *job,
+static bool is_to_be_reported(const struct ls_group *group, const struct diagnose_snapshot *job,
 			      const struct diagnose_verdict *verdict)
 {
 	const struct world *world = group->world;
@@ -61,7 +61,8 @@ static bool is_to_be_reported(const struct ls_group *group, const struct diagnos
 
 /* What is reported once: an operation that waits; or a stopped rank, because a look at this host
  * alone sees other ranks wait for the stopped one than a look at all hosts. */
-static uint64_t report_key(const struct diagnose_job *job, const struct diagnose_verdict *verdict)
+static uint64_t report_key(const struct diagnose_snapshot *job,
+			   const struct diagnose_verdict *verdict)
 {
 	uint64_t key = 0;
 	if (verdict->cause != DIAGNOSE_IS_STOPPED)
@@ -73,7 +74,7 @@ static uint64_t report_key(const struct diagnose_job *job, const struct diagnose
 }
 
 /* One report for each cause, culprits and operation, whichever rank prints it. */
-static void report_once(struct ls_group *group, struct diagnose_job *job,
+static void report_once(struct ls_group *group, struct diagnose_snapshot *job,
 			const struct diagnose_verdict *verdict)
 {
 	_Atomic uint64_t *reported = &transport_head_of(&group->team)->reported;
@@ -94,7 +95,7 @@ static void report_once(struct ls_group *group, struct diagnose_job *job,
 /* Whether one of the late ranks can never continue. A rank that computes can. The program that
  * finds out costs some 10 ms, so it is started again only when the wait lasts twice as long as
  * before. */
-static bool any_awaits_mutex(struct world *world, struct diagnose_job *job,
+static bool any_awaits_mutex(struct world *world, struct diagnose_snapshot *job,
 			     const struct diagnose_verdict *verdict, uint64_t waited_ms)
 {
 	struct world_watch *watch = &world->watch;
@@ -130,7 +131,7 @@ static bool note_stopped(struct ls_group *group, const struct diagnose_verdict *
 }
 
 /* Fails the group for what is proved; reports what is likely, once it has lasted long enough. */
-static void act_on_verdict(struct ls_group *group, struct diagnose_job *job,
+static void act_on_verdict(struct ls_group *group, struct diagnose_snapshot *job,
 			   const struct diagnose_verdict *verdict)
 {
 	struct world *world = group->world;
@@ -216,7 +217,7 @@ void failure_look(struct world *world)
 	bool any = atomic_load(&world->trace.wait_table->unpublished) != 0;
 	int count = any ? world_hold_all(world, groups) : hold_waiting(world, groups);
 	count = keep_unlooked(groups, count);
-	struct diagnose_job *job = NULL;
+	struct diagnose_snapshot *job = NULL;
 	if (spans_hosts(groups, count))
 		job = failure_far_collect(world, NULL);
 	if (count > 0 && !job)

@@ -43,7 +43,7 @@ static bool is_thread(const struct diagnose_record *record)
 	return record && record->record.tid > 0 && record->record.tid <= INT32_MAX;
 }
 
-int failure_python_words(const struct diagnose_source *sources, const struct diagnose_job *job,
+int failure_python_words(const struct diagnose_source *sources, const struct diagnose_snapshot *job,
 			 const struct diagnose_verdict *verdict, struct failure_command *command)
 {
 	int count = 3;
@@ -108,7 +108,7 @@ static bool is_there(const struct world *world, int r)
 	return syscall(SYS_pidfd_send_signal, world->watch.pid_fds[r], 0, NULL, 0) == 0;
 }
 
-void failure_add_python(struct world *world, struct diagnose_job *job,
+void failure_add_python(struct world *world, struct diagnose_snapshot *job,
 			const struct diagnose_verdict *verdict)
 {
 	struct diagnose_source sources[RANKS_WORLD_MAX];

@@ -4,7 +4,7 @@
 #include "failure/failure.h"
 #include "failure/unexpected.h"
 
-void failure_report(struct world *world, struct diagnose_job *job,
+void failure_report(struct world *world, struct diagnose_snapshot *job,
 		    const struct diagnose_verdict *verdict, char *text, size_t bytes)
 {
 	struct diagnose_source sources[RANKS_WORLD_MAX];

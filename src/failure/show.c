@@ -115,9 +115,9 @@ static struct failure_shown head_of(const struct world *world, enum transport_qu
 	return head;
 }
 
-static struct diagnose_job *look_at_hosts(struct world *world, struct ranks *answered)
+static struct diagnose_snapshot *look_at_hosts(struct world *world, struct ranks *answered)
 {
-	struct diagnose_job *job = failure_far_collect_some(world, NULL, false, answered);
+	struct diagnose_snapshot *job = failure_far_collect_some(world, NULL, false, answered);
 	for (int i = 1; i < TRIES && failure_far_may_try_again(world, answered); i++) {
 		free(job);
 		job = failure_far_collect_some(world, NULL, false, answered);
@@ -129,7 +129,7 @@ static void show_job(struct world *world, uint64_t number)
 {
 	struct ranks answered, all = ranks_below(world->size);
 	struct diagnose_traffic *traffic = calloc((size_t)world->size, sizeof *traffic);
-	struct diagnose_job *job = look_at_hosts(world, &answered);
+	struct diagnose_snapshot *job = look_at_hosts(world, &answered);
 	void *block = NULL, *memory;
 	size_t bytes = 0;
 	if (job && traffic) {

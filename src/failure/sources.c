@@ -32,13 +32,13 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 	}
 }
 
-struct diagnose_job *failure_collect(const struct world *world,
-				     const struct diagnose_closing *closing)
+struct diagnose_snapshot *failure_collect(const struct world *world,
+					  const struct diagnose_closing *closing)
 {
 	struct diagnose_source sources[RANKS_WORLD_MAX];
 	/* The collector clears what it needs of the job, which is little of 95 KB for each rank.
 	 * After some large blocks calloc would clear all of it. */
-	struct diagnose_job *job = malloc(diagnose_job_bytes(world->size));
+	struct diagnose_snapshot *job = malloc(diagnose_snapshot_bytes(world->size));
 	if (!job)
 		return NULL;
 	job->size = world->size;
@@ -49,7 +49,7 @@ struct diagnose_job *failure_collect(const struct world *world,
 }
 
 uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
-			    struct diagnose_job *job)
+			    struct diagnose_snapshot *job)
 {
 	struct diagnose_source sources[RANKS_WORLD_MAX];
 	if (rank < 0 || rank >= world->size)
@@ -58,7 +58,7 @@ uint64_t failure_add_record(const struct world *world, int rank, uint32_t low,
 	return diagnose_add_record(&sources[rank], low, job);
 }
 
-void failure_add_sites(const struct world *world, struct diagnose_job *job)
+void failure_add_sites(const struct world *world, struct diagnose_snapshot *job)
 {
 	struct diagnose_source sources[RANKS_WORLD_MAX];
 	failure_fill_sources(world, sources);

@@ -52,8 +52,8 @@ static int add_group(uint32_t *groups, int count, uint32_t id)
 }
 
 /* All groups in which a rank of the cycle waits: such a rank can never continue. */
-static int find_groups(const struct diagnose_job *job, const struct ranks *cycle, uint32_t *groups,
-		       int count)
+static int find_groups(const struct diagnose_snapshot *job, const struct ranks *cycle,
+		       uint32_t *groups, int count)
 {
 	RANKS_EACH (r, cycle) {
 		const struct diagnose_rank *rank = &job->ranks[r];
@@ -79,7 +79,7 @@ static void tell_others(struct ls_group *group, const struct ranks *cycle)
 			(void)hosts_tell_failed(&world->transport, r, &failure);
 }
 
-void failure_raise_deadlock(struct ls_group *group, struct diagnose_job *job,
+void failure_raise_deadlock(struct ls_group *group, struct diagnose_snapshot *job,
 			    const struct diagnose_verdict *verdict, const struct diagnose_hint *hint)
 {
 	struct failure_cause_ref refs[TRANSPORT_TOGETHER];

@@ -29,7 +29,7 @@ static bool is_needed_by(const struct diagnose_rank *rank, uint32_t group)
 	return false;
 }
 
-static bool is_needed(const struct diagnose_job *job, uint32_t group)
+static bool is_needed(const struct diagnose_snapshot *job, uint32_t group)
 {
 	for (int r = 0; r < job->size; r++)
 		if (is_needed_by(&job->ranks[r], group))
@@ -62,7 +62,7 @@ static void find_send(const struct trace_view *trace, uint32_t record,
 }
 
 static void add_from(const struct diagnose_source *owner, const struct diagnose_source *source,
-		     int area, int member, uint32_t group, struct diagnose_job *job)
+		     int area, int member, uint32_t group, struct diagnose_snapshot *job)
 {
 	struct transport_unexpected unexpected[EACH];
 	int total;
@@ -93,7 +93,8 @@ static const struct diagnose_source *find_source(const struct diagnose_source *s
 }
 
 static void add_messages(const struct diagnose_source *sources, int count,
-			 const struct diagnose_source *owner, int area, struct diagnose_job *job)
+			 const struct diagnose_source *owner, int area,
+			 struct diagnose_snapshot *job)
 {
 	const struct trace_group *group = &owner->trace->groups[area];
 	uint32_t id = atomic_load_explicit(&group->id, memory_order_acquire);
@@ -109,7 +110,7 @@ static void add_messages(const struct diagnose_source *sources, int count,
 /* First the messages of the groups in which ranks wait, then those of other groups to ranks that
  * wait for messages. */
 void failure_add_unexpected(const struct diagnose_source *sources, int count,
-			    struct diagnose_job *job)
+			    struct diagnose_snapshot *job)
 {
 	job->message_count = 0;
 	for (int turn = 0; turn < 2 * count; turn++) {

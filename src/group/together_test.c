@@ -16,7 +16,7 @@ enum { IN_WORLD = 7, IN_OTHER = 3 }; /* numbers of the operations that wait */
 
 struct cycle {
 	ls_group *world, *other;
-	struct diagnose_job *job;
+	struct diagnose_snapshot *job;
 	struct diagnose_verdict verdict;
 };
 
@@ -43,7 +43,7 @@ static void add_wait(struct diagnose_rank *rank, uint32_t group, uint64_t number
 static struct cycle open_cycle(void)
 {
 	struct ls_group_options options = {.size = sizeof options, .world_size = 1};
-	struct cycle cycle = {.job = diagnose_job_new(1)};
+	struct cycle cycle = {.job = diagnose_snapshot_new(1)};
 	assert_non_null(cycle.job);
 	assert_int_equal(ls_group_open(&options, &cycle.world), LS_OK);
 	assert_int_equal(ls_group_split(cycle.world, 0, 0, &cycle.other), LS_OK);

@@ -54,7 +54,7 @@ static void put_row(FILE *out, const char *rank, const char *device, const uint6
 
 static void print_table(FILE *out, const struct inspect_memory *memory)
 {
-	const struct diagnose_job *job = memory->report->job;
+	const struct diagnose_snapshot *job = memory->report->job;
 	uint64_t sums[SUMMED] = {0};
 	int count = 0;
 
@@ -119,7 +119,7 @@ static void print_without(FILE *out, const struct ranks *ranks, const char *one,
 
 void inspect_memory_print(FILE *out, const struct inspect_memory *memory)
 {
-	const struct diagnose_job *job = memory->report->job;
+	const struct diagnose_snapshot *job = memory->report->job;
 	struct ranks without = {{0}}, unknown = {{0}};
 
 	for (int i = 0; i < job->size; i++)
@@ -159,7 +159,7 @@ static void put_figures(struct print_json *json, const struct trace_memory_seen 
 
 static void put_rank(struct print_json *json, const struct inspect_memory *memory, int number)
 {
-	const struct diagnose_job *job = memory->report->job;
+	const struct diagnose_snapshot *job = memory->report->job;
 	const struct diagnose_rank *rank = &job->ranks[number];
 
 	print_json_open(json, NULL, '{');
@@ -181,7 +181,7 @@ static void put_rank(struct print_json *json, const struct inspect_memory *memor
 
 void inspect_memory_json(struct print_json *json, const struct inspect_memory *memory)
 {
-	const struct diagnose_job *job = memory->report->job;
+	const struct diagnose_snapshot *job = memory->report->job;
 	char id[32];
 
 	snprintf(id, sizeof id, "%016" PRIx64, job->job);

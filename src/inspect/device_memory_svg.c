@@ -157,7 +157,7 @@ static void put_rank(const struct page *page, int rank, int y)
 /* Ranks that have no bar. */
 static void put_without(const struct page *page, int y)
 {
-	const struct diagnose_job *job = page->memory->report->job;
+	const struct diagnose_snapshot *job = page->memory->report->job;
 	struct ranks without = {{0}};
 	char who[256];
 
@@ -174,7 +174,7 @@ static void put_without(const struct page *page, int y)
 
 void inspect_memory_svg(FILE *out, const struct inspect_memory *memory)
 {
-	const struct diagnose_job *job = memory->report->job;
+	const struct diagnose_snapshot *job = memory->report->job;
 	struct page page = {.memory = memory, .out = out, .scale = 1};
 
 	for (int i = 0; i < job->size; i++) {

@@ -131,9 +131,9 @@ struct joining {
 };
 
 /* A job whose ranks are not known yet; NULL without memory. */
-static struct diagnose_job *empty_job(int size)
+static struct diagnose_snapshot *empty_job(int size)
 {
-	struct diagnose_job *job = diagnose_job_new(size);
+	struct diagnose_snapshot *job = diagnose_snapshot_new(size);
 	for (int q = 0; job && q < size; q++)
 		job->ranks[q].rank = q;
 	return job;
@@ -144,7 +144,7 @@ static struct diagnose_job *empty_job(int size)
 static bool has_good_ranks(struct joining *join, const struct inspect_part *part)
 {
 	const struct ranks none = {{0}};
-	struct diagnose_job *trial = empty_job(join->size);
+	struct diagnose_snapshot *trial = empty_job(join->size);
 	if (!trial)
 		return false;
 	trial->job = join->head.job;
@@ -195,7 +195,7 @@ static void take_cause(struct joining *join)
 static bool add_part(struct joining *join, const struct inspect_part *part)
 {
 	const struct ranks none = {{0}};
-	struct diagnose_job *job = join->report->job;
+	struct diagnose_snapshot *job = join->report->job;
 	if (!read_head(part, join->size, &join->head) || (job->job && job->job != join->head.job) ||
 	    !has_good_ranks(join, part))
 		return false;

@@ -223,7 +223,7 @@ static void damaged_parts(void **state)
 		parts[1].bytes = bytes;
 		struct inspect_report *report = inspect_parts_join(parts, HOSTS, SIZE, 0);
 		assert_non_null(report);
-		assert_true(diagnose_job_is_valid(report->job, diagnose_job_bytes(SIZE)));
+		assert_true(diagnose_snapshot_is_valid(report->job, diagnose_snapshot_bytes(SIZE)));
 		inspect_report_judge(report);
 		inspect_report_free(report);
 	}

@@ -230,12 +230,13 @@ static struct failure_shown *ask_for(const struct inspect_hosts *hosts,
 	return shown;
 }
 
-struct diagnose_job *inspect_hosts_ask(struct inspect_hosts *hosts, const struct inspect_view *view)
+struct diagnose_snapshot *inspect_hosts_ask(struct inspect_hosts *hosts,
+					    const struct inspect_view *view)
 {
 	struct failure_shown *shown =
 		ask_for(hosts, view, TRANSPORT_QUESTION_JOB, &hosts->waited_ms);
 	struct diagnose_traffic *traffic = calloc((size_t)view->size, sizeof *traffic);
-	struct diagnose_job *job = shown && traffic ? diagnose_job_new(view->size) : NULL;
+	struct diagnose_snapshot *job = shown && traffic ? diagnose_snapshot_new(view->size) : NULL;
 	const struct ranks none = {{0}};
 	if (job) {
 		job->job = view->job;

@@ -43,7 +43,8 @@ void inspect_hosts_free(struct inspect_hosts *hosts); /* NULL is allowed */
 
 /* Asks for a snapshot of the whole job: NULL if this host does not answer in 3 s. Hosts that are
  * not in hosts->answered afterwards are left out of the snapshot. */
-struct diagnose_job *inspect_hosts_ask(struct inspect_hosts *hosts, const struct inspect_view *view);
+struct diagnose_snapshot *inspect_hosts_ask(struct inspect_hosts *hosts,
+					    const struct inspect_view *view);
 /* Asks for copies of the traces of all ranks on other hosts. False: this host does not answer in
  * 5 s. */
 bool inspect_hosts_copy(struct inspect_hosts *hosts, const struct inspect_view *view);

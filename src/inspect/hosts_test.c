@@ -138,7 +138,7 @@ static void *behind(struct hosts_fixture *fixture)
 /* An answer with both ranks. */
 static void fill_job(struct hosts_fixture *fixture)
 {
-	struct diagnose_job *job = diagnose_job_new(SIZE);
+	struct diagnose_snapshot *job = diagnose_snapshot_new(SIZE);
 	struct diagnose_traffic *traffic = calloc(RANKS_WORLD_MAX, sizeof *traffic);
 	struct ranks all = ranks_below(SIZE);
 	size_t bytes;
@@ -165,7 +165,7 @@ static void fill_job(struct hosts_fixture *fixture)
 
 static bool is_taken(struct hosts_fixture *fixture)
 {
-	struct diagnose_job *job = inspect_hosts_ask(fixture->hosts, fixture->view);
+	struct diagnose_snapshot *job = inspect_hosts_ask(fixture->hosts, fixture->view);
 	bool taken = job != NULL;
 	assert_int_equal(fixture->hosts->has_told, taken);
 	if (taken)

@@ -54,7 +54,7 @@ bool inspect_view_has_segments(const struct inspect_view *view);
 
 /* The state of a job at one moment, and what it means. */
 struct inspect_report {
-	struct diagnose_job *job;
+	struct diagnose_snapshot *job;
 	struct diagnose_verdict verdict;
 	/* The cause that the ranks themselves published. It counts more than the verdict, because
 	 * they saw the failure happen. LS_OK: none. */

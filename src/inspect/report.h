@@ -24,20 +24,20 @@ void inspect_print_json(struct print_json *json, const struct inspect_shown *sho
 void inspect_json_call(struct print_json *json, const struct trace_record *record);
 
 /* "job 0123456789abcdef: running, train, 4 ranks", and how a job of a file ended. */
-void inspect_print_head(FILE *out, const struct diagnose_job *job,
+void inspect_print_head(FILE *out, const struct diagnose_snapshot *job,
 			const struct inspect_snapshot *snapshot);
 /* "running", "killed by SIGKILL"; a stable word, for JSON. */
 void inspect_process_text(const struct diagnose_rank *rank, char *out, size_t bytes);
 const char *inspect_process_word(enum diagnose_process process);
 /* "foreign_calls" of a rank: a list. */
-void inspect_foreign_calls_json(struct print_json *json, const struct diagnose_job *job,
+void inspect_foreign_calls_json(struct print_json *json, const struct diagnose_snapshot *job,
 				const struct diagnose_rank *rank);
 
 /* True if a rank's process still exists. */
-bool inspect_is_running(const struct diagnose_job *job);
+bool inspect_is_running(const struct diagnose_snapshot *job);
 /* For which ranks the threads of a rank wait, as their wait slots say. *since_ns: when the longest
  * wait began; 0: no thread waits. *record: the operation of that wait; NULL: unknown. */
-struct ranks inspect_waits_for(const struct diagnose_job *job, int rank, uint64_t *since_ns,
+struct ranks inspect_waits_for(const struct diagnose_snapshot *job, int rank, uint64_t *since_ns,
 			       const struct diagnose_record **record);
 
 #endif

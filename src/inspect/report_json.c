@@ -80,7 +80,7 @@ void inspect_json_call(struct print_json *json, const struct trace_record *recor
 		print_json_number(json, "tag", record->tag);
 }
 
-static void put_operation(struct print_json *json, const struct diagnose_job *job,
+static void put_operation(struct print_json *json, const struct diagnose_snapshot *job,
 			  const struct diagnose_record *record)
 {
 	const struct trace_record *fields = &record->record;
@@ -104,7 +104,7 @@ static void put_operation(struct print_json *json, const struct diagnose_job *jo
 	print_json_close(json, '}');
 }
 
-void inspect_foreign_calls_json(struct print_json *json, const struct diagnose_job *job,
+void inspect_foreign_calls_json(struct print_json *json, const struct diagnose_snapshot *job,
 				const struct diagnose_rank *rank)
 {
 	print_json_open(json, "foreign_calls", '[');
@@ -124,7 +124,7 @@ void inspect_foreign_calls_json(struct print_json *json, const struct diagnose_j
 static void put_rank(struct print_json *json, const struct inspect_shown *shown, int number)
 {
 	const struct inspect_report *report = shown->report;
-	const struct diagnose_job *job = report->job;
+	const struct diagnose_snapshot *job = report->job;
 	const struct diagnose_rank *rank = &job->ranks[number];
 	const struct diagnose_record *record;
 	uint64_t since_ns;
@@ -184,7 +184,7 @@ static void put_verdict(struct print_json *json, const struct inspect_shown *sho
 
 void inspect_print_json(struct print_json *json, const struct inspect_shown *shown)
 {
-	const struct diagnose_job *job = shown->report->job;
+	const struct diagnose_snapshot *job = shown->report->job;
 	char id[32];
 
 	snprintf(id, sizeof id, "%016llx", (unsigned long long)job->job);

@@ -15,7 +15,7 @@
 #include "inspect/report.h"
 #include "print/print.h"
 
-bool inspect_is_running(const struct diagnose_job *job)
+bool inspect_is_running(const struct diagnose_snapshot *job)
 {
 	for (int i = 0; i < job->size; i++)
 		if (job->ranks[i].known && job->ranks[i].process != DIAGNOSE_DEAD)
@@ -30,7 +30,7 @@ struct inspect_report *inspect_report_take(const struct inspect_view *view,
 
 	if (!report)
 		return NULL;
-	report->job = diagnose_job_new(view->size);
+	report->job = diagnose_snapshot_new(view->size);
 	if (!report->job) {
 		free(report);
 		return NULL;
@@ -125,7 +125,7 @@ static void name_unseen(struct inspect_report *report)
 
 void inspect_report_ask_hosts(struct inspect_report *report, const struct inspect_view *view)
 {
-	struct diagnose_job *job = NULL;
+	struct diagnose_snapshot *job = NULL;
 	report->hosts = inspect_hosts_new(view);
 	if (!report->hosts)
 		return;

@@ -27,8 +27,8 @@ static bool is_blocked(const struct wait_slot_body *wait)
 	return wait->state == WAIT_WORDS || wait->state == WAIT_ANY_WORD || wait->state == WAIT_FDS;
 }
 
-struct ranks inspect_waits_for(const struct diagnose_job *job, int rank_number, uint64_t *since_ns,
-			       const struct diagnose_record **record)
+struct ranks inspect_waits_for(const struct diagnose_snapshot *job, int rank_number,
+			       uint64_t *since_ns, const struct diagnose_record **record)
 {
 	const struct diagnose_rank *rank = &job->ranks[rank_number];
 	struct ranks peers = {{0}};
@@ -68,7 +68,7 @@ static void print_time(FILE *out, uint64_t now_ns, uint64_t then_ns)
 		fprintf(out, "%.0f s", seconds);
 }
 
-static void print_operation(FILE *out, const struct diagnose_job *job,
+static void print_operation(FILE *out, const struct diagnose_snapshot *job,
 			    const struct diagnose_record *record)
 {
 	const struct ranks *members = diagnose_members(job, record->record.group);
@@ -116,7 +116,7 @@ static bool is_from_any(const struct trace_record *record)
 	return (record->kind == TRACE_RECV || record->kind == TRACE_PROBE) && record->peer < 0;
 }
 
-static void print_operations(FILE *out, const struct diagnose_job *job, int number)
+static void print_operations(FILE *out, const struct diagnose_snapshot *job, int number)
 {
 	const struct diagnose_rank *rank = &job->ranks[number];
 	const struct diagnose_record *record;
@@ -158,7 +158,7 @@ static void print_operations(FILE *out, const struct diagnose_job *job, int numb
 	}
 }
 
-static void print_doing(FILE *out, const struct diagnose_job *job, int number)
+static void print_doing(FILE *out, const struct diagnose_snapshot *job, int number)
 {
 	char call[FOREIGN_TEXT_BYTES];
 
@@ -170,7 +170,7 @@ static void print_doing(FILE *out, const struct diagnose_job *job, int number)
 	}
 }
 
-static const char *program_of(const struct diagnose_job *job)
+static const char *program_of(const struct diagnose_snapshot *job)
 {
 	for (int i = 0; i < job->size; i++)
 		if (job->ranks[i].known && job->ranks[i].program[0])
@@ -178,7 +178,7 @@ static const char *program_of(const struct diagnose_job *job)
 	return "unknown program";
 }
 
-void inspect_print_head(FILE *out, const struct diagnose_job *job,
+void inspect_print_head(FILE *out, const struct diagnose_snapshot *job,
 			const struct inspect_snapshot *snapshot)
 {
 	char when[64] = "";
@@ -219,7 +219,7 @@ static void print_unseen(FILE *out, const struct inspect_hosts *hosts, int numbe
 	fprintf(out, "; last heard of in %s", name);
 }
 
-static int host_columns(const struct diagnose_job *job)
+static int host_columns(const struct diagnose_snapshot *job)
 {
 	int columns = 0;
 
@@ -232,7 +232,7 @@ static int host_columns(const struct diagnose_job *job)
 
 static void print_each(FILE *out, const struct inspect_report *report)
 {
-	const struct diagnose_job *job = report->job;
+	const struct diagnose_snapshot *job = report->job;
 	int columns = report->hosts ? host_columns(job) : 0;
 
 	for (int i = 0; i < job->size; i++) {
@@ -257,7 +257,7 @@ static void print_each(FILE *out, const struct inspect_report *report)
 	}
 }
 
-static int count_unread(const struct diagnose_job *job)
+static int count_unread(const struct diagnose_snapshot *job)
 {
 	int count = 0;
 

@@ -112,7 +112,7 @@ static void fill_head(struct file_head *head, const struct inspect_view *view,
 	memcpy(head->text, report->text, sizeof head->text);
 
 	/* Traces may be as long as their ranks were told; the report is whole without them. */
-	uint64_t next = place_part(&head->report, sizeof *head, diagnose_job_bytes(head->size));
+	uint64_t next = place_part(&head->report, sizeof *head, diagnose_snapshot_bytes(head->size));
 	if (!view)
 		next = place_part(&head->hosts, next,
 				  (uint64_t)head->size * sizeof(struct host_entry));
@@ -200,7 +200,8 @@ static const char *check_head(const struct file_head *head, size_t bytes)
 	if (head->size < 1 || head->size > INSPECT_RANK_MAX || head->failure > LS_INTERNAL ||
 	    head->status > LS_INTERNAL || head->cause > DIAGNOSE_WAS_ABORTED)
 		return "its head is damaged";
-	if (!is_inside(&head->report, bytes) || head->report.bytes != diagnose_job_bytes(head->size))
+	if (!is_inside(&head->report, bytes) ||
+	    head->report.bytes != diagnose_snapshot_bytes(head->size))
 		return "its report is damaged";
 	if (head->hosts.bytes > 0 &&
 	    (!is_inside(&head->hosts, bytes) ||
@@ -217,12 +218,12 @@ static const char *copy_report(const struct file_head *head, const char *data,
 {
 	struct inspect_report *report = &out->report;
 
-	report->job = diagnose_job_new(head->size);
+	report->job = diagnose_snapshot_new(head->size);
 	if (!report->job)
 		return "there is not enough memory";
 	memcpy(report->job, data + head->report.offset, head->report.bytes);
 	if (report->job->size != head->size ||
-	    !diagnose_job_is_valid(report->job, head->report.bytes))
+	    !diagnose_snapshot_is_valid(report->job, head->report.bytes))
 		return "its report is damaged";
 	report->failure = (ls_status)head->failure;
 	report->culprit = head->culprit;

@@ -296,10 +296,10 @@ static void traces_that_do_not_fit_are_left_out(void **state)
 static bool is_sound(const struct inspect_snapshot *snapshot)
 {
 	const struct inspect_report *report = &snapshot->report;
-	const struct diagnose_job *job = report->job;
+	const struct diagnose_snapshot *job = report->job;
 
 	return job->size >= 1 && job->size <= INSPECT_RANK_MAX &&
-	       diagnose_job_is_valid(job, diagnose_job_bytes(job->size)) &&
+	       diagnose_snapshot_is_valid(job, diagnose_snapshot_bytes(job->size)) &&
 	       (unsigned)report->verdict.cause <= DIAGNOSE_WAS_ABORTED &&
 	       (unsigned)report->verdict.status <= LS_INTERNAL &&
 	       (unsigned)report->failure <= LS_INTERNAL &&

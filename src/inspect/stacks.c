@@ -156,7 +156,7 @@ static const struct diagnose_record *newest_of(const struct diagnose_rank *rank,
 }
 
 /* The name is another process's text. */
-static void add_foreign_call(const struct diagnose_job *job, const struct diagnose_rank *rank,
+static void add_foreign_call(const struct diagnose_snapshot *job, const struct diagnose_rank *rank,
 			     uint32_t tid, char *out, size_t bytes)
 {
 	size_t used = strlen(out);

@@ -169,7 +169,7 @@ bool inspect_python_line(int pid, uint32_t caller, char *out, size_t bytes)
 
 void inspect_report_add_python(struct inspect_report *report)
 {
-	struct diagnose_job *job = report->job;
+	struct diagnose_snapshot *job = report->job;
 	const struct diagnose_verdict *verdict = &report->verdict;
 	uint64_t end_ns = clock_now_ns() + LOOK_MS * UINT64_C(1000000);
 	for (int i = 0; i < job->size && clock_now_ns() < end_ns; i++) {

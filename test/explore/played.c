@@ -283,7 +283,7 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *lengt
 /* ---- lines of Python ---- */
 
 /* No program is asked for them: it would be a process beside all threads, and of real time. */
-void __wrap_failure_add_python(struct world *world, struct diagnose_job *job,
+void __wrap_failure_add_python(struct world *world, struct diagnose_snapshot *job,
 			       const struct diagnose_verdict *verdict)
 {
 	(void)world, (void)job, (void)verdict;

@@ -129,7 +129,7 @@ static void check_pictures(const struct timeline *timeline)
 
 static void draw(const struct inspect_snapshot *snapshot, uint64_t last_ns, bool with_sites)
 {
-	const struct diagnose_job *job = snapshot->report.job;
+	const struct diagnose_snapshot *job = snapshot->report.job;
 	struct timeline *timeline = timeline_new(job->job, job->size);
 	MUST(timeline);
 	for (int r = 0; r < job->size; r++)

@@ -24,7 +24,7 @@ struct image {
 };
 
 static struct image images[RANKS];
-static struct diagnose_job *job;
+static struct diagnose_snapshot *job;
 
 static void *copy_of(const void *from, size_t bytes)
 {
@@ -104,7 +104,7 @@ static void make_images(void)
 		image->segment_before = copy_of(zeros, sizeof zeros);
 		trace_fini(&trace);
 	}
-	job = diagnose_job_new(RANKS);
+	job = diagnose_snapshot_new(RANKS);
 	MUST(job);
 }
 
@@ -237,7 +237,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	diagnose_collect(sources, RANKS, options & WITH_HINT ? &closing : NULL, job);
 	if (options & WITH_SITES && (options >> 6) == 3)
 		diagnose_add_sites(sources, RANKS, job);
-	MUST(diagnose_job_is_valid(job, diagnose_job_bytes(RANKS)));
+	MUST(diagnose_snapshot_is_valid(job, diagnose_snapshot_bytes(RANKS)));
 	struct diagnose_hint hint = {.status = size & 15,
 				     .rank = (int)(size % 4) - 1,
 				     .peer = (int)(size / 4 % 4) - 1,
@@ -251,9 +251,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		/* A job from a file: what passes the check can be judged. */
 		uint32_t offset;
 		memcpy(&offset, patches + i * PATCH_BYTES + 1, sizeof offset);
-		((unsigned char *)job)[offset % diagnose_job_bytes(RANKS)] =
+		((unsigned char *)job)[offset % diagnose_snapshot_bytes(RANKS)] =
 			patches[i * PATCH_BYTES + 5];
-		if (!diagnose_job_is_valid(job, diagnose_job_bytes(RANKS)))
+		if (!diagnose_snapshot_is_valid(job, diagnose_snapshot_bytes(RANKS)))
 			break;
 		judge_and_tell(NULL, room);
 	}
