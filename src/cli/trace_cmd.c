@@ -8,7 +8,7 @@
 #include "base/settings.h"
 #include "cli/cli.h"
 #include "timeline/timeline.h"
-#include "inspect/hosts.h"
+#include "inspect/ask_hosts.h"
 #include "inspect/inspect.h"
 
 _Static_assert((int)INSPECT_RANK_MAX == (int)TIMELINE_RANK_MAX, "a timeline has room for each job");

@@ -5,7 +5,7 @@
 #include "inspect/inspect.h"
 
 #include "failure/shown.h"
-#include "inspect/hosts.h"
+#include "inspect/ask_hosts.h"
 
 #include <ctype.h>
 #include <dirent.h>

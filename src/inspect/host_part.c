@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "inspect/hosts.h"
+#include "inspect/ask_hosts.h"
 
 #define PART_MAGIC UINT64_C(0x315452415053) /* "SPART1" */
 enum { SITES_MS = 2000, TRACE_ALIGN = 64 };

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "inspect/host_part.h"
-#include "inspect/hosts.h"
+#include "inspect/ask_hosts.h"
 
 enum { SIZE = 4, EACH = 2, HOSTS = SIZE / EACH, JOB = 0x1234, RECORDS = 16 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The hosts of a job in reports: which have not answered, and since when they are silent. */
-#include "inspect/hosts.h"
+#include "inspect/ask_hosts.h"
 
 static bool has_answered(const struct inspect_hosts *hosts, int first)
 {

@@ -77,7 +77,7 @@ struct inspect_report {
 struct inspect_report *inspect_report_take(const struct inspect_view *view,
 					   const struct diagnose_source *known);
 /* If the job is on several hosts: asks its ranks for those of the other hosts, for 3 s at most.
- * Before the report is explained. What has not answered is in report->hosts (hosts.h). */
+ * Before the report is explained. What has not answered is in report->hosts (ask_hosts.h). */
 void inspect_report_ask_hosts(struct inspect_report *report, const struct inspect_view *view);
 /* Reads the published cause, unless there is one already. */
 void inspect_report_update(struct inspect_report *report, const struct inspect_view *view);

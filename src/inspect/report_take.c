@@ -10,7 +10,7 @@
 #include "base/ranks.h"
 #include "failure/entered.h"
 #include "failure/unexpected.h"
-#include "inspect/hosts.h"
+#include "inspect/ask_hosts.h"
 #include "inspect/phase_report.h"
 #include "inspect/report.h"
 #include "print/print.h"

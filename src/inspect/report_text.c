@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "inspect/hosts.h"
+#include "inspect/ask_hosts.h"
 #include "inspect/phase_report.h"
 #include "inspect/stacks.h"
 

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "inspect/hosts.h"
+#include "inspect/ask_hosts.h"
 #include "inspect/phase_report.h"
 
 static const char magic[8] = "LSSNAP";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * How the daemon of a host is called, by ssh or as a child, and what ranks there get of this
  * process: its folder, command and part of its environment. */
-#include "launcher/hosts.h"
+#include "launcher/daemons.h"
 
 #include <errno.h>
 #include <fcntl.h>

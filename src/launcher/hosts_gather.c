@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What is left of a job on several hosts: has each host copy the state of its ranks when something
  * goes wrong, and at the end fetches it, with the traces, and makes one report. */
-#include "launcher/hosts.h"
+#include "launcher/daemons.h"
 
 #include <stdlib.h>
 #include <sys/signalfd.h>

@@ -2,7 +2,7 @@
  * How a job on several hosts begins and ends: names to addresses, a daemon on each host, the order,
  * and when all have what they need, the start. Every error that can be found is said before the
  * launcher gives up. */
-#include "launcher/hosts.h"
+#include "launcher/daemons.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "failure/shown.h"
-#include "inspect/hosts.h"
+#include "inspect/ask_hosts.h"
 
 enum { SIZE = 2, HERE = 0, FAR = 1, FAR_PID = 77 };
 

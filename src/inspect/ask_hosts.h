@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A job on several hosts, seen from one of them: its ranks there ask the other hosts for a snapshot
  * of theirs, and show it (failure/shown.h). */
-#ifndef INSPECT_HOSTS_H
-#define INSPECT_HOSTS_H
+#ifndef INSPECT_ASK_HOSTS_H
+#define INSPECT_ASK_HOSTS_H
 
 #include "inspect/inspect.h"
 #include "print/print.h"

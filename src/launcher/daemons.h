@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The hosts of a job as its launcher sees them: a daemon on each (daemon.c), started by ssh or as a
- * child, and a channel to it. For hosts.c and hosts_start.c. */
-#ifndef LAUNCHER_HOSTS_H
-#define LAUNCHER_HOSTS_H
+ * child, and a channel to it. For daemons.c and hosts_start.c. */
+#ifndef LAUNCHER_DAEMONS_H
+#define LAUNCHER_DAEMONS_H
 
 #include "launcher/channel.h"
 #include "launcher/launcher_private.h"
@@ -70,7 +70,7 @@ bool launcher_host_call(const struct launcher_job *job, struct launcher_host *ho
 char *launcher_order_strings(const struct launcher_options *options, struct channel_order *order,
 			     size_t *bytes);
 
-/* ---- hosts.c ---- */
+/* ---- daemons.c ---- */
 
 /* Gives up what rank 0 is to read. */
 void launcher_hosts_end_input(struct launcher_hosts *hosts);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A job on several hosts while it runs: frames of daemons become output and news of the job;
  * requests of the loop become frames to daemons. */
-#include "launcher/hosts.h"
+#include "launcher/daemons.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Asks the ranks of this host for those of other hosts. Other processes write the answers: each is
  * copied, and every number is checked. */
-#include "inspect/hosts.h"
+#include "inspect/ask_hosts.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
