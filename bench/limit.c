@@ -2,7 +2,7 @@
  * The limit for memory that all ranks have mapped, as a runtime to be timed: collectives that read
  * and write peers' buffers directly, with nothing around them: no checks, no headers, no recorder,
  * no time limits, nobody who notices a dead peer. LIMIT_FILE names the file that is shared, on a
- * tmpfs; LIMIT_STORES=stream stores to peers past the cache. RANK and WORLD_SIZE are the
+ * tmpfs; LIMIT_STORES=nontemporal stores to peers past the cache. RANK and WORLD_SIZE are the
  * launcher's. */
 #include <fcntl.h>
 #include <sched.h>
@@ -63,7 +63,7 @@ _Static_assert(sizeof(struct shared) <= 1 << 20, "ends before the buffers");
 struct state {
 	struct shared *shared;
 	int rank, size;
-	bool yield, stream;
+	bool yield, nontemporal;
 	uint64_t met, slots, lines;
 	size_t used;
 };
@@ -108,15 +108,16 @@ struct work {
 	float *targets[RANKS_MAX];
 };
 
-static inline __attribute__((always_inline)) void store(float *to, const vector *value, bool stream)
+static inline __attribute__((always_inline)) void store(float *to, const vector *value,
+							bool nontemporal)
 {
 #if defined(__AVX512F__)
-	if (stream) {
+	if (nontemporal) {
 		_mm512_stream_ps(to, (__m512)*value);
 		return;
 	}
 #endif
-	(void)stream;
+	(void)nontemporal;
 	*(vector *)to = *value;
 }
 
@@ -124,7 +125,7 @@ static inline __attribute__((always_inline)) void store(float *to, const vector 
  * constants the inner loops vanish, and pointers stay in registers. */
 static inline __attribute__((always_inline)) void sum_any(const struct work *work, int sources,
 							  int targets, size_t first, size_t end,
-							  bool stream)
+							  bool nontemporal)
 {
 	struct work here = *work; /* which no store can change */
 	size_t i = first;
@@ -135,7 +136,7 @@ static inline __attribute__((always_inline)) void sum_any(const struct work *wor
 			sum += *(const vector *)(here.sources[q] + i);
 #pragma GCC unroll 8
 		for (int q = 0; q < targets; q++)
-			store(here.targets[q] + i, &sum, stream);
+			store(here.targets[q] + i, &sum, nontemporal);
 	}
 	for (; i < end; i++) {
 		float sum = here.sources[0][i];
@@ -144,15 +145,15 @@ static inline __attribute__((always_inline)) void sum_any(const struct work *wor
 		for (int q = 0; q < targets; q++)
 			here.targets[q][i] = sum;
 	}
-	if (stream)
+	if (nontemporal)
 		atomic_thread_fence(memory_order_seq_cst);
 }
 
 static inline __attribute__((always_inline)) void sum_of(const struct work *work, int sources,
 							 int targets, size_t first, size_t end,
-							 bool stream)
+							 bool nontemporal)
 {
-	if (stream)
+	if (nontemporal)
 		sum_any(work, sources, targets, first, end, true);
 	else
 		sum_any(work, sources, targets, first, end, false);
@@ -165,16 +166,16 @@ static void sum(const struct state *s, const struct work *work, int targets, siz
 	bool one = targets == 1;
 	switch (s->size) {
 	case 2:
-		sum_of(work, 2, one ? 1 : 2, first, end, s->stream);
+		sum_of(work, 2, one ? 1 : 2, first, end, s->nontemporal);
 		break;
 	case 4:
-		sum_of(work, 4, one ? 1 : 4, first, end, s->stream);
+		sum_of(work, 4, one ? 1 : 4, first, end, s->nontemporal);
 		break;
 	case 8:
-		sum_of(work, 8, one ? 1 : 8, first, end, s->stream);
+		sum_of(work, 8, one ? 1 : 8, first, end, s->nontemporal);
 		break;
 	default:
-		sum_of(work, s->size, targets, first, end, s->stream);
+		sum_of(work, s->size, targets, first, end, s->nontemporal);
 	}
 }
 
@@ -452,7 +453,7 @@ bool bench_open(struct bench_runtime *out, bool threads)
 		return false;
 	}
 	s->yield = s->size > sysconf(_SC_NPROCESSORS_ONLN);
-	s->stream = stores && strcmp(stores, "stream") == 0;
+	s->nontemporal = stores && strcmp(stores, "nontemporal") == 0;
 	meet(s);
 	*out = (struct bench_runtime){s->rank, s->size, s, run, combine, NULL};
 	return true;

@@ -184,7 +184,7 @@ def limit_programs(build):
 
     return [
         Program("direct", start, env={"LIMIT_FILE": ""}, kind="limit mapped"),
-        Program("direct stream", start, large, {"LIMIT_FILE": "", "LIMIT_STORES": "stream"}, kind="limit mapped"),
+        Program("direct nontemporal", start, large, {"LIMIT_FILE": "", "LIMIT_STORES": "nontemporal"}, kind="limit mapped"),
     ]
 
 

@@ -13,7 +13,7 @@
 #pragma GCC target("avx2,f16c")
 #endif
 
-static void stream_lines(void *to, const void *from, size_t bytes)
+static void copy_lines_nontemporal(void *to, const void *from, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i += KERNEL_LINE_BYTES) {
 		const __m256i *line = (const void *)((const char *)from + i);

@@ -16,7 +16,7 @@
 #endif
 
 /* A line in one store, which is faster as long as the sources are in the cache. */
-static void stream_lines(void *to, const void *from, size_t bytes)
+static void copy_lines_nontemporal(void *to, const void *from, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i += KERNEL_LINE_BYTES)
 		_mm512_stream_si512((void *)((char *)to + i),

@@ -10,7 +10,7 @@
 
 #include "kernel/kernel_private.h"
 
-void kernel_stream_fence(void)
+void kernel_nontemporal_fence(void)
 {
 #if defined(__x86_64__)
 	_mm_sfence();
@@ -30,5 +30,5 @@ void kernel_copy(void *to, const void *from, size_t bytes, bool nontemporal)
 		head = bytes;
 	memcpy(to, from, head);
 	kernel_table_best()->nontemporal((char *)to + head, (const char *)from + head, bytes - head);
-	kernel_stream_fence();
+	kernel_nontemporal_fence();
 }

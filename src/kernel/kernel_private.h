@@ -39,7 +39,7 @@ struct kernel_table {
 	kernel_multiply *multiply[KERNEL_DTYPES];
 	kernel_combine_halves *halves[KERNEL_HALVES][KERNEL_OPS];
 	/* Copies past the cache if `to` begins a cache line, otherwise through it. Call
-	 * kernel_stream_fence before a store that announces the copy. */
+	 * kernel_nontemporal_fence before a store that announces the copy. */
 	void (*nontemporal)(void *to, const void *from, size_t bytes);
 };
 
@@ -48,6 +48,6 @@ extern const struct kernel_table kernel_table_portable;
 extern const struct kernel_table kernel_table_avx2, kernel_table_avx512;
 #endif
 
-void kernel_stream_fence(void);
+void kernel_nontemporal_fence(void);
 
 #endif

@@ -7,7 +7,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-static void stream_lines(void *to, const void *from, size_t bytes)
+static void copy_lines_nontemporal(void *to, const void *from, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i += KERNEL_LINE_BYTES) {
 		const __m128i *line = (const void *)((const char *)from + i);
@@ -23,7 +23,7 @@ static void stream_lines(void *to, const void *from, size_t bytes)
 
 #else
 
-static void stream_lines(void *to, const void *from, size_t bytes)
+static void copy_lines_nontemporal(void *to, const void *from, size_t bytes)
 {
 	memcpy(to, from, bytes);
 }

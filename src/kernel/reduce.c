@@ -171,7 +171,7 @@ void kernel_reduce(const struct kernel_reduce *reduce)
 		}
 	}
 	if (reduce->nontemporal)
-		kernel_stream_fence();
+		kernel_nontemporal_fence();
 }
 
 bool kernel_few_find(const struct kernel_reduce *reduce, struct kernel_few *out)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * All kernels, compiled once for each kind of processor by the file that includes this.
- * Before it stand KERNELS, the table's name; VECTOR_BYTES; stream_lines, for whole cache lines; and
- * of the macros in halves.h those that the processor has instructions for. Each element
- * stands alone, so that the vector width cannot be seen in results. */
+ * All kernels, compiled once for each kind of processor by the file that includes this. Before it
+ * stand KERNELS, the table's name; VECTOR_BYTES; copy_lines_nontemporal, for whole cache lines; and
+ * of the macros in halves.h those that the processor has instructions for. Each element stands
+ * alone, so that the vector width cannot be seen in results. */
 #include <string.h>
 
 #include "kernel/kernel_private.h"
@@ -142,7 +142,7 @@ MULTIPLY(multiply_double, double)
 static void nontemporal(void *to, const void *from, size_t bytes)
 {
 	size_t whole = (uintptr_t)to % KERNEL_LINE_BYTES ? 0 : bytes - bytes % KERNEL_LINE_BYTES;
-	stream_lines(to, from, whole);
+	copy_lines_nontemporal(to, from, whole);
 	if (bytes > whole)
 		memcpy((char *)to + whole, (const char *)from + whole, bytes - whole);
 }

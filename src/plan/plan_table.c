@@ -12,7 +12,8 @@
 
 enum { COLUMNS = 7, WORD_BYTES = 24 };
 
-static const char column_names[] = "# collective    ranks  up to     algorithm  chunk  stores  read";
+static const char column_names[] =
+	"# collective    ranks  up to     algorithm  chunk  stores       read";
 
 /* The one place where defaults stand; doc/decisions/026 and 037 have the measurements. With inline
  * each reader copies the whole payload, and there is one synchronisation. Direct access takes two;
@@ -161,7 +162,7 @@ static bool read_algorithm(const char *word, struct plan_table_line *out,
 	return true;
 }
 
-static const char *const store_names[] = {"auto", "plain", "stream"};
+static const char *const store_names[] = {"auto", "plain", "nontemporal"};
 
 static bool read_stores(const char *word, struct plan_table_line *out,
 			struct plan_table_error *error)
@@ -169,7 +170,7 @@ static bool read_stores(const char *word, struct plan_table_line *out,
 	for (out->stores = 0; out->stores <= PLAN_STORES_NONTEMPORAL; out->stores++)
 		if (strcmp(word, store_names[out->stores]) == 0)
 			return true;
-	return refuse(error, "stores are auto, plain or stream, not '%s'", word);
+	return refuse(error, "stores are auto, plain or nontemporal, not '%s'", word);
 }
 
 static bool read_columns(char words[COLUMNS][WORD_BYTES], struct plan_table_line *out,
@@ -367,7 +368,7 @@ void plan_table_text(const struct plan_table *table, int i, char out[PLAN_TABLE_
 		bytes_text(line->read_bytes, read, sizeof read);
 	else
 		snprintf(read, sizeof read, "copy");
-	snprintf(out, PLAN_TABLE_TEXT_BYTES, "%-14s  %-5s  %-8s  %-9s  %-5s  %-6s  %s",
+	snprintf(out, PLAN_TABLE_TEXT_BYTES, "%-14s  %-5s  %-8s  %-9s  %-5s  %-11s  %s",
 		 line->collective == PLAN_TABLE_ANY ? "any" : plan_collective_name(line->collective),
 		 ranks, most, plan_algorithm_name(line->algorithm), chunk,
 		 store_names[line->stores], read);

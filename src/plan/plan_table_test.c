@@ -214,7 +214,7 @@ static void the_default_is_the_choice_without_a_table(void **state)
 static const char good[] = "# a comment\n"
 			   "\n"
 			   "  allreduce 2 1000 tree 4K plain 4K # and one behind\n"
-			   "allreduce\t2-4  64K  doubling  32K stream 128K\n"
+			   "allreduce\t2-4  64K  doubling  32K nontemporal 128K\n"
 			   "barrier   3-64 max tree 64K plain 256K\n"
 			   "any any 1M ring 16K auto copy\n"
 			   "any 7 max inline 8K plain 256K";
@@ -308,9 +308,11 @@ static void what_is_written_can_be_read(void **state)
 			    a->chunk_bytes == b->chunk_bytes && a->read_bytes == b->read_bytes);
 	}
 	plan_table_text(&table, 1, line);
-	assert_string_equal(line, "all-reduce      2-4    64K       doubling   32K    stream  128K");
+	assert_string_equal(line,
+			    "all-reduce      2-4    64K       doubling   32K    nontemporal  128K");
 	plan_table_text(&table, -1, line);
-	assert_string_equal(line, "# collective    ranks  up to     algorithm  chunk  stores  read");
+	assert_string_equal(line,
+			    "# collective    ranks  up to     algorithm  chunk  stores       read");
 	plan_table_text(&table, table.count, line);
 	assert_string_equal(line, "");
 }
@@ -328,7 +330,7 @@ static void the_hash_tells_tables_apart(void **state)
 					     "allreduce 2 32K ring 64K plain 256K",
 					     "allreduce 2 64K tree 64K plain 256K",
 					     "allreduce 2 64K ring 32K plain 256K",
-					     "allreduce 2 64K ring 64K stream 256K",
+					     "allreduce 2 64K ring 64K nontemporal 256K",
 					     "allreduce 2 64K ring 64K plain 128K"};
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
 		read_good(others[i]);
@@ -362,7 +364,7 @@ static void what_is_wrong_is_refused(void **state)
 		{"allreduce 2 64K ring 0 plain 256K", "'chunk' is a multiple of 4K"},
 		{"allreduce 2 64K ring 5000 plain 256K", "'chunk' is a multiple of 4K"},
 		{"allreduce 2 64K ring 64K fast 256K",
-		 "stores are auto, plain or stream, not 'fast'"},
+		 "stores are auto, plain or nontemporal, not 'fast'"},
 		{"allreduce 2 64K ring 64K plain 1M", "'read' is a multiple of 4K up to 512K"},
 		{"\033[31m 2 64K ring 64K plain 1M", "no collective '?[31m'"},
 	};

@@ -4,7 +4,7 @@
  * memory. Then neighbouring sizes with the same choice become one line. */
 #include "tune/tune.h"
 
-enum { CHUNK = 64 << 10, READ = 0, LARGE = 256 << 10, STREAM_LEAST = 1 << 20 };
+enum { CHUNK = 64 << 10, READ = 0, LARGE = 256 << 10, NONTEMPORAL_LEAST = 1 << 20 };
 static const double clearly = 0.95; /* of the default's time; less of a gain may be noise */
 
 static const struct tune_candidate candidates[] = {
@@ -18,7 +18,7 @@ static const struct tune_candidate candidates[] = {
 	{PLAN_PAIRWISE, PLAN_STORES_AUTO, CHUNK, READ, false, 0},
 	{PLAN_DIRECT, PLAN_STORES_AUTO, 32 << 10, READ, false, LARGE},
 	{PLAN_DIRECT, PLAN_STORES_AUTO, 16 << 10, READ, false, LARGE},
-	{PLAN_DIRECT, PLAN_STORES_NONTEMPORAL, CHUNK, READ, false, STREAM_LEAST},
+	{PLAN_DIRECT, PLAN_STORES_NONTEMPORAL, CHUNK, READ, false, NONTEMPORAL_LEAST},
 	{PLAN_NONE, PLAN_STORES_AUTO, CHUNK, READ, true, LARGE},
 	{PLAN_NONE, PLAN_STORES_AUTO, CHUNK, 64 << 10, true, LARGE},
 	{PLAN_NONE, PLAN_STORES_AUTO, CHUNK, 128 << 10, true, LARGE},

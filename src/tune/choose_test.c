@@ -84,15 +84,17 @@ static void the_default_stays_unless_it_is_clearly_slower(void **state)
 {
 	(void)state;
 	static const char usual[] =
-		"all-reduce      3-4    max       inline     64K    auto    copy\n"
-		"all-reduce      3-4    max       direct     64K    auto    copy\n";
+		"all-reduce      3-4    max       inline     64K    auto         copy\n"
+		"all-reduce      3-4    max       direct     64K    auto         copy\n";
 	expect(COLL_ALLREDUCE, usual);
-	expect(COLL_BARRIER, "barrier         3-4    max       direct     64K    auto    copy\n");
+	expect(COLL_BARRIER,
+	       "barrier         3-4    max       direct     64K    auto         copy\n");
 	takes(PLAN_RING, COLL_ALLREDUCE, 3, 0.96);
 	takes(PLAN_TREE, COLL_ALLREDUCE, 0, 1.5);
 	expect(COLL_ALLREDUCE, usual);
 	takes(PLAN_TREE, COLL_BARRIER, 0, 0.5);
-	expect(COLL_BARRIER, "barrier         3-4    max       tree       64K    auto    copy\n");
+	expect(COLL_BARRIER,
+	       "barrier         3-4    max       tree       64K    auto         copy\n");
 }
 
 static void the_fastest_algorithm_is_chosen(void **state)
@@ -102,42 +104,46 @@ static void the_fastest_algorithm_is_chosen(void **state)
 	takes(PLAN_DOUBLING, COLL_ALLREDUCE, 2, 0.7);
 	takes(PLAN_TREE, COLL_ALLREDUCE, 2, 0.9);
 	takes(PLAN_RING, COLL_ALLREDUCE, 4, 0.9);
-	expect(COLL_ALLREDUCE, "all-reduce      3-4    max       inline     64K    auto    copy\n"
-			       "all-reduce      3-4    256K      doubling   64K    auto    copy\n"
-			       "all-reduce      3-4    4M        direct     64K    auto    copy\n"
-			       "all-reduce      3-4    max       ring       64K    auto    copy\n");
+	expect(COLL_ALLREDUCE,
+	       "all-reduce      3-4    max       inline     64K    auto         copy\n"
+	       "all-reduce      3-4    256K      doubling   64K    auto         copy\n"
+	       "all-reduce      3-4    4M        direct     64K    auto         copy\n"
+	       "all-reduce      3-4    max       ring       64K    auto         copy\n");
 	/* An inline algorithm that loses below its end has a border. */
 	takes(PLAN_DIRECT, COLL_ALLREDUCE, 1, 0.5);
 	takes(PLAN_DOUBLING, COLL_ALLREDUCE, 2, 1);
 	takes(PLAN_RING, COLL_ALLREDUCE, 2, 1);
 	takes(PLAN_TREE, COLL_ALLREDUCE, 2, 1);
 	takes(PLAN_RING, COLL_ALLREDUCE, 4, 1);
-	expect(COLL_ALLREDUCE, "all-reduce      3-4    512       inline     64K    auto    copy\n"
-			       "all-reduce      3-4    max       direct     64K    auto    copy\n");
+	expect(COLL_ALLREDUCE,
+	       "all-reduce      3-4    512       inline     64K    auto         copy\n"
+	       "all-reduce      3-4    max       direct     64K    auto         copy\n");
 }
 
 static void chunk_stores_and_reads_are_chosen(void **state)
 {
 	(void)state;
 	int small = find(PLAN_DIRECT, PLAN_STORES_AUTO, 16 << 10, 0, false);
-	int stream = find(PLAN_DIRECT, PLAN_STORES_NONTEMPORAL, 64 << 10, 0, false);
+	int nontemporal = find(PLAN_DIRECT, PLAN_STORES_NONTEMPORAL, 64 << 10, 0, false);
 	int read = find(PLAN_NONE, PLAN_STORES_AUTO, 64 << 10, 512 << 10, true);
 	*tune_at(&times, small, COLL_ALLREDUCE, 3) = 0.9;
 	*tune_at(&times, small, COLL_ALLREDUCE, 4) = 0.9;
-	*tune_at(&times, stream, COLL_ALLREDUCE, 4) = 0.8;
+	*tune_at(&times, nontemporal, COLL_ALLREDUCE, 4) = 0.8;
 	*tune_at(&times, read, COLL_ALLREDUCE, 4) = 0.5;
-	expect(COLL_ALLREDUCE, "all-reduce      3-4    max       inline     64K    auto    copy\n"
-			       "all-reduce      3-4    256K      direct     64K    auto    copy\n"
-			       "all-reduce      3-4    4M        direct     16K    auto    copy\n"
-			       "all-reduce      3-4    max       direct     64K    stream  512K\n");
+	expect(COLL_ALLREDUCE,
+	       "all-reduce      3-4    max       inline     64K    auto         copy\n"
+	       "all-reduce      3-4    256K      direct     64K    auto         copy\n"
+	       "all-reduce      3-4    4M        direct     16K    auto         copy\n"
+	       "all-reduce      3-4    max       direct     64K    nontemporal  512K\n");
 	/* They do not matter to an algorithm that does not move data from buffer to buffer; and the
 	 * default is compared with what it would be at its best only if it is the fastest as it
 	 * is. */
 	takes(PLAN_RING, COLL_ALLREDUCE, 4, 0.7);
-	expect(COLL_ALLREDUCE, "all-reduce      3-4    max       inline     64K    auto    copy\n"
-			       "all-reduce      3-4    256K      direct     64K    auto    copy\n"
-			       "all-reduce      3-4    4M        direct     16K    auto    copy\n"
-			       "all-reduce      3-4    max       ring       64K    auto    copy\n");
+	expect(COLL_ALLREDUCE,
+	       "all-reduce      3-4    max       inline     64K    auto         copy\n"
+	       "all-reduce      3-4    256K      direct     64K    auto         copy\n"
+	       "all-reduce      3-4    4M        direct     16K    auto         copy\n"
+	       "all-reduce      3-4    max       ring       64K    auto         copy\n");
 }
 
 /* Without a table: what fits into an entry is inline. */

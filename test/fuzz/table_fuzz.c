@@ -66,16 +66,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 size_t fuzz_draw(uint64_t *state, uint8_t *data)
 {
 	static const char *const words[] = {
-		"allreduce", "reduce",  "broadcast", "allgather",
-		"gather",    "scatter", "alltoall",  "barrier",
-		"any",       "1",       "2-4",       "64",
-		"0",         "9-2",     "65",        "-1",
-		"2-",        "64K",     "max",       "1G",
-		"4096",      "4097",    "0K",        "18446744073709551616",
-		"inline",    "direct",  "pull",      "ring",
-		"doubling",  "tree",    "auto",      "plain",
-		"stream",    "copy",    "256K",      "#",
-		"\n",        "\n",      "\t",        "\033",
+		"allreduce",   "reduce",  "broadcast", "allgather",
+		"gather",      "scatter", "alltoall",  "barrier",
+		"any",         "1",       "2-4",       "64",
+		"0",           "9-2",     "65",        "-1",
+		"2-",          "64K",     "max",       "1G",
+		"4096",        "4097",    "0K",        "18446744073709551616",
+		"inline",      "direct",  "pull",      "ring",
+		"doubling",    "tree",    "auto",      "plain",
+		"nontemporal", "copy",    "256K",      "#",
+		"\n",          "\n",      "\t",        "\033",
 		"\xc2\x9b"};
 	size_t size = 0, count = fuzz_random(state) % 60;
 	/* Mostly well-formed lines, which have seven words. */
