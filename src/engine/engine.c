@@ -254,7 +254,7 @@ static bool all_have_entered(struct engine *engine, struct op *op, uint64_t seq)
 	return true;
 }
 
-static enum op_progress await_free_entry(struct engine *engine, struct op *op)
+static enum op_progress check_room(struct engine *engine, struct op *op)
 {
 	uint64_t last = engine_room_awaits(engine, op->seq, engine_window_payload(op));
 	return last == 0 || all_have_entered(engine, op, last) ? OP_DONE : OP_BLOCKED;
@@ -277,8 +277,8 @@ static void publish_entry(struct engine *engine, struct op *op)
 		engine_mix(engine_mix(engine->history, op->signature), engine_common_count(op));
 }
 
-/* Waits until peers have taken this operation's long messages. */
-static enum op_progress await_taken(struct engine *engine, struct op *op)
+/* Whether peers have taken this operation's long messages. */
+static enum op_progress check_taken(struct engine *engine, struct op *op)
 {
 	op->word_count = 0;
 	for (int w = 0; w < RANKS_WORLD_WORDS && op->has_undrained; w++)
@@ -329,9 +329,9 @@ static void leave_collective(struct engine *engine, struct op *op)
 		hosts_push(team->transport);
 }
 
-/* Setting BLOCKING: compares the entries of all ranks, and waits until all have finished. A rank in
+/* Setting BLOCKING: compares the entries of all ranks; whether all have finished. A rank in
  * which the collective failed also counts as finished, but has set the cause before. */
-static enum op_progress await_all(struct engine *engine, struct op *op)
+static enum op_progress check_all_finished(struct engine *engine, struct op *op)
 {
 	const struct transport_team *team = engine->team;
 	enum op_progress progress = engine_check_all(engine, op);
@@ -356,7 +356,7 @@ static enum op_progress await_all(struct engine *engine, struct op *op)
 
 static enum op_progress enter_collective(struct engine *engine, struct op *op)
 {
-	enum op_progress progress = await_free_entry(engine, op);
+	enum op_progress progress = check_room(engine, op);
 	if (progress != OP_DONE)
 		return progress;
 	publish_entry(engine, op);
@@ -418,14 +418,14 @@ static enum op_progress advance_host(void *self, struct op *op)
 		op->state = OP_STATE_DRAIN;
 	}
 	if (op->state == OP_STATE_DRAIN) {
-		progress = await_taken(engine, op);
+		progress = check_taken(engine, op);
 		if (progress != OP_DONE)
 			return progress;
 		if (engine_has_failed_hint(engine) && !engine_window_is_whole(engine, op))
 			return op_fail(op, LS_ABORTED, -1);
 		leave_collective(engine, op);
 	}
-	return op->state == OP_STATE_TOGETHER ? await_all(engine, op) : OP_DONE;
+	return op->state == OP_STATE_TOGETHER ? check_all_finished(engine, op) : OP_DONE;
 }
 
 static enum op_progress abandon_host(void *self, struct op *op, const struct ranks *gone, bool force)

@@ -97,8 +97,8 @@ bool engine_inline_make_room(struct engine *engine, const struct engine_inline_p
 	return true;
 }
 
-bool engine_inline_await_all(struct engine *engine, const struct engine_inline_plan *plan,
-			     const struct waiter *waiter, uint64_t seq, uint64_t history)
+bool engine_inline_poll_all(struct engine *engine, const struct engine_inline_plan *plan,
+			    const struct waiter *waiter, uint64_t seq, uint64_t history)
 {
 	const struct transport_team *team = engine->team;
 	for (int q = 0; q < team->size; q++)

@@ -101,11 +101,11 @@ static inline bool engine_inline_is_there(const struct engine *engine,
 	       entry->history == history;
 }
 
-bool engine_inline_await_all(struct engine *engine, const struct engine_inline_plan *plan,
-			     const struct waiter *waiter, uint64_t seq, uint64_t history);
+bool engine_inline_poll_all(struct engine *engine, const struct engine_inline_plan *plan,
+			    const struct waiter *waiter, uint64_t seq, uint64_t history);
 
-static inline bool engine_inline_await(struct engine *engine, const struct engine_inline_plan *plan,
-				       const struct waiter *waiter, uint64_t seq, uint64_t history)
+static inline bool engine_inline_poll(struct engine *engine, const struct engine_inline_plan *plan,
+				      const struct waiter *waiter, uint64_t seq, uint64_t history)
 {
 	const struct transport_area *mine = transport_area_of(engine->team, engine->team->rank);
 	/* After my entry has been stored: as in the general path, a rank that fails or closes the
@@ -115,7 +115,7 @@ static inline bool engine_inline_await(struct engine *engine, const struct engin
 	if (plan->source >= 0)
 		return engine_inline_is_there(engine, plan, waiter, plan->source, seq, history);
 	return plan->source == ENGINE_INLINE_NOBODY ||
-	       engine_inline_await_all(engine, plan, waiter, seq, history);
+	       engine_inline_poll_all(engine, plan, waiter, seq, history);
 }
 
 /* The result is in recv. */

@@ -127,8 +127,8 @@ enum op_progress engine_step_check(struct engine *engine, struct op *op, int pee
 	return OP_DONE;
 }
 
-static enum op_progress await_one(struct engine *engine, struct op *op, int peer, uint32_t round,
-				  unsigned phase)
+static enum op_progress check_signal(struct engine *engine, struct op *op, int peer, uint32_t round,
+				     unsigned phase)
 {
 	enum op_progress progress = engine_step_check(engine, op, peer);
 	if (progress != OP_DONE || (round == 0 && phase == 0))
@@ -145,11 +145,12 @@ static enum op_progress await_one(struct engine *engine, struct op *op, int peer
 	return OP_BLOCKED;
 }
 
-/* Waits for a word of the channel to a peer; first for the peer's entry, because a peer in another
- * operation never takes anything. A peer on another host that has not entered may still take what
- * was sent before, or this rank's link may release the message: then either word ends the wait. */
-static enum op_progress await_channel(struct engine *engine, struct op *op, int peer,
-				      const struct wait_word *blocked)
+/* Fills op->words: a word of the channel to a peer; first the peer's entry, because a peer in
+ * another operation never takes anything. A peer on another host that has not entered may still
+ * take what was sent before, or this rank's link may release the message: then either word ends the
+ * wait. */
+static enum op_progress block_on_channel(struct engine *engine, struct op *op, int peer,
+					 const struct wait_word *blocked)
 {
 	enum op_progress progress = engine_step_check(engine, op, peer);
 	bool is_here = transport_is_here(engine->team, peer);
@@ -175,7 +176,7 @@ enum op_progress engine_step_taken(struct engine *engine, struct op *op, int pee
 		op->undrained[peer / 64] &= ~ranks_bit(peer);
 		return refused == LS_OK ? OP_DONE : op_fail(op, refused, peer);
 	}
-	return await_channel(engine, op, peer, &blocked);
+	return block_on_channel(engine, op, peer, &blocked);
 }
 
 static enum op_progress step_await(struct engine *engine, struct op *op,
@@ -196,11 +197,11 @@ static enum op_progress step_await(struct engine *engine, struct op *op,
 			round -= ENGINE_FRAGMENT_SLOTS - 1;
 	}
 	if (step->peer != PLAN_ALL)
-		return await_one(engine, op, step->peer, round, step->phase);
+		return check_signal(engine, op, step->peer, round, step->phase);
 	/* The members on my host. Only a plan for one host has all of them here. */
 	for (int q = engine->team->first_here; q < engine->team->size; q++)
 		if (q != engine->team->rank && transport_is_here(engine->team, q) &&
-		    await_one(engine, op, q, round, step->phase) == OP_FAILED)
+		    check_signal(engine, op, q, round, step->phase) == OP_FAILED)
 			return OP_FAILED;
 	if (op->word_count > 0)
 		return OP_BLOCKED;
@@ -376,7 +377,7 @@ static enum op_progress step_send(struct engine *engine, struct op *op, const st
 	struct wait_word blocked;
 	if (!transport_channel_post(engine->team, step->peer, &envelope, payload, window, &ticket,
 				    &blocked))
-		return await_channel(engine, op, step->peer, &blocked);
+		return block_on_channel(engine, op, step->peer, &blocked);
 	if (range.bytes > TRANSPORT_MESSAGE_INLINE_BYTES) {
 		op->has_undrained = true;
 		op->undrained[step->peer / 64] |= ranks_bit(step->peer);

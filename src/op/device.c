@@ -31,8 +31,8 @@ static ls_status issue_store(struct op_device *device)
 	return status;
 }
 
-/* Waits until the device has completed what was issued, or has failed. */
-static enum op_progress await_device(struct op *op)
+/* Whether the device has completed what was issued. */
+static enum op_progress check_device(struct op *op)
 {
 	struct op_device *device = &op->device;
 	op->word_count = 0;
@@ -177,7 +177,7 @@ enum op_progress op_device_advance(struct memory *memory, struct op *op,
 	if (device->state == OP_DEVICE_FETCHING) {
 		if (op->status != LS_PENDING)
 			return OP_FAILED;
-		progress = on_stream ? op_stream_fetched(op) : await_device(op);
+		progress = on_stream ? op_stream_fetched(op) : check_device(op);
 		if (progress != OP_DONE)
 			return progress;
 		runner->submit(self, op, device->workspace);
@@ -192,7 +192,7 @@ enum op_progress op_device_advance(struct memory *memory, struct op *op,
 			return OP_FAILED;
 		op->status = LS_PENDING;
 	}
-	progress = on_stream ? op_stream_deliver(op) : await_device(op);
+	progress = on_stream ? op_stream_deliver(op) : check_device(op);
 	if (progress != OP_DONE)
 		return progress;
 	op->status = LS_OK;
@@ -245,7 +245,7 @@ enum op_progress op_device_abandon(struct memory *memory, struct op *op,
 	if (op_is_on_stream(op))
 		return abandon_on_stream(memory, op, runner, self, gone, force);
 	ls_status status = op->status;
-	enum op_progress progress = await_device(op);
+	enum op_progress progress = check_device(op);
 	op->status = status;
 	if (progress == OP_BLOCKED)
 		return progress;

@@ -89,7 +89,7 @@ bool progress_inline_call(ls_group *group, const struct op_call *call,
 	state.record = record_call(group, call, plan, state.seq, options->label, site);
 	atomic_store_explicit(&group->trace_entry->entered, state.seq, memory_order_release);
 	engine_inline_prefetch(engine, plan);
-	if (!engine_inline_await(engine, plan, &group->waiter, state.seq, state.history)) {
+	if (!engine_inline_poll(engine, plan, &group->waiter, state.seq, state.history)) {
 		*status = continue_general(group, call, options, &state, site);
 		return true;
 	}
