@@ -123,7 +123,7 @@ void hosts_progress_end(struct hosts *hosts)
 	push_or_leave(hosts);
 }
 
-void hosts_relay_send(const struct transport_team *team, int rank)
+void hosts_notify(const struct transport_team *team, int rank)
 {
 	struct hosts *hosts = team->transport->hosts;
 	hosts_mark(hosts, team->area, team->members[rank].world);

@@ -56,7 +56,8 @@ bool hosts_send_cancels(const struct hosts_path *path)
 		const struct hosts_transfer *transfer = &relay->sent[i];
 		uint32_t generation = atomic_load(&relay->cancelled[i]);
 		struct link_note note = {.words = {HOSTS_NOTE_CANCEL,
-						   hosts_its_place(path, relay->to), i, generation}};
+						   hosts_place_at_target(path, relay->to), i,
+						   generation}};
 		if (!transfer->is_under_way && transport_mail_cancel(&relay->to->rts[i], generation))
 			end_send(path->hosts, &relay->to->rts[i]); /* not offered yet */
 		if (!transfer->is_under_way || transfer->generation != generation)

@@ -140,8 +140,9 @@ static bool post_messages(const struct hosts_path *path)
 			return true;
 		const struct transport_slot *slot = &far->to->slots[index];
 		const struct transport_packed *packed = &slot->packed;
-		struct link_note note = {.words = {HOSTS_NOTE_CHANNEL, hosts_its_place(path, slot),
-						   packed->seq, packed->count, far->sent + 1}};
+		struct link_note note = {.words = {HOSTS_NOTE_CHANNEL,
+						   hosts_place_at_target(path, slot), packed->seq,
+						   packed->count, far->sent + 1}};
 		bool posted = packed->bytes > TRANSPORT_MESSAGE_INLINE_BYTES
 				      ? post_window(path, &note, index)
 				      : hosts_path_post(path, HOSTS_KEEP_NOT, &note, slot->payload,
@@ -337,8 +338,8 @@ static bool send_freed(const struct hosts_path *path)
 	uint64_t taken = atomic_load_explicit(&far->from->taken, memory_order_acquire);
 	uint64_t refused = atomic_load_explicit(&far->from->refused, memory_order_acquire);
 	if (refused != far->refused &&
-	    !hosts_path_store(path, HOSTS_KEEP_NOT, hosts_my_place(path, &far->from->refused),
-			      refused))
+	    !hosts_path_store(path, HOSTS_KEEP_NOT,
+			      hosts_place_at_source(path, &far->from->refused), refused))
 		return false;
 	far->refused = refused;
 	for (unsigned i = 0; i < TRANSPORT_CHANNEL_SLOTS && taken != far->taken; i++) {
@@ -347,7 +348,7 @@ static bool send_freed(const struct hosts_path *path)
 			continue;
 		return_offer(path, i); /* taken, but not fetched */
 		if (!hosts_path_store(path, HOSTS_KEEP_SLOT,
-				      hosts_its_place(path, &far->to->slots[i].freed),
+				      hosts_place_at_target(path, &far->to->slots[i].freed),
 				      far->arrived[i]))
 			return false;
 		far->told[i] = far->arrived[i];

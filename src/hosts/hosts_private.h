@@ -55,7 +55,8 @@ enum hosts_fetch_state {
 /* Messages of collectives between this rank and one on another host: channels.c. Used by the thread
  * that makes progress on the link, except the atomic members, `target` and `target_bytes`. */
 struct hosts_channel {
-	struct transport_channel *to, *from; /* in its mirror, from me; in my segment, from it */
+	/* in the peer's mirror, from this rank; in this rank's segment, from the peer */
+	struct transport_channel *to, *from;
 	unsigned char (*pages)[TRANSPORT_PAGE_BYTES]; /* payloads of `from`, a page each slot */
 	uint64_t sent;    /* of `to`: the position of the last message that was sent to the peer */
 	uint64_t refused; /* of `from`: the value that was sent to the peer */
@@ -83,7 +84,8 @@ struct hosts_relay {
 	uint16_t area;               /* in the segment of that rank */
 	bool is_ready;               /* it has made the group: its `opened` is >= generation */
 	uint64_t generation, opened; /* opened: mine, as sent */
-	struct mail_ring *to, *from; /* in its mirror, from me; in my segment, from it */
+	/* in the peer's mirror, from this rank; in this rank's segment, from the peer */
+	struct mail_ring *to, *from;
 	uint64_t entered, ended, finished, times_closed; /* values sent */
 	unsigned kept_back;        /* about how much since the last push: HOSTS_KEEP_MAX */
 	uint64_t lingers_until_ns; /* until when it does not send times_closed; 0: still open */
@@ -190,7 +192,7 @@ struct hosts_path {
 
 /* The place of `at`, which is in my area of the path's group, or in the peer's inbox there. The
  * peer finds it in its mirror. */
-static inline uint64_t hosts_my_place(const struct hosts_path *path, const void *at)
+static inline uint64_t hosts_place_at_source(const struct hosts_path *path, const void *at)
 {
 	const struct transport_team *team = path->relay->team;
 	const struct transport_area *area = transport_area_of(team, team->rank);
@@ -201,7 +203,7 @@ static inline uint64_t hosts_my_place(const struct hosts_path *path, const void 
 	return ((uint64_t)team->area << 32 | offset) << 1 | HOSTS_OF_SOURCE;
 }
 /* The place of `at`, which is in the peer's mirror here. The peer finds it in its own area. */
-static inline uint64_t hosts_its_place(const struct hosts_path *path, const void *at)
+static inline uint64_t hosts_place_at_target(const struct hosts_path *path, const void *at)
 {
 	unsigned area = path->relay->area;
 	uint64_t offset = (uintptr_t)at - (uintptr_t)transport_mirror_area(path->mirror, area);
@@ -374,7 +376,7 @@ void hosts_progress_end(struct hosts *hosts);
 bool hosts_advance_without_push(struct transport *transport);
 
 /* Implements struct transport_hosts_ops. */
-void hosts_relay_send(const struct transport_team *team, int rank);
+void hosts_notify(const struct transport_team *team, int rank);
 
 /* ---- pump.c ---- */
 

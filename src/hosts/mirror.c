@@ -13,8 +13,8 @@
 /* ---- places ---- */
 
 /* The inbox of my area that the peer writes to; from now on it is in use. */
-static struct transport_inbox *its_inbox(struct transport_area *area,
-					 const struct hosts_relay *relay)
+static struct transport_inbox *use_peer_inbox(struct transport_area *area,
+					      const struct hosts_relay *relay)
 {
 	struct transport_inbox *inbox =
 		(struct transport_inbox *)((uintptr_t)relay->from -
@@ -28,21 +28,21 @@ static struct transport_inbox *its_inbox(struct transport_area *area,
 /* The relay of the group that the note is about, if both ranks are members and have made it. NULL:
  * the note is left over from an earlier group with this area. */
 static const struct hosts_relay *find_relay(const struct hosts *hosts,
-					    const struct hosts_mirror *mirror, int peer, bool own,
-					    unsigned area)
+					    const struct hosts_mirror *mirror, int peer,
+					    bool at_target, unsigned area)
 {
-	const struct transport_team *team = own ? atomic_load(&hosts->teams[area]) : NULL;
-	const struct hosts_relay *relay = team  ? &team->relays[peer]
-					  : own ? NULL
-						: mirror->relays[area];
+	const struct transport_team *team = at_target ? atomic_load(&hosts->teams[area]) : NULL;
+	const struct hosts_relay *relay = team        ? &team->relays[peer]
+					  : at_target ? NULL
+						      : mirror->relays[area];
 	return relay && relay->to && relay->is_ready ? relay : NULL;
 }
 
 /* Whether the word shows that a rank has made or closed the group that has the area. */
-static bool shows_life(bool own, uint64_t inside)
+static bool shows_life(bool at_target, uint64_t inside)
 {
-	return !own && (inside == offsetof(struct transport_area, opened) ||
-			inside == offsetof(struct transport_area, times_closed));
+	return !at_target && (inside == offsetof(struct transport_area, opened) ||
+			      inside == offsetof(struct transport_area, times_closed));
 }
 
 /* The address in this process of `bytes` at a place; NULL: the peer must not write there, or bytes
@@ -52,7 +52,7 @@ static void *find_place(const struct hosts *hosts, int peer, uint64_t place, uin
 {
 	const struct transport *transport = hosts->transport;
 	uint64_t index = place >> 33, head = sizeof(struct transport_area);
-	bool own = place & HOSTS_OF_TARGET;
+	bool at_target = place & HOSTS_OF_TARGET;
 	const struct hosts_mirror *mirror = transport->peers[peer].mirror;
 	*inside = place >> 1 & UINT32_MAX;
 	if (!mirror || *inside % 8 || bytes == 0 || bytes % 8 || index >= TRANSPORT_AREAS ||
@@ -60,17 +60,17 @@ static void *find_place(const struct hosts *hosts, int peer, uint64_t place, uin
 	    bytes > head + sizeof(struct transport_inbox) - *inside)
 		return NULL;
 	*area = (unsigned)index;
-	const struct hosts_relay *relay = find_relay(hosts, mirror, peer, own, *area);
-	if (!relay && !shows_life(own, *inside))
+	const struct hosts_relay *relay = find_relay(hosts, mirror, peer, at_target, *area);
+	if (!relay && !shows_life(at_target, *inside))
 		return NULL;
-	if (!own)
+	if (!at_target)
 		return (unsigned char *)transport_mirror_area(transport->peers[peer].segment, *area) +
 		       *inside;
 	/* A peer may write only its inbox in my segment. */
 	if (*inside < head)
 		return NULL;
 	struct transport_area *mine = transport_area_at(transport->segment, transport->size, *area);
-	return (unsigned char *)its_inbox(mine, relay) + (*inside - head);
+	return (unsigned char *)use_peer_inbox(mine, relay) + (*inside - head);
 }
 
 /* The RTS slot whose `done` is at an offset of an area, and the offset of its ring; -1: another
@@ -383,7 +383,7 @@ bool hosts_is_lost(const struct transport *transport, int rank)
 /* ---- life ---- */
 
 static const struct transport_hosts_ops hosts_ops = {
-	.notify = hosts_relay_send, .quiet = hosts_quiet, .payload = hosts_payload};
+	.notify = hosts_notify, .quiet = hosts_quiet, .payload = hosts_payload};
 
 ls_status hosts_open(struct transport *transport, struct link *link, const uint16_t *hosts_of,
 		     const struct hosts_events *events)

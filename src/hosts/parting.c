@@ -21,8 +21,9 @@ bool hosts_send_end(const struct hosts_path *path, uint64_t ended)
 	struct hosts_relay *relay = path->relay;
 	const struct transport_area *mine = transport_area_of(relay->team, relay->team->rank);
 	uint64_t history = atomic_load(&mine->history);
-	struct link_note note = {.words = {HOSTS_NOTE_WRITE, hosts_my_place(path, &mine->history),
-					   hosts_my_place(path, &mine->ended), ended}};
+	struct link_note note = {.words = {HOSTS_NOTE_WRITE,
+					   hosts_place_at_source(path, &mine->history),
+					   hosts_place_at_source(path, &mine->ended), ended}};
 	if (ended == relay->ended)
 		return true;
 	if (!hosts_path_post(path, HOSTS_KEEP_NOT, &note, &history, sizeof history, NULL))

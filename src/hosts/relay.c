@@ -33,7 +33,7 @@ static bool send_mine(const struct hosts_path *path, enum hosts_keep keep,
 {
 	if (value == *sent)
 		return true;
-	if (!hosts_path_store(path, keep, hosts_my_place(path, word), value))
+	if (!hosts_path_store(path, keep, hosts_place_at_source(path, word), value))
 		return false;
 	*sent = value;
 	return true;
@@ -59,8 +59,8 @@ static bool send_entries(const struct hosts_path *path)
 		uint64_t bytes = sizeof(struct transport_entry) -
 				 offsetof(struct transport_entry, signature);
 		if (!send_write(path, HOSTS_KEEP_ENTRY, &entry->signature, bytes,
-				hosts_my_place(path, &entry->signature),
-				hosts_my_place(path, &entry->signal), entered))
+				hosts_place_at_source(path, &entry->signature),
+				hosts_place_at_source(path, &entry->signal), entered))
 			return false;
 		path->relay->entered = seq;
 	}
@@ -100,11 +100,11 @@ static bool send_long(const struct hosts_path *path, unsigned index)
 	if (!atomic_compare_exchange_strong(&rts->cursor, &open, gone) && open & MAIL_CLOSED)
 		return send_write(path, HOSTS_KEEP_NOT, &rts->window,
 				  offsetof(struct mail_rts, source_copied),
-				  hosts_its_place(path, &rts->window),
-				  hosts_its_place(path, &rts->cursor), open);
+				  hosts_place_at_target(path, &rts->window),
+				  hosts_place_at_target(path, &rts->cursor), open);
 	const struct transport *transport = path->hosts->transport;
-	struct link_note note = {.words = {HOSTS_NOTE_LONG, hosts_its_place(path, relay->to), index,
-					   rts->generation}};
+	struct link_note note = {.words = {HOSTS_NOTE_LONG, hosts_place_at_target(path, relay->to),
+					   index, rts->generation}};
 	const void *payload =
 		memory_view_at(&transport->peers[transport->rank].arena, rts->window, rts->bytes);
 	*transfer = (struct hosts_transfer){.relay = relay,
@@ -147,8 +147,8 @@ static bool send_slot(const struct hosts_path *path, struct mail_slot *slot, uin
 		memcpy(line.bytes + MAIL_TINY_BYTES, slot->payload, behind);
 	return send_write(path, HOSTS_KEEP_NOT, &line,
 			  8 + sizeof line.envelope + MAIL_TINY_BYTES + behind,
-			  hosts_its_place(path, &slot->held),
-			  hosts_its_place(path, &slot->sequence), position);
+			  hosts_place_at_target(path, &slot->held),
+			  hosts_place_at_target(path, &slot->sequence), position);
 }
 
 /* Sends the payload of a slot's cells, before the slot. This rank does not use these cells again
@@ -162,7 +162,7 @@ static bool send_cells(const struct hosts_path *path, const struct mail_envelope
 	if (!transport_mail_is_in_cell(envelope, bytes))
 		return true;
 	const unsigned char *from = mine->cells[cell / 2][cell % 2];
-	struct link_note note = {.words = {HOSTS_NOTE_CELL, hosts_my_place(path, from)}};
+	struct link_note note = {.words = {HOSTS_NOTE_CELL, hosts_place_at_source(path, from)}};
 	return hosts_path_post(path, HOSTS_KEEP_NOT, &note, from, (bytes + 7) / 8 * 8, NULL);
 }
 
@@ -175,7 +175,8 @@ static bool send_messages(const struct hosts_path *path)
 		if ((int64_t)(sequence - relay->next) < 0)
 			return true;
 		if (atomic_load_explicit(&slot->held, memory_order_acquire) != relay->next) {
-			if (!send_word(path, hosts_its_place(path, &slot->sequence), relay->next))
+			if (!send_word(path, hosts_place_at_target(path, &slot->sequence),
+				       relay->next))
 				return false;
 			relay->next++;
 			continue;

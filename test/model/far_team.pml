@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How ranks on two hosts use areas for one group after another (src/hosts/teams.c; relay_to in relay.c; is_of_group,
+ * How ranks on two hosts use areas for one group after another (src/hosts/teams.c; relay_to in relay.c; find_relay,
  * shows_life and note_opened in mirror.c). Each has two areas, and sends the other one word in each
  * group. It may close the group without having waited for that of the other, as after a failure. Rank 1 may take an offer
  * back first, of which nobody is told. The link keeps the order. Offers travel beside it, as other ranks may pass them on.
@@ -27,7 +27,7 @@ byte published[4]; /* the group for which the rank has a word to send */
 byte in_opened[4], in_closed[4];
 byte relay_of[4] = NONE; /* mirror->relays: the rank's own area of the group */
 
-/* hosts_relay_send, by the rank's own area. */
+/* hosts_notify, by the rank's own area. */
 bit has_team[4], has_to[4], is_ready[4];
 byte generation[4], its_area[4];
 byte sent_opened[4], sent_closed[4], sent_word[4];

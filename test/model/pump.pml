@@ -207,7 +207,7 @@ inline push_or_leave(did, has, pushes)
 	fi
 }
 
-inline hosts_relay_send(did, has, pushes)
+inline hosts_notify(did, has, pushes)
 {
 #if MUTANT == 7 /* served before it is there */
 	unsent = 1;
@@ -267,7 +267,7 @@ proctype thread(bit publishes, waits)
 {
 	bit did, has, pushes;
 	if
-	:: publishes -> hosts_relay_send(did, has, pushes)
+	:: publishes -> hosts_notify(did, has, pushes)
 	:: else
 	fi;
 	do
