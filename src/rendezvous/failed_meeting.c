@@ -22,17 +22,17 @@ void rendezvous_fail(struct rendezvous_server *server, ls_status status)
 			rendezvous_tell_answer(server, member->fd,
 					       member->remote ? &member->session : NULL, status,
 					       server->text);
-		server->told += member->came;
+		server->told += member->said_hello;
 		rendezvous_close_fd(&member->fd);
 	}
 }
 
-static void say_ranks(struct rendezvous_server *server, bool came)
+static void say_ranks(struct rendezvous_server *server, bool said_hello)
 {
 	bool in[RANKS_WORLD_MAX];
 	for (int i = 0; i < server->place.world_size; i++)
-		in[i] = server->ranks[i].came;
-	rendezvous_text_ranks(server->text, in, server->place.world_size, came);
+		in[i] = server->ranks[i].said_hello;
+	rendezvous_text_ranks(server->text, in, server->place.world_size, said_hello);
 }
 
 static void say_count(char *text, uint64_t count, const char *what)
@@ -42,17 +42,17 @@ static void say_count(char *text, uint64_t count, const char *what)
 				    count == 1 ? "" : "s", what);
 }
 
-int rendezvous_count_came(const struct rendezvous_server *server)
+int rendezvous_count_hellos(const struct rendezvous_server *server)
 {
-	int came = 0;
+	int count = 0;
 	for (int i = 0; i < server->place.world_size; i++)
-		came += server->ranks[i].came;
-	return came;
+		count += server->ranks[i].said_hello;
+	return count;
 }
 
 void rendezvous_fail_missing(struct rendezvous_server *server, uint64_t now_ns)
 {
-	int missing = server->place.world_size - rendezvous_count_came(server);
+	int missing = server->place.world_size - rendezvous_count_hellos(server);
 	uint64_t silent = server->incomplete;
 	char *text = server->text;
 
@@ -88,8 +88,8 @@ void rendezvous_fail_ended(struct rendezvous_server *server, int rank)
 			    "printed. Not yet here: rank",
 			    rank, server->table.ranks[rank].pid, server->where);
 	rendezvous_text_add(server->text,
-			    server->place.world_size - rendezvous_count_came(server) == 1 ? " "
-											  : "s ");
+			    server->place.world_size - rendezvous_count_hellos(server) == 1 ? " "
+											    : "s ");
 	say_ranks(server, false);
 	rendezvous_fail(server, LS_RANK_MISSING);
 }

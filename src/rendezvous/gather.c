@@ -53,12 +53,12 @@ static void fail_unsigned(struct rendezvous_server *server, int rank)
 static void fail_silent(struct rendezvous_server *server, uint64_t now_ns)
 {
 	int size = server->place.world_size, silent = 0, first = -1;
-	bool carded[RANKS_WORLD_MAX];
+	bool has_card[RANKS_WORLD_MAX];
 
 	for (int i = 0; i < size; i++) {
-		carded[i] = server->ranks[i].carded;
-		silent += !carded[i];
-		if (first < 0 && !carded[i])
+		has_card[i] = server->ranks[i].has_card;
+		silent += !has_card[i];
+		if (first < 0 && !has_card[i])
 			first = i;
 	}
 	rendezvous_text_add(server->text,
@@ -66,7 +66,7 @@ static void fail_silent(struct rendezvous_server *server, uint64_t now_ns)
 			    "s of its start how they can be reached: rank%s ",
 			    silent, size, server->where, (double)(now_ns - server->began_ns) * 1e-9,
 			    silent == 1 ? "" : "s");
-	rendezvous_text_ranks(server->text, carded, size, false);
+	rendezvous_text_ranks(server->text, has_card, size, false);
 	rendezvous_text_add(server->text, " (");
 	say_rank(server, first);
 	rendezvous_text_add(server->text,
@@ -88,7 +88,7 @@ static void take_card(struct rendezvous_server *server, int rank, const struct w
 		rendezvous_fail(server, (ls_status)card->status);
 		return;
 	}
-	server->ranks[rank].carded = true;
+	server->ranks[rank].has_card = true;
 	memcpy(server->cards.cards[rank], card->card, sizeof card->card);
 }
 
@@ -122,14 +122,14 @@ static void judge_card(struct rendezvous_server *server, int rank)
 	take_card(server, rank, &card);
 }
 
-static void hear_rank(struct rendezvous_server *server, int rank)
+static void read_card(struct rendezvous_server *server, int rank)
 {
 	struct server_rank *member = &server->ranks[rank];
 
 	while (member->fd >= 0 && server->state == SERVER_GATHERING) {
 		char excess;
 		int none = -1;
-		ssize_t got = member->carded
+		ssize_t got = member->has_card
 				      ? rendezvous_receive(member->fd, &excess, 1, &none)
 				      : rendezvous_receive(member->fd, member->in + member->got,
 							   sizeof member->in - member->got, &none);
@@ -138,7 +138,7 @@ static void hear_rank(struct rendezvous_server *server, int rank)
 			return;
 		if (got <= 0) {
 			fail_ended(server, rank);
-		} else if (member->carded) {
+		} else if (member->has_card) {
 			fail_nonsense(server, rank);
 		} else {
 			member->got += (size_t)got;
@@ -152,15 +152,15 @@ void rendezvous_gather_step(struct rendezvous_server *server)
 	int size = server->place.world_size;
 	bool all = rendezvous_tell_more(server);
 
-	/* The server hears no rank in this step: so rank 0 returns from its first round, as all
+	/* The server reads no card in this step: so rank 0 returns from its first round, as all
 	 * others do, before the second can fail. */
 	if (all && !server->met) {
 		server->met = true;
 		return;
 	}
 	for (int i = 0; i < size; i++) {
-		hear_rank(server, i);
-		all = all && server->ranks[i].carded;
+		read_card(server, i);
+		all = all && server->ranks[i].has_card;
 	}
 	if (server->state != SERVER_GATHERING)
 		return;

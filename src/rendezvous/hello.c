@@ -37,7 +37,7 @@ static void admit_connection(struct rendezvous_server *server, struct server_con
 	struct rendezvous_rank *rank = &server->table.ranks[hello->head.rank];
 	struct wire_head welcome;
 
-	member->came = true;
+	member->said_hello = true;
 	member->fd = connection->fd;
 	member->trace_fd = connection->trace_fd;
 	member->remote = remote;
@@ -83,7 +83,7 @@ static bool find_other_space(const struct rendezvous_server *server, bool remote
 		const struct rendezvous_rank *there = &server->table.ranks[i];
 		*rank = i;
 		*pid = there->pid;
-		if (member->came && member->remote && rendezvous_share_host(there, &here) &&
+		if (member->said_hello && member->remote && rendezvous_share_host(there, &here) &&
 		    is_other_space(member->pid_space, hello->pid_space))
 			return true;
 	}
@@ -114,7 +114,7 @@ static void judge_hello(struct rendezvous_server *server, struct server_connecti
 				    "container, or each with --pid=host)",
 				    server->where);
 		rendezvous_fail(server, LS_UNSUPPORTED);
-	} else if (server->ranks[rank].came) {
+	} else if (server->ranks[rank].said_hello) {
 		rendezvous_text_add(text,
 				    "two processes at %s say that they are rank %d of %d, pid %d and "
 				    "pid %d: give each its own RANK, 0 to %d",
@@ -248,8 +248,8 @@ static void challenge_connection(struct rendezvous_server *server,
 	(void)rendezvous_send(connection->fd, &out, sizeof out, -1);
 }
 
-void rendezvous_hear_proof(struct rendezvous_server *server, struct server_connection *connection,
-			   const struct wire_proof *proof)
+void rendezvous_handle_proof(struct rendezvous_server *server, struct server_connection *connection,
+			     const struct wire_proof *proof)
 {
 	struct wire_hello hello = connection->hello;
 
@@ -263,8 +263,8 @@ void rendezvous_hear_proof(struct rendezvous_server *server, struct server_conne
 	}
 }
 
-void rendezvous_hear_hello(struct rendezvous_server *server, struct server_connection *connection,
-			   struct wire_hello *hello)
+void rendezvous_handle_hello(struct rendezvous_server *server, struct server_connection *connection,
+			     struct wire_hello *hello)
 {
 	enum rendezvous_peer peer;
 	int pid;
@@ -283,8 +283,9 @@ void rendezvous_hear_hello(struct rendezvous_server *server, struct server_conne
 		judge_hello(server, connection, hello);
 }
 
-void rendezvous_hear_other(struct rendezvous_server *server, struct server_connection *connection,
-			   const struct wire_head *head)
+void rendezvous_handle_other_version(struct rendezvous_server *server,
+				     struct server_connection *connection,
+				     const struct wire_head *head)
 {
 	uint32_t uid = geteuid(); /* a head says nothing of users */
 	enum rendezvous_peer peer;

@@ -34,15 +34,15 @@ static void judge_bytes(struct rendezvous_server *server, struct server_connecti
 		return;
 	case WIRE_WHOLE:
 		if (connection->challenged)
-			rendezvous_hear_proof(server, connection, &proof);
+			rendezvous_handle_proof(server, connection, &proof);
 		else
-			rendezvous_hear_hello(server, connection, &hello);
+			rendezvous_handle_hello(server, connection, &hello);
 		return;
 	case WIRE_OTHER:
 		if (connection->challenged) /* its hello was of this version */
 			rendezvous_connection_end_stranger(server, connection);
 		else
-			rendezvous_hear_other(server, connection, &hello.head);
+			rendezvous_handle_other_version(server, connection, &hello.head);
 		return;
 	case WIRE_NONSENSE:
 		rendezvous_connection_end_stranger(server, connection);
@@ -50,7 +50,7 @@ static void judge_bytes(struct rendezvous_server *server, struct server_connecti
 	}
 }
 
-static void hear_connection(struct rendezvous_server *server, struct server_connection *connection)
+static void read_connection(struct rendezvous_server *server, struct server_connection *connection)
 {
 	while (connection->fd >= 0) {
 		ssize_t got = rendezvous_receive(connection->fd, connection->in + connection->got,
@@ -82,7 +82,7 @@ static void accept_failed(struct rendezvous_server *server, int error)
 	if (!exhausted && error != EBADF && error != EINVAL && error != ENOTSOCK)
 		return; /* the trouble of one connection */
 	bool meeting = server->state == SERVER_MEETING;
-	if (exhausted && meeting && rendezvous_count_came(server) == server->place.world_size)
+	if (exhausted && meeting && rendezvous_count_hellos(server) == server->place.world_size)
 		return; /* nobody is missing */
 	if (exhausted && (!is_awaited(server) || rendezvous_connection_place(server, true, NULL)))
 		return; /* there is room for the next step */
@@ -120,15 +120,15 @@ static void accept_connections(struct rendezvous_server *server)
 		connection->number = server->connections_ever++;
 		connection->remote = remote;
 		connection->until_ns = clock_deadline_ns(STRANGER_MS);
-		hear_connection(server, connection);
+		read_connection(server, connection);
 	}
 }
 
-static void hear_connections(struct rendezvous_server *server)
+static void read_connections(struct rendezvous_server *server)
 {
 	for (int i = 0; i < RENDEZVOUS_CONNECTION_MAX; i++) {
 		struct server_connection *connection = &server->connections[i];
-		hear_connection(server, connection);
+		read_connection(server, connection);
 		if (connection->fd >= 0 && connection->remote &&
 		    clock_now_ns() >= connection->until_ns)
 			rendezvous_connection_end_stranger(server, connection);
@@ -159,12 +159,12 @@ static uint64_t state_deadline_ns(const struct rendezvous_server *server)
 ls_status rendezvous_server_step(struct rendezvous_server *server)
 {
 	check_members(server);
-	hear_connections(server);
+	read_connections(server);
 	accept_connections(server);
 	if (server->state == SERVER_MEETING) {
 		uint64_t now_ns = clock_now_ns();
 		ls_status told = LS_OK;
-		if (rendezvous_count_came(server) == server->place.world_size)
+		if (rendezvous_count_hellos(server) == server->place.world_size)
 			told = rendezvous_tell_table(server);
 		else if (now_ns >= server->deadline_ns)
 			rendezvous_fail_missing(server, now_ns);
@@ -219,7 +219,7 @@ ls_status rendezvous_server_start(const struct rendezvous_place *place,
 		server->connections[i].fd = server->connections[i].trace_fd = -1;
 	if (self) {
 		server->holder = place->rank;
-		server->ranks[place->rank].came = true;
+		server->ranks[place->rank].said_hello = true;
 		struct rendezvous_rank *me = &server->table.ranks[place->rank];
 		*me = self->me;
 		rendezvous_copy_printable(me->host, sizeof me->host, self->me.host,
@@ -264,7 +264,7 @@ void rendezvous_server_fail(struct rendezvous_server *server, ls_status status, 
 	rendezvous_copy_printable(server->text, sizeof server->text, text,
 				  strnlen(text, sizeof server->text));
 	rendezvous_fail(server, status);
-	hear_connections(server);
+	read_connections(server);
 	accept_connections(server);
 }
 

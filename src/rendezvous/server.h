@@ -36,18 +36,18 @@ struct server_connection {
 	_Alignas(8) unsigned char in[sizeof(struct wire_hello)];
 };
 
-/* came: the rank has said hello. fd -1 although it came: the rank is the server itself, or got its
- * answer and was let go. */
+/* fd -1 although it has said hello: the rank is the server itself, or got its answer and was let
+ * go. */
 struct server_rank {
 	int fd;
 	int trace_fd;
-	bool came;
+	bool said_hello;
 	bool remote;
 	uint32_t pid_space;
 	size_t sent;                 /* bytes of server->message */
 	struct auth_session session; /* remote */
 	struct auth_tag tag;         /* remote: of server->message */
-	bool carded;                 /* its card is in server->cards */
+	bool has_card;               /* its card is in server->cards */
 	size_t got;                  /* bytes of its card */
 	_Alignas(8) unsigned char in[sizeof(struct wire_card)];
 };
@@ -106,7 +106,7 @@ void rendezvous_exhausted(struct rendezvous_server *server,
 /* ---- failed_meeting.c; functions that fail the meeting expect SERVER_MEETING ---- */
 
 /* How many ranks have said hello. */
-int rendezvous_count_came(const struct rendezvous_server *server);
+int rendezvous_count_hellos(const struct rendezvous_server *server);
 /* Fails the meeting and tells all ranks that have come; the caller has written server->text. Also
  * in SERVER_GATHERING. */
 void rendezvous_fail(struct rendezvous_server *server, ls_status status);
@@ -121,15 +121,16 @@ void rendezvous_fail_accepting(struct rendezvous_server *server, int error);
 
 /* The connection has sent a complete hello: admits the rank, fails the meeting, or refuses only
  * this connection. */
-void rendezvous_hear_hello(struct rendezvous_server *server, struct server_connection *connection,
-			   struct wire_hello *hello);
+void rendezvous_handle_hello(struct rendezvous_server *server, struct server_connection *connection,
+			     struct wire_hello *hello);
 /* The connection, which was challenged, has sent a proof. */
-void rendezvous_hear_proof(struct rendezvous_server *server, struct server_connection *connection,
-			   const struct wire_proof *proof);
+void rendezvous_handle_proof(struct rendezvous_server *server, struct server_connection *connection,
+			     const struct wire_proof *proof);
 /* The hello is of another version, so the server knows only its head: fails the meeting if the
  * connection is known to come from the same user. */
-void rendezvous_hear_other(struct rendezvous_server *server, struct server_connection *connection,
-			   const struct wire_head *head);
+void rendezvous_handle_other_version(struct rendezvous_server *server,
+				     struct server_connection *connection,
+				     const struct wire_head *head);
 
 /* ---- telling.c ---- */
 
@@ -154,7 +155,7 @@ void rendezvous_finish_telling(struct rendezvous_server *server);
 
 /* ---- gather.c ---- */
 
-/* In SERVER_GATHERING: sends tables, hears cards, and fails or shares. */
+/* In SERVER_GATHERING: sends tables, reads cards, and fails or shares. */
 void rendezvous_gather_step(struct rendezvous_server *server);
 
 #endif
