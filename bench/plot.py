@@ -15,7 +15,7 @@ from table import family
 matplotlib.use("svg")
 import matplotlib.pyplot as pyplot  # noqa: E402
 
-CURVES = (  # name, colour, line, what is drawn of a row
+CURVES = (  # name, color, line, what is drawn of a row
     ("Lockstep, mapped", "#0b5fa5", "-", lambda row: row["us"].get("mapped")),
     ("Lockstep, plain", "#58a6e0", "-", lambda row: row["us"].get("plain")),
     ("Open MPI", "#c1440e", "-", lambda row: family(row, "openmpi")),
@@ -48,11 +48,11 @@ def time_name(us, _=None):
 
 def draw_panel(axes, rows, across, title):
     """One panel; `across` is what the horizontal axis shows of a row."""
-    for name, colour, line, pick in CURVES:
+    for name, color, line, pick in CURVES:
         points = sorted((row[across], pick(row)) for row in rows if pick(row))
         if points:
             xs, ys = zip(*points)
-            axes.plot(xs, ys, line, color=colour, label=name, marker="o" if line == "-" else None, markersize=2.5, linewidth=1.3)
+            axes.plot(xs, ys, line, color=color, label=name, marker="o" if line == "-" else None, markersize=2.5, linewidth=1.3)
     axes.set_title(title, fontsize=9)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(time_name)

@@ -100,7 +100,7 @@ struct ls_failure {
 	/* its process id, as seen by this process, or on `host`; 0: none, or not known */
 	int32_t pid;
 	uint64_t operation; /* number of the operation that could not complete, from 1; 0 if none */
-	/* The report: several lines, no terminal colours, NUL-terminated. Its ranks are world
+	/* The report: several lines, no terminal colors, NUL-terminated. Its ranks are world
 	 * ranks. */
 	char text[2048];
 	/* The host of that process, if it is another one than that of this process; "": it is this
@@ -121,9 +121,9 @@ struct ls_failure {
  * must be the same are not compared. */
 LS_EXPORT LS_CHECKED ls_status ls_group_open(const struct ls_group_options *options, ls_group **out);
 
-/* Splits `parent` into groups, as MPI_Comm_split does: ranks that pass the same colour (>= 0)
+/* Splits `parent` into groups, as MPI_Comm_split does: ranks that pass the same color (>= 0)
  * become members of one group, ordered by key, and by rank in `parent` where keys are equal. A rank
- * that passes colour -1 joins no group: it gets LS_NOT_MEMBER, which is no error, and *out is NULL.
+ * that passes color -1 joins no group: it gets LS_NOT_MEMBER, which is no error, and *out is NULL.
  * Collective over `parent` and blocking: it returns when all ranks of `parent` have called it. It
  * takes one position in the order of the parent's collectives; any other collective there is a
  * mismatch. The new group inherits the time limit of `parent`. Its operation numbers, order and
@@ -132,7 +132,7 @@ LS_EXPORT LS_CHECKED ls_status ls_group_open(const struct ls_group_options *opti
  * Errors: those of collectives (ls_collective(3)). On all ranks, and `parent` does not fail:
  * LS_OUT_OF_MEMORY if some rank is in 512 groups besides the world group already (a group counts
  * until all its members have closed it); LS_BAD_ARGUMENT if some rank's arguments are wrong. */
-LS_EXPORT LS_CHECKED ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out);
+LS_EXPORT LS_CHECKED ls_status ls_group_split(ls_group *parent, int color, int key, ls_group **out);
 
 /* Makes a group of the `count` ranks of `parent` that `ranks` lists, in the order of the list.
  * Collective over `parent`: all ranks of `parent` call it, with the same list. A rank that is not

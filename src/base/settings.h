@@ -108,7 +108,7 @@ LS_CHECKED ls_status settings_read_launch(char *const *environment, struct setti
 size_t settings_count(void);
 void settings_describe(char *const *environment, size_t i, struct settings_line *out);
 
-/* Whether to colour what goes to `fd`: setting COLOR, NO_COLOR, and whether fd is a terminal. */
+/* Whether to color what goes to `fd`: setting COLOR, NO_COLOR, and whether fd is a terminal. */
 bool settings_use_color(const struct settings *settings, int fd);
 
 /* Whether Valgrind runs this process: it preloads files of its own. */

@@ -14,8 +14,8 @@ const struct coll coll_table[COLL_COUNT + 1] = {
 
 const struct coll_kind coll_kinds[COLL_KIND_COUNT] = {
 	[COLL_KIND_NONE] = {"?", COLL_NONE, COLL_UNCOUNTED, '?', COLL_GREY},
-#define X(id, name, collective, counts, letter, colour) \
-	[COLL_KIND_##id] = {name, COLL_##collective, COLL_##counts, letter, COLL_##colour},
+#define X(id, name, collective, counts, letter, color) \
+	[COLL_KIND_##id] = {name, COLL_##collective, COLL_##counts, letter, COLL_##color},
 	COLL_KINDS(X)
 #undef X
 };

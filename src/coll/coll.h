@@ -69,7 +69,7 @@ enum coll_counts {
 };
 
 /* People who confuse red and green can tell these apart. */
-enum coll_colour {
+enum coll_color {
 	COLL_GREY,
 	COLL_BLUE,
 	COLL_SKY,
@@ -81,7 +81,7 @@ enum coll_colour {
 	COLL_WINE,
 };
 
-/* X(id, name, collective, counts, letter, colour): the calls of <lockstep/collective.h>. A call
+/* X(id, name, collective, counts, letter, color): the calls of <lockstep/collective.h>. A call
  * with several buffers, as ls_allreduce_many, is recorded as one of these for each buffer. */
 #define COLL_CALLS(X)                                                                \
 	X(ALLREDUCE, "all-reduce", ALLREDUCE, ONE_COUNT, 'A', BLUE)                  \
@@ -121,7 +121,7 @@ struct coll_kind {
 	uint8_t collective; /* enum coll_id */
 	uint8_t counts;     /* enum coll_counts */
 	char letter;        /* in pictures */
-	uint8_t colour;     /* enum coll_colour */
+	uint8_t color;      /* enum coll_color */
 };
 extern const struct coll_kind coll_kinds[COLL_KIND_COUNT];
 

@@ -384,7 +384,7 @@ struct diagnose_part diagnose_part_of(const struct diagnose_snapshot *job,
 /* The report, of at most `bytes` (a line that does not fit is left out as a whole). The first line
  * is a summary, such as "rank 2 finished after all-reduce #57 while ranks 0, 1 and 3 wait in
  * all-reduce #58, called from train_digits.c:211". Then follow a line for each rank, and what to
- * do. No colours, and no newline at the end. */
+ * do. No colors, and no newline at the end. */
 void diagnose_text(const struct diagnose_snapshot *job, const struct diagnose_verdict *verdict,
 		   char *out, size_t bytes);
 /* The first line alone. */

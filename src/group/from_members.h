@@ -11,7 +11,7 @@
 
 /* What a rank offers for a group to be made. */
 struct group_offer {
-	/* of a split: colour << 32 | key, in the order of keys; otherwise the hash of the list */
+	/* of a split: color << 32 | key, in the order of keys; otherwise the hash of the list */
 	uint64_t what;
 	uint64_t left; /* as `left_before` in struct group_making */
 	uint32_t id;   /* the group's id, if this rank becomes its first member */

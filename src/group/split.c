@@ -176,7 +176,7 @@ static void add_members(struct request *request, const uint16_t *ranks, int coun
 	}
 }
 
-/* Ranks in the order of colours, keys, and ranks. */
+/* Ranks in the order of colors, keys, and ranks. */
 static void sort_ranks(const struct request *request, uint16_t *ranks)
 {
 	for (int q = 0; q < request->parent->size; q++) {
@@ -187,17 +187,17 @@ static void sort_ranks(const struct request *request, uint16_t *ranks)
 	}
 }
 
-static void divide_by_colour(struct request *request)
+static void divide_by_color(struct request *request)
 {
 	uint16_t ranks[RANKS_WORLD_MAX];
 	int size = request->parent->size;
 	sort_ranks(request, ranks);
 	for (int first = 0, end; first < size; first = end) {
-		uint64_t colour = request->offers[ranks[first]].what >> 32;
+		uint64_t color = request->offers[ranks[first]].what >> 32;
 		for (end = first; end < size; end++)
-			if (request->offers[ranks[end]].what >> 32 != colour)
+			if (request->offers[ranks[end]].what >> 32 != color)
 				break;
-		if (colour != NONE >> 32)
+		if (color != NONE >> 32)
 			add_members(request, ranks + first, end - first);
 	}
 }
@@ -270,26 +270,26 @@ static void begin_request(struct request *request, const char *function, ls_grou
 	request->making.label = 0;
 }
 
-ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out)
+ls_status ls_group_split(ls_group *parent, int color, int key, ls_group **out)
 {
 	const char *function = "ls_group_split";
 	struct request request;
-	uint64_t what = (uint64_t)(uint32_t)colour << 32 | ((uint32_t)key ^ UINT32_C(1) << 31);
+	uint64_t what = (uint64_t)(uint32_t)color << 32 | ((uint32_t)key ^ UINT32_C(1) << 31);
 	if (!out)
 		return group_bad_state(function, "out", "NULL", "not NULL");
 	*out = NULL;
 	ls_status status = group_check(function, parent);
 	if (status != LS_OK)
 		return status;
-	if (colour < 0)
-		what = colour == -1 ? NONE : WRONG;
+	if (color < 0)
+		what = color == -1 ? NONE : WRONG;
 	if (what == WRONG) {
-		status = group_bad(function, "colour", colour,
-				   "-1, for no group, or a colour from 0 on");
+		status = group_bad(function, "color", color,
+				   "-1, for no group, or a color from 0 on");
 		(void)status; /* the rank takes part nevertheless, so that the others learn of it */
 	}
 	begin_request(&request, function, parent, TRACE_GROUP_SPLIT, GROUP_SITE);
-	status = exchange_offers(&request, what, colour >= 0);
+	status = exchange_offers(&request, what, color >= 0);
 	if (status != LS_OK)
 		return status;
 	status = first_wrong(&request);
@@ -297,7 +297,7 @@ ls_status ls_group_split(ls_group *parent, int colour, int key, ls_group **out)
 		give_object_back(&request);
 		return status;
 	}
-	divide_by_colour(&request);
+	divide_by_color(&request);
 	return finish_request(&request, out);
 }
 

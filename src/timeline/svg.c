@@ -66,7 +66,7 @@ static void put_style(const struct page *page)
 		struct timeline_look look = timeline_look(kind);
 		if (!page->used[kind])
 			continue;
-		fprintf(out, ".k%u{fill:%s}.r%u{fill:url(#r%u)}", kind, look.colour, kind, kind);
+		fprintf(out, ".k%u{fill:%s}.r%u{fill:url(#r%u)}", kind, look.color, kind, kind);
 		if (look.dark)
 			fprintf(out, ".k%u+.in{fill:#fff}", kind);
 		fputc('\n', out);
@@ -85,7 +85,7 @@ static void put_style(const struct page *page)
 	      out);
 }
 
-/* A coloured square and what it means. Returns where the next entry begins; without `put` nothing
+/* A colored square and what it means. Returns where the next entry begins; without `put` nothing
  * is written. */
 static int put_entry(const struct page *page, int at, const char *class, const char *word, bool put)
 {
@@ -107,7 +107,7 @@ static int put_entry(const struct page *page, int at, const char *class, const c
 	return line * WIDTH + x + width;
 }
 
-/* Kinds of one colour share an entry. Returns how many lines there are. */
+/* Kinds of one color share an entry. Returns how many lines there are. */
 static int put_legend(const struct page *page, bool put)
 {
 	const struct timeline *timeline = page->timeline;
@@ -123,7 +123,7 @@ static int put_legend(const struct page *page, bool put)
 		snprintf(word, sizeof word, "%s", trace_kind_name(kind));
 		for (uint32_t other = kind + 1; other < TRACE_KIND_COUNT; other++) {
 			if (!page->used[other] ||
-			    strcmp(timeline_look(other).colour, timeline_look(kind).colour) != 0)
+			    strcmp(timeline_look(other).color, timeline_look(kind).color) != 0)
 				continue;
 			print_append(word, sizeof word, ", %s", trace_kind_name(other));
 			said[other] = true;

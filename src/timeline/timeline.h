@@ -157,8 +157,8 @@ static inline bool timeline_streams(const struct timeline_op *op)
 /* How a kind is drawn. */
 struct timeline_look {
 	char letter;
-	bool dark;          /* text on it must be light */
-	const char *colour; /* "#0072B2"; kinds that are much alike share one */
+	bool dark;         /* text on it must be light */
+	const char *color; /* "#0072B2"; kinds that are much alike share one */
 };
 struct timeline_look timeline_look(uint32_t kind);
 

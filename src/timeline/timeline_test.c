@@ -344,7 +344,7 @@ static void every_kind_has_a_look(void **state)
 	(void)state;
 	for (uint32_t kind = 1; kind < TRACE_KIND_COUNT; kind++) {
 		assert_int_not_equal(timeline_look(kind).letter, '?');
-		assert_int_equal(strlen(timeline_look(kind).colour), 7);
+		assert_int_equal(strlen(timeline_look(kind).color), 7);
 	}
 	assert_int_equal(timeline_look(TRACE_KIND_COUNT).letter, '?');
 }

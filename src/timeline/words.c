@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a timeline says, and in which colours: the same for text, SVG and HTML. */
+ * What a timeline says, and in which colors: the same for text, SVG and HTML. */
 #include "timeline/timeline.h"
 
 #include <inttypes.h>
@@ -9,13 +9,13 @@
 #include "print/print.h"
 #include "plan/plan.h"
 
-/* People who confuse red and green can tell these apart: the colours of Okabe and Ito, and one
- * more. Kinds that must differ at a glance have their own colours; the others have the colour of a
+/* People who confuse red and green can tell these apart: the colors of Okabe and Ito, and one
+ * more. Kinds that must differ at a glance have their own colors; the others have the color of a
  * similar kind, and a label. */
 static const struct {
-	const char *colour;
+	const char *color;
 	bool dark;
-} colours[] = {
+} colors[] = {
 	[COLL_BLUE] = {"#0072b2", true},    [COLL_SKY] = {"#56b4e9", false},
 	[COLL_GREEN] = {"#009e73", true},   [COLL_YELLOW] = {"#f0e442", false},
 	[COLL_ORANGE] = {"#e69f00", false}, [COLL_RED] = {"#d55e00", true},
@@ -27,8 +27,8 @@ struct timeline_look timeline_look(uint32_t number)
 {
 	const struct coll_kind *kind =
 		&coll_kinds[number < COLL_KIND_COUNT ? number : COLL_KIND_NONE];
-	return (struct timeline_look){kind->letter, colours[kind->colour].dark,
-				      colours[kind->colour].colour};
+	return (struct timeline_look){kind->letter, colors[kind->color].dark,
+				      colors[kind->color].color};
 }
 
 uint64_t timeline_step(uint64_t span_ns, int marks)

@@ -60,10 +60,10 @@ static uint64_t draw_count(struct thread *thread)
 static void use_further_group(struct thread *thread, float *data)
 {
 	const struct looks_rank *self = thread->self;
-	unsigned colours = draw(thread, 1u << self->size), rounds = draw(thread, 4);
+	unsigned colors = draw(thread, 1u << self->size), rounds = draw(thread, 4);
 	uint64_t count = draw_count(thread);
 	ls_group *part;
-	OK(ls_group_split(thread->group, (int)(colours >> self->rank & 1), 0, &part));
+	OK(ls_group_split(thread->group, (int)(colors >> self->rank & 1), 0, &part));
 	for (unsigned i = 0; i < rounds; i++)
 		OK(ls_allreduce(part, data, data, count, LS_FLOAT32, LS_MAX, NULL));
 	ls_group_close(part);

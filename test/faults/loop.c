@@ -264,13 +264,13 @@ static ls_status beside(int round)
 static ls_status divide(int round)
 {
 	static bool told;
-	unsigned colours = draw(64);
-	int colour = (int)(colours >> rank & 1), factor = 0, count = 0, ranks[64];
+	unsigned colors = draw(64);
+	int color = (int)(colors >> rank & 1), factor = 0, count = 0, ranks[64];
 	float *buffer = draw_memory();
 	bool by_list = draw(2);
 	ls_group *part = NULL;
 	for (int r = 0; r < size; r++) {
-		bool member = (int)(colours >> r & 1) == (by_list ? 1 : colour);
+		bool member = (int)(colors >> r & 1) == (by_list ? 1 : color);
 		factor += member ? r + 1 : 0;
 		if (member)
 			ranks[count++] = r;
@@ -281,7 +281,7 @@ static ls_status divide(int round)
 		tell("rank %d grouping\n", rank);
 	told = true;
 	ls_status status = by_list ? CALL(ls_group_from_ranks(group, ranks, count, &part))
-				   : CALL(ls_group_split(group, colour, 0, &part));
+				   : CALL(ls_group_split(group, color, 0, &part));
 	if (status == LS_NOT_MEMBER)
 		return LS_OK;
 	if (status != LS_OK)

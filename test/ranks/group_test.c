@@ -23,10 +23,10 @@ static int64_t members_of(ls_group *group, int world_rank)
 	return all;
 }
 
-static ls_group *split(ls_group *parent, int colour, int key)
+static ls_group *split(ls_group *parent, int color, int key)
 {
 	ls_group *group;
-	OK(ls_group_split(parent, colour, key, &group));
+	OK(ls_group_split(parent, color, key, &group));
 	CHECK(group);
 	return group;
 }
@@ -41,7 +41,7 @@ static ls_group *from_ranks(ls_group *parent, const int *ranks, int count)
 
 /* ---- members ---- */
 
-void split_by_colour_and_key(struct runner_rank *self)
+void split_by_color_and_key(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self);
 	int odd = self->rank % 2, count = (self->size + !odd) / 2;
@@ -67,7 +67,7 @@ void split_by_colour_and_key(struct runner_rank *self)
 	ls_group_close(world);
 }
 
-void split_without_a_colour(struct runner_rank *self)
+void split_without_a_color(struct runner_rank *self)
 {
 	ls_group *world = runner_open(self), *group = world;
 	int last = self->size - 1;
@@ -356,12 +356,12 @@ void hundreds_of_groups_leave_nothing(struct runner_rank *self)
 	long memory = 0;
 	use_all(world);
 	for (int round = 0; round < ROUNDS; round++) {
-		int colour = (self->rank + round) % (1 + round % 3) - (round % 5 == 0);
+		int color = (self->rank + round) % (1 + round % 3) - (round % 5 == 0);
 		ls_group **group = &kept[round % KEPT];
 		ls_group_close(*group);
 		ls_status status =
-			ls_group_split(world, colour, round % 2 ? self->rank : -self->rank, group);
-		CHECK(status == (colour < 0 ? LS_NOT_MEMBER : LS_OK));
+			ls_group_split(world, color, round % 2 ? self->rank : -self->rank, group);
+		CHECK(status == (color < 0 ? LS_NOT_MEMBER : LS_OK));
 		if (*group)
 			use(*group);
 		if (round == KEPT) {

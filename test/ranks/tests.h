@@ -132,7 +132,7 @@ runner_function async_many_in_flight, async_large_and_blocking, async_goes_on_by
 	more_buffers_than_handles, async_ends_when_a_rank_dies, async_times_out,
 	async_closed_too_early, async_cycle_is_proved, async_idle_costs_nothing;
 /* group_test.c */
-runner_function split_by_colour_and_key, split_without_a_colour, from_ranks_in_their_order,
+runner_function split_by_color_and_key, split_without_a_color, from_ranks_in_their_order,
 	groups_of_groups, the_same_members_twice, a_group_is_opened_while_one_closes,
 	a_late_member_finds_all, a_warm_group_takes_one_round, register_with_some,
 	hundreds_of_groups_leave_nothing, as_many_groups_as_there_can_be, wrong_groups;
