@@ -76,7 +76,7 @@ nightly: release-tests ## what takes too long for check: every plan up to 1024 r
 	@$(BUILD)/test/ranks/ranks_runner --filter random_schedules --cases 10000
 	@$(BUILD)/test/ranks/ranks_runner --filter async_idle --repeat 40
 	@$(BUILD)/test/ranks/ranks_runner --nightly --filter huge_messages
-	@$(BUILD)/src/control-simulation_test 1000000 "$$(date +%s)"
+	@$(BUILD)/src/detector-simulation_test 1000000 "$$(date +%s)"
 	@$(BUILD)/test/ranks/ranks_runner --checked
 	@$(BUILD)/test/ranks/ranks_runner --checked --threads
 	@$(BUILD)/test/ranks/ranks_runner --hosts 2 --cases 10000 || [ $$? = 77 ]

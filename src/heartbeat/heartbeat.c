@@ -127,26 +127,26 @@ static void empty_socket(const struct heartbeat *heartbeat)
 
 static void begin_agent(struct heartbeat *heartbeat, uint64_t lease)
 {
-	struct control_past past[CONTROL_HOSTS_MAX];
+	struct detector_past past[DETECTOR_HOSTS_MAX];
 	for (int h = 0; h < heartbeat->hosts; h++) {
 		struct transport_far_host *host = &heartbeat->shared->hosts[h];
-		past[h] = (struct control_past){.generation = atomic_load(&host->generation),
-						.number = atomic_load(&host->number),
-						.broken = atomic_load(&host->broken),
-						.silent = atomic_load(&host->silent),
-						.unheard_ns = atomic_load(&host->unheard_ns)};
+		past[h] = (struct detector_past){.generation = atomic_load(&host->generation),
+						 .number = atomic_load(&host->number),
+						 .broken = atomic_load(&host->broken),
+						 .silent = atomic_load(&host->silent),
+						 .unheard_ns = atomic_load(&host->unheard_ns)};
 	}
-	struct control_options options = {.host = heartbeat->host,
-					  .hosts = heartbeat->hosts,
-					  .agent = heartbeat->world->rank,
-					  .job = heartbeat->job,
-					  .generation = lease >> LEASE_RANK_BITS,
-					  .session = heartbeat->has_session ? &heartbeat->session
-									    : NULL,
-					  .past = past};
+	struct detector_options options = {.host = heartbeat->host,
+					   .hosts = heartbeat->hosts,
+					   .agent = heartbeat->world->rank,
+					   .job = heartbeat->job,
+					   .generation = lease >> LEASE_RANK_BITS,
+					   .session = heartbeat->has_session ? &heartbeat->session
+									     : NULL,
+					   .past = past};
 	if (lease >> LEASE_RANK_BITS > 1)
 		empty_socket(heartbeat);
-	control_init(&heartbeat->control, &options, clock_now_ns());
+	detector_init(&heartbeat->detector, &options, clock_now_ns());
 	heartbeat->lease = lease;
 }
 
@@ -178,7 +178,7 @@ static bool hold_lease(struct heartbeat *heartbeat, uint64_t now_ns)
 /* ---- beats ---- */
 
 /* A beat that cannot be sent counts as one that is lost. */
-static void send_to(const struct heartbeat *heartbeat, int rank, const struct control_beat *beat)
+static void send_to(const struct heartbeat *heartbeat, int rank, const struct detector_beat *beat)
 {
 	const struct sockaddr_storage *address = &heartbeat->addresses[rank];
 	(void)sendto(heartbeat->socket, beat, sizeof *beat, MSG_DONTWAIT | MSG_NOSIGNAL,
@@ -186,13 +186,13 @@ static void send_to(const struct heartbeat *heartbeat, int rank, const struct co
 }
 
 /* Sends a beat to the agent of each other host; if the agent is not known, to all ranks there. */
-static void send_beat(const struct heartbeat *heartbeat, const struct control_beat *beat)
+static void send_beat(const struct heartbeat *heartbeat, const struct detector_beat *beat)
 {
 	for (int q = 0; q < heartbeat->world->size; q++) {
 		int host = heartbeat->host_of[q];
 		if (host == heartbeat->host)
 			continue;
-		int agent = control_agent(&heartbeat->control, host);
+		int agent = detector_agent(&heartbeat->detector, host);
 		bool is_known = agent >= 0 && agent < heartbeat->world->size &&
 				heartbeat->host_of[agent] == host;
 		if (!is_known || agent == q || beat->leaves)
@@ -203,14 +203,14 @@ static void send_beat(const struct heartbeat *heartbeat, const struct control_be
 static void receive_beats(struct heartbeat *heartbeat)
 {
 	struct {
-		struct control_beat beat;
+		struct detector_beat beat;
 		char more; /* so that a longer packet is seen to be one */
 	} packet;
 	for (int i = 0; i < RECEIVE_MAX; i++) {
 		ssize_t got = recv(heartbeat->socket, &packet, sizeof packet, MSG_DONTWAIT);
 		if (got < 0)
 			return;
-		(void)control_receive(&heartbeat->control, &packet, (size_t)got, clock_now_ns());
+		(void)detector_receive(&heartbeat->detector, &packet, (size_t)got, clock_now_ns());
 	}
 }
 
@@ -219,14 +219,14 @@ static void forget_gone(struct heartbeat *heartbeat)
 {
 	for (int h = 0; h < heartbeat->hosts; h++)
 		if (h != heartbeat->host && heartbeat_has_ended(heartbeat, h))
-			control_forget(&heartbeat->control, h);
+			detector_forget(&heartbeat->detector, h);
 }
 
 static void publish_clock(const struct heartbeat *heartbeat, int h)
 {
 	struct transport_far_host *host = &heartbeat->shared->hosts[h];
-	struct control_clock clock;
-	if (!control_clock(&heartbeat->control, h, &clock))
+	struct detector_clock clock;
+	if (!detector_clock(&heartbeat->detector, h, &clock))
 		return;
 	struct transport_far_clock out = {clock.offset_ns, clock.error_ns, clock.at_ns};
 	seqlock_begin(&host->clock_epoch);
@@ -238,7 +238,7 @@ static void publish_past(struct heartbeat *heartbeat)
 {
 	for (int h = 0; h < heartbeat->hosts; h++) {
 		struct transport_far_host *host = &heartbeat->shared->hosts[h];
-		struct control_past past = control_past(&heartbeat->control, h);
+		struct detector_past past = detector_past(&heartbeat->detector, h);
 		atomic_store(&host->generation, past.generation);
 		atomic_store(&host->number, past.number);
 		atomic_store(&host->broken, past.broken);
@@ -249,10 +249,10 @@ static void publish_past(struct heartbeat *heartbeat)
 
 static void act_as_agent(struct heartbeat *heartbeat)
 {
-	struct control_beat beat;
+	struct detector_beat beat;
 	receive_beats(heartbeat);
 	forget_gone(heartbeat);
-	if (control_step(&heartbeat->control, clock_now_ns(), &beat))
+	if (detector_step(&heartbeat->detector, clock_now_ns(), &beat))
 		send_beat(heartbeat, &beat);
 	/* If this rank is stopped in between, the next agent tells the user again: better twice
 	 * than never. */
@@ -269,7 +269,7 @@ static bool sleep_until(struct heartbeat *heartbeat, bool is_agent)
 	struct pollfd fds[] = {{.fd = heartbeat->event_fd, .events = POLLIN},
 			       {.fd = heartbeat->socket, .events = POLLIN}};
 	uint64_t deadline_ns =
-		is_agent ? control_deadline_ns(&heartbeat->control) : clock_deadline_ns(IDLE_MS);
+		is_agent ? detector_deadline_ns(&heartbeat->detector) : clock_deadline_ns(IDLE_MS);
 	ls_status status;
 	do {
 		status = wait_fds(NULL, fds, is_agent ? 2 : 1, -1, deadline_ns);
@@ -323,7 +323,7 @@ static bool take_hosts(struct heartbeat *heartbeat, const struct heartbeat_hosts
 	heartbeat->job = hosts->job;
 	heartbeat->has_session = hosts->token != NULL;
 	if (hosts->token)
-		control_session(hosts->token, hosts->job, &heartbeat->session);
+		detector_session(hosts->token, hosts->job, &heartbeat->session);
 	return true;
 }
 
@@ -352,7 +352,7 @@ static void hand_over(struct heartbeat *heartbeat)
 {
 	struct transport_agent *shared = heartbeat->shared;
 	int me = heartbeat->world->rank;
-	struct control_beat beat;
+	struct detector_beat beat;
 	bool last = true;
 	atomic_fetch_and(&shared->present[me / 64], ~ranks_bit(me));
 	for (int q = 0; q < heartbeat->world->size; q++)
@@ -366,8 +366,8 @@ static void hand_over(struct heartbeat *heartbeat)
 	if (!heartbeat->lease || atomic_load(&shared->lease) != heartbeat->lease)
 		begin_agent(heartbeat,
 			    lease_of(atomic_load(&shared->lease), heartbeat->world->rank));
-	control_leave(&heartbeat->control);
-	if (control_step(&heartbeat->control, clock_now_ns(), &beat))
+	detector_leave(&heartbeat->detector);
+	if (detector_step(&heartbeat->detector, clock_now_ns(), &beat))
 		for (int i = 0; i < FAREWELLS; i++)
 			send_beat(heartbeat, &beat);
 }

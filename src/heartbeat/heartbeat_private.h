@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
-#include "control/control.h"
+#include "detector/detector.h"
 #include "failure/failure.h"
 #include "heartbeat/heartbeat.h"
 
@@ -26,9 +26,9 @@ struct heartbeat {
 	_Atomic bool stop;
 	int socket, event_fd;
 	/* Constant while the thread runs. */
-	int host, hosts;                                     /* the number of this host; how many */
-	int host_of[RANKS_WORLD_MAX];                        /* the number of each rank's host */
-	char names[CONTROL_HOSTS_MAX][HEARTBEAT_NAME_BYTES]; /* by number of the host */
+	int host, hosts;              /* the number of this host; how many */
+	int host_of[RANKS_WORLD_MAX]; /* the number of each rank's host */
+	char names[DETECTOR_HOSTS_MAX][HEARTBEAT_NAME_BYTES]; /* by number of the host */
 	struct sockaddr_storage addresses[RANKS_WORLD_MAX];
 	bool is_lowest; /* this rank has the lowest number on this host */
 	uint64_t start_ns, job;
@@ -37,7 +37,7 @@ struct heartbeat {
 	struct transport_agent *shared; /* of this host */
 	/* Only the thread uses these. */
 	uint64_t lease; /* while this rank is the agent: the word `lease`; else 0 */
-	struct control control;
+	struct detector detector;
 	uint64_t acted; /* hosts whose ranks count as lost: a bit for each */
 };
 

@@ -39,8 +39,8 @@ static int open_agent(void **state)
 	atomic_store(&heartbeat->shared->lease, LEASE);
 	for (int h = 0; h < HOSTS; h++)
 		heartbeat->host_of[h] = h;
-	struct control_options options = {.hosts = HOSTS, .job = 7, .generation = 1};
-	control_init(&heartbeat->control, &options, clock_now_ns());
+	struct detector_options options = {.hosts = HOSTS, .job = 7, .generation = 1};
+	detector_init(&heartbeat->detector, &options, clock_now_ns());
 	*state = heartbeat;
 	return 0;
 }
@@ -64,7 +64,7 @@ static uint64_t stored(const struct heartbeat *heartbeat, int host)
 static void test_lost_lease(void **state)
 {
 	struct heartbeat *heartbeat = *state;
-	heartbeat->control.peers[1].unheard_ns = 77; /* as if it had been found */
+	heartbeat->detector.peers[1].unheard_ns = 77; /* as if it had been found */
 	atomic_store(&heartbeat->shared->lease, LEASE + (1 << 16));
 	assert_false(heartbeat_tell(heartbeat));
 	assert_int_equal(stored(heartbeat, 1), 0);

@@ -101,7 +101,7 @@ static void write_next(const struct heartbeat *heartbeat, bool concerns, char ou
 
 /* ---- what the agent says ---- */
 
-static void say_silent(const struct heartbeat *heartbeat, const struct control_verdict *verdict)
+static void say_silent(const struct heartbeat *heartbeat, const struct detector_verdict *verdict)
 {
 	uint64_t now_ns = clock_now_ns();
 	struct list ranks = ranks_of_host(heartbeat, verdict->from);
@@ -112,7 +112,7 @@ static void say_silent(const struct heartbeat *heartbeat, const struct control_v
 		    seconds_since(verdict->since_ns, now_ns), next);
 }
 
-static void say_link(const struct heartbeat *heartbeat, const struct control_verdict *verdict)
+static void say_link(const struct heartbeat *heartbeat, const struct detector_verdict *verdict)
 {
 	uint64_t now_ns = clock_now_ns();
 	const char *from = heartbeat->names[verdict->from], *to = heartbeat->names[verdict->to];
@@ -132,9 +132,9 @@ static void say_link(const struct heartbeat *heartbeat, const struct control_ver
 }
 
 /* Why the host was silent: a host that sends less than half of its heartbeats has not run. */
-static void write_why(const struct control_verdict *verdict, char out[WHY_BYTES])
+static void write_why(const struct detector_verdict *verdict, char out[WHY_BYTES])
 {
-	uint64_t due = verdict->unheard_ms / CONTROL_BEAT_MS, sent = verdict->unheard_beats;
+	uint64_t due = verdict->unheard_ms / DETECTOR_BEAT_MS, sent = verdict->unheard_beats;
 	*out = 0;
 	if (due > 0 && sent < due / 2)
 		snprintf(out, WHY_BYTES,
@@ -146,7 +146,7 @@ static void write_why(const struct control_verdict *verdict, char out[WHY_BYTES]
 			 "; it sent %" PRIu64 " heartbeats meanwhile, which the network lost", sent);
 }
 
-static void say_heard(const struct heartbeat *heartbeat, const struct control_verdict *verdict)
+static void say_heard(const struct heartbeat *heartbeat, const struct detector_verdict *verdict)
 {
 	int to = verdict->to < 0 ? heartbeat->host : verdict->to;
 	struct list ranks = ranks_of_host(heartbeat, verdict->from),
@@ -163,30 +163,30 @@ static void say_heard(const struct heartbeat *heartbeat, const struct control_ve
 static void tell_ranks(struct heartbeat *heartbeat, int host)
 {
 	struct transport_far_host *far = &heartbeat->shared->hosts[host];
-	struct control_verdict verdict;
-	if (!control_is_unheard(&heartbeat->control, host, &verdict)) {
+	struct detector_verdict verdict;
+	if (!detector_is_unheard(&heartbeat->detector, host, &verdict)) {
 		atomic_store(&far->unheard_ns, 0);
 		return;
 	}
-	atomic_store(&far->how, verdict.kind == CONTROL_SILENT ? HEARTBEAT_SILENT
-				: verdict.from == host         ? HEARTBEAT_LINK_FROM
-							       : HEARTBEAT_LINK_TO);
+	atomic_store(&far->how, verdict.kind == DETECTOR_SILENT ? HEARTBEAT_SILENT
+				: verdict.from == host          ? HEARTBEAT_LINK_FROM
+								: HEARTBEAT_LINK_TO);
 	atomic_store(&far->unheard_ns, verdict.since_ns);
 }
 
-static void say_verdict(const struct heartbeat *heartbeat, const struct control_verdict *verdict)
+static void say_verdict(const struct heartbeat *heartbeat, const struct detector_verdict *verdict)
 {
 	switch (verdict->kind) {
-	case CONTROL_SILENT:
+	case DETECTOR_SILENT:
 		say_silent(heartbeat, verdict);
 		return;
-	case CONTROL_LINK:
+	case DETECTOR_LINK:
 		say_link(heartbeat, verdict);
 		return;
-	case CONTROL_HEARD:
+	case DETECTOR_HEARD:
 		say_heard(heartbeat, verdict);
 		return;
-	case CONTROL_NEVER:
+	case DETECTOR_NEVER:
 		MESSAGE_SAY(MESSAGE_HOST_NEVER, heartbeat->names[verdict->from],
 			    ranks_of_host(heartbeat, verdict->from).text);
 	}
@@ -194,13 +194,13 @@ static void say_verdict(const struct heartbeat *heartbeat, const struct control_
 
 bool heartbeat_tell(struct heartbeat *heartbeat)
 {
-	struct control_verdict verdict;
+	struct detector_verdict verdict;
 	if (atomic_load(&heartbeat->shared->lease) != heartbeat->lease)
 		return false;
 	for (int h = 0; h < heartbeat->hosts; h++)
 		if (h != heartbeat->host)
 			tell_ranks(heartbeat, h);
-	while (control_next(&heartbeat->control, &verdict))
+	while (detector_next(&heartbeat->detector, &verdict))
 		say_verdict(heartbeat, &verdict);
 	return true;
 }

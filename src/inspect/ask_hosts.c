@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/seqlock.h"
 #include "base/wait.h"
-#include "control/control.h"
+#include "detector/detector.h"
 #include "engine/engine.h"
 #include "failure/shown.h"
 #include "transport/observe.h"
@@ -259,7 +259,7 @@ struct diagnose_snapshot *inspect_hosts_ask(struct inspect_hosts *hosts,
 static uint64_t error_now(const struct transport_far_clock *clock, uint64_t now_ns)
 {
 	uint64_t age_ns = now_ns > clock->at_ns ? now_ns - clock->at_ns : 0;
-	return clock->error_ns + age_ns / 1000000 * CONTROL_DRIFT_PPM;
+	return clock->error_ns + age_ns / 1000000 * DETECTOR_DRIFT_PPM;
 }
 
 /* Reads the clock offset of rank q's host. asked_ns: when this process asked, by the clock here. */

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "control/control.h"
+#include "detector/detector.h"
 
 enum {
 	HOSTS = 6, /* most often; some seeds have MANY */
@@ -27,7 +27,7 @@ enum {
 enum fault { NO_FAULT, DEATH, FREEZE, PARTITION, ONE_WAY, LINK, FAULTS };
 
 struct message {
-	struct control_beat beat;
+	struct detector_beat beat;
 	int to;
 };
 
@@ -38,7 +38,7 @@ struct bucket {
 
 struct queue {
 	int count;
-	struct control_beat beats[QUEUE];
+	struct detector_beat beats[QUEUE];
 };
 
 struct told {
@@ -59,7 +59,7 @@ static struct world {
 	bool drops;                        /* what comes for a host that is asleep */
 	unsigned loss, delay, twice, late; /* percent, ticks, percent, ticks at most */
 	int start[MANY], pause_begin[MANY], pause_end[MANY], wakes[MANY];
-	struct control agents[MANY];
+	struct detector agents[MANY];
 	struct queue queues[MANY];
 	struct told told[MANY];
 	struct bucket wire[DELAY_TICKS];
@@ -76,7 +76,7 @@ static unsigned draw(unsigned below)
 
 static uint64_t now_ns(void)
 {
-	return UINT64_C(1000000000000) + control_ms((uint64_t)world.now * TICK_MS);
+	return UINT64_C(1000000000000) + detector_ms((uint64_t)world.now * TICK_MS);
 }
 
 /* ---- what happens ---- */
@@ -107,7 +107,7 @@ static bool is_cut(int from, int to)
 	       (world.fault == ONE_WAY && there) || (world.fault == LINK && (there || back));
 }
 
-static void post(int from, int to, const struct control_beat *beat)
+static void post(int from, int to, const struct detector_beat *beat)
 {
 	int copies = draw(100) < world.loss ? 0 : 1 + (draw(100) < world.twice);
 	if (is_cut(from, to))
@@ -132,28 +132,28 @@ static void deliver(void)
 	bucket->count = 0;
 }
 
-static void note_heard(struct told *told, const struct control_verdict *verdict)
+static void note_heard(struct told *told, const struct detector_verdict *verdict)
 {
 	told->heard_tick[verdict->from] = world.now;
 	told->froze[verdict->from] =
-		2 * verdict->unheard_beats < verdict->unheard_ms / CONTROL_BEAT_MS;
+		2 * verdict->unheard_beats < verdict->unheard_ms / DETECTOR_BEAT_MS;
 }
 
-static void note(struct told *told, const struct control_verdict *verdict)
+static void note(struct told *told, const struct detector_verdict *verdict)
 {
 	int from = verdict->from, to = verdict->to;
 	switch (verdict->kind) {
-	case CONTROL_SILENT:
+	case DETECTOR_SILENT:
 		told->others += told->silent_tick[from] >= 0 && told->heard_tick[from] < 0;
 		told->silent_tick[from] = world.now;
 		told->heard_tick[from] = -1;
 		return;
-	case CONTROL_LINK:
+	case DETECTOR_LINK:
 		told->others += told->link_tick[from][to] >= 0 && told->mended_tick[from][to] < 0;
 		told->link_tick[from][to] = world.now;
 		told->mended_tick[from][to] = -1;
 		return;
-	case CONTROL_HEARD:
+	case DETECTOR_HEARD:
 		if (to < 0)
 			note_heard(told, verdict);
 		else
@@ -166,21 +166,21 @@ static void note(struct told *told, const struct control_verdict *verdict)
 
 static void run_agent(int host)
 {
-	struct control *agent = &world.agents[host];
+	struct detector *agent = &world.agents[host];
 	struct queue *queue = &world.queues[host];
-	struct control_verdict verdict;
-	struct control_beat beat;
+	struct detector_verdict verdict;
+	struct detector_beat beat;
 	if (is_asleep(host) || world.now < world.wakes[host] ||
-	    (queue->count == 0 && control_deadline_ns(agent) > now_ns()))
+	    (queue->count == 0 && detector_deadline_ns(agent) > now_ns()))
 		return;
 	for (int i = 0; i < queue->count; i++)
-		(void)control_receive(agent, &queue->beats[i], sizeof queue->beats[i], now_ns());
+		(void)detector_receive(agent, &queue->beats[i], sizeof queue->beats[i], now_ns());
 	queue->count = 0;
-	if (control_step(agent, now_ns(), &beat))
+	if (detector_step(agent, now_ns(), &beat))
 		for (int to = 0; to < world.hosts; to++)
 			if (to != host)
 				post(host, to, &beat);
-	while (control_next(agent, &verdict))
+	while (detector_next(agent, &verdict))
 		note(&world.told[host], &verdict);
 	world.wakes[host] = world.now + 1 + (int)draw(world.late + 1);
 }
@@ -209,7 +209,7 @@ static bool is_loose(void)
 {
 	int end = world.resume < TICKS ? TICKS : world.end;
 	/* A few lost beats in a row are a gap. */
-	if ((int)world.late > ticks(CONTROL_BEAT_MS) || (world.late > 0 && world.loss > 0))
+	if ((int)world.late > ticks(DETECTOR_BEAT_MS) || (world.late > 0 && world.loss > 0))
 		return true;
 	for (int h = 0; h < world.hosts; h++)
 		if (world.pause_begin[h] < end + ticks(PROOF_MS) &&
@@ -226,7 +226,7 @@ static void check_told(int me, int tick, int again_tick, int late, bool must)
 	if (is_loose())
 		late += 2 * ticks(PROOF_MS); /* both may have been */
 	if ((int)world.late > LATE)
-		late += ticks(CONTROL_OPEN_MS);
+		late += ticks(DETECTOR_OPEN_MS);
 	if (world.resume < TICKS) { /* there may have been a verdict on either part, or both */
 		if (TICKS - world.resume >= ticks(MUST_MS) + late && must)
 			EXPECT(tick >= 0);
@@ -279,12 +279,12 @@ static void check_unheard(int me, int host, int late)
 	bool is_cut = sees_silence(me, host) || sees_link(me, host, me) || sees_link(me, me, host);
 	bool lasts = world.end == TICKS || world.resume < TICKS;
 	int begin = world.resume < TICKS ? world.resume : world.begin;
-	struct control_verdict verdict;
-	bool is_unheard = control_is_unheard(&world.agents[me], host, &verdict);
+	struct detector_verdict verdict;
+	bool is_unheard = detector_is_unheard(&world.agents[me], host, &verdict);
 	if (is_loose())
 		late += 2 * ticks(PROOF_MS);
 	if ((int)world.late > LATE)
-		late += ticks(CONTROL_OPEN_MS);
+		late += ticks(DETECTOR_OPEN_MS);
 	if (!is_cut)
 		EXPECT(!is_unheard || is_loose());
 	else if (lasts && TICKS - begin >= ticks(MUST_MS) + late && (int)world.late <= LATE)
@@ -381,14 +381,14 @@ static void simulate(uint64_t seed, const struct auth_session *session)
 		deliver();
 		for (int h = 0; h < world.hosts; h++) {
 			if (world.now == world.start[h])
-				control_init(&world.agents[h],
-					     &(struct control_options){.host = h,
-								       .hosts = world.hosts,
-								       .agent = h,
-								       .job = seed,
-								       .generation = 1,
-								       .session = session},
-					     now_ns());
+				detector_init(&world.agents[h],
+					      &(struct detector_options){.host = h,
+									 .hosts = world.hosts,
+									 .agent = h,
+									 .job = seed,
+									 .generation = 1,
+									 .session = session},
+					      now_ns());
 			run_agent(h);
 		}
 	}
@@ -412,7 +412,7 @@ static void test_seeds(void **state)
 	struct auth_session session;
 	(void)state;
 	assert_int_equal(auth_token_open(&token), LS_OK);
-	control_session(&token, 7, &session);
+	detector_session(&token, 7, &session);
 	for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++)
 		simulate(seed, seed % 100 == 0 ? &session : NULL);
 }

@@ -6,52 +6,52 @@
 
 #include <string.h>
 
-#include "control/control.h"
+#include "detector/detector.h"
 
 enum { HOSTS = 5, ME = 2, JOB = 9, AGENT_MAX = UINT16_MAX };
 
-static void check(struct control *control, uint64_t now_ns)
+static void check(struct detector *detector, uint64_t now_ns)
 {
-	struct control_verdict verdict;
-	struct control_beat beat;
-	if (control_step(control, now_ns, &beat))
+	struct detector_verdict verdict;
+	struct detector_beat beat;
+	if (detector_step(detector, now_ns, &beat))
 		MUST(beat.host == ME && beat.hosts == HOSTS);
-	MUST(control_deadline_ns(control) > now_ns);
-	while (control_next(control, &verdict)) {
+	MUST(detector_deadline_ns(detector) > now_ns);
+	while (detector_next(detector, &verdict)) {
 		MUST(verdict.from >= 0 && verdict.from < HOSTS);
 		MUST(verdict.to >= -1 && verdict.to < HOSTS && verdict.to != verdict.from);
 		MUST(verdict.witness >= -1 && verdict.witness < HOSTS && verdict.witness != ME);
-		MUST(verdict.kind == CONTROL_LINK || verdict.from != ME);
+		MUST(verdict.kind == DETECTOR_LINK || verdict.from != ME);
 		MUST(verdict.since_ns <= now_ns);
 	}
 	for (int h = 0; h < HOSTS; h++)
-		MUST(control_agent(control, h) >= -1 && control_agent(control, h) <= AGENT_MAX);
+		MUST(detector_agent(detector, h) >= -1 && detector_agent(detector, h) <= AGENT_MAX);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct control_options options = {
+	struct detector_options options = {
 		.host = ME, .hosts = HOSTS, .agent = 1, .job = JOB, .generation = 1};
-	static struct control control, peer;
-	struct control_beat beat;
+	static struct detector detector, peer;
+	struct detector_beat beat;
 	uint64_t now_ns = UINT64_C(1000000000000);
 	if (size > FUZZ_INPUT_MAX)
 		return 0;
-	control_init(&control, &options, now_ns);
+	detector_init(&detector, &options, now_ns);
 	options.host = 0;
-	control_init(&peer, &options, now_ns);
-	MUST(control_step(&peer, now_ns, &beat));
-	MUST(control_receive(&control, &beat, sizeof beat, now_ns) == 0);
+	detector_init(&peer, &options, now_ns);
+	MUST(detector_step(&peer, now_ns, &beat));
+	MUST(detector_receive(&detector, &beat, sizeof beat, now_ns) == 0);
 	for (size_t i = 0; i + 2 < size; i += 3) {
 		size_t at = ((size_t)data[i] << 8 | data[i + 1]) % (2 * sizeof beat);
 		if (at < sizeof beat)
 			((uint8_t *)&beat)[at] ^= data[i + 2];
 		else
-			now_ns += control_ms(data[i + 2]);
+			now_ns += detector_ms(data[i + 2]);
 		beat.number++;
-		int heard = control_receive(&control, &beat, sizeof beat - (at == 1), now_ns);
+		int heard = detector_receive(&detector, &beat, sizeof beat - (at == 1), now_ns);
 		MUST(heard >= -1 && heard < HOSTS && heard != ME);
-		check(&control, now_ns);
+		check(&detector, now_ns);
 	}
 	return 0;
 }
@@ -64,9 +64,9 @@ size_t fuzz_draw(uint64_t *state, uint8_t *data)
 	/* Most often bytes that leave the beat what it is. */
 	for (size_t i = 0; i + 2 < size; i += 3)
 		if (fuzz_random(state) % 4) {
-			size_t first = offsetof(struct control_beat, hears);
+			size_t first = offsetof(struct detector_beat, hears);
 			size_t at = first +
-				    fuzz_random(state) % (2 * sizeof(struct control_beat) - first);
+				    fuzz_random(state) % (2 * sizeof(struct detector_beat) - first);
 			data[i] = (uint8_t)(at >> 8);
 			data[i + 1] = (uint8_t)at;
 		}

@@ -2,65 +2,65 @@
  * The bytes of beats. */
 #include <string.h>
 
-#include "control/control.h"
+#include "detector/detector.h"
 
 static const char magic[8] = "LSBEAT3";
 
-void control_session(const struct auth_token *token, uint64_t job, struct auth_session *out)
+void detector_session(const struct auth_token *token, uint64_t job, struct auth_session *out)
 {
 	static const char label[] = "lockstep beats 3";
 	auth_session_begin(token, label, sizeof label, &job, sizeof job, out);
 }
 
-void control_beat_sign(const struct control *control, struct control_beat *beat)
+void detector_beat_sign(const struct detector *detector, struct detector_beat *beat)
 {
 	memcpy(beat->magic, magic, sizeof magic);
 	memset(&beat->tag, 0, sizeof beat->tag);
-	if (control->options.session)
-		auth_sign(control->options.session, AUTH_CLIENT, beat->number, beat,
-			  offsetof(struct control_beat, tag), &beat->tag);
+	if (detector->options.session)
+		auth_sign(detector->options.session, AUTH_CLIENT, beat->number, beat,
+			  offsetof(struct detector_beat, tag), &beat->tag);
 }
 
-static bool is_whole(const struct control *control, const struct control_beat *beat)
+static bool is_whole(const struct detector *detector, const struct detector_beat *beat)
 {
-	const struct control_options *mine = &control->options;
+	const struct detector_options *mine = &detector->options;
 	return memcmp(beat->magic, magic, sizeof magic) == 0 && beat->hosts == mine->hosts &&
 	       beat->host < mine->hosts && beat->host != mine->host && beat->generation > 0 &&
 	       beat->number > 0 && beat->leaves <= 1 && beat->late <= 1 && !beat->zero[0] &&
 	       !beat->zero[1];
 }
 
-static bool is_signed(const struct control *control, const struct control_beat *beat)
+static bool is_signed(const struct detector *detector, const struct detector_beat *beat)
 {
 	const struct auth_tag none = {{0}};
-	if (!control->options.session)
+	if (!detector->options.session)
 		return memcmp(&beat->tag, &none, sizeof none) == 0;
-	return auth_verify(control->options.session, AUTH_CLIENT, beat->number, beat,
-			   offsetof(struct control_beat, tag), &beat->tag);
+	return auth_verify(detector->options.session, AUTH_CLIENT, beat->number, beat,
+			   offsetof(struct detector_beat, tag), &beat->tag);
 }
 
-bool control_beat_parse(struct control *control, const void *bytes, size_t count,
-			struct control_beat *out)
+bool detector_beat_parse(struct detector *detector, const void *bytes, size_t count,
+			 struct detector_beat *out)
 {
-	struct control_dropped *dropped = &control->dropped;
+	struct detector_dropped *dropped = &detector->dropped;
 	if (count != sizeof *out) {
 		dropped->malformed++;
 		return false;
 	}
 	memcpy(out, bytes, sizeof *out);
-	if (!is_whole(control, out)) {
+	if (!is_whole(detector, out)) {
 		dropped->malformed++;
 		return false;
 	}
-	if (out->job != control->options.job) {
+	if (out->job != detector->options.job) {
 		dropped->foreign++;
 		return false;
 	}
-	if (!is_signed(control, out)) {
+	if (!is_signed(detector, out)) {
 		dropped->forged++;
 		return false;
 	}
-	const struct control_peer *peer = &control->peers[out->host];
+	const struct detector_peer *peer = &detector->peers[out->host];
 	if (out->generation < peer->generation ||
 	    (out->generation == peer->generation && out->number <= peer->number)) {
 		dropped->old++;
