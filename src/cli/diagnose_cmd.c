@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * lockstep diagnose: which jobs there are, who waits for whom in them, and why. The command stops
  * and disturbs nothing, except that --stacks does so to see C frames. It only reads, except that it
- * asks ranks of a job on several hosts for the traces of ranks on other hosts (inspect/ask_hosts.h). */
+ * asks ranks of a job on several hosts for the traces of ranks on other hosts
+ * (inspect/ask_hosts.h). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * lockstep tune: measures what algorithms, chunks and kinds of store are worth on this machine, and
  * prints the table that follows. For each number of ranks it runs itself under the launcher, with
- * --rank in front; those ranks measure (tune/measure.c), and rank 0 prints its lines. */
+ * --rank in front; those ranks measure (tune/measure_rank.c), and rank 0 prints its lines. */
 #include <limits.h>
 #include <signal.h>
 #include <string.h>

@@ -89,7 +89,7 @@ struct ls_ddp {
 	int active; /* ranks with a batch in this step */
 };
 
-/* ---- words.c ---- */
+/* ---- describe.c ---- */
 
 /* LS_BAD_ARGUMENT, after saying which argument of which call is wrong and what would be right. */
 ls_status ddp_bad(const char *call, const char *argument, long long value, const char *right);
@@ -119,7 +119,7 @@ ls_status ddp_agree(const struct ls_ddp *ddp, ls_status status);
 ls_status ddp_broadcast_parameters(struct ls_ddp *ddp, int root, const char *call);
 void ddp_zero_buckets(struct ls_ddp *ddp);
 
-/* ---- step.c ---- */
+/* ---- step_ddp.c ---- */
 
 void ddp_reset_step(struct ls_ddp *ddp);
 /* Begins all buckets that have not begun, ready or not. site: the call site of buckets that have

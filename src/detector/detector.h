@@ -37,7 +37,8 @@ enum {
 struct detector_beat {
 	char magic[8];
 	uint64_t job;
-	uint64_t generation, number; /* of the agent, see struct detector_past; the beat's, from 1 */
+	uint64_t generation; /* of the agent, see struct detector_past */
+	uint64_t number;     /* of the beat, from 1 */
 	uint64_t hears;      /* a bit for each host: within DETECTOR_FRESH_MS, in real time */
 	uint8_t host, hosts; /* the sender; how many there are */
 	uint8_t leaves;      /* 1: nobody will send for this host any more */

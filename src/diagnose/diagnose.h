@@ -193,8 +193,8 @@ struct diagnose_traffic {
 /* Keeps as proved, of the ranks `here`, only what both looks show. */
 void diagnose_confirm(struct diagnose_snapshot *second, const struct diagnose_snapshot *first,
 		      const struct ranks *here);
-/* The ranks `here` of a snapshot, for another host: a block on the heap; NULL without memory. traffic:
- * by rank. */
+/* The ranks `here` of a snapshot, for another host: a block on the heap; NULL without memory.
+ * traffic: by rank. */
 void *diagnose_pack(const struct diagnose_snapshot *job, const struct ranks *here,
 		    const struct diagnose_traffic *traffic, size_t *bytes);
 /* Adds the ranks of a block to a snapshot, except those of `here`, with times as of this host's

@@ -90,7 +90,7 @@ const _Atomic uint64_t *diagnose_find_word(const struct diagnose_source *const *
 /* NULL: as far as the job shows, the rank is not in such a group. */
 const struct diagnose_group *diagnose_group_of(const struct diagnose_rank *rank, uint32_t id);
 
-/* ---- process.c ---- */
+/* ---- process_state.c ---- */
 
 /* Reads a small file of /proc in one piece. Returns its length, or -1. *mine (may be NULL): this
  * user owns it, or is root. */

@@ -94,7 +94,7 @@ void failure_raise_told(struct world *world, const struct hosts_failure *failure
 void failure_await_arrivals(struct ls_group *group, const struct diagnose_hint *hint,
 			    bool collective);
 
-/* ---- far.c ---- */
+/* ---- far_state.c ---- */
 
 /* NULL without memory. */
 struct failure_far *failure_far_open(void);

@@ -16,7 +16,7 @@
 #include "base/messages.h"
 #include "base/wait.h"
 #include "failure/run_notes.h"
-#include "launcher/channel.h"
+#include "launcher/daemon_channel.h"
 #include "launcher/daemon.h"
 
 enum { SEND_QUEUE_MAX = 1 << 20 };

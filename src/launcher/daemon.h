@@ -4,7 +4,7 @@
 #define LAUNCHER_DAEMON_H
 
 #include "inspect/inspect.h"
-#include "launcher/channel.h"
+#include "launcher/daemon_channel.h"
 
 /* ---- daemon_input.c ---- */
 

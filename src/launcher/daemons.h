@@ -4,7 +4,7 @@
 #ifndef LAUNCHER_DAEMONS_H
 #define LAUNCHER_DAEMONS_H
 
-#include "launcher/channel.h"
+#include "launcher/daemon_channel.h"
 #include "launcher/launcher_private.h"
 
 enum {

@@ -244,7 +244,7 @@ struct launcher_job {
 	struct inspect_report *report; /* the state at the time of the failure, NULL: none taken */
 	bool frozen;                   /* nothing is added to the report any more */
 	const char *log_dir;
-	bool phases; /* of training steps (ls_phase): print at the end on what ranks spent their time */
+	bool phases; /* (ls_phase) print at the end on what ranks spent their time */
 	/* The file for the traces, however the job ends; NULL and -1: none. It is opened before the
 	 * job begins: a file that cannot be written shall not cost a run. */
 	const char *trace_path;

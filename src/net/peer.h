@@ -220,7 +220,7 @@ bool net_store(struct link *link, int to, uint64_t index, uint64_t value);
 void net_push(struct link *link, int to);
 bool net_flush(struct link *link, int to);
 
-/* ---- arrive.c ---- */
+/* ---- receive.c ---- */
 
 /* Called by UCX for messages of NET_AM, and of NET_AM_EAGER. */
 ucs_status_t net_on_message(void *context, const void *header, size_t header_bytes, void *data,

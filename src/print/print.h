@@ -10,7 +10,7 @@
 
 #include "base/ranks.h"
 
-/* ---- text.c ---- */
+/* ---- pieces.c ---- */
 
 /* "rank 2", "ranks 0, 1, 3", "ranks 0-15, 18". */
 void print_ranks(const struct ranks *ranks, char *out, size_t bytes);
@@ -46,7 +46,7 @@ void print_xml(FILE *out, const char *text);
  * or hard, and it is this user's; for names that others can guess. */
 int print_create(int place, const char *name, bool exact, unsigned mode, const char **why);
 
-/* ---- json.c: just enough to write one object ---- */
+/* ---- json_writer.c: just enough to write one object ---- */
 
 struct print_json {
 	FILE *out;

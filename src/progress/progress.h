@@ -118,7 +118,7 @@ bool progress_op_run(struct ls_request *op, struct op_workspace *workspace, stru
  * mailbox_await_device. */
 ls_status progress_op_settle(struct ls_request *op, ls_status reason, int peer, bool waits);
 
-/* ---- stream.c: operations on streams of the program's, see op/stream.h ---- */
+/* ---- enqueue.c: operations on streams of the program's, see op/stream.h ---- */
 
 /* Makes the new operation one on this stream of the group's device; its call is set. Errors, with a
  * message: LS_BAD_ARGUMENT (the group has no device, or no such stream on it), LS_UNSUPPORTED (the

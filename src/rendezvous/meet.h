@@ -153,7 +153,7 @@ void rendezvous_server_put_card(struct rendezvous_server *server, const struct w
 /* Once the server is complete and there are several hosts: the cards of all ranks. */
 const unsigned char *rendezvous_server_cards(const struct rendezvous_server *server);
 
-/* ---- join.c ---- */
+/* ---- meet.c ---- */
 
 /* A rank 0 that serves has a server for as long as the meeting needs one; other ranks have a
  * client. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the ranks of a job did when: trace records as bars in rows, drawn as text, SVG or HTML. Pure
  * functions over copies: add every rank, then its call sites, lay out once, then draw. read.c
- * copies, lay_out.c lays out, words.c names bars, text.c, svg.c and html.c draw, json.c lists. */
+ * copies, lay_out.c lays out, legend.c names bars, ascii.c, svg.c and html.c draw, json.c lists. */
 #ifndef TIMELINE_TIMELINE_H
 #define TIMELINE_TIMELINE_H
 
@@ -152,7 +152,7 @@ static inline bool timeline_streams(const struct timeline_op *op)
 	return (op->record.stream & TRACE_ON_STREAM) != 0;
 }
 
-/* ---- words.c ---- */
+/* ---- legend.c ---- */
 
 /* How a kind is drawn. */
 struct timeline_look {
@@ -191,7 +191,7 @@ void timeline_title(const struct timeline *timeline, char *out, size_t bytes);
  * us", "host c (rank 4) has not answered". False: there are no more. */
 bool timeline_note(const struct timeline *timeline, int number, char *out, size_t bytes);
 
-/* ---- text.c, svg.c, html.c ---- */
+/* ---- ascii.c, svg.c, html.c ---- */
 
 /* Lines of at most `columns` (60 to 200) ASCII characters, then the operations that have not ended
  * or have failed. */

@@ -46,7 +46,7 @@ double *tune_at(const struct tune_times *times, int candidate, enum coll_id coll
 bool tune_choose(const struct tune_times *times, uint64_t inline_bytes, int ranks_min,
 		 int ranks_max, struct plan_table *table);
 
-/* ---- measure.c ---- */
+/* ---- measure_rank.c ---- */
 
 struct tune_request {
 	int size_count;

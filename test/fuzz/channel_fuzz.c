@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "launcher/channel.h"
+#include "launcher/daemon_channel.h"
 #include "rendezvous/meet.h"
 
 static void take_frames(struct launcher_channel *channel, uint64_t *taken)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Frames over two descriptors that do not block, and the line before them. */
-#include "launcher/channel.h"
+#include "launcher/daemon_channel.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 
 #include <lockstep/lockstep.h>
 
-#include "launcher/channel.h"
+#include "launcher/daemon_channel.h"
 
 struct pair {
 	struct launcher_channel one, other;

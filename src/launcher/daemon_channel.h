@@ -3,8 +3,8 @@
  * output of the daemon: first a line of the daemon in plain text, with its version, and then
  * frames. Then both ends have the same version, and so the same structs. Yet every length and every
  * number is checked. */
-#ifndef LAUNCHER_CHANNEL_H
-#define LAUNCHER_CHANNEL_H
+#ifndef LAUNCHER_DAEMON_CHANNEL_H
+#define LAUNCHER_DAEMON_CHANNEL_H
 
 #include <stdbool.h>
 #include <stddef.h>
