@@ -291,8 +291,8 @@ void diagnose_write_named_call(struct diagnose_writer *writer, const struct diag
 /* "was killed by SIGKILL (9)", "exited with code 3", … */
 void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_rank *rank);
 /* What to do, as rank r is dead. */
-void diagnose_write_death_advice(struct diagnose_writer *writer, const struct diagnose_job *job,
-				 int r);
+void diagnose_write_death_advice(struct diagnose_writer *writer,
+				 const struct diagnose_snapshot *job, int r);
 /* Whether the rank is on another host, so that its trace is not seen here. */
 static inline bool diagnose_is_far(const struct diagnose_rank *rank)
 {

@@ -303,8 +303,8 @@ void diagnose_write_end(struct diagnose_writer *writer, const struct diagnose_ra
 							       : "died of an unknown cause");
 }
 
-void diagnose_write_death_advice(struct diagnose_writer *writer, const struct diagnose_job *job,
-				 int r)
+void diagnose_write_death_advice(struct diagnose_writer *writer,
+				 const struct diagnose_snapshot *job, int r)
 {
 	static const struct diagnose_rank unknown;
 	const struct diagnose_rank *rank = r >= 0 && r < job->size ? &job->ranks[r] : &unknown;
