@@ -188,10 +188,15 @@ static void match_message(struct mailbox *mailbox, struct op *op,
 		receive_short(mailbox, peer, op, payload);
 }
 
-void mailbox_unpost(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
+static void count_unposted(struct mailbox *mailbox, const struct op *op) LOCK_REQUIRES(mail)
 {
 	if (op->p2p.entry.source != MATCH_ANY)
 		mailbox->peers[op->p2p.entry.source].posted_count--;
+}
+
+void mailbox_unpost(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
+{
+	count_unposted(mailbox, op);
 	mailbox_match_remove(&mailbox->posted, &op->p2p.entry);
 }
 
@@ -205,7 +210,7 @@ static void purge_cancelled(struct mailbox *mailbox, struct mailbox_peer *peer) 
 	peer->unexpected_count = kept;
 }
 
-void mailbox_arrive(struct mailbox *mailbox, int q) LOCK_REQUIRES(mail)
+__attribute__((noinline)) static void take_news(struct mailbox *mailbox, int q) LOCK_REQUIRES(mail)
 {
 	struct mailbox_peer *peer = &mailbox->peers[q];
 	struct mail_message message;
@@ -216,13 +221,14 @@ void mailbox_arrive(struct mailbox *mailbox, int q) LOCK_REQUIRES(mail)
 	while (transport_mail_poll(peer->from, &peer->in, &message)) {
 		message.source = q;
 		transport_mail_prefetch(peer->from, &peer->in);
-		struct match_entry *entry =
+		struct match_entry **place =
 			mailbox_match_find(&mailbox->posted, q, message.envelope.tag);
-		if (entry) {
-			struct op *op = mailbox_op_of(entry);
+		if (place) {
+			struct op *op = mailbox_op_of(*place);
 			if (!claim_message(mailbox, op, &message))
 				continue;
-			mailbox_unpost(mailbox, op);
+			count_unposted(mailbox, op);
+			mailbox_match_remove_at(&mailbox->posted, place);
 			match_message(mailbox, op, &message);
 		} else if (peer->unexpected_count < MAIL_SLOTS) {
 			peer->unexpected[peer->unexpected_count++] = message;
@@ -232,6 +238,14 @@ void mailbox_arrive(struct mailbox *mailbox, int q) LOCK_REQUIRES(mail)
 		peer->in.skipped = false;
 		purge_cancelled(mailbox, peer);
 	}
+}
+
+void mailbox_arrive(struct mailbox *mailbox, int q) LOCK_REQUIRES(mail)
+{
+	const struct mailbox_peer *peer = &mailbox->peers[q];
+	if (!peer->from_open || peer->in.skipped ||
+	    mailbox_is_reached(transport_mail_awaited(peer->from, &peer->in), peer->in.next))
+		take_news(mailbox, q);
 }
 
 static void arrive_from(struct mailbox *mailbox, int source) LOCK_REQUIRES(mail)

@@ -75,23 +75,23 @@ void mailbox_match_add(struct match_table *table, struct match_entry *entry)
 	table->any_tag += entry->tag == MATCH_ANY;
 }
 
-static struct match_entry *earlier(struct match_entry *a, struct match_entry *b)
+static struct match_entry **earlier(struct match_entry **a, struct match_entry **b)
 {
-	return !a || (b && b->order < a->order) ? b : a;
+	return !*a || (*b && (*b)->order < (*a)->order) ? b : a;
 }
 
-struct match_entry *mailbox_match_find(const struct match_table *table, int32_t source, int32_t tag)
+struct match_entry **mailbox_match_find(const struct match_table *table, int32_t source, int32_t tag)
 {
 	if (table->count == 0)
 		return NULL;
-	struct match_entry *found = *find_queue(table, source, tag);
+	struct match_entry **found = find_queue(table, source, tag);
 	if (table->any_tag)
-		found = earlier(found, *find_queue(table, source, MATCH_ANY));
+		found = earlier(found, find_queue(table, source, MATCH_ANY));
 	if (table->any_source)
-		found = earlier(found, *find_queue(table, MATCH_ANY, tag));
+		found = earlier(found, find_queue(table, MATCH_ANY, tag));
 	if (table->any_source && table->any_tag)
-		found = earlier(found, *find_queue(table, MATCH_ANY, MATCH_ANY));
-	return found;
+		found = earlier(found, find_queue(table, MATCH_ANY, MATCH_ANY));
+	return *found ? found : NULL;
 }
 
 struct match_entry *mailbox_match_first(const struct match_table *table,
@@ -115,21 +115,33 @@ void mailbox_match_each(const struct match_table *table,
 				visit(entry, context);
 }
 
-void mailbox_match_remove(struct match_table *table, struct match_entry *entry)
+static void count_out(struct match_table *table, const struct match_entry *entry)
 {
-	struct match_entry **at = find_queue(table, entry->source, entry->tag);
-	struct match_entry *first = *at, *second = first->next;
 	table->count--;
 	table->any_source -= entry->source == MATCH_ANY;
 	table->any_tag -= entry->tag == MATCH_ANY;
+}
+
+void mailbox_match_remove_at(struct match_table *table, struct match_entry **place)
+{
+	struct match_entry *first = *place, *second = first->next;
+	count_out(table, first);
+	if (second) {
+		second->last = first->last;
+		second->next_queue = first->next_queue;
+	}
+	*place = second ? second : first->next_queue;
+}
+
+void mailbox_match_remove(struct match_table *table, struct match_entry *entry)
+{
+	struct match_entry **at = find_queue(table, entry->source, entry->tag);
+	struct match_entry *first = *at;
 	if (first == entry) {
-		if (second) {
-			second->last = first->last;
-			second->next_queue = first->next_queue;
-		}
-		*at = second ? second : first->next_queue;
+		mailbox_match_remove_at(table, at);
 		return;
 	}
+	count_out(table, entry);
 	struct match_entry *before = first;
 	while (before->next != entry)
 		before = before->next;

@@ -30,8 +30,12 @@ void mailbox_match_fini(struct match_table *table);
 /* Appends a receive to its queue. Never fails: without memory for a larger table, look-ups only
  * take longer. */
 void mailbox_match_add(struct match_table *table, struct match_entry *entry);
-/* The receive that matches a message of this source and tag; NULL: none. It stays in the table. */
-struct match_entry *mailbox_match_find(const struct match_table *table, int32_t source, int32_t tag);
+/* The place of the receive that matches a message of this source and tag; NULL: there is none. The
+ * receive stays in the table. The place is valid until the table changes. */
+struct match_entry **mailbox_match_find(const struct match_table *table, int32_t source,
+					int32_t tag);
+/* Removes the receive at a place that mailbox_match_find has returned. */
+void mailbox_match_remove_at(struct match_table *table, struct match_entry **place);
 /* Any receive for which `question` is true; NULL: none. Looks at all of them. */
 struct match_entry *mailbox_match_first(const struct match_table *table,
 					bool (*question)(const struct match_entry *));
