@@ -297,7 +297,7 @@ void mailbox_await_device(struct mailbox *mailbox, struct op *op)
 	op->p2p.rts = NULL; /* no peer knows of it any more */
 	if (op->status == LS_OK)
 		op->status = LS_ABORTED;
-	atomic_fetch_add_explicit(&mailbox->pending, 1, memory_order_relaxed);
+	mailbox_tally(&mailbox->pending, 1);
 	atomic_fetch_add_explicit(&mailbox->device_busy, 1, memory_order_relaxed);
 	mailbox_activate(mailbox, op, OP_P2P_DEVICE_BUSY);
 	lock_mail_release(&mailbox->lock);
@@ -313,7 +313,7 @@ struct op *mailbox_remove(struct mailbox *mailbox, bool device_busy)
 	lock_mail_acquire(&mailbox->lock);
 	struct op *op = find_left(mailbox, device_busy);
 	if (op) {
-		atomic_fetch_sub_explicit(&mailbox->pending, 1, memory_order_relaxed);
+		mailbox_tally(&mailbox->pending, -1);
 		/* No peer knows of an operation without an RTS slot. */
 		if (!op->p2p.rts)
 			mailbox_set_state(op, OP_P2P_COMPLETE);

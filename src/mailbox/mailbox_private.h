@@ -126,6 +126,7 @@ struct mailbox {
 	 * sleep; so a thread that stops making progress, or arms the bell, checks this list
 	 * (mailbox_has_work). */
 	struct op *complete LOCK_GUARDED(mail), *complete_last LOCK_GUARDED(mail);
+	/* Read without the lock; changed under it, by mailbox_tally. */
 	_Atomic uint32_t complete_count;
 	_Atomic uint32_t pending;     /* detached operations that are not complete */
 	_Atomic uint32_t device_busy; /* of those: OP_P2P_DEVICE_BUSY */
@@ -159,6 +160,13 @@ static inline void mailbox_set_state(struct op *op, enum op_p2p_state state)
 
 /* ---- under the lock ---- */
 
+/* Adds to a counter that only holders of the lock change, so it takes no locked instruction. */
+static inline void mailbox_tally(_Atomic uint32_t *counter, int change) LOCK_REQUIRES(mail);
+static inline void mailbox_tally(_Atomic uint32_t *counter, int change)
+{
+	uint32_t count = atomic_load_explicit(counter, memory_order_relaxed);
+	atomic_store_explicit(counter, count + (uint32_t)change, memory_order_relaxed);
+}
 /* The operation is complete. Its memory may be gone afterwards: that of a detached one once the
  * lock is released; that of a blocking one at once, because its caller reads the state without the
  * lock. */
