@@ -117,6 +117,8 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 		progress_op_discard(op);
 		return status;
 	}
+	op->base.p2p.ends_quietly =
+		!op->callback && !options->stream && !batch && !op->ordered && !op->access;
 	progress_op_record(op, options, call->site);
 	if (batch)
 		group_batch_join(batch, op);

@@ -92,7 +92,7 @@ void mailbox_add_complete(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(
 	else
 		mailbox->complete = op;
 	mailbox->complete_last = op;
-	atomic_fetch_add_explicit(&mailbox->complete_count, 1, memory_order_relaxed);
+	mailbox_tally(&mailbox->complete_count, 1);
 }
 
 void mailbox_activate(struct mailbox *mailbox, struct op *op, enum op_p2p_state state)
@@ -129,21 +129,35 @@ void mailbox_complete(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail
 		mailbox_add_complete(mailbox, op);
 }
 
-struct op *mailbox_take_complete(struct mailbox *mailbox)
+static bool ends_quietly(const struct op *op)
 {
-	if (!atomic_load_explicit(&mailbox->complete_count, memory_order_relaxed))
-		return NULL;
+	return op && op->p2p.ends_quietly && op->status == LS_OK;
+}
+
+__attribute__((noinline)) static struct op *take_complete(struct mailbox *mailbox)
+{
 	lock_mail_acquire(&mailbox->lock);
-	struct op *op = mailbox->complete;
-	if (op) {
-		mailbox->complete = op->p2p.next;
+	struct op *first = mailbox->complete, *last = first;
+	int count = first != NULL;
+	if (ends_quietly(first))
+		for (; ends_quietly(last->p2p.next); count++)
+			last = last->p2p.next;
+	if (last) {
+		mailbox->complete = last->p2p.next;
+		last->p2p.next = NULL;
 		if (!mailbox->complete)
 			mailbox->complete_last = NULL;
-		atomic_fetch_sub_explicit(&mailbox->complete_count, 1, memory_order_relaxed);
-		atomic_fetch_sub_explicit(&mailbox->pending, 1, memory_order_relaxed);
+		mailbox_tally(&mailbox->complete_count, -count);
+		mailbox_tally(&mailbox->pending, -count);
 	}
 	lock_mail_release(&mailbox->lock);
-	return op;
+	return first;
+}
+
+struct op *mailbox_take_complete(struct mailbox *mailbox)
+{
+	uint32_t count = atomic_load_explicit(&mailbox->complete_count, memory_order_relaxed);
+	return __builtin_expect(count != 0, 0) ? take_complete(mailbox) : NULL;
 }
 
 uint32_t mailbox_pending(const struct mailbox *mailbox)
@@ -154,7 +168,7 @@ uint32_t mailbox_pending(const struct mailbox *mailbox)
 void mailbox_count(struct mailbox *mailbox, struct op *op)
 {
 	if (op->p2p.detached)
-		atomic_fetch_add_explicit(&mailbox->pending, 1, memory_order_relaxed);
+		mailbox_tally(&mailbox->pending, 1);
 	mailbox_note_thread(mailbox);
 }
 

@@ -110,8 +110,9 @@ enum mailbox_need mailbox_needs(struct mailbox *mailbox, const struct op *op,
 /* The word that a message of this rank to itself would change. Callers find it among other
  * words. */
 const _Atomic uint64_t *mailbox_self_word(struct mailbox *mailbox);
-/* A detached operation that is complete, with op->status. Returns each operation once. NULL:
- * none. */
+/* Detached operations that are complete, with op->status; p2p.next is the next one. Several only if
+ * all of them end quietly, with LS_OK: otherwise the end of one may need that another thread ends
+ * the others. Returns each operation once. NULL: none. */
 struct op *mailbox_take_complete(struct mailbox *mailbox);
 /* How many detached operations are not complete. */
 uint32_t mailbox_pending(const struct mailbox *mailbox);

@@ -44,10 +44,13 @@ struct op_p2p {
 	bool hands_over_block; /* send: the buffer is a block, which then belongs to the receiver */
 	bool receives_block;   /* receive: into a block, which the mailbox sets as call.recv */
 	bool is_blocking;      /* the call blocks */
-	bool cancellable;      /* send: it can be cancelled until it is matched, even a short one */
-	bool uses_cells;       /* send: it takes cells if some are free when it gets a slot */
-	bool posted_first;     /* send: it is posted first; then the call stages its payload */
-	bool fetches;          /* send on a stream: the device still fetches its payload */
+	/* Its end runs no code of the program and begins no other operation, so several such
+	 * operations may be ended together. */
+	bool ends_quietly;
+	bool cancellable;  /* send: it can be cancelled until it is matched, even a short one */
+	bool uses_cells;   /* send: it takes cells if some are free when it gets a slot */
+	bool posted_first; /* send: it is posted first; then the call stages its payload */
+	bool fetches;      /* send on a stream: the device still fetches its payload */
 	/* The batch of which the operation is a part; NULL: none. Compared, never followed. */
 	const struct op *batch;
 	/* For a long send. Written under the mailbox's lock, read without it. */

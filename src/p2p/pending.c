@@ -72,9 +72,8 @@ static bool add_to_list(struct world_p2p *p2p, struct ls_request *op)
 	return begins;
 }
 
-static void remove_from_list(struct world_p2p *p2p, struct ls_request *op)
+static void unlink_op(struct world_p2p *p2p, struct ls_request *op) LOCK_REQUIRES(group)
 {
-	lock_group_acquire(&p2p->lock);
 	if (op->before)
 		op->before->next = op->next;
 	else
@@ -88,6 +87,12 @@ static void remove_from_list(struct world_p2p *p2p, struct ls_request *op)
 	op->listed = false;
 	if (!p2p->first)
 		p2p->next_deadline_ns = CLOCK_NEVER;
+}
+
+static void remove_from_list(struct world_p2p *p2p, struct ls_request *op)
+{
+	lock_group_acquire(&p2p->lock);
+	unlink_op(p2p, op);
 	lock_group_release(&p2p->lock);
 }
 
@@ -220,6 +225,13 @@ struct ls_request *p2p_first_delivered(ls_group *group)
 
 /* ---- the end of an operation ---- */
 
+/* Wakes the threads that wait for the one that makes progress, and that one itself. */
+static void announce_end(struct world *world)
+{
+	atomic_fetch_add(&p2p_area(world)->p2p_wakeups, 1);
+	wait_wake(world->waiter.bell);
+}
+
 static void finish_op(struct ls_request *op, ls_status status)
 {
 	struct world *world = op->group->world;
@@ -240,8 +252,31 @@ static void finish_op(struct ls_request *op, ls_status status)
 		atomic_fetch_add(&world->p2p.rechecks, 1);
 	else if (atomic_load(&world->p2p.progress_waiters) == 0)
 		return;
-	atomic_fetch_add(&p2p_area(world)->p2p_wakeups, 1);
-	wait_wake(world->waiter.bell);
+	announce_end(world);
+}
+
+/* Ends operations that end quietly: with one lock and one wake-up for all of them. */
+static void end_together(ls_group *group, struct op *first)
+{
+	struct world *world = group->world;
+	struct world_p2p *p2p = &world->p2p;
+	for (struct op *base = first; base; base = base->p2p.next) {
+		progress_op_succeed(op_of(base));
+		p2p_deliver(op_of(base));
+	}
+	lock_group_acquire(&p2p->lock);
+	for (struct op *base = first; base; base = base->p2p.next)
+		unlink_op(p2p, op_of(base));
+	lock_group_release(&p2p->lock);
+	for (struct op *base = first, *next; base; base = next) {
+		next = base->p2p.next; /* after this the operation may be gone */
+		count_out(group->trace_entry, false, op_of(base)->has_own_limit);
+		progress_op_complete_quietly(op_of(base));
+	}
+	/* A thread that is about to wait raises this, and then looks whether its operation is
+	 * complete. So either this exchange sees that thread, or it sees the stores above. */
+	if (atomic_fetch_add(&p2p->progress_waiters, 0) > 0)
+		announce_end(world);
 }
 
 /* Settles one operation. While a device works on it, it stays in the mailbox's list, and its time
@@ -263,8 +298,12 @@ static void end_one(struct ls_request *op, ls_status reason, bool waits)
 void p2p_collect(ls_group *group)
 {
 	struct op *base;
-	while ((base = mailbox_take_complete(group->mailbox)))
-		end_one(op_of(base), LS_OK, false);
+	while ((base = mailbox_take_complete(group->mailbox))) {
+		if (base->p2p.ends_quietly && base->status == LS_OK)
+			end_together(group, base);
+		else
+			end_one(op_of(base), LS_OK, false);
+	}
 }
 
 /* Ends all operations of a group that has failed. */

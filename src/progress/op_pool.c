@@ -173,6 +173,12 @@ void progress_op_complete(struct ls_request *op, ls_status status)
 		progress_op_unref(op);
 }
 
+void progress_op_complete_quietly(struct ls_request *op)
+{
+	atomic_store_explicit(&op->complete, 1 + LS_OK, memory_order_release);
+	progress_op_unref(op);
+}
+
 static struct op_stream_words *add_words(struct op_stream_words *list, struct op_stream_words *words)
 {
 	if (!words)

@@ -26,6 +26,10 @@ void progress_op_discard(struct ls_request *op);
 void progress_op_drop(struct ls_request *op, bool handle);
 /* Completes an operation with `status`: runs its callback, and drops one reference. */
 void progress_op_complete(struct ls_request *op, ls_status status);
+/* As progress_op_complete with LS_OK, for an operation of the pool that ends quietly. The store to
+ * `complete` is a release only: before the caller looks for threads that wait, it makes a
+ * sequentially consistent exchange with them. */
+void progress_op_complete_quietly(struct ls_request *op);
 /* Whether the operation is a send, a receive or a batch, and so not in the lane. */
 static inline bool progress_op_is_p2p(const struct ls_request *op)
 {
@@ -112,6 +116,8 @@ static inline struct trace_begin progress_record(ls_group *group, const struct o
  * another thread may continue. */
 bool progress_op_run(struct ls_request *op, struct op_workspace *workspace, struct waiter *waiter,
 		     const struct progress_pause *pause, ls_status *status);
+/* As progress_op_settle, for an operation that the mailbox has finished with LS_OK. */
+void progress_op_succeed(struct ls_request *op);
 /* As progress_op_run, for a detached operation, after the mailbox has finished it
  * (op->base.status) or because of `reason`: returns its final status; no peer touches its buffers
  * any more. LS_PENDING, only without `waits`: it has failed, and a device still works on it:

@@ -22,7 +22,7 @@ void progress_op_prepare(struct ls_request *op, ls_group *group, const struct op
 	op->base.peer_sends = op->base.peer_expected =
 		0; /* valid also if the operation never begins */
 	op->base.p2p.detached = op->base.p2p.hands_over_block = op->base.p2p.receives_block = false;
-	op->base.p2p.cancellable = op->base.p2p.uses_cells = false;
+	op->base.p2p.cancellable = op->base.p2p.uses_cells = op->base.p2p.ends_quietly = false;
 	op->base.p2p.is_blocking = true;
 	op->base.p2p.batch = NULL;
 	op->base.stream.on = false;
@@ -196,6 +196,12 @@ static ls_status settle_op(struct ls_request *op, ls_status reason, int peer,
 	}
 	record_matched(op);
 	return fail_op(op, base->status, world_rank_of(op->group, base->culprit), pause);
+}
+
+void progress_op_succeed(struct ls_request *op)
+{
+	record_matched(op);
+	complete_op(op);
 }
 
 ls_status progress_op_settle(struct ls_request *op, ls_status reason, int peer, bool waits)
