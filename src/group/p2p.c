@@ -154,7 +154,7 @@ static ls_status run_nonblocking(ls_group *group, struct group_p2p_call *call,
 /* Whether the message is complete already. Then *out is the handle that all such messages share. */
 static bool run_short(const struct p2p_short *message, bool sends, ls_request **out)
 {
-	bool complete = sends ? p2p_short_send(message) : p2p_short_receive(message);
+	bool complete = sends ? p2p_short_send(message) : p2p_short_receive(message, NULL);
 	/* The call may have taken in messages for other operations. */
 	p2p_collect(message->group);
 	if (complete && out)

@@ -332,6 +332,33 @@ static bool match_unexpected(struct mailbox *mailbox, struct op *op) LOCK_REQUIR
 	return false;
 }
 
+/* Matches the receive, or posts it: true. */
+static bool match_or_post(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
+{
+	struct match_entry *entry = &op->p2p.entry;
+	if (match_unexpected(mailbox, op))
+		return false;
+	mailbox_match_add(&mailbox->posted, entry);
+	if (entry->source != MATCH_ANY)
+		mailbox->peers[entry->source].posted_count++;
+	mailbox_set_state(op, OP_P2P_POSTED);
+	return true;
+}
+
+bool mailbox_post_short(struct mailbox *mailbox, struct op *op)
+{
+	struct match_entry *entry = &op->p2p.entry;
+	entry->source = op->call.peer;
+	entry->tag = op->call.tag;
+	lock_mail_acquire(&mailbox->lock);
+	mailbox_count(mailbox, op);
+	/* Receives that were posted before come first for messages that have arrived already. */
+	mailbox_arrive(mailbox, entry->source);
+	bool posted = match_or_post(mailbox, op);
+	lock_mail_release(&mailbox->lock);
+	return posted;
+}
+
 void mailbox_receive(struct mailbox *mailbox, struct op *op)
 {
 	struct match_entry *entry = &op->p2p.entry;
@@ -348,14 +375,9 @@ void mailbox_receive(struct mailbox *mailbox, struct op *op)
 	}
 	/* Receives that were posted before come first for messages that have arrived already. */
 	arrive_from(mailbox, entry->source);
-	if (!match_unexpected(mailbox, op)) {
-		mailbox_match_add(&mailbox->posted, entry);
-		if (entry->source != MATCH_ANY)
-			mailbox->peers[entry->source].posted_count++;
-		mailbox_set_state(op, OP_P2P_POSTED);
-		if (!op->p2p.detached)
-			op->word_count = mailbox_source_words(mailbox, entry->source, op->words);
-	}
+	bool detached = op->p2p.detached; /* afterwards the operation may be complete, and gone */
+	if (match_or_post(mailbox, op) && !detached)
+		op->word_count = mailbox_source_words(mailbox, entry->source, op->words);
 	lock_mail_release(&mailbox->lock);
 }
 

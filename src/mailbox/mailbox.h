@@ -44,6 +44,7 @@ struct mailbox_short {
 	int peer, tag;
 	ls_dtype dtype;
 	bool is_blocking; /* the call blocks */
+	bool posts;       /* a receive that the caller posts if no message is there */
 	uint64_t count, bytes;
 	const void *send;
 	void *recv;
@@ -60,13 +61,18 @@ bool mailbox_send_short(struct mailbox *mailbox, const struct mailbox_short *cal
 /* A short message that was received at once. */
 struct mailbox_short_received {
 	struct mail_message message;
-	uint64_t number; /* as mailbox_number; only with `numbers` */
+	uint64_t number; /* as mailbox_number; only with `numbers`, or if the call posts */
 	bool crossed;    /* as op->p2p.crossed */
 };
 /* False: there is no such message; *word is the word to wait for before the next try. word NULL:
  * the caller does not wait. */
 bool mailbox_receive_short(struct mailbox *mailbox, const struct mailbox_short *call, bool numbers,
 			   struct mailbox_short_received *out, struct wait_word *word);
+/* As mailbox_submit and mailbox_advance together, for a detached receive of at most
+ * MAIL_EAGER_BYTES from one peer of this host, for which mailbox_receive_short has just found no
+ * message. True: it is posted. False: it has matched a message that has come since; it may be
+ * complete, and its memory gone. */
+bool mailbox_post_short(struct mailbox *mailbox, struct op *op);
 /* After a receive with `crossed`: who would have waited for each other with longer messages. */
 struct ranks mailbox_crossed_ranks(struct mailbox *mailbox);
 /* Adds 1 to a word that threads change only by this function, and returns the new value. */

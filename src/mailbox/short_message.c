@@ -131,7 +131,6 @@ bool mailbox_receive_short(struct mailbox *mailbox, const struct mailbox_short *
 			transport_mail_payload(peer->from, peer->cells, &out->message, call->bytes),
 			call->bytes);
 		transport_mail_free_slot(peer->from, &peer->in, &out->message);
-		out->number = numbers ? ++peer->receives : 0;
 		mailbox_note_thread(mailbox);
 		out->crossed = call->is_blocking && mailbox_crossed(mailbox, &out->message);
 		if (word)
@@ -146,6 +145,7 @@ bool mailbox_receive_short(struct mailbox *mailbox, const struct mailbox_short *
 		transport_wait_word(mailbox->team, mailbox->team->rank, &mine->mail_ended, 2,
 				    call->peer, word);
 	}
+	out->number = (there && numbers) || (opened && call->posts) ? ++peer->receives : 0;
 	lock_mail_release(&mailbox->lock);
 	if (there)
 		transport_notify(mailbox->team, call->peer);

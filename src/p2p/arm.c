@@ -180,25 +180,39 @@ void p2p_release(struct world *world, bool more)
 	}
 }
 
-void p2p_arm(struct world *world, bool has_work)
+struct p2p_arming p2p_look_armed(struct world *world, bool has_work)
 {
 	struct world_p2p *p2p = &world->p2p;
-	lock_group_acquire(&p2p->lock);
 	/* If the doorbell is armed, the progress thread looks at everything, also if it has been
 	 * woken since. */
 	bool armed = p2p->armed && !has_work && p2p->urgent == (p2p->urgent_count > 0);
 	if (armed)
 		hide_words(world);
-	bool progressing = p2p->progressing, late = sleeps_too_long(world);
-	lock_group_release(&p2p->lock);
-	if (progressing)
+	return (struct p2p_arming){.armed = armed,
+				   .progressing = p2p->progressing,
+				   .late = sleeps_too_long(world),
+				   .has_work = has_work};
+}
+
+void p2p_arm_after(struct world *world, const struct p2p_arming *found)
+{
+	if (found->progressing)
 		p2p_recheck(world);
-	if (late)
+	if (found->late)
 		wait_wake_progress(bell_of(world));
-	if (armed)
+	if (found->armed)
 		return;
-	if ((arm_and_check(world) || has_work) && p2p_take(&world->p2p))
+	if ((arm_and_check(world) || found->has_work) && p2p_take(&world->p2p))
 		p2p_release(world, p2p_pass(world));
+}
+
+void p2p_arm(struct world *world, bool has_work)
+{
+	struct world_p2p *p2p = &world->p2p;
+	lock_group_acquire(&p2p->lock);
+	struct p2p_arming found = p2p_look_armed(world, has_work);
+	lock_group_release(&p2p->lock);
+	p2p_arm_after(world, &found);
 }
 
 /* ---- for the progress thread ---- */

@@ -73,10 +73,33 @@ struct p2p_short {
 void p2p_short_init(ls_group *group);
 /* True: the message is complete, with LS_OK, and recorded. False: nothing was done. */
 bool p2p_short_send(const struct p2p_short *message);
-bool p2p_short_receive(const struct p2p_short *message);
+/* number: NULL, or set to that of a receive that is to be posted; 0: there is no memory for an
+ * inbox, or the message was there. */
+bool p2p_short_receive(const struct p2p_short *message, uint64_t *number);
 /* A blocking receive whose record has begun. True: its message arrived soon, and the receive is
  * complete and recorded. */
 bool p2p_short_await(const struct p2p_short *message, uint64_t index);
+
+/* ---- posted.c ---- */
+
+/* Whether p2p_post_short may take a receive from this peer. The options have a tag and a label at
+ * most, and perhaps a time limit. */
+static inline bool p2p_may_post(const ls_group *group, int peer,
+				const struct ls_call_options *options)
+{
+	return transport_is_here(&group->team, peer) && !(options && options->timeout_ms);
+}
+/* As p2p_start, for a receive that p2p_short_receive has found no message for: makes the operation,
+ * records it and posts it. True: *out is its handle; it may be complete. False, after a message:
+ * nothing was done, for lack of memory. */
+bool p2p_post_short(const struct p2p_short *message, uint64_t number, struct ls_request **out);
+
+/* ---- pending.c, for posted.c ---- */
+
+/* Adds the group to those that have operations. */
+void p2p_add_group(ls_group *group);
+/* Appends an operation to the list. */
+void p2p_append(struct world_p2p *p2p, struct ls_request *op) LOCK_REQUIRES(group);
 
 /* ---- pending.c, for the thread that makes progress ---- */
 
@@ -224,5 +247,12 @@ void p2p_recheck(struct world *world);
 /* Call for a new operation: arms the doorbell, if no thread makes progress and the doorbell is not
  * armed already. has_work: the operation can make progress, or complete, at once. */
 void p2p_arm(struct world *world, bool has_work);
+/* The same in two parts, for a caller that has the list's lock anyway: what it finds under the
+ * lock, after it has begun the operation; and what follows without the lock. */
+struct p2p_arming {
+	bool armed, progressing, late, has_work;
+};
+struct p2p_arming p2p_look_armed(struct world *world, bool has_work) LOCK_REQUIRES(group);
+void p2p_arm_after(struct world *world, const struct p2p_arming *found);
 
 #endif

@@ -46,12 +46,8 @@ static bool is_behind(const struct ls_request *op) LOCK_REQUIRES(group)
 	return other != NULL;
 }
 
-/* True: the caller begins the operation. With P2P=serial only the first send has begun, or is about
- * to; p2p_begin_next begins the others. */
-static bool add_to_list(struct world_p2p *p2p, struct ls_request *op)
+void p2p_append(struct world_p2p *p2p, struct ls_request *op)
 {
-	count_in(op);
-	lock_group_acquire(&p2p->lock);
 	op->next = NULL;
 	op->before = p2p->last;
 	if (p2p->last)
@@ -64,6 +60,15 @@ static bool add_to_list(struct world_p2p *p2p, struct ls_request *op)
 	p2p->progress_count += op->wants_progress;
 	p2p->urgent_count += op->wants_urgent;
 	op->listed = true;
+}
+
+/* True: the caller begins the operation. With P2P=serial only the first send has begun, or is about
+ * to; p2p_begin_next begins the others. */
+static bool add_to_list(struct world_p2p *p2p, struct ls_request *op)
+{
+	count_in(op);
+	lock_group_acquire(&p2p->lock);
+	p2p_append(p2p, op);
 	bool sends = op->base.call.kind == TRACE_SEND;
 	bool begins = op->ordered ? progress_first_ordered(p2p) == op
 				  : !p2p->serial || !sends || !is_behind(op);
@@ -144,7 +149,7 @@ static void want_urgent(struct world_p2p *p2p, struct ls_request *op)
 }
 
 /* The thread that makes progress may be walking the list, so a group is added at its front. */
-static void add_group(ls_group *group)
+void p2p_add_group(ls_group *group)
 {
 	_Atomic(ls_group *) *head = &group->world->p2p.groups;
 	if (atomic_load(&group->has_p2p) || atomic_exchange(&group->has_p2p, true))
@@ -360,7 +365,7 @@ ls_status p2p_start(struct ls_request *op)
 		if (status != LS_OK)
 			return status;
 	}
-	add_group(group);
+	p2p_add_group(group);
 	progress_op_ref(op);
 	ls_status status = LS_OK;
 	if (add_to_list(p2p, op)) {

@@ -79,12 +79,15 @@ static void tell_caller(const struct p2p_short *message,
 		p2p_warn_crossed(message->group, matched->envelope.tag, index, message->site);
 }
 
-bool p2p_short_receive(const struct p2p_short *message)
+bool p2p_short_receive(const struct p2p_short *message, uint64_t *number)
 {
 	ls_group *group = message->group;
 	struct mailbox_short_received received;
-	if (!mailbox_receive_short(group->mailbox, &message->call, true, &received, NULL))
+	if (!mailbox_receive_short(group->mailbox, &message->call, true, &received, NULL)) {
+		if (number)
+			*number = received.number;
 		return false;
+	}
 	uint64_t index = trace_reserve(&group->world->trace);
 	record_message(message, index, TRACE_RECV, received.number, received.message.envelope.tag);
 	tell_caller(message, &received, index);

@@ -68,16 +68,67 @@ static void say_none(struct world_pool *pool)
 	MESSAGE_SAY(MESSAGE_GROUP_HANDLES, from, why);
 }
 
-struct ls_request *progress_op_new(ls_group *group, bool handle)
+static struct ls_request *take_or_grow(struct world_pool *pool, bool handle)
 {
-	struct world_pool *pool = &group->pool;
 	struct ls_request *op = take_spare(pool, handle);
 	if (!op && grow_pool(pool))
 		op = take_spare(pool, handle);
-	if (!op) {
+	if (!op)
 		say_none(pool);
+	return op;
+}
+
+/* Clearing all of it takes longer than to post the receive. */
+struct ls_request *progress_op_new_receive(ls_group *group)
+{
+	struct ls_request *op = take_or_grow(&group->pool, true);
+	if (!op)
 		return NULL;
-	}
+	struct op *base = &op->base;
+	struct op_p2p *p2p = &base->p2p;
+	base->status = LS_OK;
+	base->culprit = -1;
+	base->state = OP_STATE_STEPS;
+	base->peer_sends = base->peer_expected = 0;
+	base->word_count = 0;
+	base->words = NULL;
+	base->any_suffices = false;
+	base->input_block = NULL;
+	base->device.state = OP_DEVICE_NONE;
+	base->stream.on = false;
+	atomic_store_explicit(&p2p->state, OP_P2P_NEW, memory_order_relaxed);
+	p2p->detached = p2p->ends_quietly = true;
+	p2p->hands_over_block = p2p->receives_block = p2p->is_blocking = false;
+	p2p->cancellable = p2p->uses_cells = p2p->fetches = p2p->crossed = false;
+	atomic_store_explicit(&p2p->cancelled, false, memory_order_relaxed);
+	atomic_store_explicit(&p2p->asks_cancel, false, memory_order_relaxed);
+	p2p->by_address = false;
+	p2p->batch = NULL;
+	p2p->rts = NULL;
+	op->group = group;
+	op->has_own_limit = op->on_stream = op->ordered = op->is_batch = op->shared = false;
+	op->pooled = true;
+	op->failing = LS_OK;
+	op->access = 0;
+	op->callback = NULL;
+	op->callback_data = NULL;
+	op->message = NULL;
+	op->block = NULL;
+	op->batch = op->next_part = NULL;
+	atomic_store_explicit(&op->waited_ns, 0, memory_order_relaxed);
+	op->waited_word = 0;
+	atomic_store_explicit(&op->begun, false, memory_order_relaxed);
+	atomic_store_explicit(&op->status_read, false, memory_order_relaxed);
+	atomic_store_explicit(&op->complete, 0, memory_order_relaxed);
+	atomic_store_explicit(&op->references, 2, memory_order_relaxed);
+	return op;
+}
+
+struct ls_request *progress_op_new(ls_group *group, bool handle)
+{
+	struct ls_request *op = take_or_grow(&group->pool, handle);
+	if (!op)
+		return NULL;
 	*op = (struct ls_request){.group = group,
 				  .pooled = true,
 				  .counts = op->counts,

@@ -20,6 +20,9 @@ enum { PROGRESS_SLICE_MS = 5 };
 /* An operation from the pool, zeroed. The lane has a reference to it, and with `handle` the user
  * has one, too. NULL, with a message, if there is no memory. */
 struct ls_request *progress_op_new(ls_group *group, bool handle);
+/* As progress_op_new with a handle, for a receive that is only posted: not zeroed, but with all
+ * fields set, except base.call and timeout_ms, and those that posting it sets. */
+struct ls_request *progress_op_new_receive(ls_group *group);
 /* Returns an operation to the pool that was never queued. */
 void progress_op_discard(struct ls_request *op);
 /* As progress_op_discard, for an operation that was listed, so that other threads may hold it. */

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Receives of short messages that are posted before their message comes, as most programs post
+ * them: from one rank of this host, without callback, stream, batch, or a time limit of their own.
+ * They do what p2p_start does, with one lock for the list and one for the mailbox. */
+#include "base/clock.h"
+#include "failure/failure.h"
+#include "p2p/p2p.h"
+
+/* Sets each field, as clearing the structs would take longer. */
+static void fill_call(const struct p2p_short *message, struct op_call *call)
+{
+	call->kind = TRACE_RECV;
+	call->dtype = message->call.dtype;
+	call->reduce = LS_SUM;
+	call->peer = message->call.peer;
+	call->tag = message->call.tag;
+	call->send = buffer_at(NULL);
+	call->recv = buffer_host(message->call.recv, message->call.bytes);
+	call->count = message->call.count;
+	call->counts = call->recv_counts = NULL;
+	call->shape = 0;
+	call->factor = 0;
+}
+
+static void begin_record(const struct p2p_short *message, uint64_t number, struct op *base)
+{
+	ls_group *group = message->group;
+	struct trace_begin begin =
+		progress_record(group, &base->call, number, message->label, message->site);
+	base->seq = number;
+	base->record = trace_begin(&group->world->trace, &begin);
+}
+
+static struct ls_request *make_receive(const struct p2p_short *message, uint64_t number)
+{
+	ls_group *group = message->group;
+	struct ls_request *op = progress_op_new_receive(group);
+	if (!op)
+		return NULL;
+	fill_call(message, &op->base.call);
+	begin_record(message, number, &op->base);
+	op->timeout_ms = group->timeout_ms;
+	op->deadline_ns = clock_deadline_ns(group->timeout_ms);
+	op->wants_progress = op->claimed = true;
+	op->wants_urgent = false;
+	/* Under the lock of the list it is posted before any other thread sees it. */
+	atomic_store_explicit(&op->begun, true, memory_order_relaxed);
+	return op;
+}
+
+bool p2p_post_short(const struct p2p_short *message, uint64_t number, struct ls_request **out)
+{
+	ls_group *group = message->group;
+	struct world *world = group->world;
+	struct world_p2p *p2p = &world->p2p;
+	if (progress_thread_start(world) != LS_OK)
+		return false;
+	struct ls_request *op = make_receive(message, number);
+	if (!op)
+		return false;
+	p2p_add_group(group);
+	*out = op;
+	lock_group_acquire(&p2p->lock);
+	p2p_append(p2p, op);
+	bool posted = mailbox_post_short(group->mailbox, &op->base);
+	/* What has happened before does not wake an armed progress thread, so it counts as work. */
+	struct p2p_arming found = p2p_look_armed(world, !posted || failure_is_set(group));
+	lock_group_release(&p2p->lock);
+	p2p_collect(group);
+	if (posted || p2p_pending(group) > 0)
+		p2p_arm_after(world, &found);
+	return true;
+}
