@@ -1,31 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Every test of several ranks. A new one needs its function, its name in tests.h, a line here. */
+#include "table.h"
 #include "tests.h"
-
-#define R RUNNER_RANKS
-#define ALL (R(1) | R(2) | R(3) | R(4) | R(5) | R(6) | R(7) | R(8))
-#define SOME (R(1) | R(2) | R(3) | R(4) | R(5) | R(8))
-#define FEW (R(2) | R(3) | R(5))
-#define PROCESSES .processes_only = true /* and not as threads of one process */
-#define WITH(assignment) .setting = "LOCKSTEP_" assignment
-#define TEST(function, ...)                                                                   \
-	{                                                                                     \
-		.name = #function, .symbol = #function, .run = function, .ranks = __VA_ARGS__ \
-	}
-#define SETTING(function, suffix, assignment, ...)                                  \
-	{                                                                           \
-		.name = #function "_" suffix, .symbol = #function, .run = function, \
-		.setting = "LOCKSTEP_" assignment, .ranks = __VA_ARGS__             \
-	}
-#define ALGORITHM(function, name, ...) SETTING(function, name, "ALGORITHM=" name, __VA_ARGS__)
-#define SERIAL_AND_EARLY "P2P=serial LOCKSTEP_LOOK_MS=10"
-/* Whatever sleeps is woken, or it sleeps for ten seconds: no watch looks before. */
-#define UNLOOKED(function, ...)                                                            \
-	{                                                                                  \
-		.name = #function "_unlooked", .symbol = #function, .run = function,       \
-		.setting = "LOCKSTEP_LOOK_MS=10000 LOCKSTEP_WAIT=sleep", .limit_ms = 5000, \
-		.ranks = __VA_ARGS__                                                       \
-	}
 
 const struct runner_test runner_tests[] = {
 	TEST(runner_all_ranks_run, ALL),
@@ -414,6 +390,16 @@ const struct runner_test runner_tests[] = {
 	TEST(peer_leaves_a_send_handle, FEW),
 	TEST(peer_leaves_a_send_callback, FEW),
 	TEST(cancel_what_left, R(3)),
+	TEST(posted_ones_match_in_order, R(2)),
+	TEST(posted_ones_are_cancelled, R(2)),
+	TEST(posted_ones_are_freed, R(2)),
+	TEST(posted_by_two_awaited_by_a_third, R(2)),
+	UNLOOKED(posted_by_two_awaited_by_a_third, R(2)),
+	UNLOOKED(posted_ones_taken_in_by_another, R(2)),
+	TEST(posted_ones_time_out, R(2)),
+	TEST(posted_ones_of_one_that_dies, R(2), .killed = 1, PROCESSES),
+	TEST(posted_ones_are_aborted, R(2)),
+	TEST(posted_ones_are_closed, R(2)),
 	TEST(polled_receive_of_one_that_left, FEW),
 	TEST(polled_receive_of_one_that_died, FEW, .killed = 2, PROCESSES),
 	TEST(polled_send_to_one_that_left, FEW),

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Short receives that are posted before their message comes: matched in order, cancelled, freed,
+ * late, posted and awaited by several threads; and how they end when a rank or the group does. */
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "message_ways.h"
+#include "tests.h"
+#include "values.h"
+
+enum { MANY = 60, LIMIT_MS = 1500, PROMPT_S = 5 * RUNNER_SLOWNESS };
+
+static double now_s(void)
+{
+	struct timespec time;
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static struct ls_call_options with_tag(int tag)
+{
+	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .tag = tag};
+}
+
+static void post(ls_group *group, int32_t *value, int tag, ls_request **op)
+{
+	struct ls_call_options options = with_tag(tag);
+	*value = -1;
+	OK(ls_irecv(group, value, 1, LS_INT32, 0, &options, op));
+}
+
+static void send_one(ls_group *group, int32_t value, int tag)
+{
+	struct ls_call_options options = with_tag(tag);
+	OK(ls_send(group, &value, 1, LS_INT32, 1, &options));
+}
+
+static void end(ls_request *op, ls_status status)
+{
+	GIVES(status, ls_wait(op, 0));
+	ls_request_free(op);
+}
+
+/* ---- the order ---- */
+
+/* What a receive of the test asks for. */
+struct asked {
+	int source, tag;
+};
+
+static unsigned draw(unsigned *seed, unsigned below)
+{
+	*seed = *seed * 1103515245 + 12345;
+	return (*seed >> 16) % below;
+}
+
+/* What is asked for, what is sent, and which receive gets it: as if the receives were one list that
+ * is searched from its front. */
+struct round {
+	struct asked asked[MANY];
+	int tags[MANY];     /* of the messages */
+	int takers[MANY];   /* -1: no receive would take the message, so it is not sent */
+	int32_t gets[MANY]; /* of each receive: the message; -1: none */
+};
+
+static bool takes(const struct round *round, int i, int tag)
+{
+	return round->gets[i] < 0 &&
+	       (round->asked[i].tag == tag || round->asked[i].tag == LS_ANY_TAG);
+}
+
+/* Ordinary receives among those of any source and any tag. */
+static void draw_round(unsigned seed, struct round *out)
+{
+	for (int i = 0; i < MANY; i++) {
+		out->gets[i] = -1;
+		out->asked[i].source = draw(&seed, 4) ? 0 : LS_ANY_SOURCE;
+		out->asked[i].tag = draw(&seed, 5) ? (int)draw(&seed, 3) : LS_ANY_TAG;
+	}
+	for (int sent = 0; sent < MANY; sent++) {
+		int i = 0, tag = (int)draw(&seed, 3);
+		while (i < MANY && !takes(out, i, tag))
+			i++;
+		out->tags[sent] = tag;
+		out->takers[sent] = i < MANY ? i : -1;
+		if (i < MANY)
+			out->gets[i] = sent;
+	}
+}
+
+/* What is not matched at the end is cancelled. */
+static void take_in_order(ls_group *group, const struct round *round)
+{
+	int32_t values[MANY];
+	ls_request *ops[MANY];
+	for (int i = 0; i < MANY; i++) {
+		struct ls_call_options options = with_tag(round->asked[i].tag);
+		values[i] = -1;
+		OK(ls_irecv(group, &values[i], 1, LS_INT32, round->asked[i].source, &options,
+			    &ops[i]));
+	}
+	OK(ls_barrier(group, NULL));
+	OK(ls_barrier(group, NULL));
+	for (int i = MANY - 1; i >= 0; i--) {
+		if (round->gets[i] < 0)
+			OK(ls_cancel(ops[i]));
+		end(ops[i], round->gets[i] < 0 ? LS_CANCELLED : LS_OK);
+		CHECK_THAT(values[i] == round->gets[i], "receive %d got message %d, not %d", i,
+			   values[i], round->gets[i]);
+	}
+}
+
+static void send_in_order(ls_group *group, const struct round *round)
+{
+	OK(ls_barrier(group, NULL));
+	for (int32_t sent = 0; sent < MANY; sent++)
+		if (round->takers[sent] >= 0)
+			send_one(group, sent, round->tags[sent]);
+	OK(ls_barrier(group, NULL));
+}
+
+void posted_ones_match_in_order(struct runner_rank *self)
+{
+	enum { ROUNDS = 40 / RUNNER_SLOWNESS };
+	ls_group *group = runner_open(self);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct round drawn;
+		draw_round(77 * i + self->turn, &drawn);
+		if (self->rank == 0)
+			send_in_order(group, &drawn);
+		else
+			take_in_order(group, &drawn);
+	}
+	ls_group_close(group);
+}
+
+/* ---- cancelled and freed ---- */
+
+struct waiting {
+	ls_request *op;
+	_Atomic bool begun;
+	ls_status status;
+};
+
+static void *wait_for_one(void *argument)
+{
+	struct waiting *waiting = argument;
+	atomic_store(&waiting->begun, true);
+	waiting->status = ls_wait(waiting->op, 0);
+	return NULL;
+}
+
+/* Every other one, while another thread waits for one of those; the messages go to the rest, in
+ * order. */
+void posted_ones_are_cancelled(struct runner_rank *self)
+{
+	enum { ROUNDS = 30 / RUNNER_SLOWNESS };
+	ls_group *group = runner_open(self);
+	for (int round = 0; round < ROUNDS; round++) {
+		int32_t values[MANY];
+		ls_request *ops[MANY];
+		struct waiting waiting = {.op = NULL};
+		pthread_t thread;
+		for (int i = 0; self->rank == 1 && i < MANY; i++)
+			post(group, &values[i], 3, &ops[i]);
+		if (self->rank == 1) {
+			waiting.op = ops[2 * (round % (MANY / 2))];
+			CHECK(pthread_create(&thread, NULL, wait_for_one, &waiting) == 0);
+			while (round % 2 && !atomic_load(&waiting.begun))
+				sched_yield();
+			for (int i = 0; i < MANY; i += 2)
+				OK(ls_cancel(ops[i]));
+			CHECK(pthread_join(thread, NULL) == 0);
+			CHECK(waiting.status == LS_CANCELLED);
+		}
+		OK(ls_barrier(group, NULL));
+		for (int i = 1; self->rank == 0 && i < MANY; i += 2)
+			send_one(group, i, 3);
+		for (int i = 0; self->rank == 1 && i < MANY; i++) {
+			end(ops[i], i % 2 ? LS_OK : LS_CANCELLED);
+			CHECK_THAT(values[i] == (i % 2 ? i : -1), "receive %d got %d", i, values[i]);
+		}
+	}
+	ls_group_close(group);
+}
+
+/* Freed before the message comes, the receive still takes it. More of them than the group can have
+ * at once: each returns to the pool. */
+void posted_ones_are_freed(struct runner_rank *self)
+{
+	enum { ROUNDS = 1500 / RUNNER_SLOWNESS };
+	static int32_t values[RUNNER_RANKS_MAX][MANY];
+	int32_t *mine = values[self->rank], last;
+	ls_group *group = runner_open(self);
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; self->rank == 1 && i < MANY; i++) {
+			ls_request *op;
+			post(group, &mine[i], i % 7, &op);
+			GIVES(LS_PENDING, ls_test(op));
+			ls_request_free(op);
+		}
+		if (self->rank == 1) {
+			OK(ls_send(group, &round, 1, LS_INT32, 0, NULL));
+			OK(ls_recv(group, &last, 1, LS_INT32, 0, NULL));
+		} else {
+			OK(ls_recv(group, &last, 1, LS_INT32, 1, NULL));
+			for (int i = 0; i < MANY; i++)
+				send_one(group, round + i, i % 7);
+			send_one(group, round, 0);
+		}
+		for (int i = 0; self->rank == 1 && i < MANY; i++)
+			CHECK_THAT(mine[i] == round + i, "receive %d of round %d got %d", i, round,
+				   mine[i]);
+	}
+	ls_group_close(group);
+}
+
+/* ---- several threads ---- */
+
+enum { POSTERS = 2, EACH = 30 };
+
+struct poster {
+	ls_group *group;
+	int number;
+	int32_t values[EACH];
+	ls_request *_Atomic ops[EACH];
+};
+
+static void *post_some(void *argument)
+{
+	struct poster *poster = argument;
+	for (int i = 0; i < EACH; i++) {
+		ls_request *op;
+		post(poster->group, &poster->values[i], poster->number, &op);
+		atomic_store(&poster->ops[i], op);
+	}
+	return NULL;
+}
+
+/* This thread waits for what the others have posted so far, in no order. */
+static void wait_for_all(struct poster *posters)
+{
+	int left = POSTERS * EACH;
+	while (left > 0) {
+		ls_request *ops[POSTERS * EACH];
+		int places[POSTERS * EACH], count = 0, index;
+		for (int k = 0; k < POSTERS * EACH; k++) {
+			ops[count] = atomic_load(&posters[k / EACH].ops[k % EACH]);
+			places[count] = k;
+			count += ops[count] != NULL;
+		}
+		if (count == 0)
+			continue;
+		OK(ls_wait_any(ops, count, 0, &index));
+		int k = places[index];
+		struct poster *poster = &posters[k / EACH];
+		CHECK_THAT(poster->values[k % EACH] == 100 * poster->number + k % EACH,
+			   "thread %d's receive %d got %d", poster->number, k % EACH,
+			   poster->values[k % EACH]);
+		atomic_store(&poster->ops[k % EACH], NULL);
+		ls_request_free(ops[index]);
+		left--;
+	}
+}
+
+void posted_by_two_awaited_by_a_third(struct runner_rank *self)
+{
+	enum { ROUNDS = 100 / RUNNER_SLOWNESS };
+	ls_group *group = runner_open(self);
+	for (int round = 0; round < ROUNDS; round++) {
+		struct poster posters[POSTERS] = {{.group = group, .number = 0},
+						  {.group = group, .number = 1}};
+		pthread_t threads[POSTERS];
+		if (self->rank == 0) {
+			for (int i = 0; i < POSTERS * EACH; i++)
+				send_one(group, 100 * (i % POSTERS) + i / POSTERS, i % POSTERS);
+		} else {
+			for (int i = 0; i < POSTERS; i++)
+				CHECK(pthread_create(&threads[i], NULL, post_some, &posters[i]) == 0);
+			wait_for_all(posters);
+			for (int i = 0; i < POSTERS; i++)
+				CHECK(pthread_join(threads[i], NULL) == 0);
+		}
+		OK(ls_barrier(group, NULL));
+	}
+	ls_group_close(group);
+}
+
+/* A receive that another thread of the rank completes, as it takes in messages for itself: a thread
+ * that sleeps until then is woken. */
+void posted_ones_taken_in_by_another(struct runner_rank *self)
+{
+	enum { ROUNDS = 200 / RUNNER_SLOWNESS };
+	ls_group *group = runner_open(self);
+	int32_t first, second, other = 0;
+	for (int round = 0; round < ROUNDS; round++) {
+		if (self->rank == 0) {
+			OK(ls_recv(group, &other, 1, LS_INT32, 1, NULL));
+			send_one(group, round, 1);
+			send_one(group, round, 2);
+			continue;
+		}
+		struct waiting waiting;
+		struct ls_call_options two = with_tag(2);
+		pthread_t thread;
+		post(group, &first, 1, &waiting.op);
+		atomic_store(&waiting.begun, false);
+		CHECK(pthread_create(&thread, NULL, wait_for_one, &waiting) == 0);
+		while (!atomic_load(&waiting.begun))
+			sched_yield();
+		OK(ls_send(group, &round, 1, LS_INT32, 0, NULL));
+		OK(ls_recv(group, &second, 1, LS_INT32, 0, &two));
+		CHECK(pthread_join(thread, NULL) == 0);
+		CHECK(waiting.status == LS_OK && first == round && second == round);
+		ls_request_free(waiting.op);
+	}
+	ls_group_close(group);
+}
+
+/* ---- the end ---- */
+
+/* Posts many; returns one of them, and frees the others. */
+static ls_request *post_many(ls_group *group, int32_t *values)
+{
+	ls_request *op, *kept = NULL;
+	for (int i = 0; i < MANY; i++) {
+		post(group, &values[i], i, &op);
+		if (i == MANY / 2)
+			kept = op;
+		else
+			ls_request_free(op);
+	}
+	return kept;
+}
+
+static void is_told(ls_group *group, ls_status status, int culprit, const char *part)
+{
+	struct ls_failure failure = {.size = sizeof failure};
+	runner_await_failure(group);
+	OK(ls_group_failure(group, &failure));
+	CHECK_THAT(failure.status == status && failure.rank == culprit &&
+			   strstr(failure.text, part) && strstr(failure.text, "rank 1") &&
+			   strstr(failure.text, "posted_test.c"),
+		   "%s, rank %d is blamed: %s", ls_status_name(failure.status), failure.rank,
+		   failure.text);
+}
+
+static ls_group *open_with_limit(const struct runner_rank *self)
+{
+	struct ls_group_options options = {.size = sizeof options,
+					   .timeout_ms = LIMIT_MS,
+					   .open_timeout_ms = RUNNER_TIMEOUT_MS,
+					   .rank = self->rank,
+					   .world_size = self->size,
+					   .rendezvous = self->rendezvous};
+	ls_group *group;
+	OK(ls_group_open(&options, &group));
+	return group;
+}
+
+static void time_out(struct runner_rank *self, bool waits)
+{
+	static int32_t values[RUNNER_RANKS_MAX][MANY];
+	ls_group *group = open_with_limit(self);
+	runner_ready(self, group);
+	if (self->rank == 1) {
+		struct ls_failure failure = {.size = sizeof failure};
+		double begin_s = now_s();
+		ls_request *op = post_many(group, values[1]);
+		while (!waits && failure.status == LS_OK && now_s() < begin_s + PROMPT_S) {
+			OK(ls_group_failure(group, &failure));
+			sched_yield();
+		}
+		double took_s = now_s() - begin_s;
+		end(op, LS_TIMED_OUT);
+		took_s = waits ? now_s() - begin_s : took_s;
+		CHECK_THAT(took_s > LIMIT_MS * 0.9e-3 && took_s < PROMPT_S, "it took %.3f s",
+			   took_s);
+		is_told(group, LS_TIMED_OUT, 0, "timed out in receive #");
+	}
+	runner_meet(self);
+	ls_group_close(group);
+}
+
+/* At the limit of the group, whether a thread waits for one of them or none does. */
+void posted_ones_time_out(struct runner_rank *self)
+{
+	time_out(self, true);
+	time_out(self, false);
+}
+
+void posted_ones_of_one_that_dies(struct runner_rank *self)
+{
+	static int32_t values[RUNNER_RANKS_MAX][MANY];
+	ls_group *group = runner_open(self);
+	runner_ready(self, group);
+	ls_request *op = self->rank == 1 ? post_many(group, values[1]) : NULL;
+	runner_meet(self);
+	if (self->rank == 0)
+		raise(SIGKILL);
+	double begin_s = now_s();
+	end(op, LS_PEER_DIED);
+	CHECK(now_s() - begin_s < PROMPT_S);
+	is_told(group, LS_PEER_DIED, 0, "receive");
+	ls_group_close(group);
+}
+
+/* The other rank, or the same, gives up. */
+void posted_ones_are_aborted(struct runner_rank *self)
+{
+	static int32_t values[RUNNER_RANKS_MAX][MANY];
+	ls_group *group = runner_open(self);
+	int aborts = (int)self->turn % 2;
+	runner_ready(self, group);
+	ls_request *op = self->rank == 1 ? post_many(group, values[1]) : NULL;
+	runner_meet(self);
+	if (self->rank == aborts)
+		OK(ls_group_abort(group, "the test says so"));
+	if (op) {
+		end(op, LS_ABORTED);
+		GIVES(LS_ABORTED, ls_irecv(group, values[1], 1, LS_INT32, 0, NULL, &op));
+	}
+	ls_group_close(group);
+}
+
+/* The group is closed while they are posted: it fails, and nothing writes to the buffers any
+ * more. */
+void posted_ones_are_closed(struct runner_rank *self)
+{
+	static int32_t values[RUNNER_RANKS_MAX][MANY];
+	ls_group *group = runner_open(self);
+	runner_ready(self, group);
+	if (self->rank == 1)
+		post_many(group, values[1]);
+	runner_meet(self);
+	if (self->rank == 1)
+		ls_group_close(group);
+	runner_meet(self);
+	if (self->rank == 0) {
+		int32_t value = 0;
+		runner_await_failure(group);
+		struct ls_call_options options = with_tag(MANY / 2);
+		GIVES(LS_ABORTED, ls_send(group, &value, 1, LS_INT32, 1, &options));
+		is_told(group, LS_ABORTED, 1, "under way");
+		ls_group_close(group);
+	}
+	for (int i = 0; self->rank == 1 && i < MANY; i++)
+		CHECK_THAT(values[1][i] == -1, "receive %d got %d", i, values[1][i]);
+}
