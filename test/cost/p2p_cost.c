@@ -22,6 +22,8 @@ enum {
 	BEGUN_RECEIVES, /* ls_irecv, the same */
 	POSTS,          /* ls_irecv, the message is not there */
 	WAITS,          /* ls_wait of such a one, and ls_request_free, once it is there */
+	POSTS_ALONE,    /* ls_irecv while no other receive is posted, the message is not there */
+	WAITS_ALONE,    /* ls_wait of that one, which takes the message in, and ls_request_free */
 	WHATS,
 	EACH = 8, /* so often each is counted */
 	WARM = 40,
@@ -37,16 +39,20 @@ static const char *const names[WHATS] = {
 	"ls_irecv 8 B, there, ls_wait, ls_request_free",
 	"ls_irecv 8 B, not there",
 	"ls_wait of that, once it is there, ls_request_free",
+	"ls_irecv 8 B, not there, the only one",
+	"ls_wait of the only one, once it is there, ls_request_free",
 };
 static const struct cost_limit limits[WHATS] = {
-	{COST_LIMITS(635, 655), 1},    {COST_LIMITS(660, 680), 1}, {COST_LIMITS(700, 720), 1},
-	{COST_LIMITS(715, 735), 1},    {COST_LIMITS(845, 865), 1}, {COST_LIMITS(855, 870), 1},
-	{COST_LIMITS(2500, 2630), 14}, {COST_LIMITS(226, 256), 5},
+	{COST_LIMITS(635, 655), 1},   {COST_LIMITS(660, 680), 1}, {COST_LIMITS(700, 720), 1},
+	{COST_LIMITS(715, 735), 1},   {COST_LIMITS(845, 865), 1}, {COST_LIMITS(855, 870), 1},
+	{COST_LIMITS(1350, 1395), 4}, {COST_LIMITS(226, 256), 5}, {COST_LIMITS(1685, 1750), 6},
+	{COST_LIMITS(2005, 2090), 8},
 };
 static const struct cost_limit limits_without_membarrier[WHATS] = {
 	{COST_LIMITS(760, 780), 5},    {COST_LIMITS(785, 805), 5},   {COST_LIMITS(820, 840), 5},
 	{COST_LIMITS(835, 855), 5},    {COST_LIMITS(1220, 1240), 9}, {COST_LIMITS(1225, 1245), 9},
-	{COST_LIMITS(3130, 3270), 27}, {COST_LIMITS(226, 256), 5},
+	{COST_LIMITS(1730, 1770), 12}, {COST_LIMITS(284, 323), 5},   {COST_LIMITS(2565, 2635), 20},
+	{COST_LIMITS(3140, 3225), 26},
 };
 
 static char rendezvous[64];
@@ -124,10 +130,29 @@ static void call(ls_group *group, int what, int i, double *value)
 	}
 }
 
+/* One receive after the other; the peer sends each message when the receive is posted. */
+static void count_alone(ls_group *group, struct count *posts, struct count *waits)
+{
+	static double value;
+	for (int i = 0; i < WARM + EACH; i++) {
+		ls_request *op;
+		count_begin();
+		ls_status status = ls_irecv(group, &value, 1, LS_FLOAT64, 1, NULL, &op);
+		struct count post = count_end();
+		must(status);
+		tell(to_peer);
+		hear(to_counted);
+		count_begin();
+		finish(op);
+		waits[i < WARM ? 0 : i - WARM] = count_end();
+		posts[i < WARM ? 0 : i - WARM] = post;
+	}
+}
+
 /* Each is called some times before it is counted, with its lines and its pages at hand. */
 static void count_all(ls_group *group, struct count *counts)
 {
-	for (int what = 0; what < WHATS; what++) {
+	for (int what = 0; what < POSTS_ALONE; what++) {
 		static double values[WARM + EACH];
 		hear(to_counted);
 		for (int i = 0; i < WARM; i++)
@@ -139,6 +164,7 @@ static void count_all(ls_group *group, struct count *counts)
 		}
 		tell(to_peer);
 	}
+	count_alone(group, &counts[POSTS_ALONE * EACH], &counts[WAITS_ALONE * EACH]);
 }
 
 /* All that it sends is there before the other one begins to receive. */
@@ -146,7 +172,7 @@ static int peer(void)
 {
 	struct ls_call_options tagged = {.size = sizeof tagged, .tag = TAG};
 	ls_group *group = open_group(1);
-	for (int what = 0; what < WHATS; what++) {
+	for (int what = 0; what < POSTS_ALONE; what++) {
 		bool sends = what == SENDS || what == TAGGED_SENDS || what == BEGUN_SENDS;
 		bool receives = !sends && what != POSTS;
 		const struct ls_call_options *options =
@@ -158,6 +184,12 @@ static int peer(void)
 		hear(to_peer);
 		for (int i = 0; i < WARM + EACH && sends; i++)
 			must(ls_recv(group, &value, 1, LS_FLOAT64, 0, options));
+	}
+	for (int i = 0; i < WARM + EACH; i++) {
+		double value = 1;
+		hear(to_peer);
+		must(ls_send(group, &value, 1, LS_FLOAT64, 0, NULL));
+		tell(to_counted);
 	}
 	ls_group_close(group);
 	return 0;
