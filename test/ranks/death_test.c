@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A rank dies while long payloads come from it. Its peers notice by the payloads, which end, or by
- * its end; either way they say that it died. */
+ * its end; either way they say that it died. And ranks that are gone though their processes live.
+ */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "tests.h"
 #include "values.h"
@@ -77,4 +86,68 @@ static ls_status pass(struct runner_rank *self, ls_group *group, int32_t *buffer
 void a_sender_dies_in_long_messages(struct runner_rank *self)
 {
 	rank_1_dies(self, pass);
+}
+
+/* Its process lives on, and no descriptor tells that it is a rank no more. */
+void a_rank_that_execs_is_lost(struct runner_rank *self)
+{
+	_Atomic uint64_t *pid = &self->shared->words[1];
+	ls_group *group = runner_open(self);
+	int32_t one = 1, sum;
+	OK(ls_allreduce(group, &one, &sum, 1, LS_INT32, LS_SUM, NULL));
+	if (self->rank == 1) {
+		atomic_store(pid, (uint64_t)getpid());
+		execlp("sleep", "sleep", "1000", NULL);
+		CHECK(false);
+	}
+	ls_status status = ls_allreduce(group, &one, &sum, 1, LS_INT32, LS_SUM, NULL);
+	struct ls_failure failure = {.size = sizeof failure};
+	OK(ls_group_failure(group, &failure));
+	CHECK_THAT(status == LS_PEER_DIED && failure.rank == 1, "%s, rank %d is blamed: %s",
+		   ls_status_name(status), failure.rank, failure.text);
+	CHECK_THAT(runner_is_on_hosts || strstr(failure.text, "replaced by another program"), "%s",
+		   failure.text);
+	kill((pid_t)atomic_load(pid), SIGKILL);
+	ls_group_close(group);
+}
+
+/* As at the limit of a container. */
+static void have_no_more_threads(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* Rank 1 fails where the others are ready, and lives on. */
+void a_rank_that_cannot_open_is_told(struct runner_rank *self)
+{
+	_Atomic uint64_t *told = &self->shared->words[0];
+	if (self->rank == 1) {
+		struct ls_group_options options = {.size = sizeof options,
+						   .rank = self->rank,
+						   .world_size = self->size,
+						   .rendezvous = self->rendezvous};
+		ls_group *none;
+		have_no_more_threads();
+		CHECK(ls_group_open(&options, &none) == LS_OUT_OF_MEMORY && !none);
+		while (atomic_load(told) + 1 < (uint64_t)self->size)
+			sched_yield();
+		return;
+	}
+	ls_group *group = runner_open(self);
+	ls_status status = ls_barrier(group, NULL);
+	struct ls_failure failure = {.size = sizeof failure};
+	OK(ls_group_failure(group, &failure));
+	CHECK_THAT(status == LS_PEER_LEFT && failure.rank == 1, "%s, rank %d is blamed: %s",
+		   ls_status_name(status), failure.rank, failure.text);
+	atomic_fetch_add(told, 1);
+	ls_group_close(group);
 }
