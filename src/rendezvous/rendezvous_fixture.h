@@ -27,8 +27,8 @@
 #include "rendezvous/meet.h"
 
 enum {
-	FIXTURE_LONG_MS = 30000, /* what fails at once must not take as long */
-	FIXTURE_QUICK_MS = 10000,
+	FIXTURE_LONG_MS = 90000, /* what fails at once must not take as long */
+	FIXTURE_QUICK_MS = 45000,
 	FIXTURE_SHORT_MS = 300, /* for what ends at its deadline */
 	FIXTURE_COME_MS = 1000, /* the same, where all must have come before, on a busy machine */
 	FIXTURE_MANY_COME_MS = 4000, /* the same, for RANKS_WORLD_MAX ranks */

@@ -57,6 +57,14 @@ def until(look, what, limit_s=20):
         time.sleep(0.005)  # between two looks only
 
 
+def environ(pid):
+    """Of a process that calls exec just now it is empty for a moment."""
+    while True:
+        text = read('/proc/%d/environ' % pid)
+        if text or state(pid) in ('Z', 'X', None):
+            return text
+
+
 class Job:
     """A running `lockstep run`, all of whose processes carry a mark in their environment."""
 
@@ -94,7 +102,7 @@ class Job:
         for pid in all_processes():
             if parent(pid) != self.pid:
                 continue
-            for entry in read('/proc/%d/environ' % pid).split(b'\0'):
+            for entry in environ(pid).split(b'\0'):
                 if entry.startswith(b'RANK='):
                     found[int(entry[5:])] = pid
         return found
