@@ -1,45 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Short receives that are posted before their message comes: matched in order, cancelled, freed,
- * late, posted and awaited by several threads; and how they end when a rank or the group does. */
-#include <signal.h>
-#include <stdlib.h>
-#include <time.h>
+ * posted and awaited by several threads. */
+#include <pthread.h>
+#include <sched.h>
 
-#include "message_ways.h"
+#include "posted.h"
 #include "tests.h"
-#include "values.h"
-
-enum { MANY = 60, LIMIT_MS = 1500, PROMPT_S = 5 * RUNNER_SLOWNESS };
-
-static double now_s(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static struct ls_call_options with_tag(int tag)
-{
-	return (struct ls_call_options){.size = sizeof(struct ls_call_options), .tag = tag};
-}
-
-static void post(ls_group *group, int32_t *value, int tag, ls_request **op)
-{
-	struct ls_call_options options = with_tag(tag);
-	*value = -1;
-	OK(ls_irecv(group, value, 1, LS_INT32, 0, &options, op));
-}
 
 static void send_one(ls_group *group, int32_t value, int tag)
 {
-	struct ls_call_options options = with_tag(tag);
+	struct ls_call_options options = posted_tag(tag);
 	OK(ls_send(group, &value, 1, LS_INT32, 1, &options));
-}
-
-static void end(ls_request *op, ls_status status)
-{
-	GIVES(status, ls_wait(op, 0));
-	ls_request_free(op);
 }
 
 /* ---- the order ---- */
@@ -58,10 +29,10 @@ static unsigned draw(unsigned *seed, unsigned below)
 /* What is asked for, what is sent, and which receive gets it: as if the receives were one list that
  * is searched from its front. */
 struct round {
-	struct asked asked[MANY];
-	int tags[MANY];     /* of the messages */
-	int takers[MANY];   /* -1: no receive would take the message, so it is not sent */
-	int32_t gets[MANY]; /* of each receive: the message; -1: none */
+	struct asked asked[POSTED_MANY];
+	int tags[POSTED_MANY];     /* of the messages */
+	int takers[POSTED_MANY];   /* -1: no receive would take the message, so it is not sent */
+	int32_t gets[POSTED_MANY]; /* of each receive: the message; -1: none */
 };
 
 static bool takes(const struct round *round, int i, int tag)
@@ -73,18 +44,18 @@ static bool takes(const struct round *round, int i, int tag)
 /* Ordinary receives among those of any source and any tag. */
 static void draw_round(unsigned seed, struct round *out)
 {
-	for (int i = 0; i < MANY; i++) {
+	for (int i = 0; i < POSTED_MANY; i++) {
 		out->gets[i] = -1;
 		out->asked[i].source = draw(&seed, 4) ? 0 : LS_ANY_SOURCE;
 		out->asked[i].tag = draw(&seed, 5) ? (int)draw(&seed, 3) : LS_ANY_TAG;
 	}
-	for (int sent = 0; sent < MANY; sent++) {
+	for (int sent = 0; sent < POSTED_MANY; sent++) {
 		int i = 0, tag = (int)draw(&seed, 3);
-		while (i < MANY && !takes(out, i, tag))
+		while (i < POSTED_MANY && !takes(out, i, tag))
 			i++;
 		out->tags[sent] = tag;
-		out->takers[sent] = i < MANY ? i : -1;
-		if (i < MANY)
+		out->takers[sent] = i < POSTED_MANY ? i : -1;
+		if (i < POSTED_MANY)
 			out->gets[i] = sent;
 	}
 }
@@ -92,20 +63,20 @@ static void draw_round(unsigned seed, struct round *out)
 /* What is not matched at the end is cancelled. */
 static void take_in_order(ls_group *group, const struct round *round)
 {
-	int32_t values[MANY];
-	ls_request *ops[MANY];
-	for (int i = 0; i < MANY; i++) {
-		struct ls_call_options options = with_tag(round->asked[i].tag);
+	int32_t values[POSTED_MANY];
+	ls_request *ops[POSTED_MANY];
+	for (int i = 0; i < POSTED_MANY; i++) {
+		struct ls_call_options options = posted_tag(round->asked[i].tag);
 		values[i] = -1;
 		OK(ls_irecv(group, &values[i], 1, LS_INT32, round->asked[i].source, &options,
 			    &ops[i]));
 	}
 	OK(ls_barrier(group, NULL));
 	OK(ls_barrier(group, NULL));
-	for (int i = MANY - 1; i >= 0; i--) {
+	for (int i = POSTED_MANY - 1; i >= 0; i--) {
 		if (round->gets[i] < 0)
 			OK(ls_cancel(ops[i]));
-		end(ops[i], round->gets[i] < 0 ? LS_CANCELLED : LS_OK);
+		posted_end(ops[i], round->gets[i] < 0 ? LS_CANCELLED : LS_OK);
 		CHECK_THAT(values[i] == round->gets[i], "receive %d got message %d, not %d", i,
 			   values[i], round->gets[i]);
 	}
@@ -114,7 +85,7 @@ static void take_in_order(ls_group *group, const struct round *round)
 static void send_in_order(ls_group *group, const struct round *round)
 {
 	OK(ls_barrier(group, NULL));
-	for (int32_t sent = 0; sent < MANY; sent++)
+	for (int32_t sent = 0; sent < POSTED_MANY; sent++)
 		if (round->takers[sent] >= 0)
 			send_one(group, sent, round->tags[sent]);
 	OK(ls_barrier(group, NULL));
@@ -158,29 +129,89 @@ void posted_ones_are_cancelled(struct runner_rank *self)
 	enum { ROUNDS = 30 / RUNNER_SLOWNESS };
 	ls_group *group = runner_open(self);
 	for (int round = 0; round < ROUNDS; round++) {
-		int32_t values[MANY];
-		ls_request *ops[MANY];
+		int32_t values[POSTED_MANY];
+		ls_request *ops[POSTED_MANY];
 		struct waiting waiting = {.op = NULL};
 		pthread_t thread;
-		for (int i = 0; self->rank == 1 && i < MANY; i++)
-			post(group, &values[i], 3, &ops[i]);
+		for (int i = 0; self->rank == 1 && i < POSTED_MANY; i++)
+			posted_one(group, &values[i], 3, &ops[i]);
 		if (self->rank == 1) {
-			waiting.op = ops[2 * (round % (MANY / 2))];
+			waiting.op = ops[2 * (round % (POSTED_MANY / 2))];
 			CHECK(pthread_create(&thread, NULL, wait_for_one, &waiting) == 0);
 			while (round % 2 && !atomic_load(&waiting.begun))
 				sched_yield();
-			for (int i = 0; i < MANY; i += 2)
+			for (int i = 0; i < POSTED_MANY; i += 2)
 				OK(ls_cancel(ops[i]));
 			CHECK(pthread_join(thread, NULL) == 0);
 			CHECK(waiting.status == LS_CANCELLED);
 		}
 		OK(ls_barrier(group, NULL));
-		for (int i = 1; self->rank == 0 && i < MANY; i += 2)
+		for (int i = 1; self->rank == 0 && i < POSTED_MANY; i += 2)
 			send_one(group, i, 3);
-		for (int i = 0; self->rank == 1 && i < MANY; i++) {
-			end(ops[i], i % 2 ? LS_OK : LS_CANCELLED);
+		for (int i = 0; self->rank == 1 && i < POSTED_MANY; i++) {
+			posted_end(ops[i], i % 2 ? LS_OK : LS_CANCELLED);
 			CHECK_THAT(values[i] == (i % 2 ? i : -1), "receive %d got %d", i, values[i]);
 		}
+	}
+	ls_group_close(group);
+}
+
+struct cancelling {
+	ls_request **ops;
+	ls_status statuses[POSTED_MANY];
+};
+
+static void *cancel_from_the_end(void *argument)
+{
+	struct cancelling *cancelling = argument;
+	for (int i = POSTED_MANY - 1; i >= 0; i--)
+		cancelling->statuses[i] = ls_cancel(cancelling->ops[i]);
+	return NULL;
+}
+
+/* While the messages come, and another thread takes them in. Each receive either is cancelled or
+ * has its message, and the messages go to those in order. */
+static void cancel_meanwhile(ls_group *group, pthread_t *thread, struct cancelling *cancelling)
+{
+	struct ls_call_options other = posted_tag(4);
+	int32_t values[POSTED_MANY], last, next = 0;
+	ls_request *ops[POSTED_MANY];
+	cancelling->ops = ops;
+	for (int i = 0; i < POSTED_MANY; i++)
+		posted_one(group, &values[i], 3, &ops[i]);
+	OK(ls_barrier(group, NULL));
+	CHECK(pthread_create(thread, NULL, cancel_from_the_end, cancelling) == 0);
+	OK(ls_recv(group, &last, 1, LS_INT32, 0, &other));
+	CHECK(pthread_join(*thread, NULL) == 0);
+	for (int i = 0; i < POSTED_MANY; i++) {
+		bool cancelled = cancelling->statuses[i] == LS_OK;
+		posted_end(ops[i], cancelled ? LS_CANCELLED : LS_OK);
+		CHECK_THAT(values[i] == (cancelled ? -1 : next), "receive %d got %d, not %d", i,
+			   values[i], cancelled ? -1 : next);
+		next += !cancelled;
+	}
+	struct ls_call_options same = posted_tag(3);
+	for (; next < POSTED_MANY; next++) {
+		OK(ls_recv(group, &last, 1, LS_INT32, 0, &same));
+		CHECK_THAT(last == next, "%d was left, not %d", last, next);
+	}
+}
+
+void posted_ones_are_cancelled_meanwhile(struct runner_rank *self)
+{
+	enum { ROUNDS = 200 / RUNNER_SLOWNESS };
+	ls_group *group = runner_open(self);
+	for (int round = 0; round < ROUNDS; round++) {
+		struct cancelling cancelling;
+		pthread_t thread;
+		if (self->rank == 1) {
+			cancel_meanwhile(group, &thread, &cancelling);
+			continue;
+		}
+		OK(ls_barrier(group, NULL));
+		for (int32_t i = 0; i < POSTED_MANY; i++)
+			send_one(group, i, 3);
+		send_one(group, 0, 4);
 	}
 	ls_group_close(group);
 }
@@ -190,13 +221,13 @@ void posted_ones_are_cancelled(struct runner_rank *self)
 void posted_ones_are_freed(struct runner_rank *self)
 {
 	enum { ROUNDS = 1500 / RUNNER_SLOWNESS };
-	static int32_t values[RUNNER_RANKS_MAX][MANY];
+	static int32_t values[RUNNER_RANKS_MAX][POSTED_MANY];
 	int32_t *mine = values[self->rank], last;
 	ls_group *group = runner_open(self);
 	for (int round = 0; round < ROUNDS; round++) {
-		for (int i = 0; self->rank == 1 && i < MANY; i++) {
+		for (int i = 0; self->rank == 1 && i < POSTED_MANY; i++) {
 			ls_request *op;
-			post(group, &mine[i], i % 7, &op);
+			posted_one(group, &mine[i], i % 7, &op);
 			GIVES(LS_PENDING, ls_test(op));
 			ls_request_free(op);
 		}
@@ -205,11 +236,11 @@ void posted_ones_are_freed(struct runner_rank *self)
 			OK(ls_recv(group, &last, 1, LS_INT32, 0, NULL));
 		} else {
 			OK(ls_recv(group, &last, 1, LS_INT32, 1, NULL));
-			for (int i = 0; i < MANY; i++)
+			for (int i = 0; i < POSTED_MANY; i++)
 				send_one(group, round + i, i % 7);
 			send_one(group, round, 0);
 		}
-		for (int i = 0; self->rank == 1 && i < MANY; i++)
+		for (int i = 0; self->rank == 1 && i < POSTED_MANY; i++)
 			CHECK_THAT(mine[i] == round + i, "receive %d of round %d got %d", i, round,
 				   mine[i]);
 	}
@@ -232,7 +263,7 @@ static void *post_some(void *argument)
 	struct poster *poster = argument;
 	for (int i = 0; i < EACH; i++) {
 		ls_request *op;
-		post(poster->group, &poster->values[i], poster->number, &op);
+		posted_one(poster->group, &poster->values[i], poster->number, &op);
 		atomic_store(&poster->ops[i], op);
 	}
 	return NULL;
@@ -302,9 +333,9 @@ void posted_ones_taken_in_by_another(struct runner_rank *self)
 			continue;
 		}
 		struct waiting waiting;
-		struct ls_call_options two = with_tag(2);
+		struct ls_call_options two = posted_tag(2);
 		pthread_t thread;
-		post(group, &first, 1, &waiting.op);
+		posted_one(group, &first, 1, &waiting.op);
 		atomic_store(&waiting.begun, false);
 		CHECK(pthread_create(&thread, NULL, wait_for_one, &waiting) == 0);
 		while (!atomic_load(&waiting.begun))
@@ -316,135 +347,4 @@ void posted_ones_taken_in_by_another(struct runner_rank *self)
 		ls_request_free(waiting.op);
 	}
 	ls_group_close(group);
-}
-
-/* ---- the end ---- */
-
-/* Posts many; returns one of them, and frees the others. */
-static ls_request *post_many(ls_group *group, int32_t *values)
-{
-	ls_request *op, *kept = NULL;
-	for (int i = 0; i < MANY; i++) {
-		post(group, &values[i], i, &op);
-		if (i == MANY / 2)
-			kept = op;
-		else
-			ls_request_free(op);
-	}
-	return kept;
-}
-
-static void is_told(ls_group *group, ls_status status, int culprit, const char *part)
-{
-	struct ls_failure failure = {.size = sizeof failure};
-	runner_await_failure(group);
-	OK(ls_group_failure(group, &failure));
-	CHECK_THAT(failure.status == status && failure.rank == culprit &&
-			   strstr(failure.text, part) && strstr(failure.text, "rank 1") &&
-			   strstr(failure.text, "posted_test.c"),
-		   "%s, rank %d is blamed: %s", ls_status_name(failure.status), failure.rank,
-		   failure.text);
-}
-
-static ls_group *open_with_limit(const struct runner_rank *self)
-{
-	struct ls_group_options options = {.size = sizeof options,
-					   .timeout_ms = LIMIT_MS,
-					   .open_timeout_ms = RUNNER_TIMEOUT_MS,
-					   .rank = self->rank,
-					   .world_size = self->size,
-					   .rendezvous = self->rendezvous};
-	ls_group *group;
-	OK(ls_group_open(&options, &group));
-	return group;
-}
-
-static void time_out(struct runner_rank *self, bool waits)
-{
-	static int32_t values[RUNNER_RANKS_MAX][MANY];
-	ls_group *group = open_with_limit(self);
-	runner_ready(self, group);
-	if (self->rank == 1) {
-		struct ls_failure failure = {.size = sizeof failure};
-		double begin_s = now_s();
-		ls_request *op = post_many(group, values[1]);
-		while (!waits && failure.status == LS_OK && now_s() < begin_s + PROMPT_S) {
-			OK(ls_group_failure(group, &failure));
-			sched_yield();
-		}
-		double took_s = now_s() - begin_s;
-		end(op, LS_TIMED_OUT);
-		took_s = waits ? now_s() - begin_s : took_s;
-		CHECK_THAT(took_s > LIMIT_MS * 0.9e-3 && took_s < PROMPT_S, "it took %.3f s",
-			   took_s);
-		is_told(group, LS_TIMED_OUT, 0, "timed out in receive #");
-	}
-	runner_meet(self);
-	ls_group_close(group);
-}
-
-/* At the limit of the group, whether a thread waits for one of them or none does. */
-void posted_ones_time_out(struct runner_rank *self)
-{
-	time_out(self, true);
-	time_out(self, false);
-}
-
-void posted_ones_of_one_that_dies(struct runner_rank *self)
-{
-	static int32_t values[RUNNER_RANKS_MAX][MANY];
-	ls_group *group = runner_open(self);
-	runner_ready(self, group);
-	ls_request *op = self->rank == 1 ? post_many(group, values[1]) : NULL;
-	runner_meet(self);
-	if (self->rank == 0)
-		raise(SIGKILL);
-	double begin_s = now_s();
-	end(op, LS_PEER_DIED);
-	CHECK(now_s() - begin_s < PROMPT_S);
-	is_told(group, LS_PEER_DIED, 0, "receive");
-	ls_group_close(group);
-}
-
-/* The other rank, or the same, gives up. */
-void posted_ones_are_aborted(struct runner_rank *self)
-{
-	static int32_t values[RUNNER_RANKS_MAX][MANY];
-	ls_group *group = runner_open(self);
-	int aborts = (int)self->turn % 2;
-	runner_ready(self, group);
-	ls_request *op = self->rank == 1 ? post_many(group, values[1]) : NULL;
-	runner_meet(self);
-	if (self->rank == aborts)
-		OK(ls_group_abort(group, "the test says so"));
-	if (op) {
-		end(op, LS_ABORTED);
-		GIVES(LS_ABORTED, ls_irecv(group, values[1], 1, LS_INT32, 0, NULL, &op));
-	}
-	ls_group_close(group);
-}
-
-/* The group is closed while they are posted: it fails, and nothing writes to the buffers any
- * more. */
-void posted_ones_are_closed(struct runner_rank *self)
-{
-	static int32_t values[RUNNER_RANKS_MAX][MANY];
-	ls_group *group = runner_open(self);
-	runner_ready(self, group);
-	if (self->rank == 1)
-		post_many(group, values[1]);
-	runner_meet(self);
-	if (self->rank == 1)
-		ls_group_close(group);
-	runner_meet(self);
-	if (self->rank == 0) {
-		int32_t value = 0;
-		runner_await_failure(group);
-		struct ls_call_options options = with_tag(MANY / 2);
-		GIVES(LS_ABORTED, ls_send(group, &value, 1, LS_INT32, 1, &options));
-		is_told(group, LS_ABORTED, 1, "under way");
-		ls_group_close(group);
-	}
-	for (int i = 0; self->rank == 1 && i < MANY; i++)
-		CHECK_THAT(values[1][i] == -1, "receive %d got %d", i, values[1][i]);
 }

@@ -172,9 +172,12 @@ runner_function join_shadows, join_shadow_fails, join_error_by_setting, join_err
 	join_wrong_arguments, join_ddp_by_all, join_ddp_by_active, join_ddp_accumulates,
 	join_ddp_error, join_ddp_closed_in_a_step, join_ends_when_a_rank_dies;
 /* posted_test.c */
-runner_function posted_ones_match_in_order, posted_ones_are_cancelled, posted_ones_are_freed,
-	posted_by_two_awaited_by_a_third, posted_ones_taken_in_by_another, posted_ones_time_out,
-	posted_ones_of_one_that_dies, posted_ones_are_aborted, posted_ones_are_closed;
+runner_function posted_ones_match_in_order, posted_ones_are_cancelled,
+	posted_ones_are_cancelled_meanwhile, posted_ones_are_freed,
+	posted_by_two_awaited_by_a_third, posted_ones_taken_in_by_another;
+/* posted_end_test.c */
+runner_function posted_ones_time_out, posted_ones_with_less_time, posted_ones_of_one_that_dies,
+	posted_ones_are_aborted, posted_ones_are_closed;
 
 /* polling_test.c */
 runner_function polled_receive_of_one_that_left, polled_receive_of_one_that_died,
