@@ -157,6 +157,7 @@ void posted_ones_are_cancelled(struct runner_rank *self)
 }
 
 struct cancelling {
+	_Atomic bool begins;
 	ls_request **ops;
 	ls_status statuses[POSTED_MANY];
 };
@@ -164,6 +165,8 @@ struct cancelling {
 static void *cancel_from_the_end(void *argument)
 {
 	struct cancelling *cancelling = argument;
+	while (!atomic_load(&cancelling->begins))
+		;
 	for (int i = POSTED_MANY - 1; i >= 0; i--)
 		cancelling->statuses[i] = ls_cancel(cancelling->ops[i]);
 	return NULL;
@@ -179,8 +182,9 @@ static void cancel_meanwhile(ls_group *group, pthread_t *thread, struct cancelli
 	cancelling->ops = ops;
 	for (int i = 0; i < POSTED_MANY; i++)
 		posted_one(group, &values[i], 3, &ops[i]);
-	OK(ls_barrier(group, NULL));
 	CHECK(pthread_create(thread, NULL, cancel_from_the_end, cancelling) == 0);
+	OK(ls_barrier(group, NULL));
+	atomic_store(&cancelling->begins, true);
 	OK(ls_recv(group, &last, 1, LS_INT32, 0, &other));
 	CHECK(pthread_join(*thread, NULL) == 0);
 	for (int i = 0; i < POSTED_MANY; i++) {
@@ -202,7 +206,7 @@ void posted_ones_are_cancelled_meanwhile(struct runner_rank *self)
 	enum { ROUNDS = 200 / RUNNER_SLOWNESS };
 	ls_group *group = runner_open(self);
 	for (int round = 0; round < ROUNDS; round++) {
-		struct cancelling cancelling;
+		struct cancelling cancelling = {.ops = NULL};
 		pthread_t thread;
 		if (self->rank == 1) {
 			cancel_meanwhile(group, &thread, &cancelling);
