@@ -188,7 +188,7 @@ void the_block_of_a_cancelled_send_is_kept(struct runner_rank *self)
 {
 	ls_group *group = runner_open_keeping(self);
 	void *blocks[PLACES], *mine = NULL;
-	int32_t token = 0;
+	int32_t token = 0, answer = 0;
 	a_closed_group_has_no_blocks(group);
 	for (int i = 0; i < PLACES; i++)
 		if (self->rank == 0)
@@ -208,7 +208,7 @@ void the_block_of_a_cancelled_send_is_kept(struct runner_rank *self)
 			sched_yield();
 		OK(status);
 		ls_request_free(op);
-		OK(ls_recv(group, &token, 1, LS_INT32, 1, NULL));
+		OK(ls_recv(group, &answer, 1, LS_INT32, 1, NULL));
 		OK(ls_wait(behind, 0));
 		ls_request_free(behind);
 	} else {
