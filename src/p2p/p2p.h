@@ -83,15 +83,16 @@ bool p2p_short_await(const struct p2p_short *message, uint64_t index);
 /* ---- posted.c ---- */
 
 /* Whether p2p_post_short may take a receive from this peer. The options have a tag and a label at
- * most, and perhaps a time limit. */
+ * most, and perhaps a time limit. The general path starts the progress thread. */
 static inline bool p2p_may_post(const ls_group *group, int peer,
 				const struct ls_call_options *options)
 {
-	return transport_is_here(&group->team, peer) && !(options && options->timeout_ms);
+	return transport_is_here(&group->team, peer) && !(options && options->timeout_ms) &&
+	       atomic_load_explicit(&group->world->progress.there, memory_order_acquire);
 }
 /* As p2p_start, for a receive that p2p_short_receive has found no message for: makes the operation,
- * records it and posts it. True: *out is its handle; it may be complete. False, after a message:
- * nothing was done, for lack of memory. */
+ * records it and posts it. True: *out is its handle; it may be complete. False: nothing was done,
+ * for lack of memory, of which the general path tells. */
 bool p2p_post_short(const struct p2p_short *message, uint64_t number, struct ls_request **out);
 
 /* ---- pending.c, for posted.c ---- */

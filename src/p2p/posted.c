@@ -53,8 +53,6 @@ bool p2p_post_short(const struct p2p_short *message, uint64_t number, struct ls_
 	ls_group *group = message->group;
 	struct world *world = group->world;
 	struct world_p2p *p2p = &world->p2p;
-	if (progress_thread_start(world) != LS_OK)
-		return false;
 	struct ls_request *op = make_receive(message, number);
 	if (!op)
 		return false;
@@ -67,7 +65,8 @@ bool p2p_post_short(const struct p2p_short *message, uint64_t number, struct ls_
 	struct p2p_arming found = p2p_look_armed(world, !posted || failure_is_set(group));
 	lock_group_release(&p2p->lock);
 	p2p_collect(group);
-	if (posted || p2p_pending(group) > 0)
+	/* `late` must not be lost: it is noted as if the progress thread had been woken. */
+	if (posted || found.late || p2p_pending(group) > 0)
 		p2p_arm_after(world, &found);
 	return true;
 }

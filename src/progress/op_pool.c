@@ -73,8 +73,6 @@ static struct ls_request *take_or_grow(struct world_pool *pool, bool handle)
 	struct ls_request *op = take_spare(pool, handle);
 	if (!op && grow_pool(pool))
 		op = take_spare(pool, handle);
-	if (!op)
-		say_none(pool);
 	return op;
 }
 
@@ -127,8 +125,10 @@ struct ls_request *progress_op_new_receive(ls_group *group)
 struct ls_request *progress_op_new(ls_group *group, bool handle)
 {
 	struct ls_request *op = take_or_grow(&group->pool, handle);
-	if (!op)
+	if (!op) {
+		say_none(&group->pool);
 		return NULL;
+	}
 	*op = (struct ls_request){.group = group,
 				  .pooled = true,
 				  .counts = op->counts,
