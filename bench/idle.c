@@ -35,7 +35,7 @@ static double processor_us(void)
 	while (threads && (entry = readdir(threads))) {
 		char path[64];
 		unsigned long long ns;
-		int tid = atoi(entry->d_name);
+		int tid = (int)strtol(entry->d_name, NULL, 10); /* 0: no thread */
 		snprintf(path, sizeof path, "/proc/self/task/%d/schedstat", tid);
 		FILE *file = tid > 0 && tid != getpid() ? fopen(path, "re") : NULL;
 		if (!file)
