@@ -10,7 +10,7 @@
 /* ---- what arrives ---- */
 
 /* Whether the message has an RTS slot. A receiver on another host keeps no blocks: see
- * hands_over_here in mailbox.c. */
+ * hands_over_here in send.c. */
 static bool has_rts(const struct mailbox_peer *peer, const struct mail_message *message)
 {
 	unsigned count = peer->is_here ? MAIL_RTS : MAIL_SLOTS;

@@ -210,7 +210,7 @@ bool mailbox_reclaim_cells(struct mailbox *mailbox, uint64_t bytes) LOCK_REQUIRE
 void mailbox_post_eager(struct mailbox *mailbox, int dest, struct mail_envelope *envelope,
 			const void *payload, uint64_t bytes) LOCK_REQUIRES(mail);
 
-/* ---- arrive.c, cancel.c, crossed.c, mailbox.c: matching, and queued sends ---- */
+/* ---- arrive.c, cancel.c, crossed.c, mailbox.c, send.c: matching, and queued sends ---- */
 
 /* The envelope of a new message, as if its payload were in the slot. */
 struct mail_envelope mailbox_envelope(const struct op_call *call, uint64_t record);

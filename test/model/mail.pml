@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Boxes and what their owner asks for (src/transport/mail.h and .c; src/mailbox/mailbox.c and arrive.c): two
+ * Boxes and what their owner asks for (src/transport/mail.h and .c; src/mailbox/send.c and arrive.c): two
  * sources send to one owner, each in its own box of two slots; one of them so many that slots are passed
  * over. The owner receives from one source or any, with one tag or any, several at a time. One of the
  * messages is long, and may be taken back at any time before it is met; what becomes of it afterwards is

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The RTS slots of a box (src/transport/mail.h: reclaim, rts_done; src/mailbox/mailbox.c: has_room, room_word, sent,
+ * The RTS slots of a box (src/transport/mail.h: reclaim, rts_done; src/mailbox/send.c, mailbox.c: has_room, room_word, sent,
  * cancel), when all are in use: 0 by a long send that one thread of the source sees to, at its leisure, and that
  * may be taken back; 1 by one for which nobody waits: a send that was taken back, or a block that was handed over. Two
  * more threads of the source want one each. The owner ends the uses in any order. A wait is a guard on the awaited

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A long message and its RTS slot (src/transport/mail.h; src/mailbox/mailbox.c, arrive.c, sendrecv.c): a source
+ * A long message and its RTS slot (src/transport/mail.h; src/mailbox/send.c, arrive.c, sendrecv.c): a source
  * sends two, one after the other through the same RTS slot, of two pieces each; its owner receives as many.
  * Of each rank two threads see to it: the one whose operation it is, and another one, which posts what
  * waits for room, takes a send back, or takes in what has arrived. The group may fail at any time; then
