@@ -99,7 +99,7 @@ bool mailbox_progress(struct mailbox *mailbox, const struct mailbox_awaited *own
 	while (complete) {
 		struct op *next = complete->p2p.next;
 		/* The word of the stream is not in the list. */
-		more |= mailbox_is_delivered_next(complete);
+		more |= mailbox_needs_delivery(complete);
 		if (complete->status != LS_OK && complete->p2p.rts)
 			mailbox_add_complete(mailbox, complete);
 		else

@@ -109,7 +109,7 @@ void mailbox_activate(struct mailbox *mailbox, struct op *op, enum op_p2p_state 
 	*at = op;
 }
 
-bool mailbox_is_delivered_next(const struct op *op)
+bool mailbox_needs_delivery(const struct op *op)
 {
 	return op_is_on_stream(op) && op->call.kind == TRACE_RECV && op->status == LS_OK &&
 	       mailbox_state_of(op) != OP_P2P_DELIVERING;
@@ -117,7 +117,7 @@ bool mailbox_is_delivered_next(const struct op *op)
 
 void mailbox_complete(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail)
 {
-	if (mailbox_is_delivered_next(op)) {
+	if (mailbox_needs_delivery(op)) {
 		op_stream_arrived(op);
 		mailbox_activate(mailbox, op, OP_P2P_DELIVERING);
 		return;

@@ -173,7 +173,7 @@ static inline void mailbox_tally(_Atomic uint32_t *counter, int change)
 void mailbox_complete(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail);
 /* Whether mailbox_complete only begins the last part of a receive on a stream: the message is here,
  * and the stream copies it out. */
-bool mailbox_is_delivered_next(const struct op *op);
+bool mailbox_needs_delivery(const struct op *op);
 /* Appends a detached operation to the list of complete ones; also one that has failed while its
  * peer may still touch its buffer, which its state tells mailbox_abandon. */
 void mailbox_add_complete(struct mailbox *mailbox, struct op *op) LOCK_REQUIRES(mail);
