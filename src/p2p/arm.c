@@ -121,24 +121,6 @@ static bool arm_and_check(struct world *world)
 	return ready;
 }
 
-/* Wakes threads that wait for the thread that makes progress, because one of them may have to take
- * its place; and that thread itself, if it sleeps, because it may have to look again. */
-static void wake_waiters(struct world *world)
-{
-	if (atomic_load(&world->p2p.progress_waiters) == 0)
-		return;
-	atomic_fetch_add(&p2p_area(world)->p2p_wakeups, 1);
-	wait_wake(bell_of(world));
-}
-
-void p2p_recheck(struct world *world)
-{
-	/* Sequentially consistent, like the other side: either the thread that makes progress sees
-	 * this store, or this thread sees that one in `progress_waiters`. */
-	atomic_fetch_add(&world->p2p.rechecks, 1);
-	wake_waiters(world);
-}
-
 /* When the progress thread has to look although nobody wakes it. */
 static uint64_t next_check_ns(const struct world_p2p *p2p) LOCK_REQUIRES(group)
 {
@@ -171,7 +153,7 @@ void p2p_release(struct world *world, bool more)
 			arm_bell(world);
 		bool late = sleeps_too_long(world);
 		lock_group_release(&p2p->lock);
-		wake_waiters(world);
+		p2p_wake_waiters(world);
 		if (wakes || late)
 			wait_wake_progress(bell_of(world));
 		if (wakes || !arm_and_check(world) || !p2p_take(p2p))

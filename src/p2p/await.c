@@ -33,25 +33,6 @@ static uint64_t deadline_of(struct world_p2p *p2p, uint64_t until_ns)
 	return next < until_ns ? next : until_ns;
 }
 
-/* The area of the world group has the word that wakes threads of all groups. */
-struct transport_area *p2p_area(const struct world *world)
-{
-	return transport_area_at(world->transport.segment, world->size, 0);
-}
-
-void p2p_wakeups_word(const struct world *world, uint64_t value, struct wait_word *out)
-{
-	const struct transport_area *area = p2p_area(world);
-	const char *start = (const char *)world->transport.segment;
-	*out = (struct wait_word){
-		.word = &area->p2p_wakeups,
-		.edge = {.value = value,
-			 .offset = (uint64_t)((const char *)&area->p2p_wakeups - start),
-			 .owner = world->rank,
-			 .peer = -1, /* another thread of this rank */
-			 .segment = WAIT_SEGMENT_MAPPED}};
-}
-
 struct ls_request *p2p_first_collective(ls_request *const *ops, int count)
 {
 	struct ls_request *first = NULL;
@@ -201,7 +182,7 @@ static ls_status wait_or_recheck(struct world *world, struct p2p_pass *pass,
 		return LS_OK;
 	atomic_fetch_add(&p2p->progress_waiters, 1);
 	struct wait_word *word = &pass->words[pass->word_count];
-	p2p_wakeups_word(world, atomic_load(&p2p_area(world)->p2p_wakeups) + 1, word);
+	p2p_wakeups_word(world, p2p_wakeups(world), word);
 	/* A thread that does not show what it waits for is not blocked for sure. */
 	word->edge.record = has_own(pass->words, pass->word_count) ? WAIT_RECORD_OTHERS : 0;
 	int count = pass->word_count + 1;
@@ -357,7 +338,7 @@ static void await_end(struct world *world, ls_request *const *ops, int count)
 	struct wait_call call = {
 		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 	atomic_fetch_add(&world->p2p.progress_waiters, 1);
-	p2p_wakeups_word(world, atomic_load(&p2p_area(world)->p2p_wakeups) + 1, &word);
+	p2p_wakeups_word(world, p2p_wakeups(world), &word);
 	if (!is_any_complete(ops, count) && p2p_is_progressing(&world->p2p)) {
 		int peer;
 		ls_status status = wait_words(&first_of(ops, count)->group->quiet, &call, &peer);
@@ -371,7 +352,6 @@ static ls_status await_progress(struct world *world, ls_request *const *ops, int
 				const struct progress_pause *pause,
 				struct progress_self_only *self_only)
 {
-	struct transport_area *mine = p2p_area(world);
 	struct wait_word few[P2P_FEW_WORDS + P2P_EXTRA_WORDS];
 	/* Without memory for all words the thread shows none, if there are more than a few. */
 	int max = P2P_ANY_MAX + P2P_WORDS_OF_A_PEER * world->size;
@@ -393,12 +373,12 @@ static ls_status await_progress(struct world *world, ls_request *const *ops, int
 	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(PROGRESS_SLICE_MS);
 	soon = progress_self_only_until(self_only, soon);
 	atomic_fetch_add(&world->p2p.progress_waiters, 1);
-	uint64_t seen = atomic_load(&mine->p2p_wakeups);
+	uint64_t seen = p2p_wakeups(world);
 	ls_status status = LS_OK;
 	/* A thread that stops making progress from here on sees that this one waits. */
 	if (!is_any_complete(ops, count) && p2p_is_progressing(&world->p2p)) {
 		struct wait_word *word = &words[shown.count];
-		p2p_wakeups_word(world, seen + 1, word);
+		p2p_wakeups_word(world, seen, word);
 		word->edge.record = has_own(words, shown.count) ? WAIT_RECORD_OTHERS : 0;
 		shown.count++;
 		shown.count += lane_word(ops, count, &words[shown.count]);
@@ -443,4 +423,27 @@ ls_status p2p_await(struct ls_request *const *ops, int count, const struct progr
 			return LS_PENDING;
 	}
 	return LS_OK;
+}
+
+/* ---- ls_test ---- */
+
+void p2p_poll(const struct ls_request *op)
+{
+	struct world *world = op->group->world;
+	if (!p2p_take(&world->p2p)) {
+		/* The group may have failed in a call of this thread, of which the thread that
+		 * makes progress does not know. */
+		if (!progress_op_is_complete(op) &&
+		    (p2p_poll_gone(op) || failure_status(op->group) != LS_OK))
+			p2p_recheck(world);
+		return;
+	}
+	bool more = p2p_pass(world);
+	struct ls_request *head = progress_op_is_complete(op) ? NULL : p2p_head(&world->p2p);
+	bool behind = head && progress_waits_for_sends(op);
+	if (!progress_op_is_complete(op) && (p2p_poll_gone(op) || (behind && p2p_poll_gone(head))))
+		more = p2p_pass(world);
+	if (head)
+		progress_op_unref(head);
+	p2p_release(world, more);
 }

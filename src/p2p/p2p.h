@@ -19,21 +19,19 @@
 #include "base/ranks.h"
 #include "progress/progress.h"
 
-/* ---- pending.c ---- */
+/* ---- start.c ---- */
 
 /* Begins `op` (from the pool, detached, its record begun): it takes its place in the matching
  * order. It may be complete, and back in the pool, when this returns. On failure it has not begun,
  * and the caller drops it. Errors: LS_OUT_OF_MEMORY. */
 ls_status p2p_start(struct ls_request *op);
+/* ---- pending.c ---- */
+
+/* The first part of p2p_start: the operation has begun, or is in the list behind earlier sends. */
+ls_status p2p_begin(struct ls_request *op);
 /* Completes the operations of a group that the mailbox has finished. Call it after every mailbox
  * call that takes messages from the rings. */
 void p2p_collect(ls_group *group);
-/* Blocks until op is complete. Only for an operation that another thread of this rank, which waits
- * for nobody, is just completing. */
-void p2p_await_complete(const struct ls_request *op);
-/* Blocks until op has begun or is complete. Only for an operation that another thread is about to
- * begin. */
-void p2p_await_begun(const struct ls_request *op);
 /* How many operations of a group are not complete. */
 long p2p_pending(ls_group *group);
 /* The first operation that is not complete, with a reference; NULL: none. */
@@ -43,6 +41,14 @@ struct ls_request *p2p_first_on_stream(ls_group *group);
 /* The first operation on a stream whose message this rank or the peer has copied out; with a
  * reference. NULL: none. */
 struct ls_request *p2p_first_delivered(ls_group *group);
+/* ---- close.c ---- */
+
+/* Blocks until op is complete. Only for an operation that another thread of this rank, which waits
+ * for nobody, is just completing. */
+void p2p_await_complete(const struct ls_request *op);
+/* Blocks until op has begun or is complete. Only for an operation that another thread is about to
+ * begin. */
+void p2p_await_begun(const struct ls_request *op);
 /* Ends all operations of a group. Call before it is closed; it has failed if operations are
  * pending. */
 void p2p_close(ls_group *group);
@@ -95,6 +101,21 @@ static inline bool p2p_may_post(const ls_group *group, int peer,
  * for lack of memory, of which the general path tells. */
 bool p2p_post_short(const struct p2p_short *message, uint64_t number, struct ls_request **out);
 
+/* ---- wakeups.c ---- */
+
+/* How often threads of this rank have woken each other. */
+uint64_t p2p_wakeups(const struct world *world);
+/* Fills *out to wait until there are more than `seen` of them. */
+void p2p_wakeups_word(const struct world *world, uint64_t seen, struct wait_word *out);
+/* Wakes the threads that wait for the one that makes progress, as one of them may have to take its
+ * place; and that thread itself, as it may have to look again. */
+void p2p_wake_threads(struct world *world);
+/* The same, if there is such a thread: if world_p2p.progress_waiters is not 0. */
+void p2p_wake_waiters(struct world *world);
+/* Makes the thread that makes progress look again at new operations, at deadlines and at causes,
+ * even if it sleeps. */
+void p2p_recheck(struct world *world);
+
 /* ---- pending.c, for posted.c ---- */
 
 /* Adds the group to those that have operations. */
@@ -104,8 +125,9 @@ void p2p_append(struct world_p2p *p2p, struct ls_request *op) LOCK_REQUIRES(grou
 
 /* ---- pending.c, for the thread that makes progress ---- */
 
-/* Ends all operations of a group that has failed. */
-void p2p_end_all(ls_group *group);
+/* Ends all operations of a group that has failed. waits: until peers and devices no longer touch
+ * their buffers. */
+void p2p_end_all(ls_group *group, bool waits);
 /* Setting P2P=serial: begins the next send; true if there was one. */
 bool p2p_begin_next(struct world *world);
 /* Cancels a send that has not begun; false if it has begun or is complete. */
@@ -115,9 +137,6 @@ bool p2p_can_begin(struct world_p2p *p2p) LOCK_REQUIRES(group);
 
 /* ---- pass.c ---- */
 
-/* For ls_test of `op`: makes what progress is possible at once on all operations, unless another
- * thread does. Fails the group if `op` can never complete. */
-void p2p_poll(const struct ls_request *op);
 /* Call with the right to make progress: makes all progress that is possible without waiting. True:
  * there is more to do. */
 bool p2p_pass(struct world *world);
@@ -202,11 +221,9 @@ ls_status p2p_await(struct ls_request *const *ops, int count, const struct progr
 /* The collective among the operations that ends first: collectives of a group end in the order of
  * their numbers. NULL: there is none. */
 struct ls_request *p2p_first_collective(struct ls_request *const *ops, int count);
-
-/* The area with the word `p2p_wakeups`. */
-struct transport_area *p2p_area(const struct world *world);
-/* Fills *out to wait until the word `p2p_wakeups` reaches `value`. */
-void p2p_wakeups_word(const struct world *world, uint64_t value, struct wait_word *out);
+/* For ls_test of `op`: makes what progress is possible at once on all operations, unless another
+ * thread does. Fails the group if `op` can never complete. */
+void p2p_poll(const struct ls_request *op);
 
 /* ---- arm.c ---- */
 
@@ -242,9 +259,6 @@ bool p2p_is_progressing(struct world_p2p *p2p);
 /* Gives the right back. Arms the doorbell if the progress thread is needed, and wakes that thread
  * at once if there is `more` to do. */
 void p2p_release(struct world *world, bool more);
-/* Makes the thread that makes progress look again at new operations, at deadlines and at causes,
- * even if it sleeps. */
-void p2p_recheck(struct world *world);
 /* Call for a new operation: arms the doorbell, if no thread makes progress and the doorbell is not
  * armed already. has_work: the operation can make progress, or complete, at once. */
 void p2p_arm(struct world *world, bool has_work);

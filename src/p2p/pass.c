@@ -125,7 +125,7 @@ static void pass_group(struct p2p_pass *pass, ls_group *group)
 	if (failure_status(group) == LS_OK)
 		fail_needing(group);
 	if (failure_status(group) != LS_OK)
-		p2p_end_all(group);
+		p2p_end_all(group, false);
 	/* The words of operations whose device is still busy were not tested. */
 	pass->more |= mailbox_device_busy(group->mailbox) > device_busy;
 }
@@ -168,7 +168,7 @@ static void fail_late(struct p2p_pass *pass, struct ls_request *late)
 	if (!progress_op_is_complete(late)) {
 		ls_status status = progress_op_fail(late, LS_TIMED_OUT, -1, NULL);
 		(void)status; /* as in fail_needing */
-		p2p_end_all(late->group);
+		p2p_end_all(late->group, false);
 		pass->more = true; /* what the pass found of this group is void */
 	}
 	progress_op_unref(late);
@@ -208,25 +208,4 @@ struct ls_request *p2p_head(struct world_p2p *p2p)
 		progress_op_ref(head);
 	lock_group_release(&p2p->lock);
 	return head;
-}
-
-void p2p_poll(const struct ls_request *op)
-{
-	struct world *world = op->group->world;
-	if (!p2p_take(&world->p2p)) {
-		/* The group may have failed in a call of this thread, of which the thread that
-		 * makes progress does not know. */
-		if (!progress_op_is_complete(op) &&
-		    (p2p_poll_gone(op) || failure_status(op->group) != LS_OK))
-			p2p_recheck(world);
-		return;
-	}
-	bool more = p2p_pass(world);
-	struct ls_request *head = progress_op_is_complete(op) ? NULL : p2p_head(&world->p2p);
-	bool behind = head && progress_waits_for_sends(op);
-	if (!progress_op_is_complete(op) && (p2p_poll_gone(op) || (behind && p2p_poll_gone(head))))
-		more = p2p_pass(world);
-	if (head)
-		progress_op_unref(head);
-	p2p_release(world, more);
 }

@@ -230,13 +230,6 @@ struct ls_request *p2p_first_delivered(ls_group *group)
 
 /* ---- the end of an operation ---- */
 
-/* Wakes the threads that wait for the one that makes progress, and that one itself. */
-static void announce_end(struct world *world)
-{
-	atomic_fetch_add(&p2p_area(world)->p2p_wakeups, 1);
-	wait_wake(world->waiter.bell);
-}
-
 static void finish_op(struct ls_request *op, ls_status status)
 {
 	struct world *world = op->group->world;
@@ -257,7 +250,7 @@ static void finish_op(struct ls_request *op, ls_status status)
 		atomic_fetch_add(&world->p2p.rechecks, 1);
 	else if (atomic_load(&world->p2p.progress_waiters) == 0)
 		return;
-	announce_end(world);
+	p2p_wake_threads(world);
 }
 
 /* Ends operations that end quietly: with one lock and one wake-up for all of them. */
@@ -281,7 +274,7 @@ static void end_together(ls_group *group, struct op *first)
 	/* A thread that is about to wait raises this, and then looks whether its operation is
 	 * complete. So either this exchange sees that thread, or it sees the stores above. */
 	if (atomic_fetch_add(&p2p->progress_waiters, 0) > 0)
-		announce_end(world);
+		p2p_wake_threads(world);
 }
 
 /* Settles one operation. While a device works on it, it stays in the mailbox's list, and its time
@@ -311,8 +304,7 @@ void p2p_collect(ls_group *group)
 	}
 }
 
-/* Ends all operations of a group that has failed. */
-static void end_all(ls_group *group, bool waits)
+void p2p_end_all(ls_group *group, bool waits)
 {
 	struct world_p2p *p2p = &group->world->p2p;
 	struct op *base;
@@ -326,11 +318,6 @@ static void end_all(ls_group *group, bool waits)
 		finish_op(op, progress_op_settle(op, LS_ABORTED, -1, true));
 		progress_op_unref(op);
 	}
-}
-
-void p2p_end_all(ls_group *group)
-{
-	end_all(group, false);
 }
 
 /* ---- the beginning ---- */
@@ -354,39 +341,42 @@ static void choose_progress(struct ls_request *op)
 	op->wants_progress = op->wants_urgent || call->kind == TRACE_RECV;
 }
 
-ls_status p2p_start(struct ls_request *op)
+/* Begins an operation that no other one delays. */
+static ls_status begin_first(struct ls_request *op)
 {
 	ls_group *group = op->group;
 	struct world_p2p *p2p = &group->world->p2p;
+	ls_status status = begin_op(op);
+	if (status != LS_OK) {
+		remove_from_list(p2p, op);
+		count_out(group->trace_entry, p2p_wakes(op), op->has_own_limit);
+		return status;
+	}
+	p2p_collect(group);
+	if (op->base.call.kind == TRACE_SEND && mailbox_is_queued(&op->base) &&
+	    progress_thread_start(group->world) == LS_OK)
+		want_urgent(p2p, op);
+	return LS_OK;
+}
+
+ls_status p2p_begin(struct ls_request *op)
+{
+	struct world_p2p *p2p = &op->group->world->p2p;
 	op->deadline_ns = clock_deadline_ns(op->timeout_ms);
 	choose_progress(op);
 	if (op->wants_progress) {
-		ls_status status = progress_thread_start(group->world);
+		ls_status status = progress_thread_start(op->group->world);
 		if (status != LS_OK)
 			return status;
 	}
-	p2p_add_group(group);
+	p2p_add_group(op->group);
 	progress_op_ref(op);
 	ls_status status = LS_OK;
-	if (add_to_list(p2p, op)) {
-		status = begin_op(op);
-		if (status != LS_OK) {
-			remove_from_list(p2p, op);
-			count_out(group->trace_entry, p2p_wakes(op), op->has_own_limit);
-		} else {
-			p2p_collect(group);
-		}
-		if (status == LS_OK && op->base.call.kind == TRACE_SEND &&
-		    mailbox_is_queued(&op->base) && progress_thread_start(group->world) == LS_OK)
-			want_urgent(p2p, op);
-	} else if (!op->ordered) {
+	if (add_to_list(p2p, op))
+		status = begin_first(op);
+	else if (!op->ordered)
 		want_urgent(p2p, op);
-	}
-	/* What has happened before does not wake an armed progress thread, so it counts as work. */
-	bool ends = failure_status(group) != LS_OK || (p2p_wakes(op) && world_any_gone(group));
 	progress_op_unref(op);
-	if (p2p_pending(group) > 0 || p2p->serial)
-		p2p_arm(group->world, ends || mailbox_has_work(group->mailbox));
 	return status;
 }
 
@@ -417,79 +407,4 @@ bool p2p_cancel(struct ls_request *op)
 	op->base.status = LS_CANCELLED;
 	finish_op(op, progress_op_settle(op, LS_OK, -1, true));
 	return true;
-}
-
-/* ---- a group is closed ---- */
-
-/* Waits until some operation of this rank completes; returns at once if `op` is complete, or, with
- * NULL, if no thread makes progress. Publishes no wait, because other threads of this rank are
- * completing the operation and wait for nobody. */
-static void await_completion(struct world *world, struct waiter *quiet, const struct ls_request *op)
-{
-	struct wait_word word;
-	atomic_fetch_add(&world->p2p.progress_waiters, 1);
-	p2p_wakeups_word(world, atomic_load(&p2p_area(world)->p2p_wakeups) + 1, &word);
-	if (op ? !progress_op_is_complete(op) : p2p_is_progressing(&world->p2p)) {
-		struct wait_call call = {.words = &word,
-					 .count = 1,
-					 .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
-		int peer;
-		ls_status status = wait_words(quiet, &call, &peer);
-		(void)status; /* the caller tries again in any case */
-	}
-	atomic_fetch_sub(&world->p2p.progress_waiters, 1);
-}
-
-void p2p_await_complete(const struct ls_request *op)
-{
-	while (!progress_op_is_complete(op))
-		await_completion(op->group->world, &op->group->quiet, op);
-}
-
-/* Setting P2P=serial: whether another thread has claimed the operation, and has not handed it to a
- * peer yet. */
-static bool is_being_begun(const struct ls_request *op)
-{
-	struct world_p2p *p2p = &op->group->world->p2p;
-	if (!p2p->serial)
-		return false;
-	lock_group_acquire(&p2p->lock);
-	bool being = op->listed && op->claimed && atomic_load(&op->base.p2p.state) == OP_P2P_NEW;
-	lock_group_release(&p2p->lock);
-	return being;
-}
-
-void p2p_await_begun(const struct ls_request *op)
-{
-	while (is_being_begun(op))
-		await_completion(op->group->world, &op->group->quiet, op);
-}
-
-/* Takes the right to make progress from the thread that has it, which is inside a call on another
- * group, or is the progress thread. That thread may wait for something that only the caller does
- * later. */
-static void take_over(struct world *world, struct waiter *quiet)
-{
-	struct world_p2p *p2p = &world->p2p;
-	atomic_fetch_add(&p2p->wanted, 1);
-	while (!p2p_take_over(p2p)) {
-		p2p_recheck(world);
-		await_completion(world, quiet, NULL);
-	}
-}
-
-void p2p_close(ls_group *group)
-{
-	_Atomic(ls_group *) *head = &group->world->p2p.groups;
-	ls_group *at = group;
-	if (!atomic_load(&group->has_p2p))
-		return;
-	take_over(group->world, &group->quiet);
-	end_all(group, true);
-	if (!atomic_compare_exchange_strong(head, &at, group->next_p2p)) {
-		while (at->next_p2p != group)
-			at = at->next_p2p;
-		at->next_p2p = group->next_p2p;
-	}
-	p2p_release(group->world, true);
 }

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * How threads of a rank that make progress on its sends and receives, or wait for the one that
+ * does, wake each other: by a word that counts wake-ups. */
+#include "p2p/p2p.h"
+
+/* The area of the world group has the word, for threads of all groups. */
+static struct transport_area *area_of(const struct world *world)
+{
+	return transport_area_at(world->transport.segment, world->size, 0);
+}
+
+uint64_t p2p_wakeups(const struct world *world)
+{
+	return atomic_load(&area_of(world)->p2p_wakeups);
+}
+
+void p2p_wakeups_word(const struct world *world, uint64_t seen, struct wait_word *out)
+{
+	const struct transport_area *area = area_of(world);
+	const char *start = (const char *)world->transport.segment;
+	*out = (struct wait_word){
+		.word = &area->p2p_wakeups,
+		.edge = {.value = seen + 1,
+			 .offset = (uint64_t)((const char *)&area->p2p_wakeups - start),
+			 .owner = world->rank,
+			 .peer = -1, /* another thread of this rank */
+			 .segment = WAIT_SEGMENT_MAPPED}};
+}
+
+void p2p_wake_threads(struct world *world)
+{
+	atomic_fetch_add(&area_of(world)->p2p_wakeups, 1);
+	wait_wake(world->waiter.bell);
+}
+
+void p2p_wake_waiters(struct world *world)
+{
+	if (atomic_load(&world->p2p.progress_waiters) > 0)
+		p2p_wake_threads(world);
+}
+
+void p2p_recheck(struct world *world)
+{
+	/* Sequentially consistent, like the other side: either the thread that makes progress sees
+	 * this store, or this thread sees that one in `progress_waiters`. */
+	atomic_fetch_add(&world->p2p.rechecks, 1);
+	p2p_wake_waiters(world);
+}
