@@ -44,6 +44,8 @@ ls_status ls_test(ls_request *op)
 	status = read_status(op);
 	if (status != LS_PENDING || !progress_op_is_p2p(op))
 		return status;
+	if (p2p_posted_test(op))
+		return read_status(op);
 	p2p_fail_gone(op->group);
 	p2p_poll(op);
 	return read_status(op);
@@ -76,6 +78,8 @@ ls_status ls_wait(ls_request *op, uint32_t timeout_ms)
 		return read_status(op);
 	}
 	wait_thread_enter(&op->group->waiter);
+	if (progress_op_is_p2p(op) && p2p_posted_await(op))
+		return read_status(op);
 	struct progress_pause pause = progress_op_pause(op, timeout_ms);
 	p2p_fail_gone(op->group);
 	if (!progress_op_is_p2p(op))

@@ -269,6 +269,19 @@ bool mailbox_poll_posted(struct mailbox *mailbox, struct op *op)
 	return asks;
 }
 
+bool mailbox_poll_receive(struct mailbox *mailbox, const struct op *op, struct wait_word *word)
+{
+	if (mailbox_state_of(op) != OP_P2P_POSTED || op->p2p.entry.source == MATCH_ANY)
+		return false;
+	lock_mail_acquire(&mailbox->lock);
+	mailbox_arrive(mailbox, op->p2p.entry.source);
+	bool posted = mailbox_state_of(op) == OP_P2P_POSTED;
+	if (posted)
+		mailbox_source_word(mailbox, op->p2p.entry.source, word);
+	lock_mail_release(&mailbox->lock);
+	return posted;
+}
+
 /* ---- receives ---- */
 
 /* Allocates the inboxes of this source, or of all sources. */

@@ -73,6 +73,10 @@ bool mailbox_receive_short(struct mailbox *mailbox, const struct mailbox_short *
  * message. True: it is posted. False: it has matched a message that has come since; it may be
  * complete, and its memory gone. */
 bool mailbox_post_short(struct mailbox *mailbox, struct op *op);
+/* For a receive whose handle the caller has: takes in what has arrived from its source. True: it is
+ * still posted, and *word is the word to wait for before the next try. False: it is matched, and
+ * may be complete; or it was not posted, or may match messages of any source. */
+bool mailbox_poll_receive(struct mailbox *mailbox, const struct op *op, struct wait_word *word);
 /* After a receive with `crossed`: who would have waited for each other with longer messages. */
 struct ranks mailbox_crossed_ranks(struct mailbox *mailbox);
 /* Adds 1 to a word that threads change only by this function, and returns the new value. */

@@ -66,6 +66,10 @@ void p2p_warn_crossed(ls_group *group, int tag, uint64_t record, const void *sit
 
 /* ---- short.c ---- */
 
+/* So often a thread that waits for a message polls, for about two microseconds in all, before it
+ * makes progress on everything else as well, or shows in the wait table what it waits for. */
+enum { P2P_POLLS = 8 };
+
 struct p2p_short {
 	ls_group *group;
 	struct mailbox_short call; /* checked */
@@ -100,6 +104,11 @@ static inline bool p2p_may_post(const ls_group *group, int peer,
  * records it and posts it. True: *out is its handle; it may be complete. False: nothing was done,
  * for lack of memory, of which the general path tells. */
 bool p2p_post_short(const struct p2p_short *message, uint64_t number, struct ls_request **out);
+/* For a thread that asks for a request: if it is a posted receive whose message is there, takes the
+ * message in without the right to make progress. True: the request is complete. */
+bool p2p_posted_test(const struct ls_request *op);
+/* The same for a thread that waits: also if the message comes soon. */
+bool p2p_posted_await(const struct ls_request *op);
 
 /* ---- wakeups.c ---- */
 

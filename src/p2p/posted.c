@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Receives of short messages that are posted before their message comes, as most programs post
  * them: from one rank of this host, without callback, stream, batch, or a time limit of their own.
- * They do what p2p_start does, with one lock for the list and one for the mailbox. */
+ * They do what p2p_start does, with one lock for the list and one for the mailbox. And how a thread
+ * that waits for such a one takes its message in. */
 #include "base/clock.h"
 #include "failure/failure.h"
 #include "p2p/p2p.h"
@@ -69,4 +70,32 @@ bool p2p_post_short(const struct p2p_short *message, uint64_t number, struct ls_
 	if (posted || found.late || p2p_pending(group) > 0)
 		p2p_arm_after(world, &found);
 	return true;
+}
+
+/* True: the receive is still posted. */
+static bool take_in(const struct ls_request *op, struct wait_word *word)
+{
+	bool posted = mailbox_poll_receive(op->group->mailbox, &op->base, word);
+	p2p_collect(op->group); /* it may have matched other receives, too */
+	return posted;
+}
+
+bool p2p_posted_test(const struct ls_request *op)
+{
+	struct wait_word word;
+	take_in(op, &word);
+	return progress_op_is_complete(op);
+}
+
+bool p2p_posted_await(const struct ls_request *op)
+{
+	struct wait_word word;
+	struct wait_call wait = {.words = &word, .count = 1};
+	bool posted = true;
+	for (int i = 0; i < P2P_POLLS && posted; i++) {
+		posted = take_in(op, &word);
+		for (bool comes = !posted; !comes && i < P2P_POLLS; i++)
+			comes = wait_briefly(&op->group->waiter, &wait);
+	}
+	return progress_op_is_complete(op);
 }

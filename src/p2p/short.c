@@ -4,8 +4,6 @@
 #include "progress/progress.h"
 #include "p2p/p2p.h"
 
-enum { POLLS = 8 };
-
 static void init_handle(ls_group *group, struct ls_request *op, enum trace_kind kind)
 {
 	*op = (struct ls_request){.group = group, .shared = true};
@@ -102,11 +100,11 @@ bool p2p_short_await(const struct p2p_short *message, uint64_t index)
 	struct wait_word word;
 	struct wait_call wait = {.words = &word, .count = 1};
 	bool there = false;
-	for (int i = 0; i < POLLS && !there; i++) {
+	for (int i = 0; i < P2P_POLLS && !there; i++) {
 		there = mailbox_receive_short(group->mailbox, &message->call, false, &received,
 					      &word);
 		bool comes = there;
-		for (; !comes && i < POLLS; i++)
+		for (; !comes && i < P2P_POLLS; i++)
 			comes = wait_briefly(&group->waiter, &wait);
 	}
 	if (!there)

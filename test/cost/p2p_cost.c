@@ -45,14 +45,14 @@ static const char *const names[WHATS] = {
 static const struct cost_limit limits[WHATS] = {
 	{COST_LIMITS(635, 655), 1},   {COST_LIMITS(660, 680), 1}, {COST_LIMITS(700, 720), 1},
 	{COST_LIMITS(715, 735), 1},   {COST_LIMITS(845, 865), 1}, {COST_LIMITS(855, 870), 1},
-	{COST_LIMITS(1350, 1395), 4}, {COST_LIMITS(226, 256), 5}, {COST_LIMITS(1685, 1750), 6},
-	{COST_LIMITS(2005, 2090), 8},
+	{COST_LIMITS(1350, 1395), 4}, {COST_LIMITS(226, 256), 5}, {COST_LIMITS(1185, 1200), 2},
+	{COST_LIMITS(900, 955), 5},
 };
 static const struct cost_limit limits_without_membarrier[WHATS] = {
 	{COST_LIMITS(760, 780), 5},    {COST_LIMITS(785, 805), 5},   {COST_LIMITS(820, 840), 5},
 	{COST_LIMITS(835, 855), 5},    {COST_LIMITS(1220, 1240), 9}, {COST_LIMITS(1225, 1245), 9},
-	{COST_LIMITS(1730, 1770), 12}, {COST_LIMITS(284, 323), 5},   {COST_LIMITS(2565, 2635), 20},
-	{COST_LIMITS(3140, 3225), 26},
+	{COST_LIMITS(1730, 1770), 12}, {COST_LIMITS(284, 323), 5},   {COST_LIMITS(1690, 1705), 12},
+	{COST_LIMITS(1415, 1470), 14},
 };
 
 static char rendezvous[64];

@@ -168,3 +168,33 @@ void posted_ones_are_closed(struct runner_rank *self)
 	for (int i = 0; self->rank == 1 && i < POSTED_MANY; i++)
 		CHECK_THAT(values[1][i] == -1, "receive %d got %d", i, values[1][i]);
 }
+
+/* What a thread posts and at once waits for leaves the doorbell armed. Afterwards both ranks wait
+ * for a message that neither sends: in a receive, or for one more that is posted. */
+void deadlock_after_posted_ones(struct runner_rank *self)
+{
+	enum { TIMES = 50 };
+	int peer = 1 - self->rank;
+	for (int posts = 0; posts < 2; posts++) {
+		ls_group *group = runner_open(self);
+		runner_ready(self, group);
+		for (int32_t i = 0; i < TIMES; i++) {
+			int32_t value = -1;
+			ls_request *op;
+			OK(ls_irecv(group, &value, 1, LS_INT32, peer, NULL, &op));
+			OK(ls_send(group, &i, 1, LS_INT32, peer, NULL));
+			posted_end(op, LS_OK);
+			CHECK_THAT(value == i, "%d in place of %d", value, i);
+		}
+		int32_t value;
+		ls_request *op;
+		if (posts) {
+			OK(ls_irecv(group, &value, 1, LS_INT32, peer, NULL, &op));
+			posted_end(op, LS_DEADLOCK);
+		} else {
+			GIVES(LS_DEADLOCK, ls_recv(group, &value, 1, LS_INT32, peer, NULL));
+		}
+		runner_meet(self);
+		ls_group_close(group);
+	}
+}

@@ -404,6 +404,7 @@ const struct runner_test runner_tests[] = {
 	TEST(posted_ones_of_one_that_dies, R(2), .killed = 1, PROCESSES),
 	TEST(posted_ones_are_aborted, R(2)),
 	TEST(posted_ones_are_closed, R(2)),
+	TEST(deadlock_after_posted_ones, R(2)),
 	TEST(polled_receive_of_one_that_left, FEW),
 	TEST(polled_receive_of_one_that_died, FEW, .killed = 2, PROCESSES),
 	TEST(polled_send_to_one_that_left, FEW),

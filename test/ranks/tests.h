@@ -177,7 +177,7 @@ runner_function posted_ones_match_in_order, posted_ones_are_cancelled,
 	posted_by_two_awaited_by_a_third, posted_ones_taken_in_by_another;
 /* posted_end_test.c */
 runner_function posted_ones_time_out, posted_ones_with_less_time, posted_ones_of_one_that_dies,
-	posted_ones_are_aborted, posted_ones_are_closed;
+	posted_ones_are_aborted, posted_ones_are_closed, deadlock_after_posted_ones;
 
 /* polling_test.c */
 runner_function polled_receive_of_one_that_left, polled_receive_of_one_that_died,
