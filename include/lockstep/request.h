@@ -3,10 +3,10 @@
  *
  * Nonblocking: with options->request set, a call returns when the operation has its position in the
  * order of the group's calls, without waiting for other ranks; a short collective may be complete
- * by then. *options->request is its handle. The caller must not touch the
- * operation's buffers until the operation is complete, and must not pass them to another one that
- * writes them (with LOCKSTEP_CHECK=1 an error: LS-RACE-OVERLAP); only collectives of one group may
- * share buffers, as they run one after the other. Counts and options are copied. Unlike MPI_Wait,
+ * by then. *options->request is its handle. The caller must not touch the operation's buffers until
+ * the operation is complete, and must not pass them to another one that writes them (with
+ * LOCKSTEP_CHECK=1 an error: LS-RACE-OVERLAP); only collectives of one group may share buffers, as
+ * they run one after the other. Counts and options are copied. Unlike MPI_Wait,
  * ls_wait and ls_test do not free the handle: ls_request_free does.
  *
  * Collectives of one group run in the order of their calls, blocking and nonblocking ones alike. So
@@ -14,8 +14,8 @@
  * the queue, else the rank's progress thread does; short ones may run inside their call. Sends and
  * receives do not wait for collectives, and wait for each other only as ls_send(3) says;
  * lockstep-p2p(7) says who makes progress on them. */
-#ifndef LOCKSTEP_OP_H
-#define LOCKSTEP_OP_H
+#ifndef LOCKSTEP_REQUEST_H
+#define LOCKSTEP_REQUEST_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -95,12 +95,12 @@ LS_EXPORT LS_CHECKED ls_status ls_test(ls_request *request);
 LS_EXPORT LS_CHECKED ls_status ls_wait(ls_request *request, uint32_t timeout_ms);
 
 /* Blocks until one of `count` operations is complete, and returns its status; *index is its place
- * in `ops`, the lowest if several are complete. The operations may be collectives, sends, receives
+ * in `requests`, the lowest if several are complete. The operations may be collectives, sends, receives
  * and batches, all of one group. count is 1 to 64; NULL entries are skipped. After timeout_ms it
  * returns LS_PENDING with *index -1 (timeout_ms 0: no limit). Any thread. To wait for all of
  * several operations, wait for each in turn, or use a batch (p2p.h). Errors of its own:
- * LS_BAD_ARGUMENT (`index` or `ops` is NULL, count is not 1 to 64, all entries are NULL, or they
- * are of several groups), LS_FORKED. */
+ * LS_BAD_ARGUMENT (`index` or `requests` is NULL, count is not 1 to 64, all entries are NULL,
+ * or they are of several groups), LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_request *const *requests, int count,
 					   uint32_t timeout_ms, int *index);
 

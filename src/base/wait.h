@@ -29,8 +29,10 @@ enum {
 	WAIT_EDGE_MAX = 64,        /* words in a slot, and in each page of further words */
 	WAIT_ALTERNATIVE_MAX = 64, /* a wait has alternatives 1 to WAIT_ALTERNATIVE_MAX */
 	WAIT_PAGE_MAX = 64,        /* pages of a rank: one bit each in a set */
-	WAIT_SLOT_MAX = 32,        /* threads of one rank that may be in Lockstep at once */
-	WAIT_FOREIGN_BYTES = 48,   /* of the name of a foreign call, with its NUL */
+	/* Threads of one rank whose waits are shown. Further ones are counted in `unpublished`, and
+	 * nothing is proved about the rank. */
+	WAIT_SLOT_MAX = 32,
+	WAIT_FOREIGN_BYTES = 48, /* of the name of a foreign call, with its NUL */
 };
 
 /* The memory that an awaited word lies in. With owner and offset a reader in another process can

@@ -7,8 +7,8 @@
  *   then:  detector_next until it returns false
  *
  * Hosts have numbers from 0. No function blocks, allocates or prints. One thread at a time. */
-#ifndef DETECTOR_CONTROL_H
-#define DETECTOR_CONTROL_H
+#ifndef DETECTOR_DETECTOR_H
+#define DETECTOR_DETECTOR_H
 
 #include <stdbool.h>
 #include <stddef.h>

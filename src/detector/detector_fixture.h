@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * One host of three with its detector, and what others say to it, for tests. */
-#ifndef DETECTOR_CONTROL_FIXTURE_H
-#define DETECTOR_CONTROL_FIXTURE_H
+#ifndef DETECTOR_DETECTOR_FIXTURE_H
+#define DETECTOR_DETECTOR_FIXTURE_H
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -133,8 +133,8 @@ static void record_plan(struct engine *engine, const struct op *op)
 		   (uint16_t)op->plan->plan.step_count);
 }
 
-/* A hash of the arguments that must be the same on all ranks, except the count. Lists of an
- * all-to-allv are compared pair by pair. */
+/* Packs the arguments that must be the same on all ranks, except the count; mixes in the lists of
+ * counts. Those of an all-to-allv are compared pair by pair. */
 static uint64_t signature_of(const struct op *op)
 {
 	uint64_t signature = op->plan->signature | (uint64_t)op->call.kind |

@@ -111,7 +111,7 @@ static void receive_long(struct mailbox *mailbox, struct mailbox_peer *peer, str
 {
 	struct op_p2p *p2p = &op->p2p;
 	bool given = p2p->message.envelope.flags & MAIL_BLOCK;
-	/* This rank alone copies a payload that is given by address, through the kernel. The
+	/* This rank alone copies a payload that is given by address (process_vm_readv). The
 	 * payload is split only to read the group's cause between the pieces. */
 	p2p->piece_bytes = p2p->window_by_address ? MAILBOX_READ_PIECE_BYTES
 						  : transport_mail_piece_bytes(op->call.recv.bytes);

@@ -364,8 +364,9 @@ static ls_status await_failed(struct ls_request *op, const struct progress_pause
 	return status;
 }
 
-/* A thread that waits for its own call has nothing else to do, and may spin. Any other waiting
- * thread must not, and the progress thread must not either: the calling thread may be computing. */
+/* A thread that waits for its own call has nothing else to do, and spins as long as in any wait. A
+ * thread that makes progress for others spins less (spin_for_others): the calling thread may be
+ * computing. */
 static struct waiter *waiter_of(const struct ls_request *op)
 {
 	ls_group *group = op->group;

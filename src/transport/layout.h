@@ -83,7 +83,9 @@ enum transport_window {
  * pages, too. */
 struct transport_entry {
 	_Alignas(64) _Atomic uint64_t signal; /* transport_signal(seq, phase) */
-	uint64_t signature;                   /* kind, dtype, op, root packed; equal on all ranks */
+	/* Kind, dtype, op, algorithm and root, packed; with lists of counts, mixed with their hash.
+	 * Equal on all ranks. */
+	uint64_t signature;
 	uint64_t count;
 	/* A hash of all signatures and counts before this one. So the next collective finds a
 	 * difference that the plan of its own collective did not show. */
@@ -277,7 +279,7 @@ struct transport_traffic {
 };
 
 /* What the agent of a host knows of another host. The next agent begins with it (struct
- * control_past), and the ranks act by it. */
+ * detector_past), and the ranks act by it. */
 struct transport_far_host {
 	_Atomic uint64_t generation, number, broken, silent;
 	/* Since when one of the two does not hear the other, by CLOCK_MONOTONIC; 0: both hear each

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * One operation of a rank, and the pool of operations that outlive their call. */
-#ifndef WORLD_LS_OP_H
-#define WORLD_LS_OP_H
+#ifndef WORLD_LS_REQUEST_H
+#define WORLD_LS_REQUEST_H
 
 #include <lockstep/lockstep.h>
 #include <pthread.h>
