@@ -53,8 +53,8 @@ LS_EXPORT LS_CHECKED ls_status ls_free(ls_group *group, void *block);
  *
  * Collective and blocking; it takes its place in the order of the group's collectives. Of the
  * options, `label` and `timeout_ms` are used; `request` and `callback` must be NULL, else
- * LS_BAD_ARGUMENT. Either all
- * ranks have registered, or all return the same error, which a message explains: LS_BAD_ARGUMENT
+ * LS_BAD_ARGUMENT. Either all ranks have registered, or all return the same error, which a message
+ * explains: LS_BAD_ARGUMENT
  * (some rank's memory is not as described), LS_UNSUPPORTED (the system does not let ranks open each
  * other's files), LS_OUT_OF_MEMORY, LS_SYSTEM, or the errors of a collective. */
 LS_EXPORT LS_CHECKED ls_status ls_register(ls_group *group, void *address, size_t bytes, int fd,

@@ -97,8 +97,10 @@ class Communicator:
         self.kept = None  # works of collectives that live on, while a list collects them
         self.shared = {}  # address → what deregisters the storage that was shared there when it ends
         self.pump = None  # completes futures, once one was requested
-        self.lost = None  # the first error of a work with a future, which keeps its text alone, since a backward pass began
-        self.awaits = False  # a work that is asked for its future is over then: a backward pass has nothing else to do
+        # In this backward pass, the first error of a Work whose future was requested: a future keeps only the text of an error.
+        self.lost = None
+        # A request for a future waits for the Work, because a backward pass has nothing else to do.
+        self.awaits = False
         self.unfreed = []  # blocks that nobody looks at any more, freed while the group of all ranks is being closed
         self.closed = False
 

@@ -206,6 +206,7 @@ struct waiter {
 	struct wait_registry *registry; /* NULL before wait_open and after wait_close */
 };
 
+/* One wait: its words and their values, its limits, and the operation that it is shown with. */
 struct wait_call {
 	const struct wait_word *words;
 	int count;

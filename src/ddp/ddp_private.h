@@ -76,10 +76,10 @@ struct ls_ddp {
 	_Atomic int status;    /* LS_OK, or why a bucket could not begin in this step */
 	_Atomic bool stepping; /* between the first ls_ddp_ready and ls_ddp_finish */
 	bool no_sync;
-	/* The number of this backward pass, from 0; and those of all ranks, which the ranks
-	 * exchange with the first bucket of averaged pass number `averaged`, if they check that
-	 * pass. */
-	uint64_t pass, averaged;
+	uint64_t pass;     /* the number of this backward pass, from 0 */
+	uint64_t averaged; /* how many of the earlier ones were averaged */
+	/* `pass` of each rank, exchanged with the first bucket of an averaged pass that is
+	 * checked */
 	uint64_t passes[RANKS_WORLD_MAX];
 	ls_request *pass_op; /* the exchange, while it is under way */
 	/* Uneven inputs. */

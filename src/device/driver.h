@@ -100,7 +100,7 @@ struct driver_touch {
 /* What the program does on a device by calls of the driver, as far as a plugin sees it. The plugin
  * calls each of these functions in the program's thread, after the call that it tells of has done
  * its work, before that call returns, and with no lock of the plugin held. See races/races.h. */
-struct driver_watch {
+struct driver_observer {
 	void *data;
 	/* There is a new stream or event. One that was destroyed may have had the same handle. */
 	void (*makes)(void *data, const void *handle);
@@ -165,10 +165,10 @@ struct driver_ops {
 	/* Finds the queue of a stream. This calls no driver: it never blocks, and locks may be
 	 * held. NULL: the plugin knows nothing of queues. */
 	void (*queue)(const struct driver *driver, const void *stream, struct driver_queue *out);
-	/* Tells the watch of what the program does from now on, and of all events; NULL: tells
-	 * nothing any more, and no thread is in a function of the former watch when this returns. A
+	/* Tells the observer of what the program does from now on, and of all events; NULL: tells
+	 * nothing any more, and no thread is in a function of the former observer when this returns. A
 	 * plugin without this function sees nothing of the program. */
-	void (*watch)(struct driver *driver, const struct driver_watch *watch);
+	void (*observe)(struct driver *driver, const struct driver_observer *observer);
 	bool give_waits;
 	const char *take_call, *give_call; /* "cuMemCreate", for reports */
 };

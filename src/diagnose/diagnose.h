@@ -174,11 +174,11 @@ const struct diagnose_group *diagnose_find_group(const struct diagnose_snapshot 
 
 /* ---- ranks on other hosts ---- */
 
-/* Each host looks at its own ranks, twice; the second time only
- * after all hosts have looked once. A thread that is in the same wait both times was in it at the
- * moment between, which is the same for the threads of all hosts. What a rank has stored by then
- * for a rank on another host has arrived there if nothing is under way from the one to the other
- * (diagnose_traffic). Then the words that the other rank sees are true. */
+/* Each host looks at its own ranks, twice; the second time only after all hosts have looked once. A
+ * thread that is in the same wait both times was in it at the moment between, which is the same for
+ * the threads of all hosts. What a rank has stored by then for a rank on another host has arrived
+ * there if nothing is under way from the one to the other (diagnose_traffic). Then the words that
+ * the other rank sees are true. */
 
 /* What one rank has exchanged with ranks on other hosts; see struct transport_traffic. Read
  * `arrived` before the words. */

@@ -277,7 +277,8 @@ static void publish_entry(struct engine *engine, struct op *op)
 		engine_mix(engine_mix(engine->history, op->signature), engine_common_count(op));
 }
 
-/* Whether peers have taken this operation's long messages. */
+/* Whether peers have taken this operation's long messages. Stops at a peer on another host
+ * (any_suffices): the words are those of its channel then. */
 static enum op_progress check_taken(struct engine *engine, struct op *op)
 {
 	op->word_count = 0;

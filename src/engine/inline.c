@@ -186,7 +186,7 @@ void engine_inline_compute(const struct engine *engine, const struct engine_inli
 enum {
 	/* How many collectives ahead a short payload is fetched: a cache line takes about as long
 	 * as one or two. The next payload lies in the next page. */
-	STEPS = 4,
+	COLLECTIVES_AHEAD = 4,
 	/* Of longer payloads this much of the next one: the rest follows by itself. */
 	AHEAD_BYTES = 1024,
 };
@@ -211,7 +211,7 @@ void engine_inline_prefetch_source(const struct engine *engine,
 	const struct transport_entry *entry = transport_entry(engine->team, plan->source, seq);
 	unsigned page = __atomic_load_n(&entry->page, __ATOMIC_RELAXED);
 	if (is_fetched_early(plan))
-		prefetch_payload(engine, plan->source, page + STEPS, plan->offset_bytes,
+		prefetch_payload(engine, plan->source, page + COLLECTIVES_AHEAD, plan->offset_bytes,
 				 plan->part_bytes);
 }
 
@@ -224,7 +224,7 @@ void engine_inline_prefetch_next(const struct engine *engine, const struct engin
 	unsigned page = engine_payload_page(engine, plan->peer_bytes);
 	uint32_t bytes = plan->peer_bytes <= TRANSPORT_TINY_BYTES ? 0 : plan->peer_bytes;
 	if (is_fetched_early(plan))
-		page += STEPS - 1;
+		page += COLLECTIVES_AHEAD - 1;
 	for (int q = 0; q < team->size; q++) {
 		if (q == team->rank)
 			continue;

@@ -8,7 +8,7 @@
  *             for a moment for members that are behind
  *   publish   stores the entry, which cannot be taken back, and wakes sleeping members
  *   prefetch  of the pages for the next payload, while the others' entries are on their way
- *   await     polls for the other members for a moment: false if one is missing or differs, or the
+ *   poll      looks for the other members for a moment: false if one is missing or differs, or the
  *             group fails or is closing. Then engine_inline_resume makes a general operation of it
  *   finish    computes the result, and leaves */
 #ifndef ENGINE_INLINE_H

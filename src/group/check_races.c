@@ -327,12 +327,12 @@ ls_status group_races_open(struct world *world)
 	world->races = races_open(device ? &device->driver.broken : NULL);
 	if (!world->races)
 		return LS_OUT_OF_MEMORY;
-	if (!device || !device->driver.ops->watch)
+	if (!device || !device->driver.ops->observe)
 		return LS_OK;
-	device->watch =
-		(struct driver_watch){world, on_make, on_touch, on_record, on_follow, on_await};
+	device->observer =
+		(struct driver_observer){world, on_make, on_touch, on_record, on_follow, on_await};
 	races_watch(world->races);
-	device->driver.ops->watch(&device->driver, &device->watch);
+	device->driver.ops->observe(&device->driver, &device->observer);
 	return LS_OK;
 }
 
@@ -341,8 +341,8 @@ void group_races_close(struct world *world)
 	struct world_device *device = world->device;
 	if (!world->races)
 		return;
-	if (device && device->driver.ops->watch)
-		device->driver.ops->watch(&device->driver, NULL);
+	if (device && device->driver.ops->observe)
+		device->driver.ops->observe(&device->driver, NULL);
 	races_close(world->races);
 	world->races = NULL;
 }

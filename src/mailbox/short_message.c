@@ -139,7 +139,9 @@ bool mailbox_receive_short(struct mailbox *mailbox, const struct mailbox_short *
 			transport_mail_prefetch(peer->from, &peer->in);
 	} else if (word && opened) {
 		mailbox_source_word(mailbox, call->peer, word);
-	} else if (word) { /* no message comes; the general path prints the reason */
+	} else if (word) {
+		/* No message can come; the general path prints the reason. This word never gets the
+		 * value 2, so the wait ends by a failure, a death or its time limit. */
 		const struct transport_area *mine =
 			transport_area_of(mailbox->team, mailbox->team->rank);
 		transport_wait_word(mailbox->team, mailbox->team->rank, &mine->mail_ended, 2,

@@ -47,8 +47,8 @@ static void record_message(const struct p2p_short *message, uint64_t index, enum
 	atomic_store_explicit(&handle->newest, index, memory_order_relaxed);
 }
 
-/* A send is recorded after it is posted: recorded before, the answer to a message takes a sixth
- * longer. So a report must tolerate that
+/* A send is recorded after it is posted. If it were recorded first, the answer to a message would
+ * come a sixth later. So a report must tolerate that
  *   - a peer sees a message a moment before its record exists: the report waits for the record a
  *     moment, and omits a message without one;
  *   - the record at that index may be of another message: the report checks it;

@@ -306,17 +306,17 @@ static const struct {
 	const char *text;
 } texts[] = {
 	{{.algorithm = PLAN_DIRECT, .rank = 1, .size = 4},
-	 "await all ranks, step counter 0\n"
+	 "await all ranks, phase 0\n"
 	 "reduce block 1 of all ranks to all ranks\n"
-	 "signal step counter 1\n"
-	 "await all ranks, step counter 1\n"},
+	 "signal phase 1\n"
+	 "await all ranks, phase 1\n"},
 	{{.algorithm = PLAN_INLINE, .size = 2},
-	 "await all ranks, step counter 0\n"
+	 "await all ranks, phase 0\n"
 	 "reduce all of all ranks to my output\n"},
 	{{.collective = COLL_BROADCAST, .algorithm = PLAN_DIRECT, .rank = 0, .size = 3, .root = 2},
-	 "await rank 2, step counter 0\n"
+	 "await rank 2, phase 0\n"
 	 "copy all of the input of rank 2 to my output\n"
-	 "signal step counter 1\n"},
+	 "signal phase 1\n"},
 	{{.algorithm = PLAN_RING, .rank = 1, .size = 2},
 	 "copy all blocks of the input of rank 1 (me) to my output\n"
 	 "send block 1 of my output to rank 0\n"
@@ -332,39 +332,39 @@ static const struct {
 	 "combine all: output = output op scratch\n"
 	 "divide all of my output by 2 if the op is average\n"},
 	{{.algorithm = PLAN_PULL, .rank = 1, .size = 2, .in_place = true},
-	 "await all ranks, step counter 0\n"
+	 "await all ranks, phase 0\n"
 	 "reduce block 1 of all ranks to my output\n"
-	 "signal step counter 1\n"
-	 "await rank 0, step counter 1\n"
+	 "signal phase 1\n"
+	 "await rank 0, phase 1\n"
 	 "copy block 0 of the output of rank 0 to my output\n"
-	 "signal step counter 2\n"
-	 "await all ranks, step counter 2\n"},
+	 "signal phase 2\n"
+	 "await all ranks, phase 2\n"},
 	{{.algorithm = PLAN_RAILS, .rank = 1, .size = 2},
-	 "await all ranks, step counter 0\n"
+	 "await all ranks, phase 0\n"
 	 "reduce block 1 of all ranks to all ranks\n"
-	 "signal step counter 1\n"
-	 "await all ranks, step counter 1\n"},
+	 "signal phase 1\n"
+	 "await all ranks, phase 1\n"},
 	{{.algorithm = PLAN_RAILS, .rank = 1, .size = 4, .topology = &two_hosts},
-	 "await all ranks here, step counter 0\n"
+	 "await all ranks here, phase 0\n"
 	 "reduce block 1 of all ranks here to my output\n"
 	 "send block 1 of my output to rank 3\n"
 	 "receive block 1 from rank 3 into my scratch\n"
 	 "await that rank 3 has taken what I sent\n"
 	 "combine block 1: output = output op scratch\n"
 	 "divide block 1 of my output by 4 if the op is average\n"
-	 "signal step counter 1\n"
-	 "await rank 0, step counter 1\n"
+	 "signal phase 1\n"
+	 "await rank 0, phase 1\n"
 	 "copy block 0 of the output of rank 0 to my output\n"
-	 "signal step counter 2\n"
-	 "await all ranks here, step counter 2\n"},
+	 "signal phase 2\n"
+	 "await all ranks here, phase 2\n"},
 	{{.collective = COLL_REDUCE, .algorithm = PLAN_DIRECT, .rank = 1, .size = 2},
-	 "await all ranks, step counter 0\n"
+	 "await all ranks, phase 0\n"
 	 "reduce block 1 of all ranks to rank 0\n"
-	 "signal step counter 1\n"
-	 "await all ranks, step counter 1\n"},
+	 "signal phase 1\n"
+	 "await all ranks, phase 1\n"},
 	{{.collective = COLL_ALLTOALL, .algorithm = PLAN_INLINE, .rank = 2, .size = 3},
 	 "copy part 2 of the input of rank 2 (me) to my output\n"
-	 "await all ranks, step counter 0\n"
+	 "await all ranks, phase 0\n"
 	 "copy part 2 of the input of rank 0 to part 0 of my output\n"
 	 "copy part 2 of the input of rank 1 to part 1 of my output\n"},
 	{{.collective = COLL_REDUCE_SCATTER, .algorithm = PLAN_PAIRWISE, .size = 2},

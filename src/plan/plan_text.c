@@ -95,7 +95,7 @@ static void await_text(const struct plan_step *step, const char *peer, char *out
 	if (step->flags & PLAN_UNTIL_TAKEN)
 		(void)snprintf(out, bytes, "await that %s has taken what I sent", peer);
 	else
-		(void)snprintf(out, bytes, "await %s, step counter %u", peer, step->phase);
+		(void)snprintf(out, bytes, "await %s, phase %u", peer, step->phase);
 }
 
 static void message_text(const struct plan_step *step, const char *range, const char *peer,
@@ -143,7 +143,7 @@ void plan_step_text(const struct plan *plan, const struct plan_step *step, char 
 	peer_text(plan, step, peer, sizeof peer);
 	switch (step->kind) {
 	case PLAN_STEP_SIGNAL:
-		(void)snprintf(out, bytes, "signal step counter %u", step->phase);
+		(void)snprintf(out, bytes, "signal phase %u", step->phase);
 		break;
 	case PLAN_STEP_AWAIT:
 		await_text(step, peer, out, bytes);

@@ -110,7 +110,7 @@ static void requeue_first(struct ls_request *op)
 	lane->head = op;
 	if (!lane->tail)
 		lane->tail = op;
-	atomic_fetch_sub(&lane->state, WORLD_LANE_FAST);
+	atomic_fetch_sub(&lane->state, WORLD_LANE_TAKEN);
 	lock_group_release(&lane->lock);
 	progress_lane_release_to_others(op->group);
 }
@@ -156,7 +156,7 @@ static bool begin_progress(struct world_lane *lane, const struct ls_request *onl
 	lock_group_acquire(&lane->lock);
 	bool mine = lane->head && !lane->progressing && (!only || lane->head == only) &&
 		    !(until && read_status(until, &status)) &&
-		    !(atomic_load(&lane->state) & WORLD_LANE_FAST);
+		    !(atomic_load(&lane->state) & WORLD_LANE_TAKEN);
 	if (mine) {
 		lane->progressing = true;
 		wait_item_hide(&lane->unattended);
@@ -297,7 +297,7 @@ void progress_lane_adopt(ls_group *group)
 static bool is_progressing(struct world_lane *lane)
 {
 	lock_group_acquire(&lane->lock);
-	bool progressing = lane->progressing || atomic_load(&lane->state) & WORLD_LANE_FAST;
+	bool progressing = lane->progressing || atomic_load(&lane->state) & WORLD_LANE_TAKEN;
 	lock_group_release(&lane->lock);
 	return progressing;
 }

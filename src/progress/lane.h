@@ -33,7 +33,7 @@ static inline bool progress_lane_take(struct world_lane *lane, uint64_t *seq)
 	do {
 		if (state & WORLD_LANE_COUNT_MASK)
 			return false;
-		next = ((state >> WORLD_LANE_SHIFT) + 1) << WORLD_LANE_SHIFT | WORLD_LANE_FAST | 1;
+		next = ((state >> WORLD_LANE_SHIFT) + 1) << WORLD_LANE_SHIFT | WORLD_LANE_TAKEN | 1;
 	} while (!atomic_compare_exchange_weak_explicit(
 		&lane->state, &state, next, memory_order_acquire, memory_order_relaxed));
 	*seq = progress_lane_number(lane, state);
@@ -44,7 +44,7 @@ static inline bool progress_lane_take(struct world_lane *lane, uint64_t *seq)
 void progress_lane_release_to_others(ls_group *group);
 static inline void progress_lane_release(ls_group *group)
 {
-	uint64_t before = atomic_fetch_sub(&group->lane.state, WORLD_LANE_FAST | 1);
+	uint64_t before = atomic_fetch_sub(&group->lane.state, WORLD_LANE_TAKEN | 1);
 	if (__builtin_expect((before & WORLD_LANE_COUNT_MASK) > 1, 0))
 		progress_lane_release_to_others(group);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The life of an operation: made, submitted, advanced, complete; what happens to it
- * when members die or leave; and the progress thread, which makes progress on operations that no
- * calling thread waits for.
+ * The life of an operation: made, submitted, advanced, complete; what happens to it when members die
+ * or leave; and the progress thread, which makes progress on operations that no calling thread waits
+ * for.
  *
  * An operation is complete when its status is final. A member is `gone` when it is dead or has left
  * the group. */
@@ -56,7 +56,7 @@ void progress_batch_part_complete(struct ls_request *batch, ls_status status);
 
 /* ---- submit.c and pause.c: one operation ---- */
 
-/* When a wait returns although its operation is not complete. */
+/* Up to when a wait lasts: it returns then, although its operation is not complete. */
 struct progress_pause {
 	uint64_t at_ns; /* 0: at once; CLOCK_NEVER: not before the operation is complete */
 	bool returns;   /* the caller resumes the wait soon, so a diagnosis takes both for one */

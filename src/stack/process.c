@@ -30,8 +30,8 @@ const char *stack_answer_text(enum stack_answer answer)
 	case STACK_MOVED:
 		return "could not be read, as it ran meanwhile";
 	case STACK_HANGS:
-		return "a thread of the process sleeps uninterruptibly in the kernel, and who reads its "
-		       "memory might sleep along";
+		return "a thread of the process sleeps uninterruptibly in the kernel, and a process that "
+		       "reads its memory might sleep along";
 	case STACK_GONE:
 		return "has ended";
 	}

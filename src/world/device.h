@@ -21,7 +21,7 @@ struct world_device {
 	struct lock_group lock;
 	struct ls_request *operations LOCK_GUARDED(group); /* on streams, not complete */
 	struct op_stream_words *words LOCK_GUARDED(group); /* of groups that are closed */
-	struct driver_watch watch;                         /* if world->races is not NULL */
+	struct driver_observer observer;                   /* if world->races is not NULL */
 	char name[32];                                     /* "sim:0" */
 };
 

@@ -20,11 +20,11 @@ enum {
  * thread at a time makes progress on the lane, and runs them: a thread that waits for one of them,
  * else the progress thread.
  *
- * state = numbered << 24 | FAST | under way. A blocking call that finds nothing under way takes
- * number and lane in one exchange, without lock or queue: FAST is set while it runs. All others
+ * state = numbered << 24 | TAKEN | under way. A blocking call that finds nothing under way takes
+ * number and lane in one exchange, without lock or queue: TAKEN is set while it runs. All others
  * queue, under the lock. `state` has the lower 40 bits of a number; the others follow from
  * `recent_number`, which differs from the number by far less than 2^39.
- *   under way == queued + (FAST ? 1 : 0);  progressing and FAST are never both set
+ *   under way == queued + (TAKEN ? 1 : 0);  progressing and TAKEN are never both set
  * So a thread that releases the lane, and sees others under way, wakes the progress thread. */
 struct world_lane {
 	_Alignas(64) _Atomic uint64_t state;
@@ -44,8 +44,8 @@ struct world_lane {
 	struct waiter for_others;          /* of a thread that makes progress for other callers */
 	struct waiter idle;                /* of threads that wait for that thread */
 };
-#define WORLD_LANE_FAST (UINT64_C(1) << 23)
-#define WORLD_LANE_COUNT_MASK (WORLD_LANE_FAST - 1)
+#define WORLD_LANE_TAKEN (UINT64_C(1) << 23)
+#define WORLD_LANE_COUNT_MASK (WORLD_LANE_TAKEN - 1)
 enum { WORLD_LANE_SHIFT = 24 };
 
 struct ls_group {

@@ -31,14 +31,14 @@ enum sim_error sim_leave(struct sim *sim, enum sim_error error)
 	return error;
 }
 
-/* ---- what a watch is told of ---- */
+/* ---- what an observer is told of ---- */
 
 /* Under the driver lock: whom to tell, with no lock held, and then end_telling; NULL: nobody. */
-static const struct driver_watch *begin_to_tell(struct sim_device *device)
+static const struct driver_observer *begin_to_tell(struct sim_device *device)
 {
-	if (device->watch)
+	if (device->observer)
 		atomic_fetch_add(&device->telling, 1);
-	return device->watch;
+	return device->observer;
 }
 
 static void end_telling(struct sim_device *device)
@@ -48,17 +48,17 @@ static void end_telling(struct sim_device *device)
 }
 
 /* Under the driver lock, which is released: the new stream or event has this handle. It is in the
- * hands of nobody else before the watches know it. */
+ * hands of nobody else before the observers know it. */
 static enum sim_error leave_and_tell(struct sim *sim, struct sim_device *first, int count,
 				     const void *handle)
 {
-	const struct driver_watch *watches[SIM_DEVICES];
+	const struct driver_observer *observers[SIM_DEVICES];
 	for (int i = 0; i < count; i++)
-		watches[i] = begin_to_tell(&first[i]);
+		observers[i] = begin_to_tell(&first[i]);
 	enum sim_error error = sim_leave(sim, SIM_OK);
 	for (int i = 0; i < count; i++)
-		if (watches[i]) {
-			watches[i]->makes(watches[i]->data, handle);
+		if (observers[i]) {
+			observers[i]->makes(observers[i]->data, handle);
 			end_telling(&first[i]);
 		}
 	return error;
@@ -150,35 +150,35 @@ static enum sim_error load(struct sim_device *device, const struct sim_kernel *k
 	return error;
 }
 
-/* Puts it behind the stream under the driver lock, which is released. *watch: whom to tell that it
+/* Puts it behind the stream under the driver lock, which is released. *observer: whom to tell that it
  * is operation `number` there, with no lock held; NULL: nobody. What is captured is not done. */
 static enum sim_error put_and_leave(struct sim_stream *stream, struct sim_op *op,
-				    const struct driver_watch **watch, uint64_t *number)
+				    const struct driver_observer **observer, uint64_t *number)
 {
 	struct sim *sim = stream->device->sim;
 	bool captured = sim->captured == stream;
 	*number = stream->put + 1;
 	enum sim_error error = sim_put(stream, op);
-	*watch = error == SIM_OK && !captured ? begin_to_tell(stream->device) : NULL;
+	*observer = error == SIM_OK && !captured ? begin_to_tell(stream->device) : NULL;
 	return sim_leave(sim, error);
 }
 
-/* The same as `put`, which a watch is to be told of. */
+/* The same as `put`, which an observer is to be told of. */
 static enum sim_error put_seen(struct sim_stream *stream, struct sim_op *op,
-			       const struct driver_watch **watch, uint64_t *number)
+			       const struct driver_observer **observer, uint64_t *number)
 {
-	*watch = NULL;
+	*observer = NULL;
 	enum sim_error error = sim_enter(stream->device->sim, false);
-	return error == SIM_OK ? put_and_leave(stream, op, watch, number) : error;
+	return error == SIM_OK ? put_and_leave(stream, op, observer, number) : error;
 }
 
-void sim_watch(struct sim *sim, int device, const struct driver_watch *watch)
+void sim_observe(struct sim *sim, int device, const struct driver_observer *observer)
 {
 	pthread_mutex_lock(&sim->driver);
-	sim->devices[device].watch = watch;
+	sim->devices[device].observer = observer;
 	pthread_mutex_unlock(&sim->driver);
 	/* Threads that are in a call of the former one. */
-	for (struct sim_device *at = &sim->devices[device]; !watch;) {
+	for (struct sim_device *at = &sim->devices[device]; !observer;) {
 		uint64_t told = atomic_load(&at->told);
 		if (atomic_load(&at->telling) == 0)
 			break;
@@ -186,14 +186,14 @@ void sim_watch(struct sim *sim, int device, const struct driver_watch *watch)
 	}
 }
 
-/* The stream waits for something that the watch is not told of. */
+/* The stream waits for something that the observer is not told of. */
 static enum sim_error put_wait(struct sim_stream *stream, struct sim_op *op)
 {
-	const struct driver_watch *watch;
+	const struct driver_observer *observer;
 	uint64_t number;
-	enum sim_error error = put_seen(stream, op, &watch, &number);
-	if (watch) {
-		watch->awaits(watch->data, stream);
+	enum sim_error error = put_seen(stream, op, &observer, &number);
+	if (observer) {
+		observer->awaits(observer->data, stream);
 		end_telling(stream->device);
 	}
 	return error;
@@ -201,26 +201,26 @@ static enum sim_error put_wait(struct sim_stream *stream, struct sim_op *op)
 
 /* ---- work on streams ---- */
 
-/* Tells the watch, unless it is NULL, of what has been put behind the stream. */
-static void tell_touch(const struct driver_watch *watch, struct sim_stream *stream,
+/* Tells the observer, unless it is NULL, of what has been put behind the stream. */
+static void tell_touch(const struct driver_observer *observer, struct sim_stream *stream,
 		       struct driver_touch *touch)
 {
-	if (!watch)
+	if (!observer)
 		return;
 	touch->stream = stream;
 	touch->done = &stream->done;
 	if (touch->count > 0)
-		watch->touches(watch->data, touch);
+		observer->touches(observer->data, touch);
 	end_telling(stream->device);
 }
 
-/* Puts the kernel behind the stream. *watch and *number are as for put_seen. */
+/* Puts the kernel behind the stream. *observer and *number are as for put_seen. */
 static enum sim_error launch(struct sim_stream *stream, const struct sim_kernel *kernel,
-			     const void *argument, size_t bytes, const struct driver_watch **watch,
-			     uint64_t *number)
+			     const void *argument, size_t bytes,
+			     const struct driver_observer **observer, uint64_t *number)
 {
 	struct sim_op op = {.kind = SIM_KERNEL, .kernel = kernel};
-	*watch = NULL;
+	*observer = NULL;
 	if (bytes > sizeof op.argument)
 		return SIM_BAD_VALUE;
 	if (bytes > 0)
@@ -229,7 +229,7 @@ static enum sim_error launch(struct sim_stream *stream, const struct sim_kernel 
 	if (error != SIM_OK)
 		return error;
 	error = load(stream->device, kernel);
-	return error == SIM_OK ? put_and_leave(stream, &op, watch, number)
+	return error == SIM_OK ? put_and_leave(stream, &op, observer, number)
 			       : sim_leave(stream->device->sim, error);
 }
 
@@ -249,13 +249,13 @@ enum sim_error sim_launch_using(struct sim_stream *stream, const struct sim_kern
 				     .site = __builtin_return_address(0),
 				     .ranges = ranges,
 				     .count = count};
-	const struct driver_watch *watch;
+	const struct driver_observer *observer;
 	if (count < 0 || count > SIM_USES)
 		return SIM_BAD_VALUE;
 	for (int i = 0; i < count; i++)
 		ranges[i] = (struct driver_range){uses[i].address, uses[i].bytes, uses[i].writes};
-	enum sim_error error = launch(stream, kernel, argument, bytes, &watch, &touch.number);
-	tell_touch(watch, stream, &touch);
+	enum sim_error error = launch(stream, kernel, argument, bytes, &observer, &touch.number);
+	tell_touch(observer, stream, &touch);
 	return error;
 }
 
@@ -267,9 +267,9 @@ enum sim_error sim_copy(struct sim_stream *stream, void *to, const void *from, s
 				     .site = __builtin_return_address(0),
 				     .ranges = ranges,
 				     .count = 2};
-	const struct driver_watch *watch;
-	enum sim_error error = put_seen(stream, &op, &watch, &touch.number);
-	tell_touch(watch, stream, &touch);
+	const struct driver_observer *observer;
+	enum sim_error error = put_seen(stream, &op, &observer, &touch.number);
+	tell_touch(observer, stream, &touch);
 	return error;
 }
 
@@ -363,10 +363,10 @@ enum sim_error sim_record(struct sim_event *event, struct sim_stream *stream)
 		return error;
 	event->stream = stream;
 	event->number = stream->put;
-	const struct driver_watch *watch = begin_to_tell(stream->device);
+	const struct driver_observer *observer = begin_to_tell(stream->device);
 	error = sim_leave(event->sim, SIM_OK);
-	if (watch) {
-		watch->records(watch->data, event, stream);
+	if (observer) {
+		observer->records(observer->data, event, stream);
 		end_telling(stream->device);
 	}
 	return error;
@@ -380,14 +380,15 @@ enum sim_error sim_follow(struct sim_stream *stream, const struct sim_event *eve
 	struct sim_op op = {.kind = SIM_FOLLOW, .follow = {event->stream, event->number}};
 	bool is_far = event->stream && event->stream->device != stream->device;
 	error = event->stream ? sim_put(stream, &op) : SIM_OK;
-	const struct driver_watch *watch = error == SIM_OK ? begin_to_tell(stream->device) : NULL;
+	const struct driver_observer *observer =
+		error == SIM_OK ? begin_to_tell(stream->device) : NULL;
 	error = sim_leave(event->sim, error);
-	if (!watch)
+	if (!observer)
 		return error;
 	if (is_far)
-		watch->awaits(watch->data, stream);
+		observer->awaits(observer->data, stream);
 	else
-		watch->follows(watch->data, event, stream);
+		observer->follows(observer->data, event, stream);
 	end_telling(stream->device);
 	return error;
 }

@@ -135,17 +135,17 @@ static void queue(const struct driver *driver, const void *stream, struct driver
 	out->depth = (uint32_t)sim_depth_of(stream);
 }
 
-static void watch(struct driver *driver, const struct driver_watch *watch)
+static void observe(struct driver *driver, const struct driver_observer *observer)
 {
-	sim_watch(of(driver), driver->index, watch);
+	sim_observe(of(driver), driver->index, observer);
 }
 
-#define OPS(open_one, close_one, waits)                                                       \
-	{                                                                                     \
-		.open = open_one, .close = close_one, .copy = copy, .reduce = reduce,         \
-		.store = store, .await = await, .signal = signal, .take = take, .give = give, \
-		.capturing = capturing, .queue = queue, .watch = watch, .give_waits = waits,  \
-		.take_call = "sim_alloc", .give_call = "sim_free"                             \
+#define OPS(open_one, close_one, waits)                                                          \
+	{                                                                                        \
+		.open = open_one, .close = close_one, .copy = copy, .reduce = reduce,            \
+		.store = store, .await = await, .signal = signal, .take = take, .give = give,    \
+		.capturing = capturing, .queue = queue, .observe = observe, .give_waits = waits, \
+		.take_call = "sim_alloc", .give_call = "sim_free"                                \
 	}
 
 bool sim_driver_open(struct sim_driver *out, struct sim *sim, int index, struct wait_bell *bell)

@@ -91,9 +91,9 @@ struct sim_device {
 	_Atomic uint64_t work;         /* raised when the device has more to do */
 	_Atomic uint64_t awaited_work; /* when its thread wakes */
 	_Atomic uint64_t progress;     /* raised when it has done something: callers wait for it */
-	const struct driver_watch *watch; /* under the driver lock; NULL: none */
-	_Atomic uint64_t telling;         /* calls of the watch that threads are in */
-	_Atomic uint64_t told;            /* raised after each */
+	const struct driver_observer *observer; /* under the driver lock; NULL: none */
+	_Atomic uint64_t telling;               /* calls of the observer that threads are in */
+	_Atomic uint64_t told;                  /* raised after each */
 	struct wait_bell told_bell;
 	struct wait_bell *bell;     /* on the board: the device sleeps on it */
 	struct wait_bell host_bell; /* callers sleep on it */
@@ -173,7 +173,7 @@ void *sim_host_main(void *sim);
 /* Takes the driver lock, unless the result is not SIM_OK. `waits`: not in a capture. */
 enum sim_error sim_enter(struct sim *sim, bool waits);
 enum sim_error sim_leave(struct sim *sim, enum sim_error error);
-/* sim_copy and sim_await, of which no watch is told. */
+/* sim_copy and sim_await, of which no observer is told. */
 enum sim_error sim_copy_unseen(struct sim_stream *stream, void *to, const void *from, size_t bytes);
 enum sim_error sim_await_unseen(struct sim_stream *stream, const _Atomic uint64_t *word,
 				uint64_t value);

@@ -276,7 +276,7 @@ static void streams_share_hardware_queues(void **state)
 
 /* ---- what is told ---- */
 
-struct slow_watch {
+struct slow_observer {
 	struct sim *sim;
 	struct sim_stream *stream;
 	_Atomic bool called, may_end, has_ended;
@@ -284,7 +284,7 @@ struct slow_watch {
 
 static void touches_slowly(void *data, const struct driver_touch *touch)
 {
-	struct slow_watch *slow = data;
+	struct slow_observer *slow = data;
 	(void)touch;
 	atomic_store(&slow->called, true);
 	while (!atomic_load(&slow->may_end))
@@ -295,34 +295,34 @@ static void touches_slowly(void *data, const struct driver_touch *touch)
 static void *copy_main(void *data)
 {
 	static char from[8], to[8];
-	struct slow_watch *slow = data;
+	struct slow_observer *slow = data;
 	return sim_copy(slow->stream, to, from, sizeof to) == SIM_OK ? slow : NULL;
 }
 
-static enum sim_error call_unwatch(void *data)
+static enum sim_error call_remove(void *data)
 {
-	struct slow_watch *slow = data;
-	sim_watch(slow->sim, 0, NULL);
+	struct slow_observer *slow = data;
+	sim_observe(slow->sim, 0, NULL);
 	return atomic_load(&slow->has_ended) ? SIM_OK : SIM_NOT_READY;
 }
 
-/* What a watch needs can be freed once it has been taken away. */
-static void no_thread_is_in_a_former_watch(void **state)
+/* What an observer needs can be freed once it has been taken away. */
+static void no_thread_is_in_a_former_observer(void **state)
 {
 	(void)state;
-	struct slow_watch slow = {.sim = open_sim((struct sim_options){0})};
-	const struct driver_watch watch = {.data = &slow, .touches = touches_slowly};
-	struct blocked unwatch = {.call = call_unwatch, .data = &slow};
+	struct slow_observer slow = {.sim = open_sim((struct sim_options){0})};
+	const struct driver_observer observer = {.data = &slow, .touches = touches_slowly};
+	struct blocked remove = {.call = call_remove, .data = &slow};
 	pthread_t thread;
 	void *result;
 	slow.stream = open_stream(slow.sim, 0);
-	sim_watch(slow.sim, 0, &watch);
+	sim_observe(slow.sim, 0, &observer);
 	assert_int_equal(pthread_create(&thread, NULL, copy_main, &slow), 0);
 	while (!atomic_load(&slow.called))
 		sched_yield();
-	begin_blocked(&unwatch);
+	begin_blocked(&remove);
 	atomic_store(&slow.may_end, true);
-	OK(end_blocked(&unwatch));
+	OK(end_blocked(&remove));
 	pthread_join(thread, &result);
 	assert_non_null(result);
 	sim_close(slow.sim);
@@ -343,7 +343,7 @@ int main(void)
 		cmocka_unit_test(a_later_record_replaces_the_first),
 		cmocka_unit_test(to_wait_for_a_stream_takes_the_driver_lock),
 		cmocka_unit_test(several_kernels_run_at_once),
-		cmocka_unit_test(no_thread_is_in_a_former_watch),
+		cmocka_unit_test(no_thread_is_in_a_former_observer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
