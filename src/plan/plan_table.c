@@ -15,13 +15,13 @@ enum { COLUMNS = 7, WORD_BYTES = 24 };
 static const char column_names[] =
 	"# collective    ranks  up to     algorithm  chunk  stores       read";
 
-/* The one place where defaults stand; doc/decisions/026 and 037 have the measurements. With inline
+/* The one place where defaults stand; decisions 026 and 037 have the measurements. With inline
  * each reader copies the whole payload, and there is one synchronisation. Direct access takes two;
  * each reader copies only its part, but plain memory costs one more copy. Where ranks share
  * processors, a synchronisation costs a turn of the scheduler. Two ranks have lines of their own:
- * there direct access is faster from shorter payloads on, and from 16 KiB to 1 MiB one read through
- * the system is faster than two copies. That does not hold for reduce and all-reduce, where
- * fragments are faster at every size. */
+ * there direct access is faster from shorter payloads on, and from 16 KiB on one read by address is
+ * faster than two copies, in some collectives up to a limit; but not in reduce and all-reduce. With
+ * more ranks it is faster if each byte has one reader: in scatter and all-to-all (decision 037). */
 #define FOR(ranks_min, ranks_max, collective, bytes_max, algorithm, read)                 \
 	{                                                                                 \
 		bytes_max, collective, algorithm, PLAN_STORES_AUTO, ranks_min, ranks_max, \
@@ -31,6 +31,10 @@ static const char column_names[] =
 	FOR(1, RANKS_JOB_MAX, collective, bytes_max, algorithm, 0)
 #define PAIR(collective, bytes_max, algorithm, read) \
 	FOR(2, 2, collective, bytes_max, algorithm, read)
+#define READ_FROM(collective, bytes)          \
+	LINE(collective, bytes, PLAN_DIRECT), \
+		FOR(1, RANKS_JOB_MAX, collective, UINT64_MAX, PLAN_DIRECT, 512 << 10)
+#define PARTS_ARE_READ READ_FROM(COLL_SCATTER, 128 << 10), READ_FROM(COLL_ALLTOALL, 512 << 10)
 static const struct plan_table_line default_lines[PLAN_TABLE_DEFAULT_LINES] = {
 	PAIR(COLL_ALLREDUCE, 4 << 10, PLAN_INLINE, 0),
 	PAIR(COLL_ALLREDUCE, UINT64_MAX, PLAN_DIRECT, 0),
@@ -41,21 +45,33 @@ static const struct plan_table_line default_lines[PLAN_TABLE_DEFAULT_LINES] = {
 	PAIR(COLL_SCATTER, 6 << 10, PLAN_INLINE, 0),
 	PAIR(PLAN_TABLE_ANY, 2 << 10, PLAN_INLINE, 0),
 	PAIR(PLAN_TABLE_ANY, 16 << 10, PLAN_DIRECT, 0),
+	PAIR(COLL_GATHER, 256 << 10, PLAN_DIRECT, 256 << 10),
+	PAIR(COLL_GATHER, UINT64_MAX, PLAN_DIRECT, 0),
+	PAIR(COLL_SCATTER, UINT64_MAX, PLAN_DIRECT, 512 << 10),
+	PAIR(COLL_ALLGATHER, UINT64_MAX, PLAN_DIRECT, 512 << 10),
+	PAIR(COLL_ALLTOALL, UINT64_MAX, PLAN_DIRECT, 512 << 10),
 	PAIR(PLAN_TABLE_ANY, 1 << 20, PLAN_DIRECT, 256 << 10),
 	LINE(COLL_REDUCE, 6 << 10, PLAN_INLINE),
 	LINE(COLL_BROADCAST, 6 << 10, PLAN_INLINE),
 	LINE(COLL_GATHER, 6 << 10, PLAN_INLINE),
 	LINE(COLL_SCATTER, 6 << 10, PLAN_INLINE),
 	LINE(PLAN_TABLE_ANY, 4 << 10, PLAN_INLINE),
+	PARTS_ARE_READ,
 	LINE(PLAN_TABLE_ANY, UINT64_MAX, PLAN_DIRECT),
 };
 static const struct plan_table_line oversubscribed_lines[PLAN_TABLE_OVERSUBSCRIBED_LINES] = {
-	LINE(COLL_ALLREDUCE, 8 << 10, PLAN_INLINE),  LINE(COLL_ALLREDUCE, UINT64_MAX, PLAN_DIRECT),
-	LINE(COLL_ALLGATHER, 8 << 10, PLAN_INLINE),  LINE(COLL_ALLGATHER, UINT64_MAX, PLAN_DIRECT),
-	LINE(PLAN_TABLE_ANY, 16 << 10, PLAN_INLINE), LINE(PLAN_TABLE_ANY, UINT64_MAX, PLAN_DIRECT),
+	LINE(COLL_ALLREDUCE, 8 << 10, PLAN_INLINE),
+	LINE(COLL_ALLREDUCE, UINT64_MAX, PLAN_DIRECT),
+	LINE(COLL_ALLGATHER, 8 << 10, PLAN_INLINE),
+	LINE(COLL_ALLGATHER, UINT64_MAX, PLAN_DIRECT),
+	LINE(PLAN_TABLE_ANY, 16 << 10, PLAN_INLINE),
+	PARTS_ARE_READ,
+	LINE(PLAN_TABLE_ANY, UINT64_MAX, PLAN_DIRECT),
 };
+#undef PARTS_ARE_READ
 #undef PAIR
 #undef LINE
+#undef READ_FROM
 #undef FOR
 
 bool plan_table_line_is_valid(const struct plan_table_line *line)

@@ -19,11 +19,11 @@
 
 enum {
 	PLAN_TABLE_LINES_MAX = 512,
-	PLAN_TABLE_DEFAULT_LINES = 16,
-	PLAN_TABLE_OVERSUBSCRIBED_LINES = 6, /* no more than the default lines */
-	PLAN_TABLE_TEXT_BYTES = 160,         /* one line, with its end */
-	PLAN_TABLE_FILE_BYTES = 64 * 1024,   /* what a file may have; more is no table */
-	PLAN_TABLE_ANY = 255,                /* as a collective */
+	PLAN_TABLE_DEFAULT_LINES = 25,
+	PLAN_TABLE_OVERSUBSCRIBED_LINES = 10, /* no more than the default lines */
+	PLAN_TABLE_TEXT_BYTES = 160,          /* one line, with its end */
+	PLAN_TABLE_FILE_BYTES = 64 * 1024,    /* what a file may have; more is no table */
+	PLAN_TABLE_ANY = 255,                 /* as a collective */
 	/* Between chunks a rank sees that the group has failed; this much it may write to peers
 	 * after that. */
 	PLAN_TABLE_CHUNK_MAX = 64 * 1024,

@@ -124,25 +124,40 @@ static struct plan_table_choice choice_of(enum coll_id collective, uint64_t byte
 	return choice;
 }
 
-/* Two ranks have borders of their own, and read plain memory through the system in between; where
- * they share a processor, all is as for more ranks. */
+/* Plain payloads that are read by address, at once up to `at_once` bytes, are longer than `copied`,
+ * and not longer than `longest`. at_once 0: none. */
+struct reading {
+	uint64_t copied, longest, at_once;
+};
+
+static void check_reading(enum coll_id collective, int size, const struct reading *reading)
+{
+	uint64_t at_once = reading->at_once, beyond = reading->longest + 1;
+	assert_int_equal(choice_of(collective, reading->copied, size).read_bytes, 0);
+	assert_int_equal(choice_of(collective, reading->copied + 1, size).read_bytes, at_once);
+	assert_int_equal(choice_of(collective, reading->longest, size).read_bytes, at_once);
+	if (beyond)
+		assert_int_equal(choice_of(collective, beyond, size).read_bytes, 0);
+}
+
+/* Two ranks have borders of their own; where they share a processor, all is as for more ranks. */
 static void two_ranks_have_defaults_of_their_own(void **state)
 {
 	(void)state;
-	enum { READ = 256 << 10 };
+	enum { K = 1 << 10, M = 1 << 20 };
 	static const struct {
 		enum coll_id collective;
-		uint64_t most;       /* the longest inline payload */
-		uint64_t read, copy; /* the longest payloads that are copied, and that are read */
+		uint64_t most; /* the longest inline payload of two ranks */
+		struct reading of_two, of_more;
 	} cases[] = {
-		{COLL_ALLREDUCE, 4 << 10, 0, 0},
-		{COLL_REDUCE, 6 << 10, 0, 0},
-		{COLL_BROADCAST, 4 << 10, 16 << 10, 1 << 20},
-		{COLL_GATHER, 4 << 10, 16 << 10, 1 << 20},
-		{COLL_SCATTER, 6 << 10, 16 << 10, 1 << 20},
-		{COLL_ALLGATHER, 2 << 10, 16 << 10, 1 << 20},
-		{COLL_REDUCE_SCATTER, 2 << 10, 16 << 10, 1 << 20},
-		{COLL_ALLTOALL, 2 << 10, 16 << 10, 1 << 20},
+		{COLL_ALLREDUCE, 4 * K, {0}, {0}},
+		{COLL_REDUCE, 6 * K, {0}, {0}},
+		{COLL_BROADCAST, 4 * K, {16 * K, M, 256 * K}, {0}},
+		{COLL_GATHER, 4 * K, {16 * K, 256 * K, 256 * K}, {0}},
+		{COLL_SCATTER, 6 * K, {16 * K, UINT64_MAX, 512 * K}, {128 * K, UINT64_MAX, 512 * K}},
+		{COLL_ALLGATHER, 2 * K, {16 * K, UINT64_MAX, 512 * K}, {0}},
+		{COLL_REDUCE_SCATTER, 2 * K, {16 * K, M, 256 * K}, {0}},
+		{COLL_ALLTOALL, 2 * K, {16 * K, UINT64_MAX, 512 * K}, {512 * K, UINT64_MAX, 512 * K}},
 	};
 	for (int oversubscribed = 0; oversubscribed < 2; oversubscribed++)
 		for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -155,8 +170,6 @@ static void two_ranks_have_defaults_of_their_own(void **state)
 			}
 			for (int size = 1; size <= 4; size++) {
 				bool pair = size == 2 && !oversubscribed;
-				bool reads = pair && cases[i].read;
-				uint64_t read = cases[i].read, copy = cases[i].copy;
 				uint64_t most = cases[i].most;
 				if (pair) {
 					assert_int_equal(choice_of(collective, most, size).algorithm,
@@ -165,15 +178,18 @@ static void two_ranks_have_defaults_of_their_own(void **state)
 						choice_of(collective, most + 1, size).algorithm,
 						PLAN_DIRECT);
 				}
-				assert_int_equal(choice_of(collective, read, size).read_bytes, 0);
-				assert_int_equal(choice_of(collective, read + 1, size).read_bytes,
-						 reads ? READ : 0);
-				assert_int_equal(choice_of(collective, copy, size).read_bytes,
-						 reads ? READ : 0);
-				assert_int_equal(choice_of(collective, copy + 1, size).read_bytes,
-						 0);
+				check_reading(collective, size,
+					      pair ? &cases[i].of_two : &cases[i].of_more);
 			}
 		}
+}
+
+/* By five ranks. */
+static uint64_t expected_read(enum coll_id collective, uint64_t bytes)
+{
+	bool reads = (collective == COLL_SCATTER && bytes > 128 << 10) ||
+		     (collective == COLL_ALLTOALL && bytes > 512 << 10);
+	return reads ? 512 << 10 : 0;
 }
 
 static void the_default_is_the_choice_without_a_table(void **state)
@@ -206,7 +222,8 @@ static void the_default_is_the_choice_without_a_table(void **state)
 								  (enum plan_algorithm)a));
 					assert_int_equal(choice.stores, PLAN_STORES_AUTO);
 					assert_int_equal(choice.chunk_bytes, 64 << 10);
-					assert_int_equal(choice.read_bytes, 0);
+					assert_int_equal(choice.read_bytes,
+							 expected_read((enum coll_id)c, sizes[i]));
 				}
 	}
 }
