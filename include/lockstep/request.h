@@ -95,12 +95,12 @@ LS_EXPORT LS_CHECKED ls_status ls_test(ls_request *request);
 LS_EXPORT LS_CHECKED ls_status ls_wait(ls_request *request, uint32_t timeout_ms);
 
 /* Blocks until one of `count` operations is complete, and returns its status; *index is its place
- * in `requests`, the lowest if several are complete. The operations may be collectives, sends, receives
- * and batches, all of one group. count is 1 to 64; NULL entries are skipped. After timeout_ms it
- * returns LS_PENDING with *index -1 (timeout_ms 0: no limit). Any thread. To wait for all of
- * several operations, wait for each in turn, or use a batch (p2p.h). Errors of its own:
- * LS_BAD_ARGUMENT (`index` or `requests` is NULL, count is not 1 to 64, all entries are NULL,
- * or they are of several groups), LS_FORKED. */
+ * in `requests`, the lowest if several are complete. The operations may be collectives, sends,
+ * receives and batches, all of one group. count is 1 to 64; NULL entries are skipped. After
+ * timeout_ms it returns LS_PENDING with *index -1 (timeout_ms 0: no limit). Any thread. To wait for
+ * all of several operations, wait for each in turn, or use a batch (p2p.h). Errors of its own:
+ * LS_BAD_ARGUMENT (`index` or `requests` is NULL, count is not 1 to 64, all entries are NULL, or
+ * they are of several groups), LS_FORKED. */
 LS_EXPORT LS_CHECKED ls_status ls_wait_any(ls_request *const *requests, int count,
 					   uint32_t timeout_ms, int *index);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The wait for words. Every loop here is bounded, or looks at the caller's condition, the group's
- * failure, the peers and the deadline, so none can hang. First a wait spins or yields, unseen; then it
- * publishes itself and sleeps by the protocol in wait.h. */
+ * failure, the peers and the deadline, so none can hang. First a wait spins or yields, unseen; then
+ * it publishes itself and sleeps by the protocol in wait.h. */
 #include "base/wait.h"
 
 #include <errno.h>

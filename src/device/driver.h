@@ -166,8 +166,8 @@ struct driver_ops {
 	 * held. NULL: the plugin knows nothing of queues. */
 	void (*queue)(const struct driver *driver, const void *stream, struct driver_queue *out);
 	/* Tells the observer of what the program does from now on, and of all events; NULL: tells
-	 * nothing any more, and no thread is in a function of the former observer when this returns. A
-	 * plugin without this function sees nothing of the program. */
+	 * nothing any more, and no thread is in a function of the former observer when this
+	 * returns. A plugin without this function sees nothing of the program. */
 	void (*observe)(struct driver *driver, const struct driver_observer *observer);
 	bool give_waits;
 	const char *take_call, *give_call; /* "cuMemCreate", for reports */

@@ -57,10 +57,10 @@ static void look_at_rank(const struct diagnose_source *source, struct diagnose_r
 	}
 	/* In another PID namespace the number belongs to another process, and says nothing of this
 	 * rank's. */
-	if (rank->process == DIAGNOSE_UNKNOWN && !source->host)
+	if (rank->process == DIAGNOSE_PROCESS_UNKNOWN && !source->host)
 		diagnose_look_process(foreign ? 0 : rank->pid, rank);
 	if (diagnose_may_look_into(source, rank) && diagnose_is_replaced(rank->pid, trace)) {
-		rank->process = DIAGNOSE_DEAD;
+		rank->process = DIAGNOSE_PROCESS_DEAD;
 		rank->exit_code = DIAGNOSE_EXEC;
 	}
 }
@@ -361,7 +361,7 @@ static void look_closely(const struct sources *sources, struct diagnose_snapshot
 		struct diagnose_look after = diagnose_look_threads(sources->by_rank[r]);
 		struct diagnose_rank *rank = &job->ranks[r];
 		/* Threads that are frozen look asleep, and go on with what they were about. */
-		bool frozen = after.hash != 0 && rank->process == DIAGNOSE_STOPPED;
+		bool frozen = after.hash != 0 && rank->process == DIAGNOSE_PROCESS_STOPPED;
 		rank->awake =
 			before[r].awake || after.awake || frozen || before[r].hash != after.hash;
 		rank->idle = before[r].idle || after.idle;

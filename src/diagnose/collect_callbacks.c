@@ -55,7 +55,7 @@ static bool is_ending(const struct diagnose_snapshot *job,
 	if (holder == 0 || holder > (uint32_t)job->size)
 		return false;
 	enum diagnose_process process = job->ranks[holder - 1].process;
-	return process != DIAGNOSE_DEAD && process != DIAGNOSE_STOPPED;
+	return process != DIAGNOSE_PROCESS_DEAD && process != DIAGNOSE_PROCESS_STOPPED;
 }
 
 /* Marks the threads that wait in a group: they may go on when a nonblocking message of the group

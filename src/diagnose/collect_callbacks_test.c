@@ -68,9 +68,9 @@ static void a_group_that_ends(void **state)
 	/* Somebody works out why; unless he can do nothing more. */
 	fixture->segments[0][CLAIM] = 3;
 	assert_true(collect(fixture, 0)->calls_back);
-	fixture->sources[2].process = DIAGNOSE_STOPPED;
+	fixture->sources[2].process = DIAGNOSE_PROCESS_STOPPED;
 	assert_false(collect(fixture, 0)->calls_back);
-	fixture->sources[2].process = DIAGNOSE_SLEEPING;
+	fixture->sources[2].process = DIAGNOSE_PROCESS_SLEEPING;
 	fixture->segments[0][CLAIM] = SIZE + 1;
 	assert_false(collect(fixture, 0)->calls_back);
 }
@@ -86,7 +86,7 @@ static void members_that_are_gone(void **state)
 	assert_true(collect(fixture, 0)->calls_back);
 	atomic_store(&other->spared[0], 1 << 1);
 	assert_false(collect(fixture, 0)->calls_back);
-	fixture->sources[2].process = DIAGNOSE_DEAD;
+	fixture->sources[2].process = DIAGNOSE_PROCESS_DEAD;
 	assert_true(collect(fixture, 0)->calls_back);
 	atomic_store(&other->spared[0], 1 << 1 | 1 << 2);
 	assert_false(collect(fixture, 0)->calls_back);

@@ -46,7 +46,7 @@ FIXTURE_UNUSED static int set_up(void **state)
 			.trace = &fixture->views[r],
 			.segment = fixture->segments[r],
 			.segment_bytes = sizeof fixture->segments[r],
-			.process = DIAGNOSE_SLEEPING,
+			.process = DIAGNOSE_PROCESS_SLEEPING,
 			.signal = -1,
 			.exit_code = -1,
 		};

@@ -23,11 +23,11 @@ static void the_proof(void **state)
 	for (int r = 0; r < SIZE; r++) {
 		atomic_store(&fixture->segments[r][r], 5);
 		for (int stopped = 0; stopped < SIZE; stopped++) {
-			fixture->sources[stopped].process = DIAGNOSE_STOPPED;
+			fixture->sources[stopped].process = DIAGNOSE_PROCESS_STOPPED;
 			collect(fixture, 0);
 			diagnose_judge(fixture->job, NULL, &verdict);
 			assert_int_not_equal(verdict.cause, DIAGNOSE_DEADLOCK);
-			fixture->sources[stopped].process = DIAGNOSE_SLEEPING;
+			fixture->sources[stopped].process = DIAGNOSE_PROCESS_SLEEPING;
 		}
 		atomic_store(&fixture->segments[r][r], 0);
 	}
@@ -328,7 +328,7 @@ static void one_that_is_frozen(void **state)
 		collect(fixture, 0);
 		proved = has_both && test_cycle(fixture->job, hops) > 0;
 	}
-	fixture->sources[0].process = DIAGNOSE_STOPPED;
+	fixture->sources[0].process = DIAGNOSE_PROCESS_STOPPED;
 	collect(fixture, 0);
 	int hop_count = test_cycle(fixture->job, hops);
 	kill(child, SIGKILL);

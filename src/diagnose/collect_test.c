@@ -22,9 +22,9 @@ static void header_and_process(void **state)
 {
 	struct collect_fixture *fixture = *state;
 	fixture->sources[1].pid = 0; /* then the trace knows it */
-	fixture->sources[2].process = DIAGNOSE_DEAD;
+	fixture->sources[2].process = DIAGNOSE_PROCESS_DEAD;
 	fixture->sources[2].signal = 11;
-	fixture->sources[0].process = DIAGNOSE_UNKNOWN;
+	fixture->sources[0].process = DIAGNOSE_PROCESS_UNKNOWN;
 	uint64_t before = clock_now_ns();
 	struct diagnose_rank *ranks = collect(fixture, 0);
 	assert_int_equal(fixture->job->job, 4711);
@@ -40,9 +40,9 @@ static void header_and_process(void **state)
 		assert_true(strstr(ranks[r].program, "collect_test") != NULL);
 		assert_in_range(ranks[r].start_ns, 1, before);
 	}
-	assert_int_equal(ranks[0].process, DIAGNOSE_RUNNING);  /* looked up */
-	assert_int_equal(ranks[1].process, DIAGNOSE_SLEEPING); /* as the source says */
-	assert_int_equal(ranks[2].process, DIAGNOSE_DEAD);
+	assert_int_equal(ranks[0].process, DIAGNOSE_PROCESS_RUNNING);  /* looked up */
+	assert_int_equal(ranks[1].process, DIAGNOSE_PROCESS_SLEEPING); /* as the source says */
+	assert_int_equal(ranks[2].process, DIAGNOSE_PROCESS_DEAD);
 	assert_int_equal(ranks[2].signal, 11);
 }
 
@@ -58,7 +58,7 @@ static void sources_that_are_missing(void **state)
 	assert_false(ranks[2].known);
 	assert_int_equal(ranks[2].rank, 2);
 	assert_int_equal(ranks[2].pid, 0);
-	assert_int_equal(ranks[2].process, DIAGNOSE_UNKNOWN);
+	assert_int_equal(ranks[2].process, DIAGNOSE_PROCESS_UNKNOWN);
 }
 
 static void groups_and_leaving(void **state)
@@ -365,11 +365,11 @@ static void random_bytes(void **state)
 static void rank_of_another_namespace(void **state)
 {
 	struct collect_fixture *fixture = *state;
-	fixture->sources[1].process = DIAGNOSE_UNKNOWN;
+	fixture->sources[1].process = DIAGNOSE_PROCESS_UNKNOWN;
 	fixture->sources[1].pid = INT_MAX;
-	assert_int_equal(collect(fixture, 1)->process, DIAGNOSE_DEAD);
+	assert_int_equal(collect(fixture, 1)->process, DIAGNOSE_PROCESS_DEAD);
 	fixture->traces[1].header->pid_space ^= 1;
-	assert_int_equal(collect(fixture, 1)->process, DIAGNOSE_UNKNOWN);
+	assert_int_equal(collect(fixture, 1)->process, DIAGNOSE_PROCESS_UNKNOWN);
 	assert_int_equal(collect(fixture, 1)->signal, -1);
 }
 

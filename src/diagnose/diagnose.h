@@ -36,11 +36,11 @@ enum {
 };
 
 enum diagnose_process {
-	DIAGNOSE_UNKNOWN,
-	DIAGNOSE_RUNNING,  /* on a core, or ready for one */
-	DIAGNOSE_SLEEPING, /* its first thread is in a system call, interruptible or not */
-	DIAGNOSE_STOPPED,  /* SIGSTOP, a debugger, a frozen cgroup */
-	DIAGNOSE_DEAD,     /* gone, or a zombie */
+	DIAGNOSE_PROCESS_UNKNOWN,
+	DIAGNOSE_PROCESS_RUNNING,  /* on a core, or ready for one */
+	DIAGNOSE_PROCESS_SLEEPING, /* its first thread is in a system call, interruptible or not */
+	DIAGNOSE_PROCESS_STOPPED,  /* SIGSTOP, a debugger, a frozen cgroup */
+	DIAGNOSE_PROCESS_DEAD,     /* gone, or a zombie */
 };
 
 struct diagnose_record {
@@ -112,7 +112,8 @@ struct diagnose_rank {
 	char host[TRACE_TEXT_BYTES];
 	char program[TRACE_PATH_BYTES];
 	enum diagnose_process process;
-	int32_t signal;    /* if DIAGNOSE_DEAD, the signal that ended it; 0: none, -1: unknown */
+	/* If DIAGNOSE_PROCESS_DEAD, the signal that ended it; 0: none, -1: unknown. */
+	int32_t signal;
 	int32_t exit_code; /* -1: unknown; DIAGNOSE_EXEC: its process runs another program */
 	bool left;         /* it closed the world group, and so every other group */
 	/* "its main thread is in load at data.py:88", and for which mutex it waits; "" if not
@@ -216,7 +217,7 @@ struct diagnose_source {
 	const void *segment;            /* its transport segment; NULL: not readable */
 	size_t segment_bytes;
 	const char *host; /* the rank's host, if that is another one; NULL: its trace says it */
-	/* What the launcher or a pidfd already knows; DIAGNOSE_UNKNOWN: read /proc. */
+	/* What the launcher or a pidfd already knows; DIAGNOSE_PROCESS_UNKNOWN: read /proc. */
 	enum diagnose_process process;
 	int signal, exit_code;
 };
@@ -274,16 +275,16 @@ bool diagnose_newcomer_runs(const struct trace_view *trace);
 bool diagnose_read_exit(int pidfd, struct diagnose_source *source);
 
 enum diagnose_cause {
-	DIAGNOSE_HEALTHY,    /* no rank waits for long, or those that wait can continue */
-	DIAGNOSE_MISMATCH,   /* different operations at one position: proved */
-	DIAGNOSE_DIED,       /* a needed rank is dead: proved */
-	DIAGNOSE_LEFT,       /* a needed rank has closed its group: proved */
-	DIAGNOSE_DEADLOCK,   /* proved */
-	DIAGNOSE_IS_STOPPED, /* a needed rank is stopped: reported */
+	DIAGNOSE_HEALTHY,  /* no rank waits for long, or those that wait can continue */
+	DIAGNOSE_MISMATCH, /* different operations at one position: proved */
+	DIAGNOSE_DIED,     /* a needed rank is dead: proved */
+	DIAGNOSE_LEFT,     /* a needed rank has closed its group: proved */
+	DIAGNOSE_DEADLOCK, /* proved */
+	DIAGNOSE_STOPPED,  /* a needed rank is stopped: reported */
 	/* a needed rank is alive but not in the operation: reported after LOCKSTEP_PATIENCE_MS */
 	DIAGNOSE_ELSEWHERE,
-	DIAGNOSE_TIMED_OUT,   /* only with a hint: the time limit came before any of the others */
-	DIAGNOSE_WAS_ABORTED, /* only with a hint: ls_group_abort, or an interrupt */
+	DIAGNOSE_TIMED_OUT, /* only with a hint: the time limit came before any of the others */
+	DIAGNOSE_ABORTED,   /* only with a hint: ls_group_abort, or an interrupt */
 };
 
 enum { /* fields of a mismatch */

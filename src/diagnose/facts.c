@@ -76,9 +76,9 @@ static bool rank_is_valid(const struct diagnose_rank *rank, int r)
 	if (!is_flag(&rank->known) || !is_flag(&rank->incomplete) || !is_flag(&rank->awake) ||
 	    !is_flag(&rank->idle) || !is_flag(&rank->has_callbacks) || !is_flag(&rank->calls_back) ||
 	    !is_flag(&rank->serial) || !is_flag(&rank->awaits_mutex) || !is_flag(&rank->left) ||
-	    process > DIAGNOSE_DEAD || rank->rank != r || rank->group_count > DIAGNOSE_GROUP_MAX ||
-	    rank->thread_count > WAIT_SLOT_MAX || rank->record_count > DIAGNOSE_RECORD_MAX ||
-	    !memchr(rank->host, 0, sizeof rank->host) ||
+	    process > DIAGNOSE_PROCESS_DEAD || rank->rank != r ||
+	    rank->group_count > DIAGNOSE_GROUP_MAX || rank->thread_count > WAIT_SLOT_MAX ||
+	    rank->record_count > DIAGNOSE_RECORD_MAX || !memchr(rank->host, 0, sizeof rank->host) ||
 	    !memchr(rank->program, 0, sizeof rank->program) ||
 	    !memchr(rank->python, 0, sizeof rank->python))
 		return false;
@@ -166,7 +166,7 @@ bool diagnose_has_left(const struct diagnose_rank *rank, uint32_t group)
 
 bool diagnose_is_gone(const struct diagnose_rank *rank)
 {
-	return rank->left || rank->process == DIAGNOSE_DEAD;
+	return rank->left || rank->process == DIAGNOSE_PROCESS_DEAD;
 }
 
 struct ranks diagnose_gone_from(const struct diagnose_snapshot *job, uint32_t group)
@@ -190,7 +190,7 @@ bool diagnose_has_failed(const struct diagnose_rank *rank)
 {
 	const struct diagnose_record *last = diagnose_newest(rank);
 	/* The rank ended by itself before it had a group, so ls_group_open is what has failed. */
-	if (!last && rank->known && rank->group_count == 0 && rank->process == DIAGNOSE_DEAD)
+	if (!last && rank->known && rank->group_count == 0 && rank->process == DIAGNOSE_PROCESS_DEAD)
 		return rank->signal == 0 && rank->exit_code > 0;
 	return last && last->record.state == TRACE_FAILED &&
 	       ls_status_scope((ls_status)last->record.status) == LS_SCOPE_GROUP;
@@ -211,7 +211,7 @@ static bool is_about_to_end(const struct diagnose_snapshot *job,
 	if (closing_rank == 0 || closing_rank > (uint32_t)job->size)
 		return false;
 	enum diagnose_process process = job->ranks[closing_rank - 1].process;
-	return process != DIAGNOSE_DEAD && process != DIAGNOSE_STOPPED;
+	return process != DIAGNOSE_PROCESS_DEAD && process != DIAGNOSE_PROCESS_STOPPED;
 }
 
 /* A thread may wait until a collective is over that another thread of its rank runs. Returns the

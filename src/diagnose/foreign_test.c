@@ -149,7 +149,7 @@ static void several_threads(void **state)
 	assert_string_equal(text, "cuMemFree for 12.3 s");
 	diagnose_foreign_call_text(job, 1, text, sizeof text);
 	assert_string_equal(text, "");
-	job->ranks[2].process = DIAGNOSE_DEAD; /* then its slots are what it left behind */
+	job->ranks[2].process = DIAGNOSE_PROCESS_DEAD; /* then its slots are what it left behind */
 	diagnose_foreign_call_text(job, 2, text, sizeof text);
 	assert_string_equal(text, "");
 	free(job);

@@ -229,7 +229,7 @@ static void the_dead_wait_for_nobody(void **state)
 		job->ranks[r].awake = true;
 	}
 	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_ELSEWHERE);
-	job->ranks[2].process = DIAGNOSE_DEAD;
+	job->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
 	assert_int_equal(ask(job, SECOND).cause, DIAGNOSE_HEALTHY);
 	assert_int_equal(ask(job, FIRST).cause, DIAGNOSE_ELSEWHERE);
 	free(job);
@@ -247,9 +247,9 @@ static void a_wait_about_to_end(void **state)
 	job->ranks[1].threads[0].closing_rank = 1 + 2;
 	assert_int_not_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
 	/* Who has died, or is stopped, ends no wait. */
-	job->ranks[2].process = DIAGNOSE_STOPPED;
+	job->ranks[2].process = DIAGNOSE_PROCESS_STOPPED;
 	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
-	job->ranks[2].process = DIAGNOSE_DEAD;
+	job->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
 	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);
 	job->ranks[1].threads[0].closing_rank = 99; /* nonsense */
 	assert_int_equal(test_judge(job, NULL).cause, DIAGNOSE_DEADLOCK);

@@ -245,8 +245,9 @@ static void write_whereabouts(struct diagnose_writer *writer, const struct diagn
 	diagnose_write_foreign_call(writer, job, rank);
 	diagnose_write_python(writer, rank);
 	diagnose_write(writer, "; it is %s)",
-		       rank->process == DIAGNOSE_SLEEPING ? "sleeping in a system call"
-							  : diagnose_process_text(rank->process));
+		       rank->process == DIAGNOSE_PROCESS_SLEEPING
+			       ? "sleeping in a system call"
+			       : diagnose_process_text(rank->process));
 }
 
 static void write_pid(struct diagnose_writer *writer, const struct diagnose_snapshot *job, int r)
@@ -275,7 +276,7 @@ static void write_one_missing(struct diagnose_writer *writer, const struct diagn
 	case DIAGNOSE_LEFT:
 		write_left(writer, verdict, rank, last);
 		break;
-	case DIAGNOSE_IS_STOPPED:
+	case DIAGNOSE_STOPPED:
 		write_pid(writer, job, r);
 		diagnose_write(writer, "is stopped");
 		write_last(writer, rank, last);
@@ -291,8 +292,7 @@ static void write_missing(struct diagnose_writer *writer, const struct diagnose_
 			  const struct diagnose_verdict *verdict)
 {
 	struct ranks who = verdict->culprit >= 0 ? ranks_of(verdict->culprit) : verdict->culprits;
-	bool reported =
-		verdict->cause == DIAGNOSE_IS_STOPPED || verdict->cause == DIAGNOSE_ELSEWHERE;
+	bool reported = verdict->cause == DIAGNOSE_STOPPED || verdict->cause == DIAGNOSE_ELSEWHERE;
 	bool all_left = true;
 	RANKS_EACH (r, &who)
 		all_left &= r >= job->size || job->ranks[r].left || !job->ranks[r].known;
@@ -461,7 +461,7 @@ void diagnose_write_headline(struct diagnose_writer *writer, const struct diagno
 	case DIAGNOSE_DEADLOCK:
 		write_cycle(writer, job, verdict);
 		break;
-	case DIAGNOSE_WAS_ABORTED:
+	case DIAGNOSE_ABORTED:
 		write_own_doing(writer, job, verdict);
 		break;
 	case DIAGNOSE_HEALTHY:

@@ -224,7 +224,8 @@ static void advice_on_messages_in_deadlocks(void **state)
 static void advice_on_who_is_late(void **state)
 {
 	(void)state;
-	static const enum diagnose_process processes[] = {DIAGNOSE_STOPPED, DIAGNOSE_SLEEPING};
+	static const enum diagnose_process processes[] = {DIAGNOSE_PROCESS_STOPPED,
+							  DIAGNOSE_PROCESS_SLEEPING};
 	static const char *const before[] = {
 		"\nLet it go on with `kill -CONT 102`",
 		"\nNothing has failed yet. If the rank is only slow, wait."};

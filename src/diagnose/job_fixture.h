@@ -30,7 +30,7 @@ TEST_UNUSED static struct diagnose_snapshot *test_job(int size)
 		rank->known = true;
 		rank->rank = r;
 		rank->pid = 100 + r;
-		rank->process = DIAGNOSE_SLEEPING;
+		rank->process = DIAGNOSE_PROCESS_SLEEPING;
 		rank->signal = rank->exit_code = -1;
 		rank->thread_count = 1;
 		rank->threads[0].stable = true;

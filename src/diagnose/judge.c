@@ -28,9 +28,9 @@ static ls_status status_of_cause(enum diagnose_cause cause)
 		return LS_PEER_LEFT;
 	case DIAGNOSE_DEADLOCK:
 		return LS_DEADLOCK;
-	case DIAGNOSE_WAS_ABORTED:
+	case DIAGNOSE_ABORTED:
 		return LS_ABORTED;
-	case DIAGNOSE_IS_STOPPED:
+	case DIAGNOSE_STOPPED:
 	case DIAGNOSE_ELSEWHERE:
 	case DIAGNOSE_TIMED_OUT:
 		break;
@@ -230,7 +230,7 @@ static bool judge_late(const struct inquiry *inquiry, struct diagnose_verdict *o
 	ranks_keep(&late, &reached);
 	if (inquiry->hint && !ranks_any(&stopped))
 		stopped = diagnose_find_behind(inquiry->job, &inquiry->needs, &late);
-	out->cause = ranks_any(&stopped) ? DIAGNOSE_IS_STOPPED
+	out->cause = ranks_any(&stopped) ? DIAGNOSE_STOPPED
 		     : ranks_any(&late)  ? DIAGNOSE_ELSEWHERE
 					 : DIAGNOSE_HEALTHY;
 	out->culprits = ranks_any(&stopped) ? stopped : late;
@@ -302,7 +302,7 @@ static void judge_hinted(const struct inquiry *inquiry, struct diagnose_verdict 
 			out->cause = DIAGNOSE_TIMED_OUT;
 		break;
 	default: /* aborted, interrupted, or the rank's own trouble: in any case its own doing */
-		out->cause = DIAGNOSE_WAS_ABORTED;
+		out->cause = DIAGNOSE_ABORTED;
 		out->culprits = ranks_of(needs->hint_rank);
 		break;
 	}

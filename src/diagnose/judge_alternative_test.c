@@ -113,7 +113,7 @@ static void who_needs_a_dead_one_goes_on(void **state)
 		test_call(job, 1, test_point(TRACE_RECV, 0, 7), 2, "client.c:9");
 		test_wait(job, 1, test_bit(0));
 		if (dies)
-			job->ranks[2].process = DIAGNOSE_DEAD;
+			job->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
 		assert_int_equal(test_judge(job, &asks).cause,
 				 dies ? DIAGNOSE_HEALTHY : DIAGNOSE_DEADLOCK);
 		free(job);

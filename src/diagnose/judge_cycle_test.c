@@ -97,7 +97,7 @@ static void make_unknown(struct diagnose_snapshot *job, int r)
 }
 static void make_dead(struct diagnose_snapshot *job, int r)
 {
-	job->ranks[r].process = DIAGNOSE_DEAD;
+	job->ranks[r].process = DIAGNOSE_PROCESS_DEAD;
 }
 static void make_left(struct diagnose_snapshot *job, int r)
 {
@@ -269,7 +269,7 @@ static void any_source_without_those_that_are_gone(void **state)
 	for (int dies = 0; dies < 2; dies++) {
 		struct diagnose_snapshot *job = any_of_two(dies ? -1 : 7);
 		if (dies)
-			job->ranks[2].process = DIAGNOSE_DEAD;
+			job->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
 		else
 			job->ranks[2].left = true;
 		struct diagnose_verdict got = test_judge(job, NULL);
@@ -337,12 +337,12 @@ static void stopped_before_its_wake_up(void **state)
 {
 	(void)state;
 	struct diagnose_snapshot *job = full_ring(3);
-	job->ranks[1].process = DIAGNOSE_STOPPED;
+	job->ranks[1].process = DIAGNOSE_PROCESS_STOPPED;
 	job->ranks[1].threads[0].satisfied = 1;
-	check(job, DIAGNOSE_IS_STOPPED, test_bit(1), test_bit(0) | test_bit(2));
+	check(job, DIAGNOSE_STOPPED, test_bit(1), test_bit(0) | test_bit(2));
 	/* Stopped inside a true cycle it is a deadlock all the same. */
 	job = full_ring(3);
-	job->ranks[1].process = DIAGNOSE_STOPPED;
+	job->ranks[1].process = DIAGNOSE_PROCESS_STOPPED;
 	check(job, DIAGNOSE_DEADLOCK, test_all(3), 0);
 }
 
@@ -443,11 +443,11 @@ static void dead_rank_goes_before_the_cycle(void **state)
 {
 	(void)state;
 	struct diagnose_snapshot *job = test_ring(4, (const int[]){1, 0, 3, -1});
-	job->ranks[3].process = DIAGNOSE_DEAD;
+	job->ranks[3].process = DIAGNOSE_PROCESS_DEAD;
 	check(job, DIAGNOSE_DIED, test_bit(3), test_bit(2));
 	/* A dead rank's slots are stale, and prove nothing. */
 	job = test_ring(2, (const int[]){1, 0});
-	job->ranks[0].process = DIAGNOSE_DEAD;
+	job->ranks[0].process = DIAGNOSE_PROCESS_DEAD;
 	check(job, DIAGNOSE_DIED, test_bit(0), test_bit(1));
 }
 

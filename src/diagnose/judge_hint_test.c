@@ -50,7 +50,7 @@ static void hint_of_who_left_for_a_death(void **state)
 		last->record.state = why[i] == LS_OK ? TRACE_DONE : TRACE_FAILED;
 		last->record.status = (uint16_t)why[i];
 		job->ranks[2].left = true;
-		job->ranks[0].process = DIAGNOSE_DEAD;
+		job->ranks[0].process = DIAGNOSE_PROCESS_DEAD;
 		struct diagnose_verdict verdict = test_judge(job, &hint);
 		bool died = why[i] == LS_PEER_DIED;
 		assert_int_equal(verdict.cause, died ? DIAGNOSE_DIED : DIAGNOSE_LEFT);
@@ -99,7 +99,7 @@ static void check_victim(uint64_t needs)
 	test_call(job, 1, test_allreduce(58), 1, "site.c:1");
 	test_wait(job, 1, needs);
 	job->ranks[1].group_count = 1;
-	job->ranks[0].process = job->ranks[2].process = DIAGNOSE_DEAD;
+	job->ranks[0].process = job->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
 	job->ranks[0].signal = 9;
 	job->ranks[2].signal = 0;
 	job->ranks[2].exit_code = 1;
@@ -136,10 +136,10 @@ static void hint_of_one_stopped_inside(void **state)
 	(void)state;
 	struct diagnose_hint hint = hint_of(LS_TIMED_OUT, 0, -1);
 	struct diagnose_snapshot *job = given_up(2, 0);
-	job->ranks[1].process = DIAGNOSE_STOPPED;
+	job->ranks[1].process = DIAGNOSE_PROCESS_STOPPED;
 	hint.needs = ranks_of_bits(test_bit(1));
 	struct diagnose_verdict got = test_judge(job, &hint);
-	assert_int_equal(got.cause, DIAGNOSE_IS_STOPPED);
+	assert_int_equal(got.cause, DIAGNOSE_STOPPED);
 	assert_int_equal(got.status, LS_TIMED_OUT);
 	assert_int_equal(got.culprit, 1);
 	free(job);
@@ -154,27 +154,27 @@ static void hint_beside_one_that_is_stopped(void **state)
 	hint.needs = ranks_of_bits(test_bit(1));
 	for (int unseen = 0; unseen < 2; unseen++) {
 		struct diagnose_snapshot *job = given_up(3, test_bit(2));
-		job->ranks[2].process = DIAGNOSE_STOPPED;
+		job->ranks[2].process = DIAGNOSE_PROCESS_STOPPED;
 		if (unseen) {
 			job->ranks[1].known = false;
-			job->ranks[1].process = DIAGNOSE_UNKNOWN;
+			job->ranks[1].process = DIAGNOSE_PROCESS_UNKNOWN;
 			job->ranks[1].record_count = job->ranks[1].thread_count = 0;
 		}
 		struct diagnose_verdict got = test_judge(job, &hint);
-		assert_int_equal(got.cause, DIAGNOSE_IS_STOPPED);
+		assert_int_equal(got.cause, DIAGNOSE_STOPPED);
 		assert_int_equal(got.culprit, 2);
 		free(job);
 	}
 	/* It is elsewhere for certain. */
 	struct diagnose_snapshot *job = given_up(3, test_bit(1) | test_bit(2));
-	job->ranks[2].process = DIAGNOSE_STOPPED;
+	job->ranks[2].process = DIAGNOSE_PROCESS_STOPPED;
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(got.culprit, 1);
 	free(job);
 	/* The stopped one has done its part. */
 	job = given_up(3, 0);
-	job->ranks[2].process = DIAGNOSE_STOPPED;
+	job->ranks[2].process = DIAGNOSE_PROCESS_STOPPED;
 	job->ranks[2].records[0].record.state = TRACE_DONE;
 	got = test_judge(job, &hint);
 	assert_int_equal(test_bits(got.culprits) & test_bit(2), 0);
@@ -198,12 +198,12 @@ static void hint_of_a_time_out(void **state)
 					.seq = 58};
 	test_verdict(job, &hint, want);
 	job = given_up(3, test_bit(2));
-	job->ranks[2].process = DIAGNOSE_STOPPED;
-	want.cause = DIAGNOSE_IS_STOPPED;
+	job->ranks[2].process = DIAGNOSE_PROCESS_STOPPED;
+	want.cause = DIAGNOSE_STOPPED;
 	test_verdict(job, &hint, want);
 	/* Dead, although nobody's slot asks for it any more. */
 	job = given_up(3, test_bit(2));
-	job->ranks[2].process = DIAGNOSE_DEAD;
+	job->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
 	want.cause = DIAGNOSE_DIED;
 	test_verdict(job, &hint, want);
 	/* All have come: nobody to name. */
@@ -287,7 +287,7 @@ static void hint_of_an_abort(void **state)
 	struct diagnose_snapshot *job = test_job(3);
 	struct diagnose_verdict got = test_judge(job, &hint);
 	assert_int_equal(strlen(got.note), sizeof got.note - 1);
-	struct diagnose_verdict want = {.cause = DIAGNOSE_WAS_ABORTED,
+	struct diagnose_verdict want = {.cause = DIAGNOSE_ABORTED,
 					.status = LS_ABORTED,
 					.culprit = 1,
 					.culprits = {{test_bit(1)}}};

@@ -255,7 +255,7 @@ static void mismatch_goes_before_all_else(void **state)
 {
 	(void)state;
 	struct diagnose_snapshot *job = job_of(4, 0);
-	job->ranks[3].process = DIAGNOSE_DEAD;
+	job->ranks[3].process = DIAGNOSE_PROCESS_DEAD;
 	for (int r = 0; r < 3; r++)
 		test_wait(job, r, test_bit(3));
 	struct diagnose_verdict got = test_judge(job, NULL);

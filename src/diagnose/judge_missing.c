@@ -169,7 +169,7 @@ static void sort_by_standing(const struct diagnose_snapshot *job, const struct r
 		enum standing standing = standing_of(job, r, record, waiter);
 		if (standing == BLOCKED || diagnose_is_gone(&job->ranks[r]))
 			continue;
-		if (job->ranks[r].process == DIAGNOSE_STOPPED)
+		if (job->ranks[r].process == DIAGNOSE_PROCESS_STOPPED)
 			ranks_add(stopped, r);
 		else if (standing == LATE)
 			ranks_add(late, r);
@@ -244,7 +244,7 @@ struct ranks diagnose_find_behind(const struct diagnose_snapshot *job,
 	for (int r = 0; r < job->size; r++) {
 		const struct diagnose_rank *rank = &job->ranks[r];
 		const struct diagnose_record *last = diagnose_newest_like(rank, spoken, -1);
-		if (rank->process == DIAGNOSE_STOPPED && !diagnose_is_gone(rank) && last &&
+		if (rank->process == DIAGNOSE_PROCESS_STOPPED && !diagnose_is_gone(rank) && last &&
 		    (last->record.seq < spoken->seq || last->record.state == TRACE_RUNNING))
 			ranks_add(&behind, r);
 	}

@@ -29,7 +29,7 @@ static void dead_rank_that_is_needed(void **state)
 	{
 		int size = (int)n;
 		struct diagnose_snapshot *job = test_absent(size, test_bit(size - 1));
-		job->ranks[size - 1].process = DIAGNOSE_DEAD;
+		job->ranks[size - 1].process = DIAGNOSE_PROCESS_DEAD;
 		job->ranks[size - 1].signal = 9;
 		test_verdict(job, NULL, absent_verdict(DIAGNOSE_DIED, LS_PEER_DIED, size));
 	}
@@ -39,7 +39,7 @@ static void exit_without_close_is_death(void **state)
 {
 	(void)state;
 	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
-	job->ranks[2].process = DIAGNOSE_DEAD;
+	job->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
 	job->ranks[2].signal = 0;
 	job->ranks[2].exit_code = 0;
 	test_verdict(job, NULL, absent_verdict(DIAGNOSE_DIED, LS_PEER_DIED, 3));
@@ -54,7 +54,8 @@ static void left_rank_that_is_needed(void **state)
 		struct diagnose_snapshot *job = test_absent(size, test_bit(size - 1));
 		job->ranks[size - 1].left = true;
 		/* That its process has ended since makes no difference. */
-		job->ranks[size - 1].process = size % 2 ? DIAGNOSE_DEAD : DIAGNOSE_RUNNING;
+		job->ranks[size - 1].process =
+			size % 2 ? DIAGNOSE_PROCESS_DEAD : DIAGNOSE_PROCESS_RUNNING;
 		test_verdict(job, NULL, absent_verdict(DIAGNOSE_LEFT, LS_PEER_LEFT, size));
 	}
 }
@@ -65,7 +66,7 @@ static void unreadable_dead_rank(void **state)
 	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
 	job->ranks[2].known = false;
 	job->ranks[2].record_count = job->ranks[2].thread_count = 0;
-	job->ranks[2].process = DIAGNOSE_DEAD;
+	job->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
 	test_verdict(job, NULL, absent_verdict(DIAGNOSE_DIED, LS_PEER_DIED, 3));
 }
 
@@ -73,27 +74,27 @@ static void gone_ranks_that_nobody_needs(void **state)
 {
 	(void)state;
 	struct diagnose_snapshot *job = test_job(4); /* nobody waits */
-	job->ranks[1].process = DIAGNOSE_DEAD;
+	job->ranks[1].process = DIAGNOSE_PROCESS_DEAD;
 	job->ranks[2].left = true;
 	test_verdict(job, NULL, healthy);
 
 	job = test_absent(4, test_bit(3)); /* the words are there already */
 	for (int r = 0; r < 3; r++)
 		job->ranks[r].threads[0].satisfied = 1;
-	job->ranks[3].process = DIAGNOSE_DEAD;
+	job->ranks[3].process = DIAGNOSE_PROCESS_DEAD;
 	test_verdict(job, NULL, healthy);
 
 	job = test_absent(4, test_bit(3)); /* the waits had ended when looked at again */
 	for (int r = 0; r < 3; r++)
 		job->ranks[r].threads[0].stable = false;
-	job->ranks[3].process = DIAGNOSE_DEAD;
+	job->ranks[3].process = DIAGNOSE_PROCESS_DEAD;
 	test_verdict(job, NULL, healthy);
 
 	job = test_absent(4, test_bit(2) | test_bit(3)); /* any of the two suffices */
 	for (int r = 0; r < 2; r++)
 		job->ranks[r].threads[0].wait.state = WAIT_ANY_WORD;
-	job->ranks[3].process = DIAGNOSE_DEAD;
-	job->ranks[2].process = DIAGNOSE_RUNNING;
+	job->ranks[3].process = DIAGNOSE_PROCESS_DEAD;
+	job->ranks[2].process = DIAGNOSE_PROCESS_RUNNING;
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_ELSEWHERE);
 	assert_int_equal(test_bits(got.culprits), test_bit(2));
@@ -108,7 +109,7 @@ static void first_of_several_gone(void **state)
 	struct diagnose_record *failed = test_call(job, 2, test_allreduce(58), 2, "train.c:211");
 	failed->record.state = TRACE_FAILED;
 	failed->record.status = LS_PEER_LEFT;
-	job->ranks[2].process = DIAGNOSE_DEAD;
+	job->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
 	job->ranks[3].left = true;
 	test_verdict(job, NULL,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_LEFT,
@@ -124,7 +125,7 @@ static void two_dead_ranks(void **state)
 	(void)state;
 	uint64_t dead = test_bit(2) | test_bit(3);
 	struct diagnose_snapshot *job = test_absent(4, dead);
-	job->ranks[2].process = job->ranks[3].process = DIAGNOSE_DEAD;
+	job->ranks[2].process = job->ranks[3].process = DIAGNOSE_PROCESS_DEAD;
 	test_verdict(job, NULL,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_DIED,
 					       .status = LS_PEER_DIED,
@@ -141,8 +142,8 @@ static void stopped_rank(void **state)
 	{
 		int size = (int)n;
 		struct diagnose_snapshot *job = test_absent(size, test_bit(size - 1));
-		job->ranks[size - 1].process = DIAGNOSE_STOPPED;
-		test_verdict(job, NULL, absent_verdict(DIAGNOSE_IS_STOPPED, LS_TIMED_OUT, size));
+		job->ranks[size - 1].process = DIAGNOSE_PROCESS_STOPPED;
+		test_verdict(job, NULL, absent_verdict(DIAGNOSE_STOPPED, LS_TIMED_OUT, size));
 	}
 }
 
@@ -156,8 +157,8 @@ static void stopped_in_a_wait_that_is_over(void **state)
 	job->ranks[2].threads[0].satisfied = 3;
 	struct diagnose_verdict got = test_judge(job, NULL);
 	assert_int_equal(got.cause, DIAGNOSE_HEALTHY); /* as long as it is not stopped */
-	job->ranks[2].process = DIAGNOSE_STOPPED;
-	test_verdict(job, NULL, absent_verdict(DIAGNOSE_IS_STOPPED, LS_TIMED_OUT, 3));
+	job->ranks[2].process = DIAGNOSE_PROCESS_STOPPED;
+	test_verdict(job, NULL, absent_verdict(DIAGNOSE_STOPPED, LS_TIMED_OUT, 3));
 }
 
 /* Stopped while it waits for another one, which is the cause. */
@@ -165,7 +166,7 @@ static void stopped_rank_that_only_waits(void **state)
 {
 	(void)state;
 	struct diagnose_snapshot *job = test_ring(3, (const int[]){1, 2, -1});
-	job->ranks[1].process = DIAGNOSE_STOPPED;
+	job->ranks[1].process = DIAGNOSE_PROCESS_STOPPED;
 	test_verdict(job, NULL,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
 					       .status = LS_TIMED_OUT,
@@ -179,7 +180,7 @@ static void stopped_rank_that_nobody_needs(void **state)
 {
 	(void)state;
 	struct diagnose_snapshot *job = test_job(3);
-	job->ranks[1].process = DIAGNOSE_STOPPED;
+	job->ranks[1].process = DIAGNOSE_PROCESS_STOPPED;
 	test_verdict(job, NULL, healthy);
 }
 
@@ -220,7 +221,7 @@ static void dead_ranks_do_not_wait(void **state)
 {
 	(void)state;
 	struct diagnose_snapshot *job = test_ring(3, (const int[]){2, 2, -1});
-	job->ranks[1].process = DIAGNOSE_DEAD;
+	job->ranks[1].process = DIAGNOSE_PROCESS_DEAD;
 	test_verdict(job, NULL,
 		     (struct diagnose_verdict){.cause = DIAGNOSE_ELSEWHERE,
 					       .status = LS_TIMED_OUT,

@@ -94,7 +94,7 @@ static void fill_rank(struct many *many, int r)
 						    .trace = &many->views[r],
 						    .segment = image->words,
 						    .segment_bytes = sizeof image->words,
-						    .process = DIAGNOSE_SLEEPING,
+						    .process = DIAGNOSE_PROCESS_SLEEPING,
 						    .signal = -1,
 						    .exit_code = -1};
 	image->header = (struct trace_header){.rank = r, .world_size = SIZE, .pid = getpid()};
@@ -190,7 +190,7 @@ static void one_is_dead(void **state)
 	for (uint64_t seed = 1; seed <= EACH; seed++) {
 		begin(many, seed);
 		int dead = put_chain(many);
-		many->sources[dead].process = DIAGNOSE_DEAD;
+		many->sources[dead].process = DIAGNOSE_PROCESS_DEAD;
 		many->sources[dead].signal = 9;
 		snprintf(headline, sizeof headline, "rank %d (pid %d) was killed by SIGKILL", dead,
 			 getpid());

@@ -197,7 +197,7 @@ static bool has_words(const struct diagnose_traffic *traffic, int w, int r)
 static bool is_kept_by_stopped(const struct diagnose_snapshot *job,
 			       const struct diagnose_traffic *traffic, int w, int r)
 {
-	return job->ranks[w].process == DIAGNOSE_STOPPED && traffic[w].is_served &&
+	return job->ranks[w].process == DIAGNOSE_PROCESS_STOPPED && traffic[w].is_served &&
 	       traffic[w].posted[r] - traffic[w].kept_back[r] == traffic[r].arrived[w];
 }
 

@@ -19,7 +19,7 @@ static struct diagnose_snapshot *look(const struct collect_fixture *fixture, boo
 		sources[r].trace = NULL;
 		sources[r].pid = 0;
 		sources[r].host = "b";
-		sources[r].process = DIAGNOSE_UNKNOWN;
+		sources[r].process = DIAGNOSE_PROCESS_UNKNOWN;
 	}
 	diagnose_collect(sources, SIZE, NULL, job);
 	/* All ranks are of this process, which runs; rank 2 would be alone in its process, and
@@ -72,7 +72,7 @@ static struct diagnose_snapshot *look_at_all(const struct collect_fixture *fixtu
 	read[1] = traffic[1];
 	assert_memory_equal(&read[FAR], &traffic[FAR], sizeof read[FAR]);
 	if (stopped)
-		job->ranks[FAR].process = DIAGNOSE_STOPPED;
+		job->ranks[FAR].process = DIAGNOSE_PROCESS_STOPPED;
 	diagnose_check_traffic(job, hosts, read);
 	free(block);
 	free(read);
@@ -166,7 +166,7 @@ static void test_who_is_stopped(void **state)
 			sent == 2 ? 2 : 0; /* and will not come before it goes on */
 		struct diagnose_snapshot *job = look_at_all(fixture, traffic);
 		diagnose_judge(job, &hint, &verdict);
-		assert_int_equal(verdict.cause, sent == 1 ? DIAGNOSE_HEALTHY : DIAGNOSE_IS_STOPPED);
+		assert_int_equal(verdict.cause, sent == 1 ? DIAGNOSE_HEALTHY : DIAGNOSE_STOPPED);
 		assert_int_equal(verdict.culprit, sent == 1 ? -1 : FAR);
 		free(job);
 	}

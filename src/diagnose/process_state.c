@@ -130,7 +130,7 @@ static bool is_frozen(int pid)
 
 static void set_ended(const struct stat_line *line, struct diagnose_rank *rank)
 {
-	rank->process = DIAGNOSE_DEAD;
+	rank->process = DIAGNOSE_PROCESS_DEAD;
 	if (!line->may_look)
 		return;
 	if (WIFSIGNALED(line->status)) {
@@ -157,7 +157,7 @@ bool diagnose_read_exit(int pidfd, struct diagnose_source *source)
 	struct pidfd_end end = {.mask = PIDFD_END_MASK};
 	if (pidfd < 0 || ioctl(pidfd, PIDFD_END_GET, &end) != 0 || !(end.mask & PIDFD_END_MASK))
 		return false;
-	source->process = DIAGNOSE_DEAD;
+	source->process = DIAGNOSE_PROCESS_DEAD;
 	source->signal = WIFSIGNALED(end.status) ? WTERMSIG(end.status) : 0;
 	source->exit_code = WIFEXITED(end.status) ? WEXITSTATUS(end.status) : -1;
 	return true;
@@ -175,7 +175,8 @@ bool diagnose_may_look_into(const struct diagnose_source *source, const struct d
 {
 	return source->trace && rank->known && rank->pid > 0 &&
 	       (source->pid <= 0 || source->pid == rank->pid) &&
-	       (rank->process == DIAGNOSE_RUNNING || rank->process == DIAGNOSE_SLEEPING) &&
+	       (rank->process == DIAGNOSE_PROCESS_RUNNING ||
+		rank->process == DIAGNOSE_PROCESS_SLEEPING) &&
 	       diagnose_has_proc(source->trace->header->pid_space);
 }
 
@@ -183,7 +184,7 @@ void diagnose_look_process(int pid, struct diagnose_rank *rank)
 {
 	char path[64], text[STAT_BYTES];
 	struct stat_line line = {0};
-	rank->process = DIAGNOSE_UNKNOWN;
+	rank->process = DIAGNOSE_PROCESS_UNKNOWN;
 	rank->signal = -1;
 	rank->exit_code = -1;
 	if (pid <= 0)
@@ -194,35 +195,36 @@ void diagnose_look_process(int pid, struct diagnose_rank *rank)
 		/* /proc may be absent, hidden, or another namespace's; only the kernel's own word
 		 * counts. */
 		if (kill(pid, 0) != 0 && errno == ESRCH)
-			rank->process = DIAGNOSE_DEAD;
+			rank->process = DIAGNOSE_PROCESS_DEAD;
 		return;
 	}
 	if (!parse_stat(text, &line))
 		return;
 	if (is_another(&line, rank->start_ns)) {
-		rank->process = DIAGNOSE_DEAD;
+		rank->process = DIAGNOSE_PROCESS_DEAD;
 		return;
 	}
 	switch (line.state) {
 	case 'R':
-		rank->process = DIAGNOSE_RUNNING;
+		rank->process = DIAGNOSE_PROCESS_RUNNING;
 		break;
 	case 'T':
 	case 't':
-		rank->process = DIAGNOSE_STOPPED;
+		rank->process = DIAGNOSE_PROCESS_STOPPED;
 		break;
 	case 'Z':
 		if (line.threads > 1) /* its first thread has ended, others go on */
-			rank->process = DIAGNOSE_RUNNING;
+			rank->process = DIAGNOSE_PROCESS_RUNNING;
 		else
 			set_ended(&line, rank);
 		break;
 	case 'X':
 	case 'x':
-		rank->process = DIAGNOSE_DEAD;
+		rank->process = DIAGNOSE_PROCESS_DEAD;
 		break;
 	default:
-		rank->process = is_frozen(pid) ? DIAGNOSE_STOPPED : DIAGNOSE_SLEEPING;
+		rank->process =
+			is_frozen(pid) ? DIAGNOSE_PROCESS_STOPPED : DIAGNOSE_PROCESS_SLEEPING;
 		break;
 	}
 }

@@ -94,8 +94,8 @@ static void end_the_first_thread(void)
 static void myself(void **state)
 {
 	(void)state;
-	assert_int_equal(look(getpid(), 0)->process, DIAGNOSE_RUNNING);
-	assert_int_equal(look(getpid(), clock_now_ns())->process, DIAGNOSE_RUNNING);
+	assert_int_equal(look(getpid(), 0)->process, DIAGNOSE_PROCESS_RUNNING);
+	assert_int_equal(look(getpid(), clock_now_ns())->process, DIAGNOSE_PROCESS_RUNNING);
 }
 
 static void stopped(void **state)
@@ -105,11 +105,11 @@ static void stopped(void **state)
 	pid_t pid = start(stop_myself);
 	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
 	assert_true(WIFSTOPPED(status));
-	assert_int_equal(look(pid, 0)->process, DIAGNOSE_STOPPED);
+	assert_int_equal(look(pid, 0)->process, DIAGNOSE_PROCESS_STOPPED);
 	reap(pid);
 	pid = start(stop_under_a_strange_name);
 	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
-	assert_int_equal(look(pid, 0)->process, DIAGNOSE_STOPPED);
+	assert_int_equal(look(pid, 0)->process, DIAGNOSE_PROCESS_STOPPED);
 	reap(pid);
 }
 
@@ -117,9 +117,9 @@ static void asleep(void **state)
 {
 	(void)state;
 	pid_t pid = start(sleep_for_good);
-	while (look(pid, 0)->process == DIAGNOSE_RUNNING)
+	while (look(pid, 0)->process == DIAGNOSE_PROCESS_RUNNING)
 		sched_yield(); /* until it has come so far */
-	assert_int_equal(look(pid, 0)->process, DIAGNOSE_SLEEPING);
+	assert_int_equal(look(pid, 0)->process, DIAGNOSE_PROCESS_SLEEPING);
 	reap(pid);
 }
 
@@ -129,19 +129,19 @@ static void ended(void **state)
 	pid_t pid = start(do_nothing);
 	await_zombie(pid);
 	const struct diagnose_rank *rank = look(pid, 0);
-	assert_int_equal(rank->process, DIAGNOSE_DEAD);
+	assert_int_equal(rank->process, DIAGNOSE_PROCESS_DEAD);
 	assert_int_equal(rank->signal, 0);
 	assert_int_equal(rank->exit_code, 7);
 	reap(pid);
 	/* Nothing is left of it; unless its number has been given to another one just now. */
 	rank = look(pid, 0);
-	assert_int_equal(rank->process, DIAGNOSE_DEAD);
+	assert_int_equal(rank->process, DIAGNOSE_PROCESS_DEAD);
 	assert_int_equal(rank->signal, -1);
 	assert_int_equal(rank->exit_code, -1);
 	pid = start(kill_myself);
 	await_zombie(pid);
 	rank = look(pid, 0);
-	assert_int_equal(rank->process, DIAGNOSE_DEAD);
+	assert_int_equal(rank->process, DIAGNOSE_PROCESS_DEAD);
 	assert_int_equal(rank->signal, SIGTERM);
 	assert_int_equal(rank->exit_code, -1);
 	reap(pid);
@@ -160,7 +160,7 @@ static void ended_and_fetched(void **state)
 	void (*const ends[])(void) = {do_nothing, kill_myself};
 	for (int i = 0; i < 2; i++) {
 		pid_t pid = start(ends[i]);
-		struct diagnose_source source = {.process = DIAGNOSE_UNKNOWN};
+		struct diagnose_source source = {.process = DIAGNOSE_PROCESS_UNKNOWN};
 		int fd = (int)syscall(SYS_pidfd_open, pid, 0);
 		assert_true(fd >= 0);
 		await_zombie(pid);
@@ -170,7 +170,7 @@ static void ended_and_fetched(void **state)
 		close(fd);
 		if (!told)
 			skip(); /* before Linux 6.15 */
-		assert_int_equal(source.process, DIAGNOSE_DEAD);
+		assert_int_equal(source.process, DIAGNOSE_PROCESS_DEAD);
 		assert_int_equal(source.signal, i ? SIGTERM : 0);
 		assert_int_equal(source.exit_code, i ? -1 : 7);
 	}
@@ -197,7 +197,7 @@ static void first_thread_ended(void **state)
 	pid_t pid = start(end_the_first_thread);
 	while (state_of(pid) != 'Z')
 		sched_yield();
-	assert_int_equal(look(pid, 0)->process, DIAGNOSE_RUNNING);
+	assert_int_equal(look(pid, 0)->process, DIAGNOSE_PROCESS_RUNNING);
 	reap(pid);
 }
 
@@ -230,14 +230,14 @@ static void frozen(void **state)
 	pid_t pid = start(sleep_for_good);
 	snprintf(pid_text, sizeof pid_text, "%d", pid);
 	write_file(folder, "cgroup.procs", pid_text);
-	while (look(pid, 0)->process == DIAGNOSE_RUNNING)
+	while (look(pid, 0)->process == DIAGNOSE_PROCESS_RUNNING)
 		sched_yield();
-	assert_int_equal(look(pid, 0)->process, DIAGNOSE_SLEEPING);
+	assert_int_equal(look(pid, 0)->process, DIAGNOSE_PROCESS_SLEEPING);
 	write_file(folder, "cgroup.freeze", "1");
 	uint64_t deadline = clock_deadline_ns(20000);
-	while (look(pid, 0)->process != DIAGNOSE_STOPPED && clock_now_ns() < deadline)
+	while (look(pid, 0)->process != DIAGNOSE_PROCESS_STOPPED && clock_now_ns() < deadline)
 		sched_yield(); /* freezing takes its time */
-	assert_int_equal(look(pid, 0)->process, DIAGNOSE_STOPPED);
+	assert_int_equal(look(pid, 0)->process, DIAGNOSE_PROCESS_STOPPED);
 	write_file(folder, "cgroup.freeze", "0");
 	reap(pid);
 	rmdir(folder);
@@ -248,18 +248,19 @@ static void number_of_another_process(void **state)
 {
 	(void)state;
 	pid_t pid = start(sleep_for_good);
-	assert_int_equal(look(pid, 1)->process, DIAGNOSE_DEAD);
+	assert_int_equal(look(pid, 1)->process, DIAGNOSE_PROCESS_DEAD);
 	assert_int_equal(look(pid, 1)->signal, -1);
-	assert_int_not_equal(look(pid, clock_now_ns())->process, DIAGNOSE_DEAD);
+	assert_int_not_equal(look(pid, clock_now_ns())->process, DIAGNOSE_PROCESS_DEAD);
 	reap(pid);
 }
 
 static void no_process(void **state)
 {
 	(void)state;
-	assert_int_equal(look(0, 0)->process, DIAGNOSE_UNKNOWN);
-	assert_int_equal(look(-1, 0)->process, DIAGNOSE_UNKNOWN);
-	assert_int_equal(look(0x7fffffff, 0)->process, DIAGNOSE_DEAD); /* above any pid_max */
+	assert_int_equal(look(0, 0)->process, DIAGNOSE_PROCESS_UNKNOWN);
+	assert_int_equal(look(-1, 0)->process, DIAGNOSE_PROCESS_UNKNOWN);
+	/* Above any pid_max. */
+	assert_int_equal(look(0x7fffffff, 0)->process, DIAGNOSE_PROCESS_DEAD);
 }
 
 /* In a PID namespace of its own, without a /proc of its own, process 1 is not what /proc says of
@@ -280,8 +281,8 @@ static void other_namespace(void **state)
 				_exit(1);
 			/* Outside there is a process 2 on every system. (The thread sanitizer has
 			 * taken 2 for a thread of its own.) */
-			_exit(look(child, 0)->process == DIAGNOSE_DEAD &&
-					      look(1, 0)->process == DIAGNOSE_UNKNOWN
+			_exit(look(child, 0)->process == DIAGNOSE_PROCESS_DEAD &&
+					      look(1, 0)->process == DIAGNOSE_PROCESS_UNKNOWN
 				      ? 0
 				      : 2);
 		}

@@ -81,7 +81,7 @@ static void a_waiting_rank(void **state)
 			continue;
 		struct diagnose_snapshot *job = test_absent(2, test_bit(1));
 		job->ranks[0].records[0].record.stream = cases[i].stream;
-		job->ranks[1].process = DIAGNOSE_STOPPED;
+		job->ranks[1].process = DIAGNOSE_PROCESS_STOPPED;
 		report(job, text, sizeof text);
 		snprintf(want, sizeof want,
 			 "\n  rank 0: waiting, in all-reduce #58 of 1000 float32, sum%s, for 2.0 s,",

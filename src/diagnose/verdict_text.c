@@ -39,11 +39,11 @@ static const char *role_of(const struct report *report, int r, const struct diag
 			return "left";
 		case DIAGNOSE_DEADLOCK:
 			return "in the cycle";
-		case DIAGNOSE_IS_STOPPED:
+		case DIAGNOSE_STOPPED:
 			return "stopped";
 		case DIAGNOSE_ELSEWHERE:
 			return "elsewhere";
-		case DIAGNOSE_WAS_ABORTED:
+		case DIAGNOSE_ABORTED:
 			return verdict->closes                     ? "left"
 			       : verdict->status == LS_INTERRUPTED ? "interrupted"
 								   : "aborted";
@@ -59,7 +59,7 @@ static const char *role_of(const struct report *report, int r, const struct diag
 		return "waiting";
 	if (report->job->ranks[r].left)
 		return "left";
-	if (report->job->ranks[r].process == DIAGNOSE_DEAD)
+	if (report->job->ranks[r].process == DIAGNOSE_PROCESS_DEAD)
 		return "dead";
 	if (!report->job->ranks[r].known)
 		return "not seen";
@@ -198,7 +198,7 @@ static void write_process(struct diagnose_writer *writer, const struct diagnose_
 	diagnose_write(writer, " (");
 	if (count <= PID_MAX && line->rank->pid > 0)
 		diagnose_write_pids(writer, job, &line->ranks);
-	if (line->rank->process == DIAGNOSE_DEAD)
+	if (line->rank->process == DIAGNOSE_PROCESS_DEAD)
 		diagnose_write_end(writer, line->rank);
 	else
 		diagnose_write(writer, "%s", diagnose_process_text(line->rank->process));
@@ -419,7 +419,7 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 		if (report->verdict->serial)
 			write_sends_in_turn(writer, report);
 		break;
-	case DIAGNOSE_IS_STOPPED:
+	case DIAGNOSE_STOPPED:
 		write_stopped_advice(writer, report);
 		break;
 	case DIAGNOSE_ELSEWHERE:
@@ -429,7 +429,7 @@ static void write_advice(struct diagnose_writer *writer, const struct report *re
 		write_time_limit(writer);
 		break;
 	case DIAGNOSE_HEALTHY:
-	case DIAGNOSE_WAS_ABORTED:
+	case DIAGNOSE_ABORTED:
 		break;
 	}
 }

@@ -18,7 +18,7 @@ static void check(struct diagnose_snapshot *job, const struct diagnose_hint *hin
 static struct diagnose_snapshot *dead(int signal, int exit_code)
 {
 	struct diagnose_snapshot *job = test_absent(4, test_bit(2));
-	job->ranks[2].process = DIAGNOSE_DEAD;
+	job->ranks[2].process = DIAGNOSE_PROCESS_DEAD;
 	job->ranks[2].signal = signal;
 	job->ranks[2].exit_code = exit_code;
 	return job;
@@ -77,7 +77,7 @@ static void died(void **state)
 	      "rank 2 (pid 102) died of an unknown cause in all-reduce #58 while ranks 0, 1 and 3 "
 	      "wait in all-reduce #58, called from train.c:211");
 	job = dead(11, -1);
-	job->ranks[3].process = DIAGNOSE_DEAD;
+	job->ranks[3].process = DIAGNOSE_PROCESS_DEAD;
 	for (int r = 0; r < 2; r++)
 		test_wait(job, r, test_bit(2) | test_bit(3));
 	check(job, NULL,
@@ -93,7 +93,7 @@ static void stopped(void **state)
 {
 	(void)state;
 	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
-	job->ranks[2].process = DIAGNOSE_STOPPED;
+	job->ranks[2].process = DIAGNOSE_PROCESS_STOPPED;
 	check(job, NULL,
 	      "rank 2 (pid 102) is stopped after all-reduce #57 while ranks 0 and 1 wait in "
 	      "all-reduce #58 for 2.0 s, called from train.c:211");
@@ -111,7 +111,7 @@ static void elsewhere(void **state)
 	struct diagnose_record *record = test_call(job, 1, test_allreduce(58), 2, "train.c:211");
 	record->record.step_count = 12;
 	record->step = 2;
-	job->ranks[1].process = DIAGNOSE_RUNNING;
+	job->ranks[1].process = DIAGNOSE_PROCESS_RUNNING;
 	check(job, NULL,
 	      "rank 1 is elsewhere (busy in all-reduce #58, step 3 of 12, called from train.c:211; it "
 	      "is running) while rank 0 waits in all-reduce #58 for 2.0 s, called from train.c:211");
@@ -122,7 +122,7 @@ static void elsewhere(void **state)
 	      "rank 0 waits in all-reduce #58 for 2.0 s, called from train.c:211");
 	job = test_absent(2, test_bit(1));
 	job->ranks[1].known = false;
-	job->ranks[1].process = DIAGNOSE_UNKNOWN;
+	job->ranks[1].process = DIAGNOSE_PROCESS_UNKNOWN;
 	job->ranks[1].record_count = job->ranks[1].thread_count = 0;
 	check(job, NULL,
 	      "rank 1 is elsewhere (its trace cannot be read; it is in an unknown state) while rank 0 "
@@ -217,7 +217,7 @@ static void with_hints(void **state)
 		.status = LS_TIMED_OUT, .rank = 0, .peer = -1, .group = TEST_GROUP, .seq = 58};
 	struct diagnose_snapshot *job = test_absent(3, test_bit(2));
 	job->ranks[0].threads[0].wait.state = WAIT_OUTSIDE;
-	job->ranks[2].process = DIAGNOSE_STOPPED;
+	job->ranks[2].process = DIAGNOSE_PROCESS_STOPPED;
 	check(job, &hint,
 	      "rank 0 timed out in all-reduce #58: rank 2 (pid 102) is stopped after all-reduce #57 "
 	      "while ranks 0 and 1 wait in all-reduce #58 for 2.0 s, called from train.c:211");
@@ -256,7 +256,7 @@ static struct diagnose_snapshot *demo_job(void)
 {
 	struct diagnose_snapshot *job = test_absent(4, test_bit(2));
 	job->ranks[2].left = true;
-	job->ranks[2].process = DIAGNOSE_RUNNING;
+	job->ranks[2].process = DIAGNOSE_PROCESS_RUNNING;
 	return job;
 }
 
@@ -409,7 +409,7 @@ static void several_hosts(void **state)
 	char text[DIAGNOSE_TEXT_BYTES];
 	for (int r = 0; r < 3; r++)
 		snprintf(job->ranks[r].host, sizeof job->ranks[r].host, "%s", r ? "b" : "a");
-	job->ranks[2].process = DIAGNOSE_STOPPED;
+	job->ranks[2].process = DIAGNOSE_PROCESS_STOPPED;
 	diagnose_judge(job, NULL, &verdict);
 	diagnose_text(job, &verdict, text, sizeof text);
 	assert_non_null(strstr(text, "rank 2 (pid 102 on host b) is stopped"));
@@ -423,7 +423,7 @@ static void several_hosts(void **state)
 	/* What is not seen is said to be on that host, once. */
 	snprintf(job->ranks[2].host, sizeof job->ranks[2].host, "b");
 	job->ranks[2].known = false;
-	job->ranks[2].process = DIAGNOSE_UNKNOWN;
+	job->ranks[2].process = DIAGNOSE_PROCESS_UNKNOWN;
 	job->ranks[2].record_count = job->ranks[2].thread_count = 0;
 	diagnose_judge(job, NULL, &verdict);
 	diagnose_text(job, &verdict, text, sizeof text);
@@ -438,7 +438,7 @@ static void several_hosts(void **state)
 				 : "b");
 	for (int r = 2; r < 4; r++) {
 		job->ranks[r].known = false;
-		job->ranks[r].process = DIAGNOSE_UNKNOWN;
+		job->ranks[r].process = DIAGNOSE_PROCESS_UNKNOWN;
 		job->ranks[r].record_count = job->ranks[r].thread_count = 0;
 	}
 	diagnose_judge(job, NULL, &verdict);

@@ -380,9 +380,9 @@ const char *diagnose_cause_name(unsigned cause)
 	static const char *const names[] = {
 		[DIAGNOSE_HEALTHY] = "healthy",     [DIAGNOSE_MISMATCH] = "mismatch",
 		[DIAGNOSE_DIED] = "died",           [DIAGNOSE_LEFT] = "left",
-		[DIAGNOSE_DEADLOCK] = "deadlock",   [DIAGNOSE_IS_STOPPED] = "stopped",
+		[DIAGNOSE_DEADLOCK] = "deadlock",   [DIAGNOSE_STOPPED] = "stopped",
 		[DIAGNOSE_ELSEWHERE] = "elsewhere", [DIAGNOSE_TIMED_OUT] = "timed out",
-		[DIAGNOSE_WAS_ABORTED] = "aborted",
+		[DIAGNOSE_ABORTED] = "aborted",
 	};
 	return cause < sizeof names / sizeof names[0] ? names[cause] : "?";
 }
@@ -390,15 +390,15 @@ const char *diagnose_cause_name(unsigned cause)
 const char *diagnose_process_text(enum diagnose_process process)
 {
 	switch (process) {
-	case DIAGNOSE_RUNNING:
+	case DIAGNOSE_PROCESS_RUNNING:
 		return "running";
-	case DIAGNOSE_SLEEPING:
+	case DIAGNOSE_PROCESS_SLEEPING:
 		return "asleep";
-	case DIAGNOSE_STOPPED:
+	case DIAGNOSE_PROCESS_STOPPED:
 		return "stopped";
-	case DIAGNOSE_DEAD:
+	case DIAGNOSE_PROCESS_DEAD:
 		return "dead";
-	case DIAGNOSE_UNKNOWN:
+	case DIAGNOSE_PROCESS_UNKNOWN:
 		break;
 	}
 	return "in an unknown state";

@@ -55,7 +55,7 @@ static bool link_is_off_buffers(struct engine *engine, struct op *op, bool force
 enum op_progress engine_abandon_host(struct engine *engine, struct op *op, const struct ranks *gone,
 				     bool force)
 {
-	if (op->state == OP_STATE_COMPLETE || op->state == OP_STATE_TOGETHER)
+	if (op->state == OP_STATE_COMPLETE || op->state == OP_STATE_AWAIT_ALL)
 		return OP_DONE;
 	op->any_suffices = false;
 	if (engine->ops) {

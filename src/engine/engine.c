@@ -216,9 +216,9 @@ static void submit_host(void *self, struct op *op, struct op_workspace *workspac
 	op->output_block = op->scratch_block = NULL;
 	op->input_window = op->output_window = TRANSPORT_WINDOW_NONE;
 	op->output_offset = 0;
-	op->has_undrained = false;
+	op->has_untaken = false;
 	memset(op->checked, 0, sizeof workspace->checked);
-	memset(op->undrained, 0, sizeof workspace->undrained);
+	memset(op->untaken, 0, sizeof workspace->untaken);
 	bool prepared = prepare_plan(engine, op, workspace);
 	if (!op->plan)
 		return;
@@ -282,8 +282,8 @@ static void publish_entry(struct engine *engine, struct op *op)
 static enum op_progress check_taken(struct engine *engine, struct op *op)
 {
 	op->word_count = 0;
-	for (int w = 0; w < RANKS_WORLD_WORDS && op->has_undrained; w++)
-		for (uint64_t left = op->undrained[w]; left && !op->any_suffices; left &= left - 1)
+	for (int w = 0; w < RANKS_WORLD_WORDS && op->has_untaken; w++)
+		for (uint64_t left = op->untaken[w]; left && !op->any_suffices; left &= left - 1)
 			if (engine_step_taken(engine, op, 64 * w + __builtin_ctzll(left)) ==
 			    OP_FAILED)
 				return OP_FAILED;
@@ -318,7 +318,7 @@ static void leave_collective(struct engine *engine, struct op *op)
 		engine_window_release(engine, op, false);
 	}
 	prefetch_for_store(transport_entry(team, team->rank, op->seq + 1));
-	op->state = engine->completes_together ? OP_STATE_TOGETHER : OP_STATE_COMPLETE;
+	op->state = engine->completes_together ? OP_STATE_AWAIT_ALL : OP_STATE_COMPLETE;
 	_Atomic uint64_t *finished = &transport_area_of(team, team->rank)->finished;
 	if (!engine->completes_together) {
 		atomic_store_explicit(finished, op->seq, memory_order_release);
@@ -399,7 +399,7 @@ static enum op_progress advance_host(void *self, struct op *op)
 		progress = engine_ops_advance(engine, op);
 		if (progress != OP_DONE)
 			return progress;
-		op->state = OP_STATE_DRAIN;
+		op->state = OP_STATE_AWAIT_TAKEN;
 	}
 	if (op->state == OP_STATE_STEPS) {
 		do {
@@ -416,9 +416,9 @@ static enum op_progress advance_host(void *self, struct op *op)
 				trace_step(engine->trace, op->record, op->step);
 			}
 		} while (engine_fragment_next(engine, op));
-		op->state = OP_STATE_DRAIN;
+		op->state = OP_STATE_AWAIT_TAKEN;
 	}
-	if (op->state == OP_STATE_DRAIN) {
+	if (op->state == OP_STATE_AWAIT_TAKEN) {
 		progress = check_taken(engine, op);
 		if (progress != OP_DONE)
 			return progress;
@@ -426,7 +426,7 @@ static enum op_progress advance_host(void *self, struct op *op)
 			return op_fail(op, LS_ABORTED, -1);
 		leave_collective(engine, op);
 	}
-	return op->state == OP_STATE_TOGETHER ? check_all_finished(engine, op) : OP_DONE;
+	return op->state == OP_STATE_AWAIT_ALL ? check_all_finished(engine, op) : OP_DONE;
 }
 
 static enum op_progress abandon_host(void *self, struct op *op, const struct ranks *gone, bool force)

@@ -218,7 +218,7 @@ void engine_inline_prefetch_source(const struct engine *engine,
 void engine_inline_prefetch_next(const struct engine *engine, const struct engine_inline_plan *plan,
 				 uint64_t seq)
 {
-	enum { TOGETHER = 8 };
+	enum { LINES_AT_ONCE = 8 };
 	const struct transport_team *team = engine->team;
 	/* The next payloads of all ranks begin with the same page. */
 	unsigned page = engine_payload_page(engine, plan->peer_bytes);
@@ -229,7 +229,8 @@ void engine_inline_prefetch_next(const struct engine *engine, const struct engin
 		if (q == team->rank)
 			continue;
 		/* It takes as long to fetch several entries as to fetch one. */
-		for (uint64_t next = seq + 1; seq % TOGETHER == 0 && next <= seq + TOGETHER; next++)
+		for (uint64_t next = seq + 1;
+		     seq % LINES_AT_ONCE == 0 && next <= seq + LINES_AT_ONCE; next++)
 			__builtin_prefetch(transport_entry(team, q, next));
 		prefetch_payload(engine, q, page, 0, bytes);
 	}

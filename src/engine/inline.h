@@ -135,14 +135,14 @@ void engine_inline_prefetch_source(const struct engine *engine,
 static inline void engine_inline_finish(struct engine *engine, const struct engine_inline_plan *plan,
 					const void *send, void *recv, uint64_t seq)
 {
-	enum { TOGETHER = 8 };
+	enum { LINES_AT_ONCE = 8 };
 	struct transport_team *team = engine->team;
 	if (plan->result != ENGINE_INLINE_NOTHING)
 		engine_inline_compute(engine, plan, send, recv, seq);
 	/* A root that sends runs ahead, so some of its next entries are there. It takes as long to
 	 * fetch several as to fetch one. */
-	if (plan->source >= 0 && seq % TOGETHER == 0)
-		for (uint64_t next = seq + 1; next <= seq + TOGETHER; next++)
+	if (plan->source >= 0 && seq % LINES_AT_ONCE == 0)
+		for (uint64_t next = seq + 1; next <= seq + LINES_AT_ONCE; next++)
 			__builtin_prefetch(transport_entry(team, plan->source, next));
 	if (plan->source >= 0 && plan->peer_bytes > TRANSPORT_TINY_BYTES)
 		engine_inline_prefetch_source(engine, plan, seq);

@@ -170,10 +170,10 @@ enum op_progress engine_step_taken(struct engine *engine, struct op *op, int pee
 {
 	struct wait_word blocked;
 	ls_status refused;
-	if (!(op->undrained[peer / 64] & ranks_bit(peer)))
+	if (!(op->untaken[peer / 64] & ranks_bit(peer)))
 		return OP_DONE;
 	if (transport_channel_taken(engine->team, peer, op->tickets[peer], &refused, &blocked)) {
-		op->undrained[peer / 64] &= ~ranks_bit(peer);
+		op->untaken[peer / 64] &= ~ranks_bit(peer);
 		return refused == LS_OK ? OP_DONE : op_fail(op, refused, peer);
 	}
 	return block_on_channel(engine, op, peer, &blocked);
@@ -379,8 +379,8 @@ static enum op_progress step_send(struct engine *engine, struct op *op, const st
 				    &blocked))
 		return block_on_channel(engine, op, step->peer, &blocked);
 	if (range.bytes > TRANSPORT_MESSAGE_INLINE_BYTES) {
-		op->has_undrained = true;
-		op->undrained[step->peer / 64] |= ranks_bit(step->peer);
+		op->has_untaken = true;
+		op->untaken[step->peer / 64] |= ranks_bit(step->peer);
 		op->tickets[step->peer] = ticket;
 	}
 	return OP_DONE;

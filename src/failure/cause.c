@@ -404,11 +404,11 @@ static bool is_outdated(struct ls_group *group, const struct failure_cause_ref *
 /* All ranks claim the groups in the same order, so the rank that gets the first claim gets all
  * others, except those of groups whose own cause another rank is finding at the moment. */
 void failure_raise_all(struct ls_group *group, const struct failure_cause_ref *refs, int count,
-		       const uint32_t groups[TRANSPORT_TOGETHER], const struct diagnose_hint *hint,
-		       struct diagnose_snapshot *job)
+		       const uint32_t groups[TRANSPORT_REPORT_GROUPS],
+		       const struct diagnose_hint *hint, struct diagnose_snapshot *job)
 {
 	struct failure_cause_ref mine = failure_cause_ref_of(group),
-				 claimed[TRANSPORT_TOGETHER] = {mine};
+				 claimed[TRANSPORT_REPORT_GROUPS] = {mine};
 	int claimed_count = 0;
 	open_words(&mine);
 	if (is_outdated(group, refs, count))

@@ -49,8 +49,8 @@ void failure_report_locally(struct ls_group *group, const struct diagnose_hint *
  * the cause: a later snapshot might find one of the threads between two waits. Fails none if one
  * of these groups has failed meanwhile: then there is no cycle any more. */
 void failure_raise_all(struct ls_group *group, const struct failure_cause_ref *refs, int count,
-		       const uint32_t groups[TRANSPORT_TOGETHER], const struct diagnose_hint *hint,
-		       struct diagnose_snapshot *job);
+		       const uint32_t groups[TRANSPORT_REPORT_GROUPS],
+		       const struct diagnose_hint *hint, struct diagnose_snapshot *job);
 /* As failure_raise, for ls_group_abort: does not wait for other ranks, and takes over no claim. The
  * first rank that publishes wins. */
 void failure_raise_aborted(struct ls_group *group, const struct diagnose_hint *hint);

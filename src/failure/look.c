@@ -65,7 +65,7 @@ static uint64_t report_key(const struct diagnose_snapshot *job,
 			   const struct diagnose_verdict *verdict)
 {
 	uint64_t key = 0;
-	if (verdict->cause != DIAGNOSE_IS_STOPPED)
+	if (verdict->cause != DIAGNOSE_STOPPED)
 		return verdict->seq;
 	RANKS_EACH (r, &verdict->culprits)
 		if (r < job->size && job->ranks[r].record_count)
@@ -101,7 +101,7 @@ static bool any_awaits_mutex(struct world *world, struct diagnose_snapshot *job,
 	struct world_watch *watch = &world->watch;
 	bool sleeps = false, awaits_mutex = false;
 	RANKS_EACH (r, &verdict->culprits)
-		sleeps |= r < job->size && job->ranks[r].process == DIAGNOSE_SLEEPING;
+		sleeps |= r < job->size && job->ranks[r].process == DIAGNOSE_PROCESS_SLEEPING;
 	if (verdict->since_ns > watch->asked_ns) /* another wait */
 		watch->asked_ms = 0;
 	if (!sleeps || waited_ms < ASK_MS || waited_ms < 2 * watch->asked_ms)
@@ -120,7 +120,7 @@ static bool any_awaits_mutex(struct world *world, struct diagnose_snapshot *job,
  * stacks stop a rank for a moment. Looks are at least half a look interval apart. */
 static bool note_stopped(struct ls_group *group, const struct diagnose_verdict *verdict)
 {
-	bool reported = verdict->cause == DIAGNOSE_IS_STOPPED;
+	bool reported = verdict->cause == DIAGNOSE_STOPPED;
 	struct transport_area *head = transport_head_of(&group->team);
 	uint64_t fresh = 0;
 	for (int w = 0; w < RANKS_WORLD_WORDS; w++) {
@@ -164,7 +164,7 @@ static void act_on_verdict(struct ls_group *group, struct diagnose_snapshot *job
 		    any_awaits_mutex(world, job, verdict, waited_ms))
 			report_once(group, job, verdict);
 		return;
-	case DIAGNOSE_IS_STOPPED: /* a rank that goes on within half a second is not worth a line */
+	case DIAGNOSE_STOPPED: /* a rank that goes on within half a second is not worth a line */
 		if (still_stopped && waited_ms >= STOPPED_MS)
 			report_once(group, job, verdict);
 		return;

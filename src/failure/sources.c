@@ -15,15 +15,15 @@ void failure_fill_sources(const struct world *world, struct diagnose_source *sou
 			.trace = world->views[q].header ? &world->views[q] : NULL,
 			.segment = world->transport.peers[q].segment,
 			.segment_bytes = world->transport.peers[q].segment_bytes,
-			.process = DIAGNOSE_UNKNOWN,
+			.process = DIAGNOSE_PROCESS_UNKNOWN,
 			.signal = -1,
 			.exit_code = -1,
 		};
 		if (world->transport.peers[q].mirror) {
 			sources[q].host = world->far_hosts[q];
 			sources[q].pid = world->far_pids[q];
-			sources[q].process =
-				atomic_load(&world->dead[q]) ? DIAGNOSE_DEAD : DIAGNOSE_UNKNOWN;
+			sources[q].process = atomic_load(&world->dead[q]) ? DIAGNOSE_PROCESS_DEAD
+									  : DIAGNOSE_PROCESS_UNKNOWN;
 			continue;
 		}
 		/* Once a parent has fetched how the process ended, /proc does not show it. */

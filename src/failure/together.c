@@ -43,7 +43,7 @@ static int add_group(uint32_t *groups, int count, uint32_t id)
 	for (int i = 0; i < count; i++)
 		if (groups[i] == id)
 			return count;
-	if (count == TRANSPORT_TOGETHER)
+	if (count == TRANSPORT_REPORT_GROUPS)
 		return count;
 	for (; at > 0 && groups[at - 1] > id; at--)
 		groups[at] = groups[at - 1];
@@ -82,8 +82,8 @@ static void tell_others(struct ls_group *group, const struct ranks *cycle)
 void failure_raise_deadlock(struct ls_group *group, struct diagnose_snapshot *job,
 			    const struct diagnose_verdict *verdict, const struct diagnose_hint *hint)
 {
-	struct failure_cause_ref refs[TRANSPORT_TOGETHER];
-	uint32_t groups[TRANSPORT_TOGETHER] = {group->id};
+	struct failure_cause_ref refs[TRANSPORT_REPORT_GROUPS];
+	uint32_t groups[TRANSPORT_REPORT_GROUPS] = {group->id};
 	int ref_count = 0, count = find_groups(job, &verdict->culprits, groups, 1);
 	for (int i = 0; i < count; i++)
 		ref_count += failure_find_cause_ref(group->world, groups[i], &refs[ref_count]);
@@ -111,7 +111,7 @@ void failure_await_together(struct ls_group *group)
 	struct hosts_failure failure;
 	if (!failure_copy(group, &failure))
 		return;
-	for (int i = 0; i < TRANSPORT_TOGETHER && failure.groups[i]; i++)
+	for (int i = 0; i < TRANSPORT_REPORT_GROUPS && failure.groups[i]; i++)
 		if (failure.groups[i] != group->id)
 			complete_group(group, failure.groups[i], &failure);
 }
@@ -122,8 +122,9 @@ void failure_await_together(struct ls_group *group)
 struct told {
 	struct world *world;
 	const struct hosts_failure *failure;
-	struct failure_cause_ref refs[TRANSPORT_TOGETHER + 1];
-	struct ls_group *own[TRANSPORT_TOGETHER + 1]; /* held, or NULL: this rank is not in it */
+	struct failure_cause_ref refs[TRANSPORT_REPORT_GROUPS + 1];
+	/* Held, or NULL: this rank is not in it. */
+	struct ls_group *own[TRANSPORT_REPORT_GROUPS + 1];
 	int count, own_count;
 };
 
@@ -142,7 +143,7 @@ void failure_raise_told(struct world *world, const struct hosts_failure *failure
 {
 	struct told told = {.world = world, .failure = failure};
 	bool is_named = false;
-	for (int i = 0; i < TRANSPORT_TOGETHER && failure->groups[i]; i++) {
+	for (int i = 0; i < TRANSPORT_REPORT_GROUPS && failure->groups[i]; i++) {
 		is_named = is_named || failure->groups[i] == failure->group;
 		take_group(&told, failure->groups[i]);
 	}

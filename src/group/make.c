@@ -83,7 +83,7 @@ static void clear_object(struct ls_group *group)
 	const size_t workspace = offsetof(struct ls_group, lane.workspace);
 	const size_t item = offsetof(struct ls_group, lane.unattended);
 	const size_t words = offsetof(struct ls_group, lane.words);
-	const size_t rest = offsetof(struct ls_group, lane.progress_waiters);
+	const size_t rest = offsetof(struct ls_group, lane.followers);
 	char *at = (char *)group;
 	memset(at, 0, workspace);
 	memset(at + item, 0, words - item);

@@ -274,8 +274,8 @@ static void give_up(struct heartbeat *heartbeat, int host, const struct ranks *r
 	if (heartbeat->lease)
 		message_report("LS-VERDICT", failure.text);
 	int count = find_groups(heartbeat, ranks, ids);
-	for (int i = 0; i < count; i += TRANSPORT_TOGETHER) {
-		int some = count - i < TRANSPORT_TOGETHER ? count - i : TRANSPORT_TOGETHER;
+	for (int i = 0; i < count; i += TRANSPORT_REPORT_GROUPS) {
+		int some = count - i < TRANSPORT_REPORT_GROUPS ? count - i : TRANSPORT_REPORT_GROUPS;
 		memset(failure.groups, 0, sizeof failure.groups);
 		memcpy(failure.groups, &ids[i], (size_t)some * sizeof ids[0]);
 		failure.group = ids[i];

@@ -39,7 +39,7 @@ struct hosts_failure {
 	uint32_t group, status;
 	int32_t culprit; /* world rank, -1: none */
 	uint64_t operation;
-	uint32_t groups[TRANSPORT_TOGETHER]; /* as in struct transport_report */
+	uint32_t groups[TRANSPORT_REPORT_GROUPS]; /* as in struct transport_report */
 	char text[TRANSPORT_TEXT_BYTES];
 };
 

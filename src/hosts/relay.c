@@ -17,7 +17,7 @@ _Static_assert(sizeof(struct mail_slot) <= LINK_SHORT_BYTES, "a slot is one note
 _Static_assert(sizeof(struct transport_report) <= LINK_SHORT_BYTES &&
 		       offsetof(struct transport_report, text) ==
 			       offsetof(struct transport_report, groups) +
-				       sizeof(uint32_t) * TRANSPORT_TOGETHER,
+				       sizeof(uint32_t) * TRANSPORT_REPORT_GROUPS,
 	       "the end of a report is one note");
 
 /* ---- to one member ---- */

@@ -46,7 +46,7 @@ static void pack_host(struct parts_fixture *fixture, int host)
 	for (int q = 0; q < SIZE; q++) {
 		bool mine = q / EACH == host;
 		known[q] = (struct diagnose_source){
-			.process = q == 3 ? DIAGNOSE_DEAD : DIAGNOSE_SLEEPING,
+			.process = q == 3 ? DIAGNOSE_PROCESS_DEAD : DIAGNOSE_PROCESS_SLEEPING,
 			.signal = q == 3 ? 9 : -1,
 			.exit_code = -1,
 			.host = mine ? NULL : "another",
@@ -104,7 +104,8 @@ static void expect_whole(const struct inspect_report *report, const struct trace
 		assert_true(rank->known);
 		assert_int_equal(rank->records[0].record.kind, TRACE_BARRIER);
 		assert_int_equal(rank->records[0].record.seq, 17);
-		assert_int_equal(rank->process, q == 3 ? DIAGNOSE_DEAD : DIAGNOSE_SLEEPING);
+		assert_int_equal(rank->process,
+				 q == 3 ? DIAGNOSE_PROCESS_DEAD : DIAGNOSE_PROCESS_SLEEPING);
 		assert_int_equal(traces[q].header->rank, q);
 		assert_string_equal(report->hosts->locations[q].host, q < EACH ? "alpha" : "beta");
 		assert_int_equal(report->hosts->locations[q].first, q / EACH * EACH);
@@ -138,7 +139,7 @@ static void what_needs_one_moment_is_not_concluded(void **state)
 	report->job->ranks[2].left_ns = 1;
 	for (int q = 0; q < SIZE; q++) {
 		struct diagnose_rank *rank = &report->job->ranks[q];
-		rank->process = DIAGNOSE_SLEEPING;
+		rank->process = DIAGNOSE_PROCESS_SLEEPING;
 		rank->thread_count = !rank->left;
 		rank->threads[0] = (struct diagnose_thread){
 			.stable = true,

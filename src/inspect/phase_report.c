@@ -13,7 +13,7 @@ void inspect_phases_add(struct ddp_phases *phases, const struct diagnose_rank *r
 {
 	struct trace_phases *of_rank = malloc(sizeof *of_rank);
 	/* Nobody knows when a process ended, so the phase in which it ended has no length. */
-	bool goes_on = rank->process != DIAGNOSE_DEAD && !rank->left;
+	bool goes_on = rank->process != DIAGNOSE_PROCESS_DEAD && !rank->left;
 
 	if (!of_rank)
 		return;

@@ -13,15 +13,15 @@
 const char *inspect_process_word(enum diagnose_process process)
 {
 	switch (process) {
-	case DIAGNOSE_UNKNOWN:
+	case DIAGNOSE_PROCESS_UNKNOWN:
 		break;
-	case DIAGNOSE_RUNNING:
+	case DIAGNOSE_PROCESS_RUNNING:
 		return "running";
-	case DIAGNOSE_SLEEPING:
+	case DIAGNOSE_PROCESS_SLEEPING:
 		return "asleep";
-	case DIAGNOSE_STOPPED:
+	case DIAGNOSE_PROCESS_STOPPED:
 		return "stopped";
-	case DIAGNOSE_DEAD:
+	case DIAGNOSE_PROCESS_DEAD:
 		return "ended";
 	}
 	return "unknown";
@@ -137,7 +137,7 @@ static void put_rank(struct print_json *json, const struct inspect_shown *shown,
 	print_json_string(json, "host", rank->host);
 	print_json_string(json, "program", rank->program);
 	print_json_string(json, "process", inspect_process_word(rank->process));
-	if (rank->process == DIAGNOSE_DEAD) {
+	if (rank->process == DIAGNOSE_PROCESS_DEAD) {
 		print_json_number(json, "signal", rank->signal);
 		print_json_number(json, "exit_code",
 				  rank->exit_code == DIAGNOSE_EXEC ? -1 : rank->exit_code);

@@ -18,7 +18,7 @@
 bool inspect_is_running(const struct diagnose_snapshot *job)
 {
 	for (int i = 0; i < job->size; i++)
-		if (job->ranks[i].known && job->ranks[i].process != DIAGNOSE_DEAD)
+		if (job->ranks[i].known && job->ranks[i].process != DIAGNOSE_PROCESS_DEAD)
 			return true;
 	return false;
 }
@@ -40,7 +40,7 @@ struct inspect_report *inspect_report_take(const struct inspect_view *view,
 		struct diagnose_source *source = &report->sources[i];
 		*source = (struct diagnose_source){
 			.rank = i,
-			.process = known ? known[i].process : DIAGNOSE_UNKNOWN,
+			.process = known ? known[i].process : DIAGNOSE_PROCESS_UNKNOWN,
 			.signal = known ? known[i].signal : -1,
 			.exit_code = known ? known[i].exit_code : -1,
 			.host = known ? known[i].host : NULL,
@@ -152,7 +152,7 @@ static void judge_unneeded(struct inspect_report *report)
 
 	for (int i = 0; i < report->job->size; i++) {
 		const struct diagnose_rank *rank = &report->job->ranks[i];
-		if (rank->known && rank->process == DIAGNOSE_DEAD && !rank->left &&
+		if (rank->known && rank->process == DIAGNOSE_PROCESS_DEAD && !rank->left &&
 		    (rank->signal > 0 || rank->exit_code > 0))
 			ranks_add(&died, i);
 	}

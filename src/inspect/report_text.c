@@ -35,7 +35,7 @@ struct ranks inspect_waits_for(const struct diagnose_snapshot *job, int rank_num
 
 	*since_ns = 0;
 	*record = NULL;
-	if (rank->process == DIAGNOSE_DEAD || rank->left)
+	if (rank->process == DIAGNOSE_PROCESS_DEAD || rank->left)
 		return peers; /* its slots are old */
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
 		const struct diagnose_thread *thread = &rank->threads[i];
@@ -90,13 +90,13 @@ static void print_operation(FILE *out, const struct diagnose_snapshot *job,
 void inspect_process_text(const struct diagnose_rank *rank, char *out, size_t bytes)
 {
 	static const char *const names[] = {
-		[DIAGNOSE_UNKNOWN] = "unknown", [DIAGNOSE_RUNNING] = "running",
-		[DIAGNOSE_SLEEPING] = "asleep", [DIAGNOSE_STOPPED] = "stopped",
-		[DIAGNOSE_DEAD] = "ended",
+		[DIAGNOSE_PROCESS_UNKNOWN] = "unknown", [DIAGNOSE_PROCESS_RUNNING] = "running",
+		[DIAGNOSE_PROCESS_SLEEPING] = "asleep", [DIAGNOSE_PROCESS_STOPPED] = "stopped",
+		[DIAGNOSE_PROCESS_DEAD] = "ended",
 	};
 	char name[32];
 
-	if (rank->process != DIAGNOSE_DEAD) {
+	if (rank->process != DIAGNOSE_PROCESS_DEAD) {
 		snprintf(out, bytes, "%s", names[rank->process]);
 	} else if (rank->signal > 0) {
 		print_signal(rank->signal, name, sizeof name);
@@ -147,7 +147,10 @@ static void print_operations(FILE *out, const struct diagnose_snapshot *job, int
 	}
 	record = &rank->records[0];
 	bool running = record->record.state == TRACE_RUNNING;
-	fputs(!running ? "last was " : rank->process == DIAGNOSE_DEAD ? "was in " : "in ", out);
+	fputs(!running                                 ? "last was "
+	      : rank->process == DIAGNOSE_PROCESS_DEAD ? "was in "
+						       : "in ",
+	      out);
 	print_operation(out, job, record);
 	if (record->record.state == TRACE_FAILED)
 		fprintf(out, ", failed with %s", ls_status_name((ls_status)record->record.status));

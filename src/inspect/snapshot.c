@@ -198,7 +198,7 @@ static const char *check_head(const struct file_head *head, size_t bytes)
 	if (head->total_bytes > bytes)
 		return "its end is missing";
 	if (head->size < 1 || head->size > INSPECT_RANK_MAX || head->failure > LS_INTERNAL ||
-	    head->status > LS_INTERNAL || head->cause > DIAGNOSE_WAS_ABORTED)
+	    head->status > LS_INTERNAL || head->cause > DIAGNOSE_ABORTED)
 		return "its head is damaged";
 	if (!is_inside(&head->report, bytes) ||
 	    head->report.bytes != diagnose_snapshot_bytes(head->size))

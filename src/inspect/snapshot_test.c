@@ -76,9 +76,9 @@ static bool add(struct inspect_fixture *fixture, int rank, int as)
 static struct inspect_report *take(struct inspect_fixture *fixture)
 {
 	struct diagnose_source known[SIZE] = {
-		{.process = DIAGNOSE_DEAD, .signal = 9, .exit_code = -1},
-		{.process = DIAGNOSE_DEAD, .signal = 0, .exit_code = 0},
-		{.process = DIAGNOSE_DEAD, .signal = -1, .exit_code = -1},
+		{.process = DIAGNOSE_PROCESS_DEAD, .signal = 9, .exit_code = -1},
+		{.process = DIAGNOSE_PROCESS_DEAD, .signal = 0, .exit_code = 0},
+		{.process = DIAGNOSE_PROCESS_DEAD, .signal = -1, .exit_code = -1},
 	};
 	struct inspect_report *report = inspect_report_take(fixture->view, known);
 
@@ -300,7 +300,7 @@ static bool is_sound(const struct inspect_snapshot *snapshot)
 
 	return job->size >= 1 && job->size <= INSPECT_RANK_MAX &&
 	       diagnose_snapshot_is_valid(job, diagnose_snapshot_bytes(job->size)) &&
-	       (unsigned)report->verdict.cause <= DIAGNOSE_WAS_ABORTED &&
+	       (unsigned)report->verdict.cause <= DIAGNOSE_ABORTED &&
 	       (unsigned)report->verdict.status <= LS_INTERNAL &&
 	       (unsigned)report->failure <= LS_INTERNAL &&
 	       memchr(report->text, 0, sizeof report->text) &&

@@ -53,7 +53,7 @@ static struct look *look_open(const struct inspect_report *report, int rank, con
 	int count;
 
 	*why = !facts->known || !trace || facts->pid <= 0 ? "cannot be read"
-	       : facts->process == DIAGNOSE_DEAD          ? "has ended"
+	       : facts->process == DIAGNOSE_PROCESS_DEAD  ? "has ended"
 	       : trace->header->pid_space != 0 && trace->header->pid_space != fork_pid_space()
 		       ? "is in another process namespace: look from there"
 	       : is_told_before(report, rank) ? "is in the process of a rank above"

@@ -52,7 +52,7 @@ bool inspect_open_process(const struct diagnose_rank *rank, struct stack_memory 
 	if (same) {
 		now->start_ns = rank->start_ns;
 		diagnose_look_process(rank->pid, now);
-		same = now->process != DIAGNOSE_DEAD;
+		same = now->process != DIAGNOSE_PROCESS_DEAD;
 	}
 	free(now);
 	if (!same)

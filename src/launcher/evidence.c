@@ -174,7 +174,7 @@ void launcher_evidence_copy(struct launcher_evidence *evidence, bool last)
 		/* A rank may be a child of the process that was started, such as of a shell. */
 		bool ended = mine && mine->ended && trace && trace->pid == mine->pid;
 		known[q] = (struct diagnose_source){
-			.process = ended ? DIAGNOSE_DEAD : DIAGNOSE_UNKNOWN,
+			.process = ended ? DIAGNOSE_PROCESS_DEAD : DIAGNOSE_PROCESS_UNKNOWN,
 			.signal = ended ? mine->signal : -1,
 			.exit_code = ended ? mine->exit_code : -1,
 			.host = at >= 0 && at < evidence->count ? NULL : "another",

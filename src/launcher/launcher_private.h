@@ -29,8 +29,8 @@ enum {
 	LAUNCHER_READ_BYTES = 1 << 16,
 	LAUNCHER_GRACE_MS = 3000, /* from the first failure to SIGTERM */
 	LAUNCHER_TERM_MS = 2000,  /* from SIGTERM to SIGKILL */
-	/* A failure within this time after a signal that asked the job to end counts as an effect of
-	 * the signal. */
+	/* A failure within this time after a signal that asked the job to end counts as an effect
+	 * of the signal. */
 	LAUNCHER_SIGNAL_MS = LAUNCHER_GRACE_MS + LAUNCHER_TERM_MS,
 	/* After the first news of a failure, how long news of another failure may come late from
 	 * another host, which failed first. */

@@ -122,7 +122,8 @@ void launcher_monitor_collect(struct launcher_job *job)
 		bool same = rank < job->started &&
 			    mine->pid == rendezvous_server_pid(job->server, rank);
 		known[rank] = (struct diagnose_source){
-			.process = same && mine->ended ? DIAGNOSE_DEAD : DIAGNOSE_UNKNOWN,
+			.process = same && mine->ended ? DIAGNOSE_PROCESS_DEAD
+						       : DIAGNOSE_PROCESS_UNKNOWN,
 			.signal = same && mine->ended ? mine->signal : -1,
 			.exit_code = same && mine->ended ? mine->exit_code : -1,
 		};

@@ -68,9 +68,10 @@ enum op_progress mailbox_abandon_host(struct mailbox *mailbox, struct op *op,
 	/* If the cancel fails, another thread has just matched or sent the message. */
 	if ((state == OP_P2P_QUEUED || state == OP_P2P_POSTED) && !mailbox_take_back(mailbox, op))
 		state = mailbox_state_of(op);
-	bool shown = p2p->rts &&
-		     (state == OP_P2P_SENT ? !transport_mail_cancel(p2p->rts, p2p->generation)
-					   : state == OP_P2P_MATCHED || state == OP_P2P_DRAINING);
+	bool shown =
+		p2p->rts &&
+		(state == OP_P2P_SENT ? !transport_mail_cancel(p2p->rts, p2p->generation)
+				      : state == OP_P2P_MATCHED || state == OP_P2P_SENDER_COPIES);
 	bool is_here = op->call.peer < 0 || transport_is_here(mailbox->team, op->call.peer);
 	if (shown && !is_here) {
 		lost = !has_link_stopped(mailbox, op, force);

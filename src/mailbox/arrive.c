@@ -131,7 +131,7 @@ static void receive_long(struct mailbox *mailbox, struct mailbox_peer *peer, str
 			return;
 		}
 		bool brought = !given && invite_source(mailbox, op);
-		mailbox_activate(mailbox, op, brought ? OP_P2P_DRAINING : OP_P2P_MATCHED);
+		mailbox_activate(mailbox, op, brought ? OP_P2P_SENDER_COPIES : OP_P2P_MATCHED);
 	}
 	transport_mail_free_slot(peer->from, &peer->in, &message);
 	transport_notify(mailbox->team, message.source);

@@ -207,7 +207,7 @@ static bool is_served(struct mailbox *mailbox, const struct op *op, enum op_p2p_
 	case OP_P2P_MATCHED:
 		/* Otherwise there is something to copy. */
 		return !transport_mail_unstaged(rts, p2p->generation, p2p->pieces);
-	case OP_P2P_DRAINING:
+	case OP_P2P_SENDER_COPIES:
 		transport_wait_word(
 			mailbox->team, mailbox->team->rank, &rts->source_copied,
 			transport_mail_word(p2p->generation, p2p->pieces - p2p->pieces_copied),

@@ -4,8 +4,8 @@
  * look-ups and short copies only; long messages are copied without it (sendrecv.c).
  *
  *   send     new -> queued (no free slot) -> sent (long: until it is received) -> complete
- *   receive  new -> posted -> matched (long: pieces are copied) -> draining (the source still
- *            copies some) -> complete */
+ *   receive  new -> posted -> matched (long: pieces are copied) -> (the source copies the rest)
+ *            -> complete */
 #ifndef MAILBOX_MAILBOX_PRIVATE_H
 #define MAILBOX_MAILBOX_PRIVATE_H
 

@@ -244,7 +244,7 @@ static enum op_progress copy_matched(struct mailbox *mailbox, struct op *op)
 	}
 	if (op->status != LS_OK)
 		return OP_FAILED;
-	mailbox_set_state(op, OP_P2P_DRAINING);
+	mailbox_set_state(op, OP_P2P_SENDER_COPIES);
 	return OP_DONE;
 }
 
@@ -287,7 +287,7 @@ static enum op_progress advance_receive(struct mailbox *mailbox, struct op *op)
 	op->word_count = 0;
 	if (mailbox_state_of(op) == OP_P2P_MATCHED)
 		progress = copy_matched(mailbox, op);
-	if (progress == OP_DONE && mailbox_state_of(op) == OP_P2P_DRAINING)
+	if (progress == OP_DONE && mailbox_state_of(op) == OP_P2P_SENDER_COPIES)
 		progress = await_source(mailbox, op);
 	return progress;
 }

@@ -7,7 +7,7 @@ void op_reset(struct op *op, struct op_workspace *workspace)
 	op->words = workspace->words;
 	op->tickets = workspace->tickets;
 	op->checked = workspace->checked;
-	op->undrained = workspace->undrained;
+	op->untaken = workspace->untaken;
 	op->status = LS_OK;
 	op->culprit = -1;
 	op->state = OP_STATE_ENTER;

@@ -36,11 +36,11 @@ enum op_progress {
 
 /* Which part of an operation comes next. Messages have OP_STATE_STEPS, then OP_STATE_COMPLETE. */
 enum op_state {
-	OP_STATE_ENTER,    /* collective: waits until its entry slot is free */
-	OP_STATE_ENTERED,  /* collective: the entry is published; has a rank failed or closed? */
-	OP_STATE_STEPS,    /* collective: op->step is the cursor. Message: p2p.state says more */
-	OP_STATE_DRAIN,    /* collective: waits until peers have taken its last long messages */
-	OP_STATE_TOGETHER, /* collective: waits until all ranks have completed it */
+	OP_STATE_ENTER,       /* collective: waits until its entry slot is free */
+	OP_STATE_ENTERED,     /* collective: the entry is published; has a rank failed or closed? */
+	OP_STATE_STEPS,       /* collective: op->step is the cursor. Message: p2p.state says more */
+	OP_STATE_AWAIT_TAKEN, /* collective: waits until peers have taken its last long messages */
+	OP_STATE_AWAIT_ALL,   /* collective: waits until all ranks have completed it */
 	OP_STATE_COMPLETE,
 };
 
@@ -100,11 +100,11 @@ struct op {
 	void *input_block, *output_block, *scratch_block;
 	uint64_t peer_sends, peer_expected; /* see op_count_difference */
 	int word_count;
-	bool any_suffices, has_undrained; /* of the words; of `undrained` there are some */
-	struct wait_word *words;          /* OP_BLOCKED: what it waits for; in the workspace */
+	bool any_suffices, has_untaken; /* of the words; of `untaken` there are some */
+	struct wait_word *words;        /* OP_BLOCKED: what it waits for; in the workspace */
 	/* In the workspace. checked: peers (ranks_bit) whose entry has been compared with mine.
-	 * undrained: those that may not have taken the last long message to them, `tickets`. */
-	uint64_t *tickets, *checked, *undrained;
+	 * untaken: those that may not have taken the last long message to them, `tickets`. */
+	uint64_t *tickets, *checked, *untaken;
 	/* A message from another host whose payload is being fetched to `target`; NULL: none. */
 	struct transport_message *fetching;
 	int fetching_from;
@@ -119,7 +119,7 @@ struct op {
 struct op_workspace {
 	struct wait_word words[RANKS_WORLD_MAX];
 	uint64_t tickets[RANKS_WORLD_MAX];
-	uint64_t checked[RANKS_WORLD_WORDS], undrained[RANKS_WORLD_WORDS];
+	uint64_t checked[RANKS_WORLD_WORDS], untaken[RANKS_WORLD_WORDS];
 	uint64_t starts[RANKS_WORLD_MAX + 1], recv_starts[RANKS_WORLD_MAX + 1];
 };
 

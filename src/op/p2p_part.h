@@ -26,14 +26,14 @@ struct match_entry {
 /* Which part of a send or receive comes next. */
 enum op_p2p_state {
 	OP_P2P_NEW,
-	OP_P2P_QUEUED,      /* send: it waits for a free slot */
-	OP_P2P_SENT,        /* send: it waits until the receiver has taken the message */
-	OP_P2P_POSTED,      /* receive: not matched yet */
-	OP_P2P_MATCHED,     /* receive: pieces remain to be copied */
-	OP_P2P_DRAINING,    /* receive: the sender is still copying pieces */
-	OP_P2P_DELIVERING,  /* receive on a stream: the stream copies it out */
-	OP_P2P_DEVICE_BUSY, /* it has failed, and its device still works on it */
-	OP_P2P_COMPLETE,    /* complete, with op->status */
+	OP_P2P_QUEUED,        /* send: it waits for a free slot */
+	OP_P2P_SENT,          /* send: it waits until the receiver has taken the message */
+	OP_P2P_POSTED,        /* receive: not matched yet */
+	OP_P2P_MATCHED,       /* receive: pieces remain to be copied */
+	OP_P2P_SENDER_COPIES, /* receive: the sender is still copying pieces */
+	OP_P2P_DELIVERING,    /* receive on a stream: the stream copies it out */
+	OP_P2P_DEVICE_BUSY,   /* it has failed, and its device still works on it */
+	OP_P2P_COMPLETE,      /* complete, with op->status */
 };
 
 struct op_p2p {

@@ -180,7 +180,7 @@ static ls_status wait_or_recheck(struct world *world, struct p2p_pass *pass,
 	*peer = -1;
 	if (wait_briefly(&first->group->waiter, &call))
 		return LS_OK;
-	atomic_fetch_add(&p2p->progress_waiters, 1);
+	atomic_fetch_add(&p2p->followers, 1);
 	struct wait_word *word = &pass->words[pass->word_count];
 	p2p_wakeups_word(world, p2p_wakeups(world), word);
 	/* A thread that does not show what it waits for is not blocked for sure. */
@@ -196,7 +196,7 @@ static ls_status wait_or_recheck(struct world *world, struct p2p_pass *pass,
 	shown.partial = pass->partial || would_mislead(shown.group, pass->words, pass->word_count);
 	if (atomic_load(&p2p->rechecks) == pass->rechecks && !is_any_complete(pass->ops, pass->count))
 		status = wait_once(&shown, pause->at_ns < soon_ns ? pause->at_ns : soon_ns, peer);
-	atomic_fetch_sub(&p2p->progress_waiters, 1);
+	atomic_fetch_sub(&p2p->followers, 1);
 	return status;
 }
 
@@ -337,14 +337,14 @@ static void await_end(struct world *world, ls_request *const *ops, int count)
 	struct wait_word word;
 	struct wait_call call = {
 		.words = &word, .count = 1, .deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
-	atomic_fetch_add(&world->p2p.progress_waiters, 1);
+	atomic_fetch_add(&world->p2p.followers, 1);
 	p2p_wakeups_word(world, p2p_wakeups(world), &word);
 	if (!is_any_complete(ops, count) && p2p_is_progressing(&world->p2p)) {
 		int peer;
 		ls_status status = wait_words(&first_of(ops, count)->group->quiet, &call, &peer);
 		(void)status; /* the caller checks again in any case */
 	}
-	atomic_fetch_sub(&world->p2p.progress_waiters, 1);
+	atomic_fetch_sub(&world->p2p.followers, 1);
 }
 
 /* Waits while another thread makes progress. */
@@ -372,7 +372,7 @@ static ls_status await_progress(struct world *world, ls_request *const *ops, int
 	/* Without words to show, an operation is about to continue, and then has other words. */
 	uint64_t soon = shown.count ? CLOCK_NEVER : clock_deadline_ns(PROGRESS_SLICE_MS);
 	soon = progress_self_only_until(self_only, soon);
-	atomic_fetch_add(&world->p2p.progress_waiters, 1);
+	atomic_fetch_add(&world->p2p.followers, 1);
 	uint64_t seen = p2p_wakeups(world);
 	ls_status status = LS_OK;
 	/* A thread that stops making progress from here on sees that this one waits. */
@@ -384,7 +384,7 @@ static ls_status await_progress(struct world *world, ls_request *const *ops, int
 		shown.count += lane_word(ops, count, &words[shown.count]);
 		status = wait_once(&shown, pause->at_ns < soon ? pause->at_ns : soon, &peer);
 	}
-	atomic_fetch_sub(&world->p2p.progress_waiters, 1);
+	atomic_fetch_sub(&world->p2p.followers, 1);
 	bool failed = failure_status(shown.group) != LS_OK;
 	if (has_head)
 		world_release(shown.group);

@@ -12,7 +12,7 @@
 static void await_completion(struct world *world, struct waiter *quiet, const struct ls_request *op)
 {
 	struct wait_word word;
-	atomic_fetch_add(&world->p2p.progress_waiters, 1);
+	atomic_fetch_add(&world->p2p.followers, 1);
 	p2p_wakeups_word(world, p2p_wakeups(world), &word);
 	if (op ? !progress_op_is_complete(op) : p2p_is_progressing(&world->p2p)) {
 		struct wait_call call = {.words = &word,
@@ -22,7 +22,7 @@ static void await_completion(struct world *world, struct waiter *quiet, const st
 		ls_status status = wait_words(quiet, &call, &peer);
 		(void)status; /* the caller tries again in any case */
 	}
-	atomic_fetch_sub(&world->p2p.progress_waiters, 1);
+	atomic_fetch_sub(&world->p2p.followers, 1);
 }
 
 void p2p_await_complete(const struct ls_request *op)

@@ -248,7 +248,7 @@ static void finish_op(struct ls_request *op, ls_status status)
 	 * thread, for which the doorbell is armed as urgent if a send waits. */
 	if (was_ordered)
 		atomic_fetch_add(&world->p2p.rechecks, 1);
-	else if (atomic_load(&world->p2p.progress_waiters) == 0)
+	else if (atomic_load(&world->p2p.followers) == 0)
 		return;
 	p2p_wake_threads(world);
 }
@@ -273,7 +273,7 @@ static void end_together(ls_group *group, struct op *first)
 	}
 	/* A thread that is about to wait raises this, and then looks whether its operation is
 	 * complete. So either this exchange sees that thread, or it sees the stores above. */
-	if (atomic_fetch_add(&p2p->progress_waiters, 0) > 0)
+	if (atomic_fetch_add(&p2p->followers, 0) > 0)
 		p2p_wake_threads(world);
 }
 

@@ -35,14 +35,14 @@ void p2p_wake_threads(struct world *world)
 
 void p2p_wake_waiters(struct world *world)
 {
-	if (atomic_load(&world->p2p.progress_waiters) > 0)
+	if (atomic_load(&world->p2p.followers) > 0)
 		p2p_wake_threads(world);
 }
 
 void p2p_recheck(struct world *world)
 {
 	/* Sequentially consistent, like the other side: either the thread that makes progress sees
-	 * this store, or this thread sees that one in `progress_waiters`. */
+	 * this store, or this thread sees that one in `followers`. */
 	atomic_fetch_add(&world->p2p.rechecks, 1);
 	p2p_wake_waiters(world);
 }

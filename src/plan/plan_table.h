@@ -86,9 +86,9 @@ void plan_table_narrow(struct plan_table *table, int size);
 
 /* For `bytes` of payload, the most that any rank has as INPUT (UINT64_MAX: not known to all ranks,
  * so it does not fit into an entry); `inline_bytes` is the longest payload that travels in an entry
- * or in the pages beside it (TRANSPORT_INLINE_BYTES). Pure: the same answer on all ranks that have the
- * same table. `wanted` (PLAN_NONE: none) wins where the collective has it and, for PLAN_INLINE, the
- * payload fits. The default table never gives PLAN_PULL: the engine takes it in place of
+ * or in the pages beside it (TRANSPORT_INLINE_BYTES). Pure: the same answer on all ranks that have
+ * the same table. `wanted` (PLAN_NONE: none) wins where the collective has it and, for PLAN_INLINE,
+ * the payload fits. The default table never gives PLAN_PULL: the engine takes it in place of
  * PLAN_DIRECT where a window cannot be written. */
 void plan_table_choose(const struct plan_table *table, enum coll_id collective, uint64_t bytes,
 		       uint64_t inline_bytes, int size, enum plan_algorithm wanted,

@@ -50,9 +50,9 @@ void progress_lane_begin(ls_group *group)
 	atomic_store(&lane->recent_number, 0);
 	lane->for_others = group->waiter;
 	lane->for_others.spin_ns = spin_for_others(group);
-	lane->idle = group->waiter;
-	lane->idle.spin_ns = 0;
-	lane->idle.bell = &lane->waiters_bell;
+	lane->follower_waiter = group->waiter;
+	lane->follower_waiter.spin_ns = 0;
+	lane->follower_waiter.bell = &lane->followers_bell;
 	lane->unattended.waiter = &lane->for_others;
 }
 
@@ -85,10 +85,10 @@ struct ls_request *progress_lane_first(ls_group *group)
  * progress, or this thread sees that it waits. */
 static void wake_waiters(ls_group *group)
 {
-	if (atomic_load(&group->lane.progress_waiters) == 0)
+	if (atomic_load(&group->lane.followers) == 0)
 		return;
 	atomic_fetch_add(&transport_area_of(&group->team, group->rank)->released, 1);
-	wait_wake(&group->lane.waiters_bell);
+	wait_wake(&group->lane.followers_bell);
 }
 
 void progress_lane_release_to_others(ls_group *group)
@@ -249,7 +249,7 @@ static bool make_progress(ls_group *group, const struct ls_request *until, struc
 		/* While this thread still has the lane, so that completed_seq only grows. */
 		progress_op_complete(op, status);
 		wait_store(&transport_area_of(&group->team, group->rank)->completed_seq, seq);
-		wait_wake(&lane->waiters_bell);
+		wait_wake(&lane->followers_bell);
 		wait_wake(group->waiter.bell);
 		progressing = finish_one(lane, !was_last, &more);
 	}
@@ -312,7 +312,7 @@ static ls_status wait_following(ls_group *group, uint64_t seq, struct waiter *wa
 	struct wait_word words[2];
 	ls_status status = LS_OK;
 	int peer;
-	atomic_fetch_add(&lane->progress_waiters, 1);
+	atomic_fetch_add(&lane->followers, 1);
 	transport_wait_word(&group->team, group->rank, &area->completed_seq, seq, group->rank,
 			    &words[0]);
 	transport_wait_word(&group->team, group->rank, &area->released,
@@ -325,7 +325,7 @@ static ls_status wait_following(ls_group *group, uint64_t seq, struct waiter *wa
 	call->any = true;
 	if (is_progressing(lane))
 		status = wait_words(waiter, call, &peer);
-	atomic_fetch_sub(&lane->progress_waiters, 1);
+	atomic_fetch_sub(&lane->followers, 1);
 	return status;
 }
 
@@ -386,7 +386,7 @@ ls_status progress_lane_await(struct ls_request *op, const struct progress_pause
 				return LS_PENDING;
 			continue;
 		}
-		status = await_progress(op, &group->lane.idle, pause);
+		status = await_progress(op, &group->lane.follower_waiter, pause);
 		if (status == LS_OK)
 			continue;
 		if (status == LS_INTERRUPTED && comes_back)
@@ -487,7 +487,7 @@ void progress_lane_close(ls_group *group)
 		}
 		struct wait_call call = {.deadline_ns = clock_deadline_ns(PROGRESS_SLICE_MS)};
 		struct waiter quiet = group->quiet;
-		quiet.bell = &lane->waiters_bell;
+		quiet.bell = &lane->followers_bell;
 		ls_status status = wait_following(group, UINT64_MAX >> 1, &quiet, &call);
 		(void)status; /* the loop checks again in any case */
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The life of an operation: made, submitted, advanced, complete; what happens to it when members die
- * or leave; and the progress thread, which makes progress on operations that no calling thread waits
- * for.
+ * The life of an operation: made, submitted, advanced, complete; what happens to it when members
+ * die or leave; and the progress thread, which makes progress on operations that no calling thread
+ * waits for.
  *
  * An operation is complete when its status is final. A member is `gone` when it is dead or has left
  * the group. */

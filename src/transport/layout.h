@@ -40,7 +40,7 @@ enum {
 	/* The payload of a slot; longer ones stay with the sender. */
 	TRANSPORT_MESSAGE_INLINE_BYTES = 192,
 	TRANSPORT_TEXT_BYTES = 2048,
-	TRANSPORT_TOGETHER = 64, /* groups that fail with one report */
+	TRANSPORT_REPORT_GROUPS = 64, /* groups that fail with one report */
 	TRANSPORT_PHASE_BITS = 16,
 	TRANSPORT_CPU_WORDS = 16, /* 1024 processors */
 	TRANSPORT_AREAS = 513,    /* groups that a rank may be in at once, that of all ranks too */
@@ -122,7 +122,7 @@ struct transport_report {
 	/* The ids of all groups that fail together, if there are several; ends with 0, if there is
 	 * room. A rank that learns of the failure returns only after all these groups have failed
 	 * on its host. */
-	uint32_t groups[TRANSPORT_TOGETHER];
+	uint32_t groups[TRANSPORT_REPORT_GROUPS];
 	char text[TRANSPORT_TEXT_BYTES];
 };
 

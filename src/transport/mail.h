@@ -255,9 +255,9 @@ static inline const _Atomic uint64_t *transport_mail_awaited(const struct mail_r
  * there. Fetches some at a time, because it takes as long to fetch several lines as one. */
 static inline void transport_mail_prefetch(const struct mail_ring *ring, const struct mail_in *in)
 {
-	enum { TOGETHER = 8 };
-	if (in->next % TOGETHER == 1)
-		for (uint64_t next = in->next; next % TOGETHER != 0; next++)
+	enum { LINES_AT_ONCE = 8 };
+	if (in->next % LINES_AT_ONCE == 1)
+		for (uint64_t next = in->next; next % LINES_AT_ONCE != 0; next++)
 			__builtin_prefetch(&ring->slots[transport_mail_index(next)]);
 }
 /* Call when the owner has waited for a message, and so will probably wait for those that follow:

@@ -39,10 +39,10 @@ struct world_lane {
 	 * progress thread waits for it without the lock, so its words are copies. */
 	struct wait_item unattended;
 	struct wait_word words[RANKS_WORLD_MAX];
-	_Atomic uint32_t progress_waiters; /* threads that wait for the one that makes progress */
-	struct wait_bell waiters_bell;     /* of these threads: peers have no news for them */
-	struct waiter for_others;          /* of a thread that makes progress for other callers */
-	struct waiter idle;                /* of threads that wait for that thread */
+	_Atomic uint32_t followers;      /* threads that wait for the one that makes progress */
+	struct wait_bell followers_bell; /* of these threads: peers have no news for them */
+	struct waiter for_others;        /* of a thread that makes progress for other callers */
+	struct waiter follower_waiter;   /* of threads that wait for that thread */
 };
 #define WORLD_LANE_TAKEN (UINT64_C(1) << 23)
 #define WORLD_LANE_COUNT_MASK (WORLD_LANE_TAKEN - 1)

@@ -100,7 +100,7 @@ struct world_p2p {
 	/* when the progress thread next checks receives that only threads of this rank may serve */
 	uint64_t self_only_until_ns LOCK_GUARDED(group);
 	/* threads that wait for the thread that makes progress; and that thread while it sleeps */
-	_Atomic uint32_t progress_waiters;
+	_Atomic uint32_t followers;
 	/* the watch's: the number of gone members and failed groups at its last look */
 	uint64_t gone_at_look;
 	/* raised when the thread that makes progress has to check again */

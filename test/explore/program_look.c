@@ -13,7 +13,7 @@ enum { PAUSE = 8 };
 static bool is_fault(enum diagnose_cause cause)
 {
 	return cause == DIAGNOSE_MISMATCH || cause == DIAGNOSE_DIED || cause == DIAGNOSE_LEFT ||
-	       cause == DIAGNOSE_DEADLOCK || cause == DIAGNOSE_IS_STOPPED;
+	       cause == DIAGNOSE_DEADLOCK || cause == DIAGNOSE_STOPPED;
 }
 
 static void look(struct program_results *results, const struct inspect_view *view)

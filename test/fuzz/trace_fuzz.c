@@ -146,7 +146,7 @@ static void judge_and_tell(const struct diagnose_hint *hint, size_t room)
 	static char text[256 * 16 + 1];
 	struct diagnose_verdict verdict;
 	diagnose_judge(job, hint, &verdict);
-	MUST(verdict.cause <= DIAGNOSE_WAS_ABORTED);
+	MUST(verdict.cause <= DIAGNOSE_ABORTED);
 	MUST(verdict.culprit == -1 || (verdict.culprit >= 0 && verdict.culprit < RANKS));
 	MUST(!ranks_meet(&verdict.waiting, &verdict.culprits));
 	memset(text, '#', sizeof text);

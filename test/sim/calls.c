@@ -150,8 +150,8 @@ static enum sim_error load(struct sim_device *device, const struct sim_kernel *k
 	return error;
 }
 
-/* Puts it behind the stream under the driver lock, which is released. *observer: whom to tell that it
- * is operation `number` there, with no lock held; NULL: nobody. What is captured is not done. */
+/* Puts it behind the stream under the driver lock, which is released. *observer: whom to tell that
+ * it is operation `number` there, with no lock held; NULL: nobody. What is captured is not done. */
 static enum sim_error put_and_leave(struct sim_stream *stream, struct sim_op *op,
 				    const struct driver_observer **observer, uint64_t *number)
 {

@@ -76,9 +76,9 @@ bool sim_tell_failure(struct sim *sim, _Atomic uint64_t *word, uint64_t value,
 /* When it returns, the word is not stored to any more. */
 void sim_tell_no_more(struct sim *sim, const _Atomic uint64_t *word);
 
-/* Tells the observer of copies, named buffers of kernels, events and awaits of this device's streams.
- * It stays until the device gets another one, or NULL; after that no thread is in one of its calls.
- * Not of what the driver "sim" does for Lockstep. Takes the driver lock. */
+/* Tells the observer of copies, named buffers of kernels, events and awaits of this device's
+ * streams. It stays until the device gets another one, or NULL; after that no thread is in one of
+ * its calls. Not of what the driver "sim" does for Lockstep. Takes the driver lock. */
 void sim_observe(struct sim *sim, int device, const struct driver_observer *observer);
 
 /* The range in which all memory of this device lies. Takes no lock. */
