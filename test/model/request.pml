@@ -1,112 +1,128 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Who sees to sends and receives that run beside the caller (src/p2p/pending.c, arm.c), and how a peer
- * wakes the progress thread when nobody does (wait_arm, wait_request_progress, wait_for_set in
- * src/base/wait.h). One thread of
- * the rank begins a receive of a long message, another one a send for which there may be no room yet; each
- * then waits, or goes away. A third one, which blocks in a call of its own, takes in what has arrived, and sees to
- * nothing else: of a long message nothing is copied, a short one is over. The peer posts the message and makes the room, in one order or the other, and needs the first to be seen to before it does
- * the second; or it does not need the send, as one that is copied by the peer, and then it wants no progress thread.
- * A wait of a thread is a guard on the words it awaits: see doorbell.pml. What is done under the mailbox'
- * lock is one step.
+ * Which thread makes progress on sends and receives that outlive their call (src/p2p: pending.c,
+ * arm.c, await.c, pass.c), and how a peer wakes the progress thread when no thread does
+ * (src/base/wait.h: wait_arm, wait_request_progress, wait_for_set).
  *
- * Shown: what the peer needs is seen to, whichever thread makes progress, or if none does at first; so is what a
- * thread waits for; and what the wait table says is true: while unpublished is 0, all threads are blocked or away,
- * and none of the words that are shown for the progress thread is there, the rank does nothing by itself. */
+ * Properties:
+ * - What the peer needs is done, whichever thread makes progress, also if none does at first.
+ * - What a thread waits for completes.
+ * - The wait table is true. Say `unpublished` is 0, all threads are blocked or have left, and none
+ *   of the words that are published for the progress thread has arrived. Then the rank does nothing
+ *   by itself.
+ *
+ * Processes: of the rank, user 0 begins a receive of a long message, and user 1 a send that may
+ * have no free slot yet; each then waits, or leaves. `other` blocks in a call of its own. It looks
+ * at what has arrived, so it may match a long message, or complete a short receive; it makes
+ * progress on nothing else. `progress` is the progress thread, `watch` the watch thread. The peer
+ * posts the message and frees a slot, in either order, and does the second only after the rank has
+ * done its part of the first. It may also not need the send; then the send wants no progress
+ * thread. `diagnosis` reads the wait table at any time.
+ *
+ * Abstractions: a wait of a thread is a guard on the words that it awaits: see doorbell.pml. What a
+ * thread does under the lock of the mailbox is one step.
+ *
+ * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
+ * it. */
 /* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
 
-/* The bell: WAIT_ARMED and WAIT_ARMED_URGENT. */
+/* The bell: WAIT_ARMED, WAIT_ARMED_URGENT. */
 #define ARMED 1
 #define URGENT 2
-byte bits;
-bit requested; /* bell->requests is not what the progress thread has seen */
+byte bell_bits;
+bit requests_changed; /* bell->requests is not the value that the progress thread has read */
 
 /* What the peer stores. */
 bit posted, room;
 
-/* The mailbox: how far the two operations are. */
-#define NONE 0
-#define ASKED 1
-#define MET 2
+/* The states of the two operations. */
+#define NEW 0
+#define POSTED 1
+#define MATCHED 2
 #define QUEUED 3
-#define DONE 4 /* the group has not been told yet */
-#define OVER 5
+#define COMPLETE 4 /* in the list of the mailbox until p2p_collect */
+#define COLLECTED 5
 byte receive, send;
-#define IS_PENDING(stage) (stage != NONE && stage != OVER)
-#define RECEIVE_IS_READY (receive == ASKED && posted)
+#define IS_PENDING(stage) (stage != NEW && stage != COLLECTED)
+#define RECEIVE_IS_READY (receive == POSTED && posted)
 #define SEND_IS_READY (send == QUEUED && room)
-/* Somebody has to go on, though no word will say so: mailbox_has_work. */
-#if MUTANT == 16 /* what another thread has taken in, and is over, is told to nobody */
-#define HAS_WORK (receive == MET)
+/* mailbox_has_work: there is something to do that no word announces. */
+#if MUTANT == 16 /* ignores operations that another thread has completed */
+#define HAS_WORK (receive == MATCHED)
 #else
-#define HAS_WORK (receive == MET || receive == DONE || send == DONE)
+#define HAS_WORK (receive == MATCHED || receive == COMPLETE || send == COMPLETE)
 #endif
 
-/* What points->lock guards. */
+/* Under p2p->lock. */
 bit progressing, armed, urgent, shown;
 byte progress_count, urgent_count;
-bit send_listed, send_wants;
+bit send_is_listed, send_wants_progress;
 
-byte progress_waiters; /* threads that wait for the one that makes progress; and that one while it sleeps */
-/* What has become of a word since a thread looked; 0: it has not looked, or forgotten it. */
+byte progress_waiters; /* p2p->progress_waiters */
+/* Whether a word has changed since user u read it. 0: u has not read it. */
 #define SEEN 1
 #define CHANGED 2
-byte rechecks[2], points[2];
+byte rechecks[2], wakeups[2];
 byte unpublished;
-bit shows_receive, shows_send; /* which words the watch shows for the progress thread */
+bit shows_receive, shows_send; /* what the watch publishes for the progress thread */
 
 bit needs_send = 1; /* the peer does */
 
-/* For the assertions only. */
-bit progress_counts;
-bit gone[2], blocked[2], for_receive[2], for_send[2]; /* the two threads, and what they wait for */
-#define IS_THERE(u) ((for_receive[u] && posted) || (for_send[u] && room) || points[u] == CHANGED)
-#define IS_QUIET(u) (gone[u] || (blocked[u] && !IS_THERE(u)))
+/* for the assertions */
+bit progress_is_counted;
+/* by user; then which words the user awaits */
+bit has_left[2], blocked[2], for_receive[2], for_send[2];
+#define CAN_CONTINUE(u) \
+	((for_receive[u] && posted) || (for_send[u] && room) || wakeups[u] == CHANGED)
+#define IS_QUIET(u) (has_left[u] || (blocked[u] && !CAN_CONTINUE(u)))
 
-/* Under points->lock: nothing in between is seen by anybody else, but that unpublished may be higher. */
+/* Under p2p->lock. No other process sees what is in between, except that `unpublished` may be too
+ * high for a while. */
 #define UNDER_LOCK atomic {
-#if MUTANT == 18 /* from the request on, until it makes progress, the wait table says that nobody does anything */
+#if MUTANT == 18 /* does not count the armed progress thread in `unpublished` */
 #define COUNTED 0
 #else
 #define COUNTED 1
 #endif
-#define UNLOCKED assert(unpublished == COUNTED * (armed && !shown) + progress_counts) }
+#define UNLOCKED assert(unpublished == COUNTED * (armed && !shown) + progress_is_counted) }
 
-#include "request_progress.pml"
+#include "parts/request_progress.pml"
 
-/* ---- the threads of the user ---- */
+/* ---- the users ---- */
 
-/* p2p_arm, after something has begun. */
-inline begun()
+/* p2p_arm, after an operation has begun. */
+inline p2p_arm()
 {
 	UNDER_LOCK
-#if MUTANT == 7 /* the thread that makes progress may sleep, and does not know of it */
-	tells = 0;
+#if MUTANT == 7 /* does not tell the thread that makes progress, which may sleep */
+	rechecks_another = 0;
 #else
-	tells = progressing;
+	rechecks_another = progressing;
 #endif
-#if MUTANT == 6 /* its bell may not be armed for room */
+#if MUTANT == 6 /* does not look whether the bell is armed as urgent */
 	mine = armed && !HAS_WORK;
 #else
 	mine = armed && !HAS_WORK && urgent == (urgent_count > 0);
 #endif
 	if
-#if MUTANT != 20 /* what was shown is not all that the armed progress thread wakes for any more */
-	:: mine -> hide()
+#if MUTANT != 20
+	/* mutant 20 leaves words in the table that are no longer all that the progress thread
+	 * awaits */
+	:: mine -> hide_words()
 #endif
 	:: else
 	fi;
 	UNLOCKED
 	if
-	:: tells ->
+	:: rechecks_another ->
 		/* p2p_recheck */
 		atomic {
 			rechecks[0] = (rechecks[0] -> CHANGED : 0);
 			rechecks[1] = (rechecks[1] -> CHANGED : 0)
 		}
-		atomic { wake_waiters() }
+		atomic { p2p_wake_waiters() }
 	:: else
 	fi;
 	if
@@ -114,127 +130,141 @@ inline begun()
 	:: else ->
 		arm_and_check(mine);
 		if
-		:: mine -> take(mine)
+		:: mine -> p2p_take(mine)
 		:: else
 		fi;
 		if
-		:: mine -> sweep(more); leave(more, mine)
+		:: mine -> p2p_pass(more); p2p_release(more, mine)
 		:: else
 		fi
 	fi
 }
 
 /* p2p_start */
-inline start(u)
+inline p2p_start(u)
 {
 	UNDER_LOCK
 		progress_count = progress_count + (u == 0);
-		send_listed = send_listed || u == 1;
+		send_is_listed = send_is_listed || u == 1;
 	UNLOCKED
 	atomic {
 		if
-		:: u == 0 -> receive = (posted -> MET : ASKED)
-		:: u == 1 -> send = (room -> DONE : QUEUED)
+		:: u == 0 -> receive = (posted -> MATCHED : POSTED)
+		:: u == 1 -> send = (room -> COMPLETE : QUEUED)
 		fi
 	}
-	collect();
+	p2p_collect();
 	if
 	:: u == 1 && send == QUEUED && needs_send ->
 		UNDER_LOCK
 			if
-			:: send_listed -> send_wants = 1; progress_count++; urgent_count++
+			:: send_is_listed ->
+				send_wants_progress = 1;
+				progress_count++;
+				urgent_count++
 			:: else
 			fi;
 		UNLOCKED
 	:: else
 	fi;
 	if
-	:: IS_PENDING(receive) || IS_PENDING(send) -> begun()
+	:: IS_PENDING(receive) || IS_PENDING(send) -> p2p_arm()
 	:: else
 	fi
 }
 
-#define IS_OVER(u) ((u == 0 && receive == OVER) || (u == 1 && send == OVER))
+#define IS_COMPLETE(u) ((u == 0 && receive == COLLECTED) || (u == 1 && send == COLLECTED))
 
-/* Until one of its words is there. */
+/* Until one of its words has arrived. */
 inline sleep(u)
 {
 	blocked[u] = 1;
-	atomic { IS_THERE(u) -> blocked[u] = 0 }
+	atomic { CAN_CONTINUE(u) -> blocked[u] = 0 }
 }
 
-/* What to wait for until something can go on. */
-inline gather(u)
+/* Lists the words of all operations. more: there is something to do that no word announces. */
+inline list_words(u)
 {
 	atomic {
-		for_receive[u] = receive == ASKED;
+		for_receive[u] = receive == POSTED;
 		for_send[u] = send == QUEUED;
-#if MUTANT != 14 /* what another thread has taken in meanwhile has no word */
-		more = more || receive == MET
+#if MUTANT != 14 /* mutant 14 ignores a receive that another thread has matched since the pass */
+		more = more || receive == MATCHED
 #endif
 	}
 }
 
-/* wait_or_recheck: the recheck comes before it is seen to rest. */
-inline rest_for_news(u)
+/* wait_or_recheck: is counted in progress_waiters before it reads `rechecks`. */
+inline wait_or_recheck(u)
 {
 	progress_waiters++;
-	points[u] = SEEN;
+	wakeups[u] = SEEN;
 	if
-	:: rechecks[u] != CHANGED && !IS_OVER(u) -> sleep(u)
+	:: rechecks[u] != CHANGED && !IS_COMPLETE(u) -> sleep(u)
 	:: else
 	fi;
-	atomic { progress_waiters--; points[u] = 0; for_receive[u] = 0; for_send[u] = 0 }
+	atomic { progress_waiters--; wakeups[u] = 0; for_receive[u] = 0; for_send[u] = 0 }
 }
 
-/* make_progress: until the thread's own operation is over. */
+/* make_progress: until the thread's own operation is complete. */
 inline make_progress(u)
 {
 	do
 	::
-#if MUTANT == 13 /* what is begun while it looks is not looked at, and wakes nobody */
-		sweep(more);
-		gather(u);
+#if MUTANT == 13
+		/* reads `rechecks` after the pass, so it overlooks an operation that began
+		 * meanwhile */
+		p2p_pass(more);
+		list_words(u);
 		rechecks[u] = SEEN;
 #else
 		rechecks[u] = SEEN;
-		sweep(more);
-		gather(u);
+		p2p_pass(more);
+		list_words(u);
 #endif
-#if MUTANT != 17 /* what another thread has taken in meanwhile, and is over, has no word either */
-		collect();
+#if MUTANT != 17
+		/* mutant 17 ignores an operation that another thread has completed since the
+		 * pass */
+		p2p_collect();
 #endif
 		if
-		:: atomic { IS_OVER(u) -> for_receive[u] = 0; for_send[u] = 0; rechecks[u] = 0; break }
+		:: atomic {
+				IS_COMPLETE(u) ->
+				for_receive[u] = 0;
+				for_send[u] = 0;
+				rechecks[u] = 0;
+				break
+		   }
 		:: else
 		fi;
 		if
 		:: atomic { more -> for_receive[u] = 0; for_send[u] = 0 }
-		:: else -> rest_for_news(u)
+		:: else -> wait_or_recheck(u)
 		fi
 	od
 }
 
-/* rest: until the thread that makes progress has something to say. */
-inline rest(u)
+/* await_progress: waits until the thread that makes progress wakes this one. */
+inline await_progress(u)
 {
-#if MUTANT == 22 /* a thread that stops making progress in between sees nobody rest */
+#if MUTANT == 22
+	/* is counted too late: a thread that stops making progress in between wakes nobody */
 	if
-	:: !IS_OVER(u) && progressing -> progress_waiters++; points[u] = SEEN; sleep(u)
+	:: !IS_COMPLETE(u) && progressing -> progress_waiters++; wakeups[u] = SEEN; sleep(u)
 	:: else -> progress_waiters++
 	fi;
 #else
 	progress_waiters++;
 #if MUTANT != 19
-	points[u] = SEEN;
+	wakeups[u] = SEEN;
 #endif
 	if
-	:: IS_OVER(u)
-#if MUTANT != 15 /* the thread that made progress may just have left, and seen nobody rest */
-	:: !IS_OVER(u) && !progressing
-	:: !IS_OVER(u) && progressing ->
-#if MUTANT == 19 /* what has happened in between is not seen */
-		points[u] = SEEN;
+	:: IS_COMPLETE(u)
+#if MUTANT != 15 /* mutant 15 does not check that another thread still makes progress */
+	:: !IS_COMPLETE(u) && !progressing
+	:: !IS_COMPLETE(u) && progressing ->
+#if MUTANT == 19 /* reads it too late, and overlooks a wake-up after the check */
+		wakeups[u] = SEEN;
 #endif
 		sleep(u)
 #else
@@ -242,43 +272,43 @@ inline rest(u)
 #endif
 	fi;
 #endif
-	atomic { progress_waiters--; points[u] = 0 }
+	atomic { progress_waiters--; wakeups[u] = 0 }
 }
 
 /* p2p_await */
-inline await(u)
+inline p2p_await(u)
 {
 	do
-	:: IS_OVER(u) -> break
+	:: IS_COMPLETE(u) -> break
 	:: else ->
-		take(mine);
+		p2p_take(mine);
 		if
-		:: mine -> make_progress(u); leave(more, mine)
-		:: else -> rest(u)
+		:: mine -> make_progress(u); p2p_release(more, mine)
+		:: else -> await_progress(u)
 		fi
 	od
 }
 
 proctype user(bit u)
 {
-	bit mine, more, tells;
-	start(u);
-	atomic { mine = 0; tells = 0 };
+	bit mine, more, rechecks_another;
+	p2p_start(u);
+	atomic { mine = 0; rechecks_another = 0 };
 	if
-	:: true -> await(u) /* `else` in there must not mean here */
+	:: true -> p2p_await(u) /* not within p2p_await, where `else` would belong to this `if` */
 	:: skip
 	fi;
-	gone[u] = 1
+	has_left[u] = 1
 }
 
-/* Blocks in a call of its own, and takes in what has arrived for everybody: see run_blocking. */
+/* Blocks in a call of its own (run_blocking in src/group/p2p.c), and matches what has arrived. */
 proctype other()
 {
 end:	atomic {
 		RECEIVE_IS_READY && needs_send ->
 		if
-		:: receive = MET
-		:: receive = DONE
+		:: receive = MATCHED
+		:: receive = COMPLETE
 		fi
 	}
 }
@@ -291,64 +321,69 @@ proctype progress()
 	goto end_sleeps;
 	do
 	::
-#if MUTANT != 5 /* a request while it makes progress would be overlooked */
-		requested = 0;
+#if MUTANT != 5 /* mutant 5 overlooks a request that comes while it makes progress */
+		requests_changed = 0;
 #endif
-#if MUTANT == 8 /* for a moment it makes progress, and the wait table does not say so */
-		take(mine);
+#if MUTANT == 8 /* takes the right first: for a moment it makes progress, and is not counted */
+		p2p_take(mine);
 		if
-		:: mine -> atomic { unpublished++; progress_counts = 1 }
+		:: mine -> atomic { unpublished++; progress_is_counted = 1 }
 		:: else
 		fi;
 #else
-		atomic { unpublished++; progress_counts = 1; take(mine) }
+		atomic { unpublished++; progress_is_counted = 1; p2p_take(mine) }
 #endif
 		if
 		:: mine ->
 			do
-			:: sweep(more);
+			:: p2p_pass(more);
 			   if
 			   :: more
 			   :: else -> break
 			   fi
 			od;
-			leave(more, mine)
+			p2p_release(more, mine)
 		:: else
 		fi;
 		if
-		:: progress_counts -> atomic { unpublished--; progress_counts = 0; mine = 0 }
+		:: progress_is_counted ->
+			atomic { unpublished--;
+			progress_is_counted = 0;
+			mine = 0 }
 		:: else
 		fi;
 #if MUTANT == 5
-		requested = 0;
+		requests_changed = 0;
 #endif
-end_sleeps:	requested
+end_sleeps:	requests_changed
 	od
 }
 
 /* ---- the watch ---- */
 
-/* p2p_show, at some time, or never. */
+/* p2p_show, at some time or never. */
 proctype watch()
 {
 	if
 	:: UNDER_LOCK
 		needs_send ->
 		if
-		:: armed && !progressing && (RECEIVE_IS_READY || SEND_IS_READY) -> hide(); requested = 1
-#if MUTANT == 9 /* what another thread has taken in has no word that is there */
+		:: armed && !progressing && (RECEIVE_IS_READY || SEND_IS_READY) ->
+			hide_words();
+			requests_changed = 1
+#if MUTANT == 9 /* ignores what another thread has matched, which no word announces */
 		:: armed && !progressing && !(RECEIVE_IS_READY || SEND_IS_READY) ->
 #else
-		:: armed && !progressing && HAS_WORK -> hide(); requested = 1
+		:: armed && !progressing && HAS_WORK -> hide_words(); requests_changed = 1
 		:: armed && !progressing && !(RECEIVE_IS_READY || SEND_IS_READY || HAS_WORK) ->
 #endif
 			unpublished = unpublished - COUNTED * !shown;
 			shown = 1;
-#if MUTANT != 21 /* it counts the progress thread out, and shows nothing for it */
-			shows_receive = receive == ASKED;
+#if MUTANT != 21 /* mutant 21 publishes no words, though it no longer counts the progress thread */
+			shows_receive = receive == POSTED;
 			shows_send = send == QUEUED
 #endif
-		:: else -> hide()
+		:: else -> hide_words()
 		fi;
 	   UNLOCKED
 	:: true
@@ -359,25 +394,25 @@ proctype watch()
 
 inline post()
 {
-#if MUTANT == 4 /* it may be armed in between, and look too early */
+#if MUTANT == 4 /* wakes first; the rank may arm its bell in between, and look too early */
 	WAKE(ARMED | URGENT);
 	posted = 1;
 #else
 	posted = 1;
 	WAKE(ARMED | URGENT);
 #endif
-	receive >= DONE
+	receive >= COMPLETE
 }
 
 inline make_room()
 {
 	room = 1;
-#if MUTANT == 11 /* as of a short message, for which no progress is requested */
+#if MUTANT == 11 /* does not wake an urgent bell */
 	skip;
 #else
 	WAKE(URGENT);
 #endif
-	send >= DONE || !needs_send
+	send >= COMPLETE || !needs_send
 }
 
 proctype peer()
@@ -395,7 +430,7 @@ proctype diagnosis()
 end:	atomic {
 		unpublished == 0 && IS_QUIET(0) && IS_QUIET(1) &&
 			!((shows_receive && posted) || (shows_send && room)) &&
-			(receive == MET || receive == DONE || RECEIVE_IS_READY ||
+			(receive == MATCHED || receive == COMPLETE || RECEIVE_IS_READY ||
 			 (SEND_IS_READY && needs_send)) ->
 		assert(false)
 	}
@@ -407,6 +442,12 @@ init {
 		:: needs_send = 0
 		:: true
 		fi;
-		run user(0); run user(1); run other(); run progress(); run watch(); run peer(); run diagnosis()
+		run user(0);
+		run user(1);
+		run other();
+		run progress();
+		run watch();
+		run peer();
+		run diagnosis()
 	}
 }
