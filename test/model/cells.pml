@@ -1,12 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Cells of a source (src/transport/mail.h: struct mail_cells, mail_has_left; src/mailbox/cells.c): two of them serve its
- * messages to two owners, each of which has a box of two slots, sees the messages in their order and takes them out in
- * any. What a source does under its lock, and what an owner does, is one process each; which message a receive meets is
- * mail.pml's business. Copies are two steps each, so that whatever is written meanwhile is seen.
+ * Cells of a source (src/transport/mail.h: struct mail_cells, transport_mail_has_left;
+ * src/mailbox/cells.c).
  *
- * Shown: a cell is not filled while its message lies there or is being copied, so each message is received whole; and
- * once a message has been received its cell is found to be free, also if its slot has been used again since. An atomic
- * block touches at most one word that both sides see, apart from those whose reader is ordered behind. */
+ * Properties:
+ * - The source fills a cell only after the last message in it has been copied. So each message is
+ *   received whole.
+ * - Once a message has been received, the source finds that its cell is free, also if the message's
+ *   slot has been used again since.
+ *
+ * Processes: one source sends messages through CELLS cells to two owners. Each owner has a ring of
+ * SLOTS slots. It sees messages in the order of their positions, and receives them in any order.
+ *
+ * Abstractions: a rank does all of this under one lock, so it is one process. Matching is in
+ * mail.pml: here any message that has arrived may be received next. A copy is two steps, so that a
+ * store in between shows. An atomic block accesses at most one word that both ranks see, apart from
+ * words that the other rank reads only after it has seen a later store.
+ *
+ * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
+ * it. */
 /* mutants: 1 2 3 4 5 6 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -15,37 +26,38 @@
 #define OWNERS 2
 #define SLOTS 2
 #define CELLS 2
-#define MOST 4 /* messages to an owner */
+#define MESSAGES 4 /* to each owner */
 
-/* In memory that both sides see, of owner q: slot of position p; message m. */
+/* Words that both ranks see, of owner q: the slot of position p; the number of message m. */
 #define SLOT(q, p) ((q) * SLOTS + (p) % SLOTS)
-#define ID(q, m) ((q) * MOST + (m))
+#define ID(q, m) ((q) * MESSAGES + (m))
 byte sequence[OWNERS * SLOTS], held[OWNERS * SLOTS], freed[OWNERS * SLOTS];
-byte envelope[OWNERS * SLOTS], place[OWNERS * SLOTS]; /* which message, and 1 + its cell */
+byte envelope[OWNERS * SLOTS], cell_of[OWNERS * SLOTS]; /* which message; 1 + its cell */
 byte taken[OWNERS];
 byte cell[CELLS];
 
-/* Private to the source. */
+/* Private to the source: free cells; position and owner of the message in each; then as in struct
+ * mail_out, for each owner. */
 bit free[CELLS];
-byte position_of[CELLS], sent_to[CELLS];
-byte at[OWNERS], clear[OWNERS], seen[OWNERS], sent[OWNERS];
+byte position_of[CELLS], peer_of[CELLS];
+byte out_next[OWNERS], clear[OWNERS], seen[OWNERS], posted[OWNERS];
 #if MUTANT == 2
 byte number[CELLS];
 #endif
 
-/* For the assertions only. */
-bit lies[CELLS];
+bit is_full[CELLS]; /* for the assertions: a message is there that was not copied */
 
-/* mail_has_left, of cell c. */
-#if MUTANT == 2 /* as if all were taken in their order */
+/* transport_mail_has_left, for the message in cell c */
+#if MUTANT == 2 /* takes `taken` for the number of a message, as if owners received them in order */
 #define HAS_LEFT(q) (taken[q] >= number[c])
-#elif MUTANT == 6 /* its slot may have been used again */
+#elif MUTANT == 6 /* does not expect that the slot was used again */
 #define HAS_LEFT(q) (freed[SLOT(q, position_of[c])] == position_of[c])
 #else
-#define HAS_LEFT(q) (position_of[c] + SLOTS < clear[q] || freed[SLOT(q, position_of[c])] >= position_of[c])
+#define HAS_LEFT(q) \
+	(position_of[c] + SLOTS < clear[q] || freed[SLOT(q, position_of[c])] >= position_of[c])
 #endif
 
-/* has_cells: c is a free one, or CELLS. */
+/* mailbox_reclaim_cells. c: a free cell; CELLS: there is none. */
 inline find_cell()
 {
 	c = 0;
@@ -53,7 +65,7 @@ inline find_cell()
 	:: c < CELLS ->
 		atomic {
 			if
-			:: !free[c] && HAS_LEFT(sent_to[c]) -> free[c] = 1
+			:: !free[c] && HAS_LEFT(peer_of[c]) -> free[c] = 1
 			:: else
 			fi;
 			c++
@@ -67,31 +79,31 @@ inline find_cell()
 	fi
 }
 
-inline fill()
+inline fill_cell()
 {
-	atomic { assert(!lies[c]); lies[c] = 1; cell[c] = 0 };
-	cell[c] = ID(q, sent[q] + 1)
+	atomic { assert(!is_full[c]); is_full[c] = 1; cell[c] = 0 };
+	cell[c] = ID(q, posted[q] + 1)
 }
 
-inline publish()
+inline fill_slot()
 {
-	atomic { envelope[slot] = sent[q] + 1; place[slot] = c + 1 };
-	held[slot] = at[q];
-	sequence[slot] = at[q]
+	atomic { envelope[slot] = posted[q] + 1; cell_of[slot] = c + 1 };
+	held[slot] = out_next[q];
+	sequence[slot] = out_next[q]
 }
 
-inline has_room()
+inline find_room()
 {
 	if
-	:: sent[q] - seen[q] < SLOTS
+	:: posted[q] - seen[q] < SLOTS
 	:: atomic {
-		sent[q] - seen[q] == SLOTS ->
+		posted[q] - seen[q] == SLOTS ->
 		seen[q] = taken[q];
 		if
-#if MUTANT == 3 /* although some lie there still */
-		:: true -> clear[q] = at[q] + SLOTS
+#if MUTANT == 3 /* takes all slots for free, although some messages are still there */
+		:: true -> clear[q] = out_next[q] + SLOTS
 #else
-		:: seen[q] == sent[q] -> clear[q] = at[q] + SLOTS
+		:: seen[q] == posted[q] -> clear[q] = out_next[q] + SLOTS
 #endif
 		:: else
 		fi
@@ -104,99 +116,109 @@ active proctype source()
 	byte q, c, slot, tries;
 	atomic {
 		free[0] = 1; free[1] = 1;
-		at[0] = 1; at[1] = 1;
+		out_next[0] = 1; out_next[1] = 1;
 		clear[0] = 1 + SLOTS; clear[1] = 1 + SLOTS
 	}
 end_full:
 	do
-	:: sent[0] < MOST && (sent[0] - seen[0] < SLOTS || taken[0] > seen[0]) -> q = 0; goto send
-	:: sent[1] < MOST && (sent[1] - seen[1] < SLOTS || taken[1] > seen[1]) -> q = 1; goto send
-	:: sent[0] == MOST && sent[1] == MOST -> goto done
+	:: posted[0] < MESSAGES && (posted[0] - seen[0] < SLOTS || taken[0] > seen[0]) ->
+		q = 0;
+		goto send
+	:: posted[1] < MESSAGES && (posted[1] - seen[1] < SLOTS || taken[1] > seen[1]) ->
+		q = 1;
+		goto send
+	:: posted[0] == MESSAGES && posted[1] == MESSAGES -> goto done
 	od;
 send:
-	has_room();
+	find_room();
 	find_cell();
 	if
-	:: c == CELLS -> goto end_full /* it goes another way, which is nothing to this model */
+	/* The source sends such a message as a long one, which is not in this model. */
+	:: c == CELLS -> goto end_full
 	:: else
 	fi;
 	free[c] = 0;
-	sent_to[c] = q;
+	peer_of[c] = q;
 #if MUTANT == 2
-	number[c] = sent[q] + 1;
+	number[c] = posted[q] + 1;
 #endif
-#if MUTANT == 4 /* where it might have lain */
-	position_of[c] = at[q];
+#if MUTANT == 4 /* records the position before it skips any */
+	position_of[c] = out_next[q];
 #endif
-	/* mail_post */
+	/* transport_mail_post */
 	do
 	:: atomic {
-		tries < SLOTS && at[q] >= clear[q] && held[SLOT(q, at[q])] != freed[SLOT(q, at[q])] -> tries++
+		tries < SLOTS && out_next[q] >= clear[q] &&
+			held[SLOT(q, out_next[q])] != freed[SLOT(q, out_next[q])] ->
+		tries++
 	   };
-	   sequence[SLOT(q, at[q])] = at[q];
-	   at[q]++
+	   sequence[SLOT(q, out_next[q])] = out_next[q];
+	   out_next[q]++
 	:: else -> break
 	od;
-	slot = SLOT(q, at[q]);
-#if MUTANT == 5
-	publish();
-	fill();
+	slot = SLOT(q, out_next[q]);
+#if MUTANT == 5 /* fills the cell only after the message is posted */
+	fill_slot();
+	fill_cell();
 #else
-	fill();
-	publish();
+	fill_cell();
+	fill_slot();
 #endif
 	atomic {
 #if MUTANT != 4
-		position_of[c] = at[q];
+		position_of[c] = out_next[q];
 #endif
-		at[q]++;
-		sent[q]++;
+		out_next[q]++;
+		posted[q]++;
 		tries = 0;
 		slot = 0;
 		c = 0
 	}
 	goto end_full;
 done:
-	/* Once all have been received, no cell is kept back. */
-	taken[0] == MOST && taken[1] == MOST;
+	/* Once all messages have been received, all cells are free. */
+	taken[0] == MESSAGES && taken[1] == MESSAGES;
 	find_cell();
 	assert(free[0] && free[1])
 }
 
 inline copy(q, slot)
 {
-	assert(cell[place[slot] - 1] == ID(q, envelope[slot]));
-	atomic { assert(cell[place[slot] - 1] == ID(q, envelope[slot])); lies[place[slot] - 1] = 0 }
+	assert(cell[cell_of[slot] - 1] == ID(q, envelope[slot]));
+	atomic {
+		assert(cell[cell_of[slot] - 1] == ID(q, envelope[slot]));
+		is_full[cell_of[slot] - 1] = 0
+	}
 }
 
-inline take(q, slot)
+inline receive(q, slot)
 {
-#if MUTANT == 1 /* it is the source's again before it has been copied */
+#if MUTANT == 1 /* frees the slot, and so the cell, before it has copied the message */
 	freed[slot] = held[slot];
 	copy(q, slot);
 #else
 	copy(q, slot);
 	freed[slot] = held[slot];
 #endif
-	atomic { taken[q]++; waits[(slot) % SLOTS] = 0 }
+	atomic { taken[q]++; arrived[(slot) % SLOTS] = 0 }
 }
 
 active [OWNERS] proctype owner()
 {
 	byte next = 1;
-	bit waits[SLOTS]; /* a message of which it has learned */
+	bit arrived[SLOTS]; /* by slot: a message that has arrived, and was not received */
 	byte q = _pid - 1;
 end_waits:
 	do
 	:: sequence[SLOT(q, next)] >= next ->
 		atomic {
 			if
-			:: held[SLOT(q, next)] == next -> waits[next % SLOTS] = 1
+			:: held[SLOT(q, next)] == next -> arrived[next % SLOTS] = 1
 			:: else
 			fi;
 			next++
 		}
-	:: waits[0] -> take(q, q * SLOTS)
-	:: waits[1] -> take(q, q * SLOTS + 1)
+	:: arrived[0] -> receive(q, q * SLOTS)
+	:: arrived[1] -> receive(q, q * SLOTS + 1)
 	od
 }

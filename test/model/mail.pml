@@ -1,17 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Boxes and what their owner asks for (src/transport/mail.h and .c; src/mailbox/send.c and arrive.c): two
- * sources send to one owner, each in its own box of two slots; one of them so many that slots are passed
- * over. The owner receives from one source or any, with one tag or any, several at a time. One of the
- * messages is long, and may be taken back at any time before it is met; what becomes of it afterwards is
- * rts.pml's business. A wait is a guard on the awaited words: that the doorbell loses no wake-up is
- * shown in doorbell.pml. What the owner does under its lock is one process here.
+ * Messages in the rings of their receiver, and its receives (src/transport/mail.h, mail.c;
+ * src/mailbox/send.c, arrive.c, cancel.c).
  *
- * Shown: a receive meets the oldest message of a source that fits it, and a message the receive that was
- * called first of those it fits; so messages of one source and tag are received in their order. Each is met
- * at most once, whole, and never after it was taken back. A slot is not filled again while its message lies
- * there. Nobody waits while there is something for him: in the end who waits for room has none, of what lies there
- * nothing fits what is asked for, and what was taken back is gone if its source is asked for anything. An atomic
- * block touches at most one word that both sides see, apart from those whose reader is ordered behind. */
+ * Properties:
+ * - A receive matches the oldest message of a source that fits it. A message matches the first
+ *   posted receive that it fits. So messages of one source and tag are received in order.
+ * - A message is matched at most once, is whole, and is not matched after it was cancelled.
+ * - The source does not fill a slot while a message is in it.
+ * - Nobody waits although there is something for it. In the end a source that waits for room has
+ *   none; no message in a slot fits a posted receive; and a cancelled message has left its slot if
+ *   some receive wants a message of its source.
+ *
+ * Processes: two sources send to one owner, each through its own ring of SLOTS slots. Source 0
+ * sends so many messages that it skips slots. One of them is long, and may be cancelled until it is
+ * matched; what follows the match is in rts.pml. The owner posts RECEIVES receives, each from one
+ * source or any, with one tag or any.
+ *
+ * Abstractions: what a rank does under the lock of its mailbox is one process. A wait is a guard on
+ * the awaited words; doorbell.pml shows that no wake-up is lost. An atomic block accesses at most
+ * one word that both ranks see, apart from words that the other rank reads only after it has seen a
+ * later store.
+ *
+ * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
+ * it. */
 /* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -19,214 +30,233 @@
 
 #define SOURCES 2
 #define SLOTS 2
-#define MOST 3 /* messages of a source */
+#define MESSAGES 3 /* of source 0 */
 #define RECEIVES 3
 #define ANY 2
 
-/* Which of the messages (1, 2, ...) of source 0 is long. */
+/* This message of source 0 is long; the first one is 1. */
 #define LONG 2
 
-/* In memory that both sides see, of source q: slot of position p; message m. */
+/* Words that both ranks see, of source q: the slot of position p; the number of message m. */
 #define SLOT(q, p) ((q) * SLOTS + (p) % SLOTS)
-#define ID(q, m) ((q) * MOST + (m) - 1)
+#define ID(q, m) ((q) * MESSAGES + (m) - 1)
 byte sequence[SOURCES * SLOTS], held[SOURCES * SLOTS], freed[SOURCES * SLOTS];
-byte envelope[SOURCES * SLOTS], payload[SOURCES * SLOTS]; /* both are the message */
+byte envelope[SOURCES * SLOTS], payload[SOURCES * SLOTS]; /* each is the message's number */
 byte taken[SOURCES];
-mtype = { NOBODYS, MET, CLOSED };
-mtype cursor = NOBODYS; /* of the long message */
+mtype = { UNMATCHED, MATCHED, CLOSED };
+mtype cursor = UNMATCHED; /* of the long message's RTS slot */
 
-bit tag[SOURCES * MOST]; /* in the envelope */
+bit tag[SOURCES * MESSAGES]; /* in its envelope */
 
 /* Private to the owner. */
-byte next[SOURCES];          /* position to be looked at */
-bit unmet[SOURCES * MOST];   /* arrived, wanted by nobody yet */
-byte place[SOURCES * MOST];  /* in which slot */
-byte calls;                  /* receives begun */
+byte in_next[SOURCES]; /* the next position to look at */
+bit unexpected[SOURCES * MESSAGES]; /* has arrived and matched no receive */
+byte slot_of[SOURCES * MESSAGES]; /* in which slot */
+byte receives_begun;
 byte wants_source[RECEIVES], wants_tag[RECEIVES];
-bit asks[RECEIVES];
+bit is_posted[RECEIVES];
 
-/* For the assertions only. */
-byte sent[SOURCES];          /* messages posted */
-bit lies[SOURCES * SLOTS];   /* a message lies there */
-bit was_met[SOURCES * MOST], back[SOURCES * MOST];
+/* for the assertions only */
+byte posted[SOURCES]; /* messages posted */
+bit is_full[SOURCES * SLOTS]; /* has a message */
+bit was_matched[SOURCES * MESSAGES], was_cancelled[SOURCES * MESSAGES];
 
 #define FITS(r, q, t) \
-	((wants_source[r] == ANY || wants_source[r] == q) && (wants_tag[r] == ANY || wants_tag[r] == t))
+	((wants_source[r] == ANY || wants_source[r] == q) && \
+	 (wants_tag[r] == ANY || wants_tag[r] == t))
 #define IS_LONG(q, m) (q == 0 && m == LONG)
-#define WANTED_BY(r, q) (asks[r] && (wants_source[r] == ANY || wants_source[r] == q))
-#define WANTED(q) (WANTED_BY(0, q) || WANTED_BY(1, q) || WANTED_BY(2, q))
-#define IS_THERE(q) (sequence[SLOT(q, next[q])] >= next[q])
+#define IS_WANTED_BY(r, q) (is_posted[r] && (wants_source[r] == ANY || wants_source[r] == q))
+#define IS_WANTED(q) (IS_WANTED_BY(0, q) || IS_WANTED_BY(1, q) || IS_WANTED_BY(2, q))
+#define HAS_ARRIVED(q) (sequence[SLOT(q, in_next[q])] >= in_next[q])
 
 /* ---- the sources ---- */
 
 inline fill()
 {
 	atomic {
-		assert(!lies[slot]);
-		lies[slot] = 1;
-		envelope[slot] = sent[q] + 1;
-		payload[slot] = sent[q] + 1;
+		assert(!is_full[slot]);
+		is_full[slot] = 1;
+		envelope[slot] = posted[q] + 1;
+		payload[slot] = posted[q] + 1;
 		if
-		:: sent[q] > 0 || q == 1 -> tag[ID(q, sent[q] + 1)] = 1
-		:: q == 0 /* the other way round is the same */
+		:: posted[q] > 0 || q == 1 -> tag[ID(q, posted[q] + 1)] = 1
+		:: q == 0 /* tags 0 and 1 may change places */
 		fi
 	}
 }
 
-/* mailbox_cancel, and transport_mail_skip. */
-inline take_back()
+/* withdraw_send of cancel.c; transport_mail_skip. */
+inline cancel()
 {
-#if MUTANT == 14 /* the owner may look before there is anything to see */
-	sequence[SLOT(0, at)] = at;
+#if MUTANT == 14
+	/* skips the position first, so the owner may look before the message is cancelled */
+	sequence[SLOT(0, out_next)] = out_next;
 #endif
 	atomic {
-		takes_back = 0;
+		cancels = 0;
 		if
-		:: cursor == NOBODYS -> cursor = CLOSED; back[ID(0, LONG)] = 1
+		:: cursor == UNMATCHED -> cursor = CLOSED; was_cancelled[ID(0, LONG)] = 1
 		:: else
 		fi
 	}
 	atomic {
-#if MUTANT != 13 && MUTANT != 14 /* else the owner does not learn that it is to look */
-		sequence[SLOT(0, at)] = at;
+#if MUTANT != 13 && MUTANT != 14
+		/* mutant 13 does not make the owner look; mutant 14 did that too early */
+		sequence[SLOT(0, out_next)] = out_next;
 #endif
-		at++
+		out_next++
 	}
 }
 
 proctype source(byte q; byte count)
 {
-	byte at = 1, clear = 1 + SLOTS, seen, slot, tries;
-	bit takes_back; /* the long message, at some time while that is possible; all under its lock is one process */
+	byte out_next = 1, clear = 1 + SLOTS, seen, slot, tries;
+	bit cancels; /* at some time the source cancels the long message */
 	if
-	:: takes_back = q == 0
+	:: cancels = q == 0
 	:: skip
 	fi;
 end_full:
 	do
-	:: takes_back && sent[q] >= LONG -> take_back()
-	:: sent[q] < count && (sent[q] - seen < SLOTS || taken[q] > seen) ->
-		/* mail_has_room */
+	:: cancels && posted[q] >= LONG -> cancel()
+	:: posted[q] < count && (posted[q] - seen < SLOTS || taken[q] > seen) ->
+		/* transport_mail_find_room */
 		if
-		:: sent[q] - seen < SLOTS
+		:: posted[q] - seen < SLOTS
 		:: atomic {
-			sent[q] - seen == SLOTS ->
+			posted[q] - seen == SLOTS ->
 			seen = taken[q];
 			if
-#if MUTANT == 1 /* as if all were taken in their order */
-			:: true -> clear = at + sent[q] - seen
+#if MUTANT == 1 /* expects that messages are taken in order */
+			:: true -> clear = out_next + posted[q] - seen
 #else
-			:: seen == sent[q] -> clear = at + SLOTS
+			:: seen == posted[q] -> clear = out_next + SLOTS
 #endif
 			:: else
 			fi
 		   }
 		fi;
-		/* mail_post */
+		/* transport_mail_post */
 		do
 		:: atomic {
-			tries < SLOTS && at >= clear && held[SLOT(q, at)] != freed[SLOT(q, at)] -> tries++
+			tries < SLOTS && out_next >= clear &&
+				held[SLOT(q, out_next)] != freed[SLOT(q, out_next)] ->
+			tries++
 		   };
-#if MUTANT != 2 /* else the owner does not learn that it was passed over */
-		   sequence[SLOT(q, at)] = at;
+#if MUTANT != 2 /* mutant 2 does not show the owner that the position was skipped */
+		   sequence[SLOT(q, out_next)] = out_next;
 #endif
-		   at++
+		   out_next++
 		:: else -> break
 		od;
-		slot = SLOT(q, at);
-#if MUTANT == 3 /* the envelope comes last */
-		held[slot] = at;
-		sequence[slot] = at;
+		slot = SLOT(q, out_next);
+#if MUTANT == 3 /* fills the slot last */
+		held[slot] = out_next;
+		sequence[slot] = out_next;
 		fill();
-#elif MUTANT == 4 /* who sees the sequence number first thinks that it was passed over */
+#elif MUTANT == 4 /* stores `sequence` first, so the owner may take the position for skipped */
 		fill();
-		sequence[slot] = at;
-		held[slot] = at;
+		sequence[slot] = out_next;
+		held[slot] = out_next;
 #else
 		fill();
-		held[slot] = at;
-		sequence[slot] = at;
+		held[slot] = out_next;
+		sequence[slot] = out_next;
 #endif
-		atomic { at++; sent[q]++; tries = 0; slot = 0 }
-	:: sent[q] == count && !takes_back -> break
+		atomic { out_next++; posted[q]++; tries = 0; slot = 0 }
+	:: posted[q] == count && !cancels -> break
 	od
 }
 
 /* ---- the owner ---- */
 
-/* Here the payload is used: what lies there is message m. Then mail_take. */
-#define USE assert(!ok || payload[slot] == m)
-inline take(q, slot)
+/* Uses the payload of message m. Then transport_mail_free_slot. */
+#define USE_PAYLOAD assert(!matched || payload[slot] == m)
+inline free_slot(q, slot)
 {
-#if MUTANT == 5 /* the source may find no slot although there is room */
+#if MUTANT == 5 /* raises `taken` first, so the source may find no free slot */
 	taken[q]++;
-	atomic { USE; lies[slot] = 0; envelope[slot] = 0; payload[slot] = 0; freed[slot] = held[slot] }
+	atomic {
+		USE_PAYLOAD;
+		is_full[slot] = 0;
+		envelope[slot] = 0;
+		payload[slot] = 0;
+		freed[slot] = held[slot]
+	}
 #else
-	atomic { USE; lies[slot] = 0; envelope[slot] = 0; payload[slot] = 0; freed[slot] = held[slot] };
+	atomic {
+		USE_PAYLOAD;
+		is_full[slot] = 0;
+		envelope[slot] = 0;
+		payload[slot] = 0;
+		freed[slot] = held[slot]
+	};
 	taken[q]++
 #endif
 }
 
-/* Receive r has found message m of source q: it meets it, unless it was taken back. ok: whether. */
-inline meet(r, q, m, slot)
+/* Receive r has found message m of source q, and matches it unless it was cancelled. matched: it
+ * did. */
+inline match(r, q, m, slot)
 {
 	atomic {
-#if MUTANT == 6 /* without asking the RTS slot */
-		ok = 1;
+#if MUTANT == 6 /* does not use the cursor of the RTS slot */
+		matched = 1;
 #else
-		ok = !IS_LONG(q, m) || cursor == NOBODYS;
+		matched = !IS_LONG(q, m) || cursor == UNMATCHED;
 #endif
 		if
-		:: ok && IS_LONG(q, m) -> cursor = MET
+		:: matched && IS_LONG(q, m) -> cursor = MATCHED
 		:: else
 		fi;
-		assert(m > 0 && !was_met[ID(q, m)]);
+		assert(m > 0 && !was_matched[ID(q, m)]);
 		if
-		:: ok ->
-			assert(!back[ID(q, m)]);
+		:: matched ->
+			assert(!was_cancelled[ID(q, m)]);
 			i = 1;
 			do
 			:: i < m ->
-				assert(was_met[ID(q, i)] || back[ID(q, i)] || !FITS(r, q, tag[ID(q, i)]));
+				assert(was_matched[ID(q, i)] || was_cancelled[ID(q, i)] ||
+						!FITS(r, q, tag[ID(q, i)]));
 				i++
 			:: else -> break
 			od;
 			i = 0;
 			do
-			:: i < r -> assert(!asks[i] || !FITS(i, q, tag[ID(q, m)])); i++
+			:: i < r -> assert(!is_posted[i] || !FITS(i, q, tag[ID(q, m)])); i++
 			:: else -> i = 0; break
 			od;
-			was_met[ID(q, m)] = 1;
-			asks[r] = 0;
+			was_matched[ID(q, m)] = 1;
+			is_posted[r] = 0;
 			wants_source[r] = 0;
 			wants_tag[r] = 0
 		:: else
 		fi
 	}
 #if MUTANT == 12
-	USE
+	USE_PAYLOAD
 #else
-	take(q, slot)
+	free_slot(q, slot)
 #endif
 }
 
-/* What has arrived and met nobody may have been taken back since. */
-inline purge(q)
+/* purge_cancelled: discards an unexpected message that was cancelled meanwhile. */
+inline purge_cancelled(q)
 {
 	if
-#if MUTANT != 15 /* else it lies there until somebody wants it */
+#if MUTANT != 15 /* mutant 15 keeps it until a receive wants it */
 	:: atomic {
-		passed && q == 0 && unmet[ID(0, LONG)] && cursor == CLOSED ->
-		unmet[ID(0, LONG)] = 0;
-		slot = place[ID(0, LONG)];
-		place[ID(0, LONG)] = 0;
+		skipped && q == 0 && unexpected[ID(0, LONG)] && cursor == CLOSED ->
+		unexpected[ID(0, LONG)] = 0;
+		slot = slot_of[ID(0, LONG)];
+		slot_of[ID(0, LONG)] = 0;
 		m = LONG
 	   };
-	   take(0, slot)
+	   free_slot(0, slot)
 #endif
 	:: else
 	fi;
-	atomic { passed = 0; m = 0; slot = 0 }
+	atomic { skipped = 0; m = 0; slot = 0 }
 }
 
 /* mailbox_arrive */
@@ -234,101 +264,105 @@ inline arrive(q)
 {
 	do
 	:: atomic {
-		IS_THERE(q) ->
-		slot = SLOT(q, next[q]);
-		next[q]++
+		HAS_ARRIVED(q) ->
+		slot = SLOT(q, in_next[q]);
+		in_next[q]++
 	   };
 	   if
-#if MUTANT == 8 /* whatever lies there */
+#if MUTANT == 8 /* takes also what is left over from an older position */
 	   :: atomic {
 		held[slot] != 0 ->
 #else
 	   :: atomic {
-		held[slot] == next[q] - 1 ->
+		held[slot] == in_next[q] - 1 ->
 #endif
 			m = envelope[slot];
-			assert(m > 0 && !unmet[ID(q, m)]);
+			assert(m > 0 && !unexpected[ID(q, m)]);
 			found = RECEIVES;
-#if MUTANT == 7 /* the one that was called last */
+#if MUTANT == 7 /* takes the receive that was posted last */
 			i = 0;
 			do
-			:: i < RECEIVES && asks[i] && FITS(i, q, tag[ID(q, m)]) -> found = i; i++
-			:: i < RECEIVES && !(asks[i] && FITS(i, q, tag[ID(q, m)])) -> i++
+			:: i < RECEIVES && is_posted[i] && FITS(i, q, tag[ID(q, m)]) ->
+				found = i;
+				i++
+			:: i < RECEIVES && !(is_posted[i] && FITS(i, q, tag[ID(q, m)])) -> i++
 			:: i == RECEIVES -> break
 			od;
 #else
 			i = RECEIVES;
 			do
-			:: i > 0 && asks[i - 1] && FITS(i - 1, q, tag[ID(q, m)]) -> found = i - 1; i--
-			:: i > 0 && !(asks[i - 1] && FITS(i - 1, q, tag[ID(q, m)])) -> i--
+			:: i > 0 && is_posted[i - 1] && FITS(i - 1, q, tag[ID(q, m)]) ->
+				found = i - 1;
+				i--
+			:: i > 0 && !(is_posted[i - 1] && FITS(i - 1, q, tag[ID(q, m)])) -> i--
 			:: i == 0 -> break
 			od;
 #endif
 			i = 0
 		};
-#if MUTANT == 12 /* its slot is free as soon as it has arrived */
-		take(q, slot);
+#if MUTANT == 12 /* frees the slot before the message is matched */
+		free_slot(q, slot);
 #endif
 		if
-		:: found < RECEIVES -> meet(found, q, m, slot)
-		:: else -> atomic { unmet[ID(q, m)] = 1; place[ID(q, m)] = slot }
+		:: found < RECEIVES -> match(found, q, m, slot)
+		:: else -> atomic { unexpected[ID(q, m)] = 1; slot_of[ID(q, m)] = slot }
 		fi
-	   :: else -> passed = q == 0 /* of the other nothing is taken back */
+	   :: else -> skipped = q == 0 /* only source 0 cancels */
 	   fi;
-	   atomic { m = 0; slot = 0; found = 0; ok = 0 }
+	   atomic { m = 0; slot = 0; found = 0; matched = 0 }
 	:: else -> break
 	od;
-	purge(q)
+	purge_cancelled(q)
 }
 
-/* Receive r looks at what has arrived from source q and met nobody. */
-inline meet_unmet(r)
+/* Receive r looks at the unexpected messages of source q. */
+inline match_unexpected(r)
 {
 	do
 	:: atomic {
-#if MUTANT == 10 /* the newest first */
-		m = MOST;
+#if MUTANT == 10 /* takes the newest first */
+		m = MESSAGES;
 		do
-		:: m > 0 && unmet[ID(q, m)] && FITS(r, q, tag[ID(q, m)]) -> break
-		:: m > 0 && !(unmet[ID(q, m)] && FITS(r, q, tag[ID(q, m)])) -> m--
+		:: m > 0 && unexpected[ID(q, m)] && FITS(r, q, tag[ID(q, m)]) -> break
+		:: m > 0 && !(unexpected[ID(q, m)] && FITS(r, q, tag[ID(q, m)])) -> m--
 		:: m == 0 -> break
 		od;
 #else
 		m = 1;
 		do
-		:: m <= MOST && unmet[ID(q, m)] && FITS(r, q, tag[ID(q, m)]) -> break
-		:: m <= MOST && !(unmet[ID(q, m)] && FITS(r, q, tag[ID(q, m)])) -> m++
-		:: m > MOST -> m = 0; break
+		:: m <= MESSAGES && unexpected[ID(q, m)] && FITS(r, q, tag[ID(q, m)]) -> break
+		:: m <= MESSAGES && !(unexpected[ID(q, m)] && FITS(r, q, tag[ID(q, m)])) -> m++
+		:: m > MESSAGES -> m = 0; break
 		od;
 #endif
 		if
 		:: m == 0 -> break
-		:: else -> unmet[ID(q, m)] = 0; slot = place[ID(q, m)]; place[ID(q, m)] = 0
+		:: else -> unexpected[ID(q, m)] = 0; slot = slot_of[ID(q, m)]; slot_of[ID(q, m)] = 0
 		fi
 	   }
-	   meet(r, q, m, slot);
+	   match(r, q, m, slot);
 	   atomic {
 		m = 0;
 		slot = 0;
 		if
-		:: ok -> break
+		:: matched -> break
 		:: else
 		fi
 	   }
 	od
 }
 
-/* The sources that a receive wants, in any order. */
-#define FROM_EACH(r, look)                                             \
-	if                                                             \
-	:: wants_source[r] != 1 -> q = 0                               \
-	:: wants_source[r] != 0 -> q = 1                               \
-	fi;                                                            \
-	look;                                                          \
-	if                                                             \
-	:: wants_source[r] == ANY && !ok -> q = 1 - q; look            \
-	:: else                                                        \
-	fi;                                                            \
+/* Looks at the sources that receive r wants, in any order. */
+#define FOR_EACH_SOURCE(r, look)                                 \
+	if                                                       \
+	:: wants_source[r] != 1 -> q = 0                         \
+	:: wants_source[r] != 0 -> q = 1                         \
+	fi;                                                      \
+	look;                                                    \
+	if                                                       \
+	:: wants_source[r] == ANY && !matched -> q = 1 - q; look \
+	:: else                                                  \
+	fi;                                                      \
 	q = 0
 
 /* mailbox_receive */
@@ -345,53 +379,56 @@ inline receive(r)
 		:: wants_tag[r] = ANY
 		fi
 	}
-#if MUTANT == 9 /* before it has taken in what has arrived */
-	FROM_EACH(r, meet_unmet(r));
+#if MUTANT == 9 /* looks at unexpected messages before it looks at what has arrived */
+	FOR_EACH_SOURCE(r, match_unexpected(r));
 	if
-	:: !ok -> FROM_EACH(r, arrive(q))
+	:: !matched -> FOR_EACH_SOURCE(r, arrive(q))
 	:: else
 	fi;
 #else
-	/* What has arrived already belongs to those that were called before. */
-	FROM_EACH(r, arrive(q));
-	FROM_EACH(r, meet_unmet(r));
+	/* What has arrived already belongs to receives that were posted before. */
+	FOR_EACH_SOURCE(r, arrive(q));
+	FOR_EACH_SOURCE(r, match_unexpected(r));
 #endif
-	atomic { asks[r] = !ok; calls++; ok = 0 }
+	atomic { is_posted[r] = !matched; receives_begun++; matched = 0 }
 }
 
-#if MUTANT == 11 /* who asks any source waits for one */
-#define AWAITS(q) (WANTED(q) && (q == 0 || !WANTED(0)))
+#if MUTANT == 11 /* a receive from any source waits only for source 0 */
+#define AWAITS(q) (IS_WANTED(q) && (q == 0 || !IS_WANTED(0)))
 #else
-#define AWAITS(q) WANTED(q)
+#define AWAITS(q) IS_WANTED(q)
 #endif
 
 proctype owner()
 {
 	byte q, slot, m, found, i;
-	bit ok, passed;
+	bit matched, skipped;
 end_waits:
 	do
-	:: calls < RECEIVES -> receive(calls)
-	:: atomic { AWAITS(0) && IS_THERE(0) -> q = 0 }; arrive(q)
-	:: atomic { AWAITS(1) && IS_THERE(1) -> q = 1 }; arrive(q); q = 0
+	:: receives_begun < RECEIVES -> receive(receives_begun)
+	:: atomic { AWAITS(0) && HAS_ARRIVED(0) -> q = 0 }; arrive(q)
+	:: atomic { AWAITS(1) && HAS_ARRIVED(1) -> q = 1 }; arrive(q); q = 0
 	od
 }
 
-#define LIES(q, m) \
-	((lies[SLOT(q, 0)] && envelope[SLOT(q, 0)] == m) || (lies[SLOT(q, 1)] && envelope[SLOT(q, 1)] == m))
-#define ASKED(r) (asks[r] && FITS(r, q, tag[ID(q, m)]))
+#define IS_IN_SLOT(q, m) \
+	((is_full[SLOT(q, 0)] && envelope[SLOT(q, 0)] == m) || \
+	 (is_full[SLOT(q, 1)] && envelope[SLOT(q, 1)] == m))
+#define IS_POSTED_FOR(r) (is_posted[r] && FITS(r, q, tag[ID(q, m)]))
 
-/* All sources have sent everything, or have no room; what lies there, looked at or not, fits no receive; and was not taken
- * back, if anything of its source is asked for. */
+/* All sources have posted everything, or have no room. No message in a slot, seen or not, fits a
+ * posted receive. And no cancelled message is in a slot if a receive wants a message of its
+ * source. */
 inline check(count)
 {
-	assert(sent[q] == count || (lies[SLOT(q, 0)] && lies[SLOT(q, 1)]));
+	assert(posted[q] == count || (is_full[SLOT(q, 0)] && is_full[SLOT(q, 1)]));
 	m = 1;
 	do
-	:: m <= sent[q] ->
-		is_asked = !was_met[ID(q, m)] && !back[ID(q, m)] && (ASKED(0) || ASKED(1) || ASKED(2));
-		assert(!is_asked);
-		assert(!back[ID(q, m)] || !WANTED(q) || !LIES(q, m));
+	:: m <= posted[q] ->
+		could_match = !was_matched[ID(q, m)] && !was_cancelled[ID(q, m)] &&
+				(IS_POSTED_FOR(0) || IS_POSTED_FOR(1) || IS_POSTED_FOR(2));
+		assert(!could_match);
+		assert(!was_cancelled[ID(q, m)] || !IS_WANTED(q) || !IS_IN_SLOT(q, m));
 		m++
 	:: else -> break
 	od
@@ -399,8 +436,14 @@ inline check(count)
 
 init {
 	byte q, m;
-	bit is_asked;
-	atomic { next[0] = 1; next[1] = 1; run source(0, MOST); run source(1, 1); run owner() }
+	bit could_match;
+	atomic {
+		in_next[0] = 1;
+		in_next[1] = 1;
+		run source(0, MESSAGES);
+		run source(1, 1);
+		run owner()
+	}
 	timeout ->
-	d_step { q = 0; check(MOST); q = 1; check(1) }
+	d_step { q = 0; check(MESSAGES); q = 1; check(1) }
 }

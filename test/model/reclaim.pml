@@ -1,54 +1,68 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The RTS slots of a box (src/transport/mail.h: reclaim, rts_done; src/mailbox/send.c, mailbox.c: has_room, room_word, sent,
- * cancel), when all are in use: 0 by a long send that one thread of the source sees to, at its leisure, and that
- * may be taken back; 1 by one for which nobody waits: a send that was taken back, or a block that was handed over. Two
- * more threads of the source want one each. The owner ends the uses in any order. A wait is a guard on the awaited
- * word: see doorbell.pml; what is done under the mailbox' lock is one step, unless the order of its loads and stores
- * is what matters. Blocks have RTS slots of their own (MAIL_RTS), but one count of returns serves all: what is shown
- * holds for each half, as a return of the other half only makes a waiting thread look once more.
+ * RTS slots of a ring, when all are in use (src/transport/mail.h, transport_mail_reclaim;
+ * src/mailbox: has_room and mailbox_flush_peer in send.c, mailbox_room_word in mailbox.c,
+ * cancel.c).
  *
- * Shown: who wants an RTS slot gets one once any is over, whoever sees to it, and though the thread whose it was has not
- * looked; none is used again before it is over; and who looks late touches nothing of a use that is not his. */
+ * Properties:
+ * - A send that needs an RTS slot gets one once some use has ended: whichever, and also if the
+ *   thread that used the slot has not noticed that.
+ * - No slot is used again before its use has ended.
+ * - A thread that looks late touches nothing of a later use.
+ *
+ * Processes: slot 0 is used by a long send of `first_sender`, a thread that looks at its send at
+ * any time, or never. `canceller` may cancel that send. Slot 1 is used by a send for which nobody
+ * waits: one that was cancelled, or that hands its block over. Two more senders want a slot each.
+ * The owner ends the uses, in any order.
+ *
+ * Abstractions: a wait is a guard on the awaited word: see doorbell.pml. What a thread does under
+ * the lock of the mailbox is one step, except where the order of its accesses matters. In the code
+ * blocks have a half of the RTS slots (MAIL_RTS), but `returned` counts both halves. What is shown
+ * here holds for each half, because the end of a use in the other half only makes a waiting thread
+ * look once more.
+ *
+ * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
+ * it. */
 /* mutants: 1 2 3 4 5 6 */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
 
-#define PARCELS 2
+#define RTS_SLOTS 2
 #define NOBODY 9
 
-/* In memory that both sides see. A cursor is the generation of its use, and whether it was closed. */
-byte over[PARCELS], returned;
-byte generation[PARCELS];
-bit closed;  /* RTS slot 0, in its first use */
-bit met;     /* the owner has it, and lets the source help */
+/* Words that both ranks see. The cursor of slot 0 is its generation and `closed`. */
+byte done[RTS_SLOTS], returned;
+byte generation[RTS_SLOTS];
+bit closed; /* the cursor of RTS slot 0, in its first use */
+bit matched; /* the owner has matched that message, and lets the source copy pieces */
 
 /* Private to the source, under its lock. */
 bit lock;
-bit in_use[PARCELS];
-bit back;            /* the first send was taken back */
-bit queued[2];       /* the two that want an RTS slot */
-byte seen;           /* of returned */
+bit in_use[RTS_SLOTS];
+bit was_cancelled; /* the first send was cancelled */
+bit queued[2]; /* the two sends that wait for an RTS slot */
+byte seen_returned; /* mail_out.returned */
 
-/* For the assertions only. */
-bit is_over[PARCELS]; /* the owner is done with the present use */
-bit first_is_over;
+/* for the assertions only */
+bit has_ended[RTS_SLOTS]; /* the owner has ended the present use */
+bit first_has_ended;
 
-/* Under the lock: has_room, for whoever is first in the queue. */
+/* transport_mail_reclaim: under the lock, for the first send of the queue. */
 inline reclaim(p)
 {
-#if MUTANT != 1 /* read when it is too late */
-	seen = returned;
+#if MUTANT != 1 /* mutant 1 reads it after it has checked the slots */
+	seen_returned = returned;
 #endif
 	p = 0;
 	do
-	:: p < PARCELS ->
+	:: p < RTS_SLOTS ->
 		atomic {
 			if
-#if MUTANT == 2 /* who sends it is to see to that */
-			:: in_use[p] && over[p] >= generation[p] && (p != 0 || generation[0] > 1) -> in_use[p] = 0
+#if MUTANT == 2 /* leaves slot 0 to the thread that sends with it */
+			:: in_use[p] && done[p] >= generation[p] && (p != 0 || generation[0] > 1) ->
+				in_use[p] = 0
 #else
-			:: in_use[p] && over[p] >= generation[p] -> in_use[p] = 0
+			:: in_use[p] && done[p] >= generation[p] -> in_use[p] = 0
 #endif
 			:: else
 			fi;
@@ -57,13 +71,13 @@ inline reclaim(p)
 	:: else -> break
 	od;
 #if MUTANT == 1
-	seen = returned;
+	seen_returned = returned;
 #endif
 	p = 0
 }
 
-/* flush_peer */
-inline flush(p)
+/* mailbox_flush_peer */
+inline flush_peer(p)
 {
 	do
 	:: queued[0] || queued[1] ->
@@ -76,8 +90,8 @@ inline flush(p)
 		:: else ->
 			atomic {
 				p = (in_use[0] -> 1 : 0);
-				assert(is_over[p]);
-				is_over[p] = 0;
+				assert(has_ended[p]);
+				has_ended[p] = 0;
 				in_use[p] = 1;
 				generation[p]++;
 				if
@@ -91,67 +105,69 @@ inline flush(p)
 	od
 }
 
-/* A send that blocks until it has an RTS slot, and goes away. */
+/* A send that blocks until it has an RTS slot. Then the thread leaves. */
 proctype sender(bit me)
 {
 	byte p, wait;
 	atomic { !lock -> lock = 1 };
-	flush(p);
+	flush_peer(p);
 	do
 	:: queued[me] ->
-		atomic { wait = seen + 1; lock = 0 };
-#if MUTANT == 3 /* the lowest that is in use, as if they were over in their order */
-		atomic { (over[0] >= generation[0] || !queued[me]) && !lock -> lock = 1; wait = 0 };
+		atomic { wait = seen_returned + 1; lock = 0 };
+#if MUTANT == 3 /* waits for the first slot, as if uses ended in order */
+		atomic { (done[0] >= generation[0] || !queued[me]) && !lock -> lock = 1; wait = 0 };
 #else
 		atomic { returned >= wait && !lock -> lock = 1; wait = 0 };
 #endif
-		flush(p)
+		flush_peer(p)
 	:: else -> break
 	od;
 	lock = 0
 }
 
-/* Whose the first send is: it looks at any time, or never. */
-proctype first()
+/* The thread of the first send. It looks at any time, or never. */
+proctype first_sender()
 {
 	byte p;
-	bit seen_met, seen_over;
+	bit seen_matched, seen_done;
 	do
-	:: back || over[0] >= 1 ->
+	:: was_cancelled || done[0] >= 1 ->
 		atomic { !lock -> lock = 1 };
 		atomic {
-#if MUTANT == 4 /* it may be somebody else's by now */
-			in_use[0] = back && in_use[0];
+#if MUTANT == 4 /* does not check that the slot still has its own generation */
+			in_use[0] = was_cancelled && in_use[0];
 #else
-			in_use[0] = in_use[0] && (back || generation[0] != 1);
+			in_use[0] = in_use[0] && (was_cancelled || generation[0] != 1);
 #endif
-			assert(back == closed);
-			first_is_over = 1;
+			assert(was_cancelled == closed);
+			first_has_ended = 1;
 			lock = 0
 		};
 		break
-	:: met ->
+	:: matched ->
 		/* It claims a piece. */
 		if
-#if MUTANT == 5 /* whoever's it is */
+#if MUTANT == 5 /* claims it in whatever use the slot is */
 		:: assert(generation[0] == 1)
 #else
 		:: generation[0] == 1
-		:: generation[0] != 1 -> skip /* nothing is left */
+		:: generation[0] != 1 -> skip /* another use: no piece of its own is left */
 #endif
 		fi
 	:: break
 	od
 }
 
-/* Takes it back. */
+/* Cancels the first send. */
 proctype canceller()
 {
 	if
-	:: atomic { !lock && !first_is_over -> lock = 1 };
+	:: atomic { !lock && !first_has_ended -> lock = 1 };
 	   atomic {
 		if
-		:: generation[0] == 1 && !met && !is_over[0] && !closed -> closed = 1; back = 1
+		:: generation[0] == 1 && !matched && !has_ended[0] && !closed ->
+			closed = 1;
+			was_cancelled = 1
 		:: else
 		fi;
 		lock = 0
@@ -160,28 +176,29 @@ proctype canceller()
 	fi
 }
 
-/* rts_done. `matched` of a later use is greater still, so it stays. */
-inline end(p)
+/* transport_mail_rts_done. `matched` only grows, and the value of a later use is greater, so here
+ * it stays set. */
+inline rts_done(p)
 {
 	if
-	:: p == 0 && generation[0] == 1 && !closed -> met = 1
+	:: p == 0 && generation[0] == 1 && !closed -> matched = 1
 	:: else
 	fi;
-#if MUTANT == 6 /* who waits may look before there is anything to see */
+#if MUTANT == 6 /* raises `returned` first, so a waiting thread may look too early */
 	returned++;
-	atomic { over[p] = generation[p]; is_over[p] = 1 }
+	atomic { done[p] = generation[p]; has_ended[p] = 1 }
 #else
-	atomic { over[p] = generation[p]; is_over[p] = 1 };
+	atomic { done[p] = generation[p]; has_ended[p] = 1 };
 	returned++
 #endif
 }
 
 proctype owner()
 {
-	/* Nothing has to end but one use for each that waits. */
+	/* Two uses have to end, one for each waiting send. */
 	do
-	:: atomic { !is_over[0] -> skip }; end(0)
-	:: atomic { !is_over[1] -> skip }; end(1)
+	:: atomic { !has_ended[0] -> skip }; rts_done(0)
+	:: atomic { !has_ended[1] -> skip }; rts_done(1)
 	:: returned >= 2 -> break
 	od
 }
@@ -196,7 +213,7 @@ init {
 		queued[1] = 1;
 		run sender(0);
 		run sender(1);
-		run first();
+		run first_sender();
 		run canceller();
 		run owner()
 	}
