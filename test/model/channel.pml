@@ -1,12 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A channel of the transport (src/transport/channel.c): two threads of the source post messages with two
- * tags, one of them asks for each what became of it; two threads of the owner take them in any order
- * that keeps each tag's own. The message of the one that asks is refused. A wait is a guard on the awaited counter:
- * that the doorbell loses no wake-up is shown in doorbell.pml.
+ * A channel: messages of collectives from one rank to another (src/transport/channel.c).
  *
- * Shown: nobody waits forever; messages of one tag are taken in order, each once, whole; a sender that
- * asks learns of a refusal though its slot may be in use again. An atomic block touches at most one word
- * that both sides see, apart from those whose reader was ordered behind. */
+ * Properties:
+ * - No thread waits forever.
+ * - The owner takes messages with one `seq` in the order of posting, each once, and whole.
+ * - A sender that checks whether its message was refused learns that, although the slot may be in
+ *   use again.
+ *
+ * Processes: two threads of the source post messages with two values of `seq`. One of them posts
+ * one message, and checks whether the owner has taken it (transport_channel_taken); the owner
+ * refuses that message. Two threads of the owner take messages, in any order that keeps those of
+ * one `seq` in order.
+ *
+ * Abstractions: a wait is a guard on the awaited counter; doorbell.pml shows that no wake-up is
+ * lost. An atomic block accesses at most one word that both ranks see, apart from words that the
+ * other rank reads only after it has seen a later store.
+ *
+ * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
+ * it. */
 /* mutants: 1 2 3 4 5 6 7 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -15,29 +26,29 @@
 #define SLOTS 2
 #define TOTAL 3 /* messages */
 
-/* In memory that both sides see. */
-byte state[SLOTS]; /* 0: free, else the message's position */
-bit tag[SLOTS];
-byte content[SLOTS];
+/* Words that both ranks see. */
+byte state[SLOTS]; /* 0: free; else the message's position */
+bit seq[SLOTS];
+byte payload[SLOTS];
 byte posted, taken;
 bit refused;
 
-/* Private to the source, and to the owner. */
+/* Private to the source; private to the owner; their locks. */
 byte cursor;
 bit claimed[SLOTS];
 bit source_lock, owner_lock;
 
-/* For the assertions only. */
-byte victim;          /* position of the message that is refused */
-byte newest[2];       /* position claimed last, of each tag */
-bit is_over[TOTAL + 1]; /* positions that were taken */
+/* for the assertions only */
+byte refused_position; /* the position of the message that the owner refuses */
+byte newest[2]; /* by `seq`: the position that was claimed last */
+bit was_taken[TOTAL + 1]; /* by position */
 
 inline acquire(lock)
 {
 	atomic { lock == 0 -> lock = 1 }
 }
 
-proctype source(bit asks; byte count)
+proctype source(bit checks; byte count)
 {
 	byte sent, i, seen, position;
 	do
@@ -50,8 +61,8 @@ proctype source(bit asks; byte count)
 		:: atomic { i < SLOTS && state[i] != 0 -> i++ }
 		:: atomic { i == SLOTS || state[i] == 0 -> break }
 		od;
-#if MUTANT == 1
-		seen = taken; /* after the slots: what was freed in between is overlooked */
+#if MUTANT == 1 /* reads it after the slots, and overlooks a slot that is freed in between */
+		seen = taken;
 #endif
 		if
 		:: i == SLOTS ->
@@ -61,15 +72,15 @@ proctype source(bit asks; byte count)
 			atomic {
 				cursor++;
 				position = cursor;
-				content[i] = position;
+				payload[i] = position;
 				if
-				:: asks -> tag[i] = 0; victim = position
-				:: !asks -> tag[i] = 0
-				:: !asks -> tag[i] = 1
+				:: checks -> seq[i] = 0; refused_position = position
+				:: !checks -> seq[i] = 0
+				:: !checks -> seq[i] = 1
 				fi
 			};
-#if MUTANT == 7
-			posted = position; /* before the state: a reader trusts that all are there */
+#if MUTANT == 7 /* raises `posted` first; but a reader expects all messages up to it */
+			posted = position;
 			state[i] = position;
 #else
 			state[i] = position;
@@ -77,17 +88,17 @@ proctype source(bit asks; byte count)
 #endif
 			atomic { source_lock = 0; sent++ };
 			do
-			:: asks ->
+			:: checks ->
 				seen = taken;
 				if
 				:: atomic { state[i] == position -> skip }; taken > seen
 				:: atomic { state[i] != position -> break }
 				fi
-			:: !asks -> break
+			:: !checks -> break
 			od;
 			atomic {
-				assert(!asks || is_over[position]);
-				assert(!asks || position != victim || refused);
+				assert(!checks || was_taken[position]);
+				assert(!checks || position != refused_position || refused);
 				i = 0; seen = 0; position = 0
 			}
 		fi
@@ -95,23 +106,24 @@ proctype source(bit asks; byte count)
 	od
 }
 
-/* What came after `seen` does not count: it may be seen without the message before it. */
-#if MUTANT != 4
-#define COUNTS(i) (state[i] != 0 && state[i] <= seen && !claimed[i])
+/* The owner ignores messages that came after it read `posted`: it may see such a message without an
+ * earlier one. */
+#if MUTANT != 4 /* mutant 4 takes them */
+#define IS_VISIBLE(i) (state[i] != 0 && state[i] <= seen && !claimed[i])
 #else
-#define COUNTS(i) (state[i] != 0 && !claimed[i])
+#define IS_VISIBLE(i) (state[i] != 0 && !claimed[i])
 #endif
 
-/* Leaves in oldest[t] the lowest position with tag t, 0 if there is none, and in slot[t] where it is. */
-inline find()
+/* Sets oldest[s] to the lowest position with seq == s, 0: none; and slot[s] to its slot. */
+inline find_oldest()
 {
 	do
 	:: d_step {
 		i < SLOTS ->
 		if
-		:: COUNTS(i) && (oldest[tag[i]] == 0 || state[i] < oldest[tag[i]]) ->
-			oldest[tag[i]] = state[i];
-			slot[tag[i]] = i
+		:: IS_VISIBLE(i) && (oldest[seq[i]] == 0 || state[i] < oldest[seq[i]]) ->
+			oldest[seq[i]] = state[i];
+			slot[seq[i]] = i
 		:: else
 		fi;
 		i++
@@ -122,7 +134,7 @@ inline find()
 
 proctype owner(byte count)
 {
-	byte received, i, mine, position, seen;
+	byte received, i, index, position, seen;
 	byte oldest[2], slot[2];
 	do
 	:: received < count ->
@@ -132,48 +144,54 @@ proctype owner(byte count)
 #else
 		seen = TOTAL;
 #endif
-		find();
-#if MUTANT == 2
-		seen = posted; /* after the slots */
+		find_oldest();
+#if MUTANT == 2 /* reads it after the slots */
+		seen = posted;
 #endif
 		if
 		:: atomic { oldest[0] == 0 && oldest[1] == 0 -> owner_lock = 0 };
 			atomic { posted > seen -> seen = 0 }
-		:: atomic { oldest[0] != 0 -> mine = slot[0]; position = oldest[0] }
-		:: atomic { oldest[1] != 0 -> mine = slot[1]; position = oldest[1] }
+		:: atomic { oldest[0] != 0 -> index = slot[0]; position = oldest[0] }
+		:: atomic { oldest[1] != 0 -> index = slot[1]; position = oldest[1] }
 		fi;
 		if
 		:: position == 0
 		:: else ->
 			atomic {
-				assert(position > newest[tag[mine]]);
-				newest[tag[mine]] = position;
-#if MUTANT != 5
-				claimed[mine] = 1;
+				assert(position > newest[seq[index]]);
+				newest[seq[index]] = position;
+#if MUTANT != 5 /* mutant 5 claims nothing: the other thread may take the message, too */
+				claimed[index] = 1;
 #endif
 				seen = 0; oldest[0] = 0; oldest[1] = 0; slot[0] = 0; slot[1] = 0;
 				owner_lock = 0
 			};
-			assert(content[mine] == position); /* the payload is used here */
+			assert(payload[index] == position); /* here the owner uses the payload */
 			atomic {
 				owner_lock == 0 -> owner_lock = 1;
-				assert(!is_over[position]);
-				is_over[position] = 1
+				assert(!was_taken[position]);
+				was_taken[position] = 1
 			};
 #if MUTANT != 6
-			if :: position == victim -> refused = 1 :: else fi;
+			if :: position == refused_position -> refused = 1 :: else fi;
 #endif
-#if MUTANT == 3
-			taken++; /* before the slot is free: who is woken finds it full, and sleeps */
-			state[mine] = 0;
+#if MUTANT == 3 /* raises it first; so a woken source finds no free slot, and sleeps */
+			taken++;
+			state[index] = 0;
 #else
-			state[mine] = 0;
+			state[index] = 0;
 			taken++;
 #endif
-#if MUTANT == 6
-			if :: position == victim -> refused = 1 :: else fi; /* after the slot is free */
+#if MUTANT == 6 /* sets `refused` only after the slot is free */
+			if :: position == refused_position -> refused = 1 :: else fi;
 #endif
-			atomic { claimed[mine] = 0; owner_lock = 0; received++; mine = 0; position = 0 }
+			atomic {
+				claimed[index] = 0;
+				owner_lock = 0;
+				received++;
+				index = 0;
+				position = 0
+			}
 		fi
 	:: else -> break
 	od

@@ -1,11 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How a rank gets its buffer back after a failure (transport_channel_quiet in src/transport/channel.c): two threads of
- * the owner of a channel each claim a message of the source, and read its buffer unless the group has
- * failed; the source fails, or learns that somebody else has, and waits until what was claimed has been
- * taken. A collective is the same with `entered` for matched, `finished` for taken, and one of each
- * for every rank (engine_abandon). That the doorbell loses no wake-up is shown in doorbell.pml.
+ * How a rank gets its buffer back after a failure (transport_channel_quiet in
+ * src/transport/channel.c).
  *
- * Shown: nobody reads the buffer once the source has it back, and the source gets it back. */
+ * Properties:
+ * - No rank reads the buffer after the source's call has returned.
+ * - The call returns.
+ *
+ * Processes: two threads of a channel's owner each claim a message of the source, and read its
+ * buffer unless the group has failed. The source makes the group fail, or learns that another rank
+ * has. Then it waits until all messages that were claimed have been taken.
+ *
+ * Abstractions: a wait is a guard on the awaited word; doorbell.pml shows that no wake-up is lost.
+ * A collective (src/engine/abandon.c) does the same, with one word of each rank: it has `entered`
+ * in place of `matched`, and `finished` in place of `taken`.
+ *
+ * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
+ * it. */
 /* mutants: 1 2 3 4 5 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -13,29 +23,29 @@
 
 bit cause;
 byte matched, taken;
-bit mine_again; /* for the assertion: the source's call has returned its error */
+bit has_returned; /* for the assertion: the source's call has returned its error */
 
-/* Reads in two chunks and looks at the cause before each. */
+/* Reads in two chunks, and reads the cause before each. */
 proctype owner()
 {
 	byte chunk;
 	bit failed;
-#if MUTANT == 1
-	failed = cause; /* before the claim */
+#if MUTANT == 1 /* reads the cause before it claims */
+	failed = cause;
 	matched++;
-#elif MUTANT == 2
-	failed = 0; /* the source alone decides */
+#elif MUTANT == 2 /* does not read the cause */
+	failed = 0;
 	matched++;
 #else
 	matched++;
 	failed = cause;
 #endif
-#if MUTANT == 3
-	taken++; /* before it has read */
+#if MUTANT == 3 /* counts the message as taken before it has read */
+	taken++;
 #endif
 	do
 	:: !failed && chunk < 2 ->
-		assert(!mine_again);
+		assert(!has_returned);
 		chunk++;
 #if MUTANT != 2
 		failed = cause
@@ -50,15 +60,15 @@ proctype owner()
 proctype source()
 {
 	byte seen_taken, seen_matched;
-#if MUTANT != 5
+#if MUTANT != 5 /* mutant 5 takes its buffer back although the group has not failed */
 	if
-	:: cause = 1 /* its own time limit */
-	:: cause == 1 /* somebody else's */
+	:: cause = 1 /* its own time limit has passed */
+	:: cause == 1 /* another rank has failed */
 	fi;
 #endif
 	do
 	:: true ->
-#if MUTANT == 4
+#if MUTANT == 4 /* reads the words in the wrong order */
 		seen_matched = matched;
 		seen_taken = taken;
 #else
@@ -70,14 +80,14 @@ proctype source()
 		:: else -> taken >= seen_matched /* sleeps */
 		fi
 	od;
-	mine_again = 1
+	has_returned = 1
 }
 
-proctype other()
+proctype other_rank()
 {
 	cause = 1
 }
 
 init {
-	atomic { run owner(); run owner(); run source(); run other() }
+	atomic { run owner(); run owner(); run source(); run other_rank() }
 }
