@@ -1,11 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Exclusion that belongs to one thread (src/base/bias.h, src/base/lock.h): an owner goes in and out without the mutex;
- * others take the mutex, and the lock from the owner; who has the mutex may become the next owner. Stores of `inside` wait
- * in a store buffer of their thread, from which they come out at any time, at a locked instruction, or at a membarrier of
- * another thread. So a thread may look at `owner` before others see that it is inside; and one that is late may store in
- * its word long after it was the owner.
+ * A lock that is biased to one thread (src/base/bias.h, src/base/lock.h). The owner enters and
+ * leaves without the mutex. Any other thread takes the mutex, and revokes the bias; then it may
+ * become the next owner.
  *
- * Shown: at most one thread is in there at a time, and nobody waits for ever. */
+ * Properties:
+ * - At most one thread is inside at a time.
+ * - No thread waits forever.
+ *
+ * Processes: each user enters TURNS times. `store_buffers` is the memory system. A store to
+ * `inside` stays in the store buffer of its thread, where other threads do not see it. It leaves
+ * the buffer at any time, at the latest with the thread's next locked instruction, or with another
+ * thread's membarrier. So the owner may read `owner` before others see that it is inside. And a
+ * slow thread may store in its word long after it has lost the bias.
+ *
+ * Abstractions: only stores to `inside` are buffered, because the code writes the other words with
+ * locked instructions or under the mutex. A newer store to a word replaces the older one in the
+ * buffer, as if others had no time to read the older one.
+ *
+ * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
+ * it. */
 /* mutants: 1 2 3 4 5 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -16,66 +29,66 @@
 #define OWNERS 3
 #define NOBODY 255
 
-/* What all see. owner: the thread, and which owner it is. */
-byte owner = NOBODY, owners;
+/* Shared words. owner: THREADS * the number of this owner + the thread. */
+byte owner = NOBODY, owner_count;
 bit inside[OWNERS];
 bit mutex;
-#if MUTANT == 5 /* one word for all owners */
+#if MUTANT == 5 /* all owners share one word */
 #define WORD(which) 0
 #else
 #define WORD(which) ((which) / THREADS)
 #endif
 
-/* The buffer of each thread: its newest store that others do not see yet, and of which word. An older one of another word
- * comes out first. */
-bit has_buffered[THREADS], buffered[THREADS];
-byte buffered_word[THREADS];
+/* The store buffer of each thread: its newest store that others do not see yet, and the word that
+ * it goes to. A store to another word first drains the older one. */
+bit has_store[THREADS], stored[THREADS];
+byte stored_word[THREADS];
 
-byte in_there; /* threads, for the assertion */
+byte entered; /* for the assertion: how many threads are inside */
 
-#define FLUSH(t)                                             \
-	if                                                   \
-	:: has_buffered[t] ->                                \
-		inside[buffered_word[t]] = buffered[t];      \
-		has_buffered[t] = 0;                         \
-		buffered[t] = 0;                             \
-		buffered_word[t] = 0                         \
-	:: else                                              \
+#define FLUSH(t)                                    \
+	if                                          \
+	:: has_store[t] ->                          \
+		inside[stored_word[t]] = stored[t]; \
+		has_store[t] = 0;                   \
+		stored[t] = 0;                      \
+		stored_word[t] = 0                  \
+	:: else                                     \
 	fi
 
 inline store_inside(value)
 {
 	atomic {
 		if
-		:: buffered_word[me] != WORD(seen) -> FLUSH(me)
+		:: stored_word[me] != WORD(seen) -> FLUSH(me)
 		:: else
 		fi;
-		has_buffered[me] = 1;
-		buffered[me] = value;
-		buffered_word[me] = WORD(seen)
+		has_store[me] = 1;
+		stored[me] = value;
+		stored_word[me] = WORD(seen)
 	}
 }
 
 inline work()
 {
-	atomic { in_there++; assert(in_there == 1) };
-	atomic { in_there-- }
+	atomic { entered++; assert(entered == 1) };
+	atomic { entered-- }
 }
 
 /* bias_revoke */
 inline revoke()
 {
 	atomic { FLUSH(me); seen = owner; owner = NOBODY };
-#if MUTANT != 1 /* without the membarrier */
+#if MUTANT != 1 /* mutant 1 makes no membarrier */
 	atomic { FLUSH(0); FLUSH(1); FLUSH(2) };
 #endif
-#if MUTANT != 2 /* he may be in there */
+#if MUTANT != 2 /* mutant 2 does not wait until the owner has left */
 	!inside[WORD(seen)];
 #endif
 	seen = 0
 }
 
-proctype thread(byte me)
+proctype user(byte me)
 {
 	byte turns, seen;
 	bit mine;
@@ -85,7 +98,7 @@ proctype thread(byte me)
 		if
 		:: seen != NOBODY && seen % THREADS == me ->
 			store_inside(1);
-#if MUTANT == 3 /* does not look once more */
+#if MUTANT == 3 /* the owner does not read `owner` again */
 			mine = 1
 #else
 			if
@@ -103,14 +116,18 @@ proctype thread(byte me)
 		:: else ->
 			atomic { !mutex -> mutex = 1; FLUSH(me) };
 			if
-#if MUTANT != 4 /* whoever has the mutex need not take it from the owner */
+#if MUTANT != 4 /* mutant 4 does not revoke the bias if it has the mutex */
 			:: owner != NOBODY -> revoke()
 #endif
 			:: else
 			fi;
 			work();
 			if
-			:: atomic { owners < OWNERS -> owner = owners * THREADS + me; owners++ }
+			:: atomic {
+				owner_count < OWNERS ->
+				owner = owner_count * THREADS + me;
+				owner_count++
+			   }
 			:: skip
 			fi;
 			atomic { FLUSH(me); mutex = 0 }
@@ -120,17 +137,17 @@ proctype thread(byte me)
 	od
 }
 
-/* A store comes out by and by. */
-proctype buffers()
+/* Each store leaves its buffer in the end. */
+proctype store_buffers()
 {
 end_drained:
 	do
-	:: atomic { has_buffered[0] -> FLUSH(0) }
-	:: atomic { has_buffered[1] -> FLUSH(1) }
-	:: atomic { has_buffered[2] -> FLUSH(2) }
+	:: atomic { has_store[0] -> FLUSH(0) }
+	:: atomic { has_store[1] -> FLUSH(1) }
+	:: atomic { has_store[2] -> FLUSH(2) }
 	od
 }
 
 init {
-	atomic { run thread(0); run thread(1); run thread(2); run buffers() }
+	atomic { run user(0); run user(1); run user(2); run store_buffers() }
 }

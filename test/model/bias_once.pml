@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Exclusion that belongs to the first thread that comes, and to nobody for good once another thread has come
- * (src/base/bias.h, src/trace/trace_record.c): its owner goes in and out without a locked instruction; whoever finds that
- * it belongs to another takes it away, under a mutex; whoever finds that it is nobody's goes in beside others, without the
- * mutex. Stores of `inside` wait in the owner's store buffer, as in bias.pml.
+ * A bias that one thread has, once (src/base/bias.h, src/trace/trace_record.c). The first thread
+ * that enters gets it, and enters and leaves without a locked instruction. Once another thread has
+ * revoked it, under the mutex, nobody has it for good. From then on all threads enter without the
+ * mutex, several at a time: what they do inside is safe for several threads.
  *
- * Shown: nobody is in there beside the owner, and nobody waits for ever. */
+ * Properties:
+ * - No thread is inside while the owner is inside.
+ * - No thread waits forever.
+ *
+ * Processes: `first_user` gets the bias; two others enter, too. `store_buffer` drains the owner's
+ * stores to `inside` at any time, as in bias.pml.
+ *
+ * Abstractions: as in bias.pml.
+ *
+ * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
+ * it. */
 /* mutants: 1 2 3 4 5 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -15,43 +25,44 @@
 mtype = { OFFERED, OWNED, TAKEN, NOBODY };
 mtype owner = OFFERED;
 bit inside, mutex;
-bit has_buffered, buffered; /* the owner's newest store that others do not see yet */
-byte owners_in, others_in;  /* threads, for the assertion */
+bit has_store, stored; /* the owner's newest store that others do not see yet */
+byte owner_entered, others_entered; /* for the assertions: how many threads are inside */
 
-#define FLUSH                      \
-	if                         \
-	:: has_buffered ->         \
-		inside = buffered; \
-		has_buffered = 0;  \
-		buffered = 0       \
-	:: else                    \
+#define FLUSH                    \
+	if                       \
+	:: has_store ->          \
+		inside = stored; \
+		has_store = 0;   \
+		stored = 0       \
+	:: else                  \
 	fi
 
 inline store_inside(value)
 {
-	atomic { has_buffered = 1; buffered = value }
+	atomic { has_store = 1; stored = value }
 }
 
 /* bias_revoke, under the mutex */
 inline revoke()
 {
-#if MUTANT == 4 /* it is nobody's before its owner is out */
+#if MUTANT == 4 /* the bias is nobody's before its owner has left */
 	owner = NOBODY;
 #else
 	owner = TAKEN;
 #endif
-#if MUTANT != 1 /* without the membarrier */
+#if MUTANT != 1 /* mutant 1 makes no membarrier */
 	atomic { FLUSH };
 #endif
-#if MUTANT != 2 /* he may be in there */
+#if MUTANT != 2 /* mutant 2 does not wait until the owner has left */
 	!inside;
 #endif
 	owner = NOBODY
 }
 
-inline go_beside()
+inline enter_without_bias()
 {
-	/* By symmetry `owns` is the name of the thread that gets it: nobody else goes on before that. */
+	/* `first_user` is the thread that gets the bias, whichever that is. So the others wait here
+	 * until it has it. */
 	owner != OFFERED;
 	if
 	:: owner != NOBODY ->
@@ -63,11 +74,11 @@ inline go_beside()
 		mutex = 0
 	:: else
 	fi;
-	atomic { others_in++; assert(owners_in == 0) };
-	atomic { others_in-- }
+	atomic { others_entered++; assert(owner_entered == 0) };
+	atomic { others_entered-- }
 }
 
-active proctype owns()
+active proctype first_user()
 {
 	byte turns;
 	bit mine;
@@ -80,7 +91,7 @@ active proctype owns()
 		if
 		:: owner == OWNED ->
 			store_inside(1);
-#if MUTANT == 3 /* does not look once more */
+#if MUTANT == 3 /* the owner does not read `owner` again */
 			mine = 1
 #else
 			if
@@ -92,13 +103,13 @@ active proctype owns()
 		fi;
 		if
 		:: mine ->
-			atomic { owners_in++; assert(others_in == 0) };
-			atomic { owners_in-- };
-#if MUTANT != 5 /* never comes out */
+			atomic { owner_entered++; assert(others_entered == 0) };
+			atomic { owner_entered-- };
+#if MUTANT != 5 /* mutant 5 never leaves */
 			store_inside(0);
 #endif
 			mine = 0
-		:: else -> go_beside()
+		:: else -> enter_without_bias()
 		fi
 	:: else -> break
 	od
@@ -108,16 +119,16 @@ active [2] proctype other()
 {
 	byte turns;
 	do
-	:: turns < TURNS -> turns++; go_beside()
+	:: turns < TURNS -> turns++; enter_without_bias()
 	:: else -> break
 	od
 }
 
-/* A store comes out by and by. */
-active proctype buffer()
+/* Each store leaves the buffer in the end. */
+active proctype store_buffer()
 {
 end_drained:
 	do
-	:: atomic { has_buffered -> FLUSH }
+	:: atomic { has_store -> FLUSH }
 	od
 }

@@ -1,37 +1,45 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The doorbell and the sleepers' count of src/base/wait.c: signallers raise words, waiters sleep
- * until the words they await are high enough. All accesses are sequentially consistent, in the
- * code and so here. A lost wake-up shows as an end state in which a waiter sleeps for ever; there
- * are no time-outs here that could hide it. Each MUTANT_… breaks one step and must be refused. */
+ * The doorbell, and its count of sleepers (src/base/wait.c).
+ *
+ * Property: no wake-up is lost. A lost one shows as an end state in which a waiter sleeps forever.
+ * No time limit here could hide it.
+ *
+ * Processes: signallers raise words. Waiters sleep until the words that they await are high enough:
+ * one waiter needs all words, the other one any of them.
+ *
+ * Abstractions: `wakeups` is too small here to wrap around. All accesses are sequentially
+ * consistent, as in the code.
+ *
+ * Mutants: each MUTANT_… makes one mistake, which its name says. Spin must refuse it. */
 
 #define SIGNALLERS 2
 #define WAITERS 2
 #define ROUNDS 2
 
-byte word[SIGNALLERS];    /* what is awaited; written by one signaller each, only grows */
-byte sleepers;            /* bell->sleepers */
-byte wakeups;             /* bell->wakeups; here too small to come round */
-bool asleep[WAITERS];     /* in the futex */
+byte word[SIGNALLERS]; /* awaited; word i is written by signaller i, and only grows */
+byte sleepers; /* bell->sleepers */
+byte wakeups; /* bell->wakeups */
+bool asleep[WAITERS]; /* in the futex */
 
-/* One wait may need all words (WAIT_WORDS), the other any one of them (WAIT_ANY_WORD). */
+/* A wait may need all words (WAIT_WORDS), or any one of them (WAIT_ANY_WORD). */
 #define ALL(round) (word[0] >= round && word[1] >= round)
 #define ANY(round) (word[0] >= round || word[1] >= round)
 
-/* The kernel looks at the futex word and goes to sleep in one step, and comes back when woken, or
- * at once when the word has changed. */
-#define FUTEX_WAIT(me, value)                           \
-	atomic {                                        \
-		if                                      \
-		:: wakeups == value -> asleep[me] = true   \
-		:: else -> skip                         \
-		fi                                      \
-	}                                               \
+/* In one step the kernel reads the futex word and puts the thread to sleep. The call returns when
+ * another thread wakes this one, or at once if the word has changed. */
+#define FUTEX_WAIT(me, value)                            \
+	atomic {                                         \
+		if                                       \
+		:: wakeups == value -> asleep[me] = true \
+		:: else -> skip                          \
+		fi                                       \
+	}                                                \
 	!asleep[me];
 
-#define FUTEX_WAKE_ALL                  \
-	atomic {                        \
-		asleep[0] = false;      \
-		asleep[1] = false       \
+#define FUTEX_WAKE_ALL             \
+	atomic {                   \
+		asleep[0] = false; \
+		asleep[1] = false  \
 	}
 
 /* wait_store, then wait_wake. */
@@ -60,46 +68,46 @@ proctype signaller(byte me)
 	}
 }
 
-/* Reads the words one after the other, as wait_satisfied does: they are not one atomic look. */
-inline test_condition(any, round, there)
+/* Reads one word after the other, as wait_satisfied does: not all in one step. */
+inline test_condition(any, round, holds)
 {
-	there = word[0] >= round;
+	holds = word[0] >= round;
 	if
-	:: there == any -> skip
-	:: else -> there = word[1] >= round
+	:: holds == any -> skip
+	:: else -> holds = word[1] >= round
 	fi
 }
 
-/* sleep_until_over; the numbers are those in the code. */
+/* sleep_until_over. The numbers are those in the code. */
 proctype waiter(byte me; bool any)
 {
 	byte round, seen;
-	bool there;
+	bool holds;
 	for (round : 1 .. ROUNDS) {
 #ifdef MUTANT_TEST_BEFORE_COUNT
 		seen = wakeups;
-		test_condition(any, round, there);
+		test_condition(any, round, holds);
 #endif
 		sleepers++; /* 1 */
 		do
 		::
 #ifndef MUTANT_TEST_BEFORE_COUNT
 #ifdef MUTANT_READ_AFTER_TEST
-			test_condition(any, round, there);
+			test_condition(any, round, holds);
 			seen = wakeups;
 #else
-			seen = wakeups;                    /* 2 */
-			test_condition(any, round, there); /* 3 */
+			seen = wakeups; /* 2 */
+			test_condition(any, round, holds); /* 3 */
 #endif
 #endif
 			if
-			:: there -> break
+			:: holds -> break
 			:: else -> skip
 			fi;
 			FUTEX_WAIT(me, seen) /* 4 */
 #ifdef MUTANT_TEST_BEFORE_COUNT
 			seen = wakeups;
-			test_condition(any, round, there);
+			test_condition(any, round, holds);
 #endif
 		od;
 		sleepers--;
