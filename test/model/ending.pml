@@ -1,49 +1,69 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What is found at the end of a group (src/engine/end.c), in the case in which nothing else finds it: two members
- * that only give, so that neither looks at the other's entries for its own sake. Each draws what it calls, up to
- * MOST collectives of two sorts. A ring has K entries, so a rank is at most K ahead. Either may stay in the group,
- * as if it waited for somebody else, until the other one has left. Each makes its area anew once both have left.
+ * What ranks compare at the end of a group (src/engine/end.c).
  *
- * Shown: if the two differ, in number or in sort, one of them finds it in a call or when it closes the group, and
- * before one has left, as far as the other has come by then; if they do not differ nobody finds anything; what is
- * looked at is of this group; and neither waits for the other but for a free slot. */
-#define MOST 3
-#define K 2
+ * Properties:
+ * - If the two members differ, in the number or the kind of their collectives, one of them finds
+ *   that, in a call or when it closes the group. By the time one of them has left, any difference
+ *   from what the other one had called by then has been found. If they do not differ, nobody finds
+ *   anything.
+ * - What a member reads of the other one belongs to this group.
+ * - A member waits for the other one only for a free entry, and before it resets its area.
+ *
+ * Processes: two members that only contribute data, so neither reads the other's entries for
+ * another reason. Each calls any number of collectives of two kinds, up to COLLECTIVES_MAX. A ring
+ * has ENTRIES entries, so a member is at most that far ahead. It may stay in the group until the
+ * other one has left, as if it waited for a third one. It resets its area once both have left.
+ *
+ * Abstractions: histories are numbers with one bit for each collective, so they never collide as
+ * hashes might.
+ *
+ * Mutants: each makes one mistake. Spin must refuse it.
+ * - COUNTS_ONLY compares the numbers of collectives, and not the histories.
+ * - NOT_THE_NEXT does not look whether the other member has entered one more collective.
+ * - ENTERS_BLIND enters a collective and does not look whether the other member has closed the
+ *   group.
+ * - TOLD_BY_LEAVING looks there whether the other member has left, not whether it has published its
+ *   end.
+ * - LEAVES_FIRST leaves before it compares.
+ * - LOOKS_FIRST compares before it publishes its own end. */
+#define COLLECTIVES_MAX 3
+#define ENTRIES 2
 
-byte number[4], history[4]; /* [member * K + slot]: 0, or an entry's number, and what was called up to it */
+/* [member * ENTRIES + slot]: an entry's number, 0: none; the history up to it */
+byte number[4], history[4];
 byte ended[2], end_history[2], members_ended[2];
 bool left[2];
-bool found; /* the cause */
+bool found; /* the group has failed */
 
-/* For the assertions. */
-bool anew[2];
-byte count_of[2], sorts_of[2];
+/* for the assertions */
+bool was_reset[2];
+byte count_of[2], history_of[2];
 
-#define ENTRY(who, seq) ((who) * K + (seq) % K)
+#define ENTRY(who, seq) ((who) * ENTRIES + (seq) % ENTRIES)
 #define OTHER (1 - me)
 
-inline look_at_end()
+inline read_end()
 {
-	theirs = ended[OTHER];
+	their_end = ended[OTHER];
 	their_history = end_history[OTHER];
-	assert(!anew[OTHER])
+	assert(!was_reset[OTHER])
 }
 
-inline tell()
+inline publish_end()
 {
-	end_history[me] = hist;
+	end_history[me] = my_history;
 	ended[me] = seq + 1;
 	members_ended[OTHER]++
 }
 
 inline compare()
 {
-	look_at_end();
+	read_end();
 	if
 #ifdef MUTANT_COUNTS_ONLY
-	:: theirs != 0 -> differs = (theirs - 1 != seq)
+	:: their_end != 0 -> differs = (their_end - 1 != seq)
 #else
-	:: theirs != 0 -> differs = (theirs - 1 != seq || their_history != hist)
+	:: their_end != 0 -> differs = (their_end - 1 != seq || their_history != my_history)
 #endif
 	:: else ->
 #ifndef MUTANT_NOT_THE_NEXT
@@ -51,21 +71,21 @@ inline compare()
 #endif
 		if
 		:: seq > 0 && number[ENTRY(OTHER, seq)] == seq ->
-			differs = (differs || history[ENTRY(OTHER, seq)] != hist)
+			differs = (differs || history[ENTRY(OTHER, seq)] != my_history)
 		:: else
 		fi;
-		assert(!anew[OTHER])
+		assert(!was_reset[OTHER])
 	fi
 }
 
 inline enter()
 {
 	if
-	:: hist = hist * 2
-	:: hist = hist * 2 + 1
+	:: my_history = my_history * 2
+	:: my_history = my_history * 2 + 1
 	fi;
 	seq++;
-	history[ENTRY(me, seq)] = hist;
+	history[ENTRY(me, seq)] = my_history;
 	number[ENTRY(me, seq)] = seq;
 	if
 #ifdef MUTANT_ENTERS_BLIND
@@ -77,12 +97,12 @@ inline enter()
 	:: members_ended[me] > 0 ->
 #endif
 #endif
-		look_at_end();
+		read_end();
 		if
-		:: theirs - 1 < seq -> differs = true
+		:: their_end - 1 < seq -> differs = true
 		:: else ->
 			assert(number[ENTRY(OTHER, seq)] == seq);
-			differs = (history[ENTRY(OTHER, seq)] != hist)
+			differs = (history[ENTRY(OTHER, seq)] != my_history)
 		fi
 	:: else
 	fi
@@ -90,22 +110,23 @@ inline enter()
 
 proctype member(byte me)
 {
-	byte seq, hist = 1, theirs, their_history;
+	byte seq, my_history = 1, their_end, their_history;
 	bool differs;
 	do
-	:: seq < MOST && !differs && !found ->
-		if /* for its slot */
-		:: seq < K || number[ENTRY(OTHER, seq)] >= seq -> enter()
-		:: seq >= K && ended[OTHER] != 0 && ended[OTHER] - 1 < seq -> differs = true
+	:: seq < COLLECTIVES_MAX && !differs && !found ->
+		if /* awaits a free entry */
+		:: seq < ENTRIES || number[ENTRY(OTHER, seq)] >= seq -> enter()
+		:: seq >= ENTRIES && ended[OTHER] != 0 && ended[OTHER] - 1 < seq -> differs = true
 		:: found
 		fi
 	:: break
 	od;
 	count_of[me] = seq;
-	sorts_of[me] = hist;
+	history_of[me] = my_history;
 	if
 	:: !differs && left[OTHER] ->
-		assert(found || count_of[OTHER] > seq || (count_of[OTHER] == seq && sorts_of[OTHER] == hist))
+		assert(found || count_of[OTHER] > seq ||
+		       (count_of[OTHER] == seq && history_of[OTHER] == my_history))
 	:: true
 	fi;
 	if
@@ -116,9 +137,9 @@ proctype member(byte me)
 #endif
 #ifdef MUTANT_LOOKS_FIRST
 		compare();
-		tell()
+		publish_end()
 #else
-		tell();
+		publish_end();
 		compare()
 #endif
 	fi;
@@ -128,8 +149,9 @@ proctype member(byte me)
 	fi;
 	left[me] = true;
 	left[OTHER];
-	assert(found == (count_of[me] != count_of[OTHER] || sorts_of[me] != sorts_of[OTHER]));
-	anew[me] = true
+	assert(found ==
+	       (count_of[me] != count_of[OTHER] || history_of[me] != history_of[OTHER]));
+	was_reset[me] = true
 }
 
 init {
