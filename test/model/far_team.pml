@@ -1,16 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How ranks on two hosts use areas for one group after another (src/hosts/teams.c; relay_to in relay.c; find_relay,
- * shows_life and note_opened in mirror.c). Each has two areas, and sends the other one word in each
- * group. It may close the group without having waited for that of the other, as after a failure. Rank 1 may take an offer
- * back first, of which nobody is told. The link keeps the order. Offers travel beside it, as other ranks may pass them on.
+ * How ranks on two hosts use areas for one group after another (src/hosts/teams.c; relay_to in
+ * relay.c; find_relay, shows_life and note_opened in mirror.c).
  *
- * The thread that makes progress, arrivals, and hosts_team_open and _close exclude each other, as hosts_progress_begin
- * sees to. There are marks for everything: see pump.pml. Bounded: GROUPS groups; rank 0 keeps its second area for the last
- * one, and rank 1 takes either after the first; it takes an offer back in the second. All members are alive, and make each
- * group.
+ * Properties:
+ * - A word of one group never appears in another group.
+ * - A rank that sees that the other one has left a group has that group's word. So no word is lost.
+ * - Every group is made in the end.
  *
- * Shown: a word of one group is never found in another; a rank that sees that the other has left has its word, so none is
- * lost; and every group is made in the end. */
+ * Processes: two members make GROUPS groups. Each has two areas, and sends the other one word in
+ * each group. It may close a group without waiting for the other's word, as after a failure. Rank 1
+ * may first withdraw an offer, which it tells nobody. For each rank one process makes progress on
+ * the link, and one receives what the link brings.
+ *
+ * Abstractions: sending, receiving, hosts_team_open and hosts_team_close exclude each other, as
+ * hosts_progress_begin makes them do. The link keeps the order. Offers travel beside it, because
+ * other ranks may pass them on. Marks (hosts_mark) are left out: pump.pml shows that nothing that
+ * is marked stays unsent. All members are alive, and make each group.
+ *
+ * Bounds: rank 0 keeps its second area for the last group. Rank 1 may take either area after the
+ * first group, and withdraws an offer of the second group.
+ *
+ * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
+ * it. */
 /* mutants: 1 2 3 4 5 6 7 8 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -19,46 +30,48 @@
 #define GROUPS 3
 #define NONE 2 /* no area */
 
-/* A rank's areas: AT(rank, area). What is `in` a rank's mirror of the other has the index of the rank whose mirror it is. */
+/* The areas of rank r: AT(r, area). mirror_…: what rank r has in its mirror of the other rank. */
 #define AT(r, x) ((r) * 2 + (x))
 byte opened[4], times_closed[4];
-byte word[4];      /* 0, or the group of which the word of the other rank has come */
-byte published[4]; /* the group for which the rank has a word to send */
-byte in_opened[4], in_closed[4];
-byte relay_of[4] = NONE; /* mirror->relays: the rank's own area of the group */
+byte word[4]; /* 0, or the group whose word has come from the other rank */
+byte published[4]; /* 0, or the group in which the rank has published its word */
+byte mirror_opened[4], mirror_closed[4];
+/* mirror->relays: the rank's own area of the group that has this area of the other rank */
+byte relay_of[4] = NONE;
 
-/* hosts_notify, by the rank's own area. */
-bit has_team[4], has_to[4], is_ready[4];
-byte generation[4], its_area[4];
+/* struct hosts_relay, by the rank's own area. */
+bit has_team[4], has_relay[4], is_ready[4];
+byte generation[4], peer_area[4];
 byte sent_opened[4], sent_closed[4], sent_word[4];
 
-byte told_area[2 * GROUPS], told_closed[2 * GROUPS], made[2]; /* offers: [group][rank] */
-bit held[2];                                /* by the thread of the rank that makes progress */
+byte offered_area[2 * GROUPS], offered_closed[2 * GROUPS], /* [group][rank] */
+	groups_offered[2];
+bit held[2]; /* [rank]: one of its threads is between hosts_progress_begin and _end */
 
 mtype = { OPENED, CLOSED, WORD };
-chan link_0 = [4] of { mtype, byte, byte }; /* to rank 0 */
-chan link_1 = [4] of { mtype, byte, byte };
+chan link_to_0 = [4] of { mtype, byte, byte };
+chan link_to_1 = [4] of { mtype, byte, byte };
 
 inline send(r, kind, area, value)
 {
 	if
-	:: r == 0 -> link_1!kind, area, value
-	:: else -> link_0!kind, area, value
+	:: r == 0 -> link_to_1!kind, area, value
+	:: else -> link_to_0!kind, area, value
 	fi
 }
 
-#define HAS_ROOM(r) ((r == 0 && len(link_1) < 2) || (r == 1 && len(link_0) < 2))
+#define HAS_ROOM(r) ((r == 0 && len(link_to_1) < 2) || (r == 1 && len(link_to_0) < 2))
 
 #define IS_ANNOUNCED(r, x) (sent_opened[AT(r, x)] || opened[AT(r, x)] > sent_closed[AT(r, x)])
-#define SENDS(r, x)                                                                         \
-	(has_team[AT(r, x)] && has_to[AT(r, x)] && IS_ANNOUNCED(r, x) &&                     \
-	 (opened[AT(r, x)] != sent_opened[AT(r, x)] ||                                       \
-	  (READY(r, x) && (published[AT(r, x)] != sent_word[AT(r, x)] ||                     \
+#define SENDS(r, x)                                                         \
+	(has_team[AT(r, x)] && has_relay[AT(r, x)] && IS_ANNOUNCED(r, x) && \
+	 (opened[AT(r, x)] != sent_opened[AT(r, x)] ||                      \
+	  (MAY_SEND(r, x) && (published[AT(r, x)] != sent_word[AT(r, x)] || \
 			   times_closed[AT(r, x)] != sent_closed[AT(r, x)]))))
-#if MUTANT == 1 /* sends before the other has made the group, which drops it */
-#define READY(r, x) 1
+#if MUTANT == 1 /* sends before the other rank has made the group, which drops what comes */
+#define MAY_SEND(r, x) 1
 #else
-#define READY(r, x) is_ready[AT(r, x)]
+#define MAY_SEND(r, x) is_ready[AT(r, x)]
 #endif
 
 /* relay_to */
@@ -83,18 +96,20 @@ end:	do
 		:: else
 		fi;
 		if
-		:: READY(r, x) && published[AT(r, x)] != sent_word[AT(r, x)] ->
-			send(r, WORD, its_area[AT(r, x)], published[AT(r, x)]);
+		:: MAY_SEND(r, x) && published[AT(r, x)] != sent_word[AT(r, x)] ->
+			send(r, WORD, peer_area[AT(r, x)], published[AT(r, x)]);
 			sent_word[AT(r, x)] = published[AT(r, x)]
 		:: else
 		fi
 	  };
 	  atomic {
-#if MUTANT == 2 /* what was published since it looked comes after that */
+#if MUTANT == 2
+		/* reads it again; CLOSED then goes before what was published since the words were
+		 * sent */
 		closed = times_closed[AT(r, x)];
 #endif
 		if
-		:: READY(r, x) && closed != sent_closed[AT(r, x)] ->
+		:: MAY_SEND(r, x) && closed != sent_closed[AT(r, x)] ->
 			send(r, CLOSED, x, closed);
 			sent_closed[AT(r, x)] = closed
 		:: else
@@ -106,57 +121,57 @@ end:	do
 	od
 }
 
-#if MUTANT == 4 /* it may be left over from the group before */
-#define IS_HEARD(r, area) 1
+#if MUTANT == 4 /* accepts also what is left over from the group before */
+#define IS_ACCEPTED(r, area) 1
 #else
-#define IS_HEARD(r, area) is_ready[AT(r, area)]
+#define IS_ACCEPTED(r, area) is_ready[AT(r, area)]
 #endif
 
 /* put_word */
-inline take(r, kind, area, value)
+inline put_word(r, kind, area, value)
 {
 	if
 	:: kind == OPENED ->
-#if MUTANT == 3 /* the rank has not made the group yet, and never learns that the other has */
+#if MUTANT == 3 /* drops OPENED of a group that it has not made yet, and does not get it again */
 		if
-		:: relay_of[AT(r, area)] == NONE || value <= in_opened[AT(r, area)]
-		:: else -> in_opened[AT(r, area)] = value
+		:: relay_of[AT(r, area)] == NONE || value <= mirror_opened[AT(r, area)]
+		:: else -> mirror_opened[AT(r, area)] = value
 		fi;
 #else
-		in_opened[AT(r, area)] = value;
+		mirror_opened[AT(r, area)] = value;
 #endif
 		if
-		:: relay_of[AT(r, area)] != NONE && in_opened[AT(r, area)] == value &&
+		:: relay_of[AT(r, area)] != NONE && mirror_opened[AT(r, area)] == value &&
 		   value >= generation[AT(r, relay_of[AT(r, area)])] ->
 			is_ready[AT(r, relay_of[AT(r, area)])] = 1
 		:: else
 		fi
 	:: kind == CLOSED ->
 		if
-		:: value > in_closed[AT(r, area)] -> in_closed[AT(r, area)] = value
+		:: value > mirror_closed[AT(r, area)] -> mirror_closed[AT(r, area)] = value
 		:: else
 		fi
 	:: kind == WORD ->
 		if
-		:: has_team[AT(r, area)] && has_to[AT(r, area)] && IS_HEARD(r, area) ->
+		:: has_team[AT(r, area)] && has_relay[AT(r, area)] && IS_ACCEPTED(r, area) ->
 			word[AT(r, area)] = value
 		:: else
 		fi
 	fi
 }
 
-proctype arrivals(byte r)
+proctype receive(byte r)
 {
 	mtype kind;
 	byte area, value;
 end:	do
 	:: atomic {
-		!held[r] && ((r == 0 && nempty(link_0)) || (r == 1 && nempty(link_1))) ->
+		!held[r] && ((r == 0 && nempty(link_to_0)) || (r == 1 && nempty(link_to_1))) ->
 		if
-		:: r == 0 && nempty(link_0) -> link_0?kind, area, value
-		:: r == 1 && nempty(link_1) -> link_1?kind, area, value
+		:: r == 0 && nempty(link_to_0) -> link_to_0?kind, area, value
+		:: r == 1 && nempty(link_to_1) -> link_to_1?kind, area, value
 		fi;
-		take(r, kind, area, value);
+		put_word(r, kind, area, value);
 		kind = 0;
 		area = 0;
 		value = 0
@@ -164,43 +179,43 @@ end:	do
 	od
 }
 
-/* The other has closed the group that has this area, as is_left_by_all finds out. */
-#define IT_HAS_LEFT(r, x) (in_closed[AT(r, its_area[AT(r, x)])] != before[x])
-#if MUTANT == 5 /* the other may not have been told */
+/* The other rank has closed the group that has this area: see is_left_by_all. */
+#define PEER_HAS_LEFT(r, x) (mirror_closed[AT(r, peer_area[AT(r, x)])] != left_before[x])
+#if MUTANT == 5 /* reuses the area before the link has sent CLOSED */
 #define IS_USED(r, x) 0
 #else
-#define IS_USED(r, x) (has_to[AT(r, x)] && sent_closed[AT(r, x)] != times_closed[AT(r, x)])
+#define IS_USED(r, x) (has_relay[AT(r, x)] && sent_closed[AT(r, x)] != times_closed[AT(r, x)])
 #endif
-#define IS_FREE(r, x) (before[x] == 255 || (IT_HAS_LEFT(r, x) && !IS_USED(r, x)))
+#define IS_FREE(r, x) (left_before[x] == 255 || (PEER_HAS_LEFT(r, x) && !IS_USED(r, x)))
 
 /* hosts_team_open */
-inline open(r, x, area, closed)
+inline team_open(r, x, area, closed)
 {
 	atomic {
 		!held[r] ->
 		if
-		:: relay_of[AT(r, area)] != NONE -> has_to[AT(r, relay_of[AT(r, area)])] = 0
+		:: relay_of[AT(r, area)] != NONE -> has_relay[AT(r, relay_of[AT(r, area)])] = 0
 		:: else
 		fi;
-#if MUTANT != 6 /* it seems to have left at once */
+#if MUTANT != 6 /* mutant 6 leaves it behind, so the other rank seems to have left at once */
 		if
-		:: in_closed[AT(r, area)] < closed -> in_closed[AT(r, area)] = closed
+		:: mirror_closed[AT(r, area)] < closed -> mirror_closed[AT(r, area)] = closed
 		:: else
 		fi;
 #endif
-		its_area[AT(r, x)] = area;
+		peer_area[AT(r, x)] = area;
 		generation[AT(r, x)] = closed + 1;
-#if MUTANT == 7 /* the other was faster, and does not say it again */
+#if MUTANT == 7 /* ignores an OPENED that has come before; the other rank does not send it again */
 		is_ready[AT(r, x)] = 0;
-#elif MUTANT == 8 /* it was so in the group before */
+#elif MUTANT == 8 /* keeps what the group before has left here */
 		skip;
 #else
-		is_ready[AT(r, x)] = in_opened[AT(r, area)] >= closed + 1;
+		is_ready[AT(r, x)] = mirror_opened[AT(r, area)] >= closed + 1;
 #endif
 		sent_opened[AT(r, x)] = 0;
 		sent_closed[AT(r, x)] = times_closed[AT(r, x)];
 		sent_word[AT(r, x)] = 0;
-		has_to[AT(r, x)] = 1;
+		has_relay[AT(r, x)] = 1;
 		relay_of[AT(r, area)] = x;
 		has_team[AT(r, x)] = 1
 	}
@@ -208,7 +223,8 @@ inline open(r, x, area, closed)
 
 proctype member(byte r)
 {
-	byte group = 1, x, before[2] = 255; /* left_before of the other, by the group's area */
+	/* by area: times_closed of the other rank, as in its offer */
+	byte group = 1, x, left_before[2] = 255;
 	do
 	:: group <= GROUPS ->
 		atomic {
@@ -219,9 +235,9 @@ proctype member(byte r)
 			fi;
 			/* hosts_team_close, transport_area_reset */
 			if
-			:: has_team[AT(r, x)] && has_to[AT(r, x)] ->
-				has_to[AT(r, x)] = 0;
-				relay_of[AT(r, its_area[AT(r, x)])] = NONE
+			:: has_team[AT(r, x)] && has_relay[AT(r, x)] ->
+				has_relay[AT(r, x)] = 0;
+				relay_of[AT(r, peer_area[AT(r, x)])] = NONE
 			:: else
 			fi;
 			has_team[AT(r, x)] = 0;
@@ -233,17 +249,20 @@ proctype member(byte r)
 		:: true
 		fi;
 		atomic {
-			told_area[2 * group - 2 + r] = x;
-			told_closed[2 * group - 2 + r] = times_closed[AT(r, x)];
-			made[r] = group
+			offered_area[2 * group - 2 + r] = x;
+			offered_closed[2 * group - 2 + r] = times_closed[AT(r, x)];
+			groups_offered[r] = group
 		};
-		atomic { made[1 - r] >= group -> before[x] = told_closed[2 * group - 2 + 1 - r] };
-		open(r, x, told_area[2 * group - 2 + 1 - r], before[x]);
+		atomic {
+			groups_offered[1 - r] >= group ->
+			left_before[x] = offered_closed[2 * group - 2 + 1 - r]
+		};
+		team_open(r, x, offered_area[2 * group - 2 + 1 - r], left_before[x]);
 		opened[AT(r, x)] = times_closed[AT(r, x)] + 1; /* hosts_team_announce */
 		published[AT(r, x)] = group;
 		if
 		:: atomic { word[AT(r, x)] != 0 -> assert(word[AT(r, x)] == group) }
-		:: atomic { IT_HAS_LEFT(r, x) -> assert(word[AT(r, x)] == group) }
+		:: atomic { PEER_HAS_LEFT(r, x) -> assert(word[AT(r, x)] == group) }
 		:: true /* the group has failed */
 		fi;
 		assert(word[AT(r, x)] == 0 || word[AT(r, x)] == group);
@@ -257,8 +276,8 @@ init {
 	atomic {
 		run progress(0);
 		run progress(1);
-		run arrivals(0);
-		run arrivals(1);
+		run receive(0);
+		run receive(1);
 		run member(0);
 		run member(1)
 	}

@@ -1,18 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which thread makes progress on the link to another host (src/hosts/pump.c, advance.c). A thread of a rank publishes
- * something, which the link sends at once or keeps back, and waits: it makes progress while it spins, and hands over when it
- * sleeps. Beside it another thread publishes, or waits, or uses the link between hosts_progress_begin and _end. The pump
- * ticks while others make progress; else it arms the link and sleeps. The network brings a message, and says when there is
- * room again in a link that was full.
+ * Which thread makes progress on the link to another host (src/hosts/advance.c, pump.c,
+ * wake_pump.c).
  *
- * In the model the nap has no time limit, and a tick may last until something else ends it. There is one peer and one area.
- * What the thread does that makes progress is seen in three steps: the link advances; it takes what was asked of it; it sends.
- * A thread that sleeps for a message is a guard: that the doorbell loses no wake-up is shown in doorbell.pml.
+ * Properties:
+ * - Once all threads sleep, nothing is left: not marked and unsent, not kept back, not undelivered.
+ * - The link keeps nothing back for longer than one tick, also while a thread spins forever.
+ * - If the link copies a message when it is posted, of which the network reports nothing, some
+ *   thread still lets the link advance.
+ * - The pump does not sleep out its tick after a thread has handed over, unless another thread has
+ *   made progress since.
  *
- * Shown: once all threads sleep nothing is left unsent, neither marked nor kept back, nor undelivered. What the link keeps
- * back outlives one tick at most, also while a thread spins for ever. What the link has copied when it was posted, of which
- * the network tells nothing, is seen by a thread that lets the link advance. No tick goes on after a thread has handed over, unless
- * another one has made progress since. */
+ * Processes: a thread publishes something, and then waits. It makes progress while it spins, and
+ * hands over when it goes to sleep. Beside it a second one publishes, or waits, or uses the link
+ * between hosts_progress_begin and hosts_progress_end. The pump ticks while other threads make
+ * progress; otherwise it arms the link and sleeps. The network brings one message, and says when
+ * there is room again in a link that was full.
+ *
+ * Abstractions: there is one peer and one area. The armed sleep has no time limit, and a tick may
+ * last until something else ends it; in the code both end sooner. The thread that makes progress
+ * does so in three steps: the link advances; it reads what others have left to it; it sends. A
+ * thread that sleeps for a message is a guard: see doorbell.pml.
+ *
+ * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
+ * it. */
 /* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -23,59 +33,62 @@
 #define AGAIN 2
 #define PUSH 4
 byte progress;
-#if MUTANT == 1 /* the thread that makes progress does not look again for what was left to it */
+#if MUTANT == 1 /* a thread does not leave its work to the one that makes progress */
 #define ASK 0
 #else
 #define ASK AGAIN
 #endif
 
-/* enum pump_state */
+/* pump->state */
 #define AWAKE 0
 #define TICKS 1
 #define ARMED 2
 byte state = AWAKE;
-/* enum pump_progress */
+/* pump->progress */
 #define PROGRESS_NONE 0
 #define PROGRESS_MADE 1
 #define PROGRESS_HANDED_OVER 2
 byte pump_progress;
-bit event; /* of event_fd */
+bit event; /* pump->event_fd is readable */
 
-/* What is to be sent. */
-byte word, sent; /* as published; as the link has it */
-bit unsent;
-bit kept; /* the link keeps something back, and `kept` says so */
+/* What a thread publishes: its value; the value that the link has; the mark. */
+byte published, sent;
+bit marked;
+bit kept_back; /* the link keeps something back, and the bit in hosts->kept_back is set */
 
 /* The link and the network. */
-bit no_room, owes_room, brings_room; /* no room; the peer has to say that there is again; it has */
-bit brings;                       /* a message has arrived, and was not delivered */
-bit armed, readable;
-bit brought, delivered;
-bit copied; /* the link has copied what was posted, and says so when it next advances */
-bit copies; /* within one step: it has copied just now */
+/* no room; the peer has yet to say that there is room; it has said so */
+bit link_full, room_due, room_arrived;
+bit message_arrived; /* and was not delivered */
+bit link_armed, readable;
+bit message_sent, delivered;
+bit copied; /* has copied what was posted, and says so when it next advances */
+bit copies; /* within one step: it has just copied */
 
 /* For the assertions. */
-byte handing;     /* threads that hand over now */
-bit looks_again;  /* `pump_progress` says that somebody has handed over, and nobody has */
-bit outlived;     /* what is kept back has outlived a tick */
+byte handing_over; /* threads that hand over now */
+bit recheck_only; /* pump_progress says that a thread has handed over, but none has */
+bit outlived; /* what is kept back has outlived a tick */
 
-/* What is posted then has no room for a while, or it has. */
+/* Afterwards the link may be full for a while. */
 inline push_all()
 {
-	kept = 0;
+	kept_back = 0;
 	outlived = 0;
 	if
-	:: !owes_room && !brings_room -> no_room = 1; owes_room = 1
+	:: !room_due && !room_arrived -> link_full = 1; room_due = 1
 	:: true
 	fi
 }
 
-inline pump_sees()
+inline hosts_pump_recheck()
 {
 	atomic {
 		if
-#if MUTANT != 19 /* the pump is about to nap */
-		:: pump_progress == PROGRESS_NONE -> pump_progress = PROGRESS_HANDED_OVER; looks_again = 1
+#if MUTANT != 19 /* mutant 19 does not reach a pump that is about to sleep */
+		:: pump_progress == PROGRESS_NONE ->
+			pump_progress = PROGRESS_HANDED_OVER;
+			recheck_only = 1
 #endif
 		:: else
 		fi
@@ -86,12 +99,14 @@ inline pump_sees()
 	fi
 }
 
-/* Others see what it has sent when it is over. */
-inline serve(pushes)
+/* Others see what this has sent only when it is over. */
+inline serve_others(pushes)
 {
 	atomic {
 		pushes = (progress & PUSH) != 0;
-#if MUTANT == 17 /* what is left to it while it pushes is kept back again */
+#if MUTANT == 17
+		/* also clears a PUSH that another thread has left, so that what it wants is kept
+		 * back */
 		progress = progress & HELD
 #else
 		progress = progress & (HELD | PUSH)
@@ -99,25 +114,26 @@ inline serve(pushes)
 	};
 	atomic {
 		if
-		:: unsent && word != sent && no_room -> /* the mark stays; nothing is kept back */
-#if MUTANT == 2 /* it does not */
-			unsent = 0
+		/* The mark stays, and nothing is kept back. */
+		:: marked && published != sent && link_full ->
+#if MUTANT == 2 /* forgets the mark */
+			marked = 0
 #else
 			skip
 #endif
-		:: unsent && word != sent && !no_room ->
-			unsent = 0;
-			sent = word;
+		:: marked && published != sent && !link_full ->
+			marked = 0;
+			sent = published;
 			if
-			:: kept = 1 /* no rank waits for it */
+			:: kept_back = 1 /* kept back: no rank waits for it */
 			:: push_all()
 			:: push_all(); copied = 1; copies = 1
 			fi
-		:: else -> unsent = 0
+		:: else -> marked = 0
 		fi;
 		if
-#if MUTANT != 3 /* it does not push */
-		:: kept && pushes -> push_all()
+#if MUTANT != 3 /* mutant 3 does not push */
+		:: kept_back && pushes -> push_all()
 #endif
 		:: else
 		fi;
@@ -127,8 +143,8 @@ inline serve(pushes)
 	if
 	:: pushes ->
 		pushes = 0;
-#if MUTANT != 18 /* the pump sleeps, and the network says nothing */
-		pump_sees()
+#if MUTANT != 18 /* mutant 18 lets the pump sleep, although the network reports nothing */
+		hosts_pump_recheck()
 #endif
 	:: else
 	fi
@@ -138,19 +154,19 @@ inline link_advance(did)
 {
 	atomic {
 		if
-		:: brings || brings_room || copied -> did = 1
+		:: message_arrived || room_arrived || copied -> did = 1
 		:: else
 		fi;
 		if
-		:: brings -> brings = 0; delivered = 1
+		:: message_arrived -> message_arrived = 0; delivered = 1
 		:: else
 		fi;
 		if
-		:: brings_room -> brings_room = 0; no_room = 0
+		:: room_arrived -> room_arrived = 0; link_full = 0
 		:: else
 		fi;
 		copied = 0;
-		armed = 0;
+		link_armed = 0;
 		readable = 0
 	}
 }
@@ -168,7 +184,7 @@ inline make_progress(asks, advances, did, has, pushes)
 			:: advances -> link_advance(did)
 			:: else
 			fi;
-			serve(pushes);
+			serve_others(pushes);
 			if
 			:: atomic { !(progress & AGAIN) -> progress = 0; break }
 			:: else
@@ -177,23 +193,23 @@ inline make_progress(asks, advances, did, has, pushes)
 	fi
 }
 
-/* With hosts_pump_pushes. */
+/* Includes hosts_pump_pushes. */
 inline push_or_leave(did, has, pushes)
 {
 	if
-	:: !kept
+	:: !kept_back
 	:: else ->
 		has = 0;
 		if
 		:: state == ARMED -> has = 1
 		:: else ->
-#if MUTANT != 5 /* the pump is about to nap, and does not learn of it */
+#if MUTANT != 5 /* mutant 5 does not tell a pump that is about to sleep */
 			if
 			:: pump_progress == PROGRESS_NONE -> pump_progress = PROGRESS_MADE
 			:: else
 			fi;
 #endif
-#if MUTANT != 6 /* the pump naps by now */
+#if MUTANT != 6 /* mutant 6 does not look whether the pump sleeps by now */
 			if
 			:: state == ARMED -> has = 1
 			:: else
@@ -209,21 +225,23 @@ inline push_or_leave(did, has, pushes)
 
 inline hosts_notify(did, has, pushes)
 {
-#if MUTANT == 7 /* served before it is there */
-	unsent = 1;
-	word++;
+#if MUTANT == 7 /* marks it first; so another thread may look before it is published */
+	marked = 1;
+	published++;
 #else
-	word++;
-	unsent = 1;
+	published++;
+	marked = 1;
 #endif
 	make_progress(ASK, 0, did, has, pushes);
 	push_or_leave(did, has, pushes)
 }
 
-/* pump.c: advance */
-inline advance(did, has, pushes)
+/* pump.c: advance_link */
+inline advance_link(did, has, pushes)
 {
-#if MUTANT == 4 /* the pump ticks and arms in between, and sleeps though the link is not armed any more */
+#if MUTANT == 4
+	/* wakes the pump first; the pump may tick and arm before the link advances, and sleep
+	 * although the link is not armed any more */
 	atomic { pump_progress = PROGRESS_MADE; has = state == ARMED };
 	if
 	:: atomic { has -> has = 0; state = AWAKE } event = 1
@@ -233,34 +251,35 @@ inline advance(did, has, pushes)
 	make_progress(ASK, 1, did, has, pushes);
 	did = 0;
 	push_or_leave(did, has, pushes);
-#if MUTANT != 8 && MUTANT != 9 /* 8: the pump is about to nap */
+#if MUTANT != 8 && MUTANT != 9 /* mutant 8 does not tell a pump that is about to sleep */
 	pump_progress = PROGRESS_MADE;
 #endif
 	if
-#if MUTANT != 10 && MUTANT != 4 /* the link is not armed any more, and the pump sleeps on */
+#if MUTANT != 10 && MUTANT != 4
+	/* mutants 4 and 10 let the pump sleep, although the link is not armed any more */
 	:: atomic { state == ARMED -> state = AWAKE } event = 1
 #endif
 	:: else
 	fi
-#if MUTANT == 9 /* it may have begun to nap in between */
+#if MUTANT == 9 /* does so too late: the pump may have gone to sleep in between */
 	pump_progress = PROGRESS_MADE
 #endif
 }
 
-inline hand_over()
+inline hand_over_progress()
 {
-#if MUTANT == 11 /* another thread has made progress, or this one, while the pump was about to nap */
-	atomic { pump_progress = PROGRESS_NONE; handing++ };
+#if MUTANT == 11 /* hides from a pump that is about to sleep that a thread has made progress */
+	atomic { pump_progress = PROGRESS_NONE; handing_over++ };
 #else
-	atomic { pump_progress = PROGRESS_HANDED_OVER; looks_again = 0; handing++ };
+	atomic { pump_progress = PROGRESS_HANDED_OVER; recheck_only = 0; handing_over++ };
 #endif
 	if
-#if MUTANT != 12 /* the pump sleeps on until its tick is over */
+#if MUTANT != 12 /* mutant 12 lets the pump sleep until its tick is over */
 	:: atomic { state == TICKS -> state = AWAKE } event = 1
 #endif
 	:: else
 	fi;
-	handing--
+	handing_over--
 }
 
 proctype thread(bit publishes, waits)
@@ -273,35 +292,36 @@ proctype thread(bit publishes, waits)
 	do
 	:: !waits -> break
 	:: waits && delivered -> break
-	:: waits && !delivered -> advance(did, has, pushes)
+	:: waits && !delivered -> advance_link(did, has, pushes)
 	:: waits && !delivered ->
-		hand_over();
+		hand_over_progress();
 end_sleeps:	delivered;
 		break
 	od
 }
 
-proctype beside()
+proctype progress_section()
 {
 	bit did, has, pushes;
 	atomic { !(progress & HELD) -> progress = progress | HELD };
 	do
 	:: atomic { !(progress & AGAIN) -> progress = 0; break }
-	:: else -> serve(pushes)
+	:: else -> serve_others(pushes)
 	od;
-#if MUTANT != 13 /* it has served a thread that sees nothing that is kept back */
+#if MUTANT != 13 /* mutant 13 keeps back what it has served for a thread that looks no more */
 	push_or_leave(did, has, pushes)
 #endif
 }
 
-inline tick(did, has, pushes)
+inline sleep_one_tick(did, has, pushes)
 {
-#if MUTANT != 14 /* as long as others make progress nothing is pushed */
+#if MUTANT != 14 /* mutant 14 pushes nothing as long as others make progress */
 	make_progress(ASK | PUSH, 0, did, has, pushes);
 #endif
 	state = TICKS;
 	if
-#if MUTANT != 15 /* a thread that has handed over before that has not seen it */
+#if MUTANT != 15
+	/* mutant 15 does not look: a thread that has handed over before has not seen TICKS */
 	:: pump_progress == PROGRESS_HANDED_OVER
 #endif
 	:: else ->
@@ -309,24 +329,26 @@ inline tick(did, has, pushes)
 		:: atomic { event -> event = 0 }
 		:: atomic {
 			!event ->
-			assert(pump_progress != PROGRESS_HANDED_OVER || handing || looks_again);
+			assert(pump_progress != PROGRESS_HANDED_OVER || handing_over ||
+					recheck_only);
 			assert(!outlived || progress);
-			outlived = kept && !progress
+			outlived = kept_back && !progress
 		}
 		fi
 	fi;
 	state = AWAKE
 }
 
-inline nap()
+inline sleep_armed()
 {
 	state = ARMED;
 	if
-#if MUTANT != 16 /* a thread that has made progress before that has not seen it */
+#if MUTANT != 16
+	/* mutant 16 does not look: a thread that has made progress before has not seen ARMED */
 	:: pump_progress != PROGRESS_NONE
 #endif
 	:: else ->
-end_naps:	atomic { event || readable -> event = 0 }
+end_sleeps_armed:	atomic { event || readable -> event = 0 }
 	fi;
 	state = AWAKE
 }
@@ -337,14 +359,14 @@ inline hosts_arm(has, pushes, arms)
 	if
 	:: has -> has = 0
 	:: else ->
-		serve(pushes);
+		serve_others(pushes);
 		atomic {
 			if
-			:: kept -> push_all()
+			:: kept_back -> push_all()
 			:: else
 			fi;
-			arms = !brings && !brings_room && !copied; /* as net_arm does */
-			armed = arms
+			arms = !message_arrived && !room_arrived && !copied; /* as net_arm does */
+			link_armed = arms
 		};
 		if
 		:: atomic { !(progress & AGAIN) -> progress = 0 }
@@ -365,12 +387,12 @@ proctype pump()
 		:: else ->
 			atomic { was = pump_progress; pump_progress = PROGRESS_NONE };
 			if
-			:: was == PROGRESS_MADE -> was = 0; tick(did, has, pushes)
+			:: was == PROGRESS_MADE -> was = 0; sleep_one_tick(did, has, pushes)
 			:: else ->
 				was = 0;
 				hosts_arm(has, pushes, arms);
 				if
-				:: arms -> arms = 0; nap()
+				:: arms -> arms = 0; sleep_armed()
 				:: else
 				fi
 			fi
@@ -383,16 +405,16 @@ proctype network()
 end_still:
 	do
 	:: atomic {
-		!brought ->
-		brought = 1;
-		brings = 1;
-		readable = readable | armed
+		!message_sent ->
+		message_sent = 1;
+		message_arrived = 1;
+		readable = readable | link_armed
 	}
 	:: atomic {
-		owes_room ->
-		owes_room = 0;
-		brings_room = 1;
-		readable = readable | armed
+		room_due ->
+		room_due = 0;
+		room_arrived = 1;
+		readable = readable | link_armed
 	}
 	od
 }
@@ -400,8 +422,8 @@ end_still:
 proctype ending()
 {
 	timeout;
-	assert(word == sent && !kept && !progress);
-	assert(!brings && !brings_room && !copied)
+	assert(published == sent && !kept_back && !progress);
+	assert(!message_arrived && !room_arrived && !copied)
 }
 
 init {
@@ -410,7 +432,7 @@ init {
 		if
 		:: run thread(1, 0)
 		:: run thread(0, 1)
-		:: run beside()
+		:: run progress_section()
 		fi;
 		run pump();
 		run network();
