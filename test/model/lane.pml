@@ -1,41 +1,70 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The lane of src/progress/lane.c. Blocking calls take it without a lock when nothing is under way. Others
- * are queued; a thread that waits for one of them makes progress on the queue, or else the progress thread.
- * In all schedules operations run one after the other in the order of their numbers. None is left on which
- * no thread makes progress: that would show as an end state in which a thread waits for ever. doorbell.pml
- * has how a thread sleeps and wakes; here a sleeper continues once what it waits for holds. Each MUTANT_…
- * breaks one step and must be refused. */
+ * The lane: the queue of a group's collectives (src/progress/lane.c).
+ *
+ * Properties:
+ * - Operations run one after the other, in the order of their numbers.
+ * - No operation is left on which no thread makes progress. One that is left shows as an end state
+ *   in which a thread waits forever.
+ * - A thread that waits for an operation runs none behind that one.
+ *
+ * Processes: `blocking_caller` makes two blocking calls. If nothing is unfinished, such a call runs
+ * on the fast path, without the lock; else it is queued. `nonblocking_caller` queues two
+ * operations, and may wait for them. A thread that waits for a queued operation makes progress on
+ * the queue, unless another one does; `progress` is the progress thread, which makes progress on
+ * what is left.
+ *
+ * Abstractions: a sleeping thread continues once what it waits for holds; doorbell.pml shows how it
+ * wakes. An operation is one step in which others may do anything.
+ *
+ * Mutants: each makes one mistake. Spin must refuse it.
+ * - NUMBERS_BEFORE_THE_LOCK gives a number to an operation, and queues it under another lock.
+ * - QUEUES_WITHOUT_WAKING queues an operation and does not wake the progress thread.
+ * - PROGRESS_BESIDE_FAST makes progress on the queue while a call is on the fast path.
+ * - PROGRESS_FOR_WHAT_IS_OVER begins progress for an operation that is complete.
+ * - GOES_ON counts the last operation out while it still has the lane. Then a call on the fast path
+ *   may begin, and another operation runs beside it.
+ * - LEAVES_WITHOUT_WAKING stops making progress and does not wake the progress thread.
+ * - FAST_LEAVES_WITHOUT_WAKING is the same at the end of a call on the fast path.
+ * - HANDS_OVER_BEFORE_IT_IS_QUEUED leaves the fast path before its operation is in the queue.
+ * - HANDS_OVER_LAST queues that operation behind all others.
+ * - HANDS_OVER_WITHOUT_WAKING queues it and does not wake the progress thread. */
 
 #define OPS 5
 
-byte numbered;       /* these three are one word in the code: each access is one step */
-byte under_way;
+byte numbered; /* these three are one word in the code, so that each access is one step */
+byte unfinished;
 bool fast;
 
-bool locked;         /* lane->lock */
-byte queue[OPS];     /* numbers of the operations queued, in order */
+bool locked; /* lane->lock */
+byte queue[OPS]; /* numbers of the queued operations */
 byte queued;
 bool progressing;
 
-byte work;           /* raised by progress_thread_wake */
-bool over[OPS + 1];  /* by number */
-byte ran;            /* the number of the newest operation that was begun */
+byte requests; /* raised by progress_thread_wake */
+bool complete[OPS + 1]; /* by number */
+byte newest_begun; /* the number of the operation that began last */
 bool running;
 
 #define LOCK atomic { !locked; locked = true }
 #define UNLOCK locked = false
 
-byte completed_seq;  /* of the area: only grows */
-#define TELL(n) atomic { assert(n > completed_seq); completed_seq = n; over[n] = true }
+byte completed_seq; /* of the area; only grows */
+#define COMPLETE(n) atomic { assert(n > completed_seq); completed_seq = n; complete[n] = true }
 
-/* One operation from begin to end; while it runs others may do anything. */
-inline execute(THIS) {
-	atomic { assert(!running); assert(THIS == ran + 1); ran = THIS; running = true };
+/* Runs one operation. Others may do anything while it runs. */
+inline run_op(THIS) {
+	atomic {
+		assert(!running);
+		assert(THIS == newest_begun + 1);
+		newest_begun = THIS;
+		running = true
+	};
 	running = false
 }
 
-/* begin_progress: TAKEN is true if the caller makes progress now, until operation LAST is over (0: all are). */
-inline begin_progress(TAKEN, LAST) {
+/* begin_progress. TAKEN: the caller makes progress now, until operation UNTIL is complete (0: until
+ * all are). */
+inline begin_progress(TAKEN, UNTIL) {
 	LOCK;
 #ifdef MUTANT_PROGRESS_BESIDE_FAST
 	TAKEN = queued > 0 && !progressing;
@@ -43,7 +72,7 @@ inline begin_progress(TAKEN, LAST) {
 	TAKEN = queued > 0 && !progressing && !fast;
 #endif
 #ifndef MUTANT_PROGRESS_FOR_WHAT_IS_OVER
-	TAKEN = TAKEN && !(LAST > 0 && over[LAST]);
+	TAKEN = TAKEN && !(UNTIL > 0 && complete[UNTIL]);
 #endif
 	if
 	:: TAKEN -> progressing = true
@@ -52,29 +81,30 @@ inline begin_progress(TAKEN, LAST) {
 	UNLOCK
 }
 
-/* make_progress: until operation LAST is over (0: all are), or, for one that waits with a limit, sooner. */
-inline make_progress(LAST, BRIEF, NOW, MORE) {
+/* make_progress: until operation UNTIL is complete (0: until all are). PAUSES: the caller has a
+ * time limit, which passes at once. */
+inline make_progress(UNTIL, PAUSES, FIRST, MORE) {
 	do
-	:: LOCK; NOW = queue[0]; UNLOCK;
-	   assert(NOW != 0);
-	   assert(LAST == 0 || NOW <= LAST); /* nobody is kept by what comes after his own */
+	:: LOCK; FIRST = queue[0]; UNLOCK;
+	   assert(FIRST != 0);
+	   assert(UNTIL == 0 || FIRST <= UNTIL); /* runs nothing behind its own operation */
 	   if
-	   :: BRIEF ->
+	   :: PAUSES ->
 		LOCK; progressing = false; MORE = true; UNLOCK;
 		break
 	   :: else ->
-		execute(NOW);
+		run_op(FIRST);
 		LOCK;
 		queue[0] = queue[1]; queue[1] = queue[2]; queue[2] = queue[3]; queue[3] = queue[4];
 		queue[4] = 0;
 		queued--;
 		UNLOCK;
-		TELL(NOW);
+		COMPLETE(FIRST);
 		LOCK;
 		MORE = queued > 0;
 #ifdef MUTANT_GOES_ON
-		progressing = NOW != LAST;
-		under_way--;
+		progressing = FIRST != UNTIL;
+		unfinished--;
 		UNLOCK;
 		LOCK;
 		progressing = progressing && queued > 0;
@@ -83,8 +113,8 @@ inline make_progress(LAST, BRIEF, NOW, MORE) {
 		:: else -> UNLOCK; break
 		fi
 #else
-		progressing = MORE && NOW != LAST;
-		under_way--;
+		progressing = MORE && FIRST != UNTIL;
+		unfinished--;
 		if
 		:: progressing -> UNLOCK
 		:: else -> UNLOCK; break
@@ -94,7 +124,7 @@ inline make_progress(LAST, BRIEF, NOW, MORE) {
 	od;
 #ifndef MUTANT_LEAVES_WITHOUT_WAKING
 	if
-	:: MORE -> work++
+	:: MORE -> requests++
 	:: else
 	fi
 #else
@@ -104,7 +134,7 @@ inline make_progress(LAST, BRIEF, NOW, MORE) {
 
 inline enqueue(NEW) {
 	LOCK;
-	atomic { numbered++; under_way++; NEW = numbered };
+	atomic { numbered++; unfinished++; NEW = numbered };
 #ifdef MUTANT_NUMBERS_BEFORE_THE_LOCK
 	UNLOCK; LOCK;
 #endif
@@ -113,30 +143,32 @@ inline enqueue(NEW) {
 	UNLOCK
 }
 
-/* progress_lane_await, without limit. */
-inline await(MINE, HAS_LANE, TEMP, LEFT) {
+/* progress_lane_await, without a time limit. */
+inline lane_await(MINE, HAS_LANE, TEMP, LEFT) {
 	do
-	:: over[MINE] -> break
+	:: complete[MINE] -> break
 	:: else ->
 		begin_progress(HAS_LANE, MINE);
 		if
 		:: HAS_LANE -> make_progress(MINE, false, TEMP, LEFT)
-		:: else -> over[MINE]
+		:: else -> complete[MINE]
 		fi
 	od
 }
 
 /* A blocking call. */
-inline call(NUMBER, ALONE, SPARE, OTHERS) {
+inline blocking_call(NUMBER, ALONE, SPARE, OTHERS) {
 	atomic {
-		ALONE = (under_way == 0);
+		ALONE = (unfinished == 0);
 		if
-		:: ALONE -> numbered++; NUMBER = numbered; under_way++; fast = true
+		:: ALONE -> numbered++; NUMBER = numbered; unfinished++; fast = true
 		:: else
 		fi
 	}
 	if
-	:: ALONE -> /* its wait may end before it does: then it is queued, ahead of all others */
+	/* Its wait may end before the operation does. Then the operation is queued, ahead of all
+	 * others. */
+	:: ALONE ->
 #ifdef MUTANT_HANDS_OVER_BEFORE_IT_IS_QUEUED
 		fast = false;
 #endif
@@ -151,49 +183,49 @@ inline call(NUMBER, ALONE, SPARE, OTHERS) {
 		fast = false;
 		UNLOCK;
 #ifndef MUTANT_HANDS_OVER_WITHOUT_WAKING
-		work++;
+		requests++;
 #endif
 		if
-		:: await(NUMBER, ALONE, SPARE, OTHERS)
+		:: lane_await(NUMBER, ALONE, SPARE, OTHERS)
 		:: skip
 		fi
 	:: ALONE ->
-		execute(NUMBER);
-		atomic { fast = false; under_way--; OTHERS = under_way > 0 }
-		over[NUMBER] = true;
+		run_op(NUMBER);
+		atomic { fast = false; unfinished--; OTHERS = unfinished > 0 }
+		complete[NUMBER] = true;
 #ifndef MUTANT_FAST_LEAVES_WITHOUT_WAKING
 		if
-		:: OTHERS -> work++
+		:: OTHERS -> requests++
 		:: else
 		fi
 #endif
 	:: else ->
 		enqueue(NUMBER);
-		await(NUMBER, ALONE, SPARE, OTHERS)
+		lane_await(NUMBER, ALONE, SPARE, OTHERS)
 	fi
 }
 
-proctype caller() {
+proctype blocking_caller() {
 	byte n, x;
 	bool mine, more;
-	call(n, mine, x, more);
-	call(n, mine, x, more)
+	blocking_call(n, mine, x, more);
+	blocking_call(n, mine, x, more)
 }
 
-/* Starts two beside itself; waits for the first for a limited time, and at the end perhaps for both. */
-proctype starter() {
+/* Queues two operations. Waits for the first for a limited time; then perhaps for the second. */
+proctype nonblocking_caller() {
 	byte a, b, x;
 	bool mine, more;
 	enqueue(a);
 #ifndef MUTANT_QUEUES_WITHOUT_WAKING
-	work++;
+	requests++;
 #endif
 	enqueue(b);
 #ifndef MUTANT_QUEUES_WITHOUT_WAKING
-	work++;
+	requests++;
 #endif
 	if
-	:: over[a]
+	:: complete[a]
 	:: begin_progress(mine, a);
 	   if
 	   :: mine -> make_progress(a, true, x, more)
@@ -201,7 +233,7 @@ proctype starter() {
 	   fi
 	fi;
 	if
-	:: await(b, mine, x, more)
+	:: lane_await(b, mine, x, more)
 	:: skip
 	fi
 }
@@ -210,20 +242,20 @@ active proctype progress() {
 	byte seen, x;
 	bool mine, more;
 	do
-	:: seen = work;
+	:: seen = requests;
 	   begin_progress(mine, 0);
 	   if
 	   :: mine -> make_progress(0, false, x, more)
 	   :: else
 	   fi;
-end:	   work != seen
+end:	   requests != seen
 	od
 }
 
 init {
-	run caller();
-	run starter();
-	/* In the end everything has run: nobody waits, and the queue is empty. */
+	run blocking_caller();
+	run nonblocking_caller();
+	/* In the end all operations have run, no thread waits, and the queue is empty. */
 	timeout ->
-		assert(ran == numbered && numbered == 4 && queued == 0 && under_way == 0)
+		assert(newest_begun == numbered && numbered == 4 && queued == 0 && unfinished == 0)
 }

@@ -1,14 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The progress thread of a rank (src/progress/thread.c) and one lane of collectives (lane.c): how it is woken, how it
- * stands in for a lane whose first operation waits for peers, how a caller takes the lane from it, and what the wait table says
- * meanwhile. Two threads queue one operation each; one of them then waits for it, for a while or to the end, or goes away, too. Operation
- * n can go on once the peer has come n times; it may come less often. The thread may be kept for ever by the failure of
- * another group; or, once, it hands over to another thread while it makes progress on the lane. A sleep is a guard on what
- * it waits for: see doorbell.pml.
+ * The progress thread of a rank (src/progress/thread.c, src/p2p/attend.c) and one lane
+ * (src/progress/lane.c): how it is woken, how it leaves a lane whose first operation waits for
+ * peers, how a calling thread takes the lane over, and what the wait table says meanwhile.
  *
- * Shown: who waits for an operation whose peers have come gets it, also without that thread; else that thread goes on with
- * it; the wait table never says that all are blocked while something can go on, nor when something is left to nobody; and
- * once nothing can go on any more the wait table says so; and the thread ends when the world is closed. */
+ * Properties:
+ * - A thread that waits for an operation gets its end once the peer has come, also if the progress
+ *   thread is busy. If no thread waits, the progress thread continues the operation.
+ * - The wait table never says that all threads are blocked while one can continue, nor while an
+ *   operation is left to no thread.
+ * - Once nothing can continue, the wait table says so.
+ * - The progress thread ends when the world is closed.
+ *
+ * Processes: two users queue one operation each. The first then waits for its operation, with a
+ * time limit or without; the second leaves. Operation n can continue once the peer has come n
+ * times; it may come less often. `progress` is the progress thread. The failure of another group
+ * may keep it busy forever. Once, while it makes progress on the lane, it may hand over to a new
+ * progress thread. `diagnosis` reads the wait table at any time.
+ *
+ * Abstractions: a sleep is a guard on what the thread waits for: see doorbell.pml.
+ *
+ * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
+ * it. */
 /* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -19,7 +31,7 @@
 #define BUSY 2
 #define WOKEN_WHILE_BUSY 3
 byte state;
-bit requested; /* bell->requests is not what the thread has seen */
+bit requests_changed; /* bell->requests is not the value that the thread has read */
 bit requests_progress, is_attended; /* of the group */
 bit has_handed_over;
 short unpublished;
@@ -27,47 +39,52 @@ short unpublished;
 #define OPS 2
 byte queued, done, arrived;
 bit progressing;
-bit shown;       /* lane->unattended */
-byte shown_for;  /* it waits for arrived > shown_for */
-bit progress_waiters, released; /* the word has changed since the thread saw it */
-#define CAN_GO_ON (queued > done && arrived > done)
-/* What the wait table has of it. */
-#if MUTANT == 11 /* the thread remembers that it waits for the lane, and tells nobody */
+bit lane_shown; /* lane->unattended is published */
+byte lane_awaits; /* it waits for arrived > lane_awaits */
+bit progress_waiters, released; /* area->released has changed since the waiting thread read it */
+#define CAN_CONTINUE (queued > done && arrived > done)
+/* Whether the wait table shows the wait of the lane. */
+#if MUTANT == 11 /* remembers that wait, but does not publish it */
 #define TABLE_HAS_LANE 0
 #else
-#define TABLE_HAS_LANE shown
+#define TABLE_HAS_LANE lane_shown
 #endif
 
-/* Threads of the program: in a call and not blocked; of those that are blocked, whether what they show is there. */
+/* Threads of the program that are in a call and not blocked; then whether the blocked ones can
+ * continue. */
 byte calling = 2;
-bit runs, rests; /* the one that waits */
-byte rests_for;
-#define IS_THERE ((runs && arrived > done) || (rests && (done >= rests_for || released)))
-#define SAYS_BLOCKED (unpublished == 0 && calling == 0 && !(TABLE_HAS_LANE && arrived > shown_for) && !IS_THERE)
+/* the first user: blocked in the operation that it runs; waits for the thread that makes
+ * progress */
+bit blocked_in_op, follows;
+byte followed_op;
+#define USER_CAN_CONTINUE \
+	((blocked_in_op && arrived > done) || (follows && (done >= followed_op || released)))
+#define SAYS_BLOCKED                                                                       \
+	(unpublished == 0 && calling == 0 && !(TABLE_HAS_LANE && arrived > lane_awaits) && \
+	 !USER_CAN_CONTINUE)
 
-bit kept; /* the progress thread, for ever */
+bit busy_forever; /* the progress thread, by the failure of another group */
 bit stop, has_stopped;
 
-/* progress_thread_wake */
-inline wake()
+inline progress_thread_wake()
 {
 	atomic {
 		requests_progress = 1;
 		if
 		:: state == ASLEEP -> state = WOKEN;
-#if MUTANT != 1 /* it is about to go on with something, and nobody knows of it */
+#if MUTANT != 1 /* mutant 1 does not count the thread, which is about to act */
 			unpublished++
 #endif
 		:: state == BUSY -> state = WOKEN_WHILE_BUSY
 		:: else
 		fi;
-		requested = 1
+		requests_changed = 1
 	}
 }
 
 inline wake_waiters()
 {
-#if MUTANT != 6 /* it sleeps on, though nobody makes progress */
+#if MUTANT != 6 /* mutant 6 lets a waiting thread sleep, though no thread makes progress */
 	if
 	:: atomic { progress_waiters -> released = 1 }
 	:: else
@@ -77,23 +94,23 @@ inline wake_waiters()
 #endif
 }
 
-/* begin_progress: under the lane's lock. */
-inline take(mine)
+/* Under the lane's lock. */
+inline begin_progress(mine)
 {
 	atomic {
 		mine = queued > done && !progressing;
 		if
 		:: mine -> progressing = 1;
-#if MUTANT != 5 /* the wait table goes on showing what the lane waited for then */
-			shown = 0
+#if MUTANT != 5 /* mutant 5 leaves the lane's old wait in the table */
+			lane_shown = 0
 #endif
 		:: else
 		fi
 	}
 }
 
-/* go_on, after an operation: under the lock. */
-inline finish(more, wanted)
+/* After an operation, under the lane's lock. */
+inline finish_one(more, wanted)
 {
 	assert(progressing && arrived > done);
 	atomic {
@@ -103,37 +120,38 @@ inline finish(more, wanted)
 	}
 }
 
-inline await_own(mine, has, more)
+inline lane_await(mine, has, more)
 {
 	do
 	:: done >= mine -> break
 	:: else ->
-		take(has);
+		begin_progress(has);
 		if
 		:: has ->
-			/* Blocked in the wait of the operation that it runs, or not. */
-			atomic { calling--; runs = 1 }
+			/* The thread may be blocked in the wait of the operation that it runs. */
+			atomic { calling--; blocked_in_op = 1 }
 			if
-			:: atomic { arrived > done -> runs = 0; calling++ }
-				finish(more, 0)
-			:: atomic { runs = 0; calling++; more = 1; progressing = 0 } /* its pause */
+			:: atomic { arrived > done -> blocked_in_op = 0; calling++ }
+				finish_one(more, 0)
+			/* its time limit */
+			:: atomic { blocked_in_op = 0; calling++; more = 1; progressing = 0 }
 			fi;
 			wake_waiters();
 			if
-			:: more -> wake()
+			:: more -> progress_thread_wake()
 			:: else
 			fi
 		:: else ->
 			progress_waiters = 1;
 			released = 0;
-#if MUTANT != 7 /* the other thread may have stopped just before */
+#if MUTANT != 7 /* mutant 7 does not check whether another thread still makes progress */
 			if
 			:: progressing ->
 #endif
-				atomic { calling--; rests_for = mine; rests = 1 }
+				atomic { calling--; followed_op = mine; follows = 1 }
 				atomic {
 					done >= mine || released ->
-					rests = 0;
+					follows = 0;
 					calling++
 				}
 #if MUTANT != 7
@@ -149,15 +167,15 @@ proctype user(bit waits)
 {
 	byte mine;
 	bit has, more;
-#if MUTANT == 3 /* it may have looked before */
-	wake();
+#if MUTANT == 3 /* wakes the thread first, so that it may look too early */
+	progress_thread_wake();
 	atomic { queued++; mine = queued }
 #else
 	atomic { queued++; mine = queued }
-	wake();
+	progress_thread_wake();
 #endif
 	if
-	:: waits -> await_own(mine, has, more)
+	:: waits -> lane_await(mine, has, more)
 	:: skip
 	fi;
 	calling--
@@ -171,7 +189,8 @@ proctype peer()
 	od
 }
 
-/* progress_thread_stop: the world is closed, so all operations are done. Or it stays open. */
+/* progress_thread_stop. The world is closed only when all operations are complete. Or it stays
+ * open. */
 proctype closing()
 {
 end:	atomic {
@@ -181,20 +200,20 @@ end:	atomic {
 		:: goto open
 		fi
 	};
-	requested = 1;
+	requests_changed = 1;
 open:	skip
 }
 
-/* The next one begins while this one still has something to do. */
-inline hand_over()
+/* The next thread begins while this one is still busy. */
+inline progress_thread_replace()
 {
 	atomic {
-#if MUTANT != 10 /* nobody knows of it any more */
+#if MUTANT != 10 /* mutant 10 does not count this thread any more */
 		unpublished++;
 #endif
 		has_handed_over = 1;
 		is_me = 0;
-		requested = 1;
+		requests_changed = 1;
 		run progress()
 	}
 }
@@ -204,14 +223,14 @@ proctype progress()
 	bit has, more, waits, is_me = 1, attends;
 	do
 	::
-#if MUTANT == 12 /* the request to stop may come in between, and the thread sleeps on */
+#if MUTANT == 12 /* checks this first; so a request to stop in between does not wake the thread */
 		if
 		:: stop -> has_stopped = 1; break
 		:: else
 		fi;
-		requested = 0;
+		requests_changed = 0;
 #else
-		requested = 0;
+		requests_changed = 0;
 		if
 		:: stop -> has_stopped = 1; break
 		:: else
@@ -234,33 +253,36 @@ proctype progress()
 			fi;
 			requests_progress = 0
 		}
-		/* attend */
+		/* attend_lanes, progress_lane_attend */
 		if
 		:: !attends -> waits = 0
-		:: attends && shown && arrived <= shown_for -> waits = 1
+		:: attends && lane_shown && arrived <= lane_awaits -> waits = 1
 		:: else ->
 			waits = 0;
-			take(has);
+			begin_progress(has);
 			if
 			:: has ->
 				if
-				:: !has_handed_over -> hand_over()
+				:: !has_handed_over -> progress_thread_replace()
 				:: skip
 				fi;
 				do
-				:: arrived > done -> finish(more, 1);
+				:: arrived > done -> finish_one(more, 1);
 					if
 					:: more
 					:: else -> break
 					fi
 				:: else ->
-#if MUTANT == 4 /* for a moment the lane is nobody's */
+#if MUTANT == 4 /* publishes nothing; for a moment the lane is left to no thread */
 					progressing = 0; waits = 1;
 #else
 					atomic {
 						progressing = 0;
 						if
-						:: is_me -> shown = 1; shown_for = done; waits = 1
+						:: is_me ->
+							lane_shown = 1;
+							lane_awaits = done;
+							waits = 1
 						:: else
 						fi
 					}
@@ -270,22 +292,22 @@ proctype progress()
 				wake_waiters()
 			:: else
 			fi;
-			/* let_go */
+			/* release_group */
 			if
 			:: is_me && waits
 			:: else ->
 				is_attended = 0;
 				attends = 0;
-#if MUTANT != 9 /* whoever called the next one for it is not heard */
+#if MUTANT != 9 /* mutant 9 ignores what was queued for the next thread meanwhile */
 				if
-				:: !is_me && queued > done -> wake()
+				:: !is_me && queued > done -> progress_thread_wake()
 				:: else
 				fi
 #endif
 			fi
 		fi;
 		if
-		:: kept = 1; break
+		:: busy_forever = 1; break
 		:: skip
 		fi;
 		if
@@ -297,14 +319,14 @@ proctype progress()
 		:: else
 		fi;
 		/* progress_thread_end */
-#if MUTANT == 8 /* a call meanwhile has counted it once, and it is taken off twice */
+#if MUTANT == 8 /* does not look whether a thread has woken it meanwhile, and is not counted then */
 		atomic { state = ASLEEP; unpublished-- }
 #else
 		atomic {
 			has = state == BUSY;
 			if
 			:: has -> state = ASLEEP;
-#if MUTANT != 2 /* it is counted for ever */
+#if MUTANT != 2 /* mutant 2 counts the thread forever */
 				unpublished--
 #endif
 			:: else
@@ -313,7 +335,7 @@ proctype progress()
 #endif
 		if
 		:: has ->
-end_sleeps:		requested || (waits && (!shown || arrived > shown_for))
+end_sleeps:		requests_changed || (waits && (!lane_shown || arrived > lane_awaits))
 		:: else
 		fi
 	od
@@ -321,16 +343,19 @@ end_sleeps:		requested || (waits && (!shown || arrived > shown_for))
 
 proctype diagnosis()
 {
-end:	atomic { SAYS_BLOCKED && (CAN_GO_ON || (queued > done && !TABLE_HAS_LANE && !runs)) -> assert(false) }
+end:	atomic { SAYS_BLOCKED &&
+		(CAN_CONTINUE ||
+				(queued > done && !TABLE_HAS_LANE &&
+						!blocked_in_op)) -> assert(false) }
 }
 
 proctype ending()
 {
 	timeout;
-	assert(!CAN_GO_ON || (kept && !rests && !runs));
-	assert(kept || has_stopped == stop);
-	assert(kept || stop || SAYS_BLOCKED);
-	assert(kept || queued == done || TABLE_HAS_LANE || runs)
+	assert(!CAN_CONTINUE || (busy_forever && !follows && !blocked_in_op));
+	assert(busy_forever || has_stopped == stop);
+	assert(busy_forever || stop || SAYS_BLOCKED);
+	assert(busy_forever || queued == done || TABLE_HAS_LANE || blocked_in_op)
 }
 
 init {
