@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Launch, free, allocate and run out of memory (src/pool: gate.c; alloc_slowly, pool_trim,
- * wait_for_any, pool_put_marks, pool_close). Two ranks, each with a driver whose give waits until
- * all that the rank has launched is done, while its other calls wait behind. Each rank launches a
- * receive behind one stream and a send behind another one; their kernels wait for the other rank's.
+ * Launches, frees and allocations of device memory, also when there is none left (src/pool: gate.c,
+ * marks.c; alloc_slowly, pool_trim, wait_for_any, pool_close).
  *
- * Rank 0 is there with every step of two threads. One launches, then trims. The other one frees the
- * segment that is all memory of the device, allocates a larger one, frees that and closes the pool.
- * Of rank 1 there is what rank 0 can notice: a give; and the launches, which are one or two, of
- * which the second may wait on the host for the result of the first, and both for a message that
- * rank 0 sends after the allocation.
+ * Properties:
+ * - No thread waits forever, although only an allocation that rank 1 waits for has a time limit.
+ * - The allocation gets its memory, because all was free before. Else its time limit has passed, or
+ *   the device has too little memory, and the allocation finds that out.
+ * - A give begins only while no launch is open or in flight.
+ * - In the end the driver has all memory back, and then nobody touches the pool.
  *
- * What is done under the pool's or the gate's lock is one step. A wait is a guard on the awaited
- * words (see doorbell.pml); `heard` is whether `changes` was raised since the thread has read it.
- * All mutants deadlock, or fail the allocation. Not here: memory that is taken back from the gate,
- * a device that breaks.
+ * Processes: two ranks. Each launches a receive on one stream and a send on another; their kernels
+ * wait for those of the other rank. Rank 0 has two threads in full. `launcher` launches, then
+ * trims. `allocator` frees a segment that is all memory of the device, allocates a larger one,
+ * frees it, and closes the pool. Of rank 1 there is what rank 0 can notice: a give, and the
+ * launches. These are one or two. Before the second launch rank 1 may wait on the host for the
+ * result of the first, and before both for a message that rank 0 sends after its allocation.
  *
- * Shown: nobody waits for ever, though the allocation has a time limit only where rank 1 waits for
- * it. Unless that ends it, the allocation gets its memory, as all was free before; or, if the
- * device has not so much, it learns that. A give begins only when nothing is open or in flight. In
- * the end the driver has everything back, and nobody touches the pool after that. */
+ * Abstractions: a driver's give waits until all that the rank has launched is done, and its other
+ * calls wait behind the give. What a thread does under the lock of the pool or of the gate is one
+ * step. A wait is a guard on the awaited words: see doorbell.pml. Not modelled:
+ * pool_gate_take_back; a device that breaks.
+ *
+ * Mutants: each makes one mistake, which a comment names. All deadlock, or fail the allocation. */
 /* mutants: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -29,41 +32,43 @@
 
 /* What the ranks have launched. */
 bit received[2], sent[2];
-bit driver[2]; /* in a call that keeps the others waiting */
+bit driver[2]; /* in a give, so that other calls wait */
 
 /* Rank 1, and its gate. */
 bit open_1, giving_1;
 #define IN_FLIGHT_1 (received[1] && !sent[0] || sent[1] && !received[0])
 
-/* Of the program. */
-bit asks; /* rank 1 launches after a message, that rank 0 has the memory or has none */
-bit told;
-bit huge; /* the device has less than the allocation wants */
+/* The program. */
+/* rank 1 launches only after a message that the allocation of rank 0 has ended */
+bit rank_1_depends;
+bit message_sent;
+bit too_large; /* the device has less memory than the allocation wants */
 
-/* Rank 0: struct pool_gate. Stream 0: receives; stream 1: sends. */
-byte open_count; /* also for a moment by a thread that finds `giving` */
-bit begun;       /* a launch has */
+/* Rank 0: struct pool_gate. Stream 0 receives, stream 1 sends. */
+byte open_count; /* for a moment also counts a launch that finds `giving` */
+bit has_begun; /* a launch of the program is open */
 bit giving;
 bit issued[2], done[2];
 byte due, waiting_count;
-byte heard[2]; /* by thread. 0: it does not listen; 1: has read `changes`; 2: raised since then */
+/* by thread. 0: does not wait; 1: has read `changes`; 2: `changes` was raised since */
+byte listens[2];
 
-/* struct pool, with one segment at a time, and stream 0: the one that receives. */
+/* struct pool, with one segment at a time, and stream 0. */
 mtype = { NONE, LIVE, PENDING, CACHED, UNWANTED };
 mtype segment = LIVE;
-byte number; /* that stream 0 must have reached before the segment is cached, or is given */
+byte number; /* the segment is cached or given only once stream 0 has reached this */
 byte mark_issued, mark_done, wanted;
 bit putting;
-byte puts, put_off, returned; /* segments that became cached, went to the gate, left it */
-bit mark, mark_waits; /* a mark is under way; behind the receive */
-bit refused;          /* the driver has refused a mark; once */
-bit pool_lock;        /* is held in a call of the driver: by mutant 4 only */
-bit memory;           /* the driver has the segment */
+byte puts, put_off, returned; /* segments that: became cached, went to the gate, left it */
+bit mark, mark_waits; /* a mark is on the stream; it is behind the receive */
+bit refused; /* the driver has refused a mark once */
+bit pool_lock; /* held during a call of the driver: by mutant 4 only */
+bit memory; /* the driver has the segment */
 bit trimmed, closed;
 
 #define IN_FLIGHT(stream) (issued[stream] && !done[stream])
 #define IDLE (!(received[0] && !done[0]) && !(sent[0] && !done[1]) && !mark)
-#if MUTANT == 9 /* it does not show what was given */
+#if MUTANT == 9 /* does not change when memory is given */
 #define MOMENT (puts + mark_done)
 #elif MUTANT == 17
 byte given;
@@ -74,13 +79,13 @@ byte given;
 
 /* ---- gate.c ---- */
 
-inline tell()
+inline pool_gate_tell()
 {
 	if
 	:: atomic { waiting_count > 0 -> skip };
-	   atomic { /* pool_gate_wake */
-		if :: heard[ALLOC] == 1 -> heard[ALLOC] = 2 :: else fi;
-		if :: heard[LAUNCH] == 1 -> heard[LAUNCH] = 2 :: else fi
+	   atomic {
+		if :: listens[ALLOC] == 1 -> listens[ALLOC] = 2 :: else fi;
+		if :: listens[LAUNCH] == 1 -> listens[LAUNCH] = 2 :: else fi
 	   }
 	:: else
 	fi
@@ -89,100 +94,100 @@ inline tell()
 inline await_give()
 {
 	waiting_count++;
-	heard[LAUNCH] = 1;
+	listens[LAUNCH] = 1;
 	if
-	:: giving -> heard[LAUNCH] == 2
+	:: giving -> listens[LAUNCH] == 2
 	:: else
 	fi;
-	atomic { waiting_count--; heard[LAUNCH] = 0 }
+	atomic { waiting_count--; listens[LAUNCH] = 0 }
 }
 
-/* mutant 14: a launch begins although a give is under way */
+/* Mutant 14 begins a launch although a give is under way. */
 inline pool_gate_begin()
 {
 	do
-	:: atomic { !giving || MUTANT == 14 -> open_count++; begun = 1 }; break
+	:: atomic { !giving || MUTANT == 14 -> open_count++; has_begun = 1 }; break
 	:: atomic { giving && MUTANT != 14 -> open_count++ };
 	   open_count--;
-	   tell();
+	   pool_gate_tell();
 	   await_give()
 	od
 }
 
 inline pool_gate_end()
 {
-	atomic { open_count--; begun = 0 }
-#if MUTANT != 6 /* else nobody is told that a launch has ended */
-	tell()
+	atomic { open_count--; has_begun = 0 }
+#if MUTANT != 6 /* mutant 6 tells nobody that a launch has ended */
+	pool_gate_tell()
 #endif
 }
 
 inline end_giving()
 {
 	giving = 0;
-#if MUTANT != 15 /* else nobody is told that a give has ended */
-	tell()
+#if MUTANT != 15 /* mutant 15 tells nobody that a give has ended */
+	pool_gate_tell()
 #endif
 }
 
-inline begin_giving(may, flying)
+inline begin_giving(granted, busy)
 {
-	may = 0;
-#if MUTANT == 1 /* no gate */
-	may = 1;
+	granted = 0;
+#if MUTANT == 1 /* has no gate */
+	granted = 1;
 #else
-#if MUTANT != 2 /* else launches and gives only exclude each other */
-	flying = IN_FLIGHT(0) || IN_FLIGHT(1);
+#if MUTANT != 2 /* mutant 2: launches and gives only exclude each other */
+	busy = IN_FLIGHT(0) || IN_FLIGHT(1);
 #endif
 	if
-	:: !flying ->
+	:: !busy ->
 		atomic {
 			if
-			:: open_count == 0 && !giving -> giving = 1; may = 1
+			:: open_count == 0 && !giving -> giving = 1; granted = 1
 			:: else
 			fi
 		}
 	:: else
 	fi;
-#if MUTANT != 2 && MUTANT != 8 /* else it does not look again, once no launch can begin */
+#if MUTANT != 2 && MUTANT != 8 /* mutant 8 does not look again, once no launch can begin */
 	if
-	:: may ->
-		flying = IN_FLIGHT(0) || IN_FLIGHT(1);
+	:: granted ->
+		busy = IN_FLIGHT(0) || IN_FLIGHT(1);
 		if
-		:: flying -> end_giving(); may = 0
+		:: busy -> end_giving(); granted = 0
 		:: else
 		fi
 	:: else
 	fi;
 #endif
-	flying = 0
+	busy = 0
 #endif
 }
 
-/* Those mutants are to show what comes of it. */
+/* Mutants 1, 2, 8 and 14 fail this; they are to show what follows. */
 inline give()
 {
 	atomic {
 		!driver[0] -> driver[0] = 1;
 		assert(MUTANT == 1 || MUTANT == 2 || MUTANT == 8 || MUTANT == 14 ||
-		       !begun && !IN_FLIGHT(0) && !IN_FLIGHT(1))
+		       !has_begun && !IN_FLIGHT(0) && !IN_FLIGHT(1))
 	}
 	atomic { IDLE -> driver[0] = 0; memory = 1 }
-	/* pool's given */
-#if MUTANT == 17 /* MOMENT changes before there is less to come */
+	/* `given` of the pool */
+#if MUTANT == 17 /* MOMENT changes while the segment still counts as put off */
 	atomic { assert(!closed); given++ }
 #endif
 	atomic { assert(!closed); returned++ }
 }
 
-inline give_due(any, may, flying)
+inline pool_gate_give_due(any, granted, busy)
 {
 	any = 0;
 	do
 	:: due == 0 -> break
 	:: due > 0 ->
-		begin_giving(may, flying);
-		if :: !may -> break :: else -> may = 0 fi;
+		begin_giving(granted, busy);
+		if :: !granted -> break :: else -> granted = 0 fi;
 		if
 		:: atomic { due > 0 -> due--; any = 1 }; give()
 		:: due == 0
@@ -195,13 +200,13 @@ inline give_due(any, may, flying)
 
 /* ---- pool/marks.c ---- */
 
-inline want(n)
+inline pool_want(n)
 {
 	if :: wanted < n -> wanted = n :: else fi
 }
 
-/* Once it has put a mark it looks whether another one is wanted, which others have left to it. */
-inline put_marks()
+/* After a mark, looks whether another thread has wanted one meanwhile. */
+inline pool_put_marks()
 {
 	do
 	:: atomic {
@@ -210,47 +215,47 @@ inline put_marks()
 		mark_issued++;
 		pool_lock = (MUTANT == 4)
 	   };
-	   /* The queue may be full: the driver waits for room, and other calls go on meanwhile. */
+	   /* Here the driver may wait for room in the stream's queue; its other calls go on. */
 	   if
 	   :: skip
-	   :: _pid == 1 && !asks -> !(received[0] && !done[0])
+	   :: _pid == 1 && !rank_1_depends -> !(received[0] && !done[0])
 	   fi;
 	   if
 	   :: atomic { !driver[0] -> mark = 1; mark_waits = received[0] && !done[0] };
 	      atomic { putting = 0; pool_lock = 0 };
-#if MUTANT == 10 /* then nobody puts the next one */
+#if MUTANT == 10 /* puts no mark that was wanted meanwhile */
 	      break
 #endif
-	   :: atomic { _pid == 2 && !refused -> refused = 1 }; /* captured, say */
+	   :: atomic { _pid == 2 && !refused -> refused = 1 }; /* in a capture */
 	      atomic { putting = 0; pool_lock = 0; mark_issued-- };
-	      tell();
+	      pool_gate_tell();
 	      break
 	   fi
 	:: else -> break
 	od
 }
 
-inline settle()
+inline pool_settle()
 {
 	if
 	:: segment == PENDING && mark_done >= number -> segment = CACHED; puts++
-	:: segment == PENDING && mark_done < number -> want(number)
+	:: segment == PENDING && mark_done < number -> pool_want(number)
 	:: else
 	fi
 }
 
-/* ---- pool/reclaim.c, and pool.c ---- */
+/* ---- pool/reclaim.c and pool/pool.c ---- */
 
-inline trim()
+inline pool_trim()
 {
 	atomic {
-		settle();
+		pool_settle();
 		if :: segment == CACHED -> segment = UNWANTED :: else fi
 	}
 	atomic { /* take_unwanted */
 		if
 		:: segment == UNWANTED && mark_done >= number -> segment = NONE; put_off++; has = 1
-		:: segment == UNWANTED && mark_done < number -> want(number)
+		:: segment == UNWANTED && mark_done < number -> pool_want(number)
 		:: else
 		fi
 	}
@@ -258,31 +263,31 @@ inline trim()
 	:: has -> atomic { due++; has = 0 }
 	:: else
 	fi;
-	put_marks();
-	give_due(any, may, flying)
+	pool_put_marks();
+	pool_gate_give_due(any, granted, busy)
 }
 
-/* What may have changed since `moment` is looked at once the thread is counted. again: it looks
- * again soon. */
+/* The thread is counted first, and then looks whether `moment` has passed. again: it wakes up soon,
+ * and looks again. */
 inline wait_for_any(limit)
 {
-#if MUTANT != 7 /* else it is counted after its last look */
+#if MUTANT != 7 /* mutant 7 counts the thread after its last look */
 	waiting_count++;
 #endif
-	heard[ALLOC] = 1;
-#if MUTANT != 16 /* else there was no room for these words, and it does not look again soon */
-	flies[0] = IN_FLIGHT(0);
-	flies[1] = IN_FLIGHT(1);
+	listens[ALLOC] = 1;
+#if MUTANT != 16 /* mutant 16 has no room for these words, and does not look again soon */
+	was_in_flight[0] = IN_FLIGHT(0);
+	was_in_flight[1] = IN_FLIGHT(1);
 #endif
 	atomic {
 		marked = (mark_done < mark_issued || mark_done < wanted -> mark_done + 1 : 0);
-#if MUTANT != 11 /* else nobody puts the mark that is wanted, if the driver has refused it */
+#if MUTANT != 11 /* mutant 11 does not try again to put a mark that the driver has refused */
 		again = wanted > mark_issued && !putting && mark_done == mark_issued
 #endif
 	}
 	if
 	:: moment == MOMENT ->
-		give_due(any, may, flying);
+		pool_gate_give_due(any, granted, busy);
 #if MUTANT == 7
 		waiting_count++;
 #endif
@@ -290,12 +295,12 @@ inline wait_for_any(limit)
 		:: any
 		:: else ->
 			if
-			:: heard[ALLOC] == 2
-			:: flies[0] && done[0]
-			:: flies[1] && done[1]
+			:: listens[ALLOC] == 2
+			:: was_in_flight[0] && done[0]
+			:: was_in_flight[1] && done[1]
 			:: marked > 0 && mark_done >= marked
 			:: again
-			/* mutant 13: although rank 1 waits for it */
+			/* mutant 13 has no limit although rank 1 waits for it */
 			:: limit && MUTANT != 13 -> timed_out = 1
 			fi
 		fi
@@ -306,55 +311,55 @@ inline wait_for_any(limit)
 	fi;
 	atomic {
 		waiting_count--;
-		heard[ALLOC] = 0;
-		flies[0] = 0; flies[1] = 0; marked = 0; again = 0; any = 0
+		listens[ALLOC] = 0;
+		was_in_flight[0] = 0; was_in_flight[1] = 0; marked = 0; again = 0; any = 0
 	}
 }
 
-inline alloc()
+inline alloc_slowly()
 {
 	moment = MOMENT;
 	do
-	:: atomic { settle() };
-	   put_marks();
-	   atomic { !driver[0] -> got = memory && !huge; memory = memory && !got }; /* take */
+	:: atomic { pool_settle() };
+	   pool_put_marks();
+	   atomic { !driver[0] -> got = memory && !too_large; memory = memory && !got };
 	   if :: got -> break :: else fi;
-#if MUTANT == 3 /* synchronises */
+#if MUTANT == 3 /* synchronises the device */
 	   atomic { !driver[0] -> driver[0] = 1 };
 	   atomic { IDLE -> driver[0] = 0 };
 #endif
-	   trim();
+	   pool_trim();
 	   atomic { some = put_off > returned || segment == PENDING || wanted > mark_done };
 	   if
 	   :: moment != MOMENT
 	   :: moment == MOMENT && !some -> break
-	   :: moment == MOMENT && some -> wait_for_any(asks)
+	   :: moment == MOMENT && some -> wait_for_any(rank_1_depends)
 	   fi;
 	   if :: timed_out -> break :: else fi;
 	   atomic { some = 0; moment = MOMENT }
 	od;
-	atomic { assert(got || timed_out || huge); some = 0; timed_out = 0; moment = 0 }
+	atomic { assert(got || timed_out || too_large); some = 0; timed_out = 0; moment = 0 }
 }
 
-inline close()
+inline pool_close()
 {
 	number = mark_issued + 1;
 	do
 	:: atomic { moment = MOMENT };
 	   if :: mark_done >= number -> break :: else fi;
-	   atomic { want(number) };
-	   put_marks();
+	   atomic { pool_want(number) };
+	   pool_put_marks();
 	   wait_for_any(false)
 	od;
 	if
 	:: segment != NONE ->
 		atomic { segment = NONE; put_off++ };
 		due++;
-		give_due(any, may, flying)
+		pool_gate_give_due(any, granted, busy)
 	:: else
 	fi;
 	do
-#if MUTANT == 12 /* too late to see what was given after the look */
+#if MUTANT == 12 /* reads it too late: a give after the test is overlooked */
 	:: put_off > returned -> moment = MOMENT;
 	   wait_for_any(false)
 	:: put_off == returned -> break
@@ -369,41 +374,41 @@ inline close()
 
 /* ---- rank 0 ---- */
 
-proctype allocates()
+proctype allocator()
 {
 	byte moment, marked;
-	bit has, any, may, flying, flies[2], some, again, got, timed_out;
-	/* Stream 0 has used it, or owns it. */
+	bit has, any, granted, busy, was_in_flight[2], some, again, got, timed_out;
+	/* Stream 0 has used the segment, or owns it. */
 	atomic {
 		number = mark_issued + 1;
 		if
-		:: segment = PENDING; want(number)
+		:: segment = PENDING; pool_want(number)
 		:: segment = CACHED; puts++
 		fi
 	}
-	put_marks();
-	tell();
-	alloc();
-	told = 1;
+	pool_put_marks();
+	pool_gate_tell();
+	alloc_slowly();
+	message_sent = 1;
 	if
 	:: atomic { got -> segment = CACHED; puts++ } /* freed at once */
 	:: else
 	fi;
 	trimmed;
-	close();
+	pool_close();
 	assert(memory)
 }
 
-/* The pool wants a mark, so that neighbours can be merged; but nothing is given that way. */
-inline trim_some()
+/* The pool wants a mark to merge neighbours, and gives nothing. */
+inline trim_in_vain()
 {
-	atomic { want(mark_issued + 1) };
-	put_marks()
+	atomic { pool_want(mark_issued + 1) };
+	pool_put_marks()
 }
 
-proctype launches()
+proctype launcher()
 {
-	bit any, may, flying;
+	bit any, granted, busy;
 	pool_gate_begin();
 	issued[0] = 1;
 	atomic { !driver[0] -> received[0] = 1 };
@@ -412,20 +417,20 @@ proctype launches()
 	   pool_gate_begin()
 	:: skip
 	fi;
-#if MUTANT == 5 /* an allocation between begin and end waits for memory */
+#if MUTANT == 5 /* waits for memory between begin and end */
 	returned > 0;
 #endif
-	!pool_lock; /* an allocation from the cache */
+	!pool_lock; /* allocates from the cache */
 	issued[1] = 1;
 	atomic { !driver[0] -> sent[0] = 1 };
 	pool_gate_end();
 	if
-	:: trim_some()
+	:: trim_in_vain()
 	:: skip
 	fi;
 	trimmed = 1;
 	if
-	:: give_due(any, may, flying) /* for another pool */
+	:: pool_gate_give_due(any, granted, busy) /* of another pool */
 	:: skip
 	fi
 }
@@ -445,9 +450,9 @@ end:	do
 
 /* ---- rank 1 ---- */
 
-proctype launches_1()
+proctype launcher_1()
 {
-	!asks || told;
+	!rank_1_depends || message_sent;
 	atomic {
 		!giving_1 && !driver[1] -> received[1] = 1;
 		if
@@ -457,14 +462,14 @@ proctype launches_1()
 	}
 	if
 	:: skip
-#if MUTANT != 1 && MUTANT != 2 && MUTANT != 3 /* which fail between two equals */
-	:: !open_1 -> sent[0] /* the receive is over */
+#if MUTANT != 1 && MUTANT != 2 && MUTANT != 3 /* which fail between two such ranks */
+	:: !open_1 -> sent[0] /* its receive is done */
 #endif
 	fi;
 	atomic { (open_1 || !giving_1) && !driver[1] -> sent[1] = 1; open_1 = 0 }
 }
 
-proctype gives_1()
+proctype giver_1()
 {
 	atomic {
 #if MUTANT == 1 || MUTANT == 3
@@ -483,12 +488,12 @@ proctype gives_1()
 init {
 	atomic {
 		if
-		:: asks = 1
+		:: rank_1_depends = 1
 #if MUTANT == 0 || MUTANT == 17
-		:: huge = 1
+		:: too_large = 1
 #endif
 		:: skip
 		fi;
-		run allocates(); run launches(); run device(); run launches_1(); run gives_1()
+		run allocator(); run launcher(); run device(); run launcher_1(); run giver_1()
 	}
 }

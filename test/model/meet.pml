@@ -1,13 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How the ranks of a list come together (src/group/from_members.c): three ranks, two of which may give other lists first.
- * Who is refused calls again, with the right list, until all have the group; or one goes home instead. A note is
- * received once its receiver listens, or is taken back. Who sleeps looks at nothing but what it waits for. A serial
- * is the number of the call, from 1.
+ * How the ranks of a list make a group by messages (src/group/from_members.c).
  *
- * Shown: if one has the group all get it, with the same calls, none of which ends in another way. Who refuses another
- * one's call ends, and the other one hears that lists differ, or has ended that call. None is refused more often than
- * there were wrong lists. In the end no note is left and nobody listens; and nobody listens to one that may be in its
- * next call. */
+ * Properties:
+ * - If one rank gets the group, all get it, by the same calls; none of these calls ends in another
+ *   way.
+ * - If a rank refuses another rank's call, its own call ends, and the other rank learns that the
+ *   lists differ, or has ended that call.
+ * - No rank is refused more often than there are wrong lists.
+ * - In the end no note is left, and no receive is posted. No rank has a receive posted for a rank
+ *   that may be in its next call.
+ *
+ * Processes: three ranks. Ranks 1 and 2 may first pass a wrong list. A rank that is refused calls
+ * again, with the right list; but one of them may give up instead.
+ *
+ * Abstractions: a note stays with its sender until it is delivered or cancelled. A rank that waits
+ * notices only what it waits for. The serial of a card is the number of the call, from 1. A set is
+ * a number that no other set has; the code uses a hash.
+ *
+ * Mutants: each makes one mistake, which the comment at its `#if MUTANT` names. Spin must refuse
+ * it. */
 /* mutants: 1 2 3 4 5 6 7 8 */
 #ifndef MUTANT
 #define MUTANT 0
@@ -15,266 +26,272 @@
 
 #define RANKS 3
 #define CALLS 3
-#define RIGHT 0 /* all three */
-#define WRONG 1 /* all three, in another order */
-#define FEW 2   /* ranks 0 and 1 */
-#define OTHER 3 /* all three, in one more order */
-#define LISTS(l, q) ((l) != FEW || (q) < 2)
+#define RIGHT 0 /* all three ranks */
+#define WRONG 1 /* all three ranks, in another order */
+#define SHORTER 2   /* ranks 0 and 1 */
+#define WRONG_TOO 3 /* all three ranks, in yet another order */
+#define IS_LISTED(l, q) ((l) != SHORTER || (q) < 2)
 
-/* The note of a to b, or what b has received of a. */
+/* The note of rank a to rank b: as sent, and as received. */
 #define OF(a, b) ((a) * RANKS + (b))
-#define SET(a, b, c) ((a) + 4 * (b) + 16 * (c))
-bit out[9];
-byte out_serial[9], out_list[9], out_set[9];
-bit out_refuses[9];
-mtype = { NOT, LISTENS, FULL };
-mtype in[9] = NOT;
-byte in_serial[9], in_list[9], in_set[9];
-bit in_refuses[9];
+#define HASH_OF(a, b, c) ((a) + 4 * (b) + 16 * (c))
+bit sent[9];
+byte sent_serial[9], sent_list[9], sent_set[9];
+bit sent_refuses[9];
+mtype = { NO_RECEIVE, POSTED, MATCHED };
+mtype inbox[9] = NO_RECEIVE;
+byte inbox_serial[9], inbox_list[9], inbox_set[9];
+bit inbox_refuses[9];
 
-byte ended[RANKS]; /* the last call that ended without a group: `times_closed` */
-byte done[RANKS];  /* the set, 0: none yet */
-byte told[RANKS];  /* the last call that has heard that lists differ */
-bit home;          /* one does not call again */
+byte withdrawn_call[RANKS]; /* the last call that has withdrawn its offer: `times_closed` */
+byte agreed_set[RANKS]; /* the set of the group that this rank has got; 0: none */
+byte knows_difference[RANKS]; /* the last call in which the rank has learned that lists differ */
+bit one_has_given_up; /* one rank does not call again */
 
-#define TELL(q, s, r) \
-	out[OF(me, q)] = 1; \
-	out_serial[OF(me, q)] = call; \
-	out_list[OF(me, q)] = list; \
-	out_set[OF(me, q)] = s; \
-	out_refuses[OF(me, q)] = r; \
-	MEET(OF(me, q))
-#define TAKE_BACK(q) \
-	out[OF(me, q)] = 0; \
-	out_serial[OF(me, q)] = 0; \
-	out_list[OF(me, q)] = 0; \
-	out_set[OF(me, q)] = 0; \
-	out_refuses[OF(me, q)] = 0
-/* At once when there is a note and its receiver listens: it may listen, and the sender tell, as late as they like. */
-#define MEET(i) \
+#define SEND(q, s, r) \
+	sent[OF(me, q)] = 1; \
+	sent_serial[OF(me, q)] = call; \
+	sent_list[OF(me, q)] = list; \
+	sent_set[OF(me, q)] = s; \
+	sent_refuses[OF(me, q)] = r; \
+	DELIVER(OF(me, q))
+#define CANCEL_SEND(q) \
+	sent[OF(me, q)] = 0; \
+	sent_serial[OF(me, q)] = 0; \
+	sent_list[OF(me, q)] = 0; \
+	sent_set[OF(me, q)] = 0; \
+	sent_refuses[OF(me, q)] = 0
+/* Delivers a note at once when it is sent and its receive is posted. That loses no behaviour,
+ * because both may happen as late as they like. */
+#define DELIVER(i) \
 	if \
-	:: out[i] && in[i] == LISTENS -> \
-		in[i] = FULL; \
-		in_serial[i] = out_serial[i]; \
-		in_list[i] = out_list[i]; \
-		in_set[i] = out_set[i]; \
-		in_refuses[i] = out_refuses[i]; \
-		out[i] = 0; \
-		out_serial[i] = 0; \
-		out_list[i] = 0; \
-		out_set[i] = 0; \
-		out_refuses[i] = 0 \
+	:: sent[i] && inbox[i] == POSTED -> \
+		inbox[i] = MATCHED; \
+		inbox_serial[i] = sent_serial[i]; \
+		inbox_list[i] = sent_list[i]; \
+		inbox_set[i] = sent_set[i]; \
+		inbox_refuses[i] = sent_refuses[i]; \
+		sent[i] = 0; \
+		sent_serial[i] = 0; \
+		sent_list[i] = 0; \
+		sent_set[i] = 0; \
+		sent_refuses[i] = 0 \
 	:: else \
 	fi
-#define CLEAR(i) \
-	in[i] = NOT; \
-	in_serial[i] = 0; \
-	in_list[i] = 0; \
-	in_set[i] = 0; \
-	in_refuses[i] = 0
+#define CLEAR_INBOX(i) \
+	inbox[i] = NO_RECEIVE; \
+	inbox_serial[i] = 0; \
+	inbox_list[i] = 0; \
+	inbox_set[i] = 0; \
+	inbox_refuses[i] = 0
 
-/* The others, one after the other. */
-#define ONE ((me + 1) % RANKS)
-#define TWO ((me + 2) % RANKS)
-#define HAS(q) (!LISTS(list, q) || held[q])
-#define MINE SET(held[0], held[1], held[2])
-#define IS_FULL(q) (in[OF(q, me)] == FULL)
-#define BEHIND(q) (LISTS(list, q) && (mine -> cset[q] != mine : !held[q]))
+/* The other two ranks. */
+#define PEER_1 ((me + 1) % RANKS)
+#define PEER_2 ((me + 2) % RANKS)
+#define HAS_CARD(q) (!IS_LISTED(list, q) || card[q])
+#define MY_SET HASH_OF(card[0], card[1], card[2])
+#define HAS_NOTE(q) (inbox[OF(q, me)] == MATCHED)
+#define BEHIND(q) (IS_LISTED(list, q) && (confirmed -> confirmed_by[q] != confirmed : !card[q]))
 
-/* q's note, which is in. */
-inline take_in(q)
+/* Takes the note that has come from rank q. */
+inline take_note(q)
 {
 	if
-	:: in_serial[OF(q, me)] != held[q] ->
-#if MUTANT != 1
-		mine = 0
+	:: inbox_serial[OF(q, me)] != card[q] ->
+#if MUTANT != 1 /* mutant 1 keeps its confirmation although a card of the set has changed */
+		confirmed = 0
 #else
 		skip
 #endif
 	:: else
 	fi;
-	held[q] = in_serial[OF(q, me)];
-	cset[q] = in_set[OF(q, me)];
+	card[q] = inbox_serial[OF(q, me)];
+	confirmed_by[q] = inbox_set[OF(q, me)];
 	if
-	:: in_list[OF(q, me)] != list ->
+	:: inbox_list[OF(q, me)] != list ->
 		other = q;
-		refused = in_refuses[OF(q, me)];
-		told[me] = call
+		refused = inbox_refuses[OF(q, me)];
+		knows_difference[me] = call
 	:: else
 	fi;
-	CLEAR(OF(q, me))
+	CLEAR_INBOX(OF(q, me))
 }
 
-inline listen(q)
+inline listen_to(q)
 {
 	if
-	:: LISTS(list, q) && in[OF(q, me)] == NOT && !(mine && cset[q] == mine) ->
-		in[OF(q, me)] = LISTENS;
-		MEET(OF(q, me))
+	:: IS_LISTED(list, q) && inbox[OF(q, me)] == NO_RECEIVE &&
+			!(confirmed && confirmed_by[q] == confirmed) ->
+		inbox[OF(q, me)] = POSTED;
+		DELIVER(OF(q, me))
 	:: else
 	fi
 }
 
-/* Before it confirms. */
-inline stop(q)
+/* Before this rank confirms. */
+inline stop_listening(q)
 {
 	if
-#if MUTANT != 3
-	:: other == RANKS && HAS(ONE) && HAS(TWO) && cset[q] == MINE ->
+#if MUTANT != 3 /* mutant 3 still listens to them */
+	:: other == RANKS && HAS_CARD(PEER_1) && HAS_CARD(PEER_2) && confirmed_by[q] == MY_SET ->
 		if
-		:: IS_FULL(q) -> take_in(q)
-		:: else -> CLEAR(OF(q, me))
+		:: HAS_NOTE(q) -> take_note(q)
+		:: else -> CLEAR_INBOX(OF(q, me))
 		fi
 #endif
 	:: else
 	fi
 }
 
-inline tell_card(q)
+inline send_card(q)
 {
 	if
-	:: LISTS(list, q) -> TELL(q, 0, 0)
+	:: IS_LISTED(list, q) -> SEND(q, 0, 0)
 	:: else
 	fi
 }
 
-inline confirm(q)
+inline send_confirmation(q)
 {
 	if
-	:: LISTS(list, q) -> TELL(q, mine, 0)
+	:: IS_LISTED(list, q) -> SEND(q, confirmed, 0)
 	:: else
 	fi
 }
 
-/* What has been told to me: what is there, and then whatever comes instead. */
-inline drain(q)
+/* Receives what rank q has sent to this rank: what is there, then what comes in its place. */
+inline receive_rest(q)
 {
-	CLEAR(OF(q, me));
+	CLEAR_INBOX(OF(q, me));
 	if
-	:: LISTS(list, q) ->
-		in[OF(q, me)] = LISTENS;
-		MEET(OF(q, me));
-		CLEAR(OF(q, me))
+	:: IS_LISTED(list, q) ->
+		inbox[OF(q, me)] = POSTED;
+		DELIVER(OF(q, me));
+		CLEAR_INBOX(OF(q, me))
 	:: else
 	fi
 }
 
 proctype rank(byte me)
 {
-	byte call = 1, list = RIGHT, mine, other = RANKS;
-	byte held[RANKS], cset[RANKS];
+	byte call = 1, list = RIGHT, confirmed, other = RANKS;
+	byte card[RANKS], confirmed_by[RANKS];
 	bit refused;
 
 	if
 	:: me == 1 -> list = WRONG
-	:: me == 1 -> list = FEW
-	:: me == 2 -> list = OTHER
+	:: me == 1 -> list = SHORTER
+	:: me == 2 -> list = WRONG_TOO
 	:: me != 1
 	fi;
 begin:
 	atomic {
 		assert(call <= CALLS);
-		held[me] = call;
-		held[ONE] = 0;
-		held[TWO] = 0;
-		cset[ONE] = 0;
-		cset[TWO] = 0;
-		mine = 0;
+		card[me] = call;
+		card[PEER_1] = 0;
+		card[PEER_2] = 0;
+		confirmed_by[PEER_1] = 0;
+		confirmed_by[PEER_2] = 0;
+		confirmed = 0;
 		other = RANKS;
 		refused = 0;
-		tell_card(ONE);
-		tell_card(TWO)
+		send_card(PEER_1);
+		send_card(PEER_2)
 	};
 	do
-	:: atomic { other == RANKS && IS_FULL(ONE) -> take_in(ONE) }
-	:: atomic { other == RANKS && IS_FULL(TWO) -> take_in(TWO) }
+	:: atomic { other == RANKS && HAS_NOTE(PEER_1) -> take_note(PEER_1) }
+	:: atomic { other == RANKS && HAS_NOTE(PEER_2) -> take_note(PEER_2) }
 	:: atomic {
-		other == RANKS && !IS_FULL(ONE) && !IS_FULL(TWO) ->
-		listen(ONE);
-		listen(TWO);
+		other == RANKS && !HAS_NOTE(PEER_1) && !HAS_NOTE(PEER_2) ->
+		listen_to(PEER_1);
+		listen_to(PEER_2);
 		if
-		:: IS_FULL(ONE) || IS_FULL(TWO) -> goto look
+		:: HAS_NOTE(PEER_1) || HAS_NOTE(PEER_2) -> goto look
 		:: else
 		fi;
 		if
-		:: HAS(ONE) && HAS(TWO) && !mine ->
-			stop(ONE);
-			stop(TWO);
+		:: HAS_CARD(PEER_1) && HAS_CARD(PEER_2) && !confirmed ->
+			stop_listening(PEER_1);
+			stop_listening(PEER_2);
 			if
-			:: other == RANKS && HAS(ONE) && HAS(TWO) ->
-				TAKE_BACK(ONE);
-				TAKE_BACK(TWO);
-				mine = MINE;
+			:: other == RANKS && HAS_CARD(PEER_1) && HAS_CARD(PEER_2) ->
+				CANCEL_SEND(PEER_1);
+				CANCEL_SEND(PEER_2);
+				confirmed = MY_SET;
 #if MUTANT == 4
-				break /* all cards are enough */
+				break /* does not wait for confirmations */
 #endif
 			:: else -> goto look
 			fi
-		:: mine && !BEHIND(ONE) && !BEHIND(TWO) -> break
-		:: else -> goto end_doze
+		:: confirmed && !BEHIND(PEER_1) && !BEHIND(PEER_2) -> break
+		:: else -> goto end_waits
 		fi
 	   };
-		atomic { confirm(ONE) };
-		atomic { confirm(TWO); goto look };
-end_doze:	/* perhaps in vain, if one has gone home: else init is left over */
-		(BEHIND(ONE) && IS_FULL(ONE)) || (BEHIND(TWO) && IS_FULL(TWO));
+		atomic { send_confirmation(PEER_1) };
+		atomic { send_confirmation(PEER_2); goto look };
+/* If a rank has given up, this wait may never end. Otherwise `init` shows that it does. */
+end_waits:
+		(BEHIND(PEER_1) && HAS_NOTE(PEER_1)) || (BEHIND(PEER_2) && HAS_NOTE(PEER_2));
 look:		skip
 	:: other != RANKS -> goto fail
 	od;
 
-	/* Each needs my confirmation. */
+	/* Each of the others needs the confirmation of this rank. */
 	atomic {
-		!out[OF(me, ONE)] && !out[OF(me, TWO)];
+		!sent[OF(me, PEER_1)] && !sent[OF(me, PEER_2)];
 		assert(list == RIGHT);
-		assert(ended[ONE] < held[ONE] && ended[TWO] < held[TWO]);
-		assert(!done[ONE] || done[ONE] == mine);
-		assert(!done[TWO] || done[TWO] == mine);
-		assert(in[OF(me, ONE)] != LISTENS && in[OF(me, TWO)] != LISTENS);
-		assert(in[OF(ONE, me)] == NOT && in[OF(TWO, me)] == NOT);
-		done[me] = mine;
+		assert(withdrawn_call[PEER_1] < card[PEER_1] &&
+				withdrawn_call[PEER_2] < card[PEER_2]);
+		assert(!agreed_set[PEER_1] || agreed_set[PEER_1] == confirmed);
+		assert(!agreed_set[PEER_2] || agreed_set[PEER_2] == confirmed);
+		assert(inbox[OF(me, PEER_1)] != POSTED && inbox[OF(me, PEER_2)] != POSTED);
+		assert(inbox[OF(PEER_1, me)] == NO_RECEIVE && inbox[OF(PEER_2, me)] == NO_RECEIVE);
+		agreed_set[me] = confirmed;
 		goto over
 	};
 
 fail:
 	atomic {
-		assert(!done[0] && !done[1] && !done[2]);
-		TAKE_BACK(ONE);
-		TAKE_BACK(TWO);
-#if MUTANT != 5
+		assert(!agreed_set[0] && !agreed_set[1] && !agreed_set[2]);
+		CANCEL_SEND(PEER_1);
+		CANCEL_SEND(PEER_2);
+#if MUTANT != 5 /* mutant 5 sends no refusal */
 		if
-#if MUTANT != 8
+#if MUTANT != 8 /* mutant 8 refuses also a rank that has refused this one */
 		:: refused
 #endif
-		:: !refused || MUTANT == 8 -> TELL(other, 0, 1)
+		:: !refused || MUTANT == 8 -> SEND(other, 0, 1)
 		fi
 #endif
 	};
 #if MUTANT != 2
-	ended[me] = call;
+	withdrawn_call[me] = call;
 #endif
-#if MUTANT != 6
+#if MUTANT != 6 /* mutant 6 does not look whether that rank has withdrawn */
 	atomic {
 		if
-		:: ended[other] >= held[other] -> TAKE_BACK(other)
+		:: withdrawn_call[other] >= card[other] -> CANCEL_SEND(other)
 		:: else
 		fi
 	};
 #endif
-#if MUTANT != 7
-	atomic { drain(ONE) };
-	atomic { drain(TWO) };
+#if MUTANT != 7 /* mutant 7 does not receive what was sent to it meanwhile */
+	atomic { receive_rest(PEER_1) };
+	atomic { receive_rest(PEER_2) };
 #endif
 #if MUTANT == 2
-	ended[me] = call; /* too late for who has told me since */
+	/* withdraws only now: too late for a rank that has sent something since */
+	withdrawn_call[me] = call;
 #endif
 	atomic {
-		!out[OF(me, other)];
-		assert(told[other] >= held[other] || ended[other] >= held[other] ||
-			(in[OF(me, other)] == FULL && in_serial[OF(me, other)] == call));
-		CLEAR(OF(ONE, me));
-		CLEAR(OF(TWO, me));
+		!sent[OF(me, other)];
+		assert(knows_difference[other] >= card[other] ||
+				withdrawn_call[other] >= card[other] ||
+			(inbox[OF(me, other)] == MATCHED && inbox_serial[OF(me, other)] == call));
+		CLEAR_INBOX(OF(PEER_1, me));
+		CLEAR_INBOX(OF(PEER_2, me));
 		if
-		:: !home -> home = 1; goto over
+		:: !one_has_given_up -> one_has_given_up = 1; goto over
 		:: true
 		fi;
 		call++;
@@ -292,7 +309,9 @@ init
 		run rank(2)
 	};
 	atomic {
-		done[0] && done[1] && done[2] || home;
-		assert(home || (!out[1] && !out[2] && !out[3] && !out[5] && !out[6] && !out[7]))
+		agreed_set[0] && agreed_set[1] && agreed_set[2] || one_has_given_up;
+		assert(one_has_given_up ||
+				(!sent[1] && !sent[2] && !sent[3] && !sent[5] && !sent[6] &&
+						!sent[7]))
 	}
 }
