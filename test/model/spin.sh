@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# spin.sh MODEL.pml [N]: checks the model in all its states, and that each of its mutants is refused, or the first N: those it
-# names in #ifdef or #ifndef MUTANT_…, or numbers in a comment line "mutants: 1 2 …" (-DMUTANT=n). Needs spin and a C
-# compiler (CC).
+# spin.sh MODEL.pml [N]: checks the model in all its states. Then checks that Spin refuses each of
+# its mutants, or the first N of them. A model names its mutants in lines "#ifdef MUTANT_..." or
+# "#ifndef MUTANT_...", or lists their numbers in a line "/* mutants: 1 2 */" (-DMUTANT=n). Needs
+# spin and a C compiler (CC).
 set -u
 model=$(realpath "$1") || exit 1
 name=$(basename "$model" .pml)
@@ -54,8 +55,9 @@ else
 	fail "$name" "$output"
 fi
 for mutant in $mutants; do
-	# Most are refused soon, so to optimise would take longer: from the last choice to the first, or else, where
-	# that takes more than two seconds of a processor, from the first to the last.
+	# Spin refuses most mutants before an optimised search would be compiled. So the first search
+	# is not optimised, tries the last choice first, and may use two seconds of processor time.
+	# Where that is not enough, an optimised search tries the first choice first.
 	output=$(ulimit -t 2 && make_search "-O0 -DREVERSE -DT_REVERSE" "-D$mutant" 2>&1 && ./pan -m1000000 2>&1)
 	if ! is_refused "$output"; then
 		output=$(make_search -O2 "-D$mutant" 2>&1 && ./pan -m1000000 2>&1)
