@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The parts that programs are drawn from. */
+ * The parts of which programs are drawn. */
 #include "program_draw.h"
 
 #include <string.h>
@@ -99,7 +99,7 @@ static ls_reduce_op draw_reduce_op(struct draw *draw, ls_dtype dtype)
 void draw_operation(struct draw *draw, struct program_event *event, bool barriers)
 {
 	static const uint32_t counts[] = {0, 1, 1, 2, 3, 8, 8, 50, 300};
-	/* In more than one message of a channel, and in more than one fragment. */
+	/* These need several messages of a channel, and several fragments. */
 	static const uint32_t large[] = {3000, 3000, 3000, 70000};
 	int size = draw->program->groups[event->group].size;
 	do
@@ -148,7 +148,7 @@ static void shuffle(struct draw *draw, uint8_t *list, int count)
 	}
 }
 
-/* Whether the members can tell each other of it by messages on the parent. */
+/* Whether there are slots for the messages by which the members make the group. */
 static bool has_cards(struct draw *draw, const struct program_group *group)
 {
 	const struct program_group *parent = &draw->program->groups[group->parent];

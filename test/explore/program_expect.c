@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What must come of a program with a plant, and why. What stands before the plant comes to its end
- * by itself, but for what is cut off in a group that the plant closes: there each call ends well or
- * with the plant's status.
+ * What the outcome of a program with a plant must be, and why. What is before the plant ends by
+ * itself, except in a group that the plant makes fail: there each call ends well, or with the
+ * plant's status.
  *
- * What a lane waits for that is never called is found by playing the program: nothing that anybody
- * does later can help it, as all that is called later is called by others who are not needed.
+ * Playing the program finds the lanes that wait for a call that never comes. No later call can help
+ * such a lane, because all later calls are made by lanes that it does not need.
  *
  * dropped-send, -recv   The other rank ends, with all its threads, and closes the group:
  *                       LS_PEER_LEFT names it.
- * odd-…, swapped        Entries at one place of the group's order differ: LS_MISMATCH. Where a
- *                       barrier follows, nobody passes it, as somebody is told of the difference
- *                       before he enters it or in it. In a group's last collective ranks that only
- *                       give something may be told when they close it, or nobody but who closes
- *                       last: then it stands on standard error.
- * skipped, twice        With a barrier behind, the same. As the last one it may also be found as a
- *                       rank that left.
+ * odd-…, swapped        Entries with the same number differ: LS_MISMATCH. If a barrier follows, no
+ *                       rank passes it, because each learns of the difference before it enters the
+ *                       barrier, or in it. In a group's last collective, ranks that only contribute
+ *                       data may learn of it when they close the group; or only the last rank to
+ *                       close it learns of it, and prints it on standard error.
+ * skipped, twice        With a barrier behind, the same. In a group's last collective, ranks may
+ *                       also find that a rank has left.
  * odd-message           The receiver finds it: LS_TRUNCATED or LS_MISMATCH.
- * cycle                 Each waits for the next, in its rank's first thread; the other threads end.
+ * cycle                 Each rank waits for the next, in its first thread; other threads end.
  *                       LS_DEADLOCK.
- * starved-server        All peers of a receive of any source are gone, or wait for it: as some do,
- *                       LS_DEADLOCK; or what those left behind are told first, if nobody waits any
- *                       more.
- * time-limit            The peer lives and is elsewhere: LS_TIMED_OUT.
- * given-up              LS_ABORTED. The rank that gives up does not close the group before.
- * killed                LS_PEER_DIED in the groups of that rank, as soon as somebody needs it
- *                       there; maybe nowhere. */
+ * starved-server        All peers of a receive from any source have left, or wait for it. If some
+ *                       wait: LS_DEADLOCK. Once none waits any more: what the remaining ranks are
+ *                       told first.
+ * time-limit            The peer is alive and elsewhere: LS_TIMED_OUT.
+ * given-up              LS_ABORTED. The rank that aborts does not close the group before.
+ * killed                LS_PEER_DIED in the groups of that rank, once some rank needs it there; so
+ *                       perhaps in none. */
 #include <string.h>
 
 #include "operation.h"
@@ -40,7 +40,7 @@ static bool has_culprit(const struct program *program, int group)
 	return program_rank_in(&program->groups[group], program->culprit) >= 0;
 }
 
-/* All that is called of an event. */
+/* All halves of an event that are called. */
 static void add_halves(const struct program *program, int e, struct program_stuck *set)
 {
 	for (int lane = 0; lane < PROGRAM_LANES; lane++)
@@ -49,7 +49,7 @@ static void add_halves(const struct program *program, int e, struct program_stuc
 			set->any = set->at[lane][e] = true;
 }
 
-/* Its own calls of the plant; all, if it makes none. */
+/* The culprit's own calls of the plant; if it makes none, all calls. */
 static void add_culprit(const struct program *program, int group, struct program_stuck *set)
 {
 	int lane = program_collector(&program->groups[group], program->culprit);
@@ -60,7 +60,7 @@ static void add_culprit(const struct program *program, int group, struct program
 		add_halves(program, program->plant_event, set);
 }
 
-/* Nobody of several can be told from the others when there are only two. */
+/* With only two ranks nobody can tell which of them differs. */
 static int minority(const struct program *program, int group)
 {
 	return program->groups[group].size > 2 ? program->culprit : -1;
@@ -96,7 +96,7 @@ static void expect_collective(const struct program *program, struct program_expe
 	default: /* called twice */
 		out->statuses |= bit(LS_PEER_LEFT);
 		out->may_end_quietly = !everybody;
-		out->culprit = -1; /* those that left, maybe one by one */
+		out->culprit = -1; /* those that have left, perhaps one by one */
 		if (everybody)
 			out->stuck.any = out->stuck.at[program_collector(
 				&program->groups[group], program->culprit)][first] = true;

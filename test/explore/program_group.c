@@ -16,7 +16,7 @@ static const struct program_event *event_of(const struct lane_run *lane, int eve
 
 /* ---- collectives ---- */
 
-/* Another one, that is allowed with everything else. */
+/* Changes the call in one way; the result is still allowed. */
 static void make_odd(struct operation *op, unsigned otherwise, int size)
 {
 	if (otherwise & PROGRAM_ODD_COUNT)
@@ -38,7 +38,7 @@ static void make_odd(struct operation *op, unsigned otherwise, int size)
 		while (!values_allowed(op->dtype, op->op));
 }
 
-/* Which event's collective is called here. */
+/* The event whose collective the lane calls here. */
 static int called_at(const struct lane_run *lane, int event)
 {
 	const struct program *program = lane->run->program;
@@ -167,7 +167,7 @@ struct memory_piece memory_take(struct lane_run *lane, size_t bytes, enum progra
 	struct memory_piece piece = {.bytes = bytes, .sort = sort, .slot = -1};
 	if (sort == PROGRAM_REGISTERED && !lane->registered)
 		piece.sort = PROGRAM_ALLOCATED;
-	/* Where memory was registered, plain memory lies now. */
+	/* While no memory is registered there, the range has plain memory. */
 	bool region = lane->region && (sort == PROGRAM_REGISTERED) == lane->registered;
 	for (int s = 0; s < REGION_SLOTS && region && bytes <= REGION_BYTES / REGION_SLOTS; s++) {
 		if (lane->slots >> s & 1 || piece.slot >= 0)

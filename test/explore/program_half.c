@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Halves of events that have begun and are not over: how they are waited for. */
+ * Halves of events that have begun and are not over: how a lane waits for them. */
 #include <stdlib.h>
 
 #include "program_private.h"
@@ -119,7 +119,7 @@ struct place {
 	int i;
 };
 
-/* Adds the handles of a half; how many there are then. */
+/* Adds the handles of a half. Returns how many handles there are then. */
 static int list(struct half_run *half, ls_request **ops, struct place *places, int count)
 {
 	for (int i = 0; i < half->count && count < WAIT_ANY_MAX; i++)
@@ -130,8 +130,8 @@ static int list(struct half_run *half, ls_request **ops, struct place *places, i
 	return count;
 }
 
-/* One of the half, or of all else that the lane has under way in the same group; false: the half
- * has none. */
+/* Waits for one operation of the half, or of any other half that the lane has under way in the same
+ * group. False: the half has none. */
 static bool wait_any(const struct lane_run *lane, struct half_run *half)
 {
 	const struct program *program = lane->run->program;
@@ -147,7 +147,7 @@ static bool wait_any(const struct lane_run *lane, struct half_run *half)
 			count = list(other, ops, places, count);
 	}
 	ls_status status = ls_wait_any(ops, count, 0, &index);
-	if (index < 0 || index >= count) { /* the group has failed: each for itself */
+	if (index < 0 || index >= count) { /* the group has failed: waits for each one */
 		for (int i = 0; i < half->count; i++)
 			if (half->ops[i])
 				take(half, i, ls_wait(half->ops[i], 0));
@@ -218,7 +218,8 @@ void half_flush(struct lane_run *lane, int group, bool all, int next)
 		if (half->batched || (group >= 0 && program->events[half->event].group != group) ||
 		    !(all || half->due <= lane->halves))
 			continue;
-		/* It stays in the list, as long as others are waited for with it. */
+		/* The half stays in the list while wait_for may wait for it together with
+		 * others. */
 		wait_for(lane, half);
 		for (int j = 0; j < lane->count; j++)
 			if (lane->under_way[j] == half)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Compares what came out of a program with what must come out. */
+ * Compares the outcome of a program with what it must be. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@ struct judge {
 	const struct program_results *results;
 	struct program_expectation expected;
 	const char *said;
-	bool dead; /* the culprit was killed, and so is not looked at */
+	bool dead; /* the culprit was killed, so its own results do not count */
 	char *why;
 	size_t bytes;
 };
@@ -33,7 +33,8 @@ static bool is_live(const struct judge *judge, int rank)
 	       !(judge->dead && rank == judge->program->culprit);
 }
 
-/* Whether its parent failed before all members had it: those that have it lose the others. */
+/* Whether the parent failed before all members had made this group. Then members that have it find
+ * that others have left. */
 static bool is_half_made(const struct judge *judge, int group)
 {
 	const struct program *program = judge->program;
@@ -47,8 +48,7 @@ static bool is_half_made(const struct judge *judge, int group)
 	return false;
 }
 
-/* Whether somebody has lost others in this way, and so has given up all groups (program_run.c,
- * lane_over). */
+/* Whether some rank has found this, and so has aborted all groups (program_run.c, lane_over). */
 static bool has_given_up(const struct judge *judge)
 {
 	const struct program *program = judge->program;
@@ -93,7 +93,7 @@ static bool judge_halves(struct judge *judge)
 {
 	const struct program *program = judge->program;
 	int first = judge->results->first_lane;
-	/* What came first says most. */
+	/* The first failure tells most. */
 	if (first >= 0 && is_live(judge, program_rank_of(first)) &&
 	    !judge_half(judge, first, judge->results->first_event))
 		return false;
@@ -127,7 +127,8 @@ static bool names_one(const struct judge *judge, const char *text)
 	return !any;
 }
 
-/* The reports of one group: all alike, with the right status and rank, naming what they must. */
+/* All reports of one group must be alike, with the right status and rank, and name what they
+ * must. */
 static bool judge_group(struct judge *judge, int g, bool *failed)
 {
 	const struct program_group *group = &judge->program->groups[g];
@@ -141,7 +142,7 @@ static bool judge_group(struct judge *judge, int g, bool *failed)
 			return wrong(judge, "group %d failed with %s on rank %d: %s", g,
 				     ls_status_name(failure->status), rank, failure->text);
 		bool planted = judge->expected.statuses >> failure->status & 1;
-		if (!planted) /* it was half made, and then left */
+		if (!planted) /* only some members had made it */
 			continue;
 		if (!first)
 			first = failure;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What a program has to keep to (program.h), checked anew, whoever made it. */
+ * Checks the rules of program.h for any program, whoever has made it. */
 #include <string.h>
 
 #include "operation.h"
@@ -7,7 +7,7 @@
 #include "values.h"
 
 enum { BLOCKS_KEPT = 64, MIXED = -1 };
-/* Tags: of pairs of lanes, of events of their own, of groups that members make. */
+/* Tags: of pairs of lanes; of events with a tag of their own; of groups that members make. */
 enum { TAG_EVENT = 2048, TAG_GROUP = 4096 };
 
 int program_rank_in(const struct program_group *group, int rank)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * `lockstep diagnose` as one of those that run: finds the job as the command does, and looks at it
+ * `lockstep diagnose` beside a running program: finds the job as the command does, and looks at it
  * again and again. */
 #include <string.h>
 #include <unistd.h>

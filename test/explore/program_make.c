@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Draws programs: worlds, groups, and what goes well. */
+ * Draws programs: worlds, groups, and events that end well. */
 #include <string.h>
 
 #include "program_draw.h"
 
-/* Forms of sends and of receives. Planted errors use none from POLL on: a thread that polls, or
- * waits outside the library, is no part of a proof. */
+/* Forms of sends and receives. Plants use none from POLL on: a thread that polls, or waits outside
+ * the library, prevents a proof. */
 static const uint8_t send_forms[] = {
 	PROGRAM_BLOCKING, PROGRAM_BLOCKING, PROGRAM_BLOCKING, PROGRAM_WAIT,   PROGRAM_WAIT,
 	PROGRAM_TEST,     PROGRAM_BRIEF,    PROGRAM_ANY,      PROGRAM_BATCH,  PROGRAM_BLOCK,
@@ -30,7 +30,7 @@ static uint32_t count_of(const struct draw *draw, uint32_t all)
 	return all - (may_poll(draw) ? 0 : POLLS);
 }
 
-/* Taking back is for one at a time; of a send only if it cannot be over at once. */
+/* A lane cancels only one operation at a time; and a send only if it cannot be complete at once. */
 static void mend_form(const struct draw *draw, const struct program_event *event,
 		      struct program_half *half, bool sends)
 {
@@ -40,7 +40,7 @@ static void mend_form(const struct draw *draw, const struct program_event *event
 		half->form = PROGRAM_WAIT;
 }
 
-/* A lane that sends to itself begins that, receives, and then waits. */
+/* A lane that sends to itself begins the send, receives, and then waits for the send. */
 static bool may_send_to_itself(uint8_t form)
 {
 	return form == PROGRAM_WAIT || form == PROGRAM_TEST || form == PROGRAM_ANY;
@@ -98,7 +98,8 @@ static void draw_message(struct draw *draw)
 	draw_message_halves(draw, event);
 }
 
-/* More than there are places for; between two lanes that have their places for themselves. */
+/* More messages than there are slots, between two lanes that no other lane shares the slots
+ * with. */
 static void draw_burst(struct draw *draw)
 {
 	static const uint8_t forms[] = {PROGRAM_WAIT, PROGRAM_WAIT, PROGRAM_ANY, PROGRAM_TEST,
@@ -121,8 +122,8 @@ static void draw_burst(struct draw *draw)
 	event->halves[from].lag = (uint8_t)draw_below(draw, 8);
 }
 
-/* Not together with a death: then the schedule decides which rank a receive from any source waits
- * for. */
+/* Not together with a death: then the schedule would decide which rank a receive from any source
+ * waits for. */
 static void draw_server(struct draw *draw)
 {
 	int group = draw_open_group(draw), to = draw_lane(draw, group);
@@ -154,7 +155,7 @@ static void draw_server(struct draw *draw)
 		  sizeof server_forms - (may_poll(draw) ? 0 : 1));
 }
 
-/* The receiver keeps up to as many as it can, and then gives any of them back. */
+/* The receiver keeps as many blocks as it can, or fewer, and frees any of them. */
 static void draw_blocks(struct draw *draw)
 {
 	static const uint8_t forms[] = {PROGRAM_BLOCK};
@@ -325,7 +326,8 @@ void program_make(uint64_t seed, const struct program_world *world,
 	if (taste->looks && draw_one_in(&draw, 4))
 		program->looks = (uint16_t)(1 + draw_below(&draw, 30));
 	int events = taste->events ? taste->events : 4 + (int)draw_below(&draw, 20);
-	/* A plant finds its groups made, by all; so no failure ends the making of one. */
+	/* All members have made the groups of a plant before it. So no failure makes a call fail
+	 * that makes a group. */
 	for (int i = (int)draw_below(&draw, 4); i > 0 && program->plant; i--)
 		draw_group(&draw, 0, false);
 	if (program->plant && program->group_count > 1)

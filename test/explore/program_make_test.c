@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Drawing, playing, printing and shrinking of programs: without ranks. */
+ * Programs are drawn, played, printed and reduced, without ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ static void make(uint64_t seed, struct program *program)
 	program_make(seed, &world, &taste, program);
 }
 
-/* Of what stands before the plant nothing is stuck. */
+/* No half before the plant is stuck. */
 static void test_all_come_to_their_end(void **state)
 {
 	(void)state;
@@ -62,7 +62,7 @@ static void test_plants_have_victims(void **state)
 		assert_true(plants[i] > 0);
 }
 
-/* All kinds, and halves that stay under way for long. */
+/* All kinds of events, forms of halves, and ways to make a group. */
 static void test_all_kinds_are_drawn(void **state)
 {
 	(void)state;
@@ -86,7 +86,7 @@ static void test_all_kinds_are_drawn(void **state)
 		assert_true(hows[i] > 0);
 }
 
-/* Also halves that nobody has are gone then. */
+/* Also halves of lanes that do not exist are then gone. */
 static void test_text_is_read_again(void **state)
 {
 	(void)state;
@@ -138,14 +138,14 @@ static void test_bad_text_is_refused(void **state)
 	assert_non_null(read_text(text));
 	snprintf(text, sizeof text, "%s%sevent 0 nonsense\nend\n", head, world);
 	assert_string_equal(read_text(text), "line 4 of the program cannot be read");
-	/* A long message that is sent and received, each waiting for it before the other comes. */
+	/* A lane sends a long message to itself, and blocks in the send before it receives. */
 	snprintf(text, sizeof text,
 		 "%s%sevent 0 message 0 0 4 0 0 0 0 0 0 1 0 400 : 0 blocking 0 alloc 0 1 0\nend\n",
 		 head, world);
 	assert_string_equal(read_text(text), "something goes wrong, without a plant");
 }
 
-/* Fails as long as there are a server, and a message of three lanes' ranks. */
+/* Fails as long as the program has a server. */
 static bool has_server(void *data, const struct program *program)
 {
 	(void)data;
@@ -167,7 +167,7 @@ static void test_shrinks(void **state)
 		count++;
 		program_shrink(&program, has_server, NULL, 10000);
 		assert_int_equal(program.world.ranks, 2);
-		assert_true(program.event_count <= 2); /* and the making of its group */
+		assert_true(program.event_count <= 2); /* the other event makes its group */
 		const struct program_event *event = &program.events[program.event_count - 1];
 		assert_int_equal(event->repeat, 1);
 		assert_true(event->bytes <= 8);

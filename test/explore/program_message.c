@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Messages of a program. Each says in every word which event and which lane it is of, and the
- * how-manieth. */
+ * Messages of a program. Each word of a message tells its event, its lane and its number. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +58,7 @@ static uint64_t count_of(size_t bytes)
 	return bytes / ls_dtype_bytes(dtype_of(bytes, 0));
 }
 
-/* A lane whose messages come from several asks each which one it is. */
+/* A lane that receives from several sources reads from each message which one it is. */
 static void check_server(const struct lane_run *lane, const struct half_run *half)
 {
 	const struct program_event *event = event_of(lane, half->event);
@@ -182,7 +181,7 @@ static struct call call_of(struct lane_run *lane, struct half_run *half, int i)
 	call.options = lane_options(lane, half->event, call.label);
 	call.options.tag = program_tag(program, half->event);
 	call.options.timeout_ms = as->timeout_ms;
-	call.options.label = NULL; /* set where it stays */
+	call.options.label = NULL; /* set after *call has its final address */
 	call.peer = peer_in_group(lane, half->event, half->receives ? event->from : event->to);
 	if (half->receives) {
 		call.options.message = &half->messages[i];
@@ -208,7 +207,7 @@ static ls_status send_or_receive(const struct half_run *half, struct call *call,
 		       &call->options);
 }
 
-/* Asks first, and receives just that message. */
+/* Probes, and receives just that message. */
 static ls_status probe_and_receive(struct half_run *half, struct call *call, bool polls)
 {
 	struct ls_message there = {.size = sizeof there};
@@ -228,7 +227,7 @@ static ls_status probe_and_receive(struct half_run *half, struct call *call, boo
 	return send_or_receive(half, call, false);
 }
 
-/* Takes it back; if that went well, once more, and now it blocks. */
+/* Begins and cancels it. If that succeeds, calls again, and blocks. */
 static ls_status retract(struct half_run *half, struct call *call)
 {
 	ls_request *op = NULL;
@@ -243,7 +242,7 @@ static ls_status retract(struct half_run *half, struct call *call)
 	if (taken != LS_OK)
 		return taken == LS_PENDING ? status : taken;
 	return status == LS_CANCELLED ? send_or_receive(half, call, false)
-	       : status == LS_OK      ? LS_INTERNAL /* it said that it was taken back */
+	       : status == LS_OK      ? LS_INTERNAL /* ls_cancel had said that it was cancelled */
 				      : status;
 }
 
@@ -337,7 +336,7 @@ static struct half_run *begin(struct lane_run *lane, int event, bool receives)
 	return half;
 }
 
-/* The lane sends to itself: that begins, is received, and is waited for. */
+/* The lane sends to itself: begins the send, receives, and waits for the send. */
 static void send_to_itself(struct lane_run *lane, int event)
 {
 	struct half_run *sends = begin(lane, event, false);
@@ -376,7 +375,7 @@ void message_begin(struct lane_run *lane, int event)
 		half_over(lane, half);
 }
 
-/* ---- events of their own ---- */
+/* ---- events with a tag of their own ---- */
 
 void blocks_run(struct lane_run *lane, int event)
 {
@@ -384,7 +383,7 @@ void blocks_run(struct lane_run *lane, int event)
 	struct half_run *half = half_new(lane, event, lane->number == of->to);
 	uint64_t generator = generator_mix(lane->run->program->seed, (uint64_t)event);
 	void *kept[KEPT_MAX];
-	/* With all of them kept the sender waits for one to be given back. */
+	/* If the receiver keeps all blocks that it can, the sender waits until it frees one. */
 	uint8_t choice = of->halves[lane->number].choice;
 	int count = 0, most = choice & 1 ? KEPT_MAX : 1 + choice / 2 % KEPT_MAX;
 	open_buffers(lane, half);
@@ -418,7 +417,7 @@ void blocks_run(struct lane_run *lane, int event)
 	lane_over(lane, event, status);
 }
 
-/* Nobody sends or receives the other half, so all can be taken back. */
+/* No lane calls the other half, so the lane can cancel all operations. */
 void cancel_run(struct lane_run *lane, int event)
 {
 	const struct program_event *of = event_of(lane, event);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Draws how a program goes wrong. All of it stands behind everything else, so the rest comes to its
- * end, but for what the failure itself ends. Who deadlocks does so in the first threads of their
- * ranks, as these wait for the others when they are over: a rank whose thread waits beside the
- * library is no part of a proof. */
+ * Draws how a program goes wrong. The plant is behind all else, so the rest ends, except what the
+ * failure itself ends. Ranks deadlock in their first threads, because a first thread would
+ * otherwise wait for the other threads beside the library, which would prevent a proof. */
 #include "program_draw.h"
 
 #include "operation.h"
 #include "values.h"
 
-/* Forms of halves that never end: the library waits, and nobody else. */
+/* Forms of halves that never end. Their threads wait in the library. */
 static const uint8_t stuck_forms[] = {PROGRAM_BLOCKING, PROGRAM_BLOCKING, PROGRAM_WAIT,
 				      PROGRAM_TEST,     PROGRAM_BRIEF,    PROGRAM_ANY};
 static const uint8_t beside_forms[] = {PROGRAM_WAIT, PROGRAM_ANY};
 
-/* Collectives that differ from each other in more than the shape of the call. */
+/* Collectives that differ from each other in more than the arguments of the call. */
 static const uint8_t simple[] = {OPERATION_ALLREDUCE,      OPERATION_REDUCE,  OPERATION_BROADCAST,
 				 OPERATION_ALLGATHER,      OPERATION_GATHER,  OPERATION_SCATTER,
 				 OPERATION_REDUCE_SCATTER, OPERATION_ALLTOALL};
@@ -29,7 +28,7 @@ static int draw_other(struct draw *draw, int group, int rank)
 	return other;
 }
 
-/* A message of which one half is not called. */
+/* A message of which only one half is called. */
 static struct program_event *draw_half_message(struct draw *draw, int group, int from, int to,
 					       bool sends)
 {
@@ -38,7 +37,7 @@ static struct program_event *draw_half_message(struct draw *draw, int group, int
 		return NULL;
 	event->from = (uint8_t)from;
 	event->to = (uint8_t)to;
-	/* Such that a send without its receive, and a receive without its send, do not meet. */
+	/* These tags keep a send without a receive from matching a receive without a send. */
 	event->tag = (uint8_t)(draw_below(draw, 2) + (sends ? 2 : 0));
 	event->bytes = sends ? PROGRAM_SHORT + 8 + draw_below(draw, 3) * 4000 : draw_bytes(draw);
 	draw_half(draw, &event->halves[sends ? from : to], stuck_forms, sizeof stuck_forms);
@@ -46,8 +45,8 @@ static struct program_event *draw_half_message(struct draw *draw, int group, int
 	return event;
 }
 
-/* A send that is not received keeps its place: where others would want that for good a receive is
- * left alone instead. */
+/* A send that is never received keeps its slot. If others need the slot, a receive has no send
+ * instead. */
 static void draw_dropped(struct draw *draw, bool sends)
 {
 	int group = draw_open_group(draw), waits = draw_member(draw, group);
@@ -98,7 +97,7 @@ static uint16_t draw_difference(struct draw *draw, const struct program_event *e
 	}
 }
 
-/* Behind it each member learns of what went wrong before. */
+/* In this barrier each member learns what went wrong before. */
 static void draw_last_barrier(struct draw *draw, int group)
 {
 	draw_barrier(draw, group);
@@ -149,7 +148,7 @@ static void draw_odd_message(struct draw *draw)
 {
 	int group = draw_open_group(draw), from = draw_lane(draw, group);
 	int to = draw_lane_of(draw, draw_other(draw, group, program_rank_of(from)));
-	/* It keeps its place until it is received, and others may be needed for that. */
+	/* The message keeps its slot until it is received, and others may need the slot. */
 	if (!draw_places(draw, group, from, to, 1)) {
 		draw_dropped(draw, false);
 		return;
@@ -174,7 +173,7 @@ static int draw_group_with(struct draw *draw, int rank, int other)
 	return group;
 }
 
-/* Two of them would meet, which are each to be left alone. */
+/* Two such collectives would match, but each is to be called by one rank alone. */
 static bool has_collective(const struct draw *draw, int group)
 {
 	const struct program *program = draw->program;
@@ -224,7 +223,7 @@ static void draw_cycle(struct draw *draw)
 		draw_edge(draw, ranks[i], ranks[(i + 1) % length]);
 }
 
-/* Of the other ranks some wait for the server, and the others end. */
+/* Some of the other ranks wait for the server; the others end. */
 static void draw_starved_server(struct draw *draw)
 {
 	int group = draw_open_group(draw), server = draw_member(draw, group);

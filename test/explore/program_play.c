@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Plays a program as if no message were buffered and every collective waited for all, one lane
- * after the other as far as each comes. What is stuck then is stuck in every schedule, or goes on
- * only because of buffering. */
+ * Plays a program as if no message were buffered and every collective waited for all ranks: one
+ * lane after the other, each as far as it comes. What is stuck then is stuck in every schedule, or
+ * continues only because messages are buffered. */
 #include <string.h>
 
 #include "program.h"
 
 struct pending {
 	uint8_t event;
-	int due; /* halves of the lane after which it is waited for */
+	int due; /* the lane waits for it after this many of its halves */
 	bool batched;
 };
 
 struct lane {
-	int next; /* the event it is at */
+	int next; /* the event that the lane has reached */
 	bool came;
 	int halves, count;
 	struct pending pending[PROGRAM_EVENTS];
@@ -22,7 +22,7 @@ struct lane {
 struct play {
 	const struct program *program;
 	struct program_stuck *stuck;
-	bool came[PROGRAM_LANES][PROGRAM_EVENTS]; /* a half that is called has begun */
+	bool came[PROGRAM_LANES][PROGRAM_EVENTS]; /* the lane has begun this half */
 	bool over[PROGRAM_LANES][PROGRAM_EVENTS];
 	struct lane lanes[PROGRAM_LANES];
 };
@@ -37,7 +37,7 @@ static bool is_called(const struct play *play, int lane, int event)
 	return !(half_of(play, lane, event)->otherwise & (PROGRAM_ABSENT | PROGRAM_AWAY));
 }
 
-/* Whether the group is there for this rank, or nobody will make it. */
+/* Whether this rank has made the group, or no rank will make it. */
 static bool is_made(const struct play *play, int rank, int group)
 {
 	const struct program *program = play->program;
@@ -48,7 +48,7 @@ static bool is_made(const struct play *play, int rank, int group)
 	return true;
 }
 
-/* Whether all others of its rank are out of the group that the lane is to close. */
+/* Whether all other lanes of this rank are done with the group that the lane is to close. */
 static bool may_close(const struct play *play, int lane, int event)
 {
 	const struct program *program = play->program;
@@ -62,7 +62,7 @@ static bool may_close(const struct play *play, int lane, int event)
 	return true;
 }
 
-/* Whether all that this half needs has come. */
+/* Whether all that this half needs has begun. */
 static bool is_met(const struct play *play, int lane, int e)
 {
 	const struct program *program = play->program;
@@ -93,7 +93,7 @@ static bool is_met(const struct play *play, int lane, int e)
 	return true;
 }
 
-/* Waits for what is under way, of `group` (-1: any), that is due, or all. False: something is not
+/* Waits for halves of `group` (-1: of any) that are due, or for all. False: one of them is not
  * over. */
 static bool flush(struct play *play, int number, int group, bool all, int next)
 {
@@ -142,7 +142,7 @@ static bool runs_on(const struct program_event *event, const struct program_half
 	}
 }
 
-/* One event of a lane; false: it cannot go on yet. */
+/* Plays one event of a lane; false: it cannot continue yet. */
 static bool step(struct play *play, int number)
 {
 	struct lane *lane = &play->lanes[number];

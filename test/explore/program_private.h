@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A program while it runs: what its lanes have under way, and on which memory. */
+ * A program while it runs: what its lanes have under way, and in which memory. */
 #ifndef TEST_EXPLORE_PROGRAM_PRIVATE_H
 #define TEST_EXPLORE_PROGRAM_PRIVATE_H
 
@@ -9,22 +9,22 @@
 
 enum { NAME_BYTES = 16, LABEL_BYTES = 32, REGION_BYTES = 65536, REGION_SLOTS = 4 };
 
-/* Words that other threads of the harness read are changed by these alone. */
+/* Only these functions change words that other threads of the harness read. */
 static inline int word_read(const int *word)
 {
 	return __atomic_load_n(word, __ATOMIC_SEQ_CST);
 }
 
-/* Words only grow. Wakes the threads that await one; they may free it at once. Under the scheduler
- * no other thread runs meanwhile; on real threads it takes a lock. */
+/* Words only grow. Wakes the threads that await the word; they may free it at once. Under the
+ * scheduler no other thread runs meanwhile; with real threads this takes a lock. */
 int word_add(int *word, int more);
 
-/* Memory for messages, each of `stride` bytes with a guard behind it. */
+/* Memory for messages, each of `stride` bytes, with a guard behind it. */
 struct memory_piece {
 	unsigned char *at;
 	size_t bytes;
 	enum program_memory sort;
-	int slot; /* of the region, if it is registered; -1: none */
+	int slot; /* of the registered region; -1: the memory is not registered */
 };
 
 /* A half that has begun. */
@@ -32,10 +32,11 @@ struct half_run {
 	int event, due;
 	bool batched, receives, waits_any;
 	int count;        /* calls */
-	ls_request **ops; /* NULL: over, or there is none */
-	ls_status status; /* the first that is not LS_OK */
-	int called, bad; /* callbacks: how many came, and 1 + the first status that was not LS_OK */
-	int callbacks;   /* how many are to come; 0: it has handles */
+	ls_request **ops; /* NULL: the operation is over, or the half has no handle */
+	ls_status status; /* of the first call that did not return LS_OK */
+	/* of callbacks: how many have come; 1 + the first status that was not LS_OK */
+	int called, bad;
+	int callbacks; /* how many will come; 0: the half has handles */
 	size_t bytes, stride;
 	struct memory_piece memory;
 	struct ls_message *messages; /* of receives */
@@ -51,7 +52,7 @@ struct lane_run {
 	int halves; /* begun */
 	int count;
 	struct half_run *under_way[PROGRAM_EVENTS];
-	int batch;             /* the group in which there is one; -1: none */
+	int batch;             /* the group in which the lane has one; -1: none */
 	unsigned char *region; /* NULL: none */
 	bool registered;
 	unsigned slots; /* taken */
@@ -76,23 +77,23 @@ _Noreturn void lane_fail(const struct lane_run *lane, int event, const char *for
 	__attribute__((format(printf, 3, 4)));
 ls_group *lane_group(const struct lane_run *lane, int group);
 struct ls_call_options lane_options(const struct lane_run *lane, int event, char label[LABEL_BYTES]);
-/* A half of the lane is over. */
+/* Call when a half of the lane is over. */
 void lane_over(struct lane_run *lane, int event, ls_status status);
 
 /* ---- program_half.c ---- */
 
 struct half_run *half_new(struct lane_run *lane, int event, bool receives);
-/* The lane is told that it is over: looks at the data, if it ended well, and frees all. */
+/* The half is over: checks the data if it ended well, frees the half, and tells the lane. */
 void half_over(struct lane_run *lane, struct half_run *half);
 /* Notes the status of one of its calls. */
 void half_note(struct half_run *half, ls_status status);
-/* The options for call `i`, as its form has them; *op takes the handle. */
+/* The options for call `i`, as the form of the half needs them. *op receives the handle. */
 void half_options(struct half_run *half, const struct program_half *as, int i,
 		  struct ls_call_options *options);
-/* It has handles or callbacks, and is waited for later. */
+/* Adds a half with handles or callbacks to those that the lane waits for later. */
 void half_leave(struct lane_run *lane, struct half_run *half);
-/* Waits for what is due before the lane begins `next` (-1: nothing), for all in `group` (-1: any),
- * or for all. */
+/* Waits for the halves that are due before the lane begins `next` (-1: nothing); for all in `group`
+ * (-1: in any); or for all. */
 void half_flush(struct lane_run *lane, int group, bool all, int next);
 
 /* ---- program_message.c ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Runs a program: each lane goes through the events and calls its halves. A lane whose call fails
- * as the plant has it goes on with what it has in other groups, which must not be touched by it; at
- * any other failure its rank gives all groups up, so that all come to an end. */
+ * Runs a program: each lane goes through the events and calls its halves. If a call fails as the
+ * plant demands, the lane continues in other groups, which this failure must not affect. At any
+ * other failure its rank aborts all groups, so that all ranks end. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "program_private.h"
 #include "scheduler.h"
 
-/* for failures in what the harness shares with others */
+/* for failures in code that the harness shares with other tests */
 static _Thread_local const struct lane_run *current;
 
 struct program_run *program_run_new(const struct program *program)
@@ -35,7 +35,7 @@ void program_run_free(struct program_run *run)
 	free(run);
 }
 
-/* ---- for the parts ---- */
+/* ---- for program_half.c, program_message.c, program_group.c ---- */
 
 void lane_fail(const struct lane_run *lane, int event, const char *format, ...)
 {
@@ -47,7 +47,7 @@ void lane_fail(const struct lane_run *lane, int event, const char *format, ...)
 	scheduler_fail("%sa%d: %s", lane->name, event, text);
 }
 
-/* What operation.c and values.c find wrong, where nobody else has a runner. */
+/* Failures that operation.c and values.c find, in programs without the runner of test/ranks. */
 __attribute__((weak)) void runner_fail(const char *file, int line, const char *format, ...)
 {
 	char text[512];
@@ -117,8 +117,9 @@ void lane_over(struct lane_run *lane, int event, ls_status status)
 
 /* ---- a lane ---- */
 
-/* The other half's lane ends first, or dies, and this one is not in the library meanwhile. It may
- * be another rank's, so this sleep is none that only its own process ends. */
+/* The lane of the other half ends first, or dies, and meanwhile this lane is not in the library.
+ * The other lane may belong to another rank, so a proof must not take this for a sleep that only
+ * its own process can end. */
 static void stay_away(struct lane_run *lane, int event)
 {
 	enum { SLICE_NS = 1000000 };
@@ -223,8 +224,8 @@ static void run_event(struct lane_run *lane, int event)
 	lane->halves++;
 }
 
-/* A thread is taken into account once it has made a call: no thread of a rank waits before all
- * have. The main thread is in any case, so it may come later than all. */
+/* The library knows a thread only once that has made a call, so no thread of a rank waits before
+ * all have called. It always knows the main thread, so that one may come later than all others. */
 static void come_in(struct lane_run *lane)
 {
 	enum { TAG_NOBODY = 9999, LATE_NS_MAX = 40000000 };
@@ -240,7 +241,7 @@ static void come_in(struct lane_run *lane)
 	if (is_main && random % 4 == (uint64_t)lane->rank)
 		scheduler_await(&never, 1, scheduler_now_ns() + (random >> 2) % LATE_NS_MAX);
 	ls_status status = ls_iprobe(lane_group(lane, 0), lane->rank, &options, &message);
-	/* Others may have begun, and failed, before this thread comes. */
+	/* Other lanes may have begun, and failed, before this thread comes. */
 	bool may_fail = run->program->plant != PROGRAM_PLANT_NONE;
 	if (status != LS_PENDING && (status == LS_OK || !may_fail))
 		lane_fail(lane, 0, "a probe before anything else gives %s", ls_status_name(status));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Makes a failing program small: drops and simplifies one thing after the other, keeps what still
- * fails and is legal, until nothing more can go. An event goes with all its halves, so that what is
- * left stays in one order. */
+ * Reduces a failing program: drops and simplifies one thing after the other, and keeps each smaller
+ * program that still fails and is legal, until none does. An event is dropped with all its halves,
+ * so that the rest stays in order. */
 #include <string.h>
 
 #include "program.h"
@@ -13,7 +13,7 @@ struct shrink {
 	int tries, left;
 };
 
-/* Keeps `smaller` if it fails, too. */
+/* Keeps `smaller` if it also fails. */
 static bool keeps(struct shrink *shrink, const struct program *smaller)
 {
 	if (shrink->left == 0 || memcmp(smaller, shrink->program, sizeof *smaller) == 0 ||
@@ -37,7 +37,7 @@ static void drop_event(struct program *program, int e)
 		program->plant_event--;
 }
 
-/* Those of a plant belong together; a death needs nothing behind it. */
+/* The events of a plant belong together. A death needs no event behind it. */
 static bool may_drop(const struct program *program, int e)
 {
 	return program->plant == PROGRAM_PLANT_NONE || e < program->plant_event ||
@@ -60,7 +60,7 @@ static bool drop_events(struct shrink *shrink)
 	return any;
 }
 
-/* A group with all that happens in it. */
+/* A group with all its events. */
 static bool drop_groups(struct shrink *shrink)
 {
 	bool any = false;
@@ -74,7 +74,7 @@ static bool drop_groups(struct shrink *shrink)
 	return any;
 }
 
-/* A group of a group becomes one of the world. */
+/* Makes a group of a group one of the world. */
 static bool lift_groups(struct shrink *shrink)
 {
 	bool any = false;
@@ -86,7 +86,7 @@ static bool lift_groups(struct shrink *shrink)
 	return any;
 }
 
-/* The last thread of a rank with all that it takes part in. */
+/* The last thread of a rank, with all events that it takes part in. */
 static bool drop_threads(struct shrink *shrink)
 {
 	bool any = false;
@@ -110,7 +110,7 @@ static bool drop_threads(struct shrink *shrink)
 	return any;
 }
 
-/* Two ranks change their numbers. */
+/* Exchanges the numbers of two ranks. */
 static int other_rank(int rank, int a, int b)
 {
 	return rank == a ? b : rank == b ? a : rank;
@@ -165,7 +165,7 @@ static void leave_groups(struct program *program, int rank)
 	}
 }
 
-/* One rank with all messages that it has part in. */
+/* One rank, with all messages that it takes part in. */
 static bool drop_rank(struct shrink *shrink, int dropped)
 {
 	struct program smaller = *shrink->program;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Drawn programs on real threads: each in a process of its own, with a time limit. A finding is
- * made small if that is asked for, and printed; it may not come again, as nobody draws who goes
- * next here. */
+ * Drawn programs on real threads, each in a process of its own with a time limit. If asked to,
+ * reduces a failing program; then prints it. The failure may not happen again, because here the
+ * system chooses which thread runs. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -38,7 +38,7 @@ struct options {
 struct rank {
 	struct program_run *run;
 	int rank, size;
-	char name[64]; /* of the meeting */
+	char name[64]; /* where the ranks meet */
 };
 
 static void run_rank(void *data)
@@ -58,7 +58,7 @@ static void run_rank(void *data)
 	ls_group_close(world);
 }
 
-/* What the thread sanitizer reports is part of the output, and not of what the library says. */
+/* Reports of the thread sanitizer are part of the output, but not of what the library says. */
 static void keep_reports(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -67,7 +67,7 @@ static void keep_reports(void)
 #endif
 }
 
-/* In a process of its own; what it prints says why it failed. */
+/* Runs it in a process of its own. What that prints says why it failed. */
 _Noreturn static void run_here(const struct program *program)
 {
 	struct rank ranks[PROGRAM_RANKS];
@@ -103,7 +103,7 @@ _Noreturn static void run_here(const struct program *program)
 	exit(0);
 }
 
-/* True: all is right. Else `output` says what is not. */
+/* True: all is right. Else `output` says what is wrong. */
 static bool run_program(const struct program *program, char output[OUTPUT_BYTES])
 {
 	int file = memfd_create("program", MFD_CLOEXEC);

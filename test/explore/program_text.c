@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Programs as text. A line of numbers for each group and event, of words where there are names; and
- * for readers, behind a #, what each lane does in its order. */
+ * Programs as text: for each group and event a line of numbers, or of words where there are names.
+ * For readers, what follows a # says what each lane does in its order. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -124,7 +124,7 @@ void program_print(const struct program *program, FILE *file)
 
 /* ---- reading ---- */
 
-/* What is left of a line; `bad` once something was not as it had to be. */
+/* The rest of a line. `bad`: something in it could not be read. */
 struct reader {
 	char *rest;
 	bool bad;
