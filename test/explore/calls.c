@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Threads, locks, futexes and clocks of the library: the linker sends its calls here (--wrap).
- * Threads that are not managed get the system's own. */
+ * Calls of the library that concern threads, locks, futexes and clocks: the linker redirects them
+ * here (--wrap). Threads that are not managed get the functions of the system. */
 #include "scheduler_private.h"
 
 #include <errno.h>
@@ -160,7 +160,8 @@ int __wrap_sched_yield(void)
 	return 0;
 }
 
-/* All run on one; the library is told of two, on which ranks spin if there are no more of them. */
+/* All threads run on one processor. The library is told of two: ranks spin if there are at most two
+ * of them. */
 int __wrap_sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set)
 {
 	if (!scheduler_self)

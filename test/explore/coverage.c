@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Finds the points in the machine code: a direct call of one of the functions that stand for atomic
- * accesses. What looks like one by chance would need the right four bytes of distance, too. */
+ * Finds the points in the machine code: direct calls of the functions that stand for atomic
+ * accesses. Other bytes that look like such a call by chance would need the right four bytes of
+ * distance, too. */
 #include "coverage.h"
 
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where each thread is, as a person reads it: functions and lines, from the program's own debug
- * information. */
+ * Where each thread is, for readers: functions and lines, from the debug information of the program
+ * itself. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "base/libdw.h"
 #include "scheduler_private.h"
 
-pid_t __real_getpid(void); /* a rank's thread gets the number of a process that is played */
+pid_t __real_getpid(void); /* a thread of a rank has the number of a played process */
 
 static Dwfl *open_self(const struct libdw *dw)
 {

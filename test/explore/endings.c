@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Ranks that call some collectives and close their group at once. In most of these programs one
- * rank calls one of the last ones otherwise, or not, or once more; some rank must be told so, be it
- * only by what is printed. */
+ * Ranks that make some collective calls and close their group at once. In most of these programs
+ * one rank makes one of the last calls differently, or omits it, or makes one more. Then some rank
+ * must be told so, at least on standard error. */
 #include <stdio.h>
 
 #include "scheduler.h"
@@ -19,10 +19,10 @@ struct call {
 
 static struct {
 	int ranks, calls;
-	bool split; /* the program uses another group of all ranks, not the world group */
+	bool split; /* the program uses another group of all ranks, and not the world group */
 	struct call list[CALLS_MAX];
 	enum error error;
-	int culprit, where; /* which call */
+	int culprit, where; /* the rank that differs, and in which call */
 	int failed, ended;
 } drawn;
 
@@ -68,7 +68,7 @@ static ls_status run_call(ls_group *group, const struct call *call)
 	}
 }
 
-/* What the culprit calls in place of it. */
+/* What the culprit calls in its place. */
 static struct call otherwise(struct call call)
 {
 	if (drawn.error == OTHER_KIND)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Opens a world of ranks without drawing, then runs a program on it under a drawn schedule. */
+ * Opens a world of ranks with a fixed schedule, then runs a program on it under a drawn
+ * schedule. */
 #include "episode.h"
 
 #include <limits.h>
@@ -22,10 +23,10 @@ pid_t __real_getpid(void);
 
 enum { SLICE_MS = 1000, PATIENCE = 10 };
 
-/* Of programs that are well: no sleep of theirs is longer, and nothing of them takes longer. */
+/* Programs that must end well sleep and take no longer than this. */
 static const uint64_t idle_ns = UINT64_C(1000000000), patience_ns = UINT64_C(5000000000);
 
-/* Of the process that runs an episode. */
+/* The state of the process that runs an episode. */
 static struct {
 	struct episode *episode;
 	const struct subject *subject;
@@ -34,7 +35,7 @@ static struct {
 	uint64_t random;
 	char rendezvous[64];
 	bool opener;
-	bool looks; /* waits look for their causes early */
+	bool looks; /* waits look for their cause early */
 	int opened, go;
 	ls_group *worlds[SCHEDULER_RANKS];
 } run;
@@ -47,7 +48,7 @@ const char *episode_outcome_name(enum episode_outcome outcome)
 	return names[outcome];
 }
 
-/* splitmix64, of what is drawn before the scheduler runs. */
+/* splitmix64, for what is drawn before the scheduler runs. */
 static uint64_t draw(uint64_t limit)
 {
 	uint64_t z = run.random += UINT64_C(0x9e3779b97f4a7c15);
@@ -83,7 +84,7 @@ static void put_settings(char *settings)
 	}
 }
 
-/* How waits begin, and which plans collectives have, must make no difference to what comes out. */
+/* How waits begin and which plans collectives have must not change any result. */
 static void draw_settings(void)
 {
 	static const char *const waits[] = {"auto", "spin", "yield", "sleep"};
@@ -124,8 +125,8 @@ static void open_world(void *data)
 		run.subject->opened(rank, run.worlds[rank]);
 }
 
-/* Now and then another thread opens the group, and has ended before the first call: the main one is
- * in no wait table. */
+/* In some episodes another thread opens the group, and ends before the first call. Then no wait
+ * table has the main thread. */
 static void rank_main(void *data)
 {
 	int rank = (int)(intptr_t)data;
@@ -151,7 +152,7 @@ static void harness_main(void *data)
 	if (!run.plan.opens_itself)
 		scheduler_await(&run.opened, run.plan.ranks, UINT64_MAX);
 	scheduler_begin(run.policy, run.random);
-	/* Without a look a wake-up that is missed is a hang, and not a delay. */
+	/* Without looks a lost wake-up is a hang, and not only a delay. */
 	if (!run.looks) {
 		scheduler_idle(idle_ns);
 		scheduler_patience(patience_ns);
@@ -162,7 +163,7 @@ static void harness_main(void *data)
 	run.subject->judge();
 }
 
-/* ---- its process ---- */
+/* ---- the process of an episode ---- */
 
 static void add_text(const char *format, const char *text)
 {
@@ -207,8 +208,8 @@ static void crashed(int signal)
 	_exit(0);
 }
 
-/* A file: to a pipe or a terminal the library writes by a descriptor of its own, and nobody would
- * keep what it says. */
+/* Standard error becomes a file. To a pipe or a terminal the library would write through a
+ * descriptor of its own, and the text would be lost. */
 static void keep_what_is_said(void)
 {
 	int fd = memfd_create("said", MFD_CLOEXEC);
@@ -219,9 +220,9 @@ static void keep_what_is_said(void)
 	close(fd);
 }
 
-/* One heap, as one thread runs at a time, that keeps the pages it has touched. Objects for the
- * largest job are mapped instead, so that a job of few ranks touches few of their pages: a schedule
- * that opens a world takes 0.7 of the time. */
+/* One heap suffices, because one thread runs at a time; it keeps the pages that it has touched.
+ * Objects that are made for the largest job are mapped instead, so that a job of few ranks touches
+ * few of their pages. A schedule that opens a world then takes 0.7 of the time. */
 static void prepare_heap(void)
 {
 	enum { MORE_BYTES = 1 << 20, MAPPED_BYTES = 48 << 10 };
@@ -248,15 +249,15 @@ _Noreturn static void child_main(struct episode *episode, const char *only)
 	sigaction(SIGABRT, &action, NULL);
 	run.episode = episode;
 	run.random = episode->seed;
-	draw(2); /* neighbouring seeds have nothing in common */
+	draw(2); /* so that neighbouring seeds have nothing in common */
 	run.subject = choose_subject(only);
 	run.policy = draw(2) ? SCHEDULER_WALK : SCHEDULER_PRIORITY;
 	run.subject->draw(draw(UINT64_MAX), &run.plan);
 	run.looks = !run.plan.is_well || draw(2);
 	draw_settings();
 	run.opener = draw(4) == 0;
-	/* As where ranks share a process: what the library does beside its callers is told by the
-	 * wait tables alone. */
+	/* As where ranks share a process: only the wait tables say what the library does beside its
+	 * callers. */
 	scheduler.hides = !run.plan.opens_itself && draw(2);
 	snprintf(run.rendezvous, sizeof run.rendezvous, "unix:lockstep-explore-%010d",
 		 (int)__real_getpid());
@@ -279,9 +280,9 @@ _Noreturn static void child_main(struct episode *episode, const char *only)
 	_exit(0);
 }
 
-/* Whether it has computed for this long, or has been there for much longer, and not ended. In
- * slices, and by its processor time: on a busy machine, or stopped together with this process, it
- * does not get on. */
+/* Whether the process has computed for this long, or has existed for much longer, without an end.
+ * This looks in slices, and at processor time, because on a busy machine, or while it is stopped,
+ * the process makes no progress. */
 static bool is_stuck(pid_t pid, struct pollfd *end)
 {
 	clockid_t clock;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * explore: runs drawn programs under drawn schedules, in as many processes at once as there are
- * processors, and says how many, how long they were, how much of the library's points they have
- * seen, and what they found. A finding is written to a file, from which it is replayed. */
+ * processors. It prints how many schedules it ran, how long they were, how many of the library's
+ * points they passed, and what they found. It writes each finding to a file, which can be
+ * replayed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -25,12 +26,12 @@
 
 enum {
 	WORKERS_MAX = 64,
-	FINDINGS_MAX = 10, /* shown and kept */
+	FINDINGS_MAX = 10, /* how many are shown and kept */
 	REPLAY_BYTES = 4096,
 	TELL_MS = 20000,
-	SHRUNK_MAX = 2, /* findings that are made smaller */
+	SHRUNK_MAX = 2, /* how many findings are reduced */
 	SHRINK_SEEDS = 20,
-	SAME_WORDS = 20, /* characters by which two findings are the same */
+	SAME_WORDS = 20, /* two findings are the same if they begin with the same characters */
 };
 
 struct options {
@@ -44,7 +45,8 @@ struct options {
 struct wait_table {
 	_Atomic uint64_t next, done;
 	_Atomic uint64_t found;
-	_Atomic uint64_t of_length[64]; /* schedules, by eighths of powers of two of their points */
+	/* how many schedules had so many points, in eight classes for each power of two */
+	_Atomic uint64_t of_length[64];
 };
 
 static struct options options = {.seed = 1, .schedules = 1000, .folder = "."};
@@ -64,7 +66,7 @@ _Noreturn static void refuse(const char *what, const char *value)
 	exit(2);
 }
 
-/* `name`: as make explore calls it, and as the program does. */
+/* `name`: the option, of make explore and of this program. */
 static uint64_t number(const char *name, const char *text, uint64_t least, uint64_t most)
 {
 	char *end;
@@ -144,7 +146,7 @@ static void *share(size_t bytes)
 
 /* ---- findings ---- */
 
-/* Which program this is: a seed means something else in another one. FNV-1a of the file. */
+/* Identifies this build, because a seed means something else in another one: FNV-1a of the file. */
 static uint64_t build_number(void)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -174,8 +176,8 @@ static FILE *open_to_write(const char *path)
 	return file;
 }
 
-/* What replay reads, and then what a person does. `program`: the file of a program that was made
- * smaller, or "-". */
+/* First what --replay reads, then what a person reads. `program`: the file of a reduced program, or
+ * "-". */
 static void write_replay(const char *path, const struct episode *episode, const char *only,
 			 const char *program)
 {
@@ -191,14 +193,14 @@ static void write_replay(const char *path, const struct episode *episode, const 
 	printf("to see it step by step: make explore REPLAY=%s\n", path);
 }
 
-/* A smaller program meets another schedule under the same seed, so each attempt has several
- * seeds. */
+/* The same seed gives a reduced program another schedule, so each attempt tries several seeds. */
 struct shrinking {
 	struct episode *episode;
 	const char *only;
 	uint64_t seed;
 	enum episode_outcome outcome;
-	char why[64]; /* how its text begins: else it is another finding */
+	/* how the finding's text begins; with another beginning it is another finding */
+	char why[64];
 };
 
 static bool fails_again(void *data)
@@ -222,7 +224,8 @@ static void shrink_finding(struct episode *episode)
 				      .seed = episode->seed,
 				      .outcome = episode->outcome};
 	char path[512];
-	/* Operations have other names in a smaller program, so theirs are left out. */
+	/* Operations have other names in a reduced program, so a text that begins with one does not
+	 * count. */
 	snprintf(shrinking.why, sizeof shrinking.why, "%.*s", SAME_WORDS,
 		 episode->text[0] == 'r' ? "" : episode->text);
 	snprintf(path, sizeof path, "%s", path_of(episode->seed, ".program"));
@@ -253,7 +256,7 @@ static void write_finding(struct episode *episode, bool shrinks)
 
 /* ---- workers ---- */
 
-/* Eight to a power of two. */
+/* Eight classes for each power of two. */
 static int length_class(uint64_t points)
 {
 	int power = points ? 63 - __builtin_clzll(points) : 0;
@@ -274,7 +277,7 @@ static void work(int worker)
 	CPU_SET((size_t)worker % (size_t)sysconf(_SC_NPROCESSORS_ONLN), &one);
 	sched_setaffinity(0, sizeof one, &one);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* The first process handles them; a handler here would be the library's affair. */
+	/* The first process handles these. A handler here would affect the library. */
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
 	episode->coverage = coverage;
@@ -329,7 +332,7 @@ static void report(double seconds, bool last)
 	fflush(stdout);
 }
 
-/* For doc/reliability.md. */
+/* A line for doc/reliability.md. */
 static void tell_figure(double seconds)
 {
 	size_t seen, all;
@@ -342,7 +345,7 @@ static void tell_figure(double seconds)
 	       seen, all);
 }
 
-/* No schedule begins any more. */
+/* Lets no further schedule begin. */
 static void stop(int signal)
 {
 	(void)signal;
@@ -370,7 +373,7 @@ static int explore(void)
 			exit(2);
 		}
 	}
-	/* Each worker holds the other end as long as it runs. */
+	/* Each worker holds the other end while it runs. */
 	close(ends[1]);
 	struct pollfd end = {.fd = ends[0], .events = POLLIN};
 	for (int ended; (ended = poll(&end, 1, TELL_MS)) <= 0;)
@@ -430,8 +433,8 @@ static int replay(void)
 	return episode->outcome != EPISODE_FINE;
 }
 
-/* Addresses differ from run to run unless the system is told otherwise; replays want the same
- * ones. */
+/* The system draws addresses anew for each run, unless it is told not to. Replays need the same
+ * addresses. */
 static void fix_addresses(char **argv)
 {
 	int now = personality(0xffffffff);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Descriptors and mappings. Sockets, eventfds and memory files are the system's own; who would
- * block on them waits in the scheduler. Which memory is mapped where is noted, as a futex is known
- * by its file and not by its address. */
+ * Descriptors and mappings. Sockets, eventfds and memory files are those of the system; a thread
+ * that would block on one waits in the scheduler. This file notes which memory is mapped where,
+ * because the file, and not the address, identifies a futex. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ int __real_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *limit,
 
 /* ---- mappings ---- */
 
-/* Takes the range out of what is mapped. */
+/* Removes the range from the mappings. */
 static void forget(uintptr_t begin, uintptr_t end)
 {
 	for (int i = 0; i < mapping_count; i++) {
@@ -65,7 +65,7 @@ static void forget(uintptr_t begin, uintptr_t end)
 void *__wrap_mmap64(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
 	if (scheduler_self)
-		flags &= ~MAP_POPULATE; /* for the same reason as in fallocate below */
+		flags &= ~MAP_POPULATE; /* for the same reason as fallocate64 below */
 	void *out = __real_mmap64(address, bytes, protection, flags, fd, offset);
 	struct stat stat;
 	if (out == MAP_FAILED)
@@ -98,9 +98,9 @@ struct thread_key files_key(const volatile void *word)
 	return (struct thread_key){0, at};
 }
 
-/* ---- memory that is there once it is used ---- */
+/* ---- memory that is reserved ---- */
 
-/* What the library has the system set aside is mostly never used here, and to clear it took a
+/* The library has the system reserve memory that it mostly never uses here; clearing it took a
  * fifth of the time. */
 int __real_fallocate64(int fd, int mode, off_t at, off_t bytes);
 int __wrap_fallocate64(int fd, int mode, off_t at, off_t bytes)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A rank receives some messages, then posts a receive that nobody answers, and computes for long
- * beside the library. Only the rank's progress thread can keep the time limit, so it must have been
- * told of it, whenever the messages before came. */
+ * A rank receives some messages, posts a receive that no rank answers, and then computes for long
+ * beside the library. Only the rank's progress thread can then enforce the time limit. So that
+ * thread must have been told of it, whenever the earlier messages came. */
 #include <stdio.h>
 
 #include "scheduler.h"
@@ -88,7 +88,7 @@ static void post_what_nobody_sends(ls_group *world)
 	must(ls_group_failure(world, &failure), "ls_group_failure");
 	drawn.found = failure.status;
 	ls_status status = ls_wait(request, 0);
-	(void)status; /* as the group's */
+	(void)status; /* the same as the group's status */
 	ls_request_free(request);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Threads of two ranks that talk in pairs, each with a tag of its own, to and fro: none needs
- * another pair, so all come to their end. Each has its way to send and to receive. Or rank 1 has
- * one thread for all of its pairs, one after the other, so those of rank 0 wait for each other; and
- * the main thread of rank 0, with which it begins, may come when all others have waited for long:
- * they wait in a circle, but for that thread. */
+ * Threads of two ranks that exchange messages in pairs. Each pair has a tag of its own and needs no
+ * other pair, so all end. Each thread has its own way to send and to receive. In some programs rank
+ * 1 has one thread for all its pairs, one after the other; so those of rank 0 wait for each other.
+ * That thread begins with the main thread of rank 0, which may come when all others have waited for
+ * long: they then wait in a circle, except for the main thread. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,19 +14,19 @@ enum {
 	RANKS = 2,
 	PAIRS_MAX = 4,
 	ROUNDS_MAX = 6,
-	COUNT_MAX = 3000, /* elements; one of these lengths is long */
+	COUNT_MAX = 3000, /* elements; a message of the last length is long */
 	LATE_US = 30000,
 	LATE_TIMES = 4,
 };
 
 enum way { BLOCKS, WAITS, POLLS, CALLS_BACK, PROBES, WAYS };
-/* What a thread calls first, and is known by from then on. */
+/* What a thread calls first. From then on the library knows the thread. */
 enum first { NOTHING, SENDS, LOOKS, MEETS, FIRSTS };
 
 struct side {
 	enum way send, receive;
 	int rank, pair;
-	int called; /* callbacks that have come */
+	int called; /* how many callbacks have come */
 	int32_t out[COUNT_MAX], in[COUNT_MAX];
 };
 
@@ -35,9 +35,9 @@ static struct {
 	bool in_a_row;    /* rank 1 has one thread */
 	bool in_series;   /* LOCKSTEP_P2P=serial, and rank 1 sends first */
 	uint64_t late_us; /* of the main thread of rank 0 */
-	bool joins;       /* it waits for another one of its rank before */
-	int joined;       /* that one has come */
-	/* behind which the thread of pair 1 of rank 0 computes, while all others wait for it */
+	bool joins;       /* before that, it waits for another thread of its rank */
+	int joined;       /* the other thread has come */
+	/* the thread of pair 1 of rank 0 computes after this call, while all others wait for it */
 	enum first pauses;
 	uint64_t count;
 	ls_group *worlds[RANKS];
@@ -50,7 +50,7 @@ static uint64_t next(uint64_t *random, uint64_t limit)
 	return (*random >> 33) % limit;
 }
 
-/* All wait for each other, and nobody looks all the time while the main thread is away. */
+/* All threads wait for each other, and none polls, while the main thread is away. */
 static void come_late(uint64_t *seed)
 {
 	drawn.late_us = LATE_US * next(seed, LATE_TIMES);
@@ -63,8 +63,8 @@ static void come_late(uint64_t *seed)
 	}
 }
 
-/* What the first thread of rank 0 is to be called back for, or looks for as they do, is taken in by
- * the others, which wait and go on waiting. */
+/* The first thread of rank 0 has a callback, or probes. The other threads receive its message for
+ * it while they wait, and continue to wait. */
 static void take_in_for_another(bool probes)
 {
 	drawn.count = 1;
@@ -86,8 +86,8 @@ static void pause_behind(enum first first)
 	}
 }
 
-/* Long sends of rank 0, one at a time, as each answers rank 1. The receives of its other pairs are
- * there before, and hold up none of them. */
+/* Long sends of rank 0, one at a time, because each answers rank 1. Rank 0 has posted the receives
+ * of its other pairs before; they must not delay any send. */
 static void answer_in_series(uint64_t *seed)
 {
 	drawn.in_series = drawn.in_a_row = true;
@@ -149,7 +149,7 @@ static struct ls_call_options options_of(struct side *side, enum way way)
 	return options;
 }
 
-/* Until it is over. */
+/* Until it is complete. */
 static void finish(struct side *side, enum way way, ls_request *op, int calls)
 {
 	switch (way) {
@@ -211,14 +211,14 @@ static int32_t value(const struct side *side, int rank, int round)
 	return 100 * round + 10 * side->pair + rank;
 }
 
-/* Beside the library. */
+/* Computes, outside the library. */
 static void compute(uint64_t us)
 {
 	static const int never;
 	scheduler_await(&never, 1, scheduler_now_ns() + 1000 * us);
 }
 
-/* Finds nothing: what the others send has other tags. */
+/* Finds no message: those of the other threads have other tags. */
 static void look(int rank)
 {
 	struct ls_call_options options = {.size = sizeof options, .tag = 1 + PAIRS_MAX};
@@ -227,7 +227,7 @@ static void look(int rank)
 		scheduler_fail("a probe finds what nobody has sent");
 }
 
-/* A collective that blocks, or one of several buffers. */
+/* A blocking collective, or one of several buffers. */
 static void meet(ls_group *world)
 {
 	int32_t in[2] = {1, 2}, out[2];
@@ -268,8 +268,8 @@ static void side_main(void *data)
 	}
 }
 
-/* The last thread of rank 0, which its main thread waits for: so it has to be known before it
- * sleeps. */
+/* The last thread of rank 0, for which its main thread waits. So the library has to know this
+ * thread before it sleeps. */
 static void joined_main(void *data)
 {
 	look(0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The scheduler that leaves it to the system who goes next; see plain.h. */
+ * A scheduler for real threads: the system chooses which one runs. See plain.h. */
 #include "plain.h"
 
 #include <pthread.h>
@@ -22,7 +22,7 @@ struct thread {
 };
 
 static struct thread threads[SCHEDULER_THREADS];
-static int thread_count; /* under the lock, as the threads themselves */
+static int thread_count; /* under the lock, as `threads` */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static char said[SAID_BYTES];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Each rank is taken for a process. Its number is made up, its descriptor is an eventfd that
- * becomes ready when the rank is killed, and /proc/NUMBER/stat is a file made up at each look. */
+ * Plays each rank as a process. The number of the process is made up. Its descriptor is an eventfd
+ * that becomes ready when the rank is killed. /proc/NUMBER/stat is a file that is written anew each
+ * time the library opens it. */
 #include "played.h"
 
 #include <errno.h>
@@ -26,8 +27,8 @@ enum {
 	DESCRIPTORS = 1024,
 };
 
-/* 1 + the rank whose process it stands for, and 1 + the rank at the other end of a socket; 0:
- * none. */
+/* 1 + the rank whose process the descriptor stands for; 1 + the rank at the other end of a socket;
+ * 0: none. */
 static signed char rank_of_fd[DESCRIPTORS];
 static signed char peer_of_fd[DESCRIPTORS];
 int played_signals[SCHEDULER_RANKS];
@@ -64,7 +65,7 @@ pid_t __wrap_getpid(void)
 							   : __real_getpid();
 }
 
-/* The first thread of a rank is the main one of its process. */
+/* The first thread of a rank is the main thread of its process. */
 int played_tid(const struct thread *thread)
 {
 	for (int i = 0; i < thread->number; i++)
@@ -151,7 +152,7 @@ int __wrap_close(int fd)
 	return __real_close(fd);
 }
 
-/* How a process has ended cannot be asked for, as with older kernels; /proc tells it. */
+/* As with an older kernel, a process does not tell how it has ended. /proc tells it. */
 int __wrap_ioctl(int fd, unsigned long request, ...)
 {
 	va_list list;
@@ -174,7 +175,7 @@ int __wrap_kill(pid_t pid, int signal)
 	return scheduler_is_killed(rank) ? -1 : 0;
 }
 
-/* ---- memory of others ---- */
+/* ---- memory of other ranks ---- */
 
 ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long to_count,
 				const struct iovec *from, unsigned long from_count,
@@ -195,8 +196,8 @@ ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long
 
 enum { MEETINGS = 256, CALLERS = 256 };
 
-/* An address at which a rank listens, and who has called there and has not been answered yet, in
- * order. */
+/* An address at which a rank listens, and the ranks that have connected and were not accepted yet,
+ * in order. */
 struct meeting {
 	struct sockaddr_un address;
 	socklen_t bytes;
@@ -282,7 +283,7 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *lengt
 
 /* ---- lines of Python ---- */
 
-/* No program is asked for them: it would be a process beside all threads, and of real time. */
+/* No Python program is asked for them: that would be a process beside all threads, in real time. */
 void __wrap_failure_add_python(struct world *world, struct diagnose_snapshot *job,
 			       const struct diagnose_verdict *verdict)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The bodies of what a compiler calls with -fsanitize=thread: every atomic access is a point,
- * followed by the access itself; plain ones are none, as what they may race with is for the thread
- * sanitizer itself to find. The names and types are those of the compiler's interface. */
+ * The functions that a compiler calls with -fsanitize=thread. Every atomic access is a point, and
+ * then the access itself. Plain accesses are no points: the thread sanitizer finds their races.
+ * Names and types are those of the compiler's interface. */
 #include "scheduler_private.h"
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
@@ -56,7 +56,7 @@ void __tsan_write_range(void *place, size_t bytes)
 	(void)place, (void)bytes;
 }
 
-/* ---- atomic ones ---- */
+/* ---- atomic accesses ---- */
 
 #define ATOMIC_LOAD_STORE(bits, type)                                                              \
 	type __tsan_atomic##bits##_load(const volatile type *word, int order)                      \
@@ -85,7 +85,7 @@ void __tsan_write_range(void *place, size_t bytes)
 		return __atomic_compare_exchange_n(word, expected, value, false, __ATOMIC_SEQ_CST, \
 						   __ATOMIC_SEQ_CST);                              \
 	}                                                                                          \
-	/* A weak one may fail for no reason; here it does so now and then. */                     \
+	/* A weak compare-and-swap may fail for no reason; here it sometimes does. */              \
 	int __tsan_atomic##bits##_compare_exchange_weak(volatile type *word, type *expected,       \
 							type value, int order, int other)          \
 	{                                                                                          \
@@ -130,7 +130,7 @@ ATOMIC(16, uint16_t)
 ATOMIC(32, uint32_t)
 ATOMIC(64, uint64_t)
 
-/* All of them, for coverage.c. */
+/* All these functions, for coverage.c. */
 #define ATOMIC_NAMES(bits)                                                                        \
 	(void *)__tsan_atomic##bits##_load, (void *)__tsan_atomic##bits##_store,                  \
 		(void *)__tsan_atomic##bits##_exchange, (void *)__tsan_atomic##bits##_fetch_add,  \
@@ -154,7 +154,7 @@ void __tsan_atomic_signal_fence(int order)
 	(void)order;
 }
 
-/* ---- of points.h: what the compiler does not see ---- */
+/* ---- points.h: points that the compiler does not see ---- */
 
 uint64_t explore_ticks(void)
 {

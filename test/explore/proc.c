@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What /proc says of the processes that ranks are taken for: files and folders made up at each
- * look. */
+ * /proc of the processes that ranks are played as: files and directories that are written anew each
+ * time the library opens them. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +40,7 @@ static char state_of(const struct thread *thread)
 	return thread->state == THREAD_KILLED ? 'Z' : thread->state == THREAD_READY ? 'R' : 'S';
 }
 
-/* /proc/PID/stat: as its first thread is seen, but 'R' as long as any runs. */
+/* /proc/PID/stat. 'R' while any thread of the rank is ready. */
 static int open_stat(int rank)
 {
 	char state = 'S', text[512];
@@ -58,7 +58,7 @@ static int open_stat(int rank)
 	return open_text(text);
 }
 
-/* ---- its threads ---- */
+/* ---- the threads of a rank ---- */
 
 static struct thread *find_thread(int rank, int tid)
 {
@@ -86,8 +86,8 @@ static int open_status(const struct thread *thread)
 	return open_text(text);
 }
 
-/* A thread that waits for the harness without a time limit sleeps as in pthread_join; one that
- * waits with a limit, as in sleep. */
+/* A thread that waits for the harness without a time limit sleeps as in pthread_join; one with a
+ * time limit, as in clock_nanosleep. */
 static int open_syscall(const struct thread *thread)
 {
 	char text[128];
@@ -114,7 +114,7 @@ static const struct thread *find_tid(int tid)
 	return NULL;
 }
 
-/* Of "/proc/PID/REST" or "/proc/self/REST": the rank, and what is left. */
+/* Splits "/proc/PID/REST" or "/proc/self/REST" into the rank and the rest. */
 static const char *split(const char *path, int *rank)
 {
 	static const char self[] = "/proc/self/";
@@ -133,7 +133,7 @@ static int open_played(int rank, const char *rest, int flags)
 {
 	char name[PATH_BYTES];
 	int tid;
-	if (strcmp(rest, "fd/2") == 0) { /* what is said is kept by files.c */
+	if (strcmp(rest, "fd/2") == 0) { /* files.c keeps what is written to standard error */
 		errno = ENXIO;
 		return -1;
 	}
@@ -196,16 +196,16 @@ FILE *__wrap_fopen64(const char *path, const char *mode)
 	return fd < 0 ? NULL : fdopen(fd, mode);
 }
 
-/* ---- the folder of threads ---- */
+/* ---- the directory of threads ---- */
 
 struct folder {
 	int rank, next;
-	/* /proc itself: shows this process alone, so that a schedule does not depend on what else
+	/* /proc itself. It shows only this process, so that a schedule does not depend on what else
 	 * runs on the machine. */
 	bool is_proc;
 	struct dirent entry;
 };
-static struct folder folders[SCHEDULER_THREADS]; /* one for each thread that looks */
+static struct folder folders[SCHEDULER_THREADS]; /* one for each thread that reads directories */
 
 static bool is_played(const DIR *folder)
 {

@@ -22,7 +22,7 @@ static void make(uint64_t seed, struct program *program)
 }
 
 /* No half before the plant is stuck. */
-static void test_all_come_to_their_end(void **state)
+static void test_all_programs_end(void **state)
 {
 	(void)state;
 	for (uint64_t seed = 0; seed < PROGRAMS; seed++) {
@@ -180,7 +180,7 @@ static void test_shrinks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all_come_to_their_end),
+		cmocka_unit_test(test_all_programs_end),
 		cmocka_unit_test(test_plants_have_victims),
 		cmocka_unit_test(test_all_kinds_are_drawn),
 		cmocka_unit_test(test_text_is_read_again),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The tests of test/ranks as programs: each is run as if its ranks were processes, under drawn
- * schedules, opening and closing included. What stands here takes the place of their runner. */
+ * The tests of test/ranks as programs: each runs as if its ranks were processes, under drawn
+ * schedules, from opening to closing. This file takes the place of their runner. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +21,8 @@ static struct {
 	struct runner_rank selves[RANKS_MAX];
 } drawn;
 
-/* These take too long one point at a time (many sizes, many messages, time limits), look at what
- * /proc says of the test itself, or wait for it to say so. */
+/* Tests that take too long one point at a time (many sizes, many messages, time limits), or that
+ * read or await what /proc says of the test itself. */
 static const char *const left_out[] = {
 	"shapes",
 	"many",
@@ -70,7 +70,7 @@ static uint64_t next(uint64_t *random, uint64_t limit)
 
 static void draw(uint64_t seed, struct subject_plan *plan)
 {
-	const char *only = getenv("EXPLORE_TEST"); /* part of a name: for looking closer */
+	const char *only = getenv("EXPLORE_TEST"); /* a part of the names of the tests to run */
 	do {
 		drawn.test = &runner_tests[next(&seed, runner_test_count)];
 	} while (!is_wanted(drawn.test) || (only && !strstr(drawn.test->name, only)));
@@ -98,12 +98,12 @@ static void run(int rank, ls_group *world)
 {
 	(void)world;
 	drawn.selves[rank].rendezvous = subject_rendezvous();
-	/* Tests with time limits wait for them; but where nobody looks for ten seconds nothing is
-	 * to take half as long. */
+	/* Tests with time limits wait for them. But without looks for ten seconds nothing may take
+	 * half as long. */
 	bool unlooked = drawn.test->setting && strstr(drawn.test->setting, "LOOK_MS=10000");
 	scheduler_patience((unlooked ? 5 : 60) * NS_PER_S);
-	/* A wait that returns every 50 ms is proved to be in vain only by looks that are shorter,
-	 * as all are outside. */
+	/* In this test a wait returns every 50 ms. Only looks that are shorter prove that it is in
+	 * vain, because meanwhile all ranks are outside. */
 	if (strstr(drawn.test->name, "a_resumed"))
 		scheduler_slow_time(TICK_NS);
 	drawn.test->run(&drawn.selves[rank]);

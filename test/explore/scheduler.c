@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Who runs: whoever has the turn (turns.h) hands over at points, and when it blocks. */
+ * Chooses which thread runs. The thread that has the turn (turns.h) hands over at points, and when
+ * it blocks. */
 #include "scheduler_private.h"
 
 #include <limits.h>
@@ -16,13 +17,15 @@ enum {
 	POINTS_MAX = 10000000,
 	POINTS_SETUP = 500000000,
 	SPIN_POINTS =
-		150, /* this many without a sleep, while others are ready, are a loop that polls */
-	CHANGES_MAX = 6, /* PCT's depth, less one */
+		/* a thread that passes this many without a sleep, while others are ready, polls in
+		 * a loop */
+	150,
+	CHANGES_MAX = 6, /* PCT's depth minus one */
 };
 static const uint64_t begin_ns = UINT64_C(1000000000000);
-/* How long nothing may come to its end, and how many points: a proof wants two looks at all ranks,
- * of up to 70,000 points each, by one watch while the others look, too; and the looks before may
- * have been too early. */
+/* How long, in time and in points, no operation may complete. A proof needs two looks at all ranks,
+ * of up to 70,000 points each, by one watch while the other watches look, too; and earlier looks
+ * may have come too early. */
 static const uint64_t patience_ns = UINT64_C(1500000000), patience_points = 2000000;
 
 struct scheduler scheduler;
@@ -60,7 +63,7 @@ void scheduler_begin(enum scheduler_policy policy, uint64_t seed)
 	scheduler.switch_odds = 1u << (1 + below(6));
 	scheduler.tick_ns = UINT64_C(20) << below(9);
 	scheduler.patience_ns = patience_ns + scheduler.tick_ns * patience_points;
-	/* How long a program is cannot be known: of these lengths one is near. */
+	/* The length of a program is not known; one of these lengths is near it. */
 	uint64_t length = UINT64_C(500) << below(6);
 	scheduler.change_count = policy == SCHEDULER_PRIORITY ? (int)below(CHANGES_MAX + 1) : 0;
 	for (int i = 0; i < scheduler.change_count; i++)
@@ -77,7 +80,7 @@ void scheduler_begin(enum scheduler_policy policy, uint64_t seed)
 
 void scheduler_stop(enum scheduler_end end)
 {
-	static struct turn nobody; /* never given back */
+	static struct turn nobody; /* never returned */
 	scheduler.end = end;
 	scheduler.current = NULL;
 	for (;;)
@@ -130,7 +133,7 @@ static bool is_stuck(void)
 	       scheduler.now_ns - scheduler.progress_ns > scheduler.patience_ns;
 }
 
-/* Nobody is ready: on to the next deadline. */
+/* No thread is ready: continues at the next deadline. */
 static void jump(void)
 {
 	find_next_deadline();
@@ -180,10 +183,11 @@ static int list_ready(struct thread **out)
 
 struct thread *scheduler_choose(struct thread *self)
 {
-	static struct thread *ready[SCHEDULER_THREADS]; /* of the only one that runs */
+	/* static, because only one thread is here at a time */
+	static struct thread *ready[SCHEDULER_THREADS];
 	int count;
 	while ((count = list_ready(ready)) == 0) {
-		scheduler.fds_changed = true; /* the system may have seen to some */
+		scheduler.fds_changed = true; /* the system may have made descriptors ready */
 		if ((count = list_ready(ready)) > 0)
 			break;
 		jump();
@@ -253,7 +257,7 @@ static void pass(struct thread *self, const void *place, const char *what)
 	count_kills(self);
 }
 
-/* Goes behind all others, for now. */
+/* For now the thread comes behind all others. */
 static void lower(struct thread *self)
 {
 	self->in_a_row = 0;
@@ -296,7 +300,7 @@ void scheduler_relax(const void *place, const char *what)
 	pass(self, place, what);
 	lower(self);
 	struct thread *next = scheduler_choose(NULL);
-	/* Of a random walk: nobody learns anything from a loop that goes round once more. */
+	/* In a random walk nothing is learned from one more turn of a loop. */
 	for (int i = 0; i < 3 && next == self; i++)
 		next = scheduler_choose(NULL);
 	scheduler_hand_over(self, next);
@@ -365,8 +369,8 @@ void scheduler_store(int *word, int value)
 
 /* ---- threads ---- */
 
-/* A thread's other destructors run library code; this one is made first, and so runs before them,
- * in each round. */
+/* Other destructors of the thread run code of the library. This one is made first, and so runs
+ * before them in each round. */
 static pthread_key_t last_key;
 
 static void leave(void *argument)
@@ -388,7 +392,7 @@ void *scheduler_thread_main(void *argument)
 	sigset_t all;
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all,
-			/* of the kernel's thread, which sleeps while another one runs this */
+			/* of the kernel thread, which sleeps while another one runs this thread */
 			NULL);
 	turn_await(&self->turn);
 	scheduler_self = self;

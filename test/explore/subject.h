@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What is run under drawn schedules: a sort of programs, each drawn by a seed, with what must come
- * out of it. */
+ * What explore runs under drawn schedules: sorts of programs. A seed draws each program, and the
+ * subject knows what its outcome must be. */
 #ifndef TEST_EXPLORE_SUBJECT_H
 #define TEST_EXPLORE_SUBJECT_H
 
@@ -12,40 +12,42 @@
 
 enum { SUBJECT_SETTINGS = 256 };
 
-/* What the seed has decided before any rank opens its group. */
+/* What the seed decides before any rank opens its group. */
 struct subject_plan {
 	int ranks;
-	char name[96];     /* which of its sort it is, in a word; may be empty */
-	bool opens_itself; /* `world` is NULL, and the schedule is drawn from the first call on */
-	bool is_well;      /* it comes to its end without a look: half of the schedules have none */
-	/* "NAME=VALUE NAME=VALUE…" for the environment, over those of explore.c */
+	char name[96]; /* which program of this sort it is, in a word; may be empty */
+	/* its ranks open their own groups: `world` is NULL, and the schedule is drawn from the
+	 * first call on */
+	bool opens_itself;
+	bool is_well; /* it ends without looks; half of the schedules have none */
+	/* "NAME=VALUE NAME=VALUE…", settings that replace those of episode.c */
 	char settings[SUBJECT_SETTINGS];
 };
 
 struct subject {
 	const char *name;
-	unsigned weight; /* this many of the sum of all weights are of this sort */
-	/* Draws the program. Before any thread is managed. */
+	unsigned weight; /* the probability of this sort is this part of the sum of all weights */
+	/* Draws the program. No thread is managed yet. */
 	void (*draw)(uint64_t seed, struct subject_plan *plan);
-	/* NULL, or: writes the option `device` of ls_group_open. */
+	/* Writes the option `device` of ls_group_open. May be NULL. */
 	void (*device)(int rank, char *out, size_t bytes);
-	/* NULL, or: called by the thread that has opened the group, before anything is drawn. */
+	/* The thread that has opened the group calls this before anything is drawn. May be NULL. */
 	void (*opened)(int rank, ls_group *world);
-	/* The part of one rank, in that rank's first thread: it is to close `world`. */
+	/* Runs the part of one rank, in that rank's first thread, and closes `world`. */
 	void (*run)(int rank, ls_group *world);
-	/* After all ranks have ended or been killed: scheduler_fail, if what came out is not what
-	 * had to. */
+	/* Called when all ranks have ended or been killed. Calls scheduler_fail if the outcome is
+	 * wrong. */
 	void (*judge)(void);
 	/* Prints the program. */
 	void (*show)(FILE *file);
-	/* NULL, or: makes the program in the file `path`, as `show` has written it, smaller as long
-	 * as it fails. Each attempt stands there when `fails` is called, and the last one that
-	 * fails afterwards. draw takes the program from the file that EXPLORE_PROGRAM names, if it
-	 * is set. */
+	/* May be NULL. Reduces the program in the file `path`, which has what `show` has printed,
+	 * as long as it fails. Before it calls `fails` it writes each attempt to that file; in the
+	 * end the file has the last one that failed. draw reads the program from the file that
+	 * EXPLORE_PROGRAM names, if that is set. */
 	void (*shrink)(const char *path, bool (*fails)(void *data), void *data);
 };
 
-/* Where ranks that open their groups themselves meet. */
+/* Where ranks meet that open their own groups. */
 const char *subject_rendezvous(void);
 
 extern const struct subject *const subjects[];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The exhibits of test/museum under drawn schedules. EXHIBIT names one, else the seed draws it;
- * SAFE=1 is the same on Lockstep. Explore draws none by itself (weight 0), as the others hang. */
+ * The exhibits of test/museum under drawn schedules. EXHIBIT names one; else the seed draws one.
+ * With SAFE=1 the same program runs on Lockstep. Explore itself draws none (weight 0), because they
+ * hang. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 static struct {
 	const struct exhibit *exhibit;
 	bool is_safe;
-	bool on_groups; /* and explore opens the world */
+	bool on_groups; /* explore opens the world */
 	uint64_t seed;
 	int opened, ended;
 	struct scene scene;

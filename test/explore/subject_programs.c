@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Drawn programs under drawn schedules: those that must go well, those with a planted error, and
- * those with a death. */
+ * Drawn programs under drawn schedules: some must end well, some have a plant, and in some a rank
+ * dies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The random schedules of test/ranks under drawn schedules of threads: ranks of one thread each, in
- * any order of calls, of which a reference matcher says whether they end or deadlock
+ * The random schedules of test/ranks under drawn schedules of threads. Each rank has one thread,
+ * which makes its calls in any order. A reference matcher says whether they end or deadlock
  * (schedule.h). */
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static void run(int rank, ls_group *world)
 	ended++;
 }
 
-/* Whether it ends well, too, if no message is buffered. */
+/* Whether the schedule also ends well if no message is buffered. */
 static bool ends_unbuffered(void)
 {
 	static struct schedule longer;
@@ -72,7 +72,7 @@ static void judge(void)
 		    (deadlocks && !schedule_run_fits(&runs[r], &verdict, failures[r].text)))
 			scheduler_fail("rank %d stopped at %d; the report: %s", r, runs[r].at,
 				       failures[r].text);
-	/* That something was sent and is not received may be said. */
+	/* A message may say that something was sent and not received. */
 	if (!deadlocks && !verdict.leftover &&
 	    !scheduler_is_only(scheduler_said(), "LS-GROUP-BUFFERED"))
 		scheduler_fail("something was said of a schedule that is well: %s",

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Passes the turn from one thread to the next; see turns.h. */
 #include "turns.h"
 
 #include <linux/futex.h>
