@@ -16,10 +16,8 @@
 enum {
 	POINTS_MAX = 10000000,
 	POINTS_SETUP = 500000000,
-	SPIN_POINTS =
-		/* a thread that passes this many without a sleep, while others are ready, polls in
-		 * a loop */
-	150,
+	/* A thread that passes this many without a sleep, while others are ready, polls in a loop. */
+	SPIN_POINTS = 150,
 	CHANGES_MAX = 6, /* PCT's depth minus one */
 };
 static const uint64_t begin_ns = UINT64_C(1000000000000);

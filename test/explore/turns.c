@@ -66,10 +66,10 @@ void turns_switch(void **stack, void *to, uint64_t local);
 __asm__(".text\n.type turns_switch, @function\nturns_switch:\n" SAVE "mov %rsp, (%rdi)\n"
 	"mov %rsi, %rsp\nwrfsbase %rdx\n" RESTORE ".size turns_switch, .-turns_switch\n");
 
-/* Saves the caller, says so, and puts its kernel thread to sleep. That one touches neither stack
- * nor thread-local storage until it is called, as another kernel thread may use both. Returns there
- * each time that the caller is given its turn, and here when it is called. Futex is call 202; 129
- * wakes, 128 waits, both within this process. */
+/* Saves the caller, says so, and puts its kernel thread to sleep. Until that is called it touches
+ * neither stack nor thread-local storage, because another kernel thread may use both. Returns on
+ * the other kernel thread each time the caller gets the turn, and here when the kernel thread is
+ * called. Futex is call 202; 129 wakes, 128 waits, both within this process. */
 void turns_park(struct turn *self);
 __asm__(".text\n.type turns_park, @function\nturns_park:\n" SAVE "mov %rdi, %rbx\n"
 	"mov %rsp, (%rbx)\nmovl $1, 8(%rbx)\n"
@@ -85,7 +85,7 @@ static bool can_switch(void)
 	return false;
 }
 
-/* What cannot be done here, and so is never called. */
+/* This processor cannot switch threads, so nothing calls these. */
 
 static void note_local(struct turn *turn)
 {
@@ -108,8 +108,9 @@ static void turns_park(struct turn *self)
 
 #endif
 
-static bool switches;     /* else each has its own kernel thread, which is woken for its turn */
-static struct turn *left; /* is to go on by its own kernel thread, once nobody uses its stack */
+static bool switches; /* else each thread has its own kernel thread, which is woken for its turn */
+/* has left; its own kernel thread continues once no other one uses its stack */
+static struct turn *left;
 
 static void see_off(void)
 {

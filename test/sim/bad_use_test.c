@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Bad use of the calls of lockstep/device.h and of streams: each has its status and its text, and
+ * Wrong calls of lockstep/device.h and on streams: each returns its status, gives its text, and
  * does nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,14 +9,14 @@
 
 #include "job_fixture.h"
 
-/* Whether the calling thread's last message has this in it. */
+/* Whether the last message of the calling thread has this text. */
 static bool has_said(const char *text)
 {
 	char said[1024];
 	return ls_last_error(said, sizeof said) > 0 && strstr(said, text) != NULL;
 }
 
-/* ---- a device that is there ---- */
+/* ---- a device that exists ---- */
 
 static void refuses_streams(struct rank *rank)
 {
@@ -49,7 +49,7 @@ static void refuses_streams(struct rank *rank)
 	MUST(ls_barrier(group, NULL) == LS_OK);
 }
 
-/* All calls that name a stream, with one that this device does not have. */
+/* All calls that take a stream, with one that this device does not have. */
 static void refuses_stream(struct rank *rank, void *stream)
 {
 	int32_t value = 1;
@@ -87,7 +87,7 @@ static void refuses_other_streams(struct rank *rank)
 	MUST(ls_barrier(rank->group, NULL) == LS_OK);
 }
 
-/* A block, after its group is closed, and another one is open. */
+/* Frees a block after its group was closed, and another one opened. */
 static void refuses_blocks_of_a_closed_group(void **state)
 {
 	struct ls_group_options options = {.size = sizeof options,
@@ -165,7 +165,7 @@ static void refusals(void **state)
 	run_job(refuses_launches, "");
 }
 
-/* ---- a device that is not there ---- */
+/* ---- a device that does not exist ---- */
 
 static void devices_that_are_not(void **state)
 {

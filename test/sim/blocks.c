@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A device's memory: addresses at which the processor faults, and what they stand for. First fit.
- */
+ * The memory of a device: addresses at which the processor faults, and the bytes behind them. First
+ * fit. */
 #include <string.h>
 #include <sys/mman.h>
 
@@ -105,7 +105,7 @@ static void give(struct sim_device *device, int block)
 	device->block_count--;
 }
 
-/* What was never touched has no content: to destroy it would only cost its pages. */
+/* Memory that was never touched has no content. To overwrite it would only use its pages. */
 static void destroy(unsigned char *memory, size_t bytes)
 {
 	enum { PAGE = 4096, AT_ONCE = 512 };

@@ -31,9 +31,10 @@ enum sim_error sim_leave(struct sim *sim, enum sim_error error)
 	return error;
 }
 
-/* ---- what an observer is told of ---- */
+/* ---- what an observer learns ---- */
 
-/* Under the driver lock: whom to tell, with no lock held, and then end_telling; NULL: nobody. */
+/* Under the driver lock. Returns the observer to tell, with no lock held; then call end_telling.
+ * NULL: there is none. */
 static const struct driver_observer *begin_to_tell(struct sim_device *device)
 {
 	if (device->observer)
@@ -47,8 +48,8 @@ static void end_telling(struct sim_device *device)
 	sim_raise(&device->told, &device->told_bell);
 }
 
-/* Under the driver lock, which is released: the new stream or event has this handle. It is in the
- * hands of nobody else before the observers know it. */
+/* Call with the driver lock, which this releases: the new stream or event has this handle. No other
+ * thread gets the handle before the observers know it. */
 static enum sim_error leave_and_tell(struct sim *sim, struct sim_device *first, int count,
 				     const void *handle)
 {
@@ -85,7 +86,7 @@ enum sim_error sim_stream_open(struct sim *sim, int device, struct sim_stream **
 	struct sim_stream *stream = find_closed(&sim->devices[device]);
 	if (!stream)
 		return sim_leave(sim, SIM_BAD_VALUE);
-	/* An event may still name the stream that was here: the counts go on. */
+	/* An event may still name the stream that was here before, so the counts continue. */
 	stream->device = &sim->devices[device];
 	stream->queue = (int)(stream - sim->devices[device].streams) % sim->options.queues;
 	stream->open = true;
@@ -150,8 +151,9 @@ static enum sim_error load(struct sim_device *device, const struct sim_kernel *k
 	return error;
 }
 
-/* Puts it behind the stream under the driver lock, which is released. *observer: whom to tell that
- * it is operation `number` there, with no lock held; NULL: nobody. What is captured is not done. */
+/* Enqueues the operation on the stream. Call with the driver lock, which this releases. *observer:
+ * the one to tell, with no lock held, that it is operation `number` there; NULL: none. In a capture
+ * the operation is not run. */
 static enum sim_error put_and_leave(struct sim_stream *stream, struct sim_op *op,
 				    const struct driver_observer **observer, uint64_t *number)
 {
@@ -163,7 +165,7 @@ static enum sim_error put_and_leave(struct sim_stream *stream, struct sim_op *op
 	return sim_leave(sim, error);
 }
 
-/* The same as `put`, which an observer is to be told of. */
+/* As `put`, for an operation that an observer learns. */
 static enum sim_error put_seen(struct sim_stream *stream, struct sim_op *op,
 			       const struct driver_observer **observer, uint64_t *number)
 {
@@ -177,7 +179,7 @@ void sim_observe(struct sim *sim, int device, const struct driver_observer *obse
 	pthread_mutex_lock(&sim->driver);
 	sim->devices[device].observer = observer;
 	pthread_mutex_unlock(&sim->driver);
-	/* Threads that are in a call of the former one. */
+	/* Waits for threads that are in a call of the former observer. */
 	for (struct sim_device *at = &sim->devices[device]; !observer;) {
 		uint64_t told = atomic_load(&at->told);
 		if (atomic_load(&at->telling) == 0)
@@ -186,7 +188,7 @@ void sim_observe(struct sim *sim, int device, const struct driver_observer *obse
 	}
 }
 
-/* The stream waits for something that the observer is not told of. */
+/* Makes the stream wait for something that the observer does not learn. */
 static enum sim_error put_wait(struct sim_stream *stream, struct sim_op *op)
 {
 	const struct driver_observer *observer;
@@ -201,7 +203,7 @@ static enum sim_error put_wait(struct sim_stream *stream, struct sim_op *op)
 
 /* ---- work on streams ---- */
 
-/* Tells the observer, unless it is NULL, of what has been put behind the stream. */
+/* Tells the observer, unless it is NULL, what was enqueued on the stream. */
 static void tell_touch(const struct driver_observer *observer, struct sim_stream *stream,
 		       struct driver_touch *touch)
 {
@@ -214,7 +216,7 @@ static void tell_touch(const struct driver_observer *observer, struct sim_stream
 	end_telling(stream->device);
 }
 
-/* Puts the kernel behind the stream. *observer and *number are as for put_seen. */
+/* Enqueues the kernel on the stream. *observer and *number as in put_seen. */
 static enum sim_error launch(struct sim_stream *stream, const struct sim_kernel *kernel,
 			     const void *argument, size_t bytes,
 			     const struct driver_observer **observer, uint64_t *number)

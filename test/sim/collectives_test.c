@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Every collective and message in the order of a stream, on memory of a simulated device: bit by
- * bit what the same call gives on the host. */
+ * Every collective and message in the order of a stream, on memory of a simulated device: the
+ * result has the same bits as that of the same call on the host. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include "job_fixture.h"
 
-enum { MOST = 40000, ITEMS = 3, ROUNDS = 3 }; /* MOST elements of one part */
+enum { MOST = 40000, ITEMS = 3, ROUNDS = 3 }; /* room for MOST elements of one part */
 
 enum kind {
 	ALLREDUCE,
@@ -39,11 +39,11 @@ struct form {
 	uint64_t count; /* of a part */
 	int root;
 	bool in_place;
-	uint64_t counts[RANKS]; /* of each rank's part, or of each of the many */
+	uint64_t counts[RANKS]; /* of each rank's part; or of each of the buffers of a _many */
 };
 _Static_assert((int)ITEMS == (int)RANKS, "both have their counts there");
 
-/* Each of the many has as much room as the others. */
+/* All buffers of a _many have the same room. */
 static ls_status call_many(const struct form *form, ls_group *group, const void *send, void *recv,
 			   const struct ls_call_options *options)
 {
@@ -147,7 +147,7 @@ static struct form draw_form(uint64_t *seed, enum kind kind)
 	form.in_place = draw(seed, 2) && (kind == ALLREDUCE || kind == REDUCE || kind == BROADCAST ||
 					  kind == ALLREDUCE_MANY || kind == BROADCAST_MANY);
 	uint64_t both = draw(seed, form.count + 1);
-	for (int r = 0; r < RANKS; r++) /* an all-to-all needs the same both ways */
+	for (int r = 0; r < RANKS; r++) /* an all-to-all needs the same count in both directions */
 		form.counts[r] = kind == ALLTOALLV ? both : draw(seed, form.count + 1);
 	return form;
 }
@@ -182,7 +182,7 @@ static void compare(struct rank *rank, const struct form *form, uint64_t seed, b
 	fill(send, bytes, seed * RANKS + (uint64_t)rank->rank, form->dtype);
 	memset(host, 0xee, bytes);
 	to_device(rank, 0, device_recv, host, bytes);
-	to_device(rank, 0, device_send, send, bytes); /* the later one, if in place */
+	to_device(rank, 0, device_send, send, bytes); /* in place: the result */
 	MUST(sim_stream_sync(rank->streams[0]) == SIM_OK);
 	if (form->in_place)
 		memcpy(host, send, bytes);
@@ -223,11 +223,11 @@ static void collectives(void **state)
 	run_job(each_collective, "queues=2,resident=1,depth=8,free=drawn");
 }
 
-/* ---- many at once: their order is that of the stream ---- */
+/* ---- several in progress: they run in the order of the stream ---- */
 
 enum { CHAIN = 40 };
 
-/* Each sum is of what the one before it has left. Nobody waits in between. */
+/* Each sum is over the result of the one before it. No thread waits in between. */
 static void chain(struct rank *rank)
 {
 	double one = rank->rank + 1, sum = 0, factor = 1;
@@ -261,8 +261,8 @@ static uint64_t length_of(int i)
 	return lengths[i % 9];
 }
 
-/* Around a ring, some from and to streams, some on the host. The order between two ranks is that of
- * the calls, whatever stream they are on. */
+/* Around a ring, some from and to streams, some on the host. Messages between two ranks are matched
+ * in the order of the calls, whatever stream they are on. */
 static void ring(struct rank *rank)
 {
 	int to = (rank->rank + 1) % RANKS, from = (rank->rank + RANKS - 1) % RANKS;
@@ -279,9 +279,9 @@ static void ring(struct rank *rank)
 		for (uint64_t k = 0; k < count; k++)
 			values[k] = (uint64_t)rank->rank << 40 | (uint64_t)i << 32 | k;
 		to_device(rank, i % STREAMS, out[i], values, count * 8);
-		/* The values are used once more. */
+		/* The values are used again. */
 		MUST(sim_stream_sync(rank->streams[i % STREAMS]) == SIM_OK);
-		/* The other way round the stream would never come to the sends. */
+		/* In the other order the stream would never reach the sends. */
 		MUST(ls_isend(rank->group, out[i], count, LS_UINT64, to, &options, &sends[i]) ==
 		     LS_OK);
 		MUST(ls_irecv(rank->group, in[i], count, LS_UINT64, i % 3 ? from : LS_ANY_SOURCE,
@@ -302,7 +302,7 @@ static void ring(struct rank *rank)
 	free(got);
 }
 
-/* A send on a stream keeps its place before one of the host that is called later. */
+/* A send on a stream keeps its slot before that of a later call on the host. */
 static void keeps_its_place(struct rank *rank)
 {
 	int32_t first = 1, second = 2, got[2] = {0};

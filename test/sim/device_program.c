@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ * How random programs with devices are drawn, run and checked: see device_program.h. */
 #include "device_program.h"
 
 #include <stdio.h>
@@ -12,12 +13,12 @@
 
 enum {
 	DEVICES = 2,
-	/* of a device: for collectives and receives, for the two threads, for sends */
+	/* of a device: for collectives and receives; for the two threads; for sends */
 	STREAMS = 4,
 	SENDS = 3,
 	COLLECTIVES = 4,
 	EXCHANGES = 4, /* in place of one collective */
-	BLOCKS = 6,    /* that a thread has at once */
+	BLOCKS = 6,    /* that a thread may have at once */
 	MEMORY = 16 << 20,
 	LIMIT = 8 << 20, /* of the pools of a rank, if it has one */
 	MEMBERS = DEVICE_PROGRAM_RANKS * DEVICES,
@@ -26,7 +27,7 @@ enum {
 struct block {
 	void *address;
 	size_t bytes;
-	uint64_t mark; /* what it holds */
+	uint64_t mark; /* what the block holds */
 	int device;
 };
 
@@ -57,7 +58,7 @@ struct device_program {
 	bool exchanges;
 	struct sim_board board;
 	_Atomic uint64_t words[COLLECTIVES * EXCHANGES][MEMBERS];
-	/* blocks that others have written to, and allocations beyond the limit */
+	/* blocks that others have written to; allocations beyond the limit */
 	_Atomic uint64_t wrong;
 	struct rank all[DEVICE_PROGRAM_RANKS];
 };
@@ -196,7 +197,7 @@ static void alloc_block(struct device_program *program, struct rank *rank, int n
 	thread->count++;
 }
 
-/* Another stream reads the block, after what the block's own stream has. */
+/* Another stream reads the block, after all that the block's own stream has. */
 static void use_elsewhere(struct device_program *program, struct rank *rank, int number)
 {
 	struct thread *thread = &rank->threads[number];
@@ -341,8 +342,8 @@ static bool open_rank(struct device_program *program, int number, uint64_t *rand
 		.queues = program->exchanges ? 2 + STREAMS : 1 + (int)draw(random, SIM_QUEUES),
 		.free = (enum sim_free_mode)draw(random, 3),
 		.loads_lazily = false};
-	/* In a hardware queue that is shared, what is behind a receive waits for it; a send must
-	 * not be. Collectives may share one: all ranks launch them in one order. */
+	/* In a shared hardware queue, what is behind a receive waits for it, and a send must not.
+	 * Collectives may share a queue, because all ranks launch them in the same order. */
 	rank->sim = sim_open(&options);
 	rank->waiter = (struct waiter){.bell = &rank->bell, .look_fd = -1};
 	rank->limited = options.seed >> 40 & 1; /* not drawn: old seeds draw the same programs */
@@ -380,7 +381,7 @@ static bool close_rank(struct device_program *program, struct rank *rank)
 		must_be(pool_close(rank->pools[i], CLOCK_NEVER), LS_OK);
 	for (int i = 0; i < program->devices; i++) {
 		for (int j = 0; j < STREAMS; j++)
-			must(sim_stream_close(rank->streams[i][j])); /* when its work is done */
+			must(sim_stream_close(rank->streams[i][j])); /* once its work is done */
 		pool_inflight_close(rank->inflight[i]);
 	}
 	pool_inflight_close(rank->sends_inflight);

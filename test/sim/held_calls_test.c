@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * No operation on a stream keeps a thread in the driver, whose lock it would hold: neither when the
- * queues of the device are short, nor when the driver's calls wait for their own work. */
+ * No operation on a stream keeps a thread in the driver, whose lock the thread would hold: neither
+ * if the device has short queues, nor if the calls of the driver wait for their own work. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,9 +17,9 @@ static const char *const devices[] = {"queues=1,depth=5",  "depth=6",      "queu
 				      "queues=1,depth=2",  "launch=waits", "queues=1,depth=64",
 				      "depth=5,free=waits"};
 
-static _Atomic int main_thread; /* of rank 1, once it has begun to call */
+static _Atomic int main_thread; /* the thread of rank 1, once it has begun to call */
 
-/* Whether it sleeps. It may do so for other reasons; then the test shows less. */
+/* Whether the thread sleeps. It may sleep for another reason; then the test shows less. */
 static bool main_thread_sleeps(void)
 {
 	char path[64], line[256] = "";
@@ -34,9 +34,10 @@ static bool main_thread_sleeps(void)
 	return name_end && strncmp(name_end, ") S", 3) == 0;
 }
 
-/* ---- a thread beside it ---- */
+/* ---- another thread of the rank ---- */
 
-/* Rank 0 waits for this before it takes part in what the first thread of rank 1 waits for. */
+/* Rank 0 waits for this before it takes part in the operation for which the first thread of rank 1
+ * waits. */
 static void *send_from_beside(void *argument)
 {
 	struct rank *rank = argument;
@@ -95,7 +96,7 @@ static void other_threads_get_into_the_driver(void **state)
 
 /* ---- messages ---- */
 
-/* Each rank passes values on to the next one, and takes those of the one before. */
+/* Each rank sends values to the next one, and receives those of the one before. */
 static void shifts(struct rank *rank)
 {
 	int32_t mine[CALLS], got[CALLS];
@@ -127,7 +128,7 @@ static void messages_arrive(void **state)
 
 /* ---- failures ---- */
 
-/* Calls until one fails, which must come. */
+/* Calls until one fails; one must fail. */
 static void call_until_it_fails(struct rank *rank, const struct ls_call_options *options)
 {
 	int32_t one = 1, sums[CALLS];
@@ -138,7 +139,7 @@ static void call_until_it_fails(struct rank *rank, const struct ls_call_options 
 		status = ls_barrier(rank->group, NULL);
 	MUST(status != LS_OK);
 	MUST(sim_held_calls(rank->sim) == 0);
-	MUST(sim_stream_sync(rank->streams[0]) == SIM_OK); /* the stream has gone on */
+	MUST(sim_stream_sync(rank->streams[0]) == SIM_OK); /* the stream has continued */
 }
 
 static void one_gives_up(struct rank *rank)
@@ -182,7 +183,7 @@ static void failures_end_the_wait(void **state)
 static struct rank *all_ranks[RANKS];
 static pthread_barrier_t all_are_there;
 
-/* Its first operation would wait for the others'. */
+/* Its first operation would wait for those of the other ranks. */
 static void launches_for_others(struct rank *rank)
 {
 	all_ranks[rank->rank] = rank;
@@ -201,9 +202,9 @@ static void a_launch_that_would_wait_for_itself_is_refused(void **state)
 	run_job(launches_for_others, "devices=3,process=1,launch=waits");
 }
 
-/* The device has one queue, so what is behind the second stream waits for what is behind the first.
- * Rank 1 gives up the group of the second one, and later that of the first one: the thread of rank
- * 0, which waits for the device already, must let go of both. */
+/* The device has one queue, so what is on the second stream waits for what is on the first. Rank 1
+ * aborts the group of the second stream, and later that of the first. The thread of rank 0, which
+ * already waits for the device, must let both streams continue. */
 static void one_gives_up_twice(struct rank *rank)
 {
 	static _Atomic int turns;
@@ -226,7 +227,7 @@ static void one_gives_up_twice(struct rank *rank)
 	}
 	if (rank->rank == 1) {
 		MUST(ls_group_abort(second, "its program gives up") == LS_OK);
-		/* Later from turn to turn, so that rank 0 sleeps in some of them. */
+		/* Each turn waits longer, so that in some of them rank 0 sleeps. */
 		for (int i = atomic_fetch_add(&turns, 1) * 1000; i > 0; i--)
 			sched_yield();
 		MUST(ls_group_abort(first, "its program gives up") == LS_OK);
@@ -242,12 +243,13 @@ static void two_failures_one_queue(void **state)
 		run_job(one_gives_up_twice, "queues=1");
 }
 
-/* ---- a time limit behind one that has passed ---- */
+/* ---- a time limit behind an expired one ---- */
 
 static _Atomic uint64_t held_word;
 static _Atomic bool limit_is_over;
 
-/* Two receives are late, and their device is busy. The limit of a third one counts all the same. */
+/* Two receives are late, and their device is busy. The time limit of a third one counts all the
+ * same. */
 static void limits_behind_a_busy_device(struct rank *rank)
 {
 	ls_group *late;

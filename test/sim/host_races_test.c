@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * LOCKSTEP_CHECK=1 with ranks and memory of the host: calls that touch what is under way are
- * refused, with both call sites; right programs are not. */
+ * LOCKSTEP_CHECK=1 with ranks and memory of the host. A call that touches a buffer in use is
+ * refused, with both call sites. Correct programs run. */
 #include "races_fixture.h"
 
 /* ---- buffers of the host ---- */
@@ -14,14 +14,14 @@ static void host_buffers(struct rank *rank)
 		return;
 	}
 	MUST(sum(rank, a, b, -1, &op) == LS_OK);
-	/* The result, and what is given, belong to it. */
+	/* An operation owns its result, and the data that it sends. */
 	MUST(ls_send(rank->group, b + 10, 5, LS_INT32, 1, NULL) == LS_BAD_ARGUMENT);
 	MUST(SAID("send", "reads the 20 bytes", "all-reduce #1", "may still write",
 		  "host_races_test.c:"));
 	MUST(ls_irecv(rank->group, a + COUNT - 1, 9, LS_INT32, 1, NULL, &none) == LS_BAD_ARGUMENT &&
 	     !none);
 	MUST(SAID("receive", "writes the 4 bytes", "may still read", "Wait for it first"));
-	/* Reading what is only read is right, and so is all that is elsewhere. */
+	/* Two operations may read the same buffer. Any other buffer is free. */
 	MUST(ls_isend(rank->group, a, 5, LS_INT32, 0, NULL, &none) == LS_OK);
 	MUST(ls_recv(rank->group, c, 5, LS_INT32, 0, NULL) == LS_OK);
 	end(none);
@@ -29,7 +29,7 @@ static void host_buffers(struct rank *rank)
 	allow(1);
 	MUST(sum(rank, b, b, -1, NULL) == LS_OK);
 	end(op);
-	/* A call that a signal may interrupt, and that was not interrupted, is over. */
+	/* A call that a signal may interrupt, and that was not interrupted, is complete. */
 	struct ls_call_options resumable = {.size = sizeof resumable, .request = &op, .resumable = 1};
 	MUST(ls_allreduce(rank->group, b, b, COUNT, LS_INT32, LS_SUM, &resumable) == LS_OK && !op);
 	MUST(ls_isend(rank->group, b, 5, LS_INT32, 0, NULL, &none) == LS_OK);
@@ -37,7 +37,8 @@ static void host_buffers(struct rank *rank)
 	end(none);
 }
 
-/* A long send that is not received yet is reused by a receive; later, after its wait, it may. */
+/* A receive reuses the buffer of a long send that was not received yet. After a wait for the send
+ * it may. */
 static void messages(struct rank *rank)
 {
 	static int32_t a[LONG], b[LONG];
@@ -53,7 +54,7 @@ static void messages(struct rank *rank)
 	MUST(ls_isend(rank->group, a, LONG, LS_INT32, 1, NULL, &op) == LS_OK);
 	MUST(ls_irecv(rank->group, a + LONG / 2, 1, LS_INT32, 1, NULL, &none) == LS_BAD_ARGUMENT);
 	MUST(SAID("receive", "writes the 4 bytes", "send #1", "may still read"));
-	/* Also by a label, and in a batch; and the other parts of that go on. */
+	/* Also with a label, and in a batch; the other parts of the batch continue. */
 	struct ls_call_options named = {.size = sizeof named, .label = "train.py:12 (step)"};
 	MUST(ls_recv(rank->group, a, 1, LS_INT32, 1, &named) == LS_BAD_ARGUMENT);
 	MUST(SAID("called from train.py:12 (step)"));
@@ -68,7 +69,7 @@ static void messages(struct rank *rank)
 	MUST(a[LONG / 2] == 1);
 }
 
-/* A block of the arena that an operation still uses is not freed. */
+/* A block of the arena that an operation still uses cannot be freed. */
 static void blocks_of_the_host(struct rank *rank)
 {
 	static int32_t result[COUNT];
@@ -94,8 +95,8 @@ static ls_status sum_two(struct rank *rank, void *first, void *second)
 	return ls_allreduce_many(rank->group, both, 2, LS_INT32, LS_SUM, NULL);
 }
 
-/* It is not handed over, either, whichever part of it is sent. Of several collectives none begins
- * if one of them is wrong. */
+/* Nor can it be handed over, whichever part of it a send names. If one of several collectives is
+ * wrong, none begins. */
 static void hand_over(struct rank *rank, int32_t *mine)
 {
 	ls_request *op;
@@ -112,7 +113,7 @@ static void hand_over(struct rank *rank, int32_t *mine)
 	MUST(ls_send_block(rank->group, block, COUNT, LS_INT32, 1, NULL) == LS_OK);
 }
 
-/* Nor is it freed by the rank that has received it. */
+/* Nor can the rank free it that has received it. */
 static void take_over(struct rank *rank, int32_t *mine)
 {
 	ls_request *op;
@@ -139,7 +140,7 @@ static void blocks_that_are_sent(struct rank *rank)
 	MUST(sum_two(rank, mine, mine) == LS_OK);
 }
 
-/* After a failure buffers are the program's again, also for another group. */
+/* After a failure buffers belong to the program again, also for use in another group. */
 static void after_failure(struct rank *rank)
 {
 	static int32_t all[RANKS][LONG];

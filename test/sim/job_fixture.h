@@ -99,7 +99,7 @@ static inline void to_device(struct rank *rank, int stream, void *to, const void
 		MUST(sim_copy(rank->streams[stream], to, from, bytes) == SIM_OK);
 }
 
-/* Returns when it is there. */
+/* Returns once it has arrived. */
 static inline void to_host(struct rank *rank, int stream, void *to, const void *from, size_t bytes)
 {
 	if (bytes)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A driver that the library loads from a file of its own: this program does not have it. */
+ * The library loads a driver from a file of its own, which this program is not linked with. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,11 +20,11 @@ static void a_driver_in_a_file(void **state)
 	ls_group *group;
 	void *blocks[2];
 	struct ls_device_stats stats = {.size = sizeof stats};
-	for (int round = 0; round < 2; round++) { /* it stays loaded */
+	for (int round = 0; round < 2; round++) { /* the file stays loaded */
 		assert_int_equal(ls_group_open(&options, &group), LS_OK);
 		assert_int_equal(ls_device_alloc(group, 1 << 20, NULL, &blocks[0]), LS_OK);
 		assert_int_equal(ls_device_alloc(group, 100, NULL, &blocks[1]), LS_OK);
-		/* One rank: the copy is the device's. */
+		/* With one rank the device itself makes the copy. */
 		assert_int_equal(
 			ls_allreduce(group, blocks[0], blocks[1], 25, LS_FLOAT32, LS_SUM, NULL),
 			LS_OK);
@@ -36,7 +36,7 @@ static void a_driver_in_a_file(void **state)
 	}
 }
 
-/* Not into its own copy of what has the last error. */
+/* The driver must not have its own copy of the thread's last error. */
 static void what_it_says_is_the_last_error(void **state)
 {
 	(void)state;

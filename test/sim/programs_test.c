@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Random device programs on real threads: for the sanitizers. `make explore` runs them under drawn
+ * Random device programs on real threads, for the sanitizers. `make explore` runs them under drawn
  * schedules. */
 #include <pthread.h>
 #include <setjmp.h>

@@ -53,7 +53,7 @@ static void memory_is_bounded(void **state)
 	assert_null(more);
 	OK(sim_free(sim, blocks[1]));
 	OK(sim_free(sim, blocks[2]));
-	OK(sim_alloc(sim, 0, BYTES / 2, &more)); /* both are one gap */
+	OK(sim_alloc(sim, 0, BYTES / 2, &more)); /* both are in one gap */
 	assert_ptr_equal(more, blocks[1]);
 	assert_int_equal(sim_alloc(sim, 0, SIZE_MAX, &more), SIM_OUT_OF_MEMORY);
 	assert_int_equal(sim_alloc(sim, 0, 0, &more), SIM_BAD_VALUE);
@@ -111,7 +111,7 @@ static void a_capture_refuses_what_waits(void **state)
 	OK(sim_capture_end(stream, &count));
 	assert_int_equal(count, 2);
 	OK(sim_device_sync(sim, 0));
-	assert_int_equal(list.count, 1); /* what was captured has not run */
+	assert_int_equal(list.count, 1); /* in a capture the operation has not run */
 
 	for (int which = 0; which < 8; which++) {
 		OK(sim_capture_begin(stream));
@@ -179,7 +179,7 @@ static void each_call_can_fail(void **state)
 		struct sim *sim = open_sim((struct sim_options){.fail_at = n});
 		assert_int_equal(do_a_bit(sim), SIM_FAILED);
 		assert_int_equal(sim_calls(sim), n);
-		OK(do_a_bit(sim)); /* that call alone */
+		OK(do_a_bit(sim)); /* only that call fails */
 		sim_close(sim);
 	}
 }
@@ -265,7 +265,7 @@ static void count_up(void *data)
 	atomic_fetch_add((_Atomic int *)data, 1);
 }
 
-/* One thread runs those of all devices. */
+/* One thread runs the host functions of all devices. */
 static void host_functions_of_two_devices(void **state)
 {
 	enum { SEEDS = 50, FUNCTIONS = 20 };

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Hardware queues, and the thread of a device, which empties them. Streams share queues: work at
- * the head of a queue that cannot begin holds up all behind it, also of other streams. */
+ * Hardware queues, and the thread of a device, which empties them. Streams share queues. If the
+ * work at the head of a queue cannot begin, all work behind it waits, also that of other
+ * streams. */
 #include <string.h>
 
 #include "sim_private.h"
 
-/* Only the first call that the sleeping thread waits for wakes it: each wake-up costs a system call
- * until the thread has woken. */
+/* Only the first call that the sleeping thread waits for wakes it: until the thread has woken each
+ * wake-up costs a system call. */
 void sim_call(struct sim_device *device)
 {
 	uint64_t work = atomic_fetch_add(&device->work, 1) + 1;
@@ -21,13 +22,13 @@ static bool is_reached(const _Atomic uint64_t *word, uint64_t value)
 
 /* ---- callers ---- */
 
-/* Whether it waits for what only the processor stores, or another device. */
+/* Whether it waits for a store by the processor, or for another device. */
 static bool is_stuck(const struct sim_op *op)
 {
 	return op->kind == SIM_AWAIT && !is_reached(op->await.word, op->await.value);
 }
 
-/* stuck: what is at the head is. */
+/* stuck: the work at the head is. */
 static bool try_push(struct sim_device *device, const struct sim_op *op, bool *stuck)
 {
 	struct sim_queue *queue = &device->queues[op->stream->queue];
@@ -121,7 +122,7 @@ static bool may_begin(const struct sim_device *device, const struct sim_op *op)
 		return is_reached(op->await.word, op->await.value);
 	case SIM_FOLLOW:
 		return atomic_load(&op->follow.stream->done) >= op->follow.number;
-	case SIM_HOST: /* claims the thread: who calls begins it */
+	case SIM_HOST: /* claims the thread; the caller begins it */
 		return !atomic_exchange(&sim->host_busy, true);
 	case SIM_COPY:
 	case SIM_STORE:
@@ -130,15 +131,15 @@ static bool may_begin(const struct sim_device *device, const struct sim_op *op)
 	return true;
 }
 
-/* Callers that wait for room are woken when a queue is half empty, or the device has nothing to do:
- * otherwise the two threads would take turns at each operation. */
+/* Callers that wait for room are woken when a queue is half empty, or the device has nothing to do.
+ * Otherwise the two threads would alternate at each operation. */
 static void offer_room(struct sim_device *device)
 {
 	if (atomic_load(&device->awaited_room) > atomic_load(&device->room))
 		sim_raise(&device->room, &device->room_bell);
 }
 
-/* Takes what is at the head of the queue, if it may begin. */
+/* Takes the work at the head of the queue, if it may begin. */
 static bool pop(struct sim_device *device, struct sim_queue *queue, struct sim_op *out)
 {
 	pthread_mutex_lock(&device->lock);
@@ -191,7 +192,7 @@ static void fail(struct sim *sim)
 	}
 }
 
-/* One step of a running kernel; whether it has ended. */
+/* One step of a running kernel. Returns whether it has ended. */
 static bool step(struct sim_device *device, int which)
 {
 	struct sim_op *op = &device->running[which];
@@ -207,7 +208,7 @@ static bool step(struct sim_device *device, int which)
 	return true;
 }
 
-/* Each queue and each running kernel gets a turn, from one on that the seed draws. */
+/* Each queue and each running kernel gets a turn, from a drawn one on. */
 static bool do_some(struct sim_device *device)
 {
 	int queues = device->sim->options.queues;

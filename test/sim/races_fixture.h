@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * For tests of LOCKSTEP_CHECK=1 with ranks: what is said, and what the other ranks do. */
+ * For tests of LOCKSTEP_CHECK=1 with ranks: what is printed, and what the other ranks do. */
 #ifndef SIM_RACES_FIXTURE_H
 #define SIM_RACES_FIXTURE_H
 
@@ -14,7 +14,7 @@
 
 enum { COUNT = 1000, BYTES = COUNT * sizeof(int32_t), LONG = 1 << 20 };
 
-/* Ranks 1 and 2 take part in what rank 0 has begun only when it says so. */
+/* Ranks 1 and 2 take part in an operation of rank 0 only when rank 0 says so. */
 static _Atomic int allowed;
 
 static inline void allow(int step)
@@ -42,7 +42,7 @@ static inline bool has_said(const char *const *texts)
 		fprintf(stderr, "it said: %s\n", said);
 	return all;
 }
-/* Whether it names this line, and the one behind it, as the call sites: the later call first. */
+/* Whether the text names this line and the next one as the call sites, the later call first. */
 static inline bool has_said_lines(const char *file, int first)
 {
 	char said[2048] = "", earlier[64], later[64];
@@ -70,7 +70,7 @@ static inline void end(ls_request *op)
 	ls_request_free(op);
 }
 
-/* What the other ranks do: this many all-reduces, once rank 0 has tried all that is wrong. */
+/* What the other ranks do: this many all-reduces, once rank 0 has made all wrong calls. */
 static inline void take_part(int count, struct rank *rank)
 {
 	int32_t *mine = calloc(COUNT, sizeof *mine);
@@ -85,7 +85,7 @@ static inline void take_part(int count, struct rank *rank)
 
 static rank_program *current;
 
-/* In the end all that has begun is complete. */
+/* In the end all operations that have begun are complete. */
 static inline void run_current(struct rank *rank)
 {
 	struct ls_failure failure = {.size = sizeof failure};

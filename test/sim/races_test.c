@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The same as in host_races_test.c with streams: two of them that nothing orders, memory of the
+ * As host_races_test.c, with streams: two streams without an order between them, memory of the
  * device, and the program's own copies. */
 #include "races_fixture.h"
 
 /* ---- streams ---- */
 
-/* An operation on one stream, and then another one on a second stream without an order. */
+/* An operation on one stream, and then another on a second stream without an order between them. */
 static void two_operations(struct rank *rank)
 {
 	ls_request *op, *second;
@@ -25,13 +25,13 @@ static void two_operations(struct rank *rank)
 	/* clang-format on */
 	MUST(status == LS_OK && refused == LS_BAD_ARGUMENT && op && !second);
 	MUST(has_said_lines("races_test.c", line));
-	/* The host must not touch it, either. */
+	/* Nor may the host touch it. */
 	MUST(ls_send(rank->group, b, COUNT, LS_INT32, 1, NULL) == LS_BAD_ARGUMENT);
 	MUST(SAID("send, called", "all-reduce #1 on stream", "synchronise of its stream"));
-	/* The right way. */
+	/* The correct way. */
 	MUST(ls_request_follow(op, rank->streams[1]) == LS_OK);
 	MUST(sum(rank, b, b, 1, &second) == LS_OK);
-	/* An event is an order, too. */
+	/* An event makes an order, too. */
 	struct sim_event *event;
 	MUST(sim_event_open(rank->sim, &event) == SIM_OK);
 	MUST(sim_record(event, rank->streams[1]) == SIM_OK);
@@ -43,12 +43,12 @@ static void two_operations(struct rank *rank)
 	end(op);
 	end(second);
 	MUST(sim_stream_sync(rank->streams[0]) == SIM_OK);
-	/* The host has waited for the stream, of which Lockstep knows nothing. */
+	/* The host has waited for the stream by a call of which Lockstep does not know. */
 	MUST(ls_device_free(rank->group, a) == LS_OK);
 	MUST(sim_event_close(event) == SIM_OK);
 }
 
-/* Three streams: what follows the second one follows the first one as well. */
+/* Three streams: what follows the second stream follows the first one as well. */
 static void three_streams(struct rank *rank)
 {
 	struct sim_stream *third;
@@ -84,7 +84,7 @@ static void three_streams(struct rank *rank)
 	MUST(sim_stream_close(third) == SIM_OK && sim_event_close(event) == SIM_OK);
 }
 
-/* A stream or event that is closed and opened again has the same address, and is another one. */
+/* A stream or event that is closed and opened again has the same address, but is another one. */
 static void opened_again(struct rank *rank)
 {
 	static _Atomic uint64_t word;
@@ -118,7 +118,7 @@ static void opened_again(struct rank *rank)
 	MUST(ls_device_free(rank->group, a) == LS_OK);
 }
 
-/* A collective waits, in its stream, for those before it in its group; also without memory. */
+/* In its stream a collective waits for the earlier ones of its group; also without memory. */
 static void barriers(struct rank *rank)
 {
 	static int32_t all[RANKS][COUNT];
@@ -157,7 +157,8 @@ static void barriers(struct rank *rank)
 	MUST(ls_device_free(rank->group, a) == LS_OK);
 }
 
-/* Freed memory: an operation on it is refused; but what the next call gets is used at once. */
+/* Freed memory: an operation on it is refused. But the memory that the next allocation gets is used
+ * at once. */
 static void after_free(struct rank *rank)
 {
 	ls_request *op, *none;
@@ -178,7 +179,7 @@ static void after_free(struct rank *rank)
 	end(op);
 }
 
-/* A buffer that begins in a block in use, and ends in one that was freed. */
+/* A buffer that begins in a block in use, and ends in a freed one. */
 static void into_freed(struct rank *rank)
 {
 	enum { BLOCK = 2048 };
@@ -198,8 +199,8 @@ static void into_freed(struct rank *rank)
 	MUST(ls_device_free(rank->group, a) == LS_OK);
 }
 
-/* Behind the block in use lies memory of which nobody knows any more who has freed it, and behind
- * that what was just freed. */
+/* Behind the block in use is memory of which it is not known any more who has freed it. Behind that
+ * is memory that was just freed. */
 static void behind_unknown(struct rank *rank)
 {
 	enum { BLOCK = 1024, FREES = 100 };
@@ -229,7 +230,7 @@ static enum sim_step wait_at(struct sim *sim, void *argument)
 }
 static const struct sim_kernel gated = {"gated", wait_at};
 
-/* A copy behind a kernel still writes the buffer; the operation is on another stream. */
+/* A copy behind a kernel still writes the buffer. The operation is on another stream. */
 static void operation_after_copy(struct rank *rank)
 {
 	static int32_t mine[COUNT];
@@ -258,7 +259,8 @@ static void operation_after_copy(struct rank *rank)
 	MUST(ls_device_free(rank->group, a) == LS_OK && sim_event_close(event) == SIM_OK);
 }
 
-/* The other way round it has happened when it is seen, so the group fails, on all ranks. */
+/* In the other order the copy has already begun when the library sees it, so the group fails, on
+ * all ranks. */
 static void copy_after_operation(struct rank *rank)
 {
 	int32_t mine[COUNT] = {0};
@@ -278,7 +280,7 @@ static void copy_after_operation(struct rank *rank)
 	allow(1);
 	MUST(ls_wait(op, 0) == LS_ABORTED);
 	ls_request_free(op);
-	/* It is over after the failure: its memory can be used and freed. */
+	/* After the failure the operation is over: its memory can be used and freed. */
 	MUST(sim_copy(rank->streams[1], a, mine, BYTES) == SIM_OK);
 	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
 	MUST(ls_device_free(rank->group, a) == LS_OK);
@@ -304,7 +306,7 @@ static enum sim_step add_one(struct sim *sim, void *argument)
 }
 static const struct sim_kernel adds_one = {"adds_one", add_one};
 
-/* The kernel's first two buffers touch nothing that others use. */
+/* The first two buffers of the kernel touch no memory that others use. */
 static enum sim_error launch_named(struct rank *rank, int stream, struct kernel kernel)
 {
 	static char other[2];
@@ -315,8 +317,8 @@ static enum sim_error launch_named(struct rank *rank, int stream, struct kernel 
 	return sim_launch_using(rank->streams[stream], &adds_one, &kernel, sizeof kernel, uses, 4);
 }
 
-/* A kernel computes gradients on one stream, and the all-reduce on another one is not told to wait
- * for it: the forgotten synchronise. */
+/* A kernel computes gradients on one stream. The all-reduce is on another one, which nobody has
+ * told to wait for it: the forgotten synchronisation. */
 static void operation_after_kernel(struct rank *rank)
 {
 	static _Atomic uint64_t gate;
@@ -349,8 +351,8 @@ static void operation_after_kernel(struct rank *rank)
 	MUST(ls_device_free(rank->group, b) == LS_OK && sim_event_close(event) == SIM_OK);
 }
 
-/* One that only reads, and one of another buffer, do no harm. The one that writes is under way when
- * it is seen, so the group fails, with both call sites. */
+/* A kernel that only reads, and one with another buffer, do no harm. The one that writes has begun
+ * when the library sees it, so the group fails, with both call sites. */
 static void kernel_after_operation(struct rank *rank)
 {
 	static _Atomic uint64_t word = 1;
@@ -380,7 +382,8 @@ static void kernel_after_operation(struct rank *rank)
 	MUST(ls_device_free(rank->group, c) == LS_OK);
 }
 
-/* What a kernel has not named, and what is captured and so not done, is not seen. */
+/* The library does not see buffers that a kernel has not named, nor work in a capture, which does
+ * not run. */
 static void unseen_kernels(struct rank *rank)
 {
 	static _Atomic uint64_t gate;
@@ -407,7 +410,8 @@ static void unseen_kernels(struct rank *rank)
 	MUST(ls_device_free(rank->group, a) == LS_OK);
 }
 
-/* Words and host functions order a stream in ways that nobody can see: nothing is said. */
+/* Words and host functions order streams in ways that the library cannot see. So it says
+ * nothing. */
 static void unknown_orders(struct rank *rank)
 {
 	static _Atomic uint64_t word;

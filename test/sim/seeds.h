@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Which seeds a test of random programs tries: as many as its first argument says, or with "120s"
- * as many as are begun within so many seconds; from 1, or from its second argument. */
+ * Which seeds a test of random programs tries: as many as its first argument says; or, with "120s",
+ * as many as it can begin in so many seconds. From 1, or from its second argument. */
 #ifndef SIM_SEEDS_H
 #define SIM_SEEDS_H
 

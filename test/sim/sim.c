@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The devices of one process: their threads, and how those and callers sleep. */
+ * The devices of one process: their threads, and how these and callers sleep. */
 #include "sim.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ void sim_raise(_Atomic uint64_t *word, struct wait_bell *bell)
 	wait_wake(bell);
 }
 
-/* No record, edge or time limit: what happens in a driver, nobody outside of it sees. */
+/* Without record, edge or time limit: nobody outside sees what happens in a driver. */
 void sim_sleep(struct wait_bell *bell, const _Atomic uint64_t *word, uint64_t seen,
 	       const _Atomic uint64_t *other, uint64_t other_seen)
 {
@@ -42,7 +42,7 @@ void sim_sleep(struct wait_bell *bell, const _Atomic uint64_t *word, uint64_t se
 		.words = words, .count = other ? 2 : 1, .any = true, .deadline_ns = CLOCK_NEVER};
 	int peer;
 	ls_status status = wait_words(&waiter, &call, &peer);
-	(void)status; /* in any case the caller looks again */
+	(void)status; /* the caller looks again in any case */
 }
 
 void sim_board_store(struct sim *sim, _Atomic uint64_t *word, uint64_t value)
@@ -147,7 +147,7 @@ static void tell(const struct sim_tell *tell)
 		wait_wake(*tell->bell);
 }
 
-/* And nothing is touched any more. */
+/* From then on the device touches nothing. */
 static bool has_failed(const struct sim *sim)
 {
 	return atomic_load(&sim->failed) && sim->ended == sim->options.devices;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A device in software: for machines without a device, and for programs that show how one
- * deadlocks. <lockstep/sim.h> has the calls for programs; here follows what the driver "sim" and
- * the tests need in addition. It does what surprises the callers of real drivers (README.md has the
- * list).
+ * A device in software: for machines without a device, and for programs that show how a device
+ * deadlocks. <lockstep/sim.h> has the calls for programs; this file has what the driver "sim" and
+ * the tests need in addition. The device does what surprises callers of real drivers (README.md has
+ * the list).
  *
  *   host threads   sim_launch ── driver lock ──> hardware queue ──> device thread: kernels
  *   host threads   sim_stream_sync, sim_free  <── progress ───────────────┘
  *
- * Threads: any, except as said. A caller that holds a lock of its own, or whose kernel waits for
- * what another thread has yet to launch, can deadlock; that is what this is for. */
+ * Threads: any, except as said. A caller can deadlock that holds a lock of its own, or whose kernel
+ * waits for what another thread has yet to launch. That is the purpose. */
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
 
@@ -24,8 +24,8 @@
 
 enum { SIM_BOARD_DEVICES = 64 }; /* devices of all processes that use one board */
 
-/* Memory that all ranks share. Devices see stores to words anywhere by it: each store of a device
- * raises `news` and wakes the devices that sleep. Zero at first. */
+/* Memory that all ranks share. It shows devices that a word anywhere was stored: each store by a
+ * device raises `news`, and wakes the devices that sleep. Zero at first. */
 struct sim_board {
 	_Alignas(64) _Atomic uint64_t news;
 	_Atomic uint32_t devices; /* how many have taken a bell */
@@ -33,19 +33,20 @@ struct sim_board {
 };
 
 enum sim_free_mode {
-	SIM_FREE_WAITS,   /* until all devices of the process are idle, as cudaFree may */
-	SIM_FREE_AT_ONCE, /* and the content is destroyed, as with memory of a driver's pool */
-	SIM_FREE_DRAWN,   /* at each call the seed draws one of the two */
+	SIM_FREE_WAITS, /* waits until all devices of the process are idle, as cudaFree may */
+	/* the same, and the content is destroyed, as with memory of a driver's pool */
+	SIM_FREE_AT_ONCE,
+	SIM_FREE_DRAWN, /* at each call the seed draws one of these two */
 };
 
 enum sim_launch_mode {
 	SIM_LAUNCH_QUEUES, /* a launch returns at once, or waits for room in its hardware queue */
-	SIM_LAUNCH_WAITS,  /* it returns when the work is done (CUDA_LAUNCH_BLOCKING=1) */
+	SIM_LAUNCH_WAITS,  /* a launch returns when the work is done (CUDA_LAUNCH_BLOCKING=1) */
 };
 
 struct sim_options {
 	uint64_t seed;           /* draws which ready work a device does next */
-	struct sim_board *board; /* NULL: one of this process alone */
+	struct sim_board *board; /* NULL: a board of this process alone */
 	int devices;             /* 1 to SIM_DEVICES */
 	size_t bytes;            /* memory of each device */
 	int resident;            /* 1 to SIM_RESIDENT; 0: SIM_RESIDENT */
@@ -53,62 +54,63 @@ struct sim_options {
 	int depth;               /* 1 to SIM_DEPTH; 0: SIM_DEPTH */
 	enum sim_free_mode free;
 	enum sim_launch_mode launch;
-	/* BLOCKS: the first launch of each kernel waits until the device is idle, to load it. */
+	/* BLOCKS: the first launch of each kernel waits until the device is idle, because it loads
+	 * the kernel. */
 	bool loads_lazily;
-	uint64_t fail_at; /* the call that fails, from 1; 0: none. That one has no effect */
+	uint64_t fail_at; /* the call that fails, from 1, without an effect; 0: none */
 };
 
-/* Starts the devices and their threads. NULL: no memory, or no thread, or bad options. */
+/* Starts the devices and their threads. NULL: no memory, no thread, or wrong options. */
 struct sim *sim_open(const struct sim_options *options);
 /* Ends the threads; what was not done yet is dropped. No other thread is in a call, or only in one
  * that BLOCKS: it returns SIM_FAILED. Call it once all of those have returned. */
 void sim_close(struct sim *sim);
-/* Lets every blocked call return SIM_FAILED, and stops all devices. */
+/* Makes every blocked call return SIM_FAILED, and stops all devices. */
 void sim_stop(struct sim *sim);
-/* How many calls there were: for fail_at. */
+/* How many calls there were, for fail_at. */
 uint64_t sim_calls(const struct sim *sim);
-/* Instead of fail_at: the n-th call from now fails, from 1. Not in a host function. */
+/* In place of fail_at: the n-th call from now on fails, from 1. Not in a host function. */
 void sim_fail_next(struct sim *sim, uint64_t n);
-/* When a device of the process fails: *word = value, then the sleepers of *bell, as it is at
- * that time, are woken. At once, if one has failed. False: too many have asked. */
+/* When a device of the process fails: *word = value, then wakes the sleepers of *bell as it is
+ * then. At once, if a device has failed before. False: too many callers have asked. */
 bool sim_tell_failure(struct sim *sim, _Atomic uint64_t *word, uint64_t value,
 		      struct wait_bell *const *bell);
-/* When it returns, the word is not stored to any more. */
+/* When this returns, the device stores to the word no more. */
 void sim_tell_no_more(struct sim *sim, const _Atomic uint64_t *word);
 
-/* Tells the observer of copies, named buffers of kernels, events and awaits of this device's
- * streams. It stays until the device gets another one, or NULL; after that no thread is in one of
- * its calls. Not of what the driver "sim" does for Lockstep. Takes the driver lock. */
+/* Tells the observer of copies, named buffers of kernels, events and awaits on the streams of this
+ * device, but not of what the driver "sim" does for Lockstep. The observer stays until the device
+ * gets another one, or NULL; after that no thread is in one of its calls. Takes the driver lock. */
 void sim_observe(struct sim *sim, int device, const struct driver_observer *observer);
 
-/* The range in which all memory of this device lies. Takes no lock. */
+/* The range that all memory of this device is in. Takes no lock. */
 void *sim_addresses(const struct sim *sim, int device, size_t *bytes);
 /* Whether sim_free may wait for the devices. */
 bool sim_free_may_wait(const struct sim *sim);
-/* For tests; not in a host function. */
+/* For tests. Not in a host function. */
 size_t sim_bytes_used(struct sim *sim, int device);
 
 /* ---- streams ---- */
 
-/* The number of its hardware queue, and how many operations that holds; 0: a call waits until its
- * own operation is done. Take no lock. */
+/* The number of the stream's hardware queue, and how many operations that can hold; 0: a call waits
+ * until its own operation is done. They take no lock. */
 int sim_queue_of(const struct sim_stream *stream);
 int sim_depth_of(const struct sim_stream *stream);
-/* How many calls have waited so far, with the driver lock held, for work that awaited a word.
+/* How many calls have waited so far, while they held the driver lock, for work that awaits a word.
  * Takes no lock. */
 uint64_t sim_held_calls(const struct sim *sim);
 
-/* Whether it is an open stream of this device. Takes no lock. */
+/* Whether this is an open stream of this device. Takes no lock. */
 bool sim_is_stream(const struct sim *sim, int device, const void *stream);
 
-/* *word = value, and all devices of the board look; sleepers of `bell` are woken, if it is not
- * NULL. */
+/* *word = value; then all devices of the board look again. Wakes the sleepers of `bell`, if it is
+ * not NULL. */
 enum sim_error sim_store(struct sim_stream *stream, _Atomic uint64_t *word, uint64_t value,
 			 struct wait_bell *bell);
 /* The stream waits until (int64_t)(*word - value) >= 0. */
 enum sim_error sim_await(struct sim_stream *stream, const _Atomic uint64_t *word, uint64_t value);
-/* A kernel's or a host's own store of a word that devices await, or that kernels wait for: they may
- * wait for words of other ranks. Takes no lock. */
+/* A store by a kernel or by the host to a word that devices or kernels await, perhaps those of
+ * other ranks. Takes no lock. */
 void sim_board_store(struct sim *sim, _Atomic uint64_t *word, uint64_t value);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What an empty operation of the simulated device costs, from its launch until it is done, beside
- * a push into a queue under a mutex that another thread empties. Medians of rounds that take turns.
- * All threads share one processor: on several it depends on where the system puts them how often
- * they meet, and that decides more than what is measured. */
+ * What an empty operation of the simulated device costs, from its launch until it is done, beside a
+ * push into a queue under a mutex that another thread empties. Medians of alternating rounds. All
+ * threads share one processor. On several, it depends on where the system puts the threads how
+ * often they meet, which would matter more than what is measured. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ enum { ROUNDS = 31, PUSHES = 20000, ITEM_WORDS = 12 };
 /* ---- a queue under a mutex ---- */
 
 struct item {
-	uint64_t words[ITEM_WORDS]; /* as long as an operation */
+	uint64_t words[ITEM_WORDS]; /* as large as an operation */
 };
 
 static struct {

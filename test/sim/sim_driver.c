@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The simulated device as a plugin of struct driver_ops: see sim_driver.h. */
 #include "sim_driver.h"
 
 #include <pthread.h>
@@ -38,7 +39,7 @@ static void close_driver(struct driver *driver)
 	ls_status status = LS_OK;
 	if (atomic_load(&driver->broken) == 0)
 		status = say(driver, "sim_stream_close", sim_stream_close(driver->stream));
-	(void)status; /* it has been said */
+	(void)status; /* the message was printed */
 }
 
 static ls_status copy(struct driver *driver, void *stream, void *to, const void *from, size_t bytes)
@@ -46,7 +47,7 @@ static ls_status copy(struct driver *driver, void *stream, void *to, const void 
 	return say(driver, "sim_copy", sim_copy_unseen(stream, to, from, bytes));
 }
 
-/* ---- reductions: a kernel that has its operands on the heap ---- */
+/* ---- reductions: a kernel with its operands on the heap ---- */
 
 struct reduction {
 	struct kernel_reduce reduce;
@@ -165,7 +166,7 @@ void sim_driver_close(struct sim_driver *driver)
 
 enum { PROCESSES = 8 };
 
-/* Simulated processes by the number that the option gives them, from 1; 0: of one device alone. */
+/* Simulated processes, by the number in the option, from 1; 0: a process with one device. */
 static struct {
 	pthread_mutex_t lock;
 	struct {
@@ -307,7 +308,7 @@ static ls_status open_named(struct driver *driver)
 	}
 	atomic_fetch_add(&open_count, 1);
 	bool told = sim_tell_failure(of(driver), &driver->broken, LS_SYSTEM, &driver->bell);
-	(void)told; /* there is room for each device */
+	(void)told; /* there is room for every device */
 	return LS_OK;
 }
 

@@ -190,7 +190,7 @@ static inline enum sim_step exchange(struct sim *sim, void *argument)
 }
 static const struct sim_kernel __attribute__((unused)) exchanges = {"exchange", exchange};
 
-/* A call that waits for nothing but the driver lock: begin it where that must be held. */
+/* A call that waits only for the driver lock: begin it where another call must hold the lock. */
 static inline enum sim_error call_alloc(void *data)
 {
 	void *address;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the files of this room share. Two locks: `driver` of the process, which every call takes and
- * some hold while they wait; and `lock` of each device, held for a moment by callers and by the
- * device's thread, which never takes the driver lock. */
+ * What the files of this folder share. There are two locks: `driver` of the process, which every
+ * call takes and some hold while they wait; and `lock` of each device, which callers and the
+ * device's thread hold for a moment. That thread never takes the driver lock. */
 #ifndef SIM_SIM_PRIVATE_H
 #define SIM_SIM_PRIVATE_H
 
@@ -50,16 +50,17 @@ struct sim_op {
 struct sim_stream {
 	struct sim_device *device;
 	int queue;
-	bool open;             /* under the driver lock */
-	uint64_t put;          /* under the driver lock: operations so far */
-	_Atomic uint64_t done; /* of those; by the device's thread, or the one of host functions */
+	bool open;    /* under the driver lock */
+	uint64_t put; /* under the driver lock: operations so far */
+	/* of those, done; written by the device's thread, or that of host functions */
+	_Atomic uint64_t done;
 };
 
 struct sim_event {
 	struct sim *sim;
 	bool open;
 	const struct sim_stream *stream; /* NULL: never recorded */
-	uint64_t number;                 /* complete when this many operations of it are done */
+	uint64_t number; /* complete when the stream has done this many operations */
 };
 
 struct sim_tell {
@@ -83,28 +84,28 @@ struct sim_device {
 	pthread_mutex_t lock; /* of the queues */
 	struct sim_queue queues[SIM_QUEUES];
 	struct sim_stream streams[SIM_STREAMS];
-	/* The device's thread alone. */
+	/* For the device's thread alone. */
 	struct sim_op running[SIM_RESIDENT];
 	int running_count;
 	uint64_t random;
 
 	_Atomic uint64_t work;         /* raised when the device has more to do */
-	_Atomic uint64_t awaited_work; /* when its thread wakes */
-	_Atomic uint64_t progress;     /* raised when it has done something: callers wait for it */
+	_Atomic uint64_t awaited_work; /* wakes its thread */
+	_Atomic uint64_t progress; /* raised when it has done something; callers wait for that */
 	const struct driver_observer *observer; /* under the driver lock; NULL: none */
-	_Atomic uint64_t telling;               /* calls of the observer that threads are in */
-	_Atomic uint64_t told;                  /* raised after each */
+	_Atomic uint64_t telling;               /* threads that are in a call of the observer */
+	_Atomic uint64_t told;                  /* raised after each such call */
 	struct wait_bell told_bell;
-	struct wait_bell *bell;     /* on the board: the device sleeps on it */
+	struct wait_bell *bell;     /* on the board; the device sleeps on it */
 	struct wait_bell host_bell; /* callers sleep on it */
-	/* Of callers that wait for room in a queue: raised when there may be some. */
+	/* For callers that wait for room in a queue: raised when there may be some. */
 	_Atomic uint64_t room;
-	_Atomic uint64_t awaited_room; /* when those callers wake */
+	_Atomic uint64_t awaited_room; /* wakes these callers */
 	struct wait_bell room_bell;
 
 	/* Under the driver lock. Block 0 to block_count - 1, by their offsets. */
 	unsigned char *base;   /* the device's addresses, which fault */
-	unsigned char *memory; /* what they stand for */
+	unsigned char *memory; /* the bytes behind them */
 	struct sim_block blocks[SIM_BLOCKS];
 	int block_count;
 };
@@ -116,7 +117,7 @@ struct sim {
 	_Atomic bool stopped, failed;
 	struct sim_board *board, own_board;
 	int started; /* devices whose threads run */
-	int ended;   /* of those; under tell_lock */
+	int ended;   /* of those, failed; under tell_lock */
 	struct sim_device devices[SIM_DEVICES];
 	const struct sim_kernel *loaded[SIM_KERNELS];
 	int loaded_count;
@@ -128,7 +129,7 @@ struct sim {
 	struct sim_stream *captured;
 	uint64_t captured_count;
 	bool capture_is_invalid;
-	/* The thread of host functions: one function at a time. */
+	/* The thread of host functions, which runs one function at a time. */
 	pthread_t host_thread;
 	bool host_started;
 	_Atomic bool host_busy; /* a device has claimed the thread until host_op is done */
@@ -144,12 +145,13 @@ static inline bool sim_is_over(const struct sim *sim)
 {
 	return atomic_load(&sim->stopped) || atomic_load(&sim->failed);
 }
-/* The thread of a device ends: the last one tells of a failure, as from then on nothing is touched
- * any more. */
+/* The thread of a device ends. The last one reports a failure, because from then on no device
+ * touches memory. */
 void sim_device_ends(struct sim *sim);
-/* Raises the word and wakes. */
+/* Raises the word, and wakes its sleepers. */
 void sim_raise(_Atomic uint64_t *word, struct wait_bell *bell);
-/* Blocks until *word is not `seen`; until *other is not, either, if that is not NULL. */
+/* Blocks until *word is not `seen`, or, if `other` is not NULL, until *other is not
+ * `other_seen`. */
 void sim_sleep(struct wait_bell *bell, const _Atomic uint64_t *word, uint64_t seen,
 	       const _Atomic uint64_t *other, uint64_t other_seen);
 
@@ -158,22 +160,23 @@ void sim_sleep(struct wait_bell *bell, const _Atomic uint64_t *word, uint64_t se
 /* The device has more to do. */
 void sim_call(struct sim_device *device);
 
-/* Puts it behind its stream; op->number is set. The driver lock is held. */
+/* Enqueues the operation on its stream; op->number is set. The caller holds the driver lock. */
 enum sim_error sim_put(struct sim_stream *stream, struct sim_op *op);
 /* Waits until this many operations of the stream are done. */
 enum sim_error sim_await_done(const struct sim_stream *stream, uint64_t number);
 enum sim_error sim_await_idle(struct sim_device *device);
-/* The operation is done: whoever waits for it looks again. */
+/* Call when the operation is done, so that threads that wait for it look again. */
 void sim_complete(struct sim_stream *stream);
 void *sim_device_main(void *device);
 void *sim_host_main(void *sim);
 
 /* ---- calls.c ---- */
 
-/* Takes the driver lock, unless the result is not SIM_OK. `waits`: not in a capture. */
+/* Takes the driver lock, unless it returns something else than SIM_OK. `waits`: not allowed in a
+ * capture. */
 enum sim_error sim_enter(struct sim *sim, bool waits);
 enum sim_error sim_leave(struct sim *sim, enum sim_error error);
-/* sim_copy and sim_await, of which no observer is told. */
+/* sim_copy and sim_await, of which the observer is not told. */
 enum sim_error sim_copy_unseen(struct sim_stream *stream, void *to, const void *from, size_t bytes);
 enum sim_error sim_await_unseen(struct sim_stream *stream, const _Atomic uint64_t *word,
 				uint64_t value);

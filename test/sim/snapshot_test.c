@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * ls_device_snapshot: which blocks there are, what they are, and how many if there is no room. */
+ * ls_device_snapshot: which blocks there are, what they are, and how many if the caller has no room
+ * for all. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +37,7 @@ static const struct ls_device_block *find(const struct ls_device_block *blocks, 
 	return NULL;
 }
 
-/* Blocks of one segment leave no gap, and the bytes are those of the statistics. */
+/* Blocks of one segment leave no gap, and their bytes are those of the statistics. */
 static void check_sums(struct rank *rank, const struct ls_device_block *blocks, size_t count)
 {
 	uint64_t bytes[4] = {0};
@@ -82,7 +83,7 @@ static void every_state(struct rank *rank)
 	char *live = device_block(rank, 1000), *used = device_block(rank, (size_t)4 * MIB);
 	void *shared;
 	MUST(ls_device_alloc(rank->group, 5 * MIB, NULL, &shared) == LS_OK);
-	put_off(rank, (size_t)6 * MIB); /* the last, as an allocation would take it back */
+	put_off(rank, (size_t)6 * MIB); /* the last one, because an allocation would take it back */
 	MUST(ls_device_record(rank->group, used, rank->streams[1]) == LS_OK);
 	MUST(sim_launch(rank->streams[1], &spins, &at, sizeof at) == SIM_OK);
 	MUST(ls_device_free(rank->group, used) == LS_OK);
@@ -100,7 +101,7 @@ static void every_state(struct rank *rank)
 	MUST(block && block->state == LS_DEVICE_BLOCK_CACHED && block->segment == live);
 	block = find(blocks, count, NULL, LS_DEVICE_BLOCK_PUT_OFF);
 	MUST(block && block->bytes == 6 * MIB && !block->stream);
-	/* Less room: the first ones, and how many there are. */
+	/* With less room: the first blocks, and how many there are. */
 	struct ls_device_block few[3] = {[2] = {.state = 77}};
 	size_t all = count;
 	MUST(ls_device_snapshot(rank->group, few, 2, &count) == LS_OK && count == all && all > 3);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Calls on streams of a simulated device: what waits for what, and what becomes of operations when
- * something fails. Bad use: bad_use_test.c. */
+ * Calls on streams of a simulated device: what waits for what, and how operations end when
+ * something fails. Wrong calls: bad_use_test.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,8 @@ static void release(struct rank *rank)
 	sim_board_store(rank->sim, &held[rank->rank], 1);
 }
 
-/* A call returns although the stream has not come so far, and the operation waits for it. */
+/* A call returns although the stream has not reached the operation, and the operation waits for the
+ * stream. */
 static void waits_for_its_stream(struct rank *rank)
 {
 	int32_t one = 1, sum = 0;
@@ -39,7 +40,7 @@ static void waits_for_its_stream(struct rank *rank)
 	MUST(ls_allreduce(rank->group, block, block, 1, LS_INT32, LS_SUM, &options) == LS_OK);
 	if (rank->rank == 1) {
 		MUST(ls_test(op) == LS_PENDING);
-		/* Others that use no stream go on, and so does another stream. */
+		/* Calls without a stream continue, and so does another stream. */
 		MUST(ls_recv(rank->group, &sum, 1, LS_INT32, 0, NULL) == LS_OK && sum == 7);
 		MUST(ls_test(op) == LS_PENDING);
 		release(rank);
@@ -54,12 +55,12 @@ static void waits_for_its_stream(struct rank *rank)
 	to_host(rank, 1, &sum, block, sizeof sum);
 	MUST(sum == RANKS);
 	MUST(ls_wait(op, 0) == LS_OK);
-	MUST(ls_request_follow(op, rank->streams[1]) == LS_OK); /* it is complete */
+	MUST(ls_request_follow(op, rank->streams[1]) == LS_OK); /* the operation is complete */
 	ls_request_free(op);
 	MUST(ls_device_free(rank->group, block) == LS_OK);
 }
 
-/* A send on a stream that does not go on holds up no other message, and is not taken back. */
+/* A send on a stream that does not continue delays no other message, and cannot be cancelled. */
 static void a_held_send(struct rank *rank)
 {
 	int32_t value = 5, got = 0;
@@ -87,7 +88,7 @@ static void a_held_send(struct rank *rank)
 	MUST(ls_barrier(rank->group, NULL) == LS_OK);
 }
 
-/* The result of calls without a handle shows in the stream alone; then the group can be closed. */
+/* Only the stream shows the result of a call without a handle; then the group can be closed. */
 static void without_handles(struct rank *rank)
 {
 	int32_t one = 1, got = 0;
@@ -141,8 +142,8 @@ static void one_for_all(struct rank *rank)
 	pthread_barrier_wait(&all_are_there);
 }
 
-/* A stream that follows an operation comes to it long after that; the words that it waits for stay
- * until then, also if the group is closed meanwhile. */
+/* A stream that follows an operation reaches it long after that. The words that it waits for stay
+ * valid until then, also if the group is closed meanwhile. */
 static void follows_late(struct rank *rank)
 {
 	int32_t one = 1, sum = 0;
@@ -190,8 +191,8 @@ static void share_group(struct rank *rank, ls_group *group)
 	MUST(ls_barrier(group, NULL) == LS_OK);
 }
 
-/* Whichever thread calls first: the collectives of the group are in the order of the stream. If
- * they were not, the stream would wait for one that waits for an earlier one behind it. */
+/* Whichever thread calls first: the collectives of the group are in the order of the stream.
+ * Otherwise the stream would wait for one that waits for an earlier one behind it. */
 static void two_threads_share_a_stream(struct rank *rank)
 {
 	ls_group *alone;
@@ -219,8 +220,8 @@ static void orders(void **state)
 
 /* ---- failures ---- */
 
-/* Rank 0 gives up while a collective, a send and a receive of the others are behind their streams:
- * the streams go on. */
+/* Rank 0 aborts while a collective, a send and a receive of the other ranks are on their streams.
+ * The streams continue. */
 static void one_gives_up(struct rank *rank)
 {
 	int32_t *block = device_block(rank, 4);
@@ -250,8 +251,8 @@ static void one_gives_up(struct rank *rank)
 	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
 }
 
-/* The time limit passes while the stream of rank 1 has other work: the report says so. Waits with a
- * limit of their own end, and the operations when the stream has let go of them. */
+/* The time limit passes while the stream of rank 1 has other work, and the report says so. Waits
+ * with a time limit of their own end, and the operations end once the stream has released them. */
 static void ends_in_time(struct rank *rank, ls_request **ops, int count, const char *says)
 {
 	struct ls_failure failure = {.size = sizeof failure};
@@ -294,7 +295,7 @@ static void messages_that_do_not_come(struct rank *rank)
 		hold(rank, 0);
 	MUST(ls_isend(rank->group, block, 1, LS_INT32, to, &options, &ops[0]) == LS_OK);
 	MUST(ls_irecv(rank->group, block, 1, LS_INT32, from, &options, &ops[1]) == LS_OK);
-	/* Nobody receives it from rank 0. */
+	/* No rank receives it from rank 0. */
 	struct ls_call_options other = on(rank, 1);
 	ls_request *more[2];
 	other.tag = 1;
@@ -321,14 +322,14 @@ static void messages_that_do_not_come(struct rank *rank)
 	MUST(sim_stream_sync(rank->streams[1]) == SIM_OK);
 }
 
-/* Rank 0 has left. Nobody but the stream of rank 1 waits for the message from it, and goes on. */
+/* Rank 0 has left. Only the stream of rank 1 waits for its message, and continues. */
 static void one_has_left(struct rank *rank)
 {
 	static const int32_t value = 1;
 	struct ls_failure failure = {.size = sizeof failure};
 	struct ls_call_options options = on(rank, 0);
 	struct ls_call_options host = {.size = sizeof host, .tag = 5};
-	if (rank->rank == 0) { /* when rank 1 has begun */
+	if (rank->rank == 0) { /* once rank 1 has begun */
 		int32_t got;
 		MUST(ls_recv(rank->group, &got, 1, LS_INT32, 1, &host) == LS_OK);
 	}
@@ -342,11 +343,12 @@ static void one_has_left(struct rank *rank)
 	MUST(failure.status == LS_PEER_LEFT);
 }
 
-/* The n-th call of the driver fails, for every n: its rank gets an error, and nobody hangs. A free
- * gets none: it tries again later. */
+/* The n-th call of the driver fails, for every n. Its rank gets an error, and no rank hangs. A free
+ * gets no error, because it is tried again later. */
 enum part { ALLOC, RECORD, LAUNCH, FOLLOW, MESSAGES, FREE, PARTS };
 static uint64_t fail_at;
-/* How many ranks have come to the driver's call that fails; of them, before they free. */
+/* How many ranks have reached the call of the driver that fails; and how many of them before they
+ * free. */
 static _Atomic int refused, refused_before;
 static _Atomic int failed_calls, failed_parts[PARTS];
 
@@ -366,7 +368,7 @@ static void note_sim(enum sim_error error)
 		atomic_fetch_add(&failed_calls, 1);
 }
 
-/* Two all-reduces in one launch, which another stream follows while theirs waits. */
+/* Two all-reduces in one launch. Another stream follows them, while their stream waits. */
 static void launch_two(struct rank *rank, void *block)
 {
 	static const int32_t one = 1;
@@ -384,7 +386,7 @@ static void launch_two(struct rank *rank, void *block)
 	ls_status second =
 		ls_allreduce(rank->group, &one, &sums[rank->rank], 1, LS_INT32, LS_SUM, &options);
 	ls_status end = ls_launch_end();
-	/* Not of a call that was refused before it enqueued anything. */
+	/* Not if the call was refused before it enqueued anything. */
 	MUST(end == LS_OK || end == first || end == second);
 	if (note(LAUNCH, first) && note(LAUNCH, second))
 		note(FOLLOW, ls_request_follow(op, rank->streams[1]));
@@ -435,7 +437,7 @@ static void some_call_fails(struct rank *rank)
 static struct sim *given_up;
 static struct sim_stream *left_behind;
 
-/* Its stream has not come to the free when the job ends. */
+/* Its stream has not reached the free when the job ends. */
 static void leaves_work_behind(struct rank *rank)
 {
 	if (rank->rank != 0)
@@ -447,7 +449,8 @@ static void leaves_work_behind(struct rank *rank)
 	MUST(ls_device_free(rank->group, block) == LS_OK);
 }
 
-/* The job closes without the device. When the stream goes on, the device does what it was told. */
+/* The job closes without the device. When the stream continues, the device does what was
+ * enqueued. */
 static void a_device_that_is_given_up(void)
 {
 	assert_int_equal(setenv("LOCKSTEP_TIMEOUT_MS", "300", 1), 0);
@@ -465,7 +468,7 @@ static void failures(void **state)
 	run_job(a_stream_that_does_not_come, "");
 	run_job(messages_that_do_not_come, "");
 	a_device_that_is_given_up();
-	/* before, the device opens its own stream, and the test two */
+	/* the device has opened its own stream before, and the test two */
 	for (fail_at = 2 + STREAMS;; fail_at++) {
 		char options[32];
 		snprintf(options, sizeof options, "fail_at=%d", (int)fail_at);
@@ -478,7 +481,7 @@ static void failures(void **state)
 			break;
 		assert_true(fail_at < 100);
 	}
-	for (int part = 0; part < FREE; part++) /* each other one has seen it */
+	for (int part = 0; part < FREE; part++) /* each other rank has seen it */
 		assert_true(atomic_load(&failed_parts[part]) > 0);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How programs on streams are drawn, begun, ended and judged. */
+ * How programs on streams are drawn, begin, end, and are judged. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ int size_of(const struct stream_program *program, int group)
 	return group == 1 ? 2 : program->ranks;
 }
 
-/* Group 1 has the first and the last rank, the last one first. */
+/* Group 1 has the last rank and the first one, in this order. */
 int place_in(const struct stream_program *program, int group, int rank)
 {
 	if (group != 1)
@@ -92,7 +92,7 @@ static void draw_messages(const struct stream_program *program, struct step *ste
 		step->form = HANDLE;
 	if (step->kind != ALLREDUCE && step->where == IN_PLACE)
 		step->where = DEVICE_MEMORY;
-	/* Without a stream, memory of a device is for calls that block. */
+	/* Without a stream, only blocking calls take memory of a device. */
 	if (step->stream == ON_HOST && (step->form != NO_HANDLE || step->kind == BARRIER))
 		step->where = HOST_MEMORY;
 }
@@ -127,7 +127,7 @@ static bool may_be_in_launch(const struct step *step)
 	return step->stream != ON_HOST && step->form != HANDLE && step->form != BATCH;
 }
 
-/* Some of those that nobody waits for belong together. */
+/* Some operations that no thread waits for form a batch. */
 static void draw_launches(uint64_t *random, struct step *steps, int count)
 {
 	for (int i = 0; i < count;) {
@@ -176,15 +176,16 @@ struct stream_program *stream_program_draw(uint64_t seed, bool kills)
 		program->fault = (enum stream_program_fault)(
 			1 + draw_of(&random, STREAM_PROGRAM_FAULTS - (kills ? 1 : 2)));
 	program->culprit = (int)draw_of(&random, (uint64_t)program->ranks);
-	/* The sends of a second thread would wait for those of the first one, and that one, in
-	 * hardware queues that are shared, for the second one. */
+	/* Sends of a second thread would wait for those of the first one, and that one, in shared
+	 * hardware queues, for the second one. */
 	program->serial = program->threads == 1 && draw_of(&random, 4) == 0;
 	program->blocking = draw_of(&random, 8) == 0;
 	program->barrier = draw_of(&random, 2);
 	program->forgets = draw_of(&random, 2);
 	draw_devices(program, &random);
-	/* A second thread may wait for one that is behind operations on the rank that leaves, or
-	 * for memory that these hold. Nothing is proved then: a wait for memory shows no rank. */
+	/* A second thread may wait for an operation behind others on the rank that leaves, or for
+	 * memory that these hold. Then nothing is proved, because a wait for memory shows no
+	 * rank. */
 	if (program->fault == STREAM_PROGRAM_LEAVES && (!program->is_apart || program->small))
 		program->threads = 1;
 	for (int thread = 0; thread < program->threads; thread++) {
@@ -221,7 +222,8 @@ const char *stream_program_settings(const struct stream_program *program)
 	return program->settings;
 }
 
-/* The device's own stream and those of the program come before the call that fails. */
+/* Opening the streams, that of the device and those of the program, comes before the call that
+ * fails. */
 void stream_program_device(const struct stream_program *program, int rank, char *out, size_t bytes)
 {
 	static const char *const frees[] = {"waits", "at_once", "drawn"};
@@ -298,7 +300,7 @@ static void check_stats(struct stream_program *program, struct rank_state *state
 		wrong(state, "blocks that are live", -1, (int)stats.live_blocks);
 }
 
-/* A send without a handle is complete, at the latest, when its receiver's stream is. */
+/* A send without a handle is complete at the latest when the stream of its receiver is. */
 static bool needs_barrier(const struct stream_program *program)
 {
 	bool needs = program->barrier || program->fault != STREAM_PROGRAM_WELL;
@@ -308,7 +310,7 @@ static bool needs_barrier(const struct stream_program *program)
 	return needs;
 }
 
-/* Others stay open. */
+/* The other streams stay open. */
 static void close_streams(struct stream_program *program, struct rank_state *state)
 {
 	for (int i = 0; program->forgets && i < STREAMS; i++) {
@@ -347,7 +349,8 @@ void stream_program_end(struct stream_program *program, int rank)
 			ls_group_close(state->groups[i]);
 	if (!state->stopped)
 		close_streams(program, state);
-	/* Whatever the program has put there, calls that wait for their own work tell. */
+	/* With a driver whose calls wait for their own work, no call may have waited for a word,
+	 * whatever the program has enqueued. */
 	if (program->launch_waits && sim_held_calls(state->sim) > 0)
 		wrong(state, "a call of the driver has waited for a word", -1,
 		      (int)sim_held_calls(state->sim));
@@ -387,7 +390,7 @@ static bool judge_data(struct stream_program *program, int rank, int thread, cha
 	return true;
 }
 
-/* Whether all that was said is that there is no memory. */
+/* Whether all messages say that there is no memory. */
 static bool is_silent(const char *said)
 {
 	for (const char *line = said; *line;) {
@@ -399,7 +402,7 @@ static bool is_silent(const char *said)
 	return true;
 }
 
-/* Whether a rank may have been killed so late that others do not notice. */
+/* Whether a rank may have been killed so late that the others do not notice. */
 static bool may_be_late(const struct stream_program *program)
 {
 	return program->fault == STREAM_PROGRAM_KILLED && program->all[program->culprit].last;

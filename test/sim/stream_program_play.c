@@ -23,7 +23,7 @@ bool await_stream(struct rank_state *state, int stream)
 		{.word = &state->failed, .edge = {.value = 1, .owner = -1, .peer = -1}}};
 	struct wait_call call = {.words = words, .count = 2, .any = true, .deadline_ns = CLOCK_NEVER};
 	int peer;
-	/* One call fails in some programs. */
+	/* In some programs one call fails. */
 	enum sim_error error = SIM_FAILED;
 	for (int tries = 0; error != SIM_OK && tries < 2; tries++)
 		error = sim_store(state->streams[stream], &state->stored[stream], number,
@@ -46,7 +46,7 @@ void give_up(struct stream_program *program, int rank, int thread)
 		wrong(state, "a call has failed", -1, thread);
 }
 
-/* Whether it is LS_OK. No fault makes a call wrong. */
+/* Whether the status is LS_OK. No fault makes a call wrong. */
 static bool is_ok(const struct player *me, int step, const char *call, ls_status status)
 {
 	if (status == LS_BAD_ARGUMENT ||
@@ -72,7 +72,7 @@ static bool await_handle(struct player *me, int step, ls_request **op)
 	return is_ok(me, step, "a wait", status);
 }
 
-/* The ranks that leave do not wait. */
+/* Ranks that leave do not wait. */
 void end_handles(struct stream_program *program, int rank, int thread)
 {
 	struct rank_state *state = &program->all[rank];
@@ -97,7 +97,8 @@ void end_handles(struct stream_program *program, int rank, int thread)
 
 /* ---- memory ---- */
 
-/* Memory of the device for this many elements; the host's, if it has none. False: an error. */
+/* Memory of the device for this many elements; memory of the host, if the device has none left.
+ * False: an error. */
 static bool allocate(struct player *me, int step, int count, int stream, void *host, void **block,
 		     void **address)
 {
@@ -121,7 +122,7 @@ static enum sim_step run_copying(struct sim *sim, void *argument)
 }
 static const struct sim_kernel copies = {"copies", run_copying};
 
-/* By a kernel for odd counts: LOCKSTEP_CHECK=1 sees both. */
+/* For odd counts a kernel fills it: LOCKSTEP_CHECK=1 sees both ways. */
 static bool copy(struct player *me, int stream, void *to, const void *from, int count)
 {
 	struct copying copying = {to, from, (size_t)count * sizeof(int32_t)};
@@ -144,7 +145,7 @@ static bool free_block(struct player *me, int step, void **block)
 	return is_ok(me, step, "ls_device_free", status);
 }
 
-/* A block that only this thread uses, first on one stream, and then on another one of its. */
+/* A block that only this thread uses, first on one of its streams, then on another. */
 static bool use_memory(struct player *me, int step, uint64_t *random)
 {
 	enum { MARKS = 16 };
@@ -168,7 +169,7 @@ static bool use_memory(struct player *me, int step, uint64_t *random)
 	fine &= free_block(me, step, &block);
 	if (draw_of(random, 2))
 		fine &= is_ok(me, step, "ls_device_trim", ls_device_trim(state->groups[0], 0));
-	/* Also after a failure, as the device touches `marks`. */
+	/* Also after a failure, because the device touches `marks`. */
 	bool done = await_stream(state, first);
 	done = await_stream(state, second) && done;
 	if (fine && done && memcmp(seen, marks, sizeof marks) != 0)
@@ -204,7 +205,7 @@ static ls_status collective(struct player *me, const struct step *step, struct n
 	ls_group *group = me->state->groups[step->group];
 	uint64_t count = (uint64_t)step->count;
 	struct ls_call_options options = options_of(me, step, note);
-	/* On the host a callback alone would not show that it is complete. */
+	/* On the host a callback alone would not show that the operation is complete. */
 	if (step->form == HANDLE || step->form == LATER ||
 	    (step->form == CALLBACK && step->stream == ON_HOST))
 		options.request = &note->ops[0];
@@ -269,7 +270,7 @@ static ls_status exchange(struct player *me, const struct step *step, struct not
 	return status;
 }
 
-/* What this rank gives is in memory of the device, and the result comes back from there. */
+/* The data of this rank is in memory of the device, and the result comes back from there. */
 static bool on_device(struct player *me, int number, const struct step *step, struct note *note,
 		      int in, int out)
 {
@@ -286,7 +287,7 @@ static bool on_device(struct player *me, int number, const struct step *step, st
 		send = recv;
 	if (send != note->in && !copy(me, stream, send, note->in, in))
 		return false;
-	/* What is passed without a stream must be there; it is, too, if it is the host's. */
+	/* A call without a stream needs its data at once, and so does one on memory of the host. */
 	if (step->stream == ON_HOST && !await_stream(state, stream))
 		return false;
 	if (step->stream != ON_HOST && in_place && recv == note->out &&
@@ -349,7 +350,7 @@ static enum sim_step fail(struct sim *sim, void *argument)
 }
 static const struct sim_kernel fails = {"fails", fail};
 
-/* False: the thread does nothing more. */
+/* False: the thread does no further step. */
 static bool strikes(struct player *me, int number)
 {
 	const struct stream_program *program = me->program;

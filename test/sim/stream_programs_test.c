@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Random programs on streams of simulated devices on real threads: for the sanitizers. `make
+ * Random programs on streams of simulated devices on real threads, for the sanitizers. `make
  * explore` runs them under drawn schedules. */
 #include <pthread.h>
 #include <setjmp.h>
@@ -97,7 +97,7 @@ static void programs(void **state)
 		for (int rank = 0; rank < stream_program_ranks(program); rank++)
 			pthread_join(all[rank].id, NULL);
 		pthread_barrier_destroy(&begun);
-		/* What is said goes to standard error. */
+		/* Messages of the library go to standard error. */
 		if (!stream_program_judge(program, "", why, sizeof why)) {
 			stream_program_show(program, stderr);
 			fail_msg("seed %llu: %s", (unsigned long long)seed, why);

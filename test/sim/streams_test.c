@@ -139,7 +139,7 @@ static void free_at_once_destroys_the_content(void **state)
 	OK(sim_stream_sync(stream));
 	launch_gated(stream, &gate);
 	OK(sim_copy(stream, &result, address, sizeof result));
-	OK(sim_free(sim, address)); /* while it is needed */
+	OK(sim_free(sim, address)); /* while another one needs it */
 	open_gate(sim, &gate);
 	OK(sim_stream_sync(stream));
 	assert_int_equal((uint32_t)result, 0xdbdbdbdb);
@@ -179,9 +179,9 @@ static void a_launch_waits_for_room_in_its_queue(void **state)
 	struct sim_stream *stream = open_stream(sim, 0);
 	struct gate gate = {.word = 0};
 	launch_gated(stream, &gate);
-	/* It may run already, and then it is not in the queue. */
+	/* If it runs already, it is not in the queue. */
 	struct sim_stream *other = open_stream(sim, 0);
-	OK(sim_await(other, &gate.word, 1)); /* at the head, for it cannot begin */
+	OK(sim_await(other, &gate.word, 1)); /* at the head, because it cannot begin */
 	call_append(stream);
 	call_append(stream);
 	struct blocked launch = {.call = call_append, .data = stream}, locked_out;
@@ -239,13 +239,14 @@ static void few_kernels_run_at_once(void **state)
 	_Atomic uint64_t runs = 0;
 	launch_gated(first, &gate);
 	launch_append(second, &list, 0);
-	/* Work that is no kernel needs no place. */
+	/* Work that is no kernel needs no place among the running kernels. */
 	struct sim_stream *third = open_stream(sim, 0);
 	OK(sim_store(third, &runs, 1, NULL));
 	OK(sim_stream_sync(third));
 	while (sim_stream_query(first) != SIM_NOT_READY)
 		sched_yield();
-	/* Either of the two got the place. If it is the one that waits, the other cannot end. */
+	/* Either of the two has got the place. If it is the one that waits, the other cannot
+	 * end. */
 	if (atomic_load(&list.count) == 0)
 		assert_int_equal(sim_stream_query(second), SIM_NOT_READY);
 	open_gate(sim, &gate);
@@ -274,7 +275,7 @@ static void streams_share_hardware_queues(void **state)
 	sim_close(sim);
 }
 
-/* ---- what is told ---- */
+/* ---- what an observer learns ---- */
 
 struct slow_observer {
 	struct sim *sim;
@@ -306,7 +307,7 @@ static enum sim_error call_remove(void *data)
 	return atomic_load(&slow->has_ended) ? SIM_OK : SIM_NOT_READY;
 }
 
-/* What an observer needs can be freed once it has been taken away. */
+/* The memory of an observer can be freed once the observer was removed. */
 static void no_thread_is_in_a_former_observer(void **state)
 {
 	(void)state;
