@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * "After an error no peer touches the caller's buffer any more": late [--runs N] [--seed N]
- * [--at-once N] plays jobs in which one rank is stopped, mostly in the middle of reading or writing
- * its peers' memory, and the others' calls fail meanwhile; then it goes on. All is drawn from the
- * seed, a play's seed is printed with it, and --runs 1 --seed S plays it again. Prints TAP and "N
+ * [--at-once N] plays jobs. In each play one rank is stopped, mostly in the middle of reading or
+ * writing its peers' memory; meanwhile the calls of the others fail; then it continues. A seed
+ * draws each play and is printed with it: --runs 1 --seed S plays it again. Prints TAP and "N
  * passed, N failed". */
 #include "late.h"
 
@@ -21,9 +21,9 @@
 
 enum {
 	LIMIT_US = 30000000, /* a play that takes longer hangs */
-	TRAP_US = 60000, /* a victim that has not reached its trap by then is stopped elsewhere */
+	TRAP_US = 60000, /* a victim that has not reached its trap by then is stopped where it is */
 	RUNS = 100,
-	/* Of this many victims, one at least is stopped in the middle of its work. */
+	/* At least one of so many victims must be stopped in the middle of its work. */
 	TRAPPED_MIN = 6,
 };
 
@@ -35,15 +35,15 @@ struct play {
 	struct late_plan plan;
 	struct late_shared *shared;
 	struct pipe tell, go, abort;
-	int output; /* memfd that takes what the ranks print */
+	int output; /* memfd that receives what the ranks print */
 	pid_t pids[LATE_SIZE_MAX];
 	uint64_t end_us;
 	int ready, errors, victims_errors;
 	bool trapped;
-	const char *wrong; /* NULL: nothing so far */
+	const char *wrong; /* NULL: nothing wrong so far */
 };
 
-/* Summed up over all players. */
+/* Sums over all players. */
 struct totals {
 	_Atomic unsigned passed, failed, trapped, number;
 };
@@ -83,7 +83,7 @@ static void add_link(struct late_plan *plan, uint64_t *state, int source, int ta
 				   (enum late_way)below(state, LATE_WAYS)};
 }
 
-/* Messages of the victim's: it has at least one, and its first worker is the one to be trapped. */
+/* Messages of the victim. It has at least one, and the trap is for its first worker. */
 static void draw_messages(struct late_plan *plan, uint64_t *state)
 {
 	int threads = 1 + (int)below(state, 3);
@@ -110,7 +110,7 @@ static void draw_links(struct late_plan *plan, uint64_t *state)
 			add_link(plan, state, (int)below(state, size), (int)below(state, size));
 }
 
-/* How and when it fails, and the victim stops and goes on. */
+/* How and when the play fails, and when the victim stops and continues. */
 static void draw_failure(struct late_plan *plan, uint64_t *state)
 {
 	unsigned size = (unsigned)plan->size;
@@ -128,15 +128,14 @@ static void draw_failure(struct late_plan *plan, uint64_t *state)
 	plan->resume_us = below(state, 400000);
 	plan->kill = below(state, 10) == 0;
 	plan->aborter = (int)below(state, size);
-	/* A victim that is stopped until all others have failed cannot be the one that makes them
-	 * fail. */
+	/* A victim that is stopped until all others have failed cannot make them fail. */
 	if (plan->abort && !plan->resume_early && plan->aborter == plan->victim)
 		plan->aborter = (plan->victim + 1) % plan->size;
 }
 
 static struct late_plan draw_plan(uint64_t seed)
 {
-	/* Only a direct all-reduce writes to peers' memory, so it comes most often. */
+	/* Only a direct all-reduce writes to memory of peers, so it is drawn most often. */
 	static const char *const algorithms[] = {"direct", "direct",   "direct",
 						 "ring",   "doubling", "tree"};
 	static const enum late_kind kinds[] = {LATE_ALLREDUCE, LATE_ALLREDUCE, LATE_MIXED,
@@ -228,7 +227,7 @@ static void begin(struct play *play)
 	shut(&play->tell.write);
 }
 
-/* Takes one message of a rank if one comes until then. */
+/* Takes one message of a rank, if one comes before the deadline. */
 static bool listen_until(struct play *play, uint64_t until_us)
 {
 	char message[2];
@@ -254,7 +253,7 @@ static bool listen_until(struct play *play, uint64_t until_us)
 	return true;
 }
 
-/* Lets that much time pass, in which a part of the play lasts. */
+/* Lets that much time pass, which is a part of the play. */
 static void pass_us(struct play *play, uint64_t us)
 {
 	uint64_t until = now_us() + us;
@@ -302,14 +301,14 @@ static void stop_victim(struct play *play)
 		play->wrong = "the victim has ended early";
 }
 
-/* Ends what is left of the play, by force if it is wrong; ranks say by their exit status what they
- * saw. */
+/* Ends the ranks that are left, by force if the play has gone wrong. The exit status of a rank says
+ * what it saw. */
 static void end(struct play *play)
 {
 	const struct late_plan *plan = &play->plan;
 	while (!play->wrong && listen_until(play, play->end_us))
 		;
-	/* The pipe's end came, which listen_until takes for an early one. */
+	/* The pipe has ended, which listen_until takes for an early end. */
 	play->wrong = now_us() >= play->end_us ? "it hangs" : NULL;
 	for (int r = 0; r < plan->size; r++) {
 		int status;
@@ -435,7 +434,7 @@ int main(int argc, char **argv)
 			_exit(0);
 		}
 	for (int status; wait(&status) > 0;)
-		totals->failed += status != 0; /* a player that could not go on */
+		totals->failed += status != 0; /* a player that could not continue */
 	if (runs >= RUNS && totals->trapped < runs / TRAPPED_MIN) {
 		printf("# only %u victims were stopped in their work\n", totals->trapped);
 		totals->failed++;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A rank of a play: each of its threads calls one operation after the other until one fails, then
- * marks every byte of its buffers at once, and looks until the end whether all marks stay. Data
- * have no high bit and are combined by max, and marks have it: so a result with a high bit was read
- * too late. */
+ * A rank of a play. Each of its threads calls one operation after the other until one fails. Then
+ * it marks every byte of its buffers at once, and checks until the end that all marks stay. Data
+ * have no high bit and are combined by max; marks have the high bit. So a result with a high bit
+ * was read too late. */
 #include "late.h"
 
 #include <errno.h>
@@ -21,11 +21,12 @@
 #include <lockstep/lockstep.h>
 
 enum { MARK = 0xee, GUARD = 0x6b, HIGH = 0x80, EXTRA = 3, BLOCKS_MAX = 2 + EXTRA, LINE_BYTES = 64 };
-enum { RESULT_STRIDE = 1021 }; /* a prime: sees each page, and some of what was read last */
+/* a prime: reads from each page, and some of what was written last */
+enum { RESULT_STRIDE = 1021 };
 
 enum role { COLLECTIVE, SENDER, RECEIVER };
 
-/* Memory whose bytes nobody but the caller may change. */
+/* Memory whose bytes only the caller may change. */
 struct block {
 	unsigned char *start; /* as it was allocated */
 	unsigned char *data;  /* what operations use */
@@ -41,7 +42,7 @@ struct worker {
 	enum role role;
 	enum late_way way; /* of a message */
 	int peer, tag;
-	sem_t told; /* by a callback */
+	sem_t told; /* posted by a callback */
 	ls_status status;
 	pthread_t thread;
 	struct block blocks[BLOCKS_MAX];
@@ -57,13 +58,13 @@ struct rank {
 	int me;
 	ls_group *group;
 	_Atomic bool wrong;
-	unsigned char *pack; /* the block of buffers that are packed, and what of it is free */
+	unsigned char *pack; /* the block of packed buffers; how many of them are free */
 	int pack_left;
 	int worker_count;
 	struct worker workers[1 + 2 * LATE_LINKS_MAX];
 };
 
-/* Where the victim is to stop; for the signal handler. */
+/* Where the victim must stop; for the signal handler. */
 static struct {
 	_Atomic(unsigned char *) page;
 	size_t bytes;
@@ -107,8 +108,8 @@ static void await_pipe(int pipe)
 
 /* ---- the trap ---- */
 
-/* A page of the result; or all of what is sent, as a sender copies only what its receiver leaves to
- * it. */
+/* A page of the result; or all of the data to send, because a sender copies only what its receiver
+ * leaves to it. */
 static void set_trap(struct worker *worker)
 {
 	const struct late_plan *plan = worker->rank->plan;
@@ -132,8 +133,8 @@ static void lift_trap(void)
 		_exit(3);
 }
 
-/* Messages are copied by a thread of the library, too, which a handler does not stop; and by the
- * system, for which the page is simply not there. */
+/* A thread of the library copies messages, too, and a handler does not stop that one. The system
+ * also does; for it the page simply does not exist. */
 static bool is_trapped(const struct worker *worker)
 {
 	const struct rank *rank = worker->rank;
@@ -143,7 +144,7 @@ static bool is_trapped(const struct worker *worker)
 	return worker->role == COLLECTIVE || (worker->result ? !plan->read : !plan->plain);
 }
 
-/* In the middle of a copy or a reduction. */
+/* The thread is in the middle of a copy or a reduction. */
 static void on_fault(int number, siginfo_t *info, void *context)
 {
 	(void)context;
@@ -242,7 +243,7 @@ static void check_blocks(struct worker *worker)
 	}
 }
 
-/* Data of the ranks have no high bit, so what has one came from a peer's buffer after its error. */
+/* Data have no high bit, so a byte with one came from a peer's buffer after the peer's error. */
 static void check_result(struct worker *worker, size_t stride)
 {
 	const unsigned char *result = worker->result;
@@ -324,7 +325,7 @@ static ls_status call(struct worker *worker)
 			    NULL);
 }
 
-/* Whether every rank that lives has had all its errors, and nobody is stopped. */
+/* Whether every rank that lives has had all its errors, and no rank is stopped. */
 static bool is_over(const struct rank *rank)
 {
 	const struct late_plan *plan = rank->plan;
@@ -339,13 +340,13 @@ static void after_error(struct worker *worker, ls_status status)
 {
 	struct rank *rank = worker->rank;
 	const struct late_plan *plan = rank->plan;
-	/* A call of the system that reads a peer's memory cannot be held back, so a call that fails
-	 * may have read too late; what it has read is not a result. */
+	/* Nothing can stop a system call that reads a peer's memory. So a call that fails may have
+	 * read too late; what it has read is not a result. */
 	if (!plan->read)
 		check_result(worker, 1);
 	if (plan->reuse)
 		drop_blocks(worker);
-	/* What the engine gave back must be free, too: buffers of the user's, and blocks for
+	/* What the engine has freed must not be touched either: user buffers, and blocks for
 	 * staging. */
 	if (plan->reuse || plan->plain)
 		for (int i = 0; i < EXTRA; i++)
@@ -404,7 +405,7 @@ static void add_worker(struct rank *rank, enum role role, int peer, int tag, enu
 {
 	struct worker *worker = &rank->workers[rank->worker_count++];
 	const struct late_plan *plan = rank->plan;
-	/* See is_trapped; and handles need memory. */
+	/* See is_trapped. And handles need memory. */
 	if ((plan->trap && rank->me == plan->victim) || plan->starved)
 		way = LATE_BLOCKING;
 	*worker = (struct worker){.rank = rank, .role = role, .way = way, .peer = peer, .tag = tag};
@@ -475,7 +476,7 @@ int late_rank(const struct late_plan *plan, int me, struct late_shared *shared,
 	if (me == plan->aborter)
 		start(&rank, &aborter, abort_when_told, &rank);
 	tell(&rank, LATE_READY);
-	/* With limits as short as these nobody may be left in the barrier. */
+	/* With limits this short no rank may still be in the barrier. */
 	while (!shared->begun && !shared->over)
 		sched_yield();
 	for (int i = 0; i < rank.worker_count; i++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Looks at jobs in which nothing is wrong, as `lockstep diagnose` does, again and again while they
- * run: looks LOCKSTEP [--looks N] [--commands N] [--seed N]. Looks go through the command's own
- * functions in this process, and N of them through the program LOCKSTEP. A look that finds anything
- * wrong is a failure, and shows what it said. A job is drawn from its seed, which is printed with
- * it. Prints TAP and "N passed, N failed". */
+ * run: looks LOCKSTEP [--looks N] [--commands N] [--seed N]. Most looks call the functions of the
+ * command in this process; --commands of them run the program LOCKSTEP. A look that finds anything
+ * wrong is a failure, and prints what it found. A seed draws each job and is printed with it.
+ * Prints TAP and "N passed, N failed". */
 #include "looks.h"
 
 #include <errno.h>
@@ -25,19 +25,19 @@
 #include "inspect/inspect.h"
 
 enum {
-	FIND_EVERY = 200, /* this many looks use what was found once */
+	FIND_EVERY = 200, /* after so many looks the job is searched for again */
 	SITES_EVERY = 100,
 	LIMIT_S = 120,       /* a job that takes longer hangs */
-	PATIENCE_MS = 60000, /* before that a rank that computes is no verdict */
+	PATIENCE_MS = 60000, /* a rank that computes for less is no verdict */
 	SHOWN = 3,
-	HEALTHY = 0, /* as the program ends */
+	HEALTHY = 0, /* the exit statuses of the program */
 	NO_JOB = 3,
 };
 
 struct job {
 	struct looks_rank plan;
 	char rendezvous[64];
-	int output; /* memfd that takes what ranks and commands print */
+	int output; /* memfd that receives what ranks and commands print */
 	pid_t pids[LOOKS_RANKS_MAX];
 	int pidfds[LOOKS_RANKS_MAX];
 	struct inspect_jobs found;
@@ -50,7 +50,7 @@ static struct {
 	uint64_t seed;
 } wanted = {.looks = 100000, .commands = 200, .seed = 1};
 
-/* What was done. `busy` looks saw an operation under way. */
+/* What was done. `busy` looks saw an operation in progress. */
 static struct {
 	long looks, busy, waiting, elsewhere, commands, jobs, shown;
 	long bad_looks, bad_commands, bad_jobs;
@@ -138,7 +138,7 @@ static void finish(struct job *job)
 	bool good = true;
 	for (int r = 0; r < job->plan.size; r++) {
 		int status;
-		kill(job->pids[r], SIGKILL); /* nothing to one that has ended */
+		kill(job->pids[r], SIGKILL); /* no signal to a rank that has ended */
 		if (waitpid(job->pids[r], &status, 0) != job->pids[r])
 			die("waitpid");
 		good = good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -198,7 +198,7 @@ static void look(struct job *job)
 	}
 }
 
-/* The same through the program. It may come before the job has begun or when it has ended. */
+/* The same through the program. It may come before the job has begun, or after its end. */
 static void command(struct job *job)
 {
 	char pid[16];

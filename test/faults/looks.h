@@ -13,7 +13,8 @@ struct looks_rank {
 	const char *rendezvous;
 };
 
-/* Opens, works with several threads, closes. Ends the process unless all goes well. */
+/* Opens its groups, works with several threads, and closes them. Ends the process if anything
+ * fails. */
 void looks_work(const struct looks_rank *self);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * One rank of a healthy job. Up to three threads that know nothing of each other: collectives on
- * the group of all ranks, and further groups that are made and closed in between; messages of all
- * kinds on the group of all ranks, with receives that are cancelled; collectives beside the caller
- * and messages on a second group. */
+ * One rank of a healthy job. It has up to three threads, which are independent of each other. One
+ * calls collectives on the group of all ranks, and makes and closes further groups in between. One
+ * sends messages of all kinds on the group of all ranks, and cancels some receives. One runs
+ * nonblocking collectives and messages on a second group. */
 #include "looks.h"
 
 #include <pthread.h>
@@ -18,10 +18,10 @@
 enum {
 	SHORT = 8,
 	LONG = 20000, /* floats: many fragments */
-	MANY = 70,    /* operations at once: more than any table holds */
+	MANY = 70,    /* operations at once: more than any table can hold */
 	ROUNDS = 60,
 	TAGS = 1000, /* of each round */
-	NEVER = 999, /* the one with which nobody sends */
+	NEVER = 999, /* a tag with which nobody sends */
 };
 
 struct thread {
@@ -122,7 +122,7 @@ static void ring(struct thread *thread, float *data, int tag)
 	ls_request_free(op);
 }
 
-/* Rank `to` receives from anybody; some probe first. */
+/* Rank `to` receives from any source; some ranks probe first. */
 static void gather(struct thread *thread, float *data, int tag)
 {
 	const struct looks_rank *self = thread->self;
@@ -145,7 +145,7 @@ static void gather(struct thread *thread, float *data, int tag)
 	}
 }
 
-/* As many long messages at once as no table holds, received in the opposite order. */
+/* More long messages at once than any table can hold, received in the opposite order. */
 static void flood(struct thread *thread, float *data, int tag)
 {
 	const struct looks_rank *self = thread->self;
@@ -167,7 +167,7 @@ static void flood(struct thread *thread, float *data, int tag)
 	}
 }
 
-/* A receive that nobody will ever answer, taken back; meanwhile a message comes. */
+/* A receive that no rank ever answers is cancelled; meanwhile a message comes. */
 static void cancel(struct thread *thread, float *data, int tag)
 {
 	struct ls_call_options never = with_tag(tag + NEVER);
@@ -190,7 +190,7 @@ static void *exchange(void *argument)
 	return NULL;
 }
 
-/* ---- beside the caller, on a group of its own ---- */
+/* ---- nonblocking, on a group of its own ---- */
 
 static void count_one(void *data, ls_status status)
 {
@@ -248,8 +248,7 @@ void looks_work(const struct looks_rank *self)
 					   .rendezvous = self->rendezvous};
 	struct thread threads[THREADS];
 	ls_group *world, *second;
-	/* Some jobs have fewer threads, and which of them is the one that opens the groups
-	 * differs. */
+	/* Some jobs have fewer threads. Which of them opens the groups differs. */
 	int count = 1 + (int)(self->seed / 2 % THREADS), first = (int)(self->seed % THREADS);
 	OK(ls_group_open(&options, &world));
 	OK(ls_group_split(world, 0, self->rank, &second));
@@ -265,7 +264,7 @@ void looks_work(const struct looks_rank *self)
 	for (int i = 1; i < count; i++)
 		pthread_join(threads[i].id, NULL);
 	ls_group_close(second);
-	/* Nobody leaves while another is still at work. */
+	/* No rank leaves while another one still works. */
 	OK(ls_barrier(world, NULL));
 	ls_group_close(world);
 }

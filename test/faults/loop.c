@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * A job for kill_test.py to break: loop SEED ROUNDS. All ranks draw the same operations from SEED,
- * of all kinds, and check what they receive; with LOOP_WORKER set each forks a worker that stays.
- * Each tells the test, by single writes to descriptor LOOP_FD, when it is at main ("is PID"),
- * "open", about to make its first further group ("grouping"), at its "last" operation, "closing"
- * and "done", and how its groups failed: in what and when. */
+ * of all kinds, and check what they receive. With LOOP_WORKER set each rank forks a worker that
+ * stays. Each rank tells the test, by single writes to descriptor LOOP_FD, when it reaches main
+ * ("is PID"), is "open", is about to make its first further group ("grouping"), is at its "last"
+ * operation, is "closing" and is "done"; and how its groups failed: in which call, and when. */
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,12 +27,12 @@ enum {
 	MARK = 0xa5,
 };
 
-static ls_group *group; /* of all ranks */
+static ls_group *group; /* the group of all ranks */
 static int rank, size, tell_fd;
 static unsigned seed;
 static const char *doing = "opening";
-static long long began_ns; /* the call that is under way, or was the last */
-/* Memory of either kind, LARGE floats each. */
+static long long began_ns; /* the call that is in progress, or was the last one */
+/* Memory of either kind, of LARGE floats each. */
 static float *memory[2];
 
 static void __attribute__((format(printf, 1, 2))) tell(const char *format, ...)
@@ -53,10 +53,10 @@ static long long now_ns(void)
 	return (long long)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* A call that may fail: while a rank computes nobody can tell it anything. */
+/* A call that may fail. While a rank computes it cannot learn of a failure. */
 #define CALL(call) (began_ns = now_ns(), (call))
 
-/* What failed the group, in words of the group of all ranks. */
+/* Prints what has failed the group, with ranks of the group of all ranks. */
 static void tell_failure(ls_status status, ls_group *failed, const char *where)
 {
 	struct ls_failure failure = {.size = sizeof failure, .rank = -1};
@@ -69,7 +69,8 @@ static void tell_failure(ls_status status, ls_group *failed, const char *where)
 	     ls_status_name(status), culprit, where, doing, began_ns, end_ns);
 }
 
-/* Element i of what is sent with a factor in a round: small integers, so that sums are exact. */
+/* Element i of the data that is sent with this factor in this round: small integers, so that sums
+ * are exact. */
 static float value(int factor, int round, uint64_t i)
 {
 	return (float)(factor * (round % 13 + 1 + (int)(i % CYCLE)));
@@ -104,7 +105,7 @@ static uint64_t draw_count(void)
 	return counts[draw(sizeof counts / sizeof counts[0])];
 }
 
-/* Of all ranks together, so that the parts of all fit into one memory. */
+/* Of all ranks together, so that the parts of all fit into one buffer. */
 static uint64_t draw_part(void)
 {
 	return draw_count() / (uint64_t)size;
@@ -115,7 +116,7 @@ static int draw_root(void)
 	return (int)draw((unsigned)size);
 }
 
-/* Which memory a rank uses differs between ranks, too. */
+/* Ranks differ in which memory they use. */
 static float *draw_memory(void)
 {
 	return memory[draw(64) >> (rank % 4) & 1];
@@ -229,7 +230,7 @@ static ls_status meet(int round)
 	return CALL(ls_barrier(group, NULL));
 }
 
-/* Two collectives and a message of a ring, all under way at once. */
+/* Two collectives and a message around a ring, all in progress at once. */
 static ls_status beside(int round)
 {
 	enum { COUNT = 4 };
@@ -260,7 +261,7 @@ static ls_status beside(int round)
 	return status;
 }
 
-/* A group of some ranks, a sum in it, and its end. */
+/* Makes a group of some ranks, sums in it, and closes it. */
 static ls_status divide(int round)
 {
 	static bool told;
@@ -289,7 +290,7 @@ static ls_status divide(int round)
 	doing = "a further group";
 	fill(buffer, MIDDLE, round, rank + 1);
 	status = CALL(ls_allreduce(part, buffer, buffer, MIDDLE, LS_FLOAT32, LS_SUM, NULL));
-	/* The world group stays open: all ranks continue there, until one of them needs the dead
+	/* The world group stays open: all ranks continue in it, until one of them needs the dead
 	 * rank. */
 	if (status == LS_OK)
 		check(buffer, MIDDLE, round, factor);
@@ -299,7 +300,7 @@ static ls_status divide(int round)
 	return LS_OK;
 }
 
-/* A pair sends there and back; the others go on. */
+/* Two ranks send to and fro; the others continue. */
 static ls_status exchange(int round)
 {
 	uint64_t count = draw(2) ? LONG : SMALL;
@@ -358,7 +359,7 @@ static ls_status loop(int rounds)
 	return CALL(ls_barrier(group, NULL));
 }
 
-/* The group stays closed with the same status, and nobody touches this rank's buffers any more. */
+/* The group keeps the same status, and no peer touches this rank's buffers any more. */
 static void check_closed(ls_status status)
 {
 	for (int kind = 0; kind < 2; kind++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Plain calls that go wrong on one rank: raw SCENARIO FAULTY_RANK. Each survivor prints one line,
- * "rank R: STATUS blamed B operation N after M ms", with the cause as ls_group_failure tells it.
- * The comments "site: NAME" stand before lines that faults_test.py looks up to check call sites. */
+ * Plain calls that fail on one rank: raw SCENARIO FAULTY_RANK. Each survivor prints one line, "rank
+ * R: STATUS blamed B operation N after M ms", with the cause as ls_group_failure gives it. The
+ * comments "site: NAME" are before lines that faults_test.py looks up to check call sites. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -43,8 +43,8 @@ static ls_status receive(int from)
 	return ls_recv(group, values, 1, LS_FLOAT32, from, NULL);
 }
 
-/* Two workers that stay alive while their parent dies: they hold its sockets open, as data loaders
- * do. */
+/* Two workers that live on when their parent dies, as data loaders do. They hold its sockets
+ * open. */
 static void fork_workers(void)
 {
 	for (int i = 0; i < 2; i++)
@@ -60,7 +60,7 @@ static void compute_forever(void)
 		x = x * 1.0000001;
 }
 
-/* What the faulty rank does where the others call the second all-reduce. */
+/* What the faulty rank does while the others call the second all-reduce. */
 static ls_status go_wrong(const char *scenario)
 {
 	if (strcmp(scenario, "leave") == 0) {
@@ -133,7 +133,7 @@ static ls_status run_healthy(void)
 	return status;
 }
 
-/* Says who it is, waits for a message, answers it: the test stops it in between. */
+/* Says who it is, waits for a message, and answers it. The test stops it in between. */
 static ls_status run_answer(void)
 {
 	int peer = 1 - rank;
@@ -144,7 +144,7 @@ static ls_status run_answer(void)
 	}
 	char go;
 	int fifo = open(getenv("RAW_GO"), O_RDONLY | O_CLOEXEC);
-	if (read(fifo, &go, 1) != 1) /* until the test has stopped the other */
+	if (read(fifo, &go, 1) != 1) /* until the test has stopped the other rank */
 		return LS_SYSTEM;
 	close(fifo);
 	ls_status status = ls_send(group, values, 1, LS_FLOAT32, peer, NULL);

@@ -19,7 +19,7 @@ enum {
 	WARM_UP = 10,
 	COUNT = 100000,
 	SETTLE_S = 5,
-	/* What the C library keeps for threads counts as in use, and varies; the smallest leak in
+	/* What the C library keeps for threads counts as in use, and varies. The smallest leak in
 	 * each of 190 worlds is 32 bytes. */
 	SLACK_BYTES = 3000,
 };
@@ -31,7 +31,7 @@ struct holdings {
 struct rank {
 	int rank;
 	char place[64];
-	int result; /* 0: all went well */
+	int result; /* 0: no failure */
 };
 
 static long entries_of(const char *folder)
@@ -74,7 +74,7 @@ static bool equal(const struct holdings *a, const struct holdings *b)
 	       a->mappings == b->mappings && labs(a->bytes - b->bytes) < SLACK_BYTES;
 }
 
-/* A thread that was joined is still listed for a moment, with its stack. */
+/* A joined thread is still listed for a moment, with its stack. */
 static struct holdings look_at_rest(long threads)
 {
 	time_t end = time(NULL) + SETTLE_S;
@@ -103,7 +103,7 @@ static void print(const char *when, const struct holdings *is)
 	       is->threads, is->mappings, is->bytes);
 }
 
-/* All kinds of things that a group holds: blocks, staged buffers, records, messages. */
+/* Uses everything that a group can hold: blocks, staged buffers, records, messages. */
 static ls_status use(ls_group *group)
 {
 	static float plain[2][COUNT];
@@ -134,7 +134,7 @@ static void *be_rank(void *argument)
 	if (ls_group_open(&options, &group) != LS_OK)
 		return NULL;
 	ls_status status = use(group);
-	/* Nobody leaves while the other is still at work. */
+	/* No rank leaves while the other one still works. */
 	if (status == LS_OK)
 		status = ls_barrier(group, NULL);
 	ls_group_close(group);
@@ -142,7 +142,7 @@ static void *be_rank(void *argument)
 	return NULL;
 }
 
-/* One world; `here` is the rank of this process, -1 for both as threads. */
+/* One world. `here`: the rank of this process; -1: both ranks are threads. */
 static bool once(int here, int owner, int number)
 {
 	struct rank ranks[2] = {{.rank = 0}, {.rank = 1}};
@@ -163,7 +163,7 @@ static bool once(int here, int owner, int number)
 static int reopen(int here, int owner, int times)
 {
 	struct holdings warm = {0};
-	long threads = entries_of("/proc/self/task"); /* of a program without any world */
+	long threads = entries_of("/proc/self/task"); /* with no world open yet */
 	for (int number = 0; number < times; number++) {
 		if (number == WARM_UP)
 			warm = look_at_rest(threads);
@@ -184,7 +184,7 @@ int main(int argc, char **argv)
 		return 2;
 	int times = (int)strtol(argv[2], NULL, 10), status = 0, owner = getpid();
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	/* Otherwise each new thread may bring the C library a heap of its own. */
+	/* so that no new thread makes a heap of its own in the C library */
 	mallopt(M_ARENA_MAX, 1);
 	if (strcmp(argv[1], "threads") == 0)
 		return reopen(-1, owner, times);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A rank that somebody starts by hand for start_test.py: opens a group as its environment says, and
- * prints "rank R: STATUS after M ms"; then "sum S of N ranks" of all-reducing its argument; then,
- * once standard input ends, "again S", so that another job can come in between. */
+ * A rank that start_test.py starts by hand. It opens a group as its environment says, and prints
+ * "rank R: STATUS after M ms". It all-reduces its argument, and prints "sum S of N ranks". Once
+ * standard input ends, it prints "again S", so that another job can run in between. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
