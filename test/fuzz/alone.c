@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Runs a fuzzer without the help of the compiler: X_fuzz [CORPUS] [--runs N] [--seconds N]
- * [--seed N]. First all inputs of CORPUS, a file with one in each line in hexadecimal digits; then
- * N others, or as many as fit into N seconds: every second one drawn anew, the others are inputs of
- * the corpus with changes. When one fails, it is printed as a line of a corpus. With --draw N it
- * only prints N inputs, as a corpus to begin with. */
+ * Runs a fuzzer without the help of the compiler: X_fuzz [CORPUS] [--runs N] [--seconds N] [--seed
+ * N]. CORPUS is a file with one input in each line, in hexadecimal digits. First runs all inputs of
+ * CORPUS, and then N others, or as many as it can in N seconds. Half of these are drawn anew; the
+ * others are changed inputs of the corpus. Prints an input that fails as a line of a corpus. With
+ * --draw N it only prints N drawn inputs, as a first corpus. */
 #include "fuzz.h"
 
 #include <getopt.h>
@@ -23,7 +23,7 @@ struct input {
 static struct input corpus[CORPUS_MAX];
 static size_t corpus_count;
 
-/* The one that is tried just now, for the handler. */
+/* The input that is being tried, for the handler. */
 static uint8_t now[FUZZ_INPUT_MAX];
 static volatile size_t now_size;
 
@@ -50,7 +50,8 @@ static void print_and_end(int number)
 
 static void try_input(const uint8_t *data, size_t size)
 {
-	/* On the heap, and no longer than it says, so that a sanitizer sees who reads on. */
+	/* On the heap, and exactly as long as it says, so that a sanitizer sees a read beyond its
+	 * end. */
 	uint8_t *copy = malloc(size ? size : 1);
 	MUST(copy && size <= FUZZ_INPUT_MAX);
 	memcpy(now, data, size);
@@ -94,7 +95,7 @@ static bool read_corpus(const char *path)
 	return good;
 }
 
-/* One change: a bit, a byte, some bytes less, some twice, or the end of another input. */
+/* One change: of a bit, or of a byte; some bytes less, or twice; or the end of another input. */
 static size_t change(uint64_t *random, uint8_t *data, size_t size)
 {
 	size_t at = size ? fuzz_random(random) % size : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What comes from the other end of a launcher's channel: the greeting and frames, in pieces, whose
- * length the first byte says. Also the lists of hosts of a command line and of Slurm. */
+ * What comes from the other end of a launcher's channel: the greeting and frames, in pieces whose
+ * length the first byte gives. Also lists of hosts, of a command line and of Slurm. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static void take_frames(struct launcher_channel *channel, uint64_t *taken)
 		MUST(frame.bytes <= CHANNEL_FRAME_MAX);
 		*taken += frame.bytes + 8;
 		for (uint32_t i = 0; i < frame.bytes; i++)
-			*taken += frame.payload[i] & 0; /* all of it can be read */
+			*taken += frame.payload[i] & 0; /* the fuzzer reads all of it */
 		MUST(launcher_channel_copy(&frame, &ended, sizeof ended) ==
 		     (frame.bytes >= sizeof ended));
 	}

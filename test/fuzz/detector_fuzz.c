@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: beats of other hosts. The input is pairs of position and difference, laid over a
- * valid beat, and time passes between them. Whatever comes, the agent goes on: it speaks only of
- * hosts that exist, and never of itself. */
+ * Fuzz entry: beats of other hosts. The input is pairs of position and difference, which change a
+ * valid beat; time passes between the beats. Whatever comes, the agent continues, names only hosts
+ * that exist, and never itself. */
 #include "fuzz.h"
 
 #include <string.h>
@@ -61,7 +61,7 @@ size_t fuzz_draw(uint64_t *state, uint8_t *data)
 	size_t size = fuzz_random(state) % 300;
 	for (size_t i = 0; i < size; i++)
 		data[i] = (uint8_t)fuzz_random(state);
-	/* Most often bytes that leave the beat what it is. */
+	/* Mostly bytes that the beat may have and still be one. */
 	for (size_t i = 0; i + 2 < size; i += 3)
 		if (fuzz_random(state) % 4) {
 			size_t first = offsetof(struct detector_beat, hears);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the fuzzers share. Each is LLVMFuzzerTestOneInput, which aborts if anything is wrong, and
- * says which inputs are worth trying. The inputs come from alone.c, or from what clang's
- * -fsanitize=fuzzer brings along: then coverage chooses them. */
+ * What the fuzzers share. Each has LLVMFuzzerTestOneInput, which aborts if anything is wrong, and
+ * draws inputs that are worth trying. The inputs come from alone.c; or from clang's
+ * -fsanitize=fuzzer, which chooses them by coverage. */
 #ifndef TEST_FUZZ_FUZZ_H
 #define TEST_FUZZ_FUZZ_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: what ranks say to each other while they connect, over a socket, with descriptors
- * beside it. The first byte: how many descriptors are sent, how many are taken, whether the rest is
- * laid over a valid message, as pairs of position and difference. Whatever comes, no descriptor is
- * left behind. */
+ * Fuzz entry: what ranks send each other over a socket while they connect, with descriptors. The
+ * first byte says how many descriptors are sent, how many are expected, and whether the rest is
+ * bytes or pairs of position and difference, which change a valid message. Whatever comes, no
+ * descriptor stays open. */
 #include "fuzz.h"
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 enum { JOB = 7, FDS_MAX = 3 };
 
-/* The lowest descriptor that is free: the same before and after, unless one was left open. */
+/* The lowest free descriptor: the same before and after, unless one has stayed open. */
 static int lowest_free(void)
 {
 	int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);

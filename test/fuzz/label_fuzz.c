@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: the input is what somebody calls a call, a phase or a program, and so what reports,
- * JSON and timelines are to show. Whatever it is, nothing of it commands a terminal, and JSON stays
- * JSON. */
+ * Fuzz entry: the input is the name that a program gives to a call, a phase or itself, which
+ * reports, JSON and timelines show. Whatever it is, none of it commands a terminal, and JSON stays
+ * valid. */
 #include "fuzz.h"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ static int32_t next_point(const unsigned char **at, const unsigned char *end)
 		       : point;
 }
 
-/* Nothing that a terminal obeys. */
+/* Whether the text has nothing that a terminal obeys. */
 static void check_shown(const char *text, size_t bytes)
 {
 	const unsigned char *at = (const unsigned char *)text, *end = at + bytes;
@@ -51,7 +51,7 @@ static void check_shown(const char *text, size_t bytes)
 	}
 }
 
-/* Brackets match, and strings hold no control character and end. */
+/* Whether brackets match, and strings end and have no control character. */
 static void check_json(const char *text)
 {
 	int depth = 0;
@@ -90,7 +90,7 @@ static struct inspect_report *make_report(const char *name, struct inspect_view 
 	trace_report(&trace, 1, LS_ABORTED, 0, 1, name);
 	struct inspect_view *view = inspect_view_new(1, 1);
 	MUST(view && inspect_view_add_trace(view, 0, fcntl(trace.fd, F_DUPFD_CLOEXEC, 3)));
-	/* As if another process had written it: past what its owner's calls let through. */
+	/* As if another process had written the label, without the checks of its owner's calls. */
 	put(trace.header->program, sizeof trace.header->program, name);
 	put(trace.header->host, sizeof trace.header->host, name);
 	put(trace.labels[0], sizeof trace.labels[0], name);

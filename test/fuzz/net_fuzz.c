@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: what peers on other hosts send, in any form and order, beside what this rank does
- * with the link meanwhile. The input is a list of steps; UCX's functions are replaced. Whatever
- * comes, the positions of each peer keep their equations, events are in order, and at the end every
- * payload that was accepted has been fetched or released, and every transfer is done, once. */
+ * Fuzz entry: what peers on other hosts send, in any form and order, and what this rank does with
+ * the link meanwhile. The input is a list of steps; UCX's functions are replaced. Whatever comes,
+ * the positions of each peer keep their equations, and events come in order. At the end every
+ * accepted payload has been fetched or released, and every transfer is done, once. */
 #include "fuzz.h"
 
 #include <string.h>
@@ -16,16 +16,16 @@ static const struct link_note a_note = {.words = {1, 2, 3, 4, 5}};
 
 /* A send that UCX has not completed. */
 struct send {
-	ucp_send_nbx_callback_t done; /* NULL: free */
+	ucp_send_nbx_callback_t done; /* NULL: this entry is free */
 	void *user;
 };
 
 static struct {
 	struct net *net;
 	struct send sends[SENDS];
-	bool fails;                         /* the next send */
-	int accepted, released, fetched;    /* payloads */
-	struct link_message offers[OFFERS]; /* told, and not fetched yet */
+	bool fails;                         /* the next send fails */
+	int accepted, released, fetched;    /* accepted payloads */
+	struct link_message offers[OFFERS]; /* offers that were reported and not fetched yet */
 	int offer_count, offer_peer[OFFERS];
 	struct link_transfer transfers[TRANSFERS];
 	bool is_used[TRANSFERS], is_offered[TRANSFERS];
@@ -80,7 +80,7 @@ static void free_request(void *request)
 	(void)request;
 }
 
-/* A connection that is closed by force ends all that was under way. */
+/* Closing a connection by force ends all operations that are in progress. */
 static unsigned progress(ucp_worker_h worker)
 {
 	unsigned did = 0;
@@ -127,7 +127,8 @@ static void arrived(void *context, int peer, const struct link_message *message)
 	MUST(message->payload ? message->bytes <= LINK_SHORT_BYTES
 			      : !message->bytes || message->handle);
 	for (uint64_t i = 0; message->payload && i < message->bytes; i++)
-		sum += ((const unsigned char *)message->payload)[i]; /* a sanitizer looks */
+		/* so that a sanitizer sees each byte */
+		sum += ((const unsigned char *)message->payload)[i];
 	if (!message->handle)
 		return;
 	MUST(self.offer_count < OFFERS);
@@ -181,7 +182,7 @@ static void open_net(void)
 	}
 }
 
-/* Words and notes, as far as there is room, with one length changed; else the bytes of payloads. */
+/* Words and notes, as far as there is room, one with a changed length; or bytes of payloads. */
 static size_t fill_batch(unsigned char *out, const uint8_t *step)
 {
 	size_t at = 0;
@@ -201,7 +202,7 @@ static size_t fill_batch(unsigned char *out, const uint8_t *step)
 	return at;
 }
 
-/* A message with a header that is right, with some bytes changed. */
+/* A message with a valid header, of which some bytes are changed. */
 static void bring(const uint8_t *step)
 {
 	static unsigned char payload[NET_BATCH_BYTES + 1];
@@ -226,14 +227,14 @@ static void bring(const uint8_t *step)
 		param.recv_attr ^= UCP_AM_RECV_ATTR_FLAG_RNDV;
 	if (step[5] & 4)
 		bytes = step[4];
-	if (self.offer_count >= OFFERS - NET_ROOM * SIZE) /* so that those in rings have a place */
+	if (self.offer_count >= OFFERS - NET_ROOM * SIZE) /* so that offers in rings have room */
 		return;
 	size_t header_bytes = step[5] >> 3 == 31 ? step[6] % sizeof header : sizeof header;
 	ucs_status_t status =
 		net_on_message(self.net, &header, header_bytes, payload,
 			       bytes < sizeof payload ? bytes : sizeof payload, &param);
 	self.accepted += status == UCS_INPROGRESS;
-	memset(payload, 0, sizeof payload); /* it was copied, or it is an offer */
+	memset(payload, 0, sizeof payload); /* the link has copied it, or it is an offer */
 }
 
 static void offer(const uint8_t *step)
@@ -290,7 +291,7 @@ static void do_step(const uint8_t *step)
 		self.fails = false;
 		break;
 	case 15:
-		if (step[2] % 32 == 0) { /* rarely: it ends what a peer can do */
+		if (step[2] % 32 == 0) { /* rarely, because afterwards the peer can do nothing */
 			library.ucp_worker_progress = progress;
 			net_cut(&self.net->link, peer);
 			library.ucp_worker_progress = idle;
@@ -329,7 +330,8 @@ size_t fuzz_draw(uint64_t *state, uint8_t *data)
 	size_t size = 8 * (1 + fuzz_random(state) % 100);
 	for (size_t i = 0; i < size; i++)
 		data[i] = (uint8_t)fuzz_random(state);
-	for (size_t i = 0; i < size; i += 8) { /* most messages are nearly right, and near */
+	/* most messages are nearly valid, and near the next position */
+	for (size_t i = 0; i < size; i += 8) {
 		data[i + 2] &= fuzz_random(state) % 4 ? 3 : 63;
 		data[i + 5] &= fuzz_random(state) % 4 ? 0xf8 : 0xff;
 	}

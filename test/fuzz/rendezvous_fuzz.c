@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: bytes go to the parsers whole and in pieces, and over a socket to a live server. The
- * first byte chooses: its low bit, whether the rest is laid over a valid struct, so that the checks
- * behind the magic are reached as well; the next, TCP; the third, another user. A server in the
- * second round gets them from a rank that it knows. */
+ * Fuzz entry: the parsers get the bytes whole and in pieces, and a live server gets them over a
+ * socket. The first byte chooses. Its lowest bit: the rest changes a valid struct, so that checks
+ * behind the magic number are reached, too. The next bit: TCP. The third: another user. A server in
+ * the second round gets the bytes from a rank that it knows. */
 #include "fuzz.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ static void make_answer(struct wire_answer *out)
 		out->ranks[i].pid = i + 1;
 }
 
-/* data as it is, or as pairs of (position, difference) applied to a valid struct. */
+/* data: bytes; or pairs of (position, difference) that change a valid struct. */
 static void make_input(struct input *out, const void *valid, size_t valid_bytes,
 		       const uint8_t *data, size_t size)
 {
@@ -57,7 +57,7 @@ static bool ends(const char *text, size_t bytes)
 	return memchr(text, '\0', bytes) != NULL;
 }
 
-/* More bytes may decide what was open, and never change what was decided. */
+/* More bytes may decide what was undecided, and never change what was decided. */
 static enum wire_check feed_hello(const struct input *input)
 {
 	struct wire_hello hello;
@@ -147,7 +147,7 @@ static void feed_cards(const struct input *input)
 	MUST(ends(cards.text, sizeof cards.text));
 }
 
-/* Another user's connection, if this process may make one. */
+/* Connects as another user, if this process may do so. */
 static bool dial_as_other_user(const struct rendezvous_place *place, int *fd)
 {
 	if (geteuid() != 0 || seteuid(65534) != 0)
@@ -158,8 +158,8 @@ static bool dial_as_other_user(const struct rendezvous_place *place, int *fd)
 	return true;
 }
 
-/* The server fails only by what is a hello, and by nothing that another user says; anything else
- * leaves it as it was. */
+/* The server fails only because of a hello, and never because of what another user sends. Anything
+ * else leaves it as it was. */
 static void feed_server(const struct input *input, enum wire_check verdict, bool tcp, bool foreign)
 {
 	struct rendezvous_place place = {.tcp = tcp, .world_size = WORLD_SIZE};
@@ -176,22 +176,22 @@ static void feed_server(const struct input *input, enum wire_check verdict, bool
 	size_t half = input->size / 2;
 	MUST(rendezvous_send(fd, input->bytes, half, -1) == (ssize_t)half);
 	ls_status status = rendezvous_server_step(server);
-	/* It may have hung up after the first half. */
+	/* The server may have closed the connection after the first half. */
 	ssize_t sent = rendezvous_send(fd, input->bytes + half, input->size - half, -1);
 	MUST(sent >= 0 || errno == EPIPE || errno == ECONNRESET);
 	if (status == LS_OK)
 		status = rendezvous_server_step(server);
 	if (status == LS_RANK_MISSING)
-		status = LS_OK; /* a hello whose limit was over */
+		status = LS_OK; /* a hello with an expired time limit */
 	MUST((!foreign && (verdict == WIRE_WHOLE || verdict == WIRE_OTHER)) || status == LS_OK);
-	/* TCP may not have delivered it yet. */
+	/* TCP may not have delivered the bytes yet. */
 	MUST(foreign || tcp || verdict != WIRE_OTHER || status == LS_WRONG_VERSION);
 	rendezvous_close_fd(&fd);
 	rendezvous_server_close(server);
 }
 
-/* A rank of another host has met, and then says this. Only its own card leaves the round as it
- * was. */
+/* A rank of another host has met, and then sends the input. Only its own card leaves the round as
+ * it was. */
 static void feed_round(const struct input *input)
 {
 	struct rendezvous_place place = {.world_size = 2};
@@ -269,7 +269,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 size_t fuzz_draw(uint64_t *state, uint8_t *data)
 {
-	/* Few changes keep a struct nearly valid, so most inputs are short. */
+	/* With few changes a struct stays nearly valid, so most inputs are short. */
 	size_t size = 1 + fuzz_random(state) % (fuzz_random(state) % 4 == 0 ? 700 : 10);
 	for (size_t i = 0; i < size; i++)
 		data[i] = (uint8_t)fuzz_random(state);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: the memory of a process with an interpreter is spoilt as the input says, and changes
- * while it is read; threads and frames of it are read all the same. The input: version, when a read
- * fails, what toggles, then patches of 5 bytes: where, and by what 32 bits of an object are
- * replaced: a number, or the address of something that is there. */
+ * Fuzz entry: the input damages the memory of a process with an interpreter, and changes it while
+ * the fuzzer reads threads and frames from it. The input: version, when a read fails, what
+ * alternates; then patches of 5 bytes: a place, and the 32 bits that replace those of an object
+ * there: a number, or the address of an existing object. */
 #include "fuzz.h"
 
 #include "base/text.h"
@@ -11,9 +11,10 @@
 enum { HEAD_BYTES = 3, PATCH_BYTES = 5, FRAMES = 8, THREADS = 4, PLACES = 128 };
 
 static struct image image;
-static uint64_t places[PLACES]; /* as they are before anything is spoilt */
+static uint64_t places[PLACES]; /* addresses before any damage */
 
-/* Where reading goes along: an interpreter's file, its runtime, threads, frames, code and texts. */
+/* Places that a reader passes: an interpreter's file, its runtime, threads, frames, code and
+ * texts. */
 static uint64_t place_of(unsigned which)
 {
 	const uint64_t *members = image.python.layout.members;
@@ -67,7 +68,7 @@ static void apply(const uint8_t *patch)
 	uint64_t to = places[patch[0] % PLACES] + patch[1] % 64;
 	uint32_t value;
 	memcpy(&value, patch + 1, sizeof value);
-	if (patch[4] & 128) /* an address, in which the upper half is 0 */
+	if (patch[4] & 128) /* an address whose upper half is 0 */
 		image_put(&image, to, known[patch[4] % 7] + patch[3] % 8);
 	else
 		image_put_32(&image, to, value >> patch[4] % 32);
@@ -110,7 +111,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(&image.other[0], image_at(&image, image.toggles), sizeof image.other[0]);
 		image.other[1] = image.frames[data[0] >> 7];
 	}
-	/* As it was found before it was spoilt, and as it is now. */
+	/* The memory before the damage, and now. */
 	for (int i = 0; i < 2; i++) {
 		python = image.python;
 		if (i == 1 && stack_find_python(&image.memory, &where, 1, &python) != STACK_FOUND)

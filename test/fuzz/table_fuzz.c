@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: the input is a table of algorithms, as LOCKSTEP_TABLE names one. What is refused
- * names a line and leaves the default table; what is taken holds what the table promises, answers
- * every question, and says the same when it is written and read again. */
+ * Fuzz entry: the input is a table of algorithms, as LOCKSTEP_TABLE names one. If it is refused,
+ * the error names a line, and the default table stays. If it is accepted, it holds what a table
+ * promises, answers every question, and is the same when it is written and read again. */
 #include "fuzz.h"
 
 #include <stdbool.h>
@@ -78,7 +78,7 @@ size_t fuzz_draw(uint64_t *state, uint8_t *data)
 		"\n",          "\n",      "\t",        "\033",
 		"\xc2\x9b"};
 	size_t size = 0, count = fuzz_random(state) % 60;
-	/* Mostly well-formed lines, which have seven words. */
+	/* Mostly well-formed lines of seven words. */
 	bool wild = fuzz_random(state) % 4 == 0;
 	for (size_t i = 0; i < count; i++) {
 		static const uint8_t first[] = {0, 8, 17, 24, 17, 30, 33},

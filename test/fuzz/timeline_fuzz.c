@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: a file of lockstep run --trace is spoilt as the input says, then read, and drawn if
- * it is taken. The input: options, then patches of 13 bytes: where, offset, value. */
+ * Fuzz entry: the input damages a file of lockstep run --trace, which is then read, and drawn if it
+ * is accepted. The input: options; then patches of 13 bytes: place, offset, value. */
 #include "fuzz.h"
 
 #include <fcntl.h>
@@ -15,7 +15,8 @@
 
 enum { RANKS = 2, RECORDS = 64, PATCH_BYTES = 13, COLUMNS = 80, HEAD = 4096 };
 
-/* The file, and where in it the last rank's trace lies, whose ring is the end of it. */
+/* The file, and where the trace of the last rank begins in it; the ring of that trace is its
+ * end. */
 static struct {
 	int fd;
 	char path[64];
@@ -68,7 +69,7 @@ static void make_file(void)
 		trace_fini(&traces[r]);
 }
 
-/* Lays a patch over the file, or takes it back. */
+/* Applies a patch to the file, or reverts it. */
 static void apply(const uint8_t *patch, bool undo)
 {
 	uint32_t offset;
@@ -156,7 +157,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		apply(data + 1 + i * PATCH_BYTES, false);
 	struct inspect_snapshot *snapshot = inspect_snapshot_read(file.path, &why);
 	MUST(!snapshot == !!why);
-	/* Sites open files, which is slow: now and then. */
+	/* Call sites open files, which is slow, so only sometimes. */
 	if (snapshot)
 		draw(snapshot, data[0] & 1 ? UINT64_C(1) << (data[0] >> 2) : 0, data[0] >> 4 == 0);
 	inspect_snapshot_free(snapshot);
@@ -171,7 +172,7 @@ size_t fuzz_draw(uint64_t *state, uint8_t *data)
 	bool deep = fuzz_random(state) % 4;
 	for (size_t at = 0; at < size; at++)
 		data[at] = (uint8_t)fuzz_random(state);
-	/* Small values reach further than huge ones, and a spoilt head ends it all. */
+	/* Small values reach further than huge ones, and a damaged head ends everything. */
 	for (size_t at = 1; at + PATCH_BYTES <= size; at += PATCH_BYTES) {
 		if (data[at] & 64)
 			memset(data + at + 6, data[at] & 128 ? 0 : 0xff, 7);

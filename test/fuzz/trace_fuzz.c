@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Fuzz entry: the traces and segments of two ranks that wait for each other are spoilt as the input
- * says; then checked, collected, judged and told, and so are the phases in them. The input:
- * options, room for the text, then patches of 13 bytes: where, offset, value. */
+ * Fuzz entry: the input damages the traces and segments of two ranks that wait for each other. They
+ * are then checked, collected, judged and reported, with the phases in them. The input: options,
+ * room for the text; then patches of 13 bytes: place, offset, value. */
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@
 enum { RANKS = 2, WORDS = 64, RECORDS = 32, PATCH_BYTES = 13, GROUP = 1 };
 enum { WITH_HINT = 1, WITH_SITES = 2, SPOIL_JOB = 4 }; /* options */
 
-/* One rank's memory, exactly as long as it may be read, and how it was. */
+/* The memory of one rank, exactly as long as a reader may read, and its original. */
 struct image {
 	unsigned char *trace, *trace_before;
 	size_t trace_bytes;
@@ -33,7 +33,7 @@ static void *copy_of(const void *from, size_t bytes)
 	return memcpy(copy, from, bytes);
 }
 
-/* Phases, some over and some not; a report that was published. */
+/* Phases, some ended and some not, and a published report. */
 static void live_in_phases(struct trace *trace, int rank)
 {
 	static const char *const names[] = {"data", "data/image", "forward", "backward/head"};
@@ -51,7 +51,7 @@ static void live_in_phases(struct trace *trace, int rank)
 	trace_report(trace, GROUP, LS_PEER_LEFT, !rank, 19, "a rank has left");
 }
 
-/* Some finished operations, one that runs, and a thread that waits in it for the other rank. */
+/* Some complete operations, one in progress, and a thread that waits in it for the other rank. */
 static void live(struct trace *trace, int rank)
 {
 	struct trace_begin begin = {.group = GROUP, .count = 100, .dtype = LS_FLOAT32, .peer = !rank};
@@ -108,7 +108,7 @@ static void make_images(void)
 	MUST(job);
 }
 
-/* Lays a patch over the images, or takes it back. */
+/* Applies a patch to the images, or reverts it. */
 static void apply(const uint8_t *patch, bool undo)
 {
 	struct image *image = &images[patch[0] & 1];
@@ -232,7 +232,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		};
 	}
 	compare_phases(phases, room);
-	/* Sites open files, which is slow: now and then. */
+	/* Call sites open files, which is slow, so only sometimes. */
 	struct diagnose_closing closing = {.count = 1, .ids = &(uint32_t){GROUP}};
 	diagnose_collect(sources, RANKS, options & WITH_HINT ? &closing : NULL, job);
 	if (options & WITH_SITES && (options >> 6) == 3)

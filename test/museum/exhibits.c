@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The exhibits. What each shows stands above it; where it happened, in README.md. */
+ * The exhibits. A comment before each says what it shows; README.md says where it happened. */
 #include "exhibits.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-/* Functions that museum.py shows by their names must not become part of others. */
+/* museum.py shows these functions by name, so they must not be inlined. */
 #define SHOWN __attribute__((noinline)) static
 
 void exhibit_must(enum sim_error error)
@@ -21,7 +21,8 @@ void exhibit_must(enum sim_error error)
 
 /* ---- kernels ---- */
 
-/* Of a collective: stores its own word, then spins until all members have, or one has failed. */
+/* A kernel of a collective: stores its own word, then spins until all members have, or one has
+ * failed. */
 struct meeting {
 	struct scene *scene;
 	int first, member, members; /* words[first] … words[first + members - 1] */
@@ -88,9 +89,10 @@ void exhibit_await(struct scene *scene, int rank, int word)
 }
 
 /* ---- allocator-lock ----
- * A collective keeps frees away from its launch by a lock, and then tells the allocator which
- * stream uses the block. Meanwhile another thread gives cached memory back: it holds the
- * allocator's lock, and wants the other one. */
+ *
+ * A thread launches a collective under a lock that excludes frees. Then it tells the allocator
+ * which stream uses the block. Meanwhile another thread gives cached memory back: it holds the
+ * allocator's lock, and waits for the other one. */
 SHOWN void collective_then_record(struct exhibit_rank *rank)
 {
 	pthread_mutex_lock(&rank->free_lock);
@@ -121,8 +123,9 @@ SHOWN void allocator_lock(struct scene *scene, int rank, int thread)
 }
 
 /* ---- allocator-retry ----
- * The same, but nobody asked for a free: an allocation that finds no memory gives cached blocks
- * back, with the allocator's lock held. */
+ *
+ * The same without a call to free memory: an allocation finds no memory, and gives cached blocks
+ * back with the allocator's lock held. */
 SHOWN void allocator_retry(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -142,9 +145,10 @@ SHOWN void allocator_retry(struct scene *scene, int rank, int thread)
 }
 
 /* ---- free-between-launches ----
- * One process launches the two halves of a collective on its two devices, one after the other.
- * Between them another thread frees memory: the free waits for the first half, with the driver's
- * lock held, which the launch of the second half needs. */
+ *
+ * A process launches the two halves of a collective on its two devices, one after the other. In
+ * between another thread frees memory. The free holds the driver's lock and waits for the first
+ * half. The launch of the second half waits for that lock. */
 SHOWN void free_between_launches(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -157,9 +161,10 @@ SHOWN void free_between_launches(struct scene *scene, int rank, int thread)
 }
 
 /* ---- launch-excludes-free ----
- * Frees and launches exclude each other by a lock, on both of two ranks that exchange messages.
- * Each rank's free waits for the message that it receives; the message that it sends is launched
- * after the free. */
+ *
+ * A lock keeps frees and launches apart, on both of two ranks that exchange messages. Each rank's
+ * free waits for the message that the rank receives. The other rank launches that message only
+ * after its own free. */
 SHOWN void launch_excludes_free(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -177,9 +182,10 @@ SHOWN void launch_excludes_free(struct scene *scene, int rank, int thread)
 }
 
 /* ---- retry-synchronises ----
+ *
  * Rank 0 has launched its half of a collective. Its next allocation finds no memory, and waits for
- * the stream, to give back what that uses. Rank 1 launches its half after a message that rank 0
- * sends after the allocation. */
+ * the stream, in order to give back the memory that the stream uses. Rank 1 launches its half after
+ * a message that rank 0 sends after the allocation. */
 static void retry_synchronises(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -198,8 +204,9 @@ static void retry_synchronises(struct scene *scene, int rank, int thread)
 }
 
 /* ---- lazy-pairs ----
- * Three ranks send around a ring. Each pair makes its communicator when it first needs it, and
- * making one waits for both members: all wait for their right neighbour. */
+ *
+ * Three ranks send around a ring. Each pair makes its communicator when it first needs it, and that
+ * waits for both members. So all ranks wait for their right neighbour. */
 SHOWN void make_pair(struct scene *scene, int rank, int other)
 {
 	int low = rank < other ? rank : other, high = rank < other ? other : rank;
@@ -217,9 +224,10 @@ static void lazy_pairs(struct scene *scene, int rank, int thread)
 }
 
 /* ---- serial-lane ----
- * All messages of a rank go through one stream, as they do where each pair has no communicator of
- * its own. Rank 0 sends to rank 1, and then to rank 2; rank 1 first receives from rank 2, which
- * waits for rank 0's second message. */
+ *
+ * All messages of a rank use one stream, as they do where pairs have no communicators of their own.
+ * Rank 0 sends to rank 1, and then to rank 2. Rank 1 first receives from rank 2, which waits for
+ * the second message of rank 0. */
 static void serial_lane(struct scene *scene, int rank, int thread)
 {
 	static const int peers[3][2] = {{1, 2}, {2, 0}, {0, 1}};
@@ -233,8 +241,9 @@ static void serial_lane(struct scene *scene, int rank, int thread)
 }
 
 /* ---- opposite-order ----
+ *
  * Two groups of the same two ranks, each with a stream of its own, on devices that run one kernel
- * at a time. The ranks launch the groups' collectives in opposite orders. */
+ * at a time. The ranks launch the collectives of the groups in opposite orders. */
 static void opposite_order(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -246,7 +255,9 @@ static void opposite_order(struct scene *scene, int rank, int thread)
 }
 
 /* ---- failed-launch ----
- * Rank 1's n-th launch fails, and it gives up, as by an exception. Rank 0 has launched its half. */
+ *
+ * The n-th launch of rank 1 fails, and the rank gives up, as after an exception. Rank 0 has
+ * launched its half. */
 SHOWN void failed_launch(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -261,9 +272,10 @@ SHOWN void failed_launch(struct scene *scene, int rank, int thread)
 }
 
 /* ---- abort-in-error-path ----
- * Rank 0 has launched its half of a collective, and finds an error of its own. Cleaning up, it
- * closes the stream, which waits for rank 1's half; that comes after a message of rank 0, which
- * does not come. */
+ *
+ * Rank 0 has launched its half of a collective, and finds an error of its own. To clean up, it
+ * closes the stream, which waits for the half of rank 1. Rank 1 waits for a message of rank 0,
+ * which does not come. */
 static void abort_in_error_path(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -278,9 +290,10 @@ static void abort_in_error_path(struct scene *scene, int rank, int thread)
 }
 
 /* ---- lazy-loading ----
+ *
  * The first launch of a kernel loads it, which waits until the device is idle. On rank 0 a
- * collective runs, for which rank 1 has not launched its half: it waits for a message that rank 0
- * sends after that launch. */
+ * collective runs whose other half rank 1 has not launched: rank 1 waits for a message that rank 0
+ * sends after its launch. */
 static void lazy_loading(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -296,8 +309,9 @@ static void lazy_loading(struct scene *scene, int rank, int thread)
 }
 
 /* ---- callback-lock ----
- * A function that the device calls takes a lock (an interpreter's, say) whose owner waits for the
- * device. */
+ *
+ * A function that the device calls takes a lock (an interpreter's, say). The owner of the lock
+ * waits for the device. */
 void exhibit_take_lock(void *mutex)
 {
 	pthread_mutex_t *lock = mutex;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * allocator-lock with Lockstep's own locks: the gate's in the place of the lock that keeps frees
- * from launches, the pool's in the place of the allocator's. Who takes them in the wrong order gets
- * LS-LOCK-ORDER, whether the threads meet or not: a test that has run once, and did not hang, has
- * shown what is wrong. clang refuses to compile it (test/compile/record_under_lock.c). */
+ * allocator-lock with Lockstep's own locks: the gate's lock in place of the one that keeps frees
+ * and launches apart, the pool's lock in place of the allocator's. A thread that takes them in the
+ * wrong order gets LS-LOCK-ORDER, whether the threads meet or not. So a test that has run once, and
+ * did not hang, has shown the mistake. clang refuses to compile it
+ * (test/compile/record_under_lock.c). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +28,7 @@
 
 enum { SEEDS = 100, TEXT_BYTES = 4096, DEVICE_BYTES = 8 << 20, MOST_BEFORE = 8 };
 
-/* How the two threads follow each other. */
+/* In which order the two threads run. */
 enum meeting {
 	LAUNCH_ALONE,
 	LAUNCH_LAST,
@@ -64,7 +65,8 @@ static void open_pool(void)
 	pthread_barrier_init(&both, NULL, 2);
 }
 
-/* empty_cache, and allocations before: in the order of the table, pool and then gate. */
+/* empty_cache, after some allocations. It takes the locks in the order of the table: pool, then
+ * gate. */
 static void use_pool(int times)
 {
 	for (int i = 0; i < times; i++) {
@@ -75,8 +77,8 @@ static void use_pool(int times)
 	pool_trim(pool, 0);
 }
 
-/* A launch that keeps frees away by the gate's lock, and then tells the pool which stream uses the
- * block, as record_stream does. */
+/* Launches with the gate's lock held, which excludes frees; then tells the pool which stream uses
+ * the block, as record_stream does. */
 LOCK_UNCHECKED static void launch_then_record(void)
 {
 	lock_gate_acquire(&gate.lock);
@@ -95,7 +97,7 @@ static void *use_pool_beside(void *meeting)
 	return NULL;
 }
 
-/* With an owner that the lock is biased to, or without; of that thread, or of the other one. */
+/* The locks are biased to this thread, to the other one, or to none. */
 static void play(uint32_t seed)
 {
 	enum meeting meeting = seed % MEETINGS;
@@ -109,7 +111,7 @@ static void play(uint32_t seed)
 	launch_then_record();
 }
 
-/* In a child, as the message is the last thing that happens. */
+/* In a child, because it prints the message and then aborts. */
 static void check(uint32_t seed)
 {
 	char text[TEXT_BYTES] = "";

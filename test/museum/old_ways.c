@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The exhibits as training programs that do it the old way, each rank a process that uses Lockstep
- * for the rest: old_ways EXHIBIT FILE [N]. They hang under every schedule: a thread goes on to the
- * lock or call in which it stays once the others have what they keep from it, and says so first
- * ("at the edge"). Ranks without a part in it wait in a barrier, as in the next step of a training.
- * FILE: where the ranks' devices meet. N: the launch of failed-launch that fails, from 1. */
+ * The exhibits as training programs that do it the old way. Each rank is a process, which uses
+ * Lockstep for everything else: old_ways EXHIBIT FILE [N]. They hang under every schedule: a thread
+ * goes to the lock or call in which it will stay only when the other threads hold what it needs,
+ * and says so first ("at the edge"). Ranks that take no part wait in a barrier, as in the next step
+ * of a training. FILE: where the devices of the ranks meet. N: which launch of failed-launch fails,
+ * from 1. */
 #include "old_ways.h"
 
 #include <fcntl.h>
@@ -13,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { CALLS_BEFORE = STREAMS + 1 }; /* of the driver, before an exhibit begins */
+enum { CALLS_BEFORE = STREAMS + 1 }; /* calls of the driver before an exhibit begins */
 
 struct shared *shared;
 ls_group *world;
@@ -144,10 +145,10 @@ int main(int argc, char **argv)
 		.device = way->run == fork_on_lockstep ? "sim:0,devices=1" : NULL};
 	must_status(ls_group_open(&options, &world));
 	open_device(way, argv[2]);
-	must_status(ls_barrier(world, NULL)); /* all are there */
+	must_status(ls_barrier(world, NULL)); /* all ranks are there */
 	if (my_rank < way->ranks)
 		run(way);
-	must_status(ls_barrier(world, NULL)); /* the next step */
+	must_status(ls_barrier(world, NULL)); /* the next step of the training */
 	puts("finished");
 	ls_group_close(world);
 	return 0;

@@ -11,12 +11,12 @@
 
 #include "sim.h"
 
-/* Functions whose names a report has to tell must not become part of others. */
+/* Reports name these functions, so they must not be inlined. */
 #define SHOWN __attribute__((noinline)) static
 
 enum { STREAMS = 2, WORDS = 16, DEVICE_BYTES = 8 << 20, HALF = DEVICE_BYTES / 2 };
 
-/* Where devices of all ranks meet. */
+/* Memory in which the devices of all ranks meet. */
 struct shared {
 	struct sim_board board;
 	_Atomic uint64_t words[WORDS];
@@ -29,13 +29,13 @@ extern struct sim *sim;
 extern struct sim_stream *streams[STREAMS]; /* the second is on the last device */
 extern void *cached;                        /* a block that the allocator could give back */
 extern int failing_launch;                  /* of rank 1, from 1; 0: none */
-extern pthread_mutex_t allocator_lock;      /* as of PyTorch's caching allocator */
+extern pthread_mutex_t allocator_lock;      /* that of PyTorch's caching allocator */
 
 void must(enum sim_error error);
-void must_status(ls_status status); /* else the rank says which, and ends */
-/* The threads of an exhibit, in this process. */
+void must_status(ls_status status); /* otherwise the rank prints the status, and ends */
+/* The threads of an exhibit, in this process, meet here. */
 void meet(void);
-/* "at the edge": what the caller does next it never ends. */
+/* Prints "at the edge": the caller's next call never returns. */
 void edge(void);
 
 /* ---- old_ways_device.c ---- */
@@ -49,7 +49,7 @@ void failed_launch(void);
 void abort_in_error_path(void);
 void lazy_loading(void);
 void callback_lock(void);
-/* Of second threads. */
+/* For second threads. */
 void *empty_cache(void *unused);
 void *malloc_with_retry(void *unused);
 void *garbage_collect(void *unused);
@@ -60,7 +60,8 @@ void *free_with_lock(void *unused);
 void lazy_pairs(void);
 void serial_lane(void);
 void opposite_groups(void);
-/* Before the group is opened: goes on in a child, in which nobody holds the lock that is held. */
+/* Call before the group is opened. Continues in a child, in which no thread holds the locked
+ * lock. */
 void fork_with_lock_held(void);
 void allocate(void);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Exhibits whose threads stay in a lock or in a call of the device's driver. */
+ * Exhibits whose threads stay in a lock, or in a call of the device's driver. */
 #include <sched.h>
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 
 enum { LAUNCHES = 3 };
 
-/* Of what must not free during a launch; and Python's. */
+/* The lock of what must not free during a launch; Python's lock. */
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t interpreter_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -133,7 +133,7 @@ void *garbage_collect(void *unused)
 	return unused;
 }
 
-/* The second one needs the driver's lock, which the free has. */
+/* The second launch needs the driver's lock, which the free holds. */
 void launch_on_both(void)
 {
 	must(launch_collective("launch of all-reduce 1 on device 0 of 0 and 1", 0, 0, 0, 1));
@@ -228,7 +228,7 @@ void failed_launch(void)
 		if (error != SIM_OK) {
 			printf("launch %d failed\n", (int)i);
 			edge();
-			return; /* as by an exception that somebody catches further out */
+			return; /* as after an exception that is caught elsewhere */
 		}
 		snprintf(call, sizeof call, "sync of stream 0 (all-reduce %d)", (int)i);
 		if (my_rank == 0 && (int)i == failing_launch)

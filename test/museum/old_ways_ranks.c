@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Exhibits whose ranks wait for each other in Lockstep, and a rank that is a forked child. */
+ * Exhibits whose ranks wait for each other in Lockstep, and one in which a rank is a forked
+ * child. */
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -51,7 +52,7 @@ void serial_lane(void)
 
 /* ---- opposite-groups ---- */
 
-/* As opposite-order, in Lockstep's all-reduces. */
+/* As opposite-order, with Lockstep's all-reduces. */
 void opposite_groups(void)
 {
 	ls_group *groups[2];
@@ -75,7 +76,7 @@ SHOWN void *allocate_for_ever(void *unused)
 	return unused;
 }
 
-/* The child is the rank, as with worker processes. */
+/* The child is the rank, as a worker process is. */
 void fork_with_lock_held(void)
 {
 	pthread_t thread;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * fork-with-lock on Lockstep: processes are forked while another thread is in a call that takes the
- * locks of the allocators and of messages. Nobody will ever give those back in the child, so each
- * of its calls returns before it takes one. */
+ * fork-with-lock on Lockstep: processes fork while another thread is in a call that takes the locks
+ * of the allocators and of messages. In the child no thread will ever release them, so each of its
+ * calls returns before it takes one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Exhibits of messages and collectives by Lockstep's public calls, in the very order that deadlocks
- * elsewhere. Connections are there when the group is open, messages do not wait for each other, and
- * groups do not, either. A stream waits for words that Lockstep stores, also when a group fails; so
- * what waits for the device then goes on. */
+ * Exhibits of messages and collectives with Lockstep's public calls, in the very order that
+ * deadlocks elsewhere. All connections exist when the group is open, and neither messages nor
+ * groups wait for each other. A stream waits for words that Lockstep stores, also when a group
+ * fails; so a thread that waits for the device then continues. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 #include "exhibits.h"
 
 enum { COUNT = 1100 };  /* of a message that stays with its sender until it is received */
-enum { LIMIT_MS = 50 }; /* where a wait has to end by its time limit */
+enum { LIMIT_MS = 50 }; /* for waits that must end by their time limit */
 
 static void must(ls_status status)
 {
@@ -56,7 +56,7 @@ void groups_lazy_pairs(struct scene *scene, ls_group *world, int rank)
 	}
 }
 
-/* Rank 0 sends to rank 1, then to rank 2; rank 1 first receives from rank 2, which waits for rank
+/* Rank 0 sends to rank 1, then to rank 2. Rank 1 first receives from rank 2, which waits for rank
  * 0's second message. With LOCKSTEP_P2P=serial this deadlocks. */
 void groups_serial_lane(struct scene *scene, ls_group *world, int rank)
 {
@@ -72,7 +72,8 @@ void groups_serial_lane(struct scene *scene, ls_group *world, int rank)
 				end(sends[i]);
 			continue;
 		}
-		for (int i = rank == 1 ? 2 : 0; i >= 0; i -= 2) { /* from rank 2, and from rank 0 */
+		/* from rank 2, then from rank 0 */
+		for (int i = rank == 1 ? 2 : 0; i >= 0; i -= 2) {
 			must(ls_recv(world, data, COUNT, LS_INT32, i, NULL));
 			check(data, round);
 		}
@@ -81,8 +82,8 @@ void groups_serial_lane(struct scene *scene, ls_group *world, int rank)
 	}
 }
 
-/* Each group has a stream of its own, and rank 1 puts the groups' collectives there the other way
- * round. */
+/* Each group has a stream of its own, and rank 1 enqueues the groups' collectives in the other
+ * order. */
 void groups_opposite_order(struct scene *scene, ls_group *world, int rank)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -110,9 +111,9 @@ void groups_opposite_order(struct scene *scene, ls_group *world, int rank)
 		ls_group_close(groups[g]);
 }
 
-/* ---- what waits for the device ---- */
+/* ---- waits for the device ---- */
 
-/* Behind the stream; both ranks have the same. */
+/* On the stream; both ranks call it. */
 static void sum(struct exhibit_rank *here, ls_group *group, int stream, int32_t *data,
 		ls_request **op)
 {
@@ -122,7 +123,8 @@ static void sum(struct exhibit_rank *here, ls_group *group, int stream, int32_t 
 	must(ls_allreduce(group, data, data, COUNT, LS_INT32, LS_SUM, &options));
 }
 
-/* Rank 1 receives what rank 0 sends only after an error, or after its device: so, not at all. */
+/* Rank 0 would send the message that rank 1 receives only after an error, or after its device. So
+ * it never comes. */
 static void receive_in_vain(ls_group *world, ls_status expected)
 {
 	int32_t got;
@@ -138,8 +140,9 @@ static void end_failed(ls_request *op, ls_status expected)
 	ls_request_free(op);
 }
 
-/* Half of the seeds: rank 0 tells of its error by ls_group_abort, before it waits for the stream.
- * The others: it waits first, as elsewhere. Then rank 1's time limit fails the group. */
+/* With half of the seeds rank 0 reports its error by ls_group_abort, before it waits for the
+ * stream. With the others it waits first, as elsewhere; then the time limit of rank 1 fails the
+ * group. */
 void groups_abort_in_error_path(struct scene *scene, ls_group *world, int rank)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -158,8 +161,8 @@ void groups_abort_in_error_path(struct scene *scene, ls_group *world, int rank)
 	end_failed(op, expected);
 }
 
-/* Half of the seeds: the second launch is an operation of Lockstep's, of a kind that has not run
- * yet. It needs no kernel that is not there. */
+/* With half of the seeds the second launch is an operation of Lockstep, of a kind that has not run
+ * yet. It needs no kernel that would have to be loaded. */
 static void launch_another(struct exhibit_rank *here, ls_group *world, int rank)
 {
 	int32_t data[2][COUNT], message = 0;
@@ -183,8 +186,8 @@ static void launch_another(struct exhibit_rank *here, ls_group *world, int rank)
 	ls_group_close(other);
 }
 
-/* The others: it is a kernel of the program. The driver waits for the device, and that for rank 1,
- * whose time limit fails the group: then the launch returns. */
+/* With the other seeds it is a kernel of the program. The driver waits for the device, and the
+ * device for rank 1, whose time limit fails the group. Then the launch returns. */
 static void launch_own(struct exhibit_rank *here, ls_group *world, int rank)
 {
 	int32_t data[COUNT];
@@ -205,8 +208,8 @@ void groups_lazy_loading(struct scene *scene, ls_group *world, int rank)
 	(scene->seed % 2 == 0 ? launch_another : launch_own)(&scene->ranks[rank], world, rank);
 }
 
-/* A wait for an operation is none for its stream. So it ends, although the lock is held that the
- * function behind the operation takes. */
+/* A wait for an operation does not wait for its stream. So it ends, although this thread holds the
+ * lock that the function behind the operation takes. */
 void groups_callback_lock(struct scene *scene, ls_group *world, int rank)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];

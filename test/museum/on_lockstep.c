@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The exhibits with Lockstep's pool and gate in place of an allocator's lock and a lock that keeps
- * frees from launches. Nobody has to know an order: a free never waits, and what the driver gets
- * back it gets when nothing is in flight. */
+ * The exhibits with Lockstep's pool and gate, in place of an allocator's lock and a lock that keeps
+ * frees and launches apart. No program has to keep to an order: a free never waits, and the driver
+ * gets memory back when nothing is in flight. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,7 +23,7 @@ static void begin(struct exhibit_rank *rank)
 	must(pool_gate_begin(&rank->gate, &rank->waiter, CLOCK_NEVER));
 }
 
-/* Before something is launched behind the stream; `launched` after it. */
+/* Call before something is launched on the stream; then `launched`. */
 static uint64_t issue(struct exhibit_rank *rank, int stream)
 {
 	return pool_gate_issue(rank->inflight[stream]);
@@ -69,8 +69,8 @@ static void free_block(struct exhibit_rank *rank)
 	rank->block = NULL;
 }
 
-/* So the driver must get the block back, and the pool must wait until it may: by then all of the
- * memory is free. */
+/* The second block is larger, so the driver must get the first one back, and the pool must wait
+ * until it may give it: then all memory is free. */
 static void free_and_alloc_more(struct exhibit_rank *rank)
 {
 	for (size_t i = 0; i < EXHIBIT_ROUNDS; i++) {
@@ -97,7 +97,7 @@ void lockstep_allocator_lock(struct scene *scene, int rank, int thread)
 	pool_trim(here->pool, 0);
 }
 
-/* An allocation that finds no memory: the pool gives back what is cached, and asks again. */
+/* An allocation finds no memory: the pool gives cached memory back, and asks the driver again. */
 void lockstep_allocator_retry(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -108,7 +108,7 @@ void lockstep_allocator_retry(struct scene *scene, int rank, int thread)
 	free_and_alloc_more(here);
 }
 
-/* Both halves of a collective are one launch; the free in between is put off. */
+/* Both halves of a collective are one launch. The free in between is put off. */
 void lockstep_free_between_launches(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -146,8 +146,8 @@ void lockstep_launch_excludes_free(struct scene *scene, int rank, int thread)
 	}
 }
 
-/* The memory that rank 0 lacks comes back after the collective, which waits for rank 1, and that
- * for rank 0. The allocation waits for a word, so its time limit ends it. */
+/* The memory that rank 0 lacks comes back after the collective, which waits for rank 1, and rank 1
+ * waits for rank 0. The allocation waits for a word, so its time limit ends it. */
 void lockstep_retry_synchronises(struct scene *scene, int rank, int thread)
 {
 	struct exhibit_rank *here = &scene->ranks[rank];
@@ -159,7 +159,7 @@ void lockstep_retry_synchronises(struct scene *scene, int rank, int thread)
 		must(pool_record(here->pool, here->block, here->streams[0], NULL));
 		free_block(here);
 		if (alloc(here, EXHIBIT_HALF + 1, clock_now_ns() + 100000000))
-			must(LS_SYSTEM); /* it cannot have come */
+			must(LS_SYSTEM); /* this memory cannot have come back */
 		exhibit_tell(scene, 8);
 		return;
 	}
@@ -169,8 +169,8 @@ void lockstep_retry_synchronises(struct scene *scene, int rank, int thread)
 	pool_gate_end(&here->gate);
 }
 
-/* Of this rank the n-th call to the driver fails, of all that a round makes. What was issued stays
- * accounted for, kernels that run are let go, and both ranks know the round. */
+/* One call to the driver by this rank fails: the n-th of those that the rounds make. Launches that
+ * were issued still count, running kernels are released, and both ranks learn the round. */
 static bool run_round(struct scene *scene, struct exhibit_rank *here, int member, uint64_t round)
 {
 	_Atomic uint64_t *done = &here->inflight[0]->done;
@@ -178,7 +178,7 @@ static bool run_round(struct scene *scene, struct exhibit_rank *here, int member
 	uint64_t number = issue(here, 0);
 	bool failed = exhibit_try_collective(scene, here->streams[0], 0, member, 2, round) != SIM_OK;
 	while (sim_store(here->streams[0], done, number, here->waiter.bell) != SIM_OK)
-		failed = true; /* it is tried again, as the gate counts on it */
+		failed = true; /* tries again, because the gate relies on this store */
 	pool_gate_end(&here->gate);
 	if (failed || sim_stream_sync(here->streams[0]) != SIM_OK)
 		return false;
@@ -194,7 +194,7 @@ void lockstep_failed_launch(struct scene *scene, int rank, int thread)
 		sim_fail_next(here->sim, n);
 	for (round = 1; run_round(scene, here, rank, round); round++)
 		if (round > EXHIBIT_LAUNCHES)
-			must(LS_SYSTEM); /* the call must have failed */
+			must(LS_SYSTEM); /* one call must have failed */
 	if (rank == 1)
 		sim_board_store(here->sim, &scene->words[EXHIBIT_CAUSE], round);
 	if (atomic_load(&scene->words[EXHIBIT_CAUSE]) != fails_in)
@@ -221,7 +221,7 @@ bool lockstep_open(struct scene *scene, const struct exhibit *exhibit, int rank)
 				       .name = "sim:0"};
 	if (pool_open(&here->pool, &options) != LS_OK)
 		return false;
-	/* The second one, if both are on the pool's device. */
+	/* The second stream, if both are on the device of the pool. */
 	here->owner = exhibit->options.devices == 1;
 	here->block = alloc(here, EXHIBIT_HALF, CLOCK_NEVER);
 	return here->block != NULL;
@@ -235,6 +235,6 @@ void lockstep_close(struct exhibit_rank *rank)
 	pool_gate_fini(&rank->gate);
 	for (int i = 0; i < EXHIBIT_STREAMS; i++)
 		sim_driver_close(&rank->drivers[i]);
-	if (sim_bytes_used(rank->sim, 0) > 0) /* all memory has been given back */
+	if (sim_bytes_used(rank->sim, 0) > 0) /* the driver has all memory back */
 		must(LS_OUT_OF_MEMORY);
 }
