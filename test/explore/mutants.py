@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """test/explore/mutants.py [--schedules N] [--seed N] [--only TEXT] [--list] [--folder DIR] [--write-doc] [--again]
 [--minutes N]: breaks the library in one place after the other, in a copy of the tree, and prints after how many schedules
-`explore` finds the defect. Ends with "N passed, N failed": a mutant passes if it is found, or if mutants.txt gives a reason
-for it. A schedule in which the unbroken library fails is a failure, and finds no mutant. A result for the same sources is
-kept, so that a run can be stopped and continued; --again tries all anew. --minutes: starts no mutant after so long; those
-that are left are failures."""
+`explore` finds the defect. Ends with "N passed, N failed": a mutant passes if explore finds it, or if mutants.txt gives a
+reason why not. A schedule in which the unbroken library fails is a failure, and finds no mutant. Results are kept as long
+as the sources are the same, so that a run can be stopped and continued; --again tries all anew. --minutes: begins no mutant
+after so long; mutants that are left count as failures."""
 
 import argparse
 import functools
@@ -119,7 +119,7 @@ def copy_tree(folder):
     if os.path.exists(tree):
         shutil.rmtree(tree)
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", "build", "__pycache__"))
-    # Other threads of this machine are no part of what is tested, so what is built is the one program.
+    # Only this program is needed, so nothing else is built.
     done = run(["meson", "setup", os.path.join(tree, "build")], cwd=tree, env={**os.environ, "CC": "gcc"})
     if done.returncode:
         sys.exit(f"mutants: meson setup failed\n{done.stdout}")

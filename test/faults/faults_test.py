@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Breaks jobs on purpose and checks what every survivor is told: cause, rank, operation, call site.
+"""Breaks jobs on purpose, and checks what every survivor learns: cause, rank, operation, call site.
 
 faults_test.py LOCKSTEP RAW TRAIN [--repeat N] [--healthy N] [--paused N] [--only TEXT]
 Prints TAP and the closing line "N passed, N failed"."""
@@ -146,8 +146,8 @@ def test_training(fault):
 
 
 def test_healthy(count):
-    """No report of any kind while nothing is wrong, though every rank is late all the time and somebody
-    looks every ten milliseconds."""
+    """While nothing is wrong there is no report, although every rank is always late and a watch looks every
+    ten milliseconds."""
     def one(i):
         code, output, _ = run([LOCKSTEP, "run", "-n", str(2 + i % 4), "--", RAW, "healthy", "0"], LOCKSTEP_LOOK_MS=10)
         need(code == 0 and output == "", f"run {i}: exit {code}", output)
@@ -199,7 +199,7 @@ LATE_S = 0.6
 
 
 def test_paused(count):
-    """A rank that is stopped for half a second and goes on is no reason for a verdict."""
+    """A rank that is stopped for half a second, and then continues, is no reason for a verdict."""
     def one(i):
         size = 2 + i % 4
         pause_s = LATE_S
@@ -223,8 +223,8 @@ def test_paused(count):
 
 
 def test_proof():
-    """A rank that sleeps although what it waits for has come is no part of a cycle: each rank in turn is
-    stopped between its peer's store and its own wake-up, while its peer waits for it."""
+    """A rank that sleeps although its word has arrived is not in a cycle. Each rank in turn is stopped between its
+    peer's store and its own wake-up, while its peer waits for it."""
     for faulty in (0, 1):
         fifo = os.path.join(TEMPORARY.name, f"go-{faulty}")
         os.mkfifo(fifo)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the tests of faults share: how a test fails, what its programs find in their environment, TAP."""
+"""What the tests of faults share: how a test fails, the environment of its programs, TAP."""
 import os
 import subprocess
 import tempfile
@@ -19,7 +19,7 @@ TEMPORARY = tempfile.TemporaryDirectory(prefix="lockstep-faults-")
 
 
 def environment(**more):
-    """This process' environment without what would change the job, and with a TMPDIR of the test's own."""
+    """The environment of this process, without variables that would change the job, and with a TMPDIR of the test."""
     ours = ("LOCKSTEP_", "TORCHELASTIC_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_")
     env = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     env["TMPDIR"] = TEMPORARY.name

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """kill -9 at random moments: of ranks while they open, loop and close, and of the launcher. Survivors
-must learn it within a second, from one verdict that names a rank that was killed; nothing may be left.
+must learn of it within a second, from one verdict that names a killed rank; and nothing may be left.
 
 kill_test.py LOCKSTEP LOOP REOPEN [--kills N] [--launchers N] [--seed N] [--at-once N] [--only TEXT]
 A failure prints its seed: --only ranks --kills 1 --seed SEED plays it again. Prints TAP."""
@@ -28,7 +28,7 @@ LIMIT_S = 30  # a job that takes longer than this to begin or to end hangs
 TOLD_S = 1.0  # within this every survivor is told
 RUNNABLE_PER_CORE = 8  # with more, the box is overloaded, and survivors get proportionally more time
 IN_OPEN = {"LS_PEER_DIED", "LS_RANK_MISSING", "LS_NO_MASTER"}
-# When to kill: the word that the first victim has told, and at most how many seconds after it.
+# When to kill: at most so many seconds after the first victim has written this word.
 MOMENTS = {"opening": ("is", 0.03), "looping": ("open", 0.12), "grouping": ("grouping", 0.001), "closing": ("last", 0.004)}
 MARK = "KILL_TEST_MARK"
 REOPENINGS = 200
@@ -36,7 +36,7 @@ SHOWN = 5  # of what went wrong
 
 
 class Plan:
-    """One job, and who is killed in it when: all drawn from one seed."""
+    """One job, and which ranks are killed in it, and when: all drawn from one seed."""
 
     def __init__(self, seed):
         draw = random.Random(seed)
@@ -55,7 +55,7 @@ class Plan:
 
 
 class Play:
-    """The job while it runs: what ranks tell through a pipe of their own, and what the launcher prints."""
+    """The running job: what ranks write to a pipe, and what the launcher prints."""
 
     def __init__(self, plan):
         self.plan = plan
@@ -93,7 +93,7 @@ class Play:
         return f"{self.plan}\n{self.told()}\n{self.text[self.printed].decode(errors='replace')}"
 
     def read(self, until_s):
-        """Reads what comes until then; False if nothing came."""
+        """Reads what ranks write before until_s; False if nothing came."""
         ready, _, _ = select.select(self.open, [], [], max(0, until_s - time.monotonic()))
         for fd in ready:
             part = os.read(fd, 65536)
@@ -131,7 +131,7 @@ class Play:
 
 
 def overload():
-    """How overloaded the box is just now, at least 1."""
+    """How overloaded this machine is, at least 1."""
     runnable = int(Path("/proc/loadavg").read_text().split()[3].split("/")[0])
     return max(1.0, runnable / (RUNNABLE_PER_CORE * len(os.sched_getaffinity(0))))
 
@@ -143,7 +143,7 @@ def names_victim(plan, text):
 
 
 def check_failed(play, rank, status, blamed, where):
-    """What a survivor was told."""
+    """What a survivor has learned."""
     plan, output = play.plan, play.output()
     if where == "opening":
         said = re.findall(rf"^\[{rank}\] lockstep: rank {rank}: (.*) \[LS-[A-Z-]+\]$", output, re.M)
@@ -157,7 +157,7 @@ def check_failed(play, rank, status, blamed, where):
 
 
 def check(play, load):
-    """Returns for each survivor that has failed where it was, in what and how long it took until it knew."""
+    """For each survivor that has failed: where it was, in which call, and how long it took to learn of the death."""
     plan, output, times = play.plan, play.output(), []
     need("are wrong" not in output and not re.search(r"exited with ([2-9]|\d\d)", output), "a check of the loop failed", output)
     found = re.finditer(r"^rank (\d+): (LS_\w+) blamed (-?\d+) while (\w+) in (.+) from (\d+) to (\d+)$", play.told(), re.M)
@@ -182,10 +182,10 @@ def check(play, load):
 def check_verdicts(play, times):
     plan, output = play.plan, play.output()
     verdicts = len(re.findall(r"\[LS-VERDICT\]$", output, re.M))
-    # A second victim may be the one who prints the verdict, and die just before.
+    # A second victim may be the rank that was to print the verdict, and die just before it does.
     least = 1 if any(where == "looping" for where, _, _ in times) and len(plan.victims) == 1 else 0
-    # Each group has a cause of its own; of two groups of a division both may fail, also one of which nobody is left to
-    # say so but the verdict itself.
+    # Each group has a cause of its own. Both halves of a split group may fail, and for one of them perhaps only the
+    # verdict says so, because all its members are dead.
     further = "in a further group" in output or re.search(r"waits? in .* of group \d+ \(", output)
     most = 3 if further else 1
     need(least <= verdicts <= most, f"{verdicts} verdicts", output)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ranks that are started by hand or by torchrun, and all that can be wrong then: each rank ends in its
-time with the right status, and with a message that names rank, cause and remedy.
+"""Ranks that are started by hand or by torchrun, and all that can then be wrong: each rank ends in time,
+with the right status, and with a message that names rank, cause and remedy.
 
 start_test.py START [--only TEXT]
 Prints TAP and the closing line "N passed, N failed"."""
@@ -54,7 +54,7 @@ class Rank:
 
 
 def expect(rank, status, *patterns, limit_ms=None):
-    """The rank ended with this status in its time, and said all that."""
+    """The rank has ended in time with this status, and has printed all these texts."""
     rank.end()
     found = re.search(r"^rank (\S+): (LS_\w+) after (\d+) ms$", rank.text, re.M)
     need(found, "no status", rank.text)
@@ -222,7 +222,7 @@ def test_second_job_while_first_meets():
     for rank in (first, second):
         expect(rank, "LS_WRONG_WORLD_SIZE", rf"rank 0 \(pid {second.pid}\) was started for 3 ranks, but rank 0 \(pid {first.pid}\) at "
                rf"tcp:127.0.0.1:{port} for 2: give all processes the same WORLD_SIZE", limit_ms=LONG_MS / 2)
-    # Its rank 0 has ended with that error, and nobody is left to tell.
+    # Rank 0 has ended with that error, so no rank is left that could answer.
     expect(by_hand(port, 1, 3, LOCKSTEP_OPEN_TIMEOUT_MS=SHORT_MS), "LS_NO_MASTER", "rank 0 .* has not come there, or has ended")
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""run.py BUILD [--seconds 60] [--only NAME,…] [--keep]: every fuzzer for so long, from its corpus on. With clang's
-libFuzzer coverage chooses the inputs, under AddressSanitizer and UndefinedBehaviorSanitizer; where that is not
-installed the fuzzers of BUILD draw their own. --keep writes what reached more back into corpus/NAME.hex, as long
-as that stays small. Prints TAP and "N passed, N failed"; what fails is printed as a line of a corpus."""
+"""run.py BUILD [--seconds 60] [--only NAME,…] [--keep]: runs every fuzzer for so long, and begins with its corpus. With
+clang's libFuzzer, coverage chooses the inputs, under AddressSanitizer and UndefinedBehaviorSanitizer. Where that is not
+installed, the fuzzers of BUILD draw their inputs. --keep adds inputs that have reached more to corpus/NAME.hex, as long as
+that stays small. Prints TAP and "N passed, N failed", and an input that fails as a line of a corpus."""
 
 import argparse
 import os

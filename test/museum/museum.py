@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Shows how programs deadlock on devices: museum.py EXPLORE [--safe N] [--programs LOCKSTEP OLD_WAYS] [EXHIBIT…]
-Each exhibit runs under drawn schedules until it hangs; and the same on Lockstep under N schedules (300). With the programs it also
-shows how Lockstep names the hang in a program that does it the old way (reports.py). Ends with 1 if an exhibit does not hang or is
-not named, or if the same hangs on Lockstep."""
+Runs each exhibit under drawn schedules until it hangs, and the same work on Lockstep under N schedules (300). With
+--programs it also shows how Lockstep reports the hang of a program that does it the old way (reports.py). Exits with 1 if
+an exhibit does not hang, if its report is wrong, or if the same work hangs on Lockstep."""
 import argparse
 import os
 import re
@@ -19,7 +19,7 @@ ENTRY = re.compile(r'{"([a-z-]+)",\s*"([^"]+)"')
 THREAD = re.compile(r'(?m)^thread \d+, (rank \d+) (.*): (.*)\n((?:    .*\n)*)')
 OURS = re.compile(r'\((exhibits|blocks|calls|queue)\.c:')
 LONGEST = 5000  # schedules until it hangs
-# Where its threads must stand: any other hang is not the one that is shown.
+# Where the threads of an exhibit must be: any other hang is not the one that it shows.
 STANDS = {
     'allocator-lock': ('collective_then_record', 'allocator_lock'),
     'allocator-retry': ('collective_then_record', 'allocator_retry'),
@@ -44,7 +44,7 @@ def explore(program, folder, exhibit, *options, safe=False):
 
 
 def tell_threads(said):
-    """Which thread stands where; those of a device that only wait for work are left out."""
+    """Shows where each thread is, except threads of a device that only wait for work."""
     first = said.split('\nseed ')[1]  # another worker may have found one, too
     for rank, name, state, frames in THREAD.findall(first):
         where = [frame.strip() for frame in frames.splitlines()]

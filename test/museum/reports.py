@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""How Lockstep names the exhibits in programs that do them the old way: reports.py LOCKSTEP OLD_WAYS [--times N] [--quiet]
-[EXHIBIT…]. Each runs N times (1) as a job. It must hang, or be ended by a proof, each time; and the report must have the words
-that belong to it: threads, locks with their owners, calls, lines. It must come within a second after the last thread has gone to
-where it hangs, as lockstep(7) promises; where threads wait for processors, proportionally later. Prints the report, and the times."""
+"""How Lockstep reports the hangs of programs that do the exhibits the old way: reports.py LOCKSTEP OLD_WAYS [--times N]
+[--quiet] [EXHIBIT…]. Each runs N times (1) as a job. Each time it must hang, or a proof must end it; and the report must
+have the words that belong to the exhibit: threads, locks with their owners, calls, lines. The report must come within a
+second after the last thread has reached the place where it hangs, as lockstep(7) promises; if threads wait for processors,
+proportionally later. Prints the report, and the times."""
 import argparse
 import os
 import re
@@ -26,9 +27,10 @@ LOCK = 'pthread_mutex_lock(&%s)'
 
 
 class Exhibit:
-    """`edges`: threads that go where they hang. `verdict`: patterns of the report's text. `threads`: of a rank's thread, "main" or
-    as it is named: patterns, or (function, what stands in the line at which it is). `proved`: patterns of the report with which
-    the ranks' calls fail. `own`: of what ranks print by themselves, long before any time limit."""
+    """`edges`: how many threads reach the place where they hang. `verdict`: patterns of the report's text. `threads`: by rank
+    and thread ("main", or its name): patterns; or (function, text of the line where the thread is). `proved`: patterns of the
+    report with which the calls of the ranks fail. `own`: patterns of what ranks print by themselves, long before any time
+    limit."""
 
     def __init__(self, ranks, edges, verdict=(), threads=None, proved=(), own=(), arguments=(), **environment):
         self.ranks, self.edges, self.verdict, self.threads = ranks, edges, verdict, threads or {}
@@ -134,7 +136,7 @@ class Job:
         shutil.rmtree(self.folder)
 
     def until(self, has_come, what):
-        """Reads what it says; the time at which that was so."""
+        """Reads what the job prints until has_come(). Returns the time of that."""
         while not has_come():
             late = time.monotonic() > self.began + LIMIT_S
             ready = select.select([self.process.stdout], [], [], 1)[0] if not late else []
@@ -175,7 +177,7 @@ def has(block, wanted):
 
 
 def missing(exhibit, text, number):
-    """What the report lacks."""
+    """The patterns that the report lacks."""
     lacks = [wanted for wanted in exhibit.verdict if not has(text, wanted.replace('{n}', ''.join(number)))]
     threads = threads_of(text)
     for (rank, name), all_wanted in exhibit.threads.items():
@@ -184,7 +186,7 @@ def missing(exhibit, text, number):
 
 
 def shorten(exhibit, text):
-    """Without threads that have no part in it, and frames of the system."""
+    """The report without threads that take no part, and without frames of the system."""
     lines, keeps = [], True
     for line in text.split('\n  stacks of ')[0].split('\n'):
         lines.append(line)
@@ -201,7 +203,7 @@ def shorten(exhibit, text):
 # ---- running them ----
 
 def threads_per_core():
-    """How many threads want each processor, at least 1."""
+    """How many threads there are for each processor, at least 1."""
     with open('/proc/loadavg', encoding='ascii') as file:
         now = file.read().split()
     return max(1.0, max(float(now[0]), int(now[3].split('/')[0])) / len(os.sched_getaffinity(0)))
@@ -219,7 +221,7 @@ def spread(values):
 
 
 def run(programs, name, number):
-    """The report, and the seconds from the edge to it, and to what ranks say by themselves."""
+    """The report; the seconds from the edge to it; and those to what ranks print by themselves."""
     exhibit = EXHIBITS[name]
     job = Job(programs, exhibit, name, number)
     try:
@@ -257,7 +259,7 @@ def numbers_of(name, times):
 
 
 def measure(programs, name, times):
-    """The last report; the seconds of all; and those of what ranks say by themselves."""
+    """The last report; the seconds of all reports; and those of what ranks print by themselves."""
     seconds, own, lines = [], [], []
     for number in numbers_of(name, times):
         crowd = threads_per_core()
@@ -286,7 +288,7 @@ def repeat(programs, name, times):
 
 
 def finishes(programs):
-    """Where messages do not wait for each other, serial-lane ends well."""
+    """serial-lane ends well if messages do not wait for each other."""
     job = Job(programs, Exhibit(3, 0), 'serial-lane', ())
     try:
         job.until(lambda: job.said.count('finished') == 3, 'the end')
@@ -295,7 +297,7 @@ def finishes(programs):
 
 
 def forks(programs):
-    """A thread of Lockstep's user holds its locks again and again while another one forks: what the children get."""
+    """What calls in forked children return, if another thread keeps taking Lockstep's locks meanwhile."""
     job = Job(programs, Exhibit(2, 0), 'fork-on-lockstep', ())
     try:
         job.until(lambda: job.said.count('finished') == 2, 'the end')
