@@ -5,7 +5,7 @@
 
 /* ---- where things lie ---- */
 
-/* Lengths of uneven parts take turns, so that the sum of any number of them is a formula. */
+/* Lengths of uneven parts repeat, so that a formula gives the sum of any number of them. */
 enum { TURNS = 4 };
 
 static uint32_t turn_length(const struct plan_sim_op *op, unsigned turn)
@@ -14,8 +14,9 @@ static uint32_t turn_length(const struct plan_sim_op *op, unsigned turn)
 	return op->uneven ? uneven[turn % TURNS] : op->count;
 }
 
-/* First element of the n-th part in a buffer of the rank. In an all-to-all the part that `from` has
- * for `to` has turn from + 3 to; elsewhere the part of rank r has turn r. */
+/* The first element of the n-th part in a buffer of the rank. In an all-to-all the part that `from`
+ * has for `to` has length number from + 3 * to; elsewhere the part of rank r has length number
+ * r. */
 static uint32_t part_start(const struct plan_sim_op *op, unsigned rank, unsigned which, unsigned n)
 {
 	bool pairs = op->collective == COLL_ALLTOALL;
@@ -29,7 +30,7 @@ static uint32_t part_start(const struct plan_sim_op *op, unsigned rank, unsigned
 	return sum;
 }
 
-/* Each in a buffer of its own. */
+/* Where blocks are if INPUT, OUTPUT and SCRATCH are buffers of their own. */
 static struct place place_apart(const struct plan_sim_op *op, const struct plan *plan,
 				unsigned rank, unsigned which, unsigned block, unsigned blocks)
 {
@@ -164,10 +165,10 @@ bool data_enter(struct plan_world *world, struct rank *rank)
 	const struct plan_sim_op *op = plan_world_op(world, rank);
 	struct place input = whole_place(world, rank, PLAN_INPUT);
 	bool gives = has_input(op, rank->number), gets = has_output(op, rank->number);
-	/* Memory that is lent for what it has combined so far. */
+	/* Memory that the plan may use for partial results. */
 	bool lent = op->collective == COLL_REDUCE && !gets &&
 		    rank->plan.reach[PLAN_OUTPUT] == PLAN_REACH_MAPPED;
-	bool inside = rank->in_place && input.which == PLAN_INPUT; /* OUTPUT lies in INPUT */
+	bool inside = rank->in_place && input.which == PLAN_INPUT; /* OUTPUT is a part of INPUT */
 	for (unsigned which = PLAN_INPUT; which <= PLAN_SCRATCH; which++)
 		rank->buffers[which].op = -1;
 	if ((gets || lent) && !inside && !open_garbage(world, rank, PLAN_OUTPUT))
@@ -195,7 +196,7 @@ static bool is_input(const struct element *element, int op, int rank, uint32_t i
 	       element->ranks == input.ranks && !element->scaled;
 }
 
-/* All ranks that get the element have the same bits of it. */
+/* All ranks that get the element must have the same bits of it. */
 static bool is_reduced(struct plan_world *world, const struct rank *rank,
 		       const struct element *element, uint32_t index)
 {
@@ -257,7 +258,7 @@ static bool output_is_right(struct plan_world *world, struct rank *rank)
 	return true;
 }
 
-/* A plan writes to OUTPUT alone; what of INPUT does not lie in it is as it was. */
+/* A plan writes only to OUTPUT. INPUT must be as it was, where OUTPUT is no part of it. */
 static bool input_is_whole(struct plan_world *world, struct rank *rank)
 {
 	struct place input = whole_place(world, rank, PLAN_INPUT);
@@ -274,7 +275,7 @@ static bool input_is_whole(struct plan_world *world, struct rank *rank)
 	return true;
 }
 
-/* Where every block has elements, peers make use of all that the plan lets them reach. */
+/* If every block has elements, peers must use all that the plan lets them reach. */
 static bool reach_is_used(struct plan_world *world, const struct rank *rank)
 {
 	const struct plan_sim_op *op = plan_world_op(world, rank);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Plans on several hosts, up to as many ranks as a job may have: what works there, that nothing
- * else does, and that no step of a plan in two levels can be left out. With an argument: all plans
- * without windows of that many ranks (plan_hosts_test 4096). */
+ * Plans on several hosts, up to as many ranks as a job may have: which work there, that no others
+ * do, and that a plan of two levels needs each of its steps. With an argument: all plans without
+ * windows, of that many ranks (plan_hosts_test 4096). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 #include "plan_sim.h"
 
-/* Sanitizers are ten times slower. */
+/* Sanitizers are ten times as slow. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { DRAWN = 10, LARGEST = 512 };
 #else
@@ -35,7 +35,7 @@ struct hosts {
 	uint16_t of[RANKS_JOB_MAX];
 };
 
-/* From a text: a digit for each rank. */
+/* From a text with a digit for each rank, its host. */
 static void hosts_of(const char *text, struct hosts *out)
 {
 	out->size = (int)strlen(text);
@@ -47,7 +47,7 @@ static void hosts_of(const char *text, struct hosts *out)
 	}
 }
 
-/* Blocks of ranks, one after the other or dealt out like cards; the last host may have fewer. */
+/* The ranks of a host are neighbours, or are dealt out in turn; the last host may have fewer. */
 static void hosts_of_size(int size, int each, bool dealt, struct hosts *out)
 {
 	int count = (size + each - 1) / each;
@@ -57,7 +57,7 @@ static void hosts_of_size(int size, int each, bool dealt, struct hosts *out)
 		out->of[q] = (uint16_t)(dealt ? q % count : q / each);
 }
 
-/* Each host has a rank; where the others are is drawn. */
+/* Each host has a rank; the hosts of the others are drawn. */
 static void draw_hosts(uint32_t *random, struct hosts *out)
 {
 	out->size = 2 + (int)draw(random, 30);
@@ -143,7 +143,7 @@ static void plans_work_on_any_hosts(void **state)
 	}
 }
 
-/* Whatever the table chooses, there is a plan. */
+/* Whatever algorithm the table chooses, there is a plan. */
 static void every_choice_has_a_plan(void **state)
 {
 	(void)state;
@@ -174,7 +174,7 @@ static void every_choice_has_a_plan(void **state)
 	}
 }
 
-/* All that do with a number of messages that does not grow with the square of the ranks. */
+/* All algorithms whose number of messages does not grow with the square of the ranks. */
 static void plans_work_for_all_ranks_of_a_job(void **state)
 {
 	(void)state;
@@ -195,7 +195,8 @@ static void plans_work_for_all_ranks_of_a_job(void **state)
 		struct plan_sim sim = sim_of(hosts, &op, 1);
 		run(&sim);
 	}
-	hosts_of_size(LARGEST, 5, true, hosts); /* as many hosts as can be with several ranks */
+	/* as many hosts as possible with several ranks each */
+	hosts_of_size(LARGEST, 5, true, hosts);
 	struct plan_sim_op op = op_of(COLL_ALLREDUCE, PLAN_RAILS, LARGEST, 7);
 	struct plan_sim sim = sim_of(hosts, &op, 1);
 	run(&sim);
@@ -231,20 +232,20 @@ static void topologies_out_of_range_are_refused(void **state)
 	hosts_of("0123", &hosts);
 	struct plan_params params = {.algorithm = PLAN_RING, .size = 4, .topology = &hosts.topology};
 	assert_true(plan_build(&params, steps, &plan));
-	hosts.topology.host_count = 3; /* rank 3's is none */
+	hosts.topology.host_count = 3; /* rank 3 has no host */
 	assert_false(plan_build(&params, steps, &plan));
-	hosts.topology.host_count = 5; /* more than ranks */
+	hosts.topology.host_count = 5; /* more hosts than ranks */
 	assert_false(plan_build(&params, steps, &plan));
 	hosts.topology.host_count = 0;
 	assert_false(plan_build(&params, steps, &plan));
-	hosts_of("0223", &hosts); /* nobody is on host 1 */
+	hosts_of("0223", &hosts); /* no rank is on host 1 */
 	assert_false(plan_build(&params, steps, &plan));
 	params.size = RANKS_HOST_MAX + 2;
 	memset(hosts.of, 0, sizeof hosts.of);
 	hosts.of[RANKS_HOST_MAX] = hosts.of[RANKS_HOST_MAX + 1] = 1;
 	hosts.topology.host_count = 2;
 	assert_true(plan_build(&params, steps, &plan));
-	hosts.of[RANKS_HOST_MAX] = 0; /* one more than a host may have */
+	hosts.of[RANKS_HOST_MAX] = 0; /* one rank more than a host may have */
 	assert_false(plan_build(&params, steps, &plan));
 }
 
@@ -259,7 +260,7 @@ struct mutant {
 	int number; /* DROP_SIGNAL: the phase; ONE_PEER, OTHER_HOST: the rank; LESS_REACH: buffer */
 };
 
-enum { MUTATED_OP = 1 }; /* the middle one of three */
+enum { MUTATED_OP = 1 }; /* the middle of the three operations */
 
 static void drop_step(struct plan *plan, uint32_t at)
 {
@@ -284,7 +285,7 @@ static void mutate(const void *context, int op, struct plan *plan)
 	case DROP:
 		drop_step(plan, mutant->step);
 		break;
-	case DROP_SIGNAL: /* one rank alone may give it together with a later one */
+	case DROP_SIGNAL: /* one rank alone may give the signal together with a later one */
 		drop_signals(plan, mutant->number);
 		break;
 	case ONE_PEER:
@@ -332,7 +333,7 @@ static int another_host(const struct hosts *hosts, int rank)
 	return other;
 }
 
-/* All that may be wrong with one step. */
+/* All mistakes that one step may have. */
 static void break_step(const struct hosts *hosts, const struct plan *plan, uint32_t at, int place)
 {
 	const struct plan_step *step = &plan->steps[at];
@@ -393,11 +394,11 @@ static void rails_need_all_that_they_do(void **state)
 		}
 }
 
-/* ---- more than can be done each time ---- */
+/* ---- nightly: more than make check has time for ---- */
 
 static int nightly_size;
 
-/* Without clocks: those would be all the work. */
+/* Without clocks, which would be most of the work. */
 static void every_plan_without_windows(void **state)
 {
 	(void)state;

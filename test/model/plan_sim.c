@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The time of a simulated group: ranks take turns, each goes as far as it can. Signals only grow
- * and links are FIFO, so this one schedule stands for all; the clocks see to what it does not
- * show. */
+ * The time of a simulated group: ranks take turns, and each goes as far as it can. Signals only
+ * grow and links are FIFO, so this one schedule stands for all; the vector clocks find what it does
+ * not show. */
 #include "plan_sim.h"
 
 #include <assert.h>
@@ -21,7 +21,7 @@ static enum progress refused_unless(bool ok)
 
 /* ---- entering and leaving ---- */
 
-/* The engine's rule of K: all ranks have left the collective whose slot I am about to use. */
+/* The engine reuses an entry slot only when all ranks have left the collective that used it. */
 static enum progress await_slot(struct plan_world *world, struct rank *rank)
 {
 	int before = rank->op - world->sim->ahead;
@@ -33,7 +33,7 @@ static enum progress await_slot(struct plan_world *world, struct rank *rank)
 	return GO;
 }
 
-/* Whether the peer that a step names is one that its kind can have: on the same host, but for
+/* Whether the peer of a step is allowed for this kind of step: on the same host, except for
  * messages. */
 static bool peer_is_valid(const struct plan_world *world, const struct plan *plan,
 			  const struct plan_step *step)
@@ -78,7 +78,7 @@ static bool step_is_valid(const struct plan_world *world, const struct plan *pla
 	       !(step->kind == PLAN_STEP_SEND && step->from == PLAN_SCRATCH);
 }
 
-/* What is true of every plan, apart from what its steps do. */
+/* What must be true of every plan, apart from what its steps do. */
 static bool plan_is_valid(struct plan_world *world, struct rank *rank)
 {
 	const struct plan *plan = &rank->plan;
@@ -129,7 +129,7 @@ static enum progress enter(struct plan_world *world, struct rank *rank)
 	return GO;
 }
 
-/* Of a receiver the sender learns only that it has taken the message. */
+/* Of its receiver a sender learns only that it has taken the message. */
 static void learn_taken(struct rank *rank, const struct link *link, int receiver)
 {
 	if (rank->clock[receiver] < link->taken_at)
@@ -206,7 +206,7 @@ static enum progress step_await(struct plan_world *world, struct rank *rank,
 	return GO;
 }
 
-/* The buffer of another rank that a step reads as its INPUT may be an entry slot. */
+/* A step may read an entry slot of another rank as its INPUT. */
 static unsigned window_of(const struct rank *rank, const struct rank *owner, unsigned which)
 {
 	bool is_inline = rank->plan.algorithm == PLAN_INLINE && which == PLAN_INPUT && owner != rank;
@@ -219,7 +219,7 @@ struct windows {
 	struct span sources[RANKS_JOB_MAX], targets[RANKS_JOB_MAX]; /* NULL: nothing is written */
 };
 
-/* Notes all its accesses. */
+/* Records all accesses of the step. */
 static bool find_windows(struct plan_world *world, struct rank *rank, const struct plan_step *step,
 			 struct windows *out)
 {
@@ -287,11 +287,11 @@ static enum progress step_copy(struct plan_world *world, struct rank *rank,
 	return GO;
 }
 
-/* The payload stays where it is unless messages are short. */
+/* Unless messages are short, the payload stays with its sender. */
 static struct message *new_message(const struct plan_world *world, const struct rank *rank,
 				   const struct plan_step *step, const struct span *payload)
 {
-	size_t width = (size_t)world->width; /* keeps what follows the clock aligned */
+	size_t width = (size_t)world->width; /* keeps what is behind the clock aligned */
 	size_t copied = world->sim->copied ? payload->count : 0;
 	struct message *message = malloc(sizeof *message + width * sizeof *message->clock +
 					 copied * sizeof *message->copy);
@@ -333,7 +333,7 @@ static enum progress step_send(struct plan_world *world, struct rank *rank,
 	return GO;
 }
 
-/* Where the payload lies: in the message, or still with its sender. */
+/* Where the payload is: in the message, or still with its sender. */
 static bool find_payload(struct plan_world *world, struct rank *rank, int sender,
 			 const struct message *message, struct span *out)
 {
@@ -437,7 +437,7 @@ static enum progress run_once(struct plan_world *world, struct rank *rank)
 	return progress;
 }
 
-/* As far as it can; false if it could do nothing at all. */
+/* Runs the rank as far as it can; false: it could do nothing at all. */
 static bool run_rank(struct plan_world *world, struct rank *rank)
 {
 	bool moved = false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Every plan for every size, and plans that were broken on purpose, which must all be refused. With
- * a number as its argument: plans for up to that many ranks, more than a group has (plan_sim_test
- * 1024). */
+ * Every plan for every size of group, and plans with a deliberate mistake, which the simulator must
+ * refuse. With a number as its argument: plans for up to that many ranks, more than a group has
+ * (plan_sim_test 1024). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 
 enum { OPS_MAX = 4096, PLACES = 3, COUNTS = 5, SMALL = 17, ALL_ROOTS = 9 };
 
-/* Sanitizers are ten times slower: fewer of the sizes that are all alike. */
+/* Sanitizers are ten times as slow, so they try fewer of the sizes that are alike. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SLOW = 1 };
 #else
@@ -35,7 +35,7 @@ static bool has_parts(enum coll_id collective)
 	return plan.layout[PLAN_INPUT] != PLAN_LAYOUT_BLOCKS;
 }
 
-/* Elements that do and do not fill all blocks; parts that are all alike, or none, or uneven. */
+/* Elements that fill all blocks, or not; parts that are equal, or empty, or uneven. */
 static void set_count(struct plan_sim_op *op, int which, int size)
 {
 	const uint32_t n = (uint32_t)size;
@@ -48,15 +48,15 @@ static void set_count(struct plan_sim_op *op, int which, int size)
 		op->count = 0;
 }
 
-/* The operations of one algorithm. Small sizes: all places and counts, and all roots up to 9.
- * Larger ones are all alike (17 ranks have every shape of tree and fold), so each count gets one
- * place and root; which ones differs from `turn` to turn (one for each kind of link). */
+/* The operations of one algorithm. Small sizes have all places and counts, and all roots up to 9.
+ * Larger sizes are alike (17 ranks have every shape of tree and fold), so each count gets one place
+ * and root, which differ from `turn` to `turn` (one for each kind of link). */
 static int add_ops(struct plan_sim_op *ops, int used, enum coll_id collective,
 		   enum plan_algorithm algorithm, int size, int turn)
 {
 	bool barrier = collective == COLL_BARRIER, small = size <= SMALL;
 	bool windows = algorithm == PLAN_INLINE || algorithm == PLAN_DIRECT ||
-		       algorithm == PLAN_PULL; /* know no capacity */
+		       algorithm == PLAN_PULL; /* these algorithms do not depend on the capacity */
 	int counts = barrier || (windows && !small && turn > 0) ? 1 : COUNTS;
 	int places = small && !barrier ? PLACES : 1;
 	int roots = size <= ALL_ROOTS && plan_has_root(collective) ? size : 1;
@@ -99,7 +99,7 @@ static void add_pair(enum coll_id collective, enum plan_algorithm algorithm, voi
 				 program->turn);
 }
 
-/* One operation of each sort, in an order that mixes them. */
+/* One operation of each sort, in mixed order. */
 static int make_program(struct plan_sim_op *ops, int size, int turn)
 {
 	struct program program = {.ops = ops, .size = size, .turn = turn};
@@ -122,7 +122,7 @@ static void run(const struct plan_sim *sim)
 		fail_msg("%s messages: %s", sim->copied ? "short" : "long", report);
 }
 
-/* Links of each capacity, with long messages and, once, with short ones. */
+/* Links of each capacity, with long messages, and once with short ones. */
 static void run_size(int size)
 {
 	static struct plan_sim_op ops[OPS_MAX];
@@ -147,7 +147,7 @@ static void every_plan_works_for_every_size(void **state)
 
 static int nightly_size;
 
-/* Three operations of one sort in a row: with more, or with other sorts, clocks would get too
+/* Three operations of one sort in a row. With more, or with other sorts, clocks would become too
  * long. */
 static void run_large_pair(enum coll_id collective, enum plan_algorithm algorithm, void *context)
 {
@@ -164,7 +164,7 @@ static void run_large_pair(enum coll_id collective, enum plan_algorithm algorith
 		if (collective == COLL_BARRIER)
 			ops[i].count = 0;
 		else if (algorithm == PLAN_INLINE && !parts)
-			ops[i].count = 3; /* each rank combines all of them of all ranks */
+			ops[i].count = 3; /* each rank combines all parts of all ranks */
 	}
 	run(&(struct plan_sim){.size = size,
 			       .capacity = 1 + size % PLAN_SIM_CAPACITY,
@@ -174,7 +174,7 @@ static void run_large_pair(enum coll_id collective, enum plan_algorithm algorith
 			       .op_count = 3});
 }
 
-/* All sizes up to 128, and then those beside sums of two powers of two, of three or of seven. */
+/* All sizes up to 128; then those next to sums of two powers of two, of three and of seven. */
 static bool is_interesting(int size)
 {
 	if (size <= 128 || size == nightly_size)
@@ -208,7 +208,7 @@ struct mutant {
 	int which; /* of LESS_REACH: enum plan_buffer */
 };
 
-enum { MUTATED_OP = 1 }; /* the middle one of three */
+enum { MUTATED_OP = 1 }; /* the middle of the three operations */
 
 static void swap_steps(struct plan_step *a, struct plan_step *b)
 {
@@ -291,7 +291,7 @@ static bool survives(const struct plan_sim_op *op, int size, const struct mutant
 /* Calls `visit` for each rank's plan of each operation that the small sizes have. */
 typedef void visitor(const struct plan_sim_op *op, const struct plan *plan);
 
-static int visited; /* mutants that were refused, so that a test can see that there were any */
+static int visited; /* how many mutants were refused, so that a test can see that there were some */
 
 static void visit_ranks(const struct plan_sim_op *op, int size, visitor *visit)
 {
@@ -374,8 +374,8 @@ static void no_plan_works_without_any_of_its_steps(void **state)
 	assert_true(visited > 1000);
 }
 
-/* A local copy may be made at any time, and so may those of several peers; a signal that is given
- * late, and an await that comes early, only make ranks wait. */
+/* A local copy may be made at any time, and so may copies from several peers. A late signal and an
+ * early await only make ranks wait. */
 static bool may_be_swapped(const struct plan *plan, const struct plan_step *a,
 			   const struct plan_step *b)
 {
@@ -389,7 +389,7 @@ static void swap_each(const struct plan_sim_op *op, const struct plan *plan)
 {
 	if (op->algorithm != PLAN_INLINE && op->algorithm != PLAN_DIRECT &&
 	    op->algorithm != PLAN_PULL)
-		return; /* two sends to two peers may well be swapped */
+		return; /* sends to two peers may be exchanged */
 	for (uint32_t i = 0; i + 1 < plan->step_count; i++)
 		if (!may_be_swapped(plan, &plan->steps[i], &plan->steps[i + 1]))
 			must_be_refused(
@@ -457,7 +457,8 @@ static void a_deadlock_is_reported_as_such(void **state)
 	assert_non_null(strstr(report, "rank 0, step 1 (receive block 3 from rank 3"));
 }
 
-/* The slots are protected by the rule of K and nothing else: one collective too far is seen. */
+/* Only the rule for entry slots protects them (PLAN_SIM_SLOTS): the simulator sees one collective
+ * too many. */
 static void running_ahead_too_far_is_refused(void **state)
 {
 	(void)state;

@@ -40,7 +40,7 @@ bool plan_world_refuse(struct plan_world *world, const struct rank *rank, const 
 
 /* ---- clocks ---- */
 
-/* So many values at a time, in local arrays, so that compilers use vectors for them. */
+/* This many values at a time, in local arrays, so that compilers use vectors for them. */
 enum { LANES = 16 };
 
 struct lanes {
@@ -69,8 +69,7 @@ void plan_world_merge(const struct plan_world *world, struct rank *rank, const c
 	merge(world, rank->clock, clock);
 }
 
-/* A rank that has read the block and may not have done so yet as far as `clock` says, -1: there is
- * none. */
+/* A rank that has read the block, and whose read `clock` does not cover. -1: there is none. */
 static int reader_missed(const struct plan_world *world, const struct cell *cell,
 			 const clock_value *clock)
 {
@@ -129,7 +128,7 @@ static bool touch(struct plan_world *world, struct rank *actor, const struct ran
 
 /* ---- access ---- */
 
-/* Whether the plan of `owner` is of one kind with mine, and lets me touch this buffer. */
+/* Whether the plan of `owner` is of the same kind as mine, and lets me access this buffer. */
 static bool may_reach(struct plan_world *world, struct rank *actor, struct rank *owner,
 		      unsigned which, bool write)
 {
@@ -155,7 +154,7 @@ static bool may_reach(struct plan_world *world, struct rank *actor, struct rank 
 	return true;
 }
 
-/* Of an entry slot, the payload as a whole is guarded by one cell. */
+/* One cell guards the whole payload of an entry slot. */
 static struct place place_of(const struct plan_world *world, const struct rank *actor,
 			     const struct rank *owner, unsigned which, unsigned block,
 			     unsigned blocks)
@@ -250,7 +249,7 @@ static bool rank_init(const struct plan_world *world, struct rank *rank)
 /* As many as any plan has blocks. */
 static unsigned cells_of(const struct plan_sim *sim)
 {
-	enum { CELLS_LEAST = 8 }; /* a chain has this many, however few ranks there are */
+	enum { CELLS_LEAST = 8 }; /* a chain has this many blocks, however few ranks there are */
 	unsigned most = CELLS_LEAST;
 	for (int i = 0; i < sim->op_count; i++) {
 		enum plan_algorithm algorithm = sim->ops[i].algorithm;
