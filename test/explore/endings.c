@@ -111,11 +111,11 @@ static void judge(void)
 {
 	bool told = drawn.failed > 0 || scheduler_said()[0];
 	if (drawn.ended != drawn.ranks)
-		scheduler_fail("%d ranks have come to their end", drawn.ended);
+		scheduler_fail("only %d ranks have ended", drawn.ended);
 	if (told && drawn.error == NONE)
 		scheduler_fail("a group whose members have called the same has failed");
 	if (!told && drawn.error != NONE)
-		scheduler_fail("members have called something else, and nobody was told");
+		scheduler_fail("the calls of the members differ, and no rank was told");
 }
 
 static void show(FILE *file)

@@ -181,7 +181,7 @@ static void explain(void)
 	scheduler_describe(where, sizeof where);
 	add_text("%s", where);
 	if (scheduler_said()[0])
-		add_text("what was said:\n%s", scheduler_said());
+		add_text("the library printed:\n%s", scheduler_said());
 }
 
 static void keep_program(void)

@@ -111,7 +111,7 @@ static void run(int rank, ls_group *world)
 static void judge(void)
 {
 	if (drawn.ended != RANKS)
-		scheduler_fail("%d ranks have come to their end", drawn.ended);
+		scheduler_fail("only %d ranks have ended", drawn.ended);
 	if (drawn.found != LS_TIMED_OUT)
 		scheduler_fail("after its time limit the group's status is %s",
 			       ls_status_name(drawn.found));

@@ -311,9 +311,9 @@ static void run(int rank, ls_group *world)
 static void judge(void)
 {
 	if (drawn.ended != RANKS)
-		scheduler_fail("%d ranks have come to their end", drawn.ended);
+		scheduler_fail("only %d ranks have ended", drawn.ended);
 	if (scheduler_said()[0])
-		scheduler_fail("something was said of a program that is well");
+		scheduler_fail("the library printed a message about a program without an error");
 }
 
 static void show(FILE *file)

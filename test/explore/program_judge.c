@@ -99,7 +99,7 @@ static bool judge_halves(struct judge *judge)
 		return false;
 	for (int r = 0; r < program->world.ranks; r++)
 		if (is_live(judge, r) && !judge->results->rank_over[r])
-			return wrong(judge, "rank %d has not come to its end", r);
+			return wrong(judge, "rank %d has not ended", r);
 	for (int lane = 0; lane < PROGRAM_LANES; lane++)
 		for (int e = 0; e < program->event_count; e++)
 			if (is_live(judge, program_rank_of(lane)) &&
@@ -174,7 +174,7 @@ static bool judge_plant(struct judge *judge)
 	if (!judge->expected.may_end_quietly)
 		return wrong(judge, "no call has failed");
 	if (judge->said[0] == '\0')
-		return wrong(judge, "no call has failed, and nothing was said");
+		return wrong(judge, "no call has failed, and no report was printed");
 	if (!names_one(judge, judge->said))
 		return wrong(judge, "no call site of the cause is named: %s", judge->said);
 	return true;

@@ -294,5 +294,5 @@ const char *program_is_legal(const struct program *program)
 		return why;
 	struct program_stuck stuck;
 	program_play(program, &stuck);
-	return stuck.any ? "it does not come to its end" : NULL;
+	return stuck.any ? "the program does not end" : NULL;
 }

@@ -113,7 +113,7 @@ static void run(int rank, ls_group *world)
 static void judge(void)
 {
 	if (drawn.ended != drawn.ranks)
-		scheduler_fail("%d ranks of %s have come to their end", drawn.ended, drawn.name);
+		scheduler_fail("only %d ranks of %s have ended", drawn.ended, drawn.name);
 }
 
 static void show(FILE *file)

@@ -16,7 +16,8 @@
 enum {
 	POINTS_MAX = 10000000,
 	POINTS_SETUP = 500000000,
-	/* A thread that passes this many without a sleep, while others are ready, polls in a loop. */
+	/* A thread that passes this many without a sleep, while others are ready, polls in a
+	 * loop. */
 	SPIN_POINTS = 150,
 	CHANGES_MAX = 6, /* PCT's depth minus one */
 };

@@ -113,9 +113,9 @@ static void judge(void)
 {
 	const char *said = scheduler_said(), *may_say = drawn.exhibit->says;
 	if (drawn.ended != drawn.exhibit->ranks)
-		scheduler_fail("%d ranks have come to their end", drawn.ended);
+		scheduler_fail("only %d ranks have ended", drawn.ended);
 	if (said[0] && (!may_say || !is_only(said, may_say)))
-		scheduler_fail("something was said: %s", said);
+		scheduler_fail("the library printed: %s", said);
 }
 
 static void show(FILE *file)

@@ -66,7 +66,7 @@ static void judge(void)
 {
 	bool deadlocks = verdict.outcome == SCHEDULE_DEADLOCKS;
 	if (ended != schedule.ranks)
-		scheduler_fail("%d ranks have come to their end", ended);
+		scheduler_fail("only %d ranks have ended", ended);
 	for (int r = 0; r < schedule.ranks; r++)
 		if (failures[r].status != (deadlocks ? LS_DEADLOCK : LS_OK) ||
 		    (deadlocks && !schedule_run_fits(&runs[r], &verdict, failures[r].text)))
@@ -75,10 +75,12 @@ static void judge(void)
 	/* A message may say that something was sent and not received. */
 	if (!deadlocks && !verdict.leftover &&
 	    !scheduler_is_only(scheduler_said(), "LS-GROUP-BUFFERED"))
-		scheduler_fail("something was said of a schedule that is well: %s",
+		scheduler_fail("the library printed a message about a schedule that ends well: %s",
 			       scheduler_said());
 	if (strstr(scheduler_said(), "LS-GROUP-BUFFERED") && ends_unbuffered())
-		scheduler_fail("this is no chance: %s", scheduler_said());
+		scheduler_fail(
+			"the schedule ends well without buffering, too, but the library says: %s",
+			scheduler_said());
 }
 
 static void show(FILE *file)
