@@ -7,11 +7,11 @@
  *   in which a thread waits forever.
  * - A thread that waits for an operation runs none behind that one.
  *
- * Processes: `blocking_caller` makes two blocking calls. If nothing is unfinished, such a call runs
- * on the fast path, without the lock; else it is queued. `nonblocking_caller` queues two
- * operations, and may wait for them. A thread that waits for a queued operation makes progress on
- * the queue, unless another one does; `progress` is the progress thread, which makes progress on
- * what is left.
+ * Processes: `blocking_caller` makes two blocking calls. If nothing is unfinished, such a call
+ * takes the lane without the lock (WORLD_LANE_TAKEN), and runs at once; else it is queued.
+ * `nonblocking_caller` queues two operations, and may wait for them. A thread that waits for a
+ * queued operation makes progress on the queue, unless another one does; `progress` is the progress
+ * thread, which makes progress on what is left.
  *
  * Abstractions: a sleeping thread continues once what it waits for holds; doorbell.pml shows how it
  * wakes. An operation is one step in which others may do anything.
@@ -19,13 +19,13 @@
  * Mutants: each makes one mistake. Spin must refuse it.
  * - NUMBERS_BEFORE_THE_LOCK gives a number to an operation, and queues it under another lock.
  * - QUEUES_WITHOUT_WAKING queues an operation and does not wake the progress thread.
- * - PROGRESS_BESIDE_FAST makes progress on the queue while a call is on the fast path.
+ * - PROGRESS_BESIDE_FAST makes progress on the queue while a blocking call has taken the lane.
  * - PROGRESS_FOR_WHAT_IS_OVER begins progress for an operation that is complete.
- * - GOES_ON counts the last operation out while it still has the lane. Then a call on the fast path
- *   may begin, and another operation runs beside it.
+ * - GOES_ON counts the last operation out while it still has the lane. Then a blocking call may
+ *   take it, and another operation runs beside that call.
  * - LEAVES_WITHOUT_WAKING stops making progress and does not wake the progress thread.
- * - FAST_LEAVES_WITHOUT_WAKING is the same at the end of a call on the fast path.
- * - HANDS_OVER_BEFORE_IT_IS_QUEUED leaves the fast path before its operation is in the queue.
+ * - FAST_LEAVES_WITHOUT_WAKING is the same at the end of a blocking call that has taken the lane.
+ * - HANDS_OVER_BEFORE_IT_IS_QUEUED gives the lane back before its operation is in the queue.
  * - HANDS_OVER_LAST queues that operation behind all others.
  * - HANDS_OVER_WITHOUT_WAKING queues it and does not wake the progress thread. */
 
@@ -33,7 +33,7 @@
 
 byte numbered; /* these three are one word in the code, so that each access is one step */
 byte unfinished;
-bool fast;
+bool taken;
 
 bool locked; /* lane->lock */
 byte queue[OPS]; /* numbers of the queued operations */
@@ -69,7 +69,7 @@ inline begin_progress(TAKEN, UNTIL) {
 #ifdef MUTANT_PROGRESS_BESIDE_FAST
 	TAKEN = queued > 0 && !progressing;
 #else
-	TAKEN = queued > 0 && !progressing && !fast;
+	TAKEN = queued > 0 && !progressing && !taken;
 #endif
 #ifndef MUTANT_PROGRESS_FOR_WHAT_IS_OVER
 	TAKEN = TAKEN && !(UNTIL > 0 && complete[UNTIL]);
@@ -161,7 +161,7 @@ inline blocking_call(NUMBER, ALONE, SPARE, OTHERS) {
 	atomic {
 		ALONE = (unfinished == 0);
 		if
-		:: ALONE -> numbered++; NUMBER = numbered; unfinished++; fast = true
+		:: ALONE -> numbered++; NUMBER = numbered; unfinished++; taken = true
 		:: else
 		fi
 	}
@@ -170,7 +170,7 @@ inline blocking_call(NUMBER, ALONE, SPARE, OTHERS) {
 	 * others. */
 	:: ALONE ->
 #ifdef MUTANT_HANDS_OVER_BEFORE_IT_IS_QUEUED
-		fast = false;
+		taken = false;
 #endif
 		LOCK;
 #ifdef MUTANT_HANDS_OVER_LAST
@@ -180,7 +180,7 @@ inline blocking_call(NUMBER, ALONE, SPARE, OTHERS) {
 		queue[0] = NUMBER;
 #endif
 		queued++;
-		fast = false;
+		taken = false;
 		UNLOCK;
 #ifndef MUTANT_HANDS_OVER_WITHOUT_WAKING
 		requests++;
@@ -191,7 +191,7 @@ inline blocking_call(NUMBER, ALONE, SPARE, OTHERS) {
 		fi
 	:: ALONE ->
 		run_op(NUMBER);
-		atomic { fast = false; unfinished--; OTHERS = unfinished > 0 }
+		atomic { taken = false; unfinished--; OTHERS = unfinished > 0 }
 		complete[NUMBER] = true;
 #ifndef MUTANT_FAST_LEAVES_WITHOUT_WAKING
 		if
