@@ -82,6 +82,28 @@ ls_status launcher_start_init(struct launcher_start *start)
 	return launcher_find_port(start->master_addr, &start->master_port);
 }
 
+/* ---- signals ---- */
+
+/* A caller that ignores SIGCHLD passes that on. Then the system would reap the ranks, and nobody
+ * could find out how they ended. */
+bool launcher_start_signals(struct launcher_start *start)
+{
+	const struct sigaction ignore = {.sa_handler = SIG_IGN},
+			       by_default = {.sa_handler = SIG_DFL};
+
+	return sigaction(SIGPIPE, &ignore, &start->broken_pipe) == 0 &&
+	       sigaction(SIGXFSZ, &ignore, &start->file_limit) == 0 &&
+	       sigaction(SIGCHLD, &by_default, &start->child_end) == 0;
+}
+
+bool launcher_start_restore(const struct launcher_start *start)
+{
+	return sigaction(SIGPIPE, &start->broken_pipe, NULL) == 0 &&
+	       sigaction(SIGXFSZ, &start->file_limit, NULL) == 0 &&
+	       sigaction(SIGCHLD, &start->child_end, NULL) == 0 &&
+	       sigprocmask(SIG_SETMASK, &start->mask, NULL) == 0;
+}
+
 /* ---- the environment ---- */
 
 struct environment {
@@ -225,9 +247,7 @@ static bool become_rank(const struct launcher_start *start, const struct handles
 	    dup2(handles->output[0][1], STDOUT_FILENO) < 0 ||
 	    dup2(handles->output[1][1], STDERR_FILENO) < 0)
 		return false;
-	return sigaction(SIGPIPE, &start->broken_pipe, NULL) == 0 &&
-	       sigaction(SIGXFSZ, &start->file_limit, NULL) == 0 &&
-	       sigprocmask(SIG_SETMASK, &start->mask, NULL) == 0;
+	return launcher_start_restore(start);
 }
 
 static void __attribute__((noreturn))

@@ -421,7 +421,6 @@ static bool take_channel(struct daemon *daemon)
 
 int launcher_daemon_run(void)
 {
-	struct sigaction ignore = {.sa_handler = SIG_IGN};
 	struct daemon *daemon = calloc(1, sizeof *daemon);
 
 	if (!daemon)
@@ -431,8 +430,7 @@ int launcher_daemon_run(void)
 	daemon->credit = CHANNEL_CREDIT_BYTES;
 	int status = LAUNCHER_FAILED;
 	if (sigprocmask(SIG_BLOCK, NULL, &daemon->start.mask) != 0 ||
-	    sigaction(SIGPIPE, &ignore, &daemon->start.broken_pipe) != 0 ||
-	    sigaction(SIGXFSZ, &ignore, &daemon->start.file_limit) != 0 || !take_channel(daemon)) {
+	    !launcher_start_signals(&daemon->start) || !take_channel(daemon)) {
 		MESSAGE_SAY(MESSAGE_RUN_SYSTEM, "fcntl", strerror(errno));
 	} else {
 		launcher_channel_greet(&daemon->channel);

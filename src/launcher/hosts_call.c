@@ -101,10 +101,7 @@ run_daemon(const struct launcher_job *job, const struct call *call, int channel,
 	/* A group of its own: what the terminal sends to the launcher reaches ranks through it. */
 	if (setpgid(0, 0) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == launcher &&
 	    dup2(channel, STDIN_FILENO) >= 0 && dup2(channel, STDOUT_FILENO) >= 0 &&
-	    dup2(words, STDERR_FILENO) >= 0 &&
-	    sigaction(SIGPIPE, &job->start.broken_pipe, NULL) == 0 &&
-	    sigaction(SIGXFSZ, &job->start.file_limit, NULL) == 0 &&
-	    sigprocmask(SIG_SETMASK, &job->start.mask, NULL) == 0)
+	    dup2(words, STDERR_FILENO) >= 0 && launcher_start_restore(&job->start))
 		execvp(call->words[0], call->words);
 	MESSAGE_SAY(MESSAGE_RUN_CANNOT_EXECUTE, call->words[0], strerror(errno));
 	_exit(LAUNCHER_EXIT_NOT_FOUND);

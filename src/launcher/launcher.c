@@ -20,7 +20,6 @@ static ls_status take_signals(struct launcher_job *job)
 	static const int heard[] = {
 		SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT,
 	};
-	struct sigaction ignore = {.sa_handler = SIG_IGN};
 	struct sigaction was;
 	sigset_t set;
 
@@ -29,8 +28,7 @@ static ls_status take_signals(struct launcher_job *job)
 		if (sigaction(heard[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
 			sigaddset(&set, heard[i]);
 	if (sigprocmask(SIG_BLOCK, &set, &job->start.mask) == 0 &&
-	    sigaction(SIGPIPE, &ignore, &job->start.broken_pipe) == 0 &&
-	    sigaction(SIGXFSZ, &ignore, &job->start.file_limit) == 0) {
+	    launcher_start_signals(&job->start)) {
 		job->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 		if (job->signal_fd >= 0)
 			return LS_OK;

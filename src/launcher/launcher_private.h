@@ -173,9 +173,16 @@ struct launcher_start {
 	sigset_t mask;                /* the launcher's own, when it was started */
 	struct sigaction broken_pipe; /* that of SIGPIPE, when the launcher was started */
 	struct sigaction file_limit;  /* that of SIGXFSZ */
+	struct sigaction child_end;   /* that of SIGCHLD */
 	int guard_fd;
 };
 
+/* Sets what this process does with these three signals, and keeps what its caller had set. False,
+ * with errno. */
+bool launcher_start_signals(struct launcher_start *start);
+/* In a new process, before its program begins: sets them as the caller had, and the mask. False,
+ * with errno. */
+bool launcher_start_restore(const struct launcher_start *start);
 /* Fills in a new run_id, rendezvous, master_addr and master_port. */
 LS_CHECKED ls_status launcher_start_init(struct launcher_start *start);
 /* A port that is free now at this address of this host, for programs that open a store of their own

@@ -407,6 +407,16 @@ def test_ignored_signals_stay_ignored():
     equal(ignored >> (signal.SIGPIPE - 1) & 1, 0, 'SIGPIPE')
 
 
+def test_ignored_ends_of_children():
+    # A caller that ignores SIGCHLD: the system must not reap the ranks before the launcher has seen how they ended.
+    code = 'import os, signal; print(signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN); exit(int(os.environ["RANK"]) * 7)'
+    for where in ('-n', '2'), ('--hosts', '127.0.0.1:2'):
+        run = subprocess.run([program(), 'run', *where, *python(code)], env=environment(), capture_output=True, text=True,
+                             preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        equal((run.returncode, sorted(run.stdout.splitlines())), (7, ['[0] True', '[1] True']), where, run.stderr)
+        matches(r'rank 1 \(pid \d+.*\) exited with 7; rank 0 (had|then) exited with 0 \[LS-RUN-FAILED\]', run.stderr)
+
+
 def test_ignored_signals_are_not_obeyed():
     # As under nohup, or in the background of a script: two SIGINTs would kill the ranks. The launcher hears signals
     # in the order of their numbers, so SIGUSR1 comes last.
