@@ -351,11 +351,11 @@ static void look_closely(const struct sources *sources, struct diagnose_snapshot
 	if (!ranks_any(&seen))
 		return;
 	look_at_all(sources, job);
-	struct ranks late =
+	struct ranks elsewhere =
 		find_likely(job, &sources->far); /* whose threads have not been seen before */
-	ranks_drop(&late, &stuck);
+	ranks_drop(&elsewhere, &stuck);
 	for (int r = 0; r < job->size; r++) {
-		job->ranks[r].awake = ranks_have(&late, r);
+		job->ranks[r].awake = ranks_have(&elsewhere, r);
 		if (!ranks_have(&seen, r))
 			continue;
 		struct diagnose_look after = diagnose_look_threads(sources->by_rank[r]);

@@ -342,7 +342,7 @@ struct diagnose_verdict {
 	ls_status status; /* the status of operations that fail because of it; LS_OK for HEALTHY */
 	int32_t culprit;  /* the one rank at fault; -1: none, or several */
 	uint32_t fields;  /* of a mismatch: which fields differ */
-	/* the ranks of the cause: they differ, are dead, stopped, late, or in the cycle */
+	/* the ranks of the cause: they differ, are dead, stopped, elsewhere, or in the cycle */
 	struct ranks culprits;
 	struct ranks waiting; /* ranks that wait, directly or through others, for a culprit */
 	uint32_t group;

@@ -236,13 +236,14 @@ struct ranks diagnose_find_gone(const struct diagnose_snapshot *job,
 				const struct diagnose_needs *needs, uint32_t group);
 
 /* Ranks that others wait for in this group (0: in any group) and that do not wait themselves:
- * stopped ranks, and late ranks. */
+ * stopped ranks, and ranks that are elsewhere. */
 void diagnose_find_elsewhere(const struct diagnose_snapshot *job, const struct diagnose_needs *needs,
-			     uint32_t group, struct ranks *stopped, struct ranks *late);
+			     uint32_t group, struct ranks *stopped, struct ranks *elsewhere);
 /* For a collective that has been given up: members that are stopped and have not done their part of
- * it, if the ranks of `late`, which the collective seemed to wait for, may only wait themselves. */
+ * it, if the ranks of `elsewhere`, which the collective seemed to wait for, may only wait
+ * themselves. */
 struct ranks diagnose_find_behind(const struct diagnose_snapshot *job,
-				  const struct diagnose_needs *needs, const struct ranks *late);
+				  const struct diagnose_needs *needs, const struct ranks *elsewhere);
 
 /* ---- write.c ---- */
 

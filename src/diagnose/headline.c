@@ -214,7 +214,7 @@ static void write_left(struct diagnose_writer *writer, const struct diagnose_ver
 	diagnose_write(writer, running ? "" : ")");
 }
 
-/* What a late rank did last, and what it does now. */
+/* What a rank that is elsewhere did last, and what it does now. */
 static void write_whereabouts(struct diagnose_writer *writer, const struct diagnose_snapshot *job,
 			      const struct diagnose_rank *rank, const struct diagnose_record *last)
 {

@@ -220,7 +220,7 @@ static void advice_on_messages_in_deadlocks(void **state)
 	check(job, "\nLet the rank that they are sent to receive the messages that are in the way.");
 }
 
-/* Of who is late: while it may still come, and once the time limit is over. */
+/* Of a rank that is elsewhere: while it may still come, and once the time limit is over. */
 static void advice_on_who_is_late(void **state)
 {
 	(void)state;

@@ -219,28 +219,28 @@ static struct ranks hint_reaches(const struct inquiry *inquiry, const struct ran
 	return reached;
 }
 
-static bool judge_late(const struct inquiry *inquiry, struct diagnose_verdict *out)
+static bool judge_elsewhere(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
-	struct ranks stopped, late;
-	diagnose_find_elsewhere(inquiry->job, &inquiry->needs, inquiry->group, &stopped, &late);
+	struct ranks stopped, elsewhere;
+	diagnose_find_elsewhere(inquiry->job, &inquiry->needs, inquiry->group, &stopped, &elsewhere);
 	struct ranks missing = stopped;
-	ranks_join(&missing, &late);
+	ranks_join(&missing, &elsewhere);
 	struct ranks reached = hint_reaches(inquiry, &missing);
 	ranks_keep(&stopped, &reached);
-	ranks_keep(&late, &reached);
+	ranks_keep(&elsewhere, &reached);
 	if (inquiry->hint && !ranks_any(&stopped))
-		stopped = diagnose_find_behind(inquiry->job, &inquiry->needs, &late);
-	out->cause = ranks_any(&stopped) ? DIAGNOSE_STOPPED
-		     : ranks_any(&late)  ? DIAGNOSE_ELSEWHERE
-					 : DIAGNOSE_HEALTHY;
-	out->culprits = ranks_any(&stopped) ? stopped : late;
+		stopped = diagnose_find_behind(inquiry->job, &inquiry->needs, &elsewhere);
+	out->cause = ranks_any(&stopped)     ? DIAGNOSE_STOPPED
+		     : ranks_any(&elsewhere) ? DIAGNOSE_ELSEWHERE
+					     : DIAGNOSE_HEALTHY;
+	out->culprits = ranks_any(&stopped) ? stopped : elsewhere;
 	return ranks_any(&out->culprits);
 }
 
 static bool judge_all(const struct inquiry *inquiry, struct diagnose_verdict *out)
 {
 	return judge_mismatch(inquiry, out) || judge_gone(inquiry, out) ||
-	       judge_cycle(inquiry, out) || judge_late(inquiry, out);
+	       judge_cycle(inquiry, out) || judge_elsewhere(inquiry, out);
 }
 
 /* ---- with a hint ---- */

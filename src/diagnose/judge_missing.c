@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A rank is missing: others wait for it, and it is dead, has left, is stopped, or is late. Every
- * unsatisfied edge leads to a rank. A rank that waits itself passes the blame on, along its own
- * edges. */
+ * A rank is missing: others wait for it, and it is dead, has left, is stopped, or is elsewhere.
+ * Every unsatisfied edge leads to a rank. A rank that waits itself passes the blame on, along its
+ * own edges. */
 #include "diagnose/facts.h"
 
 /* The ranks that an operation which has been given up must have waited for, as far as the traces of
@@ -118,7 +118,7 @@ struct ranks diagnose_find_gone(const struct diagnose_snapshot *job,
 enum standing {
 	GOES_ON, /* its wait is over, or it moved between the two looks */
 	BLOCKED,
-	LATE,
+	ELSEWHERE,
 };
 
 static enum standing standing_of_thread(const struct diagnose_snapshot *job,
@@ -126,8 +126,8 @@ static enum standing standing_of_thread(const struct diagnose_snapshot *job,
 {
 	if (diagnose_waits(job, thread))
 		return BLOCKED;
-	bool late = thread->wait.state == WAIT_OUTSIDE || thread->wait.state == WAIT_FOREIGN;
-	return late && thread->stable ? LATE : GOES_ON;
+	bool elsewhere = thread->wait.state == WAIT_OUTSIDE || thread->wait.state == WAIT_FOREIGN;
+	return elsewhere && thread->stable ? ELSEWHERE : GOES_ON;
 }
 
 /* What the rank does for ranks that wait for it in `record`. If it has several threads, the one
@@ -140,7 +140,7 @@ static enum standing standing_of(const struct diagnose_snapshot *job, int r,
 	const struct diagnose_rank *rank = &job->ranks[r];
 	const struct diagnose_record *last =
 		diagnose_newest_like(rank, record ? &record->record : NULL, waiter);
-	bool goes_on = false, late = false, blocked = false;
+	bool goes_on = false, elsewhere = false, blocked = false;
 	if (!last)
 		last = diagnose_newest(rank);
 	for (uint32_t i = 0; i < rank->thread_count; i++) {
@@ -151,17 +151,17 @@ static enum standing standing_of(const struct diagnose_snapshot *job, int r,
 		if (last && thread->wait.tid == last->record.tid)
 			return standing;
 		goes_on |= standing == GOES_ON;
-		late |= standing == LATE;
+		elsewhere |= standing == ELSEWHERE;
 		blocked |= standing == BLOCKED;
 	}
-	if (late || !(goes_on || blocked))
-		return LATE;
+	if (elsewhere || !(goes_on || blocked))
+		return ELSEWHERE;
 	return goes_on ? GOES_ON : BLOCKED;
 }
 
 static void sort_by_standing(const struct diagnose_snapshot *job, const struct ranks *wanted,
 			     const struct diagnose_record *record, int waiter,
-			     struct ranks *stopped, struct ranks *late)
+			     struct ranks *stopped, struct ranks *elsewhere)
 {
 	RANKS_EACH (r, wanted) {
 		if (r >= job->size)
@@ -171,8 +171,8 @@ static void sort_by_standing(const struct diagnose_snapshot *job, const struct r
 			continue;
 		if (job->ranks[r].process == DIAGNOSE_PROCESS_STOPPED)
 			ranks_add(stopped, r);
-		else if (standing == LATE)
-			ranks_add(late, r);
+		else if (standing == ELSEWHERE)
+			ranks_add(elsewhere, r);
 	}
 }
 
@@ -197,9 +197,9 @@ static struct ranks find_needed(const struct diagnose_snapshot *job, uint32_t gr
 }
 
 void diagnose_find_elsewhere(const struct diagnose_snapshot *job, const struct diagnose_needs *needs,
-			     uint32_t group, struct ranks *stopped, struct ranks *late)
+			     uint32_t group, struct ranks *stopped, struct ranks *elsewhere)
 {
-	*stopped = *late = (struct ranks){{0}};
+	*stopped = *elsewhere = (struct ranks){{0}};
 	for (int r = 0; r < job->size; r++) {
 		const struct diagnose_rank *rank = &job->ranks[r];
 		if (!rank->known || diagnose_is_gone(rank))
@@ -210,16 +210,16 @@ void diagnose_find_elsewhere(const struct diagnose_snapshot *job, const struct d
 				continue;
 			struct ranks wanted = diagnose_thread_needs(job, thread);
 			sort_by_standing(job, &wanted, diagnose_record_at(rank, thread->wait.record),
-					 r, stopped, late);
+					 r, stopped, elsewhere);
 		}
 	}
 	if (needs->hint_rank >= 0)
 		sort_by_standing(job, &needs->hint_needs, needs->hint_record, needs->hint_rank,
-				 stopped, late);
+				 stopped, elsewhere);
 	/* All ranks are seen to wait, but that may not be all that they do. */
-	if (!ranks_any(stopped) && !ranks_any(late)) {
+	if (!ranks_any(stopped) && !ranks_any(elsewhere)) {
 		struct ranks unproved = diagnose_find_unproved(job);
-		*late = find_needed(job, group, &unproved);
+		*elsewhere = find_needed(job, group, &unproved);
 	}
 }
 
@@ -232,13 +232,13 @@ static bool is_unclear(const struct diagnose_rank *rank, const struct trace_reco
 }
 
 struct ranks diagnose_find_behind(const struct diagnose_snapshot *job,
-				  const struct diagnose_needs *needs, const struct ranks *late)
+				  const struct diagnose_needs *needs, const struct ranks *elsewhere)
 {
 	struct ranks behind = {{0}};
 	const struct trace_record *spoken = needs->hint_record ? &needs->hint_record->record : NULL;
 	if (!spoken || !diagnose_is_collective(spoken))
 		return behind;
-	RANKS_EACH (r, late)
+	RANKS_EACH (r, elsewhere)
 		if (r < job->size && !is_unclear(&job->ranks[r], spoken))
 			return behind;
 	for (int r = 0; r < job->size; r++) {

@@ -217,7 +217,7 @@ static void write_line(struct diagnose_writer *writer, const struct diagnose_sna
 	write_process(writer, job, line);
 }
 
-/* The operation has failed, so advice on late ranks would not help any more. */
+/* The operation has failed, so advice on ranks that are elsewhere would not help any more. */
 static void write_time_limit(struct diagnose_writer *writer)
 {
 	diagnose_write(writer, "\nIf the operation may take so long, raise LOCKSTEP_TIMEOUT_MS "

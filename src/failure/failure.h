@@ -210,15 +210,15 @@ void failure_add_sites(const struct world *world, struct diagnose_snapshot *job)
 
 /* ---- report.c ---- */
 
-/* Writes the report about `job`, with call sites, and with the lines of Python at which late ranks
- * are. To find these lines takes about 10 ms, and at most 300. */
+/* Writes the report about `job`, with call sites, and with the line of Python at which each rank is
+ * that others wait for. To find these lines takes about 10 ms, and at most 300. */
 void failure_report(struct world *world, struct diagnose_snapshot *job,
 		    const struct diagnose_verdict *verdict, char *text, size_t bytes);
 
 /* ---- python_line.c ---- */
 
-/* If the verdict is that ranks are late: adds to `job` at which line of Python they are. Blocks for
- * at most 300 ms. */
+/* If the verdict is that ranks are elsewhere: adds to `job` at which line of Python they are.
+ * Blocks for at most 300 ms. */
 void failure_add_python(struct world *world, struct diagnose_snapshot *job,
 			const struct diagnose_verdict *verdict);
 

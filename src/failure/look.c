@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Looking for the cause of a long wait. A rank with such a wait wakes its own watch. The first
  * watch that stores its time (`looked_ns`, which all members on a host share) looks for the whole
- * group. A proved cause fails the group. A stopped or late rank is only reported, once for each
- * operation. */
+ * group. A proved cause fails the group. A rank that is stopped or elsewhere is only reported, once
+ * for each operation. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -13,7 +13,7 @@
 
 enum {
 	STOPPED_MS = 500, /* how long a wait for a stopped rank lasts before it is reported */
-	ASK_MS = 500,     /* and before a program finds out whether a late rank is kept there */
+	ASK_MS = 500,     /* and before a program finds out what keeps a rank elsewhere */
 };
 
 /* True for one watch of the group at a time, and not again before a look interval has passed. */
@@ -44,8 +44,8 @@ static bool waits_in(const struct diagnose_rank *rank, uint32_t group)
 }
 
 /* Whether this host reports the verdict: in a group over several hosts, that of the first rank that
- * waits. Late ranks on other hosts of which nothing is known are no reason for a report, unless
- * their host does not answer any more. */
+ * waits. Ranks that are elsewhere, on other hosts, of which nothing is known are no reason for a
+ * report, unless their host does not answer any more. */
 static bool is_to_be_reported(const struct ls_group *group, const struct diagnose_snapshot *job,
 			      const struct diagnose_verdict *verdict)
 {
@@ -92,9 +92,9 @@ static void report_once(struct ls_group *group, struct diagnose_snapshot *job,
 	message_report("LS-WAITING", text);
 }
 
-/* Whether one of the late ranks can never continue. A rank that computes can. The program that
- * finds out costs some 10 ms, so it is started again only when the wait lasts twice as long as
- * before. */
+/* Whether one of the ranks that are elsewhere can never continue. A rank that computes can. The
+ * program that finds out costs some 10 ms, so it is started again only when the wait lasts twice as
+ * long as before. */
 static bool any_awaits_mutex(struct world *world, struct diagnose_snapshot *job,
 			     const struct diagnose_verdict *verdict, uint64_t waited_ms)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The line of Python at which a late rank is. The program `lockstep` reads it, in a process of its
- * own: reading the memory of another process may take forever. Where there is no such program, or
- * it finds nothing in time, the report is made without that line. */
+ * The line of Python at which a rank is that others wait for. The program `lockstep` reads it, in a
+ * process of its own: reading the memory of another process may take forever. Where there is no
+ * such program, or it finds nothing in time, the report is made without that line. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>

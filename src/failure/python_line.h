@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * How the program `lockstep` is asked for the lines of Python at which late ranks are: `lockstep
- * diagnose --python PID:TID...`, as a helper. A rank that waits for them asks, and so does the
+ * How the program `lockstep` is asked at which line of Python each rank is that others wait for:
+ * `lockstep diagnose --python PID:TID...`, as a helper. A rank that waits asks, and so does the
  * launcher. */
 #ifndef FAILURE_PYTHON_LINE_H
 #define FAILURE_PYTHON_LINE_H
@@ -17,9 +17,9 @@ enum {
 	PYTHON_AWAITS_MUTEX = '*',
 };
 
-/* Writes command->words: of each rank that is late the process, and the thread that made the call
- * after which it is late. sources[r]: of rank r. Returns how many ranks there are; 0: none is late,
- * or none may be looked into. */
+/* Writes command->words: of each rank that is elsewhere the process, and the thread that made the
+ * call after which it is elsewhere. sources[r]: of rank r. Returns how many ranks there are; 0:
+ * none is, or none may be looked into. */
 int failure_python_words(const struct diagnose_source *sources, const struct diagnose_snapshot *job,
 			 const struct diagnose_verdict *verdict, struct failure_command *command);
 /* Copies what the answer says about the process of this rank to rank->python and awaits_mutex. Only

@@ -86,9 +86,9 @@ void inspect_report_update(struct inspect_report *report, const struct inspect_v
 void inspect_report_add_phases(struct inspect_report *report);
 /* Looks up call sites, adds phases and judges. May be slow, because it reads debug information. */
 void inspect_report_explain(struct inspect_report *report);
-/* Call afterwards: adds the line of Python at which a late rank is (where.c). Reads the memory of
- * other processes, which may block forever if they have mapped a file of a server that hangs. So it
- * is only for a command that its user can end. */
+/* Call afterwards: adds the line of Python at which a rank is that others wait for (where.c). Reads
+ * the memory of other processes, which may block forever if they have mapped a file of a server
+ * that hangs. So it is only for a command that its user can end. */
 void inspect_report_add_python(struct inspect_report *report);
 /* Also judges and adds that line, but a process of its own reads the memory: blocks for at most
  * 400 ms, as a rule for 10. Only for the program `lockstep`, as that process runs it, too. Does

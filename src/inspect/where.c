@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Where a late rank is: at which line of Python, and for which of its own mutexes it waits. The
- * operation that it called last only shows where it was. Nothing is reported of a process into
- * which this user may not look. */
+ * Where a rank is that others wait for: at which line of Python, and for which of its own mutexes
+ * it waits. The operation that it called last only shows where it was. Nothing is reported of a
+ * process into which this user may not look. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
