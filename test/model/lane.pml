@@ -14,10 +14,11 @@
  * thread, which makes progress on what is left.
  *
  * Abstractions: a sleeping thread continues once what it waits for holds; doorbell.pml shows how it
- * wakes. An operation is one step in which others may do anything.
+ * wakes. An operation has a beginning and an end; others may do anything in between.
  *
  * Mutants: each makes one mistake. Spin must refuse it.
- * - NUMBERS_BEFORE_THE_LOCK gives a number to an operation, and queues it under another lock.
+ * - NUMBERS_BEFORE_THE_LOCK numbers an operation, releases the lock, and takes it again to queue
+ *   the operation.
  * - QUEUES_WITHOUT_WAKING queues an operation and does not wake the progress thread.
  * - PROGRESS_BESIDE_FAST makes progress on the queue while a blocking call has taken the lane.
  * - PROGRESS_FOR_WHAT_IS_OVER begins progress for an operation that is complete.
