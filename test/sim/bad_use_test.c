@@ -167,7 +167,7 @@ static void refusals(void **state)
 
 /* ---- a device that does not exist ---- */
 
-static void devices_that_are_not(void **state)
+static void devices_that_do_not_exist(void **state)
 {
 	(void)state;
 	static const struct {
@@ -208,6 +208,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),
 					   cmocka_unit_test(refuses_blocks_of_a_closed_group),
-					   cmocka_unit_test(devices_that_are_not)};
+					   cmocka_unit_test(devices_that_do_not_exist)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,7 @@ static void two_threads(struct rank *rank)
 	MUST(sim_held_calls(rank->sim) == 0);
 }
 
-static void other_threads_get_into_the_driver(void **state)
+static void other_threads_can_call_the_driver(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
@@ -236,7 +236,7 @@ static void one_gives_up_twice(struct rank *rank)
 	ls_group_close(first);
 }
 
-static void two_failures_one_queue(void **state)
+static void two_failures_on_one_queue(void **state)
 {
 	(void)state;
 	for (int turn = 0; turn < 20; turn++)
@@ -291,9 +291,9 @@ static void limits_count_behind_a_busy_device(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(other_threads_get_into_the_driver),
+		cmocka_unit_test(other_threads_can_call_the_driver),
 		cmocka_unit_test(messages_arrive),
-		cmocka_unit_test(two_failures_one_queue),
+		cmocka_unit_test(two_failures_on_one_queue),
 		cmocka_unit_test(limits_count_behind_a_busy_device),
 		cmocka_unit_test(failures_end_the_wait),
 		cmocka_unit_test(a_launch_that_would_wait_for_itself_is_refused)};

@@ -37,7 +37,7 @@ static void a_driver_in_a_file(void **state)
 }
 
 /* The driver must not have its own copy of the thread's last error. */
-static void what_it_says_is_the_last_error(void **state)
+static void its_message_is_the_last_error(void **state)
 {
 	(void)state;
 	struct ls_group_options options = {.size = sizeof options,
@@ -54,6 +54,6 @@ static void what_it_says_is_the_last_error(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(a_driver_in_a_file),
-					   cmocka_unit_test(what_it_says_is_the_last_error)};
+					   cmocka_unit_test(its_message_is_the_last_error)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

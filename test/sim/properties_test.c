@@ -89,7 +89,7 @@ static void the_processor_cannot_touch_it(void **state)
 
 /* ---- 7 ---- */
 
-static void a_capture_refuses_what_waits(void **state)
+static void a_capture_refuses_calls_that_wait(void **state)
 {
 	(void)state;
 	struct sim *sim = open_sim((struct sim_options){.free = SIM_FREE_AT_ONCE});
@@ -184,7 +184,7 @@ static void each_call_can_fail(void **state)
 	}
 }
 
-static void a_failed_kernel_is_for_good(void **state)
+static void a_failed_kernel_fails_the_device_for_good(void **state)
 {
 	(void)state;
 	struct sim *sim = open_sim((struct sim_options){0});
@@ -216,7 +216,7 @@ static void a_failed_kernel_ends_all_waits(void **state)
 	sim_close(sim);
 }
 
-static void what_blocks_returns_if_the_device_stops(void **state)
+static void blocked_calls_return_if_the_device_stops(void **state)
 {
 	(void)state;
 	struct sim *sim = open_sim((struct sim_options){0});
@@ -305,11 +305,11 @@ int main(void)
 		cmocka_unit_test(kernels_of_two_processes_meet),
 		cmocka_unit_test(memory_is_bounded),
 		cmocka_unit_test(the_processor_cannot_touch_it),
-		cmocka_unit_test(a_capture_refuses_what_waits),
+		cmocka_unit_test(a_capture_refuses_calls_that_wait),
 		cmocka_unit_test(the_first_launch_of_a_kernel_waits_for_the_device),
 		cmocka_unit_test(each_call_can_fail),
-		cmocka_unit_test(a_failed_kernel_is_for_good),
-		cmocka_unit_test(what_blocks_returns_if_the_device_stops),
+		cmocka_unit_test(a_failed_kernel_fails_the_device_for_good),
+		cmocka_unit_test(blocked_calls_return_if_the_device_stops),
 		cmocka_unit_test(host_functions_may_not_call),
 		cmocka_unit_test(options_are_checked),
 		cmocka_unit_test(a_failed_kernel_ends_all_waits),

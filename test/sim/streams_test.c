@@ -28,7 +28,7 @@ static void a_later_record_replaces_the_first(void **state)
 	sim_close(sim);
 }
 
-static void streams_are_in_order_and_events_between_them(void **state)
+static void streams_and_events_keep_the_order(void **state)
 {
 	(void)state;
 	for (uint64_t seed = 0; seed < 50; seed++) {
@@ -110,7 +110,7 @@ static void free_waits_with_the_driver_lock(void **state)
 	sim_close(sim);
 }
 
-static void to_wait_for_a_stream_takes_the_driver_lock(void **state)
+static void waiting_for_a_stream_takes_the_driver_lock(void **state)
 {
 	(void)state;
 	struct sim *sim = open_sim((struct sim_options){0});
@@ -332,7 +332,7 @@ static void no_thread_is_in_a_former_observer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(streams_are_in_order_and_events_between_them),
+		cmocka_unit_test(streams_and_events_keep_the_order),
 		cmocka_unit_test(the_seed_draws_the_order_of_streams),
 		cmocka_unit_test(free_waits_with_the_driver_lock),
 		cmocka_unit_test(free_at_once_destroys_the_content),
@@ -342,7 +342,7 @@ int main(void)
 		cmocka_unit_test(few_kernels_run_at_once),
 		cmocka_unit_test(streams_share_hardware_queues),
 		cmocka_unit_test(a_later_record_replaces_the_first),
-		cmocka_unit_test(to_wait_for_a_stream_takes_the_driver_lock),
+		cmocka_unit_test(waiting_for_a_stream_takes_the_driver_lock),
 		cmocka_unit_test(several_kernels_run_at_once),
 		cmocka_unit_test(no_thread_is_in_a_former_observer),
 	};
