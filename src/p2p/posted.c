@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "failure/failure.h"
 #include "p2p/p2p.h"
+#include "trace/trace_write.h"
 
 /* Sets each field, as clearing the structs would take longer. */
 static void fill_call(const struct p2p_short *message, struct op_call *call)
@@ -29,7 +30,7 @@ static void begin_record(const struct p2p_short *message, uint64_t number, struc
 	struct trace_begin begin =
 		progress_record(group, &base->call, number, message->label, message->site);
 	base->seq = number;
-	base->record = trace_begin(&group->world->trace, &begin);
+	base->record = trace_begin_inline(&group->world->trace, &begin);
 }
 
 static struct ls_request *make_receive(const struct p2p_short *message, uint64_t number)

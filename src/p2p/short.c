@@ -2,6 +2,7 @@
  * Sends and receives of short messages that complete within their call. They are tried first,
  * without an operation that other threads could see, and are recorded when they are complete. */
 #include "progress/progress.h"
+#include "trace/trace_write.h"
 #include "p2p/p2p.h"
 
 static void init_handle(ls_group *group, struct ls_request *op, enum trace_kind kind)
@@ -20,8 +21,10 @@ void p2p_short_init(ls_group *group)
 	init_handle(group, &group->short_recv, TRACE_RECV);
 }
 
-static void record_message(const struct p2p_short *message, uint64_t index, enum trace_kind kind,
-			   uint64_t number, int tag)
+__attribute__((always_inline)) static inline void record_message(const struct p2p_short *message,
+								 uint64_t index,
+								 enum trace_kind kind,
+								 uint64_t number, int tag)
 {
 	ls_group *group = message->group;
 	struct trace *trace = &group->world->trace;
@@ -38,7 +41,7 @@ static void record_message(const struct p2p_short *message, uint64_t index, enum
 		.dtype = (uint8_t)call->dtype,
 		.wildcards = progress_wildcards(kind, call->peer, call->tag),
 	};
-	trace_add(trace, index, &begin);
+	trace_add_inline(trace, index, &begin);
 	struct ls_request *handle = message->handle;
 	if (!handle)
 		return;
@@ -58,7 +61,7 @@ bool p2p_short_send(const struct p2p_short *message)
 {
 	ls_group *group = message->group;
 	struct mailbox_short_sent sent;
-	uint64_t index = trace_reserve(&group->world->trace);
+	uint64_t index = trace_reserve_inline(&group->world->trace);
 	if (!mailbox_send_short(group->mailbox, &message->call, index, &sent))
 		return false;
 	record_message(message, index, TRACE_SEND, sent.number, message->call.tag);
@@ -86,7 +89,7 @@ bool p2p_short_receive(const struct p2p_short *message, uint64_t *number)
 			*number = received.number;
 		return false;
 	}
-	uint64_t index = trace_reserve(&group->world->trace);
+	uint64_t index = trace_reserve_inline(&group->world->trace);
 	record_message(message, index, TRACE_RECV, received.number, received.message.envelope.tag);
 	tell_caller(message, &received, index);
 	return true;

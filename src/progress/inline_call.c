@@ -6,6 +6,7 @@
 
 #include "engine/inline.h"
 #include "progress/lane.h"
+#include "trace/trace_write.h"
 
 /* The progress of the call. */
 struct inline_state {
@@ -68,7 +69,7 @@ static uint64_t record_call(ls_group *group, const struct op_call *call,
 	struct trace_begin begin = progress_record(group, call, seq, label, site);
 	begin.algorithm = plan->algorithm;
 	begin.step_count = plan->step_count;
-	return trace_begin(&group->world->trace, &begin);
+	return trace_begin_inline(&group->world->trace, &begin);
 }
 
 bool progress_inline_call(ls_group *group, const struct op_call *call,
