@@ -53,6 +53,27 @@ static bool prepare_post(struct mailbox *mailbox, struct mailbox_peer *peer,
 	       (fits_slot(call) || mailbox_reclaim_cells(mailbox, call->bytes));
 }
 
+static inline struct mail_envelope envelope_of(const struct mailbox_short *call, uint64_t record)
+{
+	return (struct mail_envelope){.count = call->count,
+				      .tag = call->tag,
+				      .record = (uint32_t)record,
+				      .dtype = (uint8_t)call->dtype};
+}
+
+static void post_short(struct mailbox *mailbox, struct mailbox_peer *peer,
+		       const struct mailbox_short *call, uint64_t record) LOCK_REQUIRES(mail)
+{
+	if (fits_slot(call)) {
+		/* Of its own, so that it needs no memory. */
+		const struct mail_envelope envelope = envelope_of(call, record);
+		transport_mail_post_inline(peer->to, &peer->out, &envelope, call->send, call->bytes);
+		return;
+	}
+	struct mail_envelope envelope = envelope_of(call, record);
+	mailbox_post_eager(mailbox, call->peer, &envelope, call->send, call->bytes);
+}
+
 bool mailbox_send_short(struct mailbox *mailbox, const struct mailbox_short *call, uint64_t record,
 			struct mailbox_short_sent *out)
 {
@@ -60,15 +81,7 @@ bool mailbox_send_short(struct mailbox *mailbox, const struct mailbox_short *cal
 	lock_mail_acquire(&mailbox->lock);
 	bool goes = prepare_post(mailbox, peer, call);
 	if (goes) {
-		struct mail_envelope envelope = {.count = call->count,
-						 .tag = call->tag,
-						 .record = (uint32_t)record,
-						 .dtype = (uint8_t)call->dtype};
-		if (fits_slot(call))
-			transport_mail_post(peer->to, &peer->out, &envelope, call->send,
-					    call->bytes);
-		else
-			mailbox_post_eager(mailbox, call->peer, &envelope, call->send, call->bytes);
+		post_short(mailbox, peer, call, record);
 		out->number = ++peer->sends;
 		out->receiver_lags = peer->out.receiver_lags;
 		peer->out.receiver_lags = false;

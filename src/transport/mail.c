@@ -3,17 +3,6 @@
  * lock: the caller ensures that source and owner are one thread each at a time. */
 #include "transport/mail.h"
 
-#include <string.h>
-
-#include "base/prefetch.h"
-#include "base/seqlock.h"
-#include "base/wait.h"
-
-/* The source fetches a slot this many messages before it fills it, because a line takes longer from
- * the owner's cache than a send takes. It does not fetch the next slot, which the owner may be
- * polling. */
-enum { AHEAD = 3, LINE = 64 };
-
 /* ---- the source ---- */
 
 void transport_mail_out_init(struct mail_out *out)
@@ -21,10 +10,8 @@ void transport_mail_out_init(struct mail_out *out)
 	*out = (struct mail_out){.next = 1, .clear = 1 + MAIL_SLOTS};
 }
 
-bool transport_mail_find_room(const struct mail_ring *ring, struct mail_out *out, unsigned limit)
+bool transport_mail_look_for_room(const struct mail_ring *ring, struct mail_out *out, unsigned limit)
 {
-	if (out->posted - out->seen < limit)
-		return true;
 	/* This line of the owner is read once for as many messages as there were free slots. */
 	uint64_t before = out->seen;
 	out->seen = atomic_load_explicit(&ring->taken, memory_order_acquire);
@@ -92,30 +79,21 @@ static bool is_occupied(const struct mail_ring *ring, uint64_t position)
 	       atomic_load_explicit(&slot->held, memory_order_relaxed);
 }
 
-void transport_mail_post(struct mail_ring *ring, struct mail_out *out,
-			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes)
+void transport_mail_step_over(struct mail_ring *ring, struct mail_out *out)
 {
-	struct mail_slot *slot = &ring->slots[transport_mail_index(out->next)];
 	for (int i = 0; i < MAIL_SLOTS && out->next >= out->clear && is_occupied(ring, out->next);
 	     i++) {
 		/* The owner learns of the skipped position by `sequence`. */
-		atomic_store_explicit(&slot->sequence, out->next, memory_order_release);
-		slot = &ring->slots[transport_mail_index(++out->next)];
+		atomic_store_explicit(&ring->slots[transport_mail_index(out->next)].sequence,
+				      out->next, memory_order_release);
+		out->next++;
 	}
-	/* As whole words, because a diagnosis may read the envelope at any time. */
-	seqlock_store(&slot->envelope, envelope, sizeof *envelope);
-	if (!(envelope->rts | envelope->cell))
-		transport_mail_copy(bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload, payload,
-				    bytes);
-	atomic_store_explicit(&slot->held, out->next, memory_order_release);
-	wait_store(&slot->sequence, out->next);
-	out->next++;
-	out->posted++;
-	const struct mail_slot *ahead = &ring->slots[transport_mail_index(out->next + AHEAD)];
-	prefetch_for_store(ahead);
-	if (bytes > MAIL_TINY_BYTES)
-		for (uint64_t i = 0; i < bytes; i += LINE)
-			prefetch_for_store(ahead->payload + i);
+}
+
+void transport_mail_post(struct mail_ring *ring, struct mail_out *out,
+			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes)
+{
+	transport_mail_post_inline(ring, out, envelope, payload, bytes);
 }
 
 /* ---- the owner ---- */

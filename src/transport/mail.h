@@ -17,6 +17,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/prefetch.h"
+#include "base/seqlock.h"
+#include "base/wait.h"
+
 enum {
 	MAIL_SLOTS = 64, /* unmatched messages that a ring can hold; one bit each in a set */
 	/* The first half is for messages that are copied, so each is free soon after its match.
@@ -177,7 +181,13 @@ void transport_mail_out_init(struct mail_out *out);
 
 /* Whether a message may be posted: fewer than `limit` (<= MAIL_SLOTS) are there unmatched. Reads
  * `taken` into out->seen if it must. If not, wait until `taken` differs from out->seen. */
-bool transport_mail_find_room(const struct mail_ring *ring, struct mail_out *out, unsigned limit);
+bool transport_mail_look_for_room(const struct mail_ring *ring, struct mail_out *out,
+				  unsigned limit);
+static inline bool transport_mail_find_room(const struct mail_ring *ring, struct mail_out *out,
+					    unsigned limit)
+{
+	return out->posted - out->seen < limit || transport_mail_look_for_room(ring, out, limit);
+}
 /* Whether an RTS slot is known to be free. block: in the half for blocks. */
 static inline bool transport_mail_has_rts(const struct mail_out *out, bool block)
 {
@@ -208,6 +218,51 @@ static inline void transport_mail_copy(void *to, const void *from, uint64_t byte
  * consistent. */
 void transport_mail_post(struct mail_ring *ring, struct mail_out *out,
 			 const struct mail_envelope *envelope, const void *payload, uint64_t bytes);
+/* For it: leaves out slots that hold older messages which were not matched yet. */
+void transport_mail_step_over(struct mail_ring *ring, struct mail_out *out);
+/* Stores whole words, because a diagnosis may read the envelope at any time. They are made in
+ * registers: words that are read from memory after stores to their parts wait for these stores. */
+static inline void transport_mail_store_envelope(struct mail_slot *slot,
+						 const struct mail_envelope *envelope)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	_Atomic uint64_t *to = (_Atomic uint64_t *)&slot->envelope;
+	uint64_t tag_record = (uint32_t)envelope->tag | (uint64_t)envelope->record << 32;
+	uint64_t rest = envelope->rts | (uint64_t)envelope->dtype << 16 |
+			(uint64_t)envelope->flags << 24 | (uint64_t)envelope->cell << 32;
+	atomic_store_explicit(to, envelope->count, memory_order_release);
+	atomic_store_explicit(to + 1, tag_record, memory_order_release);
+	atomic_store_explicit(to + 2, rest, memory_order_release);
+#else
+	seqlock_store(&slot->envelope, envelope, sizeof *envelope);
+#endif
+}
+/* As transport_mail_post, for a call of which each instruction counts. */
+static inline void transport_mail_post_inline(struct mail_ring *ring, struct mail_out *out,
+					      const struct mail_envelope *envelope,
+					      const void *payload, uint64_t bytes)
+{
+	/* The source fetches a slot this many messages before it fills it, because a line takes
+	 * longer from the owner's cache than a send takes. It does not fetch the next slot, which
+	 * the owner may be polling. */
+	enum { AHEAD = 3, LINE = 64 };
+	if (__builtin_expect(out->next >= out->clear, 0))
+		transport_mail_step_over(ring, out);
+	struct mail_slot *slot = &ring->slots[transport_mail_index(out->next)];
+	transport_mail_store_envelope(slot, envelope);
+	if (!(envelope->rts | envelope->cell))
+		transport_mail_copy(bytes <= MAIL_TINY_BYTES ? slot->tiny : slot->payload, payload,
+				    bytes);
+	atomic_store_explicit(&slot->held, out->next, memory_order_release);
+	wait_store(&slot->sequence, out->next);
+	out->next++;
+	out->posted++;
+	const struct mail_slot *ahead = &ring->slots[transport_mail_index(out->next + AHEAD)];
+	prefetch_for_store(ahead);
+	if (bytes > MAIL_TINY_BYTES)
+		for (uint64_t i = 0; i < bytes; i += LINE)
+			prefetch_for_store(ahead->payload + i);
+}
 
 /* Whether the message that was posted at this position has left its slot. Reads the owner's words
  * only if the source does not know yet. */

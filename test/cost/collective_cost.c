@@ -18,12 +18,12 @@ static const char *const names[WHATS] = {
 	"ls_allgather 8 B",
 };
 static const struct cost_limit limits[WHATS] = {
-	{COST_LIMITS(700, 725), 3},   {COST_LIMITS(795, 825), 3}, {COST_LIMITS(1115, 1145), 3},
-	{COST_LIMITS(1310, 1360), 3}, {COST_LIMITS(900, 915), 3},
+	{COST_LIMITS(690, 710), 3},   {COST_LIMITS(785, 810), 3}, {COST_LIMITS(1115, 1145), 3},
+	{COST_LIMITS(1310, 1365), 3}, {COST_LIMITS(890, 905), 3},
 };
 static const struct cost_limit limits_without_membarrier[WHATS] = {
-	{COST_LIMITS(700, 725), 5},   {COST_LIMITS(795, 825), 5}, {COST_LIMITS(1115, 1145), 5},
-	{COST_LIMITS(1310, 1360), 5}, {COST_LIMITS(900, 915), 5},
+	{COST_LIMITS(690, 710), 5},   {COST_LIMITS(785, 810), 5}, {COST_LIMITS(1115, 1145), 5},
+	{COST_LIMITS(1310, 1365), 5}, {COST_LIMITS(890, 905), 5},
 };
 
 static void must(ls_status status)

@@ -43,15 +43,15 @@ static const char *const names[WHATS] = {
 	"ls_wait of the only one, once it is there, ls_request_free",
 };
 static const struct cost_limit limits[WHATS] = {
-	{COST_LIMITS(635, 655), 1},   {COST_LIMITS(660, 680), 1}, {COST_LIMITS(700, 720), 1},
-	{COST_LIMITS(715, 735), 1},   {COST_LIMITS(845, 865), 1}, {COST_LIMITS(855, 870), 1},
-	{COST_LIMITS(1350, 1395), 4}, {COST_LIMITS(226, 256), 5}, {COST_LIMITS(1185, 1200), 2},
+	{COST_LIMITS(510, 545), 1},   {COST_LIMITS(565, 605), 1}, {COST_LIMITS(615, 670), 1},
+	{COST_LIMITS(635, 690), 1},   {COST_LIMITS(740, 790), 1}, {COST_LIMITS(775, 845), 1},
+	{COST_LIMITS(1345, 1365), 4}, {COST_LIMITS(155, 195), 5}, {COST_LIMITS(1185, 1200), 2},
 	{COST_LIMITS(900, 955), 5},
 };
 static const struct cost_limit limits_without_membarrier[WHATS] = {
-	{COST_LIMITS(760, 780), 5},    {COST_LIMITS(785, 805), 5},   {COST_LIMITS(820, 840), 5},
-	{COST_LIMITS(835, 855), 5},    {COST_LIMITS(1220, 1240), 9}, {COST_LIMITS(1225, 1245), 9},
-	{COST_LIMITS(1730, 1770), 12}, {COST_LIMITS(284, 323), 5},   {COST_LIMITS(1690, 1705), 12},
+	{COST_LIMITS(630, 670), 5},    {COST_LIMITS(690, 725), 5},   {COST_LIMITS(735, 790), 5},
+	{COST_LIMITS(755, 805), 5},    {COST_LIMITS(1115, 1170), 9}, {COST_LIMITS(1150, 1215), 9},
+	{COST_LIMITS(1715, 1760), 12}, {COST_LIMITS(290, 325), 5},   {COST_LIMITS(1690, 1705), 12},
 	{COST_LIMITS(1415, 1470), 14},
 };
 
