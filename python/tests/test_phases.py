@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Phases of unmodified training loops, stragglers by name, and the hint at a forgotten set_epoch."""
 
+import dataclasses
 import re
 import time
 import warnings
 
 import lockstep.torch
+import numpy
 import pytest
 import torch
 import torch.distributed as dist
@@ -107,3 +109,46 @@ def test_set_epoch_forgotten_is_told_once(ranks):
 def test_set_epoch_or_one_pass_is_not_told(ranks):
     assert ranks(2, warned, True, 3) == [[], []]
     assert ranks(2, warned, False, 1) == [[], []]
+
+
+class Answers(nn.Module):
+    """Gives more than tensors of this pass."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.layer = kind, nn.Linear(4, 2)
+
+    def forward(self, image):
+        answer = self.layer(image)
+        others = {
+            "text": lambda: {"name": "digits", "answer": answer},
+            "iterator": lambda: iter([answer, answer]),
+            "array": lambda: (numpy.array(3.0), answer),
+            "parameter": lambda: (self.layer.weight, answer),
+            "dataclass": lambda: Pair("digits", answer),
+        }
+        return others[self.kind]()
+
+
+@dataclasses.dataclass
+class Pair:
+    name: str
+    answer: torch.Tensor
+
+
+def answered(kind):
+    """What comes of the answer, hooks on the parameter, and whether the backward pass is seen."""
+    model = nn.parallel.DistributedDataParallel(Answers(kind))
+    for _ in range(3):
+        answer = model(torch.ones(2, 4))
+        if kind == "iterator":
+            return len(list(answer))
+        answer = {"text": lambda: answer["answer"], "dataclass": lambda: answer.answer}.get(kind, lambda: answer[1])()
+        answer.sum().backward()
+    dist.barrier()
+    return len(model.module.layer.weight._backward_hooks or ()), "backward" in lockstep.torch.phase_report()
+
+
+@pytest.mark.parametrize("kind", ["text", "iterator", "array", "parameter", "dataclass"])
+def test_models_that_give_more_than_tensors(ranks, kind):
+    assert ranks(2, answered, kind, fresh=True) == [2 if kind == "iterator" else (0, True)] * 2

@@ -13,6 +13,7 @@ so no time of a training loop is left out, and none counted twice.
 """
 
 import contextlib
+import dataclasses
 import sys
 import threading
 import weakref
@@ -130,17 +131,21 @@ def tells_of_join(model):
     return config is not None and config.enable and config.is_first_joinable
 
 
-def _first_with_gradient(output):
-    if isinstance(output, torch.Tensor):
-        return output if output.requires_grad else None
+def _parts(output):
+    """What DistributedDataParallel itself looks into: to look into anything else, such as an iterator, may use it up."""
     if isinstance(output, dict):
-        output = output.values()
-    if isinstance(output, (list, tuple)) or hasattr(output, "__iter__"):
-        for part in output:
-            found = _first_with_gradient(part)
-            if found is not None:
-                return found
-    return None
+        return output.values()
+    if dataclasses.is_dataclass(output) and not isinstance(output, type):
+        return (getattr(output, field.name) for field in dataclasses.fields(output))
+    return output if isinstance(output, (list, tuple)) else ()
+
+
+def _first_with_gradient(output):
+    """That was computed in this pass: a parameter that the model gives back would collect a hook with each of them."""
+    if isinstance(output, torch.Tensor):
+        return output if output.grad_fn is not None else None
+    found = (_first_with_gradient(part) for part in _parts(output))
+    return next((tensor for tensor in found if tensor is not None), None)
 
 
 def _communicator_of(group):
