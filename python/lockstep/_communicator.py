@@ -245,8 +245,11 @@ class Communicator:
         """Forgets operations that are complete and were not waited for: the oldest, up to the first one under way. Now and
         then it checks all of them, because messages overtake each other. The cost for each operation is small."""
         while len(self.pending) >= SWEEP:
-            oldest = next(iter(self.pending.values()))
-            if not oldest.is_completed():
+            oldest = None
+            # No other thread runs, and changes the dictionary, between the steps of this, as between those of next(iter()).
+            for oldest in self.pending.values():
+                break
+            if oldest is None or not oldest.is_completed():
                 break
             self.pending.pop(id(oldest), None)  # if a signal has kept the work from it
         if len(self.pending) >= self.sweep_at:

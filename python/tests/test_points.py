@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Messages between two ranks: blocking and not, in batches, from any source, with tags."""
 
+import sys
+
 import lockstep
 import pytest
 import torch
@@ -236,3 +238,31 @@ def test_tags_that_do_not_fit(ranks):
     for texts, kept in ranks(2, wrong_tags):
         assert kept == 0
         assert len(texts) == 6 and all("tags are numbers from 0 to 1073741823" in text for text in texts)
+
+
+def begun_beside_threads():
+    """After any call of a function another thread may run, and begin an operation."""
+    me, communicator = dist.get_rank(), dist.group.WORLD.communicator
+    late = [dist.irecv(torch.ones(1), me, tag=tag) for tag in range(80)]
+    others = []
+
+    def run(frame, event, argument):
+        if event == "c_return" and frame.f_code is type(communicator).sweep.__code__:
+            others.append(object())
+            communicator.pending[id(others[-1])] = late[0]
+
+    sys.setprofile(run)
+    try:
+        dist.isend(torch.ones(1), me, tag=80)
+    finally:
+        sys.setprofile(None)
+        for other in others:
+            del communicator.pending[id(other)]
+    for tag in range(80):
+        dist.isend(torch.ones(1), me, tag=tag)
+    dist.irecv(torch.ones(1), me, tag=80).wait()
+    return len(others) > 0, [work.wait() for work in late].count(True)
+
+
+def test_many_under_way_beside_other_threads(ranks):
+    assert ranks(1, begun_beside_threads, fresh=True) == [(True, 80)]
