@@ -176,6 +176,8 @@ static PyObject *outlast(const struct call *call, ls_request *op)
 							     call->tensors, call->label, NULL)
 				: NULL;
 	Py_XDECREF(handle);
+	if (!work)
+		Py_INCREF(call->tensor); /* another handler has raised, and the operation goes on */
 	PyObject *done = NULL;
 	if (raised)
 		PyErr_Restore(type, value, trace);

@@ -3,10 +3,12 @@
 step exactly, the step does it: a function of the library is replaced by one that goes on like a handler right after."""
 
 import contextlib
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 
 import lockstep
 import pytest
@@ -418,3 +420,49 @@ def many_unwaited(count):
 def test_many_that_nobody_waits_for(ranks):
     per_call, waited = ranks(2, many_unwaited, 3000, fresh=True)
     assert per_call < 5 and waited == 3000
+
+
+# ---- two at once ----
+
+CALLED = {
+    "in C": lambda tensor: dist.all_reduce(tensor),
+    "in Python": lambda tensor: dist.broadcast(tensor, 1),
+}
+
+
+def raised_twice(name):
+    """The second handler raises while the first one's exception leaves the call: the tensor stays all the same."""
+    tensor = torch.full((100000,), float(dist.get_rank() + 1))
+    if dist.get_rank() == 1:
+        store().wait(["raised twice"])
+        CALLED[name](tensor)
+        dist.barrier()
+        return None
+
+    def handler(number, frame):
+        raise Raised
+
+    def send():
+        for number in numbers:
+            os.kill(os.getpid(), number)
+
+    numbers = (signal.SIGUSR1, signal.SIGUSR2)
+    before = [signal.signal(number, handler) for number in numbers]
+    thread = when_waiting(send)
+    with pytest.raises(Raised):
+        CALLED[name](tensor)
+    thread.join()
+    for number, handler in zip(numbers, before):
+        signal.signal(number, handler)
+    kept = weakref.ref(tensor)
+    del tensor
+    gc.collect()
+    there = kept() is not None
+    store().set("raised twice", "1")
+    dist.barrier()
+    return there
+
+
+@pytest.mark.parametrize("name", list(CALLED))
+def test_two_handlers_that_raise(ranks, name):
+    assert ranks(2, raised_twice, name, fresh=True) == [True, None]

@@ -58,6 +58,9 @@ def _find_short():
 
 
 _allreduce_in_c = _find_short()
+# Operations of blocking calls that go on, while their Work is made: a second handler of a signal may keep them from one
+# for ever. By the addresses of their options.
+_going_on = {}
 _spare = []  # options of blocking calls that have returned. Taking and giving back are atomic
 
 
@@ -92,17 +95,20 @@ class Collectives(Lists):
             if status == PENDING:  # handlers of signals run here
                 work = Work(communicator, options, result, keep, finish, label)
                 work.outlast()
+            elif status != OK:
+                raise communicator.error(status)
         except BaseException:
             if work is None and options.handle is not None:  # it goes on
+                # No handler runs before this is stored: until then nothing is called.
+                _going_on[options.request] = options, result, keep
                 Work(communicator, options, result, keep, finish, label)
+                del _going_on[options.request]
             raise
         finally:
             communicator.inside.remove(me)
             if communicator.deferred is not None:
                 communicator.close_deferred()
         if work is None:
-            if status != OK:
-                raise communicator.error(status)
             if finish is not None:
                 bring(finish)
             _spare.append(options)
