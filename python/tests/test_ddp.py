@@ -286,3 +286,24 @@ def test_gradients_are_averages(ranks):
     for values in ranks(2, as_one_process):
         for ours, expected in zip(values, model.parameters()):
             torch.testing.assert_close(ours, expected.detach(), rtol=1e-5, atol=1e-6)
+
+
+def beside_a_future_of_the_program():
+    """A message whose future was asked for, and that comes only after what this rank does behind the backward pass."""
+    model = DDP(seeded(Model))
+    train(model)
+    message, go = torch.full((2,), 3.0), torch.ones(1)
+    if dist.get_rank() == 0:
+        future = dist.irecv(message.zero_(), 1, tag=7).get_future()
+        train(model)
+        dist.send(go, 1, tag=8)
+        future.wait()
+    else:
+        train(model)
+        dist.recv(go, 0, tag=8)
+        dist.send(message, 0, tag=7)
+    return message.tolist()
+
+
+def test_a_backward_pass_waits_for_nothing_else(ranks):
+    assert ranks(2, beside_a_future_of_the_program, fresh=True) == [[3.0, 3.0]] * 2

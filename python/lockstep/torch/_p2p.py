@@ -47,7 +47,7 @@ class PointToPoint:
             options.message, kind = ctypes.addressof(message), Receive
             finish = None if buffer is tensor else partial(copy_into, tensor, buffer)
         work = kind(self.communicator, options, tensors, (buffer, message), finish, label)
-        work.message = message
+        work.is_message, work.message = True, message
         if self.guards is not None:
             self.guards.watch(work)
         work.begin(function, buffer.data_ptr(), buffer.numel() * times, dtype, peer, options.where)

@@ -76,6 +76,7 @@ class _Watch:
     def __init__(self, model, communicator):
         self.communicator = communicator
         self.in_backward = False
+        self.before = ()  # messages that were under way when the backward pass began
         self.begins_late = False  # in this pass DistributedDataParallel begins all buckets behind the gradients
         self.epochs = EpochWatch(silent=communicator.rank != 0)
         model.register_forward_pre_hook(_Hook(self._before_forward), prepend=True)
@@ -104,14 +105,16 @@ class _Watch:
     def _first_gradient(self, gradient):
         if not self.in_backward:
             self.in_backward, self.communicator.lost = True, None
+            self.before = [work for work in list(self.communicator.pending.values()) if work.is_message]
             _begin(self.communicator, b"backward")
             torch.autograd.Variable._execution_engine.queue_callback(self._end_of_gradients)
 
     def _end_of_gradients(self):
         """DistributedDataParallel waits for its buckets in a callback that comes after this one, without Python. Waited
         for here, it is this thread that goes on with them, its wait is seen, and counted as one."""
+        before, self.before = self.before, ()  # of the program's own, and perhaps over only after what it does next
         for work in list(self.communicator.pending.values()):
-            if work.has_future():
+            if work.has_future() and work not in before:
                 work.settle()
         error, self.communicator.lost = self.communicator.lost, None
         if error is not None:

@@ -53,6 +53,7 @@ class Work(_Work):
     """
 
     call = None  # its name, if the profiler has shown the call
+    is_message = False
 
     def __init__(self, communicator, options, result=(), keep=None, finish=None, label=None):
         super().__init__()
