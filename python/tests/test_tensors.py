@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tensors that are not one plain row of numbers: strided, conjugated, empty, scalars, with gradients, sparse."""
 
-import lockstep
+import lockstep.torch
 import pytest
 import torch
 import torch.distributed as dist
@@ -404,3 +404,63 @@ def test_an_expanded_tensor_cannot_hold_different_values(ranks):
     """gloo gives it one of them."""
     for outcome in ranks.outcomes(2, expanded_differently):
         assert isinstance(outcome.error, lockstep.BadArgument) and "share memory" in str(outcome.error), outcome.trace
+
+
+# ---- modes of PyTorch ----
+
+
+def beside_a_default_device(group, call):
+    rank, parts, one = dist.get_rank(group), [torch.zeros(4) for _ in range(2)], torch.full((4,), 2.0)
+    flags = torch.sparse_coo_tensor([[rank, 3]], torch.ones(2), (4,))
+    calls = {
+        "all_gather": lambda: group.allgather([parts], [one]),
+        "gather": lambda: group.gather([parts] if rank == 0 else [], [one], root=0),
+        "all_to_all": lambda: group.alltoall(parts, [one, one]),
+        "sparse": lambda: group.allreduce([flags]),
+    }
+    with torch.device("meta"):  # PyTorch's own functions end it for what they call
+        calls[call]().wait()
+    return parts, flags.to_dense()
+
+
+def beside_a_default_device_reference(rank, size, call):
+    filled = [torch.full((4,), 0.0 if call == "sparse" or (call == "gather" and rank) else 2.0) for _ in range(2)]
+    own = torch.zeros(4)
+    own[[rank, 3]] = 1
+    return filled, torch.tensor([1.0, 1.0, 0.0, 2.0]) if call == "sparse" else own
+
+
+@pytest.mark.parametrize("call", ["all_gather", "gather", "all_to_all", "sparse"])
+def test_a_default_device(ranks, call):
+    """It is that of the program's tensors, not of memory that the package needs for a moment."""
+    ranks.against(2, beside_a_default_device_reference, beside_a_default_device, call)
+
+
+def memory_beside_a_default_device():
+    with torch.device("meta"):
+        return lockstep.torch.zeros(0).device.type, lockstep.torch.tensor([1.0, 2.0]).tolist()
+
+
+def test_memory_beside_a_default_device(ranks):
+    assert ranks(1, memory_beside_a_default_device) == [("cpu", [1.0, 2.0])]
+
+
+class Elsewhere(torch.Tensor):
+    """Says that it is on another device; its elements lie in a row."""
+
+    is_cpu = False
+    device = torch.device("cuda")
+
+
+def lists_of_another_device(call):
+    parts, own = [part.as_subclass(Elsewhere) for part in torch.ones(4).chunk(2)], torch.zeros(2)
+    with pytest.raises(lockstep.Unsupported, match="on cuda"):
+        if call == "scatter":
+            dist.group.WORLD.scatter([own], [parts], root=dist.get_rank())
+        else:
+            dist.group.WORLD.reduce_scatter([own], [parts])
+
+
+@pytest.mark.parametrize("call", ["scatter", "reduce_scatter"])
+def test_lists_of_another_device_are_refused(ranks, call):
+    ranks(2, lists_of_another_device, call, fresh=True)

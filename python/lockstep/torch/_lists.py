@@ -16,8 +16,16 @@ from torch._C._distributed_c10d import (
 
 from lockstep import errors
 from lockstep._library import C
-from lockstep.torch import _short, _tensors
-from lockstep.torch._tensors import contiguous, copy_into, lie_in_a_row, reducible, same_dtype, transfer_dtype
+from lockstep.torch import _short
+from lockstep.torch._tensors import (
+    contiguous,
+    copy_into,
+    lie_in_a_row,
+    of_the_host,
+    reducible,
+    same_dtype,
+    transfer_dtype,
+)
 
 
 def array(counts):
@@ -42,13 +50,11 @@ class Lists:
                 f"{call}: {len(outputs)} tensors in the list, and {self.communicator.size} ranks in the group"
             )
         same_dtype(outputs, call)
-        for output in outputs:
-            if not output.is_cpu or output.layout is not torch.strided:
-                _tensors.refuse(output, call)
+        of_the_host(outputs, call)
         if lie_in_a_row(outputs):
             return outputs[0].data_ptr(), outputs, None
         counts = [output.numel() for output in outputs]
-        room = torch.empty(sum(counts), dtype=outputs[0].dtype)
+        room = torch.empty(sum(counts), dtype=outputs[0].dtype, device="cpu")
 
         def finish():
             for output, part in zip(outputs, room.split(counts)):
@@ -63,6 +69,7 @@ class Lists:
                 f"{call}: {len(inputs)} tensors in the list, and {self.communicator.size} ranks in the group"
             )
         same_dtype(inputs, call)
+        of_the_host(inputs, call)
         if lie_in_a_row(inputs):
             return inputs[0].data_ptr(), inputs
         joined = torch.cat([contiguous(tensor, call).detach().reshape(-1) for tensor in inputs])
@@ -172,7 +179,7 @@ class Lists:
         dtype, times = transfer_dtype(inputs[0])
         send = torch.cat([contiguous(tensor, call).detach().reshape(-1) for tensor in inputs])
         counts = [output.numel() for output in outputs]
-        recv = torch.empty(sum(counts), dtype=send.dtype)
+        recv = torch.empty(sum(counts), dtype=send.dtype, device="cpu")
 
         def finish():
             for output, part in zip(outputs, recv.split(counts)):

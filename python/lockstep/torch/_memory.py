@@ -44,7 +44,7 @@ def empty(*size, dtype=None, group=None, requires_grad=False):
     if any(length < 0 for length in shape):
         raise errors.BadArgument(f"empty: the shape {list(shape)} has a negative length")
     if count == 0:
-        return torch.empty(shape, dtype=dtype, requires_grad=requires_grad)
+        return torch.empty(shape, dtype=dtype, device="cpu", requires_grad=requires_grad)
     address = ctypes.c_void_p()
     communicator.check(communicator.visit(C.ls_alloc, count * dtype.itemsize, ctypes.byref(address)))
     kind = type("Block", (ctypes.c_char * (count * dtype.itemsize),), {})
@@ -76,7 +76,7 @@ def empty_like(tensor, *, dtype=None, group=None, requires_grad=False):
 
 def tensor(data, *, dtype=None, group=None, requires_grad=False):
     """A copy of `data` (whatever torch.as_tensor takes) in such memory."""
-    source = torch.as_tensor(data, dtype=dtype)
+    source = torch.as_tensor(data, dtype=dtype, device="cpu")
     copy = empty(source.shape, dtype=source.dtype, group=group)
     copy.copy_(source.detach())
     return copy.requires_grad_(requires_grad)

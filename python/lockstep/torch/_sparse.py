@@ -19,6 +19,7 @@ _INT64 = 3  # the library's number of it
 _MOST_DIMENSIONS = 27  # with the five other numbers of a shape 256 bytes
 _AVERAGE = 1  # as above
 _HALVES = torch.float16, torch.bfloat16
+_HOST = "cpu"  # a program may have set another device by default
 _CALL = "all_reduce of sparse tensors"
 
 
@@ -28,13 +29,13 @@ def _shape(tensor):
         raise errors.Unsupported(f"{_CALL}: {tensor.dim()} dimensions, and at most {_MOST_DIMENSIONS} can be told")
     numbers = [tensor._nnz(), transfer_dtype(tensor)[0], tensor.element_size(), tensor.sparse_dim(), tensor.dense_dim()]
     padding = [0] * (_MOST_DIMENSIONS - tensor.dim())
-    return torch.tensor(numbers + list(tensor.shape) + padding, dtype=torch.int64)
+    return torch.tensor(numbers + list(tensor.shape) + padding, dtype=torch.int64, device=_HOST)
 
 
 def _shapes(group, tensor, opts):
     """Of all ranks, which have compared them."""
     own = _shape(tensor)
-    every = torch.empty(group.communicator.size, own.numel(), dtype=torch.int64)
+    every = torch.empty(group.communicator.size, own.numel(), dtype=torch.int64, device=_HOST)
     blocking = AllreduceOptions()
     blocking.timeout, blocking.asyncOp = opts.timeout, False
     group._run(blocking, C.ls_allgather, (own.data_ptr(), every.data_ptr(), own.numel(), _INT64), (), (own, every))
@@ -61,7 +62,7 @@ def _extents(shapes, value_bytes):
 
 def _packed(tensor, extent):
     values, begin, end, both = extent
-    part = torch.zeros(both, dtype=torch.uint8)
+    part = torch.zeros(both, dtype=torch.uint8, device=_HOST)
     if both:
         part[:values].view(tensor.dtype).copy_(contiguous(tensor._values(), _CALL).reshape(-1))
         part[begin:end].view(torch.int64).copy_(tensor._indices().reshape(-1))
@@ -82,13 +83,18 @@ def _sum(tensor, room, extents, divisor):
         return tensor
     joined = torch.cat(values)
     wide = joined.float() if tensor.dtype in _HALVES else joined
-    summed = torch.sparse_coo_tensor(torch.cat(indices, 1), wide, tensor.shape, check_invariants=False).coalesce()
+    summed = torch.sparse_coo_tensor(torch.cat(indices, 1), wide, tensor.shape, device=_HOST, check_invariants=False).coalesce()
     whole = not (tensor.is_floating_point() or tensor.is_complex())
     result = summed.values()
     if divisor != 1:
         result = torch.div(result, divisor, rounding_mode="trunc" if whole else None)
     return torch.sparse_coo_tensor(
-        summed.indices(), result.to(tensor.dtype), tensor.shape, check_invariants=False, is_coalesced=True
+        summed.indices(),
+        result.to(tensor.dtype),
+        tensor.shape,
+        device=_HOST,
+        check_invariants=False,
+        is_coalesced=True,
     )
 
 
@@ -105,7 +111,7 @@ def allreduce(group, tensor, opts):
     shapes = _shapes(group, own, opts)
     extents = _extents(shapes, own.shape[own.sparse_dim() :].numel() * own.element_size())
     part = _packed(own, extents[group.communicator.rank])
-    room = torch.empty(sum(extent[3] for extent in extents), dtype=torch.uint8)
+    room = torch.empty(sum(extent[3] for extent in extents), dtype=torch.uint8, device=_HOST)
     counts = (ctypes.c_uint64 * len(extents))(*[extent[3] for extent in extents])
     divisor = group.communicator.size if op == ReduceOp.AVG else 1
 

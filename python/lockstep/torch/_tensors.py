@@ -49,6 +49,13 @@ def refuse(tensor, call):
     raise errors.Unsupported(f"{call}: the tensor is on {tensor.device}, and this version moves memory of the host")
 
 
+def of_the_host(tensors, call):
+    """Raises what is wrong, if it is not so."""
+    for tensor in tensors:
+        if not tensor.is_cpu or tensor.layout is not _STRIDED:
+            refuse(tensor, call)
+
+
 def contiguous(tensor, call):
     """The tensor itself, if its elements lie one behind the other; else a copy of it that does."""
     if not tensor.is_cpu or tensor.layout is not _STRIDED:
