@@ -57,6 +57,14 @@ def _machine():
     return f"{boot} {network}"
 
 
+def _born(pid):
+    """When a process of this host was started, which tells it from another one that has its number later; "" if it has
+    ended."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        return file.read().rsplit(")", 1)[1].split()[19]
+    return ""
+
+
 def _can_use_launcher(size):
     return not _launched and "LOCKSTEP_RENDEZVOUS" in os.environ and os.environ.get("WORLD_SIZE") == str(size)
 
@@ -179,6 +187,7 @@ class _Waiting:
         host = _host_of(store)
         self.me = {
             "pid": os.getpid(),
+            "born": _born(os.getpid()),
             "life": self.life,
             "host": socket.gethostname(),
             "machine": _machine(),
@@ -193,13 +202,22 @@ class _Waiting:
     def claim(self):
         """This process is the rank, in the first meeting in which no other has been that in this run."""
         while self.store.add(self.key(f"rank/{self.rank}"), 1) != 1:
-            other = json.loads(bytes(self.store.get(self.key(f"here/{self.rank}"))))
-            if not self._is_earlier(other):
+            other = self._claimer()
+            if other is not None and not self._is_earlier(other):
                 self._refuse_twin(other)
             if not self.store.check([self.key("meeting")]):
                 self.store.set(self.key("wrong"), _OVER)
             self.number += 1
         self.store.set(self.key(f"here/{self.rank}"), json.dumps(self.me))
+
+    def _claimer(self):
+        """Who has claimed the rank before; None if it has ended before it could say so: it does that at once."""
+        key, end = self.key(f"here/{self.rank}"), time.monotonic() + _LINGER_S
+        while not self.store.check([key]):
+            if time.monotonic() >= end:
+                return None
+            time.sleep(self.look_s)
+        return json.loads(bytes(self.store.get(key)))
 
     def _is_earlier(self, other):
         """Whether that process, which has been this rank, will not be it again: it is this one, or has ended. On another
@@ -208,15 +226,7 @@ class _Waiting:
             return True
         if other["machine"] != self.me["machine"]:
             return self.store.check([self.key("meeting")])
-        if other["pid"] == self.me["pid"]:
-            return True
-        try:
-            os.kill(other["pid"], 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            pass
-        return False
+        return other["pid"] == self.me["pid"] or other["born"] != _born(other["pid"])
 
     def _refuse_twin(self, other):
         places = [f"pid {one['pid']}" for one in (other, self.me)]
